@@ -1,0 +1,3 @@
+module holocast
+
+go 1.26
