@@ -5,48 +5,70 @@
 // Intrinsics.json, which have the same contents).
 //
 // The lens model is Brown–Conrady with six radial and two tangential
-// coefficients, as the Azure Kinect Sensor SDK documents it.
+// coefficients, as the Azure Kinect Sensor SDK 1.4 defines it.
 package camera
 
-// Intrinsics describe one lens at one image size.
-type Intrinsics struct {
-	Width  int `json:"width"`  // pixels
-	Height int `json:"height"` // pixels
-
-	// Focal lengths and principal point, pixels; (0,0) is the centre of the
-	// top-left pixel.
-	Fx float64 `json:"fx"`
-	Fy float64 `json:"fy"`
-	Cx float64 `json:"cx"`
-	Cy float64 `json:"cy"`
-
-	// Radial coefficients: (1+k1r²+k2r⁴+k3r⁶)/(1+k4r²+k5r⁴+k6r⁶).
-	K [6]float64 `json:"k"`
-	// Tangential coefficients p1, p2.
-	P [2]float64 `json:"p"`
-
-	// MaxRadius is the largest normalised radius at which the model is known to
-	// hold; beyond it a pixel has no ray. 0 means no limit.
-	MaxRadius float64 `json:"maxRadius,omitempty"`
-}
-
-// Transform is a rigid motion p' = R·p + T.
-type Transform struct {
-	R [9]float64 `json:"r"` // row-major rotation
-	T [3]float64 `json:"t"` // millimetres
-}
-
-// Identity is the motion that moves nothing.
-var Identity = Transform{R: [9]float64{1, 0, 0, 0, 1, 0, 0, 0, 1}}
+import (
+	"errors"
+	"fmt"
+	"math"
+)
 
 // Calibration is what a sensor's factory calibration says for one depth mode and
-// one colour resolution.
+// one colour resolution. Its JSON form is what a catalog carries: everything a
+// client needs to rebuild the ray table bit for bit (see Intrinsics.Unproject).
 type Calibration struct {
 	Serial       string     `json:"serial,omitempty"`
 	Depth        Intrinsics `json:"depth"`
-	Color        Intrinsics `json:"color"`
+	Color        Intrinsics `json:"color"` // zero where the sensor records no colour
 	DepthToColor Transform  `json:"depthToColor"`
 	// Raw is the factory document the calibration was read from, kept so that a
 	// recording can carry it on.
 	Raw []byte `json:"-"`
+}
+
+// Validate reports the first thing that makes c unusable, naming the field. A
+// calibration that came from outside (a catalog) is checked with it before use.
+func (c Calibration) Validate() error {
+	if err := c.Depth.Validate(); err != nil {
+		return fmt.Errorf("depth: %w", err)
+	}
+	if c.Color != (Intrinsics{}) {
+		if err := c.Color.Validate(); err != nil {
+			return fmt.Errorf("color: %w", err)
+		}
+	}
+	if err := c.DepthToColor.Validate(); err != nil {
+		return fmt.Errorf("depthToColor: %w", err)
+	}
+	return nil
+}
+
+// maxSide bounds an image's width and height: twice the largest sensor there is.
+const maxSide = 8192
+
+// Validate reports the first field that no lens can have.
+func (in Intrinsics) Validate() error {
+	if in.Width <= 0 || in.Width > maxSide || in.Height <= 0 || in.Height > maxSide {
+		return fmt.Errorf("image size %d×%d is outside 1..%d", in.Width, in.Height, maxSide)
+	}
+	if !(in.Fx > 0) || !(in.Fy > 0) {
+		return fmt.Errorf("focal length fx %g, fy %g must be positive", in.Fx, in.Fy)
+	}
+	if !finite(in.Fx, in.Fy, in.Cx, in.Cy, in.MaxRadius) || !finite(in.K[:]...) || !finite(in.P[:]...) {
+		return errors.New("a lens parameter is not finite")
+	}
+	if in.MaxRadius < 0 {
+		return fmt.Errorf("maxRadius %g is negative", in.MaxRadius)
+	}
+	return nil
+}
+
+func finite(v ...float64) bool {
+	for _, x := range v {
+		if math.IsNaN(x) || math.IsInf(x, 0) {
+			return false
+		}
+	}
+	return true
 }

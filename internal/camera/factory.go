@@ -1,0 +1,212 @@
+package camera
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// maxDocument bounds a factory document; real ones have 4 to 10 kB.
+const maxDocument = 1 << 20
+
+// defaultMaxRadius is what the Azure Kinect Sensor SDK assumes where the factory
+// could not tell (MetricRadius 0): about 120° field of view.
+const defaultMaxRadius = 1.7
+
+// factoryDocument is the part of calibration.json that geometry needs.
+type factoryDocument struct {
+	CalibrationInformation *struct {
+		Cameras  []factoryCamera
+		Metadata struct {
+			SerialID string `json:"SerialId"`
+		}
+	}
+}
+
+type factoryCamera struct {
+	Location   string
+	Intrinsics *struct {
+		ModelParameterCount int
+		ModelParameters     []float64
+		ModelType           string
+	}
+	Rt *struct {
+		Rotation    []float64
+		Translation []float64 // metres
+	}
+	MetricRadius float64
+	SensorWidth  int
+	SensorHeight int
+}
+
+const (
+	depthLocation = "CALIBRATION_CameraLocationD0"
+	colorLocation = "CALIBRATION_CameraLocationPV0"
+	brownConrady  = "CALIBRATION_LensDistortionModelBrownConrady"
+)
+
+// Parse reads an Azure Kinect's factory document (the calibration.json of a k4a
+// recording, what k4a_device_get_raw_calibration returns, LiveScan3D's
+// Intrinsics.json; a trailing NUL is allowed) for one depth mode and one colour
+// mode. With ColorOff the calibration's Color is zero and DepthToColor is Identity.
+// Errors name the field of the document that is wrong.
+//
+// Crops and scales are those of the Azure Kinect Sensor SDK 1.4
+// (mode_specific_calibration.c).
+func Parse(doc []byte, depth DepthMode, color ColorMode) (Calibration, error) {
+	cal, err := parse(doc, depth, color)
+	if err != nil {
+		return Calibration{}, fmt.Errorf("calibration: %w", err)
+	}
+	return cal, nil
+}
+
+func parse(doc []byte, depth DepthMode, color ColorMode) (Calibration, error) {
+	if depth == PassiveIR {
+		return Calibration{}, errors.New("depth mode PASSIVE_IR has no depth")
+	}
+	depthCrop, ok := depth.crop()
+	if !ok {
+		return Calibration{}, fmt.Errorf("unknown depth mode %q", string(depth))
+	}
+	colorCrop, ok := color.crop()
+	if !ok && color != ColorOff {
+		return Calibration{}, fmt.Errorf("unknown colour mode %q", string(color))
+	}
+	if len(doc) > maxDocument {
+		return Calibration{}, fmt.Errorf("document has %d bytes, at most %d are read", len(doc), maxDocument)
+	}
+	body := bytes.TrimRight(doc, "\x00 \t\r\n")
+	var f factoryDocument
+	if err := json.Unmarshal(body, &f); err != nil {
+		return Calibration{}, fmt.Errorf("not a factory document: %w", err)
+	}
+	if f.CalibrationInformation == nil {
+		return Calibration{}, errors.New("no CalibrationInformation")
+	}
+	info := f.CalibrationInformation
+
+	d, err := find(info.Cameras, depthLocation)
+	if err != nil {
+		return Calibration{}, err
+	}
+	if d.SensorWidth != 1024 || d.SensorHeight != 1024 {
+		return Calibration{}, fmt.Errorf("%s: sensor is %d×%d, want 1024×1024", depthLocation, d.SensorWidth, d.SensorHeight)
+	}
+	cal := Calibration{
+		Serial:       info.Metadata.SerialID,
+		Depth:        d.lens.cut(depthCrop),
+		DepthToColor: Identity,
+		Raw:          bytes.Clone(body),
+	}
+	if color != ColorOff {
+		c, err := find(info.Cameras, colorLocation)
+		if err != nil {
+			return Calibration{}, err
+		}
+		switch {
+		case c.SensorWidth > 0 && c.SensorWidth*3/4 == c.SensorHeight:
+		case c.SensorWidth > 0 && c.SensorWidth*9/16 == c.SensorHeight:
+			// Calibrated on a 16:9 image, which is the middle of the 4:3 sensor.
+			c.lens = c.lens.widen()
+		default:
+			return Calibration{}, fmt.Errorf("%s: sensor is %d×%d, want an aspect of 4:3 or 16:9", colorLocation, c.SensorWidth, c.SensorHeight)
+		}
+		cal.Color = c.lens.cut(colorCrop)
+		cal.DepthToColor = c.fromWorld.Compose(d.fromWorld.Inverse())
+	}
+	if err := cal.Validate(); err != nil {
+		return Calibration{}, err
+	}
+	return cal, nil
+}
+
+// calibrated is one camera of the document after its fields are checked.
+type calibrated struct {
+	SensorWidth, SensorHeight int
+	lens                      unitLens
+	fromWorld                 Transform
+}
+
+// unitLens is a lens as the factory gives it: focal lengths and principal point as
+// fractions of the image, (0,0) the corner of the top-left pixel.
+type unitLens struct {
+	fx, fy, cx, cy float64
+	rest           Intrinsics // K, P and MaxRadius
+}
+
+func (l unitLens) cut(c crop) Intrinsics {
+	in := l.rest
+	in.Width, in.Height = int(c.out[0]), int(c.out[1])
+	in.Fx, in.Fy = l.fx*c.scaled[0], l.fy*c.scaled[1]
+	in.Cx = l.cx*c.scaled[0] - c.offset[0] - 0.5
+	in.Cy = l.cy*c.scaled[1] - c.offset[1] - 0.5
+	return in
+}
+
+// widen turns a lens calibrated on the sensor's 4096×2304 middle into one of its
+// whole 4096×3072.
+func (l unitLens) widen() unitLens {
+	l.cy = (l.cy*2304 + 384) / 3072
+	l.fy = l.fy * 2304 / 3072
+	return l
+}
+
+func find(cameras []factoryCamera, location string) (calibrated, error) {
+	for i := range cameras {
+		if cameras[i].Location != location {
+			continue
+		}
+		c, err := cameras[i].check()
+		if err != nil {
+			return calibrated{}, fmt.Errorf("%s: %w", location, err)
+		}
+		return c, nil
+	}
+	return calibrated{}, fmt.Errorf("no camera %s among the document's %d cameras", location, len(cameras))
+}
+
+// check turns a camera's entry into geometry. ModelParameters are cx cy fx fy k1 k2
+// k3 k4 k5 k6 codx cody p2 p1, in that order.
+func (f *factoryCamera) check() (calibrated, error) {
+	const count = 14
+	in := f.Intrinsics
+	if in == nil {
+		return calibrated{}, errors.New("no Intrinsics")
+	}
+	if in.ModelType != brownConrady {
+		return calibrated{}, fmt.Errorf("lens model %q is not supported, only BrownConrady",
+			strings.TrimPrefix(in.ModelType, "CALIBRATION_LensDistortionModel"))
+	}
+	p := in.ModelParameters
+	if in.ModelParameterCount != count || len(p) != count {
+		return calibrated{}, fmt.Errorf("ModelParameterCount %d with %d ModelParameters, want %d of both", in.ModelParameterCount, len(p), count)
+	}
+	if p[10] != 0 || p[11] != 0 {
+		return calibrated{}, fmt.Errorf("centre of distortion (%g, %g) is not zero", p[10], p[11])
+	}
+	if f.Rt == nil {
+		return calibrated{}, errors.New("no Rt")
+	}
+	if len(f.Rt.Rotation) != 9 || len(f.Rt.Translation) != 3 {
+		return calibrated{}, fmt.Errorf("Rt has %d rotation and %d translation values, want 9 and 3", len(f.Rt.Rotation), len(f.Rt.Translation))
+	}
+	c := calibrated{SensorWidth: f.SensorWidth, SensorHeight: f.SensorHeight}
+	copy(c.fromWorld.R[:], f.Rt.Rotation)
+	for i, metres := range f.Rt.Translation {
+		c.fromWorld.T[i] = 1000 * metres
+	}
+	if err := c.fromWorld.Validate(); err != nil {
+		return calibrated{}, fmt.Errorf("Rt: %w", err)
+	}
+	c.lens = unitLens{cx: p[0], cy: p[1], fx: p[2], fy: p[3]}
+	copy(c.lens.rest.K[:], p[4:10])
+	c.lens.rest.P = [2]float64{p[13], p[12]}
+	c.lens.rest.MaxRadius = f.MetricRadius
+	if f.MetricRadius <= 0.0001 {
+		c.lens.rest.MaxRadius = defaultMaxRadius
+	}
+	return c, nil
+}

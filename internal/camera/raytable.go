@@ -1,0 +1,31 @@
+package camera
+
+import "math"
+
+// RayTable holds the ray of every pixel of one lens: the point of pixel i at depth
+// z is (X[i]·z, Y[i]·z, z). A pixel without a ray has X = NaN and Y = 0, as in the
+// Azure Kinect Sensor SDK's own table.
+type RayTable struct {
+	Width, Height int
+	X, Y          []float32 // Width×Height each, row-major
+}
+
+// RayTable computes the table of in's rays, Unproject of every pixel centre
+// rounded to float32. in must be valid.
+func (in *Intrinsics) RayTable() RayTable {
+	n := in.Width * in.Height
+	t := RayTable{Width: in.Width, Height: in.Height, X: make([]float32, n), Y: make([]float32, n)}
+	nan := float32(math.NaN())
+	for v := range in.Height {
+		row := v * in.Width
+		for u := range in.Width {
+			x, y, ok := in.Unproject(float64(u), float64(v))
+			if !ok {
+				t.X[row+u] = nan
+				continue
+			}
+			t.X[row+u], t.Y[row+u] = float32(x), float32(y)
+		}
+	}
+	return t
+}
