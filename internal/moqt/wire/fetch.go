@@ -1,0 +1,85 @@
+package wire
+
+// FetchType says what range a FETCH asks for (§10.13).
+type FetchType uint64
+
+// Fetch types, §10.13.
+const (
+	FetchStandalone      FetchType = 0x1
+	FetchRelativeJoining FetchType = 0x2
+	FetchAbsoluteJoining FetchType = 0x3
+)
+
+// Fetch asks for objects that were already published (§10.13).
+type Fetch struct {
+	RequestID uint64
+	FetchType FetchType
+
+	// Standalone. End is exclusive in its object; an object of 0 means the whole
+	// of End.Group.
+	Track      TrackName
+	Start, End Location
+
+	// Joining: the SUBSCRIBE to join, and groups before its joining location
+	// (relative) or the group to start at (absolute).
+	JoiningRequestID uint64
+	JoiningStart     uint64
+
+	Parameters Parameters
+}
+
+// Type is TypeFetch.
+func (*Fetch) Type() MessageType { return TypeFetch }
+
+func (m *Fetch) append(b []byte) []byte {
+	b = AppendVarint(AppendVarint(b, m.RequestID), uint64(m.FetchType))
+	if m.FetchType == FetchStandalone {
+		b = m.End.append(m.Start.append(m.Track.append(b)))
+	} else {
+		b = AppendVarint(AppendVarint(b, m.JoiningRequestID), m.JoiningStart)
+	}
+	return m.Parameters.append(b)
+}
+
+func (c *cursor) fetch() *Fetch {
+	m := &Fetch{RequestID: c.varint(), FetchType: FetchType(c.varint())}
+	switch m.FetchType {
+	case FetchStandalone:
+		m.Track, m.Start, m.End = c.trackName(), c.location(), c.location()
+	case FetchRelativeJoining, FetchAbsoluteJoining:
+		m.JoiningRequestID, m.JoiningStart = c.varint(), c.varint()
+	default:
+		if c.err == nil {
+			c.fail(violation("unknown fetch type %#x", uint64(m.FetchType)))
+		}
+	}
+	m.Parameters = c.params(TypeFetch)
+	return m
+}
+
+// FetchOK accepts a FETCH once its end is known (§10.14).
+type FetchOK struct {
+	EndOfTrack bool
+	End        Location // as in Fetch
+	Parameters Parameters
+	Properties Properties
+}
+
+// Type is TypeFetchOK.
+func (*FetchOK) Type() MessageType { return TypeFetchOK }
+
+func (m *FetchOK) append(b []byte) []byte {
+	var end byte
+	if m.EndOfTrack {
+		end = 1
+	}
+	return append(m.Parameters.append(m.End.append(append(b, end))), m.Properties...)
+}
+
+func (c *cursor) fetchOK() *FetchOK {
+	end := c.uint8()
+	if end > 1 {
+		c.fail(violation("end of track %d", end))
+	}
+	return &FetchOK{end == 1, c.location(), c.params(TypeFetchOK), c.trackProperties()}
+}

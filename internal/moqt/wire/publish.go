@@ -1,0 +1,50 @@
+package wire
+
+// StreamCountUnknown stands for a number of streams the publisher cannot tell
+// (§10.12).
+const StreamCountUnknown = 1<<62 - 1
+
+// Publish offers a track to a subscriber (§10.10).
+type Publish struct {
+	RequestID  uint64
+	Track      TrackName
+	TrackAlias uint64
+	Parameters Parameters
+	Properties Properties
+}
+
+// Type is TypePublish.
+func (*Publish) Type() MessageType { return TypePublish }
+
+func (m *Publish) append(b []byte) []byte {
+	b = AppendVarint(m.Track.append(AppendVarint(b, m.RequestID)), m.TrackAlias)
+	return append(m.Parameters.append(b), m.Properties...)
+}
+
+// PublishDone ends a subscription from the publisher's side (§10.12).
+type PublishDone struct {
+	Code        DoneCode
+	StreamCount uint64 // data streams opened, or StreamCountUnknown
+	Reason      string
+}
+
+// Type is TypePublishDone.
+func (*PublishDone) Type() MessageType { return TypePublishDone }
+
+func (m *PublishDone) append(b []byte) []byte {
+	return appendReason(AppendVarint(AppendVarint(b, uint64(m.Code)), m.StreamCount), m.Reason)
+}
+
+// PublishBlocked says that a PUBLISH could not be sent for want of streams
+// (§10.20).
+type PublishBlocked struct {
+	NamespaceSuffix Namespace
+	Name            string
+}
+
+// Type is TypePublishBlocked.
+func (*PublishBlocked) Type() MessageType { return TypePublishBlocked }
+
+func (m *PublishBlocked) append(b []byte) []byte {
+	return appendBytes(m.NamespaceSuffix.append(b), m.Name)
+}

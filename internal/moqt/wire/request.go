@@ -1,0 +1,71 @@
+package wire
+
+// RequestOK accepts a PUBLISH, REQUEST_UPDATE, TRACK_STATUS, SUBSCRIBE_NAMESPACE,
+// SUBSCRIBE_TRACKS or PUBLISH_NAMESPACE (§10.5).
+type RequestOK struct {
+	Parameters Parameters
+	Properties Properties // TRACK_STATUS only
+}
+
+// Type is TypeRequestOK.
+func (*RequestOK) Type() MessageType { return TypeRequestOK }
+
+func (m *RequestOK) append(b []byte) []byte {
+	return append(m.Parameters.append(b), m.Properties...)
+}
+
+func (c *cursor) requestOK() *RequestOK {
+	return &RequestOK{c.params(TypeRequestOK), c.trackProperties()}
+}
+
+// RequestError refuses a request (§10.6).
+type RequestError struct {
+	Code          RequestCode
+	RetryInterval uint64 // milliseconds plus one; 0 = do not retry
+	Reason        string
+	Redirect      *Redirect // with RequestRedirect only
+}
+
+// Redirect names where a request may succeed (§10.6.1). Empty fields mean the
+// current session's URI and the request's own names.
+type Redirect struct {
+	ConnectURI string
+	Track      TrackName
+}
+
+// Type is TypeRequestError.
+func (*RequestError) Type() MessageType { return TypeRequestError }
+
+func (m *RequestError) append(b []byte) []byte {
+	b = AppendVarint(AppendVarint(b, uint64(m.Code)), m.RetryInterval)
+	b = appendReason(b, m.Reason)
+	if m.Code == RequestRedirect {
+		r := m.Redirect
+		if r == nil {
+			r = &Redirect{}
+		}
+		b = r.Track.append(appendBytes(b, r.ConnectURI))
+	}
+	return b
+}
+
+func (c *cursor) requestError() *RequestError {
+	m := &RequestError{Code: RequestCode(c.varint()), RetryInterval: c.varint(), Reason: c.reason()}
+	if c.err == nil && m.Code == RequestRedirect {
+		m.Redirect = &Redirect{string(c.bytes(MaxSessionURILength, "connect URI")), c.trackName()}
+	}
+	return m
+}
+
+// RequestUpdate changes the parameters of the request on its stream (§10.9).
+type RequestUpdate struct {
+	RequestID  uint64
+	Parameters Parameters
+}
+
+// Type is TypeRequestUpdate.
+func (*RequestUpdate) Type() MessageType { return TypeRequestUpdate }
+
+func (m *RequestUpdate) append(b []byte) []byte {
+	return m.Parameters.append(AppendVarint(b, m.RequestID))
+}

@@ -1,0 +1,119 @@
+package wire
+
+import "unicode/utf8"
+
+// Setup is the first message on each control stream (§10.3). Empty fields were
+// absent; unknown options are ignored, as the draft demands.
+type Setup struct {
+	Path                  string // client over raw QUIC only
+	Authority             string // client over raw QUIC only
+	HasPath, HasAuthority bool
+	MaxAuthTokenCacheSize uint64 // bytes
+	AuthorizationTokens   []Token
+	Implementation        string
+}
+
+// Setup option types, §15.4.
+const (
+	optionPath                  = 0x01
+	optionAuthorizationToken    = 0x03
+	optionMaxAuthTokenCacheSize = 0x04
+	optionAuthority             = 0x05
+	optionImplementation        = 0x07
+)
+
+// Type is TypeSetup.
+func (*Setup) Type() MessageType { return TypeSetup }
+
+func (m *Setup) append(b []byte) []byte {
+	var kvs []KeyValue
+	if m.HasPath {
+		kvs = append(kvs, KeyValue{Type: optionPath, Bytes: []byte(m.Path)})
+	}
+	for _, t := range m.AuthorizationTokens {
+		kvs = append(kvs, KeyValue{Type: optionAuthorizationToken, Bytes: t.append(nil)})
+	}
+	if m.MaxAuthTokenCacheSize > 0 {
+		kvs = append(kvs, KeyValue{Type: optionMaxAuthTokenCacheSize, Int: m.MaxAuthTokenCacheSize})
+	}
+	if m.HasAuthority {
+		kvs = append(kvs, KeyValue{Type: optionAuthority, Bytes: []byte(m.Authority)})
+	}
+	if m.Implementation != "" {
+		kvs = append(kvs, KeyValue{Type: optionImplementation, Bytes: []byte(m.Implementation)})
+	}
+	return AppendKeyValues(b, kvs...)
+}
+
+func (c *cursor) setup() *Setup {
+	m := &Setup{}
+	kvs, err := ParseKeyValues(c.rest())
+	if err != nil {
+		c.fail(err)
+		return nil
+	}
+	seen := map[uint64]bool{}
+	for _, kv := range kvs {
+		switch kv.Type {
+		case optionPath, optionMaxAuthTokenCacheSize, optionAuthority, optionImplementation:
+			if seen[kv.Type] {
+				c.fail(violation("setup option %#x is repeated", kv.Type))
+				return nil
+			}
+			seen[kv.Type] = true
+		}
+		switch kv.Type {
+		case optionPath:
+			m.Path, m.HasPath = string(kv.Bytes), true
+		case optionAuthorizationToken:
+			t, err := ParseToken(kv.Bytes)
+			if err == nil && (t.AliasType == TokenDelete || t.AliasType == TokenUseAlias) {
+				err = violation("authorization token alias type %d in SETUP", t.AliasType)
+			}
+			if err == nil && len(m.AuthorizationTokens) == MaxTokens {
+				err = violation("more than %d authorization tokens in SETUP", MaxTokens)
+			}
+			if err != nil {
+				c.fail(err)
+				return nil
+			}
+			m.AuthorizationTokens = append(m.AuthorizationTokens, t)
+		case optionMaxAuthTokenCacheSize:
+			m.MaxAuthTokenCacheSize = kv.Int
+		case optionAuthority:
+			m.Authority, m.HasAuthority = string(kv.Bytes), true
+		case optionImplementation:
+			// Diagnostic only: one that is not text is as good as absent.
+			if utf8.Valid(kv.Bytes) {
+				m.Implementation = string(kv.Bytes)
+			}
+		}
+	}
+	return m
+}
+
+// Goaway asks the peer to move its session, or one request, elsewhere (§10.4).
+type Goaway struct {
+	NewSessionURI string
+	Timeout       uint64  // milliseconds; 0 = as quickly as possible
+	RequestID     *uint64 // on the control stream only
+}
+
+// Type is TypeGoaway.
+func (*Goaway) Type() MessageType { return TypeGoaway }
+
+func (m *Goaway) append(b []byte) []byte {
+	b = AppendVarint(appendBytes(b, m.NewSessionURI), m.Timeout)
+	if m.RequestID != nil {
+		b = AppendVarint(b, *m.RequestID)
+	}
+	return b
+}
+
+func (c *cursor) goaway() *Goaway {
+	m := &Goaway{NewSessionURI: string(c.bytes(MaxSessionURILength, "new session URI")), Timeout: c.varint()}
+	if len(c.b) > 0 {
+		m.RequestID = new(c.varint())
+	}
+	return m
+}

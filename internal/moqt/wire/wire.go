@@ -1,0 +1,128 @@
+// Package wire is the byte format of Media over QUIC Transport,
+// draft-ietf-moq-transport-18: integers, names, parameters, control messages,
+// data streams and datagrams. It does no I/O beyond reading from an io.Reader,
+// keeps no state between messages and bounds every length before it allocates.
+//
+// Everything that depends on the draft's number lives here; a later draft is a
+// sibling package behind the same session.
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"io"
+)
+
+// ALPN is the protocol identifier of this draft (§3.1), used in TLS for raw QUIC
+// and in WT-Available-Protocols for WebTransport.
+const ALPN = "moqt-18"
+
+// Limits the draft sets, and those this implementation sets where the draft
+// leaves a length open.
+const (
+	MaxNamespaceFields  = 32        // §2.4.1
+	MaxFullTrackName    = 4096      // bytes, §2.4.1
+	MaxKeyValueLength   = 1<<16 - 1 // bytes, §1.4.3
+	MaxReasonLength     = 1024      // bytes, §1.4.4
+	MaxSessionURILength = 8192      // bytes, §10.4
+	MaxMessageLength    = 1<<16 - 1 // bytes, §10
+	MaxObjectProperties = 1<<16 - 1 // bytes per object; ours
+	MaxTokens           = 16        // authorization tokens in one message; ours
+)
+
+// Error is a violation of the wire format together with the code that the
+// session is to be closed with (§3.5).
+type Error struct {
+	Code SessionCode
+	Msg  string
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("moqt: %s: %s", e.Code, e.Msg) }
+
+func violation(format string, args ...any) error {
+	return &Error{ProtocolViolation, fmt.Sprintf(format, args...)}
+}
+
+// errShort says that a buffer ended inside a field. Inside a message, whose
+// length is known, it becomes a protocol violation.
+var errShort = errors.New("moqt: message ends inside a field")
+
+// cursor reads fields from a buffer whose end is known. After the first error
+// every read returns zero and the error sticks.
+type cursor struct {
+	b   []byte
+	err error
+}
+
+func (c *cursor) fail(err error) {
+	if c.err == nil {
+		c.err = err
+		c.b = nil
+	}
+}
+
+func (c *cursor) varint() uint64 {
+	v, n, err := ParseVarint(c.b)
+	if err != nil {
+		c.fail(errShort)
+		return 0
+	}
+	c.b = c.b[n:]
+	return v
+}
+
+func (c *cursor) uint8() uint8 {
+	if len(c.b) == 0 {
+		c.fail(errShort)
+		return 0
+	}
+	v := c.b[0]
+	c.b = c.b[1:]
+	return v
+}
+
+// take returns the next n bytes without copying.
+func (c *cursor) take(n uint64) []byte {
+	if n > uint64(len(c.b)) {
+		c.fail(errShort)
+		return nil
+	}
+	v := c.b[:n:n]
+	c.b = c.b[n:]
+	return v
+}
+
+// bytes reads a length of at most limit and that many bytes.
+func (c *cursor) bytes(limit uint64, what string) []byte {
+	n := c.varint()
+	if n > limit {
+		c.fail(violation("%s of %d bytes exceeds %d", what, n, limit))
+		return nil
+	}
+	return c.take(n)
+}
+
+func (c *cursor) rest() []byte {
+	v := c.b
+	c.b = nil
+	return v
+}
+
+func appendBytes[T ~string | ~[]byte](b []byte, v T) []byte {
+	b = AppendVarint(b, uint64(len(v)))
+	return append(b, v...)
+}
+
+// ByteReader is what stream parsers read from; *bufio.Reader is one.
+type ByteReader interface {
+	io.Reader
+	io.ByteReader
+}
+
+// unexpected turns an end of stream inside a field into io.ErrUnexpectedEOF.
+func unexpected(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
