@@ -1,0 +1,336 @@
+// Package catalog owns a session's catalog: the MSF document
+// (draft-ietf-moq-msf, version draft-01) that lists the session's tracks, with
+// the fields our point-cloud packaging adds to it.
+//
+// A publisher sends the whole catalog as object 0 of a new group of the track
+// named [TrackName]; a subscriber hands that object to [Parse] and any later
+// object of the group, a delta update, to [Catalog.Apply].
+//
+// Point-cloud tracks carry packaging "hcpf" and an object field "hcpf"; a
+// generic MSF player knows neither and passes over them. Fields this package
+// does not know are ignored, as MSF §5 demands.
+package catalog
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+)
+
+// TrackName is the name of every session's catalog track (MSF §5).
+const TrackName = "catalog"
+
+// Version is the MSF version this package writes. Parse also takes "1".
+const Version = "draft-01"
+
+// Values of [Track.Packaging] (MSF §5.2.3, Table 3).
+const (
+	PackagingLOC           = "loc"
+	PackagingMediaTimeline = "mediatimeline"
+	PackagingEventTimeline = "eventtimeline"
+	PackagingCatalog       = "catalog"
+	// PackagingPoints is ours: each object is one description of one
+	// point-cloud frame (docs/spec/point-cloud-frame.md).
+	PackagingPoints = "hcpf"
+	// PackagingClock is ours: each object is a clock.Stamp.
+	PackagingClock = "hcclock"
+)
+
+// Values of [Track.Role] (MSF §5.2.5, Table 4, and ours).
+const (
+	RoleVideo  = "video"
+	RoleAudio  = "audio"
+	RoleData   = "data"
+	RolePoints = "pointcloud"
+)
+
+// Limits of what Parse accepts. They are far above what a session needs and far
+// below what would hurt.
+const (
+	MaxSize      = 1 << 20 // bytes of one catalog object, after decompression
+	maxTracks    = 4096
+	maxInitData  = 1024
+	maxDeltaOps  = 4096
+	maxNameBytes = 4096 // MOQT §2.4.1: the longest full track name
+)
+
+// Catalog is one independent catalog (MSF §5.1). The field order is the
+// document's: MSF wants the initialization data after the tracks.
+type Catalog struct {
+	Version       string     `json:"version"`
+	GeneratedAt   int64      `json:"generatedAt,omitempty"` // milliseconds since 1970
+	IsComplete    bool       `json:"isComplete,omitempty"`  // the broadcast has ended
+	Tracks        []Track    `json:"tracks"`
+	PublishTracks []Track    `json:"publishTracks,omitempty"` // subscribers publish these
+	InitDataList  []InitData `json:"initDataList,omitempty"`
+}
+
+// Track describes one track (MSF §5.2); zero values are left out of the document.
+type Track struct {
+	Namespace      string   `json:"namespace,omitempty"` // tuple fields joined by "/"; "" inherits the catalog's
+	Name           string   `json:"name"`
+	Packaging      string   `json:"packaging"`
+	EventType      string   `json:"eventType,omitempty"` // only with PackagingEventTimeline
+	IsLive         bool     `json:"isLive"`
+	TargetLatency  float64  `json:"targetLatency,omitempty"` // milliseconds; excludes Buffers
+	Buffers        *Buffers `json:"buffers,omitempty"`
+	Role           string   `json:"role,omitempty"`
+	Label          string   `json:"label,omitempty"` // for people
+	RenderGroup    *int     `json:"renderGroup,omitempty"`
+	AltGroup       *int     `json:"altGroup,omitempty"` // same content at other qualities
+	InitRef        string   `json:"initRef,omitempty"`  // an InitData.ID
+	Depends        []string `json:"depends,omitempty"`
+	Codec          string   `json:"codec,omitempty"`
+	MimeType       string   `json:"mimeType,omitempty"`
+	Framerate      float64  `json:"framerate,omitempty"`  // frames per second
+	Timescale      float64  `json:"timescale,omitempty"`  // units per second
+	Bitrate        int64    `json:"bitrate,omitempty"`    // at most, bits per second
+	AvgBitrate     int64    `json:"avgBitrate,omitempty"` // bits per second
+	MaxGOPDuration float64  `json:"maxGopDuration,omitempty"`
+	Width          int      `json:"width,omitempty"`  // pixels
+	Height         int      `json:"height,omitempty"` // pixels
+	Samplerate     int      `json:"samplerate,omitempty"`
+	ChannelConfig  string   `json:"channelConfig,omitempty"`
+	Lang           string   `json:"lang,omitempty"`
+	TrackDuration  int64    `json:"trackDuration,omitempty"` // milliseconds; only when not live
+	ConnectionURI  string   `json:"connectionUri,omitempty"` // only in PublishTracks
+	Token          string   `json:"token,omitempty"`
+
+	// Points is set exactly on tracks of PackagingPoints.
+	Points *Points `json:"hcpf,omitempty"`
+}
+
+// Buffers are a player's target buffers in milliseconds (MSF §5.2.8).
+type Buffers struct {
+	Target float64 `json:"target,omitempty"`
+	Min    float64 `json:"min,omitempty"`
+	Max    float64 `json:"max,omitempty"`
+}
+
+// InitData is an entry of the initialization data list (MSF §5.1.7).
+type InitData struct {
+	ID   string `json:"id"`
+	Type string `json:"type"` // "inline", "track-property" or "object-property"
+	Data string `json:"data"` // base64 where Type is "inline", else a property type in hex
+}
+
+// Marshal returns c as a catalog object's payload. It refuses what Parse would
+// refuse.
+func (c *Catalog) Marshal() ([]byte, error) {
+	out := *c
+	if out.Tracks == nil {
+		out.Tracks = []Track{} // required by MSF even when empty
+	}
+	if err := out.Validate(); err != nil {
+		return nil, err
+	}
+	b, err := json.Marshal(&out)
+	if err != nil {
+		return nil, fmt.Errorf("catalog: %w", err)
+	}
+	if len(b) > MaxSize {
+		return nil, fmt.Errorf("catalog: %d bytes, more than %d", len(b), MaxSize)
+	}
+	return b, nil
+}
+
+// ErrDelta says that an object is a delta update, which only [Catalog.Apply]
+// understands.
+var ErrDelta = errors.New("catalog: a delta update, not an independent catalog")
+
+// Parse reads an independent catalog and validates it. Every error names the
+// JSON path of what is wrong.
+func Parse(b []byte) (*Catalog, error) {
+	if len(b) > MaxSize {
+		return nil, fmt.Errorf("catalog: %d bytes, more than %d", len(b), MaxSize)
+	}
+	// Arrays are decoded one element at a time so that an error can name the
+	// element's index, which encoding/json does not.
+	var doc struct {
+		Version       *string            `json:"version"`
+		GeneratedAt   int64              `json:"generatedAt"`
+		IsComplete    bool               `json:"isComplete"`
+		Tracks        *[]json.RawMessage `json:"tracks"`
+		PublishTracks []json.RawMessage  `json:"publishTracks"`
+		DeltaUpdate   json.RawMessage    `json:"deltaUpdate"`
+		InitDataList  []json.RawMessage  `json:"initDataList"`
+	}
+	if err := decode(b, "$", &doc); err != nil {
+		return nil, err
+	}
+	switch {
+	case doc.DeltaUpdate != nil:
+		return nil, ErrDelta
+	case doc.Version == nil:
+		return nil, errors.New("catalog: $.version: missing")
+	case doc.Tracks == nil:
+		return nil, errors.New("catalog: $.tracks: missing")
+	}
+	c := &Catalog{Version: *doc.Version, GeneratedAt: doc.GeneratedAt, IsComplete: doc.IsComplete}
+	var err error
+	if c.Tracks, err = decodeEach[Track](*doc.Tracks, "$.tracks", maxTracks); err != nil {
+		return nil, err
+	}
+	if c.PublishTracks, err = decodeEach[Track](doc.PublishTracks, "$.publishTracks", maxTracks); err != nil {
+		return nil, err
+	}
+	if c.InitDataList, err = decodeEach[InitData](doc.InitDataList, "$.initDataList", maxInitData); err != nil {
+		return nil, err
+	}
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Validate reports the first rule of MSF or of our packaging that c breaks, by
+// its JSON path.
+func (c *Catalog) Validate() error {
+	// MSF §5.1.1: a subscriber must not read a version it does not understand.
+	if c.Version != Version && c.Version != "1" {
+		return fmt.Errorf("catalog: $.version: %.40q is not supported, only %q", c.Version, Version)
+	}
+	if len(c.Tracks) > maxTracks {
+		return fmt.Errorf("catalog: $.tracks: %d tracks, more than %d", len(c.Tracks), maxTracks)
+	}
+	initIDs := make(map[string]bool, len(c.InitDataList))
+	for i, d := range c.InitDataList {
+		path := fmt.Sprintf("$.initDataList[%d]", i)
+		if d.ID == "" {
+			return fmt.Errorf("catalog: %s.id: missing", path)
+		}
+		if initIDs[d.ID] {
+			return fmt.Errorf("catalog: %s.id: %.80q is taken by an earlier entry", path, d.ID)
+		}
+		switch d.Type {
+		case "inline", "track-property", "object-property":
+		default:
+			return fmt.Errorf("catalog: %s.type: %.40q is none of inline, track-property, object-property", path, d.Type)
+		}
+		initIDs[d.ID] = true
+	}
+	for _, list := range []struct {
+		path   string
+		tracks []Track
+	}{{"$.tracks", c.Tracks}, {"$.publishTracks", c.PublishTracks}} {
+		type fullName struct{ namespace, name string }
+		seen := make(map[fullName]bool, len(list.tracks))
+		for i := range list.tracks {
+			t := &list.tracks[i]
+			path := fmt.Sprintf("%s[%d]", list.path, i)
+			if err := t.validate(path); err != nil {
+				return err
+			}
+			if t.InitRef != "" && !initIDs[t.InitRef] {
+				return fmt.Errorf("catalog: %s.initRef: no initDataList entry has the id %.80q", path, t.InitRef)
+			}
+			if seen[fullName{t.Namespace, t.Name}] {
+				return fmt.Errorf("catalog: %s.name: %.80q is taken by an earlier track", path, t.Name)
+			}
+			seen[fullName{t.Namespace, t.Name}] = true
+		}
+	}
+	return nil
+}
+
+func (t *Track) validate(path string) error {
+	bad := func(field, format string, args ...any) error {
+		return fmt.Errorf("catalog: %s.%s: "+format, append([]any{path, field}, args...)...)
+	}
+	for _, n := range []struct {
+		field string
+		value float64
+	}{
+		{"targetLatency", t.TargetLatency}, {"framerate", t.Framerate}, {"timescale", t.Timescale},
+		{"bitrate", float64(t.Bitrate)}, {"avgBitrate", float64(t.AvgBitrate)}, {"maxGopDuration", t.MaxGOPDuration},
+		{"width", float64(t.Width)}, {"height", float64(t.Height)}, {"samplerate", float64(t.Samplerate)},
+		{"trackDuration", float64(t.TrackDuration)},
+	} {
+		if n.value < 0 || math.IsNaN(n.value) || math.IsInf(n.value, 0) {
+			return bad(n.field, "%v is not a size", n.value)
+		}
+	}
+	switch {
+	case t.Name == "":
+		return bad("name", "missing")
+	case len(t.Namespace)+len(t.Name) > maxNameBytes:
+		return bad("name", "namespace and name have %d bytes, more than %d", len(t.Namespace)+len(t.Name), maxNameBytes)
+	case t.Packaging == "":
+		return bad("packaging", "missing")
+	case t.Packaging == PackagingEventTimeline && t.EventType == "":
+		return bad("eventType", "missing, packaging is %q", t.Packaging)
+	case t.Packaging != PackagingEventTimeline && t.EventType != "":
+		return bad("eventType", "not allowed, packaging is %.40q", t.Packaging)
+	case t.TargetLatency != 0 && t.Buffers != nil:
+		return bad("buffers", "not allowed beside targetLatency")
+	case t.IsLive && t.TrackDuration != 0:
+		return bad("trackDuration", "not allowed on a live track")
+	case strings.HasPrefix(t.Name, "tiles/") && t.Role == RoleVideo:
+		return bad("role", "a tile must not be %q: players would take it for a rendition", RoleVideo)
+	case t.Packaging == PackagingPoints && t.Points == nil:
+		return bad("hcpf", "missing, packaging is %q", t.Packaging)
+	case t.Packaging != PackagingPoints && t.Points != nil:
+		return bad("hcpf", "not allowed, packaging is %.40q", t.Packaging)
+	case t.Points != nil:
+		return t.Points.validate(path+".hcpf", t)
+	}
+	return nil
+}
+
+// decode unmarshals one JSON value into v and turns encoding/json's errors into
+// ones that name a JSON path.
+func decode(b []byte, path string, v any) error {
+	// JSON null leaves v as it was; no value of a catalog may be null.
+	if bytes.Equal(bytes.TrimSpace(b), []byte("null")) {
+		return fmt.Errorf("catalog: %s: null", path)
+	}
+	err := json.Unmarshal(b, v)
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &syntax):
+		return fmt.Errorf("catalog: %s: byte %d: %w", path, syntax.Offset, err)
+	case errors.As(err, &kind) && kind.Field != "":
+		return fmt.Errorf("catalog: %s.%s: a JSON %s where %s belongs", path, kind.Field, kind.Value, jsonKind(kind.Type.Kind()))
+	case errors.As(err, &kind):
+		return fmt.Errorf("catalog: %s: a JSON %s where %s belongs", path, kind.Value, jsonKind(kind.Type.Kind()))
+	}
+	return fmt.Errorf("catalog: %s: %w", path, err)
+}
+
+func decodeEach[T any](list []json.RawMessage, path string, limit int) ([]T, error) {
+	if len(list) > limit {
+		return nil, fmt.Errorf("catalog: %s: %d entries, more than %d", path, len(list), limit)
+	}
+	out := make([]T, len(list))
+	for i, raw := range list {
+		if err := decode(raw, fmt.Sprintf("%s[%d]", path, i), &out[i]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// jsonKind names the JSON type that a Go kind is read from, for error messages.
+func jsonKind(k reflect.Kind) string {
+	switch k {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int64, reflect.Uint16:
+		return "a whole number in range"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Slice, reflect.Array:
+		return "an array"
+	default:
+		return "an object"
+	}
+}

@@ -1,0 +1,169 @@
+package catalog
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Apply returns the catalog that a delta update (MSF §5.1.6 and §5.3) makes of
+// c, which stays as it was.
+//
+// MSF's text wants an update's target in parentName and its example puts it in
+// name; Apply takes either.
+func (c *Catalog) Apply(delta []byte) (*Catalog, error) {
+	if len(delta) > MaxSize {
+		return nil, fmt.Errorf("catalog: %d bytes, more than %d", len(delta), MaxSize)
+	}
+	var doc struct {
+		GeneratedAt *int64            `json:"generatedAt"`
+		DeltaUpdate []json.RawMessage `json:"deltaUpdate"`
+		Version     json.RawMessage   `json:"version"`
+		Tracks      json.RawMessage   `json:"tracks"`
+	}
+	if err := decode(delta, "$", &doc); err != nil {
+		return nil, err
+	}
+	switch {
+	case len(doc.DeltaUpdate) == 0:
+		return nil, errors.New("catalog: $.deltaUpdate: missing or empty")
+	case len(doc.DeltaUpdate) > maxDeltaOps:
+		return nil, fmt.Errorf("catalog: $.deltaUpdate: %d operations, more than %d", len(doc.DeltaUpdate), maxDeltaOps)
+	case doc.GeneratedAt == nil:
+		return nil, errors.New("catalog: $.generatedAt: missing")
+	case doc.Version != nil:
+		return nil, errors.New("catalog: $.version: not allowed in a delta update")
+	case doc.Tracks != nil:
+		return nil, errors.New("catalog: $.tracks: not allowed in a delta update")
+	}
+	out := *c
+	out.GeneratedAt = *doc.GeneratedAt
+	out.Tracks = slices.Clone(c.Tracks)
+	for i, raw := range doc.DeltaUpdate {
+		path := fmt.Sprintf("$.deltaUpdate[%d]", i)
+		var op struct {
+			Op     string            `json:"op"`
+			Tracks []json.RawMessage `json:"tracks"`
+		}
+		if err := decode(raw, path, &op); err != nil {
+			return nil, err
+		}
+		for j, raw := range op.Tracks {
+			if err := out.applyOne(op.Op, raw, fmt.Sprintf("%s.tracks[%d]", path, j)); err != nil {
+				return nil, err
+			}
+			if len(out.Tracks) > maxTracks {
+				return nil, fmt.Errorf("catalog: %s: more than %d tracks", path, maxTracks)
+			}
+		}
+	}
+	if err := out.Validate(); err != nil {
+		return nil, fmt.Errorf("after delta update: %w", err)
+	}
+	return &out, nil
+}
+
+func (c *Catalog) applyOne(op string, raw json.RawMessage, path string) error {
+	var ref struct {
+		Name            string `json:"name"`
+		Namespace       string `json:"namespace"`
+		ParentName      string `json:"parentName"`
+		ParentNamespace string `json:"parentNamespace"`
+	}
+	if err := decode(raw, path, &ref); err != nil {
+		return err
+	}
+	name, namespace := ref.ParentName, ref.ParentNamespace
+	if op == "remove" || op == "update" && name == "" {
+		name, namespace = ref.Name, ref.Namespace
+	}
+	at := slices.IndexFunc(c.Tracks, func(t Track) bool { return t.Name == name && t.Namespace == namespace })
+	if op != "add" && at < 0 {
+		return fmt.Errorf("catalog: %s: no track %.80q to %.20s", path, name, op)
+	}
+	switch op {
+	case "add":
+		var t Track
+		if err := decode(raw, path, &t); err != nil {
+			return err
+		}
+		c.Tracks = append(c.Tracks, t)
+	case "remove":
+		c.Tracks = slices.Delete(c.Tracks, at, at+1)
+	case "clone", "update":
+		t, err := c.Tracks[at].override(raw, path)
+		if err != nil {
+			return err
+		}
+		if op == "update" {
+			c.Tracks[at] = t
+			return nil
+		}
+		if ref.Name == "" {
+			return fmt.Errorf("catalog: %s.name: missing, a clone needs a new name", path)
+		}
+		c.Tracks = append(c.Tracks, t)
+	default:
+		return fmt.Errorf("catalog: %s: operation %.20q is none of add, remove, clone, update", path, op)
+	}
+	return nil
+}
+
+// override returns t with the attributes declared in raw replaced, each as a
+// whole.
+func (t Track) override(raw json.RawMessage, path string) (Track, error) {
+	var declared map[string]json.RawMessage
+	if err := decode(raw, path, &declared); err != nil {
+		return Track{}, err
+	}
+	// encoding/json would write through the pointers and slices that t shares
+	// with the catalog it came from.
+	for field := range declared {
+		switch strings.ToLower(field) { // as encoding/json matches names
+		case "rendergroup":
+			t.RenderGroup = nil
+		case "altgroup":
+			t.AltGroup = nil
+		case "depends":
+			t.Depends = nil
+		case "buffers":
+			t.Buffers = nil
+		case "hcpf":
+			t.Points = nil
+		}
+	}
+	return t, decode(raw, path, &t)
+}
+
+// CompressionProperty is the type of the MSF_COMPRESSION track and object
+// property (MSF §11.1).
+const CompressionProperty = 0x78
+
+// Decompress undoes the compression that an MSF_COMPRESSION property of the
+// given value announces: 0 none, 1 gzip. The result has at most MaxSize bytes.
+func Decompress(payload []byte, compression uint64) ([]byte, error) {
+	switch compression {
+	case 0:
+		return payload, nil
+	case 1:
+	default:
+		return nil, fmt.Errorf("catalog: MSF_COMPRESSION %d is not supported, only 0 (none) and 1 (gzip)", compression)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(payload))
+	if err != nil {
+		return nil, fmt.Errorf("catalog: gzip: %w", err)
+	}
+	b, err := io.ReadAll(io.LimitReader(z, MaxSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("catalog: gzip: %w", err)
+	}
+	if len(b) > MaxSize {
+		return nil, fmt.Errorf("catalog: gzip: more than %d bytes", MaxSize)
+	}
+	return b, nil
+}

@@ -1,0 +1,188 @@
+package catalog
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+
+	"holocast/internal/camera"
+)
+
+// Points are the fields that a track of [PackagingPoints] adds to an MSF track
+// object, in its object field "hcpf". Grid size, frame rate and bit rate are in
+// MSF's own fields width, height, framerate and bitrate.
+type Points struct {
+	Camera          int    `json:"camera"`          // number in the session, the frame header's camera
+	CameraName      string `json:"cameraName"`      // the sensor's name or serial number
+	Quality         string `json:"quality"`         // last part of the track name
+	Layout          string `json:"layout"`          // "A", "B" or "C" of the frame format
+	Descriptions    int    `json:"descriptions"`    // subgroups of a frame: 1 or 4
+	MaxPoints       int    `json:"maxPoints"`       // most points a frame can have
+	DeliveryTimeout int    `json:"deliveryTimeout"` // milliseconds; 0 = none
+}
+
+// MaxPoints is the most points a frame of any track may announce: the largest
+// colour grid of an Azure Kinect is 4096×3072.
+const MaxPoints = 4096 * 3072
+
+func (p *Points) validate(path string, t *Track) error {
+	bad := func(path, format string, args ...any) error {
+		return fmt.Errorf("catalog: %s: "+format, append([]any{path}, args...)...)
+	}
+	switch {
+	case p.Camera < 0 || p.Camera > math.MaxUint16:
+		return bad(path+".camera", "%d is not in 0…65535", p.Camera)
+	case p.Layout != "A" && p.Layout != "B" && p.Layout != "C":
+		return bad(path+".layout", "%.40q is none of A, B, C", p.Layout)
+	case p.Descriptions != 1 && p.Descriptions != 4:
+		return bad(path+".descriptions", "%d is neither 1 nor 4", p.Descriptions)
+	case p.MaxPoints <= 0 || p.MaxPoints > MaxPoints:
+		return bad(path+".maxPoints", "%d is not in 1…%d", p.MaxPoints, MaxPoints)
+	case p.DeliveryTimeout < 0 || p.DeliveryTimeout > math.MaxInt32:
+		return bad(path+".deliveryTimeout", "%d is not in 0…%d ms", p.DeliveryTimeout, math.MaxInt32)
+	case p.Layout == "A" && (t.Width < 1 || t.Height < 1 || t.Width > math.MaxUint16 || t.Height > math.MaxUint16):
+		return bad(path+".layout", "layout A needs width and height in 1…65535, not %d×%d", t.Width, t.Height)
+	case p.Layout == "A" && t.InitRef == "":
+		return bad(path+".layout", "layout A needs an initRef to the camera's geometry")
+	}
+	return nil
+}
+
+// PointsTrack names the track of one camera at one quality.
+func PointsTrack(camera int, quality string) string {
+	return fmt.Sprintf("points/%d/%s", camera, quality)
+}
+
+// TileTrack names the track of one 360° tile at one quality.
+func TileTrack(tile int, quality string) string {
+	return fmt.Sprintf("tiles/%d/%s", tile, quality)
+}
+
+// CameraInit is what a player has to know of a camera before its first frame. It
+// travels as inline initialization data: JSON in base64.
+type CameraInit struct {
+	// Grid is the lens of the frame's pixel grid; the ray table of layout A is
+	// computed from it.
+	Grid camera.Intrinsics `json:"grid"`
+	// Pose takes the grid's camera coordinates to the studio's, millimetres.
+	Pose camera.Transform `json:"pose"`
+	// DepthMin and DepthMax bound the depths that frames carry, millimetres.
+	DepthMin uint16 `json:"depthMin"`
+	DepthMax uint16 `json:"depthMax"`
+	// Calibration is the sensor's whole calibration, for exports; may be nil.
+	Calibration *camera.Calibration `json:"calibration,omitempty"`
+}
+
+// AddInit appends init to the catalog's initialization data under id and returns
+// id, for a track's InitRef.
+func (c *Catalog) AddInit(id string, init CameraInit) (string, error) {
+	b, err := json.Marshal(init)
+	if err != nil {
+		return "", fmt.Errorf("catalog: initialization data %q: %w", id, err)
+	}
+	c.InitDataList = append(c.InitDataList, InitData{ID: id, Type: "inline", Data: base64.StdEncoding.EncodeToString(b)})
+	return id, nil
+}
+
+// Init returns the camera geometry that t's InitRef points at.
+func (c *Catalog) Init(t Track) (CameraInit, error) {
+	i := slices.IndexFunc(c.InitDataList, func(d InitData) bool { return d.ID == t.InitRef })
+	if t.InitRef == "" || i < 0 {
+		return CameraInit{}, fmt.Errorf("catalog: track %.80q has no initialization data", t.Name)
+	}
+	path := fmt.Sprintf("$.initDataList[%d].data", i)
+	d := c.InitDataList[i]
+	if d.Type != "inline" {
+		return CameraInit{}, fmt.Errorf("catalog: %s: of type %s, a camera's must be inline", path, d.Type)
+	}
+	b, err := base64.StdEncoding.DecodeString(d.Data)
+	if err != nil {
+		return CameraInit{}, fmt.Errorf("catalog: %s: %w", path, err)
+	}
+	var init CameraInit
+	if err := decode(b, path, &init); err != nil {
+		return CameraInit{}, err
+	}
+	if err := init.Grid.Validate(); err != nil {
+		return CameraInit{}, fmt.Errorf("catalog: %s.grid: %w", path, err)
+	}
+	if err := init.Pose.Validate(); err != nil {
+		return CameraInit{}, fmt.Errorf("catalog: %s.pose: %w", path, err)
+	}
+	if init.Calibration != nil {
+		if err := init.Calibration.Validate(); err != nil {
+			return CameraInit{}, fmt.Errorf("catalog: %s.calibration: %w", path, err)
+		}
+	}
+	if init.DepthMin > init.DepthMax {
+		return CameraInit{}, fmt.Errorf("catalog: %s.depthMin: %d mm is beyond depthMax, %d mm", path, init.DepthMin, init.DepthMax)
+	}
+	if t.Points != nil && t.Points.Layout == "A" && (init.Grid.Width != t.Width || init.Grid.Height != t.Height) {
+		return CameraInit{}, fmt.Errorf("catalog: %s.grid: %d×%d pixels, but track %.80q has %d×%d",
+			path, init.Grid.Width, init.Grid.Height, t.Name, t.Width, t.Height)
+	}
+	return init, nil
+}
+
+// Cameras returns the numbers of the cameras that have a point-cloud track, in
+// ascending order.
+func (c *Catalog) Cameras() []int {
+	var cameras []int
+	for _, t := range c.Tracks {
+		if t.Points != nil {
+			cameras = append(cameras, t.Points.Camera)
+		}
+	}
+	slices.Sort(cameras)
+	return slices.Compact(cameras)
+}
+
+// PointsTracks returns one camera's tracks, highest bit rate first.
+func (c *Catalog) PointsTracks(camera int) []Track {
+	var tracks []Track
+	for _, t := range c.Tracks {
+		if t.Points != nil && t.Points.Camera == camera {
+			tracks = append(tracks, t)
+		}
+	}
+	slices.SortStableFunc(tracks, func(a, b Track) int { return cmp.Compare(b.Bitrate, a.Bitrate) })
+	return tracks
+}
+
+// Select returns one camera's track of the given quality; "" asks for the
+// highest bit rate. The error lists what there is.
+func (c *Catalog) Select(camera int, quality string) (Track, error) {
+	tracks := c.PointsTracks(camera)
+	if len(tracks) == 0 {
+		return Track{}, fmt.Errorf("catalog: no camera %d, only %v", camera, c.Cameras())
+	}
+	if quality == "" {
+		return tracks[0], nil
+	}
+	var have []string
+	for _, t := range tracks {
+		if t.Points.Quality == quality {
+			return t, nil
+		}
+		have = append(have, t.Points.Quality)
+	}
+	return Track{}, fmt.Errorf("catalog: camera %d has no quality %q, only %q", camera, quality, have)
+}
+
+// Fit returns one camera's best track that needs at most bitrate bits per
+// second, or the smallest one when none fits.
+func (c *Catalog) Fit(camera int, bitrate int64) (Track, error) {
+	tracks := c.PointsTracks(camera)
+	if len(tracks) == 0 {
+		return Track{}, fmt.Errorf("catalog: no camera %d, only %v", camera, c.Cameras())
+	}
+	for _, t := range tracks {
+		if t.Bitrate <= bitrate {
+			return t, nil
+		}
+	}
+	return tracks[len(tracks)-1], nil
+}

@@ -1,0 +1,57 @@
+package catalog
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"holocast/internal/camera"
+)
+
+// PoseTrack is the name of the track that tells when a camera has moved: an MSF
+// event timeline (MSF §9) whose records are [PoseEvent]s. A camera's pose at the
+// start of the session is in its [CameraInit].
+const PoseTrack = "pose"
+
+// PoseEventType is the pose track's eventType.
+const PoseEventType = "dev.holocast.pose/v1"
+
+// PoseEvent is one record of the pose track: from wall-clock time T on, a
+// camera is at this pose.
+type PoseEvent struct {
+	T    int64 `json:"T"` // milliseconds since 1970 on the relay's clock
+	Data Pose  `json:"data"`
+}
+
+// Pose is where a camera is.
+type Pose struct {
+	Camera int              `json:"camera"`
+	Pose   camera.Transform `json:"pose"` // camera → studio, millimetres
+}
+
+// NewPoseTrack returns the catalog entry of a live pose track for the point
+// tracks it applies to.
+func NewPoseTrack(depends ...string) Track {
+	return Track{Name: PoseTrack, Packaging: PackagingEventTimeline, EventType: PoseEventType, IsLive: true,
+		Role: "eventtimeline", MimeType: "application/json", Depends: depends}
+}
+
+// MarshalPoses returns the payload of a pose track's object.
+func MarshalPoses(events []PoseEvent) ([]byte, error) {
+	b, err := json.Marshal(events)
+	if err != nil {
+		return nil, fmt.Errorf("catalog: poses: %w", err)
+	}
+	return b, nil
+}
+
+// ParsePoses reads a pose track's object.
+func ParsePoses(b []byte) ([]PoseEvent, error) {
+	if len(b) > MaxSize {
+		return nil, fmt.Errorf("catalog: poses: %d bytes, more than %d", len(b), MaxSize)
+	}
+	var raw []json.RawMessage
+	if err := decode(b, "poses", &raw); err != nil {
+		return nil, err
+	}
+	return decodeEach[PoseEvent](raw, "poses", 1<<16)
+}
