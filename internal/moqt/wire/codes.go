@@ -5,7 +5,7 @@ import "fmt"
 // SessionCode says why a session was closed (§3.5).
 type SessionCode uint64
 
-// Session termination codes, §15.9.1.
+// Session termination codes, §15.10.1.
 const (
 	NoError                 SessionCode = 0x0
 	InternalError           SessionCode = 0x1
@@ -45,7 +45,7 @@ func (c SessionCode) String() string {
 // RequestCode says why a request was refused (§10.6).
 type RequestCode uint64
 
-// REQUEST_ERROR codes, §15.9.2.
+// REQUEST_ERROR codes, §15.10.2.
 const (
 	RequestInternalError           RequestCode = 0x0
 	RequestUnauthorized            RequestCode = 0x1
@@ -78,10 +78,10 @@ func (c RequestCode) String() string {
 	})
 }
 
-// DoneCode says why a publisher ended a subscription (§10.12).
+// DoneCode says why a publisher ended a subscription (§10.11).
 type DoneCode uint64
 
-// PUBLISH_DONE codes, §15.9.3.
+// PUBLISH_DONE codes, §15.10.3.
 const (
 	DoneInternalError     DoneCode = 0x0
 	DoneUnauthorized      DoneCode = 0x1
@@ -106,7 +106,7 @@ func (c DoneCode) String() string {
 // StreamCode says why a stream was reset or refused (§3.3.3).
 type StreamCode uint64
 
-// Stream reset codes, §15.9.4.
+// Stream reset codes, §15.10.4.
 const (
 	StreamInternalError       StreamCode = 0x0
 	StreamCancelled           StreamCode = 0x1

@@ -1,16 +1,16 @@
 package wire
 
-// FetchType says what range a FETCH asks for (§10.13).
+// FetchType says what range a FETCH asks for (§10.12).
 type FetchType uint64
 
-// Fetch types, §10.13.
+// Fetch types, §10.12.
 const (
 	FetchStandalone      FetchType = 0x1
 	FetchRelativeJoining FetchType = 0x2
 	FetchAbsoluteJoining FetchType = 0x3
 )
 
-// Fetch asks for objects that were already published (§10.13).
+// Fetch asks for objects that were already published (§10.12).
 type Fetch struct {
 	RequestID uint64
 	FetchType FetchType
@@ -57,7 +57,7 @@ func (c *cursor) fetch() *Fetch {
 	return m
 }
 
-// FetchOK accepts a FETCH once its end is known (§10.14).
+// FetchOK accepts a FETCH once its end is known (§10.13).
 type FetchOK struct {
 	EndOfTrack bool
 	End        Location // as in Fetch

@@ -1,6 +1,6 @@
 package wire
 
-// PublishNamespace says that the sender has tracks in a namespace (§10.16).
+// PublishNamespace says that the sender has tracks in a namespace (§10.15).
 type PublishNamespace struct {
 	RequestID  uint64
 	Namespace  Namespace
@@ -44,7 +44,7 @@ func (m *SubscribeTracks) append(b []byte) []byte {
 }
 
 // NamespaceAdded is the NAMESPACE message: a namespace under the prefix appeared
-// (§10.17).
+// (§10.16).
 type NamespaceAdded struct{ Suffix Namespace }
 
 // Type is TypeNamespace.
@@ -52,7 +52,7 @@ func (*NamespaceAdded) Type() MessageType { return TypeNamespace }
 
 func (m *NamespaceAdded) append(b []byte) []byte { return m.Suffix.append(b) }
 
-// NamespaceDone says that a namespace under the prefix went away (§10.17.1).
+// NamespaceDone says that a namespace under the prefix went away (§10.17).
 type NamespaceDone struct{ Suffix Namespace }
 
 // Type is TypeNamespaceDone.

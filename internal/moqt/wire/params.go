@@ -206,7 +206,7 @@ func (c *cursor) params(m MessageType) (p Parameters) {
 	return p
 }
 
-// TokenAliasType says how an authorization token is carried (§10.2.1).
+// TokenAliasType says how an authorization token is carried (§10.2.2).
 type TokenAliasType uint64
 
 // Token alias types, §15.5.
@@ -217,7 +217,7 @@ const (
 	TokenUseValue TokenAliasType = 0x3
 )
 
-// Token is an authorization token or a reference to one (§10.2.1).
+// Token is an authorization token or a reference to one (§10.2.2).
 type Token struct {
 	AliasType TokenAliasType
 	Alias     uint64 // Delete, Register, UseAlias

@@ -1,7 +1,7 @@
 package wire
 
 // StreamCountUnknown stands for a number of streams the publisher cannot tell
-// (§10.12).
+// (§10.11).
 const StreamCountUnknown = 1<<62 - 1
 
 // Publish offers a track to a subscriber (§10.10).
@@ -21,7 +21,7 @@ func (m *Publish) append(b []byte) []byte {
 	return append(m.Parameters.append(b), m.Properties...)
 }
 
-// PublishDone ends a subscription from the publisher's side (§10.12).
+// PublishDone ends a subscription from the publisher's side (§10.11).
 type PublishDone struct {
 	Code        DoneCode
 	StreamCount uint64 // data streams opened, or StreamCountUnknown

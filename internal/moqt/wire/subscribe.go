@@ -29,7 +29,7 @@ func (m *SubscribeOK) append(b []byte) []byte {
 }
 
 // TrackStatus asks what a SUBSCRIBE would be answered, without subscribing
-// (§10.15).
+// (§10.14).
 type TrackStatus struct {
 	RequestID  uint64
 	Track      TrackName
