@@ -1,0 +1,117 @@
+//go:build cgo
+
+package pointcloud
+
+/*
+#cgo pkg-config: libzstd
+#cgo CFLAGS: -O3 -std=gnu11 -Wall
+#include "kernels.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"slices"
+	"unsafe"
+)
+
+var errMemory = errors.New("point-cloud frame: out of memory")
+
+type encoderEngine struct{ c *C.struct_hcpf_encoder }
+
+func (e *encoderEngine) open(level int) error {
+	if e.c = C.hcpf_encoder_new(C.int(level)); e.c == nil {
+		return errMemory
+	}
+	return nil
+}
+
+func (e *encoderEngine) close() {
+	C.hcpf_encoder_free(e.c)
+	e.c = nil
+}
+
+func gridShare(g *Grid, ph phase) C.struct_hcpf_grid {
+	return C.struct_hcpf_grid{
+		depth: (*C.uint16_t)(unsafe.SliceData(g.Depth)), color: (*C.uint8_t)(unsafe.SliceData(g.Color)),
+		width: C.int(g.Width), height: C.int(g.Height), dx: C.int(ph.dx), dy: C.int(ph.dy), step: C.int(ph.step),
+	}
+}
+
+func pointsShare(p *Points, ph phase) C.struct_hcpf_points {
+	return C.struct_hcpf_points{
+		xyz: (*C.int16_t)(unsafe.SliceData(p.XYZ)), rgb: (*C.uint8_t)(unsafe.SliceData(p.RGB)),
+		count: C.size_t(len(p.XYZ) / 3), index: C.size_t(ph.index), step: C.size_t(ph.count),
+	}
+}
+
+func (e *encoderEngine) grid(dst []byte, g *Grid, ph phase) (body, error) {
+	w, h := ph.size(g.Width, g.Height)
+	dst = slices.Grow(dst, int(C.hcpf_compress_bound(C.hcpf_grid_raw_bound(C.size_t(w*h)))))
+	return encoded(dst, C.hcpf_encode_grid(e.c, gridShare(g, ph), tail(dst), C.size_t(cap(dst)-len(dst))))
+}
+
+func (e *encoderEngine) points(dst []byte, p *Points, interleaved bool, ph phase) (body, error) {
+	n := len(p.XYZ)/3/ph.count + 1
+	dst = slices.Grow(dst, int(C.hcpf_compress_bound(C.hcpf_points_raw_bound(C.size_t(n)))))
+	return encoded(dst, C.hcpf_encode_points(e.c, pointsShare(p, ph), boolInt(interleaved), tail(dst), C.size_t(cap(dst)-len(dst))))
+}
+
+func boolInt(b bool) C.int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// tail points at dst's unused capacity.
+func tail(dst []byte) *C.uint8_t { return (*C.uint8_t)(unsafe.SliceData(dst[len(dst):cap(dst)])) }
+
+func encoded(dst []byte, r C.struct_hcpf_result) (body, error) {
+	switch {
+	case r.error == C.HCPF_OK:
+		return body{dst[:len(dst)+int(r.length)], int(r.points), int(r.raw_length)}, nil
+	case r.zstd != nil:
+		return body{}, errors.New("point-cloud frame: zstd: " + C.GoString(r.zstd))
+	}
+	return body{}, errMemory
+}
+
+type decoderEngine struct{ c *C.struct_hcpf_decoder }
+
+func (d *decoderEngine) open() error {
+	if d.c = C.hcpf_decoder_new(); d.c == nil {
+		return errMemory
+	}
+	return nil
+}
+
+func (d *decoderEngine) close() {
+	C.hcpf_decoder_free(d.c)
+	d.c = nil
+}
+
+func (d *decoderEngine) grid(g *Grid, h *Header, src []byte) error {
+	share := gridShare(g, phaseOf(h.Description, h.Descriptions))
+	return decoded(h, C.hcpf_decode_grid(d.c, share, C.uint32_t(h.Points), C.uint32_t(h.RawLength),
+		(*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src))))
+}
+
+func (d *decoderEngine) points(p *Points, h *Header, src []byte) error {
+	return decoded(h, C.hcpf_decode_points(d.c, pointsShare(p, phase{count: 1}), boolInt(h.Layout == LayoutInterleaved),
+		C.uint32_t(h.RawLength), (*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src))))
+}
+
+func decoded(h *Header, r C.struct_hcpf_result) error {
+	switch r.error {
+	case C.HCPF_OK:
+		return nil
+	case C.HCPF_BAD_ZSTD:
+		return zstdError(C.GoString(r.zstd))
+	case C.HCPF_BAD_RAW_LENGTH:
+		return rawLengthError(h)
+	case C.HCPF_BAD_PLANES:
+		return planesError(h)
+	}
+	return errMemory
+}

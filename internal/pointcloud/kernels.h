@@ -1,0 +1,61 @@
+// The planes of docs/spec/point-cloud-frame.md made and undone in C, with zstd
+// around them: one call per object.
+#ifndef HOLOCAST_POINTCLOUD_KERNELS_H
+#define HOLOCAST_POINTCLOUD_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	HCPF_OK = 0,
+	HCPF_NO_MEMORY = -1,
+	HCPF_BAD_ZSTD = -2,       // not one zstd frame, or damaged
+	HCPF_BAD_RAW_LENGTH = -3, // the frame holds another number of bytes
+	HCPF_BAD_PLANES = -4,     // the planes do not fit the header
+};
+
+// A share of a grid: the pixels (dx + i*step, dy + j*step).
+struct hcpf_grid {
+	uint16_t *depth; // width*height
+	uint8_t *color;  // 3*width*height
+	int width, height, dx, dy, step;
+};
+
+// A share of a cloud: the points index + i*step.
+struct hcpf_points {
+	int16_t *xyz;
+	uint8_t *rgb;
+	size_t count; // points in the whole cloud
+	size_t index, step;
+};
+
+struct hcpf_result {
+	int error;
+	const char *zstd; // what zstd said, where it did
+	size_t length;    // bytes written
+	uint32_t points, raw_length;
+};
+
+struct hcpf_encoder;
+struct hcpf_decoder;
+
+// level is zstd's; 0 is the best for each layout.
+struct hcpf_encoder *hcpf_encoder_new(int level);
+void hcpf_encoder_free(struct hcpf_encoder *e);
+
+// Upper bounds of the planes' and the compressed length.
+size_t hcpf_grid_raw_bound(size_t pixels);
+size_t hcpf_points_raw_bound(size_t points);
+size_t hcpf_compress_bound(size_t raw);
+
+struct hcpf_result hcpf_encode_grid(struct hcpf_encoder *e, struct hcpf_grid g, uint8_t *dst, size_t capacity);
+struct hcpf_result hcpf_encode_points(struct hcpf_encoder *e, struct hcpf_points p, int interleaved, uint8_t *dst, size_t capacity);
+
+struct hcpf_decoder *hcpf_decoder_new(void);
+void hcpf_decoder_free(struct hcpf_decoder *d);
+
+// g's share must be empty before; p has exactly the object's points.
+struct hcpf_result hcpf_decode_grid(struct hcpf_decoder *d, struct hcpf_grid g, uint32_t points, uint32_t raw_length, const uint8_t *src, size_t length);
+struct hcpf_result hcpf_decode_points(struct hcpf_decoder *d, struct hcpf_points p, int interleaved, uint32_t raw_length, const uint8_t *src, size_t length);
+
+#endif
