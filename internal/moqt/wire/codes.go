@@ -29,17 +29,29 @@ const (
 	MalformedAuthority      SessionCode = 0x1a
 )
 
-func (c SessionCode) String() string {
-	return codeName(uint64(c), map[uint64]string{
-		0x0: "NO_ERROR", 0x1: "INTERNAL_ERROR", 0x2: "UNAUTHORIZED", 0x3: "PROTOCOL_VIOLATION",
-		0x4: "INVALID_REQUEST_ID", 0x5: "DUPLICATE_TRACK_ALIAS", 0x6: "KEY_VALUE_FORMATTING_ERROR",
-		0x8: "INVALID_PATH", 0x9: "MALFORMED_PATH", 0x10: "GOAWAY_TIMEOUT",
-		0x11: "CONTROL_MESSAGE_TIMEOUT", 0x12: "DATA_STREAM_TIMEOUT",
-		0x13: "AUTH_TOKEN_CACHE_OVERFLOW", 0x14: "DUPLICATE_AUTH_TOKEN_ALIAS",
-		0x15: "VERSION_NEGOTIATION_FAILED", 0x16: "MALFORMED_AUTH_TOKEN",
-		0x17: "UNKNOWN_AUTH_TOKEN_ALIAS", 0x18: "EXPIRED_AUTH_TOKEN",
-		0x19: "INVALID_AUTHORITY", 0x1a: "MALFORMED_AUTHORITY",
-	})
+func (c SessionCode) String() string { return codeName(c, sessionCodeNames) }
+
+var sessionCodeNames = map[SessionCode]string{
+	NoError:                 "NO_ERROR",
+	InternalError:           "INTERNAL_ERROR",
+	Unauthorized:            "UNAUTHORIZED",
+	ProtocolViolation:       "PROTOCOL_VIOLATION",
+	InvalidRequestID:        "INVALID_REQUEST_ID",
+	DuplicateTrackAlias:     "DUPLICATE_TRACK_ALIAS",
+	KeyValueFormattingError: "KEY_VALUE_FORMATTING_ERROR",
+	InvalidPath:             "INVALID_PATH",
+	MalformedPath:           "MALFORMED_PATH",
+	GoawayTimeout:           "GOAWAY_TIMEOUT",
+	ControlMessageTimeout:   "CONTROL_MESSAGE_TIMEOUT",
+	DataStreamTimeout:       "DATA_STREAM_TIMEOUT",
+	AuthTokenCacheOverflow:  "AUTH_TOKEN_CACHE_OVERFLOW",
+	DuplicateAuthTokenAlias: "DUPLICATE_AUTH_TOKEN_ALIAS",
+	VersionNegotiation:      "VERSION_NEGOTIATION_FAILED",
+	MalformedAuthToken:      "MALFORMED_AUTH_TOKEN",
+	UnknownAuthTokenAlias:   "UNKNOWN_AUTH_TOKEN_ALIAS",
+	ExpiredAuthToken:        "EXPIRED_AUTH_TOKEN",
+	InvalidAuthority:        "INVALID_AUTHORITY",
+	MalformedAuthority:      "MALFORMED_AUTHORITY",
 }
 
 // RequestCode says why a request was refused (§10.6).
@@ -67,15 +79,27 @@ const (
 	RequestRedirect                RequestCode = 0x34
 )
 
-func (c RequestCode) String() string {
-	return codeName(uint64(c), map[uint64]string{
-		0x0: "INTERNAL_ERROR", 0x1: "UNAUTHORIZED", 0x2: "TIMEOUT", 0x3: "NOT_SUPPORTED",
-		0x4: "MALFORMED_AUTH_TOKEN", 0x5: "EXPIRED_AUTH_TOKEN", 0x6: "GOING_AWAY",
-		0x9: "EXCESSIVE_LOAD", 0x10: "DOES_NOT_EXIST", 0x11: "INVALID_RANGE",
-		0x12: "MALFORMED_TRACK", 0x19: "DUPLICATE_SUBSCRIPTION", 0x20: "UNINTERESTED",
-		0x30: "PREFIX_OVERLAP", 0x31: "NAMESPACE_TOO_LARGE", 0x32: "INVALID_JOINING_REQUEST_ID",
-		0x33: "UNSUPPORTED_EXTENSION", 0x34: "REDIRECT",
-	})
+func (c RequestCode) String() string { return codeName(c, requestCodeNames) }
+
+var requestCodeNames = map[RequestCode]string{
+	RequestInternalError:           "INTERNAL_ERROR",
+	RequestUnauthorized:            "UNAUTHORIZED",
+	RequestTimeout:                 "TIMEOUT",
+	RequestNotSupported:            "NOT_SUPPORTED",
+	RequestMalformedAuthToken:      "MALFORMED_AUTH_TOKEN",
+	RequestExpiredAuthToken:        "EXPIRED_AUTH_TOKEN",
+	RequestGoingAway:               "GOING_AWAY",
+	RequestExcessiveLoad:           "EXCESSIVE_LOAD",
+	RequestDoesNotExist:            "DOES_NOT_EXIST",
+	RequestInvalidRange:            "INVALID_RANGE",
+	RequestMalformedTrack:          "MALFORMED_TRACK",
+	RequestDuplicateSubscription:   "DUPLICATE_SUBSCRIPTION",
+	RequestUninterested:            "UNINTERESTED",
+	RequestPrefixOverlap:           "PREFIX_OVERLAP",
+	RequestNamespaceTooLarge:       "NAMESPACE_TOO_LARGE",
+	RequestInvalidJoiningRequestID: "INVALID_JOINING_REQUEST_ID",
+	RequestUnsupportedExtension:    "UNSUPPORTED_EXTENSION",
+	RequestRedirect:                "REDIRECT",
 }
 
 // DoneCode says why a publisher ended a subscription (§10.11).
@@ -95,12 +119,19 @@ const (
 	DoneMalformedTrack    DoneCode = 0x12
 )
 
-func (c DoneCode) String() string {
-	return codeName(uint64(c), map[uint64]string{
-		0x0: "INTERNAL_ERROR", 0x1: "UNAUTHORIZED", 0x2: "TRACK_ENDED", 0x3: "SUBSCRIPTION_ENDED",
-		0x4: "GOING_AWAY", 0x5: "TOO_FAR_BEHIND", 0x6: "EXPIRED", 0x8: "UPDATE_FAILED",
-		0x9: "EXCESSIVE_LOAD", 0x12: "MALFORMED_TRACK",
-	})
+func (c DoneCode) String() string { return codeName(c, doneCodeNames) }
+
+var doneCodeNames = map[DoneCode]string{
+	DoneInternalError:     "INTERNAL_ERROR",
+	DoneUnauthorized:      "UNAUTHORIZED",
+	DoneTrackEnded:        "TRACK_ENDED",
+	DoneSubscriptionEnded: "SUBSCRIPTION_ENDED",
+	DoneGoingAway:         "GOING_AWAY",
+	DoneTooFarBehind:      "TOO_FAR_BEHIND",
+	DoneExpired:           "EXPIRED",
+	DoneUpdateFailed:      "UPDATE_FAILED",
+	DoneExcessiveLoad:     "EXCESSIVE_LOAD",
+	DoneMalformedTrack:    "MALFORMED_TRACK",
 }
 
 // StreamCode says why a stream was reset or refused (§3.3.3).
@@ -120,17 +151,26 @@ const (
 	StreamMalformedTrack      StreamCode = 0x12
 )
 
-func (c StreamCode) String() string {
-	return codeName(uint64(c), map[uint64]string{
-		0x0: "INTERNAL_ERROR", 0x1: "CANCELLED", 0x2: "DELIVERY_TIMEOUT", 0x3: "SESSION_CLOSED",
-		0x4: "GOING_AWAY", 0x5: "TOO_FAR_BEHIND", 0x6: "UNKNOWN_OBJECT_STATUS",
-		0x7: "EXPIRED_AUTH_TOKEN", 0x9: "EXCESSIVE_LOAD", 0x12: "MALFORMED_TRACK",
-	})
+func (c StreamCode) String() string { return codeName(c, streamCodeNames) }
+
+var streamCodeNames = map[StreamCode]string{
+	StreamInternalError:       "INTERNAL_ERROR",
+	StreamCancelled:           "CANCELLED",
+	StreamDeliveryTimeout:     "DELIVERY_TIMEOUT",
+	StreamSessionClosed:       "SESSION_CLOSED",
+	StreamGoingAway:           "GOING_AWAY",
+	StreamTooFarBehind:        "TOO_FAR_BEHIND",
+	StreamUnknownObjectStatus: "UNKNOWN_OBJECT_STATUS",
+	StreamExpiredAuthToken:    "EXPIRED_AUTH_TOKEN",
+	StreamExcessiveLoad:       "EXCESSIVE_LOAD",
+	StreamMalformedTrack:      "MALFORMED_TRACK",
 }
 
-func codeName(code uint64, names map[uint64]string) string {
+// codeName names a code; the registries leave room for grease and for codes
+// added later (§14).
+func codeName[C ~uint64](code C, names map[C]string) string {
 	if n, ok := names[code]; ok {
 		return n
 	}
-	return fmt.Sprintf("code %#x", code)
+	return fmt.Sprintf("code %#x", uint64(code))
 }

@@ -2,7 +2,7 @@ package wire
 
 import (
 	"errors"
-	"slices"
+	"fmt"
 )
 
 const datagramPadding = 0x132b3e29
@@ -37,9 +37,12 @@ func (d *Datagram) Append(b []byte) ([]byte, error) {
 	}
 	if d.Status != StatusNormal {
 		t |= 0x20
-		if d.EndOfGroup || len(d.Payload) > 0 || len(d.Properties) > 0 {
-			return nil, errors.New("moqt: a status datagram has no payload, properties or end-of-group bit")
+		if d.EndOfGroup || len(d.Payload) > 0 {
+			return nil, errors.New("moqt: a status datagram has no payload or end-of-group bit")
 		}
+	}
+	if err := d.Status.validate(d.Properties); err != nil {
+		return nil, fmt.Errorf("moqt: cannot send datagram: %v", err)
 	}
 	b = AppendVarint(AppendVarint(AppendVarint(b, t), d.TrackAlias), d.Group)
 	if d.Object != 0 {
@@ -57,8 +60,9 @@ func (d *Datagram) Append(b []byte) ([]byte, error) {
 	return append(b, d.Payload...), nil
 }
 
-// ParseDatagram reads one datagram; its payload aliases b. It returns nil for
-// padding (§11.5.2).
+// ParseDatagram reads one datagram; its properties and payload alias b. It
+// returns nil for padding (§11.5.2), and along with ErrMalformedTrack the
+// datagram, so that the caller can tell whose track it is.
 func ParseDatagram(b []byte) (*Datagram, error) {
 	c := cursor{b: b}
 	t := c.varint()
@@ -83,7 +87,7 @@ func ParseDatagram(b []byte) (*Datagram, error) {
 		d.Priority = c.uint8()
 	}
 	if t&0x01 != 0 {
-		d.Properties = slices.Clone(Properties(c.bytes(MaxObjectProperties, "datagram properties")))
+		d.Properties = c.bytes(MaxObjectProperties, "datagram properties")
 		if c.err == nil && len(d.Properties) == 0 {
 			return nil, violation("datagram with empty properties")
 		}
@@ -104,7 +108,7 @@ func ParseDatagram(b []byte) (*Datagram, error) {
 		return nil, err
 	}
 	d.Payload = c.b
-	return d, d.Properties.validateObject()
+	return d, d.Properties.validateObject(Location{d.Group, d.Object})
 }
 
 // AppendPaddingDatagram appends a padding datagram of n bytes in all.

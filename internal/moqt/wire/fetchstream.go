@@ -13,7 +13,21 @@ const (
 	RangeUnknown     RangeKind = 0x10c // the objects up to here are unknown
 )
 
-// FetchObject is the header of one entry of a fetch stream (§11.4.4).
+// Serialization flags of a fetched object, §11.4.4.1.
+const (
+	fetchSubgroup      = 0x03 // mask: 0 zero, 1 prior, 2 prior plus one, 3 present
+	fetchSubgroupPrior = 0x01
+	fetchSubgroupField = 0x03
+	fetchObjectID      = 0x04
+	fetchGroupID       = 0x08
+	fetchPriority      = 0x10
+	fetchProperties    = 0x20
+	fetchDatagram      = 0x40
+	fetchFlags         = 0x7f // all of them
+)
+
+// FetchObject is the header of one entry of a fetch stream (§11.4.4). A range
+// end has Group and Object only, and no payload.
 type FetchObject struct {
 	Range RangeKind
 
@@ -36,18 +50,33 @@ type fetchState struct {
 	priority    uint8
 }
 
+// follows reports whether an entry at group and object may come next: groups in
+// the response's order, objects ascending within each (§10.12.3).
+func (s *fetchState) follows(group, object uint64) bool {
+	switch {
+	case !s.started:
+		return true
+	case group == s.group:
+		return object > s.id
+	case s.Order == Descending:
+		return group < s.group
+	}
+	return group > s.group
+}
+
+// advance makes o the prior entry. A range end leaves the prior subgroup and
+// priority alone; a datagram has no subgroup to refer to.
 func (s *fetchState) advance(o *FetchObject) {
 	s.started, s.group, s.id = true, o.Group, o.Object
 	if o.Range != RangeNone {
 		return
 	}
-	if !o.Datagram {
-		s.hasSubgroup, s.subgroup = true, o.Subgroup
-	}
+	s.hasSubgroup, s.subgroup = !o.Datagram, o.Subgroup
 	s.hasPriority, s.priority = true, o.Priority
 }
 
-// FetchDecoder reads the entries of one fetch stream in order.
+// FetchDecoder reads the entries of one fetch stream in order. Its state changes
+// only when a whole header was read.
 type FetchDecoder struct{ fetchState }
 
 // NewFetchDecoder returns a decoder for a response in the given group order.
@@ -61,59 +90,75 @@ func (d *FetchDecoder) Decode(r ByteReader) (o FetchObject, err error) {
 	if err != nil {
 		return o, err
 	}
-	switch RangeKind(flags) {
-	case RangeNonExistent, RangeUnknown:
+	switch {
+	case RangeKind(flags) == RangeNonExistent || RangeKind(flags) == RangeUnknown:
 		o.Range = RangeKind(flags)
-		flags = 0x0c
+		err = d.decodeRange(&o, r)
+	case flags > fetchFlags:
+		err = violation("fetch serialization flags %#x", flags)
 	default:
-		if flags >= 128 {
-			return o, violation("fetch serialization flags %#x", flags)
-		}
-		o.Datagram = flags&0x40 != 0
+		err = d.decodeObject(&o, flags, r)
 	}
-	if !d.started && flags&0x0c != 0x0c {
-		return o, violation("first fetch object without group and object ID")
-	}
-	// Each field depends on the ones before it, in wire order.
-	if err := d.decodeGroup(&o, flags, r); err != nil {
+	if err != nil {
 		return o, err
-	}
-	if o.Range == RangeNone {
-		if err := d.decodeSubgroup(&o, flags, r); err != nil {
-			return o, err
-		}
-	}
-	if err := d.decodeObject(&o, flags, r); err != nil {
-		return o, err
-	}
-	if o.Range != RangeNone {
-		d.advance(&o)
-		return o, nil
-	}
-	if flags&0x10 != 0 {
-		if o.Priority, err = r.ReadByte(); err != nil {
-			return o, unexpected(err)
-		}
-	} else if !d.hasPriority {
-		return o, violation("fetch object refers to a prior priority")
-	} else {
-		o.Priority = d.priority
-	}
-	if flags&0x20 != 0 {
-		if o.Properties, err = readProperties(r); err != nil {
-			return o, err
-		}
-	}
-	if o.PayloadLength, err = ReadVarint(r); err != nil {
-		return o, unexpected(err)
 	}
 	d.advance(&o)
 	return o, nil
 }
 
-func (d *FetchDecoder) decodeGroup(o *FetchObject, flags uint64, r ByteReader) error {
+// decodeRange reads the end of a range. Its IDs are absolute: the draft leaves
+// it open, but a Group ID Delta could not stay in the prior object's group, and
+// other implementations read it so.
+func (d *FetchDecoder) decodeRange(o *FetchObject, r ByteReader) (err error) {
+	if o.Group, err = ReadVarint(r); err != nil {
+		return unexpected(err)
+	}
+	if o.Object, err = ReadVarint(r); err != nil {
+		return unexpected(err)
+	}
+	if !d.follows(o.Group, o.Object) {
+		return violation("fetched range ends at {%d, %d}, not after {%d, %d}", o.Group, o.Object, d.group, d.id)
+	}
+	return nil
+}
+
+func (d *FetchDecoder) decodeObject(o *FetchObject, flags uint64, r ByteReader) (err error) {
+	if !d.started && flags&(fetchGroupID|fetchObjectID) != fetchGroupID|fetchObjectID {
+		return violation("first fetch object without group and object ID")
+	}
+	o.Datagram = flags&fetchDatagram != 0
+	// Each field depends on the ones before it, in wire order.
+	if err := d.decodeGroupID(o, flags, r); err != nil {
+		return err
+	}
+	if err := d.decodeSubgroupID(o, flags, r); err != nil {
+		return err
+	}
+	if err := d.decodeObjectID(o, flags, r); err != nil {
+		return err
+	}
+	o.Priority = d.priority
+	if flags&fetchPriority != 0 {
+		if o.Priority, err = r.ReadByte(); err != nil {
+			return unexpected(err)
+		}
+	} else if !d.hasPriority {
+		return violation("fetch object refers to a prior priority")
+	}
+	if flags&fetchProperties != 0 {
+		if o.Properties, err = readProperties(r); err != nil {
+			return err
+		}
+	}
+	if o.PayloadLength, err = ReadVarint(r); err != nil {
+		return unexpected(err)
+	}
+	return o.Properties.validateObject(Location{o.Group, o.Object})
+}
+
+func (d *FetchDecoder) decodeGroupID(o *FetchObject, flags uint64, r ByteReader) error {
 	o.Group = d.group
-	if flags&0x08 == 0 {
+	if flags&fetchGroupID == 0 {
 		return nil
 	}
 	delta, err := ReadVarint(r)
@@ -137,41 +182,39 @@ func (d *FetchDecoder) decodeGroup(o *FetchObject, flags uint64, r ByteReader) e
 	return nil
 }
 
-func (d *FetchDecoder) decodeSubgroup(o *FetchObject, flags uint64, r ByteReader) (err error) {
-	if o.Datagram {
+func (d *FetchDecoder) decodeSubgroupID(o *FetchObject, flags uint64, r ByteReader) (err error) {
+	mode := flags & fetchSubgroup
+	switch {
+	case o.Datagram || mode == 0:
 		return nil
+	case mode == fetchSubgroupField:
+		o.Subgroup, err = ReadVarint(r)
+		return unexpected(err)
+	case !d.hasSubgroup:
+		return violation("fetch object refers to a prior subgroup")
 	}
-	switch flags & 0x03 {
-	case 0x01, 0x02:
-		if !d.hasSubgroup {
-			return violation("fetch object refers to a prior subgroup")
-		}
-		o.Subgroup = d.subgroup + flags&0x03 - 1
-	case 0x03:
-		if o.Subgroup, err = ReadVarint(r); err != nil {
-			return unexpected(err)
-		}
+	o.Subgroup = d.subgroup + mode - fetchSubgroupPrior
+	if o.Subgroup < d.subgroup {
+		return violation("fetch subgroup ID exceeds 2^64-1")
 	}
 	return nil
 }
 
-func (d *FetchDecoder) decodeObject(o *FetchObject, flags uint64, r ByteReader) error {
-	if flags&0x04 == 0 {
+func (d *FetchDecoder) decodeObjectID(o *FetchObject, flags uint64, r ByteReader) (err error) {
+	if flags&fetchObjectID == 0 {
 		o.Object = d.id + 1
 		if o.Object == 0 {
 			return violation("fetch object ID exceeds 2^64-1")
 		}
 		return nil
 	}
-	delta, err := ReadVarint(r)
-	if err != nil {
+	if o.Object, err = ReadVarint(r); err != nil {
 		return unexpected(err)
 	}
-	o.Object = delta
-	if flags&0x08 == 0 {
-		o.Object = d.id + delta
-		if o.Object < d.id {
-			return violation("fetch object ID exceeds 2^64-1")
+	if flags&fetchGroupID == 0 {
+		o.Object += d.id
+		if o.Object <= d.id {
+			return violation("fetch object ID exceeds 2^64-1 or repeats %d", d.id)
 		}
 	}
 	return nil
@@ -185,74 +228,72 @@ func NewFetchEncoder(order GroupOrder) *FetchEncoder {
 	return &FetchEncoder{fetchState{Order: order}}
 }
 
-// Append appends one entry's header; the payload follows it.
+// Append appends one entry's header; the payload follows it. Entries must come
+// in the response's group order and, within a group, ascend.
 func (e *FetchEncoder) Append(b []byte, o FetchObject) ([]byte, error) {
-	var flags uint64
-	if !e.started || o.Group != e.group || o.Range != RangeNone {
-		flags |= 0x08
+	if !e.follows(o.Group, o.Object) {
+		return nil, errors.New("moqt: fetched objects out of order")
 	}
-	if flags&0x08 != 0 || o.Object != e.id+1 {
-		flags |= 0x04
-	}
-	if o.Range == RangeNone {
-		switch {
-		case o.Datagram:
-			flags |= 0x40
-		case o.Subgroup == 0:
-		case e.hasSubgroup && o.Subgroup == e.subgroup:
-			flags |= 0x01
-		default:
-			flags |= 0x03
-		}
-		if !e.hasPriority || o.Priority != e.priority {
-			flags |= 0x10
-		}
-		if len(o.Properties) > 0 {
-			flags |= 0x20
-		}
-		b = AppendVarint(b, flags)
-	} else {
+	switch o.Range {
+	case RangeNone:
+		b = e.appendObject(b, &o)
+	case RangeNonExistent, RangeUnknown:
 		b = AppendVarint(b, uint64(o.Range))
-	}
-	if flags&0x08 != 0 {
-		delta := o.Group
-		switch {
-		case !e.started:
-		case e.Order == Descending:
-			delta = e.group - o.Group - 1
-			if o.Group >= e.group {
-				return nil, errors.New("moqt: fetched groups must descend")
-			}
-		default:
-			delta = o.Group - e.group - 1
-			if o.Group <= e.group {
-				return nil, errors.New("moqt: fetched groups must ascend")
-			}
-		}
-		b = AppendVarint(b, delta)
-	}
-	if flags&0x43 == 0x03 {
-		b = AppendVarint(b, o.Subgroup)
-	}
-	if flags&0x04 != 0 {
-		delta := o.Object
-		if flags&0x08 == 0 {
-			if o.Object <= e.id {
-				return nil, errors.New("moqt: fetched objects of a group must ascend")
-			}
-			delta = o.Object - e.id
-		}
-		b = AppendVarint(b, delta)
-	}
-	if o.Range == RangeNone {
-		if flags&0x10 != 0 {
-			b = append(b, o.Priority)
-		}
-		if flags&0x20 != 0 {
-			b = appendBytes(b, o.Properties)
-		}
-		b = AppendVarint(b, o.PayloadLength)
+		b = AppendVarint(AppendVarint(b, o.Group), o.Object)
+	default:
+		return nil, errors.New("moqt: unknown kind of fetched range")
 	}
 	e.advance(&o)
 	return b, nil
+}
+
+func (e *FetchEncoder) appendObject(b []byte, o *FetchObject) []byte {
+	var flags uint64
+	if !e.started || o.Group != e.group {
+		flags |= fetchGroupID | fetchObjectID
+	} else if o.Object != e.id+1 {
+		flags |= fetchObjectID
+	}
+	switch {
+	case o.Datagram:
+		flags |= fetchDatagram
+	case o.Subgroup == 0:
+	case e.hasSubgroup && o.Subgroup == e.subgroup:
+		flags |= fetchSubgroupPrior
+	default:
+		flags |= fetchSubgroupField
+	}
+	if !e.hasPriority || o.Priority != e.priority {
+		flags |= fetchPriority
+	}
+	if len(o.Properties) > 0 {
+		flags |= fetchProperties
+	}
+	b = AppendVarint(b, flags)
+	object := o.Object
+	if flags&fetchGroupID != 0 {
+		switch {
+		case !e.started:
+			b = AppendVarint(b, o.Group)
+		case e.Order == Descending:
+			b = AppendVarint(b, e.group-o.Group-1)
+		default:
+			b = AppendVarint(b, o.Group-e.group-1)
+		}
+	} else {
+		object -= e.id
+	}
+	if flags&fetchSubgroup == fetchSubgroupField {
+		b = AppendVarint(b, o.Subgroup)
+	}
+	if flags&fetchObjectID != 0 {
+		b = AppendVarint(b, object)
+	}
+	if flags&fetchPriority != 0 {
+		b = append(b, o.Priority)
+	}
+	if flags&fetchProperties != 0 {
+		b = appendBytes(b, o.Properties)
+	}
+	return AppendVarint(b, o.PayloadLength)
 }

@@ -41,30 +41,46 @@ func AppendKeyValues(b []byte, kvs ...KeyValue) []byte {
 // ParseKeyValues reads a whole sequence of pairs. The pairs' bytes alias b.
 func ParseKeyValues(b []byte) ([]KeyValue, error) {
 	var kvs []KeyValue
-	c := cursor{b: b}
-	var prev uint64
-	for len(c.b) > 0 {
-		delta := c.varint()
-		t := prev + delta
-		if t < prev {
-			return nil, violation("key-value type exceeds 2^64-1")
-		}
-		prev = t
-		kv := KeyValue{Type: t}
-		if t%2 == 0 {
-			kv.Int = c.varint()
-		} else {
-			kv.Bytes = c.bytes(MaxKeyValueLength, "key-value")
-		}
-		if c.err != nil {
-			if c.err == errShort {
-				return nil, &Error{KeyValueFormattingError, "key-value pair is cut off"}
-			}
-			return nil, c.err
-		}
+	p := newPairs(b)
+	for kv, ok := p.next(); ok; kv, ok = p.next() {
 		kvs = append(kvs, kv)
 	}
+	if p.err != nil {
+		return nil, p.err
+	}
 	return kvs, nil
+}
+
+// pairs walks a sequence of pairs without allocating.
+type pairs struct {
+	cursor
+	prev uint64
+}
+
+func newPairs(b []byte) pairs { return pairs{cursor: cursor{b: b}} }
+
+// next returns the next pair, false at the end and, err being set, where a pair
+// cannot be read.
+func (p *pairs) next() (kv KeyValue, ok bool) {
+	if len(p.b) == 0 {
+		return kv, false
+	}
+	delta := p.varint()
+	kv.Type = p.prev + delta
+	if kv.Type < delta {
+		p.fail(violation("key-value type exceeds 2^64-1"))
+		return kv, false
+	}
+	p.prev = kv.Type
+	if kv.Type%2 == 0 {
+		kv.Int = p.varint()
+	} else {
+		kv.Bytes = p.bytes(MaxKeyValueLength, "key-value")
+	}
+	if p.err == errShort {
+		p.err = &Error{KeyValueFormattingError, "key-value pair is cut off"}
+	}
+	return kv, p.err == nil
 }
 
 // Properties are a track's or an object's properties (§2.5) as they were
@@ -88,25 +104,22 @@ const (
 // (§12.7). It stops at the first pair that cannot be parsed.
 func (p Properties) All() iter.Seq[KeyValue] {
 	return func(yield func(KeyValue) bool) {
-		kvs, err := ParseKeyValues(p)
-		if err != nil {
-			return
-		}
-		for _, kv := range kvs {
+		outer := newPairs(p)
+		for kv, ok := outer.next(); ok; kv, ok = outer.next() {
 			if !yield(kv) {
 				return
 			}
 			if kv.Type != PropertyImmutable {
 				continue
 			}
-			inner, err := ParseKeyValues(kv.Bytes)
-			if err != nil {
-				return
-			}
-			for _, kv := range inner {
+			inner := newPairs(kv.Bytes)
+			for kv, ok := inner.next(); ok; kv, ok = inner.next() {
 				if !yield(kv) {
 					return
 				}
+			}
+			if inner.err != nil {
+				return
 			}
 		}
 	}
@@ -122,36 +135,57 @@ func (p Properties) Int(t uint64) (v uint64, ok bool) {
 	return 0, false
 }
 
-// validateTrack checks the track properties this draft defines.
+// validateTrack checks the track properties this draft defines, those inside
+// Immutable Properties included.
 func (p Properties) validateTrack() error {
-	kvs, err := ParseKeyValues(p)
-	if err != nil {
-		return err
+	outer := newPairs(p)
+	for kv, ok := outer.next(); ok; kv, ok = outer.next() {
+		if err := validateTrackProperty(kv); err != nil {
+			return err
+		}
+		if kv.Type != PropertyImmutable {
+			continue
+		}
+		inner := newPairs(kv.Bytes)
+		for kv, ok := inner.next(); ok; kv, ok = inner.next() {
+			if err := validateTrackProperty(kv); err != nil {
+				return err
+			}
+		}
+		if inner.err != nil {
+			return inner.err
+		}
 	}
-	for _, kv := range kvs {
-		switch kv.Type {
-		case PropertyPublisherPriority:
-			if kv.Int > 255 {
-				return violation("default publisher priority %d exceeds 255", kv.Int)
-			}
-		case PropertyPublisherGroupOrder:
-			if kv.Int != uint64(Ascending) && kv.Int != uint64(Descending) {
-				return violation("default publisher group order %d", kv.Int)
-			}
-		case PropertyDynamicGroups:
-			if kv.Int > 1 {
-				return violation("dynamic groups %d", kv.Int)
-			}
+	return outer.err
+}
+
+func validateTrackProperty(kv KeyValue) error {
+	switch kv.Type {
+	case PropertyPublisherPriority: // §12.4
+		if kv.Int > 255 {
+			return violation("default publisher priority %d exceeds 255", kv.Int)
+		}
+	case PropertyPublisherGroupOrder: // §12.5
+		if kv.Int != uint64(Ascending) && kv.Int != uint64(Descending) {
+			return violation("default publisher group order %d", kv.Int)
+		}
+	case PropertyDynamicGroups: // §12.6
+		if kv.Int > 1 {
+			return violation("dynamic groups %d", kv.Int)
 		}
 	}
 	return nil
 }
 
-// UnknownMandatory returns the first property of the Mandatory Track Property
-// range (§2.5.1), none of which this implementation knows.
+// mandatory reports whether t is in the range of Mandatory Track Properties
+// (§2.5.1).
+func mandatory(t uint64) bool { return t >= 0x4000 && t <= 0x7fff }
+
+// UnknownMandatory returns the first Mandatory Track Property (§2.5.1), none of
+// which this implementation knows.
 func (p Properties) UnknownMandatory() (t uint64, found bool) {
 	for kv := range p.All() {
-		if kv.Type >= 0x4000 && kv.Type <= 0x7fff {
+		if mandatory(kv.Type) {
 			return kv.Type, true
 		}
 	}

@@ -3,6 +3,7 @@ package wire
 import (
 	"fmt"
 	"io"
+	"unicode/utf8"
 )
 
 // MessageType identifies a control message (§10).
@@ -34,14 +35,28 @@ const (
 	typePublishOK MessageType = 0x1e
 )
 
-func (t MessageType) String() string {
-	return codeName(uint64(t), map[uint64]string{
-		0x2: "REQUEST_UPDATE", 0x3: "SUBSCRIBE", 0x4: "SUBSCRIBE_OK", 0x5: "REQUEST_ERROR",
-		0x6: "PUBLISH_NAMESPACE", 0x7: "REQUEST_OK", 0x8: "NAMESPACE", 0xb: "PUBLISH_DONE",
-		0xd: "TRACK_STATUS", 0xe: "NAMESPACE_DONE", 0xf: "PUBLISH_BLOCKED", 0x10: "GOAWAY",
-		0x16: "FETCH", 0x18: "FETCH_OK", 0x1d: "PUBLISH", 0x1e: "PUBLISH_OK",
-		0x50: "SUBSCRIBE_NAMESPACE", 0x51: "SUBSCRIBE_TRACKS", 0x2f00: "SETUP",
-	})
+func (t MessageType) String() string { return codeName(t, messageTypeNames) }
+
+var messageTypeNames = map[MessageType]string{
+	TypeRequestUpdate:      "REQUEST_UPDATE",
+	TypeSubscribe:          "SUBSCRIBE",
+	TypeSubscribeOK:        "SUBSCRIBE_OK",
+	TypeRequestError:       "REQUEST_ERROR",
+	TypePublishNamespace:   "PUBLISH_NAMESPACE",
+	TypeRequestOK:          "REQUEST_OK",
+	TypeNamespace:          "NAMESPACE",
+	TypePublishDone:        "PUBLISH_DONE",
+	TypeTrackStatus:        "TRACK_STATUS",
+	TypeNamespaceDone:      "NAMESPACE_DONE",
+	TypePublishBlocked:     "PUBLISH_BLOCKED",
+	TypeGoaway:             "GOAWAY",
+	TypeFetch:              "FETCH",
+	TypeFetchOK:            "FETCH_OK",
+	TypePublish:            "PUBLISH",
+	typePublishOK:          "PUBLISH_OK",
+	TypeSubscribeNamespace: "SUBSCRIBE_NAMESPACE",
+	TypeSubscribeTracks:    "SUBSCRIBE_TRACKS",
+	TypeSetup:              "SETUP",
 }
 
 // Message is a control message.
@@ -51,7 +66,8 @@ type Message interface {
 }
 
 // AppendMessage appends m with its type and length. It fails when the payload
-// does not fit the 16-bit length.
+// does not fit the 16-bit length, or holds what the peer would have to close the
+// session for: a name that is too long, a parameter out of its place.
 func AppendMessage(b []byte, m Message) ([]byte, error) {
 	b = AppendVarint(b, uint64(m.Type()))
 	at := len(b)
@@ -61,6 +77,9 @@ func AppendMessage(b []byte, m Message) ([]byte, error) {
 		return nil, fmt.Errorf("moqt: %s of %d bytes exceeds %d", m.Type(), n, MaxMessageLength)
 	}
 	b[at], b[at+1] = byte(n>>8), byte(n)
+	if _, err := ParseMessage(m.Type(), b[at+2:]); err != nil {
+		return nil, fmt.Errorf("moqt: cannot send %s: %v", m.Type(), err)
+	}
 	return b, nil
 }
 
@@ -80,11 +99,15 @@ func ReadMessage(r ByteReader) (Message, error) {
 
 // readPayload reads a control message's length and payload.
 func readPayload(r ByteReader) ([]byte, error) {
-	var length [2]byte
-	if _, err := io.ReadFull(r, length[:]); err != nil {
+	hi, err := r.ReadByte()
+	if err != nil {
 		return nil, unexpected(err)
 	}
-	payload := make([]byte, int(length[0])<<8|int(length[1]))
+	lo, err := r.ReadByte()
+	if err != nil {
+		return nil, unexpected(err)
+	}
+	payload := make([]byte, int(hi)<<8|int(lo))
 	if _, err := io.ReadFull(r, payload); err != nil {
 		return nil, unexpected(err)
 	}
@@ -118,7 +141,8 @@ func ParseMessage(t MessageType, payload []byte) (Message, error) {
 	case TypePublishDone:
 		m = &PublishDone{DoneCode(c.varint()), c.varint(), c.reason()}
 	case TypePublishBlocked:
-		m = &PublishBlocked{c.namespace(), string(c.bytes(MaxFullTrackName, "track name"))}
+		name := c.trackName()
+		m = &PublishBlocked{name.Namespace, name.Name}
 	case TypeFetch:
 		m = c.fetch()
 	case TypeFetchOK:
@@ -150,9 +174,16 @@ func ParseMessage(t MessageType, payload []byte) (Message, error) {
 
 func (c *cursor) reason() string { return string(c.bytes(MaxReasonLength, "reason phrase")) }
 
-// appendReason cuts a reason that is too long to send.
+// appendReason cuts a reason that is too long to send, between runes.
 func appendReason(b []byte, s string) []byte {
-	return appendBytes(b, s[:min(len(s), MaxReasonLength)])
+	if len(s) > MaxReasonLength {
+		n := MaxReasonLength
+		for n > 0 && !utf8.RuneStart(s[n]) {
+			n--
+		}
+		s = s[:n]
+	}
+	return appendBytes(b, s)
 }
 
 func (c *cursor) trackProperties() Properties {

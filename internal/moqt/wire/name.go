@@ -28,7 +28,7 @@ func (n Namespace) HasPrefix(prefix Namespace) bool {
 
 // String renders the tuple in the draft's recommended form (§1.5): fields joined
 // by '-', every byte outside [A-Za-z0-9_] as '.' and two lower-case hex digits.
-// The form is bijective, so it also serves as a map key.
+// The form is bijective among valid tuples, so it also serves as a map key.
 func (n Namespace) String() string {
 	var b strings.Builder
 	for i, f := range n {
@@ -69,7 +69,9 @@ func writeEscaped(b *strings.Builder, s string) {
 		if literal(s[i]) {
 			b.WriteByte(s[i])
 		} else {
-			fmt.Fprintf(b, ".%02x", s[i])
+			b.WriteByte('.')
+			b.WriteByte(lowerHex[s[i]>>4])
+			b.WriteByte(lowerHex[s[i]&0xf])
 		}
 	}
 }
@@ -105,7 +107,10 @@ func ParseTrackName(s string) (TrackName, error) {
 		return TrackName{}, err
 	}
 	t, err := unescape(name)
-	return TrackName{n, t}, err
+	if err != nil {
+		return TrackName{}, err
+	}
+	return TrackName{n, t}, nil
 }
 
 func unescape(s string) (string, error) {
@@ -165,6 +170,9 @@ func (c *cursor) namespace() Namespace {
 	count := c.varint()
 	if count > MaxNamespaceFields {
 		c.fail(violation("namespace of %d fields exceeds %d", count, MaxNamespaceFields))
+		return nil
+	}
+	if count == 0 {
 		return nil
 	}
 	n := make(Namespace, 0, count)

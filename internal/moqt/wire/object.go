@@ -3,7 +3,9 @@ package wire
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
+	"math"
 )
 
 // ObjectStatus marks an object that carries no payload (§11.2.1.1).
@@ -30,32 +32,60 @@ func (s ObjectStatus) validate(props Properties) error {
 }
 
 // ErrMalformedTrack says that a track breaks the rules of its publisher, not of
-// the session (§2.4.2): the subscription ends, the session goes on.
+// the session (§2.4.2): the subscription ends, the session goes on. Errors that
+// wrap it say how.
 var ErrMalformedTrack = errors.New("moqt: malformed track")
 
-// validateObject checks what can be known of one object's properties.
-func (p Properties) validateObject() error {
-	kvs, err := ParseKeyValues(p)
-	if err != nil {
-		return ErrMalformedTrack
-	}
-	for _, kv := range kvs {
+// validateObject checks what can be known from the properties of the one object
+// at that location. A group of 2^64-1 stands for one that the caller knows.
+func (p Properties) validateObject(at Location) error {
+	v := objectValidator{at: at}
+	return v.list(p, false)
+}
+
+// objectValidator remembers which properties it met that an object may have
+// only once.
+type objectValidator struct {
+	at                             Location
+	immutable, groupGap, objectGap bool
+}
+
+func (v *objectValidator) list(b []byte, inImmutable bool) error {
+	p := newPairs(b)
+	for kv, ok := p.next(); ok; kv, ok = p.next() {
 		switch {
-		case kv.Type >= 0x4000 && kv.Type <= 0x7fff: // §2.5.1
-			return ErrMalformedTrack
+		case mandatory(kv.Type):
+			return malformed("mandatory track property %#x on an object", kv.Type)
 		case kv.Type == PropertyImmutable: // §12.7
-			inner, err := ParseKeyValues(kv.Bytes)
-			if err != nil {
-				return ErrMalformedTrack
+			if inImmutable || v.immutable {
+				return malformed("second or nested immutable properties")
 			}
-			for _, kv := range inner {
-				if kv.Type == PropertyImmutable {
-					return ErrMalformedTrack
-				}
+			v.immutable = true
+			if err := v.list(kv.Bytes, true); err != nil {
+				return err
 			}
+		case kv.Type == PropertyPriorGroupIDGap: // §12.8
+			if v.groupGap || kv.Int > v.at.Group {
+				return malformed("prior group ID gap %d of group %d", kv.Int, v.at.Group)
+			}
+			v.groupGap = true
+		case kv.Type == PropertyPriorObjectIDGap: // §12.9
+			if v.objectGap || kv.Int > v.at.Object {
+				return malformed("prior object ID gap %d of object %d", kv.Int, v.at.Object)
+			}
+			v.objectGap = true
 		}
 	}
-	return nil
+	// A pair that breaks a limit of §1.4.3 ends the session, one that cannot be
+	// read only the track (§12.7).
+	if e, ok := p.err.(*Error); ok && e.Code == KeyValueFormattingError {
+		return malformed("%s", e.Msg)
+	}
+	return p.err
+}
+
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrMalformedTrack, fmt.Sprintf(format, args...))
 }
 
 // Object is the header of one object on a subgroup stream (§11.4.2); the
@@ -73,6 +103,7 @@ type Object struct {
 type ObjectDecoder struct {
 	HasProperties bool // the stream header's PROPERTIES bit
 	started       bool
+	ended         bool // by an End of Group or End of Track status
 	prev          uint64
 }
 
@@ -82,6 +113,9 @@ func (d *ObjectDecoder) Decode(r ByteReader) (Object, error) {
 	delta, err := ReadVarint(r)
 	if err != nil {
 		return Object{}, err
+	}
+	if d.ended {
+		return Object{}, malformed("object after the end of its group") // §2.4.2
 	}
 	o := Object{ID: delta}
 	if d.started {
@@ -108,7 +142,11 @@ func (d *ObjectDecoder) Decode(r ByteReader) (Object, error) {
 	if err := o.Status.validate(o.Properties); err != nil {
 		return o, err
 	}
+	if err := o.Properties.validateObject(Location{math.MaxUint64, o.ID}); err != nil {
+		return o, err
+	}
 	d.started, d.prev = true, o.ID
+	d.ended = o.Status != StatusNormal
 	return o, nil
 }
 
@@ -124,23 +162,35 @@ func readProperties(r ByteReader) (Properties, error) {
 	if n == 0 {
 		return nil, nil
 	}
+	// A buffer tells what it holds: don't allocate what it cannot fill.
+	if buf, ok := r.(interface{ Len() int }); ok && n > uint64(buf.Len()) {
+		return nil, io.ErrUnexpectedEOF
+	}
 	p := make(Properties, n)
 	if _, err := io.ReadFull(r, p); err != nil {
 		return nil, unexpected(err)
 	}
-	return p, p.validateObject()
+	return p, nil
 }
 
 // ObjectEncoder writes the object headers of one subgroup stream in order.
 type ObjectEncoder struct {
 	HasProperties bool
 	started       bool
+	ended         bool
 	prev          uint64
 }
 
-// Append appends o's header. Object IDs must ascend.
+// Append appends o's header. Object IDs must ascend, and nothing may follow an
+// end of group or track.
 func (e *ObjectEncoder) Append(b []byte, o Object) ([]byte, error) {
+	if err := o.Status.validate(o.Properties); err != nil {
+		return nil, fmt.Errorf("moqt: cannot send object: %v", err)
+	}
 	delta := o.ID
+	if e.ended {
+		return nil, errors.New("moqt: the subgroup has ended")
+	}
 	if e.started {
 		if o.ID <= e.prev {
 			return nil, errors.New("moqt: object IDs of a subgroup must ascend")
@@ -162,6 +212,7 @@ func (e *ObjectEncoder) Append(b []byte, o Object) ([]byte, error) {
 		return nil, errors.New("moqt: only a normal object has a payload")
 	}
 	e.started, e.prev = true, o.ID
+	e.ended = o.Status != StatusNormal
 	return b, nil
 }
 

@@ -56,7 +56,7 @@ const (
 var paramScope = map[uint64][]MessageType{
 	paramObjectDeliveryTimeout:   {TypeRequestOK, TypeSubscribe, TypeRequestUpdate},
 	paramAuthorizationToken:      {TypePublish, TypeSubscribe, TypeRequestUpdate, TypeSubscribeNamespace, TypeSubscribeTracks, TypePublishNamespace, TypeTrackStatus, TypeFetch},
-	paramRendezvousTimeout:       {TypeSubscribe, TypeTrackStatus},
+	paramRendezvousTimeout:       {TypeSubscribe},
 	paramSubgroupDeliveryTimeout: {TypeRequestOK, TypeSubscribe, TypeRequestUpdate},
 	paramExpires:                 {TypeSubscribeOK, TypePublish, TypeRequestOK},
 	paramLargestObject:           {TypeSubscribeOK, TypePublish, TypeRequestOK},
