@@ -1,0 +1,99 @@
+package recording
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// fill writes objects until the recording fails, and checks the error and what
+// is left.
+func fill(t *testing.T, w *Writer, path string, objects []Object) {
+	t.Helper()
+	var failure error
+	for _, o := range objects {
+		if failure = w.Write(o); failure != nil {
+			break
+		}
+	}
+	if failure == nil {
+		t.Fatal("the disk did not fill up")
+	}
+	if !errors.Is(failure, syscall.ENOSPC) || !strings.Contains(failure.Error(), path) || !strings.Contains(failure.Error(), "can be replayed") {
+		t.Errorf("error %v", failure)
+	}
+	if err := w.Write(objects[0]); err != failure { //nolint:errorlint // the very same error
+		t.Errorf("the next write says %v, want the same error again", err)
+	}
+	if err := w.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	r, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	got := replay(t, r)
+	if len(got) == 0 || r.Info.Truncated == nil {
+		t.Fatalf("%d objects left, truncation %v", len(got), r.Info.Truncated)
+	}
+	checkObjects(t, got, objects[:len(got)])
+}
+
+// The file's descriptor is made to point at /dev/full half-way.
+func TestDiskFull(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "full.mcap")
+	w, err := Create(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects := session(120)
+	for _, o := range objects[:len(objects)/2] {
+		if err := w.Write(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	if err := syscall.Dup3(int(full.Fd()), int(w.file.Fd()), syscall.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, w, path, objects)
+}
+
+// A real file system of 1 MB, where the kernel takes part of a chunk first.
+func TestDiskFullTmpfs(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("cannot mount a small tmpfs (needs root): %v", err)
+	}
+	defer func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	path := filepath.Join(dir, "full.mcap")
+	w, err := Create(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, w, path, session(240))
+}
+
+func TestCreateOnFullDisk(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	_, err = newWriter("/dev/full", full, nil)
+	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "/dev/full") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,290 @@
+// Package recording owns the recording of a session: every MOQT object of every
+// track with its arrival time, in one MCAP file (https://mcap.dev/spec), such
+// that replaying it gives the same objects with the same timing.
+//
+// Each track is an MCAP channel whose topic is the serialized full track name
+// (MOQT draft-18 §1.5). Each object is a message: a fixed header, the object's
+// properties and its payload, as [objectSchema] says. Messages are written in
+// zstd chunks of at most about a second, so that what a crash leaves behind
+// still replays up to its last chunk.
+package recording
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Track is a full track name (MOQT §2.4.1): arbitrary bytes, held in strings so
+// that tracks can be compared.
+type Track struct {
+	Namespace []string
+	Name      string
+}
+
+// String returns the serialized full track name of MOQT §1.5, such as
+// "holocast-demo--points.2f0.2ffull".
+func (t Track) String() string {
+	var b strings.Builder
+	for i, field := range t.Namespace {
+		if i > 0 {
+			b.WriteByte('-')
+		}
+		escape(&b, field)
+	}
+	b.WriteString("--")
+	escape(&b, t.Name)
+	return b.String()
+}
+
+const hexDigits = "0123456789abcdef"
+
+func escape(b *strings.Builder, s string) {
+	for i := range len(s) {
+		c := s[i]
+		if literal(c) {
+			b.WriteByte(c)
+			continue
+		}
+		b.WriteByte('.')
+		b.WriteByte(hexDigits[c>>4])
+		b.WriteByte(hexDigits[c&15])
+	}
+}
+
+func literal(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_'
+}
+
+// Bounds of a full track name (MOQT §2.4.1).
+const (
+	maxNamespaceFields = 32
+	maxNameBytes       = 4096
+)
+
+// ParseTrack reads a serialized full track name; there is exactly one for each
+// name.
+func ParseTrack(s string) (Track, error) {
+	if len(s) > 3*maxNameBytes+2*maxNamespaceFields {
+		return Track{}, fmt.Errorf("track name of %d characters is too long", len(s))
+	}
+	namespace, name, ok := strings.Cut(s, "--")
+	if !ok {
+		return Track{}, fmt.Errorf("track name %.80q has no \"--\" before the name", s)
+	}
+	var t Track
+	var err error
+	if t.Name, err = unescape(name); err != nil {
+		return Track{}, fmt.Errorf("track name %.80q: %w", s, err)
+	}
+	if namespace != "" {
+		for field := range strings.SplitSeq(namespace, "-") {
+			f, err := unescape(field)
+			if err == nil && f == "" {
+				err = errors.New("a namespace field is empty")
+			}
+			if err != nil {
+				return Track{}, fmt.Errorf("track name %.80q: %w", s, err)
+			}
+			t.Namespace = append(t.Namespace, f)
+		}
+	}
+	return t, t.validate()
+}
+
+func (t Track) validate() error {
+	n := len(t.Name)
+	for _, f := range t.Namespace {
+		if f == "" {
+			return errors.New("track name: a namespace field is empty")
+		}
+		n += len(f)
+	}
+	if len(t.Namespace) > maxNamespaceFields || n > maxNameBytes {
+		return fmt.Errorf("track name: %d namespace fields and %d bytes, more than %d or %d",
+			len(t.Namespace), n, maxNamespaceFields, maxNameBytes)
+	}
+	return nil
+}
+
+func unescape(s string) (string, error) {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c != '.' {
+			if !literal(c) {
+				return "", fmt.Errorf("character %q must be escaped", c)
+			}
+			b.WriteByte(c)
+			continue
+		}
+		if i+2 >= len(s) {
+			return "", errors.New("an escape is cut off")
+		}
+		high, low := strings.IndexByte(hexDigits, s[i+1]), strings.IndexByte(hexDigits, s[i+2])
+		if high < 0 || low < 0 || literal(byte(high<<4|low)) {
+			return "", fmt.Errorf("%q is not an escape", s[i:i+3])
+		}
+		b.WriteByte(byte(high<<4 | low))
+		i += 2
+	}
+	return b.String(), nil
+}
+
+// Forwarding is an object's forwarding preference (MOQT §10.2.1).
+type Forwarding uint8
+
+// The two ways an object is sent.
+const (
+	Subgroup Forwarding = iota
+	Datagram
+)
+
+// End says what became of a subgroup's stream after an object.
+type End uint8
+
+// Ends of a subgroup's stream.
+const (
+	EndOpen  End = iota // more may follow, or the recorder could not know
+	EndFIN              // the stream ended in order
+	EndReset            // the stream was reset: later objects of the subgroup are lost
+)
+
+// Object is one MOQT object as it arrived.
+type Object struct {
+	Track      Track
+	Group      uint64
+	Subgroup   uint64 // 0 for datagrams
+	ObjectID   uint64
+	Priority   uint8
+	Status     uint8  // 0 normal, 3 end of group, 4 end of track (MOQT §10.2.1.1)
+	Properties []byte // key-value pairs as on the wire, without the length before them
+	Payload    []byte
+	Forwarding Forwarding
+	// EndOfGroup is the END_OF_GROUP bit of the subgroup header or datagram.
+	EndOfGroup bool
+	// FirstObject is the FIRST_OBJECT bit of the subgroup header, on the
+	// stream's first object.
+	FirstObject bool
+	// End is set on a subgroup's last object. A recorder that learns of the end
+	// only later writes an extra Object with EndOnly set.
+	End End
+	// EndOnly marks a record without an object: all that arrived was the end of
+	// the subgroup's stream.
+	EndOnly bool
+	// Arrival is when the object's last byte arrived; it is kept to the
+	// nanosecond, without a monotonic reading.
+	Arrival time.Time
+}
+
+// MaxObject bounds one object's properties and payload together, in bytes.
+const MaxObject = 32 << 20
+
+const (
+	headerVersion = 1
+	headerSize    = 32
+)
+
+// Flag bits of the message header.
+const (
+	flagDatagram    = 1 << 0
+	flagEndOfGroup  = 1 << 1
+	flagFirstObject = 1 << 2
+	flagFIN         = 1 << 3
+	flagReset       = 1 << 4
+	flagEndOnly     = 1 << 5
+	flagsKnown      = 1<<6 - 1
+)
+
+// objectSchema is the text of the MCAP schema record.
+const objectSchema = `One MOQT object (draft-ietf-moq-transport-18). Little-endian.
+offset size field
+0      1    version, 1
+1      1    flags: 1 datagram, 2 end of group, 4 first object of the subgroup,
+            8 subgroup stream ended by FIN after this, 16 by reset,
+            32 no object, only the end of the subgroup stream
+2      1    publisher priority
+3      1    object status
+4      4    properties length p
+8      8    group ID
+16     8    subgroup ID, 0 for datagrams
+24     8    object ID
+32     p    object properties, key-value pairs as on the wire
+32+p   rest object payload
+The message's log time is the arrival of the object's last byte.
+`
+
+func (o *Object) appendTo(b []byte) ([]byte, error) {
+	if len(o.Properties)+len(o.Payload) > MaxObject {
+		return b, fmt.Errorf("object %d/%d/%d of %v has %d bytes, more than %d",
+			o.Group, o.Subgroup, o.ObjectID, o.Track, len(o.Properties)+len(o.Payload), MaxObject)
+	}
+	var flags byte
+	if o.Forwarding == Datagram {
+		flags |= flagDatagram
+	}
+	if o.EndOfGroup {
+		flags |= flagEndOfGroup
+	}
+	if o.FirstObject {
+		flags |= flagFirstObject
+	}
+	switch o.End {
+	case EndFIN:
+		flags |= flagFIN
+	case EndReset:
+		flags |= flagReset
+	}
+	if o.EndOnly {
+		flags |= flagEndOnly
+	}
+	b = append(b, headerVersion, flags, o.Priority, o.Status)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(o.Properties)))
+	b = binary.LittleEndian.AppendUint64(b, o.Group)
+	b = binary.LittleEndian.AppendUint64(b, o.Subgroup)
+	b = binary.LittleEndian.AppendUint64(b, o.ObjectID)
+	b = append(b, o.Properties...)
+	return append(b, o.Payload...), nil
+}
+
+// parseObject reads a message's data; the object's slices are parts of b.
+func parseObject(b []byte) (Object, error) {
+	if len(b) < headerSize {
+		return Object{}, fmt.Errorf("object header has %d bytes, needs %d", len(b), headerSize)
+	}
+	if b[0] != headerVersion {
+		return Object{}, fmt.Errorf("object header version %d, only %d is known", b[0], headerVersion)
+	}
+	flags := b[1]
+	if flags&^flagsKnown != 0 || flags&flagFIN != 0 && flags&flagReset != 0 {
+		return Object{}, fmt.Errorf("object header flags %#02x are not known", flags)
+	}
+	properties := uint64(binary.LittleEndian.Uint32(b[4:]))
+	if properties > uint64(len(b)-headerSize) {
+		return Object{}, fmt.Errorf("object properties of %d bytes in a message with %d left", properties, len(b)-headerSize)
+	}
+	o := Object{
+		Priority:    b[2],
+		Status:      b[3],
+		Group:       binary.LittleEndian.Uint64(b[8:]),
+		Subgroup:    binary.LittleEndian.Uint64(b[16:]),
+		ObjectID:    binary.LittleEndian.Uint64(b[24:]),
+		Properties:  b[headerSize : headerSize+properties : headerSize+properties],
+		Payload:     b[headerSize+properties:],
+		EndOfGroup:  flags&flagEndOfGroup != 0,
+		FirstObject: flags&flagFirstObject != 0,
+		EndOnly:     flags&flagEndOnly != 0,
+	}
+	if flags&flagDatagram != 0 {
+		o.Forwarding = Datagram
+	}
+	switch {
+	case flags&flagFIN != 0:
+		o.End = EndFIN
+	case flags&flagReset != 0:
+		o.End = EndReset
+	}
+	return o, nil
+}

@@ -1,0 +1,447 @@
+package recording
+
+import (
+	"cmp"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/foxglove/mcap/go/mcap"
+	"github.com/klauspost/compress/zstd"
+)
+
+// The reader frames MCAP records itself: mcap's lexer slices by lengths it has
+// not checked (a chunk's compression name, a chunk's records) and so panics on
+// hostile files. From mcap it takes what is safe: schema, channel, message and
+// statistics parsing within one record.
+
+// Limits of what the reader accepts.
+const (
+	maxChunk  = MaxObject + 2*chunkBytes // uncompressed, bytes
+	maxRecord = maxChunk + 1<<20         // any other record, or a chunk's compressed form
+)
+
+// Info sums up a recording.
+type Info struct {
+	Tracks  []TrackInfo
+	Objects uint64    // 0 objects leave Start and End zero
+	Start   time.Time // first arrival
+	End     time.Time // last arrival
+	// Truncated is nil for a recording that was closed properly.
+	Truncated *Truncation
+}
+
+// Duration is the time from the first arrival to the last.
+func (i Info) Duration() time.Duration { return i.End.Sub(i.Start) }
+
+// Truncation says where a recording that was cut off stops being readable.
+type Truncation struct {
+	Offset int64  // bytes that can be read
+	Lost   int64  // bytes after them
+	Reason string // what is wrong at Offset
+}
+
+func (t *Truncation) String() string {
+	if t.Lost == 0 {
+		return fmt.Sprintf("the recording was not closed: it ends after %d bytes without an index; all of them can be replayed", t.Offset)
+	}
+	return fmt.Sprintf("the recording is cut off: the last %d bytes, from byte %d on, cannot be read (%s)", t.Lost, t.Offset, t.Reason)
+}
+
+// Reader reads a recording in order of arrival.
+type Reader struct {
+	// Info was found when the recording was opened.
+	Info Info
+
+	name     string
+	src      io.ReadSeeker
+	close    func() error
+	decoder  *zstd.Decoder
+	size     int64
+	offset   int64 // of the next record
+	end      int64 // where the data section ends
+	dataEnd  bool  // offset is behind the DataEnd record
+	channels map[uint16]TrackInfo
+
+	// Objects of the chunk being emitted and of the one after it, by arrival.
+	// Two chunks are enough to put right whatever disorder concurrent writers
+	// left, and bound the memory.
+	ready, ahead []Object
+}
+
+// Open opens a recording. Without an index, as after a crash, it reads the whole
+// file once to fill Info.
+func Open(path string) (*Reader, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("recording: %w", err)
+	}
+	r, err := NewReader(path, f)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	r.close = f.Close
+	return r, nil
+}
+
+// NewReader is Open for something that is not a file; name is for errors.
+func NewReader(name string, src io.ReadSeeker) (*Reader, error) {
+	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxChunk))
+	if err != nil {
+		return nil, fmt.Errorf("recording %s: %w", name, err)
+	}
+	r := &Reader{name: name, src: src, decoder: decoder, channels: make(map[uint16]TrackInfo)}
+	if err := r.open(); err != nil {
+		decoder.Close()
+		return nil, fmt.Errorf("recording %s: %w", name, err)
+	}
+	return r, nil
+}
+
+func (r *Reader) open() error {
+	var err error
+	if r.size, err = r.src.Seek(0, io.SeekEnd); err != nil {
+		return err
+	}
+	magic := make([]byte, len(mcap.Magic))
+	if err := r.readAt(magic, 0); err != nil || !slices.Equal(magic, mcap.Magic) {
+		return errors.New("not an MCAP file: it does not begin with MCAP's magic number")
+	}
+	if info, err := r.readSummary(); err == nil {
+		r.Info = info
+		r.end = r.size
+	} else {
+		r.scan()
+	}
+	r.offset, r.dataEnd = int64(len(mcap.Magic)), false
+	clear(r.channels)
+	return nil
+}
+
+// Close releases the reader and the file that Open opened.
+func (r *Reader) Close() error {
+	r.decoder.Close()
+	if r.close == nil {
+		return nil
+	}
+	return r.close()
+}
+
+// Next returns the next object in order of arrival, io.EOF after the last one.
+// The object's slices stay valid. An error that names a damaged chunk is not the
+// end: the next call goes on behind it.
+func (r *Reader) Next() (Object, error) {
+	for len(r.ready) == 0 || len(r.ahead) == 0 {
+		objects, err := r.nextChunk()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return Object{}, fmt.Errorf("recording %s: %w", r.name, err)
+		}
+		if len(r.ahead) > 0 {
+			r.ready, r.ahead = r.ahead, nil
+		}
+		if len(r.ready) == 0 {
+			r.ready = objects
+		} else {
+			r.ahead = objects
+		}
+	}
+	from := &r.ready
+	// Where the next chunk has something older, it takes its turn first.
+	if len(r.ready) == 0 || len(r.ahead) > 0 && r.ahead[0].Arrival.Before(r.ready[0].Arrival) {
+		from = &r.ahead
+	}
+	if len(*from) == 0 {
+		return Object{}, io.EOF
+	}
+	o := (*from)[0]
+	(*from)[0] = Object{} // let go of the payload
+	*from = (*from)[1:]
+	return o, nil
+}
+
+// frameError says that no record begins at an offset where one should.
+type frameError struct {
+	offset int64
+	err    error
+}
+
+func (e *frameError) Error() string { return fmt.Sprintf("byte %d: %v", e.offset, e.err) }
+
+// nextChunk returns the objects of the next chunk that has any, by arrival. A
+// frameError is the end; any other error but io.EOF is about one chunk.
+func (r *Reader) nextChunk() ([]Object, error) {
+	for r.offset < r.end && !r.dataEnd {
+		start := r.offset
+		op, length, err := r.recordAt(start)
+		if err != nil {
+			r.end = start
+			return nil, &frameError{start, err}
+		}
+		r.offset = start + 9 + length
+		switch op {
+		case mcap.OpChunk:
+			objects, err := r.chunk(start+9, length)
+			if err != nil {
+				return nil, fmt.Errorf("damaged chunk at byte %d: %w", start, err)
+			}
+			if len(objects) > 0 {
+				return objects, nil
+			}
+		case mcap.OpChannel, mcap.OpMessage:
+			return nil, fmt.Errorf("byte %d: a %v record outside a chunk, which recordings do not have", start, op)
+		case mcap.OpDataEnd:
+			r.dataEnd = true
+		}
+	}
+	return nil, io.EOF
+}
+
+// recordAt reads the head of the record at offset and checks that the record
+// ends within the file.
+func (r *Reader) recordAt(offset int64) (mcap.OpCode, int64, error) {
+	var head [9]byte
+	if r.size-offset < int64(len(head)) {
+		return 0, 0, fmt.Errorf("%d bytes are no record", r.size-offset)
+	}
+	if err := r.readAt(head[:], offset); err != nil {
+		return 0, 0, err
+	}
+	op, length := mcap.OpCode(head[0]), binary.LittleEndian.Uint64(head[1:])
+	switch left := r.size - offset - int64(len(head)); {
+	case op == mcap.OpReserved:
+		return 0, 0, errors.New("a record with the reserved opcode 0")
+	case length > maxRecord:
+		return 0, 0, fmt.Errorf("a %v record of %d bytes, more than %d", op, length, int64(maxRecord))
+	case length > uint64(left):
+		return 0, 0, fmt.Errorf("a %v record of %d bytes, only %d are there", op, length, left)
+	}
+	return op, int64(length), nil
+}
+
+func (r *Reader) readAt(b []byte, offset int64) error {
+	if _, err := r.src.Seek(offset, io.SeekStart); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(r.src, b)
+	return err
+}
+
+// chunk reads and checks a chunk's records and returns its objects by arrival.
+func (r *Reader) chunk(offset, length int64) ([]Object, error) {
+	// The record's length is known to be in the file and below maxRecord.
+	b := make([]byte, length)
+	if err := r.readAt(b, offset); err != nil {
+		return nil, err
+	}
+	const fixed = 8 + 8 + 8 + 4 + 4
+	if len(b) < fixed {
+		return nil, errors.New("its header is cut off")
+	}
+	size := binary.LittleEndian.Uint64(b[16:])
+	sum := binary.LittleEndian.Uint32(b[24:])
+	nameLength := uint64(binary.LittleEndian.Uint32(b[28:]))
+	b = b[fixed:]
+	if nameLength > 32 || uint64(len(b)) < nameLength+8 {
+		return nil, fmt.Errorf("a compression name of %d bytes", nameLength)
+	}
+	compression := string(b[:nameLength])
+	stored := binary.LittleEndian.Uint64(b[nameLength:])
+	b = b[nameLength+8:]
+	if stored != uint64(len(b)) {
+		return nil, fmt.Errorf("it says %d bytes of records and has %d", stored, len(b))
+	}
+	if size > maxChunk {
+		return nil, fmt.Errorf("%d bytes uncompressed, more than %d", size, int64(maxChunk))
+	}
+	switch mcap.CompressionFormat(compression) {
+	case mcap.CompressionNone:
+	case mcap.CompressionZSTD:
+		// Let the output grow with what is really there, not with what the
+		// header claims.
+		var err error
+		if b, err = r.decoder.DecodeAll(b, make([]byte, 0, min(size, 16*uint64(len(b))+1024))); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, fmt.Errorf("compressed with %.32q, only zstd is supported", compression)
+	}
+	if uint64(len(b)) != size {
+		return nil, fmt.Errorf("it says %d bytes uncompressed and has %d", size, len(b))
+	}
+	if sum != 0 && crc32.ChecksumIEEE(b) != sum {
+		return nil, errors.New("its checksum is wrong")
+	}
+	return r.records(b)
+}
+
+// records reads the records inside a chunk.
+func (r *Reader) records(b []byte) ([]Object, error) {
+	var objects []Object
+	for pos := 0; pos < len(b); {
+		if len(b)-pos < 9 {
+			return nil, fmt.Errorf("%d bytes at its end are no record", len(b)-pos)
+		}
+		op, length := mcap.OpCode(b[pos]), binary.LittleEndian.Uint64(b[pos+1:])
+		if length > uint64(len(b)-pos-9) {
+			return nil, fmt.Errorf("a %v record of %d bytes where %d are left", op, length, len(b)-pos-9)
+		}
+		record := b[pos+9 : pos+9+int(length)]
+		pos += 9 + int(length)
+		switch op {
+		case mcap.OpChannel:
+			id, info, err := parseChannel(record)
+			if err != nil {
+				return nil, err
+			}
+			r.channels[id] = info
+		case mcap.OpMessage:
+			m, err := mcap.ParseMessage(record)
+			if err != nil {
+				return nil, fmt.Errorf("message: %w", err)
+			}
+			channel, ok := r.channels[m.ChannelID]
+			if !ok {
+				return nil, fmt.Errorf("a message on channel %d, which no record has introduced", m.ChannelID)
+			}
+			o, err := parseObject(m.Data)
+			if err != nil {
+				return nil, err
+			}
+			if m.LogTime > math.MaxInt64 {
+				return nil, fmt.Errorf("arrival time %d is out of range", m.LogTime)
+			}
+			o.Track, o.Arrival = channel.Track, time.Unix(0, int64(m.LogTime))
+			objects = append(objects, o)
+		}
+	}
+	slices.SortStableFunc(objects, func(a, b Object) int { return a.Arrival.Compare(b.Arrival) })
+	return objects, nil
+}
+
+func parseChannel(record []byte) (uint16, TrackInfo, error) {
+	c, err := mcap.ParseChannel(record)
+	if err != nil {
+		return 0, TrackInfo{}, fmt.Errorf("channel: %w", err)
+	}
+	info := TrackInfo{}
+	if info.Track, err = ParseTrack(c.Topic); err != nil {
+		return 0, TrackInfo{}, fmt.Errorf("channel %d: %w", c.ID, err)
+	}
+	if s := c.Metadata["alias"]; s != "" {
+		if info.Alias, err = strconv.ParseUint(s, 10, 64); err != nil {
+			return 0, TrackInfo{}, fmt.Errorf("channel %d: alias: %w", c.ID, err)
+		}
+	}
+	if info.Properties, err = hex.DecodeString(c.Metadata["properties"]); err != nil {
+		return 0, TrackInfo{}, fmt.Errorf("channel %d: properties: %w", c.ID, err)
+	}
+	return c.ID, info, nil
+}
+
+// readSummary reads the index at the end of a recording that was closed.
+func (r *Reader) readSummary() (Info, error) {
+	const footer = 9 + 8 + 8 + 4
+	tail := make([]byte, footer+len(mcap.Magic))
+	if r.size < int64(len(mcap.Magic)+len(tail)) {
+		return Info{}, io.ErrUnexpectedEOF
+	}
+	if err := r.readAt(tail, r.size-int64(len(tail))); err != nil {
+		return Info{}, err
+	}
+	if !slices.Equal(tail[footer:], mcap.Magic) || tail[0] != byte(mcap.OpFooter) {
+		return Info{}, errors.New("no footer")
+	}
+	start, end := binary.LittleEndian.Uint64(tail[9:]), r.size-int64(len(tail))
+	if start < uint64(len(mcap.Magic)) || start >= uint64(end) {
+		return Info{}, errors.New("no summary")
+	}
+	tracks := make(map[uint16]TrackInfo)
+	var info Info
+	for offset := int64(start); offset < end; {
+		op, length, err := r.recordAt(offset)
+		if err != nil {
+			return Info{}, err
+		}
+		if op == mcap.OpChannel || op == mcap.OpStatistics {
+			record := make([]byte, length)
+			if err := r.readAt(record, offset+9); err != nil {
+				return Info{}, err
+			}
+			if op == mcap.OpChannel {
+				id, track, err := parseChannel(record)
+				if err != nil {
+					return Info{}, err
+				}
+				tracks[id] = track
+			} else {
+				s, err := mcap.ParseStatistics(record)
+				if err != nil {
+					return Info{}, err
+				}
+				if s.MessageStartTime > s.MessageEndTime || s.MessageEndTime > math.MaxInt64 {
+					return Info{}, errors.New("statistics end before they begin")
+				}
+				info.Objects = s.MessageCount
+				if s.MessageCount > 0 {
+					info.Start, info.End = time.Unix(0, int64(s.MessageStartTime)), time.Unix(0, int64(s.MessageEndTime))
+				}
+			}
+		}
+		offset += 9 + length
+	}
+	info.Tracks = sorted(tracks)
+	return info, nil
+}
+
+// scan reads a recording without an index from beginning to end.
+func (r *Reader) scan() {
+	r.offset, r.end = int64(len(mcap.Magic)), r.size
+	reason := "no index"
+	for {
+		objects, err := r.nextChunk()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		var frame *frameError
+		if errors.As(err, &frame) {
+			reason = frame.err.Error()
+			break
+		}
+		for _, o := range objects { // none in a damaged chunk, which Next reports
+			if r.Info.Objects == 0 || o.Arrival.Before(r.Info.Start) {
+				r.Info.Start = o.Arrival
+			}
+			if r.Info.Objects == 0 || o.Arrival.After(r.Info.End) {
+				r.Info.End = o.Arrival
+			}
+			r.Info.Objects++
+		}
+	}
+	r.end = r.offset
+	r.Info.Tracks = sorted(r.channels)
+	r.Info.Truncated = &Truncation{Offset: r.offset, Lost: r.size - r.offset, Reason: reason}
+}
+
+func sorted(tracks map[uint16]TrackInfo) []TrackInfo {
+	ids := make([]uint16, 0, len(tracks))
+	for id := range tracks {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b uint16) int { return cmp.Compare(a, b) })
+	out := make([]TrackInfo, len(ids))
+	for i, id := range ids {
+		out[i] = tracks[id]
+	}
+	return out
+}
