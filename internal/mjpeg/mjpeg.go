@@ -20,6 +20,10 @@ import (
 // before anything is allocated.
 const MaxPixels = 1 << 24
 
+// Slack is how many bytes of capacity each plane has beyond its length, so that a
+// vector load at its last sample stays inside.
+const Slack = 16
+
 // ErrCorrupt is wrapped by the errors of images that libjpeg-turbo cannot decode
 // whole: truncated, damaged, or no JPEG at all.
 var ErrCorrupt = errors.New("corrupt JPEG image")
@@ -274,9 +278,9 @@ func resize(img *image.YCbCr, w, h int, ratio image.YCbCrSubsampleRatio) error {
 	}
 	yw, yh := lumaSize(w, h, samp)
 	cw, ch := chromaSize(w, h, samp)
-	img.Y = grow(img.Y, yw*yh)
-	img.Cb = grow(img.Cb, cw*ch)
-	img.Cr = grow(img.Cr, cw*ch)
+	img.Y = grow(img.Y, yw*yh+Slack)[:yw*yh]
+	img.Cb = grow(img.Cb, cw*ch+Slack)[:cw*ch]
+	img.Cr = grow(img.Cr, cw*ch+Slack)[:cw*ch]
 	img.YStride, img.CStride = yw, cw
 	img.SubsampleRatio = ratio
 	img.Rect = image.Rect(0, 0, w, h)

@@ -1,0 +1,66 @@
+// Package pace gives sources that make their own frames the rhythm of a camera:
+// frame k of every camera of a studio is due at the same absolute time, so that
+// cameras stay in step and nothing drifts however long a frame takes to make.
+package pace
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Clock is the trigger shared by the cameras of one studio. It starts when the
+// first of them waits.
+type Clock struct {
+	fps   float64
+	once  sync.Once
+	start time.Time
+}
+
+// NewClock returns a clock of fps frames a second, 0.1 to 1000.
+func NewClock(fps float64) (*Clock, error) {
+	if !(fps >= 0.1 && fps <= 1000) {
+		return nil, fmt.Errorf("frame rate is %g, want 0.1 to 1000 frames per second", fps)
+	}
+	return &Clock{fps: fps}, nil
+}
+
+// Offset is when frame k is due after frame 0.
+func (c *Clock) Offset(k int64) time.Duration {
+	return time.Duration(float64(k) / c.fps * float64(time.Second))
+}
+
+// Camera is one camera's place in a clock's sequence of frames. The zero Camera
+// with a Clock is at frame 0; it is used by one goroutine.
+type Camera struct {
+	Clock *Clock
+	next  int64
+}
+
+// Wait blocks until the camera's next frame is due and returns its number and the
+// time it is due. A caller more than a frame late gets the newest frame that is due:
+// the numbers between are frames dropped, as a camera drops them.
+func (c *Camera) Wait(ctx context.Context) (frame int64, due time.Time, err error) {
+	c.Clock.once.Do(func() { c.Clock.start = time.Now() })
+	if err := ctx.Err(); err != nil {
+		return 0, time.Time{}, err
+	}
+	late := time.Since(c.Clock.start.Add(c.Clock.Offset(c.next + 1)))
+	if late > 0 {
+		c.next += 1 + int64(late.Seconds()*c.Clock.fps)
+	}
+	frame = c.next
+	due = c.Clock.start.Add(c.Clock.Offset(frame))
+	if d := time.Until(due); d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return 0, time.Time{}, ctx.Err()
+		}
+	}
+	c.next++
+	return frame, due, nil
+}
