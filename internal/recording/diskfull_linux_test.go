@@ -35,7 +35,7 @@ func fill(t *testing.T, w *Writer, path string, objects []Object) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
+	closeAfter(t, r)
 	got := replay(t, r)
 	if len(got) == 0 || r.Info.Truncated == nil {
 		t.Fatalf("%d objects left, truncation %v", len(got), r.Info.Truncated)
@@ -60,7 +60,7 @@ func TestDiskFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer full.Close()
+	closeAfter(t, full)
 	if err := syscall.Dup3(int(full.Fd()), int(w.file.Fd()), syscall.O_CLOEXEC); err != nil {
 		t.Fatal(err)
 	}
@@ -73,11 +73,11 @@ func TestDiskFullTmpfs(t *testing.T) {
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
 		t.Skipf("cannot mount a small tmpfs (needs root): %v", err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, 0); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
 	path := filepath.Join(dir, "full.mcap")
 	w, err := Create(path, nil)
 	if err != nil {
@@ -91,7 +91,7 @@ func TestCreateOnFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer full.Close()
+	closeAfter(t, full)
 	_, err = newWriter("/dev/full", full, nil)
 	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "/dev/full") {
 		t.Errorf("error %v", err)
