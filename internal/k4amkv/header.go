@@ -1,0 +1,503 @@
+package k4amkv
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"holocast/internal/camera"
+)
+
+// Bounds on what a header may hold; a k4arecorder's has 4 tracks and 20 tags.
+const (
+	maxTracks      = 64
+	maxTags        = 4096
+	maxCalibration = 1 << 20
+	maxIndex       = 1 << 22
+	maxCodec       = 64 << 10
+)
+
+// track is one TrackEntry.
+type track struct {
+	number, uid   uint64
+	name, codec   string
+	private       []byte
+	duration      uint64 // nanoseconds a frame
+	width, height uint64
+	encoded       bool
+	start         int64
+}
+
+type tag struct {
+	value      string
+	attachment uint64
+}
+
+type attachment struct {
+	name string
+	uid  uint64
+	data element
+}
+
+// indexEntry says that the cluster at offset has a block of this time.
+type indexEntry struct {
+	time   int64 // nanoseconds from the recording's beginning
+	offset int64
+}
+
+// header is all of a recording that is not in its clusters.
+type header struct {
+	segment      element
+	firstCluster int64
+	scale        int64 // nanoseconds a tick
+	duration     float64
+	tracks       []track
+	tags         map[string]tag
+	attachments  []attachment
+	index        []indexEntry // from Cues; nil where there are none
+}
+
+// readHeader reads a recording's header elements, those before the first cluster and
+// those that SeekHead points to.
+func (f *file) readHeader() (*header, error) {
+	root, err := f.header(0, f.size)
+	if errors.Is(err, io.EOF) {
+		return nil, errors.New("the file is empty")
+	}
+	if err != nil || root.id != idEBML || root.end > f.size {
+		return nil, errors.New("not a Matroska file")
+	}
+	var docType string
+	if err := f.children(root, func(e element) (err error) {
+		if e.id == idDocType {
+			docType, err = f.string(e)
+		}
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	if docType != "matroska" {
+		return nil, fmt.Errorf("not a Matroska file: DocType is %q", docType)
+	}
+	segment, err := f.header(root.end, f.size)
+	if err != nil || segment.id != idSegment {
+		return nil, &DamageError{root.end, "Segment", errors.New("not found after the EBML header")}
+	}
+	// A recording that was cut off says more than it has, or nothing.
+	segment.end = min(segment.end, f.size)
+
+	// Info is written when a recording is closed; until then its scale is k4arecorder's.
+	h := &header{segment: segment, scale: 1000, tags: map[string]tag{}}
+	done := map[int64]bool{}
+	var seek []int64
+	for at := segment.data; ; {
+		e, err := f.header(at, segment.end)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if e.id == idCluster {
+			h.firstCluster = e.start
+			break
+		}
+		if e.end > segment.end {
+			return nil, e.damage("%d bytes long, but only %d are left%s", e.end-e.data, segment.end-e.data, f.truncated(segment.end))
+		}
+		if e.id == idSeekHead {
+			if seek, err = f.seekHead(e, segment, seek); err != nil {
+				return nil, err
+			}
+		}
+		if err := f.headerElement(h, e); err != nil {
+			return nil, err
+		}
+		done[e.start] = true
+		at = e.end
+	}
+	if h.firstCluster == 0 {
+		return nil, &DamageError{segment.end, "Cluster", errors.New("the recording ends before its first frame")}
+	}
+	for _, at := range seek {
+		if at <= h.firstCluster || done[at] {
+			continue
+		}
+		done[at] = true
+		// Cues lie behind the clusters: lost when a recording is cut off, and then a scan
+		// of the clusters stands in.
+		if e, err := f.child(at, segment.end); err == nil && e.id == idCues {
+			if f.headerElement(h, e) != nil {
+				h.index = nil
+			}
+		} else if err == nil {
+			if err := f.headerElement(h, e); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return h, nil
+}
+
+// seekHead appends the file offsets that e points to.
+func (f *file) seekHead(e, segment element, offsets []int64) ([]int64, error) {
+	err := f.children(e, func(s element) error {
+		if s.id != idSeek {
+			return nil
+		}
+		return f.children(s, func(p element) error {
+			if p.id != idSeekPosition || len(offsets) >= maxTracks {
+				return nil
+			}
+			v, err := f.uint(p)
+			if v < uint64(segment.end-segment.data) {
+				offsets = append(offsets, segment.data+int64(v))
+			}
+			return err
+		})
+	})
+	return offsets, err
+}
+
+func (f *file) headerElement(h *header, e element) error {
+	switch e.id {
+	case idInfo:
+		return f.info(h, e)
+	case idTracks:
+		return f.children(e, func(e element) error {
+			if e.id != idTrackEntry {
+				return nil
+			}
+			if len(h.tracks) == maxTracks {
+				return e.damage("more than %d tracks", maxTracks)
+			}
+			t, err := f.trackEntry(e)
+			h.tracks = append(h.tracks, t)
+			return err
+		})
+	case idTags:
+		return f.children(e, func(e element) error {
+			if e.id != idTag {
+				return nil
+			}
+			if len(h.tags) == maxTags {
+				return e.damage("more than %d tags", maxTags)
+			}
+			return f.tag(h, e)
+		})
+	case idAttachments:
+		return f.children(e, func(e element) error {
+			if e.id != idAttachedFile {
+				return nil
+			}
+			if len(h.attachments) == maxTags {
+				return e.damage("more than %d attachments", maxTags)
+			}
+			a, err := f.attachedFile(e)
+			h.attachments = append(h.attachments, a)
+			return err
+		})
+	case idCues:
+		return f.cues(h, e)
+	}
+	return nil
+}
+
+func (f *file) info(h *header, e element) error {
+	h.scale = 1_000_000 // Matroska's default
+	return f.children(e, func(e element) error {
+		switch e.id {
+		case idTimestampScale:
+			v, err := f.uint(e)
+			if err == nil && (v == 0 || v > 1e9) {
+				return e.damage("%d nanoseconds", v)
+			}
+			h.scale = int64(v)
+			return err
+		case idDuration:
+			v, err := f.float(e)
+			h.duration = v
+			return err
+		}
+		return nil
+	})
+}
+
+func (f *file) trackEntry(e element) (track, error) {
+	t := track{start: e.start}
+	err := f.children(e, func(e element) (err error) {
+		switch e.id {
+		case idTrackNumber:
+			t.number, err = f.uint(e)
+		case idTrackUID:
+			t.uid, err = f.uint(e)
+		case idTrackName:
+			t.name, err = f.string(e)
+		case idCodecID:
+			t.codec, err = f.string(e)
+		case idCodecPrivate:
+			t.private, err = f.bytes(e, maxCodec)
+		case idDefaultDur:
+			t.duration, err = f.uint(e)
+		case idEncodings:
+			t.encoded = true
+		case idVideo:
+			return f.children(e, func(e element) (err error) {
+				switch e.id {
+				case idPixelWidth:
+					t.width, err = f.uint(e)
+				case idPixelHeight:
+					t.height, err = f.uint(e)
+				}
+				return err
+			})
+		}
+		return err
+	})
+	return t, err
+}
+
+func (f *file) tag(h *header, e element) error {
+	var t tag
+	var name string
+	err := f.children(e, func(e element) error {
+		switch e.id {
+		case idTargets:
+			return f.children(e, func(e element) (err error) {
+				if e.id == idTagAttachment {
+					t.attachment, err = f.uint(e)
+				}
+				return err
+			})
+		case idSimpleTag:
+			return f.children(e, func(e element) (err error) {
+				switch e.id {
+				case idTagName:
+					name, err = f.string(e)
+				case idTagString:
+					t.value, err = f.string(e)
+				}
+				return err
+			})
+		}
+		return nil
+	})
+	if _, ok := h.tags[name]; !ok { // the first of a name counts, as in libk4arecord
+		h.tags[name] = t
+	}
+	return err
+}
+
+func (f *file) attachedFile(e element) (attachment, error) {
+	var a attachment
+	err := f.children(e, func(e element) (err error) {
+		switch e.id {
+		case idFileName:
+			a.name, err = f.string(e)
+		case idFileUID:
+			a.uid, err = f.uint(e)
+		case idFileData:
+			a.data = e
+		}
+		return err
+	})
+	return a, err
+}
+
+func (f *file) cues(h *header, e element) error {
+	return f.children(e, func(e element) error {
+		if e.id != idCuePoint || len(h.index) == maxIndex {
+			return nil
+		}
+		var tick, position uint64
+		if err := f.children(e, func(e element) (err error) {
+			switch e.id {
+			case idCueTime:
+				tick, err = f.uint(e)
+			case idCuePositions:
+				return f.children(e, func(e element) (err error) {
+					if e.id == idCueCluster {
+						position, err = f.uint(e)
+					}
+					return err
+				})
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		t, ok := h.nanoseconds(tick)
+		if !ok || position >= uint64(h.segment.end-h.segment.data) {
+			return e.damage("points outside the recording")
+		}
+		entry := indexEntry{t, h.segment.data + int64(position)}
+		if n := len(h.index); n == 0 || h.index[n-1].offset < entry.offset && h.index[n-1].time <= entry.time {
+			h.index = append(h.index, entry)
+		}
+		return nil
+	})
+}
+
+// nanoseconds converts a time stamp in ticks, if it fits.
+func (h *header) nanoseconds(tick uint64) (int64, bool) {
+	if tick > uint64(math.MaxInt64/4/h.scale) {
+		return 0, false
+	}
+	return int64(tick) * h.scale, true
+}
+
+// find returns the track that a tag points to by its UID, or the one of the name.
+func (h *header) find(name, tagName string) *track {
+	uid, err := strconv.ParseUint(h.tags[tagName].value, 10, 64)
+	var named *track
+	for i := range h.tracks {
+		t := &h.tracks[i]
+		if err == nil && uid != 0 && t.uid == uid {
+			return t
+		}
+		if t.name == name && named == nil {
+			named = t
+		}
+	}
+	return named
+}
+
+// fourCC reads a video track's BITMAPINFOHEADER and checks that it agrees with the
+// track's own size.
+func (t *track) fourCC() (string, error) {
+	damage := func(format string, args ...any) error {
+		return &DamageError{t.start, "TrackEntry " + t.name, fmt.Errorf(format, args...)}
+	}
+	switch {
+	case t.encoded:
+		return "", damage("frames are compressed by Matroska ContentEncodings, which k4a recordings never are")
+	case t.codec != "V_MS/VFW/FOURCC":
+		return "", damage("codec %q is not V_MS/VFW/FOURCC", t.codec)
+	case len(t.private) != 40:
+		return "", damage("BITMAPINFOHEADER of %d bytes, want 40", len(t.private))
+	}
+	w, h := binary.LittleEndian.Uint32(t.private[4:]), binary.LittleEndian.Uint32(t.private[8:])
+	if uint64(w) != t.width || uint64(h) != t.height {
+		return "", damage("BITMAPINFOHEADER says %d×%d, the track %d×%d", w, h, t.width, t.height)
+	}
+	return string(t.private[16:20]), nil
+}
+
+// config makes sense of the header; tracks are COLOR, DEPTH, IR, IMU or nil.
+func (h *header) config(f *file) (c Config, tracks [trackCount]*track, littleEndian bool, err error) {
+	fail := func(err error) (Config, [trackCount]*track, bool, error) {
+		return Config{}, tracks, false, err
+	}
+	tracks = [trackCount]*track{
+		trackColor: h.find("COLOR", "K4A_COLOR_TRACK"),
+		trackDepth: h.find("DEPTH", "K4A_DEPTH_TRACK"),
+		trackIR:    h.find("IR", "K4A_IR_TRACK"),
+		trackIMU:   h.find("IMU", "K4A_IMU_TRACK"),
+	}
+	if tracks[trackIR] == nil {
+		tracks[trackIR] = h.find("DEPTH_IR", "") // the first recorders' name
+	}
+	color, depth, ir := tracks[trackColor], tracks[trackDepth], tracks[trackIR]
+	if color == nil && depth == nil && ir == nil {
+		return fail(fmt.Errorf("no COLOR, DEPTH or IR track among the recording's %d tracks", len(h.tracks)))
+	}
+	c = Config{Depth: depth != nil, IR: ir != nil, IMU: tracks[trackIMU] != nil, Serial: h.tags["K4A_DEVICE_SERIAL_NUMBER"].value}
+
+	if color != nil {
+		fourCC, err := color.fourCC()
+		if err != nil {
+			return fail(err)
+		}
+		switch c.ColorFormat = ColorFormat(fourCC); c.ColorFormat {
+		case MJPG, NV12, YUY2, BGRA:
+		default:
+			return fail(&DamageError{color.start, "TrackEntry COLOR", fmt.Errorf("colour format %q is none of MJPG, NV12, YUY2, BGRA", fourCC)})
+		}
+		for _, m := range []camera.ColorMode{camera.Color720P, camera.Color1080P, camera.Color1440P, camera.Color1536P, camera.Color2160P, camera.Color3072P} {
+			if w, h := m.Size(); uint64(w) == color.width && uint64(h) == color.height {
+				c.ColorMode = m
+			}
+		}
+		if c.ColorMode == camera.ColorOff {
+			return fail(&DamageError{color.start, "TrackEntry COLOR", fmt.Errorf("%d×%d is no colour resolution of an Azure Kinect", color.width, color.height)})
+		}
+	}
+	if depth != nil || ir != nil {
+		name, ok := h.tags["K4A_DEPTH_MODE"]
+		if !ok {
+			return fail(errors.New("tag K4A_DEPTH_MODE is missing"))
+		}
+		if c.DepthMode, err = camera.ParseDepthMode(name.value); err != nil {
+			return fail(fmt.Errorf("tag K4A_DEPTH_MODE: %w", err))
+		}
+		w, h := c.DepthMode.Size()
+		for _, t := range []*track{depth, ir} {
+			if t == nil {
+				continue
+			}
+			fourCC, err := t.fourCC()
+			if err != nil {
+				return fail(err)
+			}
+			if t.width != uint64(w) || t.height != uint64(h) {
+				return fail(&DamageError{t.start, "TrackEntry " + t.name, fmt.Errorf("%d×%d, but depth mode %s is %d×%d", t.width, t.height, c.DepthMode, w, h)})
+			}
+			switch fourCC {
+			case "b16g":
+			case "YUY2": // the first recorders wrote 16-bit little-endian under this name
+				littleEndian = true
+			default:
+				return fail(&DamageError{t.start, "TrackEntry " + t.name, fmt.Errorf("format %q is not b16g", fourCC)})
+			}
+		}
+	}
+	c.FPS = 30
+	for _, t := range []*track{ir, depth, color} {
+		if t != nil && t.duration > 0 {
+			c.FPS = int(math.Round(1e9 / float64(t.duration)))
+		}
+	}
+	if c.FPS < 1 || c.FPS > 1000 {
+		return fail(fmt.Errorf("frame rate of %d per second", c.FPS))
+	}
+	if c.StartOffset, err = h.durationTag("K4A_START_OFFSET_NS"); err != nil {
+		return fail(err)
+	}
+	if c.DepthDelay, err = h.durationTag("K4A_DEPTH_DELAY_NS"); err != nil {
+		return fail(err)
+	}
+	if c.Calibration, err = h.calibration(f); err != nil {
+		return fail(err)
+	}
+	return c, tracks, littleEndian, nil
+}
+
+// durationTag reads a tag in nanoseconds, 0 where it is missing.
+func (h *header) durationTag(name string) (time.Duration, error) {
+	t, ok := h.tags[name]
+	if !ok {
+		return 0, nil
+	}
+	v, err := strconv.ParseInt(strings.TrimSpace(t.value), 10, 64)
+	if err != nil || v > math.MaxInt64/2 || v < -math.MaxInt64/2 {
+		return 0, fmt.Errorf("tag %s is %q, want nanoseconds", name, t.value)
+	}
+	return time.Duration(v), nil
+}
+
+func (h *header) calibration(f *file) ([]byte, error) {
+	uid := h.tags["K4A_CALIBRATION_FILE"].attachment
+	for pass := range 2 {
+		for _, a := range h.attachments {
+			if pass == 0 && uid != 0 && a.uid == uid || pass == 1 && a.name == "calibration.json" {
+				return f.bytes(a.data, maxCalibration)
+			}
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,503 @@
+package k4amkv
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"sort"
+	"time"
+)
+
+// The tracks of a recording.
+const (
+	trackColor = iota
+	trackDepth
+	trackIR
+	trackIMU
+	trackCount
+)
+
+// block is a frame's place in the file.
+type block struct {
+	time int64 // nanoseconds from the recording's beginning
+	at   int64 // of the payload
+	size int64
+}
+
+// Reader reads a recording capture by capture. It keeps one cluster's place and the
+// images of one capture in memory, whatever the recording's length.
+type Reader struct {
+	Config Config
+	// Duration is the recording's length, 0 where the recorder never closed it.
+	Duration time.Duration
+
+	closer io.Closer
+	file   file
+	header *header
+
+	numbers      [trackCount]uint64 // 0 = no such track
+	littleEndian bool
+	delay        [trackIMU]int64 // added to a block's time to compare it with the other tracks'
+	imageSize    [trackIMU]int64 // bytes of an uncompressed image, 0 = any
+
+	// Where reading is: the next child of cluster, or the next child of Segment.
+	at          int64
+	cluster     element // zero: between clusters
+	clusterTime int64
+	skipBefore  int64 // blocks earlier than this are not wanted
+
+	queue   [trackIMU][]block
+	imu     []IMUSample
+	damage  error // met while reading ahead; returned once the queues are empty
+	scanned bool
+	scratch []byte
+	color   []byte
+	depth   []uint16
+	ir      []uint16
+}
+
+// Open opens the recording at path.
+func Open(path string) (*Reader, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	r, err := NewReader(f, st.Size())
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	r.closer = f
+	return r, nil
+}
+
+// NewReader reads a recording of size bytes from r.
+func NewReader(r io.ReaderAt, size int64) (*Reader, error) {
+	rd := &Reader{file: file{r, size}, scratch: make([]byte, 256<<10)}
+	var err error
+	if rd.header, err = rd.file.readHeader(); err != nil {
+		return nil, err
+	}
+	var tracks [trackCount]*track
+	if rd.Config, tracks, rd.littleEndian, err = rd.header.config(&rd.file); err != nil {
+		return nil, err
+	}
+	for i, t := range tracks {
+		if t != nil {
+			rd.numbers[i] = t.number
+		}
+	}
+	w, h := rd.Config.DepthMode.Size()
+	rd.imageSize[trackDepth], rd.imageSize[trackIR] = int64(2*w*h), int64(2*w*h)
+	w, h = rd.Config.ColorMode.Size()
+	switch rd.Config.ColorFormat {
+	case NV12:
+		rd.imageSize[trackColor] = int64(w * h * 3 / 2)
+	case YUY2:
+		rd.imageSize[trackColor] = int64(2 * w * h)
+	case BGRA:
+		rd.imageSize[trackColor] = int64(4 * w * h)
+	}
+	if d := int64(rd.Config.DepthDelay); d > 0 {
+		rd.delay[trackColor] = d
+	} else {
+		rd.delay[trackDepth], rd.delay[trackIR] = -d, -d
+	}
+	if d := rd.header.duration * float64(rd.header.scale); d > 0 && d < math.MaxInt64/4 {
+		rd.Duration = time.Duration(d)
+	}
+	rd.moveTo(rd.header.firstCluster, math.MinInt64)
+	return rd, nil
+}
+
+// Close closes a recording that Open opened.
+func (r *Reader) Close() error {
+	if r.closer == nil {
+		return nil
+	}
+	return r.closer.Close()
+}
+
+func (r *Reader) moveTo(offset, skipBefore int64) {
+	r.at, r.cluster, r.clusterTime, r.skipBefore, r.damage = offset, element{}, 0, skipBefore, nil
+	for i := range r.queue {
+		r.queue[i] = r.queue[i][:0]
+	}
+	r.imu = r.imu[:0]
+}
+
+// SeekTo makes the next capture the first whose images are not earlier than t, counted
+// from the recording's beginning. It uses the recording's Cues, or, where it has none
+// (a recorder that was cut off writes none), a scan of its clusters.
+func (r *Reader) SeekTo(t time.Duration) error {
+	if t <= 0 {
+		r.moveTo(r.header.firstCluster, math.MinInt64)
+		return nil
+	}
+	if r.header.index == nil && !r.scanned {
+		r.scan()
+	}
+	index := r.header.index
+	i := sort.Search(len(index), func(i int) bool { return index[i].time > int64(t) })
+	offset := r.header.firstCluster
+	if i > 0 {
+		offset = index[i-1].offset
+	}
+	e, err := r.file.header(offset, r.header.segment.end)
+	if err == nil && e.id != idCluster {
+		err = e.damage("Cues point here, but it is no Cluster")
+	}
+	if err != nil {
+		if r.scanned {
+			return err
+		}
+		r.scan()
+		return r.SeekTo(t)
+	}
+	r.moveTo(offset, int64(t))
+	return nil
+}
+
+// scan builds the index from the clusters' headers, up to the first that is damaged.
+func (r *Reader) scan() {
+	const gap = int64(500 * time.Millisecond)
+	r.scanned, r.header.index = true, nil
+	for at := r.header.firstCluster; len(r.header.index) < maxIndex; {
+		e, err := r.file.header(at, r.header.segment.end)
+		if err != nil {
+			return
+		}
+		if e.id == idCluster {
+			t, err := r.clusterStart(e)
+			if err != nil {
+				return
+			}
+			if n := len(r.header.index); n == 0 || t-r.header.index[n-1].time >= gap {
+				r.header.index = append(r.header.index, indexEntry{t, e.start})
+			}
+			if e.unknown {
+				if e.end, err = r.clusterEnd(e); err != nil {
+					return
+				}
+			}
+		}
+		at = e.end
+	}
+}
+
+// clusterStart finds a cluster's Timestamp.
+func (r *Reader) clusterStart(c element) (int64, error) {
+	limit := min(c.end, r.header.segment.end)
+	for at := c.data; ; {
+		e, err := r.file.child(at, limit)
+		if err != nil {
+			return 0, err
+		}
+		if e.id == idTimestamp {
+			return r.timestamp(e)
+		}
+		at = e.end
+	}
+}
+
+func (r *Reader) timestamp(e element) (int64, error) {
+	v, err := r.file.uint(e)
+	if err != nil {
+		return 0, err
+	}
+	t, ok := r.header.nanoseconds(v)
+	if !ok {
+		return 0, e.damage("%d ticks is too late for any recording", v)
+	}
+	return t, nil
+}
+
+// clusterEnd finds the end of a cluster of unknown size: the next child of Segment.
+func (r *Reader) clusterEnd(c element) (int64, error) {
+	for at := c.data; ; {
+		e, err := r.file.child(at, r.header.segment.end)
+		if errors.Is(err, io.EOF) {
+			return r.header.segment.end, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		if topLevel(e.id) {
+			return e.start, nil
+		}
+		at = e.end
+	}
+}
+
+// Next reads the next capture into c, whose slices are valid until the next call. It
+// joins the images of the tracks as libk4arecord does: those that are within half a
+// frame period of the earliest. It returns io.EOF at the end and a *DamageError where
+// the recording is damaged, after all captures before the damage; calling Next again
+// goes on behind the damage as far as the recording allows.
+func (r *Reader) Next(c *Capture) error {
+	half := int64(r.Config.period() / 2)
+	var start int64
+	for r.damage == nil {
+		var missing bool
+		start, missing = r.heads()
+		if !missing || start != math.MaxInt64 && r.clusterTime-start >= half {
+			break
+		}
+		r.damage = r.readBlock()
+	}
+	if start, _ = r.heads(); start == math.MaxInt64 {
+		err := r.damage
+		if !errors.Is(err, io.EOF) {
+			r.damage = nil
+		}
+		return err
+	}
+
+	*c = Capture{IMU: r.imu}
+	r.imu = nil
+	for i := range r.queue {
+		if len(r.queue[i]) == 0 || r.queue[i][0].time+r.delay[i]-start >= half {
+			continue
+		}
+		b := r.queue[i][0]
+		r.queue[i] = slices.Delete(r.queue[i], 0, 1)
+		t := time.Duration(b.time) + r.Config.StartOffset
+		var err error
+		switch i {
+		case trackColor:
+			r.color = slices.Grow(r.color[:0], int(b.size))[:b.size]
+			err = r.file.readAt(r.color, b.at)
+			c.Color, c.ColorTime = r.color, t
+		case trackDepth:
+			r.depth, err = r.grey(r.depth, b)
+			c.Depth, c.DepthTime = r.depth, t
+		case trackIR:
+			r.ir, err = r.grey(r.ir, b)
+			c.IR, c.IRTime = r.ir, t
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// heads returns the earliest time among the tracks' next blocks, MaxInt64 where there
+// are none, and whether some track has none.
+func (r *Reader) heads() (start int64, missing bool) {
+	start = math.MaxInt64
+	for i := range r.queue {
+		switch {
+		case len(r.queue[i]) > 0:
+			start = min(start, r.queue[i][0].time+r.delay[i])
+		case r.numbers[i] != 0:
+			missing = true
+		}
+	}
+	return start, missing
+}
+
+// grey reads a 16-bit image.
+func (r *Reader) grey(dst []uint16, b block) ([]uint16, error) {
+	dst = slices.Grow(dst[:0], int(b.size/2))[:b.size/2]
+	for i := 0; i < len(dst); {
+		chunk := r.scratch[:min(len(r.scratch), 2*(len(dst)-i))]
+		if err := r.file.readAt(chunk, b.at+int64(2*i)); err != nil {
+			return dst, err
+		}
+		out := dst[i : i+len(chunk)/2]
+		if r.littleEndian {
+			for j := range out {
+				out[j] = binary.LittleEndian.Uint16(chunk[2*j:])
+			}
+		} else {
+			for j := range out {
+				out[j] = binary.BigEndian.Uint16(chunk[2*j:])
+			}
+		}
+		i += len(out)
+	}
+	return dst, nil
+}
+
+// readBlock reads on to the next block of any track and queues it. Before it returns
+// an error that is not io.EOF it moves behind the damage.
+func (r *Reader) readBlock() error {
+	for {
+		if r.cluster.id == 0 {
+			if err := r.enterCluster(); err != nil {
+				return err
+			}
+		}
+		limit := min(r.cluster.end, r.header.segment.end)
+		if r.at >= limit && r.cluster.end <= r.header.segment.end {
+			r.at, r.cluster = limit, element{}
+			continue
+		}
+		e, err := r.file.child(r.at, limit)
+		if errors.Is(err, io.EOF) { // the cluster is longer than the file
+			err = &DamageError{r.cluster.start, "Cluster", fmt.Errorf("the file ends %d bytes before the cluster does", r.cluster.end-limit)}
+		}
+		if err != nil {
+			r.resync(r.at)
+			return err
+		}
+		if topLevel(e.id) {
+			c := r.cluster
+			r.at, r.cluster = e.start, element{}
+			if c.unknown {
+				continue
+			}
+			return c.damage("%d bytes long, but %s begins inside it at byte %d", c.end-c.data, elementName(e.id), e.start)
+		}
+		r.at = e.end
+		queued := false
+		switch e.id {
+		case idTimestamp:
+			r.clusterTime, err = r.timestamp(e)
+		case idSimpleBlock:
+			queued, err = r.block(e)
+		case idBlockGroup:
+			err = r.file.children(e, func(e element) (err error) {
+				if e.id == idBlock {
+					queued, err = r.block(e)
+				}
+				return err
+			})
+		}
+		if err != nil {
+			r.resync(e.start)
+			return err
+		}
+		if queued {
+			return nil
+		}
+	}
+}
+
+// enterCluster finds the next cluster and checks its checksum.
+func (r *Reader) enterCluster() error {
+	for {
+		e, err := r.file.header(r.at, r.header.segment.end)
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				r.resync(r.at)
+			}
+			return err
+		}
+		if e.id != idCluster {
+			if e.end > r.header.segment.end {
+				r.resync(r.at)
+				return e.damage("%d bytes long, but only %d are left%s", e.end-e.data, r.header.segment.end-e.data, r.file.truncated(r.header.segment.end))
+			}
+			r.at = e.end
+			continue
+		}
+		if e.end <= r.header.segment.end && !e.unknown {
+			if err := r.file.checksum(e, r.scratch); err != nil {
+				r.at = e.end
+				return err
+			}
+		}
+		r.cluster, r.at = e, e.data
+		return nil
+	}
+}
+
+// resync moves behind damage at offset: to the end of the cluster where that is
+// believable, to the next cluster the index knows, or to the end.
+func (r *Reader) resync(offset int64) {
+	next := r.header.segment.end
+	if r.cluster.id != 0 && !r.cluster.unknown && r.cluster.end <= r.header.segment.end {
+		next = r.cluster.end
+	} else {
+		for _, e := range r.header.index {
+			if e.offset > offset {
+				next = e.offset
+				break
+			}
+		}
+	}
+	r.at, r.cluster = next, element{}
+}
+
+// maxColor bounds a compressed image: larger than the largest uncompressed one.
+const maxColor = 64 << 20
+
+// block queues the block e, or its IMU samples, if its track is one of ours.
+func (r *Reader) block(e element) (bool, error) {
+	var buf [13]byte // track number, time, flags, lace count
+	b := buf[:min(int64(len(buf)), e.end-e.data)]
+	if err := r.file.readAt(b, e.data); err != nil {
+		return false, err
+	}
+	number, n, _, ok := vint(b)
+	if !ok || len(b) < n+3 {
+		return false, e.damage("%d bytes are too few for a block", e.end-e.data)
+	}
+	i := slices.Index(r.numbers[:], number)
+	if i < 0 || number == 0 {
+		return false, nil
+	}
+	t := r.clusterTime + int64(int16(binary.BigEndian.Uint16(b[n:])))*r.header.scale
+	lacing := b[n+2] & 0x06
+	at := e.data + int64(n+3)
+	if i == trackIMU {
+		if lacing != 0 && len(b) > n+3 {
+			// All samples have one size, so the count is enough, whatever the lacing.
+			at = e.end - imuSize*(int64(b[n+3])+1)
+		}
+		return false, r.samples(e, at)
+	}
+	if lacing != 0 {
+		return false, e.damage("several images in one block")
+	}
+	size := e.end - at
+	if want := r.imageSize[i]; want != 0 && size != want {
+		return false, e.damage("image of %d bytes, want %d", size, want)
+	}
+	if size == 0 || size > maxColor {
+		return false, e.damage("image of %d bytes", size)
+	}
+	if t+r.delay[i] < r.skipBefore {
+		return false, nil
+	}
+	r.queue[i] = append(r.queue[i], block{t, at, size})
+	return true, nil
+}
+
+const imuSize = 40
+
+func (r *Reader) samples(e element, at int64) error {
+	if (e.end-at)%imuSize != 0 || at < e.data {
+		return e.damage("IMU samples of %d bytes, want a multiple of %d", e.end-at, imuSize)
+	}
+	for ; at < e.end; at += imuSize {
+		var b [imuSize]byte
+		if err := r.file.readAt(b[:], at); err != nil {
+			return err
+		}
+		s := IMUSample{
+			AccelTime: time.Duration(binary.LittleEndian.Uint64(b[0:])),
+			GyroTime:  time.Duration(binary.LittleEndian.Uint64(b[20:])),
+		}
+		for i := range 3 {
+			s.Accel[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[8+4*i:]))
+			s.Gyro[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[28+4*i:]))
+		}
+		if int64(s.AccelTime) >= 0 && int64(s.AccelTime-r.Config.StartOffset) < r.skipBefore {
+			continue
+		}
+		r.imu = append(r.imu, s)
+	}
+	return nil
+}
