@@ -88,7 +88,6 @@ func BenchmarkMap(b *testing.B) {
 	}
 }
 
-
 // BenchmarkStage measures the parts of BenchmarkMap/nfov_720p.
 func BenchmarkStage(b *testing.B) {
 	cal, f := realFrame(b, camera.NFOVUnbinned, camera.Color720P)

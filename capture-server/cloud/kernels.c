@@ -5,7 +5,7 @@
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)
 #include <immintrin.h>
 #define X86_GLIBC
-#define VECTORISED __attribute__((target_clones("arch=haswell", "default")))
+#define VECTORISED __attribute__((target_clones("avx2", "default")))
 #else
 #define VECTORISED
 #endif
