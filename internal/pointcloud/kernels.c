@@ -8,6 +8,9 @@
 #include <string.h>
 #include <zstd.h>
 #include <zstd_errors.h>
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
 
 enum { RECORD_LEVEL = 2 }; // LiveScan3D's
 
@@ -16,16 +19,10 @@ enum { ESCAPE = 255, NIBBLE = 15, MAX_ZIGZAG_CHROMA = 1020 };
 // A pixel as the predictor sees it: depth, R−G, G, B−G.
 typedef int32_t v4 __attribute__((vector_size(16)));
 
-static inline v4 vmin(v4 a, v4 b) { v4 m = a < b; return (a & m) | (b & ~m); }
-static inline v4 vmax(v4 a, v4 b) { v4 m = a < b; return (b & m) | (a & ~m); }
-
-static inline v4 median_edge(v4 w, v4 n, v4 nw)
-{
-	return vmax(vmin(w, n), vmin(vmax(w, n), w + n - nw));
-}
-
 static inline uint32_t zigzag(int32_t v) { return (uint32_t)v << 1 ^ (uint32_t)(v >> 31); }
 static inline int32_t unzigzag(uint32_t z) { return (int32_t)(z >> 1) ^ -(int32_t)(z & 1); }
+// chroma_escapes tells whether either nibble of a chroma byte is an escape.
+static inline int chroma_escapes(uint32_t c) { return (c >= NIBBLE << 4) | ((c & NIBBLE) == NIBBLE); }
 static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 static int grow(void **p, size_t *capacity, size_t need)
@@ -158,14 +155,18 @@ static struct hcpf_result compress(struct hcpf_encoder *e, const struct planes *
 	return (struct hcpf_result){.length = out.pos, .raw_length = (uint32_t)total};
 }
 
+static inline void put_coord_escape(struct planes *p, uint32_t z)
+{
+	*p->end[COORD_LO]++ = (uint8_t)z;
+	*p->end[COORD_HI]++ = (uint8_t)(z >> 8);
+}
+
 static inline void put_coord(struct planes *p, int plane, int32_t residual)
 {
 	uint32_t z = zigzag((int16_t)residual);
 	*p->end[plane]++ = z < ESCAPE ? z : ESCAPE;
-	if (__builtin_expect(z >= ESCAPE, 0)) {
-		*p->end[COORD_LO]++ = (uint8_t)z;
-		*p->end[COORD_HI]++ = (uint8_t)(z >> 8);
-	}
+	if (__builtin_expect(z >= ESCAPE, 0))
+		put_coord_escape(p, z);
 }
 
 static inline void put_chroma_escape(struct planes *p, uint32_t z)
@@ -196,9 +197,17 @@ static void valid_row(uint64_t *bits, const uint16_t *depth, int width, int step
 {
 	for (int x = 0; x < width; x += 64) {
 		uint64_t w = 0;
-		int n = (int)smaller(64, width - x);
-		for (int k = 0; k < n; k++)
-			w |= (uint64_t)(depth[(x + k) * step] != 0) << k;
+		int n = (int)smaller(64, width - x), k = 0;
+#ifdef __SSE2__
+		const __m128i zero = _mm_setzero_si128();
+		for (; step == 1 && k + 16 <= n; k += 16) {
+			const __m128i *p = (const __m128i *)(depth + x + k);
+			__m128i lo = _mm_cmpeq_epi16(_mm_loadu_si128(p), zero), hi = _mm_cmpeq_epi16(_mm_loadu_si128(p + 1), zero);
+			w |= (uint64_t)(uint16_t)~_mm_movemask_epi8(_mm_packs_epi16(lo, hi)) << k;
+		}
+#endif
+		for (; k < n; k++)
+			w |= (uint64_t)(depth[(size_t)(x + k) * step] != 0) << k;
 		bits[x / 64] = w;
 	}
 }
@@ -231,63 +240,6 @@ static void put_mask_row(struct planes *p, const uint64_t *here, const uint64_t 
 	}
 	*gap += width - from;
 	p->end[MASK] = out;
-}
-
-struct hcpf_result hcpf_encode_grid(struct hcpf_encoder *e, struct hcpf_grid g, uint8_t *dst, size_t capacity)
-{
-	int width = (g.width - g.dx + g.step - 1) / g.step, height = (g.height - g.dy + g.step - 1) / g.step;
-	size_t pixels = (size_t)width * height, words = words_of(width);
-	struct planes p;
-	const size_t room[PLANES] = {
-		[MASK] = pixels + pixels / 255 + 1, [COORD_X] = pixels, [GREEN] = pixels, [CHROMA] = pixels,
-		[COORD_LO] = pixels, [COORD_HI] = pixels, [CHROMA_LO] = 2 * pixels, [CHROMA_HI] = 2 * pixels,
-	};
-	if (!lay_out(e, &p, room) || !reserve(&e->rows, 2 * sizeof(v4) * (width + 1)) || !reserve(&e->bits, 2 * sizeof(uint64_t) * (words + 1)))
-		return fail(HCPF_NO_MEMORY);
-
-	// Pixel x stands at [x+1], its left neighbour or stand-in at [x].
-	v4 *above = e->rows.p, *here = above + width + 1;
-	uint64_t *above_bits = e->bits.p, *bits = above_bits + words + 1;
-	memset(above, 0, sizeof(v4) * (width + 1));
-	memset(above_bits, 0, sizeof(uint64_t) * (words + 1));
-	size_t gap = 0;
-	uint32_t points = 0;
-	for (int y = 0; width > 0 && y < height; y++) {
-		size_t first = (size_t)(y * g.step + g.dy) * g.width + g.dx;
-		const uint16_t *depth = g.depth + first;
-		const uint8_t *color = g.color + 3 * first;
-		valid_row(bits, depth, width, g.step);
-		put_mask_row(&p, bits, above_bits, width, &gap);
-
-		above[0] = here[0] = above[1];
-		v4 w = here[0];
-		for (int x = 0; x < width; x++) {
-			v4 pred = median_edge(w, above[x + 1], above[x]);
-			w = pred;
-			if (bits[x / 64] >> (x % 64) & 1) {
-				const uint8_t *c = color + 3 * (size_t)x * g.step;
-				w = (v4){depth[(size_t)x * g.step], c[0] - c[1], c[1], c[2] - c[1]};
-				v4 r = w - pred;
-				put_coord(&p, COORD_X, r[0]);
-				put_color(&p, r[1], r[2], r[3]);
-				points++;
-			}
-			here[x + 1] = w;
-		}
-		v4 *v = above;
-		above = here;
-		here = v;
-		uint64_t *b = above_bits;
-		above_bits = bits;
-		bits = b;
-	}
-	for (; gap >= 255; gap -= 255)
-		*p.end[MASK]++ = 255;
-	*p.end[MASK]++ = (uint8_t)gap;
-
-	struct hcpf_result r = compress(e, &p, 0, dst, capacity);
-	r.points = points;
-	return r;
 }
 
 struct hcpf_result hcpf_encode_points(struct hcpf_encoder *e, struct hcpf_points c, int interleaved, uint8_t *dst, size_t capacity)
@@ -334,9 +286,25 @@ struct hcpf_result hcpf_encode_points(struct hcpf_encoder *e, struct hcpf_points
 	return r;
 }
 
+// Residuals of every byte of a plane in their lanes, 0 where they escape.
+struct residuals {
+	v4 depth[256], green[256], chroma[256];
+};
+
+static void fill_residuals(struct residuals *t)
+{
+	for (uint32_t z = 0; z < 256; z++) {
+		uint32_t rg = z >> 4, bg = z & NIBBLE;
+		t->depth[z] = (v4){z == ESCAPE ? 0 : unzigzag(z)};
+		t->green[z] = (v4){0, 0, unzigzag(z)};
+		t->chroma[z] = (v4){0, rg == NIBBLE ? 0 : unzigzag(rg), 0, bg == NIBBLE ? 0 : unzigzag(bg)};
+	}
+}
+
 struct hcpf_decoder {
 	ZSTD_DCtx *zstd;
 	struct buffer raw, rows, bits;
+	struct residuals residuals;
 };
 
 struct hcpf_decoder *hcpf_decoder_new(void)
@@ -349,6 +317,7 @@ struct hcpf_decoder *hcpf_decoder_new(void)
 		free(d);
 		return NULL;
 	}
+	fill_residuals(&d->residuals);
 	return d;
 }
 
@@ -403,12 +372,16 @@ static int split(struct source *s, const uint8_t *raw, size_t length, size_t poi
 	return length == (coords + 2) * points + 2 * coord_escapes + 2 * chroma_escapes;
 }
 
+static inline uint32_t take_coord_escape(struct source *s)
+{
+	uint32_t lo = *s->coord_lo++;
+	return lo | (uint32_t)*s->coord_hi++ << 8;
+}
+
 static inline int32_t take_coord(struct source *s, int plane)
 {
 	uint32_t z = *s->coord[plane]++;
-	if (__builtin_expect(z == ESCAPE, 0))
-		z = *s->coord_lo++ | (uint32_t)*s->coord_hi++ << 8;
-	return unzigzag(z);
+	return unzigzag(__builtin_expect(z == ESCAPE, 0) ? take_coord_escape(s) : z);
 }
 
 // take_chroma reads one residual whose nibble is z; *bad collects what is out of
@@ -479,6 +452,74 @@ static size_t take_mask(uint64_t *rows, int width, int height, const uint8_t *ra
 	return at;
 }
 
+struct row_encoding {
+	struct planes *planes;
+	struct hcpf_grid grid;
+	int width, height;
+	v4 *rows;       // 2*(width+1), the first half zero
+	uint64_t *bits; // 2*words_of(width), the first half zero
+};
+
+struct row_decoding {
+	struct source *source;
+	const struct residuals *residuals;
+	struct hcpf_grid grid;
+	int width, height;
+	const uint64_t *bits; // words_of(width) per row
+	v4 *rows;             // 2*(width+1), the first half zero
+	int *bad;
+};
+
+// The kernels over rows, once for any processor and once for AVX2.
+#define VARIANT(f) f##_any
+#define TARGET
+#include "rows.h"
+#undef VARIANT
+#undef TARGET
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define VARIANT(f) f##_avx2
+#define TARGET __attribute__((target("avx2")))
+#define HAVE_AVX2
+#include "rows.h"
+
+static void encode_rows(const struct row_encoding *r)
+{
+	__builtin_cpu_supports("avx2") ? encode_rows_avx2(r) : encode_rows_any(r);
+}
+
+static void decode_rows(const struct row_decoding *r)
+{
+	__builtin_cpu_supports("avx2") ? decode_rows_avx2(r) : decode_rows_any(r);
+}
+#else
+static void encode_rows(const struct row_encoding *r) { encode_rows_any(r); }
+static void decode_rows(const struct row_decoding *r) { decode_rows_any(r); }
+#endif
+
+struct hcpf_result hcpf_encode_grid(struct hcpf_encoder *e, struct hcpf_grid g, uint8_t *dst, size_t capacity)
+{
+	int width = (g.width - g.dx + g.step - 1) / g.step, height = (g.height - g.dy + g.step - 1) / g.step;
+	size_t pixels = (size_t)width * height, words = words_of(width);
+	struct planes p;
+	const size_t room[PLANES] = {
+		[MASK] = pixels + pixels / 255 + 1, [COORD_X] = pixels, [GREEN] = pixels, [CHROMA] = pixels,
+		[COORD_LO] = pixels, [COORD_HI] = pixels, [CHROMA_LO] = 2 * pixels, [CHROMA_HI] = 2 * pixels,
+	};
+	if (!lay_out(e, &p, room) || !reserve(&e->rows, 2 * sizeof(v4) * (width + 1)) || !reserve(&e->bits, 2 * sizeof(uint64_t) * (words + 1)))
+		return fail(HCPF_NO_MEMORY);
+
+	struct row_encoding rows = {&p, g, width, height, e->rows.p, e->bits.p};
+	memset(rows.rows, 0, sizeof(v4) * (width + 1));
+	memset(rows.bits, 0, sizeof(uint64_t) * words);
+	encode_rows(&rows);
+	uint32_t points = (uint32_t)(p.end[GREEN] - p.start[GREEN]);
+
+	struct hcpf_result r = compress(e, &p, 0, dst, capacity);
+	r.points = points;
+	return r;
+}
+
 struct hcpf_result hcpf_decode_grid(struct hcpf_decoder *d, struct hcpf_grid g, uint32_t points, uint32_t raw_length, const uint8_t *src, size_t length)
 {
 	int width = (g.width - g.dx + g.step - 1) / g.step, height = (g.height - g.dy + g.step - 1) / g.step;
@@ -495,38 +536,12 @@ struct hcpf_result hcpf_decode_grid(struct hcpf_decoder *d, struct hcpf_grid g, 
 	if (mask == 0 || valid != points || !split(&s, raw + mask, raw_length - mask, points, 1))
 		return fail(HCPF_BAD_PLANES);
 
-	v4 *above = d->rows.p, *here = above + width + 1;
-	memset(above, 0, sizeof(v4) * (width + 1));
-	const uint64_t *bits = d->bits.p;
-	const v4 wrap = {0xffff, -1, 0xff, -1};
 	int bad = 0;
-	for (int y = 0; width > 0 && y < height; y++, bits += words) {
-		size_t first = (size_t)(y * g.step + g.dy) * g.width + g.dx;
-		uint16_t *depth = g.depth + first;
-		uint8_t *color = g.color + 3 * first;
-		above[0] = here[0] = above[1];
-		v4 w = here[0];
-		for (int x = 0; x < width; x++) {
-			w = median_edge(w, above[x + 1], above[x]);
-			if (bits[x / 64] >> (x % 64) & 1) {
-				uint32_t c = *s.chroma++;
-				int32_t rg = take_chroma(&s, c >> 4, &bad), bg = take_chroma(&s, c & NIBBLE, &bad);
-				w += (v4){take_coord(&s, 0), rg, unzigzag(*s.green++), bg};
-				w &= wrap;
-				depth[(size_t)x * g.step] = (uint16_t)w[0];
-				uint8_t *o = color + 3 * (size_t)x * g.step;
-				o[0] = (uint8_t)(w[1] + w[2]);
-				o[1] = (uint8_t)w[2];
-				o[2] = (uint8_t)(w[3] + w[2]);
-			}
-			here[x + 1] = w;
-		}
-		if (bad)
-			return fail(HCPF_BAD_PLANES);
-		v4 *v = above;
-		above = here;
-		here = v;
-	}
+	struct row_decoding rows = {&s, &d->residuals, g, width, height, d->bits.p, d->rows.p, &bad};
+	memset(rows.rows, 0, sizeof(v4) * (width + 1));
+	decode_rows(&rows);
+	if (bad)
+		return fail(HCPF_BAD_PLANES);
 	return (struct hcpf_result){.points = points};
 }
 
