@@ -1,0 +1,62 @@
+// Package clock owns the session's time. The relay's clock is the session's: the
+// relay sends its time ten times a second as datagram objects of the track
+// .relay/clock, and every other endpoint keeps an [Estimator] of how far its own
+// clock is from it. Capture times and frame delays are on the relay's clock.
+//
+// The estimator is a one-way minimum filter in the manner of NTP's clock filter
+// (RFC 5905 §10): a stamp that met no queue arrives half a minimum round trip
+// after it was made, and later arrival means queueing, never speed.
+package clock
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+)
+
+// Namespace and Track name the relay's clock track.
+const (
+	Namespace = ".relay"
+	Track     = "clock"
+)
+
+// Interval is how often the relay sends a Stamp.
+const Interval = 100 * time.Millisecond
+
+// StampSize is the length of a Stamp on the wire, in bytes.
+const StampSize = 16
+
+const stampVersion = 1
+
+// Stamp is the payload of a clock object: what the relay's clock showed when the
+// object was sent. On the wire, little-endian: version u8 = 1, three bytes 0,
+// sequence u32, time u64 (µs since 1970). Later versions may append fields.
+type Stamp struct {
+	Sequence uint32    // increases by one with each stamp of a relay's life
+	Time     time.Time // to the microsecond
+}
+
+// Append appends the wire form of s to b.
+func (s Stamp) Append(b []byte) []byte {
+	b = append(b, stampVersion, 0, 0, 0)
+	b = binary.LittleEndian.AppendUint32(b, s.Sequence)
+	return binary.LittleEndian.AppendUint64(b, uint64(s.Time.UnixMicro()))
+}
+
+// maxTime is 2200-01-01, µs since 1970: later is no clock but damage.
+const maxTime = 7258118400 * 1e6
+
+// ParseStamp reads a stamp's wire form.
+func ParseStamp(b []byte) (Stamp, error) {
+	if len(b) < StampSize {
+		return Stamp{}, fmt.Errorf("clock stamp: %d bytes, needs %d", len(b), StampSize)
+	}
+	if b[0] != stampVersion {
+		return Stamp{}, fmt.Errorf("clock stamp: version %d, only %d is known", b[0], stampVersion)
+	}
+	us := binary.LittleEndian.Uint64(b[8:])
+	if us > maxTime {
+		return Stamp{}, fmt.Errorf("clock stamp: time %d µs is after the year 2200", us)
+	}
+	return Stamp{Sequence: binary.LittleEndian.Uint32(b[4:]), Time: time.UnixMicro(int64(us))}, nil
+}
