@@ -1,0 +1,420 @@
+// Package k4acheck compares Holocast's depth geometry and recordings with Microsoft's
+// Azure Kinect SDK: see check.sh, which also installs the SDK's libraries.
+package k4acheck
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"image"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"golang.org/x/image/tiff"
+
+	"holocast/internal/camera"
+	"holocast/internal/k4amkv"
+)
+
+// sdk runs sdk.py with the SDK's libraries, which it installs where they are missing, or
+// skips the test where they cannot be installed.
+func sdk(t *testing.T, args ...string) []byte {
+	t.Helper()
+	if out, err := exec.Command("./check.sh", "install").CombinedOutput(); err != nil {
+		t.Skipf("the Azure Kinect SDK is not installed and tools/k4acheck/check.sh could not install it: %v\n%s", err, out)
+	}
+	libs := filepath.Join("..", "..", "build", "k4a", "pyk4a_bundle.libs")
+	cmd := exec.Command("python3", append([]string{"sdk.py", libs}, args...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("sdk.py %v: %v", args, err)
+	}
+	return out
+}
+
+// data finds the capture data, or skips the test.
+func data(t *testing.T) string {
+	t.Helper()
+	dir := os.Getenv("HOLOCAST_DATA")
+	if dir == "" {
+		dir = filepath.Join("..", "..", "..", "shared", "data")
+	}
+	if _, err := os.Stat(dir); err != nil {
+		t.Skipf("HOLOCAST_DATA not found: %v", err)
+	}
+	return dir
+}
+
+// depthFrame is a real depth image and the calibration of the camera that took it.
+type depthFrame struct {
+	name        string
+	calibration []byte
+	mode        camera.DepthMode
+	depth       []uint16
+}
+
+func depthFrames(t *testing.T) []depthFrame {
+	t.Helper()
+	dir := data(t)
+	r, err := k4amkv.Open(filepath.Join(dir, "k4a_recording", "pyk4a_recording.mkv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var c k4amkv.Capture
+	if err := r.Next(&c); err != nil {
+		t.Fatal(err)
+	}
+	frames := []depthFrame{{"k4a_recording", r.Config.Calibration, r.Config.DepthMode, c.Depth}}
+	for device := range 4 {
+		dir := filepath.Join(dir, "livescan_testdata", fmt.Sprintf("virtualdevice%d", device))
+		doc, err := os.ReadFile(filepath.Join(dir, "Intrinsics.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, mode := range []camera.DepthMode{camera.NFOVUnbinned, camera.WFOV2x2Binned} {
+			for i := 1; i <= 2; i++ {
+				frames = append(frames, depthFrame{
+					fmt.Sprintf("virtualdevice%d/%s/%d", device, mode, i), doc, mode,
+					readTIFF(t, filepath.Join(dir, "depth_"+string(mode), fmt.Sprintf("Depth_%d.tiff", i))),
+				})
+			}
+		}
+	}
+	return frames
+}
+
+func readTIFF(t *testing.T, path string) []uint16 {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	img, err := tiff.Decode(f)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	grey, ok := img.(*image.Gray16)
+	if !ok {
+		t.Fatalf("%s: %T, want 16-bit grey", path, img)
+	}
+	depth := make([]uint16, len(grey.Pix)/2)
+	for i := range depth {
+		depth[i] = binary.BigEndian.Uint16(grey.Pix[2*i:])
+	}
+	return depth
+}
+
+// TestPointCloud compares the points of a ray table with the SDK's point cloud.
+func TestPointCloud(t *testing.T) {
+	for _, f := range depthFrames(t) {
+		t.Run(f.name, func(t *testing.T) {
+			cal, err := camera.Parse(f.calibration, f.mode, camera.ColorOff)
+			if err != nil {
+				t.Fatal(err)
+			}
+			compareCloud(t, cal, f)
+		})
+	}
+	// Every pixel of the modes that no real frame is of, at depths over the whole range.
+	doc := depthFrames(t)[0].calibration
+	for _, mode := range []camera.DepthMode{camera.NFOV2x2Binned, camera.WFOVUnbinned} {
+		t.Run("ramp/"+string(mode), func(t *testing.T) {
+			cal, err := camera.Parse(doc, mode, camera.ColorOff)
+			if err != nil {
+				t.Fatal(err)
+			}
+			depth := make([]uint16, cal.Depth.Width*cal.Depth.Height)
+			for i := range depth {
+				depth[i] = uint16(250 + i*7%6000)
+			}
+			compareCloud(t, cal, depthFrame{"ramp", doc, mode, depth})
+		})
+	}
+}
+
+func compareCloud(t *testing.T, cal camera.Calibration, f depthFrame) {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "calibration"), f.calibration)
+	raw := make([]byte, 0, 2*len(f.depth))
+	for _, d := range f.depth {
+		raw = binary.LittleEndian.AppendUint16(raw, d)
+	}
+	write(t, filepath.Join(dir, "depth"), raw)
+	sdk(t, "cloud", filepath.Join(dir, "calibration"), string(f.mode), filepath.Join(dir, "depth"), filepath.Join(dir, "cloud"))
+	xyz, err := os.ReadFile(filepath.Join(dir, "cloud"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := cal.Depth.RayTable()
+	if len(table.X) != len(f.depth) || len(xyz) != 6*len(f.depth) {
+		t.Fatalf("%d rays and %d bytes of points for %d pixels", len(table.X), len(xyz), len(f.depth))
+	}
+	points, differ, far := 0, 0, 0
+	for i, d := range f.depth {
+		var want [3]int
+		for k := range want {
+			want[k] = int(int16(binary.LittleEndian.Uint16(xyz[6*i+2*k:])))
+		}
+		var got [3]int
+		if x := table.X[i]; x == x {
+			// Rounded as the SDK does on x86: half to even.
+			got = [3]int{
+				int(math.RoundToEven(float64(x * float32(d)))),
+				int(math.RoundToEven(float64(table.Y[i] * float32(d)))),
+				int(d),
+			}
+		}
+		if got[2] == 0 && want[2] == 0 {
+			continue
+		}
+		points++
+		if got != want {
+			differ++
+		}
+		for k := range got {
+			if got[k]-want[k] > 1 || want[k]-got[k] > 1 {
+				far++
+				break
+			}
+		}
+	}
+	t.Logf("%d points: %d differ from the SDK's, %d by more than 1 mm", points, differ, far)
+	if points == 0 || float64(far) > 1e-4*float64(points) {
+		t.Errorf("%d of %d points are more than 1 mm from the SDK's", far, points)
+	}
+}
+
+// TestColorPixels compares where depth pixels lie in the colour image.
+func TestColorPixels(t *testing.T) {
+	doc := depthFrames(t)[0].calibration
+	for _, mode := range []camera.ColorMode{camera.Color720P, camera.Color1080P, camera.Color1440P, camera.Color1536P, camera.Color2160P, camera.Color3072P} {
+		t.Run(string(mode), func(t *testing.T) {
+			const step, depth = 16, 1500.0
+			cal, err := camera.Parse(doc, camera.WFOVUnbinned, mode)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			write(t, filepath.Join(dir, "calibration"), doc)
+			sdk(t, "pixels", filepath.Join(dir, "calibration"), string(camera.WFOVUnbinned), string(mode),
+				strconv.Itoa(step), strconv.Itoa(depth), filepath.Join(dir, "pixels"))
+			out, err := os.ReadFile(filepath.Join(dir, "pixels"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			compared, worst := 0, 0.0
+			for v := 0; v < cal.Depth.Height; v += step {
+				for u := 0; u < cal.Depth.Width; u += step {
+					var sdk [3]float64
+					for k := range sdk {
+						sdk[k] = float64(math.Float32frombits(binary.LittleEndian.Uint32(out[4*k:])))
+					}
+					out = out[12:]
+					valid := math.Float32bits(float32(sdk[2])) != 0
+					x, y, ok := cal.Depth.Unproject(float64(u), float64(v))
+					var cu, cv float64
+					if ok {
+						cu, cv, ok = cal.Color.Project(cal.DepthToColor.Apply([3]float64{x * depth, y * depth, depth}))
+					}
+					if ok != valid {
+						t.Errorf("depth pixel (%d, %d): valid %v, the SDK says %v", u, v, ok, valid)
+						continue
+					}
+					// Outside the image the lens model bends back and nothing depends on it.
+					if ok && cu >= 0 && cv >= 0 && cu < float64(cal.Color.Width) && cv < float64(cal.Color.Height) {
+						compared++
+						worst = max(worst, math.Hypot(cu-sdk[0], cv-sdk[1]))
+					}
+				}
+			}
+			t.Logf("%d pixels, at most %.4f pixels from the SDK's", compared, worst)
+			if compared < 500 || worst > 0.01 {
+				t.Errorf("%d pixels compared, one %.4f pixels from the SDK's", compared, worst)
+			}
+		})
+	}
+}
+
+type sdkImage struct {
+	Us    uint64
+	CRC32 uint32
+}
+
+type sdkRecording struct {
+	Captures          []struct{ Color, Depth, IR *sdkImage }
+	IMU               int
+	LengthUs          uint64 `json:"length_us"`
+	CalibrationCRC32  uint32 `json:"calibration_crc32"`
+	CapturesAfterSeek bool   `json:"captures_after_seek"`
+}
+
+func sdkCaptures(t *testing.T, path string) sdkRecording {
+	t.Helper()
+	var r sdkRecording
+	if err := json.Unmarshal(sdk(t, "captures", path), &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func greyCRC(image []uint16) uint32 {
+	b := make([]byte, 0, 2*len(image))
+	for _, v := range image {
+		b = binary.LittleEndian.AppendUint16(b, v)
+	}
+	return crc32.ChecksumIEEE(b)
+}
+
+// compareCapture compares capture i as libk4arecord reads it with ours.
+func compareCapture(t *testing.T, i int, got struct{ Color, Depth, IR *sdkImage }, want *k4amkv.Capture) {
+	t.Helper()
+	for _, image := range []struct {
+		name    string
+		got     *sdkImage
+		present bool
+		time    time.Duration
+		crc     uint32
+	}{
+		{"colour", got.Color, want.Color != nil, want.ColorTime, crc32.ChecksumIEEE(want.Color)},
+		{"depth", got.Depth, want.Depth != nil, want.DepthTime, greyCRC(want.Depth)},
+		{"IR", got.IR, want.IR != nil, want.IRTime, greyCRC(want.IR)},
+	} {
+		switch {
+		case (image.got != nil) != image.present:
+			t.Errorf("capture %d: libk4arecord has %s: %v, we have it: %v", i, image.name, image.got != nil, image.present)
+		case image.present && (image.got.CRC32 != image.crc || image.got.Us != uint64(image.time/time.Microsecond)):
+			t.Errorf("capture %d: %s of %d µs differs from ours of %v", i, image.name, image.got.Us, image.time)
+		}
+	}
+}
+
+// TestReadersAgree reads the real recording with libk4arecord and with our Reader.
+func TestReadersAgree(t *testing.T) {
+	path := filepath.Join(data(t), "k4a_recording", "pyk4a_recording.mkv")
+	got := sdkCaptures(t, path)
+	r, err := k4amkv.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	imu := 0
+	for i := range got.Captures {
+		var c k4amkv.Capture
+		if err := r.Next(&c); err != nil {
+			t.Fatal(err)
+		}
+		imu += len(c.IMU)
+		compareCapture(t, i, got.Captures[i], &c)
+	}
+	if imu != got.IMU {
+		t.Errorf("%d IMU samples, libk4arecord reads %d", imu, got.IMU)
+	}
+}
+
+// TestRecordingsOpen writes recordings with our Writer and reads them with libk4arecord.
+func TestRecordingsOpen(t *testing.T) {
+	calibration := []byte(`{"CalibrationInformation":{}}`)
+	for name, config := range map[string]k4amkv.Config{
+		"all tracks": {
+			DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: k4amkv.MJPG, FPS: 30,
+			Depth: true, IR: true, IMU: true, Serial: "1", Calibration: calibration,
+		},
+		"raw colour":  {DepthMode: camera.WFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: k4amkv.NV12, FPS: 15, Depth: true, IR: true, Calibration: calibration},
+		"depth only":  {DepthMode: camera.WFOVUnbinned, FPS: 15, Depth: true, Calibration: calibration},
+		"depth late":  {DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color3072P, ColorFormat: k4amkv.MJPG, FPS: 5, Depth: true, DepthDelay: 150 * time.Millisecond, Calibration: calibration},
+		"passive IR":  {DepthMode: camera.PassiveIR, FPS: 30, IR: true, Calibration: calibration},
+		"no depth":    {ColorMode: camera.Color1080P, ColorFormat: k4amkv.MJPG, FPS: 30, IMU: true, Calibration: calibration},
+		"long enough": {DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: k4amkv.MJPG, FPS: 5, Depth: true, IR: true, Calibration: calibration},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "recording.mkv")
+			w, err := k4amkv.Create(path, config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			const n = 25
+			var captures []k4amkv.Capture
+			for i := range n {
+				c := capture(config, i)
+				if err := w.WriteCapture(&c); err != nil {
+					t.Fatal(err)
+				}
+				captures = append(captures, c)
+			}
+			if err := w.Close(); err != nil {
+				t.Fatal(err)
+			}
+			got := sdkCaptures(t, path)
+			if len(got.Captures) != n {
+				t.Fatalf("libk4arecord reads %d captures, want %d", len(got.Captures), n)
+			}
+			for i := range captures {
+				compareCapture(t, i, got.Captures[i], &captures[i])
+			}
+			if config.IMU && got.IMU != n {
+				t.Errorf("libk4arecord reads %d IMU samples, want %d", got.IMU, n)
+			}
+			if got.CalibrationCRC32 != crc32.ChecksumIEEE(calibration) {
+				t.Error("libk4arecord reads another calibration")
+			}
+			if !got.CapturesAfterSeek {
+				t.Error("libk4arecord reads no capture after seeking")
+			}
+			if want := uint64((n - 1) * int(time.Second/time.Microsecond) / config.FPS); got.LengthUs+1 < want {
+				t.Errorf("libk4arecord says the recording has %d µs, want at least %d", got.LengthUs, want)
+			}
+		})
+	}
+}
+
+// capture makes capture i of a recording; every image differs from its neighbours.
+func capture(config k4amkv.Config, i int) k4amkv.Capture {
+	t := (time.Second + time.Duration(i)*time.Second/time.Duration(config.FPS)).Truncate(time.Microsecond)
+	var c k4amkv.Capture
+	if config.ColorMode != camera.ColorOff {
+		size := 5000 + i
+		if config.ColorFormat == k4amkv.NV12 {
+			w, h := config.ColorMode.Size()
+			size = w * h * 3 / 2
+		}
+		c.ColorTime, c.Color = t, make([]byte, size)
+		for p := range c.Color {
+			c.Color[p] = byte(p*3 + i)
+		}
+	}
+	grey := func() []uint16 {
+		w, h := config.DepthMode.Size()
+		image := make([]uint16, w*h)
+		for p := range image {
+			image[p] = uint16(p*5 + i)
+		}
+		return image
+	}
+	if config.Depth {
+		c.DepthTime, c.Depth = t+config.DepthDelay+200*time.Microsecond, grey()
+	}
+	if config.IR {
+		c.IRTime, c.IR = t+config.DepthDelay+200*time.Microsecond, grey()
+	}
+	if config.IMU {
+		c.IMU = []k4amkv.IMUSample{{AccelTime: t + time.Millisecond, GyroTime: t + time.Millisecond}}
+	}
+	return c
+}
+
+func write(t *testing.T, path string, b []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
