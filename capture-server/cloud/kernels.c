@@ -306,11 +306,13 @@ void bgra_to_rgb(const uint8_t *restrict bgra, int32_t n, uint8_t *restrict rgb)
 
 struct vertex {
 	float u, v, z;
+	uint32_t clipped;
 };
 
-static inline void triangle(struct vertex a, struct vertex b, struct vertex c, uint32_t hidden,
-			    float max_ratio, uint32_t *zbuf, int32_t width, int32_t height)
+static inline void triangle(struct vertex a, struct vertex b, struct vertex c, float max_ratio,
+			    uint32_t *zbuf, int32_t width, int32_t height)
 {
+	uint32_t clipped = a.clipped | b.clipped | c.clipped;
 	float lo = minf(a.z, minf(b.z, c.z)), hi = maxf(a.z, maxf(b.z, c.z));
 	if (hi - lo > max_ratio * lo)
 		return;
@@ -338,7 +340,7 @@ static inline void triangle(struct vertex a, struct vertex b, struct vertex c, u
 			if (wa < rim || wb < rim || wc < rim)
 				continue;
 			uint32_t z = (uint32_t)(wa * a.z + wb * b.z + wc * c.z + 0.5f);
-			z = (z > 0xffff ? 0xffff : z) << 1 | hidden;
+			z = (z > 0xffff ? 0xffff : z) << 1 | clipped;
 			uint32_t *out = zbuf + (int64_t)y * width + x;
 			*out = z < *out ? z : *out;
 		}
@@ -355,18 +357,15 @@ void warp(const uint16_t *restrict kept, const float *restrict u, const float *r
 			int32_t i = y * dw + x, corner[4] = { i, i + 1, i + dw + 1, i + dw };
 			struct vertex p[4];
 			int n = 0;
-			uint32_t hidden = 0;
 			for (int c = 0; c < 4; c++) {
 				int32_t k = corner[c];
-				if (zc[k] > 0) {
-					hidden |= kept[k] == 0;
-					p[n++] = (struct vertex){ u[k], v[k], zc[k] };
-				}
+				if (zc[k] > 0)
+					p[n++] = (struct vertex){ u[k], v[k], zc[k], kept[k] == 0 };
 			}
 			if (n >= 3)
-				triangle(p[0], p[1], p[2], hidden, max_ratio, zbuf, width, height);
+				triangle(p[0], p[1], p[2], max_ratio, zbuf, width, height);
 			if (n == 4)
-				triangle(p[0], p[2], p[3], hidden, max_ratio, zbuf, width, height);
+				triangle(p[0], p[2], p[3], max_ratio, zbuf, width, height);
 		}
 	}
 }
