@@ -1,0 +1,153 @@
+package moqt
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+	"github.com/quic-go/webtransport-go"
+
+	"holocast/internal/moqt/wire"
+)
+
+// implementation is what SETUP says of us (§10.3.1.5).
+const implementation = "holocast"
+
+// setupTimeout bounds the exchange of SETUP.
+const setupTimeout = 10 * time.Second
+
+// quicConfig is what both ends use. The receive windows hold several point-cloud
+// frames of a camera, so that flow control is not what delays them.
+func quicConfig() *quic.Config {
+	return &quic.Config{
+		EnableDatagrams:                  true,
+		EnableStreamResetPartialDelivery: true,
+		MaxIncomingStreams:               1 << 10,
+		MaxIncomingUniStreams:            1 << 10,
+		InitialStreamReceiveWindow:       2 << 20,
+		MaxStreamReceiveWindow:           16 << 20,
+		InitialConnectionReceiveWindow:   8 << 20,
+		MaxConnectionReceiveWindow:       64 << 20,
+		MaxIdleTimeout:                   10 * time.Second,
+		KeepAlivePeriod:                  3 * time.Second,
+	}
+}
+
+// Dial opens a session to rawURL: moqt://host:port/path over raw QUIC or, where
+// the server prefers it, WebTransport; https://host:port/path over WebTransport.
+// tlsConfig may be nil; its protocols are set here.
+func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, cfg Config) (*Session, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, fmt.Errorf("URL %q: %w", rawURL, err)
+	}
+	var protocols []string
+	switch u.Scheme {
+	case "moqt":
+		protocols = []string{wire.ALPN, http3.NextProtoH3}
+	case "https":
+		protocols = []string{http3.NextProtoH3}
+	default:
+		return nil, fmt.Errorf("URL %q: the scheme must be moqt (raw QUIC) or https (WebTransport)", rawURL)
+	}
+	if u.Hostname() == "" {
+		return nil, fmt.Errorf("URL %q names no host", rawURL)
+	}
+	addr := u.Host
+	if u.Port() == "" {
+		addr = net.JoinHostPort(u.Hostname(), "443")
+	}
+	if tlsConfig == nil {
+		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS13}
+	}
+	tlsConfig = tlsConfig.Clone()
+	tlsConfig.NextProtos = protocols
+	if tlsConfig.ServerName == "" {
+		tlsConfig.ServerName = u.Hostname()
+	}
+	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
+	defer cancel()
+	qc, err := quic.DialAddr(ctx, addr, tlsConfig, quicConfig())
+	if err != nil {
+		return nil, dialError(rawURL, err)
+	}
+	local := &wire.Setup{Implementation: implementation}
+	var c conn
+	if qc.ConnectionState().TLS.NegotiatedProtocol == wire.ALPN {
+		local.Path, local.HasPath = u.EscapedPath(), true
+		if u.RawQuery != "" {
+			local.Path += "?" + u.RawQuery
+		}
+		local.Authority, local.HasAuthority = u.Host, true
+		c = quicConn{qc}
+	} else if c, err = dialWebTransport(ctx, qc, u); err != nil {
+		_ = qc.CloseWithError(0, "")
+		return nil, fmt.Errorf("connect to %s: %w", rawURL, err)
+	}
+	s, err := newSession(ctx, c, true, local, cfg)
+	if err != nil {
+		_ = qc.CloseWithError(0, "")
+		return nil, fmt.Errorf("connect to %s: %w", rawURL, err)
+	}
+	s.Serve(h)
+	return s, nil
+}
+
+// clientWT is a WebTransport session that owns the connection below it.
+type clientWT struct {
+	wtConn
+	tr *webtransport.Transport
+}
+
+func (c clientWT) close(code wire.SessionCode, reason string) {
+	c.wtConn.close(code, reason)
+	_ = c.tr.Close()
+	_ = c.c.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeNoError), "")
+}
+
+func dialWebTransport(ctx context.Context, qc *quic.Conn, u *url.URL) (conn, error) {
+	tr := &webtransport.Transport{ApplicationProtocols: []string{wire.ALPN}}
+	cc, err := tr.NewClientConn(qc)
+	if err != nil {
+		_ = tr.Close()
+		return nil, err
+	}
+	target := *u
+	target.Scheme = "https"
+	resp, sess, err := cc.Dial(ctx, target.String(), nil)
+	if err != nil {
+		_ = tr.Close()
+		if resp != nil {
+			return nil, fmt.Errorf("the server answered %s to WebTransport: %w", resp.Status, err)
+		}
+		return nil, err
+	}
+	if p := sess.SessionState().ApplicationProtocol; p != "" && p != wire.ALPN {
+		_ = sess.CloseWithError(webtransport.WTALPNErrorCode, "")
+		_ = tr.Close()
+		return nil, fmt.Errorf("the server speaks %q; this client speaks %s", p, wire.ALPN)
+	}
+	return clientWT{wtConn{sess, qc}, tr}, nil
+}
+
+// dialError says in the user's words what commonly goes wrong.
+func dialError(rawURL string, err error) error {
+	var te *quic.TransportError
+	var cert *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &cert):
+		return fmt.Errorf("connect to %s: the relay's certificate is not trusted: %w", rawURL, cert.Err)
+	case errors.As(err, &te) && te.ErrorCode.IsCryptoError() && strings.Contains(te.Error(), "no application protocol"):
+		return fmt.Errorf("connect to %s: the server does not speak %s", rawURL, wire.ALPN)
+	case errors.As(err, new(*quic.IdleTimeoutError)), errors.As(err, new(*quic.HandshakeTimeoutError)), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("connect to %s: no answer (is the relay running, and does UDP reach it?)", rawURL)
+	}
+	return fmt.Errorf("connect to %s: %w", rawURL, err)
+}

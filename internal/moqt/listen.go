@@ -1,0 +1,179 @@
+package moqt
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+	"github.com/quic-go/webtransport-go"
+
+	"holocast/internal/moqt/wire"
+)
+
+// ListenConfig is how a server listens.
+type ListenConfig struct {
+	Config
+	TLS *tls.Config // with a certificate; its protocols are set here
+	// HTTP answers HTTP/3 requests that are not WebTransport; nil = 404.
+	HTTP http.Handler
+	// CheckOrigin decides which web pages may connect; nil = all of them: what a
+	// session may do is for tokens to say.
+	CheckOrigin func(*http.Request) bool
+}
+
+// Listener accepts sessions over raw QUIC and WebTransport on one UDP port.
+type Listener struct {
+	cfg ListenConfig
+	log *slog.Logger
+	udp *net.UDPConn
+	tr  *quic.Transport
+	ln  *quic.Listener
+	wt  *webtransport.Server
+
+	sessions chan *Session
+	ctx      context.Context
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
+}
+
+// Listen opens addr ("host:port") for sessions.
+func Listen(addr string, cfg ListenConfig) (*Listener, error) {
+	ua, err := net.ResolveUDPAddr("udp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen address %q: %w", addr, err)
+	}
+	udp, err := net.ListenUDP("udp", ua)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("UDP port %d is in use by another program", ua.Port)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen on UDP %s: %w", addr, err)
+	}
+	tlsConfig := cfg.TLS.Clone()
+	tlsConfig.NextProtos = []string{wire.ALPN, http3.NextProtoH3}
+	tlsConfig.MinVersion = tls.VersionTLS13
+	l := &Listener{
+		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), udp: udp,
+		tr:       &quic.Transport{Conn: udp},
+		sessions: make(chan *Session),
+	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	if l.ln, err = l.tr.Listen(tlsConfig, quicConfig()); err != nil {
+		l.cancel()
+		_ = udp.Close()
+		return nil, fmt.Errorf("listen on UDP %s: %w", addr, err)
+	}
+	checkOrigin := cfg.CheckOrigin
+	if checkOrigin == nil {
+		checkOrigin = func(*http.Request) bool { return true }
+	}
+	l.wt = &webtransport.Server{
+		H3: &http3.Server{
+			Handler: http.HandlerFunc(l.serveHTTP),
+			ConnContext: func(ctx context.Context, c *quic.Conn) context.Context {
+				return context.WithValue(ctx, quicConnKey{}, c)
+			},
+			Logger: slog.New(slog.DiscardHandler),
+		},
+		ApplicationProtocols: []string{wire.ALPN},
+		CheckOrigin:          checkOrigin,
+	}
+	webtransport.ConfigureHTTP3Server(l.wt.H3)
+	l.wg.Go(l.run)
+	return l, nil
+}
+
+type quicConnKey struct{}
+
+// Addr is the UDP address listened on.
+func (l *Listener) Addr() net.Addr { return l.udp.LocalAddr() }
+
+// Accept returns the next session, its SETUP exchanged. The caller calls its
+// Serve.
+func (l *Listener) Accept(ctx context.Context) (*Session, error) {
+	select {
+	case s := <-l.sessions:
+		return s, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-l.ctx.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+// StopAccepting refuses new connections; sessions go on.
+func (l *Listener) StopAccepting() { _ = l.ln.Close() }
+
+// Close ends all sessions and releases the port.
+func (l *Listener) Close() error {
+	l.cancel()
+	_ = l.ln.Close()
+	_ = l.wt.Close()
+	err := l.tr.Close()
+	_ = l.udp.Close()
+	l.wg.Wait()
+	return err
+}
+
+func (l *Listener) run() {
+	for {
+		qc, err := l.ln.Accept(l.ctx)
+		if err != nil {
+			return
+		}
+		l.wg.Go(func() {
+			if qc.ConnectionState().TLS.NegotiatedProtocol == wire.ALPN {
+				l.start(quicConn{qc}, "")
+				return
+			}
+			if err := l.wt.ServeQUICConn(qc); err != nil && !errors.Is(err, http.ErrServerClosed) {
+				l.log.Debug("http/3 connection ended", "err", err, "peer", qc.RemoteAddr())
+			}
+		})
+	}
+}
+
+// start exchanges SETUP and offers the session to Accept.
+func (l *Listener) start(c conn, path string) {
+	ctx, cancel := context.WithTimeout(l.ctx, setupTimeout)
+	defer cancel()
+	s, err := newSession(ctx, c, false, &wire.Setup{Implementation: implementation}, l.cfg.Config)
+	if err != nil {
+		l.log.Debug("moqt session refused", "err", err, "peer", c.quic().RemoteAddr())
+		return
+	}
+	s.path = path
+	select {
+	case l.sessions <- s:
+	case <-l.ctx.Done():
+		s.Close(wire.NoError, "the server is closing")
+	}
+}
+
+func (l *Listener) serveHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodConnect {
+		if l.cfg.HTTP != nil {
+			l.cfg.HTTP.ServeHTTP(w, r)
+		} else {
+			http.NotFound(w, r)
+		}
+		return
+	}
+	qc, _ := r.Context().Value(quicConnKey{}).(*quic.Conn)
+	sess, err := l.wt.Upgrade(w, r)
+	if err != nil {
+		l.log.Debug("webtransport refused", "err", err)
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	l.wg.Go(func() { l.start(wtConn{sess, qc}, r.URL.RequestURI()) })
+}

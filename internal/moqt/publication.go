@@ -1,0 +1,641 @@
+package moqt
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"time"
+
+	"holocast/internal/moqt/wire"
+)
+
+// TrackInfo is what a publisher tells of a track when a subscription begins.
+type TrackInfo struct {
+	// Largest returns the largest location published so far, false when none.
+	// It is asked again when the subscriber resumes a paused subscription.
+	Largest func() (Location, bool)
+	// Properties are the track's. Their delivery timeouts are honoured.
+	Properties Properties
+	// Expires is when the publisher means to end the subscription; 0 = never.
+	Expires time.Duration
+	// NewGroup, where set, is told that the subscriber wants a new group.
+	NewGroup func(group uint64)
+}
+
+func (i TrackInfo) largest() *Location {
+	if i.Largest == nil {
+		return nil
+	}
+	if l, ok := i.Largest(); ok {
+		return &l
+	}
+	return nil
+}
+
+func (i TrackInfo) parameters() Parameters {
+	return Parameters{LargestObject: i.largest(), Expires: milliseconds(i.Expires)}
+}
+
+// SubscribeRequest is an incoming SUBSCRIBE (§10.7).
+type SubscribeRequest struct {
+	*Request
+	Track TrackName
+	pub   *Publication
+}
+
+func (s *Session) handleSubscribe(req *Request, m *wire.Subscribe) {
+	if !s.claimTrack(s.sending, m.Track) {
+		_ = req.Reject(wire.RequestDuplicateSubscription, "already subscribed to "+m.Track.String())
+		return
+	}
+	r := &SubscribeRequest{Request: req, Track: m.Track}
+	serve(req, s.handler.Subscribe, r)
+	if r.pub != nil {
+		r.pub.run()
+	}
+	s.releaseSending(m.Track)
+}
+
+func (s *Session) releaseSending(track TrackName) {
+	s.mu.Lock()
+	delete(s.sending, track.String())
+	s.mu.Unlock()
+}
+
+// Accept answers SUBSCRIBE_OK and returns the sending end. It fails when the
+// filter lies wholly in the past, having rejected the request.
+func (r *SubscribeRequest) Accept(info TrackInfo) (*Publication, error) {
+	p := r.stream.s.newPublication(r.Track, r.stream, info)
+	params := info.parameters()
+	if err := p.begin(r.Parameters, params.LargestObject); err != nil {
+		_ = r.RejectWith(err)
+		return nil, err
+	}
+	if err := r.claim(); err != nil {
+		return nil, err
+	}
+	if err := r.stream.send(&wire.SubscribeOK{TrackAlias: p.alias, Parameters: params, Properties: info.Properties}); err != nil {
+		p.end(err)
+		return nil, err
+	}
+	s := r.stream.s
+	s.mu.Lock()
+	s.joinable[r.stream.id] = p
+	s.notify()
+	s.mu.Unlock()
+	r.pub = p
+	return p, nil
+}
+
+// Publication is the sending end of a subscription.
+type Publication struct {
+	s     *Session
+	r     *requestStream
+	track TrackName
+	alias uint64
+	info  TrackInfo
+
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	defaultPriority uint8
+
+	mu              sync.Mutex
+	forward         bool
+	start           Location
+	last            *uint64 // last group, nil = open
+	joining         *Location
+	priority        uint8 // subscriber's
+	order           GroupOrder
+	objectTimeout   time.Duration
+	subgroupTimeout time.Duration
+	streams         uint64
+	open            map[*SubgroupWriter]struct{}
+	finished        bool
+	changed         chan struct{} // closed and replaced at each update
+}
+
+func (s *Session) newPublication(track TrackName, r *requestStream, info TrackInfo) *Publication {
+	p := &Publication{
+		s: s, r: r, track: track, info: info, forward: true, priority: wire.DefaultPriority,
+		defaultPriority: wire.DefaultPriority, order: wire.Ascending,
+		open: map[*SubgroupWriter]struct{}{}, changed: make(chan struct{}),
+	}
+	p.ctx, p.cancel = context.WithCancelCause(s.ctx)
+	for kv := range info.Properties.All() {
+		switch kv.Type {
+		case wire.PropertyPublisherPriority:
+			p.defaultPriority = uint8(kv.Int)
+		case wire.PropertyPublisherGroupOrder:
+			p.order = GroupOrder(kv.Int)
+		case wire.PropertyObjectDeliveryTimeout:
+			p.objectTimeout = timeout(kv.Int)
+		case wire.PropertySubgroupDeliveryTimeout:
+			p.subgroupTimeout = timeout(kv.Int)
+		}
+	}
+	s.mu.Lock()
+	p.alias = s.nextAlias
+	s.nextAlias++
+	s.mu.Unlock()
+	return p
+}
+
+// timeout converts milliseconds of the wire; an absurd one is as good as none.
+func timeout(ms uint64) time.Duration {
+	if ms > uint64(24*time.Hour/time.Millisecond) {
+		return 0
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+// begin applies the subscriber's parameters, with the largest location it is told.
+func (p *Publication) begin(params Parameters, largest *Location) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.joining = largest
+	return p.apply(params, largest)
+}
+
+// apply sets what params names. p.mu is held.
+func (p *Publication) apply(params Parameters, largest *Location) error {
+	if f := params.Filter; f != nil {
+		if f.Type == wire.FilterAbsoluteRange && largest != nil && f.EndGroup < largest.Group {
+			return &RequestError{Code: wire.RequestInvalidRange, Reason: "the range was published already"}
+		}
+		p.start, p.last = Location{}, nil
+		switch f.Type {
+		case wire.FilterLargestObject:
+			if largest != nil {
+				p.start = Location{Group: largest.Group, Object: largest.Object + 1}
+			}
+		case wire.FilterNextGroup:
+			if largest != nil {
+				p.start = Location{Group: largest.Group + 1}
+			}
+		case wire.FilterAbsoluteStart:
+			p.start = f.Start
+		case wire.FilterAbsoluteRange:
+			p.start, p.last = f.Start, &f.EndGroup
+		}
+	}
+	if params.Forward != nil {
+		if *params.Forward && !p.forward {
+			p.joining = largest
+		}
+		p.forward = *params.Forward
+	}
+	if params.SubscriberPriority != nil {
+		p.priority = *params.SubscriberPriority
+		for w := range p.open {
+			w.str.setPriority(urgency(p.priority, w.priority))
+		}
+	}
+	if params.GroupOrder != nil {
+		p.order = *params.GroupOrder
+	}
+	if v := params.ObjectDeliveryTimeout; v != nil {
+		p.objectTimeout = shorter(p.objectTimeout, timeout(*v))
+	}
+	if v := params.SubgroupDeliveryTimeout; v != nil {
+		p.subgroupTimeout = shorter(p.subgroupTimeout, timeout(*v))
+	}
+	return nil
+}
+
+// shorter is the smaller of two timeouts of which 0 means none (§8).
+func shorter(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// Track is the publication's track.
+func (p *Publication) Track() TrackName { return p.track }
+
+// Session is the session the publication belongs to.
+func (p *Publication) Session() *Session { return p.s }
+
+// Context ends when the subscription does; its cause says why.
+func (p *Publication) Context() context.Context { return p.ctx }
+
+// Forwarding reports the subscription's forward state.
+func (p *Publication) Forwarding() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.forward
+}
+
+// Changed returns a channel that is closed at the subscriber's next update.
+func (p *Publication) Changed() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.changed
+}
+
+// Start is the first location that passes the subscription's filter.
+func (p *Publication) Start() Location {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.start
+}
+
+// Passes reports whether an object at l is to be sent now: it passes the filter
+// and the forward state is 1.
+func (p *Publication) Passes(l Location) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.forward && !l.Less(p.start) && (p.last == nil || l.Group <= *p.last)
+}
+
+// Ended reports whether the filter lets no group from group on pass any more.
+func (p *Publication) Ended(group uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last != nil && group > *p.last
+}
+
+// DeliveryTimeouts are those in force (§8): of an object from its first byte, of
+// a subgroup from its end; 0 = none.
+func (p *Publication) DeliveryTimeouts() (object, subgroup time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.objectTimeout, p.subgroupTimeout
+}
+
+// run reads the subscriber's updates until the subscription ends.
+func (p *Publication) run() {
+	stopped := context.AfterFunc(p.r.str.Context(), func() {
+		p.mu.Lock()
+		finished := p.finished
+		p.mu.Unlock()
+		if !finished {
+			p.end(&StreamError{Code: wire.StreamCancelled, Remote: true})
+		}
+	})
+	defer stopped()
+	for {
+		m, err := p.r.read()
+		if err != nil {
+			// A subscriber that merely has no more to say ends its direction; it
+			// withdraws by refusing ours.
+			if e := (*StreamError)(nil); errors.As(err, &e) {
+				p.end(err)
+			}
+			break
+		}
+		u, ok := m.(*wire.RequestUpdate)
+		if !ok {
+			p.end(p.r.unexpectedMessage(m))
+			break
+		}
+		if err := p.update(u); err != nil {
+			p.end(err)
+			break
+		}
+	}
+	<-p.ctx.Done()
+}
+
+func (p *Publication) update(m *wire.RequestUpdate) error {
+	if err := p.s.checkUpdate(m); err != nil {
+		return err
+	}
+	largest := p.info.largest()
+	p.mu.Lock()
+	err := p.apply(m.Parameters, largest)
+	close(p.changed)
+	p.changed = make(chan struct{})
+	p.mu.Unlock()
+	if err != nil {
+		var e *RequestError
+		errors.As(err, &e)
+		_ = p.r.send(&wire.RequestError{Code: e.Code, Reason: e.Reason})
+		return errors.Join(err, p.Done(wire.DoneUpdateFailed, e.Reason))
+	}
+	if g := m.Parameters.NewGroupRequest; g != nil && p.info.NewGroup != nil {
+		p.info.NewGroup(*g)
+	}
+	return p.r.send(&wire.RequestOK{Parameters: Parameters{LargestObject: largest}})
+}
+
+// end releases everything the publication holds; the first cause stays.
+func (p *Publication) end(cause error) {
+	p.mu.Lock()
+	if p.finished {
+		p.mu.Unlock()
+		return
+	}
+	p.finished = true
+	open := p.open
+	p.open = nil
+	p.mu.Unlock()
+	p.cancel(cause)
+	for w := range open {
+		w.str.reset(wire.StreamCancelled)
+	}
+	p.r.abort(wire.StreamCancelled)
+}
+
+// Done ends the subscription from this side with PUBLISH_DONE (§10.12). Subgroups
+// still open are reset.
+func (p *Publication) Done(code wire.DoneCode, reason string) error {
+	p.mu.Lock()
+	if p.finished {
+		p.mu.Unlock()
+		return context.Cause(p.ctx)
+	}
+	p.finished = true
+	open, streams := p.open, p.streams
+	p.open = nil
+	p.mu.Unlock()
+	for w := range open {
+		w.str.reset(wire.StreamCancelled)
+	}
+	err := p.r.send(&wire.PublishDone{Code: code, StreamCount: streams, Reason: reason})
+	p.r.finish()
+	p.r.str.stop(wire.StreamCancelled)
+	p.cancel(&DoneError{code, streams, reason})
+	return err
+}
+
+// SendDatagram sends an object as a datagram; TrackAlias is filled in. It never
+// waits: what the transport cannot take is dropped and counted.
+func (p *Publication) SendDatagram(d Datagram) error {
+	if p.ctx.Err() != nil {
+		return context.Cause(p.ctx)
+	}
+	d.TrackAlias = p.alias
+	b, err := d.Append(nil)
+	if err != nil {
+		return err
+	}
+	return p.s.queueDatagram(b)
+}
+
+// OpenSubgroup begins a subgroup stream; TrackAlias is filled in. It does not
+// wait for the peer's stream limit: ErrStreamsBlocked says it is reached.
+func (p *Publication) OpenSubgroup(h wire.SubgroupHeader) (*SubgroupWriter, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.finished {
+		return nil, context.Cause(p.ctx)
+	}
+	if !p.forward {
+		return nil, ErrNotForwarding
+	}
+	str, err := p.s.conn.openUni()
+	if err != nil {
+		if errors.Is(err, ErrStreamsBlocked) {
+			p.s.count.streamsBlocked.Add(1)
+		}
+		return nil, err
+	}
+	h.TrackAlias = p.alias
+	prio := h.Priority
+	if h.DefaultPriority {
+		prio = p.defaultPriority
+	}
+	str.setPriority(urgency(p.priority, prio))
+	w := &SubgroupWriter{
+		p: p, str: str, priority: prio,
+		enc: wire.ObjectEncoder{HasProperties: h.HasProperties},
+		buf: h.Append(make([]byte, 0, 64)),
+	}
+	p.streams++
+	p.open[w] = struct{}{}
+	return w, nil
+}
+
+// SubgroupWriter writes one subgroup stream, either object by object or as raw
+// bytes that a subgroup reader delivered. It is for one goroutine at a time.
+type SubgroupWriter struct {
+	p        *Publication
+	str      sendStream
+	priority uint8
+	enc      wire.ObjectEncoder
+	buf      []byte // stream header until the first bytes go out
+	left     uint64 // of the current object's payload
+	deadline time.Time
+}
+
+// SetDeadline makes writes fail with ErrDeliveryTimeout, and the stream be reset,
+// when they cannot be done by t. The zero time means never.
+func (w *SubgroupWriter) SetDeadline(t time.Time) {
+	if !t.Equal(w.deadline) {
+		w.deadline = t
+		_ = w.str.SetWriteDeadline(t)
+	}
+}
+
+// WriteObject writes one object whole.
+func (w *SubgroupWriter) WriteObject(o Object, payload []byte) error {
+	o.PayloadLength = uint64(len(payload))
+	if err := w.BeginObject(o); err != nil {
+		return err
+	}
+	_, err := w.Write(payload)
+	return err
+}
+
+// BeginObject writes an object's header; Write then takes PayloadLength bytes.
+func (w *SubgroupWriter) BeginObject(o Object) error {
+	if w.left > 0 {
+		return errors.New("moqt: the current object's payload is not complete")
+	}
+	b, err := w.enc.Append(w.buf, o)
+	if err != nil {
+		return err
+	}
+	w.buf, w.left = nil, o.PayloadLength
+	return w.flush(b)
+}
+
+// Write writes payload of the current object.
+func (w *SubgroupWriter) Write(payload []byte) (int, error) {
+	if uint64(len(payload)) > w.left {
+		return 0, errors.New("moqt: payload exceeds the object's announced length")
+	}
+	if len(payload) == 0 {
+		return 0, nil
+	}
+	w.left -= uint64(len(payload))
+	if err := w.flush(payload); err != nil {
+		return 0, err
+	}
+	return len(payload), nil
+}
+
+// WriteRaw writes bytes of the stream after its header.
+func (w *SubgroupWriter) WriteRaw(b []byte) error {
+	if w.buf != nil {
+		b = append(w.buf, b...)
+		w.buf = nil
+	}
+	return w.flush(b)
+}
+
+func (w *SubgroupWriter) flush(b []byte) error {
+	_, err := w.str.Write(b)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		w.p.s.count.deliveryTimeouts.Add(1)
+		w.Reset(wire.StreamDeliveryTimeout)
+		return ErrDeliveryTimeout
+	}
+	w.forget()
+	if cause := context.Cause(w.p.ctx); cause != nil {
+		return cause
+	}
+	return streamError(err)
+}
+
+// Close ends the subgroup: no more objects. With a subgroup delivery timeout in
+// force the stream is reset if it has not arrived by then (§8).
+func (w *SubgroupWriter) Close() error {
+	if w.left > 0 {
+		w.Reset(wire.StreamInternalError)
+		return errors.New("moqt: subgroup closed inside an object")
+	}
+	if w.buf != nil {
+		if err := w.flush(w.buf); err != nil {
+			return err
+		}
+		w.buf = nil
+	}
+	w.forget()
+	err := streamError(w.str.Close())
+	if _, t := w.p.DeliveryTimeouts(); err == nil && t > 0 {
+		time.AfterFunc(t, func() { w.str.reset(wire.StreamDeliveryTimeout) })
+	}
+	return err
+}
+
+// Reset abandons the subgroup.
+func (w *SubgroupWriter) Reset(code wire.StreamCode) {
+	w.forget()
+	if w.buf != nil { // let the peer know which subgroup it was
+		_ = w.str.SetWriteDeadline(time.Now().Add(time.Millisecond))
+		_, _ = w.str.Write(w.buf)
+		w.buf = nil
+		w.str.setReliable()
+	}
+	w.str.reset(code)
+}
+
+func (w *SubgroupWriter) forget() {
+	w.p.mu.Lock()
+	delete(w.p.open, w)
+	w.p.mu.Unlock()
+}
+
+// Publish offers a track to the peer and waits for its answer (§10.10).
+func (s *Session) Publish(ctx context.Context, track TrackName, info TrackInfo, tokens ...wire.Token) (*Publication, error) {
+	if err := track.Validate(); err != nil {
+		return nil, err
+	}
+	if !s.claimTrack(s.sending, track) {
+		return nil, &RequestError{Code: wire.RequestDuplicateSubscription, Reason: "already publishing " + track.String()}
+	}
+	p := s.newPublication(track, nil, info)
+	params := info.parameters()
+	params.AuthorizationTokens = tokens
+	r, err := s.openRequest(ctx, func(id uint64) wire.Message {
+		return &wire.Publish{RequestID: id, Track: track, TrackAlias: p.alias, Parameters: params, Properties: info.Properties}
+	})
+	if err != nil {
+		s.releaseSending(track)
+		return nil, err
+	}
+	p.r = r
+	m, err := r.awaitResponse(ctx, 0)
+	if err == nil {
+		ok, isOK := m.(*wire.RequestOK)
+		if !isOK {
+			err = r.unexpectedMessage(m)
+		} else {
+			err = p.begin(ok.Parameters, params.LargestObject)
+		}
+	}
+	if err != nil {
+		s.releaseSending(track)
+		s.closeRequest()
+		return nil, err
+	}
+	s.mu.Lock()
+	s.joinable[r.id] = p
+	s.notify()
+	s.mu.Unlock()
+	go func() {
+		p.run()
+		s.releaseSending(track)
+		s.closeRequest()
+		s.mu.Lock()
+		delete(s.joinable, r.id)
+		s.mu.Unlock()
+	}()
+	return p, nil
+}
+
+// PublishRequest is an incoming PUBLISH (§10.10).
+type PublishRequest struct {
+	*Request
+	Track      TrackName
+	Largest    *Location
+	Properties Properties
+	alias      uint64
+	sub        *Subscription
+}
+
+func (s *Session) handlePublish(req *Request, m *wire.Publish) {
+	if !s.claimTrack(s.receiving, m.Track) {
+		_ = req.Reject(wire.RequestDuplicateSubscription, "already subscribed to "+m.Track.String())
+		return
+	}
+	r := &PublishRequest{
+		Request: req, Track: m.Track, Largest: m.Parameters.LargestObject,
+		Properties: m.Properties, alias: m.TrackAlias,
+	}
+	if _, found := m.Properties.UnknownMandatory(); found {
+		_ = req.Reject(wire.RequestUnsupportedExtension, "the track has a mandatory property unknown here")
+	} else {
+		serve(req, s.handler.Publish, r)
+	}
+	if r.sub == nil {
+		s.mu.Lock()
+		delete(s.receiving, m.Track.String())
+		s.mu.Unlock()
+		return
+	}
+	r.sub.run()
+}
+
+// Accept answers PUBLISH_OK and returns the receiving end.
+func (r *PublishRequest) Accept(o SubscribeOptions) (*Subscription, error) {
+	s := r.stream.s
+	sub := s.newSubscription(r.Track, o)
+	sub.r = r.stream
+	sub.establish(r.alias, r.Parameters, r.Properties)
+	if err := r.claim(); err != nil {
+		return nil, err
+	}
+	if err := s.register(sub); err != nil {
+		s.fail(err)
+		return nil, err
+	}
+	s.mu.Lock()
+	s.openRequests++ // the request's own ends with its handler, this with the subscription
+	s.mu.Unlock()
+	p := o.parameters()
+	p.AuthorizationTokens, p.RendezvousTimeout = nil, nil
+	if err := r.stream.send(&wire.RequestOK{Parameters: p}); err != nil {
+		sub.end(err)
+		return nil, err
+	}
+	r.sub = sub
+	return sub, nil
+}

@@ -1,0 +1,362 @@
+package moqt
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"holocast/internal/moqt/wire"
+)
+
+// requestStream is the bidirectional stream of one request, ours or the peer's.
+type requestStream struct {
+	s   *Session
+	id  uint64
+	str stream
+	br  *bufio.Reader
+	wmu sync.Mutex
+}
+
+func (r *requestStream) send(m wire.Message) error {
+	b, err := wire.AppendMessage(nil, m)
+	if err != nil {
+		return err
+	}
+	r.wmu.Lock()
+	defer r.wmu.Unlock()
+	_, err = r.str.Write(b)
+	return streamError(err)
+}
+
+func (r *requestStream) finish() {
+	r.wmu.Lock()
+	defer r.wmu.Unlock()
+	_ = r.str.Close()
+}
+
+// abort ends both directions (§3.3.2).
+func (r *requestStream) abort(code wire.StreamCode) {
+	r.str.reset(code)
+	r.str.stop(code)
+}
+
+// read returns the peer's next message on the stream.
+func (r *requestStream) read() (wire.Message, error) {
+	m, err := wire.ReadMessage(r.br)
+	if err == nil {
+		return m, nil
+	}
+	var w *wire.Error
+	switch {
+	case errors.As(err, &w):
+		r.s.fail(err)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		err = protocolViolation("a request stream ends inside a message")
+		r.s.fail(err)
+	}
+	return nil, streamError(err)
+}
+
+// openRequest opens a stream and sends the message that build makes of the
+// request's ID.
+func (s *Session) openRequest(ctx context.Context, build func(id uint64) wire.Message) (*requestStream, error) {
+	s.mu.Lock()
+	leaving := s.goawayTold
+	s.mu.Unlock()
+	if leaving {
+		return nil, &RequestError{Code: wire.RequestGoingAway, Reason: "the peer sent GOAWAY"}
+	}
+	str, err := s.conn.openStream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	str.setPriority(urgencyControl)
+	r := &requestStream{s: s, id: s.takeRequestID(), str: str, br: bufio.NewReaderSize(str, 512)}
+	if err := r.send(build(r.id)); err != nil {
+		r.abort(wire.StreamInternalError)
+		return nil, err
+	}
+	s.mu.Lock()
+	s.openRequests++
+	s.mu.Unlock()
+	return r, nil
+}
+
+func (s *Session) takeRequestID() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := s.nextRequest
+	s.nextRequest += 2
+	return id
+}
+
+// closeRequest counts a request of ours or the peer's as over.
+func (s *Session) closeRequest() {
+	s.mu.Lock()
+	s.openRequests--
+	s.mu.Unlock()
+}
+
+// awaitResponse reads the first response to one of our requests. It cancels the
+// request when ctx ends; without a deadline of ctx's own it waits for extra beyond
+// the usual time.
+func (r *requestStream) awaitResponse(ctx context.Context, extra time.Duration) (wire.Message, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, requestTimeout+extra)
+		defer cancel()
+	}
+	stop := context.AfterFunc(ctx, func() { r.abort(wire.StreamCancelled) })
+	defer stop()
+	m, err := r.read()
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, fmt.Errorf("moqt: no response from the peer: %w", ctx.Err())
+	case err == io.EOF:
+		return nil, fmt.Errorf("moqt: the peer closed the request without a response")
+	case err != nil:
+		return nil, err
+	}
+	if e, ok := m.(*wire.RequestError); ok {
+		r.finish()
+		return nil, requestError(e)
+	}
+	return m, nil
+}
+
+func requestError(e *wire.RequestError) *RequestError {
+	return &RequestError{e.Code, e.Reason, e.RetryInterval, e.Redirect}
+}
+
+// unexpectedMessage ends the session because of a message that does not belong
+// where it came.
+func (r *requestStream) unexpectedMessage(m wire.Message) error {
+	err := protocolViolation("unexpected %s on a request stream", m.Type())
+	r.s.fail(err)
+	return err
+}
+
+// Incoming requests.
+
+// Request is what all incoming requests have in common.
+type Request struct {
+	stream     *requestStream
+	Parameters Parameters
+	Tokens     []wire.Token // of the message, aliases resolved
+
+	mu       sync.Mutex
+	answered bool
+}
+
+// Session is the session the request came on.
+func (r *Request) Session() *Session { return r.stream.s }
+
+// Context ends when the peer withdraws the request or the session ends. It
+// outlives the request's acceptance.
+func (r *Request) Context() context.Context { return r.stream.str.Context() }
+
+// claim makes the caller the one who answers.
+func (r *Request) claim() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.answered {
+		return errors.New("moqt: the request was answered already")
+	}
+	r.answered = true
+	return nil
+}
+
+// Reject refuses the request.
+func (r *Request) Reject(code wire.RequestCode, reason string) error {
+	return r.RejectWith(&RequestError{Code: code, Reason: reason})
+}
+
+// RejectWith refuses the request with all an error says. An err that is no
+// *RequestError becomes an internal error.
+func (r *Request) RejectWith(err error) error {
+	if err := r.claim(); err != nil {
+		return err
+	}
+	var e *RequestError
+	if !errors.As(err, &e) {
+		e = &RequestError{Code: wire.RequestInternalError, Reason: err.Error()}
+	}
+	r.stream.str.stop(wire.StreamCancelled)
+	serr := r.stream.send(&wire.RequestError{Code: e.Code, Reason: e.Reason, RetryInterval: e.RetryInterval, Redirect: e.Redirect})
+	r.stream.finish()
+	return serr
+}
+
+func (s *Session) acceptStreams() {
+	for {
+		str, err := s.conn.acceptStream(s.ctx)
+		if err != nil {
+			s.fail(err)
+			return
+		}
+		str.setPriority(urgencyControl)
+		go s.handleRequest(str)
+	}
+}
+
+func (s *Session) handleRequest(str stream) {
+	select {
+	case <-s.set:
+	case <-s.ctx.Done():
+		return
+	}
+	select {
+	case <-s.serving:
+	case <-s.ctx.Done():
+		return
+	}
+	r := &requestStream{s: s, str: str, br: bufio.NewReaderSize(str, 512)}
+	_ = str.SetReadDeadline(time.Now().Add(headerTimeout))
+	m, err := r.read()
+	if err != nil {
+		r.abort(wire.StreamCancelled)
+		return
+	}
+	_ = str.SetReadDeadline(time.Time{})
+
+	req := &Request{stream: r}
+	var track *TrackName
+	var ns Namespace
+	switch m := m.(type) {
+	case *wire.Subscribe:
+		r.id, req.Parameters, track = m.RequestID, m.Parameters, &m.Track
+	case *wire.TrackStatus:
+		r.id, req.Parameters, track = m.RequestID, m.Parameters, &m.Track
+	case *wire.Publish:
+		r.id, req.Parameters, track = m.RequestID, m.Parameters, &m.Track
+	case *wire.Fetch:
+		r.id, req.Parameters = m.RequestID, m.Parameters
+		if m.FetchType == wire.FetchStandalone {
+			track = &m.Track
+		}
+	case *wire.PublishNamespace:
+		r.id, req.Parameters, ns = m.RequestID, m.Parameters, m.Namespace
+	case *wire.SubscribeNamespace:
+		r.id, req.Parameters, ns = m.RequestID, m.Parameters, m.Prefix
+	case *wire.SubscribeTracks:
+		r.id, req.Parameters, ns = m.RequestID, m.Parameters, m.Prefix
+	default:
+		_ = r.unexpectedMessage(m)
+		return
+	}
+	if track != nil {
+		ns = track.Namespace
+	}
+
+	s.mu.Lock()
+	err = s.requests.check(r.id)
+	if err == nil {
+		req.Tokens, err = s.tokens.resolve(req.Parameters.AuthorizationTokens)
+	}
+	var isSubscribe bool
+	if err == nil {
+		if _, isSubscribe = m.(*wire.Subscribe); isSubscribe {
+			s.joinable[r.id] = nil // pending
+		}
+		s.openRequests++
+		s.notify()
+	}
+	s.mu.Unlock()
+	if err != nil {
+		s.fail(err)
+		return
+	}
+	defer s.closeRequest()
+	if isSubscribe {
+		defer func() {
+			s.mu.Lock()
+			delete(s.joinable, r.id)
+			s.notify()
+			s.mu.Unlock()
+		}()
+	}
+	s.controlMu.Lock()
+	leaving := s.goawaySent
+	s.controlMu.Unlock()
+	if leaving {
+		_ = req.Reject(wire.RequestGoingAway, "this endpoint is going away")
+		return
+	}
+	// §3.2.1, §3.2.2: the application has no say in these.
+	if len(ns) > 0 && (ns[0] == "." || ns[0] == ".session") {
+		_ = req.Reject(wire.RequestDoesNotExist, "reserved namespace")
+		return
+	}
+
+	switch m := m.(type) {
+	case *wire.Subscribe:
+		s.handleSubscribe(req, m)
+	case *wire.TrackStatus:
+		serve(req, s.handler.TrackStatus, &TrackStatusRequest{Request: req, Track: m.Track})
+	case *wire.Publish:
+		s.handlePublish(req, m)
+	case *wire.Fetch:
+		s.handleFetch(req, m)
+	case *wire.PublishNamespace:
+		n := &NamespaceRequest{Request: req, Namespace: m.Namespace}
+		serve(req, s.handler.PublishNamespace, n)
+	case *wire.SubscribeNamespace:
+		serve(req, s.handler.SubscribeNamespace, &DiscoveryRequest{Request: req, Prefix: m.Prefix})
+	case *wire.SubscribeTracks:
+		serve(req, s.handler.SubscribeTracks, &DiscoveryRequest{Request: req, Prefix: m.Prefix, Tracks: true})
+	}
+}
+
+// serve calls h for a request and sees to it that there is an answer.
+func serve[R any](req *Request, h func(R), r R) {
+	if h == nil {
+		_ = req.Reject(wire.RequestNotSupported, "not supported here")
+		return
+	}
+	h(r)
+	if req.claim() == nil {
+		req.answered = false
+		_ = req.Reject(wire.RequestInternalError, "the request was not answered")
+	}
+}
+
+// TrackStatusRequest is an incoming TRACK_STATUS (§10.15).
+type TrackStatusRequest struct {
+	*Request
+	Track TrackName
+}
+
+// Accept answers with what a SUBSCRIBE would have been told.
+func (r *TrackStatusRequest) Accept(info TrackInfo) error {
+	if err := r.claim(); err != nil {
+		return err
+	}
+	err := r.stream.send(&wire.RequestOK{Parameters: info.parameters(), Properties: info.Properties})
+	r.stream.finish()
+	return err
+}
+
+// TrackStatus asks what a SUBSCRIBE to a track would be answered (§10.15).
+func (s *Session) TrackStatus(ctx context.Context, track TrackName, tokens ...wire.Token) (largest *Location, props Properties, err error) {
+	r, err := s.openRequest(ctx, func(id uint64) wire.Message {
+		return &wire.TrackStatus{RequestID: id, Track: track, Parameters: Parameters{AuthorizationTokens: tokens}}
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer s.closeRequest()
+	m, err := r.awaitResponse(ctx, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.finish()
+	ok, isOK := m.(*wire.RequestOK)
+	if !isOK {
+		return nil, nil, r.unexpectedMessage(m)
+	}
+	return ok.Parameters.LargestObject, ok.Properties, nil
+}

@@ -1,0 +1,625 @@
+package moqt
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"holocast/internal/moqt/wire"
+)
+
+// Bounds of what a session holds for its peer.
+const (
+	maxSubgroupQueue   = 256             // subgroups of one subscription not yet accepted
+	maxDatagramQueue   = 1024            // datagrams of one subscription not yet read
+	maxOrphanStreams   = 256             // subgroups whose alias is not known yet
+	maxOrphanDatagrams = 256             // datagrams whose alias is not known yet
+	maxSendDatagrams   = 256             // datagrams waiting for the transport
+	maxRetiredAliases  = 1024            // aliases remembered after a subscription ended
+	maxRequestGaps     = 4096            // request IDs seen ahead of a missing one
+	orphanWait         = 2 * time.Second // for the alias of an early object
+	headerTimeout      = 10 * time.Second
+	requestTimeout     = 10 * time.Second
+	doneWait           = 2 * time.Second // for streams that PUBLISH_DONE overtook
+)
+
+// Config is what both ends of a session may set.
+type Config struct {
+	// Tokens are sent in SETUP to authorize the session (§10.3.1.4).
+	Tokens []wire.Token
+	// MaxAuthTokenCacheSize lets the peer register token aliases of this many
+	// bytes in all; 0 forbids aliases (§10.3.1.3).
+	MaxAuthTokenCacheSize uint64
+	// Log receives what the session does at debug level, what goes wrong at warn;
+	// nil means slog.Default.
+	Log *slog.Logger
+}
+
+// Handler answers what the peer asks. A nil function refuses its request with
+// NOT_SUPPORTED. Each call has a goroutine of its own and must accept or reject
+// its request; one that returns without doing so rejects it.
+type Handler struct {
+	Subscribe          func(*SubscribeRequest)
+	TrackStatus        func(*TrackStatusRequest)
+	Fetch              func(*FetchRequest)
+	Publish            func(*PublishRequest)
+	PublishNamespace   func(*NamespaceRequest)
+	SubscribeNamespace func(*DiscoveryRequest)
+	SubscribeTracks    func(*DiscoveryRequest)
+	// Goaway is told that the peer wants to end the session (§3.6).
+	Goaway func(newSessionURI string, timeout time.Duration)
+}
+
+// Stats are a session's counters. Whatever it drops or resets is in one of them.
+type Stats struct {
+	SubgroupsUnknown uint64 // subgroups for an alias that never came
+	SubgroupsRefused uint64 // subgroups refused because nobody accepted them in time
+	DatagramsUnknown uint64 // datagrams for an alias that never came
+	DatagramsRefused uint64 // datagrams dropped because nobody read them in time
+	DatagramsUnsent  uint64 // datagrams dropped because the transport was behind
+	DeliveryTimeouts uint64 // subgroups reset because they were late
+	StreamsBlocked   uint64 // subgroups not sent at the peer's limit of streams
+	RTT, MinRTT      time.Duration
+	BytesSent        uint64 // on the connection, UDP payload
+	BytesReceived    uint64
+	PacketsLost      uint64
+	CongestionWindow uint64 // bytes
+}
+
+type counters struct {
+	subgroupsUnknown, subgroupsRefused, datagramsUnknown, datagramsRefused,
+	datagramsUnsent, deliveryTimeouts, streamsBlocked atomic.Uint64
+}
+
+// Session is one MOQT session. Its methods are safe for concurrent use.
+type Session struct {
+	conn   conn
+	client bool
+	local  *wire.Setup
+	log    *slog.Logger
+	count  counters
+
+	ctx    context.Context // ends with the session
+	cancel context.CancelCauseFunc
+
+	path    string      // of a WebTransport session's URL
+	peer    *wire.Setup // the peer's SETUP, valid once set is closed
+	set     chan struct{}
+	serving chan struct{} // closed by Serve
+	handler Handler
+
+	sendq chan []byte // datagrams
+
+	controlMu  sync.Mutex
+	control    sendStream
+	goawaySent bool
+
+	mu            sync.Mutex
+	changed       chan struct{} // closed and replaced when an alias or request appears
+	nextRequest   uint64        // ours
+	requests      requestIDs    // the peer's
+	nextAlias     uint64        // ours
+	goawayTold    bool
+	tokens        tokenCache
+	subscriptions map[uint64]*Subscription // receiving, by alias
+	retired       map[uint64]struct{}      // aliases of ended subscriptions
+	retiredOrder  []uint64
+	orphans       []orphanDatagram
+	orphanStreams int
+	receiving     map[string]struct{}     // tracks we are the subscriber of
+	sending       map[string]struct{}     // tracks we are the publisher of
+	joinable      map[uint64]*Publication // by the peer's request ID; nil while pending
+	fetches       map[uint64]chan *FetchReader
+	openRequests  int
+}
+
+type orphanDatagram struct {
+	d    *wire.Datagram
+	seen time.Time
+}
+
+// newSession exchanges SETUP over c. Incoming requests wait for Serve.
+func newSession(ctx context.Context, c conn, client bool, local *wire.Setup, cfg Config) (*Session, error) {
+	s := &Session{
+		conn: c, client: client, local: local, log: cmp.Or(cfg.Log, slog.Default()),
+		set: make(chan struct{}), serving: make(chan struct{}), changed: make(chan struct{}),
+		sendq:         make(chan []byte, maxSendDatagrams),
+		subscriptions: map[uint64]*Subscription{}, retired: map[uint64]struct{}{},
+		receiving: map[string]struct{}{}, sending: map[string]struct{}{},
+		joinable: map[uint64]*Publication{}, fetches: map[uint64]chan *FetchReader{},
+	}
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	local.AuthorizationTokens = cfg.Tokens
+	local.MaxAuthTokenCacheSize = cfg.MaxAuthTokenCacheSize
+	s.tokens.limit = cfg.MaxAuthTokenCacheSize
+	if !client {
+		s.nextRequest = 1
+	}
+	s.requests.parity = 1 - s.nextRequest
+	s.requests.next = s.requests.parity
+
+	context.AfterFunc(c.context(), func() { s.fail(sessionError(context.Cause(c.context()))) })
+	go s.acceptUniStreams()
+	go s.acceptStreams()
+	go s.receiveDatagrams()
+	go s.sendDatagrams()
+
+	if err := s.openControl(ctx); err != nil {
+		s.fail(err)
+		return nil, err
+	}
+	select {
+	case <-s.set:
+		return s, nil
+	case <-s.ctx.Done():
+		return nil, context.Cause(s.ctx)
+	case <-ctx.Done():
+		err := &wire.Error{Code: wire.ControlMessageTimeout, Msg: "no SETUP from the peer"}
+		s.fail(err)
+		return nil, err
+	}
+}
+
+func (s *Session) openControl(ctx context.Context) error {
+	str, err := s.conn.openUniSync(ctx)
+	if err != nil {
+		return err
+	}
+	str.setPriority(urgencyControl)
+	s.controlMu.Lock()
+	defer s.controlMu.Unlock()
+	s.control = str
+	b, err := wire.AppendMessage(nil, s.local)
+	if err != nil {
+		return err
+	}
+	_, err = str.Write(b)
+	return sessionError(err)
+}
+
+// Serve begins to answer the peer's requests. It is called once; a session that
+// Dial returned serves already.
+func (s *Session) Serve(h Handler) {
+	s.handler = h
+	close(s.serving)
+}
+
+// Context ends when the session does; its cause is the session's error.
+func (s *Session) Context() context.Context { return s.ctx }
+
+// Err waits for nothing: it is nil while the session lasts, then why it ended.
+func (s *Session) Err() error { return context.Cause(s.ctx) }
+
+// Path is the path and query the client asked for, "" when it named none.
+func (s *Session) Path() string { return cmp.Or(s.path, s.peer.Path) }
+
+// Implementation is what the peer says it is.
+func (s *Session) Implementation() string { return s.peer.Implementation }
+
+// SetupTokens are the tokens of the peer's SETUP.
+func (s *Session) SetupTokens() []wire.Token { return s.peer.AuthorizationTokens }
+
+// RemoteAddr is the peer's network address.
+func (s *Session) RemoteAddr() net.Addr { return s.conn.quic().RemoteAddr() }
+
+// WebTransport reports whether the session runs over WebTransport.
+func (s *Session) WebTransport() bool { return s.conn.webTransport() }
+
+// Stats returns the session's counters now.
+func (s *Session) Stats() Stats {
+	q := s.conn.quic().ConnectionStats()
+	return Stats{
+		SubgroupsUnknown: s.count.subgroupsUnknown.Load(),
+		SubgroupsRefused: s.count.subgroupsRefused.Load(),
+		DatagramsUnknown: s.count.datagramsUnknown.Load(),
+		DatagramsRefused: s.count.datagramsRefused.Load(),
+		DatagramsUnsent:  s.count.datagramsUnsent.Load(),
+		DeliveryTimeouts: s.count.deliveryTimeouts.Load(),
+		StreamsBlocked:   s.count.streamsBlocked.Load(),
+		RTT:              q.SmoothedRTT, MinRTT: q.MinRTT,
+		BytesSent: q.BytesSent, BytesReceived: q.BytesReceived,
+		PacketsLost: q.PacketsLost, CongestionWindow: q.CongestionWindow,
+	}
+}
+
+// Close ends the session. Everything waiting on it returns its error.
+func (s *Session) Close(code wire.SessionCode, reason string) {
+	s.cancel(&SessionError{Code: code, Reason: reason})
+	s.conn.close(code, reason)
+}
+
+// fail ends the session because of err, with the code that err names.
+func (s *Session) fail(err error) {
+	if s.ctx.Err() != nil {
+		return
+	}
+	var remote *SessionError
+	if errors.As(err, &remote) && remote.Remote {
+		s.cancel(err)
+		s.conn.close(wire.NoError, "")
+		return
+	}
+	code, reason := closeCode(err)
+	var w *wire.Error
+	if errors.As(err, &w) {
+		s.log.Warn("moqt session closed", "code", code.String(), "reason", reason, "peer", s.RemoteAddr())
+		err = &SessionError{Code: code, Reason: reason}
+	}
+	s.cancel(err)
+	s.conn.close(code, reason)
+}
+
+// Goaway asks the peer to move to uri (empty: to reconnect) and closes the
+// session after timeout, or when ctx ends, unless the peer was quicker. It
+// returns when the session is closed. Only a server may name a URI.
+func (s *Session) Goaway(ctx context.Context, uri string, timeout time.Duration) error {
+	s.mu.Lock()
+	next := s.requests.next
+	s.mu.Unlock()
+	s.controlMu.Lock()
+	if !s.goawaySent {
+		s.goawaySent = true
+		b, err := wire.AppendMessage(nil, &wire.Goaway{NewSessionURI: uri, Timeout: uint64(timeout.Milliseconds()), RequestID: &next})
+		if err == nil {
+			_ = s.control.SetWriteDeadline(time.Now().Add(headerTimeout))
+			_, err = s.control.Write(b)
+		}
+		if err != nil {
+			s.controlMu.Unlock()
+			return sessionError(err)
+		}
+	}
+	s.controlMu.Unlock()
+	t := time.NewTimer(timeout)
+	defer t.Stop()
+	select {
+	case <-s.ctx.Done():
+		return nil
+	case <-ctx.Done():
+	case <-t.C:
+	}
+	s.mu.Lock()
+	open := s.openRequests
+	s.mu.Unlock()
+	if open > 0 {
+		s.Close(wire.GoawayTimeout, "the peer took too long to leave")
+	} else {
+		s.Close(wire.NoError, "going away")
+	}
+	return nil
+}
+
+// notify wakes everyone who waits for an alias or a request to appear. s.mu is
+// held.
+func (s *Session) notify() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// waitFor calls find under s.mu, again after every change, until it reports true,
+// the time is over or the session ends.
+func (s *Session) waitFor(timeout time.Duration, find func() bool) bool {
+	t := time.NewTimer(timeout)
+	defer t.Stop()
+	for {
+		s.mu.Lock()
+		ok, changed := find(), s.changed
+		s.mu.Unlock()
+		if ok {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-t.C:
+			return false
+		case <-s.ctx.Done():
+			return false
+		}
+	}
+}
+
+// Streams from the peer.
+
+func (s *Session) acceptUniStreams() {
+	for {
+		str, err := s.conn.acceptUni(s.ctx)
+		if err != nil {
+			s.fail(err)
+			return
+		}
+		go s.handleUni(str)
+	}
+}
+
+func (s *Session) handleUni(str receiveStream) {
+	br := bufio.NewReaderSize(str, 512)
+	_ = str.SetReadDeadline(time.Now().Add(headerTimeout))
+	h, err := wire.ReadStreamHeader(br)
+	if err != nil {
+		s.badStream(err)
+		str.stop(wire.StreamInternalError)
+		return
+	}
+	_ = str.SetReadDeadline(time.Time{})
+	if setup, ok := h.(*wire.Setup); ok {
+		s.handleControl(setup, br)
+		return
+	}
+	select {
+	case <-s.set:
+	case <-s.ctx.Done():
+		return
+	}
+	switch h := h.(type) {
+	case wire.Padding:
+		_, _ = io.Copy(io.Discard, br)
+	case wire.SubgroupHeader:
+		s.deliverSubgroup(h, str, br)
+	case wire.FetchHeader:
+		s.deliverFetch(h, str, br)
+	}
+}
+
+// badStream closes the session when a stream broke the wire format; a stream that
+// was merely reset or cut off ends alone.
+func (s *Session) badStream(err error) {
+	var w *wire.Error
+	if errors.As(err, &w) {
+		s.fail(err)
+	}
+}
+
+func (s *Session) handleControl(setup *wire.Setup, br *bufio.Reader) {
+	if err := s.checkSetup(setup); err != nil {
+		s.fail(err)
+		return
+	}
+	close(s.set)
+	for {
+		m, err := wire.ReadMessage(br)
+		switch {
+		case s.ctx.Err() != nil:
+			return
+		case err == io.EOF || err == io.ErrUnexpectedEOF:
+			s.fail(protocolViolation("the peer closed its control stream"))
+			return
+		case err != nil:
+			s.fail(streamErrorAsViolation(err))
+			return
+		}
+		g, ok := m.(*wire.Goaway)
+		if !ok {
+			s.fail(protocolViolation("%s on the control stream", m.Type()))
+			return
+		}
+		if err := s.handleGoaway(g); err != nil {
+			s.fail(err)
+			return
+		}
+	}
+}
+
+// streamErrorAsViolation: resetting the control stream is a violation (§3.3).
+func streamErrorAsViolation(err error) error {
+	err = streamError(err)
+	if e := (*StreamError)(nil); errors.As(err, &e) {
+		return protocolViolation("the peer reset its control stream")
+	}
+	return err
+}
+
+func (s *Session) checkSetup(m *wire.Setup) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.peer != nil {
+		return protocolViolation("a second SETUP")
+	}
+	s.peer = m
+	notAllowed := s.client || s.WebTransport()
+	switch {
+	case m.HasPath && notAllowed:
+		return &wire.Error{Code: wire.InvalidPath, Msg: "PATH is for clients over raw QUIC"}
+	case m.HasAuthority && notAllowed:
+		return &wire.Error{Code: wire.InvalidAuthority, Msg: "AUTHORITY is for clients over raw QUIC"}
+	case m.HasPath && m.Path != "" && m.Path[0] != '/':
+		return &wire.Error{Code: wire.MalformedPath, Msg: "PATH does not begin with /"}
+	}
+	return s.tokens.registerSetup(m)
+}
+
+func (s *Session) handleGoaway(g *wire.Goaway) error {
+	s.mu.Lock()
+	told := s.goawayTold
+	s.goawayTold = true
+	own := s.nextRequest & 1
+	s.mu.Unlock()
+	switch {
+	case told:
+		return protocolViolation("a second GOAWAY")
+	case !s.client && g.NewSessionURI != "":
+		return protocolViolation("GOAWAY from a client names a URI")
+	case g.RequestID == nil:
+		return protocolViolation("GOAWAY on the control stream without a request ID")
+	case *g.RequestID&1 != own:
+		return &wire.Error{Code: wire.InvalidRequestID, Msg: "GOAWAY names a request of the wrong side"}
+	}
+	s.log.Debug("moqt goaway received", "uri", g.NewSessionURI, "timeout_ms", g.Timeout)
+	go func() {
+		select {
+		case <-s.serving:
+		case <-s.ctx.Done():
+			return
+		}
+		if s.handler.Goaway != nil {
+			s.handler.Goaway(g.NewSessionURI, time.Duration(g.Timeout)*time.Millisecond)
+		}
+	}()
+	return nil
+}
+
+// Datagrams.
+
+func (s *Session) receiveDatagrams() {
+	for {
+		b, err := s.conn.receiveDatagram(s.ctx)
+		if err != nil {
+			s.fail(err)
+			return
+		}
+		d, err := wire.ParseDatagram(b)
+		switch {
+		case errors.Is(err, wire.ErrMalformedTrack):
+			s.mu.Lock()
+			sub := s.subscriptions[d.TrackAlias]
+			s.mu.Unlock()
+			if sub != nil {
+				sub.end(err)
+			}
+		case err != nil:
+			s.fail(err)
+			return
+		case d != nil:
+			s.deliverDatagram(d)
+		}
+	}
+}
+
+func (s *Session) deliverDatagram(d *wire.Datagram) {
+	s.mu.Lock()
+	sub, ok := s.subscriptions[d.TrackAlias]
+	if !ok {
+		_, gone := s.retired[d.TrackAlias]
+		now := time.Now()
+		for len(s.orphans) > 0 && now.Sub(s.orphans[0].seen) > orphanWait {
+			s.orphans = s.orphans[1:]
+			s.count.datagramsUnknown.Add(1)
+		}
+		switch {
+		case gone:
+		case len(s.orphans) < maxOrphanDatagrams:
+			s.orphans = append(s.orphans, orphanDatagram{d, now})
+		default:
+			s.count.datagramsUnknown.Add(1)
+		}
+	}
+	s.mu.Unlock()
+	if ok {
+		sub.deliverDatagram(d)
+	}
+}
+
+func (s *Session) sendDatagrams() {
+	for {
+		select {
+		case b := <-s.sendq:
+			if err := s.conn.sendDatagram(b); err != nil {
+				s.count.datagramsUnsent.Add(1)
+				if !errors.Is(err, ErrDatagramTooLarge) {
+					s.fail(err)
+					return
+				}
+			}
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// queueDatagram hands b to the transport without waiting for it.
+func (s *Session) queueDatagram(b []byte) error {
+	select {
+	case s.sendq <- b:
+		return nil
+	default:
+		s.count.datagramsUnsent.Add(1)
+		return ErrQueueFull
+	}
+}
+
+// SendPadding sends n bytes of padding as a datagram, to probe for bandwidth
+// (§11.5).
+func (s *Session) SendPadding(n int) error {
+	return s.queueDatagram(wire.AppendPaddingDatagram(nil, n))
+}
+
+// Aliases of tracks we receive.
+
+// register makes sub known by its alias and hands it what arrived before.
+func (s *Session) register(sub *Subscription) error {
+	s.mu.Lock()
+	if old, ok := s.subscriptions[sub.alias]; ok && !old.track.Equal(sub.track) {
+		s.mu.Unlock()
+		return &wire.Error{Code: wire.DuplicateTrackAlias, Msg: "track alias is in use by " + old.track.String()}
+	}
+	s.subscriptions[sub.alias] = sub
+	delete(s.retired, sub.alias)
+	var mine []*wire.Datagram
+	rest := s.orphans[:0]
+	for _, o := range s.orphans {
+		if o.d.TrackAlias == sub.alias {
+			mine = append(mine, o.d)
+		} else {
+			rest = append(rest, o)
+		}
+	}
+	clear(s.orphans[len(rest):])
+	s.orphans = rest
+	s.notify()
+	s.mu.Unlock()
+	for _, d := range mine {
+		sub.deliverDatagram(d)
+	}
+	return nil
+}
+
+// unregister forgets sub; objects still under way to it are discarded.
+func (s *Session) unregister(sub *Subscription) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.receiving, sub.track.String())
+	if s.subscriptions[sub.alias] != sub {
+		return
+	}
+	delete(s.subscriptions, sub.alias)
+	s.retired[sub.alias] = struct{}{}
+	s.retiredOrder = append(s.retiredOrder, sub.alias)
+	for len(s.retiredOrder) > maxRetiredAliases {
+		delete(s.retired, s.retiredOrder[0])
+		s.retiredOrder = s.retiredOrder[1:]
+	}
+}
+
+func (s *Session) deliverSubgroup(h wire.SubgroupHeader, str receiveStream, br *bufio.Reader) {
+	var sub *Subscription
+	find := func() bool {
+		_, gone := s.retired[h.TrackAlias]
+		sub = s.subscriptions[h.TrackAlias]
+		return sub != nil || gone
+	}
+	s.mu.Lock()
+	known := find()
+	hold := !known && s.orphanStreams < maxOrphanStreams
+	if hold {
+		s.orphanStreams++
+	}
+	s.mu.Unlock()
+	if hold {
+		s.waitFor(orphanWait, find)
+		s.mu.Lock()
+		s.orphanStreams--
+		s.mu.Unlock()
+	}
+	if sub == nil {
+		s.count.subgroupsUnknown.Add(1)
+		str.stop(wire.StreamCancelled)
+		return
+	}
+	sub.deliverSubgroup(newSubgroupReader(sub, h, str, br))
+}

@@ -1,0 +1,229 @@
+package moqt
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"holocast/internal/devcert"
+	"holocast/internal/moqt/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pair is a listener and a connected client for each transport.
+type pair struct {
+	ctx            context.Context
+	client, server *Session
+	ln             *Listener
+}
+
+var transports = []string{"moqt", "https"}
+
+func forTransports(t *testing.T, f func(t *testing.T, connect func(client, server Handler) *pair)) {
+	for _, scheme := range transports {
+		t.Run(scheme, func(t *testing.T) {
+			f(t, func(client, server Handler) *pair { return connect(t, scheme, client, server) })
+		})
+	}
+}
+
+func connect(t *testing.T, scheme string, client, server Handler) *pair {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	cert, err := devcert.Generate(time.Now(), "localhost", "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{Log: slog.New(slog.DiscardHandler)}
+	ln, err := Listen("127.0.0.1:0", ListenConfig{Config: cfg, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	accepted := make(chan *Session, 1)
+	go func() {
+		s, err := ln.Accept(ctx)
+		if err == nil {
+			s.Serve(server)
+		}
+		accepted <- s
+	}()
+	c, err := Dial(ctx, scheme+"://"+ln.Addr().String()+"/room?x=1", devcert.Pinned(devcert.Hash(cert)), client, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(wire.NoError, "") })
+	s := <-accepted
+	if s == nil {
+		t.Fatal("no session accepted")
+	}
+	return &pair{ctx, c, s, ln}
+}
+
+var testTrack = TrackName{Namespace: Namespace{"holocast", "test"}, Name: "points/0/full"}
+
+func TestSubscribeReceivesSubgroup(t *testing.T) {
+	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
+		payload := bytes.Repeat([]byte("0123456789"), 100_000)
+		done := make(chan error, 1)
+		p := connect(Handler{}, Handler{Subscribe: func(r *SubscribeRequest) {
+			pub, err := r.Accept(TrackInfo{Largest: func() (Location, bool) { return Location{Group: 6}, true }})
+			if err != nil {
+				done <- err
+				return
+			}
+			go func() {
+				done <- func() error {
+					w, err := pub.OpenSubgroup(wire.SubgroupHeader{Group: 7, Mode: wire.SubgroupIDZero, Priority: 64, FirstObject: true})
+					if err != nil {
+						return err
+					}
+					if err := w.WriteObject(Object{ID: 0}, payload); err != nil {
+						return err
+					}
+					if err := w.Close(); err != nil {
+						return err
+					}
+					return pub.Done(wire.DoneTrackEnded, "over")
+				}()
+			}()
+		}})
+		if p.server.Path() != "/room?x=1" {
+			t.Errorf("path %q", p.server.Path())
+		}
+		sub, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sub.Largest == nil || *sub.Largest != (Location{Group: 6}) {
+			t.Errorf("largest %v", sub.Largest)
+		}
+		r, err := sub.AcceptSubgroup(p.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Group != 7 || r.Priority != 64 || !r.FirstObject {
+			t.Errorf("header %+v", r.SubgroupHeader)
+		}
+		o, err := r.NextObject()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := r.ReadPayload(nil, 1<<24)
+		if err != nil || o.ID != 0 || !bytes.Equal(got, payload) {
+			t.Fatalf("object %+v of %d bytes, %v", o, len(got), err)
+		}
+		if _, err := r.NextObject(); err != io.EOF {
+			t.Fatalf("after the last object: %v", err)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		_, err = sub.AcceptSubgroup(p.ctx)
+		var end *DoneError
+		if !errors.As(err, &end) || end.Code != wire.DoneTrackEnded || end.StreamCount != 1 {
+			t.Fatalf("end of subscription: %v", err)
+		}
+	})
+}
+
+func TestUnansweredAndUnsupportedRequests(t *testing.T) {
+	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
+		p := connect(Handler{}, Handler{Subscribe: func(*SubscribeRequest) {}})
+		var e *RequestError
+		if _, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{}); !errors.As(err, &e) || e.Code != wire.RequestInternalError {
+			t.Errorf("unanswered: %v", err)
+		}
+		if _, err := p.client.Fetch(p.ctx, testTrack, Location{}, Location{Group: 1}, FetchOptions{}); !errors.As(err, &e) || e.Code != wire.RequestNotSupported {
+			t.Errorf("unsupported: %v", err)
+		}
+		if _, err := p.client.Subscribe(p.ctx, TrackName{Namespace: Namespace{".session"}, Name: "x"}, SubscribeOptions{}); !errors.As(err, &e) || e.Code != wire.RequestDoesNotExist {
+			t.Errorf("reserved: %v", err)
+		}
+	})
+}
+
+func TestPublishAndJoiningFetch(t *testing.T) {
+	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
+		subs := make(chan *Subscription, 1)
+		p := connect(Handler{Fetch: func(r *FetchRequest) {
+			w, err := r.Accept(r.End, false, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for g := r.Start.Group; g <= r.End.Group; g++ {
+				if err := w.WriteObject(wire.FetchObject{Group: g, Priority: 128}, []byte{byte(g)}); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := w.Close(); err != nil {
+				t.Error(err)
+			}
+		}}, Handler{Publish: func(r *PublishRequest) {
+			sub, err := r.Accept(SubscribeOptions{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			subs <- sub
+		}})
+		pub, err := p.client.Publish(p.ctx, testTrack, TrackInfo{Largest: func() (Location, bool) { return Location{Group: 9}, true }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sub := <-subs
+		f, err := p.server.FetchJoining(p.ctx, sub, 2, FetchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for g := uint64(7); g <= 9; g++ {
+			o, err := f.Next()
+			if err != nil || o.Group != g {
+				t.Fatalf("group %d: %+v, %v", g, o, err)
+			}
+			b, err := f.ReadPayload(nil, 10)
+			if err != nil || len(b) != 1 || b[0] != byte(g) {
+				t.Fatalf("payload %v, %v", b, err)
+			}
+		}
+		if _, err := f.Next(); err != io.EOF {
+			t.Fatalf("end of fetch: %v", err)
+		}
+		if err := pub.SendDatagram(Datagram{Group: 10, Object: 1, Payload: []byte("hi")}); err != nil {
+			t.Fatal(err)
+		}
+		d, err := sub.AcceptDatagram(p.ctx)
+		if err != nil || d.Group != 10 || d.Object != 1 || string(d.Payload) != "hi" {
+			t.Fatalf("datagram %+v, %v", d, err)
+		}
+		sub.Cancel()
+		select {
+		case <-pub.Context().Done():
+		case <-p.ctx.Done():
+			t.Fatal("the publisher did not notice the cancelled subscription")
+		}
+	})
+}
+
+func TestWebTransportStreamsTakePriorities(t *testing.T) {
+	p := connect(t, "https", Handler{}, Handler{})
+	str, err := p.client.conn.openUni()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := str.(wtSend).SendStream
+	if webTransportPriority(s) == nil {
+		t.Error("webtransport-go no longer keeps its QUIC stream where setWebTransportPriority looks for it")
+	}
+	str.reset(wire.StreamCancelled)
+}

@@ -1,0 +1,491 @@
+package moqt
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"holocast/internal/moqt/wire"
+)
+
+// SubscribeOptions are the parameters of a SUBSCRIBE, or of the acceptance of a
+// PUBLISH (§10.7, §10.10). The zero value asks for every object from now on.
+type SubscribeOptions struct {
+	Filter                  *Filter // nil = unfiltered
+	Priority                *uint8  // nil = 128
+	GroupOrder              GroupOrder
+	Paused                  bool          // begin with forward state 0
+	ObjectDeliveryTimeout   time.Duration // 0 = none
+	SubgroupDeliveryTimeout time.Duration // 0 = none
+	// RendezvousTimeout is how long a relay may wait for a publisher to appear.
+	RendezvousTimeout time.Duration
+	Tokens            []wire.Token
+}
+
+func milliseconds(d time.Duration) *uint64 {
+	if d <= 0 {
+		return nil
+	}
+	return new(uint64(max(1, d.Milliseconds())))
+}
+
+func (o SubscribeOptions) parameters() Parameters {
+	p := Parameters{
+		Filter: o.Filter, SubscriberPriority: o.Priority, AuthorizationTokens: o.Tokens,
+		ObjectDeliveryTimeout:   milliseconds(o.ObjectDeliveryTimeout),
+		SubgroupDeliveryTimeout: milliseconds(o.SubgroupDeliveryTimeout),
+		RendezvousTimeout:       milliseconds(o.RendezvousTimeout),
+	}
+	if o.GroupOrder != 0 {
+		p.GroupOrder = &o.GroupOrder
+	}
+	if o.Paused {
+		p.Forward = new(false)
+	}
+	return p
+}
+
+// Subscription is the receiving end of a subscription: subgroups and datagrams of
+// one track as they come, in no promised order. Its user accepts both until they
+// end, or cancels it.
+type Subscription struct {
+	s      *Session
+	r      *requestStream
+	track  TrackName
+	alias  uint64
+	hold   time.Duration // for late streams after PUBLISH_DONE
+	expire uint64
+
+	// Largest is the largest location when the subscription began, nil when
+	// nothing had been published; Properties are the track's.
+	Largest    *Location
+	Properties Properties
+
+	defaultPriority uint8
+
+	subgroups chan *SubgroupReader
+	datagrams chan *Datagram
+	done      chan struct{}
+	endOnce   sync.Once
+	err       error // valid once done is closed
+
+	mu       sync.Mutex
+	received uint64             // streams
+	arrived  chan struct{}      // signalled at each stream
+	updates  []chan updateReply // REQUEST_UPDATEs not yet answered
+}
+
+type updateReply struct {
+	params Parameters
+	err    error
+}
+
+// Subscribe asks the peer for a track and waits for its answer.
+func (s *Session) Subscribe(ctx context.Context, track TrackName, o SubscribeOptions) (*Subscription, error) {
+	if err := track.Validate(); err != nil {
+		return nil, err
+	}
+	sub := s.newSubscription(track, o)
+	if !s.claimTrack(s.receiving, track) {
+		return nil, &RequestError{Code: wire.RequestDuplicateSubscription, Reason: "already subscribed to " + track.String()}
+	}
+	r, err := s.openRequest(ctx, func(id uint64) wire.Message {
+		return &wire.Subscribe{RequestID: id, Track: track, Parameters: o.parameters()}
+	})
+	if err != nil {
+		s.unregister(sub)
+		return nil, err
+	}
+	sub.r = r
+	m, err := r.awaitResponse(ctx, o.RendezvousTimeout)
+	if err != nil {
+		s.unregister(sub)
+		s.closeRequest()
+		return nil, err
+	}
+	ok, isOK := m.(*wire.SubscribeOK)
+	if !isOK {
+		s.unregister(sub)
+		s.closeRequest()
+		return nil, r.unexpectedMessage(m)
+	}
+	if t, found := ok.Properties.UnknownMandatory(); found {
+		_ = t
+		r.abort(wire.StreamCancelled)
+		s.unregister(sub)
+		s.closeRequest()
+		return nil, &RequestError{Code: wire.RequestUnsupportedExtension, Reason: "the track has a mandatory property unknown here"}
+	}
+	sub.establish(ok.TrackAlias, ok.Parameters, ok.Properties)
+	if err := s.register(sub); err != nil {
+		s.fail(err)
+		return nil, err
+	}
+	go sub.run()
+	return sub, nil
+}
+
+func (s *Session) newSubscription(track TrackName, o SubscribeOptions) *Subscription {
+	return &Subscription{
+		s: s, track: track, hold: max(doneWait, o.ObjectDeliveryTimeout, o.SubgroupDeliveryTimeout),
+		subgroups: make(chan *SubgroupReader, maxSubgroupQueue),
+		datagrams: make(chan *Datagram, maxDatagramQueue),
+		done:      make(chan struct{}),
+		arrived:   make(chan struct{}, 1),
+	}
+}
+
+// claimTrack notes that this endpoint has a role on a track, once (§5.1).
+func (s *Session) claimTrack(role map[string]struct{}, track TrackName) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := track.String()
+	if _, taken := role[key]; taken {
+		return false
+	}
+	role[key] = struct{}{}
+	return true
+}
+
+func (sub *Subscription) establish(alias uint64, p Parameters, props Properties) {
+	sub.alias, sub.Largest, sub.Properties = alias, p.LargestObject, props
+	sub.defaultPriority = wire.DefaultPriority
+	if v, ok := props.Int(wire.PropertyPublisherPriority); ok {
+		sub.defaultPriority = uint8(v)
+	}
+	if p.Expires != nil {
+		sub.expire = *p.Expires
+	}
+}
+
+// Track is the subscription's track.
+func (sub *Subscription) Track() TrackName { return sub.track }
+
+// RequestID is what a joining FETCH refers to.
+func (sub *Subscription) RequestID() uint64 { return sub.r.id }
+
+// Session is the session the subscription belongs to.
+func (sub *Subscription) Session() *Session { return sub.s }
+
+// Done is closed when the subscription has ended; Err then says why.
+func (sub *Subscription) Done() <-chan struct{} { return sub.done }
+
+// Err is nil while the subscription lasts, then a *DoneError when the publisher
+// ended it, or what else ended it.
+func (sub *Subscription) Err() error {
+	select {
+	case <-sub.done:
+		return sub.err
+	default:
+		return nil
+	}
+}
+
+// AcceptSubgroup returns the next subgroup. When the subscription has ended and
+// all its subgroups were accepted, it returns the subscription's error.
+func (sub *Subscription) AcceptSubgroup(ctx context.Context) (*SubgroupReader, error) {
+	return accept(ctx, sub, sub.subgroups)
+}
+
+// AcceptDatagram returns the next object that came as a datagram.
+func (sub *Subscription) AcceptDatagram(ctx context.Context) (*Datagram, error) {
+	return accept(ctx, sub, sub.datagrams)
+}
+
+func accept[T any](ctx context.Context, sub *Subscription, ch chan T) (v T, err error) {
+	select { // what arrived comes before the end
+	case v = <-ch:
+		return v, nil
+	default:
+	}
+	select {
+	case v = <-ch:
+		return v, nil
+	case <-ctx.Done():
+		return v, ctx.Err()
+	case <-sub.done:
+		select {
+		case v = <-ch:
+			return v, nil
+		default:
+			return v, sub.err
+		}
+	}
+}
+
+func (sub *Subscription) deliverSubgroup(r *SubgroupReader) {
+	sub.mu.Lock()
+	sub.received++
+	sub.mu.Unlock()
+	select {
+	case <-sub.done:
+		r.Cancel(wire.StreamCancelled)
+		return
+	default:
+	}
+	select {
+	case sub.subgroups <- r:
+	default:
+		sub.s.count.subgroupsRefused.Add(1)
+		r.Cancel(wire.StreamTooFarBehind)
+	}
+	select {
+	case sub.arrived <- struct{}{}:
+	default:
+	}
+}
+
+func (sub *Subscription) deliverDatagram(d *Datagram) {
+	if d.DefaultPriority {
+		d.Priority = sub.defaultPriority
+	}
+	select {
+	case sub.datagrams <- d:
+	default:
+		sub.s.count.datagramsRefused.Add(1)
+	}
+}
+
+// Cancel ends the subscription from this side (§3.3.2).
+func (sub *Subscription) Cancel() {
+	sub.r.abort(wire.StreamCancelled)
+	sub.end(&StreamError{Code: wire.StreamCancelled})
+}
+
+func (sub *Subscription) end(err error) {
+	sub.endOnce.Do(func() {
+		sub.err = err
+		close(sub.done)
+		sub.s.unregister(sub)
+		sub.s.closeRequest()
+		if e := (*DoneError)(nil); !errors.As(err, &e) {
+			sub.r.abort(wire.StreamCancelled)
+		}
+		sub.mu.Lock()
+		updates := sub.updates
+		sub.updates = nil
+		sub.mu.Unlock()
+		for _, u := range updates {
+			u <- updateReply{err: err}
+		}
+	})
+}
+
+// run reads what the publisher sends on the request stream.
+func (sub *Subscription) run() {
+	for {
+		m, err := sub.r.read()
+		if err != nil {
+			if err == io.EOF {
+				err = &DoneError{Code: wire.DoneInternalError, Reason: "the publisher left without PUBLISH_DONE"}
+			}
+			if serr := sub.s.Err(); serr != nil {
+				err = serr
+			}
+			sub.end(err)
+			return
+		}
+		switch m := m.(type) {
+		case *wire.RequestOK:
+			sub.reply(m, updateReply{params: m.Parameters})
+		case *wire.RequestError:
+			sub.reply(m, updateReply{err: requestError(m)})
+		case *wire.PublishDone:
+			sub.r.finish()
+			sub.awaitStreams(m.StreamCount)
+			sub.end(&DoneError{m.Code, m.StreamCount, m.Reason})
+			return
+		case *wire.Goaway:
+			sub.end(&DoneError{Code: wire.DoneGoingAway, Reason: "the publisher asks to move the subscription"})
+			return
+		case *wire.RequestUpdate:
+			// The publisher of a PUBLISH may update it; nothing of it concerns us.
+			if err := sub.s.checkUpdate(m); err != nil {
+				return
+			}
+			_ = sub.r.send(&wire.RequestOK{})
+		default:
+			sub.end(sub.r.unexpectedMessage(m))
+			return
+		}
+	}
+}
+
+// checkUpdate accounts for the request ID of a REQUEST_UPDATE.
+func (s *Session) checkUpdate(m *wire.RequestUpdate) error {
+	s.mu.Lock()
+	err := s.requests.check(m.RequestID)
+	if err == nil {
+		_, err = s.tokens.resolve(m.Parameters.AuthorizationTokens)
+	}
+	s.mu.Unlock()
+	if err != nil {
+		s.fail(err)
+	}
+	return err
+}
+
+// awaitStreams waits for the streams that PUBLISH_DONE counts and that it may
+// have overtaken (§10.12).
+func (sub *Subscription) awaitStreams(count uint64) {
+	t := time.NewTimer(sub.hold)
+	defer t.Stop()
+	for {
+		sub.mu.Lock()
+		n := sub.received
+		sub.mu.Unlock()
+		if n >= count {
+			return
+		}
+		select {
+		case <-sub.arrived:
+		case <-t.C:
+			return
+		case <-sub.s.ctx.Done():
+			return
+		case <-sub.done:
+			return
+		}
+	}
+}
+
+func (sub *Subscription) reply(m wire.Message, u updateReply) {
+	sub.mu.Lock()
+	if len(sub.updates) == 0 {
+		sub.mu.Unlock()
+		sub.end(sub.r.unexpectedMessage(m))
+		return
+	}
+	ch := sub.updates[0]
+	sub.updates = sub.updates[1:]
+	sub.mu.Unlock()
+	ch <- u
+}
+
+// Update changes parameters of the subscription (§10.9); those left nil stay. It
+// returns the publisher's answer.
+func (sub *Subscription) Update(ctx context.Context, p Parameters) (Parameters, error) {
+	ch := make(chan updateReply, 1)
+	sub.mu.Lock()
+	select {
+	case <-sub.done:
+		sub.mu.Unlock()
+		return Parameters{}, sub.err
+	default:
+	}
+	sub.updates = append(sub.updates, ch)
+	err := sub.r.send(&wire.RequestUpdate{RequestID: sub.s.takeRequestID(), Parameters: p})
+	sub.mu.Unlock()
+	if err != nil {
+		return Parameters{}, err
+	}
+	select {
+	case u := <-ch:
+		return u.params, u.err
+	case <-ctx.Done():
+		return Parameters{}, ctx.Err()
+	}
+}
+
+// SubgroupReader reads one subgroup stream, either object by object (NextObject
+// and Read) or as the bytes it is made of (ReadRaw), not both.
+type SubgroupReader struct {
+	wire.SubgroupHeader // Priority is set whether or not the header had it
+	sub                 *Subscription
+	str                 receiveStream
+	br                  *bufio.Reader
+	dec                 wire.ObjectDecoder
+	left                uint64 // of the current object's payload
+}
+
+func newSubgroupReader(sub *Subscription, h wire.SubgroupHeader, str receiveStream, br *bufio.Reader) *SubgroupReader {
+	if h.DefaultPriority {
+		h.Priority = sub.defaultPriority
+	}
+	return &SubgroupReader{SubgroupHeader: h, sub: sub, str: str, br: br, dec: wire.ObjectDecoder{HasProperties: h.HasProperties}}
+}
+
+// NextObject reads the header of the next object, skipping what is left of the
+// current one. It returns io.EOF when the publisher finished the subgroup.
+func (r *SubgroupReader) NextObject() (Object, error) {
+	if r.left > 0 {
+		if _, err := io.Copy(io.Discard, io.LimitReader(r.br, int64(r.left))); err != nil {
+			return Object{}, streamError(err)
+		}
+		r.left = 0
+	}
+	o, err := r.dec.Decode(r.br)
+	if err != nil {
+		return o, r.bad(err)
+	}
+	if r.Mode == wire.SubgroupIDFirstObject {
+		r.Mode, r.Subgroup = wire.SubgroupIDExplicit, o.ID
+	}
+	r.left = o.PayloadLength
+	return o, nil
+}
+
+// Read reads the payload of the current object, io.EOF at its end.
+func (r *SubgroupReader) Read(p []byte) (int, error) {
+	if r.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := r.br.Read(p[:min(uint64(len(p)), r.left)])
+	r.left -= uint64(n)
+	if err == io.EOF && r.left > 0 {
+		err = r.bad(io.ErrUnexpectedEOF)
+	}
+	if err == io.EOF {
+		err = nil // the stream's end, not yet asked about
+	}
+	return n, streamError(err)
+}
+
+// ReadPayload reads the whole payload of the current object into buf, which
+// grows as needed. A payload above limit is an error before anything is read.
+func (r *SubgroupReader) ReadPayload(buf []byte, limit int) ([]byte, error) {
+	if r.left > uint64(limit) {
+		return buf, errors.New("moqt: object exceeds the size this receiver accepts")
+	}
+	if uint64(cap(buf)) < r.left {
+		buf = make([]byte, r.left)
+	}
+	buf = buf[:r.left]
+	if _, err := io.ReadFull(r, buf); err != nil {
+		return buf[:0], streamError(err)
+	}
+	return buf, nil
+}
+
+// ReadRaw reads the stream's bytes after its header. The caller follows objects
+// with a wire.ObjectScanner and reports what that finds wrong to Malformed.
+func (r *SubgroupReader) ReadRaw(p []byte) (int, error) {
+	n, err := r.br.Read(p)
+	return n, streamError(err)
+}
+
+// Cancel tells the publisher that the rest of the subgroup is not wanted.
+func (r *SubgroupReader) Cancel(code wire.StreamCode) { r.str.stop(code) }
+
+// Malformed ends the session or, for a track that breaks its own rules, the
+// subscription, because of what a scanner found in ReadRaw's bytes.
+func (r *SubgroupReader) Malformed(err error) { _ = r.bad(err) }
+
+// bad classifies a decoding error.
+func (r *SubgroupReader) bad(err error) error {
+	var w *wire.Error
+	switch {
+	case errors.As(err, &w):
+		r.sub.s.fail(err)
+	case errors.Is(err, wire.ErrMalformedTrack):
+		r.str.stop(wire.StreamMalformedTrack)
+		r.sub.end(err)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		err = protocolViolation("a subgroup stream ends inside an object")
+		r.sub.s.fail(err)
+	}
+	return streamError(err)
+}
