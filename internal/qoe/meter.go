@@ -1,0 +1,303 @@
+// Package qoe owns what a viewer measures of its session: frame rate, frame
+// delay, jitter, lost and late frames, points and bit rate; and the receipts
+// with which it tells the publisher.
+//
+// The terms are those of Qian et al., "Enabling eBPF-based packet duplication
+// for robust volumetric video streaming": the frame delay is the moment a frame
+// is fully decoded and handed to the renderer less its capture time, both on
+// the session's clock; FPS counts the distinct frames shown.
+package qoe
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	rateWindow  = time.Second     // of the live frame and bit rates
+	delayWindow = 5 * time.Second // of the live percentiles
+	maxRecent   = 1 << 14         // frames kept for the live line at most
+	history     = 1024            // sequence numbers a late frame can be told by
+	maxRate     = 1000            // frames per second no camera reaches
+	byteBucket  = 50 * time.Millisecond
+)
+
+// Frame is one frame that was shown: all its descriptions that arrived count as
+// one.
+type Frame struct {
+	Camera   uint16
+	Sequence uint32        // the frame header's; one higher with each capture
+	Shown    time.Time     // local clock
+	Delay    time.Duration // shown − captured, on the session's clock
+	Points   int
+}
+
+// Meter measures one session. The zero value is ready for use, by any number of
+// goroutines. Its memory is bounded: about 1.3 MB, and 200 bytes per camera.
+type Meter struct {
+	mu         sync.Mutex
+	cameras    map[uint16]*cameraState
+	delays     distribution
+	frames     uint64
+	points     uint64
+	recent     []recentFrame // of delayWindow, oldest first
+	bytes      uint64
+	firstBytes time.Time
+	received   []byteCount // of rateWindow, oldest first
+}
+
+type recentFrame struct {
+	shown time.Time
+	frame Frame
+}
+
+type byteCount struct {
+	from  time.Time
+	bytes int
+}
+
+// cameraState follows one camera's sequence numbers. A publisher that starts
+// again begins a new epoch: numbers are compared within an epoch only.
+type cameraState struct {
+	firstShown      time.Time
+	frames          uint64
+	lost, late, dup uint64
+	restarts        uint64
+
+	first, highest uint32    // of the epoch
+	captured       time.Time // of highest
+	seen           [history / 64]uint64
+
+	previousDelay time.Duration
+	jitter        float64 // seconds
+}
+
+// Received counts bytes of media that arrived.
+func (m *Meter) Received(n int, at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.bytes == 0 {
+		m.firstBytes = at
+	}
+	m.bytes += uint64(n)
+	if k := len(m.received); k > 0 && at.Sub(m.received[k-1].from) < byteBucket {
+		m.received[k-1].bytes += n
+		return
+	}
+	drop := 0
+	for drop < len(m.received) && at.Sub(m.received[drop].from) > rateWindow+byteBucket {
+		drop++
+	}
+	m.received = append(slices.Delete(m.received, 0, drop), byteCount{at, n})
+}
+
+// Shown counts a frame that was shown. A frame shown before is not counted
+// again.
+func (m *Meter) Shown(f Frame) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c, known := m.cameras[f.Camera]
+	if !known {
+		if m.cameras == nil {
+			m.cameras = make(map[uint16]*cameraState)
+		}
+		c = &cameraState{firstShown: f.Shown, previousDelay: f.Delay}
+		c.begin(f)
+		m.cameras[f.Camera] = c
+	} else if !c.follow(f) {
+		return
+	}
+	c.frames++
+	// RFC 3550 §6.4.1, A.8: the difference of two transit times is that of
+	// their frame delays.
+	c.jitter += ((f.Delay - c.previousDelay).Abs().Seconds() - c.jitter) / 16
+	c.previousDelay = f.Delay
+
+	m.frames++
+	m.points += uint64(max(f.Points, 0))
+	m.delays.add(f.Delay)
+	drop := 0
+	for drop < len(m.recent) && (f.Shown.Sub(m.recent[drop].shown) > delayWindow || len(m.recent)-drop >= maxRecent) {
+		drop++
+	}
+	m.recent = append(slices.Delete(m.recent, 0, drop), recentFrame{f.Shown, f})
+}
+
+func (c *cameraState) begin(f Frame) {
+	c.first, c.highest, c.captured = f.Sequence, f.Sequence, f.Shown.Add(-f.Delay)
+	c.seen = [history / 64]uint64{}
+	c.mark(f.Sequence)
+}
+
+func (c *cameraState) mark(s uint32)        { c.seen[s%history/64] |= 1 << (s % 64) }
+func (c *cameraState) unmark(s uint32)      { c.seen[s%history/64] &^= 1 << (s % 64) }
+func (c *cameraState) marked(s uint32) bool { return c.seen[s%history/64]>>(s%64)&1 == 1 }
+
+// follow places f in its camera's sequence and reports whether it is a new
+// frame.
+func (c *cameraState) follow(f Frame) bool {
+	captured := f.Shown.Add(-f.Delay)
+	later := captured.Sub(c.captured)
+	switch d := int64(int32(f.Sequence - c.highest)); {
+	case d == 0 || d < 0 && d > -history && c.marked(f.Sequence):
+		// The same number again: the same frame, unless it was captured a whole
+		// epoch later.
+		if later > history*time.Second/maxRate {
+			c.restart(f)
+			return true
+		}
+		c.dup++
+		return false
+	case d < 0 && (d <= -history || later > 0):
+		// A number from before, captured after: the publisher began again.
+		c.restart(f)
+	case d < 0:
+		c.mark(f.Sequence)
+		c.late++
+		if int32(f.Sequence-c.first) > 0 {
+			c.lost-- // it was counted as lost when a later frame overtook it
+		}
+	case d > 1+history && float64(d) > maxRate*later.Seconds():
+		// More frames than any camera makes in the time between the two.
+		c.restart(f)
+	default:
+		c.lost += uint64(d - 1)
+		for i := max(1, d-history); i < d; i++ {
+			c.unmark(c.highest + uint32(i))
+		}
+		c.mark(f.Sequence)
+		c.highest, c.captured = f.Sequence, captured
+	}
+	return true
+}
+
+func (c *cameraState) restart(f Frame) {
+	c.restarts++
+	c.begin(f)
+}
+
+// Percentiles of the frame delay in milliseconds, by nearest rank.
+type Percentiles struct {
+	P50 float64 `json:"p50"`
+	P95 float64 `json:"p95"`
+	P99 float64 `json:"p99"`
+}
+
+// CameraSnapshot is one camera's part of a Snapshot.
+type CameraSnapshot struct {
+	Camera     uint16  `json:"camera"`
+	FPS        float64 `json:"fps"`
+	Frames     uint64  `json:"frames"`
+	FramesLost uint64  `json:"frames_lost"`
+	JitterMS   float64 `json:"jitter_ms"`
+}
+
+// Snapshot is what a Meter knows at one moment; its JSON form is the last line
+// of the programs' --json output.
+type Snapshot struct {
+	// FPS is the mean of the cameras' rates. A camera's rate is its distinct
+	// frames shown after the first, per second since the first: starting up does
+	// not count, a stall at the end does.
+	FPS            float64     `json:"fps"`
+	FrameDelayMS   Percentiles `json:"frame_delay_ms"`
+	Frames         uint64      `json:"frames"`      // distinct frames shown, of all cameras
+	FramesLost     uint64      `json:"frames_lost"` // gaps in the sequence numbers
+	PointsPerFrame float64     `json:"points_per_frame"`
+	MbitPerS       float64     `json:"mbit_per_s"`
+	Cameras        int         `json:"cameras"` // that showed a frame
+
+	FramesLate       uint64           `json:"frames_late"`      // shown after a later frame of the camera
+	FramesDuplicate  uint64           `json:"frames_duplicate"` // not counted in Frames
+	PublisherRestart uint64           `json:"publisher_restarts"`
+	JitterMS         float64          `json:"jitter_ms"` // RFC 3550 §6.4.1, mean of the cameras
+	PerCamera        []CameraSnapshot `json:"per_camera"`
+}
+
+// Snapshot sums up the run so far. Percentiles are exact to 10 µs below two
+// seconds and to 1 ms above.
+func (m *Meter) Snapshot(now time.Time) Snapshot {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.counts(func(c *cameraState, _ uint16) float64 {
+		return perSecond(float64(c.frames-1), now.Sub(c.firstShown))
+	})
+	s.FrameDelayMS = Percentiles{m.delays.percentile(50), m.delays.percentile(95), m.delays.percentile(99)}
+	if m.frames > 0 {
+		s.PointsPerFrame = round(float64(m.points)/float64(m.frames), 1)
+	}
+	if m.bytes > 0 {
+		s.MbitPerS = round(perSecond(float64(m.bytes)*8/1e6, now.Sub(m.firstBytes)), 2)
+	}
+	return s
+}
+
+// Live sums up the moment: frame and bit rate of the last second, percentiles
+// and points of the last five; counts are the run's.
+func (m *Meter) Live(now time.Time) Snapshot {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	shown := make(map[uint16]int)
+	var delays []time.Duration
+	var points int
+	for _, r := range m.recent {
+		switch age := now.Sub(r.shown); {
+		case age > delayWindow:
+			continue
+		case age <= rateWindow:
+			shown[r.frame.Camera]++
+		}
+		delays = append(delays, r.frame.Delay)
+		points += max(r.frame.Points, 0)
+	}
+	s := m.counts(func(_ *cameraState, camera uint16) float64 { return float64(shown[camera]) / rateWindow.Seconds() })
+	if len(delays) > 0 {
+		slices.Sort(delays)
+		s.FrameDelayMS = Percentiles{nearestRank(delays, 50), nearestRank(delays, 95), nearestRank(delays, 99)}
+		s.PointsPerFrame = round(float64(points)/float64(len(delays)), 1)
+	}
+	var bytes int
+	for _, r := range m.received {
+		if now.Sub(r.from) <= rateWindow {
+			bytes += r.bytes
+		}
+	}
+	s.MbitPerS = round(float64(bytes)*8/1e6/rateWindow.Seconds(), 2)
+	return s
+}
+
+// counts fills in what Snapshot and Live share, given each camera's rate.
+func (m *Meter) counts(rate func(c *cameraState, camera uint16) float64) Snapshot {
+	s := Snapshot{Frames: m.frames, Cameras: len(m.cameras), PerCamera: []CameraSnapshot{}}
+	var fps, jitter float64
+	for camera, c := range m.cameras {
+		r := rate(c, camera)
+		fps += r
+		jitter += c.jitter
+		s.FramesLost += c.lost
+		s.FramesLate += c.late
+		s.FramesDuplicate += c.dup
+		s.PublisherRestart += c.restarts
+		s.PerCamera = append(s.PerCamera, CameraSnapshot{
+			Camera: camera, FPS: round(r, 2), Frames: c.frames, FramesLost: c.lost, JitterMS: round(c.jitter*1e3, 3),
+		})
+	}
+	slices.SortFunc(s.PerCamera, func(a, b CameraSnapshot) int { return int(a.Camera) - int(b.Camera) })
+	if n := float64(len(m.cameras)); n > 0 {
+		s.FPS, s.JitterMS = round(fps/n, 2), round(jitter/n*1e3, 3)
+	}
+	return s
+}
+
+func perSecond(n float64, d time.Duration) float64 {
+	if d <= 0 {
+		return 0
+	}
+	return n / d.Seconds()
+}
+
+func round(v float64, digits int) float64 {
+	p := math.Pow10(digits)
+	return math.Round(v*p) / p
+}

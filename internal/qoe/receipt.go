@@ -1,0 +1,50 @@
+package qoe
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"time"
+)
+
+// ReceiptSize is the length of a receipt, in bytes. With the header of its MOQT
+// object datagram it is 200–240 B: the size by which the duplication pair's
+// controller tells it from a bare acknowledgement without looking inside.
+const ReceiptSize = 200
+
+const receiptVersion = 1
+
+// Receipt is the payload of the object a viewer sends, as a datagram on its
+// receipts track, for every frame it shows. On the wire, little-endian: version
+// u8 = 1, u8 0, camera u16, sequence u32, delay i32 (µs), then zeros.
+type Receipt struct {
+	Camera   uint16
+	Sequence uint32        // of the frame shown
+	Delay    time.Duration // the frame delay, to the microsecond, within ±35 minutes
+}
+
+// Append appends the wire form of r to b.
+func (r Receipt) Append(b []byte) []byte {
+	var wire [ReceiptSize]byte
+	wire[0] = receiptVersion
+	binary.LittleEndian.PutUint16(wire[2:], r.Camera)
+	binary.LittleEndian.PutUint32(wire[4:], r.Sequence)
+	us := min(max(r.Delay.Microseconds(), math.MinInt32), math.MaxInt32)
+	binary.LittleEndian.PutUint32(wire[8:], uint32(int32(us)))
+	return append(b, wire[:]...)
+}
+
+// ParseReceipt reads a receipt's wire form.
+func ParseReceipt(b []byte) (Receipt, error) {
+	if len(b) < ReceiptSize {
+		return Receipt{}, fmt.Errorf("receipt: %d bytes, needs %d", len(b), ReceiptSize)
+	}
+	if b[0] != receiptVersion {
+		return Receipt{}, fmt.Errorf("receipt: version %d, only %d is known", b[0], receiptVersion)
+	}
+	return Receipt{
+		Camera:   binary.LittleEndian.Uint16(b[2:]),
+		Sequence: binary.LittleEndian.Uint32(b[4:]),
+		Delay:    time.Duration(int32(binary.LittleEndian.Uint32(b[8:]))) * time.Microsecond,
+	}, nil
+}
