@@ -1,0 +1,160 @@
+// Package k4amkv plays Azure Kinect recordings (see internal/k4amkv for the format) as
+// if the camera were there: each capture when its time stamp says, in a loop if wanted.
+package k4amkv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"holocast/capture-server/source"
+	"holocast/internal/camera"
+	"holocast/internal/k4amkv"
+)
+
+// Options choose how a recording is played.
+type Options struct {
+	// Loop begins again at the end; device times then go on as if the recording had
+	// been that much longer.
+	Loop bool
+	// Name is the source's name; "" is the camera's serial number, or the file's name
+	// where the recording has none.
+	Name string
+}
+
+// Player is a source.Source that plays one recording.
+type Player struct {
+	// Dropped counts the captures that were not delivered: those without depth, and
+	// those that were more than a frame late because Next was not called in time.
+	Dropped int64
+
+	path    string
+	options Options
+	cal     camera.Calibration
+	reader  *k4amkv.Reader
+	period  time.Duration
+
+	begun     bool
+	start     time.Time     // when the recording's device time origin is due
+	origin    time.Duration // device time of the first capture
+	shift     time.Duration // what earlier passes add to device times
+	last      time.Duration // device time of the newest capture read, with shift
+	delivered bool          // in this pass
+}
+
+// Open opens the recording at path, which must have depth and a calibration.
+func Open(path string, options Options) (*Player, error) {
+	r, err := k4amkv.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("k4amkv: %w", err)
+	}
+	p := &Player{path: path, options: options, reader: r, period: time.Second / time.Duration(r.Config.FPS)}
+	if err := p.configure(); err != nil {
+		r.Close()
+		return nil, fmt.Errorf("k4amkv: %s: %w", path, err)
+	}
+	return p, nil
+}
+
+func (p *Player) configure() (err error) {
+	c := &p.reader.Config
+	switch {
+	case !c.Depth:
+		return errors.New("the recording has no depth track")
+	case c.Calibration == nil:
+		return errors.New("the recording has no calibration.json, so its depth cannot become points")
+	}
+	if p.cal, err = camera.Parse(c.Calibration, c.DepthMode, c.ColorMode); err != nil {
+		return err
+	}
+	if p.options.Name == "" {
+		p.options.Name = c.Serial
+	}
+	if p.options.Name == "" {
+		p.options.Name = strings.TrimSuffix(filepath.Base(p.path), filepath.Ext(p.path))
+	}
+	return nil
+}
+
+// Name implements source.Source.
+func (p *Player) Name() string { return p.options.Name }
+
+// Calibration implements source.Source.
+func (p *Player) Calibration() camera.Calibration { return p.cal }
+
+// Close implements source.Source.
+func (p *Player) Close() error { return p.reader.Close() }
+
+// Next implements source.Source. Where the recording is damaged it returns a
+// *k4amkv.DamageError, after all that comes before; the next call goes on behind the
+// damage.
+func (p *Player) Next(ctx context.Context, f *source.Frame) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		var c k4amkv.Capture
+		err := p.reader.Next(&c)
+		if errors.Is(err, io.EOF) {
+			if err := p.again(); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("k4amkv: %s: %w", p.path, err)
+		}
+		t := c.Time() + p.shift
+		if !p.begun {
+			p.begun, p.start, p.origin = true, time.Now(), t
+		}
+		p.last = max(p.last, t)
+		due := p.start.Add(t - p.origin)
+		if c.Depth == nil || time.Since(due) > p.period {
+			p.Dropped++
+			p.delivered = p.delivered || c.Depth != nil
+			continue
+		}
+		if err := sleepUntil(ctx, due); err != nil {
+			return err
+		}
+		p.delivered = true
+		*f = source.Frame{
+			Depth: c.Depth, Color: c.Color, Format: source.ColorFormat(p.reader.Config.ColorFormat),
+			DeviceTime: t, CaptureTime: due,
+		}
+		return nil
+	}
+}
+
+// again goes back to the beginning, or returns io.EOF if it must not.
+func (p *Player) again() error {
+	if !p.options.Loop {
+		return io.EOF
+	}
+	if !p.delivered {
+		return fmt.Errorf("k4amkv: %s: no capture of the recording has depth", p.path)
+	}
+	p.delivered = false
+	p.shift = p.last + p.period - p.origin
+	return p.reader.SeekTo(0)
+}
+
+func sleepUntil(ctx context.Context, due time.Time) error {
+	d := time.Until(due)
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
