@@ -82,7 +82,7 @@ func TestSubgroupObjectErrors(t *testing.T) {
 		{"status 1", false, "00 00 01", "unknown object status 0x1"},
 		{"status 5", false, "00 00 05", "unknown object status 0x5"},
 		{"properties on an end of group", true, "00 02 0205 00 03", "properties on an object of status 0x3"},
-		{"properties too long", true, "00 c10000", "65536 exceed"},
+		{"properties too long", true, "00 c10000", "65536 bytes exceed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dec := ObjectDecoder{HasProperties: tt.hasProperties}
@@ -225,22 +225,19 @@ func TestScannerPieces(t *testing.T) {
 
 func TestScannerErrors(t *testing.T) {
 	for _, tt := range []struct {
-		name, bytes string
-		consumed    int
+		name          string
+		hasProperties bool
+		bytes         string
+		consumed      int
 	}{
-		{"unknown status", "00 02 6161  00 00 01", 4},
-		{"ID overflow", "ffffffffffffffffff 00 00  00", 11},
-		{"properties too long", "00 02 6161  00 c10000", 4},
+		{"unknown status", false, "00 02 6161  00 00 01", 4},
+		{"ID overflow", false, "ffffffffffffffffff 00 00  00", 11},
+		{"properties too long", true, "00 00 02 6161  00 c10000", 5},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := unhex(t, tt.bytes)
-			props := tt.name == "properties too long"
-			if props {
-				b = unhex(t, "00 00 02 6161  00 c10000")
-				tt.consumed++
-			}
 			for _, size := range []int{1, 3, len(b)} {
-				_, n, _, err := scan(props, b, func() int { return size })
+				_, n, _, err := scan(tt.hasProperties, b, func() int { return size })
 				if e := new(Error); !errors.As(err, &e) || n != tt.consumed {
 					t.Errorf("in pieces of %d: %v after %d bytes, want an *Error after %d", size, err, n, tt.consumed)
 				}
