@@ -51,8 +51,8 @@ const (
 )
 
 // paramScope lists the messages each parameter may appear in. REQUEST_OK stands
-// for all the responses the draft names after their requests; which of them is
-// meant, only the session knows.
+// for all the responses the draft names after their requests; CheckResponse
+// tells them apart.
 var paramScope = map[uint64][]MessageType{
 	paramObjectDeliveryTimeout:   {TypeRequestOK, TypeSubscribe, TypeRequestUpdate},
 	paramAuthorizationToken:      {TypePublish, TypeSubscribe, TypeRequestUpdate, TypeSubscribeNamespace, TypeSubscribeTracks, TypePublishNamespace, TypeTrackStatus, TypeFetch},

@@ -18,6 +18,43 @@ func (c *cursor) requestOK() *RequestOK {
 	return &RequestOK{c.params(TypeRequestOK), c.trackProperties()}
 }
 
+// CheckResponse reports what is wrong with a response that only the type of its
+// request tells: REQUEST_OK answers six requests, of which one gets properties
+// and most get few parameters (§10.2, §10.5), and a redirected namespace has no
+// track name (§10.6.1). Whether the type of the response fits is not its matter.
+func CheckResponse(request MessageType, response Message) error {
+	switch m := response.(type) {
+	case *RequestOK:
+		return m.check(request)
+	case *RequestError:
+		namespace := request == TypePublishNamespace || request == TypeSubscribeNamespace
+		if namespace && m.Redirect != nil && m.Redirect.Track.Name != "" {
+			return violation("redirect of %s has a track name", request)
+		}
+	}
+	return nil
+}
+
+func (m *RequestOK) check(request MessageType) error {
+	if len(m.Properties) > 0 && request != TypeTrackStatus {
+		return violation("track properties in the response to %s", request)
+	}
+	misplaced := m.Parameters // but for those allowed
+	switch request {
+	case TypePublish:
+		misplaced.ObjectDeliveryTimeout, misplaced.SubgroupDeliveryTimeout = nil, nil
+		misplaced.Expires, misplaced.Forward, misplaced.SubscriberPriority = nil, nil, nil
+		misplaced.Filter, misplaced.GroupOrder, misplaced.NewGroupRequest = nil, nil, nil
+	case TypeRequestUpdate, TypeTrackStatus:
+		misplaced.Expires, misplaced.LargestObject = nil, nil
+	}
+	// The number of parameters, and the type of the first: each fits one byte.
+	if b := misplaced.append(nil); b[0] > 0 {
+		return violation("parameter %#x is not allowed in the response to %s", b[1], request)
+	}
+	return nil
+}
+
 // RequestError refuses a request (§10.6).
 type RequestError struct {
 	Code          RequestCode
