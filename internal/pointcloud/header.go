@@ -158,9 +158,11 @@ func (h *Header) rawBounds() (least, most uint64) {
 	case LayoutGrid:
 		width, height := h.subgrid()
 		pixels := uint64(width * height)
-		return pixels/255 + 3*n, pixels + pixels/255 + 1 + 9*n
+		nibbles := (n+1)/2*2 + n
+		return pixels/255 + nibbles, pixels + pixels/255 + 1 + nibbles + 9*n
 	case LayoutPoints:
-		return 5 * n, 15 * n
+		nibbles := (n+1)/2*4 + n
+		return nibbles, nibbles + 15*n
 	default:
 		return 9 * n, 9 * n
 	}

@@ -8,45 +8,62 @@
 #include <string.h>
 #include <zstd.h>
 #include <zstd_errors.h>
-#ifdef __SSE2__
+#ifdef __x86_64__
 #include <immintrin.h>
 #endif
 
-enum { RECORD_LEVEL = 2 }; // LiveScan3D's
-
-enum { ESCAPE = 255, NIBBLE = 15, MAX_ZIGZAG_CHROMA = 1020 };
+enum {
+	ESCAPE = 15, // nibble of a residual that follows among the escapes
+	MAX_COORD = 0xffff,
+	MAX_GREEN = 0xff,
+	MAX_CHROMA = 1020, // largest zigzag residuals
+	MAX_VARINT = 3,    // bytes
+	RECORD_LEVEL = 2,  // LiveScan3D's zstd level
+	PADDING = 32,      // bytes that may be read or written past a buffer's end
+};
 
 // A pixel as the predictor sees it: depth, R−G, G, B−G.
 typedef int32_t v4 __attribute__((vector_size(16)));
 
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
 static inline uint32_t zigzag(int32_t v) { return (uint32_t)v << 1 ^ (uint32_t)(v >> 31); }
 static inline int32_t unzigzag(uint32_t z) { return (int32_t)(z >> 1) ^ -(int32_t)(z & 1); }
-// chroma_escapes tells whether either nibble of a chroma byte is an escape.
-static inline int chroma_escapes(uint32_t c) { return (c >= NIBBLE << 4) | ((c & NIBBLE) == NIBBLE); }
 static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+static inline size_t packed(size_t nibbles) { return (nibbles + 1) / 2; }
 
-static int grow(void **p, size_t *capacity, size_t need)
-{
-	if (need <= *capacity)
-		return 1;
-	void *q = realloc(*p, need);
-	if (!q)
-		return 0;
-	*p = q;
-	*capacity = need;
-	return 1;
-}
+// escapes_in tells whether any of the four nibbles of v is an escape.
+static inline uint32_t escapes_in(uint32_t v) { return v & v >> 1 & v >> 2 & v >> 3 & 0x1111; }
 
 struct buffer {
-	void *p;
+	uint8_t *p;
 	size_t capacity;
 };
 
-static int reserve(struct buffer *b, size_t need) { return grow(&b->p, &b->capacity, need); }
+static int reserve(struct buffer *b, size_t need)
+{
+	need += PADDING;
+	if (need <= b->capacity)
+		return 1;
+	free(b->p);
+	b->p = NULL;
+	b->capacity = 0;
+	// Vectors are aligned to 16 bytes.
+	if (posix_memalign((void **)&b->p, 64, need) != 0)
+		return 0;
+	b->capacity = need;
+	return 1;
+}
 
-// Planes being written: each has room for its worst case, so that the kernels
-// need no bounds.
-enum { MASK, COORD_X, COORD_Y, COORD_Z, GREEN, CHROMA, COORD_LO, COORD_HI, CHROMA_LO, CHROMA_HI, PLANES };
+static struct hcpf_result fail(int error) { return (struct hcpf_result){.error = error}; }
+static struct hcpf_result fail_zstd(size_t code)
+{
+	return (struct hcpf_result){.error = HCPF_BAD_ZSTD, .zstd = ZSTD_getErrorName(code)};
+}
+
+// Planes being written, each with room for its worst case, so that the kernels
+// need no bounds. Nibble planes hold a byte a nibble until they are packed.
+enum { MASK, COORD_X, COORD_Y, COORD_Z, GREEN, CHROMA, ESCAPES, PLANES };
 
 struct planes {
 	uint8_t *start[PLANES], *end[PLANES];
@@ -63,12 +80,12 @@ struct hcpf_encoder *hcpf_encoder_new(int level)
 	struct hcpf_encoder *e = calloc(1, sizeof *e);
 	if (!e)
 		return NULL;
+	e->level = level;
 	e->zstd = ZSTD_createCCtx();
 	if (!e->zstd) {
 		free(e);
 		return NULL;
 	}
-	e->level = level;
 	return e;
 }
 
@@ -83,8 +100,9 @@ void hcpf_encoder_free(struct hcpf_encoder *e)
 	free(e);
 }
 
-size_t hcpf_grid_raw_bound(size_t pixels) { return pixels + pixels / 255 + 1 + 9 * pixels; }
-size_t hcpf_points_raw_bound(size_t points) { return 15 * points; }
+static size_t mask_bound(size_t pixels) { return pixels + pixels / 255 + 1; }
+size_t hcpf_grid_raw_bound(size_t pixels) { return mask_bound(pixels) + 2 * packed(pixels) + pixels + 9 * pixels; }
+size_t hcpf_points_raw_bound(size_t points) { return 4 * packed(points) + points + 15 * points; }
 // Every plane starts a block of its own.
 size_t hcpf_compress_bound(size_t raw) { return ZSTD_compressBound(raw) + 16 * PLANES; }
 
@@ -94,7 +112,7 @@ static int lay_out(struct hcpf_encoder *e, struct planes *p, const size_t room[P
 	size_t total = 0;
 	for (int i = 0; i < PLANES; i++)
 		total += room[i];
-	if (!reserve(&e->raw, total + 16))
+	if (!reserve(&e->raw, total))
 		return 0;
 	uint8_t *at = e->raw.p;
 	for (int i = 0; i < PLANES; i++) {
@@ -104,10 +122,23 @@ static int lay_out(struct hcpf_encoder *e, struct planes *p, const size_t room[P
 	return 1;
 }
 
-static struct hcpf_result fail(int error) { return (struct hcpf_result){.error = error}; }
-static struct hcpf_result fail_zstd(size_t code)
+// pack puts two nibbles in a byte, the first in its high half, in place.
+static void pack(struct planes *p, int plane)
 {
-	return (struct hcpf_result){.error = HCPF_BAD_ZSTD, .zstd = ZSTD_getErrorName(code)};
+	uint8_t *nibbles = p->start[plane];
+	size_t n = p->end[plane] - nibbles, i = 0, out = 0;
+	nibbles[n] = 0; // for an odd n; the plane has room
+	for (; i + 64 <= n; i += 64, out += 32) {
+		uint16_t in[32];
+		uint8_t b[32];
+		memcpy(in, nibbles + i, 64);
+		for (int k = 0; k < 32; k++)
+			b[k] = (uint8_t)(in[k] << 4 | in[k] >> 8);
+		memcpy(nibbles + out, b, 32);
+	}
+	for (; i < n; i += 2)
+		nibbles[out++] = (uint8_t)(nibbles[i] << 4 | nibbles[i + 1]);
+	p->end[plane] = nibbles + out;
 }
 
 // set_level chooses zstd's parameters for planes of residuals or for records.
@@ -155,39 +186,13 @@ static struct hcpf_result compress(struct hcpf_encoder *e, const struct planes *
 	return (struct hcpf_result){.length = out.pos, .raw_length = (uint32_t)total};
 }
 
-static inline void put_coord_escape(struct planes *p, uint32_t z)
+// put_escape writes what a nibble could not say of z as a base-128 varint.
+static inline uint8_t *put_escape(uint8_t *out, uint32_t z)
 {
-	*p->end[COORD_LO]++ = (uint8_t)z;
-	*p->end[COORD_HI]++ = (uint8_t)(z >> 8);
-}
-
-static inline void put_coord(struct planes *p, int plane, int32_t residual)
-{
-	uint32_t z = zigzag((int16_t)residual);
-	*p->end[plane]++ = z < ESCAPE ? z : ESCAPE;
-	if (__builtin_expect(z >= ESCAPE, 0))
-		put_coord_escape(p, z);
-}
-
-static inline void put_chroma_escape(struct planes *p, uint32_t z)
-{
-	if (z >= NIBBLE) {
-		*p->end[CHROMA_LO]++ = (uint8_t)(z - NIBBLE);
-		*p->end[CHROMA_HI]++ = (uint8_t)((z - NIBBLE) >> 8);
-	}
-}
-
-static inline void put_color(struct planes *p, int32_t rg, int32_t g, int32_t bg)
-{
-	*p->end[GREEN]++ = (uint8_t)zigzag((int8_t)g);
-	uint32_t zr = zigzag(rg), zb = zigzag(bg);
-	if (__builtin_expect((zr >= NIBBLE) | (zb >= NIBBLE), 0)) {
-		put_chroma_escape(p, zr);
-		put_chroma_escape(p, zb);
-		zr = zr < NIBBLE ? zr : NIBBLE;
-		zb = zb < NIBBLE ? zb : NIBBLE;
-	}
-	*p->end[CHROMA]++ = (uint8_t)(zr << 4 | zb);
+	for (z -= ESCAPE; z >= 0x80; z >>= 7)
+		*out++ = (uint8_t)(z | 0x80);
+	*out++ = (uint8_t)z;
+	return out;
 }
 
 // Validity bits of a row: words of 64 pixels, pixel 0 in bit 0 of the first.
@@ -212,12 +217,20 @@ static void valid_row(uint64_t *bits, const uint16_t *depth, int width, int step
 	}
 }
 
-// put_mask_row appends the gaps between the row's mispredicted bits. A bit is
-// predicted by the one above where that differs from its left neighbour, and by
-// the bit to the left where it does not.
-static void put_mask_row(struct planes *p, const uint64_t *here, const uint64_t *above, int width, size_t *gap)
+// put_gap appends the pixels between two mispredicted bits.
+static inline uint8_t *put_gap(uint8_t *out, size_t gap)
 {
-	uint8_t *out = p->end[MASK];
+	for (; gap >= 255; gap -= 255)
+		*out++ = 255;
+	*out++ = (uint8_t)gap;
+	return out;
+}
+
+// put_mask_row appends the gaps between the row's mispredicted bits; *gap carries
+// over from row to row. A bit is predicted by the one above where that differs from
+// its left neighbour, and by the bit to the left where it does not.
+static uint8_t *put_mask_row(uint8_t *out, const uint64_t *here, const uint64_t *above, int width, size_t *gap)
+{
 	uint64_t carry = above[0] & 1, carry_above = carry;
 	size_t from = 0; // first pixel of the row not yet in gap
 	for (size_t i = 0; i < words_of(width); i++) {
@@ -230,94 +243,39 @@ static void put_mask_row(struct planes *p, const uint64_t *here, const uint64_t 
 			wrong &= ((uint64_t)1 << (width - 64 * i)) - 1;
 		for (; wrong; wrong &= wrong - 1) {
 			size_t x = 64 * i + __builtin_ctzll(wrong);
-			size_t g = *gap + x - from;
-			for (; g >= 255; g -= 255)
-				*out++ = 255;
-			*out++ = (uint8_t)g;
+			out = put_gap(out, *gap + x - from);
 			*gap = 0;
 			from = x + 1;
 		}
 	}
 	*gap += width - from;
-	p->end[MASK] = out;
-}
-
-struct hcpf_result hcpf_encode_points(struct hcpf_encoder *e, struct hcpf_points c, int interleaved, uint8_t *dst, size_t capacity)
-{
-	size_t n = c.count > c.index ? (c.count - c.index + c.step - 1) / c.step : 0;
-	struct planes p;
-	if (interleaved) {
-		const size_t room[PLANES] = {[COORD_X] = 9 * n};
-		if (!lay_out(e, &p, room))
-			return fail(HCPF_NO_MEMORY);
-		uint8_t *out = p.end[COORD_X];
-		for (size_t i = c.index; i < c.count; i += c.step, out += 9) {
-			for (int k = 0; k < 3; k++) {
-				out[2 * k] = (uint8_t)c.xyz[3 * i + k];
-				out[2 * k + 1] = (uint8_t)((uint16_t)c.xyz[3 * i + k] >> 8);
-			}
-			memcpy(out + 6, c.rgb + 3 * i, 3);
-		}
-		p.end[COORD_X] = out;
-	} else {
-		const size_t room[PLANES] = {
-			[COORD_X] = n, [COORD_Y] = n, [COORD_Z] = n, [GREEN] = n, [CHROMA] = n,
-			[COORD_LO] = 3 * n, [COORD_HI] = 3 * n, [CHROMA_LO] = 2 * n, [CHROMA_HI] = 2 * n,
-		};
-		if (!lay_out(e, &p, room))
-			return fail(HCPF_NO_MEMORY);
-		for (int axis = 0; axis < 3; axis++) {
-			int32_t last = 0;
-			for (size_t i = c.index; i < c.count; i += c.step) {
-				int32_t v = c.xyz[3 * i + axis];
-				put_coord(&p, COORD_X + axis, v - last);
-				last = v;
-			}
-		}
-		int32_t rg = 0, g = 0, bg = 0;
-		for (size_t i = c.index; i < c.count; i += c.step) {
-			const uint8_t *v = c.rgb + 3 * i;
-			put_color(&p, v[0] - v[1] - rg, v[1] - g, v[2] - v[1] - bg);
-			rg = v[0] - v[1], g = v[1], bg = v[2] - v[1];
-		}
-	}
-	struct hcpf_result r = compress(e, &p, interleaved, dst, capacity);
-	r.points = (uint32_t)n;
-	return r;
-}
-
-// Residuals of every byte of a plane in their lanes, 0 where they escape.
-struct residuals {
-	v4 depth[256], green[256], chroma[256];
-};
-
-static void fill_residuals(struct residuals *t)
-{
-	for (uint32_t z = 0; z < 256; z++) {
-		uint32_t rg = z >> 4, bg = z & NIBBLE;
-		t->depth[z] = (v4){z == ESCAPE ? 0 : unzigzag(z)};
-		t->green[z] = (v4){0, 0, unzigzag(z)};
-		t->chroma[z] = (v4){0, rg == NIBBLE ? 0 : unzigzag(rg), 0, bg == NIBBLE ? 0 : unzigzag(bg)};
-	}
+	return out;
 }
 
 struct hcpf_decoder {
 	ZSTD_DCtx *zstd;
-	struct buffer raw, rows, bits;
-	struct residuals residuals;
+	struct buffer raw, nibbles, rows, bits;
+	// Residuals of a byte of two nibbles, 0 where one escapes: depth and G, and R−G
+	// and B−G.
+	v4 depth_green[256], chroma[256];
 };
 
 struct hcpf_decoder *hcpf_decoder_new(void)
 {
-	struct hcpf_decoder *d = calloc(1, sizeof *d);
-	if (!d)
+	struct hcpf_decoder *d = NULL;
+	if (posix_memalign((void **)&d, 64, sizeof *d) != 0)
 		return NULL;
+	memset(d, 0, sizeof *d);
 	d->zstd = ZSTD_createDCtx();
 	if (!d->zstd) {
 		free(d);
 		return NULL;
 	}
-	fill_residuals(&d->residuals);
+	for (uint32_t b = 0; b < 256; b++) {
+		int32_t high = b >> 4 == ESCAPE ? 0 : unzigzag(b >> 4), low = (b & 15) == ESCAPE ? 0 : unzigzag(b & 15);
+		d->depth_green[b] = (v4){high, 0, low, 0};
+		d->chroma[b] = (v4){0, high, 0, low};
+	}
 	return d;
 }
 
@@ -327,6 +285,7 @@ void hcpf_decoder_free(struct hcpf_decoder *d)
 		return;
 	ZSTD_freeDCtx(d->zstd);
 	free(d->raw.p);
+	free(d->nibbles.p);
 	free(d->rows.p);
 	free(d->bits.p);
 	free(d);
@@ -347,52 +306,46 @@ static struct hcpf_result decompress(struct hcpf_decoder *d, uint8_t *dst, size_
 	return n == raw_length ? (struct hcpf_result){0} : fail(HCPF_BAD_RAW_LENGTH);
 }
 
-// Planes being read; split has checked that nothing reads past its plane.
-struct source {
-	const uint8_t *coord[3], *green, *chroma, *coord_lo, *coord_hi, *chroma_lo, *chroma_hi;
+// Escapes being read. bad is set by one that is missing or out of range; what is
+// read from then on means nothing.
+struct escapes {
+	const uint8_t *at, *end;
+	int bad;
 };
 
-static int split(struct source *s, const uint8_t *raw, size_t length, size_t points, int coords)
+// take gives the residual of a nibble; most is the largest zigzag that may come.
+static inline int32_t take(struct escapes *e, uint32_t nibble, uint32_t most)
 {
-	if (length < (coords + 2) * points)
-		return 0;
-	size_t coord_escapes = 0, chroma_escapes = 0;
-	for (int i = 0; i < coords; i++)
-		s->coord[i] = raw + i * points;
-	for (size_t i = 0; i < coords * points; i++)
-		coord_escapes += raw[i] == ESCAPE;
-	s->green = raw + coords * points;
-	s->chroma = s->green + points;
-	for (size_t i = 0; i < points; i++)
-		chroma_escapes += (s->chroma[i] >= NIBBLE << 4) + ((s->chroma[i] & NIBBLE) == NIBBLE);
-	s->coord_lo = s->chroma + points;
-	s->coord_hi = s->coord_lo + coord_escapes;
-	s->chroma_lo = s->coord_hi + coord_escapes;
-	s->chroma_hi = s->chroma_lo + chroma_escapes;
-	return length == (coords + 2) * points + 2 * coord_escapes + 2 * chroma_escapes;
-}
-
-static inline uint32_t take_coord_escape(struct source *s)
-{
-	uint32_t lo = *s->coord_lo++;
-	return lo | (uint32_t)*s->coord_hi++ << 8;
-}
-
-static inline int32_t take_coord(struct source *s, int plane)
-{
-	uint32_t z = *s->coord[plane]++;
-	return unzigzag(__builtin_expect(z == ESCAPE, 0) ? take_coord_escape(s) : z);
-}
-
-// take_chroma reads one residual whose nibble is z; *bad collects what is out of
-// range.
-static inline int32_t take_chroma(struct source *s, uint32_t z, int *bad)
-{
-	if (__builtin_expect(z == NIBBLE, 0)) {
-		z += *s->chroma_lo++ | (uint32_t)*s->chroma_hi++ << 8;
-		*bad |= z > MAX_ZIGZAG_CHROMA;
+	if (nibble < ESCAPE)
+		return unzigzag(nibble);
+	uint32_t rest = 0, b = 0x80;
+	for (int i = 0; i < MAX_VARINT && b >= 0x80 && e->at < e->end; i++) {
+		b = *e->at++;
+		rest |= (b & 0x7f) << 7 * i;
 	}
-	return unzigzag(z);
+	if (b >= 0x80 || rest > most - ESCAPE) {
+		e->bad = 1;
+		return 0;
+	}
+	return unzigzag(rest + ESCAPE);
+}
+
+// unpack undoes pack: nibble i of src at dst[i]. It may write a byte more.
+static void unpack(uint8_t *restrict dst, const uint8_t *restrict src, size_t n)
+{
+	for (size_t i = 0; i < packed(n); i++) {
+		uint16_t pair = src[i] >> 4 | (src[i] & 15) << 8;
+		memcpy(dst + 2 * i, &pair, 2);
+	}
+}
+
+// unpack_two gives byte i the nibbles i of two planes, that of high above.
+static void unpack_two(uint8_t *restrict dst, const uint8_t *restrict high, const uint8_t *restrict low, size_t n)
+{
+	for (size_t i = 0; i < packed(n); i++) {
+		uint16_t pair = (high[i] & 0xf0) | low[i] >> 4 | ((high[i] & 15) << 4 | (low[i] & 15)) << 8;
+		memcpy(dst + 2 * i, &pair, 2);
+	}
 }
 
 // take_mask turns the gaps into the bits of every row and counts them. It gives
@@ -419,15 +372,12 @@ static size_t take_mask(uint64_t *rows, int width, int height, const uint8_t *ra
 		rows[y * words + (pos - row) / 64] |= (uint64_t)1 << ((pos - row) % 64);
 	}
 	*points = 0;
-	if (pixels == 0)
-		return at;
-	static const uint64_t none[1];
-	for (int y = 0; y < height; y++) {
+	for (int y = 0; pixels > 0 && y < height; y++) {
 		uint64_t *here = rows + y * words;
-		const uint64_t *above = y ? here - words : none;
-		uint64_t carry = above[0] & 1, carry_above = carry;
+		const uint64_t *above = y ? here - words : NULL;
+		uint64_t carry = above ? above[0] & 1 : 0, carry_above = carry;
 		for (size_t i = 0; i < words; i++) {
-			uint64_t n = y ? above[i] : 0, wrong = here[i];
+			uint64_t n = above ? above[i] : 0, wrong = here[i];
 			uint64_t edge = n ^ (n << 1 | carry_above), valid = 0;
 			carry_above = n >> 63;
 			// Between the bits of events the validity stays as it is.
@@ -452,25 +402,28 @@ static size_t take_mask(uint64_t *rows, int width, int height, const uint8_t *ra
 	return at;
 }
 
+// What the kernels over rows work on. Pixel x of a row stands at [x+1], its left
+// neighbour or stand-in at [x]; an invalid pixel has the value it was predicted to
+// have.
 struct row_encoding {
 	struct planes *planes;
 	struct hcpf_grid grid;
-	int width, height;
-	v4 *rows;       // 2*(width+1), the first half zero
-	uint64_t *bits; // 2*words_of(width), the first half zero
+	int width, height; // of the share
+	v4 *rows;          // 2*(width+1), the first half zero
+	uint64_t *bits;    // 2*words_of(width), the first half zero
 };
 
 struct row_decoding {
-	struct source *source;
-	const struct residuals *residuals;
+	const struct hcpf_decoder *tables;
+	const uint8_t *depth_green, *chroma; // a byte a point
+	struct escapes *escapes;
 	struct hcpf_grid grid;
 	int width, height;
 	const uint64_t *bits; // words_of(width) per row
 	v4 *rows;             // 2*(width+1), the first half zero
-	int *bad;
 };
 
-// The kernels over rows, once for any processor and once for AVX2.
+// The kernels once for any processor and once for AVX2.
 #define VARIANT(f) f##_any
 #define TARGET
 #include "rows.h"
@@ -497,93 +450,186 @@ static void encode_rows(const struct row_encoding *r) { encode_rows_any(r); }
 static void decode_rows(const struct row_decoding *r) { decode_rows_any(r); }
 #endif
 
+static void share_size(const struct hcpf_grid *g, int *width, int *height)
+{
+	*width = (g->width - g->dx + g->step - 1) / g->step;
+	*height = (g->height - g->dy + g->step - 1) / g->step;
+}
+
 struct hcpf_result hcpf_encode_grid(struct hcpf_encoder *e, struct hcpf_grid g, uint8_t *dst, size_t capacity)
 {
-	int width = (g.width - g.dx + g.step - 1) / g.step, height = (g.height - g.dy + g.step - 1) / g.step;
-	size_t pixels = (size_t)width * height, words = words_of(width);
+	int width, height;
+	share_size(&g, &width, &height);
+	size_t n = (size_t)width * height, words = words_of(width);
 	struct planes p;
 	const size_t room[PLANES] = {
-		[MASK] = pixels + pixels / 255 + 1, [COORD_X] = pixels, [GREEN] = pixels, [CHROMA] = pixels,
-		[COORD_LO] = pixels, [COORD_HI] = pixels, [CHROMA_LO] = 2 * pixels, [CHROMA_HI] = 2 * pixels,
+		[MASK] = mask_bound(n), [COORD_X] = n + 1, [GREEN] = n + 1, [CHROMA] = n, [ESCAPES] = 9 * n,
 	};
-	if (!lay_out(e, &p, room) || !reserve(&e->rows, 2 * sizeof(v4) * (width + 1)) || !reserve(&e->bits, 2 * sizeof(uint64_t) * (words + 1)))
+	if (!lay_out(e, &p, room) || !reserve(&e->rows, 2 * sizeof(v4) * (width + 1)) || !reserve(&e->bits, 2 * sizeof(uint64_t) * words))
 		return fail(HCPF_NO_MEMORY);
-
-	struct row_encoding rows = {&p, g, width, height, e->rows.p, e->bits.p};
+	struct row_encoding rows = {&p, g, width, height, (v4 *)e->rows.p, (uint64_t *)e->bits.p};
 	memset(rows.rows, 0, sizeof(v4) * (width + 1));
 	memset(rows.bits, 0, sizeof(uint64_t) * words);
 	encode_rows(&rows);
-	uint32_t points = (uint32_t)(p.end[GREEN] - p.start[GREEN]);
-
+	size_t points = p.end[CHROMA] - p.start[CHROMA];
+	pack(&p, COORD_X);
+	pack(&p, GREEN);
 	struct hcpf_result r = compress(e, &p, 0, dst, capacity);
-	r.points = points;
+	r.points = (uint32_t)points;
 	return r;
 }
 
 struct hcpf_result hcpf_decode_grid(struct hcpf_decoder *d, struct hcpf_grid g, uint32_t points, uint32_t raw_length, const uint8_t *src, size_t length)
 {
-	int width = (g.width - g.dx + g.step - 1) / g.step, height = (g.height - g.dy + g.step - 1) / g.step;
-	size_t words = words_of(width);
-	if (!reserve(&d->raw, raw_length + 16) || !reserve(&d->rows, 2 * sizeof(v4) * (width + 1)) || !reserve(&d->bits, sizeof(uint64_t) * (words * height + 1)))
+	int width, height;
+	share_size(&g, &width, &height);
+	size_t n = points, valid;
+	if (!reserve(&d->raw, raw_length) || !reserve(&d->nibbles, n + 1) || !reserve(&d->rows, 2 * sizeof(v4) * (width + 1)) ||
+	    !reserve(&d->bits, sizeof(uint64_t) * words_of(width) * height))
 		return fail(HCPF_NO_MEMORY);
-	const uint8_t *raw = d->raw.p;
+	const uint8_t *raw = d->raw.p, *end = raw + raw_length;
 	struct hcpf_result r = decompress(d, d->raw.p, raw_length, src, length);
 	if (r.error)
 		return r;
-	size_t valid;
-	size_t mask = take_mask(d->bits.p, width, height, raw, raw_length, &valid);
-	struct source s;
-	if (mask == 0 || valid != points || !split(&s, raw + mask, raw_length - mask, points, 1))
+	uint64_t *bits = (uint64_t *)d->bits.p;
+	size_t mask = take_mask(bits, width, height, raw, raw_length, &valid);
+	if (mask == 0 || valid != n || raw_length - mask < 2 * packed(n) + n)
 		return fail(HCPF_BAD_PLANES);
-
-	int bad = 0;
-	struct row_decoding rows = {&s, &d->residuals, g, width, height, d->bits.p, d->rows.p, &bad};
+	const uint8_t *depth = raw + mask, *green = depth + packed(n), *chroma = green + packed(n);
+	unpack_two(d->nibbles.p, depth, green, n);
+	struct escapes escapes = {chroma + n, end, 0};
+	struct row_decoding rows = {d, d->nibbles.p, chroma, &escapes, g, width, height, bits, (v4 *)d->rows.p};
 	memset(rows.rows, 0, sizeof(v4) * (width + 1));
 	decode_rows(&rows);
-	if (bad)
+	if (escapes.bad || escapes.at != end)
 		return fail(HCPF_BAD_PLANES);
 	return (struct hcpf_result){.points = points};
 }
 
+static size_t share_count(const struct hcpf_points *c)
+{
+	return c->count > c->index ? (c->count - c->index + c->step - 1) / c->step : 0;
+}
+
+static void put_records(struct planes *p, const struct hcpf_points *c)
+{
+	uint8_t *out = p->end[COORD_X];
+	for (size_t i = c->index; i < c->count; i += c->step, out += 9) {
+		for (int k = 0; k < 3; k++) {
+			uint16_t v = (uint16_t)c->xyz[3 * i + k];
+			out[2 * k] = (uint8_t)v;
+			out[2 * k + 1] = (uint8_t)(v >> 8);
+		}
+		memcpy(out + 6, c->rgb + 3 * i, 3);
+	}
+	p->end[COORD_X] = out;
+}
+
+static void take_records(const struct hcpf_points *c, const uint8_t *raw)
+{
+	for (size_t i = 0; i < c->count; i++, raw += 9) {
+		for (int k = 0; k < 3; k++)
+			c->xyz[3 * i + k] = (int16_t)(raw[2 * k] | raw[2 * k + 1] << 8);
+		memcpy(c->rgb + 3 * i, raw + 6, 3);
+	}
+}
+
+static void put_deltas(struct planes *p, const struct hcpf_points *c)
+{
+	uint8_t *x = p->end[COORD_X], *y = p->end[COORD_Y], *z = p->end[COORD_Z];
+	uint8_t *green = p->end[GREEN], *chroma = p->end[CHROMA], *escapes = p->end[ESCAPES];
+	int32_t last[6] = {0};
+	for (size_t i = c->index; i < c->count; i += c->step) {
+		const int16_t *v = c->xyz + 3 * i;
+		const uint8_t *rgb = c->rgb + 3 * i;
+		int32_t here[6] = {v[0], v[1], v[2], rgb[0] - rgb[1], rgb[1], rgb[2] - rgb[1]};
+		uint32_t q[6], most = 0;
+		for (int k = 0; k < 6; k++) {
+			int32_t r = here[k] - last[k];
+			last[k] = here[k];
+			q[k] = zigzag(k < 3 ? (int16_t)r : k == 4 ? (int8_t)r : r);
+			most = q[k] > most ? q[k] : most;
+		}
+		if (most >= ESCAPE) {
+			for (int k = 0; k < 6; k++)
+				if (q[k] >= ESCAPE) {
+					escapes = put_escape(escapes, q[k]);
+					q[k] = ESCAPE;
+				}
+		}
+		*x++ = (uint8_t)q[0];
+		*y++ = (uint8_t)q[1];
+		*z++ = (uint8_t)q[2];
+		*green++ = (uint8_t)q[4];
+		*chroma++ = (uint8_t)(q[3] << 4 | q[5]);
+	}
+	p->end[COORD_X] = x;
+	p->end[COORD_Y] = y;
+	p->end[COORD_Z] = z;
+	p->end[GREEN] = green;
+	p->end[CHROMA] = chroma;
+	p->end[ESCAPES] = escapes;
+	pack(p, COORD_X);
+	pack(p, COORD_Y);
+	pack(p, COORD_Z);
+	pack(p, GREEN);
+}
+
+struct hcpf_result hcpf_encode_points(struct hcpf_encoder *e, struct hcpf_points c, int interleaved, uint8_t *dst, size_t capacity)
+{
+	size_t n = share_count(&c);
+	struct planes p;
+	const size_t records[PLANES] = {[COORD_X] = 9 * n};
+	const size_t deltas[PLANES] = {
+		[COORD_X] = n + 1, [COORD_Y] = n + 1, [COORD_Z] = n + 1, [GREEN] = n + 1, [CHROMA] = n, [ESCAPES] = 15 * n,
+	};
+	if (!lay_out(e, &p, interleaved ? records : deltas))
+		return fail(HCPF_NO_MEMORY);
+	if (interleaved)
+		put_records(&p, &c);
+	else
+		put_deltas(&p, &c);
+	struct hcpf_result r = compress(e, &p, interleaved, dst, capacity);
+	r.points = (uint32_t)n;
+	return r;
+}
+
 struct hcpf_result hcpf_decode_points(struct hcpf_decoder *d, struct hcpf_points c, int interleaved, uint32_t raw_length, const uint8_t *src, size_t length)
 {
-	if (!reserve(&d->raw, raw_length + 16))
+	size_t n = c.count;
+	if (!reserve(&d->raw, raw_length) || !reserve(&d->nibbles, 4 * (n + 1)))
 		return fail(HCPF_NO_MEMORY);
-	const uint8_t *raw = d->raw.p;
+	const uint8_t *raw = d->raw.p, *end = raw + raw_length;
 	struct hcpf_result r = decompress(d, d->raw.p, raw_length, src, length);
 	if (r.error)
 		return r;
-	size_t n = c.count;
+	r.points = (uint32_t)n;
 	if (interleaved) {
-		for (size_t i = 0; i < n; i++, raw += 9) {
-			for (int k = 0; k < 3; k++)
-				c.xyz[3 * i + k] = (int16_t)(raw[2 * k] | raw[2 * k + 1] << 8);
-			memcpy(c.rgb + 3 * i, raw + 6, 3);
-		}
-		return (struct hcpf_result){.points = (uint32_t)n};
+		take_records(&c, raw);
+		return r;
 	}
-	struct source s;
-	if (!split(&s, raw, raw_length, n, 3))
-		return fail(HCPF_BAD_PLANES);
-	for (int axis = 0; axis < 3; axis++) {
-		int16_t v = 0;
-		for (size_t i = 0; i < n; i++) {
-			v = (int16_t)(v + take_coord(&s, axis));
-			c.xyz[3 * i + axis] = v;
-		}
+	const uint8_t *nibbles[4];
+	for (int k = 0; k < 4; k++) {
+		uint8_t *plane = d->nibbles.p + k * (n + 1);
+		unpack(plane, raw + k * packed(n), n);
+		nibbles[k] = plane;
 	}
-	uint32_t rg = 0, g = 0, bg = 0; // only their low bytes count
-	int bad = 0;
+	const uint8_t *chroma = raw + 4 * packed(n);
+	struct escapes escapes = {chroma + n, end, 0};
+	uint32_t v[6] = {0}; // only the low 16 or 8 bits count
 	for (size_t i = 0; i < n; i++) {
-		uint32_t z = *s.chroma++;
-		rg += take_chroma(&s, z >> 4, &bad);
-		bg += take_chroma(&s, z & NIBBLE, &bad);
-		g += unzigzag(*s.green++);
-		if (bad)
-			return fail(HCPF_BAD_PLANES);
-		c.rgb[3 * i] = (uint8_t)(rg + g);
-		c.rgb[3 * i + 1] = (uint8_t)g;
-		c.rgb[3 * i + 2] = (uint8_t)(bg + g);
+		for (int k = 0; k < 3; k++) {
+			v[k] += (uint32_t)take(&escapes, nibbles[k][i], MAX_COORD);
+			c.xyz[3 * i + k] = (int16_t)v[k];
+		}
+		v[3] += (uint32_t)take(&escapes, chroma[i] >> 4, MAX_CHROMA);
+		v[4] += (uint32_t)take(&escapes, nibbles[3][i], MAX_GREEN);
+		v[5] += (uint32_t)take(&escapes, chroma[i] & 15, MAX_CHROMA);
+		c.rgb[3 * i] = (uint8_t)(v[3] + v[4]);
+		c.rgb[3 * i + 1] = (uint8_t)v[4];
+		c.rgb[3 * i + 2] = (uint8_t)(v[5] + v[4]);
 	}
-	return (struct hcpf_result){.points = (uint32_t)n};
+	if (escapes.bad || escapes.at != end)
+		return fail(HCPF_BAD_PLANES);
+	return r;
 }

@@ -6,118 +6,107 @@ import "encoding/binary"
 // with it byte by byte.
 
 const (
-	escape  = 255 // depth or coordinate residual that goes to the escape planes
-	nibble  = 15  // chroma residual that goes to the escape planes
-	maxDiff = 510 // largest chroma residual: two differences of bytes
+	escape    = 15     // nibble of a residual that follows among the escapes
+	maxCoord  = 0xffff // largest zigzag residuals: of depth and coordinates,
+	maxGreen  = 0xff   // of G
+	maxChroma = 1020   // and of R−G and B−G, differences of differences of bytes
 )
 
-// planes is a frame's planes while they are made or undone.
+// planes is a frame's planes while they are made or undone. Nibble planes hold one
+// nibble a byte until they are packed; chroma is R−G in the high nibble and B−G in
+// the low one.
 type planes struct {
-	mask           []byte
-	coord          [3][]byte // layout A uses the first for depth
-	green, chroma  []byte
-	coordLo        []byte
-	coordHi        []byte
-	chromaLo       []byte
-	chromaHi       []byte
-	coordAt, escAt int // read positions in the escape planes
+	mask, chroma, escapes []byte
+	coord                 [3][]byte // layout A uses the first for depth
+	green                 []byte
+	broken                bool // an escape was missing or out of range
 }
 
 func (p *planes) appendTo(dst []byte) []byte {
-	for _, s := range [...][]byte{p.mask, p.coord[0], p.coord[1], p.coord[2], p.green, p.chroma,
-		p.coordLo, p.coordHi, p.chromaLo, p.chromaHi} {
-		dst = append(dst, s...)
+	dst = append(dst, p.mask...)
+	for _, plane := range [...][]byte{p.coord[0], p.coord[1], p.coord[2], p.green} {
+		for len(plane) > 1 {
+			dst = append(dst, plane[0]<<4|plane[1])
+			plane = plane[2:]
+		}
+		if len(plane) == 1 {
+			dst = append(dst, plane[0]<<4)
+		}
 	}
-	return dst
+	return append(append(dst, p.chroma...), p.escapes...)
 }
 
-// split cuts raw into planes of n points, coords of them holding coordinates.
-// It reports false where raw has any other length than its escapes ask for.
+// split cuts raw into planes of n points, coords of them holding coordinates. It
+// reports false where raw is too short.
 func (p *planes) split(raw []byte, n, coords int) bool {
-	if len(raw) < (coords+2)*n {
+	packed := (n + 1) / 2
+	if len(raw) < (coords+1)*packed+n {
 		return false
 	}
-	take := func(n int) []byte {
-		s := raw[:n]
-		raw = raw[n:]
-		return s
+	unpack := func() []byte {
+		plane := make([]byte, 0, n+1)
+		for _, b := range raw[:packed] {
+			plane = append(plane, b>>4, b&15)
+		}
+		raw = raw[packed:]
+		return plane
 	}
-	escapes := 0
 	for i := range coords {
-		p.coord[i] = take(n)
-		for _, b := range p.coord[i] {
-			if b == escape {
-				escapes++
-			}
-		}
+		p.coord[i] = unpack()
 	}
-	p.green, p.chroma = take(n), take(n)
-	chromaEscapes := 0
-	for _, b := range p.chroma {
-		if b>>4 == nibble {
-			chromaEscapes++
-		}
-		if b&15 == nibble {
-			chromaEscapes++
-		}
-	}
-	if len(raw) != 2*escapes+2*chromaEscapes {
-		return false
-	}
-	p.coordLo, p.coordHi = take(escapes), take(escapes)
-	p.chromaLo, p.chromaHi = take(chromaEscapes), take(chromaEscapes)
+	p.green = unpack()
+	p.chroma, p.escapes = raw[:n], raw[n:]
 	return true
 }
 
 func zigzag(v int) int   { return v<<1 ^ v>>63 }
-func unzigzag(v int) int { return v>>1 ^ -(v & 1) }
+func unzigzag(z int) int { return z>>1 ^ -(z & 1) }
+
+// put gives the nibble of a residual's zigzag z, having written its escape if it
+// needs one: the rest as a little-endian base-128 varint.
+func (p *planes) put(z int) byte {
+	if z >= escape {
+		p.escapes = binary.AppendUvarint(p.escapes, uint64(z-escape))
+	}
+	return byte(min(z, escape))
+}
+
+// take undoes put; most is the largest zigzag that may come.
+func (p *planes) take(nibble byte, most int) int {
+	if nibble < escape {
+		return unzigzag(int(nibble))
+	}
+	rest, n := binary.Uvarint(p.escapes)
+	if n <= 0 || n > 3 || rest > uint64(most-escape) {
+		p.broken = true
+		return 0
+	}
+	p.escapes = p.escapes[n:]
+	return unzigzag(int(rest) + escape)
+}
+
+// done tells whether the planes held what was taken from them and nothing else.
+func (p *planes) done() bool { return !p.broken && len(p.escapes) == 0 }
 
 // putCoord writes a residual mod 2¹⁶ to plane i.
 func (p *planes) putCoord(i, residual int) {
-	z := zigzag(int(int16(residual)))
-	p.coord[i] = append(p.coord[i], byte(min(z, escape)))
-	if z >= escape {
-		p.coordLo = append(p.coordLo, byte(z))
-		p.coordHi = append(p.coordHi, byte(z>>8))
-	}
+	p.coord[i] = append(p.coord[i], p.put(zigzag(int(int16(residual)))))
 }
 
-func (p *planes) takeCoord(i, k int) int {
-	z := int(p.coord[i][k])
-	if z == escape {
-		z = int(p.coordLo[p.coordAt]) | int(p.coordHi[p.coordAt])<<8
-		p.coordAt++
-	}
-	return unzigzag(z)
-}
+func (p *planes) takeCoord(i, k int) int { return p.take(p.coord[i][k], maxCoord) }
 
-// putColor writes the residuals of R−G, G and B−G.
+// putColor writes the residuals of R−G, G mod 2⁸ and B−G.
 func (p *planes) putColor(rg, g, bg int) {
-	p.green = append(p.green, byte(zigzag(int(int8(g)))))
-	zr, zb := zigzag(rg), zigzag(bg)
-	p.chroma = append(p.chroma, byte(min(zr, nibble)<<4|min(zb, nibble)))
-	for _, z := range [...]int{zr, zb} {
-		if z >= nibble {
-			p.chromaLo = append(p.chromaLo, byte(z-nibble))
-			p.chromaHi = append(p.chromaHi, byte((z-nibble)>>8))
-		}
-	}
+	high := p.put(zigzag(rg))
+	p.green = append(p.green, p.put(zigzag(int(int8(g)))))
+	p.chroma = append(p.chroma, high<<4|p.put(zigzag(bg)))
 }
 
-// takeColor reads the residuals of R−G, G and B−G of point k; it reports false
-// where one is out of range.
-func (p *planes) takeColor(k int) (rg, g, bg int, ok bool) {
-	z := [2]int{int(p.chroma[k] >> 4), int(p.chroma[k] & 15)}
-	for i := range z {
-		if z[i] == nibble {
-			z[i] += int(p.chromaLo[p.escAt]) | int(p.chromaHi[p.escAt])<<8
-			p.escAt++
-			if z[i] > 2*maxDiff {
-				return 0, 0, 0, false
-			}
-		}
-	}
-	return unzigzag(z[0]), unzigzag(int(p.green[k])), unzigzag(z[1]), true
+// takeColor reads the residuals of R−G, G and B−G of point k.
+func (p *planes) takeColor(k int) (rg, g, bg int) {
+	rg = p.take(p.chroma[k]>>4, maxChroma)
+	g = p.take(p.green[k], maxGreen)
+	return rg, g, p.take(p.chroma[k]&15, maxChroma)
 }
 
 // pixel is what the predictor sees of a pixel: depth, R−G, G and B−G.
@@ -252,11 +241,8 @@ func planesToGrid(raw []byte, points int, g *Grid, ph phase) bool {
 				if k == points {
 					return false
 				}
-				rg, green, bg, ok := p.takeColor(k)
-				if !ok {
-					return false
-				}
 				v[0] = int(uint16(v[0] + p.takeCoord(0, k)))
+				rg, green, bg := p.takeColor(k)
 				v[1], v[2], v[3] = v[1]+rg, int(uint8(v[2]+green)), v[3]+bg
 				k++
 				i := (y*ph.step+ph.dy)*g.Width + x*ph.step + ph.dx
@@ -266,25 +252,22 @@ func planesToGrid(raw []byte, points int, g *Grid, ph phase) bool {
 			r.put(v, valid)
 		}
 	}
-	return k == points
+	return k == points && p.done()
 }
 
 // pointPlanes appends the layout B planes of ph's share of c to dst.
 func pointPlanes(dst []byte, c *Points, ph phase) (raw []byte, points int) {
 	var p planes
 	var last [6]int
-	for axis := range 3 { // one axis after the other, as their escapes are stored
-		for i := ph.index; i < len(c.XYZ)/3; i += ph.count {
-			v := int(c.XYZ[3*i+axis])
-			p.putCoord(axis, v-last[axis])
-			last[axis] = v
-		}
-	}
 	for i := ph.index; i < len(c.XYZ)/3; i += ph.count {
 		g := int(c.RGB[3*i+1])
-		rg, bg := int(c.RGB[3*i])-g, int(c.RGB[3*i+2])-g
-		p.putColor(rg-last[3], g-last[4], bg-last[5])
-		last[3], last[4], last[5] = rg, g, bg
+		here := [6]int{int(c.XYZ[3*i]), int(c.XYZ[3*i+1]), int(c.XYZ[3*i+2]),
+			int(c.RGB[3*i]) - g, g, int(c.RGB[3*i+2]) - g}
+		for axis := range 3 {
+			p.putCoord(axis, here[axis]-last[axis])
+		}
+		p.putColor(here[3]-last[3], here[4]-last[4], here[5]-last[5])
+		last = here
 		points++
 	}
 	return p.appendTo(dst), points
@@ -297,23 +280,17 @@ func planesToPoints(raw []byte, c *Points) bool {
 	if !p.split(raw, n, 3) {
 		return false
 	}
-	for axis := range 3 {
-		v := 0
-		for i := range n {
-			v += p.takeCoord(axis, i)
-			c.XYZ[3*i+axis] = int16(v)
-		}
-	}
-	var rg, g, bg int
+	var v [6]int
 	for i := range n {
-		drg, dg, dbg, ok := p.takeColor(i)
-		if !ok {
-			return false
+		for axis := range 3 {
+			v[axis] += p.takeCoord(axis, i)
+			c.XYZ[3*i+axis] = int16(v[axis])
 		}
-		rg, g, bg = rg+drg, g+dg, bg+dbg
-		c.RGB[3*i], c.RGB[3*i+1], c.RGB[3*i+2] = byte(rg+g), byte(g), byte(bg+g)
+		rg, g, bg := p.takeColor(i)
+		v[3], v[4], v[5] = v[3]+rg, v[4]+g, v[5]+bg
+		c.RGB[3*i], c.RGB[3*i+1], c.RGB[3*i+2] = byte(v[3]+v[4]), byte(v[4]), byte(v[5]+v[4])
 	}
-	return true
+	return p.done()
 }
 
 // interleave appends the layout C records of ph's share of c to dst.
