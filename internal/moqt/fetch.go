@@ -296,18 +296,31 @@ type FetchWriter struct {
 // long as the peer's flow control makes it.
 func (w *FetchWriter) WriteObject(o wire.FetchObject, payload []byte) error {
 	o.PayloadLength = uint64(len(payload))
+	if err := w.BeginObject(o); err != nil {
+		return err
+	}
+	_, err := w.Write(payload)
+	return err
+}
+
+// BeginObject writes an entry's header; Write then takes PayloadLength bytes.
+func (w *FetchWriter) BeginObject(o wire.FetchObject) error {
 	b, err := w.enc.Append(w.buf, o)
 	if err != nil {
 		return err
 	}
-	if _, err := w.str.Write(b); err != nil {
-		return streamError(err)
-	}
 	w.buf = b[:0]
-	if len(payload) > 0 {
-		_, err = w.str.Write(payload)
-	}
+	_, err = w.str.Write(b)
 	return streamError(err)
+}
+
+// Write writes payload of the current object.
+func (w *FetchWriter) Write(payload []byte) (int, error) {
+	if len(payload) == 0 {
+		return 0, nil
+	}
+	n, err := w.str.Write(payload)
+	return n, streamError(err)
 }
 
 // Close ends the response; what was not sent in its range does not exist.
