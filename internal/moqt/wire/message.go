@@ -90,6 +90,9 @@ func ReadMessage(r ByteReader) (Message, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, known := messageTypeNames[MessageType(t)]; !known {
+		return nil, violation("unknown message type %#x", t) // don't wait for its payload
+	}
 	payload, err := readPayload(r)
 	if err != nil {
 		return nil, err

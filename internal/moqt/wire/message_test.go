@@ -265,6 +265,11 @@ func TestMessageErrors(t *testing.T) {
 	}
 }
 
+func TestUnknownMessageIsRefusedAtItsType(t *testing.T) {
+	_, err := ReadMessage(bytes.NewReader([]byte{0x40}))
+	wantError(t, err, ProtocolViolation, "unknown message type 0x40")
+}
+
 func TestMessageLimits(t *testing.T) {
 	// The largest of everything is still allowed.
 	fields := make(Namespace, MaxNamespaceFields)
