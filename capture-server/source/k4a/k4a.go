@@ -1,0 +1,353 @@
+// Package k4a captures from an Azure Kinect, or from an Orbbec camera through Orbbec's
+// K4A wrapper, which has the same ABI. libk4a is loaded when a camera is opened, never
+// linked: Holocast runs without it, and says how to get it.
+package k4a
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"holocast/capture-server/source"
+	"holocast/internal/camera"
+)
+
+// SyncMode is a camera's part in a chain of cameras joined by sync cables.
+type SyncMode string
+
+// Sync modes.
+const (
+	Standalone  SyncMode = "standalone"
+	Master      SyncMode = "master"
+	Subordinate SyncMode = "subordinate"
+)
+
+// Options choose a camera and how it captures.
+type Options struct {
+	// Library is where libk4a is: the file or its directory; "" is what LibraryEnv says,
+	// or wherever the system's loader finds it.
+	Library string
+	// Serial is the camera's serial number; where it is "", Index counts the cameras
+	// attached, from 0.
+	Serial string
+	Index  int
+
+	Depth  camera.DepthMode   // "" is NFOVUnbinned
+	Color  camera.ColorMode   // ColorOff captures depth alone
+	Format source.ColorFormat // "" is MJPG; NV12 and YUY2 exist at 720P only
+	FPS    int                // 5, 15 or 30; 0 is 30
+
+	Sync SyncMode // "" is Standalone
+	// SubordinateDelay is how long after the master a subordinate captures.
+	SubordinateDelay time.Duration
+	// DepthDelay is how long after colour depth is captured, less than a frame either
+	// way. Depth cameras that see the same scene disturb each other unless theirs differ
+	// by 160 µs.
+	DepthDelay time.Duration
+}
+
+// Info is a camera that is attached.
+type Info struct {
+	Index  int
+	Serial string
+	Err    error // why the serial number is not known
+}
+
+// List returns the cameras attached. path is as Options.Library.
+func List(path string) ([]Info, error) {
+	l, err := load(path)
+	if err != nil {
+		return nil, fmt.Errorf("k4a: %w", err)
+	}
+	return l.list(), nil
+}
+
+func (l *library) list() []Info {
+	infos := make([]Info, C.shim_count(l.api))
+	for i := range infos {
+		infos[i].Index = i
+		h, err := l.open(i)
+		if err != nil {
+			infos[i].Err = err
+			continue
+		}
+		infos[i].Serial, infos[i].Err = l.serial(h)
+		C.shim_close(l.api, h)
+	}
+	return infos
+}
+
+func (l *library) open(index int) (C.k4a_handle, error) {
+	messages() // what was logged before is not about this
+	var h C.k4a_handle
+	if C.shim_open(l.api, C.uint32_t(index), &h) != 0 {
+		return nil, failure(fmt.Sprintf("opening camera %d", index))
+	}
+	return h, nil
+}
+
+func (l *library) serial(h C.k4a_handle) (string, error) {
+	var buf [256]C.char
+	n := C.size_t(len(buf))
+	if C.shim_serial(l.api, h, &buf[0], &n) != 0 {
+		return "", failure("reading the serial number")
+	}
+	return C.GoString(&buf[0]), nil
+}
+
+// Device is a source.Source that captures from a camera.
+type Device struct {
+	// Dropped counts captures that came without depth and were not delivered.
+	Dropped int64
+
+	library *library
+	handle  C.k4a_handle
+	started bool
+	serial  string
+	options Options
+	cal     camera.Calibration
+	clock   deviceClock
+	held    C.struct_shim_capture // the capture whose memory the newest frame uses
+	depth   []uint16              // where the camera pads its rows
+}
+
+// patience is how long a camera that is not a subordinate may deliver nothing. Starting
+// takes up to two seconds.
+const patience = 10 * time.Second
+
+// Open opens the camera and starts it.
+func Open(options Options) (*Device, error) {
+	options.Depth = cmp.Or(options.Depth, camera.NFOVUnbinned)
+	options.Format = cmp.Or(options.Format, source.MJPG)
+	options.FPS = cmp.Or(options.FPS, 30)
+	options.Sync = cmp.Or(options.Sync, Standalone)
+	config, err := options.config()
+	if err != nil {
+		return nil, fmt.Errorf("k4a: %w", err)
+	}
+	l, err := load(options.Library)
+	if err != nil {
+		return nil, fmt.Errorf("k4a: %w", err)
+	}
+	d := &Device{library: l, options: options, clock: deviceClock{window: 5 * time.Second}}
+	if err := d.start(config); err != nil {
+		return nil, errors.Join(fmt.Errorf("k4a: %w", err), d.Close())
+	}
+	return d, nil
+}
+
+// config translates the options and refuses what no camera can do, naming the setting.
+func (o *Options) config() (C.struct_k4a_config, error) {
+	var c C.struct_k4a_config
+	depth := slices.Index([]camera.DepthMode{camera.NFOV2x2Binned, camera.NFOVUnbinned, camera.WFOV2x2Binned, camera.WFOVUnbinned}, o.Depth)
+	color := slices.Index([]camera.ColorMode{camera.ColorOff, camera.Color720P, camera.Color1080P, camera.Color1440P, camera.Color1536P, camera.Color2160P, camera.Color3072P}, o.Color)
+	format := slices.Index([]source.ColorFormat{source.MJPG, source.NV12, source.YUY2, source.BGRA}, o.Format)
+	fps := slices.Index([]int{5, 15, 30}, o.FPS)
+	sync := slices.Index([]SyncMode{Standalone, Master, Subordinate}, o.Sync)
+	frame := time.Second / time.Duration(max(o.FPS, 1))
+	switch {
+	case depth < 0:
+		return c, fmt.Errorf("depth mode %q: want NFOV_2X2BINNED, NFOV_UNBINNED, WFOV_2X2BINNED or WFOV_UNBINNED", string(o.Depth))
+	case color < 0:
+		return c, fmt.Errorf("colour mode %q: want 720P, 1080P, 1440P, 1536P, 2160P, 3072P or none", string(o.Color))
+	case format < 0:
+		return c, fmt.Errorf("colour format %q: want MJPG, NV12, YUY2 or BGRA", string(o.Format))
+	case fps < 0:
+		return c, fmt.Errorf("frame rate %d: want 5, 15 or 30", o.FPS)
+	case sync < 0:
+		return c, fmt.Errorf("sync mode %q: want standalone, master or subordinate", string(o.Sync))
+	case o.FPS == 30 && o.Depth == camera.WFOVUnbinned:
+		return c, errors.New("frame rate 30: depth mode WFOV_UNBINNED does at most 15")
+	case o.FPS == 30 && o.Color == camera.Color3072P:
+		return c, errors.New("frame rate 30: colour mode 3072P does at most 15")
+	case (o.Format == source.NV12 || o.Format == source.YUY2) && o.Color != camera.ColorOff && o.Color != camera.Color720P:
+		return c, fmt.Errorf("colour format %s: the camera has it at 720P only, not at %s", o.Format, o.Color)
+	case o.Sync == Master && o.Color == camera.ColorOff:
+		return c, errors.New("sync mode master: the camera must capture colour")
+	case o.DepthDelay <= -frame || o.DepthDelay >= frame:
+		return c, fmt.Errorf("depth delay %v: must be less than a frame of %v either way", o.DepthDelay, frame)
+	case o.SubordinateDelay < 0 || o.SubordinateDelay >= frame:
+		return c, fmt.Errorf("subordinate delay %v: must be between 0 and a frame of %v", o.SubordinateDelay, frame)
+	case o.SubordinateDelay != 0 && o.Sync != Subordinate:
+		return c, fmt.Errorf("subordinate delay %v: the sync mode is %s", o.SubordinateDelay, o.Sync)
+	}
+	c.depth_mode = C.int(depth + 1)
+	c.color_resolution = C.int(color)
+	c.color_format = C.int(format)
+	c.camera_fps = C.int(fps)
+	c.wired_sync_mode = C.int(sync)
+	c.depth_delay_off_color_usec = C.int32_t(o.DepthDelay / time.Microsecond)
+	c.subordinate_delay_off_master_usec = C.uint32_t(o.SubordinateDelay / time.Microsecond)
+	return c, nil
+}
+
+func (d *Device) start(config C.struct_k4a_config) error {
+	l, count := d.library, int(C.shim_count(d.library.api))
+	if count == 0 {
+		return ErrNoDevice
+	}
+	index := d.options.Index
+	if d.options.Serial != "" {
+		infos := l.list()
+		index = slices.IndexFunc(infos, func(i Info) bool { return i.Serial == d.options.Serial })
+		if index < 0 {
+			return fmt.Errorf("no camera has serial number %s; attached: %s", d.options.Serial, describe(infos))
+		}
+	} else if index < 0 || index >= count {
+		return fmt.Errorf("there is no camera %d: %d attached, counted from 0", index, count)
+	}
+	var err error
+	if d.handle, err = l.open(index); err != nil {
+		return err
+	}
+	if d.serial, err = l.serial(d.handle); err != nil {
+		return err
+	}
+	doc, err := d.calibration()
+	if err != nil {
+		return err
+	}
+	if d.cal, err = camera.Parse(doc, d.options.Depth, d.options.Color); err != nil {
+		return fmt.Errorf("camera %s: %w", d.serial, err)
+	}
+	if C.shim_start(l.api, d.handle, &config) != 0 {
+		return fmt.Errorf("camera %s: %w", d.serial, failure("starting the camera"))
+	}
+	d.started = true
+	return nil
+}
+
+func describe(infos []Info) string {
+	s := ""
+	for i, info := range infos {
+		if i > 0 {
+			s += ", "
+		}
+		if info.Err != nil {
+			s += fmt.Sprintf("camera %d (%v)", info.Index, info.Err)
+		} else {
+			s += info.Serial
+		}
+	}
+	return s
+}
+
+func (d *Device) calibration() ([]byte, error) {
+	const tooSmall = 2
+	var n C.size_t
+	if C.shim_calibration(d.library.api, d.handle, nil, &n) != tooSmall || n == 0 || n > 1<<20 {
+		return nil, failure("reading the calibration of camera " + d.serial)
+	}
+	doc := make([]byte, n)
+	if C.shim_calibration(d.library.api, d.handle, (*C.uint8_t)(unsafe.Pointer(&doc[0])), &n) != 0 {
+		return nil, failure("reading the calibration of camera " + d.serial)
+	}
+	return doc[:n], nil
+}
+
+// Name implements source.Source: the camera's serial number.
+func (d *Device) Name() string {
+	return cmp.Or(d.serial, "kinect-"+strconv.Itoa(d.options.Index))
+}
+
+// Calibration implements source.Source.
+func (d *Device) Calibration() camera.Calibration { return d.cal }
+
+// Close implements source.Source: it stops the camera.
+func (d *Device) Close() error {
+	if d.handle == nil {
+		return nil
+	}
+	C.shim_release(d.library.api, &d.held)
+	if d.started {
+		C.shim_stop(d.library.api, d.handle)
+	}
+	C.shim_close(d.library.api, d.handle)
+	d.handle = nil
+	return nil
+}
+
+// Next implements source.Source. It returns ErrUnplugged when the camera is gone; a
+// subordinate waits for its master without end.
+func (d *Device) Next(ctx context.Context, f *source.Frame) error {
+	const (
+		failed  = 1
+		timeout = 2
+	)
+	began := time.Now()
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		C.shim_release(d.library.api, &d.held)
+		switch C.shim_capture(d.library.api, d.handle, 50, &d.held) {
+		case failed:
+			return fmt.Errorf("k4a: camera %s: %w", d.serial, ErrUnplugged)
+		case timeout:
+			if d.options.Sync != Subordinate && time.Since(began) > patience {
+				return fmt.Errorf("k4a: camera %s delivered nothing for %v: %w", d.serial, patience, ErrUnplugged)
+			}
+			continue
+		}
+		if d.held.depth.image == nil {
+			d.Dropped++
+			continue
+		}
+		return d.frame(f)
+	}
+}
+
+// frame describes the capture that d holds.
+func (d *Device) frame(f *source.Frame) error {
+	depth, color := &d.held.depth, &d.held.color
+	width, height := d.cal.Depth.Width, d.cal.Depth.Height
+	stride := int(depth.stride)
+	if int(depth.width) != width || int(depth.height) != height || stride < 2*width || int(depth.size) < stride*(height-1)+2*width {
+		return fmt.Errorf("k4a: camera %s: depth image of %d×%d, %d bytes, rows of %d; want %d×%d",
+			d.serial, depth.width, depth.height, depth.size, stride, width, height)
+	}
+	*f = source.Frame{DeviceTime: time.Duration(depth.device_us) * time.Microsecond}
+	if stride == 2*width {
+		f.Depth = unsafe.Slice((*uint16)(unsafe.Pointer(depth.data)), width*height)
+	} else {
+		d.depth = d.depth[:0]
+		for y := range height {
+			row := unsafe.Add(unsafe.Pointer(depth.data), y*stride)
+			d.depth = append(d.depth, unsafe.Slice((*uint16)(row), width)...)
+		}
+		f.Depth = d.depth
+	}
+	if color.image != nil && color.size > 0 {
+		f.Color = unsafe.Slice((*byte)(unsafe.Pointer(color.data)), int(color.size))
+		f.Format = d.options.Format
+	}
+	now := monotonic()
+	arrival := time.Duration(depth.system_ns)
+	// Azure Kinect stamps arrivals with the monotonic clock; a wrapper that uses another
+	// clock, or none, has arrivals that are not a moment ago.
+	if arrival > now || arrival < now-5*time.Second {
+		arrival = now
+	}
+	f.CaptureTime = time.Now().Add(d.clock.at(f.DeviceTime, arrival) - now)
+	return nil
+}
+
+func monotonic() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0 // cannot fail: the clock exists and ts is ours
+	}
+	return time.Duration(ts.Nano())
+}
