@@ -1,0 +1,363 @@
+// Package render draws point clouds in software: a perspective view with a
+// depth buffer, points as discs of their distance, and eye-dome lighting
+// (Boucheny, 2009), which gives a cloud without normals its shape. It is for
+// pictures of what was received, not for playing.
+package render
+
+import (
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"io"
+	"math"
+	"slices"
+
+	"holocast/internal/pointcloud"
+)
+
+// Options choose the picture. The zero value is one view of 1280×720 pixels,
+// seen as a sensor at the cloud's front sees it.
+type Options struct {
+	Width, Height int     // of the whole picture, pixels; 0 = 1280, 720
+	Views         int     // more than 1: that many views around the cloud, side by side
+	Azimuth       float64 // degrees the first camera is moved to the right around the cloud
+	Elevation     float64 // degrees the camera is raised
+	YUp           bool    // y points up, as in Unity; otherwise down, as in a camera
+}
+
+const (
+	supersample = 2    // samples per pixel, each way
+	margin      = 0.92 // of the view that the cloud fills
+	spread      = 1.5  // disc diameter per distance between neighbouring points
+	maxDisc     = 32   // samples, diameter
+	strays      = 250  // one in that many points may lie outside the picture
+	shade       = 7    // strength of eye-dome lighting
+	maxStep     = 0.05 // log2 of the depth ratio beyond which a step is no darker
+	closings    = 2    // how often gaps are closed, by a sample from each side
+	gapStep     = 1.02 // depth ratio to its neighbours that makes a sample a gap
+	maxSide     = 16384
+)
+
+// tanHalfView is the tangent of half the vertical field of view, 40°.
+var tanHalfView = math.Tan(20 * math.Pi / 180)
+
+// PNG writes a picture of the clouds, merged, as a PNG file.
+func PNG(w io.Writer, opts Options, clouds ...pointcloud.Points) error {
+	img, err := Image(opts, clouds...)
+	if err != nil {
+		return err
+	}
+	encoder := png.Encoder{CompressionLevel: png.BestSpeed}
+	if err := encoder.Encode(w, img); err != nil {
+		return fmt.Errorf("render: %w", err)
+	}
+	return nil
+}
+
+// Image draws a picture of the clouds, merged. Clouds are in millimetres, in one
+// common coordinate system.
+func Image(opts Options, clouds ...pointcloud.Points) (*image.RGBA, error) {
+	if opts.Width == 0 && opts.Height == 0 {
+		opts.Width, opts.Height = 1280, 720
+	}
+	views := max(opts.Views, 1)
+	columns := int(math.Ceil(math.Sqrt(float64(views))))
+	rows := (views + columns - 1) / columns
+	width, height := opts.Width/columns, opts.Height/rows
+	if width < 1 || height < 1 || opts.Width > maxSide || opts.Height > maxSide {
+		return nil, fmt.Errorf("render: %d views do not fit a picture of %d×%d pixels", views, opts.Width, opts.Height)
+	}
+	for i, c := range clouds {
+		if len(c.XYZ)%3 != 0 || len(c.RGB) != len(c.XYZ) {
+			return nil, fmt.Errorf("render: cloud %d has %d coordinates and %d colour values", i, len(c.XYZ), len(c.RGB))
+		}
+	}
+	s := measure(clouds, opts.YUp)
+	img := image.NewRGBA(image.Rect(0, 0, opts.Width, opts.Height))
+	for y := range opts.Height {
+		for x := range opts.Width {
+			img.SetRGBA(x, y, background(y, opts.Height))
+		}
+	}
+	v := newView(width, height)
+	for i := range views {
+		v.aim(s, opts.Azimuth+360*float64(i)/float64(views), opts.Elevation)
+		v.clear()
+		for _, c := range clouds {
+			v.draw(c, s.spacing)
+		}
+		for range closings {
+			v.close()
+		}
+		v.light()
+		v.copyTo(img, i%columns*width, i/columns*height)
+	}
+	return img, nil
+}
+
+func background(y, height int) color.RGBA {
+	f := float64(y) / float64(height)
+	return color.RGBA{uint8(30 - 18*f), uint8(33 - 19*f), uint8(40 - 22*f), 255}
+}
+
+// A scene is what the framing needs to know of the clouds.
+type scene struct {
+	sample  [][3]float64 // at most about 50 000 of the points, millimetres
+	centre  [3]float64   // the middle of nearly all of them
+	spacing float64      // between neighbouring points, millimetres
+	flipY   float64      // −1 where y points up
+}
+
+// measure looks at a sample of the points: a few strays must neither shrink the
+// picture nor swell the points.
+func measure(clouds []pointcloud.Points, yUp bool) scene {
+	s := scene{flipY: 1}
+	if yUp {
+		s.flipY = -1
+	}
+	total := 0
+	for _, c := range clouds {
+		total += len(c.XYZ) / 3
+	}
+	if total == 0 {
+		return s
+	}
+	step := total/50000 + 1
+	var gaps []float64
+	for _, c := range clouds {
+		for i := 0; i < len(c.XYZ); i += 3 * step {
+			s.sample = append(s.sample, [3]float64{float64(c.XYZ[i]), float64(c.XYZ[i+1]), float64(c.XYZ[i+2])})
+			if i+5 < len(c.XYZ) {
+				gaps = append(gaps, math.Sqrt(squaredGap(c.XYZ[i:i+6])))
+			}
+		}
+	}
+	size := 1.
+	axis := make([]float64, len(s.sample))
+	for k := range 3 {
+		for i := range axis {
+			axis[i] = s.sample[i][k]
+		}
+		low, high := most(axis)
+		s.centre[k] = (low + high) / 2
+		size = max(size, high-low)
+	}
+	// In a sensor's order a point's neighbour comes next; in no order at all,
+	// the points are taken to cover a surface of the scene's size.
+	s.spacing = 1.5 * size / math.Sqrt(float64(total))
+	if len(gaps) > 0 {
+		slices.Sort(gaps)
+		s.spacing = min(s.spacing, gaps[len(gaps)/2])
+	}
+	s.spacing = max(s.spacing, 1)
+	return s
+}
+
+// most returns the range of all values but the strays at either end. It sorts
+// them.
+func most(values []float64) (low, high float64) {
+	slices.Sort(values)
+	n := len(values)
+	return values[n/strays], values[n-1-n/strays]
+}
+
+func squaredGap(p []int16) (sum float64) {
+	for k := range 3 {
+		d := float64(p[k]) - float64(p[k+3])
+		sum += d * d
+	}
+	return sum
+}
+
+// A view is one picture's camera and its samples.
+type view struct {
+	width, height int // samples
+	focal         float64
+	origin        [3]float64 // of the clouds' coordinates, subtracted first
+	flipY         float64    // then y is multiplied by this
+	rotation      [9]float64 // then they are turned, row-major
+	shift         [3]float64 // and moved to the camera's
+	depth         []float32  // +Inf = nothing
+	colour        [][3]uint8
+}
+
+func newView(width, height int) *view {
+	w, h := width*supersample, height*supersample
+	return &view{
+		width: w, height: h, focal: float64(h) / 2 / tanHalfView,
+		depth: make([]float32, w*h), colour: make([][3]uint8, w*h),
+	}
+}
+
+// aim turns the camera and places it so that nearly all points just fit.
+func (v *view) aim(s scene, azimuth, elevation float64) {
+	sa, ca := math.Sincos(azimuth * math.Pi / 180)
+	se, ce := math.Sincos(elevation * math.Pi / 180)
+	// Camera axes: x right, y down, z forward. Moving the camera to the right
+	// turns it to the left, raising it turns it down.
+	v.rotation = [9]float64{
+		ca, 0, sa,
+		sa * se, ce, -ca * se,
+		-sa * ce, se, ca * ce,
+	}
+	v.origin, v.flipY = s.centre, s.flipY
+	v.shift = [3]float64{0, 0, 1000}
+	if len(s.sample) == 0 {
+		return
+	}
+	xs, ys, zs := make([]float64, len(s.sample)), make([]float64, len(s.sample)), make([]float64, len(s.sample))
+	v.shift = [3]float64{}
+	for i, p := range s.sample {
+		xs[i], ys[i], zs[i] = v.turn(p[0], p[1], p[2])
+	}
+	left, right := most(slices.Clone(xs))
+	top, bottom := most(slices.Clone(ys))
+	v.shift[0], v.shift[1] = -(left+right)/2, -(top+bottom)/2
+	// The distance each point needs to be in the picture; most get it.
+	tanY := tanHalfView * margin
+	tanX := tanY * float64(v.width) / float64(v.height)
+	for i := range zs {
+		zs[i] = max(math.Abs(xs[i]+v.shift[0])/tanX, math.Abs(ys[i]+v.shift[1])/tanY) - zs[i]
+	}
+	_, distance := most(zs)
+	v.shift[2] = max(distance, 100)
+}
+
+// turn takes a point of the clouds to camera coordinates.
+func (v *view) turn(x, y, z float64) (float64, float64, float64) {
+	x, y, z = x-v.origin[0], v.flipY*(y-v.origin[1]), z-v.origin[2]
+	r := &v.rotation
+	return r[0]*x + r[1]*y + r[2]*z + v.shift[0], r[3]*x + r[4]*y + r[5]*z + v.shift[1], r[6]*x + r[7]*y + r[8]*z + v.shift[2]
+}
+
+func (v *view) clear() {
+	for i := range v.depth {
+		v.depth[i] = float32(math.Inf(1))
+	}
+}
+
+// draw puts every point of c into the view as a disc.
+func (v *view) draw(c pointcloud.Points, spacing float64) {
+	near := v.shift[2] / 50
+	for i := 0; i < len(c.XYZ); i += 3 {
+		x, y, z := v.turn(float64(c.XYZ[i]), float64(c.XYZ[i+1]), float64(c.XYZ[i+2]))
+		if z < near {
+			continue
+		}
+		scale := v.focal / z
+		px, py := x*scale+float64(v.width)/2, y*scale+float64(v.height)/2
+		radius := min(max(spacing*spread*scale/2, 0.5), maxDisc/2)
+		x0, x1 := max(int(math.Ceil(px-radius-0.5)), 0), min(int(math.Floor(px+radius-0.5)), v.width-1)
+		y0, y1 := max(int(math.Ceil(py-radius-0.5)), 0), min(int(math.Floor(py+radius-0.5)), v.height-1)
+		// A small disc is all of its square.
+		limit := radius * radius
+		if radius < 1.5 {
+			limit = math.Inf(1)
+		}
+		rgb := [3]uint8{c.RGB[i], c.RGB[i+1], c.RGB[i+2]}
+		depth := float32(z)
+		for sy := y0; sy <= y1; sy++ {
+			dy := float64(sy) + 0.5 - py
+			for sx := x0; sx <= x1; sx++ {
+				dx := float64(sx) + 0.5 - px
+				if at := sy*v.width + sx; depth < v.depth[at] && dx*dx+dy*dy <= limit {
+					v.depth[at], v.colour[at] = depth, rgb
+				}
+			}
+		}
+	}
+}
+
+// close fills the gaps between discs: a sample most of whose neighbours are
+// nearer, and as near as one another, takes after them.
+func (v *view) close() {
+	depth, colour := slices.Clone(v.depth), slices.Clone(v.colour)
+	around := [8]int{-v.width - 1, -v.width, -v.width + 1, -1, 1, v.width - 1, v.width, v.width + 1}
+	for y := 1; y < v.height-1; y++ {
+		for x := 1; x < v.width-1; x++ {
+			at := y*v.width + x
+			nearest := depth[at]
+			for _, step := range around {
+				nearest = min(nearest, depth[at+step])
+			}
+			limit := nearest * gapStep
+			if depth[at] <= limit {
+				continue
+			}
+			n, sum := 0, [3]int{}
+			for _, step := range around {
+				if depth[at+step] <= limit {
+					n++
+					for k := range 3 {
+						sum[k] += int(colour[at+step][k])
+					}
+				}
+			}
+			if n < 5 {
+				continue
+			}
+			v.depth[at] = nearest
+			for k := range 3 {
+				v.colour[at][k] = uint8(sum[k] / n)
+			}
+		}
+	}
+}
+
+// light darkens samples that lie behind their surroundings.
+func (v *view) light() {
+	logs := make([]float32, len(v.depth))
+	for i, d := range v.depth {
+		logs[i] = float32(math.Inf(1))
+		if !math.IsInf(float64(d), 1) {
+			logs[i] = float32(math.Log2(float64(d)))
+		}
+	}
+	for y := range v.height {
+		for x := range v.width {
+			at := y*v.width + x
+			if math.IsInf(float64(logs[at]), 1) {
+				continue
+			}
+			var sum float32
+			for _, reach := range [2]int{3, 9} { // samples: edges, and shape
+				if x < reach || x >= v.width-reach || y < reach || y >= v.height-reach {
+					continue
+				}
+				for _, to := range [4]int{at - reach, at + reach, at - reach*v.width, at + reach*v.width} {
+					if behind := logs[at] - logs[to]; behind > 0 {
+						sum += min(behind, maxStep)
+					}
+				}
+			}
+			f := max(math.Exp(-shade*float64(sum)), 0.15)
+			for k := range 3 {
+				v.colour[at][k] = uint8(float64(v.colour[at][k]) * f)
+			}
+		}
+	}
+}
+
+// copyTo averages the samples of each pixel into img, with what is already there
+// as their background.
+func (v *view) copyTo(img *image.RGBA, left, top int) {
+	for y := range v.height / supersample {
+		for x := range v.width / supersample {
+			back := img.RGBAAt(left+x, top+y)
+			var sum [3]int
+			for s := range supersample * supersample {
+				at := (y*supersample+s/supersample)*v.width + x*supersample + s%supersample
+				rgb := [3]uint8{back.R, back.G, back.B}
+				if !math.IsInf(float64(v.depth[at]), 1) {
+					rgb = v.colour[at]
+				}
+				for k := range 3 {
+					sum[k] += int(rgb[k])
+				}
+			}
+			const n = supersample * supersample
+			img.SetRGBA(left+x, top+y, color.RGBA{uint8(sum[0] / n), uint8(sum[1] / n), uint8(sum[2] / n), 255})
+		}
+	}
+}

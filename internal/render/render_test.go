@@ -1,0 +1,262 @@
+package render
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"image"
+	"image/png"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"holocast/internal/plyfile"
+	"holocast/internal/pointcloud"
+)
+
+func dataFile(t testing.TB, parts ...string) string {
+	t.Helper()
+	dir := os.Getenv("HOLOCAST_DATA")
+	if dir == "" {
+		dir = filepath.Join("..", "..", "..", "shared", "data")
+	}
+	file := filepath.Join(append([]string{dir}, parts...)...)
+	if _, err := os.Stat(file); err != nil {
+		t.Skipf("HOLOCAST_DATA not found: %v", err)
+	}
+	return file
+}
+
+// person reads the PCD file of a person: x y z as float32 in metres, binary and
+// compressed by LZF, one coordinate after the other.
+func person(t testing.TB) pointcloud.Points {
+	t.Helper()
+	file, err := os.ReadFile(dataFile(t, "pcl_person", "pcl_person.pcd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const mark = "DATA binary_compressed\n"
+	body := file[bytes.Index(file, []byte(mark))+len(mark):]
+	packed, size := binary.LittleEndian.Uint32(body), binary.LittleEndian.Uint32(body[4:])
+	raw := unLZF(body[8:8+packed], int(size))
+	n := len(raw) / 12
+	var p pointcloud.Points
+	for i := range n {
+		var xyz [3]float64
+		for k := range 3 {
+			xyz[k] = float64(math.Float32frombits(binary.LittleEndian.Uint32(raw[4*(k*n+i):])))
+		}
+		if math.IsNaN(xyz[2]) {
+			continue
+		}
+		for k := range 3 {
+			p.XYZ = append(p.XYZ, int16(xyz[k]*1000))
+			p.RGB = append(p.RGB, 220)
+		}
+	}
+	return p
+}
+
+func unLZF(in []byte, size int) []byte {
+	out := make([]byte, 0, size)
+	for len(in) > 0 {
+		c := int(in[0])
+		in = in[1:]
+		if c < 32 {
+			out = append(out, in[:c+1]...)
+			in = in[c+1:]
+			continue
+		}
+		n := c >> 5
+		if n == 7 {
+			n += int(in[0])
+			in = in[1:]
+		}
+		from := len(out) - (c&31)<<8 - int(in[0]) - 1
+		in = in[1:]
+		for range n + 2 {
+			out = append(out, out[from])
+			from++
+		}
+	}
+	return out
+}
+
+func sequence(t testing.TB) pointcloud.Points {
+	t.Helper()
+	f, err := os.Open(dataFile(t, "point_sequence", "00022.ply"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // only read
+	c, err := plyfile.Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := c.Points(1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// ball is n points on a sphere, its upper half red and its left half green.
+func ball(n int) pointcloud.Points {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var p pointcloud.Points
+	for range n {
+		v := [3]float64{rng.NormFloat64(), rng.NormFloat64(), rng.NormFloat64()}
+		l := 500 / math.Sqrt(v[0]*v[0]+v[1]*v[1]+v[2]*v[2])
+		rgb := [3]byte{40, 40, 200}
+		if v[1] < 0 {
+			rgb[0] = 255
+		}
+		if v[0] < 0 {
+			rgb[1] = 255
+		}
+		p.XYZ = append(p.XYZ, int16(v[0]*l), int16(v[1]*l), int16(v[2]*l)+2000)
+		p.RGB = append(p.RGB, rgb[:]...)
+	}
+	return p
+}
+
+// covered is the part of the picture that is not background.
+func covered(img *image.RGBA) float64 {
+	n := 0
+	for y := range img.Rect.Dy() {
+		for x := range img.Rect.Dx() {
+			if img.RGBAAt(x, y) != background(y, img.Rect.Dy()) {
+				n++
+			}
+		}
+	}
+	return float64(n) / float64(img.Rect.Dx()*img.Rect.Dy())
+}
+
+func TestOrientation(t *testing.T) {
+	b := ball(100000)
+	at := func(o Options, x, y int) (red, green bool) {
+		o.Width, o.Height = 400, 400
+		img, err := Image(o, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := img.RGBAAt(x, y)
+		return c.R > 100, c.G > 100
+	}
+	tests := []struct {
+		name       string
+		opts       Options
+		x, y       int
+		red, green bool
+	}{
+		{"upper left", Options{}, 150, 150, true, true},
+		{"upper right", Options{}, 250, 150, true, false},
+		{"lower left", Options{}, 150, 250, false, true},
+		{"lower right", Options{}, 250, 250, false, false},
+		{"y up", Options{YUp: true}, 150, 150, false, true},
+		{"from the right", Options{Azimuth: 90}, 150, 150, true, false},
+		{"from the left", Options{Azimuth: -90}, 250, 150, true, true},
+		{"from behind", Options{Azimuth: 180}, 250, 150, true, true},
+		{"from above", Options{Elevation: 89}, 150, 250, true, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if red, green := at(tt.opts, tt.x, tt.y); red != tt.red || green != tt.green {
+				t.Errorf("red %v, green %v at %d,%d; want %v, %v", red, green, tt.x, tt.y, tt.red, tt.green)
+			}
+		})
+	}
+}
+
+func TestFraming(t *testing.T) {
+	stray := ball(50000)
+	stray.XYZ = append(stray.XYZ, 32000, 32000, 32000)
+	stray.RGB = append(stray.RGB, 255, 255, 255)
+	tests := []struct {
+		name     string
+		opts     Options
+		clouds   []pointcloud.Points
+		min, max float64 // covered part
+	}{
+		{"ball", Options{Width: 300, Height: 300}, []pointcloud.Points{ball(50000)}, 0.35, 0.8},
+		{"two clouds", Options{Width: 300, Height: 300}, []pointcloud.Points{ball(50000), ball(20)}, 0.35, 0.8},
+		{"one stray point", Options{Width: 300, Height: 300}, []pointcloud.Points{stray}, 0.35, 0.8},
+		{"around", Options{Width: 600, Height: 300, Views: 2}, []pointcloud.Points{ball(50000)}, 0.35, 0.8},
+		{"one point", Options{Width: 300, Height: 300}, []pointcloud.Points{{XYZ: []int16{1, 2, 3}, RGB: []byte{255, 255, 255}}}, 0.00001, 0.02},
+		{"no cloud", Options{}, nil, 0, 0},
+		{"empty cloud", Options{Views: 6}, []pointcloud.Points{{}}, 0, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			img, err := Image(tt.opts, tt.clouds...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := covered(img); got < tt.min || got > tt.max {
+				t.Errorf("%.3f of the picture is covered, want %.3f–%.3f", got, tt.min, tt.max)
+			}
+		})
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	tests := []struct {
+		name    string
+		opts    Options
+		cloud   pointcloud.Points
+		wantErr string
+	}{
+		{"no colour", Options{}, pointcloud.Points{XYZ: make([]int16, 3)}, "cloud 0 has 3 coordinates and 0 colour values"},
+		{"half a point", Options{}, pointcloud.Points{XYZ: make([]int16, 2), RGB: make([]byte, 2)}, "2 coordinates"},
+		{"negative size", Options{Width: -1, Height: 5}, pointcloud.Points{}, "-1×5"},
+		{"huge size", Options{Width: 1 << 20, Height: 5}, pointcloud.Points{}, "1048576×5"},
+		{"too many views", Options{Width: 10, Height: 10, Views: 500}, pointcloud.Points{}, "500 views"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := Image(tt.opts, tt.cloud); err == nil || !strings.Contains(err.Error(), tt.wantErr) {
+				t.Errorf("error %v, want %q", err, tt.wantErr)
+			}
+		})
+	}
+}
+
+func TestRealClouds(t *testing.T) {
+	tests := []struct {
+		name  string
+		cloud func(testing.TB) pointcloud.Points
+		opts  Options
+	}{
+		{"person", person, Options{}},
+		{"moving cloud", sequence, Options{YUp: true, Views: 4}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var b bytes.Buffer
+			if err := PNG(&b, tt.opts, tt.cloud(t)); err != nil {
+				t.Fatal(err)
+			}
+			img, err := png.Decode(&b)
+			if err != nil || img.Bounds() != image.Rect(0, 0, 1280, 720) {
+				t.Fatalf("%v, %v", img.Bounds(), err)
+			}
+		})
+	}
+}
+
+func BenchmarkImage(b *testing.B) {
+	for _, n := range []int{100000, 1000000} {
+		cloud := ball(n)
+		b.Run(fmt.Sprintf("%d points", n), func(b *testing.B) {
+			for b.Loop() {
+				if _, err := Image(Options{}, cloud); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
