@@ -1,0 +1,49 @@
+package synthetic
+
+import (
+	_ "embed"
+	"fmt"
+	"math"
+	"strings"
+
+	"holocast/internal/camera"
+)
+
+// factoryDocument is a made-up sensor's factory calibration, of the shape and the
+// magnitudes of an Azure Kinect's; %SERIAL% is filled in.
+//
+//go:embed calibration.json
+var factoryDocument string
+
+// Calibration is that of the synthetic sensor of a studio's camera with the given
+// index, for one depth mode and one colour mode. Its Raw is a whole factory document,
+// so that recordings of the performer open like a camera's.
+func Calibration(index int, depth camera.DepthMode, color camera.ColorMode) (camera.Calibration, error) {
+	doc := strings.ReplaceAll(factoryDocument, "%SERIAL%", fmt.Sprintf("000000%06d", index))
+	return camera.Parse([]byte(doc), depth, color)
+}
+
+// around is the pose of the depth camera i of n, evenly spaced on a circle of radius
+// mm around the performer at height mm, looking at target mm above the floor. The
+// first stands in front of the performer, the others follow to his left.
+func around(i, n int, radius, height, target float64) camera.Transform {
+	sin, cos := math.Sincos(2 * math.Pi * float64(i) / float64(n))
+	tilt := math.Atan2(height-target, radius)
+	ts, tc := math.Sincos(tilt)
+	// Columns are the camera's axes (right, down, forward) in studio space.
+	right := [3]float64{cos, 0, -sin}
+	forward := [3]float64{-sin * tc, -ts, -cos * tc}
+	down := [3]float64{ // forward × right
+		forward[1]*right[2] - forward[2]*right[1],
+		forward[2]*right[0] - forward[0]*right[2],
+		forward[0]*right[1] - forward[1]*right[0],
+	}
+	return camera.Transform{
+		R: [9]float64{
+			right[0], down[0], forward[0],
+			right[1], down[1], forward[1],
+			right[2], down[2], forward[2],
+		},
+		T: [3]float64{radius * sin, height, radius * cos},
+	}
+}

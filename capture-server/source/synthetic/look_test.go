@@ -1,0 +1,58 @@
+package synthetic
+
+import (
+	"bytes"
+	"image"
+	"image/color"
+	"image/jpeg"
+	"image/png"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestPictures writes what the sensors see as PNG files, for people to look at, where
+// HOLOCAST_PICTURES names a directory.
+func TestPictures(t *testing.T) {
+	dir := os.Getenv("HOLOCAST_PICTURES")
+	if dir == "" {
+		t.Skip("HOLOCAST_PICTURES names no directory to write pictures to")
+	}
+	studio, err := Open(t.Context(), Options{Cameras: 4, Frames: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range studio.Cameras {
+		s := c.(*sensor)
+		for k, f := range s.frames {
+			if i > 0 && k > 0 {
+				continue
+			}
+			img, err := jpeg.Decode(bytes.NewReader(f.color))
+			if err != nil {
+				t.Fatal(err)
+			}
+			name := s.name + "-" + string(rune('0'+k))
+			writePNG(t, filepath.Join(dir, name+"-color.png"), img)
+			gray := image.NewGray(image.Rect(0, 0, s.cal.Depth.Width, s.cal.Depth.Height))
+			for p, z := range f.depth {
+				if z > 0 {
+					gray.SetGray(p%s.cal.Depth.Width, p/s.cal.Depth.Width, color.Gray{Y: uint8(max(20, 255-int(z-1000)/10))})
+				}
+			}
+			writePNG(t, filepath.Join(dir, name+"-depth.png"), gray)
+		}
+	}
+}
+
+func writePNG(t *testing.T, path string, img image.Image) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := png.Encode(f, img); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,226 @@
+// Package synthetic is a studio without hardware: a performer who steps, turns and
+// waves, seen by any number of sensors with an Azure Kinect's modes, lens models,
+// calibration documents and noise. The figure is a signed-distance model, meshed for
+// each frame of a loop and drawn through the lens models of both cameras of each
+// sensor.
+//
+// The loop is rendered when the studio opens, on all processors, because a frame
+// takes longer to draw than a player may cost while the rest of the pipeline runs;
+// playing it afterwards costs nothing but memory (about 0.9 MB a frame and camera).
+// Everything depends on the options alone: the same seed gives the same bytes.
+package synthetic
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"holocast/capture-server/source"
+	"holocast/capture-server/source/pace"
+	"holocast/internal/camera"
+	"holocast/internal/mjpeg"
+)
+
+// Options choose the studio. The zero value is one camera, NFOV unbinned and 720p, at
+// 30 frames per second.
+type Options struct {
+	Cameras int              // 1 to 8, evenly around the performer; 0 is 1
+	Depth   camera.DepthMode // "" is NFOVUnbinned
+	Color   camera.ColorMode // "" is Color720P
+	FPS     float64          // 0 is 30
+	Frames  int              // length of the loop, 1 to 900; 0 is 3 seconds
+	Seed    uint64           // of the sensors' noise
+	Room    bool             // a room with walls instead of a round stage before a curtain
+
+	// Progress, if set, is told of each frame rendered, from one goroutine at a time.
+	Progress func(done, total int)
+}
+
+// Studio is an open studio.
+type Studio struct {
+	Cameras []source.Source
+	// Poses of the depth cameras in studio space, by the camera's name: y up, origin
+	// on the floor below the performer, z towards the first camera; millimetres.
+	Poses map[string]camera.Transform
+}
+
+const (
+	loopSeconds = 3
+	maxFrames   = 900
+	maxCameras  = 8
+	quality     = 90 // of the JPEG images
+
+	// Where the cameras stand, millimetres.
+	distance = 2050
+	height   = 1350
+	target   = 740
+)
+
+// Open renders a studio's loop. It returns ctx's error if ctx ends before that is
+// done.
+func Open(ctx context.Context, opts Options) (*Studio, error) {
+	opts.Cameras = cmp.Or(opts.Cameras, 1)
+	opts.Depth = cmp.Or(opts.Depth, camera.NFOVUnbinned)
+	opts.Color = cmp.Or(opts.Color, camera.Color720P)
+	opts.FPS = cmp.Or(opts.FPS, 30)
+	clock, err := pace.NewClock(opts.FPS)
+	if err != nil {
+		return nil, fmt.Errorf("synthetic: %w", err)
+	}
+	opts.Frames = cmp.Or(opts.Frames, min(maxFrames, int(loopSeconds*opts.FPS+0.5)))
+	switch {
+	case opts.Cameras < 1 || opts.Cameras > maxCameras:
+		return nil, fmt.Errorf("synthetic: %d cameras, want 1 to %d", opts.Cameras, maxCameras)
+	case opts.Frames < 1 || opts.Frames > maxFrames:
+		return nil, fmt.Errorf("synthetic: loop of %d frames, want 1 to %d", opts.Frames, maxFrames)
+	}
+
+	studio := &Studio{Poses: make(map[string]camera.Transform)}
+	sensors := make([]*sensor, opts.Cameras)
+	for i := range sensors {
+		s, err := newSensor(i, opts)
+		if err != nil {
+			return nil, fmt.Errorf("synthetic: %w", err)
+		}
+		s.pace.Clock = clock
+		sensors[i] = s
+		studio.Cameras = append(studio.Cameras, s)
+		studio.Poses[s.name] = s.pose
+	}
+	if err := render(ctx, sensors, opts); err != nil {
+		return nil, fmt.Errorf("synthetic: %w", err)
+	}
+	return studio, nil
+}
+
+// sensor is one camera with its rendered loop.
+type sensor struct {
+	name   string
+	cal    camera.Calibration
+	pose   camera.Transform
+	views  [2]*view // depth, colour; until the loop is rendered
+	frames []frame
+	pace   pace.Camera
+}
+
+type frame struct {
+	depth []uint16
+	color []byte
+}
+
+func newSensor(i int, opts Options) (*sensor, error) {
+	cal, err := Calibration(i, opts.Depth, opts.Color)
+	if err != nil {
+		return nil, err
+	}
+	if cal.Color.Width == 0 || opts.Depth == camera.PassiveIR {
+		return nil, fmt.Errorf("modes %q and %q give no depth and colour", opts.Depth, opts.Color)
+	}
+	pose := around(i, opts.Cameras, distance, height, target)
+	colorPose := pose.Compose(cal.DepthToColor.Inverse())
+	return &sensor{
+		name: fmt.Sprintf("synthetic-%d", i),
+		cal:  cal,
+		pose: pose,
+		views: [2]*view{
+			newView(cal.Depth, pose, opts.Room, false),
+			newView(cal.Color, colorPose, opts.Room, true),
+		},
+		frames: make([]frame, opts.Frames),
+	}, nil
+}
+
+// render draws the loop of every sensor, frames in parallel.
+func render(ctx context.Context, sensors []*sensor, opts Options) error {
+	rest := body()
+	next := make(chan int)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		defer close(next)
+		for k := range opts.Frames {
+			select {
+			case next <- k:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return nil
+	})
+	var mu sync.Mutex
+	done := 0
+	for range min(runtime.GOMAXPROCS(0), opts.Frames) {
+		g.Go(func() error {
+			encoder, err := mjpeg.NewEncoder()
+			if err != nil {
+				return err
+			}
+			defer encoder.Close()
+			m, c := newMesher(), new(canvas)
+			for k := range next {
+				m.mesh(newFigure(rest, float64(k)/float64(opts.Frames)))
+				for i, s := range sensors {
+					if err := s.draw(k, c, m, encoder, rand.NewPCG(opts.Seed, uint64(k)<<8|uint64(i))); err != nil {
+						return err
+					}
+				}
+				if opts.Progress != nil {
+					mu.Lock()
+					done++
+					opts.Progress(done, opts.Frames)
+					mu.Unlock()
+				}
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	for _, s := range sensors {
+		s.views = [2]*view{}
+	}
+	return err
+}
+
+func (s *sensor) draw(k int, c *canvas, m *mesher, encoder *mjpeg.Encoder, rng *rand.PCG) error {
+	f := frame{depth: make([]uint16, s.cal.Depth.Width*s.cal.Depth.Height)}
+	s.views[0].draw(c, m)
+	s.views[0].sense(c, rng, f.depth)
+	s.views[1].draw(c, m)
+	jpeg, err := encoder.EncodeRGB(nil, c.rgb, s.cal.Color.Width, s.cal.Color.Height, quality)
+	if err != nil {
+		return err
+	}
+	f.color = append(f.color, jpeg...) // to size: encoding needs far more room
+	s.frames[k] = f
+	return nil
+}
+
+// Name returns "synthetic-0" for the first camera.
+func (s *sensor) Name() string { return s.name }
+
+// Calibration returns the made-up factory calibration at the chosen modes.
+func (s *sensor) Calibration() camera.Calibration { return s.cal }
+
+// Next waits for the next frame of the endless loop.
+func (s *sensor) Next(ctx context.Context, f *source.Frame) error {
+	k, due, err := s.pace.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	at := &s.frames[k%int64(len(s.frames))]
+	*f = source.Frame{
+		Depth:       at.depth,
+		Color:       at.color,
+		Format:      source.MJPG,
+		DeviceTime:  s.pace.Clock.Offset(k),
+		CaptureTime: due,
+	}
+	return nil
+}
+
+// Close has nothing to free.
+func (s *sensor) Close() error { return nil }
