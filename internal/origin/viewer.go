@@ -1,0 +1,309 @@
+package origin
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+)
+
+// maxOffered bounds the subgroups a viewer was told of and did not look at yet.
+const maxOffered = 1024
+
+// maxWrite bounds one write to a viewer's stream, so that deadlines and resets
+// are looked at between writes.
+const maxWrite = 64 << 10
+
+// viewer is one subscription being served.
+type viewer struct {
+	t     *Track
+	pub   *moqt.Publication
+	after moqt.Location // objects up to here are a joining fetch's
+	any   bool          // nothing was published when the subscription began
+
+	mu      sync.Mutex
+	offered []*subgroup
+	wake    chan struct{}
+	flights map[*flight]struct{}
+	wg      sync.WaitGroup
+}
+
+// flight is one subgroup under way to one viewer.
+type flight struct {
+	sg *subgroup
+	w  *moqt.SubgroupWriter // nil until its stream is open
+	// given up because the viewer is too far behind
+	behind bool
+}
+
+// Serve sends the track to an accepted subscription until either ends. It returns
+// why: the publication's cause, or the *moqt.DoneError that ended the track.
+func (t *Track) Serve(pub *moqt.Publication) error {
+	v := &viewer{t: t, pub: pub, wake: make(chan struct{}, 1), flights: map[*flight]struct{}{}}
+	var told bool
+	v.after, told = pub.Largest()
+	v.any = !told
+	t.attach(v)
+	defer func() {
+		t.mu.Lock()
+		delete(t.viewers, v)
+		t.mu.Unlock()
+	}()
+	ctx := pub.Context()
+	for {
+		for _, sg := range v.take() {
+			if pub.Ended(sg.header.Group) {
+				v.wg.Wait()
+				return pub.Done(wire.DoneSubscriptionEnded, "the last group of the filter was sent")
+			}
+			v.launch(sg)
+		}
+		t.mu.Lock()
+		ended := t.ended
+		t.mu.Unlock()
+		if ended != nil && v.idle() {
+			v.wg.Wait()
+			if err := pub.Done(ended.Code, ended.Reason); err != nil {
+				return err
+			}
+			return ended
+		}
+		select {
+		case <-v.wake:
+		case <-ctx.Done():
+			v.wg.Wait()
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// attach makes v a viewer and offers it what came after the location its
+// subscriber was told.
+func (t *Track) attach(v *viewer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, g := range t.groups {
+		if !v.any && g.id < v.after.Group {
+			continue
+		}
+		for _, sg := range g.subgroups {
+			v.offer(sg)
+		}
+		for _, d := range g.datagrams {
+			if v.wants(moqt.Location{Group: d.Group, Object: d.Object}) {
+				if v.pub.SendDatagram(d) != nil {
+					t.unsent.Add(1)
+				}
+			}
+		}
+	}
+	t.viewers[v] = struct{}{}
+}
+
+// wants reports whether an object is this viewer's: after what it was told and
+// within its filter.
+func (v *viewer) wants(l moqt.Location) bool {
+	return (v.any || v.after.Less(l)) && v.pub.Passes(l)
+}
+
+// offer tells the viewer of a new subgroup without waiting for it.
+func (v *viewer) offer(sg *subgroup) {
+	v.mu.Lock()
+	if len(v.offered) < maxOffered {
+		v.offered = append(v.offered, sg)
+	} else {
+		v.t.behind.Add(1)
+	}
+	v.mu.Unlock()
+	v.signal()
+}
+
+func (v *viewer) signal() {
+	select {
+	case v.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (v *viewer) take() []*subgroup {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	o := v.offered
+	v.offered = nil
+	return o
+}
+
+func (v *viewer) idle() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return len(v.offered) == 0
+}
+
+// launch starts a flight. When too many are under way, the one that matters least
+// is given up: of the lowest publisher priority, then of the oldest group.
+func (v *viewer) launch(sg *subgroup) {
+	f := &flight{sg: sg}
+	v.mu.Lock()
+	if len(v.flights) >= v.t.limits.MaxOpen {
+		victim := f
+		for o := range v.flights {
+			if !o.behind && (victim.behind || o.lessImportant(victim)) {
+				victim = o
+			}
+		}
+		victim.behind = true
+		v.t.behind.Add(1)
+		if victim == f {
+			v.mu.Unlock()
+			return
+		}
+		if victim.w != nil {
+			victim.w.Abort(wire.StreamTooFarBehind)
+		}
+	}
+	v.flights[f] = struct{}{}
+	v.mu.Unlock()
+	v.wg.Go(func() {
+		v.fly(f)
+		v.mu.Lock()
+		delete(v.flights, f)
+		v.mu.Unlock()
+	})
+}
+
+func (f *flight) lessImportant(o *flight) bool {
+	a, b := f.sg.header, o.sg.header
+	if a.Priority != b.Priority {
+		return a.Priority > b.Priority
+	}
+	return a.Group < b.Group
+}
+
+// fly sends one subgroup.
+func (v *viewer) fly(f *flight) {
+	ctx := v.pub.Context()
+	sg := f.sg
+	// Wait for the first object that is this viewer's.
+	first := 0
+	var o object
+	for {
+		var ok, over bool
+		var changed <-chan struct{}
+		o, ok, changed, over = sg.object(first)
+		if over {
+			return
+		}
+		if !ok {
+			select {
+			case <-changed:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		if v.wants(moqt.Location{Group: sg.header.Group, Object: o.ID}) {
+			break
+		}
+		first++
+	}
+	h := sg.header
+	at := int64(0)
+	var restart []byte
+	if first > 0 {
+		// The stream begins inside the subgroup: its first object's ID is written
+		// anew, the others refer to their predecessor and can stay as they are.
+		h.FirstObject = false
+		if h.Mode == wire.SubgroupIDFirstObject {
+			o0, _, _, _ := sg.object(0)
+			h.Mode, h.Subgroup = wire.SubgroupIDExplicit, o0.ID
+		}
+		enc := wire.ObjectEncoder{HasProperties: h.HasProperties}
+		var err error
+		if restart, err = enc.Append(nil, o.Object); err != nil {
+			return
+		}
+		at = o.payload
+	}
+	w, err := v.pub.OpenSubgroup(h)
+	if err != nil {
+		if errors.Is(err, moqt.ErrStreamsBlocked) {
+			v.t.behind.Add(1)
+		}
+		return
+	}
+	v.mu.Lock()
+	f.w = w
+	behind := f.behind
+	v.mu.Unlock()
+	if behind {
+		w.Reset(wire.StreamTooFarBehind)
+		return
+	}
+	v.t.sentSubgroups.Add(1)
+	if err := v.pump(f, w, restart, at, first); err != nil {
+		v.mu.Lock()
+		behind := f.behind
+		v.mu.Unlock()
+		if !behind && errors.Is(err, moqt.ErrDeliveryTimeout) {
+			v.t.late.Add(1)
+		}
+	}
+}
+
+// pump copies the subgroup's bytes from at, where object i begins or whose header
+// is in restart, to w.
+func (v *viewer) pump(f *flight, w *moqt.SubgroupWriter, restart []byte, at int64, i int) error {
+	sg, ctx := f.sg, v.pub.Context()
+	updates := v.pub.Changed()
+	timeout, _ := v.pub.DeliveryTimeouts()
+	if restart != nil {
+		if err := w.WriteRaw(restart); err != nil {
+			return err
+		}
+	}
+	for {
+		limit := int64(maxWrite)
+		if timeout > 0 {
+			// Each object has its own deadline; a write stays within one.
+			o, ok, _, _ := sg.object(i)
+			if ok && at >= o.end() {
+				i++
+				continue
+			}
+			if ok {
+				limit = min(limit, o.end()-at)
+				w.SetDeadline(o.arrived.Add(timeout))
+			}
+		}
+		b, changed, state := sg.bytes(at, limit)
+		if len(b) > 0 {
+			if err := w.WriteRaw(b); err != nil {
+				return err
+			}
+			at += int64(len(b))
+			v.t.sentBytes.Add(uint64(len(b)))
+			continue
+		}
+		switch state {
+		case finished:
+			return w.Close()
+		case reset:
+			w.Reset(sg.code)
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-updates:
+			updates = v.pub.Changed()
+			timeout, _ = v.pub.DeliveryTimeouts()
+			if !v.pub.Forwarding() {
+				w.Reset(wire.StreamCancelled)
+				return nil
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
