@@ -174,7 +174,7 @@ func (f *factoryCamera) check() (calibrated, error) {
 	const count = 14
 	in := f.Intrinsics
 	if in == nil {
-		return calibrated{}, errors.New("no Intrinsics")
+		return calibrated{}, errors.New("no field Intrinsics")
 	}
 	if in.ModelType != brownConrady {
 		return calibrated{}, fmt.Errorf("lens model %q is not supported, only BrownConrady",
@@ -188,10 +188,10 @@ func (f *factoryCamera) check() (calibrated, error) {
 		return calibrated{}, fmt.Errorf("centre of distortion (%g, %g) is not zero", p[10], p[11])
 	}
 	if f.Rt == nil {
-		return calibrated{}, errors.New("no Rt")
+		return calibrated{}, errors.New("no field Rt")
 	}
 	if len(f.Rt.Rotation) != 9 || len(f.Rt.Translation) != 3 {
-		return calibrated{}, fmt.Errorf("Rt has %d rotation and %d translation values, want 9 and 3", len(f.Rt.Rotation), len(f.Rt.Translation))
+		return calibrated{}, fmt.Errorf("field Rt has %d rotation and %d translation values, want 9 and 3", len(f.Rt.Rotation), len(f.Rt.Translation))
 	}
 	c := calibrated{SensorWidth: f.SensorWidth, SensorHeight: f.SensorHeight}
 	copy(c.fromWorld.R[:], f.Rt.Rotation)
@@ -199,7 +199,7 @@ func (f *factoryCamera) check() (calibrated, error) {
 		c.fromWorld.T[i] = 1000 * metres
 	}
 	if err := c.fromWorld.Validate(); err != nil {
-		return calibrated{}, fmt.Errorf("Rt: %w", err)
+		return calibrated{}, fmt.Errorf("field Rt: %w", err)
 	}
 	c.lens = unitLens{cx: p[0], cy: p[1], fx: p[2], fy: p[3]}
 	copy(c.lens.rest.K[:], p[4:10])

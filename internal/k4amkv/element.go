@@ -258,10 +258,11 @@ func (f *file) children(e element, visit func(element) error) error {
 }
 
 func (f *file) readAt(b []byte, offset int64) error {
-	if _, err := f.r.ReadAt(b, offset); err != nil && !(errors.Is(err, io.EOF) && offset+int64(len(b)) == f.size) {
-		return fmt.Errorf("reading %d bytes at byte %d: %w", len(b), offset, err)
+	n, err := f.r.ReadAt(b, offset)
+	if n == len(b) { // then io.EOF says no more than that this was the end
+		return nil
 	}
-	return nil
+	return fmt.Errorf("reading %d bytes at byte %d: %w", len(b), offset, err)
 }
 
 // bytes reads e's content, at most limit bytes.

@@ -96,7 +96,11 @@ func open(t testing.TB, path string) *Reader {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { r.Close() })
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	return r
 }
 
@@ -486,15 +490,6 @@ func TestHostileLengths(t *testing.T) {
 }
 
 func TestWriterRefuses(t *testing.T) {
-	create := func(change func(*Config)) error {
-		config := small
-		change(&config)
-		w, err := Create(filepath.Join(t.TempDir(), "x.mkv"), config)
-		if err == nil {
-			w.Close()
-		}
-		return err
-	}
 	for name, tc := range map[string]struct {
 		change func(*Config)
 		want   string
@@ -508,7 +503,9 @@ func TestWriterRefuses(t *testing.T) {
 		"calibration": {func(c *Config) { c.Calibration = make([]byte, 2<<20) }, "calibration of 2097152 bytes, at most 1048576"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := create(tc.change); err == nil || !strings.Contains(err.Error(), tc.want) {
+			config := small
+			tc.change(&config)
+			if _, err := Create(filepath.Join(t.TempDir(), "x.mkv"), config); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v, want %q", err, tc.want)
 			}
 		})

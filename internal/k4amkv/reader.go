@@ -68,13 +68,11 @@ func Open(path string) (*Reader, error) {
 	}
 	st, err := f.Stat()
 	if err != nil {
-		f.Close()
-		return nil, err
+		return nil, errors.Join(err, f.Close())
 	}
 	r, err := NewReader(f, st.Size())
 	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
 	r.closer = f
 	return r, nil

@@ -78,8 +78,7 @@ func Create(path string, config Config) (*Writer, error) {
 	}
 	st, err := f.Stat()
 	if err != nil {
-		f.Close()
-		return nil, err
+		return nil, errors.Join(err, f.Close())
 	}
 	w.file, w.regular = f, st.Mode().IsRegular()
 	return w, nil
@@ -231,8 +230,11 @@ func (s *IMUSample) bytes() []byte {
 	return b
 }
 
-// flush writes the clusters that end before the device time horizon.
+// flush writes the clusters that end before the device time horizon. Its error is w.err.
 func (w *Writer) flush(horizon int64) error {
+	if w.err != nil {
+		return w.err
+	}
 	slices.SortStableFunc(w.pending, func(a, b pendingBlock) int {
 		return int(min(1, max(-1, a.time-b.time)))
 	})
@@ -514,11 +516,8 @@ func (w *Writer) tags() []fileTag {
 // disk cut short is truncated to its last whole cluster and still opens; one without any
 // frame is removed.
 func (w *Writer) Close() error {
-	if w.err == nil {
-		w.flush(math.MaxInt64) // its error is w.err
-	}
+	err := w.flush(math.MaxInt64)
 	if w.clusters == 0 {
-		err := w.err
 		if err == nil {
 			err = fmt.Errorf("recording %s: no capture was written", w.path)
 		}
@@ -529,14 +528,13 @@ func (w *Writer) Close() error {
 		return err
 	}
 	held := time.Duration(w.last - w.start)
-	var failed []error
-	if w.err != nil {
-		failed = append(failed, fmt.Errorf("%w; the file holds its first %v", w.err, held.Round(time.Millisecond)))
+	if err != nil {
+		err = fmt.Errorf("%w; the file holds its first %v", err, held.Round(time.Millisecond))
 	}
-	if err := w.finish(); err != nil {
-		failed = append(failed, fmt.Errorf("recording %s: index not written: %w", w.path, err))
+	if indexErr := w.finish(); indexErr != nil {
+		err = errors.Join(err, fmt.Errorf("recording %s: index not written: %w", w.path, indexErr))
 	}
-	return errors.Join(append(failed, w.file.Close())...)
+	return errors.Join(err, w.file.Close())
 }
 
 // finish drops what a failed write left behind the last cluster, writes Cues there and

@@ -3,6 +3,7 @@
 package k4acheck
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -52,6 +53,21 @@ func data(t *testing.T) string {
 	return dir
 }
 
+// openRecording opens the k4arecorder file among the capture data.
+func openRecording(t *testing.T) *k4amkv.Reader {
+	t.Helper()
+	r, err := k4amkv.Open(filepath.Join(data(t), "k4a_recording", "pyk4a_recording.mkv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
 // depthFrame is a real depth image and the calibration of the camera that took it.
 type depthFrame struct {
 	name        string
@@ -63,11 +79,7 @@ type depthFrame struct {
 func depthFrames(t *testing.T) []depthFrame {
 	t.Helper()
 	dir := data(t)
-	r, err := k4amkv.Open(filepath.Join(dir, "k4a_recording", "pyk4a_recording.mkv"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := openRecording(t)
 	var c k4amkv.Capture
 	if err := r.Next(&c); err != nil {
 		t.Fatal(err)
@@ -93,12 +105,11 @@ func depthFrames(t *testing.T) []depthFrame {
 
 func readTIFF(t *testing.T, path string) []uint16 {
 	t.Helper()
-	f, err := os.Open(path)
+	file, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	img, err := tiff.Decode(f)
+	img, err := tiff.Decode(bytes.NewReader(file))
 	if err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
@@ -125,7 +136,7 @@ func TestPointCloud(t *testing.T) {
 		})
 	}
 	// Every pixel of the modes that no real frame is of, at depths over the whole range.
-	doc := depthFrames(t)[0].calibration
+	doc := openRecording(t).Config.Calibration
 	for _, mode := range []camera.DepthMode{camera.NFOV2x2Binned, camera.WFOVUnbinned} {
 		t.Run("ramp/"+string(mode), func(t *testing.T) {
 			cal, err := camera.Parse(doc, mode, camera.ColorOff)
@@ -196,7 +207,7 @@ func compareCloud(t *testing.T, cal camera.Calibration, f depthFrame) {
 
 // TestColorPixels compares where depth pixels lie in the colour image.
 func TestColorPixels(t *testing.T) {
-	doc := depthFrames(t)[0].calibration
+	doc := openRecording(t).Config.Calibration
 	for _, mode := range []camera.ColorMode{camera.Color720P, camera.Color1080P, camera.Color1440P, camera.Color1536P, camera.Color2160P, camera.Color3072P} {
 		t.Run(string(mode), func(t *testing.T) {
 			const step, depth = 16, 1500.0
@@ -300,13 +311,8 @@ func compareCapture(t *testing.T, i int, got struct{ Color, Depth, IR *sdkImage 
 
 // TestReadersAgree reads the real recording with libk4arecord and with our Reader.
 func TestReadersAgree(t *testing.T) {
-	path := filepath.Join(data(t), "k4a_recording", "pyk4a_recording.mkv")
-	got := sdkCaptures(t, path)
-	r, err := k4amkv.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	got := sdkCaptures(t, filepath.Join(data(t), "k4a_recording", "pyk4a_recording.mkv"))
+	r := openRecording(t)
 	imu := 0
 	for i := range got.Captures {
 		var c k4amkv.Capture

@@ -54,8 +54,7 @@ func Open(path string, options Options) (*Player, error) {
 	}
 	p := &Player{path: path, options: options, reader: r, period: time.Second / time.Duration(r.Config.FPS)}
 	if err := p.configure(); err != nil {
-		r.Close()
-		return nil, fmt.Errorf("k4amkv: %s: %w", path, err)
+		return nil, errors.Join(fmt.Errorf("k4amkv: %s: %w", path, err), r.Close())
 	}
 	return p, nil
 }

@@ -67,7 +67,11 @@ func open(t *testing.T, path string, options Options) *Player {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { p.Close() })
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	return p
 }
 
