@@ -27,7 +27,7 @@ const TrackName = "catalog"
 // Version is the MSF version this package writes. Parse also takes "1".
 const Version = "draft-01"
 
-// Values of [Track.Packaging] (MSF §5.2.3, Table 3).
+// Values of [Track.Packaging] (MSF §5.2.4, Table 3).
 const (
 	PackagingLOC           = "loc"
 	PackagingMediaTimeline = "mediatimeline"
@@ -40,7 +40,7 @@ const (
 	PackagingClock = "hcclock"
 )
 
-// Values of [Track.Role] (MSF §5.2.5, Table 4, and ours).
+// Values of [Track.Role] (MSF §5.2.6, Table 4, and ours).
 const (
 	RoleVideo  = "video"
 	RoleAudio  = "audio"
@@ -104,7 +104,7 @@ type Track struct {
 	Points *Points `json:"hcpf,omitempty"`
 }
 
-// Buffers are a player's target buffers in milliseconds (MSF §5.2.8).
+// Buffers are a player's target buffers in milliseconds (MSF §5.2.9).
 type Buffers struct {
 	Target float64 `json:"target,omitempty"`
 	Min    float64 `json:"min,omitempty"`

@@ -141,7 +141,7 @@ func (t Track) override(raw json.RawMessage, path string) (Track, error) {
 }
 
 // CompressionProperty is the type of the MSF_COMPRESSION track and object
-// property (MSF §11.1).
+// property (MSF §12.1).
 const CompressionProperty = 0x78
 
 // Decompress undoes the compression that an MSF_COMPRESSION property of the

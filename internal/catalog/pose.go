@@ -8,7 +8,7 @@ import (
 )
 
 // PoseTrack is the name of the track that tells when a camera has moved: an MSF
-// event timeline (MSF §9) whose records are [PoseEvent]s. A camera's pose at the
+// event timeline (MSF §8) whose records are [PoseEvent]s. A camera's pose at the
 // start of the session is in its [CameraInit].
 const PoseTrack = "pose"
 

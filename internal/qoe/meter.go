@@ -208,11 +208,11 @@ type Snapshot struct {
 	MbitPerS       float64     `json:"mbit_per_s"`
 	Cameras        int         `json:"cameras"` // that showed a frame
 
-	FramesLate       uint64           `json:"frames_late"`      // shown after a later frame of the camera
-	FramesDuplicate  uint64           `json:"frames_duplicate"` // not counted in Frames
-	PublisherRestart uint64           `json:"publisher_restarts"`
-	JitterMS         float64          `json:"jitter_ms"` // RFC 3550 §6.4.1, mean of the cameras
-	PerCamera        []CameraSnapshot `json:"per_camera"`
+	FramesLate        uint64           `json:"frames_late"`      // shown after a later frame of the camera
+	FramesDuplicate   uint64           `json:"frames_duplicate"` // not counted in Frames
+	PublisherRestarts uint64           `json:"publisher_restarts"`
+	JitterMS          float64          `json:"jitter_ms"` // RFC 3550 §6.4.1, mean of the cameras
+	PerCamera         []CameraSnapshot `json:"per_camera"`
 }
 
 // Snapshot sums up the run so far. Percentiles are exact to 10 µs below two
@@ -278,7 +278,7 @@ func (m *Meter) counts(rate func(c *cameraState, camera uint16) float64) Snapsho
 		s.FramesLost += c.lost
 		s.FramesLate += c.late
 		s.FramesDuplicate += c.dup
-		s.PublisherRestart += c.restarts
+		s.PublisherRestarts += c.restarts
 		s.PerCamera = append(s.PerCamera, CameraSnapshot{
 			Camera: camera, FPS: round(r, 2), Frames: c.frames, FramesLost: c.lost, JitterMS: round(c.jitter*1e3, 3),
 		})

@@ -56,14 +56,14 @@ func TestLoss(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var m Meter
 			s := m.Snapshot(show(&m, tt.sequences...))
-			if s.Frames != tt.frames || s.FramesLost != tt.lost || s.FramesLate != tt.late || s.FramesDuplicate != tt.dup || s.PublisherRestart != 0 {
+			if s.Frames != tt.frames || s.FramesLost != tt.lost || s.FramesLate != tt.late || s.FramesDuplicate != tt.dup || s.PublisherRestarts != 0 {
 				t.Errorf("%+v\nwant %d frames, %d lost, %d late, %d duplicate", s, tt.frames, tt.lost, tt.late, tt.dup)
 			}
 		})
 	}
 }
 
-func TestPublisherRestart(t *testing.T) {
+func TestPublisherRestarts(t *testing.T) {
 	tests := []struct {
 		name     string
 		sequence uint32 // the first after the restart
@@ -79,7 +79,7 @@ func TestPublisherRestart(t *testing.T) {
 				}
 				m.Shown(Frame{Sequence: tt.sequence + i, Shown: at, Delay: 10 * time.Millisecond})
 			}
-			if s := m.Snapshot(at); s.Frames != 200 || s.FramesLost != 0 || s.PublisherRestart != 1 {
+			if s := m.Snapshot(at); s.Frames != 200 || s.FramesLost != 0 || s.PublisherRestarts != 1 {
 				t.Errorf("%+v", s)
 			}
 		})

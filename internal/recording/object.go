@@ -133,7 +133,7 @@ func unescape(s string) (string, error) {
 	return b.String(), nil
 }
 
-// Forwarding is an object's forwarding preference (MOQT §10.2.1).
+// Forwarding is an object's forwarding preference (MOQT §11.2.1).
 type Forwarding uint8
 
 // The two ways an object is sent.
@@ -159,7 +159,7 @@ type Object struct {
 	Subgroup   uint64 // 0 for datagrams
 	ObjectID   uint64
 	Priority   uint8
-	Status     uint8  // 0 normal, 3 end of group, 4 end of track (MOQT §10.2.1.1)
+	Status     uint8  // 0 normal, 3 end of group, 4 end of track (MOQT §11.2.1.1)
 	Properties []byte // key-value pairs as on the wire, without the length before them
 	Payload    []byte
 	Forwarding Forwarding

@@ -194,8 +194,8 @@ func TestFraming(t *testing.T) {
 		{"one stray point", Options{Width: 300, Height: 300}, []pointcloud.Points{stray}, 0.35, 0.8},
 		{"around", Options{Width: 600, Height: 300, Views: 2}, []pointcloud.Points{ball(50000)}, 0.35, 0.8},
 		{"one point", Options{Width: 300, Height: 300}, []pointcloud.Points{{XYZ: []int16{1, 2, 3}, RGB: []byte{255, 255, 255}}}, 0.00001, 0.02},
-		{"no cloud", Options{}, nil, 0, 0},
-		{"empty cloud", Options{Views: 6}, []pointcloud.Points{{}}, 0, 0},
+		{"no cloud", Options{Width: 60, Height: 40}, nil, 0, 0},
+		{"empty cloud", Options{Width: 60, Height: 40, Views: 6}, []pointcloud.Points{{}}, 0, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -238,8 +238,8 @@ func TestRealClouds(t *testing.T) {
 		cloud func(testing.TB) pointcloud.Points
 		opts  Options
 	}{
-		{"person", person, Options{}},
-		{"moving cloud", sequence, Options{YUp: true, Views: 4}},
+		{"person", person, Options{Width: 320, Height: 180}},
+		{"moving cloud", sequence, Options{Width: 320, Height: 180, YUp: true, Views: 4}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -248,7 +248,7 @@ func TestRealClouds(t *testing.T) {
 				t.Fatal(err)
 			}
 			img, err := png.Decode(&b)
-			if err != nil || img.Bounds() != image.Rect(0, 0, 1280, 720) {
+			if err != nil || img.Bounds() != image.Rect(0, 0, 320, 180) {
 				t.Fatalf("%v, %v", img.Bounds(), err)
 			}
 		})
