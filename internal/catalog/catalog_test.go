@@ -34,7 +34,7 @@ func studio(t testing.TB) *Catalog {
 			})
 		}
 	}
-	c.Tracks = append(c.Tracks, NewPoseTrack(PointsTrack(0, "full"), PointsTrack(1, "full")),
+	c.Tracks = append(c.Tracks, NewPoseTrack(PointsTrack(0, "full"), PointsTrack(1, "full")), NewClockTrack(),
 		Track{Name: "video", Packaging: PackagingLOC, IsLive: true, Role: RoleVideo, Codec: "avc1.64001f", Bitrate: 2e6})
 	return c
 }
@@ -240,7 +240,7 @@ func TestBadDeltas(t *testing.T) {
 		{"unknown operation", `{"generatedAt":1,"deltaUpdate":[{"op":"melt","tracks":[{"parentName":"video"}]}]}`, `operation "melt"`},
 		{"unknown track", `{"generatedAt":1,"deltaUpdate":[{"op":"remove","tracks":[{"name":"x"}]}]}`, `$.deltaUpdate[0].tracks[0]: no track "x" to remove`},
 		{"clone without name", `{"generatedAt":1,"deltaUpdate":[{"op":"clone","tracks":[{"parentName":"video"}]}]}`, "$.deltaUpdate[0].tracks[0].name"},
-		{"name taken", `{"generatedAt":1,"deltaUpdate":[{"op":"add","tracks":[{"name":"video","packaging":"loc"}]}]}`, "after delta update: catalog: $.tracks[6].name"},
+		{"name taken", `{"generatedAt":1,"deltaUpdate":[{"op":"add","tracks":[{"name":"video","packaging":"loc"}]}]}`, "after delta update: catalog: $.tracks[7].name"},
 		{"wrong type", `{"generatedAt":1,"deltaUpdate":[{"op":"update","tracks":[{"name":"video","codec":1}]}]}`, "$.deltaUpdate[0].tracks[0].codec"},
 	}
 	for _, tt := range tests {

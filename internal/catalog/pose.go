@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"holocast/internal/camera"
+	"holocast/internal/clock"
 )
 
 // PoseTrack is the name of the track that tells when a camera has moved: an MSF
@@ -33,6 +34,11 @@ type Pose struct {
 func NewPoseTrack(depends ...string) Track {
 	return Track{Name: PoseTrack, Packaging: PackagingEventTimeline, EventType: PoseEventType, IsLive: true,
 		Role: "eventtimeline", MimeType: "application/json", Depends: depends}
+}
+
+// NewClockTrack returns the catalog entry of the relay's clock track.
+func NewClockTrack() Track {
+	return Track{Namespace: clock.Namespace, Name: clock.Track, Packaging: PackagingClock, IsLive: true, Role: RoleData}
 }
 
 // MarshalPoses returns the payload of a pose track's object.

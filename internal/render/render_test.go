@@ -137,7 +137,7 @@ func covered(img *image.RGBA) float64 {
 }
 
 func TestOrientation(t *testing.T) {
-	b := ball(100000)
+	b := ball(20000)
 	// at tells the colour around a place of the picture.
 	at := func(o Options, x, y int) (red, green bool) {
 		o.Width, o.Height = 200, 200
@@ -180,7 +180,7 @@ func TestOrientation(t *testing.T) {
 }
 
 func TestFraming(t *testing.T) {
-	stray := ball(50000)
+	stray := ball(20000)
 	stray.XYZ = append(stray.XYZ, 32000, 32000, 32000)
 	stray.RGB = append(stray.RGB, 255, 255, 255)
 	tests := []struct {
@@ -189,11 +189,11 @@ func TestFraming(t *testing.T) {
 		clouds   []pointcloud.Points
 		min, max float64 // covered part
 	}{
-		{"ball", Options{Width: 300, Height: 300}, []pointcloud.Points{ball(50000)}, 0.35, 0.8},
-		{"two clouds", Options{Width: 300, Height: 300}, []pointcloud.Points{ball(50000), ball(20)}, 0.35, 0.8},
-		{"one stray point", Options{Width: 300, Height: 300}, []pointcloud.Points{stray}, 0.35, 0.8},
-		{"around", Options{Width: 600, Height: 300, Views: 2}, []pointcloud.Points{ball(50000)}, 0.35, 0.8},
-		{"one point", Options{Width: 300, Height: 300}, []pointcloud.Points{{XYZ: []int16{1, 2, 3}, RGB: []byte{255, 255, 255}}}, 0.00001, 0.02},
+		{"ball", Options{Width: 150, Height: 150}, []pointcloud.Points{ball(20000)}, 0.35, 0.8},
+		{"two clouds", Options{Width: 150, Height: 150}, []pointcloud.Points{ball(20000), ball(20)}, 0.35, 0.8},
+		{"one stray point", Options{Width: 150, Height: 150}, []pointcloud.Points{stray}, 0.35, 0.8},
+		{"around", Options{Width: 300, Height: 150, Views: 2}, []pointcloud.Points{ball(20000)}, 0.35, 0.8},
+		{"one point", Options{Width: 150, Height: 150}, []pointcloud.Points{{XYZ: []int16{1, 2, 3}, RGB: []byte{255, 255, 255}}}, 0.00001, 0.02},
 		{"no cloud", Options{Width: 60, Height: 40}, nil, 0, 0},
 		{"empty cloud", Options{Width: 60, Height: 40, Views: 6}, []pointcloud.Points{{}}, 0, 0},
 	}
