@@ -4,12 +4,19 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"holocast/internal/camera"
 	"holocast/internal/mjpeg"
 )
 
 // BenchmarkRender measures what one frame of one camera costs to make.
 func BenchmarkRender(b *testing.B) {
-	s, err := newSensor(0, Options{Cameras: 1, Depth: "NFOV_UNBINNED", Color: "720P", Frames: 1})
+	opts := Options{Cameras: 1, Depth: camera.NFOVUnbinned, Color: camera.Color720P, Frames: 1}
+	cal, err := Calibration(0, opts.Depth, opts.Color)
+	if err != nil {
+		b.Fatal(err)
+	}
+	rays := [2]camera.RayTable{cal.Depth.RayTable(), cal.Color.RayTable()}
+	s, err := newSensor(0, opts, rays)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -52,7 +59,7 @@ func BenchmarkRender(b *testing.B) {
 	})
 	b.Run("background", func(b *testing.B) {
 		for b.Loop() {
-			newView(s.cal.Color, s.pose, false, true)
+			newView(s.cal.Color, rays[1], s.pose, false, true)
 		}
 	})
 }

@@ -156,9 +156,9 @@ func body() []shape {
 		cone(head, vec{0, 1.46, -0.012}, vec{0, 1.575, 0.005}, 0.056, 0.054, 0.025),
 		ellipsoid(head, vec{0, 1.685, 0.0}, vec{0.084, 0.112, 0.102}, 0.02),
 		ellipsoid(head, vec{0, 1.625, 0.03}, vec{0.068, 0.078, 0.074}, 0.025),
-		ellipsoid(head, vec{0, 1.568, 0.062}, vec{0.026, 0.018, 0.022}, 0.025),     // chin
+		ellipsoid(head, vec{0, 1.568, 0.062}, vec{0.026, 0.018, 0.022}, 0.025),      // chin
 		ellipsoid(head, vec{0, 1.695, -0.008}, vec{0.096, 0.118, 0.115}, hairBlend), // hair
-		cone(head, vec{0, 1.675, 0.09}, vec{0, 1.64, 0.112}, 0.008, 0.014, 0.014),  // nose
+		cone(head, vec{0, 1.675, 0.09}, vec{0, 1.64, 0.112}, 0.008, 0.014, 0.014),   // nose
 		cone(head, vec{-0.035, 1.698, 0.08}, vec{0.035, 1.698, 0.08}, 0.014, 0.014, 0.02),
 	}
 	for side, bonesOf := range [2][6]bone{
@@ -194,8 +194,8 @@ func body() []shape {
 		for f := range 4 { // fingers, side by side along z
 			z := 0.034 - 0.021*float32(f)
 			reach := [4]float32{0.075, 0.085, 0.08, 0.062}[f] * 0.70711
-			knuckle := vec{0.605, 0.985, z * 0.8}
-			shapes = append(shapes, cone(hand, at(knuckle), at(vec{knuckle[0] + reach, knuckle[1] - reach, z * 1.25}), 0.0125, 0.0105, 0.008))
+			knuckle := vec{0.6, 0.99, z * 0.85}
+			shapes = append(shapes, cone(hand, at(knuckle), at(vec{knuckle[0] + reach, knuckle[1] - reach, z * 1.9}), 0.0125, 0.0105, 0.006))
 		}
 	}
 	return shapes
@@ -300,6 +300,20 @@ func (f *figure) union(solids []int, p vec) float32 {
 		}
 	}
 	return d
+}
+
+// near appends to found those of the solids listed that are within reach of p, and
+// returns the least distance as well.
+func (f *figure) near(solids, found []int, p vec, reach float32) (float32, []int) {
+	least := float32(math.Inf(1))
+	for _, i := range solids {
+		d := f.distance(i, p)
+		least = min(least, d)
+		if d < reach {
+			found = append(found, i)
+		}
+	}
+	return least, found
 }
 
 func abs(x float32) float32 { return max(x, -x) }

@@ -64,42 +64,63 @@ func blockOrigin(b int) (x, y, z int) {
 	return b % blocksX * blockSide, b / (blocksX * blocksZ) * blockSide, b / blocksX % blocksZ * blockSide
 }
 
+// Distances from the middle of a block of the given side to its corner, and how far a
+// solid may be from it and still shape the surface inside: blends add to solids, and
+// an ellipsoid's distance is not exact.
+const (
+	halfBlock = blockSide * cell * 0.87
+	halfPart  = halfBlock / 2
+	margin    = 0.045
+)
+
 // fill computes distances where the surface may be; elsewhere only their sign
 // matters.
 func (m *mesher) fill(f *figure) {
-	const (
-		half  = blockSide * cell * 0.87 // from a block's centre to its corner
-		reach = half*1.4 + 0.07         // distances are not exact, blends add to shapes
-	)
 	m.active = m.active[:0]
+	var all []int
+	for i := range f.rest {
+		all = append(all, i)
+	}
+	var part []int
 	for b := range m.solids {
-		bx, by, bz := blockOrigin(b)
-		center := sampleAt(bx, by, bz).add(vec{cell * 3.5, cell * 3.5, cell * 3.5})
-		near := m.solids[b][:0]
-		least := float32(1e9)
-		for i := range f.rest {
-			d := f.distance(i, center)
-			least = min(least, d)
-			if d < reach {
-				near = append(near, i)
-			}
-		}
+		x, y, z := blockOrigin(b)
+		least, near := f.near(all, m.solids[b][:0], middle(x, y, z, blockSide), halfBlock+margin)
 		m.solids[b] = near
-		if least > reach || least < -half*1.4 {
-			m.fillBlock(bx, by, bz, func(vec) float32 { return least })
+		if abs(least) > halfBlock+margin {
+			m.fillConstant(x, y, z, blockSide, least)
 			continue
 		}
 		m.active = append(m.active, b)
-		m.fillBlock(bx, by, bz, func(p vec) float32 { return f.union(near, p) })
+		const side = blockSide / 2
+		for k := range 8 {
+			px, py, pz := x+k%2*side, y+k/2%2*side, z+k/4*side
+			if least, part = f.near(near, part[:0], middle(px, py, pz, side), halfPart+margin); abs(least) > halfPart+margin {
+				m.fillConstant(px, py, pz, side, least)
+				continue
+			}
+			for y := py; y < py+side; y++ {
+				for z := pz; z < pz+side; z++ {
+					row := sampleIndex(px, y, z)
+					for x := range side {
+						m.values[row+x] = f.union(part, sampleAt(px+x, y, z))
+					}
+				}
+			}
+		}
 	}
 }
 
-func (m *mesher) fillBlock(bx, by, bz int, value func(vec) float32) {
-	for y := by; y < by+blockSide; y++ {
-		for z := bz; z < bz+blockSide; z++ {
-			row := sampleIndex(bx, y, z)
-			for x := range blockSide {
-				m.values[row+x] = value(sampleAt(bx+x, y, z))
+func middle(x, y, z, side int) vec {
+	h := float32(side-1) / 2 * cell
+	return sampleAt(x, y, z).add(vec{h, h, h})
+}
+
+func (m *mesher) fillConstant(x0, y0, z0, side int, value float32) {
+	for y := y0; y < y0+side; y++ {
+		for z := z0; z < z0+side; z++ {
+			row := m.values[sampleIndex(x0, y, z):]
+			for x := range side {
+				row[x] = value
 			}
 		}
 	}

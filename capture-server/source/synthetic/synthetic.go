@@ -82,8 +82,16 @@ func Open(ctx context.Context, opts Options) (*Studio, error) {
 
 	studio := &Studio{Poses: make(map[string]camera.Transform)}
 	sensors := make([]*sensor, opts.Cameras)
+	cal, err := Calibration(0, opts.Depth, opts.Color)
+	if err != nil {
+		return nil, fmt.Errorf("synthetic: %w", err)
+	}
+	if cal.Color.Width == 0 || opts.Depth == camera.PassiveIR {
+		return nil, fmt.Errorf("synthetic: depth mode %q with colour mode %q gives no depth and colour", opts.Depth, opts.Color)
+	}
+	rays := [2]camera.RayTable{cal.Depth.RayTable(), cal.Color.RayTable()} // the same for all
 	for i := range sensors {
-		s, err := newSensor(i, opts)
+		s, err := newSensor(i, opts, rays)
 		if err != nil {
 			return nil, fmt.Errorf("synthetic: %w", err)
 		}
@@ -113,13 +121,10 @@ type frame struct {
 	color []byte
 }
 
-func newSensor(i int, opts Options) (*sensor, error) {
+func newSensor(i int, opts Options, rays [2]camera.RayTable) (*sensor, error) {
 	cal, err := Calibration(i, opts.Depth, opts.Color)
 	if err != nil {
 		return nil, err
-	}
-	if cal.Color.Width == 0 || opts.Depth == camera.PassiveIR {
-		return nil, fmt.Errorf("modes %q and %q give no depth and colour", opts.Depth, opts.Color)
 	}
 	pose := around(i, opts.Cameras, distance, height, target)
 	colorPose := pose.Compose(cal.DepthToColor.Inverse())
@@ -128,8 +133,8 @@ func newSensor(i int, opts Options) (*sensor, error) {
 		cal:  cal,
 		pose: pose,
 		views: [2]*view{
-			newView(cal.Depth, pose, opts.Room, false),
-			newView(cal.Color, colorPose, opts.Room, true),
+			newView(cal.Depth, rays[0], pose, opts.Room, false),
+			newView(cal.Color, rays[1], colorPose, opts.Room, true),
 		},
 		frames: make([]frame, opts.Frames),
 	}, nil

@@ -12,12 +12,12 @@ import (
 // vertices going through the lens model, which with triangles of a few pixels is the
 // same as casting its rays.
 type view struct {
-	in      camera.Intrinsics
-	toLens  camera.Transform // from studio space, mm
-	depth   []float32        // background, metres; 0 is nothing
-	facing  []float32        // background: cosine of incidence
-	color   []byte           // background R G B; nil for a depth camera's view
-	floor   []floorPixel
+	in     camera.Intrinsics
+	toLens camera.Transform // from studio space, mm
+	depth  []float32        // background, metres; 0 is nothing
+	facing []float32        // background: cosine of incidence
+	color  []byte           // background R G B; nil for a depth camera's view
+	floor  []floorPixel
 }
 
 // floorPixel is a pixel of the floor near the performer, where his shadow falls.
@@ -40,14 +40,13 @@ type screenVertex struct {
 	light   rgb
 }
 
-func newView(in camera.Intrinsics, pose camera.Transform, room, color bool) *view {
+func newView(in camera.Intrinsics, rays camera.RayTable, pose camera.Transform, room, color bool) *view {
 	n := in.Width * in.Height
 	v := &view{in: in, toLens: pose.Inverse(), depth: make([]float32, n), facing: make([]float32, n)}
 	if color {
 		v.color = make([]byte, 3*n)
 	}
 	eye := vec{float32(pose.T[0] / 1000), float32(pose.T[1] / 1000), float32(pose.T[2] / 1000)}
-	rays := in.RayTable()
 	turn := camera.Transform{R: pose.R}
 	for i := range n {
 		w := turn.Apply([3]float64{float64(rays.X[i]), float64(rays.Y[i]), 1})
