@@ -26,10 +26,10 @@ func BenchmarkGrid(b *testing.B) {
 	d, _ := pointcloud.NewDecoder()
 	for _, fhd := range []bool{false, true} {
 		name := "nfov"
-		g := &fs[0].Depth
+		g := &fs[0].NFOV.Grid
 		if fhd {
 			name = "fhd"
-			g = fs[0].Color
+			g = &fs[0].FHD.Grid
 		}
 		var obj []byte
 		b.Run(name+"/encode", func(b *testing.B) {
