@@ -86,9 +86,6 @@ func Open(ctx context.Context, opts Options) (*Studio, error) {
 	if err != nil {
 		return nil, fmt.Errorf("synthetic: %w", err)
 	}
-	if cal.Color.Width == 0 || opts.Depth == camera.PassiveIR {
-		return nil, fmt.Errorf("synthetic: depth mode %q with colour mode %q gives no depth and colour", opts.Depth, opts.Color)
-	}
 	rays := [2]camera.RayTable{cal.Depth.RayTable(), cal.Color.RayTable()} // the same for all
 	for i := range sensors {
 		s, err := newSensor(i, opts, rays)

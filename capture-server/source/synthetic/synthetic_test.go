@@ -80,8 +80,9 @@ func TestPoseAndDepthAgree(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := next(t, s)
-		rays := s.Calibration().Depth.RayTable()
-		var points, person int
+		cal := s.Calibration()
+		rays := cal.Depth.RayTable()
+		var points, person, mixed int // mixed: at rims, between front and back
 		top := math.Inf(-1)
 		for i, z := range f.Depth {
 			if z == 0 {
@@ -97,8 +98,11 @@ func TestPoseAndDepthAgree(t *testing.T) {
 				person++
 				top = max(top, p[1])
 			} else if p[1] > 120 {
-				t.Fatalf("%s: point %v is neither floor nor performer", s.Name(), p)
+				mixed++
 			}
+		}
+		if mixed > points/200 {
+			t.Errorf("%s: %d of %d points are neither floor nor performer", s.Name(), mixed, points)
 		}
 		if person < 3000 || points < 15000 || top < 1650 || top > 2100 {
 			t.Errorf("%s: %d points, %d of the performer, the highest at %.0f mm", s.Name(), points, person, top)
@@ -230,7 +234,8 @@ func TestOpenRefuses(t *testing.T) {
 		{"frames", Options{Frames: 1000}, "loop of 1000 frames, want 1 to 900"},
 		{"rate", Options{FPS: -1}, "frame rate is -1"},
 		{"depth mode", Options{Depth: "NFOV"}, `"NFOV"`},
-		{"no depth", Options{Depth: camera.PassiveIR}, `depth mode "PASSIVE_IR" with colour mode "720P" gives no depth`},
+		{"no colour", Options{Color: "OFF"}, `colour mode "OFF"`},
+		{"no depth", Options{Depth: camera.PassiveIR}, "depth mode PASSIVE_IR has no depth"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if _, err := Open(t.Context(), tt.opts); err == nil || !strings.Contains(err.Error(), tt.want) {
