@@ -143,6 +143,17 @@ func TestQueueDrains(t *testing.T) {
 	checkWithin(t, w.run(stepStamps), time.Millisecond)
 }
 
+// A better minimum round trip mends what earlier stamps said.
+func TestMinimumRTTImproves(t *testing.T) {
+	var e Estimator
+	local := time.Unix(1790000000, 0)
+	for i, rtt := range []time.Duration{60 * time.Millisecond, 20 * time.Millisecond} {
+		at := local.Add(time.Duration(i) * Interval)
+		e.Observe(Stamp{Time: at}, at.Add(10*time.Millisecond), RTT{Min: rtt, Smoothed: rtt})
+	}
+	checkWithin(t, e.Estimate(local).Offset, time.Microsecond)
+}
+
 func TestNoStampYet(t *testing.T) {
 	var e Estimator
 	local := time.Unix(1790000000, 5)

@@ -43,8 +43,9 @@ type Estimator struct {
 	steps    int
 }
 
-// sample is one stamp: at local time at, since origin, the relay's clock showed
-// relay, minus at, in ns since 1970, if the stamp met no queue.
+// sample is one stamp: it arrived at local time at, since origin, and relay is
+// the time in it less at, in ns since 1970. The way here is not in it: what is
+// known of the minimum round trip gets better while samples wait in the window.
 type sample struct {
 	at    time.Duration
 	relay int64
@@ -60,7 +61,7 @@ func (e *Estimator) Observe(s Stamp, arrived time.Time, rtt RTT) {
 	at := arrived.Sub(e.origin)
 	e.rttMin = max(rtt.Min, 0)
 	e.latest = max(e.latest, at)
-	n := sample{at: at, relay: s.Time.UnixNano() + int64(e.rttMin/2) - int64(at)}
+	n := sample{at: at, relay: s.Time.UnixNano() - int64(at)}
 
 	if len(e.samples) > 0 && e.suspect(n, rtt) {
 		e.suspects = append(e.suspects, n)
@@ -114,7 +115,7 @@ func (e *Estimator) At(local time.Time) time.Time {
 	if len(e.samples) == 0 {
 		return local.Round(0)
 	}
-	return time.Unix(0, e.best.relay+int64(local.Sub(e.origin)))
+	return time.Unix(0, e.best.relay+int64(e.rttMin/2+local.Sub(e.origin)))
 }
 
 // Now returns the relay's time.
@@ -140,7 +141,7 @@ func (e *Estimator) Estimate(local time.Time) Estimate {
 	}
 	at := local.Sub(e.origin)
 	return Estimate{
-		Offset:  time.Duration(e.best.relay + int64(at) - local.UnixNano()),
+		Offset:  time.Duration(e.best.relay + int64(e.rttMin/2+at) - local.UnixNano()),
 		Error:   e.rttMin/2 + time.Duration(maxDrift*float64((at-e.best.at).Abs())),
 		Samples: len(e.samples),
 		Steps:   e.steps,

@@ -42,15 +42,10 @@ type Meter struct {
 	delays     distribution
 	frames     uint64
 	points     uint64
-	recent     []recentFrame // of delayWindow, oldest first
+	recent     []Frame // of delayWindow, oldest first
 	bytes      uint64
 	firstBytes time.Time
 	received   []byteCount // of rateWindow, oldest first
-}
-
-type recentFrame struct {
-	shown time.Time
-	frame Frame
 }
 
 type byteCount struct {
@@ -119,10 +114,10 @@ func (m *Meter) Shown(f Frame) {
 	m.points += uint64(max(f.Points, 0))
 	m.delays.add(f.Delay)
 	drop := 0
-	for drop < len(m.recent) && (f.Shown.Sub(m.recent[drop].shown) > delayWindow || len(m.recent)-drop >= maxRecent) {
+	for drop < len(m.recent) && (f.Shown.Sub(m.recent[drop].Shown) > delayWindow || len(m.recent)-drop >= maxRecent) {
 		drop++
 	}
-	m.recent = append(slices.Delete(m.recent, 0, drop), recentFrame{f.Shown, f})
+	m.recent = append(slices.Delete(m.recent, 0, drop), f)
 }
 
 func (c *cameraState) begin(f Frame) {
@@ -241,15 +236,15 @@ func (m *Meter) Live(now time.Time) Snapshot {
 	shown := make(map[uint16]int)
 	var delays []time.Duration
 	var points int
-	for _, r := range m.recent {
-		switch age := now.Sub(r.shown); {
+	for _, f := range m.recent {
+		switch age := now.Sub(f.Shown); {
 		case age > delayWindow:
 			continue
 		case age <= rateWindow:
-			shown[r.frame.Camera]++
+			shown[f.Camera]++
 		}
-		delays = append(delays, r.frame.Delay)
-		points += max(r.frame.Points, 0)
+		delays = append(delays, f.Delay)
+		points += max(f.Points, 0)
 	}
 	s := m.counts(func(_ *cameraState, camera uint16) float64 { return float64(shown[camera]) / rateWindow.Seconds() })
 	if len(delays) > 0 {
