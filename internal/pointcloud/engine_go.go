@@ -56,23 +56,25 @@ func (d *decoderEngine) close() { d.zstd.Close() }
 
 // decompress gives the planes, exactly as many bytes as the header says.
 func (d *decoderEngine) decompress(h *Header, src []byte) ([]byte, error) {
-	r := bytes.NewReader(src)
-	if err := d.zstd.Reset(r); err != nil {
+	if len(src) == 0 {
+		return nil, zstdError("there is no frame")
+	}
+	if err := d.zstd.Reset(bytes.NewReader(src)); err != nil {
 		return nil, zstdError(err.Error())
 	}
-	d.raw = resize(d.raw, int(h.RawLength))
-	if _, err := io.ReadFull(d.zstd, d.raw); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) && r.Len() == 0 {
-		return nil, rawLengthError(h)
-	} else if err != nil {
-		return nil, zstdError(err.Error())
+	d.raw = resize(d.raw, int(h.RawLength)+1)
+	for n := 0; ; {
+		k, err := d.zstd.Read(d.raw[n:])
+		n += k
+		switch {
+		case n > int(h.RawLength), errors.Is(err, io.EOF) && n < int(h.RawLength):
+			return nil, rawLengthError(h)
+		case errors.Is(err, io.EOF):
+			return d.raw[:n], nil
+		case err != nil:
+			return nil, zstdError(err.Error())
+		}
 	}
-	switch n, err := d.zstd.Read(make([]byte, 1)); {
-	case n > 0:
-		return nil, rawLengthError(h)
-	case err != nil && !errors.Is(err, io.EOF):
-		return nil, zstdError(err.Error())
-	}
-	return d.raw, nil
 }
 
 func (d *decoderEngine) grid(g *Grid, h *Header, src []byte) error {
