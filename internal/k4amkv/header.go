@@ -177,6 +177,9 @@ func (f *file) headerElement(h *header, e element) error {
 				return e.damage("more than %d tracks", maxTracks)
 			}
 			t, err := f.trackEntry(e)
+			if err == nil && t.number == 0 {
+				err = e.damage("track %q has no number", t.name)
+			}
 			h.tracks = append(h.tracks, t)
 			return err
 		})

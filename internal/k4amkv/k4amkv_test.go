@@ -434,6 +434,7 @@ func TestHeaderErrors(t *testing.T) {
 		"depth format":    {replace("b16g", "gray"), `format "gray" is not b16g`},
 		"codec":           {replace("V_MS/VFW/FOURCC", "V_MPEG4/ISO/AVC"), `codec "V_MPEG4/ISO/AVC" is not V_MS/VFW/FOURCC`},
 		"start offset":    {replace("1700000000000000000", "170000000000000000x"), `tag K4A_START_OFFSET_NS is "170000000000000000x", want nanoseconds`},
+		"track number":    {replace("\xd7\x81\x01\x73\xc5", "\xd7\x81\x00\x73\xc5"), `track "COLOR" has no number`},
 		"colour size":     {replace("\xb0\x82\x05\x00", "\xb0\x82\x05\x01"), "BITMAPINFOHEADER says 1280×720, the track 1281×720"},
 		"header too long": {replace("\x28\x00\x00\x00\x00\x05\x00\x00\xd0\x02", "\x28\x00\x00\x00\x00\x06\x00\x00\xd0\x02"), "BITMAPINFOHEADER says 1536×720"},
 	} {

@@ -443,7 +443,7 @@ func (r *Reader) block(e element) (bool, error) {
 		return false, e.damage("%d bytes are too few for a block", e.end-e.data)
 	}
 	i := slices.Index(r.numbers[:], number)
-	if i < 0 || number == 0 {
+	if i < 0 || number == 0 { // 0 stands for the tracks there are not
 		return false, nil
 	}
 	t := r.clusterTime + int64(int16(binary.BigEndian.Uint16(b[n:])))*r.header.scale
