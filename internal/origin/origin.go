@@ -246,3 +246,13 @@ func (t *Track) End(code wire.DoneCode, reason string) {
 		v.signal()
 	}
 }
+
+// OldestGroup is the oldest group in the cache, false when there is none.
+func (t *Track) OldestGroup() (uint64, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.groups) == 0 {
+		return 0, false
+	}
+	return t.groups[0].id, true
+}

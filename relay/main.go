@@ -1,0 +1,187 @@
+// Command relay is the Holocast relay: it passes tracks from publishers on to any
+// number of viewers over Media over QUIC, keeps the newest groups for those who
+// join late, and tells the time.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+
+	"holocast/internal/clock"
+	"holocast/internal/config"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/relay/router"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	cfg := defaultConfig()
+	err := config.Load(os.Args[1:], &cfg)
+	if err == nil {
+		err = command(cfg).ExecuteContext(ctx)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "relay:", err)
+		os.Exit(1)
+	}
+}
+
+// command returns the relay's command line with cfg as its defaults.
+func command(cfg Config) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "relay",
+		Short: "Pass Media over QUIC tracks from publishers on to viewers",
+		Example: `  relay                                       # UDP and TCP port 4443, development certificate
+  relay --config relay.yaml
+  relay --listen :443 --certificate fullchain.pem --key privkey.pem
+  curl http://localhost:4443/metrics`,
+		Version:       version(),
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	f := c.Flags()
+	f.String(config.Flag, "", "YAML configuration file; flags override it")
+	f.StringVar(&cfg.Listen, "listen", cfg.Listen, "UDP address for sessions")
+	f.StringVar(&cfg.HTTP, "http", cfg.HTTP, "TCP address for metrics, health and certificate hash; \"\" turns it off")
+	f.StringVar(&cfg.TLS.Certificate, "certificate", "", "PEM certificate; without it a development certificate is made")
+	f.StringVar(&cfg.TLS.Key, "key", "", "PEM key of the certificate")
+	f.StringSliceVar(&cfg.TLS.Hosts, "host", cfg.TLS.Hosts, "names and addresses in the development certificate")
+	f.Int64Var(&cfg.Cache.MaxBytes, "cache-bytes", cfg.Cache.MaxBytes, "bytes kept of each track")
+	f.DurationVar(&cfg.Cache.MaxAge, "cache-age", cfg.Cache.MaxAge, "how long groups but the newest are kept")
+	f.DurationVar(&cfg.Publisher.Grace, "grace", cfg.Publisher.Grace, "how long viewers wait for a publisher that went away")
+	f.DurationVar(&cfg.Drain, "drain", cfg.Drain, "how long sessions may take to leave on SIGTERM")
+	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")
+	f.StringVar(&cfg.Log.Format, "log-format", cfg.Log.Format, "text or json")
+	c.PreRunE = func(*cobra.Command, []string) error { return cfg.validate() }
+	c.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), cfg) }
+	return c
+}
+
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version + " (" + wire.ALPN + ")"
+	}
+	return "development (" + wire.ALPN + ")"
+}
+
+func run(ctx context.Context, cfg Config) error {
+	log, err := newLogger(cfg)
+	if err != nil {
+		return err
+	}
+	slog.SetDefault(log)
+	certs, err := newCertificates(cfg, log)
+	if err != nil {
+		return err
+	}
+	r := router.New(router.Config{Limits: cfg.limits(), Grace: cfg.Publisher.Grace, Linger: cfg.Publisher.Linger, Log: log})
+	ln, err := moqt.Listen(cfg.Listen, moqt.ListenConfig{Config: moqt.Config{Log: log}, TLS: certs.tlsConfig()})
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	defer ln.Close()
+	web, err := serveHTTP(cfg, r, certs, log)
+	if err != nil {
+		return err
+	}
+	defer web()
+	log.Info("relay is listening", "udp", ln.Addr().String(), "http", cfg.HTTP, "certificate_sha256", certs.hash())
+
+	running, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	wg.Go(func() {
+		var seq uint32
+		r.RunClock(running, clock.Interval, func(now time.Time) []byte {
+			seq++
+			return clock.Stamp{Sequence: seq, Time: now}.Append(nil)
+		})
+	})
+	wg.Go(func() {
+		for {
+			s, err := ln.Accept(running)
+			if err != nil {
+				return
+			}
+			wg.Go(func() { r.Serve(s) })
+		}
+	})
+	<-ctx.Done()
+	return drain(ln, r, cfg.Drain, log)
+}
+
+// drain asks every session to leave and waits for them, at most for limit.
+func drain(ln *moqt.Listener, r *router.Router, limit time.Duration, log *slog.Logger) error {
+	sessions := r.Sessions()
+	log.Info("draining", "sessions", len(sessions), "limit", limit)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, s := range sessions {
+		wg.Go(func() { _ = s.Goaway(ctx, "", limit) })
+	}
+	wg.Wait()
+	return ln.Close()
+}
+
+func newLogger(cfg Config) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(cfg.Log.Level)); err != nil {
+		return nil, fmt.Errorf("log.level %q is not debug, info, warn or error", cfg.Log.Level)
+	}
+	o := &slog.HandlerOptions{Level: level}
+	switch cfg.Log.Format {
+	case "text":
+		return slog.New(slog.NewTextHandler(os.Stderr, o)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(os.Stderr, o)), nil
+	}
+	return nil, fmt.Errorf("log.format %q is not text or json", cfg.Log.Format)
+}
+
+// serveHTTP serves what is asked over plain HTTP and returns how to stop it.
+func serveHTTP(cfg Config, r *router.Router, certs *certificates, log *slog.Logger) (func(), error) {
+	if cfg.HTTP == "" {
+		return func() {}, nil
+	}
+	ln, err := net.Listen("tcp", cfg.HTTP)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("http: TCP address %s is in use by another program", cfg.HTTP)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("http: %w", err)
+	}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(newCollector(r), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /certificate.sha256", func(w http.ResponseWriter, _ *http.Request) {
+		// A page served from elsewhere needs the hash to open WebTransport.
+		w.Header().Set("Access-Control-Allow-Origin", "*")
+		w.Header().Set("Cache-Control", "no-store")
+		fmt.Fprintln(w, certs.hash())
+	})
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	go func() { _ = srv.Serve(ln) }()
+	return func() { _ = srv.Close() }, nil
+}
