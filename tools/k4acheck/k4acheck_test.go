@@ -383,6 +383,39 @@ func TestRecordingsOpen(t *testing.T) {
 	}
 }
 
+// TestCutOffRecordingOpens reads with libk4arecord what is on the disk when our recorder
+// is killed.
+func TestCutOffRecordingOpens(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "recording.mkv")
+	config := k4amkv.Config{
+		DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: k4amkv.MJPG, FPS: 30,
+		Depth: true, IR: true, Calibration: []byte("{}"),
+	}
+	w, err := k4amkv.Create(path, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 60
+	var captures []k4amkv.Capture
+	for i := range n {
+		c := capture(config, i)
+		captures = append(captures, c)
+		if err := w.WriteCapture(&c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := sdkCaptures(t, path)
+	if lost := n - len(got.Captures); lost > 17 { // half a second and the cluster that was filling
+		t.Errorf("libk4arecord reads %d captures of %d", len(got.Captures), n)
+	}
+	for i := range got.Captures {
+		compareCapture(t, i, got.Captures[i], &captures[i])
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // capture makes capture i of a recording; every image differs from its neighbours.
 func capture(config k4amkv.Config, i int) k4amkv.Capture {
 	t := (time.Second + time.Duration(i)*time.Second/time.Duration(config.FPS)).Truncate(time.Microsecond)
