@@ -48,7 +48,7 @@ func (c Calibration) Validate() error {
 const maxSide = 8192
 
 // Validate reports the first field that no lens can have.
-func (in Intrinsics) Validate() error {
+func (in *Intrinsics) Validate() error {
 	if in.Width <= 0 || in.Width > maxSide || in.Height <= 0 || in.Height > maxSide {
 		return fmt.Errorf("image size %d×%d is outside 1..%d", in.Width, in.Height, maxSide)
 	}

@@ -16,7 +16,7 @@ type Transform struct {
 var Identity = Transform{R: [9]float64{1, 0, 0, 0, 1, 0, 0, 0, 1}}
 
 // Apply moves p, in millimetres.
-func (m *Transform) Apply(p [3]float64) [3]float64 {
+func (m Transform) Apply(p [3]float64) [3]float64 {
 	r := &m.R
 	return [3]float64{
 		r[0]*p[0] + r[1]*p[1] + r[2]*p[2] + m.T[0],
