@@ -100,18 +100,6 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 	return s, nil
 }
 
-// clientWT is a WebTransport session that owns the connection below it.
-type clientWT struct {
-	wtConn
-	tr *webtransport.Transport
-}
-
-func (c clientWT) close(code wire.SessionCode, reason string) {
-	c.wtConn.close(code, reason)
-	_ = c.tr.Close()
-	_ = c.c.CloseWithError(quic.ApplicationErrorCode(http3.ErrCodeNoError), "")
-}
-
 func dialWebTransport(ctx context.Context, qc *quic.Conn, u *url.URL) (conn, error) {
 	tr := &webtransport.Transport{ApplicationProtocols: []string{wire.ALPN}}
 	cc, err := tr.NewClientConn(qc)
@@ -134,7 +122,8 @@ func dialWebTransport(ctx context.Context, qc *quic.Conn, u *url.URL) (conn, err
 		_ = tr.Close()
 		return nil, fmt.Errorf("the server speaks %q; this client speaks %s", p, wire.ALPN)
 	}
-	return clientWT{wtConn{sess, qc}, tr}, nil
+	context.AfterFunc(qc.Context(), func() { _ = tr.Close() })
+	return wtConn{sess, qc}, nil
 }
 
 // dialError says in the user's words what commonly goes wrong.

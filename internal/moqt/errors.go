@@ -45,7 +45,7 @@ func (e *RequestError) Error() string {
 	return fmt.Sprintf("moqt: request refused: %s: %s", e.Code, e.Reason)
 }
 
-// DoneError is the publisher's end of a subscription (§10.12).
+// DoneError is the publisher's end of a subscription (§10.11).
 type DoneError struct {
 	Code        wire.DoneCode
 	StreamCount uint64

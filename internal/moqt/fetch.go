@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"sync"
 	"time"
 
 	"holocast/internal/moqt/wire"
 )
 
-// FetchOptions are the parameters of a FETCH (§10.13).
+// FetchOptions are the parameters of a FETCH (§10.12).
 type FetchOptions struct {
 	Priority    *uint8 // nil = 128
 	GroupOrder  GroupOrder
@@ -26,7 +28,7 @@ type FetchReader struct {
 	br   *bufio.Reader
 	dec  *wire.FetchDecoder
 	left uint64
-	over bool
+	over sync.Once
 
 	// End is where the response ends, exclusive in its object; an object of 0
 	// means the whole of End.Group. EndOfTrack says that nothing follows it.
@@ -46,7 +48,7 @@ func (s *Session) Fetch(ctx context.Context, track TrackName, start, end Locatio
 
 // FetchJoining asks for the groups objects before the largest that sub began
 // with, so that response and subscription meet without gap or overlap
-// (§10.13.2). groups counts the groups before that object's own.
+// (§10.12.2). groups counts the groups before that object's own.
 func (s *Session) FetchJoining(ctx context.Context, sub *Subscription, groups uint64, o FetchOptions) (*FetchReader, error) {
 	return s.fetch(ctx, wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: sub.RequestID(), JoiningStart: groups}, o)
 }
@@ -62,37 +64,58 @@ func (s *Session) fetch(ctx context.Context, m wire.Fetch, o FetchOptions) (*Fet
 		m.Parameters.FillTimeout = new(uint64(max(0, o.FillTimeout.Milliseconds())))
 	}
 	data := make(chan *FetchReader, 1)
-	r, err := s.openRequest(ctx, func(id uint64) wire.Message {
-		m.RequestID = id
-		s.mu.Lock()
-		s.fetches[id] = data
-		s.notify()
-		s.mu.Unlock()
-		return &m
-	})
-	if err != nil {
-		return nil, err
-	}
+	var id *uint64
 	drop := func() {
+		if id == nil {
+			return
+		}
 		s.mu.Lock()
-		delete(s.fetches, r.id)
+		delete(s.fetches, *id)
 		s.mu.Unlock()
 		select {
 		case f := <-data:
 			f.str.stop(wire.StreamCancelled)
 		default:
 		}
-		s.closeRequest()
 	}
-	answer, err := r.awaitResponse(ctx, 0)
+	r, err := s.openRequest(ctx, func(i uint64) wire.Message {
+		id, m.RequestID = &i, i
+		s.mu.Lock()
+		s.fetches[i] = data
+		s.mu.Unlock()
+		return &m
+	})
 	if err != nil {
 		drop()
 		return nil, err
 	}
+	f, err := s.awaitFetch(ctx, r, order, data, m, o)
+	if err != nil {
+		drop()
+		s.closeRequest()
+		return nil, err
+	}
+	return f, nil
+}
+
+// awaitFetch waits for the answer to a FETCH and the stream that comes with it.
+func (s *Session) awaitFetch(ctx context.Context, r *requestStream, order GroupOrder, data <-chan *FetchReader, m wire.Fetch, o FetchOptions) (*FetchReader, error) {
+	var fill time.Duration
+	if o.FillTimeout != nil {
+		fill = *o.FillTimeout
+	}
+	answer, err := r.awaitResponse(ctx, fill)
+	if err != nil {
+		return nil, err
+	}
 	ok, isOK := answer.(*wire.FetchOK)
 	if !isOK {
-		drop()
 		return nil, r.unexpectedMessage(answer)
+	}
+	if m.FetchType == wire.FetchStandalone && rangeEndsEarly(m.Start, ok.End) {
+		err := protocolViolation("FETCH_OK ends before the fetch starts")
+		s.fail(err)
+		return nil, err
 	}
 	t := time.NewTimer(requestTimeout)
 	defer t.Stop()
@@ -110,31 +133,35 @@ func (s *Session) fetch(ctx context.Context, m wire.Fetch, o FetchOptions) (*Fet
 		err = s.Err()
 	}
 	r.abort(wire.StreamCancelled)
-	drop()
 	return nil, err
 }
 
+// rangeEndsEarly reports whether a range from start ends before it: end is
+// exclusive in its object, and object 0 means the whole group.
+func rangeEndsEarly(start, end Location) bool {
+	return end.Less(start) && (end.Object != 0 || end.Group < start.Group)
+}
+
+// deliverFetch hands a stream to the fetch it answers, which was made known
+// before it was sent.
 func (s *Session) deliverFetch(h wire.FetchHeader, str receiveStream, br *bufio.Reader) {
-	var ch chan *FetchReader
-	found := s.waitFor(orphanWait, func() bool {
-		ch = s.fetches[h.RequestID]
-		delete(s.fetches, h.RequestID)
-		return ch != nil
-	})
-	if !found {
-		str.stop(wire.StreamCancelled)
-		return
+	s.mu.Lock()
+	ch := s.fetches[h.RequestID]
+	delete(s.fetches, h.RequestID)
+	if ch != nil {
+		ch <- &FetchReader{s: s, str: str, br: br} // has room
 	}
-	ch <- &FetchReader{s: s, str: str, br: br}
+	s.mu.Unlock()
+	if ch == nil {
+		str.stop(wire.StreamCancelled)
+	}
 }
 
 // Next reads the header of the next entry, an object or the end of a range, and
 // skips what is left of the current one. It returns io.EOF at the end.
 func (f *FetchReader) Next() (wire.FetchObject, error) {
-	if f.left > 0 {
-		if _, err := io.Copy(io.Discard, io.LimitReader(f.br, int64(f.left))); err != nil {
-			return wire.FetchObject{}, f.bad(err)
-		}
+	if err := discard(f.br, &f.left); err != nil {
+		return wire.FetchObject{}, f.bad(err)
 	}
 	o, err := f.dec.Decode(f.br)
 	if err != nil {
@@ -173,22 +200,17 @@ func (f *FetchReader) bad(err error) error {
 		err = protocolViolation("a fetch stream ends inside an object")
 		f.s.fail(err)
 	}
-	f.close()
+	f.Cancel()
 	return streamError(err)
-}
-
-func (f *FetchReader) close() {
-	if !f.over {
-		f.over = true
-		f.r.str.stop(wire.StreamCancelled)
-		f.s.closeRequest()
-	}
 }
 
 // Cancel withdraws the fetch. It may be called after the end.
 func (f *FetchReader) Cancel() {
-	f.str.stop(wire.StreamCancelled)
-	f.close()
+	f.over.Do(func() {
+		f.str.stop(wire.StreamCancelled)
+		f.r.str.stop(wire.StreamCancelled)
+		f.s.closeRequest()
+	})
 }
 
 // FetchRequest is an incoming FETCH, a joining one already resolved to its track
@@ -217,21 +239,47 @@ func (s *Session) handleFetch(req *Request, m *wire.Fetch) {
 			return
 		}
 	}
-	if last := r.End; last.Less(r.Start) && (last.Object != 0 || last.Group < r.Start.Group) {
+	if rangeEndsEarly(r.Start, r.End) {
 		_ = req.Reject(wire.RequestInvalidRange, "the range ends before it starts")
 		return
 	}
 	serve(req, s.handler.Fetch, r)
 }
 
-// resolveJoining computes the range of a joining fetch (§10.13.2.1).
+// run answers the fetch's updates until the response is over.
+func (w *FetchWriter) run() {
+	for {
+		m, err := w.r.read()
+		if err != nil {
+			return
+		}
+		u, ok := m.(*wire.RequestUpdate)
+		if !ok {
+			_ = w.r.unexpectedMessage(m)
+			return
+		}
+		if w.r.s.checkUpdate(u) != nil {
+			return
+		}
+		if p := u.Parameters.SubscriberPriority; p != nil {
+			w.str.setPriority(urgency(*p, wire.DefaultPriority))
+		}
+		if w.r.send(&wire.RequestOK{}) != nil {
+			return
+		}
+	}
+}
+
+// resolveJoining computes the range of a joining fetch (§10.12.2.1).
 func (s *Session) resolveJoining(r *FetchRequest, m *wire.Fetch) error {
 	var p *Publication
 	s.waitFor(joinWait, func() bool {
 		var known bool
 		p, known = s.joinable[m.JoiningRequestID]
-		// One that was answered and is gone will not come back.
-		return p != nil || !known && m.JoiningRequestID < s.requests.next
+		// A SUBSCRIBE may still come; one that was answered and is gone, or a PUBLISH
+		// of ours that was never sent, will not.
+		ours := m.JoiningRequestID&1 != s.requests.parity
+		return p != nil || !known && (ours || m.JoiningRequestID < s.requests.next)
 	})
 	if p == nil {
 		return &RequestError{Code: wire.RequestInvalidJoiningRequestID, Reason: "no such subscription"}
@@ -260,14 +308,14 @@ func (r *FetchRequest) Accept(end Location, endOfTrack bool, props Properties) (
 	if err := r.claim(); err != nil {
 		return nil, err
 	}
-	s := r.stream.s
 	if err := r.stream.send(&wire.FetchOK{EndOfTrack: endOfTrack, End: end, Properties: props}); err != nil {
-		r.stream.abort(wire.StreamCancelled)
+		r.running.Done()
 		return nil, err
 	}
-	str, err := s.conn.openUniSync(r.Context())
+	str, err := r.stream.s.conn.openUniSync(r.Context())
 	if err != nil {
 		r.stream.abort(wire.StreamExcessiveLoad)
+		r.running.Done()
 		return nil, err
 	}
 	prio := wire.DefaultPriority
@@ -280,8 +328,16 @@ func (r *FetchRequest) Accept(end Location, endOfTrack bool, props Properties) (
 		buf: wire.FetchHeader{RequestID: r.stream.id}.Append(nil),
 	}
 	w.stop = context.AfterFunc(r.Context(), func() { str.reset(wire.StreamCancelled) })
+	go func() {
+		defer r.running.Done()
+		w.run()
+		<-str.Context().Done()
+	}()
 	return w, nil
 }
+
+// fetchWait is how long a subscriber may take no byte of an object it fetched.
+const fetchWait = 30 * time.Second
 
 // FetchWriter writes the response to a FETCH.
 type FetchWriter struct {
@@ -292,8 +348,9 @@ type FetchWriter struct {
 	stop func() bool
 }
 
-// WriteObject writes one entry; the end of a range has no payload. It waits as
-// long as the peer's flow control makes it.
+// WriteObject writes one entry; the end of a range has no payload. It waits while
+// the peer's flow control makes it, at most fetchWait: then the response is reset
+// and the error is ErrDeliveryTimeout.
 func (w *FetchWriter) WriteObject(o wire.FetchObject, payload []byte) error {
 	o.PayloadLength = uint64(len(payload))
 	if err := w.BeginObject(o); err != nil {
@@ -310,29 +367,40 @@ func (w *FetchWriter) BeginObject(o wire.FetchObject) error {
 		return err
 	}
 	w.buf = b[:0]
-	_, err = w.str.Write(b)
-	return streamError(err)
+	return w.write(b)
 }
 
-// Write writes payload of the current object.
+// Write writes payload of the current object, waiting as WriteObject does.
 func (w *FetchWriter) Write(payload []byte) (int, error) {
 	if len(payload) == 0 {
 		return 0, nil
 	}
-	n, err := w.str.Write(payload)
-	return n, streamError(err)
+	if err := w.write(payload); err != nil {
+		return 0, err
+	}
+	return len(payload), nil
+}
+
+func (w *FetchWriter) write(b []byte) error {
+	_ = w.str.SetWriteDeadline(time.Now().Add(fetchWait))
+	_, err := w.str.Write(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		w.r.s.count.deliveryTimeouts.Add(1)
+		w.Reset(wire.StreamDeliveryTimeout)
+		return ErrDeliveryTimeout
+	}
+	return streamError(err)
 }
 
 // Close ends the response; what was not sent in its range does not exist.
 func (w *FetchWriter) Close() error {
-	defer w.r.finish()
+	defer w.r.end()
+	defer w.stop()
 	if len(w.buf) > 0 {
-		if _, err := w.str.Write(w.buf); err != nil {
-			w.stop()
-			return streamError(err)
+		if err := w.write(w.buf); err != nil {
+			return err
 		}
 	}
-	w.stop()
 	return streamError(w.str.Close())
 }
 

@@ -9,8 +9,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
@@ -40,6 +43,8 @@ type Listener struct {
 	wt  *webtransport.Server
 
 	sessions chan *Session
+	mu       sync.Mutex
+	conns    map[*quic.Conn]struct{} // nil once closed
 	ctx      context.Context
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
@@ -47,6 +52,9 @@ type Listener struct {
 
 // Listen opens addr ("host:port") for sessions.
 func Listen(addr string, cfg ListenConfig) (*Listener, error) {
+	if cfg.TLS == nil {
+		return nil, errors.New("listen: a TLS configuration with a certificate is needed")
+	}
 	ua, err := net.ResolveUDPAddr("udp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen address %q: %w", addr, err)
@@ -64,7 +72,7 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 	l := &Listener{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), udp: udp,
 		tr:       &quic.Transport{Conn: udp},
-		sessions: make(chan *Session),
+		sessions: make(chan *Session), conns: map[*quic.Conn]struct{}{},
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	if l.ln, err = l.tr.Listen(tlsConfig, quicConfig()); err != nil {
@@ -82,7 +90,8 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 			ConnContext: func(ctx context.Context, c *quic.Conn) context.Context {
 				return context.WithValue(ctx, quicConnKey{}, c)
 			},
-			Logger: slog.New(slog.DiscardHandler),
+			Logger:      slog.New(slog.DiscardHandler),
+			IdleTimeout: httpIdleTimeout,
 		},
 		ApplicationProtocols: []string{wire.ALPN},
 		CheckOrigin:          checkOrigin,
@@ -91,6 +100,10 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 	l.wg.Go(l.run)
 	return l, nil
 }
+
+// httpIdleTimeout is how long an HTTP/3 connection may do without a request; a
+// WebTransport session is one.
+const httpIdleTimeout = 10 * time.Second
 
 type quicConnKey struct{}
 
@@ -117,6 +130,13 @@ func (l *Listener) StopAccepting() { _ = l.ln.Close() }
 func (l *Listener) Close() error {
 	l.cancel()
 	_ = l.ln.Close()
+	l.mu.Lock()
+	conns := l.conns
+	l.conns = nil
+	l.mu.Unlock()
+	for qc := range conns { // the transport would drop them without a word
+		_ = qc.CloseWithError(0, "the server is closing")
+	}
 	_ = l.wt.Close()
 	err := l.tr.Close()
 	_ = l.udp.Close()
@@ -128,6 +148,10 @@ func (l *Listener) run() {
 	for {
 		qc, err := l.ln.Accept(l.ctx)
 		if err != nil {
+			return
+		}
+		if !l.track(qc) {
+			_ = qc.CloseWithError(0, "the server is closing")
 			return
 		}
 		l.wg.Go(func() {
@@ -142,6 +166,22 @@ func (l *Listener) run() {
 	}
 }
 
+// track notes qc while it lasts; false once the listener is closed.
+func (l *Listener) track(qc *quic.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conns == nil {
+		return false
+	}
+	l.conns[qc] = struct{}{}
+	context.AfterFunc(qc.Context(), func() {
+		l.mu.Lock()
+		delete(l.conns, qc)
+		l.mu.Unlock()
+	})
+	return true
+}
+
 // start exchanges SETUP and offers the session to Accept.
 func (l *Listener) start(c conn, path string) {
 	ctx, cancel := context.WithTimeout(l.ctx, setupTimeout)
@@ -154,6 +194,7 @@ func (l *Listener) start(c conn, path string) {
 	s.path = path
 	select {
 	case l.sessions <- s:
+	case <-s.ctx.Done(): // the client did not wait
 	case <-l.ctx.Done():
 		s.Close(wire.NoError, "the server is closing")
 	}
@@ -169,6 +210,10 @@ func (l *Listener) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	qc, _ := r.Context().Value(quicConnKey{}).(*quic.Conn)
+	if !offersProtocol(r.Header) {
+		http.Error(w, "this server speaks "+wire.ALPN, http.StatusBadRequest)
+		return
+	}
 	sess, err := l.wt.Upgrade(w, r)
 	if err != nil {
 		l.log.Debug("webtransport refused", "err", err)
@@ -176,4 +221,13 @@ func (l *Listener) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	l.wg.Go(func() { l.start(wtConn{sess, qc}, r.URL.RequestURI()) })
+}
+
+// offersProtocol reports whether a client that names the protocols it speaks
+// (draft-ietf-webtrans-http3, §3.3) names ours. One that names none is taken to.
+func offersProtocol(h http.Header) bool {
+	offered := h.Values("WT-Available-Protocols")
+	return len(offered) == 0 || slices.ContainsFunc(offered, func(list string) bool {
+		return strings.Contains(list, `"`+wire.ALPN+`"`)
+	})
 }

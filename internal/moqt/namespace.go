@@ -3,12 +3,13 @@ package moqt
 import (
 	"context"
 	"io"
+	"slices"
 	"sync"
 
 	"holocast/internal/moqt/wire"
 )
 
-// NamespaceRequest is an incoming PUBLISH_NAMESPACE (§10.16).
+// NamespaceRequest is an incoming PUBLISH_NAMESPACE (§10.15).
 type NamespaceRequest struct {
 	*Request
 	Namespace Namespace
@@ -20,6 +21,7 @@ func (r *NamespaceRequest) Accept(accepted func()) error {
 	if err := r.claim(); err != nil {
 		return err
 	}
+	defer r.running.Done()
 	if accepted != nil {
 		accepted()
 	}
@@ -33,7 +35,7 @@ func (r *NamespaceRequest) Accept(accepted func()) error {
 // by ending its direction of the stream or refusing ours. refuse, where set, may
 // turn an update down, which ends the request (§10.9).
 func (r *Request) untilWithdrawn(refuse func(Parameters) *wire.RequestError) error {
-	defer r.stream.finish()
+	defer r.stream.end()
 	stop := context.AfterFunc(r.Context(), func() { r.stream.str.stop(wire.StreamCancelled) })
 	defer stop()
 	for {
@@ -70,51 +72,83 @@ type PublishedNamespace struct {
 	err  error
 }
 
-// PublishNamespace tells the peer that we have tracks under ns (§10.16). The peer
+// PublishNamespace tells the peer that we have tracks under ns (§10.15). The peer
 // then sends its requests for them to the session's Handler.
 func (s *Session) PublishNamespace(ctx context.Context, ns Namespace, tokens ...wire.Token) (*PublishedNamespace, error) {
 	if err := (TrackName{Namespace: ns}).Validate(); err != nil {
 		return nil, err
 	}
-	r, err := s.openRequest(ctx, func(id uint64) wire.Message {
+	r, err := s.openAccepted(ctx, func(id uint64) wire.Message {
 		return &wire.PublishNamespace{RequestID: id, Namespace: ns, Parameters: Parameters{AuthorizationTokens: tokens}}
 	})
 	if err != nil {
 		return nil, err
 	}
+	p := &PublishedNamespace{r: r, done: make(chan struct{})}
+	go func() {
+		m, err := r.read()
+		switch {
+		case err == nil:
+			err = r.unexpectedMessage(m)
+		case err == io.EOF:
+			// A peer that has nothing more to say has not revoked anything: that
+			// takes a reset or STOP_SENDING (§3.3.2).
+			<-r.str.Context().Done()
+			err = streamError(context.Cause(r.str.Context()))
+		}
+		if serr := s.Err(); serr != nil {
+			err = serr
+		}
+		p.end(err)
+	}()
+	return p, nil
+}
+
+// openAccepted opens a request that REQUEST_OK accepts. Its user calls
+// closeRequest when it is over.
+func (s *Session) openAccepted(ctx context.Context, build func(id uint64) wire.Message) (*requestStream, error) {
+	r, err := s.openRequest(ctx, build)
+	if err != nil {
+		return nil, err
+	}
 	m, err := r.awaitResponse(ctx, 0)
+	if err == nil {
+		if _, ok := m.(*wire.RequestOK); !ok {
+			err = r.unexpectedMessage(m)
+		}
+	}
 	if err != nil {
 		s.closeRequest()
 		return nil, err
 	}
-	if _, ok := m.(*wire.RequestOK); !ok {
-		s.closeRequest()
-		return nil, r.unexpectedMessage(m)
-	}
-	p := &PublishedNamespace{r: r, done: make(chan struct{})}
-	go func() {
-		_, err := r.read()
-		p.end(err)
-	}()
-	return p, nil
+	return r, nil
 }
 
 func (p *PublishedNamespace) end(err error) {
 	p.once.Do(func() {
 		p.err = err
 		close(p.done)
+		p.r.abort(wire.StreamCancelled)
 		p.r.s.closeRequest()
 	})
 }
 
-// Done is closed when the peer revoked its acceptance or the session ended.
+// Done is closed when the peer revoked its acceptance, the namespace was
+// withdrawn or the session ended; Err then says which.
 func (p *PublishedNamespace) Done() <-chan struct{} { return p.done }
 
-// Withdraw stops offering the namespace; subscriptions go on.
-func (p *PublishedNamespace) Withdraw() {
-	p.r.abort(wire.StreamCancelled)
-	p.end(&StreamError{Code: wire.StreamCancelled})
+// Err is nil while the namespace is published, then why it no longer is.
+func (p *PublishedNamespace) Err() error {
+	select {
+	case <-p.done:
+		return p.err
+	default:
+		return nil
+	}
 }
+
+// Withdraw stops offering the namespace; subscriptions go on.
+func (p *PublishedNamespace) Withdraw() { p.end(&StreamError{Code: wire.StreamCancelled}) }
 
 // DiscoveryRequest is an incoming SUBSCRIBE_NAMESPACE, or with Tracks a
 // SUBSCRIBE_TRACKS (§10.18, §10.19).
@@ -124,12 +158,37 @@ type DiscoveryRequest struct {
 	Tracks bool
 }
 
+// handleDiscovery refuses a prefix that overlaps another of the same kind.
+func (s *Session) handleDiscovery(r *DiscoveryRequest, h func(*DiscoveryRequest)) {
+	free := s.waitFor(cancelWait, func() bool {
+		if slices.ContainsFunc(s.discoveries, r.overlaps) {
+			return false
+		}
+		s.discoveries = append(s.discoveries, r)
+		return true
+	})
+	if !free {
+		_ = r.Reject(wire.RequestPrefixOverlap, "the prefix overlaps that of another request")
+		return
+	}
+	serve(r.Request, h, r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.discoveries = slices.DeleteFunc(s.discoveries, func(d *DiscoveryRequest) bool { return d == r })
+	s.notify()
+}
+
+func (r *DiscoveryRequest) overlaps(d *DiscoveryRequest) bool {
+	return r.Tracks == d.Tracks && (r.Prefix.HasPrefix(d.Prefix) || d.Prefix.HasPrefix(r.Prefix))
+}
+
 // Accept answers REQUEST_OK, calls begin, which may announce from then on, and
 // returns when the subscriber is no longer interested.
 func (r *DiscoveryRequest) Accept(begin func(*Announcer)) error {
 	if err := r.claim(); err != nil {
 		return err
 	}
+	defer r.running.Done()
 	if err := r.stream.send(&wire.RequestOK{}); err != nil {
 		return err
 	}
@@ -169,94 +228,103 @@ type NamespaceEvent struct {
 	Added     bool
 }
 
+// maxNamespaces bounds what one SubscribeNamespace remembers of its peer.
+const maxNamespaces = 1 << 14
+
 // SubscribeNamespace follows the namespaces under prefix until ctx ends (§10.18).
-// The channel is closed when the subscription is over.
+// The channel is closed when the subscription is over; none of the namespaces is
+// then known to be published any more.
 func (s *Session) SubscribeNamespace(ctx context.Context, prefix Namespace, tokens ...wire.Token) (<-chan NamespaceEvent, error) {
-	r, err := s.openRequest(ctx, func(id uint64) wire.Message {
+	r, err := s.openAccepted(ctx, func(id uint64) wire.Message {
 		return &wire.SubscribeNamespace{RequestID: id, Prefix: prefix, Parameters: Parameters{AuthorizationTokens: tokens}}
 	})
 	if err != nil {
 		return nil, err
 	}
-	m, err := r.awaitResponse(ctx, 0)
-	if err != nil {
-		s.closeRequest()
-		return nil, err
-	}
-	if _, ok := m.(*wire.RequestOK); !ok {
-		s.closeRequest()
-		return nil, r.unexpectedMessage(m)
-	}
 	events := make(chan NamespaceEvent)
-	stop := context.AfterFunc(ctx, func() { r.abort(wire.StreamCancelled) })
 	go func() {
-		defer stop()
-		defer s.closeRequest()
 		defer close(events)
 		active := map[string]bool{}
-		for {
-			m, err := r.read()
+		s.follow(ctx, r, func(m wire.Message) bool {
+			e, err := namespaceEvent(prefix, m, active)
 			if err != nil {
-				return
+				s.fail(err)
+				return false
 			}
-			var e NamespaceEvent
-			switch m := m.(type) {
-			case *wire.NamespaceAdded:
-				e = NamespaceEvent{append(prefix[:len(prefix):len(prefix)], m.Suffix...), true}
-				active[e.Namespace.String()] = true
-			case *wire.NamespaceDone:
-				e = NamespaceEvent{append(prefix[:len(prefix):len(prefix)], m.Suffix...), false}
-				if !active[e.Namespace.String()] {
-					s.fail(protocolViolation("NAMESPACE_DONE without its NAMESPACE"))
-					return
-				}
-				delete(active, e.Namespace.String())
-			default:
-				_ = r.unexpectedMessage(m)
-				return
+			if len(active) > maxNamespaces {
+				s.log.Warn("moqt namespace subscription cancelled: too many namespaces", "prefix", prefix.String(), "peer", s.RemoteAddr())
+				return false
 			}
 			select {
 			case events <- e:
+				return true
 			case <-ctx.Done():
-				return
+			case <-s.ctx.Done():
 			}
-		}
+			return false
+		})
 	}()
 	return events, nil
+}
+
+// follow hands the messages of an accepted request to f until the request ends,
+// ctx does or f wants no more.
+func (s *Session) follow(ctx context.Context, r *requestStream, f func(wire.Message) bool) {
+	stop := context.AfterFunc(ctx, func() { r.abort(wire.StreamCancelled) })
+	defer func() {
+		stop()
+		r.abort(wire.StreamCancelled)
+		s.closeRequest()
+	}()
+	for {
+		m, err := r.read()
+		if err != nil || !f(m) {
+			return
+		}
+	}
+}
+
+// namespaceEvent is what a message says of a namespace; active holds those that
+// are there.
+func namespaceEvent(prefix Namespace, m wire.Message, active map[string]bool) (NamespaceEvent, error) {
+	var e NamespaceEvent
+	switch m := m.(type) {
+	case *wire.NamespaceAdded:
+		e = NamespaceEvent{slices.Concat(prefix, m.Suffix), true}
+	case *wire.NamespaceDone:
+		e = NamespaceEvent{slices.Concat(prefix, m.Suffix), false}
+	default:
+		return e, protocolViolation("unexpected %s on a request stream", m.Type())
+	}
+	if err := (TrackName{Namespace: e.Namespace}).Validate(); err != nil {
+		return e, protocolViolation("%s: %v", m.Type(), err)
+	}
+	key := e.Namespace.String()
+	if e.Added {
+		active[key] = true
+	} else if !active[key] {
+		return e, protocolViolation("NAMESPACE_DONE without its NAMESPACE")
+	} else {
+		delete(active, key)
+	}
+	return e, nil
 }
 
 // SubscribeTracks asks for a PUBLISH of every track under prefix, until ctx ends
 // (§10.19). They come to the session's Handler.
 func (s *Session) SubscribeTracks(ctx context.Context, prefix Namespace, tokens ...wire.Token) error {
-	r, err := s.openRequest(ctx, func(id uint64) wire.Message {
+	r, err := s.openAccepted(ctx, func(id uint64) wire.Message {
 		return &wire.SubscribeTracks{RequestID: id, Prefix: prefix, Parameters: Parameters{AuthorizationTokens: tokens}}
 	})
 	if err != nil {
 		return err
 	}
-	m, err := r.awaitResponse(ctx, 0)
-	if err != nil {
-		s.closeRequest()
-		return err
-	}
-	if _, ok := m.(*wire.RequestOK); !ok {
-		s.closeRequest()
-		return r.unexpectedMessage(m)
-	}
-	stop := context.AfterFunc(ctx, func() { r.abort(wire.StreamCancelled) })
-	go func() {
-		defer stop()
-		defer s.closeRequest()
-		for {
-			m, err := r.read()
-			if err != nil {
-				return
-			}
-			if _, ok := m.(*wire.PublishBlocked); !ok {
-				_ = r.unexpectedMessage(m)
-				return
-			}
+	go s.follow(ctx, r, func(m wire.Message) bool {
+		_, ok := m.(*wire.PublishBlocked)
+		if !ok {
+			_ = r.unexpectedMessage(m)
 		}
-	}()
+		return ok
+	})
 	return nil
 }

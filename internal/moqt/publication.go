@@ -41,50 +41,51 @@ func (i TrackInfo) parameters() Parameters {
 type SubscribeRequest struct {
 	*Request
 	Track TrackName
-	pub   *Publication
+	role  *role
 }
 
 func (s *Session) handleSubscribe(req *Request, m *wire.Subscribe) {
-	if !s.claimTrack(s.sending, m.Track) {
+	claim := s.claimSoon(s.sending, m.Track)
+	if claim == nil {
 		_ = req.Reject(wire.RequestDuplicateSubscription, "already subscribed to "+m.Track.String())
 		return
 	}
-	r := &SubscribeRequest{Request: req, Track: m.Track}
-	serve(req, s.handler.Subscribe, r)
-	if r.pub != nil {
-		r.pub.run()
-	}
-	s.releaseSending(m.Track)
-}
-
-func (s *Session) releaseSending(track TrackName) {
-	s.mu.Lock()
-	delete(s.sending, track.String())
-	s.mu.Unlock()
+	defer s.release(s.sending, claim)
+	serve(req, s.handler.Subscribe, &SubscribeRequest{Request: req, Track: m.Track, role: claim})
 }
 
 // Accept answers SUBSCRIBE_OK and returns the sending end. It fails when the
 // filter lies wholly in the past, having rejected the request.
 func (r *SubscribeRequest) Accept(info TrackInfo) (*Publication, error) {
-	p := r.stream.s.newPublication(r.Track, r.stream, info)
+	s := r.stream.s
+	p := s.newPublication(r.Track, r.stream, info)
 	params := info.parameters()
 	if err := p.begin(r.Parameters, params.LargestObject); err != nil {
+		p.cancel(err)
 		_ = r.RejectWith(err)
 		return nil, err
 	}
 	if err := r.claim(); err != nil {
+		p.cancel(err)
 		return nil, err
 	}
 	if err := r.stream.send(&wire.SubscribeOK{TrackAlias: p.alias, Parameters: params, Properties: info.Properties}); err != nil {
 		p.end(err)
+		r.running.Done()
 		return nil, err
 	}
-	s := r.stream.s
 	s.mu.Lock()
 	s.joinable[r.stream.id] = p
 	s.notify()
 	s.mu.Unlock()
-	r.pub = p
+	go func() {
+		defer r.running.Done()
+		p.run()
+		s.release(s.sending, r.role)
+	}()
+	if g := r.Parameters.NewGroupRequest; g != nil && info.NewGroup != nil {
+		info.NewGroup(*g)
+	}
 	return p, nil
 }
 
@@ -101,20 +102,22 @@ type Publication struct {
 
 	defaultPriority uint8
 
-	mu              sync.Mutex
-	forward         bool
-	start           Location
-	last            *uint64 // last group, nil = open
-	joining         *Location
-	priority        uint8 // subscriber's
-	order           GroupOrder
-	objectTimeout   time.Duration
-	subgroupTimeout time.Duration
-	streams         uint64
-	open            map[*SubgroupWriter]struct{}
-	finished        bool
-	changed         chan struct{} // closed and replaced at each update
+	mu         sync.Mutex
+	forward    bool
+	start      Location
+	last       *uint64 // last group, nil = open
+	joining    *Location
+	priority   uint8 // subscriber's
+	order      GroupOrder
+	own, asked timeouts // delivery timeouts of the track and of the subscriber
+	streams    uint64
+	open       map[*SubgroupWriter]struct{}
+	finished   bool
+	changed    chan struct{} // closed and replaced at each update
 }
+
+// timeouts are delivery timeouts (§8); 0 = none.
+type timeouts struct{ object, subgroup time.Duration }
 
 func (s *Session) newPublication(track TrackName, r *requestStream, info TrackInfo) *Publication {
 	p := &Publication{
@@ -130,9 +133,9 @@ func (s *Session) newPublication(track TrackName, r *requestStream, info TrackIn
 		case wire.PropertyPublisherGroupOrder:
 			p.order = GroupOrder(kv.Int)
 		case wire.PropertyObjectDeliveryTimeout:
-			p.objectTimeout = timeout(kv.Int)
+			p.own.object = timeout(kv.Int)
 		case wire.PropertySubgroupDeliveryTimeout:
-			p.subgroupTimeout = timeout(kv.Int)
+			p.own.subgroup = timeout(kv.Int)
 		}
 	}
 	s.mu.Lock()
@@ -185,6 +188,12 @@ func (p *Publication) apply(params Parameters, largest *Location) error {
 			p.joining = largest
 		}
 		p.forward = *params.Forward
+		if !p.forward { // what is left of open subgroups will not be sent (§11.4.3)
+			for w := range p.open {
+				w.reset(wire.StreamCancelled)
+			}
+			clear(p.open)
+		}
 	}
 	if params.SubscriberPriority != nil {
 		p.priority = *params.SubscriberPriority
@@ -196,10 +205,10 @@ func (p *Publication) apply(params Parameters, largest *Location) error {
 		p.order = *params.GroupOrder
 	}
 	if v := params.ObjectDeliveryTimeout; v != nil {
-		p.objectTimeout = shorter(p.objectTimeout, timeout(*v))
+		p.asked.object = timeout(*v)
 	}
 	if v := params.SubgroupDeliveryTimeout; v != nil {
-		p.subgroupTimeout = shorter(p.subgroupTimeout, timeout(*v))
+		p.asked.subgroup = timeout(*v)
 	}
 	return nil
 }
@@ -273,7 +282,7 @@ func (p *Publication) Ended(group uint64) bool {
 func (p *Publication) DeliveryTimeouts() (object, subgroup time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.objectTimeout, p.subgroupTimeout
+	return shorter(p.own.object, p.asked.object), shorter(p.own.subgroup, p.asked.subgroup)
 }
 
 // run reads the subscriber's updates until the subscription ends.
@@ -345,12 +354,12 @@ func (p *Publication) end(cause error) {
 	p.mu.Unlock()
 	p.cancel(cause)
 	for w := range open {
-		w.str.reset(wire.StreamCancelled)
+		w.reset(wire.StreamCancelled)
 	}
 	p.r.abort(wire.StreamCancelled)
 }
 
-// Done ends the subscription from this side with PUBLISH_DONE (§10.12). Subgroups
+// Done ends the subscription from this side with PUBLISH_DONE (§10.11). Subgroups
 // still open are reset.
 func (p *Publication) Done(code wire.DoneCode, reason string) error {
 	p.mu.Lock()
@@ -363,27 +372,34 @@ func (p *Publication) Done(code wire.DoneCode, reason string) error {
 	p.open = nil
 	p.mu.Unlock()
 	for w := range open {
-		w.str.reset(wire.StreamCancelled)
+		w.reset(wire.StreamCancelled)
 	}
 	err := p.r.send(&wire.PublishDone{Code: code, StreamCount: streams, Reason: reason})
-	p.r.finish()
-	p.r.str.stop(wire.StreamCancelled)
+	p.r.end()
 	p.cancel(&DoneError{code, streams, reason})
 	return err
 }
 
 // SendDatagram sends an object as a datagram; TrackAlias is filled in. It never
-// waits: what the transport cannot take is dropped and counted.
+// waits: what the transport cannot take, or not within the shorter of the delivery
+// timeouts, is dropped and counted.
 func (p *Publication) SendDatagram(d Datagram) error {
 	if p.ctx.Err() != nil {
 		return context.Cause(p.ctx)
+	}
+	if !p.Forwarding() {
+		return ErrNotForwarding
 	}
 	d.TrackAlias = p.alias
 	b, err := d.Append(nil)
 	if err != nil {
 		return err
 	}
-	return p.s.queueDatagram(b)
+	var deadline time.Time
+	if t := shorter(p.DeliveryTimeouts()); t > 0 {
+		deadline = time.Now().Add(t)
+	}
+	return p.s.queueDatagram(b, deadline)
 }
 
 // OpenSubgroup begins a subgroup stream; TrackAlias is filled in. It does not
@@ -412,8 +428,8 @@ func (p *Publication) OpenSubgroup(h wire.SubgroupHeader) (*SubgroupWriter, erro
 	str.setPriority(urgency(p.priority, prio))
 	w := &SubgroupWriter{
 		p: p, str: str, priority: prio,
-		enc: wire.ObjectEncoder{HasProperties: h.HasProperties},
-		buf: h.Append(make([]byte, 0, 64)),
+		enc:    wire.ObjectEncoder{HasProperties: h.HasProperties},
+		header: h.Append(make([]byte, 0, 96)),
 	}
 	p.streams++
 	p.open[w] = struct{}{}
@@ -424,13 +440,19 @@ func (p *Publication) OpenSubgroup(h wire.SubgroupHeader) (*SubgroupWriter, erro
 // bytes that a subgroup reader delivered. It is for one goroutine at a time.
 type SubgroupWriter struct {
 	p        *Publication
-	str      sendStream
+	str      uniStream
 	priority uint8
 	enc      wire.ObjectEncoder
-	buf      []byte // stream header until the first bytes go out
+	buf      []byte // of an object's header
 	left     uint64 // of the current object's payload
 	deadline time.Time
+
+	mu     sync.Mutex // the publication's end may write the header, too
+	header []byte     // of the stream, until it was written
 }
+
+// smallObject is up to where a payload is copied to go out with its header.
+const smallObject = 512
 
 // SetDeadline makes writes fail with ErrDeliveryTimeout, and the stream be reset,
 // when they cannot be done by t. The zero time means never.
@@ -444,24 +466,39 @@ func (w *SubgroupWriter) SetDeadline(t time.Time) {
 // WriteObject writes one object whole.
 func (w *SubgroupWriter) WriteObject(o Object, payload []byte) error {
 	o.PayloadLength = uint64(len(payload))
-	if err := w.BeginObject(o); err != nil {
+	if len(payload) > smallObject {
+		if err := w.BeginObject(o); err != nil {
+			return err
+		}
+		_, err := w.Write(payload)
 		return err
 	}
-	_, err := w.Write(payload)
-	return err
+	if err := w.encode(o); err != nil {
+		return err
+	}
+	w.buf, w.left = append(w.buf, payload...), 0
+	return w.flush(w.buf)
 }
 
 // BeginObject writes an object's header; Write then takes PayloadLength bytes.
 func (w *SubgroupWriter) BeginObject(o Object) error {
+	if err := w.encode(o); err != nil {
+		return err
+	}
+	return w.flush(w.buf)
+}
+
+// encode puts o's header into buf.
+func (w *SubgroupWriter) encode(o Object) error {
 	if w.left > 0 {
 		return errors.New("moqt: the current object's payload is not complete")
 	}
-	b, err := w.enc.Append(w.buf, o)
+	b, err := w.enc.Append(w.buf[:0], o)
 	if err != nil {
 		return err
 	}
-	w.buf, w.left = nil, o.PayloadLength
-	return w.flush(b)
+	w.buf, w.left = b, o.PayloadLength
+	return nil
 }
 
 // Write writes payload of the current object.
@@ -480,16 +517,13 @@ func (w *SubgroupWriter) Write(payload []byte) (int, error) {
 }
 
 // WriteRaw writes bytes of the stream after its header.
-func (w *SubgroupWriter) WriteRaw(b []byte) error {
-	if w.buf != nil {
-		b = append(w.buf, b...)
-		w.buf = nil
-	}
-	return w.flush(b)
-}
+func (w *SubgroupWriter) WriteRaw(b []byte) error { return w.flush(b) }
 
 func (w *SubgroupWriter) flush(b []byte) error {
-	_, err := w.str.Write(b)
+	err := w.writeHeader()
+	if err == nil && len(b) > 0 {
+		_, err = w.str.Write(b)
+	}
 	switch {
 	case err == nil:
 		return nil
@@ -505,6 +539,23 @@ func (w *SubgroupWriter) flush(b []byte) error {
 	return streamError(err)
 }
 
+// writeHeader writes the stream's header once, and so that it survives a reset:
+// the subscriber counts streams by it (§11.4.3). The transport takes so few bytes
+// without waiting.
+func (w *SubgroupWriter) writeHeader() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.header == nil {
+		return nil
+	}
+	_, err := w.str.Write(w.header)
+	if err == nil {
+		w.header = nil
+		w.str.setReliable()
+	}
+	return err
+}
+
 // Close ends the subgroup: no more objects. With a subgroup delivery timeout in
 // force the stream is reset if it has not arrived by then (§8).
 func (w *SubgroupWriter) Close() error {
@@ -512,35 +563,52 @@ func (w *SubgroupWriter) Close() error {
 		w.Reset(wire.StreamInternalError)
 		return errors.New("moqt: subgroup closed inside an object")
 	}
-	if w.buf != nil {
-		if err := w.flush(w.buf); err != nil {
-			return err
-		}
-		w.buf = nil
+	if err := w.flush(nil); err != nil {
+		return err
 	}
 	w.forget()
-	err := streamError(w.str.Close())
-	if _, t := w.p.DeliveryTimeouts(); err == nil && t > 0 {
-		time.AfterFunc(t, func() { w.str.reset(wire.StreamDeliveryTimeout) })
+	if err := w.str.Close(); err != nil {
+		return streamError(err)
 	}
-	return err
+	if _, t := w.p.DeliveryTimeouts(); t > 0 {
+		w.resetAfter(t)
+	}
+	return nil
+}
+
+// resetAfter resets the finished stream if it has not arrived by t from now.
+func (w *SubgroupWriter) resetAfter(t time.Duration) {
+	s := w.p.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return
+	}
+	s.lingering[w] = time.AfterFunc(t, func() {
+		s.mu.Lock()
+		delete(s.lingering, w)
+		s.mu.Unlock()
+		if !w.str.delivered() {
+			s.count.deliveryTimeouts.Add(1)
+			w.str.reset(wire.StreamDeliveryTimeout)
+		}
+	})
 }
 
 // Reset abandons the subgroup.
 func (w *SubgroupWriter) Reset(code wire.StreamCode) {
 	w.forget()
-	if w.buf != nil { // let the peer know which subgroup it was
-		_ = w.str.SetWriteDeadline(time.Now().Add(time.Millisecond))
-		_, _ = w.str.Write(w.buf)
-		w.buf = nil
-		w.str.setReliable()
-	}
-	w.str.reset(code)
+	w.reset(code)
 }
 
-// Abort resets the stream while another goroutine may be writing to it, whose
-// write then fails.
-func (w *SubgroupWriter) Abort(code wire.StreamCode) { w.str.reset(code) }
+// Abort is Reset for another goroutine than the writer's, whose write then fails.
+func (w *SubgroupWriter) Abort(code wire.StreamCode) { w.Reset(code) }
+
+func (w *SubgroupWriter) reset(code wire.StreamCode) {
+	_ = w.str.SetWriteDeadline(time.Time{})
+	_ = w.writeHeader() // tells the peer which subgroup it was
+	w.str.reset(code)
+}
 
 func (w *SubgroupWriter) forget() {
 	w.p.mu.Lock()
@@ -553,17 +621,32 @@ func (s *Session) Publish(ctx context.Context, track TrackName, info TrackInfo, 
 	if err := track.Validate(); err != nil {
 		return nil, err
 	}
-	if !s.claimTrack(s.sending, track) {
+	claim := s.claimTrack(s.sending, track)
+	if claim == nil {
 		return nil, &RequestError{Code: wire.RequestDuplicateSubscription, Reason: "already publishing " + track.String()}
 	}
 	p := s.newPublication(track, nil, info)
+	var id *uint64
+	over := func(err error) {
+		p.cancel(err)
+		if id != nil {
+			s.mu.Lock()
+			delete(s.joinable, *id)
+			s.mu.Unlock()
+		}
+		s.release(s.sending, claim)
+	}
 	params := info.parameters()
 	params.AuthorizationTokens = tokens
-	r, err := s.openRequest(ctx, func(id uint64) wire.Message {
-		return &wire.Publish{RequestID: id, Track: track, TrackAlias: p.alias, Parameters: params, Properties: info.Properties}
+	r, err := s.openRequest(ctx, func(i uint64) wire.Message {
+		id = &i
+		s.mu.Lock()
+		s.joinable[i] = nil // pending
+		s.mu.Unlock()
+		return &wire.Publish{RequestID: i, Track: track, TrackAlias: p.alias, Parameters: params, Properties: info.Properties}
 	})
 	if err != nil {
-		s.releaseSending(track)
+		over(err)
 		return nil, err
 	}
 	p.r = r
@@ -572,12 +655,12 @@ func (s *Session) Publish(ctx context.Context, track TrackName, info TrackInfo, 
 		ok, isOK := m.(*wire.RequestOK)
 		if !isOK {
 			err = r.unexpectedMessage(m)
-		} else {
-			err = p.begin(ok.Parameters, params.LargestObject)
+		} else if err = p.begin(ok.Parameters, params.LargestObject); err != nil {
+			_ = p.Done(wire.DoneSubscriptionEnded, err.Error())
 		}
 	}
 	if err != nil {
-		s.releaseSending(track)
+		over(err)
 		s.closeRequest()
 		return nil, err
 	}
@@ -587,11 +670,8 @@ func (s *Session) Publish(ctx context.Context, track TrackName, info TrackInfo, 
 	s.mu.Unlock()
 	go func() {
 		p.run()
-		s.releaseSending(track)
+		over(nil)
 		s.closeRequest()
-		s.mu.Lock()
-		delete(s.joinable, r.id)
-		s.mu.Unlock()
 	}()
 	return p, nil
 }
@@ -603,42 +683,38 @@ type PublishRequest struct {
 	Largest    *Location
 	Properties Properties
 	alias      uint64
-	sub        *Subscription
+	role       *role
 }
 
 func (s *Session) handlePublish(req *Request, m *wire.Publish) {
-	if !s.claimTrack(s.receiving, m.Track) {
+	claim := s.claimSoon(s.receiving, m.Track)
+	if claim == nil {
 		_ = req.Reject(wire.RequestDuplicateSubscription, "already subscribed to "+m.Track.String())
 		return
 	}
+	defer s.release(s.receiving, claim)
 	r := &PublishRequest{
 		Request: req, Track: m.Track, Largest: m.Parameters.LargestObject,
-		Properties: m.Properties, alias: m.TrackAlias,
+		Properties: m.Properties, alias: m.TrackAlias, role: claim,
 	}
-	if _, found := m.Properties.UnknownMandatory(); found {
-		_ = req.Reject(wire.RequestUnsupportedExtension, "the track has a mandatory property unknown here")
-	} else {
-		serve(req, s.handler.Publish, r)
-	}
-	if r.sub == nil {
-		s.mu.Lock()
-		delete(s.receiving, m.Track.String())
-		s.mu.Unlock()
+	if t, found := m.Properties.UnknownMandatory(); found {
+		_ = req.RejectWith(unknownMandatory(t))
 		return
 	}
-	r.sub.run()
+	serve(req, s.handler.Publish, r)
 }
 
 // Accept answers PUBLISH_OK and returns the receiving end.
 func (r *PublishRequest) Accept(o SubscribeOptions) (*Subscription, error) {
 	s := r.stream.s
 	sub := s.newSubscription(r.Track, o)
-	sub.r = r.stream
+	sub.r, sub.role = r.stream, r.role
 	sub.establish(r.alias, r.Parameters, r.Properties)
 	if err := r.claim(); err != nil {
 		return nil, err
 	}
 	if err := s.register(sub); err != nil {
+		r.running.Done()
 		s.fail(err)
 		return nil, err
 	}
@@ -649,8 +725,12 @@ func (r *PublishRequest) Accept(o SubscribeOptions) (*Subscription, error) {
 	p.AuthorizationTokens, p.RendezvousTimeout = nil, nil
 	if err := r.stream.send(&wire.RequestOK{Parameters: p}); err != nil {
 		sub.end(err)
+		r.running.Done()
 		return nil, err
 	}
-	r.sub = sub
+	go func() {
+		defer r.running.Done()
+		sub.run()
+	}()
 	return sub, nil
 }

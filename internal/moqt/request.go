@@ -21,6 +21,8 @@ type requestStream struct {
 	wmu sync.Mutex
 }
 
+// send writes one message. A peer that does not read for sendTimeout loses the
+// request: nothing can follow a message that was sent in part.
 func (r *requestStream) send(m wire.Message) error {
 	b, err := wire.AppendMessage(nil, m)
 	if err != nil {
@@ -28,14 +30,25 @@ func (r *requestStream) send(m wire.Message) error {
 	}
 	r.wmu.Lock()
 	defer r.wmu.Unlock()
-	_, err = r.str.Write(b)
+	_ = r.str.SetWriteDeadline(time.Now().Add(sendTimeout))
+	if _, err = r.str.Write(b); err != nil {
+		r.abort(wire.StreamInternalError)
+	}
 	return streamError(err)
 }
 
+// finish ends our direction.
 func (r *requestStream) finish() {
 	r.wmu.Lock()
 	defer r.wmu.Unlock()
 	_ = r.str.Close()
+}
+
+// end finishes our direction and takes nothing more of the peer's. Without the
+// latter a FIN that nobody read would keep the stream open for good.
+func (r *requestStream) end() {
+	r.finish()
+	r.str.stop(wire.StreamCancelled)
 }
 
 // abort ends both directions (§3.3.2).
@@ -44,9 +57,13 @@ func (r *requestStream) abort(code wire.StreamCode) {
 	r.str.stop(code)
 }
 
-// read returns the peer's next message on the stream.
+// read returns the peer's next message on the stream. A GOAWAY, which may come
+// in the place of any message, is returned as the *RequestError it amounts to.
 func (r *requestStream) read() (wire.Message, error) {
 	m, err := wire.ReadMessage(r.br)
+	if g, ok := m.(*wire.Goaway); ok && err == nil {
+		return nil, r.goaway(g)
+	}
 	if err == nil {
 		return m, nil
 	}
@@ -61,6 +78,24 @@ func (r *requestStream) read() (wire.Message, error) {
 	return nil, streamError(err)
 }
 
+// goaway is the peer's wish to move this one request elsewhere (§10.4).
+func (r *requestStream) goaway(g *wire.Goaway) error {
+	var err error
+	switch {
+	case g.RequestID != nil:
+		err = protocolViolation("GOAWAY on a request stream names a request ID")
+	case !r.s.client && g.NewSessionURI != "":
+		err = protocolViolation("GOAWAY from a client names a URI")
+	default:
+		return &RequestError{
+			Code: wire.RequestGoingAway, Reason: "the peer asks to move the request",
+			Redirect: &wire.Redirect{ConnectURI: g.NewSessionURI},
+		}
+	}
+	r.s.fail(err)
+	return err
+}
+
 // openRequest opens a stream and sends the message that build makes of the
 // request's ID.
 func (s *Session) openRequest(ctx context.Context, build func(id uint64) wire.Message) (*requestStream, error) {
@@ -70,8 +105,16 @@ func (s *Session) openRequest(ctx context.Context, build func(id uint64) wire.Me
 	if leaving {
 		return nil, &RequestError{Code: wire.RequestGoingAway, Reason: "the peer sent GOAWAY"}
 	}
+	ctx, cancel := withDefaultTimeout(ctx, requestTimeout)
+	defer cancel()
 	str, err := s.conn.openStream(ctx)
 	if err != nil {
+		if serr := s.Err(); serr != nil {
+			return nil, serr
+		}
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("moqt: the peer allows no further request: %w", ctx.Err())
+		}
 		return nil, err
 	}
 	str.setPriority(urgencyControl)
@@ -84,6 +127,14 @@ func (s *Session) openRequest(ctx context.Context, build func(id uint64) wire.Me
 	s.openRequests++
 	s.mu.Unlock()
 	return r, nil
+}
+
+// withDefaultTimeout gives a context without a deadline one.
+func withDefaultTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, d)
 }
 
 func (s *Session) takeRequestID() uint64 {
@@ -101,28 +152,31 @@ func (s *Session) closeRequest() {
 	s.mu.Unlock()
 }
 
-// awaitResponse reads the first response to one of our requests. It cancels the
-// request when ctx ends; without a deadline of ctx's own it waits for extra beyond
-// the usual time.
+// awaitResponse reads the first response to one of our requests. Whatever is not
+// an acceptance ends the request's stream: a refusal, an error, and the end of
+// ctx, which cancels the request. Without a deadline of ctx's own it waits for
+// extra beyond the usual time.
 func (r *requestStream) awaitResponse(ctx context.Context, extra time.Duration) (wire.Message, error) {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, requestTimeout+extra)
-		defer cancel()
-	}
+	ctx, cancel := withDefaultTimeout(ctx, requestTimeout+extra)
+	defer cancel()
 	stop := context.AfterFunc(ctx, func() { r.abort(wire.StreamCancelled) })
-	defer stop()
 	m, err := r.read()
+	cancelled := !stop()
+	if serr := r.s.Err(); serr != nil {
+		return nil, serr
+	}
 	switch {
-	case err != nil && ctx.Err() != nil:
+	case cancelled:
 		return nil, fmt.Errorf("moqt: no response from the peer: %w", ctx.Err())
 	case err == io.EOF:
-		return nil, fmt.Errorf("moqt: the peer closed the request without a response")
+		err = errors.New("moqt: the peer closed the request without a response")
+		fallthrough
 	case err != nil:
+		r.abort(wire.StreamCancelled)
 		return nil, err
 	}
 	if e, ok := m.(*wire.RequestError); ok {
-		r.finish()
+		r.end()
 		return nil, requestError(e)
 	}
 	return m, nil
@@ -150,6 +204,7 @@ type Request struct {
 
 	mu       sync.Mutex
 	answered bool
+	running  sync.WaitGroup // whoever answers, until the request is over
 }
 
 // Session is the session the request came on.
@@ -159,7 +214,8 @@ func (r *Request) Session() *Session { return r.stream.s }
 // outlives the request's acceptance.
 func (r *Request) Context() context.Context { return r.stream.str.Context() }
 
-// claim makes the caller the one who answers.
+// claim makes the caller the one who answers. It calls running.Done when what
+// the answer began is over.
 func (r *Request) claim() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,6 +223,7 @@ func (r *Request) claim() error {
 		return errors.New("moqt: the request was answered already")
 	}
 	r.answered = true
+	r.running.Add(1)
 	return nil
 }
 
@@ -181,22 +238,20 @@ func (r *Request) RejectWith(err error) error {
 	if err := r.claim(); err != nil {
 		return err
 	}
+	defer r.running.Done()
 	var e *RequestError
 	if !errors.As(err, &e) {
 		e = &RequestError{Code: wire.RequestInternalError, Reason: err.Error()}
 	}
-	r.stream.str.stop(wire.StreamCancelled)
-	serr := r.stream.send(&wire.RequestError{Code: e.Code, Reason: e.Reason, RetryInterval: e.RetryInterval, Redirect: e.Redirect})
-	r.stream.finish()
-	return serr
+	defer r.stream.end()
+	return r.stream.send(&wire.RequestError{Code: e.Code, Reason: e.Reason, RetryInterval: e.RetryInterval, Redirect: e.Redirect})
 }
 
 func (s *Session) acceptStreams() {
 	for {
 		str, err := s.conn.acceptStream(s.ctx)
 		if err != nil {
-			s.fail(err)
-			return
+			return // the end of the transport's context says why
 		}
 		str.setPriority(urgencyControl)
 		go s.handleRequest(str)
@@ -305,26 +360,25 @@ func (s *Session) handleRequest(str stream) {
 		n := &NamespaceRequest{Request: req, Namespace: m.Namespace}
 		serve(req, s.handler.PublishNamespace, n)
 	case *wire.SubscribeNamespace:
-		serve(req, s.handler.SubscribeNamespace, &DiscoveryRequest{Request: req, Prefix: m.Prefix})
+		s.handleDiscovery(&DiscoveryRequest{Request: req, Prefix: m.Prefix}, s.handler.SubscribeNamespace)
 	case *wire.SubscribeTracks:
-		serve(req, s.handler.SubscribeTracks, &DiscoveryRequest{Request: req, Prefix: m.Prefix, Tracks: true})
+		s.handleDiscovery(&DiscoveryRequest{Request: req, Prefix: m.Prefix, Tracks: true}, s.handler.SubscribeTracks)
 	}
 }
 
-// serve calls h for a request and sees to it that there is an answer.
+// serve calls h for a request, sees to it that there is an answer and waits for
+// what an acceptance began.
 func serve[R any](req *Request, h func(R), r R) {
 	if h == nil {
 		_ = req.Reject(wire.RequestNotSupported, "not supported here")
 		return
 	}
 	h(r)
-	if req.claim() == nil {
-		req.answered = false
-		_ = req.Reject(wire.RequestInternalError, "the request was not answered")
-	}
+	_ = req.Reject(wire.RequestInternalError, "the request was not answered") // fails if it was
+	req.running.Wait()
 }
 
-// TrackStatusRequest is an incoming TRACK_STATUS (§10.15).
+// TrackStatusRequest is an incoming TRACK_STATUS (§10.14).
 type TrackStatusRequest struct {
 	*Request
 	Track TrackName
@@ -335,12 +389,12 @@ func (r *TrackStatusRequest) Accept(info TrackInfo) error {
 	if err := r.claim(); err != nil {
 		return err
 	}
-	err := r.stream.send(&wire.RequestOK{Parameters: info.parameters(), Properties: info.Properties})
-	r.stream.finish()
-	return err
+	defer r.running.Done()
+	defer r.stream.end()
+	return r.stream.send(&wire.RequestOK{Parameters: info.parameters(), Properties: info.Properties})
 }
 
-// TrackStatus asks what a SUBSCRIBE to a track would be answered (§10.15).
+// TrackStatus asks what a SUBSCRIBE to a track would be answered (§10.14).
 func (s *Session) TrackStatus(ctx context.Context, track TrackName, tokens ...wire.Token) (largest *Location, props Properties, err error) {
 	r, err := s.openRequest(ctx, func(id uint64) wire.Message {
 		return &wire.TrackStatus{RequestID: id, Track: track, Parameters: Parameters{AuthorizationTokens: tokens}}
@@ -353,7 +407,7 @@ func (s *Session) TrackStatus(ctx context.Context, track TrackName, tokens ...wi
 	if err != nil {
 		return nil, nil, err
 	}
-	r.finish()
+	r.end()
 	ok, isOK := m.(*wire.RequestOK)
 	if !isOK {
 		return nil, nil, r.unexpectedMessage(m)

@@ -8,26 +8,33 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"holocast/internal/moqt/wire"
 )
 
 // Bounds of what a session holds for its peer.
 const (
-	maxSubgroupQueue   = 256             // subgroups of one subscription not yet accepted
+	maxSubgroupQueue   = 64              // subgroups of one subscription not yet accepted
 	maxDatagramQueue   = 1024            // datagrams of one subscription not yet read
 	maxOrphanStreams   = 256             // subgroups whose alias is not known yet
 	maxOrphanDatagrams = 256             // datagrams whose alias is not known yet
 	maxSendDatagrams   = 256             // datagrams waiting for the transport
 	maxRetiredAliases  = 1024            // aliases remembered after a subscription ended
+	maxUpdates         = 64              // REQUEST_UPDATEs of one subscription not yet answered
+	acceptWait         = 5 * time.Second // for a subgroup to be accepted
 	maxRequestGaps     = 4096            // request IDs seen ahead of a missing one
 	orphanWait         = 2 * time.Second // for the alias of an early object
 	headerTimeout      = 10 * time.Second
 	requestTimeout     = 10 * time.Second
-	doneWait           = 2 * time.Second // for streams that PUBLISH_DONE overtook
+	sendTimeout        = 10 * time.Second       // for the peer to take a message
+	doneWait           = 2 * time.Second        // for streams that PUBLISH_DONE overtook
+	cancelWait         = 250 * time.Millisecond // for the cancellation that a request overtook
+	maxCloseReason     = 256                    // bytes; it has to fit a packet
 )
 
 // Config is what both ends of a session may set.
@@ -86,8 +93,9 @@ type Session struct {
 	log    *slog.Logger
 	count  counters
 
-	ctx    context.Context // ends with the session
-	cancel context.CancelCauseFunc
+	ctx       context.Context // ends with the session
+	cancel    context.CancelCauseFunc
+	closeOnce sync.Once
 
 	path    string      // of a WebTransport session's URL
 	peer    *wire.Setup // the peer's SETUP, valid once set is closed
@@ -95,7 +103,7 @@ type Session struct {
 	serving chan struct{} // closed by Serve
 	handler Handler
 
-	sendq chan []byte // datagrams
+	sendq chan outgoingDatagram
 
 	controlMu  sync.Mutex
 	control    sendStream
@@ -113,11 +121,13 @@ type Session struct {
 	retiredOrder  []uint64
 	orphans       []orphanDatagram
 	orphanStreams int
-	receiving     map[string]struct{}     // tracks we are the subscriber of
-	sending       map[string]struct{}     // tracks we are the publisher of
+	receiving     map[string]*role        // tracks we are the subscriber of
+	sending       map[string]*role        // tracks we are the publisher of
 	joinable      map[uint64]*Publication // by the peer's request ID; nil while pending
 	fetches       map[uint64]chan *FetchReader
 	openRequests  int
+	discoveries   []*DiscoveryRequest             // the peer's, with prefixes that must not overlap
+	lingering     map[*SubgroupWriter]*time.Timer // finished, subject to a delivery timeout
 }
 
 type orphanDatagram struct {
@@ -125,15 +135,24 @@ type orphanDatagram struct {
 	seen time.Time
 }
 
+type outgoingDatagram struct {
+	b        []byte
+	deadline time.Time // zero = none
+}
+
+// role is this endpoint's part, publisher or subscriber, in the subscription of a
+// track. There is one of each at a time (§5.1).
+type role struct{ track string }
+
 // newSession exchanges SETUP over c. Incoming requests wait for Serve.
 func newSession(ctx context.Context, c conn, client bool, local *wire.Setup, cfg Config) (*Session, error) {
 	s := &Session{
 		conn: c, client: client, local: local, log: cmp.Or(cfg.Log, slog.Default()),
 		set: make(chan struct{}), serving: make(chan struct{}), changed: make(chan struct{}),
-		sendq:         make(chan []byte, maxSendDatagrams),
+		sendq:         make(chan outgoingDatagram, maxSendDatagrams),
 		subscriptions: map[uint64]*Subscription{}, retired: map[uint64]struct{}{},
-		receiving: map[string]struct{}{}, sending: map[string]struct{}{},
-		joinable: map[uint64]*Publication{}, fetches: map[uint64]chan *FetchReader{},
+		receiving: map[string]*role{}, sending: map[string]*role{},
+		joinable: map[uint64]*Publication{}, lingering: map[*SubgroupWriter]*time.Timer{}, fetches: map[uint64]chan *FetchReader{},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	local.AuthorizationTokens = cfg.Tokens
@@ -145,7 +164,7 @@ func newSession(ctx context.Context, c conn, client bool, local *wire.Setup, cfg
 	s.requests.parity = 1 - s.nextRequest
 	s.requests.next = s.requests.parity
 
-	context.AfterFunc(c.context(), func() { s.fail(sessionError(context.Cause(c.context()))) })
+	context.AfterFunc(c.context(), func() { s.fail(c.ended()) })
 	go s.acceptUniStreams()
 	go s.acceptStreams()
 	go s.receiveDatagrams()
@@ -161,7 +180,10 @@ func newSession(ctx context.Context, c conn, client bool, local *wire.Setup, cfg
 	case <-s.ctx.Done():
 		return nil, context.Cause(s.ctx)
 	case <-ctx.Done():
-		err := &wire.Error{Code: wire.ControlMessageTimeout, Msg: "no SETUP from the peer"}
+		err := ctx.Err()
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = &wire.Error{Code: wire.ControlMessageTimeout, Msg: "no SETUP from the peer"}
+		}
 		s.fail(err)
 		return nil, err
 	}
@@ -231,8 +253,7 @@ func (s *Session) Stats() Stats {
 
 // Close ends the session. Everything waiting on it returns its error.
 func (s *Session) Close(code wire.SessionCode, reason string) {
-	s.cancel(&SessionError{Code: code, Reason: reason})
-	s.conn.close(code, reason)
+	s.shutdown(&SessionError{Code: code, Reason: reason}, code, reason)
 }
 
 // fail ends the session because of err, with the code that err names.
@@ -242,8 +263,7 @@ func (s *Session) fail(err error) {
 	}
 	var remote *SessionError
 	if errors.As(err, &remote) && remote.Remote {
-		s.cancel(err)
-		s.conn.close(wire.NoError, "")
+		s.shutdown(err, wire.NoError, "")
 		return
 	}
 	code, reason := closeCode(err)
@@ -252,8 +272,31 @@ func (s *Session) fail(err error) {
 		s.log.Warn("moqt session closed", "code", code.String(), "reason", reason, "peer", s.RemoteAddr())
 		err = &SessionError{Code: code, Reason: reason}
 	}
-	s.cancel(err)
-	s.conn.close(code, reason)
+	s.shutdown(err, code, reason)
+}
+
+func (s *Session) shutdown(err error, code wire.SessionCode, reason string) {
+	s.closeOnce.Do(func() {
+		s.cancel(err)
+		s.mu.Lock()
+		for _, t := range s.lingering {
+			t.Stop()
+		}
+		clear(s.lingering)
+		s.mu.Unlock()
+		s.conn.close(code, truncate(reason, maxCloseReason))
+	})
+}
+
+// truncate cuts s to at most n bytes, between runes.
+func truncate(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
 }
 
 // Goaway asks the peer to move to uri (empty: to reconnect) and closes the
@@ -331,8 +374,7 @@ func (s *Session) acceptUniStreams() {
 	for {
 		str, err := s.conn.acceptUni(s.ctx)
 		if err != nil {
-			s.fail(err)
-			return
+			return // the end of the transport's context says why
 		}
 		go s.handleUni(str)
 	}
@@ -387,11 +429,13 @@ func (s *Session) handleControl(setup *wire.Setup, br *bufio.Reader) {
 		switch {
 		case s.ctx.Err() != nil:
 			return
-		case err == io.EOF || err == io.ErrUnexpectedEOF:
-			s.fail(protocolViolation("the peer closed its control stream"))
-			return
 		case err != nil:
-			s.fail(streamErrorAsViolation(err))
+			var w *wire.Error
+			if !errors.As(err, &w) {
+				s.awaitClose()
+				err = streamErrorAsViolation(err)
+			}
+			s.fail(err)
 			return
 		}
 		g, ok := m.(*wire.Goaway)
@@ -406,11 +450,23 @@ func (s *Session) handleControl(setup *wire.Setup, br *bufio.Reader) {
 	}
 }
 
-// streamErrorAsViolation: resetting the control stream is a violation (§3.3).
+// awaitClose gives a peer that ended its control stream the time to close the
+// connection too: many end their streams one by one when they leave, and closing
+// on them at once would lose what they sent before.
+func (s *Session) awaitClose() {
+	t := time.NewTimer(closeWait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-s.ctx.Done():
+	}
+}
+
+// streamErrorAsViolation: ending the control stream is a violation (§3.3).
 func streamErrorAsViolation(err error) error {
 	err = streamError(err)
-	if e := (*StreamError)(nil); errors.As(err, &e) {
-		return protocolViolation("the peer reset its control stream")
+	if e := (*StreamError)(nil); errors.As(err, &e) || err == io.EOF || err == io.ErrUnexpectedEOF {
+		return protocolViolation("the peer closed its control stream")
 	}
 	return err
 }
@@ -428,8 +484,16 @@ func (s *Session) checkSetup(m *wire.Setup) error {
 		return &wire.Error{Code: wire.InvalidPath, Msg: "PATH is for clients over raw QUIC"}
 	case m.HasAuthority && notAllowed:
 		return &wire.Error{Code: wire.InvalidAuthority, Msg: "AUTHORITY is for clients over raw QUIC"}
-	case m.HasPath && m.Path != "" && m.Path[0] != '/':
-		return &wire.Error{Code: wire.MalformedPath, Msg: "PATH does not begin with /"}
+	}
+	if m.HasPath && m.Path != "" { // path-abempty
+		if _, err := url.ParseRequestURI(m.Path); err != nil || m.Path[0] != '/' {
+			return &wire.Error{Code: wire.MalformedPath, Msg: "PATH is not the path of a URI"}
+		}
+	}
+	if m.HasAuthority {
+		if u, err := url.Parse("moqt://" + m.Authority); err != nil || u.Host != m.Authority {
+			return &wire.Error{Code: wire.MalformedAuthority, Msg: "AUTHORITY is not the authority of a URI"}
+		}
 	}
 	return s.tokens.registerSetup(m)
 }
@@ -470,7 +534,6 @@ func (s *Session) receiveDatagrams() {
 	for {
 		b, err := s.conn.receiveDatagram(s.ctx)
 		if err != nil {
-			s.fail(err)
 			return
 		}
 		d, err := wire.ParseDatagram(b)
@@ -518,11 +581,14 @@ func (s *Session) deliverDatagram(d *wire.Datagram) {
 func (s *Session) sendDatagrams() {
 	for {
 		select {
-		case b := <-s.sendq:
-			if err := s.conn.sendDatagram(b); err != nil {
+		case d := <-s.sendq:
+			if !d.deadline.IsZero() && time.Now().After(d.deadline) {
+				s.count.datagramsUnsent.Add(1)
+				continue
+			}
+			if err := s.conn.sendDatagram(d.b); err != nil {
 				s.count.datagramsUnsent.Add(1)
 				if !errors.Is(err, ErrDatagramTooLarge) {
-					s.fail(err)
 					return
 				}
 			}
@@ -532,10 +598,11 @@ func (s *Session) sendDatagrams() {
 	}
 }
 
-// queueDatagram hands b to the transport without waiting for it.
-func (s *Session) queueDatagram(b []byte) error {
+// queueDatagram hands b to the transport without waiting for it. Where the
+// transport lags, b is dropped at the deadline.
+func (s *Session) queueDatagram(b []byte, deadline time.Time) error {
 	select {
-	case s.sendq <- b:
+	case s.sendq <- outgoingDatagram{b, deadline}:
 		return nil
 	default:
 		s.count.datagramsUnsent.Add(1)
@@ -546,7 +613,46 @@ func (s *Session) queueDatagram(b []byte) error {
 // SendPadding sends n bytes of padding as a datagram, to probe for bandwidth
 // (§11.5).
 func (s *Session) SendPadding(n int) error {
-	return s.queueDatagram(wire.AppendPaddingDatagram(nil, n))
+	return s.queueDatagram(wire.AppendPaddingDatagram(nil, n), time.Time{})
+}
+
+// Roles.
+
+// claimTrack takes a role on a track, nil when it is taken.
+func (s *Session) claimTrack(in map[string]*role, track TrackName) *role {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.claimLocked(in, track)
+}
+
+func (s *Session) claimLocked(in map[string]*role, track TrackName) *role {
+	r := &role{track.String()}
+	if in[r.track] != nil {
+		return nil
+	}
+	in[r.track] = r
+	return r
+}
+
+// claimSoon is claimTrack for the peer's requests. A request may overtake the
+// cancellation of the one it replaces, which is on another stream, so a role that
+// is taken has a moment to become free.
+func (s *Session) claimSoon(in map[string]*role, track TrackName) (r *role) {
+	s.waitFor(cancelWait, func() bool {
+		r = s.claimLocked(in, track)
+		return r != nil
+	})
+	return r
+}
+
+// release gives a role back, as often as it likes.
+func (s *Session) release(in map[string]*role, r *role) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if in[r.track] == r {
+		delete(in, r.track)
+		s.notify()
+	}
 }
 
 // Aliases of tracks we receive.
@@ -583,7 +689,10 @@ func (s *Session) register(sub *Subscription) error {
 func (s *Session) unregister(sub *Subscription) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.receiving, sub.track.String())
+	if s.receiving[sub.role.track] == sub.role {
+		delete(s.receiving, sub.role.track)
+		s.notify()
+	}
 	if s.subscriptions[sub.alias] != sub {
 		return
 	}

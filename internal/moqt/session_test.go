@@ -222,8 +222,8 @@ func TestWebTransportStreamsTakePriorities(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := str.(wtSend).SendStream
-	if webTransportPriority(s) == nil {
-		t.Error("webtransport-go no longer keeps its QUIC stream where setWebTransportPriority looks for it")
+	if belowWebTransport(s) == nil {
+		t.Error("webtransport-go no longer keeps its QUIC stream where belowWebTransport looks for it")
 	}
 	str.reset(wire.StreamCancelled)
 }

@@ -4,7 +4,10 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"math"
+	"strings"
 	"sync"
 	"time"
 
@@ -50,11 +53,14 @@ func (o SubscribeOptions) parameters() Parameters {
 
 // Subscription is the receiving end of a subscription: subgroups and datagrams of
 // one track as they come, in no promised order. Its user accepts both until they
-// end, or cancels it.
+// end, or cancels it. A subgroup that nobody accepts within acceptWait, or behind
+// more than maxSubgroupQueue newer ones, is refused. One that was accepted takes
+// up the session's receive window until it is read or cancelled.
 type Subscription struct {
 	s      *Session
 	r      *requestStream
 	track  TrackName
+	role   *role
 	alias  uint64
 	hold   time.Duration // for late streams after PUBLISH_DONE
 	expire uint64
@@ -66,16 +72,25 @@ type Subscription struct {
 
 	defaultPriority uint8
 
-	subgroups chan *SubgroupReader
 	datagrams chan *Datagram
 	done      chan struct{}
 	endOnce   sync.Once
 	err       error // valid once done is closed
 
-	mu       sync.Mutex
-	received uint64             // streams
-	arrived  chan struct{}      // signalled at each stream
-	updates  []chan updateReply // REQUEST_UPDATEs not yet answered
+	mu        sync.Mutex
+	queue     []queuedSubgroup // not yet accepted, oldest first
+	available chan struct{}    // signalled when queue has something
+	expiry    *time.Timer      // of the oldest in queue; nil while it is empty
+	open      map[*SubgroupReader]struct{}
+	cancelled bool               // nothing is wanted any more
+	received  uint64             // streams
+	arrived   chan struct{}      // signalled at each stream
+	updates   []chan updateReply // REQUEST_UPDATEs not yet answered
+}
+
+type queuedSubgroup struct {
+	r    *SubgroupReader
+	seen time.Time
 }
 
 type updateReply struct {
@@ -89,35 +104,32 @@ func (s *Session) Subscribe(ctx context.Context, track TrackName, o SubscribeOpt
 		return nil, err
 	}
 	sub := s.newSubscription(track, o)
-	if !s.claimTrack(s.receiving, track) {
+	if sub.role = s.claimTrack(s.receiving, track); sub.role == nil {
 		return nil, &RequestError{Code: wire.RequestDuplicateSubscription, Reason: "already subscribed to " + track.String()}
 	}
 	r, err := s.openRequest(ctx, func(id uint64) wire.Message {
 		return &wire.Subscribe{RequestID: id, Track: track, Parameters: o.parameters()}
 	})
 	if err != nil {
-		s.unregister(sub)
+		s.release(s.receiving, sub.role)
 		return nil, err
 	}
 	sub.r = r
 	m, err := r.awaitResponse(ctx, o.RendezvousTimeout)
+	var ok *wire.SubscribeOK
+	if err == nil {
+		var isOK bool
+		if ok, isOK = m.(*wire.SubscribeOK); !isOK {
+			err = r.unexpectedMessage(m)
+		} else if t, found := ok.Properties.UnknownMandatory(); found {
+			r.abort(wire.StreamCancelled)
+			err = unknownMandatory(t)
+		}
+	}
 	if err != nil {
-		s.unregister(sub)
+		s.release(s.receiving, sub.role)
 		s.closeRequest()
 		return nil, err
-	}
-	ok, isOK := m.(*wire.SubscribeOK)
-	if !isOK {
-		s.unregister(sub)
-		s.closeRequest()
-		return nil, r.unexpectedMessage(m)
-	}
-	if t, found := ok.Properties.UnknownMandatory(); found {
-		_ = t
-		r.abort(wire.StreamCancelled)
-		s.unregister(sub)
-		s.closeRequest()
-		return nil, &RequestError{Code: wire.RequestUnsupportedExtension, Reason: "the track has a mandatory property unknown here"}
 	}
 	sub.establish(ok.TrackAlias, ok.Parameters, ok.Properties)
 	if err := s.register(sub); err != nil {
@@ -128,26 +140,22 @@ func (s *Session) Subscribe(ctx context.Context, track TrackName, o SubscribeOpt
 	return sub, nil
 }
 
-func (s *Session) newSubscription(track TrackName, o SubscribeOptions) *Subscription {
-	return &Subscription{
-		s: s, track: track, hold: max(doneWait, o.ObjectDeliveryTimeout, o.SubgroupDeliveryTimeout),
-		subgroups: make(chan *SubgroupReader, maxSubgroupQueue),
-		datagrams: make(chan *Datagram, maxDatagramQueue),
-		done:      make(chan struct{}),
-		arrived:   make(chan struct{}, 1),
+func unknownMandatory(property uint64) *RequestError {
+	return &RequestError{
+		Code:   wire.RequestUnsupportedExtension,
+		Reason: fmt.Sprintf("the track's mandatory property %#x is unknown here", property),
 	}
 }
 
-// claimTrack notes that this endpoint has a role on a track, once (§5.1).
-func (s *Session) claimTrack(role map[string]struct{}, track TrackName) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	key := track.String()
-	if _, taken := role[key]; taken {
-		return false
+func (s *Session) newSubscription(track TrackName, o SubscribeOptions) *Subscription {
+	return &Subscription{
+		s: s, track: track, hold: max(doneWait, o.ObjectDeliveryTimeout, o.SubgroupDeliveryTimeout),
+		datagrams: make(chan *Datagram, maxDatagramQueue),
+		done:      make(chan struct{}),
+		available: make(chan struct{}, 1),
+		open:      map[*SubgroupReader]struct{}{},
+		arrived:   make(chan struct{}, 1),
 	}
-	role[key] = struct{}{}
-	return true
 }
 
 func (sub *Subscription) establish(alias uint64, p Parameters, props Properties) {
@@ -187,55 +195,119 @@ func (sub *Subscription) Err() error {
 // AcceptSubgroup returns the next subgroup. When the subscription has ended and
 // all its subgroups were accepted, it returns the subscription's error.
 func (sub *Subscription) AcceptSubgroup(ctx context.Context) (*SubgroupReader, error) {
-	return accept(ctx, sub, sub.subgroups)
-}
-
-// AcceptDatagram returns the next object that came as a datagram.
-func (sub *Subscription) AcceptDatagram(ctx context.Context) (*Datagram, error) {
-	return accept(ctx, sub, sub.datagrams)
-}
-
-func accept[T any](ctx context.Context, sub *Subscription, ch chan T) (v T, err error) {
-	select { // what arrived comes before the end
-	case v = <-ch:
-		return v, nil
-	default:
-	}
-	select {
-	case v = <-ch:
-		return v, nil
-	case <-ctx.Done():
-		return v, ctx.Err()
-	case <-sub.done:
+	for {
+		if r := sub.nextSubgroup(); r != nil {
+			return r, nil
+		}
 		select {
-		case v = <-ch:
-			return v, nil
-		default:
-			return v, sub.err
+		case <-sub.available:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-sub.done:
+			if r := sub.nextSubgroup(); r != nil { // what arrived comes before the end
+				return r, nil
+			}
+			return nil, sub.err
 		}
 	}
 }
 
+func (sub *Subscription) nextSubgroup() *SubgroupReader {
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	if len(sub.queue) == 0 {
+		return nil
+	}
+	r := sub.queue[0].r
+	sub.queue = sub.queue[1:]
+	if len(sub.queue) > 0 {
+		signal(sub.available) // there may be more than one waiting
+	}
+	return r
+}
+
+// signal wakes the reader of a channel of one, now or when it next looks.
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// AcceptDatagram returns the next object that came as a datagram.
+func (sub *Subscription) AcceptDatagram(ctx context.Context) (*Datagram, error) {
+	select { // what arrived comes before the end
+	case d := <-sub.datagrams:
+		return d, nil
+	default:
+	}
+	select {
+	case d := <-sub.datagrams:
+		return d, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-sub.done:
+		select {
+		case d := <-sub.datagrams:
+			return d, nil
+		default:
+			return nil, sub.err
+		}
+	}
+}
+
+// deliverSubgroup queues r for AcceptSubgroup. In a full queue the oldest makes
+// room: it is the one that is late.
 func (sub *Subscription) deliverSubgroup(r *SubgroupReader) {
+	var refused *SubgroupReader
 	sub.mu.Lock()
 	sub.received++
+	wanted := !sub.cancelled
+	if wanted {
+		if len(sub.queue) == maxSubgroupQueue {
+			refused = sub.queue[0].r
+			sub.queue = sub.queue[1:]
+		}
+		sub.queue = append(sub.queue, queuedSubgroup{r, time.Now()})
+		sub.open[r] = struct{}{}
+		if sub.expiry == nil {
+			sub.expiry = time.AfterFunc(acceptWait, sub.refuseLate)
+		}
+		signal(sub.available)
+	}
 	sub.mu.Unlock()
-	select {
-	case <-sub.done:
-		r.Cancel(wire.StreamCancelled)
-		return
-	default:
+	signal(sub.arrived)
+	if !wanted {
+		r.str.stop(wire.StreamCancelled)
 	}
-	select {
-	case sub.subgroups <- r:
-	default:
-		sub.s.count.subgroupsRefused.Add(1)
-		r.Cancel(wire.StreamTooFarBehind)
+	if refused != nil {
+		sub.refuse(refused)
 	}
-	select {
-	case sub.arrived <- struct{}{}:
-	default:
+}
+
+// refuseLate refuses the subgroups that nobody accepted in time, so that what
+// they hold of the session's receive window comes back.
+func (sub *Subscription) refuseLate() {
+	var late []*SubgroupReader
+	now := time.Now()
+	sub.mu.Lock()
+	for len(sub.queue) > 0 && now.Sub(sub.queue[0].seen) >= acceptWait {
+		late = append(late, sub.queue[0].r)
+		sub.queue = sub.queue[1:]
 	}
+	sub.expiry = nil
+	if len(sub.queue) > 0 {
+		sub.expiry = time.AfterFunc(acceptWait-now.Sub(sub.queue[0].seen), sub.refuseLate)
+	}
+	sub.mu.Unlock()
+	for _, r := range late {
+		sub.refuse(r)
+	}
+}
+
+func (sub *Subscription) refuse(r *SubgroupReader) {
+	sub.s.count.subgroupsRefused.Add(1)
+	r.Cancel(wire.StreamTooFarBehind)
 }
 
 func (sub *Subscription) deliverDatagram(d *Datagram) {
@@ -249,20 +321,26 @@ func (sub *Subscription) deliverDatagram(d *Datagram) {
 	}
 }
 
-// Cancel ends the subscription from this side (§3.3.2).
+// Cancel ends the subscription from this side (§3.3.2) and with it every subgroup
+// that was not read to its end. It may be called after the end.
 func (sub *Subscription) Cancel() {
-	sub.r.abort(wire.StreamCancelled)
 	sub.end(&StreamError{Code: wire.StreamCancelled})
+	sub.discard()
 }
 
+// end ends the subscription. After the publisher's regular end, what arrived may
+// still be accepted and read.
 func (sub *Subscription) end(err error) {
 	sub.endOnce.Do(func() {
 		sub.err = err
 		close(sub.done)
 		sub.s.unregister(sub)
 		sub.s.closeRequest()
-		if e := (*DoneError)(nil); !errors.As(err, &e) {
+		if e := (*DoneError)(nil); errors.As(err, &e) {
+			sub.r.end()
+		} else {
 			sub.r.abort(wire.StreamCancelled)
+			sub.discard()
 		}
 		sub.mu.Lock()
 		updates := sub.updates
@@ -274,6 +352,20 @@ func (sub *Subscription) end(err error) {
 	})
 }
 
+// discard refuses what was not read yet and what is still to come.
+func (sub *Subscription) discard() {
+	sub.mu.Lock()
+	open := sub.open
+	sub.cancelled, sub.queue, sub.open = true, nil, nil
+	if sub.expiry != nil {
+		sub.expiry.Stop()
+	}
+	sub.mu.Unlock()
+	for r := range open {
+		r.str.stop(wire.StreamCancelled)
+	}
+}
+
 // run reads what the publisher sends on the request stream.
 func (sub *Subscription) run() {
 	for {
@@ -281,6 +373,9 @@ func (sub *Subscription) run() {
 		if err != nil {
 			if err == io.EOF {
 				err = &DoneError{Code: wire.DoneInternalError, Reason: "the publisher left without PUBLISH_DONE"}
+			}
+			if e := (*RequestError)(nil); errors.As(err, &e) { // GOAWAY
+				err = &DoneError{Code: wire.DoneGoingAway, Reason: strings.TrimSpace(e.Reason + " " + e.Redirect.ConnectURI)}
 			}
 			if serr := sub.s.Err(); serr != nil {
 				err = serr
@@ -294,19 +389,20 @@ func (sub *Subscription) run() {
 		case *wire.RequestError:
 			sub.reply(m, updateReply{err: requestError(m)})
 		case *wire.PublishDone:
-			sub.r.finish()
+			sub.r.end()
 			sub.awaitStreams(m.StreamCount)
 			sub.end(&DoneError{m.Code, m.StreamCount, m.Reason})
 			return
-		case *wire.Goaway:
-			sub.end(&DoneError{Code: wire.DoneGoingAway, Reason: "the publisher asks to move the subscription"})
-			return
 		case *wire.RequestUpdate:
 			// The publisher of a PUBLISH may update it; nothing of it concerns us.
-			if err := sub.s.checkUpdate(m); err != nil {
+			err := sub.s.checkUpdate(m)
+			if err == nil {
+				err = sub.r.send(&wire.RequestOK{})
+			}
+			if err != nil {
+				sub.end(err)
 				return
 			}
-			_ = sub.r.send(&wire.RequestOK{})
 		default:
 			sub.end(sub.r.unexpectedMessage(m))
 			return
@@ -329,7 +425,7 @@ func (s *Session) checkUpdate(m *wire.RequestUpdate) error {
 }
 
 // awaitStreams waits for the streams that PUBLISH_DONE counts and that it may
-// have overtaken (§10.12).
+// have overtaken (§10.11).
 func (sub *Subscription) awaitStreams(count uint64) {
 	t := time.NewTimer(sub.hold)
 	defer t.Stop()
@@ -376,10 +472,15 @@ func (sub *Subscription) Update(ctx context.Context, p Parameters) (Parameters, 
 		return Parameters{}, sub.err
 	default:
 	}
+	if len(sub.updates) == maxUpdates {
+		sub.mu.Unlock()
+		return Parameters{}, ErrQueueFull
+	}
 	sub.updates = append(sub.updates, ch)
 	err := sub.r.send(&wire.RequestUpdate{RequestID: sub.s.takeRequestID(), Parameters: p})
 	sub.mu.Unlock()
 	if err != nil {
+		sub.end(err)
 		return Parameters{}, err
 	}
 	select {
@@ -411,11 +512,8 @@ func newSubgroupReader(sub *Subscription, h wire.SubgroupHeader, str receiveStre
 // NextObject reads the header of the next object, skipping what is left of the
 // current one. It returns io.EOF when the publisher finished the subgroup.
 func (r *SubgroupReader) NextObject() (Object, error) {
-	if r.left > 0 {
-		if _, err := io.Copy(io.Discard, io.LimitReader(r.br, int64(r.left))); err != nil {
-			return Object{}, streamError(err)
-		}
-		r.left = 0
+	if err := discard(r.br, &r.left); err != nil {
+		return Object{}, r.bad(err)
 	}
 	o, err := r.dec.Decode(r.br)
 	if err != nil {
@@ -428,6 +526,21 @@ func (r *SubgroupReader) NextObject() (Object, error) {
 	return o, nil
 }
 
+// discard skips *n bytes.
+func discard(br *bufio.Reader, n *uint64) error {
+	for *n > 0 {
+		skipped, err := br.Discard(int(min(*n, math.MaxInt32)))
+		*n -= uint64(skipped)
+		if err == io.EOF {
+			return io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Read reads the payload of the current object, io.EOF at its end.
 func (r *SubgroupReader) Read(p []byte) (int, error) {
 	if r.left == 0 {
@@ -435,13 +548,15 @@ func (r *SubgroupReader) Read(p []byte) (int, error) {
 	}
 	n, err := r.br.Read(p[:min(uint64(len(p)), r.left)])
 	r.left -= uint64(n)
-	if err == io.EOF && r.left > 0 {
-		err = r.bad(io.ErrUnexpectedEOF)
+	switch {
+	case err == nil:
+		return n, nil
+	case err == io.EOF && r.left == 0:
+		return n, nil // the stream's end, not yet asked about
+	case err == io.EOF:
+		err = io.ErrUnexpectedEOF
 	}
-	if err == io.EOF {
-		err = nil // the stream's end, not yet asked about
-	}
-	return n, streamError(err)
+	return n, r.bad(err)
 }
 
 // ReadPayload reads the whole payload of the current object into buf, which
@@ -464,11 +579,23 @@ func (r *SubgroupReader) ReadPayload(buf []byte, limit int) ([]byte, error) {
 // with a wire.ObjectScanner and reports what that finds wrong to Malformed.
 func (r *SubgroupReader) ReadRaw(p []byte) (int, error) {
 	n, err := r.br.Read(p)
+	if err != nil {
+		r.forget()
+	}
 	return n, streamError(err)
 }
 
 // Cancel tells the publisher that the rest of the subgroup is not wanted.
-func (r *SubgroupReader) Cancel(code wire.StreamCode) { r.str.stop(code) }
+func (r *SubgroupReader) Cancel(code wire.StreamCode) {
+	r.forget()
+	r.str.stop(code)
+}
+
+func (r *SubgroupReader) forget() {
+	r.sub.mu.Lock()
+	delete(r.sub.open, r)
+	r.sub.mu.Unlock()
+}
 
 // Malformed ends the session or, for a track that breaks its own rules, the
 // subscription, because of what a scanner found in ReadRaw's bytes.
@@ -476,6 +603,7 @@ func (r *SubgroupReader) Malformed(err error) { _ = r.bad(err) }
 
 // bad classifies a decoding error.
 func (r *SubgroupReader) bad(err error) error {
+	r.forget()
 	var w *wire.Error
 	switch {
 	case errors.As(err, &w):
