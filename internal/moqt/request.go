@@ -16,6 +16,7 @@ import (
 type requestStream struct {
 	s   *Session
 	id  uint64
+	typ wire.MessageType // of our request
 	str stream
 	br  *bufio.Reader
 	wmu sync.Mutex
@@ -119,7 +120,9 @@ func (s *Session) openRequest(ctx context.Context, build func(id uint64) wire.Me
 	}
 	str.setPriority(urgencyControl)
 	r := &requestStream{s: s, id: s.takeRequestID(), str: str, br: bufio.NewReaderSize(str, 512)}
-	if err := r.send(build(r.id)); err != nil {
+	m := build(r.id)
+	r.typ = m.Type()
+	if err := r.send(m); err != nil {
 		r.abort(wire.StreamInternalError)
 		return nil, err
 	}
@@ -173,6 +176,10 @@ func (r *requestStream) awaitResponse(ctx context.Context, extra time.Duration) 
 		fallthrough
 	case err != nil:
 		r.abort(wire.StreamCancelled)
+		return nil, err
+	}
+	if err := wire.CheckResponse(r.typ, m); err != nil {
+		r.s.fail(err)
 		return nil, err
 	}
 	if e, ok := m.(*wire.RequestError); ok {

@@ -455,6 +455,12 @@ func (sub *Subscription) reply(m wire.Message, u updateReply) {
 		sub.end(sub.r.unexpectedMessage(m))
 		return
 	}
+	if err := wire.CheckResponse(wire.TypeRequestUpdate, m); err != nil {
+		sub.mu.Unlock()
+		sub.s.fail(err)
+		sub.end(err)
+		return
+	}
 	ch := sub.updates[0]
 	sub.updates = sub.updates[1:]
 	sub.mu.Unlock()
