@@ -80,9 +80,9 @@ func (t *Track) collect(r *moqt.FetchRequest) (list []fetched, end moqt.Location
 			list = sg.appendFetched(list, in)
 		}
 		for _, d := range g.datagrams {
-			if d.Status == wire.StatusNormal && in(d.Object) {
+			if d.Status == wire.StatusNormal && in(d.Datagram.Object) {
 				list = append(list, fetched{payload: d.Payload, FetchObject: wire.FetchObject{
-					Group: g.id, Object: d.Object, Datagram: true, Priority: d.Priority,
+					Group: g.id, Object: d.Datagram.Object, Datagram: true, Priority: d.Priority,
 					Properties: d.Properties, PayloadLength: uint64(len(d.Payload)),
 				}})
 			}

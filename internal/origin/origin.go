@@ -71,8 +71,13 @@ type group struct {
 	id        uint64
 	began     time.Time
 	subgroups []*subgroup
-	datagrams []moqt.Datagram
+	datagrams []datagram
 	bytes     int64
+}
+
+type datagram struct {
+	moqt.Datagram
+	arrived time.Time
 }
 
 // NewTrack returns an empty track with the properties that its subscribers are
@@ -146,21 +151,29 @@ var ErrDuplicate = errors.New("origin: the subgroup is already here")
 
 // OpenSubgroup begins a subgroup. Its bytes, those after the stream header, go to
 // the returned Feed. A subgroup that was reset may be opened again.
-func (t *Track) OpenSubgroup(h wire.SubgroupHeader) (*Feed, error) {
-	now := time.Now()
+func (t *Track) OpenSubgroup(h wire.SubgroupHeader) (*Feed, error) { return t.open(h, false) }
+
+// Backfill begins a subgroup of the past: kept for fetches, not sent to
+// subscriptions.
+func (t *Track) Backfill(h wire.SubgroupHeader) (*Feed, error) { return t.open(h, true) }
+
+func (t *Track) open(h wire.SubgroupHeader, past bool) (*Feed, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	g := t.group(h.Group, now)
+	g := t.group(h.Group, time.Now())
 	for _, old := range g.subgroups {
-		if old.header.Mode == h.Mode && old.header.Subgroup == h.Subgroup && h.Mode != wire.SubgroupIDFirstObject && !old.wasReset() {
+		if old.past == past && old.same(h) && !old.wasReset() {
 			t.duplicates.Add(1)
 			return nil, ErrDuplicate
 		}
 	}
 	sg := newSubgroup(t, g, h)
+	sg.past = past
 	g.subgroups = append(g.subgroups, sg)
-	for v := range t.viewers {
-		v.offer(sg)
+	if !past {
+		for v := range t.viewers {
+			v.offer(sg)
+		}
 	}
 	return &Feed{sg: sg, scanner: wire.ObjectScanner{Decoder: wire.ObjectDecoder{HasProperties: h.HasProperties}}}, nil
 }
@@ -199,7 +212,7 @@ func (t *Track) SendDatagram(d moqt.Datagram) {
 	defer t.mu.Unlock()
 	g := t.group(d.Group, now)
 	size := int64(len(d.Payload) + len(d.Properties) + 64)
-	g.datagrams = append(g.datagrams, d)
+	g.datagrams = append(g.datagrams, datagram{d, now})
 	g.bytes += size
 	t.bytes += size
 	t.evict(now)
@@ -208,7 +221,7 @@ func (t *Track) SendDatagram(d moqt.Datagram) {
 	t.objects.Add(1)
 	t.received.Add(uint64(len(d.Payload)))
 	for v := range t.viewers {
-		if !v.wants(l) {
+		if !v.pub.Passes(l) {
 			continue
 		}
 		if err := v.pub.SendDatagram(d); err != nil {

@@ -2,6 +2,7 @@ package origin
 
 import (
 	"sync"
+	"time"
 
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
@@ -48,8 +49,9 @@ func (s *Set) Handler() moqt.Handler {
 				_ = r.Reject(wire.RequestDoesNotExist, "no track "+r.Track.String())
 				return
 			}
+			since := time.Now()
 			if pub, err := r.Accept(t.Info()); err == nil {
-				go t.Serve(pub) //nolint:errcheck // why a viewer left concerns nobody here
+				go t.Serve(pub, since) //nolint:errcheck // why a viewer left concerns nobody here
 			}
 		},
 		Fetch: func(r *moqt.FetchRequest) {

@@ -40,6 +40,7 @@ type subgroup struct {
 	t      *Track
 	g      *group
 	header wire.SubgroupHeader
+	past   bool // fetched, not for subscriptions
 
 	mu      sync.Mutex
 	chunks  [][]byte // each full but the last
@@ -56,10 +57,27 @@ func newSubgroup(t *Track, g *group, h wire.SubgroupHeader) *subgroup {
 	return &subgroup{t: t, g: g, header: h, changed: make(chan struct{})}
 }
 
+// same reports whether a stream with header h carries this subgroup from its
+// beginning, as far as can be told before its first object.
+func (s *subgroup) same(h wire.SubgroupHeader) bool {
+	if h.Mode == wire.SubgroupIDFirstObject || s.header.Mode == wire.SubgroupIDFirstObject {
+		return false
+	}
+	return s.header.Subgroup == h.Subgroup && s.header.FirstObject == h.FirstObject
+}
+
 func (s *subgroup) wasReset() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state == reset
+}
+
+// reaches reports whether the subgroup has, or may get, objects from since on.
+func (s *subgroup) reaches(since time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.objects)
+	return s.state == open || n > 0 && !s.objects[n-1].arrived.Before(since)
 }
 
 // wake tells those who wait. s.mu is held.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
@@ -20,8 +21,7 @@ const maxWrite = 64 << 10
 type viewer struct {
 	t     *Track
 	pub   *moqt.Publication
-	after moqt.Location // objects up to here are a joining fetch's
-	any   bool          // nothing was published when the subscription began
+	since time.Time // objects that began to arrive before are a joining fetch's
 
 	mu      sync.Mutex
 	offered []*subgroup
@@ -38,13 +38,12 @@ type flight struct {
 	behind bool
 }
 
-// Serve sends the track to an accepted subscription until either ends. It returns
-// why: the publication's cause, or the *moqt.DoneError that ended the track.
-func (t *Track) Serve(pub *moqt.Publication) error {
-	v := &viewer{t: t, pub: pub, wake: make(chan struct{}, 1), flights: map[*flight]struct{}{}}
-	var told bool
-	v.after, told = pub.Largest()
-	v.any = !told
+// Serve sends what the track receives from since on to an accepted subscription
+// until either ends. It returns why: the publication's cause, or the
+// *moqt.DoneError that ended the track. since is a moment before the subscription
+// was accepted, so that nothing is lost between the two.
+func (t *Track) Serve(pub *moqt.Publication, since time.Time) error {
+	v := &viewer{t: t, pub: pub, since: since, wake: make(chan struct{}, 1), flights: map[*flight]struct{}{}}
 	t.attach(v)
 	defer func() {
 		t.mu.Lock()
@@ -79,21 +78,19 @@ func (t *Track) Serve(pub *moqt.Publication) error {
 	}
 }
 
-// attach makes v a viewer and offers it what came after the location its
-// subscriber was told.
+// attach makes v a viewer and offers it what came since its beginning.
 func (t *Track) attach(v *viewer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, g := range t.groups {
-		if !v.any && g.id < v.after.Group {
-			continue
-		}
 		for _, sg := range g.subgroups {
-			v.offer(sg)
+			if !sg.past && sg.reaches(v.since) {
+				v.offer(sg)
+			}
 		}
 		for _, d := range g.datagrams {
-			if v.wants(moqt.Location{Group: d.Group, Object: d.Object}) {
-				if v.pub.SendDatagram(d) != nil {
+			if !d.arrived.Before(v.since) && v.pub.Passes(moqt.Location{Group: d.Group, Object: d.Datagram.Object}) {
+				if v.pub.SendDatagram(d.Datagram) != nil {
 					t.unsent.Add(1)
 				}
 			}
@@ -102,10 +99,10 @@ func (t *Track) attach(v *viewer) {
 	t.viewers[v] = struct{}{}
 }
 
-// wants reports whether an object is this viewer's: after what it was told and
-// within its filter.
-func (v *viewer) wants(l moqt.Location) bool {
-	return (v.any || v.after.Less(l)) && v.pub.Passes(l)
+// wants reports whether an object is this viewer's: it came in its time and
+// passes its filter.
+func (v *viewer) wants(group uint64, o *object) bool {
+	return !o.arrived.Before(v.since) && v.pub.Passes(moqt.Location{Group: group, Object: o.ID})
 }
 
 // offer tells the viewer of a new subgroup without waiting for it.
@@ -203,7 +200,7 @@ func (v *viewer) fly(f *flight) {
 				return
 			}
 		}
-		if v.wants(moqt.Location{Group: sg.header.Group, Object: o.ID}) {
+		if v.wants(sg.header.Group, &o) {
 			break
 		}
 		first++

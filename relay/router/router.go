@@ -267,8 +267,9 @@ func (r *Router) published(d *discovery) []*track {
 
 func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 	if t := r.local.Track(req.Track); t != nil {
+		since := time.Now()
 		if pub, err := req.Accept(t.Info()); err == nil {
-			go t.Serve(pub) //nolint:errcheck // the viewer's end concerns nobody else
+			go t.Serve(pub, since) //nolint:errcheck // the viewer's end concerns nobody else
 		}
 		return
 	}
@@ -276,19 +277,20 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 	if ms := req.Parameters.RendezvousTimeout; ms != nil {
 		wait = min(time.Duration(min(*ms, 1<<31))*time.Millisecond, r.cfg.MaxRendezvous)
 	}
-	t, waited, err := r.acquire(req.Context(), req.Track, wait)
+	since := time.Now() // a subscriber that waited gets all that came meanwhile
+	t, err := r.acquire(req.Context(), req.Track, wait)
 	if err != nil {
 		_ = req.RejectWith(err)
 		return
 	}
-	pub, err := req.Accept(t.info(waited))
+	pub, err := req.Accept(t.Info())
 	if err != nil {
 		t.release()
 		return
 	}
 	r.log.Debug("subscribed", "track", req.Track.String(), "peer", req.Session().RemoteAddr().String())
 	go func() {
-		err := t.Serve(pub)
+		err := t.Serve(pub, since)
 		t.release()
 		r.log.Debug("subscription ended", "track", req.Track.String(), "reason", err)
 	}()
@@ -299,7 +301,7 @@ func (r *Router) trackStatus(req *moqt.TrackStatusRequest) {
 		_ = req.Accept(t.Info())
 		return
 	}
-	t, _, err := r.acquire(req.Context(), req.Track, 0)
+	t, err := r.acquire(req.Context(), req.Track, 0)
 	if err != nil {
 		_ = req.RejectWith(err)
 		return
@@ -313,7 +315,7 @@ func (r *Router) fetch(req *moqt.FetchRequest) {
 		_ = t.ServeFetch(req)
 		return
 	}
-	t, _, err := r.acquire(req.Context(), req.Track, 0)
+	t, err := r.acquire(req.Context(), req.Track, 0)
 	if err != nil {
 		_ = req.RejectWith(err)
 		return

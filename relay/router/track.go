@@ -21,7 +21,6 @@ type track struct {
 	upstreams map[*moqt.Session]*moqt.Subscription
 	joining   map[*moqt.Session]bool // SUBSCRIBE sent, not answered
 	refs      int                    // viewers and requests that hold the track
-	base      *moqt.Location         // largest at the upstream when it came
 	removed   bool
 	timer     *time.Timer   // linger or grace
 	filled    chan struct{} // closed when the first upstream's newest group is here
@@ -53,10 +52,10 @@ func (r *Router) hold(name moqt.TrackName) *track {
 }
 
 // acquire returns a track that has an upstream subscription, making one where
-// there is none, or waiting for a publisher for at most wait; waited says that it
-// had to. The caller calls release in the end.
-func (r *Router) acquire(ctx context.Context, name moqt.TrackName, wait time.Duration) (t *track, waited bool, err error) {
-	t = r.hold(name)
+// there is none, or waiting for a publisher for at most wait. The caller calls
+// release in the end.
+func (r *Router) acquire(ctx context.Context, name moqt.TrackName, wait time.Duration) (*track, error) {
+	t := r.hold(name)
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
 	for {
@@ -68,9 +67,8 @@ func (r *Router) acquire(ctx context.Context, name moqt.TrackName, wait time.Dur
 		t.mu.Lock()
 		if len(t.upstreams) > 0 {
 			t.mu.Unlock()
-			return t, waited, nil
+			return t, nil
 		}
-		waited = true
 		changed := t.changed
 		t.mu.Unlock()
 		for _, s := range publishers {
@@ -80,23 +78,23 @@ func (r *Router) acquire(ctx context.Context, name moqt.TrackName, wait time.Dur
 			// One of them will answer, or all will refuse.
 			if err := t.awaitJoin(ctx, changed); err != nil {
 				t.release()
-				return nil, false, err
+				return nil, err
 			}
 			continue
 		}
 		if wait == 0 {
 			t.release()
-			return nil, false, &moqt.RequestError{Code: wire.RequestDoesNotExist, Reason: "nobody publishes " + name.String()}
+			return nil, &moqt.RequestError{Code: wire.RequestDoesNotExist, Reason: "nobody publishes " + name.String()}
 		}
 		select {
 		case <-appeared:
 		case <-changed:
 		case <-deadline.C:
 			t.release()
-			return nil, false, &moqt.RequestError{Code: wire.RequestTimeout, Reason: "no publisher of " + name.String() + " appeared in time", RetryInterval: 1}
+			return nil, &moqt.RequestError{Code: wire.RequestTimeout, Reason: "no publisher of " + name.String() + " appeared in time", RetryInterval: 1}
 		case <-ctx.Done():
 			t.release()
-			return nil, false, context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 	}
 }
@@ -124,30 +122,6 @@ func (t *track) awaitJoin(ctx context.Context, changed chan struct{}) error {
 			return err
 		}
 	}
-}
-
-// info is what a subscriber is told. One that waited for the publisher is told
-// what that had published when it came, so that it gets all that was received
-// since, however long it took to answer it.
-func (t *track) info(waited bool) moqt.TrackInfo {
-	i := t.Info()
-	if waited {
-		t.mu.Lock()
-		base := t.base
-		t.mu.Unlock()
-		told := false
-		i.Largest = func() (moqt.Location, bool) {
-			if told {
-				return t.Largest()
-			}
-			told = true
-			if base == nil {
-				return moqt.Location{}, false
-			}
-			return *base, true
-		}
-	}
-	return i
 }
 
 // notify wakes who waits for the track to change. t.mu is held.
@@ -261,9 +235,6 @@ func (t *track) adopt(sub *moqt.Subscription) {
 		t.RaiseLargest(*sub.Largest)
 	}
 	t.mu.Lock()
-	if len(t.upstreams) == 0 {
-		t.base = sub.Largest
-	}
 	t.upstreams[sub.Session()] = sub
 	t.stopTimer()
 	if t.refs == 0 {
@@ -320,7 +291,7 @@ func (t *track) fetchNewest(sub *moqt.Subscription) error {
 		}
 		feed := feeds[o.Subgroup]
 		if feed == nil {
-			feed, err = t.OpenSubgroup(wire.SubgroupHeader{
+			feed, err = t.Backfill(wire.SubgroupHeader{
 				Group: o.Group, Subgroup: o.Subgroup, Mode: wire.SubgroupIDExplicit,
 				Priority: o.Priority, HasProperties: true,
 			})
@@ -508,12 +479,13 @@ func (t *track) offerTo(d *discovery) {
 	t.refs++
 	t.mu.Unlock()
 	defer t.release()
+	since := time.Now()
 	pub, err := d.s.Publish(d.s.Context(), t.Name(), t.Info())
 	if err != nil {
 		t.r.log.Debug("track not taken", "track", t.Name().String(), "peer", d.s.RemoteAddr().String(), "err", err)
 		return
 	}
-	_ = t.Serve(pub)
+	_ = t.Serve(pub, since)
 }
 
 // pipeFetch answers a FETCH with an upstream's response.
