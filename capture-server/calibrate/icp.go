@@ -1,0 +1,326 @@
+package calibrate
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+
+	"holocast/internal/camera"
+)
+
+// Residual tells how well the surfaces seen by several cameras coincide: distances of
+// one camera's readings from the surface another measured there, leaving out pairs
+// more than 50 mm apart (one sees what the other does not).
+type Residual struct {
+	RMS    float64 // millimetres
+	Median float64 // millimetres
+	Pairs  int
+	// Markers is the root mean square distance of the markers' corners from their
+	// places on the box, millimetres.
+	Markers float64
+}
+
+const (
+	pixelStep  = 4 // every fourth pixel of every fourth row takes part
+	normalStep = 3 // pixels between the readings a normal is fitted to
+	farthest   = 4000
+	finalGate  = 50 // millimetres
+)
+
+// gates are the distances within which readings are taken for the same surface, from
+// what markers promise to what adjusted cameras reach.
+var gates = []float64{200, 200, 150, 150, 100, 100, 70, 70, 50, 50, 50, 50, 50, 50, 50}
+
+// Solve returns each view's pose, the motion from its depth camera's space to the
+// studio's: from the markers, refined by the surfaces that several views share
+// (point-to-plane ICP, Chen and Medioni 1992, all views at once, readings matched by
+// projection into the other view). Errors name the view.
+func Solve(views []View, at Placement) ([]camera.Transform, Residual, error) {
+	for _, v := range views {
+		d, c := v.Calibration.Depth, v.Calibration.Color
+		if len(v.Depth) != d.Width*d.Height {
+			return nil, Residual{}, fmt.Errorf("calibrate: camera %s: depth image has %d pixels, calibration has %d×%d", v.Name, len(v.Depth), d.Width, d.Height)
+		}
+		if size := v.Gray.Rect.Size(); size.X != c.Width || size.Y != c.Height {
+			return nil, Residual{}, fmt.Errorf("calibrate: camera %s: colour image is %d×%d, calibration has %d×%d", v.Name, size.X, size.Y, c.Width, c.Height)
+		}
+	}
+	sightings, size, err := sight(views, at)
+	if err != nil {
+		return nil, Residual{}, err
+	}
+	poses := byMarkers(sightings, at, size)
+	surfaces := make([]*surface, len(views))
+	for i := range views {
+		surfaces[i] = newSurface(&views[i])
+	}
+	for _, gate := range gates {
+		if err := adjust(surfaces, poses, gate, anchors(sightings, at, size)); err != nil {
+			return nil, Residual{}, err
+		}
+	}
+	// Adjusting leaves the studio free to move as a whole: put the box back.
+	home := rigid(cornersOf(sightings, poses), placesOf(sightings, at, size))
+	for i := range poses {
+		poses[i] = home.Compose(poses[i])
+	}
+	return poses, residual(surfaces, poses, distance(cornersOf(sightings, poses), placesOf(sightings, at, size))), nil
+}
+
+func distance(a, b [][3]float64) float64 {
+	var sum float64
+	for i := range a {
+		for k := range 3 {
+			sum += (a[i][k] - b[i][k]) * (a[i][k] - b[i][k])
+		}
+	}
+	return math.Sqrt(sum / float64(len(a)))
+}
+
+// surface is a view's depth image as points and normals on its pixel grid, in its
+// depth camera's space, millimetres.
+type surface struct {
+	lens    camera.Intrinsics
+	points  [][3]float64 // z is 0 where there is none
+	normals [][3]float64 // 0 where there is none
+	sample  []int        // pixels that are matched with other views
+}
+
+func newSurface(v *View) *surface {
+	lens := v.Calibration.Depth
+	table := lens.RayTable()
+	s := &surface{lens: lens, points: make([][3]float64, len(v.Depth)), normals: make([][3]float64, len(v.Depth))}
+	for i, z := range v.Depth {
+		if z > 0 && z < farthest && !math.IsNaN(float64(table.X[i])) {
+			d := float64(z)
+			s.points[i] = [3]float64{float64(table.X[i]) * d, float64(table.Y[i]) * d, d}
+		}
+	}
+	for y := range lens.Height {
+		for x := range lens.Width {
+			if s.normal(x, y) && x%pixelStep == 0 && y%pixelStep == 0 {
+				s.sample = append(s.sample, y*lens.Width+x)
+			}
+		}
+	}
+	return s
+}
+
+// normal fits a plane to the 5×5 readings around a pixel. There is none at edges, nor
+// where the surface is seen at less than 15°.
+func (s *surface) normal(x, y int) bool {
+	const half = 2 * normalStep
+	w := s.lens.Width
+	if x < half || y < half || x >= w-half || y >= s.lens.Height-half || s.points[y*w+x][2] == 0 {
+		return false
+	}
+	center := s.points[y*w+x]
+	// n·p = 1 by least squares: no surface that is seen passes through the camera.
+	var a [6]float64
+	var b [3]float64
+	for dy := -half; dy <= half; dy += normalStep {
+		for dx := -half; dx <= half; dx += normalStep {
+			p := s.points[(y+dy)*w+x+dx]
+			if p[2] == 0 || math.Abs(p[2]-center[2]) > 0.06*center[2] {
+				return false
+			}
+			a[0], a[1], a[2] = a[0]+p[0]*p[0], a[1]+p[0]*p[1], a[2]+p[0]*p[2]
+			a[3], a[4], a[5] = a[3]+p[1]*p[1], a[4]+p[1]*p[2], a[5]+p[2]*p[2]
+			b[0], b[1], b[2] = b[0]+p[0], b[1]+p[1], b[2]+p[2]
+		}
+	}
+	c0, c1, c2 := a[3]*a[5]-a[4]*a[4], a[2]*a[4]-a[1]*a[5], a[1]*a[4]-a[2]*a[3]
+	det := a[0]*c0 + a[1]*c1 + a[2]*c2
+	if det == 0 {
+		return false
+	}
+	c3, c4, c5 := a[0]*a[5]-a[2]*a[2], a[1]*a[2]-a[0]*a[4], a[0]*a[3]-a[1]*a[1]
+	n := [3]float64{
+		(c0*b[0] + c1*b[1] + c2*b[2]) / det,
+		(c1*b[0] + c3*b[1] + c4*b[2]) / det,
+		(c2*b[0] + c4*b[1] + c5*b[2]) / det,
+	}
+	length := math.Sqrt(dot(n, n))
+	for k := range n {
+		n[k] /= length
+	}
+	if math.Abs(dot(n, center)) < 0.26*math.Sqrt(dot(center, center)) {
+		return false
+	}
+	s.normals[y*w+x] = n
+	return true
+}
+
+func dot(a, b [3]float64) float64 { return a[0]*b[0] + a[1]*b[1] + a[2]*b[2] }
+
+// pair is a reading of view i against the surface of view j, in studio space.
+type pair struct {
+	i, j          int
+	point, normal [3]float64
+	distance      float64 // of the point from the surface along normal
+}
+
+// match calls found for every pair of readings within gate and 30° of each other.
+func match(surfaces []*surface, poses []camera.Transform, gate float64, found func(pair)) {
+	for i, from := range surfaces {
+		for j, to := range surfaces {
+			if i == j {
+				continue
+			}
+			move := poses[j].Inverse().Compose(poses[i])
+			turn := camera.Transform{R: move.R}
+			back := camera.Transform{R: poses[j].R}
+			for _, s := range from.sample {
+				p := move.Apply(from.points[s])
+				u, v, ok := to.lens.Project(p)
+				if !ok || u < 0 || v < 0 || u > float64(to.lens.Width-1) || v > float64(to.lens.Height-1) {
+					continue
+				}
+				k := int(v+0.5)*to.lens.Width + int(u+0.5)
+				n := to.normals[k]
+				if n == ([3]float64{}) || dot(n, turn.Apply(from.normals[s])) < 0.87 {
+					continue
+				}
+				q := to.points[k]
+				d := [3]float64{p[0] - q[0], p[1] - q[1], p[2] - q[2]}
+				if dot(d, d) > gate*gate {
+					continue
+				}
+				found(pair{i: i, j: j, point: poses[i].Apply(from.points[s]), normal: back.Apply(n), distance: dot(n, d)})
+			}
+		}
+	}
+}
+
+// anchor is a marker's corner seen by view i, millimetres in its depth camera's
+// space, and its place in the studio.
+type anchor struct {
+	view  int
+	seen  [3]float64
+	place [3]float64
+}
+
+func anchors(sightings [][]sighting, at Placement, size float64) (list []anchor) {
+	for i := range sightings {
+		for _, s := range sightings[i] {
+			place := at[s.id]
+			for k, c := range outline {
+				list = append(list, anchor{i, s.corners[k], place.Apply([3]float64{c[0] * size, -c[1] * size, 0})})
+			}
+		}
+	}
+	return list
+}
+
+// anchorShare is the weight of all anchors beside that of all pairs. Surfaces fix how
+// the views are turned, as they reach metres away; the box fixes where they are, as
+// a time-of-flight camera's readings of floors and corners are biased together.
+const anchorShare = 1
+
+// minPairs is the least overlap that is worth adjusting by.
+const minPairs = 200
+
+// adjust takes one Gauss–Newton step of all poses.
+func adjust(surfaces []*surface, poses []camera.Transform, gate float64, anchors []anchor) error {
+	n := 6 * len(poses)
+	h, g := mat.NewSymDense(n, nil), mat.NewVecDense(n, nil)
+	pairs := 0
+	match(surfaces, poses, gate, func(p pair) {
+		pairs++
+		// Turning view i by ω about the origin and moving it by t changes the
+		// distance by (point×normal)·ω + normal·t; view j the other way round.
+		x, m := p.point, p.normal
+		row := [6]float64{
+			(x[1]*m[2] - x[2]*m[1]) / 1000, (x[2]*m[0] - x[0]*m[2]) / 1000, (x[0]*m[1] - x[1]*m[0]) / 1000, // ω in mrad
+			m[0], m[1], m[2],
+		}
+		r := p.distance / (gate / 3)
+		weight := 1 / (1 + r*r) // Cauchy's, for what only seems the same surface
+		for a := range 6 {
+			g.SetVec(6*p.i+a, g.AtVec(6*p.i+a)-weight*row[a]*p.distance)
+			g.SetVec(6*p.j+a, g.AtVec(6*p.j+a)+weight*row[a]*p.distance)
+			for b := range 6 {
+				v := weight * row[a] * row[b]
+				if b >= a {
+					h.SetSym(6*p.i+a, 6*p.i+b, h.At(6*p.i+a, 6*p.i+b)+v)
+					h.SetSym(6*p.j+a, 6*p.j+b, h.At(6*p.j+a, 6*p.j+b)+v)
+				}
+				if lo, hi := 6*p.i+a, 6*p.j+b; lo < hi {
+					h.SetSym(lo, hi, h.At(lo, hi)-v)
+				} else {
+					h.SetSym(6*p.j+b, 6*p.i+a, h.At(6*p.j+b, 6*p.i+a)-v)
+				}
+			}
+		}
+	})
+	if pairs < minPairs {
+		return nil // cameras that share no surface stay where the markers put them
+	}
+	weight := anchorShare * float64(pairs) / float64(len(anchors))
+	for _, c := range anchors {
+		x := poses[c.view].Apply(c.seen)
+		for k := range 3 {
+			var m [3]float64
+			m[k] = 1
+			row := [6]float64{
+				(x[1]*m[2] - x[2]*m[1]) / 1000, (x[2]*m[0] - x[0]*m[2]) / 1000, (x[0]*m[1] - x[1]*m[0]) / 1000,
+				m[0], m[1], m[2],
+			}
+			for a := range 6 {
+				g.SetVec(6*c.view+a, g.AtVec(6*c.view+a)-weight*row[a]*(x[k]-c.place[k]))
+				for b := a; b < 6; b++ {
+					h.SetSym(6*c.view+a, 6*c.view+b, h.At(6*c.view+a, 6*c.view+b)+weight*row[a]*row[b])
+				}
+			}
+		}
+	}
+	// What no pair determines, the studio as a whole among it, stays put.
+	for a := range n {
+		h.SetSym(a, a, h.At(a, a)+1e-3*float64(pairs))
+	}
+	var chol mat.Cholesky
+	if !chol.Factorize(h) {
+		return errors.New("calibrate: surfaces do not determine the cameras' poses")
+	}
+	var x mat.VecDense
+	if err := chol.SolveVecTo(&x, g); err != nil {
+		return fmt.Errorf("calibrate: adjust poses: %w", err)
+	}
+	for i := range poses {
+		poses[i] = small(x.RawVector().Data[6*i:]).Compose(poses[i])
+	}
+	return nil
+}
+
+// small is the motion of a rotation vector, mrad, and a translation, mm.
+func small(x []float64) camera.Transform {
+	angle := math.Sqrt(x[0]*x[0]+x[1]*x[1]+x[2]*x[2]) / 1000
+	s := 0.0005 // sin(angle/2)/angle as angle goes to 0, per mrad
+	if angle > 1e-9 {
+		s = math.Sin(angle/2) / angle / 1000
+	}
+	m, err := camera.FromQuaternion(camera.Quaternion{X: x[0] * s, Y: x[1] * s, Z: x[2] * s, W: math.Cos(angle / 2)}, [3]float64{x[3], x[4], x[5]})
+	if err != nil { // not finite: stay put
+		return camera.Identity
+	}
+	return m
+}
+
+func residual(surfaces []*surface, poses []camera.Transform, markers float64) Residual {
+	var distances []float64
+	var sum float64
+	match(surfaces, poses, finalGate, func(p pair) {
+		distances = append(distances, math.Abs(p.distance))
+		sum += p.distance * p.distance
+	})
+	r := Residual{Pairs: len(distances), Markers: markers}
+	if len(distances) > 0 {
+		slices.Sort(distances)
+		r.Median = distances[len(distances)/2]
+		r.RMS = math.Sqrt(sum / float64(len(distances)))
+	}
+	return r
+}

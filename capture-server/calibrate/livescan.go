@@ -1,0 +1,77 @@
+package calibrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"image"
+	"io/fs"
+
+	"holocast/capture-server/source"
+	"holocast/capture-server/source/livescan"
+	"holocast/internal/camera"
+	"holocast/internal/mjpeg"
+)
+
+// boxWidth is that of LiveScan3D's box for markers printed on A4, millimetres.
+const boxWidth = 210
+
+// Livescan solves the poses of a recorded studio (see package livescan) from its first
+// frame: its cameras by name, and how well their surfaces coincide. It takes the
+// largest colour images recorded, for the markers' sake.
+func Livescan(ctx context.Context, dir string) (map[string]camera.Transform, Residual, error) {
+	views, err := firstViews(ctx, dir)
+	if err != nil {
+		return nil, Residual{}, err
+	}
+	poses, residual, err := Solve(views, Box(boxWidth))
+	if err != nil {
+		return nil, Residual{}, err
+	}
+	byName := make(map[string]camera.Transform, len(views))
+	for i, v := range views {
+		byName[v.Name] = poses[i]
+	}
+	return byName, residual, nil
+}
+
+func firstViews(ctx context.Context, dir string) ([]View, error) {
+	var cameras []source.Source
+	var err error
+	for _, depth := range []camera.DepthMode{camera.NFOVUnbinned, camera.WFOV2x2Binned} {
+		for _, color := range []camera.ColorMode{camera.Color1080P, camera.Color720P} {
+			cameras, err = livescan.Open(dir, livescan.Options{Depth: depth, Color: color, Frames: 1})
+			if err == nil {
+				return toViews(ctx, cameras)
+			}
+			if !errors.Is(err, fs.ErrNotExist) {
+				return nil, fmt.Errorf("calibrate: %w", err)
+			}
+		}
+	}
+	return nil, fmt.Errorf("calibrate: %w", err)
+}
+
+func toViews(ctx context.Context, cameras []source.Source) ([]View, error) {
+	d, err := mjpeg.NewDecoder()
+	if err != nil {
+		return nil, fmt.Errorf("calibrate: %w", err)
+	}
+	defer d.Close()
+	var views []View
+	for _, c := range cameras {
+		var f source.Frame
+		if err := c.Next(ctx, &f); err != nil {
+			return nil, fmt.Errorf("calibrate: camera %s: %w", c.Name(), err)
+		}
+		var img image.YCbCr
+		if err := d.DecodeYCbCr(&img, f.Color, 1); err != nil {
+			return nil, fmt.Errorf("calibrate: camera %s: %w", c.Name(), err)
+		}
+		views = append(views, View{
+			Name: c.Name(), Calibration: c.Calibration(), Depth: f.Depth,
+			Gray: &image.Gray{Pix: img.Y, Stride: img.YStride, Rect: img.Rect},
+		})
+	}
+	return views, nil
+}

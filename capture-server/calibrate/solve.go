@@ -1,0 +1,271 @@
+// Package calibrate finds where a studio's cameras stand: each in the space of a box
+// with LiveScan3D markers on its sides, seen by its colour camera and measured by its
+// depth camera, then all of them adjusted until the surfaces that several see coincide.
+//
+// Studio space has its origin at the middle of the box, y up along it, x right and z
+// forward from marker 0; millimetres.
+package calibrate
+
+import (
+	"errors"
+	"fmt"
+	"image"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+
+	"holocast/internal/camera"
+)
+
+// View is one camera's capture.
+type View struct {
+	Name        string
+	Calibration camera.Calibration
+	Depth       []uint16    // Calibration.Depth.Width×Height, millimetres
+	Gray        *image.Gray // Calibration.Color.Width×Height
+}
+
+// Placement is where a marker is: the motion from the marker's space (origin between
+// its left and right side where the square's middle is, x right, y up, z out of the
+// paper) to studio space.
+type Placement map[int]camera.Transform
+
+// Box returns the placement of four markers on the upright sides of a box of the
+// given width, as LiveScan3D's calibration cube has them: 0 in front, 1 behind, 2 on
+// the right, 3 on the left.
+func Box(width float64) Placement {
+	p := make(Placement)
+	for id, degrees := range []float64{0, 180, 90, -90} {
+		sin, cos := math.Sincos(degrees * math.Pi / 180)
+		p[id] = camera.Transform{
+			R: [9]float64{cos, 0, sin, 0, 1, 0, -sin, 0, cos},
+			T: [3]float64{sin * width / 2, 0, cos * width / 2},
+		}
+	}
+	return p
+}
+
+// ErrNoMarker is wrapped by the error of a view in which no placed marker is seen and
+// measured.
+var ErrNoMarker = errors.New("no marker")
+
+// sighting is a marker with its corners in the depth camera's space, millimetres.
+type sighting struct {
+	id      int
+	corners [5][3]float64
+	size    float64 // half the square's side, millimetres
+}
+
+// sight finds and measures the placed markers in every view; size is half the side
+// of their squares, millimetres.
+func sight(views []View, at Placement) (sightings [][]sighting, size float64, err error) {
+	sightings = make([][]sighting, len(views))
+	var sizes []float64
+	for i, v := range views {
+		for _, m := range findMarkers(v.Gray) {
+			if _, placed := at[m.id]; !placed {
+				continue
+			}
+			if s, ok := measure(v, m); ok {
+				sightings[i] = append(sightings[i], s)
+				sizes = append(sizes, s.size)
+			}
+		}
+	}
+	if len(sizes) > 0 {
+		// All are printed at one size: one that seems to have another is measured
+		// badly, as at a grazing angle.
+		slices.Sort(sizes)
+		size = sizes[len(sizes)/2]
+	}
+	for i, v := range views {
+		sightings[i] = slices.DeleteFunc(sightings[i], func(s sighting) bool {
+			return math.Abs(s.size-size) > sizeTolerance*size
+		})
+		if len(sightings[i]) == 0 {
+			return nil, 0, fmt.Errorf("calibrate: camera %s: %w of the %d placed ones can be read in its colour image and measured in its depth image", v.Name, ErrNoMarker, len(at))
+		}
+	}
+	return sightings, size, nil
+}
+
+// sizeTolerance is how far a marker's measured size may be from the others'.
+const sizeTolerance = 0.03
+
+// byMarkers returns each view's pose by its own markers alone.
+func byMarkers(sightings [][]sighting, at Placement, size float64) []camera.Transform {
+	poses := make([]camera.Transform, len(sightings))
+	for i := range sightings {
+		own := sightings[i : i+1]
+		poses[i] = rigid(cornersOf(own, []camera.Transform{camera.Identity}), placesOf(own, at, size))
+	}
+	return poses
+}
+
+// cornersOf lists the corners of all sightings as the poses put them.
+func cornersOf(sightings [][]sighting, poses []camera.Transform) (corners [][3]float64) {
+	for i := range sightings {
+		for _, s := range sightings[i] {
+			for _, c := range s.corners {
+				corners = append(corners, poses[i].Apply(c))
+			}
+		}
+	}
+	return corners
+}
+
+// placesOf lists where those corners are on the box.
+func placesOf(sightings [][]sighting, at Placement, size float64) (places [][3]float64) {
+	for i := range sightings {
+		for _, s := range sightings[i] {
+			place := at[s.id]
+			for _, c := range outline {
+				places = append(places, place.Apply([3]float64{c[0] * size, -c[1] * size, 0}))
+			}
+		}
+	}
+	return places
+}
+
+// measure finds a marker's corners in space: the rays of its corners, cut with the
+// plane through the depth readings on it.
+func measure(v View, m marker) (s sighting, ok bool) {
+	lines, ok := edgeLines(v.Gray, m, v.Calibration.Color.Unproject)
+	if !ok {
+		return s, false
+	}
+	var rays [5][2]float64
+	for k := range rays {
+		if rays[k], ok = meet(lines[(k+4)%5], lines[k]); !ok {
+			return s, false
+		}
+	}
+	// Readings inside the outline, in the colour camera's space.
+	table := v.Calibration.Depth.RayTable()
+	var on [][3]float64
+	for i, z := range v.Depth {
+		if z == 0 || math.IsNaN(float64(table.X[i])) {
+			continue
+		}
+		d := float64(z)
+		p := v.Calibration.DepthToColor.Apply([3]float64{float64(table.X[i]) * d, float64(table.Y[i]) * d, d})
+		if p[2] > 0 && contains(rays[:], p[0]/p[2], p[1]/p[2]) {
+			on = append(on, p)
+		}
+	}
+	normal, offset, ok := plane(on)
+	if !ok {
+		return s, false
+	}
+	back := v.Calibration.DepthToColor.Inverse()
+	var model [5][3]float64
+	for k, r := range rays {
+		t := offset / (normal[0]*r[0] + normal[1]*r[1] + normal[2])
+		s.corners[k] = back.Apply([3]float64{r[0] * t, r[1] * t, t})
+		model[k] = [3]float64{outline[k][0], outline[k][1], 0}
+	}
+	s.id, s.size = m.id, spread(s.corners[:])/spread(model[:])
+	return s, s.size > 0
+}
+
+// spread is the root mean square distance of points from their middle.
+func spread(points [][3]float64) float64 {
+	c := centroid(points)
+	var sum float64
+	for _, p := range points {
+		for k := range 3 {
+			sum += (p[k] - c[k]) * (p[k] - c[k])
+		}
+	}
+	return math.Sqrt(sum / float64(len(points)))
+}
+
+func centroid(points [][3]float64) (c [3]float64) {
+	for _, p := range points {
+		for k := range 3 {
+			c[k] += p[k] / float64(len(points))
+		}
+	}
+	return c
+}
+
+func contains(polygon [][2]float64, x, y float64) bool {
+	in := false
+	for i, a := range polygon {
+		b := polygon[(i+1)%len(polygon)]
+		if (a[1] > y) != (b[1] > y) && x < a[0]+(y-a[1])/(b[1]-a[1])*(b[0]-a[0]) {
+			in = !in
+		}
+	}
+	return in
+}
+
+// minOnPlane is the least number of readings that make a plane worth its name.
+const minOnPlane = 60
+
+// plane fits normal·p = offset, |normal| = 1, leaving out readings far from it.
+func plane(points [][3]float64) (normal [3]float64, offset float64, ok bool) {
+	for range 4 {
+		if len(points) < minOnPlane {
+			return normal, 0, false
+		}
+		c := centroid(points)
+		cov := mat.NewSymDense(3, nil)
+		for i := range 3 {
+			for j := i; j < 3; j++ {
+				var sum float64
+				for _, p := range points {
+					sum += (p[i] - c[i]) * (p[j] - c[j])
+				}
+				cov.SetSym(i, j, sum)
+			}
+		}
+		var eigen mat.EigenSym
+		if !eigen.Factorize(cov, true) {
+			return normal, 0, false
+		}
+		var vectors mat.Dense
+		eigen.VectorsTo(&vectors)
+		normal = [3]float64{vectors.At(0, 0), vectors.At(1, 0), vectors.At(2, 0)} // of the least eigenvalue
+		offset = normal[0]*c[0] + normal[1]*c[1] + normal[2]*c[2]
+		sigma := math.Sqrt(max(eigen.Values(nil)[0], 0) / float64(len(points)))
+		limit := max(2.5*sigma, 1)
+		points = slices.DeleteFunc(slices.Clone(points), func(p [3]float64) bool {
+			return math.Abs(normal[0]*p[0]+normal[1]*p[1]+normal[2]*p[2]-offset) > limit
+		})
+	}
+	return normal, offset, true
+}
+
+// rigid is the rigid motion that takes from closest to to (Kabsch 1976).
+func rigid(from, to [][3]float64) camera.Transform {
+	cf, ct := centroid(from), centroid(to)
+	h := mat.NewDense(3, 3, nil)
+	for n := range from {
+		for i := range 3 {
+			for j := range 3 {
+				h.Set(i, j, h.At(i, j)+(from[n][i]-cf[i])*(to[n][j]-ct[j]))
+			}
+		}
+	}
+	var svd mat.SVD
+	svd.Factorize(h, mat.SVDFull)
+	var u, v mat.Dense
+	svd.UTo(&u)
+	svd.VTo(&v)
+	flip := mat.NewDiagDense(3, []float64{1, 1, math.Copysign(1, mat.Det(&u)*mat.Det(&v))})
+	var r mat.Dense
+	r.Product(&v, flip, u.T())
+	m := camera.Transform{}
+	for i := range 3 {
+		for j := range 3 {
+			m.R[3*i+j] = r.At(i, j)
+		}
+	}
+	moved := m.Apply(cf)
+	for k := range 3 {
+		m.T[k] = ct[k] - moved[k]
+	}
+	return m
+}
