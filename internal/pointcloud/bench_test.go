@@ -1,6 +1,7 @@
 package pointcloud_test
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -8,44 +9,78 @@ import (
 	"holocast/internal/pointcloud/frametest"
 )
 
-func frames(b *testing.B) []frametest.Frame {
+// benchFrame is a real frame, or the synthetic scene where there is none.
+func benchFrame(b *testing.B) frametest.Frame {
+	b.Helper()
 	dir := os.Getenv("HOLOCAST_DATA")
 	if dir == "" {
 		dir = "../../../shared/data"
 	}
-	f, err := frametest.Load(dir, 1)
+	frames, err := frametest.Load(dir, 1)
 	if err != nil {
-		b.Skipf("HOLOCAST_DATA not found: %v", err)
+		b.Logf("HOLOCAST_DATA not found: %v; the scene is synthetic", err)
+		return frametest.Synthetic(1)
 	}
-	return f
+	return frames[0]
 }
 
-func BenchmarkGrid(b *testing.B) {
-	fs := frames(b)
-	e, _ := pointcloud.NewEncoder(pointcloud.EncoderOptions{})
-	d, _ := pointcloud.NewDecoder()
-	for _, fhd := range []bool{false, true} {
-		name := "nfov"
-		g := &fs[0].NFOV.Grid
-		if fhd {
-			name = "fhd"
-			g = &fs[0].FHD.Grid
+// BenchmarkCodec measures one frame in every layout; zstd level 0 is the default,
+// the entropy coder alone.
+func BenchmarkCodec(b *testing.B) {
+	frame := benchFrame(b)
+	for _, geometry := range []struct {
+		name  string
+		cloud *frametest.Cloud
+	}{{"nfov", &frame.NFOV}, {"fhd", &frame.FHD}} {
+		for _, level := range []int{0, 1, 2, 3} {
+			for _, layout := range []pointcloud.Layout{pointcloud.LayoutGrid, pointcloud.LayoutPoints, pointcloud.LayoutInterleaved} {
+				name := fmt.Sprintf("%s/%s/level=%d", geometry.name, layout, level)
+				b.Run(name, func(b *testing.B) { benchLayout(b, geometry.cloud, layout, level) })
+			}
 		}
-		var obj []byte
-		b.Run(name+"/encode", func(b *testing.B) {
-			for b.Loop() {
-				obj, _ = e.EncodeGrid(obj[:0], pointcloud.Header{}, g, 0)
-			}
-			h, _ := pointcloud.ParseHeader(obj)
-			b.ReportMetric(float64(len(obj))/float64(h.Points), "B/point")
-		})
-		b.Run(name+"/decode", func(b *testing.B) {
-			var out pointcloud.Grid
-			for b.Loop() {
-				if _, err := d.DecodeGrid(&out, obj); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
+}
+
+func benchLayout(b *testing.B, c *frametest.Cloud, layout pointcloud.Layout, level int) {
+	e, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{Level: level})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer e.Close()
+	d, err := pointcloud.NewDecoder()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer d.Close()
+	var grid pointcloud.Grid
+	var points pointcloud.Points
+	encode := func(dst []byte) ([]byte, error) { return e.EncodeGrid(dst, pointcloud.Header{}, &c.Grid, 0) }
+	decode := func(object []byte) (pointcloud.Header, error) { return d.DecodeGrid(&grid, object) }
+	if layout != pointcloud.LayoutGrid {
+		encode = func(dst []byte) ([]byte, error) {
+			return e.EncodePoints(dst, pointcloud.Header{Layout: layout}, &c.Points, 0)
+		}
+		decode = func(object []byte) (pointcloud.Header, error) { return d.DecodePoints(&points, object) }
+	}
+	var object []byte
+	b.Run("encode", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if object, err = encode(object[:0]); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(len(object))/float64(len(c.Points.XYZ)/3), "B/point")
+	})
+	if object, err = encode(object[:0]); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("decode", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := decode(object); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }
