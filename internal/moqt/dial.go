@@ -20,11 +20,10 @@ import (
 // implementation is what SETUP says of us (§10.3.1.5).
 const implementation = "holocast"
 
-// setupTimeout bounds the exchange of SETUP.
-const setupTimeout = 10 * time.Second
-
-// quicConfig is what both ends use. The receive windows hold several point-cloud
-// frames of a camera, so that flow control is not what delays them.
+// quicConfig is what both ends use. A stream's receive window holds several
+// point-cloud frames of a camera, so that flow control is not what delays them;
+// the connection's holds a full queue of such frames that nobody accepts, so that
+// one subscription does not hold up the others.
 func quicConfig() *quic.Config {
 	return &quic.Config{
 		EnableDatagrams:                  true,
@@ -33,7 +32,7 @@ func quicConfig() *quic.Config {
 		MaxIncomingUniStreams:            1 << 10,
 		InitialStreamReceiveWindow:       2 << 20,
 		MaxStreamReceiveWindow:           16 << 20,
-		InitialConnectionReceiveWindow:   8 << 20,
+		InitialConnectionReceiveWindow:   32 << 20,
 		MaxConnectionReceiveWindow:       64 << 20,
 		MaxIdleTimeout:                   10 * time.Second,
 		KeepAlivePeriod:                  3 * time.Second,
@@ -72,7 +71,7 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 	if tlsConfig.ServerName == "" {
 		tlsConfig.ServerName = u.Hostname()
 	}
-	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cfg.wait().setup)
 	defer cancel()
 	qc, err := quic.DialAddr(ctx, addr, tlsConfig, quicConfig())
 	if err != nil {

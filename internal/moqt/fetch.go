@@ -117,7 +117,7 @@ func (s *Session) awaitFetch(ctx context.Context, r *requestStream, order GroupO
 		s.fail(err)
 		return nil, err
 	}
-	t := time.NewTimer(requestTimeout)
+	t := time.NewTimer(s.wait.request)
 	defer t.Stop()
 	select {
 	case f := <-data:
@@ -225,9 +225,6 @@ type FetchRequest struct {
 	Joining *Location
 }
 
-// joinWait is how long a joining FETCH may overtake its SUBSCRIBE.
-const joinWait = 5 * time.Second
-
 func (s *Session) handleFetch(req *Request, m *wire.Fetch) {
 	r := &FetchRequest{Request: req, Track: m.Track, Start: m.Start, End: m.End, Order: wire.Ascending}
 	if o := m.Parameters.GroupOrder; o != nil {
@@ -273,7 +270,7 @@ func (w *FetchWriter) run() {
 // resolveJoining computes the range of a joining fetch (§10.12.2.1).
 func (s *Session) resolveJoining(r *FetchRequest, m *wire.Fetch) error {
 	var p *Publication
-	s.waitFor(joinWait, func() bool {
+	s.waitFor(s.wait.join, func() bool {
 		var known bool
 		p, known = s.joinable[m.JoiningRequestID]
 		// A SUBSCRIBE may still come; one that was answered and is gone, or a PUBLISH
@@ -336,9 +333,6 @@ func (r *FetchRequest) Accept(end Location, endOfTrack bool, props Properties) (
 	return w, nil
 }
 
-// fetchWait is how long a subscriber may take no byte of an object it fetched.
-const fetchWait = 30 * time.Second
-
 // FetchWriter writes the response to a FETCH.
 type FetchWriter struct {
 	r    *requestStream
@@ -349,7 +343,7 @@ type FetchWriter struct {
 }
 
 // WriteObject writes one entry; the end of a range has no payload. It waits while
-// the peer's flow control makes it, at most fetchWait: then the response is reset
+// the peer's flow control makes it, at most half a minute: then the response is reset
 // and the error is ErrDeliveryTimeout.
 func (w *FetchWriter) WriteObject(o wire.FetchObject, payload []byte) error {
 	o.PayloadLength = uint64(len(payload))
@@ -382,7 +376,7 @@ func (w *FetchWriter) Write(payload []byte) (int, error) {
 }
 
 func (w *FetchWriter) write(b []byte) error {
-	_ = w.str.SetWriteDeadline(time.Now().Add(fetchWait))
+	_ = w.str.SetWriteDeadline(time.Now().Add(w.r.s.wait.fetch))
 	_, err := w.str.Write(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		w.r.s.count.deliveryTimeouts.Add(1)

@@ -184,7 +184,7 @@ func (l *Listener) track(qc *quic.Conn) bool {
 
 // start exchanges SETUP and offers the session to Accept.
 func (l *Listener) start(c conn, path string) {
-	ctx, cancel := context.WithTimeout(l.ctx, setupTimeout)
+	ctx, cancel := context.WithTimeout(l.ctx, l.cfg.wait().setup)
 	defer cancel()
 	s, err := newSession(ctx, c, false, &wire.Setup{Implementation: implementation}, l.cfg.Config)
 	if err != nil {

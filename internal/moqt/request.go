@@ -22,7 +22,7 @@ type requestStream struct {
 	wmu sync.Mutex
 }
 
-// send writes one message. A peer that does not read for sendTimeout loses the
+// send writes one message. A peer that does not read loses the
 // request: nothing can follow a message that was sent in part.
 func (r *requestStream) send(m wire.Message) error {
 	b, err := wire.AppendMessage(nil, m)
@@ -31,7 +31,7 @@ func (r *requestStream) send(m wire.Message) error {
 	}
 	r.wmu.Lock()
 	defer r.wmu.Unlock()
-	_ = r.str.SetWriteDeadline(time.Now().Add(sendTimeout))
+	_ = r.str.SetWriteDeadline(time.Now().Add(r.s.wait.send))
 	if _, err = r.str.Write(b); err != nil {
 		r.abort(wire.StreamInternalError)
 	}
@@ -106,7 +106,7 @@ func (s *Session) openRequest(ctx context.Context, build func(id uint64) wire.Me
 	if leaving {
 		return nil, &RequestError{Code: wire.RequestGoingAway, Reason: "the peer sent GOAWAY"}
 	}
-	ctx, cancel := withDefaultTimeout(ctx, requestTimeout)
+	ctx, cancel := withDefaultTimeout(ctx, s.wait.request)
 	defer cancel()
 	str, err := s.conn.openStream(ctx)
 	if err != nil {
@@ -160,7 +160,7 @@ func (s *Session) closeRequest() {
 // ctx, which cancels the request. Without a deadline of ctx's own it waits for
 // extra beyond the usual time.
 func (r *requestStream) awaitResponse(ctx context.Context, extra time.Duration) (wire.Message, error) {
-	ctx, cancel := withDefaultTimeout(ctx, requestTimeout+extra)
+	ctx, cancel := withDefaultTimeout(ctx, r.s.wait.request+extra)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { r.abort(wire.StreamCancelled) })
 	m, err := r.read()
@@ -277,7 +277,7 @@ func (s *Session) handleRequest(str stream) {
 		return
 	}
 	r := &requestStream{s: s, str: str, br: bufio.NewReaderSize(str, 512)}
-	_ = str.SetReadDeadline(time.Now().Add(headerTimeout))
+	_ = str.SetReadDeadline(time.Now().Add(s.wait.header))
 	m, err := r.read()
 	if err != nil {
 		r.abort(wire.StreamCancelled)

@@ -19,23 +19,38 @@ import (
 
 // Bounds of what a session holds for its peer.
 const (
-	maxSubgroupQueue   = 64              // subgroups of one subscription not yet accepted
-	maxDatagramQueue   = 1024            // datagrams of one subscription not yet read
-	maxOrphanStreams   = 256             // subgroups whose alias is not known yet
-	maxOrphanDatagrams = 256             // datagrams whose alias is not known yet
-	maxSendDatagrams   = 256             // datagrams waiting for the transport
-	maxRetiredAliases  = 1024            // aliases remembered after a subscription ended
-	maxUpdates         = 64              // REQUEST_UPDATEs of one subscription not yet answered
-	acceptWait         = 5 * time.Second // for a subgroup to be accepted
-	maxRequestGaps     = 4096            // request IDs seen ahead of a missing one
-	orphanWait         = 2 * time.Second // for the alias of an early object
-	headerTimeout      = 10 * time.Second
-	requestTimeout     = 10 * time.Second
-	sendTimeout        = 10 * time.Second       // for the peer to take a message
-	doneWait           = 2 * time.Second        // for streams that PUBLISH_DONE overtook
-	cancelWait         = 250 * time.Millisecond // for the cancellation that a request overtook
-	maxCloseReason     = 256                    // bytes; it has to fit a packet
+	maxSubgroupQueue   = 64   // subgroups of one subscription not yet accepted
+	maxDatagramQueue   = 1024 // datagrams of one subscription not yet read
+	maxOrphanStreams   = 256  // subgroups whose alias is not known yet
+	maxOrphanDatagrams = 256  // datagrams whose alias is not known yet
+	maxSendDatagrams   = 256  // datagrams waiting for the transport
+	maxRetiredAliases  = 1024 // aliases remembered after a subscription ended
+	maxUpdates         = 64   // REQUEST_UPDATEs of one subscription not yet answered
+	maxRequestGaps     = 4096 // request IDs seen ahead of a missing one
+	maxCloseReason     = 256  // bytes; it has to fit a packet
 )
+
+// waits bound how long a session waits for its peer or its user.
+type waits struct {
+	setup   time.Duration // for the peer's SETUP
+	header  time.Duration // for the beginning of a stream, once it was opened
+	request time.Duration // for the answer to a request
+	send    time.Duration // for the peer to take a message
+	orphan  time.Duration // for the alias of an early object
+	done    time.Duration // for streams that PUBLISH_DONE overtook
+	cancel  time.Duration // for the cancellation that a request overtook
+	join    time.Duration // for the SUBSCRIBE that a joining FETCH overtook
+	accept  time.Duration // for a subgroup to be accepted
+	fetch   time.Duration // for a subscriber to take an object it fetched
+}
+
+func defaultWaits() waits {
+	return waits{
+		setup: 10 * time.Second, header: 10 * time.Second, request: 10 * time.Second, send: 10 * time.Second,
+		orphan: 2 * time.Second, done: 2 * time.Second, cancel: 250 * time.Millisecond,
+		join: 5 * time.Second, accept: 5 * time.Second, fetch: 30 * time.Second,
+	}
+}
 
 // Config is what both ends of a session may set.
 type Config struct {
@@ -47,6 +62,15 @@ type Config struct {
 	// Log receives what the session does at debug level, what goes wrong at warn;
 	// nil means slog.Default.
 	Log *slog.Logger
+
+	waits *waits // other than the default, in tests
+}
+
+func (c Config) wait() waits {
+	if c.waits != nil {
+		return *c.waits
+	}
+	return defaultWaits()
 }
 
 // Handler answers what the peer asks. A nil function refuses its request with
@@ -91,6 +115,7 @@ type Session struct {
 	client bool
 	local  *wire.Setup
 	log    *slog.Logger
+	wait   waits
 	count  counters
 
 	ctx       context.Context // ends with the session
@@ -147,7 +172,7 @@ type role struct{ track string }
 // newSession exchanges SETUP over c. Incoming requests wait for Serve.
 func newSession(ctx context.Context, c conn, client bool, local *wire.Setup, cfg Config) (*Session, error) {
 	s := &Session{
-		conn: c, client: client, local: local, log: cmp.Or(cfg.Log, slog.Default()),
+		conn: c, client: client, local: local, log: cmp.Or(cfg.Log, slog.Default()), wait: cfg.wait(),
 		set: make(chan struct{}), serving: make(chan struct{}), changed: make(chan struct{}),
 		sendq:         make(chan outgoingDatagram, maxSendDatagrams),
 		subscriptions: map[uint64]*Subscription{}, retired: map[uint64]struct{}{},
@@ -311,7 +336,7 @@ func (s *Session) Goaway(ctx context.Context, uri string, timeout time.Duration)
 		s.goawaySent = true
 		b, err := wire.AppendMessage(nil, &wire.Goaway{NewSessionURI: uri, Timeout: uint64(timeout.Milliseconds()), RequestID: &next})
 		if err == nil {
-			_ = s.control.SetWriteDeadline(time.Now().Add(headerTimeout))
+			_ = s.control.SetWriteDeadline(time.Now().Add(s.wait.send))
 			_, err = s.control.Write(b)
 		}
 		if err != nil {
@@ -382,7 +407,7 @@ func (s *Session) acceptUniStreams() {
 
 func (s *Session) handleUni(str receiveStream) {
 	br := bufio.NewReaderSize(str, 512)
-	_ = str.SetReadDeadline(time.Now().Add(headerTimeout))
+	_ = str.SetReadDeadline(time.Now().Add(s.wait.header))
 	h, err := wire.ReadStreamHeader(br)
 	if err != nil {
 		s.badStream(err)
@@ -560,7 +585,7 @@ func (s *Session) deliverDatagram(d *wire.Datagram) {
 	if !ok {
 		_, gone := s.retired[d.TrackAlias]
 		now := time.Now()
-		for len(s.orphans) > 0 && now.Sub(s.orphans[0].seen) > orphanWait {
+		for len(s.orphans) > 0 && now.Sub(s.orphans[0].seen) > s.wait.orphan {
 			s.orphans = s.orphans[1:]
 			s.count.datagramsUnknown.Add(1)
 		}
@@ -638,7 +663,7 @@ func (s *Session) claimLocked(in map[string]*role, track TrackName) *role {
 // cancellation of the one it replaces, which is on another stream, so a role that
 // is taken has a moment to become free.
 func (s *Session) claimSoon(in map[string]*role, track TrackName) (r *role) {
-	s.waitFor(cancelWait, func() bool {
+	s.waitFor(s.wait.cancel, func() bool {
 		r = s.claimLocked(in, track)
 		return r != nil
 	})
@@ -720,7 +745,7 @@ func (s *Session) deliverSubgroup(h wire.SubgroupHeader, str receiveStream, br *
 	}
 	s.mu.Unlock()
 	if hold {
-		s.waitFor(orphanWait, find)
+		s.waitFor(s.wait.orphan, find)
 		s.mu.Lock()
 		s.orphanStreams--
 		s.mu.Unlock()

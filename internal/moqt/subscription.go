@@ -53,7 +53,7 @@ func (o SubscribeOptions) parameters() Parameters {
 
 // Subscription is the receiving end of a subscription: subgroups and datagrams of
 // one track as they come, in no promised order. Its user accepts both until they
-// end, or cancels it. A subgroup that nobody accepts within acceptWait, or behind
+// end, or cancels it. A subgroup that nobody accepts within five seconds, or behind
 // more than maxSubgroupQueue newer ones, is refused. One that was accepted takes
 // up the session's receive window until it is read or cancelled.
 type Subscription struct {
@@ -149,7 +149,7 @@ func unknownMandatory(property uint64) *RequestError {
 
 func (s *Session) newSubscription(track TrackName, o SubscribeOptions) *Subscription {
 	return &Subscription{
-		s: s, track: track, hold: max(doneWait, o.ObjectDeliveryTimeout, o.SubgroupDeliveryTimeout),
+		s: s, track: track, hold: max(s.wait.done, o.ObjectDeliveryTimeout, o.SubgroupDeliveryTimeout),
 		datagrams: make(chan *Datagram, maxDatagramQueue),
 		done:      make(chan struct{}),
 		available: make(chan struct{}, 1),
@@ -271,7 +271,7 @@ func (sub *Subscription) deliverSubgroup(r *SubgroupReader) {
 		sub.queue = append(sub.queue, queuedSubgroup{r, time.Now()})
 		sub.open[r] = struct{}{}
 		if sub.expiry == nil {
-			sub.expiry = time.AfterFunc(acceptWait, sub.refuseLate)
+			sub.expiry = time.AfterFunc(sub.s.wait.accept, sub.refuseLate)
 		}
 		signal(sub.available)
 	}
@@ -291,13 +291,13 @@ func (sub *Subscription) refuseLate() {
 	var late []*SubgroupReader
 	now := time.Now()
 	sub.mu.Lock()
-	for len(sub.queue) > 0 && now.Sub(sub.queue[0].seen) >= acceptWait {
+	for len(sub.queue) > 0 && now.Sub(sub.queue[0].seen) >= sub.s.wait.accept {
 		late = append(late, sub.queue[0].r)
 		sub.queue = sub.queue[1:]
 	}
 	sub.expiry = nil
 	if len(sub.queue) > 0 {
-		sub.expiry = time.AfterFunc(acceptWait-now.Sub(sub.queue[0].seen), sub.refuseLate)
+		sub.expiry = time.AfterFunc(sub.s.wait.accept-now.Sub(sub.queue[0].seen), sub.refuseLate)
 	}
 	sub.mu.Unlock()
 	for _, r := range late {
