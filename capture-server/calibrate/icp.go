@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 
 	"gonum.org/v1/gonum/mat"
 
@@ -32,7 +33,7 @@ const (
 
 // gates are the distances within which readings are taken for the same surface, from
 // what markers promise to what adjusted cameras reach.
-var gates = []float64{200, 200, 150, 150, 100, 100, 70, 70, 50, 50, 50, 50, 50, 50, 50}
+var gates = []float64{200, 150, 100, 70, 50, 50, 50, 50, 50, 50}
 
 // Solve returns each view's pose, the motion from its depth camera's space to the
 // studio's: from the markers, refined by the surfaces that several views share
@@ -48,24 +49,22 @@ func Solve(views []View, at Placement) ([]camera.Transform, Residual, error) {
 			return nil, Residual{}, fmt.Errorf("calibrate: camera %s: colour image is %d×%d, calibration has %d×%d", v.Name, size.X, size.Y, c.Width, c.Height)
 		}
 	}
-	sightings, size, err := sight(views, at)
+	surfaces := make([]*surface, len(views))
+	found := make([][]marker, len(views))
+	var wg sync.WaitGroup
+	for i := range views {
+		wg.Go(func() { surfaces[i], found[i] = newSurface(&views[i]), findMarkers(views[i].Gray) })
+	}
+	wg.Wait()
+	sightings, size, err := sight(views, surfaces, found, at)
 	if err != nil {
 		return nil, Residual{}, err
 	}
 	poses := byMarkers(sightings, at, size)
-	surfaces := make([]*surface, len(views))
-	for i := range views {
-		surfaces[i] = newSurface(&views[i])
-	}
 	for _, gate := range gates {
 		if err := adjust(surfaces, poses, gate, anchors(sightings, at, size)); err != nil {
 			return nil, Residual{}, err
 		}
-	}
-	// Adjusting leaves the studio free to move as a whole: put the box back.
-	home := rigid(cornersOf(sightings, poses), placesOf(sightings, at, size))
-	for i := range poses {
-		poses[i] = home.Compose(poses[i])
 	}
 	return poses, residual(surfaces, poses, distance(cornersOf(sightings, poses), placesOf(sightings, at, size))), nil
 }
@@ -223,38 +222,62 @@ const anchorShare = 1
 // minPairs is the least overlap that is worth adjusting by.
 const minPairs = 200
 
+// system is the normal equations of a Gauss–Newton step: six unknowns a view, a
+// rotation vector in milliradians about the origin and a translation in millimetres.
+type system struct {
+	n int
+	h []float64 // n×n, upper triangle
+	g []float64
+}
+
+// gradient is how the distance along normal of a point at x changes as its view
+// moves.
+func gradient(x, normal [3]float64) [6]float64 {
+	return [6]float64{
+		(x[1]*normal[2] - x[2]*normal[1]) / 1000, (x[2]*normal[0] - x[0]*normal[2]) / 1000, (x[0]*normal[1] - x[1]*normal[0]) / 1000,
+		normal[0], normal[1], normal[2],
+	}
+}
+
+// add accounts for weight·error², the error changing by row as view i moves.
+func (s *system) add(i int, row *[6]float64, weight, err float64) {
+	for a := range 6 {
+		s.g[6*i+a] -= weight * row[a] * err
+		at := s.h[(6*i+a)*s.n+6*i:]
+		for b := a; b < 6; b++ {
+			at[b] += weight * row[a] * row[b]
+		}
+	}
+}
+
+// addPair accounts for weight·error², the error changing by row as view i moves, and
+// the other way round as view j moves.
+func (s *system) addPair(i, j int, row *[6]float64, weight, err float64) {
+	s.add(i, row, weight, err)
+	opposite := *row
+	for a := range opposite {
+		opposite[a] = -row[a]
+	}
+	s.add(j, &opposite, weight, err)
+	lo, hi := min(i, j), max(i, j)
+	for a := range 6 {
+		at := s.h[(6*lo+a)*s.n+6*hi:]
+		for b := range 6 {
+			at[b] -= weight * row[a] * row[b]
+		}
+	}
+}
+
 // adjust takes one Gauss–Newton step of all poses.
 func adjust(surfaces []*surface, poses []camera.Transform, gate float64, anchors []anchor) error {
 	n := 6 * len(poses)
-	h, g := mat.NewSymDense(n, nil), mat.NewVecDense(n, nil)
+	s := system{n: n, h: make([]float64, n*n), g: make([]float64, n)}
 	pairs := 0
 	match(surfaces, poses, gate, func(p pair) {
 		pairs++
-		// Turning view i by ω about the origin and moving it by t changes the
-		// distance by (point×normal)·ω + normal·t; view j the other way round.
-		x, m := p.point, p.normal
-		row := [6]float64{
-			(x[1]*m[2] - x[2]*m[1]) / 1000, (x[2]*m[0] - x[0]*m[2]) / 1000, (x[0]*m[1] - x[1]*m[0]) / 1000, // ω in mrad
-			m[0], m[1], m[2],
-		}
+		row := gradient(p.point, p.normal)
 		r := p.distance / (gate / 3)
-		weight := 1 / (1 + r*r) // Cauchy's, for what only seems the same surface
-		for a := range 6 {
-			g.SetVec(6*p.i+a, g.AtVec(6*p.i+a)-weight*row[a]*p.distance)
-			g.SetVec(6*p.j+a, g.AtVec(6*p.j+a)+weight*row[a]*p.distance)
-			for b := range 6 {
-				v := weight * row[a] * row[b]
-				if b >= a {
-					h.SetSym(6*p.i+a, 6*p.i+b, h.At(6*p.i+a, 6*p.i+b)+v)
-					h.SetSym(6*p.j+a, 6*p.j+b, h.At(6*p.j+a, 6*p.j+b)+v)
-				}
-				if lo, hi := 6*p.i+a, 6*p.j+b; lo < hi {
-					h.SetSym(lo, hi, h.At(lo, hi)-v)
-				} else {
-					h.SetSym(6*p.j+b, 6*p.i+a, h.At(6*p.j+b, 6*p.i+a)-v)
-				}
-			}
-		}
+		s.addPair(p.i, p.j, &row, 1/(1+r*r), p.distance) // Cauchy's weight, for what only seems the same surface
 	})
 	if pairs < minPairs {
 		return nil // cameras that share no surface stay where the markers put them
@@ -263,30 +286,18 @@ func adjust(surfaces []*surface, poses []camera.Transform, gate float64, anchors
 	for _, c := range anchors {
 		x := poses[c.view].Apply(c.seen)
 		for k := range 3 {
-			var m [3]float64
-			m[k] = 1
-			row := [6]float64{
-				(x[1]*m[2] - x[2]*m[1]) / 1000, (x[2]*m[0] - x[0]*m[2]) / 1000, (x[0]*m[1] - x[1]*m[0]) / 1000,
-				m[0], m[1], m[2],
-			}
-			for a := range 6 {
-				g.SetVec(6*c.view+a, g.AtVec(6*c.view+a)-weight*row[a]*(x[k]-c.place[k]))
-				for b := a; b < 6; b++ {
-					h.SetSym(6*c.view+a, 6*c.view+b, h.At(6*c.view+a, 6*c.view+b)+weight*row[a]*row[b])
-				}
-			}
+			var axis [3]float64
+			axis[k] = 1
+			row := gradient(x, axis)
+			s.add(c.view, &row, weight, x[k]-c.place[k])
 		}
 	}
-	// What no pair determines, the studio as a whole among it, stays put.
-	for a := range n {
-		h.SetSym(a, a, h.At(a, a)+1e-3*float64(pairs))
-	}
 	var chol mat.Cholesky
-	if !chol.Factorize(h) {
-		return errors.New("calibrate: surfaces do not determine the cameras' poses")
+	if !chol.Factorize(mat.NewSymDense(n, s.h)) {
+		return errors.New("calibrate: markers and surfaces do not determine the cameras' poses")
 	}
 	var x mat.VecDense
-	if err := chol.SolveVecTo(&x, g); err != nil {
+	if err := chol.SolveVecTo(&x, mat.NewVecDense(n, s.g)); err != nil {
 		return fmt.Errorf("calibrate: adjust poses: %w", err)
 	}
 	for i := range poses {

@@ -59,12 +59,10 @@ func draw(t *testing.T, path string, views []View, poses []camera.Transform, rig
 }
 
 // TestPictures draws the real studio's merged cloud from above, the front and the
-// side, where HOLOCAST_PICTURES names a directory.
+// side:
+// go test -run Pictures -artifacts -outputdir DIR.
 func TestPictures(t *testing.T) {
-	dir := os.Getenv("HOLOCAST_PICTURES")
-	if dir == "" {
-		t.Skip("HOLOCAST_PICTURES names no directory to write pictures to")
-	}
+	dir := t.ArtifactDir()
 	views, err := firstViews(t.Context(), studio(t))
 	if err != nil {
 		t.Fatal(err)
@@ -80,17 +78,4 @@ func TestPictures(t *testing.T) {
 	draw(t, filepath.Join(dir, "side.png"), views, poses, z, y, x, true, [3]float64{}, 5)
 	draw(t, filepath.Join(dir, "box-top.png"), views, poses, x, z, y, false, [3]float64{}, 0.6)
 	draw(t, filepath.Join(dir, "box-front.png"), views, poses, x, y, z, false, [3]float64{}, 0.6)
-}
-
-func studio(t testing.TB) string {
-	t.Helper()
-	data := os.Getenv("HOLOCAST_DATA")
-	if data == "" {
-		data = "../../../shared/data"
-	}
-	dir := filepath.Join(data, "livescan_testdata")
-	if _, err := os.Stat(dir); err != nil {
-		t.Skipf("HOLOCAST_DATA not found: %v", err)
-	}
-	return dir
 }

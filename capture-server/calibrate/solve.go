@@ -59,15 +59,15 @@ type sighting struct {
 
 // sight finds and measures the placed markers in every view; size is half the side
 // of their squares, millimetres.
-func sight(views []View, at Placement) (sightings [][]sighting, size float64, err error) {
+func sight(views []View, surfaces []*surface, found [][]marker, at Placement) (sightings [][]sighting, size float64, err error) {
 	sightings = make([][]sighting, len(views))
 	var sizes []float64
 	for i, v := range views {
-		for _, m := range findMarkers(v.Gray) {
+		for _, m := range found[i] {
 			if _, placed := at[m.id]; !placed {
 				continue
 			}
-			if s, ok := measure(v, m); ok {
+			if s, ok := measure(&v, surfaces[i], m); ok {
 				sightings[i] = append(sightings[i], s)
 				sizes = append(sizes, s.size)
 			}
@@ -130,7 +130,7 @@ func placesOf(sightings [][]sighting, at Placement, size float64) (places [][3]f
 
 // measure finds a marker's corners in space: the rays of its corners, cut with the
 // plane through the depth readings on it.
-func measure(v View, m marker) (s sighting, ok bool) {
+func measure(v *View, on *surface, m marker) (s sighting, ok bool) {
 	lines, ok := edgeLines(v.Gray, m, v.Calibration.Color.Unproject)
 	if !ok {
 		return s, false
@@ -142,19 +142,13 @@ func measure(v View, m marker) (s sighting, ok bool) {
 		}
 	}
 	// Readings inside the outline, in the colour camera's space.
-	table := v.Calibration.Depth.RayTable()
-	var on [][3]float64
-	for i, z := range v.Depth {
-		if z == 0 || math.IsNaN(float64(table.X[i])) {
-			continue
-		}
-		d := float64(z)
-		p := v.Calibration.DepthToColor.Apply([3]float64{float64(table.X[i]) * d, float64(table.Y[i]) * d, d})
-		if p[2] > 0 && contains(rays[:], p[0]/p[2], p[1]/p[2]) {
-			on = append(on, p)
+	var readings [][3]float64
+	for _, q := range on.points {
+		if p := v.Calibration.DepthToColor.Apply(q); q[2] > 0 && p[2] > 0 && contains(rays[:], p[0]/p[2], p[1]/p[2]) {
+			readings = append(readings, p)
 		}
 	}
-	normal, offset, ok := plane(on)
+	normal, offset, ok := plane(readings)
 	if !ok {
 		return s, false
 	}

@@ -11,14 +11,11 @@ import (
 	"testing"
 )
 
-// TestPictures writes what the sensors see as PNG files, for people to look at, where
-// HOLOCAST_PICTURES names a directory.
+// TestPictures writes what the sensors see as PNG files, for people to look at:
+// go test -run Pictures -artifacts -outputdir DIR.
 func TestPictures(t *testing.T) {
-	dir := os.Getenv("HOLOCAST_PICTURES")
-	if dir == "" {
-		t.Skip("HOLOCAST_PICTURES names no directory to write pictures to")
-	}
-	studio, err := Open(t.Context(), Options{Cameras: 4, Frames: 4})
+	dir := t.ArtifactDir()
+	studio, err := Open(t.Context(), Options{Cameras: 4, Frames: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
