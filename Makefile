@@ -1,0 +1,61 @@
+# Holocast's build. `make help` lists the targets.
+
+DEMO_SECONDS ?=
+DEMO_ARGS    ?=
+TEST_ARGS    ?=
+LINT_VERSION := v2.15.0
+BIN          := bin
+PROGRAMS     := capture-server relay holocast
+# A release build of the kernels: the C compiler's default is -O2 -g already.
+export CGO_ENABLED := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test test-go test-race lint fmt bench interop clean $(PROGRAMS)
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  make demo DEMO_SECONDS=10                  the demo for ten seconds, one JSON line at the end"
+	@echo "  make demo DEMO_ARGS='--cameras 1'          with one camera"
+
+setup: ## Install what the build needs (Debian, Ubuntu)
+	@tools/setup.sh
+
+build: setup $(PROGRAMS) ## Build bin/capture-server, bin/relay and bin/holocast
+
+capture-server relay:
+	@go build -o $(BIN)/$@ ./$@
+
+holocast:
+	@go build -o $(BIN)/$@ ./tools/holocast
+
+demo: build ## Stream a session through a relay to a player on this machine
+	@$(BIN)/holocast demo $(if $(DEMO_SECONDS),--seconds $(DEMO_SECONDS)) $(DEMO_ARGS)
+
+test: build test-go test-race ## Run all tests
+
+test-go: setup
+	go vet ./...
+	go test $(TEST_ARGS) ./...
+
+# Everything with more than one goroutine, again under the race detector.
+test-race: setup
+	go test -race $(TEST_ARGS) ./internal/moqt/... ./internal/origin/... ./internal/connect/... ./relay/... ./capture-server/... ./tools/holocast/...
+
+lint: setup ## Run golangci-lint
+	@test -x build/tools/golangci-lint-$(LINT_VERSION) || { \
+		GOBIN=$(CURDIR)/build/tools go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION) && \
+		mv build/tools/golangci-lint build/tools/golangci-lint-$(LINT_VERSION); }
+	build/tools/golangci-lint-$(LINT_VERSION) run ./...
+
+fmt: ## Format the Go code
+	gofmt -l -w $$(git ls-files '*.go')
+
+bench: build ## Run all benchmarks and write docs/results
+	$(BIN)/holocast bench all --out docs/results
+
+interop: build ## Test against other implementations of MOQT (needs cargo)
+	tools/interop/interop.sh
+
+clean: ## Remove what was built
+	rm -rf $(BIN) build demo-out

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Installs what Holocast's build and tests need on Debian or Ubuntu and is missing.
+# May be run any number of times. With --web also what the web viewer's tests need.
+set -euo pipefail
+
+min_go=1.26
+need=()
+have() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
+want() { have "$1" || need+=("$1"); }
+
+want gcc
+want libc6-dev
+want pkg-config
+want libturbojpeg0-dev
+want libzstd-dev
+want iproute2
+if [[ "${1:-}" == --web ]]; then
+	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || want chromium
+fi
+
+if ! command -v go >/dev/null; then
+	echo "setup: Go $min_go or newer is missing; see https://go.dev/dl" >&2
+	exit 1
+fi
+version=$(go env GOVERSION)
+if [[ $(printf '%s\n' "go$min_go" "$version" | sort -V | head -n 1) != "go$min_go" ]]; then
+	echo "setup: this is $version; Holocast needs go$min_go or newer" >&2
+	exit 1
+fi
+
+if ((${#need[@]})); then
+	if ! command -v apt-get >/dev/null; then
+		echo "setup: install the equivalents of these Debian packages: ${need[*]}" >&2
+		exit 1
+	fi
+	as_root=()
+	if ((EUID != 0)); then
+		command -v sudo >/dev/null || { echo "setup: run as root, or install: ${need[*]}" >&2; exit 1; }
+		as_root=(sudo)
+	fi
+	echo "setup: installing ${need[*]}"
+	"${as_root[@]}" apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${need[@]}" >/dev/null
+fi
