@@ -118,6 +118,16 @@ type shape struct {
 	ra, rb float32
 	radii  vec
 	blend  float32
+
+	axis    vec     // b − a
+	inverse float32 // 1/|axis|²
+}
+
+// ready returns s with what distance needs of its a and b.
+func (s shape) ready() shape {
+	s.axis = s.b.sub(s.a)
+	s.inverse = 1 / max(s.axis.dot(s.axis), 1e-9)
+	return s
 }
 
 func cone(on bone, a, b vec, ra, rb, blend float32) shape {
@@ -138,9 +148,9 @@ func (s *shape) distance(p vec) float32 {
 		k := n.length()
 		return k * (k - 1) / max(g.length(), 1e-6)
 	}
-	axis, q := s.b.sub(s.a), p.sub(s.a)
-	t := clamp01(q.dot(axis) / axis.dot(axis))
-	return q.sub(axis.scale(t)).length() - mix(s.ra, s.rb, t)
+	q := p.sub(s.a)
+	t := min(max(q.dot(s.axis)*s.inverse, 0), 1)
+	return q.sub(s.axis.scale(t)).length() - mix(s.ra, s.rb, t)
 }
 
 // body lists the solids of a performer 1.8 m tall in a T-shirt, trousers and shoes.
@@ -266,9 +276,28 @@ func newFigure(rest []shape, phase float64) *figure {
 	for i, s := range rest {
 		m := &f.motions[s.bone]
 		s.a, s.b = m.apply(s.a), m.apply(s.b)
-		f.posed[i] = s
+		f.posed[i] = s.ready()
 	}
 	return f
+}
+
+// bounds is a box around the figure, with room for blends.
+func (f *figure) bounds() (low, high vec) {
+	const room = 0.06
+	low, high = vec{9, 9, 9}, vec{-9, -9, -9}
+	for i := range f.posed {
+		s := &f.posed[i]
+		r := max(s.ra, s.rb, s.radii[0], s.radii[1], s.radii[2]) + room
+		for _, p := range [2]vec{s.a, s.b} {
+			if s.radii[0] > 0 {
+				p = s.a
+			}
+			for k := range 3 {
+				low[k], high[k] = min(low[k], p[k]-r), max(high[k], p[k]+r)
+			}
+		}
+	}
+	return low, high
 }
 
 // distance is that of p, in the studio, to solid i.

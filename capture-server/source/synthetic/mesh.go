@@ -71,6 +71,11 @@ const (
 	halfBlock = blockSide * cell * 0.87
 	halfPart  = halfBlock / 2
 	margin    = 0.045
+
+	// Values are exact within band of the surface: all corners of a cell it crosses
+	// are. A pair of samples in each direction is within pairBand of its middle.
+	band     = 2 * cell
+	pairBand = band + 1.2*cell
 )
 
 // fill computes distances where the surface may be; elsewhere only their sign
@@ -82,8 +87,14 @@ func (m *mesher) fill(f *figure) {
 		all = append(all, i)
 	}
 	var part []int
+	low, high := f.bounds()
 	for b := range m.solids {
 		x, y, z := blockOrigin(b)
+		first, last := sampleAt(x, y, z), sampleAt(x+blockSide, y+blockSide, z+blockSide)
+		if last[0] < low[0] || last[1] < low[1] || last[2] < low[2] || first[0] > high[0] || first[1] > high[1] || first[2] > high[2] {
+			m.fillConstant(x, y, z, blockSide, 1)
+			continue
+		}
 		least, near := f.near(all, m.solids[b][:0], middle(x, y, z, blockSide), halfBlock+margin)
 		m.solids[b] = near
 		if abs(least) > halfBlock+margin {
@@ -98,12 +109,14 @@ func (m *mesher) fill(f *figure) {
 				m.fillConstant(px, py, pz, side, least)
 				continue
 			}
-			for y := py; y < py+side; y++ {
-				for z := pz; z < pz+side; z++ {
-					row := sampleIndex(px, y, z)
-					for x := range side {
-						m.values[row+x] = f.union(part, sampleAt(px+x, y, z))
-					}
+			for pair := range 8 {
+				x, y, z := px+pair%2*2, py+pair/2%2*2, pz+pair/4*2
+				if d := f.union(part, middle(x, y, z, 2)); abs(d) > pairBand {
+					m.fillConstant(x, y, z, 2, d)
+					continue
+				}
+				for _, o := range cube {
+					m.values[sampleIndex(x+o[0], y+o[1], z+o[2])] = f.union(part, sampleAt(x+o[0], y+o[1], z+o[2]))
 				}
 			}
 		}
@@ -139,6 +152,9 @@ func (m *mesher) blockVertices(f *figure, b int) {
 			for x := bx; x < min(bx+blockSide, nx-1); x++ {
 				var v [8]float32
 				inside := 0
+				if abs(m.values[sampleIndex(x, y, z)]) > band {
+					continue
+				}
 				for c, o := range cube {
 					v[c] = m.values[sampleIndex(x+o[0], y+o[1], z+o[2])]
 					if v[c] < 0 {
