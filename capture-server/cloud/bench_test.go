@@ -115,4 +115,16 @@ func BenchmarkStage(b *testing.B) {
 			}
 		})
 	}
+	hd, err := New(cal, Config{Geometry: ColorGeometry})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer hd.Close()
+	depth := make([]uint16, cal.Color.Width*cal.Color.Height)
+	b.Run("warp", func(b *testing.B) {
+		for b.Loop() {
+			copy(hd.clean, f.Depth)
+			hd.warp(depth)
+		}
+	})
 }

@@ -372,13 +372,16 @@ func (m *Mapper) sample(g *pointcloud.Grid) {
 
 func (m *Mapper) mapColor(f *source.Frame, clean []uint16, g *pointcloud.Grid) error {
 	resize(g, m.out)
-	if err := m.image.rgb(m.decoder, f, m.cal.Color, g.Color); err != nil {
-		return fmt.Errorf("cloud: %w", err)
-	}
+	// The colour image is decoded while depth is warped: half the delay.
+	decoded := make(chan error, 1)
+	go func() { decoded <- m.image.rgb(m.decoder, f, m.cal.Color, g.Color) }()
 	if &clean[0] != &m.clean[0] {
 		copy(m.clean, clean)
 	}
 	m.warp(g.Depth)
+	if err := <-decoded; err != nil {
+		return fmt.Errorf("cloud: %w", err)
+	}
 	return nil
 }
 

@@ -347,6 +347,48 @@ static inline void triangle(struct vertex a, struct vertex b, struct vertex c, f
 	}
 }
 
+// quad renders the triangles 0 1 2 and 0 2 3 of four corners on one surface, visiting
+// each pixel once.
+static inline void quad(const struct vertex *p, uint32_t *zbuf, int32_t width, int32_t height)
+{
+	float min_u = minf(minf(p[0].u, p[1].u), minf(p[2].u, p[3].u));
+	float max_u = maxf(maxf(p[0].u, p[1].u), maxf(p[2].u, p[3].u));
+	float min_v = minf(minf(p[0].v, p[1].v), minf(p[2].v, p[3].v));
+	float max_v = maxf(maxf(p[0].v, p[1].v), maxf(p[2].v, p[3].v));
+	if (!(max_u >= 0 && max_v >= 0 && min_u <= width - 1 && min_v <= height - 1))
+		return;
+	int32_t x0 = (int32_t)(maxf(min_u, 0) + 0.9999f), x1 = (int32_t)minf(max_u, width - 1);
+	int32_t y0 = (int32_t)(maxf(min_v, 0) + 0.9999f), y1 = (int32_t)minf(max_v, height - 1);
+	if (x0 > x1 || y0 > y1)
+		return;
+	float u1 = p[1].u - p[0].u, v1 = p[1].v - p[0].v;
+	float u2 = p[2].u - p[0].u, v2 = p[2].v - p[0].v;
+	float u3 = p[3].u - p[0].u, v3 = p[3].v - p[0].v;
+	float area1 = u1 * v2 - v1 * u2, area3 = u2 * v3 - v2 * u3;
+	float inv1 = area1 > 1e-6f ? 1 / area1 : 0, inv3 = area3 > 1e-6f ? 1 / area3 : 0;
+	float z0 = p[0].z + 0.5f, z1 = p[1].z - p[0].z, z2 = p[2].z - p[0].z, z3 = p[3].z - p[0].z;
+	uint32_t clipped1 = p[0].clipped | p[1].clipped | p[2].clipped;
+	uint32_t clipped3 = p[0].clipped | p[2].clipped | p[3].clipped;
+	const float rim = -1e-4f;
+
+	for (int32_t y = y0; y <= y1; y++) {
+		for (int32_t x = x0; x <= x1; x++) {
+			float u = x - p[0].u, v = y - p[0].v;
+			float side = u2 * v - v2 * u; // of the diagonal: positive towards corner 3
+			int first = side <= 0;
+			float inv = first ? inv1 : inv3;
+			float other = (first ? -side : side) * inv; // weight of corner 1 or 3
+			float w2 = (first ? u1 * v - v1 * u : u * v3 - v * u3) * inv;
+			if (!(inv > 0 && w2 >= rim && 1 - other - w2 >= rim))
+				continue;
+			uint32_t z = (uint32_t)(z0 + other * (first ? z1 : z3) + w2 * z2);
+			z = (z > 0xffff ? 0xffff : z) << 1 | (first ? clipped1 : clipped3);
+			uint32_t *out = zbuf + (int64_t)y * width + x;
+			*out = z < *out ? z : *out;
+		}
+	}
+}
+
 void warp(const uint16_t *restrict kept, const float *restrict u, const float *restrict v,
 	  const float *restrict zc, int32_t dw, int32_t dh, float max_ratio,
 	  uint32_t *restrict zbuf, int32_t width, int32_t height)
@@ -361,6 +403,14 @@ void warp(const uint16_t *restrict kept, const float *restrict u, const float *r
 				int32_t k = corner[c];
 				if (zc[k] > 0)
 					p[n++] = (struct vertex){ u[k], v[k], zc[k], kept[k] == 0 };
+			}
+			if (n == 4) {
+				float lo = minf(minf(p[0].z, p[1].z), minf(p[2].z, p[3].z));
+				float hi = maxf(maxf(p[0].z, p[1].z), maxf(p[2].z, p[3].z));
+				if (hi - lo <= max_ratio * lo) {
+					quad(p, zbuf, width, height);
+					continue;
+				}
 			}
 			if (n >= 3)
 				triangle(p[0], p[1], p[2], max_ratio, zbuf, width, height);
