@@ -102,7 +102,7 @@ func checkGrid(t testing.TB, e *Encoder, d *Decoder, g *Grid, n uint8) {
 	t.Helper()
 	head := Header{Sequence: 0xfedcba98, DeviceTime: 1 << 60, CaptureTime: 1763665200123456, Camera: 3, Descriptions: n}
 	prefix := []byte("prefix")
-	var objects [][]byte
+	objects := make([][]byte, 0, n)
 	var got Grid
 	points := 0
 	for i := range int(n) {

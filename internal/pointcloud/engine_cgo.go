@@ -11,7 +11,6 @@ import "C"
 
 import (
 	"errors"
-	"slices"
 	"unsafe"
 )
 
@@ -46,15 +45,11 @@ func pointsShare(p *Points, ph phase) C.struct_hcpf_points {
 }
 
 func (e *encoderEngine) grid(dst []byte, g *Grid, ph phase) (body, error) {
-	w, h := ph.size(g.Width, g.Height)
-	dst = slices.Grow(dst, int(C.hcpf_compress_bound(C.hcpf_grid_raw_bound(C.size_t(w*h)))))
-	return encoded(dst, C.hcpf_encode_grid(e.c, gridShare(g, ph), tail(dst), C.size_t(cap(dst)-len(dst))))
+	return encoded(dst, C.hcpf_encode_grid(e.c, gridShare(g, ph)))
 }
 
 func (e *encoderEngine) points(dst []byte, p *Points, interleaved bool, ph phase) (body, error) {
-	n := len(p.XYZ)/3/ph.count + 1
-	dst = slices.Grow(dst, int(C.hcpf_compress_bound(C.hcpf_points_raw_bound(C.size_t(n)))))
-	return encoded(dst, C.hcpf_encode_points(e.c, pointsShare(p, ph), boolInt(interleaved), tail(dst), C.size_t(cap(dst)-len(dst))))
+	return encoded(dst, C.hcpf_encode_points(e.c, pointsShare(p, ph), boolInt(interleaved)))
 }
 
 func boolInt(b bool) C.int {
@@ -64,13 +59,11 @@ func boolInt(b bool) C.int {
 	return 0
 }
 
-// tail points at dst's unused capacity.
-func tail(dst []byte) *C.uint8_t { return (*C.uint8_t)(unsafe.SliceData(dst[len(dst):cap(dst)])) }
-
 func encoded(dst []byte, r C.struct_hcpf_result) (body, error) {
 	switch {
 	case r.error == C.HCPF_OK:
-		return body{dst[:len(dst)+int(r.length)], int(r.points), int(r.raw_length)}, nil
+		compressed := unsafe.Slice((*byte)(r.data), int(r.length))
+		return body{append(dst, compressed...), int(r.points), int(r.raw_length)}, nil
 	case r.zstd != nil:
 		return body{}, errors.New("point-cloud frame: zstd: " + C.GoString(r.zstd))
 	}

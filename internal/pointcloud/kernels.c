@@ -8,8 +8,10 @@
 #include <string.h>
 #include <zstd.h>
 #include <zstd_errors.h>
-#ifdef __x86_64__
-#include <immintrin.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
 #endif
 
 enum {
@@ -19,11 +21,18 @@ enum {
 	MAX_CHROMA = 1020, // largest zigzag residuals
 	MAX_VARINT = 3,    // bytes
 	RECORD_LEVEL = 2,  // LiveScan3D's zstd level
-	PADDING = 32,      // bytes that may be read or written past a buffer's end
+	PADDING = 32,      // bytes of a buffer past what was asked for, for vectors' last elements
 };
 
-// A pixel as the predictor sees it: depth, R−G, G, B−G.
-typedef int32_t v4 __attribute__((vector_size(16)));
+// A pixel as the predictor sees it, four 16-bit lanes: depth, R−G, G in the high
+// byte, B−G. Depth and G have their top bit flipped, so that signed comparison
+// orders them; then sums and differences mod 2¹⁶ are those of the specification, G's
+// mod 2⁸. v8 is two pixels, or one and nothing.
+typedef int16_t v8 __attribute__((vector_size(16)));
+
+#define PIXEL(depth, rg, g, bg) \
+	((uint64_t)(uint16_t)(depth) | (uint64_t)(uint16_t)(rg) << 16 | (uint64_t)(uint16_t)((g) << 8) << 32 | (uint64_t)(uint16_t)(bg) << 48)
+#define FLIPPED PIXEL(0x8000, 0, 0x80, 0)
 
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
@@ -31,9 +40,6 @@ static inline uint32_t zigzag(int32_t v) { return (uint32_t)v << 1 ^ (uint32_t)(
 static inline int32_t unzigzag(uint32_t z) { return (int32_t)(z >> 1) ^ -(int32_t)(z & 1); }
 static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 static inline size_t packed(size_t nibbles) { return (nibbles + 1) / 2; }
-
-// escapes_in tells whether any of the four nibbles of v is an escape.
-static inline uint32_t escapes_in(uint32_t v) { return v & v >> 1 & v >> 2 & v >> 3 & 0x1111; }
 
 struct buffer {
 	uint8_t *p;
@@ -48,8 +54,8 @@ static int reserve(struct buffer *b, size_t need)
 	free(b->p);
 	b->p = NULL;
 	b->capacity = 0;
-	// Vectors are aligned to 16 bytes.
-	if (posix_memalign((void **)&b->p, 64, need) != 0)
+	b->p = malloc(need);
+	if (!b->p)
 		return 0;
 	b->capacity = need;
 	return 1;
@@ -72,7 +78,7 @@ struct planes {
 struct hcpf_encoder {
 	ZSTD_CCtx *zstd;
 	int level;
-	struct buffer raw, rows, bits;
+	struct buffer raw, rows, bits, out;
 };
 
 struct hcpf_encoder *hcpf_encoder_new(int level)
@@ -97,14 +103,11 @@ void hcpf_encoder_free(struct hcpf_encoder *e)
 	free(e->raw.p);
 	free(e->rows.p);
 	free(e->bits.p);
+	free(e->out.p);
 	free(e);
 }
 
 static size_t mask_bound(size_t pixels) { return pixels + pixels / 255 + 1; }
-size_t hcpf_grid_raw_bound(size_t pixels) { return mask_bound(pixels) + 2 * packed(pixels) + pixels + 9 * pixels; }
-size_t hcpf_points_raw_bound(size_t points) { return 4 * packed(points) + points + 15 * points; }
-// Every plane starts a block of its own.
-size_t hcpf_compress_bound(size_t raw) { return ZSTD_compressBound(raw) + 16 * PLANES; }
 
 // lay_out places the planes one after the other in the encoder's buffer.
 static int lay_out(struct hcpf_encoder *e, struct planes *p, const size_t room[PLANES])
@@ -158,7 +161,7 @@ static void set_level(struct hcpf_encoder *e, int records)
 
 // compress writes the planes as one zstd frame in which each starts a block, so
 // that each has entropy tables of its own.
-static struct hcpf_result compress(struct hcpf_encoder *e, const struct planes *p, int records, uint8_t *dst, size_t capacity)
+static struct hcpf_result compress(struct hcpf_encoder *e, const struct planes *p, int records)
 {
 	size_t total = 0;
 	int last = 0;
@@ -167,11 +170,14 @@ static struct hcpf_result compress(struct hcpf_encoder *e, const struct planes *
 		if (p->end[i] > p->start[i])
 			last = i;
 	}
+	// Every plane that starts a block costs a few bytes more than the bound.
+	if (!reserve(&e->out, ZSTD_compressBound(total) + 16 * PLANES))
+		return fail(HCPF_NO_MEMORY);
 	set_level(e, records);
 	size_t r = ZSTD_CCtx_setPledgedSrcSize(e->zstd, total);
 	if (ZSTD_isError(r))
 		return fail_zstd(r);
-	ZSTD_outBuffer out = {dst, capacity, 0};
+	ZSTD_outBuffer out = {e->out.p, e->out.capacity, 0};
 	for (int i = 0; i <= last; i++) {
 		size_t n = p->end[i] - p->start[i];
 		if (n == 0 && i < last)
@@ -183,7 +189,7 @@ static struct hcpf_result compress(struct hcpf_encoder *e, const struct planes *
 		if (r != 0)
 			return fail(HCPF_NO_MEMORY);
 	}
-	return (struct hcpf_result){.length = out.pos, .raw_length = (uint32_t)total};
+	return (struct hcpf_result){.data = e->out.p, .length = out.pos, .raw_length = (uint32_t)total};
 }
 
 // put_escape writes what a nibble could not say of z as a base-128 varint.
@@ -257,15 +263,15 @@ struct hcpf_decoder {
 	struct buffer raw, nibbles, rows, bits;
 	// Residuals of a byte of two nibbles, 0 where one escapes: depth and G, and R−G
 	// and B−G.
-	v4 depth_green[256], chroma[256];
+	uint64_t depth_green[256], chroma[256];
+	uint8_t escaped[256]; // 1 where either nibble is an escape
 };
 
 struct hcpf_decoder *hcpf_decoder_new(void)
 {
-	struct hcpf_decoder *d = NULL;
-	if (posix_memalign((void **)&d, 64, sizeof *d) != 0)
+	struct hcpf_decoder *d = calloc(1, sizeof *d);
+	if (!d)
 		return NULL;
-	memset(d, 0, sizeof *d);
 	d->zstd = ZSTD_createDCtx();
 	if (!d->zstd) {
 		free(d);
@@ -273,8 +279,9 @@ struct hcpf_decoder *hcpf_decoder_new(void)
 	}
 	for (uint32_t b = 0; b < 256; b++) {
 		int32_t high = b >> 4 == ESCAPE ? 0 : unzigzag(b >> 4), low = (b & 15) == ESCAPE ? 0 : unzigzag(b & 15);
-		d->depth_green[b] = (v4){high, 0, low, 0};
-		d->chroma[b] = (v4){0, high, 0, low};
+		d->depth_green[b] = PIXEL(high, 0, low, 0);
+		d->chroma[b] = PIXEL(0, high, 0, low);
+		d->escaped[b] = b >> 4 == ESCAPE || (b & 15) == ESCAPE;
 	}
 	return d;
 }
@@ -402,53 +409,255 @@ static size_t take_mask(uint64_t *rows, int width, int height, const uint8_t *ra
 	return at;
 }
 
-// What the kernels over rows work on. Pixel x of a row stands at [x+1], its left
-// neighbour or stand-in at [x]; an invalid pixel has the value it was predicted to
-// have.
-struct row_encoding {
-	struct planes *planes;
-	struct hcpf_grid grid;
-	int width, height; // of the share
-	v4 *rows;          // 2*(width+1), the first half zero
-	uint64_t *bits;    // 2*words_of(width), the first half zero
-};
-
-struct row_decoding {
-	const struct hcpf_decoder *tables;
-	const uint8_t *depth_green, *chroma; // a byte a point
-	struct escapes *escapes;
-	struct hcpf_grid grid;
-	int width, height;
-	const uint64_t *bits; // words_of(width) per row
-	v4 *rows;             // 2*(width+1), the first half zero
-};
-
-// The kernels once for any processor and once for AVX2.
-#define VARIANT(f) f##_any
-#define TARGET
-#include "rows.h"
-#undef VARIANT
-#undef TARGET
-
-#if defined(__x86_64__) && defined(__GNUC__)
-#define VARIANT(f) f##_avx2
-#define TARGET __attribute__((target("avx2")))
-#define HAVE_AVX2
-#include "rows.h"
-
-static void encode_rows(const struct row_encoding *r)
-{
-	__builtin_cpu_supports("avx2") ? encode_rows_avx2(r) : encode_rows_any(r);
-}
-
-static void decode_rows(const struct row_decoding *r)
-{
-	__builtin_cpu_supports("avx2") ? decode_rows_avx2(r) : decode_rows_any(r);
-}
+#if defined(__SSE2__)
+static inline v8 vmin(v8 a, v8 b) { return (v8)_mm_min_epi16((__m128i)a, (__m128i)b); }
+static inline v8 vmax(v8 a, v8 b) { return (v8)_mm_max_epi16((__m128i)a, (__m128i)b); }
+static inline v8 load_one(const uint64_t *p) { return (v8)_mm_loadl_epi64((const __m128i *)p); }
+static inline void store_one(uint64_t *p, v8 v) { _mm_storel_epi64((__m128i *)p, (__m128i)v); }
 #else
-static void encode_rows(const struct row_encoding *r) { encode_rows_any(r); }
-static void decode_rows(const struct row_decoding *r) { decode_rows_any(r); }
+#if defined(__ARM_NEON)
+static inline v8 vmin(v8 a, v8 b) { return (v8)vminq_s16((int16x8_t)a, (int16x8_t)b); }
+static inline v8 vmax(v8 a, v8 b) { return (v8)vmaxq_s16((int16x8_t)a, (int16x8_t)b); }
+#else
+static inline v8 vmin(v8 a, v8 b) { v8 less = a < b; return (a & less) | (b & ~less); }
+static inline v8 vmax(v8 a, v8 b) { v8 less = a < b; return (b & less) | (a & ~less); }
 #endif
+static inline v8 load_one(const uint64_t *p)
+{
+	uint64_t two[2] = {*p, 0};
+	v8 v;
+	memcpy(&v, two, sizeof v);
+	return v;
+}
+static inline void store_one(uint64_t *p, v8 v) { memcpy(p, &v, sizeof *p); }
+#endif
+
+static inline v8 load_two(const uint64_t *p)
+{
+	v8 v;
+	memcpy(&v, p, sizeof v);
+	return v;
+}
+
+// clamp_corner gives what median-edge prediction takes off w + n: nw, but within w
+// and n.
+static inline v8 clamp_corner(v8 w, v8 n, v8 nw) { return vmin(vmax(nw, vmin(w, n)), vmax(w, n)); }
+
+// Rows of pixels: pixel x stands at [x+1], its left neighbour or stand-in at [x]; an
+// invalid pixel has the value it was predicted to have. Room for two of them, for the
+// row's residuals, their nibbles and the places of those with escapes.
+static size_t rows_size(int width) { return 4 * sizeof(uint64_t) * ((size_t)width + 4); }
+
+// run_end gives the first pixel from x on whose bit is not valid, or width.
+static inline int run_end(const uint64_t *bits, int x, int width, uint64_t valid)
+{
+	uint64_t flip = valid ? ~(uint64_t)0 : 0;
+	for (int from = x % 64; x < width; x += 64 - from, from = 0) {
+		uint64_t w = (bits[x / 64] ^ flip) >> from;
+		if (w) {
+			x += __builtin_ctzll(w);
+			return x < width ? x : width;
+		}
+	}
+	return width;
+}
+
+// fill_row makes the row here: valid pixels from the grid, the others predicted.
+static void fill_row(uint64_t *here, const uint64_t *above, const uint64_t *bits, const uint16_t *depth, const uint8_t *color, int width, int step)
+{
+	here[0] = above[0];
+	for (int x = 0, end; x < width;) {
+		end = run_end(bits, x, width, 0);
+		v8 w = load_one(here + x), nw = load_one(above + x);
+		for (; x < end; x++) {
+			v8 n = load_one(above + x + 1);
+			w = w + n - clamp_corner(w, n, nw);
+			nw = n;
+			store_one(here + x + 1, w);
+		}
+		end = run_end(bits, x, width, 1);
+		for (; x < end; x++) {
+			const uint8_t *c = color + 3 * (size_t)x * step;
+			here[x + 1] = PIXEL(depth[(size_t)x * step], c[0] - c[1], c[1], c[2] - c[1]) ^ FLIPPED;
+		}
+	}
+}
+
+// predict_row gives the zigzag residuals of the row and their nibbles, a byte each.
+static void predict_row(uint64_t *restrict zigzags, uint32_t *restrict nibbles, const uint64_t *here, const uint64_t *above, int width)
+{
+	const v8 green = {0, 0, -1, 0, 0, 0, -1, 0}, most = {15, 15, 15, 15, 15, 15, 15, 15};
+	for (int x = 0; x < width; x += 2) {
+		v8 w = load_two(here + x), n = load_two(above + x + 1), nw = load_two(above + x);
+		v8 r = load_two(here + x + 1) - (w + n - clamp_corner(w, n, nw));
+		v8 z = (r + r) ^ (r >> 15);
+		typedef uint16_t u8 __attribute__((vector_size(16)));
+		z = (z & ~green) | ((v8)((u8)z >> 8) & green); // r is a multiple of 256 there
+		memcpy(zigzags + x, &z, sizeof z);
+#if defined(__SSE2__)
+		__m128i least = _mm_sub_epi16((__m128i)z, _mm_subs_epu16((__m128i)z, (__m128i)most));
+		_mm_storel_epi64((__m128i *)(nibbles + x), _mm_packus_epi16(least, least));
+#else
+		u8 over = (u8)z > (u8)most;
+		u8 least = ((u8)z & ~over) | ((u8)most & over);
+		uint8_t b[8];
+		for (int k = 0; k < 8; k++)
+			b[k] = (uint8_t)least[k];
+		memcpy(nibbles + x, b, 8);
+#endif
+	}
+}
+
+// put_escapes writes the escapes of a pixel that has some. Which lanes escape is
+// hard to predict, so a byte is written for each and kept where it is needed.
+static inline uint8_t *put_escapes(uint8_t *out, uint64_t z)
+{
+	if (UNLIKELY(z & 0xff80ff80ff80ff80)) {
+		for (int k = 0; k < 64; k += 16)
+			if ((z >> k & 0xffff) >= ESCAPE)
+				out = put_escape(out, z >> k & 0xffff);
+		return out;
+	}
+	for (int k = 0; k < 64; k += 16) {
+		uint32_t lane = z >> k & 0xffff;
+		*out = (uint8_t)(lane - ESCAPE);
+		out += lane >= ESCAPE;
+	}
+	return out;
+}
+
+// put_row writes the residuals of the row's valid pixels. Pixels with escapes are
+// listed in escaped first: a branch for each would be mispredicted.
+static void put_row(struct planes *p, const uint64_t *zigzags, const uint32_t *nibbles, const uint64_t *bits, int width, uint16_t *escaped)
+{
+	uint8_t *coord = p->end[COORD_X], *green = p->end[GREEN], *chroma = p->end[CHROMA], *escapes = p->end[ESCAPES];
+	size_t n = 0;
+	for (int x = run_end(bits, 0, width, 0), end; x < width; x = run_end(bits, end, width, 0)) {
+		end = run_end(bits, x, width, 1);
+		for (; x < end; x++) {
+			uint32_t b = nibbles[x];
+			*coord++ = (uint8_t)b;
+			*green++ = (uint8_t)(b >> 16);
+			*chroma++ = (uint8_t)((b >> 4 & 0xf0) | b >> 24);
+			escaped[n] = (uint16_t)x;
+			n += ((b + 0x01010101) & 0x10101010) != 0;
+		}
+	}
+	for (size_t i = 0; i < n; i++)
+		escapes = put_escapes(escapes, zigzags[escaped[i]]);
+	p->end[COORD_X] = coord;
+	p->end[GREEN] = green;
+	p->end[CHROMA] = chroma;
+	p->end[ESCAPES] = escapes;
+}
+
+static void encode_rows(struct planes *p, const struct hcpf_grid *g, int width, int height, uint64_t *rows, uint64_t *bits)
+{
+	size_t gap = 0, stride = (size_t)width + 4;
+	uint64_t *above = rows, *here = rows + stride, *zigzags = here + stride, *above_bits = bits;
+	uint32_t *nibbles = (uint32_t *)(zigzags + stride);
+	uint16_t *escaped = (uint16_t *)(nibbles + stride);
+	bits += words_of(width);
+	for (size_t x = 0; x < 2 * stride; x++)
+		rows[x] = FLIPPED;
+	for (int y = 0; width > 0 && y < height; y++) {
+		size_t first = (size_t)(y * g->step + g->dy) * g->width + g->dx;
+		valid_row(bits, g->depth + first, width, g->step);
+		p->end[MASK] = put_mask_row(p->end[MASK], bits, above_bits, width, &gap);
+		above[0] = above[1];
+		if (g->step == 1)
+			fill_row(here, above, bits, g->depth + first, g->color + 3 * first, width, 1);
+		else
+			fill_row(here, above, bits, g->depth + first, g->color + 3 * first, width, g->step);
+		predict_row(zigzags, nibbles, here, above, width);
+		put_row(p, zigzags, nibbles, bits, width, escaped);
+		uint64_t *v = above;
+		above = here;
+		here = v;
+		v = above_bits;
+		above_bits = bits;
+		bits = v;
+	}
+	p->end[MASK] = put_gap(p->end[MASK], gap);
+}
+
+// take_pixel gives the residuals of a pixel with escapes.
+static inline uint64_t take_pixel(struct escapes *e, uint32_t depth_green, uint32_t chroma)
+{
+	int32_t depth = take(e, depth_green >> 4, MAX_COORD), rg = take(e, chroma >> 4, MAX_CHROMA);
+	int32_t green = take(e, depth_green & 15, MAX_GREEN), bg = take(e, chroma & 15, MAX_CHROMA);
+	return PIXEL(depth, rg, green, bg);
+}
+
+// take_row gives the residuals of a row's n valid pixels. Pixels with escapes are
+// listed in escaped first: a branch for each would be mispredicted.
+static void take_row(const struct hcpf_decoder *d, struct escapes *e, const uint8_t *depth_green, const uint8_t *chroma, size_t n, uint64_t *residuals, uint16_t *escaped)
+{
+	size_t m = 0;
+	for (size_t i = 0; i < n; i++) {
+		uint32_t dg = depth_green[i], c = chroma[i];
+		residuals[i] = d->depth_green[dg] | d->chroma[c]; // lanes apart
+		escaped[m] = (uint16_t)i;
+		m += d->escaped[dg] | d->escaped[c];
+	}
+	for (size_t i = 0; i < m; i++)
+		residuals[escaped[i]] = take_pixel(e, depth_green[escaped[i]], chroma[escaped[i]]);
+}
+
+// decode_rows writes the valid pixels of the grid. Where the escapes are broken it
+// stops and leaves them so.
+static inline __attribute__((always_inline)) void decode_rows(struct hcpf_decoder *d, const uint8_t *chroma, struct escapes *escapes, const struct hcpf_grid *g, int width, int height, size_t step)
+{
+	size_t stride = (size_t)width + 4, words = words_of(width);
+	uint64_t *above = (uint64_t *)d->rows.p, *here = above + stride, *residuals = here + stride;
+	uint16_t *escaped = (uint16_t *)(residuals + stride);
+	const uint64_t *bits = (const uint64_t *)d->bits.p;
+	const uint8_t *depth_green = d->nibbles.p;
+	for (size_t x = 0; x < 2 * stride; x++)
+		above[x] = FLIPPED;
+	for (int y = 0; width > 0 && y < height; y++, bits += words) {
+		size_t first = (size_t)(y * step + g->dy) * g->width + g->dx, n = 0;
+		for (size_t i = 0; i < words; i++)
+			n += __builtin_popcountll(bits[i]);
+		take_row(d, escapes, depth_green, chroma, n, residuals, escaped);
+		if (escapes->bad)
+			return;
+		depth_green += n;
+		chroma += n;
+		uint16_t *depth = g->depth + first;
+		uint8_t *color = g->color + 3 * first;
+		const uint64_t *r = residuals;
+		here[0] = above[0] = above[1];
+		v8 w = load_one(here), nw = w;
+		for (int x = 0, end; x < width;) {
+			end = run_end(bits, x, width, 0);
+			for (; x < end; x++) {
+				v8 north = load_one(above + x + 1);
+				w = w + north - clamp_corner(w, north, nw);
+				nw = north;
+				store_one(here + x + 1, w);
+			}
+			end = run_end(bits, x, width, 1);
+			for (; x < end; x++) {
+				v8 north = load_one(above + x + 1);
+				w = w + (north + load_one(r++)) - clamp_corner(w, north, nw);
+				nw = north;
+				uint64_t v;
+				store_one(&v, w);
+				here[x + 1] = v;
+				v ^= FLIPPED;
+				depth[x * step] = (uint16_t)v;
+				uint8_t *o = color + 3 * x * step, green = (uint8_t)(v >> 40);
+				o[0] = (uint8_t)((v >> 16) + green);
+				o[1] = green;
+				o[2] = (uint8_t)((v >> 48) + green);
+			}
+		}
+		uint64_t *v = above;
+		above = here;
+		here = v;
+	}
+}
 
 static void share_size(const struct hcpf_grid *g, int *width, int *height)
 {
@@ -456,7 +665,7 @@ static void share_size(const struct hcpf_grid *g, int *width, int *height)
 	*height = (g->height - g->dy + g->step - 1) / g->step;
 }
 
-struct hcpf_result hcpf_encode_grid(struct hcpf_encoder *e, struct hcpf_grid g, uint8_t *dst, size_t capacity)
+struct hcpf_result hcpf_encode_grid(struct hcpf_encoder *e, struct hcpf_grid g)
 {
 	int width, height;
 	share_size(&g, &width, &height);
@@ -465,16 +674,14 @@ struct hcpf_result hcpf_encode_grid(struct hcpf_encoder *e, struct hcpf_grid g, 
 	const size_t room[PLANES] = {
 		[MASK] = mask_bound(n), [COORD_X] = n + 1, [GREEN] = n + 1, [CHROMA] = n, [ESCAPES] = 9 * n,
 	};
-	if (!lay_out(e, &p, room) || !reserve(&e->rows, 2 * sizeof(v4) * (width + 1)) || !reserve(&e->bits, 2 * sizeof(uint64_t) * words))
+	if (!lay_out(e, &p, room) || !reserve(&e->rows, rows_size(width)) || !reserve(&e->bits, 2 * sizeof(uint64_t) * words))
 		return fail(HCPF_NO_MEMORY);
-	struct row_encoding rows = {&p, g, width, height, (v4 *)e->rows.p, (uint64_t *)e->bits.p};
-	memset(rows.rows, 0, sizeof(v4) * (width + 1));
-	memset(rows.bits, 0, sizeof(uint64_t) * words);
-	encode_rows(&rows);
+	memset(e->bits.p, 0, sizeof(uint64_t) * words);
+	encode_rows(&p, &g, width, height, (uint64_t *)e->rows.p, (uint64_t *)e->bits.p);
 	size_t points = p.end[CHROMA] - p.start[CHROMA];
 	pack(&p, COORD_X);
 	pack(&p, GREEN);
-	struct hcpf_result r = compress(e, &p, 0, dst, capacity);
+	struct hcpf_result r = compress(e, &p, 0);
 	r.points = (uint32_t)points;
 	return r;
 }
@@ -484,7 +691,7 @@ struct hcpf_result hcpf_decode_grid(struct hcpf_decoder *d, struct hcpf_grid g, 
 	int width, height;
 	share_size(&g, &width, &height);
 	size_t n = points, valid;
-	if (!reserve(&d->raw, raw_length) || !reserve(&d->nibbles, n + 1) || !reserve(&d->rows, 2 * sizeof(v4) * (width + 1)) ||
+	if (!reserve(&d->raw, raw_length) || !reserve(&d->nibbles, n + 1) || !reserve(&d->rows, rows_size(width)) ||
 	    !reserve(&d->bits, sizeof(uint64_t) * words_of(width) * height))
 		return fail(HCPF_NO_MEMORY);
 	const uint8_t *raw = d->raw.p, *end = raw + raw_length;
@@ -498,9 +705,10 @@ struct hcpf_result hcpf_decode_grid(struct hcpf_decoder *d, struct hcpf_grid g, 
 	const uint8_t *depth = raw + mask, *green = depth + packed(n), *chroma = green + packed(n);
 	unpack_two(d->nibbles.p, depth, green, n);
 	struct escapes escapes = {chroma + n, end, 0};
-	struct row_decoding rows = {d, d->nibbles.p, chroma, &escapes, g, width, height, bits, (v4 *)d->rows.p};
-	memset(rows.rows, 0, sizeof(v4) * (width + 1));
-	decode_rows(&rows);
+	if (g.step == 1)
+		decode_rows(d, chroma, &escapes, &g, width, height, 1);
+	else
+		decode_rows(d, chroma, &escapes, &g, width, height, g.step);
 	if (escapes.bad || escapes.at != end)
 		return fail(HCPF_BAD_PLANES);
 	return (struct hcpf_result){.points = points};
@@ -575,7 +783,7 @@ static void put_deltas(struct planes *p, const struct hcpf_points *c)
 	pack(p, GREEN);
 }
 
-struct hcpf_result hcpf_encode_points(struct hcpf_encoder *e, struct hcpf_points c, int interleaved, uint8_t *dst, size_t capacity)
+struct hcpf_result hcpf_encode_points(struct hcpf_encoder *e, struct hcpf_points c, int interleaved)
 {
 	size_t n = share_count(&c);
 	struct planes p;
@@ -589,7 +797,7 @@ struct hcpf_result hcpf_encode_points(struct hcpf_encoder *e, struct hcpf_points
 		put_records(&p, &c);
 	else
 		put_deltas(&p, &c);
-	struct hcpf_result r = compress(e, &p, interleaved, dst, capacity);
+	struct hcpf_result r = compress(e, &p, interleaved);
 	r.points = (uint32_t)n;
 	return r;
 }

@@ -31,8 +31,9 @@ struct hcpf_points {
 
 struct hcpf_result {
 	int error;
-	const char *zstd; // what zstd said, where it did
-	size_t length;    // bytes written
+	const char *zstd;    // what zstd said, where it did
+	const uint8_t *data; // the body, of encoders
+	size_t length;
 	uint32_t points, raw_length;
 };
 
@@ -43,13 +44,9 @@ struct hcpf_decoder;
 struct hcpf_encoder *hcpf_encoder_new(int level);
 void hcpf_encoder_free(struct hcpf_encoder *e);
 
-// Upper bounds of the planes' and the compressed length.
-size_t hcpf_grid_raw_bound(size_t pixels);
-size_t hcpf_points_raw_bound(size_t points);
-size_t hcpf_compress_bound(size_t raw);
-
-struct hcpf_result hcpf_encode_grid(struct hcpf_encoder *e, struct hcpf_grid g, uint8_t *dst, size_t capacity);
-struct hcpf_result hcpf_encode_points(struct hcpf_encoder *e, struct hcpf_points p, int interleaved, uint8_t *dst, size_t capacity);
+// The body they give stays the encoder's, until its next call.
+struct hcpf_result hcpf_encode_grid(struct hcpf_encoder *e, struct hcpf_grid g);
+struct hcpf_result hcpf_encode_points(struct hcpf_encoder *e, struct hcpf_points p, int interleaved);
 
 struct hcpf_decoder *hcpf_decoder_new(void);
 void hcpf_decoder_free(struct hcpf_decoder *d);

@@ -31,8 +31,11 @@ func assemble(t testing.TB, h Header, raw []byte) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.Close()
-	return e.EncodeAll(raw, h.append(nil))
+	object := e.EncodeAll(raw, h.append(nil))
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return object
 }
 
 // TestPlanes holds the encoder to the reference's planes.

@@ -243,7 +243,7 @@ func planesToGrid(raw []byte, points int, g *Grid, ph phase) bool {
 				}
 				v[0] = int(uint16(v[0] + p.takeCoord(0, k)))
 				rg, green, bg := p.takeColor(k)
-				v[1], v[2], v[3] = v[1]+rg, int(uint8(v[2]+green)), v[3]+bg
+				v[1], v[2], v[3] = int(int16(v[1]+rg)), int(uint8(v[2]+green)), int(int16(v[3]+bg))
 				k++
 				i := (y*ph.step+ph.dy)*g.Width + x*ph.step + ph.dx
 				g.Depth[i] = uint16(v[0])

@@ -97,7 +97,7 @@ func readVector(t testing.TB, name string) []byte {
 func decodeVector(t testing.TB, names []string) (Header, []byte, error) {
 	t.Helper()
 	_, d := newCodec(t, EncoderOptions{})
-	var objects [][]byte
+	objects := make([][]byte, 0, len(names))
 	for _, name := range names {
 		objects = append(objects, readVector(t, name))
 	}
@@ -164,6 +164,7 @@ func writeVectors(t *testing.T) {
 		}
 		w.pattern(p.name, p.grid(size[0], size[1], 11))
 	}
+	w.drift()
 	w.invalid()
 	b, err := json.MarshalIndent(w.m, "", "  ")
 	if err != nil {
@@ -234,7 +235,7 @@ func (w *vectorWriter) must(_ Header, err error) {
 
 func (w *vectorWriter) grid(name string, g *Grid, descriptions uint8) []string {
 	w.t.Helper()
-	var names []string
+	names := make([]string, 0, descriptions)
 	for i := range int(descriptions) {
 		object, err := w.e.EncodeGrid(nil, vectorHeader(descriptions), g, i)
 		w.must(Header{}, err)
@@ -252,6 +253,22 @@ func (w *vectorWriter) valid(name string, objects []string, expected string) {
 	h, _, err := decodeVector(w.t, objects)
 	w.must(h, err)
 	w.m.Valid = append(w.m.Valid, describeVector(name, objects, expected, h))
+}
+
+// drift writes a row whose R−G grows by 510 a pixel, past what an encoder can mean
+// and past 2¹⁵: decoders must agree on that too.
+func (w *vectorWriter) drift() {
+	const n = 200
+	raw := slices.Concat([]byte{0, n - 1}, []byte{0x20}, make([]byte, n/2-1), make([]byte, n/2),
+		slices.Repeat([]byte{0xf0}, n), slices.Repeat([]byte{0xed, 0x07}, n))
+	h := vectorHeader(1)
+	h.Layout, h.Codec, h.Width, h.Height, h.Points, h.RawLength = LayoutGrid, CodecZstd, n/2, 2, n, uint32(len(raw))
+	g := Grid{Width: n / 2, Height: 2, Depth: make([]uint16, n), Color: make([]byte, 3*n)}
+	if !planesToGrid(raw, n, &g, phaseOf(0, 1)) {
+		w.t.Fatal("the drifting planes are broken")
+	}
+	object := w.file("drift-a1.hcpf", assemble(w.t, h, raw))
+	w.valid("drift-a1", []string{object}, w.file("drift-a.bin", gridBytes(&g)))
 }
 
 // invalid writes one object for every way to break the format.
