@@ -100,8 +100,9 @@ type room struct {
 	half, size float64 // of the box, of the markers, millimetres
 }
 
-// cast returns how far along dir from eye the scene is and how bright.
-func (r room) cast(eye, dir [3]float64) (t float64, gray uint8) {
+// cast returns how far along dir from eye the scene is, how bright, and whether it
+// is the box.
+func (r room) cast(eye, dir [3]float64) (t float64, gray uint8, box bool) {
 	t, gray = math.Inf(1), 150
 	walls := [3][2]float64{{-2300, 2500}, {-1200, 1500}, {-2600, 2400}}
 	for k := range 3 {
@@ -126,7 +127,7 @@ func (r room) cast(eye, dir [3]float64) (t float64, gray uint8) {
 		leave = min(leave, b)
 	}
 	if axis < 0 || enter >= leave {
-		return t, gray
+		return t, gray, false
 	}
 	t, gray = enter, 230
 	p := [3]float64{eye[0] + t*dir[0], eye[1] + t*dir[1], eye[2] + t*dir[2]}
@@ -136,7 +137,7 @@ func (r room) cast(eye, dir [3]float64) (t float64, gray uint8) {
 			gray = ink(id, q[0]/r.size, -q[1]/r.size)
 		}
 	}
-	return t, gray
+	return t, gray, true
 }
 
 func (r room) view(t *testing.T, name string, pose camera.Transform) View {
@@ -152,7 +153,7 @@ func (r room) view(t *testing.T, name string, pose camera.Transform) View {
 		x, y, ok := cal.Depth.Unproject(float64(i%cal.Depth.Width), float64(i/cal.Depth.Width))
 		var z float64
 		if ok {
-			z, _ = r.cast(pose.T, turn.Apply([3]float64{x, y, 1}))
+			z, _, _ = r.cast(pose.T, turn.Apply([3]float64{x, y, 1}))
 			z += 2 * rng.NormFloat64()
 		}
 		v.Depth = append(v.Depth, uint16(min(z+0.5, 65535)))
@@ -162,6 +163,10 @@ func (r room) view(t *testing.T, name string, pose camera.Transform) View {
 	rays := cal.Color.RayTable()
 	for i := range v.Gray.Pix {
 		right := min(i+1, len(v.Gray.Pix)-1)
+		_, gray, box := r.cast(colorPose.T, turn.Apply([3]float64{float64(rays.X[i]), float64(rays.Y[i]), 1}))
+		if v.Gray.Pix[i] = gray; !box {
+			continue
+		}
 		var sum float64
 		for s := range 9 { // 3×3 samples a pixel, by the slope of the rays
 			fx, fy := float64(s%3-1)/3, float64(s/3-1)/3
@@ -169,7 +174,7 @@ func (r room) view(t *testing.T, name string, pose camera.Transform) View {
 			if right%cal.Color.Width == 0 {
 				pitch = 0
 			}
-			_, gray := r.cast(colorPose.T, turn.Apply([3]float64{float64(rays.X[i]) + fx*pitch, float64(rays.Y[i]) + fy*pitch, 1}))
+			_, gray, _ := r.cast(colorPose.T, turn.Apply([3]float64{float64(rays.X[i]) + fx*pitch, float64(rays.Y[i]) + fy*pitch, 1}))
 			sum += float64(gray)
 		}
 		v.Gray.Pix[i] = uint8(sum/9 + 0.5)
@@ -193,9 +198,9 @@ func TestSolveFindsKnownPoses(t *testing.T) {
 		lookAt([3]float64{300, 500, 1800}), lookAt([3]float64{1900, 400, 250}),
 		lookAt([3]float64{-200, 450, -1850}), lookAt([3]float64{-1800, 550, -350}),
 	}
-	var views []View
+	views := make([]View, len(truth))
 	for i, pose := range truth {
-		views = append(views, scene.view(t, "camera-"+string(rune('0'+i)), pose))
+		views[i] = scene.view(t, "camera-"+string(rune('0'+i)), pose)
 	}
 	poses, residual, err := Solve(views, Box(210))
 	if err != nil {
@@ -250,9 +255,9 @@ func TestRigidFindsMotion(t *testing.T) {
 		t.Fatal(err)
 	}
 	from := [][3]float64{{0, 0, 0}, {100, 0, 0}, {0, 70, 0}, {30, 40, 0}} // a plane: reflections must not tempt it
-	var to [][3]float64
-	for _, p := range from {
-		to = append(to, want.Apply(p))
+	to := make([][3]float64, len(from))
+	for i, p := range from {
+		to[i] = want.Apply(p)
 	}
 	got := rigid(from, to)
 	for i := range got.R {

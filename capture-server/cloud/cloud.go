@@ -280,7 +280,7 @@ func (m *Mapper) prepareBuffers() {
 }
 
 // Close frees the image decoder.
-func (m *Mapper) Close() error { return m.decoder.Close() }
+func (m *Mapper) Close() { m.decoder.Close() }
 
 // Output returns the lens whose pixels the grids have and its pose: the motion from
 // its space to the studio's.

@@ -41,7 +41,7 @@ func newMapper(t testing.TB, cal camera.Calibration, cfg Config) *Mapper {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = m.Close() })
+	t.Cleanup(m.Close)
 	return m
 }
 

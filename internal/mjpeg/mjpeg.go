@@ -80,12 +80,11 @@ func NewDecoder() (*Decoder, error) {
 }
 
 // Close frees the library's handle. It may be called twice.
-func (d *Decoder) Close() error {
+func (d *Decoder) Close() {
 	if d.handle != nil {
 		C.tjDestroy(d.handle)
 		d.handle = nil
 	}
-	return nil
 }
 
 // Header reads the header of a JPEG image without decoding it.
@@ -179,12 +178,11 @@ func NewEncoder() (*Encoder, error) {
 }
 
 // Close frees the library's handle. It may be called twice.
-func (e *Encoder) Close() error {
+func (e *Encoder) Close() {
 	if e.handle != nil {
 		C.tjDestroy(e.handle)
 		e.handle = nil
 	}
-	return nil
 }
 
 // EncodeYCbCr encodes planes at quality 1 to 100. The image is appended to

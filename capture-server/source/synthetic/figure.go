@@ -155,7 +155,8 @@ func (s *shape) distance(p vec) float32 {
 
 // body lists the solids of a performer 1.8 m tall in a T-shirt, trousers and shoes.
 func body() []shape {
-	shapes := []shape{
+	shapes := make([]shape, 0, 48)
+	shapes = append(shapes,
 		ellipsoid(pelvis, vec{0, 0.97, -0.005}, vec{0.172, 0.135, 0.122}, 0.05),
 		cone(pelvis, vec{-0.066, 1.02, 0.003}, vec{0.066, 1.02, 0.003}, 0.113, 0.113, 0.05),
 		cone(chest, vec{-0.062, 1.13, 0.005}, vec{0.062, 1.13, 0.005}, 0.112, 0.112, 0.07),
@@ -170,7 +171,7 @@ func body() []shape {
 		ellipsoid(head, vec{0, 1.695, -0.008}, vec{0.096, 0.118, 0.115}, hairBlend), // hair
 		cone(head, vec{0, 1.675, 0.09}, vec{0, 1.64, 0.112}, 0.008, 0.014, 0.014),   // nose
 		cone(head, vec{-0.035, 1.698, 0.08}, vec{0.035, 1.698, 0.08}, 0.014, 0.014, 0.02),
-	}
+	)
 	for side, bonesOf := range [2][6]bone{
 		{upperArmR, foreArmR, handR, thighR, shinR, footR},
 		{upperArmL, foreArmL, handL, thighL, shinL, footL},

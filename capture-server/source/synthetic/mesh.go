@@ -82,9 +82,9 @@ const (
 // matters.
 func (m *mesher) fill(f *figure) {
 	m.active = m.active[:0]
-	var all []int
-	for i := range f.rest {
-		all = append(all, i)
+	all := make([]int, len(f.rest))
+	for i := range all {
+		all[i] = i
 	}
 	var part []int
 	low, high := f.bounds()
