@@ -21,7 +21,7 @@ func (e *encoderEngine) open(level int) (err error) {
 	return err
 }
 
-func (e *encoderEngine) close() { e.zstd.Close() }
+func (e *encoderEngine) close() { _ = e.zstd.Close() } // it has no writer that could fail
 
 func (e *encoderEngine) finish(dst, raw []byte, points int) (body, error) {
 	e.raw = raw

@@ -14,6 +14,10 @@
 #include <arm_neon.h>
 #endif
 
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the kernels lay out lanes and nibbles for little-endian processors"
+#endif
+
 enum {
 	ESCAPE = 15, // nibble of a residual that follows among the escapes
 	MAX_COORD = 0xffff,
@@ -27,11 +31,12 @@ enum {
 // A pixel as the predictor sees it, four 16-bit lanes: depth, R−G, G in the high
 // byte, B−G. Depth and G have their top bit flipped, so that signed comparison
 // orders them; then sums and differences mod 2¹⁶ are those of the specification, G's
-// mod 2⁸. v8 is two pixels, or one and nothing.
-typedef int16_t v8 __attribute__((vector_size(16)));
+// mod 2⁸. v8 is two pixels, or one and nothing, s8 the same signed.
+typedef uint16_t v8 __attribute__((vector_size(16)));
+typedef int16_t s8 __attribute__((vector_size(16)));
 
 #define PIXEL(depth, rg, g, bg) \
-	((uint64_t)(uint16_t)(depth) | (uint64_t)(uint16_t)(rg) << 16 | (uint64_t)(uint16_t)((g) << 8) << 32 | (uint64_t)(uint16_t)(bg) << 48)
+	((uint64_t)(uint16_t)(depth) | (uint64_t)(uint16_t)(rg) << 16 | (uint64_t)((uint32_t)(g) & 0xff) << 40 | (uint64_t)(uint16_t)(bg) << 48)
 #define FLIPPED PIXEL(0x8000, 0, 0x80, 0)
 
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
@@ -152,11 +157,12 @@ static void set_level(struct hcpf_encoder *e, int records)
 		ZSTD_CCtx_setParameter(e->zstd, ZSTD_c_compressionLevel, e->level ? e->level : RECORD_LEVEL);
 		return;
 	}
+	ZSTD_CCtx_setParameter(e->zstd, ZSTD_c_compressionLevel, 1);
 	// Residuals are noise: a match costs more bits than its literals. The longest
 	// search step all but turns matching off; Huffman coding must then be asked for.
-	ZSTD_CCtx_setParameter(e->zstd, ZSTD_c_compressionLevel, 1);
-	ZSTD_CCtx_setParameter(e->zstd, ZSTD_c_targetLength, ZSTD_TARGETLENGTH_MAX);
-	ZSTD_CCtx_setParameter(e->zstd, ZSTD_c_literalCompressionMode, ZSTD_lcm_huffman);
+	// It is an experimental parameter: a library without it gets plain level 1.
+	if (!ZSTD_isError(ZSTD_CCtx_setParameter(e->zstd, ZSTD_c_literalCompressionMode, ZSTD_lcm_huffman)))
+		ZSTD_CCtx_setParameter(e->zstd, ZSTD_c_targetLength, ZSTD_TARGETLENGTH_MAX);
 }
 
 // compress writes the planes as one zstd frame in which each starts a block, so
@@ -419,8 +425,8 @@ static inline void store_one(uint64_t *p, v8 v) { _mm_storel_epi64((__m128i *)p,
 static inline v8 vmin(v8 a, v8 b) { return (v8)vminq_s16((int16x8_t)a, (int16x8_t)b); }
 static inline v8 vmax(v8 a, v8 b) { return (v8)vmaxq_s16((int16x8_t)a, (int16x8_t)b); }
 #else
-static inline v8 vmin(v8 a, v8 b) { v8 less = a < b; return (a & less) | (b & ~less); }
-static inline v8 vmax(v8 a, v8 b) { v8 less = a < b; return (b & less) | (a & ~less); }
+static inline v8 vmin(v8 a, v8 b) { v8 less = (v8)((s8)a < (s8)b); return (a & less) | (b & ~less); }
+static inline v8 vmax(v8 a, v8 b) { v8 less = (v8)((s8)a < (s8)b); return (b & less) | (a & ~less); }
 #endif
 static inline v8 load_one(const uint64_t *p)
 {
@@ -448,7 +454,8 @@ static inline v8 clamp_corner(v8 w, v8 n, v8 nw) { return vmin(vmax(nw, vmin(w, 
 // row's residuals, their nibbles and the places of those with escapes.
 static size_t rows_size(int width) { return 4 * sizeof(uint64_t) * ((size_t)width + 4); }
 
-// run_end gives the first pixel from x on whose bit is not valid, or width.
+// run_end gives the first pixel from x on whose validity is not valid (0 or 1), or
+// width.
 static inline int run_end(const uint64_t *bits, int x, int width, uint64_t valid)
 {
 	uint64_t flip = valid ? ~(uint64_t)0 : 0;
@@ -486,20 +493,18 @@ static void fill_row(uint64_t *here, const uint64_t *above, const uint64_t *bits
 // predict_row gives the zigzag residuals of the row and their nibbles, a byte each.
 static void predict_row(uint64_t *restrict zigzags, uint32_t *restrict nibbles, const uint64_t *here, const uint64_t *above, int width)
 {
-	const v8 green = {0, 0, -1, 0, 0, 0, -1, 0}, most = {15, 15, 15, 15, 15, 15, 15, 15};
+	const v8 green = {0, 0, 0xffff, 0, 0, 0, 0xffff, 0}, most = {15, 15, 15, 15, 15, 15, 15, 15};
 	for (int x = 0; x < width; x += 2) {
 		v8 w = load_two(here + x), n = load_two(above + x + 1), nw = load_two(above + x);
 		v8 r = load_two(here + x + 1) - (w + n - clamp_corner(w, n, nw));
-		v8 z = (r + r) ^ (r >> 15);
-		typedef uint16_t u8 __attribute__((vector_size(16)));
-		z = (z & ~green) | ((v8)((u8)z >> 8) & green); // r is a multiple of 256 there
+		v8 z = (r + r) ^ (v8)((s8)r >> 15);
+		z = (z & ~green) | (z >> 8 & green); // r is a multiple of 256 there
 		memcpy(zigzags + x, &z, sizeof z);
 #if defined(__SSE2__)
 		__m128i least = _mm_sub_epi16((__m128i)z, _mm_subs_epu16((__m128i)z, (__m128i)most));
 		_mm_storel_epi64((__m128i *)(nibbles + x), _mm_packus_epi16(least, least));
 #else
-		u8 over = (u8)z > (u8)most;
-		u8 least = ((u8)z & ~over) | ((u8)most & over);
+		v8 over = (v8)(z > most), least = (z & ~over) | (most & over);
 		uint8_t b[8];
 		for (int k = 0; k < 8; k++)
 			b[k] = (uint8_t)least[k];
@@ -551,6 +556,7 @@ static void put_row(struct planes *p, const uint64_t *zigzags, const uint32_t *n
 	p->end[ESCAPES] = escapes;
 }
 
+// encode_rows writes the mask and the residuals of the grid's valid pixels.
 static void encode_rows(struct planes *p, const struct hcpf_grid *g, int width, int height, uint64_t *rows, uint64_t *bits)
 {
 	size_t gap = 0, stride = (size_t)width + 4;
