@@ -23,7 +23,8 @@ const implementation = "holocast"
 // quicConfig is what both ends use. A stream's receive window holds several
 // point-cloud frames of a camera, so that flow control is not what delays them;
 // the connection's holds a full queue of such frames that nobody accepts, so that
-// one subscription does not hold up the others.
+// one subscription does not hold up the others (quic-go renews the window when a
+// quarter of it was read).
 func quicConfig() *quic.Config {
 	return &quic.Config{
 		EnableDatagrams:                  true,
@@ -32,7 +33,7 @@ func quicConfig() *quic.Config {
 		MaxIncomingUniStreams:            1 << 10,
 		InitialStreamReceiveWindow:       2 << 20,
 		MaxStreamReceiveWindow:           16 << 20,
-		InitialConnectionReceiveWindow:   32 << 20,
+		InitialConnectionReceiveWindow:   48 << 20,
 		MaxConnectionReceiveWindow:       64 << 20,
 		MaxIdleTimeout:                   10 * time.Second,
 		KeepAlivePeriod:                  3 * time.Second,

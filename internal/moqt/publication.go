@@ -524,18 +524,19 @@ func (w *SubgroupWriter) flush(b []byte) error {
 	if err == nil && len(b) > 0 {
 		_, err = w.str.Write(b)
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	}
+	if cause := context.Cause(w.p.ctx); cause != nil {
+		w.forget()
+		return cause
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		w.p.s.count.deliveryTimeouts.Add(1)
 		w.Reset(wire.StreamDeliveryTimeout)
 		return ErrDeliveryTimeout
 	}
 	w.forget()
-	if cause := context.Cause(w.p.ctx); cause != nil {
-		return cause
-	}
 	return streamError(err)
 }
 

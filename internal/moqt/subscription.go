@@ -333,7 +333,6 @@ func (sub *Subscription) Cancel() {
 func (sub *Subscription) end(err error) {
 	sub.endOnce.Do(func() {
 		sub.err = err
-		close(sub.done)
 		sub.s.unregister(sub)
 		sub.s.closeRequest()
 		if e := (*DoneError)(nil); errors.As(err, &e) {
@@ -345,6 +344,7 @@ func (sub *Subscription) end(err error) {
 		sub.mu.Lock()
 		updates := sub.updates
 		sub.updates = nil
+		close(sub.done) // last: whoever is told may subscribe again
 		sub.mu.Unlock()
 		for _, u := range updates {
 			u <- updateReply{err: err}

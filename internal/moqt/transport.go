@@ -254,7 +254,15 @@ func (w wtConn) webTransport() bool       { return true }
 
 type wtSend struct{ *webtransport.SendStream }
 
-func (s wtSend) reset(code wire.StreamCode) { s.CancelWrite(webtransport.StreamErrorCode(code)) }
+// When a peer ends its session, webtransport-go v0.13 makes what is blocked on a
+// stream wait for the session's own end, of which it does not tell streams that
+// were cancelled meanwhile. A deadline does.
+
+func (s wtSend) reset(code wire.StreamCode) {
+	s.CancelWrite(webtransport.StreamErrorCode(code))
+	_ = s.SetWriteDeadline(time.Unix(1, 0))
+}
+
 func (s wtSend) setPriority(u int8) {
 	if q := belowWebTransport(s.SendStream); q != nil {
 		q.SetPriority(u, false)
@@ -274,13 +282,24 @@ func (s wtSend) delivered() bool {
 
 type wtReceive struct{ *webtransport.ReceiveStream }
 
-func (s wtReceive) stop(code wire.StreamCode) { s.CancelRead(webtransport.StreamErrorCode(code)) }
+func (s wtReceive) stop(code wire.StreamCode) {
+	s.CancelRead(webtransport.StreamErrorCode(code))
+	_ = s.SetReadDeadline(time.Unix(1, 0))
+}
 
 type wtStream struct{ *webtransport.Stream }
 
-func (s wtStream) reset(code wire.StreamCode) { s.CancelWrite(webtransport.StreamErrorCode(code)) }
-func (s wtStream) stop(code wire.StreamCode)  { s.CancelRead(webtransport.StreamErrorCode(code)) }
-func (s wtStream) setPriority(int8)           {}
+func (s wtStream) reset(code wire.StreamCode) {
+	s.CancelWrite(webtransport.StreamErrorCode(code))
+	_ = s.SetWriteDeadline(time.Unix(1, 0))
+}
+
+func (s wtStream) stop(code wire.StreamCode) {
+	s.CancelRead(webtransport.StreamErrorCode(code))
+	_ = s.SetReadDeadline(time.Unix(1, 0))
+}
+
+func (s wtStream) setPriority(int8) {}
 
 // belowWebTransport is the QUIC stream that carries a WebTransport stream, nil
 // when it is not found. webtransport-go v0.13 does not hand it out, and without
