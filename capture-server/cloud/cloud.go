@@ -79,6 +79,11 @@ type Isolated struct {
 }
 
 const (
+	// Positions in a colour image are 16-bit sixteenths of a pixel, and it may be
+	// decoded at a quarter of its size.
+	minSide = 16
+	maxSide = 4096
+
 	defaultStep = 50
 	defaultBand = 30
 	maxRadius   = 8
@@ -130,8 +135,8 @@ func New(cal camera.Calibration, cfg Config) (*Mapper, error) {
 	if cal.Color.Width == 0 {
 		return nil, errors.New("cloud: calibration has no colour camera")
 	}
-	if cal.Color.Width > 4096 || cal.Color.Height > 4096 {
-		return nil, fmt.Errorf("cloud: colour camera of %d×%d pixels, want at most 4096×4096", cal.Color.Width, cal.Color.Height)
+	if c := cal.Color; c.Width < minSide || c.Height < minSide || c.Width > maxSide || c.Height > maxSide {
+		return nil, fmt.Errorf("cloud: colour camera of %d×%d pixels, want %d to %d each way", c.Width, c.Height, minSide, maxSide)
 	}
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("cloud: %w", err)
@@ -288,8 +293,7 @@ func (m *Mapper) Output() (camera.Intrinsics, camera.Transform) { return m.out, 
 
 // Map makes a grid of a capture; g's buffers are reused. A frame with no colour
 // image gives ErrNoColor; images of another size than calibrated, or damaged, give
-// errors that name both sizes or the damage. g is then not changed in size but its
-// contents are undefined.
+// errors that name both sizes or the damage, and leave g's contents undefined.
 func (m *Mapper) Map(f *source.Frame, g *pointcloud.Grid) error {
 	d := m.cal.Depth
 	if len(f.Depth) != d.Width*d.Height {

@@ -463,6 +463,9 @@ func TestNewRefuses(t *testing.T) {
 	good := kinectLike()
 	noColor := good
 	noColor.Color = camera.Intrinsics{}
+	large, tiny := good, good
+	large.Color.Width = 4097
+	tiny.Color.Height = 1
 	broken := good
 	broken.Depth.Fx = 0
 	for _, tt := range []struct {
@@ -473,6 +476,8 @@ func TestNewRefuses(t *testing.T) {
 	}{
 		{"calibration", broken, Config{}, "calibration: depth: focal length"},
 		{"no colour camera", noColor, Config{}, "calibration has no colour camera"},
+		{"colour too large", large, Config{}, "colour camera of 4097×180 pixels, want 16 to 4096 each way"},
+		{"colour too small", tiny, Config{}, "colour camera of 320×1 pixels, want 16 to 4096 each way"},
 		{"geometry", good, Config{Geometry: "mesh"}, `geometry is "mesh", want "depth" or "color"`},
 		{"depth range", good, Config{DepthMin: 3000, DepthMax: 1000}, "least depth 3000 mm is more than greatest depth 1000 mm"},
 		{"crop", good, Config{Crop: &Box{Min: [3]float64{0, 5, 0}, Max: [3]float64{1, 5, 1}}}, "crop box is empty: y from 5 to 5 mm"},

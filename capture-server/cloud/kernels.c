@@ -304,6 +304,10 @@ void bgra_to_rgb(const uint8_t *restrict bgra, int32_t n, uint8_t *restrict rgb)
 	}
 }
 
+// MAX_SPAN bounds the pixels between neighbouring depth pixels, of which there are at
+// most about eight: more is a lens model beyond its limits.
+enum { MAX_SPAN = 64 };
+
 struct vertex {
 	float u, v, z;
 	uint32_t clipped;
@@ -323,7 +327,7 @@ static inline void triangle(struct vertex a, struct vertex b, struct vertex c, f
 	// Pixels whose centres lie within: rounded up from, down to.
 	int32_t x0 = (int32_t)(maxf(min_u, 0) + 0.9999f), x1 = (int32_t)minf(max_u, width - 1);
 	int32_t y0 = (int32_t)(maxf(min_v, 0) + 0.9999f), y1 = (int32_t)minf(max_v, height - 1);
-	if (x0 > x1 || y0 > y1)
+	if (x0 > x1 || y0 > y1 || x1 - x0 > MAX_SPAN || y1 - y0 > MAX_SPAN)
 		return;
 	// Seen from its front the triangle is clockwise on the screen; the area's sign
 	// tells its back, which the colour camera does not see.
@@ -359,7 +363,7 @@ static inline void quad(const struct vertex *p, uint32_t *zbuf, int32_t width, i
 		return;
 	int32_t x0 = (int32_t)(maxf(min_u, 0) + 0.9999f), x1 = (int32_t)minf(max_u, width - 1);
 	int32_t y0 = (int32_t)(maxf(min_v, 0) + 0.9999f), y1 = (int32_t)minf(max_v, height - 1);
-	if (x0 > x1 || y0 > y1)
+	if (x0 > x1 || y0 > y1 || x1 - x0 > MAX_SPAN || y1 - y0 > MAX_SPAN)
 		return;
 	float u1 = p[1].u - p[0].u, v1 = p[1].v - p[0].v;
 	float u2 = p[2].u - p[0].u, v2 = p[2].v - p[0].v;

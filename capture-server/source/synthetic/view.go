@@ -199,8 +199,8 @@ func (v *view) shade(c *canvas, m *mesher) {
 		d := 1 + dx*dx + dz*dz
 		lit *= 1 - 0.42/(d*d)
 		for k := range 3 {
-			// Close to scaling linear light: sRGB is about a power of 2.2.
-			c.rgb[3*p.index+k] = byte(float32(c.rgb[3*p.index+k]) * (0.45*lit + 0.55*lit*lit*lit*0.35 + 0.55*0.65))
+			// Some light always comes from the sky.
+			c.rgb[3*p.index+k] = byte(float32(c.rgb[3*p.index+k]) * (0.36 + 0.45*lit + 0.19*lit*lit*lit))
 		}
 	}
 }
