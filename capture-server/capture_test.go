@@ -1,0 +1,380 @@
+package main
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"holocast/capture-server/cloud"
+	"holocast/capture-server/source"
+	"holocast/capture-server/source/synthetic"
+	"holocast/internal/catalog"
+	"holocast/internal/connect"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/pointcloud"
+)
+
+// programs builds the relay and the capture server and returns their directory.
+func programs(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	build := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "holocast/relay", "holocast/capture-server")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return dir
+}
+
+// start runs a program until the test ends and returns its process. Its log goes to
+// the test's.
+func start(t *testing.T, path string, args ...string) *exec.Cmd {
+	t.Helper()
+	c := exec.Command(path, args...)
+	c.Stdout, c.Stderr = t.Output(), t.Output()
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if c.ProcessState == nil {
+			_ = c.Process.Kill()
+			_ = c.Wait()
+		}
+	})
+	return c
+}
+
+// freePort finds a port that is free for TCP and UDP.
+func freePort(t *testing.T) string {
+	t.Helper()
+	for range 20 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr := l.Addr().String()
+		u, err := net.ListenPacket("udp", addr)
+		_ = l.Close()
+		if err == nil {
+			_ = u.Close()
+			return addr
+		}
+	}
+	t.Fatal("no port is free for both TCP and UDP")
+	return ""
+}
+
+// view connects to the relay as soon as that listens.
+func view(ctx context.Context, t *testing.T, target connect.Target) *moqt.Session {
+	t.Helper()
+	for {
+		s, err := target.Dial(ctx, moqt.Handler{}, moqt.Config{})
+		if err == nil {
+			t.Cleanup(func() { s.Close(wire.NoError, "") })
+			return s
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatal(err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func subscribe(ctx context.Context, t *testing.T, s *moqt.Session, ns moqt.Namespace, name string) *moqt.Subscription {
+	t.Helper()
+	sub, err := s.Subscribe(ctx, moqt.TrackName{Namespace: ns, Name: name}, moqt.SubscribeOptions{RendezvousTimeout: 20 * time.Second})
+	if err != nil {
+		t.Fatalf("subscribe %s: %v", name, err)
+	}
+	return sub
+}
+
+// received is one object of a frame.
+type received struct {
+	group, subgroup, object uint64
+	priority                uint8
+	payload                 []byte
+}
+
+func next(ctx context.Context, t *testing.T, sub *moqt.Subscription) received {
+	t.Helper()
+	r, err := sub.AcceptSubgroup(ctx)
+	if err != nil {
+		t.Fatalf("%s: %v", sub.Track(), err)
+	}
+	o, err := r.NextObject()
+	if err != nil {
+		t.Fatal(err)
+	}
+	payload, err := r.ReadPayload(nil, 32<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return received{r.Group, r.Subgroup, o.ID, r.Priority, payload}
+}
+
+// newestObject fetches the newest object of a track.
+func newestObject(ctx context.Context, t *testing.T, sub *moqt.Subscription) []byte {
+	t.Helper()
+	f, err := sub.Session().FetchJoining(ctx, sub, 0, moqt.FetchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Cancel()
+	if _, err := f.Next(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := f.ReadPayload(nil, catalog.MaxSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// loopGrids are the grids of the synthetic performer's loop, by device time.
+func loopGrids(ctx context.Context, t *testing.T, fps float64, frames int) map[time.Duration]pointcloud.Grid {
+	t.Helper()
+	studio, err := synthetic.Open(ctx, synthetic.Options{FPS: fps})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := cloud.New(studio.Cameras[0].Calibration(), cloud.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	grids := map[time.Duration]pointcloud.Grid{}
+	var f source.Frame
+	for range frames {
+		if err := studio.Cameras[0].Next(ctx, &f); err != nil {
+			t.Fatal(err)
+		}
+		var g pointcloud.Grid
+		if err := m.Map(&f, &g); err != nil {
+			t.Fatal(err)
+		}
+		grids[f.DeviceTime] = g
+	}
+	return grids
+}
+
+func TestFramesReachViewerOfRelay(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	bin, addr := programs(t), freePort(t)
+	const fps, loop = 10, 30 // three seconds, the performer's loop
+	grids := loopGrids(ctx, t, fps, loop)
+	start(t, filepath.Join(bin, "relay"), "--listen", addr, "--http", addr)
+	target := connect.Target{URL: "moqt://" + addr + "/test"}
+	ns, err := target.Namespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := start(t, filepath.Join(bin, "capture-server"), "--source", "synthetic", "--fps", "10", "--descriptions", "4", target.URL)
+	s := view(ctx, t, target)
+
+	catalogs := subscribe(ctx, t, s, ns, catalog.TrackName)
+	c, err := catalog.Parse(newestObject(ctx, t, catalogs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Cameras(); !slices.Equal(got, []int{0}) {
+		t.Fatalf("catalog has cameras %v, want [0]", got)
+	}
+	track, err := c.Select(0, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	init, err := c.Init(track)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if track.Name != "points/0/full" || track.Framerate != fps || track.Points.Descriptions != 4 || init.Calibration == nil || init.Pose.T[1] == 0 {
+		t.Errorf("catalog track %+v, init %+v", track, init)
+	}
+	poses, err := catalog.ParsePoses(newestObject(ctx, t, subscribe(ctx, t, s, ns, catalog.PoseTrack)))
+	if err != nil || len(poses) != 1 || poses[0].Data.Pose != init.Pose {
+		t.Errorf("poses %+v, %v; the catalog's is %+v", poses, err, init.Pose)
+	}
+
+	began := time.Now()
+	sub := subscribe(ctx, t, s, ns, track.Name)
+	for property, want := range map[uint64]uint64{
+		wire.PropertyObjectDeliveryTimeout: 500, wire.PropertySubgroupDeliveryTimeout: 500, wire.PropertyPublisherPriority: 96,
+	} {
+		if got, ok := sub.Properties.Int(property); !ok || got != want {
+			t.Errorf("track property %#x is %d, want %d", property, got, want)
+		}
+	}
+	type frame struct {
+		objects  [][]byte
+		header   pointcloud.Header
+		received time.Time
+	}
+	frames := map[uint64]*frame{}
+	var groups []uint64
+	for complete := 0; complete < 2*fps; {
+		o := next(ctx, t, sub)
+		if o.subgroup != o.object || o.priority != uint8(96+32*o.object) {
+			t.Fatalf("group %d: object %d in subgroup %d with priority %d", o.group, o.object, o.subgroup, o.priority)
+		}
+		h, err := pointcloud.ParseHeader(o.payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if uint64(h.Description) != o.object {
+			t.Fatalf("object %d holds description %d", o.object, h.Description)
+		}
+		f := frames[o.group]
+		if f == nil {
+			f = &frame{header: h, received: time.Now()}
+			frames[o.group] = f
+			groups = append(groups, o.group)
+		}
+		if f.objects = append(f.objects, o.payload); len(f.objects) == 4 {
+			complete++
+		}
+	}
+	slices.Sort(groups)
+	d, err := pointcloud.NewDecoder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	first := frames[groups[0]].header.Sequence
+	for i, group := range groups {
+		f := frames[group]
+		if f.header.Sequence != first+uint32(i) || group != groups[0]+uint64(i) {
+			t.Errorf("frame %d after the first has sequence %d and group %d, the first %d and %d", i, f.header.Sequence, group, first, groups[0])
+		}
+		if captured := time.UnixMicro(int64(f.header.CaptureTime)); captured.Before(began.Add(-time.Second)) || captured.After(f.received) {
+			t.Errorf("frame %d was captured at %s and received at %s", i, captured, f.received)
+		}
+		if len(f.objects) != 4 {
+			continue
+		}
+		var got pointcloud.Grid
+		h, err := d.DecodeGrid(&got, f.objects...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := time.Duration(h.DeviceTime) * time.Microsecond % (loop * time.Second / fps)
+		want := grids[at]
+		if h.Camera != 0 || !sameGrid(&got, &want) {
+			t.Fatalf("frame %d, at %s of the loop, differs from the source's", i, at)
+		}
+	}
+
+	// The end of the session reaches the viewer.
+	if err := server.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		r, err := sub.AcceptSubgroup(ctx)
+		if err == nil {
+			r.Cancel(wire.StreamCancelled)
+			continue
+		}
+		if done := (*moqt.DoneError)(nil); !asDone(err, &done) || done.Code != wire.DoneTrackEnded {
+			t.Errorf("after SIGTERM the subscription ended with %v, want TRACK_ENDED", err)
+		}
+		break
+	}
+	if err := server.Wait(); err != nil {
+		t.Errorf("capture-server after SIGTERM: %v", err)
+	}
+	last := next(ctx, t, catalogs)
+	if c, err := catalog.Parse(last.payload); err != nil || !c.IsComplete {
+		t.Errorf("last catalog %s, %v", last.payload, err)
+	}
+}
+
+// sameGrid compares depth and, where there are points, colour.
+func sameGrid(a, b *pointcloud.Grid) bool {
+	if a.Width != b.Width || a.Height != b.Height || !slices.Equal(a.Depth, b.Depth) {
+		return false
+	}
+	for i, d := range a.Depth {
+		if d != 0 && [3]byte(a.Color[3*i:]) != [3]byte(b.Color[3*i:]) {
+			return false
+		}
+	}
+	return true
+}
+
+func asDone(err error, done **moqt.DoneError) bool {
+	d, ok := err.(*moqt.DoneError) //nolint:errorlint // AcceptSubgroup returns it bare
+	*done = d
+	return ok
+}
+
+func TestViewerGoesOnAfterServerIsKilled(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	bin, addr := programs(t), freePort(t)
+	start(t, filepath.Join(bin, "relay"), "--listen", addr, "--http", addr)
+	target := connect.Target{URL: "moqt://" + addr + "/test"}
+	ns, err := target.Namespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve := func() *exec.Cmd {
+		return start(t, filepath.Join(bin, "capture-server"), "--source", "synthetic", "--fps", "10", target.URL)
+	}
+	server := serve()
+	sub := subscribe(ctx, t, view(ctx, t, target), ns, "points/0/full")
+	var last uint64
+	for range 10 {
+		o := next(ctx, t, sub)
+		last = max(last, o.group)
+	}
+	if err := server.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = server.Wait()
+	serve()
+	for range 10 {
+		// What was under way when the server died may still come.
+		o := next(ctx, t, sub)
+		if o.group > last+5 {
+			return
+		}
+	}
+	t.Errorf("no group above %d came after the restart", last)
+}
+
+func TestMessages(t *testing.T) {
+	bin := programs(t)
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	tests := []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"no source", nil, "sources is empty: give --source synthetic"},
+	}
+	_ = write
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			out, err := exec.CommandContext(t.Context(), filepath.Join(bin, "capture-server"), tt.args...).CombinedOutput()
+			if err == nil || !strings.Contains(string(out), tt.want) {
+				t.Errorf("got %v:\n%s\nwant %q", err, out, tt.want)
+			}
+		})
+	}
+}

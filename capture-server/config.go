@@ -1,0 +1,153 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"holocast/capture-server/cloud"
+	"holocast/internal/camera"
+	"holocast/internal/connect"
+	"holocast/internal/devcert"
+	"holocast/internal/pointcloud"
+)
+
+// Config is the capture server's configuration; capture-server.example.yaml is its
+// reference.
+type Config struct {
+	Relay           string `yaml:"relay"`
+	CertificateHash string `yaml:"certificateHash"`
+	Insecure        bool   `yaml:"insecure"`
+
+	Sources     []string `yaml:"sources"`
+	Cameras     int      `yaml:"cameras"`
+	FPS         float64  `yaml:"fps"`
+	DepthMode   string   `yaml:"depthMode"`
+	ColorMode   string   `yaml:"colorMode"`
+	Loop        bool     `yaml:"loop"`
+	Calibration string   `yaml:"calibration"`
+	K4A         struct {
+		Library string `yaml:"library"`
+	} `yaml:"k4a"`
+
+	Points struct {
+		Geometry string    `yaml:"geometry"`
+		DepthMin uint16    `yaml:"depthMin"`
+		DepthMax uint16    `yaml:"depthMax"`
+		Crop     []float64 `yaml:"crop"`
+		Erode    struct {
+			Radius int `yaml:"radius"`
+			Step   int `yaml:"step"`
+		} `yaml:"erode"`
+		Isolated struct {
+			Neighbors int `yaml:"neighbors"`
+			Radius    int `yaml:"radius"`
+			Band      int `yaml:"band"`
+		} `yaml:"isolated"`
+	} `yaml:"points"`
+
+	Layout          string        `yaml:"layout"`
+	Descriptions    int           `yaml:"descriptions"`
+	Low             bool          `yaml:"low"`
+	DeliveryTimeout time.Duration `yaml:"deliveryTimeout"`
+	AlwaysEncode    bool          `yaml:"alwaysEncode"`
+
+	HTTP string `yaml:"http"`
+	Log  struct {
+		Level  string `yaml:"level"`
+		Format string `yaml:"format"`
+	} `yaml:"log"`
+}
+
+func defaultConfig() Config {
+	var c Config
+	c.Relay = "moqt://localhost:4443/demo"
+	c.FPS, c.DepthMode, c.ColorMode = 30, string(camera.NFOVUnbinned), string(camera.Color720P)
+	c.Loop = true
+	c.Calibration = calibrationAuto
+	c.Points.Geometry = string(cloud.DepthGeometry)
+	c.Layout, c.Descriptions, c.Low = "a", 1, true
+	c.DeliveryTimeout = 500 * time.Millisecond
+	c.Log.Level, c.Log.Format = "info", "text"
+	return c
+}
+
+// maxTimeout bounds deliveryTimeout: later than that nobody watches live.
+const maxTimeout = time.Minute
+
+// validate reports the first setting that makes no sense and that no later step would
+// name.
+func (c *Config) validate() error {
+	u, err := url.Parse(c.Relay)
+	switch {
+	case err != nil:
+		return fmt.Errorf("relay: %w", err)
+	case u.Scheme != "moqt" && u.Scheme != "https":
+		return fmt.Errorf("relay %q must begin with moqt:// (raw QUIC) or https:// (WebTransport)", c.Relay)
+	case u.Hostname() == "":
+		return fmt.Errorf("relay %q names no host", c.Relay)
+	}
+	if _, err := c.target().Session(); err != nil {
+		return fmt.Errorf("relay: %w", err)
+	}
+	if c.CertificateHash != "" {
+		if _, err := devcert.ParseHash(c.CertificateHash); err != nil {
+			return fmt.Errorf("certificateHash: %w", err)
+		}
+	}
+	if _, err := camera.ParseDepthMode(c.DepthMode); err != nil {
+		return fmt.Errorf("depthMode: %w", err)
+	}
+	if _, err := camera.ParseColorMode(c.ColorMode); err != nil {
+		return fmt.Errorf("colorMode: %w", err)
+	}
+	switch {
+	case len(c.Sources) == 0:
+		return fmt.Errorf("sources is empty: give --source synthetic, or another of %s", sourceForms)
+	case c.Cameras < 0 || c.Cameras > maxCameras:
+		return fmt.Errorf("cameras is %d, want 1 to %d, or 0 for all that a source has", c.Cameras, maxCameras)
+	case !(c.FPS >= 0.1 && c.FPS <= 120):
+		return fmt.Errorf("fps is %g, want 0.1 to 120", c.FPS)
+	case layouts[c.layoutName()] == 0:
+		return fmt.Errorf("layout is %q, want a, b or c", c.Layout)
+	case c.Descriptions != 1 && c.Descriptions != 4:
+		return fmt.Errorf("descriptions is %d, want 1 or 4", c.Descriptions)
+	case c.DeliveryTimeout < 0 || c.DeliveryTimeout > maxTimeout:
+		return fmt.Errorf("deliveryTimeout is %s, want 0 (none) to %s", c.DeliveryTimeout, maxTimeout)
+	case len(c.Points.Crop) != 0 && len(c.Points.Crop) != 6:
+		return fmt.Errorf("points.crop has %d numbers, want 6: the least x y z and the greatest x y z, millimetres", len(c.Points.Crop))
+	}
+	for _, s := range c.Sources {
+		if _, err := parseSource(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// layouts are the frame layouts by the name that a setting gives them.
+var layouts = map[string]pointcloud.Layout{
+	"a": pointcloud.LayoutGrid, "b": pointcloud.LayoutPoints, "c": pointcloud.LayoutInterleaved,
+}
+
+func (c *Config) layoutName() string { return strings.ToLower(c.Layout) }
+
+func (c *Config) target() connect.Target {
+	return connect.Target{URL: c.Relay, CertificateHash: c.CertificateHash, Insecure: c.Insecure}
+}
+
+// cloud returns how captures become points.
+func (c *Config) cloud() cloud.Config {
+	p := &c.Points
+	cfg := cloud.Config{
+		Geometry: cloud.Geometry(p.Geometry), DepthMin: p.DepthMin, DepthMax: p.DepthMax,
+		Erode:    cloud.Erode{Radius: p.Erode.Radius, Step: p.Erode.Step},
+		Isolated: cloud.Isolated{Neighbors: p.Isolated.Neighbors, Radius: p.Isolated.Radius, Band: p.Isolated.Band},
+	}
+	if box := slices.Clone(p.Crop); len(box) == 6 {
+		cfg.Crop = &cloud.Box{Min: [3]float64(box[:3]), Max: [3]float64(box[3:])}
+	}
+	return cfg
+}

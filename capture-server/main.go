@@ -1,0 +1,200 @@
+// Command capture-server turns depth cameras into the point-cloud tracks of a
+// session and publishes them at a relay over Media over QUIC.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+
+	"holocast/capture-server/publish"
+	"holocast/capture-server/source/k4a"
+	"holocast/internal/config"
+	"holocast/internal/moqt/wire"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	cfg := defaultConfig()
+	err := config.Load(os.Args[1:], &cfg)
+	if err == nil {
+		err = command(cfg).ExecuteContext(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		fmt.Fprintln(os.Stderr, "capture-server:", err)
+		os.Exit(1)
+	}
+}
+
+// command returns the capture server's command line with cfg as its defaults.
+func command(cfg Config) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "capture-server [URL]",
+		Short: "Publish depth cameras as point clouds at a relay",
+		Long: `Publish depth cameras as point clouds at a relay.
+
+URL is a session at a relay: moqt://host:port/session over raw QUIC or
+https://host:port/session over WebTransport.`,
+		Example: `  capture-server --source synthetic                      # a performer, to moqt://localhost:4443/demo
+  capture-server --source synthetic --cameras 4 moqt://relay.example/stage
+  capture-server --source livescan:recordings/studio --fps 15
+  capture-server --source k4amkv:take1.mkv --source k4amkv:take2.mkv --calibration poses.yaml
+  capture-server list                                    # the cameras attached
+  capture-server --source k4a:000841194412 --depth-mode WFOV_2X2BINNED --descriptions 4
+  capture-server --config capture-server.yaml --http :9090`,
+		Version:       version(),
+		Args:          cobra.MaximumNArgs(1),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	f := c.Flags()
+	f.SortFlags = false
+	f.String(config.Flag, "", "YAML configuration file; flags override it")
+	f.StringArrayVar(&cfg.Sources, "source", cfg.Sources, sourceForms+"; repeatable")
+	f.IntVar(&cfg.Cameras, "cameras", cfg.Cameras, "cameras of a livescan directory, or of the synthetic studio; 0 is all, or 1")
+	f.Float64Var(&cfg.FPS, "fps", cfg.FPS, "frames per second of livescan, synthetic and k4a")
+	f.StringVar(&cfg.DepthMode, "depth-mode", cfg.DepthMode, "depth mode of livescan, synthetic and k4a")
+	f.StringVar(&cfg.ColorMode, "color-mode", cfg.ColorMode, "colour mode of livescan, synthetic and k4a")
+	f.BoolVar(&cfg.Loop, "loop", cfg.Loop, "begin recordings again at their end")
+	f.StringVar(&cfg.Calibration, "calibration", cfg.Calibration, "YAML file of poses; auto solves markers, none leaves cameras at the origin")
+	f.StringVar(&cfg.K4A.Library, "k4a-library", cfg.K4A.Library, "libk4a, or its directory (default: $"+k4a.LibraryEnv+" or the system's)")
+	f.StringVar(&cfg.Points.Geometry, "geometry", cfg.Points.Geometry, "whose pixels become points: depth or color")
+	f.Uint16Var(&cfg.Points.DepthMin, "depth-min", cfg.Points.DepthMin, "least depth kept, millimetres")
+	f.Uint16Var(&cfg.Points.DepthMax, "depth-max", cfg.Points.DepthMax, "greatest depth kept, millimetres; 0 is no bound")
+	f.Float64SliceVar(&cfg.Points.Crop, "crop", cfg.Points.Crop, "box kept in the studio: least x,y,z and greatest x,y,z, millimetres")
+	f.IntVar(&cfg.Points.Erode.Radius, "erode", cfg.Points.Erode.Radius, "drop points so many pixels from an edge; 0 is off")
+	f.IntVar(&cfg.Points.Isolated.Neighbors, "isolated", cfg.Points.Isolated.Neighbors, "drop points with fewer neighbours; 0 is off")
+	f.StringVar(&cfg.Layout, "layout", cfg.Layout, "frame layout: a (grid), b (points) or c (LiveScan3D's)")
+	f.IntVar(&cfg.Descriptions, "descriptions", cfg.Descriptions, "parts of a frame that decode alone: 1, or 4 for lossy paths")
+	f.BoolVar(&cfg.Low, "low", cfg.Low, "offer each camera also at a quarter of its points")
+	f.DurationVar(&cfg.DeliveryTimeout, "delivery-timeout", cfg.DeliveryTimeout, "age at which a frame's rest is dropped; 0 is never")
+	f.BoolVar(&cfg.AlwaysEncode, "always-encode", cfg.AlwaysEncode, "encode also what nobody watches")
+	f.StringVar(&cfg.HTTP, "http", cfg.HTTP, "TCP address for /metrics and /healthz; \"\" turns it off")
+	f.StringVar(&cfg.CertificateHash, "certificate-hash", cfg.CertificateHash, "SHA-256 of the relay's certificate, hex (the relay logs it at its start)")
+	f.BoolVar(&cfg.Insecure, "insecure", cfg.Insecure, "trust the development certificate that the relay names over plain HTTP")
+	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")
+	f.StringVar(&cfg.Log.Format, "log-format", cfg.Log.Format, "text or json")
+	c.PreRunE = func(_ *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			cfg.Relay = args[0]
+		}
+		return cfg.validate()
+	}
+	c.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), cfg) }
+	c.AddCommand(listCommand(&cfg))
+	c.CompletionOptions.DisableDefaultCmd = true
+	return c
+}
+
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version + " (" + wire.ALPN + ")"
+	}
+	return "development (" + wire.ALPN + ")"
+}
+
+func run(ctx context.Context, cfg Config) error {
+	log, err := newLogger(cfg)
+	if err != nil {
+		return err
+	}
+	slog.SetDefault(log)
+	target := cfg.target()
+	ns, err := target.Namespace()
+	if err != nil {
+		return err
+	}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	web, err := listenHTTP(cfg.HTTP)
+	if err != nil {
+		return err
+	}
+	if web != nil {
+		defer web.Close()
+	}
+	cameras, err := openSources(ctx, &cfg, log)
+	if err != nil {
+		return err
+	}
+	p, err := publish.New(publish.Config{
+		Namespace: ns, Cloud: cfg.cloud(), Layout: layouts[cfg.layoutName()], Descriptions: cfg.Descriptions, Low: cfg.Low,
+		DeliveryTimeout: cfg.DeliveryTimeout, AlwaysEncode: cfg.AlwaysEncode, Log: log, Metrics: reg,
+	}, cameras)
+	if err != nil {
+		closeCameras(cameras)
+		return err
+	}
+	defer p.Close()
+	if web != nil {
+		stop := serveHTTP(web, p, reg, log)
+		defer stop()
+	}
+	for i, c := range cameras {
+		cal := c.Source.Calibration()
+		log.Info("camera", "number", i, "name", c.Source.Name(),
+			"depth", fmt.Sprintf("%d×%d", cal.Depth.Width, cal.Depth.Height),
+			"color", fmt.Sprintf("%d×%d", cal.Color.Width, cal.Color.Height), "fps", c.FPS)
+	}
+	return p.Run(ctx, target)
+}
+
+func newLogger(cfg Config) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(cfg.Log.Level)); err != nil {
+		return nil, fmt.Errorf("log.level %q is not debug, info, warn or error", cfg.Log.Level)
+	}
+	o := &slog.HandlerOptions{Level: level}
+	switch cfg.Log.Format {
+	case "text":
+		return slog.New(slog.NewTextHandler(os.Stderr, o)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(os.Stderr, o)), nil
+	}
+	return nil, fmt.Errorf("log.format %q is not text or json", cfg.Log.Format)
+}
+
+func listenHTTP(addr string) (net.Listener, error) {
+	if addr == "" {
+		return nil, nil
+	}
+	ln, err := net.Listen("tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("http: TCP address %s is in use by another program", addr)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("http: %w", err)
+	}
+	return ln, nil
+}
+
+// serveHTTP serves metrics and health on ln and returns how to stop it.
+func serveHTTP(ln net.Listener, p *publish.Publisher, reg *prometheus.Registry, log *slog.Logger) func() {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		if !p.Connected() {
+			http.Error(w, "not connected to the relay", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = srv.Serve(ln) }()
+	return func() { _ = srv.Close(); <-done }
+}

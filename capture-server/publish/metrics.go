@@ -1,0 +1,98 @@
+package publish
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are what a publisher counts as it goes.
+type metrics struct {
+	frames  *prometheus.CounterVec
+	stages  *prometheus.HistogramVec
+	latency *prometheus.HistogramVec
+}
+
+func newMetrics() *metrics {
+	buckets := []float64{.0005, .001, .002, .003, .004, .005, .006, .008, .010, .012, .015, .020, .030, .050, .1, .2, .5}
+	return &metrics{
+		frames: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "holocast_capture_frames_total",
+			Help: "Captures by what became of them: published, dropped (a newer one came first), idle (nobody watched), failed.",
+		}, []string{"camera", "result"}),
+		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "holocast_capture_stage_seconds", Help: "Time a frame spent waiting, being mapped to points and being encoded.", Buckets: buckets,
+		}, []string{"camera", "stage"}),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "holocast_capture_to_published_seconds", Help: "Time from the middle of the exposure to the frame being published.", Buckets: buckets,
+		}, []string{"camera"}),
+	}
+}
+
+func (m *metrics) observe(camera, stage string, d time.Duration) {
+	m.stages.WithLabelValues(camera, stage).Observe(d.Seconds())
+}
+
+func (m *metrics) collectors(p *Publisher) []prometheus.Collector {
+	return []prometheus.Collector{m.frames, m.stages, m.latency, newCollector(p)}
+}
+
+// collector reads the tracks' counters when Prometheus asks.
+type collector struct {
+	p *Publisher
+
+	connected, offset, uncertainty, viewers, cached, published, sent, late, behind *prometheus.Desc
+}
+
+func newCollector(p *Publisher) *collector {
+	d := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("holocast_capture_"+name, help, labels, nil)
+	}
+	return &collector{
+		p:           p,
+		connected:   d("connected", "1 while the relay offers the session's namespace."),
+		offset:      d("clock_offset_seconds", "Relay's clock less this machine's."),
+		uncertainty: d("clock_error_seconds", "Bound of the offset's error."),
+		viewers:     d("viewers", "Subscriptions to a track; a relay counts as one.", "track"),
+		cached:      d("cached_bytes", "Bytes kept for late joiners.", "track"),
+		published:   d("published_bytes_total", "Bytes of objects published.", "track"),
+		sent:        d("sent_bytes_total", "Bytes of objects sent.", "track"),
+		late:        d("late_subgroups_total", "Subgroups reset because they missed their delivery timeout.", "track"),
+		behind:      d("behind_subgroups_total", "Subgroups reset or skipped because a subscriber was too far behind.", "track"),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.connected, c.offset, c.uncertainty, c.viewers, c.cached, c.published, c.sent, c.late, c.behind} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	connected := 0.0
+	if c.p.Connected() {
+		connected = 1
+	}
+	gauge(c.connected, connected)
+	if e := c.p.Clock.Estimate(time.Now()); e.Samples > 0 {
+		gauge(c.offset, e.Offset.Seconds())
+		gauge(c.uncertainty, e.Error.Seconds())
+	}
+	for _, t := range c.p.tracks {
+		s, name := t.Stats(), t.Name().Name
+		gauge(c.viewers, float64(s.Viewers), name)
+		gauge(c.cached, float64(s.CachedBytes), name)
+		counter(c.published, s.Bytes, name)
+		counter(c.sent, s.SentBytes, name)
+		counter(c.late, s.Late, name)
+		counter(c.behind, s.Behind, name)
+	}
+}

@@ -1,0 +1,225 @@
+package publish
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"holocast/capture-server/cloud"
+	"holocast/capture-server/source"
+	"holocast/internal/camera"
+	"holocast/internal/k4amkv"
+	"holocast/internal/pointcloud"
+)
+
+// idleInterval is how old the newest frame of a track that nobody watches may get.
+const idleInterval = time.Second
+
+// pipeline is one camera: one goroutine takes its captures, another makes frames of
+// the newest. A capture that is not begun when the next one comes is dropped.
+type pipeline struct {
+	p       *Publisher
+	number  int
+	src     source.Source
+	fps     float64
+	mapper  *cloud.Mapper
+	encoder *pointcloud.Encoder
+	tracks  []*pointsTrack
+	ended   atomic.Bool
+
+	// Of the capturing goroutine.
+	sequence uint32
+
+	mu      sync.Mutex
+	pending *capture
+	spare   []*capture
+	wake    chan struct{}
+
+	// Of the encoding goroutine.
+	grid    pointcloud.Grid
+	lastErr string
+}
+
+// capture is a copy of a source's frame.
+type capture struct {
+	source.Frame
+	sequence uint32
+	taken    time.Time // when the source delivered it
+}
+
+func newPipeline(p *Publisher, number int, c Camera) (*pipeline, error) {
+	cfg := p.cfg.Cloud
+	cfg.Pose = c.Pose
+	if cfg.Pose == (camera.Transform{}) {
+		cfg.Pose = camera.Identity
+	}
+	m, err := cloud.New(c.Source.Calibration(), cfg)
+	if err != nil {
+		return nil, err
+	}
+	e, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})
+	if err != nil {
+		m.Close()
+		return nil, err
+	}
+	l := &pipeline{
+		p: p, number: number, src: c.Source, fps: c.FPS, mapper: m, encoder: e,
+		spare: []*capture{{}, {}}, wake: make(chan struct{}, 1),
+	}
+	lens, pose := m.Output()
+	l.tracks = append(l.tracks, newPointsTrack(l, qualityFull, lens, pose))
+	if p.cfg.Low {
+		l.tracks = append(l.tracks, newPointsTrack(l, qualityLow, halfLens(lens), pose))
+	}
+	return l, nil
+}
+
+// run publishes the camera until ctx ends, the camera comes to its end (nil) or fails.
+func (l *pipeline) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var encoding sync.WaitGroup
+	encoding.Go(func() { l.encode(ctx) })
+	defer encoding.Wait()
+	defer cancel()
+	var f source.Frame
+	for {
+		err := l.src.Next(ctx, &f)
+		var damage *k4amkv.DamageError
+		switch {
+		case err == nil:
+			l.take(&f)
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.As(err, &damage):
+			l.p.log.Warn("going on behind the damage", "camera", l.number, "err", err)
+		default:
+			return err
+		}
+	}
+}
+
+// take keeps a copy of a capture that somebody wants, in place of one that is still
+// waiting.
+func (l *pipeline) take(f *source.Frame) {
+	now, m := time.Now(), l.p.metrics
+	if !l.wanted(now) {
+		m.frames.WithLabelValues(l.label(), "idle").Inc()
+		return
+	}
+	// Numbers count the captures that were wanted, so that a viewer sees those that
+	// could not be encoded in time as lost.
+	l.sequence++
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.pending
+	if c != nil {
+		m.frames.WithLabelValues(l.label(), "dropped").Inc()
+	} else {
+		n := len(l.spare) - 1
+		c, l.spare = l.spare[n], l.spare[:n]
+	}
+	depth, color := c.Depth, c.Color
+	c.Frame, c.sequence, c.taken = *f, l.sequence-1, now
+	c.Depth = append(depth[:0], f.Depth...)
+	c.Color = append(color[:0], f.Color...)
+	l.pending = c
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (l *pipeline) wanted(now time.Time) bool {
+	for _, t := range l.tracks {
+		if t.wanted(now) {
+			return true
+		}
+	}
+	return false
+}
+
+// encode publishes the newest capture again and again.
+func (l *pipeline) encode(ctx context.Context) {
+	for {
+		select {
+		case <-l.wake:
+		case <-ctx.Done():
+			return
+		}
+		// The capture is chosen when a processor is free for it, not before.
+		select {
+		case l.p.slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		l.mu.Lock()
+		c := l.pending
+		l.pending = nil
+		l.mu.Unlock()
+		if c != nil {
+			l.publish(c)
+			l.mu.Lock()
+			l.spare = append(l.spare, c)
+			l.mu.Unlock()
+		}
+		<-l.p.slots
+	}
+}
+
+// publish makes a capture a frame of every track that wants it.
+func (l *pipeline) publish(c *capture) {
+	m := l.p.metrics
+	begun := time.Now()
+	if err := l.mapper.Map(&c.Frame, &l.grid); err != nil {
+		l.fail(err)
+		return
+	}
+	mapped := time.Now()
+	h := pointcloud.Header{
+		Sequence:     c.sequence,
+		DeviceTime:   uint64(max(0, c.DeviceTime.Microseconds())),
+		CaptureTime:  uint64(l.p.Clock.At(c.CaptureTime).UnixMicro()),
+		Camera:       uint16(l.number),
+		Descriptions: uint8(l.p.cfg.Descriptions),
+	}
+	bytes := 0
+	for _, t := range l.tracks {
+		if !t.wanted(begun) {
+			continue
+		}
+		n, err := t.publish(l.encoder, h, &l.grid)
+		if err != nil {
+			l.fail(err)
+			return
+		}
+		bytes += n
+	}
+	published := time.Now()
+	m.frames.WithLabelValues(l.label(), "published").Inc()
+	m.observe(l.label(), "wait", begun.Sub(c.taken))
+	m.observe(l.label(), "map", mapped.Sub(begun))
+	m.observe(l.label(), "encode", published.Sub(mapped))
+	m.latency.WithLabelValues(l.label()).Observe(published.Sub(c.CaptureTime).Seconds())
+	l.p.log.Debug("frame published", "camera", l.number, "sequence", c.sequence, "bytes", bytes,
+		"wait", begun.Sub(c.taken), "map", mapped.Sub(begun), "encode", published.Sub(mapped),
+		"since_capture", published.Sub(c.CaptureTime))
+}
+
+// fail counts a capture that could not be used, and tells of it unless it is the same
+// trouble as before.
+func (l *pipeline) fail(err error) {
+	l.p.metrics.frames.WithLabelValues(l.label(), "failed").Inc()
+	if s := err.Error(); s != l.lastErr {
+		l.lastErr = s
+		l.p.log.Warn("capture not used", "camera", l.number, "name", l.src.Name(), "err", err)
+	}
+}
+
+func (l *pipeline) label() string { return l.src.Name() }
+
+// exact returns a copy of b without room to spare: it stays in the cache for a while.
+func exact(b []byte) []byte { return bytes.Clone(b)[:len(b):len(b)] }

@@ -1,0 +1,133 @@
+package publish
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+
+	"holocast/internal/camera"
+	"holocast/internal/catalog"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+	"holocast/internal/pointcloud"
+)
+
+// Qualities of a camera's tracks.
+const (
+	qualityFull = "full"
+	qualityLow  = "low" // every second pixel in x and y
+)
+
+// pointsTrack is one quality of one camera. Its frames are for one goroutine.
+type pointsTrack struct {
+	*origin.Track
+	quality string
+	lens    camera.Intrinsics // of the frames' pixels
+	pose    camera.Transform
+	layout  pointcloud.Layout
+	always  bool
+
+	newest atomic.Int64 // when a frame was published, ns since 1970
+
+	group   uint64
+	rays    camera.RayTable // layouts B and C
+	half    pointcloud.Grid // quality low
+	points  pointcloud.Points
+	scratch []byte
+}
+
+func newPointsTrack(l *pipeline, quality string, lens camera.Intrinsics, pose camera.Transform) *pointsTrack {
+	t := &pointsTrack{
+		Track:   l.p.newTrack(catalog.PointsTrack(l.number, quality), priorityDescription, l.p.cfg.DeliveryTimeout),
+		quality: quality, lens: lens, pose: pose, layout: l.p.cfg.Layout, always: l.p.cfg.AlwaysEncode,
+		group: firstGroup(),
+	}
+	if t.layout != pointcloud.LayoutGrid {
+		t.rays = lens.RayTable()
+	}
+	return t
+}
+
+// halfLens is the lens of every second pixel in x and y: pixel (2u, 2v) of in is its
+// pixel (u, v).
+func halfLens(in camera.Intrinsics) camera.Intrinsics {
+	in.Width, in.Height = (in.Width+1)/2, (in.Height+1)/2
+	in.Fx, in.Fy, in.Cx, in.Cy = in.Fx/2, in.Fy/2, in.Cx/2, in.Cy/2
+	return in
+}
+
+// wanted reports whether a frame is to be published now.
+func (t *pointsTrack) wanted(now time.Time) bool {
+	return t.always || t.Viewers() > 0 || now.UnixNano()-t.newest.Load() >= int64(idleInterval)
+}
+
+// publish encodes a frame and hands it to the track, each description as soon as it
+// is there. It returns the frame's size in bytes.
+func (t *pointsTrack) publish(e *pointcloud.Encoder, h pointcloud.Header, g *pointcloud.Grid) (size int, err error) {
+	if t.quality == qualityLow {
+		halve(&t.half, g)
+		g = &t.half
+	}
+	if t.layout != pointcloud.LayoutGrid {
+		h.Layout = t.layout
+		unproject(&t.points, g, &t.rays)
+	}
+	for i := range int(h.Descriptions) {
+		if t.layout == pointcloud.LayoutGrid {
+			t.scratch, err = e.EncodeGrid(t.scratch[:0], h, g, i)
+		} else {
+			t.scratch, err = e.EncodePoints(t.scratch[:0], h, &t.points, i)
+		}
+		if err != nil {
+			return size, err
+		}
+		header := wire.SubgroupHeader{
+			Group: t.group, Subgroup: uint64(i), Mode: wire.SubgroupIDExplicit,
+			Priority:   uint8(min(priorityDescription+priorityStep*i, math.MaxUint8)),
+			EndOfGroup: i == int(h.Descriptions)-1, FirstObject: true,
+		}
+		if err := t.WriteObject(header, moqt.Object{ID: uint64(i)}, exact(t.scratch)); err != nil {
+			return size, err
+		}
+		size += len(t.scratch)
+	}
+	t.group++
+	t.newest.Store(time.Now().UnixNano())
+	return size, nil
+}
+
+// halve fills dst with every second pixel of g in x and y.
+func halve(dst, g *pointcloud.Grid) {
+	w, h := (g.Width+1)/2, (g.Height+1)/2
+	if dst.Width != w || dst.Height != h {
+		*dst = pointcloud.Grid{Width: w, Height: h, Depth: make([]uint16, w*h), Color: make([]byte, 3*w*h)}
+	}
+	i := 0
+	for y := 0; y < g.Height; y += 2 {
+		for x := 0; x < g.Width; x += 2 {
+			j := y*g.Width + x
+			dst.Depth[i] = g.Depth[j]
+			copy(dst.Color[3*i:3*i+3], g.Color[3*j:3*j+3])
+			i++
+		}
+	}
+}
+
+// unproject makes points, in the camera's space, of a grid. Points beyond what the
+// layouts can hold (32.767 m) are left out.
+func unproject(p *pointcloud.Points, g *pointcloud.Grid, rays *camera.RayTable) {
+	p.XYZ, p.RGB = p.XYZ[:0], p.RGB[:0]
+	for i, d := range g.Depth {
+		if d == 0 || d > math.MaxInt16 {
+			continue
+		}
+		x := math.Round(float64(rays.X[i]) * float64(d))
+		y := math.Round(float64(rays.Y[i]) * float64(d))
+		if !(math.Abs(x) <= math.MaxInt16 && math.Abs(y) <= math.MaxInt16) {
+			continue // NaN too: the pixel has no ray
+		}
+		p.XYZ = append(p.XYZ, int16(x), int16(y), int16(d))
+		p.RGB = append(p.RGB, g.Color[3*i], g.Color[3*i+1], g.Color[3*i+2])
+	}
+}

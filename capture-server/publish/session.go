@@ -1,0 +1,102 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"holocast/internal/clock"
+	"holocast/internal/connect"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+)
+
+// clockPatience is how long the namespace waits for the relay's time, so that the
+// first frames' capture times are on its clock already.
+const clockPatience = 10 * clock.Interval
+
+var errGoaway = errors.New("the relay asked to reconnect")
+
+// keepSession offers the tracks to the relay until ctx ends, connecting again
+// whenever the relay is away. It returns early only for what the user must mend.
+func (p *Publisher) keepSession(ctx context.Context, target connect.Target) error {
+	h := p.set.Handler()
+	h.Goaway = func(string, time.Duration) {
+		select {
+		case p.goaway <- struct{}{}:
+		default:
+		}
+	}
+	return target.Keep(ctx, h, moqt.Config{Log: p.log}, p.serveSession)
+}
+
+func (p *Publisher) serveSession(ctx context.Context, s *moqt.Session) error {
+	select { // a GOAWAY of the session before
+	case <-p.goaway:
+	default:
+	}
+	known := make(chan struct{})
+	go p.followClock(s, known)
+	select {
+	case <-known:
+	case <-time.After(clockPatience):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	ns, err := s.PublishNamespace(ctx, p.cfg.Namespace)
+	if err != nil {
+		var refused *moqt.RequestError
+		if errors.As(err, &refused) && refused.Code == wire.RequestUnauthorized {
+			return connect.Final(err)
+		}
+		return err
+	}
+	p.log.Info("publishing", "namespace", p.cfg.Namespace.String(), "relay", s.RemoteAddr().String(), "implementation", s.Implementation())
+	p.connected.Store(true)
+	defer p.connected.Store(false)
+	select {
+	case <-ns.Done():
+		return ns.Err()
+	case <-p.goaway:
+		return errGoaway
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// followClock listens to the relay's clock as long as the session lasts. known is
+// closed when its time is known, or when the relay has none to tell.
+func (p *Publisher) followClock(s *moqt.Session, known chan<- struct{}) {
+	first := true
+	learned := func() {
+		if first {
+			first = false
+			close(known)
+		}
+	}
+	defer learned()
+	ctx := s.Context()
+	name := moqt.TrackName{Namespace: moqt.Namespace{clock.Namespace}, Name: clock.Track}
+	sub, err := s.Subscribe(ctx, name, moqt.SubscribeOptions{})
+	if err != nil {
+		if ctx.Err() == nil {
+			p.log.Warn("the relay tells no time, so capture times are on this machine's clock", "err", err)
+		}
+		return
+	}
+	for {
+		d, err := sub.AcceptDatagram(ctx)
+		arrived := time.Now()
+		if err != nil {
+			return
+		}
+		stamp, err := clock.ParseStamp(d.Payload)
+		if err != nil {
+			p.log.Debug("clock", "err", err)
+			continue
+		}
+		st := s.Stats()
+		p.Clock.Observe(stamp, arrived, clock.RTT{Min: st.MinRTT, Smoothed: st.RTT})
+		learned()
+	}
+}
