@@ -1,0 +1,258 @@
+// Command interop publishes a session through a relay of any make and plays it
+// back, and fails unless every byte that was published arrives: frames of two
+// descriptions as point clouds are sent, a catalog that was there before the
+// player came, and datagrams.
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"holocast/internal/connect"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+)
+
+// descriptions of each frame.
+const descriptions = 2
+
+// options are what the command line sets.
+type options struct {
+	target connect.Target
+	frames int
+	size   int // bytes of a description
+	fps    float64
+}
+
+func main() {
+	o := options{}
+	f := pflag.NewFlagSet("interop", pflag.ExitOnError)
+	o.target.AddFlags(f)
+	f.IntVar(&o.frames, "frames", 60, "frames to send")
+	f.IntVar(&o.size, "bytes", 188_000, "bytes of each of a frame's two descriptions")
+	f.Float64Var(&o.fps, "fps", 30, "frames a second")
+	_ = f.Parse(os.Args[1:])
+	if f.NArg() != 1 {
+		fmt.Fprintln(os.Stderr, "usage: interop [flags] URL")
+		os.Exit(2)
+	}
+	o.target.URL = f.Arg(0)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, 45*time.Second)
+	defer cancel()
+	summary, err := run(ctx, o)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "interop:", err)
+		os.Exit(1)
+	}
+	fmt.Println(summary)
+}
+
+// run publishes and plays.
+func run(ctx context.Context, o options) (string, error) {
+	ns, err := o.target.Namespace()
+	if err != nil {
+		return "", err
+	}
+	name := func(track string) moqt.TrackName { return moqt.TrackName{Namespace: ns, Name: track} }
+	catalog := origin.NewTrack(name("catalog"), nil, origin.Limits{})
+	points := origin.NewTrack(name("points/0/full"), nil, origin.Limits{})
+	receipts := origin.NewTrack(name("receipts/0"), nil, origin.Limits{})
+	var set origin.Set
+	for _, t := range []*origin.Track{catalog, points, receipts} {
+		set.Add(t)
+	}
+	description := make([]byte, 700)
+	if err := catalog.WriteObject(wire.SubgroupHeader{Group: 7, EndOfGroup: true}, moqt.Object{}, description); err != nil {
+		return "", err
+	}
+
+	publisher, err := o.target.Dial(ctx, set.Handler(), moqt.Config{})
+	if err != nil {
+		return "", fmt.Errorf("publisher: %w", err)
+	}
+	defer publisher.Close(wire.NoError, "")
+	published, err := publisher.PublishNamespace(ctx, ns)
+	if err != nil {
+		return "", fmt.Errorf("publish namespace: %w", err)
+	}
+	defer published.Withdraw()
+
+	viewer, err := o.target.Dial(ctx, moqt.Handler{}, moqt.Config{})
+	if err != nil {
+		return "", fmt.Errorf("player: %w", err)
+	}
+	defer viewer.Close(wire.NoError, "")
+	if err := readCatalog(ctx, viewer, catalog.Name(), description); err != nil {
+		return "", fmt.Errorf("catalog: %w", err)
+	}
+	sub, err := viewer.Subscribe(ctx, points.Name(), moqt.SubscribeOptions{})
+	if err != nil {
+		return "", fmt.Errorf("subscribe to points: %w", err)
+	}
+	defer sub.Cancel()
+	datagrams, err := viewer.Subscribe(ctx, receipts.Name(), moqt.SubscribeOptions{})
+	if err != nil {
+		return "", fmt.Errorf("subscribe to receipts: %w", err)
+	}
+	defer datagrams.Cancel()
+
+	got := make(chan arrival, descriptions*o.frames)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() { cancel(receive(ctx, sub, got)) }()
+	count := make(chan struct{}, o.frames)
+	go func() {
+		for {
+			if _, err := datagrams.AcceptDatagram(ctx); err != nil {
+				return
+			}
+			count <- struct{}{}
+		}
+	}()
+	sent, err := publish(ctx, o, points, receipts)
+	if err != nil {
+		return "", err
+	}
+	return check(ctx, sent, got, count)
+}
+
+// readCatalog fetches the object that was published before the subscription.
+func readCatalog(ctx context.Context, s *moqt.Session, name moqt.TrackName, want []byte) error {
+	sub, err := s.Subscribe(ctx, name, moqt.SubscribeOptions{})
+	if err != nil {
+		return fmt.Errorf("subscribe: %w", err)
+	}
+	defer sub.Cancel()
+	var f *moqt.FetchReader
+	if sub.Largest != nil {
+		f, err = s.FetchJoining(ctx, sub, 0, moqt.FetchOptions{})
+	} else {
+		// moq-relay-ietf answers a track's first SUBSCRIBE before its publisher did,
+		// and does not know then what there is to join.
+		f, err = s.Fetch(ctx, name, moqt.Location{}, moqt.Location{Group: 1 << 60}, moqt.FetchOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("fetch: %w", err)
+	}
+	defer f.Cancel()
+	for {
+		o, err := f.Next()
+		if err != nil {
+			return fmt.Errorf("fetch: %w", err)
+		}
+		if o.Range != wire.RangeNone {
+			continue
+		}
+		b, err := f.ReadPayload(nil, 1<<20)
+		if err != nil {
+			return err
+		}
+		if string(b) != string(want) {
+			return fmt.Errorf("%d bytes arrived that differ from the %d published", len(b), len(want))
+		}
+		return nil
+	}
+}
+
+// key names one description of one frame.
+type key struct{ group, object uint64 }
+
+type arrival struct {
+	key
+	hash [sha256.Size]byte
+}
+
+func receive(ctx context.Context, sub *moqt.Subscription, got chan<- arrival) error {
+	for {
+		r, err := sub.AcceptSubgroup(ctx)
+		if err != nil {
+			return err
+		}
+		go func() {
+			var buf []byte
+			for {
+				o, err := r.NextObject()
+				if err == io.EOF {
+					return
+				}
+				if err == nil && o.Status != wire.StatusNormal {
+					continue
+				}
+				if err == nil {
+					buf, err = r.ReadPayload(buf, 64<<20)
+				}
+				if err != nil {
+					slog.Error("subgroup", "group", r.Group, "subgroup", r.Subgroup, "err", err)
+					return
+				}
+				got <- arrival{key{r.Group, o.ID}, sha256.Sum256(buf)}
+			}
+		}()
+	}
+}
+
+// publish sends the frames at their rate and says what they were.
+func publish(ctx context.Context, o options, points, receipts *origin.Track) (map[key][sha256.Size]byte, error) {
+	sent := map[key][sha256.Size]byte{}
+	first := uint64(time.Now().UnixMilli()) // a group's ID is never used again (§2.4.1)
+	random := rand.NewChaCha8([32]byte{1})
+	tick := time.NewTicker(time.Duration(float64(time.Second) / o.fps))
+	defer tick.Stop()
+	for n := range o.frames {
+		group := first + uint64(n)
+		for d := range uint64(descriptions) {
+			payload := make([]byte, o.size)
+			_, _ = random.Read(payload)
+			h := wire.SubgroupHeader{Group: group, Subgroup: d, Mode: wire.SubgroupIDExplicit, Priority: uint8(64 + 32*d)}
+			if err := points.WriteObject(h, moqt.Object{ID: d}, payload); err != nil {
+				return nil, err
+			}
+			sent[key{group, d}] = sha256.Sum256(payload)
+		}
+		receipts.SendDatagram(moqt.Datagram{Group: group, Payload: binary.BigEndian.AppendUint64(nil, group)})
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return sent, nil
+}
+
+// check waits for everything that was sent. Datagrams may be lost, not all.
+func check(ctx context.Context, sent map[key][sha256.Size]byte, got <-chan arrival, datagrams <-chan struct{}) (string, error) {
+	total := len(sent)
+	for len(sent) > 0 {
+		select {
+		case a := <-got:
+			want, ok := sent[a.key]
+			if !ok {
+				return "", fmt.Errorf("group %d object %d arrived twice or was never sent", a.group, a.object)
+			}
+			if a.hash != want {
+				return "", fmt.Errorf("group %d object %d differs from what was sent", a.group, a.object)
+			}
+			delete(sent, a.key)
+		case <-ctx.Done():
+			return "", fmt.Errorf("%d of %d objects did not arrive: %w", len(sent), total, context.Cause(ctx))
+		}
+	}
+	if len(datagrams) == 0 {
+		return "", errors.New("no datagram arrived")
+	}
+	return fmt.Sprintf("%d objects and %d datagrams, bytes as sent", total, len(datagrams)), nil
+}
