@@ -1,0 +1,331 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"holocast/internal/camera"
+	"holocast/internal/catalog"
+	"holocast/internal/connect"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+	"holocast/internal/pointcloud"
+)
+
+// programs is the folder with the programs under test, built once.
+var programs string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "holocast-test-*")
+	if err != nil {
+		panic(err)
+	}
+	programs = dir
+	build := exec.Command("go", "build", "-o", dir+"/", "holocast/relay", "holocast/tools/holocast")
+	build.Stderr = os.Stderr
+	code := 1
+	if err := build.Run(); err == nil {
+		code = m.Run()
+	}
+	_ = os.RemoveAll(dir)
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// process is a program under test.
+type process struct {
+	t              *testing.T
+	cmd            *exec.Cmd
+	stdout, stderr lockedBuffer
+	done           chan struct{}
+	err            error
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// start starts a program; it is killed when the test ends before it.
+func start(t *testing.T, name string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.Command(filepath.Join(programs, name), args...), done: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.done
+		if t.Failed() {
+			t.Logf("%s %s\nstdout:\n%s\nstderr:\n%s", name, strings.Join(args, " "), tail(p.stdout.String()), tail(p.stderr.String()))
+		}
+	})
+	return p
+}
+
+func tail(s string) string {
+	if len(s) > 3000 {
+		s = "…" + s[len(s)-3000:]
+	}
+	return s
+}
+
+// wait waits for the program's end.
+func (p *process) wait() error {
+	p.t.Helper()
+	select {
+	case <-p.done:
+		return p.err
+	case <-time.After(60 * time.Second):
+		p.t.Fatalf("%s did not end", p.cmd.Path)
+		return nil
+	}
+}
+
+func (p *process) mustSucceed() {
+	p.t.Helper()
+	if err := p.wait(); err != nil {
+		p.t.Fatalf("%s: %v", p.cmd.Path, err)
+	}
+}
+
+// mustFail waits for the end with exit code 1 and returns what was said.
+func (p *process) mustFail() string {
+	p.t.Helper()
+	var exit *exec.ExitError
+	if err := p.wait(); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		p.t.Fatalf("%s: %v, want exit code 1", p.cmd.Path, err)
+	}
+	return p.stderr.String()
+}
+
+// lastLine unmarshals the last line of stdout.
+func (p *process) lastLine(into any) {
+	p.t.Helper()
+	lines := strings.Split(strings.TrimSpace(p.stdout.String()), "\n")
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), into); err != nil {
+		p.t.Fatalf("last line %q: %v", lines[len(lines)-1], err)
+	}
+}
+
+func until(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !f(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s did not happen", what)
+		}
+	}
+}
+
+// freePort returns a port that is free for UDP and TCP.
+func freePort(t *testing.T) int {
+	t.Helper()
+	for range 20 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		u, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", port))
+		_ = l.Close()
+		if err == nil {
+			_ = u.Close()
+			return port
+		}
+	}
+	t.Fatal("no port is free for both UDP and TCP")
+	return 0
+}
+
+// startRelay starts a relay and waits until it answers.
+func startRelay(t *testing.T, port int, args ...string) *process {
+	t.Helper()
+	addr := fmt.Sprintf("127.0.0.1:%d", port)
+	p := start(t, "relay", append([]string{"--listen", addr, "--http", addr}, args...)...)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	until(t, "the relay's start", func() bool {
+		r, err := client.Get("http://" + addr + "/healthz")
+		if err != nil {
+			return false
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		_ = r.Body.Close()
+		return r.StatusCode == http.StatusOK
+	})
+	return p
+}
+
+func sessionURL(port int, session string) string {
+	return fmt.Sprintf("moqt://127.0.0.1:%d/%s", port, session)
+}
+
+// publisher publishes a small session as a capture server does.
+type publisher struct {
+	set    origin.Set
+	tracks []*origin.Track
+	ns     moqt.Namespace
+	cat    *origin.Track
+	enc    *pointcloud.Encoder
+	next   uint32
+	groups uint64
+
+	descriptions int
+	stop         func()
+	ended        chan struct{}
+}
+
+const (
+	testWidth  = 64
+	testHeight = 48
+)
+
+// publish begins a session of some cameras at 30 frames a second.
+func publish(t *testing.T, url string, cameras, descriptions int) *publisher {
+	t.Helper()
+	target := connect.Target{URL: url}
+	ns, err := target.Namespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &publisher{ns: ns, groups: uint64(time.Now().UnixMilli()), descriptions: descriptions, ended: make(chan struct{})}
+	if p.enc, err = pointcloud.NewEncoder(pointcloud.EncoderOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c := catalog.Catalog{Version: catalog.Version, Tracks: []catalog.Track{catalog.NewClockTrack()}}
+	for n := range cameras {
+		id, err := c.AddInit(fmt.Sprintf("camera-%d", n), catalog.CameraInit{
+			Grid:     camera.Intrinsics{Width: testWidth, Height: testHeight, Fx: 60, Fy: 60, Cx: 31.5, Cy: 23.5},
+			Pose:     camera.Transform{R: camera.Identity.R, T: [3]float64{float64(300 * n), 0, 0}},
+			DepthMin: 500, DepthMax: 5000,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := catalog.PointsTrack(n, "full")
+		c.Tracks = append(c.Tracks, catalog.Track{
+			Name: name, Packaging: catalog.PackagingPoints, IsLive: true, Role: catalog.RolePoints, InitRef: id,
+			Width: testWidth, Height: testHeight, Framerate: 30, Bitrate: 1e6,
+			Points: &catalog.Points{Camera: n, Quality: "full", Layout: "A", Descriptions: descriptions, MaxPoints: testWidth * testHeight, DeliveryTimeout: 1000},
+		})
+		p.tracks = append(p.tracks, origin.NewTrack(moqt.TrackName{Namespace: ns, Name: name}, nil, origin.Limits{}))
+		p.set.Add(p.tracks[n])
+	}
+	doc, err := c.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cat = origin.NewTrack(moqt.TrackName{Namespace: ns, Name: catalog.TrackName}, nil, origin.Limits{})
+	p.set.Add(p.cat)
+	if err := p.cat.WriteObject(wire.SubgroupHeader{Group: p.groups, Mode: wire.SubgroupIDZero, Priority: 10, FirstObject: true}, moqt.Object{}, doc); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	published := make(chan struct{})
+	var once sync.Once
+	wg.Go(func() {
+		_ = target.Keep(ctx, p.set.Handler(), moqt.Config{}, func(ctx context.Context, s *moqt.Session) error {
+			if _, err := s.PublishNamespace(ctx, ns); err != nil {
+				return err
+			}
+			once.Do(func() { close(published) })
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-s.Context().Done():
+				return s.Err()
+			}
+		})
+	})
+	<-published
+	wg.Go(func() { p.run(ctx, t) })
+	p.stop = sync.OnceFunc(func() {
+		cancel()
+		wg.Wait()
+		p.enc.Close()
+	})
+	t.Cleanup(p.stop)
+	return p
+}
+
+func (p *publisher) run(ctx context.Context, t *testing.T) {
+	tick := time.NewTicker(time.Second / 30)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if err := p.frame(); err != nil {
+			t.Error(err)
+			return
+		}
+	}
+}
+
+// frame publishes one frame of every camera.
+func (p *publisher) frame() error {
+	p.groups++
+	g := pointcloud.Grid{Width: testWidth, Height: testHeight, Depth: make([]uint16, testWidth*testHeight), Color: make([]byte, 3*testWidth*testHeight)}
+	for i := range g.Depth {
+		g.Depth[i] = uint16(1000 + (i+int(p.next))%testWidth*10)
+		g.Color[3*i], g.Color[3*i+1] = byte(i), byte(p.next)
+	}
+	for n, t := range p.tracks {
+		for d := range p.descriptions {
+			b, err := p.enc.EncodeGrid(nil, pointcloud.Header{
+				Sequence: p.next, CaptureTime: uint64(time.Now().UnixMicro()), Camera: uint16(n), Descriptions: uint8(p.descriptions),
+			}, &g, d)
+			if err != nil {
+				return err
+			}
+			h := wire.SubgroupHeader{Group: p.groups, Subgroup: uint64(d), Mode: wire.SubgroupIDExplicit, Priority: uint8(64 + d), FirstObject: true}
+			if err := t.WriteObject(h, moqt.Object{ID: uint64(d)}, b); err != nil {
+				return err
+			}
+		}
+	}
+	p.next++
+	return nil
+}

@@ -1,0 +1,61 @@
+// Holocast is the user's command: it plays, records, replays and exports sessions,
+// checks the machine, measures, and shows it all in a demo.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"holocast/internal/moqt/wire"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// A second signal ends the program at once.
+	context.AfterFunc(ctx, stop)
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "holocast:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	var level string
+	c := &cobra.Command{
+		Use:   "holocast",
+		Short: "Play, record and check live volumetric sessions",
+		Example: `  holocast demo
+  holocast play moqt://localhost:4443/demo
+  holocast record moqt://localhost:4443/demo demo.mcap --duration 10s
+  holocast replay demo.mcap moqt://localhost:4443/again --loop
+  holocast doctor`,
+		Version:       version(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			var l slog.Level
+			if err := l.UnmarshalText([]byte(level)); err != nil {
+				return fmt.Errorf("--log-level %q is not debug, info, warn or error", level)
+			}
+			slog.SetDefault(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: l})))
+			return nil
+		},
+	}
+	c.PersistentFlags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
+	c.AddCommand(playCommand())
+	return c
+}
+
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version + " (" + wire.ALPN + ")"
+	}
+	return "development (" + wire.ALPN + ")"
+}

@@ -1,0 +1,167 @@
+package player
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"holocast/internal/catalog"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+)
+
+// followCatalog sends every catalog of the session to updates until the track or
+// the connection ends. nil means that the publisher ended it.
+func (p *Player) followCatalog(ctx context.Context, s *moqt.Session, updates chan<- *catalog.Catalog) error {
+	name := moqt.TrackName{Namespace: p.cfg.Namespace, Name: catalog.TrackName}
+	wait := p.cfg.Wait
+	select {
+	case <-p.joined: // it was there: it is away, not unknown
+		wait = true
+	default:
+	}
+	for {
+		sub, err := p.subscribe(ctx, s, name, 0, wait)
+		if e := (*moqt.RequestError)(nil); errors.As(err, &e) {
+			return &NoSessionError{p.cfg.Namespace, err}
+		}
+		if err != nil {
+			return err
+		}
+		var current *catalog.Catalog
+		err = p.objects(ctx, sub, catalog.MaxSize, func(_ wire.FetchObject, payload []byte) error {
+			next, err := catalog.Parse(payload)
+			switch {
+			case err == nil:
+				current = next
+			case errors.Is(err, catalog.ErrDelta) && current != nil:
+				if current, err = current.Apply(payload); err != nil {
+					return err
+				}
+			default:
+				return err
+			}
+			select {
+			case updates <- current:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		sub.Cancel()
+		if over(err) {
+			return nil
+		}
+		if !away(err) {
+			return err
+		}
+		wait = true
+	}
+}
+
+// followPoses applies the pose track's events.
+func (p *Player) followPoses(ctx context.Context, s *moqt.Session, name moqt.TrackName) {
+	sub, err := p.subscribe(ctx, s, name, 0, true)
+	if err == nil {
+		err = p.objects(ctx, sub, catalog.MaxSize, func(_ wire.FetchObject, payload []byte) error {
+			events, err := catalog.ParsePoses(payload)
+			if err != nil {
+				return err
+			}
+			for _, e := range events {
+				if err := e.Data.Pose.Validate(); err != nil {
+					return err
+				}
+				p.mu.Lock()
+				f := p.feeds[e.Data.Camera]
+				p.mu.Unlock()
+				if f != nil {
+					f.move(e.Data.Pose)
+				}
+			}
+			return nil
+		})
+		sub.Cancel()
+	}
+	if ctx.Err() == nil && !over(err) && s.Err() == nil {
+		p.log.Warn("poses are no longer followed", "err", err)
+	}
+}
+
+// objects reads a track of small objects in order, first the newest group by
+// FETCH: one group after the other, each object once.
+func (p *Player) objects(ctx context.Context, sub *moqt.Subscription, limit int, use func(o wire.FetchObject, payload []byte) error) error {
+	var newest moqt.Location
+	var some bool
+	take := func(o wire.FetchObject, payload []byte) error {
+		l := moqt.Location{Group: o.Group, Object: o.Object}
+		if some && !newest.Less(l) {
+			return nil
+		}
+		newest, some = l, true
+		return use(o, payload)
+	}
+	if sub.Largest != nil {
+		err := fetch(ctx, sub, limit, take)
+		if e := (*moqt.RequestError)(nil); errors.As(err, &e) {
+			p.log.Debug("the newest group cannot be fetched", "track", sub.Track().String(), "err", err)
+		} else if err != nil {
+			return err
+		}
+	}
+	for {
+		r, err := sub.AcceptSubgroup(ctx)
+		if err != nil {
+			return err
+		}
+		for {
+			o, err := r.NextObject()
+			var payload []byte
+			if err == nil && o.Status == wire.StatusNormal {
+				if payload, err = r.ReadPayload(nil, limit); err == nil {
+					err = take(wire.FetchObject{Group: r.Group, Object: o.ID}, payload)
+				}
+			}
+			if err == nil {
+				continue
+			}
+			r.Cancel(wire.StreamCancelled)
+			if e := (*moqt.StreamError)(nil); err == io.EOF || errors.As(err, &e) {
+				break
+			}
+			return err
+		}
+	}
+}
+
+// fetch reads the group that a subscription began in, as far as it is the past.
+func fetch(ctx context.Context, sub *moqt.Subscription, limit int, use func(wire.FetchObject, []byte) error) error {
+	f, err := sub.Session().FetchJoining(ctx, sub, 0, moqt.FetchOptions{})
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, f.Cancel)
+	defer func() {
+		stop()
+		f.Cancel()
+	}()
+	for {
+		o, err := f.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if o.Range != wire.RangeNone {
+			continue
+		}
+		payload, err := f.ReadPayload(nil, limit)
+		if err != nil {
+			return err
+		}
+		if err := use(o, payload); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package player
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"holocast/internal/clock"
+	"holocast/internal/moqt"
+	"holocast/internal/pointcloud"
+	"holocast/internal/qoe"
+)
+
+// clockState is what is known of the relay's clock.
+type clockState uint8
+
+const (
+	clockUnknown clockState = iota // no stamp yet: frames wait to be measured
+	clockRelay                     // estimated from stamps
+	clockLocal                     // the relay sends none
+)
+
+// clockPatience is how long frames wait for the first stamp.
+const clockPatience = 2 * time.Second
+
+// maxUnmeasured bounds the frames that wait for the clock.
+const maxUnmeasured = 1024
+
+// shown is a frame that was shown and is to be measured.
+type shown struct {
+	header   pointcloud.Header
+	points   int
+	arrived  time.Time // its first object's last byte
+	at       time.Time
+	replayed bool
+}
+
+// followClock estimates the relay's clock.
+func (p *Player) followClock(ctx context.Context, s *moqt.Session) {
+	patience := time.AfterFunc(clockPatience, func() { p.setClock(clockLocal) })
+	defer patience.Stop()
+	sub, err := s.Subscribe(ctx, moqt.TrackName{Namespace: moqt.Namespace{clock.Namespace}, Name: clock.Track}, moqt.SubscribeOptions{})
+	if e := (*moqt.RequestError)(nil); errors.As(err, &e) {
+		p.log.Debug("the relay has no clock track", "err", err)
+		p.setClock(clockLocal)
+	}
+	if err != nil {
+		return
+	}
+	defer sub.Cancel()
+	for {
+		d, err := sub.AcceptDatagram(ctx)
+		if err != nil {
+			return
+		}
+		arrived := time.Now()
+		stamp, err := clock.ParseStamp(d.Payload)
+		if err != nil {
+			p.log.Debug("clock stamp", "err", err)
+			continue
+		}
+		st := s.Stats()
+		p.clock.Observe(stamp, arrived, clock.RTT{Min: st.MinRTT, Smoothed: st.RTT})
+		p.setClock(clockRelay)
+	}
+}
+
+func (p *Player) setClock(state clockState) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if state == p.hasClock || state == clockLocal && p.hasClock == clockRelay {
+		return
+	}
+	p.hasClock = state
+	for _, f := range p.unmeasured {
+		p.measure(f)
+	}
+	p.unmeasured = nil
+}
+
+// show counts a frame that was shown.
+func (p *Player) show(f shown) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.first.IsZero() {
+		p.first = f.at
+		close(p.showed)
+	}
+	if p.hasClock == clockUnknown && len(p.unmeasured) < maxUnmeasured {
+		p.unmeasured = append(p.unmeasured, f)
+		return
+	}
+	p.measure(f)
+}
+
+// replayAge is the age beyond which a frame cannot be live: it comes from a
+// recording that does not say so.
+const replayAge = time.Minute
+
+// measure counts a frame with its delay since its capture or, of a recording's,
+// since its arrival here. p.mu is held.
+func (p *Player) measure(f shown) {
+	delay := p.clock.At(f.at).Sub(time.UnixMicro(int64(f.header.CaptureTime)))
+	if p.replayed = f.replayed || delay > replayAge; p.replayed {
+		delay = f.at.Sub(f.arrived)
+	}
+	p.meter.Shown(qoe.Frame{
+		Camera: f.header.Camera, Sequence: f.header.Sequence, Shown: f.at, Delay: delay, Points: f.points,
+	})
+	p.receipts.send(qoe.Receipt{Camera: f.header.Camera, Sequence: f.header.Sequence, Delay: delay}, p.log)
+}

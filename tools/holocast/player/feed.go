@@ -1,0 +1,418 @@
+package player
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"sync"
+	"time"
+
+	"holocast/internal/camera"
+	"holocast/internal/catalog"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/pointcloud"
+)
+
+// backlog is how many whole frames of a camera may wait for its decoder. What
+// comes on top pushes out the oldest: the decoder is behind then, and the newest
+// frame is what matters.
+const backlog = 3
+
+// history is how many groups back a feed knows whether it has shown them.
+const history = 64
+
+// feed is one camera: its track's objects become frames, frames are decoded by a
+// goroutine of the feed's own, and the newest is kept.
+type feed struct {
+	p      *Player
+	camera int
+	queue  chan *frame
+	done   chan struct{}
+
+	mu       sync.Mutex
+	track    catalog.Track
+	init     catalog.CameraInit
+	rays     camera.RayTable
+	current  *frame              // being put together
+	newest   uint64              // the largest group begun
+	started  bool                // newest is set
+	past     map[uint64]struct{} // groups handed on, of the last history
+	queued   int                 // frames in the queue or being decoded
+	idle     *sync.Cond          // queued reached 0
+	counters counters
+
+	picture sync.Mutex
+	grid    pointcloud.Grid   // the newest frame: of layout A
+	points  pointcloud.Points // or of the others
+	header  pointcloud.Header
+	has     bool
+}
+
+// counters are what a feed did with what arrived.
+type counters struct {
+	partial      uint64 // frames shown without all their descriptions
+	skipped      uint64 // frames not shown because the decoder was behind
+	late         uint64 // descriptions that came after their frame was shown
+	damaged      uint64 // objects or frames that could not be decoded
+	reset        uint64 // subgroups that were reset on their way
+	shown, whole uint64 // descriptions shown, and of those frames in all
+}
+
+// frame is the descriptions of one frame.
+type frame struct {
+	group    uint64
+	header   pointcloud.Header // of the first object
+	objects  [][]byte
+	has      [256]bool // by description
+	lost     int
+	arrived  time.Time
+	replayed bool
+}
+
+func newFeed(p *Player, camera int) (*feed, error) {
+	dec, err := pointcloud.NewDecoder()
+	if err != nil {
+		return nil, err
+	}
+	f := &feed{p: p, camera: camera, queue: make(chan *frame, backlog), done: make(chan struct{}), past: map[uint64]struct{}{}}
+	f.idle = sync.NewCond(&f.mu)
+	go f.decode(dec)
+	return f, nil
+}
+
+func (f *feed) close() {
+	close(f.queue)
+	<-f.done
+}
+
+// configure tells the feed of its camera. It may be called again.
+func (f *feed) configure(t catalog.Track, init catalog.CameraInit) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if t.Points.Layout == "A" && (f.rays.X == nil || f.init.Grid != init.Grid) {
+		f.rays = init.Grid.RayTable()
+	}
+	if t.InitRef == "" {
+		init.Pose = camera.Identity
+	}
+	f.track, f.init = t, init
+}
+
+func (f *feed) move(pose camera.Transform) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.init.Pose = pose
+}
+
+func (f *feed) timeout(override time.Duration) time.Duration {
+	if override > 0 {
+		return override
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return time.Duration(f.track.Points.DeliveryTimeout) * time.Millisecond
+}
+
+// maxObject bounds an object of the track, bytes: 12 bytes a point are more than
+// any layout takes.
+func (f *feed) maxObject() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return 12*f.track.Points.MaxPoints + 1<<16
+}
+
+// ReplayProperty is the track property by which a replayed recording is told from
+// a live track; its value is 1. The type is ours, even (a number) and outside the
+// range of mandatory properties, so others pass it on and over.
+const ReplayProperty = 0x6863_7270
+
+// receive takes what a subscription brings until it ends, and returns why.
+func (f *feed) receive(ctx context.Context, sub *moqt.Subscription) error {
+	f.mu.Lock()
+	f.current, f.started = nil, false
+	clear(f.past)
+	f.mu.Unlock()
+	replay, _ := sub.Properties.Int(ReplayProperty)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	limit := f.maxObject()
+	if sub.Largest != nil {
+		wg.Go(func() {
+			err := fetch(ctx, sub, limit, func(o wire.FetchObject, payload []byte) error {
+				now := time.Now()
+				f.p.meter.Received(len(payload), now)
+				f.add(o.Group, payload, now, replay != 0, true)
+				return nil
+			})
+			if err != nil && ctx.Err() == nil {
+				f.p.log.Debug("the newest group cannot be fetched", "track", sub.Track().String(), "err", err)
+			}
+		})
+	}
+	for {
+		r, err := sub.AcceptSubgroup(ctx)
+		if err != nil {
+			if !over(err) {
+				sub.Cancel() // so that readers of open subgroups return
+			}
+			return err
+		}
+		wg.Go(func() { f.read(r, limit, replay != 0) })
+	}
+}
+
+// read takes one subgroup.
+func (f *feed) read(r *moqt.SubgroupReader, limit int, replayed bool) {
+	for {
+		o, err := r.NextObject()
+		if err == nil && o.Status != wire.StatusNormal {
+			continue
+		}
+		var payload []byte
+		if err == nil {
+			payload, err = r.ReadPayload(nil, limit)
+		}
+		if err == nil {
+			now := time.Now()
+			f.p.meter.Received(len(payload), now)
+			f.add(r.Group, payload, now, replayed, false)
+			continue
+		}
+		if err == io.EOF {
+			return
+		}
+		r.Cancel(wire.StreamCancelled)
+		if e := (*moqt.StreamError)(nil); errors.As(err, &e) && e.Remote {
+			f.lose(r.Group)
+		}
+		return
+	}
+}
+
+// add takes one object. Objects that were fetched are of no use any more when a
+// later frame has begun.
+func (f *feed) add(group uint64, payload []byte, at time.Time, replayed, fetched bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	h, err := pointcloud.ParseHeader(payload)
+	if err == nil && int(h.Camera) != f.camera {
+		err = fmt.Errorf("camera %d in the frame's header", h.Camera)
+	}
+	if err != nil {
+		f.counters.damaged++
+		f.p.log.Debug("object", "camera", f.camera, "group", group, "err", err)
+		return
+	}
+	if _, shown := f.past[group]; shown {
+		f.counters.late++
+		return
+	}
+	if f.started && group < f.newest {
+		if fetched {
+			return
+		}
+		// A frame of which nothing had arrived when it was overtaken.
+		late := &frame{group: group, arrived: at, replayed: replayed}
+		late.take(h, payload)
+		f.hand(late)
+		return
+	}
+	if f.current != nil && f.current.group != group {
+		f.hand(f.current)
+		f.current = nil
+	}
+	f.newest, f.started = group, true
+	if f.current == nil {
+		f.current = &frame{group: group, arrived: at, replayed: replayed}
+	}
+	if !f.current.take(h, payload) {
+		return
+	}
+	f.complete()
+}
+
+// take adds an object to the frame, once.
+func (fr *frame) take(h pointcloud.Header, payload []byte) bool {
+	if len(fr.objects) == 0 {
+		fr.header = h
+	}
+	if fr.has[h.Description] {
+		return false
+	}
+	fr.has[h.Description] = true
+	fr.objects = append(fr.objects, payload)
+	return true
+}
+
+// lose notes that a subgroup of a frame was reset: nothing more of it will come.
+func (f *feed) lose(group uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counters.reset++
+	if f.current != nil && f.current.group == group {
+		f.current.lost++
+		f.complete()
+	}
+}
+
+// complete hands the current frame on when all of it that will come is here. f.mu
+// is held.
+func (f *feed) complete() {
+	c := f.current
+	if n := len(c.objects); n > 0 && n+c.lost >= int(c.header.Descriptions) {
+		f.hand(c)
+		f.current = nil
+	}
+}
+
+// hand gives a frame to the decoder, and when that is behind makes room. f.mu is
+// held.
+func (f *feed) hand(fr *frame) {
+	f.past[fr.group] = struct{}{}
+	for g := range f.past {
+		if g+history < f.newest {
+			delete(f.past, g)
+		}
+	}
+	for {
+		select {
+		case f.queue <- fr:
+			f.queued++
+			return
+		default:
+		}
+		select {
+		case <-f.queue:
+			f.queued--
+			f.counters.skipped++
+		default:
+		}
+	}
+}
+
+// drain hands on what is there and waits until it is decoded.
+func (f *feed) drain() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.current != nil && len(f.current.objects) > 0 {
+		f.hand(f.current)
+		f.current = nil
+	}
+	for f.queued > 0 {
+		f.idle.Wait()
+	}
+}
+
+// decode shows frames until the queue is closed.
+func (f *feed) decode(dec *pointcloud.Decoder) {
+	defer close(f.done)
+	defer dec.Close()
+	var grid pointcloud.Grid
+	var points, part pointcloud.Points
+	for fr := range f.queue {
+		f.mu.Lock()
+		dec.MaxPoints = f.track.Points.MaxPoints
+		f.mu.Unlock()
+		h := fr.header
+		var n int
+		var err error
+		if h.Layout == pointcloud.LayoutGrid {
+			if h, err = dec.DecodeGrid(&grid, fr.objects...); err == nil {
+				n = int(h.Points)
+			}
+		} else {
+			points.XYZ, points.RGB = points.XYZ[:0], points.RGB[:0]
+			for _, o := range fr.objects {
+				if _, err = dec.DecodePoints(&part, o); err != nil {
+					break
+				}
+				points.XYZ, points.RGB = append(points.XYZ, part.XYZ...), append(points.RGB, part.RGB...)
+			}
+			n = len(points.XYZ) / 3
+		}
+		if err == nil {
+			f.picture.Lock()
+			if !f.has || int32(h.Sequence-f.header.Sequence) > 0 || h.CaptureTime > f.header.CaptureTime {
+				f.grid, grid = grid, f.grid
+				f.points, points = points, f.points
+				f.header, f.has = h, true
+			}
+			f.picture.Unlock()
+			f.p.show(shown{header: h, points: n, arrived: fr.arrived, at: time.Now(), replayed: fr.replayed})
+		} else {
+			f.p.log.Debug("frame", "camera", f.camera, "group", fr.group, "err", err)
+		}
+		f.mu.Lock()
+		switch {
+		case err != nil:
+			f.counters.damaged++
+		default:
+			f.counters.shown += uint64(len(fr.objects))
+			f.counters.whole += uint64(h.Descriptions)
+			if len(fr.objects) < int(h.Descriptions) {
+				f.counters.partial++
+			}
+		}
+		f.queued--
+		f.idle.Broadcast()
+		f.mu.Unlock()
+	}
+}
+
+// cloud is the newest frame as points in the studio.
+func (f *feed) cloud() pointcloud.Points {
+	f.mu.Lock()
+	rays, pose := f.rays, f.init.Pose
+	f.mu.Unlock()
+	f.picture.Lock()
+	defer f.picture.Unlock()
+	if !f.has {
+		return pointcloud.Points{}
+	}
+	if f.header.Layout == pointcloud.LayoutGrid {
+		return GridToStudio(&f.grid, &rays, pose)
+	}
+	return PointsToStudio(&f.points, pose)
+}
+
+// GridToStudio turns a frame of layout A into points in the studio's coordinates.
+// A grid of another size than its ray table has none, nor has a pixel without a
+// ray or a point that does not fit 16 bits of millimetres.
+func GridToStudio(g *pointcloud.Grid, rays *camera.RayTable, pose camera.Transform) pointcloud.Points {
+	var out pointcloud.Points
+	if g.Width != rays.Width || g.Height != rays.Height {
+		return out
+	}
+	for i, d := range g.Depth {
+		if x := float64(rays.X[i]); d != 0 && !math.IsNaN(x) {
+			z := float64(d)
+			appendPoint(&out, pose.Apply([3]float64{x * z, float64(rays.Y[i]) * z, z}), g.Color[3*i:3*i+3])
+		}
+	}
+	return out
+}
+
+// PointsToStudio moves a camera's points to the studio's coordinates.
+func PointsToStudio(p *pointcloud.Points, pose camera.Transform) pointcloud.Points {
+	var out pointcloud.Points
+	for i := 0; i < len(p.XYZ); i += 3 {
+		at := pose.Apply([3]float64{float64(p.XYZ[i]), float64(p.XYZ[i+1]), float64(p.XYZ[i+2])})
+		appendPoint(&out, at, p.RGB[i:i+3])
+	}
+	return out
+}
+
+func appendPoint(p *pointcloud.Points, at [3]float64, rgb []byte) {
+	for _, v := range at {
+		if !(math.Abs(v) < math.MaxInt16) {
+			return
+		}
+	}
+	p.XYZ = append(p.XYZ, int16(math.Round(at[0])), int16(math.Round(at[1])), int16(math.Round(at[2])))
+	p.RGB = append(p.RGB, rgb...)
+}

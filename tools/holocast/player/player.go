@@ -1,0 +1,330 @@
+// Package player receives a session as a viewer does: it follows the catalog,
+// subscribes to the cameras' point-cloud tracks, puts frames together, decodes
+// them and measures what a viewer would see. It draws nothing; whoever wants a
+// picture asks for the newest cloud.
+//
+// A viewer that comes late subscribes from the largest object on and fetches the
+// group before it (MOQT draft-18 §10.12.2), so it has a frame one round trip after
+// the catalog. A frame is shown when all its descriptions have arrived, or with
+// those that have when an object of a later frame does: a congested path costs
+// density, not frames.
+package player
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"holocast/internal/camera"
+	"holocast/internal/catalog"
+	"holocast/internal/clock"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/pointcloud"
+	"holocast/internal/qoe"
+)
+
+// Config says what to play.
+type Config struct {
+	Namespace moqt.Namespace // of the session
+	Cameras   []int          // numbers in the catalog; nil = all
+	Quality   string         // of the points tracks; "" = the highest bit rate
+	// DeliveryTimeout is how old an object may get before it is not worth sending
+	// any more; 0 = what the catalog says of the track.
+	DeliveryTimeout time.Duration
+	// Viewer names the track receipts/<viewer> that a receipt of every frame
+	// shown is sent on; "" sends none.
+	Viewer string
+	// Wait makes Play wait for a session that nobody publishes yet.
+	Wait bool
+	Log  *slog.Logger // nil = slog.Default
+}
+
+// Player plays one session, over any number of connections one after the other.
+type Player struct {
+	cfg    Config
+	log    *slog.Logger
+	meter  qoe.Meter
+	clock  clock.Estimator
+	began  time.Time
+	joined chan struct{}
+	showed chan struct{}
+
+	mu         sync.Mutex
+	feeds      map[int]*feed
+	first      time.Time // when the first frame was shown
+	hasClock   clockState
+	unmeasured []shown // frames that wait for the clock
+	replayed   bool    // the newest frame came from a recording
+	receipts   receipts
+}
+
+// NoSessionError says that nobody publishes the session at the relay.
+type NoSessionError struct {
+	Namespace moqt.Namespace
+	Err       error
+}
+
+func (e *NoSessionError) Error() string {
+	return fmt.Sprintf("the relay has no session %q: %v", strings.Join(e.Namespace[1:], "/"), e.Err)
+}
+
+func (e *NoSessionError) Unwrap() error { return e.Err }
+
+// New returns a player. The caller must Close it.
+func New(cfg Config) *Player {
+	return &Player{
+		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), began: time.Now(),
+		joined: make(chan struct{}), showed: make(chan struct{}), feeds: map[int]*feed{},
+	}
+}
+
+// Close stops the decoders. Play must have returned.
+func (p *Player) Close() {
+	for _, f := range p.sorted() {
+		f.close()
+	}
+}
+
+// Joined is closed when the session's catalog is here.
+func (p *Player) Joined() <-chan struct{} { return p.joined }
+
+// Showing is closed when the first frame was shown.
+func (p *Player) Showing() <-chan struct{} { return p.showed }
+
+// rendezvous is how long a relay is asked to wait for a publisher at a time.
+const rendezvous = 20 * time.Second
+
+// Play plays over one connection until ctx or the connection ends, whose error it
+// returns, or the publisher ends the session: then it returns nil. A session that
+// does not exist is a *NoSessionError.
+func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
+	ctx, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	wg.Go(func() { p.followClock(ctx, s) })
+	if p.cfg.Viewer != "" {
+		wg.Go(func() { p.receipts.open(ctx, s, p.receiptsTrack(), p.log) })
+		defer p.receipts.close()
+	}
+
+	updates := make(chan *catalog.Catalog)
+	var ended error
+	wg.Go(func() {
+		ended = p.followCatalog(ctx, s, updates)
+		close(updates)
+	})
+	watching := map[string]context.CancelFunc{}
+	var cameras sync.WaitGroup
+	for c := range updates {
+		wanted, err := p.wanted(c)
+		if err != nil {
+			stop()
+			for range updates { //nolint:revive // until its sender is gone
+			}
+			return err
+		}
+		for name, cancel := range watching {
+			if _, ok := wanted[name]; !ok {
+				cancel()
+				delete(watching, name)
+			}
+		}
+		for name, start := range wanted {
+			if watching[name] == nil {
+				ctx, cancel := context.WithCancel(ctx)
+				defer cancel()
+				watching[name] = cancel
+				cameras.Go(func() { start(ctx, s) })
+			}
+		}
+	}
+	if ended == nil { // in order: what is under way still arrives
+		cameras.Wait()
+		return nil
+	}
+	stop()
+	cameras.Wait()
+	return cmp.Or(context.Cause(s.Context()), ended)
+}
+
+// wanted lists what to subscribe to, by full track name, and tells the feeds of
+// their cameras.
+func (p *Player) wanted(c *catalog.Catalog) (map[string]func(context.Context, *moqt.Session), error) {
+	list := map[string]func(context.Context, *moqt.Session){}
+	cameras := c.Cameras()
+	for _, n := range p.cfg.Cameras {
+		if !slices.Contains(cameras, n) {
+			return nil, fmt.Errorf("the session has no camera %d, only %v", n, cameras)
+		}
+	}
+	for _, n := range cameras {
+		if p.cfg.Cameras != nil && !slices.Contains(p.cfg.Cameras, n) {
+			continue
+		}
+		t, err := c.Select(n, p.cfg.Quality)
+		if err != nil {
+			return nil, err
+		}
+		var init catalog.CameraInit
+		if t.InitRef != "" {
+			if init, err = c.Init(t); err != nil {
+				return nil, err
+			}
+		}
+		f, err := p.feed(n)
+		if err != nil {
+			return nil, err
+		}
+		f.configure(t, init)
+		name := p.trackName(t)
+		list[name.String()] = func(ctx context.Context, s *moqt.Session) { p.watch(ctx, s, name, f) }
+	}
+	for _, t := range c.Tracks {
+		if t.EventType == catalog.PoseEventType {
+			name := p.trackName(t)
+			list[name.String()] = func(ctx context.Context, s *moqt.Session) { p.followPoses(ctx, s, name) }
+		}
+	}
+	select {
+	case <-p.joined:
+	default:
+		close(p.joined)
+	}
+	return list, nil
+}
+
+func (p *Player) trackName(t catalog.Track) moqt.TrackName {
+	return TrackName(p.cfg.Namespace, t)
+}
+
+// TrackName is the full name of a track of a catalog in namespace ns.
+func TrackName(ns moqt.Namespace, t catalog.Track) moqt.TrackName {
+	if t.Namespace != "" {
+		ns = strings.Split(t.Namespace, "/")
+	}
+	return moqt.TrackName{Namespace: ns, Name: t.Name}
+}
+
+// feed finds or makes the feed of a camera.
+func (p *Player) feed(camera int) (*feed, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := p.feeds[camera]
+	if f == nil {
+		var err error
+		if f, err = newFeed(p, camera); err != nil {
+			return nil, err
+		}
+		p.feeds[camera] = f
+	}
+	return f, nil
+}
+
+func (p *Player) sorted() []*feed {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := make([]*feed, 0, len(p.feeds))
+	for _, f := range p.feeds {
+		list = append(list, f)
+	}
+	slices.SortFunc(list, func(a, b *feed) int { return a.camera - b.camera })
+	return list
+}
+
+// Clouds returns the newest frame of every camera as points in the studio's
+// coordinates.
+func (p *Player) Clouds() []pointcloud.Points {
+	var clouds []pointcloud.Points
+	for _, f := range p.sorted() {
+		if c := f.cloud(); len(c.XYZ) > 0 {
+			clouds = append(clouds, c)
+		}
+	}
+	return clouds
+}
+
+// YUp reports whether the studio's y axis points up, going by how the cameras
+// stand in it: their own points down.
+func (p *Player) YUp() bool {
+	var y float64
+	for _, f := range p.sorted() {
+		y += f.pose().R[4] // what the camera's y axis becomes
+	}
+	return y < 0
+}
+
+// Poses is the pose of every camera, as the catalog and the pose track say.
+func (f *feed) pose() camera.Transform {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.init.Pose
+}
+
+// subscribe asks for a track from its largest object on, waiting for a publisher
+// where wait says so.
+func (p *Player) subscribe(ctx context.Context, s *moqt.Session, name moqt.TrackName, timeout time.Duration, wait bool) (*moqt.Subscription, error) {
+	o := moqt.SubscribeOptions{Filter: &moqt.Filter{Type: wire.FilterLargestObject}, ObjectDeliveryTimeout: timeout}
+	if wait {
+		o.RendezvousTimeout = rendezvous
+	}
+	for {
+		sub, err := s.Subscribe(ctx, name, o)
+		var refused *moqt.RequestError
+		if !wait || ctx.Err() != nil || !errors.As(err, &refused) {
+			return sub, err
+		}
+		switch refused.Code {
+		case wire.RequestTimeout, wire.RequestDoesNotExist:
+			p.log.Debug("waiting for a publisher", "track", name.String(), "reason", err)
+		default:
+			return nil, err
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// over reports whether err is the publisher's word that a track has ended.
+func over(err error) bool {
+	var done *moqt.DoneError
+	return errors.As(err, &done) && (done.Code == wire.DoneTrackEnded || done.Code == wire.DoneSubscriptionEnded)
+}
+
+// away reports whether err says that a track's publisher went away and may return.
+func away(err error) bool {
+	var done *moqt.DoneError
+	return errors.As(err, &done) && !over(err)
+}
+
+// watch receives one camera's track until it or the connection ends.
+func (p *Player) watch(ctx context.Context, s *moqt.Session, name moqt.TrackName, f *feed) {
+	for {
+		sub, err := p.subscribe(ctx, s, name, f.timeout(p.cfg.DeliveryTimeout), true)
+		if err == nil {
+			err = f.receive(ctx, sub)
+			sub.Cancel()
+		}
+		if over(err) {
+			f.drain()
+			return
+		}
+		if !away(err) {
+			if ctx.Err() == nil && s.Err() == nil {
+				p.log.Error("a camera's track cannot be received", "track", name.String(), "err", err)
+			}
+			return
+		}
+		p.log.Warn("the publisher is away", "track", name.String(), "reason", err)
+	}
+}

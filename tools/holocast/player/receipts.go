@@ -1,0 +1,61 @@
+package player
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"holocast/internal/moqt"
+	"holocast/internal/qoe"
+)
+
+// receipts sends a datagram object for every frame shown on a track of its own,
+// receipts/<viewer> in the session's namespace, which is offered to the relay with
+// PUBLISH: the relay then passes it to whoever follows the session's tracks
+// (SUBSCRIBE_TRACKS), and nobody has to know the viewer's name before.
+type receipts struct {
+	mu   sync.Mutex
+	pub  *moqt.Publication
+	sent uint64 // the next group; goes on over connections
+}
+
+func (p *Player) receiptsTrack() moqt.TrackName {
+	return moqt.TrackName{Namespace: p.cfg.Namespace, Name: "receipts/" + p.cfg.Viewer}
+}
+
+func (r *receipts) open(ctx context.Context, s *moqt.Session, name moqt.TrackName, log *slog.Logger) {
+	pub, err := s.Publish(ctx, name, moqt.TrackInfo{Largest: func() (moqt.Location, bool) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return moqt.Location{Group: r.sent - 1}, r.sent > 0
+	}})
+	if err != nil {
+		if ctx.Err() == nil {
+			log.Debug("no receipts: the relay does not take the track", "track", name.String(), "err", err)
+		}
+		return
+	}
+	r.mu.Lock()
+	r.pub = pub
+	r.mu.Unlock()
+}
+
+func (r *receipts) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pub = nil
+}
+
+// send sends one receipt, if it can be sent now.
+func (r *receipts) send(receipt qoe.Receipt, log *slog.Logger) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pub == nil || !r.pub.Forwarding() {
+		return
+	}
+	// The session counts what the transport does not take.
+	if err := r.pub.SendDatagram(moqt.Datagram{Group: r.sent, Priority: 128, Payload: receipt.Append(nil)}); err != nil {
+		log.Debug("receipt not sent", "err", err)
+	}
+	r.sent++
+}
