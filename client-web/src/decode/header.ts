@@ -1,0 +1,111 @@
+/** The header of a point-cloud frame object (docs/spec/point-cloud-frame.md). */
+
+/** An object that breaks the format; `part` is the specification's name of what is wrong. */
+export class FrameError extends Error {
+  constructor(
+    readonly part: string,
+    detail: string,
+  ) {
+    super(`point-cloud frame: ${part}: ${detail}`);
+    this.name = "FrameError";
+  }
+}
+
+export type Layout = "A" | "B" | "C";
+
+export interface Header {
+  readonly layout: Layout;
+  /** Frame number, the same in all descriptions of a frame. */
+  readonly sequence: number;
+  /** µs on the sensor's own clock. */
+  readonly deviceTime: bigint;
+  /** UNIX time in µs on the relay's clock, middle of the exposure. */
+  readonly captureTime: bigint;
+  readonly camera: number;
+  readonly description: number;
+  readonly descriptions: number;
+  /** Pixels of the whole grid in layout A, 0 in B and C. */
+  readonly width: number;
+  readonly height: number;
+  readonly points: number;
+  /** Bytes of the planes. */
+  readonly rawLength: number;
+}
+
+export const HEADER_LENGTH = 44;
+const MAX_SIDE = 4096;
+
+/** A description's share of the grid: pixel (i, j) is pixel (step·i + dx, step·j + dy) of the frame. */
+export interface Share {
+  readonly step: number;
+  readonly dx: number;
+  readonly dy: number;
+  readonly width: number;
+  readonly height: number;
+}
+
+export function share(h: Header): Share {
+  if (h.descriptions === 1) return { step: 1, dx: 0, dy: 0, width: h.width, height: h.height };
+  const dx = h.description & 1;
+  const dy = h.description >> 1;
+  return { step: 2, dx, dy, width: (h.width - dx + 1) >> 1, height: (h.height - dy + 1) >> 1 };
+}
+
+export function parseHeader(b: Uint8Array): Header {
+  const bad = (part: string, detail: string): never => {
+    throw new FrameError(part, detail);
+  };
+  if (b.length < HEADER_LENGTH) bad("length", `${b.length} bytes, the header has ${HEADER_LENGTH}`);
+  const v = new DataView(b.buffer, b.byteOffset, b.length);
+  if (v.getUint32(0) !== 0x48435046) bad("magic", "not HCPF");
+  if (v.getUint8(4) !== 1) bad("version", `${v.getUint8(4)}, only 1 is known`);
+  const layout = ([undefined, "A", "B", "C"] as const)[v.getUint8(5)] ?? bad("layout", `${v.getUint8(5)} is none`);
+  if (v.getUint8(6) !== 1) bad("codec", `${v.getUint8(6)}, only 1 (zstd) is known`);
+  if (v.getUint8(7) !== 0) bad("flags", `${v.getUint8(7)} is reserved`);
+  const h: Header = {
+    layout,
+    sequence: v.getUint32(8, true),
+    deviceTime: v.getBigUint64(12, true),
+    captureTime: v.getBigUint64(20, true),
+    camera: v.getUint16(28, true),
+    description: v.getUint8(30),
+    descriptions: v.getUint8(31),
+    width: v.getUint16(32, true),
+    height: v.getUint16(34, true),
+    points: v.getUint32(36, true),
+    rawLength: v.getUint32(40, true),
+  };
+  if (h.descriptions !== 1 && h.descriptions !== 4) bad("descriptions", `${h.descriptions} is neither 1 nor 4`);
+  if (h.description >= h.descriptions) bad("description", `${h.description} of ${h.descriptions}`);
+  const least = layout === "A" ? 1 : 0;
+  const most = layout === "A" ? MAX_SIDE : 0;
+  if (h.width < least || h.width > most) bad("width", `${h.width} in layout ${layout}`);
+  if (h.height < least || h.height > most) bad("height", `${h.height} in layout ${layout}`);
+  const s = share(h);
+  const pixels = layout === "A" ? s.width * s.height : MAX_SIDE * MAX_SIDE;
+  if (h.points > pixels) bad("points", `${h.points} of at most ${pixels}`);
+  const [low, high] = rawBounds(layout, h.points, pixels);
+  if (h.rawLength < low || h.rawLength > high) bad("raw length", `${h.rawLength} is outside ${low}…${high}`);
+  return h;
+}
+
+function rawBounds(layout: Layout, n: number, pixels: number): [number, number] {
+  const packed = (n + 1) >>> 1;
+  const gaps = Math.floor(pixels / 255);
+  switch (layout) {
+    case "A":
+      return [gaps + 2 * packed + n, pixels + gaps + 1 + 2 * packed + 10 * n];
+    case "B":
+      return [4 * packed + n, 4 * packed + 16 * n];
+    case "C":
+      return [9 * n, 9 * n];
+  }
+}
+
+/** Whether h and o are headers of descriptions of the same frame. */
+export function sameFrame(h: Header, o: Header): boolean {
+  return (
+    h.layout === o.layout && h.sequence === o.sequence && h.deviceTime === o.deviceTime && h.captureTime === o.captureTime &&
+    h.camera === o.camera && h.descriptions === o.descriptions && h.width === o.width && h.height === o.height
+  );
+}

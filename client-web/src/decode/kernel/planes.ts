@@ -1,0 +1,204 @@
+/**
+ * Undoes the planes of a point-cloud frame (docs/spec/point-cloud-frame.md) into words for the GPU.
+ * AssemblyScript: compiled to planes.wasm by `npm run wasm`. All memory is the caller's; see ../frame.ts.
+ */
+
+// The escapes that are left, and whether one was missing or out of range.
+let escapes: usize = 0;
+let escapesEnd: usize = 0;
+let broken: bool = false;
+
+/** First byte of memory that the caller may use. */
+export function base(): usize {
+  return __heap_base;
+}
+
+/** Makes memory reach to `end`; false when the browser has no more. */
+export function reserve(end: usize): bool {
+  const pages = <i32>((end + 0xffff) >>> 16) - memory.size();
+  return pages <= 0 || memory.grow(pages) >= 0;
+}
+
+/** The zigzag of an escaped residual: 15 and a varint of at most three bytes. */
+function escaped(most: i32): i32 {
+  let rest = 0;
+  for (let shift = 0; shift < 21; shift += 7) {
+    if (escapes >= escapesEnd) break;
+    const b = <i32>load<u8>(escapes++);
+    rest |= (b & 0x7f) << shift;
+    if (b < 0x80) {
+      if (rest > most - 15) break;
+      return rest + 15;
+    }
+  }
+  broken = true;
+  return 0;
+}
+
+// @ts-ignore: decorator
+@inline
+function nibble(plane: usize, k: i32): i32 {
+  return (<i32>load<u8>(plane + (k >>> 1)) >>> ((~k & 1) << 2)) & 15;
+}
+
+/** The end of the mask that begins at `at`, 0 where it does not end or passes `pixels`. */
+function maskEnd(at: usize, end: usize, pixels: i32): usize {
+  let pos = 0;
+  while (at < end) {
+    const b = <i32>load<u8>(at++);
+    pos += b;
+    if (pos > pixels) return 0;
+    if (b == 255) continue;
+    if (pos == pixels) return at;
+    pos++;
+  }
+  return 0;
+}
+
+/**
+ * Layout A. raw: the planes, `length` bytes; `w` by `h` the share of the grid, whose pixel (i, j) is pixel
+ * (step·i + dx, step·j + dy) of a grid `width` wide; row: 20·w bytes of scratch; out: 8 bytes a point:
+ * pixel index | R << 24, depth | G << 16 | B << 24. False where raw is not the planes of so many points.
+ */
+export function grid(
+  raw: usize, length: usize, points: i32, w: i32, h: i32, width: i32, step: i32, dx: i32, dy: i32, row: usize, out: usize,
+): bool {
+  const end = raw + length;
+  const packed: usize = (points + 1) >>> 1;
+  const depths = maskEnd(raw, end, w * h);
+  if (depths == 0 || end - depths < 2 * packed + points) return false;
+  const greens = depths + packed;
+  const chromas = greens + packed;
+  escapes = chromas + points;
+  escapesEnd = end;
+  broken = false;
+
+  const valids = row + 16 * w;
+  memory.fill(row, 0, 17 * w);
+  let mask = raw;
+  let wrong = 0; // index of the next pixel whose validity was mispredicted
+  for (;;) {
+    const b = <i32>load<u8>(mask++);
+    wrong += b;
+    if (b != 255) break;
+  }
+  let k = 0;
+  let i = 0;
+  for (let y = 0; y < h; y++) {
+    const line = (y * step + dy) * width + dx;
+    // Left of the first column stands the pixel above it.
+    let west = v128.load(row);
+    let northwest = west;
+    let westValid = load<u8>(valids);
+    let northwestValid = westValid;
+    for (let x = 0; x < w; x++) {
+      const at = row + 16 * x;
+      const north = v128.load(at);
+      const northValid = load<u8>(valids + x);
+      let here = i32x4.max_s(
+        i32x4.min_s(west, north),
+        i32x4.min_s(i32x4.max_s(west, north), i32x4.sub(i32x4.add(west, north), northwest)),
+      );
+      let valid = northValid != northwestValid ? northValid : westValid;
+      if (i == wrong) {
+        valid ^= 1;
+        wrong++;
+        for (;;) {
+          const b = <i32>load<u8>(mask++);
+          wrong += b;
+          if (b != 255) break;
+        }
+      }
+      if (valid) {
+        if (k == points) return false;
+        let d = nibble(depths, k);
+        const c = <i32>load<u8>(chromas + k);
+        let rg = c >>> 4;
+        let g = nibble(greens, k);
+        let bg = c & 15;
+        if (d == 15) d = escaped(0xffff);
+        if (rg == 15) rg = escaped(1020);
+        if (g == 15) g = escaped(0xff);
+        if (bg == 15) bg = escaped(1020);
+        let z = i32x4.splat(d);
+        z = i32x4.replace_lane(z, 1, rg);
+        z = i32x4.replace_lane(z, 2, g);
+        z = i32x4.replace_lane(z, 3, bg);
+        const one = i32x4.splat(1);
+        const residual = v128.xor(i32x4.shr_u(z, 1), i32x4.neg(v128.and(z, one)));
+        here = v128.and(i32x4.add(here, residual), i32x4(0xffff, -1, 0xff, -1));
+        const green = i32x4.extract_lane(here, 2);
+        const red = (i32x4.extract_lane(here, 1) + green) & 0xff;
+        const blue = (i32x4.extract_lane(here, 3) + green) & 0xff;
+        store<u32>(out, (line + step * x) | (red << 24));
+        store<u32>(out, i32x4.extract_lane(here, 0) | (green << 16) | (blue << 24), 4);
+        out += 8;
+        k++;
+      }
+      v128.store(at, here);
+      store<u8>(valids + x, <u8>valid);
+      northwest = north;
+      northwestValid = northValid;
+      west = here;
+      westValid = valid;
+      i++;
+    }
+  }
+  return k == points && !broken && escapes == escapesEnd;
+}
+
+/**
+ * Layout B. out: 12 bytes a point: X | Y << 16, Z | R << 16 | G << 24, B.
+ * False where raw is not the planes of so many points.
+ */
+export function cloud(raw: usize, length: usize, points: i32, out: usize): bool {
+  const packed: usize = (points + 1) >>> 1;
+  if (length < 4 * packed + points) return false;
+  const xs = raw;
+  const ys = xs + packed;
+  const zs = ys + packed;
+  const gs = zs + packed;
+  const chromas = gs + packed;
+  escapes = chromas + points;
+  escapesEnd = raw + length;
+  broken = false;
+  let x = 0, y = 0, z = 0, rg = 0, g = 0, bg = 0;
+  for (let k = 0; k < points; k++) {
+    x += unzigzag(nibble(xs, k), 0xffff);
+    y += unzigzag(nibble(ys, k), 0xffff);
+    z += unzigzag(nibble(zs, k), 0xffff);
+    const c = <i32>load<u8>(chromas + k);
+    rg += unzigzag(c >>> 4, 1020);
+    g += unzigzag(nibble(gs, k), 0xff);
+    bg += unzigzag(c & 15, 1020);
+    point(out, x, y, z, rg + g, g, bg + g);
+    out += 12;
+  }
+  return !broken && escapes == escapesEnd;
+}
+
+// @ts-ignore: decorator
+@inline
+function unzigzag(n: i32, most: i32): i32 {
+  const z = n == 15 ? escaped(most) : n;
+  return (z >>> 1) ^ -(z & 1);
+}
+
+/** Layout C: LiveScan3D's records, 9 bytes each, to the words of layout B. */
+export function records(raw: usize, points: i32, out: usize): void {
+  for (let k = 0; k < points; k++) {
+    point(
+      out, load<u16>(raw), load<u16>(raw, 2), load<u16>(raw, 4), load<u8>(raw, 6), load<u8>(raw, 7), load<u8>(raw, 8),
+    );
+    raw += 9;
+    out += 12;
+  }
+}
+
+// @ts-ignore: decorator
+@inline
+function point(out: usize, x: i32, y: i32, z: i32, r: i32, g: i32, b: i32): void {
+  store<u32>(out, (x & 0xffff) | (y << 16));
+  store<u32>(out, (z & 0xffff) | ((r & 0xff) << 16) | (g << 24), 4);
+  store<u32>(out, b & 0xff, 8);
+}

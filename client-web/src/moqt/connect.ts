@@ -1,0 +1,133 @@
+/** How a viewer reaches a relay: whose certificate it trusts, what went wrong, trying again. */
+import { Session, type ConnectOptions } from "./session.ts";
+
+export type ConnectFailure =
+  | "no-webtransport" // this browser has none
+  | "unreachable" // nothing answers
+  | "certificate" // the relay answers, but not with a certificate that is trusted here
+  | "refused"; // the relay answers, but not to a session
+
+export class ConnectError extends Error {
+  constructor(
+    readonly failure: ConnectFailure,
+    message: string,
+  ) {
+    super(message);
+    this.name = "ConnectError";
+  }
+}
+
+function parseHash(hex: string): Uint8Array<ArrayBuffer> | undefined {
+  const clean = hex.trim().replaceAll(":", "").toLowerCase();
+  if (!/^[0-9a-f]{64}$/.test(clean)) return undefined;
+  return Uint8Array.from(clean.match(/../g)!, (b) => parseInt(b, 16));
+}
+
+/** What the relay's HTTP server, on the TCP port of the same number, says its certificate's hash is. */
+async function askHash(relay: URL): Promise<{ answered: boolean; hash: Uint8Array<ArrayBuffer> | undefined }> {
+  const http = new URL("/certificate.sha256", relay);
+  http.protocol = "http:";
+  const loopback = ["localhost", "127.0.0.1", "[::1]"].includes(relay.hostname);
+  // A page from https may not ask over http, except on this machine.
+  if (globalThis.location?.protocol === "https:" && !loopback) return { answered: false, hash: undefined };
+  try {
+    const r = await fetch(http, { cache: "no-store", signal: AbortSignal.timeout(3000) });
+    if (!r.ok) return { answered: true, hash: undefined };
+    const text = await r.text();
+    return { answered: true, hash: text.length > 256 ? undefined : parseHash(text) };
+  } catch {
+    return { answered: false, hash: undefined };
+  }
+}
+
+/**
+ * Opens a session. `pinned` is a certificate hash named by the link, in hex: no other is trusted then.
+ * Otherwise the relay's own word counts where the page came over plain HTTP (a development
+ * certificate), and the browser's authorities everywhere.
+ */
+export async function connect(url: string, pinned: string | undefined, o: ConnectOptions = {}): Promise<Session> {
+  if (typeof WebTransport === "undefined") {
+    throw new ConnectError("no-webtransport", "This browser has no WebTransport.");
+  }
+  const relay = new URL(url);
+  const { answered, hash } = await askHash(relay);
+  let pin: Uint8Array<ArrayBuffer> | undefined;
+  if (pinned) {
+    pin = parseHash(pinned);
+    if (!pin) throw new ConnectError("certificate", "The link's certificate hash is not a SHA-256 in hex.");
+    if (hash && hash.some((b, i) => b !== pin![i])) {
+      throw new ConnectError("certificate", `The relay at ${relay.host} has another certificate than the link names.`);
+    }
+  }
+  try {
+    const trusted = pin ?? hash;
+    return await Session.connect(relay.href, trusted ? { ...o, certificateHashes: [trusted] } : o);
+  } catch (e) {
+    if (hash && !pin) {
+      // A certificate of the browser's authorities, which is not allowed beside a hash.
+      try {
+        return await Session.connect(relay.href, o);
+      } catch {
+        // The first error says more.
+      }
+    }
+    const detail = e instanceof Error && e.message ? ` (${e.message})` : "";
+    if (answered) {
+      throw new ConnectError(
+        hash || pin ? "refused" : "certificate",
+        hash || pin
+          ? `The relay at ${relay.host} answers over HTTP, but opened no WebTransport session: is UDP let through?${detail}`
+          : `The relay's certificate was refused, or UDP does not reach it${detail}.`,
+      );
+    }
+    throw new ConnectError("unreachable", `Nothing answers at ${relay.host}${detail}.`);
+  }
+}
+
+const FIRST_RETRY = 200;
+const LAST_RETRY = 5000;
+
+export interface KeepOptions extends ConnectOptions {
+  readonly url: string;
+  readonly pinned?: string;
+  /** A session is open. It is left for a new one when it ends or its relay asks for that. */
+  readonly use: (session: Session) => void;
+  /** A session ended or could not be opened; the next attempt comes in `retryIn` milliseconds. */
+  readonly failed: (why: Error, retryIn: number) => void;
+}
+
+/** Keeps a session open until the signal aborts, with back-off between attempts. */
+export async function keep(o: KeepOptions, signal: AbortSignal): Promise<void> {
+  let wait = FIRST_RETRY;
+  let url = o.url;
+  let previous: Session | undefined;
+  const left = new Promise<"abort">((resolve) => signal.addEventListener("abort", () => resolve("abort"), { once: true }));
+  while (!signal.aborted) {
+    let why: Error;
+    try {
+      const s = await connect(url, o.pinned, o);
+      if (signal.aborted) return s.close();
+      previous?.close();
+      previous = s;
+      const began = performance.now();
+      o.use(s);
+      const next = await Promise.race([s.closed, s.goaway, left]);
+      if (next === "abort") return s.close();
+      if (performance.now() - began > LAST_RETRY) wait = FIRST_RETRY;
+      if (typeof next === "string") {
+        // The relay asks to move (§3.6): the old session lasts until the new one is open.
+        url = next.startsWith("https://") ? next : o.url;
+        why = new Error("the relay is going away");
+      } else {
+        why = next;
+      }
+    } catch (e) {
+      why = e instanceof Error ? e : new Error(String(e));
+      url = o.url;
+    }
+    o.failed(why, wait);
+    if (why instanceof ConnectError && why.failure === "no-webtransport") return;
+    await Promise.race([left, new Promise((resolve) => setTimeout(resolve, wait))]);
+    wait = Math.min(2 * wait, LAST_RETRY) * (1 + Math.random() / 4); // so that many viewers do not return together
+  }
+}

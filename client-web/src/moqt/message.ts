@@ -1,0 +1,462 @@
+/**
+ * Control messages of draft-ietf-moq-transport-18 §10: those a viewer sends, encoded;
+ * those it may be sent, parsed.
+ */
+import { Reader, ShortError, Writer } from "./bytes.ts";
+import { violation, WireError, SessionCode } from "./codes.ts";
+
+/** A track namespace: 0 to 32 non-empty fields (§2.4.1). */
+export type Namespace = readonly string[];
+
+/** A full track name. */
+export interface TrackName {
+  readonly namespace: Namespace;
+  readonly name: string;
+}
+
+export function trackKey(t: TrackName): string {
+  return JSON.stringify([t.namespace, t.name]);
+}
+
+/** An object's place in its track (§1.4.2). */
+export interface Location {
+  readonly group: bigint;
+  readonly object: bigint;
+}
+
+export const MessageType = {
+  REQUEST_UPDATE: 0x2,
+  SUBSCRIBE: 0x3,
+  SUBSCRIBE_OK: 0x4,
+  REQUEST_ERROR: 0x5,
+  REQUEST_OK: 0x7,
+  NAMESPACE: 0x8,
+  PUBLISH_DONE: 0xb,
+  NAMESPACE_DONE: 0xe,
+  GOAWAY: 0x10,
+  FETCH: 0x16,
+  FETCH_OK: 0x18,
+  PUBLISH: 0x1d,
+  PUBLISH_OK: 0x1e, // in the draft's table only; read as REQUEST_OK
+  SUBSCRIBE_NAMESPACE: 0x50,
+  SETUP: 0x2f00,
+} as const;
+
+/** Requests of the peer, which this library refuses with NOT_SUPPORTED. */
+const peerRequests = new Set<number>([0x3, 0x6, 0xd, 0x16, 0x1d, 0x50, 0x51]);
+
+const MAX_NAMESPACE_FIELDS = 32;
+const MAX_FULL_NAME = 4096;
+const MAX_REASON = 1024;
+const MAX_URI = 8192;
+const MAX_PAIR = 65535;
+
+// Message parameters, §15.7.
+const param = {
+  objectDeliveryTimeout: 0x02,
+  authorizationToken: 0x03,
+  rendezvousTimeout: 0x04,
+  subgroupDeliveryTimeout: 0x06,
+  expires: 0x08,
+  largestObject: 0x09,
+  fillTimeout: 0x0a,
+  forward: 0x10,
+  subscriberPriority: 0x20,
+  filter: 0x21,
+  groupOrder: 0x22,
+  newGroupRequest: 0x32,
+  namespacePrefix: 0x34,
+} as const;
+
+/** Where a subscription starts (§5.1.2): all objects from now on, after the largest, or with the next group. */
+export type Filter = "none" | "nextGroup" | "largestObject";
+
+export interface SubscribeOptions {
+  readonly filter?: Filter;
+  /** 0 is the most important, 255 the least; 128 unless named (§7). */
+  readonly priority?: number;
+  /** Milliseconds after which a publisher may drop what is not delivered yet. */
+  readonly subgroupDeliveryTimeout?: number;
+  /** Milliseconds a relay may wait for a publisher to appear. */
+  readonly rendezvousTimeout?: number;
+  readonly groupOrder?: "ascending" | "descending";
+}
+
+/** Parameters this library reads; what it does not know is a violation (§10.2). */
+export interface Parameters {
+  expires?: number;
+  largest?: Location;
+  forward?: boolean;
+}
+
+export type Message =
+  | { readonly type: "setup"; readonly implementation: string }
+  | { readonly type: "goaway"; readonly uri: string; readonly timeout: number }
+  | { readonly type: "subscribeOk"; readonly alias: bigint; readonly parameters: Parameters; readonly properties: Properties }
+  | { readonly type: "fetchOk"; readonly endOfTrack: boolean; readonly end: Location; readonly properties: Properties }
+  | { readonly type: "ok"; readonly parameters: Parameters }
+  | { readonly type: "error"; readonly code: number; readonly retryAfter: number | undefined; readonly reason: string }
+  | { readonly type: "done"; readonly code: number; readonly streams: bigint; readonly reason: string }
+  | { readonly type: "update"; readonly id: bigint; readonly parameters: Parameters }
+  | { readonly type: "namespace"; readonly added: boolean; readonly suffix: Namespace }
+  | { readonly type: "peerRequest"; readonly code: number };
+
+/** Properties this library reads (§2.5); others are passed over. */
+export interface Properties {
+  /** Default publisher priority of a track (§12.4). */
+  priority?: number;
+  /** Compression of a catalog's objects (MSF §12.1): 0 none, 1 gzip. */
+  compression?: number;
+}
+
+/** Largest payload of a control message, bytes (§10). */
+export const MAX_MESSAGE = 65535;
+
+function message(type: number, write: (w: Writer) => void): Uint8Array<ArrayBuffer> {
+  const body = new Writer();
+  write(body);
+  if (body.length > MAX_MESSAGE) throw new RangeError(`message of ${body.length} bytes exceeds ${MAX_MESSAGE}`);
+  const w = new Writer();
+  w.varint(type);
+  w.u8(body.length >> 8);
+  w.u8(body.length & 0xff);
+  w.raw(body.finish());
+  return w.finish();
+}
+
+function writeNamespace(w: Writer, ns: Namespace): void {
+  if (ns.length > MAX_NAMESPACE_FIELDS || ns.some((f) => f === "")) throw new RangeError("not a track namespace");
+  w.varint(ns.length);
+  for (const field of ns) w.string(field);
+}
+
+function writeTrack(w: Writer, t: TrackName): void {
+  writeNamespace(w, t.namespace);
+  w.string(t.name);
+}
+
+class ParameterWriter {
+  readonly #w = new Writer();
+  #count = 0;
+  #prev = 0;
+
+  add(type: number, write: (w: Writer) => void): void {
+    this.#w.varint(type - this.#prev);
+    this.#prev = type;
+    this.#count++;
+    write(this.#w);
+  }
+
+  number(type: number, v: number | undefined): void {
+    if (v !== undefined) this.add(type, (w) => w.varint(v));
+  }
+
+  finish(w: Writer): void {
+    w.varint(this.#count);
+    w.raw(this.#w.finish());
+  }
+}
+
+export function encodeSetup(implementation: string): Uint8Array<ArrayBuffer> {
+  return message(MessageType.SETUP, (w) => {
+    w.varint(0x07); // MOQT_IMPLEMENTATION, §10.3.1.5
+    w.string(implementation);
+  });
+}
+
+export function encodeSubscribe(id: bigint, track: TrackName, o: SubscribeOptions): Uint8Array<ArrayBuffer> {
+  return message(MessageType.SUBSCRIBE, (w) => {
+    w.varint(id);
+    writeTrack(w, track);
+    const p = new ParameterWriter();
+    p.number(param.rendezvousTimeout, o.rendezvousTimeout);
+    p.number(param.subgroupDeliveryTimeout, o.subgroupDeliveryTimeout);
+    if (o.priority !== undefined) p.add(param.subscriberPriority, (v) => v.u8(o.priority!));
+    if (o.filter === "nextGroup" || o.filter === "largestObject") {
+      p.add(param.filter, (v) => v.bytes(Uint8Array.of(o.filter === "nextGroup" ? 1 : 2)));
+    }
+    if (o.groupOrder) p.add(param.groupOrder, (v) => v.u8(o.groupOrder === "ascending" ? 1 : 2));
+    p.finish(w);
+  });
+}
+
+/** A FETCH that joins subscription `joining`, from `groups` groups before its largest object (§10.12.2). */
+export function encodeJoiningFetch(id: bigint, joining: bigint, groups: number, priority?: number): Uint8Array<ArrayBuffer> {
+  return message(MessageType.FETCH, (w) => {
+    w.varint(id);
+    w.varint(2);
+    w.varint(joining);
+    w.varint(groups);
+    const p = new ParameterWriter();
+    if (priority !== undefined) p.add(param.subscriberPriority, (v) => v.u8(priority));
+    p.finish(w);
+  });
+}
+
+export function encodeSubscribeNamespace(id: bigint, prefix: Namespace): Uint8Array<ArrayBuffer> {
+  return message(MessageType.SUBSCRIBE_NAMESPACE, (w) => {
+    w.varint(id);
+    writeNamespace(w, prefix);
+    w.varint(0);
+  });
+}
+
+export function encodePublish(id: bigint, track: TrackName, alias: bigint): Uint8Array<ArrayBuffer> {
+  return message(MessageType.PUBLISH, (w) => {
+    w.varint(id);
+    writeTrack(w, track);
+    w.varint(alias);
+    w.varint(0);
+  });
+}
+
+export function encodeRequestError(code: number, reason: string): Uint8Array<ArrayBuffer> {
+  return message(MessageType.REQUEST_ERROR, (w) => {
+    w.varint(code);
+    w.varint(0);
+    w.string(reason);
+  });
+}
+
+export function encodeRequestOk(): Uint8Array<ArrayBuffer> {
+  return message(MessageType.REQUEST_OK, (w) => w.varint(0));
+}
+
+export function encodePublishDone(code: number, reason: string): Uint8Array<ArrayBuffer> {
+  return message(MessageType.PUBLISH_DONE, (w) => {
+    w.varint(code);
+    w.varint(0);
+    w.string(reason);
+  });
+}
+
+function readNamespace(r: Reader): Namespace {
+  const n = r.int(MAX_NAMESPACE_FIELDS, "number of namespace fields");
+  const ns: string[] = [];
+  let total = 0;
+  for (let i = 0; i < n; i++) {
+    const before = r.pos;
+    const field = r.string(MAX_FULL_NAME, "namespace field");
+    if (field === "") throw violation("empty namespace field");
+    total += r.pos - before;
+    if (total > MAX_FULL_NAME + 2 * MAX_NAMESPACE_FIELDS) throw violation(`namespace exceeds ${MAX_FULL_NAME} bytes`);
+    ns.push(field);
+  }
+  return ns;
+}
+
+function readLocation(r: Reader): Location {
+  const group = r.varint();
+  return { group, object: r.varint() };
+}
+
+const scope: Record<"subscribeOk" | "ok" | "update" | "fetchOk", readonly number[]> = {
+  subscribeOk: [param.expires, param.largestObject],
+  fetchOk: [],
+  ok: [
+    param.objectDeliveryTimeout, param.subgroupDeliveryTimeout, param.expires, param.largestObject, param.forward,
+    param.subscriberPriority, param.filter, param.groupOrder, param.newGroupRequest,
+  ],
+  update: [
+    param.objectDeliveryTimeout, param.authorizationToken, param.subgroupDeliveryTimeout, param.forward,
+    param.subscriberPriority, param.filter, param.newGroupRequest, param.namespacePrefix,
+  ],
+};
+
+function readParameters(r: Reader, where: keyof typeof scope): Parameters {
+  const p: Parameters = {};
+  const count = r.int(MAX_MESSAGE, "number of parameters");
+  let type = 0;
+  for (let i = 0; i < count; i++) {
+    const delta = r.int(Number.MAX_SAFE_INTEGER - type, "parameter type");
+    type += delta;
+    if (i > 0 && delta === 0 && type !== param.authorizationToken) throw violation(`parameter 0x${type.toString(16)} is repeated`);
+    if (!scope[where].includes(type)) throw violation(`parameter 0x${type.toString(16)} is not allowed here`);
+    switch (type) {
+      case param.authorizationToken:
+      case param.filter:
+        r.bytes(MAX_MESSAGE, "parameter");
+        break;
+      case param.largestObject:
+        p.largest = readLocation(r);
+        break;
+      case param.forward: {
+        const v = r.u8();
+        if (v > 1) throw violation(`forward parameter ${v}`);
+        p.forward = v === 1;
+        break;
+      }
+      case param.subscriberPriority:
+      case param.groupOrder:
+        r.u8();
+        break;
+      case param.namespacePrefix:
+        readNamespace(r);
+        break;
+      case param.expires:
+        p.expires = Number(r.varint());
+        break;
+      default:
+        r.varint();
+    }
+  }
+  return p;
+}
+
+const IMMUTABLE = 0x0b;
+const PUBLISHER_PRIORITY = 0x0e;
+const GROUP_ORDER = 0x22;
+const DYNAMIC_GROUPS = 0x30;
+const MSF_COMPRESSION = 0x78;
+/** A mandatory track property that is not known here (§2.5.1): the subscription cannot be used. */
+export class UnknownMandatoryError extends Error {}
+
+/** Reads all key-value pairs of r (§1.4.3), those inside Immutable Properties (§12.7) included. */
+export function readProperties(r: Reader, ofTrack: boolean, into: Properties = {}, nested = false): Properties {
+  let type = 0n;
+  try {
+    while (r.left > 0) {
+      type += r.varint();
+      if (type >= 1n << 64n) throw violation("key-value type exceeds 2^64-1");
+      if (type % 2n === 1n) {
+        const value = r.bytes(MAX_PAIR, "key-value pair");
+        if (Number(type) === IMMUTABLE) {
+          if (nested) throw new WireError(SessionCode.KEY_VALUE_FORMATTING_ERROR, "nested immutable properties");
+          readProperties(new Reader(value), ofTrack, into, true);
+        }
+      } else {
+        readIntProperty(Number(type), r.varint(), ofTrack, into);
+      }
+      if (type >= 0x4000n && type <= 0x7fffn) throw new UnknownMandatoryError(`mandatory track property 0x${type.toString(16)}`);
+    }
+  } catch (e) {
+    if (e instanceof ShortError) throw new WireError(SessionCode.KEY_VALUE_FORMATTING_ERROR, "a key-value pair is cut off");
+    throw e;
+  }
+  return into;
+}
+
+function readIntProperty(type: number, value: bigint, ofTrack: boolean, into: Properties): void {
+  switch (type) {
+    case PUBLISHER_PRIORITY:
+      if (ofTrack && value > 255n) throw violation(`default publisher priority ${value} exceeds 255`);
+      into.priority = Number(value);
+      break;
+    case GROUP_ORDER:
+      if (ofTrack && value !== 1n && value !== 2n) throw violation(`default publisher group order ${value}`);
+      break;
+    case DYNAMIC_GROUPS:
+      if (ofTrack && value > 1n) throw violation(`dynamic groups ${value}`);
+      break;
+    case MSF_COMPRESSION:
+      into.compression = Number(value);
+  }
+}
+
+function readSetup(r: Reader): Message {
+  let implementation = "";
+  let type = 0n;
+  while (r.left > 0) {
+    type += r.varint();
+    if (type % 2n === 0n) {
+      r.varint();
+      continue;
+    }
+    const value = r.bytes(MAX_PAIR, "setup option");
+    if (type === 0x01n) throw new WireError(SessionCode.INVALID_PATH, "PATH from a server");
+    if (type === 0x05n) throw new WireError(SessionCode.INVALID_AUTHORITY, "AUTHORITY from a server");
+    if (type === 0x07n) implementation = new TextDecoder().decode(value);
+  }
+  return { type: "setup", implementation };
+}
+
+function readGoaway(r: Reader): Message {
+  const uri = r.string(MAX_URI, "new session URI");
+  const timeout = Number(r.varint());
+  if (r.left > 0) r.varint(); // the first request ID that was not processed
+  return { type: "goaway", uri, timeout };
+}
+
+function readError(r: Reader): Message {
+  const code = Number(r.varint());
+  const retry = Number(r.varint());
+  const reason = r.string(MAX_REASON, "reason phrase");
+  if (code === 0x34) {
+    r.bytes(MAX_URI, "connect URI");
+    readNamespace(r);
+    r.bytes(MAX_FULL_NAME, "track name");
+  }
+  return { type: "error", code, reason, retryAfter: retry === 0 ? undefined : retry - 1 };
+}
+
+/** Parses the payload of a control message, which must end exactly where its last field does. */
+export function parseMessage(type: number, payload: Uint8Array): Message {
+  const r = new Reader(payload);
+  let m: Message;
+  try {
+    switch (type) {
+      case MessageType.SETUP:
+        m = readSetup(r);
+        break;
+      case MessageType.GOAWAY:
+        m = readGoaway(r);
+        break;
+      case MessageType.SUBSCRIBE_OK: {
+        const alias = r.varint();
+        const parameters = readParameters(r, "subscribeOk");
+        m = { type: "subscribeOk", alias, parameters, properties: readProperties(r, true) };
+        break;
+      }
+      case MessageType.FETCH_OK: {
+        const end = r.u8();
+        if (end > 1) throw violation(`end of track ${end}`);
+        const location = readLocation(r);
+        readParameters(r, "fetchOk");
+        m = { type: "fetchOk", endOfTrack: end === 1, end: location, properties: readProperties(r, true) };
+        break;
+      }
+      case MessageType.REQUEST_OK:
+      case MessageType.PUBLISH_OK: {
+        const parameters = readParameters(r, "ok");
+        readProperties(r, true);
+        m = { type: "ok", parameters };
+        break;
+      }
+      case MessageType.REQUEST_ERROR:
+        m = readError(r);
+        break;
+      case MessageType.PUBLISH_DONE: {
+        const code = Number(r.varint());
+        const streams = r.varint();
+        m = { type: "done", code, streams, reason: r.string(MAX_REASON, "reason phrase") };
+        break;
+      }
+      case MessageType.REQUEST_UPDATE: {
+        const id = r.varint();
+        m = { type: "update", id, parameters: readParameters(r, "update") };
+        break;
+      }
+      case MessageType.NAMESPACE:
+      case MessageType.NAMESPACE_DONE:
+        m = { type: "namespace", added: type === MessageType.NAMESPACE, suffix: readNamespace(r) };
+        break;
+      default:
+        if (!peerRequests.has(type)) throw violation(`unknown message type 0x${type.toString(16)}`);
+        return { type: "peerRequest", code: type };
+    }
+  } catch (e) {
+    if (e instanceof ShortError) throw violation(`message 0x${type.toString(16)} ends inside a field`);
+    throw e;
+  }
+  if (r.left > 0) throw violation(`${r.left} bytes after the last field of message 0x${type.toString(16)}`);
+  return m;
+}
+
+/** Reads one whole message from r, or throws ShortError. */
+export function readMessage(r: Reader): Message {
+  const type = Number(r.varint());
+  const known = Object.values(MessageType) as number[];
+  if (!known.includes(type) && !peerRequests.has(type)) throw violation(`unknown message type 0x${type.toString(16)}`);
+  const length = (r.u8() << 8) | r.u8();
+  return parseMessage(type, r.take(length));
+}

@@ -1,0 +1,811 @@
+/**
+ * A MOQT session over WebTransport, as a subscriber has it: draft-ietf-moq-transport-18.
+ * Knows no media. Whatever the peer sends is bounded before memory is given to it.
+ */
+import { Reader, ShortError } from "./bytes.ts";
+import {
+  codeName, DoneCode, DoneError, MalformedTrackError, RequestCode, RequestError, SessionCode, SessionError, StreamCode,
+  violation, WireError,
+} from "./codes.ts";
+import {
+  encodeDatagram, FetchParser, parseDatagram, readStreamHeader, SubgroupParser,
+  type Datagram, type ObjectHeader, type ObjectSink, type ObjectStatus, type StreamHeader,
+} from "./data.ts";
+import {
+  encodeJoiningFetch, encodePublish, encodePublishDone, encodeRequestError, encodeRequestOk, encodeSetup, encodeSubscribe,
+  encodeSubscribeNamespace, MAX_MESSAGE, readMessage, trackKey, UnknownMandatoryError,
+  type Location, type Message, type Namespace, type Properties, type SubscribeOptions, type TrackName,
+} from "./message.ts";
+
+/** The protocol identifier of this draft (§3.1). */
+export const PROTOCOL = "moqt-18";
+
+const SETUP_TIMEOUT = 10_000;
+const REQUEST_TIMEOUT = 10_000;
+/** How long an early subgroup waits for the SUBSCRIBE_OK that names its track. */
+const ALIAS_TIMEOUT = 2_000;
+const MAX_EARLY = 256;
+const MAX_NAMESPACES = 4096;
+
+/** An object, whole. */
+export interface ReceivedObject {
+  readonly group: bigint;
+  readonly subgroup: bigint;
+  readonly id: bigint;
+  readonly status: ObjectStatus;
+  readonly properties: Properties;
+  readonly payload: Uint8Array<ArrayBuffer>;
+}
+
+/** Takes what arrives of a track. */
+export interface TrackSink {
+  /** Largest payload taken, bytes; a longer object ends its stream. */
+  readonly maxObject: number;
+  /** Asked once an object's header is known, before room is made for it; false refuses its stream. */
+  accept?(header: ObjectHeader): boolean;
+  object(object: ReceivedObject): void;
+  datagram?(datagram: Datagram): void;
+  /** A stream ended before its object did; `code` is the publisher's, undefined when unknown. */
+  cut?(group: bigint, subgroup: bigint | undefined, code: number | undefined): void;
+  /** Part of a payload arrived. */
+  received?(bytes: number): void;
+}
+
+/** Joins an object's payload as it arrives; memory follows the bytes, not their announcement. */
+class Collector implements ObjectSink {
+  /** Set when the sink refused an object: the stream is to be cancelled with this code. */
+  refused: number | undefined;
+  #header: ObjectHeader | undefined;
+  #buf = new Uint8Array(0);
+  #have = 0;
+
+  constructor(
+    readonly sink: TrackSink,
+    readonly wanted: (h: ObjectHeader) => boolean = () => true,
+  ) {}
+
+  get group(): bigint | undefined {
+    return this.#header?.group;
+  }
+
+  get subgroup(): bigint | undefined {
+    return this.#header?.subgroup;
+  }
+
+  object(h: ObjectHeader): void {
+    this.#header = h;
+    this.#have = 0;
+    if (this.refused !== undefined) return;
+    if (h.length > BigInt(this.sink.maxObject)) {
+      this.refused = StreamCode.EXCESSIVE_LOAD;
+      return;
+    }
+    if (!this.wanted(h) || this.sink.accept?.(h) === false) {
+      this.refused = StreamCode.CANCELLED;
+      return;
+    }
+    const n = Number(h.length);
+    this.#buf = new Uint8Array(Math.min(n, 4 << 20));
+    if (n === 0) this.#finish();
+  }
+
+  payload(bytes: Uint8Array): void {
+    if (this.refused !== undefined) return;
+    const end = this.#have + bytes.length;
+    if (end > this.#buf.length) {
+      const bigger = new Uint8Array(Math.min(Number(this.#header!.length), 2 * end));
+      bigger.set(this.#buf.subarray(0, this.#have));
+      this.#buf = bigger;
+    }
+    this.#buf.set(bytes, this.#have);
+    this.#have = end;
+    this.sink.received?.(bytes.length);
+    if (end === Number(this.#header!.length)) this.#finish();
+  }
+
+  #finish(): void {
+    const { group, subgroup, id, status, properties } = this.#header!;
+    this.sink.object({ group, subgroup, id, status, properties, payload: this.#buf });
+    this.#buf = new Uint8Array(0);
+  }
+}
+
+function streamError(code: number): Error {
+  if (typeof WebTransportError !== "undefined") {
+    return new WebTransportError("", { source: "stream", streamErrorCode: code } as WebTransportErrorOptions);
+  }
+  return new Error(codeName(StreamCode, code));
+}
+
+/** The code of a stream that the peer reset. */
+function resetCode(e: unknown): number | undefined {
+  const code = (e as { streamErrorCode?: unknown } | undefined)?.streamErrorCode;
+  return typeof code === "number" ? code : undefined;
+}
+
+function withTimeout<T>(p: Promise<T>, ms: number, what: string): Promise<T> {
+  let timer: ReturnType<typeof setTimeout>;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new RequestError(RequestCode.TIMEOUT, `no answer to ${what} in ${ms / 1000} s`, 0)), ms);
+  });
+  return Promise.race([p, late]).finally(() => clearTimeout(timer));
+}
+
+/** The bidirectional stream of one request (§3.3.2). */
+class RequestStream {
+  readonly #writer: WritableStreamDefaultWriter<Uint8Array>;
+  readonly #reader: ReadableStreamDefaultReader<Uint8Array>;
+  #buf: Uint8Array = new Uint8Array(0);
+  #ended = false;
+
+  constructor(readonly stream: WebTransportBidirectionalStream) {
+    this.#writer = stream.writable.getWriter();
+    this.#reader = stream.readable.getReader();
+    this.#writer.closed.catch(() => {});
+    this.#reader.closed.catch(() => {});
+  }
+
+  async send(message: Uint8Array): Promise<void> {
+    await this.#writer.write(message);
+  }
+
+  /** The next message, null when the peer has ended its direction. */
+  async next(): Promise<Message | null> {
+    for (;;) {
+      const r = new Reader(this.#buf);
+      try {
+        if (r.left > 0) {
+          const m = readMessage(r);
+          this.#buf = this.#buf.slice(r.pos);
+          return m;
+        }
+      } catch (e) {
+        if (!(e instanceof ShortError)) throw e;
+      }
+      if (this.#buf.length > MAX_MESSAGE + 16) throw violation("message exceeds its bound");
+      const { value, done } = await this.#reader.read();
+      if (done) {
+        if (this.#buf.length > 0) throw violation("a request stream ends inside a message");
+        return null;
+      }
+      const joined = new Uint8Array(this.#buf.length + value.length);
+      joined.set(this.#buf);
+      joined.set(value, this.#buf.length);
+      this.#buf = joined;
+    }
+  }
+
+  /** Ends our direction and takes nothing more of the peer's. */
+  end(): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#writer.close().catch(() => {});
+    this.#reader.cancel(streamError(StreamCode.CANCELLED)).catch(() => {});
+  }
+
+  /** Ends both directions at once (§3.3.2). */
+  abort(code: number): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#writer.abort(streamError(code)).catch(() => {});
+    this.#reader.cancel(streamError(code)).catch(() => {});
+  }
+}
+
+/** The receiving end of a subscription. */
+export class Subscription {
+  alias: bigint | undefined;
+  largest: Location | undefined;
+  properties: Properties = {};
+  /** Settles when the subscription has ended, with why. */
+  readonly done: Promise<Error>;
+  readonly #end: (e: Error) => void;
+  ended = false;
+
+  constructor(
+    readonly session: Session,
+    readonly track: TrackName,
+    readonly id: bigint,
+    readonly sink: TrackSink,
+    readonly request: RequestStream,
+  ) {
+    let end!: (e: Error) => void;
+    this.done = new Promise((resolve) => (end = resolve));
+    this.#end = end;
+  }
+
+  /** Cancels the subscription: nothing more of it arrives. */
+  cancel(): void {
+    this.finish(new DoneError(DoneCode.SUBSCRIPTION_ENDED, "cancelled here"));
+  }
+
+  /** @internal */
+  finish(why: Error): void {
+    if (this.ended) return;
+    this.ended = true;
+    if (why instanceof DoneError) this.request.end();
+    else this.request.abort(StreamCode.CANCELLED);
+    this.session.forget(this);
+    this.#end(why);
+  }
+}
+
+/** A track this side publishes as datagrams. */
+export class DatagramTrack {
+  #group = 0n;
+  /** Whether the peer wants its objects now (§5.1.1). */
+  forward = true;
+  ended = false;
+
+  constructor(
+    private readonly session: Session,
+    readonly alias: bigint,
+    private readonly request: RequestStream,
+  ) {}
+
+  /** Sends one object, a group of its own; dropped when the transport is behind or nobody wants it. */
+  send(payload: Uint8Array, priority = 128): boolean {
+    if (!this.forward || this.ended) return false;
+    return this.session.sendDatagram(encodeDatagram(this.alias, this.#group++, priority, payload));
+  }
+
+  close(): void {
+    if (this.ended) return;
+    this.ended = true;
+    this.request.send(encodePublishDone(DoneCode.TRACK_ENDED, "")).then(() => this.request.end(), () => {});
+  }
+}
+
+/** What a session has refused or lost, never silently. */
+export interface SessionCounters {
+  subgroupsUnknown: number;
+  datagramsUnknown: number;
+  datagramsUnsent: number;
+  streamsRefused: number;
+  streamsCut: number;
+  malformed: number;
+}
+
+export interface ConnectOptions {
+  /** SHA-256 hashes of certificates to trust beside those of the browser's authorities. */
+  readonly certificateHashes?: readonly Uint8Array<ArrayBuffer>[];
+  /** What SETUP says of this end. */
+  readonly implementation?: string;
+}
+
+export class Session {
+  readonly counters: SessionCounters = {
+    subgroupsUnknown: 0, datagramsUnknown: 0, datagramsUnsent: 0, streamsRefused: 0, streamsCut: 0, malformed: 0,
+  };
+  /** Settles when the session has ended, with why. */
+  readonly closed: Promise<SessionError>;
+  /** Settles when the peer asks to move the session, with where to: "" = connect again (§3.6). */
+  readonly goaway: Promise<string>;
+  /** What the peer says it is. */
+  implementation = "";
+  /** Milliseconds from the first SUBSCRIBE to its answer: at least a round trip. */
+  requestTime = Infinity;
+
+  readonly #subscriptions = new Map<bigint, Subscription>();
+  readonly #tracks = new Map<string, Subscription>();
+  readonly #early = new Map<bigint, ((s: Subscription | undefined) => void)[]>();
+  readonly #fetches = new Map<bigint, TrackSink>();
+  readonly #fetchDone = new Map<bigint, () => void>();
+  #nearly = 0;
+  #nextRequest = 0n;
+  #nextAlias = 0n;
+  #control: WritableStreamDefaultWriter<Uint8Array> | undefined;
+  readonly #datagrams: WritableStreamDefaultWriter<Uint8Array>;
+  #datagramsQueued = 0;
+  #over: SessionError | undefined;
+  #end!: (e: SessionError) => void;
+  #leave!: (uri: string) => void;
+  #ready!: () => void;
+
+  private constructor(readonly transport: WebTransport) {
+    this.closed = new Promise((resolve) => (this.#end = resolve));
+    this.goaway = new Promise((resolve) => (this.#leave = resolve));
+    this.#datagrams = datagramWriter(transport);
+    this.#datagrams.closed.catch(() => {});
+  }
+
+  /** Opens a session to an https URL and exchanges SETUP. */
+  static async connect(url: string, o: ConnectOptions = {}): Promise<Session> {
+    const options: WebTransportOptions & { protocols: string[] } = {
+      protocols: [PROTOCOL],
+      congestionControl: "low-latency",
+      requireUnreliable: true,
+    };
+    if (o.certificateHashes?.length) {
+      options.serverCertificateHashes = o.certificateHashes.map((value) => ({ algorithm: "sha-256", value }));
+    }
+    const transport = new WebTransport(url, options);
+    transport.closed.catch(() => {});
+    try {
+      await withTimeout(transport.ready, SETUP_TIMEOUT, "the handshake");
+    } catch (e) {
+      transport.close();
+      throw e;
+    }
+    const chosen = (transport as { protocol?: string }).protocol;
+    if (chosen !== undefined && chosen !== "" && chosen !== PROTOCOL) {
+      transport.close();
+      throw new SessionError(SessionCode.VERSION_NEGOTIATION_FAILED, `the relay speaks ${chosen}, this viewer ${PROTOCOL}`, false);
+    }
+    const s = new Session(transport);
+    const ready = new Promise<void>((resolve) => (s.#ready = resolve));
+    void s.#watch();
+    void s.#acceptUni();
+    void s.#acceptBidi();
+    void s.#acceptDatagrams();
+    try {
+      const control = await transport.createUnidirectionalStream({ sendOrder: 1000 } as WebTransportSendStreamOptions);
+      s.#control = control.getWriter();
+      s.#control.closed.catch(() => {});
+      await s.#control.write(encodeSetup(o.implementation ?? "holocast-web"));
+      await withTimeout(Promise.race([ready, s.closed.then((e) => Promise.reject(e))]), SETUP_TIMEOUT, "SETUP");
+    } catch (e) {
+      s.close(SessionCode.CONTROL_MESSAGE_TIMEOUT, "no SETUP");
+      throw e;
+    }
+    return s;
+  }
+
+  get over(): boolean {
+    return this.#over !== undefined;
+  }
+
+  /** Ends the session from this side. */
+  close(code: number = SessionCode.NO_ERROR, reason = ""): void {
+    this.#shutdown(new SessionError(code, reason, false));
+  }
+
+  #shutdown(why: SessionError): void {
+    if (this.#over) return;
+    this.#over = why;
+    try {
+      this.transport.close({ closeCode: why.code, reason: why.reason.slice(0, 256) });
+    } catch {
+      // It was closed already.
+    }
+    for (const sub of [...this.#subscriptions.values(), ...this.#tracks.values()]) sub.finish(why);
+    this.#end(why);
+  }
+
+  /** Ends the session when the peer broke the wire format. */
+  #fail(e: unknown): void {
+    if (e instanceof WireError) this.#shutdown(new SessionError(e.code, e.message, false));
+  }
+
+  async #watch(): Promise<void> {
+    try {
+      const info = await this.transport.closed;
+      this.#shutdown(new SessionError(info.closeCode ?? 0, info.reason ?? "", true));
+    } catch (e) {
+      this.#shutdown(new SessionError(SessionCode.INTERNAL_ERROR, e instanceof Error ? e.message : "connection lost", true));
+    }
+  }
+
+  async #acceptUni(): Promise<void> {
+    const streams = this.transport.incomingUnidirectionalStreams.getReader() as ReadableStreamDefaultReader<ReadableStream<Uint8Array>>;
+    try {
+      for (;;) {
+        const { value, done } = await streams.read();
+        if (done) return;
+        void this.#handleUni(value);
+      }
+    } catch {
+      // The transport's end says why.
+    }
+  }
+
+  async #handleUni(stream: ReadableStream<Uint8Array>): Promise<void> {
+    const reader = stream.getReader();
+    reader.closed.catch(() => {});
+    let head: StreamHeader;
+    let rest: Uint8Array = new Uint8Array(0);
+    try {
+      for (;;) {
+        const { value, done } = await reader.read();
+        if (done) return; // an empty stream, or one cut off before it said what it is
+        const joined = new Uint8Array(rest.length + value.length);
+        joined.set(rest);
+        joined.set(value, rest.length);
+        rest = joined;
+        const r = new Reader(rest);
+        try {
+          head = readStreamHeader(r);
+          rest = rest.subarray(r.pos);
+          break;
+        } catch (e) {
+          if (!(e instanceof ShortError)) throw e;
+        }
+      }
+    } catch (e) {
+      this.#fail(e);
+      reader.cancel(streamError(StreamCode.INTERNAL_ERROR)).catch(() => {});
+      return;
+    }
+    switch (head.type) {
+      case "setup":
+        // The type is a message's: its length and payload follow.
+        return this.#readControl(reader, rest);
+      case "fetch":
+        return this.#readFetch(reader, rest, head.request);
+      case "padding":
+        reader.cancel(streamError(StreamCode.CANCELLED)).catch(() => {});
+        return;
+      case "subgroup": {
+        const sub = await this.#byAlias(head.header.alias);
+        if (!sub) {
+          this.counters.subgroupsUnknown++;
+          reader.cancel(streamError(StreamCode.CANCELLED)).catch(() => {});
+          return;
+        }
+        const collector = new Collector(sub.sink, () => !sub.ended);
+        const parser = new SubgroupParser(head.header, collector);
+        await this.#pump(reader, rest, parser, collector, head.header.group, (e) => sub.finish(e));
+      }
+    }
+  }
+
+  /** Feeds a data stream to its parser until either ends. */
+  async #pump(
+    reader: ReadableStreamDefaultReader<Uint8Array>, first: Uint8Array, parser: SubgroupParser | FetchParser, collector: Collector,
+    group: bigint | undefined, malformed: (e: Error) => void,
+  ): Promise<void> {
+    try {
+      parser.push(first);
+      for (;;) {
+        if (collector.refused !== undefined) {
+          this.counters.streamsRefused++;
+          reader.cancel(streamError(collector.refused)).catch(() => {});
+          collector.sink.cut?.(collector.group ?? group ?? 0n, collector.subgroup, collector.refused);
+          return;
+        }
+        const { value, done } = await reader.read();
+        if (done) break;
+        parser.push(value);
+      }
+      if (parser.boundary) return;
+      malformed(new MalformedTrackError("a data stream ends inside an object"));
+      this.counters.malformed++;
+    } catch (e) {
+      if (e instanceof MalformedTrackError) {
+        this.counters.malformed++;
+        reader.cancel(streamError(StreamCode.MALFORMED_TRACK)).catch(() => {});
+        malformed(e);
+      } else if (e instanceof WireError) {
+        this.#fail(e);
+      } else {
+        this.counters.streamsCut++;
+        collector.sink.cut?.(collector.group ?? group ?? 0n, collector.subgroup, resetCode(e));
+      }
+    }
+  }
+
+  async #readControl(reader: ReadableStreamDefaultReader<Uint8Array>, first: Uint8Array): Promise<void> {
+    // Put the type back that the stream header took: the control stream is messages from its first byte.
+    let buf = new Uint8Array(first.length + 2);
+    buf.set([0xaf, 0x00]); // the varint of SETUP's type, 0x2f00
+    buf.set(first, 2);
+    let set = false;
+    try {
+      for (;;) {
+        const r = new Reader(buf);
+        try {
+          while (r.left > 0) {
+            const at = r.pos;
+            try {
+              const m = readMessage(r);
+              if (m.type === "setup" && !set) {
+                set = true;
+                this.implementation = m.implementation;
+                this.#ready();
+              } else if (m.type === "goaway" && set) {
+                this.#leave(m.uri);
+              } else {
+                throw violation(`unexpected message on the control stream`);
+              }
+            } catch (e) {
+              if (e instanceof ShortError) r.pos = at;
+              throw e;
+            }
+          }
+        } catch (e) {
+          if (!(e instanceof ShortError)) throw e;
+        }
+        buf = buf.slice(r.pos);
+        const { value, done } = await reader.read();
+        if (done) throw violation("the peer closed its control stream");
+        const joined = new Uint8Array(buf.length + value.length);
+        joined.set(buf);
+        joined.set(value, buf.length);
+        buf = joined;
+      }
+    } catch (e) {
+      // A relay that leaves may end its streams before the session: let the session say why.
+      if (e instanceof WireError) setTimeout(() => this.#fail(e), 100);
+    }
+  }
+
+  async #acceptBidi(): Promise<void> {
+    const streams = this.transport.incomingBidirectionalStreams.getReader() as ReadableStreamDefaultReader<WebTransportBidirectionalStream>;
+    try {
+      for (;;) {
+        const { value, done } = await streams.read();
+        if (done) return;
+        void this.#refuseRequest(new RequestStream(value));
+      }
+    } catch {
+      // The transport's end says why.
+    }
+  }
+
+  /** A viewer serves no requests. */
+  async #refuseRequest(r: RequestStream): Promise<void> {
+    try {
+      const m = await r.next();
+      if (m && m.type !== "peerRequest") throw violation(`a request stream begins with ${m.type}`);
+      await r.send(encodeRequestError(RequestCode.NOT_SUPPORTED, "a viewer serves no requests"));
+      r.end();
+    } catch (e) {
+      this.#fail(e);
+      r.abort(StreamCode.CANCELLED);
+    }
+  }
+
+  async #acceptDatagrams(): Promise<void> {
+    const reader = this.transport.datagrams.readable.getReader() as ReadableStreamDefaultReader<Uint8Array>;
+    try {
+      for (;;) {
+        const { value, done } = await reader.read();
+        if (done) return;
+        this.#handleDatagram(value);
+      }
+    } catch (e) {
+      this.#fail(e);
+    }
+  }
+
+  #handleDatagram(b: Uint8Array): void {
+    let d: Datagram | null;
+    try {
+      d = parseDatagram(b);
+    } catch (e) {
+      if (!(e instanceof MalformedTrackError)) throw e;
+      this.counters.malformed++;
+      return;
+    }
+    if (!d) return;
+    const sub = this.#subscriptions.get(d.alias);
+    if (!sub?.sink.datagram) {
+      this.counters.datagramsUnknown++;
+      return;
+    }
+    sub.sink.received?.(d.payload.length);
+    sub.sink.datagram(d);
+  }
+
+  /** @internal */
+  sendDatagram(b: Uint8Array): boolean {
+    if (this.#datagramsQueued >= 64 || this.over) {
+      this.counters.datagramsUnsent++;
+      return false;
+    }
+    this.#datagramsQueued++;
+    const sent = () => void this.#datagramsQueued--;
+    this.#datagrams.write(b).then(sent, sent);
+    return true;
+  }
+
+  /** The subscription of an alias, waiting for the SUBSCRIBE_OK that may be on its way. */
+  #byAlias(alias: bigint): Promise<Subscription | undefined> | Subscription | undefined {
+    const sub = this.#subscriptions.get(alias);
+    if (sub || this.#tracks.size === 0) return sub;
+    if (this.#nearly >= MAX_EARLY) return undefined;
+    this.#nearly++;
+    return new Promise((resolve) => {
+      const list = this.#early.get(alias) ?? [];
+      const settle = (s: Subscription | undefined) => {
+        clearTimeout(timer);
+        this.#nearly--;
+        resolve(s);
+      };
+      const timer = setTimeout(() => {
+        const i = list.indexOf(settle);
+        if (i >= 0) list.splice(i, 1);
+        if (list.length === 0) this.#early.delete(alias);
+        settle(undefined);
+      }, ALIAS_TIMEOUT);
+      list.push(settle);
+      this.#early.set(alias, list);
+    });
+  }
+
+  /** @internal */
+  forget(sub: Subscription): void {
+    if (this.#tracks.get(trackKey(sub.track)) === sub) this.#tracks.delete(trackKey(sub.track));
+    if (sub.alias !== undefined && this.#subscriptions.get(sub.alias) === sub) this.#subscriptions.delete(sub.alias);
+  }
+
+  #takeId(): bigint {
+    const id = this.#nextRequest;
+    this.#nextRequest += 2n;
+    return id;
+  }
+
+  async #request(): Promise<RequestStream> {
+    if (this.#over) throw this.#over;
+    const opened = this.transport.createBidirectionalStream({ sendOrder: 1000 } as WebTransportSendStreamOptions);
+    return new RequestStream(await withTimeout(opened, REQUEST_TIMEOUT, "opening a request"));
+  }
+
+  /** Waits for the answer to a request; a refusal or an error ends its stream. */
+  async #answer<T extends Message["type"]>(r: RequestStream, type: T, what: string, extra = 0): Promise<Extract<Message, { type: T }>> {
+    try {
+      const m = await withTimeout(Promise.race([r.next(), this.closed.then((e) => Promise.reject(e))]), REQUEST_TIMEOUT + extra, what);
+      if (m === null) throw new RequestError(RequestCode.INTERNAL_ERROR, `the relay closed ${what} without an answer`, 0);
+      if (m.type === "error") throw new RequestError(m.code, m.reason, m.retryAfter);
+      if (m.type === "goaway") throw new RequestError(RequestCode.GOING_AWAY, "the relay asks to move the request", 0);
+      if (m.type !== type) throw violation(`${m.type} in answer to ${what}`);
+      return m as Extract<Message, { type: T }>;
+    } catch (e) {
+      this.#fail(e);
+      r.abort(StreamCode.CANCELLED);
+      if (this.#over && !(e instanceof RequestError)) throw this.#over;
+      throw e;
+    }
+  }
+
+  /**
+   * Asks for a track. With `join`, the newest group is fetched as well (§10.12.2), asked for in the
+   * same flight, so that a late joiner has its first object within one round trip.
+   */
+  async subscribe(track: TrackName, sink: TrackSink, o: SubscribeOptions & { readonly join?: boolean } = {}): Promise<Subscription> {
+    const key = trackKey(track);
+    if (this.#tracks.has(key)) throw new RequestError(RequestCode.DUPLICATE_SUBSCRIPTION, `already subscribed to ${track.name}`, undefined);
+    const r = await this.#request();
+    const id = this.#takeId();
+    const sub = new Subscription(this, track, id, sink, r);
+    this.#tracks.set(key, sub);
+    const began = performance.now();
+    try {
+      await r.send(encodeSubscribe(id, track, o));
+      if (o.join) void this.#join(sub, o.priority).catch(() => {}); // nothing was published yet, or the subscription was refused
+      const ok = await this.#answer(r, "subscribeOk", "SUBSCRIBE", o.rendezvousTimeout ?? 0);
+      if (!o.rendezvousTimeout) this.requestTime = Math.min(this.requestTime, performance.now() - began);
+      if (this.#subscriptions.has(ok.alias)) {
+        throw new WireError(SessionCode.DUPLICATE_TRACK_ALIAS, `track alias ${ok.alias} is in use`);
+      }
+      sub.alias = ok.alias;
+      sub.largest = ok.parameters.largest;
+      sub.properties = ok.properties;
+    } catch (e) {
+      this.#fail(e);
+      const why = e instanceof Error ? e : new Error(String(e));
+      sub.finish(e instanceof UnknownMandatoryError ? new RequestError(RequestCode.UNSUPPORTED_EXTENSION, e.message, undefined) : why);
+      throw why;
+    }
+    this.#subscriptions.set(sub.alias, sub);
+    const waiting = this.#early.get(sub.alias);
+    this.#early.delete(sub.alias);
+    for (const settle of waiting ?? []) settle(sub);
+    void this.#follow(sub);
+    return sub;
+  }
+
+  /** Reads what a publisher says of a subscription until it ends. */
+  async #follow(sub: Subscription): Promise<void> {
+    try {
+      for (;;) {
+        const m = await sub.request.next();
+        if (m === null) return sub.finish(new DoneError(DoneCode.INTERNAL_ERROR, "the publisher left without PUBLISH_DONE"));
+        switch (m.type) {
+          case "done":
+            return sub.finish(new DoneError(m.code, m.reason));
+          case "goaway":
+            return sub.finish(new DoneError(DoneCode.GOING_AWAY, m.uri));
+          case "update":
+            await sub.request.send(encodeRequestOk());
+            break;
+          case "ok":
+          case "error":
+            break;
+          default:
+            throw violation(`unexpected ${m.type} on a subscription`);
+        }
+      }
+    } catch (e) {
+      this.#fail(e);
+      sub.finish(this.#over ?? new DoneError(DoneCode.INTERNAL_ERROR, "the subscription was cut off"));
+    }
+  }
+
+  /** Fetches the newest group of a subscription into the same sink. */
+  async #join(sub: Subscription, priority: number | undefined): Promise<void> {
+    const r = await this.#request();
+    const id = this.#takeId();
+    const over = new Promise<void>((resolve) => this.#fetchDone.set(id, resolve));
+    this.#fetches.set(id, sub.sink);
+    try {
+      await r.send(encodeJoiningFetch(id, sub.id, 0, priority));
+      await this.#answer(r, "fetchOk", "FETCH");
+      await withTimeout(over, REQUEST_TIMEOUT, "FETCH");
+      r.end();
+    } finally {
+      this.#fetches.delete(id);
+      this.#fetchDone.delete(id);
+    }
+  }
+
+  async #readFetch(reader: ReadableStreamDefaultReader<Uint8Array>, rest: Uint8Array, id: bigint): Promise<void> {
+    const sink = this.#fetches.get(id);
+    if (!sink) {
+      reader.cancel(streamError(StreamCode.CANCELLED)).catch(() => {});
+      return;
+    }
+    const collector = new Collector(sink);
+    await this.#pump(reader, rest, new FetchParser(collector), collector, undefined, () => {});
+    this.#fetchDone.get(id)?.();
+  }
+
+  /** Follows the namespaces under a prefix until the returned function is called or the session ends. */
+  async subscribeNamespace(prefix: Namespace, changed: (namespaces: Namespace[]) => void): Promise<() => void> {
+    const r = await this.#request();
+    await r.send(encodeSubscribeNamespace(this.#takeId(), prefix));
+    await this.#answer(r, "ok", "SUBSCRIBE_NAMESPACE");
+    const active = new Map<string, Namespace>();
+    const follow = async (): Promise<void> => {
+      changed([]);
+      for (;;) {
+        const m = await r.next();
+        if (m === null || m.type === "goaway") return;
+        if (m.type !== "namespace") throw violation(`unexpected ${m.type} on a namespace subscription`);
+        const key = JSON.stringify(m.suffix);
+        if (m.added) active.set(key, [...prefix, ...m.suffix]);
+        else if (!active.delete(key)) throw violation("NAMESPACE_DONE without its NAMESPACE");
+        if (active.size > MAX_NAMESPACES) return r.abort(StreamCode.EXCESSIVE_LOAD);
+        changed([...active.values()]);
+      }
+    };
+    follow().catch((e: unknown) => this.#fail(e));
+    return () => r.abort(StreamCode.CANCELLED);
+  }
+
+  /** Offers a track of datagrams to the peer (§10.10). */
+  async publishDatagrams(track: TrackName): Promise<DatagramTrack> {
+    const r = await this.#request();
+    const alias = this.#nextAlias++;
+    await r.send(encodePublish(this.#takeId(), track, alias));
+    const ok = await this.#answer(r, "ok", "PUBLISH");
+    const t = new DatagramTrack(this, alias, r);
+    t.forward = ok.parameters.forward ?? true;
+    const follow = async (): Promise<void> => {
+      for (;;) {
+        const m = await r.next();
+        if (m === null) break;
+        if (m.type === "update") {
+          t.forward = m.parameters.forward ?? t.forward;
+          await r.send(encodeRequestOk());
+        } else if (m.type !== "goaway") throw violation(`unexpected ${m.type} on a publication`);
+      }
+      t.ended = true;
+    };
+    follow().catch((e: unknown) => {
+      t.ended = true;
+      this.#fail(e);
+    });
+    return t;
+  }
+}
+
+/** Browsers are between two versions of the datagram interface. */
+function datagramWriter(transport: WebTransport): WritableStreamDefaultWriter<Uint8Array> {
+  const datagrams = transport.datagrams as WebTransportDatagramDuplexStream & {
+    writable?: WritableStream<Uint8Array>;
+    createWritable?: () => WritableStream<Uint8Array>;
+  };
+  const writable = datagrams.createWritable ? datagrams.createWritable() : datagrams.writable!;
+  return writable.getWriter();
+}
