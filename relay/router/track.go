@@ -321,17 +321,19 @@ func (t *track) receive(sub *moqt.Subscription) {
 			t.lost(sub, err)
 			return
 		}
-		go t.receiveSubgroup(r)
+		// Opened before the next is accepted, so that viewers are offered the last
+		// subgroup before they are told of the track's end.
+		feed, err := t.OpenSubgroup(r.SubgroupHeader)
+		if err != nil {
+			r.Cancel(wire.StreamCancelled)
+			continue
+		}
+		go t.receiveSubgroup(r, feed)
 	}
 }
 
 // receiveSubgroup passes a subgroup on as it arrives.
-func (t *track) receiveSubgroup(r *moqt.SubgroupReader) {
-	feed, err := t.OpenSubgroup(r.SubgroupHeader)
-	if err != nil {
-		r.Cancel(wire.StreamCancelled)
-		return
-	}
+func (t *track) receiveSubgroup(r *moqt.SubgroupReader, feed *origin.Feed) {
 	for {
 		n, err := r.ReadRaw(feed.Space())
 		if n > 0 {
