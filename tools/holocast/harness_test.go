@@ -312,10 +312,11 @@ func (p *publisher) frame() error {
 		g.Depth[i] = uint16(1000 + (i+int(p.next))%testWidth*10)
 		g.Color[3*i], g.Color[3*i+1] = byte(i), byte(p.next)
 	}
+	captured := uint64(time.Now().UnixMicro())
 	for n, t := range p.tracks {
 		for d := range p.descriptions {
 			b, err := p.enc.EncodeGrid(nil, pointcloud.Header{
-				Sequence: p.next, CaptureTime: uint64(time.Now().UnixMicro()), Camera: uint16(n), Descriptions: uint8(p.descriptions),
+				Sequence: p.next, CaptureTime: captured, Camera: uint16(n), Descriptions: uint8(p.descriptions),
 			}, &g, d)
 			if err != nil {
 				return err
