@@ -1,0 +1,300 @@
+//go:build linux
+
+package wire
+
+// #include "forward.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// MaxLinks is the most links, directions of paths, one Forwarder carries.
+const MaxLinks = C.FORWARD_LINKS
+
+// A Socket is a packet socket bound to one device. A device serves one link as its
+// entrance and another as its exit.
+type Socket struct{ fd int }
+
+// Open binds a packet socket to a device of the network namespace of the calling thread.
+// It takes unicast frames that the device receives, not those sent on it.
+func Open(device int) (*Socket, error) {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("packet socket: %w", err)
+	}
+	// The first bit of a frame says whether it is for a group.
+	unicast := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: 0},
+		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: 1, Jt: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: math.MaxInt32},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+	}
+	program := unix.SockFprog{Len: uint16(len(unicast)), Filter: &unicast[0]}
+	err = errors.Join(
+		unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program),
+		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
+		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1),
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 8<<20),
+		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: device}),
+	)
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("packet socket on device %d: %w", device, err)
+	}
+	return &Socket{fd}, nil
+}
+
+// Close closes the socket.
+func (s *Socket) Close() error { return unix.Close(s.fd) }
+
+func htons(v uint16) uint16 { return v<<8 | v>>8 }
+
+// A Port is one direction of a path between two sockets.
+type Port struct {
+	Name     string
+	From, To *Socket
+	Timeline []Change // from the start of the forwarder; see NewLink
+	Seed     uint64
+}
+
+// Options of a Forwarder. The zero value of a field means the default in brackets.
+type Options struct {
+	Interval  time.Duration // of samples [100 ms]
+	Priority  int           // of SCHED_FIFO, negative: ordinary scheduling [50]
+	MaxMemory int           // bytes of packets in flight [1 GiB]
+}
+
+// Counts are what a link did in one interval.
+type Counts struct {
+	PacketsIn  uint64 `json:"packets_in"`
+	BytesIn    uint64 `json:"bytes_in"`
+	PacketsOut uint64 `json:"packets_out"`
+	BytesOut   uint64 `json:"bytes_out"`
+	Lost       uint64 `json:"lost"`       // asked for, by Loss
+	LostBurst  uint64 `json:"lost_burst"` // asked for, by BurstLoss
+	QueueFull  uint64 `json:"queue_full"`
+	Failed     uint64 `json:"failed"` // not asked for: see Faults
+	// Time from arrival to departure of the packets that left, in milliseconds.
+	DelayMean float64 `json:"delay_mean_ms"`
+	DelayMin  float64 `json:"delay_min_ms"`
+	DelayMax  float64 `json:"delay_max_ms"`
+	QueueMax  uint64  `json:"queue_max_bytes"`
+}
+
+// A Sample is one interval of all links, in the order of the ports.
+type Sample struct {
+	End   time.Duration // since the start of the forwarder
+	Links []Counts
+}
+
+// Faults count the packets that were dropped though no condition asked for it.
+type Faults struct {
+	Ring     uint64 `json:"ring"`     // arrived faster than the thread took them
+	Memory   uint64 `json:"memory"`   // no room: see Options.MaxMemory
+	Oversize uint64 `json:"oversize"` // longer than a frame may be: segmentation was left to a device
+	Send     uint64 `json:"send"`     // refused by the kernel
+}
+
+// Any returns the sum.
+func (f Faults) Any() uint64 { return f.Ring + f.Memory + f.Oversize + f.Send }
+
+// A LinkReport is what a link did in a whole run, and how well.
+type LinkReport struct {
+	Name    string    `json:"name"`
+	Late    Quantiles `json:"departure_error_us"` // |departed − due|
+	Wait    Quantiles `json:"queue_wait_ms"`      // from arrival to being sent
+	Queue   Quantiles `json:"queue_bytes"`        // that arriving packets found
+	Arrived uint64    `json:"arrived"`            // packets
+	Lost    uint64    `json:"lost"`
+	Burst   uint64    `json:"lost_burst"`
+	Full    uint64    `json:"queue_full"`
+	Faults  Faults    `json:"faults"`
+}
+
+// A Report is how a whole run of a Forwarder went.
+type Report struct {
+	Links       []LinkReport  `json:"links"`
+	RealTime    bool          `json:"real_time"` // the thread had SCHED_FIFO
+	CPU         time.Duration `json:"cpu_ns"`    // of the thread
+	Wakes       uint64        `json:"wakes"`     // times the thread slept
+	SamplesLost uint64        `json:"samples_lost"`
+}
+
+// A Forwarder is the running thread.
+type Forwarder struct {
+	f       *C.struct_forwarder
+	names   []string
+	started time.Duration // CLOCK_MONOTONIC
+	done    chan struct{}
+}
+
+// Start starts the thread. The sockets stay the caller's, to be closed after Stop.
+func Start(ports []Port, options Options) (*Forwarder, error) {
+	if len(ports) == 0 || len(ports) > MaxLinks {
+		return nil, fmt.Errorf("%d links: a forwarder carries 1 to %d", len(ports), MaxLinks)
+	}
+	if options.Interval <= 0 {
+		options.Interval = 100 * time.Millisecond
+	}
+	if options.Priority == 0 {
+		options.Priority = 50
+	}
+	if options.MaxMemory == 0 {
+		options.MaxMemory = 1 << 30
+	}
+	c := C.forward_new()
+	if c == nil {
+		return nil, errors.New("no memory for the forwarder")
+	}
+	f := &Forwarder{f: c, started: time.Duration(c.started), done: make(chan struct{})}
+	c.count = C.int(len(ports))
+	c.interval = C.int64_t(options.Interval)
+	c.priority = C.int(max(0, options.Priority))
+	c.slots = C.size_t(options.MaxMemory / C.FORWARD_FRAME)
+	for i, p := range ports {
+		timeline := make([]Change, len(p.Timeline))
+		for k, change := range p.Timeline {
+			change.At += f.started
+			timeline[k] = change
+		}
+		link, err := NewLink(timeline, p.Seed)
+		if err != nil {
+			f.free()
+			return nil, fmt.Errorf("%s: %w", p.Name, err)
+		}
+		c.ports[i] = C.struct_forward_port{in: C.int(p.From.fd), out: C.int(p.To.fd), link: link.link}
+		f.names = append(f.names, p.Name)
+	}
+	go func() {
+		// The thread is not unlocked: it ends with its scheduling class.
+		runtime.LockOSThread()
+		C.forward_run(c)
+		close(f.done)
+	}()
+	for !C.forward_running(c) {
+		select {
+		case <-f.done:
+			err := f.err()
+			f.free()
+			return nil, err
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return f, nil
+}
+
+// Now is the time since the start, as samples and timelines count it.
+func (f *Forwarder) Now() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // cannot fail on a clock that exists
+	return time.Duration(t.Nano()) - f.started
+}
+
+// Change replaces what is to come of a port's timeline. The first change is in force at once
+// if its time is past. Times are since the start.
+func (f *Forwarder) Change(port int, timeline []Change) error {
+	conditions := cConditions(timeline, f.started)
+	if !C.forward_set(f.f, C.int(port), &conditions[0], C.size_t(len(conditions))) {
+		return errors.New("no memory for a change of conditions")
+	}
+	return nil
+}
+
+// Samples takes the samples written since the last call. They must be taken at least every
+// hundred intervals. It is not safe for concurrent use.
+func (f *Forwarder) Samples() []Sample {
+	var samples []Sample
+	for {
+		row := C.forward_read(f.f)
+		if row == nil {
+			return samples
+		}
+		s := Sample{End: time.Duration(row.time) - f.started, Links: make([]Counts, len(f.names))}
+		for i := range s.Links {
+			s.Links[i] = counts(&row.links[i])
+		}
+		samples = append(samples, s)
+		C.forward_read_done(f.f)
+	}
+}
+
+func counts(c *C.struct_forward_counts) Counts {
+	const ms = 1e6
+	n := Counts{
+		PacketsIn: uint64(c.packets_in), BytesIn: uint64(c.bytes_in),
+		PacketsOut: uint64(c.packets_out), BytesOut: uint64(c.bytes_out),
+		Lost: uint64(c.lost), LostBurst: uint64(c.lost_burst), QueueFull: uint64(c.queue_full), Failed: uint64(c.failed),
+		DelayMin: float64(c.delay_min) / ms, DelayMax: float64(c.delay_max) / ms, QueueMax: uint64(c.queue_max),
+	}
+	if n.PacketsOut > 0 {
+		n.DelayMean = float64(c.delay_sum) / ms / float64(n.PacketsOut)
+	}
+	return n
+}
+
+// Stop ends the thread, drops the packets in flight and returns how the run went, with the
+// last samples. The Forwarder is not used after it.
+func (f *Forwarder) Stop() (Report, []Sample, error) {
+	C.forward_stop(f.f)
+	<-f.done
+	samples := f.Samples()
+	report := Report{
+		RealTime:    f.f.priority > 0 && f.f.scheduling_error == 0,
+		CPU:         time.Duration(f.f.cpu),
+		Wakes:       uint64(f.f.wakes),
+		SamplesLost: uint64(f.f.rows_lost),
+	}
+	for i, name := range f.names {
+		stats := C.link_statistics(f.f.ports[i].link)
+		faults := &f.f.faults[i]
+		link := LinkReport{
+			Name:  name,
+			Late:  quantiles(&f.f.late[i], 1e3),
+			Wait:  quantiles((*C.struct_histogram)(&stats.wait), 1e6),
+			Queue: quantiles((*C.struct_histogram)(&stats.occupied), 1),
+			Lost:  uint64(stats.packets[Lost]), Burst: uint64(stats.packets[LostBurst]), Full: uint64(stats.packets[QueueFull]),
+			Faults: Faults{
+				Ring: uint64(faults.ring), Memory: uint64(faults.memory),
+				Oversize: uint64(faults.oversize), Send: uint64(faults.send),
+			},
+		}
+		for _, n := range stats.packets {
+			link.Arrived += uint64(n)
+		}
+		report.Links = append(report.Links, link)
+	}
+	err := f.err()
+	f.free()
+	return report, samples, err
+}
+
+// SchedulingError is why the thread runs without real-time priority, nil if it has it or was
+// not to have it.
+func (f *Forwarder) SchedulingError() error {
+	if f.f.scheduling_error == 0 {
+		return nil
+	}
+	return fmt.Errorf("SCHED_FIFO: %w", unix.Errno(f.f.scheduling_error))
+}
+
+func (f *Forwarder) err() error {
+	if f.f.error == 0 {
+		return nil
+	}
+	return fmt.Errorf("forwarder: %s: %w", C.GoString(f.f.failed), unix.Errno(f.f.error))
+}
+
+func (f *Forwarder) free() {
+	for i := range f.f.ports {
+		C.link_free(f.f.ports[i].link)
+	}
+	C.forward_free(f.f)
+	f.f = nil
+}

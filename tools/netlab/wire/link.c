@@ -1,0 +1,298 @@
+//go:build linux
+
+#include "link.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST_PACKETS = 4096 }; // room to begin with, a power of two
+
+static const int64_t second = 1000000000;
+
+struct link {
+	// packets[head, sent) are in the delay line, packets[sent, tail) in the queue, the
+	// first of them being sent. Indices run on and are masked.
+	struct link_packet *packets;
+	uint32_t room, head, sent, tail;
+
+	struct link_conditions now;
+	struct link_conditions *ahead; // to come: ahead[next, count)
+	size_t next, count;
+
+	uint64_t queued_bytes;
+	int64_t free_at; // when the server is free, or how far it is with the first packet
+	double bits;     // of the first packet still to be sent, 0: not begun
+	int64_t last_due;
+
+	int64_t delay; // as last drawn
+	int64_t draw_at;
+	bool bad; // Gilbert–Elliott's state
+
+	uint64_t random[2];
+	struct link_stats stats;
+};
+
+// xoroshiro128+ (Blackman and Vigna), seeded by splitmix64.
+static uint64_t random_next(struct link *l)
+{
+	uint64_t a = l->random[0], b = l->random[1], sum = a + b;
+	b ^= a;
+	l->random[0] = (a << 24 | a >> 40) ^ b ^ b << 16;
+	l->random[1] = b << 37 | b >> 27;
+	return sum;
+}
+
+static void random_seed(struct link *l, uint64_t seed)
+{
+	for (int i = 0; i < 2; i++) {
+		uint64_t z = seed += 0x9e3779b97f4a7c15;
+		z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+		z = (z ^ z >> 27) * 0x94d049bb133111eb;
+		l->random[i] = z ^ z >> 31;
+	}
+}
+
+static double random_unit(struct link *l)
+{
+	return (double)(random_next(l) >> 11) * 0x1p-53;
+}
+
+static int64_t random_between(struct link *l, int64_t min, int64_t max)
+{
+	return max <= min ? min : min + (int64_t)(random_unit(l) * (double)(max - min + 1));
+}
+
+static struct link_packet *packet_at(const struct link *l, uint32_t index)
+{
+	return &l->packets[index & (l->room - 1)];
+}
+
+static int64_t later(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
+// begin makes conditions those of now.
+static void begin(struct link *l, const struct link_conditions *conditions)
+{
+	bool was_varied = l->now.varied;
+	l->now = *conditions;
+	if (!l->now.varied)
+		l->delay = l->now.delay;
+	else if (!was_varied || l->delay < l->now.delay_min || l->delay > l->now.delay_max)
+		l->draw_at = conditions->at; // otherwise the draw in force stays good
+}
+
+static int64_t change_at(const struct link *l)
+{
+	return l->next < l->count ? l->ahead[l->next].at : LINK_NEVER;
+}
+
+static void change_until(struct link *l, int64_t time)
+{
+	while (change_at(l) <= time)
+		begin(l, &l->ahead[l->next++]);
+}
+
+// draw_until brings the varied delay up to time.
+static void draw_until(struct link *l, int64_t time)
+{
+	if (!l->now.varied || time < l->draw_at)
+		return;
+	if (l->draw_at < time - 10 * second)
+		l->draw_at = time; // after long silence the missed draws do not matter
+	while (l->draw_at <= time) {
+		l->delay = random_between(l, l->now.delay_min, l->now.delay_max);
+		l->draw_at += later(1, random_between(l, l->now.every_min, l->now.every_max));
+	}
+}
+
+bool link_change(struct link *l, const struct link_conditions *conditions, size_t count)
+{
+	struct link_conditions *copy = malloc(count * sizeof *copy);
+	if (!copy)
+		return false;
+	memcpy(copy, conditions, count * sizeof *copy);
+	free(l->ahead);
+	l->ahead = copy;
+	l->next = 0;
+	l->count = count;
+	return true;
+}
+
+struct link *link_new(const struct link_conditions *conditions, size_t count, uint64_t seed)
+{
+	struct link *l = calloc(1, sizeof *l);
+	if (!l)
+		return NULL;
+	l->room = FIRST_PACKETS;
+	l->packets = calloc(l->room, sizeof *l->packets);
+	l->free_at = l->last_due = INT64_MIN;
+	random_seed(l, seed);
+	if (!l->packets || !link_change(l, conditions, count)) {
+		link_free(l);
+		return NULL;
+	}
+	begin(l, &l->ahead[l->next++]);
+	return l;
+}
+
+void link_free(struct link *l)
+{
+	if (!l)
+		return;
+	free(l->packets);
+	free(l->ahead);
+	free(l);
+}
+
+static bool make_room(struct link *l)
+{
+	if (l->tail - l->head < l->room)
+		return true;
+	if (l->room > UINT32_MAX / 4)
+		return false;
+	struct link_packet *packets = malloc(2 * (size_t)l->room * sizeof *packets);
+	if (!packets)
+		return false;
+	for (uint32_t i = l->head; i != l->tail; i++)
+		packets[i & (2 * l->room - 1)] = *packet_at(l, i);
+	free(l->packets);
+	l->packets = packets;
+	l->room *= 2;
+	return true;
+}
+
+// leave moves the first packet of the queue, sent at time, to the delay line.
+static void leave(struct link *l, int64_t time)
+{
+	draw_until(l, time);
+	struct link_packet packet = *packet_at(l, l->sent);
+	packet.due = time + l->delay;
+	l->queued_bytes -= packet.length;
+	uint32_t place = l->sent++;
+	if (!l->now.reorder)
+		packet.due = later(packet.due, l->last_due);
+	else
+		for (; place != l->head && packet_at(l, place - 1)->due > packet.due; place--)
+			*packet_at(l, place) = *packet_at(l, place - 1);
+	*packet_at(l, place) = packet;
+	l->last_due = later(packet.due, l->last_due);
+}
+
+// serve sends what can have been sent by time, at the rates in force meanwhile.
+static void serve(struct link *l, int64_t time)
+{
+	while (l->sent != l->tail) {
+		const struct link_packet *first = packet_at(l, l->sent);
+		int64_t from = later(l->free_at, first->arrival);
+		if (from > time)
+			return;
+		change_until(l, from);
+		if (l->bits == 0) {
+			histogram_add(&l->stats.wait, from - first->arrival);
+			l->bits = 8.0 * (double)(first->length + l->now.overhead);
+		}
+		int64_t done = from, change = change_at(l);
+		if (l->now.rate > 0)
+			done += (int64_t)ceil(l->bits * 1e9 / l->now.rate);
+		if (done > change && change <= time) { // the rest at another rate
+			l->bits -= (double)(change - from) * l->now.rate * 1e-9;
+			if (l->bits < 1e-6)
+				l->bits = 1e-6; // begun, and as good as sent
+			l->free_at = change;
+			continue;
+		}
+		if (done > time)
+			return;
+		l->bits = 0;
+		l->free_at = done;
+		leave(l, done);
+	}
+}
+
+// lost advances the loss model by a packet.
+static enum link_verdict lost(struct link *l)
+{
+	const struct link_conditions *c = &l->now;
+	l->stats.draws++;
+	if (c->to_bad > 0)
+		l->bad = random_unit(l) < (l->bad ? 1 - c->to_good : c->to_bad);
+	else
+		l->bad = false;
+	double loss = l->bad ? c->loss_bad : c->loss_good;
+	if (loss <= 0 || random_unit(l) >= loss)
+		return LINK_QUEUED;
+	return l->bad ? LINK_LOST_BURST : LINK_LOST;
+}
+
+static bool queue_full(const struct link *l, uint32_t length)
+{
+	const struct link_conditions *c = &l->now;
+	return (c->queue_bytes > 0 && l->queued_bytes + length > (uint64_t)c->queue_bytes) ||
+	       (c->queue_packets > 0 && l->tail - l->sent >= (uint64_t)c->queue_packets);
+}
+
+enum link_verdict link_push(struct link *l, int64_t arrival, uint32_t length, uint32_t slot)
+{
+	serve(l, arrival);
+	if (l->sent == l->tail)
+		change_until(l, arrival);
+	histogram_add(&l->stats.occupied, (int64_t)l->queued_bytes);
+	enum link_verdict verdict = lost(l);
+	if (verdict == LINK_QUEUED && queue_full(l, length))
+		verdict = LINK_QUEUE_FULL;
+	if (verdict == LINK_QUEUED && !make_room(l))
+		verdict = LINK_NO_MEMORY;
+	l->stats.packets[verdict]++;
+	l->stats.bytes[verdict] += length;
+	if (verdict == LINK_QUEUED) {
+		*packet_at(l, l->tail++) = (struct link_packet){.arrival = arrival, .length = length, .slot = slot};
+		l->queued_bytes += length;
+	}
+	return verdict;
+}
+
+bool link_pop(struct link *l, int64_t now, struct link_packet *packet)
+{
+	serve(l, now);
+	if (l->head == l->sent || packet_at(l, l->head)->due > now)
+		return false;
+	*packet = *packet_at(l, l->head++);
+	return true;
+}
+
+int64_t link_next(const struct link *l)
+{
+	if (l->head != l->sent && !l->now.reorder)
+		return packet_at(l, l->head)->due;
+	int64_t next = l->head != l->sent ? packet_at(l, l->head)->due : LINK_NEVER;
+	if (l->sent == l->tail)
+		return next;
+	const struct link_packet *first = packet_at(l, l->sent);
+	int64_t done = later(l->free_at, first->arrival);
+	if (l->now.rate > 0) {
+		double bits = l->bits > 0 ? l->bits : 8.0 * (double)(first->length + l->now.overhead);
+		done += (int64_t)(bits * 1e9 / l->now.rate);
+	}
+	int64_t due = done + link_shortest_delay(l);
+	if (due > change_at(l))
+		due = later(done, change_at(l)); // what comes then may be faster
+	return due < next ? due : next;
+}
+
+int64_t link_shortest_delay(const struct link *l)
+{
+	return l->now.varied ? l->now.delay_min : l->now.delay;
+}
+
+uint64_t link_queued_bytes(const struct link *l)
+{
+	return l->queued_bytes;
+}
+
+const struct link_stats *link_statistics(const struct link *l)
+{
+	return &l->stats;
+}

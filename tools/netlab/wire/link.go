@@ -1,0 +1,146 @@
+//go:build linux
+
+package wire
+
+// #cgo CFLAGS: -O2 -Wall -Wextra
+// #cgo LDFLAGS: -lm
+// #include "forward.h"
+import "C"
+
+import (
+	"errors"
+	"math"
+	"time"
+)
+
+// A Link is the model of one direction of a path on a clock of the caller's. It is not safe
+// for concurrent use.
+type Link struct{ link *C.struct_link }
+
+// A Verdict is what became of a packet that arrived.
+type Verdict int
+
+// The verdicts on a packet.
+const (
+	Queued    Verdict = C.LINK_QUEUED
+	Lost      Verdict = C.LINK_LOST
+	LostBurst Verdict = C.LINK_LOST_BURST // in the bad state of BurstLoss
+	QueueFull Verdict = C.LINK_QUEUE_FULL
+	NoMemory  Verdict = C.LINK_NO_MEMORY
+)
+
+// A Packet is one that leaves a Link.
+type Packet struct {
+	ID           uint32
+	Length       int // bytes of the Ethernet frame, without its check sequence
+	Arrival, Due time.Duration
+}
+
+// NewLink returns a link with the conditions of timeline, which holds at least one change
+// and is ordered; the first one is in force from the beginning. The same seed, timeline and
+// packets give the same result.
+func NewLink(timeline []Change, seed uint64) (*Link, error) {
+	if len(timeline) == 0 {
+		return nil, errors.New("a link without conditions")
+	}
+	conditions := cConditions(timeline, 0)
+	conditions[0].at = math.MinInt64
+	link := C.link_new(&conditions[0], C.size_t(len(conditions)), C.uint64_t(seed))
+	if link == nil {
+		return nil, errors.New("no memory for a link")
+	}
+	return &Link{link}, nil
+}
+
+// Close frees the link.
+func (l *Link) Close() {
+	C.link_free(l.link)
+	l.link = nil
+}
+
+// Push lets a packet arrive, no earlier than the one before.
+func (l *Link) Push(arrival time.Duration, length int, id uint32) Verdict {
+	return Verdict(C.link_push(l.link, C.int64_t(arrival), C.uint32_t(length), C.uint32_t(id)))
+}
+
+// Pop takes the first packet due by now, if there is one.
+func (l *Link) Pop(now time.Duration) (Packet, bool) {
+	var p C.struct_link_packet
+	if !C.link_pop(l.link, C.int64_t(now), &p) {
+		return Packet{}, false
+	}
+	return Packet{
+		ID: uint32(p.slot), Length: int(p.length), Arrival: time.Duration(p.arrival), Due: time.Duration(p.due),
+	}, true
+}
+
+// Next is when to call Pop next: no packet is due earlier, as far as is known. It is false
+// when no packet is on the link.
+func (l *Link) Next() (time.Duration, bool) {
+	next := time.Duration(C.link_next(l.link))
+	return next, next != C.LINK_NEVER
+}
+
+// QueuedBytes is what waits and is being sent.
+func (l *Link) QueuedBytes() int { return int(C.link_queued_bytes(l.link)) }
+
+// cConditions returns timeline for C, its times counted from start.
+func cConditions(timeline []Change, start time.Duration) []C.struct_link_conditions {
+	conditions := make([]C.struct_link_conditions, len(timeline))
+	for i, c := range timeline {
+		into := &conditions[i]
+		into.at = C.int64_t(start + c.At)
+		into.rate = C.double(c.Rate)
+		into.overhead = C.int64_t(c.Overhead)
+		into.delay = C.int64_t(c.Delay)
+		if v := c.Variation; v != nil {
+			into.varied = true
+			into.delay_min, into.delay_max = C.int64_t(v.Min), C.int64_t(v.Max)
+			into.every_min, into.every_max = C.int64_t(v.EveryMin), C.int64_t(v.EveryMax)
+		}
+		into.reorder = C.bool(c.Reorder)
+		into.loss_good = C.double(c.Loss)
+		if b := c.Burst; b != nil {
+			toBad, toGood := b.transitions()
+			into.to_bad, into.to_good = C.double(toBad), C.double(toGood)
+			into.loss_bad = C.double(b.InBad)
+		}
+		into.queue_bytes, into.queue_packets = C.int64_t(c.QueueBytes), C.int64_t(c.QueuePackets)
+	}
+	return conditions
+}
+
+// Quantiles sum up a distribution.
+type Quantiles struct {
+	Count uint64  `json:"count"`
+	P50   float64 `json:"p50"`
+	P99   float64 `json:"p99"`
+	Max   float64 `json:"max"`
+}
+
+// quantiles sums up h in its unit divided by unit.
+func quantiles(h *C.struct_histogram, unit float64) Quantiles {
+	q := Quantiles{Count: uint64(h.count), Max: float64(h.max) / unit}
+	at := func(share float64) float64 {
+		target, seen := uint64(math.Ceil(share*float64(h.count))), uint64(0)
+		for i, n := range h.buckets {
+			seen += uint64(n)
+			if n > 0 && seen >= target {
+				return math.Min(bucketMiddle(i), float64(h.max)) / unit
+			}
+		}
+		return 0
+	}
+	q.P50, q.P99 = at(0.50), at(0.99)
+	return q
+}
+
+// bucketMiddle inverts histogram_bucket.
+func bucketMiddle(bucket int) float64 {
+	if bucket < 2<<C.HISTOGRAM_BITS {
+		return float64(bucket)
+	}
+	shift := bucket>>C.HISTOGRAM_BITS - 1
+	low := (bucket - shift<<C.HISTOGRAM_BITS) << shift
+	return float64(low) + float64(int(1)<<shift-1)/2
+}
