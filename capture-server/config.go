@@ -100,8 +100,10 @@ func (c *Config) validate() error {
 	if _, err := camera.ParseDepthMode(c.DepthMode); err != nil {
 		return fmt.Errorf("depthMode: %w", err)
 	}
-	if _, err := camera.ParseColorMode(c.ColorMode); err != nil {
+	if m, err := camera.ParseColorMode(c.ColorMode); err != nil {
 		return fmt.Errorf("colorMode: %w", err)
+	} else if m == camera.ColorOff {
+		return fmt.Errorf("colorMode is %q, but points take their colour from the colour camera", c.ColorMode)
 	}
 	switch {
 	case len(c.Sources) == 0:

@@ -29,6 +29,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	cfg := defaultConfig()
 	err := config.Load(os.Args[1:], &cfg)
 	if err == nil {
@@ -63,7 +64,7 @@ https://host:port/session over WebTransport.`,
 	}
 	f := c.Flags()
 	f.SortFlags = false
-	f.String(config.Flag, "", "YAML configuration file; flags override it")
+	c.PersistentFlags().String(config.Flag, "", "YAML configuration file; flags override it")
 	f.StringArrayVar(&cfg.Sources, "source", cfg.Sources, sourceForms+"; repeatable")
 	f.IntVar(&cfg.Cameras, "cameras", cfg.Cameras, "cameras of a livescan directory, or of the synthetic studio; 0 is all, or 1")
 	f.Float64Var(&cfg.FPS, "fps", cfg.FPS, "frames per second of livescan, synthetic and k4a")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -71,7 +72,7 @@ func openSources(ctx context.Context, cfg *Config, log *slog.Logger) (cameras []
 		o := opener{cfg: cfg, log: log, depth: depth, color: color}
 		opened, err := o.open(ctx, spec)
 		if err != nil {
-			return cameras, fmt.Errorf("source %s: %w", s, err)
+			return cameras, err
 		}
 		cameras = append(cameras, opened...)
 	}
@@ -135,14 +136,14 @@ func (o *opener) synthetic(ctx context.Context) ([]publish.Camera, error) {
 
 func (o *opener) livescan(ctx context.Context, dir string) ([]publish.Camera, error) {
 	sources, err := livescan.Open(dir, livescan.Options{Depth: o.depth, Color: o.color, FPS: o.cfg.FPS})
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w (the directory must hold depth mode %s and colour mode %s, or set depthMode and colorMode)", err, o.depth, o.color)
+	if _, missing := os.Stat(dir); missing == nil && errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w (depthMode is %s and colorMode %s: does the directory hold others?)", err, o.depth, o.color)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if n := o.cfg.Cameras; n > len(sources) {
-		return nil, fmt.Errorf("cameras is %d, but the directory has %d", n, len(sources))
+		return nil, fmt.Errorf("cameras is %d, but %s has %d", n, dir, len(sources))
 	} else if n > 0 {
 		for _, s := range sources[n:] {
 			_ = s.Close()
