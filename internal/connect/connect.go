@@ -142,9 +142,11 @@ const (
 
 // Keep connects, calls use with the session, and connects again when the session
 // is lost, until ctx ends or use returns nil or an error made by Final. use
-// returns when it is done with the session, at the latest when that ends.
+// returns when it is done with the session, at the latest when that ends. The log
+// warns of each reason once, until another comes or a session lasts.
 func (t Target) Keep(ctx context.Context, h moqt.Handler, cfg moqt.Config, use func(context.Context, *moqt.Session) error) error {
 	wait := firstRetry
+	var told string
 	for {
 		s, err := t.Dial(ctx, h, cfg)
 		if err == nil {
@@ -152,7 +154,7 @@ func (t Target) Keep(ctx context.Context, h moqt.Handler, cfg moqt.Config, use f
 			err = use(ctx, s)
 			s.Close(wire.NoError, "")
 			if time.Since(began) > lastRetry {
-				wait = firstRetry
+				wait, told = firstRetry, ""
 			}
 		}
 		var final finalError
@@ -162,7 +164,12 @@ func (t Target) Keep(ctx context.Context, h moqt.Handler, cfg moqt.Config, use f
 		case errors.As(err, &final):
 			return final.error
 		}
-		slog.Warn("trying again", "relay", t.URL, "in", wait.Round(time.Millisecond), "reason", err)
+		level := slog.LevelWarn
+		if err.Error() == told {
+			level = slog.LevelDebug
+		}
+		told = err.Error()
+		slog.Log(ctx, level, "trying again until the relay answers", "relay", t.URL, "in", wait.Round(time.Millisecond), "reason", err)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
