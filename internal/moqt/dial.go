@@ -89,6 +89,9 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 		c = quicConn{qc}
 	} else if c, err = dialWebTransport(ctx, qc, u); err != nil {
 		_ = qc.CloseWithError(0, "")
+		if e := (*webtransport.RequirementsNotMetError)(nil); errors.As(err, &e) {
+			err = fmt.Errorf("the server does not offer WebTransport: %w", err)
+		}
 		return nil, fmt.Errorf("connect to %s: %w", rawURL, err)
 	}
 	s, err := newSession(ctx, c, true, local, cfg)
@@ -134,7 +137,16 @@ func dialError(rawURL string, err error) error {
 	case errors.As(err, &cert):
 		return fmt.Errorf("connect to %s: the relay's certificate is not trusted: %w", rawURL, cert.Err)
 	case errors.As(err, &te) && te.ErrorCode.IsCryptoError() && strings.Contains(te.Error(), "no application protocol"):
+		if strings.HasPrefix(rawURL, "https:") {
+			return fmt.Errorf("connect to %s: the server does not speak WebTransport (%s)", rawURL, http3.NextProtoH3)
+		}
 		return fmt.Errorf("connect to %s: the server does not speak %s", rawURL, wire.ALPN)
+	case errors.As(err, &te) && te.ErrorCode.IsCryptoError() && !te.Remote:
+		for _, cause := range te.Unwrap() { // what our own verification found
+			if cause != nil && cause != net.ErrClosed {
+				return fmt.Errorf("connect to %s: %w", rawURL, cause)
+			}
+		}
 	case errors.As(err, new(*quic.IdleTimeoutError)), errors.As(err, new(*quic.HandshakeTimeoutError)), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("connect to %s: no answer (is the relay running, and does UDP reach it?)", rawURL)
 	}
