@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holocast/internal/connect"
+	"holocast/internal/moqt"
+	"holocast/internal/recording"
+	"holocast/tools/holocast/recorder"
+)
+
+type recordOptions struct {
+	target   connect.Target
+	duration time.Duration
+	wait     bool
+	json     bool
+}
+
+func recordCommand() *cobra.Command {
+	var o recordOptions
+	c := &cobra.Command{
+		Use:   "record URL FILE.mcap",
+		Short: "Record a session",
+		Long: `Records every object of every track of a session, exactly as received and with its
+arrival time, in an MCAP file that replay publishes again. Ctrl-C ends it in order;
+after a crash or on a full disk the file replays up to its last second.`,
+		Example: `  holocast record moqt://localhost:4443/demo demo.mcap
+  holocast record moqt://localhost:4443/demo demo.mcap --duration 30s --wait`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.target.URL = args[0]
+			return record(cmd.Context(), o, args[1], cmd.OutOrStdout())
+		},
+	}
+	f := c.Flags()
+	o.target.AddFlags(f)
+	f.DurationVar(&o.duration, "duration", 0, "stop after this long (default at the session's end or Ctrl-C)")
+	f.BoolVar(&o.wait, "wait", false, "wait for a relay or a session that is not there yet")
+	f.BoolVar(&o.json, "json", false, "print what was recorded as one JSON object, the last line of stdout")
+	return c
+}
+
+// recorded is what record says at its end.
+type recorded struct {
+	File    string  `json:"file"`
+	Objects uint64  `json:"objects"`
+	Bytes   uint64  `json:"bytes"` // of payloads
+	Seconds float64 `json:"seconds"`
+}
+
+func record(ctx context.Context, o recordOptions, path string, stdout io.Writer) (err error) {
+	ns, err := o.target.Namespace()
+	if err != nil {
+		return err
+	}
+	w, err := recording.Create(path, map[string]string{"url": o.target.URL, "program": "holocast " + version()})
+	if err != nil {
+		return err
+	}
+	r := recorder.New(w, recorder.Config{Namespace: ns, Wait: o.wait})
+	defer func() {
+		err = errors.Join(err, w.Close())
+		if n, _ := r.Counts(); n == 0 {
+			_ = os.Remove(path)
+		}
+	}()
+
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- keep(running, o.target, r.Handler(), o.wait, func(ctx context.Context, s *moqt.Session) (bool, error) {
+			err := r.Record(ctx, s)
+			return s.Err() == nil || r.Err() != nil, err
+		})
+	}()
+
+	bar := newBytesBar("recording")
+	if o.duration > 0 {
+		bar = newTimeBar("recording", o.duration)
+	}
+	tick, sync := time.NewTicker(100*time.Millisecond), time.NewTicker(time.Second)
+	defer tick.Stop()
+	defer sync.Stop()
+	var began time.Time
+	for going := true; going; {
+		select {
+		case err = <-ended:
+			going = false
+		case <-sync.C:
+			_ = w.Sync() // what is wrong with the file, Write says too
+		case now := <-tick.C:
+			select {
+			case <-r.Joined():
+			default:
+				continue
+			}
+			if began.IsZero() {
+				began = now
+			}
+			_, bytes := r.Counts()
+			bar.set(now.Sub(began), int64(bytes))
+			if o.duration > 0 && now.Sub(began) >= o.duration {
+				stop()
+			}
+		}
+	}
+	bar.end()
+	switch {
+	case r.Err() != nil:
+		return r.Err() // the file's error; the connection ended because of it
+	case err != nil && running.Err() == nil:
+		return err
+	}
+	err = nil
+	n, bytes := r.Counts()
+	if n == 0 {
+		return errors.New("nothing was recorded")
+	}
+	sum := recorded{File: path, Objects: n, Bytes: bytes, Seconds: time.Since(began).Round(time.Millisecond).Seconds()}
+	if o.json {
+		return json.NewEncoder(stdout).Encode(sum)
+	}
+	fmt.Fprintf(stdout, "%s: %d objects, %.1f MB, %.1f s\n", path, n, float64(bytes)/1e6, sum.Seconds)
+	return nil
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holocast/internal/connect"
+	"holocast/internal/moqt"
+	"holocast/tools/holocast/replayer"
+)
+
+type replayOptions struct {
+	target     connect.Target
+	speed      float64
+	loop       bool
+	waitViewer bool
+	json       bool
+}
+
+func replayCommand() *cobra.Command {
+	o := replayOptions{}
+	c := &cobra.Command{
+		Use:   "replay FILE.mcap URL",
+		Short: "Publish a recorded session again",
+		Long: `Publishes a recording's objects again, bit for bit and with their timing, under the
+session that the URL names. With --loop each further pass raises the group IDs, so
+that they go on ascending; nothing else changes. A recording that was cut off is
+replayed up to where it can be read.
+
+Players tell a replay from a live session and count its frame delay from a frame's
+arrival, because its capture is long past.`,
+		Example: `  holocast replay demo.mcap moqt://localhost:4443/again
+  holocast replay demo.mcap moqt://localhost:4443/again --loop --speed 0.5
+  holocast replay demo.mcap moqt://localhost:4443/again --wait-viewer`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.target.URL = args[1]
+			return replay(cmd.Context(), o, args[0], cmd.OutOrStdout())
+		},
+	}
+	f := c.Flags()
+	o.target.AddFlags(f)
+	f.Float64Var(&o.speed, "speed", 1, "how much faster than recorded")
+	f.BoolVar(&o.loop, "loop", false, "begin again at the end, until Ctrl-C")
+	f.BoolVar(&o.waitViewer, "wait-viewer", false, "begin when somebody subscribes to a track beside the catalog")
+	f.BoolVar(&o.json, "json", false, "print what was replayed as one JSON object, the last line of stdout")
+	return c
+}
+
+// replayed is what replay says at its end.
+type replayed struct {
+	File      string  `json:"file"`
+	Objects   uint64  `json:"objects"`
+	Unsent    uint64  `json:"unsent"` // subgroups and datagrams the relay could not be sent in time
+	Seconds   float64 `json:"seconds"`
+	Truncated bool    `json:"truncated"`
+}
+
+func replay(ctx context.Context, o replayOptions, path string, stdout io.Writer) error {
+	ns, err := o.target.Namespace()
+	if err != nil {
+		return err
+	}
+	if o.speed <= 0 {
+		return fmt.Errorf("--speed %v is not above 0", o.speed)
+	}
+	r, err := replayer.Open(path, replayer.Config{Namespace: ns, Speed: o.speed, Loop: o.loop, WaitViewer: o.waitViewer})
+	if err != nil {
+		return err
+	}
+	if t := r.Info.Truncated; t != nil {
+		fmt.Fprintf(os.Stderr, "holocast: %s: %v\n", path, t)
+	}
+	began := time.Now()
+	connection, disconnect := context.WithCancel(ctx)
+	defer disconnect()
+	connected, over := make(chan struct{}), make(chan struct{})
+	ended := make(chan error, 1)
+	go func() {
+		first := true
+		ended <- keep(connection, o.target, r.Handler(), false, func(ctx context.Context, s *moqt.Session) (bool, error) {
+			if first {
+				close(connected)
+				first = false
+			}
+			err := r.Serve(ctx, s, over)
+			return s.Err() == nil, err
+		})
+	}()
+	select {
+	case <-connected:
+	case err := <-ended:
+		return err
+	}
+	played := make(chan error, 1)
+	go func() {
+		played <- r.Run(connection)
+		close(over)
+	}()
+	bar := newTimeBar("replaying", r.Info.Duration())
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for running := true; running; {
+		select {
+		case <-tick.C:
+			_, at, _ := r.Progress()
+			bar.set(at, 0)
+		case err = <-ended:
+			running = false
+		}
+	}
+	bar.end()
+	disconnect()
+	if rerr := <-played; ctx.Err() == nil && rerr != nil && err == nil {
+		err = rerr
+	}
+	if err != nil && ctx.Err() == nil {
+		return err
+	}
+	n, _, _ := r.Progress()
+	sum := replayed{File: path, Objects: n, Unsent: r.Unsent(), Seconds: time.Since(began).Round(time.Millisecond).Seconds(), Truncated: r.Info.Truncated != nil}
+	if o.json {
+		return json.NewEncoder(stdout).Encode(sum)
+	}
+	fmt.Fprintf(stdout, "%s: %d objects in %.1f s\n", path, n, sum.Seconds)
+	if sum.Unsent > 0 {
+		return fmt.Errorf("%d subgroups or datagrams could not be sent in time: the path to the relay is too slow", sum.Unsent)
+	}
+	return nil
+}

@@ -1,0 +1,419 @@
+// Package replayer publishes a recorded session again: the same tracks, and on
+// them the same objects, bit for bit, with their groups, subgroups, IDs,
+// priorities and properties, each at its recorded time.
+//
+// Every track carries the property player.ReplayProperty, by which a player knows
+// that capture times are of the past. A loop's passes raise the group IDs so that
+// they go on ascending: nothing else of the objects changes.
+package replayer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"holocast/internal/catalog"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+	"holocast/internal/recording"
+	"holocast/tools/holocast/player"
+)
+
+// Config says how to replay.
+type Config struct {
+	Namespace moqt.Namespace // published instead of the recorded one
+	Speed     float64        // 1 = as recorded; 0 means 1
+	Loop      bool
+	// WaitViewer holds everything but the catalog back until somebody subscribes to
+	// another track.
+	WaitViewer bool
+	Log        *slog.Logger // nil = slog.Default
+}
+
+// Replayer replays one recording.
+type Replayer struct {
+	// Info sums up the recording.
+	Info recording.Info
+
+	cfg    Config
+	log    *slog.Logger
+	path   string
+	root   []string // the recorded session's namespace
+	set    origin.Set
+	tracks map[string]*track // by recorded name
+
+	objects atomic.Uint64
+	at      atomic.Int64 // ns since the recording's beginning
+	pass    atomic.Int64
+}
+
+// track is one recorded track.
+type track struct {
+	*origin.Track
+	catalog     bool
+	feeds       map[subgroup]*feed
+	low, high   uint64 // groups of the first pass
+	some        bool
+	offset      uint64 // added to groups
+	newestGroup uint64
+}
+
+type subgroup struct{ group, id uint64 }
+
+type feed struct {
+	*origin.Feed
+	last  time.Time // arrival of its newest object
+	ended bool
+}
+
+// maxOpen lets a relay be far behind before anything of a replay is given up.
+const maxOpen = 1024
+
+// Open opens the recording at path.
+func Open(path string, cfg Config) (*Replayer, error) {
+	reader, err := recording.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	r := &Replayer{Info: reader.Info, cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), path: path, tracks: map[string]*track{}}
+	r.cfg.Speed = cmp.Or(cfg.Speed, 1)
+	if r.cfg.Speed < 0 {
+		return nil, fmt.Errorf("replay: speed %v is below 0", cfg.Speed)
+	}
+	for _, t := range reader.Info.Tracks {
+		if t.Track.Name == catalog.TrackName && (r.root == nil || len(t.Track.Namespace) < len(r.root)) {
+			r.root = t.Track.Namespace
+		}
+	}
+	if r.root == nil {
+		return nil, fmt.Errorf("recording %s has no catalog track: it is no recording of a session", path)
+	}
+	for _, t := range reader.Info.Tracks {
+		ns := moqt.Namespace(t.Track.Namespace)
+		if !ns.HasPrefix(r.root) {
+			r.log.Warn("not of the session, not replayed", "track", t.Track.String())
+			continue
+		}
+		props, err := markReplayed(t.Properties)
+		if err != nil {
+			return nil, fmt.Errorf("recording %s: properties of %v: %w", path, t.Track, err)
+		}
+		name := moqt.TrackName{Namespace: append(slices.Clone(cfg.Namespace), ns[len(r.root):]...), Name: t.Track.Name}
+		x := &track{Track: origin.NewTrack(name, props, origin.Limits{MaxOpen: maxOpen}), feeds: map[subgroup]*feed{}}
+		x.catalog = ns.Equal(r.root) && name.Name == catalog.TrackName
+		r.tracks[t.Track.String()] = x
+		r.set.Add(x.Track)
+	}
+	return r, nil
+}
+
+// markReplayed adds the property that tells a replay from a live track.
+func markReplayed(properties []byte) (moqt.Properties, error) {
+	kvs, err := wire.ParseKeyValues(properties)
+	if err != nil {
+		return nil, err
+	}
+	kvs = slices.DeleteFunc(kvs, func(kv wire.KeyValue) bool { return kv.Type == player.ReplayProperty })
+	return wire.AppendKeyValues(nil, append(kvs, wire.KeyValue{Type: player.ReplayProperty, Int: 1})...), nil
+}
+
+// Handler answers requests for the tracks.
+func (r *Replayer) Handler() moqt.Handler { return r.set.Handler() }
+
+// Progress is the objects published so far, where in the recording that is and in
+// which pass of a loop, from 0.
+func (r *Replayer) Progress() (objects uint64, at time.Duration, pass int) {
+	return r.objects.Load(), time.Duration(r.at.Load()), int(r.pass.Load())
+}
+
+// Unsent is how many subgroups and datagrams the relay could not be sent, because
+// it, or the path to it, was too far behind.
+func (r *Replayer) Unsent() (n uint64) {
+	for _, t := range r.tracks {
+		s := t.Stats()
+		n += s.Behind + s.Late + s.UnsentDatagrams
+	}
+	return n
+}
+
+// Run publishes the recording on the tracks until it is over or ctx ends; with
+// Loop, the latter. Sessions come and go meanwhile.
+func (r *Replayer) Run(ctx context.Context) error {
+	defer r.set.End(wire.DoneTrackEnded, "the recording is over")
+	defer r.endSubgroups(func(*track, subgroup, *feed) bool { return true })
+	first, err := r.publishCatalog()
+	if err != nil {
+		return err
+	}
+	if r.cfg.WaitViewer && !r.awaitViewer(ctx) {
+		return ctx.Err()
+	}
+	began := time.Now()
+	for {
+		if err := r.play(ctx, began, first); err != nil {
+			return err
+		}
+		if !r.cfg.Loop {
+			return nil
+		}
+		first = nil
+		r.pass.Add(1)
+		r.endSubgroups(func(*track, subgroup, *feed) bool { return true })
+		for _, t := range r.tracks {
+			if t.some {
+				t.offset += t.high - t.low + 1
+			}
+		}
+		// The last frame is shown for as long as a frame is, too.
+		began = began.Add(r.scale(r.Info.Duration() + time.Second/30))
+	}
+}
+
+func (r *Replayer) scale(d time.Duration) time.Duration {
+	return time.Duration(float64(d) / r.cfg.Speed)
+}
+
+// publishCatalog publishes the recording's first catalog ahead of everything else
+// and returns it.
+func (r *Replayer) publishCatalog() (*recording.Object, error) {
+	reader, err := recording.Open(r.path)
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	for {
+		o, err := reader.Next()
+		if err == io.EOF {
+			return nil, fmt.Errorf("recording %s has no catalog object: nobody could play it", r.path)
+		}
+		if err != nil {
+			r.log.Warn("not replayed", "err", err)
+			continue
+		}
+		if t := r.tracks[o.Track.String()]; t != nil && t.catalog && !o.EndOnly {
+			return &o, r.publish(t, &o)
+		}
+	}
+}
+
+// awaitViewer waits until a track beside the catalog is subscribed to, and a moment
+// for the others.
+func (r *Replayer) awaitViewer(ctx context.Context) bool {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	settle := 0
+	for settle < 15 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false
+		}
+		if settle > 0 || slices.ContainsFunc(r.list(), func(t *track) bool { return !t.catalog && t.Viewers() > 0 }) {
+			settle++
+		}
+	}
+	return true
+}
+
+func (r *Replayer) list() []*track {
+	list := make([]*track, 0, len(r.tracks))
+	for _, t := range r.tracks {
+		list = append(list, t)
+	}
+	return list
+}
+
+// readAhead is how many objects are read before their time.
+const readAhead = 64
+
+// play publishes the recording once. first was published already.
+func (r *Replayer) play(ctx context.Context, began time.Time, first *recording.Object) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	reader, err := recording.Open(r.path)
+	if err != nil {
+		return err
+	}
+	objects := make(chan recording.Object, readAhead)
+	done := make(chan struct{})
+	defer func() {
+		stop()
+		<-done
+	}()
+	go func() {
+		defer close(done)
+		defer close(objects)
+		defer reader.Close()
+		for {
+			o, err := reader.Next()
+			if err == io.EOF {
+				return
+			}
+			if err != nil {
+				r.log.Warn("not replayed", "err", err)
+				continue
+			}
+			select {
+			case objects <- o:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var swept time.Time
+	for o := range objects {
+		t := r.tracks[o.Track.String()]
+		if t == nil {
+			continue
+		}
+		if first != nil && t.catalog && o.Group == first.Group && o.ObjectID == first.ObjectID && !o.EndOnly {
+			first = nil
+			continue
+		}
+		at := o.Arrival.Sub(r.Info.Start)
+		timer.Reset(time.Until(began.Add(r.scale(at))))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		r.at.Store(int64(at))
+		if err := r.publish(t, &o); err != nil {
+			r.log.Warn("not replayed", "track", o.Track.String(), "group", o.Group, "subgroup", o.Subgroup, "object", o.ObjectID, "err", err)
+		}
+		if o.Arrival.Sub(swept) > time.Second {
+			swept = o.Arrival
+			r.endSubgroups(func(t *track, s subgroup, f *feed) bool {
+				return s.group < t.newestGroup && swept.Sub(f.last) > unendedFor
+			})
+		}
+	}
+	return ctx.Err()
+}
+
+// unendedFor is when a subgroup whose end was not recorded is taken to have ended,
+// if later groups came.
+const unendedFor = 2 * time.Second
+
+// resetAfter is how long what came before a reset has to be delivered.
+const resetAfter = 200 * time.Millisecond
+
+// publish publishes one object, or the end of a subgroup, now.
+func (r *Replayer) publish(t *track, o *recording.Object) error {
+	if !t.some {
+		t.low, t.high, t.some = o.Group, o.Group, true
+	}
+	t.low, t.high = min(t.low, o.Group), max(t.high, o.Group)
+	group := o.Group + t.offset
+	t.newestGroup = max(t.newestGroup, group)
+	if !o.EndOnly {
+		r.objects.Add(1)
+	}
+	if o.Forwarding == recording.Datagram {
+		t.SendDatagram(moqt.Datagram{
+			Group: group, Object: o.ObjectID, Priority: o.Priority, EndOfGroup: o.EndOfGroup,
+			Properties: o.Properties, Status: wire.ObjectStatus(o.Status), Payload: o.Payload,
+		})
+		return nil
+	}
+	key := subgroup{group, o.Subgroup}
+	f := t.feeds[key]
+	if f == nil {
+		if o.EndOnly {
+			return nil // of a subgroup that ended before the recording began
+		}
+		x, err := t.OpenSubgroup(wire.SubgroupHeader{
+			Group: group, Subgroup: o.Subgroup, Mode: wire.SubgroupIDExplicit, Priority: o.Priority,
+			HasProperties: true, EndOfGroup: o.EndOfGroup, FirstObject: o.FirstObject,
+		})
+		if err != nil {
+			return err
+		}
+		f = &feed{Feed: x}
+		t.feeds[key] = f
+	}
+	f.last = o.Arrival
+	if !o.EndOnly {
+		err := f.WriteObject(moqt.Object{ID: o.ObjectID, Properties: o.Properties, Status: wire.ObjectStatus(o.Status)}, o.Payload)
+		if err != nil {
+			return err
+		}
+	}
+	switch o.End {
+	case recording.EndFIN:
+		delete(t.feeds, key)
+		return f.Close()
+	case recording.EndReset:
+		delete(t.feeds, key)
+		time.AfterFunc(resetAfter, func() { f.Reset(wire.StreamDeliveryTimeout) })
+	}
+	return nil
+}
+
+// endSubgroups ends the open subgroups that which names.
+func (r *Replayer) endSubgroups(which func(*track, subgroup, *feed) bool) {
+	for _, t := range r.tracks {
+		for key, f := range t.feeds {
+			if which(t, key, f) {
+				delete(t.feeds, key)
+				_ = f.Close()
+			}
+		}
+	}
+}
+
+// Serve offers the tracks over one connection until it, ctx or the replay ends:
+// over is closed by then, and nil returned when the relay has everything.
+func (r *Replayer) Serve(ctx context.Context, s *moqt.Session, over <-chan struct{}) error {
+	ns, err := s.PublishNamespace(ctx, r.cfg.Namespace)
+	if err != nil {
+		return fmt.Errorf("replay: the relay does not take the session: %w", err)
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.Context().Done():
+		return s.Err()
+	case <-ns.Done():
+		if err := ns.Err(); err != nil {
+			return err
+		}
+		return errors.New("replay: the relay no longer takes the session")
+	case <-over:
+	}
+	return r.flush(ctx, s)
+}
+
+// flush waits until the relay was sent all, at most a few seconds.
+func (r *Replayer) flush(ctx context.Context, s *moqt.Session) error {
+	const step, calm = 50 * time.Millisecond, 6
+	sent, still := uint64(0), 0
+	for range 200 {
+		select {
+		case <-time.After(step):
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.Context().Done():
+			return s.Err()
+		}
+		busy := slices.ContainsFunc(r.list(), func(t *track) bool { return t.Viewers() > 0 })
+		if now := s.Stats().BytesSent; busy || now != sent {
+			sent, still = now, 0
+			continue
+		}
+		if still++; still == calm {
+			break
+		}
+	}
+	return nil
+}
