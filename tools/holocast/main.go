@@ -49,7 +49,7 @@ func command() *cobra.Command {
 		},
 	}
 	c.PersistentFlags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
-	c.AddCommand(playCommand(), recordCommand(), replayCommand())
+	c.AddCommand(playCommand(), recordCommand(), replayCommand(), demoCommand())
 	return c
 }
 

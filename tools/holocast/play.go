@@ -81,42 +81,9 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 	}
 	p := player.New(cfg)
 	defer p.Close()
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	if o.duration > 0 {
-		go func() {
-			select {
-			case <-p.Showing():
-				select {
-				case <-time.After(o.duration):
-				case <-ctx.Done():
-				}
-				stop()
-			case <-ctx.Done():
-			}
-		}()
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- keepPlaying(ctx, o, p) }()
-	line := newLiveLine(stderr)
-	tick := time.NewTicker(500 * time.Millisecond)
-	defer tick.Stop()
-	for playing := true; playing; {
-		select {
-		case err = <-ended:
-			playing = false
-		case now := <-tick.C:
-			line.show(p.Live(now).String())
-		}
-	}
-	now := time.Now()
-	line.end()
-	report := p.Snapshot(now)
-	if err != nil && ctx.Err() == nil {
+	report, err := watch(ctx, o, p, stderr)
+	if err != nil {
 		return err
-	}
-	if report.Frames == 0 {
-		return errors.New("no frame arrived")
 	}
 	if err := o.writePictures(p); err != nil {
 		return err
@@ -128,11 +95,61 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 	return json.NewEncoder(stdout).Encode(report)
 }
 
-func keepPlaying(ctx context.Context, o playOptions, p *player.Player) error {
-	return keep(ctx, o.target, moqt.Handler{}, o.wait, func(ctx context.Context, s *moqt.Session) (bool, error) {
-		err := p.Play(ctx, s)
-		return s.Err() == nil, err // what is not the connection's end is not mended by another
-	})
+// firstFramePatience is how long a session may take to show a frame, where there is
+// an end to playing it.
+const firstFramePatience = 20 * time.Second
+
+// watch plays and shows the live line. That ctx ended is no error where frames came.
+func watch(ctx context.Context, o playOptions, p *player.Player, stderr *os.File) (player.Report, error) {
+	playing, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- keep(playing, o.target, moqt.Handler{}, o.wait, func(ctx context.Context, s *moqt.Session) (bool, error) {
+			err := p.Play(ctx, s)
+			return s.Err() == nil, err // what is not the connection's end is not mended by another
+		})
+	}()
+	line := newLiveLine(stderr)
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	showing, joined := p.Showing(), p.Joined()
+	var limit <-chan time.Time
+	var err error
+	for going := true; going; {
+		select {
+		case <-joined:
+			joined = nil
+			if o.duration > 0 {
+				limit = time.After(firstFramePatience)
+			}
+		case <-showing:
+			showing = nil
+			if o.duration > 0 {
+				limit, joined = time.After(o.duration), nil
+			}
+		case <-limit:
+			limit = nil
+			stop()
+		case err = <-ended:
+			going = false
+		case now := <-tick.C:
+			if showing == nil {
+				line.show(p.Live(now).String())
+			} else if line.terminal {
+				line.show("waiting for the first frame")
+			}
+		}
+	}
+	report := p.Snapshot(time.Now())
+	line.end()
+	if err != nil && playing.Err() == nil {
+		return report, err
+	}
+	if report.Frames == 0 {
+		return report, errors.New("no frame arrived")
+	}
+	return report, nil
 }
 
 // writePictures writes the files that were asked for.

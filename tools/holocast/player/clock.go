@@ -33,6 +33,7 @@ type shown struct {
 	arrived  time.Time // its first object's last byte
 	at       time.Time
 	replayed bool
+	late     bool
 }
 
 // followClock estimates the relay's clock.
@@ -103,6 +104,9 @@ func (p *Player) measure(f shown) {
 	delay := p.clock.At(f.at).Sub(time.UnixMicro(int64(f.header.CaptureTime)))
 	if p.replayed = f.replayed || delay > replayAge; p.replayed {
 		delay = f.at.Sub(f.arrived)
+		if f.late {
+			return // without its capture time the meter would take it for a restart
+		}
 	}
 	p.meter.Shown(qoe.Frame{
 		Camera: f.header.Camera, Sequence: f.header.Sequence, Shown: f.at, Delay: delay, Points: f.points,

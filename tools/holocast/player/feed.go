@@ -70,6 +70,7 @@ type frame struct {
 	lost     int
 	arrived  time.Time
 	replayed bool
+	late     bool // overtaken before anything of it had arrived
 }
 
 func newFeed(p *Player, camera int) (*feed, error) {
@@ -217,7 +218,7 @@ func (f *feed) add(group uint64, payload []byte, at time.Time, replayed, fetched
 			return
 		}
 		// A frame of which nothing had arrived when it was overtaken.
-		late := &frame{group: group, arrived: at, replayed: replayed}
+		late := &frame{group: group, arrived: at, replayed: replayed, late: true}
 		late.take(h, payload)
 		f.hand(late)
 		return
@@ -343,7 +344,7 @@ func (f *feed) decode(dec *pointcloud.Decoder) {
 				f.header, f.has = h, true
 			}
 			f.picture.Unlock()
-			f.p.show(shown{header: h, points: n, arrived: fr.arrived, at: time.Now(), replayed: fr.replayed})
+			f.p.show(shown{header: h, points: n, arrived: fr.arrived, at: time.Now(), replayed: fr.replayed, late: fr.late})
 		} else {
 			f.p.log.Debug("frame", "camera", f.camera, "group", fr.group, "err", err)
 		}

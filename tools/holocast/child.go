@@ -1,0 +1,131 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// child is a program that runs for as long as we do.
+type child struct {
+	name string
+	log  string // path of its output
+	pid  int
+	done chan struct{}
+	err  error // valid once done is closed
+}
+
+// findProgram finds another of Holocast's programs, beside this one or in PATH.
+func findProgram(name string) (string, error) {
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), name)
+		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
+			return beside, nil
+		}
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("%s is neither beside this program nor in PATH; `make build` makes it", name)
+	}
+	return path, nil
+}
+
+// startChild starts a program with its output going to dir/name.log.
+func startChild(dir, name string, args ...string) (*child, error) {
+	path, err := findProgram(name)
+	if err != nil {
+		return nil, err
+	}
+	c := &child{name: name, log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
+	out, err := os.Create(c.log)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(path, args...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = childAttributes()
+	started := make(chan error)
+	go func() {
+		// The kernel takes the death of the thread that started a child for ours.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		_ = out.Close()
+		if err == nil {
+			c.pid = cmd.Process.Pid
+		}
+		started <- err
+		if err == nil {
+			c.err = cmd.Wait()
+			close(c.done)
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	return c, nil
+}
+
+// childPatience is how long a child may take to leave before it is killed.
+const childPatience = 3 * time.Second
+
+// stop asks the child and its own children to end, and makes them.
+func (c *child) stop() {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		_ = syscall.Kill(-c.pid, sig)
+		select {
+		case <-c.done:
+			return
+		case <-time.After(childPatience):
+		}
+	}
+}
+
+// failure describes the end of a child that should not have ended.
+func (c *child) failure() error {
+	why := "ended"
+	if c.err != nil {
+		why = "failed: " + c.err.Error()
+	}
+	return fmt.Errorf("%s %s\n%s", c.name, why, c.tail())
+}
+
+// tail is the end of the child's output.
+func (c *child) tail() string {
+	b, err := os.ReadFile(c.log)
+	if err != nil {
+		return ""
+	}
+	lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
+	lines = lines[max(0, len(lines)-15):]
+	return fmt.Sprintf("the last lines of %s:\n  %s", c.log, strings.Join(lines, "\n  "))
+}
+
+// errNoData says that there is no real data on this machine.
+var errNoData = errors.New("no data: HOLOCAST_DATA is not set and ../shared/data does not exist")
+
+// findData finds the folder with recordings of real sensors.
+func findData() (string, error) {
+	if dir := os.Getenv("HOLOCAST_DATA"); dir != "" {
+		if _, err := os.Stat(dir); err != nil {
+			return "", fmt.Errorf("HOLOCAST_DATA: %w", err)
+		}
+		return dir, nil
+	}
+	candidates := []string{filepath.Join("..", "shared", "data")}
+	if self, err := os.Executable(); err == nil {
+		candidates = append(candidates, filepath.Join(filepath.Dir(self), "..", "..", "shared", "data"))
+	}
+	for _, dir := range candidates {
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			return dir, nil
+		}
+	}
+	return "", errNoData
+}

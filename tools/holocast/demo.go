@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holocast/internal/connect"
+	"holocast/tools/holocast/player"
+)
+
+type demoOptions struct {
+	seconds     float64
+	cameras     int
+	source      string
+	captureArgs []string
+	relayArgs   []string
+	out         string
+}
+
+func demoCommand() *cobra.Command {
+	var o demoOptions
+	c := &cobra.Command{
+		Use:   "demo",
+		Short: "Run a relay, a capture server and a player on this machine",
+		Long: `Starts a relay and a capture server on a free port, plays their session and shows
+frame rate and frame delay: four real cameras around a marker cube where
+HOLOCAST_DATA has their recording, a synthetic performer elsewhere. A picture of what
+was received and the programs' output are left in the output folder.`,
+		Example: `  holocast demo
+  holocast demo --seconds 10                      # ends by itself, the last line is JSON
+  holocast demo --cameras 1
+  holocast demo --source synthetic --cameras 2 --capture-arg=--descriptions=4`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return demo(cmd.Context(), o, cmd.OutOrStdout(), os.Stderr)
+		},
+	}
+	f := c.Flags()
+	f.Float64Var(&o.seconds, "seconds", 0, "end this long after the first frame (default at Ctrl-C)")
+	f.IntVar(&o.cameras, "cameras", 0, "cameras (default all of the recording's, one synthetic)")
+	f.StringVar(&o.source, "source", "", "the capture server's source (default livescan:… with data, else synthetic)")
+	f.StringArrayVar(&o.captureArgs, "capture-arg", nil, "a further argument of capture-server; repeatable")
+	f.StringArrayVar(&o.relayArgs, "relay-arg", nil, "a further argument of relay; repeatable")
+	f.StringVar(&o.out, "out", "demo-out", "output folder")
+	return c
+}
+
+func demo(ctx context.Context, o demoOptions, stdout io.Writer, stderr *os.File) error {
+	if o.seconds < 0 || o.cameras < 0 {
+		return errors.New("--seconds and --cameras cannot be below 0")
+	}
+	source, err := o.chooseSource(stderr)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return err
+	}
+	addr, err := freeAddress()
+	if err != nil {
+		return err
+	}
+	relay, err := startChild(o.out, "relay", append([]string{"--listen", addr, "--http", addr}, o.relayArgs...)...)
+	if err != nil {
+		return err
+	}
+	defer relay.stop()
+	if err := relay.awaitHealth(ctx, addr); err != nil {
+		return err
+	}
+	url := "moqt://" + addr + "/demo"
+	args := []string{"--source", source}
+	if o.cameras > 0 {
+		args = append(args, "--cameras", strconv.Itoa(o.cameras))
+	}
+	capture, err := startChild(o.out, "capture-server", append(append(args, o.captureArgs...), url)...)
+	if err != nil {
+		return err
+	}
+	defer capture.stop()
+	fmt.Fprintf(stderr, "%s from %s; watch it too: holocast play %s\n", url, source, url)
+
+	target := connect.Target{URL: url}
+	ns, err := target.Namespace()
+	if err != nil {
+		return err
+	}
+	p := player.New(player.Config{Namespace: ns, Viewer: "demo", Wait: true})
+	defer p.Close()
+	// A child that ends ends the demo.
+	playing, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		select {
+		case <-relay.done:
+			stop(relay.failure())
+		case <-capture.done:
+			stop(capture.failure())
+		case <-p.Showing():
+			select {
+			case <-relay.done:
+				stop(relay.failure())
+			case <-capture.done:
+				stop(capture.failure())
+			case <-playing.Done():
+			}
+		case <-time.After(firstFramePatience):
+			stop(fmt.Errorf("no frame arrived in %v\n%s", firstFramePatience, capture.tail()))
+		case <-playing.Done():
+		}
+	}()
+	play := playOptions{target: target, wait: true, png: filepath.Join(o.out, "cloud.png"),
+		duration: time.Duration(o.seconds * float64(time.Second))}
+	report, err := watch(playing, play, p, stderr)
+	if cause := context.Cause(playing); cause != nil && ctx.Err() == nil {
+		return cause
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil // stopped before there was anything to see
+		}
+		return fmt.Errorf("%w\n%s", err, capture.tail())
+	}
+	if err := play.writePictures(p); err != nil {
+		return err
+	}
+	fmt.Fprintln(stdout, "what was received last:", play.png)
+	if o.seconds == 0 {
+		fmt.Fprintln(stdout, report)
+		return nil
+	}
+	return json.NewEncoder(stdout).Encode(report)
+}
+
+// chooseSource says what the capture server captures.
+func (o *demoOptions) chooseSource(stderr io.Writer) (string, error) {
+	if o.source != "" {
+		return o.source, nil
+	}
+	data, err := findData()
+	if err != nil && !errors.Is(err, errNoData) {
+		return "", err
+	}
+	if err == nil {
+		dir := filepath.Join(data, "livescan_testdata")
+		if _, err := os.Stat(dir); err == nil {
+			return "livescan:" + dir, nil
+		}
+	}
+	fmt.Fprintln(stderr, "no recording of real cameras here (HOLOCAST_DATA): a synthetic performer instead")
+	return "synthetic", nil
+}
+
+// freeAddress finds a port of this machine that is free for UDP and TCP.
+func freeAddress() (string, error) {
+	for range 20 {
+		t, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return "", err
+		}
+		addr := t.Addr().String()
+		u, err := net.ListenPacket("udp", addr)
+		_ = t.Close()
+		if err == nil {
+			return addr, u.Close()
+		}
+	}
+	return "", errors.New("no port is free for both UDP and TCP")
+}
+
+// awaitHealth waits until the relay answers.
+func (c *child) awaitHealth(ctx context.Context, addr string) error {
+	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	deadline := time.After(10 * time.Second)
+	for {
+		resp, err := client.Get("http://" + addr + "/healthz")
+		if err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-c.done:
+			return c.failure()
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-deadline:
+			return fmt.Errorf("%s does not answer\n%s", c.name, strings.TrimSpace(c.tail()))
+		}
+	}
+}
