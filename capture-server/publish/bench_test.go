@@ -1,0 +1,107 @@
+package publish
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"holocast/capture-server/source"
+	"holocast/capture-server/source/livescan"
+	"holocast/internal/pointcloud"
+)
+
+// realCamera is the first camera of the real studio, NFOV unbinned and 720p.
+func realCamera(b *testing.B) source.Source {
+	b.Helper()
+	data := os.Getenv("HOLOCAST_DATA")
+	if data == "" {
+		data = filepath.Join("..", "..", "..", "shared", "data")
+	}
+	dir := filepath.Join(data, "livescan_testdata", "virtualdevice0")
+	if _, err := os.Stat(dir); err != nil {
+		b.Skipf("HOLOCAST_DATA not found: %v", err)
+	}
+	sources, err := livescan.Open(dir, livescan.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return sources[0]
+}
+
+// BenchmarkPublish measures what one frame of a real camera costs, stage by stage.
+func BenchmarkPublish(b *testing.B) {
+	tests := []struct {
+		name string
+		cfg  Config
+	}{
+		{"a", Config{}},
+		{"a_low", Config{Low: true}},
+		{"a_4_descriptions", Config{Descriptions: 4}},
+		{"b", Config{Layout: pointcloud.LayoutPoints}},
+		{"c", Config{Layout: pointcloud.LayoutInterleaved}},
+	}
+	for _, tt := range tests {
+		b.Run(tt.name, func(b *testing.B) {
+			tt.cfg.AlwaysEncode = true
+			p := newPublisher(b, tt.cfg, realCamera(b))
+			l := p.pipelines[0]
+			c := &capture{}
+			if err := l.src.Next(b.Context(), &c.Frame); err != nil {
+				b.Fatal(err)
+			}
+			l.publish(c)
+			b.ReportAllocs()
+			for b.Loop() {
+				l.publish(c)
+			}
+			b.ReportMetric(float64(l.tracks[0].Stats().Bytes)/float64(b.N+1), "bytes/frame")
+		})
+	}
+}
+
+// timed notes when its newest frame was captured, ns since 1970.
+type timed struct {
+	source.Source
+	captured atomic.Int64
+}
+
+func (t *timed) Next(ctx context.Context, f *source.Frame) error {
+	err := t.Source.Next(ctx, f)
+	t.captured.Store(f.CaptureTime.UnixNano())
+	return err
+}
+
+// BenchmarkLatency measures the time from a camera's capture to its frame being
+// published, at 30 frames a second.
+func BenchmarkLatency(b *testing.B) {
+	camera := &timed{Source: realCamera(b)}
+	p := newPublisher(b, Config{AlwaysEncode: true}, camera)
+	l := p.pipelines[0]
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() { done <- l.run(ctx) }()
+	track := l.tracks[0]
+	var latencies []time.Duration
+	for b.Loop() {
+		published := track.newest.Load()
+		for track.newest.Load() == published {
+			time.Sleep(500 * time.Microsecond)
+		}
+		latencies = append(latencies, time.Duration(track.newest.Load()-camera.captured.Load()))
+	}
+	cancel()
+	if err := <-done; err != nil && ctx.Err() == nil {
+		b.Fatal(err)
+	}
+	slices.Sort(latencies)
+	ms := func(q float64) float64 {
+		return latencies[int(q*float64(len(latencies)-1))].Seconds() * 1e3
+	}
+	b.ReportMetric(ms(0.5), "ms-p50")
+	b.ReportMetric(ms(0.99), "ms-p99")
+	b.ReportMetric(0, "ns/op")
+}
