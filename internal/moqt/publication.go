@@ -380,6 +380,9 @@ func (p *Publication) Done(code wire.DoneCode, reason string) error {
 	return err
 }
 
+// datagramHeader is room for the integers of a datagram.
+const datagramHeader = 32
+
 // SendDatagram sends an object as a datagram; TrackAlias is filled in. It never
 // waits: what the transport cannot take, or not within the shorter of the delivery
 // timeouts, is dropped and counted.
@@ -390,8 +393,12 @@ func (p *Publication) SendDatagram(d Datagram) error {
 	if !p.Forwarding() {
 		return ErrNotForwarding
 	}
+	if len(p.s.sendq) == cap(p.s.sendq) { // saves the encoding
+		p.s.count.datagramsUnsent.Add(1)
+		return ErrQueueFull
+	}
 	d.TrackAlias = p.alias
-	b, err := d.Append(nil)
+	b, err := d.Append(make([]byte, 0, datagramHeader+len(d.Properties)+len(d.Payload)))
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func forTransports(t *testing.T, f func(t *testing.T, connect func(client, serve
 	}
 }
 
-func connect(t *testing.T, scheme string, client, server Handler) *pair {
+func connect(t testing.TB, scheme string, client, server Handler) *pair {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	t.Cleanup(cancel)
