@@ -112,7 +112,7 @@ func dialWebTransport(ctx context.Context, qc *quic.Conn, u *url.URL) (conn, err
 	}
 	target := *u
 	target.Scheme = "https"
-	resp, sess, err := cc.Dial(ctx, target.String(), nil)
+	resp, sess, err := cc.Dial(ctx, target.String(), nil) //nolint:bodyclose // the body is the session
 	if err != nil {
 		_ = tr.Close()
 		if resp != nil {

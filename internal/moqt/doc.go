@@ -15,7 +15,8 @@ package moqt
 
 import "holocast/internal/moqt/wire"
 
-// Names, places and values of the wire that the API speaks of.
+// Namespace and the others are names, places and values of the wire that the API
+// speaks of.
 type (
 	Namespace  = wire.Namespace
 	TrackName  = wire.TrackName

@@ -298,7 +298,7 @@ func TestUnknownAliasIsHeldThenRefused(t *testing.T) {
 	p, sessions := rawClient(t, acceptAll(nil), Config{})
 	p.setup(&wire.Setup{})
 	s := <-sessions
-	var streams []*quic.SendStream
+	streams := make([]*quic.SendStream, 0, maxOrphanStreams+5)
 	for g := range uint64(maxOrphanStreams + 5) {
 		streams = append(streams, p.uni(wire.SubgroupHeader{TrackAlias: 99, Group: g}.Append(nil)))
 	}

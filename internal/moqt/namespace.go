@@ -87,10 +87,10 @@ func (s *Session) PublishNamespace(ctx context.Context, ns Namespace, tokens ...
 	p := &PublishedNamespace{r: r, done: make(chan struct{})}
 	go func() {
 		m, err := r.read()
-		switch {
-		case err == nil:
+		switch err {
+		case nil:
 			err = r.unexpectedMessage(m)
-		case err == io.EOF:
+		case io.EOF:
 			// A peer that has nothing more to say has not revoked anything: that
 			// takes a reset or STOP_SENDING (§3.3.2).
 			<-r.str.Context().Done()
