@@ -1,0 +1,414 @@
+package congestion
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// Constants of draft-ietf-ccwg-bbr §2.5 to §2.16.
+const (
+	bbrStartupPacingGain = 2.77
+	bbrDrainPacingGain   = 0.5
+	bbrUpPacingGain      = 1.25
+	bbrDownPacingGain    = 0.90
+	bbrPacingMargin      = 0.99 // PacingMarginPercent 1
+	bbrCwndGain          = 2.0
+	bbrUpCwndGain        = 2.25
+	bbrProbeRTTCwndGain  = 0.5
+	bbrLossThresh        = 0.02
+	bbrBeta              = 0.7
+	bbrHeadroom          = 0.15
+	bbrMinPipePackets    = 4
+	bbrExtraAckedRounds  = 10
+	bbrStartupLossRanges = 6
+	bbrMinRTTFilterLen   = 10 * time.Second
+	bbrProbeRTTInterval  = 5 * time.Second
+	bbrProbeRTTDuration  = 200 * time.Millisecond
+	bbrMaxCoexistRounds  = 63
+)
+
+// never is a time stamp before all others, unlimited a volume above all others.
+const (
+	never     = time.Duration(math.MinInt64 / 4)
+	unlimited = int64(math.MaxInt64 / 4)
+)
+
+type bbrState uint8
+
+const (
+	bbrStartup bbrState = iota
+	bbrDrain
+	bbrProbeDown
+	bbrProbeCruise
+	bbrProbeRefill
+	bbrProbeUp
+	bbrProbeRTT
+	bbrNone // no state saved to return to
+)
+
+var bbrPhases = [...]string{
+	bbrStartup: "startup", bbrDrain: "drain", bbrProbeDown: "probe_bw_down", bbrProbeCruise: "probe_bw_cruise",
+	bbrProbeRefill: "probe_bw_refill", bbrProbeUp: "probe_bw_up", bbrProbeRTT: "probe_rtt", bbrNone: "",
+}
+
+type bbrAckPhase uint8
+
+const (
+	acksInit bbrAckPhase = iota
+	acksRefilling
+	acksProbeStarting
+	acksProbeFeedback
+	acksProbeStopping
+)
+
+// BBR is BBRv3 as draft-ietf-ccwg-bbr describes it; functions carry the draft's
+// names and sections. It paces at the rate the path was measured to deliver and
+// keeps about a bandwidth-delay product in flight, so that it neither fills
+// queues nor takes every loss for congestion.
+//
+// It differs from the draft where a live stream of frames needs it to:
+//
+//   - Noise floor: a round whose losses stay below LossThresh (2 %) does not lower
+//     the short-term model (§5.5.10.3), whose 1 % a round compounds to a third of
+//     the rate over a cycle on a path with a few random losses a second. The
+//     draft's own goal is to tolerate 1 % (§5.3.3.8.3).
+//   - Application-limited rounds do not lower it either unless their losses exceed
+//     LossThresh: what they delivered is the application's rate, not the path's,
+//     and pacing a frame at the average rate of the stream makes it a frame late.
+//   - An application-limited flow with less than its bandwidth-delay product in
+//     flight does not enter ProbeRTT: it leaves the queue empty between its frames,
+//     so its samples refresh min_rtt as an idle period does (§5.3.4.2).
+//   - ECN: the draft asks for CE marks to be treated as congestion (§3.7) without
+//     saying how. The first mark of a round trip counts as a loss above LossThresh.
+//
+// A stream of frames that never fills the path stays in Startup or ProbeBW_UP
+// (appendix A.7), paced at 2.77 or 1.25 times the highest rate measured, so each
+// frame leaves within its interval and the estimate only grows: max_bw takes
+// application-limited samples only when they are higher, and its window does not
+// advance on them.
+type BBR struct {
+	c    *State
+	rand *rand.Rand
+	rs   *Sample // of the ACK being processed
+	now  time.Duration
+
+	// Output (§2.4).
+	cwnd       int64
+	pacingRate float64
+	quantum    int64
+	pacingGain float64
+	cwndGain   float64
+
+	state           bbrState
+	roundCount      int64
+	roundStart      bool
+	nextRound       int64
+	idleRestart     bool
+	drainStartRound int64
+	hasSeenRTT      bool
+	wasInRecovery   bool
+
+	// The path's model (§2.9).
+	maxBw             float64
+	maxBwFilter       [2]float64 // of the previous and the current ProbeBW cycle
+	bw                float64
+	bwShortterm       float64
+	minRTT            time.Duration // 0 = none
+	minRTTStamp       time.Duration
+	extraAcked        int64
+	inflightLongterm  int64
+	inflightShortterm int64
+	maxInflight       int64
+
+	// Congestion signals (§2.10).
+	bwLatest           float64
+	inflightLatest     int64
+	lossRoundDelivered int64
+	lossRoundStart     bool
+	lossInRound        bool
+	ceInRound          bool
+	lostInRound        int64
+	lossRanges         int
+	lastLost           int64
+	recoveryRound      int64 // round in which recovery began
+
+	extraAckedStart     time.Duration
+	extraAckedDelivered int64
+	extraAckedFilter    maxFilter
+
+	// Full pipe (§2.13).
+	fullBwReached bool
+	fullBwNow     bool
+	fullBw        float64
+	fullBwCount   int
+
+	// ProbeBW (§2.14).
+	ackPhase             bbrAckPhase
+	isBwProbeSample      bool
+	bwProbeUpAcked       int64
+	probeUpAckedPerInc   int64
+	bwProbeUpRounds      uint
+	roundsSinceProbeUp   int64
+	bwProbeWait          time.Duration
+	cycleStamp           time.Duration
+	prevProbeTooHigh     bool
+	prevProbePrecautious bool
+
+	// Undo (§2.15).
+	priorCwnd             int64
+	undoState             bbrState
+	undoBwShortterm       float64
+	undoInflightShortterm int64
+	undoInflightLongterm  int64
+
+	// ProbeRTT (§2.16).
+	probeRTTMinDelay  time.Duration // 0 = none
+	probeRTTMinStamp  time.Duration
+	probeRTTExpired   bool
+	probeRTTDoneStamp time.Duration // never = not yet at the lower window
+	probeRTTRoundDone bool
+}
+
+// NewBBR starts BBR: OnInit of draft-ietf-ccwg-bbr §5.2.1. rnd spreads the probes
+// of flows that share a path.
+func NewBBR(c *State, rnd *rand.Rand) *BBR {
+	b := &BBR{
+		c: c, rand: rnd,
+		cwnd:               c.initialWindow(),
+		inflightLongterm:   unlimited,
+		probeUpAckedPerInc: unlimited,
+		probeRTTDoneStamp:  never,
+		cycleStamp:         never,
+		undoState:          bbrNone,
+		lastLost:           -2,
+		minRTTStamp:        never,
+		probeRTTMinStamp:   never,
+	}
+	b.resetCongestionSignals()
+	b.resetShortTermModel()
+	b.enterStartup()
+	b.initPacingRate()
+	b.setSendQuantum()
+	return b
+}
+
+// Window is C.cwnd.
+func (b *BBR) Window() int64 { return b.cwnd }
+
+// PacingRate is C.pacing_rate.
+func (b *BBR) PacingRate() float64 { return b.pacingRate }
+
+// Bandwidth is BBR.bw, or BBR.max_bw in Startup.
+func (b *BBR) Bandwidth() float64 { return b.bw }
+
+// Phase is BBR.state.
+func (b *BBR) Phase() string { return bbrPhases[b.state] }
+
+// OnSend is HandleRestartFromIdle of §5.4.1.
+func (b *BBR) OnSend(now time.Duration) {
+	if b.c.InFlight > 0 || !b.c.AppLimited() {
+		return
+	}
+	b.now = now
+	b.idleRestart = true
+	b.extraAckedStart = now
+	if b.inProbeBW() {
+		b.setPacingRateWithGain(1)
+	} else if b.state == bbrProbeRTT {
+		b.checkProbeRTTDone()
+	}
+}
+
+// OnLoss is HandleLostPacket of §5.5.10.2.
+func (b *BBR) OnLoss(now time.Duration, l *Loss) {
+	b.now = now
+	if l.Episode {
+		b.recoveryRound = b.roundCount
+	}
+	b.noteLoss()
+	b.lostInRound += l.Size
+	if l.Number != b.lastLost+1 {
+		b.lossRanges++
+	}
+	b.lastLost = l.Number
+	if !b.isBwProbeSample {
+		return
+	}
+	if float64(l.Lost) > float64(l.TxInFlight)*bbrLossThresh {
+		b.handleInflightTooHigh(b.inflightAtLoss(l), l.AppLimited)
+	}
+}
+
+// OnECN treats the first CE mark of a round trip as congestion.
+func (b *BBR) OnECN(now time.Duration, s *Sample, episode bool) {
+	b.now, b.rs = now, s
+	if !episode {
+		return
+	}
+	b.noteLoss()
+	b.ceInRound = true
+	switch {
+	case b.state == bbrStartup:
+		b.exitStartupForCongestion()
+	case b.isBwProbeSample:
+		b.handleInflightTooHigh(s.TxInFlight, s.AppLimited)
+	}
+}
+
+// OnSpuriousLoss is HandleSpuriousLossDetection of §5.5.11.2.
+func (b *BBR) OnSpuriousLoss(now time.Duration) {
+	b.now = now
+	b.restoreCwnd()
+	b.lossInRound = false
+	b.resetFullBW()
+	b.bwShortterm = max(b.bwShortterm, b.undoBwShortterm)
+	b.inflightShortterm = max(b.inflightShortterm, b.undoInflightShortterm)
+	b.inflightLongterm = max(b.inflightLongterm, b.undoInflightLongterm)
+	switch {
+	case b.undoState == bbrStartup && b.state != bbrStartup:
+		b.fullBwReached = false
+		if b.state != bbrProbeRTT {
+			b.enterStartup()
+		}
+	case b.undoState == bbrProbeUp && b.state != bbrProbeUp && b.state != bbrProbeRTT:
+		b.startProbeRefill()
+	}
+	b.undoState = bbrNone
+}
+
+// OnPersistentCongestion is OnEnterRTO of §5.6.4.4: one packet more than is in
+// flight, but no less than the pipelining minimum.
+func (b *BBR) OnPersistentCongestion(now time.Duration) {
+	b.now = now
+	b.saveCwnd()
+	b.saveStateUponLoss()
+	b.cwnd = max(b.c.InFlight+b.c.MaxDatagramSize, b.minPipeCwnd())
+}
+
+// OnAck is UpdateOnACK of §5.2.3.
+func (b *BBR) OnAck(now time.Duration, s *Sample) {
+	b.now, b.rs = now, s
+	if !b.hasSeenRTT && b.c.SmoothedRTT > 0 {
+		b.hasSeenRTT = true
+		b.initPacingRate()
+	}
+	if b.wasInRecovery && !b.c.InRecovery {
+		b.restoreCwnd()
+	}
+	b.wasInRecovery = b.c.InRecovery
+
+	b.updateLatestDeliverySignals()
+	b.updateCongestionSignals()
+	b.updateACKAggregation()
+	b.checkFullBWReached()
+	b.checkStartupDone()
+	b.checkDrainDone()
+	b.updateProbeBWCyclePhase()
+	b.updateMinRTT()
+	b.checkProbeRTT()
+	b.advanceLatestDeliverySignals()
+	b.boundBWForModel()
+
+	b.setPacingRate()
+	b.setSendQuantum()
+	b.setCwnd()
+}
+
+// initPacingRate is InitPacingRate of §5.6.2.
+func (b *BBR) initPacingRate() {
+	rtt := b.c.SmoothedRTT
+	if rtt <= 0 {
+		rtt = time.Millisecond
+	}
+	b.pacingRate = bbrStartupPacingGain * float64(b.c.initialWindow()) / rtt.Seconds()
+}
+
+func (b *BBR) setPacingRateWithGain(gain float64) {
+	rate := gain * b.bw * bbrPacingMargin
+	if rate > 0 && (b.fullBwReached || rate > b.pacingRate) {
+		b.pacingRate = rate
+	}
+}
+
+func (b *BBR) setPacingRate() { b.setPacingRateWithGain(b.pacingGain) }
+
+// setSendQuantum is SetSendQuantum of §5.6.3.
+func (b *BBR) setSendQuantum() {
+	q := min(b.pacingRate*quantumTime.Seconds(), maxQuantum)
+	b.quantum = max(int64(q), 2*b.c.MaxDatagramSize)
+}
+
+func (b *BBR) minPipeCwnd() int64 { return bbrMinPipePackets * b.c.MaxDatagramSize }
+
+// bdpMultiple, quantizationBudget, inflight and updateMaxInflight are §5.6.4.2.
+func (b *BBR) bdpMultiple(bw, gain float64) int64 {
+	if b.minRTT == 0 {
+		return b.c.initialWindow()
+	}
+	return clampVolume(gain * bw * b.minRTT.Seconds())
+}
+
+func (b *BBR) quantizationBudget(inflight int64) int64 {
+	inflight = max(inflight, b.quantum, b.minPipeCwnd())
+	if b.state == bbrProbeUp {
+		inflight += 2 * b.c.MaxDatagramSize
+	}
+	return inflight
+}
+
+func (b *BBR) inflight(bw, gain float64) int64 {
+	return b.quantizationBudget(b.bdpMultiple(bw, gain))
+}
+
+func (b *BBR) updateMaxInflight() {
+	b.maxInflight = b.quantizationBudget(b.bdpMultiple(b.bw, b.cwndGain) + b.extraAcked)
+}
+
+// setCwnd is SetCwnd of §5.6.4.6.
+func (b *BBR) setCwnd() {
+	b.updateMaxInflight()
+	switch {
+	case b.fullBwReached:
+		b.cwnd = min(b.cwnd+b.rs.NewlyAcked, b.maxInflight)
+	case b.cwnd < b.maxInflight || b.c.Delivered < b.c.initialWindow():
+		b.cwnd += b.rs.NewlyAcked
+	}
+	b.cwnd = max(b.cwnd, b.minPipeCwnd())
+	if b.state == bbrProbeRTT {
+		b.cwnd = min(b.cwnd, b.probeRTTCwnd())
+	}
+	b.boundCwndForModel()
+}
+
+// boundCwndForModel is BoundCwndForModel of §5.6.4.7.
+func (b *BBR) boundCwndForModel() {
+	limit := unlimited
+	switch {
+	case b.state == bbrProbeRTT || b.state == bbrProbeCruise:
+		limit = b.inflightWithHeadroom()
+	case b.inProbeBW():
+		limit = b.inflightLongterm
+	}
+	limit = max(min(limit, b.inflightShortterm), b.minPipeCwnd())
+	b.cwnd = min(b.cwnd, limit)
+}
+
+// saveCwnd and restoreCwnd are §5.6.4.4.
+func (b *BBR) saveCwnd() {
+	if !b.wasInRecovery && b.state != bbrProbeRTT {
+		b.priorCwnd = b.cwnd
+	} else {
+		b.priorCwnd = max(b.priorCwnd, b.cwnd)
+	}
+}
+
+func (b *BBR) restoreCwnd() { b.cwnd = max(b.cwnd, b.priorCwnd) }
+
+// clampVolume makes a volume of a product that may be out of range.
+func clampVolume(v float64) int64 {
+	if !(v < float64(unlimited)) {
+		return unlimited
+	}
+	return max(int64(v), 0)
+}

@@ -1,0 +1,325 @@
+package congestion
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// Flow is one connection's congestion control: a [Controller], the delivery-rate
+// sampler that feeds it and the pacer that follows it. Its methods are for the
+// connection's goroutine, except Estimates.
+//
+// All parameters are of predeclared types and time.Duration, so that a QUIC
+// implementation can declare the interface it calls without importing this
+// package.
+type Flow struct {
+	name  string
+	rand  *rand.Rand
+	c     State
+	s     sampler
+	ctl   Controller
+	pacer pacer
+
+	acked, lost []int64 // of the ACK or timer being processed
+	ce          int64
+	spurious    []int64
+
+	largestSent    int64
+	largestAcked   int64
+	recoveryUntil  int64 // largest packet sent at the latest response to loss
+	prevRecovery   int64 // the same before it
+	episodeLosses  int   // packets of the latest episode not known to be spurious
+	episodeUndo    bool  // false once CE marks were part of it
+	roundEnd       int64 // Delivered that ends the round of CwndLimited
+	limitedInRound bool
+	firstRTTAt     time.Duration
+	lossRun        lossRun
+
+	mu  sync.Mutex
+	est Estimates
+}
+
+// Estimates is what a flow knows of its path.
+type Estimates struct {
+	Controller  string        // its name in a configuration
+	Phase       string        // what it is doing: "startup", "probe_bw_cruise", "recovery", …
+	Bandwidth   float64       // bytes/s the path is believed to carry for this flow; 0 = not known yet
+	PacingRate  float64       // bytes/s
+	MinRTT      time.Duration // 0 = not known yet
+	SmoothedRTT time.Duration
+	Window      int64 // bytes
+	InFlight    int64 // bytes
+	Delivered   int64 // bytes acknowledged
+	Lost        int64 // bytes declared lost
+	// AppLimited: the application sends less than the path is believed to carry, so
+	// Bandwidth may be an under-estimate.
+	AppLimited bool
+}
+
+// NewFlow starts congestion control with the named controller (see [Names]).
+// maxDatagramSize is in bytes.
+func NewFlow(name string, maxDatagramSize int64) (*Flow, error) {
+	return newFlow(name, maxDatagramSize, rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
+}
+
+func newFlow(name string, maxDatagramSize int64, rnd *rand.Rand) (*Flow, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	f := &Flow{name: name, rand: rnd, largestSent: -1, largestAcked: -1}
+	f.reset(maxDatagramSize)
+	return f, nil
+}
+
+func (f *Flow) reset(maxDatagramSize int64) {
+	f.c = State{MaxDatagramSize: max(maxDatagramSize, 1)}
+	f.s = sampler{c: &f.c}
+	f.ctl = constructors[f.name](&f.c, f.rand)
+	f.pacer = pacer{smss: f.c.MaxDatagramSize, rate: f.ctl.PacingRate()}
+	f.pacer.credit = f.pacer.quantum()
+	f.acked, f.lost, f.spurious, f.ce = f.acked[:0], f.lost[:0], f.spurious[:0], 0
+	f.recoveryUntil, f.prevRecovery = f.largestSent, f.largestSent
+	f.episodeLosses = 0
+	f.lossRun = lossRun{}
+	f.roundEnd, f.limitedInRound, f.firstRTTAt = 0, false, 0
+	f.publish()
+}
+
+// Migrated forgets what was learnt of the path (RFC 9000 §9.4): the
+// connection has another one now.
+func (f *Flow) Migrated(maxDatagramSize int64) { f.reset(maxDatagramSize) }
+
+// Sent notes a packet that counts towards the bytes in flight; inFlight includes
+// it. Packet numbers ascend.
+func (f *Flow) Sent(now time.Duration, number, size, inFlight int64) {
+	f.c.InFlight = inFlight - size
+	f.ctl.OnSend(now)
+	f.pacer.rate = f.ctl.PacingRate()
+	f.c.InFlight = inFlight
+	f.s.sent(now, number, size)
+	f.pacer.sent(now, size)
+	f.largestSent = number
+}
+
+// Acked, Lost, SpuriousLoss and CongestionExperienced note parts of an ACK or of a
+// loss timer; Done ends it. Lost packets do not include MTU probes.
+func (f *Flow) Acked(number int64) { f.acked = append(f.acked, number) }
+
+// Lost notes a packet declared lost.
+func (f *Flow) Lost(number int64) { f.lost = append(f.lost, number) }
+
+// SpuriousLoss notes that a packet declared lost arrived after all.
+func (f *Flow) SpuriousLoss(number int64) { f.spurious = append(f.spurious, number) }
+
+// CongestionExperienced notes marks newly reported ECN-CE marks.
+func (f *Flow) CongestionExperienced(marks int64) { f.ce += marks }
+
+// Done ends the processing of an ACK or of a loss timer. inFlight is what is in
+// flight now, oldest the lowest packet number still outstanding (any number above
+// all sent if none is).
+func (f *Flow) Done(now time.Duration, inFlight, oldest int64) {
+	f.s.begin()
+	prevLargestAcked := f.largestAcked
+	for _, n := range f.acked {
+		f.s.acked(now, n)
+		f.largestAcked = max(f.largestAcked, n)
+	}
+	f.c.InFlight = inFlight
+	if f.s.hasData {
+		f.updateRTT(now, now-f.s.newestSent)
+	}
+	f.processLosses(now, prevLargestAcked)
+	f.s.finish(now)
+	f.s.rs.CE = f.ce
+	if f.s.hasData && f.s.rs.PriorDelivered >= f.roundEnd {
+		f.roundEnd = f.c.Delivered
+		f.c.CwndLimited, f.limitedInRound = f.limitedInRound, false
+	}
+	f.c.CwndLimited = f.c.CwndLimited || f.limitedInRound
+	if f.ce > 0 && f.s.hasData {
+		// One response per round trip, as for loss (RFC 9002 §7.1).
+		episode := f.s.rs.NewestSent > f.recoveryUntil
+		if episode {
+			f.startRecovery()
+			f.episodeUndo = false
+		}
+		f.ctl.OnECN(now, &f.s.rs, episode)
+	}
+	f.c.InRecovery = f.c.InRecovery && f.largestAcked <= f.recoveryUntil
+	if f.s.hasData {
+		f.ctl.OnAck(now, &f.s.rs)
+	}
+	f.processSpurious(now)
+	f.s.hist.dropBelow(oldest)
+	f.acked, f.lost, f.spurious, f.ce = f.acked[:0], f.lost[:0], f.spurious[:0], 0
+	f.pacer.advance(now)
+	f.pacer.rate = f.ctl.PacingRate()
+	f.publish()
+}
+
+func (f *Flow) startRecovery() {
+	f.prevRecovery, f.recoveryUntil = f.recoveryUntil, f.largestSent
+	f.episodeLosses, f.episodeUndo = 0, true
+	f.c.InRecovery = true
+}
+
+func (f *Flow) processLosses(now time.Duration, prevLargestAcked int64) {
+	if len(f.lost) == 0 {
+		return
+	}
+	acked := f.acked
+	for _, n := range f.lost {
+		p := f.s.hist.get(n)
+		if p == nil || p.state != packetOutstanding {
+			continue
+		}
+		p.state = packetLost
+		size := int64(p.size)
+		f.c.Lost += size
+		f.s.rs.NewlyLost += size
+		l := Loss{
+			Number: n, Size: size, TxInFlight: p.inFlight,
+			Lost: f.c.Lost - p.lost, AppLimited: p.appLimited,
+			Episode: n > f.recoveryUntil,
+		}
+		if l.Episode {
+			f.startRecovery()
+		}
+		if n > f.prevRecovery {
+			f.episodeLosses++
+		}
+		lastAcked := prevLargestAcked // the last acknowledged below n
+		if lastAcked > n {
+			lastAcked = -1
+		}
+		for len(acked) > 0 && acked[0] < n {
+			lastAcked = max(lastAcked, acked[0])
+			acked = acked[1:]
+		}
+		f.lossRun.add(n, p.sent, lastAcked)
+		f.ctl.OnLoss(now, &l)
+	}
+	if f.isPersistent() {
+		f.lossRun = lossRun{}
+		f.ctl.OnPersistentCongestion(now)
+	}
+}
+
+func (f *Flow) processSpurious(now time.Duration) {
+	for _, n := range f.spurious {
+		if n <= f.prevRecovery || n > f.recoveryUntil || f.episodeLosses == 0 {
+			continue
+		}
+		f.episodeLosses--
+		if f.episodeLosses == 0 && f.episodeUndo {
+			f.ctl.OnSpuriousLoss(now)
+			f.recoveryUntil = f.prevRecovery
+		}
+	}
+}
+
+// updateRTT is RFC 9002 §5.3 without the acknowledgement delay, which a sender of
+// a steady stream sees little of.
+func (f *Flow) updateRTT(now, rtt time.Duration) {
+	if rtt <= 0 {
+		return
+	}
+	c := &f.c
+	c.LatestRTT = rtt
+	if c.SmoothedRTT == 0 {
+		c.SmoothedRTT, c.RTTVar, c.MinRTT = rtt, rtt/2, rtt
+		f.firstRTTAt = now
+		return
+	}
+	c.MinRTT = min(c.MinRTT, rtt)
+	c.RTTVar += ((c.SmoothedRTT - rtt).Abs() - c.RTTVar) / 4
+	c.SmoothedRTT += (rtt - c.SmoothedRTT) / 8
+}
+
+// lossRun is the latest run of lost packets with none acknowledged between them.
+type lossRun struct {
+	notEmpty            bool
+	last                int64
+	firstSent, lastSent time.Duration
+}
+
+// add extends the run by a packet; lastAcked is the highest number below it that
+// was acknowledged.
+func (r *lossRun) add(number int64, sent time.Duration, lastAcked int64) {
+	if !r.notEmpty || number < r.last || lastAcked > r.last {
+		*r = lossRun{notEmpty: true, firstSent: sent}
+	}
+	r.last, r.lastSent = number, sent
+}
+
+// isPersistent is RFC 9002 §7.6.1 and §7.6.2: all ack-eliciting packets sent over
+// more than three probe timeouts were lost.
+func (f *Flow) isPersistent() bool {
+	r := &f.lossRun
+	if !r.notEmpty || f.c.SmoothedRTT == 0 || r.firstSent < f.firstRTTAt {
+		return false
+	}
+	const (
+		granularity = time.Millisecond
+		maxAckDelay = 25 * time.Millisecond
+	)
+	pto := f.c.SmoothedRTT + max(4*f.c.RTTVar, granularity) + maxAckDelay
+	return r.lastSent-r.firstSent >= 3*pto
+}
+
+// AppLimited notes that the application has no more data to send although the
+// window and the pacer allow it.
+func (f *Flow) AppLimited() { f.c.MarkAppLimited() }
+
+// CanSend tells whether the window allows another packet.
+func (f *Flow) CanSend(inFlight int64) bool {
+	if inFlight < f.ctl.Window() {
+		return true
+	}
+	f.limitedInRound = true
+	return false
+}
+
+// HasBudget tells whether the pacer allows another packet now.
+func (f *Flow) HasBudget(now time.Duration) bool { return f.pacer.hasBudget(now) }
+
+// NextSend is when the pacer allows another packet.
+func (f *Flow) NextSend() time.Duration { return f.pacer.nextSend() }
+
+// Window is the congestion window in bytes.
+func (f *Flow) Window() int64 { return f.ctl.Window() }
+
+// Phase names what the controller is doing.
+func (f *Flow) Phase() string { return f.ctl.Phase() }
+
+// InRecovery tells whether no packet sent after the latest loss was acknowledged
+// yet.
+func (f *Flow) InRecovery() bool { return f.c.InRecovery }
+
+// SetMaxDatagramSize follows path MTU discovery.
+func (f *Flow) SetMaxDatagramSize(size int64) {
+	f.c.MaxDatagramSize = max(size, 1)
+	f.pacer.smss = f.c.MaxDatagramSize
+}
+
+// Estimates is what the flow knows of its path. It may be called from any
+// goroutine.
+func (f *Flow) Estimates() Estimates {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.est
+}
+
+func (f *Flow) publish() {
+	e := Estimates{
+		Controller: f.name, Phase: f.ctl.Phase(),
+		Bandwidth: f.ctl.Bandwidth(), PacingRate: f.ctl.PacingRate(),
+		MinRTT: f.c.MinRTT, SmoothedRTT: f.c.SmoothedRTT,
+		Window: f.ctl.Window(), InFlight: f.c.InFlight,
+		Delivered: f.c.Delivered, Lost: f.c.Lost, AppLimited: f.c.AppLimited(),
+	}
+	f.mu.Lock()
+	f.est = e
+	f.mu.Unlock()
+}

@@ -1,0 +1,45 @@
+package congestion
+
+// maxFilter is the maximum of the samples of a window of virtual time, kept in
+// three candidates as Kathleen Nichols' algorithm does: the best, the best after
+// it and the best after that, each of a later part of the window.
+type maxFilter struct {
+	best [3]struct {
+		value float64
+		at    int64
+	}
+}
+
+// update adds a sample and returns the maximum of the window that ends with it.
+func (f *maxFilter) update(value float64, at, window int64) float64 {
+	b := &f.best
+	if value >= b[0].value || at-b[2].at > window {
+		for i := range b {
+			b[i].value, b[i].at = value, at
+		}
+		return b[0].value
+	}
+	switch {
+	case value >= b[1].value:
+		b[1].value, b[1].at = value, at
+		b[2] = b[1]
+	case value >= b[2].value:
+		b[2].value, b[2].at = value, at
+	}
+	// Move up when the best leaves the window, and when a part of the window has
+	// passed with no candidate of its own.
+	switch age := at - b[0].at; {
+	case age > window:
+		b[0], b[1] = b[1], b[2]
+		b[2].value, b[2].at = value, at
+		if at-b[0].at > window {
+			b[0], b[1] = b[1], b[2]
+		}
+	case b[1].at == b[0].at && age > window/4:
+		b[1].value, b[1].at = value, at
+		b[2] = b[1]
+	case b[2].at == b[1].at && age > window/2:
+		b[2].value, b[2].at = value, at
+	}
+	return b[0].value
+}

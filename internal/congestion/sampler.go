@@ -1,0 +1,154 @@
+package congestion
+
+import "time"
+
+// packetState is where a packet number is in its life.
+type packetState uint8
+
+const (
+	packetUntracked packetState = iota // never sent, a pure ACK, or done with
+	packetOutstanding
+	packetLost
+)
+
+// packet is P of draft-ietf-ccwg-bbr §4.1.2.1.2.
+type packet struct {
+	sent        time.Duration
+	firstSent   time.Duration
+	deliveredAt time.Duration
+	delivered   int64
+	lost        int64
+	inFlight    int64
+	size        int32
+	state       packetState
+	appLimited  bool
+}
+
+// history is a ring of the packets that may still be acknowledged or found lost,
+// by packet number.
+type history struct {
+	ring []packet // length a power of two
+	base int64    // lowest number held
+	next int64    // one above the highest
+}
+
+const minHistory = 256
+
+// add makes room for number, which is above all before it.
+func (h *history) add(number int64) *packet {
+	if h.ring == nil {
+		h.ring, h.base, h.next = make([]packet, minHistory), number, number
+	}
+	if h.base == h.next {
+		h.base, h.next = number, number
+	}
+	for number-h.base >= int64(len(h.ring)) {
+		grown := make([]packet, 2*len(h.ring))
+		for n := h.base; n < h.next; n++ {
+			grown[n&int64(len(grown)-1)] = h.ring[n&int64(len(h.ring)-1)]
+		}
+		h.ring = grown
+	}
+	for ; h.next < number; h.next++ { // skipped numbers
+		h.ring[h.next&int64(len(h.ring)-1)] = packet{}
+	}
+	h.next = number + 1
+	p := &h.ring[number&int64(len(h.ring)-1)]
+	*p = packet{}
+	return p
+}
+
+// get is the packet with that number, nil if it is not held.
+func (h *history) get(number int64) *packet {
+	if number < h.base || number >= h.next {
+		return nil
+	}
+	p := &h.ring[number&int64(len(h.ring)-1)]
+	if p.state == packetUntracked {
+		return nil
+	}
+	return p
+}
+
+// dropBelow forgets the numbers below oldest and what is done with after them.
+func (h *history) dropBelow(oldest int64) {
+	h.base = max(h.base, min(oldest, h.next))
+	for h.base < h.next && h.ring[h.base&int64(len(h.ring)-1)].state != packetOutstanding {
+		h.base++
+	}
+}
+
+// sampler turns the sending and acknowledging of packets into delivery-rate
+// samples (draft-ietf-ccwg-bbr §4.1.2).
+type sampler struct {
+	c           *State
+	hist        history
+	deliveredAt time.Duration // C.delivered_time
+	firstSent   time.Duration // C.first_send_time
+
+	rs          Sample
+	hasData     bool
+	sendElapsed time.Duration
+	ackElapsed  time.Duration
+	newestSent  time.Duration
+}
+
+// sent notes an ack-eliciting packet; c.InFlight includes it (§4.1.2.2).
+func (s *sampler) sent(now time.Duration, number, size int64) {
+	if s.c.InFlight <= size {
+		s.firstSent, s.deliveredAt = now, now
+	}
+	*s.hist.add(number) = packet{
+		sent: now, firstSent: s.firstSent, deliveredAt: s.deliveredAt,
+		delivered: s.c.Delivered, lost: s.c.Lost, inFlight: s.c.InFlight,
+		size: int32(size), state: packetOutstanding, appLimited: s.c.AppLimited(),
+	}
+}
+
+// begin starts the sample of an ACK: InitRateSample of §4.1.2.3.
+func (s *sampler) begin() {
+	s.rs = Sample{RTT: -1, PriorInFlight: s.c.InFlight}
+	s.hasData = false
+}
+
+// acked is UpdateRateSample of §4.1.2.3. QUIC's packet numbers are in the order of
+// sending, so the newest packet is the one with the highest number.
+func (s *sampler) acked(now time.Duration, number int64) {
+	p := s.hist.get(number)
+	if p == nil || p.state != packetOutstanding {
+		return
+	}
+	s.c.Delivered += int64(p.size)
+	s.rs.NewlyAcked += int64(p.size)
+	s.deliveredAt = now
+	if !s.hasData || number > s.rs.NewestSent {
+		s.hasData = true
+		s.rs.NewestSent = number
+		s.rs.PriorDelivered = p.delivered
+		s.rs.AppLimited = p.appLimited
+		s.rs.TxInFlight = p.inFlight
+		s.rs.Lost = -p.lost // completed in finish
+		s.sendElapsed = p.sent - p.firstSent
+		s.ackElapsed = now - p.deliveredAt
+		s.newestSent = p.sent
+		s.firstSent = p.sent
+	}
+	p.state = packetUntracked
+}
+
+// finish completes the sample: GenerateRateSample of §4.1.2.3.
+func (s *sampler) finish(now time.Duration) {
+	if s.c.appLimited != 0 && s.c.Delivered > s.c.appLimited {
+		s.c.appLimited = 0
+	}
+	if !s.hasData {
+		return
+	}
+	s.rs.Lost += s.c.Lost
+	s.rs.RTT = max(now-s.newestSent, 0)
+	s.rs.Delivered = s.c.Delivered - s.rs.PriorDelivered
+	s.rs.Interval = max(s.sendElapsed, s.ackElapsed)
+	if s.rs.Interval > 0 && s.rs.Interval >= s.c.MinRTT {
+		s.rs.Rate = float64(s.rs.Delivered) / s.rs.Interval.Seconds()
+	}
+}
