@@ -2,7 +2,6 @@ package main
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/hex"
 	"fmt"
 	"log/slog"
@@ -22,8 +21,14 @@ type certificates struct {
 
 	mu      sync.Mutex
 	current *tls.Certificate
-	read    time.Time // the files' newest modification time when they were read
+	read    [2]fileState // the files when they were last read
 	checked time.Time
+}
+
+// fileState tells a file from its replacement.
+type fileState struct {
+	modified time.Time
+	size     int64
 }
 
 // renewBefore is how long before its end a development certificate is replaced.
@@ -31,12 +36,8 @@ const renewBefore = 24 * time.Hour
 
 func newCertificates(cfg Config, log *slog.Logger) (*certificates, error) {
 	c := &certificates{cert: cfg.TLS.Certificate, key: cfg.TLS.Key, hosts: cfg.TLS.Hosts, log: log}
-	now := time.Now()
-	if err := c.load(now); err != nil {
+	if err := c.load(time.Now()); err != nil {
 		return nil, err
-	}
-	if c.cert != "" && now.After(c.current.Leaf.NotAfter) {
-		return nil, fmt.Errorf("tls.certificate %s expired on %s", c.cert, c.current.Leaf.NotAfter.Format(time.DateOnly))
 	}
 	return c, nil
 }
@@ -50,26 +51,28 @@ func (c *certificates) load(now time.Time) error {
 		c.current = &cert
 		return nil
 	}
+	c.read = c.state() // before they are read: a change in between is seen later
 	cert, err := tls.LoadX509KeyPair(c.cert, c.key)
 	if err != nil {
 		return fmt.Errorf("tls.certificate %s, tls.key %s: %w", c.cert, c.key, err)
 	}
-	if cert.Leaf == nil {
-		if cert.Leaf, err = x509.ParseCertificate(cert.Certificate[0]); err != nil {
-			return fmt.Errorf("tls.certificate %s: %w", c.cert, err)
-		}
+	switch leaf := cert.Leaf; {
+	case now.After(leaf.NotAfter):
+		return fmt.Errorf("tls.certificate %s expired on %s", c.cert, leaf.NotAfter.Format(time.DateOnly))
+	case now.Before(leaf.NotBefore):
+		return fmt.Errorf("tls.certificate %s is not valid before %s", c.cert, leaf.NotBefore.Format(time.DateTime))
 	}
-	c.current, c.read = &cert, c.modified()
+	c.current = &cert
 	return nil
 }
 
-func (c *certificates) modified() (newest time.Time) {
-	for _, path := range []string{c.cert, c.key} {
-		if info, err := os.Stat(path); err == nil && info.ModTime().After(newest) {
-			newest = info.ModTime()
+func (c *certificates) state() (s [2]fileState) {
+	for i, path := range []string{c.cert, c.key} {
+		if info, err := os.Stat(path); err == nil {
+			s[i] = fileState{info.ModTime(), info.Size()}
 		}
 	}
-	return newest
+	return s
 }
 
 // get returns the certificate to use now.
@@ -83,7 +86,7 @@ func (c *certificates) get() *tls.Certificate {
 		stale = now.After(c.current.Leaf.NotAfter.Add(-renewBefore))
 	case now.Sub(c.checked) > time.Second:
 		c.checked = now
-		stale = c.modified().After(c.read)
+		stale = c.state() != c.read
 	}
 	if stale {
 		if err := c.load(now); err != nil {

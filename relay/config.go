@@ -17,8 +17,9 @@ type Config struct {
 		Hosts       []string `yaml:"hosts"`
 	} `yaml:"tls"`
 	Cache struct {
-		MaxBytes int64         `yaml:"maxBytes"`
-		MaxAge   time.Duration `yaml:"maxAge"`
+		MaxBytes   int64         `yaml:"maxBytes"`
+		TotalBytes int64         `yaml:"totalBytes"`
+		MaxAge     time.Duration `yaml:"maxAge"`
 	} `yaml:"cache"`
 	Viewer struct {
 		MaxOpenSubgroups int `yaml:"maxOpenSubgroups"`
@@ -27,8 +28,9 @@ type Config struct {
 		Grace  time.Duration `yaml:"grace"`
 		Linger time.Duration `yaml:"linger"`
 	} `yaml:"publisher"`
-	Drain time.Duration `yaml:"drain"`
-	Log   struct {
+	MaxSessions int           `yaml:"maxSessions"`
+	Drain       time.Duration `yaml:"drain"`
+	Log         struct {
 		Level  string `yaml:"level"`
 		Format string `yaml:"format"`
 	} `yaml:"log"`
@@ -38,7 +40,8 @@ func defaultConfig() Config {
 	var c Config
 	c.Listen, c.HTTP = ":4443", ":4443"
 	c.TLS.Hosts = []string{"localhost", "127.0.0.1", "::1"}
-	c.Cache.MaxBytes, c.Cache.MaxAge = 64<<20, 3*time.Second
+	c.Cache.MaxBytes, c.Cache.TotalBytes, c.Cache.MaxAge = 64<<20, 1<<30, 3*time.Second
+	c.MaxSessions = 4096
 	c.Viewer.MaxOpenSubgroups = 64
 	c.Publisher.Grace, c.Publisher.Linger = 15*time.Second, 5*time.Second
 	c.Drain = 5 * time.Second
@@ -52,6 +55,12 @@ func (c *Config) validate() error {
 		return errors.New("tls.certificate and tls.key must be given together")
 	case c.Cache.MaxBytes <= 0:
 		return errors.New("cache.maxBytes must be above 0")
+	case c.Cache.TotalBytes < c.Cache.MaxBytes:
+		return errors.New("cache.totalBytes must be at least cache.maxBytes")
+	case c.MaxSessions <= 0:
+		return errors.New("maxSessions must be above 0")
+	case c.Drain < 0:
+		return errors.New("drain must not be negative")
 	case c.Cache.MaxAge <= 0:
 		return errors.New("cache.maxAge must be above 0")
 	case c.Viewer.MaxOpenSubgroups <= 0:
@@ -63,5 +72,8 @@ func (c *Config) validate() error {
 }
 
 func (c *Config) limits() origin.Limits {
-	return origin.Limits{MaxBytes: c.Cache.MaxBytes, MaxAge: c.Cache.MaxAge, MaxOpen: c.Viewer.MaxOpenSubgroups}
+	return origin.Limits{
+		MaxBytes: c.Cache.MaxBytes, MaxAge: c.Cache.MaxAge, MaxOpen: c.Viewer.MaxOpenSubgroups,
+		Memory: origin.NewMemory(c.Cache.TotalBytes),
+	}
 }

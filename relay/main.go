@@ -65,8 +65,10 @@ func command(cfg Config) *cobra.Command {
 	f.StringVar(&cfg.TLS.Key, "key", "", "PEM key of the certificate")
 	f.StringSliceVar(&cfg.TLS.Hosts, "host", cfg.TLS.Hosts, "names and addresses in the development certificate")
 	f.Int64Var(&cfg.Cache.MaxBytes, "cache-bytes", cfg.Cache.MaxBytes, "bytes kept of each track")
+	f.Int64Var(&cfg.Cache.TotalBytes, "cache-total-bytes", cfg.Cache.TotalBytes, "bytes kept of all tracks together")
 	f.DurationVar(&cfg.Cache.MaxAge, "cache-age", cfg.Cache.MaxAge, "how long groups but the newest are kept")
 	f.DurationVar(&cfg.Publisher.Grace, "grace", cfg.Publisher.Grace, "how long viewers wait for a publisher that went away")
+	f.IntVar(&cfg.MaxSessions, "sessions", cfg.MaxSessions, "sessions at a time; further ones are refused")
 	f.DurationVar(&cfg.Drain, "drain", cfg.Drain, "how long sessions may take to leave on SIGTERM")
 	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")
 	f.StringVar(&cfg.Log.Format, "log-format", cfg.Log.Format, "text or json")
@@ -92,18 +94,21 @@ func run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	r := router.New(router.Config{Limits: cfg.limits(), Grace: cfg.Publisher.Grace, Linger: cfg.Publisher.Linger, Log: log})
+	r := router.New(router.Config{
+		Limits: cfg.limits(), Grace: cfg.Publisher.Grace, Linger: cfg.Publisher.Linger,
+		MaxSessions: cfg.MaxSessions, Log: log,
+	})
 	ln, err := moqt.Listen(cfg.Listen, moqt.ListenConfig{Config: moqt.Config{Log: log}, TLS: certs.tlsConfig()})
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	defer ln.Close()
-	web, err := serveHTTP(cfg, r, certs, log)
+	web, err := serveHTTP(ctx, cfg, r, certs, log)
 	if err != nil {
 		return err
 	}
-	defer web()
-	log.Info("relay is listening", "udp", ln.Addr().String(), "http", cfg.HTTP, "certificate_sha256", certs.hash())
+	defer web.Close()
+	log.Info("relay is listening", "udp", ln.Addr().String(), "http", web.Addr, "certificate_sha256", certs.hash())
 
 	running, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -126,11 +131,13 @@ func run(ctx context.Context, cfg Config) error {
 		}
 	})
 	<-ctx.Done()
+	signal.Reset() // a second signal does not wait
 	return drain(ln, r, cfg.Drain, log)
 }
 
 // drain asks every session to leave and waits for them, at most for limit.
 func drain(ln *moqt.Listener, r *router.Router, limit time.Duration, log *slog.Logger) error {
+	ln.StopAccepting()
 	sessions := r.Sessions()
 	log.Info("draining", "sessions", len(sessions), "limit", limit)
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -158,10 +165,15 @@ func newLogger(cfg Config) (*slog.Logger, error) {
 	return nil, fmt.Errorf("log.format %q is not text or json", cfg.Log.Format)
 }
 
-// serveHTTP serves what is asked over plain HTTP and returns how to stop it.
-func serveHTTP(cfg Config, r *router.Router, certs *certificates, log *slog.Logger) (func(), error) {
+// serveHTTP serves what is asked over plain HTTP, at the Addr of the server it
+// returns. Once ctx ends the relay is no longer healthy.
+func serveHTTP(ctx context.Context, cfg Config, r *router.Router, certs *certificates, log *slog.Logger) (*http.Server, error) {
+	srv := &http.Server{
+		ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
 	if cfg.HTTP == "" {
-		return func() {}, nil
+		return srv, nil
 	}
 	ln, err := net.Listen("tcp", cfg.HTTP)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -174,14 +186,20 @@ func serveHTTP(cfg Config, r *router.Router, certs *certificates, log *slog.Logg
 	reg.MustRegister(newCollector(r), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		if ctx.Err() != nil {
+			http.Error(w, "draining", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
 	mux.HandleFunc("GET /certificate.sha256", func(w http.ResponseWriter, _ *http.Request) {
 		// A page served from elsewhere needs the hash to open WebTransport.
 		w.Header().Set("Access-Control-Allow-Origin", "*")
 		w.Header().Set("Cache-Control", "no-store")
 		fmt.Fprintln(w, certs.hash())
 	})
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	srv.Addr, srv.Handler = ln.Addr().String(), mux
 	go func() { _ = srv.Serve(ln) }()
-	return func() { _ = srv.Close() }, nil
+	return srv, nil
 }

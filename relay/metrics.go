@@ -1,9 +1,10 @@
 package main
 
 import (
+	"strconv"
+
 	"github.com/prometheus/client_golang/prometheus"
 
-	"holocast/internal/origin"
 	"holocast/relay/router"
 )
 
@@ -12,7 +13,7 @@ type collector struct {
 	r *router.Router
 
 	sessions, tracks, viewers, cached, received, objects, duplicates,
-	sent, subgroups, late, behind, datagrams, rtt, unsent, lost *prometheus.Desc
+	evicted, sent, subgroups, late, behind, datagrams, rtt, unsent, lost *prometheus.Desc
 }
 
 func newCollector(r *router.Router) *collector {
@@ -28,21 +29,22 @@ func newCollector(r *router.Router) *collector {
 		received:   d("received_bytes_total", "Bytes of objects received from publishers."),
 		objects:    d("received_objects_total", "Objects received from publishers."),
 		duplicates: d("duplicate_subgroups_total", "Subgroups refused because another publisher sent them already."),
+		evicted:    d("evicted_subgroups_total", "Subgroups refused because they were older than what is kept."),
 		sent:       d("sent_bytes_total", "Bytes of objects sent to viewers."),
 		subgroups:  d("sent_subgroups_total", "Subgroups begun to be sent to viewers."),
 		late:       d("late_subgroups_total", "Subgroups reset because they missed their delivery timeout."),
 		behind:     d("behind_subgroups_total", "Subgroups reset or skipped because a viewer was too far behind."),
 		datagrams:  d("dropped_datagrams_total", "Datagrams that could not be sent to a viewer."),
-		rtt:        d("session_rtt_seconds", "Smoothed round-trip time of a session.", "peer"),
-		unsent:     d("session_refused_subgroups_total", "Subgroups that a session could not take in.", "peer"),
-		lost:       d("session_lost_packets_total", "Packets lost towards a peer.", "peer"),
+		rtt:        d("session_rtt_seconds", "Smoothed round-trip time of a session.", "session", "peer"),
+		unsent:     d("session_refused_subgroups_total", "Subgroups that a session could not take in.", "session", "peer"),
+		lost:       d("session_lost_packets_total", "Packets lost towards a peer.", "session", "peer"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.sessions, c.tracks, c.viewers, c.cached, c.received, c.objects, c.duplicates,
-		c.sent, c.subgroups, c.late, c.behind, c.datagrams, c.rtt, c.unsent, c.lost} {
+		c.evicted, c.sent, c.subgroups, c.late, c.behind, c.datagrams, c.rtt, c.unsent, c.lost} {
 		ch <- d
 	}
 }
@@ -56,16 +58,16 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
 	var quic, wt float64
-	for _, s := range c.r.Sessions() {
+	for number, s := range c.r.Sessions() {
 		if s.WebTransport() {
 			wt++
 		} else {
 			quic++
 		}
-		st, peer := s.Stats(), s.RemoteAddr().String()
-		gauge(c.rtt, st.RTT.Seconds(), peer)
-		counter(c.unsent, st.SubgroupsRefused+st.SubgroupsUnknown, peer)
-		counter(c.lost, st.PacketsLost, peer)
+		st, id, peer := s.Stats(), strconv.FormatUint(number, 10), s.RemoteAddr().String()
+		gauge(c.rtt, st.RTT.Seconds(), id, peer)
+		counter(c.unsent, st.SubgroupsRefused+st.SubgroupsUnknown, id, peer)
+		counter(c.lost, st.PacketsLost, id, peer)
 	}
 	gauge(c.sessions, quic, "quic")
 	gauge(c.sessions, wt, "webtransport")
@@ -75,26 +77,15 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		name := t.Name.String()
 		gauge(c.viewers, float64(t.Viewers), name)
 		gauge(c.cached, float64(t.CachedBytes), name)
-		sum = add(sum, t.Stats)
+		sum.Add(t.Stats)
 	}
 	counter(c.received, sum.Bytes)
 	counter(c.objects, sum.Objects)
 	counter(c.duplicates, sum.DuplicateSubgroup)
+	counter(c.evicted, sum.Evicted)
 	counter(c.sent, sum.SentBytes)
 	counter(c.subgroups, sum.SentSubgroups)
 	counter(c.late, sum.Late)
 	counter(c.behind, sum.Behind)
 	counter(c.datagrams, sum.UnsentDatagrams)
-}
-
-func add(a, b origin.Stats) origin.Stats {
-	a.Objects += b.Objects
-	a.Bytes += b.Bytes
-	a.DuplicateSubgroup += b.DuplicateSubgroup
-	a.SentBytes += b.SentBytes
-	a.SentSubgroups += b.SentSubgroups
-	a.Late += b.Late
-	a.Behind += b.Behind
-	a.UnsentDatagrams += b.UnsentDatagrams
-	return a
 }

@@ -11,101 +11,136 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// fetched is one object to be answered with.
-type fetched struct {
-	wire.FetchObject
-	sg      *subgroup // nil for a datagram
-	at      int64     // of the payload in sg
-	payload []byte    // of a datagram
-}
-
 // ServeFetch answers a FETCH from what is cached. Objects still arriving are sent
 // as they come. What was evicted is reported as unknown, not as missing
 // (§11.4.4.2).
 func (t *Track) ServeFetch(r *moqt.FetchRequest) error {
-	list, end, endOfTrack, gap, err := t.collect(r)
+	plan, err := t.plan(r)
 	if err != nil {
 		return errors.Join(err, r.RejectWith(err))
 	}
-	w, err := r.Accept(end, endOfTrack, t.Properties())
+	w, err := r.Accept(plan.end, plan.endOfTrack, t.Properties())
 	if err != nil {
 		return err
 	}
-	if gap != nil && r.Order != wire.Descending {
-		if err := w.WriteObject(*gap, nil); err != nil {
-			return err
-		}
-	}
-	for i := range list {
-		if err := list[i].send(r.Context(), w); err != nil {
-			w.Reset(wire.StreamUnknownObjectStatus)
-			return err
-		}
-	}
-	if gap != nil && r.Order == wire.Descending {
-		if err := w.WriteObject(*gap, nil); err != nil {
-			return err
-		}
+	if err := t.answer(r.Context(), plan, w); err != nil {
+		w.Reset(wire.StreamUnknownObjectStatus)
+		return err
 	}
 	return w.Close()
 }
 
-// collect lists the objects of the requested range, in the requested order.
-func (t *Track) collect(r *moqt.FetchRequest) (list []fetched, end moqt.Location, endOfTrack bool, gap *wire.FetchObject, err error) {
+// plan is what of the cache answers a FETCH.
+type plan struct {
+	start, last moqt.Location // inclusive
+	end         moqt.Location // as FETCH_OK says it
+	endOfTrack  bool
+	order       moqt.GroupOrder
+	groups      []*group // ascending
+	oldest      uint64   // the oldest group in the cache
+}
+
+func (t *Track) plan(r *moqt.FetchRequest) (p plan, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.hasLargest || t.largest.Less(r.Start) {
-		return nil, end, false, nil, &moqt.RequestError{Code: wire.RequestInvalidRange, Reason: "nothing was published in the range yet"}
+		return p, &moqt.RequestError{Code: wire.RequestInvalidRange, Reason: "nothing was published in the range yet"}
 	}
-	end = r.End
-	last := moqt.Location{Group: end.Group, Object: end.Object - 1} // inclusive
-	if end.Object == 0 {
-		last.Object = math.MaxUint64
+	p = plan{start: r.Start, end: r.End, order: r.Order, oldest: math.MaxUint64}
+	p.last = moqt.Location{Group: r.End.Group, Object: r.End.Object - 1}
+	if r.End.Object == 0 {
+		p.last.Object = math.MaxUint64
 	}
-	if t.largest.Less(last) {
-		last = t.largest
-		end = moqt.Location{Group: last.Group, Object: last.Object + 1}
+	if t.largest.Less(p.last) {
+		p.last = t.largest
+		p.end = moqt.Location{Group: p.last.Group, Object: p.last.Object + 1}
 	}
-	endOfTrack = t.ended != nil && last == t.largest
-	for _, g := range t.groups {
-		if g.id < r.Start.Group || g.id > last.Group {
-			continue
+	p.endOfTrack = t.ended != nil && p.last == t.largest
+	for i, g := range t.groups {
+		if i == 0 {
+			p.oldest = g.id
 		}
-		n := len(list)
-		in := func(id uint64) bool {
-			l := moqt.Location{Group: g.id, Object: id}
-			return !l.Less(r.Start) && !last.Less(l)
+		if g.id >= p.start.Group && g.id <= p.last.Group {
+			p.groups = append(p.groups, g)
 		}
-		for _, sg := range g.subgroups {
-			list = sg.appendFetched(list, in)
+	}
+	return p, nil
+}
+
+// answer writes the response, one group after the other.
+func (t *Track) answer(ctx context.Context, p plan, w *moqt.FetchWriter) error {
+	// A range that may have objects we do not have; its end alone is written.
+	unknown := func(group, object uint64) error {
+		return w.WriteObject(wire.FetchObject{Range: wire.RangeUnknown, Group: group, Object: object}, nil)
+	}
+	before := p.start.Group < p.oldest // there was more, which was evicted
+	descending := p.order == wire.Descending
+	if before && !descending {
+		if err := unknown(min(p.oldest-1, p.last.Group), math.MaxInt64); err != nil {
+			return err
 		}
-		for _, d := range g.datagrams {
-			if d.Status == wire.StatusNormal && in(d.Datagram.Object) {
-				list = append(list, fetched{payload: d.Payload, FetchObject: wire.FetchObject{
-					Group: g.id, Object: d.Datagram.Object, Datagram: true, Priority: d.Priority,
-					Properties: d.Properties, PayloadLength: uint64(len(d.Payload)),
-				}})
+	}
+	if descending {
+		slices.Reverse(p.groups)
+	}
+	for _, g := range p.groups {
+		list, shed, gone := t.list(g, p.start, p.last)
+		if gone {
+			return errors.New("origin: a group was evicted while it was fetched")
+		}
+		if shed > 0 && g.id >= p.start.Group {
+			if err := unknown(g.id, shed-1); err != nil {
+				return err
 			}
 		}
-		slices.SortStableFunc(list[n:], func(a, b fetched) int { return cmp.Compare(a.Object, b.Object) })
-		list = append(list[:n], slices.CompactFunc(list[n:], func(a, b fetched) bool { return a.Object == b.Object })...)
+		for _, f := range list {
+			if err := f.send(ctx, g.id, w); err != nil {
+				return err
+			}
+		}
 	}
-	if r.Order == wire.Descending {
-		slices.SortStableFunc(list, func(a, b fetched) int { return cmp.Compare(b.Group, a.Group) })
+	if before && descending {
+		return unknown(min(p.oldest-1, p.last.Group), math.MaxInt64)
 	}
-	if oldest := t.groups; len(oldest) > 0 && r.Start.Group < oldest[0].id {
-		gap = &wire.FetchObject{Range: wire.RangeUnknown, Group: min(oldest[0].id-1, last.Group), Object: math.MaxInt64}
+	return nil
+}
+
+// fetched is one object to be answered with.
+type fetched struct {
+	id       uint64
+	sg       *subgroup // nil for a datagram
+	i        int       // of the object in sg
+	datagram *moqt.Datagram
+}
+
+// list lists the objects of a group from first to last, those of normal status, in
+// ascending order; objects below shed may be missing.
+func (t *Track) list(g *group, first, last moqt.Location) (list []fetched, shed uint64, gone bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if g.gone {
+		return nil, 0, true
 	}
-	return list, end, endOfTrack, gap, nil
+	in := func(id uint64) bool {
+		l := moqt.Location{Group: g.id, Object: id}
+		return id >= g.shed && !l.Less(first) && !last.Less(l)
+	}
+	for _, sg := range g.subgroups {
+		list = sg.appendFetched(list, in)
+	}
+	for i := range g.datagrams {
+		if d := &g.datagrams[i].Datagram; d.Status == wire.StatusNormal && in(d.Object) {
+			list = append(list, fetched{id: d.Object, datagram: d})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b fetched) int { return cmp.Compare(a.id, b.id) })
+	list = slices.CompactFunc(list, func(a, b fetched) bool { return a.id == b.id })
+	return list, g.shed, false
 }
 
 func (s *subgroup) appendFetched(list []fetched, in func(uint64) bool) []fetched {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id := s.header.Subgroup
-	if s.header.Mode == wire.SubgroupIDFirstObject && len(s.objects) > 0 {
-		id = s.objects[0].ID
-	}
 	for i := range s.objects {
 		o := &s.objects[i]
 		if o.Status != wire.StatusNormal || !in(o.ID) {
@@ -114,30 +149,40 @@ func (s *subgroup) appendFetched(list []fetched, in func(uint64) bool) []fetched
 		if s.state == reset && o.end() > s.size {
 			continue // the rest of it will never come
 		}
-		list = append(list, fetched{sg: s, at: o.payload, FetchObject: wire.FetchObject{
-			Group: s.header.Group, Object: o.ID, Subgroup: id, Priority: s.header.Priority,
-			Properties: o.Properties, PayloadLength: o.PayloadLength,
-		}})
+		list = append(list, fetched{id: o.ID, sg: s, i: s.trimmed + i})
 	}
 	return list
 }
 
 // send writes one object, waiting for what of it is still to arrive.
-func (f *fetched) send(ctx context.Context, w *moqt.FetchWriter) error {
+func (f *fetched) send(ctx context.Context, group uint64, w *moqt.FetchWriter) error {
 	if f.sg == nil {
-		return w.WriteObject(f.FetchObject, f.payload)
+		d := f.datagram
+		return w.WriteObject(wire.FetchObject{
+			Group: group, Object: d.Object, Datagram: true, Priority: d.Priority,
+			Properties: d.Properties, PayloadLength: uint64(len(d.Payload)),
+		}, d.Payload)
 	}
-	if err := w.BeginObject(f.FetchObject); err != nil {
+	o, i, _, over := f.sg.object(f.i)
+	if over || i != f.i {
+		return errEvictedObject
+	}
+	if err := w.BeginObject(wire.FetchObject{
+		Group: group, Object: o.ID, Subgroup: f.sg.id, Priority: f.sg.header.Priority,
+		Properties: o.Properties, PayloadLength: o.PayloadLength,
+	}); err != nil {
 		return err
 	}
-	for at, end := f.at, f.at+int64(f.PayloadLength); at < end; {
-		b, changed, _ := f.sg.bytes(at, min(maxWrite, end-at))
+	for at, end := o.payload, o.end(); at < end; {
+		b, changed, state := f.sg.bytes(at, min(maxWrite, end-at))
 		switch {
 		case len(b) > 0:
 			if _, err := w.Write(b); err != nil {
 				return err
 			}
 			at += int64(len(b))
+		case state == evicted:
+			return errEvictedObject
 		case changed == nil:
 			return errors.New("origin: the object's subgroup was reset")
 		default:
@@ -150,3 +195,5 @@ func (f *fetched) send(ctx context.Context, w *moqt.FetchWriter) error {
 	}
 	return nil
 }
+
+var errEvictedObject = errors.New("origin: an object was evicted while it was fetched")

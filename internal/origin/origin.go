@@ -5,8 +5,11 @@
 //
 // A subgroup is kept as the bytes of its stream, with an index of its objects. A
 // viewer has no queue of its own: it reads the shared bytes at its own pace on its
-// own stream, and what it cannot take in time is reset, so that a viewer that
-// reads nothing costs the others nothing (draft-ietf-moq-transport-18 §8, §9).
+// own stream, and what it cannot take while they are kept is reset, so that a
+// viewer that reads nothing costs the others nothing, and the bounds of the cache
+// are the bounds of what slow viewers hold (draft-ietf-moq-transport-18 §8, §9).
+//
+// Locks are taken in the order Memory, Track, subgroup or viewer.
 package origin
 
 import (
@@ -23,9 +26,10 @@ import (
 
 // Limits bound what a track keeps. Zero fields take the defaults.
 type Limits struct {
-	MaxBytes int64         // of cached groups; the newest group stays in any case; 64 MiB
+	MaxBytes int64         // of memory for cached groups; 64 MiB
 	MaxAge   time.Duration // of cached groups but the newest; 3 s
 	MaxOpen  int           // subgroups under way to one viewer at a time; 64
+	Memory   *Memory       // shared with other tracks; nil = none
 }
 
 func (l Limits) withDefaults() Limits {
@@ -35,19 +39,42 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
+// What the parts of a track cost beside their bytes, so that many small ones are
+// bounded like few large ones. Bytes.
+const (
+	groupCost    = 256
+	subgroupCost = 512
+	objectCost   = 192
+	datagramCost = 256
+)
+
 // Stats are a track's counters.
 type Stats struct {
 	Viewers           int
-	CachedBytes       int64
+	CachedBytes       int64 // memory, with what the index costs
 	CachedGroups      int
 	Objects           uint64 // received
 	Bytes             uint64 // received, headers included
 	DuplicateSubgroup uint64 // refused: the same subgroup from another publisher
+	Evicted           uint64 // subgroups that stopped being kept while they arrived
 	SentBytes         uint64 // to all viewers
 	SentSubgroups     uint64
 	Late              uint64 // subgroups reset because they missed their deadline
 	Behind            uint64 // subgroups reset or skipped because a viewer was too far behind
 	UnsentDatagrams   uint64
+}
+
+// Add adds the counters of o, but not what either holds at the moment.
+func (s *Stats) Add(o Stats) {
+	s.Objects += o.Objects
+	s.Bytes += o.Bytes
+	s.DuplicateSubgroup += o.DuplicateSubgroup
+	s.Evicted += o.Evicted
+	s.SentBytes += o.SentBytes
+	s.SentSubgroups += o.SentSubgroups
+	s.Late += o.Late
+	s.Behind += o.Behind
+	s.UnsentDatagrams += o.UnsentDatagrams
 }
 
 // Track is one track. Its methods are safe for concurrent use.
@@ -58,21 +85,34 @@ type Track struct {
 	mu         sync.Mutex
 	props      moqt.Properties
 	groups     []*group // ascending
-	bytes      int64
 	largest    moqt.Location
 	hasLargest bool
 	viewers    map[*viewer]struct{}
 	ended      *moqt.DoneError
+	discarded  bool
 
-	objects, received, duplicates, sentBytes, sentSubgroups, late, behind, unsent atomic.Uint64
+	bytes atomic.Int64 // of memory; written under mu
+
+	objects, received, duplicates, evicted, sentBytes, sentSubgroups, late, behind, unsent atomic.Uint64
 }
 
 type group struct {
 	id        uint64
 	began     time.Time
 	subgroups []*subgroup
+	index     map[subgroupKey]*subgroup
 	datagrams []datagram
+	sent      map[uint64]struct{} // object IDs of datagrams
 	bytes     int64
+	gone      bool   // evicted
+	shed      uint64 // objects below this ID may be missing
+}
+
+// subgroupKey tells a subgroup's streams apart: with and without the beginning,
+// live and fetched.
+type subgroupKey struct {
+	id          uint64
+	first, past bool
 }
 
 type datagram struct {
@@ -83,7 +123,9 @@ type datagram struct {
 // NewTrack returns an empty track with the properties that its subscribers are
 // told.
 func NewTrack(name moqt.TrackName, props moqt.Properties, limits Limits) *Track {
-	return &Track{name: name, props: props, limits: limits.withDefaults(), viewers: map[*viewer]struct{}{}}
+	t := &Track{name: name, props: props, limits: limits.withDefaults(), viewers: map[*viewer]struct{}{}}
+	t.limits.Memory.add(t)
+	return t
 }
 
 // Name is the track's full name.
@@ -138,16 +180,23 @@ func (t *Track) Viewers() int {
 // Stats returns the counters now.
 func (t *Track) Stats() Stats {
 	t.mu.Lock()
-	s := Stats{Viewers: len(t.viewers), CachedBytes: t.bytes, CachedGroups: len(t.groups)}
+	s := Stats{Viewers: len(t.viewers), CachedBytes: t.bytes.Load(), CachedGroups: len(t.groups)}
 	t.mu.Unlock()
 	s.Objects, s.Bytes, s.DuplicateSubgroup = t.objects.Load(), t.received.Load(), t.duplicates.Load()
 	s.SentBytes, s.SentSubgroups = t.sentBytes.Load(), t.sentSubgroups.Load()
 	s.Late, s.Behind, s.UnsentDatagrams = t.late.Load(), t.behind.Load(), t.unsent.Load()
+	s.Evicted = t.evicted.Load()
 	return s
 }
 
-// ErrDuplicate says that a subgroup is being received already.
-var ErrDuplicate = errors.New("origin: the subgroup is already here")
+// Errors of a feed.
+var (
+	// ErrDuplicate says that a subgroup is being received, or was, already.
+	ErrDuplicate = errors.New("origin: the subgroup is already here")
+	// ErrEvicted says that a subgroup is not kept: it is older than what the
+	// track's limits have room for.
+	ErrEvicted = errors.New("origin: the subgroup is older than what is kept")
+)
 
 // OpenSubgroup begins a subgroup. Its bytes, those after the stream header, go to
 // the returned Feed. A subgroup that was reset may be opened again.
@@ -158,24 +207,44 @@ func (t *Track) OpenSubgroup(h wire.SubgroupHeader) (*Feed, error) { return t.op
 func (t *Track) Backfill(h wire.SubgroupHeader) (*Feed, error) { return t.open(h, true) }
 
 func (t *Track) open(h wire.SubgroupHeader, past bool) (*Feed, error) {
+	defer t.limits.Memory.relieve()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	g := t.group(h.Group, time.Now())
-	for _, old := range g.subgroups {
-		if old.past == past && old.same(h) && !old.wasReset() {
+	now := time.Now()
+	g := t.group(h.Group, now)
+	sg := &subgroup{t: t, g: g, header: h, past: past, changed: make(chan struct{})}
+	if h.Mode != wire.SubgroupIDFirstObject {
+		if err := g.enter(sg, h.Subgroup); err != nil {
 			t.duplicates.Add(1)
-			return nil, ErrDuplicate
+			return nil, err
 		}
 	}
-	sg := newSubgroup(t, g, h)
-	sg.past = past
 	g.subgroups = append(g.subgroups, sg)
+	sg.cost.Store(subgroupCost)
+	t.charge(g, subgroupCost, now)
+	if g.gone {
+		t.evicted.Add(1)
+		return nil, ErrEvicted
+	}
 	if !past {
 		for v := range t.viewers {
 			v.offer(sg)
 		}
 	}
 	return &Feed{sg: sg, scanner: wire.ObjectScanner{Decoder: wire.ObjectDecoder{HasProperties: h.HasProperties}}}, nil
+}
+
+// enter puts sg into the group's index under its ID. t.mu is held.
+func (g *group) enter(sg *subgroup, id uint64) error {
+	k := subgroupKey{id, sg.header.FirstObject, sg.past}
+	if old := g.index[k]; old != nil && !old.wasReset() {
+		return ErrDuplicate
+	}
+	if g.index == nil {
+		g.index = map[subgroupKey]*subgroup{}
+	}
+	g.index[k] = sg
+	return nil
 }
 
 // group finds or makes a group. t.mu is held.
@@ -186,48 +255,138 @@ func (t *Track) group(id uint64, now time.Time) *group {
 	}
 	g := &group{id: id, began: now}
 	t.groups = slices.Insert(t.groups, i, g)
-	t.evict(now)
+	t.charge(g, groupCost, now)
+	t.evictOld(now)
 	return g
 }
 
-// evict drops the oldest groups beyond the limits, never the newest. t.mu is held.
-func (t *Track) evict(now time.Time) {
+// charge accounts for n bytes of memory of a group, and makes room where that
+// exceeds the track's bounds. t.mu is held.
+func (t *Track) charge(g *group, n int64, now time.Time) {
+	if g.gone || t.discarded {
+		return
+	}
+	g.bytes += n
+	t.limits.Memory.use(n)
+	if t.bytes.Add(n) > t.limits.MaxBytes {
+		t.reduce(t.limits.MaxBytes, now)
+	}
+}
+
+// evictOld drops the groups that are older than MaxAge, or than the publisher lets
+// them be kept, but never the newest. t.mu is held.
+func (t *Track) evictOld(now time.Time) {
 	maxAge := t.limits.MaxAge
 	if ms, ok := t.props.Int(wire.PropertyMaxCacheDuration); ok && ms < uint64(maxAge.Milliseconds()) {
 		maxAge = time.Duration(ms) * time.Millisecond
 	}
-	n := 0
-	for n < len(t.groups)-1 && (t.bytes > t.limits.MaxBytes || now.Sub(t.groups[n].began) > maxAge) {
-		t.bytes -= t.groups[n].bytes
-		t.groups[n] = nil
-		n++
+	for len(t.groups) > 1 && now.Sub(t.groups[0].began) > maxAge {
+		t.drop()
 	}
-	t.groups = t.groups[n:]
 }
 
-// SendDatagram publishes an object as a datagram.
-func (t *Track) SendDatagram(d moqt.Datagram) {
+// reduce drops old groups, then the oldest of the newest one, until at most limit
+// bytes are used. It goes somewhat further, so as not to have to for each object.
+// t.mu is held.
+func (t *Track) reduce(limit int64, now time.Time) {
+	t.evictOld(now)
+	for len(t.groups) > 1 && t.bytes.Load() > limit {
+		t.drop()
+	}
+	if len(t.groups) == 1 && t.bytes.Load() > limit {
+		g := t.groups[0]
+		before := g.bytes
+		g.reduce(limit - limit/8)
+		t.limits.Memory.use(g.bytes - before)
+		t.bytes.Add(g.bytes - before)
+	}
+}
+
+// drop evicts the oldest group. t.mu is held.
+func (t *Track) drop() {
+	g := t.groups[0]
+	t.groups[0] = nil
+	t.groups = t.groups[1:]
+	g.gone = true
+	t.limits.Memory.use(-g.bytes)
+	t.bytes.Add(-g.bytes)
+	for _, sg := range g.subgroups {
+		sg.evict()
+	}
+	g.subgroups, g.index, g.datagrams, g.sent = nil, nil, nil, nil
+}
+
+// reduce drops the oldest of a group that is to stay, until it uses at most limit
+// bytes: datagrams, whole subgroups, in the end the beginning of one that does not
+// end. t.mu is held.
+func (g *group) reduce(limit int64) {
+	if n := len(g.datagrams); n > 1 && g.bytes > limit {
+		for _, d := range g.datagrams[:n/2] {
+			g.bytes -= d.cost()
+			g.shed = max(g.shed, d.Datagram.Object+1)
+		}
+		g.datagrams = slices.Clone(g.datagrams[n/2:])
+	}
+	kept := g.subgroups[:0]
+	for i, sg := range g.subgroups {
+		if g.bytes <= limit || i == len(g.subgroups)-1 || sg.isOpen() {
+			kept = append(kept, sg)
+			continue
+		}
+		g.bytes -= sg.evict()
+		g.shed = max(g.shed, sg.next)
+		if k := (subgroupKey{sg.id, sg.header.FirstObject, sg.past}); g.index[k] == sg {
+			delete(g.index, k)
+		}
+	}
+	clear(g.subgroups[len(kept):])
+	g.subgroups = kept
+	for n := len(kept); g.bytes > limit && n > 0; n-- {
+		sg := slices.MaxFunc(kept, func(a, b *subgroup) int { return cmp.Compare(a.cost.Load(), b.cost.Load()) })
+		freed, next := sg.trim()
+		if freed == 0 {
+			break
+		}
+		g.bytes -= freed
+		g.shed = max(g.shed, next)
+	}
+}
+
+func (d *datagram) cost() int64 { return int64(len(d.Payload)+len(d.Properties)) + datagramCost }
+
+// SendDatagram publishes an object as a datagram. One that was published already,
+// by another publisher, is dropped.
+func (t *Track) SendDatagram(dg moqt.Datagram) {
+	defer t.limits.Memory.relieve()
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	g := t.group(d.Group, now)
-	size := int64(len(d.Payload) + len(d.Properties) + 64)
-	g.datagrams = append(g.datagrams, datagram{d, now})
-	g.bytes += size
-	t.bytes += size
-	t.evict(now)
-	l := moqt.Location{Group: d.Group, Object: d.Object}
+	g := t.group(dg.Group, now)
+	if _, again := g.sent[dg.Object]; again {
+		t.duplicates.Add(1)
+		return
+	}
+	d := datagram{dg, now}
+	if !g.gone {
+		if g.sent == nil {
+			g.sent = map[uint64]struct{}{}
+		}
+		g.sent[dg.Object] = struct{}{}
+		g.datagrams = append(g.datagrams, d)
+		t.charge(g, d.cost(), now)
+	}
+	l := moqt.Location{Group: dg.Group, Object: dg.Object}
 	t.raise(l)
 	t.objects.Add(1)
-	t.received.Add(uint64(len(d.Payload)))
+	t.received.Add(uint64(len(dg.Payload)))
 	for v := range t.viewers {
 		if !v.pub.Passes(l) {
 			continue
 		}
-		if err := v.pub.SendDatagram(d); err != nil {
+		if err := v.pub.SendDatagram(dg); err != nil {
 			t.unsent.Add(1)
 		} else {
-			t.sentBytes.Add(uint64(len(d.Payload)))
+			t.sentBytes.Add(uint64(len(dg.Payload)))
 		}
 	}
 }
@@ -247,7 +406,7 @@ func (t *Track) WriteObject(h wire.SubgroupHeader, o moqt.Object, payload []byte
 }
 
 // End tells all viewers, present and future, that the track is over. What is
-// under way to them still arrives.
+// under way to them still arrives, within MaxAge.
 func (t *Track) End(code wire.DoneCode, reason string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -257,6 +416,28 @@ func (t *Track) End(code wire.DoneCode, reason string) {
 	t.ended = &moqt.DoneError{Code: code, Reason: reason}
 	for v := range t.viewers {
 		v.signal()
+	}
+}
+
+// Restart forgets what was published, as if the track had just been made: its
+// publisher came back and counts its groups anew. Subscriptions go on.
+func (t *Track) Restart() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for len(t.groups) > 0 {
+		t.drop()
+	}
+	t.largest, t.hasLargest = moqt.Location{}, false
+}
+
+// Discard frees what is cached; the track keeps nothing from now on.
+func (t *Track) Discard() {
+	t.limits.Memory.remove(t)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.discarded = true
+	for len(t.groups) > 0 {
+		t.drop()
 	}
 }
 

@@ -3,6 +3,7 @@ package origin
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holocast/internal/moqt"
@@ -32,6 +33,7 @@ const (
 	open subgroupState = iota
 	finished
 	reset
+	evicted // no longer kept
 )
 
 // subgroup is the bytes of one subgroup stream after its header, as far as they
@@ -40,36 +42,34 @@ type subgroup struct {
 	t      *Track
 	g      *group
 	header wire.SubgroupHeader
-	past   bool // fetched, not for subscriptions
+	past   bool         // fetched, not for subscriptions
+	cost   atomic.Int64 // bytes of memory; written by its feed and under t.mu
 
 	mu      sync.Mutex
+	id      uint64   // the subgroup's, known from its first object at the latest
 	chunks  [][]byte // each full but the last
 	starts  []int64  // offset of each chunk
 	size    int64
 	objects []object
+	trimmed int    // objects that are no longer kept, before objects[0]
+	next    uint64 // one above the last object's ID
 	state   subgroupState
 	code    wire.StreamCode // with reset
 	changed chan struct{}   // closed and replaced when any of the above changes
 	waiting bool            // somebody took changed
-}
-
-func newSubgroup(t *Track, g *group, h wire.SubgroupHeader) *subgroup {
-	return &subgroup{t: t, g: g, header: h, changed: make(chan struct{})}
-}
-
-// same reports whether a stream with header h carries this subgroup from its
-// beginning, as far as can be told before its first object.
-func (s *subgroup) same(h wire.SubgroupHeader) bool {
-	if h.Mode == wire.SubgroupIDFirstObject || s.header.Mode == wire.SubgroupIDFirstObject {
-		return false
-	}
-	return s.header.Subgroup == h.Subgroup && s.header.FirstObject == h.FirstObject
+	flights map[*flight]struct{}
 }
 
 func (s *subgroup) wasReset() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state == reset
+}
+
+func (s *subgroup) isOpen() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state == open
 }
 
 // reaches reports whether the subgroup has, or may get, objects from since on.
@@ -96,29 +96,37 @@ func (s *subgroup) wait() <-chan struct{} {
 }
 
 // object returns the i-th object, or the channel to wait on when it is not here
-// yet; over says that it will never be.
-func (s *subgroup) object(i int) (o object, ok bool, changed <-chan struct{}, over bool) {
+// yet; over says that it will never be. Where objects from i on are no longer
+// kept, it returns the first that is, and its index.
+func (s *subgroup) object(i int) (o object, at int, changed <-chan struct{}, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i < len(s.objects) {
-		return s.objects[i], true, nil, false
+	i = max(i, s.trimmed)
+	switch {
+	case s.state == evicted:
+		return o, i, nil, true
+	case i-s.trimmed < len(s.objects):
+		return s.objects[i-s.trimmed], i, nil, false
+	case s.state != open:
+		return o, i, nil, true
 	}
-	if s.state != open {
-		return o, false, nil, true
-	}
-	return o, false, s.wait(), false
+	return o, i, s.wait(), false
 }
 
 // bytes returns what is here from offset at, in one piece of at most limit bytes,
-// or the channel to wait on. With neither the subgroup is over.
+// or the channel to wait on. With neither the subgroup is over: the state says
+// how.
 func (s *subgroup) bytes(at, limit int64) (b []byte, changed <-chan struct{}, state subgroupState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if at >= s.size {
+	if at >= s.size || s.state == evicted {
 		if s.state == open {
 			changed = s.wait()
 		}
 		return nil, changed, s.state
+	}
+	if at < s.starts[0] {
+		return nil, nil, evicted
 	}
 	// Readers are near the end more often than not.
 	i := len(s.starts) - 1
@@ -130,6 +138,70 @@ func (s *subgroup) bytes(at, limit int64) (b []byte, changed <-chan struct{}, st
 		b = b[:s.size-at]
 	}
 	return b[:min(int64(len(b)), limit)], nil, s.state
+}
+
+// board makes f one of those that are given up with the subgroup, false when that
+// is so already.
+func (s *subgroup) board(f *flight) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state == evicted {
+		return false
+	}
+	if s.flights == nil {
+		s.flights = map[*flight]struct{}{}
+	}
+	s.flights[f] = struct{}{}
+	return true
+}
+
+func (s *subgroup) leave(f *flight) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.flights, f)
+}
+
+// evict frees the subgroup and gives up the flights that have not got all of it.
+// It returns what it cost.
+func (s *subgroup) evict() int64 {
+	s.mu.Lock()
+	flights := s.flights
+	s.flights, s.chunks, s.starts, s.objects = nil, nil, nil, nil
+	s.state = evicted
+	s.wake()
+	s.mu.Unlock()
+	for f := range flights {
+		if f.giveUp() {
+			s.t.behind.Add(1)
+		}
+	}
+	return s.cost.Swap(0)
+}
+
+// trim frees the older half of the subgroup's bytes. It returns how many bytes
+// that were and one above the ID of the last object that went with them.
+func (s *subgroup) trim() (freed int64, next uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.chunks) / 2
+	for _, c := range s.chunks[:n] {
+		freed += int64(cap(c))
+	}
+	if n == 0 {
+		return 0, 0
+	}
+	s.chunks = append([][]byte(nil), s.chunks[n:]...)
+	s.starts = append([]int64(nil), s.starts[n:]...)
+	gone := 0
+	for gone < len(s.objects) && s.objects[gone].offset < s.starts[0] {
+		next = s.objects[gone].ID + 1
+		gone++
+	}
+	s.objects = append([]object(nil), s.objects[gone:]...)
+	s.trimmed += gone
+	freed += int64(gone) * objectCost
+	s.cost.Add(-freed)
+	return freed, next
 }
 
 // Feed takes the bytes of one subgroup. It is for one goroutine.
@@ -154,19 +226,44 @@ func (f *Feed) Space() []byte {
 		next := make([]byte, max(size, 2*len(rest)))
 		f.used, f.checked = copy(next, rest), 0
 		f.tail = next
-		f.sg.mu.Lock()
-		if n := len(f.sg.chunks); n > 0 { // trim to what was published
-			f.sg.chunks[n-1] = f.sg.chunks[n-1][:f.sg.size-f.sg.starts[n-1]]
-		}
-		f.sg.chunks = append(f.sg.chunks, next)
-		f.sg.starts = append(f.sg.starts, f.sg.size)
-		f.sg.mu.Unlock()
+		f.sg.append(next)
+		f.charge(int64(len(next)), nil, time.Now())
 	}
 	return f.tail[f.used:cap(f.tail)]
 }
 
+// append adds a chunk, whose bytes are published later.
+func (s *subgroup) append(chunk []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state == evicted {
+		return
+	}
+	if n := len(s.chunks); n > 0 { // trim to what was published
+		s.chunks[n-1] = s.chunks[n-1][:s.size-s.starts[n-1]]
+	}
+	s.chunks = append(s.chunks, chunk)
+	s.starts = append(s.starts, s.size)
+}
+
+// charge accounts for n bytes of memory and the index of objects that are about to
+// be published.
+func (f *Feed) charge(n int64, added []object, now time.Time) {
+	sg := f.sg
+	n += int64(len(added)) * objectCost
+	sg.t.mu.Lock()
+	if k := len(added); k > 0 {
+		sg.t.raise(moqt.Location{Group: sg.header.Group, Object: added[k-1].ID})
+	}
+	sg.cost.Add(n)
+	sg.t.charge(sg.g, n, now)
+	sg.t.mu.Unlock()
+	sg.t.limits.Memory.relieve()
+}
+
 // Commit says that n more bytes were put into Space. It publishes the well-formed
-// part and fails at the first byte that is not: the caller then resets the feed.
+// part and fails at the first byte that is not, or with ErrEvicted or ErrDuplicate
+// when the rest is of no use: the caller then resets the feed.
 func (f *Feed) Commit(n int) error {
 	now := time.Now()
 	f.used += n
@@ -189,36 +286,59 @@ func (f *Feed) Commit(n int) error {
 		}
 		f.checked += n
 	}
-	f.publish(int64(f.checked-before), added, now)
+	if err := f.publish(int64(f.checked-before), added, now); err != nil {
+		return err
+	}
 	return failed
 }
 
-func (f *Feed) publish(n int64, added []object, now time.Time) {
+func (f *Feed) publish(n int64, added []object, now time.Time) error {
 	if n == 0 {
-		return
+		return nil
 	}
 	sg := f.sg
 	if len(added) > 0 {
-		last := added[len(added)-1]
-		sg.t.mu.Lock()
-		sg.t.raise(moqt.Location{Group: sg.header.Group, Object: last.ID})
-		sg.t.mu.Unlock()
+		if sg.next == 0 { // only this goroutine writes it
+			if err := f.identify(added[0].ID); err != nil {
+				return err
+			}
+		}
 		sg.t.objects.Add(uint64(len(added)))
+		f.charge(0, added, now)
 	}
 	sg.t.received.Add(uint64(n))
 	sg.mu.Lock()
+	defer sg.mu.Unlock()
 	sg.size += n
+	if len(added) > 0 {
+		sg.next = added[len(added)-1].ID + 1
+	}
+	if sg.state == evicted {
+		return ErrEvicted
+	}
 	sg.objects = append(sg.objects, added...)
 	sg.wake()
-	sg.mu.Unlock()
+	return nil
+}
 
-	sg.t.mu.Lock()
-	sg.g.bytes += n
-	sg.t.bytes += n
-	if sg.t.bytes > sg.t.limits.MaxBytes {
-		sg.t.evict(now)
+// identify settles the subgroup's ID when its first object is known.
+func (f *Feed) identify(first uint64) error {
+	sg := f.sg
+	id := sg.header.Subgroup
+	if sg.header.Mode == wire.SubgroupIDFirstObject {
+		id = first
+		sg.t.mu.Lock()
+		err := sg.g.enter(sg, id)
+		sg.t.mu.Unlock()
+		if err != nil {
+			sg.t.duplicates.Add(1)
+			return err
+		}
 	}
-	sg.t.mu.Unlock()
+	sg.mu.Lock()
+	sg.id = id
+	sg.mu.Unlock()
+	return nil
 }
 
 // WriteObject appends one object of our own. The payload is not copied and must
@@ -235,16 +355,18 @@ func (f *Feed) WriteObject(o moqt.Object, payload []byte) error {
 	sg, now := f.sg, time.Now()
 	sg.mu.Lock()
 	at := sg.size
-	sg.chunks = append(sg.chunks, header)
-	sg.starts = append(sg.starts, at)
-	if len(payload) > 0 {
-		sg.chunks = append(sg.chunks, payload)
-		sg.starts = append(sg.starts, at+int64(len(header)))
+	if sg.state != evicted {
+		sg.chunks = append(sg.chunks, header)
+		sg.starts = append(sg.starts, at)
+		if len(payload) > 0 {
+			sg.chunks = append(sg.chunks, payload)
+			sg.starts = append(sg.starts, at+int64(len(header)))
+		}
 	}
 	sg.mu.Unlock()
+	f.charge(int64(cap(header)+cap(payload)), nil, now)
 	added := []object{{Object: o, arrived: now, offset: at, payload: at + int64(len(header))}}
-	f.publish(int64(len(header)+len(payload)), added, now)
-	return nil
+	return f.publish(int64(len(header)+len(payload)), added, now)
 }
 
 // Close ends the subgroup: it has no more objects. Ending it inside an object is
@@ -263,11 +385,30 @@ func (f *Feed) Reset(code wire.StreamCode) { f.finish(reset, code) }
 
 func (f *Feed) finish(state subgroupState, code wire.StreamCode) {
 	sg := f.sg
-	sg.mu.Lock()
-	defer sg.mu.Unlock()
-	if sg.state != open {
-		return
+	sg.t.mu.Lock()
+	defer sg.t.mu.Unlock()
+	freed := sg.end(state, code)
+	sg.cost.Add(-freed)
+	sg.t.charge(sg.g, -freed, time.Now())
+}
+
+// end is the end of the subgroup's feed. It gives back what a mostly empty last
+// chunk holds and returns how many bytes that is.
+func (s *subgroup) end(state subgroupState, code wire.StreamCode) (freed int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state != open {
+		return 0
 	}
-	sg.state, sg.code = state, code
-	sg.wake()
+	s.state, s.code = state, code
+	if n := len(s.chunks); n > 0 {
+		last := s.chunks[n-1][:s.size-s.starts[n-1]]
+		if cap(last) > 2*len(last) {
+			freed = int64(cap(last) - len(last))
+			last = append(make([]byte, 0, len(last)), last...)
+		}
+		s.chunks[n-1] = last
+	}
+	s.wake()
+	return freed
 }

@@ -3,6 +3,8 @@ package origin
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,16 +34,42 @@ type viewer struct {
 
 // flight is one subgroup under way to one viewer.
 type flight struct {
-	sg *subgroup
-	w  *moqt.SubgroupWriter // nil until its stream is open
-	// given up because the viewer is too far behind
-	behind bool
+	sg     *subgroup
+	behind chan struct{} // closed when it is given up: the viewer is too far behind
+
+	mu    sync.Mutex
+	w     *moqt.SubgroupWriter // nil until its stream is open
+	given bool                 // up
+}
+
+// giveUp ends the flight from another goroutine than its own. It reports whether
+// the viewer lost something by it.
+func (f *flight) giveUp() bool {
+	f.mu.Lock()
+	w, again := f.w, f.given
+	f.given = true
+	f.mu.Unlock()
+	if again {
+		return false
+	}
+	close(f.behind)
+	if w != nil {
+		w.Abort(wire.StreamTooFarBehind)
+	}
+	return w != nil
+}
+
+func (f *flight) givenUp() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.given
 }
 
 // Serve sends what the track receives from since on to an accepted subscription
 // until either ends. It returns why: the publication's cause, or the
 // *moqt.DoneError that ended the track. since is a moment before the subscription
-// was accepted, so that nothing is lost between the two.
+// was accepted, so that nothing is lost between the two. No goroutine of it is left
+// when it returns.
 func (t *Track) Serve(pub *moqt.Publication, since time.Time) error {
 	v := &viewer{t: t, pub: pub, since: since, wake: make(chan struct{}, 1), flights: map[*flight]struct{}{}}
 	t.attach(v)
@@ -50,12 +78,12 @@ func (t *Track) Serve(pub *moqt.Publication, since time.Time) error {
 		delete(t.viewers, v)
 		t.mu.Unlock()
 	}()
+	defer v.wg.Wait()
 	ctx := pub.Context()
 	for {
 		for _, sg := range v.take() {
 			if pub.Ended(sg.header.Group) {
-				v.wg.Wait()
-				return pub.Done(wire.DoneSubscriptionEnded, "the last group of the filter was sent")
+				return v.finish(&moqt.DoneError{Code: wire.DoneSubscriptionEnded, Reason: "the last group of the filter was sent"})
 			}
 			v.launch(sg)
 		}
@@ -63,19 +91,37 @@ func (t *Track) Serve(pub *moqt.Publication, since time.Time) error {
 		ended := t.ended
 		t.mu.Unlock()
 		if ended != nil && v.idle() {
-			v.wg.Wait()
-			if err := pub.Done(ended.Code, ended.Reason); err != nil {
-				return err
-			}
-			return ended
+			return v.finish(ended)
 		}
 		select {
 		case <-v.wake:
 		case <-ctx.Done():
-			v.wg.Wait()
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// finish ends the subscription when what is under way has arrived, or did not
+// within the time that groups are kept.
+func (v *viewer) finish(end *moqt.DoneError) error {
+	late := time.AfterFunc(v.t.limits.MaxAge, func() {
+		for _, f := range v.underWay() {
+			v.t.behind.Add(1)
+			f.giveUp()
+		}
+	})
+	v.wg.Wait()
+	late.Stop()
+	if err := v.pub.Done(end.Code, end.Reason); err != nil {
+		return err
+	}
+	return end
+}
+
+func (v *viewer) underWay() []*flight {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Collect(maps.Keys(v.flights))
 }
 
 // attach makes v a viewer and offers it what came since its beginning.
@@ -92,6 +138,8 @@ func (t *Track) attach(v *viewer) {
 			if !d.arrived.Before(v.since) && v.pub.Passes(moqt.Location{Group: d.Group, Object: d.Datagram.Object}) {
 				if v.pub.SendDatagram(d.Datagram) != nil {
 					t.unsent.Add(1)
+				} else {
+					t.sentBytes.Add(uint64(len(d.Payload)))
 				}
 			}
 		}
@@ -141,33 +189,31 @@ func (v *viewer) idle() bool {
 // launch starts a flight. When too many are under way, the one that matters least
 // is given up: of the lowest publisher priority, then of the oldest group.
 func (v *viewer) launch(sg *subgroup) {
-	f := &flight{sg: sg}
+	f := &flight{sg: sg, behind: make(chan struct{})}
 	v.mu.Lock()
+	victim := f
 	if len(v.flights) >= v.t.limits.MaxOpen {
-		victim := f
 		for o := range v.flights {
-			if !o.behind && (victim.behind || o.lessImportant(victim)) {
+			if o.lessImportant(victim) {
 				victim = o
 			}
 		}
-		victim.behind = true
 		v.t.behind.Add(1)
-		if victim == f {
-			v.mu.Unlock()
-			return
-		}
-		if victim.w != nil {
-			victim.w.Abort(wire.StreamTooFarBehind)
-		}
+		delete(v.flights, victim)
 	}
-	v.flights[f] = struct{}{}
+	if victim != f || len(v.flights) < v.t.limits.MaxOpen {
+		v.flights[f] = struct{}{}
+		v.wg.Go(func() {
+			v.fly(f)
+			v.mu.Lock()
+			delete(v.flights, f)
+			v.mu.Unlock()
+		})
+	}
 	v.mu.Unlock()
-	v.wg.Go(func() {
-		v.fly(f)
-		v.mu.Lock()
-		delete(v.flights, f)
-		v.mu.Unlock()
-	})
+	if victim != f {
+		victim.giveUp()
+	}
 }
 
 func (f *flight) lessImportant(o *flight) bool {
@@ -180,23 +226,28 @@ func (f *flight) lessImportant(o *flight) bool {
 
 // fly sends one subgroup.
 func (v *viewer) fly(f *flight) {
-	ctx := v.pub.Context()
 	sg := f.sg
+	if !sg.board(f) {
+		return // evicted before it was looked at
+	}
+	defer sg.leave(f)
 	// Wait for the first object that is this viewer's.
 	first := 0
 	var o object
 	for {
-		var ok, over bool
+		var over bool
 		var changed <-chan struct{}
-		o, ok, changed, over = sg.object(first)
+		o, first, changed, over = sg.object(first)
 		if over {
 			return
 		}
-		if !ok {
+		if changed != nil {
 			select {
 			case <-changed:
 				continue
-			case <-ctx.Done():
+			case <-f.behind:
+				return
+			case <-v.pub.Context().Done():
 				return
 			}
 		}
@@ -205,16 +256,14 @@ func (v *viewer) fly(f *flight) {
 		}
 		first++
 	}
-	h := sg.header
-	at := int64(0)
+	h, at := sg.header, int64(0)
 	var restart []byte
 	if first > 0 {
 		// The stream begins inside the subgroup: its first object's ID is written
 		// anew, the others refer to their predecessor and can stay as they are.
 		h.FirstObject = false
 		if h.Mode == wire.SubgroupIDFirstObject {
-			o0, _, _, _ := sg.object(0)
-			h.Mode, h.Subgroup = wire.SubgroupIDExplicit, o0.ID
+			h.Mode, h.Subgroup = wire.SubgroupIDExplicit, sg.id
 		}
 		enc := wire.ObjectEncoder{HasProperties: h.HasProperties}
 		var err error
@@ -230,29 +279,29 @@ func (v *viewer) fly(f *flight) {
 		}
 		return
 	}
-	v.mu.Lock()
+	f.mu.Lock()
 	f.w = w
-	behind := f.behind
-	v.mu.Unlock()
-	if behind {
+	given := f.given
+	f.mu.Unlock()
+	if given {
 		w.Reset(wire.StreamTooFarBehind)
 		return
 	}
 	v.t.sentSubgroups.Add(1)
-	if err := v.pump(f, w, restart, at, first); err != nil {
-		v.mu.Lock()
-		behind := f.behind
-		v.mu.Unlock()
-		if !behind && errors.Is(err, moqt.ErrDeliveryTimeout) {
-			v.t.late.Add(1)
-		}
+	switch err := v.pump(f, restart, at, first); {
+	case errors.Is(err, moqt.ErrDeliveryTimeout):
+		v.t.late.Add(1)
+	case errors.Is(err, ErrEvicted) && !f.givenUp():
+		v.t.behind.Add(1)
+		w.Reset(wire.StreamTooFarBehind)
 	}
 }
 
 // pump copies the subgroup's bytes from at, where object i begins or whose header
-// is in restart, to w.
-func (v *viewer) pump(f *flight, w *moqt.SubgroupWriter, restart []byte, at int64, i int) error {
-	sg, ctx := f.sg, v.pub.Context()
+// is in restart, to the flight's stream. It returns ErrEvicted when they are no
+// longer there.
+func (v *viewer) pump(f *flight, restart []byte, at int64, i int) error {
+	sg, w, ctx := f.sg, f.w, v.pub.Context()
 	updates := v.pub.Changed()
 	timeout, _ := v.pub.DeliveryTimeouts()
 	if restart != nil {
@@ -264,12 +313,12 @@ func (v *viewer) pump(f *flight, w *moqt.SubgroupWriter, restart []byte, at int6
 		limit := int64(maxWrite)
 		if timeout > 0 {
 			// Each object has its own deadline; a write stays within one.
-			o, ok, _, _ := sg.object(i)
-			if ok && at >= o.end() {
-				i++
-				continue
-			}
-			if ok {
+			o, n, changed, over := sg.object(i)
+			if here := changed == nil && !over; here && n == i {
+				if at >= o.end() {
+					i++
+					continue
+				}
 				limit = min(limit, o.end()-at)
 				w.SetDeadline(o.arrived.Add(timeout))
 			}
@@ -289,6 +338,8 @@ func (v *viewer) pump(f *flight, w *moqt.SubgroupWriter, restart []byte, at int6
 		case reset:
 			w.Reset(sg.code)
 			return nil
+		case evicted:
+			return ErrEvicted
 		}
 		select {
 		case <-changed:

@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,7 +28,12 @@ type Config struct {
 	Linger time.Duration
 	// MaxRendezvous bounds how long a SUBSCRIBE may wait for a publisher. 30 s.
 	MaxRendezvous time.Duration
-	Log           *slog.Logger
+	// MaxSessions bounds the sessions served at a time. 4096. What one session may
+	// ask for at a time is bounded by the streams it may open.
+	MaxSessions int
+	// MaxFetches bounds the fetches that one session is served at a time. 32.
+	MaxFetches int
+	Log        *slog.Logger
 }
 
 // Router routes. Make one with New.
@@ -36,13 +42,23 @@ type Router struct {
 	log *slog.Logger
 
 	mu          sync.Mutex
-	sessions    map[*moqt.Session]struct{}
+	sessions    map[*moqt.Session]*client
 	offers      []*offer
 	tracks      map[string]*track
 	discoveries map[*discovery]struct{}
-	changed     chan struct{} // closed and replaced when a publisher appears
-	local       origin.Set    // the relay's own tracks
-	gone        origin.Stats  // counters of tracks that were removed
+	leaving     map[*track]struct{} // removed, some of it still under way
+	changed     chan struct{}       // closed and replaced when publishers come or go
+	local       origin.Set          // the relay's own tracks
+	gone        origin.Stats        // counters of tracks that were there
+	served      uint64              // sessions so far
+
+	buffers chan struct{} // one for each object being fetched upstream
+}
+
+// client is what is known of a session.
+type client struct {
+	number  uint64
+	fetches int // being served
 }
 
 // offer is a namespace a session publishes.
@@ -56,10 +72,6 @@ type discovery struct {
 	s      *moqt.Session
 	prefix moqt.Namespace
 	tracks bool
-	paused bool // SUBSCRIBE_TRACKS with forward state 0
-	a      *moqt.Announcer
-	active map[string]bool // namespaces announced
-	mu     sync.Mutex      // orders announcements
 }
 
 // New returns an empty router.
@@ -67,10 +79,14 @@ func New(cfg Config) *Router {
 	cfg.Grace = cmp.Or(cfg.Grace, 15*time.Second)
 	cfg.Linger = cmp.Or(cfg.Linger, 5*time.Second)
 	cfg.MaxRendezvous = cmp.Or(cfg.MaxRendezvous, 30*time.Second)
+	cfg.MaxSessions = cmp.Or(cfg.MaxSessions, 4096)
+	cfg.MaxFetches = cmp.Or(cfg.MaxFetches, 32)
+	cfg.Limits.MaxAge = cmp.Or(cfg.Limits.MaxAge, 3*time.Second)
 	return &Router{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()),
-		sessions: map[*moqt.Session]struct{}{}, tracks: map[string]*track{},
+		sessions: map[*moqt.Session]*client{}, tracks: map[string]*track{}, leaving: map[*track]struct{}{},
 		discoveries: map[*discovery]struct{}{}, changed: make(chan struct{}),
+		buffers: make(chan struct{}, maxFetchBuffers),
 	}
 }
 
@@ -79,10 +95,19 @@ func (r *Router) AddLocal(t *origin.Track) { r.local.Add(t) }
 
 // Serve answers a session until it ends.
 func (r *Router) Serve(s *moqt.Session) {
-	r.mu.Lock()
-	r.sessions[s] = struct{}{}
-	r.mu.Unlock()
 	log := r.log.With("peer", s.RemoteAddr().String())
+	r.mu.Lock()
+	full := len(r.sessions) >= r.cfg.MaxSessions
+	if !full {
+		r.served++
+		r.sessions[s] = &client{number: r.served}
+	}
+	r.mu.Unlock()
+	if full {
+		log.Warn("session refused: maxSessions is reached", "sessions", r.cfg.MaxSessions)
+		s.Close(wire.InternalError, "the relay has as many sessions as it may")
+		return
+	}
 	log.Info("session open", "implementation", s.Implementation(), "webtransport", s.WebTransport(), "path", s.Path())
 	s.Serve(moqt.Handler{
 		Subscribe:          r.subscribe,
@@ -100,15 +125,15 @@ func (r *Router) Serve(s *moqt.Session) {
 	log.Info("session closed", "reason", s.Err())
 }
 
-// Sessions returns the sessions that are open.
-func (r *Router) Sessions() []*moqt.Session {
+// Sessions returns the sessions that are open, by a number that no other has.
+func (r *Router) Sessions() map[uint64]*moqt.Session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	list := make([]*moqt.Session, 0, len(r.sessions))
-	for s := range r.sessions {
-		list = append(list, s)
+	m := make(map[uint64]*moqt.Session, len(r.sessions))
+	for s, c := range r.sessions {
+		m[c.number] = s
 	}
-	return list
+	return m
 }
 
 // publishers lists the sessions that offer a track's namespace or a prefix of it.
@@ -136,36 +161,20 @@ func (r *Router) publishNamespace(req *moqt.NamespaceRequest) {
 	log := r.log.With("namespace", req.Namespace.String(), "peer", o.s.RemoteAddr().String())
 	err := req.Accept(func() {
 		r.mu.Lock()
+		defer r.mu.Unlock()
 		r.offers = append(r.offers, o)
-		var waiting []*track
+		r.notify()
+		log.Info("namespace published")
 		for _, t := range r.tracks {
 			if t.Name().Namespace.HasPrefix(o.ns) {
-				waiting = append(waiting, t)
+				go t.join(o.s)
 			}
 		}
-		r.notify()
-		r.mu.Unlock()
-		log.Info("namespace published")
-		for _, t := range waiting {
-			go t.joinPublisher(o.s)
-		}
-		r.announce(o.ns, true)
 	})
 	r.mu.Lock()
-	for i, x := range r.offers {
-		if x == o {
-			r.offers = append(r.offers[:i:i], r.offers[i+1:]...)
-			break
-		}
-	}
-	still := false
-	for _, x := range r.offers {
-		still = still || x.ns.Equal(o.ns)
-	}
+	r.offers = slices.DeleteFunc(r.offers, func(x *offer) bool { return x == o })
+	r.notify()
 	r.mu.Unlock()
-	if !still {
-		r.announce(o.ns, false)
-	}
 	log.Info("namespace withdrawn", "reason", err)
 }
 
@@ -180,76 +189,61 @@ func (r *Router) Namespaces() []moqt.Namespace {
 	return list
 }
 
-// announce tells those who follow a prefix of ns that it came or went.
-func (r *Router) announce(ns moqt.Namespace, added bool) {
-	r.mu.Lock()
-	var interested []*discovery
-	for d := range r.discoveries {
-		if !d.tracks && ns.HasPrefix(d.prefix) {
-			interested = append(interested, d)
-		}
-	}
-	r.mu.Unlock()
-	for _, d := range interested {
-		d.announce(ns, added)
-	}
-}
-
-func (d *discovery) announce(ns moqt.Namespace, added bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.active[ns.String()] == added {
-		return
-	}
-	d.active[ns.String()] = added
-	// A subscriber that does not read is reset by its session, not waited for.
-	if added {
-		_ = d.a.Added(ns)
-	} else {
-		_ = d.a.Done(ns)
-	}
-}
-
 func (r *Router) discover(req *moqt.DiscoveryRequest) {
-	d := &discovery{s: req.Session(), prefix: req.Prefix, tracks: req.Tracks, active: map[string]bool{}}
-	if f := req.Parameters.Forward; f != nil {
-		d.paused = !*f
-	}
+	d := &discovery{s: req.Session(), prefix: req.Prefix, tracks: req.Tracks}
 	r.mu.Lock()
-	for o := range r.discoveries {
-		if o.s == d.s && o.tracks == d.tracks && (o.prefix.HasPrefix(d.prefix) || d.prefix.HasPrefix(o.prefix)) {
-			r.mu.Unlock()
-			_ = req.Reject(wire.RequestPrefixOverlap, "the prefix overlaps another of this session")
-			return
-		}
-	}
 	r.discoveries[d] = struct{}{}
 	r.mu.Unlock()
-	defer func() {
-		r.mu.Lock()
-		delete(r.discoveries, d)
-		r.mu.Unlock()
-	}()
-	d.mu.Lock() // until the first announcement may be sent
+	ctx, cancel := context.WithCancel(req.Context())
+	var wg sync.WaitGroup
 	err := req.Accept(func(a *moqt.Announcer) {
-		d.a = a
-		d.mu.Unlock()
 		if d.tracks {
 			for _, t := range r.published(d) {
 				go t.offerTo(d)
 			}
 			return
 		}
-		for _, ns := range r.Namespaces() {
-			if ns.HasPrefix(d.prefix) {
-				d.announce(ns, true)
+		// On its own, so that a subscriber that does not read delays nobody else.
+		wg.Go(func() { r.announce(ctx, d, a) })
+	})
+	r.mu.Lock()
+	delete(r.discoveries, d)
+	r.mu.Unlock()
+	cancel()
+	wg.Wait()
+	r.log.Debug("discovery ended", "prefix", d.prefix.String(), "reason", err)
+}
+
+// announce keeps a subscriber told of the namespaces under its prefix.
+func (r *Router) announce(ctx context.Context, d *discovery, a *moqt.Announcer) {
+	told := map[string]moqt.Namespace{}
+	for {
+		r.mu.Lock()
+		changed := r.changed
+		now := map[string]moqt.Namespace{}
+		for _, o := range r.offers {
+			if o.ns.HasPrefix(d.prefix) {
+				now[o.ns.String()] = o.ns
 			}
 		}
-	})
-	if d.a == nil {
-		d.mu.Unlock()
+		r.mu.Unlock()
+		for key, ns := range told {
+			if now[key] == nil && a.Done(ns) != nil {
+				return
+			}
+		}
+		for key, ns := range now {
+			if told[key] == nil && a.Added(ns) != nil {
+				return
+			}
+		}
+		told = now
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
 	}
-	r.log.Debug("discovery ended", "prefix", d.prefix.String(), "reason", err)
 }
 
 // published lists the tracks under d's prefix that came by PUBLISH from others.
@@ -283,7 +277,7 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 		_ = req.RejectWith(err)
 		return
 	}
-	pub, err := req.Accept(t.Info())
+	pub, err := req.Accept(t.info())
 	if err != nil {
 		t.release()
 		return
@@ -315,6 +309,11 @@ func (r *Router) fetch(req *moqt.FetchRequest) {
 		_ = t.ServeFetch(req)
 		return
 	}
+	if !r.beginFetch(req.Session()) {
+		_ = req.RejectWith(&moqt.RequestError{Code: wire.RequestExcessiveLoad, Reason: "too many fetches at a time", RetryInterval: 1 + 1000})
+		return
+	}
+	defer r.endFetch(req.Session())
 	t, err := r.acquire(req.Context(), req.Track, 0)
 	if err != nil {
 		_ = req.RejectWith(err)
@@ -324,13 +323,34 @@ func (r *Router) fetch(req *moqt.FetchRequest) {
 	t.awaitFill(req.Context())
 	if oldest, ok := t.OldestGroup(); req.Joining == nil && (!ok || req.Start.Group < oldest) {
 		if up := t.anyUpstream(); up != nil {
-			if err := pipeFetch(up, req); err != nil {
+			if err := r.pipeFetch(up, req); err != nil {
 				r.log.Debug("upstream fetch", "track", req.Track.String(), "err", err)
 			}
 			return
 		}
 	}
 	_ = t.ServeFetch(req)
+}
+
+// beginFetch counts one more fetch of a session, false when it has as many as it
+// may.
+func (r *Router) beginFetch(s *moqt.Session) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.sessions[s]
+	if c == nil || c.fetches >= r.cfg.MaxFetches {
+		return false
+	}
+	c.fetches++
+	return true
+}
+
+func (r *Router) endFetch(s *moqt.Session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.sessions[s]; c != nil {
+		c.fetches--
+	}
 }
 
 // Track statistics, for the metrics.
@@ -341,14 +361,19 @@ type TrackStats struct {
 	origin.Stats
 }
 
-// Stats returns the counters of all tracks there are and the sum of those gone.
+// Stats returns the counters of all tracks there are and the sum of those that are
+// no longer.
 func (r *Router) Stats() (tracks []TrackStats, gone origin.Stats) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range r.tracks {
 		tracks = append(tracks, TrackStats{t.Name(), t.Stats()})
 	}
-	return tracks, r.gone
+	gone = r.gone
+	for t := range r.leaving {
+		gone.Add(t.Stats())
+	}
+	return tracks, gone
 }
 
 // OwnClock is the name of the track with the relay's time.

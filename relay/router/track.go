@@ -1,9 +1,11 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,7 +14,9 @@ import (
 	"holocast/internal/origin"
 )
 
-// track is a track the relay passes on.
+// track is a track the relay passes on. It is forgotten when nobody holds it and
+// Linger has passed, and ends for its viewers when its publisher is gone and Grace
+// has passed.
 type track struct {
 	*origin.Track
 	r *Router
@@ -20,15 +24,28 @@ type track struct {
 	mu        sync.Mutex
 	upstreams map[*moqt.Session]*moqt.Subscription
 	joining   map[*moqt.Session]bool // SUBSCRIBE sent, not answered
+	pubs      map[*moqt.Session]bool // upstreams that came by PUBLISH
 	refs      int                    // viewers and requests that hold the track
+	lostAt    time.Time              // when the last upstream went; zero while there is one
 	removed   bool
-	timer     *time.Timer   // linger or grace
+	timer     *time.Timer   // of Linger or Grace
+	changed   chan struct{} // closed and replaced when upstreams or removed change, or a join fails
+	lastErr   error         // of the last join that failed
+	asked     newGroup      // outstanding request upstream
 	filled    chan struct{} // closed when the first upstream's newest group is here
 	fillOnce  sync.Once
-	pubs      map[*moqt.Session]bool // sessions that PUBLISHed it
-	changed   chan struct{}          // closed and replaced when an upstream comes or a join fails
-	lastErr   error                  // of the last join that failed
 }
+
+// newGroup is a NEW_GROUP_REQUEST that was passed upstream, outstanding until the
+// largest group is no longer what it was then (§10.2.14).
+type newGroup struct {
+	asked          bool
+	group, largest uint64
+}
+
+// rejoinAfter is how long a publisher that ended or refused a subscription is left
+// alone before it is asked again.
+const rejoinAfter = time.Second
 
 // hold finds or makes a track and takes a reference to it.
 func (r *Router) hold(name moqt.TrackName) *track {
@@ -46,80 +63,83 @@ func (r *Router) hold(name moqt.TrackName) *track {
 	}
 	t.mu.Lock()
 	t.refs++
-	t.stopTimer()
+	t.arm()
 	t.mu.Unlock()
 	return t
+}
+
+// release gives a reference back.
+func (t *track) release() {
+	t.mu.Lock()
+	t.refs--
+	t.arm()
+	t.mu.Unlock()
 }
 
 // acquire returns a track that has an upstream subscription, making one where
 // there is none, or waiting for a publisher for at most wait. The caller calls
 // release in the end.
 func (r *Router) acquire(ctx context.Context, name moqt.TrackName, wait time.Duration) (*track, error) {
-	t := r.hold(name)
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
 	for {
-		r.mu.Lock()
-		appeared := r.changed
-		publishers := r.publishers(name)
-		r.mu.Unlock()
-
-		t.mu.Lock()
-		if len(t.upstreams) > 0 {
-			t.mu.Unlock()
+		t := r.hold(name)
+		again, err := t.await(ctx, wait > 0, deadline.C)
+		if err == nil && !again {
 			return t, nil
 		}
-		changed := t.changed
-		t.mu.Unlock()
-		for _, s := range publishers {
-			go t.joinPublisher(s)
-		}
-		if len(publishers) > 0 {
-			// One of them will answer, or all will refuse.
-			if err := t.awaitJoin(ctx, changed); err != nil {
-				t.release()
-				return nil, err
-			}
-			continue
-		}
-		if wait == 0 {
-			t.release()
-			return nil, &moqt.RequestError{Code: wire.RequestDoesNotExist, Reason: "nobody publishes " + name.String()}
-		}
-		select {
-		case <-appeared:
-		case <-changed:
-		case <-deadline.C:
-			t.release()
-			return nil, &moqt.RequestError{Code: wire.RequestTimeout, Reason: "no publisher of " + name.String() + " appeared in time", RetryInterval: 1}
-		case <-ctx.Done():
-			t.release()
-			return nil, context.Cause(ctx)
+		t.release()
+		if err != nil {
+			return nil, err
 		}
 	}
 }
 
-// awaitJoin waits until an upstream is there, nil, or none is being asked any
-// more: the error of the last one.
-func (t *track) awaitJoin(ctx context.Context, changed chan struct{}) error {
+// await waits until the track has an upstream subscription. With patient it waits
+// for a publisher to appear, until deadline. again says that the track was removed
+// meanwhile, and is to be looked up anew.
+func (t *track) await(ctx context.Context, patient bool, deadline <-chan time.Time) (again bool, err error) {
+	asked := false
 	for {
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+		t.r.mu.Lock()
+		appeared := t.r.changed
+		publishers := t.r.publishers(t.Name())
+		t.r.mu.Unlock()
+
 		t.mu.Lock()
-		up, asking, err := len(t.upstreams), len(t.joining), t.lastErr
-		changed = t.changed
+		ready, removed, changed, refused := len(t.upstreams) > 0, t.removed, t.changed, t.lastErr
+		asking := len(t.joining) > 0
 		t.mu.Unlock()
-		if up > 0 {
-			return nil
-		}
-		if asking == 0 {
-			if err == nil {
-				err = &moqt.RequestError{Code: wire.RequestDoesNotExist, Reason: "the publisher went away"}
+		switch {
+		case removed:
+			return true, nil
+		case ready:
+			return false, nil
+		case asking: // one of them will answer, or all will refuse
+		case len(publishers) > 0 && !asked:
+			asked = true
+			for _, s := range publishers {
+				t.join(s)
 			}
-			return err
+			continue
+		case len(publishers) > 0:
+			return false, cmp.Or(refused, error(&moqt.RequestError{
+				Code: wire.RequestDoesNotExist, Reason: "the publisher of " + t.Name().String() + " went away", RetryInterval: 1 + 1000,
+			}))
+		case !patient:
+			return false, &moqt.RequestError{Code: wire.RequestDoesNotExist, Reason: "nobody publishes " + t.Name().String()}
+		}
+		select {
+		case <-appeared:
+			asked = false
+		case <-changed:
+		case <-deadline:
+			if patient {
+				return false, &moqt.RequestError{Code: wire.RequestTimeout, Reason: "no publisher of " + t.Name().String() + " appeared in time", RetryInterval: 1}
+			}
+			deadline = nil // there was none to wait for
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
 		}
 	}
 }
@@ -130,120 +150,195 @@ func (t *track) notify() {
 	t.changed = make(chan struct{})
 }
 
-// stopTimer stops linger or grace. t.mu is held.
-func (t *track) stopTimer() {
+// arm sets the timer that the track's state asks for. t.mu is held.
+func (t *track) arm() {
 	if t.timer != nil {
 		t.timer.Stop()
 		t.timer = nil
 	}
+	var wait time.Duration
+	switch {
+	case t.removed:
+		return
+	case t.refs == 0 && len(t.upstreams)+len(t.joining) == 0: // nothing to keep
+	case t.refs == 0 && len(t.pubs) == 0:
+		wait = t.r.cfg.Linger
+	case t.orphaned():
+		wait = time.Until(t.lostAt.Add(t.r.cfg.Grace))
+	default: // a track that its publisher gave to us unasked stays for those who come
+		return
+	}
+	t.timer = time.AfterFunc(wait, t.expire)
 }
 
-// release gives a reference back. A track nobody holds lingers, then goes.
-func (t *track) release() {
+// orphaned reports whether the track had a publisher and has none. t.mu is held.
+func (t *track) orphaned() bool { return len(t.upstreams) == 0 && !t.lostAt.IsZero() }
+
+// expire is the end of Linger or Grace.
+func (t *track) expire() {
+	t.r.mu.Lock()
+	defer t.r.mu.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.refs--
-	if t.refs > 0 || t.removed {
-		return
-	}
-	t.stopTimer()
-	linger := t.r.cfg.Linger
-	if len(t.upstreams) == 0 && len(t.joining) == 0 {
-		linger = 0
-	}
-	t.timer = time.AfterFunc(linger, func() { t.removeIfIdle() })
-}
-
-// removeIfIdle forgets a track that has no viewers, unless its publisher gave it
-// to us unasked (PUBLISH): then it stays for those who come.
-func (t *track) removeIfIdle() {
-	t.r.mu.Lock()
-	t.mu.Lock()
-	if t.refs > 0 || t.removed || len(t.pubs) > 0 {
-		t.mu.Unlock()
-		t.r.mu.Unlock()
-		return
-	}
-	t.remove()
-	ups := t.upstreams
-	t.mu.Unlock()
-	t.r.mu.Unlock()
-	for _, u := range ups {
-		u.Cancel()
+	switch {
+	case t.removed:
+	case t.refs == 0 && len(t.pubs) == 0:
+		t.remove(0)
+		for _, u := range t.upstreams {
+			go u.Cancel()
+		}
+	case t.orphaned() && time.Since(t.lostAt) >= t.r.cfg.Grace:
+		t.end(wire.DoneInternalError, "the publisher is gone")
 	}
 }
 
-// remove takes the track out of the router. r.mu and t.mu are held.
-func (t *track) remove() {
+// end ends the track for its viewers. r.mu and t.mu are held.
+func (t *track) end(code wire.DoneCode, reason string) {
+	t.End(code, reason)
+	t.remove(2 * t.r.cfg.Limits.MaxAge) // what is under way has as long as it is kept
+}
+
+// remove takes the track out of the router, its cache after a while. r.mu and t.mu
+// are held.
+func (t *track) remove(after time.Duration) {
 	t.removed = true
-	t.stopTimer()
+	t.arm()
+	t.notify()
 	if key := t.Name().String(); t.r.tracks[key] == t {
 		delete(t.r.tracks, key)
 	}
-	s, g := t.Stats(), &t.r.gone
-	g.Objects += s.Objects
-	g.Bytes += s.Bytes
-	g.DuplicateSubgroup += s.DuplicateSubgroup
-	g.SentBytes += s.SentBytes
-	g.SentSubgroups += s.SentSubgroups
-	g.Late += s.Late
-	g.Behind += s.Behind
-	g.UnsentDatagrams += s.UnsentDatagrams
+	t.r.leaving[t] = struct{}{}
+	time.AfterFunc(after, func() {
+		t.Discard()
+		t.r.mu.Lock()
+		defer t.r.mu.Unlock()
+		delete(t.r.leaving, t)
+		t.r.gone.Add(t.Stats())
+	})
 }
 
-// joinPublisher subscribes to the track at s, unless that is done or under way.
-func (t *track) joinPublisher(s *moqt.Session) {
+// join subscribes to the track at s, unless that is done or under way.
+func (t *track) join(s *moqt.Session) {
 	t.mu.Lock()
-	if t.removed || t.upstreams[s] != nil || t.joining[s] {
-		t.mu.Unlock()
+	defer t.mu.Unlock()
+	if t.removed || t.upstreams[s] != nil || t.joining[s] || s.Err() != nil {
 		return
 	}
 	t.joining[s] = true
-	t.mu.Unlock()
-
-	sub, err := s.Subscribe(s.Context(), t.Name(), moqt.SubscribeOptions{})
-
-	t.mu.Lock()
-	delete(t.joining, s)
-	if err != nil {
-		t.lastErr = err
-		t.notify()
-		t.mu.Unlock()
-		t.r.log.Debug("upstream refused", "track", t.Name().String(), "peer", s.RemoteAddr().String(), "err", err)
-		return
-	}
-	t.mu.Unlock()
-	t.adopt(sub)
-	if sub.Largest == nil {
-		t.fill()
-		return
-	}
-	go func() {
-		defer t.fill()
-		if err := t.fetchNewest(sub); err != nil {
-			t.r.log.Debug("newest group not fetched", "track", t.Name().String(), "err", err)
-		}
-	}()
+	t.arm()
+	go t.subscribe(s)
 }
 
-// adopt makes sub one of the track's upstreams and begins to receive.
-func (t *track) adopt(sub *moqt.Subscription) {
+// rejoin joins s after a while, if it still publishes the track by then.
+func (t *track) rejoin(s *moqt.Session) {
+	time.AfterFunc(rejoinAfter, func() {
+		t.r.mu.Lock()
+		publishes := slices.Contains(t.r.publishers(t.Name()), s)
+		t.r.mu.Unlock()
+		if publishes {
+			t.join(s)
+		}
+	})
+}
+
+func (t *track) subscribe(s *moqt.Session) {
+	sub, err := s.Subscribe(s.Context(), t.Name(), moqt.SubscribeOptions{})
+	if err != nil {
+		t.r.log.Debug("upstream refused", "track", t.Name().String(), "peer", s.RemoteAddr().String(), "err", err)
+		t.mu.Lock()
+		delete(t.joining, s)
+		t.lastErr = err
+		waiting := t.refs > 0 && t.orphaned()
+		t.arm()
+		t.notify()
+		t.mu.Unlock()
+		if waiting { // a publisher that came back may not have its tracks yet
+			t.rejoin(s)
+		}
+		return
+	}
+	if !t.adopt(sub, false) {
+		return
+	}
+	select {
+	case <-t.filled:
+		return
+	default:
+	}
+	defer t.fill()
+	if sub.Largest == nil {
+		return
+	}
+	if err := t.fetchNewest(sub); err != nil {
+		t.r.log.Debug("newest group not fetched", "track", t.Name().String(), "err", err)
+	}
+}
+
+// adopt makes sub one of the track's upstreams and begins to receive; false when
+// the track was removed meanwhile, and sub is cancelled.
+func (t *track) adopt(sub *moqt.Subscription, published bool) bool {
+	s := sub.Session()
+	t.mu.Lock()
+	delete(t.joining, s)
+	if t.removed {
+		t.mu.Unlock()
+		sub.Cancel()
+		return false
+	}
+	if known, ok := t.Largest(); ok && len(t.upstreams) == 0 && (sub.Largest == nil || sub.Largest.Less(known)) {
+		t.Restart() // else new groups would be taken for those that were here before
+	}
 	if len(sub.Properties) > 0 {
 		t.SetProperties(sub.Properties)
 	}
 	if sub.Largest != nil {
 		t.RaiseLargest(*sub.Largest)
 	}
-	t.mu.Lock()
-	t.upstreams[sub.Session()] = sub
-	t.stopTimer()
-	if t.refs == 0 {
-		t.timer = time.AfterFunc(t.r.cfg.Linger, t.removeIfIdle)
+	t.upstreams[s] = sub
+	if published {
+		t.pubs[s] = true
 	}
+	t.lostAt, t.lastErr, t.asked = time.Time{}, nil, newGroup{}
+	t.arm()
 	t.notify()
 	t.mu.Unlock()
 	go t.receiveDatagrams(sub)
 	go t.receive(sub)
+	return true
+}
+
+// info is what a viewer is told of the track.
+func (t *track) info() moqt.TrackInfo {
+	i := t.Info()
+	i.NewGroup = t.requestGroup
+	return i
+}
+
+// requestGroup passes a viewer's NEW_GROUP_REQUEST upstream where the track has
+// dynamic groups and nothing as good was asked for already (§10.2.14).
+func (t *track) requestGroup(group uint64) {
+	if dynamic, _ := t.Properties().Int(wire.PropertyDynamicGroups); dynamic != 1 {
+		return
+	}
+	largest, ok := t.Largest()
+	if ok && group != 0 && group <= largest.Group {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.asked.asked && t.asked.largest == largest.Group && t.asked.group >= group {
+		return
+	}
+	t.asked = newGroup{true, group, largest.Group}
+	for _, sub := range t.upstreams {
+		go func() {
+			ctx, cancel := context.WithTimeout(sub.Session().Context(), 5*time.Second)
+			defer cancel()
+			if _, err := sub.Update(ctx, moqt.Parameters{NewGroupRequest: &group}); err != nil {
+				t.r.log.Debug("new group not requested", "track", t.Name().String(), "err", err)
+			}
+		}()
+	}
 }
 
 // fill says that what a late joiner needs is in the cache, or will not be.
@@ -260,6 +355,10 @@ func (t *track) awaitFill(ctx context.Context) {
 func (t *track) fetchNewest(sub *moqt.Subscription) error {
 	ctx, cancel := context.WithTimeout(sub.Session().Context(), 5*time.Second)
 	defer cancel()
+	if err := t.r.claimBuffer(ctx); err != nil {
+		return err
+	}
+	defer t.r.returnBuffer()
 	f, err := sub.Session().FetchJoining(ctx, sub, 0, moqt.FetchOptions{})
 	if err != nil {
 		return err
@@ -309,8 +408,25 @@ func (t *track) fetchNewest(sub *moqt.Subscription) error {
 	}
 }
 
-// maxFetchedObject bounds an object that is fetched into the cache, bytes.
-const maxFetchedObject = 32 << 20
+// Bounds of what is held of objects that are fetched upstream: bytes of one, and
+// how many at a time.
+const (
+	maxFetchedObject = 16 << 20
+	maxFetchBuffers  = 16
+)
+
+// claimBuffer waits until one more object may be held; returnBuffer is called
+// afterwards.
+func (r *Router) claimBuffer(ctx context.Context) error {
+	select {
+	case r.buffers <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (r *Router) returnBuffer() { <-r.buffers }
 
 func (t *track) receive(sub *moqt.Subscription) {
 	for {
@@ -337,7 +453,13 @@ func (t *track) receiveSubgroup(r *moqt.SubgroupReader, feed *origin.Feed) {
 	for {
 		n, err := r.ReadRaw(feed.Space())
 		if n > 0 {
-			if cerr := feed.Commit(n); cerr != nil {
+			switch cerr := feed.Commit(n); {
+			case cerr == nil:
+			case errors.Is(cerr, origin.ErrDuplicate), errors.Is(cerr, origin.ErrEvicted):
+				feed.Reset(wire.StreamTooFarBehind)
+				r.Cancel(refusal(cerr))
+				return
+			default:
 				feed.Reset(wire.StreamMalformedTrack)
 				r.Malformed(cerr)
 				return
@@ -359,6 +481,14 @@ func (t *track) receiveSubgroup(r *moqt.SubgroupReader, feed *origin.Feed) {
 	}
 }
 
+// refusal is the code with which a subgroup is refused that the cache does not take.
+func refusal(err error) wire.StreamCode {
+	if errors.Is(err, origin.ErrEvicted) {
+		return wire.StreamTooFarBehind
+	}
+	return wire.StreamCancelled
+}
+
 func (t *track) receiveDatagrams(sub *moqt.Subscription) {
 	for {
 		d, err := sub.AcceptDatagram(context.Background())
@@ -378,41 +508,45 @@ func (t *track) lost(sub *moqt.Subscription, err error) {
 	defer t.r.mu.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.upstreams, s)
-	delete(t.pubs, s)
+	if t.upstreams[s] == sub {
+		delete(t.upstreams, s)
+		delete(t.pubs, s)
+	}
+	if len(t.upstreams) == 0 {
+		t.lostAt = time.Now()
+	}
+	t.arm()
 	t.notify()
 	if t.removed || len(t.upstreams) > 0 {
 		return
 	}
 	var done *moqt.DoneError
-	if errors.As(err, &done) && done.Code != wire.DoneGoingAway && done.Code != wire.DoneInternalError {
-		t.remove()
-		t.End(done.Code, done.Reason)
+	switch {
+	case errors.Is(err, wire.ErrMalformedTrack):
+		t.end(wire.DoneMalformedTrack, "the publisher's track is malformed")
 		return
-	}
-	if errors.Is(err, wire.ErrMalformedTrack) {
-		t.remove()
-		t.End(wire.DoneMalformedTrack, "the publisher's track is malformed")
+	case errors.As(err, &done) && over(done.Code):
+		t.end(done.Code, done.Reason)
 		return
 	}
 	t.r.log.Info("publisher gone", "track", t.Name().String(), "reason", err, "grace", t.r.cfg.Grace)
 	for _, other := range t.r.publishers(t.Name()) {
-		if other != s || s.Err() == nil {
-			go t.joinPublisher(other)
+		if other == s {
+			t.rejoin(other)
+		} else {
+			go t.join(other)
 		}
 	}
-	t.stopTimer()
-	t.timer = time.AfterFunc(t.r.cfg.Grace, func() {
-		t.r.mu.Lock()
-		defer t.r.mu.Unlock()
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if t.removed || len(t.upstreams) > 0 {
-			return
-		}
-		t.remove()
-		t.End(wire.DoneInternalError, "the publisher is gone")
-	})
+}
+
+// over reports whether a PUBLISH_DONE ends the track itself, and not only this
+// subscription to it.
+func over(code wire.DoneCode) bool {
+	switch code {
+	case wire.DoneTrackEnded, wire.DoneSubscriptionEnded, wire.DoneUnauthorized, wire.DoneMalformedTrack:
+		return true
+	}
+	return false
 }
 
 func (t *track) anyUpstream() *moqt.Session {
@@ -440,23 +574,16 @@ func (t *track) publishedByOther(s *moqt.Session) bool {
 func (r *Router) publish(req *moqt.PublishRequest) {
 	t := r.hold(req.Track)
 	defer t.release()
-	if len(req.Properties) > 0 {
-		t.SetProperties(req.Properties)
-	}
-	if req.Largest != nil {
-		t.RaiseLargest(*req.Largest)
-	}
 	s := req.Session()
 	sub, err := req.Accept(moqt.SubscribeOptions{})
 	if err != nil {
 		return
 	}
-	r.log.Info("track published", "track", req.Track.String(), "peer", s.RemoteAddr().String())
 	t.fill() // nobody can fetch from a publisher that may not answer
-	t.mu.Lock()
-	t.pubs[s] = true
-	t.mu.Unlock()
-	t.adopt(sub)
+	if !t.adopt(sub, true) {
+		return
+	}
+	r.log.Info("track published", "track", req.Track.String(), "peer", s.RemoteAddr().String())
 	r.mu.Lock()
 	r.notify()
 	var interested []*discovery
@@ -482,7 +609,7 @@ func (t *track) offerTo(d *discovery) {
 	t.mu.Unlock()
 	defer t.release()
 	since := time.Now()
-	pub, err := d.s.Publish(d.s.Context(), t.Name(), t.Info())
+	pub, err := d.s.Publish(d.s.Context(), t.Name(), t.info())
 	if err != nil {
 		t.r.log.Debug("track not taken", "track", t.Name().String(), "peer", d.s.RemoteAddr().String(), "err", err)
 		return
@@ -491,7 +618,11 @@ func (t *track) offerTo(d *discovery) {
 }
 
 // pipeFetch answers a FETCH with an upstream's response.
-func pipeFetch(up *moqt.Session, req *moqt.FetchRequest) error {
+func (r *Router) pipeFetch(up *moqt.Session, req *moqt.FetchRequest) error {
+	if err := r.claimBuffer(req.Context()); err != nil {
+		return errors.Join(err, req.RejectWith(err))
+	}
+	defer r.returnBuffer()
 	f, err := up.Fetch(req.Context(), req.Track, req.Start, req.End, moqt.FetchOptions{GroupOrder: req.Order})
 	if err != nil {
 		return errors.Join(err, req.RejectWith(err))
