@@ -1,0 +1,165 @@
+/**
+ * What a viewer measures, as internal/qoe and the duplication paper define it: frame delay is the
+ * moment a frame is drawn less its capture time on the session's clock; FPS counts the distinct
+ * frames shown in the last second. Allocates nothing per frame. Times are local milliseconds.
+ */
+
+const RING = 4096;
+const RATE_WINDOW = 1000;
+const DELAY_WINDOW = 5000;
+
+class Ring {
+  readonly at = new Float64Array(RING);
+  readonly value = new Float64Array(RING);
+  readonly key = new Uint16Array(RING);
+  #next = 0;
+
+  constructor() {
+    this.at.fill(-Infinity);
+  }
+
+  push(at: number, value: number, key: number): void {
+    const i = this.#next++ % RING;
+    this.at[i] = at;
+    this.value[i] = value;
+    this.key[i] = key;
+  }
+
+  /** Entries younger than `window`, of one key where that is given. */
+  count(now: number, window: number, key?: number): number {
+    let n = 0;
+    for (let i = 0; i < RING; i++) if (now - this.at[i]! < window && (key === undefined || this.key[i] === key)) n++;
+    return n;
+  }
+
+  sum(now: number, window: number): number {
+    let s = 0;
+    for (let i = 0; i < RING; i++) if (now - this.at[i]! < window) s += this.value[i]!;
+    return s;
+  }
+
+  /** Percentiles of the entries younger than `window`, by nearest rank; 0 without any. */
+  percentiles(now: number, window: number, ps: readonly number[]): number[] {
+    const n = this.count(now, window);
+    if (n === 0) return ps.map(() => 0);
+    const sorted = new Float64Array(n);
+    for (let i = 0, k = 0; i < RING; i++) if (now - this.at[i]! < window) sorted[k++] = this.value[i]!;
+    sorted.sort();
+    return ps.map((p) => sorted[Math.max(0, Math.ceil((n * p) / 100) - 1)]!);
+  }
+}
+
+interface CameraCount {
+  readonly camera: number;
+  frames: number;
+  points: number;
+  sequence: number;
+}
+
+export class Meter {
+  readonly #delay = new Ring();
+  readonly #received = new Ring();
+  readonly #drawn = new Ring();
+  readonly #decode = new Ring();
+  readonly #bytes = new Ring();
+  readonly #cameras = new Map<number, CameraCount>();
+  #total = 0;
+  frames = 0;
+  /** Frames that were decoded, then overtaken before they could be drawn. */
+  overtaken = 0;
+  /** Frames dropped because the page held all buffers. */
+  dropped = 0;
+  /** Objects that were no frames. */
+  bad = 0;
+  firstFrame: number | undefined;
+
+  /** Bytes of media received since the start. */
+  traffic(total: number, now: number): void {
+    if (total > this.#total) this.#bytes.push(now, total - this.#total, 0);
+    this.#total = total;
+  }
+
+  received(camera: number, decode: number, now: number): void {
+    this.#received.push(now, 0, camera);
+    this.#decode.push(now, decode, camera);
+  }
+
+  /** A frame was drawn. */
+  shown(camera: number, sequence: number, points: number, delay: number, now: number): void {
+    let c = this.#cameras.get(camera);
+    if (!c) this.#cameras.set(camera, (c = { camera, frames: 0, points: 0, sequence: 0 }));
+    c.frames++;
+    c.points = points;
+    c.sequence = sequence;
+    this.frames++;
+    this.firstFrame ??= now;
+    this.#delay.push(now, delay, camera);
+  }
+
+  /** A picture was drawn. */
+  drawn(now: number): void {
+    this.#drawn.push(now, 0, 0);
+  }
+
+  /** Forgets cameras that are gone. */
+  keep(cameras: ReadonlySet<number>): void {
+    for (const n of this.#cameras.keys()) if (!cameras.has(n)) this.#cameras.delete(n);
+  }
+
+  snapshot(now: number): MeterSnapshot {
+    const cameras = [...this.#cameras.values()].sort((a, b) => a.camera - b.camera);
+    const [p50, p95, p99] = this.#delay.percentiles(now, DELAY_WINDOW, [50, 95, 99]) as [number, number, number];
+    const [d50, d95] = this.#decode.percentiles(now, DELAY_WINDOW, [50, 95]) as [number, number];
+    const per = cameras.map((c) => ({
+      camera: c.camera, fps: this.#delay.count(now, RATE_WINDOW, c.camera), received_fps: this.#received.count(now, RATE_WINDOW, c.camera),
+      frames: c.frames, points: c.points, sequence: c.sequence,
+    }));
+    const mean = (v: number[]) => (v.length > 0 ? v.reduce((a, b) => a + b, 0) / v.length : 0);
+    return {
+      fps: round(mean(per.map((c) => c.fps)), 2),
+      received_fps: round(mean(per.map((c) => c.received_fps)), 2),
+      rendered_fps: this.#drawn.count(now, RATE_WINDOW),
+      frame_delay_ms: { p50: round(p50, 2), p95: round(p95, 2), p99: round(p99, 2) },
+      decode_ms: { p50: round(d50, 2), p95: round(d95, 2) },
+      points: cameras.reduce((n, c) => n + c.points, 0),
+      mbit_per_s: round((this.#bytes.sum(now, RATE_WINDOW) * 8) / 1e6, 2),
+      bytes: this.#total,
+      frames: this.frames,
+      frames_overtaken: this.overtaken,
+      frames_dropped: this.dropped,
+      frames_bad: this.bad,
+      per_camera: per,
+    };
+  }
+}
+
+export interface MeterSnapshot {
+  /** Distinct frames shown in the last second, mean of the cameras. */
+  readonly fps: number;
+  readonly received_fps: number;
+  /** Pictures drawn in the last second. */
+  readonly rendered_fps: number;
+  readonly frame_delay_ms: { readonly p50: number; readonly p95: number; readonly p99: number };
+  readonly decode_ms: { readonly p50: number; readonly p95: number };
+  /** Points shown now, of all cameras. */
+  readonly points: number;
+  readonly mbit_per_s: number;
+  readonly bytes: number;
+  readonly frames: number;
+  readonly frames_overtaken: number;
+  readonly frames_dropped: number;
+  readonly frames_bad: number;
+  readonly per_camera: readonly {
+    readonly camera: number;
+    readonly fps: number;
+    readonly received_fps: number;
+    readonly frames: number;
+    readonly points: number;
+    readonly sequence: number;
+  }[];
+}
+
+export function round(v: number, digits: number): number {
+  const p = 10 ** digits;
+  return Math.round(v * p) / p;
+}

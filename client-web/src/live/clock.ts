@@ -1,0 +1,84 @@
+/**
+ * The relay's clock, which is the session's: a one-way minimum filter over the stamps that the relay
+ * sends ten times a second on .relay/clock, as internal/clock does it. Times are milliseconds.
+ */
+
+export const CLOCK_TRACK = { namespace: [".relay"], name: "clock" } as const;
+
+const STAMP_SIZE = 16;
+const WINDOW = 10_000;
+const MAX_SAMPLES = 1024;
+/** How fast two clocks may part: 50 ppm is a poor quartz. */
+const MAX_DRIFT = 50e-6;
+/** How far beyond known queueing a stamp has to be off to be suspected of coming from a clock that was set. */
+const STEP_MARGIN = 20;
+const STEP_STAMPS = 5;
+/** 2200-01-01, µs: later is no clock but damage. */
+const MAX_TIME = 7258118400n * 1000000n;
+
+/** UNIX time in milliseconds on this machine's clock, that does not jump while the page lives. */
+export function localTime(): number {
+  return performance.timeOrigin + performance.now();
+}
+
+/** The time in a stamp, UNIX ms; undefined where it is none. */
+export function parseStamp(b: Uint8Array): number | undefined {
+  if (b.length < STAMP_SIZE || b[0] !== 1) return undefined;
+  const us = new DataView(b.buffer, b.byteOffset, b.length).getBigUint64(8, true);
+  return us > MAX_TIME ? undefined : Number(us) / 1000;
+}
+
+interface Sample {
+  readonly at: number; // local
+  readonly offset: number; // the stamp's time less `at`: the relay's clock less ours less the way here
+}
+
+export class ClockEstimator {
+  #samples: Sample[] = [];
+  #suspects: Sample[] = [];
+  #best: Sample | undefined;
+  /** Least round-trip time of the path, as far as is known. */
+  minRtt = 0;
+  smoothedRtt = 0;
+
+  /** Takes a stamp that arrived at the local time `at`. */
+  observe(stamp: number, at: number): void {
+    const n: Sample = { at, offset: stamp - at };
+    if (this.#best && this.#suspect(n, this.#best)) {
+      this.#suspects.push(n);
+      if (this.#suspects.length < STEP_STAMPS) return;
+      this.#samples = this.#suspects;
+    } else {
+      this.#samples.push(n);
+    }
+    this.#suspects = [];
+    while (this.#samples.length > 1 && (at - this.#samples[0]!.at > WINDOW || this.#samples.length > MAX_SAMPLES)) this.#samples.shift();
+    let best = -Infinity;
+    for (const s of this.#samples) {
+      const score = s.offset - n.offset - MAX_DRIFT * (at - s.at);
+      if (score >= best) {
+        best = score;
+        this.#best = s;
+      }
+    }
+  }
+
+  #suspect(n: Sample, best: Sample): boolean {
+    const drift = MAX_DRIFT * Math.abs(n.at - best.at);
+    return Math.abs(n.offset - best.offset) > STEP_MARGIN + drift + Math.max(0, this.smoothedRtt - this.minRtt);
+  }
+
+  get known(): boolean {
+    return this.#best !== undefined;
+  }
+
+  /** The relay's clock less the local one. 0 before the first stamp. */
+  get offset(): number {
+    return this.#best ? this.#best.offset + this.minRtt / 2 : 0;
+  }
+
+  /** Bounds the offset's error at a local time: half the least round trip, and the drift since. */
+  error(at: number): number {
+    return this.#best ? this.minRtt / 2 + MAX_DRIFT * Math.abs(at - this.#best.at) : Infinity;
+  }
+}

@@ -1,0 +1,114 @@
+/** Messages between the page, the network worker and the decode workers. */
+import type { CameraTrack, Transform } from "./catalog.ts";
+
+/** Where the session stands, in words for a person. */
+export type Phase =
+  | "connecting"
+  | "no-webtransport"
+  | "unreachable"
+  | "certificate"
+  | "refused"
+  | "lost" // the connection broke; it is being tried again
+  | "listing" // no session was named: the list is shown
+  | "waiting" // connected, but nothing is published yet
+  | "live"
+  | "ended";
+
+export interface Start {
+  readonly type: "start";
+  readonly relay: string;
+  readonly session: string | undefined;
+  readonly certificate: string | undefined;
+  readonly receipts: boolean;
+  /** One a decode worker. */
+  readonly decoders: readonly MessagePort[];
+}
+
+/** A frame was drawn. */
+export interface Shown {
+  readonly type: "shown";
+  readonly camera: number;
+  readonly sequence: number;
+  /** Frame delay, ms. */
+  readonly delay: number;
+}
+
+export type ToNetwork = Start | Shown | { readonly type: "stop" };
+
+export interface Traffic {
+  readonly type: "traffic";
+  /** Bytes of media received since the start. */
+  readonly bytes: number;
+  /** Frames that arrived, gaps in their sequence numbers, and those that came after a later one. */
+  readonly received: number;
+  readonly lost: number;
+  readonly late: number;
+  /** Frames that arrived while the decoder was busy with older ones, and were never decoded. */
+  readonly skipped: number;
+  /** Streams that ended before their object, objects refused, datagrams of no track. */
+  readonly cut: number;
+  readonly refused: number;
+  readonly malformed: number;
+  /** Least and smoothed round-trip time, ms; as the browser or a request tells. */
+  readonly rtt: number;
+  readonly reconnects: number;
+}
+
+export interface ClockState {
+  readonly type: "clock";
+  /** Relay's clock less the local one, ms. */
+  readonly offset: number;
+  /** Bound of the offset's error, ms. */
+  readonly error: number;
+}
+
+export type FromNetwork =
+  | { readonly type: "phase"; readonly phase: Phase; readonly detail: string }
+  | { readonly type: "cameras"; readonly cameras: readonly CameraTrack[] }
+  | { readonly type: "pose"; readonly camera: number; readonly pose: Transform }
+  | { readonly type: "sessions"; readonly sessions: readonly string[] }
+  | { readonly type: "relay"; readonly implementation: string }
+  | Traffic
+  | ClockState;
+
+/** From the network worker to a decode worker, over its port. */
+export type ToDecoder =
+  | { readonly type: "setup"; readonly camera: CameraTrack }
+  | { readonly type: "remove"; readonly camera: number }
+  | { readonly type: "frame"; readonly camera: number; readonly objects: Uint8Array<ArrayBuffer>[]; readonly arrived: number };
+
+/** From a decode worker to the network worker: ready for the camera's next frame. */
+export interface Decoded {
+  readonly camera: number;
+}
+
+/** From the page to a decode worker. */
+export type PageToDecoder =
+  | { readonly type: "network"; readonly port: MessagePort; readonly wasm: string }
+  | { readonly type: "recycle"; readonly camera: number; readonly buffer: ArrayBuffer };
+
+export interface DecodedFrame {
+  readonly type: "frame";
+  readonly camera: number;
+  readonly sequence: number;
+  /** UNIX time of the exposure on the relay's clock, ms. */
+  readonly captured: number;
+  readonly points: number;
+  readonly wordsPerPoint: number;
+  readonly words: ArrayBuffer;
+  readonly bytes: number;
+  /** Time taken to decode, ms. */
+  readonly decode: number;
+  /** Local times: last byte here, decoded. */
+  readonly arrived: number;
+  readonly decoded: number;
+  /** Where the nearer points are, in the camera's coordinates, mm; undefined without points. */
+  readonly subject: readonly [number, number, number] | undefined;
+}
+
+export type FromDecoder =
+  | DecodedFrame
+  | { readonly type: "rays"; readonly camera: number; readonly table: Float32Array<ArrayBuffer> }
+  | { readonly type: "bad"; readonly camera: number; readonly message: string }
+  /** The page holds all buffers: a frame was dropped rather than queued. */
+  | { readonly type: "dropped"; readonly camera: number };

@@ -1,0 +1,163 @@
+import {
+  BufferGeometry, ExternalTexture, GLSL3, Matrix4, Mesh, RawShaderMaterial, Sphere, Vector3, type WebGLRenderer,
+} from "three";
+import type { CameraTrack, Transform } from "../live/catalog.ts";
+import fragmentShader from "./points.frag?raw";
+import vertexShader from "./points.vert?raw";
+
+/** Points a row of the texture holds. */
+const ROW = 4096;
+
+/** Renderer state that three.js keeps to spare calls; textures of ours go through it. */
+interface State {
+  activeTexture(slot: number): void;
+  bindTexture(target: number, texture: WebGLTexture | null): void;
+  pixelStorei(name: number, value: number | boolean): void;
+}
+
+function unpack(renderer: WebGLRenderer): State {
+  const gl = renderer.getContext() as WebGL2RenderingContext;
+  const state = renderer.state as unknown as State;
+  state.pixelStorei(gl.UNPACK_FLIP_Y_WEBGL, false);
+  state.pixelStorei(gl.UNPACK_PREMULTIPLY_ALPHA_WEBGL, false);
+  state.pixelStorei(gl.UNPACK_ALIGNMENT, 4);
+  state.pixelStorei(gl.UNPACK_ROW_LENGTH, 0);
+  state.pixelStorei(gl.UNPACK_SKIP_PIXELS, 0);
+  state.pixelStorei(gl.UNPACK_SKIP_ROWS, 0);
+  return state;
+}
+
+/** Texture of 32-bit words that are read by texelFetch alone. */
+function allocate(renderer: WebGLRenderer, internal: number, width: number, height: number): WebGLTexture {
+  const gl = renderer.getContext() as WebGL2RenderingContext;
+  const texture = gl.createTexture();
+  if (!texture) throw new Error("WebGL gives no texture: its context was lost");
+  const state = unpack(renderer);
+  state.activeTexture(gl.TEXTURE0);
+  state.bindTexture(gl.TEXTURE_2D, texture);
+  gl.texStorage2D(gl.TEXTURE_2D, 1, internal, width, height);
+  gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_MIN_FILTER, gl.NEAREST);
+  gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_MAG_FILTER, gl.NEAREST);
+  gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_WRAP_S, gl.CLAMP_TO_EDGE);
+  gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_WRAP_T, gl.CLAMP_TO_EDGE);
+  return texture;
+}
+
+/** What all cameras' shaders share. */
+export interface SharedUniforms {
+  readonly [uniform: string]: { value: unknown };
+  /** Height of the picture, pixels. */
+  readonly height: { value: number };
+  /** Edge of a point, in distances between neighbouring points. */
+  readonly spread: { value: number };
+}
+
+/**
+ * One camera's points: quads that the vertex shader makes of gl_VertexID, from the words of the newest
+ * frame and the camera's ray table. Allocates nothing while frames come that are no larger than before.
+ */
+export class CameraPoints {
+  readonly object: Mesh<BufferGeometry, RawShaderMaterial>;
+  readonly #gl: WebGL2RenderingContext;
+  readonly #words = new ExternalTexture();
+  readonly #rays = new ExternalTexture();
+  #capacity = 0; // rows
+  points = 0;
+
+  constructor(
+    private readonly renderer: WebGLRenderer,
+    readonly track: CameraTrack,
+    shared: SharedUniforms,
+  ) {
+    this.#gl = renderer.getContext() as WebGL2RenderingContext;
+    const material = new RawShaderMaterial({
+      glslVersion: GLSL3,
+      vertexShader,
+      fragmentShader,
+      uniforms: {
+        ...shared,
+        words: { value: this.#words },
+        rays: { value: this.#rays },
+        // In layouts B and C points have coordinates of their own, and there is no table.
+        raysWidth: { value: track.layout === "A" ? track.grid.width : 0 },
+        focal: { value: (track.grid.fx + track.grid.fy) / 2 },
+      },
+    });
+    const geometry = new BufferGeometry();
+    geometry.boundingSphere = new Sphere(new Vector3(), Infinity);
+    geometry.setDrawRange(0, 0);
+    this.object = new Mesh(geometry, material);
+    this.object.frustumCulled = false;
+    this.object.matrixAutoUpdate = false;
+    this.object.visible = false;
+    this.setPose(track.pose);
+  }
+
+  /** camera → studio, millimetres. */
+  setPose({ r, t }: Transform): void {
+    this.object.matrix.set(
+      r[0]!, r[1]!, r[2]!, t[0]!,
+      r[3]!, r[4]!, r[5]!, t[1]!,
+      r[6]!, r[7]!, r[8]!, t[2]!,
+      0, 0, 0, 1,
+    );
+    this.object.matrixWorldNeedsUpdate = true;
+  }
+
+  get pose(): Matrix4 {
+    return this.object.matrix;
+  }
+
+  /** X and Y of each pixel's ray, row-major. */
+  setRays(table: Float32Array): void {
+    const gl = this.#gl;
+    const { width, height } = this.track.grid;
+    this.#free(this.#rays);
+    this.#rays.sourceTexture = allocate(this.renderer, gl.RG32F, width, height);
+    gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, 0, width, height, gl.RG, gl.FLOAT, table);
+    this.#show();
+  }
+
+  /** Shows a frame: `points` points of two words (layout A) or three (B, C) each. */
+  upload(words: Uint32Array, points: number): void {
+    const gl = this.#gl;
+    const three = this.track.layout !== "A";
+    const rows = Math.ceil(points / ROW);
+    if (rows > this.#capacity) {
+      this.#free(this.#words);
+      this.#capacity = Math.min(Math.ceil(this.track.maxPoints / ROW), rows + (rows >> 2) + 1);
+      this.#words.sourceTexture = allocate(this.renderer, three ? gl.RGB32UI : gl.RG32UI, ROW, this.#capacity);
+    }
+    if (points > 0) {
+      const state = unpack(this.renderer);
+      state.activeTexture(gl.TEXTURE0);
+      state.bindTexture(gl.TEXTURE_2D, this.#words.sourceTexture as WebGLTexture);
+      const format = three ? gl.RGB_INTEGER : gl.RG_INTEGER;
+      const full = Math.floor(points / ROW);
+      const rest = points % ROW;
+      if (full > 0) gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, 0, ROW, full, format, gl.UNSIGNED_INT, words, 0);
+      if (rest > 0) gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, full, rest, 1, format, gl.UNSIGNED_INT, words, full * ROW * (three ? 3 : 2));
+    }
+    this.points = points;
+    this.object.geometry.setDrawRange(0, 6 * points);
+    this.#show();
+  }
+
+  #show(): void {
+    const rays = this.track.layout !== "A" || this.#rays.sourceTexture !== null;
+    this.object.visible = rays && this.points > 0;
+  }
+
+  #free(t: ExternalTexture): void {
+    if (t.sourceTexture) this.#gl.deleteTexture(t.sourceTexture as WebGLTexture);
+    t.sourceTexture = null;
+  }
+
+  dispose(): void {
+    this.#free(this.#words);
+    this.#free(this.#rays);
+    this.object.removeFromParent();
+    this.object.geometry.dispose();
+    this.object.material.dispose();
+  }
+}

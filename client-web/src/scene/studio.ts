@@ -1,0 +1,266 @@
+import { Color, GridHelper, Group, Matrix4, PerspectiveCamera, Scene, Vector3, WebGLRenderer } from "three";
+import type { CameraTrack, Transform } from "../live/catalog.ts";
+import { CameraPoints, type SharedUniforms } from "./points.ts";
+import { Walk } from "./walk.ts";
+
+export type Theme = "dark" | "light";
+
+/** How fast the view follows the subject: half of the way in so many ms. */
+const FOLLOW_HALF = 400;
+
+/** The session's cameras in one scene, metres, y up. */
+export class Studio {
+  readonly renderer: WebGLRenderer;
+  readonly scene = new Scene();
+  readonly camera = new PerspectiveCamera(50, 1, 0.02, 200);
+  readonly controls: Walk;
+  /** Everything that was captured; in WebXR it is moved in front of the visitor. */
+  readonly stage = new Group();
+  readonly #points = new Map<number, CameraPoints>();
+  readonly #subjects = new Map<number, Vector3>();
+  readonly #shared: SharedUniforms = { height: { value: 1 }, spread: { value: 1.4 } };
+  readonly #studio = new Group(); // millimetres to metres, y up
+  #grid: GridHelper;
+  #gridShown = true;
+  #theme: Theme = "dark";
+  #framed = false;
+  #follow = false;
+  #last = 0;
+  readonly #middle = new Vector3();
+  readonly #step = new Vector3();
+  readonly #place = new Vector3();
+  /** Something has changed since the last picture. */
+  dirty = true;
+
+  constructor(readonly canvas: HTMLCanvasElement) {
+    this.renderer = new WebGLRenderer({ canvas, antialias: false, powerPreference: "high-performance" });
+    this.renderer.xr.enabled = true;
+    this.renderer.xr.setReferenceSpaceType("local-floor");
+    this.controls = new Walk(this.camera, canvas, () => (this.dirty = true));
+    this.stage.add(this.#studio);
+    this.scene.add(this.stage);
+    this.#grid = this.#makeGrid();
+    this.#placeStudio();
+    this.camera.position.set(0, 1.2, 2.5);
+    this.controls.target.set(0, 1, 0);
+    this.setTheme("dark");
+  }
+
+  #makeGrid(): GridHelper {
+    const [strong, weak] = this.#theme === "dark" ? [0x4a5060, 0x2b2f3a] : [0x9aa3b2, 0xc9ced8];
+    const grid = new GridHelper(8, 16, strong, weak);
+    grid.visible = this.#gridShown;
+    this.stage.add(grid);
+    return grid;
+  }
+
+  setTheme(theme: Theme): void {
+    this.#theme = theme;
+    this.scene.background = new Color(theme === "dark" ? 0x14161c : 0xeef0f4);
+    const y = this.#grid.position.y;
+    this.#grid.removeFromParent();
+    this.#grid.dispose();
+    this.#grid = this.#makeGrid();
+    this.#grid.position.y = y;
+    this.dirty = true;
+  }
+
+  get theme(): Theme {
+    return this.#theme;
+  }
+
+  get grid(): boolean {
+    return this.#gridShown;
+  }
+
+  set grid(on: boolean) {
+    this.#gridShown = this.#grid.visible = on;
+    this.dirty = true;
+  }
+
+  /** Whether the view goes along with the subject. */
+  get follow(): boolean {
+    return this.#follow;
+  }
+
+  set follow(on: boolean) {
+    this.#follow = on;
+    this.dirty = true;
+  }
+
+  /** Makes the scene's cameras those of a catalog. */
+  setCameras(tracks: readonly CameraTrack[]): void {
+    const wanted = new Map(tracks.map((t) => [t.camera, t]));
+    for (const [n, p] of this.#points) {
+      const t = wanted.get(n);
+      if (t && JSON.stringify(t) === JSON.stringify(p.track)) continue;
+      p.dispose();
+      this.#points.delete(n);
+      this.#subjects.delete(n);
+    }
+    for (const t of tracks) {
+      if (this.#points.has(t.camera)) continue;
+      const p = new CameraPoints(this.renderer, t, this.#shared);
+      this.#points.set(t.camera, p);
+      this.#studio.add(p.object);
+    }
+    this.#placeStudio();
+  }
+
+  setPose(camera: number, pose: Transform): void {
+    this.#points.get(camera)?.setPose(pose);
+    this.#placeStudio();
+  }
+
+  setRays(camera: number, table: Float32Array): void {
+    this.#points.get(camera)?.setRays(table);
+    this.dirty = true;
+  }
+
+  /** Takes a camera's frame; subject in the camera's coordinates, mm. */
+  upload(camera: number, words: Uint32Array, points: number, subject: readonly [number, number, number] | undefined): void {
+    const p = this.#points.get(camera);
+    if (!p) return;
+    p.upload(words, points);
+    this.dirty = true;
+    if (!subject) return;
+    let s = this.#subjects.get(camera);
+    if (!s) this.#subjects.set(camera, (s = new Vector3()));
+    this.#studio.updateMatrixWorld();
+    s.set(subject[0], subject[1], subject[2]).applyMatrix4(p.object.matrixWorld);
+    if (!this.#framed) this.frame();
+  }
+
+  /** Points shown now, of all cameras. */
+  get points(): number {
+    let n = 0;
+    for (const p of this.#points.values()) n += p.points;
+    return n;
+  }
+
+  /** The studio's y axis points up where the cameras' own y axes, which point down in an image, point down in it. */
+  #placeStudio(): void {
+    let y = 0;
+    for (const p of this.#points.values()) y += p.pose.elements[5]!;
+    const up = y < 0;
+    this.#studio.scale.setScalar(0.001);
+    this.#studio.rotation.set(up ? 0 : Math.PI, 0, 0);
+    this.#studio.updateMatrixWorld(true);
+    this.#up = up;
+    this.dirty = true;
+  }
+  #up = true;
+
+  /** Looks at the subject from where the first camera stands. */
+  frame(): void {
+    const first = this.#points.values().next().value;
+    if (!first || !this.#subjectsMiddle()) return;
+    this.#framed = true;
+    this.#studio.updateMatrixWorld(true);
+    const target = this.#middle;
+    this.camera.position.setFromMatrixPosition(first.object.matrixWorld);
+    if (this.camera.position.distanceTo(target) < 0.3) this.camera.position.z += 1.5;
+    this.controls.target.copy(target);
+    this.controls.update();
+    if (!this.#up) this.#grid.position.y = target.y - 1;
+    this.dirty = true;
+  }
+
+  #subjectsMiddle(): boolean {
+    if (this.#subjects.size === 0) return false;
+    this.#middle.set(0, 0, 0);
+    for (const s of this.#subjects.values()) this.#middle.add(s);
+    this.#middle.multiplyScalar(1 / this.#subjects.size);
+    return true;
+  }
+
+  resize(width: number, height: number, ratio: number): void {
+    this.renderer.setPixelRatio(ratio);
+    this.renderer.setSize(width, height, false);
+    this.camera.aspect = width / Math.max(1, height);
+    this.camera.updateProjectionMatrix();
+    this.dirty = true;
+  }
+
+  /** Stands the stage before the visitor of a WebXR session, or back. */
+  enterXR(mode: "ar" | "vr" | undefined): void {
+    this.stage.position.set(0, 0, 0);
+    if (mode && this.#subjectsMiddle()) {
+      const floor = this.#grid.position.y;
+      this.stage.position.set(-this.#middle.x, -floor, -this.#middle.z - 1.8);
+    }
+    this.scene.background = mode === "ar" ? null : new Color(this.#theme === "dark" ? 0x14161c : 0xeef0f4);
+    this.#grid.visible = this.#gridShown && mode !== "ar";
+    this.dirty = true;
+  }
+
+  /** Draws the scene if anything changed; returns whether it did. now in ms. */
+  draw(now: number): boolean {
+    const dt = Math.min(100, now - this.#last);
+    this.#last = now;
+    const xr = this.renderer.xr.isPresenting;
+    if (!xr) {
+      this.controls.move(dt);
+      if (this.#follow && this.#subjectsMiddle()) this.#followSubject(dt);
+      this.controls.update();
+    }
+    if (!this.dirty && !xr) return false;
+    this.dirty = false;
+    this.#shared.height.value = xr ? xrHeight(this.renderer.xr.getBaseLayer(), this.canvas.height) : this.canvas.height;
+    this.renderer.render(this.scene, this.camera);
+    return true;
+  }
+
+  #followSubject(dt: number): void {
+    this.#step.copy(this.#middle).sub(this.controls.target);
+    if (this.#step.lengthSq() < 1e-6) return;
+    this.#step.multiplyScalar(1 - 0.5 ** (dt / FOLLOW_HALF));
+    this.controls.target.add(this.#step);
+    this.camera.position.add(this.#step);
+    this.dirty = true;
+  }
+
+  /** The picture as it is shown, as a PNG. */
+  picture(): Promise<Blob> {
+    this.renderer.render(this.scene, this.camera); // the drawing buffer is not kept
+    return new Promise((resolve, reject) => {
+      this.canvas.toBlob((b) => (b ? resolve(b) : reject(new Error("the browser makes no picture"))), "image/png");
+    });
+  }
+
+  /** From a camera's coordinates, mm, to clip space, column-major: for comparisons with other renderers. */
+  projection(camera: number): number[] | undefined {
+    const p = this.#points.get(camera);
+    if (!p) return undefined;
+    this.scene.updateMatrixWorld();
+    this.camera.updateMatrixWorld();
+    return new Matrix4()
+      .multiplyMatrices(this.camera.projectionMatrix, this.camera.matrixWorldInverse)
+      .multiply(p.object.matrixWorld)
+      .toArray();
+  }
+
+  /** Where the view looks from and at, metres. */
+  get view(): { eye: number[]; target: number[] } {
+    return { eye: this.camera.position.toArray(), target: this.controls.target.toArray() };
+  }
+
+  lookAt(eye: readonly [number, number, number], target: readonly [number, number, number]): void {
+    this.#framed = true;
+    this.camera.position.copy(this.#place.set(...eye));
+    this.controls.target.set(...target);
+    this.controls.update();
+    this.dirty = true;
+  }
+
+  dispose(): void {
+    for (const p of this.#points.values()) p.dispose();
+    this.controls.dispose();
+    this.renderer.dispose();
+  }
+}
+
+function xrHeight(layer: XRWebGLLayer | XRProjectionLayer | null | undefined, fallback: number): number {
+  if (!layer) return fallback;
+  return "framebufferHeight" in layer ? layer.framebufferHeight : layer.textureHeight;
+}

@@ -1,0 +1,27 @@
+import type { Studio } from "./studio.ts";
+
+export type XRMode = "ar" | "vr";
+
+/** Which kinds of WebXR session this device has. */
+export async function supportedXR(): Promise<XRMode[]> {
+  const found: XRMode[] = [];
+  for (const mode of ["ar", "vr"] as const) {
+    if (await navigator.xr?.isSessionSupported(`immersive-${mode}`).catch(() => false)) found.push(mode);
+  }
+  return found;
+}
+
+/** Shows the same scene in a WebXR session until that ends. Must come from a click. */
+export async function enterXR(studio: Studio, mode: XRMode, ended: () => void): Promise<XRSession> {
+  const session = await navigator.xr!.requestSession(`immersive-${mode}`, {
+    requiredFeatures: ["local-floor"],
+    optionalFeatures: ["hand-tracking"],
+  });
+  session.addEventListener("end", () => {
+    studio.enterXR(undefined);
+    ended();
+  });
+  studio.enterXR(mode);
+  await studio.renderer.xr.setSession(session);
+  return session;
+}

@@ -1,0 +1,28 @@
+import type { MeterSnapshot } from "./hud/meter.ts";
+import type { Phase } from "./live/protocol.ts";
+
+/** What the page knows of its session now: shown, copied as JSON, and given to tests. */
+export interface Stats extends MeterSnapshot {
+  readonly session: string | undefined;
+  readonly relay: string;
+  readonly relay_host: string;
+  readonly relay_implementation: string;
+  readonly phase: Phase;
+  readonly detail: string;
+  readonly cameras: number;
+  /** Frames that arrived whole or in part. */
+  readonly frames_received: number;
+  /** Gaps in the sequence numbers of the frames that arrived. */
+  readonly frames_lost: number;
+  readonly frames_late: number;
+  /** Frames that arrived but were overtaken: before decoding, before drawing, or because the page stalled. */
+  readonly frames_skipped: number;
+  readonly streams_cut: number;
+  readonly streams_refused: number;
+  readonly streams_malformed: number;
+  readonly reconnects: number;
+  readonly rtt_ms: number;
+  readonly clock: { readonly offset_ms: number | null; readonly error_ms: number | null };
+  /** From opening the page to its first frame drawn, ms. */
+  readonly first_frame_ms: number | null;
+}

@@ -1,0 +1,79 @@
+import type { Studio } from "./scene/studio.ts";
+import { enterXR, supportedXR, type XRMode } from "./scene/xr.ts";
+
+function toggle(id: string, get: () => boolean, set: (on: boolean) => void): () => void {
+  const b = document.querySelector<HTMLButtonElement>(`button#${id}`)!;
+  const show = () => b.setAttribute("aria-pressed", String(get()));
+  const flip = () => {
+    set(!get());
+    show();
+  };
+  b.addEventListener("click", flip);
+  show();
+  return flip;
+}
+
+/** Connects the buttons and their keys to the scene and the statistics. */
+export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => string): void {
+  const say = document.querySelector<HTMLElement>("#said")!;
+  const applyTheme = () => (document.documentElement.dataset["theme"] = studio.theme);
+  if (matchMedia("(prefers-color-scheme: light)").matches) studio.setTheme("light");
+  applyTheme();
+
+  const actions: Record<string, () => void> = {
+    KeyF: toggle("follow", () => studio.follow, (on) => (studio.follow = on)),
+    KeyV: toggle("walk", () => studio.controls.mode === "walk", (on) => (studio.controls.mode = on ? "walk" : "orbit")),
+    KeyG: toggle("grid", () => studio.grid, (on) => (studio.grid = on)),
+    KeyH: toggle("figures", () => !stats.hidden, (on) => (stats.hidden = !on)),
+    KeyL: toggle("light", () => studio.theme === "light", (on) => {
+      studio.setTheme(on ? "light" : "dark");
+      applyTheme();
+    }),
+  };
+  const click = (id: string, key: string, act: () => void) => {
+    document.querySelector(`button#${id}`)!.addEventListener("click", act);
+    actions[key] = act;
+  };
+  click("home", "KeyR", () => studio.frame());
+  click("picture", "KeyP", () => void savePicture(studio).then(() => (say.textContent = "Picture saved."), report));
+  click("copy", "KeyC", () => void navigator.clipboard.writeText(json()).then(() => (say.textContent = "Statistics copied."), report));
+  function report(e: unknown): void {
+    say.textContent = e instanceof Error ? e.message : String(e);
+  }
+  addEventListener("keydown", (e) => {
+    const act = actions[e.code];
+    const typing = e.target instanceof HTMLInputElement;
+    if (!act || typing || e.ctrlKey || e.metaKey || e.altKey || e.repeat) return;
+    act();
+  });
+  void offerXR(studio, report);
+}
+
+async function savePicture(studio: Studio): Promise<void> {
+  const url = URL.createObjectURL(await studio.picture());
+  const a = document.createElement("a");
+  a.href = url;
+  a.download = `holocast-${new Date().toISOString().replaceAll(":", "-")}.png`;
+  a.click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
+async function offerXR(studio: Studio, report: (e: unknown) => void): Promise<void> {
+  for (const mode of await supportedXR()) {
+    const b = document.querySelector<HTMLButtonElement>(`button#${mode}`)!;
+    b.hidden = false;
+    let session: XRSession | undefined;
+    b.addEventListener("click", () => {
+      if (session) void session.end();
+      else {
+        void enterXR(studio, mode satisfies XRMode, () => {
+          session = undefined;
+          b.setAttribute("aria-pressed", "false");
+        }).then((s) => {
+          session = s;
+          b.setAttribute("aria-pressed", "true");
+        }, report);
+      }
+    });
+  }
+}

@@ -1,0 +1,196 @@
+/** Real programs and a real browser for tests: relay, publishers, the built page, Chromium. */
+import { execFileSync, spawn, type ChildProcess } from "node:child_process";
+import { createSocket } from "node:dgram";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { createServer, type Server } from "node:http";
+import { createServer as createTcp, type AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { extname, join, normalize } from "node:path";
+import { fileURLToPath } from "node:url";
+import { chromium, type BrowserContext, type Page } from "playwright-core";
+import type { Stats } from "../../src/stats.ts";
+
+export const repo = fileURLToPath(new URL("../../../", import.meta.url));
+const dist = fileURLToPath(new URL("../../dist/", import.meta.url));
+
+const types: Record<string, string> = {
+  ".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".wasm": "application/wasm",
+};
+
+/** A port that is free for UDP and TCP. */
+export async function freePort(): Promise<number> {
+  for (;;) {
+    const tcp = createTcp();
+    await new Promise<void>((resolve) => tcp.listen(0, "127.0.0.1", resolve));
+    const { port } = tcp.address() as AddressInfo;
+    const udp = createSocket("udp4");
+    const free = await new Promise<boolean>((resolve) => {
+      udp.once("error", () => resolve(false));
+      udp.bind(port, "127.0.0.1", () => resolve(true));
+    });
+    udp.close();
+    await new Promise((resolve) => tcp.close(resolve));
+    if (free) return port;
+  }
+}
+
+export async function until<T>(what: string, check: () => Promise<T | undefined | false>, ms = 30_000): Promise<T> {
+  const end = Date.now() + ms;
+  for (;;) {
+    const v = await check();
+    if (v !== undefined && v !== false) return v as T;
+    if (Date.now() > end) throw new Error(`not within ${ms} ms: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+/** A program that a test started. */
+export class Program {
+  readonly #child: ChildProcess;
+  output = "";
+
+  constructor(name: string, args: string[]) {
+    this.#child = spawn(name, args, { stdio: ["ignore", "pipe", "pipe"] });
+    const keep = (b: Buffer) => (this.output = (this.output + b.toString()).slice(-20_000));
+    this.#child.stdout!.on("data", keep);
+    this.#child.stderr!.on("data", keep);
+  }
+
+  get running(): boolean {
+    return this.#child.exitCode === null && this.#child.signalCode === null;
+  }
+
+  async says(pattern: RegExp, ms = 60_000): Promise<void> {
+    await until(`${this.#child.spawnfile} to say ${pattern}`, async () => {
+      if (!this.running) throw new Error(`${this.#child.spawnfile} ended:\n${this.output}`);
+      return pattern.test(this.output);
+    }, ms);
+  }
+
+  async stop(signal: NodeJS.Signals = "SIGTERM"): Promise<void> {
+    if (!this.running) return;
+    const gone = new Promise((resolve) => this.#child.once("exit", resolve));
+    this.#child.kill(signal);
+    const hard = setTimeout(() => this.#child.kill("SIGKILL"), 8000);
+    await gone;
+    clearTimeout(hard);
+  }
+}
+
+export class Lab {
+  readonly #programs: Program[] = [];
+  readonly #bin = mkdtempSync(join(tmpdir(), "holocast-web-"));
+  readonly #profile = join(this.#bin, "profile");
+  #web: Server | undefined;
+  #context: BrowserContext | undefined;
+  webPort = 0;
+  /** Requests of the pages that went elsewhere than to this machine. */
+  readonly foreign: string[] = [];
+  readonly errors: string[] = [];
+
+  /** Builds the programs and serves the page. */
+  async open(): Promise<void> {
+    if (!existsSync(join(dist, "index.html"))) throw new Error("dist is missing: run npm run build");
+    for (const [name, pkg] of [["relay", "./relay"], ["capture-server", "./capture-server"], ["publisher", "./client-web/test/publisher"]]) {
+      const from = process.env["HOLOCAST_GO_DIR"] ?? repo;
+      execFileSync("go", ["build", "-o", join(this.#bin, name!), pkg!], { cwd: from, stdio: "inherit" });
+    }
+    this.#web = createServer((req, res) => {
+      const path = normalize(new URL(req.url ?? "/", "http://x").pathname).replace(/\/$/, "/index.html");
+      const file = join(dist, path);
+      if (!file.startsWith(dist) || !existsSync(file)) {
+        res.writeHead(404).end();
+        return;
+      }
+      res.writeHead(200, { "content-type": types[extname(file)] ?? "application/octet-stream" }).end(readFileSync(file));
+    });
+    await new Promise<void>((resolve) => this.#web!.listen(0, "127.0.0.1", resolve));
+    this.webPort = (this.#web.address() as AddressInfo).port;
+  }
+
+  program(name: string, ...args: string[]): Program {
+    const p = new Program(join(this.#bin, name), args);
+    this.#programs.push(p);
+    return p;
+  }
+
+  async relay(port: number): Promise<Program> {
+    const p = this.program("relay", "--listen", `127.0.0.1:${port}`, "--http", `127.0.0.1:${port}`, "--grace", "3s", "--drain", "1s");
+    await p.says(/relay is listening/);
+    return p;
+  }
+
+  /** A synthetic performer, as a user would publish one. */
+  async performer(port: number, session: string, ...args: string[]): Promise<Program> {
+    const p = this.program("capture-server", "--source", "synthetic", ...args, `moqt://127.0.0.1:${port}/${session}`);
+    await this.published(port, session, p);
+    return p;
+  }
+
+  /** A publisher that misbehaves or publishes exactly what it is told (test/publisher). */
+  async publisher(port: number, session: string, ...args: string[]): Promise<Program> {
+    const p = this.program("publisher", ...args, `moqt://127.0.0.1:${port}/${session}`);
+    await p.says(/publishing/);
+    return p;
+  }
+
+  async published(_port: number, _session: string, p: Program): Promise<void> {
+    await p.says(/publishing|connected|namespace/i);
+  }
+
+  async browser(): Promise<BrowserContext> {
+    this.#context ??= await chromium.launchPersistentContext(this.#profile, {
+      executablePath: process.env["CHROMIUM"] ?? "/usr/bin/chromium",
+      headless: true,
+      viewport: { width: 960, height: 640 },
+      args: [
+        "--no-sandbox", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+        "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist",
+      ],
+    });
+    return this.#context;
+  }
+
+  link(port: number, session: string | undefined, extra = ""): string {
+    const q = new URLSearchParams({ relay: `https://127.0.0.1:${port}/` });
+    if (session !== undefined) q.set("session", session);
+    return `http://127.0.0.1:${this.webPort}/?${q}${extra}`;
+  }
+
+  async page(init?: string): Promise<Page> {
+    const page = await (await this.browser()).newPage();
+    page.on("request", (r) => {
+      const u = new URL(r.url());
+      if (!["127.0.0.1", "localhost", ""].includes(u.hostname)) this.foreign.push(r.url());
+    });
+    page.on("pageerror", (e) => this.errors.push(String(e)));
+    page.on("console", (m) => {
+      if (m.type() === "error" && !/ERR_CONNECTION_REFUSED|WebTransport|ERR_QUIC|Failed to load resource/.test(m.text())) this.errors.push(m.text());
+    });
+    if (init) await page.addInitScript(init);
+    return page;
+  }
+
+  async close(): Promise<void> {
+    await this.#context?.close();
+    for (const p of this.#programs.reverse()) await p.stop();
+    await new Promise((resolve) => (this.#web ? this.#web.close(resolve) : resolve(undefined)));
+    rmSync(this.#bin, { recursive: true, force: true });
+  }
+}
+
+export const stats = (page: Page): Promise<Stats> => page.evaluate(() => window.holocast.stats());
+
+export const shows = (page: Page, frames = 1, ms = 30_000): Promise<Stats> =>
+  until(`${frames} frames shown`, async () => {
+    const s = await stats(page);
+    return s.frames >= frames ? s : undefined;
+  }, ms);
+
+/** A counter or gauge of the relay, summed over its labels. */
+export async function metric(port: number, name: string): Promise<number> {
+  const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+  let sum = 0;
+  for (const line of text.split("\n")) if (line.startsWith(name) && /[ {]/.test(line[name.length] ?? "")) sum += Number(line.split(" ").pop());
+  return sum;
+}
