@@ -112,6 +112,7 @@ type LinkReport struct {
 	Wait    Quantiles `json:"queue_wait_ms"`      // from arrival to being sent
 	Queue   Quantiles `json:"queue_bytes"`        // that arriving packets found
 	Arrived uint64    `json:"arrived"`            // packets
+	Asked   float64   `json:"losses_asked"`       // to expect of those that arrived
 	Lost    uint64    `json:"lost"`
 	Burst   uint64    `json:"lost_burst"`
 	Full    uint64    `json:"queue_full"`
@@ -259,6 +260,7 @@ func (f *Forwarder) Stop() (Report, []Sample, error) {
 			Late:  quantiles(&f.f.late[i], 1e3),
 			Wait:  quantiles((*C.struct_histogram)(&stats.wait), 1e6),
 			Queue: quantiles((*C.struct_histogram)(&stats.occupied), 1),
+			Asked: float64(stats.asked),
 			Lost:  uint64(stats.packets[Lost]), Burst: uint64(stats.packets[LostBurst]), Full: uint64(stats.packets[QueueFull]),
 			Faults: Faults{
 				Ring: uint64(faults.ring), Memory: uint64(faults.memory),

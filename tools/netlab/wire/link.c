@@ -216,7 +216,7 @@ static void serve(struct link *l, int64_t time)
 static enum link_verdict lost(struct link *l)
 {
 	const struct link_conditions *c = &l->now;
-	l->stats.draws++;
+	l->stats.asked += c->loss;
 	if (c->to_bad > 0)
 		l->bad = random_unit(l) < (l->bad ? 1 - c->to_good : c->to_bad);
 	else

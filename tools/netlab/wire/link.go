@@ -99,7 +99,7 @@ func cConditions(timeline []Change, start time.Duration) []C.struct_link_conditi
 			into.every_min, into.every_max = C.int64_t(v.EveryMin), C.int64_t(v.EveryMax)
 		}
 		into.reorder = C.bool(c.Reorder)
-		into.loss_good = C.double(c.Loss)
+		into.loss, into.loss_good = C.double(c.LossRate()), C.double(c.Loss)
 		if b := c.Burst; b != nil {
 			toBad, toGood := b.transitions()
 			into.to_bad, into.to_good = C.double(toBad), C.double(toGood)

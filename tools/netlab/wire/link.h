@@ -26,6 +26,7 @@ struct link_conditions {
 	double loss_good;       // probability of loss in Gilbert–Elliott's good state,
 	double loss_bad;        // and in the bad one,
 	double to_bad, to_good; // which begins and ends with these probabilities, a packet
+	double loss;            // share of packets lost in the long run, for the statistics
 	int64_t queue_bytes;    // most bytes queued and being sent, 0: any
 	int64_t queue_packets;  // most packets queued and being sent, 0: any
 	int64_t overhead;       // bytes a packet takes on the wire beyond its frame
@@ -49,7 +50,7 @@ struct link_packet {
 
 struct link_stats {
 	uint64_t packets[LINK_VERDICTS], bytes[LINK_VERDICTS]; // that arrived, by verdict
-	uint64_t draws;            // of the loss model
+	double asked;              // losses to expect of the packets that arrived
 	struct histogram wait;     // ns in the queue before being sent
 	struct histogram occupied; // bytes a packet found queued and being sent
 };

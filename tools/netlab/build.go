@@ -1,0 +1,324 @@
+//go:build linux
+
+package netlab
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"holocast/tools/netlab/namespace"
+	"holocast/tools/netlab/wire"
+)
+
+// wireNode is the namespace of the emulated paths' middle. No node can have its name.
+const wireNode = "_wire"
+
+// hasIPv6 reports whether this kernel has IPv6 turned on.
+func hasIPv6() bool {
+	_, err := os.Stat("/proc/sys/net/ipv6")
+	return err == nil
+}
+
+// A setting of /proc/sys.
+type setting struct{ name, value string }
+
+func (l *Lab) addNodes() error {
+	common := []setting{
+		{"net/ipv4/conf/all/rp_filter", "0"}, // replicas arrive on paths that do not lead back
+		{"net/ipv4/conf/default/rp_filter", "0"},
+		{"net/ipv4/conf/all/send_redirects", "0"},
+		{"net/ipv4/conf/default/send_redirects", "0"},
+	}
+	host := []setting{
+		// Room for the largest bandwidth-delay product, and every connection from scratch.
+		{"net/ipv4/tcp_rmem", "4096 131072 67108864"},
+		{"net/ipv4/tcp_wmem", "4096 131072 67108864"},
+		{"net/ipv4/tcp_no_metrics_save", "1"},
+	}
+	edge := []setting{{"net/ipv4/ip_forward", "1"}}
+	middle := []setting{}
+	if hasIPv6() {
+		common = append(common,
+			setting{"net/ipv6/conf/default/accept_ra", "0"},
+			setting{"net/ipv6/conf/default/addr_gen_mode", "1"}) // no link-local addresses
+		edge = append(edge, setting{"net/ipv6/conf/all/forwarding", "1"})
+		middle = append(middle, setting{"net/ipv6/conf/default/disable_ipv6", "1"})
+	}
+	add := func(name string, settings ...[]setting) error {
+		n, err := l.group.Add(name)
+		if err != nil {
+			return err
+		}
+		l.nodes[name] = &Node{Name: name, Namespace: n, lab: l}
+		for _, s := range slices.Concat(settings...) {
+			if err := n.Set(s.name, s.value); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		return nil
+	}
+	for _, name := range l.topology.Hosts {
+		if err := add(name, common, host); err != nil {
+			return err
+		}
+	}
+	for _, name := range l.topology.Edges {
+		if err := add(name, common, edge); err != nil {
+			return err
+		}
+	}
+	return add(wireNode, middle)
+}
+
+// A cable joins two nodes: a link, or a path, whose middle is the forwarder.
+type cable struct {
+	between [2]string
+	devices [2]string
+	index   int // from 1
+}
+
+func (c cable) addr(end int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 77, byte(c.index), byte(end + 1)}), 24)
+}
+
+func (c cable) addr6(end int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x77, 7: byte(c.index), 15: byte(end + 1)}), 64)
+}
+
+func (c cable) addrs(end int) []netip.Prefix {
+	if !hasIPv6() {
+		return []netip.Prefix{c.addr(end)}
+	}
+	return []netip.Prefix{c.addr(end), c.addr6(end)}
+}
+
+func (l *Lab) cables() []cable {
+	var cables []cable
+	for _, link := range l.topology.Links {
+		b := link.Between
+		cables = append(cables, cable{between: b, devices: [2]string{b[1], b[0]}, index: len(cables) + 1})
+	}
+	for _, path := range l.topology.Paths {
+		cables = append(cables, cable{between: path.Between, devices: [2]string{path.Name, path.Name}, index: len(cables) + 1})
+	}
+	return cables
+}
+
+// connect makes cables, addresses and routes, and returns the ports of the forwarder.
+func (l *Lab) connect() ([]wire.Port, error) {
+	cables := l.cables()
+	for i, c := range cables {
+		ends := [2]namespace.End{
+			{Namespace: l.nodes[c.between[0]].Namespace, Device: c.devices[0]},
+			{Namespace: l.nodes[c.between[1]].Namespace, Device: c.devices[1]},
+		}
+		var err error
+		if i < len(l.topology.Links) {
+			err = namespace.Connect(ends[0], ends[1])
+		} else {
+			err = l.connectPath(c, ends)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := l.address(c, ends); err != nil {
+			return nil, fmt.Errorf("addresses between %s and %s: %w", c.between[0], c.between[1], err)
+		}
+	}
+	for name := range l.nodes {
+		for _, r := range routes(name, cables, l.topology.Hosts) {
+			if err := l.route(name, r); err != nil {
+				return nil, fmt.Errorf("%s: route to %v: %w", name, r.to, err)
+			}
+		}
+	}
+	var ports []wire.Port
+	for i, path := range l.topology.Paths {
+		a, b := l.sockets[2*i], l.sockets[2*i+1]
+		for k, p := range []port{
+			{path.Name, path.Between[0], path.Between[1], path.Forward},
+			{path.Name, path.Between[1], path.Between[0], path.Backward},
+		} {
+			from, to := a, b
+			if k == 1 {
+				from, to = b, a
+			}
+			l.ports = append(l.ports, p)
+			ports = append(ports, wire.Port{
+				Name: p.path + " " + p.from + "→" + p.to, From: from, To: to,
+				Timeline: p.timeline[:1], Seed: l.topology.Seed<<8 + uint64(len(ports)),
+			})
+		}
+	}
+	return ports, nil
+}
+
+// connectPath makes both halves of a path and opens the sockets of its middle.
+func (l *Lab) connectPath(c cable, ends [2]namespace.End) error {
+	middle := l.nodes[wireNode].Namespace
+	for k, end := range ends {
+		inside := namespace.End{Namespace: middle, Device: fmt.Sprintf("w%d.%d", c.index, k)}
+		if err := namespace.Connect(end, inside); err != nil {
+			return err
+		}
+		link, err := inside.Link()
+		if err != nil {
+			return err
+		}
+		err = middle.Do(func() error {
+			s, err := wire.Open(link.Attrs().Index)
+			if err == nil {
+				l.sockets = append(l.sockets, s)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// address gives both ends of a cable their addresses, and each one the other's, so that
+// nothing need be asked over it.
+func (l *Lab) address(c cable, ends [2]namespace.End) error {
+	var devices [2]netlink.Link
+	for k, end := range ends {
+		link, err := end.Link()
+		if err != nil {
+			return err
+		}
+		devices[k] = link
+		node := l.nodes[c.between[k]]
+		for _, a := range c.addrs(k) {
+			if err := end.Namespace.Handle.AddrAdd(link, &netlink.Addr{IPNet: ipNet(a), Flags: unix.IFA_F_NODAD}); err != nil {
+				return err
+			}
+		}
+		if !node.Addr.IsValid() {
+			node.Addr = c.addr(k).Addr()
+			if hasIPv6() {
+				node.Addr6 = c.addr6(k).Addr()
+			}
+		}
+	}
+	for k, end := range ends {
+		for _, a := range c.addrs(1 - k) {
+			family := netlink.FAMILY_V4
+			if a.Addr().Is6() {
+				family = netlink.FAMILY_V6
+			}
+			err := end.Namespace.Handle.NeighSet(&netlink.Neigh{
+				LinkIndex: devices[k].Attrs().Index, Family: family, State: netlink.NUD_PERMANENT,
+				IP: a.Addr().AsSlice(), HardwareAddr: devices[1-k].Attrs().HardwareAddr,
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// A hop says over which cable, and to which end of it, a node sends what is for another
+// cable's network.
+type hop struct {
+	to    cable
+	cable cable
+	end   int
+}
+
+// routes returns the hops from a node to every network it is not on. Hosts do not forward.
+func routes(from string, cables []cable, hosts []string) []hop {
+	type visit struct {
+		first hop
+		far   int
+	}
+	seen := map[string]visit{from: {}}
+	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
+		at := queue[0]
+		if at != from && slices.Contains(hosts, at) {
+			continue
+		}
+		for _, c := range cables {
+			near := slices.Index(c.between[:], at)
+			if near < 0 {
+				continue
+			}
+			next := c.between[1-near]
+			if _, ok := seen[next]; ok {
+				continue
+			}
+			v := visit{first: seen[at].first, far: seen[at].far + 1}
+			if at == from {
+				v.first = hop{cable: c, end: 1 - near}
+			}
+			seen[next] = v
+			queue = append(queue, next)
+		}
+	}
+	var hops []hop
+	for _, c := range cables {
+		if slices.Contains(c.between[:], from) {
+			continue
+		}
+		best, found := visit{}, false
+		for _, end := range c.between {
+			if v, ok := seen[end]; ok && (!found || v.far < best.far) {
+				best, found = v, true
+			}
+		}
+		if found {
+			best.first.to = c
+			hops = append(hops, best.first)
+		}
+	}
+	return hops
+}
+
+func (l *Lab) route(from string, r hop) error {
+	handle := l.nodes[from].Namespace.Handle
+	device, err := handle.LinkByName(r.cable.devices[1-r.end])
+	if err != nil {
+		return err
+	}
+	via := r.cable.addrs(r.end)
+	for i, to := range r.to.addrs(0) {
+		err := handle.RouteAdd(&netlink.Route{
+			LinkIndex: device.Attrs().Index, Dst: ipNet(to.Masked()), Gw: via[i].Addr().AsSlice(),
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parseSoftnet sums the drops in the text of /proc/net/softnet_stat: hexadecimal, the second
+// column of a line for every processor.
+func parseSoftnet(text string) (sum uint64, err error) {
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			return 0, fmt.Errorf("softnet_stat: %q", line)
+		}
+		n, err := strconv.ParseUint(fields[1], 16, 64)
+		if err != nil {
+			return 0, fmt.Errorf("softnet_stat: %w", err)
+		}
+		sum += n
+	}
+	return sum, nil
+}

@@ -1,0 +1,173 @@
+//go:build linux
+
+package netlab
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"holocast/tools/netlab/topology"
+)
+
+const (
+	maxOutput = 16 << 20        // bytes kept of what a command writes
+	grace     = 2 * time.Second // from being asked to end to being killed
+)
+
+// A Result is what became of a command.
+type Result struct {
+	Host      string          `json:"host"`
+	Command   string          `json:"command"`
+	Seconds   float64         `json:"seconds"`
+	ExitCode  int             `json:"exit_code"`       // -1: ended by a signal
+	Ended     bool            `json:"ended,omitempty"` // by the end of the run
+	Error     string          `json:"error,omitempty"`
+	JSON      json.RawMessage `json:"json,omitempty"`   // the output, or its last line, where that is JSON
+	Output    string          `json:"output,omitempty"` // where it is not
+	Stderr    string          `json:"stderr,omitempty"`
+	Truncated bool            `json:"truncated,omitempty"` // more was written than is kept
+}
+
+// Command prepares a command in the node's namespace, to be started by Start. The addresses
+// of all nodes are in its environment: ADDR_B and ADDR6_B for node b, and NODE is the node's
+// name. When ctx ends, its process group is asked to end, and killed if it does not.
+func (n *Node) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), "NODE="+n.Name)
+	for _, node := range n.lab.nodes {
+		key := strings.ToUpper(strings.ReplaceAll(node.Name, "-", "_"))
+		if node.Addr.IsValid() {
+			cmd.Env = append(cmd.Env, "ADDR_"+key+"="+node.Addr.String())
+		}
+		if node.Addr6.IsValid() {
+			cmd.Env = append(cmd.Env, "ADDR6_"+key+"="+node.Addr6.String())
+		}
+	}
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGTERM) }
+	cmd.WaitDelay = grace
+	return cmd
+}
+
+// Start starts a command of Command, or any other, in the node's namespace.
+func (n *Node) Start(cmd *exec.Cmd) error { return n.Namespace.Do(cmd.Start) }
+
+// runCommands runs the topology's commands until those that are waited for have ended, the
+// duration is over or ctx ends.
+func (l *Lab) runCommands(ctx context.Context) {
+	duration := l.topology.Duration
+	if duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, duration)
+		defer cancel()
+	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	results := make([]Result, len(l.topology.Commands))
+	var foreground, all sync.WaitGroup
+	waited := false
+	for i, c := range l.topology.Commands {
+		run := func() { results[i] = l.nodes[c.Host].run(ctx, c) }
+		if c.Background {
+			all.Go(run)
+			continue
+		}
+		waited = true
+		foreground.Add(1)
+		all.Go(func() { defer foreground.Done(); run() })
+	}
+	if !waited {
+		<-ctx.Done()
+	}
+	foreground.Wait()
+	end()
+	all.Wait()
+	l.mu.Lock()
+	l.results = append(l.results, results...)
+	l.mu.Unlock()
+}
+
+// run runs a command of the topology.
+func (n *Node) run(ctx context.Context, c topology.Command) Result {
+	result := Result{Host: n.Name, Command: c.Shell}
+	select {
+	case <-ctx.Done():
+	case <-time.After(c.Start):
+	}
+	if ctx.Err() != nil {
+		result.Ended, result.Error = true, "the run ended before it began"
+		return result
+	}
+	var stdout, stderr limitedBuffer
+	cmd := n.Command(ctx, "sh", "-c", c.Shell)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	started := time.Now()
+	if err := n.Start(cmd); err != nil {
+		result.ExitCode, result.Error = -1, err.Error()
+		return result
+	}
+	err := cmd.Wait()
+	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // what the shell left; mostly nothing
+	result.Seconds = time.Since(started).Seconds()
+	result.ExitCode = cmd.ProcessState.ExitCode()
+	result.Ended = ctx.Err() != nil
+	var exit *exec.ExitError
+	if err != nil && !result.Ended && !errors.As(err, &exit) {
+		result.Error = err.Error()
+	}
+	result.Stderr, result.Truncated = stderr.String(), stdout.full || stderr.full
+	if result.JSON = jsonIn(stdout.Bytes()); result.JSON == nil {
+		result.Output = stdout.String()
+	}
+	return result
+}
+
+// failure says what went wrong with a command, "" if nothing did.
+func (r *Result) failure() string {
+	switch {
+	case r.Error != "":
+		return fmt.Sprintf("%s: %s: %s", r.Host, r.Command, r.Error)
+	case r.ExitCode != 0 && !r.Ended:
+		return fmt.Sprintf("%s: %s: exit status %d: %s", r.Host, r.Command, r.ExitCode, lastLine(r.Stderr))
+	}
+	return ""
+}
+
+func lastLine(s string) string {
+	s = strings.TrimSpace(s)
+	return s[strings.LastIndexByte(s, '\n')+1:]
+}
+
+// jsonIn returns the JSON object or array that out or its last line is, nil if neither is.
+func jsonIn(out []byte) json.RawMessage {
+	out = bytes.TrimSpace(out)
+	for _, part := range [][]byte{out, out[bytes.LastIndexByte(out, '\n')+1:]} {
+		if len(part) > 0 && (part[0] == '{' || part[0] == '[') && json.Valid(part) {
+			return part
+		}
+	}
+	return nil
+}
+
+// A limitedBuffer keeps the first maxOutput bytes.
+type limitedBuffer struct {
+	bytes.Buffer
+	full bool
+}
+
+func (b *limitedBuffer) Write(p []byte) (int, error) {
+	kept := p[:min(len(p), maxOutput-b.Len())]
+	b.full = b.full || len(kept) < len(p)
+	b.Buffer.Write(kept)
+	return len(p), nil
+}

@@ -1,0 +1,224 @@
+//go:build linux
+
+// Package netlab runs programs in an emulated network: hosts and routers are network
+// namespaces, joined by cables and by paths with rate, delay, loss and queue.
+//
+// Every cable k of a topology, links first, then paths, is the network 10.77.k.0/24 and
+// fd77:0:0:k::/64; the node named first has the address that ends in 1, the other one 2.
+// Nodes route over the fewest cables, among equals over the one named first, so that the
+// first of several parallel paths is the default one. Edges are ordinary Linux routers.
+package netlab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"holocast/tools/netlab/namespace"
+	"holocast/tools/netlab/topology"
+	"holocast/tools/netlab/wire"
+)
+
+// Supported returns what a lab needs and does not have here, nil if nothing is missing.
+func Supported() error { return namespace.Supported() }
+
+// Clean removes what labs left whose process is dead, and returns the names of the
+// namespaces.
+func Clean() ([]string, error) { return namespace.Clean() }
+
+// Options of a lab. The zero value is good.
+type Options struct {
+	Wire wire.Options
+	Log  *slog.Logger // warnings; nil: slog.Default
+}
+
+// A Lab is a running network.
+type Lab struct {
+	topology  *topology.Topology
+	log       *slog.Logger
+	group     *namespace.Group
+	nodes     map[string]*Node
+	sockets   []*wire.Socket
+	ports     []port
+	forwarder *wire.Forwarder
+	started   time.Time
+	warnings  []string
+
+	collecting sync.WaitGroup
+	stop       chan struct{}
+	backlog    uint64 // the kernel's drops before the lab
+
+	mu      sync.Mutex
+	begun   time.Duration // on the forwarder's clock
+	series  []wire.Sample
+	results []Result
+}
+
+// A port is one direction of a path.
+type port struct {
+	path, from, to string
+	timeline       []wire.Change
+}
+
+// A Node is a host or an edge.
+type Node struct {
+	Name      string
+	Addr      netip.Addr // on its first cable
+	Addr6     netip.Addr // invalid where the kernel has no IPv6
+	Namespace *namespace.Namespace
+	lab       *Lab
+}
+
+// Start builds a network. The conditions of its paths are those of the beginning of a run,
+// until Begin.
+func Start(t *topology.Topology, options Options) (*Lab, error) {
+	l := &Lab{topology: t, log: options.Log, nodes: map[string]*Node{}, started: time.Now(), stop: make(chan struct{})}
+	if l.log == nil {
+		l.log = slog.Default()
+	}
+	var err error
+	if l.group, err = namespace.NewGroup(); err != nil {
+		return nil, err
+	}
+	if err := l.build(options); err != nil {
+		return nil, errors.Join(fmt.Errorf("lab %s: %w", t.Name, err), l.Close())
+	}
+	return l, nil
+}
+
+func (l *Lab) build(options Options) error {
+	if err := l.addNodes(); err != nil {
+		return err
+	}
+	ports, err := l.connect()
+	if err != nil {
+		return err
+	}
+	if l.backlog, err = backlogDrops(); err != nil {
+		return err
+	}
+	if l.forwarder, err = wire.Start(ports, options.Wire); err != nil {
+		return err
+	}
+	if err := l.forwarder.SchedulingError(); err != nil {
+		l.warn("packets leave without real-time priority and may be late: " + err.Error())
+	}
+	l.collecting.Go(l.collect)
+	return nil
+}
+
+func (l *Lab) warn(message string) {
+	l.warnings = append(l.warnings, message)
+	l.log.Warn(message, "lab", l.topology.Name)
+}
+
+// collect takes samples until stop.
+func (l *Lab) collect() {
+	for tick := time.NewTicker(500 * time.Millisecond); ; {
+		select {
+		case <-l.stop:
+			tick.Stop()
+			return
+		case <-tick.C:
+			samples := l.forwarder.Samples()
+			l.mu.Lock()
+			l.series = append(l.series, samples...)
+			l.mu.Unlock()
+		}
+	}
+}
+
+// Node returns a host or an edge by its name, nil if there is none.
+func (l *Lab) Node(name string) *Node { return l.nodes[name] }
+
+// Begin lets the run begin: the times of the topology's schedules and variations count from
+// now.
+func (l *Lab) Begin() error {
+	now := l.forwarder.Now()
+	l.mu.Lock()
+	l.begun = now
+	l.mu.Unlock()
+	for i, p := range l.ports {
+		timeline := make([]wire.Change, len(p.timeline))
+		for k, change := range p.timeline {
+			change.At += now
+			timeline[k] = change
+		}
+		if err := l.forwarder.Change(i, timeline); err != nil {
+			return fmt.Errorf("%s: %w", p.path, err)
+		}
+	}
+	return nil
+}
+
+// Set gives a path new conditions from now on, in both directions, instead of those that its
+// schedule has for later.
+func (l *Lab) Set(path string, conditions wire.Conditions) error {
+	found := false
+	for i, p := range l.ports {
+		if p.path != path {
+			continue
+		}
+		found = true
+		if err := l.forwarder.Change(i, []wire.Change{{At: l.forwarder.Now(), Conditions: conditions}}); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	if !found {
+		return fmt.Errorf("no path %q", path)
+	}
+	return nil
+}
+
+// halt stops the emulation and returns how it went.
+func (l *Lab) halt() (wire.Report, []wire.Sample, error) {
+	close(l.stop)
+	l.collecting.Wait()
+	report, last, err := l.forwarder.Stop()
+	l.forwarder = nil
+	return report, append(l.series, last...), err
+}
+
+// Close ends all that runs in the lab and removes it.
+func (l *Lab) Close() error {
+	var errs []error
+	if l.forwarder != nil {
+		_, _, err := l.halt()
+		errs = append(errs, err)
+	}
+	for _, s := range l.sockets {
+		errs = append(errs, s.Close())
+	}
+	l.sockets = nil
+	return errors.Join(append(errs, l.group.Close())...)
+}
+
+// Run builds a network, runs the topology's commands in it and removes it. The error is for
+// what kept the run from taking place; Report.Failures are for what went wrong in it.
+func Run(ctx context.Context, t *topology.Topology, options Options) (*Report, error) {
+	l, err := Start(t, options)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.Begin(); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	l.runCommands(ctx)
+	report, err := l.Finish()
+	return report, errors.Join(err, l.Close())
+}
+
+// backlogDrops counts what the kernel dropped between devices because a processor's queue of
+// received packets was full, on the whole machine.
+func backlogDrops() (uint64, error) {
+	data, err := os.ReadFile("/proc/net/softnet_stat")
+	if err != nil {
+		return 0, err
+	}
+	return parseSoftnet(string(data))
+}

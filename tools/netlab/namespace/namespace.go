@@ -1,0 +1,166 @@
+//go:build linux
+
+// Package namespace makes the network namespaces of a lab and sees to it that they go away
+// with it, whatever becomes of the program.
+//
+// A lab's namespaces are mounted beneath /run/netns, where ip netns finds them, with names
+// that tell which process made them. A shell waits on a pipe for the end of that process
+// and then removes what it left; Clean removes what is left where that shell was killed too.
+package namespace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// folder is where ip netns keeps its namespaces.
+const folder = "/run/netns"
+
+// Supported returns what is missing to make namespaces and packet sockets, nil if nothing is.
+func Supported() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var have [2]unix.CapUserData
+	if err := unix.Capget(&header, &have[0]); err != nil {
+		return fmt.Errorf("capabilities: %w", err)
+	}
+	var missing []string
+	for _, c := range []struct {
+		name string
+		bit  int
+	}{{"CAP_NET_ADMIN", unix.CAP_NET_ADMIN}, {"CAP_NET_RAW", unix.CAP_NET_RAW}, {"CAP_SYS_ADMIN", unix.CAP_SYS_ADMIN}} {
+		if have[c.bit/32].Effective&(1<<(c.bit%32)) == 0 {
+			missing = append(missing, c.name)
+		}
+	}
+	if missing != nil {
+		return fmt.Errorf("a lab needs root: this process has no %s", strings.Join(missing, ", "))
+	}
+	if _, err := os.Stat("/proc/self/ns/net"); err != nil {
+		return errors.New("a lab needs network namespaces: this kernel has none (CONFIG_NET_NS)")
+	}
+	return nil
+}
+
+// A Namespace is a network namespace with a thread in it.
+type Namespace struct {
+	Name   string // beneath /run/netns
+	Handle *netlink.Handle
+	fd     netns.NsHandle
+	calls  chan func()
+	done   chan struct{}
+}
+
+// newNamespace makes a namespace with its loopback device up.
+func newNamespace(name string) (*Namespace, error) {
+	n := &Namespace{Name: name, fd: netns.None(), calls: make(chan func()), done: make(chan struct{})}
+	ready := make(chan error)
+	go n.serve(ready)
+	if err := <-ready; err != nil {
+		<-n.done
+		_ = remove(name) // made in part, perhaps
+		return nil, fmt.Errorf("namespace %s: %w", name, err)
+	}
+	var err error
+	if n.Handle, err = netlink.NewHandleAt(n.fd, unix.NETLINK_ROUTE); err != nil {
+		return nil, errors.Join(fmt.Errorf("namespace %s: %w", name, err), n.close())
+	}
+	lo, err := n.Handle.LinkByName("lo")
+	if err == nil {
+		err = n.Handle.LinkSetUp(lo)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("namespace %s: loopback: %w", name, err), n.close())
+	}
+	return n, nil
+}
+
+// serve is the thread in the namespace.
+func (n *Namespace) serve(ready chan<- error) {
+	defer close(n.done)
+	runtime.LockOSThread()
+	home, err := netns.Get()
+	if err != nil {
+		runtime.UnlockOSThread()
+		ready <- err
+		return
+	}
+	defer home.Close()
+	n.fd, err = netns.NewNamed(n.Name)
+	ready <- err
+	if err == nil {
+		for call := range n.calls {
+			call()
+		}
+	}
+	// A thread that cannot return stays locked and ends here.
+	if netns.Set(home) == nil {
+		runtime.UnlockOSThread()
+	}
+}
+
+// Do calls f on the thread in the namespace. Sockets that f opens and commands that it
+// starts stay in the namespace. Calls do not overlap, and f must not call Do.
+func (n *Namespace) Do(f func() error) error {
+	result := make(chan error, 1)
+	n.calls <- func() { result <- f() }
+	return <-result
+}
+
+// Set writes a setting of /proc/sys in the namespace, such as net/ipv4/ip_forward.
+func (n *Namespace) Set(name, value string) error {
+	return n.Do(func() error {
+		return os.WriteFile(filepath.Join("/proc/sys", name), []byte(value), 0)
+	})
+}
+
+// FD is the namespace's file descriptor, for netlink.
+func (n *Namespace) FD() netlink.NsFd { return netlink.NsFd(n.fd) }
+
+// close ends the processes in the namespace and removes it.
+func (n *Namespace) close() error {
+	if n.Handle != nil {
+		n.Handle.Close()
+	}
+	killInside(n.Name)
+	close(n.calls)
+	<-n.done
+	return errors.Join(n.fd.Close(), remove(n.Name))
+}
+
+func remove(name string) error {
+	path := filepath.Join(folder, name)
+	// EINVAL: nothing is mounted there yet.
+	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("namespace %s: unmount: %w", name, err)
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("namespace: %w", err)
+	}
+	return nil
+}
+
+// killInside kills every process in a namespace but the calling one.
+func killInside(name string) {
+	var want, have unix.Stat_t
+	if unix.Stat(filepath.Join(folder, name), &want) != nil {
+		return
+	}
+	processes, _ := filepath.Glob("/proc/[0-9]*")
+	for _, process := range processes {
+		if unix.Stat(process+"/ns/net", &have) != nil || have.Dev != want.Dev || have.Ino != want.Ino {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscanf(process, "/proc/%d", &pid); err == nil && pid != os.Getpid() {
+			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended meanwhile
+		}
+	}
+}

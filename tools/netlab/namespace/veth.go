@@ -1,0 +1,83 @@
+//go:build linux
+
+package namespace
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// MTU of every device.
+const MTU = 1500
+
+// An End is one end of a cable.
+type End struct {
+	Namespace *Namespace
+	Device    string
+}
+
+// Connect makes a pair of virtual Ethernet devices, up and without offloads: what is on the
+// cable are packets of at most MTU bytes with valid checksums.
+func Connect(a, b End) error {
+	attributes := netlink.NewLinkAttrs()
+	attributes.Name = a.Device
+	attributes.MTU = MTU
+	pair := &netlink.Veth{LinkAttrs: attributes, PeerName: b.Device, PeerNamespace: b.Namespace.FD(), PeerMTU: MTU}
+	if err := a.Namespace.Handle.LinkAdd(pair); err != nil {
+		return fmt.Errorf("devices %s and %s: %w", a.Device, b.Device, err)
+	}
+	for _, end := range []End{a, b} {
+		if err := end.prepare(); err != nil {
+			return fmt.Errorf("device %s: %w", end.Device, err)
+		}
+	}
+	return nil
+}
+
+func (e End) prepare() error {
+	if err := e.Namespace.Do(func() error { return noOffloads(e.Device) }); err != nil {
+		return err
+	}
+	link, err := e.Link()
+	if err != nil {
+		return err
+	}
+	return e.Namespace.Handle.LinkSetUp(link)
+}
+
+// Link returns the device as netlink has it.
+func (e End) Link() (netlink.Link, error) { return e.Namespace.Handle.LinkByName(e.Device) }
+
+// noOffloads turns off what lets a device carry packets longer than its MTU or without
+// checksum, in the namespace of the calling thread.
+func noOffloads(device string) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	for _, feature := range []struct {
+		name    string
+		command uint32 // struct ethtool_value with data 0
+	}{
+		{"receive offload", unix.ETHTOOL_SGRO},
+		{"TCP segmentation offload", unix.ETHTOOL_STSO},
+		{"segmentation offload", unix.ETHTOOL_SGSO},
+		{"checksum offload", unix.ETHTOOL_STXCSUM},
+	} {
+		value := struct{ command, data uint32 }{command: feature.command}
+		request := struct {
+			name [unix.IFNAMSIZ]byte
+			data unsafe.Pointer
+			_    [16]byte // the rest of the union
+		}{data: unsafe.Pointer(&value)}
+		copy(request.name[:unix.IFNAMSIZ-1], device)
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
+			return fmt.Errorf("%s cannot be turned off: %w", feature.name, errno)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+//go:build linux
+
+package netlab
+
+import (
+	"fmt"
+	"time"
+
+	"holocast/tools/netlab/wire"
+)
+
+// A Report is what a run of a lab measured, and how far it can be trusted.
+type Report struct {
+	Topology string    `json:"topology"`
+	Started  time.Time `json:"started"`
+	Seconds  float64   `json:"seconds"` // since Begin
+	Emulator Emulator  `json:"emulator"`
+	Paths    []Path    `json:"paths"` // every direction is one
+	Commands []Result  `json:"commands,omitempty"`
+	Series   []Sample  `json:"series,omitempty"`
+	Warnings []string  `json:"warnings,omitempty"`
+	Failures []string  `json:"failures,omitempty"` // what makes the run worthless; none: it is good
+}
+
+// Emulator is what carried the packets.
+type Emulator struct {
+	Kind         string  `json:"kind"`
+	RealTime     bool    `json:"real_time"`
+	CPUSeconds   float64 `json:"cpu_s"`
+	CPUPerPacket float64 `json:"cpu_us_per_packet"` // with what the kernel does to deliver it
+	Wakes        uint64  `json:"wakes"`
+	Backlog      uint64  `json:"kernel_backlog_drops"` // between devices, on the whole machine
+}
+
+// A Path is what one direction of a path did.
+type Path struct {
+	Path string `json:"path"`
+	From string `json:"from"`
+	To   string `json:"to"`
+	wire.LinkReport
+	Mbps    float64 `json:"mbps"` // of frames that left, over the run
+	Packets uint64  `json:"departed"`
+}
+
+// A Sample is one interval of every direction, in the order of Report.Paths.
+type Sample struct {
+	Seconds  float64       `json:"t"` // end of the interval, since Begin
+	Interval float64       `json:"interval_s"`
+	Paths    []wire.Counts `json:"paths"`
+}
+
+// Finish stops the emulation and returns how the run went.
+func (l *Lab) Finish() (*Report, error) {
+	end := l.forwarder.Now()
+	emulation, samples, err := l.halt()
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{
+		Topology: l.topology.Name, Started: l.started, Seconds: (end - l.begun).Seconds(),
+		Commands: l.results, Warnings: l.warnings,
+		Emulator: Emulator{
+			Kind: "forwarder", RealTime: emulation.RealTime,
+			CPUSeconds: emulation.CPU.Seconds(), Wakes: emulation.Wakes,
+		},
+	}
+	for i, link := range emulation.Links {
+		p := l.ports[i]
+		r.Paths = append(r.Paths, Path{Path: p.path, From: p.from, To: p.to, LinkReport: link})
+	}
+	r.addSeries(samples, l.begun)
+	departed := uint64(0)
+	for i := range r.Paths {
+		r.Paths[i].Mbps /= max(r.Seconds, 1e-9)
+		departed += r.Paths[i].Packets
+	}
+	if departed > 0 {
+		r.Emulator.CPUPerPacket = emulation.CPU.Seconds() * 1e6 / float64(departed)
+	}
+	if now, err := backlogDrops(); err == nil {
+		r.Emulator.Backlog = now - l.backlog
+	}
+	r.judge(l.topology.Late, emulation)
+	return r, nil
+}
+
+// addSeries adds the samples since begun, and their sums to the paths.
+func (r *Report) addSeries(samples []wire.Sample, begun time.Duration) {
+	last := time.Duration(0)
+	for _, s := range samples {
+		for i, c := range s.Links {
+			r.Paths[i].Packets += c.PacketsOut
+			r.Paths[i].Mbps += float64(c.BytesOut) * 8e-6
+		}
+		if s.End > begun {
+			r.Series = append(r.Series, Sample{
+				Seconds: (s.End - begun).Seconds(), Interval: (s.End - last).Seconds(), Paths: s.Links,
+			})
+		}
+		last = s.End
+	}
+}
+
+// judge says what makes the run worthless.
+func (r *Report) judge(late time.Duration, emulation wire.Report) {
+	for _, p := range r.Paths {
+		if limit := float64(late) / 1e3; p.Late.P99 > limit {
+			r.Failures = append(r.Failures, fmt.Sprintf("the emulation was late: %s departed with an error of %.0f µs (99th percentile; limit %.0f)", p.Name, p.Late.P99, limit))
+		}
+		if f := p.Faults; f.Any() > 0 {
+			r.Failures = append(r.Failures, fmt.Sprintf("the emulation lost %d packets of %s that it should not have: %d in the ring, %d for want of memory, %d too long, %d refused",
+				f.Any(), p.Name, f.Ring, f.Memory, f.Oversize, f.Send))
+		}
+	}
+	if r.Emulator.Backlog > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the kernel dropped %d packets between devices of this machine, perhaps the lab's (net.core.netdev_max_backlog)", r.Emulator.Backlog))
+	}
+	if emulation.SamplesLost > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%d samples of the time series were lost", emulation.SamplesLost))
+	}
+	for i := range r.Commands {
+		if f := r.Commands[i].failure(); f != "" {
+			r.Failures = append(r.Failures, f)
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package topology
+
+import (
+	"embed"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+//go:embed lan.yaml table1.yaml
+var builtin embed.FS
+
+// varying ends the name of a built-in topology whose delays vary as Table I says.
+const varying = "-varying"
+
+// Builtins returns the names Builtin knows.
+func Builtins() []string {
+	names := []string{"lan"}
+	for _, name := range []string{"path1", "path2", "path3", "path4", "path5", "table1"} {
+		names = append(names, name, name+varying)
+	}
+	return names
+}
+
+// Builtin returns the topology with a name of Builtins: lan, table1 with the five paths of
+// Table I of the packet-duplication paper, and path1 to path5 with one of them.
+func Builtin(name string) (*Topology, error) {
+	if !slices.Contains(Builtins(), name) {
+		return nil, fmt.Errorf("no topology %q; there are %s", name, strings.Join(Builtins(), ", "))
+	}
+	base, varies := strings.CutSuffix(name, varying)
+	from := "table1"
+	if base == "lan" {
+		from = "lan"
+	}
+	data, err := builtin.ReadFile(from + ".yaml")
+	if err != nil {
+		return nil, err
+	}
+	t, err := Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", from, err)
+	}
+	f := t.source
+	f.Name = name
+	if base != from {
+		f.Paths = slices.DeleteFunc(slices.Clone(f.Paths), func(p filePath) bool { return p.Name != base })
+	}
+	if t, err = f.topology(); err != nil {
+		return nil, err
+	}
+	if !varies {
+		t = t.WithoutVariation()
+	}
+	return t, nil
+}

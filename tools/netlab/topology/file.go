@@ -1,0 +1,438 @@
+package topology
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"holocast/tools/netlab/wire"
+)
+
+// Bounds of a file.
+const (
+	maxFile     = 1 << 20 // bytes
+	maxNodes    = 64
+	maxLinks    = 128
+	maxPaths    = 32
+	maxSteps    = 10000
+	maxCommands = 256
+)
+
+// file is a topology as written. A field left out is empty.
+type file struct {
+	Name     string        `yaml:"name"`
+	Seed     uint64        `yaml:"seed,omitempty"`
+	Duration string        `yaml:"duration,omitempty"`
+	Late     string        `yaml:"late,omitempty"`
+	Hosts    []string      `yaml:"hosts,flow"`
+	Edges    []string      `yaml:"edges,flow,omitempty"`
+	Links    []fileLink    `yaml:"links,omitempty"`
+	Paths    []filePath    `yaml:"paths"`
+	Run      []fileCommand `yaml:"run,omitempty"`
+}
+
+type fileLink struct {
+	Between []string `yaml:"between,flow"`
+}
+
+type filePath struct {
+	Name       string          `yaml:"name"`
+	Between    []string        `yaml:"between,flow"`
+	Conditions fileConditions  `yaml:",inline"`
+	Variation  *fileVariation  `yaml:"variation,omitempty"`
+	Backward   *fileConditions `yaml:"backward,omitempty"`
+	Schedule   []fileStep      `yaml:"schedule,omitempty"`
+}
+
+type fileConditions struct {
+	Rate     string     `yaml:"rate,omitempty"`
+	Overhead *int       `yaml:"overhead,omitempty"`
+	Delay    string     `yaml:"delay,omitempty"`
+	Loss     string     `yaml:"loss,omitempty"`
+	Burst    *fileBurst `yaml:"burst,omitempty"`
+	Queue    string     `yaml:"queue,omitempty"`
+	Reorder  *bool      `yaml:"reorder,omitempty"`
+}
+
+type fileBurst struct {
+	Average string  `yaml:"average"`
+	Length  float64 `yaml:"length"`
+	InBad   string  `yaml:"inBad,omitempty"`
+}
+
+type fileVariation struct {
+	Delay string `yaml:"delay"`
+	Every string `yaml:"every,omitempty"`
+	From  string `yaml:"from,omitempty"`
+	To    string `yaml:"to,omitempty"`
+}
+
+type fileStep struct {
+	At         string         `yaml:"at"`
+	Direction  string         `yaml:"direction,omitempty"`
+	Conditions fileConditions `yaml:",inline"`
+}
+
+type fileCommand struct {
+	Host       string `yaml:"host"`
+	Command    string `yaml:"command"`
+	Start      string `yaml:"start,omitempty"`
+	Background bool   `yaml:"background,omitempty"`
+}
+
+// Parse reads a topology. Its errors name the field.
+func Parse(data []byte) (*Topology, error) {
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("%d bytes: a topology has at most %d", len(data), maxFile)
+	}
+	var f file
+	if err := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict()).Decode(&f); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, errors.New("the topology is empty")
+		}
+		return nil, errors.New(yaml.FormatError(err, false, true))
+	}
+	return f.topology()
+}
+
+// YAML writes the topology in the format Parse reads.
+func (t *Topology) YAML() ([]byte, error) {
+	return yaml.MarshalWithOptions(t.source, yaml.IndentSequence(true))
+}
+
+// WithoutVariation returns the topology with every variation of delay left out.
+func (t *Topology) WithoutVariation() *Topology {
+	f := t.source
+	f.Paths = slices.Clone(f.Paths)
+	for i := range f.Paths {
+		f.Paths[i].Variation = nil
+	}
+	calm, err := f.topology()
+	if err != nil {
+		panic(err) // what is left of a valid file is valid
+	}
+	return calm
+}
+
+// nodeName is short enough for a device to be named after a node.
+var nodeName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,11}$`)
+
+// at says where in a file an error is.
+func at(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf(format+": %w", append(args, err)...)
+}
+
+func (f file) topology() (*Topology, error) {
+	t := &Topology{Name: f.Name, Hosts: f.Hosts, Edges: f.Edges, Seed: f.Seed, Late: time.Millisecond, source: f}
+	var err error
+	if f.Name == "" {
+		return nil, errors.New("name: missing")
+	}
+	if f.Duration != "" {
+		if t.Duration, err = parseDuration(f.Duration, maxTime); err != nil {
+			return nil, at(err, "duration")
+		}
+	}
+	if f.Late != "" {
+		if t.Late, err = parseDuration(f.Late, maxDelay); err != nil {
+			return nil, at(err, "late")
+		}
+	}
+	switch {
+	case len(f.Hosts) == 0:
+		return nil, errors.New("hosts: missing")
+	case len(f.Hosts)+len(f.Edges) > maxNodes:
+		return nil, fmt.Errorf("hosts, edges: %d nodes, at most %d", len(f.Hosts)+len(f.Edges), maxNodes)
+	case len(f.Links) > maxLinks:
+		return nil, fmt.Errorf("links: %d, at most %d", len(f.Links), maxLinks)
+	case len(f.Paths) == 0 || len(f.Paths) > maxPaths:
+		return nil, fmt.Errorf("paths: %d, not between 1 and %d", len(f.Paths), maxPaths)
+	case len(f.Run) > maxCommands:
+		return nil, fmt.Errorf("run: %d commands, at most %d", len(f.Run), maxCommands)
+	}
+	if err := f.names(); err != nil {
+		return nil, err
+	}
+	for i, l := range f.Links {
+		between, err := f.ends(l.Between)
+		if err != nil {
+			return nil, at(err, "links[%d].between", i)
+		}
+		t.Links = append(t.Links, Link{between})
+	}
+	for i, p := range f.Paths {
+		path, err := p.path(f)
+		if err != nil {
+			return nil, at(err, "paths[%d]", i)
+		}
+		t.Paths = append(t.Paths, path)
+	}
+	for i, c := range f.Run {
+		command, err := c.command(f)
+		if err != nil {
+			return nil, at(err, "run[%d]", i)
+		}
+		t.Commands = append(t.Commands, command)
+	}
+	return t, t.devices()
+}
+
+func (f file) names() error {
+	seen := map[string]bool{}
+	for field, names := range map[string][]string{"hosts": f.Hosts, "edges": f.Edges} {
+		for i, name := range names {
+			if !nodeName.MatchString(name) || name == "lo" {
+				return fmt.Errorf("%s[%d]: %q is not up to 12 of a-z, 0-9 and -, beginning with a letter", field, i, name)
+			}
+			if seen[name] {
+				return fmt.Errorf("%s[%d]: %q is there twice", field, i, name)
+			}
+			seen[name] = true
+		}
+	}
+	for i, p := range f.Paths {
+		if !nodeName.MatchString(p.Name) || p.Name == "lo" {
+			return fmt.Errorf("paths[%d].name: %q is not up to 12 of a-z, 0-9 and -, beginning with a letter", i, p.Name)
+		}
+		if seen[p.Name] {
+			return fmt.Errorf("paths[%d].name: %q is there twice", i, p.Name)
+		}
+		seen[p.Name] = true
+	}
+	return nil
+}
+
+func (f file) hasNode(name string) error {
+	if slices.Contains(f.Hosts, name) || slices.Contains(f.Edges, name) {
+		return nil
+	}
+	return fmt.Errorf("%q is neither host nor edge", name)
+}
+
+func (f file) ends(between []string) (ends [2]string, err error) {
+	if len(between) != 2 || between[0] == between[1] {
+		return ends, errors.New("two different nodes are needed")
+	}
+	for i, name := range between {
+		if err := f.hasNode(name); err != nil {
+			return ends, err
+		}
+		ends[i] = name
+	}
+	return ends, nil
+}
+
+// devices refuses two cables between the same nodes: their devices have the nodes' names.
+func (t *Topology) devices() error {
+	seen := map[[2]string]bool{}
+	for i, l := range t.Links {
+		key := [2]string{min(l.Between[0], l.Between[1]), max(l.Between[0], l.Between[1])}
+		if seen[key] {
+			return fmt.Errorf("links[%d].between: %s and %s are linked twice", i, key[0], key[1])
+		}
+		seen[key] = true
+	}
+	return nil
+}
+
+func (c fileCommand) command(f file) (Command, error) {
+	command := Command{Host: c.Host, Shell: c.Command, Background: c.Background}
+	if err := f.hasNode(c.Host); err != nil {
+		return command, at(err, "host")
+	}
+	if c.Command == "" {
+		return command, errors.New("command: missing")
+	}
+	var err error
+	if c.Start != "" {
+		command.Start, err = parseDuration(c.Start, maxTime)
+	}
+	return command, at(err, "start")
+}
+
+func (p filePath) path(f file) (Path, error) {
+	path := Path{Name: p.Name}
+	var err error
+	if path.Between, err = f.ends(p.Between); err != nil {
+		return path, at(err, "between")
+	}
+	if path.Forward, err = p.timeline("forward"); err != nil {
+		return path, err
+	}
+	path.Backward, err = p.timeline("backward")
+	return path, err
+}
+
+// An event changes conditions at a time.
+type event struct {
+	at    time.Duration
+	field string // for errors
+	apply func(*conditions) error
+}
+
+// conditions are those of wire while they are put together.
+type conditions struct {
+	wire.Conditions
+	queue string // as written: it may be in time, and the rate may change
+}
+
+func (p filePath) timeline(direction string) ([]wire.Change, error) {
+	if len(p.Schedule) > maxSteps {
+		return nil, fmt.Errorf("schedule: %d steps, at most %d", len(p.Schedule), maxSteps)
+	}
+	events := []event{{field: "", apply: p.Conditions.apply}}
+	if direction == "backward" && p.Backward != nil {
+		events = append(events, event{field: "backward.", apply: p.Backward.apply})
+	}
+	if p.Variation != nil {
+		more, err := p.Variation.events()
+		if err != nil {
+			return nil, at(err, "variation")
+		}
+		events = append(events, more...)
+	}
+	for i, step := range p.Schedule {
+		when, err := parseDuration(step.At, maxTime)
+		if err != nil {
+			return nil, at(err, "schedule[%d].at", i)
+		}
+		switch step.Direction {
+		case "", "both", direction:
+			events = append(events, event{when, fmt.Sprintf("schedule[%d].", i), step.Conditions.apply})
+		case "forward", "backward":
+		default:
+			return nil, fmt.Errorf("schedule[%d].direction: %q is not forward, backward or both", i, step.Direction)
+		}
+	}
+	slices.SortStableFunc(events, func(a, b event) int { return int(a.at - b.at) })
+
+	var changes []wire.Change
+	now := conditions{queue: defaultQueue}
+	for i, e := range events {
+		if err := e.apply(&now); err != nil {
+			return nil, fmt.Errorf("%s%w", e.field, err)
+		}
+		if i+1 < len(events) && events[i+1].at == e.at {
+			continue
+		}
+		change := wire.Change{At: e.at, Conditions: now.Conditions}
+		if now.Rate > 0 {
+			var err error
+			if change.QueueBytes, change.QueuePackets, err = parseQueue(now.queue, now.Rate); err != nil {
+				return nil, fmt.Errorf("%squeue: %w", e.field, err)
+			}
+		}
+		changes = append(changes, change)
+	}
+	return changes, nil
+}
+
+// defaultQueue is netem's limit.
+const defaultQueue = "1000 packets"
+
+func (f *fileConditions) apply(c *conditions) (err error) {
+	if f.Rate != "" {
+		if c.Rate, err = parseRate(f.Rate); err != nil {
+			return at(err, "rate")
+		}
+	}
+	if f.Overhead != nil {
+		if c.Overhead = *f.Overhead; c.Overhead < 0 || c.Overhead > 1000 {
+			return fmt.Errorf("overhead: %d is not between 0 and 1000 bytes", c.Overhead)
+		}
+	}
+	if f.Delay != "" {
+		if c.Delay, err = parseDuration(f.Delay, maxDelay); err != nil {
+			return at(err, "delay")
+		}
+	}
+	if f.Loss != "" {
+		if c.Loss, err = parseShare(f.Loss); err != nil {
+			return at(err, "loss")
+		}
+	}
+	if f.Burst != nil {
+		if c.Burst, err = f.Burst.model(); err != nil {
+			return at(err, "burst")
+		}
+	}
+	if f.Queue != "" {
+		if _, _, err := parseQueue(f.Queue, maxRate); err != nil {
+			return at(err, "queue")
+		}
+		c.queue = f.Queue
+	}
+	if f.Reorder != nil {
+		c.Reorder = *f.Reorder
+	}
+	return nil
+}
+
+func (f *fileBurst) model() (*wire.BurstLoss, error) {
+	b := &wire.BurstLoss{Length: f.Length, InBad: 1}
+	var err error
+	if b.Average, err = parseShare(f.Average); err != nil {
+		return nil, at(err, "average")
+	}
+	if f.InBad != "" {
+		if b.InBad, err = parseShare(f.InBad); err != nil {
+			return nil, at(err, "inBad")
+		}
+	}
+	if !(b.Length >= 1 && b.Length <= 1e6) {
+		return nil, fmt.Errorf("length: %v is not between 1 and 1000000 packets", b.Length)
+	}
+	if b.Average == 0 {
+		return nil, nil // the end of a burst model
+	}
+	share := b.Average / b.InBad
+	if !(share < 1) || share/(1-share) > b.Length {
+		return nil, fmt.Errorf("average: %s cannot be reached with length %v and inBad %v %%", f.Average, b.Length, 100*b.InBad)
+	}
+	return b, nil
+}
+
+func (f *fileVariation) events() ([]event, error) {
+	v := wire.Variation{EveryMin: 50 * time.Millisecond, EveryMax: 200 * time.Millisecond}
+	var err error
+	if v.Min, v.Max, err = parseRange(f.Delay, maxDelay); err != nil {
+		return nil, at(err, "delay")
+	}
+	if f.Every != "" {
+		if v.EveryMin, v.EveryMax, err = parseRange(f.Every, maxTime); err != nil {
+			return nil, at(err, "every")
+		}
+		if v.EveryMin < 100*time.Microsecond {
+			return nil, fmt.Errorf("every: %q is below 100µs", f.Every)
+		}
+	}
+	set := func(v *wire.Variation) func(*conditions) error {
+		return func(c *conditions) error { c.Variation = v; return nil }
+	}
+	events := []event{{apply: set(&v)}}
+	if f.From != "" {
+		if events[0].at, err = parseDuration(f.From, maxTime); err != nil {
+			return nil, at(err, "from")
+		}
+	}
+	if f.To != "" {
+		end, err := parseDuration(f.To, maxTime)
+		if err != nil {
+			return nil, at(err, "to")
+		}
+		if end <= events[0].at {
+			return nil, fmt.Errorf("to: %q is not after from", f.To)
+		}
+		events = append(events, event{at: end, apply: set(nil)})
+	}
+	return events, nil
+}

@@ -1,0 +1,70 @@
+// Package topology describes networks to emulate: hosts, routers and the paths between
+// them, read from YAML. README.md in the folder above and testdata there show the format.
+package topology
+
+import (
+	"fmt"
+	"time"
+
+	"holocast/tools/netlab/wire"
+)
+
+// A Topology is a network. Parse and Builtin return valid ones.
+type Topology struct {
+	Name     string
+	Hosts    []string // end systems
+	Edges    []string // routers
+	Links    []Link   // cables that are not emulated
+	Paths    []Path
+	Commands []Command
+	Duration time.Duration // of a run; 0: until its commands have ended
+	Late     time.Duration // a run fails if the 99th percentile of the departure error is above
+	Seed     uint64        // of everything random
+
+	source file
+}
+
+// A Link joins two nodes by a cable without delay.
+type Link struct{ Between [2]string }
+
+// A Path joins two nodes by an emulated link.
+type Path struct {
+	Name     string
+	Between  [2]string
+	Forward  []wire.Change // from Between[0] to Between[1], times from the start of a run
+	Backward []wire.Change
+}
+
+// A Command is run by the shell in a host.
+type Command struct {
+	Host       string
+	Shell      string
+	Start      time.Duration // from the start of the run
+	Background bool          // ended with the run, which does not wait for it
+}
+
+// Nodes returns hosts and edges.
+func (t *Topology) Nodes() []string {
+	return append(append([]string(nil), t.Hosts...), t.Edges...)
+}
+
+// Varies reports whether conditions change in the course of a run.
+func (t *Topology) Varies() bool {
+	for _, p := range t.Paths {
+		for _, timeline := range [][]wire.Change{p.Forward, p.Backward} {
+			if len(timeline) > 1 || timeline[0].Variation != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// AddCommand adds a command to the run.
+func (t *Topology) AddCommand(c Command) error {
+	if err := t.source.hasNode(c.Host); err != nil {
+		return fmt.Errorf("command %q: %w", c.Shell, err)
+	}
+	t.Commands = append(t.Commands, c)
+	return nil
+}
