@@ -15,8 +15,9 @@ package moqt
 
 import "holocast/internal/moqt/wire"
 
+// Namespace and those after it are the names, places and values of the wire that
+// the API speaks of.
 type (
-	// Namespace and those after it are the wire's, spoken of by the API.
 	Namespace  = wire.Namespace
 	TrackName  = wire.TrackName
 	Location   = wire.Location
