@@ -126,7 +126,7 @@ func run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	if web != nil {
-		defer web.Close()
+		defer func() { _ = web.Close() }()
 	}
 	cameras, err := openSources(ctx, &cfg, log)
 	if err != nil {

@@ -68,7 +68,7 @@ func TestMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
+	defer func() { _ = ln.Close() }()
 	livescan := []string{"--source", "livescan:" + good}
 	tests := []struct {
 		name string

@@ -22,7 +22,7 @@ const defaultFPS = 30
 
 // describe publishes the catalog of the cameras that are there, and their poses.
 func (p *Publisher) describe() error {
-	c := &catalog.Catalog{Version: catalog.Version, GeneratedAt: p.Clock.Now().UnixMilli()}
+	c := &catalog.Catalog{Version: catalog.Version, GeneratedAt: p.relayTime.Now().UnixMilli()}
 	var poses []catalog.PoseEvent
 	var names []string
 	renderGroup := 1

@@ -82,7 +82,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		connected = 1
 	}
 	gauge(c.connected, connected)
-	if e := c.p.Clock.Estimate(time.Now()); e.Samples > 0 {
+	if e := c.p.relayTime.Estimate(time.Now()); e.Samples > 0 {
 		gauge(c.offset, e.Offset.Seconds())
 		gauge(c.uncertainty, e.Error.Seconds())
 	}

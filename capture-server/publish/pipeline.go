@@ -182,7 +182,7 @@ func (l *pipeline) publish(c *capture) {
 	h := pointcloud.Header{
 		Sequence:     c.sequence,
 		DeviceTime:   uint64(max(0, c.DeviceTime.Microseconds())),
-		CaptureTime:  uint64(l.p.Clock.At(c.CaptureTime).UnixMicro()),
+		CaptureTime:  uint64(l.p.relayTime.At(c.CaptureTime).UnixMicro()),
 		Camera:       uint16(l.number),
 		Descriptions: uint8(l.p.cfg.Descriptions),
 	}

@@ -108,7 +108,8 @@ func halve(dst, g *pointcloud.Grid) {
 		for x := 0; x < g.Width; x += 2 {
 			j := y*g.Width + x
 			dst.Depth[i] = g.Depth[j]
-			copy(dst.Color[3*i:3*i+3], g.Color[3*j:3*j+3])
+			to, from := dst.Color[3*i:3*i+3], g.Color[3*j:3*j+3]
+			to[0], to[1], to[2] = from[0], from[1], from[2]
 			i++
 		}
 	}
@@ -117,17 +118,29 @@ func halve(dst, g *pointcloud.Grid) {
 // unproject makes points, in the camera's space, of a grid. Points beyond what the
 // layouts can hold (32.767 m) are left out.
 func unproject(p *pointcloud.Points, g *pointcloud.Grid, rays *camera.RayTable) {
-	p.XYZ, p.RGB = p.XYZ[:0], p.RGB[:0]
-	for i, d := range g.Depth {
-		if d == 0 || d > math.MaxInt16 {
-			continue
-		}
-		x := math.Round(float64(rays.X[i]) * float64(d))
-		y := math.Round(float64(rays.Y[i]) * float64(d))
-		if !(math.Abs(x) <= math.MaxInt16 && math.Abs(y) <= math.MaxInt16) {
-			continue // NaN too: the pixel has no ray
-		}
-		p.XYZ = append(p.XYZ, int16(x), int16(y), int16(d))
-		p.RGB = append(p.RGB, g.Color[3*i], g.Color[3*i+1], g.Color[3*i+2])
+	if n := 3 * len(g.Depth); cap(p.XYZ) < n {
+		p.XYZ, p.RGB = make([]int16, n), make([]byte, n)
 	}
+	xyz, rgb := p.XYZ[:3*len(g.Depth)], p.RGB[:3*len(g.Depth)]
+	n := 0
+	for i, d := range g.Depth {
+		x, y := rays.X[i]*float32(d), rays.Y[i]*float32(d)
+		if d == 0 || d > math.MaxInt16 || !(x >= -math.MaxInt16 && x <= math.MaxInt16 && y >= -math.MaxInt16 && y <= math.MaxInt16) {
+			continue // NaN is not within the bounds: the pixel has no ray
+		}
+		to, from := xyz[n:n+3], g.Color[3*i:3*i+3]
+		to[0], to[1], to[2] = round(x), round(y), int16(d)
+		c := rgb[n : n+3]
+		c[0], c[1], c[2] = from[0], from[1], from[2]
+		n += 3
+	}
+	p.XYZ, p.RGB = xyz[:n], rgb[:n]
+}
+
+// round rounds half away from zero.
+func round(v float32) int16 {
+	if v < 0 {
+		return int16(v - 0.5)
+	}
+	return int16(v + 0.5)
 }

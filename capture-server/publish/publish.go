@@ -62,9 +62,6 @@ type Camera struct {
 
 // Publisher publishes cameras. Make one with New.
 type Publisher struct {
-	// Clock is the relay's, as far as it is known.
-	Clock clock.Estimator
-
 	cfg       Config
 	log       *slog.Logger
 	metrics   *metrics
@@ -74,6 +71,7 @@ type Publisher struct {
 	tracks    []*origin.Track
 	goaway    chan struct{}
 	connected atomic.Bool
+	relayTime clock.Estimator
 	catalog   *document
 	poses     *document
 }
@@ -183,13 +181,11 @@ func (p *Publisher) Run(ctx context.Context, target connect.Target) error {
 	select {
 	case err := <-linked: // it cannot be mended by trying again
 		stop()
-		<-captured
-		return err
+		return errors.Join(err, <-captured)
 	case err := <-captured:
 		p.finish()
 		unlink()
-		<-linked
-		return err
+		return errors.Join(err, <-linked)
 	}
 }
 
@@ -204,7 +200,7 @@ func (p *Publisher) capture(ctx context.Context) error {
 		g.Go(func() error {
 			err := l.run(ctx)
 			if ctx.Err() != nil {
-				return nil
+				return nil //nolint:nilerr // ctx ended it, it did not fail
 			}
 			l.ended.Store(true)
 			for _, t := range l.tracks {

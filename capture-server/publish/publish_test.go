@@ -78,7 +78,7 @@ var testNamespace = moqt.Namespace{connect.Root, "test"}
 func newPublisher(t testing.TB, cfg Config, sources ...source.Source) *Publisher {
 	t.Helper()
 	cfg.Namespace, cfg.Log = testNamespace, slog.New(slog.DiscardHandler)
-	var cameras []Camera
+	cameras := make([]Camera, 0, len(sources))
 	for _, s := range sources {
 		cameras = append(cameras, Camera{Source: s, FPS: 30})
 	}
@@ -418,7 +418,7 @@ func objectsOf(t *testing.T, p *Publisher, name string) [][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
+	defer func() { _ = ln.Close() }()
 	go func() {
 		if s, err := ln.Accept(t.Context()); err == nil {
 			s.Serve(p.set.Handler())

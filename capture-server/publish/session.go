@@ -17,8 +17,9 @@ const clockPatience = 10 * clock.Interval
 
 var errGoaway = errors.New("the relay asked to reconnect")
 
-// keepSession offers the tracks to the relay until ctx ends, connecting again
-// whenever the relay is away. It returns early only for what the user must mend.
+// keepSession offers the tracks to the relay, connecting again whenever that went
+// away. It returns nil when ctx ends, and an error early only for what the user must
+// mend.
 func (p *Publisher) keepSession(ctx context.Context, target connect.Target) error {
 	h := p.set.Handler()
 	h.Goaway = func(string, time.Duration) {
@@ -27,7 +28,11 @@ func (p *Publisher) keepSession(ctx context.Context, target connect.Target) erro
 		default:
 		}
 	}
-	return target.Keep(ctx, h, moqt.Config{Log: p.log}, p.serveSession)
+	err := target.Keep(ctx, h, moqt.Config{Log: p.log}, p.serveSession)
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // ctx ended it, it did not fail
+	}
+	return err
 }
 
 func (p *Publisher) serveSession(ctx context.Context, s *moqt.Session) error {
@@ -96,7 +101,7 @@ func (p *Publisher) followClock(s *moqt.Session, known chan<- struct{}) {
 			continue
 		}
 		st := s.Stats()
-		p.Clock.Observe(stamp, arrived, clock.RTT{Min: st.MinRTT, Smoothed: st.RTT})
+		p.relayTime.Observe(stamp, arrived, clock.RTT{Min: st.MinRTT, Smoothed: st.RTT})
 		learned()
 	}
 }
