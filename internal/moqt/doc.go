@@ -15,16 +15,23 @@ package moqt
 
 import "holocast/internal/moqt/wire"
 
-// Namespace and those after it are the names, places and values of the wire that
-// the API speaks of.
 type (
-	Namespace  = wire.Namespace
-	TrackName  = wire.TrackName
-	Location   = wire.Location
-	Filter     = wire.Filter
+	// Namespace is a track namespace.
+	Namespace = wire.Namespace
+	// TrackName is a full track name.
+	TrackName = wire.TrackName
+	// Location is an object's place in its track.
+	Location = wire.Location
+	// Filter restricts the objects of a subscription.
+	Filter = wire.Filter
+	// GroupOrder is the order in which groups are sent.
 	GroupOrder = wire.GroupOrder
+	// Parameters are those of a request or response.
 	Parameters = wire.Parameters
+	// Properties are a track's or an object's.
 	Properties = wire.Properties
-	Object     = wire.Object
-	Datagram   = wire.Datagram
+	// Object is the header of an object in a subgroup.
+	Object = wire.Object
+	// Datagram is an object sent as a datagram.
+	Datagram = wire.Datagram
 )
