@@ -170,7 +170,7 @@ func (o playOptions) writePictures(p *player.Player) error {
 	if o.png == "" {
 		return nil
 	}
-	opts := render.Options{Views: 3, Elevation: 10, YUp: p.YUp()}
+	opts := render.Options{Views: 4, Elevation: 10, YUp: p.YUp()}
 	return writeFile(o.png, func(w io.Writer) error { return render.PNG(w, opts, clouds...) })
 }
 

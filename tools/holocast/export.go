@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holocast/internal/k4amkv"
+	"holocast/internal/recording"
+	"holocast/tools/holocast/export"
+)
+
+type exportOptions struct {
+	ply, k4a  string
+	perCamera bool
+	color     string
+	cameras   []int
+	quality   string
+	json      bool
+}
+
+func exportCommand() *cobra.Command {
+	var o exportOptions
+	c := &cobra.Command{
+		Use:   "export FILE.mcap",
+		Short: "Turn a recording into PLY files or Azure Kinect recordings",
+		Long: `Writes one PLY file a frame, all cameras merged in the studio's coordinates or each
+on its own, or one Azure Kinect recording (mkv) a camera. A Kinect recording's colour
+is what the frames carry, on the depth camera's pixels; its calibration says so.`,
+		Example: `  holocast export demo.mcap --ply frames
+  holocast export demo.mcap --ply frames --camera 0,2 --per-camera
+  holocast export demo.mcap --k4a kinects --color bgra`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return exportRecording(cmd.Context(), o, args[0], cmd.OutOrStdout())
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.ply, "ply", "", "folder for PLY files")
+	f.StringVar(&o.k4a, "k4a", "", "folder for Azure Kinect recordings")
+	f.BoolVar(&o.perCamera, "per-camera", false, "PLY files of each camera on its own")
+	f.StringVar(&o.color, "color", "mjpg", "colour of Azure Kinect recordings: mjpg, or bgra, exact and large")
+	f.IntSliceVar(&o.cameras, "camera", nil, "cameras to export, by number (default all)")
+	f.StringVar(&o.quality, "quality", "", "quality of the tracks (default the best)")
+	f.BoolVar(&o.json, "json", false, "print what was exported as one JSON object, the last line of stdout")
+	c.MarkFlagsOneRequired("ply", "k4a")
+	return c
+}
+
+func exportRecording(ctx context.Context, o exportOptions, path string, stdout io.Writer) error {
+	format := k4amkv.MJPG
+	switch o.color {
+	case "mjpg":
+	case "bgra":
+		format = k4amkv.BGRA
+	default:
+		return fmt.Errorf("--color %q is not mjpg or bgra", o.color)
+	}
+	r, err := recording.Open(path)
+	if err != nil {
+		return err
+	}
+	info := r.Info
+	if err := r.Close(); err != nil {
+		return err
+	}
+	if t := info.Truncated; t != nil {
+		fmt.Fprintf(os.Stderr, "holocast: %s: %v\n", path, t)
+	}
+	sum := map[string]any{"file": path}
+	run := func(what, dir string, f func(export.Config) (export.Result, error)) error {
+		if dir == "" {
+			return nil
+		}
+		bar := newCountBar(what, int64(info.Objects))
+		began := time.Now()
+		result, err := f(export.Config{Cameras: o.cameras, Quality: o.quality, Progress: func(n uint64) { bar.set(time.Since(began), int64(n)) }})
+		bar.end()
+		if err != nil {
+			return err
+		}
+		sum[what] = map[string]any{"folder": dir, "files": len(result.Files), "frames": result.Frames,
+			"partial": result.Partial, "damaged": result.Damaged, "late": result.Late}
+		if !o.json {
+			fmt.Fprintf(stdout, "%s: %d frames in %d files", dir, result.Frames, len(result.Files))
+			if n := result.Damaged + result.Late; n > 0 {
+				fmt.Fprintf(stdout, ", %d left out (damaged or late)", n)
+			}
+			fmt.Fprintln(stdout)
+		}
+		return nil
+	}
+	if err := run("ply", o.ply, func(c export.Config) (export.Result, error) {
+		return export.PLY(ctx, path, o.ply, !o.perCamera, c)
+	}); err != nil {
+		return err
+	}
+	if err := run("k4a", o.k4a, func(c export.Config) (export.Result, error) {
+		return export.K4A(ctx, path, o.k4a, format, c)
+	}); err != nil {
+		return err
+	}
+	if o.json {
+		return json.NewEncoder(stdout).Encode(sum)
+	}
+	return nil
+}

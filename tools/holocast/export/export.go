@@ -1,0 +1,349 @@
+// Package export turns a recorded session into files that other tools read: one
+// PLY file a frame, or one Azure Kinect recording a camera.
+package export
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"holocast/internal/camera"
+	"holocast/internal/catalog"
+	"holocast/internal/plyfile"
+	"holocast/internal/pointcloud"
+	"holocast/internal/recording"
+	"holocast/tools/holocast/player"
+)
+
+// Config says what to export.
+type Config struct {
+	Cameras []int  // numbers in the catalog; nil = all
+	Quality string // of the points tracks; "" = the highest bit rate
+	Log     *slog.Logger
+	// Progress, where set, is told how many of the recording's objects were read.
+	Progress func(objects uint64)
+}
+
+// Result is what was exported.
+type Result struct {
+	Files   []string
+	Frames  int // files of PLY, or captures of all recordings
+	Damaged int // frames that could not be decoded
+	Partial int // frames without all their descriptions
+	Late    int // frames that came after a later one and were left out
+}
+
+// stream is the recorded track of one camera.
+type stream struct {
+	number  int
+	track   catalog.Track
+	init    catalog.CameraInit
+	rays    camera.RayTable
+	decoder *pointcloud.Decoder
+
+	current *frame
+	last    uint64 // group of the newest frame handed on
+	some    bool
+	recent  []*frame // for merging
+}
+
+// frame is the descriptions of one frame as they were recorded.
+type frame struct {
+	group   uint64
+	header  pointcloud.Header
+	objects [][]byte
+}
+
+// reader walks a recording frame by frame.
+type reader struct {
+	cfg     Config
+	log     *slog.Logger
+	r       *recording.Reader
+	root    recording.Track // the catalog
+	streams map[string]*stream
+	chosen  []*stream // by camera number
+	result  Result
+}
+
+func open(path string, cfg Config) (*reader, error) {
+	r, err := recording.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	x := &reader{cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), r: r, streams: map[string]*stream{}}
+	if err := x.findCameras(path); err != nil {
+		return nil, errors.Join(err, x.close())
+	}
+	return x, nil
+}
+
+func (x *reader) close() error {
+	for _, s := range x.chosen {
+		s.decoder.Close()
+	}
+	return x.r.Close()
+}
+
+// findCameras reads the first catalog of the recording.
+func (x *reader) findCameras(path string) error {
+	r, err := recording.Open(path)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	var c *catalog.Catalog
+	for c == nil {
+		o, err := r.Next()
+		if err == io.EOF {
+			return fmt.Errorf("recording %s has no catalog: it is no recording of a session", path)
+		}
+		if err != nil || o.Track.Name != catalog.TrackName || o.EndOnly || o.ObjectID != 0 {
+			continue
+		}
+		if c, err = catalog.Parse(o.Payload); err != nil {
+			return fmt.Errorf("recording %s: %w", path, err)
+		}
+		x.root = o.Track
+	}
+	for _, n := range x.cfg.Cameras {
+		if !slices.Contains(c.Cameras(), n) {
+			return fmt.Errorf("recording %s has no camera %d, only %v", path, n, c.Cameras())
+		}
+	}
+	for _, n := range c.Cameras() {
+		if x.cfg.Cameras != nil && !slices.Contains(x.cfg.Cameras, n) {
+			continue
+		}
+		s := &stream{number: n}
+		if s.track, err = c.Select(n, x.cfg.Quality); err != nil {
+			return err
+		}
+		s.init.Pose = camera.Identity
+		if s.track.InitRef != "" {
+			if s.init, err = c.Init(s.track); err != nil {
+				return err
+			}
+		}
+		if s.track.Points.Layout == "A" {
+			s.rays = s.init.Grid.RayTable()
+		}
+		if s.decoder, err = pointcloud.NewDecoder(); err != nil {
+			return err
+		}
+		s.decoder.MaxPoints = s.track.Points.MaxPoints
+		x.chosen = append(x.chosen, s)
+		name := recording.Track{Namespace: player.TrackName(x.root.Namespace, s.track).Namespace, Name: s.track.Name}
+		x.streams[name.String()] = s
+	}
+	if len(x.chosen) == 0 {
+		return fmt.Errorf("recording %s has no point clouds", path)
+	}
+	return nil
+}
+
+// frames calls use with every frame of every camera in the order of arrival.
+func (x *reader) frames(ctx context.Context, use func(*stream, *frame) error) error {
+	hand := func(s *stream, f *frame) error {
+		if len(f.objects) < int(f.header.Descriptions) {
+			x.result.Partial++
+		}
+		s.last, s.some = f.group, true
+		return use(s, f)
+	}
+	var n uint64
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		o, err := x.r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			x.log.Warn("not exported", "err", err)
+			continue
+		}
+		if n++; x.cfg.Progress != nil {
+			x.cfg.Progress(n)
+		}
+		s := x.streams[o.Track.String()]
+		if s == nil || o.EndOnly || o.Status != 0 {
+			continue
+		}
+		h, err := pointcloud.ParseHeader(o.Payload)
+		if err != nil {
+			x.result.Damaged++
+			x.log.Warn("not exported", "camera", s.number, "group", o.Group, "err", err)
+			continue
+		}
+		if s.current != nil && o.Group > s.current.group {
+			if err := hand(s, s.current); err != nil {
+				return err
+			}
+			s.current = nil
+		}
+		if s.some && o.Group <= s.last || s.current != nil && o.Group < s.current.group {
+			x.result.Late++
+			continue
+		}
+		if s.current == nil {
+			s.current = &frame{group: o.Group, header: h}
+		}
+		s.current.objects = append(s.current.objects, o.Payload)
+		if len(s.current.objects) == int(h.Descriptions) {
+			if err := hand(s, s.current); err != nil {
+				return err
+			}
+			s.current = nil
+		}
+	}
+	for _, s := range x.chosen {
+		if s.current != nil {
+			if err := hand(s, s.current); err != nil {
+				return err
+			}
+			s.current = nil
+		}
+	}
+	return nil
+}
+
+// cloud decodes a frame to points in the studio.
+func (s *stream) cloud(f *frame) (pointcloud.Points, error) {
+	if f.header.Layout == pointcloud.LayoutGrid {
+		var g pointcloud.Grid
+		if _, err := s.decoder.DecodeGrid(&g, f.objects...); err != nil {
+			return pointcloud.Points{}, err
+		}
+		return player.GridToStudio(&g, &s.rays, s.init.Pose), nil
+	}
+	var all, part pointcloud.Points
+	for _, o := range f.objects {
+		if _, err := s.decoder.DecodePoints(&part, o); err != nil {
+			return pointcloud.Points{}, err
+		}
+		moved := player.PointsToStudio(&part, s.init.Pose)
+		all.XYZ, all.RGB = append(all.XYZ, moved.XYZ...), append(all.RGB, moved.RGB...)
+	}
+	return all, nil
+}
+
+// mergeDepth is how many frames of a camera are kept to find the one nearest to
+// another camera's in time.
+const mergeDepth = 4
+
+// PLY writes one file a frame into dir: frame-000000.ply and so on, or, of each
+// camera on its own, camera-0/frame-000000.ply. A merged frame is the first
+// camera's and the nearest of each other camera by capture time.
+func PLY(ctx context.Context, path, dir string, merged bool, cfg Config) (Result, error) {
+	x, err := open(path, cfg)
+	if err != nil {
+		return Result{}, err
+	}
+	defer x.close()
+	if merged {
+		err = x.merged(ctx, dir)
+	} else {
+		err = x.single(ctx, dir)
+	}
+	return x.result, err
+}
+
+func (x *reader) single(ctx context.Context, dir string) error {
+	counts := map[*stream]int{}
+	return x.frames(ctx, func(s *stream, f *frame) error {
+		cloud, err := s.cloud(f)
+		if err != nil {
+			x.damaged(s, f, err)
+			return nil
+		}
+		err = x.write(filepath.Join(dir, fmt.Sprintf("camera-%d", s.number)), counts[s], cloud)
+		counts[s]++
+		return err
+	})
+}
+
+func (x *reader) damaged(s *stream, f *frame, err error) {
+	x.result.Damaged++
+	x.log.Warn("not exported", "camera", s.number, "group", f.group, "err", err)
+}
+
+func (x *reader) merged(ctx context.Context, dir string) error {
+	first := x.chosen[0]
+	// A frame is written when its successor is here, so that the other cameras'
+	// frames of the same moment are, too.
+	var pending *frame
+	emit := func() error {
+		if pending == nil {
+			return nil
+		}
+		var all pointcloud.Points
+		for _, s := range x.chosen {
+			f := pending
+			if s != first {
+				if f = s.nearest(pending.header.CaptureTime); f == nil {
+					continue
+				}
+			}
+			cloud, err := s.cloud(f)
+			if err != nil {
+				x.damaged(s, f, err)
+				continue
+			}
+			all.XYZ, all.RGB = append(all.XYZ, cloud.XYZ...), append(all.RGB, cloud.RGB...)
+		}
+		pending = nil
+		return x.write(dir, x.result.Frames, all)
+	}
+	err := x.frames(ctx, func(s *stream, f *frame) error {
+		if s == first {
+			err := emit()
+			pending = f
+			return err
+		}
+		s.recent = append(s.recent, f)
+		if len(s.recent) > mergeDepth {
+			s.recent = slices.Delete(s.recent, 0, 1)
+		}
+		return nil
+	})
+	return errors.Join(err, emit())
+}
+
+// nearest is the frame captured closest to a time, UNIX µs.
+func (s *stream) nearest(at uint64) *frame {
+	var best *frame
+	distance := math.Inf(1)
+	for _, f := range s.recent {
+		if d := math.Abs(float64(int64(f.header.CaptureTime - at))); d < distance {
+			best, distance = f, d
+		}
+	}
+	return best
+}
+
+// write writes frame n.
+func (x *reader) write(dir string, n int, cloud pointcloud.Points) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	path := filepath.Join(dir, fmt.Sprintf("frame-%06d.ply", n))
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(plyfile.Write(f, cloud), f.Close()); err != nil {
+		_ = os.Remove(path)
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	x.result.Frames++
+	x.result.Files = append(x.result.Files, path)
+	return nil
+}

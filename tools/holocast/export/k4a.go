@@ -1,0 +1,188 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"time"
+
+	"holocast/internal/camera"
+	"holocast/internal/k4amkv"
+	"holocast/internal/mjpeg"
+	"holocast/internal/pointcloud"
+)
+
+// jpegQuality is near enough to lossless for colours that were JPEG before.
+const jpegQuality = 95
+
+// K4A writes one Azure Kinect recording a camera into dir, camera-0.mkv and so on,
+// which libk4arecord opens. Depth is the frames'. Colour was brought to the depth
+// camera's pixels when the frames were made: it goes back as the image of a colour
+// camera at the depth camera's place and with its lens, which the recording's
+// calibration describes, so that every depth pixel finds its own colour. format is
+// k4amkv.MJPG, or k4amkv.BGRA, which is exact and twenty times larger.
+func K4A(ctx context.Context, path, dir string, format k4amkv.ColorFormat, cfg Config) (result Result, err error) {
+	x, err := open(path, cfg)
+	if err != nil {
+		return Result{}, err
+	}
+	defer func() { err = errors.Join(err, x.close()) }()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return Result{}, err
+	}
+	cameras := map[*stream]*kinect{}
+	defer func() {
+		for _, k := range cameras {
+			err = errors.Join(err, k.close())
+		}
+	}()
+	for _, s := range x.chosen {
+		k, err := newKinect(s, dir, format)
+		if err != nil {
+			return Result{}, err
+		}
+		cameras[s] = k
+		x.result.Files = append(x.result.Files, k.path)
+	}
+	var grid pointcloud.Grid
+	err = x.frames(ctx, func(s *stream, f *frame) error {
+		h, err := s.decoder.DecodeGrid(&grid, f.objects...)
+		if err == nil && (grid.Width != s.track.Width || grid.Height != s.track.Height) {
+			err = fmt.Errorf("%d×%d pixels, the track has %d×%d", grid.Width, grid.Height, s.track.Width, s.track.Height)
+		}
+		if err != nil {
+			x.damaged(s, f, err)
+			return nil
+		}
+		x.result.Frames++
+		return cameras[s].write(&grid, h)
+	})
+	return x.result, err
+}
+
+// kinect writes one camera's recording.
+type kinect struct {
+	path     string
+	w        *k4amkv.Writer
+	encoder  *mjpeg.Encoder // nil for BGRA
+	width    int            // of the colour image
+	height   int
+	left     int // where the depth image begins in it
+	top      int
+	rgb      []byte
+	color    []byte
+	last     time.Duration
+	captures int
+}
+
+// place finds the depth mode of a grid and the smallest colour mode that holds it.
+func place(width, height int) (camera.DepthMode, camera.ColorMode, error) {
+	for _, d := range []camera.DepthMode{camera.NFOVUnbinned, camera.NFOV2x2Binned, camera.WFOV2x2Binned, camera.WFOVUnbinned} {
+		if w, h := d.Size(); w != width || h != height {
+			continue
+		}
+		for _, c := range []camera.ColorMode{camera.Color720P, camera.Color1080P} {
+			if w, h := c.Size(); w >= width && h >= height {
+				return d, c, nil
+			}
+		}
+	}
+	return "", "", fmt.Errorf("%d×%d is no depth mode of an Azure Kinect", width, height)
+}
+
+func newKinect(s *stream, dir string, format k4amkv.ColorFormat) (*kinect, error) {
+	if s.track.Points.Layout != "A" {
+		return nil, fmt.Errorf("camera %d has layout %s: only layout A is a sensor's image; export --ply takes all", s.number, s.track.Points.Layout)
+	}
+	depth, color, err := place(s.track.Width, s.track.Height)
+	if err != nil {
+		return nil, fmt.Errorf("camera %d: %w; export --ply takes all", s.number, err)
+	}
+	k := &kinect{path: filepath.Join(dir, fmt.Sprintf("camera-%d.mkv", s.number))}
+	k.width, k.height = color.Size()
+	k.left, k.top = (k.width-s.track.Width)/2, (k.height-s.track.Height)/2
+	lens := s.init.Grid
+	lens.Width, lens.Height = k.width, k.height
+	lens.Cx += float64(k.left)
+	lens.Cy += float64(k.top)
+	calibration := camera.Calibration{Serial: s.track.Points.CameraName, Depth: s.init.Grid, Color: lens, DepthToColor: camera.Identity}
+	doc, err := calibration.Document(depth, color)
+	if err != nil {
+		return nil, fmt.Errorf("camera %d: %w", s.number, err)
+	}
+	if format == k4amkv.MJPG {
+		if k.encoder, err = mjpeg.NewEncoder(); err != nil {
+			return nil, err
+		}
+		k.rgb = make([]byte, 3*k.width*k.height)
+	} else {
+		k.color = make([]byte, 4*k.width*k.height)
+	}
+	k.w, err = k4amkv.Create(k.path, k4amkv.Config{
+		DepthMode: depth, Depth: true, ColorMode: color, ColorFormat: format,
+		FPS: kinectRate(s.track.Framerate), Serial: s.track.Points.CameraName, Calibration: doc,
+	})
+	if err != nil {
+		return nil, errors.Join(err, k.close())
+	}
+	return k, nil
+}
+
+// kinectRate is the nearest frame rate an Azure Kinect has.
+func kinectRate(fps float64) int {
+	switch {
+	case fps == 0 || fps > 22:
+		return 30
+	case fps > 10:
+		return 15
+	}
+	return 5
+}
+
+func (k *kinect) close() error {
+	if k.encoder != nil {
+		k.encoder.Close()
+	}
+	if k.w == nil {
+		return nil
+	}
+	return k.w.Close()
+}
+
+// write writes one frame at its device time. A device time that does not rise is
+// that of a source that began again, and goes on a frame after the last.
+func (k *kinect) write(g *pointcloud.Grid, h pointcloud.Header) error {
+	at := time.Duration(min(h.DeviceTime, math.MaxInt64/2000)) * time.Microsecond
+	if k.captures > 0 && at <= k.last {
+		at = k.last + time.Second/30
+	}
+	k.last = at
+	k.captures++
+	c := k4amkv.Capture{Depth: g.Depth, DepthTime: at, ColorTime: at}
+	if k.encoder == nil {
+		for y := range g.Height {
+			from := 3 * y * g.Width
+			to := 4 * ((y+k.top)*k.width + k.left)
+			for range g.Width {
+				k.color[to], k.color[to+1], k.color[to+2], k.color[to+3] = g.Color[from+2], g.Color[from+1], g.Color[from], 255
+				from, to = from+3, to+4
+			}
+		}
+	} else {
+		for y := range g.Height {
+			copy(k.rgb[3*((y+k.top)*k.width+k.left):], g.Color[3*y*g.Width:3*(y+1)*g.Width])
+		}
+		var err error
+		if k.color, err = k.encoder.EncodeRGB(k.color, k.rgb, k.width, k.height, jpegQuality); err != nil {
+			return fmt.Errorf("%s: %w", k.path, err)
+		}
+	}
+	c.Color = k.color
+	if err := k.w.WriteCapture(&c); err != nil {
+		return fmt.Errorf("%s: %w", k.path, err)
+	}
+	return nil
+}
