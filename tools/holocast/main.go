@@ -49,7 +49,7 @@ func command() *cobra.Command {
 		},
 	}
 	c.PersistentFlags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
-	c.AddCommand(playCommand(), recordCommand(), replayCommand(), exportCommand(), demoCommand())
+	c.AddCommand(playCommand(), recordCommand(), replayCommand(), exportCommand(), demoCommand(), benchCommand(), doctorCommand())
 	return c
 }
 

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"holocast/tools/bench/codec"
+)
+
+// benchOptions are what every benchmark is told.
+type benchOptions struct {
+	data  string // "" where there is none
+	quick bool
+	log   io.Writer // progress
+}
+
+// benchmark is one benchmark: its result is JSON, and Markdown for people.
+type benchmark struct {
+	name, about string
+	run         func(context.Context, benchOptions) (result interface{ Markdown() string }, err error)
+}
+
+func benchmarks() []benchmark {
+	return []benchmark{
+		{"codec", "point-cloud frame codec: bytes per point, encode and decode time", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
+			return codec.Run(ctx, codec.Options{DataDir: o.data, Quick: o.quick, Log: o.log})
+		}},
+	}
+}
+
+func benchCommand() *cobra.Command {
+	var quick, asJSON bool
+	var out string
+	list := benchmarks()
+	names := make([]string, len(list))
+	about := ""
+	for i, b := range list {
+		names[i] = b.name
+		about += fmt.Sprintf("  %-8s %s\n", b.name, b.about)
+	}
+	c := &cobra.Command{
+		Use:   "bench NAME|all",
+		Short: "Measure",
+		Long: "Runs one benchmark or all of them and prints a table. With --out the table and the\n" +
+			"figures are written to NAME.md and NAME.json, with the command that made them.\n\nBenchmarks:\n" + about,
+		Example: `  holocast bench codec
+  holocast bench codec --quick --json
+  holocast bench all --out docs/results`,
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		ValidArgs: append(slices.Clone(names), "all"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[0] == "all" && out == "" {
+				out = filepath.Join("docs", "results")
+			}
+			o := benchOptions{quick: quick, log: cmd.ErrOrStderr()}
+			if dir, err := findData(); err == nil {
+				o.data = dir
+			}
+			results := map[string]any{}
+			for _, b := range list {
+				if args[0] != "all" && args[0] != b.name {
+					continue
+				}
+				r, err := b.run(cmd.Context(), o)
+				if err != nil {
+					return fmt.Errorf("bench %s: %w", b.name, err)
+				}
+				if !asJSON {
+					fmt.Fprintf(cmd.OutOrStdout(), "%s\n", r.Markdown())
+				}
+				if out != "" {
+					if err := writeResult(out, b, quick, r); err != nil {
+						return err
+					}
+				}
+				results[b.name] = r
+			}
+			switch {
+			case !asJSON:
+				return nil
+			case args[0] != "all":
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(results[args[0]])
+			}
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(results)
+		},
+	}
+	f := c.Flags()
+	f.BoolVar(&quick, "quick", false, "under a minute each, less exact")
+	f.BoolVar(&asJSON, "json", false, "print one JSON object, the last line of stdout")
+	f.StringVar(&out, "out", "", "folder for NAME.md and NAME.json (bench all: docs/results)")
+	return c
+}
+
+// writeResult writes a benchmark's table and figures.
+func writeResult(dir string, b benchmark, quick bool, r interface{ Markdown() string }) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	command := "holocast bench " + b.name
+	if quick {
+		command += " --quick"
+	}
+	md := fmt.Sprintf("# %s\n\n%s. Made by `%s`.\n\n%s\n", b.name, strings.ToUpper(b.about[:1])+b.about[1:], command, strings.TrimSpace(r.Markdown()))
+	figures, err := json.MarshalIndent(map[string]any{"command": command, "result": r}, "", "  ")
+	if err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		ext  string
+		text []byte
+	}{{".md", []byte(md)}, {".json", append(figures, '\n')}} {
+		err := writeFile(filepath.Join(dir, b.name+f.ext), func(w io.Writer) error {
+			_, err := w.Write(f.text)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

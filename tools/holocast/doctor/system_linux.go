@@ -1,0 +1,350 @@
+package doctor
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+func systemChecks() []Check {
+	return []Check{
+		{"kernel", kernel},
+		{"eBPF", ebpf},
+		{"BTF", btf},
+		{"native XDP", nativeXDP},
+		{"netem", netem},
+		{"UDP buffers", udpBuffers},
+		{"UDP GSO", gso},
+		{"open files", openFiles},
+		{"clock", clockSync},
+		{"codec libraries", codecLibraries},
+		{"libk4a", libk4a},
+		{"depth camera", depthCamera},
+		{"disk space", diskSpace},
+	}
+}
+
+func cString(b []byte) string {
+	s, _, _ := bytes.Cut(b, []byte{0})
+	return string(s)
+}
+
+// kernelVersion is the running kernel's release and its first two numbers.
+func kernelVersion() (release string, major, minor int, err error) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "", 0, 0, err
+	}
+	release = cString(u.Release[:])
+	_, _ = fmt.Sscanf(release, "%d.%d", &major, &minor)
+	return release, major, minor, nil
+}
+
+func kernel(context.Context) Finding {
+	release, major, minor, err := kernelVersion()
+	switch {
+	case err != nil:
+		return warn("", "unknown: %v", err)
+	case major < 5 || major == 5 && minor < 15:
+		return warn("upgrade to Linux 5.15 or later", "%s is older than 5.15: no eBPF programs of ours load", release)
+	case major < 6 || major == 6 && minor < 6:
+		return ok("%s (TC programs attach by clsact; TCX needs 6.6)", release)
+	}
+	return ok("%s", release)
+}
+
+// Capabilities (include/uapi/linux/capability.h) that eBPF networking needs.
+func capabilities() (bpf, netAdmin bool) {
+	f, err := os.Open("/proc/self/status")
+	if err != nil {
+		return false, false
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if hex, found := strings.CutPrefix(s.Text(), "CapEff:"); found {
+			caps, _ := strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
+			has := func(c int) bool { return caps>>c&1 == 1 }
+			return has(unix.CAP_BPF) || has(unix.CAP_SYS_ADMIN), has(unix.CAP_NET_ADMIN)
+		}
+	}
+	return false, false
+}
+
+// ebpf loads the smallest program of both kinds that the duplication pair attaches.
+func ebpf(context.Context) Finding {
+	bpf, admin := capabilities()
+	if !bpf || !admin {
+		return warn("sudo setcap cap_bpf,cap_net_admin,cap_perfmon+ep bin/edge bin/relay   # or run them with sudo", "not without CAP_BPF and CAP_NET_ADMIN: the edge pair and the relay's fast path stay off")
+	}
+	for _, p := range []struct {
+		name string
+		kind uint32
+	}{{"TC", unix.BPF_PROG_TYPE_SCHED_CLS}, {"XDP", unix.BPF_PROG_TYPE_XDP}} {
+		if err := loadEmpty(p.kind); err != nil {
+			return warn("check kernel.unprivileged_bpf_disabled, the container's seccomp profile and CONFIG_BPF_SYSCALL", "the kernel refuses a %s program: %v", p.name, err)
+		}
+	}
+	return ok("TC and XDP programs load")
+}
+
+func btf(context.Context) Finding {
+	info, err := os.Stat("/sys/kernel/btf/vmlinux")
+	if err != nil {
+		return warn("use a kernel with CONFIG_DEBUG_INFO_BTF=y", "no /sys/kernel/btf/vmlinux: only programs without CO-RE relocations load")
+	}
+	return ok("%d kB in /sys/kernel/btf/vmlinux", info.Size()/1000)
+}
+
+// nativeDrivers are network drivers known to run XDP programs themselves.
+var nativeDrivers = []string{
+	"atlantic", "bnxt_en", "cpsw", "dpaa2-eth", "ena", "fec", "gve", "hv_netvsc", "i40e", "ice", "igb", "igc", "ixgbe", "ixgbevf",
+	"lan966x", "mana", "mlx4_en", "mlx5_core", "mvneta", "mvpp2", "netsec", "nfp", "octeontx2", "qede", "sfc", "stmmac", "tsnep",
+	"tun", "veth", "virtio_net", "xen_netfront",
+}
+
+func nativeXDP(context.Context) Finding {
+	links, err := os.ReadDir("/sys/class/net")
+	if err != nil {
+		return warn("", "network interfaces cannot be listed: %v", err)
+	}
+	var can, cannot []string
+	for _, l := range links {
+		if l.Name() == "lo" {
+			continue
+		}
+		driver := "virtual"
+		if target, err := os.Readlink(filepath.Join("/sys/class/net", l.Name(), "device/driver")); err == nil {
+			driver = filepath.Base(target)
+		} else if kind := linkKind(l.Name()); kind != "" {
+			driver = kind
+		}
+		text := l.Name() + " (" + driver + ")"
+		if slices.Contains(nativeDrivers, driver) {
+			can = append(can, text)
+		} else {
+			cannot = append(cannot, text)
+		}
+	}
+	if len(can) == 0 {
+		return warn("use a veth pair or an interface of a driver with native XDP for the receiving edge", "no interface is known to have it: %s", strings.Join(cannot, ", "))
+	}
+	return ok("%s", strings.Join(can, ", "))
+}
+
+// linkKind is the kind of a virtual interface, where sysfs tells.
+func linkKind(name string) string {
+	b, err := os.ReadFile(filepath.Join("/sys/class/net", name, "uevent"))
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(b)) {
+		if kind, found := strings.CutPrefix(line, "DEVTYPE="); found {
+			return strings.TrimSpace(kind)
+		}
+	}
+	if _, err := os.Stat(filepath.Join("/sys/class/net", name, "tun_flags")); err == nil {
+		return "tun"
+	}
+	// A veth end names its peer's index.
+	self, _ := os.ReadFile(filepath.Join("/sys/class/net", name, "ifindex"))
+	peer, _ := os.ReadFile(filepath.Join("/sys/class/net", name, "iflink"))
+	if len(self) > 0 && !bytes.Equal(self, peer) {
+		return "veth"
+	}
+	return ""
+}
+
+// quicBuffer is the UDP buffer quic-go asks for, bytes.
+const quicBuffer = 7 << 20
+
+func udpBuffers(context.Context) Finding {
+	var small []string
+	var mend []string
+	for _, name := range []string{"rmem_max", "wmem_max"} {
+		b, err := os.ReadFile("/proc/sys/net/core/" + name)
+		if err != nil {
+			return warn("", "net.core.%s cannot be read: %v", name, err)
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+		if err != nil || n < quicBuffer {
+			small = append(small, fmt.Sprintf("net.core.%s = %d kB", name, n/1000))
+			mend = append(mend, fmt.Sprintf("net.core.%s=%d", name, quicBuffer+1<<19))
+		}
+	}
+	if len(small) == 0 {
+		return ok("7 MB and more")
+	}
+	detail := strings.Join(small, ", ") + ", QUIC wants 7 MB"
+	if _, admin := capabilities(); admin {
+		return ok("%s, which programs run with CAP_NET_ADMIN exceed", detail)
+	}
+	return warn("sudo sysctl -w "+strings.Join(mend, " "), "%s: bursts of packets get lost", detail)
+}
+
+func gso(context.Context) Finding {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return warn("", "no UDP socket: %v", err)
+	}
+	defer unix.Close(fd)
+	if _, err := unix.GetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT); err != nil {
+		return warn("use Linux 4.18 or later", "the kernel does not segment UDP: a system call for every packet")
+	}
+	return ok("the kernel segments UDP")
+}
+
+func openFiles(context.Context) Finding {
+	const want = 4096
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+		return warn("", "unknown: %v", err)
+	}
+	if l.Max < want {
+		return warn("ulimit -n 65536   # or LimitNOFILE=65536 in the service", "at most %d", l.Max)
+	}
+	return ok("%d, at most %d", l.Cur, l.Max)
+}
+
+func clockSync(context.Context) Finding {
+	var t unix.Timex
+	state, err := unix.Adjtimex(&t)
+	switch {
+	case err != nil:
+		return warn("", "unknown: %v", err)
+	case state == unix.TIME_ERROR || t.Status&unix.STA_UNSYNC != 0:
+		return warn("sudo timedatectl set-ntp true", "not synchronised: delays within a session are right all the same, by the relay's clock, but not its dates")
+	}
+	return ok("synchronised, error at most %.1f ms", float64(t.Maxerror)/1000)
+}
+
+// codecLibraries looks at what this program has loaded.
+func codecLibraries(context.Context) Finding {
+	b, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return warn("", "unknown: %v", err)
+	}
+	var found, missing []string
+	for _, lib := range []string{"libzstd", "libturbojpeg"} {
+		version := ""
+		for line := range strings.Lines(string(b)) {
+			if at := strings.Index(line, "/"); at >= 0 {
+				if rest, ok := strings.CutPrefix(filepath.Base(strings.TrimSpace(line[at:])), lib+".so."); ok {
+					version = rest
+				}
+			}
+		}
+		if version == "" {
+			missing = append(missing, lib)
+		} else {
+			found = append(found, lib+" "+version)
+		}
+	}
+	if len(missing) > 0 {
+		return warn("make build   # with CGO_ENABLED=1 and libzstd-dev, libturbojpeg0-dev", "%s not linked: coding is several times slower", strings.Join(missing, ", "))
+	}
+	return ok("%s", strings.Join(found, ", "))
+}
+
+func libk4a(context.Context) Finding {
+	dirs := []string{"/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/lib/*-linux-gnu", "/usr/local/lib/*-linux-gnu"}
+	if set := os.Getenv("HOLOCAST_LIBK4A"); set != "" {
+		if _, err := os.Stat(set); err != nil {
+			return warn("export HOLOCAST_LIBK4A=/path/to/libk4a.so", "HOLOCAST_LIBK4A: %v", err)
+		}
+		dirs = append([]string{set, filepath.Dir(set)}, dirs...)
+	}
+	for _, d := range append(filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), dirs...) {
+		if found, _ := filepath.Glob(filepath.Join(d, "libk4a*.so*")); len(found) > 0 {
+			return ok("%s", found[0])
+		}
+	}
+	return warn("install the Azure Kinect SDK or Orbbec's K4A wrapper, or set HOLOCAST_LIBK4A; only live cameras need it", "not found")
+}
+
+// cameras are the USB IDs of what libk4a opens.
+var cameras = map[string]string{
+	"045e:097a": "Azure Kinect hub", "045e:097b": "Azure Kinect hub", "045e:097c": "Azure Kinect depth camera",
+	"045e:097d": "Azure Kinect colour camera", "045e:097e": "Azure Kinect microphones",
+	"2bc5:0669": "Orbbec Femto Mega", "2bc5:066b": "Orbbec Femto Bolt", "2bc5:0638": "Orbbec Femto",
+}
+
+func depthCamera(context.Context) Finding {
+	devices, _ := filepath.Glob("/sys/bus/usb/devices/*/idVendor")
+	var found, closed []string
+	read := func(path string) string {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return ""
+		}
+		return strings.TrimSpace(string(b))
+	}
+	for _, vendor := range devices {
+		dir := filepath.Dir(vendor)
+		name, known := cameras[read(vendor)+":"+read(filepath.Join(dir, "idProduct"))]
+		if !known {
+			continue
+		}
+		found = append(found, name)
+		bus, err1 := strconv.Atoi(read(filepath.Join(dir, "busnum")))
+		dev, err2 := strconv.Atoi(read(filepath.Join(dir, "devnum")))
+		if err1 == nil && err2 == nil && unix.Access(fmt.Sprintf("/dev/bus/usb/%03d/%03d", bus, dev), unix.R_OK|unix.W_OK) != nil {
+			closed = append(closed, name)
+		}
+	}
+	switch {
+	case len(found) == 0:
+		return warn("connect an Azure Kinect or Orbbec Femto by USB 3; recordings and the synthetic performer need none", "none connected")
+	case len(closed) > 0:
+		return warn(`echo 'SUBSYSTEM=="usb", ATTR{idVendor}=="045e|2bc5", MODE="0666"' | sudo tee /etc/udev/rules.d/99-k4a.rules && sudo udevadm control --reload && sudo udevadm trigger`, "no permission for %s", strings.Join(closed, ", "))
+	}
+	return ok("%s", strings.Join(found, ", "))
+}
+
+func diskSpace(context.Context) Finding {
+	var s unix.Statfs_t
+	if err := unix.Statfs(".", &s); err != nil {
+		return warn("", "unknown: %v", err)
+	}
+	gb := float64(s.Bavail) * float64(s.Bsize) / 1e9
+	switch {
+	case gb < 0.5:
+		return fail("df -h .   # and make room", "%.1f GB left here", gb)
+	case gb < 10:
+		return warn("df -h .   # and make room, or record elsewhere", "%.1f GB left here; four cameras record 2 GB a minute", gb)
+	}
+	return ok("%.0f GB left here; four cameras record 2 GB a minute", gb)
+}
+
+// errNotTried says that a check needs rights that we do not have.
+var errNotTried = errors.New("not tried without root")
+
+func netem(context.Context) Finding {
+	const mend = "sudo modprobe sch_netem   # Debian and Ubuntu: in linux-modules-extra-$(uname -r)"
+	switch err := tryNetem(); {
+	case err == nil:
+		return ok("the kernel has it")
+	case !errors.Is(err, errNotTried):
+		return warn(mend, "the kernel refuses it (%v): tools/netlab forwards packets itself", err)
+	}
+	release, _, _, err := kernelVersion()
+	if err == nil {
+		builtin, _ := os.ReadFile(filepath.Join("/lib/modules", release, "modules.builtin"))
+		modules, _ := os.ReadFile(filepath.Join("/lib/modules", release, "modules.dep"))
+		loaded, _ := os.ReadFile("/proc/modules")
+		for _, list := range [][]byte{builtin, modules, loaded} {
+			if bytes.Contains(list, []byte("sch_netem")) {
+				return ok("the kernel has it (as root)")
+			}
+		}
+	}
+	return warn(mend, "not found: tools/netlab forwards packets itself")
+}

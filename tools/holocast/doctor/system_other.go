@@ -1,0 +1,14 @@
+//go:build !linux
+
+package doctor
+
+import (
+	"context"
+	"runtime"
+)
+
+func systemChecks() []Check {
+	return []Check{{"operating system", func(context.Context) Finding {
+		return warn("use Linux for the duplication pair, the relay's fast path and cameras", "%s: sessions work in user space only", runtime.GOOS)
+	}}}
+}
