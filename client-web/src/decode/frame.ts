@@ -7,8 +7,8 @@ interface Kernel {
   base(): number;
   reserve(end: number): number;
   grid(
-    raw: number, length: number, points: number, w: number, h: number, width: number, step: number, dx: number, dy: number,
-    row: number, out: number,
+    raw: number, length: number, points: number, w: number, h: number, step: number, dx: number, dy: number, row: number,
+    out: number,
   ): number;
   cloud(raw: number, length: number, points: number, out: number): number;
   records(raw: number, points: number, out: number): void;
@@ -87,7 +87,7 @@ export class FrameDecoder {
     switch (h.layout) {
       case "A": {
         const s = share(h);
-        return !!this.#kernel.grid(raw, length, h.points, s.width, s.height, h.width, s.step, s.dx, s.dy, row, out);
+        return !!this.#kernel.grid(raw, length, h.points, s.width, s.height, s.step, s.dx, s.dy, row, out);
       }
       case "B":
         return !!this.#kernel.cloud(raw, length, h.points, out);

@@ -18,7 +18,7 @@ export function subject(f: Frame, rays: Float32Array | undefined): [number, numb
     const b = words[wordsPerPoint * k + 1]!;
     if (wordsPerPoint === 2) {
       const z = b & 0xffff;
-      const i = a & 0xffffff;
+      const i = ((a >> 12) & 0xfff) * f.header.width + (a & 0xfff);
       const x = rays?.[2 * i] ?? NaN;
       if (Number.isNaN(x)) continue;
       xs[n] = x * z;

@@ -12,7 +12,12 @@ const MAX_SAMPLES = 1024;
 const MAX_DRIFT = 50e-6;
 /** How far beyond known queueing a stamp has to be off to be suspected of coming from a clock that was set. */
 const STEP_MARGIN = 20;
-const STEP_STAMPS = 5;
+/**
+ * Stamps in a row that it takes to believe in a step. An early stamp cannot be the path's doing; late
+ * ones may be a busy machine's, which keeps a worker waiting for longer than any network would.
+ */
+const STEP_EARLY = 5;
+const STEP_LATE = 50;
 /** 2200-01-01, µs: later is no clock but damage. */
 const MAX_TIME = 7258118400n * 1000000n;
 
@@ -46,7 +51,7 @@ export class ClockEstimator {
     const n: Sample = { at, offset: stamp - at };
     if (this.#best && this.#suspect(n, this.#best)) {
       this.#suspects.push(n);
-      if (this.#suspects.length < STEP_STAMPS) return;
+      if (this.#suspects.length < (n.offset > this.#best.offset ? STEP_EARLY : STEP_LATE)) return;
       this.#samples = this.#suspects;
     } else {
       this.#samples.push(n);

@@ -1,5 +1,5 @@
 import {
-  BufferGeometry, ExternalTexture, GLSL3, Matrix4, Mesh, RawShaderMaterial, Sphere, Vector3, type WebGLRenderer,
+  BufferAttribute, BufferGeometry, ExternalTexture, GLSL3, Matrix4, Mesh, RawShaderMaterial, Sphere, Vector3, type WebGLRenderer,
 } from "three";
 import type { CameraTrack, Transform } from "../live/catalog.ts";
 import fragmentShader from "./points.frag?raw";
@@ -43,6 +43,29 @@ function allocate(renderer: WebGLRenderer, internal: number, width: number, heig
   return texture;
 }
 
+/** The index buffer of all cameras: two triangles of each four vertices. */
+export class Quads {
+  #attribute = new BufferAttribute(new Uint32Array(0), 1);
+
+  /** An index of at least so many points. */
+  index(points: number): BufferAttribute {
+    if (this.#attribute.count < 6 * points) {
+      const n = points + (points >> 2);
+      const index = new Uint32Array(6 * n);
+      for (let k = 0, at = 0, v = 0; k < n; k++, v += 4) {
+        index[at++] = v;
+        index[at++] = v + 1;
+        index[at++] = v + 2;
+        index[at++] = v + 2;
+        index[at++] = v + 1;
+        index[at++] = v + 3;
+      }
+      this.#attribute = new BufferAttribute(index, 1);
+    }
+    return this.#attribute;
+  }
+}
+
 /** What all cameras' shaders share. */
 export interface SharedUniforms {
   readonly [uniform: string]: { value: unknown };
@@ -68,6 +91,7 @@ export class CameraPoints {
     private readonly renderer: WebGLRenderer,
     readonly track: CameraTrack,
     shared: SharedUniforms,
+    private readonly quads: Quads,
   ) {
     this.#gl = renderer.getContext() as WebGL2RenderingContext;
     const material = new RawShaderMaterial({
@@ -79,7 +103,7 @@ export class CameraPoints {
         words: { value: this.#words },
         rays: { value: this.#rays },
         // In layouts B and C points have coordinates of their own, and there is no table.
-        raysWidth: { value: track.layout === "A" ? track.grid.width : 0 },
+        hasRays: { value: track.layout === "A" },
         focal: { value: (track.grid.fx + track.grid.fy) / 2 },
       },
     });
@@ -139,6 +163,8 @@ export class CameraPoints {
       if (rest > 0) gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, full, rest, 1, format, gl.UNSIGNED_INT, words, full * ROW * (three ? 3 : 2));
     }
     this.points = points;
+    const index = this.quads.index(points);
+    if (this.object.geometry.index !== index) this.object.geometry.setIndex(index);
     this.object.geometry.setDrawRange(0, 6 * points);
     this.#show();
   }

@@ -7,7 +7,7 @@ precision highp usampler2D;
 uniform usampler2D words;
 // X and Y of each pixel's ray at z = 1.
 uniform sampler2D rays;
-uniform int raysWidth;
+uniform bool hasRays;
 // Pixels a unit of X/Z has: neighbouring points are z / focal apart.
 uniform float focal;
 uniform float spread;
@@ -18,15 +18,15 @@ uniform mat4 projectionMatrix;
 out vec3 color;
 
 void main() {
-  int k = gl_VertexID / 6;
-  int corner = gl_VertexID - 6 * k;
+  // Four vertices a point; the index buffer makes two triangles of them.
+  int k = gl_VertexID >> 2;
   uvec4 w = texelFetch(words, ivec2(k & 4095, k >> 12), 0);
   vec3 p;
   uvec3 rgb;
-  if (raysWidth > 0) {
-    int pixel = int(w.x & 0xffffffu);
+  if (hasRays) {
+    ivec2 pixel = ivec2(w.x & 0xfffu, (w.x >> 12) & 0xfffu);
     float z = float(w.y & 0xffffu);
-    p = vec3(texelFetch(rays, ivec2(pixel % raysWidth, pixel / raysWidth), 0).xy * z, z);
+    p = vec3(texelFetch(rays, pixel, 0).xy * z, z);
     rgb = uvec3(w.x >> 24, (w.y >> 16) & 255u, w.y >> 24);
   } else {
     ivec3 c = ivec3(int(w.x) << 16, int(w.x), int(w.y) << 16) >> 16;
@@ -40,9 +40,7 @@ void main() {
   }
   color = vec3(rgb) / 255.0;
   vec4 view = modelViewMatrix * vec4(p, 1.0);
-  // Two triangles: corners 0 1 2, 2 1 3.
-  int i = corner < 3 ? corner : (corner == 3 ? 2 : (corner == 4 ? 1 : 3));
-  vec2 side = vec2(float(i & 1), float(i >> 1)) * 2.0 - 1.0;
+  vec2 side = vec2(float(gl_VertexID & 1), float((gl_VertexID >> 1) & 1)) * 2.0 - 1.0;
   float scale = length(modelViewMatrix[0].xyz);
   float edge = spread * abs(p.z) / focal * scale;
   // At least a pixel wide, or far points would flicker.

@@ -1,6 +1,6 @@
 import { Color, GridHelper, Group, Matrix4, PerspectiveCamera, Scene, Vector3, WebGLRenderer } from "three";
 import type { CameraTrack, Transform } from "../live/catalog.ts";
-import { CameraPoints, type SharedUniforms } from "./points.ts";
+import { CameraPoints, Quads, type SharedUniforms } from "./points.ts";
 import { Walk } from "./walk.ts";
 
 export type Theme = "dark" | "light";
@@ -19,6 +19,7 @@ export class Studio {
   readonly #points = new Map<number, CameraPoints>();
   readonly #subjects = new Map<number, Vector3>();
   readonly #shared: SharedUniforms = { height: { value: 1 }, spread: { value: 1.4 } };
+  readonly #quads = new Quads();
   readonly #studio = new Group(); // millimetres to metres, y up
   #grid: GridHelper;
   #gridShown = true;
@@ -29,6 +30,8 @@ export class Studio {
   readonly #middle = new Vector3();
   readonly #step = new Vector3();
   readonly #place = new Vector3();
+  /** Of what is looked at beyond the subject's middle, while that is followed. */
+  readonly #ahead = new Vector3();
   /** Something has changed since the last picture. */
   dirty = true;
 
@@ -85,6 +88,8 @@ export class Studio {
 
   set follow(on: boolean) {
     this.#follow = on;
+    // The view keeps what it has of the subject now.
+    if (on && this.#subjectsMiddle()) this.#ahead.copy(this.controls.target).sub(this.#middle);
     this.dirty = true;
   }
 
@@ -100,7 +105,7 @@ export class Studio {
     }
     for (const t of tracks) {
       if (this.#points.has(t.camera)) continue;
-      const p = new CameraPoints(this.renderer, t, this.#shared);
+      const p = new CameraPoints(this.renderer, t, this.#shared, this.#quads);
       this.#points.set(t.camera, p);
       this.#studio.add(p.object);
     }
@@ -157,12 +162,16 @@ export class Studio {
     if (!first || !this.#subjectsMiddle()) return;
     this.#framed = true;
     this.#studio.updateMatrixWorld(true);
-    const target = this.#middle;
-    this.camera.position.setFromMatrixPosition(first.object.matrixWorld);
-    if (this.camera.position.distanceTo(target) < 0.3) this.camera.position.z += 1.5;
-    this.controls.target.copy(target);
+    // Whoever placed the camera aimed it at the subject: look along its axis, from a little behind it.
+    const e = first.object.matrixWorld.elements;
+    const target = this.#place.setFromMatrixPosition(first.object.matrixWorld);
+    const axis = this.#step.set(e[8]!, e[9]!, e[10]!).normalize();
+    const away = Math.max(0.5, this.#middle.distanceTo(target));
+    this.camera.position.copy(target).addScaledVector(axis, -0.25 * away);
+    this.controls.target.copy(target.addScaledVector(axis, away));
     this.controls.update();
     if (!this.#up) this.#grid.position.y = target.y - 1;
+    this.#ahead.copy(this.controls.target).sub(this.#middle);
     this.dirty = true;
   }
 
@@ -212,7 +221,7 @@ export class Studio {
   }
 
   #followSubject(dt: number): void {
-    this.#step.copy(this.#middle).sub(this.controls.target);
+    this.#step.copy(this.#middle).add(this.#ahead).sub(this.controls.target);
     if (this.#step.lengthSq() < 1e-6) return;
     this.#step.multiplyScalar(1 - 0.5 ** (dt / FOLLOW_HALF));
     this.controls.target.add(this.#step);

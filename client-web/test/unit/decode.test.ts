@@ -37,7 +37,7 @@ function expand(f: Frame): Uint8Array {
     const pixels = f.header.width * f.header.height;
     const out = new Uint8Array(5 * pixels);
     for (let k = 0; k < n; k++) {
-      const i = w[2 * k]! & 0xffffff;
+      const i = ((w[2 * k]! >>> 12) & 0xfff) * f.header.width + (w[2 * k]! & 0xfff);
       out[2 * i] = w[2 * k + 1]!;
       out[2 * i + 1] = w[2 * k + 1]! >>> 8;
       out.set([w[2 * k]! >>> 24, w[2 * k + 1]! >>> 16, w[2 * k + 1]! >>> 24], 2 * pixels + 3 * i);

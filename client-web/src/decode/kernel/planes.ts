@@ -57,11 +57,11 @@ function maskEnd(at: usize, end: usize, pixels: i32): usize {
 
 /**
  * Layout A. raw: the planes, `length` bytes; `w` by `h` the share of the grid, whose pixel (i, j) is pixel
- * (step·i + dx, step·j + dy) of a grid `width` wide; row: 20·w bytes of scratch; out: 8 bytes a point:
- * pixel index | R << 24, depth | G << 16 | B << 24. False where raw is not the planes of so many points.
+ * (step·i + dx, step·j + dy) of the frame; row: 20·w bytes of scratch; out: 8 bytes a point:
+ * X | Y << 12 | R << 24 of the pixel, depth | G << 16 | B << 24. False where raw is not the planes of so many points.
  */
 export function grid(
-  raw: usize, length: usize, points: i32, w: i32, h: i32, width: i32, step: i32, dx: i32, dy: i32, row: usize, out: usize,
+  raw: usize, length: usize, points: i32, w: i32, h: i32, step: i32, dx: i32, dy: i32, row: usize, out: usize,
 ): bool {
   const end = raw + length;
   const packed: usize = (points + 1) >>> 1;
@@ -85,7 +85,7 @@ export function grid(
   let k = 0;
   let i = 0;
   for (let y = 0; y < h; y++) {
-    const line = (y * step + dy) * width + dx;
+    const line = ((y * step + dy) << 12) + dx;
     // Left of the first column stands the pixel above it.
     let west = v128.load(row);
     let northwest = west;
