@@ -1,0 +1,71 @@
+// Command quicpatch makes build/quic-go: the pinned quic-go from the module cache
+// with a seam for congestion control from outside. It writes a go.work that uses
+// it. Nothing of quic-go's text is in this repository: the places to change are
+// found in its syntax tree, and what is added is ours (tree/).
+//
+// docs/adr/0002-patched-quic-go.md says why.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+func main() {
+	root := flag.String("root", ".", "root `directory` of the repository")
+	quiet := flag.Bool("q", false, "say nothing when all is up to date")
+	flag.Parse()
+	changed, err := run(*root)
+	switch {
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "quicpatch:", err)
+		os.Exit(1)
+	case changed:
+		fmt.Printf("quicpatch: quic-go %s with our congestion control in %s\n", version, filepath.Join(*root, treeDir))
+	case !*quiet:
+		fmt.Printf("quicpatch: %s is up to date\n", filepath.Join(*root, treeDir))
+	}
+}
+
+// run makes the tree and go.work below root where they are not up to date.
+func run(root string) (changed bool, err error) {
+	want := stamp()
+	tree := filepath.Join(root, treeDir)
+	if have, err := os.ReadFile(filepath.Join(tree, stampFile)); err == nil && string(have) == want {
+		return writeWork(root)
+	}
+	source, err := locate(root)
+	if err != nil {
+		return false, err
+	}
+	if err := verify(source); err != nil {
+		return false, err
+	}
+	// Made aside and renamed, so that an interrupted run leaves no half of a tree.
+	tmp := tree + ".new"
+	if err := os.RemoveAll(tmp); err != nil {
+		return false, err
+	}
+	defer func() { _ = os.RemoveAll(tmp) }()
+	if err := copyTree(tmp, source); err != nil {
+		return false, err
+	}
+	if err := patch(tmp); err != nil {
+		return false, err
+	}
+	if err := os.WriteFile(filepath.Join(tmp, stampFile), []byte(want), 0o644); err != nil {
+		return false, err
+	}
+	if err := os.RemoveAll(tree); err != nil {
+		return false, err
+	}
+	if err := os.Rename(tmp, tree); err != nil {
+		return false, err
+	}
+	if _, err := writeWork(root); err != nil {
+		return false, err
+	}
+	return true, nil
+}

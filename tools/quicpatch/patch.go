@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+//go:embed patch.go
+var patchSource string
+
+//go:embed tree/internal_ackhandler_controller.go.txt
+var ackhandlerController string
+
+//go:embed tree/congestion_controller.go.txt
+var connController string
+
+// added are the files that are ours.
+var added = map[string]string{
+	"internal/ackhandler/controller.go": ackhandlerController,
+	"congestion_controller.go":          connController,
+}
+
+// stamp changes with everything that decides what the tree holds.
+func stamp() string {
+	h := sha256.New()
+	for _, s := range []string{module, version, patchSource, ackhandlerController, connController} {
+		fmt.Fprintf(h, "%d\n%s", len(s), s)
+	}
+	return hex.EncodeToString(h.Sum(nil)) + "\n"
+}
+
+// patch changes the copy in dir.
+func patch(dir string) error {
+	for name, text := range added {
+		if err := os.WriteFile(filepath.Join(dir, filepath.FromSlash(name)), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	name := filepath.Join(dir, "connection.go")
+	src, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	out, err := patchConnection(src)
+	if err != nil {
+		return fmt.Errorf("connection.go: %w", err)
+	}
+	return os.WriteFile(name, out, 0o644)
+}
+
+// edit replaces the bytes from from to to.
+type edit struct {
+	from, to int
+	text     string
+}
+
+// patchConnection gives connections their congestion control:
+//
+//   - what newConnection and newClientConnection assign from
+//     ackhandler.NewSentPacketHandler goes through ackhandler.WithController, with
+//     the connection's context;
+//   - the run loop sends through triggerSendingControlled.
+func patchConnection(src []byte) ([]byte, error) {
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, "connection.go", src, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	offset := func(p token.Pos) int { return fset.Position(p).Offset }
+	text := func(n ast.Node) string { return string(src[offset(n.Pos()):offset(n.End())]) }
+
+	var edits []edit
+	var constructed, loops int
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			if len(n.Lhs) != 1 || len(n.Rhs) != 1 {
+				return true
+			}
+			call, ok := n.Rhs[0].(*ast.CallExpr)
+			lhs, isField := n.Lhs[0].(*ast.SelectorExpr)
+			if !ok || !isField || text(call.Fun) != "ackhandler.NewSentPacketHandler" || len(call.Args) < 2 {
+				return true
+			}
+			constructed++
+			edits = append(edits,
+				edit{offset(call.Pos()), offset(call.Pos()), "ackhandler.WithController(" + text(lhs.X) + ".ctx, "},
+				edit{offset(call.End()), offset(call.End()), ", " + text(call.Args[1]) + ")"})
+		case *ast.FuncDecl:
+			if n.Name.Name != "run" || n.Recv == nil {
+				return true
+			}
+			ast.Inspect(n.Body, func(n ast.Node) bool {
+				if call, ok := n.(*ast.CallExpr); ok && strings.HasSuffix(text(call.Fun), ".triggerSending") {
+					loops++
+					edits = append(edits, edit{offset(call.Lparen), offset(call.Lparen), "Controlled"})
+				}
+				return true
+			})
+		}
+		return true
+	})
+	if constructed != 2 || loops != 1 {
+		return nil, fmt.Errorf("found %d constructions of the sent packet handler and %d calls of triggerSending in the run loop, not 2 and 1", constructed, loops)
+	}
+	slices.SortFunc(edits, func(a, b edit) int { return b.from - a.from })
+	for _, e := range edits {
+		src = slices.Concat(src[:e.from], []byte(e.text), src[e.to:])
+	}
+	out, err := format.Source(src)
+	if err != nil {
+		return nil, err
+	}
+	return bytes.Clone(out), nil
+}

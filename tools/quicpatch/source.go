@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+)
+
+const (
+	module  = "github.com/quic-go/quic-go"
+	version = "v0.64.1"
+
+	treeDir   = "build/quic-go"
+	stampFile = ".holocast-stamp"
+)
+
+// hashes are SHA-256 of the files whose text or declarations the patch relies on.
+var hashes = map[string]string{
+	"connection.go":                              "51f160cdef7aefe52e40fd48d9a71439f643e62cd8a4d561d3c28cec8db2888a",
+	"internal/ackhandler/ecn.go":                 "1f55951da1085ab0c53ba0a13abe13155b189f9aca28d73e927baf4205a3ab37",
+	"internal/ackhandler/interfaces.go":          "7b43539175ae5e582a34807270b8bb1d730f288fcb34aa6075f674ffe9ebf840",
+	"internal/ackhandler/packet.go":              "20e0a9728edd98819b4afeff2b7afb3c497b33074ba4687f9093a1980cc94740",
+	"internal/ackhandler/sent_packet_handler.go": "3de3937e85dfa519b197a957cb0e2d948268ed8704762cc2599d0206bc587ab7",
+	"internal/ackhandler/sent_packet_history.go": "f13e37d41050bb1d0dbcf1e0d69f21b447262f74446ecf163137ed22fba50933",
+	"internal/congestion/interface.go":           "c0f041a19496e645775c24d8f8fc80871331b9aed684ed6bd0b1812a517babb7",
+	"internal/monotime/time.go":                  "a9957ea88956b8c5139e4a57d7efcdc3a3a7ae703b92774c524bf52eadfdd13d",
+	"internal/utils/connstats.go":                "15c1d9d7f0724ce855d24a066b8dd5027bb0d35b840921ce2b14c52a4b3039d8",
+	"mtu_discoverer.go":                          "312dd22fd74f124588a8537e24c6fa1283b34377acf7cd127afb6b2d0de7c93d",
+	"send_queue.go":                              "efecf7fa2b7db2e6caf3c5852fb7e0724b19165f63fb0351c7bbbca7d843b067",
+}
+
+// locate finds the module in the module cache, fetching it if need be.
+func locate(root string) (dir string, err error) {
+	cmd := exec.Command("go", "mod", "download", "-json", module)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	var m struct{ Version, Dir, Error string }
+	if jsonErr := json.Unmarshal(out, &m); jsonErr != nil && err == nil {
+		err = jsonErr
+	}
+	switch {
+	case m.Error != "":
+		return "", fmt.Errorf("%s: %s", module, m.Error)
+	case err != nil:
+		return "", fmt.Errorf("go mod download %s: %w", module, err)
+	case m.Version != version:
+		return "", fmt.Errorf("go.mod asks for %s %s; the patch is for %s: review tools/quicpatch for the new version, or set GOWORK=off to build without it", module, m.Version, version)
+	}
+	return m.Dir, nil
+}
+
+// verify compares the files with those the patch was written for.
+func verify(source string) error {
+	for _, name := range slices.Sorted(maps.Keys(hashes)) {
+		data, err := os.ReadFile(filepath.Join(source, filepath.FromSlash(name)))
+		if err != nil {
+			return err
+		}
+		if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != hashes[name] {
+			return fmt.Errorf("%s in %s is not that of %s %s: run go clean -modcache if the module cache was changed, or review tools/quicpatch", name, source, module, version)
+		}
+	}
+	return nil
+}
+
+// copyTree copies source to dst; the module cache is read-only, the copy is not.
+func copyTree(dst, source string) error {
+	return filepath.WalkDir(source, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(source, path)
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(dst, rel)
+		if d.IsDir() {
+			return os.MkdirAll(to, 0o755)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(to, data, 0o644)
+	})
+}
+
+// writeWork writes go.work, unless the user has one of their own.
+func writeWork(root string) (changed bool, err error) {
+	name := filepath.Join(root, "go.work")
+	want := []byte(fmt.Sprintf(`// Written by tools/quicpatch. Set GOWORK=off to build with quic-go as published.
+go 1.26.0
+
+use .
+
+replace %s %s => ./%s
+`, module, version, treeDir))
+	have, err := os.ReadFile(name)
+	switch {
+	case err == nil && bytes.Equal(have, want):
+		return false, nil
+	case err == nil && !bytes.Contains(have, []byte("tools/quicpatch")):
+		return false, fmt.Errorf("%s is not ours; add to it: replace %s %s => ./%s", name, module, version, treeDir)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return false, err
+	}
+	return true, os.WriteFile(name, want, 0o644)
+}
