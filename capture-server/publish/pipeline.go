@@ -1,7 +1,6 @@
 package publish
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -186,7 +185,7 @@ func (l *pipeline) publish(c *capture) {
 		Camera:       uint16(l.number),
 		Descriptions: uint8(l.p.cfg.Descriptions),
 	}
-	bytes := 0
+	size := 0
 	for _, t := range l.tracks {
 		if !t.wanted(begun) {
 			continue
@@ -196,7 +195,7 @@ func (l *pipeline) publish(c *capture) {
 			l.fail(err)
 			return
 		}
-		bytes += n
+		size += n
 	}
 	published := time.Now()
 	m.frames.WithLabelValues(l.label(), "published").Inc()
@@ -204,7 +203,7 @@ func (l *pipeline) publish(c *capture) {
 	m.observe(l.label(), "map", mapped.Sub(begun))
 	m.observe(l.label(), "encode", published.Sub(mapped))
 	m.latency.WithLabelValues(l.label()).Observe(published.Sub(c.CaptureTime).Seconds())
-	l.p.log.Debug("frame published", "camera", l.number, "sequence", c.sequence, "bytes", bytes,
+	l.p.log.Debug("frame published", "camera", l.number, "sequence", c.sequence, "bytes", size,
 		"wait", begun.Sub(c.taken), "map", mapped.Sub(begun), "encode", published.Sub(mapped),
 		"since_capture", published.Sub(c.CaptureTime))
 }
@@ -220,6 +219,3 @@ func (l *pipeline) fail(err error) {
 }
 
 func (l *pipeline) label() string { return l.src.Name() }
-
-// exact returns a copy of b without room to spare: it stays in the cache for a while.
-func exact(b []byte) []byte { return bytes.Clone(b)[:len(b):len(b)] }

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"bytes"
 	"math"
 	"sync/atomic"
 	"time"
@@ -87,7 +88,8 @@ func (t *pointsTrack) publish(e *pointcloud.Encoder, h pointcloud.Header, g *poi
 			Priority:   uint8(min(priorityDescription+priorityStep*i, math.MaxUint8)),
 			EndOfGroup: i == int(h.Descriptions)-1, FirstObject: true,
 		}
-		if err := t.WriteObject(header, moqt.Object{ID: uint64(i)}, exact(t.scratch)); err != nil {
+		// The track keeps the payload for late joiners.
+		if err := t.WriteObject(header, moqt.Object{ID: uint64(i)}, bytes.Clone(t.scratch)); err != nil {
 			return size, err
 		}
 		size += len(t.scratch)
