@@ -10,7 +10,6 @@ import (
 
 	"holocast/capture-server/cloud"
 	"holocast/capture-server/source"
-	"holocast/internal/camera"
 	"holocast/internal/k4amkv"
 	"holocast/internal/pointcloud"
 )
@@ -53,9 +52,6 @@ type capture struct {
 func newPipeline(p *Publisher, number int, c Camera) (*pipeline, error) {
 	cfg := p.cfg.Cloud
 	cfg.Pose = c.Pose
-	if cfg.Pose == (camera.Transform{}) {
-		cfg.Pose = camera.Identity
-	}
 	m, err := cloud.New(c.Source.Calibration(), cfg)
 	if err != nil {
 		return nil, err
@@ -79,11 +75,10 @@ func newPipeline(p *Publisher, number int, c Camera) (*pipeline, error) {
 
 // run publishes the camera until ctx ends, the camera comes to its end (nil) or fails.
 func (l *pipeline) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
 	var encoding sync.WaitGroup
 	encoding.Go(func() { l.encode(ctx) })
 	defer encoding.Wait()
-	defer cancel()
+	defer close(l.wake)
 	var f source.Frame
 	for {
 		err := l.src.Next(ctx, &f)
@@ -141,11 +136,15 @@ func (l *pipeline) wanted(now time.Time) bool {
 	return false
 }
 
-// encode publishes the newest capture again and again.
+// encode publishes the newest capture again and again, until ctx ends or wake is
+// closed and the last capture published.
 func (l *pipeline) encode(ctx context.Context) {
 	for {
 		select {
-		case <-l.wake:
+		case _, more := <-l.wake:
+			if !more {
+				return
+			}
 		case <-ctx.Done():
 			return
 		}

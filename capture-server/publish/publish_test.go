@@ -388,6 +388,12 @@ func TestCamerasThatEnd(t *testing.T) {
 			if err != nil || !last.IsComplete {
 				t.Errorf("last catalog %+v, %v", last, err)
 			}
+			for i, want := range []uint32{1, 2} {
+				frames := objectsOf(t, p, catalog.PointsTrack(i, qualityFull))
+				if h, err := pointcloud.ParseHeader(frames[len(frames)-1]); err != nil || h.Sequence != want {
+					t.Errorf("camera %d: last frame %+v, %v; want sequence %d", i, h, err, want)
+				}
+			}
 			for _, camera := range cameras {
 				if camera.(*still).closed {
 					t.Error("a camera was closed before Close")
