@@ -52,16 +52,20 @@ func (m *Memory) relieve() {
 		return
 	}
 	defer m.mu.Unlock()
+	spent := map[*Track]bool{} // have no more to give
 	for m.used.Load() > m.limit {
 		var largest *Track
 		var most int64
 		for t := range m.tracks {
-			if n := t.bytes.Load(); n > most {
+			if n := t.bytes.Load(); n > most && !spent[t] {
 				largest, most = t, n
 			}
 		}
-		if largest == nil || !largest.give(m.used.Load()-m.limit+m.limit/16) {
-			return
+		if largest == nil {
+			return // each has only its newest
+		}
+		if !largest.give(m.used.Load() - m.limit + m.limit/16) {
+			spent[largest] = true
 		}
 	}
 }

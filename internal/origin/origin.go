@@ -220,8 +220,7 @@ func (t *Track) open(h wire.SubgroupHeader, past bool) (*Feed, error) {
 		}
 	}
 	g.subgroups = append(g.subgroups, sg)
-	sg.cost.Store(subgroupCost)
-	t.charge(g, subgroupCost, now)
+	sg.charge(subgroupCost, now)
 	if g.gone {
 		t.evicted.Add(1)
 		return nil, ErrEvicted
@@ -327,22 +326,12 @@ func (g *group) reduce(limit int64) {
 		}
 		g.datagrams = slices.Clone(g.datagrams[n/2:])
 	}
-	kept := g.subgroups[:0]
-	for i, sg := range g.subgroups {
-		if g.bytes <= limit || i == len(g.subgroups)-1 || sg.isOpen() {
-			kept = append(kept, sg)
-			continue
+	g.evict(limit, func(sg *subgroup) bool { return !sg.isOpen() })
+	for range g.subgroups {
+		if g.bytes <= limit {
+			return
 		}
-		g.bytes -= sg.evict()
-		g.shed = max(g.shed, sg.next)
-		if k := (subgroupKey{sg.id, sg.header.FirstObject, sg.past}); g.index[k] == sg {
-			delete(g.index, k)
-		}
-	}
-	clear(g.subgroups[len(kept):])
-	g.subgroups = kept
-	for n := len(kept); g.bytes > limit && n > 0; n-- {
-		sg := slices.MaxFunc(kept, func(a, b *subgroup) int { return cmp.Compare(a.cost.Load(), b.cost.Load()) })
+		sg := slices.MaxFunc(g.subgroups, func(a, b *subgroup) int { return cmp.Compare(a.cost.Load(), b.cost.Load()) })
 		freed, next := sg.trim()
 		if freed == 0 {
 			break
@@ -350,6 +339,27 @@ func (g *group) reduce(limit int64) {
 		g.bytes -= freed
 		g.shed = max(g.shed, next)
 	}
+	g.evict(limit, func(*subgroup) bool { return true })
+}
+
+// evict evicts the oldest subgroups of those that may be, but never the last one,
+// until the group uses at most limit bytes. t.mu is held.
+func (g *group) evict(limit int64, may func(*subgroup) bool) {
+	kept := g.subgroups[:0]
+	for i, sg := range g.subgroups {
+		if g.bytes <= limit || i == len(g.subgroups)-1 || !may(sg) {
+			kept = append(kept, sg)
+			continue
+		}
+		id, next, cost := sg.evict()
+		g.bytes -= cost
+		g.shed = max(g.shed, next)
+		if k := (subgroupKey{id, sg.header.FirstObject, sg.past}); g.index[k] == sg {
+			delete(g.index, k)
+		}
+	}
+	clear(g.subgroups[len(kept):])
+	g.subgroups = kept
 }
 
 func (d *datagram) cost() int64 { return int64(len(d.Payload)+len(d.Properties)) + datagramCost }

@@ -43,7 +43,8 @@ type subgroup struct {
 	g      *group
 	header wire.SubgroupHeader
 	past   bool         // fetched, not for subscriptions
-	cost   atomic.Int64 // bytes of memory; written by its feed and under t.mu
+	cost   atomic.Int64 // bytes of memory; written under t.mu
+	gone   bool         // evicted; under t.mu
 
 	mu      sync.Mutex
 	id      uint64   // the subgroup's, known from its first object at the latest
@@ -162,9 +163,12 @@ func (s *subgroup) leave(f *flight) {
 }
 
 // evict frees the subgroup and gives up the flights that have not got all of it.
-// It returns what it cost.
-func (s *subgroup) evict() int64 {
+// It returns its ID, one above that of its last object, and what it cost. s.t.mu is
+// held.
+func (s *subgroup) evict() (id, next uint64, cost int64) {
+	s.gone = true
 	s.mu.Lock()
+	id, next = s.id, s.next
 	flights := s.flights
 	s.flights, s.chunks, s.starts, s.objects = nil, nil, nil, nil
 	s.state = evicted
@@ -175,11 +179,12 @@ func (s *subgroup) evict() int64 {
 			s.t.behind.Add(1)
 		}
 	}
-	return s.cost.Swap(0)
+	return id, next, s.cost.Swap(0)
 }
 
 // trim frees the older half of the subgroup's bytes. It returns how many bytes
-// that were and one above the ID of the last object that went with them.
+// that were and one above the ID of the last object that went with them. s.t.mu is
+// held.
 func (s *subgroup) trim() (freed int64, next uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,6 +217,8 @@ type Feed struct {
 	tail    []byte // the last chunk, beyond what is published
 	used    int    // bytes of tail received
 	checked int    // bytes of tail published
+
+	identified bool // the subgroup's ID is settled
 }
 
 // Space returns room for the next bytes of the stream. Commit publishes them.
@@ -255,10 +262,17 @@ func (f *Feed) charge(n int64, added []object, now time.Time) {
 	if k := len(added); k > 0 {
 		sg.t.raise(moqt.Location{Group: sg.header.Group, Object: added[k-1].ID})
 	}
-	sg.cost.Add(n)
-	sg.t.charge(sg.g, n, now)
+	sg.charge(n, now)
 	sg.t.mu.Unlock()
 	sg.t.limits.Memory.relieve()
+}
+
+// charge accounts for n bytes of memory. s.t.mu is held.
+func (s *subgroup) charge(n int64, now time.Time) {
+	if !s.gone {
+		s.cost.Add(n)
+		s.t.charge(s.g, n, now)
+	}
 }
 
 // Commit says that n more bytes were put into Space. It publishes the well-formed
@@ -298,10 +312,11 @@ func (f *Feed) publish(n int64, added []object, now time.Time) error {
 	}
 	sg := f.sg
 	if len(added) > 0 {
-		if sg.next == 0 { // only this goroutine writes it
+		if !f.identified {
 			if err := f.identify(added[0].ID); err != nil {
 				return err
 			}
+			f.identified = true
 		}
 		sg.t.objects.Add(uint64(len(added)))
 		f.charge(0, added, now)
@@ -387,9 +402,7 @@ func (f *Feed) finish(state subgroupState, code wire.StreamCode) {
 	sg := f.sg
 	sg.t.mu.Lock()
 	defer sg.t.mu.Unlock()
-	freed := sg.end(state, code)
-	sg.cost.Add(-freed)
-	sg.t.charge(sg.g, -freed, time.Now())
+	sg.charge(-sg.end(state, code), time.Now())
 }
 
 // end is the end of the subgroup's feed. It gives back what a mostly empty last
@@ -401,7 +414,7 @@ func (s *subgroup) end(state subgroupState, code wire.StreamCode) (freed int64) 
 		return 0
 	}
 	s.state, s.code = state, code
-	if n := len(s.chunks); n > 0 {
+	if n := len(s.chunks); n > 0 && state == finished {
 		last := s.chunks[n-1][:s.size-s.starts[n-1]]
 		if cap(last) > 2*len(last) {
 			freed = int64(cap(last) - len(last))

@@ -1,0 +1,671 @@
+package origin
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"holocast/internal/devcert"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var testName = moqt.TrackName{Namespace: moqt.Namespace{"holocast", "test"}, Name: "points/0/full"}
+
+func header(group, subgroup uint64) wire.SubgroupHeader {
+	return wire.SubgroupHeader{Group: group, Subgroup: subgroup, Mode: wire.SubgroupIDExplicit, FirstObject: true, Priority: 128}
+}
+
+// checkAccount compares what a track says it uses with what it holds.
+func checkAccount(t *testing.T, tr *Track) {
+	t.Helper()
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	var sum int64
+	for _, g := range tr.groups {
+		held := int64(groupCost)
+		for _, sg := range g.subgroups {
+			held += subgroupCost
+			for _, c := range sg.chunks {
+				held += int64(cap(c))
+			}
+			held += int64(len(sg.objects)) * objectCost
+		}
+		for i := range g.datagrams {
+			held += g.datagrams[i].cost()
+		}
+		if held != g.bytes {
+			t.Errorf("group %d holds %d bytes and accounts for %d", g.id, held, g.bytes)
+		}
+		sum += g.bytes
+	}
+	if got := tr.bytes.Load(); got != sum {
+		t.Errorf("track accounts for %d bytes, its groups for %d", got, sum)
+	}
+}
+
+// TestHostilePublishers feeds a track what a publisher could send to make it keep
+// more than it may.
+func TestHostilePublishers(t *testing.T) {
+	const maxBytes = 1 << 20
+	payload := make([]byte, 40_000)
+	// chunked puts an object through Space and Commit, as a relay does.
+	chunked := func(f *Feed, o moqt.Object, payload []byte) error {
+		enc := wire.ObjectEncoder{}
+		o.PayloadLength = uint64(len(payload))
+		b, err := enc.Append(nil, o)
+		if err != nil {
+			return err
+		}
+		b = append(b, payload...)
+		for len(b) > 0 {
+			n := copy(f.Space(), b)
+			b = b[n:]
+			if err := f.Commit(n); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for name, send := range map[string]func(tr *Track, i uint64) error{
+		"empty groups":             func(tr *Track, i uint64) error { _, err := tr.OpenSubgroup(header(i, 0)); return err },
+		"empty groups, descending": func(tr *Track, i uint64) error { _, err := tr.OpenSubgroup(header(1<<40-i, 0)); return err },
+		"empty subgroups":          func(tr *Track, i uint64) error { return tr.WriteObject(header(1, i), moqt.Object{}, nil) },
+		"groups behind a huge one": func(tr *Track, i uint64) error {
+			return tr.WriteObject(header(i%2*math.MaxUint64+i/2*(1-i%2), i), moqt.Object{}, payload)
+		},
+		"small datagrams, a group": func(tr *Track, i uint64) error { tr.SendDatagram(moqt.Datagram{Group: 1, Object: i}); return nil },
+		"small datagrams, groups":  func(tr *Track, i uint64) error { tr.SendDatagram(moqt.Datagram{Group: i}); return nil },
+		"subgroups of a group":     func(tr *Track, i uint64) error { return tr.WriteObject(header(1, i), moqt.Object{}, payload) },
+		"unfinished, of old groups": func(tr *Track, i uint64) error {
+			f, err := tr.OpenSubgroup(header(i%100, i))
+			if err != nil {
+				return err
+			}
+			return chunked(f, moqt.Object{}, payload)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := NewMemory(1 << 40)
+			tr := NewTrack(testName, nil, Limits{MaxBytes: maxBytes, MaxAge: time.Hour, Memory: m})
+			for i := range uint64(20_000) {
+				if err := send(tr, i); err != nil && !errors.Is(err, ErrEvicted) && !errors.Is(err, ErrDuplicate) {
+					t.Fatal(err)
+				}
+				if got := tr.Stats().CachedBytes; got > maxBytes {
+					t.Fatalf("%d bytes kept after %d, at most %d allowed", got, i, maxBytes)
+				}
+			}
+			checkAccount(t, tr)
+			if used, kept := m.Used(), tr.Stats().CachedBytes; used != kept {
+				t.Errorf("memory counts %d bytes, the track %d", used, kept)
+			}
+			tr.Discard()
+			if used := m.Used(); used != 0 {
+				t.Errorf("%d bytes still counted after the track was discarded", used)
+			}
+		})
+	}
+	t.Run("endless subgroup", func(t *testing.T) {
+		tr := NewTrack(testName, nil, Limits{MaxBytes: maxBytes})
+		f, err := tr.OpenSubgroup(header(1, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		enc := wire.ObjectEncoder{}
+		for i := range uint64(1000) {
+			b, err := enc.Append(nil, wire.Object{ID: i, PayloadLength: uint64(len(payload))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for b = append(b, payload...); len(b) > 0; {
+				n := copy(f.Space(), b)
+				b = b[n:]
+				if err := f.Commit(n); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := tr.Stats().CachedBytes; got > maxBytes {
+				t.Fatalf("%d bytes kept, at most %d allowed", got, maxBytes)
+			}
+		}
+		checkAccount(t, tr)
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		checkAccount(t, tr)
+	})
+	t.Run("endless object", func(t *testing.T) {
+		tr := NewTrack(testName, nil, Limits{MaxBytes: maxBytes})
+		f, err := tr.OpenSubgroup(header(1, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := (&wire.ObjectEncoder{}).Append(nil, wire.Object{PayloadLength: 1 << 40})
+		if err := f.Commit(copy(f.Space(), b)); err != nil {
+			t.Fatal(err)
+		}
+		for range 3000 {
+			if err := f.Commit(len(f.Space())); err != nil {
+				t.Fatal(err)
+			}
+			if got := tr.Stats().CachedBytes; got > maxBytes {
+				t.Fatalf("%d bytes kept, at most %d allowed", got, maxBytes)
+			}
+		}
+		checkAccount(t, tr)
+		if err := f.Close(); err == nil {
+			t.Error("closed inside an object without an error")
+		}
+		checkAccount(t, tr)
+	})
+}
+
+func TestTotalMemory(t *testing.T) {
+	const total = 1 << 20
+	m := NewMemory(total)
+	random := rand.New(rand.NewPCG(1, 2))
+	var tracks []*Track
+	for i := range 50 {
+		tracks = append(tracks, NewTrack(moqt.TrackName{Namespace: testName.Namespace, Name: fmt.Sprint(i)}, nil, Limits{MaxAge: time.Hour, Memory: m}))
+	}
+	small := tracks[0]
+	if err := small.WriteObject(header(1, 0), moqt.Object{}, []byte("catalog")); err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(5000) {
+		tr := tracks[1+random.IntN(len(tracks)-1)]
+		if err := tr.WriteObject(header(i, 0), moqt.Object{}, make([]byte, random.IntN(10_000))); err != nil && !errors.Is(err, ErrEvicted) {
+			t.Fatal(err)
+		}
+		if used := m.Used(); used > total {
+			t.Fatalf("%d bytes used of %d", used, total)
+		}
+	}
+	if got := small.Stats().CachedGroups; got != 1 {
+		t.Errorf("the small track keeps %d groups, not its one: a large one should have paid", got)
+	}
+	for _, tr := range tracks {
+		checkAccount(t, tr)
+		tr.Discard()
+	}
+	if used := m.Used(); used != 0 {
+		t.Errorf("%d bytes counted after all tracks were discarded", used)
+	}
+}
+
+func TestAgeEvicts(t *testing.T) {
+	props := moqt.Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyMaxCacheDuration, Int: 20}))
+	tr := NewTrack(testName, props, Limits{MaxAge: time.Hour})
+	for i := range uint64(3) {
+		if err := tr.WriteObject(header(i, 0), moqt.Object{}, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(30 * time.Millisecond) // the publisher's MAX_CACHE_DURATION
+	if err := tr.WriteObject(header(3, 0), moqt.Object{}, []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if oldest, _ := tr.OldestGroup(); oldest != 3 {
+		t.Errorf("oldest group is %d, want 3", oldest)
+	}
+}
+
+func TestDuplicates(t *testing.T) {
+	tr := NewTrack(testName, nil, Limits{})
+	f, err := tr.OpenSubgroup(header(1, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tr.OpenSubgroup(header(1, 0)); !errors.Is(err, ErrDuplicate) {
+		t.Errorf("second publisher's subgroup: %v, want ErrDuplicate", err)
+	}
+	f.Reset(wire.StreamInternalError)
+	if _, err := tr.OpenSubgroup(header(1, 0)); err != nil {
+		t.Errorf("after a reset: %v", err)
+	}
+	// The ID of these is that of their first object.
+	byFirst := wire.SubgroupHeader{Group: 2, Mode: wire.SubgroupIDFirstObject, FirstObject: true}
+	for i, want := range []error{nil, ErrDuplicate} {
+		if err := tr.WriteObject(byFirst, moqt.Object{ID: 5}, []byte("x")); !errors.Is(err, want) {
+			t.Errorf("publisher %d: %v, want %v", i, err, want)
+		}
+	}
+	tr.SendDatagram(moqt.Datagram{Group: 3, Object: 1})
+	tr.SendDatagram(moqt.Datagram{Group: 3, Object: 1})
+	if s := tr.Stats(); s.DuplicateSubgroup != 3 {
+		t.Errorf("%d duplicates counted, want 3", s.DuplicateSubgroup)
+	}
+}
+
+// room is a track served over real sessions.
+type room struct {
+	t   *testing.T
+	ctx context.Context
+	url string
+	tls *tls.Config
+	set Set
+}
+
+func newRoom(t *testing.T, tracks ...*Track) *room {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	quiet := moqt.Config{Log: slog.New(slog.DiscardHandler)}
+	ln, err := moqt.Listen("127.0.0.1:0", moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); _ = ln.Close() })
+	r := &room{t: t, ctx: ctx, url: "moqt://" + ln.Addr().String(), tls: devcert.Pinned(devcert.Hash(cert))}
+	for _, tr := range tracks {
+		r.set.Add(tr)
+	}
+	go func() {
+		for {
+			s, err := ln.Accept(ctx)
+			if err != nil {
+				return
+			}
+			s.Serve(r.set.Handler())
+		}
+	}()
+	return r
+}
+
+func (r *room) dial() *moqt.Session {
+	r.t.Helper()
+	s, err := moqt.Dial(r.ctx, r.url, r.tls, moqt.Handler{}, moqt.Config{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { s.Close(wire.NoError, "") })
+	return s
+}
+
+func (r *room) subscribe(s *moqt.Session, o moqt.SubscribeOptions) *moqt.Subscription {
+	r.t.Helper()
+	sub, err := s.Subscribe(r.ctx, testName, o)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return sub
+}
+
+// read reads one subgroup to its end.
+func (r *room) read(sub *moqt.Subscription) (group uint64, objects [][]byte, err error) {
+	r.t.Helper()
+	sg, err := sub.AcceptSubgroup(r.ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	for {
+		o, err := sg.NextObject()
+		if err == io.EOF {
+			return sg.Group, objects, nil
+		}
+		if err != nil {
+			return sg.Group, objects, err
+		}
+		if o.Status != wire.StatusNormal {
+			continue
+		}
+		b, err := sg.ReadPayload(nil, 64<<20)
+		if err != nil {
+			return sg.Group, objects, err
+		}
+		objects = append(objects, b)
+	}
+}
+
+// TestCutThrough: an object's first bytes reach the viewer before its last are
+// there.
+func TestCutThrough(t *testing.T) {
+	tr := NewTrack(testName, nil, Limits{})
+	r := newRoom(t, tr)
+	sub := r.subscribe(r.dial(), moqt.SubscribeOptions{})
+	f, err := tr.OpenSubgroup(header(1, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _ := (&wire.ObjectEncoder{}).Append(nil, wire.Object{PayloadLength: 200_000})
+	b = append(b, make([]byte, 100_000)...)
+	write := func(b []byte) {
+		for len(b) > 0 {
+			n := copy(f.Space(), b)
+			b = b[n:]
+			if err := f.Commit(n); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	write(b)
+	sg, err := sub.AcceptSubgroup(r.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sg.NextObject(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(sg, make([]byte, 100_000)); err != nil {
+		t.Fatal(err)
+	}
+	write(make([]byte, 100_000))
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := io.Copy(io.Discard, sg); n != 100_000 || err != nil {
+		t.Errorf("%d more bytes, %v", n, err)
+	}
+}
+
+// TestLateJoiner: what is under way when the viewer comes is in its joining fetch,
+// what begins later in its subscription.
+func TestLateJoiner(t *testing.T) {
+	for _, mode := range []wire.SubgroupIDMode{wire.SubgroupIDExplicit, wire.SubgroupIDFirstObject} {
+		tr := NewTrack(testName, nil, Limits{})
+		r := newRoom(t, tr)
+		h := header(4, 0)
+		h.Mode = mode
+		f, err := tr.OpenSubgroup(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range uint64(3) {
+			if err := f.WriteObject(moqt.Object{ID: i}, []byte{byte(i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := r.dial()
+		sub := r.subscribe(s, moqt.SubscribeOptions{})
+		fetch, err := s.FetchJoining(r.ctx, sub, 0, moqt.FetchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []byte
+		for {
+			o, err := fetch.Next()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := fetch.ReadPayload(nil, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o.Subgroup != 0 {
+				t.Errorf("object %d is of subgroup %d", o.Object, o.Subgroup)
+			}
+			got = append(got, b...)
+		}
+		for i := uint64(3); i < 6; i++ {
+			if err := f.WriteObject(moqt.Object{ID: i}, []byte{byte(i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		_, objects, err := r.read(sub)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, bytes.Join(objects, nil)...)
+		if want := []byte{0, 1, 2, 3, 4, 5}; !bytes.Equal(got, want) {
+			t.Errorf("mode %d: fetch and subscription gave %v, want %v", mode, got, want)
+		}
+		s.Close(wire.NoError, "")
+	}
+}
+
+// TestFetchAfterTrim: what was freed of a group is reported as unknown.
+func TestFetchAfterTrim(t *testing.T) {
+	tr := NewTrack(testName, nil, Limits{MaxBytes: 100_000})
+	r := newRoom(t, tr)
+	f, err := tr.OpenSubgroup(header(0, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(50) {
+		if err := f.WriteObject(moqt.Object{ID: i}, bytes.Repeat([]byte{byte(i)}, 10_000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	fetch, err := r.dial().Fetch(r.ctx, testName, moqt.Location{}, moqt.Location{Group: 0}, moqt.FetchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := uint64(0)
+	for {
+		o, err := fetch.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.Range == wire.RangeUnknown {
+			next = o.Object + 1
+			continue
+		}
+		b, err := fetch.ReadPayload(nil, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.Object != next || len(b) != 10_000 || b[0] != byte(o.Object) {
+			t.Fatalf("object %d of %d bytes, want %d", o.Object, len(b), next)
+		}
+		next++
+	}
+	if next != 50 {
+		t.Errorf("response ends before object %d, want 50", next)
+	}
+}
+
+// TestViewerThatReadsNothing: the track keeps no more than it may, another viewer
+// gets everything, and the one that comes back to read gets what is new.
+func TestViewerThatReadsNothing(t *testing.T) {
+	const size, frames = 400_000, 180 // 72 MB: more than a session's receive window
+	limits := Limits{MaxBytes: 8 << 20, MaxAge: time.Hour, MaxOpen: 8}
+	tr := NewTrack(testName, nil, limits)
+	r := newRoom(t, tr)
+	stuck := r.subscribe(r.dial(), moqt.SubscribeOptions{})
+	// It accepts subgroups, so that its session cannot refuse them, and reads none.
+	go func() {
+		for {
+			if _, err := stuck.AcceptSubgroup(r.ctx); err != nil {
+				return
+			}
+		}
+	}()
+	good := r.subscribe(r.dial(), moqt.SubscribeOptions{})
+	for i := range uint64(frames) {
+		payload := bytes.Repeat([]byte{byte(i)}, size)
+		if err := tr.WriteObject(header(i, 0), moqt.Object{}, payload); err != nil {
+			t.Fatal(err)
+		}
+		group, objects, err := r.read(good)
+		if err != nil || group != i || len(objects) != 1 || !bytes.Equal(objects[0], payload) {
+			t.Fatalf("frame %d: group %d, %d objects, %v", i, group, len(objects), err)
+		}
+		if kept := tr.Stats().CachedBytes; kept > limits.MaxBytes {
+			t.Fatalf("%d bytes kept", kept)
+		}
+	}
+	if s := tr.Stats(); s.Behind == 0 {
+		t.Error("nothing was given up for the viewer that reads nothing")
+	}
+	tr.mu.Lock()
+	for v := range tr.viewers {
+		if n := len(v.underWay()); n > limits.MaxOpen {
+			t.Errorf("%d subgroups under way to a viewer, at most %d allowed", n, limits.MaxOpen)
+		}
+	}
+	tr.mu.Unlock()
+}
+
+// TestEndWithUnreadViewer: the end of a track does not wait for good for a viewer
+// that reads nothing.
+func TestEndWithUnreadViewer(t *testing.T) {
+	tr := NewTrack(testName, nil, Limits{MaxAge: 50 * time.Millisecond})
+	r := newRoom(t, tr)
+	sub := r.subscribe(r.dial(), moqt.SubscribeOptions{})
+	if err := tr.WriteObject(header(0, 0), moqt.Object{}, make([]byte, 60<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sub.AcceptSubgroup(r.ctx); err != nil {
+		t.Fatal(err)
+	}
+	tr.End(wire.DoneTrackEnded, "over")
+	select {
+	case <-sub.Done():
+	case <-r.ctx.Done():
+		t.Fatal("no PUBLISH_DONE")
+	}
+	var done *moqt.DoneError
+	if !errors.As(sub.Err(), &done) || done.Code != wire.DoneTrackEnded {
+		t.Errorf("subscription ended with %v", sub.Err())
+	}
+}
+
+// TestLowPriorityGivesWay: of what is under way to a slow viewer, the publisher's
+// lowest priority is given up first.
+func TestLowPriorityGivesWay(t *testing.T) {
+	v := &viewer{t: NewTrack(testName, nil, Limits{MaxOpen: 3}), flights: map[*flight]struct{}{}}
+	add := func(group uint64, priority uint8) *flight {
+		h := header(group, 0)
+		h.Priority = priority
+		f := &flight{sg: &subgroup{header: h}, behind: make(chan struct{})}
+		v.flights[f] = struct{}{}
+		return f
+	}
+	base, detail, newer := add(1, 64), add(1, 200), add(2, 200)
+	victim := base
+	for f := range v.flights {
+		if f.lessImportant(victim) {
+			victim = f
+		}
+	}
+	if victim != detail {
+		t.Errorf("victim is of group %d, priority %d", victim.sg.header.Group, victim.sg.header.Priority)
+	}
+	if base.lessImportant(newer) || !newer.lessImportant(base) {
+		t.Error("priority should come before age")
+	}
+}
+
+// TestForwardToggle: a paused viewer is sent nothing, and new subgroups when it
+// resumes.
+func TestForwardToggle(t *testing.T) {
+	tr := NewTrack(testName, nil, Limits{})
+	r := newRoom(t, tr)
+	sub := r.subscribe(r.dial(), moqt.SubscribeOptions{Paused: true})
+	write := func(group uint64) {
+		t.Helper()
+		if err := tr.WriteObject(header(group, 0), moqt.Object{}, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(1)
+	forward := func(on bool) {
+		t.Helper()
+		if _, err := sub.Update(r.ctx, moqt.Parameters{Forward: &on}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forward(true)
+	write(2)
+	// What was published just before it resumed may be looked at just after.
+	upTo := func(want uint64, not ...uint64) {
+		t.Helper()
+		for group := uint64(0); group != want; {
+			var err error
+			if group, _, err = r.read(sub); err != nil || slices.Contains(not, group) {
+				t.Fatalf("group %d, %v, want %d", group, err, want)
+			}
+		}
+	}
+	upTo(2)
+	forward(false)
+	write(3)
+	forward(true)
+	write(4)
+	upTo(4, 1, 2)
+}
+
+// BenchmarkFanOut is the cost of the path from Commit to the viewers' streams, in
+// commits of one packet, as a relay receives them.
+func BenchmarkFanOut(b *testing.B) {
+	for _, viewers := range []int{1, 50} {
+		b.Run(fmt.Sprint(viewers), func(b *testing.B) {
+			tr := NewTrack(testName, nil, Limits{})
+			f, err := tr.OpenSubgroup(header(0, 0))
+			if err != nil {
+				b.Fatal(err)
+			}
+			head, _ := (&wire.ObjectEncoder{}).Append(nil, wire.Object{PayloadLength: 1 << 50})
+			if err := f.Commit(copy(f.Space(), head)); err != nil {
+				b.Fatal(err)
+			}
+			var done = make(chan int64)
+			const packet = 1200
+			total := int64(len(head)) + int64(b.N)*packet
+			for range viewers {
+				go func() {
+					at, writes := int64(0), int64(0)
+					for at < total {
+						p, changed, _ := f.sg.bytes(at, maxWrite)
+						if len(p) == 0 {
+							if changed == nil {
+								break
+							}
+							<-changed
+							continue
+						}
+						at += int64(len(p))
+						writes++
+					}
+					done <- writes
+				}()
+			}
+			b.SetBytes(packet)
+			b.ResetTimer()
+			for range b.N {
+				for n := packet; n > 0; {
+					k := min(n, len(f.Space()))
+					if err := f.Commit(k); err != nil {
+						b.Fatal(err)
+					}
+					n -= k
+				}
+			}
+			var writes int64
+			for range viewers {
+				writes += <-done
+			}
+			b.ReportMetric(float64(writes)/float64(viewers)/float64(b.N), "writes/packet")
+			f.Reset(wire.StreamCancelled)
+		})
+	}
+}
