@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -38,7 +39,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	programs = dir
-	build := exec.Command("go", "build", "-o", dir+"/", "holocast/relay", "holocast/tools/holocast")
+	build := exec.Command("go", "build", "-o", dir+"/", "holocast/relay", "holocast/tools/holocast", "holocast/capture-server")
 	build.Stderr = os.Stderr
 	code := 1
 	if err := build.Run(); err == nil {
@@ -208,10 +209,11 @@ type publisher struct {
 	enc    *pointcloud.Encoder
 	next   uint32
 	groups uint64
+	first  uint64 // the first group is one above
 
 	descriptions int
+	pause        atomic.Bool
 	stop         func()
-	ended        chan struct{}
 }
 
 const (
@@ -227,7 +229,8 @@ func publish(t *testing.T, url string, cameras, descriptions int) *publisher {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &publisher{ns: ns, groups: uint64(time.Now().UnixMilli()), descriptions: descriptions, ended: make(chan struct{})}
+	p := &publisher{ns: ns, groups: uint64(time.Now().UnixMilli()), descriptions: descriptions}
+	p.first = p.groups
 	if p.enc, err = pointcloud.NewEncoder(pointcloud.EncoderOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -296,6 +299,9 @@ func (p *publisher) run(ctx context.Context, t *testing.T) {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
+		}
+		if p.pause.Load() {
+			continue
 		}
 		if err := p.frame(); err != nil {
 			t.Error(err)

@@ -5,7 +5,9 @@ import (
 	"image/png"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"holocast/internal/plyfile"
@@ -55,5 +57,126 @@ func TestPlay(t *testing.T) {
 				t.Errorf("%d coordinates, %v", len(c.XYZ), err)
 			}
 		})
+	}
+}
+
+// A viewer that comes when nothing is sent any more has the newest frame all the same:
+// it fetched it.
+func TestPlayLate(t *testing.T) {
+	for _, descriptions := range []int{1, 4} {
+		t.Run(strconv.Itoa(descriptions), func(t *testing.T) {
+			port := freePort(t)
+			startRelay(t, port)
+			pub := publish(t, sessionURL(port, "demo"), 1, descriptions)
+			until(t, "the first frames", func() bool { l, _ := pub.tracks[0].Largest(); return l.Group > pub.first })
+			pub.pause.Store(true)
+			p := start(t, "holocast", "play", sessionURL(port, "demo"), "--duration", "1s", "--json")
+			p.mustSucceed()
+			var r player.Report
+			p.lastLine(&r)
+			if r.Frames != 1 || r.PointsPerFrame != testWidth*testHeight || r.Density != 1 {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+// fps is the frame rate that the program shows now, -1 before it shows one.
+func (p *process) fps() float64 {
+	text := p.stderr.String()
+	text = text[:strings.LastIndexByte(text, '\n')+1]
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	for i := len(lines) - 1; i >= 0; i-- {
+		if rate, _, found := strings.Cut(lines[i], " fps "); found {
+			if v, err := strconv.ParseFloat(strings.TrimSpace(rate), 64); err == nil {
+				return v
+			}
+		}
+	}
+	return -1
+}
+
+// interrupt ends the program as Ctrl-C does and reads its report.
+func (p *process) interrupt() player.Report {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		p.t.Fatal(err)
+	}
+	p.mustSucceed()
+	var r player.Report
+	p.lastLine(&r)
+	return r
+}
+
+func TestPublisherReturns(t *testing.T) {
+	port := freePort(t)
+	startRelay(t, port)
+	url := sessionURL(port, "demo")
+	pub := publish(t, url, 2, 1)
+	p := start(t, "holocast", "play", url, "--json")
+	until(t, "playing", func() bool { return p.fps() > 0 })
+	pub.stop()
+	until(t, "the stall", func() bool { return p.fps() == 0 })
+	publish(t, url, 2, 1)
+	until(t, "playing again", func() bool { return p.fps() > 0 })
+	if r := p.interrupt(); r.PublisherRestarts != 2 || r.FramesLost > 20 {
+		t.Errorf("%+v, want a restart of each of two cameras", r)
+	}
+}
+
+func TestRelayReturns(t *testing.T) {
+	port := freePort(t)
+	relay := startRelay(t, port)
+	url := sessionURL(port, "demo")
+	publish(t, url, 1, 1)
+	p := start(t, "holocast", "play", url, "--json")
+	until(t, "playing", func() bool { return p.fps() > 0 })
+	if err := relay.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-relay.done
+	until(t, "the stall", func() bool { return p.fps() == 0 })
+	startRelay(t, port)
+	until(t, "playing again", func() bool { return p.fps() > 0 })
+	if r := p.interrupt(); r.PublisherRestarts != 0 || r.FramesDuplicate > 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestPlayRefused(t *testing.T) {
+	port := freePort(t)
+	startRelay(t, port)
+	publish(t, sessionURL(port, "demo"), 1, 1)
+	for _, tt := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"no session", []string{sessionURL(port, "nothing")}, `the relay has no session "nothing"`},
+		{"no camera", []string{sessionURL(port, "demo"), "--camera", "3"}, "the session has no camera 3, only [0]"},
+		{"no quality", []string{sessionURL(port, "demo"), "--quality", "best"}, `camera 0 has no quality "best", only ["full"]`},
+		{"no name in the URL", []string{"moqt://127.0.0.1"}, "names no session"},
+		{"not a URL", []string{"moqt://%"}, `URL "moqt://%"`},
+		{"other certificate", []string{sessionURL(port, "demo"), "--certificate-hash", strings.Repeat("ab", 32)}, "certificate"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if said := start(t, "holocast", append([]string{"play"}, tt.args...)...).mustFail(); !strings.Contains(said, tt.want) {
+				t.Errorf("said %q, want %q", said, tt.want)
+			}
+		})
+	}
+}
+
+// With --wait the session may come later than the viewer.
+func TestPlayWaits(t *testing.T) {
+	port := freePort(t)
+	url := sessionURL(port, "demo")
+	p := start(t, "holocast", "play", url, "--wait", "--duration", "1s", "--json")
+	startRelay(t, port)
+	publish(t, url, 1, 1)
+	p.mustSucceed()
+	var r player.Report
+	if p.lastLine(&r); r.Frames == 0 {
+		t.Errorf("%+v", r)
 	}
 }
