@@ -1,0 +1,936 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"go.uber.org/goleak"
+
+	"holocast/internal/devcert"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+)
+
+// The test binary is also the publisher and the viewer that are killed.
+const (
+	envPublish = "HOLOCAST_TEST_PUBLISH"
+	envView    = "HOLOCAST_TEST_VIEW"
+	envHash    = "HOLOCAST_TEST_HASH"
+)
+
+// binary is the relay under test.
+var binary string
+
+func TestMain(m *testing.M) {
+	if url := os.Getenv(envPublish); url != "" {
+		publishUntilKilled(url)
+	}
+	if url := os.Getenv(envView); url != "" {
+		viewUntilKilled(url)
+	}
+	dir, err := os.MkdirTemp("", "relay")
+	if err != nil {
+		panic(err)
+	}
+	binary = filepath.Join(dir, "relay")
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the relay: %v\n%s", err, out)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// process is a running relay.
+type process struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	udp  string
+	http string
+	hash string
+
+	mu   sync.Mutex
+	log  bytes.Buffer
+	done chan struct{} // closed when it has ended and its log is complete
+	err  error
+}
+
+// start runs a relay on ports of its own.
+func start(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, done: make(chan struct{})}
+	args = append([]string{"--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-format", "json", "--log-level", "debug"}, args...)
+	p.cmd = exec.Command(binary, args...)
+	stderr, err := p.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ready := make(chan struct{})
+	go func() {
+		defer close(p.done)
+		lines := bufio.NewScanner(stderr)
+		for lines.Scan() {
+			p.mu.Lock()
+			p.log.Write(append(lines.Bytes(), '\n'))
+			p.mu.Unlock()
+			var line struct {
+				Msg, UDP, HTTP string
+				Hash           string `json:"certificate_sha256"`
+			}
+			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "relay is listening" {
+				p.udp, p.http, p.hash = line.UDP, line.HTTP, line.Hash
+				close(ready)
+			}
+		}
+		p.err = p.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.done
+		if t.Failed() {
+			t.Logf("relay's log:\n%s", p.output())
+		}
+	})
+	select {
+	case <-ready:
+	case <-p.done:
+		t.Fatalf("relay did not start: %v\n%s", p.err, p.output())
+	case <-time.After(20 * time.Second):
+		t.Fatal("relay did not start")
+	}
+	return p
+}
+
+func (p *process) output() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.String()
+}
+
+var quiet = moqt.Config{Log: slog.New(slog.DiscardHandler)}
+
+func pinned(t testing.TB, hash string) *tls.Config {
+	h, err := devcert.ParseHash(hash)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return devcert.Pinned(h)
+}
+
+// dial opens a session to the relay.
+func (p *process) dial(h moqt.Handler) *moqt.Session {
+	p.t.Helper()
+	return p.dialTo(p.udp, h)
+}
+
+func (p *process) dialTo(addr string, h moqt.Handler) *moqt.Session {
+	p.t.Helper()
+	s, err := moqt.Dial(p.t.Context(), "moqt://"+addr, pinned(p.t, p.hash), h, quiet)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { s.Close(wire.NoError, "") })
+	return s
+}
+
+func (p *process) get(path string) (status int, body string) {
+	p.t.Helper()
+	resp, err := http.Get("http://" + p.http + path)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	return resp.StatusCode, string(b)
+}
+
+// metric is the value of one series, its labels as Prometheus writes them; 0 when
+// there is none.
+func (p *process) metric(series string) float64 {
+	p.t.Helper()
+	_, body := p.get("/metrics")
+	for line := range strings.Lines(body) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && name == series {
+			v, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			return v
+		}
+	}
+	return 0
+}
+
+// resident is the process's memory, bytes.
+func (p *process) resident() int64 {
+	p.t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	pages, err := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+var (
+	session = moqt.Namespace{"holocast", "test"}
+	points  = moqt.TrackName{Namespace: session, Name: "points"}
+)
+
+// publish offers tracks in a session of their own.
+func (p *process) publish(tracks ...*origin.Track) *moqt.Session {
+	p.t.Helper()
+	var set origin.Set
+	for _, t := range tracks {
+		set.Add(t)
+	}
+	s := p.dial(set.Handler())
+	if _, err := s.PublishNamespace(p.t.Context(), session); err != nil {
+		p.t.Fatal(err)
+	}
+	return s
+}
+
+func header(group uint64) wire.SubgroupHeader {
+	return wire.SubgroupHeader{Group: group, FirstObject: true, EndOfGroup: true}
+}
+
+func write(t testing.TB, tr *origin.Track, group uint64, payload []byte) {
+	t.Helper()
+	if err := tr.WriteObject(header(group), moqt.Object{}, payload); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func subscribe(t testing.TB, s *moqt.Session, name moqt.TrackName) *moqt.Subscription {
+	t.Helper()
+	sub, err := s.Subscribe(t.Context(), name, moqt.SubscribeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sub
+}
+
+// frame is a subgroup of one object.
+type frame struct {
+	group   uint64
+	payload []byte
+}
+
+func next(ctx context.Context, sub *moqt.Subscription) (frame, error) {
+	r, err := sub.AcceptSubgroup(ctx)
+	if err != nil {
+		return frame{}, err
+	}
+	f := frame{group: r.Group}
+	if _, err = r.NextObject(); err == nil {
+		f.payload, err = r.ReadPayload(nil, 64<<20)
+	}
+	if err == nil {
+		_, err = r.NextObject()
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return f, err
+}
+
+// expect reads frames until the group has come.
+func expect(t testing.TB, sub *moqt.Subscription, group uint64, payload []byte) {
+	t.Helper()
+	for {
+		f, err := next(t.Context(), sub)
+		if err != nil {
+			t.Fatalf("waiting for group %d: %v", group, err)
+		}
+		if f.group == group {
+			if !bytes.Equal(f.payload, payload) {
+				t.Fatalf("group %d: %d bytes that are not those sent", group, len(f.payload))
+			}
+			return
+		}
+	}
+}
+
+// eventually waits for what other processes do.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for range 600 {
+		if ok() {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatalf("did not happen: %s", what)
+}
+
+// delayLine passes UDP packets on to addr, each later by delay, and back.
+func delayLine(t *testing.T, addr string, delay time.Duration) string {
+	t.Helper()
+	front, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := net.Dial("udp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var client net.Addr
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	t.Cleanup(func() { _ = front.Close(); _ = back.Close(); wg.Wait() })
+	wg.Go(func() {
+		buf := make([]byte, 1<<16)
+		for {
+			n, from, err := front.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			client = from
+			mu.Unlock()
+			b := bytes.Clone(buf[:n])
+			time.AfterFunc(delay, func() { _, _ = back.Write(b) })
+		}
+	})
+	wg.Go(func() {
+		buf := make([]byte, 1<<16)
+		for {
+			n, err := back.Read(buf)
+			if err != nil {
+				return
+			}
+			b := bytes.Clone(buf[:n])
+			time.AfterFunc(delay, func() {
+				mu.Lock()
+				to := client
+				mu.Unlock()
+				_, _ = front.WriteTo(b, to)
+			})
+		}
+	})
+	return front.LocalAddr().String()
+}
+
+// raw is a session spoken by hand.
+type raw struct {
+	t    *testing.T
+	conn *quic.Conn
+}
+
+func (p *process) raw(addr string) *raw {
+	p.t.Helper()
+	conf := pinned(p.t, p.hash)
+	conf.NextProtos = []string{wire.ALPN}
+	conf.ServerName = "localhost"
+	c, err := quic.DialAddr(p.t.Context(), addr, conf, &quic.Config{EnableDatagrams: true, EnableStreamResetPartialDelivery: true})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = c.CloseWithError(0, "") })
+	r := &raw{p.t, c}
+	r.uni(message(p.t, &wire.Setup{Path: "/", HasPath: true}))
+	return r
+}
+
+func message(t testing.TB, m wire.Message) []byte {
+	t.Helper()
+	b, err := wire.AppendMessage(nil, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (r *raw) uni(b []byte) *quic.SendStream {
+	r.t.Helper()
+	s, err := r.conn.OpenUniStream()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := s.Write(b); err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+// request sends a request and returns its stream.
+func (r *raw) request(m wire.Message) *quic.Stream {
+	r.t.Helper()
+	s, err := r.conn.OpenStream()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := s.Write(message(r.t, m)); err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+// TestLateViewerInOneRoundTrip: a viewer that sends SUBSCRIBE and its joining FETCH
+// together has the newest frame, published before it came, one round trip later.
+// The frame fits QUIC's initial congestion window, else slow start takes further
+// round trips whatever the relay does.
+func TestLateViewerInOneRoundTrip(t *testing.T) {
+	const oneWay = 200 * time.Millisecond
+	p := start(t)
+	tr := origin.NewTrack(points, nil, origin.Limits{})
+	p.publish(tr)
+	early := subscribe(t, p.dial(moqt.Handler{}), points)
+	payload := bytes.Repeat([]byte("frame"), 5000)
+	write(t, tr, 7, payload)
+	expect(t, early, 7, payload)
+
+	v := p.raw(delayLine(t, p.udp, oneWay))
+	asked := time.Now()
+	v.request(&wire.Subscribe{RequestID: 0, Track: points})
+	v.request(&wire.Fetch{RequestID: 2, FetchType: wire.FetchRelativeJoining, JoiningRequestID: 0})
+	for {
+		str, err := v.conn.AcceptUniStream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		br := bufio.NewReader(str)
+		h, err := wire.ReadStreamHeader(br)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := h.(wire.FetchHeader); !ok {
+			continue // the relay's SETUP
+		}
+		o, err := wire.NewFetchDecoder(wire.Ascending).Decode(br)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, o.PayloadLength)
+		if _, err := io.ReadFull(br, got); err != nil {
+			t.Fatal(err)
+		}
+		if o.Group != 7 || !bytes.Equal(got, payload) {
+			t.Fatalf("group %d, %d bytes", o.Group, len(got))
+		}
+		break
+	}
+	if trips := time.Since(asked) / (2 * oneWay); trips != 1 {
+		t.Errorf("the frame took %d round trips", trips)
+	}
+}
+
+// TestViewerThatReadsNothing: the relay's memory stays in its bounds, and the
+// other viewers' frames come as fast as before.
+func TestViewerThatReadsNothing(t *testing.T) {
+	const cache, frames = 8 << 20, 160
+	p := start(t, "--cache-bytes", strconv.Itoa(cache))
+	tr := origin.NewTrack(points, nil, origin.Limits{})
+	p.publish(tr)
+	good := subscribe(t, p.dial(moqt.Handler{}), points)
+	payload := make([]byte, 600_000)
+	group := uint64(0)
+	delays := func(n int) time.Duration {
+		var d []time.Duration
+		for range n {
+			began := time.Now()
+			write(t, tr, group, payload)
+			expect(t, good, group, payload)
+			d = append(d, time.Since(began))
+			group++
+		}
+		slices.Sort(d)
+		return d[len(d)/2]
+	}
+	before := delays(frames / 4)
+	heap := p.resident()
+	stuck := subscribe(t, p.dial(moqt.Handler{}), points)
+	go func() { // accepts, so that its session does not refuse for it, and reads nothing
+		for {
+			if _, err := stuck.AcceptSubgroup(t.Context()); err != nil {
+				return
+			}
+		}
+	}()
+	after := delays(frames)
+	if after > 10*before+100*time.Millisecond {
+		t.Errorf("median delay of the other viewer was %v, is %v", before, after)
+	}
+	if n := p.metric(`holocast_relay_cached_bytes{track="holocast-test--points"}`); n == 0 || n > cache {
+		t.Errorf("%.0f bytes cached, at most %d allowed", n, cache)
+	}
+	if p.metric("holocast_relay_behind_subgroups_total") == 0 {
+		t.Error("nothing was given up for the viewer that reads nothing")
+	}
+	// What it was sent before its window closed is not the relay's any more.
+	if grown := p.resident() - heap; grown > 64<<20 {
+		t.Errorf("the relay grew by %d MB over %d frames of %d bytes", grown>>20, frames, len(payload))
+	}
+}
+
+// helper runs the test binary as a publisher or viewer.
+func (p *process) helper(env string) *exec.Cmd {
+	p.t.Helper()
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), env+"=moqt://"+p.udp, envHash+"="+p.hash)
+	c.Stderr = os.Stderr
+	if err := c.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
+	return c
+}
+
+func helperSession(url string, h moqt.Handler) *moqt.Session {
+	hash, err := devcert.ParseHash(os.Getenv(envHash))
+	if err != nil {
+		panic(err)
+	}
+	s, err := moqt.Dial(context.Background(), url, devcert.Pinned(hash), h, quiet)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+func publishUntilKilled(url string) {
+	tr := origin.NewTrack(points, nil, origin.Limits{})
+	var set origin.Set
+	set.Add(tr)
+	s := helperSession(url, set.Handler())
+	if _, err := s.PublishNamespace(context.Background(), session); err != nil {
+		panic(err)
+	}
+	for {
+		_ = tr.WriteObject(header(uint64(time.Now().UnixMilli())), moqt.Object{}, []byte(strconv.Itoa(os.Getpid())))
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func viewUntilKilled(url string) {
+	s := helperSession(url, moqt.Handler{})
+	sub, err := s.Subscribe(context.Background(), points, moqt.SubscribeOptions{})
+	if err != nil {
+		panic(err)
+	}
+	for {
+		if _, err := next(context.Background(), sub); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// TestKilledPeers: a publisher that is killed and comes back, as another process,
+// goes on under the same subscriptions; a viewer that is killed half-way concerns
+// nobody.
+func TestKilledPeers(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	from := func(sub *moqt.Subscription, publisher *exec.Cmd) {
+		t.Helper()
+		want := strconv.Itoa(publisher.Process.Pid)
+		for {
+			f, err := next(t.Context(), sub)
+			if err != nil {
+				t.Fatalf("waiting for publisher %s: %v", want, err)
+			}
+			if string(f.payload) == want {
+				return
+			}
+		}
+	}
+	publisher := p.helper(envPublish)
+	v := p.dial(moqt.Handler{})
+	var sub *moqt.Subscription
+	eventually(t, "the publisher's namespace is known", func() (ok bool) {
+		var err error
+		sub, err = v.Subscribe(t.Context(), points, moqt.SubscribeOptions{})
+		return err == nil
+	})
+	from(sub, publisher)
+	viewer := p.helper(envView)
+	viewers := func() float64 { return p.metric(`holocast_relay_viewers{track="holocast-test--points"}`) }
+	eventually(t, "two viewers", func() bool { return viewers() == 2 })
+
+	_ = viewer.Process.Kill()
+	from(sub, publisher)
+	_ = publisher.Process.Kill()
+	_ = publisher.Wait()
+	again := p.helper(envPublish)
+	from(sub, again)
+	eventually(t, "the killed viewer is forgotten", func() bool { return viewers() == 1 })
+	from(sub, again)
+}
+
+// TestDrain: on SIGTERM sessions are told, the relay ends without an error and its
+// port is free.
+func TestDrain(t *testing.T) {
+	p := start(t, "--drain", "10s")
+	told := make(chan time.Duration, 1)
+	var s *moqt.Session
+	s = p.dial(moqt.Handler{Goaway: func(_ string, timeout time.Duration) { told <- timeout }})
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case timeout := <-told:
+		if timeout != 10*time.Second {
+			t.Errorf("GOAWAY says %v", timeout)
+		}
+	case <-p.done:
+		t.Fatal("the relay ended without GOAWAY")
+	}
+	if status, body := p.get("/healthz"); status != http.StatusServiceUnavailable {
+		t.Errorf("healthz says %d %q while draining", status, body)
+	}
+	s.Close(wire.NoError, "")
+	<-p.done
+	if p.err != nil {
+		t.Errorf("the relay ended with %v", p.err)
+	}
+	c, err := net.ListenPacket("udp", p.udp)
+	if err != nil {
+		t.Fatalf("the port is still in use: %v", err)
+	}
+	_ = c.Close()
+}
+
+// pair writes a certificate and its key as files.
+func pair(t *testing.T, dir string, notAfter time.Time) (cert, key string, hash [32]byte) {
+	t.Helper()
+	c, err := devcert.Generate(notAfter.Add(time.Hour-devcert.Lifetime), "localhost", "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalECPrivateKey(c.PrivateKey.(*ecdsa.PrivateKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for path, block := range map[string]*pem.Block{
+		cert: {Type: "CERTIFICATE", Bytes: c.Certificate[0]},
+		key:  {Type: "EC PRIVATE KEY", Bytes: der},
+	} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert, key, devcert.Hash(c)
+}
+
+// TestCertificateReload: new files are used for new sessions; files that do not
+// fit are not, and the old certificate stays.
+func TestCertificateReload(t *testing.T) {
+	dir := t.TempDir()
+	soon := time.Now().Add(24 * time.Hour)
+	cert, key, _ := pair(t, dir, soon)
+	p := start(t, "--certificate", cert, "--key", key)
+	p.dial(moqt.Handler{})
+	_, _, hash := pair(t, dir, soon.Add(time.Hour))
+	want := fmt.Sprintf("%x\n", hash)
+	eventually(t, "the new certificate is served", func() bool { _, b := p.get("/certificate.sha256"); return b == want })
+	p.hash = strings.TrimSpace(want)
+	p.dial(moqt.Handler{})
+
+	pair(t, dir, time.Now().Add(-time.Hour))
+	eventually(t, "the expired certificate is refused", func() bool {
+		p.get("/certificate.sha256")
+		return strings.Contains(p.output(), "keeping the old certificate") && strings.Contains(p.output(), "expired on")
+	})
+	p.dial(moqt.Handler{})
+}
+
+// TestStartErrors: what keeps a relay from starting is said in one line that names
+// the setting.
+func TestStartErrors(t *testing.T) {
+	dir := t.TempDir()
+	cert, key, _ := pair(t, dir, time.Now().Add(-24*time.Hour))
+	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udp.Close()
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	config := filepath.Join(dir, "relay.yaml")
+	if err := os.WriteFile(config, []byte("cache:\n  maxByte: 5\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"expired certificate": {[]string{"--certificate", cert, "--key", key}, `^relay: tls.certificate .*cert.pem expired on \d{4}-\d\d-\d\d\n$`},
+		"missing key file":    {[]string{"--certificate", cert, "--key", dir + "/none.pem"}, `^relay: tls.certificate .*, tls.key .*none.pem: open .*: no such file or directory\n$`},
+		"key without":         {[]string{"--key", key}, `^relay: tls.certificate and tls.key must be given together\n$`},
+		"key of another":      {[]string{"--certificate", cert, "--key", cert}, `^relay: tls.certificate .*, tls.key .*: tls: .*\n$`},
+		"UDP port in use":     {[]string{"--listen", udp.LocalAddr().String()}, `^relay: listen: UDP port \d+ is in use by another program\n$`},
+		"TCP port in use":     {[]string{"--http", tcp.Addr().String()}, `^relay: http: TCP address 127.0.0.1:\d+ is in use by another program\n$`},
+		"unknown setting":     {[]string{"--config", config}, `^relay: configuration .*relay.yaml: \[2:3\] unknown field "maxByte"`},
+		"bad bounds":          {[]string{"--cache-total-bytes", "1"}, `^relay: cache.totalBytes must be at least cache.maxBytes\n$`},
+		"bad level":           {[]string{"--log-level", "loud"}, `^relay: log.level "loud" is not debug, info, warn or error\n$`},
+		"unknown flag":        {[]string{"--colour"}, `^relay: unknown flag: --colour\n$`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := append([]string{"--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"}, c.args...)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			out, err := exec.CommandContext(ctx, binary, args...).CombinedOutput()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+				t.Errorf("ended with %v, want exit status 1", err)
+			}
+			if !regexp.MustCompile(c.want).Match(out) {
+				t.Errorf("says %q, want %s", out, c.want)
+			}
+		})
+	}
+}
+
+func TestWrongALPN(t *testing.T) {
+	p := start(t)
+	conf := pinned(t, p.hash)
+	conf.NextProtos = []string{"moq-00"}
+	_, err := quic.DialAddr(t.Context(), p.udp, conf, nil)
+	var te *quic.TransportError
+	if !errors.As(err, &te) || !te.ErrorCode.IsCryptoError() {
+		t.Errorf("a client of another protocol gets %v", err)
+	}
+}
+
+func TestUnknownNamespace(t *testing.T) {
+	p := start(t)
+	s := p.dial(moqt.Handler{})
+	_, err := s.Subscribe(t.Context(), points, moqt.SubscribeOptions{})
+	var e *moqt.RequestError
+	if !errors.As(err, &e) || e.Code != wire.RequestDoesNotExist || e.Reason != "nobody publishes holocast-test--points" {
+		t.Errorf("subscribe: %v", err)
+	}
+	if s.Err() != nil {
+		t.Errorf("the session ended: %v", s.Err())
+	}
+}
+
+// TestMetrics: the counters say what was sent.
+func TestMetrics(t *testing.T) {
+	p := start(t)
+	if status, body := p.get("/healthz"); status != 200 || body != "ok\n" {
+		t.Errorf("healthz: %d %q", status, body)
+	}
+	if _, body := p.get("/certificate.sha256"); body != p.hash+"\n" {
+		t.Errorf("certificate hash %q, logged %q", body, p.hash)
+	}
+	tr := origin.NewTrack(points, nil, origin.Limits{})
+	p.publish(tr)
+	var subs []*moqt.Subscription
+	for range 3 {
+		subs = append(subs, subscribe(t, p.dial(moqt.Handler{}), points))
+	}
+	const n, size = 10, 5000
+	for i := range uint64(n) {
+		payload := bytes.Repeat([]byte{byte(i)}, size)
+		write(t, tr, i, payload)
+		for _, sub := range subs {
+			expect(t, sub, i, payload)
+		}
+	}
+	object := float64(size + 3) // ID, length in two bytes, payload
+	for series, want := range map[string]float64{
+		`holocast_relay_sessions{transport="quic"}`:             4,
+		`holocast_relay_sessions{transport="webtransport"}`:     0,
+		`holocast_relay_tracks`:                                 1,
+		`holocast_relay_viewers{track="holocast-test--points"}`: 3,
+		`holocast_relay_received_objects_total`:                 n,
+		`holocast_relay_received_bytes_total`:                   n * object,
+		`holocast_relay_sent_bytes_total`:                       3 * n * object,
+		`holocast_relay_sent_subgroups_total`:                   3 * n,
+		`holocast_relay_duplicate_subgroups_total`:              0,
+		`holocast_relay_late_subgroups_total`:                   0,
+		`holocast_relay_behind_subgroups_total`:                 0,
+	} {
+		if got := p.metric(series); got != want {
+			t.Errorf("%s is %v, want %v", series, got, want)
+		}
+	}
+}
+
+// TestManySessionsOfOneAddress: sessions that share a client's UDP port are told
+// apart in the metrics.
+func TestManySessionsOfOneAddress(t *testing.T) {
+	p := start(t)
+	udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := &quic.Transport{Conn: udp}
+	defer udp.Close()
+	defer tr.Close()
+	addr, _ := net.ResolveUDPAddr("udp", p.udp)
+	conf := pinned(t, p.hash)
+	conf.NextProtos, conf.ServerName = []string{wire.ALPN}, "localhost"
+	for range 3 {
+		c, err := tr.Dial(t.Context(), addr, conf, &quic.Config{EnableDatagrams: true, EnableStreamResetPartialDelivery: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		(&raw{t, c}).uni(message(t, &wire.Setup{Path: "/", HasPath: true}))
+	}
+	eventually(t, "three sessions in the metrics", func() bool { return p.metric(`holocast_relay_sessions{transport="quic"}`) == 3 })
+}
+
+// TestSessionLimit: one session too many is refused, those that are there stay.
+func TestSessionLimit(t *testing.T) {
+	p := start(t, "--sessions", "2")
+	a, b := p.dial(moqt.Handler{}), p.dial(moqt.Handler{})
+	eventually(t, "two sessions", func() bool { return p.metric(`holocast_relay_sessions{transport="quic"}`) == 2 })
+	c, err := moqt.Dial(t.Context(), "moqt://"+p.udp, pinned(t, p.hash), moqt.Handler{}, quiet)
+	if err == nil {
+		<-c.Context().Done()
+		err = c.Err()
+	}
+	if err == nil || !strings.Contains(err.Error(), "as many sessions as it may") {
+		t.Errorf("the third session: %v", err)
+	}
+	if a.Err() != nil || b.Err() != nil {
+		t.Errorf("the others ended: %v, %v", a.Err(), b.Err())
+	}
+}
+
+// TestHostilePublisher: what a publisher sends against the rules does not reach
+// viewers, and other sessions do not notice.
+func TestHostilePublisher(t *testing.T) {
+	p := start(t)
+	tr := origin.NewTrack(points, nil, origin.Limits{})
+	p.publish(tr)
+	good := subscribe(t, p.dial(moqt.Handler{}), points)
+
+	evil := moqt.TrackName{Namespace: moqt.Namespace{"holocast", "evil"}, Name: "points"}
+	varint := func(v ...uint64) (b []byte) {
+		for _, x := range v {
+			b = wire.AppendVarint(b, x)
+		}
+		return b
+	}
+	for name, body := range map[string][]byte{
+		"object ID overflow":     append(varint(5, 1), append([]byte("x"), varint(1<<63, 1)...)...),
+		"unknown status":         varint(0, 0, 77),
+		"object after its end":   varint(0, 0, 3, 0, 1),
+		"cut off in a payload":   append(varint(0, 100), "only this"...),
+		"cut off in a header":    {0x00},
+		"random bytes":           random(t, 4000),
+		"properties too long":    nil, // below
+		"a length of everything": varint(0, 1<<62-1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := wire.SubgroupHeader{TrackAlias: 9, Group: 1, FirstObject: true}
+			if name == "properties too long" {
+				h.HasProperties = true
+				body = varint(0, 1<<60)
+			}
+			r := p.raw(p.udp)
+			r.t = t
+			r.request(&wire.PublishNamespace{RequestID: 0, Namespace: evil.Namespace})
+			viewer := p.dial(moqt.Handler{})
+			victims := make(chan *moqt.Subscription, 1)
+			go func() {
+				var sub *moqt.Subscription
+				for range 100 {
+					var err error
+					if sub, err = viewer.Subscribe(t.Context(), evil, moqt.SubscribeOptions{}); err == nil {
+						break
+					}
+					time.Sleep(20 * time.Millisecond)
+				}
+				victims <- sub
+			}()
+			str, err := r.conn.AcceptStream(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := wire.ReadMessage(bufio.NewReader(str)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := str.Write(message(t, &wire.SubscribeOK{TrackAlias: 9})); err != nil {
+				t.Fatal(err)
+			}
+			sub := <-victims
+			if sub == nil {
+				t.Fatal("the viewer could not subscribe")
+			}
+			s := r.uni(append(h.Append(nil), body...))
+			_ = s.Close()
+			// What it sees is well-formed: at most whole objects, or less of one.
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			if sg, err := sub.AcceptSubgroup(ctx); err == nil {
+				for {
+					if _, err = sg.NextObject(); err != nil {
+						break
+					}
+				}
+				if err == io.EOF {
+					t.Error("the viewer was told that the subgroup is complete")
+				}
+			}
+			var closed *moqt.SessionError
+			if errors.As(viewer.Err(), &closed) {
+				t.Errorf("the viewer's session ended: %v", closed)
+			}
+			_ = r.conn.CloseWithError(0, "")
+			viewer.Close(wire.NoError, "")
+		})
+	}
+	write(t, tr, 1, []byte("still here"))
+	expect(t, good, 1, []byte("still here"))
+}
+
+func random(t *testing.T, n int) []byte {
+	b := make([]byte, n)
+	if _, err := rand.Read(b); err != nil {
+		t.Fatal(err)
+	}
+	b[0] = 0xff // an object ID that cannot be
+	return b
+}
