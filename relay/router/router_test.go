@@ -1,0 +1,451 @@
+package router
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"holocast/internal/devcert"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	session = moqt.Namespace{"holocast", "test"}
+	points  = moqt.TrackName{Namespace: session, Name: "points"}
+	quiet   = moqt.Config{Log: slog.New(slog.DiscardHandler)}
+)
+
+// relay is a router with its listener in this process.
+type relay struct {
+	*Router
+	t   *testing.T
+	ctx context.Context
+	url string
+	tls *tls.Config
+}
+
+func start(t *testing.T, cfg Config) *relay {
+	t.Helper()
+	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := moqt.Listen("127.0.0.1:0", moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Log = quiet.Log
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	r := &relay{New(cfg), t, ctx, "moqt://" + ln.Addr().String(), devcert.Pinned(devcert.Hash(cert))}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			s, err := ln.Accept(ctx)
+			if err != nil {
+				return
+			}
+			wg.Go(func() { r.Serve(s) })
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		_ = ln.Close()
+		wg.Wait()
+		// Whatever happened, nothing is kept of tracks that nobody uses.
+		r.eventually("all tracks are forgotten", func() bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return len(r.tracks)+len(r.leaving)+len(r.sessions)+len(r.offers)+len(r.discoveries) == 0
+		})
+	})
+	return r
+}
+
+func (r *relay) eventually(what string, ok func() bool) {
+	r.t.Helper()
+	for range 500 {
+		if ok() {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	r.t.Errorf("did not happen: %s", what)
+}
+
+func (r *relay) dial(h moqt.Handler) *moqt.Session {
+	r.t.Helper()
+	s, err := moqt.Dial(r.ctx, r.url, r.tls, h, quiet)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { s.Close(wire.NoError, "") })
+	return s
+}
+
+// publisher offers tracks in a session of its own.
+type publisher struct {
+	*moqt.Session
+	ns *moqt.PublishedNamespace
+}
+
+func (r *relay) publish(tracks ...*origin.Track) *publisher {
+	r.t.Helper()
+	var set origin.Set
+	for _, t := range tracks {
+		set.Add(t)
+	}
+	s := r.dial(set.Handler())
+	ns, err := s.PublishNamespace(r.ctx, session)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return &publisher{s, ns}
+}
+
+func (r *relay) subscribe(s *moqt.Session, o moqt.SubscribeOptions) *moqt.Subscription {
+	r.t.Helper()
+	sub, err := s.Subscribe(r.ctx, points, o)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return sub
+}
+
+func newPoints() *origin.Track { return origin.NewTrack(points, nil, origin.Limits{}) }
+
+func (r *relay) write(tr *origin.Track, group uint64, text string) {
+	r.t.Helper()
+	h := wire.SubgroupHeader{Group: group, FirstObject: true}
+	if err := tr.WriteObject(h, moqt.Object{}, []byte(text)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// read reads the next subgroup of one object.
+func (r *relay) read(sub *moqt.Subscription) (group uint64, text string) {
+	r.t.Helper()
+	sg, err := sub.AcceptSubgroup(r.ctx)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := sg.NextObject(); err != nil {
+		r.t.Fatal(err)
+	}
+	b, err := sg.ReadPayload(nil, 1<<20)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := sg.NextObject(); err != io.EOF {
+		r.t.Fatal(err)
+	}
+	return sg.Group, string(b)
+}
+
+func (r *relay) expect(sub *moqt.Subscription, group uint64, text string) {
+	r.t.Helper()
+	if g, s := r.read(sub); g != group || s != text {
+		r.t.Fatalf("group %d %q, want %d %q", g, s, group, text)
+	}
+}
+
+// upstreams is how many publishers the relay is subscribed to points at.
+func (r *relay) upstreams() int {
+	r.mu.Lock()
+	t := r.tracks[points.String()]
+	r.mu.Unlock()
+	if t == nil {
+		return 0
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.upstreams)
+}
+
+func short() Config { return Config{Linger: 20 * time.Millisecond, Grace: 10 * time.Second} }
+
+// TestTwoPublishers: the same track from two publishers reaches viewers once, and
+// either may leave.
+func TestTwoPublishers(t *testing.T) {
+	r := start(t, short())
+	a, b := newPoints(), newPoints()
+	first := r.publish(a)
+	sub := r.subscribe(r.dial(moqt.Handler{}), moqt.SubscribeOptions{})
+	second := r.publish(b)
+	r.eventually("both are subscribed to", func() bool { return r.upstreams() == 2 })
+	for i := range uint64(5) {
+		r.write(a, i, "same")
+		r.write(b, i, "same")
+		r.expect(sub, i, "same")
+	}
+	first.Close(wire.NoError, "")
+	r.write(b, 10, "of the second")
+	r.expect(sub, 10, "of the second")
+	second.Close(wire.NoError, "")
+	third := newPoints()
+	r.publish(third)
+	r.eventually("the third is subscribed to", func() bool { return r.upstreams() == 1 })
+	r.write(third, 0, "counts anew")
+	r.expect(sub, 0, "counts anew")
+}
+
+// TestSelfSubscription: a session may watch what it publishes.
+func TestSelfSubscription(t *testing.T) {
+	r := start(t, short())
+	tr := newPoints()
+	p := r.publish(tr)
+	sub := r.subscribe(p.Session, moqt.SubscribeOptions{})
+	r.write(tr, 1, "to myself")
+	r.expect(sub, 1, "to myself")
+}
+
+// TestNamespaceWithdrawn: subscriptions go on, new ones are refused.
+func TestNamespaceWithdrawn(t *testing.T) {
+	r := start(t, Config{Linger: 20 * time.Millisecond})
+	tr := newPoints()
+	p := r.publish(tr)
+	s := r.dial(moqt.Handler{})
+	sub := r.subscribe(s, moqt.SubscribeOptions{})
+	p.ns.Withdraw()
+	r.eventually("the namespace is gone", func() bool { return len(r.Namespaces()) == 0 })
+	r.write(tr, 1, "goes on")
+	r.expect(sub, 1, "goes on")
+	other := moqt.TrackName{Namespace: session, Name: "other"}
+	var e *moqt.RequestError
+	if _, err := s.Subscribe(r.ctx, other, moqt.SubscribeOptions{}); !errors.As(err, &e) || e.Code != wire.RequestDoesNotExist {
+		t.Errorf("subscribe after the withdrawal: %v", err)
+	}
+}
+
+// TestGrace: viewers of a publisher that went away are told when it does not come
+// back; one who asked meanwhile does not prolong that.
+func TestGrace(t *testing.T) {
+	r := start(t, Config{Linger: 20 * time.Millisecond, Grace: 300 * time.Millisecond, Limits: origin.Limits{MaxAge: 50 * time.Millisecond}})
+	p := r.publish(newPoints())
+	s := r.dial(moqt.Handler{})
+	sub := r.subscribe(s, moqt.SubscribeOptions{})
+	p.Close(wire.NoError, "")
+	r.eventually("the publisher is gone", func() bool { return r.upstreams() == 0 })
+	if _, err := r.dial(moqt.Handler{}).Subscribe(r.ctx, points, moqt.SubscribeOptions{}); err == nil {
+		t.Error("subscribed at a publisher that is gone")
+	}
+	<-sub.Done()
+	var done *moqt.DoneError
+	if !errors.As(sub.Err(), &done) || done.Reason != "the publisher is gone" {
+		t.Errorf("subscription ended with %v", sub.Err())
+	}
+}
+
+// TestTrackEnds: a publisher's regular end reaches the viewers with what came
+// before it.
+func TestTrackEnds(t *testing.T) {
+	r := start(t, Config{Linger: 20 * time.Millisecond, Limits: origin.Limits{MaxAge: 50 * time.Millisecond}})
+	tr := newPoints()
+	r.publish(tr)
+	sub := r.subscribe(r.dial(moqt.Handler{}), moqt.SubscribeOptions{})
+	r.write(tr, 1, "last")
+	tr.End(wire.DoneTrackEnded, "the show is over")
+	r.expect(sub, 1, "last")
+	<-sub.Done()
+	var done *moqt.DoneError
+	if !errors.As(sub.Err(), &done) || done.Code != wire.DoneTrackEnded || done.Reason != "the show is over" {
+		t.Errorf("subscription ended with %v", sub.Err())
+	}
+}
+
+// TestRendezvous: a subscription waits for its publisher as long as it says.
+func TestRendezvous(t *testing.T) {
+	r := start(t, short())
+	s := r.dial(moqt.Handler{})
+	var e *moqt.RequestError
+	if _, err := s.Subscribe(r.ctx, points, moqt.SubscribeOptions{RendezvousTimeout: 30 * time.Millisecond}); !errors.As(err, &e) || e.Code != wire.RequestTimeout {
+		t.Errorf("without a publisher: %v", err)
+	}
+	got := make(chan *moqt.Subscription, 1)
+	go func() {
+		sub, err := s.Subscribe(r.ctx, points, moqt.SubscribeOptions{RendezvousTimeout: 10 * time.Second})
+		if err != nil {
+			t.Error(err)
+		}
+		got <- sub
+	}()
+	tr := newPoints()
+	r.publish(tr)
+	sub := <-got
+	r.write(tr, 1, "came")
+	r.expect(sub, 1, "came")
+}
+
+// TestUnusedTrackIsLeft: a track that nobody watches any more is left upstream.
+func TestUnusedTrackIsLeft(t *testing.T) {
+	r := start(t, short())
+	tr := newPoints()
+	r.publish(tr)
+	sub := r.subscribe(r.dial(moqt.Handler{}), moqt.SubscribeOptions{})
+	if tr.Viewers() != 1 {
+		t.Errorf("%d subscriptions upstream", tr.Viewers())
+	}
+	sub.Cancel()
+	r.eventually("the subscription upstream ends", func() bool { return tr.Viewers() == 0 })
+}
+
+// TestNewGroupRequest is passed upstream once where the track has dynamic groups.
+func TestNewGroupRequest(t *testing.T) {
+	r := start(t, short())
+	asked := make(chan uint64, 10)
+	props := moqt.Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyDynamicGroups, Int: 1}))
+	p := r.dial(moqt.Handler{Subscribe: func(req *moqt.SubscribeRequest) {
+		_, _ = req.Accept(moqt.TrackInfo{
+			Properties: props, NewGroup: func(g uint64) { asked <- g },
+			Largest: func() (moqt.Location, bool) { return moqt.Location{Group: 4}, true },
+		})
+	}})
+	if _, err := p.PublishNamespace(r.ctx, session); err != nil {
+		t.Fatal(err)
+	}
+	sub := r.subscribe(r.dial(moqt.Handler{}), moqt.SubscribeOptions{})
+	for _, g := range []uint64{3, 5, 5, 6} { // 3 is there, the second 5 is on its way
+		if _, err := sub.Update(r.ctx, moqt.Parameters{NewGroupRequest: &g}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := map[uint64]bool{<-asked: true, <-asked: true}
+	if !got[5] || !got[6] {
+		t.Errorf("asked upstream for %v, want 5 and 6", got)
+	}
+	select {
+	case g := <-asked:
+		t.Errorf("asked for %d, too", g)
+	case <-time.After(100 * time.Millisecond):
+	}
+}
+
+// TestOldFetchGoesUpstream: what is older than the cache comes from the publisher.
+func TestOldFetchGoesUpstream(t *testing.T) {
+	r := start(t, short())
+	tr := origin.NewTrack(points, nil, origin.Limits{MaxAge: time.Hour})
+	for i := range uint64(5) {
+		r.write(tr, i, fmt.Sprint("old ", i))
+	}
+	r.publish(tr)
+	f, err := r.dial(moqt.Handler{}).Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 3}, moqt.FetchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := uint64(1); ; i++ {
+		o, err := f.Next()
+		if err == io.EOF {
+			if i != 4 {
+				t.Errorf("response ends before group %d", i)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := f.ReadPayload(nil, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := fmt.Sprint("old ", i); o.Group != i || string(b) != want {
+			t.Errorf("group %d %q, want %q", o.Group, b, want)
+		}
+	}
+}
+
+// TestDiscovery: a subscriber of a prefix is told of what comes and goes, whatever
+// another one does that does not read.
+func TestDiscovery(t *testing.T) {
+	r := start(t, short())
+	events, err := r.dial(moqt.Handler{}).SubscribeNamespace(r.ctx, moqt.Namespace{"holocast"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The events of this one are never taken.
+	if _, err := r.dial(moqt.Handler{}).SubscribeNamespace(r.ctx, moqt.Namespace{"holocast"}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		p := r.publish(newPoints())
+		if e := <-events; !e.Added || !e.Namespace.Equal(session) {
+			t.Errorf("%+v, want it added", e)
+		}
+		p.ns.Withdraw()
+		if e := <-events; e.Added || !e.Namespace.Equal(session) {
+			t.Errorf("%+v, want it gone", e)
+		}
+	}
+}
+
+// TestPublishedTrack: a track that is published unasked reaches those who asked
+// for all tracks, and those who subscribe.
+func TestPublishedTrack(t *testing.T) {
+	r := start(t, short())
+	taken := make(chan *moqt.Subscription, 1)
+	all := r.dial(moqt.Handler{Publish: func(req *moqt.PublishRequest) {
+		sub, err := req.Accept(moqt.SubscribeOptions{})
+		if err != nil {
+			t.Error(err)
+		}
+		taken <- sub
+	}})
+	if err := all.SubscribeTracks(r.ctx, session); err != nil {
+		t.Fatal(err)
+	}
+	tr := newPoints()
+	since := time.Now()
+	pub, err := r.dial(moqt.Handler{}).Publish(r.ctx, points, tr.Info())
+	if err != nil {
+		t.Fatal(err)
+	}
+	go tr.Serve(pub, since) //nolint:errcheck // ends with the session
+	given := <-taken
+	asked := r.subscribe(r.dial(moqt.Handler{}), moqt.SubscribeOptions{})
+	r.write(tr, 1, "unasked")
+	r.expect(given, 1, "unasked")
+	r.expect(asked, 1, "unasked")
+}
+
+// TestChurn: viewers and publishers that come and go at random leave nothing
+// behind, which start checks.
+func TestChurn(t *testing.T) {
+	r := start(t, Config{Linger: time.Millisecond, Grace: 5 * time.Millisecond, Limits: origin.Limits{MaxAge: 5 * time.Millisecond}})
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			for range 10 {
+				tr := newPoints()
+				p := r.publish(tr)
+				for i := range uint64(5) {
+					r.write(tr, i, "x")
+				}
+				p.Close(wire.NoError, "")
+			}
+		})
+		wg.Go(func() {
+			s := r.dial(moqt.Handler{})
+			for range 60 {
+				sub, err := s.Subscribe(r.ctx, points, moqt.SubscribeOptions{RendezvousTimeout: 50 * time.Millisecond})
+				if err != nil {
+					continue
+				}
+				if f, err := s.FetchJoining(r.ctx, sub, 0, moqt.FetchOptions{}); err == nil {
+					f.Cancel()
+				}
+				sub.Cancel()
+			}
+		})
+	}
+	wg.Wait()
+}
