@@ -51,8 +51,12 @@ class Page {
     }
     this.#network.onmessage = (e: MessageEvent<FromNetwork>) => this.#fromNetwork(e.data);
     const { relay, session, certificate, receipts } = this.#link;
-    const start: ToNetwork = { type: "start", relay, session, certificate, receipts, decoders: ports };
-    this.#network.postMessage(start, ports);
+    if (typeof WebTransport === "undefined") {
+      this.#phase = "no-webtransport";
+    } else {
+      const start: ToNetwork = { type: "start", relay, session, certificate, receipts, decoders: ports };
+      this.#network.postMessage(start, ports);
+    }
 
     const fit = () => this.#studio.resize(innerWidth, innerHeight, Math.min(devicePixelRatio, 2));
     addEventListener("resize", fit);

@@ -123,7 +123,7 @@ export class Lab {
   /** A synthetic performer, as a user would publish one. */
   async performer(port: number, session: string, ...args: string[]): Promise<Program> {
     const p = this.program("capture-server", "--source", "synthetic", ...args, `moqt://127.0.0.1:${port}/${session}`);
-    await this.published(port, session, p);
+    await p.says(/publishing/);
     return p;
   }
 
@@ -134,8 +134,9 @@ export class Lab {
     return p;
   }
 
-  async published(_port: number, _session: string, p: Program): Promise<void> {
-    await p.says(/publishing|connected|namespace/i);
+  /** Runs the test publisher to its end and returns what it writes. */
+  publisherOutput(...args: string[]): Buffer {
+    return execFileSync(join(this.#bin, "publisher"), args, { maxBuffer: 64 << 20 });
   }
 
   async browser(): Promise<BrowserContext> {

@@ -1,0 +1,71 @@
+/** Pictures as pixels, and how far they are apart, region by region. */
+import type { Page } from "playwright-core";
+
+export interface Picture {
+  readonly width: number;
+  readonly height: number;
+  /** R G B A of each pixel. */
+  readonly rgba: Uint8Array;
+}
+
+/** What the page's canvas shows, without the panels over it. */
+export async function canvasPicture(page: Page): Promise<Picture> {
+  const { width, height, data } = await page.evaluate(async () => {
+    const bitmap = await createImageBitmap(await window.holocast.studio.picture());
+    const canvas = new OffscreenCanvas(bitmap.width, bitmap.height);
+    const g = canvas.getContext("2d")!;
+    g.drawImage(bitmap, 0, 0);
+    const { data } = g.getImageData(0, 0, bitmap.width, bitmap.height);
+    let text = "";
+    for (let i = 0; i < data.length; i += 8192) text += String.fromCharCode(...data.subarray(i, i + 8192));
+    return { width: bitmap.width, height: bitmap.height, data: btoa(text) };
+  });
+  return { width, height, rgba: new Uint8Array(Buffer.from(data, "base64")) };
+}
+
+export interface Difference {
+  /** Regions that the reference covers whole, and those it leaves empty. */
+  readonly covered: number;
+  readonly empty: number;
+  /** Greatest difference of a covered region's mean colour, 0…255. */
+  readonly worst: number;
+  /** Share of the pixels of the reference's empty regions that show something, the worst region. */
+  readonly stray: number;
+}
+
+/** Compares a picture with a reference that is transparent where nothing is. */
+export function compare(got: Picture, want: Picture, background: readonly [number, number, number], region = 16): Difference {
+  if (got.width !== want.width || got.height !== want.height) throw new Error(`${got.width}×${got.height} against ${want.width}×${want.height}`);
+  let covered = 0;
+  let empty = 0;
+  let worst = 0;
+  let stray = 0;
+  for (let y = 0; y + region <= got.height; y += region) {
+    for (let x = 0; x + region <= got.width; x += region) {
+      const a = [0, 0, 0];
+      const b = [0, 0, 0];
+      let opaque = 0;
+      let other = 0;
+      for (let v = y; v < y + region; v++) {
+        for (let u = x; u < x + region; u++) {
+          const i = 4 * (v * got.width + u);
+          if (want.rgba[i + 3]! > 0) opaque++;
+          for (let c = 0; c < 3; c++) {
+            a[c]! += got.rgba[i + c]!;
+            b[c]! += want.rgba[i + c]!;
+          }
+          if (background.some((c, k) => Math.abs(got.rgba[i + k]! - c) > 2)) other++;
+        }
+      }
+      const n = region * region;
+      if (opaque === n) {
+        covered++;
+        for (let c = 0; c < 3; c++) worst = Math.max(worst, Math.abs(a[c]! - b[c]!) / n);
+      } else if (opaque === 0) {
+        empty++;
+        stray = Math.max(stray, other / n);
+      }
+    }
+  }
+  return { covered, empty, worst, stray };
+}

@@ -1,0 +1,242 @@
+// Command publisher is a publisher for the web viewer's tests: it publishes frames
+// whose contents the tests know, among them objects that no decent publisher sends,
+// and draws what a viewer of them has to show.
+//
+//	publisher [flags] moqt://127.0.0.1:4443/SESSION   publish until it is stopped
+//	publisher --reference MATRIX [flags]              a picture of the frame, raw RGBA on stdout
+//	publisher --dump DIR                              frames of several sizes and layouts, as files
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"holocast/internal/camera"
+	"holocast/internal/catalog"
+	"holocast/internal/clock"
+	"holocast/internal/connect"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+	"holocast/internal/pointcloud"
+	"holocast/internal/pointcloud/frametest"
+)
+
+type options struct {
+	width, height int
+	layout        string
+	descriptions  int
+	fps           float64
+	hostile       bool
+	matrix        string
+	viewport      string
+}
+
+func main() {
+	var o options
+	flag.IntVar(&o.width, "width", 640, "pixels of the frame's grid")
+	flag.IntVar(&o.height, "height", 576, "pixels of the frame's grid")
+	flag.StringVar(&o.layout, "layout", "a", "a, b or c")
+	flag.IntVar(&o.descriptions, "descriptions", 1, "1 or 4")
+	flag.Float64Var(&o.fps, "fps", 30, "frames per second")
+	flag.BoolVar(&o.hostile, "hostile", false, "put hostile objects between the frames")
+	flag.StringVar(&o.matrix, "reference", "", "draw the frame with this matrix, camera to clip space, 16 numbers, column-major")
+	flag.StringVar(&o.viewport, "viewport", "960x640", "size of the reference picture")
+	dump := flag.String("dump", "", "write frames to this directory")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var err error
+	switch {
+	case *dump != "":
+		err = dumpFrames(*dump)
+	case o.matrix != "":
+		err = drawReference(os.Stdout, o)
+	case flag.NArg() == 1:
+		err = publish(ctx, o, flag.Arg(0))
+	default:
+		err = fmt.Errorf("want the URL of a session")
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "publisher:", err)
+		os.Exit(1)
+	}
+}
+
+// scene is the frame that is published: a ball before a wall.
+func (o *options) scene() frametest.Cloud { return frametest.SyntheticCloud(o.width, o.height, 1) }
+
+// lens is the camera that scene was made for.
+func (o *options) lens() camera.Intrinsics {
+	f := 0.8 * float64(o.width)
+	return camera.Intrinsics{Width: o.width, Height: o.height, Fx: f, Fy: f, Cx: float64(o.width) / 2, Cy: float64(o.height) / 2}
+}
+
+// pose stands the camera 1.2 m above the studio's floor, looking along −z, y up.
+var pose = camera.Transform{R: [9]float64{1, 0, 0, 0, -1, 0, 0, 0, -1}, T: [3]float64{0, 1200, 2000}}
+
+type publisher struct {
+	options
+	url     string
+	ns      moqt.Namespace
+	set     origin.Set
+	catalog *origin.Track
+	points  *origin.Track
+	clock   clock.Estimator
+	group   uint64
+}
+
+func publish(ctx context.Context, o options, url string) error {
+	target := connect.Target{URL: url}
+	ns, err := target.Namespace()
+	if err != nil {
+		return err
+	}
+	p := &publisher{options: o, url: url, ns: ns, group: uint64(time.Now().UnixMilli())}
+	p.catalog = p.newTrack(catalog.TrackName)
+	p.points = p.newTrack(catalog.PointsTrack(0, "full"))
+	if err := p.describe(); err != nil {
+		return err
+	}
+	go func() {
+		if err := p.produce(ctx); err != nil && ctx.Err() == nil {
+			slog.Error("frames", "err", err)
+			os.Exit(1)
+		}
+	}()
+	err = target.Keep(ctx, p.set.Handler(), moqt.Config{}, p.serve)
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // it was stopped
+	}
+	return err
+}
+
+func (p *publisher) newTrack(name string) *origin.Track {
+	t := origin.NewTrack(moqt.TrackName{Namespace: p.ns, Name: name}, nil, origin.Limits{MaxAge: time.Second})
+	p.set.Add(t)
+	return t
+}
+
+func (p *publisher) serve(ctx context.Context, s *moqt.Session) error {
+	go p.followClock(s)
+	time.Sleep(3 * clock.Interval)
+	ns, err := s.PublishNamespace(ctx, p.ns)
+	if err != nil {
+		return err
+	}
+	slog.Info("publishing", "session", p.url)
+	select {
+	case <-ns.Done():
+		return ns.Err()
+	case <-s.Context().Done():
+		return s.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *publisher) followClock(s *moqt.Session) {
+	sub, err := s.Subscribe(s.Context(), moqt.TrackName{Namespace: moqt.Namespace{clock.Namespace}, Name: clock.Track}, moqt.SubscribeOptions{})
+	if err != nil {
+		return
+	}
+	for {
+		d, err := sub.AcceptDatagram(s.Context())
+		if err != nil {
+			return
+		}
+		if stamp, err := clock.ParseStamp(d.Payload); err == nil {
+			st := s.Stats()
+			p.clock.Observe(stamp, time.Now(), clock.RTT{Min: st.MinRTT, Smoothed: st.RTT})
+		}
+	}
+}
+
+func (p *publisher) describe() error {
+	c := catalog.Catalog{Version: catalog.Version}
+	lens := p.lens()
+	ref, err := c.AddInit("camera-0", catalog.CameraInit{Grid: lens, Pose: pose, DepthMax: 10000})
+	if err != nil {
+		return err
+	}
+	layout := map[string]string{"a": "A", "b": "B", "c": "C"}[p.layout]
+	t := catalog.Track{
+		Name: p.points.Name().Name, Packaging: catalog.PackagingPoints, IsLive: true, Role: catalog.RolePoints,
+		InitRef: ref, Framerate: p.fps,
+		Points: &catalog.Points{CameraName: "test", Quality: "full", Layout: layout, Descriptions: p.descriptions, MaxPoints: p.width * p.height, DeliveryTimeout: 500},
+	}
+	if layout == "A" {
+		t.Width, t.Height = p.width, p.height
+	}
+	c.Tracks = append(c.Tracks, t)
+	b, err := c.Marshal()
+	if err != nil {
+		return err
+	}
+	if p.hostile {
+		for i, bad := range hostileCatalogs(b) {
+			if err := p.write(p.catalog, uint64(i), 0, bad); err != nil {
+				return err
+			}
+		}
+	}
+	return p.write(p.catalog, 1000, 0, b)
+}
+
+func (p *publisher) write(t *origin.Track, group uint64, subgroup int, payload []byte) error {
+	h := wire.SubgroupHeader{Group: group, Subgroup: uint64(subgroup), Mode: wire.SubgroupIDExplicit, Priority: uint8(128 + subgroup), FirstObject: true}
+	return t.WriteObject(h, moqt.Object{ID: uint64(subgroup)}, payload)
+}
+
+func (p *publisher) produce(ctx context.Context) error {
+	scene := p.scene()
+	enc, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})
+	if err != nil {
+		return err
+	}
+	defer enc.Close()
+	tick := time.NewTicker(time.Duration(float64(time.Second) / p.fps))
+	defer tick.Stop()
+	for sequence := uint32(0); ; sequence++ {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		if p.hostile && sequence%2 == 1 {
+			if err := p.attack(int(sequence/2), enc, &scene); err != nil {
+				return err
+			}
+			continue
+		}
+		p.group++
+		for d := range p.descriptions {
+			b, err := p.encode(enc, &scene, sequence, d)
+			if err != nil {
+				return err
+			}
+			if err := p.write(p.points, p.group, d, b); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (p *publisher) encode(enc *pointcloud.Encoder, scene *frametest.Cloud, sequence uint32, description int) ([]byte, error) {
+	h := pointcloud.Header{Sequence: sequence, CaptureTime: uint64(p.clock.Now().UnixMicro()), Descriptions: uint8(p.descriptions)}
+	switch p.layout {
+	case "b":
+		h.Layout = pointcloud.LayoutPoints
+		return enc.EncodePoints(nil, h, &scene.Points, description)
+	case "c":
+		h.Layout = pointcloud.LayoutInterleaved
+		return enc.EncodePoints(nil, h, &scene.Points, description)
+	}
+	return enc.EncodeGrid(nil, h, &scene.Grid, description)
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"holocast/internal/pointcloud"
+	"holocast/internal/pointcloud/frametest"
+)
+
+// drawReference draws the scene's points as squares with a depth buffer, through a
+// matrix that takes the camera's millimetres to clip space.
+func drawReference(w io.Writer, o options) error {
+	var m [16]float64
+	fields := strings.Split(o.matrix, ",")
+	if len(fields) != len(m) {
+		return fmt.Errorf("the matrix has %d numbers, wants %d", len(fields), len(m))
+	}
+	for i, f := range fields {
+		var err error
+		if m[i], err = strconv.ParseFloat(f, 64); err != nil {
+			return err
+		}
+	}
+	var width, height int
+	if _, err := fmt.Sscanf(o.viewport, "%dx%d", &width, &height); err != nil {
+		return fmt.Errorf("viewport %q: %w", o.viewport, err)
+	}
+	picture := make([]byte, 4*width*height) // alpha 0 where nothing is
+	depth := make([]float64, width*height)
+	for i := range depth {
+		depth[i] = math.Inf(1)
+	}
+	scene, lens := o.scene(), o.lens()
+	for i, d := range scene.Grid.Depth {
+		if d == 0 {
+			continue
+		}
+		z := float64(d)
+		x, y := (float64(i%o.width)-lens.Cx)/lens.Fx*z, (float64(i/o.width)-lens.Cy)/lens.Fy*z
+		var clip [4]float64
+		for r := range clip {
+			clip[r] = m[r]*x + m[4+r]*y + m[8+r]*z + m[12+r]
+		}
+		if clip[3] <= 0 {
+			continue
+		}
+		px, py := (clip[0]/clip[3]+1)/2*float64(width), (1-clip[1]/clip[3])/2*float64(height)
+		// The distance to the neighbouring point, in pixels of the picture.
+		edge := math.Hypot(m[0], math.Hypot(m[1], m[2])) * z / lens.Fx / clip[3] * float64(width) / 2
+		half := max(1, 1.4*edge) / 2
+		for v := max(0, int(math.Round(py-half))); v < min(height, int(math.Round(py+half))); v++ {
+			for u := max(0, int(math.Round(px-half))); u < min(width, int(math.Round(px+half))); u++ {
+				if at := v*width + u; clip[3] < depth[at] {
+					depth[at] = clip[3]
+					copy(picture[4*at:], scene.Grid.Color[3*i:3*i+3])
+					picture[4*at+3] = 255
+				}
+			}
+		}
+	}
+	_, err := w.Write(picture)
+	return err
+}
+
+// dumpFrames writes frames for benchmarks: layout and size are in the names. Of the
+// real ones there is a frame where HOLOCAST_DATA has it.
+func dumpFrames(dir string) error {
+	enc, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})
+	if err != nil {
+		return err
+	}
+	defer enc.Close()
+	clouds := map[string]frametest.Cloud{}
+	for _, s := range []struct {
+		name          string
+		width, height int
+	}{{"50k", 296, 266}, {"240k", 640, 576}, {"1M", 1344, 1210}} {
+		clouds[s.name] = frametest.SyntheticCloud(s.width, s.height, 1)
+	}
+	data := os.Getenv("HOLOCAST_DATA")
+	if real, err := frametest.Load(data, 1); err == nil && data != "" {
+		clouds["kinect-nfov"] = real[0].NFOV
+	}
+	for name, c := range clouds {
+		for _, l := range []pointcloud.Layout{pointcloud.LayoutGrid, pointcloud.LayoutPoints, pointcloud.LayoutInterleaved} {
+			var b []byte
+			h := pointcloud.Header{Layout: l}
+			if l == pointcloud.LayoutGrid {
+				b, err = enc.EncodeGrid(nil, h, &c.Grid, 0)
+			} else {
+				b, err = enc.EncodePoints(nil, h, &c.Points, 0)
+			}
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, name+"-"+strings.ToLower(l.String())+".hcpf"), b, 0o644)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
