@@ -44,7 +44,8 @@ type Result struct {
 	Received  uint64 `json:"received"`
 	Reordered uint64 `json:"reordered"` // came after one sent later
 	Refused   uint64 `json:"refused"`   // by the sender's kernel
-	// Packets received a second, from the first to the last.
+	// Packets received a second: the median of the tenths of a second between the first and
+	// the last, lest pauses of the sender count.
 	PacketRate float64 `json:"packets_per_s"`
 	// One-way delay in milliseconds, from before the sender's system call to the kernel's
 	// stamp at the receiver.
@@ -148,7 +149,7 @@ func (f Flow) receive() (r Result, err error) {
 		messages[i] = ipv4.Message{Buffers: [][]byte{make([]byte, maxSize)}, OOB: make([]byte, 64)}
 	}
 	var delays []time.Duration
-	var first, last int64
+	var arrivals []int64
 	highest := uint64(0)
 	for {
 		n, err := conn.ReadBatch(messages, 0)
@@ -170,23 +171,35 @@ func (f Flow) receive() (r Result, err error) {
 			}
 			highest = max(highest, number)
 			delays = append(delays, time.Duration(at-int64(binary.LittleEndian.Uint64(payload))))
-			if first == 0 {
-				first = at
-			}
-			last = at
+			arrivals = append(arrivals, at)
 		}
 	}
 	r.Received = uint64(len(delays))
 	if len(delays) == 0 {
 		return r, nil
 	}
-	if last > first {
-		r.PacketRate = float64(len(delays)-1) / time.Duration(last-first).Seconds()
-	}
+	r.PacketRate = medianRate(arrivals, 100*time.Millisecond)
 	slices.Sort(delays)
 	at := func(share float64) float64 { return float64(delays[int(share*float64(len(delays)-1))]) / 1e6 }
 	r.DelayMin, r.DelayP50, r.DelayP99, r.DelayMax = at(0), at(0.5), at(0.99), at(1)
 	return r, nil
+}
+
+// medianRate returns the median, over the whole intervals that arrivals cover, of arrivals a
+// second. Times are ns and nearly in order; 0 if they cover no interval.
+func medianRate(arrivals []int64, interval time.Duration) float64 {
+	first, last := slices.Min(arrivals), slices.Max(arrivals)
+	counts := make([]int, (last-first)/int64(interval))
+	if len(counts) == 0 {
+		return 0
+	}
+	for _, at := range arrivals {
+		if i := (at - first) / int64(interval); i < int64(len(counts)) {
+			counts[i]++
+		}
+	}
+	slices.Sort(counts)
+	return float64(counts[len(counts)/2]) / interval.Seconds()
 }
 
 // stamp finds SCM_TIMESTAMPNS, UNIX ns, in a message's control data.
