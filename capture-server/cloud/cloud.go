@@ -340,14 +340,18 @@ func (m *Mapper) clip(depth []uint16) {
 }
 
 func (m *Mapper) mapDepth(f *source.Frame, clean []uint16, g *pointcloud.Grid) error {
-	if err := m.image.load(m.decoder, f, m.cal.Color, m.reduce); err != nil {
-		return fmt.Errorf("cloud: %w", err)
-	}
+	// The colour image is decoded while depth is projected: both take long, and
+	// neither needs the other.
+	decoded := make(chan error, 1)
+	go func() { decoded <- m.image.load(m.decoder, f, m.cal.Color, m.reduce) }()
 	resize(g, m.out)
 	copy(g.Depth, clean)
 	m.clip(g.Depth)
 	m.project(clean)
 	m.splat(clean)
+	if err := <-decoded; err != nil {
+		return fmt.Errorf("cloud: %w", err)
+	}
 	m.sample(g)
 	return nil
 }
