@@ -33,6 +33,8 @@ type Flow struct {
 	episodeUndo    bool  // false once CE marks were part of it
 	roundEnd       int64 // Delivered that ends the round of CwndLimited
 	limitedInRound bool
+	idle           bool // the application has nothing to send
+	idleSince      time.Duration
 	firstRTTAt     time.Duration
 	lossRun        lossRun
 
@@ -82,7 +84,7 @@ func (f *Flow) reset(maxDatagramSize int64) {
 	f.recoveryUntil, f.prevRecovery = f.largestSent, f.largestSent
 	f.episodeLosses = 0
 	f.lossRun = lossRun{}
-	f.roundEnd, f.limitedInRound, f.firstRTTAt = 0, false, 0
+	f.roundEnd, f.limitedInRound, f.idle, f.firstRTTAt = 0, false, false, 0
 	f.publish()
 }
 
@@ -94,6 +96,8 @@ func (f *Flow) Migrated(maxDatagramSize int64) { f.reset(maxDatagramSize) }
 // it. Packet numbers ascend.
 func (f *Flow) Sent(now time.Duration, number, size, inFlight int64) {
 	f.c.InFlight = inFlight - size
+	f.checkAppLimited(now)
+	f.idle = false
 	f.ctl.OnSend(now)
 	f.pacer.rate = f.ctl.PacingRate()
 	f.c.InFlight = inFlight
@@ -119,6 +123,7 @@ func (f *Flow) CongestionExperienced(marks int64) { f.ce += marks }
 // flight now, oldest the lowest packet number still outstanding (any number above
 // all sent if none is).
 func (f *Flow) Done(now time.Duration, inFlight, oldest int64) {
+	f.checkAppLimited(now)
 	f.s.begin()
 	prevLargestAcked := f.largestAcked
 	for _, n := range f.acked {
@@ -269,8 +274,25 @@ func (f *Flow) isPersistent() bool {
 }
 
 // AppLimited notes that the application has no more data to send although the
-// window and the pacer allow it.
-func (f *Flow) AppLimited() { f.c.MarkAppLimited() }
+// window and the pacer allow it. It takes effect once that has lasted for
+// appLimitedAfter: an application that waits for each write to be taken writes
+// again before that, and the pacer makes up for it.
+func (f *Flow) AppLimited(now time.Duration) {
+	if !f.idle {
+		f.idle, f.idleSince = true, now
+	}
+	f.checkAppLimited(now)
+}
+
+const appLimitedAfter = quantumTime
+
+// checkAppLimited marks what is in flight while the application leaves the path
+// idle: CheckIfApplicationLimited of draft-ietf-ccwg-bbr §4.1.2.4.
+func (f *Flow) checkAppLimited(now time.Duration) {
+	if f.idle && now-f.idleSince > appLimitedAfter {
+		f.c.MarkAppLimited()
+	}
+}
 
 // CanSend tells whether the window allows another packet.
 func (f *Flow) CanSend(inFlight int64) bool {

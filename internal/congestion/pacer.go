@@ -45,9 +45,7 @@ func (p *pacer) advance(now time.Duration) {
 	if p.waiting {
 		limit += p.rate * catchUp.Seconds()
 	}
-	if p.credit < limit {
-		p.credit = min(limit, p.credit+p.rate*dt.Seconds())
-	}
+	p.credit = max(p.credit, min(limit, p.credit+p.rate*dt.Seconds()))
 }
 
 func (p *pacer) hasBudget(now time.Duration) bool {

@@ -203,7 +203,7 @@ func (s *simSender) send() {
 			return
 		}
 		if !s.hasData() {
-			s.flow.AppLimited()
+			s.flow.AppLimited(s.now)
 			return
 		}
 		s.sendPacket()
