@@ -1,0 +1,447 @@
+// Package path measures the way of an object from publisher to viewers through the
+// relay: when its first byte arrives while the rest is still being made, and how
+// much the relay fans out, at what cost of processor time and delay. The relay is
+// the program that users run; publisher and viewers are in this process, on the
+// same machine, and take their share of it.
+package path
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+)
+
+// What is sent.
+const (
+	FrameBytes   = 376_000 // a real NFOV frame of 238 k points in layout A
+	FramesPerS   = 30
+	trickleBytes = 1_000_000
+	trickleTime  = 150 * time.Millisecond
+	trickleTo    = 5 // viewers
+)
+
+// Options say what to measure.
+type Options struct {
+	Quick bool      // under a minute
+	Log   io.Writer // progress, a line each; nil for none
+	// Relay is the relay's binary. "" means the one beside this program or, in the
+	// source tree, one built for this run.
+	Relay string
+	// Viewers are the fan-outs to measure; nil means 1, 10 and 50.
+	Viewers []int
+}
+
+// Result is what a run measured.
+type Result struct {
+	// FirstByteMs is from the moment the publisher hands over the first bytes of an
+	// object of 1 MB that takes 150 ms to make, to the moment a viewer has its first
+	// byte; median over viewers and objects, milliseconds. FirstByteP99Ms is the
+	// 99th percentile, DirectFirstByteMs the median without a relay.
+	FirstByteMs       float64        `json:"first_byte_ms"`
+	FirstByteP99Ms    float64        `json:"first_byte_p99_ms"`
+	DirectFirstByteMs float64        `json:"direct_first_byte_ms"`
+	FrameBytes        int            `json:"frame_bytes"`
+	Fanout            map[int]Fanout `json:"fanout"` // by number of viewers
+}
+
+// Fanout is one number of viewers.
+type Fanout struct {
+	MbitPerS    float64 `json:"mbit_per_s"`     // delivered to all viewers
+	CPUSPerGbit float64 `json:"cpu_s_per_gbit"` // of the relay's process
+	// AddedDelay is the delay of whole frames through the relay less that of the
+	// same frames sent straight to one viewer, at the same rate.
+	AddedDelay Quantiles `json:"added_delay_ms"`
+	Delay      Quantiles `json:"delay_ms"`        // through the relay
+	Direct     Quantiles `json:"direct_delay_ms"` // to one viewer, without it
+	// DirectAll is the delay when the publisher itself serves all viewers.
+	DirectAll    Quantiles `json:"direct_to_all_delay_ms"`
+	FramesPerS   float64   `json:"frames_per_s"`        // of the run: 30, or what the machine carries
+	CapacityMbit float64   `json:"capacity_mbit_per_s"` // when each frame follows the last at once
+	Lost         int       `json:"frames_lost"`         // of all viewers together
+}
+
+// Quantiles of a delay, milliseconds.
+type Quantiles struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+}
+
+// Run measures.
+func Run(ctx context.Context, o Options) (Result, error) {
+	if o.Log == nil {
+		o.Log = io.Discard
+	}
+	objects, warm, paced := 40, 5*time.Second, 12*time.Second
+	if o.Quick {
+		objects, warm, paced = 8, 1500*time.Millisecond, 3*time.Second
+	}
+	relay, err := startRelay(ctx, o.Relay)
+	if err != nil {
+		return Result{}, err
+	}
+	defer relay.stop()
+	direct, err := listen()
+	if err != nil {
+		return Result{}, err
+	}
+	defer direct.close()
+
+	r := Result{FrameBytes: FrameBytes, Fanout: map[int]Fanout{}}
+	first, err := firstBytes(ctx, direct, objects)
+	if err != nil {
+		return r, fmt.Errorf("first byte without a relay: %w", err)
+	}
+	r.DirectFirstByteMs = quantile(first, 0.5)
+	if first, err = firstBytes(ctx, relay, objects); err != nil {
+		return r, fmt.Errorf("first byte: %w", err)
+	}
+	r.FirstByteMs, r.FirstByteP99Ms = quantile(first, 0.5), quantile(first, 0.99)
+	fmt.Fprintf(o.Log, "first byte after %.2f ms (without relay %.2f ms)\n", r.FirstByteMs, r.DirectFirstByteMs)
+	viewers := o.Viewers
+	if viewers == nil {
+		viewers = []int{1, 10, 50}
+	}
+	for _, n := range viewers {
+		f, err := fanOut(ctx, relay, direct, n, warm, paced)
+		if err != nil {
+			return r, fmt.Errorf("fan-out to %d: %w", n, err)
+		}
+		r.Fanout[n] = f
+		fmt.Fprintf(o.Log, "1→%d: %.0f Mbit/s at %.1f frames/s, %.2f CPU s/Gbit, added delay p50 %.1f p99 %.1f ms\n",
+			n, f.MbitPerS, f.FramesPerS, f.CPUSPerGbit, f.AddedDelay.P50, f.AddedDelay.P99)
+	}
+	return r, nil
+}
+
+// fanOut measures n viewers. It looks for the rate first: how fast frames go when
+// each follows the last, and of that two thirds, so that queues stay empty.
+func fanOut(ctx context.Context, relay *relayProcess, direct *directServer, n int, warm, paced time.Duration) (f Fanout, err error) {
+	full, err := transfer(ctx, relay, n, 0, warm)
+	if err != nil {
+		return f, err
+	}
+	f.CapacityMbit = full.mbitPerS()
+	rate := min(FramesPerS, full.framesPerS()*2/3)
+	var run sample
+	for range 4 {
+		before, err := relay.cpu()
+		if err != nil {
+			return f, err
+		}
+		if run, err = transfer(ctx, relay, n, rate, paced); err != nil {
+			return f, err
+		}
+		after, err := relay.cpu()
+		if err != nil {
+			return f, err
+		}
+		f.CPUSPerGbit = (after - before).Seconds() / (run.bits() / 1e9)
+		if run.lost == 0 {
+			break
+		}
+		rate *= 0.75
+	}
+	one, err := transfer(ctx, direct, 1, rate, paced/2)
+	if err != nil {
+		return f, err
+	}
+	all, err := transfer(ctx, direct, n, rate, paced/2)
+	if err != nil {
+		return f, err
+	}
+	f.MbitPerS, f.FramesPerS, f.Lost = run.mbitPerS(), rate, run.lost
+	f.Delay, f.Direct, f.DirectAll = run.quantiles(), one.quantiles(), all.quantiles()
+	f.AddedDelay = Quantiles{f.Delay.P50 - f.Direct.P50, f.Delay.P99 - f.Direct.P99}
+	return f, nil
+}
+
+// server is what viewers connect to: a relay, or the publisher itself.
+type server interface {
+	// publish offers a track; stop takes it back.
+	publish(ctx context.Context, t *origin.Track) (stop func(), err error)
+	view(ctx context.Context) (*moqt.Session, error)
+}
+
+// sample is one transfer of frames.
+type sample struct {
+	delays []time.Duration // of each frame at each viewer
+	lost   int
+	took   time.Duration
+	sent   int
+}
+
+func (s sample) bits() float64 { return float64(len(s.delays)) * FrameBytes * 8 }
+
+func (s sample) mbitPerS() float64 { return s.bits() / s.took.Seconds() / 1e6 }
+
+func (s sample) framesPerS() float64 { return float64(s.sent) / s.took.Seconds() }
+
+func (s sample) quantiles() Quantiles {
+	return Quantiles{quantile(s.delays, 0.5), quantile(s.delays, 0.99)}
+}
+
+// quantile sorts d and returns its q-quantile in milliseconds.
+func quantile(d []time.Duration, q float64) float64 {
+	if len(d) == 0 {
+		return math.NaN()
+	}
+	slices.Sort(d)
+	i := min(len(d)-1, int(q*float64(len(d))))
+	return float64(d[i]) / float64(time.Millisecond)
+}
+
+func benchTrack(name string) *origin.Track {
+	n := moqt.TrackName{Namespace: moqt.Namespace{"holocast", "bench"}, Name: fmt.Sprint(name, " ", time.Now().UnixNano())}
+	return origin.NewTrack(n, nil, origin.Limits{})
+}
+
+// audience connects n viewers to a new track and calls each for every subgroup
+// that it gets. stop waits until all have left.
+func audience(ctx context.Context, s server, t *origin.Track, n int, each func(*moqt.SubgroupReader)) (stop func(), err error) {
+	unpublish, err := s.publish(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	var wg sync.WaitGroup
+	var sessions []*moqt.Session
+	stop = func() {
+		for _, v := range sessions {
+			v.Close(wire.NoError, "")
+		}
+		wg.Wait()
+		unpublish()
+	}
+	for range n {
+		v, err := s.view(ctx)
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		sessions = append(sessions, v)
+		sub, err := v.Subscribe(ctx, t.Name(), moqt.SubscribeOptions{})
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		wg.Go(func() {
+			for {
+				r, err := sub.AcceptSubgroup(ctx)
+				if err != nil {
+					return
+				}
+				wg.Go(func() { each(r) })
+			}
+		})
+	}
+	return stop, nil
+}
+
+// transfer sends frames to n viewers for a while, at a rate or, with rate 0, each
+// when all viewers have the last.
+func transfer(ctx context.Context, s server, n int, rate float64, d time.Duration) (sample, error) {
+	t := benchTrack("frames")
+	var mu sync.Mutex
+	var out sample
+	sent := map[uint64]time.Time{}
+	arrived := make(chan struct{}, 1<<16)
+	stop, err := audience(ctx, s, t, n, func(r *moqt.SubgroupReader) {
+		if _, err := r.NextObject(); err != nil {
+			return
+		}
+		if got, err := io.Copy(io.Discard, r); err != nil || got != FrameBytes {
+			return
+		}
+		now := time.Now()
+		mu.Lock()
+		out.delays = append(out.delays, now.Sub(sent[r.Group]))
+		mu.Unlock()
+		arrived <- struct{}{}
+	})
+	if err != nil {
+		return out, err
+	}
+	defer stop()
+	payload := make([]byte, FrameBytes)
+	send := func(group uint64) error {
+		mu.Lock()
+		sent[group] = time.Now()
+		mu.Unlock()
+		out.sent++
+		return t.WriteObject(wire.SubgroupHeader{Group: group, FirstObject: true, EndOfGroup: true}, moqt.Object{}, payload)
+	}
+	wait := func(count int, limit time.Duration) error {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		for range count {
+			select {
+			case <-arrived:
+			case <-timer.C:
+				return nil // counted as lost
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return nil
+	}
+	// A first frame opens the congestion windows.
+	for group := range uint64(3) {
+		if err := send(group); err != nil {
+			return out, err
+		}
+		if err := wait(n, 10*time.Second); err != nil {
+			return out, err
+		}
+	}
+	mu.Lock()
+	out = sample{}
+	mu.Unlock()
+	began := time.Now()
+	if rate == 0 {
+		for group := uint64(3); time.Since(began) < d; group++ {
+			if err := send(group); err != nil {
+				return out, err
+			}
+			if err := wait(n, 10*time.Second); err != nil {
+				return out, err
+			}
+		}
+	} else {
+		tick := time.NewTicker(time.Duration(float64(time.Second) / rate))
+		defer tick.Stop()
+		for group := uint64(3); time.Since(began) < d; group++ {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return out, ctx.Err()
+			}
+			if err := send(group); err != nil {
+				return out, err
+			}
+		}
+		if err := wait(n*out.sent, 2*time.Second); err != nil {
+			return out, err
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	out.took = time.Since(began)
+	out.lost = n*out.sent - len(out.delays)
+	out.delays = slices.Clone(out.delays)
+	return out, nil
+}
+
+// firstBytes sends objects that take a while to be made and returns how long the
+// first byte of each took to each viewer.
+func firstBytes(ctx context.Context, s server, objects int) ([]time.Duration, error) {
+	t := benchTrack("trickle")
+	type event struct {
+		group uint64
+		at    time.Time
+	}
+	events := make(chan event, objects*trickleTo)
+	complete := make(chan struct{}, objects*trickleTo)
+	stop, err := audience(ctx, s, t, trickleTo, func(r *moqt.SubgroupReader) {
+		if _, err := r.NextObject(); err != nil {
+			return
+		}
+		var one [1]byte
+		if _, err := io.ReadFull(r, one[:]); err != nil {
+			return
+		}
+		at := time.Now()
+		if n, err := io.Copy(io.Discard, r); err != nil || n != trickleBytes-1 {
+			return
+		}
+		events <- event{r.Group, at}
+		complete <- struct{}{}
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	sent := map[uint64]time.Time{}
+	for group := range uint64(objects) {
+		if sent[group], err = trickle(ctx, t, group); err != nil {
+			return nil, err
+		}
+		for range trickleTo {
+			select {
+			case <-complete:
+			case <-time.After(10 * time.Second):
+				return nil, fmt.Errorf("object %d did not arrive", group)
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+	}
+	var d []time.Duration
+	for range objects * trickleTo {
+		e := <-events
+		d = append(d, e.at.Sub(sent[e.group]))
+	}
+	return d, nil
+}
+
+// trickle makes one object in pieces and says when its first bytes left.
+func trickle(ctx context.Context, t *origin.Track, group uint64) (began time.Time, err error) {
+	f, err := t.OpenSubgroup(wire.SubgroupHeader{Group: group, FirstObject: true, EndOfGroup: true})
+	if err != nil {
+		return began, err
+	}
+	header, err := (&wire.ObjectEncoder{}).Append(nil, wire.Object{PayloadLength: trickleBytes})
+	if err != nil {
+		return began, err
+	}
+	const piece = trickleBytes / 150
+	tick := time.NewTicker(trickleTime / 150)
+	defer tick.Stop()
+	zeros := make([]byte, piece)
+	began = time.Now()
+	b := append(header, zeros...)
+	for left := trickleBytes - piece; ; {
+		for len(b) > 0 {
+			n := copy(f.Space(), b)
+			b = b[n:]
+			if err := f.Commit(n); err != nil {
+				return began, err
+			}
+		}
+		if left == 0 {
+			return began, f.Close()
+		}
+		b = zeros[:min(left, piece)]
+		left -= len(b)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			f.Reset(wire.StreamCancelled)
+			return began, ctx.Err()
+		}
+	}
+}
+
+// Markdown is the table of the result.
+func (r Result) Markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Objects of %d kB made over %d ms, to %d viewers: first byte after **%.2f ms** (median; p99 %.2f ms; without relay %.2f ms).\n\n",
+		trickleBytes/1000, trickleTime.Milliseconds(), trickleTo, r.FirstByteMs, r.FirstByteP99Ms, r.DirectFirstByteMs)
+	fmt.Fprintf(&b, "Frames of %d kB, publisher, relay and viewers on one machine. Added delay is against the same frames sent straight to one viewer.\n\n", r.FrameBytes/1000)
+	fmt.Fprintf(&b, "| viewers | frames/s | Mbit/s | relay CPU s/Gbit | added delay p50 / p99 ms | delay p50 / p99 ms | publisher serving all itself ms | most Mbit/s | lost |\n")
+	fmt.Fprintf(&b, "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	for _, n := range slices.Sorted(maps.Keys(r.Fanout)) {
+		f := r.Fanout[n]
+		fmt.Fprintf(&b, "| %d | %.1f | %.0f | %.2f | %.1f / %.1f | %.1f / %.1f | %.1f / %.1f | %.0f | %d |\n", n, f.FramesPerS, f.MbitPerS, f.CPUSPerGbit,
+			f.AddedDelay.P50, f.AddedDelay.P99, f.Delay.P50, f.Delay.P99, f.DirectAll.P50, f.DirectAll.P99, f.CapacityMbit, f.Lost)
+	}
+	return b.String()
+}

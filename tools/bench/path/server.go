@@ -1,0 +1,209 @@
+package path
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"holocast/internal/devcert"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+)
+
+var quiet = moqt.Config{Log: slog.New(slog.DiscardHandler)}
+
+// relayProcess is a running relay.
+type relayProcess struct {
+	cmd  *exec.Cmd
+	url  string
+	tls  *tls.Config
+	temp string // directory to remove
+	done chan struct{}
+}
+
+// startRelay runs the relay on ports of its own.
+func startRelay(ctx context.Context, path string) (*relayProcess, error) {
+	p := &relayProcess{done: make(chan struct{})}
+	path, err := p.find(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	p.cmd = exec.Command(path, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-format", "json")
+	stderr, err := p.cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		p.clean()
+		return nil, fmt.Errorf("start the relay: %w", err)
+	}
+	type listening struct {
+		Msg, UDP string
+		Hash           string `json:"certificate_sha256"`
+	}
+	ready := make(chan listening, 1)
+	var said bytes.Buffer // until it listens
+	go func() {
+		defer close(p.done)
+		for lines := bufio.NewScanner(stderr); lines.Scan(); {
+			var l listening
+			if json.Unmarshal(lines.Bytes(), &l) == nil && l.Msg == "relay is listening" {
+				ready <- l
+			} else if p.url == "" {
+				said.Write(append(lines.Bytes(), '\n'))
+			}
+		}
+		_ = p.cmd.Wait()
+	}()
+	select {
+	case l := <-ready:
+		hash, err := devcert.ParseHash(l.Hash)
+		if err != nil {
+			p.stop()
+			return nil, fmt.Errorf("the relay's certificate: %w", err)
+		}
+		p.url, p.tls = "moqt://"+l.UDP, devcert.Pinned(hash)
+		return p, nil
+	case <-p.done:
+		p.clean()
+		return nil, fmt.Errorf("the relay did not start: %s", said.String())
+	case <-time.After(10 * time.Second):
+		p.stop()
+		return nil, errors.New("the relay did not start within 10 s")
+	}
+}
+
+// find is the relay's binary.
+func (p *relayProcess) find(ctx context.Context, path string) (string, error) {
+	if path != "" {
+		return path, nil
+	}
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), "relay")
+		if _, err := os.Stat(beside); err == nil {
+			return beside, nil
+		}
+	}
+	temp, err := os.MkdirTemp("", "holocast-bench")
+	if err != nil {
+		return "", err
+	}
+	p.temp = temp
+	path = filepath.Join(temp, "relay")
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "holocast/relay").CombinedOutput(); err != nil {
+		p.clean()
+		return "", fmt.Errorf("no relay beside this program, and it cannot be built: %w\n%s", err, out)
+	}
+	return path, nil
+}
+
+func (p *relayProcess) clean() {
+	if p.temp != "" {
+		_ = os.RemoveAll(p.temp)
+	}
+}
+
+func (p *relayProcess) stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	t := time.AfterFunc(3*time.Second, func() { _ = p.cmd.Process.Kill() })
+	<-p.done
+	t.Stop()
+	p.clean()
+}
+
+// clockTick is the unit of /proc/PID/stat, which Linux fixes for user space.
+const clockTick = 10 * time.Millisecond
+
+// cpu is the processor time the relay has used, user and system.
+func (p *relayProcess) cpu() (time.Duration, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, fmt.Errorf("processor time of the relay: %w", err)
+	}
+	// Fields after the name, which is in parentheses, begin with the third.
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(f) < 13 {
+		return 0, errors.New("processor time of the relay: /proc/PID/stat is too short")
+	}
+	user, err1 := strconv.ParseInt(string(f[11]), 10, 64)
+	system, err2 := strconv.ParseInt(string(f[12]), 10, 64)
+	if err := errors.Join(err1, err2); err != nil {
+		return 0, fmt.Errorf("processor time of the relay: %w", err)
+	}
+	return time.Duration(user+system) * clockTick, nil
+}
+
+func (p *relayProcess) publish(ctx context.Context, t *origin.Track) (func(), error) {
+	var set origin.Set
+	set.Add(t)
+	s, err := moqt.Dial(ctx, p.url, p.tls, set.Handler(), quiet)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.PublishNamespace(ctx, t.Name().Namespace); err != nil {
+		s.Close(wire.NoError, "")
+		return nil, err
+	}
+	return func() { s.Close(wire.NoError, "") }, nil
+}
+
+func (p *relayProcess) view(ctx context.Context) (*moqt.Session, error) {
+	return moqt.Dial(ctx, p.url, p.tls, moqt.Handler{}, quiet)
+}
+
+// directServer is the publisher as a server of its own.
+type directServer struct {
+	ln   *moqt.Listener
+	set  origin.Set
+	tls  *tls.Config
+	stop context.CancelFunc
+}
+
+func listen() (*directServer, error) {
+	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
+	if err != nil {
+		return nil, err
+	}
+	ln, err := moqt.Listen("127.0.0.1:0", moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	d := &directServer{ln: ln, tls: devcert.Pinned(devcert.Hash(cert)), stop: cancel}
+	go func() {
+		for {
+			s, err := ln.Accept(ctx)
+			if err != nil {
+				return
+			}
+			s.Serve(d.set.Handler())
+		}
+	}()
+	return d, nil
+}
+
+func (d *directServer) close() {
+	d.stop()
+	_ = d.ln.Close()
+}
+
+func (d *directServer) publish(_ context.Context, t *origin.Track) (func(), error) {
+	d.set.Add(t)
+	return func() { t.End(wire.DoneTrackEnded, "") }, nil
+}
+
+func (d *directServer) view(ctx context.Context) (*moqt.Session, error) {
+	return moqt.Dial(ctx, "moqt://"+d.ln.Addr().String(), d.tls, moqt.Handler{}, quiet)
+}
