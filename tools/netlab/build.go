@@ -101,7 +101,7 @@ func (c cable) addrs(end int) []netip.Prefix {
 }
 
 func (l *Lab) cables() []cable {
-	var cables []cable
+	cables := make([]cable, 0, len(l.topology.Links)+len(l.topology.Paths))
 	for _, link := range l.topology.Links {
 		b := link.Between
 		cables = append(cables, cable{between: b, devices: [2]string{b[1], b[0]}, index: len(cables) + 1})

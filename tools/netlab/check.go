@@ -101,7 +101,7 @@ func (l *Lab) probe(ctx context.Context, load Load) ([]CheckedFlow, error) {
 			if err != nil {
 				return nil, err
 			}
-			defer (*conn).Close()
+			defer func() { _ = (*conn).Close() }()
 		}
 		probes[i].Linger = 300*time.Millisecond + longest(conditions)
 	}

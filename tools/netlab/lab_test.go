@@ -104,11 +104,10 @@ func flow(t *testing.T, l *Lab, from, to string, source, destination string, f p
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { _ = conn.Close() })
 		return conn
 	}
 	f.Send, f.Receive = listen(from, source), listen(to, destination)
-	defer f.Send.Close()
-	defer f.Receive.Close()
 	f.To = netip.MustParseAddrPort(f.Receive.LocalAddr().String())
 	f.Linger = 1500 * time.Millisecond
 	r, err := f.Run(t.Context())
@@ -175,7 +174,7 @@ func transfer(t *testing.T, l *Lab, address string, data []byte) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
+	defer func() { _ = listener.Close() }()
 	received := make(chan []byte, 1)
 	go func() {
 		conn, err := listener.Accept()
@@ -235,7 +234,7 @@ func TestUDPSegmentation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	control := make([]byte, unix.CmsgSpace(2))
 	control[0], control[8], control[12] = byte(unix.CmsgLen(2)), unix.SOL_UDP, unix.UDP_SEGMENT
 	control[unix.CmsgLen(0)], control[unix.CmsgLen(0)+1] = 1000&0xff, 1000>>8
@@ -462,7 +461,7 @@ func TestRoutes(t *testing.T) {
 		{"eb", "1 via 3.1"},
 		{"b", "1 via 2.1, 3 via 2.1, 4 via 2.1, 5 via 2.1, 6 via 2.1, 7 via 2.1"},
 	} {
-		var hops []string
+		hops := make([]string, 0, len(cables))
 		for _, h := range routes(c.from, cables, table.Hosts) {
 			hops = append(hops, fmt.Sprintf("%d via %d.%d", h.to.index, h.cable.index, h.end+1))
 		}

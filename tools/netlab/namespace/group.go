@@ -76,7 +76,7 @@ func (g *Group) Add(node string) (*Namespace, error) {
 
 // Close ends the processes in the group's namespaces and removes them.
 func (g *Group) Close() error {
-	var errs []error
+	errs := make([]error, 0, len(g.namespaces)+1)
 	for _, n := range g.namespaces {
 		errs = append(errs, n.close())
 	}

@@ -92,7 +92,7 @@ func (n *Namespace) serve(ready chan<- error) {
 		ready <- err
 		return
 	}
-	defer home.Close()
+	defer func() { _ = home.Close() }()
 	n.fd, err = netns.NewNamed(n.Name)
 	ready <- err
 	if err == nil {

@@ -11,7 +11,7 @@ import (
 
 func TestMedianRate(t *testing.T) {
 	second := int64(time.Second)
-	var steady, paused []int64
+	steady, paused := make([]int64, 0, 1000), make([]int64, 0, 1000)
 	for i := range int64(1000) { // one every millisecond
 		steady = append(steady, second+i*1e6)
 		if i < 300 || i > 600 {
@@ -42,11 +42,11 @@ func TestFlowOverLoopback(t *testing.T) {
 		if f.Send, err = Listen(ctx, loopback); err != nil {
 			t.Skip("probe sockets need root: ", err)
 		}
-		t.Cleanup(func() { f.Send.Close() })
+		t.Cleanup(func() { _ = f.Send.Close() })
 		if f.Receive, err = Listen(ctx, loopback); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { f.Receive.Close() })
+		t.Cleanup(func() { _ = f.Receive.Close() })
 		f.To = netip.MustParseAddrPort(f.Receive.LocalAddr().String())
 		return f
 	}

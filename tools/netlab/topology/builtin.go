@@ -15,11 +15,12 @@ const varying = "-varying"
 
 // Builtins returns the names Builtin knows.
 func Builtins() []string {
-	names := []string{"lan"}
-	for _, name := range []string{"path1", "path2", "path3", "path4", "path5", "table1"} {
-		names = append(names, name, name+varying)
+	return []string{
+		"lan",
+		"path1", "path1" + varying, "path2", "path2" + varying, "path3", "path3" + varying,
+		"path4", "path4" + varying, "path5", "path5" + varying,
+		"table1", "table1" + varying,
 	}
-	return names
 }
 
 // Builtin returns the topology with a name of Builtins: lan, table1 with the five paths of

@@ -7,9 +7,10 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml"
+	"go.yaml.in/yaml/v3"
 
 	"holocast/tools/netlab/wire"
 )
@@ -92,18 +93,47 @@ func Parse(data []byte) (*Topology, error) {
 		return nil, fmt.Errorf("%d bytes: a topology has at most %d", len(data), maxFile)
 	}
 	var f file
-	if err := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict()).Decode(&f); err != nil {
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&f); err != nil {
 		if errors.Is(err, io.EOF) {
 			return nil, errors.New("the topology is empty")
 		}
-		return nil, errors.New(yaml.FormatError(err, false, true))
+		return nil, plain(err)
 	}
 	return f.topology()
 }
 
+// goType is how the YAML package ends a message on a field that does not fit.
+var goType = regexp.MustCompile(` (not found in type|into) \S+`)
+
+// plain makes an error of the YAML package one line that speaks of the file alone.
+func plain(err error) error {
+	var fields *yaml.TypeError
+	if !errors.As(err, &fields) {
+		return err
+	}
+	lines := make([]string, len(fields.Errors))
+	for i, line := range fields.Errors {
+		lines[i] = goType.ReplaceAllStringFunc(line, func(s string) string {
+			if strings.HasPrefix(s, " into") {
+				return ", which does not belong there"
+			}
+			return " is not known"
+		})
+	}
+	return errors.New(strings.Join(lines, "; "))
+}
+
 // YAML writes the topology in the format Parse reads.
 func (t *Topology) YAML() ([]byte, error) {
-	return yaml.MarshalWithOptions(t.source, yaml.IndentSequence(true))
+	var text bytes.Buffer
+	encoder := yaml.NewEncoder(&text)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(t.source); err != nil {
+		return nil, err
+	}
+	return text.Bytes(), encoder.Close()
 }
 
 // WithoutVariation returns the topology with every variation of delay left out.

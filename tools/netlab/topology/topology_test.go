@@ -190,7 +190,7 @@ func TestErrorsNameTheField(t *testing.T) {
 		{"schedule:\n  - {at: 1s, delay: 1ms}\n  - {at: soon}", `paths[0]: schedule[1].at: "soon"`},
 		{"schedule:\n  - {at: 1s, rate: 5}", "paths[0]: schedule[0].rate: "},
 		{"schedule:\n  - {at: 1s, direction: up}", "paths[0]: schedule[0].direction: "},
-		{"speed: 5", `unknown field "speed"`},
+		{"speed: 5", "line 6: field speed is not known"},
 	} {
 		_, err := parsed(c.lines)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -216,7 +216,8 @@ func TestErrorsNameTheField(t *testing.T) {
 		{"name: x\nhosts: [a, b]\nrun: [{host: c, command: x}]" + path, "run[0]: host"},
 		{"name: x\nhosts: [a, b]\nrun: [{host: a}]" + path, "run[0]: command"},
 		{"name: x\nhosts: [a, b]\nrun: [{host: a, command: x, start: y}]" + path, "run[0]: start"},
-		{"name: [x", "1"},
+		{"name: [x", "line 1"},
+		{"name: x\nhosts: {a: b}" + path, "line 2: cannot unmarshal !!map, which does not belong there"},
 		{strings.Repeat("#", maxFile+1), "at most"},
 	} {
 		_, err := Parse([]byte(c.text))

@@ -258,8 +258,8 @@ func (f *Forwarder) Stop() (Report, []Sample, error) {
 		link := LinkReport{
 			Name:  name,
 			Late:  quantiles(&f.f.late[i], 1e3),
-			Wait:  quantiles((*C.struct_histogram)(&stats.wait), 1e6),
-			Queue: quantiles((*C.struct_histogram)(&stats.occupied), 1),
+			Wait:  quantiles(&stats.wait, 1e6),
+			Queue: quantiles(&stats.occupied, 1),
 			Asked: float64(stats.asked),
 			Lost:  uint64(stats.packets[Lost]), Burst: uint64(stats.packets[LostBurst]), Full: uint64(stats.packets[QueueFull]),
 			Faults: Faults{
