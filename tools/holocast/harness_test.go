@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -315,8 +316,10 @@ func (p *publisher) frame() error {
 	p.groups++
 	g := pointcloud.Grid{Width: testWidth, Height: testHeight, Depth: make([]uint16, testWidth*testHeight), Color: make([]byte, 3*testWidth*testHeight)}
 	for i := range g.Depth {
-		g.Depth[i] = uint16(1000 + (i+int(p.next))%testWidth*10)
-		g.Color[3*i], g.Color[3*i+1] = byte(i), byte(p.next)
+		g.Depth[i] = uint16(1000 + i%testWidth*10 + rand.IntN(32)) // noise, which does not compress
+	}
+	for i := range g.Color {
+		g.Color[i] = byte(rand.Uint32())
 	}
 	captured := uint64(time.Now().UnixMicro())
 	for n, t := range p.tracks {

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+var demoURL = regexp.MustCompile(`moqt://([^/]+)/demo`)
+
+// gone reports whether nothing answers any more where the demo's relay was.
+func (p *process) gone() bool {
+	m := demoURL.FindStringSubmatch(p.stderr.String())
+	if m == nil {
+		p.t.Fatalf("the demo named no URL: %q", p.stderr.String())
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get("http://" + m[1] + "/healthz")
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+	return err != nil
+}
+
+// startDemo starts a small demo.
+func startDemo(t *testing.T, args ...string) (p *process, out string) {
+	t.Helper()
+	out = filepath.Join(t.TempDir(), "demo-out")
+	return start(t, "holocast", append([]string{"demo", "--out", out, "--source", "synthetic", "--capture-arg=--depth-mode=NFOV_2X2BINNED"}, args...)...), out
+}
+
+func TestDemo(t *testing.T) {
+	p, out := startDemo(t, "--seconds", "2")
+	p.mustSucceed()
+	var r map[string]any
+	p.lastLine(&r)
+	for _, key := range []string{"fps", "frame_delay_ms", "frames", "frames_lost", "points_per_frame", "mbit_per_s", "cameras"} {
+		if _, ok := r[key]; !ok {
+			t.Errorf("no %s in %v", key, r)
+		}
+	}
+	if frames, _ := r["frames"].(float64); frames < 5 {
+		t.Errorf("%v frames", r["frames"])
+	}
+	delay, err := json.Marshal(r["frame_delay_ms"])
+	if err != nil || !strings.Contains(string(delay), `"p95"`) {
+		t.Errorf("frame delay %s", delay)
+	}
+	picture := filepath.Join(out, "cloud.png")
+	if info, err := os.Stat(picture); err != nil || info.Size() < 1000 || !strings.Contains(p.stdout.String(), picture) {
+		t.Errorf("picture: %v, said %q", err, p.stdout.String())
+	}
+	if !p.gone() {
+		t.Error("the relay is still there")
+	}
+}
+
+func TestDemoEnds(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		signal syscall.Signal
+		ok     bool
+	}{
+		{"interrupted", syscall.SIGINT, true},
+		{"killed", syscall.SIGKILL, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, _ := startDemo(t)
+			until(t, "playing", func() bool { return p.fps() > 0 })
+			_ = p.cmd.Process.Signal(tt.signal)
+			if err := p.wait(); (err == nil) != tt.ok {
+				t.Errorf("ended with %v", err)
+			}
+			until(t, "the relay's end", p.gone)
+		})
+	}
+}
+
+// A program that fails ends the demo, which shows why.
+func TestDemoChildFails(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "demo-out")
+	p := start(t, "holocast", "demo", "--out", out, "--source", "nonsense")
+	said := p.mustFail()
+	if !strings.Contains(said, "capture-server failed") || !strings.Contains(said, "capture-server.log") || !strings.Contains(said, "nonsense\"") {
+		t.Errorf("said %q", said)
+	}
+	if !p.gone() {
+		t.Error("the relay is still there")
+	}
+	p = start(t, "holocast", "demo", "--out", out, "--relay-arg=--cache-bytes=-1")
+	if said := p.mustFail(); !strings.Contains(said, "relay failed") || !strings.Contains(said, "cache.maxBytes must be above 0") {
+		t.Errorf("said %q", said)
+	}
+}

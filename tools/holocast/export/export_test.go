@@ -1,0 +1,231 @@
+package export
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"holocast/internal/camera"
+	"holocast/internal/catalog"
+	"holocast/internal/k4amkv"
+	"holocast/internal/plyfile"
+	"holocast/internal/pointcloud"
+	"holocast/internal/recording"
+)
+
+// lens is that of an Azure Kinect's depth camera, half as large.
+var lens = camera.Intrinsics{Width: 320, Height: 288, Fx: 252, Fy: 252, Cx: 160.5, Cy: 167.5,
+	K: [6]float64{5.3, 3.6, 0.19, 5.6, 5.4, 1}, P: [2]float64{4e-5, -6e-5}, MaxRadius: 1.74}
+
+const frames = 5
+
+// grid is frame n of a camera.
+func grid(n, camera int) pointcloud.Grid {
+	g := pointcloud.Grid{Width: lens.Width, Height: lens.Height, Depth: make([]uint16, lens.Width*lens.Height), Color: make([]byte, 3*lens.Width*lens.Height)}
+	for i := range g.Depth {
+		if i%7 != 0 {
+			g.Depth[i] = uint16(1000 + n + i%lens.Width)
+			g.Color[3*i], g.Color[3*i+1], g.Color[3*i+2] = byte(i), byte(10*n), byte(camera)
+		}
+	}
+	return g
+}
+
+// record makes a recording of cameras in a layout; the frame drop of each camera has
+// lost a description.
+func record(t *testing.T, cameras, descriptions int, layout string, drop int) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "a.mcap")
+	w, err := recording.Create(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	enc, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer enc.Close()
+	ns := []string{"holocast", "test"}
+	at := time.Unix(1790000000, 0)
+	write := func(name string, group, subgroup uint64, payload []byte) {
+		at = at.Add(time.Millisecond)
+		err := w.Write(recording.Object{Track: recording.Track{Namespace: ns, Name: name}, Group: group, Subgroup: subgroup, ObjectID: subgroup, Payload: payload, Arrival: at})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := catalog.Catalog{Version: catalog.Version}
+	for n := range cameras {
+		id, err := c.AddInit(fmt.Sprint(n), catalog.CameraInit{Grid: lens, Pose: camera.Transform{R: camera.Identity.R, T: [3]float64{1000 * float64(n)}}, DepthMax: 5000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Tracks = append(c.Tracks, catalog.Track{Name: catalog.PointsTrack(n, "full"), Packaging: catalog.PackagingPoints, InitRef: id,
+			Width: lens.Width, Height: lens.Height, Framerate: 30,
+			Points: &catalog.Points{Camera: n, CameraName: fmt.Sprintf("camera %d", n), Quality: "full", Layout: layout, Descriptions: descriptions, MaxPoints: lens.Width * lens.Height}})
+	}
+	doc, err := c.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(catalog.TrackName, 0, 0, doc)
+	for f := range frames {
+		for n := range cameras {
+			g := grid(f, n)
+			h := pointcloud.Header{Sequence: uint32(f), DeviceTime: uint64(5e6 + 33333*f), CaptureTime: uint64(1.79e15 + 33333*float64(f)), Camera: uint16(n), Descriptions: uint8(descriptions)}
+			for d := range descriptions {
+				if f == drop && d == descriptions-1 {
+					continue
+				}
+				var b []byte
+				if layout == "A" {
+					b, err = enc.EncodeGrid(nil, h, &g, d)
+				} else {
+					b, err = enc.EncodePoints(nil, h, &pointcloud.Points{XYZ: []int16{1, 2, 3, 4, 5, 6}, RGB: make([]byte, 6)}, d)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				write(catalog.PointsTrack(n, "full"), uint64(100+f), uint64(d), b)
+			}
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+var quiet = Config{Log: slog.New(slog.DiscardHandler)}
+
+func TestPLY(t *testing.T) {
+	points := 0
+	for _, d := range grid(0, 0).Depth {
+		if d != 0 {
+			points++
+		}
+	}
+	for _, tt := range []struct {
+		name            string
+		cameras         []int
+		merged          bool
+		files           int
+		file            string
+		points, minimum int
+	}{
+		{"merged", nil, true, frames, "frame-000002.ply", 2 * points, 2 * points * 9 / 10},
+		{"per camera", nil, false, 2 * frames, "camera-1/frame-000004.ply", points, points * 9 / 10},
+		{"one camera", []int{1}, true, frames, "frame-000000.ply", points, points * 9 / 10},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			cfg := quiet
+			cfg.Cameras = tt.cameras
+			r, err := PLY(t.Context(), record(t, 2, 4, "A", 1), dir, tt.merged, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(r.Files) != tt.files || r.Frames != tt.files || r.Damaged+r.Late != 0 || r.Partial == 0 {
+				t.Errorf("%+v", r)
+			}
+			f, err := os.Open(filepath.Join(dir, tt.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			// Some corners of the lens have no rays.
+			if c, err := plyfile.Read(f); err != nil || len(c.XYZ) > 3*tt.points || len(c.XYZ) < 3*tt.minimum {
+				t.Errorf("%d coordinates of %d points, %v", len(c.XYZ), tt.points, err)
+			}
+		})
+	}
+}
+
+func TestK4A(t *testing.T) {
+	for _, format := range []k4amkv.ColorFormat{k4amkv.BGRA, k4amkv.MJPG} {
+		t.Run(string(format), func(t *testing.T) {
+			dir := t.TempDir()
+			r, err := K4A(t.Context(), record(t, 2, 1, "A", -1), dir, format, quiet)
+			if err != nil || r.Frames != 2*frames || len(r.Files) != 2 {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			mkv, err := k4amkv.Open(filepath.Join(dir, "camera-1.mkv"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer mkv.Close()
+			if mkv.Config.DepthMode != camera.NFOV2x2Binned || mkv.Config.ColorMode != camera.Color720P || mkv.Config.Serial != "camera 1" {
+				t.Errorf("%+v", mkv.Config)
+			}
+			cal, err := camera.Parse(mkv.Config.Calibration, mkv.Config.DepthMode, mkv.Config.ColorMode)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var c k4amkv.Capture
+			for n := range frames {
+				if err := mkv.Next(&c); err != nil {
+					t.Fatal(err)
+				}
+				if want := time.Duration(5e6+33333*n) * time.Microsecond; c.DepthTime != want || c.ColorTime != want {
+					t.Errorf("capture %d at %v, %v, want %v", n, c.DepthTime, c.ColorTime, want)
+				}
+				checkCapture(t, &c, grid(n, 1), cal, format)
+			}
+		})
+	}
+}
+
+// checkCapture checks a capture's depth and that every point finds its colour through
+// the calibration.
+func checkCapture(t *testing.T, c *k4amkv.Capture, want pointcloud.Grid, cal camera.Calibration, format k4amkv.ColorFormat) {
+	t.Helper()
+	rays := cal.Depth.RayTable()
+	for i, d := range want.Depth {
+		if c.Depth[i] != d {
+			t.Fatalf("depth %d of pixel %d, want %d", c.Depth[i], i, d)
+		}
+		x := float64(rays.X[i])
+		if d == 0 || math.IsNaN(x) || format != k4amkv.BGRA {
+			continue
+		}
+		z := float64(d)
+		u, v, ok := cal.Color.Project(cal.DepthToColor.Apply([3]float64{x * z, float64(rays.Y[i]) * z, z}))
+		if !ok {
+			t.Fatalf("pixel %d is not seen by the colour camera", i)
+		}
+		at := 4 * (int(math.Round(v))*cal.Color.Width + int(math.Round(u)))
+		got := []byte{c.Color[at+2], c.Color[at+1], c.Color[at]}
+		if !bytes.Equal(got, want.Color[3*i:3*i+3]) {
+			t.Fatalf("colour %v of pixel %d, want %v", got, i, want.Color[3*i:3*i+3])
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	dir := t.TempDir()
+	points := record(t, 1, 1, "B", -1)
+	if _, err := K4A(t.Context(), points, dir, k4amkv.MJPG, quiet); err == nil || !strings.Contains(err.Error(), "only layout A") {
+		t.Errorf("layout B: %v", err)
+	}
+	if r, err := PLY(t.Context(), points, dir, true, quiet); err != nil || r.Frames != frames {
+		t.Errorf("layout B as PLY: %+v, %v", r, err)
+	}
+	cfg := quiet
+	cfg.Cameras = []int{4}
+	if _, err := PLY(t.Context(), points, dir, true, cfg); err == nil || !strings.Contains(err.Error(), "has no camera 4, only [0]") {
+		t.Errorf("camera 4: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := PLY(ctx, points, dir, true, quiet); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
