@@ -33,6 +33,7 @@ var hashes = map[string]string{
 	"internal/ackhandler/sent_packet_history.go": "f13e37d41050bb1d0dbcf1e0d69f21b447262f74446ecf163137ed22fba50933",
 	"internal/congestion/interface.go":           "c0f041a19496e645775c24d8f8fc80871331b9aed684ed6bd0b1812a517babb7",
 	"internal/monotime/time.go":                  "a9957ea88956b8c5139e4a57d7efcdc3a3a7ae703b92774c524bf52eadfdd13d",
+	"internal/protocol/params.go":                "559b10f63a51332b7720a75f249629bc7173b2b5ff220cd654ccbe5049c4f3b5",
 	"internal/utils/connstats.go":                "15c1d9d7f0724ce855d24a066b8dd5027bb0d35b840921ce2b14c52a4b3039d8",
 	"mtu_discoverer.go":                          "312dd22fd74f124588a8537e24c6fa1283b34377acf7cd127afb6b2d0de7c93d",
 	"send_queue.go":                              "efecf7fa2b7db2e6caf3c5852fb7e0724b19165f63fb0351c7bbbca7d843b067",
