@@ -165,7 +165,7 @@ func writeRun(w io.Writer, r *netlab.Report) error {
 }
 
 func shellCommand() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use:   "shell TOPOLOGY HOST [COMMAND [ARG...]]",
 		Short: "Open a shell in a host of a lab that lasts as long as it",
 		Long: `Open a shell in a host of a lab that lasts as long as it. Other terminals reach the lab's
@@ -198,9 +198,16 @@ nodes with ip netns exec and the names that are printed. Schedules begin with th
 				n := l.Node(name)
 				fmt.Fprintf(cmd.ErrOrStderr(), "%-12s %-12v ip netns exec %s\n", name, n.Addr, n.Namespace.Name)
 			}
-			return interactive(cmd.Context(), l, node, shell)
+			err = interactive(cmd.Context(), l, node, shell)
+			var exit *exec.ExitError
+			if len(args) == 2 && errors.As(err, &exit) {
+				return nil // the status of a shell's last command is nobody's business
+			}
+			return err
 		},
 	}
+	c.Flags().SetInterspersed(false) // the flags behind HOST are the command's
+	return c
 }
 
 // interactive runs a command with the terminal. Ctrl-C is the command's.
@@ -217,16 +224,11 @@ func interactive(ctx context.Context, l *netlab.Lab, node *netlab.Node, args []s
 	if err := node.Start(cmd); err != nil {
 		return err
 	}
-	err := cmd.Wait()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && len(args) == 1 {
-		return nil // the status of a shell's last command is nobody's business
-	}
-	return err
+	return cmd.Wait()
 }
 
 func checkCommand() *cobra.Command {
-	load1 := netlab.Load{Duration: 3 * time.Second, Size: 1000, Fill: 1.1}
+	full := netlab.Load{Duration: 3 * time.Second, Size: 1000, Fill: 1.1}
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "check [TOPOLOGY]",
@@ -246,7 +248,7 @@ beginning: first few packets, for the delay, then more than every path can carry
 			if err != nil {
 				return err
 			}
-			check, err := netlab.CheckTopology(cmd.Context(), t, load1, netlab.Options{})
+			check, err := netlab.CheckTopology(cmd.Context(), t, full, netlab.Options{})
 			if err != nil {
 				return err
 			}
@@ -260,9 +262,9 @@ beginning: first few packets, for the delay, then more than every path can carry
 		},
 	}
 	f := c.Flags()
-	f.DurationVar(&load1.Duration, "duration", load1.Duration, "of each phase")
-	f.IntVar(&load1.Size, "size", load1.Size, "bytes of UDP payload")
-	f.Float64Var(&load1.Fill, "fill", load1.Fill, "of the paths' rates, in the second phase")
+	f.DurationVar(&full.Duration, "duration", full.Duration, "of each phase")
+	f.IntVar(&full.Size, "size", full.Size, "bytes of UDP payload")
+	f.Float64Var(&full.Fill, "fill", full.Fill, "of the paths' rates, in the second phase")
 	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return c
 }
