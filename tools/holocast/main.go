@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holocast/internal/moqt/wire"
+	"holocast/tools/netlab/labcmd"
 )
 
 func main() {
@@ -49,7 +50,7 @@ func command() *cobra.Command {
 		},
 	}
 	c.PersistentFlags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
-	c.AddCommand(playCommand(), recordCommand(), replayCommand(), exportCommand(), demoCommand(), benchCommand(), doctorCommand())
+	c.AddCommand(playCommand(), recordCommand(), replayCommand(), exportCommand(), demoCommand(), benchCommand(), doctorCommand(), labcmd.Command())
 	return c
 }
 
