@@ -7,7 +7,7 @@ const rows: readonly (readonly [label: string, title: string, value: (s: Stats) 
   ["Drawn", "Pictures drawn in the last second", (s) => `${s.rendered_fps} fps`],
   ["Frame delay", "Capture to picture, median and 95th percentile of five seconds", (s) => `${ms(s.frame_delay_ms.p50)} / ${ms(s.frame_delay_ms.p95)}`],
   ["Points", "Points shown, of all cameras", (s) => s.points.toLocaleString("en")],
-  ["Received", "Payload of the last second", (s) => `${s.mbit_per_s.toFixed(1)} Mbit/s`],
+  ["Bit rate", "Payload of the last second", (s) => `${s.mbit_per_s.toFixed(1)} Mbit/s`],
   ["Lost / late", "Frames that never came, and those that came after a later one", (s) => `${s.frames_lost} / ${s.frames_late}`],
   ["Skipped", "Frames that came but were overtaken before they could be shown", (s) => `${s.frames_skipped}`],
   ["Clock", "Bound of the error of the relay's clock as estimated here", (s) => (s.clock.error_ms === null ? "unknown" : `± ${ms(s.clock.error_ms)}`)],

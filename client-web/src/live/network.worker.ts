@@ -14,6 +14,8 @@ import { Sequence } from "./sequence.ts";
 const ROOT = "holocast";
 const RENDEZVOUS = 10_000;
 const REPORT_INTERVAL = 250;
+/** After so many ms without a catalog a person is told that there is nothing yet. */
+const PATIENCE = 1500;
 /** Subscriber priorities (§7): time before the catalog before frames. */
 const PRIORITY = { clock: 0, catalog: 16, points: 128 } as const;
 
@@ -192,9 +194,13 @@ class Viewer {
         object: (o) => void this.#takeCatalog(s, o, sub),
       };
       let sub: Subscription | undefined;
+      const patience = setTimeout(() => {
+        if (this.#feeds.size === 0 && this.#session === s && !s.over && !this.#hadCatalog) this.#enter("waiting", "");
+      }, PATIENCE);
       try {
         sub = await s.subscribe(track, sink, { join: true, priority: PRIORITY.catalog, rendezvousTimeout: RENDEZVOUS, filter: "largestObject" });
       } catch (e) {
+        clearTimeout(patience);
         if (s.over) return;
         const absent = e instanceof RequestError && (e.code === RequestCode.DOES_NOT_EXIST || e.code === RequestCode.TIMEOUT);
         if (absent) this.#enter(this.#hadCatalog ? "ended" : "waiting", "");
@@ -202,9 +208,6 @@ class Viewer {
         await new Promise((resolve) => setTimeout(resolve, 1000));
         continue;
       }
-      const patience = setTimeout(() => {
-        if (this.#feeds.size === 0 && this.#session === s) this.#enter("waiting", "");
-      }, 1500);
       const why = await sub.done;
       clearTimeout(patience);
       if (s.over || this.#session !== s) return;

@@ -4,7 +4,7 @@
  */
 import { Reader, ShortError } from "./bytes.ts";
 import {
-  codeName, DoneCode, DoneError, MalformedTrackError, RequestCode, RequestError, SessionCode, SessionError, StreamCode,
+  DoneCode, DoneError, MalformedTrackError, RequestCode, RequestError, SessionCode, SessionError, StreamCode,
   violation, WireError,
 } from "./codes.ts";
 import {
@@ -110,11 +110,15 @@ class Collector implements ObjectSink {
   }
 }
 
+/** What a stream is cancelled or reset with. Browsers are between two forms of the constructor. */
 function streamError(code: number): Error {
-  if (typeof WebTransportError !== "undefined") {
-    return new WebTransportError("", { source: "stream", streamErrorCode: code } as WebTransportErrorOptions);
+  const init = { source: "stream", streamErrorCode: code } as WebTransportErrorOptions;
+  try {
+    return new WebTransportError("", init);
+  } catch {
+    const Earlier = WebTransportError as unknown as new (init: WebTransportErrorOptions) => Error;
+    return new Earlier(init);
   }
-  return new Error(codeName(StreamCode, code));
 }
 
 /** The code of a stream that the peer reset. */

@@ -35,6 +35,7 @@ async function view(link: string, init?: string): Promise<Page> {
   const page = await lab.page(init);
   open.push(page);
   await page.goto(link);
+  await page.waitForFunction(() => window.holocast !== undefined);
   return page;
 }
 
@@ -206,7 +207,7 @@ describe("the page", () => {
   it("shows the same scene in WebXR", async () => {
     await publisher("xr", ...small);
     const iwer = readFileSync(fileURLToPath(new URL("../../node_modules/iwer/build/iwer.min.js", import.meta.url)), "utf8");
-    const page = await view(lab.link(port, "xr"), `${iwer}; new IWER.XRDevice(IWER.metaQuest3).installRuntime();`);
+    const page = await view(lab.link(port, "xr"), `${iwer}; new IWER.XRDevice(IWER.metaQuest3).installRuntime({ forceInstall: true });`);
     await shows(page);
     const vr = page.locator("button#vr");
     await until("the VR button", () => vr.isVisible());
@@ -214,7 +215,7 @@ describe("the page", () => {
     await until("a WebXR session", () => page.evaluate(() => window.holocast.studio.renderer.xr.isPresenting));
     const before = await stats(page);
     await shows(page, before.frames + 3);
-    await vr.click();
+    await vr.dispatchEvent("click"); // the emulator's picture covers the page
     await until("its end", () => page.evaluate(() => !window.holocast.studio.renderer.xr.isPresenting));
     const after = await stats(page);
     await shows(page, after.frames + 2);
@@ -251,6 +252,8 @@ describe("the page", () => {
   it("is pictured for the documents", async () => {
     open.push(await lab.performer(port, "demo", "--fps", "10"));
     const page = await view(lab.link(port, "demo"));
+    await page.setViewportSize({ width: 1280, height: 720 });
+    await page.evaluate(() => document.querySelector<HTMLButtonElement>("button#light[aria-pressed=true]")?.click());
     await shows(page, 10, 60_000);
     const images = `${repo}docs/images/`;
     mkdirSync(images, { recursive: true });

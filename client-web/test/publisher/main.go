@@ -89,7 +89,9 @@ type publisher struct {
 	catalog *origin.Track
 	points  *origin.Track
 	clock   clock.Estimator
-	group   uint64
+
+	group    uint64
+	captured uint64 // of the frame under way, µs
 }
 
 func publish(ctx context.Context, o options, url string) error {
@@ -216,6 +218,7 @@ func (p *publisher) produce(ctx context.Context) error {
 			continue
 		}
 		p.group++
+		p.captured = uint64(p.clock.Now().UnixMicro())
 		for d := range p.descriptions {
 			b, err := p.encode(enc, &scene, sequence, d)
 			if err != nil {
@@ -229,7 +232,7 @@ func (p *publisher) produce(ctx context.Context) error {
 }
 
 func (p *publisher) encode(enc *pointcloud.Encoder, scene *frametest.Cloud, sequence uint32, description int) ([]byte, error) {
-	h := pointcloud.Header{Sequence: sequence, CaptureTime: uint64(p.clock.Now().UnixMicro()), Descriptions: uint8(p.descriptions)}
+	h := pointcloud.Header{Sequence: sequence, CaptureTime: p.captured, Descriptions: uint8(p.descriptions)}
 	switch p.layout {
 	case "b":
 		h.Layout = pointcloud.LayoutPoints

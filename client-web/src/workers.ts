@@ -1,0 +1,47 @@
+import kernelUrl from "./decode/planes.wasm?url";
+import type { Link } from "./link.ts";
+import type { FromDecoder, FromNetwork, PageToDecoder, ToNetwork } from "./live/protocol.ts";
+
+/** The workers of a page, at work before the page itself is there: what they say meanwhile is kept. */
+export class Workers {
+  readonly #network = new Worker(new URL("./live/network.worker.ts", import.meta.url), { type: "module" });
+  readonly #decoders: Worker[] = [];
+  #kept: (() => void)[] | undefined = [];
+  #fromNetwork: (m: FromNetwork) => void = () => {};
+  #fromDecoder: (decoder: Worker, m: FromDecoder) => void = () => {};
+
+  constructor({ relay, session, certificate, receipts }: Link) {
+    const ports: MessagePort[] = [];
+    const wasm = new URL(kernelUrl, location.href).href;
+    const count = Math.max(1, Math.min(4, navigator.hardwareConcurrency - 1));
+    for (let i = 0; i < count; i++) {
+      const { port1, port2 } = new MessageChannel();
+      const decoder = new Worker(new URL("./decode/decode.worker.ts", import.meta.url), { type: "module" });
+      decoder.onmessage = (e: MessageEvent<FromDecoder>) => this.#deliver(() => this.#fromDecoder(decoder, e.data));
+      decoder.postMessage({ type: "network", port: port1, wasm } satisfies PageToDecoder, [port1]);
+      ports.push(port2);
+      this.#decoders.push(decoder);
+    }
+    this.#network.onmessage = (e: MessageEvent<FromNetwork>) => this.#deliver(() => this.#fromNetwork(e.data));
+    const start: ToNetwork = { type: "start", relay, session, certificate, receipts, decoders: ports };
+    this.#network.postMessage(start, ports);
+  }
+
+  #deliver(message: () => void): void {
+    if (this.#kept) this.#kept.push(message);
+    else message();
+  }
+
+  /** Hands on all messages, those that were kept first. */
+  listen(fromNetwork: (m: FromNetwork) => void, fromDecoder: (decoder: Worker, m: FromDecoder) => void): void {
+    this.#fromNetwork = fromNetwork;
+    this.#fromDecoder = fromDecoder;
+    const kept = this.#kept ?? [];
+    this.#kept = undefined;
+    for (const message of kept) message();
+  }
+
+  send(m: ToNetwork): void {
+    this.#network.postMessage(m);
+  }
+}
