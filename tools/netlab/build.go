@@ -112,8 +112,8 @@ func (l *Lab) cables() []cable {
 	return cables
 }
 
-// connect makes cables, addresses and routes, and returns the ports of the forwarder.
-func (l *Lab) connect() ([]wire.Port, error) {
+// connect makes cables, addresses and routes.
+func (l *Lab) connect() error {
 	cables := l.cables()
 	for i, c := range cables {
 		ends := [2]namespace.End{
@@ -121,44 +121,31 @@ func (l *Lab) connect() ([]wire.Port, error) {
 			{Namespace: l.nodes[c.between[1]].Namespace, Device: c.devices[1]},
 		}
 		var err error
-		if i < len(l.topology.Links) {
+		if i < len(l.topology.Links) || l.emulator == Netem {
 			err = namespace.Connect(ends[0], ends[1])
 		} else {
 			err = l.connectPath(c, ends)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if err := l.address(c, ends); err != nil {
-			return nil, fmt.Errorf("addresses between %s and %s: %w", c.between[0], c.between[1], err)
+			return fmt.Errorf("addresses between %s and %s: %w", c.between[0], c.between[1], err)
 		}
 	}
 	for name := range l.nodes {
 		for _, r := range routes(name, cables, l.topology.Hosts) {
 			if err := l.route(name, r); err != nil {
-				return nil, fmt.Errorf("%s: route to %v: %w", name, r.to, err)
+				return fmt.Errorf("%s: route to %v: %w", name, r.to, err)
 			}
 		}
 	}
-	var ports []wire.Port
-	for i, path := range l.topology.Paths {
-		a, b := l.sockets[2*i], l.sockets[2*i+1]
-		for k, p := range []port{
-			{path.Name, path.Between[0], path.Between[1], path.Forward},
-			{path.Name, path.Between[1], path.Between[0], path.Backward},
-		} {
-			from, to := a, b
-			if k == 1 {
-				from, to = b, a
-			}
-			l.ports = append(l.ports, p)
-			ports = append(ports, wire.Port{
-				Name: p.path + " " + p.from + "→" + p.to, From: from, To: to,
-				Timeline: p.timeline[:1], Seed: l.topology.Seed<<8 + uint64(len(ports)),
-			})
-		}
+	for _, p := range l.topology.Paths {
+		l.ports = append(l.ports,
+			port{p.Name, p.Between[0], p.Between[1], p.Forward},
+			port{p.Name, p.Between[1], p.Between[0], p.Backward})
 	}
-	return ports, nil
+	return nil
 }
 
 // connectPath makes both halves of a path and opens the sockets of its middle.

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"holocast/tools/netlab/namespace"
+	"holocast/tools/netlab/netem"
 	"holocast/tools/netlab/topology"
 	"holocast/tools/netlab/wire"
 )
@@ -33,8 +34,36 @@ func Clean() ([]string, error) { return namespace.Clean() }
 
 // Options of a lab. The zero value is good.
 type Options struct {
-	Wire wire.Options
-	Log  *slog.Logger // warnings; nil: slog.Default
+	Emulator Emulator // zero: Forwarder
+	Wire     wire.Options
+	Log      *slog.Logger // warnings; nil: slog.Default
+}
+
+// An Emulator is what carries the packets of paths.
+type Emulator int
+
+// The emulators. The forwarder is the default on kernels with netem too: runs are then alike
+// everywhere, and netem cannot say how late its packets left.
+const (
+	Forwarder Emulator = iota
+	Netem
+)
+
+// String is the emulator's name in reports.
+func (e Emulator) String() string {
+	if e == Netem {
+		return "netem"
+	}
+	return "forwarder"
+}
+
+// An emulation is a running emulator: wire.Forwarder or netem.Emulation. Ports are directions
+// of paths, times are since its start.
+type emulation interface {
+	Now() time.Duration
+	Change(port int, timeline []wire.Change) error
+	Samples() []wire.Sample
+	Stop() (wire.Report, []wire.Sample, error)
 }
 
 // A Lab is a running network.
@@ -45,7 +74,8 @@ type Lab struct {
 	nodes     map[string]*Node
 	sockets   []*wire.Socket
 	ports     []port
-	forwarder *wire.Forwarder
+	emulator  Emulator
+	emulation emulation
 	started   time.Time
 	warnings  []string
 
@@ -54,7 +84,7 @@ type Lab struct {
 	backlog    uint64 // the kernel's drops before the lab
 
 	mu      sync.Mutex
-	begun   time.Duration // on the forwarder's clock
+	begun   time.Duration // on the emulation's clock
 	series  []wire.Sample
 	results []Result
 }
@@ -64,6 +94,8 @@ type port struct {
 	path, from, to string
 	timeline       []wire.Change
 }
+
+func (p port) name() string { return p.path + " " + p.from + "→" + p.to }
 
 // A Node is a host or an edge.
 type Node struct {
@@ -77,7 +109,7 @@ type Node struct {
 // Start builds a network. The conditions of its paths are those of the beginning of a run,
 // until Begin.
 func Start(t *topology.Topology, options Options) (*Lab, error) {
-	l := &Lab{topology: t, log: options.Log, nodes: map[string]*Node{}, started: time.Now(), stop: make(chan struct{})}
+	l := &Lab{topology: t, log: options.Log, emulator: options.Emulator, nodes: map[string]*Node{}, started: time.Now(), stop: make(chan struct{})}
 	if l.log == nil {
 		l.log = slog.Default()
 	}
@@ -95,22 +127,63 @@ func (l *Lab) build(options Options) error {
 	if err := l.addNodes(); err != nil {
 		return err
 	}
-	ports, err := l.connect()
-	if err != nil {
+	if err := l.connect(); err != nil {
 		return err
 	}
+	var err error
 	if l.backlog, err = backlogDrops(); err != nil {
 		return err
 	}
-	if l.forwarder, err = wire.Start(ports, options.Wire); err != nil {
-		return err
+	if l.emulator == Netem {
+		err = l.startNetem(options.Wire.Interval)
+	} else {
+		err = l.startForwarder(options.Wire)
 	}
-	if err := l.forwarder.SchedulingError(); err != nil {
-		l.warn("packets leave without real-time priority and may be late: " + err.Error())
+	if err != nil {
+		return err
 	}
 	l.collecting.Go(l.collect)
 	return nil
 }
+
+func (l *Lab) startForwarder(options wire.Options) error {
+	ports := make([]wire.Port, len(l.ports))
+	for i, p := range l.ports {
+		from := l.sockets[i]
+		to := l.sockets[i^1] // the same path's other end
+		ports[i] = wire.Port{Name: p.name(), From: from, To: to, Timeline: p.timeline[:1], Seed: l.seed(i)}
+	}
+	f, err := wire.Start(ports, options)
+	if err != nil {
+		return err
+	}
+	l.emulation = f
+	if err := f.SchedulingError(); err != nil {
+		l.warn("packets leave without real-time priority and may be late: " + err.Error())
+	}
+	return nil
+}
+
+func (l *Lab) startNetem(interval time.Duration) error {
+	ports := make([]netem.Port, len(l.ports))
+	for i, p := range l.ports {
+		handle := l.nodes[p.from].Namespace.Handle
+		device, err := handle.LinkByName(p.path)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name(), err)
+		}
+		ports[i] = netem.Port{Name: p.name(), Handle: handle, Device: device.Attrs().Index, Timeline: p.timeline[:1], Seed: l.seed(i)}
+	}
+	e, err := netem.Start(ports, interval)
+	if err != nil {
+		return err
+	}
+	l.emulation = e
+	l.warn("netem does not tell how late packets leave, nor losses from full queues")
+	return nil
+}
+
+func (l *Lab) seed(port int) uint64 { return l.topology.Seed<<8 + uint64(port) }
 
 func (l *Lab) warn(message string) {
 	l.warnings = append(l.warnings, message)
@@ -125,7 +198,7 @@ func (l *Lab) collect() {
 			tick.Stop()
 			return
 		case <-tick.C:
-			samples := l.forwarder.Samples()
+			samples := l.emulation.Samples()
 			l.mu.Lock()
 			l.series = append(l.series, samples...)
 			l.mu.Unlock()
@@ -139,7 +212,7 @@ func (l *Lab) Node(name string) *Node { return l.nodes[name] }
 // Begin lets the run begin: the times of the topology's schedules and variations count from
 // now.
 func (l *Lab) Begin() error {
-	now := l.forwarder.Now()
+	now := l.emulation.Now()
 	l.mu.Lock()
 	l.begun = now
 	l.mu.Unlock()
@@ -149,7 +222,7 @@ func (l *Lab) Begin() error {
 			change.At += now
 			timeline[k] = change
 		}
-		if err := l.forwarder.Change(i, timeline); err != nil {
+		if err := l.emulation.Change(i, timeline); err != nil {
 			return fmt.Errorf("%s: %w", p.path, err)
 		}
 	}
@@ -165,7 +238,7 @@ func (l *Lab) Set(path string, conditions wire.Conditions) error {
 			continue
 		}
 		found = true
-		if err := l.forwarder.Change(i, []wire.Change{{At: l.forwarder.Now(), Conditions: conditions}}); err != nil {
+		if err := l.emulation.Change(i, []wire.Change{{At: l.emulation.Now(), Conditions: conditions}}); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
@@ -179,15 +252,15 @@ func (l *Lab) Set(path string, conditions wire.Conditions) error {
 func (l *Lab) halt() (wire.Report, []wire.Sample, error) {
 	close(l.stop)
 	l.collecting.Wait()
-	report, last, err := l.forwarder.Stop()
-	l.forwarder = nil
+	report, last, err := l.emulation.Stop()
+	l.emulation = nil
 	return report, append(l.series, last...), err
 }
 
 // Close ends all that runs in the lab and removes it.
 func (l *Lab) Close() error {
 	var errs []error
-	if l.forwarder != nil {
+	if l.emulation != nil {
 		_, _, err := l.halt()
 		errs = append(errs, err)
 	}

@@ -14,7 +14,7 @@ type Report struct {
 	Topology string    `json:"topology"`
 	Started  time.Time `json:"started"`
 	Seconds  float64   `json:"seconds"` // since Begin
-	Emulator Emulator  `json:"emulator"`
+	Emulator Emulation `json:"emulator"`
 	Paths    []Path    `json:"paths"` // every direction is one
 	Commands []Result  `json:"commands,omitempty"`
 	Series   []Sample  `json:"series,omitempty"`
@@ -22,8 +22,8 @@ type Report struct {
 	Failures []string  `json:"failures,omitempty"` // what makes the run worthless; none: it is good
 }
 
-// Emulator is what carried the packets.
-type Emulator struct {
+// Emulation is what carried the packets.
+type Emulation struct {
 	Kind         string  `json:"kind"`
 	RealTime     bool    `json:"real_time"`
 	CPUSeconds   float64 `json:"cpu_s"`
@@ -51,7 +51,7 @@ type Sample struct {
 
 // Finish stops the emulation and returns how the run went.
 func (l *Lab) Finish() (*Report, error) {
-	end := l.forwarder.Now()
+	end := l.emulation.Now()
 	emulation, samples, err := l.halt()
 	if err != nil {
 		return nil, err
@@ -59,8 +59,8 @@ func (l *Lab) Finish() (*Report, error) {
 	r := &Report{
 		Topology: l.topology.Name, Started: l.started, Seconds: (end - l.begun).Seconds(),
 		Commands: l.results, Warnings: l.warnings,
-		Emulator: Emulator{
-			Kind: "forwarder", RealTime: emulation.RealTime,
+		Emulator: Emulation{
+			Kind: l.emulator.String(), RealTime: emulation.RealTime,
 			CPUSeconds: emulation.CPU.Seconds(), Wakes: emulation.Wakes,
 		},
 	}

@@ -74,12 +74,26 @@ func failed(failures []string) error {
 	return errors.New(strings.Join(failures, "\n"))
 }
 
+// emulatorFlag adds --emulator to a command that builds a lab.
+func emulatorFlag(c *cobra.Command, into *netlab.Emulator) {
+	c.Flags().Func("emulator", "forwarder (default) or netem, where the kernel has it", func(name string) error {
+		for _, e := range []netlab.Emulator{netlab.Forwarder, netlab.Netem} {
+			if name == e.String() {
+				*into = e
+				return nil
+			}
+		}
+		return errors.New("there are forwarder and netem")
+	})
+}
+
 func runCommand() *cobra.Command {
 	var (
 		foreground, background []string
 		duration               time.Duration
 		plots                  []string
 		asJSON                 bool
+		options                netlab.Options
 	)
 	c := &cobra.Command{
 		Use:   "run TOPOLOGY",
@@ -113,7 +127,7 @@ command failed, or if the emulation was late or lost packets that it should not 
 			if !waits {
 				return errors.New("nothing to wait for: give --exec or --duration")
 			}
-			report, err := netlab.Run(cmd.Context(), t, netlab.Options{})
+			report, err := netlab.Run(cmd.Context(), t, options)
 			if err != nil {
 				return err
 			}
@@ -130,6 +144,7 @@ command failed, or if the emulation was late or lost packets that it should not 
 			return errors.Join(err, failed(report.Failures))
 		},
 	}
+	emulatorFlag(c, &options.Emulator)
 	f := c.Flags()
 	f.StringArrayVar(&foreground, "exec", nil, "HOST='COMMAND' to run and wait for, any number of times")
 	f.StringArrayVar(&background, "background", nil, "HOST='COMMAND' to run until the others have ended")
@@ -165,6 +180,7 @@ func writeRun(w io.Writer, r *netlab.Report) error {
 }
 
 func shellCommand() *cobra.Command {
+	var options netlab.Options
 	c := &cobra.Command{
 		Use:   "shell TOPOLOGY HOST [COMMAND [ARG...]]",
 		Short: "Open a shell in a host of a lab that lasts as long as it",
@@ -178,7 +194,7 @@ nodes with ip netns exec and the names that are printed. Schedules begin with th
 			if err != nil {
 				return err
 			}
-			l, err := netlab.Start(t, netlab.Options{})
+			l, err := netlab.Start(t, options)
 			if err != nil {
 				return err
 			}
@@ -206,6 +222,7 @@ nodes with ip netns exec and the names that are printed. Schedules begin with th
 			return err
 		},
 	}
+	emulatorFlag(c, &options.Emulator)
 	c.Flags().SetInterspersed(false) // the flags behind HOST are the command's
 	return c
 }
@@ -230,6 +247,7 @@ func interactive(ctx context.Context, l *netlab.Lab, node *netlab.Node, args []s
 func checkCommand() *cobra.Command {
 	full := netlab.Load{Duration: 3 * time.Second, Size: 1000, Fill: 1.1}
 	var asJSON bool
+	var options netlab.Options
 	c := &cobra.Command{
 		Use:   "check [TOPOLOGY]",
 		Short: "Measure how well a lab keeps to its topology on this machine",
@@ -248,7 +266,7 @@ beginning: first few packets, for the delay, then more than every path can carry
 			if err != nil {
 				return err
 			}
-			check, err := netlab.CheckTopology(cmd.Context(), t, full, netlab.Options{})
+			check, err := netlab.CheckTopology(cmd.Context(), t, full, options)
 			if err != nil {
 				return err
 			}
@@ -261,6 +279,7 @@ beginning: first few packets, for the delay, then more than every path can carry
 			return errors.Join(err, failed(check.Failures))
 		},
 	}
+	emulatorFlag(c, &options.Emulator)
 	f := c.Flags()
 	f.DurationVar(&full.Duration, "duration", full.Duration, "of each phase")
 	f.IntVar(&full.Size, "size", full.Size, "bytes of UDP payload")
