@@ -1,0 +1,385 @@
+package player
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"holocast/internal/camera"
+	"holocast/internal/catalog"
+	"holocast/internal/clock"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+	"holocast/internal/pointcloud"
+	"holocast/internal/qoe"
+	"holocast/tools/holocast/sessiontest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var namespace = moqt.Namespace{"holocast", "test"}
+
+const width, height = 16, 8
+
+// stage is a publisher whose every object the test decides.
+type stage struct {
+	t            *testing.T
+	set          origin.Set
+	clock        *origin.Track
+	catalog      *origin.Track
+	cameras      []*origin.Track
+	enc          *pointcloud.Encoder
+	descriptions int
+	layout       string
+	next         uint64 // group of the catalog
+	receipts     chan *moqt.Datagram
+}
+
+func newStage(t *testing.T, cameras, descriptions int, layout string, props moqt.Properties) *stage {
+	t.Helper()
+	enc, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(enc.Close)
+	st := &stage{t: t, enc: enc, descriptions: descriptions, layout: layout, receipts: make(chan *moqt.Datagram, 100)}
+	track := func(name moqt.TrackName, props moqt.Properties) *origin.Track {
+		x := origin.NewTrack(name, props, origin.Limits{})
+		st.set.Add(x)
+		return x
+	}
+	st.clock = track(moqt.TrackName{Namespace: moqt.Namespace{clock.Namespace}, Name: clock.Track}, nil)
+	st.catalog = track(moqt.TrackName{Namespace: namespace, Name: catalog.TrackName}, nil)
+	for n := range cameras {
+		st.cameras = append(st.cameras, track(moqt.TrackName{Namespace: namespace, Name: catalog.PointsTrack(n, "full")}, props))
+	}
+	st.announce(cameras)
+	return st
+}
+
+// announce publishes a catalog of the first cameras.
+func (st *stage) announce(cameras int) {
+	st.t.Helper()
+	c := catalog.Catalog{Version: catalog.Version}
+	for n := range cameras {
+		id, err := c.AddInit(fmt.Sprint(n), catalog.CameraInit{
+			Grid: camera.Intrinsics{Width: width, Height: height, Fx: 20, Fy: 20, Cx: 8, Cy: 4},
+			Pose: camera.Transform{R: [9]float64{1, 0, 0, 0, -1, 0, 0, 0, -1}, T: [3]float64{0, float64(n), 0}},
+		})
+		if err != nil {
+			st.t.Fatal(err)
+		}
+		x := catalog.Track{Name: catalog.PointsTrack(n, "full"), Packaging: catalog.PackagingPoints, IsLive: true, InitRef: id,
+			Points: &catalog.Points{Camera: n, Quality: "full", Layout: st.layout, Descriptions: st.descriptions, MaxPoints: width * height}}
+		if st.layout == "A" {
+			x.Width, x.Height = width, height
+		}
+		c.Tracks = append(c.Tracks, x)
+	}
+	doc, err := c.Marshal()
+	if err != nil {
+		st.t.Fatal(err)
+	}
+	st.next++
+	st.write(st.catalog, st.next, 0, doc)
+}
+
+func (st *stage) write(track *origin.Track, group, subgroup uint64, payload []byte) {
+	st.t.Helper()
+	h := wire.SubgroupHeader{Group: group, Subgroup: subgroup, Mode: wire.SubgroupIDExplicit, Priority: 100, FirstObject: true}
+	if err := track.WriteObject(h, moqt.Object{ID: subgroup}, payload); err != nil {
+		st.t.Fatal(err)
+	}
+}
+
+// object is one description of a frame.
+func (st *stage) object(camera int, sequence uint32, description int) []byte {
+	st.t.Helper()
+	h := pointcloud.Header{Sequence: sequence, CaptureTime: uint64(time.Now().UnixMicro()) / 1e6 * 1e6, Camera: uint16(camera), Descriptions: uint8(st.descriptions)}
+	var b []byte
+	var err error
+	if st.layout == "A" {
+		g := pointcloud.Grid{Width: width, Height: height, Depth: make([]uint16, width*height), Color: make([]byte, 3*width*height)}
+		for i := range g.Depth {
+			g.Depth[i] = 1000
+		}
+		b, err = st.enc.EncodeGrid(nil, h, &g, description)
+	} else {
+		b, err = st.enc.EncodePoints(nil, h, &pointcloud.Points{XYZ: make([]int16, 3*width*height), RGB: make([]byte, 3*width*height)}, description)
+	}
+	if err != nil {
+		st.t.Fatal(err)
+	}
+	return b
+}
+
+// frame publishes the descriptions of a frame that are named, all where none are.
+func (st *stage) frame(camera int, sequence uint32, descriptions ...int) {
+	st.t.Helper()
+	if len(descriptions) == 0 {
+		for d := range st.descriptions {
+			descriptions = append(descriptions, d)
+		}
+	}
+	for _, d := range descriptions {
+		st.write(st.cameras[camera], uint64(1000+sequence), uint64(d), st.object(camera, sequence, d))
+	}
+}
+
+func (st *stage) stamp(offset time.Duration) {
+	st.clock.SendDatagram(moqt.Datagram{Group: uint64(time.Now().UnixMilli()), Payload: clock.Stamp{Time: time.Now().Add(offset)}.Append(nil)})
+}
+
+// play plays the stage's session; the returned function waits for its end.
+func (st *stage) play(cfg Config) (*Player, func() error) {
+	st.t.Helper()
+	h := st.set.Handler()
+	h.Publish = func(r *moqt.PublishRequest) {
+		sub, err := r.Accept(moqt.SubscribeOptions{})
+		if err != nil {
+			return
+		}
+		for {
+			d, err := sub.AcceptDatagram(context.Background())
+			if err != nil {
+				return
+			}
+			st.receipts <- d
+		}
+	}
+	c, s := sessiontest.Connect(st.t, moqt.Handler{}, h)
+	_ = s
+	cfg.Namespace = namespace
+	cfg.Log = slog.New(slog.DiscardHandler)
+	p := New(cfg)
+	ended := make(chan error, 1)
+	ctx, stop := context.WithCancel(st.t.Context())
+	done := make(chan struct{})
+	go func() {
+		ended <- p.Play(ctx, c)
+		close(done)
+	}()
+	st.t.Cleanup(func() {
+		stop()
+		<-done
+		p.Close()
+	})
+	return p, func() error { return <-ended }
+}
+
+func (st *stage) until(p *Player, what string, f func(Report) bool) Report {
+	st.t.Helper()
+	var r Report
+	sessiontest.Until(st.t, what, func() bool {
+		r = p.Snapshot(time.Now())
+		return f(r)
+	})
+	return r
+}
+
+func TestFramesAreShown(t *testing.T) {
+	for _, layout := range []string{"A", "B"} {
+		t.Run(layout, func(t *testing.T) {
+			st := newStage(t, 2, 4, layout, nil)
+			p, ended := st.play(Config{})
+			<-p.Joined()
+			sessiontest.Until(t, "the subscriptions", func() bool { return st.cameras[0].Viewers() > 0 && st.cameras[1].Viewers() > 0 })
+			st.stamp(time.Hour)
+			st.frame(0, 1)
+			st.frame(1, 1)
+			r := st.until(p, "two frames", func(r Report) bool { return r.Frames == 2 })
+			if r.Cameras != 2 || r.FramesLost != 0 || r.FramesPartial != 0 || r.Density != 1 || r.Clock != "relay" || r.DelayFrom != "arrival" {
+				t.Errorf("%+v", r) // an hour old: from a recording
+			}
+			clouds := p.Clouds()
+			if len(clouds) != 2 || len(clouds[0].XYZ) != 3*width*height || !p.YUp() {
+				t.Errorf("%d clouds, y up %v", len(clouds), p.YUp())
+			}
+			st.set.End(wire.DoneTrackEnded, "over")
+			if err := ended(); err != nil {
+				t.Errorf("ended with %v", err)
+			}
+		})
+	}
+}
+
+func TestPartialFrames(t *testing.T) {
+	st := newStage(t, 1, 4, "A", nil)
+	p, _ := st.play(Config{})
+	sessiontest.Until(t, "the subscription", func() bool { return st.cameras[0].Viewers() > 0 })
+	st.stamp(0)
+	st.frame(0, 1, 0, 1, 2) // the last is still to come when the next frame begins
+	sessiontest.Until(t, "three descriptions", func() bool {
+		f, err := p.feed(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.current != nil && len(f.current.objects) == 3
+	})
+	st.frame(0, 2)
+	r := st.until(p, "both frames", func(r Report) bool { return r.Frames == 2 })
+	if r.FramesPartial != 1 || r.Density != 7./8 || r.FramesLost != 0 {
+		t.Errorf("%+v", r)
+	}
+	st.frame(0, 1, 3)
+	st.until(p, "the late description", func(r Report) bool { return r.DescriptionsLate == 1 && r.Frames == 2 })
+
+	// A frame of which nothing had come when it was overtaken is shown late.
+	st.frame(0, 5)
+	st.until(p, "the gap", func(r Report) bool { return r.FramesLost == 2 })
+	st.frame(0, 4, 0)
+	r = st.until(p, "the late frame", func(r Report) bool { return r.Frames == 4 })
+	if r.FramesLate != 1 || r.FramesLost != 1 || r.FramesPartial != 2 {
+		t.Errorf("%+v", r)
+	}
+
+	// What was reset is not waited for.
+	for d := range 4 {
+		f, err := st.cameras[0].OpenSubgroup(wire.SubgroupHeader{Group: 1010, Subgroup: uint64(d), Mode: wire.SubgroupIDExplicit, FirstObject: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.WriteObject(moqt.Object{ID: uint64(d)}, st.object(0, 10, d)); err != nil {
+			t.Fatal(err)
+		}
+		if d < 3 {
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		f.Reset(wire.StreamDeliveryTimeout)
+	}
+	st.until(p, "the frame with a reset", func(r Report) bool { return r.Frames == 5 })
+}
+
+func TestDamagedObjects(t *testing.T) {
+	st := newStage(t, 1, 1, "A", nil)
+	p, _ := st.play(Config{})
+	sessiontest.Until(t, "the subscription", func() bool { return st.cameras[0].Viewers() > 0 })
+	st.stamp(0)
+	good := st.object(0, 3, 0)
+	cut := good[:len(good)-3]
+	other := st.object(7, 3, 0)
+	st.write(st.cameras[0], 1, 0, []byte("not a frame"))
+	st.write(st.cameras[0], 2, 0, cut)
+	st.write(st.cameras[0], 3, 0, other)
+	st.write(st.cameras[0], 4, 0, make([]byte, 1<<20)) // more than the track may have
+	st.write(st.cameras[0], 5, 0, good)
+	r := st.until(p, "the good frame", func(r Report) bool { return r.Frames == 1 })
+	if r.FramesDamaged < 3 || r.Cameras != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestLateJoinAndCatalogUpdate(t *testing.T) {
+	st := newStage(t, 2, 4, "A", nil)
+	st.announce(1)
+	st.frame(0, 1)
+	p, _ := st.play(Config{})
+	st.stamp(0)
+	st.until(p, "the frame that was there before", func(r Report) bool { return r.Frames == 1 && r.Density == 1 })
+	st.announce(2)
+	sessiontest.Until(t, "the second camera's subscription", func() bool { return st.cameras[1].Viewers() > 0 })
+	st.frame(1, 1)
+	st.until(p, "the second camera", func(r Report) bool { return r.Cameras == 2 })
+	st.announce(1)
+	sessiontest.Until(t, "the second camera's end", func() bool { return st.cameras[1].Viewers() == 0 })
+	st.frame(0, 2)
+	st.until(p, "the first camera goes on", func(r Report) bool { return r.Frames == 3 })
+}
+
+func TestReceipts(t *testing.T) {
+	st := newStage(t, 1, 1, "A", nil)
+	p, _ := st.play(Config{Viewer: "v"})
+	sessiontest.Until(t, "the subscription", func() bool { return st.cameras[0].Viewers() > 0 })
+	st.stamp(0)
+	sequence := uint32(0)
+	var d *moqt.Datagram
+	sessiontest.Until(t, "a receipt", func() bool {
+		sequence++
+		st.frame(0, sequence)
+		select {
+		case d = <-st.receipts:
+			return true
+		case <-time.After(50 * time.Millisecond):
+			return false
+		}
+	})
+	r, err := qoe.ParseReceipt(d.Payload)
+	if err != nil || r.Camera != 0 || r.Sequence == 0 || r.Sequence > sequence {
+		t.Errorf("%+v, %v", r, err)
+	}
+	whole, err := d.Append(nil)
+	if err != nil || len(whole) < 200 || len(whole) > 240 {
+		t.Errorf("a datagram of %d bytes, %v; want 200 to 240", len(whole), err)
+	}
+	if p.Snapshot(time.Now()).DelayFrom != "capture" {
+		t.Error("a live frame was taken for a recording's")
+	}
+}
+
+func TestReplayIsKnownByProperty(t *testing.T) {
+	st := newStage(t, 1, 1, "A", wire.AppendKeyValues(nil, wire.KeyValue{Type: ReplayProperty, Int: 1}))
+	p, _ := st.play(Config{})
+	sessiontest.Until(t, "the subscription", func() bool { return st.cameras[0].Viewers() > 0 })
+	st.stamp(0)
+	st.frame(0, 1)
+	r := st.until(p, "a frame", func(r Report) bool { return r.Frames == 1 })
+	if r.DelayFrom != "arrival" || !strings.Contains(r.String(), "since arrival") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestNoClock(t *testing.T) {
+	st := newStage(t, 1, 1, "A", nil)
+	p, _ := st.play(Config{})
+	sessiontest.Until(t, "the subscription", func() bool { return st.cameras[0].Viewers() > 0 })
+	st.frame(0, 1) // waits for the first stamp, then for nothing
+	r := st.until(p, "the frame", func(r Report) bool { return r.Frames == 1 })
+	if r.Clock != "local" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestNoSession(t *testing.T) {
+	var set origin.Set
+	c, _ := sessiontest.Connect(t, moqt.Handler{}, set.Handler())
+	p := New(Config{Namespace: namespace, Log: slog.New(slog.DiscardHandler)})
+	defer p.Close()
+	var none *NoSessionError
+	if err := p.Play(t.Context(), c); !errors.As(err, &none) || !strings.Contains(err.Error(), `no session "test"`) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A decoder that is behind shows the newest frames and counts the others.
+func TestBehind(t *testing.T) {
+	p := New(Config{Namespace: namespace, Log: slog.New(slog.DiscardHandler)})
+	f := &feed{p: p, queue: make(chan *frame, backlog), past: map[uint64]struct{}{}}
+	st := &stage{t: t, descriptions: 1, layout: "A"}
+	var err error
+	if st.enc, err = pointcloud.NewEncoder(pointcloud.EncoderOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	defer st.enc.Close()
+	const frames = 10
+	for n := range uint32(frames) {
+		f.add(uint64(n), st.object(0, n, 0), time.Now(), false, false)
+	}
+	if f.counters.skipped != frames-backlog || len(f.queue) != backlog {
+		t.Errorf("%d skipped, %d queued", f.counters.skipped, len(f.queue))
+	}
+	if fr := <-f.queue; fr.group != frames-backlog {
+		t.Errorf("frame %d is the oldest left", fr.group)
+	}
+}

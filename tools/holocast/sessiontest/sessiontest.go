@@ -1,0 +1,56 @@
+// Package sessiontest connects a server and a client in one process, for tests of
+// either end of a session.
+package sessiontest
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"testing"
+	"time"
+
+	"holocast/internal/devcert"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+)
+
+// Connect returns the two ends of a session, which end with the test.
+func Connect(t *testing.T, client, server moqt.Handler) (c, s *moqt.Session) {
+	t.Helper()
+	cert, err := devcert.Generate(time.Now(), "localhost", "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := moqt.Config{Log: slog.New(slog.DiscardHandler)}
+	ln, err := moqt.Listen("127.0.0.1:0", moqt.ListenConfig{Config: cfg, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	accepted := make(chan *moqt.Session, 1)
+	go func() {
+		s, err := ln.Accept(t.Context())
+		if err == nil {
+			s.Serve(server)
+		}
+		accepted <- s
+	}()
+	c, err = moqt.Dial(t.Context(), "moqt://"+ln.Addr().String()+"/test", devcert.Pinned(devcert.Hash(cert)), client, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(wire.NoError, "") })
+	if s = <-accepted; s == nil {
+		t.Fatal("no session accepted")
+	}
+	return c, s
+}
+
+// Until waits until f is true.
+func Until(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s did not happen", what)
+		}
+	}
+}
