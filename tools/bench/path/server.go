@@ -51,7 +51,7 @@ func startRelay(ctx context.Context, path string) (*relayProcess, error) {
 	}
 	type listening struct {
 		Msg, UDP string
-		Hash           string `json:"certificate_sha256"`
+		Hash     string `json:"certificate_sha256"`
 	}
 	ready := make(chan listening, 1)
 	var said bytes.Buffer // until it listens
