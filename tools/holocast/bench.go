@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holocast/tools/bench/codec"
+	"holocast/tools/bench/path"
 )
 
 // benchOptions are what every benchmark is told.
@@ -32,6 +33,9 @@ func benchmarks() []benchmark {
 	return []benchmark{
 		{"codec", "point-cloud frame codec: bytes per point, encode and decode time", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return codec.Run(ctx, codec.Options{DataDir: o.data, Quick: o.quick, Log: o.log})
+		}},
+		{"path", "relay: first byte, fan-out, cost and delay", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
+			return path.Run(ctx, path.Options{Quick: o.quick, Log: o.log})
 		}},
 	}
 }

@@ -206,6 +206,40 @@ func TestRecordInterrupted(t *testing.T) {
 	}
 }
 
+// A recording goes on when the relay comes back, and has no object twice.
+func TestRecordRelayReturns(t *testing.T) {
+	port := freePort(t)
+	relay := startRelay(t, port)
+	url := sessionURL(port, "demo")
+	publish(t, url, 1, 4)
+	path := filepath.Join(t.TempDir(), "a.mcap")
+	p := start(t, "holocast", "record", url, path)
+	size := func() int64 {
+		info, err := os.Stat(path)
+		if err != nil {
+			return 0
+		}
+		return info.Size()
+	}
+	until(t, "recording", func() bool { return size() > 100_000 })
+	_ = relay.cmd.Process.Kill()
+	<-relay.done
+	startRelay(t, port)
+	before := size()
+	until(t, "recording again", func() bool { return size() > before+3_000_000 })
+	_ = p.cmd.Process.Signal(syscall.SIGINT)
+	p.mustSucceed()
+	list, info := recordedObjects(t, path)
+	if info.Truncated != nil {
+		t.Error(info.Truncated)
+	}
+	for i := 1; i < len(list); i++ {
+		if a, b := list[i-1], list[i]; a.track == b.track && a.group == b.group && a.object == b.object {
+			t.Fatalf("%s %d/%d is there twice", a.track, a.group, a.object)
+		}
+	}
+}
+
 // A full disk is one error, and what is there replays.
 func TestRecordDiskFull(t *testing.T) {
 	dir := t.TempDir()

@@ -1,0 +1,252 @@
+package replayer
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"holocast/internal/catalog"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/recording"
+	"holocast/tools/holocast/player"
+	"holocast/tools/holocast/recorder"
+	"holocast/tools/holocast/sessiontest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	quiet   = slog.New(slog.DiscardHandler)
+	session = []string{"holocast", "first"}
+)
+
+// write makes a recording of objects whose times are a few milliseconds apart.
+func write(t *testing.T, objects []recording.Object) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "first.mcap")
+	w, err := recording.Create(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.AddTrack(recording.TrackInfo{
+		Track:      recording.Track{Namespace: session, Name: "data"},
+		Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyPublisherPriority, Int: 7}, wire.KeyValue{Type: 0x6863_7271, Bytes: []byte("x")}),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for i, o := range objects {
+		o.Arrival = time.Unix(1790000000, 0).Add(time.Duration(i) * 4 * time.Millisecond)
+		if err := w.Write(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func read(t *testing.T, path string) (objects []recording.Object, info recording.Info) {
+	t.Helper()
+	r, err := recording.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for {
+		o, err := r.Next()
+		if err == io.EOF {
+			return objects, r.Info
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, o)
+	}
+}
+
+func catalogObject(t *testing.T, names ...string) recording.Object {
+	t.Helper()
+	c := catalog.Catalog{Version: catalog.Version}
+	for _, n := range names {
+		c.Tracks = append(c.Tracks, catalog.Track{Name: n, Packaging: catalog.PackagingLOC, IsLive: true})
+	}
+	doc, err := c.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return recording.Object{Track: recording.Track{Namespace: session, Name: catalog.TrackName}, Group: 3, Priority: 5, Payload: doc, FirstObject: true}
+}
+
+// describe is what of an object a replay keeps.
+func describe(o recording.Object) string {
+	return fmt.Sprintf("%s %d/%d/%d priority %d status %d forwarding %d properties %x payload %.20q last %v", o.Track.Name, o.Group, o.Subgroup, o.ObjectID,
+		o.Priority, o.Status, o.Forwarding, o.Properties, o.Payload, o.EndOfGroup)
+}
+
+// Every kind of object goes through a replay and a second recording unchanged.
+func TestEveryKindOfObject(t *testing.T) {
+	props := wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x1000, Int: 9}, wire.KeyValue{Type: 0x1001, Bytes: []byte("why")})
+	data := recording.Track{Namespace: session, Name: "data"}
+	nested := recording.Track{Namespace: append(slices.Clone(session), "sub"), Name: "more"}
+	foreign := recording.Track{Namespace: []string{"other"}, Name: "data"}
+	cat := catalogObject(t, "data")
+	path := write(t, []recording.Object{
+		cat,
+		{Track: data, Group: 10, ObjectID: 0, Priority: 1, FirstObject: true, Payload: []byte("a")},
+		{Track: data, Group: 10, ObjectID: 2, Priority: 1, Properties: props, Payload: []byte("b")},
+		{Track: data, Group: 10, Subgroup: 5, ObjectID: 1, Priority: 2, FirstObject: true, Payload: []byte("c"), End: recording.EndFIN},
+		{Track: data, Group: 10, ObjectID: 3, Priority: 1, Payload: nil},
+		{Track: data, Group: 10, ObjectID: 4, Priority: 1, Status: uint8(wire.StatusEndOfGroup)},
+		{Track: data, Group: 10, EndOnly: true, End: recording.EndFIN},
+		{Track: data, Group: 11, ObjectID: 0, Priority: 9, Forwarding: recording.Datagram, Properties: props, Payload: []byte("d"), EndOfGroup: true},
+		{Track: data, Group: 12, ObjectID: 0, Priority: 9, Forwarding: recording.Datagram, Payload: []byte("e")},
+		{Track: data, Group: 13, Subgroup: 1, ObjectID: 0, Priority: 3, EndOfGroup: true, FirstObject: true, Payload: []byte("f")},
+		{Track: data, Group: 13, Subgroup: 1, EndOnly: true, End: recording.EndReset, EndOfGroup: true, Priority: 3},
+		{Track: nested, Group: 1, Payload: []byte("of a deeper namespace"), Priority: 4},
+		{Track: foreign, Group: 1, Payload: []byte("of another session"), Priority: 4},
+		{Track: data, Group: 14, Subgroup: 0, ObjectID: 7, Priority: 3, Payload: make([]byte, 1<<20)},
+	})
+
+	second := filepath.Join(t.TempDir(), "second.mcap")
+	w, err := recording.Create(second, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := moqt.Namespace{"holocast", "second"}
+	rec := recorder.New(w, recorder.Config{Namespace: ns, Wait: true, Log: quiet})
+	rep, err := Open(path, Config{Namespace: ns, WaitViewer: true, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := rec.Handler()
+	server.PublishNamespace = func(r *moqt.NamespaceRequest) { _ = r.Accept(func() {}) }
+	client, peer := sessiontest.Connect(t, rep.Handler(), server)
+	over, served := make(chan struct{}), make(chan error, 1)
+	go func() { served <- rep.Serve(t.Context(), client, over) }()
+	go func() {
+		defer close(over)
+		if err := rep.Run(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := rec.Record(t.Context(), peer); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := rep.Unsent(); n != 0 {
+		t.Errorf("%d unsent", n)
+	}
+
+	first, _ := read(t, path)
+	got, info := read(t, second)
+	var want, have []string
+	reset := false
+	for _, o := range first {
+		if !o.EndOnly && o.Track.Name == "data" && o.Track.String() != foreign.String() {
+			want = append(want, describe(o))
+		}
+	}
+	for _, o := range got {
+		reset = reset || o.End == recording.EndReset && o.Group == 13 && o.Subgroup == 1
+		if !slices.Equal(o.Track.Namespace, ns) {
+			t.Errorf("%v is of another session", o.Track)
+		}
+		if !o.EndOnly && o.Track.Name == "data" {
+			have = append(have, describe(o))
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(have)
+	if !slices.Equal(have, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(have, "\n"), strings.Join(want, "\n"))
+	}
+	if !reset {
+		t.Error("the subgroup that was reset was not reset again")
+	}
+	// The catalog is the same, and tracks keep their properties.
+	if i := slices.IndexFunc(got, func(o recording.Object) bool { return o.Track.Name == catalog.TrackName }); i < 0 || string(got[i].Payload) != string(cat.Payload) || got[i].Group != cat.Group {
+		t.Error("no catalog, or another one")
+	}
+	i := slices.IndexFunc(info.Tracks, func(t recording.TrackInfo) bool { return t.Track.Name == "data" })
+	if i < 0 {
+		t.Fatal("no track data")
+	}
+	p := moqt.Properties(info.Tracks[i].Properties)
+	if v, _ := p.Int(wire.PropertyPublisherPriority); v != 7 {
+		t.Errorf("properties %x", p)
+	}
+	if v, _ := p.Int(player.ReplayProperty); v != 1 {
+		t.Errorf("properties %x do not say that it is a replay", p)
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	data := recording.Object{Track: recording.Track{Namespace: session, Name: "data"}, Payload: []byte("x")}
+	bad := catalogObject(t)
+	bad.EndOnly, bad.Payload = true, nil
+	for _, tt := range []struct {
+		name    string
+		objects []recording.Object
+		cfg     Config
+		want    string
+	}{
+		{"no catalog", []recording.Object{data}, Config{}, "has no catalog track"},
+		{"no catalog object", []recording.Object{bad, data}, Config{}, "has no catalog object"},
+		{"speed", []recording.Object{catalogObject(t)}, Config{Speed: -1}, "speed -1 is below 0"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.cfg.Log = quiet
+			r, err := Open(write(t, tt.objects), tt.cfg)
+			if err == nil {
+				err = r.Run(t.Context())
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// A loop raises every track's groups by its own span.
+func TestLoopRaisesGroups(t *testing.T) {
+	data := recording.Track{Namespace: session, Name: "data"}
+	objects := []recording.Object{catalogObject(t, "data")}
+	for g := range uint64(3) {
+		objects = append(objects, recording.Object{Track: data, Group: 100 + g, FirstObject: true, Payload: []byte{byte(g)}, End: recording.EndFIN})
+	}
+	r, err := Open(write(t, objects), Config{Namespace: moqt.Namespace{"a", "b"}, Loop: true, Speed: 4, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = r.Run(ctx)
+	}()
+	track := r.set.Track(moqt.TrackName{Namespace: moqt.Namespace{"a", "b"}, Name: "data"})
+	sessiontest.Until(t, "a third pass", func() bool { l, ok := track.Largest(); return ok && l.Group >= 106 })
+	stop()
+	<-done
+	if _, _, pass := r.Progress(); pass < 2 {
+		t.Errorf("pass %d", pass)
+	}
+	if s := track.Stats(); s.DuplicateSubgroup != 0 {
+		t.Errorf("%+v", s)
+	}
+}
