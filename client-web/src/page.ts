@@ -94,9 +94,6 @@ export class Page {
       case "rays":
         this.#studio.setRays(m.camera, m.table);
         break;
-      case "dropped":
-        this.#meter.dropped++;
-        break;
       case "bad":
         this.#meter.bad++;
         if (m.message !== this.#badMessage) console.warn(`camera ${m.camera}: ${(this.#badMessage = m.message)}`);
@@ -168,7 +165,7 @@ export class Page {
       cameras: this.#cameras.length,
       ...m,
       frames_received: t?.received ?? 0, frames_lost: t?.lost ?? 0, frames_late: t?.late ?? 0,
-      frames_skipped: (t?.skipped ?? 0) + m.frames_overtaken + m.frames_dropped,
+      frames_skipped: (t?.skipped ?? 0) + m.frames_overtaken,
       streams_cut: t?.cut ?? 0, streams_refused: t?.refused ?? 0, streams_malformed: t?.malformed ?? 0,
       reconnects: t?.reconnects ?? 0, rtt_ms: round(t?.rtt ?? 0, 2),
       clock: { offset_ms: this.#clock ? round(this.#clock.offset, 3) : null, error_ms: this.#clock ? round(this.#clock.error, 3) : null },

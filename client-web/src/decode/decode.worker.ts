@@ -7,35 +7,37 @@ import { rayTable } from "./rays.ts";
 import { subject } from "./subject.ts";
 import { Zstd } from "./zstd.ts";
 
-/** Frames of a camera that may be out at the page. A page that stalls gets no more than these, and then live ones. */
-const BUFFERS = 3;
+/**
+ * Frames of a camera that may be out at the page. While they all are, the network worker is not told to
+ * send more, and keeps the newest: a page that stalls has no more than these to catch up with.
+ */
+const BUFFERS = 2;
 
 interface Camera {
   readonly track: CameraTrack;
   readonly rays: Float32Array | undefined;
+  readonly port: MessagePort;
   readonly free: ArrayBuffer[];
   out: number;
+  /** The network worker waits for word that the next frame may come. */
+  owed: boolean;
 }
 
 const cameras = new Map<number, Camera>();
 const send = (m: FromDecoder, transfer: Transferable[] = []): void => postMessage(m, { transfer });
 
-function setup(track: CameraTrack): void {
+function setup(track: CameraTrack, port: MessagePort): void {
   let rays: Float32Array<ArrayBuffer> | undefined;
   if (track.layout === "A") {
     rays = rayTable(track.grid);
     send({ type: "rays", camera: track.camera, table: rays });
   }
-  cameras.set(track.camera, { track, rays, free: [], out: 0 });
+  cameras.set(track.camera, { track, rays, port, free: [], out: 0, owed: false });
 }
 
 function decode(decoder: FrameDecoder, m: Extract<ToDecoder, { type: "frame" }>): void {
   const c = cameras.get(m.camera);
   if (!c) return;
-  if (c.out >= BUFFERS) {
-    send({ type: "dropped", camera: m.camera });
-    return;
-  }
   const began = performance.now();
   const { grid, maxPoints } = c.track;
   const f = decoder.decode(m.objects, c.track.layout === "A" ? { maxPoints, width: grid.width, height: grid.height } : { maxPoints });
@@ -59,23 +61,35 @@ function decode(decoder: FrameDecoder, m: Extract<ToDecoder, { type: "frame" }>)
   );
 }
 
+/** Asks for a camera's next frame, once there is a buffer for it. */
+function ask(c: Camera): void {
+  if (!c.owed || c.out >= BUFFERS) return;
+  c.owed = false;
+  c.port.postMessage({ camera: c.track.camera } satisfies Decoded);
+}
+
 function follow(port: MessagePort, ready: Promise<FrameDecoder>): void {
   port.onmessage = async (e: MessageEvent<ToDecoder>) => {
     const m = e.data;
     switch (m.type) {
       case "setup":
-        setup(m.camera);
+        setup(m.camera, port);
         break;
       case "remove":
         cameras.delete(m.camera);
         break;
-      case "frame":
+      case "frame": {
         try {
           decode(await ready, m);
         } catch (error) {
           send({ type: "bad", camera: m.camera, message: error instanceof Error ? error.message : String(error) });
         }
-        port.postMessage({ camera: m.camera } satisfies Decoded);
+        const c = cameras.get(m.camera);
+        if (c) {
+          c.owed = true;
+          ask(c);
+        }
+      }
     }
   };
 }
@@ -96,6 +110,7 @@ addEventListener("message", (e: MessageEvent<PageToDecoder>) => {
       if (!c) return;
       c.out = Math.max(0, c.out - 1);
       if (c.free.length < BUFFERS) c.free.push(m.buffer);
+      ask(c);
     }
   }
 });

@@ -67,8 +67,6 @@ export class Meter {
   frames = 0;
   /** Frames that were decoded, then overtaken before they could be drawn. */
   overtaken = 0;
-  /** Frames dropped because the page held all buffers. */
-  dropped = 0;
   /** Objects that were no frames. */
   bad = 0;
   firstFrame: number | undefined;
@@ -126,7 +124,6 @@ export class Meter {
       bytes: this.#total,
       frames: this.frames,
       frames_overtaken: this.overtaken,
-      frames_dropped: this.dropped,
       frames_bad: this.bad,
       per_camera: per,
     };
@@ -147,7 +144,6 @@ export interface MeterSnapshot {
   readonly bytes: number;
   readonly frames: number;
   readonly frames_overtaken: number;
-  readonly frames_dropped: number;
   readonly frames_bad: number;
   readonly per_camera: readonly {
     readonly camera: number;

@@ -43,7 +43,7 @@ export interface Traffic {
   readonly received: number;
   readonly lost: number;
   readonly late: number;
-  /** Frames that arrived while the decoder was busy with older ones, and were never decoded. */
+  /** Frames that arrived while the decoder or the page was busy with older ones, and were never decoded. */
   readonly skipped: number;
   /** Streams that ended before their object, objects refused, datagrams of no track. */
   readonly cut: number;
@@ -109,6 +109,4 @@ export interface DecodedFrame {
 export type FromDecoder =
   | DecodedFrame
   | { readonly type: "rays"; readonly camera: number; readonly table: Float32Array<ArrayBuffer> }
-  | { readonly type: "bad"; readonly camera: number; readonly message: string }
-  /** The page holds all buffers: a frame was dropped rather than queued. */
-  | { readonly type: "dropped"; readonly camera: number };
+  | { readonly type: "bad"; readonly camera: number; readonly message: string };

@@ -12,6 +12,8 @@ import type { Stats } from "../../src/stats.ts";
 
 export const repo = fileURLToPath(new URL("../../../", import.meta.url));
 const dist = fileURLToPath(new URL("../../dist/", import.meta.url));
+/** What tests serve beside the page, under its folder's name. */
+const extra = fileURLToPath(new URL("../out/", import.meta.url));
 
 const types: Record<string, string> = {
   ".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".wasm": "application/wasm",
@@ -97,8 +99,8 @@ export class Lab {
     }
     this.#web = createServer((req, res) => {
       const path = normalize(new URL(req.url ?? "/", "http://x").pathname).replace(/\/$/, "/index.html");
-      const file = join(dist, path);
-      if (!file.startsWith(dist) || !existsSync(file)) {
+      const file = [dist, extra].map((root) => join(root, path)).find((f) => existsSync(f));
+      if (!file || path.includes("..")) {
         res.writeHead(404).end();
         return;
       }

@@ -8,18 +8,11 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"holocast/internal/moqt/wire"
-	"holocast/internal/pointcloud"
-	"holocast/internal/pointcloud/frametest"
 )
 
 // attack publishes an object that is no frame of the track, or no object at all.
-func (p *publisher) attack(n int, enc *pointcloud.Encoder, scene *frametest.Cloud) error {
+func (p *publisher) attack(n int, good []byte) error {
 	r := rand.New(rand.NewPCG(uint64(n), 1))
-	good, err := p.encode(enc, scene, uint32(2*n), 0)
-	if err != nil {
-		return err
-	}
-	p.group++
 	noise := make([]byte, 1+r.IntN(100000))
 	for i := range noise {
 		noise[i] = byte(r.Uint32())

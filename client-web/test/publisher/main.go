@@ -4,13 +4,17 @@
 //
 //	publisher [flags] moqt://127.0.0.1:4443/SESSION   publish until it is stopped
 //	publisher --reference MATRIX [flags]              a picture of the frame, raw RGBA on stdout
+//	publisher --object [flags]                        the frame as an object on stdout
 //	publisher --dump DIR                              frames of several sizes and layouts, as files
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -36,6 +40,7 @@ type options struct {
 	hostile       bool
 	matrix        string
 	viewport      string
+	object        bool
 }
 
 func main() {
@@ -48,6 +53,7 @@ func main() {
 	flag.BoolVar(&o.hostile, "hostile", false, "put hostile objects between the frames")
 	flag.StringVar(&o.matrix, "reference", "", "draw the frame with this matrix, camera to clip space, 16 numbers, column-major")
 	flag.StringVar(&o.viewport, "viewport", "960x640", "size of the reference picture")
+	flag.BoolVar(&o.object, "object", false, "write the frame as one object to stdout")
 	dump := flag.String("dump", "", "write frames to this directory")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -56,6 +62,8 @@ func main() {
 	switch {
 	case *dump != "":
 		err = dumpFrames(*dump)
+	case o.object:
+		err = writeObject(os.Stdout, o)
 	case o.matrix != "":
 		err = drawReference(os.Stdout, o)
 	case flag.NArg() == 1:
@@ -90,8 +98,7 @@ type publisher struct {
 	points  *origin.Track
 	clock   clock.Estimator
 
-	group    uint64
-	captured uint64 // of the frame under way, µs
+	group uint64
 }
 
 func publish(ctx context.Context, o options, url string) error {
@@ -196,6 +203,8 @@ func (p *publisher) write(t *origin.Track, group uint64, subgroup int, payload [
 	return t.WriteObject(h, moqt.Object{ID: uint64(subgroup)}, payload)
 }
 
+// produce publishes the scene again and again. Its objects are encoded once: what
+// changes from frame to frame is in their headers.
 func (p *publisher) produce(ctx context.Context) error {
 	scene := p.scene()
 	enc, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})
@@ -203,6 +212,12 @@ func (p *publisher) produce(ctx context.Context) error {
 		return err
 	}
 	defer enc.Close()
+	objects := make([][]byte, p.descriptions)
+	for d := range objects {
+		if objects[d], err = p.encode(enc, &scene, d); err != nil {
+			return err
+		}
+	}
 	tick := time.NewTicker(time.Duration(float64(time.Second) / p.fps))
 	defer tick.Stop()
 	for sequence := uint32(0); ; sequence++ {
@@ -211,29 +226,31 @@ func (p *publisher) produce(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
+		captured := uint64(p.clock.Now().UnixMicro())
+		stamp := func(object []byte) []byte {
+			b := bytes.Clone(object)
+			binary.LittleEndian.PutUint32(b[8:], sequence)
+			binary.LittleEndian.PutUint64(b[20:], captured)
+			return b
+		}
+		p.group++
 		if p.hostile && sequence%2 == 1 {
-			if err := p.attack(int(sequence/2), enc, &scene); err != nil {
+			if err := p.attack(int(sequence/2), stamp(objects[0])); err != nil {
 				return err
 			}
 			continue
 		}
-		p.group++
-		p.captured = uint64(p.clock.Now().UnixMicro())
-		for d := range p.descriptions {
-			b, err := p.encode(enc, &scene, sequence, d)
-			if err != nil {
-				return err
-			}
-			if err := p.write(p.points, p.group, d, b); err != nil {
+		for d, object := range objects {
+			if err := p.write(p.points, p.group, d, stamp(object)); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-func (p *publisher) encode(enc *pointcloud.Encoder, scene *frametest.Cloud, sequence uint32, description int) ([]byte, error) {
-	h := pointcloud.Header{Sequence: sequence, CaptureTime: p.captured, Descriptions: uint8(p.descriptions)}
-	switch p.layout {
+func (o *options) encode(enc *pointcloud.Encoder, scene *frametest.Cloud, description int) ([]byte, error) {
+	h := pointcloud.Header{Descriptions: uint8(o.descriptions)}
+	switch o.layout {
 	case "b":
 		h.Layout = pointcloud.LayoutPoints
 		return enc.EncodePoints(nil, h, &scene.Points, description)
@@ -242,4 +259,19 @@ func (p *publisher) encode(enc *pointcloud.Encoder, scene *frametest.Cloud, sequ
 		return enc.EncodePoints(nil, h, &scene.Points, description)
 	}
 	return enc.EncodeGrid(nil, h, &scene.Grid, description)
+}
+
+func writeObject(w io.Writer, o options) error {
+	enc, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})
+	if err != nil {
+		return err
+	}
+	defer enc.Close()
+	scene := o.scene()
+	b, err := o.encode(enc, &scene, 0)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(b)
+	return err
 }

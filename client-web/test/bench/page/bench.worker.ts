@@ -1,0 +1,39 @@
+import { FrameDecoder } from "../../../src/decode/frame.ts";
+import kernelUrl from "../../../src/decode/planes.wasm?url";
+import { parseHeader } from "../../../src/decode/header.ts";
+import { Zstd } from "../../../src/decode/zstd.ts";
+
+export interface Result {
+  readonly points: number;
+  /** Bytes of the object, and of its planes. */
+  readonly bytes: number;
+  readonly raw: number;
+  /** Medians, ms: the whole frame to words for the GPU, and of that zstd. */
+  readonly decode: number;
+  readonly zstd: number;
+}
+
+const median = (v: number[]): number => v.sort((a, b) => a - b)[v.length >> 1]!;
+
+onmessage = async (e: MessageEvent<{ bytes: Uint8Array; runs: number }>) => {
+  const { bytes, runs } = e.data;
+  const zstd = await Zstd.create();
+  const wasm = await (await fetch(new URL(kernelUrl, location.href))).arrayBuffer();
+  const decoder = await FrameDecoder.create(wasm, zstd);
+  const h = parseHeader(bytes);
+  // As the viewer does: decode, and copy the words to a buffer that is handed to the page.
+  const out = new Uint32Array(h.points * 3);
+  const whole: number[] = [];
+  const inner: number[] = [];
+  for (let i = 0; i < runs; i++) {
+    let began = performance.now();
+    const f = decoder.decode([bytes], { maxPoints: h.points });
+    out.set(f.words);
+    whole.push(performance.now() - began);
+    began = performance.now();
+    zstd.decode(bytes.subarray(44), h.rawLength);
+    inner.push(performance.now() - began);
+  }
+  const result: Result = { points: h.points, bytes: bytes.length, raw: h.rawLength, decode: median(whole), zstd: median(inner) };
+  postMessage(result);
+};
