@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"holocast/tools/netlab/netem"
 	"holocast/tools/netlab/probe"
 	"holocast/tools/netlab/topology"
 	"holocast/tools/netlab/wire"
@@ -304,6 +305,34 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	report, err := Run(ctx, parsed, Options{})
 	if err != nil || !report.Commands[0].Ended {
 		t.Errorf("%+v, %v", report, err)
+	}
+}
+
+// TestNetem takes the kernel's netem where there is one, and otherwise wants to be told that
+// there is none.
+func TestNetem(t *testing.T) {
+	needRoot(t)
+	parsed := parse(t, strings.ReplaceAll(twoPaths, "loss: 10%, ", ""))
+	l, err := Start(parsed, Options{Emulator: Netem})
+	if errors.Is(err, netem.ErrUnavailable) {
+		if left := namespaces(t, os.Getpid()); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	quiet := probe.Flow{Size: 100, PacketRate: 200, Duration: 500 * time.Millisecond}
+	atLeast(t, "path 1", flow(t, l, "a", "b", "10.77.1.1", "10.77.2.2", quiet), 20.057)
+	atLeast(t, "path 2 backward", flow(t, l, "eb", "ea", "10.77.4.2", "10.77.4.1", quiet), 30)
+	report, err := l.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := report.Paths[0]; report.Emulator.Kind != "netem" || p.Packets < 50 || p.Lost > 0 {
+		t.Errorf("%+v", report)
 	}
 }
 

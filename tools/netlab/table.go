@@ -16,8 +16,12 @@ func (r *Report) WriteTable(w io.Writer) error {
 		if p.Arrived == 0 {
 			continue
 		}
-		fmt.Fprintf(t, "%s\t%d\t%d\t%.1f\t%d\t%.1f\t%d\t%.2f\t%.2f\t%.0f\t%.0f\t%.0f\t\n",
-			p.Name, p.Arrived, p.Packets, p.Mbps, p.Lost+p.Burst, p.Asked, p.Full, p.Wait.P50, p.Wait.P99, p.Late.P50, p.Late.P99, p.Late.Max)
+		fmt.Fprintf(t, "%s\t%d\t%d\t%.1f\t%d\t%.1f\t", p.Name, p.Arrived, p.Packets, p.Mbps, p.Lost+p.Burst, p.Asked)
+		if r.Emulator.Kind == Netem.String() {
+			fmt.Fprint(t, "?\t?\t?\t?\t?\t?\t\n")
+			continue
+		}
+		fmt.Fprintf(t, "%d\t%.2f\t%.2f\t%.0f\t%.0f\t%.0f\t\n", p.Full, p.Wait.P50, p.Wait.P99, p.Late.P50, p.Late.P99, p.Late.Max)
 	}
 	if err := t.Flush(); err != nil {
 		return err

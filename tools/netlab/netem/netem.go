@@ -177,9 +177,8 @@ func (p *port) next() time.Duration {
 	return next
 }
 
-// update brings the discipline to what holds at time now.
-func (p *port) update(now time.Duration) error {
-	changed := false
+// step brings conditions and delay to time now, and reports whether they changed.
+func (p *port) step(now time.Duration) (changed bool) {
 	for len(p.Timeline) > 0 && p.Timeline[0].At <= now {
 		p.now, p.Timeline = p.Timeline[0].Conditions, p.Timeline[1:]
 		p.delay, p.drawAt = p.now.Delay, 0
@@ -193,7 +192,12 @@ func (p *port) update(now time.Duration) error {
 		p.drawAt = now + max(time.Nanosecond, p.between(v.EveryMin, v.EveryMax))
 		changed = true
 	}
-	if !changed {
+	return changed
+}
+
+// update brings the discipline to what holds at time now.
+func (p *port) update(now time.Duration) error {
+	if !p.step(now) {
 		return nil
 	}
 	attributes := netlink.QdiscAttrs{LinkIndex: p.Device, Parent: netlink.HANDLE_ROOT, Handle: netlink.MakeHandle(1, 0)}

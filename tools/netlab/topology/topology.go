@@ -1,5 +1,5 @@
 // Package topology describes networks to emulate: hosts, routers and the paths between
-// them, read from YAML. README.md in the folder above and testdata there show the format.
+// them, read from YAML. README.md and testdata in the folder above show the format.
 package topology
 
 import (
