@@ -2,6 +2,9 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"holocast/internal/origin"
@@ -11,6 +14,7 @@ import (
 type Config struct {
 	Listen string `yaml:"listen"`
 	HTTP   string `yaml:"http"`
+	Web    string `yaml:"web"`
 	TLS    struct {
 		Certificate string   `yaml:"certificate"`
 		Key         string   `yaml:"key"`
@@ -50,6 +54,11 @@ func defaultConfig() Config {
 }
 
 func (c *Config) validate() error {
+	if c.Web != "" {
+		if _, err := os.Stat(filepath.Join(c.Web, "index.html")); err != nil {
+			return fmt.Errorf("web: %s is not a built web viewer (no index.html); make web builds one in client-web/dist", c.Web)
+		}
+	}
 	switch {
 	case (c.TLS.Certificate == "") != (c.TLS.Key == ""):
 		return errors.New("tls.certificate and tls.key must be given together")

@@ -61,6 +61,7 @@ func command(cfg Config) *cobra.Command {
 	f.String(config.Flag, "", "YAML configuration file; flags override it")
 	f.StringVar(&cfg.Listen, "listen", cfg.Listen, "UDP address for sessions")
 	f.StringVar(&cfg.HTTP, "http", cfg.HTTP, "TCP address for metrics, health and certificate hash; \"\" turns it off")
+	f.StringVar(&cfg.Web, "web", cfg.Web, "folder with the built web viewer, served over HTTP")
 	f.StringVar(&cfg.TLS.Certificate, "certificate", "", "PEM certificate; without it a development certificate is made")
 	f.StringVar(&cfg.TLS.Key, "key", "", "PEM key of the certificate")
 	f.StringSliceVar(&cfg.TLS.Hosts, "host", cfg.TLS.Hosts, "names and addresses in the development certificate")
@@ -199,7 +200,24 @@ func serveHTTP(ctx context.Context, cfg Config, r *router.Router, certs *certifi
 		w.Header().Set("Cache-Control", "no-store")
 		fmt.Fprintln(w, certs.hash())
 	})
+	if cfg.Web != "" {
+		mux.Handle("GET /", viewer(cfg.Web))
+	}
 	srv.Addr, srv.Handler = ln.Addr().String(), mux
 	go func() { _ = srv.Serve(ln) }()
 	return srv, nil
+}
+
+// viewer serves the web viewer's files. The page loads nothing from elsewhere, and
+// says so to the browser; connecting to any relay is what it is for.
+func viewer(dir string) http.Handler {
+	files := http.FileServer(http.Dir(dir))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self' blob:; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; connect-src *")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cache-Control", "no-cache")
+		files.ServeHTTP(w, r)
+	})
 }

@@ -72,7 +72,12 @@ func demo(ctx context.Context, o demoOptions, stdout io.Writer, stderr *os.File)
 	if err != nil {
 		return err
 	}
-	relay, err := startChild(o.out, "relay", append([]string{"--listen", addr, "--http", addr}, o.relayArgs...)...)
+	relayArgs := []string{"--listen", addr, "--http", addr}
+	viewer := findViewer()
+	if viewer != "" {
+		relayArgs = append(relayArgs, "--web", viewer)
+	}
+	relay, err := startChild(o.out, "relay", append(relayArgs, o.relayArgs...)...)
 	if err != nil {
 		return err
 	}
@@ -91,6 +96,9 @@ func demo(ctx context.Context, o demoOptions, stdout io.Writer, stderr *os.File)
 	}
 	defer capture.stop()
 	fmt.Fprintf(stderr, "%s from %s; watch it too: holocast play %s\n", url, source, url)
+	if viewer != "" {
+		fmt.Fprintf(stderr, "in a browser on this machine: http://%s/?relay=https://%s&session=demo\n", addr, addr)
+	}
 
 	target := connect.Target{URL: url}
 	ns, err := target.Namespace()
@@ -150,17 +158,28 @@ func (o *demoOptions) chooseSource(stderr io.Writer) (string, error) {
 		return o.source, nil
 	}
 	data, err := findData()
-	if err != nil && !errors.Is(err, errNoData) {
-		return "", err
-	}
 	if err == nil {
 		dir := filepath.Join(data, "livescan_testdata")
-		if _, err := os.Stat(dir); err == nil {
+		if _, err = os.Stat(dir); err == nil {
 			return "livescan:" + dir, nil
 		}
 	}
-	fmt.Fprintln(stderr, "no recording of real cameras here (HOLOCAST_DATA): a synthetic performer instead")
+	fmt.Fprintf(stderr, "a synthetic performer, as there is no recording of real cameras (%v)\n", err)
 	return "synthetic", nil
+}
+
+// findViewer is the folder of the built web viewer beside the programs' own, ""
+// when it was not built.
+func findViewer() string {
+	exe, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	dir := filepath.Join(filepath.Dir(exe), "..", "client-web", "dist")
+	if _, err := os.Stat(filepath.Join(dir, "index.html")); err != nil {
+		return ""
+	}
+	return dir
 }
 
 // freeAddress finds a port of this machine that is free for UDP and TCP.
