@@ -63,7 +63,8 @@ func TestUnknownController(t *testing.T) {
 	}
 }
 
-// pair connects a client and a server over the loopback interface.
+// pair connects a client and a server over the loopback interface; "stock" asks for
+// no controller.
 func pair(t testing.TB, name string) (client, server *quic.Conn) {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -79,20 +80,20 @@ func pair(t testing.TB, name string) (client, server *quic.Conn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	connContext, err := ConnContext(name)
-	if err != nil {
-		t.Fatal(err)
+	ctx, tr := t.Context(), &quic.Transport{Conn: udp}
+	if name != "stock" {
+		if tr.ConnContext, err = ConnContext(name); err != nil {
+			t.Fatal(err)
+		}
+		if ctx, err = WithController(ctx, name); err != nil {
+			t.Fatal(err)
+		}
 	}
-	tr := &quic.Transport{Conn: udp, ConnContext: connContext}
 	t.Cleanup(func() { _ = tr.Close(); _ = udp.Close() })
 	ln, err := tr.Listen(&tls.Config{
 		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: k}},
 		NextProtos:   []string{"test"},
 	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, err := WithController(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
