@@ -110,7 +110,9 @@ func flow(t *testing.T, l *Lab, from, to string, source, destination string, f p
 	}
 	f.Send, f.Receive = listen(from, source), listen(to, destination)
 	f.To = netip.MustParseAddrPort(f.Receive.LocalAddr().String())
-	f.Linger = 1500 * time.Millisecond
+	if f.Linger == 0 {
+		f.Linger = 200 * time.Millisecond
+	}
 	r, err := f.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +139,7 @@ func TestDelayRateAndLoss(t *testing.T) {
 
 	// Half as much again as the path can carry after its losses.
 	const frame = 8 * (1400 + frameOverhead)
-	full := flow(t, l, "a", "b", "10.77.1.1", "10.77.2.2", probe.Flow{Size: 1400, PacketRate: 1.6 * 20e6 / frame, Duration: 2 * time.Second})
+	full := flow(t, l, "a", "b", "10.77.1.1", "10.77.2.2", probe.Flow{Size: 1400, PacketRate: 1.6 * 20e6 / frame, Duration: 2 * time.Second, Linger: 1500 * time.Millisecond})
 	if got := full.PacketRate * frame / 20e6; math.Abs(got-1) > 0.02 {
 		t.Errorf("path 1 carried %.4f of its rate", got)
 	}

@@ -15,9 +15,9 @@
 
 enum {
 	BATCH = 64,         // packets of one sendmmsg
-	CHUNK_SLOTS = 1024, // slots allocated at a time
-	FIRST_CHUNKS = 8,
-	MAX_CHUNKS = 4096,
+	CHUNK_SLOTS = 256,  // slots allocated at a time: touching new memory delays packets
+	FIRST_CHUNKS = 128, // 64 MiB, enough for a second at 500 Mbit/s
+	MAX_CHUNKS = 1 << 14,
 };
 
 static const int64_t microsecond = 1000, millisecond = 1000000, second = 1000000000;
@@ -62,6 +62,8 @@ struct run {
 	size_t free_count;
 	struct forward_counts counts[FORWARD_LINKS]; // of the current interval
 	int64_t next_row;
+	int64_t mono_minus_real; // between the clocks, as last compared
+	int64_t compared_at;
 };
 
 static int64_t read_clock(clockid_t clock)
@@ -69,6 +71,27 @@ static int64_t read_clock(clockid_t clock)
 	struct timespec t;
 	clock_gettime(clock, &t);
 	return t.tv_sec * second + t.tv_nsec;
+}
+
+// compare_clocks finds what turns the kernel's stamps, CLOCK_REALTIME, into CLOCK_MONOTONIC.
+// A thread held up between two readings would take packets to have arrived earlier than they
+// did: such a comparison does not count, unless there has been no other for long.
+static void compare_clocks(struct run *r)
+{
+	int64_t shortest = INT64_MAX, difference = 0, now = 0;
+	for (int i = 0; i < 3 && shortest > microsecond; i++) {
+		int64_t before = read_clock(CLOCK_MONOTONIC);
+		int64_t real = read_clock(CLOCK_REALTIME);
+		now = read_clock(CLOCK_MONOTONIC);
+		if (now - before < shortest) {
+			shortest = now - before;
+			difference = before + (now - before) / 2 - real;
+		}
+	}
+	if (shortest <= 5 * microsecond || now - r->compared_at > 100 * millisecond) {
+		r->mono_minus_real = difference;
+		r->compared_at = now;
+	}
 }
 
 struct forwarder *forward_new(void)
@@ -177,7 +200,7 @@ static uint8_t *slot_at(struct run *r, uint32_t slot)
 }
 
 // arrive puts a frame of a ring on link i.
-static void arrive(struct run *r, int i, const struct tpacket2_hdr *frame, int64_t mono_minus_real)
+static void arrive(struct run *r, int i, const struct tpacket2_hdr *frame)
 {
 	struct forward_counts *counts = &r->counts[i];
 	counts->packets_in++;
@@ -192,7 +215,7 @@ static void arrive(struct run *r, int i, const struct tpacket2_hdr *frame, int64
 		counts->failed++;
 		return;
 	}
-	int64_t arrival = frame->tp_sec * second + frame->tp_nsec + mono_minus_real;
+	int64_t arrival = frame->tp_sec * second + frame->tp_nsec + r->mono_minus_real;
 	uint32_t slot = r->free_slots[r->free_count - 1];
 	struct link *link = r->f->ports[i].link;
 	switch (link_push(link, arrival, frame->tp_len, slot)) {
@@ -218,14 +241,14 @@ static void arrive(struct run *r, int i, const struct tpacket2_hdr *frame, int64
 		counts->queue_max = queued;
 }
 
-static void receive(struct run *r, int i, int64_t mono_minus_real)
+static void receive(struct run *r, int i)
 {
 	struct ring *ring = &r->rings[i];
 	for (int n = 0; n < FORWARD_RING_FRAMES; n++) {
 		struct tpacket2_hdr *frame = (struct tpacket2_hdr *)(ring->frames + (size_t)ring->next * FORWARD_FRAME);
 		if (!(__atomic_load_n(&frame->tp_status, __ATOMIC_ACQUIRE) & TP_STATUS_USER))
 			break;
-		arrive(r, i, frame, mono_minus_real);
+		arrive(r, i, frame);
 		__atomic_store_n(&frame->tp_status, TP_STATUS_KERNEL, __ATOMIC_RELEASE);
 		ring->next = (ring->next + 1) % FORWARD_RING_FRAMES;
 	}
@@ -320,11 +343,11 @@ static int64_t forward(struct run *r)
 {
 	struct forwarder *f = r->f;
 	int64_t now = read_clock(CLOCK_MONOTONIC);
-	int64_t mono_minus_real = now - read_clock(CLOCK_REALTIME);
+	compare_clocks(r);
 	for (int i = 0; i < f->count; i++)
 		take_change(r, i);
 	for (int i = 0; i < f->count; i++)
-		receive(r, i, mono_minus_real);
+		receive(r, i);
 	int64_t next = LINK_NEVER;
 	for (int i = 0; i < f->count; i++) {
 		depart(r, i);
@@ -374,7 +397,7 @@ static bool prepare(struct run *r)
 	for (int i = 0; i < r->f->count; i++)
 		if (!open_ring(r, &r->rings[i], r->f->ports[i].in))
 			return false;
-	for (int i = 0; i < FIRST_CHUNKS; i++)
+	for (int i = 0; i < FIRST_CHUNKS && (i == 0 || (size_t)i * CHUNK_SLOTS < r->f->slots); i++)
 		if (!add_chunk(r)) {
 			errno = ENOMEM;
 			return fail(r, "allocation of packets");
