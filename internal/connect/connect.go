@@ -186,3 +186,9 @@ func (e finalError) Unwrap() error { return e.error }
 
 // Final marks an error that connecting again would not mend.
 func Final(err error) error { return finalError{err} }
+
+// IsFinal reports whether err was marked by Final.
+func IsFinal(err error) bool {
+	var final finalError
+	return errors.As(err, &final)
+}

@@ -61,10 +61,7 @@ func demo(ctx context.Context, o demoOptions, stdout io.Writer, stderr *os.File)
 	if o.seconds < 0 || o.cameras < 0 {
 		return errors.New("--seconds and --cameras cannot be below 0")
 	}
-	source, err := o.chooseSource(stderr)
-	if err != nil {
-		return err
-	}
+	source := o.chooseSource(stderr)
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err
 	}
@@ -153,19 +150,19 @@ func demo(ctx context.Context, o demoOptions, stdout io.Writer, stderr *os.File)
 }
 
 // chooseSource says what the capture server captures.
-func (o *demoOptions) chooseSource(stderr io.Writer) (string, error) {
+func (o *demoOptions) chooseSource(stderr io.Writer) string {
 	if o.source != "" {
-		return o.source, nil
+		return o.source
 	}
 	data, err := findData()
 	if err == nil {
 		dir := filepath.Join(data, "livescan_testdata")
 		if _, err = os.Stat(dir); err == nil {
-			return "livescan:" + dir, nil
+			return "livescan:" + dir
 		}
 	}
 	fmt.Fprintf(stderr, "a synthetic performer, as there is no recording of real cameras (%v)\n", err)
-	return "synthetic", nil
+	return "synthetic"
 }
 
 // findViewer is the folder of the built web viewer beside the programs' own, ""

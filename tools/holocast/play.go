@@ -105,10 +105,7 @@ func watch(ctx context.Context, o playOptions, p *player.Player, stderr *os.File
 	defer stop()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- keep(playing, o.target, moqt.Handler{}, o.wait, func(ctx context.Context, s *moqt.Session) (bool, error) {
-			err := p.Play(ctx, s)
-			return s.Err() == nil, err // what is not the connection's end is not mended by another
-		})
+		ended <- keep(playing, o.target, moqt.Handler{}, o.wait, p.Play)
 	}()
 	line := newLiveLine(stderr)
 	tick := time.NewTicker(500 * time.Millisecond)

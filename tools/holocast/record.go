@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"holocast/internal/connect"
-	"holocast/internal/moqt"
 	"holocast/internal/recording"
 	"holocast/tools/holocast/recorder"
 )
@@ -77,10 +76,7 @@ func record(ctx context.Context, o recordOptions, path string, stdout io.Writer)
 	defer stop()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- keep(running, o.target, r.Handler(), o.wait, func(ctx context.Context, s *moqt.Session) (bool, error) {
-			err := r.Record(ctx, s)
-			return s.Err() == nil || r.Err() != nil, err
-		})
+		ended <- keep(running, o.target, r.Handler(), o.wait, r.Record)
 	}()
 
 	bar := newBytesBar("recording")

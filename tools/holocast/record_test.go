@@ -30,7 +30,7 @@ func recordedObjects(t *testing.T, path string) (list []identity, info recording
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	for {
 		o, err := r.Next()
 		if err == io.EOF {

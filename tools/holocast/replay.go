@@ -84,13 +84,12 @@ func replay(ctx context.Context, o replayOptions, path string, stdout io.Writer)
 	ended := make(chan error, 1)
 	go func() {
 		first := true
-		ended <- keep(connection, o.target, r.Handler(), false, func(ctx context.Context, s *moqt.Session) (bool, error) {
+		ended <- keep(connection, o.target, r.Handler(), false, func(ctx context.Context, s *moqt.Session) error {
 			if first {
 				close(connected)
 				first = false
 			}
-			err := r.Serve(ctx, s, over)
-			return s.Err() == nil, err
+			return r.Serve(ctx, s, over)
 		})
 	}()
 	select {

@@ -195,7 +195,7 @@ func gso(context.Context) Finding {
 	if err != nil {
 		return warn("", "no UDP socket: %v", err)
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	if _, err := unix.GetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT); err != nil {
 		return warn("use Linux 4.18 or later", "the kernel does not segment UDP: a system call for every packet")
 	}

@@ -62,7 +62,7 @@ func addNetem() error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	const (
 		headerLen = unix.SizeofNlMsghdr + 20 // with struct tcmsg
 		tcaKind   = 1

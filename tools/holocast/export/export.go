@@ -97,7 +97,7 @@ func (x *reader) findCameras(path string) error {
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }() // only read
 	var c *catalog.Catalog
 	for c == nil {
 		o, err := r.Next()
@@ -247,7 +247,7 @@ func PLY(ctx context.Context, path, dir string, merged bool, cfg Config) (Result
 	if err != nil {
 		return Result{}, err
 	}
-	defer x.close()
+	defer func() { _ = x.close() }() // only read
 	if merged {
 		err = x.merged(ctx, dir)
 	} else {

@@ -161,7 +161,7 @@ func TestK4A(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer mkv.Close()
+			defer func() { _ = mkv.Close() }()
 			if mkv.Config.DepthMode != camera.NFOV2x2Binned || mkv.Config.ColorMode != camera.Color720P || mkv.Config.Serial != "camera 1" {
 				t.Errorf("%+v", mkv.Config)
 			}

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"holocast/internal/catalog"
+	"holocast/internal/connect"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 )
@@ -22,8 +23,8 @@ func (p *Player) followCatalog(ctx context.Context, s *moqt.Session, updates cha
 	}
 	for {
 		sub, err := p.subscribe(ctx, s, name, 0, wait)
-		if e := (*moqt.RequestError)(nil); errors.As(err, &e) {
-			return &NoSessionError{p.cfg.Namespace, err}
+		if e := (*moqt.RequestError)(nil); errors.As(err, &e) && e.Code != wire.RequestGoingAway {
+			return connect.Final(&NoSessionError{p.cfg.Namespace, err})
 		}
 		if err != nil {
 			return err
@@ -36,10 +37,10 @@ func (p *Player) followCatalog(ctx context.Context, s *moqt.Session, updates cha
 				current = next
 			case errors.Is(err, catalog.ErrDelta) && current != nil:
 				if current, err = current.Apply(payload); err != nil {
-					return err
+					return connect.Final(err)
 				}
 			default:
-				return err
+				return connect.Final(err)
 			}
 			select {
 			case updates <- current:

@@ -24,6 +24,7 @@ import (
 	"holocast/internal/camera"
 	"holocast/internal/catalog"
 	"holocast/internal/clock"
+	"holocast/internal/connect"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/pointcloud"
@@ -103,7 +104,8 @@ const rendezvous = 20 * time.Second
 
 // Play plays over one connection until ctx or the connection ends, whose error it
 // returns, or the publisher ends the session: then it returns nil. A session that
-// does not exist is a *NoSessionError.
+// does not exist is a *NoSessionError. What another connection would not mend is
+// marked with connect.Final.
 func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 	ctx, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -127,9 +129,10 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 		wanted, err := p.wanted(c)
 		if err != nil {
 			stop()
-			for range updates { //nolint:revive // until its sender is gone
+			for range updates {
+				continue // until its sender is gone
 			}
-			return err
+			return connect.Final(err)
 		}
 		for name, cancel := range watching {
 			if _, ok := wanted[name]; !ok {
@@ -152,7 +155,7 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 	}
 	stop()
 	cameras.Wait()
-	return cmp.Or(context.Cause(s.Context()), ended)
+	return ended
 }
 
 // wanted lists what to subscribe to, by full track name, and tells the feeds of

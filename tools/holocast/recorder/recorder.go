@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"holocast/internal/catalog"
+	"holocast/internal/connect"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/recording"
@@ -142,7 +143,8 @@ func (r *Recorder) release(t *track) {
 
 // Record records over one connection until ctx or the connection ends, whose error
 // it returns, or the publisher ends the session: then it returns nil. A file that
-// cannot be written to any more ends it too; Err then says why.
+// cannot be written to any more ends it too; Err then says why. What another
+// connection would not mend is marked with connect.Final.
 func (r *Recorder) Record(ctx context.Context, s *moqt.Session) error {
 	ctx, stop := context.WithCancel(ctx)
 	x := &run{Recorder: r, ctx: ctx, s: s}
@@ -201,13 +203,10 @@ func (r *Recorder) Record(ctx context.Context, s *moqt.Session) error {
 		stop()
 	}
 	media.Wait()
-	switch {
-	case r.Err() != nil:
-		return r.Err()
-	case err != nil:
-		return cmp.Or(context.Cause(s.Context()), err)
+	if file := r.Err(); file != nil {
+		return connect.Final(file)
 	}
-	return nil
+	return err
 }
 
 func (x *run) followCatalog(t *track) error {
@@ -219,8 +218,8 @@ func (x *run) followCatalog(t *track) error {
 	}
 	for {
 		sub, err := x.subscribe(t.name, wait)
-		if e := (*moqt.RequestError)(nil); errors.As(err, &e) {
-			return &player.NoSessionError{Namespace: x.cfg.Namespace, Err: err}
+		if e := (*moqt.RequestError)(nil); errors.As(err, &e) && e.Code != wire.RequestGoingAway {
+			return connect.Final(&player.NoSessionError{Namespace: x.cfg.Namespace, Err: err})
 		}
 		if err != nil {
 			return err
@@ -356,6 +355,9 @@ func (x *run) fetch(ctx context.Context, sub *moqt.Subscription, t *track, name 
 			at := moqt.Location{Group: o.Group, Object: o.Object}
 			x.mu.Lock()
 			known := t.newest != nil && !t.newest.Less(at)
+			if known && t.catalog != nil {
+				t.catalog(payload) // what to follow on this connection
+			}
 			x.mu.Unlock()
 			if known {
 				continue

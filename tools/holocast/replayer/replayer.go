@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"holocast/internal/catalog"
+	"holocast/internal/connect"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
@@ -69,8 +70,7 @@ type subgroup struct{ group, id uint64 }
 
 type feed struct {
 	*origin.Feed
-	last  time.Time // arrival of its newest object
-	ended bool
+	last time.Time // arrival of its newest object
 }
 
 // maxOpen lets a relay be far behind before anything of a replay is given up.
@@ -82,7 +82,7 @@ func Open(path string, cfg Config) (*Replayer, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer reader.Close()
+	defer func() { _ = reader.Close() }() // only read
 	r := &Replayer{Info: reader.Info, cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), path: path, tracks: map[string]*track{}}
 	r.cfg.Speed = cmp.Or(cfg.Speed, 1)
 	if r.cfg.Speed < 0 {
@@ -188,7 +188,7 @@ func (r *Replayer) publishCatalog() (*recording.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer reader.Close()
+	defer func() { _ = reader.Close() }() // only read
 	for {
 		o, err := reader.Next()
 		if err == io.EOF {
@@ -251,7 +251,7 @@ func (r *Replayer) play(ctx context.Context, began time.Time, first *recording.O
 	go func() {
 		defer close(done)
 		defer close(objects)
-		defer reader.Close()
+		defer func() { _ = reader.Close() }() // only read
 		for {
 			o, err := reader.Next()
 			if err == io.EOF {
@@ -373,11 +373,15 @@ func (r *Replayer) endSubgroups(which func(*track, subgroup, *feed) bool) {
 }
 
 // Serve offers the tracks over one connection until it, ctx or the replay ends:
-// over is closed by then, and nil returned when the relay has everything.
+// over is closed by then, and nil returned when the relay has everything. What another
+// connection would not mend is marked with connect.Final.
 func (r *Replayer) Serve(ctx context.Context, s *moqt.Session, over <-chan struct{}) error {
 	ns, err := s.PublishNamespace(ctx, r.cfg.Namespace)
+	if e := (*moqt.RequestError)(nil); errors.As(err, &e) {
+		return connect.Final(fmt.Errorf("replay: the relay does not take the session: %w", err))
+	}
 	if err != nil {
-		return fmt.Errorf("replay: the relay does not take the session: %w", err)
+		return err
 	}
 	select {
 	case <-ctx.Done():
@@ -385,10 +389,7 @@ func (r *Replayer) Serve(ctx context.Context, s *moqt.Session, over <-chan struc
 	case <-s.Context().Done():
 		return s.Err()
 	case <-ns.Done():
-		if err := ns.Err(); err != nil {
-			return err
-		}
-		return errors.New("replay: the relay no longer takes the session")
+		return cmp.Or(ns.Err(), errors.New("replay: the relay no longer takes the session"))
 	case <-over:
 	}
 	return r.flush(ctx, s)

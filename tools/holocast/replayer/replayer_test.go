@@ -61,7 +61,7 @@ func read(t *testing.T, path string) (objects []recording.Object, info recording
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	for {
 		o, err := r.Next()
 		if err == io.EOF {
@@ -225,7 +225,7 @@ func TestOpenRefuses(t *testing.T) {
 // A loop raises every track's groups by its own span.
 func TestLoopRaisesGroups(t *testing.T) {
 	data := recording.Track{Namespace: session, Name: "data"}
-	objects := []recording.Object{catalogObject(t, "data")}
+	objects := append(make([]recording.Object, 0, 4), catalogObject(t, "data"))
 	for g := range uint64(3) {
 		objects = append(objects, recording.Object{Track: data, Group: 100 + g, FirstObject: true, Payload: []byte{byte(g)}, End: recording.EndFIN})
 	}
