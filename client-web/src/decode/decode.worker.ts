@@ -55,7 +55,7 @@ function decode(decoder: FrameDecoder, m: Extract<ToDecoder, { type: "frame" }>)
     {
       type: "frame", camera: m.camera, sequence: f.header.sequence, captured: Number(f.header.captureTime) / 1000, points: f.points,
       wordsPerPoint: f.wordsPerPoint, words, bytes, decode: performance.now() - began, arrived: m.arrived, decoded,
-      subject: subject(f, c.rays),
+      subject: subject(f, c.rays, c.track.pose),
     },
     [words],
   );

@@ -1,15 +1,24 @@
+import type { Transform } from "../live/catalog.ts";
 import type { Frame } from "./frame.ts";
 
 const SAMPLES = 2048;
 const xs = new Float32Array(SAMPLES);
 const ys = new Float32Array(SAMPLES);
 const zs = new Float32Array(SAMPLES);
+const sorted = new Float32Array(SAMPLES);
 
-/**
- * Where the subject is: the mean of the nearer half of a frame's points, in the camera's coordinates,
- * mm. A camera looks at its subject, and behind it is the room. undefined without points.
- */
-export function subject(f: Frame, rays: Float32Array | undefined): [number, number, number] | undefined {
+export interface Subject {
+  /**
+   * The mean of the nearer half of a frame's points, in the camera's coordinates, mm: a camera looks
+   * at its subject, and behind it is the room.
+   */
+  readonly middle: readonly [number, number, number];
+  /** The studio's y, mm, below which nearly nothing is. */
+  readonly floor: number;
+}
+
+/** Where a frame's subject is; undefined without points. */
+export function subject(f: Frame, rays: Float32Array | undefined, pose: Transform): Subject | undefined {
   const { points, words, wordsPerPoint } = f;
   const step = Math.max(1, Math.ceil(points / SAMPLES));
   let n = 0;
@@ -32,14 +41,21 @@ export function subject(f: Frame, rays: Float32Array | undefined): [number, numb
     n++;
   }
   if (n === 0) return undefined;
-  const middle = zs.slice(0, n).sort()[n >> 1]!;
+  const order = sorted.subarray(0, n);
+  order.set(zs.subarray(0, n));
+  const far = order.sort()[n >> 1]!;
   let x = 0, y = 0, z = 0, m = 0;
   for (let k = 0; k < n; k++) {
-    if (zs[k]! > middle) continue;
+    if (zs[k]! > far) continue;
     x += xs[k]!;
     y += ys[k]!;
     z += zs[k]!;
     m++;
   }
-  return [x / m, y / m, z / m];
+  const r = pose.r;
+  for (let k = 0; k < n; k++) order[k] = r[3]! * xs[k]! + r[4]! * ys[k]! + r[5]! * zs[k]! + pose.t[1]!;
+  order.sort();
+  // A camera's own y axis points down, so where it points down in the studio too, down is up.
+  const floor = r[4]! < 0 ? order[Math.floor(0.03 * n)]! : order[Math.floor(0.97 * n)]!;
+  return { middle: [x / m, y / m, z / m], floor };
 }

@@ -65,6 +65,8 @@ export class Meter {
   readonly #cameras = new Map<number, CameraCount>();
   #total = 0;
   frames = 0;
+  /** Pictures drawn since the start. */
+  pictures = 0;
   /** Frames that were decoded, then overtaken before they could be drawn. */
   overtaken = 0;
   /** Objects that were no frames. */
@@ -96,6 +98,7 @@ export class Meter {
 
   /** A picture was drawn. */
   drawn(now: number): void {
+    this.pictures++;
     this.#drawn.push(now, 0, 0);
   }
 
@@ -123,6 +126,7 @@ export class Meter {
       mbit_per_s: round((this.#bytes.sum(now, RATE_WINDOW) * 8) / 1e6, 2),
       bytes: this.#total,
       frames: this.frames,
+      pictures: this.pictures,
       frames_overtaken: this.overtaken,
       frames_bad: this.bad,
       per_camera: per,
@@ -143,6 +147,7 @@ export interface MeterSnapshot {
   readonly mbit_per_s: number;
   readonly bytes: number;
   readonly frames: number;
+  readonly pictures: number;
   readonly frames_overtaken: number;
   readonly frames_bad: number;
   readonly per_camera: readonly {

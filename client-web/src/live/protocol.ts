@@ -1,4 +1,5 @@
 /** Messages between the page, the network worker and the decode workers. */
+import type { Subject } from "../decode/subject.ts";
 import type { CameraTrack, Transform } from "./catalog.ts";
 
 /** Where the session stands, in words for a person. */
@@ -102,8 +103,8 @@ export interface DecodedFrame {
   /** Local times: last byte here, decoded. */
   readonly arrived: number;
   readonly decoded: number;
-  /** Where the nearer points are, in the camera's coordinates, mm; undefined without points. */
-  readonly subject: readonly [number, number, number] | undefined;
+  /** undefined without points. */
+  readonly subject: Subject | undefined;
 }
 
 export type FromDecoder =

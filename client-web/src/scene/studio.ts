@@ -1,4 +1,5 @@
 import { Color, GridHelper, Group, Matrix4, PerspectiveCamera, Scene, Vector3, WebGLRenderer } from "three";
+import type { Subject } from "../decode/subject.ts";
 import type { CameraTrack, Transform } from "../live/catalog.ts";
 import { CameraPoints, Quads, type SharedUniforms } from "./points.ts";
 import { Walk } from "./walk.ts";
@@ -12,7 +13,7 @@ const FOLLOW_HALF = 400;
 export class Studio {
   readonly renderer: WebGLRenderer;
   readonly scene = new Scene();
-  readonly camera = new PerspectiveCamera(50, 1, 0.02, 200);
+  readonly camera = new PerspectiveCamera(60, 1, 0.05, 200);
   readonly controls: Walk;
   /** Everything that was captured; in WebXR it is moved in front of the visitor. */
   readonly stage = new Group();
@@ -122,8 +123,8 @@ export class Studio {
     this.dirty = true;
   }
 
-  /** Takes a camera's frame; subject in the camera's coordinates, mm. */
-  upload(camera: number, words: Uint32Array, points: number, subject: readonly [number, number, number] | undefined): void {
+  /** Takes a camera's frame. */
+  upload(camera: number, words: Uint32Array, points: number, subject: Subject | undefined): void {
     const p = this.#points.get(camera);
     if (!p) return;
     p.upload(words, points);
@@ -132,8 +133,10 @@ export class Studio {
     let s = this.#subjects.get(camera);
     if (!s) this.#subjects.set(camera, (s = new Vector3()));
     this.#studio.updateMatrixWorld();
-    s.set(subject[0], subject[1], subject[2]).applyMatrix4(p.object.matrixWorld);
-    if (!this.#framed) this.frame();
+    s.set(...subject.middle).applyMatrix4(p.object.matrixWorld);
+    if (this.#framed) return;
+    this.#grid.position.y = subject.floor * this.#studio.scale.y * (this.#up ? 1 : -1);
+    this.frame();
   }
 
   /** Points shown now, of all cameras. */
@@ -162,15 +165,14 @@ export class Studio {
     if (!first || !this.#subjectsMiddle()) return;
     this.#framed = true;
     this.#studio.updateMatrixWorld(true);
-    // Whoever placed the camera aimed it at the subject: look along its axis, from a little behind it.
+    // Whoever placed the camera aimed it at the subject, and from there nothing stands between.
     const e = first.object.matrixWorld.elements;
     const target = this.#place.setFromMatrixPosition(first.object.matrixWorld);
     const axis = this.#step.set(e[8]!, e[9]!, e[10]!).normalize();
     const away = Math.max(0.5, this.#middle.distanceTo(target));
-    this.camera.position.copy(target).addScaledVector(axis, -0.25 * away);
+    this.camera.position.copy(target);
     this.controls.target.copy(target.addScaledVector(axis, away));
     this.controls.update();
-    if (!this.#up) this.#grid.position.y = target.y - 1;
     this.#ahead.copy(this.controls.target).sub(this.#middle);
     this.dirty = true;
   }
