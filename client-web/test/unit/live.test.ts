@@ -1,0 +1,236 @@
+import { readFileSync } from "node:fs";
+import { describe, expect, it } from "vitest";
+import { Meter } from "../../src/hud/meter.ts";
+import { parseLink } from "../../src/link.ts";
+import { Assembler } from "../../src/live/assembler.ts";
+import { CatalogError, decompress, parseCatalog, parsePoses } from "../../src/live/catalog.ts";
+import { ClockEstimator, parseStamp } from "../../src/live/clock.ts";
+import { encodeReceipt } from "../../src/live/receipt.ts";
+import { Sequence } from "../../src/live/sequence.ts";
+import { messageFor } from "../../src/messages.ts";
+import type { Phase } from "../../src/live/protocol.ts";
+
+describe("assembler", () => {
+  const run = (descriptions: number, events: ([bigint, number] | ["lost", bigint, number])[]): string[] => {
+    const out: string[] = [];
+    const a = new Assembler(descriptions, (f) => out.push(`${f.group}:${f.objects.map((o) => o[0]).join("")}`));
+    for (const e of events) {
+      if (e[0] === "lost") a.lost(e[1], e[2]);
+      else a.add(e[0], e[1], Uint8Array.of(e[1] as number));
+    }
+    return out;
+  };
+  it("hands a frame of one description on at once", () => expect(run(1, [[1n, 0], [2n, 0]])).toEqual(["1:0", "2:0"]));
+  it("waits for all four descriptions", () => expect(run(4, [[1n, 0], [1n, 2], [1n, 1], [1n, 3]])).toEqual(["1:0213"]));
+  it("does not wait for one that was cut", () => expect(run(4, [[1n, 0], [1n, 1], ["lost", 1n, 3], [1n, 2]])).toEqual(["1:012"]));
+  it("hands on what it has when a later frame is complete", () => {
+    expect(run(4, [[1n, 0], [2n, 0], [2n, 1], [2n, 2], [2n, 3], [1n, 1]])).toEqual(["1:0", "2:0123"]);
+  });
+  it("takes a frame that was fetched and subscribed once", () => expect(run(1, [[1n, 0], [1n, 0]])).toEqual(["1:0"]));
+  it("drops what is late", () => expect(run(1, [[2n, 0], [1n, 0]])).toEqual(["2:0"]));
+  it("follows a publisher that begins again", () => expect(run(1, [[90000n, 0], [5n, 0], [6n, 0]])).toEqual(["90000:0", "5:0", "6:0"]));
+  it("refuses descriptions that there are not", () => expect(run(1, [[1n, 9], [1n, 0]])).toEqual(["1:0"]));
+  it("keeps no more than four frames waiting", () => {
+    expect(run(4, [[1n, 0], [2n, 0], [3n, 0], [4n, 0], [5n, 0]])).toEqual(["1:0"]);
+  });
+  it("hands nothing on of a frame that was lost whole", () => expect(run(1, [["lost", 1n, 0], [2n, 0]])).toEqual(["2:0"]));
+});
+
+describe("sequence numbers", () => {
+  it.each<[string, number[], number, number]>([
+    ["none lost", [0, 1, 2, 3], 0, 0],
+    ["joined late", [5000, 5001], 0, 0],
+    ["a gap", [1, 2, 5], 2, 0],
+    ["a late frame", [1, 3, 2, 4], 0, 1],
+    ["around the end of the numbers", [0xfffffffe, 0xffffffff, 0, 1], 0, 0],
+    ["a publisher that begins again", [90000, 0, 1], 0, 0],
+    ["one that begins far ahead", [1, 90000, 90001], 0, 0],
+  ])("%s", (_, numbers, lost, late) => {
+    const s = new Sequence();
+    numbers.forEach((n) => s.add(n));
+    expect([s.received, s.lost, s.late]).toEqual([numbers.length, lost, late]);
+  });
+});
+
+describe("clock", () => {
+  const stamp = (us: bigint): Uint8Array => {
+    const b = new Uint8Array(16);
+    b[0] = 1;
+    new DataView(b.buffer).setBigUint64(8, us, true);
+    return b;
+  };
+  it("reads stamps", () => {
+    expect(parseStamp(stamp(1763665200123456n))).toBe(1763665200123.456);
+    expect(parseStamp(stamp(1n << 63n))).toBeUndefined();
+    expect(parseStamp(new Uint8Array(15))).toBeUndefined();
+    expect(parseStamp(new Uint8Array(16))).toBeUndefined();
+  });
+  /** Stamps of a clock that is `offset` ahead, over a path of `way` ms and what `queue` adds. */
+  const feed = (c: ClockEstimator, from: number, count: number, offset: number, way: number, queue: (i: number) => number): number => {
+    for (let i = 0; i < count; i++) c.observe(from + i * 100 + offset, from + i * 100 + way + queue(i));
+    return from + count * 100;
+  };
+  it("finds the offset behind queues", () => {
+    const c = new ClockEstimator();
+    c.minRtt = 10;
+    feed(c, 1e12, 50, 250, 5, (i) => (i % 7 === 3 ? 0 : 15));
+    expect(c.offset).toBeCloseTo(250, 0);
+    expect(c.error(1e12 + 5000)).toBeLessThan(6);
+  });
+  it("follows a clock that was set forward within half a second", () => {
+    const c = new ClockEstimator();
+    const at = feed(c, 1e12, 30, 0, 0, () => 0);
+    feed(c, at, 5, 4000, 0, () => 0);
+    expect(c.offset).toBeCloseTo(4000, 0);
+  });
+  it("does not take a busy machine for a clock that was set back", () => {
+    const c = new ClockEstimator();
+    const at = feed(c, 1e12, 30, 0, 0, () => 0);
+    feed(c, at, 40, 0, 0, () => 60);
+    expect(c.offset).toBeCloseTo(0, 0);
+  });
+  it("does follow one that was set back", () => {
+    const c = new ClockEstimator();
+    const at = feed(c, 1e12, 30, 0, 0, () => 0);
+    feed(c, at, 60, -4000, 0, () => 0);
+    expect(c.offset).toBeCloseTo(-4000, 0);
+  });
+});
+
+describe("receipt", () => {
+  it("has the publisher's layout", () => {
+    const b = encodeReceipt(513, 4000000000, 12.3456);
+    expect(b.length).toBe(200);
+    expect([...b.subarray(0, 12)]).toEqual([1, 0, 1, 2, 0, 0x28, 0x6b, 0xee, 0x3a, 0x30, 0, 0]);
+    expect(encodeReceipt(0, 0, -1e9)[11]).toBe(0x80);
+  });
+});
+
+describe("meter", () => {
+  it("counts frames per camera and tells percentiles of the last five seconds", () => {
+    const m = new Meter();
+    for (let i = 0; i < 200; i++) {
+      const now = 1e6 + i * 50;
+      m.received(i % 2, 4, now);
+      m.shown(i % 2, i >> 1, 1000, i === 199 ? 500 : i % 10, now);
+      m.drawn(now);
+      m.traffic((i + 1) * 10000, now);
+    }
+    const s = m.snapshot(1e6 + 199 * 50 + 1);
+    expect(s).toMatchObject({ fps: 10, received_fps: 10, rendered_fps: 20, frames: 200, pictures: 200, points: 2000, mbit_per_s: 1.6 });
+    expect(s.frame_delay_ms).toEqual({ p50: 4, p95: 9, p99: 9 });
+    expect(m.snapshot(1e6 + 60000).fps).toBe(0);
+  });
+});
+
+describe("catalog", () => {
+  const init = {
+    grid: { width: 4, height: 2, fx: 3, fy: 3, cx: 2, cy: 1, k: [0, 0, 0, 0, 0, 0], p: [0, 0] },
+    pose: { r: [1, 0, 0, 0, 1, 0, 0, 0, 1], t: [1, 2, 3] },
+  };
+  const track = (quality: string, bitrate: number) => ({
+    name: `points/0/${quality}`, packaging: "hcpf", isLive: true, initRef: "i", width: 4, height: 2, bitrate,
+    hcpf: { camera: 0, cameraName: "front", quality, layout: "A", descriptions: 4, maxPoints: 8, deliveryTimeout: 500 },
+  });
+  const base = () => ({
+    version: "draft-01",
+    tracks: [
+      track("low", 1), track("full", 2),
+      { name: "video", packaging: "loc", isLive: true },
+      { name: "pose", packaging: "eventtimeline", eventType: "dev.holocast.pose/v1", isLive: true },
+    ],
+    initDataList: [{ id: "i", type: "inline", data: btoa(JSON.stringify(init)) }],
+  });
+  const parse = (doc: unknown) => parseCatalog(new TextEncoder().encode(JSON.stringify(doc)));
+  it("takes the best quality of each camera", () => {
+    const c = parse(base());
+    expect(c.cameras).toMatchObject([{ track: "points/0/full", camera: 0, name: "front", layout: "A", descriptions: 4, pose: init.pose }]);
+    expect(c).toMatchObject({ hasPoses: true, complete: false });
+  });
+  it.each<[string, (d: ReturnType<typeof base>) => void, RegExp]>([
+    ["another version", (d) => (d.version = "2"), /\$\.version/],
+    ["no initialization data", (d) => (d.initDataList = []), /\$\.tracks\[0\]\.initRef/],
+    ["init data that is no JSON", (d) => (d.initDataList[0]!.data = "e"), /not JSON in base64/],
+    ["another grid than the lens's", (d) => Object.assign(d.tracks[0]!, { width: 5 }), /\$\.tracks\[0\]\.width/],
+    ["an unknown layout", (d) => Object.assign(d.tracks[0]!, { hcpf: { layout: "D" } }), /none of A, B, C/],
+    ["too many points", (d) => Object.assign((d.tracks[0] as ReturnType<typeof track>).hcpf, { maxPoints: 1e9 }), /maxPoints/],
+    ["three descriptions", (d) => Object.assign((d.tracks[0] as ReturnType<typeof track>).hcpf, { descriptions: 3 }), /neither 1 nor 4/],
+  ])("refuses %s and says where", (_, spoil, message) => {
+    const d = base();
+    spoil(d);
+    expect(() => parse(d)).toThrow(message);
+    expect(() => parse(d)).toThrow(CatalogError);
+  });
+  it("refuses a pose that is no rotation, and a lens that is none", () => {
+    const d = base();
+    d.initDataList[0]!.data = btoa(JSON.stringify({ ...init, pose: { r: [2, 0, 0, 0, 1, 0, 0, 0, 1], t: [0, 0, 0] } }));
+    expect(() => parse(d)).toThrow(/not a rotation/);
+    d.initDataList[0]!.data = btoa(JSON.stringify({ ...init, grid: { ...init.grid, fx: 0 } }));
+    expect(() => parse(d)).toThrow(/fx/);
+  });
+  it("passes over tracks of other namespaces", () => {
+    const d = base();
+    for (const t of d.tracks) Object.assign(t, { namespace: "elsewhere" });
+    expect(parse(d).cameras).toEqual([]);
+  });
+  it.each(["", "{", "null", "[]", "[".repeat(100000)])("refuses what is no catalog: %.10s", (text) => {
+    expect(() => parseCatalog(new TextEncoder().encode(text))).toThrow(CatalogError);
+  });
+  it("unpacks gzip, but not a bomb", async () => {
+    const pack = async (b: Uint8Array<ArrayBuffer>) =>
+      new Uint8Array(await new Response(new Blob([b]).stream().pipeThrough(new CompressionStream("gzip"))).arrayBuffer());
+    const doc = new TextEncoder().encode(JSON.stringify(base()));
+    expect(parseCatalog(await decompress(await pack(doc), 1)).cameras).toHaveLength(1);
+    await expect(decompress(await pack(new Uint8Array(3 << 20)), 1)).rejects.toThrow(/more than/);
+    await expect(decompress(doc, 2)).rejects.toThrow(/MSF_COMPRESSION 2/);
+  });
+  it("reads poses", () => {
+    const events = [{ T: 1, data: { camera: 3, pose: init.pose } }];
+    expect(parsePoses(new TextEncoder().encode(JSON.stringify(events)))).toEqual([{ camera: 3, pose: init.pose }]);
+  });
+});
+
+describe("link", () => {
+  const link = (query: string) => parseLink({ href: `http://host.example:8000/${query}`, hostname: "host.example" });
+  it.each([
+    ["", "https://host.example:4443/", undefined],
+    ["?session=demo", "https://host.example:4443/", "demo"],
+    ["?relay=https://r.example:5000&session=a%20b", "https://r.example:5000/", "a b"],
+    ["?relay=r.example:5000", "https://r.example:5000/", undefined],
+    ["?relay=javascript:alert(1)", "https://host.example:4443/", undefined],
+    ["?relay=http://[", "https://host.example:4443/", undefined],
+  ])("%s", (query, relay, session) => expect(link(query)).toMatchObject({ relay, session }));
+  it("has words for every phase", () => {
+    const phases: Phase[] = ["connecting", "no-webtransport", "unreachable", "certificate", "refused", "lost", "waiting", "ended", "live"];
+    const titles = phases.map((p) => messageFor(p, "", link("?session=x"), false)?.title);
+    expect(titles.every((t) => t !== undefined && t.length > 5)).toBe(true);
+    expect(messageFor("live", "", link(""), true)).toBeUndefined();
+  });
+});
+
+describe("contrast", () => {
+  const css = readFileSync(new URL("../../src/style.css", import.meta.url), "utf8");
+  type Color = [number, number, number, number];
+  const color = (text: string): Color => {
+    const hex = /^#(..)(..)(..)$/.exec(text);
+    if (hex) return [parseInt(hex[1]!, 16), parseInt(hex[2]!, 16), parseInt(hex[3]!, 16), 1];
+    const rgb = /^rgb\((\d+) (\d+) (\d+) \/ (\d+)%\)$/.exec(text)!;
+    return [Number(rgb[1]), Number(rgb[2]), Number(rgb[3]), Number(rgb[4]) / 100];
+  };
+  const luminance = (c: readonly number[]): number => {
+    const [r, g, b] = c.map((v) => (v / 255 <= 0.03928 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4)) as [number, number, number];
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const themes = { dark: /:root \{([^}]*)\}/, light: /:root\[data-theme="light"\] \{([^}]*)\}/ };
+  const scenes = { dark: [0x14, 0x16, 0x1c], light: [0xee, 0xf0, 0xf4] };
+  it.each(["dark", "light"] as const)("of text on panels, %s: at least 4.5 (WCAG 2.2 AA)", (theme) => {
+    const block = themes[theme].exec(css)![1]!;
+    const get = (name: string) => color(new RegExp(`--${name}: ([^;]+);`).exec(block)![1]!);
+    const panel = get("panel");
+    const back = scenes[theme].map((v, i) => panel[i]! * panel[3] + v * (1 - panel[3]));
+    for (const name of ["ink", "soft", "link", "fps", "delay"]) {
+      const [a, b] = [luminance(get(name).slice(0, 3)), luminance(back)].sort((x, y) => y - x) as [number, number];
+      expect((a + 0.05) / (b + 0.05), name).toBeGreaterThan(4.5);
+    }
+  });
+});
