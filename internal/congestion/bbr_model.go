@@ -211,7 +211,7 @@ func (b *BBR) checkProbeRTT() {
 
 // leavesQueueEmpty tells whether the application sends too little to hold a queue.
 func (b *BBR) leavesQueueEmpty() bool {
-	return b.rs.AppLimited && b.c.InFlight <= b.inflight(b.maxBw, 1)
+	return b.rs.AppLimited && !b.c.CwndLimited
 }
 
 func (b *BBR) handleProbeRTT() {

@@ -7,28 +7,284 @@ import (
 
 const mbit = 1e6 / 8
 
-func TestExplore(t *testing.T) {
-	path1 := simPath{rate: 400 * mbit, delay: 20 * time.Millisecond, loss: 0.0005, queue: 2 << 20}
-	vary := path1
-	vary.vary = 50 * time.Millisecond
-	for _, p := range []struct {
-		name string
-		p    simPath
-	}{{"path1", path1}, {"vary", vary}, {"lan", simPath{rate: 1000 * mbit, delay: 100 * time.Microsecond, queue: 256 << 10}},
-		{"shallow", simPath{rate: 400 * mbit, delay: 20 * time.Millisecond, queue: 100 << 10}},
-		{"deep", simPath{rate: 50 * mbit, delay: 30 * time.Millisecond, queue: 4 << 20}},
-		{"loss1", simPath{rate: 400 * mbit, delay: 20 * time.Millisecond, queue: 2 << 20, loss: 0.01}},
-		{"aggr", simPath{rate: 100 * mbit, delay: 10 * time.Millisecond, queue: 1 << 20, aggregate: 10 * time.Millisecond}},
-	} {
-		for _, name := range Names() {
-			s := newSim(p.p, 1)
-			f := s.newSender(t, name)
+// path1 is the default path of Table I of the packet-duplication paper.
+func path1() simPath {
+	return simPath{rate: 400 * mbit, delay: 20 * time.Millisecond, loss: 0.0005, queue: 1000 * simPacket}
+}
+
+// TestThroughput sends bulk data: a flow must use the path and not fill its queue.
+func TestThroughput(t *testing.T) {
+	with := func(change func(*simPath)) simPath {
+		p := path1()
+		change(&p)
+		return p
+	}
+	tests := []struct {
+		name       string
+		controller string
+		path       simPath
+		mbps       float64       // at least
+		queue      time.Duration // median, at most; 0 = any
+	}{
+		{"path 1", "bbr", path1(), 360, 2 * time.Millisecond},
+		{"path 1", "newreno", path1(), 10, 0},
+		{"path 1", "cubic", path1(), 10, 0},
+		{"varying delay", "bbr", with(func(p *simPath) { p.vary = 50 * time.Millisecond }), 320, 5 * time.Millisecond},
+		{"no loss", "bbr", with(func(p *simPath) { p.loss = 0 }), 370, 2 * time.Millisecond},
+		{"no loss", "cubic", with(func(p *simPath) { p.loss = 0 }), 300, 0},
+		{"no loss", "newreno", with(func(p *simPath) { p.loss = 0 }), 280, 0},
+		{"no loss", "vegas", with(func(p *simPath) { p.loss = 0 }), 250, 5 * time.Millisecond},
+		{"no loss", "yeah", with(func(p *simPath) { p.loss = 0 }), 330, 20 * time.Millisecond},
+		{"1 % loss", "bbr", with(func(p *simPath) { p.loss = 0.01 }), 320, 2 * time.Millisecond},
+		{"burst loss", "bbr", with(func(p *simPath) { p.loss = 0; p.burstLoss = 0.005 }), 250, 2 * time.Millisecond},
+		{"shallow queue", "bbr", with(func(p *simPath) { p.loss = 0; p.queue = 70 * simPacket }), 320, time.Millisecond},
+		{"CE marks", "bbr", with(func(p *simPath) { p.loss = 0; p.markAbove = 2 * time.Millisecond }), 330, 2 * time.Millisecond},
+		{"CE marks", "cubic", with(func(p *simPath) { p.loss = 0; p.markAbove = 2 * time.Millisecond }), 280, 3 * time.Millisecond},
+		{"aggregated ACKs", "bbr", with(func(p *simPath) { p.loss = 0; p.rate = 100 * mbit; p.aggregate = 10 * time.Millisecond }), 95, 0},
+		{"one building", "bbr", simPath{rate: 300 * mbit, delay: 100 * time.Microsecond, queue: 512 << 10}, 280, time.Millisecond},
+		{"slow and long", "bbr", simPath{rate: mbit, delay: 250 * time.Millisecond, queue: 64 << 10}, 0.8, 300 * time.Millisecond},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name+"/"+tt.controller, func(t *testing.T) {
+			t.Parallel()
+			s := newSim(tt.path, 1)
+			f := s.newSender(t, tt.controller)
 			f.startBulk(0)
-			s.run(3 * time.Second)
+			const warmup, over = 4 * time.Second, 6 * time.Second
+			s.run(warmup)
 			f.mark()
 			s.queueDelays = s.queueDelays[:0]
-			s.run(15 * time.Second)
-			t.Logf("%-8s %-8s %6.1f Mbit/s queue p50 %v p99 %v drops %d  %+v", p.name, name, f.mbps(12*time.Second), percentile(s.queueDelays, .5), percentile(s.queueDelays, .99), s.drops, f.flow.Estimates().Phase)
+			s.run(warmup + over)
+			mbps, p50, p99 := f.mbps(over), percentile(s.queueDelays, 0.5), percentile(s.queueDelays, 0.99)
+			t.Logf("%.1f Mbit/s, queueing delay %v p50, %v p99, %d dropped", mbps, p50, p99, s.drops)
+			if mbps < tt.mbps {
+				t.Errorf("%.1f Mbit/s, want at least %.0f", mbps, tt.mbps)
+			}
+			if tt.queue > 0 && p50 > tt.queue {
+				t.Errorf("median queueing delay %v, want at most %v", p50, tt.queue)
+			}
+		})
+	}
+}
+
+// TestFrames sends a camera: a frame of 375 kB every 33 ms, 90 Mbit/s. Each must
+// leave within its interval, the estimate must not fall to what the camera sends,
+// and a frame must not be a burst at the speed of memory.
+func TestFrames(t *testing.T) {
+	const interval, size = 33333 * time.Microsecond, 375_000
+	with := func(change func(*simPath)) simPath {
+		p := path1()
+		change(&p)
+		return p
+	}
+	tests := []struct {
+		name      string
+		path      simPath
+		delay     time.Duration // p99 of frames, at most
+		bandwidth float64       // Mbit/s the estimate must not fall below
+	}{
+		{"path 1", path1(), 80 * time.Millisecond, 150},
+		{"no loss", with(func(p *simPath) { p.loss = 0 }), 40 * time.Millisecond, 150},
+		{"varying delay", with(func(p *simPath) { p.vary = 50 * time.Millisecond }), 200 * time.Millisecond, 150},
+		{"1 % loss", with(func(p *simPath) { p.loss = 0.01 }), 160 * time.Millisecond, 85},
+		{"shallow queue", with(func(p *simPath) { p.queue = 70 * simPacket }), 120 * time.Millisecond, 110},
+		{"little to spare", with(func(p *simPath) { p.rate = 110 * mbit }), 200 * time.Millisecond, 90},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSim(tt.path, 1)
+			f := s.newSender(t, "bbr")
+			f.startFrames(0, interval, size)
+			s.run(4 * time.Second)
+			lowest := f.flow.Estimates().Bandwidth
+			for s.now < 30*time.Second {
+				s.run(s.now + 100*time.Millisecond)
+				lowest = min(lowest, f.flow.Estimates().Bandwidth)
+			}
+			d := f.frameDelays(4*time.Second, 29*time.Second)
+			t.Logf("frame delay %v p50, %v p95, %v p99; lowest estimate %.0f Mbit/s; %s", percentile(d, 0.5), percentile(d, 0.95),
+				percentile(d, 0.99), lowest/mbit, f.flow.Estimates().Phase)
+			if p := percentile(d, 0.99); p > tt.delay {
+				t.Errorf("99th percentile of frame delay %v, want at most %v", p, tt.delay)
+			}
+			if lowest < tt.bandwidth*mbit {
+				t.Errorf("the estimate fell to %.0f Mbit/s, want at least %.0f", lowest/mbit, tt.bandwidth)
+			}
+		})
+	}
+}
+
+// TestFairness lets flows share a bottleneck of 100 Mbit/s and 30 ms for a minute.
+func TestFairness(t *testing.T) {
+	tests := []struct {
+		name  string
+		flows []string
+		queue float64 // bandwidth-delay products
+		jain  float64 // at least
+		least float64 // Mbit/s, of the flow that has least
+	}{
+		{"two BBR", []string{"bbr", "bbr"}, 1, 0.9, 30},
+		{"two BBR, deep", []string{"bbr", "bbr"}, 4, 0.85, 25},
+		{"four BBR", []string{"bbr", "bbr", "bbr", "bbr"}, 1, 0.85, 10},
+		{"two CUBIC", []string{"cubic", "cubic"}, 1, 0.85, 25},
+		{"two NewReno", []string{"newreno", "newreno"}, 1, 0.85, 25},
+		{"two YeAH", []string{"yeah", "yeah"}, 1, 0.7, 15},
+		{"BBR and CUBIC, shallow", []string{"bbr", "cubic"}, 0.5, 0.55, 8},
+		{"BBR and CUBIC", []string{"bbr", "cubic"}, 1, 0.6, 10},
+		{"BBR and CUBIC, deep", []string{"bbr", "cubic"}, 4, 0.8, 25},
+		{"BBR and NewReno", []string{"bbr", "newreno"}, 2, 0.8, 25},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSim(simPath{rate: 100 * mbit, delay: 15 * time.Millisecond, queue: int(tt.queue * 100 * mbit * 0.03)}, 3)
+			flows := make([]*simSender, len(tt.flows))
+			for i, name := range tt.flows {
+				flows[i] = s.newSender(t, name)
+				flows[i].startBulk(time.Duration(i) * 500 * time.Millisecond)
+			}
+			s.run(10 * time.Second)
+			for _, f := range flows {
+				f.mark()
+			}
+			s.run(60 * time.Second)
+			rates := make([]float64, len(flows))
+			for i, f := range flows {
+				rates[i] = f.mbps(50 * time.Second)
+				if rates[i] < tt.least {
+					t.Errorf("flow %d (%s) had %.1f Mbit/s, want at least %.0f", i, tt.flows[i], rates[i], tt.least)
+				}
+			}
+			t.Logf("%.1f Mbit/s, Jain's index %.3f", rates, jain(rates...))
+			if j := jain(rates...); j < tt.jain {
+				t.Errorf("Jain's index %.3f, want at least %.2f", j, tt.jain)
+			}
+		})
+	}
+}
+
+// TestRateChanges follows a path whose rate changes tenfold (draft-ietf-ccwg-bbr
+// appendices A.17 and A.18).
+func TestRateChanges(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		before, after float64 // Mbit/s
+	}{{"up", 10, 100}, {"down", 100, 10}} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSim(simPath{delay: 20 * time.Millisecond, queue: 256 << 10, rateAt: func(at time.Duration) float64 {
+				if at < 10*time.Second {
+					return tt.before * mbit
+				}
+				return tt.after * mbit
+			}}, 1)
+			f := s.newSender(t, "bbr")
+			f.startBulk(0)
+			s.run(20 * time.Second)
+			f.mark()
+			s.run(30 * time.Second)
+			e := f.flow.Estimates()
+			t.Logf("%.1f Mbit/s, estimate %.1f", f.mbps(10*time.Second), e.Bandwidth/mbit)
+			if got := f.mbps(10 * time.Second); got < 0.85*tt.after {
+				t.Errorf("%.1f of %.0f Mbit/s", got, tt.after)
+			}
+			if e.Bandwidth < 0.8*tt.after*mbit || e.Bandwidth > 1.5*tt.after*mbit {
+				t.Errorf("estimate %.1f Mbit/s of a path of %.0f", e.Bandwidth/mbit, tt.after)
+			}
+		})
+	}
+}
+
+// TestBlackout lets a path carry nothing for two seconds.
+func TestBlackout(t *testing.T) {
+	for _, name := range Names() {
+		t.Run(name, func(t *testing.T) {
+			p := simPath{rate: 50 * mbit, delay: 20 * time.Millisecond, queue: 256 << 10}
+			p.lossWindow = func(at time.Duration) bool { return at > 5*time.Second && at < 7*time.Second }
+			s := newSim(p, 1)
+			f := s.newSender(t, name)
+			f.startBulk(0)
+			s.run(7 * time.Second)
+			f.mark()
+			s.run(12 * time.Second)
+			if got := f.mbps(5 * time.Second); got < 5 {
+				t.Errorf("%.1f of 50 Mbit/s in the five seconds after the blackout", got)
+			}
+		})
+	}
+}
+
+// phases records what a flow did, every millisecond until the time given.
+func (s *simSender) phases(until time.Duration) (seen map[string]bool, order []string) {
+	seen = map[string]bool{}
+	for s.now < until {
+		s.run(s.now + time.Millisecond)
+		if p := s.flow.Phase(); len(order) == 0 || order[len(order)-1] != p {
+			seen[p] = true
+			order = append(order, p)
 		}
 	}
+	return seen, order
+}
+
+// TestBBRPhases follows BBR's states (draft-ietf-ccwg-bbr §5.1 and appendix A).
+func TestBBRPhases(t *testing.T) {
+	path := simPath{rate: 50 * mbit, delay: 20 * time.Millisecond, queue: 512 << 10}
+	start := func(change func(*simPath)) *simSender {
+		p := path
+		if change != nil {
+			change(&p)
+		}
+		return newSim(p, 1).newSender(t, "bbr")
+	}
+
+	t.Run("bulk", func(t *testing.T) {
+		f := start(nil)
+		f.startBulk(0)
+		_, order := f.phases(20 * time.Second)
+		want := []string{"startup", "drain", "probe_bw_down", "probe_bw_cruise", "probe_bw_refill", "probe_bw_up", "probe_bw_down"}
+		for i, p := range want { // down may last less than a millisecond after drain
+			if i < len(order) && order[i] == p {
+				continue
+			}
+			if i < len(order) && p == "probe_bw_down" {
+				order = append(order[:i:i], append([]string{p}, order[i:]...)...)
+				continue
+			}
+			t.Fatalf("phases %v", order)
+		}
+		rtts := 0
+		for _, p := range order {
+			if p == "probe_rtt" {
+				rtts++
+			}
+		}
+		if rtts < 2 || rtts > 4 {
+			t.Errorf("%d times in ProbeRTT within 20 s", rtts)
+		}
+	})
+	t.Run("frames skip ProbeRTT", func(t *testing.T) {
+		f := start(nil)
+		f.startFrames(0, 33*time.Millisecond, 50_000)
+		if seen, order := f.phases(20 * time.Second); seen["probe_rtt"] || seen["drain"] {
+			t.Errorf("phases %v of an application that uses a quarter of the path", order)
+		}
+	})
+	t.Run("loss ends Startup of frames", func(t *testing.T) {
+		f := start(func(p *simPath) { p.loss = 0.2 })
+		f.startFrames(0, 33*time.Millisecond, 50_000)
+		if seen, order := f.phases(5 * time.Second); !seen["probe_bw_cruise"] {
+			t.Errorf("phases %v with 20 %% loss", order)
+		}
+	})
+	t.Run("low rate", func(t *testing.T) { // less than a packet in flight would do
+		f := start(func(p *simPath) { p.rate = 0.05 * mbit; p.queue = 16 << 10; p.delay = time.Millisecond })
+		f.startBulk(0)
+		f.run(30 * time.Second)
+		f.mark()
+		f.run(60 * time.Second)
+		if w, got := f.flow.Window(), f.mbps(30*time.Second); w < 4*simPacket || got < 0.04 {
+			t.Errorf("window %d, %.3f of 0.05 Mbit/s", w, got)
+		}
+	})
 }
