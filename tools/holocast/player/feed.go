@@ -174,6 +174,14 @@ func (f *feed) read(r *moqt.SubgroupReader, limit int, replayed bool) {
 		if err == nil && o.Status != wire.StatusNormal {
 			continue
 		}
+		if err == nil && o.PayloadLength > uint64(limit) {
+			r.Cancel(wire.StreamCancelled)
+			f.mu.Lock()
+			f.counters.damaged++
+			f.mu.Unlock()
+			f.p.log.Debug("object", "camera", f.camera, "group", r.Group, "bytes", o.PayloadLength, "limit", limit)
+			return
+		}
 		var payload []byte
 		if err == nil {
 			payload, err = r.ReadPayload(nil, limit)
