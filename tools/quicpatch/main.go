@@ -16,8 +16,9 @@ import (
 func main() {
 	root := flag.String("root", ".", "root `directory` of the repository")
 	quiet := flag.Bool("q", false, "say nothing when all is up to date")
+	work := flag.Bool("work", true, "write go.work too")
 	flag.Parse()
-	changed, err := run(*root)
+	changed, err := run(*root, *work)
 	switch {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "quicpatch:", err)
@@ -29,12 +30,24 @@ func main() {
 	}
 }
 
-// run makes the tree and go.work below root where they are not up to date.
-func run(root string) (changed bool, err error) {
+// run makes the tree and, with work, go.work below root where they are not up to
+// date.
+func run(root string, work bool) (changed bool, err error) {
+	if changed, err = makeTree(root); err != nil || !work {
+		return changed, err
+	}
+	written, err := writeWork(root)
+	return changed || written, err
+}
+
+func makeTree(root string) (changed bool, err error) {
+	if err := checkRequired(root); err != nil {
+		return false, err
+	}
 	want := stamp()
 	tree := filepath.Join(root, treeDir)
 	if have, err := os.ReadFile(filepath.Join(tree, stampFile)); err == nil && string(have) == want {
-		return writeWork(root)
+		return false, nil
 	}
 	source, err := locate(root)
 	if err != nil {
@@ -61,11 +74,5 @@ func run(root string) (changed bool, err error) {
 	if err := os.RemoveAll(tree); err != nil {
 		return false, err
 	}
-	if err := os.Rename(tmp, tree); err != nil {
-		return false, err
-	}
-	if _, err := writeWork(root); err != nil {
-		return false, err
-	}
-	return true, nil
+	return true, os.Rename(tmp, tree)
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 )
 
@@ -39,6 +40,24 @@ var hashes = map[string]string{
 	"send_queue.go":                              "efecf7fa2b7db2e6caf3c5852fb7e0724b19165f63fb0351c7bbbca7d843b067",
 }
 
+// checkRequired compares the version that go.mod asks for with the patch's.
+func checkRequired(root string) error {
+	data, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		return err
+	}
+	found := requirement.FindSubmatch(data)
+	if found == nil {
+		return fmt.Errorf("%s does not ask for %s", filepath.Join(root, "go.mod"), module)
+	}
+	if got := string(found[1]); got != version {
+		return fmt.Errorf("go.mod asks for %s %s; the patch is for %s: review tools/quicpatch for the new version, or remove go.work to build without it", module, got, version)
+	}
+	return nil
+}
+
+var requirement = regexp.MustCompile(`(?m)^(?:require)?\s+` + regexp.QuoteMeta(module) + ` (v\S+)`)
+
 // locate finds the module in the module cache, fetching it if need be.
 func locate(root string) (dir string, err error) {
 	cmd := exec.Command("go", "mod", "download", "-json", module)
@@ -56,7 +75,7 @@ func locate(root string) (dir string, err error) {
 	case err != nil:
 		return "", fmt.Errorf("go mod download %s: %w", module, err)
 	case m.Version != version:
-		return "", fmt.Errorf("go.mod asks for %s %s; the patch is for %s: review tools/quicpatch for the new version, or set GOWORK=off to build without it", module, m.Version, version)
+		return "", fmt.Errorf("the build uses %s %s, not %s", module, m.Version, version)
 	}
 	return m.Dir, nil
 }

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const connection = `package quic
+
+var newConnection = func(ctx context.Context) *Conn {
+	s := &Conn{ctx: ctx}
+	s.sentPacketHandler = ackhandler.NewSentPacketHandler(
+		0,
+		s.config.initialPacketSize(),
+		false, // has no effect
+	)
+	return s
+}
+
+var newClientConnection = func() *Conn {
+	s := &Conn{}
+	s.sentPacketHandler = ackhandler.NewSentPacketHandler(0, s.config.initialPacketSize())
+	return s
+}
+
+func (c *Conn) run() error {
+	if err := c.triggerSending(now); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (c *Conn) triggerSending(now monotime.Time) error { return c.triggerSending(now) }
+`
+
+func TestPatchConnection(t *testing.T) {
+	out, err := patchConnection([]byte(connection))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := string(out)
+	if n := strings.Count(got, "ackhandler.WithController(s.ctx, ackhandler.NewSentPacketHandler("); n != 2 {
+		t.Errorf("%d of 2 handlers go through WithController:\n%s", n, got)
+	}
+	if n := strings.Count(got, ", s.config.initialPacketSize())\n"); n != 2 {
+		t.Errorf("%d of 2 handlers have their packet size:\n%s", n, got)
+	}
+	if n := strings.Count(got, "c.triggerSendingControlled(now)"); n != 1 {
+		t.Errorf("%d of 1 calls of the run loop changed:\n%s", n, got)
+	}
+	if !strings.Contains(got, "false, // has no effect") {
+		t.Errorf("a comment is gone:\n%s", got)
+	}
+}
+
+func TestPatchRefusesAnotherQuicGo(t *testing.T) {
+	for name, change := range map[string]func(string) string{
+		"one handler": func(s string) string {
+			return strings.Replace(s, "ackhandler.NewSentPacketHandler(0, ", "other(0, ", 1)
+		},
+		"no run loop":  func(s string) string { return strings.Replace(s, ") run()", ") loop()", 1) },
+		"not Go":       func(s string) string { return s[:100] },
+		"two triggers": func(s string) string { return strings.Replace(s, "return nil", "return c.triggerSending(0)", 1) },
+	} {
+		if _, err := patchConnection([]byte(change(connection))); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if _, err := patchParams([]byte("package protocol\n\nconst MaxAcceptQueueSize = 32\n")); err == nil {
+		t.Error("no constant: no error")
+	}
+}
+
+func TestVerify(t *testing.T) {
+	dir := t.TempDir()
+	for name := range hashes {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("package quic\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := verify(dir); err == nil || !strings.Contains(err.Error(), version) {
+		t.Errorf("error for another quic-go: %v", err)
+	}
+}
+
+func TestWorkFile(t *testing.T) {
+	root := t.TempDir()
+	for i, want := range []bool{true, false} {
+		if changed, err := writeWork(root); err != nil || changed != want {
+			t.Fatalf("run %d: changed %v, error %v", i, changed, err)
+		}
+	}
+	theirs := filepath.Join(root, "go.work")
+	if err := os.WriteFile(theirs, []byte("go 1.26.0\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writeWork(root); err == nil {
+		t.Error("a user's own go.work was overwritten without a word")
+	}
+}
+
+// TestTree makes the tree from the module cache, which has what this program was
+// built with.
+func TestTree(t *testing.T) {
+	root := t.TempDir()
+	mod, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := os.ReadFile("../../go.sum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{"go.mod": mod, "go.sum": sum} {
+		if err := os.WriteFile(filepath.Join(root, name), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, want := range []bool{true, false} {
+		if changed, err := run(root, true); err != nil || changed != want {
+			t.Fatalf("run %d: changed %v, error %v", i, changed, err)
+		}
+	}
+	for name := range added {
+		if _, err := os.Stat(filepath.Join(root, treeDir, filepath.FromSlash(name))); err != nil {
+			t.Error(err)
+		}
+	}
+	// Another version in go.mod is refused even though the tree of this one is there.
+	other := strings.Replace(string(mod), module+" "+version, module+" v0.60.0", 1)
+	if err := os.WriteFile(filepath.Join(root, "go.mod"), []byte(other), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run(root, true); err == nil || !strings.Contains(err.Error(), "v0.60.0") {
+		t.Errorf("error for another version: %v", err)
+	}
+}
