@@ -10,10 +10,12 @@ PROGRAMS     := capture-server relay holocast
 export CGO_ENABLED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-go test-race lint fmt bench interop clean $(PROGRAMS)
+WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/package.json client-web/*.ts 2>/dev/null)
+
+.PHONY: help setup build web demo test test-go test-race test-web lint fmt bench bench-web interop clean $(PROGRAMS)
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  make demo DEMO_SECONDS=10                  the demo for ten seconds, one JSON line at the end"
 	@echo "  make demo DEMO_ARGS='--cameras 1'          with one camera"
@@ -21,7 +23,7 @@ help: ## List the targets
 setup: ## Install what the build needs (Debian, Ubuntu)
 	@tools/setup.sh
 
-build: setup $(PROGRAMS) ## Build bin/capture-server, bin/relay and bin/holocast
+build: setup $(PROGRAMS) web ## Build bin/capture-server, bin/relay, bin/holocast and the web viewer
 
 capture-server relay:
 	@go build -o $(BIN)/$@ ./$@
@@ -29,10 +31,25 @@ capture-server relay:
 holocast:
 	@go build -o $(BIN)/$@ ./tools/holocast
 
+ifneq ($(shell command -v npm),)
+web: client-web/dist/index.html ## Build the web viewer into client-web/dist (needs Node)
+else
+web:
+	@echo "the web viewer is not built: Node (npm) is missing"
+endif
+
+client-web/node_modules/.package-lock.json: client-web/package-lock.json
+	cd client-web && npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
+client-web/dist/index.html: client-web/node_modules/.package-lock.json $(WEB_SOURCES)
+	cd client-web && npm run --silent build
+	@touch $@
+
 demo: build ## Stream a session through a relay to a player on this machine
 	@$(BIN)/holocast demo $(if $(DEMO_SECONDS),--seconds $(DEMO_SECONDS)) $(DEMO_ARGS)
 
-test: build test-go test-race ## Run all tests
+test: build test-go test-race test-web ## Run all tests
 
 test-go: setup
 	go vet ./...
@@ -41,6 +58,10 @@ test-go: setup
 # Everything with more than one goroutine, again under the race detector.
 test-race: setup
 	go test -race $(TEST_ARGS) ./internal/moqt/... ./internal/origin/... ./internal/connect/... ./relay/... ./capture-server/... ./tools/holocast/...
+
+test-web: build ## Test the web viewer, in Chromium too
+	@tools/setup.sh --web
+	cd client-web && npm run --silent test && npm run --silent test:e2e
 
 lint: setup ## Run golangci-lint
 	@test -x build/tools/golangci-lint-$(LINT_VERSION) || { \
@@ -54,8 +75,12 @@ fmt: ## Format the Go code
 bench: build ## Run all benchmarks and write docs/results
 	$(BIN)/holocast bench all --out docs/results
 
+bench-web: build ## Measure the web viewer in Chromium
+	@tools/setup.sh --web
+	cd client-web && npm run --silent bench
+
 interop: build ## Test against other implementations of MOQT (needs cargo)
 	tools/interop/interop.sh
 
 clean: ## Remove what was built
-	rm -rf $(BIN) build demo-out
+	rm -rf $(BIN) build demo-out client-web/dist client-web/node_modules
