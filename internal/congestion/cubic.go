@@ -101,7 +101,10 @@ func (u *Cubic) OnAck(now time.Duration, s *Sample) {
 	u.wEst += alpha * acked / cwnd
 
 	t := (now - u.epochStart).Seconds()
-	wCubic := func(t float64) float64 { return cubicC*math.Pow(t-u.k, 3) + u.wMax }
+	wCubic := func(t float64) float64 {
+		d := t - u.k
+		return cubicC*d*d*d + u.wMax
+	}
 	if wCubic(t) < u.wEst { // the Reno-friendly region (§4.3)
 		u.cwnd = max(u.cwnd, clampVolume(u.wEst*float64(u.c.MaxDatagramSize)))
 		u.cwnd = min(u.cwnd, maxWindow)

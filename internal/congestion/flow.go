@@ -106,11 +106,12 @@ func (f *Flow) Sent(now time.Duration, number, size, inFlight int64) {
 	f.largestSent = number
 }
 
-// Acked, Lost, SpuriousLoss and CongestionExperienced note parts of an ACK or of a
-// loss timer; Done ends it. Lost packets do not include MTU probes.
+// Acked notes a packet acknowledged. What Acked, Lost, SpuriousLoss and
+// CongestionExperienced note of one ACK or loss timer takes effect in Done. The
+// numbers of each ascend.
 func (f *Flow) Acked(number int64) { f.acked = append(f.acked, number) }
 
-// Lost notes a packet declared lost.
+// Lost notes a packet declared lost, other than an MTU probe.
 func (f *Flow) Lost(number int64) { f.lost = append(f.lost, number) }
 
 // SpuriousLoss notes that a packet declared lost arrived after all.

@@ -151,14 +151,15 @@ func TestPacer(t *testing.T) {
 	}
 }
 
-// exchange drives a flow through rounds of n packets; lost tells which are lost.
+// exchange drives a flow through rounds of 100 packets; lost tells which are lost.
 type exchange struct {
 	f    *Flow
 	now  time.Duration
 	next int64
 }
 
-func (x *exchange) round(n int, lost func(i int) bool) (numbers []int64) {
+func (x *exchange) round(lost func(i int) bool) {
+	const n = 100
 	first := x.next
 	inFlight := int64(0)
 	for range n {
@@ -174,7 +175,6 @@ func (x *exchange) round(n int, lost func(i int) bool) (numbers []int64) {
 			continue
 		}
 		x.f.Acked(first + int64(i))
-		numbers = append(numbers, first+int64(i))
 	}
 	for i := range n {
 		if lost != nil && lost(i) {
@@ -182,7 +182,6 @@ func (x *exchange) round(n int, lost func(i int) bool) (numbers []int64) {
 		}
 	}
 	x.f.Done(x.now, 0, math.MaxInt64)
-	return numbers
 }
 
 func newExchange(t *testing.T, name string) *exchange {
@@ -204,10 +203,10 @@ func TestLossResponse(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			x := newExchange(t, tt.name)
 			for range 4 {
-				x.round(100, nil)
+				x.round(nil)
 			}
 			before := float64(x.f.Window())
-			x.round(100, func(i int) bool { return i == 10 || i == 50 })
+			x.round(func(i int) bool { return i == 10 || i == 50 })
 			after := float64(x.f.Window())
 			if r := after / before; r < tt.factor || r > tt.most {
 				t.Errorf("the window went from %.0f to %.0f", before, after)
@@ -230,7 +229,7 @@ func TestPersistentCongestion(t *testing.T) {
 	for _, name := range Names() {
 		x := newExchange(t, name)
 		for range 4 {
-			x.round(100, nil)
+			x.round(nil)
 		}
 		before := x.f.Window()
 		// A second in which nothing arrives, a packet every 50 ms.
@@ -254,7 +253,7 @@ func TestMigration(t *testing.T) {
 	for _, name := range Names() {
 		x := newExchange(t, name)
 		for range 4 {
-			x.round(100, nil)
+			x.round(nil)
 		}
 		x.f.Migrated(1300)
 		e := x.f.Estimates()

@@ -139,15 +139,13 @@ type simSender struct {
 	oldest   int
 	largest  int // acknowledged
 	pacing   bool
-	deadline time.Duration
 	ptoSeq   int
 	lossSeq  int
 	slack    time.Duration // a pacing timer is up to this late
 
-	bulk    bool
-	queue   []int // frame of each packet to send
-	frames  []simFrame
-	samples []Estimates
+	bulk   bool
+	queue  []int // frame of each packet to send
+	frames []simFrame
 
 	// the receiver
 	pending      []int
@@ -272,7 +270,7 @@ func (s *simSender) acknowledge() {
 	s.pending, s.pendingCE = nil, 0
 	at := s.now + s.path.delay
 	if a := s.path.aggregate; a > 0 {
-		at = (at/a + 1) * a
+		at += a - at%a
 	}
 	s.at(at, func() { s.onAck(numbers, ce) })
 }
