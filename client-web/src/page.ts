@@ -42,6 +42,8 @@ export class Page {
     const fit = () => this.#studio.resize(innerWidth, innerHeight, Math.min(devicePixelRatio, 2));
     addEventListener("resize", fit);
     fit();
+    // A phone may take the GPU away. What was on it is gone, and the next frames bring it all.
+    this.#studio.canvas.addEventListener("webglcontextrestored", () => location.reload());
     this.#studio.renderer.setAnimationLoop(() => this.#frame());
     setInterval(() => this.#panel.show(this.stats()), REFRESH);
     bindToolbar(this.#studio, this.#panel.root, () => JSON.stringify(this.stats(), undefined, 2));
@@ -180,6 +182,7 @@ export class Page {
 
 declare global {
   interface Window {
-    holocast: { stats(): Stats; readonly studio: Studio };
+    /** For tests and the console; undefined while the page loads. */
+    holocast: { stats(): Stats; readonly studio: Studio } | undefined;
   }
 }

@@ -123,7 +123,6 @@ class Viewer {
     if (why instanceof ConnectError) {
       this.#enter(why.failure, why.message);
     } else {
-      this.#reconnects++;
       this.#enter("lost", why.message);
     }
   }
@@ -132,6 +131,7 @@ class Viewer {
   #use(s: Session): void {
     const before = this.#session;
     if (before) {
+      this.#reconnects++;
       this.#lost.cut += before.counters.streamsCut;
       this.#lost.refused += before.counters.streamsRefused;
       this.#lost.malformed += before.counters.malformed;

@@ -115,12 +115,11 @@ export async function keep(o: KeepOptions, signal: AbortSignal): Promise<void> {
       if (next === "abort") return s.close();
       if (performance.now() - began > LAST_RETRY) wait = FIRST_RETRY;
       if (typeof next === "string") {
-        // The relay asks to move (§3.6): the old session lasts until the new one is open.
+        // The relay asks to move (§3.6): this session lasts until the new one is open.
         url = next.startsWith("https://") ? next : o.url;
-        why = new Error("the relay is going away");
-      } else {
-        why = next;
+        continue;
       }
+      why = next;
     } catch (e) {
       why = e instanceof Error ? e : new Error(String(e));
       url = o.url;

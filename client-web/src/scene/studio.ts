@@ -13,7 +13,7 @@ const FOLLOW_HALF = 400;
 export class Studio {
   readonly renderer: WebGLRenderer;
   readonly scene = new Scene();
-  readonly camera = new PerspectiveCamera(60, 1, 0.05, 200);
+  readonly camera = new PerspectiveCamera(66, 1, 0.05, 200);
   readonly controls: Walk;
   /** Everything that was captured; in WebXR it is moved in front of the visitor. */
   readonly stage = new Group();

@@ -123,7 +123,7 @@ async function measure(page: Page, seconds: number) {
 function rendererOnly(page: Page, words: string, points: number): Promise<number> {
   return page.evaluate(async ([text, n]) => {
     const words = new Uint32Array(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
-    const { studio } = window.holocast;
+    const { studio } = window.holocast!;
     await new Promise((resolve) => setTimeout(resolve, 1000));
     const times: number[] = [];
     const began = performance.now();

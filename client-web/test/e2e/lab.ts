@@ -182,12 +182,12 @@ export class Lab {
   }
 }
 
-export const stats = (page: Page): Promise<Stats> => page.evaluate(() => window.holocast.stats());
+export const stats = (page: Page): Promise<Stats> => page.evaluate(() => window.holocast!.stats());
 
 export const shows = (page: Page, frames = 1, ms = 30_000): Promise<Stats> =>
   until(`${frames} frames shown`, async () => {
-    const s = await stats(page);
-    return s.frames >= frames ? s : undefined;
+    const s = await page.evaluate(() => window.holocast?.stats()); // a page that is loading has none
+    return s && s.frames >= frames ? s : undefined;
   }, ms);
 
 /** A counter or gauge of the relay, summed over its labels. */

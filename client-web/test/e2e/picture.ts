@@ -11,7 +11,7 @@ export interface Picture {
 /** What the page's canvas shows, without the panels over it. */
 export async function canvasPicture(page: Page): Promise<Picture> {
   const { width, height, data } = await page.evaluate(async () => {
-    const bitmap = await createImageBitmap(await window.holocast.studio.picture());
+    const bitmap = await createImageBitmap(await window.holocast!.studio.picture());
     const canvas = new OffscreenCanvas(bitmap.width, bitmap.height);
     const g = canvas.getContext("2d")!;
     g.drawImage(bitmap, 0, 0);

@@ -66,7 +66,7 @@ describe("a live session", () => {
     const page = await view(lab.link(port, "picture"));
     await shows(page, 2);
     const matrix = await page.evaluate(() => {
-      const { studio } = window.holocast;
+      const { studio } = window.holocast!;
       studio.setTheme("dark");
       studio.grid = false;
       studio.lookAt([0.7, 1.5, 1.8], [0, 1.2, -0.4]); // beside the camera: parallax counts
@@ -212,11 +212,11 @@ describe("the page", () => {
     const vr = page.locator("button#vr");
     await until("the VR button", () => vr.isVisible());
     await vr.click();
-    await until("a WebXR session", () => page.evaluate(() => window.holocast.studio.renderer.xr.isPresenting));
+    await until("a WebXR session", () => page.evaluate(() => window.holocast!.studio.renderer.xr.isPresenting));
     const before = await stats(page);
     await shows(page, before.frames + 3);
     await vr.dispatchEvent("click"); // the emulator's picture covers the page
-    await until("its end", () => page.evaluate(() => !window.holocast.studio.renderer.xr.isPresenting));
+    await until("its end", () => page.evaluate(() => !window.holocast!.studio.renderer.xr.isPresenting));
     const after = await stats(page);
     await shows(page, after.frames + 2);
   });
@@ -229,10 +229,10 @@ describe("the page", () => {
     expect(await page.locator("#stats").isVisible()).toBe(true);
     await page.keyboard.press("l");
     expect(await page.locator("html").getAttribute("data-theme")).toMatch(/light|dark/);
-    const eye = await page.evaluate(() => window.holocast.studio.view.eye);
+    const eye = await page.evaluate(() => window.holocast!.studio.view.eye);
     await page.locator("canvas#view").focus();
     await page.keyboard.down("w");
-    await until("a step forward", async () => (await page.evaluate(() => window.holocast.studio.view.eye))[2]! < eye[2]! - 0.05);
+    await until("a step forward", async () => (await page.evaluate(() => window.holocast!.studio.view.eye))[2]! < eye[2]! - 0.05);
     await page.keyboard.up("w");
     for (const b of await page.getByRole("button").all()) expect((await b.innerText()).length).toBeGreaterThan(1);
     expect(await page.getByRole("toolbar").count()).toBe(1);
