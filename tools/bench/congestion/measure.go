@@ -1,0 +1,133 @@
+//go:build linux
+
+package congestion
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"holocast/tools/netlab"
+	"holocast/tools/netlab/topology"
+)
+
+// load is what flows of a measurement send.
+type load struct {
+	warmup, duration time.Duration
+	frame            int           // bytes; 0 = bulk
+	interval         time.Duration // of frames
+	stagger          time.Duration // between the starts of flows
+}
+
+// lateFrame is the delay after which a frame is of no use.
+const lateFrame = time.Second
+
+// measure runs transports side by side over the path of t.
+func measure(ctx context.Context, t *topology.Topology, transports []string, l load) (m *Measurement, err error) {
+	cpu := cpuTime()
+	lab, err := netlab.Start(t, netlab.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, lab.Close()) }()
+	flows := make([]*flow, len(transports))
+	for i, transport := range transports {
+		if flows[i], err = open(ctx, lab, transport, uint16(4433+i)); err != nil {
+			return nil, fmt.Errorf("%s: %w", transport, err)
+		}
+		defer flows[i].close()
+	}
+	if err := lab.Begin(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	errs := make([]error, len(flows))
+	for i, f := range flows {
+		wg.Go(func() {
+			time.Sleep(time.Duration(i) * l.stagger)
+			if l.frame > 0 && f.frame != nil {
+				_, errs[i] = f.runFrames(ctx, l.interval, l.frame)
+			} else {
+				f.runBulk(ctx)
+			}
+		})
+	}
+	pause(ctx, l.warmup)
+	before := make([]int64, len(flows))
+	for i, f := range flows {
+		before[i] = f.received.Load()
+	}
+	began := time.Now()
+	pause(ctx, l.duration)
+	elapsed := time.Since(began)
+	m = &Measurement{Path: t.Name, Load: "bulk", Seconds: elapsed.Seconds()}
+	if l.frame > 0 {
+		m.Load = "frames"
+	}
+	for i, f := range flows {
+		r := Flow{Transport: transports[i], Mbps: float64(f.received.Load()-before[i]) * 8e-6 / elapsed.Seconds()}
+		if l.frame > 0 && f.frame != nil {
+			delays := f.frames.since(began)
+			r.FrameP50Ms, r.FrameP99Ms = ms(quantile(delays, 0.5)), ms(quantile(delays, 0.99))
+			n := 0
+			for _, d := range delays {
+				if d < lateFrame {
+					n++
+				}
+			}
+			r.FPS = float64(n) / elapsed.Seconds()
+		}
+		m.Flows = append(m.Flows, r)
+		m.Mbps += r.Mbps
+	}
+	cancel()
+	wg.Wait()
+	var total int64
+	for _, f := range flows {
+		total += f.received.Load()
+	}
+	report, err := lab.Finish()
+	cpu = cpuTime() - cpu
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return nil, err
+	}
+	// The emulator is a thread of this process.
+	cpu -= time.Duration(report.Emulator.CPUSeconds * 1e9)
+	m.CPUPerGbit = cpu.Seconds() / (float64(total) * 8e-9)
+	forward := report.Paths[0]
+	m.QueueP50Ms, m.QueueP99Ms = forward.Wait.P50, forward.Wait.P99
+	m.QueueDrops, m.Lost = forward.Full, forward.Lost
+	m.DepartureP99Us = forward.Late.P99
+	m.Failures = report.Failures
+	if squares := 0.0; len(m.Flows) > 1 {
+		for _, f := range m.Flows {
+			squares += f.Mbps * f.Mbps
+		}
+		m.Jain = m.Mbps * m.Mbps / (float64(len(m.Flows)) * squares)
+	}
+	return m, nil
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// cpuTime is what this process has used.
+func cpuTime() time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func ms(d time.Duration) float64 { return float64(d) / 1e6 }

@@ -1,0 +1,330 @@
+//go:build linux
+
+package congestion
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"golang.org/x/sys/unix"
+
+	"holocast/internal/congestion"
+	"holocast/internal/quiccc"
+	"holocast/tools/netlab"
+)
+
+// Transports that are not one of our controllers.
+const (
+	// stock is quic-go's own NewReno, as published.
+	stock = "stock"
+	// tcp- and a name is the kernel's TCP with that congestion control.
+	tcpPrefix = "tcp-"
+)
+
+// A flow carries data from one host to another.
+type flow struct {
+	transport string
+	send      io.WriteCloser             // bulk data; nil for frames
+	frame     func(payload []byte) error // one frame; nil for bulk
+	estimates func() (congestion.Estimates, bool)
+
+	received atomic.Int64
+	frames   frameLog
+	close    func()
+}
+
+// frameLog is the arrivals of a stream of frames.
+type frameLog struct {
+	mu     sync.Mutex
+	delays []time.Duration
+	at     []time.Time
+}
+
+func (l *frameLog) add(sent time.Time) {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.delays, l.at = append(l.delays, now.Sub(sent)), append(l.at, now)
+}
+
+// since are the delays of the frames that arrived after from.
+func (l *frameLog) since(from time.Time) []time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var d []time.Duration
+	for i, at := range l.at {
+		if at.After(from) {
+			d = append(d, l.delays[i])
+		}
+	}
+	return d
+}
+
+// open connects from host a to host b of a lab.
+func open(ctx context.Context, lab *netlab.Lab, transport string, port uint16) (*flow, error) {
+	a, b := lab.Node("a"), lab.Node("b")
+	if a == nil || b == nil {
+		return nil, errors.New("the topology has no hosts a and b")
+	}
+	addr := netip.AddrPortFrom(b.Addr, port)
+	f := &flow{transport: transport}
+	if name, ok := strings.CutPrefix(transport, tcpPrefix); ok {
+		return f, f.openTCP(ctx, a, b, addr, name)
+	}
+	return f, f.openQUIC(ctx, a, b, addr)
+}
+
+func (f *flow) openTCP(ctx context.Context, a, b *netlab.Node, addr netip.AddrPort, cc string) error {
+	var ln net.Listener
+	err := b.Namespace.Do(func() (err error) {
+		ln, err = net.Listen("tcp", addr.String())
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var client net.Conn
+	dialer := net.Dialer{Timeout: 10 * time.Second, Control: func(_, _ string, c syscall.RawConn) error {
+		var opt error
+		err := c.Control(func(fd uintptr) {
+			opt = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, cc)
+		})
+		return errors.Join(err, opt)
+	}}
+	if err := a.Namespace.Do(func() (err error) {
+		client, err = dialer.DialContext(ctx, "tcp", addr.String())
+		return err
+	}); err != nil {
+		_ = ln.Close()
+		return err
+	}
+	server, err := ln.Accept()
+	_ = ln.Close()
+	if err != nil {
+		_ = client.Close()
+		return err
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { f.count(server) })
+	f.send = client
+	f.close = func() { _ = client.Close(); _ = server.Close(); wg.Wait() }
+	return nil
+}
+
+// count reads until the end.
+func (f *flow) count(r io.Reader) {
+	buf := make([]byte, 256<<10)
+	for {
+		n, err := r.Read(buf)
+		f.received.Add(int64(n))
+		if err != nil {
+			return
+		}
+	}
+}
+
+const alpn = "holocast-bench"
+
+// receiveWindow is larger than any bandwidth-delay product measured, so that flow
+// control is not what is measured.
+const receiveWindow = 64 << 20
+
+func quicConfig() *quic.Config {
+	return &quic.Config{
+		InitialStreamReceiveWindow: receiveWindow, MaxStreamReceiveWindow: receiveWindow,
+		InitialConnectionReceiveWindow: receiveWindow, MaxConnectionReceiveWindow: receiveWindow,
+		MaxIncomingUniStreams: 1 << 10,
+	}
+}
+
+func (f *flow) openQUIC(ctx context.Context, a, b *netlab.Node, addr netip.AddrPort) (err error) {
+	cert, err := certificate()
+	if err != nil {
+		return err
+	}
+	var serverUDP, clientUDP *net.UDPConn
+	if err := b.Namespace.Do(func() (err error) {
+		serverUDP, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(addr))
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := a.Namespace.Do(func() (err error) {
+		clientUDP, err = net.ListenUDP("udp4", nil)
+		return err
+	}); err != nil {
+		_ = serverUDP.Close()
+		return err
+	}
+	serverTransport, clientTransport := &quic.Transport{Conn: serverUDP}, &quic.Transport{Conn: clientUDP}
+	var wg sync.WaitGroup
+	f.close = func() {
+		_ = clientTransport.Close()
+		_ = serverTransport.Close()
+		_ = clientUDP.Close()
+		_ = serverUDP.Close()
+		wg.Wait()
+	}
+	defer func() {
+		if err != nil {
+			f.close()
+		}
+	}()
+	ln, err := serverTransport.Listen(&tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{alpn}}, quicConfig())
+	if err != nil {
+		return err
+	}
+	if f.transport != stock {
+		if ctx, err = quiccc.WithController(ctx, f.transport); err != nil {
+			return err
+		}
+	}
+	client, err := clientTransport.Dial(ctx, net.UDPAddrFromAddrPort(addr), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{alpn}}, quicConfig())
+	if err != nil {
+		return err
+	}
+	server, err := ln.Accept(ctx)
+	if err != nil {
+		return err
+	}
+	wg.Go(func() {
+		for {
+			s, err := server.AcceptUniStream(context.Background())
+			if err != nil {
+				return
+			}
+			wg.Go(func() { f.receive(s) })
+		}
+	})
+	f.estimates = func() (congestion.Estimates, bool) { return quiccc.Estimates(client) }
+	f.frame = func(payload []byte) error {
+		s, err := client.OpenUniStream()
+		if err != nil {
+			return err
+		}
+		if _, err := s.Write(payload); err != nil {
+			return err
+		}
+		return s.Close()
+	}
+	f.send = &bulk{client: client}
+	return nil
+}
+
+// bulk opens one stream when it is first written to.
+type bulk struct {
+	client *quic.Conn
+	s      *quic.SendStream
+}
+
+func (b *bulk) Write(p []byte) (int, error) {
+	if b.s == nil {
+		s, err := b.client.OpenUniStream()
+		if err != nil {
+			return 0, err
+		}
+		b.s = s
+	}
+	return b.s.Write(p)
+}
+
+func (b *bulk) Close() error { return nil }
+
+// frameHeader is the time a frame was captured, UNIX ns; 0 for bulk data.
+const frameHeader = 8
+
+func (f *flow) receive(s io.Reader) {
+	var header [frameHeader]byte
+	if _, err := io.ReadFull(s, header[:]); err != nil {
+		return
+	}
+	f.received.Add(frameHeader)
+	captured := int64(binary.BigEndian.Uint64(header[:]))
+	f.count(s)
+	if captured != 0 {
+		f.frames.add(time.Unix(0, captured))
+	}
+}
+
+// runBulk sends without end until ctx ends.
+func (f *flow) runBulk(ctx context.Context) {
+	stop := context.AfterFunc(ctx, f.close)
+	defer stop()
+	data := make([]byte, 256<<10)
+	for ctx.Err() == nil {
+		if _, err := f.send.Write(data); err != nil {
+			return
+		}
+	}
+}
+
+// runFrames captures frames of size bytes until ctx ends; each is written by a
+// goroutine of its own, as a live source does not wait for the one before.
+func (f *flow) runFrames(ctx context.Context, interval time.Duration, size int) (captured int, err error) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	stop := context.AfterFunc(ctx, f.close)
+	defer stop()
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	var failed atomic.Value
+	for {
+		select {
+		case <-ctx.Done():
+			return captured, nil
+		case now := <-tick.C:
+			captured++
+			frame := make([]byte, size)
+			binary.BigEndian.PutUint64(frame, uint64(now.UnixNano()))
+			wg.Go(func() {
+				if err := f.frame(frame); err != nil && ctx.Err() == nil {
+					failed.CompareAndSwap(nil, fmt.Errorf("frame %d: %w", captured, err))
+				}
+			})
+			if err, ok := failed.Load().(error); ok {
+				return captured, err
+			}
+		}
+	}
+}
+
+// certificate is a server certificate for one run.
+func certificate() (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(24 * time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+}
+
+// quantile of unsorted durations, 0 for none.
+func quantile(d []time.Duration, q float64) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	d = slices.Sorted(slices.Values(d))
+	return d[min(int(q*float64(len(d))), len(d)-1)]
+}
