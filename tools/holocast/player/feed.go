@@ -30,6 +30,7 @@ type feed struct {
 	p      *Player
 	camera int
 	queue  chan *frame
+	free   chan []byte // buffers of objects that were decoded, to be read into again
 	done   chan struct{}
 
 	mu       sync.Mutex
@@ -78,7 +79,7 @@ func newFeed(p *Player, camera int) (*feed, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &feed{p: p, camera: camera, queue: make(chan *frame, backlog), done: make(chan struct{}), past: map[uint64]struct{}{}}
+	f := &feed{p: p, camera: camera, queue: make(chan *frame, backlog), free: make(chan []byte, 4*backlog), done: make(chan struct{}), past: map[uint64]struct{}{}}
 	f.idle = sync.NewCond(&f.mu)
 	go f.decode(dec)
 	return f, nil
@@ -184,7 +185,12 @@ func (f *feed) read(r *moqt.SubgroupReader, limit int, replayed bool) {
 		}
 		var payload []byte
 		if err == nil {
-			payload, err = r.ReadPayload(nil, limit)
+			var buf []byte
+			select {
+			case buf = <-f.free:
+			default:
+			}
+			payload, err = r.ReadPayload(buf, limit)
 		}
 		if err == nil {
 			now := time.Now()
@@ -355,6 +361,12 @@ func (f *feed) decode(dec *pointcloud.Decoder) {
 			f.p.show(shown{header: h, points: n, arrived: fr.arrived, at: time.Now(), replayed: fr.replayed, late: fr.late})
 		} else {
 			f.p.log.Debug("frame", "camera", f.camera, "group", fr.group, "err", err)
+		}
+		for _, o := range fr.objects {
+			select {
+			case f.free <- o[:0]:
+			default:
+			}
 		}
 		f.mu.Lock()
 		switch {
