@@ -44,6 +44,7 @@ const results: { machine: string; date: string; decode: Decode[]; pipeline: Pipe
   pipeline: [],
 };
 
+const ROUNDS = 3;
 const median = (v: number[]): number => v.sort((a, b) => a - b)[v.length >> 1]!;
 const round = (v: number, digits = 1): number => Number(v.toFixed(digits));
 
@@ -85,17 +86,28 @@ it("draws as fast as the renderer alone, nearly", async () => {
     await page.goto(lab.link(port, "bench"));
     await page.waitForFunction(() => window.holocast !== undefined);
     await shows(page, 10, 60_000);
-    const live = await measure(page, 10);
-    const points = live.points;
-    await p.stop();
     const object = lab.publisherOutput(...size, "--object");
-    const words = Buffer.from(Uint8Array.from(new Uint8Array(decoder.decode([object], { maxPoints: parseHeader(object).points }).words.slice().buffer)));
-    const alone = await rendererOnly(page, words.toString("base64"), points);
+    const { words, points } = decoder.decode([object], { maxPoints: parseHeader(object).points });
+    const text = Buffer.from(words.slice().buffer).toString("base64");
+    // Turn and turn about, so that what else the machine does falls on both.
+    const alone: number[] = [];
+    const live: Awaited<ReturnType<typeof measure>>[] = [];
+    for (let round = 0; round < ROUNDS; round++) {
+      live.push(await measure(page, 5));
+      p.freeze(true);
+      alone.push(await rendererOnly(page, text, points));
+      p.freeze(false);
+      await new Promise((resolve) => setTimeout(resolve, 1000));
+    }
+    await p.stop();
     await page.close();
+    const of = (f: (m: (typeof live)[number]) => number) => median(live.map(f));
+    const rendered = of((m) => m.rendered);
+    const renderer = median(alone);
     results.pipeline.push({
-      points, renderer_fps: round(alone), rendered_fps: round(live.rendered), fps: round(live.fps), received_fps: round(live.received),
-      overhead_percent: round(100 * (1 - live.rendered / Math.min(alone, 30))),
-      frame_delay_ms: { p50: live.p50, p95: live.p95 }, decode_ms: live.decode,
+      points, renderer_fps: round(renderer), rendered_fps: round(rendered), fps: round(of((m) => m.fps)), received_fps: round(of((m) => m.received)),
+      overhead_percent: round(100 * (1 - rendered / Math.min(renderer, 30))),
+      frame_delay_ms: { p50: of((m) => m.p50), p95: of((m) => m.p95) }, decode_ms: of((m) => m.decode),
     });
   }
   await relay.stop();
@@ -115,7 +127,7 @@ async function measure(page: Page, seconds: number) {
   const took = (performance.now() - began) / 1000;
   return {
     rendered: (last.pictures - first.pictures) / took, fps: (last.frames - first.frames) / took, received: median(samples.map((s) => s.received_fps)),
-    points: last.points, p50: last.frame_delay_ms.p50, p95: last.frame_delay_ms.p95, decode: last.decode_ms.p50,
+    p50: last.frame_delay_ms.p50, p95: last.frame_delay_ms.p95, decode: last.decode_ms.p50,
   };
 }
 
@@ -124,14 +136,14 @@ function rendererOnly(page: Page, words: string, points: number): Promise<number
   return page.evaluate(async ([text, n]) => {
     const words = new Uint32Array(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
     const { studio } = window.holocast!;
-    await new Promise((resolve) => setTimeout(resolve, 1000));
+    await new Promise((resolve) => setTimeout(resolve, 500));
     const times: number[] = [];
     const began = performance.now();
     await new Promise<void>((resolve) => {
       const again = () => {
         studio.upload(0, words, n, undefined);
         times.push(performance.now());
-        if (performance.now() - began < 6000) requestAnimationFrame(again);
+        if (performance.now() - began < 4000) requestAnimationFrame(again);
         else resolve();
       };
       again();
@@ -171,7 +183,8 @@ ${rows.join("\n")}
 
 One camera, 30 frames a second, publisher, relay and browser on the machine named above, which also does the GPU's work:
 there is no graphics hardware. *Renderer only* uploads and draws the same points again and again with nothing else running.
-Frame delay is capture to picture handed to the GPU, median / 95th percentile of the last five seconds.
+The two are measured in turn, three times; medians. Frame delay is capture to picture handed to the GPU, median / 95th percentile
+of the last five seconds.
 
 | points | renderer only, fps | drawn live, fps | overhead | received, fps | frame delay ms | decode ms |
 | ---: | ---: | ---: | ---: | ---: | ---: | ---: |

@@ -69,6 +69,11 @@ export class Program {
     }, ms);
   }
 
+  /** Stops the program where it is, or lets it go on. */
+  freeze(on: boolean): void {
+    this.#child.kill(on ? "SIGSTOP" : "SIGCONT");
+  }
+
   async stop(signal: NodeJS.Signals = "SIGTERM"): Promise<void> {
     if (!this.running) return;
     const gone = new Promise((resolve) => this.#child.once("exit", resolve));
