@@ -24,6 +24,11 @@ type Options struct {
 	Azimuth       float64 // degrees the first camera is moved to the right around the cloud
 	Elevation     float64 // degrees the camera is raised
 	YUp           bool    // y points up, as in Unity; otherwise down, as in a camera
+
+	// Sensors, where given, is where each cloud was seen from, millimetres. A point
+	// is then not drawn for a viewer on the far side of it, so that one looks into
+	// a room, not at the back of its walls.
+	Sensors [][3]float64
 }
 
 const (
@@ -73,6 +78,9 @@ func Image(opts Options, clouds ...pointcloud.Points) (*image.RGBA, error) {
 			return nil, fmt.Errorf("render: cloud %d has %d coordinates and %d colour values", i, len(c.XYZ), len(c.RGB))
 		}
 	}
+	if opts.Sensors != nil && len(opts.Sensors) != len(clouds) {
+		return nil, fmt.Errorf("render: %d sensors for %d clouds", len(opts.Sensors), len(clouds))
+	}
 	s := measure(clouds, opts.YUp)
 	img := image.NewRGBA(image.Rect(0, 0, opts.Width, opts.Height))
 	for y := range opts.Height {
@@ -84,8 +92,12 @@ func Image(opts Options, clouds ...pointcloud.Points) (*image.RGBA, error) {
 	for i := range views {
 		v.aim(s, opts.Azimuth+360*float64(i)/float64(views), opts.Elevation)
 		v.clear()
-		for _, c := range clouds {
-			v.draw(c, s.spacing)
+		for j, c := range clouds {
+			if opts.Sensors != nil {
+				v.draw(c, s.spacing, &opts.Sensors[j])
+			} else {
+				v.draw(c, s.spacing, nil)
+			}
 		}
 		for range closings {
 			v.close()
@@ -238,11 +250,19 @@ func (v *view) clear() {
 }
 
 // draw puts every point of c into the view as a disc.
-func (v *view) draw(c pointcloud.Points, spacing float64) {
+func (v *view) draw(c pointcloud.Points, spacing float64, sensor *[3]float64) {
 	near := v.shift[2] / 50
+	var sx, sy, sz float64
+	if sensor != nil {
+		sx, sy, sz = v.turn(sensor[0], sensor[1], sensor[2])
+	}
 	for i := 0; i < len(c.XYZ); i += 3 {
 		x, y, z := v.turn(float64(c.XYZ[i]), float64(c.XYZ[i+1]), float64(c.XYZ[i+2]))
 		if z < near {
+			continue
+		}
+		// Seen from behind: viewer and sensor stand on opposite sides of the point.
+		if sensor != nil && x*x+y*y+z*z < x*sx+y*sy+z*sz {
 			continue
 		}
 		scale := v.focal / z
@@ -257,11 +277,11 @@ func (v *view) draw(c pointcloud.Points, spacing float64) {
 		}
 		rgb := [3]uint8{c.RGB[i], c.RGB[i+1], c.RGB[i+2]}
 		depth := float32(z)
-		for sy := y0; sy <= y1; sy++ {
-			dy := float64(sy) + 0.5 - py
-			for sx := x0; sx <= x1; sx++ {
-				dx := float64(sx) + 0.5 - px
-				if at := sy*v.width + sx; depth < v.depth[at] && dx*dx+dy*dy <= limit {
+		for row := y0; row <= y1; row++ {
+			dy := float64(row) + 0.5 - py
+			for col := x0; col <= x1; col++ {
+				dx := float64(col) + 0.5 - px
+				if at := row*v.width + col; depth < v.depth[at] && dx*dx+dy*dy <= limit {
 					v.depth[at], v.colour[at] = depth, rgb
 				}
 			}

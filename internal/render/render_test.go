@@ -267,3 +267,34 @@ func BenchmarkImage(b *testing.B) {
 		})
 	}
 }
+
+func TestPointsSeenFromBehindAreNotDrawn(t *testing.T) {
+	var wall pointcloud.Points
+	for x := int16(-500); x <= 500; x += 10 {
+		for y := int16(-500); y <= 500; y += 10 {
+			wall.XYZ = append(wall.XYZ, x, y, 2000)
+			wall.RGB = append(wall.RGB, 255, 0, 0)
+		}
+	}
+	red := func(azimuth float64) (n int) {
+		img, err := Image(Options{Width: 160, Height: 90, Azimuth: azimuth, Sensors: [][3]float64{{}}}, wall)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(img.Pix); i += 4 {
+			if img.Pix[i] > 100 && img.Pix[i+1] < 50 {
+				n++
+			}
+		}
+		return n
+	}
+	if n := red(0); n < 1000 {
+		t.Errorf("from the sensor's side %d pixels show the wall", n)
+	}
+	if n := red(180); n != 0 {
+		t.Errorf("from behind %d pixels show the wall", n)
+	}
+	if _, err := Image(Options{Sensors: [][3]float64{{}, {}}}, wall); err == nil {
+		t.Error("two sensors for one cloud are accepted")
+	}
+}

@@ -154,7 +154,7 @@ func (o playOptions) writePictures(p *player.Player) error {
 	if o.png == "" && o.ply == "" {
 		return nil
 	}
-	clouds := p.Clouds()
+	clouds, sensors := p.Clouds()
 	if o.ply != "" {
 		var all pointcloud.Points
 		for _, c := range clouds {
@@ -167,7 +167,7 @@ func (o playOptions) writePictures(p *player.Player) error {
 	if o.png == "" {
 		return nil
 	}
-	opts := render.Options{Views: 4, Elevation: 10, YUp: p.YUp()}
+	opts := render.Options{Views: 4, Elevation: 15, YUp: p.YUp(), Sensors: sensors}
 	return writeFile(o.png, func(w io.Writer) error { return render.PNG(w, opts, clouds...) })
 }
 

@@ -243,15 +243,14 @@ func (p *Player) sorted() []*feed {
 }
 
 // Clouds returns the newest frame of every camera as points in the studio's
-// coordinates.
-func (p *Player) Clouds() []pointcloud.Points {
-	var clouds []pointcloud.Points
+// coordinates, and where each camera stands, millimetres.
+func (p *Player) Clouds() (clouds []pointcloud.Points, sensors [][3]float64) {
 	for _, f := range p.sorted() {
 		if c := f.cloud(); len(c.XYZ) > 0 {
-			clouds = append(clouds, c)
+			clouds, sensors = append(clouds, c), append(sensors, f.pose().T)
 		}
 	}
-	return clouds
+	return clouds, sensors
 }
 
 // YUp reports whether the studio's y axis points up, going by how the cameras

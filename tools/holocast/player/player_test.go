@@ -198,7 +198,7 @@ func TestFramesAreShown(t *testing.T) {
 			if r.Cameras != 2 || r.FramesLost != 0 || r.FramesPartial != 0 || r.Density != 1 || r.Clock != "relay" || r.DelayFrom != "arrival" {
 				t.Errorf("%+v", r) // an hour old: from a recording
 			}
-			clouds := p.Clouds()
+			clouds, _ := p.Clouds()
 			if len(clouds) != 2 || len(clouds[0].XYZ) != 3*width*height || !p.YUp() {
 				t.Errorf("%d clouds, y up %v", len(clouds), p.YUp())
 			}
