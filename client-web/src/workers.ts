@@ -1,4 +1,3 @@
-import kernelUrl from "./decode/planes.wasm?url";
 import type { Link } from "./link.ts";
 import type { FromDecoder, FromNetwork, PageToDecoder, ToNetwork } from "./live/protocol.ts";
 
@@ -12,13 +11,12 @@ export class Workers {
 
   constructor({ relay, session, certificate, receipts }: Link) {
     const ports: MessagePort[] = [];
-    const wasm = new URL(kernelUrl, location.href).href;
     const count = Math.max(1, Math.min(4, navigator.hardwareConcurrency - 1));
     for (let i = 0; i < count; i++) {
       const { port1, port2 } = new MessageChannel();
       const decoder = new Worker(new URL("./decode/decode.worker.ts", import.meta.url), { type: "module" });
       decoder.onmessage = (e: MessageEvent<FromDecoder>) => this.#deliver(() => this.#fromDecoder(decoder, e.data));
-      decoder.postMessage({ type: "network", port: port1, wasm } satisfies PageToDecoder, [port1]);
+      decoder.postMessage({ type: "network", port: port1 } satisfies PageToDecoder, [port1]);
       ports.push(port2);
       this.#decoders.push(decoder);
     }

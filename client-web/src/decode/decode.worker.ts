@@ -3,9 +3,11 @@ import type { Decoded, FromDecoder, PageToDecoder, ToDecoder } from "../live/pro
 import { localTime } from "../live/clock.ts";
 import type { CameraTrack } from "../live/catalog.ts";
 import { FrameDecoder } from "./frame.ts";
+import kernelUrl from "./planes.wasm?url";
 import { rayTable } from "./rays.ts";
 import { subject } from "./subject.ts";
 import { Zstd } from "./zstd.ts";
+import zstdUrl from "./zstd.wasm?url";
 
 /**
  * Frames of a camera that may be out at the page. While they all are, the network worker is not told to
@@ -99,8 +101,8 @@ addEventListener("message", (e: MessageEvent<PageToDecoder>) => {
   switch (m.type) {
     case "network": {
       const ready = (async () => {
-        const wasm = await (await fetch(m.wasm)).arrayBuffer();
-        return FrameDecoder.create(wasm, await Zstd.create());
+        const [kernel, zstd] = await Promise.all([kernelUrl, zstdUrl].map(async (url) => (await fetch(new URL(url, location.href))).arrayBuffer()));
+        return FrameDecoder.create(kernel!, await Zstd.create(zstd!));
       })();
       follow(m.port, ready);
       break;

@@ -1,5 +1,4 @@
-/** Zstandard (RFC 8878) in wasm, held to exactly one frame. */
-import { ZSTDDecoder } from "zstddec";
+/** Zstandard (RFC 8878) in wasm, that of zstddec (kernel/zstd.mjs), held to exactly one frame. */
 import { FrameError } from "./header.ts";
 
 const bad = (detail: string): never => {
@@ -29,30 +28,63 @@ export function frameLength(b: Uint8Array): number {
   return at;
 }
 
+interface Exports {
+  readonly memory: WebAssembly.Memory;
+  malloc(size: number): number;
+  free(at: number): void;
+  /** Bytes written, or the negative of an error code. */
+  ZSTD_decompress(dst: number, capacity: number, src: number, length: number): number;
+}
+
+/** ZSTD_error_dstSize_tooSmall. */
+const TOO_SMALL = -70;
+
+/** A piece of the decoder's memory that is kept from frame to frame. */
+class Room {
+  at = 0;
+  #size = 0;
+
+  constructor(private readonly wasm: Exports) {}
+
+  /** Makes room for n bytes, whatever was there before. */
+  reserve(n: number): number {
+    if (n <= this.#size) return this.at;
+    if (this.at) this.wasm.free(this.at);
+    this.#size = 0;
+    this.at = this.wasm.malloc(n);
+    if (this.at === 0) throw new FrameError("raw length", `no memory for ${n} bytes`);
+    this.#size = n;
+    return this.at;
+  }
+}
+
 export class Zstd {
-  readonly #decoder = new ZSTDDecoder();
+  readonly #wasm: Exports;
+  readonly #body: Room;
+  readonly #planes: Room;
 
-  private constructor() {}
-
-  static async create(): Promise<Zstd> {
-    const z = new Zstd();
-    await z.#decoder.init();
-    return z;
+  private constructor(wasm: Exports) {
+    this.#wasm = wasm;
+    this.#body = new Room(wasm);
+    this.#planes = new Room(wasm);
   }
 
-  /** Decodes a body that is one zstd frame of exactly `length` bytes of content. */
+  /** wasm: zstd.wasm. */
+  static async create(wasm: BufferSource): Promise<Zstd> {
+    const { instance } = await WebAssembly.instantiate(wasm, { env: { emscripten_notify_memory_growth: () => {} } });
+    return new Zstd(instance.exports as unknown as Exports);
+  }
+
+  /** Decodes a body that is one zstd frame of exactly `length` bytes of content; valid until the next call. */
   decode(body: Uint8Array, length: number): Uint8Array {
     const n = frameLength(body);
     if (n !== body.length) bad(`${body.length - n} bytes after the frame`);
-    let raw: Uint8Array;
-    try {
-      // One byte more than is wanted, so that content of none or too many is told from damage.
-      raw = this.#decoder.decode(body, length + 1);
-    } catch (e) {
-      return bad(e instanceof Error ? e.message : String(e));
-    }
-    if (raw.length === 0 && length > 0) bad("damaged");
-    if (raw.length !== length) throw new FrameError("raw length", `${length}, but the zstd frame yields ${raw.length} bytes`);
-    return raw;
+    const src = this.#body.reserve(body.length);
+    const dst = this.#planes.reserve(length + 1);
+    new Uint8Array(this.#wasm.memory.buffer, src, body.length).set(body);
+    const got = this.#wasm.ZSTD_decompress(dst, length, src, body.length) | 0;
+    if (got < 0 && got !== TOO_SMALL) bad(`damaged (error ${-got})`);
+    if (got !== length) throw new FrameError("raw length", `${length}, but the zstd frame yields ${got < 0 ? "more" : got}`);
+    return new Uint8Array(this.#wasm.memory.buffer, dst, length);
   }
 }

@@ -85,7 +85,7 @@ export interface Decoded {
 
 /** From the page to a decode worker. */
 export type PageToDecoder =
-  | { readonly type: "network"; readonly port: MessagePort; readonly wasm: string }
+  | { readonly type: "network"; readonly port: MessagePort }
   | { readonly type: "recycle"; readonly camera: number; readonly buffer: ArrayBuffer };
 
 export interface DecodedFrame {

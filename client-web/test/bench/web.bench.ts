@@ -77,8 +77,8 @@ it("decodes in a worker", async () => {
 it("draws as fast as the renderer alone, nearly", async () => {
   const port = await freePort();
   const relay = await lab.relay(port);
-  const wasm = readFileSync(join(root, "src/decode/planes.wasm"));
-  const decoder = await FrameDecoder.create(wasm, await Zstd.create());
+  const wasm = (name: string) => readFileSync(join(root, "src/decode", name));
+  const decoder = await FrameDecoder.create(wasm("planes.wasm"), await Zstd.create(wasm("zstd.wasm")));
   for (const [width, height] of [[276, 248], [391, 352], [605, 544]] as const) {
     const size = ["--width", `${width}`, "--height", `${height}`];
     const p = await lab.publisher(port, "bench", ...size, "--fps", "30");

@@ -19,6 +19,9 @@ const types: Record<string, string> = {
   ".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".wasm": "application/wasm",
 };
 
+/** Workers have the policy of their own response, not the page's; a relay sends one like this. */
+const policy = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; connect-src *";
+
 /** A port that is free for UDP and TCP. */
 export async function freePort(): Promise<number> {
   for (;;) {
@@ -109,7 +112,7 @@ export class Lab {
         res.writeHead(404).end();
         return;
       }
-      res.writeHead(200, { "content-type": types[extname(file)] ?? "application/octet-stream" }).end(readFileSync(file));
+      res.writeHead(200, { "content-type": types[extname(file)] ?? "application/octet-stream", "content-security-policy": policy }).end(readFileSync(file));
     });
     await new Promise<void>((resolve) => this.#web!.listen(0, "127.0.0.1", resolve));
     this.webPort = (this.#web.address() as AddressInfo).port;

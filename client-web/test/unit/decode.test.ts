@@ -25,8 +25,8 @@ const limits = { maxPoints: 4096 * 4096 };
 
 let decoder: FrameDecoder;
 beforeAll(async () => {
-  const wasm = readFileSync(new URL("../../src/decode/planes.wasm", import.meta.url));
-  decoder = await FrameDecoder.create(wasm, await Zstd.create());
+  const wasm = (name: string) => readFileSync(new URL(`../../src/decode/${name}`, import.meta.url));
+  decoder = await FrameDecoder.create(wasm("planes.wasm"), await Zstd.create(wasm("zstd.wasm")));
 });
 
 /** A frame in the vectors' form: depth plane and colours, or coordinates and colours. */

@@ -2,6 +2,7 @@ import { FrameDecoder } from "../../../src/decode/frame.ts";
 import kernelUrl from "../../../src/decode/planes.wasm?url";
 import { parseHeader } from "../../../src/decode/header.ts";
 import { Zstd } from "../../../src/decode/zstd.ts";
+import zstdUrl from "../../../src/decode/zstd.wasm?url";
 
 export interface Result {
   readonly points: number;
@@ -17,9 +18,9 @@ const median = (v: number[]): number => v.sort((a, b) => a - b)[v.length >> 1]!;
 
 onmessage = async (e: MessageEvent<{ bytes: Uint8Array; runs: number }>) => {
   const { bytes, runs } = e.data;
-  const zstd = await Zstd.create();
-  const wasm = await (await fetch(new URL(kernelUrl, location.href))).arrayBuffer();
-  const decoder = await FrameDecoder.create(wasm, zstd);
+  const load = async (url: string) => (await fetch(new URL(url, location.href))).arrayBuffer();
+  const zstd = await Zstd.create(await load(zstdUrl));
+  const decoder = await FrameDecoder.create(await load(kernelUrl), zstd);
   const h = parseHeader(bytes);
   // As the viewer does: decode, and copy the words to a buffer that is handed to the page.
   const out = new Uint32Array(h.points * 3);
