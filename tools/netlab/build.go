@@ -8,8 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -291,21 +289,4 @@ func (l *Lab) route(from string, r hop) error {
 		}
 	}
 	return nil
-}
-
-// parseSoftnet sums the drops in the text of /proc/net/softnet_stat: hexadecimal, the second
-// column of a line for every processor.
-func parseSoftnet(text string) (sum uint64, err error) {
-	for line := range strings.Lines(text) {
-		fields := strings.Fields(line)
-		if len(fields) < 2 {
-			return 0, fmt.Errorf("softnet_stat: %q", line)
-		}
-		n, err := strconv.ParseUint(fields[1], 16, 64)
-		if err != nil {
-			return 0, fmt.Errorf("softnet_stat: %w", err)
-		}
-		sum += n
-	}
-	return sum, nil
 }

@@ -507,17 +507,6 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-func TestParseSoftnet(t *testing.T) {
-	if n, err := parseSoftnet("0000a 00000002 00\n0000b 00000010 00\n"); n != 18 || err != nil {
-		t.Error(n, err)
-	}
-	for _, bad := range []string{"1\n", "1 x\n"} {
-		if _, err := parseSoftnet(bad); err == nil {
-			t.Errorf("%q: no error", bad)
-		}
-	}
-}
-
 func TestJSONIn(t *testing.T) {
 	for _, c := range []struct{ out, want string }{
 		{"{\"a\":\n1}\n", "{\"a\":\n1}"},

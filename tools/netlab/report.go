@@ -29,7 +29,7 @@ type Emulation struct {
 	CPUSeconds   float64 `json:"cpu_s"`
 	CPUPerPacket float64 `json:"cpu_us_per_packet"` // with what the kernel does to deliver it
 	Wakes        uint64  `json:"wakes"`
-	Backlog      uint64  `json:"kernel_backlog_drops"` // between devices, on the whole machine
+	Dropped      uint64  `json:"kernel_drops"` // on the way into hosts and edges
 }
 
 // A Path is what one direction of a path did.
@@ -77,8 +77,8 @@ func (l *Lab) Finish() (*Report, error) {
 	if departed > 0 {
 		r.Emulator.CPUPerPacket = emulation.CPU.Seconds() * 1e6 / float64(departed)
 	}
-	if now, err := backlogDrops(); err == nil {
-		r.Emulator.Backlog = now - l.backlog
+	if r.Emulator.Dropped, err = l.dropped(); err != nil {
+		return nil, err
 	}
 	r.judge(l.topology.Late, emulation)
 	return r, nil
@@ -112,8 +112,8 @@ func (r *Report) judge(late time.Duration, emulation wire.Report) {
 				f.Any(), p.Name, f.Ring, f.Memory, f.Oversize, f.Send))
 		}
 	}
-	if r.Emulator.Backlog > 0 {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("the kernel dropped %d packets between devices of this machine, perhaps the lab's (net.core.netdev_max_backlog)", r.Emulator.Backlog))
+	if n := r.Emulator.Dropped; n > 0 {
+		r.Failures = append(r.Failures, fmt.Sprintf("the kernel dropped %d packets on their way into hosts and edges: its own queues were full (net.core.netdev_max_backlog)", n))
 	}
 	if emulation.SamplesLost > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%d samples of the time series were lost", emulation.SamplesLost))

@@ -62,3 +62,18 @@ func TestNamesWithParentheses(t *testing.T) {
 	_ = in.Close()
 	_ = shell.Wait() // read finds the end of its input
 }
+
+func TestMask(t *testing.T) {
+	for _, c := range []struct {
+		cpus []int
+		want string
+	}{
+		{[]int{0}, "00000001"},
+		{[]int{0, 1, 2, 31}, "80000007"},
+		{[]int{1, 64}, "00000001,00000000,00000002"},
+	} {
+		if got := mask(c.cpus); got != c.want {
+			t.Errorf("%v: %s, not %s", c.cpus, got, c.want)
+		}
+	}
+}

@@ -4,6 +4,11 @@ package namespace
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
 	"unsafe"
 
 	"github.com/vishvananda/netlink"
@@ -80,4 +85,47 @@ func noOffloads(device string) error {
 		}
 	}
 	return nil
+}
+
+// Steer has the packets that the device receives processed on some CPUs, by the kernel's
+// receive packet steering, instead of on the one that sent them.
+func (e End) Steer(cpus []int) error {
+	result := make(chan error, 1)
+	go func() {
+		// Devices have files only in a sysfs that was mounted in their namespace. The thread
+		// that mounts one is not unlocked and ends here, with its namespaces.
+		runtime.LockOSThread()
+		result <- func() error {
+			if err := unix.Setns(int(e.Namespace.fd), unix.CLONE_NEWNET); err != nil {
+				return err
+			}
+			if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+				return err
+			}
+			if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+				return err
+			}
+			if err := unix.Mount("netlab", "/sys", "sysfs", 0, ""); err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join("/sys/class/net", e.Device, "queues/rx-0/rps_cpus"), []byte(mask(cpus)), 0)
+		}()
+	}()
+	if err := <-result; err != nil {
+		return fmt.Errorf("packet steering of device %s: %w", e.Device, err)
+	}
+	return nil
+}
+
+// mask writes a set of CPUs as sysfs does: groups of 32, the highest first.
+func mask(cpus []int) string {
+	groups := make([]uint32, slices.Max(cpus)/32+1)
+	for _, cpu := range cpus {
+		groups[cpu/32] |= 1 << (cpu % 32)
+	}
+	text := make([]string, 0, len(groups))
+	for _, group := range slices.Backward(groups) {
+		text = append(text, fmt.Sprintf("%08x", group))
+	}
+	return strings.Join(text, ",")
 }

@@ -14,7 +14,7 @@
 #include <time.h>
 
 enum {
-	BATCH = 64,         // packets of one sendmmsg
+	BATCH = 16,         // packets of one sendmmsg
 	CHUNK_SLOTS = 256,  // slots allocated at a time: touching new memory delays packets
 	FIRST_CHUNKS = 128, // 64 MiB, enough for a second at 500 Mbit/s
 	MAX_CHUNKS = 1 << 14,
@@ -288,18 +288,16 @@ static void send_batch(struct run *r, int i, int n)
 		r->free_slots[r->free_count++] = r->batch.packets[k].slot;
 }
 
-// depart sends what is due on link i.
+// depart sends what is due on link i, a batch at most: no link waits for another to catch up.
 static void depart(struct run *r, int i)
 {
 	struct batch *b = &r->batch;
-	int n;
-	do {
-		int64_t now = read_clock(CLOCK_MONOTONIC) + early;
-		for (n = 0; n < BATCH && link_pop(r->f->ports[i].link, now, &b->packets[n]); n++)
-			b->parts[n] = (struct iovec){slot_at(r, b->packets[n].slot), b->packets[n].length};
-		if (n > 0)
-			send_batch(r, i, n);
-	} while (n == BATCH);
+	int64_t now = read_clock(CLOCK_MONOTONIC) + early;
+	int n = 0;
+	for (; n < BATCH && link_pop(r->f->ports[i].link, now, &b->packets[n]); n++)
+		b->parts[n] = (struct iovec){slot_at(r, b->packets[n].slot), b->packets[n].length};
+	if (n > 0)
+		send_batch(r, i, n);
 }
 
 static void take_change(struct run *r, int i)
@@ -431,6 +429,12 @@ void forward_run(struct forwarder *f)
 		struct sched_param parameters = {.sched_priority = f->priority};
 		if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &parameters))
 			f->scheduling_error = errno;
+	}
+	if (f->processor > 0) {
+		cpu_set_t set;
+		CPU_ZERO(&set);
+		CPU_SET(f->processor, &set);
+		sched_setaffinity(0, sizeof set, &set); // it runs on any other if it may not
 	}
 	if (prepare(r)) {
 		int64_t now = read_clock(CLOCK_MONOTONIC);

@@ -55,6 +55,7 @@ struct forwarder {
 	int count;
 	int64_t interval; // ns of a row
 	int priority;     // of SCHED_FIFO, 0: leave the thread's scheduling as it is
+	int processor;    // to run on, 0: any
 	size_t slots;     // most packets held at a time
 
 	// Read and written while it runs.

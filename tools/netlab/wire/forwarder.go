@@ -68,6 +68,7 @@ type Port struct {
 type Options struct {
 	Interval  time.Duration // of samples [100 ms]
 	Priority  int           // of SCHED_FIFO, negative: ordinary scheduling [50]
+	CPU       int           // to run on [any but 0]
 	MaxMemory int           // bytes of packets in flight [1 GiB]
 }
 
@@ -158,6 +159,7 @@ func Start(ports []Port, options Options) (*Forwarder, error) {
 	c.count = C.int(len(ports))
 	c.interval = C.int64_t(options.Interval)
 	c.priority = C.int(max(0, options.Priority))
+	c.processor = C.int(options.CPU)
 	c.slots = C.size_t(options.MaxMemory / C.FORWARD_FRAME)
 	for i, p := range ports {
 		timeline := make([]Change, len(p.Timeline))
