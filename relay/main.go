@@ -103,7 +103,7 @@ func run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	defer ln.Close()
+	defer func() { _ = ln.Close() }()
 	web, err := serveHTTP(ctx, cfg, r, certs, log)
 	if err != nil {
 		return err

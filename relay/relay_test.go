@@ -175,7 +175,7 @@ func (p *process) get(path string) (status int, body string) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		p.t.Fatal(err)
@@ -221,7 +221,7 @@ var (
 )
 
 // publish offers tracks in a session of their own.
-func (p *process) publish(tracks ...*origin.Track) *moqt.Session {
+func (p *process) publish(tracks ...*origin.Track) {
 	p.t.Helper()
 	var set origin.Set
 	for _, t := range tracks {
@@ -231,7 +231,6 @@ func (p *process) publish(tracks ...*origin.Track) *moqt.Session {
 	if _, err := s.PublishNamespace(p.t.Context(), session); err != nil {
 		p.t.Fatal(err)
 	}
-	return s
 }
 
 func header(group uint64) wire.SubgroupHeader {
@@ -470,7 +469,7 @@ func TestViewerThatReadsNothing(t *testing.T) {
 	payload := make([]byte, 600_000)
 	group := uint64(0)
 	delays := func(n int) time.Duration {
-		var d []time.Duration
+		d := make([]time.Duration, 0, n)
 		for range n {
 			began := time.Now()
 			write(t, tr, group, payload)
@@ -606,8 +605,7 @@ func TestKilledPeers(t *testing.T) {
 func TestDrain(t *testing.T) {
 	p := start(t, "--drain", "10s")
 	told := make(chan time.Duration, 1)
-	var s *moqt.Session
-	s = p.dial(moqt.Handler{Goaway: func(_ string, timeout time.Duration) { told <- timeout }})
+	s := p.dial(moqt.Handler{Goaway: func(_ string, timeout time.Duration) { told <- timeout }})
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -688,12 +686,12 @@ func TestStartErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer udp.Close()
+	defer func() { _ = udp.Close() }()
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tcp.Close()
+	defer func() { _ = tcp.Close() }()
 	config := filepath.Join(dir, "relay.yaml")
 	if err := os.WriteFile(config, []byte("cache:\n  maxByte: 5\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -764,8 +762,8 @@ func TestMetrics(t *testing.T) {
 	}
 	tr := origin.NewTrack(points, nil, origin.Limits{})
 	p.publish(tr)
-	var subs []*moqt.Subscription
-	for range 3 {
+	subs := make([]*moqt.Subscription, 0, 3)
+	for range cap(subs) {
 		subs = append(subs, subscribe(t, p.dial(moqt.Handler{}), points))
 	}
 	const n, size = 10, 5000
@@ -805,8 +803,8 @@ func TestManySessionsOfOneAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr := &quic.Transport{Conn: udp}
-	defer udp.Close()
-	defer tr.Close()
+	defer func() { _ = udp.Close() }()
+	defer func() { _ = tr.Close() }()
 	addr, _ := net.ResolveUDPAddr("udp", p.udp)
 	conf := pinned(t, p.hash)
 	conf.NextProtos, conf.ServerName = []string{wire.ALPN}, "localhost"

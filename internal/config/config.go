@@ -3,6 +3,7 @@
 package config
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -24,15 +25,20 @@ func Load(args []string, into any) error {
 	fs.Usage = func() {}
 	path := fs.String(Flag, "", "")
 	fs.BoolP("help", "h", false, "") // else pflag answers it here
-	if err := fs.Parse(args); err != nil || *path == "" {
-		return nil // the real flag set reports what is wrong
+	_ = fs.Parse(args) // the real flag set reports what is wrong
+	if *path == "" {
+		return nil
 	}
-	f, err := os.Open(*path)
+	b, err := os.ReadFile(*path)
 	if err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
-	defer f.Close()
-	if err := yaml.NewDecoder(f, yaml.Strict()).Decode(into); err != nil && err != io.EOF {
+	// A file of comments alone is a null, which would clear the defaults.
+	var what any
+	if err := yaml.Unmarshal(b, &what); err == nil && what == nil {
+		return nil
+	}
+	if err := yaml.NewDecoder(bytes.NewReader(b), yaml.Strict()).Decode(into); err != nil {
 		return fmt.Errorf("configuration %s: %s", *path, yaml.FormatError(err, false, true))
 	}
 	return nil

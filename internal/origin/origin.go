@@ -322,7 +322,7 @@ func (g *group) reduce(limit int64) {
 	if n := len(g.datagrams); n > 1 && g.bytes > limit {
 		for _, d := range g.datagrams[:n/2] {
 			g.bytes -= d.cost()
-			g.shed = max(g.shed, d.Datagram.Object+1)
+			g.shed = max(g.shed, d.Object+1)
 		}
 		g.datagrams = slices.Clone(g.datagrams[n/2:])
 	}

@@ -178,8 +178,8 @@ func TestTotalMemory(t *testing.T) {
 	const total = 1 << 20
 	m := NewMemory(total)
 	random := rand.New(rand.NewPCG(1, 2))
-	var tracks []*Track
-	for i := range 50 {
+	tracks := make([]*Track, 0, 50)
+	for i := range cap(tracks) {
 		tracks = append(tracks, NewTrack(moqt.TrackName{Namespace: testName.Namespace, Name: fmt.Sprint(i)}, nil, Limits{MaxAge: time.Hour, Memory: m}))
 	}
 	small := tracks[0]

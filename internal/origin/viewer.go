@@ -135,7 +135,7 @@ func (t *Track) attach(v *viewer) {
 			}
 		}
 		for _, d := range g.datagrams {
-			if !d.arrived.Before(v.since) && v.pub.Passes(moqt.Location{Group: d.Group, Object: d.Datagram.Object}) {
+			if !d.arrived.Before(v.since) && v.pub.Passes(moqt.Location{Group: d.Group, Object: d.Object}) {
 				if v.pub.SendDatagram(d.Datagram) != nil {
 					t.unsent.Add(1)
 				} else {

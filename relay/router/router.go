@@ -182,7 +182,7 @@ func (r *Router) publishNamespace(req *moqt.NamespaceRequest) {
 func (r *Router) Namespaces() []moqt.Namespace {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var list []moqt.Namespace
+	list := make([]moqt.Namespace, 0, len(r.offers))
 	for _, o := range r.offers {
 		list = append(list, o.ns)
 	}

@@ -114,9 +114,9 @@ func (r *relay) publish(tracks ...*origin.Track) *publisher {
 	return &publisher{s, ns}
 }
 
-func (r *relay) subscribe(s *moqt.Session, o moqt.SubscribeOptions) *moqt.Subscription {
+func (r *relay) subscribe(s *moqt.Session) *moqt.Subscription {
 	r.t.Helper()
-	sub, err := s.Subscribe(r.ctx, points, o)
+	sub, err := s.Subscribe(r.ctx, points, moqt.SubscribeOptions{})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestTwoPublishers(t *testing.T) {
 	r := start(t, short())
 	a, b := newPoints(), newPoints()
 	first := r.publish(a)
-	sub := r.subscribe(r.dial(moqt.Handler{}), moqt.SubscribeOptions{})
+	sub := r.subscribe(r.dial(moqt.Handler{}))
 	second := r.publish(b)
 	r.eventually("both are subscribed to", func() bool { return r.upstreams() == 2 })
 	for i := range uint64(5) {
@@ -205,7 +205,7 @@ func TestSelfSubscription(t *testing.T) {
 	r := start(t, short())
 	tr := newPoints()
 	p := r.publish(tr)
-	sub := r.subscribe(p.Session, moqt.SubscribeOptions{})
+	sub := r.subscribe(p.Session)
 	r.write(tr, 1, "to myself")
 	r.expect(sub, 1, "to myself")
 }
@@ -216,7 +216,7 @@ func TestNamespaceWithdrawn(t *testing.T) {
 	tr := newPoints()
 	p := r.publish(tr)
 	s := r.dial(moqt.Handler{})
-	sub := r.subscribe(s, moqt.SubscribeOptions{})
+	sub := r.subscribe(s)
 	p.ns.Withdraw()
 	r.eventually("the namespace is gone", func() bool { return len(r.Namespaces()) == 0 })
 	r.write(tr, 1, "goes on")
@@ -234,7 +234,7 @@ func TestGrace(t *testing.T) {
 	r := start(t, Config{Linger: 20 * time.Millisecond, Grace: 300 * time.Millisecond, Limits: origin.Limits{MaxAge: 50 * time.Millisecond}})
 	p := r.publish(newPoints())
 	s := r.dial(moqt.Handler{})
-	sub := r.subscribe(s, moqt.SubscribeOptions{})
+	sub := r.subscribe(s)
 	p.Close(wire.NoError, "")
 	r.eventually("the publisher is gone", func() bool { return r.upstreams() == 0 })
 	if _, err := r.dial(moqt.Handler{}).Subscribe(r.ctx, points, moqt.SubscribeOptions{}); err == nil {
@@ -253,7 +253,7 @@ func TestTrackEnds(t *testing.T) {
 	r := start(t, Config{Linger: 20 * time.Millisecond, Limits: origin.Limits{MaxAge: 50 * time.Millisecond}})
 	tr := newPoints()
 	r.publish(tr)
-	sub := r.subscribe(r.dial(moqt.Handler{}), moqt.SubscribeOptions{})
+	sub := r.subscribe(r.dial(moqt.Handler{}))
 	r.write(tr, 1, "last")
 	tr.End(wire.DoneTrackEnded, "the show is over")
 	r.expect(sub, 1, "last")
@@ -292,7 +292,7 @@ func TestUnusedTrackIsLeft(t *testing.T) {
 	r := start(t, short())
 	tr := newPoints()
 	r.publish(tr)
-	sub := r.subscribe(r.dial(moqt.Handler{}), moqt.SubscribeOptions{})
+	sub := r.subscribe(r.dial(moqt.Handler{}))
 	if tr.Viewers() != 1 {
 		t.Errorf("%d subscriptions upstream", tr.Viewers())
 	}
@@ -314,7 +314,7 @@ func TestNewGroupRequest(t *testing.T) {
 	if _, err := p.PublishNamespace(r.ctx, session); err != nil {
 		t.Fatal(err)
 	}
-	sub := r.subscribe(r.dial(moqt.Handler{}), moqt.SubscribeOptions{})
+	sub := r.subscribe(r.dial(moqt.Handler{}))
 	for _, g := range []uint64{3, 5, 5, 6} { // 3 is there, the second 5 is on its way
 		if _, err := sub.Update(r.ctx, moqt.Parameters{NewGroupRequest: &g}); err != nil {
 			t.Fatal(err)
@@ -411,7 +411,7 @@ func TestPublishedTrack(t *testing.T) {
 	}
 	go tr.Serve(pub, since) //nolint:errcheck // ends with the session
 	given := <-taken
-	asked := r.subscribe(r.dial(moqt.Handler{}), moqt.SubscribeOptions{})
+	asked := r.subscribe(r.dial(moqt.Handler{}))
 	r.write(tr, 1, "unasked")
 	r.expect(given, 1, "unasked")
 	r.expect(asked, 1, "unasked")
