@@ -25,7 +25,7 @@ func Load(args []string, into any) error {
 	fs.Usage = func() {}
 	path := fs.String(Flag, "", "")
 	fs.BoolP("help", "h", false, "") // else pflag answers it here
-	_ = fs.Parse(args) // the real flag set reports what is wrong
+	_ = fs.Parse(args)               // the real flag set reports what is wrong
 	if *path == "" {
 		return nil
 	}
