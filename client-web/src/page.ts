@@ -12,6 +12,8 @@ import { bindToolbar } from "./toolbar.ts";
 import type { Workers } from "./workers.ts";
 
 const REFRESH = 250;
+/** A page that gets no chance to draw for so many ms is held up by its renderer. */
+const SLOW = 80;
 
 export class Page {
   readonly #studio = new Studio(document.querySelector("canvas#view")!);
@@ -31,6 +33,7 @@ export class Page {
   #traffic: Extract<FromNetwork, { type: "traffic" }> | undefined;
   #firstFrame: number | undefined;
   #badMessage = "";
+  #lastChance = 0;
 
   /** workers: undefined where the browser has no WebTransport. */
   constructor(
@@ -108,6 +111,7 @@ export class Page {
   }
 
   #frame(): void {
+    if (this.#fresherMayCome()) return;
     for (const f of this.#pending.values()) {
       this.#studio.upload(f.camera, new Uint32Array(f.words), f.points, f.subject);
       this.#recycle(f);
@@ -128,6 +132,19 @@ export class Page {
       this.#tell();
     }
     this.#onScreen.length = 0;
+  }
+
+  /**
+   * Whether to let one chance to draw pass: the renderer held the page up for so long that what waits is
+   * old, and the workers, which had no buffer left, can have a newer frame here in a moment.
+   */
+  #fresherMayCome(): boolean {
+    const now = localTime();
+    const held = now - this.#lastChance > SLOW;
+    this.#lastChance = now;
+    if (!held || this.#pending.size === 0 || this.#studio.renderer.xr.isPresenting) return false;
+    for (const f of this.#pending.values()) if (now - f.decoded < SLOW) return false;
+    return true;
   }
 
   #tell(): void {

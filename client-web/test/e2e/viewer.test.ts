@@ -113,7 +113,7 @@ describe("a live session", () => {
     await shows(first, 1, 40_000);
     const page = await view(lab.link(port, "late"));
     const s = await shows(page, 1, 10_000); // the next frame is up to 20 s away
-    expect(s.frames_received).toBe(1);
+    expect(s.frames).toBe(1);
   });
 
   it("comes back to live after a stall", async () => {
