@@ -67,6 +67,14 @@ func write(w io.Writer, kind string, panels []Panel) error {
 		}
 		rows[i] = []*plot.Plot{p}
 	}
+	// All panels show the same time, whatever gaps their series have.
+	first, last := math.Inf(1), math.Inf(-1)
+	for _, row := range rows {
+		first, last = min(first, row[0].X.Min), max(last, row[0].X.Max)
+	}
+	for _, row := range rows {
+		row[0].X.Min, row[0].X.Max = first, last
+	}
 	height := panelHeight * font.Length(max(1, len(panels)))
 	var canvas vg.CanvasSizer
 	var to io.WriterTo

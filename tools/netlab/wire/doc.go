@@ -4,5 +4,6 @@
 //
 // Loss comes before the queue, as in Linux's netem: a lost packet takes no capacity. The
 // queue is drop-tail. Packets leave in the order they came, unless Reorder is set: where
-// the delay falls, those behind wait for the last one ahead.
+// the delay falls, those behind follow the last one ahead half as fast again as the path's rate,
+// until they have caught up.
 package wire

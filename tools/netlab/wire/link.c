@@ -172,9 +172,15 @@ static void leave(struct link *l, int64_t time)
 	packet.due = time + l->delay;
 	l->queued_bytes -= packet.length;
 	uint32_t place = l->sent++;
-	if (!l->now.reorder)
-		packet.due = later(packet.due, l->last_due);
-	else
+	if (!l->now.reorder) {
+		// Behind packets with a longer delay, half as fast again as the rate: so they
+		// catch up.
+		int64_t apart = 0;
+		if (l->now.rate > 0)
+			apart = (int64_t)(8e9 / 1.5 * (double)(packet.length + l->now.overhead) / l->now.rate);
+		if (l->last_due != INT64_MIN)
+			packet.due = later(packet.due, l->last_due + apart);
+	} else
 		for (; place != l->head && packet_at(l, place - 1)->due > packet.due; place--)
 			*packet_at(l, place) = *packet_at(l, place - 1);
 	*packet_at(l, place) = packet;
