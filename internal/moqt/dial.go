@@ -40,9 +40,10 @@ func quicConfig() *quic.Config {
 	}
 }
 
-// Dial opens a session to rawURL: moqt://host:port/path over raw QUIC or, where
-// the server prefers it, WebTransport; https://host:port/path over WebTransport.
-// tlsConfig may be nil; its protocols are set here.
+// Dial opens a session to rawURL: moqt://host:port/path over raw QUIC,
+// https://host:port/path over WebTransport. The draft lets a moqt URL offer both
+// (§3.1), but a server that then picks HTTP/3 may still lack what WebTransport
+// needs; whoever wants it says so. tlsConfig may be nil; its protocols are set here.
 func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, cfg Config) (*Session, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
@@ -51,7 +52,7 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 	var protocols []string
 	switch u.Scheme {
 	case "moqt":
-		protocols = []string{wire.ALPN, http3.NextProtoH3}
+		protocols = []string{wire.ALPN}
 	case "https":
 		protocols = []string{http3.NextProtoH3}
 	default:

@@ -335,10 +335,9 @@ func (sub *Subscription) end(err error) {
 		sub.err = err
 		sub.s.unregister(sub)
 		sub.s.closeRequest()
-		if e := (*DoneError)(nil); errors.As(err, &e) {
-			sub.r.end()
-		} else {
-			sub.r.abort(wire.StreamCancelled)
+		// A FIN, not a reset: to some peers a reset request ends the session.
+		sub.r.end()
+		if e := (*DoneError)(nil); !errors.As(err, &e) {
 			sub.discard()
 		}
 		sub.mu.Lock()

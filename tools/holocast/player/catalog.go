@@ -102,13 +102,11 @@ func (p *Player) objects(ctx context.Context, sub *moqt.Subscription, limit int,
 		newest, some = l, true
 		return use(o, payload)
 	}
-	if sub.Largest != nil {
-		err := fetch(ctx, sub, limit, take)
-		if e := (*moqt.RequestError)(nil); errors.As(err, &e) {
-			p.log.Debug("the newest group cannot be fetched", "track", sub.Track().String(), "err", err)
-		} else if err != nil {
-			return err
-		}
+	err := fetch(ctx, sub, limit, take)
+	if e := (*moqt.RequestError)(nil); errors.As(err, &e) {
+		p.log.Debug("the newest group cannot be fetched", "track", sub.Track().String(), "err", err)
+	} else if err != nil {
+		return err
 	}
 	for {
 		r, err := sub.AcceptSubgroup(ctx)
@@ -135,9 +133,18 @@ func (p *Player) objects(ctx context.Context, sub *moqt.Subscription, limit int,
 	}
 }
 
-// fetch reads the group that a subscription began in, as far as it is the past.
+// fetch reads the group that a subscription began in, as far as it is the past. A
+// relay may answer a track's first SUBSCRIBE before its publisher did (moq-relay-ietf
+// does) and not know what that group is: then all that the publisher keeps is asked
+// for.
 func fetch(ctx context.Context, sub *moqt.Subscription, limit int, use func(wire.FetchObject, []byte) error) error {
-	f, err := sub.Session().FetchJoining(ctx, sub, 0, moqt.FetchOptions{})
+	var f *moqt.FetchReader
+	var err error
+	if sub.Largest != nil {
+		f, err = sub.Session().FetchJoining(ctx, sub, 0, moqt.FetchOptions{})
+	} else {
+		f, err = sub.Session().Fetch(ctx, sub.Track(), moqt.Location{}, moqt.Location{Group: 1 << 60}, moqt.FetchOptions{})
+	}
 	if err != nil {
 		return err
 	}
