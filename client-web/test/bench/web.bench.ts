@@ -182,7 +182,7 @@ ${rows.join("\n")}
 ## Pipeline
 
 One camera, 30 frames a second, publisher, relay and browser on the machine named above, which also does the GPU's work:
-there is no graphics hardware. *Renderer only* uploads and draws the same points again and again with nothing else running.
+there is no graphics hardware. So the overhead is mostly that processors which decode, relay and publish do not draw meanwhile. *Renderer only* uploads and draws the same points again and again with nothing else running.
 The two are measured in turn, three times; medians. Frame delay is capture to picture handed to the GPU, median / 95th percentile
 of the last five seconds.
 

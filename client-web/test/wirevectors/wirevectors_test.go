@@ -55,8 +55,9 @@ func vectors(t *testing.T) map[string]any {
 		wire.KeyValue{Type: 0x78, Int: 1},
 		wire.KeyValue{Type: wire.PropertyImmutable, Bytes: wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x101, Bytes: []byte("x")})},
 	))
-	varints := []map[string]string{}
-	for _, v := range []uint64{0, 1, 127, 128, 16383, 16384, 1<<21 - 1, 1 << 21, 1<<28 - 1, 1 << 28, 1 << 35, 1<<42 - 1, 1 << 49, 1<<53 + 1, 1<<56 - 1, 1 << 56, 1<<64 - 1} {
+	values := []uint64{0, 1, 127, 128, 16383, 16384, 1<<21 - 1, 1 << 21, 1<<28 - 1, 1 << 28, 1 << 35, 1<<42 - 1, 1 << 49, 1<<53 + 1, 1<<56 - 1, 1 << 56, 1<<64 - 1}
+	varints := make([]map[string]string, 0, len(values))
+	for _, v := range values {
 		varints = append(varints, map[string]string{"value": jsonNumber(v), "hex": hex.EncodeToString(wire.AppendVarint(nil, v))})
 	}
 	return map[string]any{
