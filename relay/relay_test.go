@@ -606,6 +606,8 @@ func TestDrain(t *testing.T) {
 	p := start(t, "--drain", "10s")
 	told := make(chan time.Duration, 1)
 	s := p.dial(moqt.Handler{Goaway: func(_ string, timeout time.Duration) { told <- timeout }})
+	// One that is still being accepted would merely be closed.
+	eventually(t, "the relay knows the session", func() bool { return p.metric(`holocast_relay_sessions{transport="quic"}`) == 1 })
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
