@@ -2,6 +2,8 @@ module holocast
 
 go 1.26.0
 
+ignore ./client-web/node_modules
+
 require (
 	github.com/at-wat/ebml-go v0.17.2
 	github.com/foxglove/mcap/go/mcap v1.7.2

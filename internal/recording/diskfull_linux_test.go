@@ -25,7 +25,7 @@ func fill(t *testing.T, w *Writer, path string, objects []Object) {
 	if !errors.Is(failure, syscall.ENOSPC) || !strings.Contains(failure.Error(), path) || !strings.Contains(failure.Error(), "can be replayed") {
 		t.Errorf("error %v", failure)
 	}
-	if err := w.Write(objects[0]); err != failure { //nolint:errorlint // the very same error
+	if err := w.Write(objects[0]); err != failure {
 		t.Errorf("the next write says %v, want the same error again", err)
 	}
 	if err := w.Close(); err != nil {

@@ -91,7 +91,7 @@ func sequence(t testing.TB) pointcloud.Points {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	c, err := plyfile.Read(f)
 	if err != nil {
 		t.Fatal(err)

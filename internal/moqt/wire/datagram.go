@@ -42,7 +42,7 @@ func (d *Datagram) Append(b []byte) ([]byte, error) {
 		}
 	}
 	if err := d.Status.validate(d.Properties); err != nil {
-		return nil, fmt.Errorf("moqt: cannot send datagram: %v", err)
+		return nil, fmt.Errorf("moqt: cannot send datagram: %v", err) //nolint:errorlint // our mistake: no *Error, which would end the session
 	}
 	b = AppendVarint(AppendVarint(AppendVarint(b, t), d.TrackAlias), d.Group)
 	if d.Object != 0 {

@@ -78,7 +78,7 @@ func (v *objectValidator) list(b []byte, inImmutable bool) error {
 	}
 	// A pair that breaks a limit of §1.4.3 ends the session, one that cannot be
 	// read only the track (§12.7).
-	if e, ok := p.err.(*Error); ok && e.Code == KeyValueFormattingError {
+	if e := (*Error)(nil); errors.As(p.err, &e) && e.Code == KeyValueFormattingError {
 		return malformed("%s", e.Msg)
 	}
 	return p.err
@@ -185,7 +185,7 @@ type ObjectEncoder struct {
 // end of group or track.
 func (e *ObjectEncoder) Append(b []byte, o Object) ([]byte, error) {
 	if err := o.Status.validate(o.Properties); err != nil {
-		return nil, fmt.Errorf("moqt: cannot send object: %v", err)
+		return nil, fmt.Errorf("moqt: cannot send object: %v", err) //nolint:errorlint // our mistake: no *Error, which would end the session
 	}
 	delta := o.ID
 	if e.ended {
