@@ -55,9 +55,14 @@ test-go: setup
 	go vet ./...
 	go test $(TEST_ARGS) ./...
 
-# Everything with more than one goroutine, again under the race detector.
+# What has more than one goroutine, again under the race detector; not the tests that
+# only start programs.
+RACE := ./internal/moqt/... ./internal/origin/... ./internal/connect/... ./internal/recording/... ./relay/router/... \
+	./capture-server/publish/... ./capture-server/cloud/... ./capture-server/source/... \
+	./tools/holocast/player/... ./tools/holocast/replayer/... ./tools/netlab/...
+
 test-race: setup
-	go test -race $(TEST_ARGS) ./internal/moqt/... ./internal/origin/... ./internal/connect/... ./relay/... ./capture-server/... ./tools/holocast/...
+	go test -race $(TEST_ARGS) $(RACE)
 
 test-web: build ## Test the web viewer, in Chromium too
 	@tools/setup.sh --web
