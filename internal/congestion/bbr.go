@@ -76,6 +76,11 @@ const (
 //     floor, and no difference beside CUBIC flows. For a stream of frames the
 //     lowered rate would be what the application sent, not what the path carries,
 //     and a frame paced at the average rate of its stream is a frame late.
+//   - extra_acked is added to the bound of inflight_longterm (§5.6.4.7), as it is to
+//     max_inflight: what waits elsewhere than in the bottleneck's queue, because the
+//     path's delay rose or ACKs come in batches, was not in flight when that bound
+//     was learnt. With delays of 20 to 70 ms each way: 373 of 400 Mbit/s in
+//     simulation, 324 without, and no difference where the delay is steady.
 //   - A flow that the application limits, and not its window, does not enter
 //     ProbeRTT: it leaves the queue empty between its frames, so its samples refresh
 //     min_rtt as an idle period does (§5.3.4.2).
@@ -389,6 +394,9 @@ func (b *BBR) boundCwndForModel() {
 		limit = b.inflightWithHeadroom()
 	case b.inProbeBW():
 		limit = b.inflightLongterm
+	}
+	if limit < unlimited {
+		limit += b.extraAcked // see BBR's documentation
 	}
 	limit = max(min(limit, b.inflightShortterm), b.minPipeCwnd())
 	b.cwnd = min(b.cwnd, limit)

@@ -46,6 +46,9 @@ type sim struct {
 	lastArrival time.Duration
 	extraDelay  time.Duration
 	extraUntil  time.Duration
+	backDelay   time.Duration
+	backUntil   time.Duration
+	backArrival time.Duration
 	burstLeft   int
 	queueDelays []time.Duration
 	drops       int
@@ -55,7 +58,7 @@ type simPath struct {
 	rate       float64                          // bytes/s
 	rateAt     func(time.Duration) float64      // instead of rate
 	delay      time.Duration                    // each way
-	vary       time.Duration                    // added to delay one way: uniform up to this, resampled
+	vary       time.Duration                    // added to delay each way: uniform up to this, resampled
 	queue      int                              // bytes
 	loss       float64                          // of packets
 	burstLoss  float64                          // of packets, in bursts of 20
@@ -268,7 +271,12 @@ func (s *simSender) acknowledge() {
 	s.ackSeq++
 	numbers, ce := s.pending, s.pendingCE
 	s.pending, s.pendingCE = nil, 0
-	at := s.now + s.path.delay
+	if s.path.vary > 0 && s.now >= s.backUntil {
+		s.backDelay = time.Duration(s.rand.Float64() * float64(s.path.vary))
+		s.backUntil = s.now + 50*time.Millisecond + time.Duration(s.rand.Float64()*150)*time.Millisecond
+	}
+	s.backArrival = max(s.now+s.path.delay+s.backDelay, s.backArrival)
+	at := s.backArrival
 	if a := s.path.aggregate; a > 0 {
 		at += a - at%a
 	}
