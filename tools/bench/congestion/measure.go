@@ -99,7 +99,9 @@ func measure(ctx context.Context, t *topology.Topology, transports []string, l l
 	}
 	// The emulator is a thread of this process.
 	cpu -= time.Duration(report.Emulator.CPUSeconds * 1e9)
-	m.CPUPerGbit = cpu.Seconds() / (float64(total) * 8e-9)
+	if gbit := float64(total) * 8e-9; gbit >= 0.5 { // below that it is the lab's own
+		m.CPUPerGbit = cpu.Seconds() / gbit
+	}
 	forward := report.Paths[0]
 	m.QueueP50Ms, m.QueueP99Ms = forward.Wait.P50, forward.Wait.P99
 	m.QueueDrops, m.Lost = forward.Full, forward.Lost
