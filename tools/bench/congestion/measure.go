@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"holocast/tools/netlab"
 	"holocast/tools/netlab/topology"
 )
@@ -28,7 +26,6 @@ const lateFrame = time.Second
 
 // measure runs transports side by side over the path of t.
 func measure(ctx context.Context, t *topology.Topology, transports []string, l load) (m *Measurement, err error) {
-	cpu := cpuTime()
 	lab, err := netlab.Start(t, netlab.Options{})
 	if err != nil {
 		return nil, err
@@ -88,19 +85,9 @@ func measure(ctx context.Context, t *topology.Topology, transports []string, l l
 	}
 	cancel()
 	wg.Wait()
-	var total int64
-	for _, f := range flows {
-		total += f.received.Load()
-	}
 	report, err := lab.Finish()
-	cpu = cpuTime() - cpu
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, err
-	}
-	// The emulator is a thread of this process.
-	cpu -= time.Duration(report.Emulator.CPUSeconds * 1e9)
-	if gbit := float64(total) * 8e-9; gbit >= 0.5 { // below that it is the lab's own
-		m.CPUPerGbit = cpu.Seconds() / gbit
 	}
 	forward := report.Paths[0]
 	m.QueueP50Ms, m.QueueP99Ms = forward.Wait.P50, forward.Wait.P99
@@ -121,15 +108,6 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-time.After(d):
 	}
-}
-
-// cpuTime is what this process has used.
-func cpuTime() time.Duration {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func ms(d time.Duration) float64 { return float64(d) / 1e6 }

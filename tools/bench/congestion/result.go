@@ -58,7 +58,6 @@ type Measurement struct {
 	QueueP99Ms     float64  `json:"queue_delay_ms_p99"`
 	QueueDrops     uint64   `json:"queue_drops"`            // packets
 	Lost           uint64   `json:"path_losses"`            // packets, by the path's own loss
-	CPUPerGbit     float64  `json:"cpu_s_per_gbit"`         // of both ends and the kernel, without the emulator
 	DepartureP99Us float64  `json:"departure_error_p99_us"` // of the emulator
 	Failures       []string `json:"emulator_failures,omitempty"`
 }
@@ -78,9 +77,9 @@ func (r Result) Markdown() string {
 	fmt.Fprintf(&b, "Congestion controllers in this build: %s. `stock` is quic-go's own NewReno, `tcp-` the kernel's TCP.\n", strings.Join(r.Controllers, ", "))
 	b.WriteString("Queueing delay is that of all packets from the first on, with slow start. A measurement marked * has an emulator that was late.\n")
 	r.table(&b, "Bulk data", func(m *Measurement) bool { return m.Load == "bulk" && len(m.Flows) == 1 },
-		"| path | transport | Mbit/s | queue p50 / p99 ms | queue drops | CPU s/Gbit |\n| --- | --- | ---: | ---: | ---: | ---: |\n",
+		"| path | transport | Mbit/s | queue p50 / p99 ms | queue drops |\n| --- | --- | ---: | ---: | ---: |\n",
 		func(m *Measurement) string {
-			return fmt.Sprintf("| %s%s | %s | %.0f | %.1f / %.1f | %d | %.2f |\n", m.Path, m.mark(), m.Flows[0].Transport, m.Mbps, m.QueueP50Ms, m.QueueP99Ms, m.QueueDrops, m.CPUPerGbit)
+			return fmt.Sprintf("| %s%s | %s | %.0f | %.1f / %.1f | %d |\n", m.Path, m.mark(), m.Flows[0].Transport, m.Mbps, m.QueueP50Ms, m.QueueP99Ms, m.QueueDrops)
 		})
 	r.table(&b, "One camera, 375 kB 30 times a second", func(m *Measurement) bool { return m.Load == "frames" },
 		"| path | transport | frames/s within 1 s | frame delay p50 / p99 ms | Mbit/s |\n| --- | --- | ---: | ---: | ---: |\n",
