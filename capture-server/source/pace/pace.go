@@ -52,15 +52,32 @@ func (c *Camera) Wait(ctx context.Context) (frame int64, due time.Time, err erro
 	}
 	frame = c.next
 	due = c.Clock.start.Add(c.Clock.Offset(frame))
-	if d := time.Until(due); d > 0 {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return 0, time.Time{}, ctx.Err()
-		}
+	// A Go timer fires up to a millisecond late, which would be the sensor's delay in
+	// every measurement: the last stretch is slept by the thread.
+	if err := wait(ctx, time.Until(due)-timerSlack); err != nil {
+		return 0, time.Time{}, err
+	}
+	sleep(time.Until(due))
+	if err := wait(ctx, time.Until(due)); err != nil {
+		return 0, time.Time{}, err
 	}
 	c.next++
 	return frame, due, nil
+}
+
+// timerSlack is how late a timer may be.
+const timerSlack = 1200 * time.Microsecond
+
+func wait(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
