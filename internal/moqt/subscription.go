@@ -451,7 +451,11 @@ func (sub *Subscription) reply(m wire.Message, u updateReply) {
 	sub.mu.Lock()
 	if len(sub.updates) == 0 {
 		sub.mu.Unlock()
-		sub.end(sub.r.unexpectedMessage(m))
+		select {
+		case <-sub.done: // an answer that crossed our cancellation
+		default:
+			sub.end(sub.r.unexpectedMessage(m))
+		}
 		return
 	}
 	if err := wire.CheckResponse(wire.TypeRequestUpdate, m); err != nil {
