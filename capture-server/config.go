@@ -9,6 +9,7 @@ import (
 
 	"holocast/capture-server/cloud"
 	"holocast/internal/camera"
+	"holocast/internal/config"
 	"holocast/internal/connect"
 	"holocast/internal/devcert"
 	"holocast/internal/pointcloud"
@@ -54,11 +55,8 @@ type Config struct {
 	DeliveryTimeout time.Duration `yaml:"deliveryTimeout"`
 	AlwaysEncode    bool          `yaml:"alwaysEncode"`
 
-	HTTP string `yaml:"http"`
-	Log  struct {
-		Level  string `yaml:"level"`
-		Format string `yaml:"format"`
-	} `yaml:"log"`
+	HTTP string     `yaml:"http"`
+	Log  config.Log `yaml:"log"`
 }
 
 func defaultConfig() Config {

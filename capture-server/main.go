@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -57,7 +56,7 @@ https://host:port/session over WebTransport.`,
   capture-server list                                    # the cameras attached
   capture-server --source k4a:000841194412 --depth-mode WFOV_2X2BINNED --descriptions 4
   capture-server --config capture-server.yaml --http :9090`,
-		Version:       version(),
+		Version:       config.Version(wire.ALPN),
 		Args:          cobra.MaximumNArgs(1),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -101,15 +100,8 @@ https://host:port/session over WebTransport.`,
 	return c
 }
 
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version + " (" + wire.ALPN + ")"
-	}
-	return "development (" + wire.ALPN + ")"
-}
-
 func run(ctx context.Context, cfg Config) error {
-	log, err := newLogger(cfg)
+	log, err := cfg.Log.Logger()
 	if err != nil {
 		return err
 	}
@@ -152,21 +144,6 @@ func run(ctx context.Context, cfg Config) error {
 			"color", fmt.Sprintf("%d×%d", cal.Color.Width, cal.Color.Height), "fps", c.FPS)
 	}
 	return p.Run(ctx, target)
-}
-
-func newLogger(cfg Config) (*slog.Logger, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(cfg.Log.Level)); err != nil {
-		return nil, fmt.Errorf("log.level %q is not debug, info, warn or error", cfg.Log.Level)
-	}
-	o := &slog.HandlerOptions{Level: level}
-	switch cfg.Log.Format {
-	case "text":
-		return slog.New(slog.NewTextHandler(os.Stderr, o)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(os.Stderr, o)), nil
-	}
-	return nil, fmt.Errorf("log.format %q is not text or json", cfg.Log.Format)
 }
 
 func listenHTTP(addr string) (net.Listener, error) {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"holocast/internal/config"
 	"holocast/internal/origin"
 )
 
@@ -34,10 +35,7 @@ type Config struct {
 	} `yaml:"publisher"`
 	MaxSessions int           `yaml:"maxSessions"`
 	Drain       time.Duration `yaml:"drain"`
-	Log         struct {
-		Level  string `yaml:"level"`
-		Format string `yaml:"format"`
-	} `yaml:"log"`
+	Log         config.Log    `yaml:"log"`
 }
 
 func defaultConfig() Config {

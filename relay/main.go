@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -52,7 +51,7 @@ func command(cfg Config) *cobra.Command {
   relay --config relay.yaml
   relay --listen :443 --certificate fullchain.pem --key privkey.pem
   curl http://localhost:4443/metrics`,
-		Version:       version(),
+		Version:       config.Version(wire.ALPN),
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -78,15 +77,8 @@ func command(cfg Config) *cobra.Command {
 	return c
 }
 
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version + " (" + wire.ALPN + ")"
-	}
-	return "development (" + wire.ALPN + ")"
-}
-
 func run(ctx context.Context, cfg Config) error {
-	log, err := newLogger(cfg)
+	log, err := cfg.Log.Logger()
 	if err != nil {
 		return err
 	}
@@ -149,21 +141,6 @@ func drain(ln *moqt.Listener, r *router.Router, limit time.Duration, log *slog.L
 	}
 	wg.Wait()
 	return ln.Close()
-}
-
-func newLogger(cfg Config) (*slog.Logger, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(cfg.Log.Level)); err != nil {
-		return nil, fmt.Errorf("log.level %q is not debug, info, warn or error", cfg.Log.Level)
-	}
-	o := &slog.HandlerOptions{Level: level}
-	switch cfg.Log.Format {
-	case "text":
-		return slog.New(slog.NewTextHandler(os.Stderr, o)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(os.Stderr, o)), nil
-	}
-	return nil, fmt.Errorf("log.format %q is not text or json", cfg.Log.Format)
 }
 
 // serveHTTP serves what is asked over plain HTTP, at the Addr of the server it

@@ -8,11 +8,11 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"holocast/internal/config"
 	"holocast/internal/moqt/wire"
 	"holocast/tools/netlab/labcmd"
 )
@@ -37,7 +37,7 @@ func command() *cobra.Command {
   holocast record moqt://localhost:4443/demo demo.mcap --duration 10s
   holocast replay demo.mcap moqt://localhost:4443/again --loop
   holocast doctor`,
-		Version:       version(),
+		Version:       config.Version(wire.ALPN),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,11 +52,4 @@ func command() *cobra.Command {
 	c.PersistentFlags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
 	c.AddCommand(playCommand(), recordCommand(), replayCommand(), exportCommand(), demoCommand(), benchCommand(), doctorCommand(), labcmd.Command())
 	return c
-}
-
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version + " (" + wire.ALPN + ")"
-	}
-	return "development (" + wire.ALPN + ")"
 }

@@ -11,7 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holocast/internal/config"
 	"holocast/internal/connect"
+	"holocast/internal/moqt/wire"
 	"holocast/internal/recording"
 	"holocast/tools/holocast/recorder"
 )
@@ -60,7 +62,7 @@ func record(ctx context.Context, o recordOptions, path string, stdout io.Writer)
 	if err != nil {
 		return err
 	}
-	w, err := recording.Create(path, map[string]string{"url": o.target.URL, "program": "holocast " + version()})
+	w, err := recording.Create(path, map[string]string{"url": o.target.URL, "program": "holocast " + config.Version(wire.ALPN)})
 	if err != nil {
 		return err
 	}
