@@ -13,12 +13,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"holocast/tools/bench/codec"
+	"holocast/tools/bench/congestion"
 	"holocast/tools/bench/path"
 )
 
 // benchOptions are what every benchmark is told.
 type benchOptions struct {
 	data  string // "" where there is none
+	parts []string
 	quick bool
 	log   io.Writer // progress
 }
@@ -37,18 +39,22 @@ func benchmarks() []benchmark {
 		{"path", "relay: first byte, fan-out, cost and delay", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return path.Run(ctx, path.Options{Quick: o.quick, Log: o.log})
 		}},
+		{"congestion", "congestion control over emulated paths: throughput, queue, frames, fairness (needs root)", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
+			return congestion.Run(ctx, congestion.Options{Parts: o.parts, Quick: o.quick, Log: o.log})
+		}},
 	}
 }
 
 func benchCommand() *cobra.Command {
 	var quick, asJSON bool
 	var out string
+	var parts []string
 	list := benchmarks()
 	names := make([]string, len(list))
 	about := ""
 	for i, b := range list {
 		names[i] = b.name
-		about += fmt.Sprintf("  %-8s %s\n", b.name, b.about)
+		about += fmt.Sprintf("  %-10s %s\n", b.name, b.about)
 	}
 	c := &cobra.Command{
 		Use:   "bench NAME|all",
@@ -64,7 +70,7 @@ func benchCommand() *cobra.Command {
 			if args[0] == "all" && out == "" {
 				out = filepath.Join("docs", "results")
 			}
-			o := benchOptions{quick: quick, log: cmd.ErrOrStderr()}
+			o := benchOptions{quick: quick, parts: parts, log: cmd.ErrOrStderr()}
 			if dir, err := findData(); err == nil {
 				o.data = dir
 			}
@@ -81,7 +87,7 @@ func benchCommand() *cobra.Command {
 					fmt.Fprintf(cmd.OutOrStdout(), "%s\n", r.Markdown())
 				}
 				if out != "" {
-					if err := writeResult(out, b, quick, r); err != nil {
+					if err := writeResult(out, b, o, r); err != nil {
 						return err
 					}
 				}
@@ -99,23 +105,32 @@ func benchCommand() *cobra.Command {
 	f := c.Flags()
 	f.BoolVar(&quick, "quick", false, "under a minute each, less exact")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object, the last line of stdout")
+	f.StringSliceVar(&parts, "parts", nil, "of congestion: "+strings.Join(congestion.Parts(), ", "))
 	f.StringVar(&out, "out", "", "folder for NAME.md and NAME.json (bench all: docs/results)")
 	return c
 }
 
 // writeResult writes a benchmark's table and figures.
-func writeResult(dir string, b benchmark, quick bool, r interface{ Markdown() string }) error {
+func writeResult(dir string, b benchmark, o benchOptions, r interface{ Markdown() string }) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	command := "holocast bench " + b.name
-	if quick {
+	if len(o.parts) > 0 && b.name == "congestion" {
+		command += " --parts " + strings.Join(o.parts, ",")
+	}
+	if o.quick {
 		command += " --quick"
 	}
 	md := fmt.Sprintf("# %s\n\n%s. Made by `%s`.\n\n%s\n", b.name, strings.ToUpper(b.about[:1])+b.about[1:], command, strings.TrimSpace(r.Markdown()))
 	figures, err := json.MarshalIndent(map[string]any{"command": command, "result": r}, "", "  ")
 	if err != nil {
 		return err
+	}
+	if r, ok := r.(interface{ SavePlots(dir string) error }); ok {
+		if err := r.SavePlots(dir); err != nil {
+			return err
+		}
 	}
 	for _, f := range []struct {
 		ext  string

@@ -12,9 +12,13 @@ import (
 
 // Options say what to measure.
 type Options struct {
+	Parts []string  // of Parts; none: all
 	Quick bool      // path 1 alone, a few seconds each
 	Log   io.Writer // progress, a line each; nil for none
 }
+
+// Parts are what a run can be divided into.
+func Parts() []string { return []string{"path1", "matrix", "fairness"} }
 
 // Result is what a run measured. The fields with a name of their own are medians
 // of the repetitions; NewReno is quic-go's own.
