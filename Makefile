@@ -6,13 +6,16 @@ TEST_ARGS    ?=
 LINT_VERSION := v2.15.0
 BIN          := bin
 PROGRAMS     := capture-server relay holocast
+PACKAGE_capture-server := ./capture-server
+PACKAGE_relay          := ./relay
+PACKAGE_holocast       := ./tools/holocast
 # A release build of the kernels: the C compiler's default is -O2 -g already.
 export CGO_ENABLED := 1
 
 .DEFAULT_GOAL := help
 WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/package.json client-web/*.ts 2>/dev/null)
 
-.PHONY: help setup build web demo test test-go test-race test-web lint fmt bench bench-web interop clean $(PROGRAMS)
+.PHONY: help setup quic-go build web demo test test-go test-race test-quic-go test-web lint fmt bench bench-web interop clean $(PROGRAMS)
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,13 +26,16 @@ help: ## List the targets
 setup: ## Install what the build needs (Debian, Ubuntu)
 	@tools/setup.sh
 
-build: setup $(PROGRAMS) web ## Build bin/capture-server, bin/relay, bin/holocast and the web viewer
+# quic-go with congestion control of ours (docs/adr/0002-patched-quic-go.md), in
+# build/quic-go, and the go.work that uses it. Without them everything builds too, with
+# NewReno.
+quic-go: setup
+	@GOWORK=off go run ./tools/quicpatch -q
 
-capture-server relay:
-	@go build -o $(BIN)/$@ ./$@
+build: $(PROGRAMS) web ## Build bin/ (capture-server, relay, holocast) and the web viewer
 
-holocast:
-	@go build -o $(BIN)/$@ ./tools/holocast
+$(PROGRAMS): quic-go
+	@go build -o $(BIN)/$@ $(PACKAGE_$@)
 
 ifneq ($(shell command -v npm),)
 web: client-web/dist/index.html ## Build the web viewer into client-web/dist (needs Node)
@@ -49,9 +55,10 @@ client-web/dist/index.html: client-web/node_modules/.package-lock.json $(WEB_SOU
 demo: build ## Stream a session through a relay to a player on this machine
 	@$(BIN)/holocast demo $(if $(DEMO_SECONDS),--seconds $(DEMO_SECONDS)) $(DEMO_ARGS)
 
-test: build test-go test-race test-web ## Run all tests
+test: build test-go test-race test-quic-go test-web ## Run all tests
 
-test-go: setup
+test-go: quic-go
+	GOWORK=off go build ./...
 	go vet ./...
 	go test $(TEST_ARGS) ./...
 
@@ -61,14 +68,18 @@ RACE := ./internal/moqt/... ./internal/origin/... ./internal/connect/... ./inter
 	./capture-server/publish/... ./capture-server/cloud/... ./capture-server/source/... \
 	./tools/holocast/player/... ./tools/holocast/replayer/... ./tools/netlab/...
 
-test-race: setup
+test-race: quic-go
 	go test -race $(TEST_ARGS) $(RACE)
+
+# quic-go's own unit tests on the patched tree.
+test-quic-go: quic-go
+	@tools/quicpatch/test.sh $(TEST_ARGS)
 
 test-web: build ## Test the web viewer, in Chromium too
 	@tools/setup.sh --web
 	cd client-web && npm run --silent test && npm run --silent test:e2e
 
-lint: setup ## Run golangci-lint
+lint: quic-go ## Run golangci-lint
 	@test -x build/tools/golangci-lint-$(LINT_VERSION) || { \
 		GOBIN=$(CURDIR)/build/tools go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION) && \
 		mv build/tools/golangci-lint build/tools/golangci-lint-$(LINT_VERSION); }
@@ -88,4 +99,4 @@ interop: build ## Test against other implementations of MOQT (needs cargo)
 	tools/interop/interop.sh
 
 clean: ## Remove what was built
-	rm -rf $(BIN) build demo-out client-web/dist client-web/node_modules
+	rm -rf $(BIN) build go.work go.work.sum demo-out client-web/dist client-web/node_modules

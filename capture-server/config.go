@@ -13,6 +13,7 @@ import (
 	"holocast/internal/connect"
 	"holocast/internal/devcert"
 	"holocast/internal/pointcloud"
+	"holocast/internal/quiccc"
 )
 
 // Config is the capture server's configuration; capture-server.example.yaml is its
@@ -21,6 +22,7 @@ type Config struct {
 	Relay           string `yaml:"relay"`
 	CertificateHash string `yaml:"certificateHash"`
 	Insecure        bool   `yaml:"insecure"`
+	Congestion      string `yaml:"congestion"`
 
 	Sources     []string `yaml:"sources"`
 	Cameras     int      `yaml:"cameras"`
@@ -95,6 +97,9 @@ func (c *Config) validate() error {
 			return fmt.Errorf("certificateHash: %w", err)
 		}
 	}
+	if err := quiccc.Check(c.Congestion); err != nil {
+		return fmt.Errorf("congestion: %w", err)
+	}
 	if _, err := camera.ParseDepthMode(c.DepthMode); err != nil {
 		return fmt.Errorf("depthMode: %w", err)
 	}
@@ -135,7 +140,7 @@ var layouts = map[string]pointcloud.Layout{
 func (c *Config) layoutName() string { return strings.ToLower(c.Layout) }
 
 func (c *Config) target() connect.Target {
-	return connect.Target{URL: c.Relay, CertificateHash: c.CertificateHash, Insecure: c.Insecure}
+	return connect.Target{URL: c.Relay, CertificateHash: c.CertificateHash, Insecure: c.Insecure, Congestion: c.Congestion}
 }
 
 // cloud returns how captures become points.

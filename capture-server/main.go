@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -22,7 +23,9 @@ import (
 	"holocast/capture-server/publish"
 	"holocast/capture-server/source/k4a"
 	"holocast/internal/config"
+	"holocast/internal/connect"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/quiccc"
 )
 
 func main() {
@@ -56,7 +59,7 @@ https://host:port/session over WebTransport.`,
   capture-server list                                    # the cameras attached
   capture-server --source k4a:000841194412 --depth-mode WFOV_2X2BINNED --descriptions 4
   capture-server --config capture-server.yaml --http :9090`,
-		Version:       config.Version(wire.ALPN),
+		Version:       config.Version(wire.ALPN, "congestion control: "+strings.Join(quiccc.Controllers(), ", ")),
 		Args:          cobra.MaximumNArgs(1),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -86,6 +89,7 @@ https://host:port/session over WebTransport.`,
 	f.StringVar(&cfg.HTTP, "http", cfg.HTTP, "TCP address for /metrics and /healthz; \"\" turns it off")
 	f.StringVar(&cfg.CertificateHash, "certificate-hash", cfg.CertificateHash, "SHA-256 of the relay's certificate, hex (the relay logs it at its start)")
 	f.BoolVar(&cfg.Insecure, "insecure", cfg.Insecure, "trust the development certificate that the relay names over plain HTTP")
+	f.StringVar(&cfg.Congestion, "congestion", cfg.Congestion, connect.CongestionUsage)
 	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")
 	f.StringVar(&cfg.Log.Format, "log-format", cfg.Log.Format, "text or json")
 	c.PreRunE = func(_ *cobra.Command, args []string) error {

@@ -9,6 +9,7 @@ import (
 
 	"holocast/internal/config"
 	"holocast/internal/origin"
+	"holocast/internal/quiccc"
 )
 
 // Config is the relay's configuration; relay.example.yaml is its reference.
@@ -16,7 +17,9 @@ type Config struct {
 	Listen string `yaml:"listen"`
 	HTTP   string `yaml:"http"`
 	Web    string `yaml:"web"`
-	TLS    struct {
+	// Congestion names the controller of every session (quiccc.Controllers).
+	Congestion string `yaml:"congestion"`
+	TLS        struct {
 		Certificate string   `yaml:"certificate"`
 		Key         string   `yaml:"key"`
 		Hosts       []string `yaml:"hosts"`
@@ -56,6 +59,9 @@ func (c *Config) validate() error {
 		if _, err := os.Stat(filepath.Join(c.Web, "index.html")); err != nil {
 			return fmt.Errorf("web: %s is not a built web viewer (no index.html); make web builds one in client-web/dist", c.Web)
 		}
+	}
+	if err := quiccc.Check(c.Congestion); err != nil {
+		return fmt.Errorf("congestion: %w", err)
 	}
 	switch {
 	case (c.TLS.Certificate == "") != (c.TLS.Key == ""):

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -23,8 +24,10 @@ import (
 
 	"holocast/internal/clock"
 	"holocast/internal/config"
+	"holocast/internal/connect"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/quiccc"
 	"holocast/relay/router"
 )
 
@@ -51,7 +54,7 @@ func command(cfg Config) *cobra.Command {
   relay --config relay.yaml
   relay --listen :443 --certificate fullchain.pem --key privkey.pem
   curl http://localhost:4443/metrics`,
-		Version:       config.Version(wire.ALPN),
+		Version:       config.Version(wire.ALPN, "congestion control: "+strings.Join(quiccc.Controllers(), ", ")),
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -61,6 +64,7 @@ func command(cfg Config) *cobra.Command {
 	f.StringVar(&cfg.Listen, "listen", cfg.Listen, "UDP address for sessions")
 	f.StringVar(&cfg.HTTP, "http", cfg.HTTP, "TCP address for metrics, health and certificate hash; \"\" turns it off")
 	f.StringVar(&cfg.Web, "web", cfg.Web, "folder with the built web viewer, served over HTTP")
+	f.StringVar(&cfg.Congestion, "congestion", cfg.Congestion, connect.CongestionUsage)
 	f.StringVar(&cfg.TLS.Certificate, "certificate", "", "PEM certificate; without it a development certificate is made")
 	f.StringVar(&cfg.TLS.Key, "key", "", "PEM key of the certificate")
 	f.StringSliceVar(&cfg.TLS.Hosts, "host", cfg.TLS.Hosts, "names and addresses in the development certificate")
@@ -91,7 +95,7 @@ func run(ctx context.Context, cfg Config) error {
 		Limits: cfg.limits(), Grace: cfg.Publisher.Grace, Linger: cfg.Publisher.Linger,
 		MaxSessions: cfg.MaxSessions, Log: log,
 	})
-	ln, err := moqt.Listen(cfg.Listen, moqt.ListenConfig{Config: moqt.Config{Log: log}, TLS: certs.tlsConfig()})
+	ln, err := moqt.Listen(cfg.Listen, moqt.ListenConfig{Config: moqt.Config{Log: log, Congestion: cfg.Congestion}, TLS: certs.tlsConfig()})
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}

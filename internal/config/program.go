@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"strings"
 )
 
 // Log is the log section of a program's configuration.
@@ -29,10 +30,15 @@ func (l Log) Logger() (*slog.Logger, error) {
 	return nil, fmt.Errorf("log.format %q is not text or json", l.Format)
 }
 
-// Version is what --version prints of a program that speaks protocol.
-func Version(protocol string) string {
+// Version is what --version prints of a program with these parts: the protocol it
+// speaks, what its build has.
+func Version(parts ...string) string {
+	version := "development"
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version + " (" + protocol + ")"
+		version = info.Main.Version
 	}
-	return "development (" + protocol + ")"
+	if len(parts) == 0 {
+		return version
+	}
+	return version + " (" + strings.Join(parts, "; ") + ")"
 }

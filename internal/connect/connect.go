@@ -33,13 +33,19 @@ type Target struct {
 	// Insecure takes the certificate's hash from the relay itself, over plain HTTP.
 	// For relays on this machine that is done without asking.
 	Insecure bool
+	// Congestion names the controller of what is sent to the relay; "" is the default.
+	Congestion string
 }
 
-// AddFlags adds the flags that say whom to trust.
+// AddFlags adds the flags that say whom to trust and how to send.
 func (t *Target) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&t.CertificateHash, "certificate-hash", "", "SHA-256 of the relay's certificate, hex (the relay logs it at its start)")
 	f.BoolVar(&t.Insecure, "insecure", false, "trust the development certificate that the relay names over plain HTTP")
+	f.StringVar(&t.Congestion, "congestion", "", CongestionUsage)
 }
+
+// CongestionUsage explains the setting that names a congestion controller.
+const CongestionUsage = "congestion controller: bbr (the default), cubic, newreno, vegas or yeah"
 
 // Session is the session the URL names: its path.
 func (t Target) Session() (string, error) {
@@ -72,6 +78,7 @@ func (t Target) Dial(ctx context.Context, h moqt.Handler, cfg moqt.Config) (*moq
 	if err != nil {
 		return nil, err
 	}
+	cfg.Congestion = t.Congestion
 	return moqt.Dial(ctx, t.URL, conf, h, cfg)
 }
 

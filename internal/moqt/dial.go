@@ -15,6 +15,7 @@ import (
 	"github.com/quic-go/webtransport-go"
 
 	"holocast/internal/moqt/wire"
+	"holocast/internal/quiccc"
 )
 
 // implementation is what SETUP says of us (§10.3.1.5).
@@ -73,9 +74,16 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 	if tlsConfig.ServerName == "" {
 		tlsConfig.ServerName = u.Hostname()
 	}
+	if err := quiccc.Check(cfg.Congestion); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.wait().setup)
 	defer cancel()
-	qc, err := quic.DialAddr(ctx, addr, tlsConfig, quicConfig())
+	controlled, err := quiccc.WithController(ctx, cfg.Congestion)
+	if err != nil {
+		return nil, err
+	}
+	qc, err := quic.DialAddr(controlled, addr, tlsConfig, quicConfig())
 	if err != nil {
 		return nil, dialError(rawURL, err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/quic-go/webtransport-go"
 
 	"holocast/internal/moqt/wire"
+	"holocast/internal/quiccc"
 )
 
 // ListenConfig is how a server listens.
@@ -55,6 +56,13 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 	if cfg.TLS == nil {
 		return nil, errors.New("listen: a TLS configuration with a certificate is needed")
 	}
+	if err := quiccc.Check(cfg.Congestion); err != nil {
+		return nil, err
+	}
+	connContext, err := quiccc.ConnContext(cfg.Congestion)
+	if err != nil {
+		return nil, err
+	}
 	ua, err := net.ResolveUDPAddr("udp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen address %q: %w", addr, err)
@@ -71,7 +79,7 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 	tlsConfig.MinVersion = tls.VersionTLS13
 	l := &Listener{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), udp: udp,
-		tr:       &quic.Transport{Conn: udp},
+		tr:       &quic.Transport{Conn: udp, ConnContext: connContext},
 		sessions: make(chan *Session), conns: map[*quic.Conn]struct{}{},
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())

@@ -14,7 +14,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"holocast/internal/congestion"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/quiccc"
 )
 
 // Bounds of what a session holds for its peer.
@@ -59,6 +61,9 @@ type Config struct {
 	// MaxAuthTokenCacheSize lets the peer register token aliases of this many
 	// bytes in all; 0 forbids aliases (§10.3.1.3).
 	MaxAuthTokenCacheSize uint64
+	// Congestion names the connection's congestion controller (quiccc.Controllers);
+	// "" is the default.
+	Congestion string
 	// Log receives what the session does at debug level, what goes wrong at warn;
 	// nil means slog.Default.
 	Log *slog.Logger
@@ -102,6 +107,9 @@ type Stats struct {
 	BytesReceived    uint64
 	PacketsLost      uint64
 	CongestionWindow uint64 // bytes
+	// Path is what congestion control knows of the way to the peer; its Controller is
+	// "" with the published quic-go, which does not tell.
+	Path congestion.Estimates
 }
 
 type counters struct {
@@ -262,7 +270,9 @@ func (s *Session) WebTransport() bool { return s.conn.webTransport() }
 // Stats returns the session's counters now.
 func (s *Session) Stats() Stats {
 	q := s.conn.quic().ConnectionStats()
+	path, _ := quiccc.Estimates(s.conn.quic())
 	return Stats{
+		Path:             path,
 		SubgroupsUnknown: s.count.subgroupsUnknown.Load(),
 		SubgroupsRefused: s.count.subgroupsRefused.Load(),
 		DatagramsUnknown: s.count.datagramsUnknown.Load(),

@@ -7,6 +7,9 @@ package quiccc
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/quic-go/quic-go"
 
@@ -71,6 +74,21 @@ func Controllers() []string {
 		return congestion.Names()
 	}
 	return []string{"newreno"}
+}
+
+// Check tells what is wrong with a configured controller name in this program; "" is
+// the best there is: [Default], or NewReno with the published quic-go.
+func Check(name string) error {
+	if name == "" {
+		return nil
+	}
+	if err := congestion.CheckName(name); err != nil {
+		return err
+	}
+	if in := Controllers(); !slices.Contains(in, name) {
+		return fmt.Errorf("congestion controller %q is not in this build, which has %s (make build has all)", name, strings.Join(in, ", "))
+	}
+	return nil
 }
 
 // Estimates is what the connection's congestion control knows of its path; ok is

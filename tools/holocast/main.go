@@ -8,12 +8,14 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"holocast/internal/config"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/quiccc"
 	"holocast/tools/netlab/labcmd"
 )
 
@@ -37,7 +39,7 @@ func command() *cobra.Command {
   holocast record moqt://localhost:4443/demo demo.mcap --duration 10s
   holocast replay demo.mcap moqt://localhost:4443/again --loop
   holocast doctor`,
-		Version:       config.Version(wire.ALPN),
+		Version:       config.Version(wire.ALPN, "congestion control: "+strings.Join(quiccc.Controllers(), ", ")),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
