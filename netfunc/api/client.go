@@ -1,0 +1,315 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Options say where the controller is and who the caller is.
+type Options struct {
+	URL   string // "http://…" or "https://…" of the controller
+	Token string // sent as a bearer token; "" = none
+	// CA is a PEM file with the certificates to trust instead of the system's.
+	CA string
+	// Certificate and Key are PEM files of a client certificate (mTLS); both or none.
+	Certificate, Key string
+	// Timeout of a call but Watch; 0 stands for 5 s.
+	Timeout time.Duration
+}
+
+// limits of what is read from a controller.
+const (
+	maxAnswer   = 16 << 20
+	maxLine     = 4 << 20
+	idleTimeout = 15 * time.Second // three of the controller's keep-alives
+)
+
+// Client calls a controller. It may be used from several goroutines.
+type Client struct {
+	base    *url.URL
+	token   string
+	timeout time.Duration
+	http    *http.Client
+}
+
+// NewClient returns a client; it does not connect yet. The error names the option
+// that is wrong.
+func NewClient(o Options) (*Client, error) {
+	u, err := url.Parse(o.URL)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return nil, fmt.Errorf("the controller's URL %q is not http://host:port or https://host:port", o.URL)
+	}
+	if u.Scheme == "http" && (o.CA != "" || o.Certificate != "") {
+		return nil, fmt.Errorf("certificates are given, but the controller's URL %s is not https://", o.URL)
+	}
+	if strings.ContainsAny(o.Token, " \t\r\n") {
+		return nil, errors.New("the token contains white space")
+	}
+	conf, err := o.tls()
+	if err != nil {
+		return nil, err
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 5 * time.Second
+	}
+	d := &net.Dialer{Timeout: o.Timeout}
+	return &Client{
+		base: u, token: o.Token, timeout: o.Timeout,
+		http: &http.Client{
+			Transport: &http.Transport{
+				Proxy: http.ProxyFromEnvironment, DialContext: d.DialContext, TLSClientConfig: conf,
+				TLSHandshakeTimeout: o.Timeout, ResponseHeaderTimeout: o.Timeout,
+				MaxIdleConnsPerHost: 4, IdleConnTimeout: 90 * time.Second,
+			},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}, nil
+}
+
+func (o Options) tls() (*tls.Config, error) {
+	conf := &tls.Config{MinVersion: tls.VersionTLS13}
+	if o.CA != "" {
+		pem, err := os.ReadFile(o.CA)
+		if err != nil {
+			return nil, fmt.Errorf("certificates to trust: %w", err)
+		}
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("certificates to trust: %s holds no PEM certificate", o.CA)
+		}
+	}
+	if (o.Certificate == "") != (o.Key == "") {
+		return nil, errors.New("a client certificate and its key must be given together")
+	}
+	if o.Certificate != "" {
+		cert, err := tls.LoadX509KeyPair(o.Certificate, o.Key)
+		if err != nil {
+			return nil, fmt.Errorf("client certificate %s, key %s: %w", o.Certificate, o.Key, err)
+		}
+		conf.Certificates = []tls.Certificate{cert}
+	}
+	return conf, nil
+}
+
+// Close closes connections that are idle.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Hello registers an edge, or registers it anew. An edge says hello when it starts
+// and whenever a call returns ErrUnknownEdge.
+func (c *Client) Hello(ctx context.Context, e Edge) (Welcome, error) {
+	var w Welcome
+	err := c.call(ctx, http.MethodPost, "/v1/edges", e, &w)
+	return w, err
+}
+
+// Report sends an edge's heartbeat.
+func (c *Client) Report(ctx context.Context, edge string, r Report) error {
+	return c.call(ctx, http.MethodPost, edgePath(edge)+"/report", r, nil)
+}
+
+// Uplink tells what the uplink monitor saw. It is to be sent at once: the trigger
+// waits for it.
+func (c *Client) Uplink(ctx context.Context, edge string, seen []Observation) error {
+	return c.call(ctx, http.MethodPost, edgePath(edge)+"/uplink", Uplink{seen}, nil)
+}
+
+// Eliminate tells an outcome of Algorithm 1 and returns the flow as it is then. The
+// error is ErrStale when the path set changed in the meantime.
+func (c *Client) Eliminate(ctx context.Context, edge string, e Elimination) (Flow, error) {
+	var f Flow
+	err := c.call(ctx, http.MethodPost, edgePath(edge)+"/eliminations", e, &f)
+	return f, err
+}
+
+// Leave takes an edge out; its flows go on without duplication.
+func (c *Client) Leave(ctx context.Context, edge string) error {
+	return c.call(ctx, http.MethodDelete, edgePath(edge), nil, nil)
+}
+
+// Status returns the controller's own status.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	var s Status
+	err := c.call(ctx, http.MethodGet, "/v1/status", nil, &s)
+	return s, err
+}
+
+// Edges returns all edges by name.
+func (c *Client) Edges(ctx context.Context) ([]EdgeStatus, error) {
+	var l EdgeList
+	err := c.call(ctx, http.MethodGet, "/v1/edges", nil, &l)
+	return l.Edges, err
+}
+
+// Flows returns all flows by destination.
+func (c *Client) Flows(ctx context.Context) ([]Flow, error) {
+	var l FlowList
+	err := c.call(ctx, http.MethodGet, "/v1/flows", nil, &l)
+	return l.Flows, err
+}
+
+// Decisions returns those after the one with the sequence number since, oldest first.
+func (c *Client) Decisions(ctx context.Context, since uint64) ([]Decision, error) {
+	var l DecisionList
+	err := c.call(ctx, http.MethodGet, "/v1/decisions?since="+strconv.FormatUint(since, 10), nil, &l)
+	return l.Decisions, err
+}
+
+// SetFlow sets how the paths of a destination are chosen.
+func (c *Client) SetFlow(ctx context.Context, destination netip.Addr, s Setting) (Flow, error) {
+	var f Flow
+	err := c.call(ctx, http.MethodPut, "/v1/flows/"+url.PathEscape(destination.String()), s, &f)
+	return f, err
+}
+
+// Watch calls do for each update of the flows that an edge has a part in, until ctx
+// ends or do returns an error, which Watch returns. It connects again with back-off
+// whenever the stream breaks, and each connection begins with a snapshot; lost, where
+// it is not nil, hears why. ErrUnknownEdge ends it too: say hello and watch again.
+func (c *Client) Watch(ctx context.Context, edge string, do func(Update) error, lost func(error)) error {
+	var b Backoff
+	for {
+		var stop errStop
+		err := c.watch(ctx, edge, func(u Update) error {
+			b.Reset()
+			if err := do(u); err != nil {
+				return errStop{err}
+			}
+			return nil
+		})
+		switch {
+		case errors.As(err, &stop):
+			return stop.error
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, ErrUnknownEdge):
+			return err
+		}
+		if lost != nil {
+			lost(err)
+		}
+		if err := b.Wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// errStop is an error of the caller's function.
+type errStop struct{ error }
+
+// watch reads one stream to its end.
+func (c *Client) watch(ctx context.Context, edge string, do func(Update) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// A controller that vanished without a word is seen by its missing keep-alives.
+	idle := time.AfterFunc(idleTimeout, func() { cancel(errors.New("the controller fell silent")) })
+	defer idle.Stop()
+	resp, err := c.do(ctx, http.MethodGet, edgePath(edge)+"/watch", nil)
+	if err != nil {
+		return cause(ctx, err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		idle.Reset(idleTimeout)
+		var u Update
+		if err := json.Unmarshal(lines.Bytes(), &u); err != nil {
+			return fmt.Errorf("controller: watch: %w", err)
+		}
+		if err := do(u); err != nil {
+			return err
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return cause(ctx, fmt.Errorf("controller: watch: %w", err))
+	}
+	return errors.New("controller: the watch stream ended")
+}
+
+// cause replaces err by why ctx was cancelled.
+func cause(ctx context.Context, err error) error {
+	if why := context.Cause(ctx); why != nil {
+		return why
+	}
+	return err
+}
+
+func edgePath(name string) string { return "/v1/edges/" + url.PathEscape(name) }
+
+// call sends in as JSON, where it is not nil, and reads the answer into out, where
+// that is not nil.
+func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	var body []byte
+	if in != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
+			return err
+		}
+	}
+	resp, err := c.do(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("controller: %w", err)
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(answer, out); err != nil {
+		return fmt.Errorf("controller: answer to %s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+// do returns the answer if it is a success, else a *Problem.
+func (c *Client) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	var r io.Reader
+	if body != nil {
+		r = bytes.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.base.String(), "/")+path, r)
+	if err != nil {
+		return nil, err
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("controller: %w", err)
+	}
+	if resp.StatusCode/100 == 2 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	p := &Problem{}
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	if json.Unmarshal(b, p) != nil || p.Title == "" {
+		*p = Problem{Title: resp.Status}
+	}
+	p.Status = resp.StatusCode
+	return nil, p
+}

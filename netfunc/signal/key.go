@@ -1,0 +1,37 @@
+package signal
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"os"
+)
+
+// KeySize is the length of a key that GenerateKey makes; ReadKey takes MinKey to
+// MaxKey bytes. HMAC-SHA256 would hash a longer one down first (RFC 2104 §2).
+const (
+	KeySize = 32
+	MinKey  = 16
+	MaxKey  = 64
+)
+
+// GenerateKey returns a new random key.
+func GenerateKey() []byte {
+	k := make([]byte, KeySize)
+	_, _ = rand.Read(k) // never fails (crypto/rand)
+	return k
+}
+
+// ReadKey reads a key file: hexadecimal digits, white space around them ignored.
+func ReadKey(path string) ([]byte, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("signalling key: %w", err)
+	}
+	key, err := hex.DecodeString(string(bytes.TrimSpace(b)))
+	if err != nil || len(key) < MinKey || len(key) > MaxKey {
+		return nil, fmt.Errorf("signalling key %s: want %d to %d hexadecimal digits, as \"controller key\" writes them", path, 2*MinKey, 2*MaxKey)
+	}
+	return key, nil
+}
