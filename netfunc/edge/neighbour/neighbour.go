@@ -1,0 +1,266 @@
+//go:build linux
+
+// Package neighbour keeps what a packet needs to leave an edge over a path: the device, its
+// Ethernet address and that of the next hop.
+//
+// Packets that an eBPF program redirects pass by the kernel's neighbour subsystem, so nothing
+// resolves the next hop for them and nothing confirms it. The table does: it follows the
+// kernel's links and neighbours by netlink, and has the kernel resolve next hops that are
+// missing or old.
+package neighbour
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// refreshEvery is how often the table asks the kernel, whatever it heard: what netlink
+// drops under load is repaired, and next hops stay resolved.
+const refreshEvery = time.Second
+
+// valid are the states of a neighbour whose address can be used (NUD_VALID of the kernel).
+const valid = netlink.NUD_PERMANENT | netlink.NUD_NOARP | netlink.NUD_REACHABLE |
+	netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE
+
+// A Hop is where a path leaves the edge.
+type Hop struct {
+	Path      int        // 1 to 8
+	Interface string     // device
+	Address   netip.Addr // of the next hop; zero: as Peer is routed through the device
+	Peer      netip.Addr // the other edge
+}
+
+// A State is what is known of a hop.
+type State struct {
+	Interface int              // index of the device; 0 when there is none
+	Address   netip.Addr       // of the next hop
+	Source    net.HardwareAddr // of the device
+	NextHop   net.HardwareAddr // of the next hop; nil until it is resolved
+	Up        bool             // packets can leave
+	Problem   string           // why they cannot, in one sentence
+}
+
+func (s State) equal(o State) bool {
+	return s.Interface == o.Interface && s.Address == o.Address && s.Up == o.Up && s.Problem == o.Problem &&
+		bytes.Equal(s.Source, o.Source) && bytes.Equal(s.NextHop, o.NextHop)
+}
+
+// A Table follows the hops of an edge.
+type Table struct {
+	Hops      []Hop
+	Changed   func(Hop, State) // called by Run with every hop's first state and each other one
+	Namespace *netns.NsHandle  // whose devices they are; nil: those of the process
+	Log       *slog.Logger
+
+	handle *netlink.Handle
+	states map[int]State // by path
+}
+
+// Run follows the hops until ctx ends. It fails only where netlink cannot be used at all.
+func (t *Table) Run(ctx context.Context) error {
+	var err error
+	if t.Namespace != nil {
+		t.handle, err = netlink.NewHandleAt(*t.Namespace, unix.NETLINK_ROUTE)
+	} else {
+		t.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE)
+	}
+	if err != nil {
+		return fmt.Errorf("netlink: %w", err)
+	}
+	defer t.handle.Close()
+	t.states = make(map[int]State)
+	for {
+		err := t.follow(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		t.Log.Warn("subscription to links and neighbours ended", "err", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(refreshEvery):
+		}
+	}
+}
+
+// follow subscribes and keeps the states until the subscription breaks.
+func (t *Table) follow(ctx context.Context) error {
+	done := make(chan struct{})
+	broken := make(chan error, 2)
+	links, neighbours := make(chan netlink.LinkUpdate, 64), make(chan netlink.NeighUpdate, 64)
+	report := func(err error) {
+		select {
+		case broken <- err:
+		default:
+		}
+	}
+	defer func() {
+		close(done)
+		for range links { // the subscriptions end when nothing blocks them
+		}
+		for range neighbours {
+		}
+	}()
+	if err := netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{Namespace: t.Namespace, ErrorCallback: report}); err != nil {
+		close(links)
+		close(neighbours)
+		return fmt.Errorf("links: %w", err)
+	}
+	if err := netlink.NeighSubscribeWithOptions(neighbours, done, netlink.NeighSubscribeOptions{Namespace: t.Namespace, ErrorCallback: report}); err != nil {
+		close(neighbours)
+		return fmt.Errorf("neighbours: %w", err)
+	}
+	tick := time.NewTicker(refreshEvery)
+	defer tick.Stop()
+	t.refresh(func(Hop) bool { return true })
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-broken:
+			return err
+		case <-tick.C:
+			t.refresh(func(Hop) bool { return true })
+		case u, ok := <-links:
+			if !ok {
+				return errors.New("links: closed")
+			}
+			name, index := u.Attrs().Name, u.Attrs().Index
+			t.refresh(func(h Hop) bool { return h.Interface == name || t.states[h.Path].Interface == index })
+		case u, ok := <-neighbours:
+			if !ok {
+				return errors.New("neighbours: closed")
+			}
+			address, _ := netip.AddrFromSlice(u.IP)
+			address = address.Unmap()
+			t.refresh(func(h Hop) bool {
+				s := t.states[h.Path]
+				return s.Interface == u.LinkIndex && s.Address.WithZone("") == address
+			})
+		}
+	}
+}
+
+// refresh asks the kernel about the hops that which chooses, and tells what changed.
+func (t *Table) refresh(which func(Hop) bool) {
+	for _, h := range t.Hops {
+		if !which(h) {
+			continue
+		}
+		before, known := t.states[h.Path]
+		now := t.look(h, before)
+		t.states[h.Path] = now
+		if !known || !now.equal(before) {
+			t.Changed(h, now)
+		}
+	}
+}
+
+// look finds the state of a hop that was in state before.
+func (t *Table) look(h Hop, before State) State {
+	link, err := t.handle.LinkByName(h.Interface)
+	if err != nil {
+		if errors.As(err, new(netlink.LinkNotFoundError)) {
+			return State{Problem: fmt.Sprintf("interface %s does not exist", h.Interface)}
+		}
+		return State{Problem: fmt.Sprintf("interface %s: %v", h.Interface, err)}
+	}
+	a := link.Attrs()
+	s := State{Interface: a.Index, Source: a.HardwareAddr, Address: h.Address}
+	switch {
+	case a.RawFlags&unix.IFF_UP == 0:
+		s.Problem = fmt.Sprintf("interface %s is down", h.Interface)
+		return s
+	case a.RawFlags&unix.IFF_LOWER_UP == 0:
+		s.Problem = fmt.Sprintf("interface %s has no carrier", h.Interface)
+		return s
+	case len(a.HardwareAddr) != 6:
+		s.Problem = fmt.Sprintf("interface %s has no Ethernet address", h.Interface)
+		return s
+	}
+	if !s.Address.IsValid() {
+		if s.Address, err = t.route(h, a.Index); err != nil {
+			s.Problem = fmt.Sprintf("no route to %s through interface %s: %v", h.Peer, h.Interface, err)
+			return s
+		}
+	}
+	state, address, err := t.find(s.Address, a.Index)
+	if err != nil {
+		s.Problem = fmt.Sprintf("neighbours of interface %s: %v", h.Interface, err)
+		return s
+	}
+	switch {
+	case state&valid != 0 && len(address) == 6:
+		s.NextHop, s.Up = address, true
+	case state&netlink.NUD_FAILED != 0:
+		s.Problem = fmt.Sprintf("nobody answers for %s on interface %s", s.Address, h.Interface)
+	case before.Up && before.Interface == s.Interface && before.Address == s.Address:
+		// Forgotten by the kernel, which had no use for it, and being resolved again.
+		s.NextHop, s.Up = before.NextHop, true
+	default:
+		s.Problem = fmt.Sprintf("%s is not resolved yet on interface %s", s.Address, h.Interface)
+	}
+	if state&(netlink.NUD_PERMANENT|netlink.NUD_NOARP|netlink.NUD_REACHABLE|netlink.NUD_INCOMPLETE|netlink.NUD_DELAY|netlink.NUD_PROBE) == 0 {
+		t.resolve(s.Address, a.Index)
+	}
+	return s
+}
+
+// route returns the next hop towards the peer through a device.
+func (t *Table) route(h Hop, device int) (netip.Addr, error) {
+	routes, err := t.handle.RouteGetWithOptions(h.Peer.AsSlice(), &netlink.RouteGetOptions{OifIndex: device})
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	for _, r := range routes {
+		if r.LinkIndex != device {
+			continue
+		}
+		if gateway, ok := netip.AddrFromSlice(r.Gw); ok {
+			return gateway.Unmap(), nil
+		}
+		return h.Peer, nil
+	}
+	return netip.Addr{}, errors.New("the route leaves through another interface")
+}
+
+// find returns the state and Ethernet address of a neighbour, NUD_NONE when there is none.
+func (t *Table) find(address netip.Addr, device int) (int, net.HardwareAddr, error) {
+	all, err := t.handle.NeighList(device, family(address))
+	if err != nil {
+		return 0, nil, err
+	}
+	for _, n := range all {
+		if ip, ok := netip.AddrFromSlice(n.IP); ok && ip.Unmap() == address.WithZone("") {
+			return n.State, n.HardwareAddr, nil
+		}
+	}
+	return netlink.NUD_NONE, nil, nil
+}
+
+// resolve has the kernel ask for a neighbour, or confirm the one it has (NTF_USE).
+func (t *Table) resolve(address netip.Addr, device int) {
+	err := t.handle.NeighSet(&netlink.Neigh{
+		LinkIndex: device, Family: family(address), IP: address.AsSlice(), Flags: netlink.NTF_USE,
+	})
+	if err != nil {
+		t.Log.Debug("neighbour not asked for", "address", address, "err", err)
+	}
+}
+
+func family(a netip.Addr) int {
+	if a.Is4() {
+		return netlink.FAMILY_V4
+	}
+	return netlink.FAMILY_V6
+}
