@@ -110,6 +110,17 @@ func ParseHeader(b []byte) (Header, error) {
 	return h, nil
 }
 
+// Restamp gives an encoded object another sequence number and capture time, in UNIX
+// µs, in place. Errors are of type *FormatError; the object is unchanged then.
+func Restamp(object []byte, sequence uint32, captureTime uint64) error {
+	if _, err := ParseHeader(object); err != nil {
+		return err
+	}
+	binary.LittleEndian.PutUint32(object[8:], sequence)
+	binary.LittleEndian.PutUint64(object[20:], captureTime)
+	return nil
+}
+
 func (h *Header) check() error {
 	switch {
 	case h.Layout < LayoutGrid || h.Layout > LayoutInterleaved:

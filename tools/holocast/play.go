@@ -33,6 +33,7 @@ type playOptions struct {
 	json       bool
 	noReceipts bool
 	png, ply   string
+	frames     string
 }
 
 func playCommand() *cobra.Command {
@@ -65,6 +66,7 @@ a datagram of 200 to 240 bytes.`,
 	f.BoolVar(&o.json, "json", false, "print what was measured as one JSON object, the last line of stdout")
 	f.BoolVar(&o.noReceipts, "no-receipts", false, "send no receipts")
 	f.StringVar(&o.png, "png", "", "write a picture of the last frame, all cameras merged")
+	f.StringVar(&o.frames, "frames", "", "write a line for every frame shown to this CSV file (times in UNIX µs)")
 	f.StringVar(&o.ply, "ply", "", "write the last frame, all cameras merged")
 	return c
 }
@@ -79,9 +81,19 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 	if !o.noReceipts {
 		cfg.Viewer = fmt.Sprintf("%08x", rand.Uint32())
 	}
+	var list *frameList
+	if o.frames != "" {
+		if list, err = newFrameList(o.frames); err != nil {
+			return err
+		}
+		cfg.Shown = list.add
+	}
 	p := player.New(cfg)
 	defer p.Close()
 	report, err := watch(ctx, o, p, stderr)
+	if list != nil {
+		err = errors.Join(err, list.close())
+	}
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"holocast/internal/recording"
+	"holocast/tools/holocast/player"
 )
 
 // identity is all of an object that a replay must keep.
@@ -187,6 +189,44 @@ func TestReplayLoop(t *testing.T) {
 	for _, o := range want {
 		if seen[o.contents] == 0 {
 			t.Fatalf("%s %d/%d is missing", o.track, o.group, o.object)
+		}
+	}
+}
+
+// To a player a live replay is a camera, also in a loop: its frames are new ones, and
+// their delay counts from when they were sent.
+func TestReplayLive(t *testing.T) {
+	port := freePort(t)
+	startRelay(t, port)
+	dir := t.TempDir()
+	first, frames := filepath.Join(dir, "first.mcap"), filepath.Join(dir, "frames.csv")
+	recordSession(t, port, first)
+	url := sessionURL(port, "live")
+	rep := start(t, "holocast", "replay", first, url, "--wait-viewer", "--live", "--loop", "--speed", "2")
+	p := start(t, "holocast", "play", url, "--wait", "--duration", "3s", "--json", "--frames", frames)
+	p.mustSucceed()
+	_ = rep.cmd.Process.Signal(syscall.SIGINT)
+	rep.mustSucceed()
+	var r player.Report
+	if p.lastLine(&r); r.DelayFrom != "capture" || r.FramesDuplicate != 0 || r.PublisherRestarts != 0 || r.FramesLost > r.Frames/10 {
+		t.Errorf("%+v", r)
+	}
+	text, err := os.ReadFile(frames)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	if uint64(len(lines)-1) < r.Frames {
+		t.Fatalf("%d lines of %d frames", len(lines), r.Frames)
+	}
+	for _, line := range lines[1:] {
+		var camera, sequence, captured, arrived, shown, points, bytes int64
+		if n, err := fmt.Sscanf(line, "%d,%d,%d,%d,%d,%d,%d", &camera, &sequence, &captured, &arrived, &shown, &points, &bytes); n != 7 {
+			t.Fatalf("%q: %v", line, err)
+		}
+		// Captures are on the relay's clock, as the replay estimates it.
+		if captured > arrived+20_000 || arrived > shown || shown-captured > 5e6 || points != testWidth*testHeight || bytes < 100 {
+			t.Fatal(line)
 		}
 	}
 }

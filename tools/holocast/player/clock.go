@@ -30,6 +30,7 @@ const maxUnmeasured = 1024
 type shown struct {
 	header   pointcloud.Header
 	points   int
+	bytes    int
 	arrived  time.Time // its first object's last byte
 	at       time.Time
 	replayed bool
@@ -86,6 +87,12 @@ func (p *Player) show(f shown) {
 	if p.first.IsZero() {
 		p.first = f.at
 		close(p.showed)
+	}
+	if p.cfg.Shown != nil {
+		p.cfg.Shown(ShownFrame{
+			Camera: f.header.Camera, Sequence: f.header.Sequence, Captured: time.UnixMicro(int64(f.header.CaptureTime)),
+			Arrived: f.arrived, Shown: f.at, Points: f.points, Bytes: f.bytes,
+		})
 	}
 	if p.hasClock == clockUnknown && len(p.unmeasured) < maxUnmeasured {
 		p.unmeasured = append(p.unmeasured, f)

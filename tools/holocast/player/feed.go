@@ -323,6 +323,13 @@ func (f *feed) drain() {
 	}
 }
 
+func size(objects [][]byte) (n int) {
+	for _, o := range objects {
+		n += len(o)
+	}
+	return n
+}
+
 // decode shows frames until the queue is closed.
 func (f *feed) decode(dec *pointcloud.Decoder) {
 	defer close(f.done)
@@ -358,7 +365,7 @@ func (f *feed) decode(dec *pointcloud.Decoder) {
 				f.header, f.has = h, true
 			}
 			f.picture.Unlock()
-			f.p.show(shown{header: h, points: n, arrived: fr.arrived, at: time.Now(), replayed: fr.replayed, late: fr.late})
+			f.p.show(shown{header: h, points: n, bytes: size(fr.objects), arrived: fr.arrived, at: time.Now(), replayed: fr.replayed, late: fr.late})
 		} else {
 			f.p.log.Debug("frame", "camera", f.camera, "group", fr.group, "err", err)
 		}

@@ -44,7 +44,21 @@ type Config struct {
 	Viewer string
 	// Wait makes Play wait for a session that nobody publishes yet.
 	Wait bool
-	Log  *slog.Logger // nil = slog.Default
+	// Shown is told of every frame that was shown, one after the other; nil = nobody
+	// is. It must not call the player.
+	Shown func(ShownFrame)
+	Log   *slog.Logger // nil = slog.Default
+}
+
+// ShownFrame is a frame that was shown.
+type ShownFrame struct {
+	Camera   uint16
+	Sequence uint32
+	Captured time.Time // on the relay's clock
+	Arrived  time.Time // the last byte of its first object, local clock
+	Shown    time.Time // decoded, local clock
+	Points   int
+	Bytes    int // of its objects
 }
 
 // Player plays one session, over any number of connections one after the other.

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"holocast/internal/catalog"
+	"holocast/internal/clock"
 	"holocast/internal/connect"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
@@ -35,7 +36,10 @@ type Config struct {
 	// WaitViewer holds everything but the catalog back until somebody subscribes to
 	// another track.
 	WaitViewer bool
-	Log        *slog.Logger // nil = slog.Default
+	// Live has frames carry the time they are sent and numbers that go on ascending,
+	// and does not mark the tracks as replayed: to players it is a live session.
+	Live bool
+	Log  *slog.Logger // nil = slog.Default
 }
 
 // Replayer replays one recording.
@@ -48,6 +52,7 @@ type Replayer struct {
 	path   string
 	root   []string // the recorded session's namespace
 	set    origin.Set
+	clock  clock.Estimator
 	tracks map[string]*track // by recorded name
 
 	objects atomic.Uint64
@@ -59,6 +64,7 @@ type Replayer struct {
 type track struct {
 	*origin.Track
 	catalog     bool
+	stamps      stamps
 	feeds       map[subgroup]*feed
 	low, high   uint64 // groups of the first pass
 	some        bool
@@ -102,7 +108,7 @@ func Open(path string, cfg Config) (*Replayer, error) {
 			r.log.Warn("not of the session, not replayed", "track", t.Track.String())
 			continue
 		}
-		props, err := markReplayed(t.Properties)
+		props, err := markReplayed(t.Properties, !cfg.Live)
 		if err != nil {
 			return nil, fmt.Errorf("recording %s: properties of %v: %w", path, t.Track, err)
 		}
@@ -115,14 +121,18 @@ func Open(path string, cfg Config) (*Replayer, error) {
 	return r, nil
 }
 
-// markReplayed adds the property that tells a replay from a live track.
-func markReplayed(properties []byte) (moqt.Properties, error) {
+// markReplayed adds the property that tells a replay from a live track, or takes it
+// away.
+func markReplayed(properties []byte, replayed bool) (moqt.Properties, error) {
 	kvs, err := wire.ParseKeyValues(properties)
 	if err != nil {
 		return nil, err
 	}
 	kvs = slices.DeleteFunc(kvs, func(kv wire.KeyValue) bool { return kv.Type == player.ReplayProperty })
-	return wire.AppendKeyValues(nil, append(kvs, wire.KeyValue{Type: player.ReplayProperty, Int: 1})...), nil
+	if replayed {
+		kvs = append(kvs, wire.KeyValue{Type: player.ReplayProperty, Int: 1})
+	}
+	return wire.AppendKeyValues(nil, kvs...), nil
 }
 
 // Handler answers requests for the tracks.
@@ -319,6 +329,9 @@ func (r *Replayer) publish(t *track, o *recording.Object) error {
 	if !o.EndOnly {
 		r.objects.Add(1)
 	}
+	if r.cfg.Live && !t.catalog {
+		t.stamps.renew(group, o.Payload, r.clock.Now)
+	}
 	if o.Forwarding == recording.Datagram {
 		t.SendDatagram(moqt.Datagram{
 			Group: group, Object: o.ObjectID, Priority: o.Priority, EndOfGroup: o.EndOfGroup,
@@ -376,6 +389,9 @@ func (r *Replayer) endSubgroups(which func(*track, subgroup, *feed) bool) {
 // over is closed by then, and nil returned when the relay has everything. What another
 // connection would not mend is marked with connect.Final.
 func (r *Replayer) Serve(ctx context.Context, s *moqt.Session, over <-chan struct{}) error {
+	if r.cfg.Live {
+		go r.followClock(s)
+	}
 	ns, err := s.PublishNamespace(ctx, r.cfg.Namespace)
 	if e := (*moqt.RequestError)(nil); errors.As(err, &e) {
 		return connect.Final(fmt.Errorf("replay: the relay does not take the session: %w", err))
