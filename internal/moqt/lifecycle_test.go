@@ -611,7 +611,7 @@ func TestUnreadSubscriptionBlocksNobody(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Group < 40 {
+		if r.Group < 40-8 { // streams may overtake one another a little
 			t.Errorf("group %d is kept before newer ones", r.Group)
 		}
 	})
