@@ -13,7 +13,8 @@ type collector struct {
 	r *router.Router
 
 	sessions, tracks, viewers, cached, received, objects, duplicates,
-	evicted, sent, subgroups, late, behind, datagrams, rtt, unsent, lost *prometheus.Desc
+	evicted, sent, subgroups, late, behind, datagrams, rtt, unsent, lost,
+	minRTT, bandwidth, inFlight, window, appLimited *prometheus.Desc
 }
 
 func newCollector(r *router.Router) *collector {
@@ -38,13 +39,19 @@ func newCollector(r *router.Router) *collector {
 		rtt:        d("session_rtt_seconds", "Smoothed round-trip time of a session.", "session", "peer"),
 		unsent:     d("session_refused_subgroups_total", "Subgroups that a session could not take in.", "session", "peer"),
 		lost:       d("session_lost_packets_total", "Packets lost towards a peer.", "session", "peer"),
+		minRTT:     d("session_min_rtt_seconds", "Least round-trip time of a session.", "session", "peer"),
+		bandwidth:  d("session_bandwidth_bytes_per_second", "What congestion control believes the path to a peer carries.", "session", "peer", "controller"),
+		inFlight:   d("session_in_flight_bytes", "Bytes sent to a peer and not yet acknowledged.", "session", "peer", "controller"),
+		window:     d("session_congestion_window_bytes", "Congestion window towards a peer.", "session", "peer"),
+		appLimited: d("session_app_limited", "1 while less is sent to a peer than its path is believed to carry.", "session", "peer", "controller"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.sessions, c.tracks, c.viewers, c.cached, c.received, c.objects, c.duplicates,
-		c.evicted, c.sent, c.subgroups, c.late, c.behind, c.datagrams, c.rtt, c.unsent, c.lost} {
+		c.evicted, c.sent, c.subgroups, c.late, c.behind, c.datagrams, c.rtt, c.unsent, c.lost,
+		c.minRTT, c.bandwidth, c.inFlight, c.window, c.appLimited} {
 		ch <- d
 	}
 }
@@ -68,6 +75,17 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.rtt, st.RTT.Seconds(), id, peer)
 		counter(c.unsent, st.SubgroupsRefused+st.SubgroupsUnknown, id, peer)
 		counter(c.lost, st.PacketsLost, id, peer)
+		gauge(c.minRTT, st.MinRTT.Seconds(), id, peer)
+		gauge(c.window, float64(st.CongestionWindow), id, peer)
+		if path := st.Path; path.Controller != "" {
+			gauge(c.bandwidth, path.Bandwidth, id, peer, path.Controller)
+			gauge(c.inFlight, float64(path.InFlight), id, peer, path.Controller)
+			limited := 0.0
+			if path.AppLimited {
+				limited = 1
+			}
+			gauge(c.appLimited, limited, id, peer, path.Controller)
+		}
 	}
 	gauge(c.sessions, quic, "quic")
 	gauge(c.sessions, wt, "webtransport")

@@ -41,7 +41,8 @@ func (m *metrics) collectors(p *Publisher) []prometheus.Collector {
 type collector struct {
 	p *Publisher
 
-	connected, offset, uncertainty, viewers, cached, published, sent, late, behind *prometheus.Desc
+	connected, offset, uncertainty, viewers, cached, published, sent, late, behind,
+	rtt, minRTT, bandwidth, lost *prometheus.Desc
 }
 
 func newCollector(p *Publisher) *collector {
@@ -53,6 +54,10 @@ func newCollector(p *Publisher) *collector {
 		connected:   d("connected", "1 while the relay offers the session's namespace."),
 		offset:      d("clock_offset_seconds", "Relay's clock less this machine's."),
 		uncertainty: d("clock_error_seconds", "Bound of the offset's error."),
+		rtt:         d("relay_rtt_seconds", "Smoothed round-trip time to the relay."),
+		minRTT:      d("relay_min_rtt_seconds", "Least round-trip time to the relay."),
+		bandwidth:   d("relay_bandwidth_bytes_per_second", "What congestion control believes the path to the relay carries.", "controller"),
+		lost:        d("relay_lost_packets_total", "Packets lost towards the relay in this connection."),
 		viewers:     d("viewers", "Subscriptions to a track; a relay counts as one.", "track"),
 		cached:      d("cached_bytes", "Bytes kept for late joiners.", "track"),
 		published:   d("published_bytes_total", "Bytes of objects published.", "track"),
@@ -64,7 +69,8 @@ func newCollector(p *Publisher) *collector {
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.connected, c.offset, c.uncertainty, c.viewers, c.cached, c.published, c.sent, c.late, c.behind} {
+	for _, d := range []*prometheus.Desc{c.connected, c.offset, c.uncertainty, c.viewers, c.cached, c.published, c.sent, c.late, c.behind,
+		c.rtt, c.minRTT, c.bandwidth, c.lost} {
 		ch <- d
 	}
 }
@@ -78,8 +84,15 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
 	connected := 0.0
-	if c.p.Connected() {
+	if s := c.p.session.Load(); s != nil {
 		connected = 1
+		st := s.Stats()
+		gauge(c.rtt, st.RTT.Seconds())
+		gauge(c.minRTT, st.MinRTT.Seconds())
+		counter(c.lost, st.PacketsLost)
+		if st.Path.Controller != "" {
+			gauge(c.bandwidth, st.Path.Bandwidth, st.Path.Controller)
+		}
 	}
 	gauge(c.connected, connected)
 	if e := c.p.relayTime.Estimate(time.Now()); e.Samples > 0 {

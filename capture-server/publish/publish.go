@@ -70,7 +70,7 @@ type Publisher struct {
 	set       origin.Set
 	tracks    []*origin.Track
 	goaway    chan struct{}
-	connected atomic.Bool
+	session   atomic.Pointer[moqt.Session] // once the relay accepted the namespace
 	relayTime clock.Estimator
 	catalog   *document
 	poses     *document
@@ -144,7 +144,7 @@ func (p *Publisher) release() {
 }
 
 // Connected reports whether the relay has accepted the session's namespace.
-func (p *Publisher) Connected() bool { return p.connected.Load() }
+func (p *Publisher) Connected() bool { return p.session.Load() != nil }
 
 func (p *Publisher) newTrack(name string, priority uint8, timeout time.Duration) *origin.Track {
 	kvs := []wire.KeyValue{{Type: wire.PropertyPublisherPriority, Int: uint64(priority)}}
@@ -234,7 +234,7 @@ func (p *Publisher) finish() {
 		p.log.Warn("catalog", "err", err)
 	}
 	p.set.End(wire.DoneTrackEnded, "the session is over")
-	if !p.connected.Load() {
+	if !p.Connected() {
 		return
 	}
 	for until := time.Now().Add(drainLimit); p.viewers() > 0 && time.Now().Before(until); {

@@ -57,8 +57,8 @@ func (p *Publisher) serveSession(ctx context.Context, s *moqt.Session) error {
 		return err
 	}
 	p.log.Info("publishing", "namespace", p.cfg.Namespace.String(), "relay", s.RemoteAddr().String(), "implementation", s.Implementation())
-	p.connected.Store(true)
-	defer p.connected.Store(false)
+	p.session.Store(s)
+	defer p.session.Store(nil)
 	select {
 	case <-ns.Done():
 		return ns.Err()

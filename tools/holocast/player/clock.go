@@ -62,6 +62,9 @@ func (p *Player) followClock(ctx context.Context, s *moqt.Session) {
 			continue
 		}
 		st := s.Stats()
+		p.mu.Lock()
+		p.rtt, p.minRTT = st.RTT, st.MinRTT
+		p.mu.Unlock()
 		p.clock.Observe(stamp, arrived, clock.RTT{Min: st.MinRTT, Smoothed: st.RTT})
 		p.setClock(clockRelay)
 	}

@@ -75,6 +75,8 @@ type Player struct {
 	feeds      map[int]*feed
 	first      time.Time // when the first frame was shown
 	hasClock   clockState
+	rtt        time.Duration // to the relay
+	minRTT     time.Duration
 	unmeasured []shown // frames that wait for the clock
 	replayed   bool    // the newest frame came from a recording
 	receipts   receipts

@@ -19,6 +19,8 @@ type Report struct {
 	Clock string `json:"clock"`
 	// ClockErrorMS bounds the error of the estimate of the relay's clock.
 	ClockErrorMS float64 `json:"clock_error_ms"`
+	RTTMS        float64 `json:"rtt_ms"` // to the relay, smoothed; 0 until its clock was heard
+	MinRTTMS     float64 `json:"min_rtt_ms"`
 	FirstFrameMS float64 `json:"first_frame_ms"` // from the start of the player to the first frame shown
 	// Density is the part of the shown frames' descriptions that was there.
 	Density          float64 `json:"density"`
@@ -45,6 +47,7 @@ func (p *Player) report(s qoe.Snapshot, now time.Time) Report {
 	if p.hasClock != clockRelay {
 		r.Clock = "local"
 	}
+	r.RTTMS, r.MinRTTMS = milliseconds(p.rtt), milliseconds(p.minRTT)
 	if !p.first.IsZero() {
 		r.FirstFrameMS = milliseconds(p.first.Sub(p.began))
 	}
