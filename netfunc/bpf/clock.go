@@ -1,0 +1,17 @@
+package bpf
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Now is the time of CLOCK_MONOTONIC, the clock of all times in this package.
+func Now() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail for this clock
+	return time.Duration(ts.Nano())
+}
+
+// WallClock is the wall clock at time t of CLOCK_MONOTONIC.
+func WallClock(t time.Duration) time.Time { return time.Now().Add(t - Now()) }

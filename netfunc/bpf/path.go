@@ -1,0 +1,47 @@
+package bpf
+
+import (
+	"fmt"
+	"net"
+)
+
+// MaxPaths is the number of paths between a pair of edges: a policy is one byte.
+const MaxPaths = 8
+
+// Path is one way from the sender to the receiver.
+type Path struct {
+	Index     int              // 1 to MaxPaths
+	Interface int              // index of the interface that it leaves by
+	Source    net.HardwareAddr // of that interface
+	NextHop   net.HardwareAddr // of the next router, or of the receiver
+	// Up is false when the path cannot carry packets: no carrier, taken down, no
+	// neighbour. Nothing is sent on it then, whatever a policy says.
+	Up bool
+}
+
+// Codepoint is the DSCP that marks a replica as sent on path index (1 to MaxPaths):
+// 3, 7, … 31, of pool 2 of the codepoints, xxxx11, which is for experimental and
+// local use (RFC 2474 §6).
+func Codepoint(index int) uint8 { return uint8(4*(index-1) + 3) }
+
+// PathOf is the index of the path that a DSCP marks; ok is false for a codepoint
+// that marks none.
+func PathOf(dscp uint8) (index int, ok bool) {
+	if dscp&3 != 3 || dscp > Codepoint(MaxPaths) {
+		return 0, false
+	}
+	return int(dscp>>2) + 1, true
+}
+
+// check tells what is wrong with a path.
+func (p Path) check() error {
+	switch {
+	case p.Index < 1 || p.Index > MaxPaths:
+		return fmt.Errorf("path %d: paths are numbered 1 to %d", p.Index, MaxPaths)
+	case p.Up && p.Interface <= 0:
+		return fmt.Errorf("path %d is up but has no interface", p.Index)
+	case p.Up && (len(p.Source) != 6 || len(p.NextHop) != 6):
+		return fmt.Errorf("path %d is up but has no Ethernet addresses", p.Index)
+	}
+	return nil
+}
