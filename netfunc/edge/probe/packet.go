@@ -1,0 +1,90 @@
+//go:build linux
+
+// Package probe measures the paths between two edges: each sends small UDP packets over every
+// path and answers those of the other. It tells round-trip time, loss and whether a path
+// carries packets in both directions.
+package probe
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"math"
+	"time"
+)
+
+// A probe is the whole payload of a UDP datagram, network byte order:
+//
+//	 0  magic "HCPR"
+//	 4  version u8 = 1
+//	 5  kind u8: 1 request, 2 answer
+//	 6  path u8: 1 to 8, as the requester counts
+//	 7  reserved u8 = 0
+//	 8  session u64: random, of the requester's run
+//	16  sequence u32
+//	20  dwell u32: nanoseconds between receipt of a request and its answer; 0 in requests
+//	24  HMAC-SHA256 over bytes 0 to 23, its first 16 bytes; zeros where no key is set
+//
+// An answer is as long as its request, so that nothing is amplified.
+const (
+	size    = 40
+	signed  = 24
+	version = 1
+	magic   = "HCPR"
+)
+
+const (
+	request = 1
+	answer  = 2
+)
+
+// errRefused: not a probe, or not of the peer with the key.
+var errRefused = errors.New("not a probe of the peer")
+
+type packet struct {
+	kind     uint8
+	path     uint8
+	session  uint64
+	sequence uint32
+	dwell    time.Duration
+}
+
+func (p packet) append(b, key []byte) []byte {
+	start := len(b)
+	b = append(b, magic...)
+	b = append(b, version, p.kind, p.path, 0)
+	b = binary.BigEndian.AppendUint64(b, p.session)
+	b = binary.BigEndian.AppendUint32(b, p.sequence)
+	b = binary.BigEndian.AppendUint32(b, uint32(min(max(p.dwell, 0), math.MaxUint32)))
+	mac := sign(b[start:], key)
+	return append(b, mac[:]...)
+}
+
+func parse(b, key []byte) (packet, error) {
+	if len(b) != size || string(b[:4]) != magic || b[4] != version || b[7] != 0 {
+		return packet{}, errRefused
+	}
+	p := packet{
+		kind: b[5], path: b[6],
+		session: binary.BigEndian.Uint64(b[8:]), sequence: binary.BigEndian.Uint32(b[16:]),
+		dwell: time.Duration(binary.BigEndian.Uint32(b[20:])),
+	}
+	if p.kind != request && p.kind != answer || p.path < 1 || p.path > 8 || p.kind == request && p.dwell != 0 {
+		return packet{}, errRefused
+	}
+	if mac := sign(b[:signed], key); !hmac.Equal(mac[:], b[signed:]) {
+		return packet{}, errRefused
+	}
+	return p, nil
+}
+
+// sign returns the authentication of a probe's first bytes.
+func sign(b, key []byte) (mac [size - signed]byte) {
+	if len(key) > 0 {
+		h := hmac.New(sha256.New, key)
+		h.Write(b)
+		copy(mac[:], h.Sum(nil))
+	}
+	return mac
+}

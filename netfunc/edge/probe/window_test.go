@@ -1,0 +1,103 @@
+//go:build linux
+
+package probe
+
+import (
+	"testing"
+	"time"
+)
+
+func TestWindow(t *testing.T) {
+	start := time.Unix(1_700_000_000, 0)
+	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	for name, c := range map[string]struct {
+		do   func(*window)
+		now  int // ms
+		want Stats
+	}{
+		"nothing sent": {do: func(*window) {}, want: Stats{}},
+		"one under way": {
+			do:  func(w *window) { w.sending(at(0)) },
+			now: 100, want: Stats{Sent: 1, Silent: ms(100)},
+		},
+		"one answered": {
+			do:  func(w *window) { w.answered(w.sending(at(0)), at(30), 0) },
+			now: 100, want: Stats{Sent: 1, Answered: 1, RTT: ms(30), MinRTT: ms(30), BestRTT: ms(30), Summed: ms(30), LastAnswer: at(30)},
+		},
+		"the peer's time is not the path's": {
+			do:  func(w *window) { w.answered(w.sending(at(0)), at(30), ms(10)) },
+			now: 100, want: Stats{Sent: 1, Answered: 1, RTT: ms(20), MinRTT: ms(20), BestRTT: ms(20), Summed: ms(20), LastAnswer: at(30)},
+		},
+		"one of two lost": {
+			do: func(w *window) {
+				w.sending(at(0))
+				w.answered(w.sending(at(100)), at(120), 0)
+			},
+			now: 1100, want: Stats{Sent: 2, Answered: 1, RTT: ms(20), MinRTT: ms(20), BestRTT: ms(20), Summed: ms(20), Loss: 0.5, LastAnswer: at(120)},
+		},
+		"silent since the first of three": {
+			do: func(w *window) {
+				w.answered(w.sending(at(0)), at(20), 0)
+				w.sending(at(100))
+				w.sending(at(200))
+				w.sending(at(300))
+			},
+			now: 1150, want: Stats{Sent: 4, Answered: 1, RTT: ms(20), MinRTT: ms(20), BestRTT: ms(20), Summed: ms(20), Loss: 0.5, LastAnswer: at(20), Silent: ms(1050)},
+		},
+		"answered twice": {
+			do: func(w *window) {
+				n := w.sending(at(0))
+				w.answered(n, at(30), 0)
+				if w.answered(n, at(40), 0) {
+					t.Error("the second answer counted")
+				}
+			},
+			now: 100, want: Stats{Sent: 1, Answered: 1, RTT: ms(30), MinRTT: ms(30), BestRTT: ms(30), Summed: ms(30), LastAnswer: at(30)},
+		},
+		"never sent": {
+			do: func(w *window) {
+				if w.answered(0, at(10), 0) || w.answered(1<<31, at(10), 0) {
+					t.Error("an answer to nothing counted")
+				}
+			},
+			want: Stats{},
+		},
+		"a clock set back": {
+			do:  func(w *window) { w.answered(w.sending(at(100)), at(50), 0) },
+			now: 200, want: Stats{Sent: 1, Answered: 1, RTT: time.Microsecond, MinRTT: time.Microsecond, BestRTT: time.Microsecond, Summed: time.Microsecond, LastAnswer: at(50)},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &window{timeout: time.Second}
+			c.do(w)
+			if got := w.at(at(c.now)); got != c.want {
+				t.Errorf("got  %+v\nwant %+v", got, c.want)
+			}
+		})
+	}
+}
+
+// TestForgotten: what is older than the newest 128 probes no longer counts, and the sequence
+// numbers go round.
+func TestForgotten(t *testing.T) {
+	w := &window{timeout: time.Second, next: 1<<32 - 200}
+	now := time.Unix(1_700_000_000, 0)
+	first := w.sending(now)
+	for range remembered {
+		now = now.Add(100 * time.Millisecond)
+		w.answered(w.sending(now), now.Add(20*time.Millisecond), 0)
+	}
+	if w.answered(first, now, 0) {
+		t.Error("a forgotten probe was answered")
+	}
+	for range 300 { // past the end of the numbers
+		now = now.Add(100 * time.Millisecond)
+		if !w.answered(w.sending(now), now.Add(40*time.Millisecond), 0) {
+			t.Fatal("an answer was not taken")
+		}
+	}
+	if s := w.at(now); s.Loss != 0 || s.MinRTT != 40*time.Millisecond || s.BestRTT != 20*time.Millisecond {
+		t.Errorf("%+v, want no loss, 40 ms of late and 20 ms ever", s)
+	}
+}
