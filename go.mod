@@ -7,7 +7,6 @@ ignore ./client-web/node_modules
 require (
 	github.com/at-wat/ebml-go v0.17.2
 	github.com/foxglove/mcap/go/mcap v1.7.2
-	github.com/goccy/go-yaml v1.19.2
 	github.com/klauspost/compress v1.20.1
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/client_model v0.6.3

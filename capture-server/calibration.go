@@ -8,11 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml"
-
 	"holocast/capture-server/calibrate"
 	"holocast/capture-server/publish"
 	"holocast/internal/camera"
+	"holocast/internal/config"
 )
 
 // Values of the setting calibration that are no file.
@@ -51,8 +50,12 @@ func loadPoses(setting string) (*poses, error) {
 	}
 	defer f.Close()
 	var file poseFile
-	if err := yaml.NewDecoder(io.LimitReader(f, maxPoseFile), yaml.Strict()).Decode(&file); err != nil {
-		return nil, fmt.Errorf("calibration %s: %s", setting, yaml.FormatError(err, false, true))
+	b, err := io.ReadAll(io.LimitReader(f, maxPoseFile))
+	if err == nil {
+		err = config.Decode(b, &file)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("calibration %s: %w", setting, err)
 	}
 	p := &poses{path: setting, byName: map[string]camera.Transform{}}
 	for name, c := range file.Cameras {

@@ -4,12 +4,15 @@ package config
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"regexp"
+	"strings"
 
-	"github.com/goccy/go-yaml"
 	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
 )
 
 // Flag is the name of the flag that names the file.
@@ -17,7 +20,7 @@ const Flag = "config"
 
 // Load looks for --config in args and, where it is given, reads that file over
 // into, a pointer to the program's configuration with its defaults set. A setting
-// that into does not have is an error naming its line.
+// that into does not have is an error with its line.
 func Load(args []string, into any) error {
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	fs.ParseErrorsAllowlist.UnknownFlags = true
@@ -33,13 +36,30 @@ func Load(args []string, into any) error {
 	if err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
-	// A file of comments alone is a null, which would clear the defaults.
-	var what any
-	if err := yaml.Unmarshal(b, &what); err == nil && what == nil {
-		return nil
-	}
-	if err := yaml.NewDecoder(bytes.NewReader(b), yaml.Strict()).Decode(into); err != nil {
-		return fmt.Errorf("configuration %s: %s", *path, yaml.FormatError(err, false, true))
+	if err := Decode(b, into); err != nil {
+		return fmt.Errorf("configuration %s: %w", *path, err)
 	}
 	return nil
 }
+
+// Decode reads YAML over into, a pointer to a struct. What the YAML does not name
+// keeps its value; a name that into does not have is an error with its line.
+func Decode(b []byte, into any) error {
+	decoder := yaml.NewDecoder(bytes.NewReader(b))
+	decoder.KnownFields(true)
+	err := decoder.Decode(into)
+	if errors.Is(err, io.EOF) { // nothing but comments
+		return nil
+	}
+	if wrong := (*yaml.TypeError)(nil); errors.As(err, &wrong) {
+		var lines []string
+		for _, line := range wrong.Errors {
+			lines = append(lines, unknownField.ReplaceAllString(line, `unknown setting "$1"`))
+		}
+		return errors.New(strings.Join(lines, "; "))
+	}
+	return err
+}
+
+// unknownField is how yaml says that a struct lacks a field, in Go's words.
+var unknownField = regexp.MustCompile(`field (\S+) not found in type .*`)
