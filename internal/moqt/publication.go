@@ -244,17 +244,6 @@ func (p *Publication) Changed() <-chan struct{} {
 	return p.changed
 }
 
-// Largest is the largest location the subscriber was told of: what came after it
-// is the subscription's, up to it a joining fetch's.
-func (p *Publication) Largest() (l Location, ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.joining == nil {
-		return Location{}, false
-	}
-	return *p.joining, true
-}
-
 // Start is the first location that passes the subscription's filter.
 func (p *Publication) Start() Location {
 	p.mu.Lock()
