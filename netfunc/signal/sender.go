@@ -2,6 +2,7 @@ package signal
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"sync"
@@ -68,9 +69,13 @@ func (s *Sender) Send(to netip.AddrPort, destination netip.Addr, policy uint8) (
 }
 
 // Exceed makes the nonces that follow greater than nonce: what an edge accepted from
-// an earlier run whose clock was ahead.
-func (s *Sender) Exceed(nonce uint64) {
+// an earlier run whose clock was ahead. A nonce that is not a time before the year 2262 is refused, since hardly any would be left above it.
+func (s *Sender) Exceed(nonce uint64) error {
+	if nonce > math.MaxInt64 {
+		return fmt.Errorf("nonce %d is not a time: the edge's signalling key must be changed", nonce)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last = max(s.last, nonce)
+	return nil
 }

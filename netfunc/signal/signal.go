@@ -79,9 +79,14 @@ func (m Message) Append(b []byte, key []byte) ([]byte, error) {
 	b = binary.BigEndian.AppendUint64(b, m.Nonce)
 	dst := m.Destination.As16()
 	b = append(b, dst[:]...)
+	return appendMAC(b, b[start:], key), nil
+}
+
+// appendMAC appends the HMAC of text to b.
+func appendMAC(b, text, key []byte) []byte {
 	mac := hmac.New(sha256.New, key)
-	mac.Write(b[start:])
-	return mac.Sum(b), nil
+	mac.Write(text)
+	return mac.Sum(b)
 }
 
 // Parse reads a message and verifies its HMAC. The error is ErrMalformed or
@@ -94,9 +99,7 @@ func Parse(b []byte, key []byte) (Message, error) {
 	if dst.IsUnspecified() {
 		return Message{}, ErrMalformed
 	}
-	mac := hmac.New(sha256.New, key)
-	mac.Write(b[:signed])
-	if !hmac.Equal(mac.Sum(nil), b[signed:]) {
+	if !hmac.Equal(appendMAC(nil, b[:signed], key), b[signed:]) {
 		return Message{}, ErrSpoofed
 	}
 	return Message{Destination: dst, Policy: b[5], Nonce: binary.BigEndian.Uint64(b[8:])}, nil
