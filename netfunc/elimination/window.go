@@ -1,0 +1,85 @@
+package elimination
+
+// window is what the two rules look at.
+type window interface {
+	// add counts a settled packet with T_min(n) = at and drops what is no longer in the
+	// window. It returns whether the rules are to be asked.
+	add(at int64, reward Set) bool
+	// judge returns the paths of P without a reward in the window, and those that
+	// suffice alone. There are none before the window was filled.
+	judge(paths Set) (useless, complete Set)
+	// sums returns N_i, and how many packets they are of.
+	sums() (rewards [MaxPaths]uint32, packets uint32)
+	// began is T_min of the oldest packet in the window, or before it.
+	began() int64
+	reset()
+}
+
+func newWindow(c Config) window {
+	if c.Span == 0 {
+		return newPacketWindow(c)
+	}
+	return newSpanWindow(c)
+}
+
+// packetWindow holds the last W packets, as printed.
+type packetWindow struct {
+	n       uint64  // packets so far
+	rewards []Set   // R_i of packet n is at n mod W
+	times   []int64 // T_min
+	count   [MaxPaths]uint32
+	need    uint32 // N_i of a path that suffices alone
+}
+
+func newPacketWindow(c Config) *packetWindow {
+	return &packetWindow{
+		rewards: make([]Set, c.W),
+		times:   make([]int64, c.W),
+		need:    uint32(c.W - int(float64(c.W)*c.Misses)),
+	}
+}
+
+func (w *packetWindow) add(at int64, reward Set) bool {
+	place := w.n % uint64(len(w.rewards))
+	left := w.rewards[place] // R_i(n−W); none before packet W
+	w.rewards[place], w.times[place] = reward, at
+	w.n++
+	for s := reward &^ left; s != 0; s &= s - 1 {
+		w.count[s.first()]++
+	}
+	for s := left &^ reward; s != 0; s &= s - 1 {
+		w.count[s.first()]--
+	}
+	return w.n > uint64(len(w.rewards))
+}
+
+func (w *packetWindow) judge(paths Set) (useless, complete Set) {
+	if w.n <= uint64(len(w.rewards)) {
+		return 0, 0
+	}
+	for s := paths; s != 0; s &= s - 1 {
+		switch n := w.count[s.first()]; {
+		case n == 0:
+			useless |= s & -s
+		case n >= w.need:
+			complete |= s & -s
+		}
+	}
+	return useless, complete
+}
+
+func (w *packetWindow) sums() ([MaxPaths]uint32, uint32) {
+	return w.count, uint32(min(w.n, uint64(len(w.rewards))))
+}
+
+func (w *packetWindow) began() int64 {
+	if w.n < uint64(len(w.times)) {
+		return w.times[0]
+	}
+	return w.times[w.n%uint64(len(w.times))]
+}
+
+func (w *packetWindow) reset() {
+	w.n, w.count = 0, [MaxPaths]uint32{}
+	clear(w.rewards)
+}
