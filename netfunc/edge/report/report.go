@@ -1,0 +1,289 @@
+// Package report keeps an edge and its controller in touch: hello, heartbeats, what the uplink
+// monitor saw, eliminations, and the flows that the controller wants. A controller that
+// cannot be reached is tried again with back-off, for as long as it takes; the edge goes
+// on with what it has.
+package report
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"holocast/netfunc/api"
+)
+
+const (
+	// waiting observations beyond this displace the oldest: their intervals are history.
+	maxUplink = 4096
+	// batch is how many observations go into one call at most.
+	batch = 512
+	// heartbeat stands in for a report interval that the controller does not give.
+	heartbeat = time.Second
+)
+
+// A Reporter is an edge's side of the conversation.
+type Reporter struct {
+	Client *api.Client
+	Name   string                         // of the edge
+	Hello  func(context.Context) api.Edge // what the edge is, asked before each hello
+	Report func() api.Report              // what the edge counts, asked before each heartbeat
+	Update func(api.Update)               // takes what the controller wants; snapshots come first
+	Log    *slog.Logger
+
+	once  sync.Once
+	soon  chan struct{} // a report is due
+	seen  chan struct{} // uplink is not empty
+	found chan struct{} // eliminations is not empty
+
+	mu           sync.Mutex
+	uplink       []api.Observation
+	eliminations map[netip.Addr]api.Elimination // the newest of each destination that was not told yet
+	status       Status
+}
+
+// Status is how the conversation goes.
+type Status struct {
+	Connected bool      `json:"connected"`
+	Since     time.Time `json:"since"`           // of Connected
+	Error     string    `json:"error,omitempty"` // of the last failure while not connected
+	Reports   uint64    `json:"reports"`         // delivered
+	Failures  uint64    `json:"failures"`        // calls that failed
+	// Uplink are the observations delivered, UplinkLost those given up.
+	Uplink       uint64 `json:"uplink"`
+	UplinkLost   uint64 `json:"uplink_lost"`
+	Eliminations uint64 `json:"eliminations"` // delivered
+	Stale        uint64 `json:"stale"`        // eliminations that a newer path set had overtaken
+}
+
+func (r *Reporter) init() {
+	r.once.Do(func() {
+		r.soon, r.seen, r.found = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+		r.eliminations = make(map[netip.Addr]api.Elimination)
+		r.status.Since = time.Now()
+	})
+}
+
+// Status returns how the conversation goes.
+func (r *Reporter) Status() Status {
+	r.init()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.status
+}
+
+// Soon has a report sent at once.
+func (r *Reporter) Soon() {
+	r.init()
+	wake(r.soon)
+}
+
+// Uplink tells the controller, at once, of a packet from a viewer.
+func (r *Reporter) Uplink(o api.Observation) {
+	r.init()
+	r.mu.Lock()
+	if !r.status.Connected {
+		r.status.UplinkLost++ // by the time the controller hears of it, it means nothing
+		r.mu.Unlock()
+		return
+	}
+	if len(r.uplink) == maxUplink {
+		r.uplink = append(r.uplink[:0], r.uplink[1:]...)
+		r.status.UplinkLost++
+	}
+	r.uplink = append(r.uplink, o)
+	r.mu.Unlock()
+	wake(r.seen)
+}
+
+// Eliminate tells the controller, until it has heard it, of paths to take out. One of a
+// destination that was not delivered yet is merged with it.
+func (r *Reporter) Eliminate(e api.Elimination) {
+	r.init()
+	r.mu.Lock()
+	if before, ok := r.eliminations[e.Destination]; ok && before.Generation == e.Generation {
+		e.Removed |= before.Removed
+	}
+	r.eliminations[e.Destination] = e
+	r.mu.Unlock()
+	wake(r.found)
+}
+
+// Run talks to the controller until ctx ends.
+func (r *Reporter) Run(ctx context.Context) {
+	r.init()
+	var b api.Backoff
+	for {
+		w, err := r.Client.Hello(ctx, r.Hello(ctx))
+		if err == nil {
+			b.Reset()
+			r.connected()
+			r.Log.Info("the controller knows this edge")
+			r.Update(api.Update{Snapshot: true, Flows: w.Flows})
+			err = r.session(ctx, time.Duration(w.ReportInterval)*time.Millisecond)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		r.lost(err)
+		if b.Wait(ctx) != nil {
+			return
+		}
+	}
+}
+
+// Leave takes the edge out at the controller, so that nothing is duplicated to it any more.
+func (r *Reporter) Leave(ctx context.Context) error { return r.Client.Leave(ctx, r.Name) }
+
+// session talks until a call fails or ctx ends. It waits for all its goroutines.
+func (r *Reporter) session(ctx context.Context, every time.Duration) error {
+	if every <= 0 {
+		every = heartbeat
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var wg sync.WaitGroup
+	for _, part := range []func(context.Context) error{
+		func(ctx context.Context) error { return r.reports(ctx, every) },
+		r.observations,
+		r.decisions,
+		r.flows,
+	} {
+		wg.Go(func() { stop(part(ctx)) })
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// reports sends heartbeats.
+func (r *Reporter) reports(ctx context.Context, every time.Duration) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		if err := r.Client.Report(ctx, r.Name, r.Report()); err != nil {
+			return err
+		}
+		r.count(func(s *Status) { s.Reports++ })
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		case <-r.soon:
+			tick.Reset(every)
+		}
+	}
+}
+
+// observations sends what the uplink monitor sees, one call at a time: what comes during a
+// call goes with the next.
+func (r *Reporter) observations(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-r.seen:
+		}
+		for {
+			r.mu.Lock()
+			n := min(len(r.uplink), batch)
+			seen := append([]api.Observation(nil), r.uplink[:n]...)
+			r.uplink = append(r.uplink[:0], r.uplink[n:]...)
+			r.mu.Unlock()
+			if n == 0 {
+				break
+			}
+			if err := r.Client.Uplink(ctx, r.Name, seen); err != nil {
+				r.count(func(s *Status) { s.UplinkLost += uint64(n) })
+				return err
+			}
+			r.count(func(s *Status) { s.Uplink += uint64(n) })
+		}
+	}
+}
+
+// decisions tells eliminations. One that could not be told stays for the next session.
+func (r *Reporter) decisions(ctx context.Context) error {
+	wake(r.found) // those of an earlier session
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-r.found:
+		}
+		r.mu.Lock()
+		waiting := make([]api.Elimination, 0, len(r.eliminations))
+		for _, e := range r.eliminations {
+			waiting = append(waiting, e)
+		}
+		r.mu.Unlock()
+		for _, e := range waiting {
+			_, err := r.Client.Eliminate(ctx, r.Name, e)
+			var problem *api.Problem
+			switch {
+			case err == nil:
+				r.count(func(s *Status) { s.Eliminations++ })
+			case errors.Is(err, api.ErrStale):
+				r.count(func(s *Status) { s.Stale++ })
+			case errors.Is(err, api.ErrUnknownEdge) || !errors.As(err, &problem) || problem.Temporary() || problem.Status == 401:
+				return err
+			default:
+				// Refused for good: the flow is gone, or its operator decided otherwise.
+				r.Log.Warn("elimination refused", "destination", e.Destination, "removed", e.Removed, "err", err)
+			}
+			r.mu.Lock()
+			if now := r.eliminations[e.Destination]; now.Generation == e.Generation && now.Removed == e.Removed {
+				delete(r.eliminations, e.Destination)
+			}
+			r.mu.Unlock()
+		}
+	}
+}
+
+// flows takes what the controller wants.
+func (r *Reporter) flows(ctx context.Context) error {
+	return r.Client.Watch(ctx, r.Name, func(u api.Update) error {
+		if u.Snapshot || len(u.Flows)+len(u.Removed) > 0 {
+			r.Update(u)
+		}
+		return nil
+	}, func(err error) { r.Log.Debug("watch interrupted", "err", err) })
+}
+
+func (r *Reporter) connected() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status.Connected, r.status.Since, r.status.Error = true, time.Now(), ""
+}
+
+// lost notes a failure, and says so once for each time that the controller is lost.
+func (r *Reporter) lost(err error) {
+	r.mu.Lock()
+	was := r.status
+	r.status.Failures++
+	if was.Connected {
+		r.status.Connected, r.status.Since = false, time.Now()
+	}
+	r.status.Error = err.Error()
+	r.status.UplinkLost += uint64(len(r.uplink))
+	r.uplink = r.uplink[:0]
+	r.mu.Unlock()
+	if was.Connected || was.Error != err.Error() {
+		r.Log.Warn("no controller; going on without", "err", err)
+	}
+}
+
+func (r *Reporter) count(f func(*Status)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f(&r.status)
+}
+
+// wake makes the reader of c run, now or when it next looks.
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,287 @@
+package report
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"holocast/netfunc/api"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// controller answers as the real one does, and remembers what it was told.
+type controller struct {
+	t       *testing.T
+	address string
+	server  *http.Server
+	every   int // report interval, ms
+
+	mu           sync.Mutex
+	known        bool
+	hellos       int
+	reports      int
+	last         api.Report
+	uplink       []api.Observation
+	eliminations []api.Elimination
+	left         bool
+	refuse       map[string]*api.Problem // by the last element of the path
+	updates      chan api.Update
+}
+
+func newController(t *testing.T) *controller {
+	c := &controller{t: t, address: "127.0.0.1:0", every: 20, refuse: map[string]*api.Problem{}, updates: make(chan api.Update, 16)}
+	c.start()
+	t.Cleanup(c.stop)
+	return c
+}
+
+// start listens, again on the same port after stop; what edges said is forgotten.
+func (c *controller) start() {
+	c.t.Helper()
+	ln, err := net.Listen("tcp", c.address)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.address = ln.Addr().String()
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/edges", func(w http.ResponseWriter, r *http.Request) {
+		c.told(w, r, "edges", &api.Edge{}, func(any) { c.known = true; c.hellos++ })
+		_ = json.NewEncoder(w).Encode(api.Welcome{ReportInterval: c.every})
+	})
+	mux.HandleFunc("POST /v1/edges/london/report", func(w http.ResponseWriter, r *http.Request) {
+		c.told(w, r, "report", &api.Report{}, func(v any) { c.reports++; c.last = *v.(*api.Report) })
+	})
+	mux.HandleFunc("POST /v1/edges/london/uplink", func(w http.ResponseWriter, r *http.Request) {
+		c.told(w, r, "uplink", &api.Uplink{}, func(v any) { c.uplink = append(c.uplink, v.(*api.Uplink).Observations...) })
+	})
+	mux.HandleFunc("POST /v1/edges/london/eliminations", func(w http.ResponseWriter, r *http.Request) {
+		if c.told(w, r, "eliminations", &api.Elimination{}, func(v any) { c.eliminations = append(c.eliminations, *v.(*api.Elimination)) }) {
+			_ = json.NewEncoder(w).Encode(api.Flow{})
+		}
+	})
+	mux.HandleFunc("DELETE /v1/edges/london", func(w http.ResponseWriter, r *http.Request) {
+		c.told(w, r, "london", nil, func(any) { c.left = true })
+	})
+	mux.HandleFunc("GET /v1/edges/london/watch", func(w http.ResponseWriter, r *http.Request) {
+		if !c.told(w, r, "watch", nil, func(any) {}) {
+			return
+		}
+		for {
+			select {
+			case <-r.Context().Done():
+				return
+			case u := <-c.updates:
+				_ = json.NewEncoder(w).Encode(u)
+				w.(http.Flusher).Flush()
+			}
+		}
+	})
+	c.server = &http.Server{Handler: mux}
+	go c.server.Serve(ln) //nolint:errcheck // ends with stop
+}
+
+func (c *controller) stop() {
+	_ = c.server.Close()
+	c.mu.Lock()
+	c.known = false
+	c.mu.Unlock()
+}
+
+// told reads what a request says into v and takes it, unless it is to be refused.
+func (c *controller) told(w http.ResponseWriter, r *http.Request, call string, v any, take func(any)) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.refuse[call]
+	if p == nil && !c.known && call != "edges" {
+		p = &api.Problem{Type: api.TypeUnknownEdge, Title: "unknown edge", Status: 404}
+	}
+	if p != nil {
+		w.WriteHeader(p.Status)
+		_ = json.NewEncoder(w).Encode(p)
+		return false
+	}
+	if v != nil {
+		if err := json.NewDecoder(r.Body).Decode(v); err != nil {
+			c.t.Error(err)
+		}
+	}
+	take(v)
+	return true
+}
+
+func (c *controller) until(what string, ok func() bool) {
+	c.t.Helper()
+	for limit := time.Now().Add(5 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+		c.mu.Lock()
+		done := ok()
+		c.mu.Unlock()
+		if done {
+			return
+		}
+		if time.Now().After(limit) {
+			c.t.Fatalf("%s: not reached", what)
+		}
+	}
+}
+
+// start runs a reporter; updates are what it was told.
+func start(t *testing.T, c *controller) (r *Reporter, updates chan api.Update) {
+	client, err := api.NewClient(api.Options{URL: "http://" + c.address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	updates = make(chan api.Update, 64)
+	r = &Reporter{
+		Client: client, Name: "london", Log: slog.New(slog.DiscardHandler),
+		Hello:  func(context.Context) api.Edge { return api.Edge{Name: "london", Role: api.Both} },
+		Report: func() api.Report { return api.Report{Nonce: 7} },
+		Update: func(u api.Update) { updates <- u },
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { r.Run(ctx) })
+	t.Cleanup(func() { stop(); wg.Wait(); client.Close() })
+	return r, updates
+}
+
+var viewer = netip.MustParseAddr("10.9.0.2")
+
+func TestConversation(t *testing.T) {
+	c := newController(t)
+	r, updates := start(t, c)
+	if u := <-updates; !u.Snapshot {
+		t.Errorf("%+v came before a snapshot", u)
+	}
+	c.until("reports", func() bool { return c.hellos == 1 && c.reports >= 3 && c.last.Nonce == 7 })
+
+	for i := range 1000 {
+		r.Uplink(api.Observation{Time: int64(i)})
+	}
+	c.until("uplink", func() bool { return len(c.uplink) == 1000 })
+	if !slices.IsSortedFunc(c.uplink, func(a, b api.Observation) int { return int(a.Time - b.Time) }) {
+		t.Error("observations came out of order")
+	}
+
+	r.Eliminate(api.Elimination{Destination: viewer, Generation: 3, Removed: api.Paths(2), Remaining: api.Paths(1, 3)})
+	c.until("elimination", func() bool { return len(c.eliminations) == 1 && c.eliminations[0].Generation == 3 })
+
+	c.updates <- api.Update{Flows: []api.Flow{{Destination: viewer, Paths: api.Paths(1, 3), Generation: 3}}}
+	c.updates <- api.Update{} // a keep-alive
+	c.updates <- api.Update{Removed: []netip.Addr{viewer}}
+	if u := <-updates; len(u.Flows) != 1 || u.Flows[0].Paths != api.Paths(1, 3) {
+		t.Errorf("update %+v", u)
+	}
+	if u := <-updates; len(u.Removed) != 1 {
+		t.Errorf("update %+v, want the removal", u)
+	}
+	if err := r.Leave(t.Context()); err != nil || !c.left {
+		t.Errorf("leave: %v", err)
+	}
+}
+
+// TestSoon: a report that is due does not wait for the interval.
+func TestSoon(t *testing.T) {
+	c := newController(t)
+	c.every = 3_600_000
+	r, _ := start(t, c)
+	for n := 1; n < 20; n++ {
+		c.until("report", func() bool { return c.reports >= n })
+		r.Soon()
+	}
+}
+
+// TestControllerRestarts: an edge says hello again, and what it could not tell is told then.
+func TestControllerRestarts(t *testing.T) {
+	c := newController(t)
+	r, updates := start(t, c)
+	<-updates
+	c.until("reports", func() bool { return c.reports > 0 })
+	c.stop()
+	for limit := time.Now().Add(5 * time.Second); r.Status().Connected; time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatal("the loss was not noticed")
+		}
+	}
+	if s := r.Status(); s.Error == "" || s.Failures == 0 {
+		t.Errorf("%+v, want an error", s)
+	}
+	r.Uplink(api.Observation{})
+	r.Eliminate(api.Elimination{Destination: viewer, Generation: 3, Removed: api.Paths(2), Remaining: api.Paths(1, 3)})
+	r.Eliminate(api.Elimination{Destination: viewer, Generation: 3, Removed: api.Paths(3), Remaining: api.Paths(1), Single: true})
+	c.start()
+	if u := <-updates; !u.Snapshot {
+		t.Errorf("%+v came before a snapshot", u)
+	}
+	c.until("the elimination", func() bool { return len(c.eliminations) == 1 })
+	if e := c.eliminations[0]; e.Removed != api.Paths(2, 3) || e.Remaining != api.Paths(1) || !e.Single {
+		t.Errorf("%+v, want both eliminations in one", e)
+	}
+	if s := r.Status(); s.UplinkLost != 1 || len(c.uplink) != 0 {
+		t.Errorf("%+v: an observation of the past was told", s)
+	}
+	c.until("a second hello", func() bool { return c.hellos == 2 })
+}
+
+// TestForgotten: an edge that the controller does not know says hello again.
+func TestForgotten(t *testing.T) {
+	c := newController(t)
+	_, updates := start(t, c)
+	<-updates
+	c.until("reports", func() bool { return c.reports > 0 })
+	c.mu.Lock()
+	c.known = false
+	c.mu.Unlock()
+	<-updates
+	c.until("a second hello", func() bool { return c.hellos == 2 && c.known })
+}
+
+func TestRefused(t *testing.T) {
+	for name, p := range map[string]struct {
+		problem *api.Problem
+		status  func(Status) bool
+	}{
+		"stale":   {&api.Problem{Type: api.TypeStale, Title: "stale", Status: 409}, func(s Status) bool { return s.Stale == 1 && s.Connected }},
+		"no flow": {&api.Problem{Type: api.TypeUnknownFlow, Title: "unknown flow", Status: 404}, func(s Status) bool { return s.Stale == 0 && s.Connected }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newController(t)
+			c.refuse["eliminations"] = p.problem
+			r, updates := start(t, c)
+			<-updates
+			r.Eliminate(api.Elimination{Destination: viewer, Generation: 1, Removed: api.Paths(2)})
+			c.until("told and refused", func() bool {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				return len(r.eliminations) == 0
+			})
+			c.until("status", func() bool { return p.status(r.Status()) })
+			c.until("reports go on", func() bool { return c.reports > 3 && c.hellos == 1 })
+		})
+	}
+}
+
+// TestToken: a wrong token is said, and not the end.
+func TestToken(t *testing.T) {
+	c := newController(t)
+	c.refuse["edges"] = &api.Problem{Title: "Unauthorized", Status: 401, Detail: "the token is wrong"}
+	r, updates := start(t, c)
+	for limit := time.Now().Add(5 * time.Second); r.Status().Error == ""; time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatal("no error")
+		}
+	}
+	c.mu.Lock()
+	delete(c.refuse, "edges")
+	c.mu.Unlock()
+	<-updates
+}
