@@ -12,8 +12,10 @@ import { bindToolbar } from "./toolbar.ts";
 import type { Workers } from "./workers.ts";
 
 const REFRESH = 250;
-/** A page that gets no chance to draw for so many ms is held up by its renderer. */
-const SLOW = 80;
+/** A frame that waited to be drawn for so many ms, and twice as long as is usual, is not worth it: the page was held up. */
+const STALE = 500;
+/** How long before the next picture a fresher frame is asked for, beside twice the time it takes to decode, ms. */
+const AHEAD = 40;
 
 export class Page {
   readonly #studio = new Studio(document.querySelector("canvas#view")!);
@@ -33,7 +35,11 @@ export class Page {
   #traffic: Extract<FromNetwork, { type: "traffic" }> | undefined;
   #firstFrame: number | undefined;
   #badMessage = "";
-  #lastChance = 0;
+  /** When the last chance to draw was, whether it was used, and the mean time until the one after a picture, ms. */
+  #chance = 0;
+  #drew = false;
+  #gap = 0;
+  #freshen: ReturnType<typeof setTimeout> | undefined;
 
   /** workers: undefined where the browser has no WebTransport. */
   constructor(
@@ -110,16 +116,29 @@ export class Page {
     this.#byCamera.get(f.camera)?.postMessage(m, [f.words]);
   }
 
+  #want(camera: number): void {
+    this.#byCamera.get(camera)?.postMessage({ type: "want", camera } satisfies PageToDecoder);
+  }
+
   #frame(): void {
-    if (this.#fresherMayCome()) return;
+    const now = localTime();
+    if (this.#drew) this.#gap += 0.2 * (now - this.#chance - this.#gap);
+    this.#chance = now;
+    this.#drew = false;
     for (const f of this.#pending.values()) {
-      this.#studio.upload(f.camera, new Uint32Array(f.words), f.points, f.subject);
+      if (now - f.decoded < Math.max(STALE, 2 * this.#gap)) {
+        this.#studio.upload(f.camera, new Uint32Array(f.words), f.points, f.subject);
+        this.#onScreen.push(f);
+      } else {
+        this.#meter.overtaken++;
+      }
       this.#recycle(f);
-      this.#onScreen.push(f);
+      this.#want(f.camera);
     }
     this.#pending.clear();
-    const now = localTime();
     if (!this.#studio.draw(performance.now())) return;
+    this.#drew = true;
+    this.#askForFresher();
     const shown = localTime();
     this.#meter.drawn(now);
     for (const f of this.#onScreen) {
@@ -135,16 +154,17 @@ export class Page {
   }
 
   /**
-   * Whether to let one chance to draw pass: the renderer held the page up for so long that what waits is
-   * old, and the workers, which had no buffer left, can have a newer frame here in a moment.
+   * A renderer that is slower than the frames come draws what was decoded long before. So shortly before
+   * its next picture fresher frames are asked for in place of those that wait.
    */
-  #fresherMayCome(): boolean {
-    const now = localTime();
-    const held = now - this.#lastChance > SLOW;
-    this.#lastChance = now;
-    if (!held || this.#pending.size === 0 || this.#studio.renderer.xr.isPresenting) return false;
-    for (const f of this.#pending.values()) if (now - f.decoded < SLOW) return false;
-    return true;
+  #askForFresher(): void {
+    let ahead = AHEAD;
+    for (const f of this.#onScreen) ahead = Math.max(ahead, AHEAD + 2 * f.decode);
+    if (this.#gap < 2 * ahead || this.#freshen !== undefined) return;
+    this.#freshen = setTimeout(() => {
+      this.#freshen = undefined;
+      for (const camera of this.#pending.keys()) this.#want(camera);
+    }, this.#gap - ahead);
   }
 
   #tell(): void {

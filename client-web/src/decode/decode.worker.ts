@@ -1,4 +1,8 @@
-/** Decodes frames off the page's thread. Buffers go round: the page returns what it has uploaded. */
+/**
+ * Decodes frames off the page's thread, those alone that the page asks for: the network worker keeps the
+ * newest meanwhile, so that no time is spent on what cannot be drawn. Buffers go round: the page returns
+ * what it has uploaded.
+ */
 import type { Decoded, FromDecoder, PageToDecoder, ToDecoder } from "../live/protocol.ts";
 import { localTime } from "../live/clock.ts";
 import type { CameraTrack } from "../live/catalog.ts";
@@ -9,10 +13,7 @@ import { subject } from "./subject.ts";
 import { Zstd } from "./zstd.ts";
 import zstdUrl from "./zstd.wasm?url";
 
-/**
- * Frames of a camera that may be out at the page. While they all are, the network worker is not told to
- * send more, and keeps the newest: a page that stalls has no more than these to catch up with.
- */
+/** Buffers kept of a camera: the page may hold a frame and ask for a fresher one. */
 const BUFFERS = 2;
 
 interface Camera {
@@ -20,7 +21,8 @@ interface Camera {
   readonly rays: Float32Array | undefined;
   readonly port: MessagePort;
   readonly free: ArrayBuffer[];
-  out: number;
+  /** Frames the page asked for and was not sent yet. */
+  wanted: number;
   /** The network worker waits for word that the next frame may come. */
   owed: boolean;
 }
@@ -34,7 +36,7 @@ function setup(track: CameraTrack, port: MessagePort): void {
     rays = rayTable(track.grid);
     send({ type: "rays", camera: track.camera, table: rays });
   }
-  cameras.set(track.camera, { track, rays, port, free: [], out: 0, owed: false });
+  cameras.set(track.camera, { track, rays, port, free: [], wanted: 1, owed: false });
 }
 
 function decode(decoder: FrameDecoder, m: Extract<ToDecoder, { type: "frame" }>): void {
@@ -49,7 +51,7 @@ function decode(decoder: FrameDecoder, m: Extract<ToDecoder, { type: "frame" }>)
   let words = c.free.pop();
   if (!words || words.byteLength < f.words.byteLength) words = new ArrayBuffer(Math.max(f.words.byteLength, 1 << 16));
   new Uint32Array(words, 0, f.words.length).set(f.words);
-  c.out++;
+  c.wanted--;
   let bytes = 0;
   for (const o of m.objects) bytes += o.length;
   const decoded = localTime();
@@ -63,9 +65,9 @@ function decode(decoder: FrameDecoder, m: Extract<ToDecoder, { type: "frame" }>)
   );
 }
 
-/** Asks for a camera's next frame, once there is a buffer for it. */
+/** Asks for a camera's next frame, once the page has use for it. */
 function ask(c: Camera): void {
-  if (!c.owed || c.out >= BUFFERS) return;
+  if (!c.owed || c.wanted <= 0) return;
   c.owed = false;
   c.port.postMessage({ camera: c.track.camera } satisfies Decoded);
 }
@@ -109,9 +111,13 @@ addEventListener("message", (e: MessageEvent<PageToDecoder>) => {
     }
     case "recycle": {
       const c = cameras.get(m.camera);
+      if (c && c.free.length < BUFFERS) c.free.push(m.buffer);
+      break;
+    }
+    case "want": {
+      const c = cameras.get(m.camera);
       if (!c) return;
-      c.out = Math.max(0, c.out - 1);
-      if (c.free.length < BUFFERS) c.free.push(m.buffer);
+      c.wanted = Math.min(c.wanted + 1, BUFFERS);
       ask(c);
     }
   }

@@ -86,7 +86,10 @@ export interface Decoded {
 /** From the page to a decode worker. */
 export type PageToDecoder =
   | { readonly type: "network"; readonly port: MessagePort }
-  | { readonly type: "recycle"; readonly camera: number; readonly buffer: ArrayBuffer };
+  /** A buffer comes back, of a frame that was uploaded or overtaken. */
+  | { readonly type: "recycle"; readonly camera: number; readonly buffer: ArrayBuffer }
+  /** The page has use for one frame more of a camera. */
+  | { readonly type: "want"; readonly camera: number };
 
 export interface DecodedFrame {
   readonly type: "frame";

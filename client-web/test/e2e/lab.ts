@@ -72,11 +72,6 @@ export class Program {
     }, ms);
   }
 
-  /** Stops the program where it is, or lets it go on. */
-  freeze(on: boolean): void {
-    this.#child.kill(on ? "SIGSTOP" : "SIGCONT");
-  }
-
   async stop(signal: NodeJS.Signals = "SIGTERM"): Promise<void> {
     if (!this.running) return;
     const gone = new Promise((resolve) => this.#child.once("exit", resolve));
@@ -141,6 +136,13 @@ export class Lab {
   async publisher(port: number, session: string, ...args: string[]): Promise<Program> {
     const p = this.program("publisher", ...args, `moqt://127.0.0.1:${port}/${session}`);
     await p.says(/publishing/);
+    return p;
+  }
+
+  /** A subscriber of a session's frames that looks at none. */
+  async watcher(port: number, session: string): Promise<Program> {
+    const p = this.program("publisher", "--watch", `moqt://127.0.0.1:${port}/${session}`);
+    await p.says(/watching/);
     return p;
   }
 

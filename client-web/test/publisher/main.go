@@ -6,6 +6,7 @@
 //	publisher --reference MATRIX [flags]              a picture of the frame, raw RGBA on stdout
 //	publisher --object [flags]                        the frame as an object on stdout
 //	publisher --dump DIR                              frames of several sizes and layouts, as files
+//	publisher --watch moqt://127.0.0.1:4443/SESSION   receive the session's frames and look at none
 package main
 
 import (
@@ -55,6 +56,7 @@ func main() {
 	flag.StringVar(&o.viewport, "viewport", "960x640", "size of the reference picture")
 	flag.BoolVar(&o.object, "object", false, "write the frame as one object to stdout")
 	dump := flag.String("dump", "", "write frames to this directory")
+	watching := flag.Bool("watch", false, "subscribe instead of publish")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -66,6 +68,8 @@ func main() {
 		err = writeObject(os.Stdout, o)
 	case o.matrix != "":
 		err = drawReference(os.Stdout, o)
+	case *watching && flag.NArg() == 1:
+		err = watch(ctx, flag.Arg(0))
 	case flag.NArg() == 1:
 		err = publish(ctx, o, flag.Arg(0))
 	default:
@@ -221,10 +225,12 @@ func (p *publisher) produce(ctx context.Context) error {
 	tick := time.NewTicker(time.Duration(float64(time.Second) / p.fps))
 	defer tick.Stop()
 	for sequence := uint32(0); ; sequence++ {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
+		if sequence > 0 {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return nil
+			}
 		}
 		captured := uint64(p.clock.Now().UnixMicro())
 		stamp := func(object []byte) []byte {

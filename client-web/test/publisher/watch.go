@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+
+	"holocast/internal/catalog"
+	"holocast/internal/connect"
+	"holocast/internal/moqt"
+)
+
+// watch receives the session's frames until ctx ends: a viewer that costs the relay
+// what one costs, and little else.
+func watch(ctx context.Context, url string) error {
+	target := connect.Target{URL: url}
+	ns, err := target.Namespace()
+	if err != nil {
+		return err
+	}
+	err = target.Keep(ctx, moqt.Handler{}, moqt.Config{}, func(ctx context.Context, s *moqt.Session) error {
+		sub, err := s.Subscribe(ctx, moqt.TrackName{Namespace: ns, Name: catalog.PointsTrack(0, "full")}, moqt.SubscribeOptions{})
+		if err != nil {
+			return err
+		}
+		slog.Info("watching", "session", url)
+		for {
+			r, err := sub.AcceptSubgroup(ctx)
+			if err != nil {
+				return err
+			}
+			go discard(r)
+		}
+	})
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // it was stopped
+	}
+	return err
+}
+
+func discard(r *moqt.SubgroupReader) {
+	buf := make([]byte, 64<<10)
+	for {
+		if _, err := r.ReadRaw(buf); err != nil {
+			if err != io.EOF {
+				slog.Debug("subgroup", "err", err)
+			}
+			return
+		}
+	}
+}
