@@ -18,9 +18,10 @@ type Config struct {
 	// CompleteSpan is the same for finding a path that suffices alone, from Span to
 	// 20 times Span. It must be 0 where Span is.
 	CompleteSpan time.Duration
-	// Misses is the part of the window, 0 to below 1, that a path may miss and still
-	// suffice alone. 0 is as printed.
-	Misses float64
+	// Slack is the part of the window, 0 to below 1/8, by which N_i may miss none and all:
+	// a path is removed with that few rewards, and suffices alone missing that few. 0 is as
+	// printed.
+	Slack float64
 
 	// Timeout is how long after the first replica a packet is settled though some are
 	// missing. It must be at least Alpha; what it is beyond that does not
@@ -60,7 +61,7 @@ func Default() Config {
 	c := Printed()
 	c.Span = 2500 * time.Millisecond
 	c.CompleteSpan = 10 * time.Second
-	c.Misses = 0.01
+	c.Slack = 0.01
 	c.Guard = 250 * time.Millisecond
 	c.Silence = 2 * time.Second
 	return c
@@ -86,8 +87,8 @@ func (c Config) check() error {
 		return fmt.Errorf("elimination: CompleteSpan %v is set, but Span is not", c.CompleteSpan)
 	case c.Span > 0 && (c.CompleteSpan < c.Span || c.CompleteSpan/maxSpans > c.Span):
 		return fmt.Errorf("elimination: CompleteSpan %v is not from Span, %v, to %d times that", c.CompleteSpan, c.Span, maxSpans)
-	case !(c.Misses >= 0 && c.Misses < 1):
-		return fmt.Errorf("elimination: Misses = %v is not from 0 to below 1", c.Misses)
+	case !(c.Slack >= 0 && c.Slack < 1./MaxPaths):
+		return fmt.Errorf("elimination: Slack = %v is not from 0 to below 1/8", c.Slack)
 	case c.Timeout < c.Alpha:
 		return fmt.Errorf("elimination: Timeout %v is below Alpha, %v", c.Timeout, c.Alpha)
 	case c.Memory < c.Timeout:

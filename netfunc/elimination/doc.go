@@ -44,14 +44,26 @@
 //
 // [Config].Span therefore lets W follow the observed rate: the window is what passed in a
 // time, never less than W packets. The two rules need different times, because
-// they err differently. Removing is soon done and soon regretted: Span must outlast a bad
-// spell of a path worth keeping, and every further second costs the bytes of paths that
-// are worth nothing. Stopping gives up all protection: CompleteSpan must be long enough to
-// see the path fail that is to be relied on, and waiting costs little, since useless paths
-// are gone by then. When one path is better than all others by α or more for good, the
-// first rule stops the algorithm after Span anyway.
+// they err differently. Removing must outlast a bad spell of a path worth keeping, but every
+// further second costs the bytes of paths that are worth nothing. Stopping gives up all
+// protection: CompleteSpan must be long enough to see the path fail that is to be relied on,
+// and waiting costs little, since useless paths are gone by then. When one path is better
+// than all others by α or more for good, the first rule stops the algorithm after Span anyway.
 //
-// In so long a window N_i = W would never be true: one packet lost in 2000, as on the paths
-// of Table I, spoils it. Misses is the part of the window that a complete path may miss.
-// 1 % is what a window of 100 packets can resolve.
+// In so long a window N_i is hardly ever 0 or W: one packet lost in 2000 on the best path, as
+// in Table I, is a reward for the second best. [Config].Slack is the part of the window by
+// which N_i may miss either. 1 % is what a window of 100 packets can resolve.
+//
+// Table I was simulated with 7500 packets/s of 1300 bytes (TestTable1). Duplication
+// begins over all paths; 40 s later the background traffic ends.
+//
+//	              delays drawn per packet            delays held for 50–200 ms
+//	[Printed]     keeps 1+2; 3 and 4 are removed     one path is returned within 50 ms,
+//	              after 44 ms, 5 after 63 ms; stops  2 in nine of ten runs, else 1
+//	              47 ms after the traffic ends
+//	[Default]     keeps 1+2; 3, 4 and 5 are removed  the same, in 147 of 150 runs; in
+//	              after 2.8 s; stops 2.6 s after     the others 2 alone, path 1 having
+//	              the traffic ends                   been bad for 2.5 s
+//
+// The paper keeps paths 1 and 2. With Span = 2 s it was 130 of 150 runs, with 3 s 148.
 package elimination

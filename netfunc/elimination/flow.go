@@ -132,7 +132,8 @@ func (f *Flow) Observe(key uint64, path int, at time.Duration) (Decision, bool) 
 }
 
 // Advance tells the time when no arrivals do, so that packets are settled whose
-// replicas are missing. It returns whether there is a decision.
+// replicas are missing. No arrival from before now may be on its way to Observe any more: it
+// would count as lost. It returns whether there is a decision.
 func (f *Flow) Advance(now time.Duration) (Decision, bool) {
 	f.tell(int64(now))
 	return f.decide()
@@ -266,8 +267,7 @@ func (f *Flow) settleNext() {
 	}
 }
 
-// judge applies the two rules: lines 9–10 and 12–13 of Algorithm 1. The packet just settled
-// rewarded a path of P, so P never becomes empty.
+// judge applies the two rules: lines 9–10 and 12–13 of Algorithm 1.
 func (f *Flow) judge(at int64) {
 	removed, complete := f.window.judge(f.paths)
 	d := &f.decision
@@ -275,7 +275,9 @@ func (f *Flow) judge(at int64) {
 		removed = f.paths &^ (complete & -complete)
 		d.Complete = complete.first() + 1
 	}
-	if removed == 0 {
+	// As printed P cannot become empty: packet n rewarded one of its paths. With Slack
+	// that may not be enough, where rewards were of paths that are gone.
+	if removed == 0 || removed == f.paths {
 		return
 	}
 	f.paths &^= removed

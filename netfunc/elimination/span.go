@@ -10,9 +10,9 @@ const maxSpans = 20
 // CompleteSpan. It moves in steps of Span/spanSlots, so that its memory does not
 // depend on the rate, and the rules are asked when it has moved.
 type spanWindow struct {
-	step   int64 // ns
-	least  uint32
-	misses float64
+	step  int64 // ns
+	least uint32
+	slack float64
 
 	slots       []slot // the last ones; slot number s is at s mod len(slots)
 	first, last int64  // slot numbers: where the window began, and the one being filled
@@ -34,7 +34,7 @@ type sum struct {
 
 func newSpanWindow(c Config) *spanWindow {
 	step := int64(c.Span) / spanSlots
-	w := &spanWindow{step: step, least: uint32(c.W), misses: c.Misses, empty: true}
+	w := &spanWindow{step: step, least: uint32(c.W), slack: c.Slack, empty: true}
 	w.short.slots = spanSlots + 1
 	w.long.slots = (int64(c.CompleteSpan)+step-1)/step + 1
 	w.slots = make([]slot, w.long.slots)
@@ -91,13 +91,14 @@ func (w *spanWindow) filled(t *sum) bool {
 
 func (w *spanWindow) judge(paths Set) (useless, complete Set) {
 	short, long := w.filled(&w.short), w.filled(&w.long)
-	need := w.long.packets - uint32(float64(w.long.packets)*w.misses)
+	few := uint32(float64(w.short.packets) * w.slack)
+	all := w.long.packets - uint32(float64(w.long.packets)*w.slack)
 	for s := paths; s != 0; s &= s - 1 {
 		i := s.first()
-		if short && w.short.rewards[i] == 0 {
+		if short && w.short.rewards[i] <= few {
 			useless |= s & -s
 		}
-		if long && w.long.rewards[i] >= need {
+		if long && w.long.rewards[i] >= all {
 			complete |= s & -s
 		}
 	}

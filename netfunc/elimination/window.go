@@ -5,7 +5,7 @@ type window interface {
 	// add counts a settled packet with T_min(n) = at and drops what is no longer in the
 	// window. It returns whether the rules are to be asked.
 	add(at int64, reward Set) bool
-	// judge returns the paths of P without a reward in the window, and those that
+	// judge returns the paths of P that are of no use in the window, and those that
 	// suffice alone. There are none before the window was filled.
 	judge(paths Set) (useless, complete Set)
 	// sums returns N_i, and how many packets they are of.
@@ -28,14 +28,14 @@ type packetWindow struct {
 	rewards []Set   // R_i of packet n is at n mod W
 	times   []int64 // T_min
 	count   [MaxPaths]uint32
-	need    uint32 // N_i of a path that suffices alone
+	slack   uint32 // by which N_i may miss 0 and W
 }
 
 func newPacketWindow(c Config) *packetWindow {
 	return &packetWindow{
 		rewards: make([]Set, c.W),
 		times:   make([]int64, c.W),
-		need:    uint32(c.W - int(float64(c.W)*c.Misses)),
+		slack:   uint32(float64(c.W) * c.Slack),
 	}
 }
 
@@ -59,9 +59,9 @@ func (w *packetWindow) judge(paths Set) (useless, complete Set) {
 	}
 	for s := paths; s != 0; s &= s - 1 {
 		switch n := w.count[s.first()]; {
-		case n == 0:
+		case n <= w.slack:
 			useless |= s & -s
-		case n >= w.need:
+		case n >= uint32(len(w.rewards))-w.slack:
 			complete |= s & -s
 		}
 	}

@@ -1,0 +1,189 @@
+package elimination
+
+import (
+	"flag"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+var seeds = flag.Int("table1.seeds", 2, "runs of each simulation of Table I")
+
+// emulated is a path of Table I while background traffic varies its delay.
+type emulated struct {
+	rate     float64 // bit/s
+	loss     float64
+	min, max time.Duration // delay
+}
+
+var table1 = []emulated{
+	{400e6, 0.0005, 20 * time.Millisecond, 70 * time.Millisecond},
+	{400e6, 0.0005, 30 * time.Millisecond, 35 * time.Millisecond},
+	{150e6, 0.0005, 100 * time.Millisecond, 110 * time.Millisecond},
+	{50e6, 0.0005, 100 * time.Millisecond, 110 * time.Millisecond},
+	{50e6, 0, 30 * time.Millisecond, 35 * time.Millisecond},
+}
+
+// The stream of the NFOV level.
+const (
+	nfovRate = 7500 // packets/s
+	nfovSize = 1300 // bytes
+	queue    = 1000 // packets that wait on a path
+)
+
+// variation is for how long a delay that was drawn holds; 0 is one packet, which may then
+// overtake others. Where it holds, packets keep their order: those behind a longer delay
+// follow half as fast again as the path's rate, as in the network lab.
+type variation struct{ min, max time.Duration }
+
+var (
+	perPacket = variation{}
+	held      = variation{50 * time.Millisecond, 200 * time.Millisecond}
+)
+
+// arrive returns the arrivals of the stream over the path.
+func (e emulated) arrive(r *rand.Rand, path int, v variation) []arrival {
+	perByte := 8 / e.rate * float64(time.Second)
+	airtime := time.Duration(nfovSize * perByte)
+	var free, drawn, delay, last time.Duration
+	var out []arrival
+	for n := 0; ; n++ {
+		sent := begin + time.Duration(n)*time.Second/nfovRate
+		if sent >= end {
+			return out
+		}
+		switch {
+		case sent >= calm:
+			delay = e.min
+		case v == perPacket || sent >= drawn:
+			delay = e.min + time.Duration(r.Int64N(int64(e.max-e.min)))
+			drawn = sent + v.min + time.Duration(r.Int64N(int64(v.max-v.min+1)))
+		}
+		if free-sent > queue*airtime {
+			continue
+		}
+		free = max(free, sent) + airtime
+		if r.Float64() < e.loss {
+			continue
+		}
+		at := free + delay
+		if v != perPacket {
+			at = max(at, last+airtime*2/3)
+			last = at
+		}
+		out = append(out, arrival{uint64(n), path, at})
+	}
+}
+
+// outcome is what became of the paths in a run.
+type outcome struct {
+	removed [MaxPaths]time.Duration // after the start; 0 = kept
+	kept    Set                     // when the background traffic ended
+	stopped time.Duration           // after the background traffic ended; 0 = not
+	left    Set                     // at the end
+}
+
+// Background traffic is there for 40 s of the 55 s that packets are duplicated over all
+// paths.
+const begin, calm, end = time.Second, 41 * time.Second, 56 * time.Second
+
+// stream returns the arrivals of one run in the order of their times.
+func stream(v variation, seed uint64) []arrival {
+	r := rand.New(rand.NewPCG(seed, 7))
+	var paths [][]arrival
+	for i, e := range table1 {
+		a := e.arrive(r, i+1, v)
+		if v == perPacket {
+			sortArrivals(a)
+		}
+		paths = append(paths, a)
+	}
+	var out []arrival
+	for {
+		next := -1
+		for i, a := range paths {
+			if len(a) > 0 && (next < 0 || a[0].at < paths[next][0].at) {
+				next = i
+			}
+		}
+		if next < 0 {
+			return out
+		}
+		out = append(out, paths[next][0])
+		paths[next] = paths[next][1:]
+	}
+}
+
+// run gives the arrivals to the algorithm.
+func run(tb testing.TB, c Config, arrivals []arrival) outcome {
+	f, err := New(c)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	f.SetPaths(1, Of(1, 2, 3, 4, 5), begin)
+	o := outcome{kept: Of(1, 2, 3, 4, 5)}
+	for _, a := range arrivals {
+		d, ok := f.Observe(a.key, a.path, a.at)
+		if !ok {
+			continue
+		}
+		if d.At < calm {
+			o.kept = d.Remaining
+		} else if d.Single {
+			o.stopped = d.At - calm
+		}
+		for i := range table1 {
+			if d.Removed.Has(i + 1) {
+				o.removed[i] = d.At - begin
+			}
+		}
+		if d.Single {
+			break
+		}
+	}
+	o.left, _ = f.Paths()
+	return o
+}
+
+// TestTable1 duplicates the stream over the paths of Table I, as in section IV.
+func TestTable1(t *testing.T) {
+	const soon = 100 * ms
+	for _, test := range []struct {
+		name  string
+		conf  Config
+		v     variation
+		check func(o outcome) bool
+	}{
+		// As in the paper: paths 1 and 2 are kept, and 1 alone once the traffic is over.
+		{"as printed, delays of packets vary", Printed(), perPacket, func(o outcome) bool {
+			return o.kept == Of(1, 2) && max(o.removed[2], o.removed[3], o.removed[4]) < soon && o.left == Of(1) && o.stopped < soon
+		}},
+		// A window of 13 ms sees one delay.
+		{"as printed, delays hold", Printed(), held, func(o outcome) bool {
+			return o.kept.Len() == 1 && max(o.removed[0], o.removed[1]) < soon
+		}},
+		{"default, delays of packets vary", Default(), perPacket, keepsAsPaper},
+		{"default, delays hold", Default(), held, keepsAsPaper},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			good := 0
+			for seed := range *seeds {
+				o := run(t, test.conf, stream(test.v, uint64(seed)))
+				t.Logf("kept %v, left %v after another %v; removed after %v", o.kept, o.left, o.stopped, o.removed[:len(table1)])
+				if test.check(o) {
+					good++
+				}
+			}
+			// In the long run delays that hold mislead the default in 2 of 100.
+			if good < *seeds-*seeds/20 {
+				t.Errorf("%d of %d runs are as expected", good, *seeds)
+			}
+		})
+	}
+}
+
+func keepsAsPaper(o outcome) bool {
+	return o.kept == Of(1, 2) && max(o.removed[2], o.removed[3], o.removed[4]) < 3*time.Second &&
+		o.left == Of(1) && o.stopped < 3*time.Second
+}
