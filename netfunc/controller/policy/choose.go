@@ -1,0 +1,142 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"holocast/netfunc/api"
+)
+
+// usable are the paths that packets of f can take now: up at both ends, answered
+// probes lately, allowed by the operator. Where no probe is answered on any path, it
+// is the probing that fails, and paths that are up are used.
+func (e *Engine) usable(f *flow) api.PathSet {
+	s := e.edges[f.Sender]
+	if s == nil {
+		return 0
+	}
+	up := s.up()
+	if r := e.receiver(f); r != nil && len(r.Paths) > 0 {
+		up &= r.up()
+	}
+	if f.Allowed != 0 {
+		up &= f.Allowed
+	}
+	alive := up
+	for _, p := range s.Paths {
+		if p.Loss >= 1 {
+			alive &^= api.Paths(p.Index)
+		}
+	}
+	if alive == 0 {
+		return up
+	}
+	return alive
+}
+
+// receiver is the edge that removes duplicates of f, nil when there is none that
+// works.
+func (e *Engine) receiver(f *flow) *edge {
+	if r := e.edges[f.Receiver]; r != nil && !r.Lost {
+		return r
+	}
+	return nil
+}
+
+// rtt of a path as the flow's sender measures it; infinite while unknown.
+func (e *Engine) rtt(f *flow, index int) float64 {
+	if s := e.edges[f.Sender]; s != nil {
+		if p, ok := s.path(index); ok && p.RTT > 0 {
+			return p.RTT
+		}
+	}
+	return math.Inf(1)
+}
+
+// least is the path of set with the least RTT, 0 for an empty set.
+func (e *Engine) least(f *flow, set api.PathSet) int {
+	if set == 0 {
+		return 0
+	}
+	return slices.MinFunc(set.Indices(), func(a, b int) int {
+		return cmp.Or(cmp.Compare(e.rtt(f, a), e.rtt(f, b)), cmp.Compare(a, b))
+	})
+}
+
+// expressible drops a path where a set has all eight: the policy 0xff that would
+// stand for it means off (Qian et al., section III.B). The one that the flow does
+// without already stays out, so that a changing RTT does not swap paths.
+func (e *Engine) expressible(f *flow, set api.PathSet) api.PathSet {
+	switch {
+	case set != 0xff:
+		return set
+	case f.Paths.Len() == api.MaxPaths-1:
+		return f.Paths
+	}
+	worst := slices.MaxFunc(set.Indices(), func(a, b int) int {
+		return cmp.Or(cmp.Compare(e.rtt(f, a), e.rtt(f, b)), cmp.Compare(a, b))
+	})
+	return set &^ api.Paths(worst)
+}
+
+// better tells whether path to is enough of a gain over path from to move a flow,
+// and says so in words.
+func (e *Engine) better(f *flow, from, to int) (string, bool) {
+	a, b := e.rtt(f, from), e.rtt(f, to)
+	switch {
+	case to == from || math.IsInf(b, 1):
+		return "", false
+	case math.IsInf(a, 1):
+		return fmt.Sprintf("path %d has the least RTT, %.1f ms", to, b), true
+	}
+	gain := float64(e.conf.Redirect.Gain) / float64(time.Millisecond)
+	return fmt.Sprintf("path %d has the least RTT, %.1f ms instead of %.1f ms", to, b, a),
+		b < a*(1-e.conf.Redirect.Margin) && b <= a-gain
+}
+
+// pair finds the edges of a flow. Those that it has are kept, unless one is gone, or
+// is lost and another could take its place, or another has a longer prefix.
+func (e *Engine) pair(f *flow) (changed bool) {
+	was := [2]string{f.Sender, f.Receiver}
+	f.Sender = e.candidate(f.Sender, func(c *edge) int {
+		if !c.Role.Sends() {
+			return -1
+		}
+		return covers(c.Towards, f.Destination)
+	})
+	s := e.edges[f.Sender]
+	f.Receiver = e.candidate(f.Receiver, func(c *edge) int {
+		if s == nil || !c.Role.Receives() || !paired(s, c) {
+			return -1
+		}
+		return covers(c.Behind, f.Destination)
+	})
+	return was != [2]string{f.Sender, f.Receiver}
+}
+
+// candidate returns the edge with the highest rank that is not lost, the one that is
+// there already before others of the same, and a lost one only for want of others.
+func (e *Engine) candidate(now string, rank func(*edge) int) string {
+	best, found := "", -1
+	for _, name := range e.names() {
+		c := e.edges[name]
+		r := rank(c)
+		if r < 0 {
+			continue
+		}
+		r = 2 * r
+		if name == now {
+			r++
+		}
+		if !c.Lost {
+			r += 1000
+		}
+		if r > found {
+			best, found = name, r
+		}
+	}
+	return best
+}

@@ -1,0 +1,109 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"holocast/netfunc/api"
+)
+
+// Config are the settings of an engine.
+type Config struct {
+	Mode     api.Mode // of flows that no operator set
+	Trigger  Trigger
+	Redirect Redirect
+	Signal   Resend
+
+	ReportInterval time.Duration // an edge that is silent for three is lost
+	Rearm          time.Duration // from a start or the single path to the next trigger
+	End            time.Duration // a flow without uplink for so long has ended
+	Forget         time.Duration // and is forgotten after so long
+	MaxFlows       int
+	MaxEdges       int
+	KeepDecisions  int
+}
+
+// Trigger says when a flow is in trouble (Qian et al., section III.A, steps 1 and 2).
+type Trigger struct {
+	Interval time.Duration // between two uplink packets of a viewer; longer ones count
+	Count    int           // this many running
+	// Silence of a live flow that counts as trouble by itself; 0 = never.
+	Silence time.Duration
+	// Packets that follow another within Merge belong to it: frames that were held
+	// up are answered in a bunch.
+	Merge time.Duration
+	// Packets that make a flow live. Before, silence is not trouble.
+	Live int
+}
+
+// Redirect says when a flow is moved to the path with the least RTT.
+type Redirect struct {
+	Margin float64       // that path must be better by this part of the present one's RTT
+	Gain   time.Duration // and by at least this
+	Hold   time.Duration // between two moves, unless the path is lost
+	Follow bool          // move at any report, not only when the trigger fires
+}
+
+// Resend says how a signalling packet is repeated until the sender reports that it
+// is in force: every First until Slow, then ten times as slowly until five times
+// Slow, then every Slow.
+type Resend struct {
+	First, Slow time.Duration
+}
+
+// DefaultConfig returns the paper's settings, and ours where it has none.
+func DefaultConfig() Config {
+	return Config{
+		Mode:           api.Auto,
+		Trigger:        Trigger{Interval: 150 * time.Millisecond, Count: 3, Silence: 450 * time.Millisecond, Merge: 10 * time.Millisecond, Live: 5},
+		Redirect:       Redirect{Margin: 0.1, Gain: 2 * time.Millisecond, Hold: time.Second},
+		Signal:         Resend{First: 20 * time.Millisecond, Slow: time.Second},
+		ReportInterval: time.Second,
+		Rearm:          time.Second,
+		End:            10 * time.Second,
+		Forget:         5 * time.Minute,
+		MaxFlows:       1024,
+		MaxEdges:       256,
+		KeepDecisions:  4096,
+	}
+}
+
+// Validate returns an error that names the setting that is wrong.
+func (c Config) Validate() error {
+	switch {
+	case !knownMode(c.Mode):
+		return fmt.Errorf("mode %q is not auto, duplicate, redirect or off", c.Mode)
+	case c.Trigger.Interval <= 0:
+		return errors.New("trigger.interval must be above 0")
+	case c.Trigger.Count < 1:
+		return errors.New("trigger.count must be at least 1")
+	case c.Trigger.Silence != 0 && c.Trigger.Silence < c.Trigger.Interval:
+		return errors.New("trigger.silence must be 0 (never) or at least trigger.interval")
+	case c.Trigger.Merge < 0 || c.Trigger.Merge >= c.Trigger.Interval:
+		return errors.New("trigger.merge must be at least 0 and below trigger.interval")
+	case c.Trigger.Live < 1:
+		return errors.New("trigger.live must be at least 1")
+	case c.Redirect.Margin < 0 || c.Redirect.Margin >= 1:
+		return errors.New("redirect.margin must be at least 0 and below 1")
+	case c.Redirect.Gain < 0 || c.Redirect.Hold < 0:
+		return errors.New("redirect.gain and redirect.hold must not be negative")
+	case c.Signal.First < time.Millisecond || c.Signal.Slow < c.Signal.First:
+		return errors.New("signal.resend must be at least 1ms and at most signal.slow")
+	case c.ReportInterval < 10*time.Millisecond:
+		return errors.New("reportInterval must be at least 10ms")
+	case c.Rearm < 0:
+		return errors.New("rearm must not be negative")
+	case c.End <= max(c.Trigger.Silence, c.Trigger.Interval):
+		return errors.New("end must be above trigger.interval and trigger.silence")
+	case c.Forget < c.End:
+		return errors.New("forget must be at least end")
+	case c.MaxFlows < 1 || c.MaxEdges < 1 || c.KeepDecisions < 1:
+		return errors.New("maxFlows, maxEdges and keepDecisions must be at least 1")
+	}
+	return nil
+}
+
+func knownMode(m api.Mode) bool {
+	return m == api.Auto || m == api.Duplicate || m == api.Redirect || m == api.Off
+}

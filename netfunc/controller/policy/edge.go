@@ -1,0 +1,130 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"time"
+
+	"holocast/netfunc/api"
+)
+
+// edge is one that said hello.
+type edge struct {
+	api.EdgeStatus
+	policies map[netip.Addr]api.Policy // nil until its first report since the hello
+	nonce    uint64
+	heard    time.Time // the last hello or report
+}
+
+// lostAfter is how many reports may be missing.
+const lostAfter = 3
+
+// limits of what an edge may say.
+const (
+	maxPrefixes = 1024
+	maxPolicies = 65536
+	maxCounters = 256
+	maxWord     = 64
+)
+
+var edgeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// CheckEdge tells in one sentence what is wrong with a hello.
+func CheckEdge(h api.Edge) error {
+	switch {
+	case !edgeName.MatchString(h.Name):
+		return fmt.Errorf("name %.80q is not 1 to 64 letters, digits, '.', '_' or '-'", h.Name)
+	case h.Peer != "" && (!edgeName.MatchString(h.Peer) || h.Peer == h.Name):
+		return fmt.Errorf("peer %.80q is not the name of another edge", h.Peer)
+	case h.Role != api.Sender && h.Role != api.Receiver && h.Role != api.Both:
+		return fmt.Errorf("role %.20q is not sender, receiver or both", h.Role)
+	case h.Role.Sends() && (!h.Signal.IsValid() || !h.Signal.Addr().Unmap().Is4() || h.Signal.Addr().IsUnspecified() || h.Signal.Port() == 0):
+		return errors.New("signal is not the IPv4 address and port of a sender")
+	case len(h.Towards) > maxPrefixes || len(h.Behind) > maxPrefixes:
+		return fmt.Errorf("more than %d prefixes in towards or behind", maxPrefixes)
+	case len(h.Version) > maxWord:
+		return fmt.Errorf("version is longer than %d bytes", maxWord)
+	}
+	for _, p := range slices.Concat(h.Towards, h.Behind) {
+		if !p.IsValid() || p.Addr().Zone() != "" {
+			return fmt.Errorf("prefix %s in towards or behind is not valid", p)
+		}
+	}
+	return checkPaths(h.Paths)
+}
+
+func checkPaths(paths []api.Path) error {
+	var seen api.PathSet
+	for _, p := range paths {
+		switch {
+		case p.Index < 1 || p.Index > api.MaxPaths:
+			return fmt.Errorf("path %d is not between 1 and %d", p.Index, api.MaxPaths)
+		case seen.Has(p.Index):
+			return fmt.Errorf("path %d is there twice", p.Index)
+		case len(p.Interface) > maxWord:
+			return fmt.Errorf("path %d: interface is longer than %d bytes", p.Index, maxWord)
+		case p.RTT < 0 || p.MinRTT < 0 || p.RTT > 1e6 || p.MinRTT > 1e6:
+			return fmt.Errorf("path %d: rtt_ms and min_rtt_ms must be 0 to 1000000", p.Index)
+		case p.Loss < 0 || p.Loss > 1:
+			return fmt.Errorf("path %d: loss must be 0 to 1", p.Index)
+		}
+		seen |= api.Paths(p.Index)
+	}
+	return nil
+}
+
+func checkReport(r api.Report) error {
+	if len(r.Policies) > maxPolicies {
+		return fmt.Errorf("more than %d policies", maxPolicies)
+	}
+	if len(r.Counters) > maxCounters {
+		return fmt.Errorf("more than %d counters", maxCounters)
+	}
+	for name := range r.Counters {
+		if len(name) > maxWord {
+			return fmt.Errorf("a counter's name is longer than %d bytes", maxWord)
+		}
+	}
+	return checkPaths(r.Paths)
+}
+
+// path returns what the edge says of path index.
+func (e *edge) path(index int) (api.Path, bool) {
+	i := slices.IndexFunc(e.Paths, func(p api.Path) bool { return p.Index == index })
+	if i < 0 {
+		return api.Path{}, false
+	}
+	return e.Paths[i], true
+}
+
+// up are the paths that the edge can use.
+func (e *edge) up() (s api.PathSet) {
+	for _, p := range e.Paths {
+		if p.Up {
+			s |= api.Paths(p.Index)
+		}
+	}
+	return s
+}
+
+// covers is the length of the longest prefix in list that holds dst, -1 for none.
+func covers(list []netip.Prefix, dst netip.Addr) int {
+	best := -1
+	for _, p := range list {
+		if p.Addr().Is4In6() { // ::ffff:192.0.2.0/120 is 192.0.2.0/24
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		}
+		if p.Contains(dst) {
+			best = max(best, p.Bits())
+		}
+	}
+	return best
+}
+
+// paired tells whether the paths of a sender can end at a receiver.
+func paired(s, r *edge) bool {
+	return s != r && (s.Peer == "" || s.Peer == r.Name) && (r.Peer == "" || r.Peer == s.Name)
+}

@@ -1,0 +1,73 @@
+package policy
+
+import (
+	"net/netip"
+	"time"
+
+	"holocast/netfunc/api"
+)
+
+// source tells the viewers behind one address apart, and the edges that see them.
+type source struct {
+	edge   string
+	viewer netip.AddrPort
+}
+
+// maxSources is how many viewers of one address are watched.
+const maxSources = 64
+
+// flow is the traffic to one destination.
+type flow struct {
+	api.Flow
+	set    bool // by an operator, so never forgotten
+	meters map[source]*meter
+	seen   time.Time // the last uplink packet, or when the flow was made
+	began  time.Time // State, on our clock
+	moved  time.Time // the last start or move
+	noop   uint64    // generation of which a trigger without effect was told
+	stale  uint64    // generation of which a refused elimination was told
+
+	// How far the sender has been told.
+	told     time.Time // the first signalling packet with Paths
+	retold   time.Time // the last one
+	nonce    uint64    // of the first one; 0 = any that is reported will do
+	reported bool      // that the sender does not answer
+}
+
+// viewing is what the rest of the world sees of the flow.
+func (f *flow) viewing() api.Flow {
+	out := f.Flow
+	var latest time.Time
+	for _, m := range f.meters {
+		if m.seen.After(latest) && m.interval > 0 {
+			latest, out.Interval = m.seen, float64(m.interval)/float64(time.Millisecond)
+		}
+	}
+	return out
+}
+
+// calm starts the count of long intervals anew.
+func (f *flow) calm() {
+	for _, m := range f.meters {
+		m.run = 0
+	}
+}
+
+// signalDue is when the sender is to be told again; zero = not at all. A lost sender
+// is told slowly: its kernel program may still listen.
+func (f *flow) signalDue(r Resend, sender *edge) time.Time {
+	switch {
+	case f.Applied || sender == nil:
+		return time.Time{}
+	case f.told.IsZero():
+		return f.began // at once
+	}
+	wait := r.First
+	switch age := f.retold.Sub(f.told); {
+	case sender.Lost || age >= 5*r.Slow:
+		wait = r.Slow
+	case age >= r.Slow:
+		wait = min(10*r.First, r.Slow)
+	}
+	return f.retold.Add(wait)
+}

@@ -1,0 +1,281 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"holocast/netfunc/api"
+)
+
+// move brings a flow to a state and a path set, and writes down why.
+func (e *Engine) move(now time.Time, f *flow, state api.State, paths api.PathSet, d api.Decision) {
+	paths = e.expressible(f, paths)
+	d.Destination, d.From, d.To, d.State = f.Destination, f.Paths, paths, state
+	if paths&^f.Paths != 0 {
+		// The time, so that generations grow also over a restart without state.
+		f.Generation = max(f.Generation+1, uint64(max(now.UnixMilli(), 1)))
+	}
+	if state != f.State {
+		f.Since = now
+	}
+	f.State, f.began = state, now
+	if paths != f.Paths {
+		f.Paths, f.moved = paths, now
+		f.calm()
+		e.untell(now, f)
+	}
+	d.Generation = f.Generation
+	e.decide(now, d)
+	e.touch(f)
+	if state == api.Single {
+		e.at(now.Add(e.conf.Rearm))
+	}
+}
+
+// untell makes the sender be told the flow's path set, from now on until it reports
+// that it is in force.
+func (e *Engine) untell(now time.Time, f *flow) {
+	f.Applied, f.reported = false, false
+	f.told, f.retold, f.nonce = time.Time{}, time.Time{}, 0
+	e.touch(f)
+	if f.Sender != "" {
+		e.tell(now, f)
+	}
+}
+
+// retell makes a sender of which nothing is known be told. An empty set is left to
+// its first report: it is what a sender begins with.
+func (e *Engine) retell(now time.Time, f *flow) {
+	if f.Paths != 0 || !f.Applied {
+		e.untell(now, f)
+	}
+}
+
+// tell sends the sender the flow's path set once.
+func (e *Engine) tell(now time.Time, f *flow) {
+	s := e.edges[f.Sender]
+	if s == nil {
+		return
+	}
+	if f.told.IsZero() {
+		f.told = now
+	}
+	f.retold = now
+	e.effects.Signals = append(e.effects.Signals, Signal{Edge: s.Name, To: s.Signal, Destination: f.Destination, Paths: f.Paths})
+	if !f.reported && !s.Lost && now.Sub(f.told) >= e.conf.Signal.Slow {
+		f.reported = true
+		e.decide(now, api.Decision{Kind: "signal", Destination: f.Destination, Edge: s.Name, From: f.Paths, To: f.Paths,
+			Generation: f.Generation, State: f.State,
+			Reason: fmt.Sprintf("edge %s has not reported paths %s in force for %s; signalling goes on", s.Name, f.Paths, ms(now.Sub(f.told)))})
+	}
+	e.at(f.signalDue(e.conf.Signal, s))
+}
+
+// fire is the trigger.
+func (e *Engine) fire(now time.Time, f *flow, why string) {
+	switch f.Mode {
+	case api.Auto:
+		e.start(now, f, why)
+	case api.Redirect:
+		e.redirect(now, f, why, false)
+	}
+}
+
+// start begins duplication over all paths that can be used (step 3 of the paper's
+// section III.A), also out of a trimmed set that turned out too small.
+func (e *Engine) start(now time.Time, f *flow, why string) {
+	all := e.expressible(f, e.usable(f))
+	running := f.State == api.Duplicating || f.State == api.Trimmed
+	switch {
+	case all == 0:
+		e.futile(now, f, why+", but no path is up")
+		return
+	case (running || f.State == api.Single) && now.Sub(f.moved) < e.conf.Rearm && f.Paths&all != 0:
+		return // give the new set its time
+	case e.receiver(f) == nil:
+		// Nobody would remove the duplicates, nor eliminate paths.
+		e.steer(now, f, why+", and no receiver removes duplicates")
+		return
+	case running && all&^f.Paths == 0:
+		e.futile(now, f, why+", though all paths that are up are in use")
+		return
+	}
+	if all.Len() == 1 {
+		if all == f.Paths {
+			e.futile(now, f, why+", but no other path is up")
+			return
+		}
+		e.move(now, f, api.Single, all, api.Decision{Kind: "start", Reason: why + "; one path is up"})
+		return
+	}
+	e.move(now, f, api.Duplicating, all, api.Decision{Kind: "start", Reason: why})
+}
+
+// futile writes down, once for each generation, that the trigger could do nothing.
+func (e *Engine) futile(now time.Time, f *flow, why string) {
+	if f.noop == f.Generation+1 {
+		return
+	}
+	f.noop = f.Generation + 1
+	e.decide(now, api.Decision{Kind: "trigger", Destination: f.Destination, From: f.Paths, To: f.Paths,
+		Generation: f.Generation, State: f.State, Reason: why})
+}
+
+// steer sends a flow over the one best path, for want of a receiver.
+func (e *Engine) steer(now time.Time, f *flow, why string) {
+	among := f.Paths & e.usable(f)
+	if among == 0 || f.Paths.Len() == 1 { // no replicas to choose from: try another path
+		among = e.usable(f) &^ f.Paths
+	}
+	to := e.least(f, among)
+	if to == 0 {
+		e.futile(now, f, why+", and no other path is up")
+		return
+	}
+	e.move(now, f, api.Single, api.Paths(to), api.Decision{Kind: "single", Reason: fmt.Sprintf("%s: path %d has the least RTT", why, to)})
+}
+
+// redirect moves a flow to the path with the least RTT (the paper's section IV.D).
+// A quiet one leaves no trace when there is nothing to gain.
+func (e *Engine) redirect(now time.Time, f *flow, why string, quiet bool) {
+	usable := e.usable(f)
+	to := e.least(f, usable)
+	if to == 0 {
+		if !quiet {
+			e.futile(now, f, why+", but no path is up")
+		}
+		return
+	}
+	from := f.Paths.Indices()
+	lost := f.Paths != 0 && f.Paths&usable == 0
+	reason := fmt.Sprintf("path %d has the least RTT", to)
+	if rtt := e.rtt(f, to); rtt < 1e9 {
+		reason = fmt.Sprintf("path %d has the least RTT, %.1f ms", to, rtt)
+	}
+	if len(from) == 1 && !lost {
+		if now.Sub(f.moved) < e.conf.Redirect.Hold {
+			return
+		}
+		gain, ok := e.better(f, from[0], to)
+		if !ok {
+			if !quiet {
+				e.futile(now, f, why+fmt.Sprintf(", but no path is enough of a gain over path %d", from[0]))
+			}
+			return
+		}
+		reason = gain
+	}
+	e.move(now, f, api.Redirected, api.Paths(to), api.Decision{Kind: "redirect", Reason: why + ": " + reason})
+}
+
+// settle brings every flow in line with edges and paths that changed; why says what
+// did, "" when nothing but measurements.
+func (e *Engine) settle(now time.Time, why string) {
+	for _, f := range e.each() {
+		if e.pair(f) {
+			e.touch(f)
+			e.retell(now, f)
+		}
+		e.follow(now, f, why)
+	}
+}
+
+// follow brings a flow in line with its edges and paths.
+func (e *Engine) follow(now time.Time, f *flow, why string) {
+	if f.Sender == "" {
+		if f.Paths != 0 {
+			e.move(now, f, resting(f.Mode), 0, api.Decision{Kind: "stop", Reason: cmp.Or(why, "no edge sends to it") + ": no edge is left that sends to it"})
+		}
+		f.Applied = true
+		return
+	}
+	usable := e.usable(f)
+	switch f.Mode {
+	case api.Off:
+		if f.Paths != 0 {
+			e.move(now, f, api.Disabled, 0, api.Decision{Kind: "stop", Reason: cmp.Or(why, "the flow is switched off")})
+		}
+	case api.Duplicate:
+		if all := e.expressible(f, usable); all != 0 && all != f.Paths && (f.Live || f.set) {
+			e.move(now, f, api.Duplicating, all, api.Decision{Kind: "start", Reason: cmp.Or(why, "the paths that are up changed")})
+		}
+	case api.Redirect:
+		switch one := f.fixed(); {
+		case one != 0:
+			if f.Paths != one && usable == one {
+				e.move(now, f, api.Redirected, one, api.Decision{Kind: "redirect", Reason: cmp.Or(why, "the path answers again") + ": the operator's path is up"})
+			}
+		case f.Paths != 0 && f.Paths&usable == 0:
+			e.redirect(now, f, cmp.Or(why, "the path is dead"), true)
+		case f.Paths != 0 && e.conf.Redirect.Follow:
+			e.redirect(now, f, cmp.Or(why, "the RTTs changed"), true)
+		}
+	case api.Auto:
+		e.followAuto(now, f, usable, why)
+	}
+}
+
+func (e *Engine) followAuto(now time.Time, f *flow, usable api.PathSet, why string) {
+	left := f.Paths & usable
+	switch {
+	case f.Paths == 0 || usable == 0:
+		// Plain routing; or nothing to choose from, and the sender's kernel program
+		// passes packets on untouched.
+	case left == 0:
+		e.start(now, f, cmp.Or(why, "no probe is answered")+fmt.Sprintf(": path %s is lost", f.Paths))
+	case e.receiver(f) == nil && f.Paths.Len() > 1:
+		e.steer(now, f, cmp.Or(why, "the receiver is lost")+": no receiver removes duplicates")
+	case left == f.Paths:
+	case left.Len() == 1:
+		e.move(now, f, api.Single, left, api.Decision{Kind: "single", Reason: cmp.Or(why, "no probe is answered") + fmt.Sprintf(": path %s is lost", f.Paths&^left)})
+	default:
+		e.move(now, f, api.Trimmed, left, api.Decision{Kind: "trim", Reason: cmp.Or(why, "no probe is answered") + fmt.Sprintf(": path %s is lost", f.Paths&^left)})
+	}
+}
+
+// fixed is the one path that an operator redirects the flow to, else 0.
+func (f *flow) fixed() api.PathSet {
+	if f.Mode == api.Redirect && f.Allowed.Len() == 1 {
+		return f.Allowed
+	}
+	return 0
+}
+
+// pinned tells whether the flow keeps its paths without a viewer: an operator said so.
+func (f *flow) pinned() bool { return f.set && (f.Mode == api.Duplicate || f.fixed() != 0) }
+
+// resting is the state of a flow that is left to plain routing.
+func resting(m api.Mode) api.State {
+	if m == api.Off {
+		return api.Disabled
+	}
+	return api.Armed
+}
+
+// arrange puts a setting in force.
+func (e *Engine) arrange(now time.Time, f *flow, s api.Setting, why string) {
+	f.Mode, f.Allowed = s.Mode, s.Paths
+	paths := f.Paths
+	if f.Allowed != 0 {
+		paths &= f.Allowed
+	}
+	if f.Mode == api.Off {
+		paths = 0
+	}
+	if f.Mode == api.Redirect && paths.Len() > 1 {
+		paths = api.Paths(e.least(f, paths))
+	}
+	state := resting(f.Mode)
+	switch {
+	case paths.Len() > 1 && f.Mode == api.Auto && f.State == api.Trimmed:
+		state = api.Trimmed
+	case paths.Len() > 1:
+		state = api.Duplicating
+	case paths != 0 && f.Mode == api.Redirect:
+		state = api.Redirected
+	}
+	e.move(now, f, state, paths, api.Decision{Kind: "operator", Reason: why})
+	e.follow(now, f, why)
+	e.at(now.Add(e.conf.End))
+}

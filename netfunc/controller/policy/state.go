@@ -1,0 +1,99 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"holocast/netfunc/api"
+)
+
+// State is what an engine keeps over a restart.
+type State struct {
+	Sequence  uint64           `json:"sequence"`
+	Edges     []api.EdgeStatus `json:"edges"`
+	Flows     []KeptFlow       `json:"flows"`
+	Decisions []api.Decision   `json:"decisions"`
+}
+
+// KeptFlow is a flow in a State.
+type KeptFlow struct {
+	api.Flow
+	Set bool `json:"set,omitempty"` // by an operator
+}
+
+// State returns what is to be kept, with the newest keep decisions.
+func (e *Engine) State(keep int) State {
+	s := State{Sequence: e.sequence, Edges: e.Edges(), Decisions: slices.Clone(e.decisions[max(0, len(e.decisions)-keep):])}
+	for _, f := range e.each() {
+		s.Flows = append(s.Flows, KeptFlow{Flow: f.viewing(), Set: f.set})
+	}
+	return s
+}
+
+// Restore brings a new engine to a State: path sets stay in force, edges have the
+// usual time to report, viewers to be seen. The error says what in the state is
+// impossible; the engine is then of no use.
+func (e *Engine) Restore(now time.Time, s State) error {
+	for _, k := range s.Edges {
+		if err := CheckEdge(k.Edge); err != nil {
+			return fmt.Errorf("edge %.80q: %w", k.Name, err)
+		}
+		k.Policies = nil
+		e.edges[k.Name] = &edge{EdgeStatus: k, heard: now}
+	}
+	for _, k := range s.Flows {
+		dst := k.Destination.Unmap()
+		switch {
+		case !dst.IsValid() || dst.Zone() != "":
+			return fmt.Errorf("flow %q: not a destination", k.Destination)
+		case !knownMode(k.Mode):
+			return fmt.Errorf("flow %s: mode %.20q", dst, k.Mode)
+		case !possible(k.State, k.Paths):
+			return fmt.Errorf("flow %s: state %.20q with paths %s", dst, k.State, k.Paths)
+		}
+		f := &flow{Flow: k.Flow, set: k.Set, meters: map[source]*meter{}, seen: now, began: now, moved: now}
+		f.Destination, f.Live, f.Interval = dst, false, 0
+		e.flows[dst] = f
+	}
+	previous := uint64(0)
+	for _, d := range s.Decisions {
+		if d.Sequence <= previous || d.Sequence > s.Sequence {
+			return fmt.Errorf("decision %d after %d of %d", d.Sequence, previous, s.Sequence)
+		}
+		previous = d.Sequence
+	}
+	e.decisions, e.sequence = s.Decisions, s.Sequence
+	if len(e.edges)+len(e.flows) > 0 {
+		e.decide(now, api.Decision{Kind: "restart",
+			Reason: fmt.Sprintf("the controller started with %d edges and %d flows of an earlier run", len(e.edges), len(e.flows))})
+	}
+	for _, f := range e.each() {
+		if !f.set && f.Mode != e.conf.Mode { // the configuration changed
+			e.arrange(now, f, api.Setting{Mode: e.conf.Mode}, "the configured mode is "+string(e.conf.Mode))
+		}
+		if !f.Applied {
+			e.untell(now, f)
+		}
+	}
+	e.settle(now, "")
+	e.plan()
+	return nil
+}
+
+// possible tells whether a flow can be in a state with a path set.
+func possible(s api.State, p api.PathSet) bool {
+	switch s {
+	case api.Armed:
+		return p.Len() <= 1
+	case api.Disabled:
+		return p == 0
+	case api.Single, api.Redirected:
+		return p.Len() == 1
+	case api.Trimmed:
+		return p.Len() > 1 && p != 0xff
+	case api.Duplicating:
+		return p.Len() >= 1 && p != 0xff // one, where an operator wants it and no more are up
+	}
+	return false
+}

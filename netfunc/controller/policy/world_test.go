@@ -1,0 +1,205 @@
+package policy
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"holocast/netfunc/api"
+)
+
+var (
+	viewer  = netip.MustParseAddr("10.9.0.7")
+	request = netip.MustParseAddrPort("10.9.0.7:40000")
+	server  = netip.MustParseAddrPort("10.1.0.2:4443")
+)
+
+// world is an engine with a clock turned by hand, and edges that report what the
+// signalling packets set.
+type world struct {
+	t      testing.TB
+	e      *Engine
+	now    time.Time
+	paths  map[string][]api.Path            // as each edge will report them
+	told   map[string]map[netip.Addr]uint8  // policy maps of the senders
+	nonce  uint64                           // of the last signalling packet
+	deaf   map[string]bool                  // edges that signalling does not reach
+	sent   []Signal                         // since the last look
+	log    []api.Decision                   // since the last look
+	clock  map[string]time.Duration         // edges' clocks ahead of ours
+	nonces map[string]map[netip.Addr]uint64 // of what is in the policy maps
+}
+
+func newWorld(t testing.TB, conf Config) *world {
+	t.Helper()
+	if err := conf.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return &world{
+		t: t, e: New(conf), now: time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC),
+		paths: map[string][]api.Path{}, told: map[string]map[netip.Addr]uint8{}, deaf: map[string]bool{},
+		clock: map[string]time.Duration{"a": time.Hour, "b": 5 * time.Hour}, nonces: map[string]map[netip.Addr]uint64{},
+	}
+}
+
+// pair is a world with a sender a and a receiver b over five paths as in Table I of
+// the paper, and no flow yet.
+func pair(t testing.TB, change func(*Config)) *world {
+	t.Helper()
+	conf := DefaultConfig()
+	if change != nil {
+		change(&conf)
+	}
+	w := newWorld(t, conf)
+	w.join()
+	return w
+}
+
+func (w *world) join() {
+	w.t.Helper()
+	w.hello("a")
+	w.hello("b")
+	w.report("a")
+	w.report("b")
+	w.look()
+}
+
+func (w *world) hello(name string) {
+	w.t.Helper()
+	if w.paths[name] == nil {
+		for i, rtt := range []float64{20, 30, 100, 105, 35} {
+			w.paths[name] = append(w.paths[name], api.Path{Index: i + 1, Interface: "p", Up: true, RTT: rtt})
+		}
+	}
+	h := api.Edge{Name: name, Paths: w.paths[name]}
+	if name[0] == 'a' {
+		h.Role, h.Signal = api.Sender, netip.MustParseAddrPort("10.1.0.1:4790")
+		h.Towards = []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("2001:db8:9::/48")}
+	} else {
+		h.Role = api.Receiver
+		h.Behind = []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("2001:db8:9::/48")}
+	}
+	if err := w.e.Hello(w.now, h); err != nil {
+		w.t.Fatal(err)
+	}
+	w.deliver()
+}
+
+// set changes a path as an edge will report it.
+func (w *world) set(name string, index int, change func(*api.Path)) {
+	paths := append([]api.Path(nil), w.paths[name]...)
+	change(&paths[index-1])
+	w.paths[name] = paths
+}
+
+func (w *world) report(name string) {
+	w.t.Helper()
+	r := api.Report{Paths: w.paths[name], Nonce: w.nonce}
+	for dst, paths := range w.told[name] {
+		r.Policies = append(r.Policies, api.Policy{Destination: dst, Paths: api.PathSet(paths), Nonce: w.nonces[name][dst]})
+	}
+	if err := w.e.Report(w.now, name, r); err != nil {
+		w.t.Fatal(err)
+	}
+	w.deliver()
+}
+
+// deliver carries signalling packets to the edges.
+func (w *world) deliver() {
+	fx := w.e.Take()
+	w.log = append(w.log, fx.Decisions...)
+	for _, s := range fx.Signals {
+		w.nonce++
+		w.e.Sent(w.now, s, w.nonce)
+		w.sent = append(w.sent, s)
+		if w.deaf[s.Edge] {
+			continue
+		}
+		if w.told[s.Edge] == nil {
+			w.told[s.Edge], w.nonces[s.Edge] = map[netip.Addr]uint8{}, map[netip.Addr]uint64{}
+		}
+		w.told[s.Edge][s.Destination], w.nonces[s.Edge][s.Destination] = uint8(s.Paths), w.nonce
+	}
+}
+
+// pass lets time go by, with ticks when the engine asks for them.
+func (w *world) pass(d time.Duration) {
+	w.t.Helper()
+	end := w.now.Add(d)
+	for n := 0; ; n++ {
+		next := w.e.Next()
+		if next.IsZero() || next.After(end) {
+			break
+		}
+		if next.After(w.now) {
+			w.now, n = next, 0
+		}
+		w.e.Tick(w.now)
+		w.deliver()
+		if n > 3 {
+			w.t.Fatalf("the engine asks for a tick at %s again and again", next)
+		}
+	}
+	w.now = end
+}
+
+// live passes time with both edges reporting, and the viewer's packets seen by edge b
+// at the given interval.
+func (w *world) live(d, interval time.Duration) {
+	w.t.Helper()
+	reports := w.now.Add(500 * time.Millisecond)
+	for end := w.now.Add(d); w.now.Before(end); {
+		w.pass(interval)
+		w.see("b")
+		if !w.now.Before(reports) {
+			reports = w.now.Add(500 * time.Millisecond)
+			w.report("a")
+			w.report("b")
+		}
+	}
+}
+
+// see has an edge's uplink monitor see a packet.
+func (w *world) see(name string) {
+	w.t.Helper()
+	o := api.Observation{Time: w.now.Add(w.clock[name]).UnixNano(), Source: request, Destination: server, Length: 240}
+	if err := w.e.Uplink(w.now, name, []api.Observation{o}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.deliver()
+}
+
+// trouble makes the trigger fire, after edge b has seen a packet.
+func (w *world) trouble() {
+	w.t.Helper()
+	for range 3 {
+		w.pass(160 * time.Millisecond)
+		w.see("b")
+	}
+}
+
+func (w *world) flow() api.Flow {
+	f, _ := w.e.Flow(viewer)
+	return f
+}
+
+// eliminate has edge b find paths of the present generation useless.
+func (w *world) eliminate(removed ...int) error {
+	f := w.flow()
+	r := api.Paths(removed...)
+	_, err := w.e.Eliminate(w.now, "b", api.Elimination{Destination: viewer, Generation: f.Generation, Removed: r, Remaining: f.Paths &^ r})
+	w.deliver()
+	return err
+}
+
+// look returns the kinds of decisions and the path sets signalled since the last one.
+func (w *world) look() (kinds []string, signalled []api.PathSet) {
+	for _, d := range w.log {
+		kinds = append(kinds, d.Kind)
+	}
+	for _, s := range w.sent {
+		signalled = append(signalled, s.Paths)
+	}
+	w.log, w.sent = nil, nil
+	return
+}
