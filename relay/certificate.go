@@ -1,7 +1,10 @@
 package main
 
 import (
+	"crypto/hkdf"
+	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/hex"
 	"fmt"
 	"log/slog"
@@ -64,6 +67,25 @@ func (c *certificates) load(now time.Time) error {
 	}
 	c.current = &cert
 	return nil
+}
+
+// resetKey is the key of the stateless resets by which peers learn at once that the
+// relay was restarted (RFC 9000 §10.3). It follows from the certificate's key, so
+// that it is the same after the restart; nil for a development certificate, which is
+// not.
+func (c *certificates) resetKey() (*[32]byte, error) {
+	if c.cert == "" {
+		return nil, nil
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(c.get().PrivateKey)
+	if err != nil {
+		return nil, fmt.Errorf("tls.key %s: %w", c.key, err)
+	}
+	key, err := hkdf.Key(sha256.New, secret, nil, "holocast relay stateless reset", 32)
+	if err != nil {
+		return nil, fmt.Errorf("stateless reset key: %w", err)
+	}
+	return (*[32]byte)(key), nil
 }
 
 func (c *certificates) state() (s [2]fileState) {

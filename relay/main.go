@@ -91,11 +91,17 @@ func run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	resetKey, err := certs.resetKey()
+	if err != nil {
+		return err
+	}
 	r := router.New(router.Config{
 		Limits: cfg.limits(), Grace: cfg.Publisher.Grace, Linger: cfg.Publisher.Linger,
 		MaxSessions: cfg.MaxSessions, Log: log,
 	})
-	ln, err := moqt.Listen(cfg.Listen, moqt.ListenConfig{Config: moqt.Config{Log: log, Congestion: cfg.Congestion}, TLS: certs.tlsConfig()})
+	ln, err := moqt.Listen(cfg.Listen, moqt.ListenConfig{
+		Config: moqt.Config{Log: log, Congestion: cfg.Congestion}, TLS: certs.tlsConfig(), ResetKey: resetKey,
+	})
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}

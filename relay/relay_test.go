@@ -679,6 +679,27 @@ func TestCertificateReload(t *testing.T) {
 	p.dial(moqt.Handler{})
 }
 
+// TestRestartIsNoticed: a session with a relay that was killed ends as soon as the
+// relay is back, by a stateless reset, not after the idle timeout.
+func TestRestartIsNoticed(t *testing.T) {
+	cert, key, _ := pair(t, t.TempDir(), time.Now().Add(24*time.Hour))
+	p := start(t, "--certificate", cert, "--key", key)
+	s := p.dial(moqt.Handler{})
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-p.done
+	start(t, "--certificate", cert, "--key", key, "--listen", p.udp)
+	select {
+	case <-s.Context().Done():
+		if e := (*quic.StatelessResetError)(nil); !errors.As(s.Err(), &e) {
+			t.Errorf("the session ended with %v, want a stateless reset", s.Err())
+		}
+	case <-time.After(time.Minute):
+		t.Error("the session goes on")
+	}
+}
+
 // TestStartErrors: what keeps a relay from starting is said in one line that names
 // the setting.
 func TestStartErrors(t *testing.T) {

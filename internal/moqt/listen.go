@@ -27,6 +27,10 @@ import (
 type ListenConfig struct {
 	Config
 	TLS *tls.Config // with a certificate; its protocols are set here
+	// ResetKey lets peers of this server's former life know at once that their
+	// sessions are gone (RFC 9000 §10.3); it must be the same after a restart. nil =
+	// they find out when the connection has been idle for too long.
+	ResetKey *[32]byte
 	// HTTP answers HTTP/3 requests that are not WebTransport; nil = 404.
 	HTTP http.Handler
 	// CheckOrigin decides which web pages may connect; nil = all of them: what a
@@ -79,7 +83,7 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 	tlsConfig.MinVersion = tls.VersionTLS13
 	l := &Listener{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), udp: udp,
-		tr:       &quic.Transport{Conn: udp, ConnContext: connContext},
+		tr:       &quic.Transport{Conn: udp, ConnContext: connContext, StatelessResetKey: (*quic.StatelessResetKey)(cfg.ResetKey)},
 		sessions: make(chan *Session), conns: map[*quic.Conn]struct{}{},
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
