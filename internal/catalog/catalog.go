@@ -97,6 +97,7 @@ type Track struct {
 	ChannelConfig  string   `json:"channelConfig,omitempty"`
 	Lang           string   `json:"lang,omitempty"`
 	TrackDuration  int64    `json:"trackDuration,omitempty"` // milliseconds; only when not live
+	Template       Template `json:"template,omitzero"`       // media time of its locations
 	ConnectionURI  string   `json:"connectionUri,omitempty"` // only in PublishTracks
 	Token          string   `json:"token,omitempty"`
 
@@ -109,6 +110,40 @@ type Buffers struct {
 	Target float64 `json:"target,omitempty"`
 	Min    float64 `json:"min,omitempty"`
 	Max    float64 `json:"max,omitempty"`
+}
+
+// Template gives the media time of a track's locations where that is a straight line
+// (MSF §7.4.1): an array of six in the document. Times are milliseconds.
+type Template struct {
+	Media         float64   // media time of Location
+	MediaStep     float64   // and of each Step further
+	Location      [2]uint64 // group and object
+	Step          [2]uint64
+	Wallclock     float64 // UNIX time of Location
+	WallclockStep float64
+}
+
+// MarshalJSON writes the array.
+func (t Template) MarshalJSON() ([]byte, error) {
+	return json.Marshal([]any{t.Media, t.MediaStep, t.Location, t.Step, t.Wallclock, t.WallclockStep})
+}
+
+// UnmarshalJSON reads the array.
+func (t *Template) UnmarshalJSON(b []byte) error {
+	var list []json.RawMessage
+	if err := json.Unmarshal(b, &list); err != nil {
+		return err
+	}
+	into := []any{&t.Media, &t.MediaStep, &t.Location, &t.Step, &t.Wallclock, &t.WallclockStep}
+	if len(list) != len(into) {
+		return fmt.Errorf("a template of %d values, wants %d", len(list), len(into))
+	}
+	for i, v := range into {
+		if err := json.Unmarshal(list[i], v); err != nil {
+			return fmt.Errorf("value %d of a template: %w", i, err)
+		}
+	}
+	return nil
 }
 
 // InitData is an entry of the initialization data list (MSF §5.1.7).

@@ -69,6 +69,7 @@ type Reader struct {
 	offset   int64 // of the next record
 	end      int64 // where the data section ends
 	dataEnd  bool  // offset is behind the DataEnd record
+	chunkAt  int64 // of the chunk that was read last
 	channels map[uint16]TrackInfo
 
 	// Objects of the chunk being emitted and of the one after it, by arrival.
@@ -196,6 +197,7 @@ func (r *Reader) nextChunk() ([]Object, error) {
 				return nil, fmt.Errorf("damaged chunk at byte %d: %w", start, err)
 			}
 			if len(objects) > 0 {
+				r.chunkAt = start
 				return objects, nil
 			}
 		case mcap.OpChannel, mcap.OpMessage:

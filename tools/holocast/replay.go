@@ -34,6 +34,9 @@ session that the URL names. With --loop each further pass raises the group IDs, 
 that they go on ascending; nothing else changes. A recording that was cut off is
 replayed up to where it can be read.
 
+Viewers that can, such as the web viewer, pause the recording and move about in it, each
+for itself, while it is replayed.
+
 Players tell a replay from a live session and count its frame delay from a frame's
 arrival, because its capture is long past. With --live frames get new numbers and the
 time they are sent as their capture time, and players take them for live ones: frames

@@ -54,6 +54,7 @@ type Replayer struct {
 	set    origin.Set
 	clock  clock.Estimator
 	tracks map[string]*track // by recorded name
+	past   *onDemand         // nil with Live
 
 	objects atomic.Uint64
 	at      atomic.Int64 // ns since the recording's beginning
@@ -118,6 +119,9 @@ func Open(path string, cfg Config) (*Replayer, error) {
 		r.tracks[t.Track.String()] = x
 		r.set.Add(x.Track)
 	}
+	if !cfg.Live {
+		r.past = newOnDemand(r)
+	}
 	return r, nil
 }
 
@@ -136,7 +140,12 @@ func markReplayed(properties []byte, replayed bool) (moqt.Properties, error) {
 }
 
 // Handler answers requests for the tracks.
-func (r *Replayer) Handler() moqt.Handler { return r.set.Handler() }
+func (r *Replayer) Handler() moqt.Handler {
+	if r.past == nil {
+		return r.set.Handler()
+	}
+	return r.past.handler(r.set.Handler())
+}
 
 // Progress is the objects published so far, where in the recording that is and in
 // which pass of a loop, from 0.
@@ -157,6 +166,9 @@ func (r *Replayer) Unsent() (n uint64) {
 // Run publishes the recording on the tracks until it is over or ctx ends; with
 // Loop, the latter. Sessions come and go meanwhile.
 func (r *Replayer) Run(ctx context.Context) error {
+	if r.past != nil {
+		defer r.past.close()
+	}
 	defer r.set.End(wire.DoneTrackEnded, "the recording is over")
 	defer r.endSubgroups(func(*track, subgroup, *feed) bool { return true })
 	first, err := r.publishCatalog()

@@ -1,0 +1,53 @@
+package recording
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/foxglove/mcap/go/mcap"
+)
+
+// Chunks reads the whole recording in the order of the file and hands over each
+// chunk's objects, by arrival, with the byte at which the chunk begins, for
+// ReadChunk. Damaged chunks are passed over. The slices of the objects are parts of
+// the chunk: who keeps one keeps all of it. Next begins anew afterwards.
+func (r *Reader) Chunks(visit func(offset int64, objects []Object) error) error {
+	r.rewind()
+	defer r.rewind()
+	for {
+		objects, err := r.nextChunk()
+		var frame *frameError
+		switch {
+		case errors.Is(err, io.EOF) || errors.As(err, &frame):
+			return nil
+		case err != nil:
+			continue
+		}
+		if err := visit(r.chunkAt, objects); err != nil {
+			return err
+		}
+	}
+}
+
+// ReadChunk reads the objects of one of the chunks that Chunks found, by arrival.
+func (r *Reader) ReadChunk(offset int64) ([]Object, error) {
+	op, length, err := r.recordAt(offset)
+	if err == nil && op != mcap.OpChunk {
+		err = fmt.Errorf("a %v record where a chunk was", op)
+	}
+	var objects []Object
+	if err == nil {
+		objects, err = r.chunk(offset+9, length)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("recording %s: chunk at byte %d: %w", r.name, offset, err)
+	}
+	return objects, nil
+}
+
+// rewind has Next begin with the first object. Channels stay known.
+func (r *Reader) rewind() {
+	r.offset, r.dataEnd = int64(len(mcap.Magic)), false
+	r.ready, r.ahead = nil, nil
+}

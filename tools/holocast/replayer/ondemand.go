@@ -1,0 +1,340 @@
+package replayer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"holocast/internal/catalog"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+	"holocast/internal/pointcloud"
+	"holocast/internal/recording"
+)
+
+// OnDemandField follows the session's fields in the namespace of the tracks by which
+// a replay offers the recording itself (docs/spec/replay.md): every viewer FETCHes
+// what it wants to see, at its own pace, beside the replay and beside the others.
+const OnDemandField = "recording"
+
+// cachedChunks are kept of a recording: viewers that watch the same second share it.
+const cachedChunks = 4
+
+// onDemand answers FETCHes from a recording. It is read for the first time when
+// somebody asks for it.
+type onDemand struct {
+	r      *Replayer
+	ns     moqt.Namespace
+	ctx    context.Context
+	stop   context.CancelFunc
+	opened sync.Once
+
+	tracks map[string]*pastTrack // by full name; set once
+
+	mu     sync.Mutex
+	reader *recording.Reader // nil when closed
+	cache  []chunk           // the newest last
+}
+
+type chunk struct {
+	offset  int64
+	objects []recording.Object
+}
+
+// pastTrack is a track with nothing to come. Its groups are those of the recorded
+// track; their IDs are the milliseconds from the recording's beginning at which they
+// began to arrive, or as few later as keep them apart.
+type pastTrack struct {
+	*origin.Track // takes subscriptions, on which nothing is sent
+	recorded      recording.Track
+	groups        []pastGroup // ascending
+	largest       moqt.Location
+}
+
+type pastGroup struct {
+	id, recorded uint64
+	at           time.Duration
+	largest      uint64  // object ID
+	chunks       []int64 // their offsets
+}
+
+func newOnDemand(r *Replayer) *onDemand {
+	o := &onDemand{r: r, ns: append(slices.Clone(r.cfg.Namespace), OnDemandField)}
+	o.ctx, o.stop = context.WithCancel(context.Background())
+	return o
+}
+
+// close ends all reading, for good.
+func (o *onDemand) close() {
+	o.stop()
+	o.opened.Do(func() {})
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.reader != nil {
+		_ = o.reader.Close() // only read
+	}
+	o.reader, o.cache = nil, nil
+}
+
+// handler is h and the recording's own tracks.
+func (o *onDemand) handler(h moqt.Handler) moqt.Handler {
+	subscribe, fetch, status := h.Subscribe, h.Fetch, h.TrackStatus
+	h.Subscribe = func(r *moqt.SubscribeRequest) {
+		o.find(r.Track)
+		subscribe(r)
+	}
+	h.TrackStatus = func(r *moqt.TrackStatusRequest) {
+		o.find(r.Track)
+		status(r)
+	}
+	h.Fetch = func(r *moqt.FetchRequest) {
+		t := o.find(r.Track)
+		if t == nil {
+			fetch(r)
+			return
+		}
+		if err := o.serve(t, r); err != nil && r.Context().Err() == nil {
+			o.r.log.Debug("recording not fetched", "track", r.Track.String(), "err", err)
+		}
+	}
+	return h
+}
+
+// find finds a track of the recording's, nil for one that is none.
+func (o *onDemand) find(name moqt.TrackName) *pastTrack {
+	if !name.Namespace.HasPrefix(o.ns) {
+		return nil
+	}
+	o.opened.Do(func() {
+		if err := o.index(); err != nil && o.ctx.Err() == nil {
+			o.r.log.Warn("viewers cannot move about in the recording", "err", err)
+		}
+	})
+	return o.tracks[name.String()]
+}
+
+// index finds out where the groups of the recording are, and publishes a catalog of
+// its tracks.
+func (o *onDemand) index() error {
+	reader, err := recording.Open(o.r.path)
+	if err != nil {
+		return err
+	}
+	x := newIndexer(o.r)
+	err = reader.Chunks(func(offset int64, objects []recording.Object) error {
+		for i := range objects {
+			x.add(offset, &objects[i])
+		}
+		return o.ctx.Err()
+	})
+	if err == nil && x.catalog == nil {
+		err = errors.New("it has no catalog that can be read")
+	}
+	if err != nil {
+		return errors.Join(err, reader.Close())
+	}
+	o.mu.Lock()
+	o.reader = reader
+	o.mu.Unlock()
+	o.tracks = map[string]*pastTrack{}
+	out := catalog.Catalog{Version: catalog.Version, InitDataList: x.catalog.InitDataList}
+	for _, t := range x.catalog.Tracks {
+		p := x.track(t)
+		if p == nil {
+			continue
+		}
+		name := moqt.TrackName{Namespace: o.ns, Name: t.Name}
+		p.Track = origin.NewTrack(name, x.properties[p.recorded.String()], origin.Limits{})
+		p.RaiseLargest(p.largest)
+		o.tracks[name.String()] = p
+		o.r.set.Add(p.Track)
+		t.IsLive, t.TargetLatency, t.Buffers = false, 0, nil
+		t.TrackDuration = max(1, o.r.Info.Duration().Milliseconds())
+		t.Template = catalog.Template{MediaStep: 1, Step: [2]uint64{1, 0}, Wallclock: x.wallclock(), WallclockStep: 1}
+		out.Tracks = append(out.Tracks, t)
+	}
+	b, err := out.Marshal()
+	if err != nil {
+		return err
+	}
+	t := origin.NewTrack(moqt.TrackName{Namespace: o.ns, Name: catalog.TrackName}, nil, origin.Limits{})
+	o.r.set.Add(t)
+	return t.WriteObject(wire.SubgroupHeader{Mode: wire.SubgroupIDExplicit, FirstObject: true}, moqt.Object{}, b)
+}
+
+// indexer collects what index wants to know of a recording.
+type indexer struct {
+	r          *Replayer
+	catalog    *catalog.Catalog // the last that lists tracks
+	groups     map[string]map[uint64]*pastGroup
+	properties map[string]moqt.Properties
+	captured   time.Time // of the first frame there is
+	arrived    time.Duration
+}
+
+func newIndexer(r *Replayer) *indexer {
+	x := &indexer{r: r, groups: map[string]map[uint64]*pastGroup{}, properties: map[string]moqt.Properties{}}
+	for key, t := range r.tracks {
+		x.groups[key], x.properties[key] = map[uint64]*pastGroup{}, t.Properties()
+	}
+	return x
+}
+
+func (x *indexer) add(offset int64, o *recording.Object) {
+	key := o.Track.String()
+	groups := x.groups[key]
+	if groups == nil || o.EndOnly || wire.ObjectStatus(o.Status) != wire.StatusNormal {
+		return
+	}
+	if x.r.tracks[key].catalog {
+		x.addCatalog(o)
+		return
+	}
+	g := groups[o.Group]
+	if g == nil {
+		g = &pastGroup{recorded: o.Group, at: o.Arrival.Sub(x.r.Info.Start)}
+		groups[o.Group] = g
+		if h, err := pointcloud.ParseHeader(o.Payload); err == nil && x.captured.IsZero() {
+			x.captured, x.arrived = time.UnixMicro(int64(h.CaptureTime)), g.at
+		}
+	}
+	g.at = min(g.at, o.Arrival.Sub(x.r.Info.Start))
+	g.largest = max(g.largest, o.ObjectID)
+	if n := len(g.chunks); n == 0 || g.chunks[n-1] != offset {
+		g.chunks = append(g.chunks, offset)
+	}
+}
+
+func (x *indexer) addCatalog(o *recording.Object) {
+	c, err := catalog.Parse(o.Payload)
+	if errors.Is(err, catalog.ErrDelta) && x.catalog != nil {
+		c, err = x.catalog.Apply(o.Payload)
+	}
+	if err == nil && len(c.Tracks) > 0 {
+		x.catalog = c
+	}
+}
+
+// wallclock is the capture time of the recording's beginning, UNIX ms.
+func (x *indexer) wallclock() float64 {
+	if x.captured.IsZero() {
+		return float64(x.r.Info.Start.UnixMilli())
+	}
+	return float64(x.captured.Add(-x.arrived).UnixMilli())
+}
+
+// track makes the past of a track that the catalog lists, nil where there is none.
+func (x *indexer) track(t catalog.Track) *pastTrack {
+	switch t.Packaging {
+	case catalog.PackagingEventTimeline, catalog.PackagingMediaTimeline, catalog.PackagingCatalog, catalog.PackagingClock:
+		return nil // of no use without the session's time
+	}
+	name := recording.Track{Namespace: x.r.root, Name: t.Name}
+	groups := x.groups[name.String()]
+	if t.Namespace != "" || len(groups) == 0 {
+		return nil
+	}
+	p := &pastTrack{recorded: name}
+	next := uint64(0)
+	for _, recorded := range slices.Sorted(maps.Keys(groups)) {
+		g := groups[recorded]
+		g.id = max(next, uint64(max(0, g.at.Milliseconds())))
+		next = g.id + 1
+		p.groups = append(p.groups, *g)
+	}
+	last := p.groups[len(p.groups)-1]
+	p.largest = moqt.Location{Group: last.id, Object: last.largest}
+	return p
+}
+
+// serve answers a FETCH.
+func (o *onDemand) serve(t *pastTrack, r *moqt.FetchRequest) error {
+	if t.largest.Less(r.Start) {
+		err := &moqt.RequestError{Code: wire.RequestInvalidRange, Reason: "the recording ends before the range"}
+		return errors.Join(err, r.RejectWith(err))
+	}
+	end, last := r.End, moqt.Location{Group: r.End.Group, Object: r.End.Object - 1}
+	if end.Object == 0 {
+		last.Object = math.MaxUint64
+	}
+	if t.largest.Less(last) {
+		last, end = t.largest, moqt.Location{Group: t.largest.Group, Object: t.largest.Object + 1}
+	}
+	groups := slices.DeleteFunc(slices.Clone(t.groups), func(g pastGroup) bool { return g.id < r.Start.Group || g.id > last.Group })
+	if r.Order == wire.Descending {
+		slices.Reverse(groups)
+	}
+	w, err := r.Accept(end, last == t.largest, t.Properties())
+	if err != nil {
+		return err
+	}
+	for i := range groups {
+		if err := o.write(w, t, &groups[i], r.Start, last); err != nil {
+			w.Reset(wire.StreamInternalError)
+			return err
+		}
+	}
+	return w.Close()
+}
+
+// write writes the objects of a group from first to last, in the order of their IDs.
+func (o *onDemand) write(w *moqt.FetchWriter, t *pastTrack, g *pastGroup, first, last moqt.Location) error {
+	var list []recording.Object
+	for _, offset := range g.chunks {
+		objects, err := o.chunk(offset)
+		if err != nil {
+			return err
+		}
+		for i := range objects {
+			x := &objects[i]
+			l := moqt.Location{Group: g.id, Object: x.ObjectID}
+			if x.Group == g.recorded && x.Track.Name == t.recorded.Name && slices.Equal(x.Track.Namespace, t.recorded.Namespace) && !x.EndOnly &&
+				wire.ObjectStatus(x.Status) == wire.StatusNormal && !l.Less(first) && !last.Less(l) {
+				list = append(list, *x)
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b recording.Object) int { return cmp.Compare(a.ObjectID, b.ObjectID) })
+	list = slices.CompactFunc(list, func(a, b recording.Object) bool { return a.ObjectID == b.ObjectID })
+	for i := range list {
+		x := &list[i]
+		if err := w.WriteObject(wire.FetchObject{
+			Group: g.id, Object: x.ObjectID, Subgroup: x.Subgroup, Datagram: x.Forwarding == recording.Datagram,
+			Priority: x.Priority, Properties: x.Properties,
+		}, x.Payload); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// chunk reads a chunk of the recording, or has it.
+func (o *onDemand) chunk(offset int64) ([]recording.Object, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i, c := range o.cache {
+		if c.offset == offset {
+			o.cache = append(slices.Delete(o.cache, i, i+1), c)
+			return c.objects, nil
+		}
+	}
+	if o.reader == nil {
+		return nil, fmt.Errorf("recording %s: the replay is over", o.r.path)
+	}
+	objects, err := o.reader.ReadChunk(offset)
+	if err != nil {
+		return nil, err
+	}
+	if len(o.cache) == cachedChunks {
+		o.cache = slices.Delete(o.cache, 0, 1)
+	}
+	o.cache = append(o.cache, chunk{offset, objects})
+	return objects, nil
+}
