@@ -48,6 +48,7 @@ type State struct {
 	NextHop   net.HardwareAddr // of the next hop; nil until it is resolved
 	Up        bool             // packets can leave
 	Problem   string           // why they cannot, in one sentence
+	Resolving bool             // the problem is that the next hop has not answered yet
 }
 
 func (s State) equal(o State) bool {
@@ -208,6 +209,7 @@ func (t *Table) look(h Hop, before State) State {
 		// Forgotten by the kernel, which had no use for it, and being resolved again.
 		s.NextHop, s.Up = before.NextHop, true
 	default:
+		s.Resolving = true
 		s.Problem = fmt.Sprintf("%s is not resolved yet on interface %s", s.Address, h.Interface)
 	}
 	if state&(netlink.NUD_PERMANENT|netlink.NUD_NOARP|netlink.NUD_REACHABLE|netlink.NUD_INCOMPLETE|netlink.NUD_DELAY|netlink.NUD_PROBE) == 0 {

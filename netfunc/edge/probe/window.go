@@ -15,6 +15,11 @@ type window struct {
 	stats   Stats
 }
 
+// recent is how old the probes are at most that tell how a path is now. It is more than the
+// time that a lost probe takes to be known as such.
+const recent = 2 * time.Second
+
+// sent is a probe.
 type sent struct {
 	at       time.Time
 	rtt      time.Duration
@@ -23,16 +28,19 @@ type sent struct {
 
 // Stats is what the probes of a path found.
 type Stats struct {
-	RTT        time.Duration `json:"rtt"`         // of the last answer; 0: none yet
-	MinRTT     time.Duration `json:"min_rtt"`     // least of the newest 128 probes
-	BestRTT    time.Duration `json:"best_rtt"`    // least ever
-	Loss       float64       `json:"loss"`        // part of the newest 128 probes that was not answered in time, 0 to 1
-	Sent       uint64        `json:"sent"`        // probes
-	Answered   uint64        `json:"answered"`    // probes
-	Summed     time.Duration `json:"summed"`      // RTT of all answers together
-	Refused    uint64        `json:"refused"`     // packets on the probe port that are no probes of the peer
-	LastAnswer time.Time     `json:"last_answer"` // zero: none yet
-	Silent     time.Duration `json:"silent"`      // since the first probe that nothing came after
+	RTT     time.Duration // of the last answer; 0: none yet
+	MinRTT  time.Duration // least of the newest 128 probes
+	BestRTT time.Duration // least ever
+	Loss    float64       // part of the newest 128 probes that was not answered in time, 0 to 1
+	// RecentRTT and RecentLoss are the mean and the part lost of the probes of the last
+	// two seconds.
+	RecentRTT  time.Duration
+	RecentLoss float64
+
+	Sent, Answered uint64        // probes
+	Refused        uint64        // packets on the probe port that are no probes of the peer
+	LastAnswer     time.Time     // zero: none yet
+	Silent         time.Duration // since the first probe that no answer came after
 }
 
 // sending returns the sequence number of a probe sent at now.
@@ -57,7 +65,6 @@ func (w *window) answered(n uint32, now time.Time, dwell time.Duration) bool {
 	p.answered, p.rtt = true, max(now.Sub(p.at)-dwell, time.Microsecond)
 	w.stats.Answered++
 	w.stats.RTT = p.rtt
-	w.stats.Summed += p.rtt
 	w.stats.LastAnswer = now
 	if w.stats.BestRTT == 0 || p.rtt < w.stats.BestRTT {
 		w.stats.BestRTT = p.rtt
@@ -69,24 +76,19 @@ func (w *window) answered(n uint32, now time.Time, dwell time.Duration) bool {
 // and are not yet counted as lost.
 func (w *window) at(now time.Time) Stats {
 	s := w.stats
-	s.MinRTT, s.Loss, s.Silent = 0, 0, 0
-	var lost, known int
+	var all, late tally
 	for back := range uint32(min(remembered, w.stats.Sent)) {
 		p := w.probes[(w.next-1-back)%remembered]
-		switch {
-		case p.answered:
-			known++
-			if s.MinRTT == 0 || p.rtt < s.MinRTT {
-				s.MinRTT = p.rtt
-			}
-		case now.Sub(p.at) >= w.timeout:
-			known++
-			lost++
+		if !p.answered && now.Sub(p.at) < w.timeout {
+			continue
+		}
+		all.add(p)
+		if now.Sub(p.at) < recent {
+			late.add(p)
 		}
 	}
-	if known > 0 {
-		s.Loss = float64(lost) / float64(known)
-	}
+	s.MinRTT, s.Loss = all.least, all.loss()
+	s.RecentRTT, s.RecentLoss = late.mean(), late.loss()
 	for back := range uint32(min(remembered, w.stats.Sent)) {
 		p := w.probes[(w.next-1-back)%remembered]
 		if p.answered {
@@ -95,4 +97,36 @@ func (w *window) at(now time.Time) Stats {
 		s.Silent = now.Sub(p.at)
 	}
 	return s
+}
+
+// tally sums up probes that were answered or lost.
+type tally struct {
+	answered, lost int
+	sum, least     time.Duration
+}
+
+func (t *tally) add(p sent) {
+	if !p.answered {
+		t.lost++
+		return
+	}
+	t.answered++
+	t.sum += p.rtt
+	if t.least == 0 || p.rtt < t.least {
+		t.least = p.rtt
+	}
+}
+
+func (t *tally) loss() float64 {
+	if t.lost == 0 {
+		return 0
+	}
+	return float64(t.lost) / float64(t.lost+t.answered)
+}
+
+func (t *tally) mean() time.Duration {
+	if t.answered == 0 {
+		return 0
+	}
+	return t.sum / time.Duration(t.answered)
 }

@@ -1,0 +1,417 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"holocast/internal/config"
+	"holocast/netfunc/api"
+	"holocast/netfunc/bpf"
+	"holocast/netfunc/elimination"
+	"holocast/netfunc/signal"
+)
+
+// Where edges keep what outlives a command, by their names.
+const (
+	pinRoot    = "/sys/fs/bpf/holocast"
+	socketRoot = "/run/holocast"
+)
+
+// Config is the edge's configuration; edge.example.yaml is its reference.
+type Config struct {
+	Name      string        `yaml:"name"`
+	Role      api.Role      `yaml:"role"`
+	Peer      string        `yaml:"peer"`
+	Paths     []Path        `yaml:"paths"`
+	Sender    Sender        `yaml:"sender"`
+	Receiver  Receiver      `yaml:"receiver"`
+	Uplink    Uplink        `yaml:"uplink"`
+	Flows     []Flow        `yaml:"flows"`
+	Signal    Signal        `yaml:"signal"`
+	Control   Controller    `yaml:"controller"`
+	Probe     Probe         `yaml:"probe"`
+	Eliminate Eliminate     `yaml:"elimination"`
+	OnExit    string        `yaml:"onExit"`
+	Drain     time.Duration `yaml:"drain"`
+	Pin       string        `yaml:"pin"`
+	Socket    string        `yaml:"socket"`
+	HTTP      string        `yaml:"http"`
+	Log       config.Log    `yaml:"log"`
+}
+
+// Path is one way to the other edge.
+type Path struct {
+	Index     int        `yaml:"index"`
+	Interface string     `yaml:"interface"`
+	Peer      netip.Addr `yaml:"peer"`
+	Gateway   netip.Addr `yaml:"gateway"`
+}
+
+// Sender says what is duplicated.
+type Sender struct {
+	Attach      []Attach       `yaml:"attach"`
+	Towards     []netip.Prefix `yaml:"towards"`
+	MaxPolicies uint32         `yaml:"maxPolicies"`
+	FlowLabel   bool           `yaml:"flowLabel"`
+	Clsact      bool           `yaml:"clsact"`
+}
+
+// Attach is an interface whose packets are duplicated.
+type Attach struct {
+	Interface string `yaml:"interface"`
+	Direction string `yaml:"direction"`
+}
+
+// Receiver says where replicas come in.
+type Receiver struct {
+	Interfaces []string       `yaml:"interfaces"`
+	Behind     []netip.Prefix `yaml:"behind"`
+	DSCP       uint8          `yaml:"dscp"`
+	Stale      time.Duration  `yaml:"stale"`
+	TableSize  uint32         `yaml:"tableSize"`
+}
+
+// Uplink says which packets of viewers are told the controller.
+type Uplink struct {
+	Interfaces []string `yaml:"interfaces"`
+	Min        uint16   `yaml:"min"`
+	Max        uint16   `yaml:"max"`
+}
+
+// Flow is a path set that does not need a controller.
+type Flow struct {
+	Destination netip.Addr `yaml:"destination"`
+	Paths       []int      `yaml:"paths"`
+	DSCP        *uint8     `yaml:"dscp"`
+}
+
+// Signal says how signalling packets come.
+type Signal struct {
+	Address    netip.Addr `yaml:"address"`
+	Interfaces []string   `yaml:"interfaces"`
+	Port       uint16     `yaml:"port"`
+	Key        string     `yaml:"key"`
+}
+
+// Controller says where the controller is and how it is trusted.
+type Controller struct {
+	URL         string `yaml:"url"`
+	Token       string `yaml:"token"`
+	CA          string `yaml:"ca"`
+	Certificate string `yaml:"certificate"`
+	Key         string `yaml:"key"`
+}
+
+// Probe says how paths are measured.
+type Probe struct {
+	Port    uint16        `yaml:"port"`
+	Every   time.Duration `yaml:"every"`
+	Timeout time.Duration `yaml:"timeout"`
+	Down    time.Duration `yaml:"down"`
+}
+
+// Eliminate are the parameters of Algorithm 1.
+type Eliminate struct {
+	Window       int           `yaml:"window"`
+	Threshold    time.Duration `yaml:"threshold"`
+	Span         time.Duration `yaml:"span"`
+	CompleteSpan time.Duration `yaml:"completeSpan"`
+	Slack        float64       `yaml:"slack"`
+	Timeout      time.Duration `yaml:"timeout"`
+	Memory       time.Duration `yaml:"memory"`
+	Capacity     int           `yaml:"capacity"`
+	Guard        time.Duration `yaml:"guard"`
+	Silence      time.Duration `yaml:"silence"`
+	LatentPeriod time.Duration `yaml:"latentPeriod"`
+	LatentLoss   float64       `yaml:"latentLoss"`
+}
+
+// algorithm returns what package elimination calls them.
+func (e Eliminate) algorithm() elimination.Config {
+	return elimination.Config{
+		W: e.Window, Alpha: e.Threshold, Span: e.Span, CompleteSpan: e.CompleteSpan, Slack: e.Slack,
+		Timeout: e.Timeout, Memory: e.Memory, Capacity: e.Capacity, Guard: e.Guard, Silence: e.Silence,
+		LatentPeriod: e.LatentPeriod, LatentLoss: e.LatentLoss,
+	}
+}
+
+const (
+	exitDetach = "detach"
+	exitKeep   = "keep"
+)
+
+func defaultConfig() Config {
+	var c Config
+	c.Name, _ = os.Hostname()
+	c.Uplink.Min, c.Uplink.Max = 200, 300
+	c.Receiver.Stale, c.Receiver.TableSize = time.Second, 1<<20
+	c.Sender.MaxPolicies = 4096
+	c.Signal.Port = signal.Port
+	c.Probe = Probe{Port: 4791, Every: 100 * time.Millisecond, Timeout: time.Second, Down: time.Second}
+	a := elimination.Default()
+	c.Eliminate = Eliminate{
+		Window: a.W, Threshold: a.Alpha, Span: a.Span, CompleteSpan: a.CompleteSpan, Slack: a.Slack,
+		Timeout: a.Timeout, Memory: a.Memory, Capacity: a.Capacity, Guard: a.Guard, Silence: a.Silence,
+		LatentPeriod: a.LatentPeriod, LatentLoss: a.LatentLoss,
+	}
+	c.OnExit, c.Drain = exitDetach, 500*time.Millisecond
+	c.HTTP = "127.0.0.1:4792"
+	c.Log.Level, c.Log.Format = "info", "text"
+	return c
+}
+
+// names are those that edges may have: they are part of paths and URLs.
+var names = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// places fills in where this edge's pins and socket are.
+func (c *Config) places() error {
+	if !names.MatchString(c.Name) {
+		return fmt.Errorf("name %q is not 1 to 64 letters, digits, '.', '_' and '-'", c.Name)
+	}
+	if c.Pin == "" {
+		c.Pin = filepath.Join(pinRoot, c.Name)
+	}
+	if c.Socket == "" {
+		c.Socket = filepath.Join(socketRoot, c.Name+".sock")
+	}
+	return nil
+}
+
+// validate fills in what follows from other settings and returns an error that names the
+// setting which is wrong.
+func (c *Config) validate() error {
+	if err := c.places(); err != nil {
+		return err
+	}
+	if !slices.Contains([]api.Role{api.Sender, api.Receiver, api.Both}, c.Role) {
+		return fmt.Errorf("role %q is not sender, receiver or both", c.Role)
+	}
+	for _, check := range []func() error{
+		c.validatePaths, c.validateSender, c.validateReceiver, c.validateFlows, c.validateProbe, c.validateControl,
+	} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case c.OnExit != exitDetach && c.OnExit != exitKeep:
+		return fmt.Errorf("onExit %q is not %s or %s", c.OnExit, exitDetach, exitKeep)
+	case c.Drain < 0:
+		return errors.New("drain must not be negative")
+	case len(c.Uplink.Interfaces) > 0 && (c.Uplink.Min == 0 || c.Uplink.Min > c.Uplink.Max):
+		return fmt.Errorf("uplink.min %d and uplink.max %d are no window of lengths", c.Uplink.Min, c.Uplink.Max)
+	}
+	// The algorithm's own check names its parameters as the paper does.
+	if _, err := elimination.New(c.Eliminate.algorithm()); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (c *Config) validatePaths() error {
+	if len(c.Paths) == 0 {
+		return errors.New("paths: at least one is needed")
+	}
+	interfaces, indices := map[string]int{}, map[int]bool{}
+	for n, p := range c.Paths {
+		where := fmt.Sprintf("paths[%d]", n)
+		switch {
+		case p.Index < 1 || p.Index > bpf.MaxPaths:
+			return fmt.Errorf("%s.index %d is not 1 to %d", where, p.Index, bpf.MaxPaths)
+		case indices[p.Index]:
+			return fmt.Errorf("%s.index %d is there twice", where, p.Index)
+		case p.Interface == "":
+			return fmt.Errorf("%s.interface is missing", where)
+		case interfaces[p.Interface] != 0:
+			return fmt.Errorf("%s.interface %s is that of path %d already", where, p.Interface, interfaces[p.Interface])
+		case !p.Peer.IsValid() && !p.Gateway.IsValid():
+			return fmt.Errorf("%s.peer, the other edge's address on this path, is missing", where)
+		case p.Peer.IsValid() && p.Gateway.IsValid() && p.Peer.Is4() != p.Gateway.Is4():
+			return fmt.Errorf("%s.gateway %s and peer %s are not of one address family", where, p.Gateway, p.Peer)
+		}
+		interfaces[p.Interface], indices[p.Index] = p.Index, true
+	}
+	slices.SortFunc(c.Paths, func(a, b Path) int { return a.Index - b.Index })
+	return nil
+}
+
+func (c *Config) validateSender() error {
+	if !c.Role.Sends() {
+		if len(c.Sender.Attach) > 0 {
+			return fmt.Errorf("sender.attach is set, but the role is %s", c.Role)
+		}
+		return nil
+	}
+	if len(c.Sender.Attach) == 0 {
+		return errors.New("sender.attach: at least one interface is needed whose packets are duplicated")
+	}
+	for n, a := range c.Sender.Attach {
+		if a.Interface == "" {
+			return fmt.Errorf("sender.attach[%d].interface is missing", n)
+		}
+		if _, ok := directions[a.Direction]; !ok {
+			return fmt.Errorf("sender.attach[%d].direction %q is not ingress or egress", n, a.Direction)
+		}
+	}
+	return nil
+}
+
+// directions are the values of sender.attach[].direction; ingress is the usual one.
+var directions = map[string]bpf.Direction{"": bpf.Ingress, "ingress": bpf.Ingress, "egress": bpf.Egress}
+
+func (c *Config) validateReceiver() error {
+	if !c.Role.Receives() {
+		return nil
+	}
+	if len(c.Receiver.Interfaces) == 0 {
+		for _, p := range c.Paths {
+			c.Receiver.Interfaces = append(c.Receiver.Interfaces, p.Interface)
+		}
+	}
+	switch {
+	case c.Receiver.DSCP > 63:
+		return fmt.Errorf("receiver.dscp %d is not 0 to 63", c.Receiver.DSCP)
+	case c.Receiver.Stale < 10*time.Millisecond || c.Receiver.Stale > 30*time.Second:
+		return fmt.Errorf("receiver.stale %v is not 10ms to 30s", c.Receiver.Stale)
+	case c.Receiver.TableSize == 0 || c.Receiver.TableSize > 1<<28:
+		return fmt.Errorf("receiver.tableSize %d is not 1 to %d", c.Receiver.TableSize, 1<<28)
+	}
+	return nil
+}
+
+func (c *Config) validateFlows() error {
+	seen := map[netip.Addr]bool{}
+	for n, f := range c.Flows {
+		where := fmt.Sprintf("flows[%d]", n)
+		switch {
+		case !f.Destination.IsValid() || f.Destination.IsUnspecified() || f.Destination.Zone() != "":
+			return fmt.Errorf("%s.destination is not an address", where)
+		case seen[f.Destination.Unmap()]:
+			return fmt.Errorf("%s.destination %s is there twice", where, f.Destination)
+		case !c.outbound(f.Destination) && !c.inbound(f.Destination):
+			return fmt.Errorf("%s.destination %s is neither in sender.towards nor in receiver.behind", where, f.Destination)
+		case f.DSCP != nil && *f.DSCP > 63:
+			return fmt.Errorf("%s.dscp %d is not 0 to 63", where, *f.DSCP)
+		}
+		for _, i := range f.Paths {
+			if !slices.ContainsFunc(c.Paths, func(p Path) bool { return p.Index == i }) {
+				return fmt.Errorf("%s.paths: there is no path %d", where, i)
+			}
+		}
+		c.Flows[n].Destination = f.Destination.Unmap()
+		seen[f.Destination.Unmap()] = true
+	}
+	return nil
+}
+
+// outbound tells whether packets to a destination of flows are duplicated here. Where an edge
+// has one role there is no question.
+func (c *Config) outbound(destination netip.Addr) bool {
+	return c.Role == api.Sender || c.Role == api.Both && contain(c.Sender.Towards, destination)
+}
+
+// inbound tells whether replicas to a destination of flows are eliminated here.
+func (c *Config) inbound(destination netip.Addr) bool {
+	return c.Role == api.Receiver || c.Role == api.Both && contain(c.Receiver.Behind, destination)
+}
+
+func contain(prefixes []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) })
+}
+
+func (c *Config) validateProbe() error {
+	p := c.Probe
+	switch {
+	case p.Port == 0:
+		return errors.New("probe.port must be above 0")
+	case p.Every < 5*time.Millisecond:
+		return fmt.Errorf("probe.every %v is below 5ms", p.Every)
+	case p.Timeout < p.Every:
+		return fmt.Errorf("probe.timeout %v is below probe.every, %v", p.Timeout, p.Every)
+	case p.Down < 2*p.Every:
+		return fmt.Errorf("probe.down %v is below twice probe.every, %v", p.Down, p.Every)
+	}
+	return nil
+}
+
+func (c *Config) validateControl() error {
+	s := c.Signal
+	switch {
+	case s.Address.IsValid() && !s.Address.Unmap().Is4():
+		return fmt.Errorf("signal.address %s is not an IPv4 address", s.Address)
+	case s.Port == 0:
+		return errors.New("signal.port must be above 0")
+	case c.Control.URL == "" && (c.Control.Token != "" || c.Control.CA != "" || c.Control.Certificate != "" || c.Control.Key != ""):
+		return errors.New("controller.url is missing")
+	case c.Control.URL != "" && c.Role.Sends() && s.Key == "":
+		return errors.New("signal.key is missing: without it the controller cannot signal this sender")
+	case c.Control.URL != "" && c.Role.Sends() && len(c.Sender.Towards) == 0 && len(c.Flows) == 0:
+		return errors.New("sender.towards: the controller needs to know what this sender may duplicate")
+	case c.Control.URL != "" && c.Role.Receives() && len(c.Receiver.Behind) == 0 && len(c.Flows) == 0:
+		return errors.New("receiver.behind: the controller needs to know what lies behind this receiver")
+	}
+	return nil
+}
+
+// secret reads a file that nobody but its owner and group may read or write; what is the
+// setting that names it.
+func secret(what, path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	if mode := info.Mode().Perm(); mode&0o027 != 0 {
+		return nil, fmt.Errorf("%s: %s has mode %04o, which lets others at the secret; chmod 600 %s", what, path, mode, path)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	return b, nil
+}
+
+// signalKey reads the signalling key; nil when there is none.
+func (c *Config) signalKey() ([]byte, error) {
+	if c.Signal.Key == "" {
+		return nil, nil
+	}
+	if _, err := secret("signal.key", c.Signal.Key); err != nil {
+		return nil, err
+	}
+	key, err := signal.ReadKey(c.Signal.Key)
+	if err != nil {
+		return nil, fmt.Errorf("signal.key: %w", err)
+	}
+	return key, nil
+}
+
+// client returns a client of the controller; nil when there is none.
+func (c *Config) client() (*api.Client, error) {
+	if c.Control.URL == "" {
+		return nil, nil
+	}
+	o := api.Options{URL: c.Control.URL, CA: c.Control.CA, Certificate: c.Control.Certificate, Key: c.Control.Key}
+	if c.Control.Token != "" {
+		token, err := secret("controller.token", c.Control.Token)
+		if err != nil {
+			return nil, err
+		}
+		if o.Token = strings.TrimSpace(string(token)); o.Token == "" {
+			return nil, fmt.Errorf("controller.token: %s is empty", c.Control.Token)
+		}
+	}
+	client, err := api.NewClient(o)
+	if err != nil {
+		return nil, fmt.Errorf("controller: %w", err)
+	}
+	return client, nil
+}

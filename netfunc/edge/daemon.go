@@ -1,0 +1,375 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"holocast/internal/config"
+	"holocast/netfunc/api"
+	"holocast/netfunc/bpf"
+	"holocast/netfunc/edge/report"
+)
+
+// leaving is how long the controller has to hear that the edge leaves.
+const leaving = 2 * time.Second
+
+// daemon is a running edge.
+type daemon struct {
+	cfg       Config
+	log       *slog.Logger
+	started   time.Time
+	kernel    *kernel
+	ways      *ways
+	sending   *sending
+	receiving *receiving
+	reporter  *report.Reporter // nil without a controller
+}
+
+// run is "edge run".
+func run(ctx context.Context, cfg Config) error {
+	log, err := cfg.Log.Logger()
+	if err != nil {
+		return err
+	}
+	slog.SetDefault(log)
+	if err := privileged(); err != nil {
+		return err
+	}
+	key, err := cfg.signalKey()
+	if err != nil {
+		return err
+	}
+	client, err := cfg.client()
+	if err != nil {
+		return err
+	}
+	lock, err := claim(cfg)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	d := &daemon{cfg: cfg, log: log, started: time.Now()}
+	if client != nil {
+		defer client.Close()
+		d.towardsController()
+		d.reporter = &report.Reporter{
+			Client: client, Name: cfg.Name, Log: log,
+			Hello: d.hello, Report: d.report, Update: func(u api.Update) { d.receiving.update(u) },
+		}
+	}
+	d.kernel = &kernel{cfg: &d.cfg, key: key, log: log}
+	d.sending = &sending{cfg: &d.cfg, log: log, kernel: d.kernel, reporter: d.reporter}
+	d.receiving = &receiving{cfg: &d.cfg, log: log, kernel: d.kernel, reporter: d.reporter}
+	d.ways = newWays(&d.cfg, key, log)
+	d.ways.set, d.ways.changed = d.kernel.setPath, func() {
+		if d.reporter != nil {
+			d.reporter.Soon()
+		}
+	}
+	if err := d.kernel.open(); err != nil {
+		return err
+	}
+	// What the kernel has is kept from here on, whatever fails: packets go on.
+	defer d.kernel.close()
+	if err := errors.Join(d.receiving.settle(), d.sending.settle()); err != nil {
+		return err
+	}
+	return d.serve(ctx)
+}
+
+// serve runs all parts until ctx ends, and then leaves.
+func (d *daemon) serve(ctx context.Context) error {
+	status, err := d.listen()
+	if err != nil {
+		return err
+	}
+	running, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer status.Close()
+	defer stop()
+	failed := make(chan error, 1)
+	wg.Go(func() {
+		if err := d.ways.run(running, d.cfg.Probe.Every); err != nil {
+			failed <- err
+		}
+	})
+	wg.Go(func() { d.kernel.watch(running, d.reopened) })
+	wg.Go(func() { d.sending.signals(running) })
+	wg.Go(func() { d.sending.uplink(running) })
+	wg.Go(func() { d.receiving.arrivals(running) })
+	wg.Go(func() { d.tend(running) })
+	if d.reporter != nil {
+		wg.Go(func() { d.reporter.Run(running) })
+	}
+	d.log.Info("edge is running", "name", d.cfg.Name, "role", d.cfg.Role, "paths", len(d.cfg.Paths), "http", status.http, "socket", d.cfg.Socket)
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	signal.Reset() // a second signal does not wait
+	stop()
+	wg.Wait()
+	return d.leave()
+}
+
+// reopened brings a kernel up to date that was opened anew.
+func (d *daemon) reopened() {
+	if err := errors.Join(d.receiving.settle(), d.sending.settle()); err != nil {
+		d.log.Error("kernel not brought up to date", "err", err)
+	}
+	d.ways.again()
+}
+
+// tend does what is due from time to time.
+func (d *daemon) tend(ctx context.Context) {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			d.receiving.tend(now)
+		}
+	}
+}
+
+// leave ends the edge as onExit says. The sender stops before its receiver goes: by itself
+// where the sender is this edge, by the controller where it is the other one.
+func (d *daemon) leave() error {
+	if d.cfg.OnExit == exitKeep {
+		d.log.Info("leaving; what is in the kernel goes on")
+		return nil
+	}
+	if d.reporter != nil {
+		ctx, stop := context.WithTimeout(context.Background(), leaving)
+		if err := d.reporter.Leave(ctx); err != nil {
+			d.log.Warn("the controller does not know that this edge leaves", "err", err)
+		}
+		stop()
+	}
+	return d.detach()
+}
+
+// detach stops duplicating, waits for what is under way and takes everything out.
+func (d *daemon) detach() error {
+	if err := d.sending.stop(); err != nil {
+		d.log.Warn("duplication not stopped before detaching", "err", err)
+	}
+	if d.kernel.currentReceiver() != nil {
+		time.Sleep(d.cfg.Drain)
+	}
+	if err := d.kernel.detach(); err != nil {
+		return fmt.Errorf("detach: %w", err)
+	}
+	return tidy(d.cfg)
+}
+
+// tidy removes the directories of what is detached, if they are empty.
+func tidy(cfg Config) error {
+	if err := os.Remove(cfg.Pin); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("detach: %w", err)
+	}
+	if filepath.Dir(cfg.Pin) == pinRoot {
+		_ = os.Remove(pinRoot) // other edges may be there
+	}
+	return nil
+}
+
+// claim makes sure that one program at a time works on an edge. The lock goes with the
+// process, however it ends.
+func claim(cfg Config) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(cfg.Socket), 0o755); err != nil {
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	f, err := os.OpenFile(cfg.Socket+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		pid := make([]byte, 20)
+		n, _ := f.ReadAt(pid, 0)
+		_ = f.Close()
+		return nil, fmt.Errorf("edge %s runs already, as process %s", cfg.Name, strings.TrimSpace(string(pid[:n])))
+	}
+	_ = f.Truncate(0)
+	if _, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	return f, nil
+}
+
+// towardsController adds the interface towards the controller to those that signalling
+// packets are taken on, where none is configured.
+func (d *daemon) towardsController() {
+	if len(d.cfg.Signal.Interfaces) > 0 || !d.cfg.Role.Sends() {
+		return
+	}
+	name, err := d.routeToController()
+	if err != nil {
+		d.log.Warn("signal.interfaces is not set, and the interface towards the controller is not known", "err", err)
+		return
+	}
+	for _, a := range d.cfg.Sender.Attach {
+		if a.Interface == name && directions[a.Direction] == bpf.Ingress {
+			return // it takes them as well
+		}
+	}
+	d.cfg.Signal.Interfaces = []string{name}
+}
+
+// routeToController returns the interface by which the controller is reached.
+func (d *daemon) routeToController() (string, error) {
+	local, remote, err := d.controllerAddresses(context.Background())
+	if err != nil {
+		return "", err
+	}
+	routes, err := netlink.RouteGet(remote.AsSlice())
+	if err != nil || len(routes) == 0 {
+		return "", fmt.Errorf("no route from %s to %s: %w", local, remote, err)
+	}
+	i, err := net.InterfaceByIndex(routes[0].LinkIndex)
+	if err != nil {
+		return "", err
+	}
+	return i.Name, nil
+}
+
+// controllerAddresses returns the addresses between which this edge and the controller talk.
+func (d *daemon) controllerAddresses(ctx context.Context) (local, remote netip.Addr, err error) {
+	u, err := url.Parse(d.cfg.Control.URL)
+	if err != nil {
+		return local, remote, err
+	}
+	// Nothing is sent: a UDP socket that is connected has been routed.
+	conn, err := (&net.Dialer{Timeout: leaving}).DialContext(ctx, "udp", net.JoinHostPort(u.Hostname(), strconv.Itoa(int(d.cfg.Signal.Port))))
+	if err != nil {
+		return local, remote, err
+	}
+	defer conn.Close()
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), conn.RemoteAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+}
+
+// hello is what the edge says of itself.
+func (d *daemon) hello(ctx context.Context) api.Edge {
+	e := api.Edge{Name: d.cfg.Name, Role: d.cfg.Role, Peer: d.cfg.Peer, Paths: d.pathReport(), Version: config.Version()}
+	if d.cfg.Role.Sends() {
+		address := d.cfg.Signal.Address
+		if !address.IsValid() {
+			local, _, err := d.controllerAddresses(ctx)
+			if err != nil || !local.Is4() {
+				d.log.Warn("signal.address is not set, and no IPv4 address of this edge towards the controller is known", "address", local, "err", err)
+			} else {
+				address = local
+			}
+		}
+		if address.IsValid() {
+			e.Signal = netip.AddrPortFrom(address, d.cfg.Signal.Port)
+		}
+		e.Towards = d.cfg.destinations(d.cfg.Sender.Towards, d.cfg.outbound)
+	}
+	if d.cfg.Role.Receives() {
+		e.Behind = d.cfg.destinations(d.cfg.Receiver.Behind, d.cfg.inbound)
+	}
+	return e
+}
+
+// destinations are the prefixes, and those of the flows on that side that are in none of them.
+func (c *Config) destinations(prefixes []netip.Prefix, side func(netip.Addr) bool) []netip.Prefix {
+	out := slices.Clone(prefixes)
+	for _, f := range c.Flows {
+		if side(f.Destination) && !contain(prefixes, f.Destination) {
+			out = append(out, netip.PrefixFrom(f.Destination, f.Destination.BitLen()))
+		}
+	}
+	return out
+}
+
+// pathReport is the paths with their counters.
+func (d *daemon) pathReport() []api.Path {
+	paths := d.ways.report()
+	byIndex := func(i int) *api.Path {
+		for n := range paths {
+			if paths[n].Index == i+1 {
+				return &paths[n]
+			}
+		}
+		return nil
+	}
+	_ = d.kernel.withSender(func(k *bpf.Sender) error {
+		s, err := k.Stats()
+		for i, c := range s.Paths {
+			if p := byIndex(i); p != nil {
+				p.Sent, p.SentBytes = c.Packets, c.Bytes
+			}
+		}
+		return err
+	})
+	_ = d.kernel.withReceiver(func(k *bpf.Receiver) error {
+		s, err := k.Stats()
+		for i, c := range s.Paths {
+			if p := byIndex(i); p != nil {
+				p.First, p.Late, p.Rogue = c.First, c.Late, c.Rogue
+			}
+		}
+		return err
+	})
+	return paths
+}
+
+// report is a heartbeat.
+func (d *daemon) report() api.Report {
+	out := api.Report{Paths: d.pathReport(), Counters: map[string]uint64{}}
+	err := d.kernel.withSender(func(k *bpf.Sender) error {
+		policies, err := k.Policies()
+		if err != nil {
+			return err
+		}
+		if out.Nonce, err = k.Nonce(); err != nil {
+			return err
+		}
+		for _, p := range policies {
+			out.Policies = append(out.Policies, api.Policy{Destination: p.Destination, Paths: api.PathSet(p.Bits), Nonce: p.Nonce})
+		}
+		s, err := k.Stats()
+		out.Counters["duplicated"], out.Counters["no_usable_path"] = s.Duplicated, s.Unusable
+		out.Counters["signals_applied"], out.Counters["signals_malformed"] = s.Applied, s.Malformed
+		out.Counters["signals_spoofed"], out.Counters["signals_replayed"] = s.Spoofed, s.Replayed
+		return err
+	})
+	if err == nil {
+		err = d.kernel.withReceiver(func(k *bpf.Receiver) error {
+			s, err := k.Stats()
+			out.Counters["unknown"], out.Counters["evicted"], out.Counters["arrivals_untold"] = s.Unknown, s.Evicted, s.RingFull
+			return err
+		})
+	}
+	if err != nil {
+		d.log.Warn("counters not read", "err", err)
+	}
+	if d.cfg.Role.Receives() {
+		out.Counters["latent_alarms"] = d.receiving.alarms()
+	}
+	return out
+}

@@ -1,0 +1,467 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"holocast/tools/netlab/namespace"
+)
+
+// binary is the edge under test.
+var edgeBinary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "edge")
+	if err != nil {
+		panic(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil { // for the test without privilege
+		panic(err)
+	}
+	edgeBinary = filepath.Join(dir, "edge")
+	if out, err := exec.Command("go", "build", "-o", edgeBinary, ".").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the edge: %v\n%s", err, out)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// needRoot skips tests that need what only root has.
+func needRoot(t *testing.T) {
+	t.Helper()
+	if err := privileged(); err != nil {
+		t.Skip("eBPF in namespaces:", err)
+	}
+	if err := namespace.Supported(); err != nil {
+		t.Skip("eBPF in namespaces:", err)
+	}
+}
+
+const (
+	relayAddress  = "10.8.0.2"
+	viewerAddress = "10.9.0.2"
+	paths         = 3
+)
+
+// site is two hosts behind two edges that three paths join:
+//
+//	relay — near ═ wan1 to wan3 ═ far — viewer
+type site struct {
+	t                        *testing.T
+	relay, near, far, viewer *namespace.Namespace
+}
+
+func newSite(t *testing.T) *site {
+	needRoot(t)
+	g, err := namespace.NewGroup()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := &site{t: t}
+	for _, n := range []struct {
+		name string
+		into **namespace.Namespace
+	}{{"relay", &s.relay}, {"near", &s.near}, {"far", &s.far}, {"viewer", &s.viewer}} {
+		if *n.into, err = g.Add(n.name); err != nil {
+			t.Fatal(err)
+		}
+		for _, setting := range []string{"net/ipv4/ip_forward=1", "net/ipv4/conf/all/rp_filter=0", "net/ipv4/conf/default/rp_filter=0", "net/ipv6/conf/default/disable_ipv6=1"} {
+			key, value, _ := strings.Cut(setting, "=")
+			if err := (*n.into).Set(key, value); err != nil && !errors.Is(err, os.ErrNotExist) {
+				t.Fatal(err)
+			}
+		}
+	}
+	s.cable(s.relay, "lan0", relayAddress, s.near, "lan0", "10.8.0.1")
+	s.cable(s.far, "lan0", "10.9.0.1", s.viewer, "lan0", viewerAddress)
+	for i := 1; i <= paths; i++ {
+		s.path(i)
+	}
+	s.route(s.relay, "10.0.0.0/8", "10.8.0.1")
+	s.route(s.viewer, "10.0.0.0/8", "10.9.0.1")
+	s.defaultPath()
+	return s
+}
+
+// path joins the edges by path i.
+func (s *site) path(i int) {
+	name := fmt.Sprintf("wan%d", i)
+	s.cable(s.near, name, fmt.Sprintf("10.1.%d.1", i), s.far, name, fmt.Sprintf("10.1.%d.2", i))
+}
+
+// defaultPath is the one of plain routing: path 1.
+func (s *site) defaultPath() {
+	s.route(s.near, "10.9.0.0/24", "10.1.1.2")
+	s.route(s.far, "10.8.0.0/24", "10.1.1.1")
+}
+
+func (s *site) cable(a *namespace.Namespace, deviceA, addressA string, b *namespace.Namespace, deviceB, addressB string) {
+	s.t.Helper()
+	x, y := namespace.End{Namespace: a, Device: deviceA}, namespace.End{Namespace: b, Device: deviceB}
+	if err := namespace.Connect(x, y); err != nil {
+		s.t.Fatal(err)
+	}
+	for end, address := range map[namespace.End]string{x: addressA, y: addressB} {
+		link, err := end.Link()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		a, err := netlink.ParseAddr(address + "/24")
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if err := end.Namespace.Handle.AddrAdd(link, a); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+func (s *site) route(n *namespace.Namespace, to, via string) {
+	s.t.Helper()
+	_, dst, err := net.ParseCIDR(to)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := n.Handle.RouteReplace(&netlink.Route{Dst: dst, Gw: net.ParseIP(via)}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *site) link(n *namespace.Namespace, device string) netlink.Link {
+	s.t.Helper()
+	l, err := n.Handle.LinkByName(device)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return l
+}
+
+// edge is an edge's configuration file, and the processes that ran with it.
+type edge struct {
+	t       *testing.T
+	ns      *namespace.Namespace
+	config  string
+	pin     string
+	socket  string
+	process *process
+}
+
+// edge writes a configuration; text is what it has besides the paths and places.
+func (s *site) edge(n *namespace.Namespace, name, text string) *edge {
+	s.t.Helper()
+	dir := s.t.TempDir()
+	e := &edge{
+		t: s.t, ns: n, config: filepath.Join(dir, "edge.yml"), socket: filepath.Join(dir, "edge.sock"),
+		pin: fmt.Sprintf("/sys/fs/bpf/he-%d-%s", os.Getpid(), name),
+	}
+	peer := 1
+	if n == s.near {
+		peer = 2
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "name: %s\npin: %s\nsocket: %s\nhttp: \"\"\ndrain: 100ms\nprobe: {every: 20ms, timeout: 200ms, down: 300ms}\nlog: {level: debug}\n%s\npaths:\n", name, e.pin, e.socket, text)
+	for i := 1; i <= paths; i++ {
+		fmt.Fprintf(&b, "  - {index: %d, interface: wan%d, peer: 10.1.%d.%d}\n", i, i, i, peer)
+	}
+	if err := os.WriteFile(e.config, []byte(b.String()), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		if e.process != nil {
+			e.process.kill()
+		}
+		if out, err := e.command("detach"); err != nil && !strings.Contains(out, "nothing to detach") {
+			s.t.Errorf("detach: %v: %s", err, out)
+		}
+	})
+	return e
+}
+
+// command runs an edge command to its end.
+func (e *edge) command(args ...string) (string, error) {
+	var out bytes.Buffer
+	err := e.ns.Do(func() error {
+		c := exec.Command(edgeBinary, append(args, "--config", e.config)...)
+		c.Stdout, c.Stderr = &out, &out
+		return c.Run()
+	})
+	return out.String(), err
+}
+
+// process is a running edge.
+type process struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	done chan struct{}
+	err  error
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+// start runs the edge and waits until it says that it runs.
+func (e *edge) start(args ...string) *process {
+	e.t.Helper()
+	p := &process{t: e.t, done: make(chan struct{})}
+	var stderr io.ReadCloser
+	err := e.ns.Do(func() error {
+		p.cmd = exec.Command(edgeBinary, append([]string{"run", "--config", e.config}, args...)...)
+		var err error
+		if stderr, err = p.cmd.StderrPipe(); err != nil {
+			return err
+		}
+		return p.cmd.Start()
+	})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.process = p
+	ready := make(chan struct{})
+	go func() {
+		defer close(p.done)
+		lines, open := bufio.NewScanner(stderr), true
+		for lines.Scan() {
+			p.mu.Lock()
+			p.log.Write(append(lines.Bytes(), '\n'))
+			p.mu.Unlock()
+			if open && strings.Contains(lines.Text(), "edge is running") {
+				close(ready)
+				open = false
+			}
+		}
+		p.err = p.cmd.Wait()
+	}()
+	e.t.Cleanup(func() {
+		p.kill()
+		if e.t.Failed() {
+			e.t.Logf("edge's log:\n%s", p.output())
+		}
+	})
+	select {
+	case <-ready:
+	case <-p.done:
+		e.t.Fatalf("the edge did not start: %v\n%s", p.err, p.output())
+	case <-time.After(20 * time.Second):
+		e.t.Fatal("the edge did not start")
+	}
+	return p
+}
+
+func (p *process) output() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.String()
+}
+
+// kill ends the process at once.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// stop ends the process as an operator does.
+func (p *process) stop() {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		p.t.Fatal(err)
+	}
+	select {
+	case <-p.done:
+	case <-time.After(10 * time.Second):
+		p.t.Fatalf("the edge does not end:\n%s", p.output())
+	}
+	if p.err != nil {
+		p.t.Errorf("the edge ended with %v:\n%s", p.err, p.output())
+	}
+}
+
+// status asks "edge status --json".
+func (e *edge) status() *Status {
+	e.t.Helper()
+	out, err := e.command("status", "--json")
+	if err != nil {
+		e.t.Fatalf("status: %v\n%s", err, out)
+	}
+	s := &Status{}
+	if err := json.Unmarshal([]byte(out), s); err != nil {
+		e.t.Fatalf("status: %v\n%s", err, out)
+	}
+	return s
+}
+
+// until waits for a status that ok accepts.
+func (e *edge) until(what string, ok func(*Status) bool) *Status {
+	e.t.Helper()
+	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		s := e.status()
+		if ok(s) {
+			return s
+		}
+		if time.Now().After(limit) {
+			var b strings.Builder
+			s.print(&b)
+			e.t.Fatalf("%s: not reached:\n%s", what, b.String())
+		}
+	}
+}
+
+// allUp accepts a status with all paths up and the peer's answers on each.
+func allUp(s *Status) bool {
+	for _, p := range s.Paths {
+		if !p.Up || !p.Probed {
+			return false
+		}
+	}
+	return len(s.Paths) == paths
+}
+
+// traffic is a stream of numbered packets from the relay to the viewer.
+type traffic struct {
+	s        *site
+	stopping chan struct{}
+	sending  sync.WaitGroup
+	sent     uint32
+	in       *net.UDPConn
+	receiver sync.WaitGroup
+	seen     []uint8 // how often each number came
+	strange  int
+}
+
+// traffic starts to send packets, rate a second.
+func (s *site) traffic(rate int) *traffic {
+	s.t.Helper()
+	f := &traffic{s: s, stopping: make(chan struct{}), seen: make([]uint8, 1<<20)}
+	var out *net.UDPConn
+	err := s.viewer.Do(func() (err error) {
+		lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+			return c.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20) })
+		}}
+		pc, err := lc.ListenPacket(context.Background(), "udp4", viewerAddress+":0")
+		if err == nil {
+			f.in = pc.(*net.UDPConn)
+		}
+		return err
+	})
+	if err == nil {
+		err = s.relay.Do(func() (err error) {
+			out, err = net.DialUDP("udp4", nil, f.in.LocalAddr().(*net.UDPAddr))
+			return err
+		})
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	f.receiver.Go(func() {
+		b := make([]byte, 2048)
+		for {
+			n, _, err := f.in.ReadFromUDPAddrPort(b)
+			if err != nil {
+				return
+			}
+			if n < 4 {
+				f.strange++
+				continue
+			}
+			if number := binary.BigEndian.Uint32(b); int(number) < len(f.seen) {
+				f.seen[number]++
+			}
+		}
+	})
+	f.sending.Go(func() {
+		defer out.Close()
+		const step = 5 * time.Millisecond
+		tick := time.NewTicker(step)
+		defer tick.Stop()
+		b := make([]byte, 600)
+		began := time.Now()
+		for {
+			select {
+			case <-f.stopping:
+				return
+			case <-tick.C:
+			}
+			for due := uint32(time.Since(began).Seconds() * float64(rate)); f.sent < due && int(f.sent) < len(f.seen); f.sent++ {
+				binary.BigEndian.PutUint32(b, f.sent)
+				binary.BigEndian.PutUint64(b[len(b)-8:], uint64(f.sent)*0x9e3779b97f4a7c15)
+				for {
+					if _, err := out.Write(b); !errors.Is(err, unix.ENOBUFS) {
+						break
+					}
+				}
+			}
+		}
+	})
+	s.t.Cleanup(func() { f.end() })
+	return f
+}
+
+// end stops sending, and receiving when what is under way has come.
+func (f *traffic) end() {
+	select {
+	case <-f.stopping:
+		return
+	default:
+	}
+	close(f.stopping)
+	f.sending.Wait()
+	time.Sleep(100 * time.Millisecond)
+	_ = f.in.Close()
+	f.receiver.Wait()
+}
+
+// counts ends the traffic and returns how many packets were sent, did not come, and came more
+// than once.
+func (f *traffic) counts() (sent, lost, doubled int) {
+	f.end()
+	for _, n := range f.seen[:f.sent] {
+		switch {
+		case n == 0:
+			lost++
+		case n > 1:
+			doubled++
+		}
+	}
+	return int(f.sent), lost, doubled
+}
+
+// exact ends the traffic; each packet must have come once.
+func (f *traffic) exact() (sent int) {
+	f.s.t.Helper()
+	sent, lost, doubled := f.counts()
+	if sent == 0 || lost > 0 || doubled > 0 || f.strange > 0 {
+		f.s.t.Errorf("of %d packets %d were lost and %d came more than once; %d strange ones", sent, lost, doubled, f.strange)
+	}
+	return sent
+}
+
+var (
+	viewerAddr = netip.MustParseAddr(viewerAddress)
+)

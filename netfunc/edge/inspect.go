@@ -1,0 +1,283 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holocast/internal/config"
+	"holocast/netfunc/bpf"
+)
+
+// askTimeout is how long a running edge has to tell its status.
+const askTimeout = 3 * time.Second
+
+func statusCommand(cfg *Config) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show paths, policies and counters of this machine's edges",
+		Long: `Show paths, policies and counters of this machine's edges, or of the one that
+--config or --name tells. Of an edge that does not run it shows what it left at work in
+the kernel.`,
+		Example: `  edge status
+  edge status --config edge.yml
+  edge status --name london --json | jq '.paths[] | {index, up, rtt_ms}'`,
+		Args: cobra.NoArgs,
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "JSON: one object, or one a line when no edge is named")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		edges := []Config{*cfg}
+		if !named(cmd) {
+			var err error
+			if edges, err = here(*cfg); err != nil {
+				return err
+			}
+		}
+		for i, e := range edges {
+			if err := e.places(); err != nil {
+				return err
+			}
+			s, err := e.look(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				if err := json.NewEncoder(cmd.OutOrStdout()).Encode(s); err != nil {
+					return err
+				}
+				continue
+			}
+			if i > 0 {
+				fmt.Fprintln(cmd.OutOrStdout())
+			}
+			s.print(cmd.OutOrStdout())
+		}
+		return nil
+	}
+	return c
+}
+
+// named tells whether the command line says which edge is meant.
+func named(cmd *cobra.Command) bool {
+	return slices.ContainsFunc([]string{config.Flag, "name", "pin", "socket"}, func(f string) bool { return cmd.Flags().Changed(f) })
+}
+
+// here are the edges of this machine that are where edges are by default.
+func here(cfg Config) ([]Config, error) {
+	found := map[string]bool{}
+	pins, err := filepath.Glob(filepath.Join(pinRoot, "*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range pins {
+		found[filepath.Base(p)] = true
+	}
+	sockets, err := filepath.Glob(filepath.Join(socketRoot, "*.sock"))
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range sockets {
+		if conn, err := net.Dial("unix", p); err == nil { // else it was left by one that was killed
+			_ = conn.Close()
+			found[strings.TrimSuffix(filepath.Base(p), ".sock")] = true
+		}
+	}
+	var out []Config
+	for name := range found {
+		one := cfg
+		one.Name, one.Pin, one.Socket = name, "", ""
+		out = append(out, one)
+	}
+	if len(out) == 0 {
+		return nil, errors.New("no edge is at work on this machine, or it keeps its pins and socket elsewhere: name it by --config")
+	}
+	slices.SortFunc(out, func(a, b Config) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// look returns the status that a running edge tells, or what is pinned of one that is not.
+func (c *Config) look(ctx context.Context) (*Status, error) {
+	s, err := c.ask(ctx)
+	if err == nil {
+		return s, nil
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("status: %w: only root and the group of %s may ask", err, c.Socket)
+	}
+	s, failed := c.left()
+	if errors.Is(failed, fs.ErrNotExist) {
+		return nil, fmt.Errorf("edge %s is not at work on this machine: nothing is pinned in %s, and nobody answers at %s", c.Name, c.Pin, c.Socket)
+	}
+	return s, failed
+}
+
+// ask asks a running edge.
+func (c *Config) ask(ctx context.Context) (*Status, error) {
+	ctx, stop := context.WithTimeout(ctx, askTimeout)
+	defer stop()
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", c.Socket)
+		},
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://edge/status", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("edge %s answered %s", c.Name, resp.Status)
+	}
+	s := &Status{}
+	if err := json.NewDecoder(resp.Body).Decode(s); err != nil {
+		return nil, fmt.Errorf("status of edge %s: %w", c.Name, err)
+	}
+	return s, nil
+}
+
+// left returns what an edge that does not run has in the kernel; fs.ErrNotExist if that is
+// nothing.
+func (c *Config) left() (*Status, error) {
+	s := &Status{Name: c.Name, Role: c.Role, Pin: c.Pin, Paths: []PathStatus{}}
+	for _, p := range c.Paths {
+		s.Paths = append(s.Paths, PathStatus{Index: p.Index, Interface: p.Interface})
+	}
+	sender, errS := bpf.PinnedSender(c.Pin)
+	if errS == nil {
+		defer sender.Close()
+		if err := s.addSender(sender); err != nil {
+			return nil, err
+		}
+		if err := s.addPinnedPaths(sender); err != nil {
+			return nil, err
+		}
+	}
+	receiver, errR := bpf.PinnedReceiver(c.Pin)
+	if errR == nil {
+		defer receiver.Close()
+		if err := s.addReceiver(receiver); err != nil {
+			return nil, err
+		}
+	}
+	for _, err := range []error{errS, errR} {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	if errS != nil && errR != nil {
+		return nil, errS
+	}
+	var err error
+	if s.Attached, err = attached(c.Pin); err != nil {
+		return nil, err
+	}
+	s.sort()
+	return s, nil
+}
+
+// addPinnedPaths adds the paths as the sender last had them.
+func (s *Status) addPinnedPaths(k *bpf.Sender) error {
+	paths, err := k.Paths()
+	if err != nil {
+		return err
+	}
+	for _, p := range paths {
+		to := s.path(p.Index)
+		to.Up = p.Up
+		if p.NextHop != nil {
+			to.Ethernet = p.NextHop.String()
+		}
+		if i, err := net.InterfaceByIndex(p.Interface); err == nil {
+			to.Interface = i.Name
+		}
+	}
+	return nil
+}
+
+func detachCommand(cfg *Config) *cobra.Command {
+	return &cobra.Command{
+		Use:   "detach",
+		Short: "Take out of the kernel what an edge that does not run left there",
+		Long: `Take out of the kernel what an edge that does not run left there, as after SIGKILL or
+with onExit: keep. A running one detaches by SIGTERM.`,
+		Example: `  edge detach --config edge.yml     # tells the controller first
+  edge detach --name london`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !named(cmd) {
+				return fmt.Errorf("--%s or --name must tell which edge", config.Flag)
+			}
+			if err := cfg.places(); err != nil {
+				return err
+			}
+			return cfg.detach(cmd.Context())
+		},
+	}
+}
+
+// detach detaches an edge that does not run.
+func (c *Config) detach(ctx context.Context) error {
+	if err := privileged(); err != nil {
+		return err
+	}
+	lock, err := claim(*c)
+	if err != nil {
+		return fmt.Errorf("%w: end it by SIGTERM", err)
+	}
+	defer lock.Close()
+	log, err := c.Log.Logger()
+	if err != nil {
+		return err
+	}
+	d := &daemon{cfg: *c, log: log, kernel: &kernel{cfg: c, log: log}}
+	d.sending = &sending{cfg: c, log: log, kernel: d.kernel}
+	var errS, errR error
+	d.kernel.sender, errS = bpf.PinnedSender(c.Pin)
+	d.kernel.receiver, errR = bpf.PinnedReceiver(c.Pin)
+	for _, err := range []error{errS, errR} {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if errS != nil && errR != nil {
+		return fmt.Errorf("edge %s has nothing to detach: nothing is pinned in %s", c.Name, c.Pin)
+	}
+	if client, err := c.client(); err != nil {
+		log.Warn("the controller is not told", "err", err)
+	} else if client != nil {
+		ctx, stop := context.WithTimeout(ctx, leaving)
+		if err := client.Leave(ctx, c.Name); err != nil {
+			log.Warn("the controller does not know that this edge leaves", "err", err)
+		}
+		stop()
+		client.Close()
+	}
+	if err := d.detach(); err != nil {
+		return err
+	}
+	for _, left := range []string{c.Socket, c.Socket + ".lock"} {
+		if err := os.Remove(left); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("detach: %w", err)
+		}
+	}
+	return nil
+}

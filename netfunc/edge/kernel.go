@@ -1,0 +1,250 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"holocast/netfunc/bpf"
+)
+
+// kernel is what the edge has in the kernel. It outlives the edge; the edge takes it over.
+type kernel struct {
+	cfg *Config
+	key []byte
+	log *slog.Logger
+
+	mu       sync.RWMutex
+	sender   *bpf.Sender    // nil when nothing is duplicated or monitored here
+	receiver *bpf.Receiver  // nil when the edge does not receive
+	attached map[string]int // index of the interfaces that programs are on
+}
+
+// needs are the interfaces that programs belong on.
+func (k *kernel) needs() (attach []bpf.Attach, receive []string) {
+	add := func(name string, d bpf.Direction) {
+		// A program that duplicates what comes in takes signalling packets as well.
+		if a := (bpf.Attach{Interface: name, Direction: d}); !slices.Contains(attach, a) {
+			attach = append(attach, a)
+		}
+	}
+	if k.cfg.Role.Sends() {
+		for _, a := range k.cfg.Sender.Attach {
+			add(a.Interface, directions[a.Direction])
+		}
+		for _, name := range k.cfg.Signal.Interfaces {
+			add(name, bpf.Monitor)
+		}
+	}
+	for _, name := range k.cfg.Uplink.Interfaces {
+		add(name, bpf.Monitor)
+	}
+	if k.cfg.Role.Receives() {
+		receive = k.cfg.Receiver.Interfaces
+	}
+	return attach, receive
+}
+
+// present returns the interfaces of needs that there are, and their indices. An interface
+// of a path may be missing: the path is down then, and the others are not.
+func (k *kernel) present() (attach []bpf.Attach, receive []string, indices map[string]int, err error) {
+	allAttach, allReceive := k.needs()
+	indices = map[string]int{}
+	exists := func(name string) bool {
+		i, e := net.InterfaceByName(name)
+		if e == nil {
+			indices[name] = i.Index
+			return true
+		}
+		if !slices.ContainsFunc(k.cfg.Paths, func(p Path) bool { return p.Interface == name }) {
+			err = fmt.Errorf("interface %s does not exist", name)
+		}
+		return false
+	}
+	for _, a := range allAttach {
+		if exists(a.Interface) {
+			attach = append(attach, a)
+		}
+	}
+	for _, name := range allReceive {
+		if exists(name) {
+			receive = append(receive, name)
+		}
+	}
+	switch {
+	case err != nil:
+	case len(allAttach) > 0 && len(attach) == 0:
+		err = fmt.Errorf("none of the interfaces to attach to exists: %s", allAttach[0].Interface)
+	case len(allReceive) > 0 && len(receive) == 0:
+		err = fmt.Errorf("none of the interfaces that replicas come in by exists: %s", strings.Join(allReceive, ", "))
+	}
+	return attach, receive, indices, err
+}
+
+// open attaches, or takes over what is attached.
+func (k *kernel) open() error {
+	attach, receive, indices, err := k.present()
+	if err != nil {
+		return err
+	}
+	var sender *bpf.Sender
+	var receiver *bpf.Receiver
+	// The receiver first: nothing is to be duplicated that nobody eliminates.
+	if len(receive) > 0 {
+		receiver, err = bpf.OpenReceiver(bpf.ReceiverOptions{
+			Pin: k.cfg.Pin, Interfaces: receive, Stale: k.cfg.Receiver.Stale, TableSize: k.cfg.Receiver.TableSize,
+		})
+		if err != nil {
+			return fmt.Errorf("receiver: %w", err)
+		}
+	}
+	if len(attach) > 0 {
+		sender, err = bpf.OpenSender(bpf.SenderOptions{
+			Pin: k.cfg.Pin, Attach: attach, SignalKey: k.key, SignalPort: k.cfg.Signal.Port,
+			UplinkMin: k.cfg.Uplink.Min, UplinkMax: k.cfg.Uplink.Max,
+			MaxPolicies: k.cfg.Sender.MaxPolicies, FlowLabel: k.cfg.Sender.FlowLabel, Clsact: k.cfg.Sender.Clsact,
+		})
+		if err != nil {
+			if receiver != nil {
+				_ = receiver.Close()
+			}
+			return fmt.Errorf("sender: %w", err)
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.sender, k.receiver, k.attached = sender, receiver, indices
+	return nil
+}
+
+// close ends the readers and leaves everything at work.
+func (k *kernel) close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.sender != nil {
+		_ = k.sender.Close()
+	}
+	if k.receiver != nil {
+		_ = k.receiver.Close()
+	}
+	k.sender, k.receiver = nil, nil
+}
+
+// detach takes everything out of the kernel.
+func (k *kernel) detach() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var errs []error
+	if k.sender != nil {
+		errs = append(errs, k.sender.Detach())
+	}
+	if k.receiver != nil {
+		errs = append(errs, k.receiver.Detach())
+	}
+	k.sender, k.receiver = nil, nil
+	return errors.Join(errs...)
+}
+
+// returned tells whether an interface that programs belong on is there and has none: it was
+// missing, or it is a new one of the same name.
+func (k *kernel) returned() bool {
+	_, _, indices, err := k.present()
+	if err != nil {
+		return false
+	}
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	for name, index := range indices {
+		if k.attached[name] != index {
+			return true
+		}
+	}
+	return false
+}
+
+// watch attaches to interfaces that appear, until ctx ends; opened is called each time.
+func (k *kernel) watch(ctx context.Context, opened func()) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if !k.returned() {
+			continue
+		}
+		k.close()
+		if err := k.open(); err != nil {
+			k.log.Warn("interface came back, but attaching failed; trying again", "err", err)
+			continue
+		}
+		k.log.Info("attached to an interface that came back")
+		opened()
+	}
+}
+
+// withSender calls do unless there is no sender now.
+func (k *kernel) withSender(do func(*bpf.Sender) error) error {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	if k.sender == nil {
+		return nil
+	}
+	return do(k.sender)
+}
+
+// withReceiver calls do unless there is no receiver now.
+func (k *kernel) withReceiver(do func(*bpf.Receiver) error) error {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	if k.receiver == nil {
+		return nil
+	}
+	return do(k.receiver)
+}
+
+// setPath tells the sender of a path.
+func (k *kernel) setPath(p bpf.Path) {
+	if !k.cfg.Role.Sends() {
+		return
+	}
+	if err := k.withSender(func(s *bpf.Sender) error { return s.SetPath(p) }); err != nil {
+		k.log.Error("path not set", "path", p.Index, "err", err)
+	}
+}
+
+// follow calls read, which waits in what now returns, until ctx ends. What is open now may be
+// closed under it and opened anew.
+func follow[H comparable](ctx context.Context, now func() H, read func(H) error) {
+	var none H
+	for ctx.Err() == nil {
+		if h := now(); h == none || read(h) != nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}
+}
+
+func (k *kernel) currentSender() *bpf.Sender {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.sender
+}
+
+func (k *kernel) currentReceiver() *bpf.Receiver {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.receiver
+}

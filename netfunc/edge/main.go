@@ -1,0 +1,90 @@
+//go:build linux
+
+// Command edge is one end of a pair that duplicates packets over several paths, or
+// eliminates the duplicates, or both: Qian et al., "Enabling eBPF-based packet duplication for
+// robust volumetric video streaming". The kernel does the work; the program sets it up,
+// measures the paths, decides with Algorithm 1 which of them are of no use, and talks to
+// the controller.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"holocast/internal/config"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	cfg := defaultConfig()
+	err := config.Load(os.Args[1:], &cfg)
+	if err == nil {
+		err = command(cfg).ExecuteContext(ctx)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "edge:", err)
+		os.Exit(1)
+	}
+}
+
+// command returns the edge's command line with cfg as its defaults.
+func command(cfg Config) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "edge",
+		Short: "Duplicate packets over several paths, or eliminate the duplicates",
+		Example: `  edge run --config edge.yml                  # attach, and stay to look after the paths
+  edge status                                 # the edges of this machine
+  edge status --config edge.yml --json        # one of them, for programs
+  edge detach --config edge.yml               # take out what a killed edge left in the kernel
+  curl http://localhost:4792/metrics`,
+		Version:       config.Version(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	f := c.PersistentFlags()
+	f.SortFlags = false
+	f.String(config.Flag, "", "YAML configuration file; flags override it")
+	f.StringVar(&cfg.Name, "name", cfg.Name, "name of the edge")
+	f.StringVar(&cfg.Pin, "pin", cfg.Pin, "directory for what outlives the program (default "+pinRoot+"/NAME)")
+	f.StringVar(&cfg.Socket, "socket", cfg.Socket, "socket that \"edge status\" asks (default "+socketRoot+"/NAME.sock)")
+	c.AddCommand(runCommand(&cfg), statusCommand(&cfg), detachCommand(&cfg))
+	c.CompletionOptions.DisableDefaultCmd = true
+	return c
+}
+
+func runCommand(cfg *Config) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "run",
+		Short: "Attach to the kernel, and look after the paths until SIGTERM",
+		Long: `Attach to the kernel, and look after the paths until SIGTERM.
+
+What an earlier run left in the kernel is taken over without a packet being lost. The
+program may be killed at any time: packets go on being duplicated and eliminated. With
+SIGTERM it detaches, unless onExit is keep.`,
+		Example: `  edge run --config edge.yml
+  edge run --config edge.yml --http :4792 --log-level debug`,
+		Args: cobra.NoArgs,
+	}
+	f := c.Flags()
+	f.SortFlags = false
+	f.StringVar((*string)(&cfg.Role), "role", string(cfg.Role), "sender, receiver or both")
+	f.StringVar(&cfg.HTTP, "http", cfg.HTTP, "TCP address for metrics, health and status; \"\" turns it off")
+	f.StringVar(&cfg.Control.URL, "controller", cfg.Control.URL, "URL of the controller; \"\" does without")
+	f.StringVar(&cfg.OnExit, "on-exit", cfg.OnExit, "what becomes of the kernel's part on SIGTERM: detach or keep")
+	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")
+	f.StringVar(&cfg.Log.Format, "log-format", cfg.Log.Format, "text or json")
+	c.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if !cmd.Flags().Changed(config.Flag) {
+			return fmt.Errorf("--%s is missing: a file with the paths of this edge", config.Flag)
+		}
+		return cfg.validate()
+	}
+	c.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), *cfg) }
+	return c
+}

@@ -1,0 +1,380 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"holocast/netfunc/api"
+	"holocast/netfunc/bpf"
+	"holocast/netfunc/edge/report"
+	"holocast/netfunc/elimination"
+)
+
+const (
+	// advance is how often the algorithm hears of the time when no packets come.
+	advance = 20 * time.Millisecond
+	// behind is how old arrivals are at most that have not been told yet.
+	behind = 50 * time.Millisecond
+	// forget is how long a flow that nobody wants any more must have been quiet to be taken
+	// out of the kernel: replicas of it would pass several times.
+	forget = time.Minute
+)
+
+// receiving is the receiver's half of the edge.
+type receiving struct {
+	cfg      *Config
+	log      *slog.Logger
+	kernel   *kernel
+	reporter *report.Reporter // nil without a controller
+
+	mu    sync.Mutex
+	flows map[netip.Addr]*flow
+}
+
+// flow is the traffic to one destination behind the edge.
+type flow struct {
+	destination netip.Addr
+	dscp        uint8
+	paths       api.PathSet // that the sender has, or is about to have
+	generation  uint64
+	state       api.State // "" without a controller
+	wanted      bool      // by the configuration or the controller
+
+	set    bool        // in the kernel
+	inside api.PathSet // as the kernel has it
+	shrink time.Time   // when the kernel is to follow to fewer paths; zero: it is not behind
+
+	algorithm *elimination.Flow
+	quiet     time.Time // since when nothing arrived
+	latent    elimination.Set
+	alarms    uint64 // times that a path was found to lose what others delivered
+	decisions uint64
+	last      *api.Elimination
+	lastAt    time.Time
+}
+
+// settle makes the kernel follow the configuration. What a former run left is kept while a
+// controller may still want it.
+func (r *receiving) settle() error {
+	if !r.cfg.Role.Receives() {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.flows == nil {
+		r.flows = make(map[netip.Addr]*flow)
+		if err := r.adopt(); err != nil {
+			return err
+		}
+	}
+	for _, c := range r.cfg.Flows {
+		if !r.cfg.inbound(c.Destination) {
+			continue
+		}
+		f, err := r.flow(c.Destination)
+		if err != nil {
+			return err
+		}
+		if f.state == "" {
+			f.wanted, f.paths = true, api.Paths(c.Paths...)
+			f.algorithm.SetPaths(f.generation, elimination.Set(f.paths), bpf.Now())
+		}
+	}
+	for _, f := range r.flows {
+		f.set = false // the kernel may be a new one
+		if err := r.install(f, time.Now()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// adopt takes the flows that a former run left in the kernel.
+func (r *receiving) adopt() error {
+	return r.kernel.withReceiver(func(k *bpf.Receiver) error {
+		flows, err := k.Flows()
+		if err != nil {
+			return fmt.Errorf("flows: %w", err)
+		}
+		for destination, left := range flows {
+			f, err := r.flow(destination)
+			if err != nil {
+				return err
+			}
+			f.paths, f.inside, f.set = api.PathSet(left.Paths), api.PathSet(left.Paths), true
+			f.wanted = r.reporter != nil // until it says otherwise
+		}
+		return nil
+	})
+}
+
+// flow returns the flow to a destination, a new one if there is none.
+func (r *receiving) flow(destination netip.Addr) (*flow, error) {
+	if f := r.flows[destination]; f != nil {
+		return f, nil
+	}
+	algorithm, err := elimination.New(r.cfg.Eliminate.algorithm())
+	if err != nil {
+		return nil, err
+	}
+	f := &flow{destination: destination, dscp: r.cfg.Receiver.DSCP, algorithm: algorithm, quiet: time.Now()}
+	for _, c := range r.cfg.Flows {
+		if c.Destination == destination && c.DSCP != nil {
+			f.dscp = *c.DSCP
+		}
+	}
+	r.flows[destination] = f
+	return f, nil
+}
+
+// install makes the kernel know a flow. It learns of more paths at once, and of fewer only
+// when what was under way on the others has arrived, which it would call rogue.
+func (r *receiving) install(f *flow, now time.Time) error {
+	bits := f.paths
+	switch {
+	case !f.set || f.inside&^f.paths == 0:
+		f.shrink = time.Time{}
+	case f.shrink.IsZero():
+		f.shrink = now.Add(max(r.cfg.Drain, time.Millisecond))
+		bits |= f.inside
+	case now.Before(f.shrink):
+		bits |= f.inside
+	default:
+		f.shrink = time.Time{}
+	}
+	if f.set && bits == f.inside {
+		return nil
+	}
+	err := r.kernel.withReceiver(func(k *bpf.Receiver) error {
+		return k.SetFlow(f.destination, bpf.Flow{DSCP: f.dscp, Paths: uint8(bits)})
+	})
+	if err != nil {
+		return fmt.Errorf("flow to %s: %w", f.destination, err)
+	}
+	f.set, f.inside = true, bits
+	return nil
+}
+
+// update takes what the controller wants.
+func (r *receiving) update(u api.Update) {
+	if !r.cfg.Role.Receives() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if u.Snapshot {
+		for _, f := range r.flows {
+			f.wanted = r.static(f.destination)
+		}
+	}
+	for _, in := range u.Flows {
+		in.Destination = in.Destination.Unmap()
+		if !r.mine(in) {
+			continue
+		}
+		if err := r.follow(in, u.Snapshot); err != nil {
+			r.log.Error("flow not followed", "destination", in.Destination, "err", err)
+		}
+	}
+	for _, destination := range u.Removed {
+		if f := r.flows[destination.Unmap()]; f != nil {
+			f.wanted = r.static(f.destination)
+		}
+	}
+}
+
+// mine tells whether the edge is to eliminate the replicas of a flow.
+func (r *receiving) mine(f api.Flow) bool {
+	if f.Receiver != "" {
+		return f.Receiver == r.cfg.Name
+	}
+	return contain(r.cfg.Receiver.Behind, f.Destination) || r.static(f.Destination)
+}
+
+// static tells whether the configuration names a destination.
+func (r *receiving) static(destination netip.Addr) bool {
+	return r.cfg.inbound(destination) && slices.ContainsFunc(r.cfg.Flows, func(f Flow) bool { return f.Destination == destination })
+}
+
+// follow takes a flow as the controller has it.
+func (r *receiving) follow(in api.Flow, snapshot bool) error {
+	f, err := r.flow(in.Destination)
+	if err != nil {
+		return err
+	}
+	if in.Generation < f.generation && snapshot {
+		// Generations only grow, but for a controller that lost its memory.
+		if f.algorithm, err = elimination.New(r.cfg.Eliminate.algorithm()); err != nil {
+			return err
+		}
+		f.generation = 0
+	}
+	if in.Generation < f.generation {
+		return nil
+	}
+	if f.paths != in.Paths || f.state != in.State {
+		r.log.Info("flow", "destination", in.Destination, "state", in.State, "paths", in.Paths, "generation", in.Generation)
+	}
+	f.wanted, f.paths, f.generation, f.state = true, in.Paths, in.Generation, in.State
+	f.algorithm.SetPaths(in.Generation, elimination.Set(in.Paths), bpf.Now())
+	return r.install(f, time.Now())
+}
+
+// arrivals feeds the algorithm until ctx ends.
+func (r *receiving) arrivals(ctx context.Context) {
+	buf := make([]bpf.Arrival, 4096)
+	follow(ctx, r.kernel.currentReceiver, func(k *bpf.Receiver) error {
+		wait, stop := context.WithTimeout(ctx, advance)
+		n, err := k.ReadArrivals(wait, buf)
+		stop()
+		r.observe(buf[:n])
+		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil
+		}
+		return err
+	})
+}
+
+// observe tells the algorithm of arrivals, and of the time.
+func (r *receiving) observe(arrivals []bpf.Arrival) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	wall := time.Now()
+	var f *flow
+	for i := range arrivals {
+		a := &arrivals[i]
+		if f == nil || f.destination != a.Flow {
+			if f = r.flows[a.Flow]; f == nil {
+				continue
+			}
+			f.quiet = wall
+		}
+		if d, ok := f.algorithm.Observe(a.Key, a.Path, a.Time); ok {
+			r.decided(f, d)
+		}
+	}
+	if len(arrivals) == cap(arrivals) {
+		return // there is more, of times before now
+	}
+	now := bpf.Now() - behind
+	for _, f := range r.flows {
+		if d, ok := f.algorithm.Advance(now); ok {
+			r.decided(f, d)
+		}
+	}
+}
+
+// decided takes a decision of the algorithm to the controller.
+func (r *receiving) decided(f *flow, d elimination.Decision) {
+	e := api.Elimination{
+		Destination: f.destination, Generation: d.Generation,
+		Removed: api.PathSet(d.Removed), Remaining: api.PathSet(d.Remaining), Single: d.Single, Reason: reason(d),
+	}
+	for i := range api.MaxPaths {
+		if (e.Removed | e.Remaining).Has(i + 1) {
+			e.Rewards = append(e.Rewards, api.Reward{Path: i + 1, Reward: int(d.Rewards[i]), Window: int(d.Window)})
+		}
+	}
+	f.decisions++
+	f.last, f.lastAt = &e, time.Now()
+	if f.state == "" || r.reporter == nil {
+		// Nobody can tell the sender. The set stays as configured, to be watched further.
+		r.log.Debug("elimination, without a controller", "destination", f.destination, "removed", e.Removed, "reason", e.Reason)
+		f.generation++
+		f.algorithm.SetPaths(f.generation, elimination.Set(f.paths), bpf.Now())
+		return
+	}
+	r.log.Info("elimination", "destination", f.destination, "removed", e.Removed, "remaining", e.Remaining, "reason", e.Reason)
+	r.reporter.Eliminate(e)
+}
+
+// reason says in a sentence what a decision is founded on.
+func reason(d elimination.Decision) string {
+	if d.Complete != 0 {
+		return fmt.Sprintf("path %d alone delivered in time", d.Complete)
+	}
+	var parts []string
+	if d.Silent != 0 {
+		parts = append(parts, fmt.Sprintf("nothing came on %v", d.Silent))
+	}
+	if slow := d.Removed &^ d.Silent; slow != 0 {
+		parts = append(parts, fmt.Sprintf("%v earned no reward", slow))
+	}
+	return fmt.Sprintf("%s in a window of %d packets", strings.Join(parts, " and "), d.Window)
+}
+
+// tend does what is due: kernels that are to follow, flows to forget, alarms.
+func (r *receiving) tend(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for destination, f := range r.flows {
+		if !f.wanted && now.Sub(f.quiet) > forget {
+			err := r.kernel.withReceiver(func(k *bpf.Receiver) error { return k.RemoveFlow(destination) })
+			if err != nil {
+				r.log.Warn("flow not removed", "destination", destination, "err", err)
+				continue
+			}
+			delete(r.flows, destination)
+			continue
+		}
+		if err := r.install(f, now); err != nil {
+			r.log.Error("flow not set", "err", err)
+		}
+		s := f.algorithm.Stats()
+		for i := 1; i <= bpf.MaxPaths; i++ {
+			switch was, is := f.latent.Has(i), s.Latent.Has(i); {
+			case is && !was:
+				f.alarms++
+				r.log.Warn("path loses what others deliver: redundancy hides an error", "destination", destination, "path", i, "lost", s.PerPath[i-1].Lost)
+			case was && !is:
+				r.log.Info("path delivers again", "destination", destination, "path", i)
+			}
+		}
+		f.latent = s.Latent
+	}
+}
+
+// alarms is how often a path was found to lose what others deliver.
+func (r *receiving) alarms() (sum uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range r.flows {
+		sum += f.alarms
+	}
+	return sum
+}
+
+// add adds what the algorithm knows to a status.
+func (r *receiving) add(s *Status) {
+	if s.Receiver == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range s.Receiver.Flows {
+		to := &s.Receiver.Flows[i]
+		f := r.flows[to.Destination]
+		if f == nil {
+			continue
+		}
+		stats := f.algorithm.Stats()
+		a := &Algorithm{
+			State: f.state, Generation: stats.Generation, Paths: api.PathSet(stats.Paths), Packets: stats.Packets, Window: stats.Window,
+			Rewards: []api.Reward{}, Latent: api.PathSet(f.latent), Alarms: f.alarms, Decisions: f.decisions, Last: f.last, LastAt: f.lastAt,
+		}
+		for _, path := range a.Paths.Indices() {
+			a.Rewards = append(a.Rewards, api.Reward{Path: path, Reward: int(stats.PerPath[path-1].Reward), Window: int(stats.Window)})
+		}
+		to.Elimination = a
+	}
+}

@@ -1,0 +1,129 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+
+	"holocast/netfunc/api"
+	"holocast/netfunc/bpf"
+	"holocast/netfunc/edge/report"
+)
+
+// sending is the sender's half of the edge.
+type sending struct {
+	cfg      *Config
+	log      *slog.Logger
+	kernel   *kernel
+	reporter *report.Reporter // nil without a controller
+}
+
+// settle makes the policy map follow the configuration. A policy that the controller signalled
+// stays: it is newer than the file, and replaces it until the edge is detached.
+func (s *sending) settle() error {
+	return s.kernel.withSender(func(k *bpf.Sender) error {
+		if !s.cfg.Role.Sends() {
+			return nil
+		}
+		policies, err := k.Policies()
+		if err != nil {
+			return fmt.Errorf("policies: %w", err)
+		}
+		signalled := map[netip.Addr]bool{}
+		for _, p := range policies {
+			static := slices.ContainsFunc(s.cfg.Flows, func(f Flow) bool {
+				return f.Destination == p.Destination && len(f.Paths) > 0 && s.cfg.outbound(f.Destination)
+			})
+			switch {
+			case s.reporter != nil && p.Nonce > 0:
+				signalled[p.Destination] = true
+			case !static:
+				if err := k.RemovePolicy(p.Destination); err != nil {
+					return fmt.Errorf("policy of %s: %w", p.Destination, err)
+				}
+			}
+		}
+		for _, f := range s.cfg.Flows {
+			if signalled[f.Destination] || len(f.Paths) == 0 || !s.cfg.outbound(f.Destination) {
+				continue
+			}
+			if err := k.SetPolicy(f.Destination, uint8(api.Paths(f.Paths...))); err != nil {
+				return fmt.Errorf("policy of %s: %w", f.Destination, err)
+			}
+		}
+		return s.retire(k)
+	})
+}
+
+// retire takes paths out that a former run had and the configuration has not.
+func (s *sending) retire(k *bpf.Sender) error {
+	paths, err := k.Paths()
+	if err != nil {
+		return fmt.Errorf("paths: %w", err)
+	}
+	for _, p := range paths {
+		if p.Up && !slices.ContainsFunc(s.cfg.Paths, func(c Path) bool { return c.Index == p.Index }) {
+			if err := k.SetPath(bpf.Path{Index: p.Index}); err != nil {
+				return fmt.Errorf("path %d: %w", p.Index, err)
+			}
+		}
+	}
+	return nil
+}
+
+// stop leaves all packets to plain routing.
+func (s *sending) stop() error {
+	return s.kernel.withSender(func(k *bpf.Sender) error {
+		policies, err := k.Policies()
+		if err != nil {
+			return fmt.Errorf("policies: %w", err)
+		}
+		for _, p := range policies {
+			if err := k.SetPolicy(p.Destination, 0); err != nil {
+				return fmt.Errorf("policy of %s: %w", p.Destination, err)
+			}
+		}
+		return nil
+	})
+}
+
+// signals logs the signalling packets that the kernel applied, and has the controller told.
+func (s *sending) signals(ctx context.Context) {
+	follow(ctx, s.kernel.currentSender, func(k *bpf.Sender) error {
+		in, err := k.ReadSignal(ctx)
+		if err != nil {
+			return err
+		}
+		if s.reporter != nil {
+			s.reporter.Soon()
+		}
+		if in.Full {
+			s.log.Error("signalled policy has no room: raise sender.maxPolicies and detach once", "destination", in.Destination)
+			return nil
+		}
+		s.log.Info("policy signalled", "destination", in.Destination, "paths", api.PathSet(in.Bits), "from", in.Source, "nonce", in.Nonce)
+		return nil
+	})
+}
+
+// uplink tells the controller what the uplink monitor sees of viewers.
+func (s *sending) uplink(ctx context.Context) {
+	follow(ctx, s.kernel.currentSender, func(k *bpf.Sender) error {
+		u, err := k.ReadUplink(ctx)
+		if err == nil && s.reporter != nil && s.cfg.serves(u.Source.Addr()) {
+			s.reporter.Uplink(api.Observation{Time: int64(u.Time), Source: u.Source, Destination: u.Destination, Length: u.Length})
+		}
+		return err
+	})
+}
+
+// serves tells whether a viewer is one whose traffic the edge has a part in.
+func (c *Config) serves(viewer netip.Addr) bool {
+	viewer = viewer.Unmap()
+	return contain(c.Sender.Towards, viewer) || contain(c.Receiver.Behind, viewer) ||
+		slices.ContainsFunc(c.Flows, func(f Flow) bool { return f.Destination == viewer })
+}

@@ -1,0 +1,189 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"holocast/netfunc/api"
+	"holocast/netfunc/bpf"
+	"holocast/netfunc/edge/neighbour"
+	"holocast/netfunc/edge/probe"
+)
+
+// answersToReturn is how many probes must be answered before a path that fell silent is
+// used again.
+const answersToReturn = 3
+
+// ways are the edge's paths, and whether each can carry packets.
+type ways struct {
+	log     *slog.Logger
+	down    time.Duration // of silence
+	set     func(bpf.Path)
+	changed func() // a path went up or down
+
+	mu  sync.Mutex
+	all []*way // by index
+}
+
+// way is one path.
+type way struct {
+	Path
+	prober *probe.Prober // nil without a peer's address
+	hop    neighbour.State
+	silent bool   // the peer answers on other paths, but not on this one
+	after  uint64 // answers that end the silence
+}
+
+func newWays(cfg *Config, key []byte, log *slog.Logger) *ways {
+	w := &ways{log: log, down: cfg.Probe.Down}
+	for _, p := range cfg.Paths {
+		one := &way{Path: p}
+		one.hop.Problem = "not looked at yet"
+		if p.Peer.IsValid() {
+			one.prober = &probe.Prober{
+				Path: p.Index, Interface: p.Interface, Peer: netip.AddrPortFrom(p.Peer, cfg.Probe.Port),
+				Every: cfg.Probe.Every, Timeout: cfg.Probe.Timeout, Key: key, Log: log,
+			}
+		}
+		w.all = append(w.all, one)
+	}
+	return w
+}
+
+// run follows the paths until ctx ends.
+func (w *ways) run(ctx context.Context, every time.Duration) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	hops := make([]neighbour.Hop, 0, len(w.all))
+	for _, one := range w.all {
+		hops = append(hops, neighbour.Hop{Path: one.Index, Interface: one.Interface, Address: one.Gateway, Peer: one.Peer})
+		if one.prober != nil {
+			wg.Go(func() { one.prober.Run(ctx) })
+		}
+	}
+	wg.Go(func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				w.listen()
+			}
+		}
+	})
+	table := &neighbour.Table{Hops: hops, Log: w.log, Changed: func(h neighbour.Hop, s neighbour.State) {
+		w.change(h.Path, func(one *way) { one.hop = s })
+	}}
+	return table.Run(ctx)
+}
+
+// up tells whether packets can take the path, and if not why.
+func (one *way) up() (bool, string) {
+	switch {
+	case !one.hop.Up:
+		return false, one.hop.Problem
+	case one.silent:
+		return false, fmt.Sprintf("%s answers on other paths, but not on this one", one.Peer)
+	}
+	return true, ""
+}
+
+func (one *way) path() bpf.Path {
+	up, _ := one.up()
+	return bpf.Path{Index: one.Index, Interface: one.hop.Interface, Source: one.hop.Source, NextHop: one.hop.NextHop, Up: up}
+}
+
+// change changes what is known of a path, and tells whom it concerns.
+func (w *ways) change(index int, do func(*way)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, one := range w.all {
+		if one.Index != index {
+			continue
+		}
+		before, why := one.up()
+		do(one)
+		now, whyNow := one.up()
+		w.set(one.path())
+		switch {
+		case now && !before:
+			w.log.Info("path is up", "path", index, "interface", one.Interface, "next_hop", one.hop.Address, "ethernet", one.hop.NextHop.String())
+		case !now && !before && one.hop.Resolving:
+			w.log.Debug("path is not up yet", "path", index, "why", whyNow)
+		case !now && (before || why != whyNow):
+			w.log.Warn("path is down", "path", index, "why", whyNow)
+		}
+		if now != before {
+			w.changed()
+		}
+	}
+}
+
+// listen takes paths out on which the peer has fallen silent, though it answers on others:
+// then it is not the peer that is gone. When it answers nowhere the paths stay, for packets
+// may well arrive while the program at the other end does not run.
+func (w *ways) listen() {
+	stats := map[int]probe.Stats{}
+	heard := false
+	for _, one := range w.all {
+		if one.prober != nil {
+			s := one.prober.Stats()
+			stats[one.Index] = s
+			heard = heard || s.Answered > 0 && s.Silent < w.down
+		}
+	}
+	for _, one := range w.all {
+		s, probed := stats[one.Index]
+		if !probed {
+			continue
+		}
+		switch {
+		case !one.silent && heard && s.Silent >= w.down:
+			w.change(one.Index, func(one *way) { one.silent, one.after = true, s.Answered+answersToReturn })
+		case one.silent && (!heard || s.Answered >= one.after):
+			w.change(one.Index, func(one *way) { one.silent = false })
+		case one.silent && s.Silent >= w.down && s.Answered+answersToReturn != one.after:
+			w.change(one.Index, func(one *way) { one.after = s.Answered + answersToReturn }) // answers must follow each other
+		}
+	}
+}
+
+// again tells the kernel of all paths, as after it was opened.
+func (w *ways) again() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, one := range w.all {
+		if one.hop.Interface != 0 { // else what is pinned says more
+			w.set(one.path())
+		}
+	}
+}
+
+// report returns the paths as the controller wants them; the counters are not in it.
+func (w *ways) report() []api.Path {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := make([]api.Path, 0, len(w.all))
+	for _, one := range w.all {
+		p := api.Path{Index: one.Index, Interface: one.Interface}
+		p.Up, _ = one.up()
+		if one.prober != nil {
+			s := one.prober.Stats()
+			p.RTT, p.MinRTT, p.Loss = milliseconds(s.RecentRTT), milliseconds(s.BestRTT), s.RecentLoss
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
