@@ -14,6 +14,7 @@ import (
 
 	"holocast/tools/bench/codec"
 	"holocast/tools/bench/congestion"
+	"holocast/tools/bench/duplication"
 	"holocast/tools/bench/path"
 )
 
@@ -41,6 +42,9 @@ func benchmarks() []benchmark {
 		}},
 		{"congestion", "congestion control over emulated paths: throughput, queue, frames, fairness (needs root)", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return congestion.Run(ctx, congestion.Options{Parts: o.parts, Quick: o.quick, Log: o.log})
+		}},
+		{"duplication", "packet duplication over the paths of Table I: single path, redirection, duplication (needs root)", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
+			return duplication.Run(ctx, duplication.Options{Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})
 		}},
 	}
 }
@@ -105,7 +109,7 @@ func benchCommand() *cobra.Command {
 	f := c.Flags()
 	f.BoolVar(&quick, "quick", false, "under a minute each, less exact")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object, the last line of stdout")
-	f.StringSliceVar(&parts, "parts", nil, "of congestion: "+strings.Join(congestion.Parts(), ", "))
+	f.StringSliceVar(&parts, "parts", nil, "of congestion: "+strings.Join(congestion.Parts(), ", ")+"; of duplication: "+strings.Join(duplication.Parts(), ", "))
 	f.StringVar(&out, "out", "", "folder for NAME.md and NAME.json (bench all: docs/results)")
 	return c
 }
@@ -116,7 +120,7 @@ func writeResult(dir string, b benchmark, o benchOptions, r interface{ Markdown(
 		return err
 	}
 	command := "holocast bench " + b.name
-	if len(o.parts) > 0 && b.name == "congestion" {
+	if len(o.parts) > 0 && (b.name == "congestion" || b.name == "duplication") {
 		command += " --parts " + strings.Join(o.parts, ",")
 	}
 	if o.quick {

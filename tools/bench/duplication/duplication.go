@@ -1,0 +1,115 @@
+// Package duplication is the evaluation of Qian et al., "Enabling eBPF-based packet
+// duplication for robust volumetric video streaming" (section IV), on our system: a live
+// session of capture server, relay and player over the five paths of Table I in the
+// network lab, with the duplication pair and its controller between them. The programs of
+// the session know nothing of it.
+package duplication
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Options say what to measure.
+type Options struct {
+	Data  string // folder of recordings of real cameras; "" = the synthetic performer
+	Quick bool   // 20 s a run instead of 60
+	// Parts names levels and modes; of either kind none stands for all.
+	Parts []string
+	Log   io.Writer // progress, a line each; nil = none
+	// Keep is a folder for the programs' logs and lists of frames; "" = they are removed.
+	Keep string
+}
+
+// Mode is how packets take the paths.
+type Mode string
+
+// The modes, as the paper compares them.
+const (
+	Reference Mode = "reference" // path 1 alone, nothing varies
+	Single    Mode = "single"    // path 1 alone, delays vary
+	Redirect  Mode = "redirect"  // the path with the least round-trip time
+	Duplicate Mode = "duplicate" // all paths, then those that the elimination leaves
+)
+
+// Modes lists them all.
+var Modes = []Mode{Reference, Single, Redirect, Duplicate}
+
+// edges tells whether the duplication pair runs.
+func (m Mode) edges() bool { return m == Redirect || m == Duplicate }
+
+// level is a resolution of the paper.
+type level struct {
+	name, about     string
+	geometry, color string // of the capture server
+	// live levels are encoded as they are sent; the frames of the others before, for
+	// two processors do not encode, relay, decode and emulate them at a time.
+	live bool
+}
+
+var levels = []level{
+	{"nfov", "NFOV: every reading of the depth camera", "depth", "720P", true},
+	{"hd", "HD: depth mapped to 1280×720 pixels of colour", "color", "720P", false},
+	{"fhd", "FHD: depth mapped to 1920×1080 pixels of colour", "color", "1080P", false},
+}
+
+// schedule says when things happen in a run, from the moment its times count.
+type schedule struct {
+	length   time.Duration
+	from, to time.Duration // delays vary, and what is measured counts
+}
+
+var (
+	full  = schedule{60 * time.Second, 10 * time.Second, 50 * time.Second}
+	quick = schedule{20 * time.Second, 3 * time.Second, 17 * time.Second}
+)
+
+const (
+	fps = 30
+	// settle is from the first frame shown to the moment that times count from: the
+	// congestion control finds its rate.
+	settle = 3 * time.Second
+	// attempts is how often a run is made when the machine was too busy for the lab to
+	// be exact.
+	attempts = 3
+)
+
+// Parts are the names of levels and modes.
+func Parts() (names []string) {
+	for _, l := range levels {
+		names = append(names, l.name)
+	}
+	for _, m := range Modes {
+		names = append(names, string(m))
+	}
+	return names
+}
+
+// choose returns the levels and modes of Options.Parts.
+func (o Options) choose() (ls []level, ms []Mode, err error) {
+	for _, p := range o.Parts {
+		if !slices.Contains(Parts(), p) {
+			return nil, nil, fmt.Errorf("part %q is none of %s", p, strings.Join(Parts(), ", "))
+		}
+	}
+	for _, l := range levels {
+		if slices.Contains(o.Parts, l.name) {
+			ls = append(ls, l)
+		}
+	}
+	for _, m := range Modes {
+		if slices.Contains(o.Parts, string(m)) {
+			ms = append(ms, m)
+		}
+	}
+	if ls == nil {
+		ls = levels
+	}
+	if ms == nil {
+		ms = Modes
+	}
+	return ls, ms, nil
+}

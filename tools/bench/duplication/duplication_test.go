@@ -1,0 +1,198 @@
+package duplication
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestChoose(t *testing.T) {
+	for _, c := range []struct {
+		name, parts, levels, modes, err string
+	}{
+		{"all", "", "nfov hd fhd", "[reference single redirect duplicate]", ""},
+		{"a level", "hd", "hd", "[reference single redirect duplicate]", ""},
+		{"a mode", "single", "nfov hd fhd", "[single]", ""},
+		{"both, in the paper's order", "duplicate fhd reference nfov", "nfov fhd", "[reference duplicate]", ""},
+		{"neither", "4k", "", "", `part "4k" is none of nfov, hd, fhd, reference, single, redirect, duplicate`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ls, ms, err := Options{Parts: strings.Fields(c.parts)}.choose()
+			if c.err != "" {
+				if err == nil || err.Error() != c.err {
+					t.Fatalf("error %v", err)
+				}
+				return
+			}
+			var names []string
+			for _, l := range ls {
+				names = append(names, l.name)
+			}
+			if got := strings.Join(names, " "); got != c.levels || fmt.Sprint(ms) != c.modes || err != nil {
+				t.Errorf("%s, %v, %v", got, ms, err)
+			}
+		})
+	}
+}
+
+// steady is a player's list of 30 frames a second for ten seconds, each shown delay after
+// its capture, without every tenth.
+func steady(begun time.Time, delay time.Duration) string {
+	var b strings.Builder
+	b.WriteString("camera,sequence,captured_us,arrived_us,shown_us,points,bytes\n")
+	for i := range 300 {
+		if i%10 == 9 {
+			continue
+		}
+		captured := begun.Add(time.Duration(i) * time.Second / fps)
+		shown := captured.Add(delay)
+		fmt.Fprintf(&b, "0,%d,%d,%d,%d,1000,50000\n", i, captured.UnixMicro(), shown.UnixMicro(), shown.UnixMicro())
+	}
+	return b.String()
+}
+
+func TestFrames(t *testing.T) {
+	begun := time.Unix(1790000000, 0)
+	frames, err := readFrames(strings.NewReader(steady(begun, 40*time.Millisecond)), begun)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := sum(frames, 2*time.Second, 8*time.Second)
+	if s.fps != 27 || s.frames != 162 || s.skipped != 17 && s.skipped != 18 || s.points != 1000 || s.bytes != 50000 {
+		t.Errorf("%+v", s)
+	}
+	if d := s.delay; d.P50 < 39.9 || d.P99 > 40.1 {
+		t.Errorf("delays %+v", d)
+	}
+	if s := sum(frames, time.Minute, 2*time.Minute); s.frames != 0 || s.fps != 0 {
+		t.Errorf("of a time without frames: %+v", s)
+	}
+	for _, text := range []string{"", "camera\n0,1,2\n"} {
+		if _, err := readFrames(strings.NewReader(text), begun); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+}
+
+func TestQuantile(t *testing.T) {
+	v := make([]float64, 100)
+	for i := range v {
+		v[i] = float64(i + 1)
+	}
+	for _, c := range []struct{ q, want float64 }{{0.5, 50}, {0.95, 95}, {0.99, 99}, {1, 100}, {0, 1}} {
+		if got := quantile(v, c.q); got != c.want {
+			t.Errorf("%v: %v", c.q, got)
+		}
+	}
+}
+
+// counted is a run of ten seconds with 1 MB a second to send, twice that from 5 s on.
+func counted() (list []traffic) {
+	for i := range 41 {
+		t := traffic{at: time.Duration(i) * time.Second / 4}
+		t.entered = uint64(i) * 250_000
+		t.delivered = t.entered
+		t.paths[0] = t.entered
+		if i > 20 {
+			t.paths[1] = uint64(i-20) * 250_000
+		}
+		list = append(list, t)
+	}
+	return list
+}
+
+func TestTraffic(t *testing.T) {
+	for _, c := range []struct {
+		from, to   time.Duration
+		cost, mbps float64
+	}{
+		{0, 10 * time.Second, 1.5, 8},
+		{0, 5 * time.Second, 1, 8},
+		{5 * time.Second, 10 * time.Second, 2, 8},
+		{5100 * time.Millisecond, 10 * time.Second, 2, 8}, // the nearest readings
+	} {
+		if d := difference(counted(), c.from, c.to); d.cost() != c.cost || d.mbps() != c.mbps {
+			t.Errorf("%v to %v: cost %v, %v Mbit/s", c.from, c.to, d.cost(), d.mbps())
+		}
+	}
+	if d := difference(nil, 0, time.Second); d.cost() != 0 || d.mbps() != 0 {
+		t.Errorf("of nothing: %+v", d)
+	}
+}
+
+// made is a result of runs that were not made.
+func made(t *testing.T) *Result {
+	t.Helper()
+	begun := time.Unix(1790000000, 0)
+	frames, err := readFrames(strings.NewReader(steady(begun, 40*time.Millisecond)), begun)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := schedule{10 * time.Second, 2 * time.Second, 8 * time.Second}
+	r := newResult(Options{}, s)
+	for _, l := range levels {
+		for _, m := range Modes {
+			x := newMeasurement(l.name, m, s, frames, counted())
+			x.Attempts = 1
+			if m == Duplicate {
+				x.Decisions = []Decision{{2.5, "start", []int{1, 2, 3, 4, 5}, "late"}, {5, "trim", []int{1, 2}, "no rewards"}, {9, "single", []int{1}, "enough"}}
+				x.Rewards = []Rewards{{3, 100, map[int]int{1: 90, 2: 80}}, {4, 100, map[int]int{1: 100}}}
+				x.Delays.T = []float64{1, 2}
+				x.Delays.Ms[0] = []float64{20, 70}
+				x.Delays.Ms[1] = []float64{0, 30}
+			}
+			r.add(l, x)
+		}
+	}
+	return r
+}
+
+func TestResult(t *testing.T) {
+	r := made(t)
+	var out bytes.Buffer
+	if err := json.NewEncoder(&out).Encode(r); err != nil {
+		t.Fatal(err)
+	}
+	var whole map[string]json.RawMessage
+	if err := json.Unmarshal(out.Bytes(), &whole); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range levels {
+		var x struct {
+			FPS        map[string]float64 `json:"fps"`
+			DelayP95   map[string]float64 `json:"frame_delay_ms_p95"`
+			Throughput map[string]float64 `json:"throughput_mbps"`
+			Cost       float64            `json:"cost"`
+		}
+		if err := json.Unmarshal(whole[l.name], &x); err != nil {
+			t.Fatal(err)
+		}
+		if len(x.FPS) != 4 || len(x.DelayP95) != 4 || len(x.Throughput) != 4 || x.FPS["duplicate"] != 27 || x.Cost != 1.5 {
+			t.Errorf("%s: %+v", l.name, x)
+		}
+	}
+	text := r.Markdown()
+	for _, want := range []string{"| FPS with duplication | almost full at all levels | NFOV 27.0, HD 27.0, FHD 27.0 |", "NFOV 1+2", "| 5.00 | trim | 1 2 | no rewards |"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if y := r.run("nfov", Duplicate).firstDelays(); y[0] != 20 || y[1] != 30 {
+		t.Errorf("first delays %v", y)
+	}
+	dir := t.TempDir()
+	if err := r.SavePlots(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"nfov", "hd", "fhd", "paths", "gain"} {
+		info, err := os.Stat(filepath.Join(dir, "duplication-"+name+".png"))
+		if err != nil || info.Size() < 1000 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

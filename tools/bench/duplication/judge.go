@@ -1,0 +1,38 @@
+//go:build linux
+
+package duplication
+
+import (
+	"fmt"
+
+	"holocast/tools/netlab"
+)
+
+// mostOthers is how much of a processor other programs may take from a run.
+const mostOthers = 0.25
+
+// judge takes over what the lab says of a run: the delays of its paths, and whether it was
+// exact. Only the paths' direction to the viewer, and what the kernel dropped, count.
+func (m *Measurement) judge(r *netlab.Report) {
+	m.Failures = r.Failures
+	for i, p := range r.Paths {
+		m.LateUs = max(m.LateUs, p.Late.P99)
+		if p.From != near || m.Level != "nfov" {
+			continue
+		}
+		for k := range paths {
+			if p.Path != pathName(k+1) {
+				continue
+			}
+			for _, s := range r.Series {
+				if k == 0 {
+					m.Delays.T = append(m.Delays.T, round(s.Seconds, 2))
+				}
+				m.Delays.Ms[k] = append(m.Delays.Ms[k], round(s.Paths[i].DelayMean, 2))
+			}
+		}
+	}
+	if m.Others > mostOthers {
+		m.Failures = append(m.Failures, fmt.Sprintf("other programs of the machine took %.2f processors (limit %.2f)", m.Others, mostOthers))
+	}
+}

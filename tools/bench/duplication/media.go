@@ -1,0 +1,169 @@
+//go:build linux
+
+package duplication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"holocast/internal/recording"
+	"holocast/tools/netlab"
+	"holocast/tools/netlab/topology"
+)
+
+// media is where a level's frames come from.
+type media struct {
+	level level
+	data  string // recordings of real cameras; "" = the synthetic performer
+	file  string // frames that were encoded before; "" = the level is live
+}
+
+// capture is the capture server's command line but for the session.
+func (m *media) capture(rate int) []string {
+	from := "synthetic"
+	if m.data != "" {
+		from = "livescan:" + filepath.Join(m.data, "livescan_testdata")
+	}
+	return []string{
+		"--source", from, "--cameras", "1", "--calibration", "none", "--low=false", "--layout", "a",
+		"--depth-mode", "NFOV_UNBINNED", "--color-mode", m.level.color, "--geometry", m.level.geometry, "--fps", fmt.Sprint(rate),
+	}
+}
+
+// start starts what publishes the level's session.
+func (m *media) start(p *programs, node *netlab.Node, dir, url, hash string) (*process, error) {
+	if m.file == "" {
+		return p.start(node, dir, "capture-server", append(m.capture(fps), "--certificate-hash", hash, url)...)
+	}
+	return p.start(node, dir, "holocast", "replay", m.file, url, "--certificate-hash", hash, "--loop", "--live")
+}
+
+// openMedia encodes a level's frames where they are not encoded live.
+func openMedia(ctx context.Context, p *programs, l level, data, dir string) (*media, error) {
+	m := &media{level: l, data: data}
+	if l.live {
+		return m, nil
+	}
+	dir = filepath.Join(dir, l.name+"-encode")
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+		return nil, err
+	}
+	raw := filepath.Join(dir, "recorded.mcap")
+	if err := m.record(ctx, p, dir, raw); err != nil {
+		return nil, fmt.Errorf("%s: encode: %w", l.name, err)
+	}
+	m.file = filepath.Join(dir, "second.mcap")
+	if err := retime(raw, m.file); err != nil {
+		return nil, fmt.Errorf("%s: encode: %w", l.name, err)
+	}
+	return m, os.Remove(raw)
+}
+
+// record has the capture server encode a few frames, slowly.
+func (m *media) record(ctx context.Context, p *programs, dir, path string) (err error) {
+	t, err := topology.Builtin("lan")
+	if err != nil {
+		return err
+	}
+	lab, err := netlab.Start(t, netlab.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lab.Close()) }()
+	var g group
+	defer g.stop()
+	node := lab.Node(source)
+	url, hash, err := p.startRelay(ctx, &g, node, dir)
+	if err != nil {
+		return err
+	}
+	x, err := p.start(node, dir, "capture-server", append(m.capture(4), "--certificate-hash", hash, url)...)
+	if err != nil {
+		return err
+	}
+	g.add(x)
+	rec, err := p.start(node, dir, "holocast", "record", url, path, "--certificate-hash", hash, "--wait", "--duration", "2500ms")
+	if err != nil {
+		return err
+	}
+	select {
+	case <-rec.done:
+	case <-time.After(3 * time.Minute): // the synthetic performer is rendered first
+		rec.kill()
+	case <-ctx.Done():
+		rec.kill()
+		return ctx.Err()
+	}
+	if rec.err != nil {
+		return rec.failure()
+	}
+	return nil
+}
+
+// retime writes a second of a recording's frames, exactly 1/fps apart, so that a replay in
+// a loop is as regular as a camera.
+func retime(from, to string) (err error) {
+	r, err := recording.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.Close() }() // only read
+	var frames, others []recording.Object
+	points := func(t recording.Track) bool {
+		ok, _ := filepath.Match("points/*/*", t.Name)
+		return ok
+	}
+	for {
+		o, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		switch {
+		case o.EndOnly: // the end of a frame's subgroup; each has one object
+		case points(o.Track):
+			frames = append(frames, o)
+		default:
+			others = append(others, o)
+		}
+	}
+	if len(frames) == 0 {
+		return errors.New("no frame was recorded")
+	}
+	if len(frames) > 1 {
+		frames = frames[:len(frames)&^1] // the data's two frames in turn
+	}
+	w, err := recording.Create(to, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	for _, t := range r.Info.Tracks {
+		if err := w.AddTrack(t); err != nil {
+			return err
+		}
+	}
+	start := r.Info.Start
+	for _, o := range others {
+		o.Arrival = start
+		if err := w.Write(o); err != nil {
+			return err
+		}
+	}
+	for i := range fps {
+		o := frames[i%len(frames)]
+		o.Arrival = start.Add(time.Duration(i) * time.Second / fps)
+		o.Group, o.End = frames[0].Group+uint64(i), recording.EndFIN
+		if err := w.Write(o); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+//go:build linux
+
+package duplication
+
+import (
+	"fmt"
+	"time"
+
+	"holocast/tools/netlab"
+	"holocast/tools/netlab/topology"
+	"holocast/tools/netlab/wire"
+)
+
+// Nodes of the network: Table I's, and the controller's own on a network of its own.
+const (
+	source     = "a" // capture server and relay
+	viewer     = "b"
+	near       = "ea" // the edge beside the source
+	far        = "eb" // the edge beside the viewer
+	management = "c"  // the controller
+)
+
+func pathName(index int) string { return fmt.Sprintf("path%d", index) }
+
+// network returns Table I with a host for the controller, which both edges reach by
+// cables that are no path. Delays vary from s.from to s.to, or not at all.
+func network(s schedule, varies bool) (*topology.Topology, error) {
+	t, err := topology.Builtin("table1-varying")
+	if err != nil {
+		return nil, err
+	}
+	if !varies {
+		t = t.WithoutVariation()
+	}
+	for _, p := range t.Paths {
+		for _, timeline := range [][]wire.Change{p.Forward, p.Backward} {
+			if varies && len(timeline) != 3 {
+				return nil, fmt.Errorf("%s of Table I has %d changes, not three", p.Name, len(timeline))
+			}
+			for i := range timeline {
+				timeline[i].At = []time.Duration{0, s.from, s.to}[i]
+			}
+		}
+	}
+	t.Hosts = append(t.Hosts, management)
+	t.Links = append(t.Links, topology.Link{Between: [2]string{management, near}}, topology.Link{Between: [2]string{management, far}})
+	t.Duration = s.length
+	return t, nil
+}
+
+// counters reads the interfaces' counters.
+func counters(lab *netlab.Lab) (t traffic, err error) {
+	read := func(node, device string, received bool) (n uint64) {
+		if err != nil {
+			return 0
+		}
+		link, e := lab.Node(node).Namespace.Handle.LinkByName(device)
+		if e != nil {
+			err = fmt.Errorf("counters of %s in %s: %w", device, node, e)
+			return 0
+		}
+		s := link.Attrs().Statistics
+		if s == nil {
+			err = fmt.Errorf("%s in %s has no counters", device, node)
+			return 0
+		}
+		if received {
+			return s.RxBytes
+		}
+		return s.TxBytes
+	}
+	for i := range t.paths {
+		t.paths[i] = read(near, pathName(i+1), false)
+	}
+	t.entered, t.delivered = read(near, source, true), read(far, viewer, false)
+	return t, err
+}

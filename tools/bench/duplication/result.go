@@ -1,0 +1,153 @@
+package duplication
+
+import "fmt"
+
+// Result is what was measured.
+type Result struct {
+	NFOV *Level `json:"nfov,omitempty"`
+	HD   *Level `json:"hd,omitempty"`
+	FHD  *Level `json:"fhd,omitempty"`
+
+	Seconds float64        `json:"seconds"` // of a run
+	From    float64        `json:"from_s"`  // FPS, delays and throughput are of the time from here
+	To      float64        `json:"to_s"`    // to here, in which delays vary
+	Source  string         `json:"source"`  // of the frames
+	Trigger string         `json:"trigger"` // settings of the pair
+	Runs    []*Measurement `json:"runs"`
+}
+
+// Level sums up the runs of one level, by mode.
+type Level struct {
+	FPS        map[Mode]float64 `json:"fps"`
+	DelayP50   map[Mode]float64 `json:"frame_delay_ms_p50"`
+	DelayP95   map[Mode]float64 `json:"frame_delay_ms_p95"`
+	DelayP99   map[Mode]float64 `json:"frame_delay_ms_p99"`
+	Throughput map[Mode]float64 `json:"throughput_mbps"`
+	// Cost is the bytes of duplication on all paths for each of one path, over the whole
+	// run; CostVarying is that while delays vary.
+	Cost        float64 `json:"cost"`
+	CostVarying float64 `json:"cost_varying"`
+	// Gain is the throughput of redirection and duplication by that of the single path.
+	Gain   map[Mode]float64 `json:"gain"`
+	Points float64          `json:"points_per_frame"`
+	Mbps   float64          `json:"media_mbps"` // 30 frames a second
+	about  string
+}
+
+// Measurement is one run.
+type Measurement struct {
+	Level    string     `json:"level"`
+	Mode     Mode       `json:"mode"`
+	FPS      float64    `json:"fps"`
+	Delay    Quantiles  `json:"frame_delay_ms"`
+	Frames   int        `json:"frames"`
+	Lost     int        `json:"frames_lost"`
+	Mbps     float64    `json:"throughput_mbps"` // delivered to the viewer, Ethernet frames
+	Points   float64    `json:"points_per_frame"`
+	Bytes    float64    `json:"bytes_per_frame"`
+	Cost     float64    `json:"cost"`
+	Varying  float64    `json:"cost_varying"`
+	Sent     []uint64   `json:"sent_bytes"` // on each path, over the whole run
+	Series   Series     `json:"series"`
+	Delays   PathDelays `json:"path_delays,omitzero"`   // of NFOV
+	LateUs   float64    `json:"departure_error_us_p99"` // of the emulation, the worst path's
+	Failures []string   `json:"failures,omitempty"`     // why the emulation was not exact
+	Attempts int        `json:"attempts"`
+	// Others is the processors that other programs of the machine took.
+	Others float64 `json:"others_processors"`
+
+	Decisions []Decision `json:"decisions,omitempty"`
+	Rewards   []Rewards  `json:"rewards,omitempty"`
+}
+
+// PathDelays are the delays of packets on the paths to the viewer over time.
+type PathDelays struct {
+	T  []float64        `json:"t"`
+	Ms [paths][]float64 `json:"ms"` // mean of the interval; 0 = no packet
+}
+
+// Decision is one of the controller's.
+type Decision struct {
+	T      float64 `json:"t"`
+	Kind   string  `json:"kind"`
+	Paths  []int   `json:"paths"` // in use from then on
+	Reason string  `json:"reason"`
+}
+
+// Rewards are the cumulative rewards of the paths at a moment.
+type Rewards struct {
+	T      float64     `json:"t"`
+	Window int         `json:"window"` // packets
+	Reward map[int]int `json:"reward"` // by path index
+}
+
+func newResult(o Options, s schedule) *Result {
+	r := &Result{Seconds: s.length.Seconds(), From: s.from.Seconds(), To: s.to.Seconds(), Source: "LiveScan3D test data, camera 0"}
+	if o.Data == "" {
+		r.Source = "synthetic performer"
+	}
+	return r
+}
+
+func newMeasurement(level string, mode Mode, s schedule, frames []frame, counted []traffic) *Measurement {
+	shown := sum(frames, s.from, s.to)
+	whole, varying := difference(counted, 0, s.length), difference(counted, s.from, s.to)
+	return &Measurement{
+		Level: level, Mode: mode, FPS: round(shown.fps, 2), Delay: shown.delay, Frames: shown.frames, Lost: shown.skipped,
+		Mbps: round(varying.mbps(), 2), Points: round(shown.points, 0), Bytes: round(shown.bytes, 0),
+		Cost: round(whole.cost(), 3), Varying: round(varying.cost(), 3), Sent: whole.paths[:],
+		Series: series(frames, counted, s.length),
+	}
+}
+
+// String is the run on one line.
+func (m *Measurement) String() string {
+	return fmt.Sprintf("%.1f fps, frame delay %.1f / %.1f / %.1f ms (p50/p95/p99), %.1f Mbit/s, cost %.2f, %d frames lost, %.0f points, departure error %.0f µs, others took %.2f processors",
+		m.FPS, m.Delay.P50, m.Delay.P95, m.Delay.P99, m.Mbps, m.Cost, m.Lost, m.Points, m.LateUs, m.Others)
+}
+
+// add takes a run into its level.
+func (r *Result) add(l level, m *Measurement) {
+	r.Runs = append(r.Runs, m)
+	at := map[string]**Level{"nfov": &r.NFOV, "hd": &r.HD, "fhd": &r.FHD}[l.name]
+	if *at == nil {
+		*at = &Level{
+			FPS: map[Mode]float64{}, DelayP50: map[Mode]float64{}, DelayP95: map[Mode]float64{}, DelayP99: map[Mode]float64{},
+			Throughput: map[Mode]float64{}, Gain: map[Mode]float64{}, about: l.about,
+		}
+	}
+	x := *at
+	x.FPS[m.Mode], x.Throughput[m.Mode] = m.FPS, m.Mbps
+	x.DelayP50[m.Mode], x.DelayP95[m.Mode], x.DelayP99[m.Mode] = m.Delay.P50, m.Delay.P95, m.Delay.P99
+	x.Points, x.Mbps = m.Points, round(m.Bytes*8e-6*fps, 1)
+	if m.Mode == Duplicate {
+		x.Cost, x.CostVarying = m.Cost, m.Varying
+	}
+	for _, mode := range []Mode{Redirect, Duplicate} {
+		if single, ours := x.Throughput[Single], x.Throughput[mode]; single > 0 && ours > 0 {
+			x.Gain[mode] = round(ours/single, 3)
+		}
+	}
+}
+
+// draws tells whether there is enough measured for one of the plots.
+func (r *Result) draws(plot string) bool {
+	switch plot {
+	case "paths":
+		return r.run("nfov", Duplicate) != nil
+	case "gain":
+		_, ls := r.named()
+		for _, l := range ls {
+			if len(l.Gain) < 2 {
+				return false
+			}
+		}
+		return len(ls) > 0
+	}
+	for _, m := range Modes {
+		if r.run(plot, m) != nil {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,246 @@
+//go:build linux
+
+package duplication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"holocast/tools/netlab"
+)
+
+// bench is a benchmark under way.
+type bench struct {
+	programs *programs
+	schedule schedule
+	dir      string
+	log      io.Writer
+}
+
+// Run measures. It needs the rights to make network namespaces and to load BPF programs.
+func Run(ctx context.Context, o Options) (r *Result, err error) {
+	if err := netlab.Supported(); err != nil {
+		return nil, err
+	}
+	ls, ms, err := o.choose()
+	if err != nil {
+		return nil, err
+	}
+	b := &bench{schedule: full, dir: o.Keep, log: o.Log}
+	if o.Quick {
+		b.schedule = quick
+	}
+	if b.log == nil {
+		b.log = io.Discard
+	}
+	if b.dir == "" {
+		if b.dir, err = os.MkdirTemp("", "holocast-duplication-*"); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
+	}
+	names := []string{"capture-server", "relay", "holocast"}
+	for _, m := range ms {
+		if m.edges() {
+			names = append(names, "edge", "controller")
+			break
+		}
+	}
+	if b.programs, err = findPrograms(ctx, names...); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, b.programs.remove()) }()
+
+	r = newResult(o, b.schedule)
+	for _, l := range ls {
+		m, err := openMedia(ctx, b.programs, l, o.Data, b.dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, mode := range ms {
+			run, err := b.measure(ctx, m, mode)
+			if err != nil {
+				return nil, fmt.Errorf("%s, %s: %w", l.name, mode, err)
+			}
+			r.add(l, run)
+		}
+	}
+	return r, nil
+}
+
+// measure makes a run, again where the lab was not exact.
+func (b *bench) measure(ctx context.Context, m *media, mode Mode) (*Measurement, error) {
+	var best *Measurement
+	for i := 1; ; i++ {
+		dir := filepath.Join(b.dir, fmt.Sprintf("%s-%s-%d", m.level.name, mode, i))
+		if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+			return nil, err
+		}
+		run, err := b.run(ctx, m, mode, dir)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(b.log, "%s %s: %v\n", m.level.name, mode, run)
+		for _, f := range run.Failures {
+			fmt.Fprintf(b.log, "  not exact: %s\n", f)
+		}
+		if best == nil || run.LateUs < best.LateUs || len(run.Failures) == 0 {
+			best = run
+		}
+		best.Attempts = i
+		if len(run.Failures) == 0 || i == attempts {
+			return best, nil
+		}
+	}
+}
+
+// run makes one run.
+func (b *bench) run(ctx context.Context, m *media, mode Mode, dir string) (r *Measurement, err error) {
+	t, err := network(b.schedule, mode != Reference)
+	if err != nil {
+		return nil, err
+	}
+	lab, err := netlab.Start(t, netlab.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, lab.Close()) }()
+	s := &session{programs: b.programs, lab: lab, dir: dir}
+	defer s.stop()
+	if mode.edges() {
+		if err := s.startPair(ctx, mode); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.startMedia(ctx, m); err != nil {
+		return nil, err
+	}
+	if err := pause(ctx, settle); err != nil {
+		return nil, err
+	}
+	if err := lab.Begin(); err != nil {
+		return nil, err
+	}
+	begun, busy := time.Now(), s.processors()
+	counted, err := s.watch(ctx, begun, b.schedule.length)
+	if err != nil {
+		return nil, err
+	}
+	others := round((s.processors()-busy).Seconds()/time.Since(begun).Seconds(), 2)
+	var decisions []Decision
+	var rewards []Rewards
+	if mode.edges() {
+		if decisions, rewards, err = s.pair.history(ctx, begun); err != nil {
+			return nil, err
+		}
+	}
+	frames, err := s.endMedia(begun)
+	if err != nil {
+		return nil, err
+	}
+	s.stop()
+	report, err := lab.Finish()
+	if err != nil {
+		return nil, err
+	}
+	r = newMeasurement(m.level.name, mode, b.schedule, frames, counted)
+	r.Others = others
+	r.Decisions, r.Rewards = decisions, rewards
+	r.judge(report)
+	return r, nil
+}
+
+// session is the processes of a run.
+type session struct {
+	programs *programs
+	lab      *netlab.Lab
+	dir      string
+	group    group
+	player   *process
+	pair     *pair
+}
+
+func (s *session) stop() { s.group.stop() }
+
+// firstFrame is how long the player may take to show something; the synthetic performer
+// is rendered first.
+const firstFrame = 2 * time.Minute
+
+// startMedia starts relay, publisher and player, and returns when the player shows
+// frames.
+func (s *session) startMedia(ctx context.Context, m *media) error {
+	a, v := s.lab.Node(source), s.lab.Node(viewer)
+	url, hash, err := s.programs.startRelay(ctx, &s.group, a, s.dir)
+	if err != nil {
+		return err
+	}
+	publisher, err := m.start(s.programs, a, s.dir, url, hash)
+	if err != nil {
+		return err
+	}
+	s.group.add(publisher)
+	s.player, err = s.programs.start(v, s.dir, "holocast", "play", url, "--certificate-hash", hash, "--wait", "--frames", s.frames())
+	if err != nil {
+		return err
+	}
+	s.group.add(s.player)
+	_, err = s.player.said(ctx, " fps ", firstFrame)
+	return err
+}
+
+func (s *session) frames() string { return filepath.Join(s.dir, "frames.csv") }
+
+// endMedia ends the player and returns what it showed.
+func (s *session) endMedia(begun time.Time) ([]frame, error) {
+	if err := s.player.stop(); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(s.frames())
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readFrames(f, begun)
+}
+
+// watch reads the interfaces' counters until length has passed.
+func (s *session) watch(ctx context.Context, begun time.Time, length time.Duration) (counted []traffic, err error) {
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		c, err := counters(s.lab)
+		if err != nil {
+			return nil, err
+		}
+		c.at = time.Since(begun)
+		counted = append(counted, c)
+		if s.pair != nil {
+			s.pair.sample(ctx, c.at)
+		}
+		if c.at >= length {
+			return counted, s.group.check()
+		}
+		if err := s.group.check(); err != nil {
+			return nil, err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,57 @@
+package duplication
+
+import "time"
+
+const paths = 5
+
+// traffic is what interfaces counted up to a moment of a run, or between two; bytes of
+// Ethernet frames.
+type traffic struct {
+	at        time.Duration
+	paths     [paths]uint64 // sent by the near edge
+	entered   uint64        // received by the near edge from the source
+	delivered uint64        // sent to the viewer by the far edge
+}
+
+// difference is what was counted between two moments, as near to them as there are
+// readings.
+func difference(counted []traffic, from, to time.Duration) traffic {
+	if len(counted) == 0 {
+		return traffic{}
+	}
+	nearest := func(t time.Duration) traffic {
+		best := counted[0]
+		for _, c := range counted {
+			if (c.at - t).Abs() < (best.at - t).Abs() {
+				best = c
+			}
+		}
+		return best
+	}
+	a, b := nearest(from), nearest(to)
+	d := traffic{at: b.at - a.at, entered: b.entered - a.entered, delivered: b.delivered - a.delivered}
+	for i := range d.paths {
+		d.paths[i] = b.paths[i] - a.paths[i]
+	}
+	return d
+}
+
+// mbps is what was delivered to the viewer, Mbit/s.
+func (t traffic) mbps() float64 {
+	if t.at <= 0 {
+		return 0
+	}
+	return float64(t.delivered) * 8e-6 / t.at.Seconds()
+}
+
+// cost is the bytes that all paths carried for each that one path would have.
+func (t traffic) cost() float64 {
+	if t.entered == 0 {
+		return 0
+	}
+	sum := uint64(0)
+	for _, n := range t.paths {
+		sum += n
+	}
+	return float64(sum) / float64(t.entered)
+}
