@@ -2,13 +2,23 @@ package bpf
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
 	"time"
+
+	"github.com/cilium/ebpf"
 )
 
 // Direction is where a sender's program sits on an interface and what it does there.
-// Signalling packets are taken out everywhere.
+// Signalling packets for this host are taken out of what comes in.
 type Direction uint8
 
 const (
@@ -22,6 +32,20 @@ const (
 	// come in by. It is the uplink monitor; it duplicates nothing.
 	Monitor
 )
+
+// String is the name that pins and errors have it by.
+func (d Direction) String() string {
+	switch d {
+	case Ingress:
+		return "ingress"
+	case Egress:
+		return "egress"
+	case Monitor:
+		return "monitor"
+	default:
+		return "direction " + strconv.Itoa(int(d))
+	}
+}
 
 // Attach is one interface of a sender.
 type Attach struct {
@@ -64,23 +88,284 @@ type SenderOptions struct {
 }
 
 // Sender is the attached sender. Its methods may be called from several goroutines.
-type Sender struct{}
+type Sender struct {
+	dir     string
+	maps    map[string]*ebpf.Map
+	uplinks *ring
+	signals *ring
+
+	mu sync.Mutex // of path_states and of policies that are read, then written
+}
+
+// Defaults of SenderOptions.
+const (
+	defaultSignalPort  = 4790
+	defaultUplinkMin   = 200
+	defaultUplinkMax   = 300
+	defaultMaxPolicies = 4096
+	clockAllowance     = 5 * time.Second // of SignalNonce
+)
+
+func senderDir(pin string) string { return filepath.Join(pin, "sender") }
 
 // OpenSender loads the programs and attaches them, or takes over what is pinned in
 // o.Pin without a packet being lost or passing unduplicated. The error is one
 // sentence; errors.Is tells ErrPrivilege, ErrKernel.
-func OpenSender(o SenderOptions) (*Sender, error) { return nil, errors.ErrUnsupported }
+func OpenSender(o SenderOptions) (*Sender, error) {
+	targets, err := senderTargets(o.Attach)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := senderSpec(o)
+	if err != nil {
+		return nil, err
+	}
+	dir := senderDir(o.Pin)
+	if err := preparePins(dir); err != nil {
+		return nil, err
+	}
+	fresh := !pinned(dir)
+	c, err := load(spec, dir, senderMapPolicies)
+	if err != nil {
+		if fresh {
+			_ = removePins(dir)
+		}
+		return nil, err
+	}
+	s := &Sender{dir: dir, maps: c.Maps}
+	c.Maps = nil
+	defer c.Close() // the programs live on in their attachments
+	if err = s.open(c.Programs, targets, o); err != nil {
+		_ = s.Close()
+		if fresh {
+			err = errors.Join(err, s.detach())
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+// pinned tells whether maps are pinned in dir.
+func pinned(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && len(entries) > 0
+}
+
+// senderTargets resolves the interfaces.
+func senderTargets(attach []Attach) ([]target, error) {
+	var targets []target
+	for _, a := range attach {
+		if a.Direction > Monitor {
+			return nil, fmt.Errorf("interface %s: no such %s", a.Interface, a.Direction)
+		}
+		i, err := net.InterfaceByName(a.Interface)
+		if err != nil {
+			return nil, fmt.Errorf("interface %s: %w", a.Interface, err)
+		}
+		t := target{Direction: a.Direction, Interface: i.Index, name: i.Name}
+		if slices.Contains(targets, t) {
+			return nil, fmt.Errorf("interface %s is listed twice for %s", a.Interface, a.Direction)
+		}
+		targets = append(targets, t)
+	}
+	return targets, nil
+}
+
+// senderSpec is the specification of the programs with their settings.
+func senderSpec(o SenderOptions) (*ebpf.CollectionSpec, error) {
+	spec, err := loadSender()
+	if err != nil {
+		return nil, err
+	}
+	if o.SignalPort == 0 {
+		o.SignalPort = defaultSignalPort
+	}
+	if o.UplinkMin == 0 && o.UplinkMax == 0 {
+		o.UplinkMin, o.UplinkMax = defaultUplinkMin, defaultUplinkMax
+	}
+	if o.UplinkMin > o.UplinkMax {
+		return nil, fmt.Errorf("uplink window from %d to %d bytes is empty", o.UplinkMin, o.UplinkMax)
+	}
+	if o.MaxPolicies == 0 {
+		o.MaxPolicies = defaultMaxPolicies
+	}
+	inner, outer, err := hmacStates(o.SignalKey)
+	if err != nil {
+		return nil, err
+	}
+	spec.Maps[senderMapPolicies].MaxEntries = o.MaxPolicies
+	return spec, set(spec, map[string]any{
+		senderVarSignalKeyed: len(o.SignalKey) > 0,
+		senderVarSignalInner: inner,
+		senderVarSignalOuter: outer,
+		senderVarSignalPort:  o.SignalPort,
+		senderVarUplinkMin:   o.UplinkMin,
+		senderVarUplinkMax:   o.UplinkMax,
+		senderVarFlowLabel:   o.FlowLabel,
+	})
+}
+
+// set sets the constants of a specification.
+func set(spec *ebpf.CollectionSpec, values map[string]any) error {
+	for name, value := range values {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return fmt.Errorf("setting %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// open attaches the programs and opens the rings.
+func (s *Sender) open(programs map[string]*ebpf.Program, targets []target, o SenderOptions) error {
+	if err := s.raiseNonce(o.SignalNonce); err != nil {
+		return err
+	}
+	var err error
+	if s.uplinks, err = openRing(s.maps[senderMapUplinks]); err != nil {
+		return fmt.Errorf("uplink ring: %w", err)
+	}
+	if s.signals, err = openRing(s.maps[senderMapSignals]); err != nil {
+		return fmt.Errorf("signal ring: %w", err)
+	}
+	keep := make(map[string]bool)
+	var clsact []target
+	for _, t := range targets {
+		program := programs[senderProgDuplicate]
+		switch t.Direction {
+		case Egress:
+			program = programs[senderProgDuplicateOut]
+		case Monitor:
+			program = programs[senderProgMonitor]
+		}
+		err := ebpf.ErrNotSupported
+		if !o.Clsact {
+			err = attachTCX(s.dir, t, program)
+		}
+		if errors.Is(err, ebpf.ErrNotSupported) {
+			err = attachClsact(s.dir, t, program)
+			clsact = append(clsact, t)
+		} else {
+			keep[t.String()] = true
+		}
+		if err != nil {
+			return explain(fmt.Sprintf("attach to %s of interface %s", t.Direction, t.name), err, nil)
+		}
+	}
+	return errors.Join(detachExcept(s.dir, keep), detachClsact(s.dir, clsact))
+}
+
+// raiseNonce raises the highest nonce that was accepted to floor.
+func (s *Sender) raiseNonce(floor uint64) error {
+	last, err := s.Nonce()
+	if err != nil {
+		return err
+	}
+	if floor == 0 && last == 0 {
+		floor = uint64(time.Now().Add(-clockAllowance).UnixNano())
+	}
+	if floor <= last {
+		return nil
+	}
+	if err := s.maps[senderMapNonces].Put(uint32(0), floor); err != nil {
+		return fmt.Errorf("nonce: %w", err)
+	}
+	return nil
+}
 
 // PinnedSender opens what a sender left pinned in pin, to look at or to detach: it
-// loads and attaches nothing. The error is fs.ErrNotExist if nothing is pinned.
-func PinnedSender(pin string) (*Sender, error) { return nil, errors.ErrUnsupported }
+// loads and attaches nothing, and ReadUplink and ReadSignal say os.ErrClosed. The
+// error is fs.ErrNotExist if nothing is pinned.
+func PinnedSender(pin string) (*Sender, error) {
+	spec, err := loadSender()
+	if err != nil {
+		return nil, err
+	}
+	maps, err := pinnedMaps(spec, senderDir(pin))
+	if err != nil {
+		return nil, err
+	}
+	return &Sender{dir: senderDir(pin), maps: maps}, nil
+}
 
 // SetPath sets a path's interface, addresses and state. Replicas under way see the
 // path as it was or as it is, never a mixture.
-func (s *Sender) SetPath(p Path) error { return errors.ErrUnsupported }
+func (s *Sender) SetPath(p Path) error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state, err := s.pathState()
+	if err != nil {
+		return err
+	}
+	i := p.Index - 1
+	bit := uint8(1) << i
+	if !p.Up {
+		state.Up &^= bit
+		return s.setPathState(state)
+	}
+	entry := senderPath{
+		Ifindex: uint32(p.Interface),
+		NextHop: [6]byte(p.NextHop),
+		Source:  [6]byte(p.Source),
+	}
+	var now senderPath
+	if err := s.maps[senderMapPaths].Lookup(pathEntry(i, state.Turn), &now); err != nil {
+		return fmt.Errorf("path %d: %w", p.Index, err)
+	}
+	if now != entry {
+		state.Turn ^= bit
+		if err := s.maps[senderMapPaths].Put(pathEntry(i, state.Turn), entry); err != nil {
+			return fmt.Errorf("path %d: %w", p.Index, err)
+		}
+	}
+	state.Up |= bit
+	return s.setPathState(state)
+}
 
-// Paths are the paths that were set, by index.
-func (s *Sender) Paths() ([]Path, error) { return nil, errors.ErrUnsupported }
+// pathEntry is the index in the path map that is in use for path i+1.
+func pathEntry(i int, turn uint8) uint32 { return uint32(2*i) + uint32(turn>>i&1) }
+
+func (s *Sender) pathState() (senderPathState, error) {
+	var state senderPathState
+	if err := s.maps[senderMapPathStates].Lookup(uint32(0), &state); err != nil {
+		return state, fmt.Errorf("path states: %w", err)
+	}
+	return state, nil
+}
+
+func (s *Sender) setPathState(state senderPathState) error {
+	if err := s.maps[senderMapPathStates].Put(uint32(0), state); err != nil {
+		return fmt.Errorf("path states: %w", err)
+	}
+	return nil
+}
+
+// Paths are the paths that were set up at some time, by index.
+func (s *Sender) Paths() ([]Path, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state, err := s.pathState()
+	if err != nil {
+		return nil, err
+	}
+	var paths []Path
+	for i := range MaxPaths {
+		var e senderPath
+		if err := s.maps[senderMapPaths].Lookup(pathEntry(i, state.Turn), &e); err != nil {
+			return nil, fmt.Errorf("path %d: %w", i+1, err)
+		}
+		if e.Ifindex == 0 {
+			continue
+		}
+		paths = append(paths, Path{
+			Index: i + 1, Interface: int(e.Ifindex), Source: e.Source[:], NextHop: e.NextHop[:],
+			Up: state.Up>>i&1 != 0,
+		})
+	}
+	return paths, nil
+}
 
 // Policy is the path set of a destination.
 type Policy struct {
@@ -93,16 +378,59 @@ type Policy struct {
 // SetPolicy sets the path set of destination dst: bit i = path i+1; 0 = off, packets
 // take the route they would take anyway. One bit sends packets over that path alone.
 // The error is ErrMapFull when the policy map holds no more destinations.
-func (s *Sender) SetPolicy(dst netip.Addr, bits uint8) error { return errors.ErrUnsupported }
+func (s *Sender) SetPolicy(dst netip.Addr, bits uint8) error {
+	if !dst.IsValid() || dst.IsUnspecified() || dst.Zone() != "" {
+		return fmt.Errorf("policy of %q: not an address without zone", dst)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.maps[senderMapPolicies].Update(addressKey(dst), senderPolicy{Bits: bits}, ebpf.UpdateLock)
+	return full("policy of "+dst.String(), s.maps[senderMapPolicies], err)
+}
 
 // RemovePolicy forgets destination dst, which may be unknown.
-func (s *Sender) RemovePolicy(dst netip.Addr) error { return errors.ErrUnsupported }
+func (s *Sender) RemovePolicy(dst netip.Addr) error {
+	err := s.maps[senderMapPolicies].Delete(addressKey(dst))
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("policy of %s: %w", dst, err)
+	}
+	return nil
+}
 
 // Policies lists the policy map, off included, ordered by destination.
-func (s *Sender) Policies() ([]Policy, error) { return nil, errors.ErrUnsupported }
+func (s *Sender) Policies() ([]Policy, error) {
+	var (
+		policies []Policy
+		key      [16]byte
+		value    senderPolicy
+	)
+	entries := s.maps[senderMapPolicies].Iterate()
+	for entries.Next(&key, &value) {
+		// Read again under the lock that the kernel program writes under.
+		err := s.maps[senderMapPolicies].LookupWithFlags(key, &value, ebpf.LookupLock)
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("policies: %w", err)
+		}
+		policies = append(policies, Policy{addressOf(key[:]), value.Bits, value.Nonce})
+	}
+	if err := entries.Err(); err != nil {
+		return nil, fmt.Errorf("policies: %w", err)
+	}
+	slices.SortFunc(policies, func(a, b Policy) int { return a.Destination.Compare(b.Destination) })
+	return policies, nil
+}
 
 // Nonce is the highest nonce of a signalling packet that was accepted.
-func (s *Sender) Nonce() (uint64, error) { return 0, errors.ErrUnsupported }
+func (s *Sender) Nonce() (uint64, error) {
+	var last uint64
+	if err := s.maps[senderMapNonces].Lookup(uint32(0), &last); err != nil {
+		return 0, fmt.Errorf("nonce: %w", err)
+	}
+	return last, nil
+}
 
 // Uplink is a packet from the viewers' side whose length is in the window.
 type Uplink struct {
@@ -116,7 +444,22 @@ type Uplink struct {
 // ReadUplink waits for the next packet that the uplink monitor saw. The error is
 // ctx's, or os.ErrClosed after Close.
 func (s *Sender) ReadUplink(ctx context.Context) (Uplink, error) {
-	return Uplink{}, errors.ErrUnsupported
+	b, err := s.uplinks.next(ctx)
+	if err != nil {
+		return Uplink{}, err
+	}
+	return parseUplink(b), nil
+}
+
+// parseUplink reads a struct uplink_record.
+func parseUplink(b []byte) Uplink {
+	return Uplink{
+		Time:        time.Duration(binary.NativeEndian.Uint64(b)),
+		Source:      netip.AddrPortFrom(addressOf(b[8:]), portOf(b[40:])),
+		Destination: netip.AddrPortFrom(addressOf(b[24:]), portOf(b[42:])),
+		Length:      int(binary.NativeEndian.Uint16(b[44:])),
+		Segments:    int(binary.NativeEndian.Uint16(b[46:])),
+	}
 }
 
 // Signal is a signalling packet with a good HMAC and a new nonce.
@@ -133,7 +476,23 @@ type Signal struct {
 // ReadSignal waits for the next signalling packet that was accepted. The error is
 // ctx's, or os.ErrClosed after Close.
 func (s *Sender) ReadSignal(ctx context.Context) (Signal, error) {
-	return Signal{}, errors.ErrUnsupported
+	b, err := s.signals.next(ctx)
+	if err != nil {
+		return Signal{}, err
+	}
+	return parseSignal(b), nil
+}
+
+// parseSignal reads a struct signal_record.
+func parseSignal(b []byte) Signal {
+	return Signal{
+		Time:        time.Duration(binary.NativeEndian.Uint64(b)),
+		Nonce:       binary.NativeEndian.Uint64(b[8:]),
+		Destination: addressOf(b[16:]),
+		Source:      netip.AddrFrom4([4]byte(b[32:36])),
+		Bits:        b[36],
+		Full:        b[37] != 0,
+	}
 }
 
 // SenderPath counts what was sent on a path.
@@ -161,17 +520,61 @@ type SenderStats struct {
 	Replayed   uint64 // refused: nonce
 	PolicyFull uint64 // accepted, but the policy map was full
 
-	Uplink     uint64 // packets that the uplink monitor saw in its window
-	RingFull   uint64 // of those, and of the signals, how many no reader was told of
-	RogueMarks uint64 // packets that came in to be duplicated and had a path's codepoint already
+	Uplink   uint64 // packets that the uplink monitor saw in its window
+	RingFull uint64 // of those, and of the signals, how many no reader was told of
 }
 
 // Stats reads the counters.
-func (s *Sender) Stats() (SenderStats, error) { return SenderStats{}, errors.ErrUnsupported }
+func (s *Sender) Stats() (SenderStats, error) {
+	var (
+		stats SenderStats
+		cpus  []senderSenderCounters
+	)
+	if err := s.maps[senderMapSent].Lookup(uint32(0), &cpus); err != nil {
+		return stats, fmt.Errorf("counters: %w", err)
+	}
+	for _, c := range cpus {
+		for i, p := range c.Path {
+			sum := &stats.Paths[i]
+			sum.Packets += p.Packets
+			sum.Bytes += p.Bytes
+			sum.Errors += p.Errors
+			sum.TooBig += p.TooBig
+		}
+		stats.Duplicated += c.Duplicated
+		stats.Unusable += c.Unusable
+		stats.Expiring += c.Expiring
+		stats.Tagged += c.Tagged
+		stats.Short += c.Truncated
+		stats.Failed += c.Failed
+		stats.Foreign += c.Foreign
+		stats.Applied += c.Applied
+		stats.Malformed += c.Malformed
+		stats.Spoofed += c.Spoofed
+		stats.Replayed += c.Replayed
+		stats.PolicyFull += c.PolicyFull
+		stats.Uplink += c.Uplink
+		stats.RingFull += c.RingFull
+	}
+	return stats, nil
+}
 
 // Close ends the readers and leaves programs and maps at work, pinned.
-func (s *Sender) Close() error { return errors.ErrUnsupported }
+func (s *Sender) Close() error {
+	err := errors.Join(s.uplinks.close(), s.signals.close())
+	closeMaps(s.maps)
+	return err
+}
 
 // Detach closes, takes the programs off all interfaces and removes all that is
 // pinned. Packets go their plain way again.
-func (s *Sender) Detach() error { return errors.ErrUnsupported }
+func (s *Sender) Detach() error {
+	return errors.Join(s.Close(), s.detach())
+}
+
+func (s *Sender) detach() error {
+	if err := errors.Join(detachExcept(s.dir, nil), detachClsact(s.dir, nil)); err != nil {
+		return explain("detach", err, nil)
+	}
+	return removePins(s.dir)
+}

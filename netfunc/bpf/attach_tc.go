@@ -1,0 +1,145 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// attachTCX attaches a program by TCX, or replaces the one that is there. The error
+// wraps ebpf.ErrNotSupported before Linux 6.6.
+func attachTCX(dir string, t target, program *ebpf.Program) error {
+	pin := filepath.Join(dir, t.String())
+	err := takeOver(pin, program, t.Interface)
+	if err == nil || (!errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errGone)) {
+		return err
+	}
+	// The monitor goes first: what duplicate sends away would not reach it.
+	o := link.TCXOptions{Interface: t.Interface, Program: program, Attach: ebpf.AttachTCXIngress}
+	switch t.Direction {
+	case Egress:
+		o.Attach = ebpf.AttachTCXEgress
+	case Monitor:
+		o.Anchor = link.Head()
+	}
+	l, err := link.AttachTCX(o)
+	if err != nil {
+		return err
+	}
+	return pinLink(l, pin)
+}
+
+// Priorities of our clsact filters; the monitor goes first.
+const (
+	monitorPriority   = 0x4842
+	duplicatePriority = 0x4843
+)
+
+// clsactFilter is our filter at a target. Its name tells whose it is.
+func clsactFilter(dir string, t target) *netlink.BpfFilter {
+	f := &netlink.BpfFilter{
+		FilterAttrs: netlink.FilterAttrs{
+			LinkIndex: t.Interface,
+			Parent:    netlink.HANDLE_MIN_INGRESS,
+			Handle:    1,
+			Priority:  duplicatePriority,
+			Protocol:  unix.ETH_P_ALL,
+		},
+		Name:         filterName(dir, t.Direction),
+		DirectAction: true,
+	}
+	switch t.Direction {
+	case Egress:
+		f.Parent = netlink.HANDLE_MIN_EGRESS
+	case Monitor:
+		f.Priority = monitorPriority
+	}
+	return f
+}
+
+func filterName(dir string, d Direction) string { return fmt.Sprintf("holocast %s/%s", dir, d) }
+
+// attachClsact attaches a program by a clsact filter, or replaces the one that is
+// there.
+func attachClsact(dir string, t target, program *ebpf.Program) error {
+	qdisc := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
+		LinkIndex: t.Interface,
+		Handle:    netlink.MakeHandle(0xffff, 0),
+		Parent:    netlink.HANDLE_CLSACT,
+	}}
+	switch err := netlink.QdiscAdd(qdisc); {
+	case err == nil: // Detach removes what we made; a directory is all that a bpf file system can note it by
+		if err := os.Mkdir(clsactMark(dir, t.Interface), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	case !errors.Is(err, unix.EEXIST):
+		return fmt.Errorf("add clsact: %w", err)
+	}
+	f := clsactFilter(dir, t)
+	f.Fd = program.FD()
+	if err := netlink.FilterReplace(f); err != nil {
+		return fmt.Errorf("add clsact filter: %w", err)
+	}
+	return nil
+}
+
+func clsactMark(dir string, ifindex int) string {
+	return filepath.Join(dir, fmt.Sprintf("clsact-%d", ifindex))
+}
+
+// detachClsact removes our filters but those at the targets to be kept, and the
+// qdiscs that we made where no filter is left.
+func detachClsact(dir string, keep []target) error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("list interfaces: %w", err)
+	}
+	for _, l := range links {
+		index, left := l.Attrs().Index, 0
+		for _, d := range []Direction{Ingress, Egress, Monitor} {
+			t := target{Direction: d, Interface: index}
+			parent := clsactFilter(dir, t).Parent
+			filters, err := netlink.FilterList(l, parent)
+			if err != nil {
+				continue // no clsact
+			}
+			left += len(filters)
+			for _, f := range filters {
+				ours, ok := f.(*netlink.BpfFilter)
+				if !ok || ours.Name != filterName(dir, d) || slices.ContainsFunc(keep, func(k target) bool {
+					return k.Direction == d && k.Interface == index
+				}) {
+					continue
+				}
+				if err := netlink.FilterDel(ours); err != nil {
+					return fmt.Errorf("remove clsact filter of %s: %w", l.Attrs().Name, err)
+				}
+				left--
+			}
+		}
+		mark := clsactMark(dir, index)
+		if _, err := os.Stat(mark); err != nil || slices.ContainsFunc(keep, func(k target) bool { return k.Interface == index }) {
+			continue
+		}
+		if left == 0 {
+			err := netlink.QdiscDel(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
+				LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+			}})
+			if err != nil {
+				return fmt.Errorf("remove clsact of %s: %w", l.Attrs().Name, err)
+			}
+		}
+		if err := os.Remove(mark); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR MIT)
+/* Limits and numbers of the duplication edge pair. */
+#ifndef HOLOCAST_CONSTS_H
+#define HOLOCAST_CONSTS_H
+
+#define MAX_PATHS 8 /* a policy is one byte: bit i = path i+1 */
+#define MAX_FLOWS 1024 /* destinations of a receiver */
+#define ID_COUNTERS 1024 /* packet ID counters, shared by destinations of one hash */
+
+/* DSCP of path i+1 is 4*i+3, of pool 2 of the codepoints: xxxx11, for experimental
+ * and local use (RFC 2474 section 6). */
+#define CODEPOINT_STEP_BITS 2
+#define CODEPOINT_BASE 3
+#define CODEPOINT_LAST (((MAX_PATHS - 1) << CODEPOINT_STEP_BITS) + CODEPOINT_BASE)
+
+/* Signalling: DSCP 63 of the same pool, no ECN. See netfunc/signal. */
+#define SIGNAL_TOS 0xfc
+#define SIGNAL_SIZE 64
+#define SIGNAL_SIGNED 32 /* bytes under the HMAC */
+#define SIGNAL_MAGIC 0x48435347 /* "HCSG" */
+#define SIGNAL_VERSION 1
+#define SIGNAL_OFF 0xff
+
+/* skb->mark of replicas, so that none is duplicated again where they leave. */
+#define MARK_REPLICA 0x04000000
+
+/* The replica table: a slot is 14 bits of time, 8 of paths and 42 of the packet's
+ * hash. One unit of time is 2^22 ns = 4.2 ms, so that times wrap after 68 s. A time
+ * may lie up to SLOT_AHEAD units, 0.27 s, in the future: another processor, or
+ * another virtual one, read the clock later but was faster. */
+#define SLOT_WAYS 8
+#define SLOT_TAG_BITS 42
+#define SLOT_TAG_MASK ((1ULL << SLOT_TAG_BITS) - 1)
+#define SLOT_TIME_SHIFT (SLOT_TAG_BITS + MAX_PATHS)
+#define SLOT_TIME_MASK ((1U << (64 - SLOT_TIME_SHIFT)) - 1)
+#define SLOT_UNIT_SHIFT 22
+#define SLOT_AHEAD 64
+#define SLOT_TRIES 4 /* lost races for a slot before the packet passes */
+
+#define MAX_VLAN_TAGS 2
+#define MAX_EXTENSIONS 4 /* IPv6 extension headers before the transport header */
+#define MAX_IP_LENGTH 0x3fff /* of a packet that the receiver looks at; jumbo frames are 9000 */
+
+#define UPLINK_RING (1 << 18)
+#define SIGNAL_RING (1 << 14)
+#define ARRIVAL_RING (1 << 22) /* user space sets the size */
+
+/* linux/if_ether.h has them, but drags in what this does not need. */
+#define ETH_P_IP 0x0800
+#define ETH_P_IPV6 0x86dd
+#define ETH_P_8021Q 0x8100
+#define ETH_P_8021AD 0x88a8
+
+#define IPV4_DF 0x4000
+#define IPV4_MF 0x2000
+#define IPV4_OFFSET 0x1fff
+
+#define PACKET_HOST 0 /* linux/if_packet.h: skb->pkt_type of frames to this host */
+#define AF_INET 2
+
+/* Hides where a value comes from, so that the compiler keeps a bound that it could
+ * prove but the verifier cannot. */
+#define OPAQUE(value) asm volatile("" : "+r"(value))
+
+#endif

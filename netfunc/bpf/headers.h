@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR MIT)
+/* Headers on the wire, and a cursor that reads them one after the other. Nothing is
+ * read that was not first found to lie before the end of the packet. */
+#ifndef HOLOCAST_HEADERS_H
+#define HOLOCAST_HEADERS_H
+
+struct ethernet {
+	__u8 destination[6];
+	__u8 source[6];
+	__be16 type;
+};
+
+struct vlan_tag {
+	__be16 tci;
+	__be16 type;
+};
+
+struct ipv4 {
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	__u8 words : 4, version : 4;
+#else
+	__u8 version : 4, words : 4;
+#endif
+	__u8 tos;
+	__be16 length;
+	__be16 id;
+	__be16 fragment;
+	__u8 ttl;
+	__u8 protocol;
+	__sum16 checksum;
+	__be32 source;
+	__be32 destination;
+};
+
+struct ipv6 {
+	__be32 word; /* version 4 bits, traffic class 8, flow label 20 */
+	__be16 payload;
+	__u8 next;
+	__u8 hop_limit;
+	struct address source;
+	struct address destination;
+};
+
+#define IPV6_DSCP_SHIFT 22
+#define IPV6_DSCP_MASK (0x3fU << IPV6_DSCP_SHIFT)
+#define IPV6_LABEL_MASK 0xfffffU
+
+struct udp {
+	__be16 source;
+	__be16 destination;
+	__be16 length;
+	__sum16 checksum;
+};
+
+struct ipv6_extension {
+	__u8 next;
+	__u8 words; /* of 8 bytes, after the first */
+	__be16 fragment; /* of a fragment header: offset and flags */
+	__be32 id; /* of a fragment header */
+};
+
+struct cursor {
+	void *at;
+	void *end;
+};
+
+/* A header of the given type, with the cursor behind it; NULL if it is cut off. */
+#define TAKE(cursor, type)                                                               \
+	({                                                                               \
+		type *header_ = (cursor)->at;                                            \
+		if ((void *)(header_ + 1) > (cursor)->end)                               \
+			header_ = NULL;                                                  \
+		else                                                                     \
+			(cursor)->at = header_ + 1;                                      \
+		header_;                                                                 \
+	})
+
+static __always_inline bool is_vlan(__be16 type)
+{
+	return type == bpf_htons(ETH_P_8021Q) || type == bpf_htons(ETH_P_8021AD);
+}
+
+/* Moves behind up to MAX_VLAN_TAGS tags. Returns their number, or -1 if one is cut
+ * off; type is that of what follows. */
+static __always_inline int skip_tags(struct cursor *c, __be16 *type)
+{
+	int tags = 0;
+
+#pragma unroll
+	for (int i = 0; i < MAX_VLAN_TAGS; i++) {
+		if (!is_vlan(*type))
+			break;
+		struct vlan_tag *tag = TAKE(c, struct vlan_tag);
+		if (!tag)
+			return -1;
+		*type = tag->type;
+		tags++;
+	}
+	return tags;
+}
+
+/* An IPv4 address as the maps have it. */
+static __always_inline void map_address(struct address *to, __be32 from)
+{
+	*to = (struct address){ { 0, 0, bpf_htonl(0xffff), from } };
+}
+
+#endif

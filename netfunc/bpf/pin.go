@@ -1,0 +1,113 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+)
+
+// bpffs is where a bpf file system belongs; it is mounted there if it is not yet.
+const bpffs = "/sys/fs/bpf"
+
+// preparePins makes the directory that maps and links are pinned in.
+func preparePins(dir string) error {
+	if dir == "" {
+		return errors.New("no directory for pins")
+	}
+	if rel, err := filepath.Rel(bpffs, dir); err == nil && !strings.HasPrefix(rel, "..") && !onBPFFS(bpffs) {
+		if err := unix.Mount("bpf", bpffs, "bpf", 0, "mode=0700"); err != nil {
+			return explain("mount "+bpffs, err, nil)
+		}
+	}
+	parent := filepath.Clean(dir)
+	for {
+		if _, err := os.Stat(parent); err == nil || parent == "/" {
+			break
+		}
+		parent = filepath.Dir(parent)
+	}
+	if !onBPFFS(parent) {
+		return fmt.Errorf("pin directory %s is not on a bpf file system, such as %s", dir, bpffs)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return explain("pin directory", err, nil)
+	}
+	return nil
+}
+
+func onBPFFS(dir string) bool {
+	var s unix.Statfs_t
+	return unix.Statfs(dir, &s) == nil && int64(s.Type) == unix.BPF_FS_MAGIC
+}
+
+// load loads programs and makes their maps, or takes those that are pinned in dir.
+// Those that resizable names keep the size that they are pinned with. The programs
+// are not attached.
+func load(spec *ebpf.CollectionSpec, dir string, resizable ...string) (*ebpf.Collection, error) {
+	if err := rlimit.RemoveMemlock(); err != nil { // for Linux before 5.11
+		return nil, explain("memory limit", err, nil)
+	}
+	for _, m := range spec.Maps {
+		if !strings.HasPrefix(m.Name, ".") {
+			m.Pinning = ebpf.PinByName
+		}
+	}
+	for _, name := range resizable {
+		pinned, err := ebpf.LoadPinnedMap(filepath.Join(dir, name), nil)
+		if err != nil {
+			continue
+		}
+		spec.Maps[name].MaxEntries = pinned.MaxEntries()
+		_ = pinned.Close()
+	}
+	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: dir}})
+	if errors.Is(err, ebpf.ErrMapIncompatible) {
+		return nil, fmt.Errorf("the maps in %s are of another version: detach it first: %w", dir, err)
+	}
+	if err != nil {
+		return nil, explain("load eBPF programs", err, requirements())
+	}
+	return c, nil
+}
+
+// pinnedMaps opens the maps of a specification that are pinned in dir.
+func pinnedMaps(spec *ebpf.CollectionSpec, dir string) (map[string]*ebpf.Map, error) {
+	maps := make(map[string]*ebpf.Map)
+	for name := range spec.Maps {
+		if strings.HasPrefix(name, ".") {
+			continue
+		}
+		m, err := ebpf.LoadPinnedMap(filepath.Join(dir, name), nil)
+		if err != nil {
+			closeMaps(maps)
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil, fmt.Errorf("nothing is pinned in %s: %w", dir, fs.ErrNotExist)
+			}
+			return nil, explain("open pinned map "+name, err, nil)
+		}
+		maps[name] = m
+	}
+	return maps, nil
+}
+
+func closeMaps(maps map[string]*ebpf.Map) {
+	for _, m := range maps {
+		_ = m.Close()
+	}
+}
+
+// removePins removes what is pinned in dir, and its parent if that is empty then.
+func removePins(dir string) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return explain("remove pins", err, nil)
+	}
+	_ = os.Remove(filepath.Dir(dir)) // fails when the other half of a pair is in it
+	return nil
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR MIT)
+/* The key that the replicas of a packet, and they alone, have in common: a hash of the
+ * flow, the packet ID, the length, and bytes of the payload, among them the last eight,
+ * where QUIC has its authentication tag. The ID by itself, as in the paper, comes again
+ * after 65536 packets. What differs between replicas has no part in it: DSCP, TTL and
+ * the checksums, which one path's device may compute and another's leave to later. */
+#ifndef HOLOCAST_REPLICA_KEY_H
+#define HOLOCAST_REPLICA_KEY_H
+
+struct parsed {
+	void *ip; /* the IP header */
+	void *transport; /* what follows the IP headers */
+	__u32 length; /* of the IP packet */
+	__u32 headers; /* of the IP headers */
+	__u32 number; /* packet ID, flow label; fragment's ID */
+	__u32 fragment; /* offset and flags */
+	__u8 protocol;
+	bool later; /* fragment without transport header */
+};
+
+/* One step of the hash, by the golden ratio. */
+static __always_inline __u64 mix(__u64 hash, __u64 value)
+{
+	hash = (hash ^ value) * 0x9e3779b97f4a7c15;
+	return hash ^ hash >> 32;
+}
+
+static __always_inline __u64 load64(const void *at)
+{
+	__u64 value;
+
+	__builtin_memcpy(&value, at, sizeof(value));
+	return value;
+}
+
+static __always_inline __u32 load32(const void *at)
+{
+	__u32 value;
+
+	__builtin_memcpy(&value, at, sizeof(value));
+	return value;
+}
+
+/* Mixes in the ports and what follows the headers. False: the packet is cut off. */
+static __always_inline bool mix_payload(__u64 *hash, const struct parsed *p, void *end)
+{
+	__u32 payload = p->length - p->headers;
+	__u32 covered = 0; /* bytes at the front that hold a checksum, or that were mixed in */
+	__u32 front = 0; /* where eight telling bytes are: TCP's numbers, ICMP's, QUIC's */
+
+	if (!p->later) {
+		if (p->protocol == IPPROTO_UDP) {
+			covered = 8;
+			front = 8;
+		} else if (p->protocol == IPPROTO_TCP) {
+			covered = 20;
+			front = 4;
+		} else if (p->protocol == IPPROTO_ICMP || p->protocol == IPPROTO_ICMPV6) {
+			covered = 4;
+			front = 4;
+		} else if (p->protocol == IPPROTO_SCTP) {
+			covered = 12;
+			front = 12;
+		}
+	}
+	if (covered && payload >= 4 && p->transport + 4 <= end &&
+	    p->protocol != IPPROTO_ICMP && p->protocol != IPPROTO_ICMPV6)
+		*hash = mix(*hash, load32(p->transport));
+	if (covered && payload >= front + 8 && p->transport + front + 8 <= end)
+		*hash = mix(*hash, load64(p->transport + front));
+
+	/* The last eight bytes, or as many of them as are payload. The headers before
+	 * them are long enough for the load. */
+	__u32 length = p->length;
+	if (length < sizeof(struct ipv4) || length > MAX_IP_LENGTH)
+		return false;
+	void *tail = p->ip + (length - 8);
+	if (tail + 8 > end)
+		return false;
+	__u64 last = bpf_be64_to_cpu(load64(tail));
+	__u32 bytes = payload > covered ? payload - covered : 0;
+	if (bytes < 8)
+		last &= (1ULL << (8 * bytes)) - 1;
+	*hash = mix(*hash, last);
+	return true;
+}
+
+#endif

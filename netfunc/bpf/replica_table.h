@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR MIT)
+/* The table of packets that were here: buckets of eight words, one cache line. */
+#ifndef HOLOCAST_REPLICA_TABLE_H
+#define HOLOCAST_REPLICA_TABLE_H
+
+enum claim {
+	CLAIM_FIRST,
+	CLAIM_EVICTED, /* first, and a packet that was not stale had to go */
+	CLAIM_LATE,
+	CLAIM_TWICE, /* late, on a path that brought the packet before */
+	CLAIM_LOST, /* all tries lost to other processors */
+};
+
+/* Claims a packet for the replica on a path; now is in units of time. */
+static __always_inline enum claim claim(struct bucket *bucket, __u64 hash, __u32 path, __u32 now)
+{
+	__u64 tag = hash >> (64 - SLOT_TAG_BITS);
+	__u64 mark = 1ULL << (SLOT_TAG_BITS + path);
+	__u64 claimed = (__u64)now << SLOT_TIME_SHIFT | mark | tag;
+
+	for (int try = 0; try < SLOT_TRIES; try++) {
+		__u32 oldest = 0, victim = 0;
+		__u64 replaced = 0;
+		bool again = false;
+
+#pragma unroll
+		for (__u32 i = 0; i < SLOT_WAYS; i++) {
+			__u64 slot = *(volatile __u64 *)&bucket->slot[i];
+			/* Ages are counted from the furthest future that a time may be in. */
+			__u32 age = (now + SLOT_AHEAD - (__u32)(slot >> SLOT_TIME_SHIFT)) & SLOT_TIME_MASK;
+
+			if (!slot) {
+				age = SLOT_TIME_MASK + 1;
+			} else if ((slot & SLOT_TAG_MASK) == tag && age <= stale + SLOT_AHEAD) {
+				if (slot & mark)
+					return CLAIM_TWICE;
+				if (__sync_val_compare_and_swap(&bucket->slot[i], slot, slot | mark) == slot)
+					return CLAIM_LATE;
+				again = true;
+				break;
+			}
+			if (age > oldest) {
+				oldest = age;
+				victim = i;
+				replaced = slot;
+			}
+		}
+		if (again)
+			continue;
+		if (__sync_val_compare_and_swap(&bucket->slot[victim & (SLOT_WAYS - 1)], replaced, claimed) == replaced)
+			return oldest <= stale + SLOT_AHEAD ? CLAIM_EVICTED : CLAIM_FIRST;
+	}
+	return CLAIM_LOST;
+}
+
+#endif

@@ -1,0 +1,47 @@
+package bpf
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+)
+
+// ring reads a ring buffer whose producer wakes its reader.
+type ring struct{ reader *ringbuf.Reader }
+
+func openRing(m *ebpf.Map) (*ring, error) {
+	r, err := ringbuf.NewReader(m)
+	if err != nil {
+		return nil, err
+	}
+	return &ring{r}, nil
+}
+
+// next waits for a record and returns its bytes.
+func (r *ring) next(ctx context.Context) ([]byte, error) {
+	if r == nil {
+		return nil, os.ErrClosed
+	}
+	stop := context.AfterFunc(ctx, func() { _ = r.reader.Flush() })
+	defer stop()
+	for {
+		record, err := r.reader.Read()
+		if !errors.Is(err, ringbuf.ErrFlushed) {
+			return record.RawSample, err
+		}
+		// Flushed for this context or for one that a former call had.
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (r *ring) close() error {
+	if r == nil {
+		return nil
+	}
+	return r.reader.Close()
+}

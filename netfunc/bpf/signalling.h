@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR MIT)
+/* Signalling packets: Qian et al., section III-A step 2, with an HMAC and a nonce.
+ * The message is described in netfunc/signal. */
+#ifndef HOLOCAST_SIGNALLING_H
+#define HOLOCAST_SIGNALLING_H
+
+/* Whether the stack would forward a packet, so that it is not for this host. */
+static __always_inline bool is_in_transit(struct __sk_buff *skb, const struct ipv4 *ip)
+{
+	struct bpf_fib_lookup route = {
+		.family = AF_INET,
+		.ifindex = skb->ifindex,
+		.ipv4_src = ip->source,
+		.ipv4_dst = ip->destination,
+	};
+	long way = bpf_fib_lookup(skb, &route, sizeof(route), 0);
+
+	return way == BPF_FIB_LKUP_RET_SUCCESS || way == BPF_FIB_LKUP_RET_NO_NEIGH ||
+	       way == BPF_FIB_LKUP_RET_UNSUPP_LWT || way == BPF_FIB_LKUP_RET_FRAG_NEEDED;
+}
+
+static __always_inline bool is_zero_address(const struct address *a)
+{
+	return !a->word[0] && !a->word[1] && !a->word[3] && (!a->word[2] || a->word[2] == bpf_htonl(0xffff));
+}
+
+static __always_inline bool is_authentic(const struct signal_message *message)
+{
+	struct sha256_work work;
+	__u32 difference = 0;
+
+	if (!signal_keyed)
+		return false;
+	hmac_sha256(&work, signal_inner, signal_outer, (const __be32 *)message);
+#pragma unroll
+	for (int i = 0; i < 8; i++) /* all words, always: the time tells nothing */
+		difference |= work.state[i] ^ bpf_ntohl(message->hmac[i]);
+	return !difference;
+}
+
+/* Raises the highest nonce to this one; false if it is not higher. */
+static __always_inline bool raise_nonce(__u64 nonce)
+{
+	__u32 zero = 0;
+	__u64 *highest = bpf_map_lookup_elem(&nonces, &zero);
+
+	if (!highest)
+		return false;
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		__u64 old = *(volatile __u64 *)highest;
+
+		if (nonce <= old)
+			return false;
+		if (__sync_val_compare_and_swap(highest, old, nonce) == old)
+			return true;
+	}
+	return false; /* overtaken four times */
+}
+
+/* Stores a policy; false if the map is full. Of two that arrive at once, the one with
+ * the higher nonce stays. */
+static __always_inline bool set_policy(const struct address *destination, __u8 bits, __u64 nonce)
+{
+	struct policy *policy = bpf_map_lookup_elem(&policies, destination);
+
+	if (!policy) {
+		struct policy first = {};
+
+		bpf_map_update_elem(&policies, destination, &first, BPF_NOEXIST);
+		policy = bpf_map_lookup_elem(&policies, destination);
+		if (!policy)
+			return false;
+	}
+	bpf_spin_lock(&policy->lock);
+	if (nonce > policy->nonce) {
+		policy->bits = bits;
+		policy->nonce = nonce;
+	}
+	bpf_spin_unlock(&policy->lock);
+	return true;
+}
+
+static __always_inline void report_signal(struct sender_counters *counts, const struct signal_message *message,
+					  __be32 source, __u8 bits, bool full)
+{
+	struct signal_record *record = bpf_ringbuf_reserve(&signals, sizeof(*record), 0);
+
+	if (!record) {
+		counts->ring_full++;
+		return;
+	}
+	*record = (struct signal_record){
+		.time = bpf_ktime_get_ns(),
+		.nonce = bpf_be64_to_cpu(message->nonce),
+		.destination = message->destination,
+		.source = source,
+		.bits = bits,
+		.full = full,
+	};
+	bpf_ringbuf_submit(record, 0);
+}
+
+/* Takes out a signalling packet that is for this host; PASS if it is none. offset is
+ * that of the IP header. */
+static __always_inline int take_signal(struct __sk_buff *skb, struct sender_counters *counts, const struct ipv4 *ip,
+				       __u32 offset)
+{
+	struct signal_message message;
+	struct udp udp;
+
+	if (ip->tos != SIGNAL_TOS || ip->protocol != IPPROTO_UDP || ip->fragment & bpf_htons(IPV4_OFFSET))
+		return PASS;
+	offset += ip->words * 4;
+	if (bpf_skb_load_bytes(skb, offset, &udp, sizeof(udp)) || udp.destination != bpf_htons(signal_port))
+		return PASS;
+	if (is_in_transit(skb, ip)) {
+		counts->foreign++;
+		return PASS;
+	}
+	if (udp.length != bpf_htons(sizeof(udp) + SIGNAL_SIZE) || ip->fragment & bpf_htons(IPV4_MF) ||
+	    bpf_skb_load_bytes(skb, offset + sizeof(udp), &message, sizeof(message)) ||
+	    message.magic != bpf_htonl(SIGNAL_MAGIC) || message.version != SIGNAL_VERSION || message.reserved ||
+	    is_zero_address(&message.destination)) {
+		counts->malformed++;
+		return DROP;
+	}
+	if (!is_authentic(&message)) {
+		counts->spoofed++;
+		return DROP;
+	}
+
+	__u64 nonce = bpf_be64_to_cpu(message.nonce);
+	__u8 bits = message.bits == SIGNAL_OFF ? 0 : message.bits;
+
+	if (!raise_nonce(nonce)) {
+		counts->replayed++;
+		return DROP;
+	}
+	counts->applied++;
+	bool full = !set_policy(&message.destination, bits, nonce);
+	if (full)
+		counts->policy_full++;
+	report_signal(counts, &message, ip->source, bits, full);
+	return DROP;
+}
+
+#endif

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR MIT)
+/* What programs and user space share: keys and values of maps, records of rings. */
+#ifndef HOLOCAST_STRUCTS_H
+#define HOLOCAST_STRUCTS_H
+
+/* An IPv6 address, or an IPv4 address mapped into one (RFC 4291 section 2.5.5.2). */
+struct address {
+	__be32 word[4];
+};
+
+/* A path: where its replicas leave, and the first 12 bytes of their frames. */
+struct path {
+	__u32 ifindex;
+	__u8 next_hop[6];
+	__u8 source[6];
+};
+
+/* Which paths are usable, in one word that changes at once. Each path has two entries
+ * in the path map; user space writes the one that is not in use, then turns over. */
+struct path_state {
+	__u8 up;
+	__u8 turn; /* bit i: entry 2i+1 is in use, not 2i */
+	__u8 reserved[6];
+};
+
+struct policy {
+	struct bpf_spin_lock lock; /* of writers */
+	__u8 bits; /* bit i = path i+1; 0 = off */
+	__u8 reserved[3];
+	__u64 nonce; /* of the signalling packet that set it; 0 = user space did */
+};
+
+struct path_sent {
+	__u64 packets;
+	__u64 bytes;
+	__u64 errors;
+	__u64 too_big;
+};
+
+struct sender_counters {
+	struct path_sent path[MAX_PATHS];
+	__u64 duplicated;
+	__u64 unusable;
+	__u64 expiring;
+	__u64 tagged;
+	__u64 truncated;
+	__u64 failed;
+	__u64 foreign;
+	__u64 applied;
+	__u64 malformed;
+	__u64 spoofed;
+	__u64 replayed;
+	__u64 policy_full;
+	__u64 uplink;
+	__u64 ring_full;
+};
+
+struct uplink_record {
+	__u64 time; /* CLOCK_MONOTONIC, ns */
+	struct address source;
+	struct address destination;
+	__be16 ports[2]; /* source, destination */
+	__u16 length; /* of the IP packet, bytes */
+	__u16 segments;
+};
+
+struct signal_record {
+	__u64 time; /* CLOCK_MONOTONIC, ns */
+	__u64 nonce;
+	struct address destination;
+	__be32 source;
+	__u8 bits;
+	__u8 full;
+	__u8 reserved[2];
+};
+
+/* The signalling message, network byte order. */
+struct signal_message {
+	__be32 magic;
+	__u8 version;
+	__u8 bits;
+	__be16 reserved;
+	__be64 nonce;
+	struct address destination;
+	__be32 hmac[8];
+};
+
+struct flow {
+	__u32 id; /* low 10 bits: index of its counters; the rest tells flows of one index apart */
+	__u8 dscp;
+	__u8 paths; /* bit i = path i+1: where replicas are expected */
+	__u8 reserved[2];
+	__u64 behind[MAX_PATHS]; /* user space's: packets not seen on the path when it joined */
+};
+
+struct path_arrived {
+	__u64 passed;
+	__u64 dropped;
+	__u64 outside; /* of both: the path is not in the flow's set */
+	__u64 twice; /* of the dropped: the path brought the packet before */
+	__u64 bytes;
+};
+
+struct flow_counters {
+	struct path_arrived path[MAX_PATHS];
+};
+
+struct receiver_counters {
+	__u64 unknown;
+	__u64 truncated;
+	__u64 races;
+	__u64 evicted;
+	__u64 ring_full;
+};
+
+enum arrival_flags {
+	ARRIVAL_PASSED = 1,
+	ARRIVAL_OUTSIDE = 2,
+	ARRIVAL_TWICE = 4,
+};
+
+struct arrival_record {
+	__u64 key;
+	__u64 time; /* CLOCK_MONOTONIC, ns */
+	__u32 flow; /* its id */
+	__u16 id; /* IPv4 identification */
+	__u16 length; /* of the IP packet, bytes */
+	__u8 path; /* 0 = path 1 */
+	__u8 flags; /* enum arrival_flags */
+	__u8 reserved[6];
+};
+
+/* What user space keeps with the maps: the hash's seed, the number of flows there
+ * were, and the counts of those that were removed. */
+struct ledger {
+	__u64 seed;
+	__u64 flows;
+	struct flow_counters removed;
+};
+
+/* A cache line of the replica table. */
+struct bucket {
+	__u64 slot[SLOT_WAYS];
+};
+
+#endif
