@@ -423,35 +423,26 @@ func TestLateViewerInOneRoundTrip(t *testing.T) {
 	write(t, tr, 7, payload)
 	expect(t, early, 7, payload)
 
-	v := p.raw(delayLine(t, p.udp, oneWay))
+	v := p.dialTo(delayLine(t, p.udp, oneWay), moqt.Handler{})
 	asked := time.Now()
-	v.request(&wire.Subscribe{RequestID: 0, Track: points})
-	v.request(&wire.Fetch{RequestID: 2, FetchType: wire.FetchRelativeJoining, JoiningRequestID: 0})
-	for {
-		str, err := v.conn.AcceptUniStream(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		br := bufio.NewReader(str)
-		h, err := wire.ReadStreamHeader(br)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, ok := h.(wire.FetchHeader); !ok {
-			continue // the relay's SETUP
-		}
-		o, err := wire.NewFetchDecoder(wire.Ascending).Decode(br)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := make([]byte, o.PayloadLength)
-		if _, err := io.ReadFull(br, got); err != nil {
-			t.Fatal(err)
-		}
-		if o.Group != 7 || !bytes.Equal(got, payload) {
-			t.Fatalf("group %d, %d bytes", o.Group, len(got))
-		}
-		break
+	sub, err := v.Subscribe(t.Context(), points, moqt.SubscribeOptions{Join: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := sub.Joined(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := f.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := f.ReadPayload(nil, len(payload))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Group != 7 || !bytes.Equal(got, payload) {
+		t.Fatalf("group %d, %d bytes", o.Group, len(got))
 	}
 	if trips := time.Since(asked) / (2 * oneWay); trips != 1 {
 		t.Errorf("the frame took %d round trips", trips)

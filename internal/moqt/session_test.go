@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -226,4 +227,80 @@ func TestWebTransportStreamsTakePriorities(t *testing.T) {
 		t.Error("webtransport-go no longer keeps its QUIC stream where belowWebTransport looks for it")
 	}
 	str.reset(wire.StreamCancelled)
+}
+
+// TestJoin: the FETCH that leaves with SUBSCRIBE brings the group under way; where
+// the peer refused that one, another does.
+func TestJoin(t *testing.T) {
+	for name, refusals := range map[string]int32{"at once": 0, "refused once": 1} {
+		t.Run(name, func(t *testing.T) {
+			forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
+				pubs := make(chan *Publication, 1)
+				server := source(pubs, TrackInfo{Largest: func() (Location, bool) { return Location{Group: 3}, true }})
+				var asked atomic.Int32
+				server.Fetch = func(r *FetchRequest) {
+					if asked.Add(1) <= refusals {
+						_ = r.Reject(wire.RequestInvalidJoiningRequestID, "too early")
+						return
+					}
+					w, err := r.Accept(r.End, false, nil)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if err := w.WriteObject(wire.FetchObject{Group: 3}, []byte("now")); err != nil {
+						t.Error(err)
+					}
+					_ = w.Close()
+				}
+				p := connect(Handler{}, server)
+				sub, err := p.client.Subscribe(p.ctx, track("t"), SubscribeOptions{Join: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				f, err := sub.Joined(p.ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				o, err := f.Next()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if b, err := f.ReadPayload(nil, 10); err != nil || string(b) != "now" || o.Group != 3 {
+					t.Errorf("group %d, %q, %v", o.Group, b, err)
+				}
+				f.Cancel()
+			})
+		})
+	}
+}
+
+// TestJoinNotTaken: what nobody reads is given up with the subscription.
+func TestJoinNotTaken(t *testing.T) {
+	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
+		pubs := make(chan *Publication, 1)
+		server := source(pubs, TrackInfo{Largest: func() (Location, bool) { return Location{Group: 3}, true }})
+		over := make(chan struct{})
+		server.Fetch = func(r *FetchRequest) {
+			defer close(over)
+			w, err := r.Accept(r.End, false, nil)
+			if err != nil {
+				return // given up already
+			}
+			for err == nil { // until the reader is gone
+				err = w.WriteObject(wire.FetchObject{Group: 3}, make([]byte, 1<<20))
+			}
+		}
+		p := connect(Handler{}, server)
+		sub, err := p.client.Subscribe(p.ctx, track("t"), SubscribeOptions{Join: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sub.Cancel()
+		select {
+		case <-over:
+		case <-p.ctx.Done():
+			t.Error("the fetch goes on")
+		}
+	})
 }

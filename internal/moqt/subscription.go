@@ -26,6 +26,9 @@ type SubscribeOptions struct {
 	// RendezvousTimeout is how long a relay may wait for a publisher to appear.
 	RendezvousTimeout time.Duration
 	Tokens            []wire.Token
+	// Join asks for the group under way in the same breath, by a joining FETCH, so
+	// that who comes late has it after one round trip; see Subscription.Joined.
+	Join bool
 }
 
 func milliseconds(d time.Duration) *uint64 {
@@ -71,6 +74,7 @@ type Subscription struct {
 	Properties Properties
 
 	defaultPriority uint8
+	join            *joining // the FETCH that left with SUBSCRIBE, if any
 
 	datagrams chan *Datagram
 	done      chan struct{}
@@ -115,6 +119,9 @@ func (s *Session) Subscribe(ctx context.Context, track TrackName, o SubscribeOpt
 		return nil, err
 	}
 	sub.r = r
+	if o.Join {
+		sub.join = s.join(r.id)
+	}
 	m, err := r.awaitResponse(ctx, o.RendezvousTimeout)
 	var ok *wire.SubscribeOK
 	if err == nil {
@@ -127,12 +134,14 @@ func (s *Session) Subscribe(ctx context.Context, track TrackName, o SubscribeOpt
 		}
 	}
 	if err != nil {
+		sub.join.end()
 		s.release(s.receiving, sub.role)
 		s.closeRequest()
 		return nil, err
 	}
 	sub.establish(ok.TrackAlias, ok.Parameters, ok.Properties)
 	if err := s.register(sub); err != nil {
+		sub.join.end()
 		s.fail(err)
 		return nil, err
 	}
@@ -333,6 +342,7 @@ func (sub *Subscription) Cancel() {
 func (sub *Subscription) end(err error) {
 	sub.endOnce.Do(func() {
 		sub.err = err
+		sub.join.end()
 		sub.s.unregister(sub)
 		sub.s.closeRequest()
 		// A FIN, not a reset: to some peers a reset request ends the session.

@@ -242,7 +242,7 @@ func (t *track) rejoin(s *moqt.Session) {
 }
 
 func (t *track) subscribe(s *moqt.Session) {
-	sub, err := s.Subscribe(s.Context(), t.Name(), moqt.SubscribeOptions{})
+	sub, err := s.Subscribe(s.Context(), t.Name(), moqt.SubscribeOptions{Join: true})
 	if err != nil {
 		t.r.log.Debug("upstream refused", "track", t.Name().String(), "peer", s.RemoteAddr().String(), "err", err)
 		t.mu.Lock()
@@ -359,7 +359,7 @@ func (t *track) fetchNewest(sub *moqt.Subscription) error {
 		return err
 	}
 	defer t.r.returnBuffer()
-	f, err := sub.Session().FetchJoining(ctx, sub, 0, moqt.FetchOptions{})
+	f, err := sub.Joined(ctx)
 	if err != nil {
 		return err
 	}

@@ -141,7 +141,7 @@ func fetch(ctx context.Context, sub *moqt.Subscription, limit int, use func(wire
 	var f *moqt.FetchReader
 	var err error
 	if sub.Largest != nil {
-		f, err = sub.Session().FetchJoining(ctx, sub, 0, moqt.FetchOptions{})
+		f, err = sub.Joined(ctx)
 	} else {
 		f, err = sub.Session().Fetch(ctx, sub.Track(), moqt.Location{}, moqt.Location{Group: 1 << 60}, moqt.FetchOptions{})
 	}

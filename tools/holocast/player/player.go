@@ -289,7 +289,7 @@ func (f *feed) pose() camera.Transform {
 // subscribe asks for a track from its largest object on, waiting for a publisher
 // where wait says so.
 func (p *Player) subscribe(ctx context.Context, s *moqt.Session, name moqt.TrackName, timeout time.Duration, wait bool) (*moqt.Subscription, error) {
-	o := moqt.SubscribeOptions{Filter: &moqt.Filter{Type: wire.FilterLargestObject}, ObjectDeliveryTimeout: timeout}
+	o := moqt.SubscribeOptions{Filter: &moqt.Filter{Type: wire.FilterLargestObject}, ObjectDeliveryTimeout: timeout, Join: true}
 	if wait {
 		o.RendezvousTimeout = rendezvous
 	}

@@ -38,6 +38,7 @@ type stage struct {
 	enc          *pointcloud.Encoder
 	descriptions int
 	layout       string
+	captured     time.Time // of all frames
 	next         uint64 // group of the catalog
 	receipts     chan *moqt.Datagram
 }
@@ -49,7 +50,7 @@ func newStage(t *testing.T, cameras, descriptions int, layout string, props moqt
 		t.Fatal(err)
 	}
 	t.Cleanup(enc.Close)
-	st := &stage{t: t, enc: enc, descriptions: descriptions, layout: layout, receipts: make(chan *moqt.Datagram, 100)}
+	st := &stage{t: t, enc: enc, descriptions: descriptions, layout: layout, captured: time.Now().Add(-time.Second), receipts: make(chan *moqt.Datagram, 100)}
 	track := func(name moqt.TrackName, props moqt.Properties) *origin.Track {
 		x := origin.NewTrack(name, props, origin.Limits{})
 		st.set.Add(x)
@@ -102,7 +103,7 @@ func (st *stage) write(track *origin.Track, group, subgroup uint64, payload []by
 // object is one description of a frame.
 func (st *stage) object(camera int, sequence uint32, description int) []byte {
 	st.t.Helper()
-	h := pointcloud.Header{Sequence: sequence, CaptureTime: uint64(time.Now().UnixMicro()) / 1e6 * 1e6, Camera: uint16(camera), Descriptions: uint8(st.descriptions)}
+	h := pointcloud.Header{Sequence: sequence, CaptureTime: uint64(st.captured.UnixMicro()), Camera: uint16(camera), Descriptions: uint8(st.descriptions)}
 	var b []byte
 	var err error
 	if st.layout == "A" {
@@ -348,7 +349,7 @@ func newIdleFeed(t *testing.T, descriptions int) (*feed, *stage) {
 	t.Helper()
 	p := New(Config{Namespace: namespace, Log: slog.New(slog.DiscardHandler)})
 	f := &feed{p: p, queue: make(chan *frame, backlog), past: map[uint64]struct{}{}}
-	st := &stage{t: t, descriptions: descriptions, layout: "A"}
+	st := &stage{t: t, descriptions: descriptions, layout: "A", captured: time.Now()}
 	var err error
 	if st.enc, err = pointcloud.NewEncoder(pointcloud.EncoderOptions{}); err != nil {
 		t.Fatal(err)

@@ -274,7 +274,7 @@ func ending(err error) (ended, returns bool) {
 }
 
 func (x *run) subscribe(name moqt.TrackName, wait bool) (*moqt.Subscription, error) {
-	o := moqt.SubscribeOptions{Filter: &moqt.Filter{Type: wire.FilterLargestObject}}
+	o := moqt.SubscribeOptions{Filter: &moqt.Filter{Type: wire.FilterLargestObject}, Join: true}
 	if wait {
 		o.RendezvousTimeout = rendezvous
 	}
@@ -336,7 +336,7 @@ func (x *run) receive(sub *moqt.Subscription, t *track) error {
 // fetch records the group that the subscription began in, as far as it is the past
 // and was not recorded before the connection was lost.
 func (x *run) fetch(ctx context.Context, sub *moqt.Subscription, t *track, name recording.Track) error {
-	f, err := x.s.FetchJoining(ctx, sub, 0, moqt.FetchOptions{})
+	f, err := sub.Joined(ctx)
 	if err == nil {
 		defer f.Cancel()
 		defer context.AfterFunc(ctx, f.Cancel)()
