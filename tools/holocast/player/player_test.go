@@ -39,7 +39,7 @@ type stage struct {
 	descriptions int
 	layout       string
 	captured     time.Time // of all frames
-	next         uint64 // group of the catalog
+	next         uint64    // group of the catalog
 	receipts     chan *moqt.Datagram
 }
 
