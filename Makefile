@@ -5,17 +5,19 @@ DEMO_ARGS    ?=
 TEST_ARGS    ?=
 LINT_VERSION := v2.15.0
 BIN          := bin
-PROGRAMS     := capture-server relay holocast
+PROGRAMS     := capture-server relay holocast edge controller
 PACKAGE_capture-server := ./capture-server
 PACKAGE_relay          := ./relay
 PACKAGE_holocast       := ./tools/holocast
+PACKAGE_edge           := ./netfunc/edge
+PACKAGE_controller     := ./netfunc/controller
 # A release build of the kernels: the C compiler's default is -O2 -g already.
 export CGO_ENABLED := 1
 
 .DEFAULT_GOAL := help
 WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/package.json client-web/*.ts 2>/dev/null)
 
-.PHONY: help setup quic-go build web demo test test-go test-race test-quic-go test-web lint fmt bench bench-web interop clean $(PROGRAMS)
+.PHONY: help setup quic-go build web demo test test-go test-race test-quic-go test-web lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,7 +34,7 @@ setup: ## Install what the build needs (Debian, Ubuntu)
 quic-go: setup
 	@GOWORK=off go run ./tools/quicpatch -q
 
-build: $(PROGRAMS) web ## Build bin/ (capture-server, relay, holocast) and the web viewer
+build: $(PROGRAMS) web ## Build the programs into bin/, and the web viewer
 
 $(PROGRAMS): quic-go
 	@go build -o $(BIN)/$@ $(PACKAGE_$@)
@@ -66,7 +68,7 @@ test-go: quic-go
 # only start programs.
 RACE := ./internal/moqt/... ./internal/origin/... ./internal/connect/... ./internal/recording/... ./relay/router/... \
 	./capture-server/publish/... ./capture-server/cloud/... ./capture-server/source/... \
-	./tools/holocast/player/... ./tools/holocast/replayer/... ./tools/netlab/...
+	./tools/holocast/player/... ./tools/holocast/replayer/... ./tools/netlab/... ./netfunc/...
 
 test-race: quic-go
 	go test -race $(TEST_ARGS) $(RACE)
@@ -84,6 +86,15 @@ lint: quic-go ## Run golangci-lint
 		GOBIN=$(CURDIR)/build/tools go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION) && \
 		mv build/tools/golangci-lint build/tools/golangci-lint-$(LINT_VERSION); }
 	build/tools/golangci-lint-$(LINT_VERSION) run ./...
+
+generate: ## Compile the eBPF programs again (needs clang)
+	@tools/setup.sh --bpf
+	netfunc/bpf/generate.sh
+
+# Fails where the committed objects are not what the C makes; the compiler is Debian 12's.
+check-generate:
+	@tools/setup.sh --bpf
+	netfunc/bpf/generate.sh --check
 
 fmt: ## Format the Go code
 	gofmt -l -w $$(git ls-files '*.go')

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Installs what Holocast's build and tests need on Debian or Ubuntu and is missing.
-# May be run any number of times. With --web also what the web viewer's tests need.
+# May be run any number of times. With --web also what the web viewer's tests need,
+# with --bpf what compiling the eBPF programs needs (building does not: their objects
+# are in the repository).
 set -euo pipefail
 
 min_go=1.26
@@ -16,6 +18,10 @@ want libzstd-dev
 want iproute2
 if [[ "${1:-}" == --web ]]; then
 	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || want chromium
+elif [[ "${1:-}" == --bpf ]]; then
+	want clang
+	want llvm
+	want libbpf-dev
 fi
 
 if ! command -v go >/dev/null; then
