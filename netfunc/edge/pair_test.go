@@ -3,8 +3,16 @@
 package main
 
 import (
+	"errors"
+	"net"
+	"os"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
 
 	"holocast/netfunc/api"
 )
@@ -58,5 +66,282 @@ func TestPair(t *testing.T) {
 	}
 	if len(receiver.Attached) != paths || receiver.Attached[0] != (Attached{"eliminate", "wan1", "native XDP"}) {
 		t.Errorf("the receiver is attached as %+v", receiver.Attached)
+	}
+}
+
+// TestKilled: an edge that is killed and started again during traffic costs no packet and
+// doubles none, and its counters go on.
+func TestKilled(t *testing.T) {
+	s := newSite(t)
+	near, far := s.pair()
+	f := s.traffic(4000)
+	for range 3 {
+		for _, e := range []*edge{near, far} {
+			time.Sleep(50 * time.Millisecond)
+			e.process.kill()
+			time.Sleep(50 * time.Millisecond)
+			e.start()
+		}
+	}
+	near.until("paths", allUp)
+	n := uint64(f.exact())
+	sender, receiver := near.status(), far.status()
+	if sender.Sender.Duplicated != n {
+		t.Errorf("%d packets duplicated of %d", sender.Sender.Duplicated, n)
+	}
+	for i := range paths {
+		if p := receiver.Paths[i]; p.First+p.Late != n || p.Rogue != 0 {
+			t.Errorf("receiver's path %+v, want %d arrivals", p, n)
+		}
+	}
+}
+
+// TestBothDead: with both programs dead the kernel goes on, status tells of it, and detach
+// ends it.
+func TestBothDead(t *testing.T) {
+	s := newSite(t)
+	near, far := s.pair()
+	f := s.traffic(2000)
+	time.Sleep(50 * time.Millisecond)
+	near.process.kill()
+	far.process.kill()
+	time.Sleep(300 * time.Millisecond)
+	n := uint64(f.exact())
+	sender, receiver := near.status(), far.status()
+	if sender.Running || receiver.Running {
+		t.Error("the dead are said to run")
+	}
+	if sender.Sender.Duplicated != n || sender.Paths[2].Sent != n || !sender.Paths[2].Up || len(sender.Sender.Policies) != 1 || len(sender.Attached) != 1 {
+		t.Errorf("sender %+v, want %d packets", sender, n)
+	}
+	if p := receiver.Paths[2]; p.First+p.Late != n || len(receiver.Receiver.Flows) != 1 || len(receiver.Attached) != paths {
+		t.Errorf("receiver %+v, want %d packets", receiver, n)
+	}
+	out, err := near.command("status")
+	if err != nil || !strings.Contains(out, "not running") {
+		t.Errorf("status: %v:\n%s", err, out)
+	}
+	for _, e := range []*edge{near, far} {
+		if out, err := e.command("detach"); err != nil {
+			t.Errorf("detach: %v: %s", err, out)
+		}
+		e.clean()
+		if out, err := e.command("detach"); err == nil || !strings.Contains(out, "nothing to detach") {
+			t.Errorf("second detach: %v: %s", err, out)
+		}
+		if out, err := e.command("status"); err == nil || !strings.Contains(out, "is not at work on this machine") {
+			t.Errorf("status of nothing: %v: %s", err, out)
+		}
+	}
+	f = s.traffic(1000)
+	time.Sleep(100 * time.Millisecond)
+	f.exact()
+}
+
+// clean fails the test if the edge left anything in the kernel or the file system.
+func (e *edge) clean() {
+	e.t.Helper()
+	for _, path := range []string{e.pin, e.socket} {
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			e.t.Errorf("%s is left (%v)", path, err)
+		}
+	}
+	links, err := e.ns.Handle.LinkList()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	for _, l := range links {
+		if x := l.Attrs().Xdp; x != nil && x.Attached {
+			e.t.Errorf("interface %s has XDP program %d", l.Attrs().Name, x.ProgId)
+		}
+		qdiscs, err := e.ns.Handle.QdiscList(l)
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		for _, q := range qdiscs {
+			if q.Type() == "clsact" {
+				e.t.Errorf("interface %s has clsact", l.Attrs().Name)
+			}
+		}
+		err = e.ns.Do(func() error {
+			for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
+				r, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: at})
+				if err != nil {
+					return err
+				}
+				if len(r.Programs) > 0 {
+					e.t.Errorf("interface %s has %d TCX programs", l.Attrs().Name, len(r.Programs))
+				}
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, ebpf.ErrNotSupported) {
+			e.t.Error(err)
+		}
+	}
+}
+
+// TestLeave: SIGTERM stops duplication and leaves nothing, and no packet is lost by it.
+func TestLeave(t *testing.T) {
+	for name, text := range map[string]string{"TCX": "", "clsact": "sender: {clsact: true, attach: [{interface: lan0}]}\n"} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			config := staticSender
+			if text != "" {
+				config = "role: sender\n" + text + strings.SplitAfterN(staticSender, "\n", 3)[2]
+			}
+			near, far := s.edge(s.near, "near", config), s.edge(s.far, "far", staticReceiver)
+			far.start()
+			near.start()
+			near.until("paths", allUp)
+			f := s.traffic(4000)
+			time.Sleep(100 * time.Millisecond)
+			if s := near.status(); len(s.Attached) != 1 || !strings.HasPrefix(s.Attached[0].Mode, name) {
+				t.Errorf("attached as %+v", s.Attached)
+			}
+			near.process.stop()
+			near.clean()
+			time.Sleep(50 * time.Millisecond)
+			far.process.stop()
+			far.clean()
+			time.Sleep(50 * time.Millisecond)
+			f.exact()
+		})
+	}
+}
+
+// TestKeep: with onExit keep the kernel goes on, and the next run takes over.
+func TestKeep(t *testing.T) {
+	s := newSite(t)
+	near, far := s.pair()
+	near.process.stop()
+	f := s.traffic(4000)
+	near.start("--on-exit", "keep")
+	near.until("paths", allUp)
+	for range 2 {
+		near.process.stop()
+		time.Sleep(50 * time.Millisecond)
+		near.start("--on-exit", "keep")
+	}
+	f.exact()
+	if s := far.status(); s.Paths[1].First+s.Paths[1].Late == 0 {
+		t.Errorf("nothing came on path 2: %+v", s.Paths)
+	}
+}
+
+// TestPathFails: a path that loses its carrier, a device that goes away and comes back: no
+// packet is lost, and the path is used again.
+func TestPathFails(t *testing.T) {
+	s := newSite(t)
+	near, far := s.pair()
+	f := s.traffic(4000)
+	state := func(up bool) func(*Status) bool {
+		return func(st *Status) bool { return st.Paths[1].Up == up && st.Paths[0].Up && st.Paths[2].Up }
+	}
+	sent := func() uint64 { return near.status().Paths[1].Sent }
+
+	if err := s.far.Handle.LinkSetDown(s.link(s.far, "wan2")); err != nil {
+		t.Fatal(err)
+	}
+	st := near.until("carrier lost", state(false))
+	if p := st.Paths[1]; p.Problem != "interface wan2 has no carrier" {
+		t.Errorf("problem %q", p.Problem)
+	}
+	far.until("interface down", func(st *Status) bool { return st.Paths[1].Problem == "interface wan2 is down" })
+	before := sent()
+	if err := s.far.Handle.LinkSetUp(s.link(s.far, "wan2")); err != nil {
+		t.Fatal(err)
+	}
+	near.until("carrier back", func(st *Status) bool { return state(true)(st) && st.Paths[1].Sent > before+100 })
+
+	if err := s.near.Handle.LinkDel(s.link(s.near, "wan2")); err != nil {
+		t.Fatal(err)
+	}
+	st = near.until("device gone", state(false))
+	if p := st.Paths[1]; p.Problem != "interface wan2 does not exist" {
+		t.Errorf("problem %q", p.Problem)
+	}
+	// An edge that is started now does without.
+	for _, e := range []*edge{near, far} {
+		e.process.kill()
+		e.start()
+	}
+	near.until("started without the device", state(false))
+	before = sent()
+	arrived := far.status().Paths[1]
+	s.path(2)
+	near.until("device back", func(st *Status) bool { return state(true)(st) && st.Paths[1].Sent > before+100 })
+	far.until("replicas eliminated on the new device", func(st *Status) bool {
+		p := st.Paths[1]
+		return p.First+p.Late > arrived.First+arrived.Late+100
+	})
+	_, lost, doubled := f.counts()
+	// Until the receiver has attached to the new device, replicas on it pass: the sender
+	// may be faster by the second that the receiver takes to see it.
+	if lost > 0 {
+		t.Errorf("%d packets lost, %d doubled", lost, doubled)
+	}
+}
+
+// TestDefaultPathFails: the path of plain routing is not special.
+func TestDefaultPathFails(t *testing.T) {
+	s := newSite(t)
+	near, _ := s.pair()
+	f := s.traffic(4000)
+	time.Sleep(50 * time.Millisecond)
+	if err := s.far.Handle.LinkSetDown(s.link(s.far, "wan1")); err != nil {
+		t.Fatal(err)
+	}
+	near.until("carrier lost", func(st *Status) bool { return !st.Paths[0].Up })
+	if err := s.far.Handle.LinkSetUp(s.link(s.far, "wan1")); err != nil {
+		t.Fatal(err)
+	}
+	s.defaultPath()
+	near.until("carrier back", allUp)
+	f.exact()
+}
+
+// TestSilentPath: a path that has carrier but delivers nothing is left out, so that a flow
+// that has no other takes its plain way.
+func TestSilentPath(t *testing.T) {
+	s := newSite(t)
+	near := s.edge(s.near, "near", strings.Replace(staticSender, "[1, 2, 3]", "[2]", 1))
+	far := s.edge(s.far, "far", strings.Replace(staticReceiver, "[1, 2, 3]", "[2]", 1))
+	far.start()
+	near.start()
+	near.until("paths", allUp)
+	f := s.traffic(1000)
+	time.Sleep(100 * time.Millisecond)
+	f.exact()
+
+	// What the other edge answers goes to nobody's Ethernet address.
+	wrong := &netlink.Neigh{
+		LinkIndex: s.link(s.far, "wan2").Attrs().Index, IP: net.IPv4(10, 1, 2, 1).To4(),
+		HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}, State: netlink.NUD_PERMANENT,
+	}
+	if err := s.far.Handle.NeighSet(wrong); err != nil {
+		t.Fatal(err)
+	}
+	st := near.until("silent", func(st *Status) bool { return !st.Paths[1].Up })
+	if p := st.Paths[1].Problem; p != "10.1.2.2 answers on other paths, but not on this one" {
+		t.Errorf("problem %q", p)
+	}
+	f = s.traffic(1000)
+	time.Sleep(100 * time.Millisecond)
+	f.exact()
+	if st := near.status(); st.Sender.Passed.Unusable == 0 {
+		t.Errorf("passed plain: %+v", st.Sender.Passed)
+	}
+
+	if err := s.far.Handle.NeighDel(wrong); err != nil {
+		t.Fatal(err)
+	}
+	near.until("heard again", allUp)
+
+	// When the other program is dead it answers nowhere, which says nothing of the paths.
+	far.process.kill()
+	time.Sleep(500 * time.Millisecond)
+	if st := near.status(); !st.Paths[0].Up || !st.Paths[1].Up || !st.Paths[2].Up {
+		t.Errorf("paths are down without answers: %+v", st.Paths)
 	}
 }

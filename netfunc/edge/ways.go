@@ -25,7 +25,8 @@ type ways struct {
 	log     *slog.Logger
 	down    time.Duration // of silence
 	set     func(bpf.Path)
-	changed func() // a path went up or down
+	changed func()    // a path went up or down
+	heard   time.Time // since when the peer answers on some path or other; of listen
 
 	mu  sync.Mutex
 	all []*way // by index
@@ -76,8 +77,8 @@ func (w *ways) run(ctx context.Context, every time.Duration) error {
 			select {
 			case <-ctx.Done():
 				return
-			case <-tick.C:
-				w.listen()
+			case now := <-tick.C:
+				w.listen(now)
 			}
 		}
 	})
@@ -129,26 +130,33 @@ func (w *ways) change(index int, do func(*way)) {
 	}
 }
 
-// listen takes paths out on which the peer has fallen silent, though it answers on others:
-// then it is not the peer that is gone. When it answers nowhere the paths stay, for packets
-// may well arrive while the program at the other end does not run.
-func (w *ways) listen() {
+// listen takes paths out on which the peer has fallen silent while it kept answering on
+// others: then it is not the peer that is gone. When it answers nowhere the paths stay, for
+// packets may well arrive while the program at the other end does not run.
+func (w *ways) listen(now time.Time) {
 	stats := map[int]probe.Stats{}
 	heard := false
 	for _, one := range w.all {
 		if one.prober != nil {
 			s := one.prober.Stats()
 			stats[one.Index] = s
-			heard = heard || s.Answered > 0 && s.Silent < w.down
+			heard = heard || s.Answered > 0 && s.Silent < w.down/2
 		}
 	}
+	switch {
+	case !heard:
+		w.heard = time.Time{}
+	case w.heard.IsZero():
+		w.heard = now
+	}
+	steady := heard && now.Sub(w.heard) >= w.down
 	for _, one := range w.all {
 		s, probed := stats[one.Index]
 		if !probed {
 			continue
 		}
 		switch {
-		case !one.silent && heard && s.Silent >= w.down:
+		case !one.silent && steady && s.Silent >= w.down:
 			w.change(one.Index, func(one *way) { one.silent, one.after = true, s.Answered+answersToReturn })
 		case one.silent && (!heard || s.Answered >= one.after):
 			w.change(one.Index, func(one *way) { one.silent = false })
