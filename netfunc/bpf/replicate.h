@@ -145,7 +145,7 @@ __noinline __u32 fitting_paths(struct __sk_buff *skb, __u32 bits, __u32 turn)
 		int error = bpf_check_mtu(skb, path->ifindex, &mtu, 0, BPF_MTU_CHK_SEGS);
 		if (error > 0) {
 			counts->path[i].too_big++;
-		} else if (error) {
+		} else if (error && error != -EINVAL) { /* EINVAL: nobody found the headers of a GSO packet */
 			counts->path[i].errors++;
 		} else {
 			fitting |= 1 << i;

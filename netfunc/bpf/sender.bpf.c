@@ -2,6 +2,7 @@
 
 // SPDX-License-Identifier: (GPL-2.0-only OR MIT)
 #include <linux/bpf.h>
+#include <linux/errno.h>
 #include <linux/in.h>
 #include <linux/in6.h>
 #include <linux/pkt_cls.h>

@@ -1,0 +1,353 @@
+package bpf
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"holocast/netfunc/signal"
+)
+
+var edge4 = addr("192.0.2.254")
+
+var testKey = []byte("0123456789abcdef0123456789abcdef")
+
+// signalFrame is a frame with a signalling packet's payload.
+func (b *bench) signalFrame(payload []byte) packet {
+	return packet{
+		nextHop: b.lanMAC, src: addr("192.0.2.100"), dst: edge4, tos: signal.ToS,
+		proto: unix.IPPROTO_UDP, body: udp(5555, signal.Port, payload),
+	}
+}
+
+func message(t testing.TB, key []byte, m signal.Message) []byte {
+	t.Helper()
+	b, err := m.Append(nil, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// newSignalBench is a bench that takes signals with testKey, above nonce 100.
+func newSignalBench(t testing.TB, o SenderOptions) *bench {
+	o.SignalKey = testKey
+	b := newBench(t, o)
+	if err := b.raiseNonce(100); err != nil {
+		t.Fatal(err)
+	}
+	ring, err := openRing(b.maps[senderMapSignals])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.signals = ring
+	t.Cleanup(func() { _ = ring.close() })
+	return b
+}
+
+func (b *bench) policyOf(t testing.TB, dst netip.Addr) (Policy, bool) {
+	t.Helper()
+	policies, err := b.Policies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range policies {
+		if p.Destination == dst {
+			return p, true
+		}
+	}
+	return Policy{}, false
+}
+
+func TestSignalApplied(t *testing.T) {
+	b := newSignalBench(t, SenderOptions{})
+	tests := []struct {
+		name    string
+		program string
+		message signal.Message
+		bits    uint8
+	}{
+		{"start", senderProgDuplicate, signal.Message{Destination: viewer4, Policy: 0x1f, Nonce: 101}, 0x1f},
+		{"trim", senderProgMonitor, signal.Message{Destination: viewer4, Policy: 3, Nonce: 102}, 3},
+		{"IPv6 destination", senderProgDuplicate, signal.Message{Destination: viewer6, Policy: 5, Nonce: 103}, 5},
+		{"stop", senderProgDuplicate, signal.Message{Destination: viewer4, Policy: signal.TurnOff, Nonce: 104}, 0},
+		{"off by zero", senderProgMonitor, signal.Message{Destination: viewer6, Policy: 0, Nonce: 1 << 62}, 0},
+	}
+	for i, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			before := Now()
+			o := b.run(t, test.program, b.signalFrame(message(t, testKey, test.message)).frame(), skb{})
+			if o.verdict != tcShot {
+				t.Errorf("verdict %d", int32(o.verdict))
+			}
+			if p, _ := b.policyOf(t, test.message.Destination); p.Bits != test.bits || p.Nonce != test.message.Nonce {
+				t.Errorf("policy %+v", p)
+			}
+			s, err := b.ReadSignal(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Time < before || s.Time > Now() {
+				t.Errorf("time %v", s.Time)
+			}
+			s.Time = 0
+			if want := (Signal{Destination: test.message.Destination, Bits: test.bits, Nonce: test.message.Nonce, Source: addr("192.0.2.100")}); s != want {
+				t.Errorf("%+v, want %+v", s, want)
+			}
+			if n, err := b.Nonce(); err != nil || n != test.message.Nonce {
+				t.Errorf("nonce %d, %v", n, err)
+			}
+			if s := mustStats(t, b.Sender); s.Applied != uint64(i+1) {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+// Packets of which none has an effect, and how each is counted.
+func TestSignalRefused(t *testing.T) {
+	b := newSignalBench(t, SenderOptions{})
+	if err := b.SetPolicy(viewer4, 3); err != nil {
+		t.Fatal(err)
+	}
+	good := message(t, testKey, signal.Message{Destination: viewer4, Policy: 0x1f, Nonce: 200})
+	change := func(at int, to byte) []byte {
+		c := bytes.Clone(good)
+		c[at] = to
+		return c
+	}
+	resigned := func(at int, to byte) []byte {
+		c := change(at, to)
+		mac := hmac.New(sha256.New, testKey)
+		mac.Write(c[:32])
+		return mac.Sum(c[:32])
+	}
+	fragment := b.signalFrame(good)
+	fragment.fragment = 0x2000
+	tests := []struct {
+		name   string
+		packet packet
+		count  func(SenderStats) uint64
+	}{
+		{"wrong magic", b.signalFrame(resigned(0, 'h')), func(s SenderStats) uint64 { return s.Malformed }},
+		{"wrong version", b.signalFrame(resigned(4, 2)), func(s SenderStats) uint64 { return s.Malformed }},
+		{"reserved bits", b.signalFrame(resigned(7, 1)), func(s SenderStats) uint64 { return s.Malformed }},
+		{"too short", b.signalFrame(good[:63]), func(s SenderStats) uint64 { return s.Malformed }},
+		{"too long", b.signalFrame(append(bytes.Clone(good), 0)), func(s SenderStats) uint64 { return s.Malformed }},
+		{"empty", b.signalFrame(nil), func(s SenderStats) uint64 { return s.Malformed }},
+		{"fragment", fragment, func(s SenderStats) uint64 { return s.Malformed }},
+		{"no destination", b.signalFrame(message(t, testKey, signal.Message{Destination: netip.IPv6Unspecified(), Policy: 1, Nonce: 300})), func(s SenderStats) uint64 { return s.Malformed }},
+		{"IPv4 0.0.0.0", b.signalFrame(message(t, testKey, signal.Message{Destination: netip.IPv4Unspecified(), Policy: 1, Nonce: 300})), func(s SenderStats) uint64 { return s.Malformed }},
+		{"other policy", b.signalFrame(change(5, 1)), func(s SenderStats) uint64 { return s.Spoofed }},
+		{"other nonce", b.signalFrame(change(8, 1)), func(s SenderStats) uint64 { return s.Spoofed }},
+		{"other destination", b.signalFrame(change(31, 9)), func(s SenderStats) uint64 { return s.Spoofed }},
+		{"first bit of the HMAC", b.signalFrame(change(32, good[32]^0x80)), func(s SenderStats) uint64 { return s.Spoofed }},
+		{"last bit of the HMAC", b.signalFrame(change(63, good[63]^1)), func(s SenderStats) uint64 { return s.Spoofed }},
+		{"other key", b.signalFrame(message(t, []byte("another key of some bytes"), signal.Message{Destination: viewer4, Policy: 1, Nonce: 300})), func(s SenderStats) uint64 { return s.Spoofed }},
+		{"the last nonce again", b.signalFrame(message(t, testKey, signal.Message{Destination: viewer4, Policy: 1, Nonce: 100})), func(s SenderStats) uint64 { return s.Replayed }},
+		{"an old nonce, another destination", b.signalFrame(message(t, testKey, signal.Message{Destination: viewer6, Policy: 1, Nonce: 99})), func(s SenderStats) uint64 { return s.Replayed }},
+	}
+	for _, test := range tests {
+		for _, program := range []string{senderProgDuplicate, senderProgMonitor} {
+			t.Run(test.name+", "+program, func(t *testing.T) {
+				before := mustStats(t, b.Sender)
+				o := b.run(t, program, test.packet.frame(), skb{})
+				after := mustStats(t, b.Sender)
+				if o.verdict != tcShot {
+					t.Errorf("verdict %d", int32(o.verdict))
+				}
+				if test.count(after) != test.count(before)+1 ||
+					after.Malformed+after.Spoofed+after.Replayed != before.Malformed+before.Spoofed+before.Replayed+1 || after.Applied != 0 {
+					t.Errorf("counted %+v", after)
+				}
+				if p, _ := b.policyOf(t, viewer4); p.Bits != 3 || p.Nonce != 0 {
+					t.Errorf("policy is %+v now", p)
+				}
+				if _, ok := b.policyOf(t, viewer6); ok {
+					t.Error("a policy was made")
+				}
+				if n, _ := b.Nonce(); n != 100 {
+					t.Errorf("nonce is %d now", n)
+				}
+			})
+		}
+	}
+
+	t.Run("replay of what was accepted", func(t *testing.T) {
+		frame := b.signalFrame(good).frame()
+		b.run(t, senderProgDuplicate, frame, skb{})
+		before := mustStats(t, b.Sender)
+		b.run(t, senderProgDuplicate, frame, skb{})
+		if s := mustStats(t, b.Sender); s.Replayed != before.Replayed+1 || s.Applied != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// What looks a little like signalling but is none passes.
+func TestSignalLookalikes(t *testing.T) {
+	b := newSignalBench(t, SenderOptions{})
+	good := message(t, testKey, signal.Message{Destination: viewer4, Policy: 0x1f, Nonce: 200})
+	for name, change := range map[string]func(*packet){
+		"other ToS":      func(p *packet) { p.tos = 0xf8 },
+		"ECN":            func(p *packet) { p.tos |= 1 },
+		"other port":     func(p *packet) { p.body = udp(5555, 4791, good) },
+		"TCP":            func(p *packet) { p.proto = unix.IPPROTO_TCP },
+		"later fragment": func(p *packet) { p.fragment = 8 },
+		"tagged":         func(p *packet) { p.tags = []vlan{{unix.ETH_P_8021Q, 4}} },
+		"IPv6":           func(p *packet) { p.src, p.dst = relay6, addr("2001:db8::fe") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := b.signalFrame(good)
+			change(&p)
+			for _, program := range []string{senderProgDuplicate, senderProgMonitor} {
+				if o := b.run(t, program, p.frame(), skb{}); o.verdict != tcPass || !bytes.Equal(o.left, p.frame()) {
+					t.Errorf("%s: verdict %d", program, int32(o.verdict))
+				}
+			}
+			if s := mustStats(t, b.Sender); s.Applied+s.Malformed+s.Spoofed+s.Replayed != 0 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+// Signalling for another edge goes on to it.
+func TestSignalInTransit(t *testing.T) {
+	b := newSignalBench(t, SenderOptions{})
+	b.host.address(t, "lan", "192.0.2.254/24")
+	b.host.address(t, "path1", "10.0.1.1/24")
+	b.host.sysctl(t, "ipv4/conf/all/forwarding", "1")
+	p := b.signalFrame(message(t, testKey, signal.Message{Destination: viewer4, Policy: 0x1f, Nonce: 200}))
+	p.dst = addr("10.0.1.9")
+	if o := b.run(t, senderProgDuplicate, p.frame(), skb{}); o.verdict != tcPass {
+		t.Errorf("in transit: verdict %d", int32(o.verdict))
+	}
+	if s := mustStats(t, b.Sender); s.Foreign != 1 || s.Applied != 0 {
+		t.Errorf("%+v", s)
+	}
+	p.dst = edge4
+	if o := b.run(t, senderProgDuplicate, p.frame(), skb{}); o.verdict != tcShot {
+		t.Errorf("for this host, which forwards: verdict %d", int32(o.verdict))
+	}
+	if s := mustStats(t, b.Sender); s.Applied != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestSignalPolicyMapFull(t *testing.T) {
+	b := newSignalBench(t, SenderOptions{MaxPolicies: 1})
+	if err := b.SetPolicy(viewer4, 1); err != nil {
+		t.Fatal(err)
+	}
+	b.run(t, senderProgDuplicate, b.signalFrame(message(t, testKey, signal.Message{Destination: viewer6, Policy: 3, Nonce: 200})).frame(), skb{})
+	s, err := b.ReadSignal(t.Context())
+	if err != nil || !s.Full {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if s := mustStats(t, b.Sender); s.PolicyFull != 1 {
+		t.Errorf("%+v", s)
+	}
+	if p, _ := b.policyOf(t, viewer4); p.Bits != 1 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// Without a key no signal is good, not even one with an HMAC of the empty key.
+func TestSignalWithoutKey(t *testing.T) {
+	b := newBench(t, SenderOptions{})
+	for _, key := range [][]byte{nil, testKey} {
+		b.run(t, senderProgDuplicate, b.signalFrame(message(t, key, signal.Message{Destination: viewer4, Policy: 1, Nonce: 1 << 62})).frame(), skb{})
+	}
+	if s := mustStats(t, b.Sender); s.Spoofed != 2 || s.Applied != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// The program's HMAC is that of crypto/hmac, for keys and messages of all kinds.
+func TestSignalHMAC(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	lengths := []int{1, 16, 20, 32, 63, 64, 65, 131, 200}
+	for _, length := range lengths {
+		t.Run(fmt.Sprint("key of ", length), func(t *testing.T) {
+			key := make([]byte, length)
+			for i := range key {
+				key[i] = byte(random.Uint32())
+			}
+			spec, err := senderSpec(SenderOptions{SignalKey: key})
+			c := unpinned(t, spec, err)
+			s := &Sender{maps: c.Maps}
+			h := newHost(t)
+			run := func(payload []byte) uint32 {
+				p := packet{src: relay4, dst: edge4, tos: signal.ToS, proto: unix.IPPROTO_UDP, body: udp(1, signal.Port, payload)}
+				var verdict uint32
+				h.must(t, func() (err error) {
+					verdict, err = c.Programs[senderProgMonitor].Run(&ebpf.RunOptions{Data: p.frame()})
+					return err
+				})
+				return verdict
+			}
+			const messages = 20
+			for i := range messages {
+				var dst [16]byte
+				binary.NativeEndian.PutUint64(dst[:], random.Uint64())
+				binary.NativeEndian.PutUint64(dst[8:], random.Uint64())
+				m := signal.Message{Destination: netip.AddrFrom16(dst), Policy: uint8(random.Uint32()), Nonce: uint64(i+1)<<40 | random.Uint64N(1<<40)}
+				b := message(t, key, m)
+				run(b)
+				if s := mustStats(t, s); s.Applied != uint64(i+1) {
+					t.Fatalf("message %s was refused: %+v", hex.EncodeToString(b), s)
+				}
+				bit := 256 + random.IntN(256) // of the HMAC
+				b[bit/8] ^= 1 << (bit % 8)
+				run(b)
+				if s := mustStats(t, s); s.Spoofed != uint64(i+1) {
+					t.Fatalf("message with bit %d changed was taken: %+v", bit, s)
+				}
+			}
+		})
+	}
+}
+
+// RFC 4231's keys: the states are those that the standard library goes on from.
+func TestHMACStates(t *testing.T) {
+	for _, key := range [][]byte{bytes.Repeat([]byte{0x0b}, 20), []byte("Jefe"), bytes.Repeat([]byte{0xaa}, 131), {}} {
+		inner, outer, err := hmacStates(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := []byte("what do ya want for nothing?")
+		got := resume(t, outer, resume(t, inner, text))
+		mac := hmac.New(sha256.New, key)
+		mac.Write(text)
+		if want := mac.Sum(nil); !bytes.Equal(got, want) {
+			t.Errorf("key %x: %x, want %x", key, got, want)
+		}
+	}
+}
+
+// resume hashes text from a state after one block.
+func resume(t *testing.T, state [8]uint32, text []byte) []byte {
+	t.Helper()
+	b := []byte("sha\x03")
+	for _, word := range state {
+		b = binary.BigEndian.AppendUint32(b, word)
+	}
+	b = append(b, make([]byte, 64)...)
+	b = binary.BigEndian.AppendUint64(b, 64)
+	h := sha256.New()
+	if err := h.(interface{ UnmarshalBinary([]byte) error }).UnmarshalBinary(b); err != nil {
+		t.Fatal(err)
+	}
+	h.Write(text)
+	return h.Sum(nil)
+}
