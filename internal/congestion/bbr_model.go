@@ -2,6 +2,7 @@ package congestion
 
 import (
 	"math"
+	"time"
 )
 
 // updateRound and startRound are §5.5.1.
@@ -71,10 +72,14 @@ func (b *BBR) checkFullBWReached() {
 	b.fullBwReached = b.fullBwReached || b.fullBwNow
 }
 
-// updateMinRTT is UpdateMinRTT of §5.3.4.3.
+// updateMinRTT is UpdateMinRTT of §5.3.4.3. A sample near min_rtt is as good a sign
+// of an empty queue as one below it.
 func (b *BBR) updateMinRTT() {
 	rtt := b.rs.RTT
 	b.probeRTTExpired = b.now > b.probeRTTMinStamp+bbrProbeRTTInterval && b.probeRTTMinDelay > 0
+	if similar := b.minRTT + time.Duration(bbrSimilarRTT*float64(b.minRTT)); !b.probeRTTExpired && rtt > 0 && rtt <= similar {
+		b.probeRTTMinStamp, b.minRTTStamp = b.now, b.now
+	}
 	if rtt > 0 && (b.probeRTTMinDelay == 0 || rtt < b.probeRTTMinDelay || b.probeRTTExpired) {
 		b.probeRTTMinDelay, b.probeRTTMinStamp = rtt, b.now
 	}
@@ -138,6 +143,7 @@ func (b *BBR) updateLatestDeliverySignals() {
 
 func (b *BBR) advanceLatestDeliverySignals() {
 	if b.lossRoundStart {
+		b.bwBefore, b.inflightBefore = b.bwLatest, b.inflightLatest
 		b.bwLatest = b.rs.Rate
 		b.inflightLatest = b.rs.Delivered
 		b.lossRanges, b.lostInRound, b.ceInRound = 0, 0, false
@@ -168,8 +174,8 @@ func (b *BBR) adaptLowerBoundsFromCongestion() {
 	if b.inflightShortterm == unlimited {
 		b.inflightShortterm = b.cwnd
 	}
-	b.bwShortterm = max(b.bwLatest, bbrBeta*b.bwShortterm)
-	b.inflightShortterm = max(b.inflightLatest, int64(bbrBeta*float64(b.inflightShortterm)))
+	b.bwShortterm = max(b.bwLatest, b.bwBefore, bbrBeta*b.bwShortterm)
+	b.inflightShortterm = max(b.inflightLatest, b.inflightBefore, int64(bbrBeta*float64(b.inflightShortterm)))
 }
 
 // lossAboveNoise tells whether the round that ends had CE marks or lost more than

@@ -39,11 +39,12 @@ func (b *BBR) enterDrain() {
 	b.state = bbrDrain
 	b.pacingGain, b.cwndGain = bbrDrainPacingGain, bbrCwndGain
 	b.drainStartRound = b.roundCount
+	b.probeAtOnce = b.inflightLongterm == unlimited
 }
 
 func (b *BBR) checkDrainDone() {
 	if b.state == bbrDrain &&
-		(b.c.InFlight <= b.inflight(b.bw, 1) || b.roundCount > b.drainStartRound+3) {
+		(b.c.InFlight <= b.inflight(b.bw, 1) || b.roundCount > b.drainStartRound+bbrDrainRounds) {
 		b.startProbeDown()
 	}
 }
@@ -60,7 +61,7 @@ func (b *BBR) startProbeDown() {
 	b.resetCongestionSignals()
 	b.probeUpAckedPerInc = unlimited
 	b.pickProbeWait()
-	b.cycleStamp = b.now
+	b.cycleStamp, b.downStartRound = b.now, b.roundCount
 	b.ackPhase = acksProbeStopping
 	b.startRound()
 	b.state = bbrProbeDown
@@ -127,6 +128,11 @@ func (b *BBR) probeIfDue() bool {
 }
 
 func (b *BBR) pickProbeWait() {
+	if b.probeAtOnce {
+		b.probeAtOnce = false
+		b.roundsSinceProbeUp, b.bwProbeWait = 0, 0
+		return
+	}
 	b.roundsSinceProbeUp = b.rand.Int64N(2)
 	b.bwProbeWait = 2*time.Second + time.Duration(b.rand.Int64N(int64(time.Second)))
 }
@@ -134,7 +140,8 @@ func (b *BBR) pickProbeWait() {
 func (b *BBR) targetInflight() int64 { return min(b.bdpMultiple(b.bw, 1), b.cwnd) }
 
 func (b *BBR) isTimeToCruise() bool {
-	return b.c.InFlight <= b.inflightWithHeadroom() && b.c.InFlight <= b.inflight(b.maxBw, 1)
+	return b.roundCount > b.downStartRound+bbrDrainRounds ||
+		b.c.InFlight <= b.inflightWithHeadroom() && b.c.InFlight <= b.inflight(b.maxBw, 1)
 }
 
 func (b *BBR) isTimeToGoDown() bool {

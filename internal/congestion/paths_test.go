@@ -1,6 +1,7 @@
 package congestion
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -26,10 +27,10 @@ func TestThroughput(t *testing.T) {
 		mbps       float64       // at least
 		queue      time.Duration // median, at most; 0 = any
 	}{
-		{"path 1", "bbr", path1(), 360, 2 * time.Millisecond},
+		{"path 1", "bbr", path1(), 385, 2 * time.Millisecond},
 		{"path 1", "newreno", path1(), 10, 0},
 		{"path 1", "cubic", path1(), 10, 0},
-		{"varying delay", "bbr", with(func(p *simPath) { p.vary = 50 * time.Millisecond }), 320, 5 * time.Millisecond},
+		{"varying delay", "bbr", with(func(p *simPath) { p.vary = 50 * time.Millisecond }), 370, 25 * time.Millisecond},
 		{"no loss", "bbr", with(func(p *simPath) { p.loss = 0 }), 370, 2 * time.Millisecond},
 		{"no loss", "cubic", with(func(p *simPath) { p.loss = 0 }), 300, 0},
 		{"no loss", "newreno", with(func(p *simPath) { p.loss = 0 }), 280, 0},
@@ -42,7 +43,7 @@ func TestThroughput(t *testing.T) {
 		{"CE marks", "cubic", with(func(p *simPath) { p.loss = 0; p.markAbove = 2 * time.Millisecond }), 280, 3 * time.Millisecond},
 		{"aggregated ACKs", "bbr", with(func(p *simPath) { p.loss = 0; p.rate = 100 * mbit; p.aggregate = 10 * time.Millisecond }), 95, 0},
 		{"one building", "bbr", simPath{rate: 300 * mbit, delay: 100 * time.Microsecond, queue: 512 << 10}, 280, time.Millisecond},
-		{"slow and long", "bbr", simPath{rate: mbit, delay: 250 * time.Millisecond, queue: 64 << 10}, 0.8, 300 * time.Millisecond},
+		{"slow and long", "bbr", simPath{rate: mbit, delay: 250 * time.Millisecond, queue: 64 << 10}, 0.8, 350 * time.Millisecond},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name+"/"+tt.controller, func(t *testing.T) {
@@ -253,6 +254,15 @@ func TestBBRPhases(t *testing.T) {
 			}
 			t.Fatalf("phases %v", order)
 		}
+		if slices.Contains(order, "probe_rtt") {
+			t.Error("ProbeRTT though the queue was empty")
+		}
+	})
+	t.Run("a queue asks for ProbeRTT", func(t *testing.T) {
+		f := start(nil)
+		f.startBulk(0)
+		f.sim.newSender(t, "cubic").startBulk(0)
+		_, order := f.phases(20 * time.Second)
 		rtts := 0
 		for _, p := range order {
 			if p == "probe_rtt" {

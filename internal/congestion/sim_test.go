@@ -116,7 +116,9 @@ func (s *sim) transmit(size int, deliver func(ce bool)) {
 		s.extraDelay = time.Duration(s.rand.Float64() * float64(s.path.vary))
 		s.extraUntil = s.now + 50*time.Millisecond + time.Duration(s.rand.Float64()*150)*time.Millisecond
 	}
-	s.lastArrival = max(s.busyUntil+s.path.delay+s.extraDelay, s.lastArrival)
+	// Packets behind a longer delay catch up at half as much again as the rate.
+	apart := time.Duration(float64(size) / rate / 1.5 * 1e9)
+	s.lastArrival = max(s.busyUntil+s.path.delay+s.extraDelay, s.lastArrival+apart)
 	ce := s.path.markAbove > 0 && wait > s.path.markAbove
 	s.at(s.lastArrival, func() { deliver(ce) })
 }
