@@ -28,8 +28,11 @@ import (
 	"holocast/tools/netlab/namespace"
 )
 
-// binary is the edge under test.
-var edgeBinary string
+// edgeBinary is the edge under test, built with buildFlags.
+var (
+	edgeBinary string
+	buildFlags []string
+)
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "edge")
@@ -40,7 +43,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	edgeBinary = filepath.Join(dir, "edge")
-	if out, err := exec.Command("go", "build", "-o", edgeBinary, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", append(append([]string{"build", "-o", edgeBinary}, buildFlags...), ".")...).CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build the edge: %v\n%s", err, out)
 		os.Exit(1)
 	}
@@ -462,6 +465,14 @@ func (f *traffic) exact() (sent int) {
 	return sent
 }
 
-var (
-	viewerAddr = netip.MustParseAddr(viewerAddress)
-)
+var viewerAddr = netip.MustParseAddr(viewerAddress)
+
+// stranger is a neighbour entry of the near edge for an address that nobody has.
+func stranger(s *site, device, address string) *netlink.Neigh {
+	return &netlink.Neigh{
+		LinkIndex: s.link(s.near, device).Attrs().Index, IP: net.ParseIP(address).To4(),
+		HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 77}, State: netlink.NUD_PERMANENT,
+	}
+}
+
+func setTOS(fd, tos int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TOS, tos) }

@@ -1,0 +1,406 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"holocast/netfunc/api"
+	"holocast/netfunc/signal"
+)
+
+// controller is one that does as the test says, on the relay's host.
+type controller struct {
+	s      *site
+	server *http.Server
+	key    []byte
+	sender *signal.Sender
+
+	mu           sync.Mutex
+	edges        map[string]api.Edge
+	reports      map[string]api.Report
+	left         []string
+	uplink       []api.Observation
+	eliminations []api.Elimination
+	flow         api.Flow
+	watchers     map[chan api.Update]bool
+}
+
+const (
+	controllerPort = "4780"
+	token          = "secret-of-the-edges"
+)
+
+func (s *site) controller(key []byte) *controller {
+	s.t.Helper()
+	c := &controller{s: s, key: key, edges: map[string]api.Edge{}, reports: map[string]api.Report{}, watchers: map[chan api.Update]bool{}}
+	c.start()
+	if err := s.relay.Do(func() (err error) { c.sender, err = signal.NewSender(key, netip.Addr{}); return err }); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = c.sender.Close(); c.stop() })
+	return c
+}
+
+func (c *controller) start() {
+	c.s.t.Helper()
+	var ln net.Listener
+	err := c.s.relay.Do(func() (err error) { ln, err = net.Listen("tcp", relayAddress+":"+controllerPort); return err })
+	if err != nil {
+		c.s.t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	handle := func(pattern string, do func(*http.Request) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") != "Bearer "+token {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			answer, err := do(r)
+			if err != nil {
+				c.s.t.Errorf("%s: %v", pattern, err)
+			}
+			if answer != nil {
+				_ = json.NewEncoder(w).Encode(answer)
+			}
+		})
+	}
+	handle("POST /v1/edges", func(r *http.Request) (any, error) {
+		var e api.Edge
+		err := json.NewDecoder(r.Body).Decode(&e)
+		c.edges[e.Name] = e
+		return api.Welcome{ReportInterval: 50, Flows: c.flows()}, err
+	})
+	handle("POST /v1/edges/{name}/report", func(r *http.Request) (any, error) {
+		var v api.Report
+		err := json.NewDecoder(r.Body).Decode(&v)
+		c.reports[r.PathValue("name")] = v
+		return nil, err
+	})
+	handle("POST /v1/edges/{name}/uplink", func(r *http.Request) (any, error) {
+		var v api.Uplink
+		err := json.NewDecoder(r.Body).Decode(&v)
+		c.uplink = append(c.uplink, v.Observations...)
+		return nil, err
+	})
+	handle("POST /v1/edges/{name}/eliminations", func(r *http.Request) (any, error) {
+		var v api.Elimination
+		err := json.NewDecoder(r.Body).Decode(&v)
+		c.eliminations = append(c.eliminations, v)
+		return c.flow, err
+	})
+	handle("DELETE /v1/edges/{name}", func(r *http.Request) (any, error) {
+		c.left = append(c.left, r.PathValue("name"))
+		return nil, nil
+	})
+	mux.HandleFunc("GET /v1/edges/{name}/watch", func(w http.ResponseWriter, r *http.Request) {
+		updates := make(chan api.Update, 64)
+		c.mu.Lock()
+		updates <- api.Update{Snapshot: true, Flows: c.flows()}
+		c.watchers[updates] = true
+		c.mu.Unlock()
+		defer func() {
+			c.mu.Lock()
+			delete(c.watchers, updates)
+			c.mu.Unlock()
+		}()
+		for {
+			select {
+			case <-r.Context().Done():
+				return
+			case u := <-updates:
+				_ = json.NewEncoder(w).Encode(u)
+				w.(http.Flusher).Flush()
+			}
+		}
+	})
+	c.server = &http.Server{Handler: mux}
+	go func(srv *http.Server) { _ = srv.Serve(ln) }(c.server)
+}
+
+func (c *controller) stop() { _ = c.server.Close() }
+
+// flows are those that edges are told.
+func (c *controller) flows() []api.Flow {
+	if !c.flow.Destination.IsValid() {
+		return nil
+	}
+	return []api.Flow{c.flow}
+}
+
+// set gives the viewer's flow a path set: the receiver is told first, then the sender.
+func (c *controller) set(paths api.PathSet, state api.State, generation uint64) (nonce uint64) {
+	c.s.t.Helper()
+	c.mu.Lock()
+	c.flow = api.Flow{Destination: viewerAddr, Paths: paths, State: state, Generation: generation, Sender: "near", Receiver: "far"}
+	for w := range c.watchers {
+		w <- api.Update{Flows: c.flows()}
+	}
+	to := c.edges["near"].Signal
+	c.mu.Unlock()
+	policy := uint8(paths)
+	if policy == 0 {
+		policy = signal.TurnOff
+	}
+	nonce, err := c.sender.Send(to, viewerAddr, policy)
+	if err != nil {
+		c.s.t.Fatal(err)
+	}
+	return nonce
+}
+
+func (c *controller) until(what string, ok func() bool) {
+	c.s.t.Helper()
+	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		c.mu.Lock()
+		done := ok()
+		c.mu.Unlock()
+		if done {
+			return
+		}
+		if time.Now().After(limit) {
+			c.s.t.Fatalf("%s: not reached", what)
+		}
+	}
+}
+
+// applied waits until the sender has reported a signalling packet.
+func (c *controller) applied(nonce uint64) {
+	c.s.t.Helper()
+	c.until("policy applied", func() bool { return c.reports["near"].Nonce >= nonce })
+}
+
+// controlled starts a controller and two edges that talk to it. elimination is that section
+// of the receiver's configuration.
+func controlled(t *testing.T, elimination string) (s *site, c *controller, near, far *edge) {
+	s = newSite(t)
+	dir := t.TempDir()
+	key := signal.GenerateKey()
+	keyFile, tokenFile := filepath.Join(dir, "signal.key"), filepath.Join(dir, "token")
+	if err := os.WriteFile(keyFile, fmt.Appendf(nil, "%x\n", key), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(tokenFile, []byte(token+"\n"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	c = s.controller(key)
+	common := fmt.Sprintf("controller: {url: \"http://%s:%s\", token: %s}\nsignal: {key: %s}\n", relayAddress, controllerPort, tokenFile, keyFile)
+	near = s.edge(s.near, "near", common+"role: sender\nsender: {towards: [10.9.0.0/24], attach: [{interface: lan0}]}")
+	far = s.edge(s.far, "far", common+"role: receiver\nreceiver: {behind: [10.9.0.0/24]}\nuplink: {interfaces: [lan0]}\nelimination: "+elimination)
+	far.start()
+	near.start()
+	near.until("paths", allUp)
+	far.until("paths", allUp)
+	c.until("hellos", func() bool { return len(c.edges) == 2 && len(c.reports) == 2 })
+	return s, c, near, far
+}
+
+// quickly makes the algorithm decide after a fifth of a second.
+const quickly = "{span: 200ms, completeSpan: 4s, guard: 50ms, threshold: 50ms, timeout: 60ms}"
+
+func TestController(t *testing.T) {
+	s, c, near, far := controlled(t, quickly)
+	e := c.edges["near"]
+	if e.Role != api.Sender || e.Signal.String() != "10.8.0.1:4790" || len(e.Towards) != 1 || len(e.Paths) != paths || e.Paths[0].Interface != "wan1" {
+		t.Errorf("hello %+v", e)
+	}
+	if e := c.edges["far"]; e.Role != api.Receiver || len(e.Behind) != 1 {
+		t.Errorf("hello %+v", e)
+	}
+
+	// The uplink monitor sees packets of 200 to 300 bytes of the viewer, and no others.
+	var up *net.UDPConn
+	err := s.viewer.Do(func() (err error) {
+		up, err = net.DialUDP("udp4", nil, &net.UDPAddr{IP: net.ParseIP(relayAddress), Port: 9})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer up.Close()
+	for _, size := range []int{40, 199 - 28, 200 - 28, 220, 300 - 28, 301 - 28, 1000} {
+		write(t, up, make([]byte, size))
+	}
+	c.until("uplink", func() bool { return len(c.uplink) >= 3 })
+	for i, length := range []int{200, 248, 300} {
+		if o := c.uplink[i]; o.Length != length || o.Source.Addr() != viewerAddr || o.Destination.Port() != 9 || o.Time <= 0 {
+			t.Errorf("observation %+v, want %d bytes", o, length)
+		}
+	}
+
+	// Duplication starts and ends while packets pass, and none is lost or doubled.
+	f := s.traffic(4000)
+	time.Sleep(50 * time.Millisecond)
+	c.applied(c.set(api.Paths(1, 2, 3), api.Duplicating, 1))
+	st := near.status()
+	if p := st.Sender.Policies; len(p) != 1 || p[0].Paths != api.Paths(1, 2, 3) || !p[0].Signalled || st.Sender.Signals.Applied != 1 {
+		t.Errorf("policies %+v, signals %+v", p, st.Sender.Signals)
+	}
+	far.until("flow known", func(st *Status) bool {
+		return len(st.Receiver.Flows) == 1 && st.Receiver.Flows[0].Elimination.Generation == 1 && st.Receiver.Flows[0].Elimination.Packets > 100
+	})
+	// All three deliver in time: in the end one is enough.
+	c.until("elimination", func() bool { return len(c.eliminations) > 0 })
+	el := c.eliminations[0]
+	if el.Destination != viewerAddr || el.Generation != 1 || !el.Single || el.Remaining.Len() != 1 || el.Removed.Len() != 2 || len(el.Rewards) != 3 {
+		t.Errorf("elimination %+v", el)
+	}
+	c.applied(c.set(el.Remaining, api.Single, 1))
+	time.Sleep(50 * time.Millisecond)
+	c.applied(c.set(0, api.Armed, 1))
+	time.Sleep(50 * time.Millisecond)
+	f.exact()
+	st = far.status()
+	for _, p := range st.Paths {
+		if p.Rogue != 0 {
+			t.Errorf("path %d: %d rogue", p.Index, p.Rogue)
+		}
+	}
+	if r := c.reports["far"]; r.Paths[1].First+r.Paths[1].Late == 0 || r.Paths[0].RTT <= 0 {
+		t.Errorf("report %+v", r)
+	}
+
+	// Both leave; the receiver says so before it detaches.
+	far.process.stop()
+	near.process.stop()
+	near.clean()
+	far.clean()
+	if len(c.left) != 2 {
+		t.Errorf("%v left", c.left)
+	}
+}
+
+// write sends a packet to a port where nobody listens, which the kernel tells the next sender of.
+func write(t *testing.T, conn *net.UDPConn, b []byte) {
+	t.Helper()
+	for {
+		_, err := conn.Write(b)
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, unix.ECONNREFUSED) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestControllerDies: duplication goes on without a controller, and with the next one edges
+// are known again. A killed edge keeps what was signalled.
+func TestControllerDies(t *testing.T) {
+	s, c, near, far := controlled(t, "{latentPeriod: 300ms}")
+	c.applied(c.set(api.Paths(1, 2, 3), api.Duplicating, 7))
+	far.until("flow known", func(st *Status) bool { return len(st.Receiver.Flows) == 1 })
+	f := s.traffic(4000)
+	c.stop()
+	near.until("loss noticed", func(st *Status) bool { return !st.Controller.Connected && st.Controller.Error != "" })
+	near.process.kill()
+	far.process.kill()
+	near.start()
+	far.start()
+	st := near.until("paths", allUp)
+	if p := st.Sender.Policies; len(p) != 1 || p[0].Paths != api.Paths(1, 2, 3) {
+		t.Errorf("policies %+v", p)
+	}
+	c.mu.Lock()
+	clear(c.edges)
+	c.mu.Unlock()
+	c.start()
+	c.until("hellos", func() bool { return len(c.edges) == 2 })
+	far.until("generation", func(st *Status) bool {
+		return st.Controller.Connected && st.Receiver.Flows[0].Elimination != nil && st.Receiver.Flows[0].Elimination.Generation == 7
+	})
+	f.exact()
+}
+
+// TestSignalsRefused: spoofed, replayed and malformed signalling packets change nothing.
+func TestSignalsRefused(t *testing.T) {
+	s, c, near, _ := controlled(t, quickly)
+	c.applied(c.set(api.Paths(1, 2), api.Duplicating, 1))
+	var conn *net.UDPConn
+	err := s.relay.Do(func() (err error) {
+		conn, err = net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(c.edges["near"].Signal))
+		if err != nil {
+			return err
+		}
+		raw, err := conn.SyscallConn()
+		if err != nil {
+			return err
+		}
+		return raw.Control(func(fd uintptr) { err = setTOS(int(fd), signal.ToS) })
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	now := uint64(time.Now().UnixNano())
+	message := func(nonce uint64, key []byte) []byte {
+		b, err := signal.Message{Destination: viewerAddr, Policy: 7, Nonce: nonce}.Append(nil, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	good := message(now, c.key)
+	binary.BigEndian.PutUint16(good[6:], 1) // reserved
+	for _, b := range [][]byte{
+		message(now+1, []byte("another key of 32 bytes in all..")),
+		message(1, c.key),
+		good,
+		[]byte("HCSG"),
+	} {
+		write(t, conn, b)
+	}
+	st := near.until("refused", func(st *Status) bool {
+		g := st.Sender.Signals
+		return g.Spoofed == 1 && g.Replayed == 1 && g.Malformed == 2
+	})
+	if p := st.Sender.Policies; len(p) != 1 || p[0].Paths != api.Paths(1, 2) || st.Sender.Signals.Applied != 1 {
+		t.Errorf("policies %+v, signals %+v", p, st.Sender.Signals)
+	}
+}
+
+// TestLatentError: a path that delivers nothing, while the others do, raises the alarm.
+func TestLatentError(t *testing.T) {
+	s, c, near, far := controlled(t, "{span: 1h, completeSpan: 2h, latentPeriod: 300ms, memory: 200ms, guard: 20ms}")
+	c.applied(c.set(api.Paths(1, 2, 3), api.Duplicating, 1))
+	far.until("flow known", func(st *Status) bool { return len(st.Receiver.Flows) == 1 })
+	f := s.traffic(2000)
+	// Path 3 leads nowhere, and nothing tells: no probes, a neighbour that never has to answer.
+	s.cable(s.near, "hole", "10.7.0.1", s.relay, "hole", "10.7.0.2")
+	near.process.kill()
+	text, err := os.ReadFile(near.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near.config += ".wrong"
+	wrong := strings.Replace(string(text), "interface: wan3, peer: 10.1.3.2", "interface: hole, gateway: 10.7.0.77", 1)
+	if err := os.WriteFile(near.config, []byte(wrong), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.near.Handle.NeighSet(stranger(s, "hole", "10.7.0.77")); err != nil {
+		t.Fatal(err)
+	}
+	near.start()
+	st := far.until("alarm", func(st *Status) bool { return st.Receiver.Flows[0].Elimination.Alarms > 0 })
+	if a := st.Receiver.Flows[0].Elimination; a.Latent != api.Paths(3) {
+		t.Errorf("latent %v, want path 3", a.Latent)
+	}
+	c.until("alarm reported", func() bool { return c.reports["far"].Counters["latent_alarms"] > 0 })
+	f.exact()
+}

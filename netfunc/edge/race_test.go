@@ -1,0 +1,5 @@
+//go:build linux && race
+
+package main
+
+func init() { buildFlags = append(buildFlags, "-race") }
