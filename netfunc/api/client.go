@@ -176,6 +176,11 @@ func (c *Client) SetFlow(ctx context.Context, destination netip.Addr, s Setting)
 	return f, err
 }
 
+// UnsetFlow gives a destination back to the configured mode.
+func (c *Client) UnsetFlow(ctx context.Context, destination netip.Addr) error {
+	return c.call(ctx, http.MethodDelete, "/v1/flows/"+url.PathEscape(destination.String()), nil, nil)
+}
+
 // Watch calls do for each update of the flows that an edge has a part in, until ctx
 // ends or do returns an error, which Watch returns. It connects again with back-off
 // whenever the stream breaks, and each connection begins with a snapshot; lost, where

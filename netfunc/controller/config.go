@@ -1,0 +1,143 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"holocast/internal/config"
+	"holocast/netfunc/api"
+	"holocast/netfunc/controller/policy"
+	"holocast/netfunc/controller/rest"
+)
+
+// Config is the controller's configuration; controller.example.yaml is its reference.
+type Config struct {
+	HTTP struct {
+		Listen         string  `yaml:"listen"`
+		Certificate    string  `yaml:"certificate"`
+		Key            string  `yaml:"key"`
+		ClientCA       string  `yaml:"clientCA"`
+		Rate           float64 `yaml:"rate"`
+		Burst          int     `yaml:"burst"`
+		MaxBody        int64   `yaml:"maxBody"`
+		MaxConnections int     `yaml:"maxConnections"`
+	} `yaml:"http"`
+	Auth struct {
+		Token     string `yaml:"token"`
+		EdgeToken string `yaml:"edgeToken"`
+	} `yaml:"auth"`
+	Signal struct {
+		Key    string        `yaml:"key"`
+		From   netip.Addr    `yaml:"from"`
+		Resend time.Duration `yaml:"resend"`
+		Slow   time.Duration `yaml:"slow"`
+	} `yaml:"signal"`
+	State   string   `yaml:"state"`
+	Mode    api.Mode `yaml:"mode"`
+	Trigger struct {
+		Interval time.Duration `yaml:"interval"`
+		Count    int           `yaml:"count"`
+		Silence  time.Duration `yaml:"silence"`
+		Merge    time.Duration `yaml:"merge"`
+		Live     int           `yaml:"live"`
+	} `yaml:"trigger"`
+	Redirect struct {
+		Margin float64       `yaml:"margin"`
+		Gain   time.Duration `yaml:"gain"`
+		Hold   time.Duration `yaml:"hold"`
+		Follow bool          `yaml:"follow"`
+	} `yaml:"redirect"`
+	ReportInterval time.Duration `yaml:"reportInterval"`
+	Rearm          time.Duration `yaml:"rearm"`
+	End            time.Duration `yaml:"end"`
+	Forget         time.Duration `yaml:"forget"`
+	MaxFlows       int           `yaml:"maxFlows"`
+	MaxEdges       int           `yaml:"maxEdges"`
+	KeepDecisions  int           `yaml:"keepDecisions"`
+	Log            config.Log    `yaml:"log"`
+}
+
+func defaultConfig() Config {
+	var c Config
+	p := policy.DefaultConfig()
+	c.HTTP.Listen = "127.0.0.1:4793"
+	c.HTTP.Rate, c.HTTP.Burst = 1000, 2000
+	c.HTTP.MaxBody, c.HTTP.MaxConnections = 1<<20, 1024
+	c.Signal.Resend, c.Signal.Slow = p.Signal.First, p.Signal.Slow
+	c.State = "/var/lib/holocast/controller.json"
+	c.Mode = p.Mode
+	t := p.Trigger
+	c.Trigger.Interval, c.Trigger.Count, c.Trigger.Silence, c.Trigger.Merge, c.Trigger.Live = t.Interval, t.Count, t.Silence, t.Merge, t.Live
+	r := p.Redirect
+	c.Redirect.Margin, c.Redirect.Gain, c.Redirect.Hold, c.Redirect.Follow = r.Margin, r.Gain, r.Hold, r.Follow
+	c.ReportInterval, c.Rearm, c.End, c.Forget = p.ReportInterval, p.Rearm, p.End, p.Forget
+	c.MaxFlows, c.MaxEdges, c.KeepDecisions = p.MaxFlows, p.MaxEdges, p.KeepDecisions
+	c.Log.Level, c.Log.Format = "info", "text"
+	return c
+}
+
+// policy is the part of the configuration that decides.
+func (c *Config) policy() policy.Config {
+	return policy.Config{
+		Mode: c.Mode,
+		Trigger: policy.Trigger{Interval: c.Trigger.Interval, Count: c.Trigger.Count, Silence: c.Trigger.Silence,
+			Merge: c.Trigger.Merge, Live: c.Trigger.Live},
+		Redirect:       policy.Redirect{Margin: c.Redirect.Margin, Gain: c.Redirect.Gain, Hold: c.Redirect.Hold, Follow: c.Redirect.Follow},
+		Signal:         policy.Resend{First: c.Signal.Resend, Slow: c.Signal.Slow},
+		ReportInterval: c.ReportInterval, Rearm: c.Rearm, End: c.End, Forget: c.Forget,
+		MaxFlows: c.MaxFlows, MaxEdges: c.MaxEdges, KeepDecisions: c.KeepDecisions,
+	}
+}
+
+func (c *Config) validate() error {
+	host, _, err := net.SplitHostPort(c.HTTP.Listen)
+	switch {
+	case err != nil:
+		return fmt.Errorf("http.listen %q is not host:port", c.HTTP.Listen)
+	case (c.HTTP.Certificate == "") != (c.HTTP.Key == ""):
+		return errors.New("http.certificate and http.key must be given together")
+	case c.HTTP.ClientCA != "" && c.HTTP.Certificate == "":
+		return errors.New("http.clientCA needs http.certificate and http.key")
+	case c.Auth.EdgeToken != "" && c.Auth.Token == "" && c.HTTP.ClientCA == "":
+		return errors.New("auth.edgeToken needs auth.token or http.clientCA, or nobody could operate the controller")
+	case c.Auth.Token == "" && c.HTTP.ClientCA == "" && !loopback(host):
+		return fmt.Errorf("http.listen %s is open to others: set auth.token or http.clientCA, or listen on 127.0.0.1", c.HTTP.Listen)
+	case c.HTTP.Rate < 0 || (c.HTTP.Rate > 0 && c.HTTP.Burst < 1):
+		return errors.New("http.rate must not be negative, and http.burst must be at least 1")
+	case c.HTTP.MaxBody < 1024:
+		return errors.New("http.maxBody must be at least 1024")
+	case c.HTTP.MaxConnections < 2:
+		return errors.New("http.maxConnections must be at least 2")
+	case c.Signal.Key == "":
+		return errors.New(`signal.key is missing: a file with the key of signalling; "controller key" makes one`)
+	case c.Signal.From.IsValid() && !c.Signal.From.Is4():
+		return fmt.Errorf("signal.from %s is not an IPv4 address", c.Signal.From)
+	}
+	return c.policy().Validate()
+}
+
+func loopback(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return host == "localhost" || (err == nil && a.IsLoopback())
+}
+
+// auth reads the token files.
+func (c *Config) auth() (a rest.Auth, err error) {
+	a.ClientCertificates = c.HTTP.ClientCA != ""
+	if c.Auth.Token != "" {
+		if a.Token, err = rest.ReadToken(c.Auth.Token); err != nil {
+			return a, fmt.Errorf("auth.token: %w", err)
+		}
+	}
+	if c.Auth.EdgeToken != "" {
+		if a.EdgeToken, err = rest.ReadToken(c.Auth.EdgeToken); err != nil {
+			return a, fmt.Errorf("auth.edgeToken: %w", err)
+		}
+	}
+	return a, nil
+}

@@ -1,0 +1,423 @@
+// Package control joins the policy to the world: it gives the policy the time, sends
+// the signalling packets that it asks for, keeps its state on disk, writes its
+// decisions down and feeds the watch streams.
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"holocast/netfunc/api"
+	"holocast/netfunc/controller/policy"
+	"holocast/netfunc/controller/statefile"
+	"holocast/netfunc/signal"
+)
+
+// Config are the settings of a Plane.
+type Config struct {
+	Policy    policy.Config
+	Key       []byte     // of signalling
+	From      netip.Addr // IPv4 address that signalling is sent from; the zero Addr = any
+	StateFile string     // "" keeps no state
+	Version   string
+	Log       *slog.Logger
+	// Reaction, where it is not nil, hears how long it took from an event to the
+	// last signalling packet that it led to.
+	Reaction func(time.Duration)
+}
+
+// Plane is the control plane of any number of pairs of edges. Its methods may be
+// called from several goroutines.
+type Plane struct {
+	conf    Config
+	signals *signal.Sender
+	file    *statefile.File // nil without state
+	started time.Time
+	save    chan struct{} // the state changed
+	earlier chan struct{} // the next deadline came nearer
+
+	mu       sync.Mutex
+	engine   *policy.Engine
+	watchers map[*Watcher]struct{}
+	planned  time.Time // when Run will tick
+	counts   Counts
+	saveErr  error
+	sendErr  map[string]time.Time // when a failure to reach an edge was last told
+}
+
+// Counts are what a Plane has done since it started.
+type Counts struct {
+	Signals       uint64 // signalling packets sent
+	SignalsFailed uint64
+	Observations  uint64            // of the uplink monitors
+	Decisions     map[string]uint64 // by kind
+	Saves         uint64            // of the state
+	SavesFailed   uint64
+	Uplinks       map[string]uint64 // observations by edge
+}
+
+// resting times of the goroutine that saves the state.
+const (
+	saveSpacing  = 100 * time.Millisecond
+	saveAgain    = 5 * time.Second // after a failure
+	keepOnDisk   = 512             // decisions
+	quietFailure = 10 * time.Second
+)
+
+// New opens the signalling socket and the state file, and takes up an earlier run's
+// state. A damaged state file is set aside with a message, and the controller starts
+// afresh: the edges' reports tell it what is in force.
+func New(c Config) (*Plane, error) {
+	if err := c.Policy.Validate(); err != nil {
+		return nil, err
+	}
+	p := &Plane{
+		conf: c, started: time.Now(), engine: policy.New(c.Policy), watchers: map[*Watcher]struct{}{},
+		save: make(chan struct{}, 1), earlier: make(chan struct{}, 1), sendErr: map[string]time.Time{},
+	}
+	p.counts.Decisions, p.counts.Uplinks = map[string]uint64{}, map[string]uint64{}
+	var err error
+	if p.signals, err = signal.NewSender(c.Key, c.From); err != nil {
+		return nil, err
+	}
+	if c.StateFile != "" {
+		if err := p.restore(); err != nil {
+			p.Close()
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// restore takes up the state of an earlier run.
+func (p *Plane) restore() (err error) {
+	if p.file, err = statefile.Open(p.conf.StateFile); err != nil {
+		return err
+	}
+	var s policy.State
+	there, err := p.file.Load(&s)
+	if there {
+		if e := p.engine.Restore(p.started, s); e != nil {
+			p.engine = policy.New(p.conf.Policy)
+			err = p.file.SetAside(e)
+		}
+	}
+	if errors.Is(err, statefile.ErrDamaged) {
+		p.conf.Log.Error("starting without the state of the earlier run; edges will report what is in force", "err", err)
+		return nil
+	}
+	return err
+}
+
+// Close gives up the socket and the state file. Run must have ended.
+func (p *Plane) Close() {
+	_ = p.signals.Close()
+	if p.file != nil {
+		_ = p.file.Close()
+	}
+}
+
+// Run does what is due until ctx ends, and saves the state a last time. The error is
+// that of the last save.
+func (p *Plane) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	var err error
+	wg.Go(func() { err = p.saving(ctx) })
+	p.ticking(ctx)
+	wg.Wait()
+	return err
+}
+
+func (p *Plane) ticking(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			p.event(func(now time.Time) { p.engine.Tick(now) })
+		case <-p.earlier:
+		}
+		p.mu.Lock()
+		p.planned = p.engine.Next()
+		p.mu.Unlock()
+		if p.planned.IsZero() {
+			timer.Stop()
+		} else {
+			timer.Reset(time.Until(p.planned))
+		}
+	}
+}
+
+// saving writes the state whenever it changed, at most every saveSpacing.
+func (p *Plane) saving(ctx context.Context) error {
+	if p.file == nil {
+		return nil
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return p.saveNow()
+		case <-p.save:
+		}
+		wait := saveSpacing
+		if p.saveNow() != nil {
+			wait = saveAgain
+			signalled(p.save)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (p *Plane) saveNow() error {
+	p.mu.Lock()
+	s := p.engine.State(keepOnDisk)
+	p.mu.Unlock()
+	err := p.file.Save(s)
+	p.mu.Lock()
+	was := p.saveErr
+	p.saveErr = err
+	if err == nil {
+		p.counts.Saves++
+	} else {
+		p.counts.SavesFailed++
+	}
+	p.mu.Unlock()
+	switch {
+	case err != nil && was == nil:
+		p.conf.Log.Error("the state is not saved; a restart would lose it", "err", err)
+	case err == nil && was != nil:
+		p.conf.Log.Info("the state is saved again")
+	}
+	return err
+}
+
+// signalled puts a token into c unless there is one.
+func signalled(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// event has do change the policy at the present time, and acts on it.
+func (p *Plane) event(do func(now time.Time)) {
+	p.mu.Lock()
+	now := time.Now()
+	do(now)
+	fx := p.engine.Take()
+	p.send(now, fx.Signals)
+	for w := range p.watchers {
+		w.mark(fx.Flows)
+	}
+	for _, d := range fx.Decisions {
+		p.counts.Decisions[d.Kind]++
+	}
+	next := p.engine.Next()
+	sooner := !next.IsZero() && (p.planned.IsZero() || next.Before(p.planned))
+	p.mu.Unlock()
+	if sooner {
+		signalled(p.earlier)
+	}
+	if fx.Durable {
+		signalled(p.save)
+	}
+	for _, d := range fx.Decisions { // not under the lock: the log may be slow
+		p.write(d)
+	}
+}
+
+// send sends signalling packets.
+func (p *Plane) send(now time.Time, signals []policy.Signal) {
+	for _, s := range signals {
+		bits := uint8(s.Paths)
+		if bits == 0 {
+			bits = signal.TurnOff
+		}
+		nonce, err := p.signals.Send(s.To, s.Destination, bits)
+		if err != nil {
+			p.counts.SignalsFailed++
+			if now.Sub(p.sendErr[s.Edge]) >= quietFailure {
+				p.sendErr[s.Edge] = now
+				p.conf.Log.Warn("signalling", "edge", s.Edge, "err", err)
+			}
+			continue
+		}
+		p.counts.Signals++
+		p.engine.Sent(now, s, nonce)
+	}
+	if len(signals) > 0 && p.conf.Reaction != nil {
+		p.conf.Reaction(time.Since(now))
+	}
+}
+
+// write writes a decision to the log.
+func (p *Plane) write(d api.Decision) {
+	args := []any{"kind", d.Kind, "reason", d.Reason}
+	if d.Destination.IsValid() {
+		args = append(args, "destination", d.Destination, "from", d.From, "to", d.To, "generation", d.Generation, "state", d.State)
+	}
+	if d.Edge != "" {
+		args = append(args, "edge", d.Edge)
+	}
+	p.conf.Log.Info("decision", append(args, "sequence", d.Sequence)...)
+}
+
+// Hello takes in an edge.
+func (p *Plane) Hello(h api.Edge) (w api.Welcome, err error) {
+	p.event(func(now time.Time) {
+		if err = p.engine.Hello(now, h); err == nil {
+			w = api.Welcome{ReportInterval: int(p.conf.Policy.ReportInterval / time.Millisecond), Flows: p.flowsOf(h.Name)}
+		}
+	})
+	return w, err
+}
+
+// flowsOf are the flows that an edge has a part in.
+func (p *Plane) flowsOf(edge string) []api.Flow {
+	out := []api.Flow{}
+	for _, f := range p.engine.Flows() {
+		if f.Sender == edge || f.Receiver == edge {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// Leave takes an edge out.
+func (p *Plane) Leave(edge string) (err error) {
+	p.event(func(now time.Time) {
+		err = p.engine.Leave(now, edge)
+		for w := range p.watchers {
+			if w.edge == edge {
+				signalled(w.C)
+			}
+		}
+	})
+	return err
+}
+
+// Report takes in an edge's heartbeat.
+func (p *Plane) Report(edge string, r api.Report) (err error) {
+	p.event(func(now time.Time) {
+		highest := r.Nonce
+		for _, q := range r.Policies {
+			highest = max(highest, q.Nonce)
+		}
+		if p.engine.Known(edge) {
+			// An earlier run whose clock was ahead may have numbered higher.
+			if e := p.signals.Exceed(highest); e != nil {
+				p.conf.Log.Error("signalling", "edge", edge, "err", e)
+			}
+		}
+		err = p.engine.Report(now, edge, r)
+	})
+	return err
+}
+
+// Uplink takes in what an edge's uplink monitor saw.
+func (p *Plane) Uplink(edge string, seen []api.Observation) (err error) {
+	p.event(func(now time.Time) {
+		if err = p.engine.Uplink(now, edge, seen); err == nil {
+			p.counts.Observations += uint64(len(seen))
+			p.counts.Uplinks[edge] += uint64(len(seen))
+		}
+	})
+	return err
+}
+
+// Eliminate takes in an outcome of Algorithm 1 and returns the flow as it is then.
+func (p *Plane) Eliminate(edge string, o api.Elimination) (f api.Flow, err error) {
+	p.event(func(now time.Time) { f, err = p.engine.Eliminate(now, edge, o) })
+	return f, err
+}
+
+// Set takes in what an operator wants of a destination.
+func (p *Plane) Set(dst netip.Addr, s api.Setting) (f api.Flow, err error) {
+	p.event(func(now time.Time) { f, err = p.engine.Set(now, dst, s) })
+	return f, err
+}
+
+// Unset takes back what an operator wanted of a destination.
+func (p *Plane) Unset(dst netip.Addr) (err error) {
+	p.event(func(now time.Time) { err = p.engine.Unset(now, dst) })
+	return err
+}
+
+// Edges returns all edges by name.
+func (p *Plane) Edges() []api.EdgeStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.engine.Edges()
+}
+
+// Flows returns all flows by destination.
+func (p *Plane) Flows() []api.Flow {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.engine.Flows()
+}
+
+// Decisions returns at most limit decisions after the one numbered since, oldest first.
+func (p *Plane) Decisions(since uint64, limit int) []api.Decision {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.engine.Decisions(since, limit)
+}
+
+// Status returns the controller's own status.
+func (p *Plane) Status() api.Status {
+	t := p.conf.Policy.Trigger
+	millis := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := api.Status{
+		Version: p.conf.Version, Started: p.started, Now: time.Now(), Flows: len(p.engine.Flows()),
+		Signals: p.counts.Signals, Sequence: p.engine.Sequence(), Mode: p.conf.Policy.Mode,
+		Trigger: api.Trigger{Interval: millis(t.Interval), Count: t.Count, Silence: millis(t.Silence)},
+	}
+	for _, e := range p.engine.Edges() {
+		if !e.Lost {
+			s.Edges++
+		}
+	}
+	if p.saveErr != nil {
+		s.StateErr = p.saveErr.Error()
+	}
+	return s
+}
+
+// Counts returns what was done since the start.
+func (p *Plane) Counts() Counts {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.counts
+	c.Decisions, c.Uplinks = clone(c.Decisions), clone(c.Uplinks)
+	return c
+}
+
+func clone(m map[string]uint64) map[string]uint64 {
+	out := make(map[string]uint64, len(m))
+	for k, v := range m {
+		out[k] = v
+	}
+	return out
+}
+
+// Ignored is how many observations belonged to no flow.
+func (p *Plane) Ignored() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.engine.Ignored()
+}
+
+var errTooMany = fmt.Errorf("%w watch stream", policy.ErrFull)

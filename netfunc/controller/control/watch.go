@@ -1,0 +1,88 @@
+package control
+
+import (
+	"net/netip"
+
+	"holocast/netfunc/api"
+	"holocast/netfunc/controller/policy"
+)
+
+// maxWatchers of all edges together.
+const maxWatchers = 512
+
+// Watcher tells what changes for an edge, without keeping what was overtaken.
+type Watcher struct {
+	C chan struct{} // has something whenever Next is worth a call
+
+	plane *Plane
+	edge  string
+	dirty map[netip.Addr]struct{} // nil until the snapshot
+	known map[netip.Addr]struct{} // flows that the edge was told of
+}
+
+// Watch returns a Watcher for an edge; its first Next is a snapshot. It is to be
+// closed.
+func (p *Plane) Watch(edge string) (*Watcher, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.engine.Known(edge) {
+		return nil, policy.ErrUnknownEdge
+	}
+	if len(p.watchers) >= maxWatchers {
+		return nil, errTooMany
+	}
+	w := &Watcher{C: make(chan struct{}, 1), plane: p, edge: edge, known: map[netip.Addr]struct{}{}}
+	p.watchers[w] = struct{}{}
+	signalled(w.C)
+	return w, nil
+}
+
+// Close ends the watching.
+func (w *Watcher) Close() {
+	w.plane.mu.Lock()
+	defer w.plane.mu.Unlock()
+	delete(w.plane.watchers, w)
+}
+
+// mark notes flows that changed; the plane is locked.
+func (w *Watcher) mark(changed []netip.Addr) {
+	if len(changed) == 0 || w.dirty == nil {
+		return
+	}
+	for _, dst := range changed {
+		w.dirty[dst] = struct{}{}
+	}
+	signalled(w.C)
+}
+
+// Next returns what changed since the last call; it may be nothing. The error says
+// that the edge is no longer known.
+func (w *Watcher) Next() (api.Update, error) {
+	w.plane.mu.Lock()
+	defer w.plane.mu.Unlock()
+	e := w.plane.engine
+	if !e.Known(w.edge) {
+		return api.Update{}, policy.ErrUnknownEdge
+	}
+	var u api.Update
+	if w.dirty == nil {
+		u = api.Update{Snapshot: true, Flows: w.plane.flowsOf(w.edge)}
+		for _, f := range u.Flows {
+			w.known[f.Destination] = struct{}{}
+		}
+	}
+	for dst := range w.dirty {
+		f, ok := e.Flow(dst)
+		_, told := w.known[dst]
+		switch mine := ok && (f.Sender == w.edge || f.Receiver == w.edge); {
+		case mine:
+			w.known[dst] = struct{}{}
+			u.Flows = append(u.Flows, f)
+		case told:
+			delete(w.known, dst)
+			u.Removed = append(u.Removed, dst)
+		}
+	}
+	w.dirty = map[netip.Addr]struct{}{}
+	return u, nil
+}

@@ -1,0 +1,106 @@
+//go:build linux
+
+// Command controller decides which paths the packets of each flow take between edges
+// that duplicate: Qian et al., "Enabling eBPF-based packet duplication for robust
+// volumetric video streaming". Edges report what they see over HTTP; senders are told
+// by signed signalling packets.
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"os"
+	ossignal "os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"holocast/internal/config"
+	"holocast/netfunc/signal"
+)
+
+func main() {
+	ctx, stop := ossignal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	cfg := defaultConfig()
+	err := config.Load(os.Args[1:], &cfg)
+	if err == nil {
+		err = command(cfg).ExecuteContext(ctx)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "controller:", err)
+		os.Exit(1)
+	}
+}
+
+// command returns the controller's command line with cfg as its defaults.
+func command(cfg Config) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "controller",
+		Short: "Decide which paths the packets of each flow take between edges",
+		Example: `  controller key > signal.key                 # once, for the controller and its edges
+  controller run --config controller.yaml
+  controller status                           # edges, paths, flows, the last decisions
+  controller status --json --url https://controller.example:4793 --token operator.token
+  controller set 10.9.0.7 --mode redirect     # until it is given back:
+  controller set 10.9.0.7 --default`,
+		Version:       config.Version("api 1"),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	f := c.PersistentFlags()
+	f.SortFlags = false
+	f.String(config.Flag, "", "YAML configuration file; flags override it")
+	c.AddCommand(runCommand(&cfg), statusCommand(&cfg), setCommand(&cfg), keyCommand())
+	c.CompletionOptions.DisableDefaultCmd = true
+	return c
+}
+
+func runCommand(cfg *Config) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "run",
+		Short: "Run the controller until SIGTERM",
+		Long: `Run the controller until SIGTERM.
+
+It may be killed and started again at any time: edges go on with what they have, and
+it goes on from its state file and their reports.`,
+		Example: `  controller run --config controller.yaml
+  controller run --signal-key signal.key --state controller.json
+  controller run --config controller.yaml --listen :4793 --token operator.token --log-level debug`,
+		Args: cobra.NoArgs,
+	}
+	f := c.Flags()
+	f.SortFlags = false
+	f.StringVar(&cfg.HTTP.Listen, "listen", cfg.HTTP.Listen, "TCP address for edges, operators and the status page")
+	f.StringVar(&cfg.HTTP.Certificate, "certificate", cfg.HTTP.Certificate, "PEM certificate; without it there is no TLS")
+	f.StringVar(&cfg.HTTP.Key, "key", cfg.HTTP.Key, "PEM key of the certificate")
+	f.StringVar(&cfg.HTTP.ClientCA, "client-ca", cfg.HTTP.ClientCA, "PEM certificates that vouch for client certificates (mTLS)")
+	f.StringVar(&cfg.Auth.Token, "token", cfg.Auth.Token, "file with the token of operators and edges")
+	f.StringVar(&cfg.Auth.EdgeToken, "edge-token", cfg.Auth.EdgeToken, "file with a token that is good for edges' calls alone")
+	f.StringVar(&cfg.Signal.Key, "signal-key", cfg.Signal.Key, "file with the key of signalling")
+	f.StringVar(&cfg.State, "state", cfg.State, "file for what survives a restart; \"\" keeps nothing")
+	f.StringVar((*string)(&cfg.Mode), "mode", string(cfg.Mode), "auto, duplicate, redirect or off: mode of flows that no operator set")
+	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")
+	f.StringVar(&cfg.Log.Format, "log-format", cfg.Log.Format, "text or json")
+	c.PreRunE = func(*cobra.Command, []string) error { return cfg.validate() }
+	c.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), *cfg) }
+	return c
+}
+
+func keyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "key",
+		Short: "Write a new signalling key to the standard output",
+		Long: `Write a new signalling key to the standard output.
+
+The controller signs signalling packets with it, and the edges verify them: whoever has
+it can turn duplication on and off.`,
+		Example: `  (umask 077; controller key > signal.key)`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), hex.EncodeToString(signal.GenerateKey()))
+			return err
+		},
+	}
+}

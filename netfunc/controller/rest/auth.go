@@ -1,0 +1,133 @@
+package rest
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"holocast/netfunc/api"
+)
+
+// Auth says who may call. Where nothing is set anybody may, from this machine.
+type Auth struct {
+	Token     string // of operators and edges
+	EdgeToken string // of edges alone; "" = there is none
+	// ClientCertificates tells that the TLS listener verifies certificates of
+	// clients; a verified one stands for an operator's token.
+	ClientCertificates bool
+}
+
+// minToken is the length of the shortest token taken, bytes.
+const minToken = 16
+
+// ReadToken reads a token file: one word of at least 16 bytes.
+func ReadToken(path string) (string, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("token: %w", err)
+	}
+	token := strings.TrimSpace(string(b))
+	if len(token) < minToken || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fmt.Errorf("token %s: want one word of at least %d ASCII characters", path, minToken)
+	}
+	return token, nil
+}
+
+// Open tells that no credentials are set up.
+func (a Auth) Open() bool { return a.Token == "" && !a.ClientCertificates }
+
+// admit returns nil if the request may use a route that needs who.
+func (s *Server) admit(who access, r *http.Request) *api.Problem {
+	a := s.conf.Auth
+	if who == open {
+		return nil
+	}
+	if a.Open() {
+		// Only this machine can reach the listener, but a page of another site in a
+		// browser of this machine could, by a name that it lets point here.
+		if !local(r.Host) {
+			return &api.Problem{Status: http.StatusForbidden, Detail: "without a token the controller answers only as localhost"}
+		}
+		return nil
+	}
+	if a.ClientCertificates && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		return nil
+	}
+	word, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	token = strings.TrimSpace(token)
+	if !strings.EqualFold(word, "Bearer") {
+		token = ""
+	}
+	switch {
+	case a.Token != "" && equal(token, a.Token):
+		return nil
+	case a.EdgeToken != "" && equal(token, a.EdgeToken):
+		if who == edges {
+			return nil
+		}
+		return &api.Problem{Status: http.StatusForbidden, Detail: "an edge's token does not allow this call"}
+	}
+	if !s.failing.allow(caller(r), time.Now()) {
+		return &api.Problem{Status: http.StatusTooManyRequests, Detail: "too many attempts with a wrong token"}
+	}
+	detail := "the bearer token is missing"
+	if token != "" {
+		detail = "the bearer token is wrong"
+	}
+	if a.ClientCertificates {
+		detail += ", and there is no client certificate"
+	}
+	return &api.Problem{Status: http.StatusUnauthorized, Detail: detail}
+}
+
+// equal compares in a time that tells nothing of the token, nor of its length.
+func equal(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+// local tells whether a Host header names this machine.
+func local(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	if host == "localhost" {
+		return true
+	}
+	a, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil && a.Unmap().IsLoopback()
+}
+
+// caller is the address that a request comes from; of IPv6 the /64, which one host
+// has to itself.
+func caller(r *http.Request) netip.Addr {
+	ap, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	a := ap.Addr().Unmap()
+	if a.Is4() {
+		return a
+	}
+	p, _ := a.WithZone("").Prefix(64)
+	return p.Addr()
+}
+
+// String says what is asked of callers.
+func (a Auth) String() string {
+	switch {
+	case a.Open():
+		return "none, this machine only"
+	case a.Token == "":
+		return "client certificate"
+	case a.ClientCertificates:
+		return "token or client certificate"
+	}
+	return "token"
+}

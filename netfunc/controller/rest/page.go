@@ -1,0 +1,33 @@
+package rest
+
+import (
+	"embed"
+	"io/fs"
+	"net/http"
+)
+
+//go:embed page
+var files embed.FS
+
+// pageFiles serves the status page. It loads nothing from elsewhere, may not be
+// framed, and says so to the browser.
+func pageFiles() http.Handler {
+	dir, err := fs.Sub(files, "page")
+	if err != nil {
+		panic(err) // of a constant
+	}
+	serve := http.FileServerFS(dir)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			http.Error(w, "the status page is only read", http.StatusMethodNotAllowed)
+			return
+		}
+		h := w.Header()
+		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cache-Control", "no-cache")
+		serve.ServeHTTP(w, r)
+	})
+}

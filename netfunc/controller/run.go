@@ -1,0 +1,155 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	ossignal "os/signal"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
+
+	"holocast/internal/config"
+	"holocast/netfunc/controller/control"
+	"holocast/netfunc/controller/rest"
+	"holocast/netfunc/signal"
+)
+
+const (
+	// keepAlive of watch streams.
+	keepAlive = 5 * time.Second
+	// stopLimit is how long requests under way may take when the controller stops.
+	stopLimit = 5 * time.Second
+)
+
+func run(ctx context.Context, cfg Config) (err error) {
+	log, err := cfg.Log.Logger()
+	if err != nil {
+		return err
+	}
+	slog.SetDefault(log)
+	key, err := signal.ReadKey(cfg.Signal.Key)
+	if err != nil {
+		return fmt.Errorf("signal.key: %w", err)
+	}
+	auth, err := cfg.auth()
+	if err != nil {
+		return err
+	}
+	for _, path := range []string{cfg.Signal.Key, cfg.Auth.Token, cfg.Auth.EdgeToken, cfg.HTTP.Key} {
+		if info, err := os.Stat(path); path != "" && err == nil && info.Mode().Perm()&0o004 != 0 {
+			log.Warn("a secret can be read by everybody on this machine", "file", path)
+		}
+	}
+	ln, scheme, err := listen(cfg, log)
+	if err != nil {
+		return err
+	}
+	defer ln.Close()
+	m := newMetrics()
+	plane, err := control.New(control.Config{
+		Policy: cfg.policy(), Key: key, From: cfg.Signal.From, StateFile: cfg.State,
+		Version: config.Version(), Log: log, Reaction: m.reacted,
+	})
+	if err != nil {
+		return err
+	}
+	defer plane.Close()
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(newCollector(plane), m.reaction, m.requests, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+
+	serving, stopServing := context.WithCancel(context.Background()) // ends watch streams
+	defer stopServing()
+	srv := &http.Server{
+		Handler: rest.New(rest.Config{
+			Auth: auth, Rate: rest.Rate{PerSecond: cfg.HTTP.Rate, Burst: cfg.HTTP.Burst}, MaxBody: cfg.HTTP.MaxBody,
+			KeepAlive: keepAlive, Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Answered: m.answered, Log: log,
+		}, plane),
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+		BaseContext: func(net.Listener) context.Context { return serving },
+		ErrorLog:    slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	running, stopRunning := context.WithCancel(context.Background())
+	defer stopRunning()
+	served, saved := make(chan error, 1), make(chan error, 1)
+	go func() { served <- srv.Serve(ln) }()
+	go func() { saved <- plane.Run(running) }()
+	log.Info("controller is listening", "url", scheme+"://"+ln.Addr().String(), "authentication", auth.String(), "state", cfg.State)
+
+	select {
+	case <-ctx.Done():
+	case err = <-served: // the listener broke
+		err = fmt.Errorf("http: %w", err)
+	}
+	ossignal.Reset() // a second signal does not wait
+	stopServing()
+	limited, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	if e := srv.Shutdown(limited); e != nil {
+		_ = srv.Close()
+	}
+	stopRunning()
+	if e := <-saved; err == nil {
+		err = e
+	}
+	log.Info("controller stopped; edges go on with what they have")
+	return err
+}
+
+// listen opens the HTTP listener, with TLS where it is configured.
+func listen(cfg Config, log *slog.Logger) (net.Listener, string, error) {
+	ln, err := net.Listen("tcp", cfg.HTTP.Listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, "", fmt.Errorf("http.listen: TCP address %s is in use by another program", cfg.HTTP.Listen)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("http.listen: %w", err)
+	}
+	ln = netutil.LimitListener(ln, cfg.HTTP.MaxConnections)
+	if cfg.HTTP.Certificate == "" {
+		if host, _, _ := net.SplitHostPort(cfg.HTTP.Listen); !loopback(host) {
+			log.Warn("without http.certificate, tokens can be read on the way")
+		}
+		return ln, "http", nil
+	}
+	conf, err := tlsConfig(cfg, log)
+	if err != nil {
+		_ = ln.Close()
+		return nil, "", err
+	}
+	return tls.NewListener(ln, conf), "https", nil
+}
+
+func tlsConfig(cfg Config, log *slog.Logger) (*tls.Config, error) {
+	certs, err := newCertificate(cfg.HTTP.Certificate, cfg.HTTP.Key, log)
+	if err != nil {
+		return nil, err
+	}
+	conf := &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certs.get}
+	if cfg.HTTP.ClientCA != "" {
+		pem, err := os.ReadFile(cfg.HTTP.ClientCA)
+		if err != nil {
+			return nil, fmt.Errorf("http.clientCA: %w", err)
+		}
+		conf.ClientCAs = x509.NewCertPool()
+		if !conf.ClientCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("http.clientCA: %s holds no PEM certificate", cfg.HTTP.ClientCA)
+		}
+		// The page's files and the health check need none; each call asks for it.
+		conf.ClientAuth = tls.VerifyClientCertIfGiven
+	}
+	return conf, nil
+}
