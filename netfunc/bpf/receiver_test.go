@@ -1,0 +1,608 @@
+package bpf
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+)
+
+// Verdicts of XDP programs (linux/bpf.h).
+const (
+	xdpDrop = uint32(1)
+	xdpPass = uint32(2)
+)
+
+// gate is a receiver on a test bench: its program is run on packets of the test's.
+type gate struct {
+	*Receiver
+	program *ebpf.Program
+}
+
+func newGate(t testing.TB, o ReceiverOptions) *gate {
+	t.Helper()
+	spec, err := receiverSpec(o)
+	if err == nil {
+		err = set(spec, map[string]any{
+			receiverVarSeed:       uint64(0x0123456789abcdef),
+			receiverVarBucketMask: spec.Maps[receiverMapReplicas].MaxEntries - 1,
+		})
+	}
+	c := unpinned(t, spec, err)
+	g := &gate{&Receiver{maps: c.Maps, done: make(chan struct{})}, c.Programs[receiverProgEliminate]}
+	if g.arrivals, err = ringbuf.NewReader(c.Maps[receiverMapArrivals]); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = g.arrivals.Close() })
+	g.arrivals.SetDeadline(time.Now())
+	for _, dst := range []netip.Addr{viewer4, viewer6} {
+		if err := g.SetFlow(dst, Flow{DSCP: 46, Paths: pathBits(1, 2, 3)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return g
+}
+
+// run runs the program on a frame.
+func (g *gate) run(t testing.TB, frame []byte) (verdict uint32, left []byte) {
+	t.Helper()
+	run := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256)}
+	verdict, err := g.program.Run(&run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return verdict, run.DataOut
+}
+
+// on is a packet as the replica on a path.
+func (p packet) on(path int) packet {
+	p.tos = Codepoint(path)<<2 | p.tos&3
+	return p
+}
+
+func mustReceived(t testing.TB, r *Receiver) ReceiverStats {
+	t.Helper()
+	stats, err := r.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stats
+}
+
+// media4 and media6 are packets to the viewer. n makes them different.
+func media4(n uint64) packet {
+	return packet{
+		src: relay4, dst: viewer4, tos: 2, id: uint16(n), fragment: 0x4000, proto: unix.IPPROTO_UDP,
+		body: udp(4443, 50000, binary.BigEndian.AppendUint64(make([]byte, 40), n*0x9e3779b97f4a7c15)),
+	}
+}
+
+func media6(n uint64) packet {
+	p := media4(n)
+	p.src, p.dst, p.id, p.fragment, p.label = relay6, viewer6, 0, 0, 0xabcde
+	return p
+}
+
+// The first replica passes as it was before it was duplicated, the others do not.
+func TestEliminate(t *testing.T) {
+	g := newGate(t, ReceiverOptions{})
+	with := func(p packet, change func(*packet)) packet { change(&p); return p }
+	tcp4 := with(media4(1), func(p *packet) { p.proto, p.body = unix.IPPROTO_TCP, tcp(1, 2, 3, 4, []byte("abc")) })
+	tests := []struct {
+		name   string
+		packet packet
+	}{
+		{"IPv4", media4(1000)},
+		{"IPv6", media6(1000)},
+		{"no ECN", with(media4(1001), func(p *packet) { p.tos = 0 })},
+		{"all ECN bits", with(media6(1001), func(p *packet) { p.tos = 3 })},
+		{"VLAN", with(media4(1002), func(p *packet) { p.tags = []vlan{{0x8100, 7}} })},
+		{"QinQ", with(media6(1002), func(p *packet) { p.tags = []vlan{{0x88a8, 7}, {0x8100, 8}} })},
+		{"options", with(media4(1003), func(p *packet) { p.options = []byte{7, 7, 4, 0, 0, 0, 0, 0} })},
+		{"all options", with(media4(1004), func(p *packet) { p.options = make([]byte, 40) })},
+		{"first fragment", with(media4(1005), func(p *packet) { p.fragment = 0x2000 })},
+		{"last fragment", with(media4(1005), func(p *packet) { p.fragment = 185 })},
+		{"TCP", tcp4},
+		{"TCP, IPv6", with(tcp4, func(p *packet) { p.src, p.dst = relay6, viewer6 })},
+		{"no payload, UDP", with(media4(1006), func(p *packet) { p.body = udp(1, 2, nil) })},
+		{"one byte, UDP", with(media4(1007), func(p *packet) { p.body = udp(1, 2, []byte{1}) })},
+		{"nothing behind IPv4", with(media4(1008), func(p *packet) { p.proto, p.body = 59, nil })},
+		{"nothing behind IPv6", with(media6(1008), func(p *packet) { p.proto, p.body = 59, nil })},
+		{"ICMP", with(media4(1009), func(p *packet) { p.proto, p.body = unix.IPPROTO_ICMP, []byte{8, 0, 1, 1, 0, 1, 0, 1, 9, 9} })},
+		{"unknown protocol", with(media4(1010), func(p *packet) { p.proto, p.body = 253, []byte("abcdef") })},
+		{"fragment, IPv6", with(media6(1011), func(p *packet) {
+			p.extensions, p.ext = fragmentHeader(unix.IPPROTO_UDP, 1480, false, 77), unix.IPPROTO_FRAGMENT
+		})},
+		{"extensions", with(media6(1012), func(p *packet) {
+			p.extensions, p.ext = append([]byte{unix.IPPROTO_DSTOPTS, 1}, append(make([]byte, 14), unix.IPPROTO_UDP, 0, 0, 0, 0, 0, 0, 0)...), unix.IPPROTO_HOPOPTS
+		})},
+		{"padded frame", with(media4(1013), func(p *packet) { p.body, p.padding = udp(1, 2, []byte("x")), 17 })},
+		{"jumbo", with(media4(1014), func(p *packet) { p.body = udp(1, 2, make([]byte, 3000)) })},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			before := mustReceived(t, g.Receiver)
+			verdict, left := g.run(t, test.packet.on(2).frame())
+			restored := test.packet
+			restored.tos = 46<<2 | restored.tos&3
+			if verdict != xdpPass || !bytes.Equal(left, restored.frame()) {
+				t.Errorf("first: verdict %d\n% x, want\n% x", verdict, left, restored.frame())
+			}
+			later := test.packet.on(1)
+			later.ttl = 40 // paths differ in hops
+			if verdict, left := g.run(t, later.frame()); verdict != xdpDrop || !bytes.Equal(left, later.frame()) {
+				t.Errorf("second: verdict %d", verdict)
+			}
+			later = test.packet.on(3)
+			later.tags = []vlan{{0x8100, 100}} // and in tags
+			if verdict, _ := g.run(t, later.frame()); verdict != xdpDrop {
+				t.Errorf("third: verdict %d", verdict)
+			}
+			after := mustReceived(t, g.Receiver)
+			length := uint64(len(test.packet.frame()) - 14 - 4*len(test.packet.tags) - test.packet.padding)
+			for i, want := range []ReceiverPath{{Late: 1, Bytes: length}, {First: 1, Bytes: length}, {Late: 1, Bytes: length}} {
+				got := after.Paths[i]
+				got.First -= before.Paths[i].First
+				got.Late -= before.Paths[i].Late
+				got.Rogue -= before.Paths[i].Rogue
+				got.Bytes -= before.Paths[i].Bytes
+				if got != want {
+					t.Errorf("path %d: counted %+v, want %+v", i+1, got, want)
+				}
+			}
+		})
+	}
+}
+
+// Packets that differ a little are all first; those that differ only in what paths
+// may change are replicas.
+func TestEliminateTells(t *testing.T) {
+	g := newGate(t, ReceiverOptions{})
+	with := func(p packet, change func(*packet)) packet {
+		p.body = bytes.Clone(p.body)
+		change(&p)
+		return p
+	}
+	tcp4 := packet{src: relay4, dst: viewer4, proto: unix.IPPROTO_TCP, body: tcp(1, 2, 3, 4, make([]byte, 20))}
+	different := map[string]packet{
+		"base":               media4(1),
+		"ID":                 with(media4(1), func(p *packet) { p.id++ }),
+		"DF":                 with(media4(1), func(p *packet) { p.fragment = 0 }),
+		"more fragments":     with(media4(1), func(p *packet) { p.fragment = 0x2000 }),
+		"fragment offset":    with(media4(1), func(p *packet) { p.fragment = 9 }),
+		"source":             with(media4(1), func(p *packet) { p.src = addr("192.0.2.2") }),
+		"source port":        with(media4(1), func(p *packet) { p.body[0]++ }),
+		"destination port":   with(media4(1), func(p *packet) { p.body[3]++ }),
+		"protocol":           with(media4(1), func(p *packet) { p.proto = 253 }),
+		"first of payload":   with(media4(1), func(p *packet) { p.body[8]++ }),
+		"last of payload":    with(media4(1), func(p *packet) { p.body[len(p.body)-1]++ }),
+		"8th but last":       with(media4(1), func(p *packet) { p.body[len(p.body)-8]++ }),
+		"length":             with(media4(1), func(p *packet) { p.body = p.body[:len(p.body)-1] }),
+		"TCP":                tcp4,
+		"TCP, sequence":      with(tcp4, func(p *packet) { p.body[7]++ }),
+		"TCP, acknowledged":  with(tcp4, func(p *packet) { p.body[11]++ }),
+		"IPv6":               media6(1),
+		"IPv6, label":        with(media6(1), func(p *packet) { p.label++ }),
+		"IPv6, source":       with(media6(1), func(p *packet) { p.src = addr("2001:db8::2") }),
+		"IPv6, port":         with(media6(1), func(p *packet) { p.body[1]++ }),
+		"IPv6, fragment":     with(media6(1), func(p *packet) { p.ext, p.extensions = 44, fragmentHeader(17, 8, false, 1) }),
+		"IPv6, other one":    with(media6(1), func(p *packet) { p.ext, p.extensions = 44, fragmentHeader(17, 8, false, 2) }),
+		"IPv6, other offset": with(media6(1), func(p *packet) { p.ext, p.extensions = 44, fragmentHeader(17, 16, false, 1) }),
+		"short":              with(media4(1), func(p *packet) { p.body = udp(1, 2, []byte{1, 2}) }),
+		"short, other byte":  with(media4(1), func(p *packet) { p.body = udp(1, 2, []byte{1, 3}) }),
+		"short, first byte":  with(media4(1), func(p *packet) { p.body = udp(1, 2, []byte{2, 3}) }),
+	}
+	for name, p := range different {
+		if verdict, _ := g.run(t, p.on(1).frame()); verdict != xdpPass {
+			t.Errorf("%s: taken for a replica", name)
+		}
+	}
+	same := map[string]packet{
+		"UDP checksum":        with(media4(1), func(p *packet) { p.body[6], p.body[7] = 1, 2 }),
+		"UDP checksum, short": with(media4(1), func(p *packet) { p.body = udp(1, 2, []byte{1, 2}); p.body[7] = 9 }),
+		"TCP checksum":        with(tcp4, func(p *packet) { p.body[16], p.body[17] = 1, 2 }),
+		"TTL":                 with(media4(1), func(p *packet) { p.ttl = 3 }),
+		"hop limit":           with(media6(1), func(p *packet) { p.ttl = 3 }),
+		"congestion":          with(media4(1), func(p *packet) { p.tos = 3 }),
+		"next hop":            with(media4(1), func(p *packet) { p.nextHop = [6]byte{1, 2, 3, 4, 5, 6} }),
+	}
+	for name, p := range same {
+		if verdict, _ := g.run(t, p.on(2).frame()); verdict != xdpDrop {
+			t.Errorf("%s: not taken for a replica", name)
+		}
+	}
+}
+
+// What passes untouched, and how it is counted.
+func TestEliminatePasses(t *testing.T) {
+	g := newGate(t, ReceiverOptions{})
+	none := func(ReceiverStats) uint64 { return 0 }
+	short := func(s ReceiverStats) uint64 { return s.Short }
+	unknown := func(s ReceiverStats) uint64 { return s.Unknown }
+	cut := func(p packet, n int) []byte { return p.on(1).frame()[:n] }
+	tests := []struct {
+		name  string
+		frame []byte
+		count func(ReceiverStats) uint64
+	}{
+		{"no mark", media4(1).frame(), none},
+		{"DSCP 0x23, above the paths'", func() []byte { p := media4(1); p.tos = 0x23 << 2; return p.frame() }(), none},
+		{"DSCP 8", func() []byte { p := media4(1); p.tos = 8 << 2; return p.frame() }(), none},
+		{"signalling's", func() []byte { p := media4(1); p.tos = 0xfc; return p.frame() }(), none},
+		{"unknown destination", func() []byte { p := media4(1).on(1); p.dst = addr("198.51.100.9"); return p.frame() }(), unknown},
+		{"unknown destination, IPv6", func() []byte { p := media6(1).on(1); p.dst = addr("2001:db8::9"); return p.frame() }(), unknown},
+		{"ARP", append(make([]byte, 12), append([]byte{8, 6}, make([]byte, 28)...)...), none},
+		{"three tags", func() []byte {
+			p := media4(1).on(1)
+			p.tags = []vlan{{0x88a8, 1}, {0x8100, 2}, {0x8100, 3}}
+			return p.frame()
+		}(), none},
+		{"Ethernet alone", cut(media4(1), 14), none},
+		{"cut off in IPv4", cut(media4(1), 14+19), none},
+		{"cut off in IPv6", cut(media6(1), 14+39), none},
+		{"cut off in UDP", cut(media4(1), 14+24), short},
+		{"cut off in the payload", cut(media4(1), 14+60), short},
+		{"cut off in the payload, IPv6", cut(media6(1), 14+70), short},
+		{"cut off in the options", func() []byte {
+			p := media4(1)
+			p.options, p.body = make([]byte, 40), nil
+			return cut(p, 14+40)
+		}(), short},
+		{"header longer than the packet", func() []byte {
+			f := media4(1).on(1).frame()
+			binary.BigEndian.PutUint16(f[16:], 19)
+			return f
+		}(), short},
+		{"header length 16", func() []byte { f := media4(1).on(1).frame(); f[14] = 0x44; return f }(), short},
+		{"length 0", func() []byte { f := media4(1).on(1).frame(); f[16], f[17] = 0, 0; return f }(), short},
+		{"length 65535", func() []byte { f := media4(1).on(1).frame(); f[16], f[17] = 255, 255; return f }(), short},
+		{"extension beyond the end", func() []byte {
+			p := media6(1).on(1)
+			p.ext, p.extensions = unix.IPPROTO_HOPOPTS, []byte{17, 200, 0, 0, 0, 0, 0, 0}
+			return p.frame()
+		}(), short},
+		{"cut off in a tag", append(make([]byte, 12), 0x81, 0, 1), none},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			for range 2 { // not even the second time it is a replica
+				before := mustReceived(t, g.Receiver)
+				verdict, left := g.run(t, test.frame)
+				after := mustReceived(t, g.Receiver)
+				if verdict != xdpPass || !bytes.Equal(left, test.frame) {
+					t.Errorf("verdict %d\n% x, want\n% x", verdict, left, test.frame)
+				}
+				counted := after.Short + after.Unknown - before.Short - before.Unknown
+				if test.count(ReceiverStats{Short: 1, Unknown: 1}) != counted || test.count(after)-test.count(before) != counted {
+					t.Errorf("counted %+v, before %+v", after, before)
+				}
+			}
+		})
+	}
+}
+
+// A packet that comes again after the time of staleness is a new one.
+func TestEliminateStale(t *testing.T) {
+	g := newGate(t, ReceiverOptions{Stale: 20 * time.Millisecond})
+	frame := media4(1).on(1).frame()
+	for range 3 {
+		if verdict, _ := g.run(t, frame); verdict != xdpPass {
+			t.Fatalf("verdict %d", verdict)
+		}
+		if verdict, _ := g.run(t, media4(1).on(2).frame()); verdict != xdpDrop {
+			t.Fatal("replica passed")
+		}
+		time.Sleep(30 * time.Millisecond)
+	}
+	if s := mustReceived(t, g.Receiver); s.Evicted != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A bucket that is full forgets the oldest packet and counts that.
+func TestEliminateEvicts(t *testing.T) {
+	g := newGate(t, ReceiverOptions{TableSize: 8})
+	for n := range uint64(8) {
+		g.run(t, media4(n).on(1).frame())
+		if n == 0 {
+			time.Sleep(10 * time.Millisecond) // the table's clock has steps of 4.2 ms
+		}
+	}
+	for n := range uint64(8) {
+		if verdict, _ := g.run(t, media4(n).on(2).frame()); verdict != xdpDrop {
+			t.Errorf("packet %d was forgotten", n)
+		}
+	}
+	if s := mustReceived(t, g.Receiver); s.Evicted != 0 {
+		t.Errorf("%+v", s)
+	}
+	if verdict, _ := g.run(t, media4(8).on(1).frame()); verdict != xdpPass {
+		t.Error("the ninth packet did not pass")
+	}
+	if s := mustReceived(t, g.Receiver); s.Evicted != 1 {
+		t.Errorf("%+v", s)
+	}
+	for n := uint64(1); n <= 8; n++ {
+		if verdict, _ := g.run(t, media4(n).on(3).frame()); verdict != xdpDrop {
+			t.Errorf("packet %d was forgotten", n)
+		}
+	}
+	if verdict, _ := g.run(t, media4(0).on(3).frame()); verdict != xdpPass {
+		t.Error("the oldest packet was not the one forgotten")
+	}
+}
+
+// A packet marked by a clock that is ahead, or one that lies a whole turn of the
+// clock back, is told right.
+func TestEliminateClock(t *testing.T) {
+	g := newGate(t, ReceiverOptions{TableSize: 8})
+	frame := media4(1).on(1).frame()
+	g.run(t, frame)
+	shift := func(units int64) {
+		var slots [8]uint64
+		if err := g.maps[receiverMapReplicas].Lookup(uint32(0), &slots); err != nil {
+			t.Fatal(err)
+		}
+		for i, s := range slots {
+			if s != 0 {
+				slots[i] = s&(1<<50-1) | uint64(int64(s>>50)+units)&0x3fff<<50
+			}
+		}
+		if err := g.maps[receiverMapReplicas].Put(uint32(0), slots); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, step := range map[string]struct {
+		units int64
+		want  uint32
+	}{
+		"16 ms ahead":    {4, xdpDrop},
+		"240 ms ahead":   {58, xdpDrop},
+		"900 ms ago":     {-215, xdpDrop},
+		"1.1 s ago":      {-262, xdpPass},
+		"half a turn":    {1 << 13, xdpPass},
+		"almost a turn":  {1<<14 - 300, xdpPass},
+		"400 ms ahead":   {96, xdpPass},
+		"a turn and now": {1 << 14, xdpDrop},
+	} {
+		shift(step.units)
+		if verdict, _ := g.run(t, media4(1).on(2).frame()); verdict != step.want {
+			t.Errorf("%s: verdict %d", name, verdict)
+		}
+		// Start afresh: an empty table, then the packet.
+		if err := g.maps[receiverMapReplicas].Put(uint32(0), [8]uint64{}); err != nil {
+			t.Fatal(err)
+		}
+		g.run(t, frame)
+	}
+}
+
+// The ID alone would take these for replicas: it wraps, the rest does not.
+func TestEliminateIDWrap(t *testing.T) {
+	g := newGate(t, ReceiverOptions{})
+	p := media4(0)
+	for n := range uint64(3 * 4) {
+		p.id = uint16(65530 + n%4) // thrice around
+		p.body = udp(4443, 50000, binary.BigEndian.AppendUint64(make([]byte, 1200), n*0x9e3779b97f4a7c15))
+		if verdict, _ := g.run(t, p.on(1).frame()); verdict != xdpPass {
+			t.Errorf("packet %d did not pass", n)
+		}
+		if verdict, _ := g.run(t, p.on(2).frame()); verdict != xdpDrop {
+			t.Errorf("packet %d passed twice", n)
+		}
+	}
+}
+
+// Replicas on paths outside the set, and those that come twice on one path, are
+// eliminated as the others and counted as rogue.
+func TestEliminateRogue(t *testing.T) {
+	g := newGate(t, ReceiverOptions{})
+	verdicts := []struct {
+		n       uint64
+		path    int
+		verdict uint32
+	}{{1, 5, xdpPass}, {1, 1, xdpDrop}, {1, 5, xdpDrop}, {1, 1, xdpDrop}, {1, 8, xdpDrop}, {2, 2, xdpPass}, {2, 2, xdpDrop}}
+	for i, v := range verdicts {
+		if verdict, _ := g.run(t, media4(v.n).on(v.path).frame()); verdict != v.verdict {
+			t.Errorf("replica %d: verdict %d", i, verdict)
+		}
+	}
+	s := mustReceived(t, g.Receiver)
+	for path, want := range map[int]ReceiverPath{
+		1: {Late: 2, Rogue: 1, Missing: 1}, 2: {First: 1, Late: 1, Rogue: 1, Missing: 1}, 3: {Missing: 2}, 5: {First: 1, Late: 1, Rogue: 3}, 8: {Late: 1, Rogue: 1},
+	} {
+		got := s.Paths[path-1]
+		got.Bytes = 0
+		if got != want {
+			t.Errorf("path %d: %+v, want %+v", path, got, want)
+		}
+	}
+	arrivals := make([]Arrival, 10)
+	n, err := g.ReadArrivals(t.Context(), arrivals)
+	if err != nil || n != len(verdicts) {
+		t.Fatalf("%d arrivals, %v", n, err)
+	}
+	want := []Verdict{Rogue, Late, Rogue, Rogue, Rogue, First, Rogue}
+	for i, a := range arrivals[:n] {
+		if a.Verdict != want[i] || a.Passed != (verdicts[i].verdict == xdpPass) || a.Path != verdicts[i].path {
+			t.Errorf("arrival %d: %+v", i, a)
+		}
+	}
+}
+
+func TestArrivals(t *testing.T) {
+	g := newGate(t, ReceiverOptions{})
+	before := Now()
+	for _, p := range []packet{media4(500).on(3), media4(500).on(1), media6(501).on(2)} {
+		g.run(t, p.frame())
+	}
+	after := Now()
+	var got []Arrival
+	buf := make([]Arrival, 2) // too few for all at once
+	for len(got) < 3 {
+		n, err := g.ReadArrivals(t.Context(), buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, buf[:n]...)
+	}
+	if got[0].Key != got[1].Key || got[0].Key == got[2].Key {
+		t.Errorf("keys %x %x %x", got[0].Key, got[1].Key, got[2].Key)
+	}
+	want := []Arrival{
+		{Flow: viewer4, Path: 3, ID: 500, Length: 76, Verdict: First, Passed: true},
+		{Flow: viewer4, Path: 1, ID: 500, Length: 76, Verdict: Late},
+		{Flow: viewer6, Path: 2, ID: 0, Length: 96, Verdict: First, Passed: true},
+	}
+	for i, a := range got {
+		if a.Time < before || a.Time > after {
+			t.Errorf("time %v is not between %v and %v", a.Time, before, after)
+		}
+		a.Key, a.Time = 0, 0
+		if a != want[i] {
+			t.Errorf("%+v, want %+v", a, want[i])
+		}
+	}
+}
+
+// When nobody reads, packets fare as before.
+func TestArrivalRingFull(t *testing.T) {
+	g := newGate(t, ReceiverOptions{ArrivalRing: 4096})
+	const packets = 200
+	for n := range uint64(packets) {
+		if verdict, _ := g.run(t, media4(n).on(1).frame()); verdict != xdpPass {
+			t.Fatalf("packet %d did not pass", n)
+		}
+		if verdict, _ := g.run(t, media4(n).on(2).frame()); verdict != xdpDrop {
+			t.Fatalf("packet %d passed twice", n)
+		}
+	}
+	buf := make([]Arrival, 1000)
+	n, err := g.ReadArrivals(t.Context(), buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := mustReceived(t, g.Receiver); s.RingFull != 2*packets-uint64(n) {
+		t.Errorf("%d arrivals read, %d not told of", n, s.RingFull)
+	}
+}
+
+func TestFlows(t *testing.T) {
+	g := newGate(t, ReceiverOptions{})
+	send := func(n uint64, paths ...int) {
+		for _, path := range paths {
+			g.run(t, media4(n).on(path).frame())
+		}
+	}
+	missing := func(want ...uint64) {
+		t.Helper()
+		s := mustReceived(t, g.Receiver)
+		for i, w := range want {
+			if got := s.Flows[viewer4][i].Missing; got != w {
+				t.Errorf("path %d: %d missing, want %d", i+1, got, w)
+			}
+		}
+	}
+	send(1, 1, 2, 3)
+	send(2, 1, 3)
+	missing(0, 1, 0)
+	send(3, 3, 1)
+	missing(0, 2, 0)
+	// Path 2 leaves, path 4 joins: what was before is not missed on it.
+	if err := g.SetFlow(viewer4, Flow{DSCP: 0, Paths: pathBits(1, 3, 4)}); err != nil {
+		t.Fatal(err)
+	}
+	missing(0, 0, 0, 0)
+	send(4, 1, 3)
+	missing(0, 0, 0, 1)
+
+	flows, err := g.Flows()
+	if err != nil || len(flows) != 2 || flows[viewer4] != (Flow{0, pathBits(1, 3, 4)}) || flows[viewer6] != (Flow{46, 7}) {
+		t.Errorf("%+v, %v", flows, err)
+	}
+	before := mustReceived(t, g.Receiver).Paths[0]
+	if err := errors.Join(g.RemoveFlow(viewer4), g.RemoveFlow(viewer4)); err != nil {
+		t.Fatal(err)
+	}
+	if after := mustReceived(t, g.Receiver).Paths[0]; after != before {
+		t.Errorf("counts of a removed flow: %+v, were %+v", after, before)
+	}
+	send(5, 1, 1)
+	if s := mustReceived(t, g.Receiver); s.Unknown != 2 {
+		t.Errorf("%+v", s)
+	}
+	// The same place, but not the same flow: no old counts, no old arrivals.
+	if err := g.SetFlow(addr("198.51.100.77"), Flow{Paths: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if s := mustReceived(t, g.Receiver); s.Flows[addr("198.51.100.77")] != [MaxPaths]ReceiverPath{} || s.Paths[0] != before {
+		t.Errorf("%+v", s)
+	}
+	buf := make([]Arrival, 100)
+	n, err := g.ReadArrivals(t.Context(), buf)
+	if err != nil || n == 0 || buf[0].Flow.IsValid() {
+		t.Errorf("%+v, %v", buf[:n], err)
+	}
+
+	for dst, f := range map[netip.Addr]Flow{addr("::"): {}, addr("fe80::1%lo"): {}, addr("10.0.0.1"): {DSCP: 64}, {}: {}} {
+		if g.SetFlow(dst, f) == nil {
+			t.Errorf("flow %v %+v was taken", dst, f)
+		}
+	}
+}
+
+func TestFlowsFull(t *testing.T) {
+	g := newGate(t, ReceiverOptions{})
+	dst := addr("10.0.0.0")
+	for i := 2; i < MaxFlows; i++ {
+		dst = dst.Next()
+		// As SetFlow would, without looking for a free place each time.
+		if err := g.maps[receiverMapFlows].Put(addressKey(dst), receiverFlow{Id: uint32(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := g.SetFlow(dst.Next(), Flow{})
+	if !errors.Is(err, ErrMapFull) {
+		t.Errorf("one flow too many: %v", err)
+	}
+	if err := errors.Join(g.RemoveFlow(dst), g.SetFlow(dst.Next(), Flow{})); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestReceiverOptions(t *testing.T) {
+	for i, o := range []ReceiverOptions{{Stale: time.Millisecond}, {Stale: time.Minute}, {TableSize: 1<<25 + 1}} {
+		if _, err := receiverSpec(o); err == nil {
+			t.Errorf("options %d were taken", i)
+		}
+	}
+	if _, err := OpenReceiver(ReceiverOptions{Pin: "/tmp/nowhere", Interfaces: []string{"hb-none"}}); err == nil {
+		t.Error("an interface that is not there was taken")
+	}
+	for n, want := range map[uint32]uint32{1: 1, 2: 2, 3: 4, 1 << 17: 1 << 17, 1<<17 + 1: 1 << 18} {
+		if got := powerOfTwo(n); got != want {
+			t.Errorf("powerOfTwo(%d) = %d", n, got)
+		}
+	}
+}
+
+func TestCodepoints(t *testing.T) {
+	for path := 1; path <= MaxPaths; path++ {
+		dscp := Codepoint(path)
+		if got, ok := PathOf(dscp); !ok || got != path || dscp&3 != 3 || dscp > 31 {
+			t.Errorf("path %d: DSCP %d, path %d, %v", path, dscp, got, ok)
+		}
+	}
+	for dscp := range uint8(64) {
+		if path, ok := PathOf(dscp); ok && Codepoint(path) != dscp {
+			t.Error(fmt.Sprint("DSCP ", dscp, " marks path ", path))
+		}
+	}
+}
