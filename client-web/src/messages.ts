@@ -22,6 +22,8 @@ export function messageFor(phase: Phase, detail: string, link: Link, hasPicture:
       return { title: "Connection lost", advice: `Trying again. ${detail}` };
     case "waiting":
       return { title: "Nothing published yet", advice: `Session “${link.session ?? ""}” at ${host} has no cameras so far. It will show here when it begins.` };
+    case "silent":
+      return { title: "The publisher is silent", advice: `“${link.session ?? ""}” is published at ${host}, but no frame has come for some seconds. It goes on here when one does.` };
     case "ended":
       return { title: "Session ended", advice: `Nobody publishes “${link.session ?? ""}” any more. It will show here if it begins again.` };
     case "live":

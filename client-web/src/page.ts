@@ -3,12 +3,13 @@ import { Meter, round } from "./hud/meter.ts";
 import { Panel } from "./hud/panel.ts";
 import type { CameraTrack } from "./live/catalog.ts";
 import { localTime } from "./live/clock.ts";
-import type { DecodedFrame, FromDecoder, FromNetwork, PageToDecoder, Phase } from "./live/protocol.ts";
+import type { DecodedFrame, FromDecoder, FromNetwork, PageToDecoder, Phase, PlaybackState, Qualities } from "./live/protocol.ts";
 import { Studio } from "./scene/studio.ts";
 import type { Link } from "./link.ts";
 import { messageFor } from "./messages.ts";
 import type { Stats } from "./stats.ts";
-import { bindToolbar } from "./toolbar.ts";
+import { PlayBar } from "./playbar.ts";
+import { bindToolbar, QualityMenu } from "./toolbar.ts";
 import type { Workers } from "./workers.ts";
 
 const REFRESH = 250;
@@ -16,6 +17,7 @@ const REFRESH = 250;
 const STALE = 500;
 /** How long before the next picture a fresher frame is asked for, beside twice the time it takes to decode, ms. */
 const AHEAD = 40;
+const MOST_RAYS = 64;
 
 export class Page {
   readonly #studio = new Studio(document.querySelector("canvas#view")!);
@@ -27,7 +29,14 @@ export class Page {
   /** The newest frame of each camera that is not drawn yet. */
   readonly #pending = new Map<number, DecodedFrame>();
   readonly #onScreen: DecodedFrame[] = [];
+  /** Ray tables of tracks that the page does not know yet. */
+  readonly #rays = new Map<string, Extract<FromDecoder, { type: "rays" }>>();
+  readonly #qualityMenu: QualityMenu;
+  readonly #playBar: PlayBar;
   #cameras: readonly CameraTrack[] = [];
+  #replayed = false;
+  #playback: PlaybackState | undefined;
+  #qualities: Qualities | undefined;
   #phase: Phase = "connecting";
   #detail = "";
   #implementation = "";
@@ -47,7 +56,6 @@ export class Page {
     private readonly workers: Workers | undefined,
   ) {
     if (!workers) this.#phase = "no-webtransport";
-    workers?.listen((m) => this.#fromNetwork(m), (decoder, m) => this.#fromDecoder(decoder, m));
     const fit = () => this.#studio.resize(innerWidth, innerHeight, Math.min(devicePixelRatio, 2));
     addEventListener("resize", fit);
     fit();
@@ -55,8 +63,11 @@ export class Page {
     this.#studio.canvas.addEventListener("webglcontextrestored", () => location.reload());
     this.#studio.renderer.setAnimationLoop(() => this.#frame());
     setInterval(() => this.#panel.show(this.stats()), REFRESH);
-    bindToolbar(this.#studio, this.#panel.root, () => JSON.stringify(this.stats(), undefined, 2));
+    this.#qualityMenu = new QualityMenu((quality) => workers?.send({ type: "quality", quality }));
+    this.#playBar = new PlayBar(document.querySelector<HTMLElement>("#playback")!, (action) => workers?.send({ type: "playback", action }));
+    bindToolbar(this.#studio, this.#panel.root, () => JSON.stringify(this.stats(), undefined, 2), this.#playBar);
     this.#tell();
+    workers?.listen((m) => this.#fromNetwork(m), (decoder, m) => this.#fromDecoder(decoder, m));
   }
 
   #fromNetwork(m: FromNetwork): void {
@@ -70,6 +81,19 @@ export class Page {
         this.#cameras = m.cameras;
         this.#studio.setCameras(m.cameras);
         this.#meter.keep(new Set(m.cameras.map((c) => c.camera)));
+        for (const rays of [...this.#rays.values()]) this.#takeRays(rays);
+        for (const f of this.#pending.values()) if (!this.#shows(f.camera, f.track)) this.#give(f);
+        break;
+      case "replayed":
+        this.#replayed = m.replayed;
+        break;
+      case "playback":
+        this.#playback = m;
+        this.#playBar.show(m);
+        break;
+      case "qualities":
+        this.#qualities = m;
+        this.#qualityMenu.show(m.names, m.chosen, m.received);
         break;
       case "pose":
         this.#studio.setPose(m.camera, m.pose);
@@ -92,6 +116,11 @@ export class Page {
   #fromDecoder(from: Worker, m: FromDecoder): void {
     switch (m.type) {
       case "frame": {
+        // A frame of a track that the camera's quality was changed from, or is just changing to.
+        if (this.#cameras.some((c) => c.camera === m.camera && c.track !== m.track)) {
+          from.postMessage({ type: "want", camera: m.camera } satisfies PageToDecoder);
+          return;
+        }
         this.#byCamera.set(m.camera, from);
         this.#meter.received(m.camera, m.decode, localTime());
         const before = this.#pending.get(m.camera);
@@ -103,7 +132,7 @@ export class Page {
         break;
       }
       case "rays":
-        this.#studio.setRays(m.camera, m.table);
+        this.#takeRays(m);
         break;
       case "bad":
         this.#meter.bad++;
@@ -111,9 +140,31 @@ export class Page {
     }
   }
 
+  /** The catalog comes from another worker, so its word of a track may come later than the track's first. */
+  #takeRays(m: Extract<FromDecoder, { type: "rays" }>): void {
+    if (this.#shows(m.camera, m.track)) {
+      this.#studio.setRays(m.camera, m.table);
+      this.#rays.delete(m.track);
+    } else {
+      this.#rays.set(m.track, m);
+      if (this.#rays.size > MOST_RAYS) this.#rays.delete(this.#rays.keys().next().value!);
+    }
+  }
+
+  #shows(camera: number, track: string): boolean {
+    return this.#cameras.some((c) => c.camera === camera && c.track === track);
+  }
+
   #recycle(f: DecodedFrame): void {
     const m: PageToDecoder = { type: "recycle", camera: f.camera, buffer: f.words };
     this.#byCamera.get(f.camera)?.postMessage(m, [f.words]);
+  }
+
+  /** Is done with a frame that was to be drawn, and asks for the next. */
+  #give(f: DecodedFrame): void {
+    this.#pending.delete(f.camera);
+    this.#recycle(f);
+    this.#want(f.camera);
   }
 
   #want(camera: number): void {
@@ -126,23 +177,22 @@ export class Page {
     this.#chance = now;
     this.#drew = false;
     for (const f of this.#pending.values()) {
+      if (!this.#shows(f.camera, f.track)) continue; // the catalog is still on its way
       if (now - f.decoded < Math.max(STALE, 2 * this.#gap)) {
         this.#studio.upload(f.camera, new Uint32Array(f.words), f.points, f.subject);
         this.#onScreen.push(f);
       } else {
         this.#meter.overtaken++;
       }
-      this.#recycle(f);
-      this.#want(f.camera);
+      this.#give(f);
     }
-    this.#pending.clear();
     if (!this.#studio.draw(performance.now())) return;
     this.#drew = true;
     this.#askForFresher();
     const shown = localTime();
     this.#meter.drawn(now);
     for (const f of this.#onScreen) {
-      const delay = shown + (this.#clock?.offset ?? 0) - f.captured;
+      const delay = this.#replayed ? shown - f.arrived : shown + (this.#clock?.offset ?? 0) - f.captured;
       this.#meter.shown(f.camera, f.sequence, f.points, delay, shown);
       this.workers?.send({ type: "shown", camera: f.camera, sequence: f.sequence, delay });
     }
@@ -202,6 +252,11 @@ export class Page {
       session: this.link.session, relay: this.link.relay, relay_host: new URL(this.link.relay).host,
       relay_implementation: this.#implementation, phase: this.#phase, detail: this.#detail,
       cameras: this.#cameras.length,
+      qualities: this.#qualities?.received ?? [], quality: this.#qualities?.chosen ?? "auto",
+      delay_from: this.#replayed ? "arrival" : "capture",
+      playback: this.#playback?.duration
+        ? { duration_ms: this.#playback.duration, position_ms: round(this.#playback.position, 0), playing: this.#playback.playing, live: this.#playback.live }
+        : null,
       ...m,
       frames_received: t?.received ?? 0, frames_lost: t?.lost ?? 0, frames_late: t?.late ?? 0,
       frames_skipped: (t?.skipped ?? 0) + m.frames_overtaken,

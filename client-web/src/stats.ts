@@ -10,6 +10,13 @@ export interface Stats extends MeterSnapshot {
   readonly phase: Phase;
   readonly detail: string;
   readonly cameras: number;
+  /** Quality received of each camera, and what is asked for: a name, or "auto". */
+  readonly qualities: readonly string[];
+  readonly quality: string;
+  /** From when frame delay counts: "arrival" in a replay, whose captures are of the past. */
+  readonly delay_from: "capture" | "arrival";
+  /** Place in a recording that can be moved about in; null without one. */
+  readonly playback: { readonly duration_ms: number; readonly position_ms: number; readonly playing: boolean; readonly live: boolean } | null;
   /** Frames that arrived whole or in part. */
   readonly frames_received: number;
   /** Gaps in the sequence numbers of the frames that arrived. */

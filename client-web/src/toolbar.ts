@@ -14,7 +14,7 @@ function toggle(id: string, get: () => boolean, set: (on: boolean) => void): () 
 }
 
 /** Connects the buttons and their keys to the scene and the statistics. */
-export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => string): void {
+export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => string, playback: { toggle(): void }): void {
   const say = document.querySelector<HTMLElement>("#said")!;
   const applyTheme = () => (document.documentElement.dataset["theme"] = studio.theme);
   if (matchMedia("(prefers-color-scheme: light)").matches) studio.setTheme("light");
@@ -37,16 +37,36 @@ export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => stri
   click("home", "KeyR", () => studio.frame());
   click("picture", "KeyP", () => void savePicture(studio).then(() => (say.textContent = "Picture saved."), report));
   click("copy", "KeyC", () => void navigator.clipboard.writeText(json()).then(() => (say.textContent = "Statistics copied."), report));
+  actions["KeyK"] = () => playback.toggle();
   function report(e: unknown): void {
     say.textContent = e instanceof Error ? e.message : String(e);
   }
   addEventListener("keydown", (e) => {
     const act = actions[e.code];
-    const typing = e.target instanceof HTMLInputElement;
+    const typing = e.target instanceof HTMLSelectElement;
     if (!act || typing || e.ctrlKey || e.metaKey || e.altKey || e.repeat) return;
     act();
   });
   void offerXR(studio, report);
+}
+
+/** The menu of qualities, where there is more than one. */
+export class QualityMenu {
+  readonly #root = document.querySelector<HTMLElement>("#quality")!;
+  readonly #select = this.#root.querySelector("select")!;
+
+  constructor(chosen: (quality: string) => void) {
+    this.#select.addEventListener("change", () => chosen(this.#select.value));
+  }
+
+  /** names: the best first; received: what there is now, by camera. */
+  show(names: readonly string[], chosen: string, received: readonly string[]): void {
+    this.#root.hidden = names.length < 2;
+    const now = [...new Set(received)].join(", ");
+    const texts = new Map(names.map((n) => [n, n]));
+    texts.set("auto", chosen === "auto" ? `automatic (${now})` : "automatic");
+    this.#select.replaceChildren(...[...texts].reverse().map(([value, text]) => new Option(text, value, false, value === chosen)));
+  }
 }
 
 async function savePicture(studio: Studio): Promise<void> {

@@ -34,7 +34,7 @@ function setup(track: CameraTrack, port: MessagePort): void {
   let rays: Float32Array<ArrayBuffer> | undefined;
   if (track.layout === "A") {
     rays = rayTable(track.grid);
-    send({ type: "rays", camera: track.camera, table: rays });
+    send({ type: "rays", camera: track.camera, track: track.track, table: rays });
   }
   cameras.set(track.camera, { track, rays, port, free: [], wanted: 1, owed: false });
 }
@@ -57,7 +57,7 @@ function decode(decoder: FrameDecoder, m: Extract<ToDecoder, { type: "frame" }>)
   const decoded = localTime();
   send(
     {
-      type: "frame", camera: m.camera, sequence: f.header.sequence, captured: Number(f.header.captureTime) / 1000, points: f.points,
+      type: "frame", camera: m.camera, track: c.track.track, sequence: f.header.sequence, captured: Number(f.header.captureTime) / 1000, points: f.points,
       wordsPerPoint: f.wordsPerPoint, words, bytes, decode: performance.now() - began, arrived: m.arrived, decoded,
       subject: subject(f, c.rays, c.track.pose),
     },

@@ -5,7 +5,7 @@ const rows: readonly (readonly [label: string, title: string, value: (s: Stats) 
   ["FPS", "Distinct frames shown in the last second, mean of the cameras", (s) => s.fps.toFixed(1)],
   ["Received", "Frames decoded in the last second, mean of the cameras", (s) => `${s.received_fps.toFixed(1)} fps`],
   ["Drawn", "Pictures drawn in the last second", (s) => `${s.rendered_fps} fps`],
-  ["Frame delay", "Capture to picture, median and 95th percentile of five seconds", (s) => `${ms(s.frame_delay_ms.p50)} / ${ms(s.frame_delay_ms.p95)}`],
+  ["Frame delay", "Capture to picture, in a replay arrival to picture; median and 95th percentile of five seconds", (s) => `${ms(s.frame_delay_ms.p50)} / ${ms(s.frame_delay_ms.p95)}`],
   ["Points", "Points shown, of all cameras", (s) => s.points.toLocaleString("en")],
   ["Bit rate", "Payload of the last second", (s) => `${s.mbit_per_s.toFixed(1)} Mbit/s`],
   ["Lost / late", "Frames that never came, and those that came after a later one", (s) => `${s.frames_lost} / ${s.frames_late}`],

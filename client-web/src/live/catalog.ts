@@ -29,10 +29,29 @@ export interface CameraTrack {
   readonly grid: Intrinsics;
   /** From the grid's camera coordinates to the studio's. */
   readonly pose: Transform;
+  /** Bits a second at most, 0 = unknown. */
+  readonly bitrate: number;
+  /** Length of a track that is not live, ms; 0 = live, or unknown. */
+  readonly duration: number;
+  /** Media time of the track's groups, where that is a straight line. */
+  readonly timeline: Timeline | undefined;
+}
+
+/** Media time of a track's groups (MSF §7.4.1), ms: group `group` is at `media`, each `groupStep` groups `mediaStep` later. */
+export interface Timeline {
+  readonly media: number;
+  readonly mediaStep: number;
+  readonly group: number;
+  readonly groupStep: number;
+  /** UNIX time of group `group`, ms. */
+  readonly wallclock: number;
 }
 
 export interface Catalog {
+  /** Each camera's best track, by number. */
   readonly cameras: readonly CameraTrack[];
+  /** Each camera's tracks, the best first, in the order of `cameras`. */
+  readonly qualities: readonly (readonly CameraTrack[])[];
   /** The broadcast has ended. */
   readonly complete: boolean;
   /** Whether the session has a track of poses. */
@@ -150,23 +169,102 @@ export async function decompress(payload: Uint8Array<ArrayBuffer>, compression: 
   return new Uint8Array(await new Blob(parts).arrayBuffer());
 }
 
-/** Reads an independent catalog (MSF §5.1). */
-export function parseCatalog(payload: Uint8Array): Catalog {
+function parseObject(payload: Uint8Array): Json {
   if (payload.length > MAX_CATALOG) throw new CatalogError("$", `${payload.length} bytes, more than ${MAX_CATALOG}`);
-  let doc: Json;
   try {
-    doc = object(JSON.parse(new TextDecoder().decode(payload)), "$");
+    return object(JSON.parse(new TextDecoder().decode(payload)), "$");
   } catch (e) {
     if (e instanceof CatalogError) throw e;
     throw new CatalogError("$", e instanceof Error ? e.message : "not JSON");
   }
+}
+
+/** Reads an independent catalog (MSF §5.1). */
+export function parseCatalog(payload: Uint8Array): Catalog {
+  return readCatalog(parseObject(payload));
+}
+
+/** The document that a delta update (MSF §5.1.6, §5.3) makes of another, which stays as it was. */
+function applyDelta(doc: Json, delta: Json): Json {
+  let tracks = [...array(doc["tracks"], "$.tracks", MAX_TRACKS)];
+  for (const [i, v] of array(delta["deltaUpdate"], "$.deltaUpdate", MAX_TRACKS).entries()) {
+    const path = `$.deltaUpdate[${i}]`;
+    const { op, tracks: list } = object(v, path);
+    for (const [j, w] of array(list, `${path}.tracks`, MAX_TRACKS).entries()) {
+      tracks = applyTo(tracks, op, object(w, `${path}.tracks[${j}]`), `${path}.tracks[${j}]`);
+    }
+  }
+  return { ...doc, ...(delta["isComplete"] !== undefined && { isComplete: delta["isComplete"] }), tracks };
+}
+
+/** MSF's text wants an update's target in parentName, its example puts it in name: either is taken. */
+function applyTo(tracks: unknown[], op: unknown, track: Json, path: string): unknown[] {
+  const { parentName, parentNamespace, ...rest } = track;
+  const byName = op === "remove" || (op === "update" && parentName === undefined);
+  const name = byName ? track["name"] : parentName;
+  const namespace = (byName ? track["namespace"] : parentNamespace) ?? "";
+  const at = tracks.findIndex((t) => {
+    const o = object(t, path);
+    return o["name"] === name && (o["namespace"] ?? "") === namespace;
+  });
+  if (op === "add") return [...tracks, track];
+  if (at < 0) throw new CatalogError(path, `no track “${String(name)}” to ${String(op)}`);
+  const changed = { ...object(tracks[at], path), ...rest };
+  switch (op) {
+    case "remove":
+      return tracks.toSpliced(at, 1);
+    case "update":
+      return tracks.with(at, changed);
+    case "clone":
+      return [...tracks, changed];
+    default:
+      throw new CatalogError(path, `operation “${String(op)}” is none of add, remove, clone, update`);
+  }
+}
+
+/** How far below the newest a group is that begins anew, and not merely late. */
+const ANEW = 1000n;
+/** Delta updates kept that wait for those before them. */
+const MAX_WAITING = 64;
+
+/** Puts a catalog track's objects together: object 0 of a group is a catalog, those after it change it. */
+export class CatalogReader {
+  #group = -1n;
+  #next = 0n;
+  #doc: Json | undefined;
+  readonly #waiting = new Map<bigint, Uint8Array>();
+
+  /** Takes an object, in whatever order they come; what the catalog is now, undefined where that did not change. */
+  add(group: bigint, id: bigint, payload: Uint8Array): Catalog | undefined {
+    if (group < this.#group && group + ANEW > this.#group) return undefined;
+    if (group !== this.#group) {
+      this.#group = group;
+      this.#next = 0n;
+      this.#waiting.clear();
+    }
+    if (id < this.#next || this.#waiting.size >= MAX_WAITING) return undefined;
+    this.#waiting.set(id, payload);
+    let changed = false;
+    for (let p = this.#waiting.get(this.#next); p; p = this.#waiting.get(this.#next)) {
+      this.#waiting.delete(this.#next);
+      const o = parseObject(p);
+      if (this.#next > 0n) this.#doc = applyDelta(this.#doc!, o);
+      else this.#doc = o;
+      this.#next++;
+      changed = true;
+    }
+    return changed ? readCatalog(this.#doc!) : undefined;
+  }
+}
+
+function readCatalog(doc: Json): Catalog {
   if (doc["version"] !== "draft-01" && doc["version"] !== "1") throw new CatalogError("$.version", "not supported");
   const inits = new Map<string, string>();
   for (const [i, v] of array(doc["initDataList"] ?? [], "$.initDataList", MAX_TRACKS).entries()) {
     const o = object(v, `$.initDataList[${i}]`);
     if (o["type"] === "inline") inits.set(text(o["id"], `$.initDataList[${i}].id`), text(o["data"], `$.initDataList[${i}].data`));
   }
-  const best = new Map<number, { track: CameraTrack; bitrate: number }>();
+  const byCamera = new Map<number, CameraTrack[]>();
   let hasPoses = false;
   for (const [i, v] of array(doc["tracks"], "$.tracks", MAX_TRACKS).entries()) {
     const path = `$.tracks[${i}]`;
@@ -175,13 +273,30 @@ export function parseCatalog(payload: Uint8Array): Catalog {
     // Only the session's own tracks: a catalog that points elsewhere is not followed.
     if (o["packaging"] !== "hcpf" || (o["namespace"] !== undefined && o["namespace"] !== "")) continue;
     const track = pointsTrack(o, path, inits);
-    const bitrate = o["bitrate"] === undefined ? 0 : number(o["bitrate"], `${path}.bitrate`, 0, Number.MAX_SAFE_INTEGER);
-    const known = best.get(track.camera);
-    if (!known || bitrate > known.bitrate) best.set(track.camera, { track, bitrate });
+    const list = byCamera.get(track.camera);
+    if (list) list.push(track);
+    else byCamera.set(track.camera, [track]);
   }
-  if (best.size > MAX_CAMERAS) throw new CatalogError("$.tracks", `${best.size} cameras, more than ${MAX_CAMERAS}`);
-  const cameras = [...best.values()].map((b) => b.track).sort((a, b) => a.camera - b.camera);
-  return { cameras, complete: doc["isComplete"] === true, hasPoses };
+  if (byCamera.size > MAX_CAMERAS) throw new CatalogError("$.tracks", `${byCamera.size} cameras, more than ${MAX_CAMERAS}`);
+  const qualities = [...byCamera.values()].sort((a, b) => a[0]!.camera - b[0]!.camera);
+  for (const list of qualities) list.sort((a, b) => b.bitrate - a.bitrate);
+  return { cameras: qualities.map((list) => list[0]!), qualities, complete: doc["isComplete"] === true, hasPoses };
+}
+
+function timeline(v: unknown, path: string): Timeline | undefined {
+  if (v === undefined) return undefined;
+  const list = array(v, path, 6);
+  if (list.length !== 6) throw new CatalogError(path, `${list.length} values, wants 6`);
+  const [group] = numbers(list[2], `${path}[2]`, 2);
+  const [groupStep] = numbers(list[3], `${path}[3]`, 2);
+  const t = {
+    media: number(list[0], `${path}[0]`, 0, Number.MAX_SAFE_INTEGER),
+    mediaStep: number(list[1], `${path}[1]`, 0, Number.MAX_SAFE_INTEGER),
+    group: integer(group, `${path}[2][0]`, 0, Number.MAX_SAFE_INTEGER),
+    groupStep: integer(groupStep, `${path}[3][0]`, 0, Number.MAX_SAFE_INTEGER),
+    wallclock: number(list[4], `${path}[4]`, 0, Number.MAX_SAFE_INTEGER),
+  };
+  return t.mediaStep > 0 && t.groupStep > 0 ? t : undefined;
 }
 
 function pointsTrack(o: Json, path: string, inits: ReadonlyMap<string, string>): CameraTrack {
@@ -211,6 +326,9 @@ function pointsTrack(o: Json, path: string, inits: ReadonlyMap<string, string>):
     framerate: o["framerate"] === undefined ? 0 : number(o["framerate"], `${path}.framerate`, 0, 1000),
     grid,
     pose: transform(init["pose"], `${path}.initRef.pose`),
+    bitrate: o["bitrate"] === undefined ? 0 : number(o["bitrate"], `${path}.bitrate`, 0, Number.MAX_SAFE_INTEGER),
+    duration: o["isLive"] === false && o["trackDuration"] !== undefined ? number(o["trackDuration"], `${path}.trackDuration`, 0, Number.MAX_SAFE_INTEGER) : 0,
+    timeline: timeline(o["template"], `${path}.template`),
   };
 }
 

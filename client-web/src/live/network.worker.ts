@@ -1,72 +1,33 @@
 /** The network's side of a viewer: a session at a relay, its catalog, clock, frames and receipts. */
 import {
   ConnectError, DoneCode, DoneError, keep, RequestCode, RequestError,
-  type DatagramTrack, type ReceivedObject, type Session, type Subscription, type TrackSink,
+  type DatagramTrack, type ReceivedObject, type Session, type Subscription, type TrackName, type TrackSink,
 } from "../moqt/index.ts";
-import { HEADER_LENGTH } from "../decode/header.ts";
-import { Assembler } from "./assembler.ts";
-import { decompress, MAX_CATALOG, parseCatalog, parsePoses, POSE_TRACK, type CameraTrack, type Catalog } from "./catalog.ts";
+import { CatalogReader, decompress, MAX_CATALOG, parsePoses, POSE_TRACK, type CameraTrack, type Catalog, type Timeline } from "./catalog.ts";
 import { ClockEstimator, CLOCK_TRACK, localTime, parseStamp } from "./clock.ts";
-import type { Decoded, FromNetwork, Phase, Start, ToDecoder, ToNetwork } from "./protocol.ts";
+import { Feed } from "./feed.ts";
+import { Playback, type PlaybackPorts } from "./playback.ts";
+import type { Decoded, FromNetwork, Phase, PlaybackAction, Start, ToNetwork } from "./protocol.ts";
+import { QualityChooser } from "./quality.ts";
 import { encodeReceipt } from "./receipt.ts";
-import { Sequence } from "./sequence.ts";
 
 const ROOT = "holocast";
+/** Last field of the namespace in which a replay offers its recording (docs/spec/replay.md). */
+const RECORDING = "recording";
 const RENDEZVOUS = 10_000;
 const REPORT_INTERVAL = 250;
 /** After so many ms without a catalog a person is told that there is nothing yet. */
 const PATIENCE = 1500;
+/** After so many ms without a frame, or the time of so many frames, a publisher is called silent. */
+const SILENCE = 3000;
+const SILENT_FRAMES = 5;
+/** How often a recording's playback moves on, ms. */
+const TICK = 10;
+const FETCH_TIMEOUT = 20_000;
 /** Subscriber priorities (§7): time before the catalog before frames. */
 const PRIORITY = { clock: 0, catalog: 16, points: 128 } as const;
 
 const send = (m: FromNetwork): void => postMessage(m);
-
-/** A camera's frames on their way to its decoder: one being decoded, the newest waiting. */
-class Feed {
-  readonly assembler: Assembler;
-  readonly sequence = new Sequence();
-  subscription: Subscription | undefined;
-  #busy = false;
-  #next: Extract<ToDecoder, { type: "frame" }> | undefined;
-
-  constructor(
-    readonly camera: CameraTrack,
-    readonly port: MessagePort,
-    private readonly skipped: () => void,
-  ) {
-    this.assembler = new Assembler(camera.descriptions, (f) => {
-      const object = f.objects[0]!;
-      if (object.length >= HEADER_LENGTH) this.sequence.add(new DataView(object.buffer).getUint32(8, true));
-      const frame = { type: "frame" as const, camera: camera.camera, objects: f.objects, arrived: localTime() };
-      if (this.#next) this.skipped();
-      if (this.#busy) this.#next = frame;
-      else this.#decode(frame);
-    });
-    this.#post({ type: "setup", camera });
-  }
-
-  #post(m: ToDecoder, transfer: Transferable[] = []): void {
-    this.port.postMessage(m, transfer);
-  }
-
-  #decode(f: Extract<ToDecoder, { type: "frame" }>): void {
-    this.#busy = true;
-    this.#post(f, f.objects.map((o) => o.buffer));
-  }
-
-  /** The decoder is ready for more. */
-  decoded(): void {
-    this.#busy = false;
-    const next = this.#next;
-    this.#next = undefined;
-    if (next) this.#decode(next);
-  }
-
-  close(): void {
-    this.subscription?.cancel();
-    this.#post({ type: "remove", camera: this.camera.camera });
-  }
-}
 
 class Viewer {
   readonly #clock = new ClockEstimator();
@@ -77,6 +38,15 @@ class Viewer {
   #phase: Phase | undefined;
   #detail = "";
   #hadCatalog = false;
+  #catalog: Catalog | undefined;
+  #replayed = false;
+  /** What a replay offers of its recording. */
+  #recording: Catalog | undefined;
+  /** While the recording is watched at the viewer's own pace. */
+  #playback: Playback | undefined;
+  #ticking: ReturnType<typeof setInterval> | undefined;
+  #quality = "auto";
+  readonly #chooser = new QualityChooser();
   #bytes = 0;
   #skipped = 0;
   #reconnects = 0;
@@ -109,7 +79,13 @@ class Viewer {
   }
 
   shown(camera: number, sequence: number, delay: number): void {
-    this.#receipts?.send(encodeReceipt(camera, sequence, delay));
+    if (!this.#playback) this.#receipts?.send(encodeReceipt(camera, sequence, delay));
+  }
+
+  setQuality(quality: string): void {
+    this.#quality = quality;
+    this.#chooser.restart();
+    this.#watch();
   }
 
   #enter(phase: Phase, detail: string): void {
@@ -189,9 +165,10 @@ class Viewer {
   async #followCatalog(s: Session, session: string): Promise<void> {
     const track = { namespace: [ROOT, session], name: "catalog" };
     while (!s.over && this.#session === s) {
+      const reader = new CatalogReader();
       const sink: TrackSink = {
         maxObject: MAX_CATALOG,
-        object: (o) => void this.#takeCatalog(s, o, sub),
+        object: (o) => void this.#takeCatalog(s, reader, o, sub),
       };
       let sub: Subscription | undefined;
       const patience = setTimeout(() => {
@@ -208,9 +185,14 @@ class Viewer {
         await new Promise((resolve) => setTimeout(resolve, 1000));
         continue;
       }
+      this.#replayed = sub.properties.replayed ?? false;
+      send({ type: "replayed", replayed: this.#replayed });
+      if (this.#replayed) void this.#followRecording(s, sub);
+      else this.#offer(undefined);
       const why = await sub.done;
       clearTimeout(patience);
       if (s.over || this.#session !== s) return;
+      this.#offer(undefined);
       this.#dropFeeds();
       const ended = why instanceof DoneError && (why.code === DoneCode.TRACK_ENDED || why.code === DoneCode.SUBSCRIPTION_ENDED);
       this.#enter("ended", ended ? "" : why.message);
@@ -218,46 +200,61 @@ class Viewer {
     }
   }
 
-  async #takeCatalog(s: Session, o: ReceivedObject, sub: Subscription | undefined): Promise<void> {
-    if (o.status !== "normal" || o.id !== 0n) return; // deltas are not applied; the next group has it all
-    let catalog: Catalog;
+  async #takeCatalog(s: Session, reader: CatalogReader, o: ReceivedObject, sub: Subscription | undefined): Promise<void> {
+    let catalog: Catalog | undefined;
     try {
-      const compression = o.properties.compression ?? sub?.properties.compression ?? 0;
-      catalog = parseCatalog(await decompress(o.payload, compression));
+      catalog = await readCatalogObject(reader, o, sub);
     } catch (e) {
       this.#enter("refused", e instanceof Error ? e.message : String(e));
       return;
     }
-    if (s.over || this.#session !== s) return;
+    if (!catalog || s.over || this.#session !== s) return;
     this.#hadCatalog = true;
     if (catalog.complete) {
+      this.#offer(undefined);
       this.#dropFeeds();
       this.#enter("ended", "");
       return;
     }
-    this.#watch(s, catalog);
+    this.#catalog = catalog;
+    this.#watch();
+    if (catalog.hasPoses) void this.#followPoses(s);
+    this.#enter(catalog.cameras.length > 0 ? "live" : "waiting", "");
+  }
+
+  /** The track of a camera that is to be received: that of the quality asked for, or what has been found to go well. */
+  #choose(qualities: readonly CameraTrack[]): CameraTrack {
+    const named = qualities.find((t) => t.quality === this.#quality);
+    return named ?? qualities[this.#quality === "auto" ? Math.min(this.#chooser.level, qualities.length - 1) : 0]!;
   }
 
   /** Makes the feeds those of the catalog. */
-  #watch(s: Session, catalog: Catalog): void {
-    const wanted = new Map(catalog.cameras.map((c) => [c.camera, c]));
+  #watch(): void {
+    const s = this.#session;
+    const catalog = this.#catalog;
+    if (!s || !catalog) return;
+    const cameras = catalog.qualities.map((list) => this.#choose(list));
+    const wanted = new Map(cameras.map((c) => [c.camera, c]));
+    let replaced = false;
     for (const [camera, feed] of [...this.#feeds]) {
       const c = wanted.get(camera);
       if (c && JSON.stringify(c) === JSON.stringify(feed.camera)) continue;
       this.#drop(feed);
+      replaced = true;
     }
-    send({ type: "cameras", cameras: catalog.cameras });
-    for (const c of catalog.cameras) {
+    send({ type: "cameras", cameras });
+    const names = [...new Set(catalog.qualities.flatMap((list) => list.map((t) => t.quality)))];
+    send({ type: "qualities", names, chosen: this.#quality, received: cameras.map((c) => c.quality) });
+    for (const [i, c] of cameras.entries()) {
       let feed = this.#feeds.get(c.camera);
       if (!feed) {
-        const port = this.start.decoders[this.#feeds.size % this.start.decoders.length]!;
-        feed = new Feed(c, port, () => void this.#skipped++);
+        feed = new Feed(c, this.start.decoders[i % this.start.decoders.length]!, () => this.#replayed);
         this.#feeds.set(c.camera, feed);
       }
-      if (feed.subscription?.session !== s || feed.subscription.ended) void this.#followFrames(s, feed);
+      if (!this.#playback && (feed.subscription?.session !== s || feed.subscription.ended)) void this.#followFrames(s, feed);
     }
-    if (catalog.hasPoses) void this.#followPoses(s);
-    this.#enter(catalog.cameras.length > 0 ? "live" : "waiting", "");
+    this.#playback?.setCameras(this.#timelines());
+    if (replaced) this.#playback?.seek(this.#playback.position); // what is there ahead is of other tracks
   }
 
   #drop(feed: Feed): void {
@@ -266,17 +263,19 @@ class Viewer {
     this.#counted.received += feed.sequence.received;
     this.#counted.lost += feed.sequence.lost;
     this.#counted.late += feed.sequence.late;
+    this.#skipped += feed.skipped;
   }
 
   #dropFeeds(): void {
     for (const feed of [...this.#feeds.values()]) this.#drop(feed);
+    this.#catalog = undefined;
   }
 
   async #followFrames(s: Session, feed: Feed): Promise<void> {
+    const run = ++feed.run;
     const { assembler, camera } = feed;
     const sink: TrackSink = {
-      // What the format allows a frame of so many points, compressed badly.
-      maxObject: 4096 + camera.grid.width * camera.grid.height + 20 * camera.maxPoints,
+      maxObject: maxFrame(camera),
       accept: (h) => assembler.wants(h.group),
       object: (o) => {
         if (o.status === "normal" && o.payload.length > 0) assembler.add(o.group, Number(o.subgroup), o.payload);
@@ -284,7 +283,7 @@ class Viewer {
       cut: (group, subgroup) => assembler.lost(group, subgroup === undefined ? 0 : Number(subgroup)),
       received: (bytes) => void (this.#bytes += bytes),
     };
-    while (!s.over && this.#session === s && this.#feeds.get(camera.camera) === feed) {
+    while (!s.over && this.#session === s && feed.run === run) {
       try {
         feed.subscription = await s.subscribe({ namespace: [ROOT, this.start.session!], name: camera.track }, sink, {
           join: true,
@@ -299,6 +298,152 @@ class Viewer {
       }
       await new Promise((resolve) => setTimeout(resolve, 500));
     }
+  }
+
+  /** Learns whether the session's replay offers its recording, as long as its catalog is subscribed to. */
+  async #followRecording(s: Session, session: Subscription): Promise<void> {
+    while (!session.ended) {
+      const reader = new CatalogReader();
+      const sink: TrackSink = {
+        maxObject: MAX_CATALOG,
+        object: (o) => {
+          readCatalogObject(reader, o, undefined).then(
+            (c) => c && !session.ended && this.#offer(c),
+            () => {}, // it cannot be moved about in, and is watched as it comes
+          );
+        },
+      };
+      try {
+        const sub = await s.subscribe({ namespace: this.#recordingNamespace, name: "catalog" }, sink, {
+          join: true, priority: PRIORITY.catalog, filter: "largestObject",
+        });
+        await Promise.race([sub.done, session.done]);
+        sub.cancel();
+      } catch (e) {
+        if (e instanceof RequestError && e.code === RequestCode.DOES_NOT_EXIST) return;
+      }
+      await new Promise((resolve) => setTimeout(resolve, 1000));
+    }
+  }
+
+  get #recordingNamespace(): string[] {
+    return [ROOT, this.start.session!, RECORDING];
+  }
+
+  #offer(recording: Catalog | undefined): void {
+    this.#recording = recording;
+    if (!recording) this.#watchLive();
+    else this.#playback?.setCameras(this.#timelines());
+    this.#tellPlayback();
+  }
+
+  /** Length of the recording, ms; 0 without one. */
+  get #duration(): number {
+    return Math.max(0, ...(this.#recording?.cameras.map((c) => (c.timeline ? c.duration : 0)) ?? []));
+  }
+
+  /** Where the recording has what the feeds receive. */
+  #timelines(): Map<number, Timeline> {
+    const found = new Map<number, Timeline>();
+    for (const feed of this.#feeds.values()) {
+      const past = this.#recorded(feed);
+      if (past?.timeline) found.set(feed.camera.camera, past.timeline);
+    }
+    return found;
+  }
+
+  #recorded(feed: Feed): CameraTrack | undefined {
+    return this.#recording?.qualities.flat().find((t) => t.track === feed.camera.track && t.camera === feed.camera.camera);
+  }
+
+  control(action: PlaybackAction): void {
+    if (this.#duration === 0) return;
+    if (action === "live") {
+      this.#watchLive();
+    } else {
+      const place = typeof action === "object" ? action.seek : this.#place();
+      if (!this.#playback) {
+        // Watching goes on as it was: a seek plays, and only a pause stops.
+        this.#watchRecording(place);
+        if (action !== "pause") this.#playback!.play();
+      } else if (action === "play") {
+        this.#playback.play();
+      } else if (action === "pause") {
+        this.#playback.pause();
+      } else {
+        this.#playback.seek(place);
+      }
+    }
+    this.#tellPlayback();
+  }
+
+  /** Where in the recording the picture is, ms. */
+  #place(): number {
+    if (this.#playback) return this.#playback.position;
+    const feed = this.#feeds.values().next().value;
+    const origin = this.#recording?.cameras[0]?.timeline;
+    if (!feed || !origin || feed.captured === 0) return 0;
+    return Math.max(0, Math.min(feed.captured - origin.wallclock, this.#duration));
+  }
+
+  /** Leaves the replay, which all see, for the recording. */
+  #watchRecording(place: number): void {
+    for (const feed of this.#feeds.values()) {
+      feed.run++;
+      feed.subscription?.cancel();
+      feed.restart();
+    }
+    const ports: PlaybackPorts = {
+      now: () => performance.now(),
+      skipped: () => void this.#skipped++,
+      show: (camera, objects) => this.#feeds.get(camera)?.show(objects),
+      fetch: (camera, first, last, object, signal) => this.#fetch(camera, first, last, object, signal),
+    };
+    this.#playback = new Playback(this.#duration, ports);
+    this.#playback.seek(place);
+    this.#playback.setCameras(this.#timelines());
+    this.#ticking = setInterval(() => this.#playback?.tick(), TICK);
+  }
+
+  async #fetch(
+    camera: number, first: bigint, last: bigint, object: (group: bigint, payload: Uint8Array<ArrayBuffer>) => void, signal: AbortSignal,
+  ): Promise<void> {
+    const feed = this.#feeds.get(camera);
+    if (!feed || !this.#session || this.#session.over) throw new Error("not connected");
+    const sink: TrackSink = {
+      maxObject: maxFrame(feed.camera),
+      object: (o) => {
+        if (o.status === "normal" && o.payload.length > 0) object(o.group, o.payload);
+      },
+      received: (bytes) => void (this.#bytes += bytes),
+    };
+    const track: TrackName = { namespace: this.#recordingNamespace, name: feed.camera.track };
+    try {
+      await this.#session.fetch(track, first, last, sink, {
+        priority: PRIORITY.points, signal: AbortSignal.any([signal, AbortSignal.timeout(FETCH_TIMEOUT)]),
+      });
+    } catch (e) {
+      throw Object.assign(new Error(String(e)), { invalidRange: e instanceof RequestError && e.code === RequestCode.INVALID_RANGE });
+    }
+  }
+
+  #watchLive(): void {
+    if (!this.#playback) return;
+    this.#playback.stop();
+    this.#playback = undefined;
+    clearInterval(this.#ticking);
+    const s = this.#session;
+    for (const feed of this.#feeds.values()) {
+      feed.restart();
+      if (s && !s.over) void this.#followFrames(s, feed);
+    }
+  }
+
+  #tellPlayback(): void {
+    const p = this.#playback;
+    send({
+      type: "playback", duration: this.#duration, position: this.#place(), playing: p?.playing ?? true, live: !p, waiting: p?.waiting ?? false,
+    });
   }
 
   #poses: Session | undefined;
@@ -336,17 +481,50 @@ class Viewer {
       this.#rtt = this.#clock.smoothedRtt;
     }
     const c = s?.counters;
-    const { received, lost, late } = [...this.#feeds.values()].reduce(
-      (n, f) => ({ received: n.received + f.sequence.received, lost: n.lost + f.sequence.lost, late: n.late + f.sequence.late }),
-      this.#counted,
+    const { received, lost, late, skipped } = [...this.#feeds.values()].reduce(
+      (n, f) => ({
+        received: n.received + f.sequence.received, lost: n.lost + f.sequence.lost, late: n.late + f.sequence.late,
+        skipped: n.skipped + f.skipped,
+      }),
+      { ...this.#counted, skipped: this.#skipped },
     );
+    this.#listen();
+    if (this.#recording) this.#tellPlayback();
+    if (this.#quality === "auto" && this.#catalog && !this.#playback) {
+      const before = this.#chooser.level;
+      const worst = Math.max(...this.#catalog.qualities.map((list) => list.length)) - 1;
+      if (this.#chooser.update(localTime(), { received, skipped, lost }, worst) !== before) this.#watch();
+    }
     send({
-      type: "traffic", bytes: this.#bytes, received, lost, late, skipped: this.#skipped, rtt: this.#rtt, reconnects: this.#reconnects,
+      type: "traffic", bytes: this.#bytes, received, lost, late, skipped, rtt: this.#rtt, reconnects: this.#reconnects,
       cut: this.#lost.cut + (c?.streamsCut ?? 0), refused: this.#lost.refused + (c?.streamsRefused ?? 0),
       malformed: this.#lost.malformed + (c?.malformed ?? 0),
     });
     if (this.#clock.known) send({ type: "clock", offset: this.#clock.offset, error: this.#clock.error(localTime()) });
   }
+
+  /** Tells a publisher that sends nothing from a picture that stands still. */
+  #listen(): void {
+    if (this.#phase !== "live" && this.#phase !== "silent") return;
+    const now = localTime();
+    let silent = this.#feeds.size > 0 && !this.#playback;
+    for (const f of this.#feeds.values()) {
+      const patience = Math.max(SILENCE, f.camera.framerate > 0 ? (SILENT_FRAMES * 1000) / f.camera.framerate : 0);
+      if (now - f.arrived < patience) silent = false;
+    }
+    this.#enter(silent ? "silent" : "live", "");
+  }
+}
+
+/** What the format allows a frame of a track, compressed badly, bytes. */
+function maxFrame(t: CameraTrack): number {
+  return 4096 + t.grid.width * t.grid.height + 20 * t.maxPoints;
+}
+
+async function readCatalogObject(reader: CatalogReader, o: ReceivedObject, sub: Subscription | undefined): Promise<Catalog | undefined> {
+  if (o.status !== "normal") return undefined;
+  const compression = o.properties.compression ?? sub?.properties.compression ?? 0;
+  return reader.add(o.group, o.id, await decompress(o.payload, compression));
 }
 
 let viewer: Viewer | undefined;
@@ -359,6 +537,12 @@ addEventListener("message", (e: MessageEvent<ToNetwork>) => {
       break;
     case "shown":
       viewer?.shown(m.camera, m.sequence, m.delay);
+      break;
+    case "playback":
+      viewer?.control(m.action);
+      break;
+    case "quality":
+      viewer?.setQuality(m.quality);
       break;
     case "stop":
       viewer?.stop();

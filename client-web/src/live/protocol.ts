@@ -13,6 +13,7 @@ export type Phase =
   | "listing" // no session was named: the list is shown
   | "waiting" // connected, but nothing is published yet
   | "live"
+  | "silent" // published, but no frames come
   | "ended";
 
 export interface Start {
@@ -34,7 +35,16 @@ export interface Shown {
   readonly delay: number;
 }
 
-export type ToNetwork = Start | Shown | { readonly type: "stop" };
+/** What a person does with a recording: seek names a place in it, ms. */
+export type PlaybackAction = "play" | "pause" | "live" | { readonly seek: number };
+
+export type ToNetwork =
+  | Start
+  | Shown
+  | { readonly type: "playback"; readonly action: PlaybackAction }
+  /** A quality by name, or "auto". */
+  | { readonly type: "quality"; readonly quality: string }
+  | { readonly type: "stop" };
 
 export interface Traffic {
   readonly type: "traffic";
@@ -63,12 +73,39 @@ export interface ClockState {
   readonly error: number;
 }
 
+/** A recording that is replayed, in which the viewer can move about. */
+export interface PlaybackState {
+  readonly type: "playback";
+  /** Length of the recording and place in it, ms; a duration of 0: there is none to move about in. */
+  readonly duration: number;
+  readonly position: number;
+  readonly playing: boolean;
+  /** Whether the replay is watched that all see, and not the recording at the viewer's own pace. */
+  readonly live: boolean;
+  /** What is due has not arrived. */
+  readonly waiting: boolean;
+}
+
+export interface Qualities {
+  readonly type: "qualities";
+  /** Names, the best first. */
+  readonly names: readonly string[];
+  /** What is asked for: a name, or "auto". */
+  readonly chosen: string;
+  /** What is received, by camera. */
+  readonly received: readonly string[];
+}
+
 export type FromNetwork =
   | { readonly type: "phase"; readonly phase: Phase; readonly detail: string }
   | { readonly type: "cameras"; readonly cameras: readonly CameraTrack[] }
   | { readonly type: "pose"; readonly camera: number; readonly pose: Transform }
   | { readonly type: "sessions"; readonly sessions: readonly string[] }
   | { readonly type: "relay"; readonly implementation: string }
+  /** Whether the session is a replayed recording, whose capture times are of the past. */
+  | { readonly type: "replayed"; readonly replayed: boolean }
+  | PlaybackState
+  | Qualities
   | Traffic
   | ClockState;
 
@@ -94,6 +131,7 @@ export type PageToDecoder =
 export interface DecodedFrame {
   readonly type: "frame";
   readonly camera: number;
+  readonly track: string;
   readonly sequence: number;
   /** UNIX time of the exposure on the relay's clock, ms. */
   readonly captured: number;
@@ -112,5 +150,5 @@ export interface DecodedFrame {
 
 export type FromDecoder =
   | DecodedFrame
-  | { readonly type: "rays"; readonly camera: number; readonly table: Float32Array<ArrayBuffer> }
+  | { readonly type: "rays"; readonly camera: number; readonly track: string; readonly table: Float32Array<ArrayBuffer> }
   | { readonly type: "bad"; readonly camera: number; readonly message: string };

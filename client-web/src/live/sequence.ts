@@ -8,10 +8,19 @@ export class Sequence {
   lost = 0;
   late = 0;
 
-  /** Takes a frame's number, a u32 that wraps. */
-  add(n: number): void {
+  /** What comes next has any number. */
+  restart(): void {
+    this.#highest = undefined;
+  }
+
+  /** Takes a frame's number, a u32 that wraps; loops: one that goes back begins anew, and is not late. */
+  add(n: number, loops = false): void {
     this.received++;
     const d = this.#highest === undefined ? 1 : (n - this.#highest) | 0;
+    if (loops && d <= 0) {
+      this.#highest = n;
+      return;
+    }
     if (d > 0 && d <= JUMP) this.lost += d - 1;
     else if (d <= 0 && d > -JUMP / 8) {
       this.late++;

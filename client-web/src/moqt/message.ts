@@ -107,6 +107,8 @@ export interface Properties {
   priority?: number;
   /** Compression of a catalog's objects (MSF §12.1): 0 none, 1 gzip. */
   compression?: number;
+  /** Of a track of ours: it is a recording that is replayed (docs/spec/replay.md). */
+  replayed?: boolean;
 }
 
 /** Largest payload of a control message, bytes (§10). */
@@ -187,6 +189,22 @@ export function encodeJoiningFetch(id: bigint, joining: bigint, groups: number, 
     w.varint(2);
     w.varint(joining);
     w.varint(groups);
+    const p = new ParameterWriter();
+    if (priority !== undefined) p.add(param.subscriberPriority, (v) => v.u8(priority));
+    p.finish(w);
+  });
+}
+
+/** A FETCH of a track's groups from `first` to `last`, whole (§10.12.1). */
+export function encodeFetch(id: bigint, track: TrackName, first: bigint, last: bigint, priority?: number): Uint8Array<ArrayBuffer> {
+  return message(MessageType.FETCH, (w) => {
+    w.varint(id);
+    w.varint(1);
+    writeTrack(w, track);
+    w.varint(first);
+    w.varint(0);
+    w.varint(last);
+    w.varint(0);
     const p = new ParameterWriter();
     if (priority !== undefined) p.add(param.subscriberPriority, (v) => v.u8(priority));
     p.finish(w);
@@ -308,6 +326,7 @@ const PUBLISHER_PRIORITY = 0x0e;
 const GROUP_ORDER = 0x22;
 const DYNAMIC_GROUPS = 0x30;
 const MSF_COMPRESSION = 0x78;
+const REPLAYED = 0x68637270;
 /** A mandatory track property that is not known here (§2.5.1): the subscription cannot be used. */
 export class UnknownMandatoryError extends Error {}
 
@@ -350,6 +369,9 @@ function readIntProperty(type: number, value: bigint, ofTrack: boolean, into: Pr
       break;
     case MSF_COMPRESSION:
       into.compression = Number(value);
+      break;
+    case REPLAYED:
+      into.replayed = value !== 0n;
   }
 }
 

@@ -12,7 +12,7 @@ import {
   type Datagram, type ObjectHeader, type ObjectSink, type ObjectStatus, type StreamHeader,
 } from "./data.ts";
 import {
-  encodeJoiningFetch, encodePublish, encodePublishDone, encodeRequestError, encodeRequestOk, encodeSetup, encodeSubscribe,
+  encodeFetch, encodeJoiningFetch, encodePublish, encodePublishDone, encodeRequestError, encodeRequestOk, encodeSetup, encodeSubscribe,
   encodeSubscribeNamespace, MAX_MESSAGE, readMessage, trackKey, UnknownMandatoryError,
   type Location, type Message, type Namespace, type Properties, type SubscribeOptions, type TrackName,
 } from "./message.ts";
@@ -294,7 +294,7 @@ export class Session {
   readonly #tracks = new Map<string, Subscription>();
   readonly #early = new Map<bigint, ((s: Subscription | undefined) => void)[]>();
   readonly #fetches = new Map<bigint, TrackSink>();
-  readonly #fetchDone = new Map<bigint, () => void>();
+  readonly #fetchDone = new Map<bigint, { done: () => void; cut: (why: Error) => void }>();
   #nearly = 0;
   #nextRequest = 0n;
   #nextAlias = 0n;
@@ -453,11 +453,11 @@ export class Session {
     }
   }
 
-  /** Feeds a data stream to its parser until either ends. */
+  /** Feeds a data stream to its parser until either ends; whether the stream came to its proper end. */
   async #pump(
     reader: ReadableStreamDefaultReader<Uint8Array>, first: Uint8Array, parser: SubgroupParser | FetchParser, collector: Collector,
     group: bigint | undefined, malformed: (e: Error) => void,
-  ): Promise<void> {
+  ): Promise<boolean> {
     try {
       parser.push(first);
       for (;;) {
@@ -465,13 +465,13 @@ export class Session {
           this.counters.streamsRefused++;
           reader.cancel(streamError(collector.refused)).catch(() => {});
           collector.sink.cut?.(collector.group ?? group ?? 0n, collector.subgroup, collector.refused);
-          return;
+          return false;
         }
         const { value, done } = await reader.read();
         if (done) break;
         parser.push(value);
       }
-      if (parser.boundary) return;
+      if (parser.boundary) return true;
       malformed(new MalformedTrackError("a data stream ends inside an object"));
       this.counters.malformed++;
     } catch (e) {
@@ -486,6 +486,7 @@ export class Session {
         collector.sink.cut?.(collector.group ?? group ?? 0n, collector.subgroup, resetCode(e));
       }
     }
+    return false;
   }
 
   async #readControl(reader: ReadableStreamDefaultReader<Uint8Array>, first: Uint8Array): Promise<void> {
@@ -730,13 +731,45 @@ export class Session {
   async #join(sub: Subscription, priority: number | undefined): Promise<void> {
     const r = await this.#request();
     const id = this.#takeId();
-    const over = new Promise<void>((resolve) => this.#fetchDone.set(id, resolve));
+    const over = new Promise<void>((resolve) => this.#fetchDone.set(id, { done: resolve, cut: () => resolve() }));
     this.#fetches.set(id, sub.sink);
     try {
       await r.send(encodeJoiningFetch(id, sub.id, 0, priority));
       await this.#answer(r, "fetchOk", "FETCH");
       await withTimeout(over, REQUEST_TIMEOUT, "FETCH");
       r.end();
+    } finally {
+      this.#fetches.delete(id);
+      this.#fetchDone.delete(id);
+    }
+  }
+
+  /**
+   * Fetches the groups of a track from `first` to `last`, as far as they were published, into a sink.
+   * Settles when all is there, or with why it is not; nothing more arrives once `signal` has aborted.
+   */
+  async fetch(
+    track: TrackName, first: bigint, last: bigint, sink: TrackSink, o: { readonly priority?: number; readonly signal?: AbortSignal } = {},
+  ): Promise<void> {
+    const { signal } = o;
+    const r = await this.#request();
+    const id = this.#takeId();
+    const over = new Promise<void>((resolve, reject) => {
+      this.#fetchDone.set(id, { done: resolve, cut: reject });
+      signal?.addEventListener("abort", () => reject(signal.reason), { once: true });
+      void this.closed.then(reject);
+    });
+    over.catch(() => {}); // the answer may fail first
+    this.#fetches.set(id, { ...sink, accept: (h) => !signal?.aborted && sink.accept?.(h) !== false });
+    try {
+      signal?.throwIfAborted();
+      await r.send(encodeFetch(id, track, first, last, o.priority));
+      await Promise.race([this.#answer(r, "fetchOk", "FETCH"), over]);
+      await over;
+      r.end();
+    } catch (e) {
+      r.abort(StreamCode.CANCELLED);
+      throw e;
     } finally {
       this.#fetches.delete(id);
       this.#fetchDone.delete(id);
@@ -750,8 +783,10 @@ export class Session {
       return;
     }
     const collector = new Collector(sink);
-    await this.#pump(reader, rest, new FetchParser(collector), collector, undefined, () => {});
-    this.#fetchDone.get(id)?.();
+    const whole = await this.#pump(reader, rest, new FetchParser(collector), collector, undefined, () => {});
+    const over = this.#fetchDone.get(id);
+    if (whole) over?.done();
+    else over?.cut(new RequestError(RequestCode.INTERNAL_ERROR, "a fetch was cut off", undefined));
   }
 
   /** Follows the namespaces under a prefix until the returned function is called or the session ends. */

@@ -18,6 +18,8 @@ export class Studio {
   /** Everything that was captured; in WebXR it is moved in front of the visitor. */
   readonly stage = new Group();
   readonly #points = new Map<number, CameraPoints>();
+  /** Cameras' earlier tracks, shown until the first frame of those that take their places. */
+  readonly #leaving = new Map<number, CameraPoints>();
   readonly #subjects = new Map<number, Vector3>();
   readonly #shared: SharedUniforms = { height: { value: 1 }, spread: { value: 1.4 } };
   readonly #quads = new Quads();
@@ -100,10 +102,16 @@ export class Studio {
     for (const [n, p] of this.#points) {
       const t = wanted.get(n);
       if (t && JSON.stringify(t) === JSON.stringify(p.track)) continue;
-      p.dispose();
       this.#points.delete(n);
-      this.#subjects.delete(n);
+      if (t && p.points > 0) {
+        this.#leave(n);
+        this.#leaving.set(n, p);
+      } else {
+        p.dispose();
+      }
+      if (!t) this.#subjects.delete(n);
     }
+    for (const n of this.#leaving.keys()) if (!wanted.has(n)) this.#leave(n);
     for (const t of tracks) {
       if (this.#points.has(t.camera)) continue;
       const p = new CameraPoints(this.renderer, t, this.#shared, this.#quads);
@@ -111,6 +119,11 @@ export class Studio {
       this.#studio.add(p.object);
     }
     this.#placeStudio();
+  }
+
+  #leave(camera: number): void {
+    this.#leaving.get(camera)?.dispose();
+    this.#leaving.delete(camera);
   }
 
   setPose(camera: number, pose: Transform): void {
@@ -128,6 +141,7 @@ export class Studio {
     const p = this.#points.get(camera);
     if (!p) return;
     p.upload(words, points);
+    if (p.object.visible) this.#leave(camera);
     this.dirty = true;
     if (!subject) return;
     let s = this.#subjects.get(camera);
@@ -265,7 +279,7 @@ export class Studio {
   }
 
   dispose(): void {
-    for (const p of this.#points.values()) p.dispose();
+    for (const p of [...this.#points.values(), ...this.#leaving.values()]) p.dispose();
     this.controls.dispose();
     this.renderer.dispose();
   }

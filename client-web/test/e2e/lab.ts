@@ -96,7 +96,7 @@ export class Lab {
   /** Builds the programs and serves the page. */
   async open(): Promise<void> {
     if (!existsSync(join(dist, "index.html"))) throw new Error("dist is missing: run npm run build");
-    for (const [name, pkg] of [["relay", "./relay"], ["capture-server", "./capture-server"], ["publisher", "./client-web/test/publisher"]]) {
+    for (const [name, pkg] of [["relay", "./relay"], ["capture-server", "./capture-server"], ["publisher", "./client-web/test/publisher"], ["holocast", "./tools/holocast"]]) {
       const from = process.env["HOLOCAST_GO_DIR"] ?? repo;
       execFileSync("go", ["build", "-o", join(this.#bin, name!), pkg!], { cwd: from, stdio: "inherit" });
     }
@@ -130,6 +130,20 @@ export class Lab {
     const p = this.program("capture-server", "--source", "synthetic", ...args, `moqt://127.0.0.1:${port}/${session}`);
     await p.says(/publishing/);
     return p;
+  }
+
+  /** Records a session for some seconds and returns the file. */
+  async record(port: number, session: string, seconds: number): Promise<string> {
+    const file = join(this.#bin, `${session}.mcap`);
+    const p = this.program("holocast", "record", `moqt://127.0.0.1:${port}/${session}`, file, "--duration", `${seconds}s`);
+    await until("the recording", async () => !p.running, 1000 * seconds + 30_000);
+    if (!existsSync(file)) throw new Error(`not recorded:\n${p.output}`);
+    return file;
+  }
+
+  /** Replays a recording, again and again. */
+  replay(port: number, session: string, file: string): Program {
+    return this.program("holocast", "replay", file, `moqt://127.0.0.1:${port}/${session}`, "--loop");
   }
 
   /** A publisher that misbehaves or publishes exactly what it is told (test/publisher). */

@@ -1,0 +1,208 @@
+/**
+ * A recording watched at a viewer's own pace: what is ahead of it is fetched a second at a time, and
+ * shown when its time has come (docs/spec/replay.md). Media times are milliseconds.
+ */
+import type { Timeline } from "./catalog.ts";
+
+/** How much is fetched at a time, at first after a seek and then, and how much is kept ahead. */
+const FIRST = 250;
+const WINDOW = 1000;
+const AHEAD = 1500;
+/** A seek shows the frame before its place, which may have begun so long ago. */
+const BEFORE = 100;
+const RETRY = 500;
+
+export type Objects = Uint8Array<ArrayBuffer>[];
+
+/** Where a recording's frames come from, and where they go. */
+export interface PlaybackPorts {
+  /** Fetches a camera's groups from first to last; settles when all is there. */
+  fetch(
+    camera: number, first: bigint, last: bigint, object: (group: bigint, payload: Uint8Array<ArrayBuffer>) => void, signal: AbortSignal,
+  ): Promise<void>;
+  show(camera: number, frame: Objects): void;
+  /** A frame came too late, or after a later one was due. */
+  skipped(): void;
+  /** Local time, ms. */
+  now(): number;
+}
+
+/** The first group at or behind a media time. */
+export function groupAt(t: Timeline, media: number): bigint {
+  return BigInt(Math.max(0, Math.ceil(t.group + ((media - t.media) / t.mediaStep) * t.groupStep)));
+}
+
+export function mediaAt(t: Timeline, group: bigint): number {
+  return t.media + ((Number(group) - t.group) / t.groupStep) * t.mediaStep;
+}
+
+/** One camera's frames ahead. */
+class Reel {
+  readonly frames: { readonly at: number; readonly objects: Objects }[] = [];
+  /** Everything before this media time is here. */
+  until = 0;
+  /** A frame was shown since the last seek. */
+  primed = false;
+  window = FIRST;
+  #request: AbortController | undefined;
+  #retry = 0;
+
+  constructor(
+    readonly camera: number,
+    private readonly timeline: Timeline,
+    private readonly duration: number,
+    private readonly ports: PlaybackPorts,
+  ) {}
+
+  seek(media: number): void {
+    this.stop();
+    this.frames.length = 0;
+    this.until = Math.max(0, media - BEFORE);
+    this.primed = false;
+    this.window = FIRST;
+  }
+
+  stop(): void {
+    this.#request?.abort();
+    this.#request = undefined;
+  }
+
+  get ended(): boolean {
+    return this.until > this.duration;
+  }
+
+  refill(position: number): void {
+    if (this.#request || this.ended || this.until - position > AHEAD || this.ports.now() < this.#retry) return;
+    const end = this.until + this.window;
+    const first = groupAt(this.timeline, this.until);
+    const last = groupAt(this.timeline, end) - 1n;
+    const request = new AbortController();
+    this.#request = request;
+    let group = -1n;
+    let objects: Objects = [];
+    const finish = () => {
+      if (objects.length > 0) this.frames.push({ at: mediaAt(this.timeline, group), objects });
+      objects = [];
+    };
+    const object = (g: bigint, payload: Uint8Array<ArrayBuffer>) => {
+      if (this.#request !== request) return;
+      if (g !== group) {
+        finish();
+        group = g;
+        this.until = Math.max(this.until, mediaAt(this.timeline, g));
+      }
+      objects.push(payload);
+    };
+    this.ports.fetch(this.camera, first, last, object, request.signal).then(
+      () => {
+        if (this.#request !== request) return;
+        finish();
+        this.#request = undefined;
+        this.until = end;
+        this.window = WINDOW;
+      },
+      (e: unknown) => {
+        if (this.#request !== request) return;
+        this.#request = undefined;
+        // What came is kept, and the rest asked for again; what is behind the end will not come.
+        finish();
+        if (group >= 0n) this.until = mediaAt(this.timeline, group + 1n);
+        if ((e as { invalidRange?: boolean } | undefined)?.invalidRange) this.until = this.duration + 1;
+        this.#retry = this.ports.now() + RETRY;
+      },
+    );
+  }
+
+  /** Shows what is due; after a seek, the frame that is nearest. */
+  show(position: number): void {
+    let due = 0;
+    while (due < this.frames.length && this.frames[due]!.at <= position) due++;
+    if (!this.primed) {
+      const known = due < this.frames.length || this.until > position;
+      if (!known || this.frames.length === 0) return;
+      due = Math.max(1, due);
+    } else {
+      for (let i = 1; i < due; i++) this.ports.skipped();
+    }
+    if (due === 0) return;
+    this.primed = true;
+    this.ports.show(this.camera, this.frames[due - 1]!.objects);
+    this.frames.splice(0, due);
+  }
+}
+
+export class Playback {
+  readonly #reels: Reel[] = [];
+  #position = 0;
+  #at = 0; // local time of the position
+  #playing = false;
+  /** What is due is not here yet. */
+  waiting = false;
+
+  constructor(
+    readonly duration: number,
+    private readonly ports: PlaybackPorts,
+  ) {}
+
+  /** Makes the cameras those with a place in the recording. */
+  setCameras(timelines: ReadonlyMap<number, Timeline>): void {
+    for (const reel of this.#reels.splice(0)) {
+      if (timelines.has(reel.camera)) this.#reels.push(reel);
+      else reel.stop();
+    }
+    for (const [camera, timeline] of timelines) {
+      if (this.#reels.some((r) => r.camera === camera)) continue;
+      const reel = new Reel(camera, timeline, this.duration, this.ports);
+      reel.seek(this.#position);
+      this.#reels.push(reel);
+    }
+  }
+
+  get position(): number {
+    return this.#position;
+  }
+
+  get playing(): boolean {
+    return this.#playing;
+  }
+
+  play(): void {
+    if (this.#position >= this.duration) this.seek(0);
+    this.#playing = true;
+    this.#at = this.ports.now();
+  }
+
+  pause(): void {
+    this.#playing = false;
+  }
+
+  seek(media: number): void {
+    this.#position = Math.max(0, Math.min(media, this.duration));
+    this.#at = this.ports.now();
+    for (const reel of this.#reels) reel.seek(this.#position);
+  }
+
+  stop(): void {
+    this.#playing = false;
+    for (const reel of this.#reels) reel.stop();
+  }
+
+  /** To be called often: moves on, fetches ahead, shows what is due. */
+  tick(): void {
+    const now = this.ports.now();
+    this.waiting = this.#reels.some((r) => !r.primed && !r.ended);
+    if (this.#playing) {
+      const wanted = this.waiting ? this.#position : this.#position + (now - this.#at);
+      let here = this.duration;
+      for (const r of this.#reels) if (!r.ended) here = Math.min(here, Math.max(r.until, this.#position));
+      this.#position = Math.min(wanted, here);
+      this.waiting ||= wanted > here && here < this.duration;
+      if (this.#position >= this.duration) this.#playing = false;
+    }
+    this.#at = now;
+    for (const reel of this.#reels) {
+      reel.refill(this.#position);
+      reel.show(this.#position);
+    }
+  }
+}

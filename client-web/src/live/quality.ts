@@ -1,0 +1,63 @@
+/** Chooses among a camera's qualities by how many frames come to nothing. Times are milliseconds. */
+
+/** How long is watched before a change, at least so many frames. */
+const WATCH = 4000;
+const ENOUGH = 20;
+/** Shares of frames: skipped because decoding or drawing was busy, and lost on the way. */
+const MANY_SKIPPED = 0.6;
+const MANY_LOST = 0.2;
+const FEW = 0.05;
+/** How long all must be well before the next better quality is tried; twice as long after each try that failed. */
+const PATIENCE = 15_000;
+const MOST_PATIENCE = 240_000;
+
+/** Frames since the start. */
+export interface Counts {
+  readonly received: number;
+  readonly skipped: number;
+  readonly lost: number;
+}
+
+export class QualityChooser {
+  /** 0 is the best quality. */
+  level = 0;
+  #since: { readonly at: number; readonly counts: Counts } | undefined;
+  #well: number | undefined; // since when
+  #raised = -Infinity;
+  #patience = PATIENCE;
+
+  /** What was counted before says nothing about what comes. */
+  restart(): void {
+    this.#since = undefined;
+    this.#well = undefined;
+  }
+
+  /** Takes the counts at a time and returns the level to use, at most `worst`. */
+  update(now: number, counts: Counts, worst: number): number {
+    this.level = Math.min(this.level, worst);
+    const since = (this.#since ??= { at: now, counts: { ...counts } });
+    const received = counts.received - since.counts.received;
+    const lost = counts.lost - since.counts.lost;
+    if (now - since.at < WATCH || received + lost < ENOUGH) return this.level;
+    const skipped = (counts.skipped - since.counts.skipped) / Math.max(1, received);
+    const missing = lost / (received + lost);
+    this.#since = { at: now, counts: { ...counts } };
+    if (skipped > MANY_SKIPPED || missing > MANY_LOST) {
+      this.#well = undefined;
+      if (this.level < worst) {
+        if (now - this.#raised < 2 * PATIENCE) this.#patience = Math.min(2 * this.#patience, MOST_PATIENCE);
+        this.level++;
+      }
+    } else if (skipped > FEW || missing > FEW) {
+      this.#well = undefined;
+    } else {
+      this.#well ??= since.at;
+      if (this.level > 0 && now - this.#well >= this.#patience) {
+        this.level--;
+        this.#raised = now;
+        this.#well = undefined;
+      }
+    }
+    return this.level;
+  }
+}

@@ -1,0 +1,83 @@
+import type { PlaybackAction, PlaybackState } from "./live/protocol.ts";
+
+/** How far an arrow key moves, ms, and how often a drag does. */
+const STEP = 5000;
+const DRAG = 150;
+
+/** 75 s as 1:15. */
+export function clockTime(ms: number): string {
+  const s = Math.floor(ms / 1000);
+  const minutes = Math.floor(s / 60) % 60;
+  const seconds = String(s % 60).padStart(2, "0");
+  return s < 3600 ? `${minutes}:${seconds}` : `${Math.floor(s / 3600)}:${String(minutes).padStart(2, "0")}:${seconds}`;
+}
+
+/** Play, pause and seek in a recording that is replayed; hidden where there is none to move about in. */
+export class PlayBar {
+  readonly #play: HTMLButtonElement;
+  readonly #place: HTMLInputElement;
+  readonly #time: HTMLElement;
+  readonly #live: HTMLButtonElement;
+  #state: PlaybackState | undefined;
+  #held = false;
+  #sent = 0;
+
+  constructor(
+    readonly root: HTMLElement,
+    private readonly act: (action: PlaybackAction) => void,
+  ) {
+    this.#play = root.querySelector<HTMLButtonElement>("#play")!;
+    this.#place = root.querySelector<HTMLInputElement>("#place")!;
+    this.#time = root.querySelector<HTMLElement>("#time")!;
+    this.#live = root.querySelector<HTMLButtonElement>("#golive")!;
+    this.#play.addEventListener("click", () => this.toggle());
+    this.#live.addEventListener("click", () => this.act("live"));
+    this.#place.addEventListener("input", () => {
+      this.#held = true;
+      this.#label(Number(this.#place.value));
+      if (performance.now() - this.#sent >= DRAG) this.#seek();
+    });
+    this.#place.addEventListener("change", () => {
+      this.#seek();
+      this.#held = false;
+    });
+    this.#place.addEventListener("keydown", (e) => {
+      const way = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }[e.key];
+      if (way === undefined || !this.#state) return;
+      e.preventDefault();
+      const step = Math.min(STEP, this.#state.duration / 20);
+      this.#place.value = String(Number(this.#place.value) + way * step);
+      this.#seek();
+    });
+  }
+
+  #seek(): void {
+    this.#sent = performance.now();
+    this.#label(Number(this.#place.value));
+    this.act({ seek: Number(this.#place.value) });
+  }
+
+  toggle(): void {
+    if (this.#state?.duration) this.act(this.#state.playing ? "pause" : "play");
+  }
+
+  show(s: PlaybackState): void {
+    this.#state = s;
+    this.root.hidden = s.duration === 0;
+    this.#play.textContent = s.playing ? "Pause" : "Play";
+    this.#live.setAttribute("aria-pressed", String(s.live));
+    this.root.classList.toggle("waits", s.waiting);
+    if (this.#held) return;
+    this.#place.max = String(s.duration);
+    this.#place.value = String(s.position);
+    this.#label(s.position);
+  }
+
+  #label(position: number): void {
+    const duration = this.#state?.duration ?? 0;
+    const text = `${clockTime(position)} / ${clockTime(duration)}`;
+    if (this.#time.textContent === text) return;
+    this.#time.textContent = text;
+    this.#place.setAttribute("aria-valuetext", `${clockTime(position)} of ${clockTime(duration)}`);
+  }
+}

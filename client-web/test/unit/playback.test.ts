@@ -1,0 +1,223 @@
+import { describe, expect, it } from "vitest";
+import { CatalogReader, type Timeline } from "../../src/live/catalog.ts";
+import { groupAt, mediaAt, Playback, type PlaybackPorts } from "../../src/live/playback.ts";
+import { QualityChooser } from "../../src/live/quality.ts";
+import { clockTime } from "../../src/playbar.ts";
+
+const line: Timeline = { media: 0, mediaStep: 1, group: 0, groupStep: 1, wallclock: 1e12 };
+
+/** A recording of a frame every 40 ms, whose fetches are answered when the test says. */
+class Lab {
+  time = 5000;
+  skipped = 0;
+  readonly shown: string[] = [];
+  readonly asked: { camera: number; first: number; last: number; answer(): void; fail(e: object): void; aborted(): boolean }[] = [];
+  readonly playback: Playback;
+
+  constructor(readonly duration = 10_000, cameras = 1) {
+    const ports: PlaybackPorts = {
+      now: () => this.time,
+      skipped: () => void this.skipped++,
+      show: (camera, frame) => void this.shown.push(`${camera}:${frame[0]![0]! * 40}${frame.length > 1 ? `x${frame.length}` : ""}`),
+      fetch: (camera, first, last, object, signal) =>
+        new Promise((resolve, reject) => {
+          this.asked.push({
+            camera, first: Number(first), last: Number(last),
+            answer: () => {
+              for (let g = Math.ceil(Number(first) / 40) * 40; g <= Math.min(Number(last), duration); g += 40) object(BigInt(g), Uint8Array.of(g / 40));
+              resolve();
+            },
+            fail: reject, aborted: () => signal.aborted,
+          });
+        }),
+    };
+    this.playback = new Playback(duration, ports);
+    this.playback.setCameras(new Map(Array.from({ length: cameras }, (_, i) => [i, line])));
+  }
+
+  async answer(): Promise<void> {
+    this.asked.shift()!.answer();
+    await new Promise((resolve) => setTimeout(resolve));
+  }
+
+  /** Lets time go by in steps of 10 ms, answering what is asked. */
+  async run(ms: number, answered = true): Promise<void> {
+    for (const end = this.time + ms; this.time < end; this.time += 10) {
+      this.playback.tick();
+      if (answered) while (this.asked.length > 0) await this.answer();
+    }
+  }
+}
+
+describe("playback", () => {
+  it("shows the frame before the place, and no other while it is paused", async () => {
+    const lab = new Lab();
+    lab.playback.seek(1010);
+    await lab.run(500);
+    expect(lab.shown).toEqual(["0:1000"]);
+    expect(lab.playback.position).toBe(1010);
+  });
+  it("plays in time, all frames", async () => {
+    const lab = new Lab();
+    lab.playback.play();
+    await lab.run(2000);
+    expect(lab.playback.position).toBeGreaterThan(1950);
+    expect(lab.shown.length).toBeGreaterThan(45);
+    expect(lab.skipped).toBe(0);
+    expect(lab.shown.slice(0, 3)).toEqual(["0:0", "0:40", "0:80"]);
+  });
+  it("fetches ahead, little at first, and no more than it has use for", async () => {
+    const lab = new Lab();
+    lab.playback.seek(5000);
+    lab.playback.tick();
+    expect(lab.asked[0]).toMatchObject({ first: 4900, last: 5149 });
+    await lab.answer();
+    lab.playback.tick();
+    expect(lab.asked[0]).toMatchObject({ first: 5150, last: 6149 });
+    await lab.run(1000);
+    expect(lab.asked.length).toBe(0);
+  });
+  it("waits for what is not here, and goes on from there", async () => {
+    const lab = new Lab();
+    lab.playback.play();
+    await lab.run(100); // until 1250 is here
+    await lab.run(3000, false);
+    expect(lab.playback.waiting).toBe(true);
+    const held = lab.playback.position;
+    expect(held).toBeLessThan(2300);
+    await lab.run(200);
+    expect(lab.playback.position).toBeLessThan(held + 220);
+    expect(lab.skipped).toBe(0);
+  });
+  it("keeps cameras together", async () => {
+    const lab = new Lab(10_000, 2);
+    lab.playback.play();
+    lab.playback.tick();
+    expect(lab.asked.length).toBe(2);
+    await lab.answer(); // the first camera's
+    for (let i = 0; i < 50; i++, lab.time += 10) lab.playback.tick();
+    expect(lab.playback.position).toBe(0);
+    expect(lab.playback.waiting).toBe(true);
+  });
+  it("stops asking for what a seek made useless", async () => {
+    const lab = new Lab();
+    lab.playback.seek(2000);
+    lab.playback.tick();
+    lab.playback.seek(7000);
+    expect(lab.asked[0]!.aborted()).toBe(true);
+    await lab.answer(); // it comes all the same
+    await lab.run(100);
+    expect(lab.shown).toEqual(["0:7000"]);
+  });
+  it("ends, and plays from the beginning then", async () => {
+    const lab = new Lab(1000);
+    lab.playback.seek(800);
+    lab.playback.play();
+    await lab.run(1000);
+    expect(lab.playback.playing).toBe(false);
+    expect(lab.playback.position).toBe(1000);
+    expect(lab.shown.at(-1)).toBe("0:1000");
+    lab.playback.play();
+    await lab.run(100);
+    expect(lab.playback.position).toBeLessThan(120);
+  });
+  it("asks again for what failed, but not behind the end", async () => {
+    const lab = new Lab();
+    lab.playback.play();
+    lab.playback.tick();
+    lab.asked.shift()!.fail(new Error("cut"));
+    await new Promise((resolve) => setTimeout(resolve));
+    await lab.run(400, false);
+    expect(lab.asked.length).toBe(0);
+    await lab.run(600);
+    expect(lab.shown.length).toBeGreaterThan(5);
+    lab.playback.seek(10_000);
+    lab.playback.tick();
+    lab.asked.shift()!.fail({ invalidRange: true });
+    await new Promise((resolve) => setTimeout(resolve));
+    await lab.run(1000, false);
+    expect(lab.asked.length).toBe(0);
+  });
+  it("knows groups by media time and back", () => {
+    const t: Timeline = { media: 500, mediaStep: 100, group: 7, groupStep: 3, wallclock: 0 };
+    expect(groupAt(t, 700)).toBe(13n);
+    expect(groupAt(t, 0)).toBe(0n);
+    expect(mediaAt(t, 13n)).toBe(700);
+  });
+  it.each([[0, "0:00"], [75_900, "1:15"], [3_725_000, "1:02:05"]])("writes %i ms as %s", (ms, text) => expect(clockTime(ms)).toBe(text));
+});
+
+describe("a catalog's objects", () => {
+  const encode = (o: object) => new TextEncoder().encode(JSON.stringify(o));
+  const track = (name: string) => ({ name, packaging: "eventtimeline", eventType: "dev.holocast.pose/v1", isLive: true });
+  const whole = encode({ version: "draft-01", tracks: [] });
+  const delta = (op: string, ...tracks: object[]) => encode({ generatedAt: 1, deltaUpdate: [{ op, tracks }] });
+
+  it("are applied one after the other", () => {
+    const r = new CatalogReader();
+    expect(r.add(5n, 0n, whole)?.hasPoses).toBe(false);
+    expect(r.add(5n, 1n, delta("add", track("pose")))?.hasPoses).toBe(true);
+    expect(r.add(5n, 2n, delta("remove", { name: "pose" }))?.hasPoses).toBe(false);
+    expect(r.add(5n, 3n, delta("add", track("other")))?.hasPoses).toBe(false);
+    expect(r.add(5n, 4n, delta("clone", { parentName: "other", name: "pose" }))?.hasPoses).toBe(true);
+    expect(r.add(5n, 5n, delta("update", { name: "pose", packaging: "loc" }))?.hasPoses).toBe(false);
+  });
+  it("wait for those before them", () => {
+    const r = new CatalogReader();
+    expect(r.add(5n, 1n, delta("add", track("pose")))).toBeUndefined();
+    expect(r.add(5n, 0n, whole)?.hasPoses).toBe(true);
+    expect(r.add(5n, 0n, whole)).toBeUndefined();
+  });
+  it("of older groups change nothing, unless the publisher begins anew", () => {
+    const r = new CatalogReader();
+    r.add(5000n, 0n, whole);
+    expect(r.add(4999n, 0n, whole)).toBeUndefined();
+    expect(r.add(3n, 0n, whole)).toBeDefined();
+  });
+  it.each([
+    ["an unknown track", delta("remove", { name: "none" })],
+    ["an unknown operation", delta("turn", track("pose"))],
+    ["no list", encode({ generatedAt: 1, deltaUpdate: 3 })],
+  ])("are refused: %s", (_, bad) => {
+    const r = new CatalogReader();
+    r.add(1n, 0n, whole);
+    r.add(1n, 1n, delta("add", track("pose")));
+    expect(() => r.add(1n, 2n, bad)).toThrow(/catalog/);
+  });
+});
+
+describe("automatic quality", () => {
+  /** Seconds of frames, of which shares are skipped and lost; the level after each. */
+  const run = (c: QualityChooser, from: { at: number; received: number; skipped: number; lost: number }, seconds: number, skipped: number, lost = 0) => {
+    const levels: number[] = [];
+    for (let i = 0; i < seconds; i++) {
+      from.at += 1000;
+      from.received += 30 * (1 - lost);
+      from.skipped += 30 * (1 - lost) * skipped;
+      from.lost += 30 * lost;
+      levels.push(c.update(from.at, from, 1));
+    }
+    return levels;
+  };
+  const start = () => ({ at: 0, received: 0, skipped: 0, lost: 0 });
+  it("stays where all goes well", () => expect(run(new QualityChooser(), start(), 60, 0.02).at(-1)).toBe(0));
+  it("stays where some frames are skipped", () => expect(run(new QualityChooser(), start(), 60, 0.5).at(-1)).toBe(0));
+  it("goes down where most are", () => expect(run(new QualityChooser(), start(), 12, 0.8).at(-1)).toBe(1));
+  it("goes down where many are lost", () => expect(run(new QualityChooser(), start(), 12, 0, 0.3).at(-1)).toBe(1));
+  it("tries the better one after a while, and less often where that fails", () => {
+    const c = new QualityChooser();
+    const at = start();
+    run(c, at, 12, 0.8);
+    const raised = run(c, at, 60, 0).indexOf(0);
+    expect(raised).toBeGreaterThan(10);
+    expect(raised).toBeLessThan(30);
+    const d = new QualityChooser();
+    const at2 = start();
+    run(d, at2, 12, 0.8);
+    while (d.level > 0) run(d, at2, 1, 0);
+    run(d, at2, 10, 0.8);
+    expect(d.level).toBe(1);
+    expect(run(d, at2, 25, 0).at(-1)).toBe(1);
+    expect(run(d, at2, 30, 0).at(-1)).toBe(0);
+  });
+});
