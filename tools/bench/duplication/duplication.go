@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"holocast/netfunc/api"
 )
 
 // Options say what to measure.
@@ -38,8 +40,10 @@ const (
 // Modes lists them all.
 var Modes = []Mode{Reference, Single, Redirect, Duplicate}
 
-// edges tells whether the duplication pair runs.
-func (m Mode) edges() bool { return m == Redirect || m == Duplicate }
+// policy is how the controller chooses paths; "" = there is no pair.
+func (m Mode) policy() api.Mode {
+	return map[Mode]api.Mode{Redirect: api.Redirect, Duplicate: api.Auto}[m]
+}
 
 // level is a resolution of the paper.
 type level struct {

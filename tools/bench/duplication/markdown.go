@@ -64,7 +64,7 @@ func (r *Result) table(b *strings.Builder) {
 			first = " | "
 		}
 	}
-	b.WriteString("\nBytes are counted at the near edge's interfaces, over the whole run: sent on all paths, by received from the source.\n\n")
+	b.WriteString("\nBytes are counted at the edges' interfaces, both ways, over the whole run: sent on all paths, by received from source and viewer.\n\n")
 	for _, f := range []struct{ file, about string }{
 		{"nfov", "NFOV over time (Fig. 5)"}, {"hd", "HD over time"}, {"fhd", "FHD over time"},
 		{"paths", "Packets and rewards of the paths, NFOV with duplication (Fig. 6)"}, {"gain", "Throughput by that of the single path (Fig. 7)"},

@@ -70,8 +70,8 @@ func counters(lab *netlab.Lab) (t traffic, err error) {
 		return s.TxBytes
 	}
 	for i := range t.paths {
-		t.paths[i] = read(near, pathName(i+1), false)
+		t.paths[i] = read(near, pathName(i+1), false) + read(far, pathName(i+1), false)
 	}
-	t.entered, t.delivered = read(near, source, true), read(far, viewer, false)
+	t.entered, t.delivered = read(near, source, true)+read(far, viewer, true), read(far, viewer, false)
 	return t, err
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -112,6 +113,13 @@ func (p *programs) start(node *netlab.Node, dir, name string, args ...string) (*
 		x.err = cmd.Wait()
 	}()
 	return x, nil
+}
+
+// remove forgets a process that is to end before the others.
+func (g *group) remove(x *process) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.list = slices.DeleteFunc(g.list, func(y *process) bool { return y == x })
 }
 
 // kill ends the process without a warning.

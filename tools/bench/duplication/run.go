@@ -46,7 +46,7 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 	}
 	names := []string{"capture-server", "relay", "holocast"}
 	for _, m := range ms {
-		if m.edges() {
+		if m.policy() != "" {
 			names = append(names, "edge", "controller")
 			break
 		}
@@ -111,9 +111,9 @@ func (b *bench) run(ctx context.Context, m *media, mode Mode, dir string) (r *Me
 	}
 	defer func() { err = errors.Join(err, lab.Close()) }()
 	s := &session{programs: b.programs, lab: lab, dir: dir}
-	defer s.stop()
-	if mode.edges() {
-		if err := s.startPair(ctx, mode); err != nil {
+	defer func() { err = errors.Join(err, s.stop()) }()
+	if policy := mode.policy(); policy != "" {
+		if err := s.startPair(ctx, policy); err != nil {
 			return nil, err
 		}
 	}
@@ -134,7 +134,7 @@ func (b *bench) run(ctx context.Context, m *media, mode Mode, dir string) (r *Me
 	others := round((s.processors()-busy).Seconds()/time.Since(begun).Seconds(), 2)
 	var decisions []Decision
 	var rewards []Rewards
-	if mode.edges() {
+	if s.pair != nil {
 		if decisions, rewards, err = s.pair.history(ctx, begun); err != nil {
 			return nil, err
 		}
@@ -143,7 +143,9 @@ func (b *bench) run(ctx context.Context, m *media, mode Mode, dir string) (r *Me
 	if err != nil {
 		return nil, err
 	}
-	s.stop()
+	if err := s.stop(); err != nil {
+		return nil, err
+	}
 	report, err := lab.Finish()
 	if err != nil {
 		return nil, err
@@ -165,7 +167,23 @@ type session struct {
 	pair     *pair
 }
 
-func (s *session) stop() { s.group.stop() }
+// stop ends all processes of the session.
+func (s *session) stop() error {
+	s.group.stop()
+	if s.pair == nil {
+		return nil
+	}
+	return s.pair.clean()
+}
+
+// start starts a program in a node.
+func (s *session) start(node, name string, args ...string) (*process, error) {
+	x, err := s.programs.start(s.lab.Node(node), s.dir, name, args...)
+	if err == nil {
+		s.group.add(x)
+	}
+	return x, err
+}
 
 // firstFrame is how long the player may take to show something; the synthetic performer
 // is rendered first.

@@ -8,9 +8,9 @@ const paths = 5
 // Ethernet frames.
 type traffic struct {
 	at        time.Duration
-	paths     [paths]uint64 // sent by the near edge
-	entered   uint64        // received by the near edge from the source
-	delivered uint64        // sent to the viewer by the far edge
+	paths     [paths]uint64 // sent by both edges
+	entered   uint64        // received by them from the source and the viewer
+	delivered uint64        // sent to the viewer
 }
 
 // difference is what was counted between two moments, as near to them as there are
