@@ -153,6 +153,20 @@ export class Lab {
     return p;
   }
 
+  /** Prints what receipts a session's viewers send. */
+  async receipts(port: number, session: string): Promise<Program> {
+    const p = this.program("publisher", "--receipts", `moqt://127.0.0.1:${port}/${session}`);
+    await p.says(/listening for receipts/);
+    return p;
+  }
+
+  /** A relay that sends everybody to another. */
+  async leaving(port: number, to: number): Promise<Program> {
+    const p = this.program("publisher", "--leave-for", `https://127.0.0.1:${to}/`, `127.0.0.1:${port}`);
+    await p.says(/sending away/);
+    return p;
+  }
+
   /** A subscriber of a session's frames that looks at none. */
   async watcher(port: number, session: string): Promise<Program> {
     const p = this.program("publisher", "--watch", `moqt://127.0.0.1:${port}/${session}`);

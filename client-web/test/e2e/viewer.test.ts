@@ -147,6 +147,64 @@ describe("a live session", () => {
     expect(after.reconnects).toBeGreaterThan(0);
   });
 
+  it("moves to the relay that GOAWAY names", async () => {
+    await publisher("moved", ...small);
+    const from = await freePort();
+    const leaving = await lab.leaving(from, port);
+    open.push(leaving);
+    const page = await view(lab.link(from, "moved"));
+    const s = await shows(page, 3);
+    expect(s.reconnects).toBeGreaterThan(0);
+    expect(s.phase).toBe("live");
+    await leaving.stop();
+    await shows(page, s.frames + 3);
+  });
+
+  it("sends a receipt of every frame it shows", async () => {
+    await publisher("receipts", ...small);
+    const log = await lab.receipts(port, "receipts");
+    open.push(log);
+    const page = await view(lab.link(port, "receipts"));
+    await until("a receipt", async () => /^receipt /m.test(log.output));
+    const before = log.output.length;
+    const s = await stats(page);
+    const shown = await shows(page, s.frames + 10);
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    const receipts = [...log.output.slice(before).matchAll(/^receipt (\S+) 0 (\d+) (-?\d+)$/gm)];
+    expect(receipts.length).toBeGreaterThanOrEqual(9);
+    expect(receipts[0]![1]).toMatch(/^receipts\/web-[0-9a-f]{8}$/);
+    const numbers = receipts.map((r) => Number(r[2]));
+    expect(numbers).toEqual([...numbers].sort((a, b) => a - b));
+    expect(numbers.at(-1)).toBeGreaterThanOrEqual(shown.per_camera[0]!.sequence);
+    expect(Number(receipts.at(-1)![3])).toBeLessThan(5e6);
+    const quiet = await view(lab.link(port, "receipts", "&receipts=off"));
+    await shows(quiet, 5);
+    expect(new Set([...log.output.matchAll(/^receipt (\S+)/gm)].map((r) => r[1])).size).toBe(1);
+  });
+
+  it("follows delta updates of the catalog", async () => {
+    await publisher("delta", ...small, "--delta");
+    await shows(await view(lab.link(port, "delta")), 3);
+  });
+
+  it("shows the quality that is asked for", async () => {
+    open.push(await lab.performer(port, "qualities", "--fps", "5"));
+    const page = await view(lab.link(port, "qualities"));
+    const full = await shows(page, 3);
+    expect(full.qualities).toEqual(["full"]);
+    const menu = page.locator("#quality select");
+    await until("the menu", () => menu.isVisible());
+    expect(await menu.locator("option").allInnerTexts()).toEqual(["automatic", "low", "full"].map((t, i) => (i === 0 ? "automatic (full)" : t)));
+    await menu.selectOption("low");
+    const low = await until("the lower quality", async () => {
+      const now = await stats(page);
+      return now.qualities[0] === "low" && now.points > 0 && now.points < full.points / 2 ? now : undefined;
+    });
+    expect(low.frames_bad).toBe(0);
+    await menu.selectOption("full");
+    await until("the better one again", async () => (await stats(page)).points > full.points / 2);
+  });
+
   it("survives hostile objects", async () => {
     await publisher("hostile", "--hostile", "--width", "296", "--height", "266", "--fps", "10");
     const page = await view(lab.link(port, "hostile"));
@@ -187,6 +245,14 @@ describe("messages", () => {
     await message(page, /Session ended/, 40_000);
   });
 
+  it("says that the publisher is silent", async () => {
+    await publisher("silent", ...small, "--frames", "15");
+    const page = await view(lab.link(port, "silent"));
+    await shows(page);
+    await message(page, /The publisher is silent/);
+    expect((await stats(page)).phase).toBe("silent");
+  });
+
   it("says that the relay is unreachable", async () => {
     const page = await view(lab.link(await freePort(), "x"));
     expect(await message(page, /Relay unreachable/)).toMatch(/127\.0\.0\.1/);
@@ -204,18 +270,20 @@ describe("messages", () => {
 });
 
 describe("the page", () => {
-  it("shows the same scene in WebXR", async () => {
+  it.each(["vr", "ar"])("shows the same scene in WebXR: %s", async (mode) => {
     await publisher("xr", ...small);
     const iwer = readFileSync(fileURLToPath(new URL("../../node_modules/iwer/build/iwer.min.js", import.meta.url)), "utf8");
     const page = await view(lab.link(port, "xr"), `${iwer}; new IWER.XRDevice(IWER.metaQuest3).installRuntime({ forceInstall: true });`);
     await shows(page);
-    const vr = page.locator("button#vr");
-    await until("the VR button", () => vr.isVisible());
-    await vr.click();
+    const button = page.locator(`button#${mode}`);
+    await until("the button", () => button.isVisible());
+    await button.click();
     await until("a WebXR session", () => page.evaluate(() => window.holocast!.studio.renderer.xr.isPresenting));
+    const seeThrough = await page.evaluate(() => window.holocast!.studio.scene.background === null);
+    expect(seeThrough).toBe(mode === "ar"); // the room is behind the scene
     const before = await stats(page);
     await shows(page, before.frames + 3);
-    await vr.dispatchEvent("click"); // the emulator's picture covers the page
+    await button.dispatchEvent("click"); // the emulator's picture covers the page
     await until("its end", () => page.evaluate(() => !window.holocast!.studio.renderer.xr.isPresenting));
     const after = await stats(page);
     await shows(page, after.frames + 2);

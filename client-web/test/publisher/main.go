@@ -6,6 +6,8 @@
 //	publisher --reference MATRIX [flags]              a picture of the frame, raw RGBA on stdout
 //	publisher --object [flags]                        the frame as an object on stdout
 //	publisher --dump DIR                              frames of several sizes and layouts, as files
+//	publisher --receipts moqt://127.0.0.1:4443/SESSION  print the receipts of the session's viewers
+//	publisher --leave-for URI ADDRESS                 a relay that sends everybody to another
 //	publisher --watch moqt://127.0.0.1:4443/SESSION   receive the session's frames and look at none
 package main
 
@@ -13,6 +15,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -42,6 +45,8 @@ type options struct {
 	matrix        string
 	viewport      string
 	object        bool
+	frames        int
+	delta         bool
 }
 
 func main() {
@@ -55,8 +60,12 @@ func main() {
 	flag.StringVar(&o.matrix, "reference", "", "draw the frame with this matrix, camera to clip space, 16 numbers, column-major")
 	flag.StringVar(&o.viewport, "viewport", "960x640", "size of the reference picture")
 	flag.BoolVar(&o.object, "object", false, "write the frame as one object to stdout")
+	flag.IntVar(&o.frames, "frames", 0, "publish so many and fall silent; 0 = go on")
+	flag.BoolVar(&o.delta, "delta", false, "add the track by a delta update to a catalog without tracks")
 	dump := flag.String("dump", "", "write frames to this directory")
 	watching := flag.Bool("watch", false, "subscribe instead of publish")
+	receipts := flag.Bool("receipts", false, "print receipts instead of publishing")
+	leaveFor := flag.String("leave-for", "", "be a relay that sends everybody there")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -68,6 +77,10 @@ func main() {
 		err = writeObject(os.Stdout, o)
 	case o.matrix != "":
 		err = drawReference(os.Stdout, o)
+	case *receipts && flag.NArg() == 1:
+		err = printReceipts(ctx, os.Stdout, flag.Arg(0))
+	case *leaveFor != "" && flag.NArg() == 1:
+		err = sendAway(ctx, flag.Arg(0), *leaveFor)
 	case *watching && flag.NArg() == 1:
 		err = watch(ctx, flag.Arg(0))
 	case flag.NArg() == 1:
@@ -199,7 +212,39 @@ func (p *publisher) describe() error {
 			}
 		}
 	}
+	if p.delta {
+		return p.describeByDelta(c)
+	}
 	return p.write(p.catalog, 1000, 0, b)
+}
+
+// describeByDelta publishes the catalog without its track, which is added by a delta
+// update (MSF §5.1.6).
+func (p *publisher) describeByDelta(c catalog.Catalog) error {
+	track := c.Tracks[0]
+	c.Tracks = nil
+	b, err := c.Marshal()
+	if err != nil {
+		return err
+	}
+	delta, err := json.Marshal(map[string]any{
+		"generatedAt": time.Now().UnixMilli(),
+		"deltaUpdate": []any{map[string]any{"op": "add", "tracks": []catalog.Track{track}}},
+	})
+	if err != nil {
+		return err
+	}
+	h := wire.SubgroupHeader{Group: 1000, Mode: wire.SubgroupIDExplicit, Priority: 128, FirstObject: true}
+	f, err := p.catalog.OpenSubgroup(h)
+	if err != nil {
+		return err
+	}
+	for i, payload := range [][]byte{b, delta} {
+		if err := f.WriteObject(moqt.Object{ID: uint64(i)}, payload); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *publisher) write(t *origin.Track, group uint64, subgroup int, payload []byte) error {
@@ -225,6 +270,10 @@ func (p *publisher) produce(ctx context.Context) error {
 	tick := time.NewTicker(time.Duration(float64(time.Second) / p.fps))
 	defer tick.Stop()
 	for sequence := uint32(0); ; sequence++ {
+		if p.frames > 0 && sequence == uint32(p.frames) {
+			<-ctx.Done()
+			return nil
+		}
 		if sequence > 0 {
 			select {
 			case <-tick.C:

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"holocast/internal/connect"
+	"holocast/internal/devcert"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/qoe"
+)
+
+// printReceipts writes the receipts that a session's viewers send, one a line:
+// track, camera, sequence and frame delay in µs.
+func printReceipts(ctx context.Context, w io.Writer, url string) error {
+	target := connect.Target{URL: url}
+	ns, err := target.Namespace()
+	if err != nil {
+		return err
+	}
+	h := moqt.Handler{Publish: func(r *moqt.PublishRequest) {
+		sub, err := r.Accept(moqt.SubscribeOptions{})
+		if err != nil {
+			return
+		}
+		for {
+			d, err := sub.AcceptDatagram(ctx)
+			if err != nil {
+				return
+			}
+			x, err := qoe.ParseReceipt(d.Payload)
+			if err != nil {
+				fmt.Fprintln(w, "no receipt:", err)
+				continue
+			}
+			fmt.Fprintln(w, "receipt", r.Track.Name, x.Camera, x.Sequence, x.Delay.Microseconds())
+		}
+	}}
+	err = target.Keep(ctx, h, moqt.Config{}, func(ctx context.Context, s *moqt.Session) error {
+		slog.Info("listening for receipts", "session", url)
+		if err := s.SubscribeTracks(ctx, ns); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.Context().Done():
+			return s.Err()
+		}
+	})
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // it was stopped
+	}
+	return err
+}
+
+// sendAway is a relay at addr, UDP and TCP, that asks whoever connects to move to
+// uri, and has nothing to offer.
+func sendAway(ctx context.Context, addr, uri string) error {
+	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
+	if err != nil {
+		return err
+	}
+	ln, err := moqt.Listen(addr, moqt.ListenConfig{TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ln.Close() }()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /certificate.sha256", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Access-Control-Allow-Origin", "*")
+		fmt.Fprintf(w, "%x\n", devcert.Hash(cert))
+	})
+	srv := &http.Server{Addr: addr, Handler: mux, ReadHeaderTimeout: time.Second}
+	defer func() { _ = srv.Close() }()
+	go func() { _ = srv.ListenAndServe() }()
+	slog.Info("sending away", "to", uri)
+	for {
+		s, err := ln.Accept(ctx)
+		if err != nil {
+			return nil //nolint:nilerr // it was stopped
+		}
+		s.Serve(moqt.Handler{
+			Subscribe: func(r *moqt.SubscribeRequest) { _ = r.Reject(wire.RequestGoingAway, "elsewhere") },
+			Publish:   func(r *moqt.PublishRequest) { _ = r.Reject(wire.RequestGoingAway, "elsewhere") },
+		})
+		go func() { _ = s.Goaway(ctx, uri, 5*time.Second) }()
+	}
+}
