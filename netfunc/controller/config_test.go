@@ -1,0 +1,73 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"holocast/internal/config"
+)
+
+// The example is the reference: it has every setting, with its default.
+func TestExample(t *testing.T) {
+	cfg := Config{}
+	if err := config.Load([]string{"--config", "controller.example.yaml"}, &cfg); err != nil {
+		t.Fatal(err)
+	}
+	if want := defaultConfig(); !reflect.DeepEqual(cfg, want) {
+		t.Errorf("%+v\nwant %+v", cfg, want)
+	}
+	b, err := os.ReadFile("controller.example.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc map[string]any
+	if err := yaml.Unmarshal(b, &doc); err != nil {
+		t.Fatal(err)
+	}
+	var missing func(reflect.Type, map[string]any, string)
+	missing = func(typ reflect.Type, have map[string]any, at string) {
+		for i := range typ.NumField() {
+			f := typ.Field(i)
+			name := f.Tag.Get("yaml")
+			v, ok := have[name]
+			if !ok {
+				t.Errorf("%s%s is not in the example", at, name)
+			}
+			if sub, ok := v.(map[string]any); ok {
+				missing(f.Type, sub, at+name+".")
+			}
+		}
+	}
+	missing(reflect.TypeFor[Config](), doc, "")
+}
+
+func TestValidate(t *testing.T) {
+	for want, change := range map[string]func(*Config){
+		"":                    func(*Config) {},
+		"http.listen":         func(c *Config) { c.HTTP.Listen = "4793" },
+		"http.certificate":    func(c *Config) { c.HTTP.Key = "x" },
+		"http.clientCA":       func(c *Config) { c.HTTP.ClientCA = "x" },
+		"is open to others":   func(c *Config) { c.HTTP.Listen = ":4793" },
+		"auth.edgeToken":      func(c *Config) { c.Auth.EdgeToken = "x" },
+		"http.burst":          func(c *Config) { c.HTTP.Burst = 0 },
+		"http.maxBody":        func(c *Config) { c.HTTP.MaxBody = 1 },
+		"http.maxConnections": func(c *Config) { c.HTTP.MaxConnections = 1 },
+		"signal.key":          func(c *Config) { c.Signal.Key = "" },
+		"signal.from":         func(c *Config) { _ = c.Signal.From.UnmarshalText([]byte("::1")) },
+		"end must be":         func(c *Config) { c.End = 0 },
+	} {
+		c := defaultConfig()
+		c.Signal.Key = "key"
+		change(&c)
+		err := c.validate()
+		if (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}

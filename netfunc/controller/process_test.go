@@ -1,0 +1,345 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"holocast/netfunc/api"
+	"holocast/netfunc/signal"
+)
+
+// binary is the controller under test.
+var binary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "controller")
+	if err != nil {
+		panic(err)
+	}
+	binary = filepath.Join(dir, "controller")
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the controller: %v\n%s", err, out)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+var key = bytes.Repeat([]byte{42}, signal.KeySize)
+
+const (
+	token  = "token-of-the-process-tests"
+	viewer = "10.9.0.7"
+)
+
+// process is a running controller.
+type process struct {
+	t    testing.TB
+	cmd  *exec.Cmd
+	url  string
+	dir  string // with signal.key, token and state.json
+	mu   sync.Mutex
+	log  bytes.Buffer
+	done chan struct{} // closed when it has ended and its log is complete
+	err  error
+}
+
+// workDir returns a directory with a signalling key and a token.
+func workDir(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range map[string]string{"signal.key": hex.EncodeToString(key) + "\n", "token": token + "\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// start runs a controller in dir; its settings are those of the flags and of yaml.
+func start(t testing.TB, dir, yaml string, args ...string) *process {
+	t.Helper()
+	p := launch(t, dir, yaml, args...)
+	select {
+	case <-p.done:
+		t.Fatalf("the controller did not start: %v\n%s", p.err, p.output())
+	case <-time.After(20 * time.Second):
+		t.Fatal("the controller did not start")
+	case <-p.ready():
+	}
+	return p
+}
+
+func launch(t testing.TB, dir, yaml string, args ...string) *process {
+	t.Helper()
+	config := filepath.Join(dir, "controller.yaml")
+	if err := os.WriteFile(config, []byte(yaml), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t: t, dir: dir, done: make(chan struct{})}
+	args = append([]string{"run", "--config", config, "--listen", "127.0.0.1:0", "--signal-key", filepath.Join(dir, "signal.key"),
+		"--token", filepath.Join(dir, "token"), "--state", filepath.Join(dir, "state.json"), "--log-format", "json", "--log-level", "debug"}, args...)
+	p.cmd = exec.Command(binary, args...)
+	stderr, err := p.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.done)
+		lines := bufio.NewScanner(stderr)
+		for lines.Scan() {
+			p.mu.Lock()
+			p.log.Write(append(lines.Bytes(), '\n'))
+			var line struct{ Msg, URL string }
+			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "controller is listening" {
+				p.url = line.URL
+			}
+			p.mu.Unlock()
+		}
+		p.err = p.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("the controller's log:\n%s", p.output())
+		}
+	})
+	return p
+}
+
+// ready is closed once the controller listens, or has ended.
+func (p *process) ready() <-chan struct{} {
+	c := make(chan struct{})
+	go func() {
+		defer close(c)
+		for {
+			p.mu.Lock()
+			url := p.url
+			p.mu.Unlock()
+			if url != "" {
+				return
+			}
+			select {
+			case <-p.done:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}()
+	return c
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// stop sends SIGTERM and waits for the end.
+func (p *process) stop() {
+	p.t.Helper()
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(10 * time.Second):
+		p.t.Fatal("SIGTERM does not end the controller")
+	}
+	if p.err != nil {
+		p.t.Errorf("ended with %v", p.err)
+	}
+}
+
+func (p *process) output() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.String()
+}
+
+func (p *process) client() *api.Client {
+	p.t.Helper()
+	c, err := api.NewClient(api.Options{URL: p.url, Token: token})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(c.Close)
+	return c
+}
+
+// pair is the two edges of a flow: what they tell the controller, and a sender that
+// takes signalling packets as the kernel program does.
+type pair struct {
+	t     testing.TB
+	c     *api.Client
+	udp   *net.UDPConn
+	paths []api.Path
+
+	mu       sync.Mutex
+	guard    signal.Guard
+	policies map[netip.Addr]api.Policy
+	refused  map[error]int
+	deaf     bool
+	applied  chan api.Policy
+}
+
+func newPair(t testing.TB, c *api.Client) *pair {
+	t.Helper()
+	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pair{t: t, c: c, udp: udp, policies: map[netip.Addr]api.Policy{}, refused: map[error]int{}, applied: make(chan api.Policy, 10_000)}
+	for i := range 5 {
+		p.paths = append(p.paths, api.Path{Index: i + 1, Interface: fmt.Sprintf("p%d", i+1), Up: true, RTT: float64(20 + 10*i)})
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); p.receive() }()
+	t.Cleanup(func() { _ = udp.Close(); <-done })
+	return p
+}
+
+func (p *pair) receive() {
+	b := make([]byte, 2048)
+	for {
+		n, err := p.udp.Read(b)
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		if p.deaf {
+			p.mu.Unlock()
+			continue
+		}
+		m, err := p.guard.Accept(b[:n], key)
+		if err != nil {
+			p.refused[err]++
+			p.mu.Unlock()
+			continue
+		}
+		policy := api.Policy{Destination: m.Destination, Paths: api.PathSet(m.Paths()), Nonce: m.Nonce}
+		p.policies[m.Destination] = policy
+		p.mu.Unlock()
+		p.applied <- policy
+	}
+}
+
+func (p *pair) hello() {
+	p.t.Helper()
+	prefix := []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}
+	for _, e := range []api.Edge{
+		{Name: "a", Role: api.Sender, Signal: p.udp.LocalAddr().(*net.UDPAddr).AddrPort(), Paths: p.paths, Towards: prefix},
+		{Name: "b", Role: api.Receiver, Paths: p.paths, Behind: prefix},
+	} {
+		if _, err := p.c.Hello(context.Background(), e); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+}
+
+func (p *pair) report() {
+	p.t.Helper()
+	p.mu.Lock()
+	r := api.Report{Paths: p.paths, Nonce: p.guard.Last()}
+	for _, policy := range p.policies {
+		r.Policies = append(r.Policies, policy)
+	}
+	p.mu.Unlock()
+	if err := p.c.Report(context.Background(), "a", r); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := p.c.Report(context.Background(), "b", api.Report{Paths: p.paths}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// trouble has the receiver see a flow in trouble.
+func (p *pair) trouble() {
+	p.t.Helper()
+	var seen []api.Observation
+	for i := range 4 {
+		seen = append(seen, api.Observation{Time: int64(i) * int64(200*time.Millisecond), Source: netip.MustParseAddrPort(viewer + ":40000"),
+			Destination: netip.MustParseAddrPort("10.1.0.2:4443"), Length: 240})
+	}
+	if err := p.c.Uplink(context.Background(), "b", seen); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// until waits for the sender to have paths in force.
+func (p *pair) until(paths api.PathSet) {
+	p.t.Helper()
+	limit := time.After(5 * time.Second)
+	for {
+		select {
+		case policy := <-p.applied:
+			if policy.Paths == paths {
+				return
+			}
+		case <-limit:
+			p.t.Fatalf("paths %s are not signalled", paths)
+		}
+	}
+}
+
+// flow is the one of the pair.
+func (p *pair) flow() api.Flow {
+	p.t.Helper()
+	flows, err := p.c.Flows(context.Background())
+	if err != nil || len(flows) != 1 {
+		p.t.Fatalf("%+v, %v", flows, err)
+	}
+	return flows[0]
+}
+
+func (p *pair) eliminate(removed ...int) api.Flow {
+	p.t.Helper()
+	f := p.flow()
+	r := api.Paths(removed...)
+	f, err := p.c.Eliminate(context.Background(), "b", api.Elimination{Destination: f.Destination, Generation: f.Generation, Removed: r, Remaining: f.Paths &^ r})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return f
+}
+
+// eventually waits until is holds.
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if is() {
+			return
+		}
+	}
+	t.Fatal("not within 5 s: " + what)
+}
+
+func contains(path, what string) bool {
+	b, err := os.ReadFile(path)
+	return err == nil && strings.Contains(string(b), what)
+}
