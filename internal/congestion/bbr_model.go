@@ -76,7 +76,10 @@ func (b *BBR) checkFullBWReached() {
 // of an empty queue as one below it.
 func (b *BBR) updateMinRTT() {
 	rtt := b.rs.RTT
-	b.probeRTTExpired = b.now > b.probeRTTMinStamp+bbrProbeRTTInterval && b.probeRTTMinDelay > 0
+	b.probeRTTExpired = b.now > b.probeRTTMinStamp+b.probeRTTInterval && b.probeRTTMinDelay > 0
+	if rtt > 0 && (b.lowestRTT == 0 || rtt < b.lowestRTT) {
+		b.lowestRTT = rtt
+	}
 	if similar := b.minRTT + time.Duration(bbrSimilarRTT*float64(b.minRTT)); !b.probeRTTExpired && rtt > 0 && rtt <= similar {
 		b.probeRTTMinStamp, b.minRTTStamp = b.now, b.now
 	}
@@ -204,6 +207,7 @@ func (b *BBR) checkProbeRTT() {
 		b.state = bbrProbeRTT
 		b.pacingGain, b.cwndGain = 1, bbrProbeRTTCwndGain
 		b.probeRTTDoneStamp = never
+		b.rttBeforeProbe, b.lowestRTT = b.lowestRTT, 0
 		b.ackPhase = acksProbeStopping
 		b.startRound()
 	}
@@ -242,6 +246,11 @@ func (b *BBR) checkProbeRTTDone() {
 		return
 	}
 	b.probeRTTMinStamp = b.now
+	b.probeRTTInterval = bbrProbeRTTInterval
+	if b.lowestRTT >= b.rttBeforeProbe {
+		b.probeRTTInterval = bbrMinRTTFilterLen
+	}
+	b.lowestRTT = 0
 	b.restoreCwnd()
 	// ExitProbeRTT (§5.3.4.4).
 	b.resetShortTermModel()

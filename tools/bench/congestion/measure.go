@@ -55,6 +55,10 @@ func measure(ctx context.Context, t *topology.Topology, transports []string, l l
 			}
 		})
 	}
+	watched := make(chan []series)
+	watching, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	go func() { watched <- watch(watching, flows) }()
 	pause(ctx, l.warmup)
 	before := make([]int64, len(flows))
 	for i, f := range flows {
@@ -82,6 +86,10 @@ func measure(ctx context.Context, t *topology.Topology, transports []string, l l
 		}
 		m.Flows = append(m.Flows, r)
 		m.Mbps += r.Mbps
+	}
+	stopWatching()
+	for i, s := range <-watched {
+		m.Flows[i].series = s
 	}
 	cancel()
 	wg.Wait()

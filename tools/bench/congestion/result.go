@@ -73,6 +73,8 @@ type Flow struct {
 	FPS        float64 `json:"fps,omitempty"` // frames that arrived within a second of their capture
 	FrameP50Ms float64 `json:"frame_delay_ms_p50,omitempty"`
 	FrameP99Ms float64 `json:"frame_delay_ms_p99,omitempty"`
+
+	series series
 }
 
 // Markdown is the result for people.

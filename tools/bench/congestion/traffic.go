@@ -268,7 +268,7 @@ func (f *flow) receive(s io.Reader) {
 func (f *flow) runBulk(ctx context.Context) {
 	stop := context.AfterFunc(ctx, f.close)
 	defer stop()
-	data := make([]byte, 256<<10)
+	data := make([]byte, 4<<20) // what a kernel's socket buffer holds
 	for ctx.Err() == nil {
 		if _, err := f.send.Write(data); err != nil {
 			return
@@ -303,6 +303,33 @@ func (f *flow) runFrames(ctx context.Context, interval time.Duration, size int) 
 				return captured, err
 			}
 		}
+	}
+}
+
+// watch samples flows until ctx ends.
+func watch(ctx context.Context, flows []*flow) []series {
+	all, before := make([]series, len(flows)), make([]int64, len(flows))
+	began := time.Now()
+	last := time.Duration(0)
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return all
+		case <-tick.C:
+		}
+		at := time.Since(began)
+		for i, f := range flows {
+			received := f.received.Load()
+			p := point{at: at, mbps: float64(received-before[i]) * 8e-6 / (at - last).Seconds()}
+			if f.estimates != nil {
+				p.est, _ = f.estimates()
+			}
+			before[i] = received
+			all[i] = append(all[i], p)
+		}
+		last = at
 	}
 }
 
