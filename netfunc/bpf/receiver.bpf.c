@@ -163,11 +163,9 @@ int eliminate(struct xdp_md *ctx)
 	hash = mix(hash, hash >> 29);
 
 	__u64 time = bpf_ktime_get_ns();
-	__u32 bucket_index = hash & bucket_mask;
 	__u32 flow_index = flow->id & (MAX_FLOWS - 1);
-	struct bucket *bucket = bpf_map_lookup_elem(&replicas, &bucket_index);
 	struct flow_counters *flow_counters = bpf_map_lookup_elem(&flow_counts, &flow_index);
-	if (!bucket || !flow_counters)
+	if (!flow_counters)
 		return XDP_PASS;
 	struct path_arrived *arrived = &flow_counters->path[path];
 	struct arrival_record arrival = {
@@ -184,7 +182,7 @@ int eliminate(struct xdp_md *ctx)
 		arrived->outside++;
 	}
 
-	switch (claim(bucket, hash, path, time >> SLOT_UNIT_SHIFT & SLOT_TIME_MASK)) {
+	switch (claim(hash, path, time >> SLOT_UNIT_SHIFT & SLOT_TIME_MASK)) {
 	case CLAIM_TWICE:
 		arrival.flags |= ARRIVAL_TWICE;
 		arrived->twice++;

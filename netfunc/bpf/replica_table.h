@@ -11,9 +11,16 @@ enum claim {
 	CLAIM_LOST, /* all tries lost to other processors */
 };
 
-/* Claims a packet for the replica on a path; now is in units of time. */
-static __always_inline enum claim claim(struct bucket *bucket, __u64 hash, __u32 path, __u32 now)
+/* Claims a packet for the replica on a path; now is in units of time. Returns an enum
+ * claim. A global function, so that the verifier looks at it once and not for every
+ * way that a packet was parsed. */
+__noinline int claim(__u64 hash, __u32 path, __u32 now)
 {
+	__u32 index = hash & bucket_mask;
+	struct bucket *bucket = bpf_map_lookup_elem(&replicas, &index);
+
+	if (!bucket)
+		return CLAIM_LOST;
 	__u64 tag = hash >> (64 - SLOT_TAG_BITS);
 	__u64 mark = 1ULL << (SLOT_TAG_BITS + path);
 	__u64 claimed = (__u64)now << SLOT_TIME_SHIFT | mark | tag;

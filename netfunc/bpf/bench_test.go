@@ -1,0 +1,350 @@
+package bpf
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"holocast/netfunc/signal"
+)
+
+// repeatProgram measures a program on one packet, by test runs in the kernel.
+func repeatProgram(b *testing.B, h *host, program *ebpf.Program, frame []byte, context any) {
+	b.Helper()
+	in := apart
+	if h != nil {
+		in = h.do
+	}
+	err := in(func() error {
+		var costs []float64
+		for b.Loop() {
+			// Many packets a test run: the system call is not what is measured.
+			run := ebpf.RunOptions{Data: frame, Repeat: repeats, Context: context}
+			start := threadTime()
+			if _, err := program.Run(&run); err != nil {
+				return err
+			}
+			costs = append(costs, float64((threadTime()-start).Nanoseconds())/repeats)
+		}
+		b.ReportMetric(median(costs), "ns/packet")
+		return nil
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// threadTime is the processor time of the calling thread: what else runs on the
+// machine has no part in it, but by the caches.
+func threadTime() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) // cannot fail for this clock
+	return time.Duration(ts.Nano())
+}
+
+const repeats = 20_000
+
+// BenchmarkEliminate is the receiver's cost of a packet, arrivals told of and read.
+func BenchmarkEliminate(b *testing.B) {
+	const always = 1<<32 - 64 // stale at once: each packet is a first one
+	for _, v := range []struct {
+		name   string
+		packet packet
+		first  bool
+	}{
+		{"first, IPv4", media4(1), true},
+		{"later, IPv4", media4(1), false},
+		{"first, IPv6", media6(1), true},
+		{"later, IPv6", media6(1), false},
+	} {
+		b.Run(v.name, func(b *testing.B) {
+			spec, err := receiverSpec(ReceiverOptions{})
+			if err == nil && v.first {
+				err = set(spec, map[string]any{receiverVarStale: uint32(always)})
+			}
+			c := unpinned(b, spec, err)
+			r := &Receiver{maps: c.Maps, done: make(chan struct{})}
+			// The program restores the DSCP of path 1, so that the packet, which a
+			// test run uses again, stays a replica.
+			for _, dst := range []netip.Addr{viewer4, viewer6} {
+				if err := r.SetFlow(dst, Flow{DSCP: Codepoint(1), Paths: 7}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			stop := drain(b, c.Maps[receiverMapArrivals])
+			repeatProgram(b, nil, c.Programs[receiverProgEliminate], v.packet.on(1).frame(), nil)
+			stop()
+			s := mustReceived(b, r)
+			if first := s.Paths[0].First > s.Paths[0].Late; first != v.first || s.Unknown+s.Short != 0 {
+				b.Fatalf("%+v", s)
+			}
+			b.ReportMetric(100*float64(s.RingFull)/float64(s.Paths[0].First+s.Paths[0].Late), "%unreported")
+		})
+	}
+	b.Run("other traffic", func(b *testing.B) {
+		g := newGate(b, ReceiverOptions{})
+		repeatProgram(b, nil, g.program, media4(1).frame(), nil)
+	})
+	b.Run("empty program", func(b *testing.B) { // what a test run itself costs
+		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+			Type: ebpf.XDP, License: "MIT", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, int32(xdpPass)), asm.Return()},
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer p.Close()
+		repeatProgram(b, nil, p, media4(1).frame(), nil)
+	})
+}
+
+// drain empties a ring as fast as its producer fills it, by moving the consumer's
+// position: a reader that costs the producer's processor nothing.
+func drain(b *testing.B, m *ebpf.Map) (stop func()) {
+	b.Helper()
+	page := unix.Getpagesize()
+	consumer, err := unix.Mmap(m.FD(), 0, page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		b.Fatal(err)
+	}
+	producer, err := unix.Mmap(m.FD(), int64(page), page, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		b.Fatal(err)
+	}
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				binary.NativeEndian.PutUint64(consumer, binary.NativeEndian.Uint64(producer))
+				time.Sleep(200 * time.Microsecond)
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+		_ = unix.Munmap(consumer)
+		_ = unix.Munmap(producer)
+	}
+}
+
+// BenchmarkSignal is the cost of a signalling packet with a good HMAC.
+func BenchmarkSignal(b *testing.B) {
+	bench := newSignalBench(b, SenderOptions{})
+	payload := message(b, testKey, signal.Message{Destination: viewer4, Policy: 7, Nonce: 200})
+	frame := bench.signalFrame(payload).frame()
+	b.Run("verified", func(b *testing.B) { // and, from the second on, refused as replayed
+		repeatProgram(b, bench.host, bench.programs[senderProgMonitor], frame, nil)
+	})
+	frame[len(frame)-65] ^= 1
+	payload = append([]byte{'h'}, payload[1:]...)
+	b.Run("malformed", func(b *testing.B) {
+		repeatProgram(b, bench.host, bench.programs[senderProgMonitor], bench.signalFrame(payload).frame(), nil)
+	})
+	b.Run("no signal", func(b *testing.B) {
+		repeatProgram(b, bench.host, bench.programs[senderProgMonitor], media4(1).frame(), nil)
+	})
+}
+
+// injector is an XDP program that writes the first bytes of a frame anew and hands it
+// to the stack: a test run uses a frame again that the stack has changed.
+func injector(b *testing.B, frame []byte) *ebpf.Program {
+	b.Helper()
+	const n = 34 // Ethernet and IPv4
+	code := asm.Instructions{
+		asm.LoadMem(asm.R2, asm.R1, 0, asm.Word), // data
+		asm.LoadMem(asm.R3, asm.R1, 4, asm.Word), // data_end
+		asm.Mov.Reg(asm.R4, asm.R2),
+		asm.Add.Imm(asm.R4, n),
+		asm.JGT.Reg(asm.R4, asm.R3, "out"),
+	}
+	for at := 0; at+8 <= n; at += 8 {
+		code = append(code,
+			asm.LoadImm(asm.R5, int64(binary.NativeEndian.Uint64(frame[at:])), asm.DWord),
+			asm.StoreMem(asm.R2, int16(at), asm.R5, asm.DWord))
+	}
+	code = append(code,
+		asm.StoreImm(asm.R2, n-2, int64(binary.NativeEndian.Uint16(frame[n-2:])), asm.Half),
+		asm.Mov.Imm(asm.R0, int32(xdpPass)).WithSymbol("out"),
+		asm.Return())
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "MIT", Instructions: code})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// sink drops all that comes in by an interface, before the stack sees it.
+func (h *host) sink(b *testing.B, name string) {
+	b.Helper()
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.XDP, License: "MIT", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, int32(xdpDrop)), asm.Return()},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer p.Close()
+	index := h.index(b, name)
+	h.must(b, func() error {
+		l, err := link.AttachXDP(link.XDPOptions{Program: p, Interface: index, Flags: link.XDPDriverMode})
+		if err == nil {
+			b.Cleanup(func() { _ = l.Close() })
+		}
+		return err
+	})
+}
+
+// BenchmarkReplica is the processor time that a packet costs the sender, from its coming in
+// to its having left on all paths, which are cables to where it is dropped at once:
+// plain forwarding, one path, two, and so on. ns/replica is what each path after the
+// first adds.
+func BenchmarkReplica(b *testing.B) {
+	const paths = 4
+	pin := pins(b)
+	edge, far := newHost(b), newHost(b)
+	cable(b, edge, "lan", far, "lan")
+	edge.address(b, "lan", "10.1.0.1/24")
+	edge.sysctl(b, "ipv4/ip_forward", "1")
+	dst := addr("10.3.0.2")
+	for i := 1; i <= paths; i++ {
+		name := fmt.Sprint("path", i)
+		cable(b, edge, name, far, name)
+		edge.address(b, name, fmt.Sprintf("10.2.%d.1/24", i))
+		far.sink(b, name)
+	}
+	edge.route(b, "10.3.0.0/24", "10.2.1.2")
+	neighbour := &netlink.Neigh{
+		LinkIndex: edge.index(b, "path1"), State: netlink.NUD_PERMANENT,
+		IP: net.ParseIP("10.2.1.2"), HardwareAddr: far.mac(b, "path1"),
+	}
+	if err := edge.nl.NeighSet(neighbour); err != nil {
+		b.Fatal(err)
+	}
+	var sender *Sender
+	edge.must(b, func() (err error) {
+		sender, err = OpenSender(SenderOptions{Pin: pin, Attach: []Attach{{"lan", Ingress}}})
+		return err
+	})
+	defer func() { edge.must(b, func() error { return sender.Detach() }) }()
+	for i := 1; i <= paths; i++ {
+		name := fmt.Sprint("path", i)
+		err := sender.SetPath(Path{Index: i, Interface: edge.index(b, name), Source: edge.mac(b, name), NextHop: far.mac(b, name), Up: true})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	frame := packet{
+		nextHop: [6]byte(edge.mac(b, "lan")), source: [6]byte(far.mac(b, "lan")), src: addr("10.1.0.2"), dst: dst,
+		tos: 2, fragment: 0x4000, proto: unix.IPPROTO_UDP, body: udp(1, 2, make([]byte, 1200)),
+	}.frame()
+	program := injector(b, frame)
+	lan := edge.index(b, "lan")
+
+	const live = 1 << 1 // BPF_F_TEST_XDP_LIVE_FRAMES, since Linux 5.18
+	cost := func(packets uint32) time.Duration {
+		var spent time.Duration
+		edge.must(b, func() error {
+			// struct xdp_md; the frame comes in by the interface.
+			run := ebpf.RunOptions{Data: frame, Repeat: packets, Flags: live, Context: struct {
+				Data, DataEnd, DataMeta, Ingress, Queue, Egress uint32
+			}{DataEnd: uint32(len(frame)), Ingress: uint32(lan)}}
+			start := threadTime()
+			_, err := program.Run(&run)
+			spent = threadTime() - start
+			return err
+		})
+		return spent
+	}
+	const packets = 50_000
+	perPacket := make([][]float64, paths+1)
+	for b.Loop() {
+		for n := range paths + 1 { // 0 is plain forwarding; all in turn, so that what else runs disturbs all alike
+			if err := sender.SetPolicy(dst, uint8(1<<n-1)); err != nil {
+				b.Fatal(err)
+			}
+			perPacket[n] = append(perPacket[n], float64(cost(packets).Nanoseconds())/packets)
+		}
+	}
+	s := mustStats(b, sender)
+	if s.Paths[paths-1].Packets == 0 || s.Unusable+s.Failed+s.Paths[0].Errors != 0 {
+		b.Fatalf("%+v", s)
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(median(perPacket[0]), "ns/forwarded")
+	for n := 1; n <= paths; n++ {
+		b.ReportMetric(median(perPacket[n]), fmt.Sprintf("ns/%d-paths", n))
+	}
+	b.ReportMetric((median(perPacket[paths])-median(perPacket[1]))/(paths-1), "ns/replica")
+}
+
+func median(v []float64) float64 {
+	v = slices.Clone(v)
+	slices.Sort(v)
+	return v[len(v)/2]
+}
+
+// BenchmarkLatency is the time from a datagram's being sent to its arrival at the
+// viewer's socket, plain and over three paths in turn.
+func BenchmarkLatency(b *testing.B) {
+	p := newPair(b)
+	p.open(b)
+	p.warm(b)
+	dst := pairViewer[0]
+	in := p.viewer.socket(b, netip.AddrPortFrom(dst, 0))
+	out := p.source.socket(b, netip.AddrPort{})
+	control(b, in, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1) })
+	to := in.LocalAddr().(*net.UDPAddr).AddrPort()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	payload, buf, oob := make([]byte, 1200), make([]byte, 2000), make([]byte, 200)
+	times := make([][]float64, 2)
+	n := uint64(1 << 33)
+	for b.Loop() {
+		for mode, bits := range []uint8{0, 7} {
+			if err := p.sender.SetPolicy(dst, bits); err != nil {
+				b.Fatal(err)
+			}
+			for i := range 50 {
+				n++
+				fill(payload, n)
+				start := time.Now()
+				if _, err := out.WriteToUDPAddrPort(payload, to); err != nil {
+					b.Fatal(err)
+				}
+				_ = in.SetReadDeadline(start.Add(time.Second))
+				_, k, _, _, err := in.ReadMsgUDPAddrPort(buf, oob)
+				if err != nil {
+					b.Fatal(err)
+				}
+				control, err := unix.ParseSocketControlMessage(oob[:k])
+				if err != nil || len(control) != 1 {
+					b.Fatal(control, err)
+				}
+				at := time.Unix(int64(binary.NativeEndian.Uint64(control[0].Data)), int64(binary.NativeEndian.Uint64(control[0].Data[8:])))
+				if i >= 5 { // the first of a block find caches cold
+					times[mode] = append(times[mode], float64(at.UnixNano()-start.UnixNano()))
+				}
+			}
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(median(times[0]), "ns/plain-p50")
+	b.ReportMetric(median(times[1]), "ns/duplicated-p50")
+	b.ReportMetric(median(times[1])-median(times[0]), "ns/added-p50")
+}
