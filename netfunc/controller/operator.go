@@ -132,7 +132,11 @@ func (p picture) print(out io.Writer) error {
 	if s.StateErr != "" {
 		fmt.Fprintf(w, "THE STATE IS NOT SAVED: %s\n", s.StateErr)
 	}
-	fmt.Fprintln(w, "\nEDGE\tROLE\tSTATE\tREPORTED\tPATH\tINTERFACE\tUP\tRTT\tMIN\tLOSS")
+	if len(p.Edges) == 0 {
+		fmt.Fprintln(w, "\nno edge has said hello")
+	} else {
+		fmt.Fprintln(w, "\nEDGE\tROLE\tSTATE\tREPORTED\tPATH\tINTERFACE\tUP\tRTT\tMIN\tLOSS")
+	}
 	for _, e := range p.Edges {
 		state := "ok"
 		if e.Lost {
@@ -151,7 +155,11 @@ func (p picture) print(out io.Writer) error {
 			head = "\t\t\t"
 		}
 	}
-	fmt.Fprintln(w, "\nDESTINATION\tMODE\tSTATE\tPATHS\tIN FORCE\tFROM\tTO\tLIVE\tINTERVAL\tFOR")
+	if len(p.Flows) == 0 {
+		fmt.Fprintln(w, "\nno flow yet")
+	} else {
+		fmt.Fprintln(w, "\nDESTINATION\tMODE\tSTATE\tPATHS\tIN FORCE\tFROM\tTO\tLIVE\tINTERVAL\tFOR")
+	}
 	for _, f := range p.Flows {
 		paths := f.Paths.String()
 		if f.Paths == 0 {
@@ -168,13 +176,13 @@ func (p picture) print(out io.Writer) error {
 		return err
 	}
 	w = tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\nDECIDED\tKIND\tDESTINATION\tPATHS\tREASON")
+	fmt.Fprintln(w, "\nDECIDED\tKIND\tABOUT\tPATHS\tREASON")
 	for _, d := range p.Decisions {
-		dst, paths := "", ""
+		about, paths := d.Edge, ""
 		if d.Destination.IsValid() {
-			dst, paths = d.Destination.String(), d.From.String()+" → "+d.To.String()
+			about, paths = d.Destination.String(), d.From.String()+" → "+d.To.String()
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", d.Time.Local().Format("01-02 15:04:05.000"), d.Kind, dst, paths, d.Reason)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", d.Time.Local().Format("01-02 15:04:05.000"), d.Kind, dash(about), dash(paths), d.Reason)
 	}
 	return w.Flush()
 }

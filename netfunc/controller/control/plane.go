@@ -64,7 +64,7 @@ type Counts struct {
 // resting times of the goroutine that saves the state.
 const (
 	saveSpacing  = 100 * time.Millisecond
-	saveAgain    = 5 * time.Second // after a failure
+	saveAgain    = 2 * time.Second // after a failure
 	keepOnDisk   = 512             // decisions
 	quietFailure = 10 * time.Second
 )
