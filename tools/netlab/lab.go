@@ -65,6 +65,7 @@ type emulation interface {
 	Now() time.Duration
 	Change(port int, timeline []wire.Change) error
 	Samples() []wire.Sample
+	Mark()
 	Stop() (wire.Report, []wire.Sample, error)
 }
 
@@ -151,6 +152,7 @@ func (l *Lab) startForwarder(options wire.Options) error {
 		to := l.sockets[i^1] // the same path's other end
 		ports[i] = wire.Port{Name: p.name(), From: from, To: to, Timeline: p.timeline[:1], Seed: l.seed(i)}
 	}
+	options.Late = l.topology.Late
 	if options.CPU == 0 {
 		options.CPU = l.divide()
 	}
@@ -278,6 +280,10 @@ func (l *Lab) Begin() error {
 	}
 	return nil
 }
+
+// Mark lets the report's distributions of delay, wait and queue count from now on, without
+// what came before. How late packets left, and losses, count for the whole run.
+func (l *Lab) Mark() { l.emulation.Mark() }
 
 // Set gives a path new conditions from now on, in both directions, instead of those that its
 // schedule has for later.

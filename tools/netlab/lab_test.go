@@ -345,8 +345,46 @@ func TestLateRunFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(report.Failures) != 1 || !strings.Contains(report.Failures[0], "the emulation was late: path1 ea→eb") {
+	if len(report.Failures) != 1 || !strings.HasPrefix(report.Failures[0], "the emulation was late: 100 % of the packets of path1 ea→eb, ") {
 		t.Errorf("failures: %q", report.Failures)
+	}
+}
+
+func TestLateness(t *testing.T) {
+	for _, tt := range []struct {
+		late, of      uint64
+		noted, failed bool
+	}{
+		{0, 0, false, false},
+		{0, 10_000, false, false},
+		{10, 10_000, false, false},
+		{11, 10_000, true, false},
+		{100, 10_000, true, false},
+		{101, 10_000, true, true},
+		{4, 50, true, false}, // too few to tell
+		{5, 50, true, true},
+	} {
+		p := Path{LinkReport: wire.LinkReport{Name: "x", LatePackets: tt.late, Late: wire.Quantiles{Count: tt.of}}}
+		if text, noted, failed := p.lateness(time.Millisecond); noted != tt.noted || failed != tt.failed {
+			t.Errorf("%d late of %d: noted %v, failed %v: %s", tt.late, tt.of, noted, failed, text)
+		}
+	}
+}
+
+func TestMark(t *testing.T) {
+	l := start(t, twoPaths)
+	quiet := probe.Flow{Size: 100, PacketRate: 500, Duration: 100 * time.Millisecond}
+	flow(t, l, "a", "b", "10.77.1.1", "10.77.2.2", quiet)
+	l.Mark()
+	quiet.Duration = 40 * time.Millisecond
+	flow(t, l, "a", "b", "10.77.1.1", "10.77.2.2", quiet)
+	report, err := l.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := report.Paths[0]
+	if p.Arrived != 70 || p.Wait.Count == 0 || p.Wait.Count > 20 || p.Delay.Count == 0 || p.Delay.Count > 20 || p.Delay.P50 < 20 {
+		t.Errorf("arrived %d, wait %+v, delay %+v", p.Arrived, p.Wait, p.Delay)
 	}
 }
 

@@ -114,6 +114,9 @@ func (e *Emulation) Change(i int, timeline []wire.Change) error {
 	return e.ports[i].update(e.Now())
 }
 
+// Mark does nothing: netem tells no distributions.
+func (e *Emulation) Mark() {}
+
 // Samples takes the samples since the last call.
 func (e *Emulation) Samples() []wire.Sample {
 	e.mu.Lock()

@@ -18,7 +18,7 @@ type Topology struct {
 	Paths    []Path
 	Commands []Command
 	Duration time.Duration // of a run; 0: until its commands have ended
-	Late     time.Duration // a run fails if the 99th percentile of the departure error is above
+	Late     time.Duration // a run fails if 1 % of the packets leave further from when they should
 	Seed     uint64        // of everything random
 
 	source file

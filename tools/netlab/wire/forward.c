@@ -121,6 +121,11 @@ void forward_stop(struct forwarder *f)
 	atomic_store(&f->stop, 1);
 }
 
+void forward_mark(struct forwarder *f)
+{
+	atomic_store(&f->mark, 1);
+}
+
 bool forward_set(struct forwarder *f, int link, const struct link_conditions *conditions, size_t count)
 {
 	struct forward_change *change = malloc(sizeof *change + count * sizeof *conditions);
@@ -274,6 +279,7 @@ static void send_batch(struct run *r, int i, int n)
 			int64_t off = now - packet->due;
 			histogram_add(&r->f->late[i], off < 0 ? -off : off);
 			uint64_t delay = (uint64_t)(now - packet->arrival);
+			histogram_add(&r->f->delay[i], (int64_t)delay);
 			counts->delay_sum += delay;
 			if (counts->packets_out == 0 || delay < counts->delay_min)
 				counts->delay_min = delay;
@@ -344,6 +350,11 @@ static int64_t forward(struct run *r)
 	compare_clocks(r);
 	for (int i = 0; i < f->count; i++)
 		take_change(r, i);
+	if (atomic_load(&f->mark) && atomic_exchange(&f->mark, 0)) {
+		memset(f->delay, 0, sizeof f->delay);
+		for (int i = 0; i < f->count; i++)
+			link_mark(f->ports[i].link);
+	}
 	for (int i = 0; i < f->count; i++)
 		receive(r, i);
 	int64_t next = LINK_NEVER;

@@ -61,6 +61,7 @@ struct forwarder {
 	// Read and written while it runs.
 	atomic_int running; // set when packets are taken
 	atomic_int stop;
+	atomic_int mark; // set to let the distributions of delays, waits and queues begin anew
 	_Atomic(struct forward_change *) changes[FORWARD_LINKS]; // taken and freed by the thread
 	atomic_uint_fast64_t rows_written, rows_read;
 	struct forward_row rows[FORWARD_ROWS];
@@ -74,6 +75,7 @@ struct forwarder {
 	uint64_t wakes;       // times it slept
 	uint64_t rows_lost;   // not read in time
 	struct histogram late[FORWARD_LINKS]; // ns from due to departed
+	struct histogram delay[FORWARD_LINKS]; // ns from arrived to departed
 	struct forward_faults faults[FORWARD_LINKS];
 };
 
@@ -87,6 +89,7 @@ void forward_run(struct forwarder *);
 
 bool forward_running(const struct forwarder *);
 void forward_stop(struct forwarder *);
+void forward_mark(struct forwarder *);
 
 // forward_set replaces what is to come of a link's conditions by count ≥ 1 others, copied.
 bool forward_set(struct forwarder *, int link, const struct link_conditions *, size_t count);

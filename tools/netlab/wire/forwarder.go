@@ -70,6 +70,7 @@ type Options struct {
 	Priority  int           // of SCHED_FIFO, negative: ordinary scheduling [50]
 	CPU       int           // to run on [any but 0]
 	MaxMemory int           // bytes of packets in flight [1 GiB]
+	Late      time.Duration // departure error from which LinkReport.LatePackets counts [0: every one]
 }
 
 // Counts are what a link did in one interval.
@@ -108,12 +109,16 @@ func (f Faults) Any() uint64 { return f.Ring + f.Memory + f.Oversize + f.Send }
 
 // A LinkReport is what a link did in a whole run, and how well.
 type LinkReport struct {
-	Name    string    `json:"name"`
-	Late    Quantiles `json:"departure_error_us"` // |departed − due|
-	Wait    Quantiles `json:"queue_wait_ms"`      // from arrival to being sent
-	Queue   Quantiles `json:"queue_bytes"`        // that arriving packets found
-	Arrived uint64    `json:"arrived"`            // packets
-	Asked   float64   `json:"losses_asked"`       // to expect of those that arrived
+	Name string    `json:"name"`
+	Late Quantiles `json:"departure_error_us"` // |departed − due|
+	// LatePackets had a larger error than Options.Late.
+	LatePackets uint64 `json:"late_packets"`
+	// Delay, Wait and Queue are those since Mark, or since the start.
+	Delay   Quantiles `json:"delay_ms"`      // from arrival to departure
+	Wait    Quantiles `json:"queue_wait_ms"` // from arrival to being sent
+	Queue   Quantiles `json:"queue_bytes"`   // that arriving packets found
+	Arrived uint64    `json:"arrived"`       // packets
+	Asked   float64   `json:"losses_asked"`  // to expect of those that arrived
 	Lost    uint64    `json:"lost"`
 	Burst   uint64    `json:"lost_burst"`
 	Full    uint64    `json:"queue_full"`
@@ -134,6 +139,7 @@ type Forwarder struct {
 	f       *C.struct_forwarder
 	names   []string
 	started time.Duration // CLOCK_MONOTONIC
+	late    time.Duration
 	done    chan struct{}
 }
 
@@ -155,7 +161,7 @@ func Start(ports []Port, options Options) (*Forwarder, error) {
 	if c == nil {
 		return nil, errors.New("no memory for the forwarder")
 	}
-	f := &Forwarder{f: c, started: time.Duration(c.started), done: make(chan struct{})}
+	f := &Forwarder{f: c, started: time.Duration(c.started), late: options.Late, done: make(chan struct{})}
 	c.count = C.int(len(ports))
 	c.interval = C.int64_t(options.Interval)
 	c.priority = C.int(max(0, options.Priority))
@@ -199,6 +205,10 @@ func (f *Forwarder) Now() time.Duration {
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // cannot fail on a clock that exists
 	return time.Duration(t.Nano()) - f.started
 }
+
+// Mark lets the distributions of delays, waits and queues begin anew: what comes before a
+// measurement need not be in it.
+func (f *Forwarder) Mark() { C.forward_mark(f.f) }
 
 // Change replaces what is to come of a port's timeline. The first change is in force at once
 // if its time is past. Times are since the start.
@@ -258,12 +268,14 @@ func (f *Forwarder) Stop() (Report, []Sample, error) {
 		stats := C.link_statistics(f.f.ports[i].link)
 		faults := &f.f.faults[i]
 		link := LinkReport{
-			Name:  name,
-			Late:  quantiles(&f.f.late[i], 1e3),
-			Wait:  quantiles(&stats.wait, 1e6),
-			Queue: quantiles(&stats.occupied, 1),
-			Asked: float64(stats.asked),
-			Lost:  uint64(stats.packets[Lost]), Burst: uint64(stats.packets[LostBurst]), Full: uint64(stats.packets[QueueFull]),
+			Name:        name,
+			Late:        quantiles(&f.f.late[i], 1e3),
+			LatePackets: above(&f.f.late[i], f.late),
+			Delay:       quantiles(&f.f.delay[i], 1e6),
+			Wait:        quantiles(&stats.wait, 1e6),
+			Queue:       quantiles(&stats.occupied, 1),
+			Asked:       float64(stats.asked),
+			Lost:        uint64(stats.packets[Lost]), Burst: uint64(stats.packets[LostBurst]), Full: uint64(stats.packets[QueueFull]),
 			Faults: Faults{
 				Ring: uint64(faults.ring), Memory: uint64(faults.memory),
 				Oversize: uint64(faults.oversize), Send: uint64(faults.send),

@@ -10,6 +10,10 @@ enum { FIRST_PACKETS = 4096 }; // room to begin with, a power of two
 
 static const int64_t second = 1000000000;
 
+// Packets that catch up are at least this far apart: 100 000 a second, about what the
+// forwarder can carry.
+static const int64_t closest = 10000;
+
 struct link {
 	// packets[head, sent) are in the delay line, packets[sent, tail) in the queue, the
 	// first of them being sent. Indices run on and are masked.
@@ -174,10 +178,12 @@ static void leave(struct link *l, int64_t time)
 	uint32_t place = l->sent++;
 	if (!l->now.reorder) {
 		// Behind packets with a longer delay, half as fast again as the rate: so they
-		// catch up.
+		// catch up. Short ones would come faster than any sender made them.
 		int64_t apart = 0;
 		if (l->now.rate > 0)
 			apart = (int64_t)(8e9 / 1.5 * (double)(packet.length + l->now.overhead) / l->now.rate);
+		if (packet.due < l->last_due)
+			apart = later(apart, closest);
 		if (l->last_due != INT64_MIN)
 			packet.due = later(packet.due, l->last_due + apart);
 	} else
@@ -291,6 +297,12 @@ int64_t link_next(const struct link *l)
 int64_t link_shortest_delay(const struct link *l)
 {
 	return l->now.varied ? l->now.delay_min : l->now.delay;
+}
+
+void link_mark(struct link *l)
+{
+	memset(&l->stats.wait, 0, sizeof l->stats.wait);
+	memset(&l->stats.occupied, 0, sizeof l->stats.occupied);
 }
 
 uint64_t link_queued_bytes(const struct link *l)

@@ -135,6 +135,16 @@ func quantiles(h *C.struct_histogram, unit float64) Quantiles {
 	return q
 }
 
+// above counts the values of h larger than limit, to the precision of its buckets.
+func above(h *C.struct_histogram, limit time.Duration) (n uint64) {
+	for i, count := range h.buckets {
+		if bucketMiddle(i) > float64(limit) {
+			n += uint64(count)
+		}
+	}
+	return n
+}
+
 // bucketMiddle inverts histogram_bucket.
 func bucketMiddle(bucket int) float64 {
 	if bucket < 2<<C.HISTOGRAM_BITS {

@@ -73,6 +73,9 @@ bool link_pop(struct link *, int64_t now, struct link_packet *);
 // link_next is when to call link_pop next: no packet is due earlier, as far as is known.
 int64_t link_next(const struct link *);
 
+// link_mark forgets the waits and the queues of packets so far.
+void link_mark(struct link *);
+
 int64_t link_shortest_delay(const struct link *); // a packet can have now
 uint64_t link_queued_bytes(const struct link *); // queued and being sent
 const struct link_stats *link_statistics(const struct link *);
