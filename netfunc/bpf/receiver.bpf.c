@@ -29,7 +29,7 @@ static __always_inline bool parse_extensions(struct cursor *c, struct parsed *p)
 			return false;
 		__u32 bytes = sizeof(*extension);
 		if (p->protocol == IPPROTO_FRAGMENT) {
-			p->number = extension->id;
+			p->number = bpf_ntohl(extension->id);
 			p->fragment = extension->fragment;
 			p->later = extension->fragment & bpf_htons(0xfff8);
 		} else {
@@ -137,7 +137,7 @@ int eliminate(struct xdp_md *ctx)
 		p.length = sizeof(*ip) + bpf_ntohs(ip->payload);
 		p.protocol = ip->next;
 		p.number = bpf_ntohl(ip->word) & IPV6_LABEL_MASK;
-		if (!parse_extensions(&c, &p))
+		if (bpf_ntohl(ip->word) >> 28 != 6 || !parse_extensions(&c, &p))
 			goto truncated;
 		hash = mix(hash, load64(&ip->source.word[0]));
 		hash = mix(hash, load64(&ip->source.word[2]));
@@ -151,13 +151,13 @@ int eliminate(struct xdp_md *ctx)
 		p.number = id = bpf_ntohs(ip->id);
 		p.fragment = ip->fragment;
 		p.later = ip->fragment & bpf_htons(IPV4_OFFSET);
-		if (p.headers < sizeof(*ip) || p.headers > p.length)
+		if (ip->version != 4 || p.headers < sizeof(*ip) || p.headers > p.length)
 			goto truncated;
 		p.transport = p.ip + p.headers;
 		hash = mix(hash, (__u64)ip->source << 32 | ip->destination);
 	}
 	hash = mix(hash, (__u64)p.number << 32 | p.fragment << 16 | p.length);
-	hash = mix(hash, p.protocol);
+	hash = mix(hash, p.headers << 8 | p.protocol);
 	if (!mix_payload(&hash, &p, c.end))
 		goto truncated;
 	hash = mix(hash, hash >> 29);

@@ -21,6 +21,8 @@ var edge4 = addr("192.0.2.254")
 
 var testKey = []byte("0123456789abcdef0123456789abcdef")
 
+var signalMessage = signal.Message{Destination: viewer4, Policy: 3, Nonce: 1 << 60}
+
 // signalFrame is a frame with a signalling packet's payload.
 func (b *bench) signalFrame(payload []byte) packet {
 	return packet{

@@ -1,0 +1,333 @@
+package bpf
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// ruling is what a receiver is to do with a frame.
+type ruling int
+
+const (
+	untouched ruling = iota // pass as it is
+	replica                 // pass the first of its key, restored; drop the others
+)
+
+// rule is the receiver in Go, written from what it is to do and not from the C: what
+// becomes of a frame, and the key that its replicas have in common.
+func rule(frame []byte) (ruling, string) {
+	at := 12
+	next16 := func() (v uint16, ok bool) {
+		if len(frame) < at+2 {
+			return 0, false
+		}
+		v = binary.BigEndian.Uint16(frame[at:])
+		at += 2
+		return v, true
+	}
+	proto, ok := next16()
+	for tags := 0; ok && tags < 2 && (proto == unix.ETH_P_8021Q || proto == unix.ETH_P_8021AD); tags++ {
+		if _, ok = next16(); ok {
+			proto, ok = next16()
+		}
+	}
+	if !ok {
+		return untouched, ""
+	}
+	ip := frame[at:]
+	var key []any
+	var length, headers int
+	var next byte
+	later := false
+	switch {
+	case proto == unix.ETH_P_IP && len(ip) >= 20:
+		if _, ok := PathOf(ip[1] >> 2); !ok || !bytes.Equal(ip[16:20], viewer4.AsSlice()) {
+			return untouched, ""
+		}
+		length, headers, next = int(binary.BigEndian.Uint16(ip[2:])), int(ip[0]&15)*4, ip[9]
+		later = binary.BigEndian.Uint16(ip[6:])&0x1fff != 0
+		key = append(key, ip[4:8], ip[12:20])
+		if headers < 20 || ip[0]>>4 != 4 {
+			return untouched, ""
+		}
+	case proto == unix.ETH_P_IPV6 && len(ip) >= 40:
+		word := binary.BigEndian.Uint32(ip)
+		if _, ok := PathOf(uint8(word >> 22 & 0x3f)); !ok || !bytes.Equal(ip[24:40], viewer6.AsSlice()) {
+			return untouched, ""
+		}
+		length, headers, next = 40+int(binary.BigEndian.Uint16(ip[4:])), 40, ip[6]
+		if ip[0]>>4 != 6 {
+			return untouched, ""
+		}
+		number, fragment := word&0xfffff, uint16(0)
+		for i := 0; i < 4 && !later; i++ {
+			size := 8
+			switch next {
+			case unix.IPPROTO_HOPOPTS, unix.IPPROTO_ROUTING, unix.IPPROTO_DSTOPTS, unix.IPPROTO_FRAGMENT:
+			default:
+				i = 4
+				continue
+			}
+			if len(ip) < headers+8 {
+				return untouched, ""
+			}
+			if next == unix.IPPROTO_FRAGMENT {
+				fragment, number = binary.BigEndian.Uint16(ip[headers+2:]), binary.BigEndian.Uint32(ip[headers+4:])
+				later = fragment>>3 != 0
+			} else {
+				size += int(ip[headers+1]) * 8
+			}
+			next = ip[headers]
+			headers += size
+		}
+		key = append(key, ip[8:40], number, fragment)
+	default:
+		return untouched, ""
+	}
+	if headers > length || length > len(ip) || length > 0x3fff || length < 20 {
+		return untouched, ""
+	}
+	payload := ip[headers:length]
+	// Behind the checksum is what all replicas have in common; what is before it and
+	// tells packets apart is looked at separately.
+	covered, ports, front := 0, true, 0
+	switch {
+	case later:
+		ports = false
+	case next == unix.IPPROTO_UDP:
+		covered, front = 8, 8
+	case next == unix.IPPROTO_TCP:
+		covered, front = 20, 4
+	case next == unix.IPPROTO_SCTP:
+		covered, front = 12, 12
+	case next == unix.IPPROTO_ICMP || next == unix.IPPROTO_ICMPV6:
+		covered, front, ports = 4, 4, false
+	default:
+		ports = false
+	}
+	if ports && len(payload) >= 4 {
+		key = append(key, payload[:4])
+	}
+	if covered > 0 && len(payload) >= front+8 {
+		key = append(key, payload[front:front+8])
+	}
+	if len(payload) > covered {
+		tail := payload[covered:]
+		key = append(key, tail[max(len(tail)-8, 0):])
+	}
+	return replica, fmt.Sprintf("%v %d %d %d %x", proto, length, headers, next, key)
+}
+
+// restoredFrame is a frame with the DSCP that the gate's flows have.
+func restoredFrame(frame []byte) []byte {
+	f := bytes.Clone(frame)
+	v, _ := see(f)
+	at := len(f) - len(v.ip)
+	ip := f[at:]
+	if v.v6 {
+		word := binary.BigEndian.Uint32(ip)&^(0x3f<<22) | 46<<22
+		binary.BigEndian.PutUint32(ip, word)
+		return f
+	}
+	old := binary.BigEndian.Uint16(ip)
+	ip[1] = 46<<2 | ip[1]&3
+	// RFC 1624, equation 3: also of a checksum that is wrong, which stays wrong.
+	sum := uint32(^binary.BigEndian.Uint16(ip[10:])) + uint32(^old) + uint32(binary.BigEndian.Uint16(ip))
+	sum = sum&0xffff + sum>>16
+	sum = sum&0xffff + sum>>16
+	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum))
+	return f
+}
+
+// judge compares the program with the model on one frame. seen is when the program
+// saw keys first.
+func (g *gate) judge(t testing.TB, frame []byte, seen map[string]time.Time) {
+	t.Helper()
+	if len(frame) < 14 || len(frame) > 3000 {
+		return // no frame, or more than a test run takes
+	}
+	want, key := rule(frame)
+	verdict, left := g.run(t, frame)
+	if want == untouched {
+		if verdict != xdpPass || !bytes.Equal(left, frame) {
+			t.Fatalf("frame that is not the receiver's: verdict %d\n% x became\n% x", verdict, frame, left)
+		}
+		return
+	}
+	first, again := seen[key]
+	switch age := time.Since(first); {
+	case !again || age > 31*time.Second:
+		seen[key] = time.Now()
+		if verdict != xdpPass || !bytes.Equal(left, restoredFrame(frame)) {
+			t.Fatalf("first replica: verdict %d\n% x became\n% x", verdict, frame, left)
+		}
+	case age > 29*time.Second: // stale or not: both are right
+		if verdict == xdpPass {
+			seen[key] = time.Now()
+		}
+	case verdict != xdpDrop:
+		t.Fatalf("later replica passed: % x", frame)
+	}
+}
+
+// newModelGate is a gate that forgets nothing for 30 s.
+func newModelGate(t testing.TB) *gate { return newGate(t, ReceiverOptions{Stale: 30 * time.Second}) }
+
+// randomFrame is a frame of few kinds and values, so that replicas and near replicas
+// are frequent.
+func randomFrame(r *rand.Rand) []byte {
+	pick := func(v ...int) int { return v[r.IntN(len(v))] }
+	p := packet{
+		src: relay4, dst: viewer4, tos: uint8(pick(0, 3, 7, 11, 31, 35, 63))<<2 | uint8(r.IntN(4)), ttl: uint8(1 + r.IntN(255)),
+		id: uint16(r.IntN(4)), fragment: uint16(pick(0, 0x4000, 0x4000, 0x2000, 100)),
+		proto: uint8(pick(unix.IPPROTO_UDP, unix.IPPROTO_UDP, unix.IPPROTO_TCP, unix.IPPROTO_ICMP, unix.IPPROTO_SCTP, unix.IPPROTO_ICMPV6, 59, 253)),
+		body:  make([]byte, pick(0, 3, 4, 7, 8, 9, 11, 12, 15, 16, 19, 20, 24, 27, 28, 40, 100)),
+	}
+	for i := range p.body {
+		p.body[i] = uint8(r.IntN(20) / 19)
+	}
+	if r.IntN(2) == 0 {
+		p.src, p.dst, p.label = relay6, viewer6, uint32(r.IntN(2))
+		for n := r.IntN(6); n > 3; n-- {
+			p.extensions = append([]byte{uint8(pick(unix.IPPROTO_FRAGMENT, unix.IPPROTO_DSTOPTS, unix.IPPROTO_UDP)), uint8(pick(0, 0, 0, 1)), 0, uint8(pick(0, 0, 8)), 0, 0, 0, uint8(r.IntN(2))}, p.extensions...)
+			p.ext = uint8(pick(unix.IPPROTO_FRAGMENT, unix.IPPROTO_HOPOPTS, unix.IPPROTO_ROUTING))
+		}
+	} else if r.IntN(5) == 0 {
+		p.options = make([]byte, 4*r.IntN(11))
+	}
+	switch r.IntN(8) {
+	case 0:
+		p.tags = []vlan{{unix.ETH_P_8021Q, uint16(r.IntN(9))}}
+	case 1:
+		p.tags = []vlan{{unix.ETH_P_8021AD, 1}, {unix.ETH_P_8021Q, uint16(r.IntN(9))}}
+	case 2:
+		p.dst = relay4
+		if p.src.Is6() {
+			p.dst = relay6
+		}
+	}
+	p.padding = pick(0, 0, 0, 10)
+	f := p.frame()
+	switch r.IntN(12) {
+	case 0:
+		f = f[:14+r.IntN(len(f)-13)]
+	case 1:
+		f[14+r.IntN(len(f)-14)] ^= 1 << r.IntN(8)
+	}
+	return f
+}
+
+// The program does what the model does, on frames at random.
+func TestEliminateModel(t *testing.T) {
+	g := newModelGate(t)
+	seen := make(map[string]time.Time)
+	r := rand.New(rand.NewPCG(20, 26))
+	const frames = 20_000
+	for range frames {
+		g.judge(t, randomFrame(r), seen)
+	}
+	s := mustReceived(t, g.Receiver)
+	var first, late uint64
+	for _, p := range s.Paths {
+		first, late = first+p.First, late+p.Late
+	}
+	t.Logf("%d frames: %d first, %d later, %d of other destinations, %d malformed", frames, first, late, s.Unknown, s.Short)
+	if first < frames/20 || late < frames/20 || s.Short < frames/100 || s.Races+s.Evicted != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func FuzzEliminate(f *testing.F) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for range 40 {
+		f.Add(randomFrame(r))
+	}
+	g := newModelGate(f)
+	seen := make(map[string]time.Time)
+	f.Fuzz(func(t *testing.T, frame []byte) { g.judge(t, frame, seen) })
+}
+
+// Whatever comes in, the sender lets pass untouched what it has no policy for.
+func FuzzDuplicate(f *testing.F) {
+	b := newSignalBench(f, SenderOptions{})
+	b.policy(f, pathBits(1, 2, 3))
+	r := rand.New(rand.NewPCG(2, 2))
+	for range 20 {
+		frame := randomFrame(r)
+		copy(frame, b.lanMAC[:])
+		f.Add(frame)
+	}
+	f.Add(b.signalFrame(message(f, testKey, signalMessage)).frame())
+	f.Fuzz(func(t *testing.T, frame []byte) { b.checkAny(t, frame) })
+}
+
+// The same as FuzzDuplicate, on frames at random.
+func TestDuplicateAny(t *testing.T) {
+	b := newSignalBench(t, SenderOptions{})
+	b.policy(t, pathBits(1, 2, 3))
+	r := rand.New(rand.NewPCG(3, 3))
+	for range 1000 {
+		frame := randomFrame(r)
+		copy(frame, b.lanMAC[:])
+		b.checkAny(t, frame)
+	}
+	if s := mustStats(t, b.Sender); s.Duplicated == 0 || s.Short == 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// checkAny checks what must hold of any frame.
+func (b *bench) checkAny(t *testing.T, frame []byte) {
+	t.Helper()
+	if len(frame) < 15 || len(frame) > 3000 {
+		return
+	}
+	for _, program := range []string{senderProgDuplicate, senderProgDuplicateOut, senderProgMonitor} {
+		var verdict uint32
+		out := make([]byte, len(frame)+256)
+		err := b.host.do(func() (err error) {
+			run := ebpf.RunOptions{Data: frame, DataOut: out, Context: &skb{Ifindex: uint32(b.lan)}}
+			verdict, err = b.programs[program].Run(&run)
+			out = run.DataOut
+			return err
+		})
+		if errors.Is(err, unix.EINVAL) {
+			return // the kernel takes no such frame for a test run
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, ok := see(frame)
+		ours := ok && (v.v6 && bytes.Equal(v.ip[24:40], viewer6.AsSlice()) || !v.v6 && bytes.Equal(v.ip[16:20], viewer4.AsSlice()))
+		signal := ok && !v.v6 && v.ip[1] == 0xfc && v.ip[9] == unix.IPPROTO_UDP
+		switch verdict {
+		case tcPass:
+			if !bytes.Equal(out, frame) && !(ours && program == senderProgDuplicateOut) {
+				t.Fatalf("%s: passed\n% x as\n% x", program, frame, out)
+			}
+		case tcRedirect:
+			if !ours || program == senderProgMonitor {
+				t.Fatalf("%s: redirected % x", program, frame)
+			}
+		case tcShot:
+			if !signal || program == senderProgDuplicateOut {
+				t.Fatalf("%s: dropped % x", program, frame)
+			}
+		default:
+			t.Fatalf("%s: verdict %d", program, verdict)
+		}
+	}
+	for _, tp := range b.taps {
+		if tp != nil {
+			tp.frames()
+		}
+	}
+}
