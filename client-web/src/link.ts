@@ -7,6 +7,8 @@ export interface Link {
   /** SHA-256 of the relay's certificate in hex, the only one to be trusted then. */
   readonly certificate: string | undefined;
   readonly receipts: boolean;
+  /** A quality by name, or "auto". */
+  readonly quality: string;
 }
 
 const DEFAULT_PORT = 4443;
@@ -30,5 +32,6 @@ export function parseLink(location: { readonly href: string; readonly hostname: 
     session: q.get("session") || undefined,
     certificate: q.get("certificate") || undefined,
     receipts: q.get("receipts") !== "off",
+    quality: q.get("quality") || "auto",
   };
 }

@@ -9,7 +9,7 @@ export class Workers {
   #fromNetwork: (m: FromNetwork) => void = () => {};
   #fromDecoder: (decoder: Worker, m: FromDecoder) => void = () => {};
 
-  constructor({ relay, session, certificate, receipts }: Link) {
+  constructor({ relay, session, certificate, receipts, quality }: Link) {
     const ports: MessagePort[] = [];
     const count = Math.max(1, Math.min(4, navigator.hardwareConcurrency - 1));
     for (let i = 0; i < count; i++) {
@@ -21,7 +21,7 @@ export class Workers {
       this.#decoders.push(decoder);
     }
     this.#network.onmessage = (e: MessageEvent<FromNetwork>) => this.#deliver(() => this.#fromNetwork(e.data));
-    const start: ToNetwork = { type: "start", relay, session, certificate, receipts, decoders: ports };
+    const start: ToNetwork = { type: "start", relay, session, certificate, receipts, quality, decoders: ports };
     this.#network.postMessage(start, ports);
   }
 

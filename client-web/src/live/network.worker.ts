@@ -45,7 +45,7 @@ class Viewer {
   /** While the recording is watched at the viewer's own pace. */
   #playback: Playback | undefined;
   #ticking: ReturnType<typeof setInterval> | undefined;
-  #quality = "auto";
+  #quality: string;
   readonly #chooser = new QualityChooser();
   #bytes = 0;
   #skipped = 0;
@@ -55,6 +55,7 @@ class Viewer {
   #rtt = 0;
 
   constructor(private readonly start: Start) {
+    this.#quality = start.quality;
     start.decoders.forEach((port) => {
       port.onmessage = (e: MessageEvent<Decoded>) => this.#feeds.get(e.data.camera)?.decoded();
     });
@@ -225,7 +226,16 @@ class Viewer {
   /** The track of a camera that is to be received: that of the quality asked for, or what has been found to go well. */
   #choose(qualities: readonly CameraTrack[]): CameraTrack {
     const named = qualities.find((t) => t.quality === this.#quality);
-    return named ?? qualities[this.#quality === "auto" ? Math.min(this.#chooser.level, qualities.length - 1) : 0]!;
+    return named ?? qualities[Math.min(this.#automatic ? this.#chooser.level : 0, qualities.length - 1)]!;
+  }
+
+  get #names(): string[] {
+    return [...new Set(this.#catalog?.qualities.flatMap((list) => list.map((t) => t.quality)))];
+  }
+
+  /** Whether the quality is chosen here: none is asked for, or one that there is not. */
+  get #automatic(): boolean {
+    return !this.#names.includes(this.#quality);
   }
 
   /** Makes the feeds those of the catalog. */
@@ -243,8 +253,7 @@ class Viewer {
       replaced = true;
     }
     send({ type: "cameras", cameras });
-    const names = [...new Set(catalog.qualities.flatMap((list) => list.map((t) => t.quality)))];
-    send({ type: "qualities", names, chosen: this.#quality, received: cameras.map((c) => c.quality) });
+    send({ type: "qualities", names: this.#names, chosen: this.#automatic ? "auto" : this.#quality, received: cameras.map((c) => c.quality) });
     for (const [i, c] of cameras.entries()) {
       let feed = this.#feeds.get(c.camera);
       if (!feed) {
@@ -490,7 +499,7 @@ class Viewer {
     );
     this.#listen();
     if (this.#recording) this.#tellPlayback();
-    if (this.#quality === "auto" && this.#catalog && !this.#playback) {
+    if (this.#catalog && this.#automatic && !this.#playback) {
       const before = this.#chooser.level;
       const worst = Math.max(...this.#catalog.qualities.map((list) => list.length)) - 1;
       if (this.#chooser.update(localTime(), { received, skipped, lost }, worst) !== before) this.#watch();

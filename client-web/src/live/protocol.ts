@@ -22,6 +22,7 @@ export interface Start {
   readonly session: string | undefined;
   readonly certificate: string | undefined;
   readonly receipts: boolean;
+  readonly quality: string;
   /** One a decode worker. */
   readonly decoders: readonly MessagePort[];
 }

@@ -319,7 +319,7 @@ describe("the page", () => {
 
   it("is pictured for the documents", async () => {
     open.push(await lab.performer(port, "demo", "--fps", "10"));
-    const page = await view(lab.link(port, "demo"));
+    const page = await view(lab.link(port, "demo", "&quality=full"));
     await page.setViewportSize({ width: 1280, height: 720 });
     await page.evaluate(() => document.querySelector<HTMLButtonElement>("button#light[aria-pressed=true]")?.click());
     await shows(page, 10, 60_000);

@@ -200,8 +200,12 @@ describe("link", () => {
     ["?relay=javascript:alert(1)", "https://host.example:4443/", undefined],
     ["?relay=http://[", "https://host.example:4443/", undefined],
   ])("%s", (query, relay, session) => expect(link(query)).toMatchObject({ relay, session }));
+  it("chooses a quality where it names one", () => {
+    expect(link("").quality).toBe("auto");
+    expect(link("?quality=low").quality).toBe("low");
+  });
   it("has words for every phase", () => {
-    const phases: Phase[] = ["connecting", "no-webtransport", "unreachable", "certificate", "refused", "lost", "waiting", "ended", "live"];
+    const phases: Phase[] = ["connecting", "no-webtransport", "unreachable", "certificate", "refused", "lost", "waiting", "silent", "ended", "live"];
     const titles = phases.map((p) => messageFor(p, "", link("?session=x"), false)?.title);
     expect(titles.every((t) => t !== undefined && t.length > 5)).toBe(true);
     expect(messageFor("live", "", link(""), true)).toBeUndefined();
