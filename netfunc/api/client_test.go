@@ -270,8 +270,8 @@ func TestBackoff(t *testing.T) {
 			}
 			return time.Since(began)
 		}
-		for _, most := range []time.Duration{100, 200, 400, 400} {
-			most *= time.Millisecond
+		for _, milliseconds := range []int{100, 200, 400, 400} {
+			most := time.Duration(milliseconds) * time.Millisecond
 			if d := wait(); d > most || d < most/2 {
 				t.Errorf("waited %s, want %s to %s", d, most/2, most)
 			}

@@ -42,7 +42,7 @@ func BenchmarkReaction(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer udp.Close()
+	defer func() { _ = udp.Close() }()
 	client, err := api.NewClient(api.Options{URL: srv.URL, Token: token})
 	if err != nil {
 		b.Fatal(err)

@@ -66,7 +66,7 @@ func defaultConfig() Config {
 	var c Config
 	p := policy.DefaultConfig()
 	c.HTTP.Listen = "127.0.0.1:4793"
-	c.HTTP.Rate, c.HTTP.Burst = 1000, 2000
+	c.HTTP.Rate, c.HTTP.Burst = 5000, 10000
 	c.HTTP.MaxBody, c.HTTP.MaxConnections = 1<<20, 1024
 	c.Signal.Resend, c.Signal.Slow = p.Signal.First, p.Signal.Slow
 	c.State = "/var/lib/holocast/controller.json"

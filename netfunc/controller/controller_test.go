@@ -53,7 +53,9 @@ func TestRestart(t *testing.T) {
 	edges.eliminate(1)
 	edges.until(0b10010)
 	stop()
-	<-watched
+	if err := <-watched; !errors.Is(err, context.Canceled) {
+		t.Errorf("watch: %v", err)
+	}
 	decisions, err := edges.c.Decisions(t.Context(), 0)
 	var kinds []string
 	for _, d := range decisions {
@@ -290,10 +292,23 @@ func TestStops(t *testing.T) {
 	}
 }
 
-// Callers who dawdle are cut off, and do not keep others out.
+// Callers who dawdle are cut off, and do not keep others out; a watch stream may last.
 func TestSlowCallers(t *testing.T) {
 	t.Parallel()
 	p := start(t, workDir(t), "")
+	edges := newPair(t, p.client())
+	edges.hello()
+	ctx, stop := context.WithCancel(t.Context())
+	snapshots, watched := 0, make(chan struct{})
+	go func() {
+		defer close(watched)
+		_ = edges.c.Watch(ctx, "a", func(u api.Update) error {
+			if u.Snapshot {
+				snapshots++
+			}
+			return nil
+		}, func(err error) { t.Errorf("watch: %v", err) })
+	}()
 	addr := strings.TrimPrefix(p.url, "http://")
 	slow := func(first string) net.Conn {
 		c, err := net.Dial("tcp", addr)
@@ -327,6 +342,11 @@ func TestSlowCallers(t *testing.T) {
 				break
 			}
 		}
+	}
+	stop()
+	<-watched
+	if d := time.Since(began); snapshots != 1 || d < 9*time.Second {
+		t.Errorf("%d snapshots in %s, want 1 in about 10 s", snapshots, d)
 	}
 }
 

@@ -57,7 +57,7 @@ func run(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return err
 	}
-	defer ln.Close()
+	defer func() { _ = ln.Close() }()
 	m := newMetrics()
 	plane, err := control.New(control.Config{
 		Policy: cfg.policy(), Key: key, From: cfg.Signal.From, StateFile: cfg.State,

@@ -56,7 +56,7 @@ func TestSender(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	var g Guard
 	before := uint64(time.Now().UnixNano())
 	for _, dst := range []netip.Addr{netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("2001:db8::7")} {
@@ -83,7 +83,7 @@ func TestSenderKeepsOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	var wg sync.WaitGroup
 	for range senders {
 		wg.Go(func() {
@@ -110,7 +110,7 @@ func TestSenderExceed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	ahead := uint64(time.Now().Add(time.Hour).UnixNano())
 	for name, c := range map[string]struct {
 		nonce uint64
@@ -139,7 +139,7 @@ func TestSenderErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	for _, to := range []string{"[2001:db8::1]:4790", "0.0.0.0:0"} {
 		if _, err := s.Send(netip.MustParseAddrPort(to), netip.MustParseAddr("192.0.2.7"), 1); err == nil {
 			t.Errorf("sent to %s", to)

@@ -164,7 +164,7 @@ func TestTicks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer udp.Close()
+	defer func() { _ = udp.Close() }()
 	var mu sync.Mutex
 	var reactions []time.Duration
 	p, _ := start(t, func(c *Config) {

@@ -312,10 +312,10 @@ func (e *Engine) Eliminate(now time.Time, name string, o api.Elimination) (api.F
 			return f.viewing(), fmt.Errorf("%w: single, but %d paths remain", ErrInvalid, left.Len())
 		}
 	}
-	switch {
-	case left == 0:
+	switch left {
+	case 0:
 		return f.viewing(), ErrNoPathLeft
-	case left == f.Paths: // told before
+	case f.Paths: // told before
 		return f.viewing(), nil
 	}
 	reason := fmt.Sprintf("path %s never delivered in time within a window", f.Paths&^left)

@@ -78,7 +78,8 @@ func (p *play) step() {
 		p.report(name)
 	case 9:
 		mode := []api.Mode{api.Auto, api.Duplicate, api.Redirect, api.Off}[p.next()%4]
-		if _, err := p.e.Set(p.now, dst, api.Setting{Mode: mode, Paths: api.PathSet(p.next() & p.next())}); err != nil {
+		paths := p.next()
+		if _, err := p.e.Set(p.now, dst, api.Setting{Mode: mode, Paths: api.PathSet(paths & p.next())}); err != nil {
 			t.Fatal(err)
 		}
 		p.deliver()

@@ -120,7 +120,7 @@ func TestDiskFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	if err := f.Save(state{Name: "small"}); err != nil {
 		t.Fatal(err)
 	}
