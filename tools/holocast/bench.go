@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -26,6 +27,9 @@ type benchOptions struct {
 	log   io.Writer // progress
 }
 
+// needsRoot ends the description of a benchmark that makes network namespaces.
+const needsRoot = "(needs root)"
+
 // benchmark is one benchmark: its result is JSON, and Markdown for people.
 type benchmark struct {
 	name, about string
@@ -40,10 +44,10 @@ func benchmarks() []benchmark {
 		{"path", "relay: first byte, fan-out, cost and delay", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return path.Run(ctx, path.Options{Quick: o.quick, Log: o.log})
 		}},
-		{"congestion", "congestion control over emulated paths: throughput, queue, frames, fairness (needs root)", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
+		{"congestion", "congestion control over emulated paths: throughput, queue, frames, fairness " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return congestion.Run(ctx, congestion.Options{Parts: o.parts, Quick: o.quick, Log: o.log})
 		}},
-		{"duplication", "packet duplication over the paths of Table I: single path, redirection, duplication (needs root)", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
+		{"duplication", "packet duplication over the paths of Table I: single path, redirection, duplication " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return duplication.Run(ctx, duplication.Options{Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})
 		}},
 	}
@@ -71,6 +75,9 @@ func benchCommand() *cobra.Command {
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: append(slices.Clone(names), "all"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[0] == "all" && len(parts) > 0 {
+				return errors.New("--parts are those of one benchmark")
+			}
 			if args[0] == "all" && out == "" {
 				out = filepath.Join("docs", "results")
 			}
@@ -81,6 +88,10 @@ func benchCommand() *cobra.Command {
 			results := map[string]any{}
 			for _, b := range list {
 				if args[0] != "all" && args[0] != b.name {
+					continue
+				}
+				if args[0] == "all" && strings.Contains(b.about, needsRoot) && os.Geteuid() != 0 {
+					fmt.Fprintf(cmd.ErrOrStderr(), "bench %s is left out: it needs root\n", b.name)
 					continue
 				}
 				r, err := b.run(cmd.Context(), o)

@@ -55,15 +55,17 @@ func measure(ctx context.Context, t *topology.Topology, transports []string, l l
 			}
 		})
 	}
-	watched := make(chan []series)
+	watched := make(chan []series, 1)
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
+	start := time.Now()
 	go func() { watched <- watch(watching, flows) }()
 	pause(ctx, l.warmup)
 	before := make([]int64, len(flows))
 	for i, f := range flows {
 		before[i] = f.received.Load()
 	}
+	lab.Mark()
 	began := time.Now()
 	pause(ctx, l.duration)
 	elapsed := time.Since(began)
@@ -90,6 +92,7 @@ func measure(ctx context.Context, t *topology.Topology, transports []string, l l
 	stopWatching()
 	for i, s := range <-watched {
 		m.Flows[i].series = s
+		m.Flows[i].frameT, m.Flows[i].frameMs = flows[i].frames.lines(start)
 	}
 	cancel()
 	wg.Wait()
@@ -99,9 +102,10 @@ func measure(ctx context.Context, t *topology.Topology, transports []string, l l
 	}
 	forward := report.Paths[0]
 	m.QueueP50Ms, m.QueueP99Ms = forward.Wait.P50, forward.Wait.P99
+	m.DelayP50Ms, m.DelayP99Ms = forward.Delay.P50, forward.Delay.P99
 	m.QueueDrops, m.Lost = forward.Full, forward.Lost
 	m.DepartureP99Us = forward.Late.P99
-	m.Failures = report.Failures
+	m.Failures, m.Warnings = report.Failures, report.Warnings
 	if squares := 0.0; len(m.Flows) > 1 {
 		for _, f := range m.Flows {
 			squares += f.Mbps * f.Mbps
@@ -117,5 +121,3 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-time.After(d):
 	}
 }
-
-func ms(d time.Duration) float64 { return float64(d) / 1e6 }

@@ -3,6 +3,9 @@
 package congestion
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,8 +14,16 @@ import (
 )
 
 func TestPlans(t *testing.T) {
-	for _, quick := range []bool{true, false} {
-		plans, err := plansFor(quick)
+	for _, tt := range []struct {
+		name string
+		o    Options
+		most time.Duration
+	}{
+		{"quick", Options{Quick: true}, 50 * time.Second},
+		{"path1", Options{Parts: []string{"path1"}}, 6 * time.Minute},
+		{"all", Options{}, 27 * time.Minute},
+	} {
+		plans, err := plansFor(tt.o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -20,10 +31,23 @@ func TestPlans(t *testing.T) {
 		for _, p := range plans {
 			total += p.load.warmup + p.load.duration
 		}
-		if quick && total > 2*time.Minute {
-			t.Errorf("the quick run takes %v", total)
+		if total > tt.most {
+			t.Errorf("%s takes %v", tt.name, total)
 		}
-		t.Logf("quick %v: %d measurements, %v", quick, len(plans), total)
+		t.Logf("%s: %d measurements, %v", tt.name, len(plans), total)
+	}
+	if _, err := Run(t.Context(), Options{Parts: []string{"path7"}}); err == nil || !strings.Contains(err.Error(), "path7") {
+		t.Errorf("part path7: %v", err)
+	}
+}
+
+func TestProcessorTime(t *testing.T) {
+	c, err := cpu(t.Context(), 1, 50*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.BBR <= 0 || c.BBR > 100 || c.Stock <= 0 || c.Stock > 100 {
+		t.Errorf("%+v", *c)
 	}
 }
 
@@ -58,6 +82,16 @@ func TestMeasure(t *testing.T) {
 			t.Errorf("frames: %+v", m.Flows[0])
 		}
 		r.Runs = append(r.Runs, *m)
+	}
+	r.Runs[0].Path, r.Runs[4].Path = "path1", "path1"
+	dir := t.TempDir()
+	if err := r.SavePlots(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"congestion-path1.svg", "congestion-frames.svg"} {
+		if svg, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Contains(svg, []byte("<svg")) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 	if md := r.Markdown(); !strings.Contains(md, "| slow") || !strings.Contains(md, "Jain") {
 		t.Error(md)

@@ -31,14 +31,6 @@ import (
 	"holocast/tools/netlab"
 )
 
-// Transports that are not one of our controllers.
-const (
-	// stock is quic-go's own NewReno, as published.
-	stock = "stock"
-	// tcp- and a name is the kernel's TCP with that congestion control.
-	tcpPrefix = "tcp-"
-)
-
 // A flow carries data from one host to another.
 type flow struct {
 	transport string
@@ -78,13 +70,29 @@ func (l *frameLog) since(from time.Time) []time.Duration {
 	return d
 }
 
+// lines are the frames' delays in ms over the seconds of their arrival after from.
+func (l *frameLog) lines(from time.Time) (t, y []float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, at := range l.at {
+		t, y = append(t, at.Sub(from).Seconds()), append(y, ms(l.delays[i]))
+	}
+	return t, y
+}
+
+// A place runs a function where its sockets are to be.
+type place func(func() error) error
+
+// here is the host itself.
+func here(do func() error) error { return do() }
+
 // open connects from host a to host b of a lab.
 func open(ctx context.Context, lab *netlab.Lab, transport string, port uint16) (*flow, error) {
-	a, b := lab.Node("a"), lab.Node("b")
-	if a == nil || b == nil {
+	if lab.Node("a") == nil || lab.Node("b") == nil {
 		return nil, errors.New("the topology has no hosts a and b")
 	}
-	addr := netip.AddrPortFrom(b.Addr, port)
+	a, b := place(lab.Node("a").Namespace.Do), place(lab.Node("b").Namespace.Do)
+	addr := netip.AddrPortFrom(lab.Node("b").Addr, port)
 	f := &flow{transport: transport}
 	if name, ok := strings.CutPrefix(transport, tcpPrefix); ok {
 		return f, f.openTCP(ctx, a, b, addr, name)
@@ -92,9 +100,9 @@ func open(ctx context.Context, lab *netlab.Lab, transport string, port uint16) (
 	return f, f.openQUIC(ctx, a, b, addr)
 }
 
-func (f *flow) openTCP(ctx context.Context, a, b *netlab.Node, addr netip.AddrPort, cc string) error {
+func (f *flow) openTCP(ctx context.Context, a, b place, addr netip.AddrPort, cc string) error {
 	var ln net.Listener
-	err := b.Namespace.Do(func() (err error) {
+	err := b(func() (err error) {
 		ln, err = net.Listen("tcp", addr.String())
 		return err
 	})
@@ -109,7 +117,7 @@ func (f *flow) openTCP(ctx context.Context, a, b *netlab.Node, addr netip.AddrPo
 		})
 		return errors.Join(err, opt)
 	}}
-	if err := a.Namespace.Do(func() (err error) {
+	if err := a(func() (err error) {
 		client, err = dialer.DialContext(ctx, "tcp", addr.String())
 		return err
 	}); err != nil {
@@ -155,19 +163,19 @@ func quicConfig() *quic.Config {
 	}
 }
 
-func (f *flow) openQUIC(ctx context.Context, a, b *netlab.Node, addr netip.AddrPort) (err error) {
+func (f *flow) openQUIC(ctx context.Context, a, b place, addr netip.AddrPort) (err error) {
 	cert, err := certificate()
 	if err != nil {
 		return err
 	}
 	var serverUDP, clientUDP *net.UDPConn
-	if err := b.Namespace.Do(func() (err error) {
+	if err := b(func() (err error) {
 		serverUDP, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(addr))
 		return err
 	}); err != nil {
 		return err
 	}
-	if err := a.Namespace.Do(func() (err error) {
+	if err := a(func() (err error) {
 		clientUDP, err = net.ListenUDP("udp4", nil)
 		return err
 	}); err != nil {
@@ -197,7 +205,7 @@ func (f *flow) openQUIC(ctx context.Context, a, b *netlab.Node, addr netip.AddrP
 			return err
 		}
 	}
-	client, err := clientTransport.Dial(ctx, net.UDPAddrFromAddrPort(addr), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{alpn}}, quicConfig())
+	client, err := clientTransport.Dial(ctx, serverUDP.LocalAddr(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{alpn}}, quicConfig())
 	if err != nil {
 		return err
 	}
