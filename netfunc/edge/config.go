@@ -210,6 +210,9 @@ func (c *Config) validate() error {
 	case len(c.Uplink.Interfaces) > 0 && (c.Uplink.Min == 0 || c.Uplink.Min > c.Uplink.Max):
 		return fmt.Errorf("uplink.min %d and uplink.max %d are no window of lengths", c.Uplink.Min, c.Uplink.Max)
 	}
+	if _, err := c.Log.Logger(); err != nil {
+		return err
+	}
 	// The algorithm's own check names its parameters as the paper does.
 	if _, err := elimination.New(c.Eliminate.algorithm()); err != nil {
 		return err

@@ -7,11 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -165,6 +167,13 @@ func (c *controller) set(paths api.PathSet, state api.State, generation uint64) 
 	return nonce
 }
 
+// told returns what edges said last.
+func (c *controller) told() (edges map[string]api.Edge, reports map[string]api.Report, left []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.edges), maps.Clone(c.reports), slices.Clone(c.left)
+}
+
 func (c *controller) until(what string, ok func() bool) {
 	c.s.t.Helper()
 	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -212,15 +221,16 @@ func controlled(t *testing.T, elimination string) (s *site, c *controller, near,
 }
 
 // quickly makes the algorithm decide after a fifth of a second.
-const quickly = "{span: 200ms, completeSpan: 4s, guard: 50ms, threshold: 50ms, timeout: 60ms}"
+const quickly = "{span: 200ms, completeSpan: 1s, guard: 50ms, threshold: 50ms, timeout: 60ms}"
 
 func TestController(t *testing.T) {
 	s, c, near, far := controlled(t, quickly)
-	e := c.edges["near"]
+	edges, _, _ := c.told()
+	e := edges["near"]
 	if e.Role != api.Sender || e.Signal.String() != "10.8.0.1:4790" || len(e.Towards) != 1 || len(e.Paths) != paths || e.Paths[0].Interface != "wan1" {
 		t.Errorf("hello %+v", e)
 	}
-	if e := c.edges["far"]; e.Role != api.Receiver || len(e.Behind) != 1 {
+	if e := edges["far"]; e.Role != api.Receiver || len(e.Behind) != 1 {
 		t.Errorf("hello %+v", e)
 	}
 
@@ -238,14 +248,17 @@ func TestController(t *testing.T) {
 		write(t, up, make([]byte, size))
 	}
 	c.until("uplink", func() bool { return len(c.uplink) >= 3 })
+	c.mu.Lock()
+	uplink := slices.Clone(c.uplink)
+	c.mu.Unlock()
 	for i, length := range []int{200, 248, 300} {
-		if o := c.uplink[i]; o.Length != length || o.Source.Addr() != viewerAddr || o.Destination.Port() != 9 || o.Time <= 0 {
+		if o := uplink[i]; o.Length != length || o.Source.Addr() != viewerAddr || o.Destination.Port() != 9 || o.Time <= 0 {
 			t.Errorf("observation %+v, want %d bytes", o, length)
 		}
 	}
 
 	// Duplication starts and ends while packets pass, and none is lost or doubled.
-	f := s.traffic(4000)
+	f := s.traffic(2000)
 	time.Sleep(50 * time.Millisecond)
 	c.applied(c.set(api.Paths(1, 2, 3), api.Duplicating, 1))
 	st := near.status()
@@ -257,7 +270,9 @@ func TestController(t *testing.T) {
 	})
 	// All three deliver in time: in the end one is enough.
 	c.until("elimination", func() bool { return len(c.eliminations) > 0 })
+	c.mu.Lock()
 	el := c.eliminations[0]
+	c.mu.Unlock()
 	if el.Destination != viewerAddr || el.Generation != 1 || !el.Single || el.Remaining.Len() != 1 || el.Removed.Len() != 2 || len(el.Rewards) != 3 {
 		t.Errorf("elimination %+v", el)
 	}
@@ -272,7 +287,8 @@ func TestController(t *testing.T) {
 			t.Errorf("path %d: %d rogue", p.Index, p.Rogue)
 		}
 	}
-	if r := c.reports["far"]; r.Paths[1].First+r.Paths[1].Late == 0 || r.Paths[0].RTT <= 0 {
+	_, reports, _ := c.told()
+	if r := reports["far"]; r.Paths[1].First+r.Paths[1].Late == 0 || r.Paths[0].RTT <= 0 {
 		t.Errorf("report %+v", r)
 	}
 
@@ -281,8 +297,8 @@ func TestController(t *testing.T) {
 	near.process.stop()
 	near.clean()
 	far.clean()
-	if len(c.left) != 2 {
-		t.Errorf("%v left", c.left)
+	if _, _, left := c.told(); len(left) != 2 {
+		t.Errorf("%v left", left)
 	}
 }
 
@@ -306,7 +322,7 @@ func TestControllerDies(t *testing.T) {
 	s, c, near, far := controlled(t, "{latentPeriod: 300ms}")
 	c.applied(c.set(api.Paths(1, 2, 3), api.Duplicating, 7))
 	far.until("flow known", func(st *Status) bool { return len(st.Receiver.Flows) == 1 })
-	f := s.traffic(4000)
+	f := s.traffic(2000)
 	c.stop()
 	near.until("loss noticed", func(st *Status) bool { return !st.Controller.Connected && st.Controller.Error != "" })
 	near.process.kill()
@@ -333,8 +349,9 @@ func TestSignalsRefused(t *testing.T) {
 	s, c, near, _ := controlled(t, quickly)
 	c.applied(c.set(api.Paths(1, 2), api.Duplicating, 1))
 	var conn *net.UDPConn
+	edges, _, _ := c.told()
 	err := s.relay.Do(func() (err error) {
-		conn, err = net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(c.edges["near"].Signal))
+		conn, err = net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(edges["near"].Signal))
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -78,33 +79,50 @@ func run(ctx context.Context, cfg Config) error {
 	d.kernel = &kernel{cfg: &d.cfg, key: key, log: log}
 	d.sending = &sending{cfg: &d.cfg, log: log, kernel: d.kernel, reporter: d.reporter}
 	d.receiving = &receiving{cfg: &d.cfg, log: log, kernel: d.kernel, reporter: d.reporter}
+	d.sending.seen = d.receiving.seen
 	d.ways = newWays(&d.cfg, key, log)
 	d.ways.set, d.ways.changed = d.kernel.setPath, func() {
 		if d.reporter != nil {
 			d.reporter.Soon()
 		}
 	}
-	if err := d.kernel.open(); err != nil {
-		return err
-	}
-	// What the kernel has is kept from here on, whatever fails: packets go on.
-	defer d.kernel.close()
-	if err := errors.Join(d.receiving.settle(), d.sending.settle()); err != nil {
-		return err
-	}
-	return d.serve(ctx)
-}
-
-// serve runs all parts until ctx ends, and then leaves.
-func (d *daemon) serve(ctx context.Context) error {
 	status, err := d.listen()
 	if err != nil {
 		return err
 	}
+	defer status.Close()
+	if err := d.attach(); err != nil {
+		return err
+	}
+	// What the kernel has is kept from here on, whatever fails: packets go on.
+	defer d.kernel.close()
+	log.Info("edge is running", "name", cfg.Name, "role", cfg.Role, "paths", len(cfg.Paths), "http", status.http, "socket", cfg.Socket)
+	return d.serve(ctx)
+}
+
+// attach opens the kernel's part and brings it up to date. If that fails, what was there
+// before stays, and nothing else.
+func (d *daemon) attach() error {
+	_, left := d.cfg.left()
+	if err := d.kernel.open(); err != nil {
+		return err
+	}
+	err := errors.Join(d.receiving.settle(), d.sending.settle())
+	if err == nil {
+		return nil
+	}
+	if errors.Is(left, fs.ErrNotExist) {
+		return errors.Join(err, d.kernel.detach(), tidy(d.cfg))
+	}
+	d.kernel.close()
+	return err
+}
+
+// serve runs all parts until ctx ends, and then leaves.
+func (d *daemon) serve(ctx context.Context) error {
 	running, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	defer status.Close()
 	defer stop()
 	failed := make(chan error, 1)
 	wg.Go(func() {
@@ -120,7 +138,6 @@ func (d *daemon) serve(ctx context.Context) error {
 	if d.reporter != nil {
 		wg.Go(func() { d.reporter.Run(running) })
 	}
-	d.log.Info("edge is running", "name", d.cfg.Name, "role", d.cfg.Role, "paths", len(d.cfg.Paths), "http", status.http, "socket", d.cfg.Socket)
 	select {
 	case err := <-failed:
 		return err

@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -69,6 +70,9 @@ const (
 	paths         = 3
 )
 
+// pins numbers the directories for pins.
+var pins atomic.Int32
+
 // site is two hosts behind two edges that three paths join:
 //
 //	relay — near ═ wan1 to wan3 ═ far — viewer
@@ -79,6 +83,9 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	needRoot(t)
+	if !strings.Contains(t.Name(), "/") {
+		t.Parallel()
+	}
 	g, err := namespace.NewGroup()
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +190,7 @@ func (s *site) edge(n *namespace.Namespace, name, text string) *edge {
 	dir := s.t.TempDir()
 	e := &edge{
 		t: s.t, ns: n, config: filepath.Join(dir, "edge.yml"), socket: filepath.Join(dir, "edge.sock"),
-		pin: fmt.Sprintf("/sys/fs/bpf/he-%d-%s", os.Getpid(), name),
+		pin: fmt.Sprintf("/sys/fs/bpf/he-%d-%d-%s", os.Getpid(), pins.Add(1), name),
 	}
 	peer := 1
 	if n == s.near {
@@ -212,7 +219,9 @@ func (s *site) edge(n *namespace.Namespace, name, text string) *edge {
 func (e *edge) command(args ...string) (string, error) {
 	var out bytes.Buffer
 	err := e.ns.Do(func() error {
-		c := exec.Command(edgeBinary, append(args, "--config", e.config)...)
+		ctx, stop := context.WithTimeout(context.Background(), 10*time.Second) // cleanups run it too
+		defer stop()
+		c := exec.CommandContext(ctx, edgeBinary, append(args, "--config", e.config)...)
 		c.Stdout, c.Stderr = &out, &out
 		return c.Run()
 	})

@@ -36,7 +36,7 @@ func (s *site) pair() (near, far *edge) {
 func TestPair(t *testing.T) {
 	s := newSite(t)
 	near, far := s.pair()
-	f := s.traffic(4000)
+	f := s.traffic(2000)
 	time.Sleep(500 * time.Millisecond)
 	n := uint64(f.exact())
 
@@ -74,7 +74,7 @@ func TestPair(t *testing.T) {
 func TestKilled(t *testing.T) {
 	s := newSite(t)
 	near, far := s.pair()
-	f := s.traffic(4000)
+	f := s.traffic(2000)
 	for range 3 {
 		for _, e := range []*edge{near, far} {
 			time.Sleep(50 * time.Millisecond)
@@ -194,7 +194,7 @@ func TestLeave(t *testing.T) {
 			far.start()
 			near.start()
 			near.until("paths", allUp)
-			f := s.traffic(4000)
+			f := s.traffic(2000)
 			time.Sleep(100 * time.Millisecond)
 			if s := near.status(); len(s.Attached) != 1 || !strings.HasPrefix(s.Attached[0].Mode, name) {
 				t.Errorf("attached as %+v", s.Attached)
@@ -215,7 +215,7 @@ func TestKeep(t *testing.T) {
 	s := newSite(t)
 	near, far := s.pair()
 	near.process.stop()
-	f := s.traffic(4000)
+	f := s.traffic(2000)
 	near.start("--on-exit", "keep")
 	near.until("paths", allUp)
 	for range 2 {
@@ -234,7 +234,7 @@ func TestKeep(t *testing.T) {
 func TestPathFails(t *testing.T) {
 	s := newSite(t)
 	near, far := s.pair()
-	f := s.traffic(4000)
+	f := s.traffic(2000)
 	state := func(up bool) func(*Status) bool {
 		return func(st *Status) bool { return st.Paths[1].Up == up && st.Paths[0].Up && st.Paths[2].Up }
 	}
@@ -243,10 +243,9 @@ func TestPathFails(t *testing.T) {
 	if err := s.far.Handle.LinkSetDown(s.link(s.far, "wan2")); err != nil {
 		t.Fatal(err)
 	}
-	st := near.until("carrier lost", state(false))
-	if p := st.Paths[1]; p.Problem != "interface wan2 has no carrier" {
-		t.Errorf("problem %q", p.Problem)
-	}
+	near.until("carrier lost", func(st *Status) bool {
+		return state(false)(st) && st.Paths[1].Problem == "interface wan2 has no carrier"
+	})
 	far.until("interface down", func(st *Status) bool { return st.Paths[1].Problem == "interface wan2 is down" })
 	before := sent()
 	if err := s.far.Handle.LinkSetUp(s.link(s.far, "wan2")); err != nil {
@@ -257,10 +256,9 @@ func TestPathFails(t *testing.T) {
 	if err := s.near.Handle.LinkDel(s.link(s.near, "wan2")); err != nil {
 		t.Fatal(err)
 	}
-	st = near.until("device gone", state(false))
-	if p := st.Paths[1]; p.Problem != "interface wan2 does not exist" {
-		t.Errorf("problem %q", p.Problem)
-	}
+	near.until("device gone", func(st *Status) bool {
+		return state(false)(st) && st.Paths[1].Problem == "interface wan2 does not exist"
+	})
 	// An edge that is started now does without.
 	for _, e := range []*edge{near, far} {
 		e.process.kill()
@@ -287,7 +285,7 @@ func TestPathFails(t *testing.T) {
 func TestDefaultPathFails(t *testing.T) {
 	s := newSite(t)
 	near, _ := s.pair()
-	f := s.traffic(4000)
+	f := s.traffic(2000)
 	time.Sleep(50 * time.Millisecond)
 	if err := s.far.Handle.LinkSetDown(s.link(s.far, "wan1")); err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ type flow struct {
 	shrink time.Time   // when the kernel is to follow to fewer paths; zero: it is not behind
 
 	algorithm *elimination.Flow
-	quiet     time.Time // since when nothing arrived
+	quiet     time.Time // since when nothing arrived, nor left
 	latent    elimination.Set
 	alarms    uint64 // times that a path was found to lose what others delivered
 	decisions uint64
@@ -135,6 +135,30 @@ func (r *receiving) flow(destination netip.Addr) (*flow, error) {
 	}
 	r.flows[destination] = f
 	return f, nil
+}
+
+// seen makes the kernel ready for replicas to a viewer that sent something: when the controller
+// starts duplication, the sender may be quicker than the news of it.
+func (r *receiving) seen(viewer netip.Addr) {
+	if !r.cfg.Role.Receives() || !contain(r.cfg.Receiver.Behind, viewer) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := r.flows[viewer]
+	if f == nil && len(r.flows) < bpf.MaxFlows/2 { // the rest is for flows that are wanted
+		var err error
+		if f, err = r.flow(viewer); err == nil {
+			err = r.install(f, time.Now())
+		}
+		if err != nil {
+			r.log.Warn("flow of a viewer not prepared", "destination", viewer, "err", err)
+			return
+		}
+	}
+	if f != nil {
+		f.quiet = time.Now()
+	}
 }
 
 // install makes the kernel know a flow. It learns of more paths at once, and of fewer only

@@ -20,6 +20,7 @@ type sending struct {
 	log      *slog.Logger
 	kernel   *kernel
 	reporter *report.Reporter // nil without a controller
+	seen     func(viewer netip.Addr)
 }
 
 // settle makes the policy map follow the configuration. A policy that the controller signalled
@@ -115,6 +116,7 @@ func (s *sending) uplink(ctx context.Context) {
 	follow(ctx, s.kernel.currentSender, func(k *bpf.Sender) error {
 		u, err := k.ReadUplink(ctx)
 		if err == nil && s.reporter != nil && s.cfg.serves(u.Source.Addr()) {
+			s.seen(u.Source.Addr().Unmap())
 			s.reporter.Uplink(api.Observation{Time: int64(u.Time), Source: u.Source, Destination: u.Destination, Length: u.Length})
 		}
 		return err

@@ -24,9 +24,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// refreshEvery is how often the table asks the kernel, whatever it heard: what netlink
-// drops under load is repaired, and next hops stay resolved.
-const refreshEvery = time.Second
+// refreshEvery is how often the table asks the kernel, whatever it heard: the kernel tells of a
+// lost carrier up to a second late, netlink drops news under load, and next hops are to stay
+// resolved.
+const refreshEvery = 200 * time.Millisecond
 
 // valid are the states of a neighbour whose address can be used (NUD_VALID of the kernel).
 const valid = netlink.NUD_PERMANENT | netlink.NUD_NOARP | netlink.NUD_REACHABLE |
