@@ -1,0 +1,48 @@
+"""The trigger: what the uplink packets of a viewer tell about its stream."""
+
+from dataclasses import dataclass
+
+from .config import Trigger
+
+
+@dataclass
+class Meter:
+    """Watches the uplink packets of one viewer as one observer sees them."""
+
+    last: float = 0.0  # the last packet counted, on the observer's clock
+    seen: float = 0.0  # the last packet, on ours
+    packets: int = 0  # counted
+    run: int = 0  # intervals too long, running
+    interval: float = 0.0
+    silent: bool = False  # the silence under way has fired
+
+    def observe(self, t: Trigger, end: float, at: float, now: float) -> str | None:
+        """Take in a packet; the reason why the trigger fires, if it does.
+
+        A gap of end or more begins anew: the viewer was away.
+        """
+        gap = at - self.last
+        self.seen, self.silent = now, False
+        if self.packets == 0 or abs(gap) >= end:
+            self.last, self.packets, self.run, self.interval = at, 1, 0, 0.0
+            return None
+        if gap < t.merge:
+            return None
+        self.last, self.interval = at, gap
+        self.packets += 1
+        self.run = self.run + 1 if gap > t.interval else 0
+        if self.run < t.count:
+            return None
+        self.run = 0
+        return f"{_ms(gap)} between uplink packets, above {_ms(t.interval)} {t.count} times running"
+
+    def silence(self, t: Trigger, now: float) -> str | None:
+        """Return the reason why the trigger fires for want of packets, if it does."""
+        if t.silence == 0 or self.silent or self.packets < t.live or now - self.seen < t.silence:
+            return None
+        self.silent, self.run = True, 0
+        return f"no uplink packet of a live flow for {_ms(now - self.seen)}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms"

@@ -1,0 +1,31 @@
+#!/bin/bash
+# Installs what the OpenFlow controller needs into build/openflow/venv, with --dev also what
+# its tests need. It can run again; it does nothing if nothing changed.
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+venv=$(cd "$here/../.." && pwd)/build/openflow/venv
+requirements=$here/requirements.txt
+if [ "${1:-}" = --dev ]; then
+	requirements=$here/requirements-dev.txt
+elif [ $# -gt 0 ]; then
+	echo "usage: install.sh [--dev]" >&2
+	exit 2
+fi
+
+python=${PYTHON:-python3}
+if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+	echo "install.sh: Python 3.11 or later is missing (Debian: python3); PYTHON names another one" >&2
+	exit 1
+fi
+stamp=$venv/installed
+wanted=$(cat "$here"/requirements*.txt; echo "$requirements")
+if [ -x "$venv/bin/python" ] && [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
+	exit 0
+fi
+if ! "$python" -m venv "$venv"; then
+	echo "install.sh: $python cannot make virtual environments (Debian: python3-venv)" >&2
+	exit 1
+fi
+"$venv/bin/pip" install --quiet --disable-pip-version-check -r "$requirements"
+echo "$wanted" >"$stamp"

@@ -1,0 +1,222 @@
+"""Runs the controller on Open vSwitch. Needs root; `pytest -rs` says why it is skipped."""
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import lab as labs
+import pytest
+from lab import VIEWER, Lab, Seen, wait
+
+EDGE = "viewer-edge"
+ALL = [1, 2, 3]
+
+pytestmark = pytest.mark.skipif(labs.missing() is not None, reason=str(labs.missing()))
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    lab = Lab()
+    try:
+        lab.start_controller()
+        lab.send(5)  # ARP
+        wait("a packet at the viewer", lab.arrivals.read)
+        lab.seen()
+        yield lab
+    except BaseException:
+        print((lab.directory / "controller.log").read_text())
+        raise
+    finally:
+        lab.close()
+
+
+class Receiver:
+    """A receiving edge: says hello, watches and reports."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.updates: queue.Queue[Any] = queue.Queue()
+        self.stop = threading.Event()
+        self.hello()
+        threading.Thread(target=self._watch, daemon=True).start()
+        threading.Thread(target=self._report, daemon=True).start()
+        assert self.updates.get(timeout=20)["snapshot"]
+
+    def hello(self) -> None:
+        body = {"name": EDGE, "role": "receiver", "behind": [f"{VIEWER}/32"], "paths": []}
+        status, welcome = self.lab.call("POST", "/v1/edges", body)
+        assert status == 200
+        assert welcome["report_interval_ms"] == 1000
+
+    def _watch(self) -> None:
+        with suppress(OSError), self.lab.open("GET", f"/v1/edges/{EDGE}/watch") as stream:
+            for line in stream:
+                self.updates.put(json.loads(line))
+
+    def _report(self) -> None:
+        while not self.stop.wait(0.5):
+            with suppress(OSError):  # while the controller is away
+                self.lab.call("POST", f"/v1/edges/{EDGE}/report", {"paths": [{"index": i, "up": True} for i in ALL]})
+
+    def flow(self, state: str) -> Any:
+        """Wait for an update with the flow applied in a state."""
+        deadline = time.monotonic() + 20
+        while True:
+            for flow in self.updates.get(timeout=max(0, deadline - time.monotonic())).get("flows", []):
+                if flow["state"] == state and flow["applied"]:
+                    return flow
+
+    def eliminate(self, generation: int, removed: list[int], remaining: list[int]) -> tuple[int, Any]:
+        body = {"destination": VIEWER, "generation": generation, "removed": removed, "remaining": remaining, "single": len(remaining) == 1}
+        return self.lab.call("POST", f"/v1/edges/{EDGE}/eliminations", body)
+
+
+@pytest.fixture
+def receiver(lab: Lab) -> Iterator[Receiver]:
+    receiver = Receiver(lab)
+    yield receiver
+    receiver.stop.set()
+
+
+def late(lab: Lab) -> None:
+    """Uplink as it is when the stream stalls."""
+    lab.request(*[0.033] * 6, 0.4, 0.4, 0.4)
+
+
+def check(lab: Lab, paths: list[int], *, marked: bool = True) -> None:
+    """Send packets and see that each path in use gets all of them, with its mark, once."""
+    lab.seen(0.2)  # the datapath follows the rules in a moment
+    before = lab.sent
+    lab.send(50)
+    on, got = lab.seen()
+    for i in lab.paths:
+        want = list(range(before, before + 50)) if i in paths else []
+        assert [s.number for s in on[i]] == want, f"path {i}"
+        dscp = 4 * (i - 1) + 3 if marked else 0
+        assert {s.tos for s in on[i]} <= {dscp << 2 | 2}, f"path {i}: marked wrong, or ECN lost"
+    assert len(got) == 50 * len(paths)
+    assert {s.tos for s in got} == {2}, "the viewer sees marks of paths, or no ECN"
+
+
+def test_course(lab: Lab, receiver: Receiver) -> None:
+    """Trigger, trim, one path left, armed again, trigger again."""
+    check(lab, [1], marked=False)
+    lab.request(*[0.4] * 4, length=199)
+    lab.request(*[0.4] * 4, length=301)
+    assert lab.call("GET", "/v1/flows")[1]["flows"] == [], "packets outside of the size window count"
+    lab.request(*[0.033] * 10)
+    [flow] = wait("the flow", lambda: lab.call("GET", "/v1/flows")[1]["flows"])
+    assert (flow["destination"], flow["state"], flow["paths"], flow["receiver"]) == (VIEWER, "armed", [], EDGE)
+    check(lab, [1], marked=False)
+
+    late(lab)
+    flow = receiver.flow("duplicating")
+    assert flow["paths"] == ALL
+    check(lab, ALL)
+
+    generation = flow["generation"]
+    assert receiver.eliminate(generation - 1, [3], [1, 2])[1]["type"] == "urn:holocast:stale-generation"
+    assert receiver.eliminate(generation, [1, 2, 3], [])[0] == 409
+    status, answer = receiver.eliminate(generation, [3], [1, 2])
+    assert (status, answer["state"], answer["paths"]) == (200, "trimmed", [1, 2])
+    receiver.flow("trimmed")
+    check(lab, [1, 2])
+    receiver.eliminate(generation, [1], [2])
+    receiver.flow("single")
+    check(lab, [2])
+    receiver.flow("armed")
+    check(lab, [2])
+
+    late(lab)
+    again = receiver.flow("duplicating")
+    assert again["paths"] == ALL
+    assert again["generation"] > generation
+    check(lab, ALL)
+    kinds = [d["kind"] for d in lab.call("GET", "/v1/decisions?since=0")[1]["decisions"]]
+    assert [k for k in kinds if k in ("start", "trim", "single", "rearm")] == ["start", "trim", "single", "rearm", "start"]
+
+
+def test_reaction(lab: Lab, receiver: Receiver) -> None:
+    """From the uplink packet that triggers to the first duplicate."""
+    lab.request(*[0.033] * 6, 0.4, 0.4)
+    stop = threading.Event()
+
+    def stream() -> None:
+        while not stop.is_set():
+            lab.send(1, 0.001)
+
+    def first() -> Seen | None:
+        return next(iter(lab.taps[2].read()), None)
+
+    threading.Thread(target=stream, daemon=True).start()
+    time.sleep(0.4)
+    lab.uplink.sendto(bytes(222), (labs.RELAY, 5000))
+    sent = time.monotonic()
+    seen = wait("a duplicate", first)
+    stop.set()
+    print(f"reaction {(seen.time - sent) * 1000:.1f} ms")
+    assert seen.time - sent < 0.25
+
+
+def test_controller_restart(lab: Lab, receiver: Receiver) -> None:
+    late(lab)
+    flow = receiver.flow("duplicating")
+    receiver.eliminate(flow["generation"], [3], [1, 2])
+    receiver.flow("trimmed")
+    lab.stop_controller()
+    check(lab, [1, 2])  # the switches go on without
+    before = lab.sent
+    stop = threading.Event()
+
+    def flow_of_packets() -> None:
+        while not stop.is_set():
+            lab.send(1, 0.003)  # slow, as the user-space datapath loses packets by itself on a busy machine
+
+    stream = threading.Thread(target=flow_of_packets)
+    stream.start()
+    lab.start_controller()
+    stop.set()
+    stream.join()
+    on, _ = lab.seen()
+    for i in (1, 2):
+        assert [s.number for s in on[i]] == list(range(before, lab.sent)), f"path {i} lost packets as the controller came back"
+    receiver.hello()
+    flows = lab.call("GET", "/v1/flows")[1]["flows"]
+    assert [(f["state"], f["paths"], f["generation"]) for f in flows] == [("trimmed", [1, 2], flow["generation"])]
+    assert receiver.eliminate(flow["generation"], [2], [1])[0] == 200
+    wait("the switch", lambda: lab.call("GET", "/v1/flows")[1]["flows"][0]["applied"])
+    check(lab, [1])
+
+
+def test_path_lost(lab: Lab, receiver: Receiver) -> None:
+    late(lab)
+    receiver.flow("duplicating")
+    labs.run("ip", "-n", lab.switches, "link", "set", "p2a", "down")
+    assert receiver.flow("trimmed")["paths"] == [1, 3]
+    check(lab, [1, 3])
+    lab.call("PUT", f"/v1/flows/{VIEWER}", {"mode": "off"})
+    check(lab, [1], marked=False)
+    labs.run("ip", "-n", lab.switches, "link", "set", "p1a", "down")
+    wait("the default path to change", lambda: "output:13" in lab.ofctl("dump-groups", "s1"))
+    check(lab, [3], marked=False)
+
+
+def test_receiver_lost(lab: Lab) -> None:
+    late(lab)
+    time.sleep(0.2)
+    kinds = [d["kind"] for d in lab.call("GET", "/v1/decisions?since=0")[1]["decisions"]]
+    assert "trigger" in kinds, "the trigger left no trace"
+    assert "start" not in kinds, "packets are duplicated though nobody removes duplicates"
+    check(lab, [1], marked=False)
+
+
+def test_token(lab: Lab) -> None:
+    for method, path in (("GET", "/v1/status"), ("POST", "/v1/edges"), ("GET", "/v1/edges/x/watch"), ("GET", "/other")):
+        status, problem = lab.call(method, path, token="wrong")
+        assert (status, problem["status"]) == (401, 401), path
+    assert lab.call("GET", "/other")[0] == 404
+    assert lab.call("GET", "/v1/edges/x/watch")[1]["type"] == "urn:holocast:unknown-edge"
