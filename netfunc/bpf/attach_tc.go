@@ -103,7 +103,7 @@ func detachClsact(dir string, keep []target) error {
 		return fmt.Errorf("list interfaces: %w", err)
 	}
 	for _, l := range links {
-		index, left := l.Attrs().Index, 0
+		index := l.Attrs().Index
 		for _, d := range []Direction{Ingress, Egress, Monitor} {
 			t := target{Direction: d, Interface: index}
 			parent := clsactFilter(dir, t).Parent
@@ -111,7 +111,6 @@ func detachClsact(dir string, keep []target) error {
 			if err != nil {
 				continue // no clsact
 			}
-			left += len(filters)
 			for _, f := range filters {
 				ours, ok := f.(*netlink.BpfFilter)
 				if !ok || ours.Name != filterName(dir, d) || slices.ContainsFunc(keep, func(k target) bool {
@@ -122,14 +121,13 @@ func detachClsact(dir string, keep []target) error {
 				if err := netlink.FilterDel(ours); err != nil {
 					return fmt.Errorf("remove clsact filter of %s: %w", l.Attrs().Name, err)
 				}
-				left--
 			}
 		}
 		mark := clsactMark(dir, index)
 		if _, err := os.Stat(mark); err != nil || slices.ContainsFunc(keep, func(k target) bool { return k.Interface == index }) {
 			continue
 		}
-		if left == 0 {
+		if !filtered(l) {
 			err := netlink.QdiscDel(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
 				LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
 			}})
@@ -142,4 +140,14 @@ func detachClsact(dir string, keep []target) error {
 		}
 	}
 	return nil
+}
+
+// filtered tells whether an interface's clsact has filters.
+func filtered(l netlink.Link) bool {
+	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
+		if filters, err := netlink.FilterList(l, parent); err == nil && len(filters) > 0 {
+			return true
+		}
+	}
+	return false
 }

@@ -25,14 +25,15 @@
 #define MARK_REPLICA 0x04000000
 
 /* The replica table: a slot is 14 bits of time, 8 of paths and 42 of the packet's
- * hash. One unit of time is 2^22 ns = 4.2 ms, so that times wrap after 68 s. A time
+ * hash. One unit of time is 2^22 ns = 4.2 ms: a turn of the clock is 68.7 s. A time
  * may lie up to SLOT_AHEAD units, 0.27 s, in the future: another processor, or
  * another virtual one, read the clock later but was faster. */
 #define SLOT_WAYS 8
 #define SLOT_TAG_BITS 42
 #define SLOT_TAG_MASK ((1ULL << SLOT_TAG_BITS) - 1)
 #define SLOT_TIME_SHIFT (SLOT_TAG_BITS + MAX_PATHS)
-#define SLOT_TIME_MASK ((1U << (64 - SLOT_TIME_SHIFT)) - 1)
+#define SLOT_TIME_BITS (64 - SLOT_TIME_SHIFT)
+#define SLOT_TIME_MASK ((1U << SLOT_TIME_BITS) - 1)
 #define SLOT_UNIT_SHIFT 22
 #define SLOT_AHEAD 64
 #define SLOT_TRIES 4 /* lost races for a slot before the packet passes */

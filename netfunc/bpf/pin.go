@@ -18,8 +18,8 @@ const bpffs = "/sys/fs/bpf"
 
 // preparePins makes the directory that maps and links are pinned in.
 func preparePins(dir string) error {
-	if dir == "" {
-		return errors.New("no directory for pins")
+	if !filepath.IsAbs(dir) {
+		return fmt.Errorf("pin directory %s is not an absolute path", dir)
 	}
 	if rel, err := filepath.Rel(bpffs, dir); err == nil && !strings.HasPrefix(rel, "..") && !onBPFFS(bpffs) {
 		if err := unix.Mount("bpf", bpffs, "bpf", 0, "mode=0700"); err != nil {

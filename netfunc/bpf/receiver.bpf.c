@@ -182,7 +182,7 @@ int eliminate(struct xdp_md *ctx)
 		arrived->outside++;
 	}
 
-	switch (claim(hash, path, time >> SLOT_UNIT_SHIFT & SLOT_TIME_MASK)) {
+	switch (claim(hash, path, time >> SLOT_UNIT_SHIFT)) {
 	case CLAIM_TWICE:
 		arrival.flags |= ARRIVAL_TWICE;
 		arrived->twice++;

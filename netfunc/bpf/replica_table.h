@@ -11,10 +11,12 @@ enum claim {
 	CLAIM_LOST, /* all tries lost to other processors */
 };
 
-/* Claims a packet for the replica on a path; now is in units of time. Returns an enum
- * claim. A global function, so that the verifier looks at it once and not for every
+/* Claims a packet for the replica on a path; now is in units of time, whole. A slot has
+ * the low bits of its time, and the high ones, the turn of the clock, in its tag: a
+ * packet of an earlier turn has another one and is not taken for a replica. Returns an
+ * enum claim. A global function, so that the verifier looks at it once and not for every
  * way that a packet was parsed. */
-__noinline int claim(__u64 hash, __u32 path, __u32 now)
+__noinline int claim(__u64 hash, __u32 path, __u64 now)
 {
 	__u32 index = hash & bucket_mask;
 	struct bucket *bucket = bpf_map_lookup_elem(&replicas, &index);
@@ -23,7 +25,8 @@ __noinline int claim(__u64 hash, __u32 path, __u32 now)
 		return CLAIM_LOST;
 	__u64 tag = hash >> (64 - SLOT_TAG_BITS);
 	__u64 mark = 1ULL << (SLOT_TAG_BITS + path);
-	__u64 claimed = (__u64)now << SLOT_TIME_SHIFT | mark | tag;
+	__u64 ahead = now + SLOT_AHEAD; /* ages are counted from the furthest future that a time may be in */
+	__u64 claimed = now << SLOT_TIME_SHIFT | mark | ((tag ^ now >> SLOT_TIME_BITS) & SLOT_TAG_MASK);
 
 	for (int try = 0; try < SLOT_TRIES; try++) {
 		__u32 oldest = 0, victim = 0;
@@ -33,12 +36,12 @@ __noinline int claim(__u64 hash, __u32 path, __u32 now)
 #pragma unroll
 		for (__u32 i = 0; i < SLOT_WAYS; i++) {
 			__u64 slot = *(volatile __u64 *)&bucket->slot[i];
-			/* Ages are counted from the furthest future that a time may be in. */
-			__u32 age = (now + SLOT_AHEAD - (__u32)(slot >> SLOT_TIME_SHIFT)) & SLOT_TIME_MASK;
+			__u32 age = (ahead - (slot >> SLOT_TIME_SHIFT)) & SLOT_TIME_MASK;
+			__u64 turn = (ahead - age) >> SLOT_TIME_BITS;
 
 			if (!slot) {
 				age = SLOT_TIME_MASK + 1;
-			} else if ((slot & SLOT_TAG_MASK) == tag && age <= stale + SLOT_AHEAD) {
+			} else if (!((slot ^ tag ^ turn) & SLOT_TAG_MASK) && age <= stale + SLOT_AHEAD) {
 				if (slot & mark)
 					return CLAIM_TWICE;
 				if (__sync_val_compare_and_swap(&bucket->slot[i], slot, slot | mark) == slot)

@@ -1,0 +1,492 @@
+package bpf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"holocast/netfunc/signal"
+)
+
+// attached counts what of ours is attached in a host.
+type attached struct{ tcx, clsact, xdp, qdiscs int }
+
+func (h *host) attached(t testing.TB, pin string) (a attached) {
+	t.Helper()
+	for _, half := range []string{senderDir(pin), receiverDir(pin)} {
+		links, err := filepath.Glob(filepath.Join(half, "link-*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if half == senderDir(pin) {
+			a.tcx = len(links)
+		}
+	}
+	all, err := h.nl.LinkList()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range all {
+		if x := l.Attrs().Xdp; x != nil && x.Attached {
+			a.xdp++
+		}
+		qdiscs, err := h.nl.QdiscList(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range qdiscs {
+			if q.Type() == "clsact" {
+				a.qdiscs++
+			}
+		}
+		for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
+			filters, err := h.nl.FilterList(l, parent)
+			if err != nil {
+				continue
+			}
+			for _, f := range filters {
+				if b, ok := f.(*netlink.BpfFilter); ok && strings.HasPrefix(b.Name, "holocast ") {
+					a.clsact++
+				}
+			}
+		}
+	}
+	return a
+}
+
+func (h *host) expect(t testing.TB, pin string, want attached) {
+	t.Helper()
+	if got := h.attached(t, pin); got != want {
+		t.Errorf("attached %+v, want %+v", got, want)
+	}
+}
+
+// router is a host with a LAN and two more interfaces, and the far ends of them.
+func newRouter(t testing.TB) (h, far *host) {
+	h, far = newHost(t), newHost(t)
+	for _, name := range []string{"lan", "wan.1", "wan.2"} { // a bpf file system takes no dots
+		cable(t, h, name, far, name)
+	}
+	return h, far
+}
+
+func (h *host) openSender(t testing.TB, o SenderOptions) *Sender {
+	t.Helper()
+	var s *Sender
+	h.must(t, func() (err error) {
+		s, err = OpenSender(o)
+		return err
+	})
+	return s
+}
+
+func TestSenderLifecycle(t *testing.T) {
+	h, _ := newRouter(t)
+	pin := pins(t)
+	three := []Attach{{"lan", Ingress}, {"wan.1", Monitor}, {"wan.1", Egress}}
+	open := func(clsact bool, attach ...Attach) *Sender {
+		return h.openSender(t, SenderOptions{Pin: pin, Attach: attach, Clsact: clsact, SignalKey: testKey})
+	}
+	s := open(false, three...)
+	h.expect(t, pin, attached{tcx: 3})
+	if err := errors.Join(s.SetPolicy(viewer4, 5), s.SetPath(Path{Index: 2, Interface: 1, Source: make([]byte, 6), NextHop: make([]byte, 6), Up: true}), s.raiseNonce(1<<62)); err != nil {
+		t.Fatal(err)
+	}
+	steps := []struct {
+		name   string
+		clsact bool
+		attach []Attach
+		want   attached
+	}{
+		{"again", false, three, attached{tcx: 3}},
+		{"by clsact", true, three, attached{clsact: 3, qdiscs: 2}},
+		{"by clsact again", true, three, attached{clsact: 3, qdiscs: 2}},
+		{"fewer by clsact", true, three[1:2], attached{clsact: 1, qdiscs: 1}},
+		{"by TCX again", false, three, attached{tcx: 3}},
+		{"fewer", false, three[:1], attached{tcx: 1}},
+		{"elsewhere", false, []Attach{{"wan.2", Ingress}, {"wan.2", Monitor}}, attached{tcx: 2}},
+		{"none", false, nil, attached{}},
+		{"both on one, by clsact", true, []Attach{{"wan.2", Ingress}, {"wan.2", Monitor}}, attached{clsact: 2, qdiscs: 1}},
+	}
+	for _, step := range steps {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		s = open(step.clsact, step.attach...)
+		t.Run(step.name, func(t *testing.T) {
+			h.expect(t, pin, step.want)
+			policies, err := s.Policies()
+			if err != nil || len(policies) != 1 || policies[0].Bits != 5 {
+				t.Errorf("policies %+v, %v", policies, err)
+			}
+			paths, err := s.Paths()
+			if err != nil || len(paths) != 1 || paths[0].Index != 2 || !paths[0].Up {
+				t.Errorf("paths %+v, %v", paths, err)
+			}
+			if n, err := s.Nonce(); err != nil || n != 1<<62 {
+				t.Errorf("nonce %d, %v", n, err)
+			}
+		})
+	}
+	h.must(t, func() error { return s.Detach() })
+	h.expect(t, pin, attached{})
+	if _, err := os.Stat(pin); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("pins are left: %v", err)
+	}
+	if _, err := PinnedSender(pin); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("pinned sender: %v", err)
+	}
+}
+
+// A replayed signal is refused also by a sender that has just been loaded.
+func TestSenderFirstNonce(t *testing.T) {
+	h, _ := newRouter(t)
+	before := uint64(time.Now().Add(-clockAllowance).UnixNano())
+	s := h.openSender(t, SenderOptions{Pin: pins(t)})
+	n, err := s.Nonce()
+	if err != nil || n < before || n > uint64(time.Now().UnixNano()) {
+		t.Errorf("nonce %d, %v", n, err)
+	}
+	if err := s.raiseNonce(5); err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := s.Nonce(); again != n {
+		t.Errorf("the nonce fell to %d", again)
+	}
+	h.must(t, func() error { return s.Detach() })
+}
+
+// What others attached stays.
+func TestDetachLeavesOthers(t *testing.T) {
+	h, _ := newRouter(t)
+	pin := pins(t)
+	lan := h.link(t, "lan")
+	attrs := netlink.QdiscAttrs{LinkIndex: lan.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}
+	if err := h.nl.QdiscAdd(&netlink.Clsact{QdiscAttrs: attrs}); err != nil {
+		t.Fatal(err)
+	}
+	s := h.openSender(t, SenderOptions{Pin: pin, Attach: []Attach{{"lan", Ingress}, {"wan.1", Ingress}}, Clsact: true})
+	h.expect(t, pin, attached{clsact: 2, qdiscs: 2})
+	other, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "MIT", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	for _, name := range []string{"lan", "wan.1"} {
+		f := &netlink.BpfFilter{
+			FilterAttrs: netlink.FilterAttrs{LinkIndex: h.index(t, name), Parent: netlink.HANDLE_MIN_INGRESS, Priority: 9, Protocol: unix.ETH_P_ALL},
+			Fd:          other.FD(), Name: "another", DirectAction: true,
+		}
+		if err := h.nl.FilterAdd(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.must(t, func() error { return s.Detach() })
+	h.expect(t, pin, attached{qdiscs: 2})
+	for _, name := range []string{"lan", "wan.1"} {
+		filters, err := h.nl.FilterList(h.link(t, name), netlink.HANDLE_MIN_INGRESS)
+		if err != nil || len(filters) != 1 {
+			t.Errorf("%s: filters %v, %v", name, filters, err)
+		}
+	}
+}
+
+func TestReceiverLifecycle(t *testing.T) {
+	h, far := newRouter(t)
+	pin := pins(t)
+	open := func(o ReceiverOptions) *Receiver {
+		var r *Receiver
+		o.Pin = pin
+		h.must(t, func() (err error) {
+			r, err = OpenReceiver(o)
+			return err
+		})
+		return r
+	}
+	r := open(ReceiverOptions{Interfaces: []string{"wan.1", "wan.2", "wan.1"}, TableSize: 1000, ArrivalRing: 5000})
+	h.expect(t, pin, attached{xdp: 2})
+	if err := r.SetFlow(viewer4, Flow{DSCP: 1, Paths: 3}); err != nil {
+		t.Fatal(err)
+	}
+	ledger, err := r.ledger()
+	if err != nil || ledger.Seed == 0 {
+		t.Fatal(ledger, err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	// Another size and fewer interfaces: table, seed and flows stay.
+	r = open(ReceiverOptions{Interfaces: []string{"wan.2"}, TableSize: 1 << 20})
+	h.expect(t, pin, attached{xdp: 1})
+	again, err := r.ledger()
+	if err != nil || again.Seed != ledger.Seed {
+		t.Errorf("seed %x, was %x, %v", again.Seed, ledger.Seed, err)
+	}
+	if n := r.maps[receiverMapReplicas].MaxEntries(); n != 128 {
+		t.Errorf("%d buckets, want 128", n)
+	}
+	if n := r.maps[receiverMapArrivals].MaxEntries(); n != 8192 {
+		t.Errorf("ring of %d bytes, want 8192", n)
+	}
+	if flows, err := r.Flows(); err != nil || flows[viewer4] != (Flow{1, 3}) {
+		t.Errorf("flows %v, %v", flows, err)
+	}
+	if name, _ := r.names.Load(uint32(MaxFlows)); name != viewer4 {
+		t.Errorf("flow 0 is to %v", name)
+	}
+
+	// An interface that goes and comes back under its name.
+	if err := h.nl.LinkDel(h.link(t, "wan.2")); err != nil {
+		t.Fatal(err)
+	}
+	cable(t, h, "wan.2", far, "wan.2")
+	h.expect(t, pin, attached{})
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	r = open(ReceiverOptions{Interfaces: []string{"wan.2"}})
+	h.expect(t, pin, attached{xdp: 1})
+	h.must(t, func() error { return r.Detach() })
+	h.expect(t, pin, attached{})
+	if _, err := PinnedReceiver(pin); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("pinned receiver: %v", err)
+	}
+}
+
+// Sender and receiver may have one directory; each detaches itself alone. Detaching
+// works without what attached, as after a crash.
+func TestBothHalves(t *testing.T) {
+	h, _ := newRouter(t)
+	pin := pins(t)
+	s := h.openSender(t, SenderOptions{Pin: pin, Attach: []Attach{{"lan", Ingress}}})
+	h.must(t, func() error {
+		r, err := OpenReceiver(ReceiverOptions{Pin: pin, Interfaces: []string{"wan.1"}})
+		if err != nil {
+			return err
+		}
+		return r.Close()
+	})
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	h.expect(t, pin, attached{tcx: 1, xdp: 1})
+	h.must(t, func() error {
+		s, err := PinnedSender(pin)
+		if err != nil {
+			return err
+		}
+		return s.Detach()
+	})
+	h.expect(t, pin, attached{xdp: 1})
+	h.must(t, func() error {
+		r, err := PinnedReceiver(pin)
+		if err != nil {
+			return err
+		}
+		return r.Detach()
+	})
+	h.expect(t, pin, attached{})
+}
+
+// Each failure is one sentence that names what is wrong, and leaves nothing behind.
+func TestOpenErrors(t *testing.T) {
+	h, _ := newRouter(t)
+	if err := h.nl.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}); err != nil {
+		t.Fatal(err)
+	}
+	other, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "MIT", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	busy := h.link(t, "wan.2")
+	h.must(t, func() error { return netlink.LinkSetXdpFd(busy, other.FD()) })
+	receive := func(interfaces ...string) func(string) error {
+		return func(pin string) error {
+			_, err := OpenReceiver(ReceiverOptions{Pin: pin, Interfaces: interfaces})
+			return err
+		}
+	}
+	send := func(pin string) error {
+		_, err := OpenSender(SenderOptions{Pin: pin, Attach: []Attach{{"lan", Ingress}}})
+		return err
+	}
+	tests := []struct {
+		name string
+		open func(pin string) error
+		is   error
+		says []string
+	}{
+		{"no native XDP", receive("wan.1", "br0"), ErrNoNativeXDP, []string{"br0", "bridge"}},
+		{"no native XDP, no driver", receive("lo"), ErrNoNativeXDP, []string{"lo", "device"}},
+		{"another XDP program", receive("wan.2"), unix.EBUSY, []string{"wan.2"}},
+		{"no such interface", receive("wan.3"), nil, []string{"wan.3"}},
+		{"not a bpf file system", func(string) error { return send(t.TempDir()) }, nil, []string{"not on a bpf file system"}},
+		{"no directory", func(string) error { return send("") }, nil, []string{"directory"}},
+		{"no privilege, sender", func(pin string) error { return unprivileged(func() error { return send(pin) }) }, ErrPrivilege, []string{"CAP_BPF"}},
+		{"no privilege, receiver", func(pin string) error { return unprivileged(func() error { return receive("wan.1")(pin) }) }, ErrPrivilege, []string{"CAP_BPF"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			pin := pins(t)
+			err := h.do(func() error { return test.open(pin) })
+			if err == nil || test.is != nil && !errors.Is(err, test.is) {
+				t.Fatalf("%v", err)
+			}
+			for _, want := range test.says {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q does not say %q", err, want)
+				}
+			}
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("more than a sentence: %q", err)
+			}
+			h.expect(t, pin, attached{xdp: 1}) // the other one
+			if _, err := os.Stat(pin); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("pins are left: %v", err)
+			}
+			t.Log(err)
+		})
+	}
+
+	t.Run("maps of another version", func(t *testing.T) {
+		pin := pins(t)
+		if err := os.MkdirAll(senderDir(pin), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 99, MaxEntries: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		if err := m.Pin(filepath.Join(senderDir(pin), senderMapNonces)); err != nil {
+			t.Fatal(err)
+		}
+		err = h.do(func() error { return send(pin) })
+		if !errors.Is(err, ebpf.ErrMapIncompatible) || !strings.Contains(err.Error(), "another version") {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// unprivileged runs f without capabilities: the thread, which apart throws away,
+// loses them.
+func unprivileged(f func() error) error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capset(&header, &data[0]); err != nil {
+		return fmt.Errorf("drop capabilities: %w", err)
+	}
+	return f()
+}
+
+// A kernel without a feature: the first that is missing is named, with its version.
+func TestExplain(t *testing.T) {
+	have := func() error { return nil }
+	lack := func() error { return ebpf.ErrNotSupported }
+	unsure := func() error { return errors.New("probe failed") }
+	needs := []requirement{{"walking", "1.0", have}, {"swimming", "2.0", unsure}, {"running", "5.3", lack}, {"flying", "6.6", lack}}
+	err := explain("load", unix.EINVAL, needs)
+	if !errors.Is(err, ErrKernel) || !strings.Contains(err.Error(), "running came with Linux 5.3") {
+		t.Errorf("%v", err)
+	}
+	if err := explain("load", unix.EINVAL, needs[:2]); errors.Is(err, ErrKernel) || !errors.Is(err, unix.EINVAL) {
+		t.Errorf("%v", err)
+	}
+	if err := explain("load", fmt.Errorf("map create: %w", unix.EPERM), needs); !errors.Is(err, ErrPrivilege) {
+		t.Errorf("%v", err)
+	}
+	privileged(t)
+	for _, r := range requirements() { // this kernel has them, or the other tests fail
+		if err := r.have(); err != nil {
+			t.Errorf("%s: %v", r.name, err)
+		}
+	}
+}
+
+// Readers end with their context, or with Close, and not before.
+func TestReadersEnd(t *testing.T) {
+	h, _ := newRouter(t)
+	pin := pins(t)
+	s := h.openSender(t, SenderOptions{Pin: pin})
+	var r *Receiver
+	h.must(t, func() (err error) {
+		r, err = OpenReceiver(ReceiverOptions{Pin: pin})
+		return err
+	})
+	readers := map[string]func(context.Context) error{
+		"uplink":   func(ctx context.Context) error { _, err := s.ReadUplink(ctx); return err },
+		"signals":  func(ctx context.Context) error { _, err := s.ReadSignal(ctx); return err },
+		"arrivals": func(ctx context.Context) error { _, err := r.ReadArrivals(ctx, make([]Arrival, 1)); return err },
+	}
+	for name, read := range readers {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if err := read(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := read(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s, again: %v", name, err)
+		}
+		cancel()
+	}
+	var wg sync.WaitGroup
+	for name, read := range readers {
+		wg.Go(func() {
+			if err := read(t.Context()); !errors.Is(err, os.ErrClosed) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	time.Sleep(20 * time.Millisecond)
+	if err := errors.Join(s.Close(), r.Close()); err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
+	h.must(t, func() error { return errors.Join(s.Detach(), r.Detach()) })
+}
+
+// The controller's own sender starts duplication, over the wire, with no daemon
+// running, and the edge's routes do not see the packet.
+func TestSignalOverTheWire(t *testing.T) {
+	p := newPair(t)
+	p.open(t)
+	p.warm(t)
+	p.policy(t, 0)
+	var out *signal.Sender
+	p.source.must(t, func() (err error) {
+		out, err = signal.NewSender(testKey, addr("10.1.0.2"))
+		return err
+	})
+	defer out.Close()
+	edge := netip.MustParseAddrPort("10.1.0.1:4790")
+	nonce, err := out.Send(edge, pairViewer[0], 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := p.sender.ReadSignal(t.Context())
+	if err != nil || got.Nonce != nonce || got.Bits != 7 || got.Destination != pairViewer[0] || got.Source != addr("10.1.0.2") {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	before := mustStats(t, p.sender)
+	c := p.stream(t, ctx, traffic{dst: pairViewer[0], size: 300}, 1000)
+	c.check(t)
+	after := mustStats(t, p.sender)
+	if n := after.Paths[2].Packets - before.Paths[2].Packets; n != uint64(c.sent) {
+		t.Errorf("%d packets on path 3 of %d", n, c.sent)
+	}
+}
