@@ -76,9 +76,10 @@ const (
 	// settle is from the first frame shown to the moment that times count from: the
 	// congestion control finds its rate.
 	settle = 3 * time.Second
-	// attempts is how often a run is made when the machine was too busy for the lab to
-	// be exact.
-	attempts = 3
+	// settlePair is the same with the pair, which may take the beginning for trouble.
+	settlePair = 6 * time.Second
+	// spare is how many runs are made again, in all, because the machine was too busy.
+	spare = 4
 )
 
 // Parts are the names of levels and modes.

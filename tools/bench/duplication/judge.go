@@ -32,7 +32,7 @@ func (m *Measurement) judge(r *netlab.Report) {
 			}
 		}
 	}
-	if m.Others > mostOthers {
-		m.Failures = append(m.Failures, fmt.Sprintf("other programs of the machine took %.2f processors (limit %.2f)", m.Others, mostOthers))
+	if n := m.Processors[others]; n > mostOthers {
+		m.Failures = append(m.Failures, fmt.Sprintf("other programs of the machine took %.2f processors (limit %.2f)", n, mostOthers))
 	}
 }

@@ -161,12 +161,12 @@ func (r *Result) decisions(b *strings.Builder) {
 
 // exactness says how far the runs can be trusted.
 func (r *Result) exactness(b *strings.Builder) {
-	late, others, again := 0.0, 0.0, 0
+	late, busy, again := 0.0, 0.0, 0
 	for _, m := range r.Runs {
-		late, others = max(late, m.LateUs), max(others, m.Others)
+		late, busy = max(late, m.LateUs), max(busy, m.Processors["others"])
 		again += m.Attempts - 1
 	}
-	fmt.Fprintf(b, "\nDeparture error of the emulation, 99th percentile of the worst path of all runs: %.0f µs. Other programs of the machine took at most %.2f processors; %d runs were made again for want of quiet.\n", late, others, again)
+	fmt.Fprintf(b, "\nDeparture error of the emulation, 99th percentile of the worst path of all runs: %.0f µs. Other programs of the machine took at most %.2f processors; %d runs were made again for want of quiet.\n", late, busy, again)
 	for _, m := range r.Runs {
 		for _, f := range m.Failures {
 			fmt.Fprintf(b, "\\* %s, %s: %s.\n", strings.ToUpper(m.Level), m.Mode, f)

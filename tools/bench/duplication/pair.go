@@ -124,6 +124,7 @@ func (p *pair) startEdge(edge string) error {
 	if err != nil {
 		return err
 	}
+	x.title = "edge " + edge
 	if edge == near {
 		p.near = x
 	} else {

@@ -10,10 +10,9 @@ state: %s
 mode: %s
 ` + trigger + "\n"
 
-	// trigger is set for receipts, of which there is one for every frame shown: a frame
-	// that comes 12 ms after its time, twice running. A packet that has to be sent again
-	// delays one frame, and hurries the one behind.
-	trigger = "trigger: {interval: 45ms, count: 2}"
+	// trigger is set for receipts, of which there is one for every frame shown: 33 ms, and
+	// 40 ms more where a packet had to be sent again over path 1, are in order.
+	trigger = "trigger: {interval: 80ms, count: 1}"
 
 	edgeConfig = `
 name: %s

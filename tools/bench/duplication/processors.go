@@ -4,7 +4,6 @@ package duplication
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"strconv"
 	"time"
@@ -13,26 +12,45 @@ import (
 // tick is the unit of processor times in /proc, which Linux fixes for user space.
 const tick = 10 * time.Millisecond
 
-// processors is the processor time that programs other than this run's have used since the
-// machine started; only differences mean something. Interrupts are nobody's.
-func (s *session) processors() time.Duration {
+// Names of what uses processors besides the programs of a run.
+const (
+	emulation  = "network"    // this process: the emulated paths
+	interrupts = "interrupts" // with what the kernel does in them for packets
+	others     = "others"     // other programs of the machine
+)
+
+// processors is the processor time used since the machine and the programs started, by who
+// used it; only differences mean something.
+func (s *session) processors() map[string]time.Duration {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
-		return 0
+		return nil
 	}
 	line, _, _ := bytes.Cut(text, []byte("\n"))
-	all := fields(line, 1, 3) // user, nice, system
-	if own, err := os.ReadFile("/proc/self/stat"); err == nil {
-		all -= ofProcess(own)
+	used := map[string]time.Duration{others: fields(line, 1, 3) /* user, nice, system */, interrupts: fields(line, 6, 2)}
+	add := func(who, process string) {
+		if stat, err := os.ReadFile("/proc/" + process + "/stat"); err == nil {
+			t := ofProcess(stat)
+			used[who] += t
+			used[others] -= t
+		}
 	}
+	add(emulation, "self")
 	s.group.mu.Lock()
 	defer s.group.mu.Unlock()
 	for _, x := range s.group.list {
-		if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", x.cmd.Process.Pid)); err == nil {
-			all -= ofProcess(stat)
-		}
+		add(x.title, strconv.Itoa(x.cmd.Process.Pid))
 	}
-	return all
+	return used
+}
+
+// share is how many processors were used in a time, by who used them.
+func share(before, after map[string]time.Duration, elapsed time.Duration) map[string]float64 {
+	s := map[string]float64{}
+	for who, t := range after {
+		s[who] = round((t-before[who]).Seconds()/elapsed.Seconds(), 2)
+	}
+	return s
 }
 
 // ofProcess is user and system time in a process's stat: fields 14 and 15, counted from

@@ -72,6 +72,7 @@ func (p *programs) remove() error {
 // process is a program that runs in a node of the lab.
 type process struct {
 	name   string
+	title  string // what it is in lists of processes
 	cmd    *exec.Cmd
 	log    string // file with what it wrote to stderr
 	stdout bytes.Buffer
@@ -87,7 +88,7 @@ const niceness = -15
 // there.
 func (p *programs) start(node *netlab.Node, dir, name string, args ...string) (*process, error) {
 	cmd := node.Command(context.Background(), p.path[name], args...)
-	x := &process{name: name, cmd: cmd, log: filepath.Join(dir, name+"-"+node.Name+".log"), done: make(chan struct{})}
+	x := &process{name: name, title: name, cmd: cmd, log: filepath.Join(dir, name+"-"+node.Name+".log"), done: make(chan struct{})}
 	log, err := os.OpenFile(x.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err

@@ -53,8 +53,8 @@ type Measurement struct {
 	LateUs   float64    `json:"departure_error_us_p99"` // of the emulation, the worst path's
 	Failures []string   `json:"failures,omitempty"`     // why the emulation was not exact
 	Attempts int        `json:"attempts"`
-	// Others is the processors that other programs of the machine took.
-	Others float64 `json:"others_processors"`
+	// Processors is how many were used, by which program.
+	Processors map[string]float64 `json:"processors"`
 
 	Decisions []Decision `json:"decisions,omitempty"`
 	Rewards   []Rewards  `json:"rewards,omitempty"`
@@ -102,8 +102,8 @@ func newMeasurement(level string, mode Mode, s schedule, frames []frame, counted
 
 // String is the run on one line.
 func (m *Measurement) String() string {
-	return fmt.Sprintf("%.1f fps, frame delay %.1f / %.1f / %.1f ms (p50/p95/p99), %.1f Mbit/s, cost %.2f, %d frames lost, %.0f points, departure error %.0f µs, others took %.2f processors",
-		m.FPS, m.Delay.P50, m.Delay.P95, m.Delay.P99, m.Mbps, m.Cost, m.Lost, m.Points, m.LateUs, m.Others)
+	return fmt.Sprintf("%.1f fps, frame delay %.1f / %.1f / %.1f ms (p50/p95/p99), %.1f Mbit/s, cost %.2f, %d frames lost, %.0f points, departure error %.0f µs, processors: %v",
+		m.FPS, m.Delay.P50, m.Delay.P95, m.Delay.P99, m.Mbps, m.Cost, m.Lost, m.Points, m.LateUs, m.Processors)
 }
 
 // add takes a run into its level.

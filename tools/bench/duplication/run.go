@@ -20,6 +20,7 @@ type bench struct {
 	schedule schedule
 	dir      string
 	log      io.Writer
+	spare    int // runs that may be made again
 }
 
 // Run measures. It needs the rights to make network namespaces and to load BPF programs.
@@ -31,9 +32,9 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{schedule: full, dir: o.Keep, log: o.Log}
+	b := &bench{schedule: full, dir: o.Keep, log: o.Log, spare: spare}
 	if o.Quick {
-		b.schedule = quick
+		b.schedule, b.spare = quick, spare/2
 	}
 	if b.log == nil {
 		b.log = io.Discard
@@ -89,13 +90,14 @@ func (b *bench) measure(ctx context.Context, m *media, mode Mode) (*Measurement,
 		for _, f := range run.Failures {
 			fmt.Fprintf(b.log, "  not exact: %s\n", f)
 		}
-		if best == nil || run.LateUs < best.LateUs || len(run.Failures) == 0 {
+		if best == nil || len(run.Failures) < len(best.Failures) || len(run.Failures) == len(best.Failures) && run.Processors[others] < best.Processors[others] {
 			best = run
 		}
 		best.Attempts = i
-		if len(run.Failures) == 0 || i == attempts {
+		if len(run.Failures) == 0 || b.spare == 0 {
 			return best, nil
 		}
+		b.spare--
 	}
 }
 
@@ -120,7 +122,11 @@ func (b *bench) run(ctx context.Context, m *media, mode Mode, dir string) (r *Me
 	if err := s.startMedia(ctx, m); err != nil {
 		return nil, err
 	}
-	if err := pause(ctx, settle); err != nil {
+	calm := settle
+	if s.pair != nil {
+		calm = settlePair
+	}
+	if err := pause(ctx, calm); err != nil {
 		return nil, err
 	}
 	if err := lab.Begin(); err != nil {
@@ -131,7 +137,7 @@ func (b *bench) run(ctx context.Context, m *media, mode Mode, dir string) (r *Me
 	if err != nil {
 		return nil, err
 	}
-	others := round((s.processors()-busy).Seconds()/time.Since(begun).Seconds(), 2)
+	used := share(busy, s.processors(), time.Since(begun))
 	var decisions []Decision
 	var rewards []Rewards
 	if s.pair != nil {
@@ -151,7 +157,7 @@ func (b *bench) run(ctx context.Context, m *media, mode Mode, dir string) (r *Me
 		return nil, err
 	}
 	r = newMeasurement(m.level.name, mode, b.schedule, frames, counted)
-	r.Others = others
+	r.Processors = used
 	r.Decisions, r.Rewards = decisions, rewards
 	r.judge(report)
 	return r, nil
@@ -201,11 +207,13 @@ func (s *session) startMedia(ctx context.Context, m *media) error {
 	if err != nil {
 		return err
 	}
+	publisher.title = "publisher"
 	s.group.add(publisher)
 	s.player, err = s.programs.start(v, s.dir, "holocast", "play", url, "--certificate-hash", hash, "--wait", "--frames", s.frames())
 	if err != nil {
 		return err
 	}
+	s.player.title = "player"
 	s.group.add(s.player)
 	_, err = s.player.said(ctx, " fps ", firstFrame)
 	return err
