@@ -1,0 +1,176 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"holocast/netfunc/api"
+)
+
+// program is the controller itself, running on the relay's host.
+type program struct {
+	t      *testing.T
+	binary string
+	args   []string
+	s      *site
+	cmd    *exec.Cmd
+	log    *bytes.Buffer
+}
+
+func (p *program) start() {
+	p.t.Helper()
+	p.log = &bytes.Buffer{}
+	err := p.s.relay.Do(func() error {
+		p.cmd = exec.Command(p.binary, p.args...)
+		p.cmd.Stderr = p.log
+		return p.cmd.Start()
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *program) kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+}
+
+// viewing is a viewer that answers frames with receipts.
+type viewing struct {
+	mu    sync.Mutex
+	every time.Duration
+	stop  chan struct{}
+	done  sync.WaitGroup
+}
+
+func (s *site) view() *viewing {
+	s.t.Helper()
+	v := &viewing{every: 20 * time.Millisecond, stop: make(chan struct{})}
+	var conn *net.UDPConn
+	err := s.viewer.Do(func() (err error) {
+		conn, err = net.DialUDP("udp4", nil, &net.UDPAddr{IP: net.ParseIP(relayAddress), Port: 9})
+		return err
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	v.done.Go(func() {
+		defer conn.Close()
+		for {
+			v.mu.Lock()
+			wait := v.every
+			v.mu.Unlock()
+			select {
+			case <-v.stop:
+				return
+			case <-time.After(wait):
+			}
+			for range 2 { // the first may only hear that nobody listened to the one before
+				if _, err := conn.Write(make([]byte, 220)); err == nil {
+					break
+				}
+			}
+		}
+	})
+	s.t.Cleanup(func() { close(v.stop); v.done.Wait() })
+	return v
+}
+
+// at sets how long a frame takes.
+func (v *viewing) at(every time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.every = every
+}
+
+// TestSystem: controller and edges as they are run. A viewer that gets its frames late starts
+// duplication, elimination ends it; whatever is killed meanwhile, no packet is lost or comes
+// twice.
+func TestSystem(t *testing.T) {
+	s := newSite(t)
+	dir := t.TempDir()
+	p := &program{t: t, s: s, binary: filepath.Join(dir, "controller")}
+	if out, err := exec.Command("go", append(append([]string{"build", "-o", p.binary}, buildFlags...), "../controller")...).CombinedOutput(); err != nil {
+		t.Fatalf("build the controller: %v\n%s", err, out)
+	}
+	key, err := exec.Command(p.binary, "key").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	keyFile, tokenFile := file("signal.key", string(key)), file("token", token+"\n")
+	config := file("controller.yaml", "reportInterval: 100ms\nrearm: 100ms\n")
+	p.args = []string{
+		"run", "--config", config, "--listen", relayAddress + ":" + controllerPort, "--token", tokenFile,
+		"--signal-key", keyFile, "--state", filepath.Join(dir, "state.json"), "--log-level", "debug",
+	}
+	p.start()
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("controller's log:\n%s", p.log)
+		}
+	})
+	common := fmt.Sprintf("controller: {url: \"http://%s:%s\", token: %s}\nsignal: {key: %s}\n", relayAddress, controllerPort, tokenFile, keyFile)
+	near := s.edge(s.near, "near", common+"role: sender\nsender: {towards: [10.9.0.0/24], attach: [{interface: lan0}]}")
+	far := s.edge(s.far, "far", common+"role: receiver\nreceiver: {behind: [10.9.0.0/24]}\nuplink: {interfaces: [lan0]}\n"+
+		"elimination: {span: 500ms, completeSpan: 3s, guard: 50ms, threshold: 50ms, timeout: 60ms}")
+	far.start()
+	near.start()
+	for _, e := range []*edge{near, far} {
+		e.until("connected", func(st *Status) bool { return allUp(st) && st.Controller.Connected })
+	}
+	f := s.traffic(2000)
+	v := s.view()
+	far.until("the flow is known", func(st *Status) bool {
+		return len(st.Receiver.Flows) == 1 && st.Receiver.Flows[0].Elimination.State == api.Armed
+	})
+	time.Sleep(200 * time.Millisecond)
+
+	policy := func(st *Status) api.PathSet {
+		if len(st.Sender.Policies) == 0 {
+			return 0
+		}
+		return st.Sender.Policies[0].Paths
+	}
+	trouble := func() {
+		t.Helper()
+		v.at(200 * time.Millisecond)
+		near.until("duplication", func(st *Status) bool { return policy(st) == api.Paths(1, 2, 3) })
+		v.at(20 * time.Millisecond)
+	}
+	trouble()
+	// Everything is killed, one after the other.
+	p.kill()
+	near.process.kill()
+	near.start()
+	p.start()
+	far.process.kill()
+	far.start()
+	near.until("connected again", func(st *Status) bool { return allUp(st) && st.Controller.Connected })
+	far.until("connected again", func(st *Status) bool { return allUp(st) && st.Controller.Connected })
+	// All paths are good: one of them is found to suffice, and carries the flow.
+	near.until("single path", func(st *Status) bool { return policy(st).Len() == 1 })
+	far.until("armed", func(st *Status) bool { return st.Receiver.Flows[0].Elimination.State == api.Armed })
+	trouble()
+	near.process.stop()
+	near.clean()
+	far.process.stop()
+	far.clean()
+	f.exact()
+}
