@@ -84,7 +84,7 @@ func sendAway(ctx context.Context, addr, uri string) error {
 	for {
 		s, err := ln.Accept(ctx)
 		if err != nil {
-			return nil //nolint:nilerr // it was stopped
+			return nil // it was stopped
 		}
 		s.Serve(moqt.Handler{
 			Subscribe: func(r *moqt.SubscribeRequest) { _ = r.Reject(wire.RequestGoingAway, "elsewhere") },
