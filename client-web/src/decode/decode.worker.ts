@@ -51,7 +51,7 @@ function decode(decoder: FrameDecoder, m: Extract<ToDecoder, { type: "frame" }>)
   let words = c.free.pop();
   if (!words || words.byteLength < f.words.byteLength) words = new ArrayBuffer(Math.max(f.words.byteLength, 1 << 16));
   new Uint32Array(words, 0, f.words.length).set(f.words);
-  c.wanted--;
+  c.wanted = Math.max(0, c.wanted - 1);
   let bytes = 0;
   for (const o of m.objects) bytes += o.length;
   const decoded = localTime();
