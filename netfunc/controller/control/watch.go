@@ -33,8 +33,20 @@ func (p *Plane) Watch(edge string) (*Watcher, error) {
 	}
 	w := &Watcher{C: make(chan struct{}, 1), plane: p, edge: edge, known: map[netip.Addr]struct{}{}}
 	p.watchers[w] = struct{}{}
+	p.countWatchers(edge)
 	signalled(w.C)
 	return w, nil
+}
+
+// countWatchers tells the policy how many streams an edge has; the plane is locked.
+func (p *Plane) countWatchers(edge string) {
+	n := 0
+	for w := range p.watchers {
+		if w.edge == edge {
+			n++
+		}
+	}
+	p.engine.Watching(edge, n)
 }
 
 // Close ends the watching.
@@ -42,6 +54,7 @@ func (w *Watcher) Close() {
 	w.plane.mu.Lock()
 	defer w.plane.mu.Unlock()
 	delete(w.plane.watchers, w)
+	w.plane.countWatchers(w.edge)
 }
 
 // mark notes flows that changed; the plane is locked.

@@ -46,6 +46,13 @@ func (e *Engine) receiver(f *flow) *edge {
 	return nil
 }
 
+// settling tells that an edge of f said hello a moment ago: paths that it does not
+// report up yet are not lost.
+func (e *Engine) settling(f *flow) bool {
+	s, r := e.edges[f.Sender], e.receiver(f)
+	return (s != nil && !s.settled) || (r != nil && !r.settled)
+}
+
 // rtt of a path as the flow's sender measures it; infinite while unknown.
 func (e *Engine) rtt(f *flow, index int) float64 {
 	if s := e.edges[f.Sender]; s != nil {

@@ -17,7 +17,16 @@ type edge struct {
 	policies map[netip.Addr]api.Policy // nil until its first report since the hello
 	nonce    uint64
 	heard    time.Time // the last hello or report
+	hello    time.Time
+	settled  bool // a report interval after the hello: what it says of paths is complete
+	streams  int  // that it watches
+	watched  bool // since the hello
 }
+
+// hears tells that the edge learns of decisions at once, as far as is known: it has a
+// watch stream, or never had one. A receiver whose program died loses its stream long
+// before its reports are missed.
+func (e *edge) hears() bool { return e.streams > 0 || !e.watched }
 
 // lostAfter is how many reports may be missing.
 const lostAfter = 3

@@ -86,10 +86,11 @@ func (e *Engine) Hello(now time.Time, h api.Edge) error {
 	if old == nil && len(e.edges) >= e.conf.MaxEdges {
 		return fmt.Errorf("%w edge: maxEdges is %d", ErrFull, e.conf.MaxEdges)
 	}
-	c := &edge{EdgeStatus: api.EdgeStatus{Edge: h, Since: now, Reported: now}, heard: now}
+	c := &edge{EdgeStatus: api.EdgeStatus{Edge: h, Since: now, Reported: now}, heard: now, hello: now}
 	e.edges[h.Name] = c
 	reason := fmt.Sprintf("edge %s said hello as %s with paths %s up", h.Name, h.Role, c.up())
 	if old != nil {
+		c.streams = old.streams
 		reason = fmt.Sprintf("edge %s said hello again as %s with paths %s up", h.Name, h.Role, c.up())
 	}
 	e.decide(now, api.Decision{Kind: "edge", Edge: h.Name, To: c.up(), Reason: reason})
@@ -99,8 +100,15 @@ func (e *Engine) Hello(now time.Time, h api.Edge) error {
 		}
 	}
 	e.settle(now, reason)
-	e.at(now.Add(lostAfter * e.conf.ReportInterval))
+	e.at(now.Add(e.conf.ReportInterval))
 	return nil
+}
+
+// Watching tells how many watch streams an edge has.
+func (e *Engine) Watching(name string, streams int) {
+	if c := e.edges[name]; c != nil {
+		c.streams, c.watched = streams, c.watched || streams > 0
+	}
 }
 
 // Leave takes an edge out.
@@ -414,6 +422,10 @@ func (e *Engine) Sent(now time.Time, s Signal, nonce uint64) {
 func (e *Engine) Tick(now time.Time) {
 	for _, name := range e.names() {
 		c := e.edges[name]
+		if !c.settled && !now.Before(c.hello.Add(e.conf.ReportInterval)) {
+			c.settled = true
+			e.settle(now, fmt.Sprintf("edge %s has paths %s up", name, c.up()))
+		}
 		if c.Lost || now.Before(c.heard.Add(lostAfter*e.conf.ReportInterval)) {
 			continue
 		}
@@ -474,6 +486,9 @@ func (e *Engine) plan() {
 	for _, c := range e.edges {
 		if !c.Lost {
 			e.at(c.heard.Add(lostAfter * e.conf.ReportInterval))
+		}
+		if !c.settled {
+			e.at(c.hello.Add(e.conf.ReportInterval))
 		}
 	}
 	for _, f := range e.flows {

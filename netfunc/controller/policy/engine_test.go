@@ -121,6 +121,32 @@ func TestCourse(t *testing.T) {
 				w.report("a")
 			}
 		}, want{api.Single, api.Paths(1), []string{"edge", "single"}, false}},
+		{"the receiver does not listen any more", nil, func(w *world) { w.e.Watching("b", 1); w.e.Watching("b", 0) }, (*world).trouble,
+			want{api.Single, api.Paths(1), []string{"single"}, true}},
+		{"it stops listening in the middle", nil, func(w *world) { w.e.Watching("b", 1); duplicating(w) }, func(w *world) { w.e.Watching("b", 0); w.live(time.Second, 33*time.Millisecond) },
+			want{api.Duplicating, all, nil, false}},
+		{"it listens again", nil, func(w *world) { w.e.Watching("b", 1); w.e.Watching("b", 0); w.e.Watching("b", 1) }, (*world).trouble,
+			want{api.Duplicating, all, []string{"start"}, true}},
+		{"an edge starts anew, path by path", nil, duplicating, func(w *world) {
+			up := w.paths["b"]
+			for n := range 6 {
+				w.paths["b"] = nil
+				for i, p := range up {
+					p.Up = i < n
+					w.paths["b"] = append(w.paths["b"], p)
+				}
+				if n == 0 {
+					w.hello("b")
+				}
+				w.report("b")
+			}
+		}, want{api.Duplicating, all, []string{"edge", "path", "path", "path", "path", "path"}, false}},
+		{"an edge starts anew without a path", nil, duplicating, func(w *world) {
+			w.set("b", 4, func(p *api.Path) { p.Up = false })
+			w.hello("b")
+			w.report("b")
+			w.live(1100*time.Millisecond, 33*time.Millisecond)
+		}, want{api.Trimmed, api.Paths(1, 2, 3, 5), []string{"edge", "trim"}, false}},
 		{"the receiver leaves", nil, duplicating, func(w *world) { _ = w.e.Leave(w.now, "b"); w.deliver() },
 			want{api.Single, api.Paths(1), []string{"edge", "single"}, false}},
 		{"trouble without a receiver", nil, func(w *world) { _ = w.e.Leave(w.now, "b"); w.deliver() }, func(w *world) {

@@ -87,15 +87,19 @@ func (e *Engine) fire(now time.Time, f *flow, why string) {
 func (e *Engine) start(now time.Time, f *flow, why string) {
 	all := e.expressible(f, e.usable(f))
 	running := f.State == api.Duplicating || f.State == api.Trimmed
+	receiver := e.receiver(f)
 	switch {
 	case all == 0:
 		e.futile(now, f, why+", but no path is up")
 		return
 	case (running || f.State == api.Single) && now.Sub(f.moved) < e.conf.Rearm && f.Paths&all != 0:
 		return // give the new set its time
-	case e.receiver(f) == nil:
+	case receiver == nil:
 		// Nobody would remove the duplicates, nor eliminate paths.
 		e.steer(now, f, why+", and no receiver removes duplicates")
+		return
+	case !running && !receiver.hears():
+		e.steer(now, f, why+", and receiver "+receiver.Name+" does not listen")
 		return
 	case running && all&^f.Paths == 0:
 		e.futile(now, f, why+", though all paths that are up are in use")
@@ -191,6 +195,9 @@ func (e *Engine) follow(now time.Time, f *flow, why string) {
 		return
 	}
 	usable := e.usable(f)
+	if e.settling(f) {
+		usable |= f.Paths
+	}
 	switch f.Mode {
 	case api.Off:
 		if f.Paths != 0 {

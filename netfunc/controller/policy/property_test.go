@@ -84,7 +84,7 @@ func (p *play) step() {
 		}
 		p.deliver()
 	case 10:
-		switch p.next() % 6 {
+		switch p.next() % 7 {
 		case 0:
 			if err := p.e.Leave(p.now, name); err != nil && !errors.Is(err, ErrUnknownEdge) {
 				t.Fatal(err)
@@ -99,6 +99,8 @@ func (p *play) step() {
 			p.pass(time.Duration(p.next()) * 100 * time.Millisecond)
 		case 5:
 			p.restart()
+		case 6:
+			p.e.Watching(name, p.next()%2)
 		}
 		p.deliver()
 	case 11:

@@ -40,7 +40,7 @@ func (e *Engine) Restore(now time.Time, s State) error {
 			return fmt.Errorf("edge %.80q: %w", k.Name, err)
 		}
 		k.Policies = nil
-		e.edges[k.Name] = &edge{EdgeStatus: k, heard: now}
+		e.edges[k.Name] = &edge{EdgeStatus: k, heard: now, hello: now}
 	}
 	for _, k := range s.Flows {
 		dst := k.Destination.Unmap()
