@@ -86,7 +86,7 @@ func (r *receiving) settle() error {
 			return err
 		}
 		if f.state == "" {
-			f.wanted, f.paths = true, api.Paths(c.Paths...)
+			f.wanted, f.paths, f.generation = true, api.Paths(c.Paths...), max(f.generation, 1)
 			f.algorithm.SetPaths(f.generation, elimination.Set(f.paths), bpf.Now())
 		}
 	}
@@ -162,16 +162,24 @@ func (r *receiving) seen(viewer netip.Addr) {
 }
 
 // install makes the kernel know a flow. It learns of more paths at once, and of fewer only
-// when what was under way on the others has arrived, which it would call rogue.
+// when what was under way on the others has arrived, which it would call rogue. While there
+// is no duplication it is ready for all paths.
 func (r *receiving) install(f *flow, now time.Time) error {
 	bits := f.paths
+	idle := bits == 0 && r.reporter != nil
+	if idle {
+		bits = r.all()
+	}
 	switch {
-	case !f.set || f.inside&^f.paths == 0:
+	case !f.set, f.inside == bits, !idle && f.inside&^bits == 0:
 		f.shrink = time.Time{}
 	case f.shrink.IsZero():
 		f.shrink = now.Add(max(r.cfg.Drain, time.Millisecond))
-		bits |= f.inside
+		fallthrough
 	case now.Before(f.shrink):
+		if idle {
+			bits = f.inside
+		}
 		bits |= f.inside
 	default:
 		f.shrink = time.Time{}
@@ -187,6 +195,14 @@ func (r *receiving) install(f *flow, now time.Time) error {
 	}
 	f.set, f.inside = true, bits
 	return nil
+}
+
+// all are the paths of the edge.
+func (r *receiving) all() (s api.PathSet) {
+	for _, p := range r.cfg.Paths {
+		s |= api.Paths(p.Index)
+	}
+	return s
 }
 
 // update takes what the controller wants.
@@ -391,6 +407,7 @@ func (r *receiving) add(s *Status) {
 		if f == nil {
 			continue
 		}
+		to.Paths = f.paths
 		stats := f.algorithm.Stats()
 		a := &Algorithm{
 			State: f.state, Generation: stats.Generation, Paths: api.PathSet(stats.Paths), Packets: stats.Packets, Window: stats.Window,
