@@ -33,7 +33,8 @@ class PathReport:
     """A path as an edge sees it."""
 
     up: bool
-    rtt: float  # ms; 0 = not known
+    rtt: float = 0.0  # ms; 0 = not known
+    answers: bool = True  # to probes, some of them
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def path_reports(body: Json) -> dict[int, PathReport]:
         rtt, loss = entry.get("rtt_ms", 0), entry.get("loss", 0)
         if type(rtt) not in (int, float) or type(loss) not in (int, float):
             raise Refused(400, f"path {index}: rtt_ms or loss is not a number")
-        out[index] = PathReport(bool(entry.get("up")) and loss < 1, float(rtt))
+        out[index] = PathReport(bool(entry.get("up")), float(rtt), loss < 1)
     return out
 
 

@@ -283,7 +283,9 @@ class Engine:
             usable &= up
         edge = self.edges.get(flow.receiver or "")
         if edge:
-            usable -= {i for i, p in edge.paths.items() if not p.up}
+            # A switch answers no probes. Where another edge does, a path without answers is dead.
+            answers = any(p.answers for p in edge.paths.values())
+            usable -= {i for i, p in edge.paths.items() if not p.up or (answers and not p.answers)}
         return usable & flow.allowed if flow.allowed else usable
 
     def _receiver(self, destination: Address) -> str | None:

@@ -1,6 +1,7 @@
-"""Two Open vSwitch switches with user-space datapath, joined by paths, in network namespaces.
+"""Open vSwitch with user-space datapath in network namespaces.
 
-relay ── 1 s1 11‥1n ══ paths 1‥n ══ 11‥1n s2 1 ── viewer
+Lab:      relay ── 1 s1 11‥1n ══ paths 1‥n ══ 11‥1n s2 1 ── viewer
+EdgeLab:  relay ── 1 s1 11‥1n ══ paths 1‥n ══ eBPF edge, a router ── viewer
 
 Everything is in namespaces and a directory of its own, and is removed in the end.
 """
@@ -31,7 +32,7 @@ RELAY, VIEWER = "10.9.0.1", "10.9.0.2"
 TOKEN = "secret-of-the-test"
 TOOLS = ("ip", "ethtool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl", "ovsdb-tool")
 OPENFLOW, REST = 6653, 8480  # nobody else is in the namespace
-CLONE_NEWNET, SO_RCVBUFFORCE = 0x40000000, 33  # Linux
+CLONE_NEWNET, SO_RCVBUFFORCE, ETH_P_ALL = 0x40000000, 33, 3  # Linux
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -79,12 +80,14 @@ class Seen:
 
 
 class Tap:
-    """What passes a device of the switches towards the viewer."""
+    """What passes a device towards the viewer."""
 
-    def __init__(self, namespace: str, device: str) -> None:
+    def __init__(self, namespace: str, device: str, *, sent: bool = False) -> None:
+        """Look at what the device receives, or at what is sent on it."""
+        self.sent = sent
         with inside(namespace):
-            self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
-            self.socket.bind((device, 0x0800))
+            self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+            self.socket.bind((device, ETH_P_ALL))
         self.socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
         self.socket.setblocking(False)
 
@@ -94,7 +97,9 @@ class Tap:
         with suppress(BlockingIOError):
             while True:
                 frame, address = self.socket.recvfrom(2048)
-                if address[2] == socket.PACKET_OUTGOING or frame[23] != socket.IPPROTO_UDP or frame[30:34] != socket.inet_aton(VIEWER):
+                if (address[2] == socket.PACKET_OUTGOING) != self.sent:
+                    continue
+                if frame[12:14] != b"\x08\x00" or frame[23] != socket.IPPROTO_UDP or frame[30:34] != socket.inet_aton(VIEWER):
                     continue
                 out.append(Seen(struct.unpack_from("!I", frame, 42)[0], frame[15], time.monotonic()))
         return out
@@ -103,10 +108,12 @@ class Tap:
 class Lab:
     """The switches, hosts and controller."""
 
+    switch_ports: tuple[tuple[str, int, str, str], ...] = (("s1", 1, "relay", "a"), ("s2", 2, "viewer", "b"))
+
     def __init__(self, paths: int = 3) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="ho-openflow-"))
         self.prefix = f"ho{os.getpid()}"
-        self.switches, self.relay, self.viewer = (f"{self.prefix}{x}" for x in "srv")
+        self.switches, self.relay, self.viewer, self.edge = self.namespaces = [f"{self.prefix}{x}" for x in "srve"]
         self.paths = range(1, paths + 1)
         self.children: list[subprocess.Popen[bytes]] = []
         self.controller: subprocess.Popen[bytes] | None = None
@@ -114,7 +121,7 @@ class Lab:
         try:
             self._network()
             self._start_ovs()
-            self.taps = {i: Tap(self.switches, f"p{i}b") for i in self.paths}
+            self.taps = {i: Tap(self.switches, f"p{i}a", sent=True) for i in self.paths}
             self.arrivals = Tap(self.viewer, "eth0")
             self.downlink = self._udp(self.relay, RELAY, tos=2)  # ECT(0), as quic-go marks
             self.uplink = self._udp(self.viewer, VIEWER)
@@ -123,20 +130,24 @@ class Lab:
             raise
 
     def _network(self) -> None:
-        for namespace in (self.switches, self.relay, self.viewer):
+        for namespace in self.namespaces:
             run("ip", "netns", "add", namespace)
             run("ip", "-n", namespace, "link", "set", "lo", "up")
-        for host, device, address in ((self.relay, "relay", RELAY), (self.viewer, "viewer", VIEWER)):
-            run("ip", "-n", self.switches, "link", "add", device, "type", "veth", "peer", "name", "eth0", "netns", host)
-            run("ip", "-n", host, "addr", "add", f"{address}/24", "dev", "eth0")
-            run("ip", "-n", host, "link", "set", "eth0", "up")
-            run("ip", "-n", self.switches, "link", "set", device, "up")
-            # The user-space datapath takes packets as they are, checksums included.
-            run("ip", "netns", "exec", host, "ethtool", "-K", "eth0", "tx", "off")
+        self._host(self.relay, f"{RELAY}/24", self.switches, "relay")
+        self._host(self.viewer, f"{VIEWER}/24", self.switches, "viewer")
         for i in self.paths:
-            run("ip", "-n", self.switches, "link", "add", f"p{i}a", "type", "veth", "peer", "name", f"p{i}b")
-            for end in "ab":
-                run("ip", "-n", self.switches, "link", "set", f"p{i}{end}", "up")
+            self._veth(self.switches, f"p{i}a", self.switches, f"p{i}b")
+
+    def _host(self, host: str, address: str, switch: str, device: str) -> None:
+        self._veth(switch, device, host, "eth0")
+        run("ip", "-n", host, "addr", "add", address, "dev", "eth0")
+        # The user-space datapath takes packets as they are, checksums included.
+        run("ip", "netns", "exec", host, "ethtool", "-K", "eth0", "tx", "off")
+
+    def _veth(self, namespace: str, device: str, peer: str, peer_device: str) -> None:
+        run("ip", "-n", namespace, "link", "add", device, "type", "veth", "peer", "name", peer_device, "netns", peer)
+        run("ip", "-n", namespace, "link", "set", device, "up")
+        run("ip", "-n", peer, "link", "set", peer_device, "up")
 
     def _start_ovs(self) -> None:
         d = self.directory
@@ -148,7 +159,7 @@ class Lab:
         wait("ovsdb-server", (d / "db.sock").exists)
         self.vsctl("--no-wait", "init")
         self._spawn("ovs-vswitchd", self.db, f"--unixctl={d}/vswitchd.ctl", *quiet)
-        for switch, dpid, host, end in (("s1", 1, "relay", "a"), ("s2", 2, "viewer", "b")):
+        for switch, dpid, host, end in self.switch_ports:
             ports = [(host, 1), *((f"p{i}{end}", 10 + i) for i in self.paths)]
             command = ["add-br", switch, "--", "set", "bridge", switch, "datapath_type=netdev", "fail_mode=secure",
                        "protocols=OpenFlow13", f"other-config:datapath-id={dpid:016x}"]  # fmt: skip
@@ -172,23 +183,24 @@ class Lab:
     def start_controller(self) -> None:
         """Start it, and wait until both switches have their rules."""
         conf = self.directory / "openflow.yaml"
-        ports = {i: 10 + i for i in self.paths}
         settings = {
             "token": TOKEN,
-            "listen": f"127.0.0.1:{REST}",
+            "listen": f"0.0.0.0:{REST}",
             "openflow": f"127.0.0.1:{OPENFLOW}",
             "state": f"{self.directory}/state.json",
-            "sender": {"dpid": 1, "access": [1], "paths": ports},
-            "receiver": {"dpid": 2, "access": [1], "paths": ports},
             "towards": [f"{VIEWER}/32"],
             "rearm": "300ms",
             "trigger": {"interval": "300ms", "silence": "0s"},  # calmer, for busy machines
         }
-        conf.write_text(yaml.safe_dump(settings))
+        conf.write_text(yaml.safe_dump(settings | self._ends()))
         with (self.directory / "controller.log").open("ab") as log:
             self.controller = self._spawn(sys.executable, "-m", "holocast_openflow", str(conf), cwd=HERE.parent, stdout=log, stderr=log)
         wait("REST", self._answers, 60)
         wait("both switches", self._knows_ports, 60)
+
+    def _ends(self) -> dict[str, Any]:
+        ports = {i: 10 + i for i in self.paths}
+        return {name: {"dpid": dpid, "access": [1], "paths": ports} for name, dpid in (("sender", 1), ("receiver", 2))}
 
     def _answers(self) -> bool:
         try:
@@ -200,7 +212,7 @@ class Lab:
     def _knows_ports(self) -> bool:
         decisions = self.call("GET", "/v1/decisions?since=0")[1]["decisions"]
         known = [d for d in decisions if d["kind"] == "path" and d["to"] == list(self.paths)]
-        return len(known) >= 2
+        return len(known) >= len(self.switch_ports)
 
     def stop_controller(self) -> None:
         """Kill it without a warning."""
@@ -219,7 +231,7 @@ class Lab:
     def send(self, packets: int, interval: float = 0.0005) -> None:
         """Send numbered packets from the relay to the viewer."""
         for _ in range(packets):
-            self.downlink.sendto(struct.pack("!I", self.sent) + bytes(1000), (VIEWER, 5000))
+            self.downlink.sendto(struct.pack("!I", self.sent) + os.urandom(1000), (VIEWER, 5000))
             self.sent += 1
             time.sleep(interval)
 
@@ -251,6 +263,12 @@ class Lab:
         except urllib.error.HTTPError as e:
             return e
 
+    def show_logs(self) -> None:
+        """Print what pytest shows of a test that failed."""
+        for log in ("controller.log", "edge.log"):
+            with suppress(FileNotFoundError):
+                print((self.directory / log).read_text())
+
     def close(self) -> None:
         """Remove everything."""
         for child in reversed(self.children):
@@ -261,6 +279,71 @@ class Lab:
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
-        for namespace in (self.switches, self.relay, self.viewer):
+        for namespace in self.namespaces:
             subprocess.run(["ip", "netns", "del", namespace], check=False, stderr=subprocess.DEVNULL)
         shutil.rmtree(self.directory)
+
+
+class EdgeLab(Lab):
+    """The paths end at an eBPF edge that removes duplicates and runs Algorithm 1."""
+
+    switch_ports = (("s1", 1, "relay", "a"),)
+    gateway = "10.9.0.254"
+
+    def _network(self) -> None:
+        for namespace in self.namespaces:
+            run("ip", "netns", "add", namespace)
+            run("ip", "-n", namespace, "link", "set", "lo", "up")
+        self._host(self.relay, f"{RELAY}/24", self.switches, "relay")
+        self._host(self.viewer, f"{VIEWER}/32", self.edge, "lan0")
+        for i in self.paths:
+            self._veth(self.switches, f"p{i}a", self.edge, f"p{i}b")
+            run("ip", "-n", self.edge, "addr", "add", f"10.9.{i}.254/24", "dev", f"p{i}b")
+            # A switch answers for no address; without a next hop the edge holds a path to be down.
+            run(
+                "ip", "-n", self.edge, "neigh", "replace", f"10.9.{i}.1", "lladdr", "02:00:00:00:00:01", "dev", f"p{i}b", "nud", "permanent"
+            )
+        self._veth(self.switches, "mgmt", self.edge, "mgmt")
+        for namespace, address in ((self.switches, "10.10.0.1/24"), (self.edge, "10.10.0.2/24")):
+            run("ip", "-n", namespace, "addr", "add", address, "dev", "mgmt")
+        run("ip", "-n", self.edge, "addr", "add", f"{self.gateway}/24", "dev", "p1b")
+        run("ip", "-n", self.edge, "addr", "add", "10.9.8.254/24", "dev", "lan0")
+        for namespace, *route in (
+            (self.relay, f"{VIEWER}/32", "via", self.gateway),
+            (self.edge, f"{VIEWER}/32", "dev", "lan0"),
+            (self.viewer, "10.9.8.254/32", "dev", "eth0"),
+            (self.viewer, "default", "via", "10.9.8.254"),
+        ):
+            run("ip", "-n", namespace, "route", "add", *route)
+        for setting in ("ip_forward=1", "conf.all.rp_filter=0", *(f"conf.p{i}b.rp_filter=0" for i in self.paths)):
+            run("ip", "netns", "exec", self.edge, "sysctl", "-qw", f"net.ipv4.{setting}")
+
+    def _ends(self) -> dict[str, Any]:
+        links = json.loads(run("ip", "-n", self.edge, "-json", "link"))
+        macs = {link["ifname"]: link["address"] for link in links}
+        paths = {i: {"port": 10 + i, "mac": macs[f"p{i}b"]} for i in self.paths}
+        return {"sender": {"dpid": 1, "access": [1], "paths": paths}}
+
+    def start_edge(self, program: Path, **elimination: Any) -> None:
+        """Start the edge, and wait until the controller knows it."""
+        token = self.directory / "token"
+        token.write_text(TOKEN)
+        token.chmod(0o600)
+        name = f"ho-openflow-{os.getpid()}"
+        settings = {
+            "name": name,
+            "role": "receiver",
+            "paths": [{"index": i, "interface": f"p{i}b", "peer": f"10.9.{i}.1"} for i in self.paths],
+            "receiver": {"behind": [f"{VIEWER}/32"]},
+            "controller": {"url": f"http://10.10.0.1:{REST}", "token": str(token)},
+            "elimination": elimination,
+            "socket": f"{self.directory}/edge.sock",
+            "http": "",
+        }
+        conf = self.directory / "edge.yaml"
+        conf.write_text(yaml.safe_dump(settings))
+        # Not by ip-netns(8), which hides the bpf file system.
+        command = ["nsenter", f"--net=/run/netns/{self.edge}", str(program), "run", "--config", str(conf)]
+        with (self.directory / "edge.log").open("ab") as log:
+            self.children.append(subprocess.Popen(command, stdout=log, stderr=log))
+        wait("the edge", lambda: self.call("GET", "/v1/edges")[1]["edges"], 30)

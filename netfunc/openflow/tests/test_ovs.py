@@ -27,10 +27,8 @@ def lab() -> Iterator[Lab]:
         wait("a packet at the viewer", lab.arrivals.read)
         lab.seen()
         yield lab
-    except BaseException:
-        print((lab.directory / "controller.log").read_text())
-        raise
     finally:
+        lab.show_logs()
         lab.close()
 
 

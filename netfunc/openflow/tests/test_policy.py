@@ -157,6 +157,12 @@ def test_path_down_at_the_receiver() -> None:
     assert w.trigger().paths == {1, 3}
 
 
+def test_nobody_answers_probes() -> None:
+    w = World()
+    w.hello(paths=[{"index": i, "up": i != 2, "loss": 1} for i in ALL])
+    assert w.trigger().paths == {1, 3}
+
+
 def test_operator() -> None:
     w = World()
     w.hello(paths=[{"index": 1, "up": True, "rtt_ms": 40}, {"index": 2, "up": True, "rtt_ms": 30.5}])

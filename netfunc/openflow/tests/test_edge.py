@@ -1,0 +1,66 @@
+"""The switch duplicates, netfunc/edge removes duplicates and eliminates paths. Needs root and Go."""
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lab as labs
+import pytest
+from lab import VIEWER, EdgeLab, wait
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+pytestmark = pytest.mark.skipif(labs.missing() is not None or not shutil.which("go"), reason=labs.missing() or "needs Go")
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[EdgeLab]:
+    program = tmp_path / "edge"
+    subprocess.run(["go", "build", "-o", program, "./netfunc/edge"], cwd=REPOSITORY, check=True)
+    lab = EdgeLab()
+    try:
+        lab.start_controller()
+        lab.start_edge(program, window=1000, span="0s", completeSpan="0s", slack=0)
+        yield lab
+    finally:
+        lab.show_logs()
+        lab.close()
+
+
+def flow(lab: EdgeLab) -> Any:
+    return next(iter(lab.call("GET", "/v1/flows")[1]["flows"]), None)
+
+
+def test_with_edge(lab: EdgeLab) -> None:
+    lab.send(5)  # ARP
+    wait("a packet at the viewer", lab.arrivals.read)
+    lab.seen()
+    lab.request(*[0.033] * 6, 0.4, 0.4, 0.4)
+    wait("duplication", lambda: flow(lab)["state"] == "duplicating" and flow(lab)["applied"])
+    time.sleep(0.3)  # the edge hears of it, and the datapath follows
+    lab.seen()
+
+    before = lab.sent
+    lab.send(500)
+    on, got = lab.seen()
+    for i in lab.paths:
+        assert [s.number for s in on[i]] == list(range(before, lab.sent)), f"path {i}"
+    assert [s.number for s in got] == list(range(before, lab.sent)), "the viewer misses packets, or has them twice"
+    assert {s.tos for s in got} == {2}, "the viewer sees marks of paths, or no ECN"
+
+    # All paths are alike, so each suffices alone, and the algorithm returns the first.
+    lab.send(1000)
+    wait("one path to be left", lambda: flow(lab)["paths"] == [1], 20)
+    [single] = [d for d in lab.call("GET", "/v1/decisions?since=0")[1]["decisions"] if d["kind"] == "single"]
+    assert single["from"] == [1, 2, 3]
+    assert single["destination"] == VIEWER
+    print(single["reason"])
+    lab.seen()
+    before = lab.sent
+    lab.send(100)
+    on, got = lab.seen()
+    assert [len(on[i]) for i in lab.paths] == [100, 0, 0]
+    assert [s.number for s in got] == list(range(before, lab.sent))
