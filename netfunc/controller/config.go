@@ -28,8 +28,9 @@ type Config struct {
 		MaxConnections int     `yaml:"maxConnections"`
 	} `yaml:"http"`
 	Auth struct {
-		Token     string `yaml:"token"`
-		EdgeToken string `yaml:"edgeToken"`
+		Token     string   `yaml:"token"`
+		EdgeToken string   `yaml:"edgeToken"`
+		Operators []string `yaml:"operators"`
 	} `yaml:"auth"`
 	Signal struct {
 		Key    string        `yaml:"key"`
@@ -68,6 +69,7 @@ func defaultConfig() Config {
 	c.HTTP.Listen = "127.0.0.1:4793"
 	c.HTTP.Rate, c.HTTP.Burst = 5000, 10000
 	c.HTTP.MaxBody, c.HTTP.MaxConnections = 1<<20, 1024
+	c.Auth.Operators = []string{}
 	c.Signal.Resend, c.Signal.Slow = p.Signal.First, p.Signal.Slow
 	c.State = "/var/lib/holocast/controller.json"
 	c.Mode = p.Mode
@@ -103,6 +105,8 @@ func (c *Config) validate() error {
 		return errors.New("http.certificate and http.key must be given together")
 	case c.HTTP.ClientCA != "" && c.HTTP.Certificate == "":
 		return errors.New("http.clientCA needs http.certificate and http.key")
+	case len(c.Auth.Operators) > 0 && c.HTTP.ClientCA == "":
+		return errors.New("auth.operators are names of certificates, which need http.clientCA")
 	case c.Auth.EdgeToken != "" && c.Auth.Token == "" && c.HTTP.ClientCA == "":
 		return errors.New("auth.edgeToken needs auth.token or http.clientCA, or nobody could operate the controller")
 	case c.Auth.Token == "" && c.HTTP.ClientCA == "" && !loopback(host):
@@ -128,7 +132,7 @@ func loopback(host string) bool {
 
 // auth reads the token files.
 func (c *Config) auth() (a rest.Auth, err error) {
-	a.ClientCertificates = c.HTTP.ClientCA != ""
+	a.ClientCertificates, a.Operators = c.HTTP.ClientCA != "", c.Auth.Operators
 	if c.Auth.Token != "" {
 		if a.Token, err = rest.ReadToken(c.Auth.Token); err != nil {
 			return a, fmt.Errorf("auth.token: %w", err)

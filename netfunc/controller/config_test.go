@@ -55,6 +55,7 @@ func TestValidate(t *testing.T) {
 		"http.clientCA":       func(c *Config) { c.HTTP.ClientCA = "x" },
 		"is open to others":   func(c *Config) { c.HTTP.Listen = ":4793" },
 		"auth.edgeToken":      func(c *Config) { c.Auth.EdgeToken = "x" },
+		"auth.operators":      func(c *Config) { c.Auth.Operators = []string{"x"} },
 		"http.burst":          func(c *Config) { c.HTTP.Burst = 0 },
 		"http.maxBody":        func(c *Config) { c.HTTP.MaxBody = 1 },
 		"http.maxConnections": func(c *Config) { c.HTTP.MaxConnections = 1 },

@@ -117,6 +117,38 @@ func TestTLS(t *testing.T) {
 			}
 		})
 	}
+	t.Run("what a certificate may do", func(t *testing.T) {
+		t.Parallel()
+		operator, operatorKey := ours.issue(t, dir, "operator", 7)
+		p := start(t, workDir(t), "auth: {operators: [operator]}\n", append(args, "--token", "")...)
+		client := func(cert, key string) *api.Client {
+			c, err := api.NewClient(api.Options{URL: p.url, CA: ours.file, Certificate: cert, Key: key})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(c.Close)
+			return c
+		}
+		asEdge, asOperator, ctx := client(edge, edgeKey), client(operator, operatorKey), t.Context()
+		for name, c := range map[string]struct {
+			err error
+			ok  bool
+		}{
+			"its own hello":       {func() error { _, err := asEdge.Hello(ctx, api.Edge{Name: "edge", Role: api.Receiver}); return err }(), true},
+			"its own report":      {asEdge.Report(ctx, "edge", api.Report{}), true},
+			"another's hello":     {func() error { _, err := asEdge.Hello(ctx, api.Edge{Name: "other", Role: api.Receiver}); return err }(), false},
+			"another's report":    {asEdge.Report(ctx, "other", api.Report{}), false},
+			"another's departure": {asEdge.Leave(ctx, "other"), false},
+			"reading":             {func() error { _, err := asEdge.Flows(ctx); return err }(), false},
+			"operator reads":      {func() error { _, err := asOperator.Flows(ctx); return err }(), true},
+			"operator for edges":  {func() error { _, err := asOperator.Hello(ctx, api.Edge{Name: "other", Role: api.Receiver}); return err }(), true},
+		} {
+			var p *api.Problem
+			if (c.err == nil) != c.ok || (!c.ok && (!errors.As(c.err, &p) || p.Status != 403)) {
+				t.Errorf("%s: %v", name, c.err)
+			}
+		}
+	})
 	t.Run("renewed", func(t *testing.T) {
 		t.Parallel()
 		own := workDir(t)

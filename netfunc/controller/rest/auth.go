@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,8 +20,12 @@ type Auth struct {
 	Token     string // of operators and edges
 	EdgeToken string // of edges alone; "" = there is none
 	// ClientCertificates tells that the TLS listener verifies certificates of
-	// clients; a verified one stands for an operator's token.
+	// clients; a verified one stands for a token.
 	ClientCertificates bool
+	// Operators are the common names of the certificates that may make all calls;
+	// others are edges, each of which may speak for the edge of its name alone.
+	// Empty: every certificate may make all calls.
+	Operators []string
 }
 
 // minToken is the length of the shortest token taken, bytes.
@@ -56,8 +61,11 @@ func (s *Server) admit(who access, r *http.Request) *api.Problem {
 		}
 		return nil
 	}
-	if a.ClientCertificates && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
-		return nil
+	var refused *api.Problem
+	if name, ok := certified(r); ok && a.ClientCertificates {
+		if refused = a.admitCertificate(name, who, r); refused == nil {
+			return nil
+		}
 	}
 	word, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	token = strings.TrimSpace(token)
@@ -73,6 +81,9 @@ func (s *Server) admit(who access, r *http.Request) *api.Problem {
 		}
 		return &api.Problem{Status: http.StatusForbidden, Detail: "an edge's token does not allow this call"}
 	}
+	if refused != nil && token == "" {
+		return refused
+	}
 	if !s.failing.allow(caller(r), time.Now()) {
 		return &api.Problem{Status: http.StatusTooManyRequests, Detail: "too many attempts with a wrong token"}
 	}
@@ -84,6 +95,42 @@ func (s *Server) admit(who access, r *http.Request) *api.Problem {
 		detail += ", and there is no client certificate"
 	}
 	return &api.Problem{Status: http.StatusUnauthorized, Detail: detail}
+}
+
+// certified is the common name of the client's certificate, if it has been verified.
+func certified(r *http.Request) (string, bool) {
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+		return "", false
+	}
+	return r.TLS.PeerCertificates[0].Subject.CommonName, true
+}
+
+// admitCertificate returns nil if the holder of the certificate name may make the call.
+func (a Auth) admitCertificate(name string, who access, r *http.Request) *api.Problem {
+	if len(a.Operators) == 0 || slices.Contains(a.Operators, name) {
+		return nil
+	}
+	if who != edges {
+		return &api.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("certificate %q is not one of auth.operators", name)}
+	}
+	if edge := r.PathValue("name"); edge != "" && edge != name {
+		return speaksFor(name, edge)
+	}
+	return nil
+}
+
+// speaksFor is the answer to an edge that speaks for another.
+func speaksFor(name, edge string) *api.Problem {
+	return &api.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("certificate %q does not speak for edge %.80q", name, edge)}
+}
+
+// mayBe tells whether the caller may say hello as edge.
+func (a Auth) mayBe(edge string, r *http.Request) *api.Problem {
+	name, ok := certified(r)
+	if !ok || !a.ClientCertificates || len(a.Operators) == 0 || slices.Contains(a.Operators, name) || name == edge {
+		return nil
+	}
+	return speaksFor(name, edge)
 }
 
 // equal compares in a time that tells nothing of the token, nor of its length.

@@ -270,6 +270,9 @@ func (s *Server) hello(w http.ResponseWriter, r *http.Request) error {
 	if err := read(r, &in, false); err != nil {
 		return err
 	}
+	if p := s.conf.Auth.mayBe(in.Name, r); p != nil {
+		return p
+	}
 	out, err := s.plane.Hello(in)
 	if err != nil {
 		return err
