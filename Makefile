@@ -17,7 +17,7 @@ export CGO_ENABLED := 1
 .DEFAULT_GOAL := help
 WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/package.json client-web/*.ts 2>/dev/null)
 
-.PHONY: help setup quic-go build web demo test test-go test-race test-quic-go test-web lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
+.PHONY: help setup quic-go build web demo test test-go test-race test-quic-go test-openflow test-web lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,7 +57,7 @@ client-web/dist/index.html: client-web/node_modules/.package-lock.json $(WEB_SOU
 demo: build ## Stream a session through a relay to a player on this machine
 	@$(BIN)/holocast demo $(if $(DEMO_SECONDS),--seconds $(DEMO_SECONDS)) $(DEMO_ARGS)
 
-test: build test-go test-race test-quic-go test-web ## Run all tests
+test: build test-go test-race test-quic-go test-openflow test-web ## Run all tests
 
 test-go: quic-go
 	GOWORK=off go build ./...
@@ -76,6 +76,10 @@ test-race: quic-go
 # quic-go's own unit tests on the patched tree.
 test-quic-go: quic-go
 	@tools/quicpatch/test.sh $(TEST_ARGS)
+
+# The OpenFlow controller on Open vSwitch; needs Python.
+test-openflow: build
+	netfunc/openflow/test.sh
 
 test-web: build ## Test the web viewer, in Chromium too
 	@tools/setup.sh --web
