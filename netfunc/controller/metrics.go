@@ -52,7 +52,7 @@ func newCollector(p *control.Plane) *collector {
 		plane:         p,
 		edges:         d("edge_up", "1 while an edge reports, 0 while it is lost.", "edge", "role"),
 		reported:      d("edge_reported_timestamp_seconds", "Time of an edge's last report.", "edge"),
-		up:            d("path_up", "1 while an edge can use a path.", "edge", "path", "interface"),
+		up:            d("path_up", "1 while an edge reports that it can use a path.", "edge", "path", "interface"),
 		rtt:           d("path_rtt_seconds", "Round-trip time of the probes on a path.", "edge", "path", "interface"),
 		loss:          d("path_loss_ratio", "Part of the probes on a path that was not answered.", "edge", "path", "interface"),
 		flows:         d("flows", "Flows in a state.", "state"),
@@ -96,7 +96,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.reported, float64(e.Reported.UnixMilli())/1000, e.Name)
 		for _, p := range e.Paths {
 			labels := []string{e.Name, strconv.Itoa(p.Index), p.Interface}
-			gauge(c.up, yes(p.Up), labels...)
+			gauge(c.up, yes(p.Up && !e.Lost), labels...)
 			gauge(c.rtt, p.RTT/1000, labels...)
 			gauge(c.loss, p.Loss, labels...)
 		}

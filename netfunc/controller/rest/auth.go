@@ -67,13 +67,9 @@ func (s *Server) admit(who access, r *http.Request) *api.Problem {
 			return nil
 		}
 	}
-	word, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	token = strings.TrimSpace(token)
-	if !strings.EqualFold(word, "Bearer") {
-		token = ""
-	}
+	token := bearer(r)
 	switch {
-	case a.Token != "" && equal(token, a.Token):
+	case a.operates(token):
 		return nil
 	case a.EdgeToken != "" && equal(token, a.EdgeToken):
 		if who == edges {
@@ -96,6 +92,18 @@ func (s *Server) admit(who access, r *http.Request) *api.Problem {
 	}
 	return &api.Problem{Status: http.StatusUnauthorized, Detail: detail}
 }
+
+// bearer is the token of a request, "" without one.
+func bearer(r *http.Request) string {
+	word, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(word, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+// operates tells whether token is the operators'.
+func (a Auth) operates(token string) bool { return a.Token != "" && equal(token, a.Token) }
 
 // certified is the common name of the client's certificate, if it has been verified.
 func certified(r *http.Request) (string, bool) {
@@ -127,7 +135,7 @@ func speaksFor(name, edge string) *api.Problem {
 // mayBe tells whether the caller may say hello as edge.
 func (a Auth) mayBe(edge string, r *http.Request) *api.Problem {
 	name, ok := certified(r)
-	if !ok || !a.ClientCertificates || len(a.Operators) == 0 || slices.Contains(a.Operators, name) || name == edge {
+	if !ok || !a.ClientCertificates || len(a.Operators) == 0 || slices.Contains(a.Operators, name) || name == edge || a.operates(bearer(r)) {
 		return nil
 	}
 	return speaksFor(name, edge)

@@ -304,10 +304,10 @@ function drawEdges() {
   const t = now();
   $('no-edges').hidden = last.edges.length > 0;
   $('edges').replaceChildren(...last.edges.map((e) => {
-    const rows = (e.paths ?? []).map((p) => el('tr', {},
+    const rows = (e.paths ?? []).map((p) => el('tr', e.lost ? { class: 'dim' } : {},
       el('td', {}, String(p.index)),
       el('td', {}, p.interface || '–'),
-      p.up ? el('td', { class: 'good' }, 'up') : el('td', { class: 'bad' }, 'down'),
+      e.lost ? el('td', { class: 'dim' }, `was ${p.up ? 'up' : 'down'}`) : p.up ? el('td', { class: 'good' }, 'up') : el('td', { class: 'bad' }, 'down'),
       el('td', {}, spark(`${e.name} ${p.index}`, p)),
       el('td', { class: 'n' }, ms(p.rtt_ms)),
       el('td', { class: 'n' }, ms(p.min_rtt_ms)),
