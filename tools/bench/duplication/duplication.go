@@ -52,12 +52,16 @@ type level struct {
 	// live levels are encoded as they are sent; the frames of the others before, for
 	// two processors do not encode, relay, decode and emulate them at a time.
 	live bool
+	// trigger is the interval between receipts that starts duplication. There is a receipt
+	// for every frame shown: 33 ms are in order, and 40 ms more where packets had to be sent
+	// again over path 1, in the largest frames more than once.
+	trigger time.Duration
 }
 
 var levels = []level{
-	{"nfov", "NFOV: every reading of the depth camera", "depth", "720P", true},
-	{"hd", "HD: depth mapped to 1280×720 pixels of colour", "color", "720P", false},
-	{"fhd", "FHD: depth mapped to 1920×1080 pixels of colour", "color", "1080P", false},
+	{"nfov", "NFOV: every reading of the depth camera", "depth", "720P", true, 80 * time.Millisecond},
+	{"hd", "HD: depth mapped to 1280×720 pixels of colour", "color", "720P", false, 80 * time.Millisecond},
+	{"fhd", "FHD: depth mapped to 1920×1080 pixels of colour", "color", "1080P", false, 100 * time.Millisecond},
 }
 
 // schedule says when things happen in a run, from the moment its times count.

@@ -128,7 +128,11 @@ func newFaults(t *testing.T, mode api.Mode) *faults {
 			t.Error(err)
 		}
 	})
-	if err := f.startPair(ctx, mode); err != nil {
+	if err := f.startPair(ctx, mode, 150*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	// Whatever becomes of one path, acknowledgements get through.
+	if err := f.pair.back(ctx, api.Paths(1, 2)); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.startMedia(ctx, cloudMedia(t)); err != nil {

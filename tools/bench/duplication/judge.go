@@ -4,6 +4,7 @@ package duplication
 
 import (
 	"fmt"
+	"time"
 
 	"holocast/tools/netlab"
 )
@@ -11,9 +12,12 @@ import (
 // mostOthers is how much of a processor other programs may take from a run.
 const mostOthers = 0.25
 
+// streamRate is how many packets a second on a path are more than probes.
+const streamRate = 200
+
 // judge takes over what the lab says of a run: the delays of its paths, and whether it was
 // exact. Only the paths' direction to the viewer, and what the kernel dropped, count.
-func (m *Measurement) judge(r *netlab.Report) {
+func (m *Measurement) judge(r *netlab.Report, length time.Duration) {
 	m.Failures = r.Failures
 	for i, p := range r.Paths {
 		m.LateUs = max(m.LateUs, p.Late.P99)
@@ -25,10 +29,17 @@ func (m *Measurement) judge(r *netlab.Report) {
 				continue
 			}
 			for _, s := range r.Series {
+				if s.Seconds > length.Seconds() {
+					break
+				}
 				if k == 0 {
 					m.Delays.T = append(m.Delays.T, round(s.Seconds, 2))
 				}
-				m.Delays.Ms[k] = append(m.Delays.Ms[k], round(s.Paths[i].DelayMean, 2))
+				delay := 0.0
+				if float64(s.Paths[i].PacketsOut) >= streamRate*s.Interval {
+					delay = round(s.Paths[i].DelayMean, 2)
+				}
+				m.Delays.Ms[k] = append(m.Delays.Ms[k], delay)
 			}
 		}
 	}

@@ -29,6 +29,7 @@ type pair struct {
 	s           *session
 	name        string // what the names of the edges begin with: they are the machine's
 	mode        api.Mode
+	trigger     time.Duration
 	address     string // of the controller, host:port
 	token       string
 	source      netip.Addr // the relay
@@ -45,9 +46,9 @@ var pairs atomic.Int64
 
 // startPair starts the controller and both edges, and returns when they know each other
 // and every path is up.
-func (s *session) startPair(ctx context.Context, mode api.Mode) error {
+func (s *session) startPair(ctx context.Context, mode api.Mode, trigger time.Duration) error {
 	p := &pair{
-		s: s, mode: mode, name: fmt.Sprintf("bench-%d-%d", os.Getpid(), pairs.Add(1)),
+		s: s, mode: mode, trigger: trigger, name: fmt.Sprintf("bench-%d-%d", os.Getpid(), pairs.Add(1)),
 		address: net.JoinHostPort(s.lab.Node(management).Addr.String(), fmt.Sprint(controllerPort)),
 		source:  s.lab.Node(source).Addr, destination: s.lab.Node(viewer).Addr, token: hex.EncodeToString(random(16)),
 	}
@@ -68,13 +69,13 @@ func (s *session) startPair(ctx context.Context, mode api.Mode) error {
 	if err := p.startEdge(far); err != nil {
 		return err
 	}
-	if err := p.await(ctx); err != nil {
-		return err
-	}
-	// What goes back, a hundredth of the bytes, is always sent on the two paths of the
-	// highest rate: whatever becomes of one of them, acknowledgements get through.
+	return p.await(ctx)
+}
+
+// back has what goes back to the relay duplicated over some paths.
+func (p *pair) back(ctx context.Context, over api.PathSet) error {
 	var f api.Flow
-	return p.ask(ctx, http.MethodPut, "/v1/flows/"+p.source.String(), api.Setting{Mode: api.Duplicate, Paths: api.Paths(1, 2)}, &f)
+	return p.ask(ctx, http.MethodPut, "/v1/flows/"+p.source.String(), api.Setting{Mode: api.Duplicate, Paths: over}, &f)
 }
 
 func random(n int) []byte {
@@ -91,7 +92,7 @@ func (p *pair) pin(edge string) string {
 
 // startController starts the controller; it takes up its state where there is one.
 func (p *pair) startController() (err error) {
-	config := fmt.Sprintf(controllerConfig, controllerPort, p.file("token"), p.file("key"), p.file("state.json"), p.mode)
+	config := fmt.Sprintf(controllerConfig, controllerPort, p.file("token"), p.file("key"), p.file("state.json"), p.mode, p.trigger)
 	if err := os.WriteFile(p.file("controller.yaml"), []byte(config), 0o644); err != nil {
 		return err
 	}

@@ -8,11 +8,8 @@ auth: {token: %s}
 signal: {key: %s}
 state: %s
 mode: %s
-` + trigger + "\n"
-
-	// trigger is set for receipts, of which there is one for every frame shown: 33 ms, and
-	// 40 ms more where a packet had to be sent again over path 1, are in order.
-	trigger = "trigger: {interval: 80ms, count: 1}"
+trigger: {interval: %v, count: 1}
+`
 
 	edgeConfig = `
 name: %s
@@ -33,5 +30,6 @@ receiver: {behind: [%s/32]}
 	// and nothing else from a viewer has more than 100.
 	monitor = "uplink: {interfaces: [%s], min: 200, max: 300}\n"
 
+	// The window is a time: see package elimination.
 	eliminate = "elimination: {window: 100, threshold: 5ms, span: 2s, completeSpan: 10s}"
 )

@@ -1,6 +1,9 @@
 package duplication
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Result is what was measured.
 type Result struct {
@@ -60,10 +63,10 @@ type Measurement struct {
 	Rewards   []Rewards  `json:"rewards,omitempty"`
 }
 
-// PathDelays are the delays of packets on the paths to the viewer over time.
+// PathDelays are the delays of the stream's packets on the paths to the viewer over time.
 type PathDelays struct {
 	T  []float64        `json:"t"`
-	Ms [paths][]float64 `json:"ms"` // mean of the interval; 0 = no packet
+	Ms [paths][]float64 `json:"ms"` // mean of the interval; 0 = no packets but probes
 }
 
 // Decision is one of the controller's.
@@ -86,6 +89,10 @@ func newResult(o Options, s schedule) *Result {
 	if o.Data == "" {
 		r.Source = "synthetic performer"
 	}
+	for _, l := range levels {
+		r.Trigger += fmt.Sprintf("%s %v, ", strings.ToUpper(l.name), l.trigger)
+	}
+	r.Trigger = fmt.Sprintf("Trigger: one interval between receipts above %s; or none for 450 ms. Elimination: α 5 ms, W the packets of 2 s, of which a path may miss 1 %%.", strings.TrimSuffix(r.Trigger, ", "))
 	return r
 }
 

@@ -115,7 +115,7 @@ func (b *bench) run(ctx context.Context, m *media, mode Mode, dir string) (r *Me
 	s := &session{programs: b.programs, lab: lab, dir: dir}
 	defer func() { err = errors.Join(err, s.stop()) }()
 	if policy := mode.policy(); policy != "" {
-		if err := s.startPair(ctx, policy); err != nil {
+		if err := s.startPair(ctx, policy, m.level.trigger); err != nil {
 			return nil, err
 		}
 	}
@@ -159,7 +159,7 @@ func (b *bench) run(ctx context.Context, m *media, mode Mode, dir string) (r *Me
 	r = newMeasurement(m.level.name, mode, b.schedule, frames, counted)
 	r.Processors = used
 	r.Decisions, r.Rewards = decisions, rewards
-	r.judge(report)
+	r.judge(report, b.schedule.length)
 	return r, nil
 }
 
