@@ -7,6 +7,7 @@ Everything is in namespaces and a directory of its own, and is removed in the en
 """
 
 import ctypes
+import errno
 import json
 import os
 import shutil
@@ -93,16 +94,20 @@ class Tap:
 
     def read(self) -> list[Seen]:
         """Return the numbered packets since the last call."""
-        out = []
-        with suppress(BlockingIOError):
-            while True:
+        out: list[Seen] = []
+        while True:
+            try:
                 frame, address = self.socket.recvfrom(2048)
-                if (address[2] == socket.PACKET_OUTGOING) != self.sent:
-                    continue
-                if frame[12:14] != b"\x08\x00" or frame[23] != socket.IPPROTO_UDP or frame[30:34] != socket.inet_aton(VIEWER):
-                    continue
+            except BlockingIOError:
+                return out
+            except OSError as e:
+                if e.errno != errno.ENETDOWN:  # which is told once
+                    raise
+                continue
+            if (address[2] == socket.PACKET_OUTGOING) != self.sent or frame[12:14] != b"\x08\x00":
+                continue
+            if frame[23] == socket.IPPROTO_UDP and frame[30:34] == socket.inet_aton(VIEWER):
                 out.append(Seen(struct.unpack_from("!I", frame, 42)[0], frame[15], time.monotonic()))
-        return out
 
 
 class Lab:
