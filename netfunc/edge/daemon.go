@@ -76,12 +76,12 @@ func run(ctx context.Context, cfg Config) error {
 			Hello: d.hello, Report: d.report, Update: func(u api.Update) { d.receiving.update(u) },
 		}
 	}
-	d.kernel = &kernel{cfg: &d.cfg, key: key, log: log}
+	d.kernel = &kernel{cfg: &d.cfg, key: key, log: log, due: make(chan struct{}, 1)}
 	d.sending = &sending{cfg: &d.cfg, log: log, kernel: d.kernel, reporter: d.reporter}
 	d.receiving = &receiving{cfg: &d.cfg, log: log, kernel: d.kernel, reporter: d.reporter}
 	d.sending.seen = d.receiving.seen
 	d.ways = newWays(&d.cfg, key, log)
-	d.ways.set, d.ways.changed = d.kernel.setPath, func() {
+	d.ways.set, d.ways.appeared, d.ways.changed = d.kernel.setPath, d.kernel.look, func() {
 		if d.reporter != nil {
 			d.reporter.Soon()
 		}
@@ -96,6 +96,9 @@ func run(ctx context.Context, cfg Config) error {
 	}
 	// What the kernel has is kept from here on, whatever fails: packets go on.
 	defer d.kernel.close()
+	for _, a := range d.cfg.advice() {
+		log.Warn(a)
+	}
 	log.Info("edge is running", "name", cfg.Name, "role", cfg.Role, "paths", len(cfg.Paths), "http", status.http, "socket", cfg.Socket)
 	return d.serve(ctx)
 }

@@ -21,6 +21,7 @@ type kernel struct {
 	cfg *Config
 	key []byte
 	log *slog.Logger
+	due chan struct{} // an interface may have come back
 
 	mu       sync.RWMutex
 	sender   *bpf.Sender    // nil when nothing is duplicated or monitored here
@@ -170,6 +171,14 @@ func (k *kernel) returned() bool {
 	return false
 }
 
+// look has watch look for interfaces at once.
+func (k *kernel) look() {
+	select {
+	case k.due <- struct{}{}:
+	default:
+	}
+}
+
 // watch attaches to interfaces that appear, until ctx ends; opened is called each time.
 func (k *kernel) watch(ctx context.Context, opened func()) {
 	tick := time.NewTicker(time.Second)
@@ -179,6 +188,7 @@ func (k *kernel) watch(ctx context.Context, opened func()) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-k.due:
 		}
 		if !k.returned() {
 			continue

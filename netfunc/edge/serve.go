@@ -147,7 +147,7 @@ func (w *ways) status() []PathStatus {
 		}
 		if one.prober != nil {
 			s := one.prober.Stats()
-			p.Peer, p.Probed = one.Peer.String(), s.Answered > 0
+			p.Peer, p.Probed, p.Refused = one.Peer.String(), s.Answered > 0, s.Refused
 			p.RTT, p.MinRTT, p.Loss = milliseconds(s.RecentRTT), milliseconds(s.BestRTT), s.Loss
 		}
 		out = append(out, p)

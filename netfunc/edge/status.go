@@ -41,6 +41,7 @@ type PathStatus struct {
 	MinRTT    float64 `json:"min_rtt_ms,omitempty"`
 	Loss      float64 `json:"loss"` // of the newest 128 probes, 0 to 1
 	Probed    bool    `json:"probed"`
+	Refused   uint64  `json:"probes_refused"` // packets on the probe port that are no probes of the peer
 
 	Sent      uint64 `json:"sent"`
 	SentBytes uint64 `json:"sent_bytes"`

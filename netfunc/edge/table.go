@@ -71,6 +71,9 @@ func (s *Status) printPaths(w io.Writer) {
 		if p.Problem != "" {
 			problems = append(problems, fmt.Sprintf("path %d is down: %s", p.Index, p.Problem))
 		}
+		if p.Refused > 0 && !p.Probed {
+			problems = append(problems, fmt.Sprintf("path %d: %d probes were refused: is signal.key the same at both edges, and peer the other's address?", p.Index, p.Refused))
+		}
 		if n := p.Errors + p.TooBig; n > 0 {
 			problems = append(problems, fmt.Sprintf("path %d: %d replicas not sent, of which %d were longer than the MTU", p.Index, n, p.TooBig))
 		}

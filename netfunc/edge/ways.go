@@ -22,11 +22,12 @@ const answersToReturn = 3
 
 // ways are the edge's paths, and whether each can carry packets.
 type ways struct {
-	log     *slog.Logger
-	down    time.Duration // of silence
-	set     func(bpf.Path)
-	changed func()    // a path went up or down
-	heard   time.Time // since when the peer answers on some path or other; of listen
+	log      *slog.Logger
+	down     time.Duration // of silence
+	set      func(bpf.Path)
+	changed  func()    // a path went up or down
+	appeared func()    // a path has another device
+	heard    time.Time // since when the peer answers on some path or other; of listen
 
 	mu  sync.Mutex
 	all []*way // by index
@@ -78,7 +79,7 @@ func (w *ways) run(ctx context.Context, every time.Duration) error {
 			case <-ctx.Done():
 				return
 			case now := <-tick.C:
-				w.listen(now)
+				w.listen(now, w.probes())
 			}
 		}
 	})
@@ -113,7 +114,11 @@ func (w *ways) change(index int, do func(*way)) {
 			continue
 		}
 		before, why := one.up()
+		device := one.hop.Interface
 		do(one)
+		if one.hop.Interface != device && one.hop.Interface != 0 {
+			w.appeared()
+		}
 		now, whyNow := one.up()
 		w.set(one.path())
 		switch {
@@ -130,18 +135,24 @@ func (w *ways) change(index int, do func(*way)) {
 	}
 }
 
+// probes returns what is known of the paths that are probed.
+func (w *ways) probes() map[int]probe.Stats {
+	stats := map[int]probe.Stats{}
+	for _, one := range w.all {
+		if one.prober != nil {
+			stats[one.Index] = one.prober.Stats()
+		}
+	}
+	return stats
+}
+
 // listen takes paths out on which the peer has fallen silent while it kept answering on
 // others: then it is not the peer that is gone. When it answers nowhere the paths stay, for
 // packets may well arrive while the program at the other end does not run.
-func (w *ways) listen(now time.Time) {
-	stats := map[int]probe.Stats{}
+func (w *ways) listen(now time.Time, stats map[int]probe.Stats) {
 	heard := false
-	for _, one := range w.all {
-		if one.prober != nil {
-			s := one.prober.Stats()
-			stats[one.Index] = s
-			heard = heard || s.Answered > 0 && s.Silent < w.down/2
-		}
+	for _, s := range stats {
+		heard = heard || s.Answered > 0 && s.Silent < w.down/2
 	}
 	switch {
 	case !heard:
