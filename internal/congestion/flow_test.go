@@ -286,6 +286,15 @@ func FuzzFlow(f *testing.F) {
 	})
 }
 
+// boundedModel tells whether what BBR knows of the path is possible.
+func boundedModel(b *BBR) bool {
+	return b.bw <= b.maxBw && b.bwShortterm >= 0 && !math.IsNaN(b.bwShortterm) &&
+		b.minRTT >= 0 && b.minRTTStamp <= b.now && b.probeRTTMinStamp <= b.now &&
+		b.extraAcked >= 0 && b.inflightLongterm >= 0 && b.inflightShortterm >= 0 &&
+		b.inflightLongterm <= unlimited && b.inflightShortterm <= unlimited &&
+		(b.probeRTTInterval == bbrProbeRTTInterval || b.probeRTTInterval == bbrMinRTTFilterLen)
+}
+
 func fuzzOne(t *testing.T, name string, data []byte) {
 	f, err := newFlow(name, 1200, rand.New(rand.NewPCG(1, 2)))
 	if err != nil {
@@ -359,6 +368,8 @@ func fuzzOne(t *testing.T, name string, data []byte) {
 			t.Fatalf("%s: pacing rate %v", name, e.PacingRate)
 		case !(e.Bandwidth >= 0) || math.IsInf(e.Bandwidth, 0):
 			t.Fatalf("%s: bandwidth %v", name, e.Bandwidth)
+		case name == "bbr" && !boundedModel(f.ctl.(*BBR)):
+			t.Fatalf("the model is out of bounds: %+v", f.ctl)
 		case f.NextSend() < 0 || f.NextSend() > now+time.Hour*24*365:
 			t.Fatalf("%s: next packet at %v, now %v", name, f.NextSend(), now)
 		}

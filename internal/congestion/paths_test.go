@@ -258,6 +258,39 @@ func TestBBRPhases(t *testing.T) {
 			t.Error("ProbeRTT though the queue was empty")
 		}
 	})
+	t.Run("the first probe follows Startup at once", func(t *testing.T) {
+		f := start(func(p *simPath) { p.queue = 4 << 20 }) // Startup ends without a loss
+		f.startBulk(0)
+		if seen, order := f.phases(1500 * time.Millisecond); !seen["probe_bw_up"] { // others wait for 2 s
+			t.Errorf("phases %v", order)
+		}
+	})
+	t.Run("a delay that varies", func(t *testing.T) {
+		f := start(func(p *simPath) { p.vary = 50 * time.Millisecond })
+		f.startBulk(0)
+		rtts, down, longest, last := 0, time.Duration(0), time.Duration(0), ""
+		for f.now < 60*time.Second {
+			f.run(f.now + time.Millisecond)
+			phase := f.flow.Phase()
+			switch {
+			case phase == "probe_rtt" && last != phase:
+				rtts++
+			case phase == "probe_bw_down" && last == phase:
+				down += time.Millisecond
+				longest = max(longest, down)
+			default:
+				down = 0
+			}
+			last = phase
+		}
+		// Round trips are of 40 to 140 ms and what waits.
+		if longest > 1200*time.Millisecond {
+			t.Errorf("ProbeBW_DOWN lasted %v", longest)
+		}
+		if rtts < 1 || rtts > 9 {
+			t.Errorf("%d times in ProbeRTT within 60 s", rtts)
+		}
+	})
 	t.Run("a queue asks for ProbeRTT", func(t *testing.T) {
 		f := start(nil)
 		f.startBulk(0)

@@ -68,15 +68,23 @@ func measure(ctx context.Context, t *topology.Topology, transports []string, l l
 	lab.Mark()
 	began := time.Now()
 	pause(ctx, l.duration)
-	elapsed := time.Since(began)
+	ended := time.Now()
+	elapsed := ended.Sub(began)
 	m = &Measurement{Path: t.Name, Load: "bulk", Seconds: elapsed.Seconds()}
 	if l.frame > 0 {
 		m.Load = "frames"
 	}
+	carried := make([]int64, len(flows))
 	for i, f := range flows {
-		r := Flow{Transport: transports[i], Mbps: float64(f.received.Load()-before[i]) * 8e-6 / elapsed.Seconds()}
+		carried[i] = f.received.Load() - before[i]
+	}
+	if l.frame > 0 {
+		pause(ctx, lateFrame) // for the last frames to arrive
+	}
+	for i, f := range flows {
+		r := Flow{Transport: transports[i], Mbps: float64(carried[i]) * 8e-6 / elapsed.Seconds()}
 		if l.frame > 0 && f.frame != nil {
-			delays := f.frames.since(began)
+			delays := f.frames.captured(began, ended)
 			r.FrameP50Ms, r.FrameP99Ms = ms(quantile(delays, 0.5)), ms(quantile(delays, 0.99))
 			n := 0
 			for _, d := range delays {

@@ -99,7 +99,7 @@ type Measurement struct {
 type Flow struct {
 	Transport  string  `json:"transport"`
 	Mbps       float64 `json:"mbps"`
-	FPS        float64 `json:"fps,omitempty"` // frames that arrived within a second of their capture
+	FPS        float64 `json:"fps,omitempty"` // frames captured in the time measured that arrived within a second
 	FrameP50Ms float64 `json:"frame_delay_ms_p50,omitempty"`
 	FrameP99Ms float64 `json:"frame_delay_ms_p99,omitempty"`
 

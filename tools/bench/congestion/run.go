@@ -170,7 +170,7 @@ func plansFor(o Options) ([]plan, error) {
 		frames := load{warmup: time.Second, duration: 8 * time.Second, frame: frameSize, interval: frameInterval}
 		repeat, transports := 3, []string{"bbr", stock, "tcp-bbr", "tcp-cubic"}
 		if o.Quick {
-			bulk.duration, frames.duration, repeat, transports = 3*time.Second, 3*time.Second, 1, transports[:3]
+			bulk.duration, frames.duration, repeat, transports = 2500*time.Millisecond, 2500*time.Millisecond, 1, transports[:3]
 		}
 		// What is compared takes turns, so that a busy machine slows all alike.
 		for range repeat {

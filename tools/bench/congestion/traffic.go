@@ -57,13 +57,13 @@ func (l *frameLog) add(sent time.Time) {
 	l.delays, l.at = append(l.delays, now.Sub(sent)), append(l.at, now)
 }
 
-// since are the delays of the frames that arrived after from.
-func (l *frameLog) since(from time.Time) []time.Duration {
+// captured are the delays of the frames that were captured from from to to and arrived.
+func (l *frameLog) captured(from, to time.Time) []time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var d []time.Duration
 	for i, at := range l.at {
-		if at.After(from) {
+		if c := at.Add(-l.delays[i]); !c.Before(from) && c.Before(to) {
 			d = append(d, l.delays[i])
 		}
 	}
