@@ -355,7 +355,7 @@ func allUp(s *Status) bool {
 	return len(s.Paths) == paths
 }
 
-// traffic is a stream of numbered packets from the relay to the viewer.
+// traffic is a stream of numbered packets.
 type traffic struct {
 	s        *site
 	stopping chan struct{}
@@ -367,23 +367,29 @@ type traffic struct {
 	strange  int
 }
 
-// traffic starts to send packets, rate a second.
+// traffic starts to send packets from the relay to the viewer, rate a second.
 func (s *site) traffic(rate int) *traffic {
+	s.t.Helper()
+	return s.stream(rate, s.relay, s.viewer, viewerAddress)
+}
+
+// stream starts to send packets to a host of an address, rate a second.
+func (s *site) stream(rate int, from, to *namespace.Namespace, address string) *traffic {
 	s.t.Helper()
 	f := &traffic{s: s, stopping: make(chan struct{}), seen: make([]uint8, 1<<20)}
 	var out *net.UDPConn
-	err := s.viewer.Do(func() (err error) {
+	err := to.Do(func() (err error) {
 		lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 			return c.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20) })
 		}}
-		pc, err := lc.ListenPacket(context.Background(), "udp4", viewerAddress+":0")
+		pc, err := lc.ListenPacket(context.Background(), "udp4", address+":0")
 		if err == nil {
 			f.in = pc.(*net.UDPConn)
 		}
 		return err
 	})
 	if err == nil {
-		err = s.relay.Do(func() (err error) {
+		err = from.Do(func() (err error) {
 			out, err = net.DialUDP("udp4", nil, f.in.LocalAddr().(*net.UDPAddr))
 			return err
 		})

@@ -343,3 +343,65 @@ func TestSilentPath(t *testing.T) {
 		t.Errorf("paths are down without answers: %+v", st.Paths)
 	}
 }
+
+// TestOwnHost: an edge on the host whose packets it duplicates.
+func TestOwnHost(t *testing.T) {
+	s := newSite(t)
+	near := s.edge(s.near, "near", strings.Replace(staticSender, "[{interface: lan0}]",
+		"[{interface: wan1, direction: egress}, {interface: wan2, direction: egress}, {interface: wan3, direction: egress}]", 1))
+	far := s.edge(s.far, "far", staticReceiver)
+	far.start()
+	near.start()
+	near.until("paths", allUp)
+	f := s.stream(2000, s.near, s.viewer, viewerAddress)
+	for range 2 {
+		time.Sleep(100 * time.Millisecond)
+		near.process.kill()
+		time.Sleep(100 * time.Millisecond)
+		near.start()
+	}
+	n := uint64(f.exact())
+	st := far.status()
+	for i := range paths {
+		if p := st.Paths[i]; p.First+p.Late != n || p.Rogue != 0 {
+			t.Errorf("path %+v, want %d arrivals", p, n)
+		}
+	}
+	if st := near.status(); len(st.Attached) != paths || st.Attached[0] != (Attached{"duplicate_out", "wan1", "TCX egress"}) {
+		t.Errorf("attached as %+v", st.Attached)
+	}
+}
+
+// TestBothDirections: two edges that both send and receive.
+func TestBothDirections(t *testing.T) {
+	s := newSite(t)
+	text := func(towards, behind string) string {
+		return "role: both\nsender: {attach: [{interface: lan0}], towards: [" + towards + "]}\nreceiver: {behind: [" + behind + "], dscp: 46}\n" +
+			"flows: [{destination: " + viewerAddress + ", paths: [1, 2, 3]}, {destination: " + relayAddress + ", paths: [2, 3]}]"
+	}
+	near, far := s.edge(s.near, "near", text("10.9.0.0/24", "10.8.0.0/24")), s.edge(s.far, "far", text("10.8.0.0/24", "10.9.0.0/24"))
+	far.start()
+	near.start()
+	near.until("paths", allUp)
+	far.until("paths", allUp)
+	down := s.traffic(2000)
+	up := s.stream(2000, s.viewer, s.relay, relayAddress)
+	time.Sleep(100 * time.Millisecond)
+	far.process.kill()
+	far.start()
+	time.Sleep(100 * time.Millisecond)
+	n, m := uint64(down.exact()), uint64(up.exact())
+	for _, side := range []struct {
+		e            *edge
+		sent, came   uint64
+		destinations int
+	}{{near, n, m, 1}, {far, m, n, 1}} {
+		st := side.e.status()
+		if st.Sender.Duplicated != side.sent || len(st.Sender.Policies) != side.destinations || len(st.Receiver.Flows) != side.destinations {
+			t.Errorf("%s duplicated %d, want %d; %+v, %+v", st.Name, st.Sender.Duplicated, side.sent, st.Sender.Policies, st.Receiver.Flows)
+		}
+		if p := st.Paths[1]; p.First+p.Late != side.came || p.Lost != 0 || st.Receiver.Flows[0].DSCP != 46 {
+			t.Errorf("%s: path 2 %+v, want %d arrivals; %+v", st.Name, p, side.came, st.Receiver.Flows)
+		}
+	}
+}
