@@ -277,6 +277,12 @@ func (e *Engine) observe(now time.Time, f *flow, s source, at int64) {
 	}
 	why := m.observe(e.conf.Trigger, e.conf.End, at, now)
 	f.seen = now
+	if m.good >= e.conf.Trigger.Live && !f.helped {
+		f.helped, f.idle = true, 0
+		if f.State == api.Single {
+			e.at(f.began.Add(f.rearm(e.conf)))
+		}
+	}
 	if !f.Live {
 		f.Live = true
 		e.touch(f)
@@ -453,7 +459,7 @@ func (e *Engine) tick(now time.Time, f *flow) {
 	if !now.Before(f.seen.Add(e.conf.End)) {
 		e.end(now, f)
 	}
-	if f.State == api.Single && !now.Before(f.began.Add(e.conf.Rearm)) {
+	if f.State == api.Single && !now.Before(f.began.Add(f.rearm(e.conf))) {
 		f.calm()
 		e.move(now, f, api.Armed, f.Paths, api.Decision{Kind: "rearm",
 			Reason: fmt.Sprintf("path %s carries the flow; the trigger is armed again", f.Paths)})
@@ -503,7 +509,7 @@ func (e *Engine) plan() {
 			e.at(f.seen.Add(e.conf.Forget))
 		}
 		if f.State == api.Single {
-			e.at(f.began.Add(e.conf.Rearm))
+			e.at(f.began.Add(f.rearm(e.conf)))
 		}
 		e.at(f.signalDue(e.conf.Signal, e.edges[f.Sender]))
 	}

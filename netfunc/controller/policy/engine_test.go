@@ -257,6 +257,58 @@ func (w *world) reasons() string {
 	return b.String()
 }
 
+// A viewer that is slow by itself does not have its packets duplicated for ever; one
+// that duplication helps is watched as closely as before.
+func TestDuplicationDoesNotHelp(t *testing.T) {
+	rest := func(w *world) time.Duration {
+		t.Helper()
+		w.trouble()
+		w.report("a")
+		if f := w.flow(); f.State != api.Duplicating {
+			t.Fatalf("%+v\n%s", f, w.reasons())
+		}
+		w.live(2*time.Second, 160*time.Millisecond)
+		_ = w.eliminate(2, 3, 4, 5)
+		w.report("a")
+		began := w.now
+		for w.flow().State == api.Single {
+			w.pass(200 * time.Millisecond)
+			w.see("b")
+			w.report("a")
+			w.report("b")
+		}
+		return w.now.Sub(began).Truncate(time.Second)
+	}
+	w := pair(t, nil)
+	w.live(time.Second, 33*time.Millisecond)
+	for i, want := range []time.Duration{2, 4, 8, 16, 32, 64, 64} {
+		if got := rest(w); got != want*time.Second {
+			t.Errorf("start %d: the trigger rests for %s, want %ds", i+1, got, want)
+		}
+	}
+	w.trouble()
+	w.live(2*time.Second, 33*time.Millisecond)
+	_ = w.eliminate(2, 3, 4, 5)
+	w.report("a")
+	w.live(1100*time.Millisecond, 33*time.Millisecond)
+	if f := w.flow(); f.State != api.Armed {
+		t.Errorf("%+v\n%s", f, w.reasons())
+	}
+	t.Run("well on the single path", func(t *testing.T) {
+		w := pair(t, nil)
+		w.live(time.Second, 33*time.Millisecond)
+		rest(w)
+		w.trouble()
+		w.live(2*time.Second, 160*time.Millisecond)
+		_ = w.eliminate(2, 3, 4, 5)
+		w.report("a")
+		w.live(1100*time.Millisecond, 33*time.Millisecond)
+		if f := w.flow(); f.State != api.Armed {
+			t.Errorf("%+v\n%s", f, w.reasons())
+		}
+	})
+}
+
 // The sender is told again until it reports the set in force.
 func TestSignalling(t *testing.T) {
 	w := pair(t, nil)

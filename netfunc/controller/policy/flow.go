@@ -24,8 +24,13 @@ type flow struct {
 	seen   time.Time // the last uplink packet, or when the flow was made
 	began  time.Time // State, on our clock
 	moved  time.Time // the last start or move
-	noop   uint64    // generation of which a trigger without effect was told
-	stale  uint64    // generation of which a refused elimination was told
+	// Whether the last start helped: Trigger.Live good intervals running were seen, or
+	// the trigger fired though all paths were in use.
+	helped, useless bool
+	idle            int // starts running that did not help, up to maxIdle
+
+	noop  uint64 // generation of which a trigger without effect was told
+	stale uint64 // generation of which a refused elimination was told
 
 	// How far the sender has been told.
 	told     time.Time // the first signalling packet with Paths
@@ -45,6 +50,13 @@ func (f *flow) viewing() api.Flow {
 	}
 	return out
 }
+
+// maxIdle bounds how often the re-arm time is doubled.
+const maxIdle = 6
+
+// rearm is how long a flow stays in the state Single. Where duplication did not help,
+// time after time, it is not the paths that are to blame.
+func (f *flow) rearm(c Config) time.Duration { return c.Rearm << f.idle }
 
 // calm starts the count of long intervals anew.
 func (f *flow) calm() {

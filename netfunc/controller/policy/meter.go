@@ -11,6 +11,7 @@ type meter struct {
 	seen     time.Time // the last packet, on ours
 	packets  int       // counted, up to Trigger.Live
 	run      int       // intervals too long, running
+	good     int       // intervals short enough, running, up to Trigger.Live
 	interval time.Duration
 	silent   bool // the silence under way has fired
 }
@@ -23,7 +24,7 @@ func (m *meter) observe(t Trigger, end time.Duration, at int64, now time.Time) s
 	switch {
 	case m.packets == 0 || gap >= end || gap <= -end:
 		// First of all, first in a long time, or of an edge that started over.
-		m.last, m.packets, m.run, m.interval = at, 1, 0, 0
+		m.last, m.packets, m.run, m.good, m.interval = at, 1, 0, 0, 0
 		return ""
 	case gap < t.Merge: // negative ones too: two processors' records may swap places
 		return ""
@@ -31,10 +32,10 @@ func (m *meter) observe(t Trigger, end time.Duration, at int64, now time.Time) s
 	m.last, m.interval = at, gap
 	m.packets = min(m.packets+1, t.Live)
 	if gap <= t.Interval {
-		m.run = 0
+		m.run, m.good = 0, min(m.good+1, t.Live)
 		return ""
 	}
-	m.run++
+	m.run, m.good = m.run+1, 0
 	if m.run < t.Count {
 		return ""
 	}
@@ -47,7 +48,7 @@ func (m *meter) silence(t Trigger, now time.Time) string {
 	if d := m.silentAt(t); d.IsZero() || now.Before(d) {
 		return ""
 	}
-	m.silent, m.run = true, 0
+	m.silent, m.run, m.good = true, 0, 0
 	return fmt.Sprintf("no uplink packet of a live flow for %s", ms(now.Sub(m.seen)))
 }
 

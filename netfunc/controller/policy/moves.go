@@ -16,6 +16,16 @@ func (e *Engine) move(now time.Time, f *flow, state api.State, paths api.PathSet
 		// The time, so that generations grow also over a restart without state.
 		f.Generation = max(f.Generation+1, uint64(max(now.UnixMilli(), 1)))
 	}
+	switch {
+	case state == api.Duplicating:
+		f.helped, f.useless = false, false
+		for _, m := range f.meters {
+			m.good = 0
+		}
+	case state == api.Single && f.useless && !f.helped:
+		f.idle, f.useless = min(f.idle+1, maxIdle), false
+		d.Reason += fmt.Sprintf("; duplication did not help, the trigger rests for %s", f.rearm(e.conf))
+	}
 	if state != f.State {
 		f.Since = now
 	}
@@ -29,7 +39,7 @@ func (e *Engine) move(now time.Time, f *flow, state api.State, paths api.PathSet
 	e.decide(now, d)
 	e.touch(f)
 	if state == api.Single {
-		e.at(now.Add(e.conf.Rearm))
+		e.at(now.Add(f.rearm(e.conf)))
 	}
 }
 
@@ -92,7 +102,8 @@ func (e *Engine) start(now time.Time, f *flow, why string) {
 	case all == 0:
 		e.futile(now, f, why+", but no path is up")
 		return
-	case (running || f.State == api.Single) && now.Sub(f.moved) < e.conf.Rearm && f.Paths&all != 0:
+	case running && now.Sub(f.moved) < e.conf.Rearm && f.Paths&all != 0,
+		f.State == api.Single && now.Sub(f.moved) < f.rearm(e.conf) && f.Paths&all != 0:
 		return // give the new set its time
 	case receiver == nil:
 		// Nobody would remove the duplicates, nor eliminate paths.
@@ -102,6 +113,7 @@ func (e *Engine) start(now time.Time, f *flow, why string) {
 		e.steer(now, f, why+", and receiver "+receiver.Name+" does not listen")
 		return
 	case running && all&^f.Paths == 0:
+		f.useless = true
 		e.futile(now, f, why+", though all paths that are up are in use")
 		return
 	}
