@@ -51,7 +51,7 @@ func pinnedLink(path string) (a Attached, ok bool, err error) {
 	if err != nil {
 		return a, false, err
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	info, err := l.Info()
 	if err != nil {
 		return a, false, err
@@ -68,7 +68,7 @@ func pinnedLink(path string) (a Attached, ok bool, err error) {
 	}
 	i, err := net.InterfaceByIndex(int(index))
 	if err != nil {
-		return a, false, nil //nolint:nilerr // the interface is gone, and the link is of no use
+		return a, false, nil // the interface is gone, and the link is of no use
 	}
 	a.Interface, a.Program = i.Name, programName(info.Program)
 	return a, true, nil
@@ -79,7 +79,7 @@ func programName(id ebpf.ProgramID) string {
 	if err != nil {
 		return fmt.Sprintf("program %d", id)
 	}
-	defer p.Close()
+	defer func() { _ = p.Close() }()
 	info, err := p.Info()
 	if err != nil {
 		return fmt.Sprintf("program %d", id)

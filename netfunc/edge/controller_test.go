@@ -243,7 +243,7 @@ func TestController(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer up.Close()
+	defer func() { _ = up.Close() }()
 	for _, size := range []int{40, 199 - 28, 200 - 28, 220, 300 - 28, 301 - 28, 1000} {
 		write(t, up, make([]byte, size))
 	}
@@ -364,7 +364,7 @@ func TestSignalsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	now := uint64(time.Now().UnixNano())
 	message := func(nonce uint64, key []byte) []byte {
 		b, err := signal.Message{Destination: viewerAddr, Policy: 7, Nonce: nonce}.Append(nil, key)

@@ -240,7 +240,7 @@ type process struct {
 }
 
 // start runs the edge and waits until it says that it runs.
-func (e *edge) start(args ...string) *process {
+func (e *edge) start(args ...string) {
 	e.t.Helper()
 	p := &process{t: e.t, done: make(chan struct{})}
 	var stderr io.ReadCloser
@@ -284,7 +284,6 @@ func (e *edge) start(args ...string) *process {
 	case <-time.After(20 * time.Second):
 		e.t.Fatal("the edge did not start")
 	}
-	return p
 }
 
 func (p *process) output() string {
@@ -414,7 +413,7 @@ func (s *site) stream(rate int, from, to *namespace.Namespace, address string) *
 		}
 	})
 	f.sending.Go(func() {
-		defer out.Close()
+		defer func() { _ = out.Close() }()
 		const step = 5 * time.Millisecond
 		tick := time.NewTicker(step)
 		defer tick.Stop()

@@ -163,7 +163,7 @@ func (c *Config) left() (*Status, error) {
 	}
 	sender, errS := bpf.PinnedSender(c.Pin)
 	if errS == nil {
-		defer sender.Close()
+		defer func() { _ = sender.Close() }()
 		if err := s.addSender(sender); err != nil {
 			return nil, err
 		}
@@ -173,7 +173,7 @@ func (c *Config) left() (*Status, error) {
 	}
 	receiver, errR := bpf.PinnedReceiver(c.Pin)
 	if errR == nil {
-		defer receiver.Close()
+		defer func() { _ = receiver.Close() }()
 		if err := s.addReceiver(receiver); err != nil {
 			return nil, err
 		}

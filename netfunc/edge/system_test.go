@@ -64,7 +64,7 @@ func (s *site) view() *viewing {
 		s.t.Fatal(err)
 	}
 	v.done.Go(func() {
-		defer conn.Close()
+		defer func() { _ = conn.Close() }()
 		for {
 			v.mu.Lock()
 			wait := v.every

@@ -75,7 +75,7 @@ func (p *Prober) run(ctx context.Context) error {
 	var receiving sync.WaitGroup
 	receiving.Go(func() { failed <- p.receive(conn) })
 	defer receiving.Wait()
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	tick := time.NewTicker(p.Every)
 	defer tick.Stop()
 	b := make([]byte, 0, size)
