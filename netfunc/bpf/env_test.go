@@ -68,7 +68,7 @@ func newHost(t testing.TB) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h.nl, err = netlink.NewHandleAt(h.ns); err != nil {
+	if h.nl, err = netlink.NewHandleAt(h.ns, unix.NETLINK_ROUTE); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -208,8 +208,8 @@ func (tp *tap) frames() (frames [][]byte) {
 	}
 }
 
-// send puts a frame on an interface.
-func (h *host) send(t testing.TB, name string, frame []byte) {
+// send puts frames on an interface.
+func (h *host) send(t testing.TB, name string, frames ...[]byte) {
 	t.Helper()
 	index := h.index(t, name)
 	h.must(t, func() error {
@@ -218,7 +218,12 @@ func (h *host) send(t testing.TB, name string, frame []byte) {
 			return err
 		}
 		defer unix.Close(fd)
-		return unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: index})
+		for _, frame := range frames {
+			if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: index}); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 

@@ -50,7 +50,8 @@ func requirements() []requirement {
 
 // explain makes one sentence of why something of the kernel failed.
 func explain(what string, err error, needs []requirement) error {
-	if errors.Is(err, unix.EPERM) || errors.Is(err, fs.ErrPermission) {
+	var refused *ebpf.VerifierError // EACCES is the verifier's word too
+	if errors.Is(err, unix.EPERM) || errors.Is(err, fs.ErrPermission) && !errors.As(err, &refused) {
 		return fmt.Errorf("%s: %w (%v)", what, ErrPrivilege, err)
 	}
 	for _, r := range needs {

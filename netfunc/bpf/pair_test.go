@@ -206,9 +206,9 @@ func fill(b []byte, n uint64) {
 	binary.BigEndian.PutUint64(b[len(b)-8:], (n+1)*0x9e3779b97f4a7c15)
 }
 
-// stream sends datagrams at a rate until ctx ends, while other things go on, and
-// counts them at the viewer.
-func (p *pair) stream(t testing.TB, ctx context.Context, kind traffic, perSecond int) count {
+// stream sends datagrams at a rate for a time, while other things go on, and counts
+// them at the viewer.
+func (p *pair) stream(t testing.TB, kind traffic, perSecond int, duration time.Duration) count {
 	t.Helper()
 	h, local := p.from(kind.dst)
 	in := p.viewer.socket(t, netip.AddrPortFrom(kind.dst, 0))
@@ -236,7 +236,7 @@ func (p *pair) stream(t testing.TB, ctx context.Context, kind traffic, perSecond
 	var c count
 	var wg sync.WaitGroup
 	wg.Go(func() { c = receive(in, &sent) })
-	n := p.send(t, ctx, out, to, kind, perSecond)
+	n := send(t, out, to, kind, perSecond, duration)
 	sent.Store(int64(n))
 	wg.Wait()
 	c.sent = n
@@ -244,7 +244,7 @@ func (p *pair) stream(t testing.TB, ctx context.Context, kind traffic, perSecond
 }
 
 // send sends numbered datagrams, a batch each millisecond, and returns their number.
-func (p *pair) send(t testing.TB, ctx context.Context, out *net.UDPConn, to netip.AddrPort, kind traffic, perSecond int) int {
+func send(t testing.TB, out *net.UDPConn, to netip.AddrPort, kind traffic, perSecond int, duration time.Duration) int {
 	pc := ipv4.NewPacketConn(out) // its WriteBatch works for either version
 	each := max(kind.gso, 1)
 	const batch = 64
@@ -257,7 +257,7 @@ func (p *pair) send(t testing.TB, ctx context.Context, out *net.UDPConn, to neti
 		}
 	}
 	start, n := time.Now(), 0
-	for ctx.Err() == nil {
+	for n == 0 || time.Since(start) < duration {
 		due := int(time.Since(start).Seconds() * float64(perSecond))
 		if due <= n {
 			time.Sleep(time.Millisecond)
@@ -347,9 +347,7 @@ func (c count) check(t testing.TB) {
 func (p *pair) warm(t testing.TB) {
 	t.Helper()
 	for _, dst := range pairViewer {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		p.stream(t, ctx, traffic{dst: dst, size: 100}, 100)
-		cancel()
+		p.stream(t, traffic{dst: dst, size: 100}, 100, 50*time.Millisecond)
 	}
 }
 
@@ -386,9 +384,7 @@ func TestPairExactlyOnce(t *testing.T) {
 					}
 					sent, received := mustStats(t, p.sender), mustReceived(t, p.receiver)
 					setIDs(t, p.sender, 65536-2000) // it wraps under way
-					ctx, cancel := context.WithTimeout(t.Context(), duration)
-					defer cancel()
-					c := p.stream(t, ctx, kind, perSecond)
+					c := p.stream(t, kind, perSecond, duration)
 					c.check(t)
 					want := uint64(c.sent * fragments)
 					sent2, received2 := mustStats(t, p.sender), mustReceived(t, p.receiver)
@@ -444,7 +440,7 @@ func TestPairChanges(t *testing.T) {
 		during := func(name string, change func(t *testing.T, round int)) {
 			t.Run(how.name+", "+name, func(t *testing.T) {
 				for _, kind := range []traffic{{dst: pairViewer[0], size: 1200}, {dst: pairViewer[1], size: 1200, gso: 8}} {
-					ctx, cancel := context.WithTimeout(t.Context(), duration/2)
+					ctx, cancel := context.WithCancel(t.Context())
 					var wg sync.WaitGroup
 					rounds := 0
 					wg.Go(func() {
@@ -453,9 +449,9 @@ func TestPairChanges(t *testing.T) {
 							time.Sleep(20 * time.Millisecond)
 						}
 					})
-					c := p.stream(t, ctx, kind, perSecond)
-					wg.Wait()
+					c := p.stream(t, kind, perSecond, duration/2)
 					cancel()
+					wg.Wait()
 					c.check(t)
 					t.Logf("%d changes, %d sent, %d received, %d twice", rounds, c.sent, c.received, c.twice)
 				}
@@ -509,12 +505,9 @@ func TestPairWithoutDaemons(t *testing.T) {
 	if err := errors.Join(p.sender.Close(), p.receiver.Close()); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 600*time.Millisecond)
-	defer cancel()
-	time.AfterFunc(200*time.Millisecond, func() {
-		_ = p.b.nl.LinkSetDown(p.b.link(t, "path3"))
-	})
-	c := p.stream(t, ctx, traffic{dst: pairViewer[0], size: 800}, 5000)
+	path3 := p.b.link(t, "path3")
+	time.AfterFunc(200*time.Millisecond, func() { _ = p.b.nl.LinkSetDown(path3) })
+	c := p.stream(t, traffic{dst: pairViewer[0], size: 800}, 5000, 600*time.Millisecond)
 	c.check(t)
 
 	looker, err := PinnedReceiver(p.pin)
@@ -572,11 +565,9 @@ func TestPairArrivals(t *testing.T) {
 			}
 		}
 	})
-	streaming, stop := context.WithTimeout(t.Context(), 400*time.Millisecond)
-	defer stop()
-	c := p.stream(t, streaming, traffic{dst: pairViewer[0], size: 500, gso: 4}, 20_000)
+	c := p.stream(t, traffic{dst: pairViewer[0], size: 500, gso: 4}, 20_000, 300*time.Millisecond)
 	c.check(t)
-	time.Sleep(50 * time.Millisecond)
+	time.Sleep(50 * time.Millisecond) // the last are told of
 	cancel()
 	wg.Wait()
 	if len(byKey) != c.sent {
@@ -712,12 +703,14 @@ func TestPairVLAN(t *testing.T) {
 					src: local, dst: dst, proto: unix.IPPROTO_UDP,
 				}
 				const packets = 50
+				var frames [][]byte
 				for n := range uint64(packets) {
 					payload := make([]byte, 100)
 					fill(payload, n)
 					f.body = udpSummed(local, dst, 999, in.LocalAddr().(*net.UDPAddr).AddrPort().Port(), payload)
-					p.source.send(t, "lan", f.frame())
+					frames = append(frames, f.frame())
 				}
+				p.source.send(t, "lan", frames...)
 				var sent atomic.Int64
 				sent.Store(packets)
 				c := receive(in, &sent)
@@ -756,9 +749,7 @@ func TestPairGSOOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := mustStats(t, p.sender)
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		c := p.stream(t, ctx, traffic{dst: pairViewer[0], size: 1000, gso: 10}, 20_000)
-		cancel()
+		c := p.stream(t, traffic{dst: pairViewer[0], size: 1000, gso: 10}, 20_000, 200*time.Millisecond)
 		c.check(t)
 		after := mustStats(t, p.sender)
 		packets := after.Duplicated - before.Duplicated

@@ -25,20 +25,15 @@ static __always_inline __u64 mix(__u64 hash, __u64 value)
 	return hash ^ hash >> 32;
 }
 
+/* One load, wherever it lies: x86-64 and arm64 do not mind. */
 static __always_inline __u64 load64(const void *at)
 {
-	__u64 value;
-
-	__builtin_memcpy(&value, at, sizeof(value));
-	return value;
+	return *(const __u64 *)at;
 }
 
 static __always_inline __u32 load32(const void *at)
 {
-	__u32 value;
-
-	__builtin_memcpy(&value, at, sizeof(value));
-	return value;
+	return *(const __u32 *)at;
 }
 
 /* Mixes in the ports and what follows the headers. False: the packet is cut off. */
@@ -72,7 +67,10 @@ static __always_inline bool mix_payload(__u64 *hash, const struct parsed *p, voi
 	/* The last eight bytes, or as many of them as are payload. The headers before
 	 * them are long enough for the load. */
 	__u32 length = p->length;
-	if (length < sizeof(struct ipv4) || length > MAX_IP_LENGTH)
+	if (length < sizeof(struct ipv4))
+		return false;
+	OPAQUE(length); /* two comparisons, not one of the difference, which Linux 6.1 does not follow */
+	if (length > MAX_IP_LENGTH)
 		return false;
 	void *tail = p->ip + (length - 8);
 	if (tail + 8 > end)
