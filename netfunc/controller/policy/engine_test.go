@@ -281,9 +281,9 @@ func TestDuplicationDoesNotHelp(t *testing.T) {
 	}
 	w := pair(t, nil)
 	w.live(time.Second, 33*time.Millisecond)
-	for i, want := range []time.Duration{2, 4, 8, 16, 32, 64, 64} {
-		if got := rest(w); got != want*time.Second {
-			t.Errorf("start %d: the trigger rests for %s, want %ds", i+1, got, want)
+	for i, want := range []float64{2, 4, 8, 16, 32, 64, 64} {
+		if got := rest(w).Seconds(); got != want {
+			t.Errorf("start %d: the trigger rests for %g s, want %g s", i+1, got, want)
 		}
 	}
 	w.trouble()

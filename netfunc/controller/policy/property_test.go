@@ -220,7 +220,7 @@ func run(t *testing.T, script []byte) {
 // Random courses of events never leave a flow that duplicates without paths, never
 // act on another generation, and end with the senders told.
 func TestProperties(t *testing.T) {
-	n := 1000
+	n := 400
 	if testing.Short() {
 		n = 300
 	}
