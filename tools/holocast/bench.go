@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -126,8 +127,11 @@ func benchCommand() *cobra.Command {
 }
 
 // writeResult writes a benchmark's table and figures.
-func writeResult(dir string, b benchmark, o benchOptions, r interface{ Markdown() string }) error {
+func writeResult(dir string, b benchmark, o benchOptions, r interface{ Markdown() string }) (err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if r, err = withParts(filepath.Join(dir, b.name+".json"), o, r); err != nil {
 		return err
 	}
 	command := "holocast bench " + b.name
@@ -160,4 +164,26 @@ func writeResult(dir string, b benchmark, o benchOptions, r interface{ Markdown(
 		}
 	}
 	return nil
+}
+
+// withParts adds to a result of some parts what the file has of the others, if the
+// benchmark can do that.
+func withParts(name string, o benchOptions, r interface{ Markdown() string }) (interface{ Markdown() string }, error) {
+	m, ok := r.(interface {
+		With(earlier []byte) (interface{ Markdown() string }, error)
+	})
+	if !ok || len(o.parts) == 0 {
+		return r, nil
+	}
+	data, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	} else if err != nil {
+		return nil, err
+	}
+	var file struct{ Result json.RawMessage }
+	if err := json.Unmarshal(data, &file); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return m.With(file.Result)
 }

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"holocast/tools/netlab/chart"
@@ -22,7 +21,7 @@ func (r Result) SavePlots(dir string) error {
 		return err
 	}
 	for _, p := range r.plots() {
-		if len(p.panels) == 0 {
+		if len(p.panels) == 0 { // of an earlier run: drawn then
 			continue
 		}
 		if err := chart.Save(filepath.Join(dir, p.file), p.panels); err != nil {
@@ -32,9 +31,25 @@ func (r Result) SavePlots(dir string) error {
 	return nil
 }
 
+// Plots by the part they are of, and what they show.
+var (
+	plotsOf    = map[string][]string{"path1": {path1Plot, framesPlot}, "fairness": {fairnessPlot}}
+	plotTitles = map[string]string{
+		path1Plot:    "Throughput and round-trip time over path 1",
+		framesPlot:   "One camera's frames over path 1",
+		fairnessPlot: "Flows that share a path",
+	}
+)
+
+const (
+	path1Plot    = "congestion-path1.svg"
+	framesPlot   = "congestion-frames.svg"
+	fairnessPlot = "congestion-fairness.svg"
+)
+
 type plot struct {
-	file, about string
-	panels      []chart.Panel
+	file   string
+	panels []chart.Panel
 }
 
 func (r Result) plots() []plot {
@@ -44,7 +59,7 @@ func (r Result) plots() []plot {
 		rtt := chart.Panel{Title: path + ": smoothed round-trip time, ms"}
 		delay := chart.Panel{Title: path + ": delay of a camera's frames, ms"}
 		for _, transport := range []string{"bbr", stock, "tcp-bbr", "tcp-cubic"} {
-			if m := r.first(path, "bulk", transport); m != nil {
+			if m := r.first(path, "bulk", transport); m != nil && len(m.Flows[0].series) > 0 {
 				f := &m.Flows[0]
 				throughput.Series = append(throughput.Series, f.series.throughput(transport))
 				if s := f.series.rtt(transport); len(s.T) > 0 {
@@ -68,7 +83,7 @@ func (r Result) plots() []plot {
 	}
 	for i := range r.Runs {
 		m := &r.Runs[i]
-		if len(m.Flows) < 2 || !strings.HasPrefix(m.Path, "shared") || len(shared) == 6 {
+		if len(m.Flows) < 2 || len(m.Flows[0].series) == 0 || len(shared) == 6 {
 			continue
 		}
 		p := chart.Panel{Title: m.Path + ": flows that share 100 Mbit/s, Mbit/s"}
@@ -77,11 +92,7 @@ func (r Result) plots() []plot {
 		}
 		shared = append(shared, p)
 	}
-	return []plot{
-		{"congestion-path1.svg", "Throughput and round-trip time over path 1", bulk},
-		{"congestion-frames.svg", "One camera's frames over path 1", frames},
-		{"congestion-fairness.svg", "Flows that share a path", shared},
-	}
+	return []plot{{path1Plot, bulk}, {framesPlot, frames}, {fairnessPlot, shared}}
 }
 
 // first is the first run of one transport alone over a path, preferably one whose
@@ -89,7 +100,7 @@ func (r Result) plots() []plot {
 func (r *Result) first(path, load, transport string) (found *Measurement) {
 	for i := range r.Runs {
 		m := &r.Runs[i]
-		if m.Path != path || m.Load != load || len(m.Flows) != 1 || m.Flows[0].Transport != transport {
+		if m.Part != "path1" || m.Path != path || m.Load != load || len(m.Flows) != 1 || m.Flows[0].Transport != transport {
 			continue
 		}
 		if len(m.Failures) == 0 {

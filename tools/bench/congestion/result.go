@@ -4,10 +4,12 @@
 package congestion
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Options say what to measure.
@@ -39,9 +41,17 @@ type Result struct {
 	LiveVarying  Live             `json:"live_nfov_varying"`
 	Fairness     map[string]Share `json:"fairness,omitempty"` // by path and flows
 	CPU          *CPU             `json:"cpu,omitempty"`
-	Repeated     int              `json:"repeated"` // measurements made anew because the emulator was late
-	Seconds      float64          `json:"seconds"`  // that the run took
+	Measured     []Part           `json:"measured"`
 	Runs         []Measurement    `json:"runs"`
+}
+
+// Part is a part of a run.
+type Part struct {
+	Name     string    `json:"part"`
+	Began    time.Time `json:"began"`
+	Seconds  float64   `json:"seconds"`  // that it took
+	Repeated int       `json:"repeated"` // measurements made anew because the emulator was late
+	Plots    []string  `json:"plots,omitempty"`
 }
 
 // Comparison is bulk data over one path.
@@ -78,6 +88,7 @@ type CPU struct {
 
 // Measurement is one run of one or more flows over a path.
 type Measurement struct {
+	Part           string   `json:"part"`
 	Path           string   `json:"path"`
 	Load           string   `json:"load"` // bulk or frames
 	Seconds        float64  `json:"seconds"`
@@ -111,13 +122,22 @@ type Flow struct {
 func (r Result) Markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Congestion controllers in this build: %s. `stock` is quic-go's own NewReno, `tcp-` the kernel's TCP. Mbit/s are of what the application received: of 400 Mbit/s of Ethernet frames, 379 at most over QUIC and 382 over TCP.\n", strings.Join(r.Controllers, ", "))
-	fmt.Fprintf(&b, "Delays are those of all packets after the warm-up, drops and losses those of the whole measurement. %d measurements were made anew because the emulator was late; one marked * was late all the same.\n", r.Repeated)
+	repeated := 0
+	b.WriteString("\nMeasured")
+	for i, p := range r.Measured {
+		repeated += p.Repeated
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, " %s at %s UTC in %.0f s", p.Name, p.Began.UTC().Format("2006-01-02 15:04"), p.Seconds)
+	}
+	fmt.Fprintf(&b, ".\n\nDelays are those of all packets after the warm-up, drops and losses those of the whole measurement. %d measurements were made anew because the emulator was late; what is marked * was late all the same.\n", repeated)
 	if c := r.CPU; c != nil {
 		fmt.Fprintf(&b, "\nProcessor time of both ends over the loopback interface: %.3f s a gigabit with BBR, %.3f with quic-go's own NewReno, %+.1f %% (medians of %d turns).\n", c.BBR, c.Stock, 100*(c.BBR/c.Stock-1), c.Turns)
 	}
-	for _, p := range r.plots() {
-		if len(p.panels) > 0 {
-			fmt.Fprintf(&b, "\n![%s](%s)\n", p.about, p.file)
+	for _, p := range r.Measured {
+		for _, name := range p.Plots {
+			fmt.Fprintf(&b, "\n![%s](%s)\n", plotTitles[name], name)
 		}
 	}
 	r.medians(&b)
@@ -187,4 +207,96 @@ func (m *Measurement) mark() string {
 		return "*"
 	}
 	return ""
+}
+
+// With adds the parts of an earlier result, as JSON, that r has not.
+func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
+	var old Result
+	if err := json.Unmarshal(earlier, &old); err != nil {
+		return nil, fmt.Errorf("earlier result: %w", err)
+	}
+	has := func(part string) bool {
+		return slices.ContainsFunc(r.Measured, func(p Part) bool { return p.Name == part })
+	}
+	if r.CPU == nil {
+		r.CPU = old.CPU
+	}
+	var runs []Measurement
+	var measured []Part
+	for _, part := range Parts() {
+		from := &r
+		if !has(part) {
+			from = &old
+		}
+		for _, p := range from.Measured {
+			if p.Name == part {
+				measured = append(measured, p)
+			}
+		}
+		for _, m := range from.Runs {
+			if m.Part == part {
+				runs = append(runs, m)
+			}
+		}
+	}
+	r.Runs, r.Measured = runs, measured
+	r.summarize()
+	return r, nil
+}
+
+// summarize fills in what has a name of its own.
+func (r *Result) summarize() {
+	r.Path1, r.Path1Varying = r.compare("path1"), r.compare("path1-varying")
+	r.LiveNFOV, r.LiveVarying = r.live("path1"), r.live("path1-varying")
+	r.Fairness = map[string]Share{}
+	for _, m := range r.Runs {
+		if len(m.Flows) < 2 {
+			continue
+		}
+		s := Share{Jain: m.Jain}
+		var transports []string
+		for _, f := range m.Flows {
+			s.Mbps, transports = append(s.Mbps, f.Mbps), append(transports, f.Transport)
+		}
+		r.Fairness[m.Path+" "+strings.Join(transports, "+")] = s
+	}
+}
+
+// median of what of takes from the runs of one transport alone over path 1.
+func (r *Result) median(path, load, transport string, of func(*Measurement) float64) float64 {
+	var v []float64
+	for i := range r.Runs {
+		if m := &r.Runs[i]; m.Part == "path1" && m.Path == path && m.Load == load && len(m.Flows) == 1 && m.Flows[0].Transport == transport {
+			v = append(v, of(m))
+		}
+	}
+	if len(v) == 0 {
+		return 0
+	}
+	slices.Sort(v)
+	return v[len(v)/2]
+}
+
+func (r *Result) compare(path string) Comparison {
+	mbps := func(transport string) float64 {
+		return r.median(path, "bulk", transport, func(m *Measurement) float64 { return m.Mbps })
+	}
+	return Comparison{
+		BBRMbps: mbps("bbr"), NewRenoMbps: mbps(stock), TCPBBRMbps: mbps("tcp-bbr"), TCPCubicMbps: mbps("tcp-cubic"),
+		QueueDelayP50Ms: r.median(path, "bulk", "bbr", func(m *Measurement) float64 { return m.QueueP50Ms }),
+		QueueDelayP99Ms: r.median(path, "bulk", "bbr", func(m *Measurement) float64 { return m.QueueP99Ms }),
+	}
+}
+
+func (r *Result) live(path string) Live {
+	of := func(transport string, f func(*Flow) float64) float64 {
+		return r.median(path, "frames", transport, func(m *Measurement) float64 { return f(&m.Flows[0]) })
+	}
+	fps := func(f *Flow) float64 { return f.FPS }
+	p50 := func(f *Flow) float64 { return f.FrameP50Ms }
+	return Live{
+		BBRFPS: of("bbr", fps), NewRenoFPS: of(stock, fps),
+		BBRDelayP50Ms: of("bbr", p50), NewRenoDelayP50: of(stock, p50),
+		BBRDelayP99Ms: of("bbr", func(f *Flow) float64 { return f.FrameP99Ms }),
+	}
 }

@@ -55,6 +55,7 @@ var shared = []struct{ name, yaml string }{
 
 // plan is one measurement to make.
 type plan struct {
+	part       string
 	topology   *topology.Topology
 	transports []string
 	load       load
@@ -86,9 +87,9 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if log == nil {
 		log = io.Discard
 	}
-	began := time.Now()
-	r := Result{Controllers: quiccc.Controllers(), Fairness: map[string]Share{}}
+	r := Result{Controllers: quiccc.Controllers()}
 	if o.has("cpu") {
+		part := Part{Name: "cpu", Began: time.Now()}
 		turns, d := 7, time.Second
 		if o.Quick {
 			turns, d = 3, 300*time.Millisecond
@@ -96,9 +97,14 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		if r.CPU, err = cpu(ctx, turns, d); err != nil {
 			return Result{}, err
 		}
+		part.Seconds = time.Since(part.Began).Seconds()
+		r.Measured = append(r.Measured, part)
 		fmt.Fprintf(log, "processor time: %.3f s/Gbit bbr, %.3f %s\n", r.CPU.BBR, r.CPU.Stock, stock)
 	}
 	for i, p := range plans {
+		if n := len(r.Measured); n == 0 || r.Measured[n-1].Name != p.part {
+			r.Measured = append(r.Measured, Part{Name: p.part, Began: time.Now(), Plots: plotsOf[p.part]})
+		}
 		m, again, err := measureWell(ctx, p, o.Quick)
 		if err != nil {
 			return Result{}, fmt.Errorf("%s, %v: %w", p.topology.Name, p.transports, err)
@@ -106,20 +112,14 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		if err := ctx.Err(); err != nil {
 			return Result{}, err
 		}
-		r.Repeated += again
+		m.Part = p.part
+		part := &r.Measured[len(r.Measured)-1]
+		part.Repeated += again
+		part.Seconds = time.Since(part.Began).Seconds()
 		fmt.Fprintf(log, "%d/%d %s%s %s %v: %.1f Mbit/s, queue %.1f ms\n", i+1, len(plans), m.Path, m.mark(), m.Load, p.transports, m.Mbps, m.QueueP50Ms)
 		r.Runs = append(r.Runs, *m)
-		if len(m.Flows) > 1 {
-			s := Share{Jain: m.Jain}
-			for _, f := range m.Flows {
-				s.Mbps = append(s.Mbps, f.Mbps)
-			}
-			r.Fairness[m.Path+" "+strings.Join(p.transports, "+")] = s
-		}
 	}
-	r.Path1, r.Path1Varying = r.compare("path1"), r.compare("path1-varying")
-	r.LiveNFOV, r.LiveVarying = r.live("path1"), r.live("path1-varying")
-	r.Seconds = time.Since(began).Seconds()
+	r.summarize()
 	return r, nil
 }
 
@@ -165,10 +165,11 @@ func plansFor(o Options) ([]plan, error) {
 		return nil, err
 	}
 	var plans []plan
+	compared := []string{"bbr", stock, "tcp-bbr", "tcp-cubic"}
 	if o.has("path1") {
 		bulk := load{warmup: 2 * time.Second, duration: 8 * time.Second}
 		frames := load{warmup: time.Second, duration: 8 * time.Second, frame: frameSize, interval: frameInterval}
-		repeat, transports := 3, []string{"bbr", stock, "tcp-bbr", "tcp-cubic"}
+		repeat, transports := 3, compared
 		if o.Quick {
 			bulk.duration, frames.duration, repeat, transports = 2500*time.Millisecond, 2500*time.Millisecond, 1, transports[:3]
 		}
@@ -176,10 +177,10 @@ func plansFor(o Options) ([]plan, error) {
 		for range repeat {
 			for _, name := range []string{"path1", "path1-varying"} {
 				for _, transport := range transports {
-					plans = append(plans, plan{all[name], []string{transport}, bulk})
+					plans = append(plans, plan{"path1", all[name], []string{transport}, bulk})
 				}
 				for _, transport := range []string{"bbr", stock} {
-					plans = append(plans, plan{all[name], []string{transport}, frames})
+					plans = append(plans, plan{"path1", all[name], []string{transport}, frames})
 				}
 			}
 		}
@@ -188,10 +189,13 @@ func plansFor(o Options) ([]plan, error) {
 		return plans, nil
 	}
 	if o.has("matrix") {
-		bulk := load{warmup: 2 * time.Second, duration: 3 * time.Second}
+		bulk := load{warmup: 2 * time.Second, duration: 2500 * time.Millisecond}
 		for _, name := range names {
 			for _, transport := range []string{"bbr", "cubic", "newreno", "vegas", "yeah", stock, "tcp-bbr", "tcp-cubic"} {
-				plans = append(plans, plan{all[name], []string{transport}, bulk})
+				if o.has("path1") && (name == "path1" || name == "path1-varying") && slices.Contains(compared, transport) {
+					continue // measured already, and better
+				}
+				plans = append(plans, plan{"matrix", all[name], []string{transport}, bulk})
 			}
 		}
 	}
@@ -201,15 +205,18 @@ func plansFor(o Options) ([]plan, error) {
 			if name == "path4" || name == "path5" || name == "path4-varying" || name == "path5-varying" || name == "wireless" {
 				continue // slower than a camera
 			}
+			if o.has("path1") && (name == "path1" || name == "path1-varying") {
+				continue
+			}
 			for _, transport := range []string{"bbr", stock} {
-				plans = append(plans, plan{all[name], []string{transport}, frames})
+				plans = append(plans, plan{"frames", all[name], []string{transport}, frames})
 			}
 		}
 	}
 	if !o.has("fairness") {
 		return plans, nil
 	}
-	together := load{warmup: 5 * time.Second, duration: 15 * time.Second, stagger: 500 * time.Millisecond}
+	together := load{warmup: 4 * time.Second, duration: 10 * time.Second, stagger: 500 * time.Millisecond}
 	for _, c := range shared {
 		t, err := path(c.name, c.yaml)
 		if err != nil {
@@ -223,47 +230,8 @@ func plansFor(o Options) ([]plan, error) {
 				[]string{"bbr", "bbr", "tcp-cubic", "tcp-cubic"}, []string{"cubic", "cubic"}, []string{"cubic", "tcp-cubic"})
 		}
 		for _, transports := range sets {
-			plans = append(plans, plan{t, transports, together})
+			plans = append(plans, plan{"fairness", t, transports, together})
 		}
 	}
 	return plans, nil
-}
-
-// median of what of takes from the runs of one transport alone over a path.
-func (r *Result) median(path, load, transport string, of func(*Measurement) float64) float64 {
-	var v []float64
-	for i := range r.Runs {
-		if m := &r.Runs[i]; m.Path == path && m.Load == load && len(m.Flows) == 1 && m.Flows[0].Transport == transport {
-			v = append(v, of(m))
-		}
-	}
-	if len(v) == 0 {
-		return 0
-	}
-	slices.Sort(v)
-	return v[len(v)/2]
-}
-
-func (r *Result) compare(path string) Comparison {
-	mbps := func(transport string) float64 {
-		return r.median(path, "bulk", transport, func(m *Measurement) float64 { return m.Mbps })
-	}
-	return Comparison{
-		BBRMbps: mbps("bbr"), NewRenoMbps: mbps(stock), TCPBBRMbps: mbps("tcp-bbr"), TCPCubicMbps: mbps("tcp-cubic"),
-		QueueDelayP50Ms: r.median(path, "bulk", "bbr", func(m *Measurement) float64 { return m.QueueP50Ms }),
-		QueueDelayP99Ms: r.median(path, "bulk", "bbr", func(m *Measurement) float64 { return m.QueueP99Ms }),
-	}
-}
-
-func (r *Result) live(path string) Live {
-	of := func(transport string, f func(*Flow) float64) float64 {
-		return r.median(path, "frames", transport, func(m *Measurement) float64 { return f(&m.Flows[0]) })
-	}
-	fps := func(f *Flow) float64 { return f.FPS }
-	p50 := func(f *Flow) float64 { return f.FrameP50Ms }
-	return Live{
-		BBRFPS: of("bbr", fps), NewRenoFPS: of(stock, fps),
-		BBRDelayP50Ms: of("bbr", p50), NewRenoDelayP50: of(stock, p50),
-		BBRDelayP99Ms: of("bbr", func(f *Flow) float64 { return f.FrameP99Ms }),
-	}
 }

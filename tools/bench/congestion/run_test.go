@@ -4,6 +4,7 @@ package congestion
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -81,6 +82,7 @@ func TestMeasure(t *testing.T) {
 		if tt.load.frame > 0 && (m.Flows[0].FPS <= 0 || m.Flows[0].FrameP50Ms < 5) {
 			t.Errorf("frames: %+v", m.Flows[0])
 		}
+		m.Part = "path1"
 		r.Runs = append(r.Runs, *m)
 	}
 	r.Runs[0].Path, r.Runs[4].Path = "path1", "path1"
@@ -93,7 +95,37 @@ func TestMeasure(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	r.Measured = []Part{{Name: "path1", Plots: plotsOf["path1"]}}
 	if md := r.Markdown(); !strings.Contains(md, "| slow") || !strings.Contains(md, "Jain") {
+		t.Error(md)
+	}
+}
+
+// TestWith adds a part to an earlier result's others.
+func TestWith(t *testing.T) {
+	run := func(part, path string, mbps ...float64) Measurement {
+		m := Measurement{Part: part, Path: path, Load: "bulk", Mbps: mbps[0]}
+		for _, v := range mbps {
+			m.Flows = append(m.Flows, Flow{Transport: "bbr", Mbps: v})
+		}
+		return m
+	}
+	old := Result{CPU: &CPU{BBR: 1, Stock: 2}, Measured: []Part{{Name: "path1"}, {Name: "fairness", Plots: plotsOf["fairness"]}},
+		Runs: []Measurement{run("path1", "path1", 100), run("fairness", "shared", 50, 40)}}
+	data, err := json.Marshal(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := Result{Measured: []Part{{Name: "path1", Seconds: 7}}, Runs: []Measurement{run("path1", "path1", 300)}}
+	with, err := now.With(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := with.(Result)
+	if r.Path1.BBRMbps != 300 || len(r.Runs) != 2 || len(r.Measured) != 2 || r.Measured[0].Seconds != 7 || r.CPU == nil || len(r.Fairness["shared bbr+bbr"].Mbps) != 2 {
+		t.Errorf("%+v", r)
+	}
+	if md := r.Markdown(); !strings.Contains(md, "fairness at") || !strings.Contains(md, fairnessPlot) {
 		t.Error(md)
 	}
 }
