@@ -221,7 +221,7 @@ type Decision struct {
 	Sequence uint64    `json:"sequence"` // from 1, without gaps
 	Time     time.Time `json:"time"`
 	// Kind: trigger, start, trim, single, rearm, redirect, stop, path, edge,
-	// operator, stale, signal, restart.
+	// operator, stale, signal, adopt, restart.
 	Kind        string     `json:"kind"`
 	Destination netip.Addr `json:"destination,omitzero"`
 	Edge        string     `json:"edge,omitempty"`

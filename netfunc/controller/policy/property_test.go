@@ -220,11 +220,7 @@ func run(t *testing.T, script []byte) {
 // Random courses of events never leave a flow that duplicates without paths, never
 // act on another generation, and end with the senders told.
 func TestProperties(t *testing.T) {
-	n := 400
-	if testing.Short() {
-		n = 300
-	}
-	for seed := range n {
+	for seed := range 400 {
 		r := rand.New(rand.NewPCG(uint64(seed), 1))
 		script := make([]byte, 50+r.IntN(800))
 		for i := range script {
