@@ -98,6 +98,11 @@ const (
 //   - ECN: the draft asks for CE marks to be treated as congestion (§3.7) without
 //     saying how. The first mark of a round trip counts as a loss above LossThresh.
 //
+// What a CUBIC flow has beside it is what the draft leaves: of 100 Mbit/s and 30 ms in
+// simulation, 24 and 14 Mbit/s with a queue of half and of one bandwidth-delay product (18
+// and 12 with the draft to the letter), which is about Headroom, 37 and 61 with two and
+// four.
+//
 // A stream of frames that never fills the path stays in Startup or ProbeBW_UP
 // (appendix A.7), paced at 2.77 or 1.25 times the highest rate measured, so each
 // frame leaves within its interval and the estimate only grows: max_bw takes
