@@ -5,7 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -278,8 +278,7 @@ func TestSignalWithoutKey(t *testing.T) {
 // The program's HMAC is that of crypto/hmac, for keys and messages of all kinds.
 func TestSignalHMAC(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	lengths := []int{1, 16, 20, 32, 63, 64, 65, 131, 200}
-	for _, length := range lengths {
+	for _, length := range []int{1, 20, 32, 64, 65, 131} {
 		t.Run(fmt.Sprint("key of ", length), func(t *testing.T) {
 			key := make([]byte, length)
 			for i := range key {
@@ -289,33 +288,35 @@ func TestSignalHMAC(t *testing.T) {
 			c := unpinned(t, spec, err)
 			s := &Sender{maps: c.Maps}
 			h := newHost(t)
-			run := func(payload []byte) uint32 {
+			run := func(payload []byte) error {
 				p := packet{src: relay4, dst: edge4, tos: signal.ToS, proto: unix.IPPROTO_UDP, body: udp(1, signal.Port, payload)}
-				var verdict uint32
-				h.must(t, func() (err error) {
-					verdict, err = c.Programs[senderProgMonitor].Run(&ebpf.RunOptions{Data: p.frame()})
-					return err
-				})
-				return verdict
+				_, err := c.Programs[senderProgMonitor].Run(&ebpf.RunOptions{Data: p.frame()})
+				return err
 			}
-			const messages = 20
-			for i := range messages {
-				var dst [16]byte
-				binary.NativeEndian.PutUint64(dst[:], random.Uint64())
-				binary.NativeEndian.PutUint64(dst[8:], random.Uint64())
-				m := signal.Message{Destination: netip.AddrFrom16(dst), Policy: uint8(random.Uint32()), Nonce: uint64(i+1)<<40 | random.Uint64N(1<<40)}
-				b := message(t, key, m)
-				run(b)
-				if s := mustStats(t, s); s.Applied != uint64(i+1) {
-					t.Fatalf("message %s was refused: %+v", hex.EncodeToString(b), s)
+			h.must(t, func() error {
+				for i := range 20 {
+					var dst [16]byte
+					binary.NativeEndian.PutUint64(dst[:], random.Uint64())
+					binary.NativeEndian.PutUint64(dst[8:], random.Uint64())
+					m := signal.Message{Destination: netip.AddrFrom16(dst), Policy: uint8(random.Uint32()), Nonce: uint64(i+1)<<40 | random.Uint64N(1<<40)}
+					b, err := m.Append(nil, key)
+					if err := errors.Join(err, run(b)); err != nil {
+						return err
+					}
+					if s, err := s.Stats(); err != nil || s.Applied != uint64(i+1) {
+						return fmt.Errorf("message %x was refused: %+v, %w", b, s, err)
+					}
+					bit := 256 + random.IntN(256) // of the HMAC
+					b[bit/8] ^= 1 << (bit % 8)
+					if err := run(b); err != nil {
+						return err
+					}
+					if s, err := s.Stats(); err != nil || s.Spoofed != uint64(i+1) {
+						return fmt.Errorf("message with bit %d changed was taken: %+v, %w", bit, s, err)
+					}
 				}
-				bit := 256 + random.IntN(256) // of the HMAC
-				b[bit/8] ^= 1 << (bit % 8)
-				run(b)
-				if s := mustStats(t, s); s.Spoofed != uint64(i+1) {
-					t.Fatalf("message with bit %d changed was taken: %+v", bit, s)
-				}
-			}
+				return nil
+			})
 		})
 	}
 }
