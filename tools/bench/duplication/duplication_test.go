@@ -177,7 +177,7 @@ func TestResult(t *testing.T) {
 		}
 	}
 	text := r.Markdown()
-	for _, want := range []string{"| FPS with duplication | almost full at all levels | NFOV 27.0, HD 27.0, FHD 27.0 |", "NFOV 1+2", "| 5.00 | trim | 1 2 | no rewards |"} {
+	for _, want := range []string{"| FPS with duplication | almost full at all levels | NFOV 27.0, HD 27.0, FHD 27.0 |", "NFOV 1+2", "| 5.00 | trim | 1+2 | no rewards |"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

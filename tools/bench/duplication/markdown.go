@@ -29,14 +29,18 @@ func (r *Result) run(level string, m Mode) *Measurement {
 func (r *Result) Markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `Capture server, relay and player stream %d frames a second over the five paths of Table I of Qian et al., "Enabling
-eBPF-based packet duplication for robust volumetric video streaming", in the network lab, %.0f s a run. Delays vary from %.0f s to
-%.0f s; what is measured is measured then, as in the paper. Source: %s. *Reference*: path 1 alone, nothing varies; *single*: path 1
-alone; *redirect*: the controller moves the flow to the path with the least round-trip time; *duplicate*: all paths, trimmed by
-the elimination. The programs of the session run with nothing said to them about it. NFOV is captured and encoded as it is sent;
-HD and FHD were encoded before (two processors cannot encode, relay, decode and emulate them at a time), so their frame delay
-begins when the encoded frame is handed to the network.
+eBPF-based packet duplication for robust volumetric video streaming", in the network lab, %.0f s a run, all on one machine with
+%d processors. Delays vary from %.0f s to %.0f s; what is measured is measured then, as in the paper. Source: %s.
 
-`, fps, r.Seconds, r.From, r.To, r.Source)
+* *reference*: path 1 alone, nothing varies
+* *single*: path 1 alone
+* *redirect*: the controller moves the flow to the path with the least round-trip time
+* *duplicate*: all paths, trimmed by the elimination
+
+The programs of the session know nothing of the pair. NFOV is captured and encoded as it is sent; HD and FHD were encoded
+before, so their frame delay begins when the encoded frame is handed to the network.
+
+`, fps, r.Seconds, r.Processors, r.From, r.To, r.Source)
 	r.table(&b)
 	r.compare(&b)
 	r.decisions(&b)
@@ -105,7 +109,7 @@ func (r *Result) compare(b *strings.Builder) {
 		{"paths kept while delays vary", "1 and 2", each("%s", func(l *Level) (any, bool) {
 			for _, m := range r.Runs {
 				if m.Mode == Duplicate && r.levelOf(m) == l {
-					return m.kept(r.To)
+					return m.kept(r.From, r.To)
 				}
 			}
 			return "", false
@@ -138,15 +142,29 @@ func (r *Result) levelOf(m *Measurement) *Level {
 	return map[string]*Level{"nfov": r.NFOV, "hd": r.HD, "fhd": r.FHD}[m.Level]
 }
 
-// kept is the path set in force at the end of the time in which delays vary.
-func (m *Measurement) kept(at float64) (string, bool) {
-	kept := ""
-	for _, d := range m.Decisions {
-		if d.T <= at && len(d.Paths) > 0 {
-			kept = strings.Trim(strings.ReplaceAll(fmt.Sprint(d.Paths), " ", "+"), "[]")
+// kept is the path set that duplication had for the longest while delays varied, of those
+// that the elimination left; "" where it left none.
+func (m *Measurement) kept(from, to float64) (kept string, ok bool) {
+	length := map[string]float64{}
+	for i, d := range m.Decisions {
+		end := to
+		if i+1 < len(m.Decisions) {
+			end = min(to, m.Decisions[i+1].T)
+		}
+		if len(d.Paths) < paths && len(d.Paths) > 0 && d.Kind != "rearm" {
+			length[join(d.Paths)] += max(0, end-max(from, d.T))
+		}
+	}
+	for set, l := range length {
+		if l > length[kept] {
+			kept = set
 		}
 	}
 	return kept, kept != ""
+}
+
+func join(indices []int) string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(indices), " ", "+"), "[]")
 }
 
 func (r *Result) decisions(b *strings.Builder) {
@@ -156,7 +174,7 @@ func (r *Result) decisions(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, "\n### Decisions, %s %s\n\n| s | | paths | reason |\n| ---: | --- | --- | --- |\n", strings.ToUpper(m.Level), m.Mode)
 		for _, d := range m.Decisions {
-			fmt.Fprintf(b, "| %.2f | %s | %s | %s |\n", d.T, d.Kind, strings.Trim(fmt.Sprint(d.Paths), "[]"), d.Reason)
+			fmt.Fprintf(b, "| %.2f | %s | %s | %s |\n", d.T, d.Kind, join(d.Paths), d.Reason)
 		}
 	}
 }

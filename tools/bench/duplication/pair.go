@@ -86,8 +86,29 @@ func random(n int) []byte {
 
 func (p *pair) file(name string) string { return filepath.Join(p.s.dir, name) }
 
-func (p *pair) pin(edge string) string {
-	return filepath.Join("/sys/fs/bpf", "holocast", p.name+"-"+edge)
+// pins is the folder of what edges keep in the kernel.
+const pins = "/sys/fs/bpf/holocast"
+
+func (p *pair) pin(edge string) string { return filepath.Join(pins, p.name+"-"+edge) }
+
+// sweep removes what benchmarks left in the kernel that were killed.
+func sweep() error {
+	left, err := filepath.Glob(filepath.Join(pins, "bench-*"))
+	if err != nil {
+		return err
+	}
+	for _, pin := range left {
+		var pid, n int
+		if _, err := fmt.Sscanf(filepath.Base(pin), "bench-%d-%d", &pid, &n); err != nil {
+			continue
+		}
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); errors.Is(err, os.ErrNotExist) {
+			if err := os.RemoveAll(pin); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // startController starts the controller; it takes up its state where there is one.

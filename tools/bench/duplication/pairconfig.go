@@ -31,5 +31,5 @@ receiver: {behind: [%s/32]}
 	monitor = "uplink: {interfaces: [%s], min: 200, max: 300}\n"
 
 	// The window is a time: see package elimination.
-	eliminate = "elimination: {window: 100, threshold: 5ms, span: 2s, completeSpan: 10s}"
+	eliminate = "elimination: {window: 100, threshold: 5ms, span: 2s, completeSpan: 10s, guard: 100ms}"
 )

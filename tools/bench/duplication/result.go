@@ -2,6 +2,7 @@ package duplication
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 )
 
@@ -11,12 +12,14 @@ type Result struct {
 	HD   *Level `json:"hd,omitempty"`
 	FHD  *Level `json:"fhd,omitempty"`
 
-	Seconds float64        `json:"seconds"` // of a run
-	From    float64        `json:"from_s"`  // FPS, delays and throughput are of the time from here
-	To      float64        `json:"to_s"`    // to here, in which delays vary
-	Source  string         `json:"source"`  // of the frames
-	Trigger string         `json:"trigger"` // settings of the pair
-	Runs    []*Measurement `json:"runs"`
+	Seconds float64 `json:"seconds"` // of a run
+	From    float64 `json:"from_s"`  // FPS, delays and throughput are of the time from here
+	To      float64 `json:"to_s"`    // to here, in which delays vary
+	Source  string  `json:"source"`  // of the frames
+	Trigger string  `json:"trigger"` // settings of the pair
+	// Processors of the machine.
+	Processors int            `json:"processors"`
+	Runs       []*Measurement `json:"runs"`
 }
 
 // Level sums up the runs of one level, by mode.
@@ -85,7 +88,7 @@ type Rewards struct {
 }
 
 func newResult(o Options, s schedule) *Result {
-	r := &Result{Seconds: s.length.Seconds(), From: s.from.Seconds(), To: s.to.Seconds(), Source: "LiveScan3D test data, camera 0"}
+	r := &Result{Seconds: s.length.Seconds(), From: s.from.Seconds(), To: s.to.Seconds(), Processors: runtime.NumCPU(), Source: "LiveScan3D test data, camera 0"}
 	if o.Data == "" {
 		r.Source = "synthetic performer"
 	}

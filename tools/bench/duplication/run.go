@@ -52,6 +52,9 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 			break
 		}
 	}
+	if err := sweep(); err != nil {
+		return nil, err
+	}
 	if b.programs, err = findPrograms(ctx, names...); err != nil {
 		return nil, err
 	}
