@@ -16,13 +16,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
 	"holocast/internal/config"
 	"holocast/netfunc/api"
 	"holocast/netfunc/bpf"
@@ -42,6 +39,7 @@ type daemon struct {
 	sending   *sending
 	receiving *receiving
 	reporter  *report.Reporter // nil without a controller
+	warned    map[string]bool  // settings whose lack was told; of hello
 }
 
 // run is "edge run".
@@ -66,11 +64,10 @@ func run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
-	d := &daemon{cfg: cfg, log: log, started: time.Now()}
+	defer lock.release()
+	d := &daemon{cfg: cfg, log: log, started: time.Now(), warned: map[string]bool{}}
 	if client != nil {
 		defer client.Close()
-		d.towardsController()
 		d.reporter = &report.Reporter{
 			Client: client, Name: cfg.Name, Log: log,
 			Hello: d.hello, Report: d.report, Update: func(u api.Update) { d.receiving.update(u) },
@@ -85,6 +82,9 @@ func run(ctx context.Context, cfg Config) error {
 		if d.reporter != nil {
 			d.reporter.Soon()
 		}
+	}
+	if d.reporter != nil {
+		d.findController(ctx)
 	}
 	status, err := d.listen()
 	if err != nil {
@@ -216,52 +216,33 @@ func tidy(cfg Config) error {
 	return nil
 }
 
-// claim makes sure that one program at a time works on an edge. The lock goes with the
-// process, however it ends.
-func claim(cfg Config) (*os.File, error) {
-	if err := os.MkdirAll(filepath.Dir(cfg.Socket), 0o755); err != nil {
-		return nil, fmt.Errorf("socket: %w", err)
-	}
-	f, err := os.OpenFile(cfg.Socket+".lock", os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("socket: %w", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		pid := make([]byte, 20)
-		n, _ := f.ReadAt(pid, 0)
-		_ = f.Close()
-		return nil, fmt.Errorf("edge %s runs already, as process %s", cfg.Name, strings.TrimSpace(string(pid[:n])))
-	}
-	_ = f.Truncate(0)
-	if _, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("socket: %w", err)
-	}
-	return f, nil
-}
-
-// towardsController adds the interface towards the controller to those that signalling
-// packets are taken on, where none is configured.
-func (d *daemon) towardsController() {
+// findController finds the interface towards the controller, which signalling packets come by
+// where nothing else is configured. The way there may change, or be unknown at first.
+func (d *daemon) findController(ctx context.Context) {
 	if len(d.cfg.Signal.Interfaces) > 0 || !d.cfg.Role.Sends() {
 		return
 	}
-	name, err := d.routeToController()
+	name, err := d.routeToController(ctx)
 	if err != nil {
-		d.log.Warn("signal.interfaces is not set, and the interface towards the controller is not known", "err", err)
+		d.unknown("signal.interfaces", "interface", err)
 		return
 	}
-	for _, a := range d.cfg.Sender.Attach {
-		if a.Interface == name && directions[a.Direction] == bpf.Ingress {
-			return // it takes them as well
-		}
+	d.kernel.setTowards(name)
+}
+
+// unknown says, once, that a setting is missing which the way to the controller does not tell.
+func (d *daemon) unknown(setting, what string, err error) {
+	level := slog.LevelDebug // each attempt to reach the controller comes here
+	if !d.warned[setting] {
+		level = slog.LevelWarn
+		d.warned[setting] = true
 	}
-	d.cfg.Signal.Interfaces = []string{name}
+	d.log.Log(context.Background(), level, setting+" is not set, and the "+what+" towards the controller is not known", "err", err)
 }
 
 // routeToController returns the interface by which the controller is reached.
-func (d *daemon) routeToController() (string, error) {
-	local, remote, err := d.controllerAddresses(context.Background())
+func (d *daemon) routeToController(ctx context.Context) (string, error) {
+	local, remote, err := d.controllerAddresses(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -295,11 +276,12 @@ func (d *daemon) controllerAddresses(ctx context.Context) (local, remote netip.A
 func (d *daemon) hello(ctx context.Context) api.Edge {
 	e := api.Edge{Name: d.cfg.Name, Role: d.cfg.Role, Peer: d.cfg.Peer, Paths: d.pathReport(), Version: config.Version()}
 	if d.cfg.Role.Sends() {
+		d.findController(ctx)
 		address := d.cfg.Signal.Address
 		if !address.IsValid() {
 			local, _, err := d.controllerAddresses(ctx)
 			if err != nil || !local.Is4() {
-				d.log.Warn("signal.address is not set, and no IPv4 address of this edge towards the controller is known", "address", local, "err", err)
+				d.unknown("signal.address", "IPv4 address", err)
 			} else {
 				address = local
 			}

@@ -243,7 +243,7 @@ func (c *Config) detach(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%w: end it by SIGTERM", err)
 	}
-	defer lock.Close()
+	defer lock.release()
 	log, err := c.Log.Logger()
 	if err != nil {
 		return err
@@ -274,10 +274,8 @@ func (c *Config) detach(ctx context.Context) error {
 	if err := d.detach(); err != nil {
 		return err
 	}
-	for _, left := range []string{c.Socket, c.Socket + ".lock"} {
-		if err := os.Remove(left); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("detach: %w", err)
-		}
+	if err := os.Remove(c.Socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("detach: %w", err)
 	}
 	return nil
 }

@@ -27,6 +27,7 @@ type kernel struct {
 	sender   *bpf.Sender    // nil when nothing is duplicated or monitored here
 	receiver *bpf.Receiver  // nil when the edge does not receive
 	attached map[string]int // index of the interfaces that programs are on
+	towards  string         // interface that the controller is reached by; "" when it is not known
 }
 
 // needs are the interfaces that programs belong on.
@@ -41,7 +42,7 @@ func (k *kernel) needs() (attach []bpf.Attach, receive []string) {
 		for _, a := range k.cfg.Sender.Attach {
 			add(a.Interface, directions[a.Direction])
 		}
-		for _, name := range k.cfg.Signal.Interfaces {
+		for _, name := range k.signalling() {
 			add(name, bpf.Monitor)
 		}
 	}
@@ -52,6 +53,32 @@ func (k *kernel) needs() (attach []bpf.Attach, receive []string) {
 		receive = k.cfg.Receiver.Interfaces
 	}
 	return attach, receive
+}
+
+// signalling are the interfaces that signalling packets come in by, but for those whose packets
+// are duplicated: the configured ones, or the one towards the controller.
+func (k *kernel) signalling() []string {
+	if len(k.cfg.Signal.Interfaces) > 0 {
+		return k.cfg.Signal.Interfaces
+	}
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	if k.towards == "" || slices.ContainsFunc(k.cfg.Sender.Attach, func(a Attach) bool {
+		return a.Interface == k.towards && directions[a.Direction] == bpf.Ingress
+	}) {
+		return nil
+	}
+	return []string{k.towards}
+}
+
+// setTowards tells by which interface the controller is reached.
+func (k *kernel) setTowards(name string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.towards != name {
+		k.towards = name
+		k.look()
+	}
 }
 
 // present returns the interfaces of needs that there are, and their indices. An interface
@@ -195,10 +222,10 @@ func (k *kernel) watch(ctx context.Context, opened func()) {
 		}
 		k.close()
 		if err := k.open(); err != nil {
-			k.log.Warn("interface came back, but attaching failed; trying again", "err", err)
+			k.log.Warn("an interface was added, but attaching failed; trying again", "err", err)
 			continue
 		}
-		k.log.Info("attached to an interface that came back")
+		k.log.Info("attached anew: an interface was added")
 		opened()
 	}
 }

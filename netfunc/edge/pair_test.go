@@ -141,7 +141,7 @@ func TestBothDead(t *testing.T) {
 // clean fails the test if the edge left anything in the kernel or the file system.
 func (e *edge) clean() {
 	e.t.Helper()
-	for _, path := range []string{e.pin, e.socket} {
+	for _, path := range []string{e.pin, e.socket, e.socket + ".lock"} {
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 			e.t.Errorf("%s is left (%v)", path, err)
 		}

@@ -1,0 +1,57 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A lock makes sure that one program at a time works on an edge. It goes with the process,
+// however that ends.
+type lock struct{ file *os.File }
+
+// claim takes the lock of an edge, a file beside its socket that tells the process.
+func claim(cfg Config) (*lock, error) {
+	if err := os.MkdirAll(filepath.Dir(cfg.Socket), 0o755); err != nil {
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	for {
+		f, err := os.OpenFile(cfg.Socket+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("socket: %w", err)
+		}
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			pid := make([]byte, 20)
+			n, _ := f.ReadAt(pid, 0)
+			_ = f.Close()
+			return nil, fmt.Errorf("edge %s runs already, as process %s", cfg.Name, strings.TrimSpace(string(pid[:n])))
+		}
+		opened, err := f.Stat()
+		if err != nil {
+			_ = f.Close()
+			return nil, fmt.Errorf("socket: %w", err)
+		}
+		if there, err := os.Stat(f.Name()); err != nil || !os.SameFile(opened, there) {
+			_ = f.Close() // another process released it since it was opened
+			continue
+		}
+		_ = f.Truncate(0)
+		if _, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
+			_ = f.Close()
+			return nil, fmt.Errorf("socket: %w", err)
+		}
+		return &lock{f}, nil
+	}
+}
+
+// release gives the lock back and removes its file.
+func (l *lock) release() {
+	_ = os.Remove(l.file.Name())
+	_ = l.file.Close()
+}
