@@ -50,9 +50,10 @@ type flow struct {
 	state       api.State // "" without a controller
 	wanted      bool      // by the configuration or the controller
 
-	set    bool        // in the kernel
-	inside api.PathSet // as the kernel has it
-	shrink time.Time   // when the kernel is to follow to fewer paths; zero: it is not behind
+	set     bool        // in the kernel
+	inside  api.PathSet // as the kernel has it
+	shrink  time.Time   // when the kernel is to follow to fewer paths; zero: it is not behind
+	problem string      // why the kernel refused it
 
 	algorithm *elimination.Flow
 	quiet     time.Time // since when nothing arrived, nor left
@@ -367,8 +368,12 @@ func (r *receiving) tend(now time.Time) {
 			delete(r.flows, destination)
 			continue
 		}
-		if err := r.install(f, now); err != nil {
-			r.log.Error("flow not set", "err", err)
+		switch err := r.install(f, now); {
+		case err == nil:
+			f.problem = ""
+		case err.Error() != f.problem:
+			f.problem = err.Error()
+			r.log.Error("replicas are not eliminated", "err", err)
 		}
 		s := f.algorithm.Stats()
 		for i := 1; i <= bpf.MaxPaths; i++ {
