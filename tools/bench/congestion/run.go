@@ -125,8 +125,8 @@ func Run(ctx context.Context, o Options) (Result, error) {
 
 // measureWell measures anew where the emulator was late, and tells how often; the last
 // attempt counts, late or not. A quick run has no time for that.
-func measureWell(ctx context.Context, p plan, quick bool) (m *Measurement, again int, err error) {
-	for ; ; again++ {
+func measureWell(ctx context.Context, p plan, quick bool) (*Measurement, int, error) {
+	for again := 0; ; again++ {
 		m, err := measure(ctx, p.topology, p.transports, p.load)
 		if err != nil || quick || len(m.Failures) == 0 || again == attempts-1 {
 			return m, again, err
