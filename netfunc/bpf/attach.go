@@ -34,7 +34,7 @@ func takeOver(pin string, program *ebpf.Program, ifindex int) error {
 	if err != nil {
 		return err
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	at, err := interfaceOf(l)
 	if err == nil && at == ifindex {
 		if err = l.Update(program); err == nil {
@@ -68,7 +68,7 @@ func interfaceOf(l link.Link) (int, error) {
 
 // pinLink pins a link and closes it; unpinned it is taken off.
 func pinLink(l link.Link, pin string) error {
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	return l.Pin(pin)
 }
 

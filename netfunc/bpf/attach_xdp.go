@@ -39,7 +39,7 @@ func attachXDP(dir string, t target, program *ebpf.Program) error {
 func driverOf(name string) string {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
-		defer unix.Close(fd)
+		defer func() { _ = unix.Close(fd) }()
 		if info, err := unix.IoctlGetEthtoolDrvinfo(fd, name); err == nil {
 			return unix.ByteSliceToString(info.Driver[:])
 		}

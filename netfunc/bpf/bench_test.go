@@ -20,7 +20,7 @@ import (
 )
 
 // repeatProgram measures a program on one packet, by test runs in the kernel.
-func repeatProgram(b *testing.B, h *host, program *ebpf.Program, frame []byte, context any) {
+func repeatProgram(b *testing.B, h *host, program *ebpf.Program, frame []byte) {
 	b.Helper()
 	in := apart
 	if h != nil {
@@ -30,7 +30,7 @@ func repeatProgram(b *testing.B, h *host, program *ebpf.Program, frame []byte, c
 		var costs []float64
 		for b.Loop() {
 			// Many packets a test run: the system call is not what is measured.
-			run := ebpf.RunOptions{Data: frame, Repeat: repeats, Context: context}
+			run := ebpf.RunOptions{Data: frame, Repeat: repeats}
 			start := threadTime()
 			if _, err := program.Run(&run); err != nil {
 				return err
@@ -84,7 +84,7 @@ func BenchmarkEliminate(b *testing.B) {
 				}
 			}
 			stop := drain(b, c.Maps[receiverMapArrivals])
-			repeatProgram(b, nil, c.Programs[receiverProgEliminate], v.packet.on(1).frame(), nil)
+			repeatProgram(b, nil, c.Programs[receiverProgEliminate], v.packet.on(1).frame())
 			stop()
 			s := mustReceived(b, r)
 			if first := s.Paths[0].First > s.Paths[0].Late; first != v.first || s.Unknown+s.Short != 0 {
@@ -95,7 +95,7 @@ func BenchmarkEliminate(b *testing.B) {
 	}
 	b.Run("other traffic", func(b *testing.B) {
 		g := newGate(b, ReceiverOptions{})
-		repeatProgram(b, nil, g.program, media4(1).frame(), nil)
+		repeatProgram(b, nil, g.program, media4(1).frame())
 	})
 	b.Run("empty program", func(b *testing.B) { // what a test run itself costs
 		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
@@ -104,8 +104,8 @@ func BenchmarkEliminate(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		defer p.Close()
-		repeatProgram(b, nil, p, media4(1).frame(), nil)
+		defer func() { _ = p.Close() }()
+		repeatProgram(b, nil, p, media4(1).frame())
 	})
 }
 
@@ -149,15 +149,15 @@ func BenchmarkSignal(b *testing.B) {
 	payload := message(b, testKey, signal.Message{Destination: viewer4, Policy: 7, Nonce: 200})
 	frame := bench.signalFrame(payload).frame()
 	b.Run("verified", func(b *testing.B) { // and, from the second on, refused as replayed
-		repeatProgram(b, bench.host, bench.programs[senderProgMonitor], frame, nil)
+		repeatProgram(b, bench.host, bench.programs[senderProgMonitor], frame)
 	})
 	frame[len(frame)-65] ^= 1
 	payload = append([]byte{'h'}, payload[1:]...)
 	b.Run("malformed", func(b *testing.B) {
-		repeatProgram(b, bench.host, bench.programs[senderProgMonitor], bench.signalFrame(payload).frame(), nil)
+		repeatProgram(b, bench.host, bench.programs[senderProgMonitor], bench.signalFrame(payload).frame())
 	})
 	b.Run("no signal", func(b *testing.B) {
-		repeatProgram(b, bench.host, bench.programs[senderProgMonitor], media4(1).frame(), nil)
+		repeatProgram(b, bench.host, bench.programs[senderProgMonitor], media4(1).frame())
 	})
 }
 
@@ -199,7 +199,7 @@ func (h *host) sink(b *testing.B, name string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer p.Close()
+	defer func() { _ = p.Close() }()
 	index := h.index(b, name)
 	h.must(b, func() error {
 		l, err := link.AttachXDP(link.XDPOptions{Program: p, Interface: index, Flags: link.XDPDriverMode})
@@ -220,7 +220,7 @@ func BenchmarkReplica(b *testing.B) {
 	edge, far := newHost(b), newHost(b)
 	cable(b, edge, "lan", far, "lan")
 	edge.address(b, "lan", "10.1.0.1/24")
-	edge.sysctl(b, "ipv4/ip_forward", "1")
+	edge.enable(b, "ipv4/ip_forward")
 	dst := addr("10.3.0.2")
 	for i := 1; i <= paths; i++ {
 		name := fmt.Sprint("path", i)

@@ -107,10 +107,10 @@ func (h *host) must(t testing.TB, f func() error) {
 	}
 }
 
-// sysctl sets /proc/sys/net/<name>.
-func (h *host) sysctl(t testing.TB, name, value string) {
+// enable sets /proc/sys/net/<name> to 1.
+func (h *host) enable(t testing.TB, name string) {
 	t.Helper()
-	h.must(t, func() error { return os.WriteFile("/proc/sys/net/"+name, []byte(value), 0) })
+	h.must(t, func() error { return os.WriteFile("/proc/sys/net/"+name, []byte("1"), 0) })
 }
 
 func (h *host) up(t testing.TB, name string) {
@@ -217,7 +217,7 @@ func (h *host) send(t testing.TB, name string, frames ...[]byte) {
 		if err != nil {
 			return err
 		}
-		defer unix.Close(fd)
+		defer func() { _ = unix.Close(fd) }()
 		for _, frame := range frames {
 			if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: index}); err != nil {
 				return err

@@ -52,7 +52,7 @@ func requirements() []requirement {
 func explain(what string, err error, needs []requirement) error {
 	var refused *ebpf.VerifierError // EACCES is the verifier's word too
 	if errors.Is(err, unix.EPERM) || errors.Is(err, fs.ErrPermission) && !errors.As(err, &refused) {
-		return fmt.Errorf("%s: %w (%v)", what, ErrPrivilege, err)
+		return fmt.Errorf("%s: %w: %w", what, ErrPrivilege, unix.EPERM)
 	}
 	for _, r := range needs {
 		if errors.Is(r.have(), ebpf.ErrNotSupported) {

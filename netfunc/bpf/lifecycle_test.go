@@ -196,7 +196,7 @@ func TestDetachLeavesOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer other.Close()
+	defer func() { _ = other.Close() }()
 	for _, name := range []string{"lan", "wan.1"} {
 		f := &netlink.BpfFilter{
 			FilterAttrs: netlink.FilterAttrs{LinkIndex: h.index(t, name), Parent: netlink.HANDLE_MIN_INGRESS, Priority: 9, Protocol: unix.ETH_P_ALL},
@@ -326,7 +326,7 @@ func TestOpenErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer other.Close()
+	defer func() { _ = other.Close() }()
 	busy := h.link(t, "wan.2")
 	h.must(t, func() error { return netlink.LinkSetXdpFd(busy, other.FD()) })
 	receive := func(interfaces ...string) func(string) error {
@@ -386,7 +386,7 @@ func TestOpenErrors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer m.Close()
+		defer func() { _ = m.Close() }()
 		if err := m.Pin(filepath.Join(senderDir(pin), senderMapNonces)); err != nil {
 			t.Fatal(err)
 		}
@@ -485,7 +485,7 @@ func TestSignalOverTheWire(t *testing.T) {
 		out, err = signal.NewSender(testKey, addr("10.1.0.2"))
 		return err
 	})
-	defer out.Close()
+	defer func() { _ = out.Close() }()
 	edge := netip.MustParseAddrPort("10.1.0.1:4790")
 	nonce, err := out.Send(edge, pairViewer[0], 7)
 	if err != nil {

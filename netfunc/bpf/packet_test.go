@@ -96,12 +96,9 @@ func tcp(from, to uint16, seq, ack uint32, payload []byte) []byte {
 	return append(b, payload...)
 }
 
-// fragmentHeader is that of IPv6 (RFC 8200 §4.5).
-func fragmentHeader(next uint8, offset uint16, more bool, id uint32) []byte {
-	if more {
-		offset |= 1
-	}
-	b := []byte{next, 0}
+// fragmentHeader is that of IPv6 (RFC 8200 §4.5), before UDP.
+func fragmentHeader(offset uint16, id uint32) []byte {
+	b := []byte{unix.IPPROTO_UDP, 0}
 	b = binary.BigEndian.AppendUint16(b, offset)
 	return binary.BigEndian.AppendUint32(b, id)
 }

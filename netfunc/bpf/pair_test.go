@@ -80,8 +80,8 @@ func newPair(t testing.TB) *pair {
 		p.b.address(t, name, fmt.Sprintf("fd02:%d::2/64", i))
 	}
 	for _, h := range []*host{p.a, p.b} {
-		h.sysctl(t, "ipv4/ip_forward", "1")
-		h.sysctl(t, "ipv6/conf/all/forwarding", "1")
+		h.enable(t, "ipv4/ip_forward")
+		h.enable(t, "ipv6/conf/all/forwarding")
 	}
 	p.source.route(t, "0.0.0.0/0", "10.1.0.1")
 	p.source.route(t, "::/0", "fd01::1")
@@ -518,7 +518,7 @@ func TestPairWithoutDaemons(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer looker.Close()
+	defer func() { _ = looker.Close() }()
 	s := mustReceived(t, looker)
 	if s.Paths[2].Missing == 0 || s.Paths[0].Missing != 0 || s.Flows[pairViewer[0]][2].Missing == 0 {
 		t.Errorf("%+v", s.Paths)
@@ -530,7 +530,7 @@ func TestPairWithoutDaemons(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer sender.Close()
+	defer func() { _ = sender.Close() }()
 	if _, err := sender.ReadUplink(t.Context()); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("uplink of a looker: %v", err)
 	}
@@ -641,7 +641,7 @@ func TestPairTCP(t *testing.T) {
 				listener, err = net.Listen("tcp", netip.AddrPortFrom(dst, 0).String())
 				return err
 			})
-			defer listener.Close()
+			defer func() { _ = listener.Close() }()
 			sum := make(chan []byte, 1)
 			go func() {
 				defer close(sum)
@@ -650,7 +650,7 @@ func TestPairTCP(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				defer conn.Close()
+				defer func() { _ = conn.Close() }()
 				h := sha256.New()
 				if _, err := io.Copy(h, conn); err != nil {
 					t.Error(err)
@@ -662,7 +662,7 @@ func TestPairTCP(t *testing.T) {
 				conn, err = net.Dial("tcp", listener.Addr().String())
 				return err
 			})
-			defer conn.Close()
+			defer func() { _ = conn.Close() }()
 			data := make([]byte, 8<<20)
 			for i := range data {
 				data[i] = byte(i >> 16) // long runs of equal bytes: tails tell little

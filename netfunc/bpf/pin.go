@@ -44,7 +44,7 @@ func preparePins(dir string) error {
 
 func onBPFFS(dir string) bool {
 	var s unix.Statfs_t
-	return unix.Statfs(dir, &s) == nil && int64(s.Type) == unix.BPF_FS_MAGIC
+	return unix.Statfs(dir, &s) == nil && uint32(s.Type) == unix.BPF_FS_MAGIC
 }
 
 // load loads programs and makes their maps, or takes those that are pinned in dir.

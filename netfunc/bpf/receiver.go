@@ -177,7 +177,7 @@ func pinnedSeed(spec *ebpf.CollectionSpec, dir string) (uint64, error) {
 	}
 	var ledger receiverLedger
 	if m, err := ebpf.LoadPinnedMap(filepath.Join(dir, receiverMapLedgers), nil); err == nil {
-		defer m.Close()
+		defer func() { _ = m.Close() }()
 		if err := m.Lookup(uint32(0), &ledger); err != nil {
 			return 0, fmt.Errorf("the maps in %s are of another version: detach it first: %w", dir, err)
 		}
@@ -238,12 +238,12 @@ func PinnedReceiver(pin string) (*Receiver, error) {
 type Verdict uint8
 
 const (
-	// First: it passed.
+	// First says that it passed.
 	First Verdict = iota
-	// Late: it was dropped, another replica of the packet was there before.
+	// Late says that it was dropped: another replica of the packet was there before.
 	Late
-	// Rogue: its path is not in the flow's set, or brought the packet before. It
-	// passed if it was the first all the same, see Arrival.Passed.
+	// Rogue says that its path is not in the flow's set, or brought the packet before.
+	// It passed if it was the first all the same, see Arrival.Passed.
 	Rogue
 )
 

@@ -118,7 +118,7 @@ func TestEliminate(t *testing.T) {
 		{"ICMP", with(media4(1009), func(p *packet) { p.proto, p.body = unix.IPPROTO_ICMP, []byte{8, 0, 1, 1, 0, 1, 0, 1, 9, 9} })},
 		{"unknown protocol", with(media4(1010), func(p *packet) { p.proto, p.body = 253, []byte("abcdef") })},
 		{"fragment, IPv6", with(media6(1011), func(p *packet) {
-			p.extensions, p.ext = fragmentHeader(unix.IPPROTO_UDP, 1480, false, 77), unix.IPPROTO_FRAGMENT
+			p.extensions, p.ext = fragmentHeader(1480, 77), unix.IPPROTO_FRAGMENT
 		})},
 		{"extensions", with(media6(1012), func(p *packet) {
 			p.extensions, p.ext = append([]byte{unix.IPPROTO_DSTOPTS, 1}, append(make([]byte, 14), unix.IPPROTO_UDP, 0, 0, 0, 0, 0, 0, 0)...), unix.IPPROTO_HOPOPTS
@@ -192,9 +192,9 @@ func TestEliminateTells(t *testing.T) {
 		"IPv6, label":        with(media6(1), func(p *packet) { p.label++ }),
 		"IPv6, source":       with(media6(1), func(p *packet) { p.src = addr("2001:db8::2") }),
 		"IPv6, port":         with(media6(1), func(p *packet) { p.body[1]++ }),
-		"IPv6, fragment":     with(media6(1), func(p *packet) { p.ext, p.extensions = 44, fragmentHeader(17, 8, false, 1) }),
-		"IPv6, other one":    with(media6(1), func(p *packet) { p.ext, p.extensions = 44, fragmentHeader(17, 8, false, 2) }),
-		"IPv6, other offset": with(media6(1), func(p *packet) { p.ext, p.extensions = 44, fragmentHeader(17, 16, false, 1) }),
+		"IPv6, fragment":     with(media6(1), func(p *packet) { p.ext, p.extensions = 44, fragmentHeader(8, 1) }),
+		"IPv6, other one":    with(media6(1), func(p *packet) { p.ext, p.extensions = 44, fragmentHeader(8, 2) }),
+		"IPv6, other offset": with(media6(1), func(p *packet) { p.ext, p.extensions = 44, fragmentHeader(16, 1) }),
 		"short":              with(media4(1), func(p *packet) { p.body = udp(1, 2, []byte{1, 2}) }),
 		"short, other byte":  with(media4(1), func(p *packet) { p.body = udp(1, 2, []byte{1, 3}) }),
 		"short, first byte":  with(media4(1), func(p *packet) { p.body = udp(1, 2, []byte{2, 3}) }),

@@ -46,8 +46,8 @@ func newBench(t testing.TB, o SenderOptions) *bench {
 	for i := range benchPaths {
 		name := fmt.Sprint("path", i+1)
 		cable(t, b.host, name, far, name)
-		far.sysctl(t, "ipv6/conf/"+name+"/disable_ipv6", "1") // no packets of their own
-		b.host.sysctl(t, "ipv6/conf/"+name+"/disable_ipv6", "1")
+		far.enable(t, "ipv6/conf/"+name+"/disable_ipv6") // no packets of their own
+		b.host.enable(t, "ipv6/conf/"+name+"/disable_ipv6")
 		b.macs[i] = [2]net.HardwareAddr{far.mac(t, name), b.host.mac(t, name)}
 		b.setUp(t, i+1, true)
 		b.taps[i] = far.tap(t, name)
@@ -515,7 +515,7 @@ func TestMonitor(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.uplinks = ring
-	defer b.Close()
+	defer func() { _ = b.Close() }()
 	up4 := func(length int) packet {
 		return packet{nextHop: b.lanMAC, src: viewer4, dst: relay4, proto: unix.IPPROTO_UDP, body: udp(50000, 4443, make([]byte, length-28))}
 	}

@@ -228,7 +228,7 @@ func TestSignalInTransit(t *testing.T) {
 	b := newSignalBench(t, SenderOptions{})
 	b.host.address(t, "lan", "192.0.2.254/24")
 	b.host.address(t, "path1", "10.0.1.1/24")
-	b.host.sysctl(t, "ipv4/conf/all/forwarding", "1")
+	b.host.enable(t, "ipv4/conf/all/forwarding")
 	p := b.signalFrame(message(t, testKey, signal.Message{Destination: viewer4, Policy: 0x1f, Nonce: 200}))
 	p.dst = addr("10.0.1.9")
 	if o := b.run(t, senderProgDuplicate, p.frame(), skb{}); o.verdict != tcPass {
