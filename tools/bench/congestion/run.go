@@ -4,6 +4,7 @@ package congestion
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -78,6 +79,9 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	}
 	if err := netlab.Supported(); err != nil {
 		return Result{}, err
+	}
+	if !quiccc.Patched() {
+		return Result{}, errors.New("this program has quic-go's own congestion control alone: build it with the tree of tools/quicpatch (make build)")
 	}
 	plans, err := plansFor(o)
 	if err != nil {
