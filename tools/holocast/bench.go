@@ -119,7 +119,7 @@ func benchCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.BoolVar(&quick, "quick", false, "under a minute each, less exact")
+	f.BoolVar(&quick, "quick", false, "shorter runs, less exact")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object, the last line of stdout")
 	f.StringSliceVar(&parts, "parts", nil, "of congestion: "+strings.Join(congestion.Parts(), ", ")+"; of duplication: "+strings.Join(duplication.Parts(), ", "))
 	f.StringVar(&out, "out", "", "folder for NAME.md and NAME.json (bench all: docs/results)")

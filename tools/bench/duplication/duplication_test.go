@@ -196,3 +196,27 @@ func TestResult(t *testing.T) {
 		}
 	}
 }
+
+func TestWith(t *testing.T) {
+	before := made(t)
+	earlier, err := json.Marshal(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := newResult(Options{}, schedule{length: 10 * time.Second})
+	now.add(levels[2], &Measurement{Level: "fhd", Mode: Single, FPS: 3, Mbps: 1})
+	x, err := now.With(earlier)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, ok := x.(*Result)
+	if !ok || len(all.Runs) != len(before.Runs) || all.FHD.FPS[Single] != 3 || all.FHD.Gain[Duplicate] != 8 || all.NFOV.Cost != before.NFOV.Cost {
+		t.Errorf("%d runs, %+v", len(all.Runs), all.FHD)
+	}
+	if all.Markdown() == before.Markdown() || len(all.run("nfov", Duplicate).Decisions) != 3 {
+		t.Error("what was measured before is lost, or what was measured now")
+	}
+	if _, err := newResult(Options{}, full).With(earlier); err == nil || !strings.Contains(err.Error(), "runs of 10 s") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -2,6 +2,7 @@ package duplication
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -28,6 +29,7 @@ func (r *Result) run(level string, m Mode) *Measurement {
 // Markdown is the result for people.
 func (r *Result) Markdown() string {
 	var b strings.Builder
+	names, _ := r.named()
 	fmt.Fprintf(&b, `Capture server, relay and player stream %d frames a second over the five paths of Table I of Qian et al., "Enabling
 eBPF-based packet duplication for robust volumetric video streaming", in the network lab, %.0f s a run, all on one machine with
 %d processors. Delays vary from %.0f s to %.0f s; what is measured is measured then, as in the paper. Source: %s.
@@ -41,6 +43,12 @@ The programs of the session know nothing of the pair. NFOV is captured and encod
 before, so their frame delay begins when the encoded frame is handed to the network.
 
 `, fps, r.Seconds, r.Processors, r.From, r.To, r.Source)
+	for _, l := range levels {
+		if slices.Contains(names, strings.ToUpper(l.name)) {
+			fmt.Fprintf(&b, "* %s\n", l.about)
+		}
+	}
+	b.WriteString("\n")
 	r.table(&b)
 	r.compare(&b)
 	r.decisions(&b)

@@ -1,6 +1,7 @@
 package duplication
 
 import (
+	"encoding/json"
 	"fmt"
 	"runtime"
 	"strings"
@@ -37,7 +38,6 @@ type Level struct {
 	Gain   map[Mode]float64 `json:"gain"`
 	Points float64          `json:"points_per_frame"`
 	Mbps   float64          `json:"media_mbps"` // 30 frames a second
-	about  string
 }
 
 // Measurement is one run.
@@ -123,7 +123,7 @@ func (r *Result) add(l level, m *Measurement) {
 	if *at == nil {
 		*at = &Level{
 			FPS: map[Mode]float64{}, DelayP50: map[Mode]float64{}, DelayP95: map[Mode]float64{}, DelayP99: map[Mode]float64{},
-			Throughput: map[Mode]float64{}, Gain: map[Mode]float64{}, about: l.about,
+			Throughput: map[Mode]float64{}, Gain: map[Mode]float64{},
 		}
 	}
 	x := *at
@@ -160,4 +160,28 @@ func (r *Result) draws(plot string) bool {
 		}
 	}
 	return false
+}
+
+// With adds the runs of an earlier result, as JSON, that r has not; the error is for one of
+// runs of another length.
+func (r *Result) With(earlier []byte) (interface{ Markdown() string }, error) {
+	var old Result
+	if err := json.Unmarshal(earlier, &old); err != nil {
+		return nil, fmt.Errorf("earlier result: %w", err)
+	}
+	if old.Seconds != r.Seconds || old.Source != r.Source {
+		return nil, fmt.Errorf("the earlier result has runs of %.0f s of %s, not of %.0f s of %s: measure all parts, or write to another folder", old.Seconds, old.Source, r.Seconds, r.Source)
+	}
+	all := *r
+	all.Runs, all.NFOV, all.HD, all.FHD = nil, nil, nil, nil
+	for _, l := range levels {
+		for _, m := range Modes {
+			if x := r.run(l.name, m); x != nil {
+				all.add(l, x)
+			} else if x := old.run(l.name, m); x != nil {
+				all.add(l, x)
+			}
+		}
+	}
+	return &all, nil
 }
