@@ -199,6 +199,13 @@ func control(t testing.TB, conn *net.UDPConn, f func(fd int) error) {
 	}
 }
 
+// roomy makes a socket's buffer as large as a test needs: what is lost for want of room
+// there was not lost on the way.
+func roomy(t testing.TB, conn *net.UDPConn) {
+	t.Helper()
+	control(t, conn, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 256<<20) })
+}
+
 // fill writes datagram n: its number in front, and what is as good as random at the
 // end, where a QUIC packet has its authentication tag.
 func fill(b []byte, n uint64) {
@@ -214,7 +221,7 @@ func (p *pair) stream(t testing.TB, kind traffic, perSecond int, duration time.D
 	in := p.viewer.socket(t, netip.AddrPortFrom(kind.dst, 0))
 	to := in.LocalAddr().(*net.UDPAddr).AddrPort()
 	out := h.socket(t, netip.AddrPortFrom(local, 0))
-	control(t, in, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 256<<20) })
+	roomy(t, in)
 	control(t, out, func(fd int) error {
 		if kind.gso > 1 {
 			if err := unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT, kind.size); err != nil {
@@ -701,6 +708,7 @@ func TestPairVLAN(t *testing.T) {
 		for _, dst := range pairViewer {
 			for _, tags := range [][]vlan{{{unix.ETH_P_8021Q, 5}}, {{unix.ETH_P_8021AD, 5}, {unix.ETH_P_8021Q, 6}}} {
 				in := p.viewer.socket(t, netip.AddrPortFrom(dst, 0))
+				roomy(t, in)
 				_, local := p.from(dst)
 				f := packet{
 					nextHop: [6]byte(p.a.mac(t, "lan")), source: [6]byte(p.source.mac(t, "lan")), tags: tags,
