@@ -13,8 +13,6 @@ import { bindToolbar, QualityMenu } from "./toolbar.ts";
 import type { Workers } from "./workers.ts";
 
 const REFRESH = 250;
-/** A frame that waited to be drawn for so many ms, and twice as long as is usual, is not worth it: the page was held up. */
-const STALE = 500;
 /** How long before the next picture a fresher frame is asked for, beside twice the time it takes to decode, ms. */
 const AHEAD = 40;
 const MOST_RAYS = 64;
@@ -178,12 +176,8 @@ export class Page {
     this.#drew = false;
     for (const f of this.#pending.values()) {
       if (!this.#shows(f.camera, f.track)) continue; // the catalog is still on its way
-      if (now - f.decoded < Math.max(STALE, 2 * this.#gap)) {
-        this.#studio.upload(f.camera, new Uint32Array(f.words), f.points, f.subject);
-        this.#onScreen.push(f);
-      } else {
-        this.#meter.overtaken++;
-      }
+      this.#studio.upload(f.camera, new Uint32Array(f.words), f.points, f.subject);
+      this.#onScreen.push(f);
       this.#give(f);
     }
     if (!this.#studio.draw(performance.now())) return;
@@ -255,7 +249,10 @@ export class Page {
       qualities: this.#qualities?.received ?? [], quality: this.#qualities?.chosen ?? "auto",
       delay_from: this.#replayed ? "arrival" : "capture",
       playback: this.#playback?.duration
-        ? { duration_ms: this.#playback.duration, position_ms: round(this.#playback.position, 0), playing: this.#playback.playing, live: this.#playback.live }
+        ? {
+            duration_ms: this.#playback.duration, position_ms: round(this.#playback.position, 0), playing: this.#playback.playing,
+            live: this.#playback.live, waiting: this.#playback.waiting,
+          }
         : null,
       ...m,
       frames_received: t?.received ?? 0, frames_lost: t?.lost ?? 0, frames_late: t?.late ?? 0,

@@ -16,7 +16,7 @@ export interface Stats extends MeterSnapshot {
   /** From when frame delay counts: "arrival" in a replay, whose captures are of the past. */
   readonly delay_from: "capture" | "arrival";
   /** Place in a recording that can be moved about in; null without one. */
-  readonly playback: { readonly duration_ms: number; readonly position_ms: number; readonly playing: boolean; readonly live: boolean } | null;
+  readonly playback: { readonly duration_ms: number; readonly position_ms: number; readonly playing: boolean; readonly live: boolean; readonly waiting: boolean } | null;
   /** Frames that arrived whole or in part. */
   readonly frames_received: number;
   /** Gaps in the sequence numbers of the frames that arrived. */

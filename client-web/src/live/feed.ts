@@ -7,6 +7,7 @@ import { localTime } from "./clock.ts";
 import type { ToDecoder } from "./protocol.ts";
 import { Sequence } from "./sequence.ts";
 
+type Objects = Uint8Array<ArrayBuffer>[];
 type FrameMessage = Extract<ToDecoder, { type: "frame" }>;
 
 /** One frame is being decoded, the newest waits; those between are skipped. */
@@ -42,15 +43,24 @@ export class Feed {
     this.arrived = localTime();
   }
 
-  /** Takes a frame that is to be seen now. */
-  show(objects: Uint8Array<ArrayBuffer>[]): void {
+  #count(objects: Objects): void {
     const object = objects[0]!;
+    if (object.length < HEADER_LENGTH) return;
+    const header = new DataView(object.buffer, object.byteOffset);
+    this.captured = Number(header.getBigUint64(20, true)) / 1000;
+    this.sequence.add(header.getUint32(8, true), this.loops());
+  }
+
+  /** Takes a frame that it is too late to see. */
+  skip(objects: Objects): void {
+    this.#count(objects);
+    this.skipped++;
+  }
+
+  /** Takes a frame that is to be seen now. */
+  show(objects: Objects): void {
     this.arrived = localTime();
-    if (object.length >= HEADER_LENGTH) {
-      const header = new DataView(object.buffer, object.byteOffset);
-      this.captured = Number(header.getBigUint64(20, true)) / 1000;
-      this.sequence.add(header.getUint32(8, true), this.loops());
-    }
+    this.#count(objects);
     const frame: FrameMessage = { type: "frame", camera: this.camera.camera, objects, arrived: this.arrived };
     if (this.#next) this.skipped++;
     if (this.#busy) this.#next = frame;

@@ -381,6 +381,7 @@ class Viewer {
         this.#playback.pause();
       } else {
         this.#playback.seek(place);
+        for (const feed of this.#feeds.values()) feed.sequence.restart();
       }
     }
     this.#tellPlayback();
@@ -404,7 +405,7 @@ class Viewer {
     }
     const ports: PlaybackPorts = {
       now: () => performance.now(),
-      skipped: () => void this.#skipped++,
+      skip: (camera, objects) => this.#feeds.get(camera)?.skip(objects),
       show: (camera, objects) => this.#feeds.get(camera)?.show(objects),
       fetch: (camera, first, last, object, signal) => this.#fetch(camera, first, last, object, signal),
     };

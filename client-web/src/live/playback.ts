@@ -21,8 +21,8 @@ export interface PlaybackPorts {
     camera: number, first: bigint, last: bigint, object: (group: bigint, payload: Uint8Array<ArrayBuffer>) => void, signal: AbortSignal,
   ): Promise<void>;
   show(camera: number, frame: Objects): void;
-  /** A frame came too late, or after a later one was due. */
-  skipped(): void;
+  /** A frame came when a later one was due. */
+  skip(camera: number, frame: Objects): void;
   /** Local time, ms. */
   now(): number;
 }
@@ -122,7 +122,7 @@ class Reel {
       if (!known || this.frames.length === 0) return;
       due = Math.max(1, due);
     } else {
-      for (let i = 1; i < due; i++) this.ports.skipped();
+      for (const f of this.frames.slice(0, Math.max(0, due - 1))) this.ports.skip(this.camera, f.objects);
     }
     if (due === 0) return;
     this.primed = true;

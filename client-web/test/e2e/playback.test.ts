@@ -32,17 +32,18 @@ async function watch(): Promise<Page> {
 const sequence = (s: Stats): number => s.per_camera[0]!.sequence;
 const place = (page: Page, ms: number): Promise<void> => page.locator("#place").fill(`${ms}`);
 
-/** The frame that is shown when the page has stood still at a place for a while. */
+/** The frame that a page shows at a place, standing still. */
 async function still(page: Page, ms: number): Promise<number> {
+  const before = await stats(page);
   await place(page, ms);
   let last = -1;
+  let since = 0;
   await until(`a frame at ${ms} ms`, async () => {
     const s = await stats(page);
-    if (s.playback!.position_ms !== ms || s.playback!.playing) return false;
-    const same = sequence(s) === last;
+    const { position_ms, playing, waiting } = s.playback!;
+    if (position_ms !== ms || playing || waiting || s.frames === before.frames || sequence(s) !== last) since = performance.now();
     last = sequence(s);
-    await new Promise((resolve) => setTimeout(resolve, 400));
-    return same;
+    return performance.now() - since > 1000;
   });
   return last;
 }

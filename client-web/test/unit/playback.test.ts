@@ -17,7 +17,7 @@ class Lab {
   constructor(readonly duration = 10_000, cameras = 1) {
     const ports: PlaybackPorts = {
       now: () => this.time,
-      skipped: () => void this.skipped++,
+      skip: () => void this.skipped++,
       show: (camera, frame) => void this.shown.push(`${camera}:${frame[0]![0]! * 40}${frame.length > 1 ? `x${frame.length}` : ""}`),
       fetch: (camera, first, last, object, signal) =>
         new Promise((resolve, reject) => {
