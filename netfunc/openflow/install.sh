@@ -19,7 +19,7 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 	exit 1
 fi
 stamp=$venv/installed
-wanted=$(cat "$here"/requirements*.txt; echo "$requirements")
+wanted=$(cat "$here"/requirements*.txt; echo "$requirements $here")
 if [ -x "$venv/bin/python" ] && [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
 	exit 0
 fi
@@ -28,4 +28,6 @@ if ! "$python" -m venv "$venv"; then
 	exit 1
 fi
 "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$requirements"
+site=$("$venv/bin/python" -c 'import site; print(site.getsitepackages()[0])')
+echo "$here" >"$site/holocast_openflow.pth" # python -m holocast_openflow works from anywhere
 echo "$wanted" >"$stamp"

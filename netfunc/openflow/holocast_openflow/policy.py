@@ -243,12 +243,7 @@ class Engine:
             if why:
                 self._fire(now, flow, why)
                 return
-        if (
-            len(flow.paths) > 1
-            and flow.mode != "duplicate"
-            and flow.receiver is None
-            and now - flow.orphaned > LOST_AFTER * self.conf.report
-        ):
+        if len(flow.paths) > 1 and flow.mode != "duplicate" and flow.receiver is None and now - flow.orphaned > self.conf.end:
             self._move(now, flow, "armed", NONE, "stop", "no receiver is left that removes duplicates")
         if flow.state == "single" and now - flow.moved >= self.conf.rearm:
             self._move(now, flow, "armed", flow.paths, "rearm", f"path {pathset.name(flow.paths)} is left, the trigger is armed")

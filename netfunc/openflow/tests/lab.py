@@ -62,7 +62,7 @@ def inside(namespace: str) -> Iterator[None]:
             libc.setns(home.fileno(), CLONE_NEWNET)
 
 
-def wait(what: str, until: Callable[[], Any], seconds: float = 10) -> Any:
+def wait(what: str, until: Callable[[], Any], seconds: float = 30) -> Any:
     """Wait until something is true, and return it."""
     deadline = time.monotonic() + seconds
     while not (value := until()):
@@ -233,8 +233,11 @@ class Lab:
         s.bind((address, 5000))
         return s
 
-    def send(self, packets: int, interval: float = 0.0005) -> None:
-        """Send numbered packets from the relay to the viewer."""
+    def send(self, packets: int, interval: float = 0.003) -> None:
+        """Send numbered packets from the relay to the viewer.
+
+        Not many a second: on a busy machine the user-space datapath loses packets by itself.
+        """
         for _ in range(packets):
             self.downlink.sendto(struct.pack("!I", self.sent) + os.urandom(1000), (VIEWER, 5000))
             self.sent += 1

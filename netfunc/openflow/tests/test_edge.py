@@ -23,7 +23,7 @@ def lab(tmp_path: Path) -> Iterator[EdgeLab]:
     lab = EdgeLab()
     try:
         lab.start_controller()
-        lab.start_edge(program, window=1000, span="0s", completeSpan="0s", slack=0)
+        lab.start_edge(program, window=400, span="0s", completeSpan="0s", slack=0)
         yield lab
     finally:
         lab.show_logs()
@@ -44,23 +44,22 @@ def test_with_edge(lab: EdgeLab) -> None:
     lab.seen()
 
     before = lab.sent
-    lab.send(500)
+    lab.send(200)
     on, got = lab.seen()
     for i in lab.paths:
         assert [s.number for s in on[i]] == list(range(before, lab.sent)), f"path {i}"
     assert [s.number for s in got] == list(range(before, lab.sent)), "the viewer misses packets, or has them twice"
     assert {s.tos for s in got} == {2}, "the viewer sees marks of paths, or no ECN"
 
-    # All paths are alike, so each suffices alone, and the algorithm returns the first.
-    lab.send(1000)
-    wait("one path to be left", lambda: flow(lab)["paths"] == [1], 20)
+    # All paths are alike, so one or another suffices alone.
+    lab.send(400)
+    left = wait("one path to be left", lambda: len(flow(lab)["paths"]) == 1 and flow(lab)["paths"])
     [single] = [d for d in lab.call("GET", "/v1/decisions?since=0")[1]["decisions"] if d["kind"] == "single"]
-    assert single["from"] == [1, 2, 3]
-    assert single["destination"] == VIEWER
-    print(single["reason"])
-    lab.seen()
+    assert (single["from"], single["to"], single["destination"]) == ([1, 2, 3], left, VIEWER)
+    lab.seen(0.5)
     before = lab.sent
-    lab.send(100)
+    lab.send(50)
     on, got = lab.seen()
-    assert [len(on[i]) for i in lab.paths] == [100, 0, 0]
+    for i in lab.paths:
+        assert [s.number for s in on[i]] == (list(range(before, lab.sent)) if i in left else []), f"path {i}"
     assert [s.number for s in got] == list(range(before, lab.sent))
