@@ -417,7 +417,8 @@ func TestPairExactlyOnce(t *testing.T) {
 					if first != want || late != (pairPaths-1)*want {
 						t.Errorf("receiver counts %d first, %d late, want %d, %d", first, late, want, (pairPaths-1)*want)
 					}
-					if received2.Races+received2.Evicted+received2.Short+received2.Unknown != 0 {
+					// A bucket may be full once in a while, of packets a second old.
+					if received2.Races+received2.Short+received2.Unknown != 0 || received2.Evicted > want/100_000 {
 						t.Errorf("receiver: %+v", received2)
 					}
 					t.Logf("%d sent, %d received, %d twice; %d first, %d late", c.sent, c.received, c.twice, first, late)
@@ -516,10 +517,11 @@ func TestPairWithoutDaemons(t *testing.T) {
 	if err := errors.Join(p.sender.Close(), p.receiver.Close()); err != nil {
 		t.Fatal(err)
 	}
-	path3 := p.b.link(t, "path3")
-	time.AfterFunc(200*time.Millisecond, func() { _ = p.b.nl.LinkSetDown(path3) })
-	c := p.stream(t, traffic{dst: pairViewer[0], size: 800}, 5000, 600*time.Millisecond)
-	c.check(t)
+	p.stream(t, traffic{dst: pairViewer[0], size: 800}, 5000, 100*time.Millisecond).check(t)
+	if err := p.b.nl.LinkSetDown(p.b.link(t, "path3")); err != nil {
+		t.Fatal(err)
+	}
+	p.stream(t, traffic{dst: pairViewer[0], size: 800}, 5000, 100*time.Millisecond).check(t)
 
 	looker, err := PinnedReceiver(p.pin)
 	if err != nil {
