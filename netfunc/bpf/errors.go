@@ -39,11 +39,11 @@ func requirements() []requirement {
 		return func() error { return features.HaveProgramHelper(t, f) }
 	}
 	return []requirement{
+		{"the helper bpf_clone_redirect in TC", "4.2", helper(ebpf.SchedCLS, asm.FnCloneRedirect)},
 		{"eBPF programs for XDP", "4.8", func() error { return features.HaveProgramType(ebpf.XDP) }},
+		{"the helper bpf_fib_lookup in TC", "4.18", helper(ebpf.SchedCLS, asm.FnFibLookup)},
 		{"bounded loops in eBPF", "5.3", features.HaveBoundedLoops},
 		{"eBPF ring buffers", "5.8", func() error { return features.HaveMapType(ebpf.RingBuf) }},
-		{"the helper bpf_ktime_get_ns in XDP", "4.8", helper(ebpf.XDP, asm.FnKtimeGetNs)},
-		{"the helper bpf_clone_redirect in TC", "4.2", helper(ebpf.SchedCLS, asm.FnCloneRedirect)},
 		{"the helper bpf_check_mtu in TC, and atomic compare-and-exchange in eBPF", "5.12", helper(ebpf.SchedCLS, asm.FnCheckMtu)},
 	}
 }

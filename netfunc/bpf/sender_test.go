@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	mathbits "math/bits"
 	"net"
 	"slices"
 	"testing"
@@ -26,7 +27,8 @@ type bench struct {
 	*Sender
 	programs map[string]*ebpf.Program
 	host     *host
-	lan      int // interface that packets come in by
+	far      *host // where the cables end
+	lan      int   // interface that packets come in by
 	lanMAC   [6]byte
 	taps     [MaxPaths]*tap // of the paths that there are
 	macs     [MaxPaths][2]net.HardwareAddr
@@ -38,21 +40,26 @@ func newBench(t testing.TB, o SenderOptions) *bench {
 	t.Helper()
 	spec, err := senderSpec(o)
 	c := unpinned(t, spec, err)
-	b := &bench{Sender: &Sender{maps: c.Maps}, programs: c.Programs, host: newHost(t)}
-	far := newHost(t)
-	cable(t, b.host, "lan", far, "lan")
+	b := &bench{Sender: &Sender{maps: c.Maps}, programs: c.Programs, host: newHost(t), far: newHost(t)}
+	cable(t, b.host, "lan", b.far, "lan")
 	b.lan = b.host.index(t, "lan")
 	copy(b.lanMAC[:], b.host.mac(t, "lan"))
 	for i := range benchPaths {
-		name := fmt.Sprint("path", i+1)
-		cable(t, b.host, name, far, name)
-		far.enable(t, "ipv6/conf/"+name+"/disable_ipv6") // no packets of their own
-		b.host.enable(t, "ipv6/conf/"+name+"/disable_ipv6")
-		b.macs[i] = [2]net.HardwareAddr{far.mac(t, name), b.host.mac(t, name)}
-		b.setUp(t, i+1, true)
-		b.taps[i] = far.tap(t, name)
+		b.addPath(t, i+1)
 	}
 	return b
+}
+
+// addPath makes a path, taps its far end and sets it up.
+func (b *bench) addPath(t testing.TB, path int) {
+	t.Helper()
+	name := fmt.Sprint("path", path)
+	cable(t, b.host, name, b.far, name)
+	b.far.enable(t, "ipv6/conf/"+name+"/disable_ipv6") // no packets of their own
+	b.host.enable(t, "ipv6/conf/"+name+"/disable_ipv6")
+	b.macs[path-1] = [2]net.HardwareAddr{b.far.mac(t, name), b.host.mac(t, name)}
+	b.setUp(t, path, true)
+	b.taps[path-1] = b.far.tap(t, name)
 }
 
 func (b *bench) setUp(t testing.TB, path int, up bool) {
@@ -380,6 +387,32 @@ func TestDuplicateMTU(t *testing.T) {
 	s, err := b.Stats()
 	if err != nil || s.Paths[1].TooBig != 2 || s.Paths[1].Packets != 2 || s.Paths[0].Errors != 1 || s.Paths[2].Packets != 2 {
 		t.Errorf("%+v, %v", s.Paths, err)
+	}
+}
+
+// Any of the eight paths can be the last, and each carries its own mark.
+func TestDuplicateEightPaths(t *testing.T) {
+	b := newBench(t, SenderOptions{})
+	for path := benchPaths + 1; path <= MaxPaths; path++ {
+		b.addPath(t, path)
+	}
+	for bits := 1; bits <= 0xff; bits++ {
+		b.policy(t, uint8(bits))
+		for id, p := range []packet{b.plain4("over eight"), b.plain6("over eight")} {
+			b.setIDs(t, uint32(id))
+			o := b.run(t, senderProgDuplicate, p.frame(), skb{})
+			last := mathbits.Len8(uint8(bits))
+			if o.verdict != tcRedirect || len(o.clones) != mathbits.OnesCount8(uint8(bits))-1 {
+				t.Fatalf("policy %08b: verdict %d, %d clones", bits, int32(o.verdict), len(o.clones))
+			}
+			o.clones[last] = o.left
+			for path, frame := range o.clones {
+				if bits>>(path-1)&1 == 0 {
+					t.Errorf("policy %08b: replica on path %d", bits, path)
+				}
+				b.checkReplica(t, frame, p, path, uint16(id), true)
+			}
+		}
 	}
 }
 
