@@ -70,10 +70,10 @@ func New(c Config) (*Flow, error) {
 //   - A newer generation starts over with the given set, unless it adds no path
 //     to those that are under way: then it is as the same.
 //
-// It returns whether P changed. Starting over, packets in flight are remembered but do not
-// count, nor do those that come within Guard.
+// It returns whether P changed. Starting over, packets from before now are remembered but do
+// not count, nor do those that come within Guard. Arrivals may still be on their way to
+// Observe.
 func (f *Flow) SetPaths(generation uint64, paths Set, now time.Duration) bool {
-	f.tell(int64(now))
 	if generation < f.generation {
 		return false
 	}
@@ -84,22 +84,19 @@ func (f *Flow) SetPaths(generation uint64, paths Set, now time.Duration) bool {
 	}
 	changed := paths != f.paths
 	f.paths = paths
-	if anew || changed {
-		f.start()
-	}
 	if anew {
-		f.count = f.now + int64(f.conf.Guard)
+		f.start(int64(now), f.conf.Guard)
 		f.decision, f.decided = Decision{}, false
+	} else if changed {
+		f.start(int64(now), 0)
 	}
 	return changed
 }
 
 // Reset forgets everything but P and its generation, as after a restart at now.
 func (f *Flow) Reset(now time.Duration) {
-	f.tell(int64(now))
 	f.packets.clear()
-	f.start()
-	f.count = f.now + int64(f.conf.Guard)
+	f.start(int64(now), f.conf.Guard)
 }
 
 // Paths returns P and its generation.
@@ -117,7 +114,7 @@ func (f *Flow) Observe(key uint64, path int, at time.Duration) (Decision, bool) 
 	}
 	if f.conf.Silence > 0 && f.now-f.heard > int64(f.conf.Silence) {
 		f.packets.clear()
-		f.start()
+		f.start(f.now, 0)
 	}
 	f.heard, f.lastSeen[i] = f.now, f.now
 	f.stats[i].Arrived++
@@ -159,12 +156,14 @@ func (f *Flow) tell(t int64) int64 {
 	return max(t, f.now-int64(maxGap))
 }
 
-// start starts the windows over. What is in flight does not count.
-func (f *Flow) start() {
+// start starts the windows over at now. What is in flight does not count, nor does what comes
+// within guard.
+func (f *Flow) start(now int64, guard time.Duration) {
+	now = max(now, f.now)
 	f.window.reset()
-	f.latent = latentTest{since: f.now}
+	f.latent = latentTest{since: now}
 	f.n = 0
-	f.count = max(f.count, f.now)
+	f.count = max(f.count, now+int64(guard))
 	for n := f.packets.next; n != f.packets.end; n++ {
 		f.packets.at(n).counted = false
 	}
