@@ -171,7 +171,7 @@ func plansFor(o Options) ([]plan, error) {
 	var plans []plan
 	compared := []string{"bbr", stock, "tcp-bbr", "tcp-cubic"}
 	if o.has("path1") {
-		bulk := load{warmup: 2 * time.Second, duration: 8 * time.Second}
+		bulk := load{warmup: 2 * time.Second, duration: 12 * time.Second}
 		frames := load{warmup: time.Second, duration: 8 * time.Second, frame: frameSize, interval: frameInterval}
 		repeat, transports := 3, compared
 		if o.Quick {

@@ -21,7 +21,7 @@ func TestPlans(t *testing.T) {
 		most time.Duration
 	}{
 		{"quick", Options{Quick: true}, 50 * time.Second},
-		{"path1", Options{Parts: []string{"path1"}}, 6 * time.Minute},
+		{"path1", Options{Parts: []string{"path1"}}, 8 * time.Minute},
 		{"all", Options{}, 27 * time.Minute},
 	} {
 		plans, err := plansFor(tt.o)
