@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"testing"
@@ -347,4 +348,61 @@ func BenchmarkLatency(b *testing.B) {
 	b.ReportMetric(median(times[0]), "ns/plain-p50")
 	b.ReportMetric(median(times[1]), "ns/duplicated-p50")
 	b.ReportMetric(median(times[1])-median(times[0]), "ns/added-p50")
+}
+
+// BenchmarkLive is the time in the programs while packets flow from a source over three
+// paths to a viewer: on caches as they are then, with the two readings of the clock
+// that the kernel's statistics take themselves.
+func BenchmarkLive(b *testing.B) {
+	p := newPair(b)
+	p.open(b)
+	p.warm(b)
+	stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = stats.Close() }()
+	sender, receiver := runtimeOf(b, senderDir(p.pin)), runtimeOf(b, receiverDir(p.pin))
+	for b.Loop() {
+		p.stream(b, traffic{dst: pairViewer[0], size: 1200}, 50_000, 500*time.Millisecond).check(b)
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(sender(), "ns/duplicate")
+	b.ReportMetric(receiver(), "ns/eliminate")
+}
+
+// runtimeOf is the mean time of a run of the program that is pinned in dir, from now
+// to when it is asked for.
+func runtimeOf(b *testing.B, dir string) (mean func() float64) {
+	b.Helper()
+	pinned, err := filepath.Glob(filepath.Join(dir, "link-*"))
+	if err != nil || len(pinned) == 0 {
+		b.Skip("no TCX, whose links tell the program")
+	}
+	l, err := link.LoadPinnedLink(pinned[0], nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	info, err := l.Info()
+	if err != nil {
+		b.Fatal(err)
+	}
+	program, err := ebpf.NewProgramFromID(info.Program)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = program.Close() })
+	read := func() *ebpf.ProgramStats {
+		s, err := program.Stats()
+		if err != nil {
+			b.Fatal(err)
+		}
+		return s
+	}
+	before := read()
+	return func() float64 {
+		after := read()
+		return float64((after.Runtime - before.Runtime).Nanoseconds()) / float64(after.RunCount-before.RunCount)
+	}
 }
