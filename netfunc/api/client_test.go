@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"holocast/netfunc/pathset"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -42,20 +44,20 @@ func TestCalls(t *testing.T) {
 	}{
 		"hello": {func(ctx context.Context, c *Client) error {
 			w, err := c.Hello(ctx, Edge{Name: "a", Role: Sender, Signal: netip.MustParseAddrPort("192.0.2.1:4790"), Paths: []Path{{Index: 1, Interface: "eth1", Up: true}}, Towards: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
-			if w.ReportInterval != 1000 || len(w.Flows) != 1 || w.Flows[0].Paths != Paths(1, 3) {
+			if w.ReportInterval != 1000 || len(w.Flows) != 1 || w.Flows[0].Paths != pathset.Of(1, 3) {
 				err = fmt.Errorf("%+v, %w", w, err)
 			}
 			return err
 		}, `POST /v1/edges {"name":"a","role":"sender","signal":"192.0.2.1:4790","paths":[{"index":1,"interface":"eth1","up":true}],"towards":["10.0.0.0/8"]}`,
 			`{"report_interval_ms":1000,"flows":[{"destination":"10.9.0.7","paths":[1,3]}],"of a later version":{}}`},
 		"report": {func(ctx context.Context, c *Client) error {
-			return c.Report(ctx, "a", Report{Paths: []Path{}, Nonce: 1<<63 + 1, Policies: []Policy{{Destination: dst, Paths: Paths(2), Nonce: 5}}})
+			return c.Report(ctx, "a", Report{Paths: []Path{}, Nonce: 1<<63 + 1, Policies: []Policy{{Destination: dst, Paths: pathset.Of(2), Nonce: 5}}})
 		}, `POST /v1/edges/a/report {"paths":[],"nonce":"9223372036854775809","policies":[{"destination":"2001:db8::7","paths":[2],"nonce":"5"}]}`, ""},
 		"uplink": {func(ctx context.Context, c *Client) error {
 			return c.Uplink(ctx, "a", []Observation{{Time: 5, Source: netip.AddrPortFrom(dst, 9), Destination: netip.AddrPortFrom(dst, 10), Length: 240}})
 		}, `POST /v1/edges/a/uplink {"observations":[{"time_ns":5,"source":"[2001:db8::7]:9","destination":"[2001:db8::7]:10","length":240}]}`, ""},
 		"eliminate": {func(ctx context.Context, c *Client) error {
-			f, err := c.Eliminate(ctx, "a", Elimination{Destination: dst, Generation: 7, Removed: Paths(1), Remaining: Paths(2, 3)})
+			f, err := c.Eliminate(ctx, "a", Elimination{Destination: dst, Generation: 7, Removed: pathset.Of(1), Remaining: pathset.Of(2, 3)})
 			if f.State != Trimmed {
 				err = fmt.Errorf("%+v, %w", f, err)
 			}
@@ -63,7 +65,7 @@ func TestCalls(t *testing.T) {
 		}, `POST /v1/edges/a/eliminations {"destination":"2001:db8::7","generation":7,"removed":[1],"remaining":[2,3]}`, `{"destination":"2001:db8::7","state":"trimmed"}`},
 		"leave": {func(ctx context.Context, c *Client) error { return c.Leave(ctx, "a") }, "DELETE /v1/edges/a ", ""},
 		"set": {func(ctx context.Context, c *Client) error {
-			_, err := c.SetFlow(ctx, dst, Setting{Mode: Redirect, Paths: Paths(4)})
+			_, err := c.SetFlow(ctx, dst, Setting{Mode: Redirect, Paths: pathset.Of(4)})
 			return err
 		}, `PUT /v1/flows/2001:db8::7 {"mode":"redirect","paths":[4]}`, "{}"},
 		"unset":     {func(ctx context.Context, c *Client) error { return c.UnsetFlow(ctx, dst) }, "DELETE /v1/flows/2001:db8::7 ", ""},
@@ -231,32 +233,6 @@ func TestOptions(t *testing.T) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
-	}
-}
-
-func TestPathSet(t *testing.T) {
-	for _, c := range []struct {
-		set  PathSet
-		json string
-		text string
-	}{{0, "[]", "none"}, {Paths(1), "[1]", "1"}, {Paths(5, 2, 1), "[1,2,5]", "1+2+5"}, {0xff, "[1,2,3,4,5,6,7,8]", "1+2+3+4+5+6+7+8"}, {Paths(0, 9, -1), "[]", "none"}} {
-		b, err := json.Marshal(c.set)
-		var back PathSet
-		if err != nil || string(b) != c.json || c.set.String() != c.text || json.Unmarshal(b, &back) != nil || back != c.set {
-			t.Errorf("%s, %s, %v", b, c.set, err)
-		}
-		if n := len(c.set.Indices()); n != c.set.Len() {
-			t.Errorf("%s: %d and %d paths", c.set, n, c.set.Len())
-		}
-	}
-	for _, bad := range []string{"[0]", "[9]", "[-1]", "[1.5]", `["1"]`, "{}", "5", `"1"`} {
-		var s PathSet
-		if err := json.Unmarshal([]byte(bad), &s); err == nil {
-			t.Errorf("%s became %s", bad, s)
-		}
-	}
-	if !Paths(3).Has(3) || Paths(3).Has(2) || Paths(3).Has(0) || Paths(3).Has(99) {
-		t.Error("Has")
 	}
 }
 

@@ -3,6 +3,8 @@ package api
 import (
 	"net/netip"
 	"time"
+
+	"holocast/netfunc/pathset"
 )
 
 // Role is what an edge does for a direction of traffic.
@@ -41,7 +43,7 @@ type Edge struct {
 
 // Path is one path as an edge sees it.
 type Path struct {
-	Index     int    `json:"index"` // 1 to MaxPaths
+	Index     int    `json:"index"` // 1 to pathset.Max
 	Interface string `json:"interface"`
 	// Up is false when the path cannot carry packets: no carrier, taken down, no
 	// neighbour.
@@ -87,8 +89,8 @@ type Report struct {
 
 // Policy is the path set that is in force for a destination at a sender.
 type Policy struct {
-	Destination netip.Addr `json:"destination"`
-	Paths       PathSet    `json:"paths"`
+	Destination netip.Addr  `json:"destination"`
+	Paths       pathset.Set `json:"paths"`
 	// Nonce of the signalling packet that set it; "0" = none since the edge attached.
 	Nonce uint64 `json:"nonce,string"`
 }
@@ -116,8 +118,8 @@ type Elimination struct {
 	// with ErrStale.
 	Generation uint64 `json:"generation"`
 	// Removed are the paths to trim, Remaining those that the receiver keeps.
-	Removed   PathSet `json:"removed"`
-	Remaining PathSet `json:"remaining"`
+	Removed   pathset.Set `json:"removed"`
+	Remaining pathset.Set `json:"remaining"`
 	// Single says that one path alone delivered a whole window in time.
 	Single bool `json:"single,omitempty"`
 	// Rewards are N_i of the paths at that moment, for the record.
@@ -152,7 +154,7 @@ const (
 type Setting struct {
 	Mode Mode `json:"mode"`
 	// Paths that may be used; the empty set stands for all.
-	Paths PathSet `json:"paths,omitempty"`
+	Paths pathset.Set `json:"paths,omitempty"`
 }
 
 // State is where a flow is in the course from trigger to single path.
@@ -176,12 +178,12 @@ const (
 
 // Flow is the traffic to one destination, and the path set that it shall have.
 type Flow struct {
-	Destination netip.Addr `json:"destination"`
-	Mode        Mode       `json:"mode"`
-	Allowed     PathSet    `json:"allowed"` // the operator's paths; empty = all
-	State       State      `json:"state"`
+	Destination netip.Addr  `json:"destination"`
+	Mode        Mode        `json:"mode"`
+	Allowed     pathset.Set `json:"allowed"` // the operator's paths; empty = all
+	State       State       `json:"state"`
 	// Paths that packets to the destination are sent on; empty = plain routing.
-	Paths PathSet `json:"paths"`
+	Paths pathset.Set `json:"paths"`
 	// Generation grows whenever a path is added. Within a generation paths are only
 	// taken away.
 	Generation uint64    `json:"generation"`
@@ -222,15 +224,15 @@ type Decision struct {
 	Time     time.Time `json:"time"`
 	// Kind: trigger, start, trim, single, rearm, redirect, stop, path, edge,
 	// operator, stale, signal, adopt, restart.
-	Kind        string     `json:"kind"`
-	Destination netip.Addr `json:"destination,omitzero"`
-	Edge        string     `json:"edge,omitempty"`
-	From        PathSet    `json:"from"`
-	To          PathSet    `json:"to"`
-	Generation  uint64     `json:"generation,omitempty"`
-	State       State      `json:"state,omitempty"`
-	Reason      string     `json:"reason"` // one sentence
-	Rewards     []Reward   `json:"rewards,omitempty"`
+	Kind        string      `json:"kind"`
+	Destination netip.Addr  `json:"destination,omitzero"`
+	Edge        string      `json:"edge,omitempty"`
+	From        pathset.Set `json:"from"`
+	To          pathset.Set `json:"to"`
+	Generation  uint64      `json:"generation,omitempty"`
+	State       State       `json:"state,omitempty"`
+	Reason      string      `json:"reason"` // one sentence
+	Rewards     []Reward    `json:"rewards,omitempty"`
 }
 
 // Status is the controller's own.

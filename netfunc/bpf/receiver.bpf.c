@@ -114,8 +114,6 @@ int eliminate(struct xdp_md *ctx)
 	if ((dscp & ((1 << CODEPOINT_STEP_BITS) - 1)) != CODEPOINT_BASE || dscp > CODEPOINT_LAST)
 		return XDP_PASS;
 	__u32 path = dscp >> CODEPOINT_STEP_BITS;
-	OPAQUE(path);
-	path &= MAX_PATHS - 1;
 
 	counts = bpf_map_lookup_elem(&received, &zero);
 	if (!counts)
@@ -167,6 +165,8 @@ int eliminate(struct xdp_md *ctx)
 	struct flow_counters *flow_counters = bpf_map_lookup_elem(&flow_counts, &flow_index);
 	if (!flow_counters)
 		return XDP_PASS;
+	OPAQUE(path);
+	path &= MAX_PATHS - 1; /* here: Linux 5.15 forgets the bounds of what was on the stack as 32 bits */
 	struct path_arrived *arrived = &flow_counters->path[path];
 	struct arrival_record arrival = {
 		.key = hash,

@@ -169,13 +169,14 @@ __noinline int send_replica(struct __sk_buff *skb, __u32 i, __u32 turn, __u32 ho
 	struct path *path;
 	int verdict = PASS;
 
-	i &= MAX_PATHS - 1;
 	path = path_entry(i, turn);
 	if (!counts || !path || !address_replica(skb, path, i, how & HOW_V6)) {
 		if (counts)
 			counts->failed++;
 		return PASS;
 	}
+	OPAQUE(i);
+	i &= MAX_PATHS - 1; /* here: Linux 5.15 forgets the bounds of what was on the stack as 32 bits */
 	struct path_sent *sent = &counts->path[i];
 	if (!(how & HOW_LAST)) {
 		if (bpf_clone_redirect(skb, path->ifindex, 0)) {

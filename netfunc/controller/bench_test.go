@@ -17,6 +17,7 @@ import (
 	"holocast/netfunc/controller/control"
 	"holocast/netfunc/controller/policy"
 	"holocast/netfunc/controller/rest"
+	"holocast/netfunc/pathset"
 	"holocast/netfunc/signal"
 )
 
@@ -83,7 +84,7 @@ func BenchmarkReaction(b *testing.B) {
 			m, err := signal.Parse(buf[:n], key)
 			if err == nil && m.Destination == viewer.Addr() {
 				took = append(took, time.Since(began))
-				policies[m.Destination] = api.Policy{Destination: m.Destination, Paths: api.PathSet(m.Paths()), Nonce: m.Nonce}
+				policies[m.Destination] = api.Policy{Destination: m.Destination, Paths: pathset.Set(m.Paths()), Nonce: m.Nonce}
 				break
 			}
 		}

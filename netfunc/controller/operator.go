@@ -18,6 +18,7 @@ import (
 
 	"holocast/netfunc/api"
 	"holocast/netfunc/controller/rest"
+	"holocast/netfunc/pathset"
 )
 
 // connection is how an operator reaches a running controller.
@@ -242,8 +243,8 @@ func setCommand(cfg *Config) *cobra.Command {
 			return fmt.Errorf("destination %q is not an IPv4 or IPv6 address", args[0])
 		}
 		for _, p := range paths {
-			if p < 1 || p > api.MaxPaths {
-				return fmt.Errorf("--paths: path %d is not between 1 and %d", p, api.MaxPaths)
+			if p < 1 || p > pathset.Max {
+				return fmt.Errorf("--paths: path %d is not between 1 and %d", p, pathset.Max)
 			}
 		}
 		client, err := conn.client(cfg)
@@ -254,7 +255,7 @@ func setCommand(cfg *Config) *cobra.Command {
 		if back {
 			return client.UnsetFlow(cmd.Context(), dst)
 		}
-		flow, err := client.SetFlow(cmd.Context(), dst, api.Setting{Mode: api.Mode(mode), Paths: api.Paths(paths...)})
+		flow, err := client.SetFlow(cmd.Context(), dst, api.Setting{Mode: api.Mode(mode), Paths: pathset.Of(paths...)})
 		if err != nil {
 			return err
 		}

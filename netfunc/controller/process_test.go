@@ -23,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 
 	"holocast/netfunc/api"
+	"holocast/netfunc/pathset"
 	"holocast/netfunc/signal"
 )
 
@@ -242,7 +243,7 @@ func (p *pair) receive() {
 			p.mu.Unlock()
 			continue
 		}
-		policy := api.Policy{Destination: m.Destination, Paths: api.PathSet(m.Paths()), Nonce: m.Nonce}
+		policy := api.Policy{Destination: m.Destination, Paths: pathset.Set(m.Paths()), Nonce: m.Nonce}
 		p.policies[m.Destination] = policy
 		p.mu.Unlock()
 		p.applied <- policy
@@ -292,7 +293,7 @@ func (p *pair) trouble() {
 }
 
 // until waits for the sender to have paths in force.
-func (p *pair) until(paths api.PathSet) {
+func (p *pair) until(paths pathset.Set) {
 	p.t.Helper()
 	limit := time.After(5 * time.Second)
 	for {
@@ -320,7 +321,7 @@ func (p *pair) flow() api.Flow {
 func (p *pair) eliminate(removed ...int) api.Flow {
 	p.t.Helper()
 	f := p.flow()
-	r := api.Paths(removed...)
+	r := pathset.Of(removed...)
 	f, err := p.c.Eliminate(context.Background(), "b", api.Elimination{Destination: f.Destination, Generation: f.Generation, Removed: r, Remaining: f.Paths &^ r})
 	if err != nil {
 		p.t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"holocast/netfunc/api"
+	"holocast/netfunc/pathset"
 	"holocast/netfunc/signal"
 )
 
@@ -147,7 +148,7 @@ func (c *controller) flows() []api.Flow {
 }
 
 // set gives the viewer's flow a path set: the receiver is told first, then the sender.
-func (c *controller) set(paths api.PathSet, state api.State, generation uint64) (nonce uint64) {
+func (c *controller) set(paths pathset.Set, state api.State, generation uint64) (nonce uint64) {
 	c.s.t.Helper()
 	c.mu.Lock()
 	c.flow = api.Flow{Destination: viewerAddr, Paths: paths, State: state, Generation: generation, Sender: "near", Receiver: "far"}
@@ -260,9 +261,9 @@ func TestController(t *testing.T) {
 	// Duplication starts and ends while packets pass, and none is lost or doubled.
 	f := s.traffic(2000)
 	time.Sleep(50 * time.Millisecond)
-	c.applied(c.set(api.Paths(1, 2, 3), api.Duplicating, 1))
+	c.applied(c.set(pathset.Of(1, 2, 3), api.Duplicating, 1))
 	st := near.status()
-	if p := st.Sender.Policies; len(p) != 1 || p[0].Paths != api.Paths(1, 2, 3) || !p[0].Signalled || st.Sender.Signals.Applied != 1 {
+	if p := st.Sender.Policies; len(p) != 1 || p[0].Paths != pathset.Of(1, 2, 3) || !p[0].Signalled || st.Sender.Signals.Applied != 1 {
 		t.Errorf("policies %+v, signals %+v", p, st.Sender.Signals)
 	}
 	far.until("flow known", func(st *Status) bool {
@@ -320,7 +321,7 @@ func write(t *testing.T, conn *net.UDPConn, b []byte) {
 // are known again. A killed edge keeps what was signalled.
 func TestControllerDies(t *testing.T) {
 	s, c, near, far := controlled(t, "{latentPeriod: 300ms}")
-	c.applied(c.set(api.Paths(1, 2, 3), api.Duplicating, 7))
+	c.applied(c.set(pathset.Of(1, 2, 3), api.Duplicating, 7))
 	far.until("flow known", func(st *Status) bool { return len(st.Receiver.Flows) == 1 })
 	f := s.traffic(2000)
 	c.stop()
@@ -330,7 +331,7 @@ func TestControllerDies(t *testing.T) {
 	near.start()
 	far.start()
 	st := near.until("paths", allUp)
-	if p := st.Sender.Policies; len(p) != 1 || p[0].Paths != api.Paths(1, 2, 3) {
+	if p := st.Sender.Policies; len(p) != 1 || p[0].Paths != pathset.Of(1, 2, 3) {
 		t.Errorf("policies %+v", p)
 	}
 	c.mu.Lock()
@@ -347,7 +348,7 @@ func TestControllerDies(t *testing.T) {
 // TestSignalsRefused: spoofed, replayed and malformed signalling packets change nothing.
 func TestSignalsRefused(t *testing.T) {
 	s, c, near, _ := controlled(t, quickly)
-	c.applied(c.set(api.Paths(1, 2), api.Duplicating, 1))
+	c.applied(c.set(pathset.Of(1, 2), api.Duplicating, 1))
 	var conn *net.UDPConn
 	edges, _, _ := c.told()
 	err := s.relay.Do(func() (err error) {
@@ -387,7 +388,7 @@ func TestSignalsRefused(t *testing.T) {
 		g := st.Sender.Signals
 		return g.Spoofed == 1 && g.Replayed == 1 && g.Malformed == 2
 	})
-	if p := st.Sender.Policies; len(p) != 1 || p[0].Paths != api.Paths(1, 2) || st.Sender.Signals.Applied != 1 {
+	if p := st.Sender.Policies; len(p) != 1 || p[0].Paths != pathset.Of(1, 2) || st.Sender.Signals.Applied != 1 {
 		t.Errorf("policies %+v, signals %+v", p, st.Sender.Signals)
 	}
 }
@@ -395,7 +396,7 @@ func TestSignalsRefused(t *testing.T) {
 // TestLatentError: a path that delivers nothing, while the others do, raises the alarm.
 func TestLatentError(t *testing.T) {
 	s, c, near, far := controlled(t, "{span: 1h, completeSpan: 2h, latentPeriod: 300ms, memory: 200ms, guard: 20ms}")
-	c.applied(c.set(api.Paths(1, 2, 3), api.Duplicating, 1))
+	c.applied(c.set(pathset.Of(1, 2, 3), api.Duplicating, 1))
 	far.until("flow known", func(st *Status) bool { return len(st.Receiver.Flows) == 1 })
 	f := s.traffic(2000)
 	// Path 3 leads nowhere, and nothing tells: no probes, a neighbour that never has to answer.
@@ -415,7 +416,7 @@ func TestLatentError(t *testing.T) {
 	}
 	near.start()
 	st := far.until("alarm", func(st *Status) bool { return st.Receiver.Flows[0].Elimination.Alarms > 0 })
-	if a := st.Receiver.Flows[0].Elimination; a.Latent != api.Paths(3) {
+	if a := st.Receiver.Flows[0].Elimination; a.Latent != pathset.Of(3) {
 		t.Errorf("latent %v, want path 3", a.Latent)
 	}
 	c.until("alarm reported", func() bool { return c.reports["far"].Counters["latent_alarms"] > 0 })

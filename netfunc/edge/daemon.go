@@ -24,6 +24,7 @@ import (
 	"holocast/netfunc/api"
 	"holocast/netfunc/bpf"
 	"holocast/netfunc/edge/report"
+	"holocast/netfunc/pathset"
 )
 
 // leaving is how long the controller has to hear that the edge leaves.
@@ -352,7 +353,7 @@ func (d *daemon) report() api.Report {
 			return err
 		}
 		for _, p := range policies {
-			out.Policies = append(out.Policies, api.Policy{Destination: p.Destination, Paths: api.PathSet(p.Bits), Nonce: p.Nonce})
+			out.Policies = append(out.Policies, api.Policy{Destination: p.Destination, Paths: pathset.Set(p.Bits), Nonce: p.Nonce})
 		}
 		s, err := k.Stats()
 		out.Counters["duplicated"], out.Counters["no_usable_path"] = s.Duplicated, s.Unusable

@@ -14,7 +14,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
-	"holocast/netfunc/api"
+	"holocast/netfunc/pathset"
 )
 
 const (
@@ -58,7 +58,7 @@ func TestPair(t *testing.T) {
 	if first != n || late != 2*n {
 		t.Errorf("%d first and %d later replicas of %d packets", first, late, n)
 	}
-	if p := sender.Sender.Policies; len(p) != 1 || p[0].Destination != viewerAddr || p[0].Paths != api.Paths(1, 2, 3) || p[0].Signalled {
+	if p := sender.Sender.Policies; len(p) != 1 || p[0].Destination != viewerAddr || p[0].Paths != pathset.Of(1, 2, 3) || p[0].Signalled {
 		t.Errorf("policies %+v", p)
 	}
 	if len(sender.Attached) != 1 || sender.Attached[0] != (Attached{"duplicate", "lan0", "TCX ingress"}) {

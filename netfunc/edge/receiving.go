@@ -18,6 +18,7 @@ import (
 	"holocast/netfunc/bpf"
 	"holocast/netfunc/edge/report"
 	"holocast/netfunc/elimination"
+	"holocast/netfunc/pathset"
 )
 
 const (
@@ -45,19 +46,19 @@ type receiving struct {
 type flow struct {
 	destination netip.Addr
 	dscp        uint8
-	paths       api.PathSet // that the sender has, or is about to have
+	paths       pathset.Set // that the sender has, or is about to have
 	generation  uint64
 	state       api.State // "" without a controller
 	wanted      bool      // by the configuration or the controller
 
 	set     bool        // in the kernel
-	inside  api.PathSet // as the kernel has it
+	inside  pathset.Set // as the kernel has it
 	shrink  time.Time   // when the kernel is to follow to fewer paths; zero: it is not behind
 	problem string      // why the kernel refused it
 
 	algorithm *elimination.Flow
 	quiet     time.Time // since when nothing arrived, nor left
-	latent    elimination.Set
+	latent    pathset.Set
 	alarms    uint64 // times that a path was found to lose what others delivered
 	decisions uint64
 	last      *api.Elimination
@@ -87,8 +88,8 @@ func (r *receiving) settle() error {
 			return err
 		}
 		if f.state == "" {
-			f.wanted, f.paths, f.generation = true, api.Paths(c.Paths...), max(f.generation, 1)
-			f.algorithm.SetPaths(f.generation, elimination.Set(f.paths), bpf.Now())
+			f.wanted, f.paths, f.generation = true, pathset.Of(c.Paths...), max(f.generation, 1)
+			f.algorithm.SetPaths(f.generation, pathset.Set(f.paths), bpf.Now())
 		}
 	}
 	for _, f := range r.flows {
@@ -112,7 +113,7 @@ func (r *receiving) adopt() error {
 			if err != nil {
 				return err
 			}
-			f.paths, f.inside, f.set = api.PathSet(left.Paths), api.PathSet(left.Paths), true
+			f.paths, f.inside, f.set = pathset.Set(left.Paths), pathset.Set(left.Paths), true
 			f.wanted = r.reporter != nil // until it says otherwise
 		}
 		return nil
@@ -199,9 +200,9 @@ func (r *receiving) install(f *flow, now time.Time) error {
 }
 
 // all are the paths of the edge.
-func (r *receiving) all() (s api.PathSet) {
+func (r *receiving) all() (s pathset.Set) {
 	for _, p := range r.cfg.Paths {
-		s |= api.Paths(p.Index)
+		s |= pathset.Of(p.Index)
 	}
 	return s
 }
@@ -267,7 +268,7 @@ func (r *receiving) follow(in api.Flow, snapshot bool) error {
 		r.log.Info("flow", "destination", in.Destination, "state", in.State, "paths", in.Paths, "generation", in.Generation)
 	}
 	f.wanted, f.paths, f.generation, f.state = true, in.Paths, in.Generation, in.State
-	f.algorithm.SetPaths(in.Generation, elimination.Set(in.Paths), bpf.Now())
+	f.algorithm.SetPaths(in.Generation, pathset.Set(in.Paths), bpf.Now())
 	return r.install(f, time.Now())
 }
 
@@ -319,9 +320,9 @@ func (r *receiving) observe(arrivals []bpf.Arrival) {
 func (r *receiving) decided(f *flow, d elimination.Decision) {
 	e := api.Elimination{
 		Destination: f.destination, Generation: d.Generation,
-		Removed: api.PathSet(d.Removed), Remaining: api.PathSet(d.Remaining), Single: d.Single, Reason: reason(d),
+		Removed: pathset.Set(d.Removed), Remaining: pathset.Set(d.Remaining), Single: d.Single, Reason: reason(d),
 	}
-	for i := range api.MaxPaths {
+	for i := range pathset.Max {
 		if (e.Removed | e.Remaining).Has(i + 1) {
 			e.Rewards = append(e.Rewards, api.Reward{Path: i + 1, Reward: int(d.Rewards[i]), Window: int(d.Window)})
 		}
@@ -332,7 +333,7 @@ func (r *receiving) decided(f *flow, d elimination.Decision) {
 		// Nobody can tell the sender. The set stays as configured, to be watched further.
 		r.log.Debug("elimination, without a controller", "destination", f.destination, "removed", e.Removed, "reason", e.Reason)
 		f.generation++
-		f.algorithm.SetPaths(f.generation, elimination.Set(f.paths), bpf.Now())
+		f.algorithm.SetPaths(f.generation, pathset.Set(f.paths), bpf.Now())
 		return
 	}
 	r.log.Info("elimination", "destination", f.destination, "removed", e.Removed, "remaining", e.Remaining, "reason", e.Reason)
@@ -415,8 +416,8 @@ func (r *receiving) add(s *Status) {
 		to.Paths = f.paths
 		stats := f.algorithm.Stats()
 		a := &Algorithm{
-			State: f.state, Generation: stats.Generation, Paths: api.PathSet(stats.Paths), Packets: stats.Packets, Window: stats.Window,
-			Rewards: []api.Reward{}, Latent: api.PathSet(f.latent), Alarms: f.alarms, Decisions: f.decisions, Last: f.last, LastAt: f.lastAt,
+			State: f.state, Generation: stats.Generation, Paths: pathset.Set(stats.Paths), Packets: stats.Packets, Window: stats.Window,
+			Rewards: []api.Reward{}, Latent: pathset.Set(f.latent), Alarms: f.alarms, Decisions: f.decisions, Last: f.last, LastAt: f.lastAt,
 		}
 		for _, path := range a.Paths.Indices() {
 			a.Rewards = append(a.Rewards, api.Reward{Path: path, Reward: int(stats.PerPath[path-1].Reward), Window: int(stats.Window)})

@@ -11,6 +11,7 @@ import (
 	"holocast/netfunc/api"
 	"holocast/netfunc/bpf"
 	"holocast/netfunc/edge/report"
+	"holocast/netfunc/pathset"
 )
 
 // newReceiving returns a receiver's half without a kernel.
@@ -43,23 +44,23 @@ func TestInstall(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
 	for _, step := range []struct {
 		ms    int
-		paths api.PathSet
-		want  api.PathSet
+		paths pathset.Set
+		want  pathset.Set
 	}{
-		{0, 0, api.Paths(1, 2, 3)}, // no duplication: ready for all
-		{10, api.Paths(1, 2, 3), api.Paths(1, 2, 3)},
-		{20, api.Paths(1, 3), api.Paths(1, 2, 3)}, // path 2 may have some under way
-		{119, api.Paths(1, 3), api.Paths(1, 2, 3)},
-		{120, api.Paths(1, 3), api.Paths(1, 3)},
-		{130, api.Paths(1), api.Paths(1, 3)},
-		{140, api.Paths(1, 2), api.Paths(1, 2, 3)}, // more, before fewer
-		{240, api.Paths(1, 2), api.Paths(1, 2)},
-		{250, api.Paths(1, 2, 3), api.Paths(1, 2, 3)},
-		{260, api.Paths(3), api.Paths(1, 2, 3)},
-		{360, api.Paths(3), api.Paths(3)},
-		{370, 0, api.Paths(3)}, // over: others would count what is under way as lost
-		{469, 0, api.Paths(3)},
-		{470, 0, api.Paths(1, 2, 3)},
+		{0, 0, pathset.Of(1, 2, 3)}, // no duplication: ready for all
+		{10, pathset.Of(1, 2, 3), pathset.Of(1, 2, 3)},
+		{20, pathset.Of(1, 3), pathset.Of(1, 2, 3)}, // path 2 may have some under way
+		{119, pathset.Of(1, 3), pathset.Of(1, 2, 3)},
+		{120, pathset.Of(1, 3), pathset.Of(1, 3)},
+		{130, pathset.Of(1), pathset.Of(1, 3)},
+		{140, pathset.Of(1, 2), pathset.Of(1, 2, 3)}, // more, before fewer
+		{240, pathset.Of(1, 2), pathset.Of(1, 2)},
+		{250, pathset.Of(1, 2, 3), pathset.Of(1, 2, 3)},
+		{260, pathset.Of(3), pathset.Of(1, 2, 3)},
+		{360, pathset.Of(3), pathset.Of(3)},
+		{370, 0, pathset.Of(3)}, // over: others would count what is under way as lost
+		{469, 0, pathset.Of(3)},
+		{470, 0, pathset.Of(1, 2, 3)},
 	} {
 		f.paths = step.paths
 		if err := r.install(f, start.Add(time.Duration(step.ms)*time.Millisecond)); err != nil {
@@ -75,7 +76,7 @@ func TestUpdates(t *testing.T) {
 	r := newReceiving(t, "receiver: {behind: [10.9.0.0/24]}\nflows: [{destination: 10.9.0.9, dscp: 46}]", true)
 	other := netip.MustParseAddr("10.9.0.3")
 	flow := func(destination netip.Addr, generation uint64, paths ...int) api.Flow {
-		return api.Flow{Destination: destination, Generation: generation, State: api.Duplicating, Paths: api.Paths(paths...), Sender: "near", Receiver: "far"}
+		return api.Flow{Destination: destination, Generation: generation, State: api.Duplicating, Paths: pathset.Of(paths...), Sender: "near", Receiver: "far"}
 	}
 	has := func(what string, destination netip.Addr, generation uint64, paths ...int) {
 		t.Helper()
@@ -84,7 +85,7 @@ func TestUpdates(t *testing.T) {
 			t.Fatalf("%s: no flow to %s", what, destination)
 		}
 		p, g := f.algorithm.Paths()
-		if api.PathSet(p) != api.Paths(paths...) || g != generation || f.paths != api.Paths(paths...) {
+		if pathset.Set(p) != pathset.Of(paths...) || g != generation || f.paths != pathset.Of(paths...) {
 			t.Errorf("%s: paths %v and %v of generation %d, want %v of %d", what, f.paths, p, g, paths, generation)
 		}
 	}
@@ -125,7 +126,7 @@ func TestSeen(t *testing.T) {
 	r := newReceiving(t, "receiver: {behind: [10.9.0.0/16]}", true)
 	r.seen(viewerAddr)
 	r.seen(netip.MustParseAddr("10.8.0.2"))
-	if len(r.flows) != 1 || r.flows[viewerAddr].inside != api.Paths(1, 2, 3) {
+	if len(r.flows) != 1 || r.flows[viewerAddr].inside != pathset.Of(1, 2, 3) {
 		t.Errorf("flows %+v", r.flows)
 	}
 	for i := range 2 * bpf.MaxFlows {
@@ -149,7 +150,7 @@ func TestUncontrolled(t *testing.T) {
 	}
 	f := r.flows[viewerAddr]
 	p, _ := f.algorithm.Paths()
-	if f.decisions == 0 || f.last == nil || f.inside != api.Paths(1, 2, 3) || api.PathSet(p) != api.Paths(1, 2, 3) {
+	if f.decisions == 0 || f.last == nil || f.inside != pathset.Of(1, 2, 3) || pathset.Set(p) != pathset.Of(1, 2, 3) {
 		t.Errorf("%d decisions, the last %+v; paths %v in the kernel, %v in the algorithm", f.decisions, f.last, f.inside, p)
 	}
 }

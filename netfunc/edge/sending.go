@@ -12,6 +12,7 @@ import (
 	"holocast/netfunc/api"
 	"holocast/netfunc/bpf"
 	"holocast/netfunc/edge/report"
+	"holocast/netfunc/pathset"
 )
 
 // sending is the sender's half of the edge.
@@ -52,7 +53,7 @@ func (s *sending) settle() error {
 			if signalled[f.Destination] || len(f.Paths) == 0 || !s.cfg.outbound(f.Destination) {
 				continue
 			}
-			if err := k.SetPolicy(f.Destination, uint8(api.Paths(f.Paths...))); err != nil {
+			if err := k.SetPolicy(f.Destination, uint8(pathset.Of(f.Paths...))); err != nil {
 				return fmt.Errorf("policy of %s: %w", f.Destination, err)
 			}
 		}
@@ -106,7 +107,7 @@ func (s *sending) signals(ctx context.Context) {
 			s.log.Error("signalled policy has no room: raise sender.maxPolicies and detach once", "destination", in.Destination)
 			return nil
 		}
-		s.log.Info("policy signalled", "destination", in.Destination, "paths", api.PathSet(in.Bits), "from", in.Source, "nonce", in.Nonce)
+		s.log.Info("policy signalled", "destination", in.Destination, "paths", pathset.Set(in.Bits), "from", in.Source, "nonce", in.Nonce)
 		return nil
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"holocast/netfunc/api"
 	"holocast/netfunc/bpf"
 	"holocast/netfunc/edge/report"
+	"holocast/netfunc/pathset"
 )
 
 // Status is what "edge status --json" prints. Counters are those since the edge attached;
@@ -88,7 +89,7 @@ type Signals struct {
 // PolicyStatus is the path set of a destination.
 type PolicyStatus struct {
 	Destination netip.Addr  `json:"destination"`
-	Paths       api.PathSet `json:"paths"`
+	Paths       pathset.Set `json:"paths"`
 	Signalled   bool        `json:"signalled"` // by the controller, else configured
 	Nonce       uint64      `json:"nonce,string"`
 }
@@ -107,7 +108,7 @@ type ReceiverStatus struct {
 type FlowStatus struct {
 	Destination netip.Addr  `json:"destination"`
 	DSCP        uint8       `json:"dscp"`
-	Paths       api.PathSet `json:"paths"`
+	Paths       pathset.Set `json:"paths"`
 	PerPath     []FlowPath  `json:"per_path,omitempty"`
 	Elimination *Algorithm  `json:"elimination,omitempty"` // nil when the edge does not run
 }
@@ -125,11 +126,11 @@ type FlowPath struct {
 type Algorithm struct {
 	State      api.State        `json:"state,omitempty"` // of the controller; "" without one
 	Generation uint64           `json:"generation"`
-	Paths      api.PathSet      `json:"paths"`   // P
+	Paths      pathset.Set      `json:"paths"`   // P
 	Packets    uint64           `json:"packets"` // seen
 	Window     uint32           `json:"window"`  // packets in it
 	Rewards    []api.Reward     `json:"rewards"` // N_i
-	Latent     api.PathSet      `json:"latent"`  // paths that lose what others deliver
+	Latent     pathset.Set      `json:"latent"`  // paths that lose what others deliver
 	Alarms     uint64           `json:"alarms"`  // times that one was found
 	Decisions  uint64           `json:"decisions"`
 	Last       *api.Elimination `json:"last,omitempty"`
@@ -183,7 +184,7 @@ func (s *Status) addSender(k *bpf.Sender) error {
 		Policies: []PolicyStatus{},
 	}
 	for _, p := range policies {
-		out.Policies = append(out.Policies, PolicyStatus{p.Destination, api.PathSet(p.Bits), p.Nonce != 0, p.Nonce})
+		out.Policies = append(out.Policies, PolicyStatus{p.Destination, pathset.Set(p.Bits), p.Nonce != 0, p.Nonce})
 	}
 	s.Sender = out
 	return nil
@@ -210,7 +211,7 @@ func (s *Status) addReceiver(k *bpf.Receiver) error {
 		Evicted: stats.Evicted, RingFull: stats.RingFull,
 	}
 	for destination, f := range flows {
-		flow := FlowStatus{Destination: destination, DSCP: f.DSCP, Paths: api.PathSet(f.Paths)}
+		flow := FlowStatus{Destination: destination, DSCP: f.DSCP, Paths: pathset.Set(f.Paths)}
 		for i, p := range stats.Flows[destination] {
 			if p != (bpf.ReceiverPath{}) {
 				flow.PerPath = append(flow.PerPath, FlowPath{i + 1, p.First, p.Late, p.Rogue, p.Missing})

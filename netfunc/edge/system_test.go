@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"holocast/netfunc/api"
+	"holocast/netfunc/pathset"
 )
 
 // program is the controller itself, running on the relay's host.
@@ -142,7 +143,7 @@ func TestSystem(t *testing.T) {
 	})
 	time.Sleep(200 * time.Millisecond)
 
-	policy := func(st *Status) api.PathSet {
+	policy := func(st *Status) pathset.Set {
 		if len(st.Sender.Policies) == 0 {
 			return 0
 		}
@@ -151,7 +152,7 @@ func TestSystem(t *testing.T) {
 	trouble := func() {
 		t.Helper()
 		v.at(200 * time.Millisecond)
-		near.until("duplication", func(st *Status) bool { return policy(st) == api.Paths(1, 2, 3) })
+		near.until("duplication", func(st *Status) bool { return policy(st) == pathset.Of(1, 2, 3) })
 		v.at(20 * time.Millisecond)
 	}
 	trouble()

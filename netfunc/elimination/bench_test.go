@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"holocast/netfunc/pathset"
 )
 
 // BenchmarkObserve is one arrival of a stream over three paths that come 0, 10 and 80 ms
@@ -23,7 +25,7 @@ func BenchmarkObserve(b *testing.B) {
 				f.Record(NewRecorder(1000, 10*time.Millisecond))
 				step := time.Second / time.Duration(rate)
 				lags := [...]int{0, int(10 * time.Millisecond / step), int(80 * time.Millisecond / step)}
-				f.SetPaths(1, Of(1, 2, 3), 0)
+				f.SetPaths(1, pathset.Of(1, 2, 3), 0)
 				i, n := 0, 0
 				arrive := func() {
 					if key := n - lags[i]; (key+i)%50 != 0 {

@@ -3,6 +3,8 @@ package elimination
 import (
 	"fmt"
 	"time"
+
+	"holocast/netfunc/pathset"
 )
 
 // Config sets the algorithm. Start from Default or Printed: no field but those that say
@@ -87,7 +89,7 @@ func (c Config) check() error {
 		return fmt.Errorf("elimination: CompleteSpan %v is set, but Span is not", c.CompleteSpan)
 	case c.Span > 0 && (c.CompleteSpan < c.Span || c.CompleteSpan/maxSpans > c.Span):
 		return fmt.Errorf("elimination: CompleteSpan %v is not from Span, %v, to %d times that", c.CompleteSpan, c.Span, maxSpans)
-	case !(c.Slack >= 0 && c.Slack < 1./MaxPaths):
+	case !(c.Slack >= 0 && c.Slack < 1./pathset.Max):
 		return fmt.Errorf("elimination: Slack = %v is not from 0 to below 1/8", c.Slack)
 	case c.Timeout < c.Alpha:
 		return fmt.Errorf("elimination: Timeout %v is below Alpha, %v", c.Timeout, c.Alpha)

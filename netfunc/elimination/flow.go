@@ -3,26 +3,28 @@ package elimination
 import (
 	"math"
 	"time"
+
+	"holocast/netfunc/pathset"
 )
 
 // Flow runs the algorithm for the packets to one destination. It is for one goroutine.
 type Flow struct {
 	conf       Config
-	paths      Set // P
+	paths      pathset.Set // P
 	generation uint64
 	packets    packets
 	window     window
 	n          uint64 // packets settled and counted since the last start
 
-	now      int64           // the latest time told, ns
-	count    int64           // packets that come from then on count
-	heard    int64           // when a replica came last
-	lastSeen [MaxPaths]int64 // the same of each path
+	now      int64              // the latest time told, ns
+	count    int64              // packets that come from then on count
+	heard    int64              // when a replica came last
+	lastSeen [pathset.Max]int64 // the same of each path
 
 	decision Decision // under way
 	decided  bool
 
-	stats  [MaxPaths]PathStats
+	stats  [pathset.Max]PathStats
 	totals Stats
 	latent latentTest
 	rec    *Recorder
@@ -33,9 +35,9 @@ type Decision struct {
 	// Generation of the path set that was decided about.
 	Generation uint64
 	// Removed are the paths removed, Remaining is P without them.
-	Removed, Remaining Set
+	Removed, Remaining pathset.Set
 	// Silent are those of Removed on which nothing at all came during the window.
-	Silent Set
+	Silent pathset.Set
 	// Single says that one path is left: the algorithm has stopped, until
 	// SetPaths gives it a new generation.
 	Single bool
@@ -46,7 +48,7 @@ type Decision struct {
 	Packet uint64
 	At     time.Duration
 	// Rewards are N_i(n), path 1 first, of the last Window packets.
-	Rewards [MaxPaths]uint32
+	Rewards [pathset.Max]uint32
 	Window  uint32
 }
 
@@ -73,7 +75,7 @@ func New(c Config) (*Flow, error) {
 // It returns whether P changed. Starting over, packets from before now are remembered but do
 // not count, nor do those that come within Guard. Arrivals may still be on their way to
 // Observe.
-func (f *Flow) SetPaths(generation uint64, paths Set, now time.Duration) bool {
+func (f *Flow) SetPaths(generation uint64, paths pathset.Set, now time.Duration) bool {
 	if generation < f.generation {
 		return false
 	}
@@ -100,7 +102,7 @@ func (f *Flow) Reset(now time.Duration) {
 }
 
 // Paths returns P and its generation.
-func (f *Flow) Paths() (paths Set, generation uint64) { return f.paths, f.generation }
+func (f *Flow) Paths() (paths pathset.Set, generation uint64) { return f.paths, f.generation }
 
 // Observe tells that a replica of the packet with a key came on path i. Arrivals should be
 // told in the order of their times; some 10 µs of disorder, as between the processors of a
@@ -108,7 +110,7 @@ func (f *Flow) Paths() (paths Set, generation uint64) { return f.paths, f.genera
 func (f *Flow) Observe(key uint64, path int, at time.Duration) (Decision, bool) {
 	t := f.tell(int64(at))
 	i := path - 1
-	if i < 0 || i >= MaxPaths {
+	if i < 0 || i >= pathset.Max {
 		f.totals.Unknown++
 		return f.decide()
 	}
@@ -118,7 +120,7 @@ func (f *Flow) Observe(key uint64, path int, at time.Duration) (Decision, bool) 
 	}
 	f.heard, f.lastSeen[i] = f.now, f.now
 	f.stats[i].Arrived++
-	switch bit := Set(1) << i; {
+	switch bit := pathset.Set(1) << i; {
 	case f.paths&bit == 0:
 		f.stats[i].Stray++
 	case !f.stopped():
@@ -170,8 +172,8 @@ func (f *Flow) start(now int64, guard time.Duration) {
 }
 
 // replica records T_i(n) = t of the packet with a key.
-func (f *Flow) replica(key uint64, bit Set, t int64) {
-	i := bit.first()
+func (f *Flow) replica(key uint64, bit pathset.Set, t int64) {
+	i := bit.First() - 1
 	p := f.packets.find(key)
 	switch {
 	case p == nil:
@@ -235,16 +237,16 @@ func (f *Flow) settleNext() {
 	if in == 0 || f.stopped() {
 		return
 	}
-	first := in.first() // of the paths that it came by, the one it came by first
+	first := in.First() - 1 // of the paths that it came by, the one it came by first
 	for s := in & (in - 1); s != 0; s &= s - 1 {
-		if i := s.first(); p.gap[i] < p.gap[first] {
+		if i := s.First() - 1; p.gap[i] < p.gap[first] {
 			first = i
 		}
 	}
 	earliest := int64(p.gap[first]) // T_min(n), relative to base
-	var reward Set                  // R_i(n)
+	var reward pathset.Set          // R_i(n)
 	for s := in; s != 0; s &= s - 1 {
-		i := s.first()
+		i := s.First() - 1
 		if int64(p.gap[i])-earliest < int64(f.conf.Alpha) {
 			reward |= s & -s
 			f.stats[i].Rewarded++
@@ -272,7 +274,7 @@ func (f *Flow) judge(at int64) {
 	d := &f.decision
 	if complete != 0 {
 		removed = f.paths &^ (complete & -complete)
-		d.Complete = complete.first() + 1
+		d.Complete = complete.First()
 	}
 	// As printed P cannot become empty: packet n rewarded one of its paths. With Slack
 	// that may not be enough, where rewards were of paths that are gone.
@@ -285,7 +287,7 @@ func (f *Flow) judge(at int64) {
 	d.Packet, d.At = f.n, time.Duration(at)
 	d.Rewards, d.Window = f.window.sums()
 	for s := removed; s != 0; s &= s - 1 {
-		if f.lastSeen[s.first()] < f.window.began() {
+		if f.lastSeen[s.First()-1] < f.window.began() {
 			d.Silent |= s & -s
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"holocast/netfunc/pathset"
 )
 
 const ms = time.Millisecond
@@ -56,7 +58,7 @@ func newFlow(t *testing.T, c Config, paths ...int) *Flow {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.SetPaths(1, Of(paths...), 0)
+	f.SetPaths(1, pathset.Of(paths...), 0)
 	return f
 }
 
@@ -123,7 +125,7 @@ func TestTraces(t *testing.T) {
 			if strings.Contains(test.trace, "-") {
 				paths = len(strings.Fields(strings.Split(strings.TrimSpace(test.trace), "\n")[0]))
 			}
-			P := Set(1<<paths - 1)
+			P := pathset.Set(1<<paths - 1)
 			f := newFlow(t, small())
 			f.SetPaths(2, P, 0)
 			var got []string
@@ -166,8 +168,8 @@ func TestDecision(t *testing.T) {
 		}
 	}
 	want := Decision{
-		Generation: 1, Removed: Of(3, 4), Remaining: Of(1, 2), Silent: Of(4),
-		Packet: 5, At: 1420 * ms, Rewards: [MaxPaths]uint32{2, 3}, Window: 4,
+		Generation: 1, Removed: pathset.Of(3, 4), Remaining: pathset.Of(1, 2), Silent: pathset.Of(4),
+		Packet: 5, At: 1420 * ms, Rewards: [pathset.Max]uint32{2, 3}, Window: 4,
 	}
 	if len(got) != 1 || got[0] != want {
 		t.Errorf("decisions %+v, want %+v", got, want)
@@ -175,18 +177,18 @@ func TestDecision(t *testing.T) {
 }
 
 func TestSetPaths(t *testing.T) {
-	good := Of(1, 2, 3)
+	good := pathset.Of(1, 2, 3)
 	for _, test := range []struct {
 		name  string
 		news  func(f *Flow, now time.Duration)
-		paths Set
+		paths pathset.Set
 		n     uint64 // packets in the window
 	}{
-		{"an older generation is not believed", func(f *Flow, now time.Duration) { f.SetPaths(4, good, now) }, Of(1, 2), 5},
-		{"a crossing snapshot brings nothing back", func(f *Flow, now time.Duration) { f.SetPaths(5, good, now) }, Of(1, 2), 5},
-		{"its own decision comes back", func(f *Flow, now time.Duration) { f.SetPaths(5, Of(1, 2), now) }, Of(1, 2), 5},
-		{"its own decision, a generation on", func(f *Flow, now time.Duration) { f.SetPaths(6, Of(1, 2), now) }, Of(1, 2), 5},
-		{"an operator takes a path", func(f *Flow, now time.Duration) { f.SetPaths(5, Of(2, 3), now) }, Of(2), 0},
+		{"an older generation is not believed", func(f *Flow, now time.Duration) { f.SetPaths(4, good, now) }, pathset.Of(1, 2), 5},
+		{"a crossing snapshot brings nothing back", func(f *Flow, now time.Duration) { f.SetPaths(5, good, now) }, pathset.Of(1, 2), 5},
+		{"its own decision comes back", func(f *Flow, now time.Duration) { f.SetPaths(5, pathset.Of(1, 2), now) }, pathset.Of(1, 2), 5},
+		{"its own decision, a generation on", func(f *Flow, now time.Duration) { f.SetPaths(6, pathset.Of(1, 2), now) }, pathset.Of(1, 2), 5},
+		{"an operator takes a path", func(f *Flow, now time.Duration) { f.SetPaths(5, pathset.Of(2, 3), now) }, pathset.Of(2), 0},
 		{"triggered again", func(f *Flow, now time.Duration) { f.SetPaths(6, good, now) }, good, 0},
 		{"switched off", func(f *Flow, now time.Duration) { f.SetPaths(6, 0, now) }, 0, 0},
 	} {
@@ -194,7 +196,7 @@ func TestSetPaths(t *testing.T) {
 			f := newFlow(t, small())
 			f.SetPaths(5, good, 0)
 			got := feed(f, trace(0, "20 30 90 ×2\n30 20 90 ×3"))
-			if len(got) != 1 || got[0].Remaining != Of(1, 2) {
+			if len(got) != 1 || got[0].Remaining != pathset.Of(1, 2) {
 				t.Fatalf("decisions %+v", got)
 			}
 			test.news(f, time.Second)
@@ -211,11 +213,11 @@ func TestPathsInFlight(t *testing.T) {
 		c := small()
 		c.Guard = 50 * ms
 		f := newFlow(t, c)
-		f.SetPaths(1, Of(1, 2), 0)
+		f.SetPaths(1, pathset.Of(1, 2), 0)
 		for key := range uint64(20) { // 10 ms apart; path 2 is good but has nothing yet
 			f.Observe(key, 1, time.Duration(key+1)*10*ms)
 		}
-		f.SetPaths(2, Of(1, 2, 3), 201*ms)
+		f.SetPaths(2, pathset.Of(1, 2, 3), 201*ms)
 		if d := feed(f, trace(210*ms, "10 11 12")); len(d) != 0 || f.n != 0 {
 			t.Errorf("decisions %+v, %d packets counted in the guard time", d, f.n)
 		}
@@ -228,7 +230,7 @@ func TestPathsInFlight(t *testing.T) {
 		for key := range uint64(3) {
 			f.Observe(key, 1, time.Duration(key)*ms)
 		}
-		f.SetPaths(2, Of(1, 2, 3), 4*ms)
+		f.SetPaths(2, pathset.Of(1, 2, 3), 4*ms)
 		for key := range uint64(3) {
 			f.Observe(key, 3, time.Duration(80+key)*ms)
 		}
@@ -253,7 +255,7 @@ func TestPathsInFlight(t *testing.T) {
 		for _, a := range trace(0, "20 30 ×4\n20 -") {
 			f.Observe(a.key, a.path, a.at)
 		}
-		f.SetPaths(2, Of(1, 2, 3), time.Second)
+		f.SetPaths(2, pathset.Of(1, 2, 3), time.Second)
 		if d, ok := f.Advance(time.Second); ok {
 			t.Errorf("decision %+v", d)
 		}
@@ -275,10 +277,10 @@ func TestRestart(t *testing.T) {
 		c := Printed()
 		c.Guard = guard
 		f := newFlow(t, c)
-		f.SetPaths(7, Of(1, 2, 3), 100*ms)
+		f.SetPaths(7, pathset.Of(1, 2, 3), 100*ms)
 		feed(f, arrivals)
 		f.Reset(500 * ms)
-		if paths, generation := f.Paths(); paths != Of(1, 2) || generation != 7 {
+		if paths, generation := f.Paths(); paths != pathset.Of(1, 2) || generation != 7 {
 			t.Errorf("P = %v, generation %d after Reset", paths, generation)
 		}
 		return f.Stats()
@@ -312,7 +314,7 @@ func TestDisorder(t *testing.T) {
 		f.Observe(key, 2, at+6*ms)
 		f.Observe(key, 1, at)
 	}
-	if s := f.Stats(); s.PerPath[0].First != 5 || s.PerPath[1].Rewarded != 0 || s.Paths != Of(1) {
+	if s := f.Stats(); s.PerPath[0].First != 5 || s.PerPath[1].Rewarded != 0 || s.Paths != pathset.Of(1) {
 		t.Errorf("stats %+v", s)
 	}
 }
@@ -329,7 +331,7 @@ func TestStats(t *testing.T) {
 	f.Observe(9, 9, 300*ms)
 	f.Advance(2 * time.Second)
 	s := f.Stats()
-	want := [MaxPaths]PathStats{
+	want := [pathset.Max]PathStats{
 		{Arrived: 2, First: 1, Rewarded: 1, Late: 1, Lost: 1, Reward: 1},
 		{Arrived: 4, First: 2, Rewarded: 3, Repeated: 1, Reward: 3},
 		{Arrived: 2, Late: 2, Lost: 1},
@@ -370,7 +372,7 @@ func TestLatentError(t *testing.T) {
 			f.Observe(key, 3, at+2*time.Microsecond)
 		}
 	}
-	if s := f.Stats(); s.Latent != Of(2) || s.Paths != Of(1, 2, 3) {
+	if s := f.Stats(); s.Latent != pathset.Of(2) || s.Paths != pathset.Of(1, 2, 3) {
 		t.Errorf("latent errors on %v, want 2; P = %v", s.Latent, s.Paths)
 	}
 }
@@ -384,8 +386,8 @@ func TestRecorder(t *testing.T) {
 	if len(got) != 4 {
 		t.Fatalf("%d samples, want 4", len(got))
 	}
-	last := Sample{At: 320 * ms, Packet: 4, Paths: Of(1, 2, 3),
-		Rewards: [MaxPaths]uint32{3, 2}, Window: 4, Total: [MaxPaths]uint64{3, 2}}
+	last := Sample{At: 320 * ms, Packet: 4, Paths: pathset.Of(1, 2, 3),
+		Rewards: [pathset.Max]uint32{3, 2}, Window: 4, Total: [pathset.Max]uint64{3, 2}}
 	if got[3] != last {
 		t.Errorf("last sample %+v, want %+v", got[3], last)
 	}
@@ -440,14 +442,5 @@ func TestConfig(t *testing.T) {
 		if _, err := New(c); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: error %v", field, err)
 		}
-	}
-}
-
-func TestSet(t *testing.T) {
-	if s := Of(0, 1, 3, 8, 9); s != 0x85 || s.String() != "1+3+8" || s.Len() != 3 || !s.Has(8) || s.Has(2) || s.Has(9) {
-		t.Errorf("set %#x, %v", uint8(s), s)
-	}
-	if s := Set(0).String(); s != "none" {
-		t.Errorf("the empty set is %q", s)
 	}
 }

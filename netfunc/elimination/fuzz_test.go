@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"testing"
 	"time"
+
+	"holocast/netfunc/pathset"
 )
 
 // FuzzModel compares with the literal algorithm: three bytes are an arrival.
@@ -19,7 +21,7 @@ func FuzzModel(f *testing.F) {
 			at += time.Duration(data[2]) * ms / 4
 			arrivals = append(arrivals, arrival{uint64(data[0] % 32), 1 + int(data[1]%8), at})
 		}
-		compare(t, c, Set(paths), arrivals)
+		compare(t, c, pathset.Set(paths), arrivals)
 	})
 }
 
@@ -48,7 +50,7 @@ func FuzzFlow(f *testing.F) {
 			var ok bool
 			switch data[0] % 8 {
 			case 0:
-				flow.SetPaths(uint64(data[10]), Set(data[1]), at)
+				flow.SetPaths(uint64(data[10]), pathset.Set(data[1]), at)
 				if paths, g := flow.Paths(); g < generation || g == generation && paths&^before != 0 {
 					t.Fatalf("P = %v of generation %d after %v of %d", paths, g, before, generation)
 				}

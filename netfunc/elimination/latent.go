@@ -1,13 +1,15 @@
 package elimination
 
+import "holocast/netfunc/pathset"
+
 // latentTest compares what came on each path with what should have come. IEEE Std
 // 802.1CB-2017, 7.4.4, counts what was discarded as a duplicate and tells that some path
 // fails; here the paths are known, so it tells which.
 type latentTest struct {
 	since   int64 // when the period began, ns
 	packets uint32
-	lost    [MaxPaths]uint32
-	found   Set
+	lost    [pathset.Max]uint32
+	found   pathset.Set
 }
 
 // leastTested is how many packets a period must have for the test to mean something.
@@ -21,8 +23,8 @@ func (f *Flow) over(p *packet) {
 	test := &f.latent
 	test.packets++
 	for s := p.paths & f.paths &^ p.arrived; s != 0; s &= s - 1 {
-		f.stats[s.first()].Lost++
-		test.lost[s.first()]++
+		f.stats[s.First()-1].Lost++
+		test.lost[s.First()-1]++
 	}
 	if f.conf.LatentPeriod <= 0 || f.now-test.since < int64(f.conf.LatentPeriod) || test.packets < leastTested {
 		return
@@ -31,7 +33,7 @@ func (f *Flow) over(p *packet) {
 }
 
 // judge returns the paths that lost a share of their replicas or more.
-func (t *latentTest) judge(share float64) (found Set) {
+func (t *latentTest) judge(share float64) (found pathset.Set) {
 	for i, lost := range t.lost {
 		if lost > 0 && float64(lost) >= share*float64(t.packets) {
 			found |= 1 << i

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"holocast/netfunc/pathset"
 )
 
 // model is Algorithm 1 written down literally, with maps and without regard to cost. What it
@@ -27,10 +29,10 @@ type modelPacket struct {
 	settled bool
 }
 
-func newModel(c Config, P Set) *model {
+func newModel(c Config, P pathset.Set) *model {
 	m := &model{W: c.W, alpha: c.Alpha, timeout: c.Timeout, memory: c.Memory,
 		P: map[int]bool{}, R: map[int]map[int]int{}, N: map[int]int{}}
-	for i := 1; i <= MaxPaths; i++ {
+	for i := 1; i <= pathset.Max; i++ {
 		if P.Has(i) {
 			m.P[i] = true
 		}
@@ -97,7 +99,7 @@ func (m *model) settle(p *modelPacket) {
 	m.n++
 	n := m.n
 	m.R[n] = map[int]int{}
-	for i := 1; i <= MaxPaths; i++ {
+	for i := 1; i <= pathset.Max; i++ {
 		if !m.P[i] {
 			continue
 		}
@@ -113,7 +115,7 @@ func (m *model) settle(p *modelPacket) {
 		}
 	}
 	if n > m.W {
-		for i := 1; i <= MaxPaths; i++ {
+		for i := 1; i <= pathset.Max; i++ {
 			if m.P[i] && m.N[i] == m.W {
 				m.P = map[int]bool{i: true}
 				break
@@ -123,10 +125,10 @@ func (m *model) settle(p *modelPacket) {
 	m.stopped = len(m.P) < 2
 }
 
-func (m *model) paths() Set {
-	var s Set
+func (m *model) paths() pathset.Set {
+	var s pathset.Set
 	for i := range m.P {
-		s |= Of(i)
+		s |= pathset.Of(i)
 	}
 	return s
 }
@@ -139,7 +141,7 @@ type arrival struct {
 }
 
 // compare runs the arrivals through both and fails where they differ.
-func compare(t *testing.T, c Config, P Set, arrivals []arrival) {
+func compare(t *testing.T, c Config, P pathset.Set, arrivals []arrival) {
 	t.Helper()
 	f, err := New(c)
 	if err != nil {
@@ -162,7 +164,7 @@ func compare(t *testing.T, c Config, P Set, arrivals []arrival) {
 			t.Fatalf("arrival %d %+v: %d settled, %d remembered, want %d and %d", n, a, f.n, s.Remembered, m.n, len(m.packets))
 		}
 		rewards := f.Stats().PerPath
-		for i := range MaxPaths {
+		for i := range pathset.Max {
 			if want.Has(i+1) && int(rewards[i].Reward) != m.N[i+1] {
 				t.Fatalf("arrival %d %+v: N_%d = %d, want %d", n, a, i+1, rewards[i].Reward, m.N[i+1])
 			}
@@ -181,13 +183,13 @@ func TestModel(t *testing.T) {
 		c.Alpha = time.Duration(1+r.IntN(20)) * time.Millisecond
 		c.Timeout = c.Alpha + time.Duration(r.IntN(20))*time.Millisecond
 		c.Memory = c.Timeout + time.Duration(r.IntN(100))*time.Millisecond
-		compare(t, c, Set(r.Uint32()), randomArrivals(r))
+		compare(t, c, pathset.Set(r.Uint32()), randomArrivals(r))
 	}
 }
 
 func randomArrivals(r *rand.Rand) []arrival {
 	type path struct{ delay, spread, loss, odd float64 }
-	var paths [MaxPaths]path
+	var paths [pathset.Max]path
 	for i := range paths {
 		paths[i] = path{r.Float64() * 20, r.Float64() * r.Float64() * 30, 0, 0}
 		switch r.IntN(4) {

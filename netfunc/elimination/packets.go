@@ -4,15 +4,17 @@ import (
 	"math"
 	"math/bits"
 	"math/rand/v2"
+
+	"holocast/netfunc/pathset"
 )
 
 // packet is a packet n of which at least one replica came.
 type packet struct {
 	key     uint64
-	base    int64           // when the first replica was told, ns
-	gap     [MaxPaths]int32 // T_i(n) − base, ns, of the paths in arrived
-	arrived Set
-	paths   Set // P when the first replica was told
+	base    int64              // when the first replica was told, ns
+	gap     [pathset.Max]int32 // T_i(n) − base, ns, of the paths in arrived
+	arrived pathset.Set
+	paths   pathset.Set // P when the first replica was told
 	settled bool
 	counted bool // it is to earn rewards when settled
 }

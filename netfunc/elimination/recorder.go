@@ -1,17 +1,21 @@
 package elimination
 
-import "time"
+import (
+	"time"
+
+	"holocast/netfunc/pathset"
+)
 
 // Sample is the state of the rewards when packet n was settled.
 type Sample struct {
 	At     time.Duration // T_min(n)
 	Packet uint64        // n
-	Paths  Set           // P
+	Paths  pathset.Set   // P
 	// Rewards are N_i(n), path 1 first, of the last Window packets.
-	Rewards [MaxPaths]uint32
+	Rewards [pathset.Max]uint32
 	Window  uint32
 	// Total are the rewards since New.
-	Total [MaxPaths]uint64
+	Total [pathset.Max]uint64
 }
 
 // Recorder records rewards over time, as in Fig. 6b of the paper, in bounded memory: when

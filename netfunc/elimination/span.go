@@ -1,5 +1,7 @@
 package elimination
 
+import "holocast/netfunc/pathset"
+
 // spanSlots is how many steps a window of time moves in to pass once.
 const spanSlots = 50
 
@@ -23,7 +25,7 @@ type spanWindow struct {
 // slot is the packets of one step.
 type slot struct {
 	packets uint32
-	rewards [MaxPaths]uint32
+	rewards [pathset.Max]uint32
 }
 
 // sum is the packets of the last slots; of the one being filled too.
@@ -43,7 +45,7 @@ func newSpanWindow(c Config) *spanWindow {
 
 func (w *spanWindow) slot(number int64) *slot { return &w.slots[number%int64(len(w.slots))] }
 
-func (w *spanWindow) add(at int64, reward Set) (moved bool) {
+func (w *spanWindow) add(at int64, reward pathset.Set) (moved bool) {
 	number := at / w.step
 	switch {
 	case w.empty:
@@ -68,7 +70,7 @@ func (w *spanWindow) add(at int64, reward Set) (moved bool) {
 	w.short.packets++
 	w.long.packets++
 	for r := reward; r != 0; r &= r - 1 {
-		i := r.first()
+		i := r.First() - 1
 		s.rewards[i]++
 		w.short.rewards[i]++
 		w.long.rewards[i]++
@@ -89,12 +91,12 @@ func (w *spanWindow) filled(t *sum) bool {
 	return w.last-w.first >= t.slots && t.packets >= w.least
 }
 
-func (w *spanWindow) judge(paths Set) (useless, complete Set) {
+func (w *spanWindow) judge(paths pathset.Set) (useless, complete pathset.Set) {
 	short, long := w.filled(&w.short), w.filled(&w.long)
 	few := uint32(float64(w.short.packets) * w.slack)
 	all := w.long.packets - uint32(float64(w.long.packets)*w.slack)
 	for s := paths; s != 0; s &= s - 1 {
-		i := s.first()
+		i := s.First() - 1
 		if short && w.short.rewards[i] <= few {
 			useless |= s & -s
 		}
@@ -105,7 +107,7 @@ func (w *spanWindow) judge(paths Set) (useless, complete Set) {
 	return useless, complete
 }
 
-func (w *spanWindow) sums() ([MaxPaths]uint32, uint32) { return w.short.rewards, w.short.packets }
+func (w *spanWindow) sums() ([pathset.Max]uint32, uint32) { return w.short.rewards, w.short.packets }
 
 func (w *spanWindow) began() int64 { return max(w.first, w.last-w.short.slots+1) * w.step }
 

@@ -1,6 +1,10 @@
 package elimination
 
-import "time"
+import (
+	"time"
+
+	"holocast/netfunc/pathset"
+)
 
 // Stats counts since New.
 type Stats struct {
@@ -9,20 +13,20 @@ type Stats struct {
 	// Evicted packets were forgotten before Memory had passed, for want of Capacity:
 	// their replicas may since have been taken for first ones.
 	Evicted uint64
-	// Unknown arrivals were on a path outside 1 to MaxPaths.
+	// Unknown arrivals were on a path outside 1 to pathset.Max.
 	Unknown uint64
 	// Remembered is how many packets are remembered now.
 	Remembered int
 	// Paths is P, Generation its generation.
-	Paths      Set
+	Paths      pathset.Set
 	Generation uint64
 	// Latent are the paths of P that lost LatentLoss of their replicas or more in the
 	// last LatentPeriod, which duplication hid.
-	Latent Set
+	Latent pathset.Set
 	// Window is how many packets the window for removals holds.
 	Window uint32
 	// Path 1 first.
-	PerPath [MaxPaths]PathStats
+	PerPath [pathset.Max]PathStats
 }
 
 // PathStats counts the replicas on a path.
@@ -44,7 +48,7 @@ func (f *Flow) Stats() Stats {
 	s.Paths, s.Generation = f.paths, f.generation
 	s.Latent = f.latent.found & f.paths
 	s.PerPath = f.stats
-	var rewards [MaxPaths]uint32
+	var rewards [pathset.Max]uint32
 	rewards, s.Window = f.window.sums()
 	for i, n := range rewards {
 		s.PerPath[i].Reward = n

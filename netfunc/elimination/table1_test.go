@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"holocast/netfunc/pathset"
 )
 
 var seeds = flag.Int("table1.seeds", 1, "runs of each simulation of Table I")
@@ -77,10 +79,10 @@ func (p *sending) send(sent time.Duration) (time.Duration, bool) {
 
 // outcome is what became of the paths in a run.
 type outcome struct {
-	removed [MaxPaths]time.Duration // after the start; 0 = kept
-	kept    Set                     // when the background traffic ended
-	stopped time.Duration           // after the background traffic ended; 0 = not
-	left    Set                     // at the end
+	removed [pathset.Max]time.Duration // after the start; 0 = kept
+	kept    pathset.Set                // when the background traffic ended
+	stopped time.Duration              // after the background traffic ended; 0 = not
+	left    pathset.Set                // at the end
 }
 
 // Background traffic is there for 40 s of the 55 s that packets are duplicated over all
@@ -131,8 +133,8 @@ func run(tb testing.TB, c Config, arrivals iter.Seq[arrival]) outcome {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	f.SetPaths(1, Of(1, 2, 3, 4, 5), begin)
-	o := outcome{kept: Of(1, 2, 3, 4, 5)}
+	f.SetPaths(1, pathset.Of(1, 2, 3, 4, 5), begin)
+	o := outcome{kept: pathset.Of(1, 2, 3, 4, 5)}
 	for a := range arrivals {
 		d, ok := f.Observe(a.key, a.path, a.at)
 		if !ok {
@@ -167,7 +169,7 @@ func TestTable1(t *testing.T) {
 	}{
 		// As in the paper: paths 1 and 2 are kept, and 1 alone once the traffic is over.
 		{"as printed, delays of packets vary", Printed(), perPacket, func(o outcome) bool {
-			return o.kept == Of(1, 2) && max(o.removed[2], o.removed[3], o.removed[4]) < soon && o.left == Of(1) && o.stopped < soon
+			return o.kept == pathset.Of(1, 2) && max(o.removed[2], o.removed[3], o.removed[4]) < soon && o.left == pathset.Of(1) && o.stopped < soon
 		}},
 		// A window of 13 ms sees one delay.
 		{"as printed, delays hold", Printed(), held, func(o outcome) bool {
@@ -194,6 +196,6 @@ func TestTable1(t *testing.T) {
 }
 
 func keepsAsPaper(o outcome) bool {
-	return o.kept == Of(1, 2) && max(o.removed[2], o.removed[3], o.removed[4]) < 3*time.Second &&
-		o.left == Of(1) && o.stopped < 3*time.Second
+	return o.kept == pathset.Of(1, 2) && max(o.removed[2], o.removed[3], o.removed[4]) < 3*time.Second &&
+		o.left == pathset.Of(1) && o.stopped < 3*time.Second
 }

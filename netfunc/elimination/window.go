@@ -1,15 +1,17 @@
 package elimination
 
+import "holocast/netfunc/pathset"
+
 // window is what the two rules look at.
 type window interface {
 	// add counts a settled packet with T_min(n) = at and drops what is no longer in the
 	// window. It returns whether the rules are to be asked.
-	add(at int64, reward Set) bool
+	add(at int64, reward pathset.Set) bool
 	// judge returns the paths of P that are of no use in the window, and those that
 	// suffice alone. There are none before the window was filled.
-	judge(paths Set) (useless, complete Set)
+	judge(paths pathset.Set) (useless, complete pathset.Set)
 	// sums returns N_i, and how many packets they are of.
-	sums() (rewards [MaxPaths]uint32, packets uint32)
+	sums() (rewards [pathset.Max]uint32, packets uint32)
 	// began is T_min of the oldest packet in the window, or before it.
 	began() int64
 	reset()
@@ -24,41 +26,41 @@ func newWindow(c Config) window {
 
 // packetWindow holds the last W packets, as printed.
 type packetWindow struct {
-	n       uint64  // packets so far
-	rewards []Set   // R_i of packet n is at n mod W
-	times   []int64 // T_min
-	count   [MaxPaths]uint32
+	n       uint64        // packets so far
+	rewards []pathset.Set // R_i of packet n is at n mod W
+	times   []int64       // T_min
+	count   [pathset.Max]uint32
 	slack   uint32 // by which N_i may miss 0 and W
 }
 
 func newPacketWindow(c Config) *packetWindow {
 	return &packetWindow{
-		rewards: make([]Set, c.W),
+		rewards: make([]pathset.Set, c.W),
 		times:   make([]int64, c.W),
 		slack:   uint32(float64(c.W) * c.Slack),
 	}
 }
 
-func (w *packetWindow) add(at int64, reward Set) bool {
+func (w *packetWindow) add(at int64, reward pathset.Set) bool {
 	place := w.n % uint64(len(w.rewards))
 	left := w.rewards[place] // R_i(n−W); none before packet W
 	w.rewards[place], w.times[place] = reward, at
 	w.n++
 	for s := reward &^ left; s != 0; s &= s - 1 {
-		w.count[s.first()]++
+		w.count[s.First()-1]++
 	}
 	for s := left &^ reward; s != 0; s &= s - 1 {
-		w.count[s.first()]--
+		w.count[s.First()-1]--
 	}
 	return w.n > uint64(len(w.rewards))
 }
 
-func (w *packetWindow) judge(paths Set) (useless, complete Set) {
+func (w *packetWindow) judge(paths pathset.Set) (useless, complete pathset.Set) {
 	if w.n <= uint64(len(w.rewards)) {
 		return 0, 0
 	}
 	for s := paths; s != 0; s &= s - 1 {
-		switch n := w.count[s.first()]; {
+		switch n := w.count[s.First()-1]; {
 		case n <= w.slack:
 			useless |= s & -s
 		case n >= uint32(len(w.rewards))-w.slack:
@@ -68,7 +70,7 @@ func (w *packetWindow) judge(paths Set) (useless, complete Set) {
 	return useless, complete
 }
 
-func (w *packetWindow) sums() ([MaxPaths]uint32, uint32) {
+func (w *packetWindow) sums() ([pathset.Max]uint32, uint32) {
 	return w.count, uint32(min(w.n, uint64(len(w.rewards))))
 }
 
@@ -80,6 +82,6 @@ func (w *packetWindow) began() int64 {
 }
 
 func (w *packetWindow) reset() {
-	w.n, w.count = 0, [MaxPaths]uint32{}
+	w.n, w.count = 0, [pathset.Max]uint32{}
 	clear(w.rewards)
 }

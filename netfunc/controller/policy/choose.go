@@ -7,13 +7,13 @@ import (
 	"slices"
 	"time"
 
-	"holocast/netfunc/api"
+	"holocast/netfunc/pathset"
 )
 
 // usable are the paths that packets of f can take now: up at both ends, answered
 // probes lately, allowed by the operator. Where no probe is answered on any path, it
 // is the probing that fails, and paths that are up are used.
-func (e *Engine) usable(f *flow) api.PathSet {
+func (e *Engine) usable(f *flow) pathset.Set {
 	s := e.edges[f.Sender]
 	if s == nil {
 		return 0
@@ -28,7 +28,7 @@ func (e *Engine) usable(f *flow) api.PathSet {
 	alive := up
 	for _, p := range s.Paths {
 		if p.Loss >= 1 {
-			alive &^= api.Paths(p.Index)
+			alive &^= pathset.Of(p.Index)
 		}
 	}
 	if alive == 0 {
@@ -64,7 +64,7 @@ func (e *Engine) rtt(f *flow, index int) float64 {
 }
 
 // least is the path of set with the least RTT, 0 for an empty set.
-func (e *Engine) least(f *flow, set api.PathSet) int {
+func (e *Engine) least(f *flow, set pathset.Set) int {
 	if set == 0 {
 		return 0
 	}
@@ -76,17 +76,17 @@ func (e *Engine) least(f *flow, set api.PathSet) int {
 // expressible drops a path where a set has all eight: the policy 0xff that would
 // stand for it means off (Qian et al., section III.B). The one that the flow does
 // without already stays out, so that a changing RTT does not swap paths.
-func (e *Engine) expressible(f *flow, set api.PathSet) api.PathSet {
+func (e *Engine) expressible(f *flow, set pathset.Set) pathset.Set {
 	switch {
 	case set != 0xff:
 		return set
-	case f.Paths.Len() == api.MaxPaths-1:
+	case f.Paths.Len() == pathset.Max-1:
 		return f.Paths
 	}
 	worst := slices.MaxFunc(set.Indices(), func(a, b int) int {
 		return cmp.Or(cmp.Compare(e.rtt(f, a), e.rtt(f, b)), cmp.Compare(a, b))
 	})
-	return set &^ api.Paths(worst)
+	return set &^ pathset.Of(worst)
 }
 
 // better tells whether path to is enough of a gain over path from to move a flow,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"holocast/netfunc/api"
+	"holocast/netfunc/pathset"
 )
 
 // edge is one that said hello.
@@ -66,11 +67,11 @@ func CheckEdge(h api.Edge) error {
 }
 
 func checkPaths(paths []api.Path) error {
-	var seen api.PathSet
+	var seen pathset.Set
 	for _, p := range paths {
 		switch {
-		case p.Index < 1 || p.Index > api.MaxPaths:
-			return fmt.Errorf("path %d is not between 1 and %d", p.Index, api.MaxPaths)
+		case p.Index < 1 || p.Index > pathset.Max:
+			return fmt.Errorf("path %d is not between 1 and %d", p.Index, pathset.Max)
 		case seen.Has(p.Index):
 			return fmt.Errorf("path %d is there twice", p.Index)
 		case len(p.Interface) > maxWord:
@@ -80,7 +81,7 @@ func checkPaths(paths []api.Path) error {
 		case p.Loss < 0 || p.Loss > 1:
 			return fmt.Errorf("path %d: loss must be 0 to 1", p.Index)
 		}
-		seen |= api.Paths(p.Index)
+		seen |= pathset.Of(p.Index)
 	}
 	return nil
 }
@@ -110,10 +111,10 @@ func (e *edge) path(index int) (api.Path, bool) {
 }
 
 // up are the paths that the edge can use.
-func (e *edge) up() (s api.PathSet) {
+func (e *edge) up() (s pathset.Set) {
 	for _, p := range e.Paths {
 		if p.Up {
-			s |= api.Paths(p.Index)
+			s |= pathset.Of(p.Index)
 		}
 	}
 	return s

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"holocast/netfunc/api"
+	"holocast/netfunc/pathset"
 )
 
 // Engine decides. It is not safe for use by several goroutines at a time, and the
@@ -39,7 +40,7 @@ type Signal struct {
 	Edge        string
 	To          netip.AddrPort
 	Destination netip.Addr
-	Paths       api.PathSet // empty = turn off
+	Paths       pathset.Set // empty = turn off
 }
 
 // Errors of events; the text of what wraps them is one sentence.
@@ -168,7 +169,7 @@ func (e *Engine) Report(now time.Time, name string, r api.Report) error {
 	return nil
 }
 
-func pathNews(edge string, was, up api.PathSet) string {
+func pathNews(edge string, was, up pathset.Set) string {
 	switch down, back := was&^up, up&^was; {
 	case back == 0:
 		return fmt.Sprintf("edge %s reports path %s down", edge, down)
@@ -316,8 +317,8 @@ func (e *Engine) Eliminate(now time.Time, name string, o api.Elimination) (api.F
 		return f.viewing(), fmt.Errorf("%w: it is %d", ErrStale, f.Generation)
 	case f.Mode != api.Auto:
 		return f.viewing(), fmt.Errorf("%w: it is %q", ErrPinned, f.Mode)
-	case len(o.Rewards) > api.MaxPaths:
-		return f.viewing(), fmt.Errorf("%w: %d rewards for at most %d paths", ErrInvalid, len(o.Rewards), api.MaxPaths)
+	case len(o.Rewards) > pathset.Max:
+		return f.viewing(), fmt.Errorf("%w: %d rewards for at most %d paths", ErrInvalid, len(o.Rewards), pathset.Max)
 	}
 	left := f.Paths &^ o.Removed
 	if o.Single {
@@ -406,7 +407,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-func allowed(s api.PathSet) string {
+func allowed(s pathset.Set) string {
 	if s == 0 {
 		return "all"
 	}

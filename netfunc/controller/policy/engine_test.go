@@ -11,17 +11,18 @@ import (
 	"time"
 
 	"holocast/netfunc/api"
+	"holocast/netfunc/pathset"
 )
 
 // Each step of the course of a flow; it starts live and armed, unless it is told to
 // be duplicating.
 func TestCourse(t *testing.T) {
-	all := api.Paths(1, 2, 3, 4, 5)
+	all := pathset.Of(1, 2, 3, 4, 5)
 	duplicating := func(w *world) { w.trouble(); w.report("a") }
 	redirecting := func(c *Config) { c.Mode = api.Redirect }
 	type want struct {
 		state api.State
-		paths api.PathSet
+		paths pathset.Set
 		kinds []string // of decisions in the step
 		again bool     // a new generation
 	}
@@ -39,11 +40,11 @@ func TestCourse(t *testing.T) {
 		{"silence", nil, nil, func(w *world) { w.pass(451 * time.Millisecond) },
 			want{api.Duplicating, all, []string{"start"}, true}},
 		{"a path is down at the start", nil, func(w *world) { w.set("a", 4, func(p *api.Path) { p.Up = false }); w.report("a") }, (*world).trouble,
-			want{api.Duplicating, api.Paths(1, 2, 3, 5), []string{"start"}, true}},
+			want{api.Duplicating, pathset.Of(1, 2, 3, 5), []string{"start"}, true}},
 		{"a path is down at the receiver", nil, func(w *world) { w.set("b", 1, func(p *api.Path) { p.Up = false }); w.report("b") }, (*world).trouble,
-			want{api.Duplicating, api.Paths(2, 3, 4, 5), []string{"start"}, true}},
+			want{api.Duplicating, pathset.Of(2, 3, 4, 5), []string{"start"}, true}},
 		{"a path answers no probe", nil, func(w *world) { w.set("a", 2, func(p *api.Path) { p.Loss = 1 }); w.report("a") }, (*world).trouble,
-			want{api.Duplicating, api.Paths(1, 3, 4, 5), []string{"start"}, true}},
+			want{api.Duplicating, pathset.Of(1, 3, 4, 5), []string{"start"}, true}},
 		{"no path answers a probe", nil, func(w *world) {
 			for i := 1; i <= 5; i++ {
 				w.set("a", i, func(p *api.Path) { p.Loss = 1 })
@@ -55,7 +56,7 @@ func TestCourse(t *testing.T) {
 				w.set("a", i, func(p *api.Path) { p.Up = false })
 			}
 			w.report("a")
-		}, (*world).trouble, want{api.Single, api.Paths(1), []string{"start"}, true}},
+		}, (*world).trouble, want{api.Single, pathset.Of(1), []string{"start"}, true}},
 		{"no path is up", nil, func(w *world) {
 			for i := 1; i <= 5; i++ {
 				w.set("a", i, func(p *api.Path) { p.Up = false })
@@ -65,23 +66,23 @@ func TestCourse(t *testing.T) {
 		{"trouble goes on with all paths", nil, duplicating, func(w *world) { w.live(2*time.Second, 160*time.Millisecond) },
 			want{api.Duplicating, all, []string{"trigger"}, false}},
 		{"eliminations", nil, duplicating, func(w *world) { _ = w.eliminate(4); _ = w.eliminate(3); _ = w.eliminate(3) },
-			want{api.Trimmed, api.Paths(1, 2, 5), []string{"trim", "trim"}, false}},
+			want{api.Trimmed, pathset.Of(1, 2, 5), []string{"trim", "trim"}, false}},
 		{"down to one", nil, duplicating, func(w *world) { _ = w.eliminate(4, 3, 5); _ = w.eliminate(1) },
-			want{api.Single, api.Paths(2), []string{"trim", "single"}, false}},
+			want{api.Single, pathset.Of(2), []string{"trim", "single"}, false}},
 		{"one delivers all", nil, duplicating, func(w *world) {
-			_, _ = w.e.Eliminate(w.now, "b", api.Elimination{Destination: viewer, Generation: w.flow().Generation, Removed: api.Paths(1, 3, 4, 5), Remaining: api.Paths(2), Single: true})
+			_, _ = w.e.Eliminate(w.now, "b", api.Elimination{Destination: viewer, Generation: w.flow().Generation, Removed: pathset.Of(1, 3, 4, 5), Remaining: pathset.Of(2), Single: true})
 			w.deliver()
-		}, want{api.Single, api.Paths(2), []string{"single"}, false}},
+		}, want{api.Single, pathset.Of(2), []string{"single"}, false}},
 		{"armed again", nil, func(w *world) { duplicating(w); _ = w.eliminate(4, 3, 5, 1); w.report("a") },
 			func(w *world) { w.live(1100*time.Millisecond, 33*time.Millisecond) },
-			want{api.Armed, api.Paths(2), []string{"rearm"}, false}},
+			want{api.Armed, pathset.Of(2), []string{"rearm"}, false}},
 		{"and again in trouble", nil, func(w *world) {
 			duplicating(w)
 			_ = w.eliminate(4, 3, 5, 1)
 			w.live(1100*time.Millisecond, 33*time.Millisecond)
 		}, (*world).trouble, want{api.Duplicating, all, []string{"start"}, true}},
 		{"trouble right after the single path", nil, func(w *world) { duplicating(w); _ = w.eliminate(4, 3, 5, 1); w.report("a") },
-			func(w *world) { w.trouble() }, want{api.Single, api.Paths(2), nil, false}},
+			func(w *world) { w.trouble() }, want{api.Single, pathset.Of(2), nil, false}},
 		{"a trimmed set is too small", nil, func(w *world) {
 			duplicating(w)
 			_ = w.eliminate(3, 4)
@@ -95,19 +96,19 @@ func TestCourse(t *testing.T) {
 			}
 		}, want{api.Armed, 0, []string{"stop"}, false}},
 		{"a path of several is lost", nil, duplicating, func(w *world) { w.set("a", 1, func(p *api.Path) { p.Up = false }); w.report("a") },
-			want{api.Trimmed, api.Paths(2, 3, 4, 5), []string{"path", "trim"}, false}},
+			want{api.Trimmed, pathset.Of(2, 3, 4, 5), []string{"path", "trim"}, false}},
 		{"it comes back", nil, func(w *world) {
 			duplicating(w)
 			w.set("a", 1, func(p *api.Path) { p.Up = false })
 			w.report("a")
 		}, func(w *world) { w.set("a", 1, func(p *api.Path) { p.Up = true }); w.report("a") },
-			want{api.Trimmed, api.Paths(2, 3, 4, 5), []string{"path"}, false}},
+			want{api.Trimmed, pathset.Of(2, 3, 4, 5), []string{"path"}, false}},
 		{"a path of two is lost", nil, func(w *world) { duplicating(w); _ = w.eliminate(3, 4, 5); w.report("a") },
 			func(w *world) { w.set("a", 1, func(p *api.Path) { p.Loss = 1 }); w.report("a") },
-			want{api.Single, api.Paths(2), []string{"single"}, false}},
+			want{api.Single, pathset.Of(2), []string{"single"}, false}},
 		{"the single path is lost", nil, func(w *world) { duplicating(w); _ = w.eliminate(1, 3, 4, 5); w.report("a") },
 			func(w *world) { w.set("b", 2, func(p *api.Path) { p.Up = false }); w.report("b") },
-			want{api.Duplicating, api.Paths(1, 3, 4, 5), []string{"path", "start"}, true}},
+			want{api.Duplicating, pathset.Of(1, 3, 4, 5), []string{"path", "start"}, true}},
 		{"all paths are lost", nil, duplicating, func(w *world) {
 			for i := 1; i <= 5; i++ {
 				w.set("a", i, func(p *api.Path) { p.Up = false })
@@ -120,9 +121,9 @@ func TestCourse(t *testing.T) {
 				w.see("a")
 				w.report("a")
 			}
-		}, want{api.Single, api.Paths(1), []string{"edge", "single"}, false}},
+		}, want{api.Single, pathset.Of(1), []string{"edge", "single"}, false}},
 		{"the receiver does not listen any more", nil, func(w *world) { w.e.Watching("b", 1); w.e.Watching("b", 0) }, (*world).trouble,
-			want{api.Single, api.Paths(1), []string{"single"}, true}},
+			want{api.Single, pathset.Of(1), []string{"single"}, true}},
 		{"it stops listening in the middle", nil, func(w *world) { w.e.Watching("b", 1); duplicating(w) }, func(w *world) { w.e.Watching("b", 0); w.live(time.Second, 33*time.Millisecond) },
 			want{api.Duplicating, all, nil, false}},
 		{"it listens again", nil, func(w *world) { w.e.Watching("b", 1); w.e.Watching("b", 0); w.e.Watching("b", 1) }, (*world).trouble,
@@ -146,15 +147,15 @@ func TestCourse(t *testing.T) {
 			w.hello("b")
 			w.report("b")
 			w.live(1100*time.Millisecond, 33*time.Millisecond)
-		}, want{api.Trimmed, api.Paths(1, 2, 3, 5), []string{"edge", "trim"}, false}},
+		}, want{api.Trimmed, pathset.Of(1, 2, 3, 5), []string{"edge", "trim"}, false}},
 		{"the receiver leaves", nil, duplicating, func(w *world) { _ = w.e.Leave(w.now, "b"); w.deliver() },
-			want{api.Single, api.Paths(1), []string{"edge", "single"}, false}},
+			want{api.Single, pathset.Of(1), []string{"edge", "single"}, false}},
 		{"trouble without a receiver", nil, func(w *world) { _ = w.e.Leave(w.now, "b"); w.deliver() }, func(w *world) {
 			for range 4 {
 				w.pass(160 * time.Millisecond)
 				w.see("a")
 			}
-		}, want{api.Single, api.Paths(1), []string{"single"}, true}},
+		}, want{api.Single, pathset.Of(1), []string{"single"}, true}},
 		{"the sender leaves", nil, duplicating, func(w *world) { _ = w.e.Leave(w.now, "a"); w.deliver() },
 			want{api.Armed, 0, []string{"edge", "stop"}, false}},
 		{"the sender is lost", nil, duplicating, func(w *world) {
@@ -168,15 +169,15 @@ func TestCourse(t *testing.T) {
 		{"off is not triggered", nil, func(w *world) { w.mode(api.Off) }, (*world).trouble, want{api.Disabled, 0, nil, false}},
 		{"on again", nil, func(w *world) { w.mode(api.Off) }, func(w *world) { w.mode(api.Auto) }, want{api.Armed, 0, []string{"operator"}, false}},
 		{"duplicate", nil, nil, func(w *world) { w.mode(api.Duplicate) }, want{api.Duplicating, all, []string{"operator", "start"}, true}},
-		{"duplicate over some", nil, nil, func(w *world) { w.mode(api.Duplicate, 2, 5) }, want{api.Duplicating, api.Paths(2, 5), []string{"operator", "start"}, true}},
+		{"duplicate over some", nil, nil, func(w *world) { w.mode(api.Duplicate, 2, 5) }, want{api.Duplicating, pathset.Of(2, 5), []string{"operator", "start"}, true}},
 		{"duplicate loses one", nil, func(w *world) { w.mode(api.Duplicate, 2, 5) }, func(w *world) { w.set("a", 5, func(p *api.Path) { p.Up = false }); w.report("a") },
-			want{api.Duplicating, api.Paths(2), []string{"path", "start"}, false}},
+			want{api.Duplicating, pathset.Of(2), []string{"path", "start"}, false}},
 		{"duplicate gets it back", nil, func(w *world) {
 			w.mode(api.Duplicate, 2, 5)
 			w.set("a", 5, func(p *api.Path) { p.Up = false })
 			w.report("a")
 		}, func(w *world) { w.set("a", 5, func(p *api.Path) { p.Up = true }); w.report("a") },
-			want{api.Duplicating, api.Paths(2, 5), []string{"path", "start"}, true}},
+			want{api.Duplicating, pathset.Of(2, 5), []string{"path", "start"}, true}},
 		{"duplicate stays without a viewer", nil, func(w *world) { w.mode(api.Duplicate); w.report("a") }, func(w *world) {
 			for range 20 {
 				w.pass(time.Second)
@@ -184,13 +185,13 @@ func TestCourse(t *testing.T) {
 				w.report("b")
 			}
 		}, want{api.Duplicating, all, nil, false}},
-		{"auto within some paths", nil, func(w *world) { w.mode(api.Auto, 1, 2) }, (*world).trouble, want{api.Duplicating, api.Paths(1, 2), []string{"start"}, true}},
+		{"auto within some paths", nil, func(w *world) { w.mode(api.Auto, 1, 2) }, (*world).trouble, want{api.Duplicating, pathset.Of(1, 2), []string{"start"}, true}},
 		{"auto out of duplicate", nil, func(w *world) { w.mode(api.Duplicate) }, func(w *world) { w.mode(api.Auto); _ = w.eliminate(3) },
-			want{api.Trimmed, api.Paths(1, 2, 4, 5), []string{"operator", "trim"}, false}},
+			want{api.Trimmed, pathset.Of(1, 2, 4, 5), []string{"operator", "trim"}, false}},
 		{"redirect on trouble", redirecting, func(w *world) {
 			w.set("a", 1, func(p *api.Path) { p.RTT = 60 })
 			w.report("a")
-		}, (*world).trouble, want{api.Redirected, api.Paths(2), []string{"redirect"}, true}},
+		}, (*world).trouble, want{api.Redirected, pathset.Of(2), []string{"redirect"}, true}},
 		{"redirect without trouble", redirecting, nil, func(w *world) {
 			w.set("a", 1, func(p *api.Path) { p.RTT = 60 })
 			w.live(2*time.Second, 33*time.Millisecond)
@@ -199,28 +200,28 @@ func TestCourse(t *testing.T) {
 			w.set("a", 2, func(p *api.Path) { p.RTT = 19 })
 			w.report("a")
 			w.trouble()
-		}, want{api.Redirected, api.Paths(1), []string{"trigger"}, false}},
+		}, want{api.Redirected, pathset.Of(1), []string{"trigger"}, false}},
 		{"redirect moves on", redirecting, func(w *world) { w.trouble(); w.live(1100*time.Millisecond, 33*time.Millisecond) }, func(w *world) {
 			w.set("a", 2, func(p *api.Path) { p.RTT = 15 })
 			w.report("a")
 			w.trouble()
-		}, want{api.Redirected, api.Paths(2), []string{"redirect"}, true}},
+		}, want{api.Redirected, pathset.Of(2), []string{"redirect"}, true}},
 		{"redirect follows at any time", func(c *Config) { c.Mode, c.Redirect.Follow = api.Redirect, true }, func(w *world) { w.trouble(); w.live(1100*time.Millisecond, 33*time.Millisecond) }, func(w *world) {
 			w.set("a", 2, func(p *api.Path) { p.RTT = 15 })
 			w.report("a")
-		}, want{api.Redirected, api.Paths(2), []string{"redirect"}, true}},
+		}, want{api.Redirected, pathset.Of(2), []string{"redirect"}, true}},
 		{"redirect holds", func(c *Config) { c.Mode, c.Redirect.Follow = api.Redirect, true }, (*world).trouble, func(w *world) {
 			w.set("a", 2, func(p *api.Path) { p.RTT = 15 })
 			w.report("a")
-		}, want{api.Redirected, api.Paths(1), nil, false}},
+		}, want{api.Redirected, pathset.Of(1), nil, false}},
 		{"redirect off a lost path", redirecting, (*world).trouble, func(w *world) { w.set("a", 1, func(p *api.Path) { p.Up = false }); w.report("a") },
-			want{api.Redirected, api.Paths(2), []string{"path", "redirect"}, true}},
-		{"redirect to one path", nil, nil, func(w *world) { w.mode(api.Redirect, 5) }, want{api.Redirected, api.Paths(5), []string{"operator", "redirect"}, true}},
+			want{api.Redirected, pathset.Of(2), []string{"path", "redirect"}, true}},
+		{"redirect to one path", nil, nil, func(w *world) { w.mode(api.Redirect, 5) }, want{api.Redirected, pathset.Of(5), []string{"operator", "redirect"}, true}},
 		{"eliminations under redirect", redirecting, (*world).trouble, func(w *world) {
 			if err := w.eliminate(2); !errors.Is(err, ErrPinned) {
 				w.t.Error(err)
 			}
-		}, want{api.Redirected, api.Paths(1), nil, false}},
+		}, want{api.Redirected, pathset.Of(1), nil, false}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := pair(t, c.conf)
@@ -243,7 +244,7 @@ func TestCourse(t *testing.T) {
 
 func (w *world) mode(m api.Mode, paths ...int) {
 	w.t.Helper()
-	if _, err := w.e.Set(w.now, viewer, api.Setting{Mode: m, Paths: api.Paths(paths...)}); err != nil {
+	if _, err := w.e.Set(w.now, viewer, api.Setting{Mode: m, Paths: pathset.Of(paths...)}); err != nil {
 		w.t.Fatal(err)
 	}
 	w.deliver()
@@ -316,7 +317,7 @@ func TestSignalling(t *testing.T) {
 	w.deaf["a"] = true
 	w.look()
 	w.trouble()
-	if _, sent := w.look(); !slices.Equal(sent, []api.PathSet{0x1f}) {
+	if _, sent := w.look(); !slices.Equal(sent, []pathset.Set{0x1f}) {
 		t.Fatalf("at once: %v", sent)
 	}
 	w.pass(100 * time.Millisecond)
@@ -573,7 +574,7 @@ func TestEightPaths(t *testing.T) {
 		t.Fatalf("paths %s, want all but the slowest", f.Paths)
 	}
 	_ = w.eliminate(1, 2, 3)
-	if f := w.flow(); f.Paths != api.Paths(5, 6, 7, 8) {
+	if f := w.flow(); f.Paths != pathset.Of(5, 6, 7, 8) {
 		t.Errorf("paths %s", f.Paths)
 	}
 	w.mode(api.Duplicate)

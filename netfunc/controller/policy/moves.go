@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"holocast/netfunc/api"
+	"holocast/netfunc/pathset"
 )
 
 // move brings a flow to a state and a path set, and writes down why.
-func (e *Engine) move(now time.Time, f *flow, state api.State, paths api.PathSet, d api.Decision) {
+func (e *Engine) move(now time.Time, f *flow, state api.State, paths pathset.Set, d api.Decision) {
 	paths = e.expressible(f, paths)
 	d.Destination, d.From, d.To, d.State = f.Destination, f.Paths, paths, state
 	if paths&^f.Paths != 0 {
@@ -149,7 +150,7 @@ func (e *Engine) steer(now time.Time, f *flow, why string) {
 		e.futile(now, f, why+", and no other path is up")
 		return
 	}
-	e.move(now, f, api.Single, api.Paths(to), api.Decision{Kind: "single", Reason: fmt.Sprintf("%s: path %d has the least RTT", why, to)})
+	e.move(now, f, api.Single, pathset.Of(to), api.Decision{Kind: "single", Reason: fmt.Sprintf("%s: path %d has the least RTT", why, to)})
 }
 
 // redirect moves a flow to the path with the least RTT (the paper's section IV.D).
@@ -182,7 +183,7 @@ func (e *Engine) redirect(now time.Time, f *flow, why string, quiet bool) {
 		}
 		reason = gain
 	}
-	e.move(now, f, api.Redirected, api.Paths(to), api.Decision{Kind: "redirect", Reason: why + ": " + reason})
+	e.move(now, f, api.Redirected, pathset.Of(to), api.Decision{Kind: "redirect", Reason: why + ": " + reason})
 }
 
 // settle brings every flow in line with edges and paths that changed; why says what
@@ -235,7 +236,7 @@ func (e *Engine) follow(now time.Time, f *flow, why string) {
 	}
 }
 
-func (e *Engine) followAuto(now time.Time, f *flow, usable api.PathSet, why string) {
+func (e *Engine) followAuto(now time.Time, f *flow, usable pathset.Set, why string) {
 	left := f.Paths & usable
 	switch {
 	case f.Paths == 0 || usable == 0:
@@ -254,7 +255,7 @@ func (e *Engine) followAuto(now time.Time, f *flow, usable api.PathSet, why stri
 }
 
 // fixed is the one path that an operator redirects the flow to, else 0.
-func (f *flow) fixed() api.PathSet {
+func (f *flow) fixed() pathset.Set {
 	if f.Mode == api.Redirect && f.Allowed.Len() == 1 {
 		return f.Allowed
 	}
@@ -283,7 +284,7 @@ func (e *Engine) arrange(now time.Time, f *flow, s api.Setting, why string) {
 		paths = 0
 	}
 	if f.Mode == api.Redirect && paths.Len() > 1 {
-		paths = api.Paths(e.least(f, paths))
+		paths = pathset.Of(e.least(f, paths))
 	}
 	state := resting(f.Mode)
 	switch {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"holocast/netfunc/api"
+	"holocast/netfunc/pathset"
 )
 
 // play drives a world through events that bytes choose, and checks after each what
@@ -49,7 +50,7 @@ func (p *play) step() {
 		}
 	case 5, 6:
 		f, ok := p.e.Flow(dst)
-		o := api.Elimination{Destination: dst, Generation: f.Generation + uint64(p.next()%4/3), Removed: api.PathSet(p.next()), Remaining: api.PathSet(p.next()), Single: p.next()%4 == 0}
+		o := api.Elimination{Destination: dst, Generation: f.Generation + uint64(p.next()%4/3), Removed: pathset.Set(p.next()), Remaining: pathset.Set(p.next()), Single: p.next()%4 == 0}
 		g, err := p.e.Eliminate(p.now, "b", o)
 		p.deliver()
 		after, _ := p.e.Flow(dst)
@@ -79,7 +80,7 @@ func (p *play) step() {
 	case 9:
 		mode := []api.Mode{api.Auto, api.Duplicate, api.Redirect, api.Off}[p.next()%4]
 		paths := p.next()
-		if _, err := p.e.Set(p.now, dst, api.Setting{Mode: mode, Paths: api.PathSet(paths & p.next())}); err != nil {
+		if _, err := p.e.Set(p.now, dst, api.Setting{Mode: mode, Paths: pathset.Set(paths & p.next())}); err != nil {
 			t.Fatal(err)
 		}
 		p.deliver()
@@ -211,7 +212,7 @@ func run(t *testing.T, script []byte) {
 		if f.Sender == "" {
 			continue
 		}
-		if !f.Applied || api.PathSet(p.told[f.Sender][f.Destination]) != f.Paths {
+		if !f.Applied || pathset.Set(p.told[f.Sender][f.Destination]) != f.Paths {
 			t.Fatalf("%+v is not in force: %#x\n%s", f, p.told[f.Sender][f.Destination], p.reasons())
 		}
 	}
@@ -290,7 +291,7 @@ func TestRestore(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
-	if err := w.eliminate(1); err != nil || w.flow().Paths != api.Paths(2, 5) {
+	if err := w.eliminate(1); err != nil || w.flow().Paths != pathset.Of(2, 5) {
 		t.Errorf("%v, paths %s", err, w.flow().Paths)
 	}
 	t.Run("another mode is configured", func(t *testing.T) {
@@ -310,7 +311,7 @@ func TestRestore(t *testing.T) {
 }
 
 func TestRestoreRefuses(t *testing.T) {
-	flow := func(mode api.Mode, state api.State, paths api.PathSet) State {
+	flow := func(mode api.Mode, state api.State, paths pathset.Set) State {
 		return State{Flows: []KeptFlow{{Flow: api.Flow{Destination: viewer, Mode: mode, State: state, Paths: paths}}}}
 	}
 	for name, s := range map[string]State{

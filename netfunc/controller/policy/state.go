@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"holocast/netfunc/api"
+	"holocast/netfunc/pathset"
 )
 
 // State is what an engine keeps over a restart.
@@ -82,7 +83,7 @@ func (e *Engine) Restore(now time.Time, s State) error {
 }
 
 // possible tells whether a flow can be in a state with a path set.
-func possible(s api.State, p api.PathSet) bool {
+func possible(s api.State, p pathset.Set) bool {
 	switch s {
 	case api.Armed:
 		return p.Len() <= 1

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"holocast/netfunc/api"
+	"holocast/netfunc/pathset"
 )
 
 var (
@@ -96,7 +97,7 @@ func (w *world) report(name string) {
 	w.t.Helper()
 	r := api.Report{Paths: w.paths[name], Nonce: w.nonce}
 	for dst, paths := range w.told[name] {
-		r.Policies = append(r.Policies, api.Policy{Destination: dst, Paths: api.PathSet(paths), Nonce: w.nonces[name][dst]})
+		r.Policies = append(r.Policies, api.Policy{Destination: dst, Paths: pathset.Set(paths), Nonce: w.nonces[name][dst]})
 	}
 	if err := w.e.Report(w.now, name, r); err != nil {
 		w.t.Fatal(err)
@@ -186,14 +187,14 @@ func (w *world) flow() api.Flow {
 // eliminate has edge b find paths of the present generation useless.
 func (w *world) eliminate(removed ...int) error {
 	f := w.flow()
-	r := api.Paths(removed...)
+	r := pathset.Of(removed...)
 	_, err := w.e.Eliminate(w.now, "b", api.Elimination{Destination: viewer, Generation: f.Generation, Removed: r, Remaining: f.Paths &^ r})
 	w.deliver()
 	return err
 }
 
 // look returns the kinds of decisions and the path sets signalled since the last one.
-func (w *world) look() (kinds []string, signalled []api.PathSet) {
+func (w *world) look() (kinds []string, signalled []pathset.Set) {
 	for _, d := range w.log {
 		kinds = append(kinds, d.Kind)
 	}

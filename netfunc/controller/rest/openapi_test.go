@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"holocast/netfunc/api"
+	"holocast/netfunc/pathset"
 )
 
 // document is what the tests look at of the OpenAPI document.
@@ -98,7 +99,7 @@ func TestOpenAPIHasTheTypes(t *testing.T) {
 		api.EdgeList{}, api.FlowList{}, api.DecisionList{}, api.Problem{}} {
 		types[reflect.TypeOf(v).Name()] = reflect.TypeOf(v)
 	}
-	types["PathSet"] = reflect.TypeFor[api.PathSet]()
+	types["PathSet"] = reflect.TypeFor[pathset.Set]()
 	for name := range d.Components.Schemas {
 		if types[name] == nil {
 			t.Errorf("schema %s is no type of the api package", name)
@@ -178,8 +179,8 @@ func jsonType(typ reflect.Type, quoted bool) (kind, ref string) {
 	switch {
 	case typ == reflect.TypeFor[time.Time](), typ.PkgPath() == "net/netip", quoted:
 		return "string", ref
-	case typ == reflect.TypeFor[api.PathSet]():
-		return "array", ref
+	case typ == reflect.TypeFor[pathset.Set]():
+		return "array", "PathSet"
 	}
 	switch typ.Kind() {
 	case reflect.String:

@@ -22,6 +22,7 @@ import (
 	"holocast/netfunc/api"
 	"holocast/netfunc/controller/control"
 	"holocast/netfunc/controller/policy"
+	"holocast/netfunc/pathset"
 	"holocast/netfunc/signal"
 )
 
@@ -143,7 +144,7 @@ func TestCourse(t *testing.T) {
 	if err != nil || m.Destination != viewer || m.Paths() != 0b111 {
 		t.Fatalf("%+v, %v", m, err)
 	}
-	report := func(paths api.PathSet, nonce uint64) {
+	report := func(paths pathset.Set, nonce uint64) {
 		t.Helper()
 		a, _ := c.edges()
 		if err := edge.Report(ctx, "a", api.Report{Paths: a.Paths, Nonce: nonce, Policies: []api.Policy{{Destination: viewer, Paths: paths, Nonce: nonce}}}); err != nil {

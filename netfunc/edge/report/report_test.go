@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"holocast/netfunc/api"
+	"holocast/netfunc/pathset"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -172,13 +173,13 @@ func TestConversation(t *testing.T) {
 		t.Error("observations came out of order")
 	}
 
-	r.Eliminate(api.Elimination{Destination: viewer, Generation: 3, Removed: api.Paths(2), Remaining: api.Paths(1, 3)})
+	r.Eliminate(api.Elimination{Destination: viewer, Generation: 3, Removed: pathset.Of(2), Remaining: pathset.Of(1, 3)})
 	c.until("elimination", func() bool { return len(c.eliminations) == 1 && c.eliminations[0].Generation == 3 })
 
-	c.updates <- api.Update{Flows: []api.Flow{{Destination: viewer, Paths: api.Paths(1, 3), Generation: 3}}}
+	c.updates <- api.Update{Flows: []api.Flow{{Destination: viewer, Paths: pathset.Of(1, 3), Generation: 3}}}
 	c.updates <- api.Update{} // a keep-alive
 	c.updates <- api.Update{Removed: []netip.Addr{viewer}}
-	if u := <-updates; len(u.Flows) != 1 || u.Flows[0].Paths != api.Paths(1, 3) {
+	if u := <-updates; len(u.Flows) != 1 || u.Flows[0].Paths != pathset.Of(1, 3) {
 		t.Errorf("update %+v", u)
 	}
 	if u := <-updates; len(u.Removed) != 1 {
@@ -216,14 +217,14 @@ func TestControllerRestarts(t *testing.T) {
 		t.Errorf("%+v, want an error", s)
 	}
 	r.Uplink(api.Observation{})
-	r.Eliminate(api.Elimination{Destination: viewer, Generation: 3, Removed: api.Paths(2), Remaining: api.Paths(1, 3)})
-	r.Eliminate(api.Elimination{Destination: viewer, Generation: 3, Removed: api.Paths(3), Remaining: api.Paths(1), Single: true})
+	r.Eliminate(api.Elimination{Destination: viewer, Generation: 3, Removed: pathset.Of(2), Remaining: pathset.Of(1, 3)})
+	r.Eliminate(api.Elimination{Destination: viewer, Generation: 3, Removed: pathset.Of(3), Remaining: pathset.Of(1), Single: true})
 	c.start()
 	if u := <-updates; !u.Snapshot {
 		t.Errorf("%+v came before a snapshot", u)
 	}
 	c.until("the elimination", func() bool { return len(c.eliminations) == 1 })
-	if e := c.eliminations[0]; e.Removed != api.Paths(2, 3) || e.Remaining != api.Paths(1) || !e.Single {
+	if e := c.eliminations[0]; e.Removed != pathset.Of(2, 3) || e.Remaining != pathset.Of(1) || !e.Single {
 		t.Errorf("%+v, want both eliminations in one", e)
 	}
 	if s := r.Status(); s.UplinkLost != 1 || len(c.uplink) != 0 {
@@ -258,7 +259,7 @@ func TestRefused(t *testing.T) {
 			c.refuse["eliminations"] = p.problem
 			r, updates := start(t, c)
 			<-updates
-			r.Eliminate(api.Elimination{Destination: viewer, Generation: 1, Removed: api.Paths(2)})
+			r.Eliminate(api.Elimination{Destination: viewer, Generation: 1, Removed: pathset.Of(2)})
 			c.until("told and refused", func() bool {
 				r.mu.Lock()
 				defer r.mu.Unlock()

@@ -17,6 +17,7 @@ import (
 	"holocast/internal/pointcloud"
 	"holocast/internal/recording"
 	"holocast/netfunc/api"
+	"holocast/netfunc/pathset"
 	"holocast/tools/netlab"
 	"holocast/tools/netlab/topology"
 	"holocast/tools/netlab/wire"
@@ -132,7 +133,7 @@ func newFaults(t *testing.T, mode api.Mode) *faults {
 		t.Fatal(err)
 	}
 	// Whatever becomes of one path, acknowledgements get through.
-	if err := f.pair.back(ctx, api.Paths(1, 2)); err != nil {
+	if err := f.pair.back(ctx, pathset.Of(1, 2)); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.startMedia(ctx, cloudMedia(t)); err != nil {
@@ -251,7 +252,7 @@ func (f *faults) flow() (x api.Flow, err error) {
 }
 
 // set waits until the flow has a path set, and the sender too.
-func (f *faults) set(want func(api.PathSet) bool) {
+func (f *faults) set(want func(pathset.Set) bool) {
 	f.t.Helper()
 	f.until("the path set", func() (bool, string) {
 		x, err := f.flow()
@@ -262,7 +263,7 @@ func (f *faults) set(want func(api.PathSet) bool) {
 		if err != nil || s.Sender == nil {
 			return false, fmt.Sprintf("%+v, %v", s, err)
 		}
-		inForce := api.PathSet(0)
+		inForce := pathset.Set(0)
 		for _, p := range s.Sender.Policies {
 			if p.Destination == f.pair.destination {
 				inForce = p.Paths
@@ -301,8 +302,8 @@ const (
 // part again.
 func TestFaults(t *testing.T) {
 	f := newFaults(t, api.Duplicate)
-	all := api.Paths(1, 2, 3, 4, 5)
-	f.set(func(s api.PathSet) bool { return s == all })
+	all := pathset.Of(1, 2, 3, 4, 5)
+	f.set(func(s pathset.Set) bool { return s == all })
 	for i := range paths {
 		f.path(i+1, moment, seamless)
 	}
@@ -312,7 +313,7 @@ func TestFaults(t *testing.T) {
 	if err := f.pair.await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	f.set(func(s api.PathSet) bool { return s == all })
+	f.set(func(s pathset.Set) bool { return s == all })
 	f.while("all programs of the pair are dead", moment, seamless, f.kill(&f.pair.controller, &f.pair.near, &f.pair.far), func() error {
 		for _, start := range []func() error{f.restart(far), f.restart(near), f.pair.startController} {
 			if err := start(); err != nil {
@@ -324,7 +325,7 @@ func TestFaults(t *testing.T) {
 	if err := f.pair.await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	f.set(func(s api.PathSet) bool { return s == all })
+	f.set(func(s pathset.Set) bool { return s == all })
 	f.path(1, moment, seamless)
 	f.check()
 }
@@ -341,6 +342,6 @@ func TestSinglePathDies(t *testing.T) {
 	f.while("the controller is dead", moment, seamless, f.kill(&f.pair.controller), f.pair.startController)
 	f.until("a live flow", live)
 	f.path(1, 3*moment, repaired)
-	f.set(func(s api.PathSet) bool { return s.Len() <= 1 })
+	f.set(func(s pathset.Set) bool { return s.Len() <= 1 })
 	f.check()
 }

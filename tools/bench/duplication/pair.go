@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"holocast/netfunc/api"
+	"holocast/netfunc/pathset"
 	"holocast/netfunc/signal"
 	"holocast/tools/netlab"
 )
@@ -73,7 +74,7 @@ func (s *session) startPair(ctx context.Context, mode api.Mode, trigger time.Dur
 }
 
 // back has what goes back to the relay duplicated over some paths.
-func (p *pair) back(ctx context.Context, over api.PathSet) error {
+func (p *pair) back(ctx context.Context, over pathset.Set) error {
 	var f api.Flow
 	return p.ask(ctx, http.MethodPut, "/v1/flows/"+p.source.String(), api.Setting{Mode: api.Duplicate, Paths: over}, &f)
 }
@@ -179,7 +180,7 @@ type edgeStatus struct {
 	Sender *struct {
 		Policies []struct {
 			Destination netip.Addr  `json:"destination"`
-			Paths       api.PathSet `json:"paths"`
+			Paths       pathset.Set `json:"paths"`
 		} `json:"policies"`
 	} `json:"sender"`
 	Receiver *struct {
@@ -188,7 +189,7 @@ type edgeStatus struct {
 			Destination netip.Addr `json:"destination"`
 			Elimination *struct {
 				Window  int          `json:"window"`
-				Paths   api.PathSet  `json:"paths"`
+				Paths   pathset.Set  `json:"paths"`
 				Rewards []api.Reward `json:"rewards"`
 			} `json:"elimination"`
 		} `json:"flows"`
