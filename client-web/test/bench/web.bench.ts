@@ -89,9 +89,9 @@ it("draws as fast as the renderer alone, nearly", async () => {
     const size = ["--width", `${width}`, "--height", `${height}`];
     // What is published, relayed and received by another subscriber is the same in both measurements.
     const programs = [
-      await lab.publisher(port, "live", ...size, "--fps", "30"),
-      await lab.publisher(port, "still", ...size, "--fps", "0.001"),
-      await lab.watcher(port, "live"),
+      await lab.publisher(port, `live-${width}`, ...size, "--fps", "30"),
+      await lab.publisher(port, `still-${width}`, ...size, "--fps", "0.001"),
+      await lab.watcher(port, `live-${width}`),
     ];
     const object = lab.publisherOutput(...size, "--object");
     const { words, points } = decoder.decode([object], { maxPoints: parseHeader(object).points });
@@ -101,10 +101,10 @@ it("draws as fast as the renderer alone, nearly", async () => {
     const live: Awaited<ReturnType<typeof measure>>[] = [];
     const seconds = points > 200_000 ? SLOW_SECONDS : SECONDS;
     for (let round = 0; round < ROUNDS; round++) {
-      await open(page, lab.link(port, "still"), 1);
+      await open(page, lab.link(port, `still-${width}`), 1);
       await page.evaluate(rendererOnly, [text, points] as const);
       alone.push((await measure(page, seconds)).rendered);
-      await open(page, lab.link(port, "live"), 10);
+      await open(page, lab.link(port, `live-${width}`), 10);
       live.push(await measure(page, seconds));
     }
     for (const p of programs) await p.stop();

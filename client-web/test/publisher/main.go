@@ -207,7 +207,7 @@ func (p *publisher) describe() error {
 	}
 	if p.hostile {
 		for i, bad := range hostileCatalogs(b) {
-			if err := p.write(p.catalog, uint64(i), 0, bad); err != nil {
+			if err := p.write(p.catalog, p.group+uint64(i), 0, bad); err != nil {
 				return err
 			}
 		}
@@ -215,7 +215,7 @@ func (p *publisher) describe() error {
 	if p.delta {
 		return p.describeByDelta(c)
 	}
-	return p.write(p.catalog, 1000, 0, b)
+	return p.write(p.catalog, p.group+100, 0, b)
 }
 
 // describeByDelta publishes the catalog without its track, which is added by a delta
@@ -234,7 +234,7 @@ func (p *publisher) describeByDelta(c catalog.Catalog) error {
 	if err != nil {
 		return err
 	}
-	h := wire.SubgroupHeader{Group: 1000, Mode: wire.SubgroupIDExplicit, Priority: 128, FirstObject: true}
+	h := wire.SubgroupHeader{Group: p.group, Mode: wire.SubgroupIDExplicit, Priority: 128, FirstObject: true}
 	f, err := p.catalog.OpenSubgroup(h)
 	if err != nil {
 		return err
