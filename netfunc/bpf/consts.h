@@ -5,6 +5,7 @@
 
 #define MAX_PATHS 8 /* a policy is one byte: bit i = path i+1 */
 #define MAX_FLOWS 1024 /* destinations of a receiver */
+#define MAX_STATIONS 64 /* interfaces of a receiver */
 #define ID_COUNTERS 1024 /* packet ID counters, shared by destinations of one hash */
 
 /* DSCP of path i+1 is 4*i+3, of pool 2 of the codepoints: xxxx11, for experimental

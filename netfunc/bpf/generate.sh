@@ -22,7 +22,7 @@ generate() { # into directory $1
 types() {
 	case $1 in
 	sender) printf -- '-type %s ' path path_state policy sender_counters ;;
-	receiver) printf -- '-type %s ' flow flow_counters receiver_counters ledger ;;
+	receiver) printf -- '-type %s ' flow flow_counters receiver_counters ledger station ;;
 	esac
 }
 

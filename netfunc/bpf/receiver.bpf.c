@@ -59,6 +59,22 @@ static __always_inline void restore(void *header, bool v6, __u8 dscp)
 	ip->checksum = checksum_after(ip->checksum, before, words[0]);
 }
 
+/* Whether a frame is to this host. One that is not, of a next hop that the sender had
+ * wrong, would be dropped by the stack, and must not be the first of its replicas. */
+static __always_inline bool is_ours(struct xdp_md *ctx, const struct ethernet *ethernet)
+{
+	__u32 interface = ctx->ingress_ifindex;
+	struct station *station = bpf_map_lookup_elem(&stations, &interface);
+	__u8 difference = 0;
+
+	if (!station)
+		return true;
+#pragma unroll
+	for (int i = 0; i < 6; i++)
+		difference |= station->address[i] ^ ethernet->destination[i];
+	return !difference;
+}
+
 /* Tells user space. It polls: waking it for each packet would cost more than all else. */
 static __always_inline void report(struct receiver_counters *counts, const struct arrival_record *arrival)
 {
@@ -76,7 +92,7 @@ static __always_inline void report(struct receiver_counters *counts, const struc
  * eliminate: lets the first replica of each packet pass, drops the later ones.
  * Hook:     native XDP of the interfaces that replicas come in by.
  * Input:    Ethernet, up to two VLAN tags, IPv4 or IPv6 with a path's DSCP, fragments included.
- * Maps:     reads flows; writes replicas, flow_counts, received, arrivals.
+ * Maps:     reads flows, stations; writes replicas, flow_counts, received, arrivals.
  * Verdicts: PASS the first replica, its DSCP restored; DROP later ones; PASS all else, untouched.
  */
 SEC("xdp")
@@ -125,6 +141,10 @@ int eliminate(struct xdp_md *ctx)
 	struct flow *flow = bpf_map_lookup_elem(&flows, &destination);
 	if (!flow) {
 		counts->unknown++;
+		return XDP_PASS;
+	}
+	if (!is_ours(ctx, ethernet)) {
+		counts->misaddressed++;
 		return XDP_PASS;
 	}
 

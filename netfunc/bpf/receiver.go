@@ -78,7 +78,7 @@ func receiverDir(pin string) string { return filepath.Join(pin, "receiver") }
 // o.Pin without a packet being lost or doubled. The error is one sentence; errors.Is
 // tells ErrPrivilege, ErrKernel, ErrNoNativeXDP.
 func OpenReceiver(o ReceiverOptions) (*Receiver, error) {
-	targets, err := receiverTargets(o.Interfaces)
+	targets, stations, err := receiverTargets(o.Interfaces)
 	if err != nil {
 		return nil, err
 	}
@@ -113,25 +113,55 @@ func OpenReceiver(o ReceiverOptions) (*Receiver, error) {
 	r.maps = c.Maps
 	c.Maps = nil
 	defer c.Close() // the program lives on in its attachments
-	if err := r.open(c.Programs[receiverProgEliminate], targets, seed); err != nil {
+	if err := r.open(c.Programs[receiverProgEliminate], targets, stations, seed); err != nil {
 		return fail(err)
 	}
 	return r, nil
 }
 
-func receiverTargets(interfaces []string) ([]target, error) {
+// receiverTargets finds the interfaces, and by their indices the addresses that frames
+// to them have.
+func receiverTargets(interfaces []string) ([]target, map[uint32]receiverStation, error) {
 	var targets []target
+	stations := make(map[uint32]receiverStation)
 	for _, name := range interfaces {
 		i, err := net.InterfaceByName(name)
 		if err != nil {
-			return nil, fmt.Errorf("interface %s: %w", name, err)
+			return nil, nil, fmt.Errorf("interface %s: %w", name, err)
 		}
 		t := target{Interface: i.Index, name: i.Name}
 		if !slices.Contains(targets, t) { // several paths may come in by one
 			targets = append(targets, t)
 		}
+		if len(i.HardwareAddr) == 6 {
+			stations[uint32(i.Index)] = receiverStation{Address: [6]uint8(i.HardwareAddr)}
+		}
 	}
-	return targets, nil
+	return targets, stations, nil
+}
+
+// setStations replaces what the program knows of the interfaces' addresses.
+func (r *Receiver) setStations(stations map[uint32]receiverStation) error {
+	m := r.maps[receiverMapStations]
+	var gone []uint32
+	var index uint32
+	var station receiverStation
+	for known := m.Iterate(); known.Next(&index, &station); {
+		if _, ok := stations[index]; !ok {
+			gone = append(gone, index)
+		}
+	}
+	for _, index := range gone {
+		if err := m.Delete(index); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("interface addresses: %w", err)
+		}
+	}
+	for index, station := range stations {
+		if err := m.Put(index, station); err != nil {
+			return fmt.Errorf("interface addresses, room for %d: %w", m.MaxEntries(), err)
+		}
+	}
+	return nil
 }
 
 // receiverSpec is the specification of the program with its settings but the seed.
@@ -191,7 +221,7 @@ func pinnedSeed(spec *ebpf.CollectionSpec, dir string) (uint64, error) {
 }
 
 // open attaches the program and opens the ring.
-func (r *Receiver) open(program *ebpf.Program, targets []target, seed uint64) error {
+func (r *Receiver) open(program *ebpf.Program, targets []target, stations map[uint32]receiverStation, seed uint64) error {
 	ledger, err := r.ledger()
 	if err != nil {
 		return err
@@ -209,6 +239,9 @@ func (r *Receiver) open(program *ebpf.Program, targets []target, seed uint64) er
 		return fmt.Errorf("arrival ring: %w", err)
 	}
 	r.arrivals.SetDeadline(time.Now()) // never wait: nobody wakes the reader
+	if err := r.setStations(stations); err != nil {
+		return err
+	}
 	keep := make(map[string]bool)
 	for _, t := range targets {
 		if err := attachXDP(r.dir, t, program); err != nil {

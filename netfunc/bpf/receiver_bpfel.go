@@ -52,12 +52,19 @@ type receiverLedger struct {
 }
 
 type receiverReceiverCounters struct {
-	_         structs.HostLayout
-	Unknown   uint64
-	Truncated uint64
-	Races     uint64
-	Evicted   uint64
-	RingFull  uint64
+	_            structs.HostLayout
+	Unknown      uint64
+	Misaddressed uint64
+	Truncated    uint64
+	Races        uint64
+	Evicted      uint64
+	RingFull     uint64
+}
+
+type receiverStation struct {
+	_        structs.HostLayout
+	Address  [6]uint8
+	Reserved [2]uint8
 }
 
 // Names of all BPF objects in the ELF.
@@ -70,6 +77,7 @@ const (
 	receiverMapLedgers    = "ledgers"
 	receiverMapReceived   = "received"
 	receiverMapReplicas   = "replicas"
+	receiverMapStations   = "stations"
 	receiverProgEliminate = "eliminate"
 	receiverVarBucketMask = "bucket_mask"
 	receiverVarSeed       = "seed"
@@ -131,6 +139,7 @@ type receiverMapSpecs struct {
 	Ledgers    *ebpf.MapSpec `ebpf:"ledgers"`
 	Received   *ebpf.MapSpec `ebpf:"received"`
 	Replicas   *ebpf.MapSpec `ebpf:"replicas"`
+	Stations   *ebpf.MapSpec `ebpf:"stations"`
 }
 
 // receiverVariableSpecs contains global variables before they are loaded into the kernel.
@@ -168,6 +177,7 @@ type receiverMaps struct {
 	Ledgers    *ebpf.Map `ebpf:"ledgers"`
 	Received   *ebpf.Map `ebpf:"received"`
 	Replicas   *ebpf.Map `ebpf:"replicas"`
+	Stations   *ebpf.Map `ebpf:"stations"`
 }
 
 func (m *receiverMaps) Close() error {
@@ -178,6 +188,7 @@ func (m *receiverMaps) Close() error {
 		m.Ledgers,
 		m.Received,
 		m.Replicas,
+		m.Stations,
 	)
 }
 

@@ -12,6 +12,13 @@ struct {
 } flows SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_STATIONS);
+	__type(key, __u32); /* index of the interface */
+	__type(value, struct station);
+} stations SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1 << 17); /* user space sets it, to a power of two */
 	__uint(map_flags, BPF_F_MMAPABLE); /* page-aligned: a bucket is one cache line */

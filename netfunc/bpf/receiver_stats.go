@@ -23,11 +23,14 @@ type ReceiverStats struct {
 	// Flows are the same by destination, since the flow was set.
 	Flows map[netip.Addr][MaxPaths]ReceiverPath
 
-	Unknown  uint64 // passed: a path's codepoint but no flow
-	Short    uint64 // passed: truncated or malformed header
-	Races    uint64 // passed: the place in the replica table was lost to another processor four times
-	Evicted  uint64 // packets forgotten before they were stale: the table is too small
-	RingFull uint64 // arrivals that no reader was told of
+	Unknown uint64 // passed: a path's codepoint but no flow
+	// Misaddressed passed to the stack, which drops them: frames to another host, of
+	// a sender that has a next hop wrong.
+	Misaddressed uint64
+	Short        uint64 // passed: truncated or malformed header
+	Races        uint64 // passed: the place in the replica table was lost to another processor four times
+	Evicted      uint64 // packets forgotten before they were stale: the table is too small
+	RingFull     uint64 // arrivals that no reader was told of
 }
 
 // Stats reads the counters.
@@ -39,6 +42,7 @@ func (r *Receiver) Stats() (ReceiverStats, error) {
 	}
 	for _, c := range cpus {
 		stats.Unknown += c.Unknown
+		stats.Misaddressed += c.Misaddressed
 		stats.Short += c.Truncated
 		stats.Races += c.Races
 		stats.Evicted += c.Evicted

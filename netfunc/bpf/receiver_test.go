@@ -609,3 +609,35 @@ func TestCodepoints(t *testing.T) {
 		}
 	}
 }
+
+// A frame to another Ethernet address, which the stack drops, is not the first of its
+// replicas.
+func TestMisaddressed(t *testing.T) {
+	g := newGate(t, ReceiverOptions{})
+	p := media4(1).on(1)
+	const loopback = 1 // where test runs say they come in
+	ours := receiverStation{Address: p.nextHop}
+	other := ours
+	other.Address[5] ^= 1
+	if err := g.setStations(map[uint32]receiverStation{loopback: other, 7: ours}); err != nil {
+		t.Fatal(err)
+	}
+	if verdict, left := g.run(t, p.frame()); verdict != xdpPass || !bytes.Equal(left, p.frame()) {
+		t.Errorf("verdict %d, %x", verdict, left)
+	}
+	if s := mustReceived(t, g.Receiver); s.Misaddressed != 1 || s.Paths[0].First != 0 {
+		t.Errorf("%+v", s)
+	}
+	if err := g.setStations(map[uint32]receiverStation{loopback: ours}); err != nil {
+		t.Fatal(err)
+	}
+	if verdict, _ := g.run(t, p.frame()); verdict != xdpPass {
+		t.Errorf("verdict %d", verdict)
+	}
+	if verdict, _ := g.run(t, media4(1).on(2).frame()); verdict != xdpDrop {
+		t.Errorf("verdict %d of the second", verdict)
+	}
+	if s := mustReceived(t, g.Receiver); s.Misaddressed != 1 || s.Paths[0].First != 1 || s.Paths[1].Late != 1 {
+		t.Errorf("%+v", s)
+	}
+}

@@ -105,8 +105,15 @@ struct flow_counters {
 	struct path_arrived path[MAX_PATHS];
 };
 
+/* The link-layer address that an interface receives by. */
+struct station {
+	__u8 address[6];
+	__u8 reserved[2];
+};
+
 struct receiver_counters {
 	__u64 unknown;
+	__u64 misaddressed;
 	__u64 truncated;
 	__u64 races;
 	__u64 evicted;

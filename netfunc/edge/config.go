@@ -153,7 +153,7 @@ func defaultConfig() Config {
 	var c Config
 	c.Name, _ = os.Hostname()
 	c.Uplink.Min, c.Uplink.Max = 200, 300
-	c.Receiver.Stale, c.Receiver.TableSize = time.Second, 1<<20
+	c.Receiver.Stale, c.Receiver.TableSize = time.Second, 1<<21
 	c.Sender.MaxPolicies = 4096
 	c.Signal.Port = signal.Port
 	c.Probe = Probe{Port: 4791, Every: 100 * time.Millisecond, Timeout: time.Second, Down: time.Second}

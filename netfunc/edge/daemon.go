@@ -364,6 +364,7 @@ func (d *daemon) report() api.Report {
 	if err == nil {
 		err = d.kernel.withReceiver(func(k *bpf.Receiver) error {
 			s, err := k.Stats()
+			out.Counters["misaddressed"] = s.Misaddressed
 			out.Counters["unknown"], out.Counters["evicted"], out.Counters["arrivals_untold"] = s.Unknown, s.Evicted, s.RingFull
 			return err
 		})

@@ -24,10 +24,16 @@ type kernel struct {
 	due chan struct{} // an interface may have come back
 
 	mu       sync.RWMutex
-	sender   *bpf.Sender    // nil when nothing is duplicated or monitored here
-	receiver *bpf.Receiver  // nil when the edge does not receive
-	attached map[string]int // index of the interfaces that programs are on
-	towards  string         // interface that the controller is reached by; "" when it is not known
+	sender   *bpf.Sender       // nil when nothing is duplicated or monitored here
+	receiver *bpf.Receiver     // nil when the edge does not receive
+	attached map[string]device // the interfaces that programs are on
+	towards  string            // interface that the controller is reached by; "" when it is not known
+}
+
+// device tells an interface from another of its name, and from itself with another address.
+type device struct {
+	index   int
+	address string
 }
 
 // needs are the interfaces that programs belong on.
@@ -81,15 +87,15 @@ func (k *kernel) setTowards(name string) {
 	}
 }
 
-// present returns the interfaces of needs that there are, and their indices. An interface
+// present returns the interfaces of needs that there are, and which they are. An interface
 // of a path may be missing: the path is down then, and the others are not.
-func (k *kernel) present() (attach []bpf.Attach, receive []string, indices map[string]int, err error) {
+func (k *kernel) present() (attach []bpf.Attach, receive []string, devices map[string]device, err error) {
 	allAttach, allReceive := k.needs()
-	indices = map[string]int{}
+	devices = map[string]device{}
 	exists := func(name string) bool {
 		i, e := net.InterfaceByName(name)
 		if e == nil {
-			indices[name] = i.Index
+			devices[name] = device{i.Index, i.HardwareAddr.String()}
 			return true
 		}
 		if !slices.ContainsFunc(k.cfg.Paths, func(p Path) bool { return p.Interface == name }) {
@@ -114,12 +120,12 @@ func (k *kernel) present() (attach []bpf.Attach, receive []string, indices map[s
 	case len(allReceive) > 0 && len(receive) == 0:
 		err = fmt.Errorf("none of the interfaces that replicas come in by exists: %s", strings.Join(allReceive, ", "))
 	}
-	return attach, receive, indices, err
+	return attach, receive, devices, err
 }
 
 // open attaches, or takes over what is attached.
 func (k *kernel) open() error {
-	attach, receive, indices, err := k.present()
+	attach, receive, devices, err := k.present()
 	if err != nil {
 		return err
 	}
@@ -149,7 +155,7 @@ func (k *kernel) open() error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.sender, k.receiver, k.attached = sender, receiver, indices
+	k.sender, k.receiver, k.attached = sender, receiver, devices
 	return nil
 }
 
@@ -182,16 +188,16 @@ func (k *kernel) detach() error {
 }
 
 // returned tells whether an interface that programs belong on is there and has none: it was
-// missing, or it is a new one of the same name.
+// missing, or it is a new one of the same name. One with a new Ethernet address counts as new.
 func (k *kernel) returned() bool {
-	_, _, indices, err := k.present()
+	_, _, devices, err := k.present()
 	if err != nil {
 		return false
 	}
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	for name, index := range indices {
-		if k.attached[name] != index {
+	for name, is := range devices {
+		if k.attached[name] != is {
 			return true
 		}
 	}

@@ -16,10 +16,10 @@ type collector struct {
 	up, rtt, loss, latent, reward, paths, connected *prometheus.Desc // now
 	failed                                          *prometheus.Desc
 
-	sent, sentBytes, sendErrors, first, late, rogue, lost, received *prometheus.Desc // by path
-	duplicated, passed, signals, uplink, untold                     *prometheus.Desc // of the sender
-	unknown, truncated, races, evicted, arrivals, alarms, decisions *prometheus.Desc // of the receiver
-	reports, failures, observations, observationsLost               *prometheus.Desc // to the controller
+	sent, sentBytes, sendErrors, first, late, rogue, lost, received               *prometheus.Desc // by path
+	duplicated, passed, signals, uplink, untold                                   *prometheus.Desc // of the sender
+	unknown, misaddressed, truncated, races, evicted, arrivals, alarms, decisions *prometheus.Desc // of the receiver
+	reports, failures, observations, observationsLost                             *prometheus.Desc // to the controller
 }
 
 func newCollector(d *daemon) *collector {
@@ -52,6 +52,7 @@ func newCollector(d *daemon) *collector {
 		uplink:           n("uplink_packets_total", "Packets of viewers in the uplink monitor's window."),
 		untold:           n("events_untold_total", "Signals and uplink packets that were not told to the program."),
 		unknown:          n("unknown_packets_total", "Packets with a path's codepoint of no flow."),
+		misaddressed:     n("misaddressed_packets_total", "Replicas to another Ethernet address than the interface's: the sender has a next hop wrong."),
 		truncated:        n("truncated_packets_total", "Packets with truncated headers, passed by the receiver."),
 		races:            n("table_races_total", "Packets passed because processors raced for their place in the replica table."),
 		evicted:          n("table_evicted_total", "Packets forgotten before they were stale."),
@@ -130,6 +131,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	if k := s.Receiver; k != nil {
 		counter(c.unknown, k.Unknown)
+		counter(c.misaddressed, k.Misaddressed)
 		counter(c.truncated, k.Short)
 		counter(c.races, k.Races)
 		counter(c.evicted, k.Evicted)

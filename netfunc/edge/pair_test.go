@@ -344,6 +344,20 @@ func TestSilentPath(t *testing.T) {
 	}
 }
 
+// TestWrongNextHop: replicas to an Ethernet address that the other edge does not have are
+// lost by themselves, and take no others with them.
+func TestWrongNextHop(t *testing.T) {
+	s := newSite(t)
+	near, far := s.pair()
+	f := s.traffic(1000)
+	if err := s.near.Handle.NeighSet(stranger(s, "wan1", "10.1.1.2")); err != nil {
+		t.Fatal(err)
+	}
+	far.until("misaddressed replicas", func(st *Status) bool { return st.Receiver.Misaddressed > 0 })
+	near.until("the path is seen to be silent", func(st *Status) bool { return !st.Paths[0].Up })
+	f.exact()
+}
+
 // TestOwnHost: an edge on the host whose packets it duplicates.
 func TestOwnHost(t *testing.T) {
 	s := newSite(t)

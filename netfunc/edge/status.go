@@ -96,12 +96,14 @@ type PolicyStatus struct {
 
 // ReceiverStatus is the receiver's half.
 type ReceiverStatus struct {
-	Flows    []FlowStatus `json:"flows"`
-	Unknown  uint64       `json:"unknown"`
-	Short    uint64       `json:"truncated"`
-	Races    uint64       `json:"races"`
-	Evicted  uint64       `json:"evicted"`
-	RingFull uint64       `json:"ring_full"`
+	Flows   []FlowStatus `json:"flows"`
+	Unknown uint64       `json:"unknown"`
+	// Misaddressed frames were to another Ethernet address.
+	Misaddressed uint64 `json:"misaddressed"`
+	Short        uint64 `json:"truncated"`
+	Races        uint64 `json:"races"`
+	Evicted      uint64 `json:"evicted"`
+	RingFull     uint64 `json:"ring_full"`
 }
 
 // FlowStatus is the traffic to one destination behind the edge.
@@ -207,7 +209,7 @@ func (s *Status) addReceiver(k *bpf.Receiver) error {
 		}
 	}
 	out := &ReceiverStatus{
-		Flows: []FlowStatus{}, Unknown: stats.Unknown, Short: stats.Short, Races: stats.Races,
+		Flows: []FlowStatus{}, Unknown: stats.Unknown, Misaddressed: stats.Misaddressed, Short: stats.Short, Races: stats.Races,
 		Evicted: stats.Evicted, RingFull: stats.RingFull,
 	}
 	for destination, f := range flows {

@@ -106,7 +106,7 @@ func (k *SenderStatus) print(w io.Writer) {
 }
 
 func (k *ReceiverStatus) print(w io.Writer) {
-	fmt.Fprintf(w, "\npassed: %d of no flow, %d truncated, %d races; %d evicted; %d arrivals untold\n", k.Unknown, k.Short, k.Races, k.Evicted, k.RingFull)
+	fmt.Fprintf(w, "\npassed: %d of no flow, %d to other Ethernet addresses, %d truncated, %d races; %d evicted; %d arrivals untold\n", k.Unknown, k.Misaddressed, k.Short, k.Races, k.Evicted, k.RingFull)
 	rows := [][]string{{"FLOW", "PATHS", "STATE", "GENERATION", "REWARDS", "LATENT", "FIRST", "LATE", "LOST"}}
 	for _, f := range k.Flows {
 		var first, late, lost uint64
