@@ -9,6 +9,7 @@ signal: {key: %s}
 state: %s
 mode: %s
 trigger: {interval: %v, count: 1}
+rearm: 5s
 `
 
 	edgeConfig = `

@@ -48,7 +48,9 @@ func (s *session) processors() map[string]time.Duration {
 func share(before, after map[string]time.Duration, elapsed time.Duration) map[string]float64 {
 	s := map[string]float64{}
 	for who, t := range after {
-		s[who] = round((t-before[who]).Seconds()/elapsed.Seconds(), 2)
+		// The kernel's sums and those of programs are counted differently: a difference may
+		// come out below 0.
+		s[who] = max(0, round((t-before[who]).Seconds()/elapsed.Seconds(), 2))
 	}
 	return s
 }
