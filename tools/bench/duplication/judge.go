@@ -10,7 +10,7 @@ import (
 )
 
 // mostOthers is how much of a processor other programs may take from a run.
-const mostOthers = 0.25
+const mostOthers = 0.3
 
 // streamRate is how many packets a second on a path are more than probes.
 const streamRate = 200
