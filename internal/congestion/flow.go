@@ -161,6 +161,7 @@ func (f *Flow) Done(now time.Duration, inFlight, oldest int64) {
 	f.acked, f.lost, f.spurious, f.ce = f.acked[:0], f.lost[:0], f.spurious[:0], 0
 	f.pacer.advance(now)
 	f.pacer.rate = f.ctl.PacingRate()
+	f.pacer.catchUp = min(f.c.MinRTT/2, catchUpMost)
 	f.publish()
 }
 
