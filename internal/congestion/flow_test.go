@@ -140,6 +140,19 @@ func TestPacer(t *testing.T) {
 	if got := float64(sent); got < 0.98*rate {
 		t.Errorf("woken late: %.0f bytes in a second, want %.0f", got, rate)
 	}
+	// Woken 20 ms late each time, it does where half a round trip is longer.
+	p.catchUp = 25 * time.Millisecond
+	sent, now = 0, 2*time.Second
+	for now < 3*time.Second {
+		for p.hasBudget(now) {
+			p.sent(now, 1400)
+			sent += 1400
+		}
+		now = p.nextSend() + 20*time.Millisecond
+	}
+	if got := float64(sent); got < 0.97*rate || got > 1.03*rate {
+		t.Errorf("woken 20 ms late: %.0f bytes in a second, want %.0f", got, rate)
+	}
 	// An idle pacer saves no more than a quantum.
 	now += time.Hour
 	sent = 0
