@@ -341,6 +341,7 @@ func TestSinglePathDies(t *testing.T) {
 	f.until("a live flow", live)
 	f.while("the controller is dead", moment, seamless, f.kill(&f.pair.controller), f.pair.startController)
 	f.until("a live flow", live)
+	time.Sleep(moment) // a flow's silence is trouble only after its first few receipts
 	f.path(1, 3*moment, repaired)
 	f.set(func(s pathset.Set) bool { return s.Len() <= 1 })
 	f.check()
