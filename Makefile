@@ -103,8 +103,9 @@ check-generate:
 fmt: ## Format the Go code
 	gofmt -l -w $$(git ls-files '*.go')
 
-bench: build ## Run all benchmarks and write docs/results
+bench: build ## Run all benchmarks (an hour on an idle machine) and write docs/results
 	$(BIN)/holocast bench all --out docs/results
+	go test -run '^$$' -bench . ./netfunc/bpf ./netfunc/elimination ./netfunc/controller
 
 bench-web: build ## Measure the web viewer in Chromium
 	@tools/setup.sh --web

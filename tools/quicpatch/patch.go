@@ -127,12 +127,19 @@ func patchConnection(src []byte) ([]byte, error) {
 	return apply(src, edits)
 }
 
-// unprocessedPackets is how many received packets may wait for a connection's
-// goroutine. quic-go's 256 are 7 ms of 400 Mbit/s: a process that does not get a
-// processor for that long loses a burst, which the sender takes for congestion.
-const unprocessedPackets = "2048"
+// params are the limits of quic-go that congestion control of ours runs into.
+var params = map[string]string{
+	// Received packets that may wait for a connection's goroutine. quic-go's 256 are
+	// 7 ms of 400 Mbit/s: a process that does not get a processor for that long loses
+	// a burst, which the sender takes for congestion.
+	"MaxConnUnprocessedPackets": "2048",
+	// Gaps between received frames of a stream, beyond which a connection is closed.
+	// At the end of BBR's startup a full queue lets one packet of three in, for two
+	// round trips: 7000 gaps of a bulk stream on 400 Mbit/s and 90 ms.
+	"MaxStreamFrameSorterGaps": "8192",
+}
 
-// patchParams sets MaxConnUnprocessedPackets.
+// patchParams sets params.
 func patchParams(src []byte) ([]byte, error) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, "params.go", src, parser.SkipObjectResolution)
@@ -140,15 +147,18 @@ func patchParams(src []byte) ([]byte, error) {
 		return nil, err
 	}
 	var edits []edit
+	found := map[string]bool{}
 	ast.Inspect(file, func(n ast.Node) bool {
-		v, ok := n.(*ast.ValueSpec)
-		if ok && len(v.Names) == 1 && len(v.Values) == 1 && v.Names[0].Name == "MaxConnUnprocessedPackets" {
-			edits = append(edits, edit{fset.Position(v.Values[0].Pos()).Offset, fset.Position(v.Values[0].End()).Offset, unprocessedPackets})
+		if v, ok := n.(*ast.ValueSpec); ok && len(v.Names) == 1 && len(v.Values) == 1 {
+			if name := v.Names[0].Name; params[name] != "" {
+				edits = append(edits, edit{fset.Position(v.Values[0].Pos()).Offset, fset.Position(v.Values[0].End()).Offset, params[name]})
+				found[name] = true
+			}
 		}
 		return true
 	})
-	if len(edits) != 1 {
-		return nil, fmt.Errorf("found %d declarations of MaxConnUnprocessedPackets, not 1", len(edits))
+	if len(edits) != len(params) || len(found) != len(params) {
+		return nil, fmt.Errorf("found %d declarations of %d limits", len(edits), len(params))
 	}
 	return apply(src, edits)
 }

@@ -51,7 +51,7 @@ func measure(ctx context.Context, t *topology.Topology, transports []string, l l
 			if l.frame > 0 && f.frame != nil {
 				_, errs[i] = f.runFrames(ctx, l.interval, l.frame)
 			} else {
-				f.runBulk(ctx)
+				errs[i] = f.runBulk(ctx)
 			}
 		})
 	}

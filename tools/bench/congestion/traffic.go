@@ -273,15 +273,16 @@ func (f *flow) receive(s io.Reader) {
 }
 
 // runBulk sends without end until ctx ends.
-func (f *flow) runBulk(ctx context.Context) {
+func (f *flow) runBulk(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, f.close)
 	defer stop()
 	data := make([]byte, 4<<20) // what a kernel's socket buffer holds
 	for ctx.Err() == nil {
-		if _, err := f.send.Write(data); err != nil {
-			return
+		if _, err := f.send.Write(data); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("%s: sending ended: %w", f.transport, err)
 		}
 	}
+	return nil
 }
 
 // runFrames captures frames of size bytes until ctx ends; each is written by a
