@@ -68,7 +68,9 @@ test-go: quic-go
 # only start programs.
 RACE := ./internal/moqt/... ./internal/origin/... ./internal/connect/... ./internal/recording/... ./relay/router/... \
 	./capture-server/publish/... ./capture-server/cloud/... ./capture-server/source/... \
-	./tools/holocast/player/... ./tools/holocast/replayer/... ./tools/netlab/... ./netfunc/...
+	./tools/holocast/player/... ./tools/holocast/replayer/... ./tools/netlab/... \
+	./netfunc/api ./netfunc/signal ./netfunc/elimination ./netfunc/bpf ./netfunc/controller/... \
+	./netfunc/edge/neighbour ./netfunc/edge/probe ./netfunc/edge/report
 
 test-race: quic-go
 	go test -race $(TEST_ARGS) $(RACE)
