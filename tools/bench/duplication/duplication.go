@@ -60,7 +60,7 @@ type level struct {
 
 var levels = []level{
 	{"nfov", "NFOV: every reading of the depth camera", "depth", "720P", true, 100 * time.Millisecond},
-	{"hd", "HD: depth mapped to 1280×720 pixels of colour", "color", "720P", false, 100 * time.Millisecond},
+	{"hd", "HD: depth mapped to 1280×720 pixels of colour", "color", "720P", false, 90 * time.Millisecond},
 	{"fhd", "FHD: depth mapped to 1920×1080 pixels of colour", "color", "1080P", false, 110 * time.Millisecond},
 }
 
