@@ -89,7 +89,7 @@ func (r *receiving) settle() error {
 		}
 		if f.state == "" {
 			f.wanted, f.paths, f.generation = true, pathset.Of(c.Paths...), max(f.generation, 1)
-			f.algorithm.SetPaths(f.generation, pathset.Set(f.paths), bpf.Now())
+			f.algorithm.SetPaths(f.generation, f.paths, bpf.Now())
 		}
 	}
 	for _, f := range r.flows {
@@ -268,7 +268,7 @@ func (r *receiving) follow(in api.Flow, snapshot bool) error {
 		r.log.Info("flow", "destination", in.Destination, "state", in.State, "paths", in.Paths, "generation", in.Generation)
 	}
 	f.wanted, f.paths, f.generation, f.state = true, in.Paths, in.Generation, in.State
-	f.algorithm.SetPaths(in.Generation, pathset.Set(in.Paths), bpf.Now())
+	f.algorithm.SetPaths(in.Generation, in.Paths, bpf.Now())
 	return r.install(f, time.Now())
 }
 
@@ -416,8 +416,8 @@ func (r *receiving) add(s *Status) {
 		to.Paths = f.paths
 		stats := f.algorithm.Stats()
 		a := &Algorithm{
-			State: f.state, Generation: stats.Generation, Paths: pathset.Set(stats.Paths), Packets: stats.Packets, Window: stats.Window,
-			Rewards: []api.Reward{}, Latent: pathset.Set(f.latent), Alarms: f.alarms, Decisions: f.decisions, Last: f.last, LastAt: f.lastAt,
+			State: f.state, Generation: stats.Generation, Paths: stats.Paths, Packets: stats.Packets, Window: stats.Window,
+			Rewards: []api.Reward{}, Latent: f.latent, Alarms: f.alarms, Decisions: f.decisions, Last: f.last, LastAt: f.lastAt,
 		}
 		for _, path := range a.Paths.Indices() {
 			a.Rewards = append(a.Rewards, api.Reward{Path: path, Reward: int(stats.PerPath[path-1].Reward), Window: int(stats.Window)})

@@ -85,7 +85,7 @@ func TestUpdates(t *testing.T) {
 			t.Fatalf("%s: no flow to %s", what, destination)
 		}
 		p, g := f.algorithm.Paths()
-		if pathset.Set(p) != pathset.Of(paths...) || g != generation || f.paths != pathset.Of(paths...) {
+		if p != pathset.Of(paths...) || g != generation || f.paths != pathset.Of(paths...) {
 			t.Errorf("%s: paths %v and %v of generation %d, want %v of %d", what, f.paths, p, g, paths, generation)
 		}
 	}
@@ -150,7 +150,7 @@ func TestUncontrolled(t *testing.T) {
 	}
 	f := r.flows[viewerAddr]
 	p, _ := f.algorithm.Paths()
-	if f.decisions == 0 || f.last == nil || f.inside != pathset.Of(1, 2, 3) || pathset.Set(p) != pathset.Of(1, 2, 3) {
+	if f.decisions == 0 || f.last == nil || f.inside != pathset.Of(1, 2, 3) || p != pathset.Of(1, 2, 3) {
 		t.Errorf("%d decisions, the last %+v; paths %v in the kernel, %v in the algorithm", f.decisions, f.last, f.inside, p)
 	}
 }

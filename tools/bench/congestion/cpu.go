@@ -23,13 +23,17 @@ func cpuFor(ctx context.Context, transport string, d time.Duration) (float64, er
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var sending sync.WaitGroup
-	sending.Go(func() { f.runBulk(ctx) })
+	var failed error
+	sending.Go(func() { failed = f.runBulk(ctx) })
 	pause(ctx, d/4)
 	spent, received := processorTime(), f.received.Load()
 	pause(ctx, d)
 	spent, received = processorTime()-spent, f.received.Load()-received
 	cancel()
 	sending.Wait()
+	if failed != nil {
+		return 0, failed
+	}
 	if received == 0 {
 		return 0, fmt.Errorf("%s carried nothing over the loopback interface", transport)
 	}

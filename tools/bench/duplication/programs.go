@@ -150,7 +150,11 @@ func (x *process) stop() error {
 func (x *process) failure() error {
 	text, _ := os.ReadFile(x.log)
 	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
-	return fmt.Errorf("%s ended: %v\n  %s", x.name, x.err, strings.Join(lines[max(0, len(lines)-12):], "\n  "))
+	err := x.err
+	if err == nil {
+		err = errors.New("without an error")
+	}
+	return fmt.Errorf("%s ended: %w\n  %s", x.name, err, strings.Join(lines[max(0, len(lines)-12):], "\n  "))
 }
 
 // said waits until what the process wrote holds text, and returns it all.
