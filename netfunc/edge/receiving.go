@@ -320,7 +320,7 @@ func (r *receiving) observe(arrivals []bpf.Arrival) {
 func (r *receiving) decided(f *flow, d elimination.Decision) {
 	e := api.Elimination{
 		Destination: f.destination, Generation: d.Generation,
-		Removed: pathset.Set(d.Removed), Remaining: pathset.Set(d.Remaining), Single: d.Single, Reason: reason(d),
+		Removed: d.Removed, Remaining: pathset.Set(d.Remaining), Single: d.Single, Reason: reason(d),
 	}
 	for i := range pathset.Max {
 		if (e.Removed | e.Remaining).Has(i + 1) {
@@ -333,7 +333,7 @@ func (r *receiving) decided(f *flow, d elimination.Decision) {
 		// Nobody can tell the sender. The set stays as configured, to be watched further.
 		r.log.Debug("elimination, without a controller", "destination", f.destination, "removed", e.Removed, "reason", e.Reason)
 		f.generation++
-		f.algorithm.SetPaths(f.generation, pathset.Set(f.paths), bpf.Now())
+		f.algorithm.SetPaths(f.generation, f.paths, bpf.Now())
 		return
 	}
 	r.log.Info("elimination", "destination", f.destination, "removed", e.Removed, "remaining", e.Remaining, "reason", e.Reason)
