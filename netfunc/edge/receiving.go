@@ -320,7 +320,7 @@ func (r *receiving) observe(arrivals []bpf.Arrival) {
 func (r *receiving) decided(f *flow, d elimination.Decision) {
 	e := api.Elimination{
 		Destination: f.destination, Generation: d.Generation,
-		Removed: d.Removed, Remaining: pathset.Set(d.Remaining), Single: d.Single, Reason: reason(d),
+		Removed: d.Removed, Remaining: d.Remaining, Single: d.Single, Reason: reason(d),
 	}
 	for i := range pathset.Max {
 		if (e.Removed | e.Remaining).Has(i + 1) {
