@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -59,7 +58,7 @@ https://host:port/session over WebTransport.`,
   capture-server list                                    # the cameras attached
   capture-server --source k4a:000841194412 --depth-mode WFOV_2X2BINNED --descriptions 4
   capture-server --config capture-server.yaml --http :9090`,
-		Version:       config.Version(wire.ALPN, "congestion control: "+strings.Join(quiccc.Controllers(), ", ")),
+		Version:       config.Version(wire.ALPN, quiccc.Build()),
 		Args:          cobra.MaximumNArgs(1),
 		SilenceUsage:  true,
 		SilenceErrors: true,

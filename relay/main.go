@@ -10,9 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"os/signal"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -31,19 +29,7 @@ import (
 	"holocast/relay/router"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	cfg := defaultConfig()
-	err := config.Load(os.Args[1:], &cfg)
-	if err == nil {
-		err = command(cfg).ExecuteContext(ctx)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "relay:", err)
-		os.Exit(1)
-	}
-}
+func main() { config.Main("relay", defaultConfig(), command) }
 
 // command returns the relay's command line with cfg as its defaults.
 func command(cfg Config) *cobra.Command {
@@ -54,7 +40,7 @@ func command(cfg Config) *cobra.Command {
   relay --config relay.yaml
   relay --listen :443 --certificate fullchain.pem --key privkey.pem
   curl http://localhost:4443/metrics`,
-		Version:       config.Version(wire.ALPN, "congestion control: "+strings.Join(quiccc.Controllers(), ", ")),
+		Version:       config.Version(wire.ALPN, quiccc.Build()),
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,

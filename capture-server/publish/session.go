@@ -3,6 +3,7 @@ package publish
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"holocast/internal/clock"
@@ -72,36 +73,11 @@ func (p *Publisher) serveSession(ctx context.Context, s *moqt.Session) error {
 // followClock listens to the relay's clock as long as the session lasts. known is
 // closed when its time is known, or when the relay has none to tell.
 func (p *Publisher) followClock(s *moqt.Session, known chan<- struct{}) {
-	first := true
-	learned := func() {
-		if first {
-			first = false
-			close(known)
-		}
-	}
+	var once sync.Once
+	learned := func() { once.Do(func() { close(known) }) }
 	defer learned()
-	ctx := s.Context()
-	name := moqt.TrackName{Namespace: moqt.Namespace{clock.Namespace}, Name: clock.Track}
-	sub, err := s.Subscribe(ctx, name, moqt.SubscribeOptions{})
-	if err != nil {
-		if ctx.Err() == nil {
-			p.log.Warn("the relay tells no time, so capture times are on this machine's clock", "err", err)
-		}
-		return
-	}
-	for {
-		d, err := sub.AcceptDatagram(ctx)
-		arrived := time.Now()
-		if err != nil {
-			return
-		}
-		stamp, err := clock.ParseStamp(d.Payload)
-		if err != nil {
-			p.log.Debug("clock", "err", err)
-			continue
-		}
-		st := s.Stats()
-		p.relayTime.Observe(stamp, arrived, clock.RTT{Min: st.MinRTT, Smoothed: st.RTT})
-		learned()
+	err := connect.FollowClock(s.Context(), s, &p.relayTime, func(moqt.Stats) { learned() })
+	if err != nil && s.Context().Err() == nil {
+		p.log.Warn("the relay tells no time, so capture times are on this machine's clock", "err", err)
 	}
 }

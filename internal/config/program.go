@@ -1,12 +1,32 @@
 package config
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
 	"runtime/debug"
 	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
 )
+
+// Main runs a program: it loads the configuration over the defaults in cfg and executes
+// the command line made of it, until that ends; SIGINT and SIGTERM end its context.
+func Main[C any](name string, cfg C, command func(C) *cobra.Command) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := Load(os.Args[1:], &cfg)
+	if err == nil {
+		err = command(cfg).ExecuteContext(ctx)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, name+":", err)
+		os.Exit(1)
+	}
+}
 
 // Log is the log section of a program's configuration.
 type Log struct {

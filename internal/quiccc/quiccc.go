@@ -76,6 +76,9 @@ func Controllers() []string {
 	return []string{"newreno"}
 }
 
+// Build says for --version what congestion control this program has.
+func Build() string { return "congestion control: " + strings.Join(Controllers(), ", ") }
+
 // Check tells what is wrong with a configured controller name in this program; "" is
 // the best there is: [Default], or NewReno with the published quic-go.
 func Check(name string) error {

@@ -7,12 +7,8 @@
 package main
 
 import (
-	"context"
 	"encoding/hex"
 	"fmt"
-	"os"
-	ossignal "os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -20,19 +16,7 @@ import (
 	"holocast/netfunc/signal"
 )
 
-func main() {
-	ctx, stop := ossignal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	cfg := defaultConfig()
-	err := config.Load(os.Args[1:], &cfg)
-	if err == nil {
-		err = command(cfg).ExecuteContext(ctx)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "controller:", err)
-		os.Exit(1)
-	}
-}
+func main() { config.Main("controller", defaultConfig(), command) }
 
 // command returns the controller's command line with cfg as its defaults.
 func command(cfg Config) *cobra.Command {

@@ -8,30 +8,14 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"holocast/internal/config"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	cfg := defaultConfig()
-	err := config.Load(os.Args[1:], &cfg)
-	if err == nil {
-		err = command(cfg).ExecuteContext(ctx)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "edge:", err)
-		os.Exit(1)
-	}
-}
+func main() { config.Main("edge", defaultConfig(), command) }
 
 // command returns the edge's command line with cfg as its defaults.
 func command(cfg Config) *cobra.Command {

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -39,7 +38,7 @@ func command() *cobra.Command {
   holocast record moqt://localhost:4443/demo demo.mcap --duration 10s
   holocast replay demo.mcap moqt://localhost:4443/again --loop
   holocast doctor`,
-		Version:       config.Version(wire.ALPN, "congestion control: "+strings.Join(quiccc.Controllers(), ", ")),
+		Version:       config.Version(wire.ALPN, quiccc.Build()),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {

@@ -150,7 +150,7 @@ func (p *publisher) newTrack(name string) *origin.Track {
 }
 
 func (p *publisher) serve(ctx context.Context, s *moqt.Session) error {
-	go p.followClock(s)
+	go func() { _ = connect.FollowClock(s.Context(), s, &p.clock, nil) }() // without: this machine's clock, which is the relay's
 	time.Sleep(3 * clock.Interval)
 	ns, err := s.PublishNamespace(ctx, p.ns)
 	if err != nil {
@@ -164,23 +164,6 @@ func (p *publisher) serve(ctx context.Context, s *moqt.Session) error {
 		return s.Err()
 	case <-ctx.Done():
 		return ctx.Err()
-	}
-}
-
-func (p *publisher) followClock(s *moqt.Session) {
-	sub, err := s.Subscribe(s.Context(), moqt.TrackName{Namespace: moqt.Namespace{clock.Namespace}, Name: clock.Track}, moqt.SubscribeOptions{})
-	if err != nil {
-		return
-	}
-	for {
-		d, err := sub.AcceptDatagram(s.Context())
-		if err != nil {
-			return
-		}
-		if stamp, err := clock.ParseStamp(d.Payload); err == nil {
-			st := s.Stats()
-			p.clock.Observe(stamp, time.Now(), clock.RTT{Min: st.MinRTT, Smoothed: st.RTT})
-		}
 	}
 }
 

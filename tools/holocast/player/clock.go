@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"holocast/internal/clock"
+	"holocast/internal/connect"
 	"holocast/internal/moqt"
 	"holocast/internal/pointcloud"
 	"holocast/internal/qoe"
@@ -41,32 +41,15 @@ type shown struct {
 func (p *Player) followClock(ctx context.Context, s *moqt.Session) {
 	patience := time.AfterFunc(clockPatience, func() { p.setClock(clockLocal) })
 	defer patience.Stop()
-	sub, err := s.Subscribe(ctx, moqt.TrackName{Namespace: moqt.Namespace{clock.Namespace}, Name: clock.Track}, moqt.SubscribeOptions{})
-	if e := (*moqt.RequestError)(nil); errors.As(err, &e) {
-		p.log.Debug("the relay has no clock track", "err", err)
-		p.setClock(clockLocal)
-	}
-	if err != nil {
-		return
-	}
-	defer sub.Cancel()
-	for {
-		d, err := sub.AcceptDatagram(ctx)
-		if err != nil {
-			return
-		}
-		arrived := time.Now()
-		stamp, err := clock.ParseStamp(d.Payload)
-		if err != nil {
-			p.log.Debug("clock stamp", "err", err)
-			continue
-		}
-		st := s.Stats()
+	err := connect.FollowClock(ctx, s, &p.clock, func(st moqt.Stats) {
 		p.mu.Lock()
 		p.rtt, p.minRTT = st.RTT, st.MinRTT
 		p.mu.Unlock()
-		p.clock.Observe(stamp, arrived, clock.RTT{Min: st.MinRTT, Smoothed: st.RTT})
 		p.setClock(clockRelay)
+	})
+	if e := (*moqt.RequestError)(nil); errors.As(err, &e) {
+		p.log.Debug("the relay has no clock track", "err", err)
+		p.setClock(clockLocal)
 	}
 }
 

@@ -3,7 +3,7 @@ package replayer
 import (
 	"time"
 
-	"holocast/internal/clock"
+	"holocast/internal/connect"
 	"holocast/internal/moqt"
 	"holocast/internal/pointcloud"
 )
@@ -47,23 +47,7 @@ func (s *stamps) renew(group uint64, payload []byte, now func() time.Time) {
 
 // followClock listens to the relay's clock until the session ends.
 func (r *Replayer) followClock(s *moqt.Session) {
-	ctx := s.Context()
-	sub, err := s.Subscribe(ctx, moqt.TrackName{Namespace: moqt.Namespace{clock.Namespace}, Name: clock.Track}, moqt.SubscribeOptions{})
-	if err != nil {
-		if ctx.Err() == nil {
-			r.log.Warn("the relay tells no time, so capture times are on this machine's clock", "err", err)
-		}
-		return
-	}
-	for {
-		d, err := sub.AcceptDatagram(ctx)
-		if err != nil {
-			return
-		}
-		arrived := time.Now()
-		if stamp, err := clock.ParseStamp(d.Payload); err == nil {
-			st := s.Stats()
-			r.clock.Observe(stamp, arrived, clock.RTT{Min: st.MinRTT, Smoothed: st.RTT})
-		}
+	if err := connect.FollowClock(s.Context(), s, &r.clock, nil); err != nil && s.Context().Err() == nil {
+		r.log.Warn("the relay tells no time, so capture times are on this machine's clock", "err", err)
 	}
 }

@@ -1,0 +1,39 @@
+package connect
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"holocast/internal/clock"
+	"holocast/internal/moqt"
+)
+
+// FollowClock feeds the relay's time to an estimator until the session or ctx ends;
+// heard, which may be nil, is called after each stamp with the session's counters. An
+// error says that the relay tells no time.
+func FollowClock(ctx context.Context, s *moqt.Session, e *clock.Estimator, heard func(moqt.Stats)) error {
+	name := moqt.TrackName{Namespace: moqt.Namespace{clock.Namespace}, Name: clock.Track}
+	sub, err := s.Subscribe(ctx, name, moqt.SubscribeOptions{})
+	if err != nil {
+		return err
+	}
+	defer sub.Cancel()
+	for {
+		d, err := sub.AcceptDatagram(ctx)
+		arrived := time.Now()
+		if err != nil {
+			return nil
+		}
+		stamp, err := clock.ParseStamp(d.Payload)
+		if err != nil {
+			slog.Debug("clock stamp", "err", err)
+			continue
+		}
+		st := s.Stats()
+		e.Observe(stamp, arrived, clock.RTT{Min: st.MinRTT, Smoothed: st.RTT})
+		if heard != nil {
+			heard(st)
+		}
+	}
+}
