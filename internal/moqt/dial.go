@@ -25,7 +25,8 @@ const implementation = "holocast"
 // point-cloud frames of a camera, so that flow control is not what delays them;
 // the connection's holds a full queue of such frames that nobody accepts, so that
 // one subscription does not hold up the others (quic-go renews the window when a
-// quarter of it was read).
+// quarter of it was read). Joining a session again takes a round trip or two, so
+// a peer is given up sooner than file transfers would.
 func quicConfig() *quic.Config {
 	return &quic.Config{
 		EnableDatagrams:                  true,
@@ -36,8 +37,8 @@ func quicConfig() *quic.Config {
 		MaxStreamReceiveWindow:           16 << 20,
 		InitialConnectionReceiveWindow:   48 << 20,
 		MaxConnectionReceiveWindow:       64 << 20,
-		MaxIdleTimeout:                   10 * time.Second,
-		KeepAlivePeriod:                  3 * time.Second,
+		MaxIdleTimeout:                   5 * time.Second,
+		KeepAlivePeriod:                  1500 * time.Millisecond,
 	}
 }
 

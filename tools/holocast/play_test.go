@@ -15,6 +15,7 @@ import (
 )
 
 func TestPlay(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name                  string
 		cameras, descriptions int
@@ -63,6 +64,7 @@ func TestPlay(t *testing.T) {
 // A viewer that comes when nothing is sent any more has the newest frame all the same:
 // it fetched it.
 func TestPlayLate(t *testing.T) {
+	t.Parallel()
 	for _, descriptions := range []int{1, 4} {
 		t.Run(strconv.Itoa(descriptions), func(t *testing.T) {
 			port := freePort(t)
@@ -109,6 +111,7 @@ func (p *process) interrupt() player.Report {
 }
 
 func TestPublisherReturns(t *testing.T) {
+	t.Parallel()
 	port := freePort(t)
 	startRelay(t, port)
 	url := sessionURL(port, "demo")
@@ -125,6 +128,7 @@ func TestPublisherReturns(t *testing.T) {
 }
 
 func TestRelayReturns(t *testing.T) {
+	t.Parallel()
 	port := freePort(t)
 	relay := startRelay(t, port)
 	url := sessionURL(port, "demo")
@@ -169,6 +173,7 @@ func TestPlayRefused(t *testing.T) {
 
 // With --wait the session may come later than the viewer.
 func TestPlayWaits(t *testing.T) {
+	t.Parallel()
 	port := freePort(t)
 	url := sessionURL(port, "demo")
 	p := start(t, "holocast", "play", url, "--wait", "--duration", "1s", "--json")

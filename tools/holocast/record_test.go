@@ -92,6 +92,7 @@ func again(t *testing.T, port int, path string, args ...string) (second string, 
 }
 
 func TestReplayIsIdentical(t *testing.T) {
+	t.Parallel()
 	port := freePort(t)
 	startRelay(t, port)
 	first := filepath.Join(t.TempDir(), "first.mcap")
@@ -132,6 +133,7 @@ func compareObjects(t *testing.T, got, want []identity) {
 
 // A recording that was cut off replays up to its last whole chunk.
 func TestReplayTruncated(t *testing.T) {
+	t.Parallel()
 	port := freePort(t)
 	startRelay(t, port)
 	first := filepath.Join(t.TempDir(), "first.mcap")
@@ -162,6 +164,7 @@ func TestReplayTruncated(t *testing.T) {
 
 // A loop's groups go on ascending.
 func TestReplayLoop(t *testing.T) {
+	t.Parallel()
 	port := freePort(t)
 	startRelay(t, port)
 	dir := t.TempDir()
@@ -196,6 +199,7 @@ func TestReplayLoop(t *testing.T) {
 // To a player a live replay is a camera, also in a loop: its frames are new ones, and
 // their delay counts from when they were sent.
 func TestReplayLive(t *testing.T) {
+	t.Parallel()
 	port := freePort(t)
 	startRelay(t, port)
 	dir := t.TempDir()
@@ -232,6 +236,7 @@ func TestReplayLive(t *testing.T) {
 }
 
 func TestRecordInterrupted(t *testing.T) {
+	t.Parallel()
 	port := freePort(t)
 	startRelay(t, port)
 	url := sessionURL(port, "demo")
@@ -248,6 +253,7 @@ func TestRecordInterrupted(t *testing.T) {
 
 // A recording goes on when the relay comes back, and has no object twice.
 func TestRecordRelayReturns(t *testing.T) {
+	t.Parallel()
 	port := freePort(t)
 	relay := startRelay(t, port)
 	url := sessionURL(port, "demo")
@@ -282,6 +288,7 @@ func TestRecordRelayReturns(t *testing.T) {
 
 // A full disk is one error, and what is there replays.
 func TestRecordDiskFull(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=3m"); err != nil {
 		t.Skipf("cannot mount a small tmpfs (needs root): %v", err)
