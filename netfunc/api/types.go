@@ -83,6 +83,9 @@ type Report struct {
 	Nonce uint64 `json:"nonce,string,omitempty"`
 	// Policies are the path sets that are in force in the sender's policy map.
 	Policies []Policy `json:"policies,omitempty"`
+	// Routes are where plain routing takes packets to the destinations of flows that
+	// are left to it.
+	Routes []Route `json:"routes,omitempty"`
 	// Counters are further counters of the edge by name.
 	Counters map[string]uint64 `json:"counters,omitempty"`
 }
@@ -93,6 +96,15 @@ type Policy struct {
 	Paths       pathset.Set `json:"paths"`
 	// Nonce of the signalling packet that set it; "0" = none since the edge attached.
 	Nonce uint64 `json:"nonce,string"`
+}
+
+// Route is where plain routing takes the packets to a destination.
+type Route struct {
+	Destination netip.Addr `json:"destination"`
+	// Path that the packets leave by; 0 = by none of the paths.
+	Path int `json:"path,omitempty"`
+	// Unreachable says that the routing table has no way to the destination.
+	Unreachable bool `json:"unreachable,omitempty"`
 }
 
 // Uplink is what an edge's uplink monitor saw, oldest first.

@@ -303,6 +303,31 @@ func TestController(t *testing.T) {
 	}
 }
 
+// TestRoutes: the controller learns where plain routing takes the flows that are left to it.
+func TestRoutes(t *testing.T) {
+	s, c, _, _ := controlled(t, quickly)
+	routes := func(want ...api.Route) {
+		t.Helper()
+		c.until(fmt.Sprintf("routes %+v", want), func() bool { return slices.Equal(c.reports["near"].Routes, want) })
+	}
+	routes() // no flow yet
+	c.applied(c.set(0, api.Armed, 1))
+	routes(api.Route{Destination: viewerAddr, Path: 1})
+	s.route(s.near, "10.9.0.0/24", "10.1.2.2")
+	routes(api.Route{Destination: viewerAddr, Path: 2})
+	s.route(s.near, "10.9.0.0/24", relayAddress)
+	routes(api.Route{Destination: viewerAddr})
+	if err := s.near.Handle.LinkSetDown(s.link(s.near, "lan0")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.near.Handle.LinkSetUp(s.link(s.near, "lan0")); err != nil { // its routes are gone
+		t.Fatal(err)
+	}
+	routes(api.Route{Destination: viewerAddr, Unreachable: true})
+	c.applied(c.set(pathset.Of(1, 2), api.Duplicating, 2))
+	routes() // signalled, so plain routing does not matter
+}
+
 // write sends a packet to a port where nobody listens, which the kernel tells the next sender of.
 func write(t *testing.T, conn *net.UDPConn, b []byte) {
 	t.Helper()

@@ -71,7 +71,7 @@ func run(ctx context.Context, cfg Config) error {
 		defer client.Close()
 		d.reporter = &report.Reporter{
 			Client: client, Name: cfg.Name, Log: log,
-			Hello: d.hello, Report: d.report, Update: func(u api.Update) { d.receiving.update(u) },
+			Hello: d.hello, Report: d.report, Update: func(u api.Update) { d.sending.update(u); d.receiving.update(u) },
 		}
 	}
 	d.kernel = &kernel{cfg: &d.cfg, key: key, log: log, due: make(chan struct{}, 1)}
@@ -343,7 +343,7 @@ func (d *daemon) pathReport() []api.Path {
 
 // report is a heartbeat.
 func (d *daemon) report() api.Report {
-	out := api.Report{Paths: d.pathReport(), Counters: map[string]uint64{}}
+	out := api.Report{Paths: d.pathReport(), Routes: d.sending.routes(d.ways.by), Counters: map[string]uint64{}}
 	err := d.kernel.withSender(func(k *bpf.Sender) error {
 		policies, err := k.Policies()
 		if err != nil {

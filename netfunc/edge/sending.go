@@ -4,10 +4,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"holocast/netfunc/api"
 	"holocast/netfunc/bpf"
@@ -22,6 +28,61 @@ type sending struct {
 	kernel   *kernel
 	reporter *report.Reporter // nil without a controller
 	seen     func(viewer netip.Addr)
+
+	mu    sync.Mutex
+	plain map[netip.Addr]struct{} // destinations of flows that the controller leaves to plain routing
+}
+
+// update takes what the controller wants. The path sets themselves are signalled to the kernel.
+func (s *sending) update(u api.Update) {
+	if !s.cfg.Role.Sends() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if u.Snapshot || s.plain == nil {
+		s.plain = make(map[netip.Addr]struct{})
+	}
+	for _, f := range u.Flows {
+		if f.Sender == s.cfg.Name && f.Paths == 0 {
+			s.plain[f.Destination.Unmap()] = struct{}{}
+		} else {
+			delete(s.plain, f.Destination.Unmap())
+		}
+	}
+	for _, destination := range u.Removed {
+		delete(s.plain, destination.Unmap())
+	}
+}
+
+// routes are where plain routing takes the flows that are left to it; by is the path of an
+// interface's index, 0 where it is none.
+func (s *sending) routes(by func(link int) int) (out []api.Route) {
+	s.mu.Lock()
+	plain := slices.Collect(maps.Keys(s.plain))
+	s.mu.Unlock()
+	if len(plain) == 0 {
+		return nil
+	}
+	table, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		s.log.Warn("routing table not read", "err", err)
+		return nil
+	}
+	defer table.Close()
+	for _, destination := range plain {
+		r := api.Route{Destination: destination}
+		switch routes, err := table.RouteGet(destination.AsSlice()); {
+		case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
+			r.Unreachable = true
+		case err != nil || len(routes) == 0:
+			continue
+		default:
+			r.Path = by(routes[0].LinkIndex)
+		}
+		out = append(out, r)
+	}
+	return out
 }
 
 // settle makes the policy map follow the configuration. A policy that the controller signalled

@@ -177,6 +177,18 @@ func (w *ways) listen(now time.Time, stats map[int]probe.Stats) {
 	}
 }
 
+// by returns the path that an interface is of, 0 for none.
+func (w *ways) by(link int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, one := range w.all {
+		if link != 0 && one.hop.Interface == link {
+			return one.Index
+		}
+	}
+	return 0
+}
+
 // again tells the kernel of all paths, as after it was opened.
 func (w *ways) again() {
 	w.mu.Lock()

@@ -14,16 +14,21 @@ import (
 // probes lately, allowed by the operator. Where no probe is answered on any path, it
 // is the probing that fails, and paths that are up are used.
 func (e *Engine) usable(f *flow) pathset.Set {
+	if f.Allowed != 0 {
+		return e.alive(f, f.Allowed)
+	}
+	return e.alive(f, ^pathset.Set(0))
+}
+
+// alive is usable among some paths, whatever the operator allows.
+func (e *Engine) alive(f *flow, among pathset.Set) pathset.Set {
 	s := e.edges[f.Sender]
 	if s == nil {
 		return 0
 	}
-	up := s.up()
+	up := s.up() & among
 	if r := e.receiver(f); r != nil && len(r.Paths) > 0 {
 		up &= r.up()
-	}
-	if f.Allowed != 0 {
-		up &= f.Allowed
 	}
 	alive := up
 	for _, p := range s.Paths {
@@ -35,6 +40,23 @@ func (e *Engine) usable(f *flow) pathset.Set {
 		return up
 	}
 	return alive
+}
+
+// stranded tells why packets of f are lost that plain routing takes, "" where they are not or
+// nobody knows. Such a flow sees no trigger where this program started after its last uplink
+// packet, so it is the paths' state that counts and not their change.
+func (e *Engine) stranded(now time.Time, f *flow) string {
+	s := e.edges[f.Sender]
+	if s == nil || s.Lost || e.settling(f) || !now.Before(f.seen.Add(e.conf.End)) {
+		return "" // without a viewer there is nothing to lose
+	}
+	switch r := s.routes[f.Destination]; {
+	case r.Unreachable:
+		return fmt.Sprintf("edge %s has no route to it", s.Name)
+	case r.Path != 0 && !e.alive(f, ^pathset.Set(0)).Has(r.Path):
+		return fmt.Sprintf("plain routing takes path %d, which is dead", r.Path)
+	}
+	return ""
 }
 
 // receiver is the edge that removes duplicates of f, nil when there is none that

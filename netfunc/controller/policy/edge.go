@@ -16,6 +16,7 @@ import (
 type edge struct {
 	api.EdgeStatus
 	policies map[netip.Addr]api.Policy // nil until its first report since the hello
+	routes   map[netip.Addr]api.Route  // of the last report
 	nonce    uint64
 	heard    time.Time // the last hello or report
 	hello    time.Time
@@ -89,6 +90,14 @@ func checkPaths(paths []api.Path) error {
 func checkReport(r api.Report) error {
 	if len(r.Policies) > maxPolicies {
 		return fmt.Errorf("more than %d policies", maxPolicies)
+	}
+	if len(r.Routes) > maxPolicies {
+		return fmt.Errorf("more than %d routes", maxPolicies)
+	}
+	for _, q := range r.Routes {
+		if q.Path < 0 || q.Path > pathset.Max {
+			return fmt.Errorf("route to %s: path %d is not 0 to %d", q.Destination, q.Path, pathset.Max)
+		}
 	}
 	if len(r.Counters) > maxCounters {
 		return fmt.Errorf("more than %d counters", maxCounters)

@@ -145,6 +145,10 @@ func (e *Engine) Report(now time.Time, name string, r api.Report) error {
 		}
 		c.policies[p.Destination] = p
 	}
+	c.routes = make(map[netip.Addr]api.Route, len(r.Routes))
+	for _, q := range r.Routes {
+		c.routes[q.Destination.Unmap()] = q
+	}
 	reason := ""
 	switch up := c.up(); {
 	case lost:
@@ -536,10 +540,11 @@ func (e *Engine) flow(now time.Time, dst netip.Addr) (*flow, error) {
 	return f, nil
 }
 
-// covered tells whether some sender may duplicate to dst.
+// covered tells whether some sender may duplicate to dst, or some receiver has it behind
+// itself, whose sender may not have said hello yet.
 func (e *Engine) covered(dst netip.Addr) bool {
 	for _, c := range e.edges {
-		if c.Role.Sends() && covers(c.Towards, dst) >= 0 {
+		if (c.Role.Sends() && covers(c.Towards, dst) >= 0) || (c.Role.Receives() && covers(c.Behind, dst) >= 0) {
 			return true
 		}
 	}

@@ -226,9 +226,13 @@ func (e *Engine) follow(now time.Time, f *flow, why string) {
 			if f.Paths != one && usable == one {
 				e.move(now, f, api.Redirected, one, api.Decision{Kind: "redirect", Reason: cmp.Or(why, "the path answers again") + ": the operator's path is up"})
 			}
-		case f.Paths != 0 && f.Paths&usable == 0:
+		case f.Paths == 0:
+			if dead := e.stranded(now, f); dead != "" {
+				e.redirect(now, f, dead, true)
+			}
+		case f.Paths&usable == 0:
 			e.redirect(now, f, cmp.Or(why, "the path is dead"), true)
-		case f.Paths != 0 && e.conf.Redirect.Follow:
+		case e.conf.Redirect.Follow:
 			e.redirect(now, f, cmp.Or(why, "the RTTs changed"), true)
 		}
 	case api.Auto:
@@ -239,9 +243,12 @@ func (e *Engine) follow(now time.Time, f *flow, why string) {
 func (e *Engine) followAuto(now time.Time, f *flow, usable pathset.Set, why string) {
 	left := f.Paths & usable
 	switch {
-	case f.Paths == 0 || usable == 0:
-		// Plain routing; or nothing to choose from, and the sender's kernel program
-		// passes packets on untouched.
+	case usable == 0:
+		// Nothing to choose from: the sender's kernel program passes packets on untouched.
+	case f.Paths == 0:
+		if dead := e.stranded(now, f); dead != "" {
+			e.start(now, f, dead)
+		}
 	case left == 0:
 		e.start(now, f, cmp.Or(why, "no probe is answered")+fmt.Sprintf(": path %s is lost", f.Paths))
 	case e.receiver(f) == nil && f.Paths.Len() > 1:

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"encoding/json"
 	"net/netip"
 	"testing"
 	"time"
@@ -25,6 +26,7 @@ type world struct {
 	told   map[string]map[netip.Addr]uint8  // policy maps of the senders
 	nonce  uint64                           // of the last signalling packet
 	deaf   map[string]bool                  // edges that signalling does not reach
+	plain  map[string]api.Route             // where plain routing takes the viewer's flow
 	sent   []Signal                         // since the last look
 	log    []api.Decision                   // since the last look
 	clock  map[string]time.Duration         // edges' clocks ahead of ours
@@ -38,7 +40,7 @@ func newWorld(t testing.TB, conf Config) *world {
 	}
 	return &world{
 		t: t, e: New(conf), now: time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC),
-		paths: map[string][]api.Path{}, told: map[string]map[netip.Addr]uint8{}, deaf: map[string]bool{},
+		paths: map[string][]api.Path{}, told: map[string]map[netip.Addr]uint8{}, deaf: map[string]bool{}, plain: map[string]api.Route{},
 		clock: map[string]time.Duration{"a": time.Hour, "b": 5 * time.Hour}, nonces: map[string]map[netip.Addr]uint64{},
 	}
 }
@@ -99,6 +101,10 @@ func (w *world) report(name string) {
 	for dst, paths := range w.told[name] {
 		r.Policies = append(r.Policies, api.Policy{Destination: dst, Paths: pathset.Set(paths), Nonce: w.nonces[name][dst]})
 	}
+	if route, ok := w.plain[name]; ok {
+		route.Destination = viewer
+		r.Routes = []api.Route{route}
+	}
 	if err := w.e.Report(w.now, name, r); err != nil {
 		w.t.Fatal(err)
 	}
@@ -156,6 +162,29 @@ func (w *world) live(d, interval time.Duration) {
 			reports = w.now.Add(500 * time.Millisecond)
 			w.report("a")
 			w.report("b")
+		}
+	}
+}
+
+// restart carries the state over to a new engine, by way of JSON.
+func (w *world) restart() {
+	b, err := json.Marshal(w.e.State(100))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var s State
+	if err := json.Unmarshal(b, &s); err != nil {
+		w.t.Fatal(err)
+	}
+	before := w.e.Flows()
+	w.e = New(w.e.conf)
+	if err := w.e.Restore(w.now, s); err != nil {
+		w.t.Fatalf("%v\n%s", err, b)
+	}
+	w.deliver()
+	for i, f := range w.e.Flows() {
+		if f.Paths != before[i].Paths || f.Generation != before[i].Generation {
+			w.t.Fatalf("restart made %+v of %+v", f, before[i])
 		}
 	}
 }

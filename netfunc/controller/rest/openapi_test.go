@@ -94,7 +94,7 @@ func TestOpenAPIHasTheRoutes(t *testing.T) {
 func TestOpenAPIHasTheTypes(t *testing.T) {
 	d := parsed(t)
 	types := map[string]reflect.Type{}
-	for _, v := range []any{api.Edge{}, api.Path{}, api.Welcome{}, api.Report{}, api.Policy{}, api.Uplink{}, api.Observation{}, api.Elimination{},
+	for _, v := range []any{api.Edge{}, api.Path{}, api.Welcome{}, api.Report{}, api.Policy{}, api.Route{}, api.Uplink{}, api.Observation{}, api.Elimination{},
 		api.Reward{}, api.Setting{}, api.Flow{}, api.Update{}, api.EdgeStatus{}, api.Decision{}, api.Status{}, api.Trigger{},
 		api.EdgeList{}, api.FlowList{}, api.DecisionList{}, api.Problem{}} {
 		types[reflect.TypeOf(v).Name()] = reflect.TypeOf(v)

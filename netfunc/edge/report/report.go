@@ -40,6 +40,7 @@ type Reporter struct {
 
 	mu           sync.Mutex
 	uplink       []api.Observation
+	recent       recent
 	eliminations map[netip.Addr]api.Elimination // the newest of each destination that was not told yet
 	status       Status
 }
@@ -84,8 +85,9 @@ func (r *Reporter) Soon() {
 func (r *Reporter) Uplink(o api.Observation) {
 	r.init()
 	r.mu.Lock()
+	r.recent.add(o, time.Now())
 	if !r.status.Connected {
-		r.status.UplinkLost++ // by the time the controller hears of it, it means nothing
+		r.status.UplinkLost++ // but for the newest, it means nothing by the time the controller hears of it
 		r.mu.Unlock()
 		return
 	}
@@ -251,10 +253,14 @@ func (r *Reporter) flows(ctx context.Context) error {
 	}, func(err error) { r.Log.Debug("watch interrupted", "err", err) })
 }
 
+// connected begins a session. A controller that just started knows nothing of the viewers
+// that fell silent before: it is told the newest of each again.
 func (r *Reporter) connected() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.status.Connected, r.status.Since, r.status.Error = true, time.Now(), ""
+	r.uplink = append(r.recent.since(time.Now().Add(-recall)), r.uplink...)
+	wake(r.seen)
 }
 
 // lost notes a failure, and says so once for each time that the controller is lost.

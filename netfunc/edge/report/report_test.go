@@ -155,7 +155,10 @@ func start(t *testing.T, c *controller) (r *Reporter, updates chan api.Update) {
 	return r, updates
 }
 
-var viewer = netip.MustParseAddr("10.9.0.2")
+var (
+	viewer  = netip.MustParseAddr("10.9.0.2")
+	request = netip.AddrPortFrom(viewer, 40000)
+)
 
 func TestConversation(t *testing.T) {
 	c := newController(t)
@@ -216,7 +219,9 @@ func TestControllerRestarts(t *testing.T) {
 	if s := r.Status(); s.Error == "" || s.Failures == 0 {
 		t.Errorf("%+v, want an error", s)
 	}
-	r.Uplink(api.Observation{})
+	for i := range 20 {
+		r.Uplink(api.Observation{Time: int64(i), Source: request})
+	}
 	r.Eliminate(api.Elimination{Destination: viewer, Generation: 3, Removed: pathset.Of(2), Remaining: pathset.Of(1, 3)})
 	r.Eliminate(api.Elimination{Destination: viewer, Generation: 3, Removed: pathset.Of(3), Remaining: pathset.Of(1), Single: true})
 	c.start()
@@ -227,8 +232,13 @@ func TestControllerRestarts(t *testing.T) {
 	if e := c.eliminations[0]; e.Removed != pathset.Of(2, 3) || e.Remaining != pathset.Of(1) || !e.Single {
 		t.Errorf("%+v, want both eliminations in one", e)
 	}
-	if s := r.Status(); s.UplinkLost != 1 || len(c.uplink) != 0 {
-		t.Errorf("%+v: an observation of the past was told", s)
+	// The controller is to know the viewer, even if nothing is seen of it any more.
+	c.until("the newest observations", func() bool { return len(c.uplink) == recalled })
+	if c.uplink[0].Time != 20-recalled || c.uplink[recalled-1].Time != 19 {
+		t.Errorf("observations %+v", c.uplink)
+	}
+	if s := r.Status(); s.UplinkLost != 20 {
+		t.Errorf("%+v", s)
 	}
 	c.until("a second hello", func() bool { return c.hellos == 2 })
 }

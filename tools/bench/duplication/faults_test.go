@@ -4,6 +4,7 @@ package duplication
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -327,6 +328,35 @@ func TestFaults(t *testing.T) {
 	}
 	f.set(func(s pathset.Set) bool { return s == all })
 	f.path(1, moment, seamless)
+	f.check()
+}
+
+// TestPathDiesWithController: the path that plain routing takes dies while the controller starts
+// again, which therefore sees no receipt of the viewer. It moves the flow all the same, because
+// of what the edges saw last, or else once the path is known to be dead.
+func TestPathDiesWithController(t *testing.T) {
+	f := newFaults(t, api.Auto)
+	f.until("a live flow", func() (bool, string) {
+		x, err := f.flow()
+		return err == nil && x.Live && x.State == api.Armed, fmt.Sprintf("%+v, %v", x, err)
+	})
+	dead := f.calm[pathName(1)]
+	dead.Loss = 1
+	f.while("path 1 and the controller are dead", 3*moment, repaired+500*time.Millisecond, func() error {
+		if err := f.kill(&f.pair.controller)(); err != nil {
+			return err
+		}
+		if err := f.lab.Set(pathName(1), dead); err != nil {
+			return err
+		}
+		return f.pair.startController()
+	}, func() error {
+		x, err := f.flow()
+		if err == nil && x.Paths&^pathset.Of(1) == 0 {
+			t.Errorf("the flow is left on paths %v: %+v", x.Paths, x)
+		}
+		return errors.Join(err, f.lab.Set(pathName(1), f.calm[pathName(1)]))
+	})
 	f.check()
 }
 

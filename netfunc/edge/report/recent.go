@@ -1,0 +1,74 @@
+package report
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"holocast/netfunc/api"
+)
+
+const (
+	// recall is how old observations are at most that a controller hears of again. It is the
+	// time after which it takes a flow without any for ended, by default.
+	recall = 10 * time.Second
+	// recalled are the observations of a viewer: more than make a flow live, by default.
+	recalled = 8
+	// maxViewers are remembered; of more the one that was seen longest ago is forgotten.
+	maxViewers = maxUplink / recalled
+)
+
+// recent holds the newest observations of each viewer.
+type recent map[netip.AddrPort]*watched
+
+type watched struct {
+	seen   time.Time // the last one
+	newest []api.Observation
+}
+
+// add takes in an observation made now.
+func (r *recent) add(o api.Observation, now time.Time) {
+	if *r == nil {
+		*r = make(recent)
+	}
+	v := (*r)[o.Source]
+	if v == nil {
+		if len(*r) >= maxViewers {
+			r.forget()
+		}
+		v = &watched{}
+		(*r)[o.Source] = v
+	}
+	if len(v.newest) == recalled {
+		v.newest = append(v.newest[:0], v.newest[1:]...)
+	}
+	v.newest = append(v.newest, o)
+	v.seen = now
+}
+
+// forget forgets the viewer that was seen longest ago.
+func (r *recent) forget() {
+	var oldest netip.AddrPort
+	var seen time.Time
+	for source, v := range *r {
+		if seen.IsZero() || v.seen.Before(seen) {
+			oldest, seen = source, v.seen
+		}
+	}
+	delete(*r, oldest)
+}
+
+// since returns the observations of the viewers that were seen after a time, oldest first, and
+// forgets the other viewers.
+func (r *recent) since(after time.Time) (out []api.Observation) {
+	for source, v := range *r {
+		if v.seen.Before(after) {
+			delete(*r, source)
+			continue
+		}
+		out = append(out, v.newest...)
+	}
+	slices.SortFunc(out, func(a, b api.Observation) int { return cmp.Compare(a.Time, b.Time) })
+	return out
+}
