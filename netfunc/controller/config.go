@@ -5,8 +5,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"holocast/internal/config"
@@ -28,9 +30,10 @@ type Config struct {
 		MaxConnections int     `yaml:"maxConnections"`
 	} `yaml:"http"`
 	Auth struct {
-		Token     string   `yaml:"token"`
-		EdgeToken string   `yaml:"edgeToken"`
-		Operators []string `yaml:"operators"`
+		Token     string            `yaml:"token"`
+		Edges     map[string]string `yaml:"edges"`
+		EdgeToken string            `yaml:"edgeToken"`
+		Operators []string          `yaml:"operators"`
 	} `yaml:"auth"`
 	Signal struct {
 		Key    string        `yaml:"key"`
@@ -69,7 +72,7 @@ func defaultConfig() Config {
 	c.HTTP.Listen = "127.0.0.1:4793"
 	c.HTTP.Rate, c.HTTP.Burst = 5000, 10000
 	c.HTTP.MaxBody, c.HTTP.MaxConnections = 1<<20, 1024
-	c.Auth.Operators = []string{}
+	c.Auth.Edges, c.Auth.Operators = map[string]string{}, []string{}
 	c.Signal.Resend, c.Signal.Slow = p.Signal.First, p.Signal.Slow
 	c.State = "/var/lib/holocast/controller.json"
 	c.Mode = p.Mode
@@ -107,8 +110,8 @@ func (c *Config) validate() error {
 		return errors.New("http.clientCA needs http.certificate and http.key")
 	case len(c.Auth.Operators) > 0 && c.HTTP.ClientCA == "":
 		return errors.New("auth.operators are names of certificates, which need http.clientCA")
-	case c.Auth.EdgeToken != "" && c.Auth.Token == "" && c.HTTP.ClientCA == "":
-		return errors.New("auth.edgeToken needs auth.token or http.clientCA, or nobody could operate the controller")
+	case c.Auth.Token == "" && len(c.Auth.Operators) == 0 && (c.Auth.EdgeToken != "" || len(c.Auth.Edges) > 0 || c.HTTP.ClientCA != ""):
+		return errors.New("auth.token or auth.operators is missing: edges could report, but nobody could operate the controller")
 	case c.Auth.Token == "" && c.HTTP.ClientCA == "" && !loopback(host):
 		return fmt.Errorf("http.listen %s is open to others: set auth.token or http.clientCA, or listen on 127.0.0.1", c.HTTP.Listen)
 	case c.HTTP.Rate < 0 || (c.HTTP.Rate > 0 && c.HTTP.Burst < 1):
@@ -121,6 +124,14 @@ func (c *Config) validate() error {
 		return errors.New(`signal.key is missing: a file with the key of signalling; "controller key" makes one`)
 	case c.Signal.From.IsValid() && !c.Signal.From.Is4():
 		return fmt.Errorf("signal.from %s is not an IPv4 address", c.Signal.From)
+	}
+	for name, file := range c.Auth.Edges {
+		switch {
+		case !policy.EdgeName(name):
+			return fmt.Errorf("auth.edges: %.80q is not the name of an edge: 1 to 64 letters, digits, '.', '_' or '-'", name)
+		case file == "":
+			return fmt.Errorf("auth.edges.%s: the file with the token is missing", name)
+		}
 	}
 	return c.policy().Validate()
 }
@@ -143,5 +154,11 @@ func (c *Config) auth() (a rest.Auth, err error) {
 			return a, fmt.Errorf("auth.edgeToken: %w", err)
 		}
 	}
-	return a, nil
+	a.Edges = make(map[string]string, len(c.Auth.Edges))
+	for _, name := range slices.Sorted(maps.Keys(c.Auth.Edges)) {
+		if a.Edges[name], err = rest.ReadToken(c.Auth.Edges[name]); err != nil {
+			return a, fmt.Errorf("auth.edges.%s: %w", name, err)
+		}
+	}
+	return a, a.Validate()
 }

@@ -39,7 +39,7 @@ func TestExample(t *testing.T) {
 			if !ok {
 				t.Errorf("%s%s is not in the example", at, name)
 			}
-			if sub, ok := v.(map[string]any); ok {
+			if sub, ok := v.(map[string]any); ok && f.Type.Kind() == reflect.Struct {
 				missing(f.Type, sub, at+name+".")
 			}
 		}
@@ -49,19 +49,23 @@ func TestExample(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	for want, change := range map[string]func(*Config){
-		"":                    func(*Config) {},
-		"http.listen":         func(c *Config) { c.HTTP.Listen = "4793" },
-		"http.certificate":    func(c *Config) { c.HTTP.Key = "x" },
-		"http.clientCA":       func(c *Config) { c.HTTP.ClientCA = "x" },
-		"is open to others":   func(c *Config) { c.HTTP.Listen = ":4793" },
-		"auth.edgeToken":      func(c *Config) { c.Auth.EdgeToken = "x" },
-		"auth.operators":      func(c *Config) { c.Auth.Operators = []string{"x"} },
-		"http.burst":          func(c *Config) { c.HTTP.Burst = 0 },
-		"http.maxBody":        func(c *Config) { c.HTTP.MaxBody = 1 },
-		"http.maxConnections": func(c *Config) { c.HTTP.MaxConnections = 1 },
-		"signal.key":          func(c *Config) { c.Signal.Key = "" },
-		"signal.from":         func(c *Config) { _ = c.Signal.From.UnmarshalText([]byte("::1")) },
-		"end must be":         func(c *Config) { c.End = 0 },
+		"":                     func(*Config) {},
+		"http.listen":          func(c *Config) { c.HTTP.Listen = "4793" },
+		"http.certificate":     func(c *Config) { c.HTTP.Key = "x" },
+		"http.clientCA":        func(c *Config) { c.HTTP.ClientCA = "x" },
+		"is open to others":    func(c *Config) { c.HTTP.Listen = ":4793" },
+		"nobody could operate": func(c *Config) { c.Auth.EdgeToken = "x" },
+		"auth.token":           func(c *Config) { c.Auth.Edges = map[string]string{"london": "x"} },
+		"auth.token or":        func(c *Config) { c.HTTP.Certificate, c.HTTP.Key, c.HTTP.ClientCA = "x", "x", "x" },
+		"auth.edges":           func(c *Config) { c.Auth.Token, c.Auth.Edges = "x", map[string]string{"lon/don": "x"} },
+		"auth.edges.london":    func(c *Config) { c.Auth.Token, c.Auth.Edges = "x", map[string]string{"london": ""} },
+		"auth.operators":       func(c *Config) { c.Auth.Operators = []string{"x"} },
+		"http.burst":           func(c *Config) { c.HTTP.Burst = 0 },
+		"http.maxBody":         func(c *Config) { c.HTTP.MaxBody = 1 },
+		"http.maxConnections":  func(c *Config) { c.HTTP.MaxConnections = 1 },
+		"signal.key":           func(c *Config) { c.Signal.Key = "" },
+		"signal.from":          func(c *Config) { _ = c.Signal.From.UnmarshalText([]byte("::1")) },
+		"end must be":          func(c *Config) { c.End = 0 },
 	} {
 		c := defaultConfig()
 		c.Signal.Key = "key"

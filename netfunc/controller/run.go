@@ -9,10 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	ossignal "os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -48,7 +50,8 @@ func run(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, path := range []string{cfg.Signal.Key, cfg.Auth.Token, cfg.Auth.EdgeToken, cfg.HTTP.Key} {
+	secrets := append(slices.Sorted(maps.Values(cfg.Auth.Edges)), cfg.Signal.Key, cfg.Auth.Token, cfg.Auth.EdgeToken, cfg.HTTP.Key)
+	for _, path := range secrets {
 		if info, err := os.Stat(path); path != "" && err == nil && info.Mode().Perm()&0o004 != 0 {
 			log.Warn("a secret can be read by everybody on this machine", "file", path)
 		}

@@ -79,14 +79,17 @@ func TestTLS(t *testing.T) {
 	edge, edgeKey := ours.issue(t, dir, "edge", 3)
 	stranger, strangerKey := theirs.issue(t, dir, "stranger", 4)
 	args := []string{"--certificate", cert, "--key", key, "--client-ca", ours.file}
+	const operators = "auth: {operators: [operator]}\n"
+	operator, operatorKey := ours.issue(t, dir, "operator", 7)
 	for name, c := range map[string]struct {
 		args []string
 		o    api.Options
 		want string // in the error
 	}{
 		"token":                       {args, api.Options{CA: ours.file, Token: token}, ""},
-		"certificate":                 {args, api.Options{CA: ours.file, Certificate: edge, Key: edgeKey}, ""},
-		"certificate alone":           {append([]string{"--token", ""}, args...), api.Options{CA: ours.file, Certificate: edge, Key: edgeKey}, ""},
+		"certificate":                 {args, api.Options{CA: ours.file, Certificate: operator, Key: operatorKey}, ""},
+		"certificate alone":           {append([]string{"--token", ""}, args...), api.Options{CA: ours.file, Certificate: operator, Key: operatorKey}, ""},
+		"certificate of an edge":      {args, api.Options{CA: ours.file, Certificate: edge, Key: edgeKey}, "operator"},
 		"neither":                     {args, api.Options{CA: ours.file}, "401"},
 		"neither, certificates alone": {append([]string{"--token", ""}, args...), api.Options{CA: ours.file}, "401"},
 		"wrong token":                 {args, api.Options{CA: ours.file, Token: "nobody"}, "401"},
@@ -97,7 +100,7 @@ func TestTLS(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			own := workDir(t)
-			p := start(t, own, "", append([]string{"--token", filepath.Join(own, "token")}, c.args...)...)
+			p := start(t, own, operators, append([]string{"--token", filepath.Join(own, "token")}, c.args...)...)
 			if c.o.URL == "" {
 				c.o.URL = p.url
 			} else {
@@ -119,8 +122,7 @@ func TestTLS(t *testing.T) {
 	}
 	t.Run("what a certificate may do", func(t *testing.T) {
 		t.Parallel()
-		operator, operatorKey := ours.issue(t, dir, "operator", 7)
-		p := start(t, workDir(t), "auth: {operators: [operator]}\n", append(args, "--token", "")...)
+		p := start(t, workDir(t), operators, append(args, "--token", "")...)
 		client := func(cert, key string) *api.Client {
 			c, err := api.NewClient(api.Options{URL: p.url, CA: ours.file, Certificate: cert, Key: key})
 			if err != nil {

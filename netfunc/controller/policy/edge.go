@@ -43,6 +43,9 @@ const (
 
 var edgeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
+// EdgeName tells whether an edge may have a name.
+func EdgeName(name string) bool { return edgeName.MatchString(name) }
+
 // CheckEdge tells in one sentence what is wrong with a hello.
 func CheckEdge(h api.Edge) error {
 	switch {

@@ -3,7 +3,9 @@ package rest
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -17,14 +19,16 @@ import (
 
 // Auth says who may call. Where nothing is set anybody may, from this machine.
 type Auth struct {
-	Token     string // of operators and edges
-	EdgeToken string // of edges alone; "" = there is none
+	Token string // of operators, who may make all calls as any edge
+	// Edges are the tokens of edges by their names: each may report, as that edge alone.
+	Edges map[string]string
+	// EdgeToken is good for every edge that Edges does not name; "" = there is none.
+	EdgeToken string
 	// ClientCertificates tells that the TLS listener verifies certificates of
 	// clients; a verified one stands for a token.
 	ClientCertificates bool
 	// Operators are the common names of the certificates that may make all calls;
-	// others are edges, each of which may speak for the edge of its name alone.
-	// Empty: every certificate may make all calls.
+	// others are edges, each of which may report as the edge of its name alone.
 	Operators []string
 }
 
@@ -44,8 +48,30 @@ func ReadToken(path string) (string, error) {
 	return token, nil
 }
 
+// Validate returns an error where one token stands for several callers.
+func (a Auth) Validate() error {
+	whose := map[string]string{}
+	if a.Token != "" {
+		whose[a.Token] = "auth.token"
+	}
+	if _, same := whose[a.EdgeToken]; same && a.EdgeToken != "" {
+		return errors.New("auth.edgeToken is the token of auth.token: edges would be operators")
+	}
+	whose[a.EdgeToken] = "auth.edgeToken"
+	for _, name := range slices.Sorted(maps.Keys(a.Edges)) {
+		token, setting := a.Edges[name], "auth.edges."+name
+		if other, same := whose[token]; same {
+			return fmt.Errorf("%s is the token of %s", setting, other)
+		}
+		whose[token] = setting
+	}
+	return nil
+}
+
 // Open tells that no credentials are set up.
-func (a Auth) Open() bool { return a.Token == "" && !a.ClientCertificates }
+func (a Auth) Open() bool {
+	return a.Token == "" && a.EdgeToken == "" && len(a.Edges) == 0 && !a.ClientCertificates
+}
 
 // admit returns nil if the request may use a route that needs who.
 func (s *Server) admit(who access, r *http.Request) *api.Problem {
@@ -61,23 +87,14 @@ func (s *Server) admit(who access, r *http.Request) *api.Problem {
 		}
 		return nil
 	}
+	callers, token := a.callers(r), bearer(r)
 	var refused *api.Problem
-	if name, ok := certified(r); ok && a.ClientCertificates {
-		if refused = a.admitCertificate(name, who, r); refused == nil {
+	for _, c := range callers {
+		if refused = c.refused(a, who, r.PathValue("name")); refused == nil {
 			return nil
 		}
 	}
-	token := bearer(r)
-	switch {
-	case a.operates(token):
-		return nil
-	case a.EdgeToken != "" && equal(token, a.EdgeToken):
-		if who == edges {
-			return nil
-		}
-		return &api.Problem{Status: http.StatusForbidden, Detail: "an edge's token does not allow this call"}
-	}
-	if refused != nil && token == "" {
+	if refused != nil && (token == "" || a.knows(token)) {
 		return refused
 	}
 	if !s.failing.allow(caller(r), time.Now()) {
@@ -102,9 +119,6 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// operates tells whether token is the operators'.
-func (a Auth) operates(token string) bool { return a.Token != "" && equal(token, a.Token) }
-
 // certified is the common name of the client's certificate, if it has been verified.
 func certified(r *http.Request) (string, bool) {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
@@ -113,32 +127,69 @@ func certified(r *http.Request) (string, bool) {
 	return r.TLS.PeerCertificates[0].Subject.CommonName, true
 }
 
-// admitCertificate returns nil if the holder of the certificate name may make the call.
-func (a Auth) admitCertificate(name string, who access, r *http.Request) *api.Problem {
-	if len(a.Operators) == 0 || slices.Contains(a.Operators, name) {
+// credential is one that a request carries: a token or a certificate.
+type credential struct {
+	what     string // in words
+	operator bool   // good for all calls
+	shared   bool   // the token of the edges that have none of their own
+	edge     string // whose it is, else
+}
+
+// callers returns the credentials of a request that are good for something.
+func (a Auth) callers(r *http.Request) (out []credential) {
+	if name, ok := certified(r); ok && a.ClientCertificates {
+		out = append(out, credential{what: fmt.Sprintf("certificate %q", name), operator: slices.Contains(a.Operators, name), edge: name})
+	}
+	return append(out, a.tokens(bearer(r))...)
+}
+
+// tokens returns what a token is good for. It compares with all that there are, so that the
+// time tells nothing of which one it is.
+func (a Auth) tokens(token string) (out []credential) {
+	if a.Token != "" && equal(token, a.Token) {
+		out = append(out, credential{what: "the operators' token", operator: true})
+	}
+	for name, its := range a.Edges {
+		if equal(token, its) {
+			out = append(out, credential{what: fmt.Sprintf("the token of edge %q", name), edge: name})
+		}
+	}
+	if a.EdgeToken != "" && equal(token, a.EdgeToken) {
+		out = append(out, credential{what: "the edges' token", shared: true})
+	}
+	return out
+}
+
+// knows tells whether a token is good for something.
+func (a Auth) knows(token string) bool { return len(a.tokens(token)) > 0 }
+
+// refused returns nil if the credential is good for a route that needs who, under the name of
+// edge, "" where the route has none.
+func (c credential) refused(a Auth, who access, edge string) *api.Problem {
+	switch {
+	case c.operator:
 		return nil
+	case who != edges:
+		return &api.Problem{Status: http.StatusForbidden, Detail: c.what + " does not allow this call, only an operator's does"}
+	case edge == "", c.edge != "" && c.edge == edge:
+		return nil
+	case !c.shared:
+		return &api.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("%s does not speak for edge %.80q", c.what, edge)}
 	}
-	if who != edges {
-		return &api.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("certificate %q is not one of auth.operators", name)}
-	}
-	if edge := r.PathValue("name"); edge != "" && edge != name {
-		return speaksFor(name, edge)
+	if _, own := a.Edges[edge]; own {
+		return &api.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("edge %.80q has a token of its own", edge)}
 	}
 	return nil
 }
 
-// speaksFor is the answer to an edge that speaks for another.
-func speaksFor(name, edge string) *api.Problem {
-	return &api.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("certificate %q does not speak for edge %.80q", name, edge)}
-}
-
-// mayBe tells whether the caller may say hello as edge.
-func (a Auth) mayBe(edge string, r *http.Request) *api.Problem {
-	name, ok := certified(r)
-	if !ok || !a.ClientCertificates || len(a.Operators) == 0 || slices.Contains(a.Operators, name) || name == edge || a.operates(bearer(r)) {
-		return nil
+// mayBe tells whether the caller of a route that admitted it may say hello as edge.
+func (a Auth) mayBe(edge string, r *http.Request) (refused *api.Problem) {
+	for _, c := range a.callers(r) {
+		if refused = c.refused(a, edges, edge); refused == nil {
+			return nil
+		}
 	}
-	return speaksFor(name, edge)
+	return refused
 }
 
 // equal compares in a time that tells nothing of the token, nor of its length.
@@ -179,7 +230,7 @@ func (a Auth) String() string {
 	switch {
 	case a.Open():
 		return "none, this machine only"
-	case a.Token == "":
+	case a.Token == "" && a.EdgeToken == "" && len(a.Edges) == 0:
 		return "client certificate"
 	case a.ClientCertificates:
 		return "token or client certificate"

@@ -31,6 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	token     = "operator-token-of-the-tests"
 	edgeToken = "edge-token-of-the-tests"
+	ownToken  = "own-token-of-edge-london"
 )
 
 var key = bytes.Repeat([]byte{7}, signal.KeySize)
@@ -51,7 +52,7 @@ func start(t testing.TB, change func(*Config)) *controller {
 		t.Fatal(err)
 	}
 	conf := Config{
-		Auth: Auth{Token: token, EdgeToken: edgeToken}, MaxBody: 64 << 10, KeepAlive: 50 * time.Millisecond, Log: log,
+		Auth: Auth{Token: token, EdgeToken: edgeToken, Edges: map[string]string{"london": ownToken, "paris": "own-token-of-edge-paris"}}, MaxBody: 64 << 10, KeepAlive: 50 * time.Millisecond, Log: log,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics") }),
 	}
 	if change != nil {
@@ -307,6 +308,7 @@ func TestAuthentication(t *testing.T) {
 			"Basic " + token:      http.StatusUnauthorized,
 			token:                 http.StatusUnauthorized,
 			"Bearer " + edgeToken: map[access]int{operator: http.StatusForbidden}[r.who],
+			"Bearer " + ownToken:  map[bool]int{true: http.StatusForbidden}[r.who == operator || strings.Contains(path, "nobody")],
 			"Bearer " + token:     0,
 			"bearer " + token:     0,
 		} {
@@ -329,6 +331,96 @@ func TestAuthentication(t *testing.T) {
 	}
 	if _, err := c.client("wrong-token-entirely").Status(t.Context()); !errors.Is(err, api.ErrUnauthorized) && !strings.Contains(err.Error(), "too many attempts") {
 		t.Error(err)
+	}
+}
+
+// TestWhoseToken: an edge's token is good for its own name alone, and the edges' common one for
+// names without a token of their own.
+func TestWhoseToken(t *testing.T) {
+	c := start(t, nil)
+	a, b := c.edges()
+	named := func(e api.Edge, name string) api.Edge { e.Name = name; return e }
+	ctx := t.Context()
+	all := c.client(token)
+	for _, name := range []string{"london", "paris", "rome"} {
+		if _, err := all.Hello(ctx, named(a, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := all.SetFlow(ctx, netip.MustParseAddr("10.9.0.7"), api.Setting{Mode: api.Duplicate}); err != nil {
+		t.Fatal(err)
+	}
+	calls := map[string]func(*api.Client, string) error{
+		"hello":  func(c *api.Client, name string) error { _, err := c.Hello(ctx, named(b, name)); return err },
+		"report": func(c *api.Client, name string) error { return c.Report(ctx, name, api.Report{}) },
+		"uplink": func(c *api.Client, name string) error { return c.Uplink(ctx, name, nil) },
+		"elimination": func(c *api.Client, name string) error {
+			_, err := c.Eliminate(ctx, name, api.Elimination{Destination: netip.MustParseAddr("10.9.0.8")})
+			if errors.Is(err, api.ErrUnknownFlow) {
+				return nil
+			}
+			return err
+		},
+		"watch": func(c *api.Client, name string) error {
+			seen := errors.New("seen")
+			var refused error
+			limit, stop := context.WithCancel(ctx)
+			defer stop()
+			err := c.Watch(limit, name, func(api.Update) error { return seen }, func(err error) { refused = err; stop() })
+			if errors.Is(err, seen) {
+				return nil
+			}
+			return refused
+		},
+		"leave": func(c *api.Client, name string) error {
+			err := c.Leave(ctx, name)
+			if err == nil {
+				_, err = all.Hello(ctx, named(a, name))
+			}
+			return err
+		},
+	}
+	for who, credentials := range map[string]struct {
+		token string
+		may   []string
+	}{
+		"london":     {ownToken, []string{"london"}},
+		"paris":      {"own-token-of-edge-paris", []string{"paris"}},
+		"the shared": {edgeToken, []string{"rome"}},
+		"operators":  {token, []string{"london", "paris", "rome"}},
+	} {
+		client := c.client(credentials.token)
+		for _, name := range []string{"london", "paris", "rome"} {
+			for what, call := range calls {
+				err := call(client, name)
+				var p *api.Problem
+				switch ok := slices.Contains(credentials.may, name); {
+				case ok && err != nil:
+					t.Errorf("%s as %s by %s's token: %v", what, name, who, err)
+				case !ok && (!errors.As(err, &p) || p.Status != http.StatusForbidden):
+					t.Errorf("%s as %s by %s's token: %v, want 403", what, name, who, err)
+				}
+			}
+		}
+	}
+	edges, err := all.Edges(ctx)
+	if err != nil || len(edges) != 3 {
+		t.Errorf("%d edges, %v", len(edges), err)
+	}
+}
+
+func TestTokensDiffer(t *testing.T) {
+	for want, a := range map[string]Auth{
+		"":                             {Token: "a", EdgeToken: "b", Edges: map[string]string{"london": "c", "paris": "d"}},
+		"auth.edgeToken is":            {Token: "a", EdgeToken: "a"},
+		"auth.edges.london is":         {Token: "a", Edges: map[string]string{"london": "a"}},
+		"the token of auth.edgeToken":  {EdgeToken: "b", Edges: map[string]string{"london": "b"}},
+		"the token of auth.edges.lond": {Token: "a", Edges: map[string]string{"london": "c", "paris": "c"}},
+	} {
+		err := a.Validate()
+		if (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 }
 
