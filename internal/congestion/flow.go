@@ -126,7 +126,6 @@ func (f *Flow) CongestionExperienced(marks int64) { f.ce += marks }
 func (f *Flow) Done(now time.Duration, inFlight, oldest int64) {
 	f.checkAppLimited(now)
 	f.s.begin()
-	prevLargestAcked := f.largestAcked
 	for _, n := range f.acked {
 		f.s.acked(now, n)
 		f.largestAcked = max(f.largestAcked, n)
@@ -135,7 +134,7 @@ func (f *Flow) Done(now time.Duration, inFlight, oldest int64) {
 	if f.s.hasData {
 		f.updateRTT(now, now-f.s.newestSent)
 	}
-	f.processLosses(now, prevLargestAcked)
+	f.processLosses(now)
 	f.s.finish(now)
 	f.s.rs.CE = f.ce
 	if f.s.hasData && f.s.rs.PriorDelivered >= f.roundEnd {
@@ -171,11 +170,10 @@ func (f *Flow) startRecovery() {
 	f.c.InRecovery = true
 }
 
-func (f *Flow) processLosses(now time.Duration, prevLargestAcked int64) {
+func (f *Flow) processLosses(now time.Duration) {
 	if len(f.lost) == 0 {
 		return
 	}
-	acked := f.acked
 	for _, n := range f.lost {
 		p := f.s.hist.get(n)
 		if p == nil || p.state != packetOutstanding {
@@ -196,15 +194,7 @@ func (f *Flow) processLosses(now time.Duration, prevLargestAcked int64) {
 		if n > f.prevRecovery {
 			f.episodeLosses++
 		}
-		lastAcked := prevLargestAcked // the last acknowledged below n
-		if lastAcked > n {
-			lastAcked = -1
-		}
-		for len(acked) > 0 && acked[0] < n {
-			lastAcked = max(lastAcked, acked[0])
-			acked = acked[1:]
-		}
-		f.lossRun.add(n, p.sent, lastAcked)
+		f.lossRun.add(&f.s.hist, n)
 		f.ctl.OnLoss(now, &l)
 	}
 	if f.isPersistent() {
@@ -251,10 +241,10 @@ type lossRun struct {
 	firstSent, lastSent time.Duration
 }
 
-// add extends the run by a packet; lastAcked is the highest number below it that
-// was acknowledged.
-func (r *lossRun) add(number int64, sent time.Duration, lastAcked int64) {
-	if !r.notEmpty || number < r.last || lastAcked > r.last {
+// add extends the run by a packet that h holds, or begins a new one.
+func (r *lossRun) add(h *history, number int64) {
+	sent := h.get(number).sent
+	if !r.notEmpty || number < r.last || h.deliveredBetween(r.last, number) {
 		*r = lossRun{notEmpty: true, firstSent: sent}
 	}
 	r.last, r.lastSent = number, sent

@@ -262,6 +262,33 @@ func TestPersistentCongestion(t *testing.T) {
 	}
 }
 
+// TestSparseLosses loses a packet now and then over more than three probe timeouts:
+// what arrives between them tells that congestion does not persist.
+func TestSparseLosses(t *testing.T) {
+	for _, name := range []string{"cubic", "newreno", "vegas", "yeah"} { // BBR's follows what was in flight
+		x := newExchange(t, name)
+		for range 4 {
+			x.round(nil)
+		}
+		before := x.f.Window()
+		first := x.next
+		for n := first; n < first+60; n++ { // one packet every 20 ms, acknowledged at once
+			x.f.Sent(x.now, n, 1200, 1200)
+			x.now += 20 * time.Millisecond
+			if n%25 != 0 {
+				x.f.Acked(n)
+			}
+			if n%25 == 3 {
+				x.f.Lost(n - 3)
+			}
+			x.f.Done(x.now, 0, n-3)
+		}
+		if w := x.f.Window(); w < before/10 {
+			t.Errorf("%s: the window is %d bytes of %d after sparse losses", name, w, before)
+		}
+	}
+}
+
 func TestMigration(t *testing.T) {
 	for _, name := range Names() {
 		x := newExchange(t, name)

@@ -128,13 +128,13 @@ func TestFairness(t *testing.T) {
 		{"two BBR", []string{"bbr", "bbr"}, 1, 0.9, 30},
 		{"two BBR, deep", []string{"bbr", "bbr"}, 4, 0.85, 25},
 		{"four BBR", []string{"bbr", "bbr", "bbr", "bbr"}, 1, 0.85, 10},
-		{"two CUBIC", []string{"cubic", "cubic"}, 1, 0.85, 25},
+		{"two CUBIC", []string{"cubic", "cubic"}, 1, 0.8, 25},
 		{"two NewReno", []string{"newreno", "newreno"}, 1, 0.85, 25},
 		{"two YeAH", []string{"yeah", "yeah"}, 1, 0.7, 15},
 		{"BBR and CUBIC, shallow", []string{"bbr", "cubic"}, 0.5, 0.55, 8},
 		{"BBR and CUBIC", []string{"bbr", "cubic"}, 1, 0.6, 10},
 		{"BBR and CUBIC, deep", []string{"bbr", "cubic"}, 4, 0.8, 25},
-		{"BBR and NewReno", []string{"bbr", "newreno"}, 2, 0.8, 25},
+		{"BBR and NewReno", []string{"bbr", "newreno"}, 2, 0.7, 15},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

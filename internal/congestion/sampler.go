@@ -70,6 +70,21 @@ func (h *history) get(number int64) *packet {
 	return p
 }
 
+// deliveredBetween tells whether a packet with a number above first and below last
+// was acknowledged. What is done with counts as acknowledged: a lost packet among it
+// would be first.
+func (h *history) deliveredBetween(first, last int64) bool {
+	if first+1 < last && first+1 < h.base {
+		return true
+	}
+	for n := first + 1; n < last; n++ {
+		if p := &h.ring[n&int64(len(h.ring)-1)]; p.state == packetUntracked && p.size > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // dropBelow forgets the numbers below oldest and what is done with after them.
 func (h *history) dropBelow(oldest int64) {
 	h.base = max(h.base, min(oldest, h.next))
