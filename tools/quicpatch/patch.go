@@ -9,6 +9,7 @@ import (
 	"go/format"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,22 +25,35 @@ var ackhandlerController string
 //go:embed tree/congestion_controller.go.txt
 var connController string
 
+//go:embed tree/frame_sorter_gaps.go.txt
+var frameSorterGaps string
+
+//go:embed tree/frame_sorter_gaps_test.go.txt
+var frameSorterGapsTest string
+
 // added are the files that are ours.
 var added = map[string]string{
 	"internal/ackhandler/controller.go": ackhandlerController,
 	"congestion_controller.go":          connController,
+	"frame_sorter_gaps.go":              frameSorterGaps,
+	"frame_sorter_gaps_test.go":         frameSorterGapsTest,
 }
 
 // changed are quic-go's files that differ in the tree, and how.
 var changed = map[string]func(src []byte) ([]byte, error){
 	"connection.go":               patchConnection,
+	"frame_sorter.go":             patchFrameSorter,
 	"internal/protocol/params.go": patchParams,
 }
 
 // stamp changes with everything that decides what the tree holds.
 func stamp() string {
 	h := sha256.New()
-	for _, s := range []string{module, version, patchSource, ackhandlerController, connController} {
+	parts := []string{module, version, patchSource}
+	for _, name := range slices.Sorted(maps.Keys(added)) {
+		parts = append(parts, name, added[name])
+	}
+	for _, s := range parts {
 		fmt.Fprintf(h, "%d\n%s", len(s), s)
 	}
 	return hex.EncodeToString(h.Sum(nil)) + "\n"
@@ -133,10 +147,49 @@ var params = map[string]string{
 	// 7 ms of 400 Mbit/s: a process that does not get a processor for that long loses
 	// a burst, which the sender takes for congestion.
 	"MaxConnUnprocessedPackets": "2048",
-	// Gaps between received frames of a stream, beyond which a connection is closed.
-	// At the end of BBR's startup a full queue lets one packet of three in, for two
-	// round trips: 7000 gaps of a bulk stream on 400 Mbit/s and 90 ms.
-	"MaxStreamFrameSorterGaps": "8192",
+}
+
+// patchFrameSorter makes the gaps that a stream may have depend on the data that lies
+// between them, and finds the gap that a frame falls into without walking all of them:
+//
+//   - push asks maxGaps for the limit;
+//   - push calls findStartGapNear, which starts where it last was;
+//   - a frameSorter has the fields that needs.
+func patchFrameSorter(src []byte) ([]byte, error) {
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, "frame_sorter.go", src, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	offset := func(p token.Pos) int { return fset.Position(p).Offset }
+	text := func(n ast.Node) string { return string(src[offset(n.Pos()):offset(n.End())]) }
+
+	var edits []edit
+	var structs, limits, searches int
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.TypeSpec:
+			if s, ok := n.Type.(*ast.StructType); ok && n.Name.Name == "frameSorter" {
+				structs++
+				edits = append(edits, edit{offset(s.Fields.Opening) + 1, offset(s.Fields.Opening) + 1, "\n\tgapSearch\n"})
+			}
+		case *ast.BinaryExpr:
+			if n.Op == token.GTR && text(n.X) == "s.gaps.Len()" && text(n.Y) == "protocol.MaxStreamFrameSorterGaps" {
+				limits++
+				edits = append(edits, edit{offset(n.Y.Pos()), offset(n.Y.End()), "s.maxGaps()"})
+			}
+		case *ast.CallExpr:
+			if text(n.Fun) == "s.findStartGap" {
+				searches++
+				edits = append(edits, edit{offset(n.Lparen), offset(n.Lparen), "Near"})
+			}
+		}
+		return true
+	})
+	if structs != 1 || limits != 1 || searches != 1 {
+		return nil, fmt.Errorf("found %d types frameSorter, %d comparisons with the limit of gaps and %d searches of a gap, not 1 of each", structs, limits, searches)
+	}
+	return apply(src, edits)
 }
 
 // patchParams sets params.

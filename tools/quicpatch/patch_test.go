@@ -68,6 +68,9 @@ func TestPatchRefusesAnotherQuicGo(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
+	if _, err := patchFrameSorter([]byte("package quic\n\ntype frameSorter struct{}\n")); err == nil {
+		t.Error("no limit of gaps: no error")
+	}
 	if _, err := patchParams([]byte("package protocol\n\nconst MaxAcceptQueueSize = 32\n")); err == nil {
 		t.Error("no constant: no error")
 	}
