@@ -55,15 +55,17 @@ func measure(ctx context.Context, t *topology.Topology, transports []string, l l
 			}
 		})
 	}
-	watched := make(chan []series, 1)
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
 	start := time.Now()
-	go func() { watched <- watch(watching, flows) }()
+	var watched sync.WaitGroup
+	var lines []series
+	var goodputs []goodput
+	watched.Go(func() { lines, goodputs = watch(watching, flows, l.warmup) })
 	pause(ctx, l.warmup)
 	before := make([]int64, len(flows))
 	for i, f := range flows {
-		before[i] = f.received.Load()
+		before[i] = f.arrived()
 	}
 	lab.Mark()
 	began := time.Now()
@@ -74,15 +76,18 @@ func measure(ctx context.Context, t *topology.Topology, transports []string, l l
 	if l.frame > 0 {
 		m.Load = "frames"
 	}
-	carried := make([]int64, len(flows))
+	arrived := make([]int64, len(flows))
 	for i, f := range flows {
-		carried[i] = f.received.Load() - before[i]
+		arrived[i] = f.arrived() - before[i]
 	}
 	if l.frame > 0 {
 		pause(ctx, lateFrame) // for the last frames to arrive
 	}
+	stopWatching()
+	watched.Wait()
 	for i, f := range flows {
-		r := Flow{Transport: transports[i], Mbps: float64(carried[i]) * 8e-6 / elapsed.Seconds()}
+		r := Flow{Transport: transports[i], Mbps: goodputs[i].mbps(arrived[i], elapsed), series: lines[i]}
+		r.frameT, r.frameMs = f.frames.lines(start)
 		if l.frame > 0 && f.frame != nil {
 			delays := f.frames.captured(began, ended)
 			r.FrameP50Ms, r.FrameP99Ms = ms(quantile(delays, 0.5)), ms(quantile(delays, 0.99))
@@ -96,11 +101,6 @@ func measure(ctx context.Context, t *topology.Topology, transports []string, l l
 		}
 		m.Flows = append(m.Flows, r)
 		m.Mbps += r.Mbps
-	}
-	stopWatching()
-	for i, s := range <-watched {
-		m.Flows[i].series = s
-		m.Flows[i].frameT, m.Flows[i].frameMs = flows[i].frames.lines(start)
 	}
 	cancel()
 	wg.Wait()

@@ -13,7 +13,8 @@ const sampleEvery = 100 * time.Millisecond
 type series []point
 
 type point struct {
-	at   time.Duration // since the flows began
-	mbps float64       // received since the point before
-	est  congestion.Estimates
+	at      time.Duration // since the flows began
+	arrived int64         // until then, as flow.arrived
+	mbps    float64       // of application data, since the point before
+	est     congestion.Estimates
 }

@@ -38,9 +38,12 @@ type flow struct {
 	frame     func(payload []byte) error // one frame; nil for bulk
 	estimates func() (congestion.Estimates, bool)
 
-	received atomic.Int64
-	frames   frameLog
-	close    func()
+	received atomic.Int64 // bytes that the application read
+	// arrived is what has reached the receiving host, in whatever order and with what
+	// came twice: bytes of QUIC packets, segments of TCP.
+	arrived func() int64
+	frames  frameLog
+	close   func()
 }
 
 // frameLog is the arrivals of a stream of frames.
@@ -130,11 +133,33 @@ func (f *flow) openTCP(ctx context.Context, a, b place, addr netip.AddrPort, cc 
 		_ = client.Close()
 		return err
 	}
+	if f.arrived, err = segments(server.(*net.TCPConn)); err != nil {
+		_ = client.Close()
+		_ = server.Close()
+		return err
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() { f.count(server) })
 	f.send = client
 	f.close = func() { _ = client.Close(); _ = server.Close(); wg.Wait() }
 	return nil
+}
+
+// segments counts the segments with data that have reached c.
+func segments(c *net.TCPConn) (func() int64, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var last atomic.Int64
+	return func() int64 {
+		_ = raw.Control(func(fd uintptr) { // fails once c is closed
+			if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+				last.Store(int64(info.Data_segs_in))
+			}
+		})
+		return last.Load()
+	}, nil
 }
 
 // count reads until the end.
@@ -222,6 +247,7 @@ func (f *flow) openQUIC(ctx context.Context, a, b place, addr netip.AddrPort) (e
 			wg.Go(func() { f.receive(s) })
 		}
 	})
+	f.arrived = func() int64 { return int64(server.ConnectionStats().BytesReceived) }
 	f.estimates = func() (congestion.Estimates, bool) { return quiccc.Estimates(client) }
 	f.frame = func(payload []byte) error {
 		s, err := client.OpenUniStream()
@@ -312,33 +338,6 @@ func (f *flow) runFrames(ctx context.Context, interval time.Duration, size int) 
 				return captured, err
 			}
 		}
-	}
-}
-
-// watch samples flows until ctx ends.
-func watch(ctx context.Context, flows []*flow) []series {
-	all, before := make([]series, len(flows)), make([]int64, len(flows))
-	began := time.Now()
-	last := time.Duration(0)
-	tick := time.NewTicker(sampleEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return all
-		case <-tick.C:
-		}
-		at := time.Since(began)
-		for i, f := range flows {
-			received := f.received.Load()
-			p := point{at: at, mbps: float64(received-before[i]) * 8e-6 / (at - last).Seconds()}
-			if f.estimates != nil {
-				p.est, _ = f.estimates()
-			}
-			before[i] = received
-			all[i] = append(all[i], p)
-		}
-		last = at
 	}
 }
 
