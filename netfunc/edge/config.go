@@ -124,7 +124,9 @@ type Eliminate struct {
 	Window       int           `yaml:"window"`
 	Threshold    time.Duration `yaml:"threshold"`
 	Span         time.Duration `yaml:"span"`
+	LastSpan     time.Duration `yaml:"lastSpan"`
 	CompleteSpan time.Duration `yaml:"completeSpan"`
+	Regret       time.Duration `yaml:"regret"`
 	Slack        float64       `yaml:"slack"`
 	Timeout      time.Duration `yaml:"timeout"`
 	Memory       time.Duration `yaml:"memory"`
@@ -138,7 +140,7 @@ type Eliminate struct {
 // algorithm returns what package elimination calls them.
 func (e Eliminate) algorithm() elimination.Config {
 	return elimination.Config{
-		W: e.Window, Alpha: e.Threshold, Span: e.Span, CompleteSpan: e.CompleteSpan, Slack: e.Slack,
+		W: e.Window, Alpha: e.Threshold, Span: e.Span, LastSpan: e.LastSpan, CompleteSpan: e.CompleteSpan, Regret: e.Regret, Slack: e.Slack,
 		Timeout: e.Timeout, Memory: e.Memory, Capacity: e.Capacity, Guard: e.Guard, Silence: e.Silence,
 		LatentPeriod: e.LatentPeriod, LatentLoss: e.LatentLoss,
 	}
@@ -159,7 +161,7 @@ func defaultConfig() Config {
 	c.Probe = Probe{Port: 4791, Every: 100 * time.Millisecond, Timeout: time.Second, Down: time.Second}
 	a := elimination.Default()
 	c.Eliminate = Eliminate{
-		Window: a.W, Threshold: a.Alpha, Span: a.Span, CompleteSpan: a.CompleteSpan, Slack: a.Slack,
+		Window: a.W, Threshold: a.Alpha, Span: a.Span, LastSpan: a.LastSpan, CompleteSpan: a.CompleteSpan, Regret: a.Regret, Slack: a.Slack,
 		Timeout: a.Timeout, Memory: a.Memory, Capacity: a.Capacity, Guard: a.Guard, Silence: a.Silence,
 		LatentPeriod: a.LatentPeriod, LatentLoss: a.LatentLoss,
 	}

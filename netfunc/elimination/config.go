@@ -17,9 +17,15 @@ type Config struct {
 	// Span makes the window for removing paths as long as this, whatever the rate;
 	// 0 keeps it to W packets.
 	Span time.Duration
+	// LastSpan is the same for removing the last path but one, from Span to CompleteSpan;
+	// 0 stands for twice Span, as far as CompleteSpan allows.
+	LastSpan time.Duration
 	// CompleteSpan is the same for finding a path that suffices alone, from Span to
 	// 20 times Span. It must be 0 where Span is.
 	CompleteSpan time.Duration
+	// Regret is how soon after the algorithm stopped a generation with more paths shows that
+	// it should not have; 0 never does. The next time CompleteSpan stands in for LastSpan.
+	Regret time.Duration
 	// Slack is the part of the window, 0 to below 1/8, by which N_i may miss none and all:
 	// a path is removed with that few rewards, and suffices alone missing that few. 0 is as
 	// printed.
@@ -61,8 +67,9 @@ func Printed() Config {
 // Table I: of its paths it keeps the ones the paper does.
 func Default() Config {
 	c := Printed()
-	c.Span = 2500 * time.Millisecond
+	c.Span = 2 * time.Second
 	c.CompleteSpan = 10 * time.Second
+	c.Regret = 30 * time.Second
 	c.Slack = 0.01
 	c.Guard = 250 * time.Millisecond
 	c.Silence = 2 * time.Second
@@ -89,6 +96,12 @@ func (c Config) check() error {
 		return fmt.Errorf("elimination: CompleteSpan %v is set, but Span is not", c.CompleteSpan)
 	case c.Span > 0 && (c.CompleteSpan < c.Span || c.CompleteSpan/maxSpans > c.Span):
 		return fmt.Errorf("elimination: CompleteSpan %v is not from Span, %v, to %d times that", c.CompleteSpan, c.Span, maxSpans)
+	case c.Span == 0 && c.LastSpan != 0:
+		return fmt.Errorf("elimination: LastSpan %v is set, but Span is not", c.LastSpan)
+	case c.LastSpan != 0 && (c.LastSpan < c.Span || c.LastSpan > c.CompleteSpan):
+		return fmt.Errorf("elimination: LastSpan %v is not from Span, %v, to CompleteSpan, %v", c.LastSpan, c.Span, c.CompleteSpan)
+	case c.Regret < 0:
+		return fmt.Errorf("elimination: Regret %v is negative", c.Regret)
 	case !(c.Slack >= 0 && c.Slack < 1./pathset.Max):
 		return fmt.Errorf("elimination: Slack = %v is not from 0 to below 1/8", c.Slack)
 	case c.Timeout < c.Alpha:

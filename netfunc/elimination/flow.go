@@ -24,6 +24,9 @@ type Flow struct {
 	decision Decision // under way
 	decided  bool
 
+	ended   int64 // when it last stopped by itself; 0 = not since it started over
+	doubted bool  // a new generation showed soon that it should not have
+
 	stats  [pathset.Max]PathStats
 	totals Stats
 	latent latentTest
@@ -87,6 +90,10 @@ func (f *Flow) SetPaths(generation uint64, paths pathset.Set, now time.Duration)
 	changed := paths != f.paths
 	f.paths = paths
 	if anew {
+		if f.ended > 0 && int64(now)-f.ended <= int64(f.conf.Regret) {
+			f.doubted = true
+		}
+		f.ended = 0
 		f.start(int64(now), f.conf.Guard)
 		f.decision, f.decided = Decision{}, false
 	} else if changed {
@@ -162,7 +169,7 @@ func (f *Flow) tell(t int64) int64 {
 // within guard.
 func (f *Flow) start(now int64, guard time.Duration) {
 	now = max(now, f.now)
-	f.window.reset()
+	f.window.reset(f.doubted)
 	f.latent = latentTest{since: now}
 	f.n = 0
 	f.count = max(f.count, now+int64(guard))
@@ -285,10 +292,14 @@ func (f *Flow) judge(at int64) {
 	f.decided = true
 	d.Removed |= removed
 	d.Packet, d.At = f.n, time.Duration(at)
-	d.Rewards, d.Window = f.window.sums()
+	last := f.stopped() && complete == 0
+	d.Rewards, d.Window = f.window.sums(last)
 	for s := removed; s != 0; s &= s - 1 {
-		if f.lastSeen[s.First()-1] < f.window.began() {
+		if f.lastSeen[s.First()-1] < f.window.began(last) {
 			d.Silent |= s & -s
 		}
+	}
+	if f.stopped() {
+		f.ended, f.doubted = f.now, false
 	}
 }

@@ -8,9 +8,9 @@ const spanSlots = 50
 // maxSpans is how many times Span CompleteSpan may be.
 const maxSpans = 20
 
-// spanWindow holds the packets of the last Span, and for the second rule of the last
-// CompleteSpan. It moves in steps of Span/spanSlots, so that its memory does not
-// depend on the rate, and the rules are asked when it has moved.
+// spanWindow holds the packets of the last Span, and of the last LastSpan and CompleteSpan. It
+// moves in steps of Span/spanSlots, so that its memory does not depend on the rate, and the
+// rules are asked when it has moved.
 type spanWindow struct {
 	step  int64 // ns
 	least uint32
@@ -20,6 +20,10 @@ type spanWindow struct {
 	first, last int64  // slot numbers: where the window began, and the one being filled
 	empty       bool
 	short, long sum
+	// mid is what removes the last path but one. It is as long as long after a reset
+	// that asks for care.
+	mid      sum
+	midSlots int64
 }
 
 // slot is the packets of one step.
@@ -38,7 +42,13 @@ func newSpanWindow(c Config) *spanWindow {
 	step := int64(c.Span) / spanSlots
 	w := &spanWindow{step: step, least: uint32(c.W), slack: c.Slack, empty: true}
 	w.short.slots = spanSlots + 1
+	lastSpan := c.LastSpan
+	if lastSpan == 0 {
+		lastSpan = min(2*c.Span, c.CompleteSpan)
+	}
 	w.long.slots = (int64(c.CompleteSpan)+step-1)/step + 1
+	w.midSlots = (int64(lastSpan)+step-1)/step + 1
+	w.mid.slots = w.midSlots
 	w.slots = make([]slot, w.long.slots)
 	return w
 }
@@ -52,13 +62,15 @@ func (w *spanWindow) add(at int64, reward pathset.Set) (moved bool) {
 		w.empty, w.first, w.last = false, number, number
 	case number-w.last >= int64(len(w.slots)):
 		clear(w.slots) // nothing is left of what was
-		w.short.slot, w.long.slot = slot{}, slot{}
+		w.short.slot, w.mid.slot, w.long.slot = slot{}, slot{}, slot{}
 		w.last, moved = number, true
 	default:
 		for w.last < number {
 			w.last++
-			if out := w.last - w.short.slots; out >= w.first {
-				w.short.drop(w.slot(out))
+			for _, t := range []*sum{&w.short, &w.mid} {
+				if out := w.last - t.slots; out >= w.first {
+					t.drop(w.slot(out))
+				}
 			}
 			w.long.drop(w.slot(w.last)) // which is len(slots) before it
 			*w.slot(w.last) = slot{}
@@ -68,11 +80,13 @@ func (w *spanWindow) add(at int64, reward pathset.Set) (moved bool) {
 	s := w.slot(w.last)
 	s.packets++
 	w.short.packets++
+	w.mid.packets++
 	w.long.packets++
 	for r := reward; r != 0; r &= r - 1 {
 		i := r.First() - 1
 		s.rewards[i]++
 		w.short.rewards[i]++
+		w.mid.rewards[i]++
 		w.long.rewards[i]++
 	}
 	return moved
@@ -92,27 +106,73 @@ func (w *spanWindow) filled(t *sum) bool {
 }
 
 func (w *spanWindow) judge(paths pathset.Set) (useless, complete pathset.Set) {
-	short, long := w.filled(&w.short), w.filled(&w.long)
-	few := uint32(float64(w.short.packets) * w.slack)
-	all := w.long.packets - uint32(float64(w.long.packets)*w.slack)
-	for s := paths; s != 0; s &= s - 1 {
-		i := s.First() - 1
-		if short && w.short.rewards[i] <= few {
-			useless |= s & -s
-		}
-		if long && w.long.rewards[i] >= all {
-			complete |= s & -s
+	useless = w.useless(&w.short, paths)
+	if (paths &^ useless).Len() == 1 {
+		useless &^= w.spare(useless)
+	}
+	if w.filled(&w.long) {
+		all := w.long.packets - w.few(&w.long)
+		for s := paths; s != 0; s &= s - 1 {
+			if w.long.rewards[s.First()-1] >= all {
+				complete |= s & -s
+			}
 		}
 	}
 	return useless, complete
 }
 
-func (w *spanWindow) sums() ([pathset.Max]uint32, uint32) { return w.short.rewards, w.short.packets }
+// few is how many rewards in a window are as good as none.
+func (w *spanWindow) few(t *sum) uint32 { return uint32(float64(t.packets) * w.slack) }
 
-func (w *spanWindow) began() int64 { return max(w.first, w.last-w.short.slots+1) * w.step }
+// useless returns the paths that earned as good as nothing in a window.
+func (w *spanWindow) useless(t *sum, paths pathset.Set) (useless pathset.Set) {
+	if !w.filled(t) {
+		return 0
+	}
+	for s := paths; s != 0; s &= s - 1 {
+		if t.rewards[s.First()-1] <= w.few(t) {
+			useless |= s & -s
+		}
+	}
+	return useless
+}
 
-func (w *spanWindow) reset() {
+// spare returns those of the paths about to be removed that are to stay, for only one other
+// would be left: none where they were of no use for longer, else the best.
+func (w *spanWindow) spare(paths pathset.Set) (best pathset.Set) {
+	if w.useless(&w.mid, paths) == paths {
+		return 0
+	}
+	most := uint32(0)
+	for s := paths; s != 0; s &= s - 1 {
+		if n := w.mid.rewards[s.First()-1]; best == 0 || n > most {
+			best, most = s&-s, n
+		}
+	}
+	return best
+}
+
+// of is the window that removes the last path but one, or the one that removes others.
+func (w *spanWindow) of(last bool) *sum {
+	if last {
+		return &w.mid
+	}
+	return &w.short
+}
+
+func (w *spanWindow) sums(last bool) ([pathset.Max]uint32, uint32) {
+	t := w.of(last)
+	return t.rewards, t.packets
+}
+
+func (w *spanWindow) began(last bool) int64 { return max(w.first, w.last-w.of(last).slots+1) * w.step }
+
+func (w *spanWindow) reset(careful bool) {
 	clear(w.slots)
-	w.short.slot, w.long.slot = slot{}, slot{}
+	w.short.slot, w.mid.slot, w.long.slot = slot{}, slot{}, slot{}
 	w.empty = true
+	w.mid.slots = w.midSlots
+	if careful {
+		w.mid.slots = w.long.slots
+	}
 }

@@ -49,7 +49,7 @@ func (f *Flow) Stats() Stats {
 	s.Latent = f.latent.found & f.paths
 	s.PerPath = f.stats
 	var rewards [pathset.Max]uint32
-	rewards, s.Window = f.window.sums()
+	rewards, s.Window = f.window.sums(false)
 	for i, n := range rewards {
 		s.PerPath[i].Reward = n
 	}
@@ -59,7 +59,7 @@ func (f *Flow) Stats() Stats {
 // Sample returns what a Recorder records, as it is now.
 func (f *Flow) sample(at int64) Sample {
 	s := Sample{At: time.Duration(at), Packet: f.n, Paths: f.paths}
-	s.Rewards, s.Window = f.window.sums()
+	s.Rewards, s.Window = f.window.sums(false)
 	for i := range f.stats {
 		s.Total[i] = f.stats[i].Rewarded
 	}

@@ -7,14 +7,16 @@ type window interface {
 	// add counts a settled packet with T_min(n) = at and drops what is no longer in the
 	// window. It returns whether the rules are to be asked.
 	add(at int64, reward pathset.Set) bool
-	// judge returns the paths of P that are of no use in the window, and those that
+	// judge returns the paths of P to remove, being of no use in the window, and those that
 	// suffice alone. There are none before the window was filled.
 	judge(paths pathset.Set) (useless, complete pathset.Set)
-	// sums returns N_i, and how many packets they are of.
-	sums() (rewards [pathset.Max]uint32, packets uint32)
+	// sums returns N_i, and how many packets they are of; last tells that it is about the
+	// window that removes the last path but one.
+	sums(last bool) (rewards [pathset.Max]uint32, packets uint32)
 	// began is T_min of the oldest packet in the window, or before it.
-	began() int64
-	reset()
+	began(last bool) int64
+	// reset empties the window; careful asks more of what removes the last path but one.
+	reset(careful bool)
 }
 
 func newWindow(c Config) window {
@@ -70,18 +72,18 @@ func (w *packetWindow) judge(paths pathset.Set) (useless, complete pathset.Set) 
 	return useless, complete
 }
 
-func (w *packetWindow) sums() ([pathset.Max]uint32, uint32) {
+func (w *packetWindow) sums(bool) ([pathset.Max]uint32, uint32) {
 	return w.count, uint32(min(w.n, uint64(len(w.rewards))))
 }
 
-func (w *packetWindow) began() int64 {
+func (w *packetWindow) began(bool) int64 {
 	if w.n < uint64(len(w.times)) {
 		return w.times[0]
 	}
 	return w.times[w.n%uint64(len(w.times))]
 }
 
-func (w *packetWindow) reset() {
+func (w *packetWindow) reset(bool) {
 	w.n, w.count = 0, [pathset.Max]uint32{}
 	clear(w.rewards)
 }

@@ -1,0 +1,120 @@
+package elimination
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"holocast/netfunc/pathset"
+)
+
+// weather is a path whose delay varies between 20 and 70 ms, drawn for 50 to 200 ms at a time,
+// beside one of 30 to 35 ms that loses a packet in 2000. In a bad spell nothing below 45 ms is
+// drawn: the first path earns rewards only for what the other one loses. Else each fourth draw
+// is the least.
+type weather struct {
+	r            *rand.Rand
+	until        [2]time.Duration
+	delay, last  [2]time.Duration
+	draws        int
+	number, rate int
+}
+
+// blow gives the arrivals of what is sent from a time to another, and stops at a decision.
+func (w *weather) blow(f *Flow, from, to time.Duration, bad bool) (Decision, bool) {
+	var underway []arrival
+	least, most := [2]time.Duration{20 * ms, 30 * ms}, [2]time.Duration{70 * ms, 35 * ms}
+	if bad {
+		least[0] = 45 * ms
+	}
+	for sent := from; sent < to; sent += time.Second / time.Duration(w.rate) {
+		w.number++
+		for i := range 2 {
+			if sent >= w.until[i] {
+				w.delay[i] = least[i] + time.Duration(w.r.Int64N(int64(most[i]-least[i])))
+				if w.draws++; w.draws%8 == 0 && !bad {
+					w.delay[0] = least[0]
+				}
+				w.until[i] = sent + 50*ms + time.Duration(w.r.Int64N(int64(150*ms)))
+			}
+			if i == 1 && w.r.IntN(2000) == 0 {
+				continue
+			}
+			w.last[i] = max(sent+w.delay[i], w.last[i]) // in order
+			underway = append(underway, arrival{uint64(w.number), i + 1, w.last[i]})
+		}
+	}
+	sortArrivals(underway)
+	for _, a := range underway {
+		if d, ok := f.Observe(a.key, a.path, a.at); ok {
+			return d, true
+		}
+	}
+	return Decision{}, false
+}
+
+// TestLastPathButOne: a path that was of no use for a moment is not given up where it is the last
+// protection of the other one. One that is of no use for longer is; and where that turns out to
+// have been a mistake, longer is asked for the next time.
+func TestLastPathButOne(t *testing.T) {
+	both := pathset.Of(1, 2)
+	for seed := range uint64(10) {
+		w := &weather{r: rand.New(rand.NewPCG(seed, 3)), rate: 2000}
+		f := newFlow(t, Default(), 1, 2)
+		now := time.Duration(0)
+		blow := func(what string, length time.Duration, bad bool, least, most time.Duration) {
+			t.Helper()
+			d, decided := w.blow(f, now, now+length, bad)
+			switch after := d.At - now; {
+			case decided != (most > 0):
+				t.Fatalf("seed %d: %s: decided %v: %+v", seed, what, decided, d)
+			case !decided:
+				if p, _ := f.Paths(); p != both {
+					t.Fatalf("seed %d: %s: paths %v", seed, what, p)
+				}
+			case d.Remaining != pathset.Of(2) || !d.Single || after < least || after > most:
+				t.Fatalf("seed %d: %s: after %v %+v", seed, what, after, d)
+			case d.Complete == 0 && d.Window < uint32(w.rate)*uint32(least/time.Second):
+				t.Fatalf("seed %d: %s: in a window of %d packets", seed, what, d.Window)
+			}
+			now += length + 100*ms // for the next one not to overtake it
+		}
+		blow("fair", 10*time.Second, false, 0, 0)
+		blow("bad for one window and a half", 3*time.Second, true, 0, 0)
+		blow("fair again", 5*time.Second, false, 0, 0)
+		blow("bad for longer", 6*time.Second, true, 2500*ms, 5500*ms)
+		f.SetPaths(2, both, now) // the trigger fired
+		blow("bad for as long once more", 6*time.Second, true, 0, 0)
+		blow("fair then", 3*time.Second, false, 0, 0)
+		blow("bad for very long", 14*time.Second, true, 8*time.Second, 12*time.Second)
+		now += time.Minute
+		f.SetPaths(3, both, now) // long after: it did well to stop
+		blow("fair the next day", 5*time.Second, false, 0, 0)
+		blow("bad for longer the next day", 6*time.Second, true, 2500*ms, 5500*ms)
+	}
+}
+
+// TestSpare: where all other paths earned nothing, the best of them stays beside the one that is
+// left until LastSpan has passed.
+func TestSpare(t *testing.T) {
+	c := Default()
+	c.Guard = 0
+	f := newFlow(t, c, 1, 2, 3, 4)
+	var decisions []Decision
+	for n := range 12_000 {
+		sent := time.Duration(n) * ms
+		second := 90 * ms
+		if n < 10 { // below Slack, but more than the others
+			second = 21 * ms
+		}
+		for i, delay := range []time.Duration{80 * ms, 20 * ms, second, 70 * ms} {
+			if d, ok := f.Observe(uint64(n), i+1, sent+delay); ok {
+				decisions = append(decisions, d)
+			}
+		}
+	}
+	if len(decisions) != 2 || decisions[0].Remaining != pathset.Of(2, 3) || decisions[0].At > 2200*ms ||
+		decisions[1].Remaining != pathset.Of(2) || decisions[1].At < 3900*ms || decisions[1].At > 4300*ms {
+		t.Errorf("%+v", decisions)
+	}
+}
