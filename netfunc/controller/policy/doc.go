@@ -13,6 +13,9 @@
 //	  │                      └── trigger ──────────┘                │
 //	  └────────────────────── after the re-arm time ───────────────┘
 //
+// Where the trigger fires before it is armed again though duplication had helped, one path was
+// too little, and the flow goes back to trimmed.
+//
 // Two rules hold throughout: a flow that was sent on some path is never left with an
 // empty set because of an elimination or a lost path; and within a generation of a
 // path set paths are only taken away, so that an elimination can be matched to the

@@ -348,6 +348,7 @@ func (e *Engine) Eliminate(now time.Time, name string, o api.Elimination) (api.F
 	state := api.Trimmed
 	if left.Len() == 1 {
 		d.Kind, state = "single", api.Single
+		f.before = f.Paths
 	}
 	e.move(now, f, state, left, d)
 	return f.viewing(), nil

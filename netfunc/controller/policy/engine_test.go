@@ -83,6 +83,30 @@ func TestCourse(t *testing.T) {
 		}, (*world).trouble, want{api.Duplicating, all, []string{"start"}, true}},
 		{"trouble right after the single path", nil, func(w *world) { duplicating(w); _ = w.eliminate(4, 3, 5, 1); w.report("a") },
 			func(w *world) { w.trouble() }, want{api.Single, pathset.Of(2), nil, false}},
+		{"one path turns out to be too little", nil, func(w *world) {
+			duplicating(w)
+			_ = w.eliminate(3, 4, 5)
+			w.live(time.Second, 33*time.Millisecond)
+			_ = w.eliminate(1)
+			w.report("a")
+		}, (*world).trouble, want{api.Trimmed, pathset.Of(1, 2), []string{"start"}, true}},
+		{"and so are the two", nil, func(w *world) {
+			duplicating(w)
+			_ = w.eliminate(3, 4, 5)
+			w.live(time.Second, 33*time.Millisecond)
+			_ = w.eliminate(1)
+			w.report("a")
+			w.trouble()
+			w.live(1100*time.Millisecond, 33*time.Millisecond)
+		}, (*world).trouble, want{api.Duplicating, all, []string{"start"}, true}},
+		{"one path is too little, and the other is dead", nil, func(w *world) {
+			duplicating(w)
+			_ = w.eliminate(3, 4, 5)
+			w.live(time.Second, 33*time.Millisecond)
+			_ = w.eliminate(1)
+			w.set("a", 1, func(p *api.Path) { p.Up = false })
+			w.report("a")
+		}, (*world).trouble, want{api.Single, pathset.Of(2), nil, false}},
 		{"a trimmed set is too small", nil, func(w *world) {
 			duplicating(w)
 			_ = w.eliminate(3, 4)

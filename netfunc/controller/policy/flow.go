@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"holocast/netfunc/api"
+	"holocast/netfunc/pathset"
 )
 
 // source tells the viewers behind one address apart, and the edges that see them.
@@ -24,6 +25,9 @@ type flow struct {
 	seen   time.Time // the last uplink packet, or when the flow was made
 	began  time.Time // State, on our clock
 	moved  time.Time // the last start or move
+	// The path set before the elimination that left one, until that is undone or outlives
+	// the re-arm time.
+	before pathset.Set
 	// Whether the last start helped: Trigger.Live good intervals running were seen, or
 	// the trigger fired though all paths were in use.
 	helped, useless bool

@@ -30,6 +30,9 @@ func (e *Engine) move(now time.Time, f *flow, state api.State, paths pathset.Set
 	if state != f.State {
 		f.Since = now
 	}
+	if state != api.Single {
+		f.before = 0
+	}
 	f.State, f.began = state, now
 	if paths != f.Paths {
 		f.Paths, f.moved = paths, now
@@ -103,6 +106,8 @@ func (e *Engine) start(now time.Time, f *flow, why string) {
 	case all == 0:
 		e.futile(now, f, why+", but no path is up")
 		return
+	case e.regret(now, f, all, why):
+		return
 	case running && now.Sub(f.moved) < e.conf.Rearm && f.Paths&all != 0,
 		f.State == api.Single && now.Sub(f.moved) < f.rearm(e.conf) && f.Paths&all != 0:
 		return // give the new set its time
@@ -127,6 +132,22 @@ func (e *Engine) start(now time.Time, f *flow, why string) {
 		return
 	}
 	e.move(now, f, api.Duplicating, all, api.Decision{Kind: "start", Reason: why})
+}
+
+// regret undoes the elimination that left one path a moment ago, and tells whether it did. The
+// trigger that fires so soon says that it was a mistake, unless duplication had not helped before
+// either.
+func (e *Engine) regret(now time.Time, f *flow, usable pathset.Set, why string) bool {
+	back := (f.before | f.Paths) & usable
+	if f.State != api.Single || !f.helped || f.before == 0 || back.Len() < 2 {
+		return false
+	}
+	if r := e.receiver(f); r == nil || !r.hears() {
+		return false
+	}
+	e.move(now, f, api.Trimmed, back, api.Decision{Kind: "start",
+		Reason: fmt.Sprintf("%s; path %s alone is too little", why, f.Paths)})
+	return true
 }
 
 // futile writes down, once for each generation, that the trigger could do nothing.
