@@ -90,6 +90,14 @@ func TestCourse(t *testing.T) {
 			_ = w.eliminate(1)
 			w.report("a")
 		}, (*world).trouble, want{api.Trimmed, pathset.Of(1, 2), []string{"start"}, true}},
+		{"the trouble is from before", func(c *Config) { c.Trigger.Count = 1 }, func(w *world) {
+			duplicating(w)
+			_ = w.eliminate(3, 4, 5)
+			w.live(time.Second, 33*time.Millisecond)
+			w.pass(100 * time.Millisecond)
+			_ = w.eliminate(1)
+			w.report("a")
+		}, func(w *world) { w.pass(60 * time.Millisecond); w.see("b") }, want{api.Single, pathset.Of(2), nil, false}},
 		{"and so are the two", nil, func(w *world) {
 			duplicating(w)
 			_ = w.eliminate(3, 4, 5)

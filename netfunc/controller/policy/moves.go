@@ -136,10 +136,11 @@ func (e *Engine) start(now time.Time, f *flow, why string) {
 
 // regret undoes the elimination that left one path a moment ago, and tells whether it did. The
 // trigger that fires so soon says that it was a mistake, unless duplication had not helped before
-// either.
+// either, or the packets that it waited for were sent before.
 func (e *Engine) regret(now time.Time, f *flow, usable pathset.Set, why string) bool {
 	back := (f.before | f.Paths) & usable
-	if f.State != api.Single || !f.helped || f.before == 0 || back.Len() < 2 {
+	late := e.conf.Trigger.Interval * time.Duration(e.conf.Trigger.Count)
+	if f.State != api.Single || !f.helped || f.before == 0 || back.Len() < 2 || now.Sub(f.moved) < late {
 		return false
 	}
 	if r := e.receiver(f); r == nil || !r.hears() {
