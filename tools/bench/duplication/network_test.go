@@ -3,6 +3,7 @@
 package duplication
 
 import (
+	"os/exec"
 	"testing"
 	"time"
 )
@@ -45,5 +46,41 @@ func TestOfProcess(t *testing.T) {
 	stat := []byte("42 (a) b (c) S 1 42 42 0 -1 4194560 1 2 3 4 150 50 7 8 20 0 1 0 100 0 0")
 	if d := ofProcess(stat); d != 2*time.Second {
 		t.Errorf("%v", d)
+	}
+}
+
+// TestOfOther: another program counts with its children, and a thread of the kernel does not.
+func TestOfOther(t *testing.T) {
+	for stat, want := range map[string]time.Duration{
+		"42 (a) b (c) S 1 42 42 0 -1 4194560 1 2 3 4 150 50 70 30 20 0 1 0 100 0 0": 3 * time.Second,
+		"14 (ksoftirqd/0) S 2 0 0 0 -1 69238848 0 0 0 0 0 900 0 0 20 0 1 0 2 0 0":   0,
+		"2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 3 0 0 20 0 1 0 2 0 0":          0,
+		"garbage": 0,
+	} {
+		if d := ofOther([]byte(stat)); d != want {
+			t.Errorf("%s: %v, want %v", stat, d, want)
+		}
+	}
+}
+
+// TestOthers: a program that is busy beside a run is seen, and the run's own are not.
+func TestOthers(t *testing.T) {
+	loop := exec.Command("sh", "-c", "while :; do :; done")
+	if err := loop.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = loop.Process.Kill(); _ = loop.Wait() }()
+	mine := &session{}
+	mine.group.add(&process{title: "relay", cmd: loop})
+	beside := &session{}
+	ours, theirs := mine.processors(), beside.processors()
+	for limit := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		seen, own := beside.processors()[others]-theirs[others], mine.processors()["relay"]-ours["relay"]
+		if seen >= 100*time.Millisecond && own >= 100*time.Millisecond {
+			break
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("of a busy program %v is seen as another's, and %v as the run's own", seen, own)
+		}
 	}
 }

@@ -27,19 +27,31 @@ func (s *session) processors() map[string]time.Duration {
 		return nil
 	}
 	line, _, _ := bytes.Cut(text, []byte("\n"))
-	used := map[string]time.Duration{others: fields(line, 1, 3) /* user, nice, system */, interrupts: fields(line, 6, 2)}
-	add := func(who, process string) {
-		if stat, err := os.ReadFile("/proc/" + process + "/stat"); err == nil {
-			t := ofProcess(stat)
-			used[who] += t
-			used[others] -= t
-		}
-	}
-	add(emulation, "self")
+	used := map[string]time.Duration{interrupts: fields(line, 6, 2)}
+	ours := map[int]string{os.Getpid(): emulation}
 	s.group.mu.Lock()
-	defer s.group.mu.Unlock()
 	for _, x := range s.group.list {
-		add(x.title, strconv.Itoa(x.cmd.Process.Pid))
+		ours[x.cmd.Process.Pid] = x.title
+	}
+	s.group.mu.Unlock()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + e.Name() + "/stat")
+		if err != nil {
+			continue // it ended
+		}
+		if title, is := ours[pid]; is {
+			used[title] += ofProcess(stat)
+		} else {
+			used[others] += ofOther(stat)
+		}
 	}
 	return used
 }
@@ -48,8 +60,7 @@ func (s *session) processors() map[string]time.Duration {
 func share(before, after map[string]time.Duration, elapsed time.Duration) map[string]float64 {
 	s := map[string]float64{}
 	for who, t := range after {
-		// The kernel's sums and those of programs are counted differently: a difference may
-		// come out below 0.
+		// A program that ended takes its time along: a difference may come out below 0.
 		s[who] = max(0, round((t-before[who]).Seconds()/elapsed.Seconds(), 2))
 	}
 	return s
@@ -60,6 +71,21 @@ func share(before, after map[string]time.Duration, elapsed time.Duration) map[st
 func ofProcess(stat []byte) time.Duration {
 	return fields(stat[bytes.LastIndexByte(stat, ')')+1:], 11, 2)
 }
+
+// ofOther is the same of a process that is none of the run's, with that of its children that
+// ended: a build is many short processes. The machine's sums of /proc/stat do not tell it, for
+// they leave out what programs did while an interrupt was served, and the sums of programs do not.
+// The kernel's own threads count for nothing, since they work for the run's packets.
+func ofOther(stat []byte) time.Duration {
+	behind := stat[bytes.LastIndexByte(stat, ')')+1:]
+	if f := bytes.Fields(behind); len(f) < 2 || string(f[1]) == kthreadd || bytes.HasPrefix(stat, []byte(kthreadd+" ")) {
+		return 0
+	}
+	return fields(behind, 11, 4)
+}
+
+// kthreadd is the process ID of the parent of all threads of the kernel.
+const kthreadd = "2"
 
 // fields sums n fields of a line from first on.
 func fields(line []byte, first, n int) (sum time.Duration) {
