@@ -3,7 +3,7 @@ import { Meter, round } from "./hud/meter.ts";
 import { Panel } from "./hud/panel.ts";
 import type { CameraTrack } from "./live/catalog.ts";
 import { localTime } from "./live/clock.ts";
-import type { DecodedFrame, FromDecoder, FromNetwork, PageToDecoder, Phase, PlaybackState, Qualities } from "./live/protocol.ts";
+import type { DecodedFrame, FromDecoder, FromNetwork, Phase, PlaybackState, Qualities, Spent } from "./live/protocol.ts";
 import { Studio } from "./scene/studio.ts";
 import type { Link } from "./link.ts";
 import { messageFor } from "./messages.ts";
@@ -13,7 +13,7 @@ import { bindToolbar, QualityMenu } from "./toolbar.ts";
 import type { Workers } from "./workers.ts";
 
 const REFRESH = 250;
-/** How long before the next picture a fresher frame is asked for, beside twice the time it takes to decode, ms. */
+/** How long before the next picture a frame has to be on its way to the decoder, beside twice the time it takes to decode, ms. */
 const AHEAD = 40;
 const MOST_RAYS = 64;
 
@@ -23,7 +23,6 @@ export class Page {
   readonly #panel = new Panel(document.querySelector<HTMLElement>("#stats")!);
   readonly #message = document.querySelector<HTMLElement>("#message")!;
   readonly #sessions = document.querySelector<HTMLElement>("#sessions")!;
-  readonly #byCamera = new Map<number, Worker>();
   /** The newest frame of each camera that is not drawn yet. */
   readonly #pending = new Map<number, DecodedFrame>();
   readonly #onScreen: DecodedFrame[] = [];
@@ -46,7 +45,6 @@ export class Page {
   #chance = 0;
   #drew = false;
   #gap = 0;
-  #freshen: ReturnType<typeof setTimeout> | undefined;
 
   /** workers: undefined where the browser has no WebTransport. */
   constructor(
@@ -65,7 +63,7 @@ export class Page {
     this.#playBar = new PlayBar(document.querySelector<HTMLElement>("#playback")!, (action) => workers?.send({ type: "playback", action }));
     bindToolbar(this.#studio, this.#panel.root, () => JSON.stringify(this.stats(), undefined, 2), this.#playBar);
     this.#tell();
-    workers?.listen((m) => this.#fromNetwork(m), (decoder, m) => this.#fromDecoder(decoder, m));
+    workers?.listen((m) => this.#fromNetwork(m), (m) => this.#fromDecoder(m));
   }
 
   #fromNetwork(m: FromNetwork): void {
@@ -80,7 +78,11 @@ export class Page {
         this.#studio.setCameras(m.cameras);
         this.#meter.keep(new Set(m.cameras.map((c) => c.camera)));
         for (const rays of [...this.#rays.values()]) this.#takeRays(rays);
-        for (const f of this.#pending.values()) if (!this.#shows(f.camera, f.track)) this.#give(f);
+        for (const f of this.#pending.values()) {
+          if (this.#shows(f.camera, f.track)) continue;
+          this.#pending.delete(f.camera);
+          this.#spend(f, localTime());
+        }
         break;
       case "replayed":
         this.#replayed = m.replayed;
@@ -111,20 +113,19 @@ export class Page {
     }
   }
 
-  #fromDecoder(from: Worker, m: FromDecoder): void {
+  #fromDecoder(m: FromDecoder): void {
     switch (m.type) {
       case "frame": {
         // A frame of a track that the camera's quality was changed from, or is just changing to.
         if (this.#cameras.some((c) => c.camera === m.camera && c.track !== m.track)) {
-          from.postMessage({ type: "want", camera: m.camera } satisfies PageToDecoder);
+          this.#spend(m, localTime());
           return;
         }
-        this.#byCamera.set(m.camera, from);
         this.#meter.received(m.camera, m.decode, localTime());
         const before = this.#pending.get(m.camera);
         if (before) {
           this.#meter.overtaken++;
-          this.#recycle(before);
+          this.#spend(before, undefined);
         }
         this.#pending.set(m.camera, m);
         break;
@@ -153,20 +154,10 @@ export class Page {
     return this.#cameras.some((c) => c.camera === camera && c.track === track);
   }
 
-  #recycle(f: DecodedFrame): void {
-    const m: PageToDecoder = { type: "recycle", camera: f.camera, buffer: f.words };
-    this.#byCamera.get(f.camera)?.postMessage(m, [f.words]);
-  }
-
-  /** Is done with a frame that was to be drawn, and asks for the next. */
-  #give(f: DecodedFrame): void {
-    this.#pending.delete(f.camera);
-    this.#recycle(f);
-    this.#want(f.camera);
-  }
-
-  #want(camera: number): void {
-    this.#byCamera.get(camera)?.postMessage({ type: "want", camera } satisfies PageToDecoder);
+  /** Is done with a frame; next: local time from which another is of use. One message does for all that is to be said of a frame. */
+  #spend({ camera, track, words, sequence }: DecodedFrame, next: number | undefined, delay?: number): void {
+    const m: Spent = { type: "spent", camera, track, words, next, shown: delay === undefined ? undefined : { sequence, delay } };
+    this.workers?.send(m, [words]);
   }
 
   #frame(): void {
@@ -178,37 +169,23 @@ export class Page {
       if (!this.#shows(f.camera, f.track)) continue; // the catalog is still on its way
       this.#studio.upload(f.camera, new Uint32Array(f.words), f.points, f.subject);
       this.#onScreen.push(f);
-      this.#give(f);
+      this.#pending.delete(f.camera);
     }
     if (!this.#studio.draw(performance.now())) return;
     this.#drew = true;
-    this.#askForFresher();
     const shown = localTime();
     this.#meter.drawn(now);
     for (const f of this.#onScreen) {
       const delay = this.#replayed ? shown - f.arrived : shown + (this.#clock?.offset ?? 0) - f.captured;
       this.#meter.shown(f.camera, f.sequence, f.points, delay, shown);
-      this.workers?.send({ type: "shown", camera: f.camera, sequence: f.sequence, delay });
+      // A renderer that is slower than the frames come draws the one that is the newest shortly before its next picture.
+      this.#spend(f, Math.max(now, now + this.#gap - AHEAD - 2 * f.decode), delay);
     }
     if (this.#onScreen.length > 0 && this.#firstFrame === undefined) {
       this.#firstFrame = performance.now();
       this.#tell();
     }
     this.#onScreen.length = 0;
-  }
-
-  /**
-   * A renderer that is slower than the frames come draws what was decoded long before. So shortly before
-   * its next picture fresher frames are asked for in place of those that wait.
-   */
-  #askForFresher(): void {
-    let ahead = AHEAD;
-    for (const f of this.#onScreen) ahead = Math.max(ahead, AHEAD + 2 * f.decode);
-    if (this.#gap < 2 * ahead || this.#freshen !== undefined) return;
-    this.#freshen = setTimeout(() => {
-      this.#freshen = undefined;
-      for (const camera of this.#pending.keys()) this.#want(camera);
-    }, this.#gap - ahead);
   }
 
   #tell(): void {
@@ -256,7 +233,7 @@ export class Page {
         : null,
       ...m,
       frames_received: t?.received ?? 0, frames_lost: t?.lost ?? 0, frames_late: t?.late ?? 0,
-      frames_skipped: (t?.skipped ?? 0) + m.frames_overtaken,
+      frames_skipped: (t?.skipped ?? 0) + m.frames_overtaken, frames_declined: t?.declined ?? 0,
       streams_cut: t?.cut ?? 0, streams_refused: t?.refused ?? 0, streams_malformed: t?.malformed ?? 0,
       reconnects: t?.reconnects ?? 0, rtt_ms: round(t?.rtt ?? 0, 2),
       clock: { offset_ms: this.#clock ? round(this.#clock.offset, 3) : null, error_ms: this.#clock ? round(this.#clock.error, 3) : null },

@@ -24,6 +24,8 @@ export interface Stats extends MeterSnapshot {
   readonly frames_late: number;
   /** Frames that arrived but were overtaken: before decoding, before drawing, or because the page stalled. */
   readonly frames_skipped: number;
+  /** Frames that the relay was asked not to send, as the page draws slower than they come. */
+  readonly frames_declined: number;
   readonly streams_cut: number;
   readonly streams_refused: number;
   readonly streams_malformed: number;

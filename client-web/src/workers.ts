@@ -4,10 +4,9 @@ import type { FromDecoder, FromNetwork, PageToDecoder, ToNetwork } from "./live/
 /** The workers of a page, at work before the page itself is there: what they say meanwhile is kept. */
 export class Workers {
   readonly #network = new Worker(new URL("./live/network.worker.ts", import.meta.url), { type: "module" });
-  readonly #decoders: Worker[] = [];
   #kept: (() => void)[] | undefined = [];
   #fromNetwork: (m: FromNetwork) => void = () => {};
-  #fromDecoder: (decoder: Worker, m: FromDecoder) => void = () => {};
+  #fromDecoder: (m: FromDecoder) => void = () => {};
 
   constructor({ relay, session, certificate, receipts, quality }: Link) {
     const ports: MessagePort[] = [];
@@ -15,10 +14,9 @@ export class Workers {
     for (let i = 0; i < count; i++) {
       const { port1, port2 } = new MessageChannel();
       const decoder = new Worker(new URL("./decode/decode.worker.ts", import.meta.url), { type: "module" });
-      decoder.onmessage = (e: MessageEvent<FromDecoder>) => this.#deliver(() => this.#fromDecoder(decoder, e.data));
-      decoder.postMessage({ type: "network", port: port1 } satisfies PageToDecoder, [port1]);
+      decoder.onmessage = (e: MessageEvent<FromDecoder>) => this.#deliver(() => this.#fromDecoder(e.data));
+      decoder.postMessage({ network: port1 } satisfies PageToDecoder, [port1]);
       ports.push(port2);
-      this.#decoders.push(decoder);
     }
     this.#network.onmessage = (e: MessageEvent<FromNetwork>) => this.#deliver(() => this.#fromNetwork(e.data));
     const start: ToNetwork = { type: "start", relay, session, certificate, receipts, quality, decoders: ports };
@@ -31,7 +29,7 @@ export class Workers {
   }
 
   /** Hands on all messages, those that were kept first. */
-  listen(fromNetwork: (m: FromNetwork) => void, fromDecoder: (decoder: Worker, m: FromDecoder) => void): void {
+  listen(fromNetwork: (m: FromNetwork) => void, fromDecoder: (m: FromDecoder) => void): void {
     this.#fromNetwork = fromNetwork;
     this.#fromDecoder = fromDecoder;
     const kept = this.#kept ?? [];
@@ -39,7 +37,7 @@ export class Workers {
     for (const message of kept) message();
   }
 
-  send(m: ToNetwork): void {
-    this.#network.postMessage(m);
+  send(m: ToNetwork, transfer: Transferable[] = []): void {
+    this.#network.postMessage(m, transfer);
   }
 }

@@ -1,9 +1,8 @@
 /**
- * Decodes frames off the page's thread, those alone that the page asks for: the network worker keeps the
- * newest meanwhile, so that no time is spent on what cannot be drawn. Buffers go round: the page returns
- * what it has uploaded.
+ * Decodes frames off the page's thread, those alone that the page has use for: the network worker sees to
+ * that. Buffers go round with the frames.
  */
-import type { Decoded, FromDecoder, PageToDecoder, ToDecoder } from "../live/protocol.ts";
+import type { FromDecoder, PageToDecoder, ToDecoder, Undecoded } from "../live/protocol.ts";
 import { localTime } from "../live/clock.ts";
 import type { CameraTrack } from "../live/catalog.ts";
 import { FrameDecoder } from "./frame.ts";
@@ -13,30 +12,26 @@ import { subject } from "./subject.ts";
 import { Zstd } from "./zstd.ts";
 import zstdUrl from "./zstd.wasm?url";
 
-/** Buffers kept of a camera: the page may hold a frame and ask for a fresher one. */
-const BUFFERS = 2;
+/** How often it is looked where a camera's subject is, ms: it is no faster than a view can follow. */
+const LOOK = 250;
 
 interface Camera {
   readonly track: CameraTrack;
   readonly rays: Float32Array | undefined;
-  readonly port: MessagePort;
-  readonly free: ArrayBuffer[];
-  /** Frames the page asked for and was not sent yet. */
-  wanted: number;
-  /** The network worker waits for word that the next frame may come. */
-  owed: boolean;
+  /** When its subject was looked for last, local time. */
+  looked: number;
 }
 
 const cameras = new Map<number, Camera>();
 const send = (m: FromDecoder, transfer: Transferable[] = []): void => postMessage(m, { transfer });
 
-function setup(track: CameraTrack, port: MessagePort): void {
+function setup(track: CameraTrack): void {
   let rays: Float32Array<ArrayBuffer> | undefined;
   if (track.layout === "A") {
     rays = rayTable(track.grid);
     send({ type: "rays", camera: track.camera, track: track.track, table: rays });
   }
-  cameras.set(track.camera, { track, rays, port, free: [], wanted: 1, owed: false });
+  cameras.set(track.camera, { track, rays, looked: 0 });
 }
 
 function decode(decoder: FrameDecoder, m: Extract<ToDecoder, { type: "frame" }>): void {
@@ -48,28 +43,22 @@ function decode(decoder: FrameDecoder, m: Extract<ToDecoder, { type: "frame" }>)
   if (f.header.camera !== m.camera || f.header.layout !== c.track.layout) {
     throw new Error(`a frame of camera ${f.header.camera}, layout ${f.header.layout} on the track of camera ${m.camera}, layout ${c.track.layout}`);
   }
-  let words = c.free.pop();
+  let { words } = m;
   if (!words || words.byteLength < f.words.byteLength) words = new ArrayBuffer(Math.max(f.words.byteLength, 1 << 16));
   new Uint32Array(words, 0, f.words.length).set(f.words);
-  c.wanted = Math.max(0, c.wanted - 1);
   let bytes = 0;
   for (const o of m.objects) bytes += o.length;
   const decoded = localTime();
+  const look = decoded - c.looked >= LOOK;
+  if (look) c.looked = decoded;
   send(
     {
       type: "frame", camera: m.camera, track: c.track.track, sequence: f.header.sequence, captured: Number(f.header.captureTime) / 1000, points: f.points,
       wordsPerPoint: f.wordsPerPoint, words, bytes, decode: performance.now() - began, arrived: m.arrived, decoded,
-      subject: subject(f, c.rays, c.track.pose),
+      subject: look ? subject(f, c.rays, c.track.pose) : undefined,
     },
     [words],
   );
-}
-
-/** Asks for a camera's next frame, once the page has use for it. */
-function ask(c: Camera): void {
-  if (!c.owed || c.wanted <= 0) return;
-  c.owed = false;
-  c.port.postMessage({ camera: c.track.camera } satisfies Decoded);
 }
 
 function follow(port: MessagePort, ready: Promise<FrameDecoder>): void {
@@ -77,7 +66,7 @@ function follow(port: MessagePort, ready: Promise<FrameDecoder>): void {
     const m = e.data;
     switch (m.type) {
       case "setup":
-        setup(m.camera, port);
+        setup(m.camera);
         break;
       case "remove":
         cameras.delete(m.camera);
@@ -87,11 +76,8 @@ function follow(port: MessagePort, ready: Promise<FrameDecoder>): void {
           decode(await ready, m);
         } catch (error) {
           send({ type: "bad", camera: m.camera, message: error instanceof Error ? error.message : String(error) });
-        }
-        const c = cameras.get(m.camera);
-        if (c) {
-          c.owed = true;
-          ask(c);
+          const words = m.words?.byteLength ? m.words : undefined;
+          port.postMessage({ camera: m.camera, words } satisfies Undecoded, words ? [words] : []);
         }
       }
     }
@@ -99,26 +85,9 @@ function follow(port: MessagePort, ready: Promise<FrameDecoder>): void {
 }
 
 addEventListener("message", (e: MessageEvent<PageToDecoder>) => {
-  const m = e.data;
-  switch (m.type) {
-    case "network": {
-      const ready = (async () => {
-        const [kernel, zstd] = await Promise.all([kernelUrl, zstdUrl].map(async (url) => (await fetch(new URL(url, location.href))).arrayBuffer()));
-        return FrameDecoder.create(kernel!, await Zstd.create(zstd!));
-      })();
-      follow(m.port, ready);
-      break;
-    }
-    case "recycle": {
-      const c = cameras.get(m.camera);
-      if (c && c.free.length < BUFFERS) c.free.push(m.buffer);
-      break;
-    }
-    case "want": {
-      const c = cameras.get(m.camera);
-      if (!c) return;
-      c.wanted = Math.min(c.wanted + 1, BUFFERS);
-      ask(c);
-    }
-  }
+  const ready = (async () => {
+    const [kernel, zstd] = await Promise.all([kernelUrl, zstdUrl].map(async (url) => (await fetch(new URL(url, location.href))).arrayBuffer()));
+    return FrameDecoder.create(kernel!, await Zstd.create(zstd!));
+  })();
+  follow(e.data.network, ready);
 });

@@ -9,7 +9,7 @@ const rows: readonly (readonly [label: string, title: string, value: (s: Stats) 
   ["Points", "Points shown, of all cameras", (s) => s.points.toLocaleString("en")],
   ["Bit rate", "Payload of the last second", (s) => `${s.mbit_per_s.toFixed(1)} Mbit/s`],
   ["Lost / late", "Frames that never came, and those that came after a later one", (s) => `${s.frames_lost} / ${s.frames_late}`],
-  ["Skipped", "Frames that came but were overtaken before they could be shown", (s) => `${s.frames_skipped}`],
+  ["Skipped / declined", "Frames that came but were overtaken before they could be shown, and those not sent as this page draws slower than they come", (s) => `${s.frames_skipped} / ${s.frames_declined}`],
   ["Clock", "Bound of the error of the relay's clock as estimated here", (s) => (s.clock.error_ms === null ? "unknown" : `± ${ms(s.clock.error_ms)}`)],
   ["Decode", "Time to decode a frame, median", (s) => ms(s.decode_ms.p50)],
 ];

@@ -4,13 +4,32 @@ import type { Subscription } from "../moqt/index.ts";
 import { Assembler } from "./assembler.ts";
 import type { CameraTrack } from "./catalog.ts";
 import { localTime } from "./clock.ts";
+import { Pace } from "./pace.ts";
 import type { ToDecoder } from "./protocol.ts";
 import { Sequence } from "./sequence.ts";
 
 type Objects = Uint8Array<ArrayBuffer>[];
-type FrameMessage = Extract<ToDecoder, { type: "frame" }>;
 
-/** One frame is being decoded, the newest waits; those between are skipped. */
+interface Waiting {
+  readonly objects: Objects;
+  readonly arrived: number;
+}
+
+/** Buffers kept for frames to be decoded to: the page may hold two. */
+const BUFFERS = 2;
+
+/** What a feed knows of its viewer. */
+export interface Surroundings {
+  /** Frames whose numbers go back begin anew, as those of a replay do. */
+  readonly loops: boolean;
+  /** Round-trip time, ms. */
+  readonly rtt: number;
+}
+
+/**
+ * The page says from when it has use for a frame; what is the newest then is decoded. Those between are
+ * declined, which the relay does not send, or skipped where they come all the same.
+ */
 export class Feed {
   assembler!: Assembler;
   readonly sequence = new Sequence();
@@ -21,14 +40,18 @@ export class Feed {
   /** Local time when the newest frame arrived, and its capture time; ms. */
   arrived = localTime();
   captured = 0;
-  #busy = false;
-  #next: FrameMessage | undefined;
+  #pace = new Pace();
+  /** From when the page has use for a frame; Infinity while it has one. */
+  #wanted = 0;
+  #next: Waiting | undefined;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  readonly #free: ArrayBuffer[] = [];
+  #declines = true;
 
-  /** loops: whether frames whose numbers go back begin anew, as those of a replay do. */
   constructor(
     readonly camera: CameraTrack,
-    readonly port: MessagePort,
-    private readonly loops: () => boolean,
+    readonly port: Pick<MessagePort, "postMessage">,
+    private readonly viewer: Surroundings,
   ) {
     this.restart();
     this.#post({ type: "setup", camera });
@@ -36,56 +59,96 @@ export class Feed {
 
   /** What comes now has nothing to do with what came before. */
   restart(): void {
-    this.assembler = new Assembler(this.camera.descriptions, (f) => this.show(f.objects));
+    this.assembler = new Assembler(this.camera.descriptions, (f) => this.show(f.objects, f.group));
     this.sequence.restart();
+    this.#pace = new Pace();
     if (this.#next) this.skipped++;
     this.#next = undefined;
     this.arrived = localTime();
   }
 
-  #count(objects: Objects): void {
+  /** Goes on with another subscription. */
+  follow(subscription: Subscription): void {
+    this.#declines &&= !this.subscription?.fixed; // a relay that cannot change subscriptions ends them when asked to
+    this.subscription = subscription;
+    this.#pace = new Pace();
+  }
+
+  #count(objects: Objects, declined: number): void {
     const object = objects[0]!;
     if (object.length < HEADER_LENGTH) return;
     const header = new DataView(object.buffer, object.byteOffset);
     this.captured = Number(header.getBigUint64(20, true)) / 1000;
-    this.sequence.add(header.getUint32(8, true), this.loops());
+    this.sequence.add(header.getUint32(8, true), this.viewer.loops, declined);
   }
 
   /** Takes a frame that it is too late to see. */
   skip(objects: Objects): void {
-    this.#count(objects);
+    this.#count(objects, 0);
     this.skipped++;
   }
 
-  /** Takes a frame that is to be seen now. */
-  show(objects: Objects): void {
-    this.arrived = localTime();
-    this.#count(objects);
-    const frame: FrameMessage = { type: "frame", camera: this.camera.camera, objects, arrived: this.arrived };
+  /** Takes a frame that is to be seen now. group: of one that was subscribed to. */
+  show(objects: Objects, group?: bigint): void {
+    const now = (this.arrived = localTime());
+    this.#count(objects, group === undefined ? 0 : this.#pace.arrived(group, now));
     if (this.#next) this.skipped++;
-    if (this.#busy) this.#next = frame;
-    else this.#decode(frame);
+    this.#next = { objects, arrived: now };
+    if (this.#wanted === Infinity) this.#start(this.#pace.idle(now, this.viewer.rtt));
+    else this.#deliver();
+  }
+
+  /** The page has use for a frame from a local time on, and gives a buffer back. */
+  wanted(at: number, words?: ArrayBuffer): void {
+    if (words) this.give(words);
+    this.#wanted = at;
+    this.#start(this.#pace.wanted(at, localTime(), this.viewer.rtt));
+    this.#deliver();
+  }
+
+  /** Takes a buffer back. */
+  give(words: ArrayBuffer): void {
+    if (this.#free.length < BUFFERS) this.#free.push(words);
+  }
+
+  /** Looks whether frames stay away that should come. */
+  look(): void {
+    this.#start(this.#pace.overdue(localTime(), this.viewer.rtt));
+  }
+
+  /** Moves the start of the subscription. */
+  #start(group: bigint | undefined): void {
+    if (group !== undefined && this.#declines) this.subscription?.startAt(group);
+  }
+
+  #deliver(): void {
+    clearTimeout(this.#timer);
+    const next = this.#next;
+    if (!next || this.#wanted === Infinity) return;
+    const now = localTime();
+    const from = Math.max(this.#wanted, this.#pace.hold());
+    if (now < from) {
+      this.#timer = setTimeout(() => this.#deliver(), Math.ceil(from - now));
+      this.#start(this.#pace.waits(now, this.viewer.rtt));
+      return;
+    }
+    this.#next = undefined;
+    this.#wanted = Infinity;
+    const words = this.#free.pop();
+    const transfer: Transferable[] = next.objects.map((o) => o.buffer);
+    if (words) transfer.push(words);
+    this.#post({ type: "frame", camera: this.camera.camera, words, ...next }, transfer);
+    this.#start(this.#pace.given(now, this.viewer.rtt));
   }
 
   #post(m: ToDecoder, transfer: Transferable[] = []): void {
     this.port.postMessage(m, transfer);
   }
 
-  #decode(f: FrameMessage): void {
-    this.#busy = true;
-    this.#post(f, f.objects.map((o) => o.buffer));
-  }
-
-  /** The decoder is ready for more. */
-  decoded(): void {
-    this.#busy = false;
-    const next = this.#next;
-    this.#next = undefined;
-    if (next) this.#decode(next);
-  }
-
   close(): void {
     this.run++;
+    clearTimeout(this.#timer);
+    this.#next = undefined;
     this.subscription?.cancel();
     this.#post({ type: "remove", camera: this.camera.camera });
   }

@@ -7,7 +7,7 @@ import { CatalogReader, decompress, MAX_CATALOG, parsePoses, POSE_TRACK, type Ca
 import { ClockEstimator, CLOCK_TRACK, localTime, parseStamp } from "./clock.ts";
 import { Feed } from "./feed.ts";
 import { Playback, type PlaybackPorts } from "./playback.ts";
-import type { Decoded, FromNetwork, Phase, PlaybackAction, Start, ToNetwork } from "./protocol.ts";
+import type { FromNetwork, Phase, PlaybackAction, Spent, Start, ToNetwork, Undecoded } from "./protocol.ts";
 import { QualityChooser } from "./quality.ts";
 import { encodeReceipt } from "./receipt.ts";
 
@@ -51,13 +51,14 @@ class Viewer {
   #skipped = 0;
   #reconnects = 0;
   readonly #lost = { cut: 0, refused: 0, malformed: 0 };
-  readonly #counted = { received: 0, lost: 0, late: 0 }; // of feeds that are gone
-  #rtt = 0;
+  readonly #counted = { received: 0, lost: 0, late: 0, declined: 0 }; // of feeds that are gone
+  /** What the feeds know. */
+  readonly #surroundings = { loops: false, rtt: 0 };
 
   constructor(private readonly start: Start) {
     this.#quality = start.quality;
     start.decoders.forEach((port) => {
-      port.onmessage = (e: MessageEvent<Decoded>) => this.#feeds.get(e.data.camera)?.decoded();
+      port.onmessage = (e: MessageEvent<Undecoded>) => this.#feeds.get(e.data.camera)?.wanted(localTime(), e.data.words);
     });
   }
 
@@ -79,8 +80,13 @@ class Viewer {
     this.#stop.abort();
   }
 
-  shown(camera: number, sequence: number, delay: number): void {
-    if (!this.#playback) this.#receipts?.send(encodeReceipt(camera, sequence, delay));
+  /** The page is done with a frame. */
+  spent({ camera, track, words, shown, next }: Spent): void {
+    if (shown && !this.#playback) this.#receipts?.send(encodeReceipt(camera, shown.sequence, shown.delay));
+    const feed = this.#feeds.get(camera);
+    if (feed?.camera.track !== track) return; // it was of a quality that the camera had before
+    if (next === undefined) feed.give(words);
+    else feed.wanted(next, words);
   }
 
   setQuality(quality: string): void {
@@ -186,7 +192,7 @@ class Viewer {
         await new Promise((resolve) => setTimeout(resolve, 1000));
         continue;
       }
-      this.#replayed = sub.properties.replayed ?? false;
+      this.#replayed = this.#surroundings.loops = sub.properties.replayed ?? false;
       send({ type: "replayed", replayed: this.#replayed });
       if (this.#replayed) void this.#followRecording(s, sub);
       else this.#offer(undefined);
@@ -257,7 +263,7 @@ class Viewer {
     for (const [i, c] of cameras.entries()) {
       let feed = this.#feeds.get(c.camera);
       if (!feed) {
-        feed = new Feed(c, this.start.decoders[i % this.start.decoders.length]!, () => this.#replayed);
+        feed = new Feed(c, this.start.decoders[i % this.start.decoders.length]!, this.#surroundings);
         this.#feeds.set(c.camera, feed);
       }
       if (!this.#playback && (feed.subscription?.session !== s || feed.subscription.ended)) void this.#followFrames(s, feed);
@@ -272,6 +278,7 @@ class Viewer {
     this.#counted.received += feed.sequence.received;
     this.#counted.lost += feed.sequence.lost;
     this.#counted.late += feed.sequence.late;
+    this.#counted.declined += feed.sequence.declined;
     this.#skipped += feed.skipped;
   }
 
@@ -294,14 +301,15 @@ class Viewer {
     };
     while (!s.over && this.#session === s && feed.run === run) {
       try {
-        feed.subscription = await s.subscribe({ namespace: [ROOT, this.start.session!], name: camera.track }, sink, {
+        const sub = await s.subscribe({ namespace: [ROOT, this.start.session!], name: camera.track }, sink, {
           join: true,
           priority: PRIORITY.points,
           filter: "largestObject",
           ...(camera.deliveryTimeout > 0 && { subgroupDeliveryTimeout: camera.deliveryTimeout }),
           rendezvousTimeout: RENDEZVOUS,
         });
-        await feed.subscription.done;
+        feed.follow(sub);
+        await sub.done;
       } catch {
         // The catalog's subscription says what there is to say.
       }
@@ -488,25 +496,26 @@ class Viewer {
       this.#clock.minRtt = Math.min(stats?.minRtt || Infinity, request || Infinity);
       if (!Number.isFinite(this.#clock.minRtt)) this.#clock.minRtt = 0;
       this.#clock.smoothedRtt = stats?.smoothedRtt ?? this.#clock.minRtt;
-      this.#rtt = this.#clock.smoothedRtt;
+      this.#surroundings.rtt = this.#clock.smoothedRtt;
     }
     const c = s?.counters;
-    const { received, lost, late, skipped } = [...this.#feeds.values()].reduce(
+    const { received, lost, late, declined, skipped } = [...this.#feeds.values()].reduce(
       (n, f) => ({
         received: n.received + f.sequence.received, lost: n.lost + f.sequence.lost, late: n.late + f.sequence.late,
-        skipped: n.skipped + f.skipped,
+        declined: n.declined + f.sequence.declined, skipped: n.skipped + f.skipped,
       }),
       { ...this.#counted, skipped: this.#skipped },
     );
     this.#listen();
+    if (!this.#playback) for (const f of this.#feeds.values()) f.look();
     if (this.#recording) this.#tellPlayback();
     if (this.#catalog && this.#automatic && !this.#playback) {
       const before = this.#chooser.level;
       const worst = Math.max(...this.#catalog.qualities.map((list) => list.length)) - 1;
-      if (this.#chooser.update(localTime(), { received, skipped, lost }, worst) !== before) this.#watch();
+      if (this.#chooser.update(localTime(), { frames: received + declined, undrawn: skipped + declined, lost }, worst) !== before) this.#watch();
     }
     send({
-      type: "traffic", bytes: this.#bytes, received, lost, late, skipped, rtt: this.#rtt, reconnects: this.#reconnects,
+      type: "traffic", bytes: this.#bytes, received, lost, late, declined, skipped, rtt: this.#surroundings.rtt, reconnects: this.#reconnects,
       cut: this.#lost.cut + (c?.streamsCut ?? 0), refused: this.#lost.refused + (c?.streamsRefused ?? 0),
       malformed: this.#lost.malformed + (c?.malformed ?? 0),
     });
@@ -545,8 +554,8 @@ addEventListener("message", (e: MessageEvent<ToNetwork>) => {
       viewer = new Viewer(m);
       viewer.run();
       break;
-    case "shown":
-      viewer?.shown(m.camera, m.sequence, m.delay);
+    case "spent":
+      viewer?.spent(m);
       break;
     case "playback":
       viewer?.control(m.action);

@@ -27,13 +27,16 @@ export interface Start {
   readonly decoders: readonly MessagePort[];
 }
 
-/** A frame was drawn. */
-export interface Shown {
-  readonly type: "shown";
+/** The page is done with a frame, whose buffer comes back. */
+export interface Spent {
+  readonly type: "spent";
   readonly camera: number;
-  readonly sequence: number;
-  /** Frame delay, ms. */
-  readonly delay: number;
+  readonly track: string;
+  readonly words: ArrayBuffer;
+  /** Local time from which the camera's next frame is of use, ms; undefined where one was asked for already. */
+  readonly next: number | undefined;
+  /** Of a frame that was drawn: its number, and the frame delay in ms. */
+  readonly shown: { readonly sequence: number; readonly delay: number } | undefined;
 }
 
 /** What a person does with a recording: seek names a place in it, ms. */
@@ -41,7 +44,7 @@ export type PlaybackAction = "play" | "pause" | "live" | { readonly seek: number
 
 export type ToNetwork =
   | Start
-  | Shown
+  | Spent
   | { readonly type: "playback"; readonly action: PlaybackAction }
   /** A quality by name, or "auto". */
   | { readonly type: "quality"; readonly quality: string }
@@ -55,7 +58,9 @@ export interface Traffic {
   readonly received: number;
   readonly lost: number;
   readonly late: number;
-  /** Frames that arrived while the decoder or the page was busy with older ones, and were never decoded. */
+  /** Frames that the relay was asked not to send, as the page would not draw them. */
+  readonly declined: number;
+  /** Frames that arrived, but before the page had use for one, and were never decoded. */
   readonly skipped: number;
   /** Streams that ended before their object, objects refused, datagrams of no track. */
   readonly cut: number;
@@ -114,20 +119,25 @@ export type FromNetwork =
 export type ToDecoder =
   | { readonly type: "setup"; readonly camera: CameraTrack }
   | { readonly type: "remove"; readonly camera: number }
-  | { readonly type: "frame"; readonly camera: number; readonly objects: Uint8Array<ArrayBuffer>[]; readonly arrived: number };
+  | {
+      readonly type: "frame";
+      readonly camera: number;
+      readonly objects: Uint8Array<ArrayBuffer>[];
+      readonly arrived: number;
+      /** Room for the words, where it is large enough. */
+      readonly words: ArrayBuffer | undefined;
+    };
 
-/** From a decode worker to the network worker: ready for the camera's next frame. */
-export interface Decoded {
+/** From a decode worker to the network worker: a frame could not be decoded. */
+export interface Undecoded {
   readonly camera: number;
+  readonly words: ArrayBuffer | undefined;
 }
 
-/** From the page to a decode worker. */
-export type PageToDecoder =
-  | { readonly type: "network"; readonly port: MessagePort }
-  /** A buffer comes back, of a frame that was uploaded or overtaken. */
-  | { readonly type: "recycle"; readonly camera: number; readonly buffer: ArrayBuffer }
-  /** The page has use for one frame more of a camera. */
-  | { readonly type: "want"; readonly camera: number };
+/** From the page to a decode worker: where its frames come from. */
+export interface PageToDecoder {
+  readonly network: MessagePort;
+}
 
 export interface DecodedFrame {
   readonly type: "frame";
@@ -145,7 +155,7 @@ export interface DecodedFrame {
   /** Local times: last byte here, decoded. */
   readonly arrived: number;
   readonly decoded: number;
-  /** undefined without points. */
+  /** Not of every frame; undefined without points. */
   readonly subject: Subject | undefined;
 }
 

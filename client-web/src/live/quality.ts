@@ -3,8 +3,8 @@
 /** How long is watched before a change, at least so many frames. */
 const WATCH = 4000;
 const ENOUGH = 20;
-/** Shares of frames: skipped because decoding or drawing was busy, and lost on the way. */
-const MANY_SKIPPED = 0.6;
+/** Shares of frames: not drawn because decoding or drawing was busy, and lost on the way. */
+const MANY_UNDRAWN = 0.6;
 const MANY_LOST = 0.2;
 const FEW = 0.05;
 /** How long all must be well before the next better quality is tried; twice as long after each try that failed. */
@@ -13,8 +13,10 @@ const MOST_PATIENCE = 240_000;
 
 /** Frames since the start. */
 export interface Counts {
-  readonly received: number;
-  readonly skipped: number;
+  /** That came, or would have come. */
+  readonly frames: number;
+  /** Of these, those that were declined or skipped, as the page draws slower than they come. */
+  readonly undrawn: number;
   readonly lost: number;
 }
 
@@ -36,19 +38,19 @@ export class QualityChooser {
   update(now: number, counts: Counts, worst: number): number {
     this.level = Math.min(this.level, worst);
     const since = (this.#since ??= { at: now, counts: { ...counts } });
-    const received = counts.received - since.counts.received;
+    const frames = counts.frames - since.counts.frames;
     const lost = counts.lost - since.counts.lost;
-    if (now - since.at < WATCH || received + lost < ENOUGH) return this.level;
-    const skipped = (counts.skipped - since.counts.skipped) / Math.max(1, received);
-    const missing = lost / (received + lost);
+    if (now - since.at < WATCH || frames + lost < ENOUGH) return this.level;
+    const undrawn = (counts.undrawn - since.counts.undrawn) / Math.max(1, frames);
+    const missing = lost / (frames + lost);
     this.#since = { at: now, counts: { ...counts } };
-    if (skipped > MANY_SKIPPED || missing > MANY_LOST) {
+    if (undrawn > MANY_UNDRAWN || missing > MANY_LOST) {
       this.#well = undefined;
       if (this.level < worst) {
         if (now - this.#raised < 2 * PATIENCE) this.#patience = Math.min(2 * this.#patience, MOST_PATIENCE);
         this.level++;
       }
-    } else if (skipped > FEW || missing > FEW) {
+    } else if (undrawn > FEW || missing > FEW) {
       this.#well = undefined;
     } else {
       this.#well ??= since.at;

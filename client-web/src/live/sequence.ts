@@ -7,22 +7,30 @@ export class Sequence {
   received = 0;
   lost = 0;
   late = 0;
+  /** Those of the missing that the relay was asked not to send. */
+  declined = 0;
 
   /** What comes next has any number. */
   restart(): void {
     this.#highest = undefined;
   }
 
-  /** Takes a frame's number, a u32 that wraps; loops: one that goes back begins anew, and is not late. */
-  add(n: number, loops = false): void {
+  /**
+   * Takes a frame's number, a u32 that wraps. loops: one that goes back begins anew, and is not late. declined: how
+   * many before it need not have been sent.
+   */
+  add(n: number, loops = false, declined = 0): void {
     this.received++;
     const d = this.#highest === undefined ? 1 : (n - this.#highest) | 0;
     if (loops && d <= 0) {
       this.#highest = n;
       return;
     }
-    if (d > 0 && d <= JUMP) this.lost += d - 1;
-    else if (d <= 0 && d > -JUMP / 8) {
+    if (d > 0 && d <= JUMP) {
+      const unsent = Math.min(d - 1, declined);
+      this.declined += unsent;
+      this.lost += d - 1 - unsent;
+    } else if (d <= 0 && d > -JUMP / 8) {
       this.late++;
       if (d < 0 && this.lost > 0) this.lost--; // it was counted when a later frame overtook it
       return;

@@ -182,6 +182,20 @@ export function encodeSubscribe(id: bigint, track: TrackName, o: SubscribeOption
   });
 }
 
+/** A REQUEST_UPDATE of a subscription that moves its start to a group (§10.9, §5.1.2). */
+export function encodeStartUpdate(id: bigint, group: bigint): Uint8Array<ArrayBuffer> {
+  return message(MessageType.REQUEST_UPDATE, (w) => {
+    w.varint(id);
+    const filter = new Writer();
+    filter.varint(3); // AbsoluteStart
+    filter.varint(group);
+    filter.varint(0);
+    const p = new ParameterWriter();
+    p.add(param.filter, (v) => v.bytes(filter.finish()));
+    p.finish(w);
+  });
+}
+
 /** A FETCH that joins subscription `joining`, from `groups` groups before its largest object (§10.12.2). */
 export function encodeJoiningFetch(id: bigint, joining: bigint, groups: number, priority?: number): Uint8Array<ArrayBuffer> {
   return message(MessageType.FETCH, (w) => {

@@ -13,7 +13,7 @@ import {
 } from "./data.ts";
 import {
   encodeFetch, encodeJoiningFetch, encodePublish, encodePublishDone, encodeRequestError, encodeRequestOk, encodeSetup, encodeSubscribe,
-  encodeSubscribeNamespace, MAX_MESSAGE, readMessage, trackKey, UnknownMandatoryError,
+  encodeStartUpdate, encodeSubscribeNamespace, MAX_MESSAGE, readMessage, trackKey, UnknownMandatoryError,
   type Location, type Message, type Namespace, type Properties, type SubscribeOptions, type TrackName,
 } from "./message.ts";
 
@@ -201,6 +201,8 @@ export class Subscription {
   alias: bigint | undefined;
   largest: Location | undefined;
   properties: Properties = {};
+  /** The publisher refused a change, after which it ends the subscription (§10.9). */
+  fixed = false;
   /** Settles when the subscription has ended, with why. */
   readonly done: Promise<Error>;
   readonly #end: (e: Error) => void;
@@ -216,6 +218,15 @@ export class Subscription {
     let end!: (e: Error) => void;
     this.done = new Promise((resolve) => (end = resolve));
     this.#end = end;
+  }
+
+  /**
+   * Moves the subscription's start: no group before `group` is sent that is not under way, those from it
+   * on are, be it before the start so far (§10.9).
+   */
+  startAt(group: bigint): void {
+    if (this.ended || this.fixed) return;
+    this.request.send(encodeStartUpdate(this.session.takeId(), group)).catch(() => {}); // its stream's end says why
   }
 
   /** Cancels the subscription: nothing more of it arrives. */
@@ -634,7 +645,8 @@ export class Session {
     if (sub.alias !== undefined && this.#subscriptions.get(sub.alias) === sub) this.#subscriptions.delete(sub.alias);
   }
 
-  #takeId(): bigint {
+  /** @internal */
+  takeId(): bigint {
     const id = this.#nextRequest;
     this.#nextRequest += 2n;
     return id;
@@ -671,7 +683,7 @@ export class Session {
     const key = trackKey(track);
     if (this.#tracks.has(key)) throw new RequestError(RequestCode.DUPLICATE_SUBSCRIPTION, `already subscribed to ${track.name}`, undefined);
     const r = await this.#request();
-    const id = this.#takeId();
+    const id = this.takeId();
     const sub = new Subscription(this, track, id, sink, r);
     this.#tracks.set(key, sub);
     const began = performance.now();
@@ -715,7 +727,9 @@ export class Session {
             await sub.request.send(encodeRequestOk());
             break;
           case "ok":
+            break;
           case "error":
+            sub.fixed = true;
             break;
           default:
             throw violation(`unexpected ${m.type} on a subscription`);
@@ -730,7 +744,7 @@ export class Session {
   /** Fetches the newest group of a subscription into the same sink. */
   async #join(sub: Subscription, priority: number | undefined): Promise<void> {
     const r = await this.#request();
-    const id = this.#takeId();
+    const id = this.takeId();
     const over = new Promise<void>((resolve) => this.#fetchDone.set(id, { done: resolve, cut: () => resolve() }));
     this.#fetches.set(id, sub.sink);
     try {
@@ -753,7 +767,7 @@ export class Session {
   ): Promise<void> {
     const { signal } = o;
     const r = await this.#request();
-    const id = this.#takeId();
+    const id = this.takeId();
     const over = new Promise<void>((resolve, reject) => {
       this.#fetchDone.set(id, { done: resolve, cut: reject });
       signal?.addEventListener("abort", () => reject(signal.reason), { once: true });
@@ -792,7 +806,7 @@ export class Session {
   /** Follows the namespaces under a prefix until the returned function is called or the session ends. */
   async subscribeNamespace(prefix: Namespace, changed: (namespaces: Namespace[]) => void): Promise<() => void> {
     const r = await this.#request();
-    await r.send(encodeSubscribeNamespace(this.#takeId(), prefix));
+    await r.send(encodeSubscribeNamespace(this.takeId(), prefix));
     await this.#answer(r, "ok", "SUBSCRIBE_NAMESPACE");
     const active = new Map<string, Namespace>();
     const follow = async (): Promise<void> => {
@@ -816,7 +830,7 @@ export class Session {
   async publishDatagrams(track: TrackName): Promise<DatagramTrack> {
     const r = await this.#request();
     const alias = this.#nextAlias++;
-    await r.send(encodePublish(this.#takeId(), track, alias));
+    await r.send(encodePublish(this.takeId(), track, alias));
     const ok = await this.#answer(r, "ok", "PUBLISH");
     const t = new DatagramTrack(this, alias, r);
     t.forward = ok.parameters.forward ?? true;

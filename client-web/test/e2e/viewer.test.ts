@@ -107,6 +107,38 @@ describe("a live session", () => {
     expect(panel).toContain("57,478");
   });
 
+  it("is not sent what it is too slow to draw", async () => {
+    await publisher("slow", ...small.slice(0, 4), "--fps", "20");
+    const page = await view(lab.link(port, "slow"));
+    await shows(page, 3);
+    await page.evaluate(() => {
+      const { studio } = window.holocast!;
+      const draw = studio.draw.bind(studio);
+      studio.draw = (now) => {
+        const drew = draw(now);
+        const end = performance.now() + (drew ? 250 : 0);
+        while (performance.now() < end);
+        return drew;
+      };
+    });
+    await until("frames that were declined", async () => (await stats(page)).frames_declined > 20);
+    const sample = async () => ({ at: performance.now(), s: await stats(page), sent: await metric(port, "holocast_relay_sent_subgroups_total") });
+    const a = await sample();
+    await new Promise((resolve) => setTimeout(resolve, 6000));
+    const b = await sample();
+    const came = b.s.frames_received - a.s.frames_received;
+    const declined = b.s.frames_declined - a.s.frames_declined;
+    const shown = b.s.frames - a.s.frames;
+    console.log(JSON.stringify({ came, declined, shown, lost: b.s.frames_lost, delay: b.s.frame_delay_ms }));
+    expect(shown).toBeGreaterThan(5);
+    expect(declined).toBeGreaterThan(came);
+    // The relay has sent no more than that, and every frame is accounted for.
+    expect(Math.abs(b.sent - a.sent - came)).toBeLessThanOrEqual(6);
+    expect(Math.abs((came + declined) / ((b.at - a.at) / 50) - 1)).toBeLessThan(0.15);
+    expect(b.s.frames_lost - a.s.frames_lost).toBeLessThanOrEqual(2);
+    expect(b.s.phase).toBe("live");
+  });
+
   it("shows a late joiner the newest frame at once", async () => {
     await publisher("late", "--width", "296", "--height", "266", "--fps", "0.05");
     const first = await view(lab.link(port, "late"));

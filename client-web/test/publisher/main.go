@@ -63,6 +63,7 @@ func main() {
 	flag.IntVar(&o.frames, "frames", 0, "publish so many and fall silent; 0 = go on")
 	flag.BoolVar(&o.delta, "delta", false, "add the track by a delta update to a catalog without tracks")
 	dump := flag.String("dump", "", "write frames to this directory")
+	data := flag.String("data", os.Getenv("HOLOCAST_DATA"), "folder with recordings of real sensors, for --dump; default HOLOCAST_DATA")
 	watching := flag.Bool("watch", false, "subscribe instead of publish")
 	receipts := flag.Bool("receipts", false, "print receipts instead of publishing")
 	leaveFor := flag.String("leave-for", "", "be a relay that sends everybody there")
@@ -72,7 +73,7 @@ func main() {
 	var err error
 	switch {
 	case *dump != "":
-		err = dumpFrames(*dump)
+		err = dumpFrames(*dump, *data)
 	case o.object:
 		err = writeObject(os.Stdout, o)
 	case o.matrix != "":

@@ -68,9 +68,9 @@ func drawReference(w io.Writer, o options) error {
 	return err
 }
 
-// dumpFrames writes frames for benchmarks: layout and size are in the names. Of the
-// real ones there is a frame where HOLOCAST_DATA has it.
-func dumpFrames(dir string) error {
+// dumpFrames writes frames for benchmarks to dir: layout and size are in the names.
+// Of an Azure Kinect's there is one where data has their recording.
+func dumpFrames(dir, data string) error {
 	enc, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})
 	if err != nil {
 		return err
@@ -83,8 +83,9 @@ func dumpFrames(dir string) error {
 	}{{"50k", 296, 266}, {"240k", 640, 576}, {"1M", 1344, 1210}} {
 		clouds[s.name] = frametest.SyntheticCloud(s.width, s.height, 1)
 	}
-	data := os.Getenv("HOLOCAST_DATA")
-	if real, err := frametest.Load(data, 1); err == nil && data != "" {
+	if real, err := frametest.Load(data, 1); err != nil {
+		fmt.Fprintf(os.Stderr, "HOLOCAST_DATA not found: %v; synthetic frames alone\n", err)
+	} else {
 		clouds["kinect-nfov"] = real[0].NFOV
 	}
 	for name, c := range clouds {

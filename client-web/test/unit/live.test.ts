@@ -3,8 +3,10 @@ import { describe, expect, it } from "vitest";
 import { Meter } from "../../src/hud/meter.ts";
 import { parseLink } from "../../src/link.ts";
 import { Assembler } from "../../src/live/assembler.ts";
-import { CatalogError, decompress, parseCatalog, parsePoses } from "../../src/live/catalog.ts";
-import { ClockEstimator, parseStamp } from "../../src/live/clock.ts";
+import { CatalogError, decompress, parseCatalog, parsePoses, type CameraTrack } from "../../src/live/catalog.ts";
+import { ClockEstimator, localTime, parseStamp } from "../../src/live/clock.ts";
+import { Feed } from "../../src/live/feed.ts";
+import { Pace } from "../../src/live/pace.ts";
 import { encodeReceipt } from "../../src/live/receipt.ts";
 import { Sequence } from "../../src/live/sequence.ts";
 import { messageFor } from "../../src/messages.ts";
@@ -236,5 +238,185 @@ describe("contrast", () => {
       const [a, b] = [luminance(get(name).slice(0, 3)), luminance(back)].sort((x, y) => y - x) as [number, number];
       expect((a + 0.05) / (b + 0.05), name).toBeGreaterThan(4.5);
     }
+  });
+});
+
+/** What a relay sends of 30 frames a second to a page that draws more slowly, over a path of a round-trip time. */
+class Relay {
+  now = 0;
+  start = 0n;
+  sent: bigint[] = [];
+  moves = 0;
+  readonly #asked: { at: number; start: bigint }[] = [];
+
+  constructor(
+    readonly pace: Pace,
+    readonly rtt: number,
+    private readonly arrived: (group: bigint, declined: number) => void,
+  ) {}
+
+  move(start: bigint | undefined): void {
+    if (start === undefined) return;
+    this.moves++;
+    this.#asked.push({ at: this.now + this.rtt / 2, start });
+  }
+
+  /** Publishes a group at a time, on the relay's side of the path; it arrives half a round trip later. */
+  publish(group: bigint, at: number): boolean {
+    while (this.#asked.length > 0 && this.#asked[0]!.at <= at) this.start = this.#asked.shift()!.start;
+    if (group < this.start) return false;
+    this.sent.push(group);
+    this.now = at + this.rtt / 2;
+    this.arrived(group, this.pace.arrived(group, this.now));
+    return true;
+  }
+}
+
+describe("pace", () => {
+  const INTERVAL = 1000 / 30;
+  /** Has a page draw for some seconds, a picture each `cycle` ms; when it got which frame. */
+  const watch = (cycle: number, rtt: number, seconds = 10, sequence = new Sequence()) => {
+    const pace = new Pace();
+    const given: { at: number; group: bigint }[] = [];
+    let waiting: bigint | undefined;
+    const relay = new Relay(pace, rtt, (group, declined) => {
+      sequence.add(Number(group), false, declined);
+      waiting = group;
+    });
+    let want = 0;
+    let drawing = -1; // until when the page has a frame, -1: it has none
+    let group = 5000n;
+    let next = rtt / 2;
+    for (let t = 0; t < seconds * 1000; t++) {
+      relay.now = t;
+      if (t >= next) {
+        const came = relay.publish(group++, next - rtt / 2);
+        relay.now = t;
+        next += INTERVAL;
+        if (came && drawing >= 0) relay.move(pace.idle(t, rtt));
+        else if (came && t < want) relay.move(pace.waits(t, rtt));
+      }
+      if (drawing >= 0 && t >= drawing) {
+        drawing = -1;
+        want = t + Math.max(0, cycle - 40);
+        relay.move(pace.wanted(want, t, rtt));
+      }
+      if (drawing < 0 && waiting !== undefined && t >= Math.max(want, pace.hold())) {
+        given.push({ at: t, group: waiting });
+        waiting = undefined;
+        drawing = t + Math.min(40, cycle);
+        relay.move(pace.given(t, rtt));
+      }
+    }
+    return { relay, given, sequence, published: Number(group - 5000n) };
+  };
+
+  it("declines nothing for a page that draws every frame", () => {
+    const { relay, published } = watch(16, 20);
+    expect(relay.moves).toBe(0);
+    expect(relay.sent.length).toBe(published);
+  });
+  it.each([
+    [100, 2],
+    [220, 2],
+    [220, 60],
+    [500, 20],
+  ])("has few frames sent that a page does not draw: a picture each %d ms, round trip %d ms", (cycle, rtt) => {
+    const { relay, given, sequence, published } = watch(cycle, rtt);
+    expect(given.length).toBeGreaterThan((0.85 * 10_000) / cycle);
+    expect(relay.sent.length).toBeLessThan(1.6 * given.length + 30);
+    expect(relay.sent.length).toBeLessThan(published);
+    expect(relay.moves).toBeLessThan(3 * given.length);
+    // Nothing was lost, and what was not sent was declined.
+    expect(sequence.lost).toBe(0);
+    expect(sequence.received + sequence.declined).toBeGreaterThan(published - 20);
+    // What the page is given is hardly older than what it would have had of all frames.
+    const late = given.slice(5).map((g) => g.at - (Number(g.group - 5000n) * INTERVAL + rtt / 2));
+    expect(late.reduce((a, b) => a + b) / late.length).toBeLessThan(INTERVAL);
+  });
+  it("counts as lost what was not declined", () => {
+    const s = new Sequence();
+    s.add(1);
+    s.add(6, false, 3);
+    expect([s.received, s.declined, s.lost]).toEqual([2, 3, 1]);
+  });
+  it("has a fresh frame each second where nothing is drawn", () => {
+    const pace = new Pace();
+    const relay = new Relay(pace, 10, () => {});
+    for (let i = 0; i < 10; i++) {
+      relay.publish(BigInt(i), i * INTERVAL);
+      relay.move(pace.wanted(relay.now, relay.now, 10));
+      relay.move(pace.given(relay.now, 10));
+    }
+    const before = relay.sent.length;
+    for (let i = 10; i < 310; i++) if (relay.publish(BigInt(i), i * INTERVAL)) relay.move(pace.idle(relay.now, 10));
+    expect(relay.sent.length - before).toBeGreaterThanOrEqual(9);
+    expect(relay.sent.length - before).toBeLessThan(40);
+    // When it draws again the next frame is asked for.
+    expect(pace.wanted(relay.now + 5, relay.now + 5, 10)).toBe(relay.sent.at(-1)! + 1n);
+  });
+  it("asks for all again when what was not declined stays away", () => {
+    const pace = new Pace();
+    let start: bigint | undefined;
+    for (let i = 0; i < 30; i++) {
+      pace.arrived(BigInt(9000 + i), i * INTERVAL);
+      if (i % 6 === 5) {
+        pace.wanted(i * INTERVAL, i * INTERVAL, 5);
+        start = pace.given(i * INTERVAL, 5) ?? start;
+      }
+    }
+    expect(start).toBeGreaterThan(9030n);
+    expect(pace.overdue(29 * INTERVAL + 300, 5)).toBeUndefined();
+    expect(pace.overdue(29 * INTERVAL + 1000, 5)).toBe(0n);
+    // A publisher that begins again at a lower number is followed at once.
+    expect(pace.arrived(3n, 3000)).toBe(0);
+    expect(pace.overdue(9000, 5)).toBeUndefined();
+  });
+});
+
+describe("feed", () => {
+  const track = { camera: 0, track: "points/0/full", descriptions: 1 } as unknown as CameraTrack;
+  const frame = (n: number): Uint8Array<ArrayBuffer>[] => {
+    const b = new Uint8Array(44);
+    new DataView(b.buffer).setUint32(8, n, true);
+    return [b];
+  };
+  const open = () => {
+    const posted: { type: string; words?: ArrayBuffer; objects?: Uint8Array[] }[] = [];
+    const port = { postMessage: (m: never) => void posted.push(m) } as unknown as MessagePort;
+    const f = new Feed(track, port, { loops: false, rtt: 1 });
+    const decoded = () => posted.filter((m) => m.type === "frame").map((m) => new DataView(m.objects![0]!.buffer).getUint32(8, true));
+    return { f, posted, decoded };
+  };
+  it("decodes the first frame at once, and then none before the page has use for it", () => {
+    const { f, decoded } = open();
+    for (let i = 0; i < 4; i++) f.show(frame(i), BigInt(i));
+    expect(decoded()).toEqual([0]);
+    f.wanted(localTime());
+    expect(decoded()).toEqual([0, 3]);
+    expect(f.skipped).toBe(2);
+    expect(f.sequence).toMatchObject({ received: 4, lost: 0, declined: 0 });
+    f.close();
+  });
+  it("waits until the page's time and gives its buffer on", async () => {
+    const { f, posted, decoded } = open();
+    f.show(frame(0), 0n);
+    const words = new ArrayBuffer(8);
+    f.wanted(localTime() + 40, words);
+    f.show(frame(1), 1n);
+    f.show(frame(2), 2n);
+    expect(decoded()).toEqual([0]);
+    await new Promise((resolve) => setTimeout(resolve, 80));
+    expect(decoded()).toEqual([0, 2]);
+    expect(posted.at(-1)!.words).toBe(words);
+    f.close();
+  });
+  it("hands a frame on at once that comes after the page's time", async () => {
+    const { f, decoded } = open();
+    f.show(frame(0), 0n);
+    f.wanted(localTime() - 5);
+    f.show(frame(1), 1n);
+    expect(decoded()).toEqual([0, 1]);
+    f.close();
   });
 });

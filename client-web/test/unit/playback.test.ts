@@ -188,18 +188,18 @@ describe("a catalog's objects", () => {
 
 describe("automatic quality", () => {
   /** Seconds of frames, of which shares are skipped and lost; the level after each. */
-  const run = (c: QualityChooser, from: { at: number; received: number; skipped: number; lost: number }, seconds: number, skipped: number, lost = 0) => {
+  const run = (c: QualityChooser, from: { at: number; frames: number; undrawn: number; lost: number }, seconds: number, skipped: number, lost = 0) => {
     const levels: number[] = [];
     for (let i = 0; i < seconds; i++) {
       from.at += 1000;
-      from.received += 30 * (1 - lost);
-      from.skipped += 30 * (1 - lost) * skipped;
+      from.frames += 30 * (1 - lost);
+      from.undrawn += 30 * (1 - lost) * skipped;
       from.lost += 30 * lost;
       levels.push(c.update(from.at, from, 1));
     }
     return levels;
   };
-  const start = () => ({ at: 0, received: 0, skipped: 0, lost: 0 });
+  const start = () => ({ at: 0, frames: 0, undrawn: 0, lost: 0 });
   it("stays where all goes well", () => expect(run(new QualityChooser(), start(), 60, 0.02).at(-1)).toBe(0));
   it("stays where some frames are skipped", () => expect(run(new QualityChooser(), start(), 60, 0.5).at(-1)).toBe(0));
   it("goes down where most are", () => expect(run(new QualityChooser(), start(), 12, 0.8).at(-1)).toBe(1));

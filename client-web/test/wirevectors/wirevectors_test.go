@@ -69,6 +69,7 @@ func vectors(t *testing.T) map[string]any {
 			"subscribeAll":       message(&wire.Subscribe{RequestID: 300, Track: track, Parameters: wire.Parameters{RendezvousTimeout: ptr(uint64(10000)), SubgroupDeliveryTimeout: ptr(uint64(500)), SubscriberPriority: ptr(uint8(128)), Filter: &wire.Filter{Type: wire.FilterLargestObject}, GroupOrder: ptr(wire.Descending)}}),
 			"joiningFetch":       message(&wire.Fetch{RequestID: 6, FetchType: wire.FetchRelativeJoining, JoiningRequestID: 4, Parameters: wire.Parameters{SubscriberPriority: ptr(uint8(16))}}),
 			"subscribeNamespace": message(&wire.SubscribeNamespace{RequestID: 8, Prefix: wire.Namespace{"holocast"}}),
+			"startUpdate":        message(&wire.RequestUpdate{RequestID: 12, Parameters: wire.Parameters{Filter: &wire.Filter{Type: wire.FilterAbsoluteStart, Start: wire.Location{Group: 1763665200123}}}}),
 			"publish":            message(&wire.Publish{RequestID: 10, Track: track, TrackAlias: 3}),
 			"requestError":       message(&wire.RequestError{Code: wire.RequestNotSupported, Reason: "no"}),
 			"requestOk":          message(&wire.RequestOK{}),

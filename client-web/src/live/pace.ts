@@ -1,0 +1,144 @@
+/**
+ * Foretells which of a camera's frames the page can draw, so that the others need not be sent. Frames come
+ * at an even pace, a group each; a page that draws at a slower one has use for one of them now and then,
+ * the newest then. Times are local milliseconds.
+ */
+
+/** How far apart the arrivals are that tell the pace of frames, at least and at most. */
+const SPAN = 300;
+const MOST_SPAN = 2000;
+/** Shares of the time between two frames: how much later than the page's time one may come, and how long is waited for one that is due. */
+const LATE = 0.15;
+const HOLD = 0.5;
+/** Weight of the newest sample of the page's pace. */
+const NEWEST = 0.25;
+/** After so many times its own pace without a picture, a page is taken for one that draws none. */
+const PATIENCE = 3;
+/** Most that is declined at once: so often a page that draws nothing, in a tab that is not seen, has a fresh frame. */
+const MOST = 1000;
+/** A frame this late may never come: the numbers of the groups are not what they were. */
+const OVERDUE = 500;
+
+interface Arrival {
+  readonly group: bigint;
+  readonly at: number;
+}
+
+export class Pace {
+  #newest: Arrival | undefined;
+  /** Arrivals that the pace of frames is measured from, the older in use. */
+  #from: Arrival | undefined;
+  #after: Arrival | undefined;
+  /** Time from one group to the next, 0 = unknown. */
+  #interval = 0;
+  /** From when the page has use for a frame; of the last two times, and the mean between them. */
+  #wanted: number | undefined;
+  #cycle = 0;
+  /** When the page was last given a frame. */
+  #given = 0;
+  /** First group that is to be sent, and the greatest that this ever was. */
+  #start = 0n;
+  #reach = 0n;
+
+  /** A frame arrived. Returns how many groups between it and the one before were declined. */
+  arrived(group: bigint, at: number): number {
+    const last = this.#newest;
+    const now = { group, at };
+    if (last && group <= last.group && group + 1000n > last.group) return 0; // late
+    this.#newest = now;
+    if (!last || group < last.group || at - last.at > 2 * MOST) {
+      this.#from = this.#after = now;
+      this.#interval = 0;
+      if (last && group < last.group) this.#start = this.#reach = 0n;
+      return 0;
+    }
+    if (at - this.#after!.at > MOST_SPAN / 2) {
+      this.#from = this.#after;
+      this.#after = now;
+    }
+    const span = at - this.#from!.at;
+    if (span >= SPAN) this.#interval = span / Number(group - this.#from!.group);
+    const declined = (this.#reach < group ? this.#reach : group) - last.group - 1n;
+    return declined > 0n ? Number(declined) : 0;
+  }
+
+  /** The page has use for a frame from `at` on. Returns the subscription's new start where what was declined is needed after all. */
+  wanted(at: number, now: number, rtt: number): bigint | undefined {
+    if (this.#wanted !== undefined) {
+      const cycle = Math.min(MOST, Math.max(0, at - this.#wanted));
+      this.#cycle += (this.#cycle === 0 ? 1 : NEWEST) * (cycle - this.#cycle);
+    }
+    this.#wanted = at;
+    const start = this.#startFor(at, now, rtt);
+    return start < this.#start && this.#waiting ? this.#move(start) : undefined;
+  }
+
+  /** The page is given the newest frame. Returns the subscription's new start where frames until the next can be declined. */
+  given(now: number, rtt: number): bigint | undefined {
+    this.#given = now;
+    return this.#declineCycle(now, rtt);
+  }
+
+  /** The newest frame waits for its time. Returns the same as `given` where no other is to come before that. */
+  waits(now: number, rtt: number): bigint | undefined {
+    const next = this.#newest && this.#interval > 0 ? this.#newest.at + (1 - LATE) * this.#interval : now;
+    return this.#wanted !== undefined && next > this.#wanted ? this.#declineCycle(now, rtt) : undefined;
+  }
+
+  /** Until when the newest frame is better held back, as one that is fresher by far is due. */
+  hold(): number {
+    if (this.#wanted === undefined) return -Infinity;
+    const due = this.#due;
+    return this.#waiting && due > this.#wanted && due - this.#wanted < HOLD * this.#interval ? due + HOLD * this.#interval : this.#wanted;
+  }
+
+  /** A frame arrived that the page has no use for so far. Returns a new start where it draws nothing for long, as in a tab that is not seen. */
+  idle(now: number, rtt: number): bigint | undefined {
+    const since = now - this.#given;
+    return since > PATIENCE * this.#cycle ? this.#decline(now + Math.min(MOST, since), now, rtt) : undefined;
+  }
+
+  /** Returns the subscription's new start where a frame that was not declined should have come long ago. */
+  overdue(now: number, rtt: number): bigint | undefined {
+    if (!this.#waiting) return undefined;
+    if (now < this.#due + rtt + OVERDUE) return undefined;
+    this.#interval = 0;
+    return this.#move(0n);
+  }
+
+  /** Whether groups that were declined are still to come. */
+  get #waiting(): boolean {
+    return this.#newest !== undefined && this.#start > this.#newest.group + 1n;
+  }
+
+  /** When the first group that was not declined is due. */
+  get #due(): number {
+    return this.#newest ? this.#newest.at + Number(this.#start - this.#newest.group) * this.#interval : 0;
+  }
+
+  #declineCycle(now: number, rtt: number): bigint | undefined {
+    if (this.#wanted === undefined || this.#cycle === 0) return undefined;
+    return this.#decline(Math.max(now, this.#wanted) + this.#cycle, now, rtt);
+  }
+
+  #decline(due: number, now: number, rtt: number): bigint | undefined {
+    const start = this.#startFor(due, now, rtt);
+    return start > this.#start && start > this.#newest!.group + 1n ? this.#move(start) : undefined;
+  }
+
+  #move(start: bigint): bigint {
+    this.#start = start;
+    if (start > this.#reach) this.#reach = start;
+    return start;
+  }
+
+  /** The group that is the newest at `due`; the one after the newest so far where none between can be declined any more. */
+  #startFor(due: number, now: number, rtt: number): bigint {
+    if (!this.#newest) return 0n;
+    const { group, at } = this.#newest;
+    if (this.#interval === 0) return group + 1n;
+    const ahead = Math.floor(Math.min(due - at, MOST) / this.#interval + LATE);
+    const underWay = Math.max(0, Math.floor((now + rtt - at) / this.#interval));
+    return ahead - underWay >= 2 ? group + BigInt(ahead) : group + 1n;
+  }
+}

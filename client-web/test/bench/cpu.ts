@@ -1,0 +1,96 @@
+/** CPU time of what takes part in a measurement, from Linux' /proc. */
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+
+/** Milliseconds a clock tick of /proc has. */
+const TICK = 10;
+
+/** What the CPU is used for. */
+export const uses = {
+  drawing: "Chromium's GPU process, here software",
+  page: "the page's own thread, the compositor's and the browser's process",
+  workers: "the viewer's network and decode workers",
+  network: "Chromium's network service, and the thread that takes its bytes over",
+  relay: "the relay",
+  others: "publishers, and the second subscriber",
+} as const;
+
+export type Use = keyof typeof uses;
+/** CPU time, ms. */
+export type CpuTime = Readonly<Record<Use, number>> & {
+  /** Of the whole machine, with what takes no part. */
+  readonly machine: number;
+};
+
+interface Stat {
+  readonly name: string;
+  readonly parent: number;
+  readonly time: number;
+}
+
+function stat(path: string): Stat {
+  const text = readFileSync(path, "utf8");
+  const end = text.lastIndexOf(")");
+  const fields = text.slice(end + 2).split(" ");
+  return { name: text.slice(text.indexOf("(") + 1, end), parent: Number(fields[1]), time: (Number(fields[11]) + Number(fields[12])) * TICK };
+}
+
+function processes(): Map<number, Stat> {
+  const found = new Map<number, Stat>();
+  for (const d of readdirSync("/proc")) {
+    if (!/^\d+$/.test(d)) continue;
+    try {
+      found.set(Number(d), stat(`/proc/${d}/stat`));
+    } catch {
+      // It ended meanwhile.
+    }
+  }
+  return found;
+}
+
+/** Time of a process of Chromium's, by use. */
+function chromium(pid: number, line: string, whole: number): Partial<Record<Use, number>> {
+  if (line.includes("--type=gpu-process")) return { drawing: whole };
+  if (line.includes("--utility-sub-type=network")) return { network: whole };
+  if (!line.includes("--type=renderer")) return { page: whole };
+  const t = { page: whole, workers: 0, network: 0 };
+  for (const tid of readdirSync(`/proc/${pid}/task`)) {
+    const { name, time } = stat(`/proc/${pid}/task/${tid}/stat`);
+    const use = name.startsWith("DedicatedWorker") ? "workers" : name === "Chrome_ChildIOT" ? "network" : undefined;
+    if (!use) continue;
+    t[use] += time;
+    t.page -= time;
+  }
+  return t;
+}
+
+/** CPU time so far of the programs that this process started; undefined where the system does not tell. */
+export function cpuTime(): CpuTime | undefined {
+  if (!existsSync("/proc/stat")) return undefined;
+  const total: Record<Use, number> = { drawing: 0, page: 0, workers: 0, network: 0, relay: 0, others: 0 };
+  const all = processes();
+  const ours = (pid: number): boolean => pid === process.pid || (pid > 1 && ours(all.get(pid)?.parent ?? 0));
+  for (const [pid, { name, time }] of all) {
+    if (pid === process.pid || !ours(pid)) continue;
+    try {
+      const line = readFileSync(`/proc/${pid}/cmdline`, "utf8");
+      const parts = /chrom/.test(line.split("\0")[0]!) ? chromium(pid, line, time) : { [name === "relay" ? "relay" : "others"]: time };
+      for (const [use, t] of Object.entries(parts)) total[use as Use] += t;
+    } catch {
+      // It ended meanwhile.
+    }
+  }
+  // user, nice, system, idle, iowait, irq, softirq, steal
+  const [user, nice, system, , , irq, softirq, steal] = readFileSync("/proc/stat", "utf8").split("\n")[0]!.trim().split(/\s+/).slice(1).map(Number);
+  return { ...total, machine: (user! + nice! + system! + irq! + softirq! + steal!) * TICK };
+}
+
+/** CPU time used between two readings, ms a second. */
+export function used(before: CpuTime | undefined, after: CpuTime | undefined, seconds: number): CpuTime | undefined {
+  if (!before || !after) return undefined;
+  return Object.fromEntries(Object.entries(after).map(([use, t]) => [use, (t - before[use as Use]) / seconds])) as unknown as CpuTime;
+}
+
+/** What took no part, ms a second: the machine had something else to do. */
+export function elsewhere(c: CpuTime): number {
+  return c.machine - (Object.keys(uses) as Use[]).reduce((n, use) => n + c[use], 0);
+}
