@@ -95,7 +95,7 @@ func newResult(o Options, s schedule) *Result {
 	for _, l := range levels {
 		r.Trigger += fmt.Sprintf("%s %v, ", strings.ToUpper(l.name), l.trigger)
 	}
-	r.Trigger = fmt.Sprintf("Trigger: one interval between receipts above %s; or none for 450 ms; armed again after 5 s. Elimination: α 5 ms, W the packets of 2 s, of which a path may miss 1 %%.", strings.TrimSuffix(r.Trigger, ", "))
+	r.Trigger = fmt.Sprintf("Trigger: one interval between receipts above %s; or none for 450 ms; armed again after 5 s. Elimination: α 5 ms, W the packets of 2 s, or of 4 s for the last path but one, of which a path may miss 1 %%.", strings.TrimSuffix(r.Trigger, ", "))
 	return r
 }
 
