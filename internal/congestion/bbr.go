@@ -28,6 +28,7 @@ const (
 	bbrMaxCoexistRounds  = 63
 	bbrDrainRounds       = 3
 	bbrSimilarRTT        = 0.125 // above min_rtt, and still a sign of an empty queue
+	bbrQueueRounds       = 6     // after which a queue stands
 )
 
 // never is a time stamp before all others, unlimited a volume above all others.
@@ -74,10 +75,10 @@ const (
 //   - Noise floor: a round whose losses stay below LossThresh (2 %) does not lower
 //     the short-term model (§5.5.10.3). On a path of 400 Mbit/s and 40 ms with one
 //     packet in 2000 lost, most rounds have a loss, and each lowers the rate to
-//     PacingMarginPercent below what it was: 317 Mbit/s in simulation, 388 with the
-//     floor, and no difference beside CUBIC flows. For a stream of frames the
-//     lowered rate would be what the application sent, not what the path carries,
-//     and a frame paced at the average rate of its stream is a frame late.
+//     PacingMarginPercent below what it was: 380 Mbit/s in simulation, 396 with the
+//     floor. For a stream of frames the lowered rate would be what the application
+//     sent, not what the path carries, and a frame paced at the average rate of its
+//     stream is a frame late.
 //   - Delay that varies for other reasons than the flow's own queue makes the volume
 //     in flight and the rates of single rounds vary with it. extra_acked is added to
 //     the bounds inflight_longterm and inflight_shortterm (§5.6.4.7), as it is to
@@ -88,20 +89,32 @@ const (
 //     once, for rounds that a longer delay stretched look like a full pipe; and an
 //     RTT within an eighth of min_rtt postpones ProbeRTT, as one below it does
 //     (§5.3.4.3): the queue is empty. A ProbeRTT that found no lower RTT than there
-//     was before is repeated after MinRTTFilterLen, not ProbeRTTInterval. With delays of 20 to 70 ms each way this
-//     carries 391 of 400 Mbit/s in simulation, 364 with extra_acked beside
-//     inflight_longterm alone. A steady delay gains from the last of them, 386 to
-//     396: ProbeRTT is for queues.
+//     was before is repeated after MinRTTFilterLen, not ProbeRTTInterval. With delays of
+//     20 to 70 ms each way this carries 391 of 400 Mbit/s in simulation, 384 with
+//     extra_acked beside inflight_longterm alone. A steady delay gains from the last
+//     of them, 392 to 397: ProbeRTT is for queues.
 //   - A flow that the application limits, and not its window, does not enter
 //     ProbeRTT: it leaves the queue empty between its frames, so its samples refresh
 //     min_rtt as an idle period does (§5.3.4.2).
 //   - ECN: the draft asks for CE marks to be treated as congestion (§3.7) without
 //     saying how. The first mark of a round trip counts as a loss above LossThresh.
+//   - A queue that stands is congestion, whether or not it loses packets. BBR flows that
+//     probe in turns estimate more, together, than the path carries; with a window of
+//     twice that in ProbeBW_CRUISE they hold a queue and leave CUBIC flows little more
+//     than Headroom. Once the lowest RTT of each of six rounds stands above min_rtt by
+//     more than an eighth, the range of those rounds and twice extra_acked, CRUISE keeps
+//     (1 - Headroom) times the estimated bandwidth-delay product in flight, and one of it
+//     after the queue is gone, until ProbeBW_REFILL; while it stands, the next probe
+//     waits for the bound in round trips (§5.3.3.8), not for the clock. Delay that varies
+//     as above does not pass for a queue.
 //
-// What a CUBIC flow has beside it is what the draft leaves: of 100 Mbit/s and 30 ms in
-// simulation, 24 and 14 Mbit/s with a queue of half and of one bandwidth-delay product (18
-// and 12 with the draft to the letter), which is about Headroom, 37 and 61 with two and
-// four.
+// Of 100 Mbit/s and 30 ms in simulation, with a queue of 0.5, 1, 2 and 4 bandwidth-delay
+// products, a CUBIC flow beside one of BBR has 40, 32, 47 and 57 Mbit/s (28, 27, 33 and 49
+// without the last of these), and each of two beside two of BBR at least 17, 14 and 17 with
+// 0.5, 1 and 4 (10, 11 and 17). Two of BBR hold 0.2, 0.2 and 0.5 of the product in the queue
+// with 0.5, 1 and 4 (0.4, 0.9 and 1.3), with Jain's index 0.99 (0.94 to 1). Of
+// 30 Mbit/s and 100 ms, where the two or three seconds between probes are 25 rounds,
+// CUBIC has 3 Mbit/s of its 15 either way: that is what the draft leaves.
 //
 // A stream of frames that never fills the path stays in Startup or ProbeBW_UP
 // (appendix A.7), paced at 2.77 or 1.25 times the highest rate measured, so each
@@ -140,12 +153,16 @@ type BBR struct {
 	extraAcked        int64
 	inflightLongterm  int64
 	inflightShortterm int64
+	inflightQueue     int64 // see adaptToQueue
+	queueStanding     bool
 	maxInflight       int64
 
 	// Congestion signals (§2.10).
 	bwLatest           float64
 	inflightLatest     int64
-	bwBefore           float64 // bwLatest of the round before
+	rttLatest          time.Duration                 // least of the round; 0 = none
+	rttRounds          [bbrQueueRounds]time.Duration // the same of the latest rounds
+	bwBefore           float64                       // bwLatest of the round before
 	inflightBefore     int64
 	lossRoundDelivered int64
 	lossRoundStart     bool
@@ -419,7 +436,7 @@ func (b *BBR) boundCwndForModel() {
 	case b.inProbeBW():
 		limit = b.inflightLongterm
 	}
-	limit = min(limit, b.inflightShortterm)
+	limit = min(limit, b.inflightShortterm, b.inflightQueue)
 	if limit < unlimited {
 		limit += b.extraAcked // see BBR's documentation
 	}

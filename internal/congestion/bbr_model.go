@@ -2,6 +2,7 @@ package congestion
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -80,7 +81,7 @@ func (b *BBR) updateMinRTT() {
 	if rtt > 0 && (b.lowestRTT == 0 || rtt < b.lowestRTT) {
 		b.lowestRTT = rtt
 	}
-	if similar := b.minRTT + time.Duration(bbrSimilarRTT*float64(b.minRTT)); !b.probeRTTExpired && rtt > 0 && rtt <= similar {
+	if !b.probeRTTExpired && rtt > 0 && rtt <= b.similarRTT() {
 		b.probeRTTMinStamp, b.minRTTStamp = b.now, b.now
 	}
 	if rtt > 0 && (b.probeRTTMinDelay == 0 || rtt < b.probeRTTMinDelay || b.probeRTTExpired) {
@@ -138,6 +139,9 @@ func (b *BBR) updateLatestDeliverySignals() {
 	b.lossRoundStart = false
 	b.bwLatest = max(b.bwLatest, b.rs.Rate)
 	b.inflightLatest = max(b.inflightLatest, b.rs.Delivered)
+	if b.rs.RTT > 0 && (b.rttLatest == 0 || b.rs.RTT < b.rttLatest) {
+		b.rttLatest = b.rs.RTT
+	}
 	if b.rs.PriorDelivered >= b.lossRoundDelivered {
 		b.lossRoundDelivered = b.c.Delivered
 		b.lossRoundStart = true
@@ -149,6 +153,7 @@ func (b *BBR) advanceLatestDeliverySignals() {
 		b.bwBefore, b.inflightBefore = b.bwLatest, b.inflightLatest
 		b.bwLatest = b.rs.Rate
 		b.inflightLatest = b.rs.Delivered
+		b.rttLatest = max(b.rs.RTT, 0)
 		b.lossRanges, b.lostInRound, b.ceInRound = 0, 0, false
 	}
 }
@@ -164,6 +169,7 @@ func (b *BBR) updateCongestionSignals() {
 		return
 	}
 	b.adaptLowerBoundsFromCongestion()
+	b.adaptToQueue()
 	b.lossInRound = false
 }
 
@@ -181,6 +187,38 @@ func (b *BBR) adaptLowerBoundsFromCongestion() {
 	b.inflightShortterm = max(b.inflightLatest, b.inflightBefore, int64(bbrBeta*float64(b.inflightShortterm)))
 }
 
+// adaptToQueue bounds the volume in flight in ProbeBW_CRUISE once a queue stands: to
+// what leaves Headroom while it does, and to a bandwidth-delay product when it is gone.
+func (b *BBR) adaptToQueue() {
+	copy(b.rttRounds[1:], b.rttRounds[:])
+	b.rttRounds[0] = b.rttLatest
+	switch {
+	case b.state != bbrProbeCruise:
+	case b.queueStands():
+		b.queueStanding = true
+		b.inflightQueue = b.inflight(b.maxBw, 1-bbrHeadroom)
+	case b.queueStanding && b.rttLatest <= b.similarRTT():
+		b.queueStanding = false
+		b.inflightQueue = b.inflight(b.maxBw, 1)
+	}
+}
+
+// queueStands tells whether packets waited in each of the latest rounds for longer than
+// can be for other reasons: the range of those rounds' RTTs and twice extra_acked.
+func (b *BBR) queueStands() bool {
+	low, high := slices.Min(b.rttRounds[:]), slices.Max(b.rttRounds[:])
+	if low == 0 || b.rs.AppLimited || b.maxBw == 0 {
+		return false
+	}
+	aggregation := float64(2*b.extraAcked) / b.maxBw // seconds
+	return (low - b.similarRTT()).Seconds() > (high-low).Seconds()+aggregation
+}
+
+// similarRTT is the highest RTT that is still a sign of an empty queue.
+func (b *BBR) similarRTT() time.Duration {
+	return b.minRTT + time.Duration(bbrSimilarRTT*float64(b.minRTT))
+}
+
 // lossAboveNoise tells whether the round that ends had CE marks or lost more than
 // LossThresh of what it carried.
 func (b *BBR) lossAboveNoise() bool {
@@ -190,7 +228,8 @@ func (b *BBR) lossAboveNoise() bool {
 
 func (b *BBR) resetShortTermModel() {
 	b.bwShortterm = math.Inf(1)
-	b.inflightShortterm = unlimited
+	b.inflightShortterm, b.inflightQueue = unlimited, unlimited
+	b.queueStanding = false
 }
 
 func (b *BBR) boundBWForModel() { b.bw = min(b.maxBw, b.bwShortterm) }

@@ -117,9 +117,10 @@ func (b *BBR) updateProbeBWCyclePhase() {
 	}
 }
 
-// probeIfDue is IsTimeToProbeBW of §5.3.3.8.
+// probeIfDue is IsTimeToProbeBW of §5.3.3.8. The clock is there to find bandwidth that
+// nobody uses, and there is none while a queue stands.
 func (b *BBR) probeIfDue() bool {
-	due := b.now > b.cycleStamp+b.bwProbeWait ||
+	due := !b.queueStanding && b.now > b.cycleStamp+b.bwProbeWait ||
 		b.roundsSinceProbeUp >= min(b.targetInflight()/b.c.MaxDatagramSize, bbrMaxCoexistRounds)
 	if due {
 		b.startProbeRefill()

@@ -332,6 +332,7 @@ func boundedModel(b *BBR) bool {
 		b.minRTT >= 0 && b.minRTTStamp <= b.now && b.probeRTTMinStamp <= b.now &&
 		b.extraAcked >= 0 && b.inflightLongterm >= 0 && b.inflightShortterm >= 0 &&
 		b.inflightLongterm <= unlimited && b.inflightShortterm <= unlimited &&
+		b.inflightQueue > 0 && b.inflightQueue <= unlimited && b.rttLatest >= 0 &&
 		(b.probeRTTInterval == bbrProbeRTTInterval || b.probeRTTInterval == bbrMinRTTFilterLen)
 }
 

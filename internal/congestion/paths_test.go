@@ -116,50 +116,76 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// TestFairness lets flows share a bottleneck of 100 Mbit/s and 30 ms for a minute.
+// TestFairness lets flows share a bottleneck; each starts two seconds after the one
+// before it.
 func TestFairness(t *testing.T) {
+	flows := func(names ...string) []string { return names }
+	const bbr, cubic = "bbr", "cubic"
 	tests := []struct {
 		name  string
 		flows []string
+		mbps  float64
+		rtt   time.Duration
 		queue float64 // bandwidth-delay products
 		jain  float64 // at least
-		least float64 // Mbit/s, of the flow that has least
+		least float64 // of a fair share, of the flow that has least
+		wait  float64 // median in the queue, bandwidth-delay products at most; 0 = any
 	}{
-		{"two BBR", []string{"bbr", "bbr"}, 1, 0.9, 30},
-		{"two BBR, deep", []string{"bbr", "bbr"}, 4, 0.85, 25},
-		{"four BBR", []string{"bbr", "bbr", "bbr", "bbr"}, 1, 0.85, 10},
-		{"two CUBIC", []string{"cubic", "cubic"}, 1, 0.8, 25},
-		{"two NewReno", []string{"newreno", "newreno"}, 1, 0.85, 25},
-		{"two YeAH", []string{"yeah", "yeah"}, 1, 0.7, 15},
-		{"BBR and CUBIC, shallow", []string{"bbr", "cubic"}, 0.5, 0.55, 8},
-		{"BBR and CUBIC", []string{"bbr", "cubic"}, 1, 0.6, 10},
-		{"BBR and CUBIC, deep", []string{"bbr", "cubic"}, 4, 0.8, 25},
-		{"BBR and NewReno", []string{"bbr", "newreno"}, 2, 0.7, 15},
+		{"two BBR, shallow", flows(bbr, bbr), 100, 30 * time.Millisecond, 0.5, 0.95, 0.7, 0.35},
+		{"two BBR", flows(bbr, bbr), 100, 30 * time.Millisecond, 1, 0.95, 0.7, 0.5},
+		{"two BBR, deep", flows(bbr, bbr), 100, 30 * time.Millisecond, 4, 0.95, 0.7, 0.75},
+		{"two BBR, 10 Mbit/s", flows(bbr, bbr), 10, 30 * time.Millisecond, 2, 0.9, 0.6, 0},
+		{"two BBR, 100 ms", flows(bbr, bbr), 30, 100 * time.Millisecond, 1, 0.9, 0.6, 0},
+		{"four BBR", flows(bbr, bbr, bbr, bbr), 100, 30 * time.Millisecond, 1, 0.95, 0.6, 0.9},
+		{"BBR and CUBIC, shallow", flows(bbr, cubic), 100, 30 * time.Millisecond, 0.5, 0.8, 0.4, 0},
+		{"BBR and CUBIC", flows(bbr, cubic), 100, 30 * time.Millisecond, 1, 0.8, 0.4, 0},
+		{"BBR and CUBIC, two", flows(bbr, cubic), 100, 30 * time.Millisecond, 2, 0.7, 0.3, 0},
+		{"BBR and CUBIC, deep", flows(bbr, cubic), 100, 30 * time.Millisecond, 4, 0.7, 0.3, 0},
+		{"CUBIC and BBR", flows(cubic, bbr), 100, 30 * time.Millisecond, 1, 0.75, 0.35, 0},
+		{"CUBIC and BBR, deep", flows(cubic, bbr), 100, 30 * time.Millisecond, 4, 0.7, 0.3, 0},
+		{"BBR and CUBIC, 10 Mbit/s", flows(bbr, cubic), 10, 30 * time.Millisecond, 1, 0.7, 0.3, 0},
+		{"BBR and CUBIC, 100 ms", flows(bbr, cubic), 30, 100 * time.Millisecond, 1, 0.55, 0.12, 0}, // a probe every 25 rounds
+		{"two BBR and two CUBIC, shallow", flows(bbr, bbr, cubic, cubic), 100, 30 * time.Millisecond, 0.5, 0.75, 0.35, 0},
+		{"two BBR and two CUBIC", flows(bbr, bbr, cubic, cubic), 100, 30 * time.Millisecond, 1, 0.7, 0.3, 0},
+		{"two BBR and two CUBIC, deep", flows(bbr, bbr, cubic, cubic), 100, 30 * time.Millisecond, 4, 0.75, 0.35, 0},
+		{"three BBR and a CUBIC", flows(bbr, bbr, bbr, cubic), 100, 30 * time.Millisecond, 1, 0.8, 0.3, 0},
+		{"BBR and NewReno", flows(bbr, "newreno"), 100, 30 * time.Millisecond, 2, 0.7, 0.25, 0},
+		{"two CUBIC", flows(cubic, cubic), 100, 30 * time.Millisecond, 1, 0.75, 0.4, 0},
+		{"two NewReno", flows("newreno", "newreno"), 100, 30 * time.Millisecond, 1, 0.75, 0.4, 0},
+		{"two YeAH", flows("yeah", "yeah"), 100, 30 * time.Millisecond, 1, 0.7, 0.3, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := newSim(simPath{rate: 100 * mbit, delay: 15 * time.Millisecond, queue: int(tt.queue * 100 * mbit * 0.03)}, 3)
-			flows := make([]*simSender, len(tt.flows))
+			product := tt.mbps * mbit * tt.rtt.Seconds()
+			s := newSim(simPath{rate: tt.mbps * mbit, delay: tt.rtt / 2, queue: int(tt.queue * product)}, 3)
+			const stagger, settle, over = 2 * time.Second, 4 * time.Second, 30 * time.Second
+			all := make([]*simSender, len(tt.flows))
 			for i, name := range tt.flows {
-				flows[i] = s.newSender(t, name)
-				flows[i].startBulk(time.Duration(i) * 500 * time.Millisecond)
+				all[i] = s.newSender(t, name)
+				all[i].startBulk(time.Duration(i) * stagger)
 			}
-			s.run(10 * time.Second)
-			for _, f := range flows {
+			began := time.Duration(len(all))*stagger + settle
+			s.run(began)
+			for _, f := range all {
 				f.mark()
 			}
-			s.run(60 * time.Second)
-			rates := make([]float64, len(flows))
-			for i, f := range flows {
-				rates[i] = f.mbps(50 * time.Second)
-				if rates[i] < tt.least {
-					t.Errorf("flow %d (%s) had %.1f Mbit/s, want at least %.0f", i, tt.flows[i], rates[i], tt.least)
+			s.queueDelays = s.queueDelays[:0]
+			s.run(began + over)
+			rates, share := make([]float64, len(all)), tt.mbps/float64(len(all))
+			for i, f := range all {
+				rates[i] = f.mbps(over)
+				if rates[i] < tt.least*share {
+					t.Errorf("flow %d (%s) had %.1f Mbit/s, want at least %.1f", i, tt.flows[i], rates[i], tt.least*share)
 				}
 			}
-			t.Logf("%.1f Mbit/s, Jain's index %.3f", rates, jain(rates...))
+			wait := percentile(s.queueDelays, 0.5).Seconds() / tt.rtt.Seconds()
+			t.Logf("%.1f Mbit/s, Jain's index %.3f, queue %.2f bandwidth-delay products", rates, jain(rates...), wait)
 			if j := jain(rates...); j < tt.jain {
 				t.Errorf("Jain's index %.3f, want at least %.2f", j, tt.jain)
+			}
+			if tt.wait > 0 && wait > tt.wait {
+				t.Errorf("%.2f bandwidth-delay products in the queue, want at most %.2f", wait, tt.wait)
 			}
 		})
 	}
