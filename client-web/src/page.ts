@@ -109,7 +109,7 @@ export class Page {
         break;
       case "traffic":
         this.#traffic = m;
-        this.#meter.traffic(m.bytes, localTime());
+        this.#meter.traffic(m.bytes, m.arrived, localTime());
     }
   }
 
@@ -121,7 +121,7 @@ export class Page {
           this.#spend(m, localTime());
           return;
         }
-        this.#meter.received(m.camera, m.decode, localTime());
+        this.#meter.decoded(m.camera, m.decode, localTime());
         const before = this.#pending.get(m.camera);
         if (before) {
           this.#meter.overtaken++;

@@ -32,9 +32,9 @@ class Ring {
     return n;
   }
 
-  sum(now: number, window: number): number {
+  sum(now: number, window: number, key?: number): number {
     let s = 0;
-    for (let i = 0; i < RING; i++) if (now - this.at[i]! < window) s += this.value[i]!;
+    for (let i = 0; i < RING; i++) if (now - this.at[i]! < window && (key === undefined || this.key[i] === key)) s += this.value[i]!;
     return s;
   }
 
@@ -51,6 +51,8 @@ class Ring {
 
 interface CameraCount {
   readonly camera: number;
+  /** Frames that arrived of its track. */
+  received: number;
   frames: number;
   points: number;
   sequence: number;
@@ -73,21 +75,31 @@ export class Meter {
   bad = 0;
   firstFrame: number | undefined;
 
-  /** Bytes of media received since the start. */
-  traffic(total: number, now: number): void {
+  /** Bytes of media received since the start, and each camera's frames since its track was chosen. */
+  traffic(total: number, received: readonly (readonly [camera: number, frames: number])[], now: number): void {
     if (total > this.#total) this.#bytes.push(now, total - this.#total, 0);
     this.#total = total;
+    for (const [camera, frames] of received) {
+      const c = this.#camera(camera);
+      const more = frames < c.received ? frames : frames - c.received;
+      if (more > 0) this.#received.push(now, more, camera);
+      c.received = frames;
+    }
   }
 
-  received(camera: number, decode: number, now: number): void {
-    this.#received.push(now, 0, camera);
+  decoded(camera: number, decode: number, now: number): void {
     this.#decode.push(now, decode, camera);
+  }
+
+  #camera(camera: number): CameraCount {
+    let c = this.#cameras.get(camera);
+    if (!c) this.#cameras.set(camera, (c = { camera, received: 0, frames: 0, points: 0, sequence: 0 }));
+    return c;
   }
 
   /** A frame was drawn. */
   shown(camera: number, sequence: number, points: number, delay: number, now: number): void {
-    let c = this.#cameras.get(camera);
-    if (!c) this.#cameras.set(camera, (c = { camera, frames: 0, points: 0, sequence: 0 }));
+    const c = this.#camera(camera);
     c.frames++;
     c.points = points;
     c.sequence = sequence;
@@ -112,7 +124,7 @@ export class Meter {
     const [p50, p95, p99] = this.#delay.percentiles(now, DELAY_WINDOW, [50, 95, 99]) as [number, number, number];
     const [d50, d95] = this.#decode.percentiles(now, DELAY_WINDOW, [50, 95]) as [number, number];
     const per = cameras.map((c) => ({
-      camera: c.camera, fps: this.#delay.count(now, RATE_WINDOW, c.camera), received_fps: this.#received.count(now, RATE_WINDOW, c.camera),
+      camera: c.camera, fps: this.#delay.count(now, RATE_WINDOW, c.camera), received_fps: this.#received.sum(now, RATE_WINDOW, c.camera),
       frames: c.frames, points: c.points, sequence: c.sequence,
     }));
     const mean = (v: number[]) => (v.length > 0 ? v.reduce((a, b) => a + b, 0) / v.length : 0);
@@ -137,6 +149,7 @@ export class Meter {
 export interface MeterSnapshot {
   /** Distinct frames shown in the last second, mean of the cameras. */
   readonly fps: number;
+  /** Frames that arrived in the last second, mean of the cameras. */
   readonly received_fps: number;
   /** Pictures drawn in the last second. */
   readonly rendered_fps: number;

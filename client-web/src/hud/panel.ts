@@ -3,8 +3,8 @@ import { Graph } from "./graph.ts";
 
 const rows: readonly (readonly [label: string, title: string, value: (s: Stats) => string])[] = [
   ["FPS", "Distinct frames shown in the last second, mean of the cameras", (s) => s.fps.toFixed(1)],
-  ["Received", "Frames decoded in the last second, mean of the cameras", (s) => `${s.received_fps.toFixed(1)} fps`],
-  ["Drawn", "Pictures drawn in the last second", (s) => `${s.rendered_fps} fps`],
+  ["Received", "Frames that arrived in the last second, mean of the cameras", (s) => s.received_fps.toFixed(1)],
+  ["Pictures", "Pictures drawn in the last second, be it of new frames or of another view", (s) => s.rendered_fps.toFixed(1)],
   ["Frame delay", "Capture to picture, in a replay arrival to picture; median and 95th percentile of five seconds", (s) => `${ms(s.frame_delay_ms.p50)} / ${ms(s.frame_delay_ms.p95)}`],
   ["Points", "Points shown, of all cameras", (s) => s.points.toLocaleString("en")],
   ["Bit rate", "Payload of the last second", (s) => `${s.mbit_per_s.toFixed(1)} Mbit/s`],

@@ -515,7 +515,8 @@ class Viewer {
       if (this.#chooser.update(localTime(), { frames: received + declined, undrawn: skipped + declined, lost }, worst) !== before) this.#watch();
     }
     send({
-      type: "traffic", bytes: this.#bytes, received, lost, late, declined, skipped, rtt: this.#surroundings.rtt, reconnects: this.#reconnects,
+      type: "traffic", bytes: this.#bytes, arrived: [...this.#feeds.values()].map((f) => [f.camera.camera, f.sequence.received] as const),
+      received, lost, late, declined, skipped, rtt: this.#surroundings.rtt, reconnects: this.#reconnects,
       cut: this.#lost.cut + (c?.streamsCut ?? 0), refused: this.#lost.refused + (c?.streamsRefused ?? 0),
       malformed: this.#lost.malformed + (c?.malformed ?? 0),
     });

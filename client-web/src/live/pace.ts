@@ -12,12 +12,15 @@ const LATE = 0.15;
 const HOLD = 0.5;
 /** Weight of the newest sample of the page's pace. */
 const NEWEST = 0.25;
-/** After so many times its own pace without a picture, a page is taken for one that draws none. */
+/** After so many times its own pace without a picture, and so many ms, a page is taken for one that draws none. */
 const PATIENCE = 3;
+const LEAST_PATIENCE = 500;
 /** Most that is declined at once: so often a page that draws nothing, in a tab that is not seen, has a fresh frame. */
 const MOST = 1000;
 /** A frame this late may never come: the numbers of the groups are not what they were. */
 const OVERDUE = 500;
+/** So far from the newest a group is one of a publisher that began anew. */
+const ANEW = 1000n;
 
 interface Arrival {
   readonly group: bigint;
@@ -31,7 +34,7 @@ export class Pace {
   #after: Arrival | undefined;
   /** Time from one group to the next, 0 = unknown. */
   #interval = 0;
-  /** From when the page has use for a frame; of the last two times, and the mean between them. */
+  /** From when the page has use for a frame, and the mean time from one such moment to the next. */
   #wanted: number | undefined;
   #cycle = 0;
   /** When the page was last given a frame. */
@@ -44,9 +47,9 @@ export class Pace {
   arrived(group: bigint, at: number): number {
     const last = this.#newest;
     const now = { group, at };
-    if (last && group <= last.group && group + 1000n > last.group) return 0; // late
+    if (last && group <= last.group && group + ANEW > last.group) return 0; // late
     this.#newest = now;
-    if (!last || group < last.group || at - last.at > 2 * MOST) {
+    if (!last || group < last.group || group - last.group > ANEW || at - last.at > 2 * MOST) {
       this.#from = this.#after = now;
       this.#interval = 0;
       if (last && group < last.group) this.#start = this.#reach = 0n;
@@ -95,7 +98,7 @@ export class Pace {
   /** A frame arrived that the page has no use for so far. Returns a new start where it draws nothing for long, as in a tab that is not seen. */
   idle(now: number, rtt: number): bigint | undefined {
     const since = now - this.#given;
-    return since > PATIENCE * this.#cycle ? this.#decline(now + Math.min(MOST, since), now, rtt) : undefined;
+    return since > Math.max(LEAST_PATIENCE, PATIENCE * this.#cycle) ? this.#decline(now + Math.min(MOST, since), now, rtt) : undefined;
   }
 
   /** Returns the subscription's new start where a frame that was not declined should have come long ago. */

@@ -54,6 +54,8 @@ export interface Traffic {
   readonly type: "traffic";
   /** Bytes of media received since the start. */
   readonly bytes: number;
+  /** Each camera's frames since its track was chosen. */
+  readonly arrived: readonly (readonly [camera: number, frames: number])[];
   /** Frames that arrived, gaps in their sequence numbers, and those that came after a later one. */
   readonly received: number;
   readonly lost: number;

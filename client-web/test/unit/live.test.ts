@@ -113,13 +113,13 @@ describe("meter", () => {
     const m = new Meter();
     for (let i = 0; i < 200; i++) {
       const now = 1e6 + i * 50;
-      m.received(i % 2, 4, now);
+      m.decoded(i % 2, 4, now);
       m.shown(i % 2, i >> 1, 1000, i === 199 ? 500 : i % 10, now);
       m.drawn(now);
-      m.traffic((i + 1) * 10000, now);
+      m.traffic((i + 1) * 10000, [[i % 2, 2 * (1 + (i >> 1))]], now); // every other one is not drawn
     }
     const s = m.snapshot(1e6 + 199 * 50 + 1);
-    expect(s).toMatchObject({ fps: 10, received_fps: 10, rendered_fps: 20, frames: 200, pictures: 200, points: 2000, mbit_per_s: 1.6 });
+    expect(s).toMatchObject({ fps: 10, received_fps: 20, rendered_fps: 20, frames: 200, pictures: 200, points: 2000, mbit_per_s: 1.6 });
     expect(s.frame_delay_ms).toEqual({ p50: 4, p95: 9, p99: 9 });
     expect(m.snapshot(1e6 + 60000).fps).toBe(0);
   });
