@@ -112,9 +112,11 @@ const (
 // products, a CUBIC flow beside one of BBR has 40, 32, 47 and 57 Mbit/s (28, 27, 33 and 49
 // without the last of these), and each of two beside two of BBR at least 17, 14 and 17 with
 // 0.5, 1 and 4 (10, 11 and 17). Two of BBR hold 0.2, 0.2 and 0.5 of the product in the queue
-// with 0.5, 1 and 4 (0.4, 0.9 and 1.3), with Jain's index 0.99 (0.94 to 1). Of
-// 30 Mbit/s and 100 ms, where the two or three seconds between probes are 25 rounds,
-// CUBIC has 3 Mbit/s of its 15 either way: that is what the draft leaves.
+// with 0.5, 1 and 4 (0.4, 0.9 and 1.3), with Jain's index 0.99 (0.94 to 1). Where a busy
+// host's ACKs leave in slots of 2 ms, extra_acked raises the windows, and each of two CUBIC
+// flows has 14 Mbit/s with a queue of one product (2: it starved). Of 30 Mbit/s and 100 ms,
+// where the two or three seconds between probes are 25 rounds, CUBIC has 3 Mbit/s of its
+// 15 either way: that is what the draft leaves.
 //
 // A stream of frames that never fills the path stays in Startup or ProbeBW_UP
 // (appendix A.7), paced at 2.77 or 1.25 times the highest rate measured, so each

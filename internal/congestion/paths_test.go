@@ -126,39 +126,44 @@ func TestFairness(t *testing.T) {
 		flows []string
 		mbps  float64
 		rtt   time.Duration
-		queue float64 // bandwidth-delay products
-		jain  float64 // at least
-		least float64 // of a fair share, of the flow that has least
-		wait  float64 // median in the queue, bandwidth-delay products at most; 0 = any
+		queue float64       // bandwidth-delay products
+		jain  float64       // at least
+		least float64       // of a fair share, of the flow that has least
+		wait  float64       // median in the queue, bandwidth-delay products at most; 0 = any
+		slot  time.Duration // of ACKs, as on a busy host
 	}{
-		{"two BBR, shallow", flows(bbr, bbr), 100, 30 * time.Millisecond, 0.5, 0.95, 0.7, 0.35},
-		{"two BBR", flows(bbr, bbr), 100, 30 * time.Millisecond, 1, 0.95, 0.7, 0.5},
-		{"two BBR, deep", flows(bbr, bbr), 100, 30 * time.Millisecond, 4, 0.95, 0.7, 0.75},
-		{"two BBR, 10 Mbit/s", flows(bbr, bbr), 10, 30 * time.Millisecond, 2, 0.9, 0.6, 0},
-		{"two BBR, 100 ms", flows(bbr, bbr), 30, 100 * time.Millisecond, 1, 0.9, 0.6, 0},
-		{"four BBR", flows(bbr, bbr, bbr, bbr), 100, 30 * time.Millisecond, 1, 0.95, 0.6, 0.9},
-		{"BBR and CUBIC, shallow", flows(bbr, cubic), 100, 30 * time.Millisecond, 0.5, 0.8, 0.4, 0},
-		{"BBR and CUBIC", flows(bbr, cubic), 100, 30 * time.Millisecond, 1, 0.8, 0.4, 0},
-		{"BBR and CUBIC, two", flows(bbr, cubic), 100, 30 * time.Millisecond, 2, 0.7, 0.3, 0},
-		{"BBR and CUBIC, deep", flows(bbr, cubic), 100, 30 * time.Millisecond, 4, 0.7, 0.3, 0},
-		{"CUBIC and BBR", flows(cubic, bbr), 100, 30 * time.Millisecond, 1, 0.75, 0.35, 0},
-		{"CUBIC and BBR, deep", flows(cubic, bbr), 100, 30 * time.Millisecond, 4, 0.7, 0.3, 0},
-		{"BBR and CUBIC, 10 Mbit/s", flows(bbr, cubic), 10, 30 * time.Millisecond, 1, 0.7, 0.3, 0},
-		{"BBR and CUBIC, 100 ms", flows(bbr, cubic), 30, 100 * time.Millisecond, 1, 0.55, 0.12, 0}, // a probe every 25 rounds
-		{"two BBR and two CUBIC, shallow", flows(bbr, bbr, cubic, cubic), 100, 30 * time.Millisecond, 0.5, 0.75, 0.35, 0},
-		{"two BBR and two CUBIC", flows(bbr, bbr, cubic, cubic), 100, 30 * time.Millisecond, 1, 0.7, 0.3, 0},
-		{"two BBR and two CUBIC, deep", flows(bbr, bbr, cubic, cubic), 100, 30 * time.Millisecond, 4, 0.75, 0.35, 0},
-		{"three BBR and a CUBIC", flows(bbr, bbr, bbr, cubic), 100, 30 * time.Millisecond, 1, 0.8, 0.3, 0},
-		{"BBR and NewReno", flows(bbr, "newreno"), 100, 30 * time.Millisecond, 2, 0.7, 0.25, 0},
-		{"two CUBIC", flows(cubic, cubic), 100, 30 * time.Millisecond, 1, 0.75, 0.4, 0},
-		{"two NewReno", flows("newreno", "newreno"), 100, 30 * time.Millisecond, 1, 0.75, 0.4, 0},
-		{"two YeAH", flows("yeah", "yeah"), 100, 30 * time.Millisecond, 1, 0.7, 0.3, 0},
+		{"two BBR, shallow", flows(bbr, bbr), 100, 30 * time.Millisecond, 0.5, 0.95, 0.7, 0.35, 0},
+		{"two BBR", flows(bbr, bbr), 100, 30 * time.Millisecond, 1, 0.95, 0.7, 0.5, 0},
+		{"two BBR, deep", flows(bbr, bbr), 100, 30 * time.Millisecond, 4, 0.95, 0.7, 0.75, 0},
+		{"two BBR, 10 Mbit/s", flows(bbr, bbr), 10, 30 * time.Millisecond, 2, 0.9, 0.6, 0, 0},
+		{"two BBR, 100 ms", flows(bbr, bbr), 30, 100 * time.Millisecond, 1, 0.9, 0.6, 0, 0},
+		{"four BBR", flows(bbr, bbr, bbr, bbr), 100, 30 * time.Millisecond, 1, 0.95, 0.6, 0.9, 0},
+		{"BBR and CUBIC, shallow", flows(bbr, cubic), 100, 30 * time.Millisecond, 0.5, 0.8, 0.4, 0, 0},
+		{"BBR and CUBIC", flows(bbr, cubic), 100, 30 * time.Millisecond, 1, 0.8, 0.4, 0, 0},
+		{"BBR and CUBIC, two", flows(bbr, cubic), 100, 30 * time.Millisecond, 2, 0.7, 0.3, 0, 0},
+		{"BBR and CUBIC, deep", flows(bbr, cubic), 100, 30 * time.Millisecond, 4, 0.7, 0.3, 0, 0},
+		{"CUBIC and BBR", flows(cubic, bbr), 100, 30 * time.Millisecond, 1, 0.75, 0.35, 0, 0},
+		{"CUBIC and BBR, deep", flows(cubic, bbr), 100, 30 * time.Millisecond, 4, 0.7, 0.3, 0, 0},
+		{"BBR and CUBIC, 10 Mbit/s", flows(bbr, cubic), 10, 30 * time.Millisecond, 1, 0.7, 0.3, 0, 0},
+		{"BBR and CUBIC, 100 ms", flows(bbr, cubic), 30, 100 * time.Millisecond, 1, 0.55, 0.12, 0, 0}, // a probe every 25 rounds
+		{"two BBR and two CUBIC, shallow", flows(bbr, bbr, cubic, cubic), 100, 30 * time.Millisecond, 0.5, 0.75, 0.35, 0, 0},
+		{"two BBR and two CUBIC", flows(bbr, bbr, cubic, cubic), 100, 30 * time.Millisecond, 1, 0.7, 0.3, 0, 0},
+		{"two BBR and two CUBIC, deep", flows(bbr, bbr, cubic, cubic), 100, 30 * time.Millisecond, 4, 0.75, 0.35, 0, 0},
+		{"two BBR and two CUBIC, ACKs in slots", flows(bbr, bbr, cubic, cubic), 100, 30 * time.Millisecond, 1, 0.65, 0.2, 0, 2 * time.Millisecond},
+		{"BBR and CUBIC, ACKs in slots", flows(bbr, cubic), 100, 30 * time.Millisecond, 1, 0.65, 0.3, 0, 2 * time.Millisecond},
+		{"three BBR and a CUBIC", flows(bbr, bbr, bbr, cubic), 100, 30 * time.Millisecond, 1, 0.8, 0.3, 0, 0},
+		{"BBR and NewReno", flows(bbr, "newreno"), 100, 30 * time.Millisecond, 2, 0.7, 0.25, 0, 0},
+		{"two CUBIC", flows(cubic, cubic), 100, 30 * time.Millisecond, 1, 0.75, 0.4, 0, 0},
+		{"two NewReno", flows("newreno", "newreno"), 100, 30 * time.Millisecond, 1, 0.75, 0.4, 0, 0},
+		{"two YeAH", flows("yeah", "yeah"), 100, 30 * time.Millisecond, 1, 0.7, 0.3, 0, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			product := tt.mbps * mbit * tt.rtt.Seconds()
-			s := newSim(simPath{rate: tt.mbps * mbit, delay: tt.rtt / 2, queue: int(tt.queue * product)}, 3)
+			s := newSim(simPath{
+				rate: tt.mbps * mbit, delay: tt.rtt / 2, queue: int(tt.queue * product), aggregate: tt.slot,
+			}, 3)
 			const stagger, settle, over = 2 * time.Second, 4 * time.Second, 30 * time.Second
 			all := make([]*simSender, len(tt.flows))
 			for i, name := range tt.flows {
