@@ -290,6 +290,57 @@ func (w *world) reasons() string {
 	return b.String()
 }
 
+// TestAddedInVain: paths that are added to a trimmed set and taken out again rest twice as long
+// each time, until the network changes.
+func TestAddedInVain(t *testing.T) {
+	w := pair(t, nil)
+	w.live(time.Second, 33*time.Millisecond)
+	w.trouble()
+	trim := func() {
+		t.Helper()
+		if err := w.eliminate(3, 4, 5); err != nil || w.flow().Paths != pathset.Of(1, 2) {
+			t.Fatalf("%v, paths %s", err, w.flow().Paths)
+		}
+		w.report("a")
+		w.report("b")
+	}
+	trim()
+	for _, rest := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+		w.live(rest-600*time.Millisecond, 33*time.Millisecond)
+		w.trouble() // takes 480 ms
+		if w.flow().State != api.Trimmed {
+			t.Fatalf("paths were added before %v\n%s", rest, w.reasons())
+		}
+		w.report("a")
+		w.report("b")
+		w.live(200*time.Millisecond, 33*time.Millisecond)
+		w.trouble()
+		if w.flow().State != api.Duplicating {
+			t.Fatalf("no paths were added after %v\n%s", rest, w.reasons())
+		}
+		trim()
+	}
+	if err := w.eliminate(1); err != nil {
+		t.Fatal(err)
+	}
+	w.live(1100*time.Millisecond, 33*time.Millisecond)
+	w.trouble()
+	trim()
+	w.live(1100*time.Millisecond, 33*time.Millisecond)
+	w.trouble()
+	if w.flow().State != api.Duplicating {
+		t.Errorf("the single path did not end the rest\n%s", w.reasons())
+	}
+	if err := w.eliminate(4, 5); err != nil { // 3 is of use now
+		t.Fatal(err)
+	}
+	w.live(1100*time.Millisecond, 33*time.Millisecond)
+	w.trouble()
+	if w.flow().State != api.Duplicating {
+		t.Errorf("a path that was of use was followed by a rest\n%s", w.reasons())
+	}
+}
+
 // A viewer that is slow by itself does not have its packets duplicated for ever; one
 // that duplication helps is watched as closely as before.
 func TestDuplicationDoesNotHelp(t *testing.T) {

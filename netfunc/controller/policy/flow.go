@@ -28,6 +28,10 @@ type flow struct {
 	// The path set before the elimination that left one, until that is undone or outlives
 	// the re-arm time.
 	before pathset.Set
+	// The trimmed set that the last start added paths to, until the elimination has judged
+	// them, and how often running it took them all out again, up to maxIdle.
+	tried pathset.Set
+	vain  int
 	// Whether the last start helped: Trigger.Live good intervals running were seen, or
 	// the trigger fired though all paths were in use.
 	helped, useless bool
@@ -61,6 +65,10 @@ const maxIdle = 6
 // rearm is how long a flow stays in the state Single. Where duplication did not help,
 // time after time, it is not the paths that are to blame.
 func (f *flow) rearm(c Config) time.Duration { return c.Rearm << f.idle }
+
+// rest is how long a trimmed set is kept before paths are added again. Where they were taken out
+// again, time after time, they cost bytes and processors, and bring nothing.
+func (f *flow) rest(c Config) time.Duration { return c.Rearm << f.vain }
 
 // calm starts the count of long intervals anew.
 func (f *flow) calm() {

@@ -33,6 +33,13 @@ func (e *Engine) move(now time.Time, f *flow, state api.State, paths pathset.Set
 	if state != api.Single {
 		f.before = 0
 	}
+	switch {
+	case state != api.Duplicating && state != api.Trimmed:
+		f.tried, f.vain = 0, 0 // the network is another
+	case state == api.Trimmed && f.tried != 0 && paths&^f.tried == 0:
+		f.tried, f.vain = 0, min(f.vain+1, maxIdle)
+		d.Reason += fmt.Sprintf("; adding paths was in vain, and is not tried again for %s", f.rest(e.conf))
+	}
 	f.State, f.began = state, now
 	if paths != f.Paths {
 		f.Paths, f.moved = paths, now
@@ -108,7 +115,7 @@ func (e *Engine) start(now time.Time, f *flow, why string) {
 		return
 	case e.regret(now, f, all, why):
 		return
-	case running && now.Sub(f.moved) < e.conf.Rearm && f.Paths&all != 0,
+	case running && now.Sub(f.moved) < f.rest(e.conf) && f.Paths&all != 0,
 		f.State == api.Single && now.Sub(f.moved) < f.rearm(e.conf) && f.Paths&all != 0:
 		return // give the new set its time
 	case receiver == nil:
@@ -131,7 +138,11 @@ func (e *Engine) start(now time.Time, f *flow, why string) {
 		e.move(now, f, api.Single, all, api.Decision{Kind: "start", Reason: why + "; one path is up"})
 		return
 	}
+	from := f.Paths
 	e.move(now, f, api.Duplicating, all, api.Decision{Kind: "start", Reason: why})
+	if running {
+		f.tried = from
+	}
 }
 
 // regret undoes the elimination that left one path a moment ago, and tells whether it did. The
