@@ -65,12 +65,11 @@ test-go: quic-go
 	go test $(TEST_ARGS) ./...
 
 # What has more than one goroutine, again under the race detector; not the tests that
-# only start programs.
+# only start programs, but for the edge's, which start a program with the detector too.
 RACE := ./internal/moqt/... ./internal/origin/... ./internal/connect/... ./internal/recording/... ./relay/router/... \
 	./capture-server/publish/... ./capture-server/cloud/... ./capture-server/source/... \
 	./tools/holocast/player/... ./tools/holocast/replayer/... ./tools/netlab/... \
-	./netfunc/api ./netfunc/signal ./netfunc/elimination ./netfunc/bpf ./netfunc/controller/... \
-	./netfunc/edge/neighbour ./netfunc/edge/probe ./netfunc/edge/report
+	./netfunc/api ./netfunc/signal ./netfunc/elimination ./netfunc/bpf ./netfunc/controller/... ./netfunc/edge/...
 
 test-race: quic-go
 	go test -race $(TEST_ARGS) $(RACE)

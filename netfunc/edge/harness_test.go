@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -36,6 +37,11 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	// The tests mostly wait, each in namespaces of its own.
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		_ = f.Value.Set("6")
+	}
 	dir, err := os.MkdirTemp("", "edge")
 	if err != nil {
 		panic(err)
@@ -328,11 +334,15 @@ func (e *edge) status() *Status {
 	return s
 }
 
-// until waits for a status that ok accepts.
+// until waits for a status that ok accepts. It asks the running edge itself, again and again: to
+// start the command each time would keep the processors from the edges.
 func (e *edge) until(what string, ok func(*Status) bool) *Status {
 	e.t.Helper()
 	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		s := e.status()
+		s, err := (&Config{Socket: e.socket}).ask(e.t.Context())
+		if err != nil { // it does not run
+			s = e.status()
+		}
 		if ok(s) {
 			return s
 		}
