@@ -35,9 +35,11 @@ interface Pipeline {
   readonly received_fps: number;
   /** Frames a second that the relay was asked not to send. */
   readonly declined_fps: number;
-  /** Of the renderer's pictures, those that drawing live has not: all, and what the CPU time does not explain that went to other programs. */
+  /** Of the renderer's pictures, those that drawing live has not. */
   readonly overhead_percent: number;
+  /** CPU time that drawing live takes beside the drawing: the viewer's, and the relay's for having a receiver more; percent of the renderer's drawing. */
   readonly own_percent: number | null;
+  readonly relay_percent: number | null;
   readonly frame_delay_ms: { readonly p50: number; readonly p95: number };
   readonly decode_ms: number;
   /** What the means are of; busy: share of the machine that other programs had. */
@@ -67,6 +69,7 @@ const TARGET_OVERHEAD = 10;
 /** Share of the machine that other programs may have in a slice, and how many times as many slices there may be until it is so. */
 const OTHERS = 0.03;
 const ATTEMPTS = 4;
+const percent = (v: number | null): string => (v === null ? "unknown" : `${v.toFixed(1).replace("-", "−")} %`);
 const round = (v: number, digits = 1): number => Number(v.toFixed(digits));
 
 beforeAll(async () => {
@@ -181,19 +184,17 @@ function compare(points: number, alone: readonly Measured[], live: readonly Meas
   const of = (list: readonly Measured[], f: (m: Measured) => number) => median(list.map(f));
   const around = live.map((_, i) => (Math.min(alone[i]!.rendered, 30) + Math.min(alone[i + 1]!.rendered, 30)) / 2);
   const overheads = live.map((m, i) => 100 * (1 - m.rendered / around[i]!));
-  // Pictures for each second of CPU time that the browser had: without what the programs took that it shares the machine with.
-  const browser = (m: Measured) => m.cpu!.drawing + m.cpu!.page + m.cpu!.workers + m.cpu!.network;
-  const thrift = (m: Measured) => m.rendered / browser(m);
-  const known = [...alone, ...live].every((m) => m.cpu);
-  const own = live.map((m, i) => (known ? 100 * (1 - (2 * thrift(m)) / (thrift(alone[i]!) + thrift(alone[i + 1]!))) : 0));
-  const cpu = (list: readonly Measured[]) => Object.fromEntries((Object.keys(uses) as Use[]).map((use) => [use, round(of(list, (m) => m.cpu![use]), 0)])) as Cpu;
+  const medians = (list: readonly Measured[]) =>
+    Object.fromEntries((Object.keys(uses) as Use[]).map((use) => [use, round(of(list, (m) => m.cpu![use]), 0)])) as Cpu;
+  const cpu = [...alone, ...live].every((m) => m.cpu) ? { renderer: medians(alone), live: medians(live) } : null;
+  const more = (...list: Use[]) => (cpu ? round((100 * list.reduce((n, use) => n + cpu.live[use] - cpu.renderer[use], 0)) / cpu.renderer.drawing) : null);
   return {
     points, renderer_fps: round(of(alone, (m) => m.rendered)), rendered_fps: round(of(live, (m) => m.rendered)),
     fps: round(of(live, (m) => m.fps)), received_fps: round(of(live, (m) => m.received)), declined_fps: round(of(live, (m) => m.declined)),
-    overhead_percent: round(median([...overheads])), own_percent: known ? round(median([...own])) : null,
+    overhead_percent: round(median([...overheads])), own_percent: more("page", "workers", "network"), relay_percent: more("relay"),
     frame_delay_ms: { p50: of(live, (m) => m.p50), p95: of(live, (m) => m.p95) }, decode_ms: round(of(live, (m) => m.decode)),
     rounds: live.map((m, i) => ({ renderer_fps: round(around[i]!), rendered_fps: round(m.rendered), overhead_percent: round(overheads[i]!), busy: round(busy(m), 2) })),
-    cpu: known ? { renderer: cpu(alone), live: cpu(live) } : null,
+    cpu,
   };
 }
 
@@ -235,7 +236,7 @@ function write(): void {
   const real = results.decode.find((d) => d.frame === "kinect-nfov" && d.layout === "A");
   const lines = results.pipeline.map(
     (p) =>
-      `| ${p.points.toLocaleString("en")} | ${p.renderer_fps} | ${p.rendered_fps} | ${p.overhead_percent} % | ${p.own_percent === null ? "unknown" : `${p.own_percent} %`} | ${p.received_fps} | ${p.declined_fps} | ${round(p.frame_delay_ms.p50, 0)} / ${round(p.frame_delay_ms.p95, 0)} | ${p.decode_ms} |`,
+      `| ${p.points.toLocaleString("en")} | ${p.renderer_fps} | ${p.rendered_fps} | ${percent(p.overhead_percent)} | ${percent(Math.min(...p.rounds.map((r) => r.overhead_percent)))} … ${percent(Math.max(...p.rounds.map((r) => r.overhead_percent)))} | ${percent(p.own_percent)} | ${percent(p.relay_percent)} | ${p.received_fps} | ${p.declined_fps} | ${round(p.frame_delay_ms.p50, 0)} / ${round(p.frame_delay_ms.p95, 0)} | ${p.decode_ms} |`,
   );
   const names = Object.keys(uses) as Use[];
   const cpu = results.pipeline.flatMap(({ points, cpu }) =>
@@ -268,14 +269,15 @@ when they are drawn of what arrives. Renderer only and live are measured in turn
 compared with the renderer before and after it; medians. Of the slices of ${SLICE} s those count in which the machine gave less than ${100 * OTHERS} % to other
 programs, as far as there are such. Target: ${TARGET_OVERHEAD} %.
 
-The relay has a receiver more in the live measurement, and it sends on the same two cores, so its sending is in the overhead though it is not the viewer's
-work. *The viewer's own* part leaves it out: it compares the pictures that a second of the browser's CPU time makes.
+The frame rate of software WebGL varies with what else the machine's host does. Steadier is the CPU time that is missing for drawing: what *the viewer* takes
+to receive, decode and hand over, and what *the relay* takes more, as it has a receiver more and sends on the same cores; both as shares of what the renderer alone
+draws with. The relay's is in the overhead though it is not the viewer's work.
 
 Where pictures are drawn more slowly than frames come, the viewer asks the relay to leave out those between (*declined*); what is received and
 not drawn is skipped undecoded. Frame delay is capture to picture handed to the GPU, median / 95th percentile of the last five seconds.
 
-| points | renderer only, fps | drawn live, fps | overhead | viewer's own | received, fps | declined, fps | frame delay ms | decode ms |
-| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| points | renderer only, fps | drawn live, fps | overhead | of single rounds | CPU: the viewer | the relay | received, fps | declined, fps | frame delay ms | decode ms |
+| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 ${lines.join("\n")}
 
 ${cpu.length > 0 ? `CPU time, ms a second, of ${1000 * cpus().length}: ${names.map((use) => `*${use}* is ${uses[use]}`).join("; ")}.
