@@ -42,8 +42,9 @@ interface Pipeline {
   readonly relay_percent: number | null;
   readonly frame_delay_ms: { readonly p50: number; readonly p95: number };
   readonly decode_ms: number;
-  /** What the means are of; busy: share of the machine that other programs had. */
-  readonly rounds: readonly { readonly renderer_fps: number; readonly rendered_fps: number; readonly overhead_percent: number; readonly busy: number }[];
+  /** What the medians of the pictures a second are of, as they were measured. */
+  readonly renderer_rounds: readonly number[];
+  readonly rendered_rounds: readonly number[];
   /** CPU time, ms a second; null where the system does not tell. */
   readonly cpu: { readonly renderer: Cpu; readonly live: Cpu } | null;
 }
@@ -179,21 +180,19 @@ async function slice(page: Page, seconds: number) {
   };
 }
 
-/** Each measurement of a live session is compared with the renderer's before and after it. */
 function compare(points: number, alone: readonly Measured[], live: readonly Measured[]): Pipeline {
   const of = (list: readonly Measured[], f: (m: Measured) => number) => median(list.map(f));
-  const around = live.map((_, i) => (Math.min(alone[i]!.rendered, 30) + Math.min(alone[i + 1]!.rendered, 30)) / 2);
-  const overheads = live.map((m, i) => 100 * (1 - m.rendered / around[i]!));
+  const [rendered, renderer] = [of(live, (m) => m.rendered), of(alone, (m) => m.rendered)];
   const medians = (list: readonly Measured[]) =>
     Object.fromEntries((Object.keys(uses) as Use[]).map((use) => [use, round(of(list, (m) => m.cpu![use]), 0)])) as Cpu;
   const cpu = [...alone, ...live].every((m) => m.cpu) ? { renderer: medians(alone), live: medians(live) } : null;
   const more = (...list: Use[]) => (cpu ? round((100 * list.reduce((n, use) => n + cpu.live[use] - cpu.renderer[use], 0)) / cpu.renderer.drawing) : null);
   return {
-    points, renderer_fps: round(of(alone, (m) => m.rendered)), rendered_fps: round(of(live, (m) => m.rendered)),
+    points, renderer_fps: round(renderer), rendered_fps: round(rendered),
     fps: round(of(live, (m) => m.fps)), received_fps: round(of(live, (m) => m.received)), declined_fps: round(of(live, (m) => m.declined)),
-    overhead_percent: round(median([...overheads])), own_percent: more("page", "workers", "network"), relay_percent: more("relay"),
+    overhead_percent: round(100 * (1 - rendered / Math.min(renderer, 30))), own_percent: more("page", "workers", "network"), relay_percent: more("relay"),
     frame_delay_ms: { p50: of(live, (m) => m.p50), p95: of(live, (m) => m.p95) }, decode_ms: round(of(live, (m) => m.decode)),
-    rounds: live.map((m, i) => ({ renderer_fps: round(around[i]!), rendered_fps: round(m.rendered), overhead_percent: round(overheads[i]!), busy: round(busy(m), 2) })),
+    renderer_rounds: alone.map((m) => round(m.rendered)), rendered_rounds: live.map((m) => round(m.rendered)),
     cpu,
   };
 }
@@ -236,7 +235,7 @@ function write(): void {
   const real = results.decode.find((d) => d.frame === "kinect-nfov" && d.layout === "A");
   const lines = results.pipeline.map(
     (p) =>
-      `| ${p.points.toLocaleString("en")} | ${p.renderer_fps} | ${p.rendered_fps} | ${percent(p.overhead_percent)} | ${percent(Math.min(...p.rounds.map((r) => r.overhead_percent)))} … ${percent(Math.max(...p.rounds.map((r) => r.overhead_percent)))} | ${percent(p.own_percent)} | ${percent(p.relay_percent)} | ${p.received_fps} | ${p.declined_fps} | ${round(p.frame_delay_ms.p50, 0)} / ${round(p.frame_delay_ms.p95, 0)} | ${p.decode_ms} |`,
+      `| ${p.points.toLocaleString("en")} | ${p.renderer_fps} | ${p.rendered_fps} | ${percent(p.overhead_percent)} | ${percent(p.own_percent)} | ${percent(p.relay_percent)} | ${p.received_fps} | ${p.declined_fps} | ${round(p.frame_delay_ms.p50, 0)} / ${round(p.frame_delay_ms.p95, 0)} | ${p.decode_ms} |`,
   );
   const names = Object.keys(uses) as Use[];
   const cpu = results.pipeline.flatMap(({ points, cpu }) =>
@@ -265,19 +264,18 @@ ${real ? `Target: the real frame of ${real.points.toLocaleString("en")} points i
 One camera, 30 frames a second. Publisher, relay, a second subscriber and the browser share the machine named above, which
 also does the GPU's work: there is no graphics hardware. *Renderer only* has the same points in memory, uploads and draws them at
 every chance, and receives nothing, while the other programs go on as before. The *overhead* is how many of its pictures are missing
-when they are drawn of what arrives. Renderer only and live are measured in turn, live ${ROUNDS} times for ${SLICE * SLICES} s (${SLICE * SLOW_SLICES} s at 240 k points), each
-compared with the renderer before and after it; medians. Of the slices of ${SLICE} s those count in which the machine gave less than ${100 * OTHERS} % to other
-programs, as far as there are such. Target: ${TARGET_OVERHEAD} %.
+when they are drawn of what arrives. Renderer only and live are measured in turn, live ${ROUNDS} times for ${SLICE * SLICES} s (${SLICE * SLOW_SLICES} s at 240 k points); medians.
+Of the slices of ${SLICE} s those count in which the machine gave less than ${100 * OTHERS} % to other programs, as far as there are such. Target: ${TARGET_OVERHEAD} %.
 
-The frame rate of software WebGL varies with what else the machine's host does. Steadier is the CPU time that is missing for drawing: what *the viewer* takes
+The frame rate varies with what else the machine's host does, and a browser shows pictures at whole sixtieths of a second. Steadier is the CPU time that is missing for drawing: what *the viewer* takes
 to receive, decode and hand over, and what *the relay* takes more, as it has a receiver more and sends on the same cores; both as shares of what the renderer alone
 draws with. The relay's is in the overhead though it is not the viewer's work.
 
 Where pictures are drawn more slowly than frames come, the viewer asks the relay to leave out those between (*declined*); what is received and
 not drawn is skipped undecoded. Frame delay is capture to picture handed to the GPU, median / 95th percentile of the last five seconds.
 
-| points | renderer only, fps | drawn live, fps | overhead | of single rounds | CPU: the viewer | the relay | received, fps | declined, fps | frame delay ms | decode ms |
-| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| points | renderer only, fps | drawn live, fps | overhead | CPU: the viewer | the relay | received, fps | declined, fps | frame delay ms | decode ms |
+| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 ${lines.join("\n")}
 
 ${cpu.length > 0 ? `CPU time, ms a second, of ${1000 * cpus().length}: ${names.map((use) => `*${use}* is ${uses[use]}`).join("; ")}.
