@@ -220,7 +220,7 @@ func plansFor(o Options) ([]plan, error) {
 	if !o.has("fairness") {
 		return plans, nil
 	}
-	together := load{warmup: 4 * time.Second, duration: 10 * time.Second, stagger: 500 * time.Millisecond}
+	together := load{warmup: 6 * time.Second, duration: 15 * time.Second, stagger: 500 * time.Millisecond} // CUBIC takes its time
 	for _, c := range shared {
 		t, err := path(c.name, c.yaml)
 		if err != nil {
