@@ -280,13 +280,11 @@ func TestJoinNotTaken(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
 		pubs := make(chan *Publication, 1)
 		server := source(pubs, TrackInfo{Largest: func() (Location, bool) { return Location{Group: 3}, true }})
-		over := make(chan struct{})
+		began, over := make(chan struct{}), make(chan struct{})
 		server.Fetch = func(r *FetchRequest) {
 			defer close(over)
 			w, err := r.Accept(r.End, false, nil)
-			if err != nil {
-				return // given up already
-			}
+			close(began)
 			for err == nil { // until the reader is gone
 				err = w.WriteObject(wire.FetchObject{Group: 3}, make([]byte, 1<<20))
 			}
@@ -295,6 +293,11 @@ func TestJoinNotTaken(t *testing.T) {
 		sub, err := p.client.Subscribe(p.ctx, track("t"), SubscribeOptions{Join: true})
 		if err != nil {
 			t.Fatal(err)
+		}
+		select {
+		case <-began: // one that was given up before may never be asked for
+		case <-p.ctx.Done():
+			t.Fatal("no fetch")
 		}
 		sub.Cancel()
 		select {
