@@ -204,7 +204,7 @@ func TestWith(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := newResult(Options{}, schedule{length: 10 * time.Second})
-	now.add(levels[2], &Measurement{Level: "fhd", Mode: Single, FPS: 3, Mbps: 1})
+	now.add(levels[2], &Measurement{Level: "fhd", Mode: Single, FPS: 3, Mbps: 1, Began: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
 	x, err := now.With(earlier)
 	if err != nil {
 		t.Fatal(err)
@@ -213,7 +213,7 @@ func TestWith(t *testing.T) {
 	if !ok || len(all.Runs) != len(before.Runs) || all.FHD.FPS[Single] != 3 || all.FHD.Gain[Duplicate] != 8 || all.NFOV.Cost != before.NFOV.Cost {
 		t.Errorf("%d runs, %+v", len(all.Runs), all.FHD)
 	}
-	if all.Markdown() == before.Markdown() || len(all.run("nfov", Duplicate).Decisions) != 3 {
+	if !strings.Contains(all.Markdown(), "Runs began, UTC: FHD single 2026-01-02 03:04.") || len(all.run("nfov", Duplicate).Decisions) != 3 {
 		t.Error("what was measured before is lost, or what was measured now")
 	}
 	if _, err := newResult(Options{}, full).With(earlier); err == nil || !strings.Contains(err.Error(), "runs of 10 s") {

@@ -77,6 +77,7 @@ func (r *Result) table(b *strings.Builder) {
 		}
 	}
 	b.WriteString("\nBytes are counted at the edges' interfaces, both ways, over the whole run: sent on all paths, by received from source and viewer.\n\n")
+	r.times(b)
 	for _, f := range []struct{ file, about string }{
 		{"nfov", "NFOV over time (Fig. 5)"}, {"hd", "HD over time"}, {"fhd", "FHD over time"},
 		{"paths", "Packets and rewards of the paths, NFOV with duplication (Fig. 6)"}, {"gain", "Throughput by that of the single path (Fig. 7)"},
@@ -84,6 +85,19 @@ func (r *Result) table(b *strings.Builder) {
 		if r.draws(f.file) {
 			fmt.Fprintf(b, "![%s](duplication-%s.png)\n", f.about, f.file)
 		}
+	}
+}
+
+// times says when each run began, for a result may hold runs of several days.
+func (r *Result) times(b *strings.Builder) {
+	var began []string
+	for _, m := range r.Runs {
+		if !m.Began.IsZero() {
+			began = append(began, fmt.Sprintf("%s %s %s", strings.ToUpper(m.Level), m.Mode, m.Began.Format("2006-01-02 15:04")))
+		}
+	}
+	if began != nil {
+		fmt.Fprintf(b, "Runs began, UTC: %s.\n\n", strings.Join(began, ", "))
 	}
 }
 

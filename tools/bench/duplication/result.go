@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"time"
 )
 
 // Result is what was measured.
@@ -44,6 +45,7 @@ type Level struct {
 type Measurement struct {
 	Level    string     `json:"level"`
 	Mode     Mode       `json:"mode"`
+	Began    time.Time  `json:"began,omitzero"`
 	FPS      float64    `json:"fps"`
 	Delay    Quantiles  `json:"frame_delay_ms"`
 	Frames   int        `json:"frames"`

@@ -160,6 +160,7 @@ func (b *bench) run(ctx context.Context, m *media, mode Mode, dir string) (r *Me
 		return nil, err
 	}
 	r = newMeasurement(m.level.name, mode, b.schedule, frames, counted)
+	r.Began = begun.UTC().Truncate(time.Second)
 	r.Processors = used
 	r.Decisions, r.Rewards = decisions, rewards
 	r.judge(report, b.schedule.length)
