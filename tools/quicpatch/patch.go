@@ -83,6 +83,31 @@ func patch(dir string) error {
 	return nil
 }
 
+// source is a file of quic-go, parsed.
+type source struct {
+	src  []byte
+	fset *token.FileSet
+	file *ast.File
+}
+
+func parse(name string, src []byte) (source, error) {
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, name, src, parser.SkipObjectResolution)
+	return source{src, fset, file}, err
+}
+
+func (s source) offset(p token.Pos) int { return s.fset.Position(p).Offset }
+
+func (s source) text(n ast.Node) string { return string(s.src[s.offset(n.Pos()):s.offset(n.End())]) }
+
+// insert puts text before p.
+func (s source) insert(p token.Pos, text string) edit { return edit{s.offset(p), s.offset(p), text} }
+
+// replace puts text in the place of n.
+func (s source) replace(n ast.Node, text string) edit {
+	return edit{s.offset(n.Pos()), s.offset(n.End()), text}
+}
+
 // edit replaces the bytes from from to to.
 type edit struct {
 	from, to int
@@ -96,17 +121,13 @@ type edit struct {
 //     the connection's context;
 //   - the run loop sends through triggerSendingControlled.
 func patchConnection(src []byte) ([]byte, error) {
-	fset := token.NewFileSet()
-	file, err := parser.ParseFile(fset, "connection.go", src, parser.SkipObjectResolution)
+	s, err := parse("connection.go", src)
 	if err != nil {
 		return nil, err
 	}
-	offset := func(p token.Pos) int { return fset.Position(p).Offset }
-	text := func(n ast.Node) string { return string(src[offset(n.Pos()):offset(n.End())]) }
-
 	var edits []edit
 	var constructed, loops int
-	ast.Inspect(file, func(n ast.Node) bool {
+	ast.Inspect(s.file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.AssignStmt:
 			if len(n.Lhs) != 1 || len(n.Rhs) != 1 {
@@ -114,21 +135,21 @@ func patchConnection(src []byte) ([]byte, error) {
 			}
 			call, ok := n.Rhs[0].(*ast.CallExpr)
 			lhs, isField := n.Lhs[0].(*ast.SelectorExpr)
-			if !ok || !isField || text(call.Fun) != "ackhandler.NewSentPacketHandler" || len(call.Args) < 2 {
+			if !ok || !isField || s.text(call.Fun) != "ackhandler.NewSentPacketHandler" || len(call.Args) < 2 {
 				return true
 			}
 			constructed++
 			edits = append(edits,
-				edit{offset(call.Pos()), offset(call.Pos()), "ackhandler.WithController(" + text(lhs.X) + ".ctx, "},
-				edit{offset(call.End()), offset(call.End()), ", " + text(call.Args[1]) + ")"})
+				s.insert(call.Pos(), "ackhandler.WithController("+s.text(lhs.X)+".ctx, "),
+				s.insert(call.End(), ", "+s.text(call.Args[1])+")"))
 		case *ast.FuncDecl:
 			if n.Name.Name != "run" || n.Recv == nil {
 				return true
 			}
 			ast.Inspect(n.Body, func(n ast.Node) bool {
-				if call, ok := n.(*ast.CallExpr); ok && strings.HasSuffix(text(call.Fun), ".triggerSending") {
+				if call, ok := n.(*ast.CallExpr); ok && strings.HasSuffix(s.text(call.Fun), ".triggerSending") {
 					loops++
-					edits = append(edits, edit{offset(call.Lparen), offset(call.Lparen), "Controlled"})
+					edits = append(edits, s.insert(call.Lparen, "Controlled"))
 				}
 				return true
 			})
@@ -141,13 +162,10 @@ func patchConnection(src []byte) ([]byte, error) {
 	return apply(src, edits)
 }
 
-// params are the limits of quic-go that congestion control of ours runs into.
-var params = map[string]string{
-	// Received packets that may wait for a connection's goroutine. quic-go's 256 are
-	// 7 ms of 400 Mbit/s: a process that does not get a processor for that long loses
-	// a burst, which the sender takes for congestion.
-	"MaxConnUnprocessedPackets": "2048",
-}
+// unprocessedPackets is how many received packets may wait for a connection's
+// goroutine. quic-go's 256 are 7 ms of 400 Mbit/s: a process that does not get a
+// processor for that long loses a burst, which the sender takes for congestion.
+const unprocessedPackets = "2048"
 
 // patchFrameSorter makes the gaps that a stream may have depend on the data that lies
 // between them, and finds the gap that a frame falls into without walking all of them:
@@ -156,32 +174,28 @@ var params = map[string]string{
 //   - push calls findStartGapNear, which starts where it last was;
 //   - a frameSorter has the fields that needs.
 func patchFrameSorter(src []byte) ([]byte, error) {
-	fset := token.NewFileSet()
-	file, err := parser.ParseFile(fset, "frame_sorter.go", src, parser.SkipObjectResolution)
+	s, err := parse("frame_sorter.go", src)
 	if err != nil {
 		return nil, err
 	}
-	offset := func(p token.Pos) int { return fset.Position(p).Offset }
-	text := func(n ast.Node) string { return string(src[offset(n.Pos()):offset(n.End())]) }
-
 	var edits []edit
 	var structs, limits, searches int
-	ast.Inspect(file, func(n ast.Node) bool {
+	ast.Inspect(s.file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.TypeSpec:
-			if s, ok := n.Type.(*ast.StructType); ok && n.Name.Name == "frameSorter" {
+			if t, ok := n.Type.(*ast.StructType); ok && n.Name.Name == "frameSorter" {
 				structs++
-				edits = append(edits, edit{offset(s.Fields.Opening) + 1, offset(s.Fields.Opening) + 1, "\n\tgapSearch\n"})
+				edits = append(edits, s.insert(t.Fields.Opening+1, "\n\tgapSearch\n"))
 			}
 		case *ast.BinaryExpr:
-			if n.Op == token.GTR && text(n.X) == "s.gaps.Len()" && text(n.Y) == "protocol.MaxStreamFrameSorterGaps" {
+			if n.Op == token.GTR && s.text(n.X) == "s.gaps.Len()" && s.text(n.Y) == "protocol.MaxStreamFrameSorterGaps" {
 				limits++
-				edits = append(edits, edit{offset(n.Y.Pos()), offset(n.Y.End()), "s.maxGaps()"})
+				edits = append(edits, s.replace(n.Y, "s.maxGaps()"))
 			}
 		case *ast.CallExpr:
-			if text(n.Fun) == "s.findStartGap" {
+			if s.text(n.Fun) == "s.findStartGap" {
 				searches++
-				edits = append(edits, edit{offset(n.Lparen), offset(n.Lparen), "Near"})
+				edits = append(edits, s.insert(n.Lparen, "Near"))
 			}
 		}
 		return true
@@ -192,26 +206,22 @@ func patchFrameSorter(src []byte) ([]byte, error) {
 	return apply(src, edits)
 }
 
-// patchParams sets params.
+// patchParams sets MaxConnUnprocessedPackets.
 func patchParams(src []byte) ([]byte, error) {
-	fset := token.NewFileSet()
-	file, err := parser.ParseFile(fset, "params.go", src, parser.SkipObjectResolution)
+	s, err := parse("params.go", src)
 	if err != nil {
 		return nil, err
 	}
 	var edits []edit
-	found := map[string]bool{}
-	ast.Inspect(file, func(n ast.Node) bool {
-		if v, ok := n.(*ast.ValueSpec); ok && len(v.Names) == 1 && len(v.Values) == 1 {
-			if name := v.Names[0].Name; params[name] != "" {
-				edits = append(edits, edit{fset.Position(v.Values[0].Pos()).Offset, fset.Position(v.Values[0].End()).Offset, params[name]})
-				found[name] = true
-			}
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		v, ok := n.(*ast.ValueSpec)
+		if ok && len(v.Names) == 1 && len(v.Values) == 1 && v.Names[0].Name == "MaxConnUnprocessedPackets" {
+			edits = append(edits, s.replace(v.Values[0], unprocessedPackets))
 		}
 		return true
 	})
-	if len(edits) != len(params) || len(found) != len(params) {
-		return nil, fmt.Errorf("found %d declarations of %d limits", len(edits), len(params))
+	if len(edits) != 1 {
+		return nil, fmt.Errorf("found %d declarations of MaxConnUnprocessedPackets, not 1", len(edits))
 	}
 	return apply(src, edits)
 }

@@ -39,7 +39,6 @@ class Viewer {
   #detail = "";
   #hadCatalog = false;
   #catalog: Catalog | undefined;
-  #replayed = false;
   /** What a replay offers of its recording. */
   #recording: Catalog | undefined;
   /** While the recording is watched at the viewer's own pace. */
@@ -192,9 +191,9 @@ class Viewer {
         await new Promise((resolve) => setTimeout(resolve, 1000));
         continue;
       }
-      this.#replayed = this.#surroundings.loops = sub.properties.replayed ?? false;
-      send({ type: "replayed", replayed: this.#replayed });
-      if (this.#replayed) void this.#followRecording(s, sub);
+      this.#surroundings.loops = sub.properties.replayed ?? false;
+      send({ type: "replayed", replayed: this.#surroundings.loops });
+      if (this.#surroundings.loops) void this.#followRecording(s, sub);
       else this.#offer(undefined);
       const why = await sub.done;
       clearTimeout(patience);

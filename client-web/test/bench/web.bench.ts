@@ -133,11 +133,11 @@ it("draws as fast as the renderer alone, nearly", async () => {
     }
     for (const p of programs) await p.stop();
     results.pipeline.push(compare(points, alone, live));
-    write();
     console.log(JSON.stringify(results.pipeline.at(-1)));
   }
   await page.close();
   await relay.stop();
+  write();
 });
 
 /** Opens a session and waits until it runs evenly. */
@@ -196,7 +196,6 @@ function compare(points: number, alone: readonly Measured[], live: readonly Meas
     cpu,
   };
 }
-
 
 /** Pictures a second, from the first of some seconds to the last. */
 function pictureRate(seconds: number): Promise<number> {

@@ -19,6 +19,14 @@ import (
 func TestCourse(t *testing.T) {
 	all := pathset.Of(1, 2, 3, 4, 5)
 	duplicating := func(w *world) { w.trouble(); w.report("a") }
+	// Down to path 2, a while after a start that helped, and more time before the last elimination.
+	single := func(w *world, more time.Duration) {
+		duplicating(w)
+		_ = w.eliminate(3, 4, 5)
+		w.live(time.Second, 33*time.Millisecond)
+		w.pass(more)
+		_ = w.eliminate(1)
+	}
 	redirecting := func(c *Config) { c.Mode = api.Redirect }
 	type want struct {
 		state api.State
@@ -84,34 +92,21 @@ func TestCourse(t *testing.T) {
 		{"trouble right after the single path", nil, func(w *world) { duplicating(w); _ = w.eliminate(4, 3, 5, 1); w.report("a") },
 			func(w *world) { w.trouble() }, want{api.Single, pathset.Of(2), nil, false}},
 		{"one path turns out to be too little", nil, func(w *world) {
-			duplicating(w)
-			_ = w.eliminate(3, 4, 5)
-			w.live(time.Second, 33*time.Millisecond)
-			_ = w.eliminate(1)
+			single(w, 0)
 			w.report("a")
 		}, (*world).trouble, want{api.Trimmed, pathset.Of(1, 2), []string{"start"}, true}},
 		{"the trouble is from before", func(c *Config) { c.Trigger.Count = 1 }, func(w *world) {
-			duplicating(w)
-			_ = w.eliminate(3, 4, 5)
-			w.live(time.Second, 33*time.Millisecond)
-			w.pass(100 * time.Millisecond)
-			_ = w.eliminate(1)
+			single(w, 100*time.Millisecond)
 			w.report("a")
 		}, func(w *world) { w.pass(60 * time.Millisecond); w.see("b") }, want{api.Single, pathset.Of(2), nil, false}},
 		{"and so are the two", nil, func(w *world) {
-			duplicating(w)
-			_ = w.eliminate(3, 4, 5)
-			w.live(time.Second, 33*time.Millisecond)
-			_ = w.eliminate(1)
+			single(w, 0)
 			w.report("a")
 			w.trouble()
 			w.live(1100*time.Millisecond, 33*time.Millisecond)
 		}, (*world).trouble, want{api.Duplicating, all, []string{"start"}, true}},
 		{"one path is too little, and the other is dead", nil, func(w *world) {
-			duplicating(w)
-			_ = w.eliminate(3, 4, 5)
-			w.live(time.Second, 33*time.Millisecond)
-			_ = w.eliminate(1)
+			single(w, 0)
 			w.set("a", 1, func(p *api.Path) { p.Up = false })
 			w.report("a")
 		}, (*world).trouble, want{api.Single, pathset.Of(2), nil, false}},

@@ -88,13 +88,11 @@ func (s *Server) admit(who access, r *http.Request) *api.Problem {
 		return nil
 	}
 	callers, token := a.callers(r), bearer(r)
-	var refused *api.Problem
-	for _, c := range callers {
-		if refused = c.refused(a, who, r.PathValue("name")); refused == nil {
-			return nil
-		}
-	}
-	if refused != nil && (token == "" || a.knows(token)) {
+	refused := a.refused(callers, who, r.PathValue("name"))
+	switch {
+	case refused == nil && len(callers) > 0:
+		return nil
+	case refused != nil && (token == "" || a.knows(token)):
 		return refused
 	}
 	if !s.failing.allow(caller(r), time.Now()) {
@@ -182,14 +180,19 @@ func (c credential) refused(a Auth, who access, edge string) *api.Problem {
 	return nil
 }
 
-// mayBe tells whether the caller of a route that admitted it may say hello as edge.
-func (a Auth) mayBe(edge string, r *http.Request) (refused *api.Problem) {
-	for _, c := range a.callers(r) {
-		if refused = c.refused(a, edges, edge); refused == nil {
+// refused returns nil if one of the credentials is good for a route, or if there is none.
+func (a Auth) refused(callers []credential, who access, edge string) (refused *api.Problem) {
+	for _, c := range callers {
+		if refused = c.refused(a, who, edge); refused == nil {
 			return nil
 		}
 	}
 	return refused
+}
+
+// mayBe tells whether the caller of a route that admitted it may say hello as edge.
+func (a Auth) mayBe(edge string, r *http.Request) *api.Problem {
+	return a.refused(a.callers(r), edges, edge)
 }
 
 // equal compares in a time that tells nothing of the token, nor of its length.
