@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -141,7 +142,8 @@ func writeResult(dir string, b benchmark, o benchOptions, r interface{ Markdown(
 	if o.quick {
 		command += " --quick"
 	}
-	md := fmt.Sprintf("# %s\n\n%s. Made by `%s`.\n\n%s\n", b.name, strings.ToUpper(b.about[:1])+b.about[1:], command, strings.TrimSpace(r.Markdown()))
+	md := fmt.Sprintf("# %s\n\n%s. Made by `%s` on %s.\n\n%s\n", b.name, strings.ToUpper(b.about[:1])+b.about[1:], command,
+		time.Now().UTC().Format(time.DateOnly), strings.TrimSpace(r.Markdown()))
 	figures, err := json.MarshalIndent(map[string]any{"command": command, "result": r}, "", "  ")
 	if err != nil {
 		return err
