@@ -41,6 +41,7 @@ export class Page {
   #traffic: Extract<FromNetwork, { type: "traffic" }> | undefined;
   #firstFrame: number | undefined;
   #badMessage = "";
+  #seen = true;
   /** When the last chance to draw was, whether it was used, and the mean time until the one after a picture, ms. */
   #chance = 0;
   #drew = false;
@@ -64,6 +65,21 @@ export class Page {
     bindToolbar(this.#studio, this.#panel.root, () => JSON.stringify(this.stats(), undefined, 2), this.#playBar);
     this.#tell();
     workers?.listen((m) => this.#fromNetwork(m), (m) => this.#fromDecoder(m));
+    const { xr } = this.#studio.renderer;
+    for (const change of ["sessionstart", "sessionend"] as const) xr.addEventListener(change, () => this.#look());
+    document.addEventListener("visibilitychange", () => this.#look());
+    this.#look();
+  }
+
+  /** Tells whether anybody sees the page, its scene in a headset included. */
+  #look(): void {
+    const seen = !document.hidden || this.#studio.renderer.xr.isPresenting;
+    if (seen === this.#seen) return;
+    this.#seen = seen;
+    this.workers?.send({ type: "seen", seen });
+    // What was not drawn is of the time before, and the newest comes again.
+    for (const f of this.#pending.values()) this.#spend(f, localTime());
+    this.#pending.clear();
   }
 
   #fromNetwork(m: FromNetwork): void {

@@ -44,6 +44,9 @@ class Viewer {
   /** While the recording is watched at the viewer's own pace. */
   #playback: Playback | undefined;
   #ticking: ReturnType<typeof setInterval> | undefined;
+  /** Whether the page is seen, and whether a recording was playing when it was last. */
+  #seen = true;
+  #played = false;
   #quality: string;
   readonly #chooser = new QualityChooser();
   #bytes = 0;
@@ -92,6 +95,24 @@ class Viewer {
     this.#quality = quality;
     this.#chooser.restart();
     this.#watch();
+  }
+
+  /** Nothing is received for a page that nobody sees; one that is seen again begins with the newest frame. */
+  setSeen(seen: boolean): void {
+    if (seen === this.#seen) return;
+    this.#seen = seen;
+    this.#chooser.restart();
+    const p = this.#playback;
+    if (p && !seen) {
+      this.#played = p.playing;
+      p.pause();
+    } else if (p && this.#played) {
+      p.play();
+    } else if (!p) {
+      for (const feed of this.#feeds.values()) this.#leave(feed);
+      if (seen) this.#watch();
+    }
+    if (this.#recording) this.#tellPlayback();
   }
 
   #enter(phase: Phase, detail: string): void {
@@ -265,7 +286,7 @@ class Viewer {
         feed = new Feed(c, this.start.decoders[i % this.start.decoders.length]!, this.#surroundings);
         this.#feeds.set(c.camera, feed);
       }
-      if (!this.#playback && (feed.subscription?.session !== s || feed.subscription.ended)) void this.#followFrames(s, feed);
+      if (feed.subscription?.session !== s || feed.subscription.ended) this.#follow(feed);
     }
     this.#playback?.setCameras(this.#timelines());
     if (replaced) this.#playback?.seek(this.#playback.position); // what is there ahead is of other tracks
@@ -284,6 +305,18 @@ class Viewer {
   #dropFeeds(): void {
     for (const feed of [...this.#feeds.values()]) this.#drop(feed);
     this.#catalog = undefined;
+  }
+
+  /** Receives a camera's frames as they are published, where there is use for them. */
+  #follow(feed: Feed): void {
+    const s = this.#session;
+    if (s && !s.over && this.#seen && !this.#playback) void this.#followFrames(s, feed);
+  }
+
+  #leave(feed: Feed): void {
+    feed.run++;
+    feed.subscription?.cancel();
+    feed.restart();
   }
 
   async #followFrames(s: Session, feed: Feed): Promise<void> {
@@ -307,6 +340,10 @@ class Viewer {
           ...(camera.deliveryTimeout > 0 && { subgroupDeliveryTimeout: camera.deliveryTimeout }),
           rendezvousTimeout: RENDEZVOUS,
         });
+        if (feed.run !== run) {
+          sub.cancel();
+          return;
+        }
         feed.follow(sub);
         await sub.done;
       } catch {
@@ -405,11 +442,7 @@ class Viewer {
 
   /** Leaves the replay, which all see, for the recording. */
   #watchRecording(place: number): void {
-    for (const feed of this.#feeds.values()) {
-      feed.run++;
-      feed.subscription?.cancel();
-      feed.restart();
-    }
+    for (const feed of this.#feeds.values()) this.#leave(feed);
     const ports: PlaybackPorts = {
       now: () => performance.now(),
       skip: (camera, objects) => this.#feeds.get(camera)?.skip(objects),
@@ -449,10 +482,9 @@ class Viewer {
     this.#playback.stop();
     this.#playback = undefined;
     clearInterval(this.#ticking);
-    const s = this.#session;
     for (const feed of this.#feeds.values()) {
       feed.restart();
-      if (s && !s.over) void this.#followFrames(s, feed);
+      this.#follow(feed);
     }
   }
 
@@ -526,7 +558,7 @@ class Viewer {
   #listen(): void {
     if (this.#phase !== "live" && this.#phase !== "silent") return;
     const now = localTime();
-    let silent = this.#feeds.size > 0 && !this.#playback;
+    let silent = this.#feeds.size > 0 && !this.#playback && this.#seen;
     for (const f of this.#feeds.values()) {
       const patience = Math.max(SILENCE, f.camera.framerate > 0 ? (SILENT_FRAMES * 1000) / f.camera.framerate : 0);
       if (now - f.arrived < patience) silent = false;
@@ -562,6 +594,9 @@ addEventListener("message", (e: MessageEvent<ToNetwork>) => {
       break;
     case "quality":
       viewer?.setQuality(m.quality);
+      break;
+    case "seen":
+      viewer?.setSeen(m.seen);
       break;
     case "stop":
       viewer?.stop();

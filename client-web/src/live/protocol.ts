@@ -48,6 +48,8 @@ export type ToNetwork =
   | { readonly type: "playback"; readonly action: PlaybackAction }
   /** A quality by name, or "auto". */
   | { readonly type: "quality"; readonly quality: string }
+  /** Whether the page can be seen at all: in a tab behind others it has use for no frame. */
+  | { readonly type: "seen"; readonly seen: boolean }
   | { readonly type: "stop" };
 
 export interface Traffic {

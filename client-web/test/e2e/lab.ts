@@ -220,6 +220,18 @@ export class Lab {
   }
 }
 
+/** Script of a page that `hide` hides: headless, a browser shows the tabs that are behind others, too. */
+export const hideable = `{
+  let hidden = false;
+  Object.defineProperty(document, "hidden", { get: () => hidden });
+  window.hide = (on) => {
+    hidden = on;
+    document.dispatchEvent(new Event("visibilitychange"));
+  };
+}`;
+
+export const hide = (page: Page, on: boolean): Promise<void> => page.evaluate((on) => (window as unknown as { hide(on: boolean): void }).hide(on), on);
+
 export const stats = (page: Page): Promise<Stats> => page.evaluate(() => window.holocast!.stats());
 
 export const shows = (page: Page, frames = 1, ms = 30_000): Promise<Stats> =>

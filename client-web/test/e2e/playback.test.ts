@@ -2,7 +2,7 @@
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import type { Stats } from "../../src/stats.ts";
-import { freePort, Lab, shows, stats, until } from "./lab.ts";
+import { freePort, hide, hideable, Lab, shows, stats, until } from "./lab.ts";
 
 const FPS = 10;
 const lab = new Lab();
@@ -21,7 +21,7 @@ beforeAll(async () => {
 afterAll(() => lab.close());
 
 async function watch(): Promise<Page> {
-  const page = await lab.page();
+  const page = await lab.page(hideable);
   await page.goto(lab.link(port, "again"));
   await page.waitForFunction(() => window.holocast !== undefined);
   await shows(page, 3);
@@ -80,6 +80,12 @@ it("lets each viewer pause, seek and come back", async () => {
   const moving = await stats(a);
   await until("frames one after the other", async () => sequence(await stats(a)) >= sequence(moving) + FPS);
   expect((await stats(a)).frames_lost).toBe(moving.frames_lost);
+
+  // It waits for somebody to watch.
+  await hide(a, true);
+  await until("a pause", async () => !(await stats(a)).playback!.playing);
+  await hide(a, false);
+  await until("its going on", async () => (await stats(a)).playback!.playing);
   await a.keyboard.press("End");
   await until("the end", async () => {
     const { position_ms, duration_ms, playing } = (await stats(a)).playback!;

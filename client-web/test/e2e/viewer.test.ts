@@ -2,7 +2,7 @@ import { mkdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import type { Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
-import { freePort, Lab, metric, repo, shows, stats, until, type Program } from "./lab.ts";
+import { freePort, hide, hideable, Lab, metric, repo, shows, stats, until, type Program } from "./lab.ts";
 import { canvasPicture, compare, type Picture } from "./picture.ts";
 
 const lab = new Lab();
@@ -163,6 +163,29 @@ describe("a live session", () => {
     // What came meanwhile was dropped, not queued: few of some twenty frames are shown late.
     expect(after.frames - before.frames).toBeLessThan(15);
     expect(after.frames_skipped).toBeGreaterThan(before.frames_skipped);
+    expect(after.phase).toBe("live");
+  });
+
+  it("receives nothing for a tab that is not seen", async () => {
+    await publisher("hidden", ...small);
+    const page = await view(lab.link(port, "hidden"), hideable);
+    await shows(page, 2);
+    await hide(page, true);
+    const sent = () => metric(port, "holocast_relay_sent_subgroups_total");
+    let last = -1;
+    await until("nothing to be sent for a while", async () => {
+      const [before, now] = [last, await sent()];
+      last = now;
+      if (before === now) return true;
+      await new Promise((resolve) => setTimeout(resolve, 1500)); // the time of some frames
+      return false;
+    });
+    const before = await stats(page);
+    expect(before.phase).toBe("live");
+    await hide(page, false);
+    const after = await shows(page, before.frames + 2);
+    expect(after.per_camera[0]!.sequence).toBeGreaterThan(before.per_camera[0]!.sequence + 5);
+    expect(after.frames_lost).toBe(before.frames_lost);
     expect(after.phase).toBe("live");
   });
 
