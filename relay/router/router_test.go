@@ -200,6 +200,41 @@ func TestTwoPublishers(t *testing.T) {
 	r.expect(sub, 0, "counts anew")
 }
 
+// TestPublisherIsReplaced: while somebody watches, another publisher takes the
+// place of one that went away; who joins then has its newest group, published
+// before the relay asked for it.
+func TestPublisherIsReplaced(t *testing.T) {
+	r := start(t, short())
+	before := newPoints()
+	first := r.publish(before)
+	sub := r.subscribe(r.dial(moqt.Handler{}))
+	r.write(before, 1, "of the first")
+	r.expect(sub, 1, "of the first")
+	first.Close(wire.NoError, "")
+	r.eventually("the first is gone", func() bool { return r.upstreams() == 0 })
+	after := newPoints()
+	r.write(after, 7, "of the second")
+	r.publish(after)
+	late, err := r.dial(moqt.Handler{}).Subscribe(r.ctx, points, moqt.SubscribeOptions{Join: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := late.Joined(r.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := f.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := f.ReadPayload(nil, 100); err != nil || o.Group != 7 || string(b) != "of the second" {
+		t.Errorf("group %d %q, %v", o.Group, b, err)
+	}
+	r.write(after, 8, "goes on")
+	r.expect(sub, 8, "goes on")
+	r.expect(late, 8, "goes on")
+}
+
 // TestSelfSubscription: a session may watch what it publishes.
 func TestSelfSubscription(t *testing.T) {
 	r := start(t, short())

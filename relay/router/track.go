@@ -32,8 +32,7 @@ type track struct {
 	changed   chan struct{} // closed and replaced when upstreams or removed change, or a join fails
 	lastErr   error         // of the last join that failed
 	asked     newGroup      // outstanding request upstream
-	filled    chan struct{} // closed when the first upstream's newest group is here
-	fillOnce  sync.Once
+	filled    chan struct{} // closed when the newest group of the first upstream is here; another once there was none
 }
 
 // newGroup is a NEW_GROUP_REQUEST that was passed upstream, outstanding until the
@@ -260,12 +259,15 @@ func (t *track) subscribe(s *moqt.Session) {
 	if !t.adopt(sub, false) {
 		return
 	}
+	t.mu.Lock()
+	filled := t.filled
+	t.mu.Unlock()
 	select {
-	case <-t.filled:
+	case <-filled:
 		return
 	default:
 	}
-	defer t.fill()
+	defer t.fill(filled)
 	if sub.Largest == nil {
 		return
 	}
@@ -294,10 +296,15 @@ func (t *track) adopt(sub *moqt.Subscription, published bool) bool {
 	if sub.Largest != nil {
 		t.RaiseLargest(*sub.Largest)
 	}
-	t.upstreams[s] = sub
-	if published {
+	switch {
+	case published:
 		t.pubs[s] = true
+		t.closeFilled(t.filled) // nobody can fetch from a publisher that may not answer
+	case len(t.upstreams) == 0 && !t.lostAt.IsZero(): // what is here is of one that went away
+		t.closeFilled(t.filled)
+		t.filled = make(chan struct{})
 	}
+	t.upstreams[s] = sub
 	t.lostAt, t.lastErr, t.asked = time.Time{}, nil, newGroup{}
 	t.arm()
 	t.notify()
@@ -342,11 +349,27 @@ func (t *track) requestGroup(group uint64) {
 }
 
 // fill says that what a late joiner needs is in the cache, or will not be.
-func (t *track) fill() { t.fillOnce.Do(func() { close(t.filled) }) }
+func (t *track) fill(filled chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closeFilled(filled)
+}
+
+// closeFilled closes a channel unless that is done. t.mu is held.
+func (t *track) closeFilled(filled chan struct{}) {
+	select {
+	case <-filled:
+	default:
+		close(filled)
+	}
+}
 
 func (t *track) awaitFill(ctx context.Context) {
+	t.mu.Lock()
+	filled := t.filled
+	t.mu.Unlock()
 	select {
-	case <-t.filled:
+	case <-filled:
 	case <-ctx.Done():
 	}
 }
@@ -579,7 +602,6 @@ func (r *Router) publish(req *moqt.PublishRequest) {
 	if err != nil {
 		return
 	}
-	t.fill() // nobody can fetch from a publisher that may not answer
 	if !t.adopt(sub, true) {
 		return
 	}
