@@ -201,8 +201,9 @@ export class Subscription {
   alias: bigint | undefined;
   largest: Location | undefined;
   properties: Properties = {};
-  /** The publisher refused a change, after which it ends the subscription (§10.9). */
-  fixed = false;
+  /** Changes that the publisher has not answered yet. */
+  #unanswered = 0;
+  #refused = false;
   /** Settles when the subscription has ended, with why. */
   readonly done: Promise<Error>;
   readonly #end: (e: Error) => void;
@@ -225,8 +226,23 @@ export class Subscription {
    * on are, be it before the start so far (§10.9).
    */
   startAt(group: bigint): void {
-    if (this.ended || this.fixed) return;
+    if (this.ended || this.#refused) return;
+    this.#unanswered++;
     this.request.send(encodeStartUpdate(this.session.takeId(), group)).catch(() => {}); // its stream's end says why
+  }
+
+  /**
+   * Whether the publisher refused a change, be it that it ended the subscription instead of an answer. A new
+   * session may be with another that does not.
+   */
+  get fixed(): boolean {
+    return this.#refused && !this.session.over;
+  }
+
+  /** @internal The publisher answered a change (§10.9). */
+  changed(done: boolean): void {
+    this.#unanswered--;
+    this.#refused ||= !done;
   }
 
   /** Cancels the subscription: nothing more of it arrives. */
@@ -238,8 +254,12 @@ export class Subscription {
   finish(why: Error): void {
     if (this.ended) return;
     this.ended = true;
-    if (why instanceof DoneError) this.request.end();
-    else this.request.abort(StreamCode.CANCELLED);
+    if (why instanceof DoneError) {
+      this.#refused ||= why.code === DoneCode.UPDATE_FAILED || (why.code === DoneCode.INTERNAL_ERROR && this.#unanswered > 0);
+      this.request.end();
+    } else {
+      this.request.abort(StreamCode.CANCELLED);
+    }
     this.session.forget(this);
     this.#end(why);
   }
@@ -727,9 +747,8 @@ export class Session {
             await sub.request.send(encodeRequestOk());
             break;
           case "ok":
-            break;
           case "error":
-            sub.fixed = true;
+            sub.changed(m.type === "ok");
             break;
           default:
             throw violation(`unexpected ${m.type} on a subscription`);

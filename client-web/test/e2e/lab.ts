@@ -167,6 +167,13 @@ export class Lab {
     return p;
   }
 
+  /** A relay before another that cannot change a subscription. */
+  async refusing(port: number, behind: number, ...args: string[]): Promise<Program> {
+    const p = this.program("publisher", "--refuse-updates", `https://127.0.0.1:${behind}/`, ...args, `127.0.0.1:${port}`);
+    await p.says(/refusing updates/);
+    return p;
+  }
+
   /** A subscriber of a session's frames that looks at none. */
   async watcher(port: number, session: string): Promise<Program> {
     const p = this.program("publisher", "--watch", `moqt://127.0.0.1:${port}/${session}`);

@@ -45,6 +45,19 @@ const message = (page: Page, pattern: RegExp, ms?: number): Promise<string> =>
     return (await page.locator("#message").isVisible()) && pattern.test(text) ? text : undefined;
   }, ms);
 
+/** Makes a page draw four pictures a second at most. */
+const drawSlowly = (page: Page): Promise<void> =>
+  page.evaluate(() => {
+    const { studio } = window.holocast!;
+    const draw = studio.draw.bind(studio);
+    studio.draw = (now) => {
+      const drew = draw(now);
+      const end = performance.now() + (drew ? 250 : 0);
+      while (performance.now() < end);
+      return drew;
+    };
+  });
+
 describe("a live session", () => {
   it("has a frame on screen soon after opening", async () => {
     await publisher("first", ...small);
@@ -111,16 +124,7 @@ describe("a live session", () => {
     await publisher("slow", ...small.slice(0, 4), "--fps", "20");
     const page = await view(lab.link(port, "slow"));
     await shows(page, 3);
-    await page.evaluate(() => {
-      const { studio } = window.holocast!;
-      const draw = studio.draw.bind(studio);
-      studio.draw = (now) => {
-        const drew = draw(now);
-        const end = performance.now() + (drew ? 250 : 0);
-        while (performance.now() < end);
-        return drew;
-      };
-    });
+    await drawSlowly(page);
     await until("frames that were declined", async () => (await stats(page)).frames_declined > 20);
     const sample = async () => ({ at: performance.now(), s: await stats(page), sent: await metric(port, "holocast_relay_sent_subgroups_total") });
     const a = await sample();
@@ -137,6 +141,23 @@ describe("a live session", () => {
     expect(Math.abs((came + declined) / ((b.at - a.at) / 50) - 1)).toBeLessThan(0.15);
     expect(b.s.frames_lost - a.s.frames_lost).toBeLessThanOrEqual(2);
     expect(b.s.phase).toBe("live");
+  });
+
+  it.each([["says so"], ["drops the subscription", "--cut"]])("goes on where a relay refuses to send less and %s", async (_, ...args) => {
+    await publisher("refused", ...small.slice(0, 4), "--fps", "20");
+    const from = await freePort();
+    const refusing = await lab.refusing(from, port, ...args);
+    open.push(refusing);
+    const page = await view(lab.link(from, "refused"));
+    await shows(page, 3);
+    await drawSlowly(page);
+    await refusing.says(/refused an update/);
+    const before = await stats(page);
+    // It subscribes anew, and to all that there is: it would have asked again by now.
+    const after = await shows(page, before.frames + 12, 60_000);
+    expect(refusing.output.match(/refused an update/g)).toHaveLength(1);
+    expect(after.frames_received - before.frames_received).toBeGreaterThan(2 * (after.frames - before.frames));
+    expect([after.phase, after.reconnects, after.frames_bad]).toEqual(["live", 0, 0]);
   });
 
   it("shows a late joiner the newest frame at once", async () => {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"time"
 
@@ -63,7 +64,7 @@ func printReceipts(ctx context.Context, w io.Writer, url string) error {
 // sendAway is a relay at addr, UDP and TCP, that asks whoever connects to move to
 // uri, and has nothing to offer.
 func sendAway(ctx context.Context, addr, uri string) error {
-	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
+	cert, err := serveCertificate(ctx, addr)
 	if err != nil {
 		return err
 	}
@@ -72,14 +73,6 @@ func sendAway(ctx context.Context, addr, uri string) error {
 		return err
 	}
 	defer func() { _ = ln.Close() }()
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /certificate.sha256", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Access-Control-Allow-Origin", "*")
-		fmt.Fprintf(w, "%x\n", devcert.Hash(cert))
-	})
-	srv := &http.Server{Addr: addr, Handler: mux, ReadHeaderTimeout: time.Second}
-	defer func() { _ = srv.Close() }()
-	go func() { _ = srv.ListenAndServe() }()
 	slog.Info("sending away", "to", uri)
 	for {
 		s, err := ln.Accept(ctx)
@@ -92,4 +85,26 @@ func sendAway(ctx context.Context, addr, uri string) error {
 		})
 		go func() { _ = s.Goaway(ctx, uri, 5*time.Second) }()
 	}
+}
+
+// serveCertificate makes a relay's certificate and lets browsers know its hash at
+// addr, TCP, until ctx ends.
+func serveCertificate(ctx context.Context, addr string) (tls.Certificate, error) {
+	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
+	if err != nil {
+		return cert, err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /certificate.sha256", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Access-Control-Allow-Origin", "*")
+		fmt.Fprintf(w, "%x\n", devcert.Hash(cert))
+	})
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return cert, err
+	}
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
+	context.AfterFunc(ctx, func() { _ = srv.Close() })
+	go func() { _ = srv.Serve(ln) }()
+	return cert, nil
 }

@@ -8,6 +8,7 @@
 //	publisher --dump DIR                              frames of several sizes and layouts, as files
 //	publisher --receipts moqt://127.0.0.1:4443/SESSION  print the receipts of the session's viewers
 //	publisher --leave-for URI ADDRESS                 a relay that sends everybody to another
+//	publisher --refuse-updates URI [--cut] ADDRESS    a relay before another that cannot change a subscription
 //	publisher --watch moqt://127.0.0.1:4443/SESSION   receive the session's frames and look at none
 package main
 
@@ -67,6 +68,8 @@ func main() {
 	watching := flag.Bool("watch", false, "subscribe instead of publish")
 	receipts := flag.Bool("receipts", false, "print receipts instead of publishing")
 	leaveFor := flag.String("leave-for", "", "be a relay that sends everybody there")
+	refuse := flag.String("refuse-updates", "", "be a relay before this one that refuses REQUEST_UPDATE")
+	cut := flag.Bool("cut", false, "with --refuse-updates: cut the subscription off")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -82,6 +85,8 @@ func main() {
 		err = printReceipts(ctx, os.Stdout, flag.Arg(0))
 	case *leaveFor != "" && flag.NArg() == 1:
 		err = sendAway(ctx, flag.Arg(0), *leaveFor)
+	case *refuse != "" && flag.NArg() == 1:
+		err = refuseUpdates(ctx, flag.Arg(0), *refuse, *cut)
 	case *watching && flag.NArg() == 1:
 		err = watch(ctx, flag.Arg(0))
 	case flag.NArg() == 1:
