@@ -65,7 +65,10 @@ export class Pace {
     return declined > 0n ? Number(declined) : 0;
   }
 
-  /** The page has use for a frame from `at` on. Returns the subscription's new start where what was declined is needed after all. */
+  /**
+   * The page has use for a frame from `at` on, which may be earlier or later than was foretold. Returns the
+   * subscription's new start where what was declined is needed after all, or more can be declined.
+   */
   wanted(at: number, now: number, rtt: number): bigint | undefined {
     if (this.#wanted !== undefined) {
       const cycle = Math.min(MOST, Math.max(0, at - this.#wanted));
@@ -73,7 +76,8 @@ export class Pace {
     }
     this.#wanted = at;
     const start = this.#startFor(at, now, rtt);
-    return start < this.#start && this.#waiting ? this.#move(start) : undefined;
+    if (start >= this.#start) return this.#decline(at, now, rtt);
+    return this.#waiting ? this.#move(start) : undefined;
   }
 
   /** The page is given the newest frame. Returns the subscription's new start where frames until the next can be declined. */
