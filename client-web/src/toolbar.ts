@@ -1,6 +1,9 @@
 import type { Studio } from "./scene/studio.ts";
 import { enterXR, supportedXR, type XRMode } from "./scene/xr.ts";
 
+/** How long what was said stays, ms. */
+const SAID = 5000;
+
 function toggle(id: string, get: () => boolean, set: (on: boolean) => void): () => void {
   const b = document.querySelector<HTMLButtonElement>(`button#${id}`)!;
   const show = () => b.setAttribute("aria-pressed", String(get()));
@@ -15,10 +18,19 @@ function toggle(id: string, get: () => boolean, set: (on: boolean) => void): () 
 
 /** Connects the buttons and their keys to the scene and the statistics. */
 export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => string, playback: { toggle(): void }): void {
-  const say = document.querySelector<HTMLElement>("#said")!;
+  const said = document.querySelector<HTMLElement>("#said")!;
+  let clearing: ReturnType<typeof setTimeout> | undefined;
+  const say = (text: string): void => {
+    said.textContent = text;
+    clearTimeout(clearing);
+    clearing = setTimeout(() => (said.textContent = ""), SAID);
+  };
   const applyTheme = () => (document.documentElement.dataset["theme"] = studio.theme);
   if (matchMedia("(prefers-color-scheme: light)").matches) studio.setTheme("light");
   applyTheme();
+
+  // On a phone the figures would hide the face of who is shown.
+  stats.hidden = matchMedia("(max-width: 560px), (max-height: 480px)").matches;
 
   const actions: Record<string, () => void> = {
     KeyF: toggle("follow", () => studio.follow, (on) => (studio.follow = on)),
@@ -35,11 +47,17 @@ export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => stri
     actions[key] = act;
   };
   click("home", "KeyR", () => studio.frame());
-  click("picture", "KeyP", () => void savePicture(studio).then(() => (say.textContent = "Picture saved."), report));
-  click("copy", "KeyC", () => void navigator.clipboard.writeText(json()).then(() => (say.textContent = "Statistics copied."), report));
+  click("picture", "KeyP", () => void savePicture(studio).then(() => say("Picture saved."), report));
+  click("copy", "KeyC", () => void copy(json()).then(() => say("Statistics copied."), report));
+  if (document.fullscreenEnabled) {
+    const full = document.querySelector<HTMLButtonElement>("button#full")!;
+    full.hidden = false;
+    click("full", "KeyX", () => void (document.fullscreenElement ? document.exitFullscreen() : document.documentElement.requestFullscreen()).catch(report));
+    document.addEventListener("fullscreenchange", () => full.setAttribute("aria-pressed", String(document.fullscreenElement !== null)));
+  }
   actions["KeyK"] = () => playback.toggle();
   function report(e: unknown): void {
-    say.textContent = e instanceof Error ? e.message : String(e);
+    say(e instanceof Error ? e.message : String(e));
   }
   addEventListener("keydown", (e) => {
     const act = actions[e.code];
@@ -67,6 +85,11 @@ export class QualityMenu {
     texts.set("auto", chosen === "auto" ? `automatic (${now})` : "automatic");
     this.#select.replaceChildren(...[...texts].reverse().map(([value, text]) => new Option(text, value, false, value === chosen)));
   }
+}
+
+async function copy(text: string): Promise<void> {
+  if (!navigator.clipboard) throw new Error("Not copied: the browser allows that on https pages only.");
+  await navigator.clipboard.writeText(text);
 }
 
 async function savePicture(studio: Studio): Promise<void> {

@@ -1,3 +1,4 @@
+import { name } from "../messages.ts";
 import type { Stats } from "../stats.ts";
 import { Graph } from "./graph.ts";
 
@@ -41,7 +42,7 @@ export class Panel {
   show(s: Stats): void {
     this.#graph.push(s.fps, s.frame_delay_ms.p50);
     if (this.root.hidden) return;
-    this.#title.textContent = `${s.session ?? "no session"} at ${s.relay_host}`;
+    this.#title.textContent = `${s.session === undefined ? "no session" : name(s.session)} at ${name(s.relay_host)}`;
     rows.forEach(([, , value], i) => {
       const text = value(s);
       const dd = this.#values[i]!;

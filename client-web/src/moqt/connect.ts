@@ -71,7 +71,7 @@ export async function connect(url: string, pinned: string | undefined, o: Connec
         // The first error says more.
       }
     }
-    const detail = e instanceof Error && e.message ? ` (${e.message})` : "";
+    const detail = e instanceof Error && e.message ? ` (${e.message.replace(/\.$/, "")})` : "";
     if (answered) {
       throw new ConnectError(
         hash || pin ? "refused" : "certificate",

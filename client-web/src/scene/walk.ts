@@ -40,13 +40,16 @@ export class Walk {
     this.#orbit.maxDistance = 50;
     this.#orbit.addEventListener("change", changed);
     const signal = this.#events.signal;
-    canvas.addEventListener("keydown", (e) => {
+    addEventListener("keydown", (e) => {
       if (!(e.code in keys) || e.ctrlKey || e.metaKey || e.altKey) return;
+      // Elsewhere the arrows are a slider's or a list's, and all keys a menu's.
+      const elsewhere = e.target !== canvas && e.target !== document.body;
+      if (elsewhere && (!e.code.startsWith("Key") || e.target instanceof HTMLSelectElement)) return;
       this.#held.add(e.code);
       e.preventDefault();
     }, { signal });
-    canvas.addEventListener("keyup", (e) => this.#held.delete(e.code), { signal });
-    canvas.addEventListener("blur", () => this.#held.clear(), { signal });
+    addEventListener("keyup", (e) => this.#held.delete(e.code), { signal });
+    addEventListener("blur", () => this.#held.clear(), { signal });
   }
 
   /** What the view turns around. */

@@ -343,6 +343,15 @@ describe("messages", () => {
     const page = await view(lab.link(port, "x"), "delete globalThis.WebTransport");
     await message(page, /no WebTransport/);
   });
+
+  it("says that the browser cannot draw", async () => {
+    const page = await lab.page("HTMLCanvasElement.prototype.getContext = () => null");
+    open.push(page);
+    await page.goto(lab.link(port, "x"));
+    expect(await message(page, /cannot start/)).toMatch(/WebGL 2/);
+    const errors = lab.errors.splice(0);
+    expect(errors.filter((e) => !e.includes("WebGL"))).toEqual([]);
+  });
 });
 
 describe("the page", () => {
@@ -374,19 +383,54 @@ describe("the page", () => {
     await page.keyboard.press("l");
     expect(await page.locator("html").getAttribute("data-theme")).toMatch(/light|dark/);
     const eye = await page.evaluate(() => window.holocast!.studio.view.eye);
-    await page.locator("canvas#view").focus();
+    await page.locator("button#grid").click();
     await page.keyboard.down("w");
     await until("a step forward", async () => (await page.evaluate(() => window.holocast!.studio.view.eye))[2]! < eye[2]! - 0.05);
     await page.keyboard.up("w");
+    await page.keyboard.press("x");
+    await until("a full screen", () => page.evaluate(() => document.fullscreenElement !== null));
+    await until("its button to say so", async () => (await page.locator("button#full").getAttribute("aria-pressed")) === "true");
+    await page.keyboard.press("x");
+    await until("the page as it was", () => page.evaluate(() => document.fullscreenElement === null));
     for (const b of await page.getByRole("button").all()) expect((await b.innerText()).length).toBeGreaterThan(1);
-    expect(await page.getByRole("toolbar").count()).toBe(1);
+    expect(await page.getByRole("group", { name: "View" }).count()).toBe(1);
   });
 
-  it("fits a phone", async () => {
-    const page = await view(lab.link(port, "phone"));
-    await page.setViewportSize({ width: 390, height: 844 });
-    const wide = await page.evaluate(() => document.documentElement.scrollWidth);
-    expect(wide).toBeLessThanOrEqual(390);
+  it("keeps the screen on while frames come", async () => {
+    await publisher("awake", ...small, "--frames", "30");
+    const page = await view(lab.link(port, "awake"), `
+      globalThis.lock = { held: false, taken: 0 };
+      Object.defineProperty(navigator, "wakeLock", { value: { request: async () => {
+        const sentinel = { released: false, release: async () => { sentinel.released = true; lock.held = false; } };
+        lock.held = true;
+        lock.taken++;
+        return sentinel;
+      } } });`);
+    const lock = (): Promise<{ held: boolean; taken: number }> => page.evaluate("lock");
+    await until("the screen to be kept on", async () => (await lock()).taken > 0);
+    await message(page, /The publisher is silent/);
+    await until("it to be let go", async () => !(await lock()).held);
+    expect((await lock()).taken).toBe(1);
+  });
+
+  const sizes = [[390, 844], [844, 390], [320, 568], [640, 360]] as const; // the last: a laptop's page at 200 %
+  it.each(sizes)("fits a screen of %d × %d", async (width, height) => {
+    const page = await lab.page();
+    open.push(page);
+    await page.setViewportSize({ width, height });
+    await page.goto(lab.link(port, "a-name-that-somebody-gave-without-a-thought-of-phones-and-how-narrow-they-are"));
+    await message(page, /Nothing published yet/);
+    expect(await page.locator("#stats").isHidden()).toBe(true); // they would hide the face of who is shown
+    await page.keyboard.press("h");
+    await page.evaluate(() => (document.querySelector<HTMLElement>("#playback")!.hidden = false));
+    const boxes = await Promise.all(["#stats", "#message", "#playback", "#tools"].map(async (id) => ({ id, ...(await page.locator(id).boundingBox())! })));
+    for (const [i, a] of boxes.entries()) {
+      expect(a.x >= 0 && a.y >= 0 && a.x + a.width <= width && a.y + a.height <= height, `${a.id} within the page`).toBe(true);
+      for (const b of boxes.slice(i + 1)) {
+        const apart = a.x + a.width <= b.x || b.x + b.width <= a.x || a.y + a.height <= b.y || b.y + b.height <= a.y;
+        expect(apart, `${a.id} beside ${b.id}`).toBe(true);
+      }
+    }
     for (const b of await page.getByRole("button").all()) {
       const box = await b.boundingBox();
       if (box) expect(box.height).toBeGreaterThanOrEqual(40);

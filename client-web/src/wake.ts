@@ -1,0 +1,22 @@
+const LOOK = 2000;
+
+/** Keeps the screen on while something is watched, as one who watches does not touch it; where the browser can. */
+export function keepAwake(watching: () => boolean): void {
+  if (!("wakeLock" in navigator)) return;
+  let lock: WakeLockSentinel | undefined;
+  let asking = false;
+  const look = async (): Promise<void> => {
+    const wanted = document.visibilityState === "visible" && watching();
+    if (asking || wanted === (lock?.released === false)) return;
+    asking = true;
+    try {
+      if (wanted) lock = await navigator.wakeLock.request();
+      else await lock?.release();
+    } catch {
+      // A phone that saves its battery refuses, and may not the next time.
+    }
+    asking = false;
+  };
+  setInterval(() => void look(), LOOK);
+  document.addEventListener("visibilitychange", () => void look()); // a hidden page loses its lock
+}
