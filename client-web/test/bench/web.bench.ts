@@ -9,8 +9,8 @@ import { afterAll, beforeAll, expect, it } from "vitest";
 import { FrameDecoder } from "../../src/decode/frame.ts";
 import { parseHeader } from "../../src/decode/header.ts";
 import { Zstd } from "../../src/decode/zstd.ts";
-import { freePort, Lab, repo, shows, stats } from "../e2e/lab.ts";
-import { cpuTime, elsewhere, used, uses, type CpuTime, type Use } from "./cpu.ts";
+import { freePort, hide, hideable, Lab, repo, shows, stats } from "../e2e/lab.ts";
+import { cpuTime, elsewhere, used, uses, type Use } from "./cpu.ts";
 import type { Result } from "./page/bench.worker.ts";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
@@ -35,14 +35,15 @@ interface Pipeline {
   readonly received_fps: number;
   /** Frames a second that the relay was asked not to send. */
   readonly declined_fps: number;
-  /** Of the renderer's pictures, those that drawing live has not. */
+  /** Of the renderer's pictures, those that drawing live has not, and twice the standard error. */
   readonly overhead_percent: number;
+  readonly overhead_error_percent: number;
   /** CPU time that drawing live takes beside the drawing: the viewer's, and the relay's for having a receiver more; percent of the renderer's drawing. */
   readonly own_percent: number | null;
   readonly relay_percent: number | null;
   readonly frame_delay_ms: { readonly p50: number; readonly p95: number };
   readonly decode_ms: number;
-  /** What the medians of the pictures a second are of, as they were measured. */
+  /** Pictures a second of each pair of slices, as they were measured. */
   readonly renderer_rounds: readonly number[];
   readonly rendered_rounds: readonly number[];
   /** CPU time, ms a second; null where the system does not tell. */
@@ -58,18 +59,20 @@ const results: { machine: string; date: string; decode: Decode[]; pipeline: Pipe
   pipeline: [],
 };
 
-const ROUNDS = 3;
-/** Seconds of a slice, and how many a measurement has; more of a slow renderer, so that one picture more or less does not count. */
-const SLICE = 2;
-const SLICES = 2;
-const SLOW_SLICES = 4;
+/**
+ * Pairs of slices, of the renderer alone and live, by turns first: the speed of a shared machine changes within
+ * seconds, and neighbours see the same of it. Seconds; the first of live are its way to an even pace.
+ */
+const PAIRS = 30;
+const SLICE = 4;
+const SETTLE = { alone: 0.5, live: 1.2 } as const;
 const median = (v: number[]): number => v.sort((a, b) => a - b)[v.length >> 1]!;
 /** What is aimed at: ms for a real frame, percent of the renderer's pictures. */
 const TARGET_DECODE = 6;
 const TARGET_OVERHEAD = 10;
-/** Share of the machine that other programs may have in a slice, and how many times as many slices there may be until it is so. */
+/** Share of the machine that other programs may have in a pair, and how many pairs are measured anew for that. */
 const OTHERS = 0.03;
-const ATTEMPTS = 4;
+const SPARE = PAIRS / 2;
 const percent = (v: number | null): string => (v === null ? "unknown" : `${v.toFixed(1).replace("-", "−")} %`);
 const round = (v: number, digits = 1): number => Number(v.toFixed(digits));
 
@@ -104,35 +107,25 @@ it("draws as fast as the renderer alone, nearly", async () => {
   const relay = await lab.relay(port);
   const wasm = (name: string) => readFileSync(join(root, "src/decode", name));
   const decoder = await FrameDecoder.create(wasm("planes.wasm"), await Zstd.create(wasm("zstd.wasm")));
-  const page = await lab.page();
+  const page = await lab.page(hideable);
   for (const [width, height] of [[276, 248], [391, 352], [605, 544]] as const) {
     const size = ["--width", `${width}`, "--height", `${height}`];
     // What is published, relayed and received by another subscriber is the same in both measurements.
-    const programs = [
-      await lab.publisher(port, `live-${width}`, ...size, "--fps", "30"),
-      await lab.publisher(port, `still-${width}`, ...size, "--fps", "0.001"),
-      await lab.watcher(port, `live-${width}`),
-    ];
+    const programs = [await lab.publisher(port, `live-${width}`, ...size, "--fps", "30"), await lab.watcher(port, `live-${width}`)];
     const object = lab.publisherOutput(...size, "--object");
     const { words, points } = decoder.decode([object], { maxPoints: parseHeader(object).points });
-    const text = Buffer.from(words.slice().buffer).toString("base64");
-    // Turn and turn about, so that what else the machine does falls on both.
-    const alone: Measured[] = [];
-    const live: Measured[] = [];
-    const slices = points > 200_000 ? SLOW_SLICES : SLICES;
-    const still = async () => {
-      await open(page, lab.link(port, `still-${width}`), 1);
-      await page.evaluate(rendererOnly, [text, points] as const);
-      alone.push(await measure(page, slices));
-    };
-    await still();
-    for (let round = 0; round < ROUNDS; round++) {
-      await open(page, lab.link(port, `live-${width}`), 10);
-      live.push(await measure(page, slices));
-      await still();
+    await page.goto(lab.link(port, `live-${width}`));
+    await shows(page, 10, 60_000);
+    await page.evaluate(drawsAgain, [Buffer.from(words.slice().buffer).toString("base64"), points] as const);
+    const pairs: Pair[] = [];
+    for (let n = 0; n < PAIRS + SPARE && pairs.filter(quiet).length < PAIRS; n++) {
+      const first = n % 2 === 0 ? "alone" : "live";
+      const a = await slice(page, first);
+      const b = await slice(page, first === "alone" ? "live" : "alone");
+      pairs.push(first === "alone" ? { alone: a, live: b } : { alone: b, live: a });
     }
     for (const p of programs) await p.stop();
-    results.pipeline.push(compare(points, alone, live));
+    results.pipeline.push(compare(points, pairs.sort((a, b) => busy(a) - busy(b)).slice(0, PAIRS)));
     console.log(JSON.stringify(results.pipeline.at(-1)));
   }
   await page.close();
@@ -140,36 +133,22 @@ it("draws as fast as the renderer alone, nearly", async () => {
   write();
 });
 
-/** Opens a session and waits until it runs evenly. */
-async function open(page: Page, link: string, frames: number): Promise<void> {
-  await page.goto(link);
-  await page.waitForFunction(() => window.holocast !== undefined);
-  await shows(page, frames, 60_000);
-  await new Promise((resolve) => setTimeout(resolve, 1000));
-}
-
+type Mode = keyof typeof SETTLE;
 type Measured = Awaited<ReturnType<typeof slice>>;
+type Pair = Readonly<Record<Mode, Measured>>;
 
-const busy = (m: Measured): number => (m.cpu ? elsewhere(m.cpu) / (1000 * cpus().length) : 0);
+/** Share of the machine that other programs had, at most. */
+const busy = (p: Pair): number => Math.max(...[p.alone, p.live].map((m) => (m.cpu ? elsewhere(m.cpu) / (1000 * cpus().length) : 0)));
+const quiet = (p: Pair): boolean => busy(p) < OTHERS;
 
-/** The page's own figures, means of slices in which the machine had little else to do. */
-async function measure(page: Page, slices: number): Promise<Measured> {
-  const all: Measured[] = [];
-  while (all.length < ATTEMPTS * slices && all.filter((m) => busy(m) < OTHERS).length < slices) all.push(await slice(page, SLICE));
-  const best = all.sort((a, b) => busy(a) - busy(b)).slice(0, slices);
-  const mean = (f: (m: Measured) => number) => best.reduce((n, m) => n + f(m), 0) / best.length;
-  const cpu = best.every((m) => m.cpu) ? (Object.fromEntries(Object.keys(best[0]!.cpu!).map((k) => [k, mean((m) => m.cpu![k as Use])])) as CpuTime) : undefined;
-  return {
-    cpu, rendered: mean((m) => m.rendered), fps: mean((m) => m.fps), received: mean((m) => m.received), declined: mean((m) => m.declined),
-    p50: mean((m) => m.p50), p95: mean((m) => m.p95), decode: mean((m) => m.decode),
-  };
-}
-
-async function slice(page: Page, seconds: number) {
+async function slice(page: Page, mode: Mode) {
+  await hide(page, mode === "alone"); // receives nothing then
+  await page.evaluate((on) => void (window.drawAgain = on), mode === "alone");
+  await new Promise((resolve) => setTimeout(resolve, 1000 * SETTLE[mode]));
   const first = await stats(page);
   const before = cpuTime();
   const began = performance.now();
-  const rendered = await page.evaluate(pictureRate, seconds);
+  const rendered = await page.evaluate(pictureRate, SLICE);
   const took = (performance.now() - began) / 1000;
   const cpu = used(before, cpuTime(), took);
   const last = await stats(page);
@@ -180,21 +159,30 @@ async function slice(page: Page, seconds: number) {
   };
 }
 
-function compare(points: number, alone: readonly Measured[], live: readonly Measured[]): Pipeline {
-  const of = (list: readonly Measured[], f: (m: Measured) => number) => median(list.map(f));
-  const [rendered, renderer] = [of(live, (m) => m.rendered), of(alone, (m) => m.rendered)];
-  const medians = (list: readonly Measured[]) =>
-    Object.fromEntries((Object.keys(uses) as Use[]).map((use) => [use, round(of(list, (m) => m.cpu![use]), 0)])) as Cpu;
-  const cpu = [...alone, ...live].every((m) => m.cpu) ? { renderer: medians(alone), live: medians(live) } : null;
+function compare(points: number, pairs: readonly Pair[]): Pipeline {
+  const mean = (mode: Mode, f: (m: Measured) => number, of = pairs) => of.reduce((n, p) => n + f(p[mode]), 0) / of.length;
+  const overhead = (of: readonly Pair[]) => 100 * (1 - mean("live", (m) => m.rendered, of) / mean("alone", (m) => Math.min(m.rendered, 30), of));
+  const means = (mode: Mode) => Object.fromEntries((Object.keys(uses) as Use[]).map((use) => [use, round(mean(mode, (m) => m.cpu![use]), 0)])) as Cpu;
+  const cpu = pairs.every((p) => p.alone.cpu && p.live.cpu) ? { renderer: means("alone"), live: means("live") } : null;
   const more = (...list: Use[]) => (cpu ? round((100 * list.reduce((n, use) => n + cpu.live[use] - cpu.renderer[use], 0)) / cpu.renderer.drawing) : null);
+  const middle = (f: (m: Measured) => number) => median(pairs.map((p) => f(p.live)));
   return {
-    points, renderer_fps: round(renderer), rendered_fps: round(rendered),
-    fps: round(of(live, (m) => m.fps)), received_fps: round(of(live, (m) => m.received)), declined_fps: round(of(live, (m) => m.declined)),
-    overhead_percent: round(100 * (1 - rendered / Math.min(renderer, 30))), own_percent: more("page", "workers", "network"), relay_percent: more("relay"),
-    frame_delay_ms: { p50: of(live, (m) => m.p50), p95: of(live, (m) => m.p95) }, decode_ms: round(of(live, (m) => m.decode)),
-    renderer_rounds: alone.map((m) => round(m.rendered)), rendered_rounds: live.map((m) => round(m.rendered)),
+    points, renderer_fps: round(mean("alone", (m) => m.rendered)), rendered_fps: round(mean("live", (m) => m.rendered)),
+    fps: round(mean("live", (m) => m.fps)), received_fps: round(mean("live", (m) => m.received)), declined_fps: round(mean("live", (m) => m.declined)),
+    overhead_percent: round(overhead(pairs)), overhead_error_percent: round(2 * jackknife(pairs, overhead)),
+    own_percent: more("page", "workers", "network"), relay_percent: more("relay"),
+    frame_delay_ms: { p50: middle((m) => m.p50), p95: middle((m) => m.p95) }, decode_ms: round(middle((m) => m.decode)),
+    renderer_rounds: pairs.map((p) => round(p.alone.rendered)), rendered_rounds: pairs.map((p) => round(p.live.rendered)),
     cpu,
   };
+}
+
+/** Standard error of a figure of some samples, by leaving out each (Tukey). */
+function jackknife<T>(samples: readonly T[], figure: (of: readonly T[]) => number): number {
+  const n = samples.length;
+  const without = samples.map((_, i) => figure(samples.filter((_, k) => k !== i)));
+  const mean = without.reduce((a, b) => a + b) / n;
+  return Math.sqrt(((n - 1) / n) * without.reduce((sum, v) => sum + (v - mean) ** 2, 0));
 }
 
 /** Pictures a second, from the first of some seconds to the last. */
@@ -214,11 +202,17 @@ function pictureRate(seconds: number): Promise<number> {
   });
 }
 
-/** Has the page upload the same points and draw them at every chance from now on. */
-function rendererOnly([text, points]: readonly [string, number]): void {
+declare global {
+  interface Window {
+    /** Whether the points in memory are uploaded and drawn at every chance. */
+    drawAgain: boolean;
+  }
+}
+
+function drawsAgain([text, points]: readonly [string, number]): void {
   const words = new Uint32Array(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
   const again = () => {
-    window.holocast!.studio.upload(0, words, points, undefined);
+    if (window.drawAgain) window.holocast!.studio.upload(0, words, points, undefined);
     requestAnimationFrame(again);
   };
   again();
@@ -234,7 +228,7 @@ function write(): void {
   const real = results.decode.find((d) => d.frame === "kinect-nfov" && d.layout === "A");
   const lines = results.pipeline.map(
     (p) =>
-      `| ${p.points.toLocaleString("en")} | ${p.renderer_fps} | ${p.rendered_fps} | ${percent(p.overhead_percent)} | ${percent(p.own_percent)} | ${percent(p.relay_percent)} | ${p.received_fps} | ${p.declined_fps} | ${round(p.frame_delay_ms.p50, 0)} / ${round(p.frame_delay_ms.p95, 0)} | ${p.decode_ms} |`,
+      `| ${p.points.toLocaleString("en")} | ${p.renderer_fps} | ${p.rendered_fps} | ${percent(p.overhead_percent)} ± ${p.overhead_error_percent} | ${percent(p.own_percent)} | ${percent(p.relay_percent)} | ${p.received_fps} | ${p.declined_fps} | ${round(p.frame_delay_ms.p50, 0)} / ${round(p.frame_delay_ms.p95, 0)} | ${p.decode_ms} |`,
   );
   const names = Object.keys(uses) as Use[];
   const cpu = results.pipeline.flatMap(({ points, cpu }) =>
@@ -262,13 +256,16 @@ ${real ? `Target: the real frame of ${real.points.toLocaleString("en")} points i
 
 One camera, 30 frames a second. Publisher, relay, a second subscriber and the browser share the machine named above, which
 also does the GPU's work: there is no graphics hardware. *Renderer only* has the same points in memory, uploads and draws them at
-every chance, and receives nothing, while the other programs go on as before. The *overhead* is how many of its pictures are missing
-when they are drawn of what arrives. Renderer only and live are measured in turn, live ${ROUNDS} times for ${SLICE * SLICES} s (${SLICE * SLOW_SLICES} s at 240 k points); medians.
-Of the slices of ${SLICE} s those count in which the machine gave less than ${100 * OTHERS} % to other programs, as far as there are such. Target: ${TARGET_OVERHEAD} %.
+every chance, and receives no frames, while the other programs go on as before. The *overhead* is how many of its pictures are missing
+when they are drawn of what arrives. Target: ${TARGET_OVERHEAD} %.
 
-The frame rate varies with what else the machine's host does, and a browser shows pictures at whole sixtieths of a second. Steadier is the CPU time that is missing for drawing: what *the viewer* takes
-to receive, decode and hand over, and what *the relay* takes more, as it has a receiver more and sends on the same cores; both as shares of what the renderer alone
-draws with. The relay's is in the overhead though it is not the viewer's work.
+One page does both by turns, ${PAIRS} pairs of ${SLICE} s each: the speed of a shared machine changes within seconds, and neighbours in time see the same
+of it. Means; the overhead with twice its standard error (jackknife over the pairs). Pairs in which the machine gave more than ${100 * OTHERS} % to
+other programs were measured anew, as far as ${SPARE} spare ones went.
+
+Beside it is the CPU time that is missing for drawing: what *the viewer* takes to receive, decode and hand over, and what *the relay* takes more,
+as it has a receiver more and sends on the same cores; both as shares of what the renderer alone draws with. The relay's is in the
+overhead though it is not the viewer's work.
 
 Where pictures are drawn more slowly than frames come, the viewer asks the relay to leave out those between (*declined*); what is received and
 not drawn is skipped undecoded. Frame delay is capture to picture handed to the GPU, median / 95th percentile of the last five seconds.
