@@ -22,6 +22,9 @@ var patchSource string
 //go:embed tree/internal_ackhandler_controller.go.txt
 var ackhandlerController string
 
+//go:embed tree/internal_ackhandler_backoff.go.txt
+var ackhandlerBackoff string
+
 //go:embed tree/congestion_controller.go.txt
 var connController string
 
@@ -31,12 +34,21 @@ var frameSorterGaps string
 //go:embed tree/frame_sorter_gaps_test.go.txt
 var frameSorterGapsTest string
 
+//go:embed tree/outage.go.txt
+var outage string
+
+//go:embed tree/outage_test.go.txt
+var outageTest string
+
 // added are the files that are ours.
 var added = map[string]string{
+	"internal/ackhandler/backoff.go":    ackhandlerBackoff,
 	"internal/ackhandler/controller.go": ackhandlerController,
 	"congestion_controller.go":          connController,
 	"frame_sorter_gaps.go":              frameSorterGaps,
 	"frame_sorter_gaps_test.go":         frameSorterGapsTest,
+	"outage.go":                         outage,
+	"outage_test.go":                    outageTest,
 }
 
 // changed are quic-go's files that differ in the tree, and how.
@@ -44,6 +56,7 @@ var changed = map[string]func(src []byte) ([]byte, error){
 	"connection.go":               patchConnection,
 	"frame_sorter.go":             patchFrameSorter,
 	"internal/protocol/params.go": patchParams,
+	"send_conn.go":                patchSendConn,
 }
 
 // stamp changes with everything that decides what the tree holds.
@@ -222,6 +235,36 @@ func patchParams(src []byte) ([]byte, error) {
 	})
 	if len(edits) != 1 {
 		return nil, fmt.Errorf("found %d declarations of MaxConnUnprocessedPackets, not 1", len(edits))
+	}
+	return apply(src, edits)
+}
+
+// patchSendConn puts our Write, which knows which errors pass, before a connection's
+// own: that becomes write, and an sconn has the fields that ours needs.
+func patchSendConn(src []byte) ([]byte, error) {
+	s, err := parse("send_conn.go", src)
+	if err != nil {
+		return nil, err
+	}
+	var edits []edit
+	var structs, writes int
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.TypeSpec:
+			if t, ok := n.Type.(*ast.StructType); ok && n.Name.Name == "sconn" {
+				structs++
+				edits = append(edits, s.insert(t.Fields.Opening+1, "\n\toutage\n"))
+			}
+		case *ast.FuncDecl:
+			if n.Name.Name == "Write" && n.Recv != nil && s.text(n.Recv.List[0].Type) == "*sconn" {
+				writes++
+				edits = append(edits, s.replace(n.Name, "write"))
+			}
+		}
+		return true
+	})
+	if structs != 1 || writes != 1 {
+		return nil, fmt.Errorf("found %d types sconn and %d methods Write of it, not 1 of each", structs, writes)
 	}
 	return apply(src, edits)
 }

@@ -71,6 +71,9 @@ func TestPatchRefusesAnotherQuicGo(t *testing.T) {
 	if _, err := patchFrameSorter([]byte("package quic\n\ntype frameSorter struct{}\n")); err == nil {
 		t.Error("no limit of gaps: no error")
 	}
+	if _, err := patchSendConn([]byte("package quic\n\ntype sconn struct{}\n")); err == nil {
+		t.Error("no method Write: no error")
+	}
 	if _, err := patchParams([]byte("package protocol\n\nconst MaxAcceptQueueSize = 32\n")); err == nil {
 		t.Error("no constant: no error")
 	}

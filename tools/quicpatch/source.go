@@ -39,6 +39,7 @@ var hashes = map[string]string{
 	"internal/utils/linkedlist/linkedlist.go":    "4007b540adc3819bb26e198c9a21e5821436f9d943d8e3e9fcbb93e04823f451",
 	"internal/utils/connstats.go":                "15c1d9d7f0724ce855d24a066b8dd5027bb0d35b840921ce2b14c52a4b3039d8",
 	"mtu_discoverer.go":                          "312dd22fd74f124588a8537e24c6fa1283b34377acf7cd127afb6b2d0de7c93d",
+	"send_conn.go":                               "69d07d84541928e275fc8738bb68a40eed526aca8ba70e4f0ba53f64a502edd3",
 	"send_queue.go":                              "efecf7fa2b7db2e6caf3c5852fb7e0724b19165f63fb0351c7bbbca7d843b067",
 }
 
