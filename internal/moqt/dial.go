@@ -157,6 +157,11 @@ func dialError(rawURL string, err error) error {
 				return fmt.Errorf("connect to %s: %w", rawURL, cause)
 			}
 		}
+	case errors.As(err, &te) && te.ErrorCode == quic.InternalError && !te.Remote && te.ErrorMessage != "":
+		// The host cannot send. Before the cause are the socket's addresses, whose port
+		// differs at each attempt.
+		cause := te.ErrorMessage[strings.LastIndexByte(te.ErrorMessage, ':')+1:]
+		return fmt.Errorf("connect to %s: %s", rawURL, strings.TrimSpace(cause))
 	case errors.As(err, new(*quic.IdleTimeoutError)), errors.As(err, new(*quic.HandshakeTimeoutError)), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("connect to %s: no answer (is the relay running, and does UDP reach it?)", rawURL)
 	}

@@ -97,6 +97,7 @@ func TestDialErrors(t *testing.T) {
 		{"expired certificate", ctx, "moqt://" + expiredAddr, devcert.Pinned(devcert.Hash(expired)), "connect to moqt://%: the server's certificate is valid from "},
 		{"expired certificate of a trusted issuer", ctx, "moqt://" + expiredAddr, &tls.Config{RootCAs: trust(expired)}, "connect to moqt://%: the relay's certificate is not trusted: x509: certificate has expired or is not yet valid: "},
 		{"nobody there", ctx, "moqt://" + silent.LocalAddr().String(), pinned, "connect to moqt://%: no answer (is the relay running, and does UDP reach it?)"},
+		{"host cannot send", ctx, "moqt://127.0.0.1:0", pinned, "connect to moqt://%: invalid argument"},
 		{"cancelled", cancelled, "moqt://" + goodAddr, pinned, "connect to moqt://%: context canceled"},
 		{"refused by the server", ctx, "moqt://" + ours, pinned, "connect to moqt://%: moqt: session closed by peer: UNAUTHORIZED: members only"},
 		{"no WebTransport there", ctx, "https://" + h3, pinned, "connect to https://%: the server does not offer WebTransport: server didn't enable "},
