@@ -59,7 +59,10 @@ export class Feed {
 
   /** What comes now has nothing to do with what came before. */
   restart(): void {
-    this.assembler = new Assembler(this.camera.descriptions, (f) => this.show(f.objects, f.group));
+    const assembler = new Assembler(this.camera.descriptions, (f) => {
+      if (assembler === this.assembler) this.show(f.objects, f.group); // what was under way comes all the same
+    });
+    this.assembler = assembler;
     this.sequence.restart();
     this.#pace = new Pace();
     if (this.#next) this.skipped++;
@@ -91,7 +94,7 @@ export class Feed {
   /** Takes a frame that is to be seen now. group: of one that was subscribed to. */
   show(objects: Objects, group?: bigint): void {
     const now = (this.arrived = localTime());
-    this.#count(objects, group === undefined ? 0 : this.#pace.arrived(group, now));
+    this.#count(objects, group === undefined || !this.#declines ? 0 : this.#pace.arrived(group, now));
     if (this.#next) this.skipped++;
     this.#next = { objects, arrived: now };
     if (this.#wanted === Infinity) this.#start(this.#pace.idle(now, this.viewer.rtt));
@@ -148,8 +151,8 @@ export class Feed {
   close(): void {
     this.run++;
     clearTimeout(this.#timer);
-    this.#next = undefined;
     this.subscription?.cancel();
+    this.restart();
     this.#post({ type: "remove", camera: this.camera.camera });
   }
 }

@@ -430,6 +430,18 @@ describe("feed", () => {
     expect(posted.at(-1)!.words).toBe(words);
     f.close();
   });
+  it.each<[string, (f: Feed) => void]>([
+    ["begins anew", (f) => f.restart()],
+    ["is closed", (f) => f.close()],
+  ])("takes nothing of what was under way when it %s", (_, change) => {
+    const { f, decoded } = open();
+    const { assembler } = f;
+    change(f);
+    assembler.add(1n, 0, frame(1)[0]!);
+    expect(decoded()).toEqual([]);
+    expect(f.sequence.received).toBe(0);
+    f.close();
+  });
   it("hands a frame on at once that comes after the page's time", async () => {
     const { f, decoded } = open();
     f.show(frame(0), 0n);
