@@ -45,11 +45,16 @@ func TestDialErrors(t *testing.T) {
 	}
 	// otherServer speaks a protocol that is not ours and closes what connects.
 	otherServer := func(alpn string) string {
-		ln, err := quic.ListenAddr("127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{good}, NextProtos: []string{alpn}, MinVersion: tls.VersionTLS13}, quicConfig())
+		udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = ln.Close() })
+		tr := &quic.Transport{Conn: udp} // whose end, other than a listener's, is that of its connections
+		t.Cleanup(func() { _, _ = tr.Close(), udp.Close() })
+		ln, err := tr.Listen(&tls.Config{Certificates: []tls.Certificate{good}, NextProtos: []string{alpn}, MinVersion: tls.VersionTLS13}, quicConfig())
+		if err != nil {
+			t.Fatal(err)
+		}
 		go func() {
 			for {
 				c, err := ln.Accept(ctx)
