@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"time"
 
 	"holocast/internal/catalog"
 	"holocast/internal/moqt"
@@ -97,21 +98,49 @@ func (p *Publisher) publishPoses(events []catalog.PoseEvent) error {
 	return p.poses.publish(b)
 }
 
-// document is a track each of whose groups is one object, the newest of which is valid.
+// document is a track each of whose groups is one object, the newest of which is
+// valid. Whoever may have missed that can have it once more, in another group.
 type document struct {
 	*origin.Track
-	mu    sync.Mutex
-	group uint64
+	mu      sync.Mutex
+	group   uint64 // the next
+	payload []byte
+	renewed time.Time
 }
 
+// renewInterval is how often a document is published once more at most, whoever asks.
+const renewInterval = time.Second
+
 func (p *Publisher) newDocument(name string) *document {
-	return &document{Track: p.newTrack(name, priorityDocument, 0), group: firstGroup()}
+	d := &document{
+		Track: p.newTrack(name, priorityDocument, 0, wire.KeyValue{Type: wire.PropertyDynamicGroups, Int: 1}),
+		group: firstGroup(),
+	}
+	d.NewGroup = d.renew
+	return d
 }
 
 func (d *document) publish(payload []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.payload = payload
+	return d.write()
+}
+
+// renew publishes the newest object once more, unless that is in the group asked for
+// or a later one already (§10.2.14).
+func (d *document) renew(group uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.payload == nil || group != 0 && group < d.group || time.Since(d.renewed) < renewInterval {
+		return
+	}
+	d.renewed = time.Now()
+	_ = d.write() // a track that has ended has no use for it
+}
+
+func (d *document) write() error {
 	h := wire.SubgroupHeader{Group: d.group, Priority: priorityDocument, EndOfGroup: true, FirstObject: true}
 	d.group++
-	return d.WriteObject(h, moqt.Object{}, payload)
+	return d.WriteObject(h, moqt.Object{}, d.payload)
 }

@@ -146,8 +146,8 @@ func (p *Publisher) release() {
 // Connected reports whether the relay has accepted the session's namespace.
 func (p *Publisher) Connected() bool { return p.session.Load() != nil }
 
-func (p *Publisher) newTrack(name string, priority uint8, timeout time.Duration) *origin.Track {
-	kvs := []wire.KeyValue{{Type: wire.PropertyPublisherPriority, Int: uint64(priority)}}
+func (p *Publisher) newTrack(name string, priority uint8, timeout time.Duration, properties ...wire.KeyValue) *origin.Track {
+	kvs := append(properties, wire.KeyValue{Type: wire.PropertyPublisherPriority, Int: uint64(priority)})
 	if ms := uint64(timeout.Milliseconds()); ms > 0 {
 		kvs = append(kvs, wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: ms},
 			wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: ms})

@@ -79,6 +79,11 @@ func (s *Stats) Add(o Stats) {
 
 // Track is one track. Its methods are safe for concurrent use.
 type Track struct {
+	// NewGroup, where set, is told that a subscriber wants a new group
+	// (NEW_GROUP_REQUEST, §10.2.14); the track's property DYNAMIC_GROUPS says that
+	// one may. It is not changed once the track is subscribed to.
+	NewGroup func(group uint64)
+
 	name   moqt.TrackName
 	limits Limits
 
@@ -167,7 +172,7 @@ func (t *Track) raise(l moqt.Location) {
 
 // Info is what a subscriber is told of the track.
 func (t *Track) Info() moqt.TrackInfo {
-	return moqt.TrackInfo{Largest: t.Largest, Properties: t.Properties()}
+	return moqt.TrackInfo{Largest: t.Largest, Properties: t.Properties(), NewGroup: t.NewGroup}
 }
 
 // Viewers is the number of subscriptions being served.

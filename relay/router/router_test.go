@@ -235,6 +235,42 @@ func TestPublisherIsReplaced(t *testing.T) {
 	r.expect(late, 8, "goes on")
 }
 
+// TestPublisherIsReplacedForThoseWhoStay: of a track with dynamic groups, those who
+// watched another publisher before have what the new one published before the relay
+// asked for it, in a new group.
+func TestPublisherIsReplacedForThoseWhoStay(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		gone         bool   // the first, before the second comes
+		group, again uint64 // of the second
+	}{
+		{"after the first is gone", true, 7, 8},
+		{"after the first is gone, counting anew", true, 0, 1},
+		{"before the first is missed", false, 7, 8},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := start(t, short())
+			dynamic := func() *origin.Track {
+				return origin.NewTrack(points, wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyDynamicGroups, Int: 1}), origin.Limits{})
+			}
+			before := dynamic()
+			first := r.publish(before)
+			sub := r.subscribe(r.dial(moqt.Handler{}))
+			r.write(before, 1, "of the first")
+			r.expect(sub, 1, "of the first")
+			if c.gone {
+				first.Close(wire.NoError, "")
+				r.eventually("the first is gone", func() bool { return r.upstreams() == 0 })
+			}
+			after := dynamic()
+			after.NewGroup = func(group uint64) { r.write(after, group, "once more") }
+			r.write(after, c.group, "of the second")
+			r.publish(after)
+			r.expect(sub, c.again, "once more")
+		})
+	}
+}
+
 // TestSelfSubscription: a session may watch what it publishes.
 func TestSelfSubscription(t *testing.T) {
 	r := start(t, short())

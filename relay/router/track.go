@@ -287,8 +287,11 @@ func (t *track) adopt(sub *moqt.Subscription, published bool) bool {
 		sub.Cancel()
 		return false
 	}
-	if known, ok := t.Largest(); ok && len(t.upstreams) == 0 && (sub.Largest == nil || sub.Largest.Less(known)) {
+	known, ok := t.Largest()
+	missed := ok && t.refs > 0 && sub.Largest != nil && known.Less(*sub.Largest)
+	if ok && len(t.upstreams) == 0 && (sub.Largest == nil || sub.Largest.Less(known)) {
 		t.Restart() // else new groups would be taken for those that were here before
+		missed = t.refs > 0 && sub.Largest != nil
 	}
 	if len(sub.Properties) > 0 {
 		t.SetProperties(sub.Properties)
@@ -309,6 +312,9 @@ func (t *track) adopt(sub *moqt.Subscription, published bool) bool {
 	t.arm()
 	t.notify()
 	t.mu.Unlock()
+	if missed { // by those who watch: it was published before this subscription
+		t.requestGroup(sub.Largest.Group + 1)
+	}
 	go t.receiveDatagrams(sub)
 	go t.receive(sub)
 	return true
