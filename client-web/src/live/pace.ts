@@ -77,7 +77,7 @@ export class Pace {
     this.#wanted = at;
     const start = this.#startFor(at, now, rtt);
     if (start >= this.#start) return this.#decline(at, now, rtt);
-    return this.#waiting && this.#due - at >= HOLD * this.#interval ? this.#move(start) : undefined;
+    return this.#waiting ? this.#move(start) : undefined;
   }
 
   /** The page is given the newest frame. Returns the subscription's new start where frames until the next can be declined. */
