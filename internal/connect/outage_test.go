@@ -25,6 +25,7 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/quiccc"
 	"holocast/tools/netlab/namespace"
+	"holocast/tools/netlab/namespace/namespacetest"
 )
 
 // hosts are a relay's and a program's, with a cable between them.
@@ -37,15 +38,7 @@ type hosts struct {
 // newHosts makes them; n tells their network from that of others.
 func newHosts(t *testing.T, n byte) *hosts {
 	t.Helper()
-	g, err := namespace.NewGroup()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := g.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	g := namespacetest.NewGroup(t)
 	h := &hosts{net: &net.IPNet{IP: net.IPv4(10, 77, n, 0).To4(), Mask: net.CIDRMask(24, 32)}, relayIP: fmt.Sprintf("10.77.%d.1", n)}
 	for _, end := range []struct {
 		name string

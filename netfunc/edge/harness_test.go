@@ -28,6 +28,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"holocast/tools/netlab/namespace"
+	"holocast/tools/netlab/namespace/namespacetest"
 )
 
 // edgeBinary is the edge under test, built with buildFlags.
@@ -92,15 +93,8 @@ func newSite(t *testing.T) *site {
 	if !strings.Contains(t.Name(), "/") {
 		t.Parallel()
 	}
-	g, err := namespace.NewGroup()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := g.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	g := namespacetest.NewGroup(t)
+	var err error
 	s := &site{t: t}
 	for _, n := range []struct {
 		name string

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"holocast/tools/netlab/namespace"
+	"holocast/tools/netlab/namespace/namespacetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -71,11 +72,8 @@ func start(t *testing.T, hop Hop, prepare func(*wire)) *wire {
 		t.Skip("neighbours need namespaces:", err)
 	}
 	t.Parallel()
-	g, err := namespace.NewGroup()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = g.Close() })
+	g := namespacetest.NewGroup(t)
+	var err error
 	w := &wire{t: t, states: make(chan State, 64)}
 	for _, n := range []struct {
 		name string

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"holocast/tools/netlab/namespace"
+	"holocast/tools/netlab/namespace/namespacetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,11 +31,7 @@ func newPair(t *testing.T) *pair {
 	if err := namespace.Supported(); err != nil {
 		t.Skip("probes over a path need namespaces:", err)
 	}
-	g, err := namespace.NewGroup()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = g.Close() })
+	g := namespacetest.NewGroup(t)
 	p := &pair{t: t}
 	for name, end := range map[string]*namespace.End{"near": &p.near, "far": &p.far} {
 		ns, err := g.Add(name)

@@ -1,0 +1,23 @@
+// Package namespacetest makes network namespaces for tests.
+package namespacetest
+
+import (
+	"testing"
+
+	"holocast/tools/netlab/namespace"
+)
+
+// NewGroup returns a group of namespaces that ends with the test.
+func NewGroup(t testing.TB) *namespace.Group {
+	t.Helper()
+	g, err := namespace.NewGroup()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
