@@ -259,9 +259,7 @@ func (t *track) subscribe(s *moqt.Session) {
 	if !t.adopt(sub, false) {
 		return
 	}
-	t.mu.Lock()
-	filled := t.filled
-	t.mu.Unlock()
+	filled := t.filling()
 	select {
 	case <-filled:
 		return
@@ -370,12 +368,16 @@ func (t *track) closeFilled(filled chan struct{}) {
 	}
 }
 
-func (t *track) awaitFill(ctx context.Context) {
+// filling is closed when what a late joiner needs now is in the cache, or will not be.
+func (t *track) filling() chan struct{} {
 	t.mu.Lock()
-	filled := t.filled
-	t.mu.Unlock()
+	defer t.mu.Unlock()
+	return t.filled
+}
+
+func (t *track) awaitFill(ctx context.Context) {
 	select {
-	case <-filled:
+	case <-t.filling():
 	case <-ctx.Done():
 	}
 }

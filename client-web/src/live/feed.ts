@@ -148,11 +148,16 @@ export class Feed {
     this.port.postMessage(m, transfer);
   }
 
-  close(): void {
+  /** Receives nothing from now on, until it follows another subscription. */
+  leave(): void {
     this.run++;
     clearTimeout(this.#timer);
     this.subscription?.cancel();
     this.restart();
+  }
+
+  close(): void {
+    this.leave();
     this.#post({ type: "remove", camera: this.camera.camera });
   }
 }

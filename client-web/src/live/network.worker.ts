@@ -109,7 +109,7 @@ class Viewer {
     } else if (p && this.#played) {
       p.play();
     } else if (!p) {
-      for (const feed of this.#feeds.values()) this.#leave(feed);
+      for (const feed of this.#feeds.values()) feed.leave();
       if (seen) this.#watch();
     }
     if (this.#recording) this.#tellPlayback();
@@ -313,12 +313,6 @@ class Viewer {
     if (s && !s.over && this.#seen && !this.#playback) void this.#followFrames(s, feed);
   }
 
-  #leave(feed: Feed): void {
-    feed.run++;
-    feed.subscription?.cancel();
-    feed.restart();
-  }
-
   async #followFrames(s: Session, feed: Feed): Promise<void> {
     const run = ++feed.run;
     const { assembler, camera } = feed;
@@ -442,7 +436,7 @@ class Viewer {
 
   /** Leaves the replay, which all see, for the recording. */
   #watchRecording(place: number): void {
-    for (const feed of this.#feeds.values()) this.#leave(feed);
+    for (const feed of this.#feeds.values()) feed.leave();
     const ports: PlaybackPorts = {
       now: () => performance.now(),
       skip: (camera, objects) => this.#feeds.get(camera)?.skip(objects),
