@@ -333,24 +333,26 @@ func TestSessionIsMadeAnew(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- p.Run(ctx, r.target) }()
-	var last uint64
+	var before uint64 // the newest group of the session before; within one, streams overtake each other
 	for range 2 {
 		s := <-r.sessions
 		sub, err := s.Subscribe(t.Context(), moqt.TrackName{Namespace: testNamespace, Name: "points/0/full"}, moqt.SubscribeOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
+		newest := before
 		for range 3 {
 			g, err := sub.AcceptSubgroup(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if g.Group <= last {
-				t.Errorf("group %d after %d", g.Group, last)
+			if g.Group <= before {
+				t.Errorf("group %d, after %d in the session before", g.Group, before)
 			}
-			last = g.Group
+			newest = max(newest, g.Group)
 			g.Cancel(wire.StreamCancelled)
 		}
+		before = newest
 		s.Close(wire.NoError, "") // a relay that restarts
 	}
 	<-r.sessions
