@@ -3,6 +3,8 @@ import { enterXR, supportedXR, type XRMode } from "./scene/xr.ts";
 
 /** How long what was said stays, ms. */
 const SAID = 5000;
+/** Where a browser remembers that letters are no shortcuts. */
+const LETTERS = "holocast.letters";
 
 function toggle(id: string, get: () => boolean, set: (on: boolean) => void): () => void {
   const b = document.querySelector<HTMLButtonElement>(`button#${id}`)!;
@@ -46,6 +48,12 @@ export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => stri
     document.querySelector(`button#${id}`)!.addEventListener("click", act);
     actions[key] = act;
   };
+  // Whoever dictates, or touches keys by mistake, turns the letters off (WCAG 2.1.4).
+  studio.controls.letters = remembered(LETTERS) !== "off";
+  toggle("letters", () => studio.controls.letters, (on) => {
+    studio.controls.letters = on;
+    remember(LETTERS, on ? "on" : "off");
+  });
   click("home", "KeyR", () => studio.frame());
   click("picture", "KeyP", () => void savePicture(studio).then(() => say("Picture saved."), report));
   click("copy", "KeyC", () => void copy(json()).then(() => say("Statistics copied."), report));
@@ -62,10 +70,27 @@ export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => stri
   addEventListener("keydown", (e) => {
     const act = actions[e.code];
     const typing = e.target instanceof HTMLSelectElement;
-    if (!act || typing || e.ctrlKey || e.metaKey || e.altKey || e.repeat) return;
+    if (!act || !studio.controls.letters || typing || e.ctrlKey || e.metaKey || e.altKey || e.repeat) return;
     act();
   });
   void offerXR(studio, report);
+}
+
+// A browser may refuse to remember anything; what is chosen then holds for the page.
+function remembered(key: string): string | null {
+  try {
+    return localStorage.getItem(key);
+  } catch {
+    return null;
+  }
+}
+
+function remember(key: string, value: string): void {
+  try {
+    localStorage.setItem(key, value);
+  } catch {
+    // See above.
+  }
 }
 
 /** The menu of qualities, where there is more than one. */

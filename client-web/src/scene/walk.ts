@@ -20,6 +20,8 @@ const keys: Readonly<Record<string, readonly [number, number, number]>> = {
  * dragging turns the head. Keys walk in both; touch is OrbitControls': one finger turns, two move and zoom.
  */
 export class Walk {
+  /** Whether letters walk wherever the focus is, or only where it is on the picture. */
+  letters = true;
   readonly #orbit: OrbitControls;
   readonly #held = new Set<string>();
   readonly #move = new Vector3();
@@ -43,8 +45,9 @@ export class Walk {
     addEventListener("keydown", (e) => {
       if (!(e.code in keys) || e.ctrlKey || e.metaKey || e.altKey) return;
       // Elsewhere the arrows are a slider's or a list's, and all keys a menu's.
-      const elsewhere = e.target !== canvas && e.target !== document.body;
-      if (elsewhere && (!e.code.startsWith("Key") || e.target instanceof HTMLSelectElement)) return;
+      if (e.code.startsWith("Key")) {
+        if (e.target !== canvas && (!this.letters || e.target instanceof HTMLSelectElement)) return;
+      } else if (e.target !== canvas && e.target !== document.body) return;
       this.#held.add(e.code);
       e.preventDefault();
     }, { signal });

@@ -392,6 +392,15 @@ describe("the page", () => {
     await until("its button to say so", async () => (await page.locator("button#full").getAttribute("aria-pressed")) === "true");
     await page.keyboard.press("x");
     await until("the page as it was", () => page.evaluate(() => document.fullscreenElement === null));
+    // Without its letters, and so again when the page is opened anew.
+    await page.locator("button#letters").click();
+    await page.reload();
+    await until("the page", () => page.evaluate(() => window.holocast !== undefined));
+    await page.keyboard.press("h");
+    expect(await page.locator("#stats").isVisible()).toBe(true);
+    await page.locator("button#letters").click();
+    await page.keyboard.press("h");
+    expect(await page.locator("#stats").isHidden()).toBe(true);
     for (const b of await page.getByRole("button").all()) expect((await b.innerText()).length).toBeGreaterThan(1);
     expect(await page.getByRole("group", { name: "View" }).count()).toBe(1);
   });
@@ -442,10 +451,10 @@ describe("the page", () => {
     const page = await view(lab.link(port, "demo", "&quality=full"));
     await page.setViewportSize({ width: 1280, height: 720 });
     await page.evaluate(() => document.querySelector<HTMLButtonElement>("button#light[aria-pressed=true]")?.click());
-    await shows(page, 10, 60_000);
-    const images = `${repo}docs/images/`;
+    await shows(page, 80, 60_000); // so that the figures are not those of the start
+    const images = process.env["PICTURES"] ?? `${repo}client-web/test/out`;
     mkdirSync(images, { recursive: true });
-    await page.screenshot({ path: `${images}web-viewer.png` });
+    await page.screenshot({ path: `${images}/web-viewer.png` });
   });
 
   it("asks no other host for anything, and has no errors", () => {
