@@ -63,7 +63,8 @@ func (n *Node) Command(ctx context.Context, name string, args ...string) *exec.C
 func (n *Node) Start(cmd *exec.Cmd) error { return n.Namespace.Do(cmd.Start) }
 
 // runCommands runs the topology's commands until those that are waited for have ended, the
-// duration is over or ctx ends.
+// duration is over or ctx ends. Those in the background, which serve the others, begin before
+// others of the same time.
 func (l *Lab) runCommands(ctx context.Context) {
 	duration := l.topology.Duration
 	if duration > 0 {
@@ -73,18 +74,31 @@ func (l *Lab) runCommands(ctx context.Context) {
 	}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	results := make([]Result, len(l.topology.Commands))
+	commands := l.topology.Commands
+	results := make([]Result, len(commands))
+	begun := make([]chan struct{}, len(commands))
+	for i := range begun {
+		begun[i] = make(chan struct{})
+	}
 	var foreground, all sync.WaitGroup
 	waited := false
-	for i, c := range l.topology.Commands {
-		run := func() { results[i] = l.nodes[c.Host].run(ctx, c) }
+	for i, c := range commands {
 		if c.Background {
-			all.Go(run)
+			all.Go(func() { results[i] = l.nodes[c.Host].run(ctx, c, nil, begun[i]) })
 			continue
 		}
 		waited = true
 		foreground.Add(1)
-		all.Go(func() { defer foreground.Done(); run() })
+		var after []chan struct{}
+		for j, other := range commands {
+			if other.Background && other.Start <= c.Start {
+				after = append(after, begun[j])
+			}
+		}
+		all.Go(func() {
+			defer foreground.Done()
+			results[i] = l.nodes[c.Host].run(ctx, c, after, begun[i])
+		})
 	}
 	if !waited {
 		<-ctx.Done()
@@ -97,26 +111,34 @@ func (l *Lab) runCommands(ctx context.Context) {
 	l.mu.Unlock()
 }
 
-// run runs a command of the topology.
-func (n *Node) run(ctx context.Context, c topology.Command) Result {
+// run runs a command of the topology, once those that it begins after have begun, and
+// closes begun when it has, or never will.
+func (n *Node) run(ctx context.Context, c topology.Command, after []chan struct{}, begun chan<- struct{}) Result {
+	begin := sync.OnceFunc(func() { close(begun) })
+	defer begin()
 	result := Result{Host: n.Name, Command: c.Shell}
 	select {
 	case <-ctx.Done():
 	case <-time.After(c.Start):
 	}
-	if ctx.Err() != nil {
-		result.Ended, result.Error = true, "the run ended before it began"
-		return result
+	for _, other := range after {
+		<-other
 	}
 	var stdout, stderr limitedBuffer
 	cmd := n.Command(ctx, "sh", "-c", c.Shell)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	started := time.Now()
-	if err := n.Start(cmd); err != nil {
+	err := n.Start(cmd)
+	begin()
+	switch {
+	case err != nil && ctx.Err() != nil:
+		result.Ended, result.Error = true, "the run ended before it began"
+		return result
+	case err != nil:
 		result.ExitCode, result.Error = -1, err.Error()
 		return result
 	}
-	err := cmd.Wait()
+	err = cmd.Wait()
 	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // what the shell left; mostly nothing
 	result.Seconds = time.Since(started).Seconds()
 	result.ExitCode = cmd.ProcessState.ExitCode()

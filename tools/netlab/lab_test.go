@@ -374,17 +374,18 @@ func TestLateness(t *testing.T) {
 func TestMark(t *testing.T) {
 	l := start(t, twoPaths)
 	quiet := probe.Flow{Size: 100, PacketRate: 500, Duration: 100 * time.Millisecond}
-	flow(t, l, "a", "b", "10.77.1.1", "10.77.2.2", quiet)
+	before := flow(t, l, "a", "b", "10.77.1.1", "10.77.2.2", quiet)
 	l.Mark()
 	quiet.Duration = 40 * time.Millisecond
-	flow(t, l, "a", "b", "10.77.1.1", "10.77.2.2", quiet)
+	after := flow(t, l, "a", "b", "10.77.1.1", "10.77.2.2", quiet)
 	report, err := l.Finish()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := report.Paths[0]
-	if p.Arrived != 70 || p.Wait.Count == 0 || p.Wait.Count > 20 || p.Delay.Count == 0 || p.Delay.Count > 20 || p.Delay.P50 < 20 {
-		t.Errorf("arrived %d, wait %+v, delay %+v", p.Arrived, p.Wait, p.Delay)
+	if p.Arrived != before.Sent+after.Sent || p.Wait.Count == 0 || p.Wait.Count > after.Sent ||
+		p.Delay.Count == 0 || p.Delay.Count > after.Sent || p.Delay.P50 < 20 {
+		t.Errorf("sent %d and %d, arrived %d, wait %+v, delay %+v", before.Sent, after.Sent, p.Arrived, p.Wait, p.Delay)
 	}
 }
 
