@@ -46,7 +46,6 @@ export class Feed {
   #next: Waiting | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   readonly #free: ArrayBuffer[] = [];
-  #declines = true;
 
   constructor(
     readonly camera: CameraTrack,
@@ -72,9 +71,13 @@ export class Feed {
 
   /** Goes on with another subscription. */
   follow(subscription: Subscription): void {
-    this.#declines &&= !this.subscription?.fixed; // a relay that cannot change subscriptions ends them when asked to
     this.subscription = subscription;
     this.#pace = new Pace();
+  }
+
+  /** Whether frames can be declined: a relay that cannot change subscriptions ends them when asked to. */
+  get #declines(): boolean {
+    return !this.subscription?.session.refusesChanges;
   }
 
   #count(objects: Objects, declined: number): void {
@@ -121,7 +124,7 @@ export class Feed {
 
   /** Moves the start of the subscription. */
   #start(group: bigint | undefined): void {
-    if (group !== undefined && this.#declines) this.subscription?.startAt(group);
+    if (group !== undefined) this.subscription?.startAt(group);
   }
 
   #deliver(): void {

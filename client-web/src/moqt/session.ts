@@ -203,7 +203,6 @@ export class Subscription {
   properties: Properties = {};
   /** Changes that the publisher has not answered yet. */
   #unanswered = 0;
-  #refused = false;
   /** Settles when the subscription has ended, with why. */
   readonly done: Promise<Error>;
   readonly #end: (e: Error) => void;
@@ -223,26 +222,18 @@ export class Subscription {
 
   /**
    * Moves the subscription's start: no group before `group` is sent that is not under way, those from it
-   * on are, be it before the start so far (§10.9).
+   * on are, be it before the start so far (§10.9). Does nothing once the peer has refused a change.
    */
   startAt(group: bigint): void {
-    if (this.ended || this.#refused) return;
+    if (this.ended || this.session.refusesChanges) return;
     this.#unanswered++;
     this.request.send(encodeStartUpdate(this.session.takeId(), group)).catch(() => {}); // its stream's end says why
-  }
-
-  /**
-   * Whether the publisher refused a change, be it that it ended the subscription instead of an answer. A new
-   * session may be with another that does not.
-   */
-  get fixed(): boolean {
-    return this.#refused && !this.session.over;
   }
 
   /** @internal The publisher answered a change (§10.9). */
   changed(done: boolean): void {
     this.#unanswered--;
-    this.#refused ||= !done;
+    this.session.refusesChanges ||= !done;
   }
 
   /** Cancels the subscription: nothing more of it arrives. */
@@ -255,7 +246,7 @@ export class Subscription {
     if (this.ended) return;
     this.ended = true;
     if (why instanceof DoneError) {
-      this.#refused ||= why.code === DoneCode.UPDATE_FAILED || (why.code === DoneCode.INTERNAL_ERROR && this.#unanswered > 0);
+      this.session.refusesChanges ||= why.code === DoneCode.UPDATE_FAILED || (why.code === DoneCode.INTERNAL_ERROR && this.#unanswered > 0);
       this.request.end();
     } else {
       this.request.abort(StreamCode.CANCELLED);
@@ -320,6 +311,8 @@ export class Session {
   implementation = "";
   /** Milliseconds from the first SUBSCRIBE to its answer: at least a round trip. */
   requestTime = Infinity;
+  /** Whether the peer refused to change a subscription, be it that it ended it instead of an answer (§10.9). */
+  refusesChanges = false;
 
   readonly #subscriptions = new Map<bigint, Subscription>();
   readonly #tracks = new Map<string, Subscription>();
