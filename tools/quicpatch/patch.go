@@ -34,6 +34,12 @@ var frameSorterGaps string
 //go:embed tree/frame_sorter_gaps_test.go.txt
 var frameSorterGapsTest string
 
+//go:embed tree/reset_credit.go.txt
+var resetCredit string
+
+//go:embed tree/reset_credit_test.go.txt
+var resetCreditTest string
+
 //go:embed tree/outage.go.txt
 var outage string
 
@@ -49,6 +55,8 @@ var added = map[string]string{
 	"frame_sorter_gaps_test.go":         frameSorterGapsTest,
 	"outage.go":                         outage,
 	"outage_test.go":                    outageTest,
+	"reset_credit.go":                   resetCredit,
+	"reset_credit_test.go":              resetCreditTest,
 }
 
 // changed are quic-go's files that differ in the tree, and how.
@@ -57,6 +65,7 @@ var changed = map[string]func(src []byte) ([]byte, error){
 	"frame_sorter.go":             patchFrameSorter,
 	"internal/protocol/params.go": patchParams,
 	"send_conn.go":                patchSendConn,
+	"send_stream.go":              patchSendStream,
 }
 
 // stamp changes with everything that decides what the tree holds.
@@ -265,6 +274,64 @@ func patchSendConn(src []byte) ([]byte, error) {
 	})
 	if structs != 1 || writes != 1 {
 		return nil, fmt.Errorf("found %d types sconn and %d methods Write of it, not 1 of each", structs, writes)
+	}
+	return apply(src, edits)
+}
+
+// patchSendStream keeps resets within flow control:
+//
+//   - a SendStream has the fields that needs;
+//   - CancelWrite calls reserveReset when it has queued the reset and cut off what is not
+//     reliable;
+//   - popStreamFrame calls releaseReset;
+//   - the reset of handleStopSendingFrame has the size of finalSize.
+func patchSendStream(src []byte) ([]byte, error) {
+	s, err := parse("send_stream.go", src)
+	if err != nil {
+		return nil, err
+	}
+	var edits []edit
+	var structs, reserves, releases, sizes int
+	// before puts text before the last or only statement of the method's own that is `statement`.
+	before := func(f *ast.FuncDecl, statement, text string) int {
+		for _, stmt := range slices.Backward(f.Body.List) {
+			if s.text(stmt) == statement {
+				edits = append(edits, s.insert(stmt.Pos(), text+"\n\t"))
+				return 1
+			}
+		}
+		return 0
+	}
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.TypeSpec:
+			if t, ok := n.Type.(*ast.StructType); ok && n.Name.Name == "SendStream" {
+				structs++
+				edits = append(edits, s.insert(t.Fields.Opening+1, "\n\tresetCredit\n"))
+			}
+		case *ast.FuncDecl:
+			if n.Recv == nil || s.text(n.Recv.List[0].Type) != "*SendStream" {
+				return true
+			}
+			switch n.Name.Name {
+			case "CancelWrite":
+				reserves += before(n, "s.mutex.Unlock()", "s.reserveReset()")
+			case "popStreamFrame":
+				releases += before(n, "s.mutex.Unlock()", "s.releaseReset()")
+			case "handleStopSendingFrame":
+				ast.Inspect(n, func(n ast.Node) bool {
+					if kv, ok := n.(*ast.KeyValueExpr); ok && s.text(kv.Key) == "FinalSize" {
+						sizes++
+						edits = append(edits, s.insert(kv.Value.Pos(), "s.finalSize("), s.insert(kv.Value.End(), ")"))
+					}
+					return true
+				})
+			}
+		}
+		return true
+	})
+	if structs != 1 || reserves != 1 || releases != 1 || sizes != 1 {
+		return nil, fmt.Errorf("found %d types SendStream, %d and %d places where CancelWrite and popStreamFrame unlock, and %d final sizes in handleStopSendingFrame, not 1 of each", structs, reserves, releases, sizes)
 	}
 	return apply(src, edits)
 }

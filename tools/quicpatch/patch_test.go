@@ -74,6 +74,9 @@ func TestPatchRefusesAnotherQuicGo(t *testing.T) {
 	if _, err := patchSendConn([]byte("package quic\n\ntype sconn struct{}\n")); err == nil {
 		t.Error("no method Write: no error")
 	}
+	if _, err := patchSendStream([]byte("package quic\n\ntype SendStream struct{}\n")); err == nil {
+		t.Error("no method CancelWrite: no error")
+	}
 	if _, err := patchParams([]byte("package protocol\n\nconst MaxAcceptQueueSize = 32\n")); err == nil {
 		t.Error("no constant: no error")
 	}
