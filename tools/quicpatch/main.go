@@ -1,8 +1,8 @@
 // Command quicpatch makes build/quic-go: the pinned quic-go from the module cache
 // with a seam for congestion control from outside, with connections that outlive a
-// moment without network, and with resets within flow control. It writes a go.work that uses it. Nothing of quic-go's
-// text is in this repository: the places to change are found in its syntax tree, and
-// what is added is ours (tree/).
+// moment without network, and with resets within flow control. It writes a go.work
+// that uses it. Nothing of quic-go's text is in this repository: the places to change
+// are found in its syntax tree, and what is added is ours (tree/).
 //
 // docs/adr/0002-patched-quic-go.md says why.
 package main
