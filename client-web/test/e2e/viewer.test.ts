@@ -97,23 +97,18 @@ describe("a live session", () => {
   });
 
   it("counts what the relay counts", async () => {
-    await publisher("count", ...small);
+    await publisher("count", ...small.slice(0, 4), "--fps", "10", "--frames", "60");
+    const sent = async () => [await metric(port, "holocast_relay_sent_subgroups_total"), await metric(port, "holocast_relay_sent_bytes_total")] as const;
+    const before = await sent();
     const page = await view(lab.link(port, "count"));
-    await shows(page);
-    const sample = async () => {
-      const [s, bytes, subgroups] = [await stats(page), await metric(port, "holocast_relay_sent_bytes_total"), await metric(port, "holocast_relay_sent_subgroups_total")];
-      return { bytes: s.bytes, frames: s.frames_received, relayBytes: bytes, subgroups };
-    };
-    const before = await sample();
-    await new Promise((resolve) => setTimeout(resolve, 6000));
-    const after = await sample();
-    const frames = after.frames - before.frames;
-    expect(frames).toBeGreaterThan(10);
-    expect(Math.abs(after.subgroups - before.subgroups - frames)).toBeLessThanOrEqual(3);
-    const ratio = (after.bytes - before.bytes) / (after.relayBytes - before.relayBytes);
+    await message(page, /The publisher is silent/); // so that nothing is on its way
+    const after = await sent();
+    const s = await stats(page);
+    expect(s.frames_received).toBeGreaterThan(10);
+    expect(Math.abs(after[0] - before[0] - s.frames_received - s.frames_lost)).toBeLessThanOrEqual(3); // the catalog's, and the first is fetched
+    const ratio = s.bytes / (after[1] - before[1]);
     expect(ratio).toBeGreaterThan(0.85);
     expect(ratio).toBeLessThan(1.15);
-    const s = await stats(page);
     expect(s.clock.error_ms).not.toBeNull();
     expect(s.points).toBe(57478);
     const panel = await page.locator("#stats").innerText();
@@ -136,8 +131,8 @@ describe("a live session", () => {
     console.log(JSON.stringify({ came, declined, shown, lost: b.s.frames_lost, delay: b.s.frame_delay_ms }));
     expect(shown).toBeGreaterThan(5);
     expect(declined).toBeGreaterThan(came);
-    // The relay has sent no more than that, and every frame is accounted for.
-    expect(Math.abs(b.sent - a.sent - came)).toBeLessThanOrEqual(6);
+    // The relay has not sent them, and every frame is accounted for.
+    expect(b.sent - a.sent).toBeLessThan((came + declined) / 2);
     expect(Math.abs((came + declined) / ((b.at - a.at) / 50) - 1)).toBeLessThan(0.15);
     expect(b.s.frames_lost - a.s.frames_lost).toBeLessThanOrEqual(2);
     expect(b.s.phase).toBe("live");
@@ -155,7 +150,7 @@ describe("a live session", () => {
     const before = await stats(page);
     // It subscribes anew, and to all that there is: it would have asked again by now.
     const after = await shows(page, before.frames + 12, 60_000);
-    expect([after.phase, after.reconnects, after.frames_bad]).toEqual(["live", 0, 0]);
+    expect([after.phase, after.reconnects, after.frames_bad], refusing.output + relay.output).toEqual(["live", 0, 0]);
     expect(refusing.output.match(/refused an update/g), JSON.stringify(after)).toHaveLength(1);
     expect(after.frames_received - before.frames_received).toBeGreaterThan(2 * (after.frames - before.frames));
   });
@@ -460,5 +455,6 @@ describe("the page", () => {
   it("asks no other host for anything, and has no errors", () => {
     expect(lab.foreign).toEqual([]);
     expect(lab.errors).toEqual([]);
+    expect(relay.output).not.toMatch(/FLOW_CONTROL_ERROR|FINAL_SIZE_ERROR|STREAM_STATE_ERROR/);
   });
 });

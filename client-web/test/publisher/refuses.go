@@ -100,7 +100,9 @@ func (f *front) run() {
 	wg.Go(func() { datagrams(f.relay, f.browser) })
 	select {
 	case <-f.browser.Context().Done():
+		slog.Info("the browser's session ended", "why", context.Cause(f.browser.Context()))
 	case <-f.relay.Context().Done():
+		slog.Info("the relay's session ended", "why", context.Cause(f.relay.Context()))
 	}
 	_ = f.relay.CloseWithError(0, "")
 	_ = f.browser.CloseWithError(0, "")
