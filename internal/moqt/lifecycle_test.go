@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"holocast/internal/moqt/wire"
+	"holocast/internal/quiccc"
 )
 
 // source publishes to whoever subscribes and hands the publication over.
@@ -547,6 +548,62 @@ func TestHeaderSurvivesReset(t *testing.T) {
 					t.Error("an object of a reset subgroup")
 				}
 			})
+		}
+	})
+}
+
+// A subscriber that reads nothing has used up flow control. What is given up then costs it
+// neither the session nor the word of which subgroup it was.
+func TestResetWithoutCredit(t *testing.T) {
+	if !quiccc.Patched() {
+		t.Skip("the published quic-go ends such a session (docs/adr/0002-patched-quic-go.md)")
+	}
+	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
+		pubs := make(chan *Publication, 1)
+		p := connect(Handler{}, source(pubs, TrackInfo{}))
+		sub, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pub := <-pubs
+		open := func(group uint64) *SubgroupWriter {
+			w, err := pub.OpenSubgroup(wire.SubgroupHeader{Group: group})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return w
+		}
+		filler := make([]byte, quicConfig().InitialStreamReceiveWindow-1000)
+		var last uint64
+		for ; err == nil; last++ {
+			w := open(last)
+			w.SetDeadline(time.Now().Add(300 * time.Millisecond))
+			if err = w.WriteObject(Object{}, filler); err == nil {
+				err = w.Close()
+			}
+		}
+		if !errors.Is(err, ErrDeliveryTimeout) {
+			t.Fatalf("group %d: %v", last, err)
+		}
+		for range 10 {
+			open(last).Reset(wire.StreamTooFarBehind)
+			last++
+		}
+		reset := 0
+		for seen := uint64(0); seen < last; seen++ {
+			r, err := sub.AcceptSubgroup(p.ctx)
+			if err != nil {
+				t.Fatalf("after %d of %d subgroups: %v", seen, last, err)
+			}
+			if _, err = r.NextObject(); err == nil {
+				_, err = r.ReadPayload(nil, 1<<26)
+			}
+			if e := (*StreamError)(nil); errors.As(err, &e) && e.Code == wire.StreamTooFarBehind {
+				reset++
+			}
+		}
+		if reset != 10 {
+			t.Errorf("%d subgroups were given up, want 10", reset)
 		}
 	})
 }
