@@ -216,6 +216,26 @@ func (v *viewer) launch(sg *subgroup) {
 	}
 }
 
+// catchUp gives up what waits behind a late flight, but for the newest group. On a path
+// that is too narrow the flights, which go one after the other, would all be late from
+// then on: the time of each is nearly over when its turn comes, and what was sent of it
+// is sent in vain.
+func (v *viewer) catchUp(late *flight) {
+	newest := late.sg.header.Group
+	var waiting []*flight
+	for _, f := range v.underWay() {
+		if f != late && f.sg.header.Priority >= late.sg.header.Priority {
+			newest = max(newest, f.sg.header.Group)
+			waiting = append(waiting, f)
+		}
+	}
+	for _, f := range waiting {
+		if f.sg.header.Group < newest && f.giveUp() {
+			v.t.behind.Add(1)
+		}
+	}
+}
+
 func (f *flight) lessImportant(o *flight) bool {
 	a, b := f.sg.header, o.sg.header
 	if a.Priority != b.Priority {
@@ -291,6 +311,7 @@ func (v *viewer) fly(f *flight) {
 	switch err := v.pump(f, restart, at, first); {
 	case errors.Is(err, moqt.ErrDeliveryTimeout):
 		v.t.late.Add(1)
+		v.catchUp(f)
 	case errors.Is(err, ErrEvicted) && !f.givenUp():
 		v.t.behind.Add(1)
 		w.Reset(wire.StreamTooFarBehind)
