@@ -575,6 +575,47 @@ func TestLowPriorityGivesWay(t *testing.T) {
 	}
 }
 
+// TestKeepUp: on a path that is too narrow, only the newest waits behind what is under way.
+func TestKeepUp(t *testing.T) {
+	v := &viewer{t: NewTrack(testName, nil, Limits{}), flights: map[*flight]struct{}{}, narrow: map[uint8]time.Time{}}
+	add := func(priority uint8, groups ...uint64) {
+		for _, group := range groups {
+			h := header(group, 0)
+			h.Priority = priority
+			v.flights[&flight{sg: &subgroup{header: h}, behind: make(chan struct{})}] = struct{}{}
+		}
+	}
+	want := func(what string, want ...uint64) {
+		t.Helper()
+		var got []uint64
+		for f := range v.flights {
+			got = append(got, f.sg.header.Group+1000*uint64(f.sg.header.Priority))
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: under way are %v, want %v", what, got, want)
+		}
+	}
+	add(1, 2, 3)
+	add(2, 2, 3, 4, 5)
+	v.keepUp(2, false)
+	want("nothing was late", 1002, 1003, 2002, 2003, 2004, 2005)
+	v.keepUp(2, true)
+	want("a late one, of the same priority", 1002, 1003, 2005)
+	add(2, 6)
+	v.keepUp(2, false)
+	want("one waits", 1002, 1003, 2005, 2006)
+	add(2, 7)
+	add(1, 4)
+	v.keepUp(2, false)
+	v.keepUp(1, false)
+	want("a newer one waits", 1002, 1003, 1004, 2005, 2007)
+	v.narrow[2] = time.Now()
+	add(2, 8)
+	v.keepUp(2, false)
+	want("the path is wide enough again", 1002, 1003, 1004, 2005, 2007, 2008)
+}
+
 // TestForwardToggle: a paused viewer is sent nothing, and new subgroups when it
 // resumes.
 func TestForwardToggle(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -19,6 +20,10 @@ const maxOffered = 1024
 // are looked at between writes.
 const maxWrite = 64 << 10
 
+// narrowFor is how long a viewer's path is taken for too narrow after a flight was late
+// or given up because of that.
+const narrowFor = time.Second
+
 // viewer is one subscription being served.
 type viewer struct {
 	t     *Track
@@ -29,6 +34,7 @@ type viewer struct {
 	offered []*subgroup
 	wake    chan struct{}
 	flights map[*flight]struct{}
+	narrow  map[uint8]time.Time // until when the path is taken for too narrow, by priority
 	wg      sync.WaitGroup
 }
 
@@ -71,7 +77,7 @@ func (f *flight) givenUp() bool {
 // was accepted, so that nothing is lost between the two. No goroutine of it is left
 // when it returns.
 func (t *Track) Serve(pub *moqt.Publication, since time.Time) error {
-	v := &viewer{t: t, pub: pub, since: since, wake: make(chan struct{}, 1), flights: map[*flight]struct{}{}}
+	v := &viewer{t: t, pub: pub, since: since, wake: make(chan struct{}, 1), flights: map[*flight]struct{}{}, narrow: map[uint8]time.Time{}}
 	t.attach(v)
 	defer func() {
 		t.mu.Lock()
@@ -214,23 +220,46 @@ func (v *viewer) launch(sg *subgroup) {
 	if victim != f {
 		victim.giveUp()
 	}
+	v.keepUp(sg.header.Priority, false)
 }
 
-// catchUp gives up what waits behind a late flight, but for the newest group. On a path
-// that is too narrow the flights, which go one after the other, would all be late from
-// then on: the time of each is nearly over when its turn comes, and what was sent of it
-// is sent in vain.
-func (v *viewer) catchUp(late *flight) {
-	newest := late.sg.header.Group
+// keepUp gives up flights of a priority that wait for their turn while newer groups do. It
+// does so when one was late, and from then on until none had to be given up for a while.
+//
+// Flights go one after the other, the oldest first. On a path that is too narrow for all of
+// them they would all be late once one is: the time of each is nearly over when its turn
+// comes, and what was sent of it was sent in vain. Therefore only the newest is left behind
+// a late one, and behind one that is under way.
+func (v *viewer) keepUp(priority uint8, late bool) {
+	now := time.Now()
+	v.mu.Lock()
+	if late {
+		v.narrow[priority] = now.Add(narrowFor)
+	}
+	if now.After(v.narrow[priority]) {
+		v.mu.Unlock()
+		return
+	}
+	oldest, newest := uint64(math.MaxUint64), uint64(0)
 	var waiting []*flight
-	for _, f := range v.underWay() {
-		if f != late && f.sg.header.Priority >= late.sg.header.Priority {
-			newest = max(newest, f.sg.header.Group)
+	for f := range v.flights {
+		if f.sg.header.Priority == priority {
+			oldest, newest = min(oldest, f.sg.header.Group), max(newest, f.sg.header.Group)
 			waiting = append(waiting, f)
 		}
 	}
+	waiting = slices.DeleteFunc(waiting, func(f *flight) bool {
+		return f.sg.header.Group == newest || f.sg.header.Group == oldest && !late
+	})
+	if len(waiting) > 0 {
+		v.narrow[priority] = now.Add(narrowFor)
+	}
 	for _, f := range waiting {
-		if f.sg.header.Group < newest && f.giveUp() {
+		delete(v.flights, f)
+	}
+	v.mu.Unlock()
+	for _, f := range waiting {
+		if f.giveUp() {
 			v.t.behind.Add(1)
 		}
 	}
@@ -309,10 +338,14 @@ func (v *viewer) fly(f *flight) {
 	}
 	v.t.sentSubgroups.Add(1)
 	switch err := v.pump(f, restart, at, first); {
+	case f.givenUp(): // whatever the stream says of it
 	case errors.Is(err, moqt.ErrDeliveryTimeout):
 		v.t.late.Add(1)
-		v.catchUp(f)
-	case errors.Is(err, ErrEvicted) && !f.givenUp():
+		v.mu.Lock()
+		delete(v.flights, f)
+		v.mu.Unlock()
+		v.keepUp(sg.header.Priority, true)
+	case errors.Is(err, ErrEvicted):
 		v.t.behind.Add(1)
 		w.Reset(wire.StreamTooFarBehind)
 	}
