@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -262,13 +263,18 @@ type room struct {
 
 func newRoom(t *testing.T, tracks ...*Track) *room {
 	t.Helper()
+	return newRoomAt(t, netip.MustParseAddr("127.0.0.1"), tracks...)
+}
+
+func newRoomAt(t *testing.T, addr netip.Addr, tracks ...*Track) *room {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
+	cert, err := devcert.Generate(time.Now(), addr.String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	quiet := moqt.Config{Log: slog.New(slog.DiscardHandler)}
-	ln, err := moqt.Listen("127.0.0.1:0", moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	ln, err := moqt.Listen(netip.AddrPortFrom(addr, 0).String(), moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
 	if err != nil {
 		t.Fatal(err)
 	}
