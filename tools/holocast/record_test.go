@@ -212,7 +212,7 @@ func TestReplayLive(t *testing.T) {
 	_ = rep.cmd.Process.Signal(syscall.SIGINT)
 	rep.mustSucceed()
 	var r player.Report
-	if p.lastLine(&r); r.DelayFrom != "capture" || r.FramesDuplicate != 0 || r.PublisherRestarts != 0 || r.FramesLost > r.Frames/10 {
+	if p.lastLine(&r); r.DelayFrom != "capture" || r.FramesDuplicate != 0 || r.PublisherRestarts != 0 || r.FramesLost > r.Frames/10 || r.FramesPartial > r.Frames/10 {
 		t.Errorf("%+v", r)
 	}
 	text, err := os.ReadFile(frames)
@@ -228,8 +228,9 @@ func TestReplayLive(t *testing.T) {
 		if n, err := fmt.Sscanf(line, "%d,%d,%d,%d,%d,%d,%d", &camera, &sequence, &captured, &arrived, &shown, &points, &bytes); n != 7 {
 			t.Fatalf("%q: %v", line, err)
 		}
-		// Captures are on the relay's clock, as the replay estimates it.
-		if captured > arrived+20_000 || arrived > shown || shown-captured > 5e6 || points != testWidth*testHeight || bytes < 100 {
+		// Captures are on the relay's clock, as the replay estimates it. A description comes late where the machine is busy.
+		descriptions := points > 0 && points <= testWidth*testHeight && points%(testWidth*testHeight/4) == 0
+		if captured > arrived+20_000 || arrived > shown || shown-captured > 5e6 || !descriptions || bytes < 100 {
 			t.Fatal(line)
 		}
 	}
