@@ -616,10 +616,19 @@ func TestKeepUp(t *testing.T) {
 	v.keepUp(2, false)
 	v.keepUp(1, false)
 	want("a newer one waits", 1002, 1003, 1004, 2005, 2007)
-	v.narrow[2] = time.Now()
 	add(2, 8)
+	for f := range v.flights {
+		f.since = time.Now()
+	}
+	add(2, 9)
 	v.keepUp(2, false)
-	want("the path is wide enough again", 1002, 1003, 1004, 2005, 2007, 2008)
+	want("none waits for long", 1002, 1003, 1004, 2005, 2007, 2008, 2009)
+	for f := range v.flights {
+		f.since = time.Time{}
+	}
+	v.narrow[2] = time.Now()
+	v.keepUp(2, false)
+	want("the path is wide enough again", 1002, 1003, 1004, 2005, 2007, 2008, 2009)
 }
 
 // TestForwardToggle: a paused viewer is sent nothing, and new subgroups when it

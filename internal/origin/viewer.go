@@ -24,6 +24,10 @@ const maxWrite = 64 << 10
 // or given up because of that.
 const narrowFor = time.Second
 
+// patience is how long flights may wait on a path that is taken for too narrow: what was
+// held up for a moment is made up for.
+const patience = 100 * time.Millisecond
+
 // viewer is one subscription being served.
 type viewer struct {
 	t     *Track
@@ -41,6 +45,7 @@ type viewer struct {
 // flight is one subgroup under way to one viewer.
 type flight struct {
 	sg     *subgroup
+	since  time.Time     // when it was launched
 	behind chan struct{} // closed when it is given up: the viewer is too far behind
 
 	mu    sync.Mutex
@@ -195,7 +200,7 @@ func (v *viewer) idle() bool {
 // launch starts a flight. When too many are under way, the one that matters least
 // is given up: of the lowest publisher priority, then of the oldest group.
 func (v *viewer) launch(sg *subgroup) {
-	f := &flight{sg: sg, behind: make(chan struct{})}
+	f := &flight{sg: sg, since: time.Now(), behind: make(chan struct{})}
 	v.mu.Lock()
 	victim := f
 	if len(v.flights) >= v.t.limits.MaxOpen {
@@ -229,7 +234,7 @@ func (v *viewer) launch(sg *subgroup) {
 // Flights go one after the other, the oldest first. On a path that is too narrow for all of
 // them they would all be late once one is: the time of each is nearly over when its turn
 // comes, and what was sent of it was sent in vain. Therefore only the newest is left behind
-// a late one, and behind one that is under way.
+// a late one, and behind one that is under way if others have waited for long.
 func (v *viewer) keepUp(priority uint8, late bool) {
 	now := time.Now()
 	v.mu.Lock()
@@ -251,6 +256,9 @@ func (v *viewer) keepUp(priority uint8, late bool) {
 	waiting = slices.DeleteFunc(waiting, func(f *flight) bool {
 		return f.sg.header.Group == newest || f.sg.header.Group == oldest && !late
 	})
+	if !late && !slices.ContainsFunc(waiting, func(f *flight) bool { return now.Sub(f.since) >= patience }) {
+		waiting = nil
+	}
 	if len(waiting) > 0 {
 		v.narrow[priority] = now.Add(narrowFor)
 	}
