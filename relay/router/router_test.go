@@ -195,7 +195,7 @@ func TestTwoPublishers(t *testing.T) {
 	second.Close(wire.NoError, "")
 	third := newPoints()
 	r.publish(third)
-	r.eventually("the third is subscribed to", func() bool { return r.upstreams() == 1 })
+	r.eventually("the third is subscribed to", func() bool { return third.Viewers() == 1 })
 	r.write(third, 0, "counts anew")
 	r.expect(sub, 0, "counts anew")
 }
