@@ -121,7 +121,7 @@ func TestHTTP(t *testing.T) {
 	s := newSite(t)
 	e := s.edge(s.far, "far", staticReceiver)
 	e.start("--http", "127.0.0.1:4792")
-	e.until("answering", func(st *Status) bool { return !st.Paths[0].Probed })
+	e.until("up", func(st *Status) bool { return st.Paths[0].Up })
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(_ context.Context, network, address string) (conn net.Conn, err error) {
 		err = s.far.Do(func() error { conn, err = net.Dial(network, address); return err })
 		return conn, err
