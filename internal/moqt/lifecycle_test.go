@@ -23,6 +23,20 @@ func source(pubs chan<- *Publication, info TrackInfo) Handler {
 	}}
 }
 
+// subscribed returns a subscription of testTrack and the publication that serves it.
+func subscribed(
+	t *testing.T, connect func(client, server Handler) *pair, info TrackInfo, o SubscribeOptions,
+) (*pair, *Subscription, *Publication) {
+	t.Helper()
+	pubs := make(chan *Publication, 1)
+	p := connect(Handler{}, source(pubs, info))
+	sub, err := p.client.Subscribe(p.ctx, testTrack, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, sub, <-pubs
+}
+
 func until(t *testing.T, ctx context.Context, what string, ok func() bool) {
 	t.Helper()
 	for !ok() {
@@ -283,13 +297,7 @@ func TestGoawayOfOneRequest(t *testing.T) {
 
 func TestUpdatesArePipelined(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
-		pubs := make(chan *Publication, 1)
-		p := connect(Handler{}, source(pubs, TrackInfo{}))
-		sub, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{ObjectDeliveryTimeout: 100 * time.Millisecond})
-		if err != nil {
-			t.Fatal(err)
-		}
-		pub := <-pubs
+		p, sub, pub := subscribed(t, connect, TrackInfo{}, SubscribeOptions{ObjectDeliveryTimeout: 100 * time.Millisecond})
 		if object, _ := pub.DeliveryTimeouts(); object != 100*time.Millisecond {
 			t.Errorf("object delivery timeout %v", object)
 		}
@@ -337,14 +345,8 @@ func TestUpdateThatCannotBeMet(t *testing.T) {
 
 func TestForwardState(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
-		pubs := make(chan *Publication, 1)
 		largest := Location{Group: 3, Object: 2}
-		p := connect(Handler{}, source(pubs, TrackInfo{Largest: func() (Location, bool) { return largest, true }}))
-		sub, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{Paused: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		pub := <-pubs
+		p, sub, pub := subscribed(t, connect, TrackInfo{Largest: func() (Location, bool) { return largest, true }}, SubscribeOptions{Paused: true})
 		header := wire.SubgroupHeader{Group: 4}
 		if _, err := pub.OpenSubgroup(header); !errors.Is(err, ErrNotForwarding) {
 			t.Errorf("subgroup of a paused subscription: %v", err)
@@ -427,13 +429,7 @@ func TestFilters(t *testing.T) {
 // stream has ended here but not arrived there (§8).
 func TestSubgroupDeliveryTimeoutAfterFIN(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
-		pubs := make(chan *Publication, 1)
-		p := connect(Handler{}, source(pubs, TrackInfo{}))
-		sub, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{SubgroupDeliveryTimeout: 50 * time.Millisecond})
-		if err != nil {
-			t.Fatal(err)
-		}
-		pub := <-pubs
+		p, sub, pub := subscribed(t, connect, TrackInfo{}, SubscribeOptions{SubgroupDeliveryTimeout: 50 * time.Millisecond})
 		write := func(group uint64, size int) *SubgroupWriter {
 			w, err := pub.OpenSubgroup(wire.SubgroupHeader{Group: group})
 			if err != nil {
@@ -487,13 +483,8 @@ func TestSubgroupDeliveryTimeoutAfterFIN(t *testing.T) {
 
 func TestObjectDeadline(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
-		pubs := make(chan *Publication, 1)
-		p := connect(Handler{}, source(pubs, TrackInfo{}))
-		sub, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		w, err := (<-pubs).OpenSubgroup(wire.SubgroupHeader{})
+		p, sub, pub := subscribed(t, connect, TrackInfo{}, SubscribeOptions{})
+		w, err := pub.OpenSubgroup(wire.SubgroupHeader{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -528,13 +519,7 @@ func TestHeaderSurvivesReset(t *testing.T) {
 		}
 		for name, end := range ends {
 			t.Run(name, func(t *testing.T) {
-				pubs := make(chan *Publication, 1)
-				p := connect(Handler{}, source(pubs, TrackInfo{}))
-				sub, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				pub := <-pubs
+				p, sub, pub := subscribed(t, connect, TrackInfo{}, SubscribeOptions{})
 				w, err := pub.OpenSubgroup(wire.SubgroupHeader{Group: 77})
 				if err != nil {
 					t.Fatal(err)
@@ -559,13 +544,7 @@ func TestResetWithoutCredit(t *testing.T) {
 		t.Skip("the published quic-go ends such a session (docs/adr/0002-patched-quic-go.md)")
 	}
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
-		pubs := make(chan *Publication, 1)
-		p := connect(Handler{}, source(pubs, TrackInfo{}))
-		sub, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		pub := <-pubs
+		p, sub, pub := subscribed(t, connect, TrackInfo{}, SubscribeOptions{})
 		open := func(group uint64) *SubgroupWriter {
 			w, err := pub.OpenSubgroup(wire.SubgroupHeader{Group: group})
 			if err != nil {
@@ -575,6 +554,7 @@ func TestResetWithoutCredit(t *testing.T) {
 		}
 		filler := make([]byte, quicConfig().InitialStreamReceiveWindow-1000)
 		var last uint64
+		var err error
 		for ; err == nil; last++ {
 			w := open(last)
 			w.SetDeadline(time.Now().Add(300 * time.Millisecond))
