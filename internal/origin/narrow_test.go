@@ -3,7 +3,6 @@
 package origin
 
 import (
-	"encoding/binary"
 	"testing"
 	"time"
 
@@ -44,22 +43,13 @@ func TestNarrowPath(t *testing.T) {
 		timeout  = 400 * time.Millisecond
 	)
 	tr := NewTrack(testName, nil, Limits{})
-	var r *room
-	var s *moqt.Session
-	a := lab.Node("a")
-	if err := a.Namespace.Do(func() error { r = newRoomAt(t, a.Addr, tr); return nil }); err != nil {
-		t.Fatal(err)
-	}
-	if err := lab.Node("b").Namespace.Do(func() error { s = r.dial(); return nil }); err != nil {
-		t.Fatal(err)
-	}
-	sub := r.subscribe(s, moqt.SubscribeOptions{ObjectDeliveryTimeout: timeout})
+	a, b := lab.Node("a"), lab.Node("b")
+	r := newRoomAt(t, a.Addr, a.Namespace.Do, tr)
+	sub := r.subscribe(r.dialFrom(b.Namespace.Do), moqt.SubscribeOptions{ObjectDeliveryTimeout: timeout})
 	go func() {
 		next := time.Now()
 		for group := range uint64(frames) {
-			frame := make([]byte, size)
-			binary.BigEndian.PutUint64(frame, uint64(time.Now().UnixNano()))
-			if tr.WriteObject(header(group, 0), moqt.Object{}, frame) != nil {
+			if tr.WriteObject(header(group, 0), moqt.Object{}, make([]byte, size)) != nil {
 				return
 			}
 			next = next.Add(interval)

@@ -263,10 +263,14 @@ type room struct {
 
 func newRoom(t *testing.T, tracks ...*Track) *room {
 	t.Helper()
-	return newRoomAt(t, netip.MustParseAddr("127.0.0.1"), tracks...)
+	return newRoomAt(t, netip.MustParseAddr("127.0.0.1"), here, tracks...)
 }
 
-func newRoomAt(t *testing.T, addr netip.Addr, tracks ...*Track) *room {
+// here does what is to be done in the test's own network namespace.
+func here(f func() error) error { return f() }
+
+// newRoomAt opens a room whose socket do makes.
+func newRoomAt(t *testing.T, addr netip.Addr, do func(func() error) error, tracks ...*Track) *room {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	cert, err := devcert.Generate(time.Now(), addr.String())
@@ -274,8 +278,11 @@ func newRoomAt(t *testing.T, addr netip.Addr, tracks ...*Track) *room {
 		t.Fatal(err)
 	}
 	quiet := moqt.Config{Log: slog.New(slog.DiscardHandler)}
-	ln, err := moqt.Listen(netip.AddrPortFrom(addr, 0).String(), moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
-	if err != nil {
+	var ln *moqt.Listener
+	if err := do(func() (err error) {
+		ln, err = moqt.Listen(netip.AddrPortFrom(addr, 0).String(), moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cancel(); _ = ln.Close() })
@@ -297,8 +304,17 @@ func newRoomAt(t *testing.T, addr netip.Addr, tracks ...*Track) *room {
 
 func (r *room) dial() *moqt.Session {
 	r.t.Helper()
-	s, err := moqt.Dial(r.ctx, r.url, r.tls, moqt.Handler{}, moqt.Config{Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
+	return r.dialFrom(here)
+}
+
+// dialFrom dials from a socket that do makes.
+func (r *room) dialFrom(do func(func() error) error) *moqt.Session {
+	r.t.Helper()
+	var s *moqt.Session
+	if err := do(func() (err error) {
+		s, err = moqt.Dial(r.ctx, r.url, r.tls, moqt.Handler{}, moqt.Config{Log: slog.New(slog.DiscardHandler)})
+		return err
+	}); err != nil {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { s.Close(wire.NoError, "") })
@@ -604,30 +620,31 @@ func TestKeepUp(t *testing.T) {
 	}
 	add(1, 2, 3)
 	add(2, 2, 3, 4, 5)
-	v.keepUp(2, false)
+	v.keepUp(2, nil)
 	want("nothing was late", 1002, 1003, 2002, 2003, 2004, 2005)
-	v.keepUp(2, true)
+	v.keepUp(2, &flight{})
+	v.narrow[2] = time.Now().Add(time.Hour) // however slow this test is
 	want("a late one, of the same priority", 1002, 1003, 2005)
 	add(2, 6)
-	v.keepUp(2, false)
+	v.keepUp(2, nil)
 	want("one waits", 1002, 1003, 2005, 2006)
 	add(2, 7)
 	add(1, 4)
-	v.keepUp(2, false)
-	v.keepUp(1, false)
+	v.keepUp(2, nil)
+	v.keepUp(1, nil)
 	want("a newer one waits", 1002, 1003, 1004, 2005, 2007)
 	add(2, 8)
 	for f := range v.flights {
-		f.since = time.Now()
+		f.since = time.Now().Add(time.Hour)
 	}
 	add(2, 9)
-	v.keepUp(2, false)
+	v.keepUp(2, nil)
 	want("none waits for long", 1002, 1003, 1004, 2005, 2007, 2008, 2009)
 	for f := range v.flights {
 		f.since = time.Time{}
 	}
-	v.narrow[2] = time.Now()
-	v.keepUp(2, false)
+	v.narrow[2] = time.Now().Add(-1)
+	v.keepUp(2, nil)
 	want("the path is wide enough again", 1002, 1003, 1004, 2005, 2007, 2008, 2009)
 }
 

@@ -225,20 +225,22 @@ func (v *viewer) launch(sg *subgroup) {
 	if victim != f {
 		victim.giveUp()
 	}
-	v.keepUp(sg.header.Priority, false)
+	v.keepUp(sg.header.Priority, nil)
 }
 
 // keepUp gives up flights of a priority that wait for their turn while newer groups do. It
-// does so when one was late, and from then on until none had to be given up for a while.
+// does so when one was late (nil: none), which is no longer under way then, and from then on
+// until none had to be given up for a while.
 //
 // Flights go one after the other, the oldest first. On a path that is too narrow for all of
 // them they would all be late once one is: the time of each is nearly over when its turn
 // comes, and what was sent of it was sent in vain. Therefore only the newest is left behind
 // a late one, and behind one that is under way if others have waited for long.
-func (v *viewer) keepUp(priority uint8, late bool) {
+func (v *viewer) keepUp(priority uint8, late *flight) {
 	now := time.Now()
 	v.mu.Lock()
-	if late {
+	if late != nil {
+		delete(v.flights, late)
 		v.narrow[priority] = now.Add(narrowFor)
 	}
 	if now.After(v.narrow[priority]) {
@@ -254,9 +256,9 @@ func (v *viewer) keepUp(priority uint8, late bool) {
 		}
 	}
 	waiting = slices.DeleteFunc(waiting, func(f *flight) bool {
-		return f.sg.header.Group == newest || f.sg.header.Group == oldest && !late
+		return f.sg.header.Group == newest || f.sg.header.Group == oldest && late == nil
 	})
-	if !late && !slices.ContainsFunc(waiting, func(f *flight) bool { return now.Sub(f.since) >= patience }) {
+	if late == nil && !slices.ContainsFunc(waiting, func(f *flight) bool { return now.Sub(f.since) >= patience }) {
 		waiting = nil
 	}
 	if len(waiting) > 0 {
@@ -349,10 +351,7 @@ func (v *viewer) fly(f *flight) {
 	case f.givenUp(): // whatever the stream says of it
 	case errors.Is(err, moqt.ErrDeliveryTimeout):
 		v.t.late.Add(1)
-		v.mu.Lock()
-		delete(v.flights, f)
-		v.mu.Unlock()
-		v.keepUp(sg.header.Priority, true)
+		v.keepUp(sg.header.Priority, f)
 	case errors.Is(err, ErrEvicted):
 		v.t.behind.Add(1)
 		w.Reset(wire.StreamTooFarBehind)
