@@ -40,6 +40,9 @@ var resetCredit string
 //go:embed tree/reset_credit_test.go.txt
 var resetCreditTest string
 
+//go:embed tree/simulated_test.go.txt
+var simulatedTest string
+
 //go:embed tree/outage.go.txt
 var outage string
 
@@ -57,6 +60,7 @@ var added = map[string]string{
 	"outage_test.go":                    outageTest,
 	"reset_credit.go":                   resetCredit,
 	"reset_credit_test.go":              resetCreditTest,
+	"simulated_test.go":                 simulatedTest,
 }
 
 // changed are quic-go's files that differ in the tree, and how.
@@ -128,6 +132,16 @@ func (s source) insert(p token.Pos, text string) edit { return edit{s.offset(p),
 // replace puts text in the place of n.
 func (s source) replace(n ast.Node, text string) edit {
 	return edit{s.offset(n.Pos()), s.offset(n.End()), text}
+}
+
+// embed gives the struct type called name another embedded field, if t declares it. It
+// returns how many fields that makes.
+func (s source) embed(edits *[]edit, t *ast.TypeSpec, name, field string) int {
+	if of, ok := t.Type.(*ast.StructType); ok && t.Name.Name == name {
+		*edits = append(*edits, s.insert(of.Fields.Opening+1, "\n\t"+field+"\n"))
+		return 1
+	}
+	return 0
 }
 
 // edit replaces the bytes from from to to.
@@ -205,10 +219,7 @@ func patchFrameSorter(src []byte) ([]byte, error) {
 	ast.Inspect(s.file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.TypeSpec:
-			if t, ok := n.Type.(*ast.StructType); ok && n.Name.Name == "frameSorter" {
-				structs++
-				edits = append(edits, s.insert(t.Fields.Opening+1, "\n\tgapSearch\n"))
-			}
+			structs += s.embed(&edits, n, "frameSorter", "gapSearch")
 		case *ast.BinaryExpr:
 			if n.Op == token.GTR && s.text(n.X) == "s.gaps.Len()" && s.text(n.Y) == "protocol.MaxStreamFrameSorterGaps" {
 				limits++
@@ -260,10 +271,7 @@ func patchSendConn(src []byte) ([]byte, error) {
 	ast.Inspect(s.file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.TypeSpec:
-			if t, ok := n.Type.(*ast.StructType); ok && n.Name.Name == "sconn" {
-				structs++
-				edits = append(edits, s.insert(t.Fields.Opening+1, "\n\toutage\n"))
-			}
+			structs += s.embed(&edits, n, "sconn", "outage")
 		case *ast.FuncDecl:
 			if n.Name.Name == "Write" && n.Recv != nil && s.text(n.Recv.List[0].Type) == "*sconn" {
 				writes++
@@ -305,10 +313,7 @@ func patchSendStream(src []byte) ([]byte, error) {
 	ast.Inspect(s.file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.TypeSpec:
-			if t, ok := n.Type.(*ast.StructType); ok && n.Name.Name == "SendStream" {
-				structs++
-				edits = append(edits, s.insert(t.Fields.Opening+1, "\n\tresetCredit\n"))
-			}
+			structs += s.embed(&edits, n, "SendStream", "resetCredit")
 		case *ast.FuncDecl:
 			if n.Recv == nil || s.text(n.Recv.List[0].Type) != "*SendStream" {
 				return true

@@ -27,9 +27,9 @@ const (
 // hashes are SHA-256 of the files whose text or declarations the patch relies on.
 var hashes = map[string]string{
 	"connection.go":                              "51f160cdef7aefe52e40fd48d9a71439f643e62cd8a4d561d3c28cec8db2888a",
-	"frame_sorter.go":                            "6f22ebac07d86a2666004dc1d000c32ab0edbf435348476549bf960b77ed34df",
 	"flow_controller_connection.go":              "d780f3beb3ad5e29ae429a77866396374c2c01d8312233383cfc30322ea09031",
 	"flow_controller_stream.go":                  "4aed772ebddebda72311b61cbeed8d99316519be096798ac8f9f4f7090cc9787",
+	"frame_sorter.go":                            "6f22ebac07d86a2666004dc1d000c32ab0edbf435348476549bf960b77ed34df",
 	"framer.go":                                  "925ced4e4ae3b69f7762b1d1a994678a464a71ebff4e7a38881a0902f21c53a2",
 	"internal/ackhandler/ecn.go":                 "1f55951da1085ab0c53ba0a13abe13155b189f9aca28d73e927baf4205a3ab37",
 	"internal/ackhandler/interfaces.go":          "7b43539175ae5e582a34807270b8bb1d730f288fcb34aa6075f674ffe9ebf840",
@@ -39,12 +39,12 @@ var hashes = map[string]string{
 	"internal/congestion/interface.go":           "c0f041a19496e645775c24d8f8fc80871331b9aed684ed6bd0b1812a517babb7",
 	"internal/monotime/time.go":                  "a9957ea88956b8c5139e4a57d7efcdc3a3a7ae703b92774c524bf52eadfdd13d",
 	"internal/protocol/params.go":                "559b10f63a51332b7720a75f249629bc7173b2b5ff220cd654ccbe5049c4f3b5",
-	"internal/utils/linkedlist/linkedlist.go":    "4007b540adc3819bb26e198c9a21e5821436f9d943d8e3e9fcbb93e04823f451",
 	"internal/utils/connstats.go":                "15c1d9d7f0724ce855d24a066b8dd5027bb0d35b840921ce2b14c52a4b3039d8",
+	"internal/utils/linkedlist/linkedlist.go":    "4007b540adc3819bb26e198c9a21e5821436f9d943d8e3e9fcbb93e04823f451",
 	"mtu_discoverer.go":                          "312dd22fd74f124588a8537e24c6fa1283b34377acf7cd127afb6b2d0de7c93d",
 	"send_conn.go":                               "69d07d84541928e275fc8738bb68a40eed526aca8ba70e4f0ba53f64a502edd3",
-	"send_stream.go":                             "5ec5766135d5f695f1dd919302d8011a9ead9deb12dedd8d0b9f54775cef7d85",
 	"send_queue.go":                              "efecf7fa2b7db2e6caf3c5852fb7e0724b19165f63fb0351c7bbbca7d843b067",
+	"send_stream.go":                             "5ec5766135d5f695f1dd919302d8011a9ead9deb12dedd8d0b9f54775cef7d85",
 }
 
 // checkRequired compares the version that go.mod asks for with the patch's.
