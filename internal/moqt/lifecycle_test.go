@@ -429,7 +429,7 @@ func TestFilters(t *testing.T) {
 // stream has ended here but not arrived there (§8).
 func TestSubgroupDeliveryTimeoutAfterFIN(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
-		p, sub, pub := subscribed(t, connect, TrackInfo{}, SubscribeOptions{SubgroupDeliveryTimeout: 50 * time.Millisecond})
+		p, sub, pub := subscribed(t, connect, TrackInfo{}, SubscribeOptions{SubgroupDeliveryTimeout: time.Second})
 		write := func(group uint64, size int) *SubgroupWriter {
 			w, err := pub.OpenSubgroup(wire.SubgroupHeader{Group: group})
 			if err != nil {

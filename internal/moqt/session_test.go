@@ -36,15 +36,22 @@ func forTransports(t *testing.T, f func(t *testing.T, connect func(client, serve
 	}
 }
 
+// patient are waits that do not run out because the machine is busy.
+func patient() *waits {
+	w := defaultWaits()
+	w.orphan, w.done, w.join, w.accept = time.Minute, time.Minute, time.Minute, time.Minute
+	return &w
+}
+
 func connect(t testing.TB, scheme string, client, server Handler) *pair {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	cert, err := devcert.Generate(time.Now(), "localhost", "127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Log: slog.New(slog.DiscardHandler)}
+	cfg := Config{Log: slog.New(slog.DiscardHandler), waits: patient()}
 	ln, err := Listen("127.0.0.1:0", ListenConfig{Config: cfg, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ package pace
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 )
@@ -28,7 +29,7 @@ func NewClock(fps float64) (*Clock, error) {
 
 // Offset is when frame k is due after frame 0.
 func (c *Clock) Offset(k int64) time.Duration {
-	return time.Duration(float64(k) / c.fps * float64(time.Second))
+	return time.Duration(math.Round(float64(k) * float64(time.Second) / c.fps))
 }
 
 // Camera is one camera's place in a clock's sequence of frames. The zero Camera

@@ -63,6 +63,21 @@ func TestLateCameraDropsFrames(t *testing.T) {
 	})
 }
 
+// A loop of frames recurs with the same device times, to the nanosecond.
+func TestOffsetsAreExact(t *testing.T) {
+	for _, fps := range []float64{5, 10, 25, 50, 100} {
+		clock, err := NewClock(fps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range int64(100_000) {
+			if got, want := clock.Offset(k), time.Duration(k)*time.Second/time.Duration(fps); got != want {
+				t.Fatalf("frame %d at %g fps is due after %d ns, want %d", k, fps, got, want)
+			}
+		}
+	}
+}
+
 func TestWaitEndsWithContext(t *testing.T) {
 	clock, err := NewClock(0.1)
 	if err != nil {
