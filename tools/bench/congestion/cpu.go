@@ -6,10 +6,11 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
+
+	"holocast/tools/bench/internal/quantile"
 )
 
 // cpuFor is the processor time, in seconds, that both ends of a connection over the
@@ -58,9 +59,5 @@ func cpu(ctx context.Context, turns int, d time.Duration) (*CPU, error) {
 			seconds[transport] = append(seconds[transport], s)
 		}
 	}
-	median := func(transport string) float64 {
-		v := slices.Sorted(slices.Values(seconds[transport]))
-		return v[len(v)/2]
-	}
-	return &CPU{BBR: median("bbr"), Stock: median(stock), Turns: turns}, nil
+	return &CPU{BBR: quantile.Of(seconds["bbr"], 0.5), Stock: quantile.Of(seconds[stock], 0.5), Turns: turns}, nil
 }

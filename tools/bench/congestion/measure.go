@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"holocast/tools/bench/internal/quantile"
 	"holocast/tools/netlab"
 	"holocast/tools/netlab/topology"
 )
@@ -90,7 +91,7 @@ func measure(ctx context.Context, t *topology.Topology, transports []string, l l
 		r.frameT, r.frameMs = f.frames.lines(start)
 		if l.frame > 0 && f.frame != nil {
 			delays := f.frames.captured(began, ended)
-			r.FrameP50Ms, r.FrameP99Ms = ms(quantile(delays, 0.5)), ms(quantile(delays, 0.99))
+			r.FrameP50Ms, r.FrameP99Ms = ms(quantile.Of(delays, 0.5)), ms(quantile.Of(delays, 0.99))
 			n := 0
 			for _, d := range delays {
 				if d < lateFrame {

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"holocast/tools/bench/internal/quantile"
 )
 
 // Options say what to measure.
@@ -270,11 +272,7 @@ func (r *Result) median(path, load, transport string, of func(*Measurement) floa
 			v = append(v, of(m))
 		}
 	}
-	if len(v) == 0 {
-		return 0
-	}
-	slices.Sort(v)
-	return v[len(v)/2]
+	return quantile.Of(v, 0.5)
 }
 
 func (r *Result) compare(path string) Comparison {

@@ -16,20 +16,6 @@ import (
 	"holocast/tools/netlab/topology"
 )
 
-// A path of the lab that no built-in topology has; conditions are YAML.
-func path(name, conditions string) (*topology.Topology, error) {
-	return topology.Parse([]byte(`
-name: ` + name + `
-hosts: [a, b]
-edges: [ea, eb]
-links:
-  - between: [a, ea]
-  - between: [eb, b]
-paths:
-  - {name: path1, between: [ea, eb], ` + conditions + `}
-`))
-}
-
 // Conditions besides the built-in paths; a name that ends in -varying is the path of Table
 // I with its delay varying as there, but all the time.
 var conditions = []struct{ name, yaml string }{
@@ -153,7 +139,7 @@ func topologies() (map[string]*topology.Topology, []string, error) {
 		all[name] = t
 	}
 	for _, c := range conditions {
-		t, err := path(c.name, c.yaml)
+		t, err := topology.OnePath(c.name, c.yaml)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -222,7 +208,7 @@ func plansFor(o Options) ([]plan, error) {
 	}
 	together := load{warmup: 6 * time.Second, duration: 15 * time.Second, stagger: 500 * time.Millisecond} // CUBIC takes its time
 	for _, c := range shared {
-		t, err := path(c.name, c.yaml)
+		t, err := topology.OnePath(c.name, c.yaml)
 		if err != nil {
 			return nil, err
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holocast/tools/netlab"
+	"holocast/tools/netlab/topology"
 )
 
 func TestPlans(t *testing.T) {
@@ -57,7 +58,7 @@ func TestMeasure(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
 		t.Skip(err)
 	}
-	slow, err := path("slow", "rate: 20Mbit, delay: 5ms")
+	slow, err := topology.OnePath("slow", "rate: 20Mbit, delay: 5ms")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -84,7 +85,13 @@ type faults struct {
 	begun time.Time
 	calm  map[string]wire.Conditions // of the paths
 	steps []step
+
+	mu     sync.Mutex
+	stalls []stall // of the machine
 }
+
+// stall is a time in which this process did not run although it wanted to.
+type stall struct{ from, length time.Duration }
 
 // step is a time in which something was wrong.
 type step struct {
@@ -145,7 +152,35 @@ func newFaults(t *testing.T, mode api.Mode) *faults {
 		t.Fatal(err)
 	}
 	f.begun = time.Now()
+	go f.watch()
 	return f
+}
+
+// watch notes when the machine itself stands still.
+func (f *faults) watch() {
+	const tick, usual = 5 * time.Millisecond, 15 * time.Millisecond
+	for last := time.Now(); f.t.Context().Err() == nil; {
+		time.Sleep(tick)
+		now := time.Now()
+		if d := now.Sub(last); d > usual {
+			f.mu.Lock()
+			f.stalls = append(f.stalls, stall{last.Sub(f.begun), d})
+			f.mu.Unlock()
+		}
+		last = now
+	}
+}
+
+// stalled is how long the machine stood still in all between two times.
+func (f *faults) stalled(from, to time.Duration) (sum time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.stalls {
+		if s.from < to && s.from+s.length > from {
+			sum += s.length
+		}
+	}
+	return sum
 }
 
 func calm(table *topology.Topology) map[string]wire.Conditions {
@@ -197,14 +232,17 @@ func (f *faults) check() {
 	for _, s := range f.steps {
 		f.t.Run(s.name, func(t *testing.T) {
 			last, longest := s.from, time.Duration(0)
+			look := func(now time.Duration) {
+				longest = max(longest, now-last-f.stalled(last, now))
+				last = now
+			}
 			for _, x := range frames {
 				if x.shown > s.from && x.shown < min(s.to, end) {
-					longest = max(longest, x.shown-last)
-					last = x.shown
+					look(x.shown)
 				}
 			}
-			longest = max(longest, min(s.to, end)-last)
-			t.Logf("no new frame for at most %v", longest.Round(time.Millisecond))
+			look(min(s.to, end))
+			t.Logf("no new frame for at most %v while the machine ran", longest.Round(time.Millisecond))
 			if longest > s.gap {
 				t.Errorf("no new frame for %v, more than %v", longest, s.gap)
 			}

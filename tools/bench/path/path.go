@@ -94,7 +94,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	defer direct.close()
+	defer func() { _ = direct.Close() }()
 
 	r := Result{FrameBytes: FrameBytes, Fanout: map[int]Fanout{}}
 	first, err := firstBytes(ctx, direct, objects)

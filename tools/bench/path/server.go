@@ -8,7 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,9 +20,8 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
+	"holocast/tools/bench/internal/direct"
 )
-
-var quiet = moqt.Config{Log: slog.New(slog.DiscardHandler)}
 
 // relayProcess is a running relay.
 type relayProcess struct {
@@ -148,7 +147,7 @@ func (p *relayProcess) cpu() (time.Duration, error) {
 func (p *relayProcess) publish(ctx context.Context, t *origin.Track) (func(), error) {
 	var set origin.Set
 	set.Add(t)
-	s, err := moqt.Dial(ctx, p.url, p.tls, set.Handler(), quiet)
+	s, err := moqt.Dial(ctx, p.url, p.tls, set.Handler(), direct.Quiet)
 	if err != nil {
 		return nil, err
 	}
@@ -160,43 +159,22 @@ func (p *relayProcess) publish(ctx context.Context, t *origin.Track) (func(), er
 }
 
 func (p *relayProcess) view(ctx context.Context) (*moqt.Session, error) {
-	return moqt.Dial(ctx, p.url, p.tls, moqt.Handler{}, quiet)
+	return moqt.Dial(ctx, p.url, p.tls, moqt.Handler{}, direct.Quiet)
 }
 
 // directServer is the publisher as a server of its own.
 type directServer struct {
-	ln   *moqt.Listener
-	set  origin.Set
-	tls  *tls.Config
-	stop context.CancelFunc
+	*direct.Server
+	set *origin.Set
 }
 
 func listen() (*directServer, error) {
-	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
+	set := &origin.Set{}
+	s, err := direct.Listen(netip.MustParseAddr("127.0.0.1"), set.Handler())
 	if err != nil {
 		return nil, err
 	}
-	ln, err := moqt.Listen("127.0.0.1:0", moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	d := &directServer{ln: ln, tls: devcert.Pinned(devcert.Hash(cert)), stop: cancel}
-	go func() {
-		for {
-			s, err := ln.Accept(ctx)
-			if err != nil {
-				return
-			}
-			s.Serve(d.set.Handler())
-		}
-	}()
-	return d, nil
-}
-
-func (d *directServer) close() {
-	d.stop()
-	_ = d.ln.Close()
+	return &directServer{s, set}, nil
 }
 
 func (d *directServer) publish(_ context.Context, t *origin.Track) (func(), error) {
@@ -204,6 +182,4 @@ func (d *directServer) publish(_ context.Context, t *origin.Track) (func(), erro
 	return func() { t.End(wire.DoneTrackEnded, "") }, nil
 }
 
-func (d *directServer) view(ctx context.Context) (*moqt.Session, error) {
-	return moqt.Dial(ctx, "moqt://"+d.ln.Addr().String(), d.tls, moqt.Handler{}, quiet)
-}
+func (d *directServer) view(ctx context.Context) (*moqt.Session, error) { return d.Dial(ctx) }

@@ -55,3 +55,18 @@ func Builtin(name string) (*Topology, error) {
 	}
 	return t, nil
 }
+
+// OnePath returns a topology of hosts a and b, behind edges ea and eb, that one path named
+// path1 joins. conditions are its YAML: "rate: 20Mbit, delay: 5ms".
+func OnePath(name, conditions string) (*Topology, error) {
+	return Parse([]byte(`
+name: ` + name + `
+hosts: [a, b]
+edges: [ea, eb]
+links:
+  - between: [a, ea]
+  - between: [eb, b]
+paths:
+  - {name: path1, between: [ea, eb], ` + conditions + `}
+`))
+}
