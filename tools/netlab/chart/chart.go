@@ -1,7 +1,8 @@
-// Package chart draws time series, one panel above the other, to PNG or SVG.
+// Package chart draws time series, or what changes with something else, one panel above the other, to PNG or SVG.
 package chart
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -25,16 +26,17 @@ const (
 	dpi         = 110
 )
 
-// A Panel is one diagram over time.
+// A Panel is one diagram. All panels of a chart share the horizontal axis.
 type Panel struct {
 	Title  string // with the unit
+	X      string // the horizontal axis; "" = seconds
 	Series []Series
 }
 
 // A Series is one line of a panel.
 type Series struct {
 	Name string
-	T, Y []float64 // seconds, and the panel's unit; NaN leaves a gap
+	T, Y []float64 // seconds or what X says, and the panel's unit; NaN leaves a gap
 }
 
 // Save draws the panels into a file whose name ends in .png or .svg.
@@ -103,7 +105,7 @@ func (panel Panel) plot(last bool) (*plot.Plot, error) {
 	p.Legend.Top, p.Legend.Left = true, true
 	p.Add(plotter.NewGrid())
 	if last {
-		p.X.Label.Text = "seconds"
+		p.X.Label.Text = cmp.Or(panel.X, "seconds")
 	}
 	for i, s := range panel.Series {
 		for k, run := range s.runs() {
