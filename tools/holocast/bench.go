@@ -18,6 +18,7 @@ import (
 	"holocast/tools/bench/codec"
 	"holocast/tools/bench/congestion"
 	"holocast/tools/bench/duplication"
+	"holocast/tools/bench/narrow"
 	"holocast/tools/bench/path"
 )
 
@@ -49,6 +50,9 @@ func benchmarks() []benchmark {
 		{"congestion", "congestion control over emulated paths: throughput, queue, frames, fairness " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return congestion.Run(ctx, congestion.Options{Parts: o.parts, Quick: o.quick, Log: o.log})
 		}},
+		{"narrow", "a camera over paths narrower than its stream: frames, delay, what is sent in vain " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
+			return narrow.Run(ctx, narrow.Options{Quick: o.quick, Log: o.log})
+		}},
 		{"duplication", "packet duplication over the paths of Table I: single path, redirection, duplication " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return duplication.Run(ctx, duplication.Options{Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})
 		}},
@@ -64,7 +68,7 @@ func benchCommand() *cobra.Command {
 	about := ""
 	for i, b := range list {
 		names[i] = b.name
-		about += fmt.Sprintf("  %-10s %s\n", b.name, b.about)
+		about += fmt.Sprintf("  %-11s %s\n", b.name, b.about)
 	}
 	c := &cobra.Command{
 		Use:   "bench NAME|all",

@@ -1,0 +1,13 @@
+//go:build !linux
+
+package narrow
+
+import (
+	"context"
+	"errors"
+)
+
+// Run needs Linux: the network lab is made of network namespaces.
+func Run(context.Context, Options) (Result, error) {
+	return Result{}, errors.New("the network lab needs Linux")
+}
