@@ -131,7 +131,7 @@ func start(t *testing.T, args ...string) *process {
 	case <-ready:
 	case <-p.done:
 		t.Fatalf("relay did not start: %v\n%s", p.err, p.output())
-	case <-time.After(20 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("relay did not start")
 	}
 	return p
@@ -675,20 +675,25 @@ func TestCertificateReload(t *testing.T) {
 func TestRestartIsNoticed(t *testing.T) {
 	cert, key, _ := pair(t, t.TempDir(), time.Now().Add(24*time.Hour))
 	p := start(t, "--certificate", cert, "--key", key)
-	s := p.dial(moqt.Handler{})
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	<-p.done
-	start(t, "--certificate", cert, "--key", key, "--listen", p.udp)
-	select {
-	case <-s.Context().Done():
-		if e := (*quic.StatelessResetError)(nil); !errors.As(s.Err(), &e) {
-			t.Errorf("the session ended with %v, want a stateless reset", s.Err())
+	var err error
+	for range 5 { // a busy machine may take longer for the restart than the idle timeout
+		s := p.dial(moqt.Handler{})
+		if err := p.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
 		}
-	case <-time.After(time.Minute):
-		t.Error("the session goes on")
+		<-p.done
+		p = start(t, "--certificate", cert, "--key", key, "--listen", p.udp)
+		select {
+		case <-s.Context().Done():
+		case <-time.After(time.Minute):
+			t.Fatal("the session goes on")
+		}
+		err = s.Err()
+		if e := (*quic.StatelessResetError)(nil); errors.As(err, &e) {
+			return
+		}
 	}
+	t.Errorf("the session ended with %v, want a stateless reset", err)
 }
 
 // TestStartErrors: what keeps a relay from starting is said in one line that names

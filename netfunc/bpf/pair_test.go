@@ -623,7 +623,7 @@ func TestPairRestoresToS(t *testing.T) {
 				t.Fatal(err)
 			}
 			b, oob := make([]byte, 100), make([]byte, 100)
-			_ = in.SetReadDeadline(time.Now().Add(time.Second))
+			_ = in.SetReadDeadline(time.Now().Add(30 * time.Second))
 			_, n, _, _, err := in.ReadMsgUDP(b, oob)
 			if err != nil {
 				t.Fatal(err)

@@ -89,7 +89,7 @@ func start(t testing.TB, dir, yaml string, args ...string) *process {
 	select {
 	case <-p.done:
 		t.Fatalf("the controller did not start: %v\n%s", p.err, p.output())
-	case <-time.After(20 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("the controller did not start")
 	case <-p.ready():
 	}
@@ -169,7 +169,7 @@ func (p *process) stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		p.t.Fatal("SIGTERM does not end the controller")
 	}
 	if p.err != nil {
@@ -295,7 +295,7 @@ func (p *pair) trouble() {
 // until waits for the sender to have paths in force.
 func (p *pair) until(paths pathset.Set) {
 	p.t.Helper()
-	limit := time.After(5 * time.Second)
+	limit := time.After(30 * time.Second)
 	for {
 		select {
 		case policy := <-p.applied:
@@ -332,12 +332,12 @@ func (p *pair) eliminate(removed ...int) api.Flow {
 // eventually waits until is holds.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if is() {
 			return
 		}
 	}
-	t.Fatal("not within 5 s: " + what)
+	t.Fatal("not within 30 s: " + what)
 }
 
 func contains(path, what string) bool {

@@ -177,7 +177,7 @@ func (c *controller) told() (edges map[string]api.Edge, reports map[string]api.R
 
 func (c *controller) until(what string, ok func() bool) {
 	c.s.t.Helper()
-	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		c.mu.Lock()
 		done := ok()
 		c.mu.Unlock()

@@ -219,7 +219,7 @@ func (s *site) edge(n *namespace.Namespace, name, text string) *edge {
 func (e *edge) command(args ...string) (string, error) {
 	var out bytes.Buffer
 	err := e.ns.Do(func() error {
-		ctx, stop := context.WithTimeout(context.Background(), 10*time.Second) // cleanups run it too
+		ctx, stop := context.WithTimeout(context.Background(), 30*time.Second) // cleanups run it too
 		defer stop()
 		c := exec.CommandContext(ctx, edgeBinary, append(args, "--config", e.config)...)
 		c.Stdout, c.Stderr = &out, &out
@@ -281,7 +281,7 @@ func (e *edge) start(args ...string) {
 	case <-ready:
 	case <-p.done:
 		e.t.Fatalf("the edge did not start: %v\n%s", p.err, p.output())
-	case <-time.After(20 * time.Second):
+	case <-time.After(30 * time.Second):
 		e.t.Fatal("the edge did not start")
 	}
 }
@@ -306,7 +306,7 @@ func (p *process) stop() {
 	}
 	select {
 	case <-p.done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		p.t.Fatalf("the edge does not end:\n%s", p.output())
 	}
 	if p.err != nil {
@@ -332,7 +332,7 @@ func (e *edge) status() *Status {
 // start the command each time would keep the processors from the edges.
 func (e *edge) until(what string, ok func(*Status) bool) *Status {
 	e.t.Helper()
-	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for limit := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		s, err := (&Config{Socket: e.socket}).ask(e.t.Context())
 		if err != nil { // it does not run
 			s = e.status()

@@ -61,7 +61,7 @@ func start(t *testing.T, change func(*Config)) (*Plane, *log) {
 
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(8 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if is() {
 			return
 		}
@@ -181,7 +181,7 @@ func TestTicks(t *testing.T) {
 		}
 	}
 	b := make([]byte, 100)
-	_ = udp.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = udp.SetReadDeadline(time.Now().Add(30 * time.Second))
 	for i := range 5 {
 		n, err := udp.Read(b)
 		if err != nil {

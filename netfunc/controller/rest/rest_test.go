@@ -239,7 +239,7 @@ func TestWatch(t *testing.T) {
 				if want(u) {
 					return u
 				}
-			case <-time.After(5 * time.Second):
+			case <-time.After(30 * time.Second):
 				t.Fatal("no such update")
 			}
 		}

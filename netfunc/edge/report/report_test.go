@@ -122,7 +122,7 @@ func (c *controller) told(w http.ResponseWriter, r *http.Request, call string, v
 
 func (c *controller) until(what string, ok func() bool) {
 	c.t.Helper()
-	for limit := time.Now().Add(5 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+	for limit := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
 		c.mu.Lock()
 		done := ok()
 		c.mu.Unlock()
@@ -211,7 +211,7 @@ func TestControllerRestarts(t *testing.T) {
 	<-updates
 	c.until("reports", func() bool { return c.reports > 0 })
 	c.stop()
-	for limit := time.Now().Add(5 * time.Second); r.Status().Connected; time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(30 * time.Second); r.Status().Connected; time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatal("the loss was not noticed")
 		}
@@ -286,7 +286,7 @@ func TestToken(t *testing.T) {
 	c := newController(t)
 	c.refuse["edges"] = &api.Problem{Title: "Unauthorized", Status: 401, Detail: "the token is wrong"}
 	r, updates := start(t, c)
-	for limit := time.Now().Add(5 * time.Second); r.Status().Error == ""; time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(30 * time.Second); r.Status().Error == ""; time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatal("no error")
 		}

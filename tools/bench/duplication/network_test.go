@@ -74,7 +74,7 @@ func TestOthers(t *testing.T) {
 	mine.group.add(&process{title: "relay", cmd: loop})
 	beside := &session{}
 	ours, theirs := mine.processors(), beside.processors()
-	for limit := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for limit := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		seen, own := beside.processors()[others]-theirs[others], mine.processors()["relay"]-ours["relay"]
 		if seen >= 100*time.Millisecond && own >= 100*time.Millisecond {
 			break
