@@ -120,21 +120,28 @@ type received struct {
 	payload                 []byte
 }
 
-func next(ctx context.Context, t *testing.T, sub *moqt.Subscription) received {
+// next returns the next object that comes whole, and how many were given up before it: a
+// busy machine makes frames late.
+func next(ctx context.Context, t *testing.T, sub *moqt.Subscription) (o received, late int) {
 	t.Helper()
-	r, err := sub.AcceptSubgroup(ctx)
-	if err != nil {
-		t.Fatalf("%s: %v", sub.Track(), err)
+	for ; ; late++ {
+		r, err := sub.AcceptSubgroup(ctx)
+		if err != nil {
+			t.Fatalf("%s: %v", sub.Track(), err)
+		}
+		o, err := r.NextObject()
+		var payload []byte
+		if err == nil {
+			payload, err = r.ReadPayload(nil, 32<<20)
+		}
+		if e := (*moqt.StreamError)(nil); errors.As(err, &e) && (e.Code == wire.StreamDeliveryTimeout || e.Code == wire.StreamTooFarBehind) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return received{r.Group, r.Subgroup, o.ID, r.Priority, payload}, late
 	}
-	o, err := r.NextObject()
-	if err != nil {
-		t.Fatal(err)
-	}
-	payload, err := r.ReadPayload(nil, 32<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return received{r.Group, r.Subgroup, o.ID, r.Priority, payload}
 }
 
 // newestObject fetches the newest object of a track.
@@ -240,8 +247,10 @@ func TestFramesReachViewerOfRelay(t *testing.T) {
 	}
 	frames := map[uint64]*frame{}
 	var groups []uint64
+	late := 0
 	for complete := 0; complete < 2*fps; {
-		o := next(ctx, t, sub)
+		o, n := next(ctx, t, sub)
+		late += n
 		if o.subgroup != o.object || o.priority != uint8(96+32*o.object) {
 			t.Fatalf("group %d: object %d in subgroup %d with priority %d", o.group, o.object, o.subgroup, o.priority)
 		}
@@ -268,16 +277,16 @@ func TestFramesReachViewerOfRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	// Every frame that was published came. One that a busy machine made the server drop
-	// is missing from the sequence, and counted.
+	// Every frame that was published came, but for late ones. One that a busy machine made
+	// the server drop is missing from the sequence, and counted.
 	first, last := frames[groups[0]].header.Sequence, frames[groups[len(groups)-1]].header.Sequence
-	if lost, dropped := int(last-first)+1-len(groups), droppedFrames(ctx, t, web); lost < 0 || lost > dropped {
-		t.Errorf("%d frames have sequences %d to %d, but the server dropped %d", len(groups), first, last, dropped)
+	if lost, dropped := int(last-first)+1-len(groups), droppedFrames(ctx, t, web); lost < 0 || lost > dropped+late {
+		t.Errorf("%d frames have sequences %d to %d, but the server dropped %d, and %d objects were late", len(groups), first, last, dropped, late)
 	}
 	sequence := first
 	for i, group := range groups {
 		f := frames[group]
-		if f.header.Sequence < sequence || group != groups[0]+uint64(i) {
+		if skipped := group - groups[0] - uint64(i); f.header.Sequence < sequence || skipped > uint64(late) {
 			t.Errorf("frame %d after the first has sequence %d and group %d, the first %d and %d", i, f.header.Sequence, group, first, groups[0])
 		}
 		sequence = f.header.Sequence + 1
@@ -317,7 +326,7 @@ func TestFramesReachViewerOfRelay(t *testing.T) {
 	if err := server.Wait(); err != nil {
 		t.Errorf("capture-server after SIGTERM: %v", err)
 	}
-	end := next(ctx, t, catalogs)
+	end, _ := next(ctx, t, catalogs)
 	if c, err := catalog.Parse(end.payload); err != nil || !c.IsComplete {
 		t.Errorf("last catalog %s, %v", end.payload, err)
 	}
@@ -378,7 +387,7 @@ func TestViewerGoesOnAfterServerIsKilled(t *testing.T) {
 	sub := subscribe(ctx, t, view(ctx, t, target), ns, "points/0/full")
 	var last uint64
 	for range 10 {
-		o := next(ctx, t, sub)
+		o, _ := next(ctx, t, sub)
 		last = max(last, o.group)
 	}
 	if err := server.Process.Kill(); err != nil {
@@ -388,7 +397,7 @@ func TestViewerGoesOnAfterServerIsKilled(t *testing.T) {
 	serve()
 	for range 10 {
 		// What was under way when the server died may still come.
-		o := next(ctx, t, sub)
+		o, _ := next(ctx, t, sub)
 		if o.group > last+5 {
 			return
 		}
