@@ -30,7 +30,7 @@ func paths(quick bool) []Path {
 	if quick {
 		return []Path{path(15, 0.001)}
 	}
-	return []Path{path(10, 0.001), path(15, 0.001), path(25, 0.001), path(40, 0.001), path(60, 0.001), path(15, 0.01)}
+	return []Path{path(10, 0.001), path(15, 0.001), path(25, 0.001), path(34, 0.001), path(40, 0.001), path(60, 0.001), path(15, 0.01)}
 }
 
 // Run measures. It needs the rights to make network namespaces.
