@@ -21,8 +21,9 @@ const maxOffered = 1024
 const maxWrite = 64 << 10
 
 // narrowFor is how long a viewer's path is taken for too narrow after a flight was late
-// or given up because of that.
-const narrowFor = time.Second
+// or given up because of that. What comes in excess of a path adds up to patience
+// meanwhile, if it is more than a thirtieth.
+const narrowFor = 3 * time.Second
 
 // patience is how long flights may wait on a path that is taken for too narrow: what was
 // held up for a moment is made up for.
