@@ -1,11 +1,12 @@
 // Package doctor finds out what a machine can and cannot do for Holocast, by trying
-// rather than by guessing, and says how to mend it.
+// rather than by guessing, and says how to fix what is missing.
 package doctor
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"runtime"
@@ -44,7 +45,7 @@ func fail(mend, detail string, args ...any) Finding {
 	return Finding{Status: Fail, Detail: fmt.Sprintf(detail, args...), Mend: mend}
 }
 
-// Check is one thing to find out.
+// Check examines one thing.
 type Check struct {
 	Name string
 	Run  func(context.Context) Finding
@@ -60,45 +61,68 @@ func Run(ctx context.Context, checks []Check) []Finding {
 	return findings
 }
 
-// Checks are those of this operating system. port is the relay's UDP and TCP port.
-func Checks(port int) []Check {
-	return append([]Check{
-		{"processor", processor},
-		{"UDP and TCP port", func(ctx context.Context) Finding { return freePort(ctx, port) }},
-	}, systemChecks()...)
+// machine is what the checks examine: this machine, or in tests a made-up one.
+type machine struct {
+	cores  int
+	arch   string // as runtime.GOARCH
+	avx2   bool
+	listen func(ctx context.Context, network, address string) (io.Closer, error)
+	system
 }
 
-func processor(context.Context) Finding {
-	n := runtime.NumCPU()
-	simd := "no SIMD kernels for " + runtime.GOARCH
-	if runtime.GOARCH == "amd64" {
+// thisMachine is the one that this program runs on.
+func thisMachine() *machine {
+	return &machine{
+		cores: runtime.NumCPU(), arch: runtime.GOARCH, avx2: cpu.X86.HasAVX2,
+		listen: func(ctx context.Context, network, address string) (io.Closer, error) {
+			var lc net.ListenConfig
+			if network == "udp" {
+				return lc.ListenPacket(ctx, network, address)
+			}
+			return lc.Listen(ctx, network, address)
+		},
+		system: thisSystem(),
+	}
+}
+
+// Checks are those of this operating system. port is the relay's UDP and TCP port.
+func Checks(port int) []Check { return thisMachine().checks(port) }
+
+func (m *machine) checks(port int) []Check {
+	return append([]Check{
+		{"processor", m.processor},
+		{"UDP and TCP port", func(ctx context.Context) Finding { return m.freePort(ctx, port) }},
+	}, m.systemChecks()...)
+}
+
+func (m *machine) processor(context.Context) Finding {
+	simd := "no SIMD kernels for " + m.arch
+	if m.arch == "amd64" {
 		simd = "SSE4.2 without AVX2"
-		if cpu.X86.HasAVX2 {
+		if m.avx2 {
 			simd = "AVX2"
 		}
 	}
-	detail := fmt.Sprintf("%d cores, %s", n, simd)
-	if n < 4 {
+	detail := fmt.Sprintf("%d cores, %s", m.cores, simd)
+	if m.cores < 4 {
 		return warn("use fewer cameras or a larger machine", "%s; four full cameras need about four cores", detail)
 	}
-	if runtime.GOARCH == "amd64" && !cpu.X86.HasAVX2 {
+	if m.arch == "amd64" && !m.avx2 {
 		return warn("use a processor with AVX2 (2013 or later)", "%s: coding takes longer", detail)
 	}
 	return ok("%s", detail)
 }
 
 // freePort tries to listen where a relay would.
-func freePort(ctx context.Context, port int) Finding {
-	var lc net.ListenConfig
-	addr := fmt.Sprintf(":%d", port)
-	u, err := lc.ListenPacket(ctx, "udp", addr)
-	if err == nil {
-		err = u.Close()
-		if t, terr := lc.Listen(ctx, "tcp", addr); terr == nil {
-			err = errors.Join(err, t.Close())
-		} else {
-			err = terr
+func (m *machine) freePort(ctx context.Context, port int) Finding {
+	var err error
+	for _, network := range []string{"udp", "tcp"} {
+		l, lerr := m.listen(ctx, network, fmt.Sprintf(":%d", port))
+		if lerr != nil {
+			err = lerr
+			break
 		}
+		err = errors.Join(err, l.Close())
 	}
 	switch {
 	case err == nil:

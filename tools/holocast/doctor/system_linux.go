@@ -15,42 +15,70 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func systemChecks() []Check {
+// system is what the checks of a Linux machine examine.
+type system struct {
+	root      string // prefix of the paths of files: "" but in tests
+	release   func() (string, error)
+	getenv    func(string) string
+	loadEmpty func(programType uint32) error
+	tryNetem  func() error
+	tryGSO    func() error
+	openFiles func() (unix.Rlimit, error)
+	clock     func() (state int, t unix.Timex, err error)
+	writable  func(device string) bool
+	freeBytes func() (float64, error)
+}
+
+func thisSystem() system {
+	return system{
+		release: func() (string, error) {
+			var u unix.Utsname
+			err := unix.Uname(&u)
+			release, _, _ := bytes.Cut(u.Release[:], []byte{0})
+			return string(release), err
+		},
+		getenv: os.Getenv, loadEmpty: loadEmpty, tryNetem: tryNetem, tryGSO: tryGSO,
+		openFiles: func() (l unix.Rlimit, err error) {
+			err = unix.Getrlimit(unix.RLIMIT_NOFILE, &l)
+			return l, err
+		},
+		clock: func() (state int, t unix.Timex, err error) {
+			state, err = unix.Adjtimex(&t)
+			return state, t, err
+		},
+		writable: func(device string) bool { return unix.Access(device, unix.R_OK|unix.W_OK) == nil },
+		freeBytes: func() (float64, error) {
+			var s unix.Statfs_t
+			err := unix.Statfs(".", &s)
+			return float64(s.Bavail) * float64(s.Bsize), err
+		},
+	}
+}
+
+func (m *machine) path(elem ...string) string { return filepath.Join(m.root, filepath.Join(elem...)) }
+
+func (m *machine) systemChecks() []Check {
 	return []Check{
-		{"kernel", kernel},
-		{"eBPF", ebpf},
-		{"BTF", btf},
-		{"native XDP", nativeXDP},
-		{"netem", netem},
-		{"UDP buffers", udpBuffers},
-		{"UDP GSO", gso},
-		{"open files", openFiles},
-		{"clock", clockSync},
-		{"codec libraries", codecLibraries},
-		{"libk4a", libk4a},
-		{"depth camera", depthCamera},
-		{"disk space", diskSpace},
+		{"kernel", m.kernel},
+		{"eBPF", m.ebpf},
+		{"BTF", m.btf},
+		{"native XDP", m.nativeXDP},
+		{"netem", m.netem},
+		{"UDP buffers", m.udpBuffers},
+		{"UDP GSO", m.gso},
+		{"open files", m.openFiles},
+		{"clock", m.clockSync},
+		{"codec libraries", m.codecLibraries},
+		{"libk4a", m.libk4a},
+		{"depth camera", m.depthCamera},
+		{"disk space", m.diskSpace},
 	}
 }
 
-func cString(b []byte) string {
-	s, _, _ := bytes.Cut(b, []byte{0})
-	return string(s)
-}
-
-// kernelVersion is the running kernel's release and its first two numbers.
-func kernelVersion() (release string, major, minor int, err error) {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return "", 0, 0, err
-	}
-	release = cString(u.Release[:])
+func (m *machine) kernel(context.Context) Finding {
+	release, err := m.release()
+	var major, minor int
 	_, _ = fmt.Sscanf(release, "%d.%d", &major, &minor)
-	return release, major, minor, nil
-}
-
-func kernel(context.Context) Finding {
-	release, major, minor, err := kernelVersion()
 	switch {
 	case err != nil:
 		return warn("", "unknown: %v", err)
@@ -63,8 +91,8 @@ func kernel(context.Context) Finding {
 }
 
 // Capabilities (include/uapi/linux/capability.h) that eBPF networking needs.
-func capabilities() (bpf, netAdmin bool) {
-	f, err := os.Open("/proc/self/status")
+func (m *machine) capabilities() (bpf, netAdmin bool) {
+	f, err := os.Open(m.path("/proc/self/status"))
 	if err != nil {
 		return false, false
 	}
@@ -80,8 +108,8 @@ func capabilities() (bpf, netAdmin bool) {
 }
 
 // ebpf loads the smallest program of both kinds that the duplication pair attaches.
-func ebpf(context.Context) Finding {
-	bpf, admin := capabilities()
+func (m *machine) ebpf(context.Context) Finding {
+	bpf, admin := m.capabilities()
 	if !bpf || !admin {
 		return warn("sudo setcap cap_bpf,cap_net_admin,cap_perfmon+ep bin/edge bin/relay   # or run them with sudo", "not without CAP_BPF and CAP_NET_ADMIN: the edge pair and the relay's fast path stay off")
 	}
@@ -89,15 +117,15 @@ func ebpf(context.Context) Finding {
 		name string
 		kind uint32
 	}{{"TC", unix.BPF_PROG_TYPE_SCHED_CLS}, {"XDP", unix.BPF_PROG_TYPE_XDP}} {
-		if err := loadEmpty(p.kind); err != nil {
+		if err := m.loadEmpty(p.kind); err != nil {
 			return warn("check kernel.unprivileged_bpf_disabled, the container's seccomp profile and CONFIG_BPF_SYSCALL", "the kernel refuses a %s program: %v", p.name, err)
 		}
 	}
 	return ok("TC and XDP programs load")
 }
 
-func btf(context.Context) Finding {
-	info, err := os.Stat("/sys/kernel/btf/vmlinux")
+func (m *machine) btf(context.Context) Finding {
+	info, err := os.Stat(m.path("/sys/kernel/btf/vmlinux"))
 	if err != nil {
 		return warn("use a kernel with CONFIG_DEBUG_INFO_BTF=y", "no /sys/kernel/btf/vmlinux: only programs without CO-RE relocations load")
 	}
@@ -111,8 +139,8 @@ var nativeDrivers = []string{
 	"tun", "veth", "virtio_net", "xen_netfront",
 }
 
-func nativeXDP(context.Context) Finding {
-	links, err := os.ReadDir("/sys/class/net")
+func (m *machine) nativeXDP(context.Context) Finding {
+	links, err := os.ReadDir(m.path("/sys/class/net"))
 	if err != nil {
 		return warn("", "network interfaces cannot be listed: %v", err)
 	}
@@ -122,9 +150,9 @@ func nativeXDP(context.Context) Finding {
 			continue
 		}
 		driver := "virtual"
-		if target, err := os.Readlink(filepath.Join("/sys/class/net", l.Name(), "device/driver")); err == nil {
+		if target, err := os.Readlink(m.path("/sys/class/net", l.Name(), "device/driver")); err == nil {
 			driver = filepath.Base(target)
-		} else if kind := linkKind(l.Name()); kind != "" {
+		} else if kind := m.linkKind(l.Name()); kind != "" {
 			driver = kind
 		}
 		text := l.Name() + " (" + driver + ")"
@@ -141,8 +169,8 @@ func nativeXDP(context.Context) Finding {
 }
 
 // linkKind is the kind of a virtual interface, where sysfs tells.
-func linkKind(name string) string {
-	b, err := os.ReadFile(filepath.Join("/sys/class/net", name, "uevent"))
+func (m *machine) linkKind(name string) string {
+	b, err := os.ReadFile(m.path("/sys/class/net", name, "uevent"))
 	if err != nil {
 		return ""
 	}
@@ -151,12 +179,12 @@ func linkKind(name string) string {
 			return strings.TrimSpace(kind)
 		}
 	}
-	if _, err := os.Stat(filepath.Join("/sys/class/net", name, "tun_flags")); err == nil {
+	if _, err := os.Stat(m.path("/sys/class/net", name, "tun_flags")); err == nil {
 		return "tun"
 	}
 	// A veth end names its peer's index.
-	self, _ := os.ReadFile(filepath.Join("/sys/class/net", name, "ifindex"))
-	peer, _ := os.ReadFile(filepath.Join("/sys/class/net", name, "iflink"))
+	self, _ := os.ReadFile(m.path("/sys/class/net", name, "ifindex"))
+	peer, _ := os.ReadFile(m.path("/sys/class/net", name, "iflink"))
 	if len(self) > 0 && !bytes.Equal(self, peer) {
 		return "veth"
 	}
@@ -166,11 +194,11 @@ func linkKind(name string) string {
 // quicBuffer is the UDP buffer quic-go asks for, bytes.
 const quicBuffer = 7 << 20
 
-func udpBuffers(context.Context) Finding {
+func (m *machine) udpBuffers(context.Context) Finding {
 	var small []string
 	var mend []string
 	for _, name := range []string{"rmem_max", "wmem_max"} {
-		b, err := os.ReadFile("/proc/sys/net/core/" + name)
+		b, err := os.ReadFile(m.path("/proc/sys/net/core", name))
 		if err != nil {
 			return warn("", "net.core.%s cannot be read: %v", name, err)
 		}
@@ -184,28 +212,23 @@ func udpBuffers(context.Context) Finding {
 		return ok("7 MB and more")
 	}
 	detail := strings.Join(small, ", ") + ", QUIC wants 7 MB"
-	if _, admin := capabilities(); admin {
+	if _, admin := m.capabilities(); admin {
 		return ok("%s, which programs run with CAP_NET_ADMIN exceed", detail)
 	}
 	return warn("sudo sysctl -w "+strings.Join(mend, " "), "%s: bursts of packets get lost", detail)
 }
 
-func gso(context.Context) Finding {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return warn("", "no UDP socket: %v", err)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	if _, err := unix.GetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT); err != nil {
+func (m *machine) gso(context.Context) Finding {
+	if err := m.tryGSO(); err != nil {
 		return warn("use Linux 4.18 or later", "the kernel does not segment UDP: a system call for every packet")
 	}
 	return ok("the kernel segments UDP")
 }
 
-func openFiles(context.Context) Finding {
+func (m *machine) openFiles(context.Context) Finding {
 	const want = 4096
-	var l unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+	l, err := m.system.openFiles()
+	if err != nil {
 		return warn("", "unknown: %v", err)
 	}
 	if l.Max < want {
@@ -214,9 +237,8 @@ func openFiles(context.Context) Finding {
 	return ok("%d, at most %d", l.Cur, l.Max)
 }
 
-func clockSync(context.Context) Finding {
-	var t unix.Timex
-	state, err := unix.Adjtimex(&t)
+func (m *machine) clockSync(context.Context) Finding {
+	state, t, err := m.clock()
 	switch {
 	case err != nil:
 		return warn("", "unknown: %v", err)
@@ -227,8 +249,8 @@ func clockSync(context.Context) Finding {
 }
 
 // codecLibraries looks at what this program has loaded.
-func codecLibraries(context.Context) Finding {
-	b, err := os.ReadFile("/proc/self/maps")
+func (m *machine) codecLibraries(context.Context) Finding {
+	b, err := os.ReadFile(m.path("/proc/self/maps"))
 	if err != nil {
 		return warn("", "unknown: %v", err)
 	}
@@ -254,16 +276,16 @@ func codecLibraries(context.Context) Finding {
 	return ok("%s", strings.Join(found, ", "))
 }
 
-func libk4a(context.Context) Finding {
+func (m *machine) libk4a(context.Context) Finding {
 	dirs := []string{"/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/lib/*-linux-gnu", "/usr/local/lib/*-linux-gnu"}
-	if set := os.Getenv("HOLOCAST_LIBK4A"); set != "" {
-		if _, err := os.Stat(set); err != nil {
+	if set := m.getenv("HOLOCAST_LIBK4A"); set != "" {
+		if _, err := os.Stat(m.path(set)); err != nil {
 			return warn("export HOLOCAST_LIBK4A=/path/to/libk4a.so", "HOLOCAST_LIBK4A: %v", err)
 		}
 		dirs = append([]string{set, filepath.Dir(set)}, dirs...)
 	}
-	for _, d := range append(filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), dirs...) {
-		if found, _ := filepath.Glob(filepath.Join(d, "libk4a*.so*")); len(found) > 0 {
+	for _, d := range append(filepath.SplitList(m.getenv("LD_LIBRARY_PATH")), dirs...) {
+		if found, _ := filepath.Glob(m.path(d, "libk4a*.so*")); len(found) > 0 {
 			return ok("%s", found[0])
 		}
 	}
@@ -277,8 +299,8 @@ var cameras = map[string]string{
 	"2bc5:0669": "Orbbec Femto Mega", "2bc5:066b": "Orbbec Femto Bolt", "2bc5:0638": "Orbbec Femto",
 }
 
-func depthCamera(context.Context) Finding {
-	devices, _ := filepath.Glob("/sys/bus/usb/devices/*/idVendor")
+func (m *machine) depthCamera(context.Context) Finding {
+	devices, _ := filepath.Glob(m.path("/sys/bus/usb/devices/*/idVendor"))
 	var found, closed []string
 	read := func(path string) string {
 		b, err := os.ReadFile(path)
@@ -296,7 +318,7 @@ func depthCamera(context.Context) Finding {
 		found = append(found, name)
 		bus, err1 := strconv.Atoi(read(filepath.Join(dir, "busnum")))
 		dev, err2 := strconv.Atoi(read(filepath.Join(dir, "devnum")))
-		if err1 == nil && err2 == nil && unix.Access(fmt.Sprintf("/dev/bus/usb/%03d/%03d", bus, dev), unix.R_OK|unix.W_OK) != nil {
+		if err1 == nil && err2 == nil && !m.writable(fmt.Sprintf("/dev/bus/usb/%03d/%03d", bus, dev)) {
 			closed = append(closed, name)
 		}
 	}
@@ -309,12 +331,12 @@ func depthCamera(context.Context) Finding {
 	return ok("%s", strings.Join(found, ", "))
 }
 
-func diskSpace(context.Context) Finding {
-	var s unix.Statfs_t
-	if err := unix.Statfs(".", &s); err != nil {
+func (m *machine) diskSpace(context.Context) Finding {
+	free, err := m.freeBytes()
+	if err != nil {
 		return warn("", "unknown: %v", err)
 	}
-	gb := float64(s.Bavail) * float64(s.Bsize) / 1e9
+	gb := free / 1e9
 	switch {
 	case gb < 0.5:
 		return fail("df -h .   # and make room", "%.1f GB left here", gb)
@@ -327,19 +349,19 @@ func diskSpace(context.Context) Finding {
 // errNotTried says that a check needs rights that we do not have.
 var errNotTried = errors.New("not tried without root")
 
-func netem(context.Context) Finding {
+func (m *machine) netem(context.Context) Finding {
 	const mend = "sudo modprobe sch_netem   # Debian and Ubuntu: in linux-modules-extra-$(uname -r)"
-	switch err := tryNetem(); {
+	switch err := m.tryNetem(); {
 	case err == nil:
 		return ok("the kernel has it")
 	case !errors.Is(err, errNotTried):
 		return warn(mend, "the kernel refuses it (%v): tools/netlab forwards packets itself", err)
 	}
-	release, _, _, err := kernelVersion()
+	release, err := m.release()
 	if err == nil {
-		builtin, _ := os.ReadFile(filepath.Join("/lib/modules", release, "modules.builtin"))
-		modules, _ := os.ReadFile(filepath.Join("/lib/modules", release, "modules.dep"))
-		loaded, _ := os.ReadFile("/proc/modules")
+		builtin, _ := os.ReadFile(m.path("/lib/modules", release, "modules.builtin"))
+		modules, _ := os.ReadFile(m.path("/lib/modules", release, "modules.dep"))
+		loaded, _ := os.ReadFile(m.path("/proc/modules"))
 		for _, list := range [][]byte{builtin, modules, loaded} {
 			if bytes.Contains(list, []byte("sch_netem")) {
 				return ok("the kernel has it (as root)")

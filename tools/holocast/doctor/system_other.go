@@ -7,7 +7,12 @@ import (
 	"runtime"
 )
 
-func systemChecks() []Check {
+// system is what the checks of this operating system examine: nothing.
+type system struct{}
+
+func thisSystem() system { return system{} }
+
+func (m *machine) systemChecks() []Check {
 	return []Check{{"operating system", func(context.Context) Finding {
 		return warn("use Linux for the duplication pair, the relay's fast path and cameras", "%s: sessions work in user space only", runtime.GOOS)
 	}}}

@@ -37,6 +37,17 @@ func loadEmpty(kind uint32) error {
 	return unix.Close(int(fd))
 }
 
+// tryGSO asks a UDP socket for segmentation (udp(7), UDP_SEGMENT).
+func tryGSO() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	_, err = unix.GetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT)
+	return err
+}
+
 // tryNetem adds a netem qdisc to the loopback interface of a network namespace of
 // its own, which is gone when the thread that has it is.
 func tryNetem() error {
