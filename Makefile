@@ -3,6 +3,7 @@
 DEMO_SECONDS ?=
 DEMO_ARGS    ?=
 TEST_ARGS    ?=
+FUZZ_TIME    ?= 3s
 LINT_VERSION := v2.15.0
 BIN          := bin
 PROGRAMS     := capture-server relay holocast edge controller
@@ -17,7 +18,7 @@ export CGO_ENABLED := 1
 .DEFAULT_GOAL := help
 WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/package.json client-web/*.ts 2>/dev/null)
 
-.PHONY: help setup quic-go build web demo test test-go test-race test-quic-go test-openflow test-web lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
+.PHONY: help setup quic-go build web demo test test-go test-race test-quic-go test-openflow test-web fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,20 +60,22 @@ demo: build ## Stream a session through a relay to a player on this machine
 
 test: build test-go test-race test-quic-go test-openflow test-web ## Run all tests
 
-test-go: quic-go
-	GOWORK=off go build ./...
-	go vet ./...
-	go test $(TEST_ARGS) ./...
-
-# What has more than one goroutine, again under the race detector; not the tests that
-# only start programs, but for the edge's, which start a program with the detector too.
+# What has more than one goroutine runs under the race detector instead; not the packages
+# whose tests only start programs, but for the edge's, which build theirs with the
+# detector too.
 RACE := ./internal/moqt/... ./internal/origin/... ./internal/connect/... ./internal/recording/... ./relay/router/... \
 	./capture-server/publish/... ./capture-server/cloud/... ./capture-server/source/... \
 	./tools/holocast/player/... ./tools/holocast/replayer/... ./tools/netlab/... \
 	./netfunc/api ./netfunc/signal ./netfunc/elimination ./netfunc/bpf ./netfunc/controller/... ./netfunc/edge/...
 
+# Most tests wait for processes and clocks: three packages at a time keep two cores busy.
+test-go: quic-go
+	GOWORK=off go build ./...
+	go vet ./...
+	go test -p 3 $(TEST_ARGS) $$(go list ./... | grep -v -x -F "$$(go list $(RACE))")
+
 test-race: quic-go
-	go test -race $(TEST_ARGS) $(RACE)
+	go test -p 3 -race $(TEST_ARGS) $(RACE)
 
 # quic-go's own unit tests on the patched tree.
 test-quic-go: quic-go
@@ -86,6 +89,9 @@ test-web: build ## Test the web viewer, in Chromium too
 	@tools/setup.sh --web
 	cd client-web && npm run --silent test && npm run --silent test:e2e
 
+fuzz: quic-go ## Fuzz every target for FUZZ_TIME (3s), from the committed corpora
+	@tools/fuzz.sh $(FUZZ_TIME)
+
 lint: quic-go ## Run golangci-lint
 	@test -x build/tools/golangci-lint-$(LINT_VERSION) || { \
 		GOBIN=$(CURDIR)/build/tools go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION) && \
@@ -96,8 +102,8 @@ generate: ## Compile the eBPF programs again (needs clang)
 	@tools/setup.sh --bpf
 	netfunc/bpf/generate.sh
 
-# Fails where the committed objects are not what the C makes; the compiler is Debian 12's.
-check-generate:
+# The compiler is Debian 12's.
+check-generate: ## Fail where the committed eBPF objects are not what the C makes
 	@tools/setup.sh --bpf
 	netfunc/bpf/generate.sh --check
 
