@@ -18,10 +18,10 @@ export CGO_ENABLED := 1
 .DEFAULT_GOAL := help
 WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/package.json client-web/*.ts 2>/dev/null)
 
-.PHONY: help setup quic-go build web demo test test-go test-race test-quic-go test-openflow test-web fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
+.PHONY: help setup setup-test quic-go build web demo test test-go test-race test-quic-go test-openflow test-web fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  make demo DEMO_SECONDS=10                  the demo for ten seconds, one JSON line at the end"
 	@echo "  make demo DEMO_ARGS='--cameras 1'          with one camera"
@@ -58,7 +58,10 @@ client-web/dist/index.html: client-web/node_modules/.package-lock.json $(WEB_SOU
 demo: build ## Stream a session through a relay to a player on this machine
 	@$(BIN)/holocast demo $(if $(DEMO_SECONDS),--seconds $(DEMO_SECONDS)) $(DEMO_ARGS)
 
-test: build test-go test-race test-quic-go test-openflow test-web ## Run all tests
+setup-test: setup ## Install what the tests need, too (Debian, Ubuntu)
+	@tools/setup.sh --test
+
+test: setup-test build test-go test-race test-quic-go test-openflow test-web ## Run all tests
 
 # What has more than one goroutine runs under the race detector instead; not the packages
 # whose tests only start programs, but for the edge's, which build theirs with the
@@ -69,12 +72,12 @@ RACE := ./internal/moqt/... ./internal/origin/... ./internal/connect/... ./inter
 	./netfunc/api ./netfunc/signal ./netfunc/elimination ./netfunc/bpf ./netfunc/controller/... ./netfunc/edge/...
 
 # Most tests wait for processes and clocks: three packages at a time keep two cores busy.
-test-go: quic-go
+test-go: setup-test quic-go
 	GOWORK=off go build ./...
 	go vet ./...
 	go test -p 3 $(TEST_ARGS) $$(go list ./... | grep -v -x -F "$$(go list $(RACE))")
 
-test-race: quic-go
+test-race: setup-test quic-go
 	go test -p 3 -race $(TEST_ARGS) $(RACE)
 
 # quic-go's own unit tests on the patched tree.
@@ -82,11 +85,10 @@ test-quic-go: quic-go
 	@tools/quicpatch/test.sh $(TEST_ARGS)
 
 # The OpenFlow controller on Open vSwitch; needs Python.
-test-openflow: build
+test-openflow: setup-test build
 	netfunc/openflow/test.sh
 
-test-web: build ## Test the web viewer, in Chromium too
-	@tools/setup.sh --web
+test-web: setup-test build ## Test the web viewer, in Chromium too
 	cd client-web && npm run --silent test && npm run --silent test:e2e
 
 fuzz: quic-go ## Fuzz every target for FUZZ_TIME (3s), from the committed corpora
@@ -114,8 +116,7 @@ bench: build ## Run all benchmarks (an hour on an idle machine) and write docs/r
 	$(BIN)/holocast bench all --out docs/results
 	go test -run '^$$' -bench . ./netfunc/bpf ./netfunc/elimination ./netfunc/controller
 
-bench-web: build ## Measure the web viewer in Chromium
-	@tools/setup.sh --web
+bench-web: setup-test build ## Measure the web viewer in Chromium
 	cd client-web && npm run --silent bench
 
 interop: build ## Test against other implementations of MOQT (needs cargo)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what Holocast's build and tests need on Debian or Ubuntu and is missing.
-# May be run any number of times. With --web also what the web viewer's tests need,
-# with --bpf what compiling the eBPF programs needs (building does not: their objects
-# are in the repository).
+# May be run any number of times. With --test also what the tests need, with --bpf what
+# compiling the eBPF programs needs (building does not: their objects are in the
+# repository).
 set -euo pipefail
 
 min_go=1.26
@@ -16,8 +16,13 @@ want pkg-config
 want libturbojpeg0-dev
 want libzstd-dev
 want iproute2
-if [[ "${1:-}" == --web ]]; then
+if [[ "${1:-}" == --test ]]; then
 	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || want chromium
+	# The Azure Kinect SDK comes from PyPI, and the OpenFlow controller is Python.
+	python3 -m pip --version >/dev/null 2>&1 || want python3-pip
+	python3 -c 'import ensurepip' 2>/dev/null || want python3-venv
+	command -v ovs-vswitchd >/dev/null || want openvswitch-switch
+	command -v ethtool >/dev/null || want ethtool
 elif [[ "${1:-}" == --bpf ]]; then
 	want clang
 	want llvm
