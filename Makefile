@@ -67,7 +67,7 @@ test: setup-test build test-go test-race test-quic-go test-openflow test-web ## 
 # whose tests only start programs, but for the edge's, which build theirs with the
 # detector too.
 RACE := ./internal/moqt/... ./internal/origin/... ./internal/connect/... ./internal/recording/... ./relay/router/... \
-	./capture-server/publish/... ./capture-server/cloud/... ./capture-server/source/... \
+	./capture-server/publish/... ./capture-server/points/... ./capture-server/cloud/... ./capture-server/source/... \
 	./tools/holocast/player/... ./tools/holocast/replayer/... ./tools/netlab/... \
 	./netfunc/api ./netfunc/signal ./netfunc/elimination ./netfunc/bpf ./netfunc/controller/... ./netfunc/edge/...
 

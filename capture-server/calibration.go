@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"holocast/capture-server/calibrate"
-	"holocast/capture-server/publish"
+	"holocast/capture-server/points"
 	"holocast/internal/camera"
 	"holocast/internal/config"
 )
@@ -73,7 +73,7 @@ func loadPoses(setting string) (*poses, error) {
 }
 
 // apply gives the cameras their poses. Every camera must have one.
-func (p *poses) apply(cameras []publish.Camera) error {
+func (p *poses) apply(cameras []points.Camera) error {
 	if p == nil {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (p *poses) apply(cameras []publish.Camera) error {
 
 // solvePoses finds where a studio's cameras stand from the markers they see. Without
 // markers the cameras stay at the studio's origin, and the log says so.
-func (o *opener) solvePoses(ctx context.Context, dir string, cameras []publish.Camera) {
+func (o *opener) solvePoses(ctx context.Context, dir string, cameras []points.Camera) {
 	solved, residual, err := calibrate.Livescan(ctx, dir)
 	if err != nil {
 		o.log.Warn("no poses found, so every camera is at the origin; set calibration to a file of poses", "err", err)

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 
+	"holocast/capture-server/points"
 	"holocast/capture-server/publish"
 	"holocast/capture-server/source/k4a"
 	"holocast/internal/config"
@@ -127,15 +128,12 @@ func run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	p, err := publish.New(publish.Config{
-		Namespace: ns, Cloud: cfg.cloud(), Layout: layouts[cfg.layoutName()], Descriptions: cfg.Descriptions, Low: cfg.Low,
-		DeliveryTimeout: cfg.DeliveryTimeout, AlwaysEncode: cfg.AlwaysEncode, Log: log, Metrics: reg,
-	}, cameras)
-	if err != nil {
+	p := publish.New(publish.Config{Namespace: ns, Log: log, Metrics: reg})
+	defer p.Close()
+	if err := addPoints(p, &cfg, cameras); err != nil {
 		closeCameras(cameras)
 		return err
 	}
-	defer p.Close()
 	if web != nil {
 		stop := serveHTTP(web, p, reg, log)
 		defer stop()
@@ -144,9 +142,21 @@ func run(ctx context.Context, cfg Config) error {
 		cal := c.Source.Calibration()
 		log.Info("camera", "number", i, "name", c.Source.Name(),
 			"depth", fmt.Sprintf("%d×%d", cal.Depth.Width, cal.Depth.Height),
-			"color", fmt.Sprintf("%d×%d", cal.Color.Width, cal.Color.Height), "fps", c.FPS)
+			"color", fmt.Sprintf("%d×%d", cal.Color.Width, cal.Color.Height), "fps", c.Source.FPS())
 	}
 	return p.Run(ctx, target)
+}
+
+// addPoints makes the cameras a medium of the session.
+func addPoints(p *publish.Publisher, cfg *Config, cameras []points.Camera) error {
+	m, err := points.New(p, points.Config{
+		Cloud: cfg.cloud(), Layout: layouts[cfg.layoutName()], Descriptions: cfg.Descriptions, Low: cfg.Low,
+		DeliveryTimeout: cfg.DeliveryTimeout, AlwaysEncode: cfg.AlwaysEncode,
+	}, cameras)
+	if err != nil {
+		return err
+	}
+	return p.Add(m)
 }
 
 func listenHTTP(addr string) (net.Listener, error) {

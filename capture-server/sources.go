@@ -11,14 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"holocast/capture-server/publish"
+	"holocast/capture-server/points"
 	"holocast/capture-server/source"
 	"holocast/capture-server/source/k4a"
 	"holocast/capture-server/source/k4amkv"
 	"holocast/capture-server/source/livescan"
 	"holocast/capture-server/source/synthetic"
 	"holocast/internal/camera"
-	recording "holocast/internal/k4amkv"
 )
 
 // sourceForms lists what a source can be, for messages.
@@ -45,7 +44,7 @@ func parseSource(s string) (sourceSpec, error) {
 }
 
 // openSources opens all cameras of the configuration, in the order they are given.
-func openSources(ctx context.Context, cfg *Config, log *slog.Logger) (cameras []publish.Camera, err error) {
+func openSources(ctx context.Context, cfg *Config, log *slog.Logger) (cameras []points.Camera, err error) {
 	defer func() {
 		if err != nil {
 			closeCameras(cameras)
@@ -83,7 +82,7 @@ func openSources(ctx context.Context, cfg *Config, log *slog.Logger) (cameras []
 	return cameras, poses.apply(cameras)
 }
 
-func closeCameras(cameras []publish.Camera) {
+func closeCameras(cameras []points.Camera) {
 	for _, c := range cameras {
 		_ = c.Source.Close()
 	}
@@ -97,7 +96,7 @@ type opener struct {
 	color camera.ColorMode
 }
 
-func (o *opener) open(ctx context.Context, spec sourceSpec) ([]publish.Camera, error) {
+func (o *opener) open(ctx context.Context, spec sourceSpec) ([]points.Camera, error) {
 	switch spec.kind {
 	case "synthetic":
 		return o.synthetic(ctx)
@@ -109,7 +108,7 @@ func (o *opener) open(ctx context.Context, spec sourceSpec) ([]publish.Camera, e
 	return o.kinect(spec.arg)
 }
 
-func (o *opener) synthetic(ctx context.Context) ([]publish.Camera, error) {
+func (o *opener) synthetic(ctx context.Context) ([]points.Camera, error) {
 	began, told := time.Now(), time.Now()
 	studio, err := synthetic.Open(ctx, synthetic.Options{
 		Cameras: o.cfg.Cameras, Depth: o.depth, Color: o.color, FPS: o.cfg.FPS,
@@ -125,16 +124,16 @@ func (o *opener) synthetic(ctx context.Context) ([]publish.Camera, error) {
 	if err != nil {
 		return nil, err
 	}
-	cameras := o.cameras(studio.Cameras, o.cfg.FPS)
+	opened := cameras(studio.Cameras...)
 	if o.cfg.Calibration == calibrationAuto {
-		for i := range cameras {
-			cameras[i].Pose = studio.Poses[cameras[i].Source.Name()]
+		for i, c := range opened {
+			opened[i].Pose = studio.Poses[c.Source.Name()]
 		}
 	}
-	return cameras, nil
+	return opened, nil
 }
 
-func (o *opener) livescan(ctx context.Context, dir string) ([]publish.Camera, error) {
+func (o *opener) livescan(ctx context.Context, dir string) ([]points.Camera, error) {
 	sources, err := livescan.Open(dir, livescan.Options{Depth: o.depth, Color: o.color, FPS: o.cfg.FPS})
 	if _, missing := os.Stat(dir); missing == nil && errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w (depthMode is %s and colorMode %s: does the directory hold others?)", err, o.depth, o.color)
@@ -150,33 +149,25 @@ func (o *opener) livescan(ctx context.Context, dir string) ([]publish.Camera, er
 		}
 		sources = sources[:n]
 	}
-	cameras := o.cameras(sources, o.cfg.FPS)
+	opened := cameras(sources...)
 	if o.cfg.Calibration == calibrationAuto {
-		o.solvePoses(ctx, dir, cameras)
+		o.solvePoses(ctx, dir, opened)
 	}
-	return cameras, nil
+	return opened, nil
 }
 
-func (o *opener) recording(path string) ([]publish.Camera, error) {
-	r, err := recording.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	fps := float64(r.Config.FPS)
-	if err := r.Close(); err != nil {
-		return nil, err
-	}
+func (o *opener) recording(path string) ([]points.Camera, error) {
 	p, err := k4amkv.Open(path, k4amkv.Options{Loop: o.cfg.Loop})
 	if err != nil {
 		return nil, err
 	}
-	return o.cameras([]source.Source{p}, fps), nil
+	return cameras(p), nil
 }
 
 // maxIndex is the greatest number that counts cameras; greater ones are serial numbers.
 const maxIndex = 99
 
-func (o *opener) kinect(which string) ([]publish.Camera, error) {
+func (o *opener) kinect(which string) ([]points.Camera, error) {
 	opts := k4a.Options{
 		Library: o.cfg.K4A.Library, Depth: o.depth, Color: o.color, FPS: int(o.cfg.FPS), Serial: which,
 	}
@@ -190,19 +181,19 @@ func (o *opener) kinect(which string) ([]publish.Camera, error) {
 	if err != nil {
 		return nil, err
 	}
-	return o.cameras([]source.Source{d}, o.cfg.FPS), nil
+	return cameras(d), nil
 }
 
-func (o *opener) cameras(sources []source.Source, fps float64) []publish.Camera {
-	cameras := make([]publish.Camera, len(sources))
+func cameras(sources ...source.Source) []points.Camera {
+	cameras := make([]points.Camera, len(sources))
 	for i, s := range sources {
-		cameras[i] = publish.Camera{Source: s, FPS: fps}
+		cameras[i].Source = s
 	}
 	return cameras
 }
 
 // rename gives cameras of the same name (two recordings of one sensor) different ones.
-func rename(cameras []publish.Camera) {
+func rename(cameras []points.Camera) {
 	seen := map[string]int{}
 	for i, c := range cameras {
 		name := c.Source.Name()

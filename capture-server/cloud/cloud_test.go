@@ -108,7 +108,7 @@ func TestProjectAgreesWithCameraOnRealCalibration(t *testing.T) {
 }
 
 // paint makes the colour image of f in a format from a picture.
-func paint(t testing.TB, f *source.Frame, format source.ColorFormat, w, h int, at func(x, y int) color.RGBA) {
+func paint(t testing.TB, f *source.Frame, format camera.ColorFormat, w, h int, at func(x, y int) color.RGBA) {
 	t.Helper()
 	f.Format, f.Color = format, nil
 	ycc := func(x, y int) (uint8, uint8, uint8) { // BT.601 limited range
@@ -117,12 +117,12 @@ func paint(t testing.TB, f *source.Frame, format source.ColorFormat, w, h int, a
 		return uint8(16 + 0.257*r + 0.504*g + 0.098*b + 0.5), uint8(128 - 0.148*r - 0.291*g + 0.439*b + 0.5), uint8(128 + 0.439*r - 0.368*g - 0.071*b + 0.5)
 	}
 	switch format {
-	case source.BGRA:
+	case camera.BGRA:
 		for i := range w * h {
 			c := at(i%w, i/w)
 			f.Color = append(f.Color, c.B, c.G, c.R, 255)
 		}
-	case source.MJPG:
+	case camera.MJPG:
 		img := image.NewRGBA(image.Rect(0, 0, w, h))
 		for i := range w * h {
 			img.SetRGBA(i%w, i/w, at(i%w, i/w))
@@ -132,7 +132,7 @@ func paint(t testing.TB, f *source.Frame, format source.ColorFormat, w, h int, a
 			t.Fatal(err)
 		}
 		f.Color = buf.Bytes()
-	case source.NV12:
+	case camera.NV12:
 		f.Color = make([]byte, w*h*3/2)
 		for i := range w * h {
 			x, y := i%w, i/w
@@ -141,7 +141,7 @@ func paint(t testing.TB, f *source.Frame, format source.ColorFormat, w, h int, a
 			c := w*h + y/2*w + x/2*2
 			f.Color[c], f.Color[c+1] = cb, cr
 		}
-	case source.YUY2:
+	case camera.YUY2:
 		f.Color = make([]byte, 2*w*h)
 		for i := range w * h {
 			l, cb, cr := ycc(i%w, i/w)
@@ -165,7 +165,7 @@ func TestColourFormatsAgree(t *testing.T) {
 	gradient := func(x, y int) color.RGBA {
 		return color.RGBA{R: uint8(40 + 160*x/w), G: uint8(40 + 160*y/h), B: uint8(200 - 100*x/w), A: 255}
 	}
-	for _, format := range []source.ColorFormat{source.MJPG, source.NV12, source.YUY2, source.BGRA} {
+	for _, format := range []camera.ColorFormat{camera.MJPG, camera.NV12, camera.YUY2, camera.BGRA} {
 		for _, geometry := range []Geometry{DepthGeometry, ColorGeometry} {
 			t.Run(string(format)+"_"+string(geometry), func(t *testing.T) {
 				f := source.Frame{Depth: flat(cal.Depth.Width*cal.Depth.Height, 1500)}
@@ -225,7 +225,7 @@ func TestNearColourDoesNotBleed(t *testing.T) {
 		}
 	}
 	f := source.Frame{Depth: depth}
-	paint(t, &f, source.BGRA, cal.Color.Width, cal.Color.Height, func(x, y int) color.RGBA {
+	paint(t, &f, camera.BGRA, cal.Color.Width, cal.Color.Height, func(x, y int) color.RGBA {
 		if red[y*cal.Color.Width+x] {
 			return color.RGBA{R: 255, A: 255}
 		}
@@ -275,7 +275,7 @@ func TestColorGeometryRendersDepth(t *testing.T) {
 		}
 	}
 	f := source.Frame{Depth: depth}
-	paint(t, &f, source.BGRA, cal.Color.Width, cal.Color.Height, func(int, int) color.RGBA { return color.RGBA{A: 255} })
+	paint(t, &f, camera.BGRA, cal.Color.Width, cal.Color.Height, func(int, int) color.RGBA { return color.RGBA{A: 255} })
 	var g pointcloud.Grid
 	m := newMapper(t, cal, Config{Geometry: ColorGeometry})
 	if err := m.Map(&f, &g); err != nil {
@@ -361,7 +361,7 @@ func TestFilters(t *testing.T) {
 			f := source.Frame{Depth: scene()}
 			tt.spoil(f.Depth)
 			before := bytes.Clone(depthBytes(f.Depth))
-			paint(t, &f, source.BGRA, cal.Color.Width, cal.Color.Height, func(int, int) color.RGBA { return color.RGBA{} })
+			paint(t, &f, camera.BGRA, cal.Color.Width, cal.Color.Height, func(int, int) color.RGBA { return color.RGBA{} })
 			var g pointcloud.Grid
 			if err := newMapper(t, cal, tt.cfg).Map(&f, &g); err != nil {
 				t.Fatal(err)
@@ -403,7 +403,7 @@ func TestClippedStillHides(t *testing.T) {
 	for _, geometry := range []Geometry{DepthGeometry, ColorGeometry} {
 		t.Run(string(geometry), func(t *testing.T) {
 			f := source.Frame{Depth: depth}
-			paint(t, &f, source.BGRA, cal.Color.Width, cal.Color.Height, func(int, int) color.RGBA { return color.RGBA{} })
+			paint(t, &f, camera.BGRA, cal.Color.Width, cal.Color.Height, func(int, int) color.RGBA { return color.RGBA{} })
 			var all, clipped pointcloud.Grid
 			if err := newMapper(t, cal, Config{Geometry: geometry}).Map(&f, &all); err != nil {
 				t.Fatal(err)
@@ -428,7 +428,7 @@ func TestMapRefuses(t *testing.T) {
 	cal := kinectLike()
 	n := cal.Depth.Width * cal.Depth.Height
 	var small source.Frame
-	paint(t, &small, source.MJPG, 64, 32, func(int, int) color.RGBA { return color.RGBA{} })
+	paint(t, &small, camera.MJPG, 64, 32, func(int, int) color.RGBA { return color.RGBA{} })
 	for _, geometry := range []Geometry{DepthGeometry, ColorGeometry} {
 		m := newMapper(t, cal, Config{Geometry: geometry})
 		for _, tt := range []struct {
@@ -437,12 +437,12 @@ func TestMapRefuses(t *testing.T) {
 			want string
 		}{
 			{"no colour", source.Frame{Depth: make([]uint16, n)}, "frame has no colour image"},
-			{"depth of another mode", source.Frame{Depth: make([]uint16, 320*288), Color: small.Color, Format: source.MJPG}, "depth image has 92160 pixels, calibration has 160×144 (23040)"},
-			{"JPEG of another size", source.Frame{Depth: make([]uint16, n), Color: small.Color, Format: source.MJPG}, "colour image is 64×32, calibration has 320×180"},
-			{"damaged JPEG", source.Frame{Depth: make([]uint16, n), Color: small.Color[:30], Format: source.MJPG}, "corrupt JPEG image of 30 bytes"},
-			{"NV12 of another size", source.Frame{Depth: make([]uint16, n), Color: make([]byte, 100), Format: source.NV12}, "NV12 colour image has 100 bytes, calibration's 320×180 pixels have 86400"},
-			{"YUY2 of another size", source.Frame{Depth: make([]uint16, n), Color: make([]byte, 100), Format: source.YUY2}, "YUY2 colour image has 100 bytes, calibration's 320×180 pixels have 115200"},
-			{"BGRA of another size", source.Frame{Depth: make([]uint16, n), Color: make([]byte, 100), Format: source.BGRA}, "BGRA colour image has 100 bytes, calibration's 320×180 pixels have 230400"},
+			{"depth of another mode", source.Frame{Depth: make([]uint16, 320*288), Color: small.Color, Format: camera.MJPG}, "depth image has 92160 pixels, calibration has 160×144 (23040)"},
+			{"JPEG of another size", source.Frame{Depth: make([]uint16, n), Color: small.Color, Format: camera.MJPG}, "colour image is 64×32, calibration has 320×180"},
+			{"damaged JPEG", source.Frame{Depth: make([]uint16, n), Color: small.Color[:30], Format: camera.MJPG}, "corrupt JPEG image of 30 bytes"},
+			{"NV12 of another size", source.Frame{Depth: make([]uint16, n), Color: make([]byte, 100), Format: camera.NV12}, "NV12 colour image has 100 bytes, calibration's 320×180 pixels have 86400"},
+			{"YUY2 of another size", source.Frame{Depth: make([]uint16, n), Color: make([]byte, 100), Format: camera.YUY2}, "YUY2 colour image has 100 bytes, calibration's 320×180 pixels have 115200"},
+			{"BGRA of another size", source.Frame{Depth: make([]uint16, n), Color: make([]byte, 100), Format: camera.BGRA}, "BGRA colour image has 100 bytes, calibration's 320×180 pixels have 230400"},
 			{"unknown format", source.Frame{Depth: make([]uint16, n), Color: make([]byte, 100), Format: "H264"}, `colour format "H264", want MJPG, NV12, YUY2 or BGRA`},
 		} {
 			t.Run(tt.name+"_"+string(geometry), func(t *testing.T) {

@@ -29,7 +29,7 @@ func (c *colorImage) load(d *mjpeg.Decoder, f *source.Frame, in camera.Intrinsic
 	c.bgra = nil
 	c.layout = C.struct_layout{width: C.int32_t(w), height: C.int32_t(h), y_step: 1, c_step: 1, limited: 1}
 	switch f.Format {
-	case source.MJPG:
+	case camera.MJPG:
 		hdr, err := d.Header(f.Color)
 		if err != nil {
 			return err
@@ -42,14 +42,14 @@ func (c *colorImage) load(d *mjpeg.Decoder, f *source.Frame, in camera.Intrinsic
 		}
 		c.fromJPEG()
 		return nil
-	case source.NV12:
+	case camera.NV12:
 		if err := wantBytes(f, in, w*h+2*((w+1)/2)*((h+1)/2)); err != nil {
 			return err
 		}
 		c.y, c.cb, c.cr = f.Color, f.Color[w*h:], f.Color[w*h+1:]
 		c.layout.y_stride, c.layout.c_stride, c.layout.c_step = C.int32_t(w), C.int32_t(2*((w+1)/2)), 2
 		c.layout.shift_x, c.layout.shift_y = 1, 1
-	case source.YUY2:
+	case camera.YUY2:
 		if w%2 != 0 {
 			return fmt.Errorf("YUY2 image is %d pixels wide, want an even width", w)
 		}
@@ -59,7 +59,7 @@ func (c *colorImage) load(d *mjpeg.Decoder, f *source.Frame, in camera.Intrinsic
 		c.y, c.cb, c.cr = f.Color, f.Color[1:], f.Color[3:]
 		c.layout.y_stride, c.layout.y_step = C.int32_t(2*w), 2
 		c.layout.c_stride, c.layout.c_step, c.layout.shift_x = C.int32_t(2*w), 4, 1
-	case source.BGRA:
+	case camera.BGRA:
 		if err := wantBytes(f, in, 4*w*h); err != nil {
 			return err
 		}
@@ -96,7 +96,7 @@ func (c *colorImage) fromJPEG() {
 
 // rgb converts the whole of f's image into dst.
 func (c *colorImage) rgb(d *mjpeg.Decoder, f *source.Frame, in camera.Intrinsics, dst []byte) error {
-	if f.Format == source.MJPG {
+	if f.Format == camera.MJPG {
 		hdr, err := d.Header(f.Color)
 		if err != nil {
 			return err

@@ -6,38 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are what a publisher counts as it goes.
-type metrics struct {
-	frames  *prometheus.CounterVec
-	stages  *prometheus.HistogramVec
-	latency *prometheus.HistogramVec
-}
-
-func newMetrics() *metrics {
-	buckets := []float64{.0005, .001, .002, .003, .004, .005, .006, .008, .010, .012, .015, .020, .030, .050, .1, .2, .5}
-	return &metrics{
-		frames: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "holocast_capture_frames_total",
-			Help: "Captures by what became of them: published, dropped (a newer one came first), idle (nobody watched), failed.",
-		}, []string{"camera", "result"}),
-		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "holocast_capture_stage_seconds", Help: "Time a frame spent waiting, being mapped to points and being encoded.", Buckets: buckets,
-		}, []string{"camera", "stage"}),
-		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "holocast_capture_to_published_seconds", Help: "Time from the middle of the exposure to the frame being published.", Buckets: buckets,
-		}, []string{"camera"}),
-	}
-}
-
-func (m *metrics) observe(camera, stage string, d time.Duration) {
-	m.stages.WithLabelValues(camera, stage).Observe(d.Seconds())
-}
-
-func (m *metrics) collectors(p *Publisher) []prometheus.Collector {
-	return []prometheus.Collector{m.frames, m.stages, m.latency, newCollector(p)}
-}
-
-// collector reads the tracks' counters when Prometheus asks.
+// collector reads the session's and its tracks' counters when Prometheus asks.
 type collector struct {
 	p *Publisher
 
@@ -52,11 +21,11 @@ func newCollector(p *Publisher) *collector {
 	return &collector{
 		p:           p,
 		connected:   d("connected", "1 while the relay offers the session's namespace."),
-		offset:      d("clock_offset_seconds", "Relay's clock less this machine's."),
+		offset:      d("clock_offset_seconds", "Relay's clock minus this machine's."),
 		uncertainty: d("clock_error_seconds", "Bound of the offset's error."),
 		rtt:         d("relay_rtt_seconds", "Smoothed round-trip time to the relay."),
-		minRTT:      d("relay_min_rtt_seconds", "Least round-trip time to the relay."),
-		bandwidth:   d("relay_bandwidth_bytes_per_second", "What congestion control believes the path to the relay carries.", "controller"),
+		minRTT:      d("relay_min_rtt_seconds", "Minimum round-trip time to the relay."),
+		bandwidth:   d("relay_bandwidth_bytes_per_second", "Congestion control's bandwidth estimate of the path to the relay.", "controller"),
 		lost:        d("relay_lost_packets_total", "Packets lost towards the relay in this connection."),
 		viewers:     d("viewers", "Subscriptions to a track; a relay counts as one.", "track"),
 		cached:      d("cached_bytes", "Bytes kept for late joiners.", "track"),
@@ -99,7 +68,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.offset, e.Offset.Seconds())
 		gauge(c.uncertainty, e.Error.Seconds())
 	}
-	for _, t := range c.p.tracks {
+	for _, t := range c.p.tracksNow() {
 		s, name := t.Stats(), t.Name().Name
 		gauge(c.viewers, float64(s.Viewers), name)
 		gauge(c.cached, float64(s.CachedBytes), name)

@@ -22,7 +22,7 @@ var errGoaway = errors.New("the relay asked to reconnect")
 // away. It returns nil when ctx ends, and an error early only for what the user must
 // mend.
 func (p *Publisher) keepSession(ctx context.Context, target connect.Target) error {
-	h := p.set.Handler()
+	h := p.Handler()
 	h.Goaway = func(string, time.Duration) {
 		select {
 		case p.goaway <- struct{}{}:
@@ -49,7 +49,7 @@ func (p *Publisher) serveSession(ctx context.Context, s *moqt.Session) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	ns, err := s.PublishNamespace(ctx, p.cfg.Namespace)
+	ns, err := s.PublishNamespace(ctx, p.namespace)
 	if err != nil {
 		var refused *moqt.RequestError
 		if errors.As(err, &refused) && refused.Code == wire.RequestUnauthorized {
@@ -57,7 +57,7 @@ func (p *Publisher) serveSession(ctx context.Context, s *moqt.Session) error {
 		}
 		return err
 	}
-	p.log.Info("publishing", "namespace", p.cfg.Namespace.String(), "relay", s.RemoteAddr().String(), "implementation", s.Implementation())
+	p.log.Info("publishing", "namespace", p.namespace.String(), "relay", s.RemoteAddr().String(), "implementation", s.Implementation())
 	p.session.Store(s)
 	defer p.session.Store(nil)
 	select {

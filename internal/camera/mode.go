@@ -31,6 +31,18 @@ const (
 	Color3072P ColorMode = "3072P" // 4096×3072, at most 15 fps
 )
 
+// ColorFormat is how a colour image's bytes are laid out, by the FOURCC that a k4a
+// recording gives it.
+type ColorFormat string
+
+// Colour formats of an Azure Kinect. NV12 and YUY2 exist at 720P only.
+const (
+	MJPG ColorFormat = "MJPG" // JPEG
+	NV12 ColorFormat = "NV12" // 4:2:0, a plane of Y, a plane of interleaved U and V
+	YUY2 ColorFormat = "YUY2" // 4:2:2, packed
+	BGRA ColorFormat = "BGRA" // 4 bytes a pixel
+)
+
 // crop says how a mode's image is cut from the sensor: the calibrated image is
 // scaled to scaled, then out pixels are taken at offset.
 type crop struct {

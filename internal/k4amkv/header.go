@@ -416,8 +416,8 @@ func (h *header) config(f *file) (c Config, tracks [trackCount]*track, littleEnd
 		if err != nil {
 			return fail(err)
 		}
-		switch c.ColorFormat = ColorFormat(fourCC); c.ColorFormat {
-		case MJPG, NV12, YUY2, BGRA:
+		switch c.ColorFormat = camera.ColorFormat(fourCC); c.ColorFormat {
+		case camera.MJPG, camera.NV12, camera.YUY2, camera.BGRA:
 		default:
 			return fail(&DamageError{color.start, "TrackEntry COLOR", fmt.Errorf("colour format %q is none of MJPG, NV12, YUY2, BGRA", fourCC)})
 		}

@@ -19,23 +19,12 @@ import (
 	"holocast/internal/camera"
 )
 
-// ColorFormat is the layout of the colour track's images, by its FOURCC.
-type ColorFormat string
-
-// Colour formats of an Azure Kinect.
-const (
-	MJPG ColorFormat = "MJPG" // JPEG
-	NV12 ColorFormat = "NV12" // 4:2:0, a plane of Y, a plane of UV
-	YUY2 ColorFormat = "YUY2" // 4:2:2, packed
-	BGRA ColorFormat = "BGRA" // 4 bytes a pixel
-)
-
 // Config is what a recording says of the camera that made it.
 type Config struct {
-	DepthMode   camera.DepthMode // "" where there is neither depth nor IR
-	ColorMode   camera.ColorMode // ColorOff where there is no colour
-	ColorFormat ColorFormat      // "" where there is no colour
-	FPS         int              // 5, 15 or 30; captures may come more slowly
+	DepthMode   camera.DepthMode   // "" where there is neither depth nor IR
+	ColorMode   camera.ColorMode   // ColorOff where there is no colour
+	ColorFormat camera.ColorFormat // "" where there is no colour
+	FPS         int                // 5, 15 or 30; captures may come more slowly
 
 	// The tracks a recording has besides COLOR.
 	Depth, IR, IMU bool

@@ -20,7 +20,7 @@ import (
 
 // small is the configuration of the recordings that tests write: the smallest images.
 var small = Config{
-	DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: MJPG, FPS: 30,
+	DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: camera.MJPG, FPS: 30,
 	Depth: true, IR: true, IMU: true, Serial: "000123456789", Calibration: []byte(`{"CalibrationInformation":{}}`),
 }
 
@@ -129,10 +129,10 @@ func TestRoundTrip(t *testing.T) {
 	configs := map[string]Config{
 		"all tracks":  small,
 		"depth only":  {DepthMode: camera.NFOV2x2Binned, FPS: 15, Depth: true},
-		"color only":  {ColorMode: camera.Color3072P, ColorFormat: MJPG, FPS: 5},
+		"color only":  {ColorMode: camera.Color3072P, ColorFormat: camera.MJPG, FPS: 5},
 		"passive IR":  {DepthMode: camera.PassiveIR, IR: true, FPS: 30},
-		"depth late":  {DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: MJPG, FPS: 5, Depth: true, DepthDelay: 150 * time.Millisecond},
-		"depth early": {DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: MJPG, FPS: 30, Depth: true, DepthDelay: -20 * time.Millisecond},
+		"depth late":  {DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: camera.MJPG, FPS: 5, Depth: true, DepthDelay: 150 * time.Millisecond},
+		"depth early": {DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: camera.MJPG, FPS: 30, Depth: true, DepthDelay: -20 * time.Millisecond},
 	}
 	for name, config := range configs {
 		t.Run(name, func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestRoundTrip(t *testing.T) {
 }
 
 func TestRawColorFormats(t *testing.T) {
-	for format, size := range map[ColorFormat]int{NV12: 1280 * 720 * 3 / 2, YUY2: 1280 * 720 * 2, BGRA: 1280 * 720 * 4} {
+	for format, size := range map[camera.ColorFormat]int{camera.NV12: 1280 * 720 * 3 / 2, camera.YUY2: 1280 * 720 * 2, camera.BGRA: 1280 * 720 * 4} {
 		t.Run(string(format), func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "recording.mkv")
 			w, err := Create(path, Config{ColorMode: camera.Color720P, ColorFormat: format, FPS: 30})
@@ -476,7 +476,7 @@ func TestHeaderErrors(t *testing.T) {
 		"depth mode":      {replace("NFOV_2X2BINNED", "NFOV_9X9BINNED"), `tag K4A_DEPTH_MODE: unknown depth mode "NFOV_9X9BINNED"`},
 		"no depth mode":   {replace("K4A_DEPTH_MODE", "K4A_DEPTH_MOOD"), "tag K4A_DEPTH_MODE is missing"},
 		"other mode":      {replace("NFOV_2X2BINNED", "WFOV_2X2BINNED"), "320×288, but depth mode WFOV_2X2BINNED is 512×512"},
-		"colour format":   {replace("MJPG\x00", "H264\x00"), `colour format "H264" is none of MJPG, NV12, YUY2, BGRA`},
+		"colour format":   {replace("MJPG\x00", "H264\x00"), `colour format "H264" is none of camera.MJPG, camera.NV12, camera.YUY2, camera.BGRA`},
 		"depth format":    {replace("b16g", "gray"), `format "gray" is not b16g`},
 		"codec":           {replace("V_MS/VFW/FOURCC", "V_MPEG4/ISO/AVC"), `codec "V_MPEG4/ISO/AVC" is not V_MS/VFW/FOURCC`},
 		"start offset":    {replace("1700000000000000000", "170000000000000000x"), `tag K4A_START_OFFSET_NS is "170000000000000000x", want nanoseconds`},
@@ -665,7 +665,7 @@ func realRecording(t testing.TB) string {
 func TestRealRecording(t *testing.T) {
 	r := open(t, realRecording(t))
 	c := r.Config
-	if c.DepthMode != camera.NFOVUnbinned || c.ColorMode != camera.Color720P || c.ColorFormat != MJPG || c.FPS != 5 ||
+	if c.DepthMode != camera.NFOVUnbinned || c.ColorMode != camera.Color720P || c.ColorFormat != camera.MJPG || c.FPS != 5 ||
 		!c.Depth || !c.IR || !c.IMU || c.Serial != "001514394512" || c.StartOffset != 336277*time.Microsecond {
 		t.Errorf("configuration %+v", c)
 	}
@@ -694,7 +694,7 @@ func TestRealRecording(t *testing.T) {
 }
 
 func FuzzReader(f *testing.F) {
-	config := Config{DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: MJPG, FPS: 30, IMU: true, Calibration: []byte("{}")}
+	config := Config{DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: camera.MJPG, FPS: 30, IMU: true, Calibration: []byte("{}")}
 	path := filepath.Join(f.TempDir(), "x.mkv")
 	w, err := Create(path, config)
 	if err != nil {

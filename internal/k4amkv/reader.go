@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sort"
 	"time"
+
+	"holocast/internal/camera"
 )
 
 // The tracks of a recording.
@@ -98,11 +100,11 @@ func NewReader(r io.ReaderAt, size int64) (*Reader, error) {
 	rd.imageSize[trackDepth], rd.imageSize[trackIR] = int64(2*w*h), int64(2*w*h)
 	w, h = rd.Config.ColorMode.Size()
 	switch rd.Config.ColorFormat {
-	case NV12:
+	case camera.NV12:
 		rd.imageSize[trackColor] = int64(w * h * 3 / 2)
-	case YUY2:
+	case camera.YUY2:
 		rd.imageSize[trackColor] = int64(2 * w * h)
-	case BGRA:
+	case camera.BGRA:
 		rd.imageSize[trackColor] = int64(4 * w * h)
 	}
 	if d := int64(rd.Config.DepthDelay); d > 0 {

@@ -103,12 +103,12 @@ func (w *Writer) configure() error {
 			return fmt.Errorf("unknown colour mode %q", string(c.ColorMode))
 		}
 		switch c.ColorFormat {
-		case MJPG:
-		case NV12:
+		case camera.MJPG:
+		case camera.NV12:
 			w.sizes[trackColor] = width * height * 3 / 2
-		case YUY2:
+		case camera.YUY2:
 			w.sizes[trackColor] = 2 * width * height
-		case BGRA:
+		case camera.BGRA:
 			w.sizes[trackColor] = 4 * width * height
 		default:
 			return fmt.Errorf("unknown colour format %q", string(c.ColorFormat))
@@ -458,7 +458,7 @@ func (w *Writer) trackEntries() []trackEntry {
 			DefaultDuration: uint64(w.config.period()), Video: &video{uint64(width), uint64(height)},
 		}
 	}
-	bitCount := map[ColorFormat]uint16{MJPG: 24, NV12: 12, YUY2: 16, BGRA: 32}[w.config.ColorFormat]
+	bitCount := map[camera.ColorFormat]uint16{camera.MJPG: 24, camera.NV12: 12, camera.YUY2: 16, camera.BGRA: 32}[w.config.ColorFormat]
 	width, height := w.config.ColorMode.Size()
 	add(trackColor, "COLOR", image(width, height, string(w.config.ColorFormat), bitCount, w.sizes[trackColor]))
 	width, height = w.config.DepthMode.Size()

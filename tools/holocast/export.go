@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holocast/internal/k4amkv"
+	"holocast/internal/camera"
 	"holocast/internal/recording"
 	"holocast/tools/holocast/export"
 )
@@ -53,11 +53,11 @@ is what the frames carry, on the depth camera's pixels; its calibration says so.
 }
 
 func exportRecording(ctx context.Context, o exportOptions, path string, stdout io.Writer) error {
-	format := k4amkv.MJPG
+	format := camera.MJPG
 	switch o.color {
 	case "mjpg":
 	case "bgra":
-		format = k4amkv.BGRA
+		format = camera.BGRA
 	default:
 		return fmt.Errorf("--color %q is not mjpg or bgra", o.color)
 	}

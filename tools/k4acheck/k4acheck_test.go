@@ -336,15 +336,15 @@ func TestRecordingsOpen(t *testing.T) {
 	calibration := []byte(`{"CalibrationInformation":{}}`)
 	for name, config := range map[string]k4amkv.Config{
 		"all tracks": {
-			DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: k4amkv.MJPG, FPS: 30,
+			DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: camera.MJPG, FPS: 30,
 			Depth: true, IR: true, IMU: true, Serial: "1", Calibration: calibration,
 		},
-		"raw colour":  {DepthMode: camera.WFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: k4amkv.NV12, FPS: 15, Depth: true, IR: true, Calibration: calibration},
+		"raw colour":  {DepthMode: camera.WFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: camera.NV12, FPS: 15, Depth: true, IR: true, Calibration: calibration},
 		"depth only":  {DepthMode: camera.WFOVUnbinned, FPS: 15, Depth: true, Calibration: calibration},
-		"depth late":  {DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color3072P, ColorFormat: k4amkv.MJPG, FPS: 5, Depth: true, DepthDelay: 150 * time.Millisecond, Calibration: calibration},
+		"depth late":  {DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color3072P, ColorFormat: camera.MJPG, FPS: 5, Depth: true, DepthDelay: 150 * time.Millisecond, Calibration: calibration},
 		"passive IR":  {DepthMode: camera.PassiveIR, FPS: 30, IR: true, Calibration: calibration},
-		"no depth":    {ColorMode: camera.Color1080P, ColorFormat: k4amkv.MJPG, FPS: 30, IMU: true, Calibration: calibration},
-		"long enough": {DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: k4amkv.MJPG, FPS: 5, Depth: true, IR: true, Calibration: calibration},
+		"no depth":    {ColorMode: camera.Color1080P, ColorFormat: camera.MJPG, FPS: 30, IMU: true, Calibration: calibration},
+		"long enough": {DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: camera.MJPG, FPS: 5, Depth: true, IR: true, Calibration: calibration},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "recording.mkv")
@@ -392,7 +392,7 @@ func TestRecordingsOpen(t *testing.T) {
 func TestCutOffRecordingOpens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "recording.mkv")
 	config := k4amkv.Config{
-		DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: k4amkv.MJPG, FPS: 30,
+		DepthMode: camera.NFOV2x2Binned, ColorMode: camera.Color720P, ColorFormat: camera.MJPG, FPS: 30,
 		Depth: true, IR: true, Calibration: []byte("{}"),
 	}
 	w, err := k4amkv.Create(path, config)
@@ -426,7 +426,7 @@ func capture(config k4amkv.Config, i int) k4amkv.Capture {
 	var c k4amkv.Capture
 	if config.ColorMode != camera.ColorOff {
 		size := 5000 + i
-		if config.ColorFormat == k4amkv.NV12 {
+		if config.ColorFormat == camera.NV12 {
 			w, h := config.ColorMode.Size()
 			size = w * h * 3 / 2
 		}

@@ -46,7 +46,7 @@ type Options struct {
 
 	Depth  camera.DepthMode   // "" is NFOVUnbinned
 	Color  camera.ColorMode   // ColorOff captures depth alone
-	Format source.ColorFormat // "" is MJPG; NV12 and YUY2 exist at 720P only
+	Format camera.ColorFormat // "" is MJPG; NV12 and YUY2 exist at 720P only
 	FPS    int                // 5, 15 or 30; 0 is 30
 
 	Sync SyncMode // "" is Standalone
@@ -130,7 +130,7 @@ const patience = 10 * time.Second
 // Open opens the camera and starts it.
 func Open(options Options) (*Device, error) {
 	options.Depth = cmp.Or(options.Depth, camera.NFOVUnbinned)
-	options.Format = cmp.Or(options.Format, source.MJPG)
+	options.Format = cmp.Or(options.Format, camera.MJPG)
 	options.FPS = cmp.Or(options.FPS, 30)
 	options.Sync = cmp.Or(options.Sync, Standalone)
 	config, err := options.config()
@@ -153,7 +153,7 @@ func (o *Options) config() (C.struct_k4a_config, error) {
 	var c C.struct_k4a_config
 	depth := slices.Index([]camera.DepthMode{camera.NFOV2x2Binned, camera.NFOVUnbinned, camera.WFOV2x2Binned, camera.WFOVUnbinned}, o.Depth)
 	color := slices.Index([]camera.ColorMode{camera.ColorOff, camera.Color720P, camera.Color1080P, camera.Color1440P, camera.Color1536P, camera.Color2160P, camera.Color3072P}, o.Color)
-	format := slices.Index([]source.ColorFormat{source.MJPG, source.NV12, source.YUY2, source.BGRA}, o.Format)
+	format := slices.Index([]camera.ColorFormat{camera.MJPG, camera.NV12, camera.YUY2, camera.BGRA}, o.Format)
 	fps := slices.Index([]int{5, 15, 30}, o.FPS)
 	sync := slices.Index([]SyncMode{Standalone, Master, Subordinate}, o.Sync)
 	frame := time.Second / time.Duration(max(o.FPS, 1))
@@ -172,7 +172,7 @@ func (o *Options) config() (C.struct_k4a_config, error) {
 		return c, errors.New("frame rate 30: depth mode WFOV_UNBINNED does at most 15")
 	case o.FPS == 30 && o.Color == camera.Color3072P:
 		return c, errors.New("frame rate 30: colour mode 3072P does at most 15")
-	case (o.Format == source.NV12 || o.Format == source.YUY2) && o.Color != camera.ColorOff && o.Color != camera.Color720P:
+	case (o.Format == camera.NV12 || o.Format == camera.YUY2) && o.Color != camera.ColorOff && o.Color != camera.Color720P:
 		return c, fmt.Errorf("colour format %s: the camera has it at 720P only, not at %s", o.Format, o.Color)
 	case o.Sync == Master && o.Color == camera.ColorOff:
 		return c, errors.New("sync mode master: the camera must capture colour")
@@ -264,6 +264,9 @@ func (d *Device) Name() string {
 
 // Calibration implements source.Source.
 func (d *Device) Calibration() camera.Calibration { return d.cal }
+
+// FPS implements source.Source.
+func (d *Device) FPS() float64 { return float64(d.options.FPS) }
 
 // Close implements source.Source: it stops the camera.
 func (d *Device) Close() error {

@@ -105,7 +105,7 @@ func TestCaptureUntilUnplugged(t *testing.T) {
 				if n%3 != 2 {
 					color = bytes.Repeat([]byte{byte(n)}, n+1)
 				}
-				if !bytes.Equal(f.Color, color) || (color != nil) != (f.Format == source.MJPG) {
+				if !bytes.Equal(f.Color, color) || (color != nil) != (f.Format == camera.MJPG) {
 					t.Errorf("capture %d: colour % x of format %q", n, f.Color, f.Format)
 				}
 				if since := time.Since(f.CaptureTime); since < 0 || since > time.Minute {
@@ -199,7 +199,7 @@ func TestOpenErrors(t *testing.T) {
 		"sync mode":        {options: Options{Sync: "slave"}, want: `k4a: sync mode "slave": want`},
 		"WFOV at 30":       {options: Options{Depth: camera.WFOVUnbinned}, want: "depth mode WFOV_UNBINNED does at most 15"},
 		"3072P at 30":      {options: Options{Color: camera.Color3072P}, want: "colour mode 3072P does at most 15"},
-		"NV12 at 1080P":    {options: Options{Color: camera.Color1080P, Format: source.NV12}, want: "colour format NV12: the camera has it at 720P only, not at 1080P"},
+		"NV12 at 1080P":    {options: Options{Color: camera.Color1080P, Format: camera.NV12}, want: "colour format NV12: the camera has it at 720P only, not at 1080P"},
 		"blind master":     {options: Options{Sync: Master}, want: "sync mode master: the camera must capture colour"},
 		"depth delay":      {options: Options{DepthDelay: -40 * time.Millisecond}, want: "depth delay -40ms: must be less than a frame of 33.333333ms either way"},
 		"long delay":       {options: Options{Sync: Subordinate, SubordinateDelay: time.Second}, want: "subordinate delay 1s: must be between 0 and a frame"},

@@ -85,12 +85,14 @@ func (p *Player) Name() string { return p.options.Name }
 // Calibration implements source.Source.
 func (p *Player) Calibration() camera.Calibration { return p.cal }
 
+// FPS implements source.Source: the rate the recorder was set to.
+func (p *Player) FPS() float64 { return float64(p.reader.Config.FPS) }
+
 // Close implements source.Source.
 func (p *Player) Close() error { return p.reader.Close() }
 
 // Next implements source.Source. Where the recording is damaged it returns a
-// *k4amkv.DamageError, after all that comes before; the next call goes on behind the
-// damage.
+// *source.DamageError once everything before the damage is delivered.
 func (p *Player) Next(ctx context.Context, f *source.Frame) error {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -105,7 +107,7 @@ func (p *Player) Next(ctx context.Context, f *source.Frame) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("k4amkv: %s: %w", p.path, err)
+			return p.failure(err)
 		}
 		t := c.Time() + p.shift
 		if !p.begun {
@@ -123,11 +125,21 @@ func (p *Player) Next(ctx context.Context, f *source.Frame) error {
 		}
 		p.delivered = true
 		*f = source.Frame{
-			Depth: c.Depth, Color: c.Color, Format: source.ColorFormat(p.reader.Config.ColorFormat),
+			Depth: c.Depth, Color: c.Color, Format: p.reader.Config.ColorFormat,
 			DeviceTime: t, CaptureTime: due,
 		}
 		return nil
 	}
+}
+
+// failure says which recording an error of its reader is about.
+func (p *Player) failure(err error) error {
+	named := fmt.Errorf("k4amkv: %s: %w", p.path, err)
+	var damage *k4amkv.DamageError
+	if errors.As(err, &damage) {
+		return &source.DamageError{Err: named}
+	}
+	return named
 }
 
 // again goes back to the beginning, or returns io.EOF if it must not.

@@ -79,7 +79,7 @@ func TestPace(t *testing.T) {
 	path := record(t, depthOnly, 4)
 	synctest.Test(t, func(t *testing.T) {
 		p := open(t, path, Options{})
-		if p.Name() != "studio" || p.Calibration().Serial != "42" {
+		if p.Name() != "studio" || p.Calibration().Serial != "42" || p.FPS() != 5 {
 			t.Errorf("name %q, serial %q", p.Name(), p.Calibration().Serial)
 		}
 		start := time.Now()
@@ -206,8 +206,9 @@ func TestDamagedRecording(t *testing.T) {
 				t.Fatalf("frame %d: depth %d, error %v", i, f.Depth[0], err)
 			}
 		}
-		var damage *k4amkv.DamageError
-		if err := p.Next(t.Context(), &f); !errors.As(err, &damage) || !strings.Contains(err.Error(), "studio.mkv: recording is damaged at byte") {
+		var damage *source.DamageError
+		var where *k4amkv.DamageError
+		if err := p.Next(t.Context(), &f); !errors.As(err, &damage) || !errors.As(err, &where) || !strings.Contains(err.Error(), "studio.mkv: recording is damaged at byte") {
 			t.Errorf("error %v", err)
 		}
 		if err := p.Next(t.Context(), &f); err != nil || f.Depth[0] != 5 {
@@ -235,7 +236,7 @@ func TestRealRecording(t *testing.T) {
 			if err := p.Next(t.Context(), &f); err != nil {
 				t.Fatal(err)
 			}
-			if f.Format != source.MJPG || len(f.Color) == 0 || len(f.Depth) != 640*576 || f.DeviceTime <= last {
+			if f.Format != camera.MJPG || len(f.Color) == 0 || len(f.Depth) != 640*576 || f.DeviceTime <= last {
 				t.Errorf("frame %d: %d bytes of %s, %d depth values, device time %v", i, len(f.Color), f.Format, len(f.Depth), f.DeviceTime)
 			}
 			last = f.DeviceTime

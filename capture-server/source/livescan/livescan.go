@@ -286,6 +286,9 @@ func (p *player) Name() string { return p.name }
 // Calibration returns what Intrinsics.json says for the chosen modes.
 func (p *player) Calibration() camera.Calibration { return p.cal }
 
+// FPS returns the rate the studio plays at.
+func (p *player) FPS() float64 { return p.pace.Clock.FPS() }
+
 // Next waits for the next frame; the one after the last is the first again.
 func (p *player) Next(ctx context.Context, f *source.Frame) error {
 	k, due, err := p.pace.Wait(ctx)
@@ -296,7 +299,7 @@ func (p *player) Next(ctx context.Context, f *source.Frame) error {
 	*f = source.Frame{
 		Depth:       p.depth[i],
 		Color:       p.color[i],
-		Format:      source.MJPG,
+		Format:      camera.MJPG,
 		DeviceTime:  p.pace.Clock.Offset(k),
 		CaptureTime: due,
 	}

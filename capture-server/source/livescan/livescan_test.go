@@ -94,7 +94,7 @@ func TestPlaysInStepAndLoops(t *testing.T) {
 			if want := uint16(1000*c) + uint16(number%3) + 1; f.Depth[0] != want || len(f.Depth) != 320*288 {
 				t.Errorf("camera %d frame %d has depth %d, want %d", c, number, f.Depth[0], want)
 			}
-			if f.Format != source.MJPG || len(f.Color) == 0 {
+			if f.Format != camera.MJPG || len(f.Color) == 0 {
 				t.Errorf("camera %d: colour %s of %d bytes", c, f.Format, len(f.Color))
 			}
 			if c == 0 && i == 0 {

@@ -27,6 +27,9 @@ func NewClock(fps float64) (*Clock, error) {
 	return &Clock{fps: fps}, nil
 }
 
+// FPS is the clock's rate in frames per second.
+func (c *Clock) FPS() float64 { return c.fps }
+
 // Offset is when frame k is due after frame 0.
 func (c *Clock) Offset(k int64) time.Duration {
 	return time.Duration(math.Round(float64(k) * float64(time.Second) / c.fps))

@@ -207,6 +207,9 @@ func (s *sensor) Name() string { return s.name }
 // Calibration returns the made-up factory calibration at the chosen modes.
 func (s *sensor) Calibration() camera.Calibration { return s.cal }
 
+// FPS returns the rate the studio plays at.
+func (s *sensor) FPS() float64 { return s.pace.Clock.FPS() }
+
 // Next waits for the next frame of the endless loop.
 func (s *sensor) Next(ctx context.Context, f *source.Frame) error {
 	k, due, err := s.pace.Wait(ctx)
@@ -217,7 +220,7 @@ func (s *sensor) Next(ctx context.Context, f *source.Frame) error {
 	*f = source.Frame{
 		Depth:       at.depth,
 		Color:       at.color,
-		Format:      source.MJPG,
+		Format:      camera.MJPG,
 		DeviceTime:  s.pace.Clock.Offset(k),
 		CaptureTime: due,
 	}

@@ -51,7 +51,7 @@ func TestFramesMatchCalibration(t *testing.T) {
 		t.Errorf("calibration's own document gives %+v, %v", again.Depth, err)
 	}
 	f := next(t, s)
-	if len(f.Depth) != 320*288 || f.Format != source.MJPG {
+	if len(f.Depth) != 320*288 || f.Format != camera.MJPG {
 		t.Fatalf("frame of %d depth pixels, colour %s", len(f.Depth), f.Format)
 	}
 	d, err := mjpeg.NewDecoder()

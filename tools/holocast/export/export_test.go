@@ -150,7 +150,7 @@ func TestPLY(t *testing.T) {
 }
 
 func TestK4A(t *testing.T) {
-	for _, format := range []k4amkv.ColorFormat{k4amkv.BGRA, k4amkv.MJPG} {
+	for _, format := range []camera.ColorFormat{camera.BGRA, camera.MJPG} {
 		t.Run(string(format), func(t *testing.T) {
 			dir := t.TempDir()
 			r, err := K4A(t.Context(), record(t, 2, 1, "A", -1), dir, format, quiet)
@@ -185,7 +185,7 @@ func TestK4A(t *testing.T) {
 
 // checkCapture checks a capture's depth and that every point finds its colour through
 // the calibration.
-func checkCapture(t *testing.T, c *k4amkv.Capture, want pointcloud.Grid, cal camera.Calibration, format k4amkv.ColorFormat) {
+func checkCapture(t *testing.T, c *k4amkv.Capture, want pointcloud.Grid, cal camera.Calibration, format camera.ColorFormat) {
 	t.Helper()
 	rays := cal.Depth.RayTable()
 	for i, d := range want.Depth {
@@ -193,7 +193,7 @@ func checkCapture(t *testing.T, c *k4amkv.Capture, want pointcloud.Grid, cal cam
 			t.Fatalf("depth %d of pixel %d, want %d", c.Depth[i], i, d)
 		}
 		x := float64(rays.X[i])
-		if d == 0 || math.IsNaN(x) || format != k4amkv.BGRA {
+		if d == 0 || math.IsNaN(x) || format != camera.BGRA {
 			continue
 		}
 		z := float64(d)
@@ -212,7 +212,7 @@ func checkCapture(t *testing.T, c *k4amkv.Capture, want pointcloud.Grid, cal cam
 func TestRefused(t *testing.T) {
 	dir := t.TempDir()
 	points := record(t, 1, 1, "B", -1)
-	if _, err := K4A(t.Context(), points, dir, k4amkv.MJPG, quiet); err == nil || !strings.Contains(err.Error(), "only layout A") {
+	if _, err := K4A(t.Context(), points, dir, camera.MJPG, quiet); err == nil || !strings.Contains(err.Error(), "only layout A") {
 		t.Errorf("layout B: %v", err)
 	}
 	if r, err := PLY(t.Context(), points, dir, true, quiet); err != nil || r.Frames != frames {

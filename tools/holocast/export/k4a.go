@@ -23,8 +23,8 @@ const jpegQuality = 95
 // camera's pixels when the frames were made: it goes back as the image of a colour
 // camera at the depth camera's place and with its lens, which the recording's
 // calibration describes, so that every depth pixel finds its own colour. format is
-// k4amkv.MJPG, or k4amkv.BGRA, which is exact and twenty times larger.
-func K4A(ctx context.Context, path, dir string, format k4amkv.ColorFormat, cfg Config) (result Result, err error) {
+// camera.MJPG, or camera.BGRA, which is exact and twenty times larger.
+func K4A(ctx context.Context, path, dir string, format camera.ColorFormat, cfg Config) (result Result, err error) {
 	x, err := open(path, cfg)
 	if err != nil {
 		return Result{}, err
@@ -93,7 +93,7 @@ func place(width, height int) (camera.DepthMode, camera.ColorMode, error) {
 	return "", "", fmt.Errorf("%d×%d is no depth mode of an Azure Kinect", width, height)
 }
 
-func newKinect(s *stream, dir string, format k4amkv.ColorFormat) (*kinect, error) {
+func newKinect(s *stream, dir string, format camera.ColorFormat) (*kinect, error) {
 	if s.track.Points.Layout != "A" {
 		return nil, fmt.Errorf("camera %d has layout %s: only layout A is a sensor's image; export --ply takes all", s.number, s.track.Points.Layout)
 	}
@@ -113,7 +113,7 @@ func newKinect(s *stream, dir string, format k4amkv.ColorFormat) (*kinect, error
 	if err != nil {
 		return nil, fmt.Errorf("camera %d: %w", s.number, err)
 	}
-	if format == k4amkv.MJPG {
+	if format == camera.MJPG {
 		if k.encoder, err = mjpeg.NewEncoder(); err != nil {
 			return nil, err
 		}

@@ -1,4 +1,4 @@
-package publish
+package points
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 
 	"holocast/capture-server/cloud"
 	"holocast/capture-server/source"
-	"holocast/internal/k4amkv"
 	"holocast/internal/pointcloud"
 )
 
@@ -20,10 +19,9 @@ const idleInterval = time.Second
 // pipeline is one camera: one goroutine takes its captures, another makes frames of
 // the newest. A capture that is not begun when the next one comes is dropped.
 type pipeline struct {
-	p       *Publisher
+	m       *Medium
 	number  int
 	src     source.Source
-	fps     float64
 	mapper  *cloud.Mapper
 	encoder *pointcloud.Encoder
 	tracks  []*pointsTrack
@@ -49,8 +47,8 @@ type capture struct {
 	taken    time.Time // when the source delivered it
 }
 
-func newPipeline(p *Publisher, number int, c Camera) (*pipeline, error) {
-	cfg := p.cfg.Cloud
+func newPipeline(of *Medium, number int, c Camera) (*pipeline, error) {
+	cfg := of.cfg.Cloud
 	cfg.Pose = c.Pose
 	m, err := cloud.New(c.Source.Calibration(), cfg)
 	if err != nil {
@@ -62,12 +60,12 @@ func newPipeline(p *Publisher, number int, c Camera) (*pipeline, error) {
 		return nil, err
 	}
 	l := &pipeline{
-		p: p, number: number, src: c.Source, fps: c.FPS, mapper: m, encoder: e,
+		m: of, number: number, src: c.Source, mapper: m, encoder: e,
 		spare: []*capture{{}, {}}, wake: make(chan struct{}, 1),
 	}
 	lens, pose := m.Output()
 	l.tracks = append(l.tracks, newPointsTrack(l, qualityFull, lens, pose))
-	if p.cfg.Low {
+	if of.cfg.Low {
 		l.tracks = append(l.tracks, newPointsTrack(l, qualityLow, halfLens(lens), pose))
 	}
 	return l, nil
@@ -82,14 +80,14 @@ func (l *pipeline) run(ctx context.Context) error {
 	var f source.Frame
 	for {
 		err := l.src.Next(ctx, &f)
-		var damage *k4amkv.DamageError
+		var damage *source.DamageError
 		switch {
 		case err == nil:
 			l.take(&f)
 		case errors.Is(err, io.EOF):
 			return nil
 		case errors.As(err, &damage):
-			l.p.log.Warn("going on behind the damage", "camera", l.number, "err", err)
+			l.m.session.Log().Warn("skipping the damaged part", "camera", l.number, "err", err)
 		default:
 			return err
 		}
@@ -99,7 +97,7 @@ func (l *pipeline) run(ctx context.Context) error {
 // take keeps a copy of a capture that somebody wants, in place of one that is still
 // waiting.
 func (l *pipeline) take(f *source.Frame) {
-	now, m := time.Now(), l.p.metrics
+	now, m := time.Now(), l.m.metrics
 	if !l.wanted(now) {
 		m.frames.WithLabelValues(l.label(), "idle").Inc()
 		return
@@ -150,7 +148,7 @@ func (l *pipeline) encode(ctx context.Context) {
 		}
 		// The capture is chosen when a processor is free for it, not before.
 		select {
-		case l.p.slots <- struct{}{}:
+		case l.m.slots <- struct{}{}:
 		case <-ctx.Done():
 			return
 		}
@@ -164,13 +162,13 @@ func (l *pipeline) encode(ctx context.Context) {
 			l.spare = append(l.spare, c)
 			l.mu.Unlock()
 		}
-		<-l.p.slots
+		<-l.m.slots
 	}
 }
 
 // publish makes a capture a frame of every track that wants it.
 func (l *pipeline) publish(c *capture) {
-	m := l.p.metrics
+	m := l.m.metrics
 	begun := time.Now()
 	if err := l.mapper.Map(&c.Frame, &l.grid); err != nil {
 		l.fail(err)
@@ -180,9 +178,9 @@ func (l *pipeline) publish(c *capture) {
 	h := pointcloud.Header{
 		Sequence:     c.sequence,
 		DeviceTime:   uint64(max(0, c.DeviceTime.Microseconds())),
-		CaptureTime:  uint64(l.p.relayTime.At(c.CaptureTime).UnixMicro()),
+		CaptureTime:  uint64(l.m.session.RelayTime().At(c.CaptureTime).UnixMicro()),
 		Camera:       uint16(l.number),
-		Descriptions: uint8(l.p.cfg.Descriptions),
+		Descriptions: uint8(l.m.cfg.Descriptions),
 	}
 	size := 0
 	for _, t := range l.tracks {
@@ -202,7 +200,7 @@ func (l *pipeline) publish(c *capture) {
 	m.observe(l.label(), "map", mapped.Sub(begun))
 	m.observe(l.label(), "encode", published.Sub(mapped))
 	m.latency.WithLabelValues(l.label()).Observe(published.Sub(c.CaptureTime).Seconds())
-	l.p.log.Debug("frame published", "camera", l.number, "sequence", c.sequence, "bytes", size,
+	l.m.session.Log().Debug("frame published", "camera", l.number, "sequence", c.sequence, "bytes", size,
 		"wait", begun.Sub(c.taken), "map", mapped.Sub(begun), "encode", published.Sub(mapped),
 		"since_capture", published.Sub(c.CaptureTime))
 }
@@ -210,10 +208,10 @@ func (l *pipeline) publish(c *capture) {
 // fail counts a capture that could not be used, and tells of it unless it is the same
 // trouble as before.
 func (l *pipeline) fail(err error) {
-	l.p.metrics.frames.WithLabelValues(l.label(), "failed").Inc()
+	l.m.metrics.frames.WithLabelValues(l.label(), "failed").Inc()
 	if s := err.Error(); s != l.lastErr {
 		l.lastErr = s
-		l.p.log.Warn("capture not used", "camera", l.number, "name", l.src.Name(), "err", err)
+		l.m.session.Log().Warn("capture not used", "camera", l.number, "name", l.src.Name(), "err", err)
 	}
 }
 

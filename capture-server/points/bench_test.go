@@ -1,4 +1,4 @@
-package publish
+package points
 
 import (
 	"context"
@@ -47,8 +47,8 @@ func BenchmarkPublish(b *testing.B) {
 	for _, tt := range tests {
 		b.Run(tt.name, func(b *testing.B) {
 			tt.cfg.AlwaysEncode = true
-			p := newPublisher(b, tt.cfg, realCamera(b))
-			l := p.pipelines[0]
+			m := newMedium(b, tt.cfg, realCamera(b))
+			l := m.pipelines[0]
 			c := &capture{}
 			if err := l.src.Next(b.Context(), &c.Frame); err != nil {
 				b.Fatal(err)
@@ -79,8 +79,8 @@ func (t *timed) Next(ctx context.Context, f *source.Frame) error {
 // published, at 30 frames a second.
 func BenchmarkLatency(b *testing.B) {
 	camera := &timed{Source: realCamera(b)}
-	p := newPublisher(b, Config{AlwaysEncode: true}, camera)
-	l := p.pipelines[0]
+	m := newMedium(b, Config{AlwaysEncode: true}, camera)
+	l := m.pipelines[0]
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan error, 1)
 	go func() { done <- l.run(ctx) }()

@@ -1,4 +1,4 @@
-package publish
+package points
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"holocast/capture-server/publish"
 	"holocast/internal/camera"
 	"holocast/internal/catalog"
 	"holocast/internal/moqt"
@@ -40,9 +41,11 @@ type pointsTrack struct {
 
 func newPointsTrack(l *pipeline, quality string, lens camera.Intrinsics, pose camera.Transform) *pointsTrack {
 	t := &pointsTrack{
-		Track:   l.p.newTrack(catalog.PointsTrack(l.number, quality), priorityDescription, l.p.cfg.DeliveryTimeout),
-		quality: quality, lens: lens, pose: pose, layout: l.p.cfg.Layout, always: l.p.cfg.AlwaysEncode,
-		group: firstGroup(),
+		Track: l.m.session.NewTrack(publish.Track{
+			Name: catalog.PointsTrack(l.number, quality), Priority: priorityDescription, DeliveryTimeout: l.m.cfg.DeliveryTimeout,
+		}),
+		quality: quality, lens: lens, pose: pose, layout: l.m.cfg.Layout, always: l.m.cfg.AlwaysEncode,
+		group: publish.FirstGroup(),
 	}
 	if t.layout != pointcloud.LayoutGrid {
 		t.rays = lens.RayTable()

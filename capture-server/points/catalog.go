@@ -1,0 +1,86 @@
+package points
+
+import (
+	"fmt"
+	"math"
+
+	"holocast/internal/catalog"
+	"holocast/internal/pointcloud"
+)
+
+// bytesPerPoint estimates, generously, what a point of a layout costs.
+var bytesPerPoint = map[pointcloud.Layout]float64{
+	pointcloud.LayoutGrid: 2, pointcloud.LayoutPoints: 3, pointcloud.LayoutInterleaved: 9,
+}
+
+// defaultFPS stands in for a frame rate that is not known.
+const defaultFPS = 30
+
+// Describe implements publish.Medium: the tracks of the cameras that are there, and
+// the pose track.
+func (m *Medium) Describe(c *catalog.Catalog) error {
+	var names []string
+	renderGroup := 1
+	for _, l := range m.pipelines {
+		if l.ended.Load() {
+			continue
+		}
+		altGroup := l.number + 1
+		calibration := l.src.Calibration()
+		for _, t := range l.tracks {
+			ref, err := c.AddInit(fmt.Sprintf("camera-%d-%s", l.number, t.quality), catalog.CameraInit{
+				Grid: t.lens, Pose: t.pose, DepthMin: m.cfg.Cloud.DepthMin, DepthMax: depthMax(m.cfg.Cloud.DepthMax),
+				Calibration: &calibration,
+			})
+			if err != nil {
+				return err
+			}
+			rate := l.src.FPS()
+			if rate == 0 {
+				rate = defaultFPS
+			}
+			pixels := t.lens.Width * t.lens.Height
+			name := catalog.PointsTrack(l.number, t.quality)
+			entry := catalog.Track{
+				Name: name, Packaging: catalog.PackagingPoints, IsLive: true, Role: catalog.RolePoints,
+				Label: l.src.Name(), RenderGroup: &renderGroup, AltGroup: &altGroup, InitRef: ref, Framerate: l.src.FPS(),
+				Bitrate: int64(float64(pixels) * bytesPerPoint[t.layout] * 8 * rate),
+				Points: &catalog.Points{
+					Camera: l.number, CameraName: l.src.Name(), Quality: t.quality, Layout: t.layout.String(),
+					Descriptions: m.cfg.Descriptions, MaxPoints: pixels,
+					DeliveryTimeout: int(m.cfg.DeliveryTimeout.Milliseconds()),
+				},
+			}
+			if t.layout == pointcloud.LayoutGrid {
+				entry.Width, entry.Height = t.lens.Width, t.lens.Height
+			}
+			c.Tracks = append(c.Tracks, entry)
+			names = append(names, name)
+		}
+	}
+	c.Tracks = append(c.Tracks, catalog.NewPoseTrack(names...))
+	return nil
+}
+
+func depthMax(mm uint16) uint16 {
+	if mm == 0 {
+		return math.MaxUint16
+	}
+	return mm
+}
+
+// publishPoses publishes where the cameras that are there stand.
+func (m *Medium) publishPoses() error {
+	var events []catalog.PoseEvent
+	now := m.session.RelayTime().Now().UnixMilli()
+	for _, l := range m.pipelines {
+		if !l.ended.Load() {
+			events = append(events, catalog.PoseEvent{T: now, Data: catalog.Pose{Camera: l.number, Pose: l.tracks[0].pose}})
+		}
+	}
+	b, err := catalog.MarshalPoses(events)
+	if err != nil {
+		return err
+	}
+	return m.poses.Publish(b)
+}

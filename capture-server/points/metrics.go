@@ -1,0 +1,38 @@
+package points
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are what the pipelines count.
+type metrics struct {
+	frames  *prometheus.CounterVec
+	stages  *prometheus.HistogramVec
+	latency *prometheus.HistogramVec
+}
+
+func newMetrics() *metrics {
+	buckets := []float64{.0005, .001, .002, .003, .004, .005, .006, .008, .010, .012, .015, .020, .030, .050, .1, .2, .5}
+	return &metrics{
+		frames: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "holocast_capture_frames_total",
+			Help: "Captures by result: published, dropped (a newer one came first), idle (nobody watched), failed.",
+		}, []string{"camera", "result"}),
+		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "holocast_capture_stage_seconds", Help: "Time a frame spent waiting, being mapped to points and being encoded.", Buckets: buckets,
+		}, []string{"camera", "stage"}),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "holocast_capture_to_published_seconds", Help: "Time from the middle of the exposure to the frame being published.", Buckets: buckets,
+		}, []string{"camera"}),
+	}
+}
+
+func (m *metrics) observe(camera, stage string, d time.Duration) {
+	m.stages.WithLabelValues(camera, stage).Observe(d.Seconds())
+}
+
+func (m *metrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.frames, m.stages, m.latency}
+}

@@ -1,0 +1,162 @@
+// Package points is the medium of point clouds: each camera's newest capture becomes a
+// grid of points (package cloud), a frame (internal/pointcloud) and a group of the
+// camera's tracks points/<camera>/<quality>. The cameras' poses are the track pose.
+//
+// A frame is one group. Its description i is object i of subgroup i, of a lower
+// priority the higher i is, so that a congested hop drops density, not frames.
+package points
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"holocast/capture-server/cloud"
+	"holocast/capture-server/publish"
+	"holocast/capture-server/source"
+	"holocast/internal/camera"
+	"holocast/internal/catalog"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/pointcloud"
+)
+
+// Config says how cameras are published. Zero fields take the defaults.
+type Config struct {
+	// Cloud is how captures become points; its Pose is each camera's own.
+	Cloud        cloud.Config
+	Layout       pointcloud.Layout // 0 is LayoutGrid
+	Descriptions int               // 1 or 4; 0 is 1
+	// Low adds a track of every second pixel in x and y to each camera.
+	Low bool
+	// DeliveryTimeout is how old a frame may become on its way before its rest is
+	// dropped; 0 is no limit.
+	DeliveryTimeout time.Duration
+	// AlwaysEncode encodes every frame of every track. Otherwise a track that nobody
+	// watches gets one frame a second, so that a viewer who joins has a picture at once.
+	AlwaysEncode bool
+}
+
+// Camera is a camera to publish. Its number in the session is its index.
+type Camera struct {
+	Source source.Source
+	// Pose is the motion from the depth camera's space to the studio's; the zero
+	// Transform is Identity.
+	Pose camera.Transform
+}
+
+// Medium is the cameras of a session.
+type Medium struct {
+	cfg       Config
+	session   *publish.Publisher
+	metrics   *metrics
+	pipelines []*pipeline
+	slots     chan struct{} // bounds the frames being encoded at a time
+	poses     *publish.Document
+}
+
+var _ publish.Medium = (*Medium)(nil)
+
+// Publisher priorities of the tracks (lower first).
+const (
+	priorityDescription = 96 // of description 0
+	priorityStep        = 32 // more for each further description
+)
+
+// New makes the medium of cameras, which its Close closes; after an error they are
+// still the caller's. Errors name the setting or the camera that is wrong.
+func New(session *publish.Publisher, cfg Config, cameras []Camera) (*Medium, error) {
+	if cfg.Layout == 0 {
+		cfg.Layout = pointcloud.LayoutGrid
+	}
+	if cfg.Descriptions == 0 {
+		cfg.Descriptions = 1
+	}
+	if cfg.Descriptions != 1 && cfg.Descriptions != 4 {
+		return nil, fmt.Errorf("descriptions is %d, want 1 or 4", cfg.Descriptions)
+	}
+	m := &Medium{
+		cfg: cfg, session: session, metrics: newMetrics(), poses: session.NewDocument(catalog.PoseTrack),
+		slots: make(chan struct{}, runtime.GOMAXPROCS(0)),
+	}
+	for i, c := range cameras {
+		l, err := newPipeline(m, i, c)
+		if err != nil {
+			m.release()
+			return nil, fmt.Errorf("camera %s: %w", c.Source.Name(), err)
+		}
+		m.pipelines = append(m.pipelines, l)
+	}
+	if err := m.publishPoses(); err != nil {
+		m.release()
+		return nil, err
+	}
+	session.Register(m.metrics.collectors()...)
+	return m, nil
+}
+
+// Name implements publish.Medium.
+func (m *Medium) Name() string { return "points" }
+
+// Close implements publish.Medium: it frees the encoders and closes the cameras.
+func (m *Medium) Close() {
+	m.release()
+	for _, l := range m.pipelines {
+		if err := l.src.Close(); err != nil {
+			m.session.Log().Warn("closing camera", "camera", l.number, "err", err)
+		}
+	}
+}
+
+// release frees what the medium made itself.
+func (m *Medium) release() {
+	for _, l := range m.pipelines {
+		l.encoder.Close()
+		l.mapper.Close()
+	}
+}
+
+// errNoCamera says that all cameras failed or came to their end.
+var errNoCamera = errors.New("no camera is left to publish")
+
+// Run implements publish.Medium. It returns nil when ctx ended it, or when all cameras
+// came to their end; otherwise the first that failed says why.
+func (m *Medium) Run(ctx context.Context) error {
+	log := m.session.Log()
+	var g errgroup.Group
+	for _, l := range m.pipelines {
+		g.Go(func() error {
+			err := l.run(ctx)
+			if ctx.Err() != nil {
+				return nil //nolint:nilerr // ctx ended it, it did not fail
+			}
+			m.end(l)
+			if err != nil {
+				log.Error("camera failed", "camera", l.number, "name", l.src.Name(), "err", err)
+				return fmt.Errorf("%w; camera %s: %w", errNoCamera, l.src.Name(), err)
+			}
+			log.Info("camera came to its end", "camera", l.number, "name", l.src.Name())
+			return nil
+		})
+	}
+	err := g.Wait()
+	if ctx.Err() == nil {
+		m.poses.End(wire.DoneTrackEnded, "no camera is left")
+	}
+	return err
+}
+
+// end takes a camera out of the session.
+func (m *Medium) end(l *pipeline) {
+	l.ended.Store(true)
+	for _, t := range l.tracks {
+		t.End(wire.DoneTrackEnded, "the camera is gone")
+	}
+	if err := m.publishPoses(); err != nil {
+		m.session.Log().Warn("no new poses", "err", err)
+	}
+	m.session.Changed()
+}

@@ -1,0 +1,343 @@
+package points
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"go.uber.org/goleak"
+
+	"holocast/capture-server/cloud"
+	"holocast/capture-server/publish"
+	"holocast/capture-server/publish/publishtest"
+	"holocast/capture-server/source"
+	"holocast/capture-server/source/synthetic"
+	"holocast/internal/camera"
+	"holocast/internal/catalog"
+	"holocast/internal/pointcloud"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// still is a camera that shows the same picture again and again.
+type still struct {
+	cal    camera.Calibration
+	frame  source.Frame
+	period time.Duration
+	end    error // returned after the given number of frames
+	frames int
+	closed bool
+}
+
+func (s *still) Name() string                    { return "still" }
+func (s *still) Calibration() camera.Calibration { return s.cal }
+func (s *still) FPS() float64                    { return 30 }
+func (s *still) Close() error                    { s.closed = true; return nil }
+
+func (s *still) Next(ctx context.Context, f *source.Frame) error {
+	if s.frames == 0 && s.end != nil {
+		return s.end
+	}
+	s.frames--
+	select {
+	case <-time.After(s.period):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	*f = s.frame
+	f.CaptureTime = time.Now()
+	return nil
+}
+
+func newStill(t testing.TB) *still {
+	t.Helper()
+	studio, err := synthetic.Open(t.Context(), synthetic.Options{Frames: 1, Depth: camera.NFOV2x2Binned})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &still{cal: studio.Cameras[0].Calibration(), period: 5 * time.Millisecond}
+	if err := studio.Cameras[0].Next(t.Context(), &s.frame); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func newMedium(t testing.TB, cfg Config, sources ...source.Source) *Medium {
+	t.Helper()
+	return newMediumLogging(t, slog.DiscardHandler, cfg, sources...)
+}
+
+func newMediumLogging(t testing.TB, log slog.Handler, cfg Config, sources ...source.Source) *Medium {
+	t.Helper()
+	p := publish.New(publish.Config{Namespace: publishtest.Namespace, Log: slog.New(log)})
+	cameras := make([]Camera, 0, len(sources))
+	for _, s := range sources {
+		cameras = append(cameras, Camera{Source: s})
+	}
+	m, err := New(p, cfg, cameras)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	if err := p.Add(m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// counted is how many captures ended as result says.
+func counted(t *testing.T, m *Medium, result string) float64 {
+	t.Helper()
+	var metric dto.Metric
+	if err := m.metrics.frames.WithLabelValues("still", result).Write(&metric); err != nil {
+		t.Fatal(err)
+	}
+	return metric.GetCounter().GetValue()
+}
+
+func TestNewestCaptureWins(t *testing.T) {
+	s := newStill(t)
+	m := newMedium(t, Config{AlwaysEncode: true}, s)
+	l := m.pipelines[0]
+	for i := range 5 {
+		f := s.frame
+		f.DeviceTime = time.Duration(i) * time.Millisecond
+		l.take(&f)
+	}
+	if dropped := counted(t, m, "dropped"); dropped != 4 {
+		t.Errorf("%v captures dropped, want 4", dropped)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); l.encode(ctx) }()
+	object := firstObject(t, m)
+	cancel()
+	<-done
+	h, err := pointcloud.ParseHeader(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.Sequence != 4 || h.DeviceTime != 4000 {
+		t.Errorf("frame has sequence %d and device time %d µs, want 4 and 4000", h.Sequence, h.DeviceTime)
+	}
+}
+
+func TestUnwatchedTrackStaysFresh(t *testing.T) {
+	m := newMedium(t, Config{}, newStill(t))
+	track := m.pipelines[0].tracks[0]
+	now := time.Now()
+	track.newest.Store(now.UnixNano())
+	if track.wanted(now.Add(idleInterval - 1)) {
+		t.Error("a frame is wanted although nobody watches and the newest is fresh")
+	}
+	if !track.wanted(now.Add(idleInterval)) {
+		t.Error("no frame is wanted although the newest is old")
+	}
+}
+
+func TestQualities(t *testing.T) {
+	s := newStill(t)
+	var want pointcloud.Grid
+	mapper, err := cloud.New(s.cal, cloud.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mapper.Close()
+	if err := mapper.Map(&s.frame, &want); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name         string
+		layout       pointcloud.Layout
+		descriptions int
+	}{
+		{"grid", pointcloud.LayoutGrid, 1},
+		{"grid of four descriptions", pointcloud.LayoutGrid, 4},
+		{"points", pointcloud.LayoutPoints, 1},
+		{"interleaved points of four descriptions", pointcloud.LayoutInterleaved, 4},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newMedium(t, Config{Layout: tt.layout, Descriptions: tt.descriptions, Low: true, AlwaysEncode: true}, s)
+			l := m.pipelines[0]
+			c := &capture{Frame: s.frame, taken: time.Now()}
+			c.CaptureTime = time.Now()
+			l.publish(c)
+			for _, track := range l.tracks {
+				objects := publishtest.Objects(t, m.session, track.Track.Name().Name)
+				if len(objects) != tt.descriptions {
+					t.Fatalf("%s: %d objects, want %d", track.quality, len(objects), tt.descriptions)
+				}
+				checkPoints(t, track, objects, &want)
+			}
+		})
+	}
+}
+
+// checkPoints compares a frame with the pixels of the full grid that it should have.
+func checkPoints(t *testing.T, track *pointsTrack, objects [][]byte, full *pointcloud.Grid) {
+	t.Helper()
+	d, err := pointcloud.NewDecoder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	step := map[string]int{qualityFull: 1, qualityLow: 2}[track.quality]
+	var want pointcloud.Grid
+	for y := 0; y < full.Height; y += step {
+		for x := 0; x < full.Width; x += step {
+			i := y*full.Width + x
+			want.Depth = append(want.Depth, full.Depth[i])
+			want.Color = append(want.Color, full.Color[3*i:3*i+3]...)
+		}
+	}
+	if track.layout == pointcloud.LayoutGrid {
+		var got pointcloud.Grid
+		if _, err := d.DecodeGrid(&got, objects...); err != nil {
+			t.Fatal(err)
+		}
+		if got.Width != track.lens.Width || got.Height != track.lens.Height || !slices.Equal(got.Depth, want.Depth) {
+			t.Fatalf("%s: depth of %d×%d pixels differs from the camera's", track.quality, got.Width, got.Height)
+		}
+		for i, z := range want.Depth {
+			if z != 0 && !bytes.Equal(got.Color[3*i:3*i+3], want.Color[3*i:3*i+3]) {
+				t.Fatalf("%s: colour of pixel %d differs from the camera's", track.quality, i)
+			}
+		}
+		return
+	}
+	// A point belongs to the pixel that its place projects to.
+	n := 0
+	for _, o := range objects {
+		var got pointcloud.Points
+		if _, err := d.DecodePoints(&got, o); err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(got.XYZ); i += 3 {
+			p := [3]float64{float64(got.XYZ[i]), float64(got.XYZ[i+1]), float64(got.XYZ[i+2])}
+			u, v, ok := track.lens.Project(p)
+			x, y := int(u+0.5), int(v+0.5)
+			if !ok || x < 0 || x >= track.lens.Width || y < 0 || y >= track.lens.Height {
+				t.Fatalf("%s: point %v is outside the picture", track.quality, p)
+			}
+			if near(want.Depth, track.lens.Width, x, y, uint16(p[2])) {
+				n++
+			}
+		}
+	}
+	points := 0
+	for _, z := range want.Depth {
+		if z != 0 {
+			points++
+		}
+	}
+	if n != points {
+		t.Errorf("%s: %d points are where the camera has one, want %d", track.quality, n, points)
+	}
+}
+
+// near reports whether pixel (x, y) or one beside it has depth z: millimetres round a
+// point's place by up to a pixel.
+func near(depth []uint16, width, x, y int, z uint16) bool {
+	for dy := -1; dy <= 1; dy++ {
+		for dx := -1; dx <= 1; dx++ {
+			i := (y+dy)*width + x + dx
+			if i >= 0 && i < len(depth) && depth[i] == z {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func TestUnusableCaptures(t *testing.T) {
+	s := newStill(t)
+	tests := []struct {
+		name   string
+		change func(*source.Frame)
+		want   string
+	}{
+		{"no colour", func(f *source.Frame) { f.Color = nil }, "frame has no colour image"},
+		{"cut colour", func(f *source.Frame) { f.Color = f.Color[:100] }, "cloud: "},
+		{"raw colour of another size", func(f *source.Frame) { f.Format = camera.BGRA; f.Color = f.Color[:4] },
+			"BGRA colour image has 4 bytes, calibration's 1280×720 pixels have 3686400"},
+		{"depth of another size", func(f *source.Frame) { f.Depth = f.Depth[:100] }, "depth image has 100 pixels, calibration has 320×288 (92160)"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var log bytes.Buffer
+			m := newMediumLogging(t, slog.NewTextHandler(&log, nil), Config{}, s)
+			c := &capture{Frame: s.frame}
+			tt.change(&c.Frame)
+			for range 3 {
+				m.pipelines[0].publish(c)
+			}
+			if strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), tt.want) {
+				t.Errorf("log %q, want %q once", log.String(), tt.want)
+			}
+			if failed := counted(t, m, "failed"); failed != 3 {
+				t.Errorf("%v captures failed, want 3", failed)
+			}
+		})
+	}
+}
+
+func TestCamerasThatEnd(t *testing.T) {
+	tests := []struct {
+		name string
+		ends []error // of each camera
+		want string  // Run's error
+	}{
+		{"end of the recordings", []error{io.EOF, io.EOF}, ""},
+		{"a camera is unplugged", []error{io.EOF, errors.New("pulled")}, "no camera is left to publish; camera still: pulled"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := publishtest.NewRelay(t)
+			var cameras []source.Source
+			for i, end := range tt.ends {
+				s := newStill(t)
+				s.end, s.frames = end, 2+i
+				cameras = append(cameras, s)
+			}
+			m := newMedium(t, Config{AlwaysEncode: true}, cameras...)
+			err := m.session.Run(t.Context(), r.Target)
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || err.Error() != tt.want) {
+				t.Errorf("Run: %v, want %q", err, tt.want)
+			}
+			objects := publishtest.Objects(t, m.session, catalog.TrackName)
+			last, err := catalog.Parse(objects[len(objects)-1])
+			if err != nil || !last.IsComplete {
+				t.Errorf("last catalog %+v, %v", last, err)
+			}
+			for i, want := range []uint32{1, 2} {
+				frames := publishtest.Objects(t, m.session, catalog.PointsTrack(i, qualityFull))
+				if h, err := pointcloud.ParseHeader(frames[len(frames)-1]); err != nil || h.Sequence != want {
+					t.Errorf("camera %d: last frame %+v, %v; want sequence %d", i, h, err, want)
+				}
+			}
+			for _, camera := range cameras {
+				if camera.(*still).closed {
+					t.Error("a camera was closed before Close")
+				}
+			}
+		})
+	}
+}
+
+// firstObject waits for the first object of the first camera's best track.
+func firstObject(t *testing.T, m *Medium) []byte {
+	t.Helper()
+	track := m.pipelines[0].tracks[0].Track
+	for track.Stats().Objects == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	return publishtest.Objects(t, m.session, track.Name().Name)[0]
+}

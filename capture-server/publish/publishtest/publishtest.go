@@ -1,0 +1,108 @@
+// Package publishtest has what the tests of media share: a relay's end of their
+// sessions, and a look into their tracks.
+package publishtest
+
+import (
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"io"
+	"log/slog"
+	"testing"
+	"time"
+
+	"holocast/capture-server/publish"
+	"holocast/internal/connect"
+	"holocast/internal/devcert"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+)
+
+// Namespace is that of the tests' sessions.
+var Namespace = moqt.Namespace{connect.Root, "test"}
+
+// Relay is the other end of publishers' sessions.
+type Relay struct {
+	*moqt.Listener
+	Target   connect.Target
+	Sessions chan *moqt.Session // whose namespace was published
+}
+
+// NewRelay listens until the test ends.
+func NewRelay(t *testing.T) *Relay {
+	t.Helper()
+	ln, hash := listen(t)
+	r := &Relay{
+		Listener: ln, Sessions: make(chan *moqt.Session, 10),
+		Target: connect.Target{URL: "moqt://" + ln.Addr().String() + "/test", CertificateHash: hex.EncodeToString(hash[:])},
+	}
+	go func() {
+		for {
+			s, err := ln.Accept(t.Context())
+			if err != nil {
+				return
+			}
+			s.Serve(moqt.Handler{PublishNamespace: func(req *moqt.NamespaceRequest) {
+				_ = req.Accept(func() { r.Sessions <- s })
+			}})
+		}
+	}()
+	return r
+}
+
+var quiet = moqt.Config{Log: slog.New(slog.DiscardHandler)}
+
+func listen(t *testing.T) (*moqt.Listener, [32]byte) {
+	t.Helper()
+	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := moqt.Listen("127.0.0.1:0", moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	return ln, devcert.Hash(cert)
+}
+
+// Objects fetches what the cache of one of p's tracks holds.
+func Objects(t *testing.T, p *publish.Publisher, name string) [][]byte {
+	t.Helper()
+	ln, hash := listen(t)
+	defer func() { _ = ln.Close() }()
+	go func() {
+		if s, err := ln.Accept(t.Context()); err == nil {
+			s.Serve(p.Handler())
+		}
+	}()
+	s, err := moqt.Dial(t.Context(), "moqt://"+ln.Addr().String()+"/", devcert.Pinned(hash), moqt.Handler{}, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(wire.NoError, "")
+	track := moqt.TrackName{Namespace: Namespace, Name: name}
+	f, err := s.Fetch(t.Context(), track, moqt.Location{}, moqt.Location{Group: 1 << 60}, moqt.FetchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Cancel()
+	var objects [][]byte
+	for {
+		o, err := f.Next()
+		if errors.Is(err, io.EOF) {
+			return objects
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.Range != wire.RangeNone {
+			continue
+		}
+		b, err := f.ReadPayload(nil, 32<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, b)
+	}
+}

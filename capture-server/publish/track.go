@@ -1,0 +1,104 @@
+package publish
+
+import (
+	"cmp"
+	"sync"
+	"time"
+
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+)
+
+// Track says what a track of the session is like.
+type Track struct {
+	Name     string
+	Priority uint8 // publisher priority; lower is sent first
+	// DeliveryTimeout is how old an object may become on its way before its rest is
+	// dropped; 0 is no limit.
+	DeliveryTimeout time.Duration
+	// CacheAge is how long groups are kept for those who join late; 0 is a second. The
+	// newest group is kept in any case.
+	CacheAge   time.Duration
+	Properties []wire.KeyValue // further track properties
+}
+
+// defaultCacheAge is enough for a relay, which asks for the newest group only.
+const defaultCacheAge = time.Second
+
+// NewTrack adds a track to the session; it can be subscribed to at once. The caller
+// writes its objects and ends it.
+func (p *Publisher) NewTrack(t Track) *origin.Track {
+	kvs := append(t.Properties[:len(t.Properties):len(t.Properties)],
+		wire.KeyValue{Type: wire.PropertyPublisherPriority, Int: uint64(t.Priority)})
+	if ms := uint64(t.DeliveryTimeout.Milliseconds()); ms > 0 {
+		kvs = append(kvs, wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: ms},
+			wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: ms})
+	}
+	track := origin.NewTrack(moqt.TrackName{Namespace: p.namespace, Name: t.Name},
+		wire.AppendKeyValues(nil, kvs...), origin.Limits{MaxAge: cmp.Or(t.CacheAge, defaultCacheAge)})
+	p.set.Add(track)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tracks = append(p.tracks, track)
+	return track
+}
+
+// FirstGroup is the ID for a track's first group. It is above those of an earlier life
+// of the publisher, if that published less than a group a millisecond. Tracks whose
+// group IDs agree share one.
+func FirstGroup() uint64 { return uint64(time.Now().UnixMilli()) }
+
+// Document is a track each of whose groups is one object, the newest of which is
+// valid. Whoever may have missed it can have it again, in another group.
+type Document struct {
+	*origin.Track
+	mu      sync.Mutex
+	group   uint64 // the next
+	payload []byte
+	renewed time.Time
+}
+
+// priorityDocument is the publisher priority of documents: ahead of all media.
+const priorityDocument = 32
+
+// renewInterval is how often at most a document is published again on request.
+const renewInterval = time.Second
+
+// NewDocument adds a document to the session.
+func (p *Publisher) NewDocument(name string) *Document {
+	d := &Document{
+		Track: p.NewTrack(Track{
+			Name: name, Priority: priorityDocument, Properties: []wire.KeyValue{{Type: wire.PropertyDynamicGroups, Int: 1}},
+		}),
+		group: FirstGroup(),
+	}
+	d.NewGroup = d.renew
+	return d
+}
+
+// Publish replaces what the document says; payload is the document's from then on.
+func (d *Document) Publish(payload []byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.payload = payload
+	return d.write()
+}
+
+// renew publishes the newest object again, unless that is in the group asked for or a
+// later one already (§10.2.14).
+func (d *Document) renew(group uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.payload == nil || group != 0 && group < d.group || time.Since(d.renewed) < renewInterval {
+		return
+	}
+	d.renewed = time.Now()
+	_ = d.write() // fails only once the track has ended
+}
+
+func (d *Document) write() error {
+	h := wire.SubgroupHeader{Group: d.group, Priority: priorityDocument, EndOfGroup: true, FirstObject: true}
+	d.group++
+	return d.WriteObject(h, moqt.Object{}, d.payload)
+}
