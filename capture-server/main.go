@@ -69,7 +69,7 @@ https://host:port/session over WebTransport.`,
 	c.PersistentFlags().String(config.Flag, "", "YAML configuration file; flags override it")
 	f.StringArrayVar(&cfg.Sources, "source", cfg.Sources, sourceForms+"; repeatable")
 	f.IntVar(&cfg.Cameras, "cameras", cfg.Cameras, "cameras of a livescan directory, or of the synthetic studio; 0 is all, or 1")
-	f.Float64Var(&cfg.FPS, "fps", cfg.FPS, "frames per second of livescan, synthetic and k4a")
+	f.Float64Var(&cfg.FPS, "fps", cfg.FPS, "frames per second of synthetic and k4a, and of livescan without time stamps")
 	f.StringVar(&cfg.DepthMode, "depth-mode", cfg.DepthMode, "depth mode of livescan, synthetic and k4a")
 	f.StringVar(&cfg.ColorMode, "color-mode", cfg.ColorMode, "colour mode of livescan, synthetic and k4a")
 	f.BoolVar(&cfg.Loop, "loop", cfg.Loop, "begin recordings again at their end")

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -135,7 +133,7 @@ func (o *opener) synthetic(ctx context.Context) ([]points.Camera, error) {
 
 func (o *opener) livescan(ctx context.Context, dir string) ([]points.Camera, error) {
 	sources, err := livescan.Open(dir, livescan.Options{Depth: o.depth, Color: o.color, FPS: o.cfg.FPS})
-	if _, missing := os.Stat(dir); missing == nil && errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, livescan.ErrMode) {
 		return nil, fmt.Errorf("%w (depthMode is %s and colorMode %s: does the directory hold others?)", err, o.depth, o.color)
 	}
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"image"
-	"io/fs"
 
 	"holocast/capture-server/source"
 	"holocast/capture-server/source/livescan"
@@ -44,7 +43,7 @@ func firstViews(ctx context.Context, dir string) ([]View, error) {
 			if err == nil {
 				return toViews(ctx, cameras)
 			}
-			if !errors.Is(err, fs.ErrNotExist) {
+			if !errors.Is(err, livescan.ErrMode) {
 				return nil, fmt.Errorf("calibrate: %w", err)
 			}
 		}

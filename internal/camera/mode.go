@@ -114,3 +114,23 @@ func ParseColorMode(s string) (ColorMode, error) {
 	}
 	return m, nil
 }
+
+// DepthModeOf finds the depth mode whose images have a size in pixels.
+func DepthModeOf(width, height int) (DepthMode, error) {
+	for _, m := range []DepthMode{NFOVUnbinned, NFOV2x2Binned, WFOV2x2Binned, WFOVUnbinned} {
+		if w, h := m.Size(); w == width && h == height {
+			return m, nil
+		}
+	}
+	return "", fmt.Errorf("depth image is %d×%d, which no mode of an Azure Kinect has", width, height)
+}
+
+// ColorModeOf finds the colour mode whose images have a size in pixels.
+func ColorModeOf(width, height int) (ColorMode, error) {
+	for _, m := range []ColorMode{Color720P, Color1080P, Color1440P, Color1536P, Color2160P, Color3072P} {
+		if w, h := m.Size(); w == width && h == height {
+			return m, nil
+		}
+	}
+	return ColorOff, fmt.Errorf("colour image is %d×%d, which no mode of an Azure Kinect has", width, height)
+}

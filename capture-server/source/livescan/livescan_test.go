@@ -2,13 +2,18 @@ package livescan
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"image"
 	"image/color"
 	"image/jpeg"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/image/tiff"
 
@@ -115,7 +120,7 @@ func TestOpensOneCamera(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(cameras) != 1 || cameras[0].Name() != "kinectA" || len(cameras[0].(*player).depth) != 1 {
+	if len(cameras) != 1 || cameras[0].Name() != "kinectA" || len(cameras[0].(*player).files) != 1 {
 		t.Errorf("cameras %v", cameras)
 	}
 }
@@ -138,7 +143,7 @@ func TestOpenRefuses(t *testing.T) {
 			if err := os.Rename(old, filepath.Join(dir, "kinectA/color_720p/Color_3.jpg")); err != nil {
 				t.Fatal(err)
 			}
-		}, binned, "Depth_2.tiff and "},
+		}, binned, "has no image that belongs to "},
 		{"no images", func(t *testing.T, dir string) {
 			for _, f := range []string{"depth_NFOV_2X2BINNED/Depth_1.tiff", "depth_NFOV_2X2BINNED/Depth_2.tiff", "color_720p/Color_1.jpg", "color_720p/Color_2.jpg"} {
 				remove(t, dir, "kinectA/"+f)
@@ -214,6 +219,225 @@ func TestRealStudio(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The published test set has directories of other names for the modes.
+func TestPublishedTestSet(t *testing.T) {
+	dir := writeStudio(t, 2, 2)
+	for _, c := range []string{"kinectA", "kinectB"} {
+		rename(t, dir, c+"/depth_NFOV_2X2BINNED", c+"/depthImages/NFOV_2X2BINNED")
+		rename(t, dir, c+"/color_720p", c+"/colorImages/720p")
+	}
+	cameras, err := Open(dir, binned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cameras) != 2 || len(cameras[1].(*player).files) != 2 {
+		t.Errorf("cameras %v", cameras)
+	}
+	if _, err := Open(dir, Options{}); !errors.Is(err, ErrMode) {
+		t.Errorf("error %v, want %v", err, ErrMode)
+	}
+}
+
+func rename(t *testing.T, dir, from, to string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, to)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, from), filepath.Join(dir, to)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// writeTake makes a take as LiveScan3D records it: client c has the frames of which
+// numbers[c] says when they were taken, µs. Depth is the frame's number plus 1000·c.
+func writeTake(t *testing.T, numbers ...map[int]uint64) string {
+	t.Helper()
+	dir := t.TempDir()
+	for c, frames := range numbers {
+		cal, err := synthetic.Calibration(c%4, camera.NFOV2x2Binned, camera.Color720P)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := filepath.Join(dir, fmt.Sprintf("client_%d", c))
+		write(t, filepath.Join(client, fmt.Sprintf("Intrinsics_Calib_%d.json", c)), append(cal.Raw, 0))
+		var stamps []byte
+		for _, n := range slices.Sorted(maps.Keys(frames)) {
+			write(t, filepath.Join(client, fmt.Sprintf("Depth_%d.tiff", n)), depthTIFF(t, 320, 288, uint16(1000*c+n)))
+			write(t, filepath.Join(client, fmt.Sprintf("Color_%d.jpg", n)), colorJPEG(t, 1280, 720))
+			stamps = fmt.Appendf(stamps, "%d\t%d\n", n, frames[n])
+		}
+		write(t, filepath.Join(client, fmt.Sprintf("Timestamps_Client%d.txt", c)), stamps)
+	}
+	return dir
+}
+
+// played is the depth and the device time of the next n frames.
+func played(t *testing.T, s source.Source, n int) (depths []uint16, times []time.Duration) {
+	t.Helper()
+	for range n {
+		var f source.Frame
+		if err := s.Next(t.Context(), &f); err != nil {
+			t.Fatal(err)
+		}
+		depths, times = append(depths, f.Depth[0]), append(times, f.DeviceTime)
+	}
+	return depths, times
+}
+
+func TestTake(t *testing.T) {
+	const ms = time.Millisecond
+	tests := []struct {
+		name   string
+		take   []map[int]uint64
+		change func(t *testing.T, dir string)
+		keep   bool
+		client int
+		depths []uint16
+		times  []time.Duration
+	}{
+		{"by its time stamps", []map[int]uint64{{0: 5_000_000, 1: 5_010_000, 2: 5_030_000}}, nil, true, 0,
+			[]uint16{0, 1, 2, 0}, []time.Duration{0, 10 * ms, 30 * ms, 40 * ms}},
+		{"one frame ahead", []map[int]uint64{{0: 5_000_000, 1: 5_010_000, 2: 5_030_000}}, nil, false, 0,
+			[]uint16{0, 1, 2, 0}, []time.Duration{0, 10 * ms, 30 * ms, 40 * ms}},
+		{"a frame missing at one", []map[int]uint64{{0: 0, 1: 10_000, 2: 20_000}, {0: 1_000, 2: 21_000}}, nil, true, 1,
+			[]uint16{1000, 1002, 1000}, []time.Duration{1 * ms, 21 * ms, 42 * ms}},
+		{"devices without a common clock", []map[int]uint64{{0: 0, 1: 10_000}, {0: 900_000_000, 1: 900_010_000}}, nil, true, 1,
+			[]uint16{1000, 1001, 1000}, []time.Duration{0, 10 * ms, 20 * ms}},
+		{"no time stamps, a frame missing", []map[int]uint64{{0: 0, 1: 0, 3: 0}}, func(t *testing.T, dir string) {
+			remove(t, dir, "client_0/Timestamps_Client0.txt")
+		}, true, 0, []uint16{0, 1, 3, 0}, []time.Duration{0, 10 * ms, 30 * ms, 40 * ms}},
+		{"synchronised, with a placeholder", []map[int]uint64{{0: 0, 1: 10_000, 2: 20_000}}, func(t *testing.T, dir string) {
+			for n := range 3 {
+				for _, name := range []string{fmt.Sprintf("Depth_%d.tiff", n), fmt.Sprintf("Color_%d.jpg", n)} {
+					rename(t, dir, "client_0/"+name, "client_0/synced_"+name)
+				}
+			}
+			write(t, filepath.Join(dir, "client_0/synced_Depth_1.tiff"), depthTIFF(t, 1, 1, 0))
+			write(t, filepath.Join(dir, "client_0/Depth_7.tiff"), depthTIFF(t, 320, 288, 7))
+		}, true, 0, []uint16{0, 2, 0}, []time.Duration{0, 20 * ms, 30 * ms}},
+		{"a colour image missing", []map[int]uint64{{0: 0, 1: 10_000}}, func(t *testing.T, dir string) {
+			remove(t, dir, "client_0/Color_0.jpg")
+		}, true, 0, []uint16{0, 1}, []time.Duration{0, 10 * ms}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := writeTake(t, tt.take...)
+			if tt.change != nil {
+				tt.change(t, dir)
+			}
+			cameras, err := Open(dir, Options{FPS: 100})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := cameras[tt.client].(*player)
+			if !tt.keep {
+				p.kept = nil
+			}
+			depths, times := played(t, p, len(tt.depths))
+			if !slices.Equal(depths, tt.depths) || !slices.Equal(times, tt.times) {
+				t.Errorf("frames %v at %v, want %v at %v", depths, times, tt.depths, tt.times)
+			}
+			for _, c := range cameras {
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+func TestTakeOrder(t *testing.T) {
+	take := make([]map[int]uint64, 11)
+	for i := range take {
+		take[i] = map[int]uint64{0: 1}
+	}
+	cameras, err := Open(writeTake(t, take...), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range cameras {
+		if want := fmt.Sprintf("client_%d", i); c.Name() != want {
+			t.Errorf("camera %d is %s, want %s", i, c.Name(), want)
+		}
+	}
+}
+
+func TestTakeRefused(t *testing.T) {
+	tests := []struct {
+		name  string
+		spoil func(t *testing.T, dir string)
+		want  string
+	}{
+		{"no image", func(t *testing.T, dir string) { remove(t, dir, "client_0/Depth_0.tiff") }, "client_0 has no Depth_*.tiff with a picture"},
+		{"placeholders only", func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, "client_0/Depth_0.tiff"), depthTIFF(t, 1, 1, 0))
+		}, "client_0 has no Depth_*.tiff with a picture"},
+		{"no colour", func(t *testing.T, dir string) { remove(t, dir, "client_0/Color_0.jpg") }, "client_0 has no Color_*.jpg that belongs to a Depth_*.tiff"},
+		{"no mode of that size", func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, "client_0/Depth_0.tiff"), depthTIFF(t, 100, 100, 0))
+		}, "Depth_0.tiff: depth image is 100×100, which no mode of an Azure Kinect has"},
+		{"no colour mode of that size", func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, "client_0/Color_0.jpg"), colorJPEG(t, 64, 64))
+		}, "Color_0.jpg: colour image is 64×64, which no mode of an Azure Kinect has"},
+		{"cut off depth", func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, "client_0/Depth_0.tiff"), depthTIFF(t, 320, 288, 1)[:60])
+		}, "Depth_0.tiff: "},
+		{"time stamps of another kind", func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, "client_0/Timestamps_Client0.txt"), []byte("0\t12\n1\tlate\n"))
+		}, `Timestamps_Client0.txt: line 2: time "late", want microseconds`},
+		{"too many columns", func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, "client_0/Timestamps_Client0.txt"), []byte("0\t12\t13\n"))
+		}, "line 1: 3 fields"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := writeTake(t, map[int]uint64{0: 0})
+			tt.spoil(t, dir)
+			if _, err := Open(dir, Options{}); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want one with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// A frame that cannot be read costs that frame only.
+func TestTakeDamaged(t *testing.T) {
+	dir := writeTake(t, map[int]uint64{0: 0, 1: 10_000, 2: 20_000})
+	cameras, err := Open(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := cameras[0].(*player)
+	p.kept = nil
+	write(t, filepath.Join(dir, "client_0/Depth_1.tiff"), depthTIFF(t, 320, 288, 1)[:60])
+	var f source.Frame
+	if err := p.Next(t.Context(), &f); err != nil || f.Depth[0] != 0 {
+		t.Fatal(err)
+	}
+	var damage *source.DamageError
+	if err := p.Next(t.Context(), &f); !errors.As(err, &damage) {
+		t.Fatalf("error %v, want damage", err)
+	}
+	if err := p.Next(t.Context(), &f); err != nil || f.Depth[0] != 2 {
+		t.Errorf("frame of depth %d, error %v", f.Depth[0], err)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzParseStamps(f *testing.F) {
+	f.Add([]byte("0\t5000\n1\t5033\n"))
+	f.Add([]byte("0 5000\r\n\r\n"))
+	f.Add([]byte("-1\t99999999999999999999\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		stamps, err := parseStamps(b)
+		if err != nil && stamps != nil || len(stamps) > len(b) {
+			t.Errorf("%d stamps of %d bytes, error %v", len(stamps), len(b), err)
+		}
+	})
 }
 
 func FuzzDecodeDepth(f *testing.F) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 )
@@ -39,7 +40,41 @@ func (c *Clock) Offset(k int64) time.Duration {
 // with a Clock is at frame 0; it is used by one goroutine.
 type Camera struct {
 	Clock *Clock
-	next  int64
+	// Recorded, where set, says when the frames are due instead of the clock's rate.
+	Recorded *Recording
+	next     int64
+}
+
+// Recording is a camera's frames with the moments they were taken at. They play in a loop.
+type Recording struct {
+	Frames []time.Duration // after the clock's start, each later than the one before
+	Period time.Duration   // of the loop, longer than the last of Frames
+}
+
+// Offset is when frame k is due after the clock's start.
+func (c *Camera) Offset(k int64) time.Duration {
+	if c.Recorded == nil {
+		return c.Clock.Offset(k)
+	}
+	n := int64(len(c.Recorded.Frames))
+	return time.Duration(k/n)*c.Recorded.Period + c.Recorded.Frames[k%n]
+}
+
+// newest is the newest frame that is due at a time after the clock's start.
+func (c *Camera) newest(elapsed time.Duration) int64 {
+	if c.Recorded == nil {
+		k := int64(elapsed.Seconds() * c.Clock.fps)
+		for c.Clock.Offset(k) > elapsed {
+			k--
+		}
+		for c.Clock.Offset(k+1) <= elapsed {
+			k++
+		}
+		return k
+	}
+	loops := elapsed / c.Recorded.Period
+	i, _ := slices.BinarySearch(c.Recorded.Frames, elapsed%c.Recorded.Period+1)
+	return int64(loops)*int64(len(c.Recorded.Frames)) + int64(i) - 1
 }
 
 // Wait blocks until the camera's next frame is due and returns its number and the
@@ -50,12 +85,11 @@ func (c *Camera) Wait(ctx context.Context) (frame int64, due time.Time, err erro
 	if err := ctx.Err(); err != nil {
 		return 0, time.Time{}, err
 	}
-	late := time.Since(c.Clock.start.Add(c.Clock.Offset(c.next + 1)))
-	if late > 0 {
-		c.next += 1 + int64(late.Seconds()*c.Clock.fps)
+	if elapsed := time.Since(c.Clock.start); elapsed > c.Offset(c.next+1) {
+		c.next = c.newest(elapsed)
 	}
 	frame = c.next
-	due = c.Clock.start.Add(c.Clock.Offset(frame))
+	due = c.Clock.start.Add(c.Offset(frame))
 	// A Go timer fires up to a millisecond late, which would be the sensor's delay in
 	// every measurement: the last stretch is slept by the thread.
 	if err := wait(ctx, time.Until(due)-timerSlack); err != nil {

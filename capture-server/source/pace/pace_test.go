@@ -78,6 +78,37 @@ func TestOffsetsAreExact(t *testing.T) {
 	}
 }
 
+// Recorded frames are due when they were taken, frames that are missing leave a gap, and
+// the loop begins anew after its period.
+func TestRecording(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock, err := NewClock(30)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ms := time.Millisecond
+		c := Camera{Clock: clock, Recorded: &Recording{Frames: []time.Duration{0, 33 * ms, 100 * ms}, Period: 133 * ms}}
+		start := time.Now()
+		for k, want := range []time.Duration{0, 33 * ms, 100 * ms, 133 * ms, 166 * ms, 233 * ms, 266 * ms} {
+			frame, due, err := c.Wait(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if frame != int64(k) || due.Sub(start) != want || time.Now().Before(due) {
+				t.Fatalf("frame %d is due after %v, want frame %d after %v", frame, due.Sub(start), k, want)
+			}
+		}
+		time.Sleep(10*133*ms + 40*ms) // frame 2×3+1 of the loop ten later is the newest
+		frame, due, err := c.Wait(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := int64(12*3 + 1); frame != want || due.Sub(start) != 12*133*ms+33*ms {
+			t.Errorf("frame %d due after %v, want %d", frame, due.Sub(start), want)
+		}
+	})
+}
+
 func TestWaitEndsWithContext(t *testing.T) {
 	clock, err := NewClock(0.1)
 	if err != nil {
