@@ -87,7 +87,7 @@ func TestCertificateReplaced(t *testing.T) {
 	if err := os.WriteFile(cert, []byte("nonsense"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if again() != second || again() != second || strings.Count(log.String(), "keeping the old certificate") != 1 {
+	if kept, still := again(), again(); kept != second || still != second || strings.Count(log.String(), "keeping the old certificate") != 1 {
 		t.Errorf("of a damaged certificate it says %q", &log)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/quiccc"
 	"holocast/internal/service"
-	"holocast/tools/netlab/labcmd"
+	"holocast/tools/holocast/lab"
 )
 
 func main() {
@@ -47,6 +47,6 @@ func command() *cobra.Command {
 		},
 	}
 	c.PersistentFlags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
-	c.AddCommand(playCommand(), recordCommand(), replayCommand(), exportCommand(), demoCommand(), benchCommand(), doctorCommand(), labcmd.Command())
+	c.AddCommand(playCommand(), recordCommand(), replayCommand(), exportCommand(), demoCommand(), benchCommand(), doctorCommand(), lab.Command())
 	return c
 }
