@@ -66,9 +66,9 @@ test: setup-test build test-go test-race test-quic-go test-openflow test-web ## 
 # What has more than one goroutine runs under the race detector instead; not the packages
 # whose tests only start programs, but for the edge's, which build theirs with the
 # detector too.
-RACE := ./internal/moqt/... ./internal/origin/... ./internal/connect/... ./internal/recording/... ./relay/router/... \
+RACE := ./internal/moqt/... ./internal/origin/... ./internal/connect/... ./internal/recording/... ./internal/service ./relay/router/... \
 	./capture-server/publish/... ./capture-server/points/... ./capture-server/cloud/... ./capture-server/source/... \
-	./tools/holocast/player/... ./tools/holocast/replayer/... ./tools/netlab/... \
+	./tools/holocast/player/... ./tools/holocast/replayer/... ./internal/netlab/... \
 	./netfunc/api ./netfunc/signal ./netfunc/elimination ./netfunc/bpf ./netfunc/controller/... ./netfunc/edge/...
 
 # Most tests wait for processes and clocks: three packages at a time keep two cores busy.

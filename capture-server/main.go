@@ -7,16 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
-	"os"
-	"os/signal"
-	"syscall"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 
 	"holocast/capture-server/points"
@@ -26,25 +17,16 @@ import (
 	"holocast/internal/connect"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/quiccc"
+	"holocast/internal/service"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	cfg := defaultConfig()
-	err := config.Load(os.Args[1:], &cfg)
-	if err == nil {
-		err = command(cfg).ExecuteContext(ctx)
-	}
-	if err != nil && ctx.Err() == nil {
-		fmt.Fprintln(os.Stderr, "capture-server:", err)
-		os.Exit(1)
-	}
+	service.Main("capture-server", &cfg, command)
 }
 
-// command returns the capture server's command line with cfg as its defaults.
-func command(cfg Config) *cobra.Command {
+// command returns the capture server's command line, with the values in cfg as its defaults.
+func command(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "capture-server [URL]",
 		Short: "Publish depth cameras as point clouds at a relay",
@@ -59,7 +41,7 @@ https://host:port/session over WebTransport.`,
   capture-server list                                    # the cameras attached
   capture-server --source k4a:000841194412 --depth-mode WFOV_2X2BINNED --descriptions 4
   capture-server --config capture-server.yaml --http :9090`,
-		Version:       config.Version(wire.ALPN, quiccc.Build()),
+		Version:       service.Version(wire.ALPN, quiccc.Build()),
 		Args:          cobra.MaximumNArgs(1),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -98,8 +80,8 @@ https://host:port/session over WebTransport.`,
 		}
 		return cfg.validate()
 	}
-	c.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), cfg) }
-	c.AddCommand(listCommand(&cfg))
+	c.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), *cfg) }
+	c.AddCommand(listCommand(cfg))
 	c.CompletionOptions.DisableDefaultCmd = true
 	return c
 }
@@ -115,15 +97,12 @@ func run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	web, err := listenHTTP(cfg.HTTP)
+	web, err := service.ListenHTTP("http", cfg.HTTP, log)
 	if err != nil {
 		return err
 	}
-	if web != nil {
-		defer func() { _ = web.Close() }()
-	}
+	defer web.Close()
+	reg := service.NewRegistry()
 	cameras, err := openSources(ctx, &cfg, log)
 	if err != nil {
 		return err
@@ -134,10 +113,14 @@ func run(ctx context.Context, cfg Config) error {
 		closeCameras(cameras)
 		return err
 	}
-	if web != nil {
-		stop := serveHTTP(web, p, reg, log)
-		defer stop()
-	}
+	web.Handle("GET /metrics", service.MetricsHandler(reg))
+	web.Handle("GET /healthz", service.Health(func() error {
+		if !p.Connected() {
+			return errNotConnected
+		}
+		return nil
+	}))
+	web.Start()
 	for i, c := range cameras {
 		cal := c.Source.Calibration()
 		log.Info("camera", "number", i, "name", c.Source.Name(),
@@ -159,33 +142,5 @@ func addPoints(p *publish.Publisher, cfg *Config, cameras []points.Camera) error
 	return p.Add(m)
 }
 
-func listenHTTP(addr string) (net.Listener, error) {
-	if addr == "" {
-		return nil, nil
-	}
-	ln, err := net.Listen("tcp", addr)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("http: TCP address %s is in use by another program", addr)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("http: %w", err)
-	}
-	return ln, nil
-}
-
-// serveHTTP serves metrics and health on ln and returns how to stop it.
-func serveHTTP(ln net.Listener, p *publish.Publisher, reg *prometheus.Registry, log *slog.Logger) func() {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		if !p.Connected() {
-			http.Error(w, "not connected to the relay", http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ok")
-	})
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
-	done := make(chan struct{})
-	go func() { defer close(done); _ = srv.Serve(ln) }()
-	return func() { _ = srv.Close(); <-done }
-}
+// errNotConnected is why a capture server without a session is not healthy.
+var errNotConnected = errors.New("not connected to the relay")

@@ -8,16 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
-	"os/signal"
 	"sync"
-	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 
 	"holocast/internal/clock"
@@ -26,13 +20,17 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/quiccc"
+	"holocast/internal/service"
 	"holocast/relay/router"
 )
 
-func main() { config.Main("relay", defaultConfig(), command) }
+func main() {
+	cfg := defaultConfig()
+	service.Main("relay", &cfg, command)
+}
 
-// command returns the relay's command line with cfg as its defaults.
-func command(cfg Config) *cobra.Command {
+// command returns the relay's command line, with the values in cfg as its defaults.
+func command(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "relay",
 		Short: "Pass Media over QUIC tracks from publishers on to viewers",
@@ -40,7 +38,7 @@ func command(cfg Config) *cobra.Command {
   relay --config relay.yaml
   relay --listen :443 --certificate fullchain.pem --key privkey.pem
   curl http://localhost:4443/metrics`,
-		Version:       config.Version(wire.ALPN, quiccc.Build()),
+		Version:       service.Version(wire.ALPN, quiccc.Build()),
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -63,7 +61,7 @@ func command(cfg Config) *cobra.Command {
 	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")
 	f.StringVar(&cfg.Log.Format, "log-format", cfg.Log.Format, "text or json")
 	c.PreRunE = func(*cobra.Command, []string) error { return cfg.validate() }
-	c.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), cfg) }
+	c.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), *cfg) }
 	return c
 }
 
@@ -73,11 +71,13 @@ func run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	slog.SetDefault(log)
-	certs, err := newCertificates(cfg, log)
+	cert, err := service.NewCertificate(service.CertificateFiles{
+		Certificate: cfg.TLS.Certificate, Key: cfg.TLS.Key, Hosts: cfg.TLS.Hosts, Section: "tls",
+	}, log)
 	if err != nil {
 		return err
 	}
-	resetKey, err := certs.resetKey()
+	reset, err := resetKey(cfg, cert)
 	if err != nil {
 		return err
 	}
@@ -86,18 +86,18 @@ func run(ctx context.Context, cfg Config) error {
 		MaxSessions: cfg.MaxSessions, Log: log,
 	})
 	ln, err := moqt.Listen(cfg.Listen, moqt.ListenConfig{
-		Config: moqt.Config{Log: log, Congestion: cfg.Congestion}, TLS: certs.tlsConfig(), ResetKey: resetKey,
+		Config: moqt.Config{Log: log, Congestion: cfg.Congestion}, TLS: cert.TLS(), ResetKey: reset,
 	})
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	defer func() { _ = ln.Close() }()
-	web, err := serveHTTP(ctx, cfg, r, certs, log)
+	web, err := serveHTTP(ctx, cfg, r, cert, log)
 	if err != nil {
 		return err
 	}
 	defer web.Close()
-	log.Info("relay is listening", "udp", ln.Addr().String(), "http", web.Addr, "certificate_sha256", certs.hash())
+	log.Info("relay is listening", "udp", ln.Addr().String(), "http", web.Addr(), "certificate_sha256", cert.Hash())
 
 	running, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -120,7 +120,6 @@ func run(ctx context.Context, cfg Config) error {
 		}
 	})
 	<-ctx.Done()
-	signal.Reset() // a second signal does not wait
 	return drain(ln, r, cfg.Drain, log)
 }
 
@@ -139,47 +138,35 @@ func drain(ln *moqt.Listener, r *router.Router, limit time.Duration, log *slog.L
 	return ln.Close()
 }
 
-// serveHTTP serves what is asked over plain HTTP, at the Addr of the server it
-// returns. Once ctx ends the relay is no longer healthy.
-func serveHTTP(ctx context.Context, cfg Config, r *router.Router, certs *certificates, log *slog.Logger) (*http.Server, error) {
-	srv := &http.Server{
-		ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
-		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
-	if cfg.HTTP == "" {
-		return srv, nil
-	}
-	ln, err := net.Listen("tcp", cfg.HTTP)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("http: TCP address %s is in use by another program", cfg.HTTP)
-	}
+// serveHTTP serves metrics, health, the certificate's hash and the web viewer. The relay is
+// healthy until ctx ends.
+func serveHTTP(ctx context.Context, cfg Config, r *router.Router, cert *service.Certificate, log *slog.Logger) (*service.HTTP, error) {
+	web, err := service.ListenHTTP("http", cfg.HTTP, log)
 	if err != nil {
-		return nil, fmt.Errorf("http: %w", err)
+		return nil, err
 	}
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(newCollector(r), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+	web.Handle("GET /metrics", service.MetricsHandler(service.NewRegistry(newMetrics(r))))
+	web.Handle("GET /healthz", service.Health(func() error {
 		if ctx.Err() != nil {
-			http.Error(w, "draining", http.StatusServiceUnavailable)
-			return
+			return errDraining
 		}
-		fmt.Fprintln(w, "ok")
-	})
-	mux.HandleFunc("GET /certificate.sha256", func(w http.ResponseWriter, _ *http.Request) {
+		return nil
+	}))
+	web.HandleFunc("GET /certificate.sha256", func(w http.ResponseWriter, _ *http.Request) {
 		// A page served from elsewhere needs the hash to open WebTransport.
 		w.Header().Set("Access-Control-Allow-Origin", "*")
 		w.Header().Set("Cache-Control", "no-store")
-		fmt.Fprintln(w, certs.hash())
+		fmt.Fprintln(w, cert.Hash())
 	})
 	if cfg.Web != "" {
-		mux.Handle("GET /", viewer(cfg.Web))
+		web.Handle("GET /", viewer(cfg.Web))
 	}
-	srv.Addr, srv.Handler = ln.Addr().String(), mux
-	go func() { _ = srv.Serve(ln) }()
-	return srv, nil
+	web.Start()
+	return web, nil
 }
+
+// errDraining is why a relay that was asked to stop is not healthy.
+var errDraining = errors.New("draining")
 
 // viewer serves the web viewer's files. The page loads nothing from elsewhere, and
 // says so to the browser; connecting to any relay is what it is for.

@@ -23,9 +23,9 @@ import (
 	"holocast/internal/devcert"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/netlab/namespace"
+	"holocast/internal/netlab/namespace/namespacetest"
 	"holocast/internal/quiccc"
-	"holocast/tools/netlab/namespace"
-	"holocast/tools/netlab/namespace/namespacetest"
 )
 
 // hosts are a relay's and a program's, with a cable between them.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"holocast/internal/moqt"
-	"holocast/tools/netlab"
-	"holocast/tools/netlab/topology"
+	"holocast/internal/netlab"
+	"holocast/internal/netlab/topology"
 )
 
 const narrowPath = `

@@ -13,13 +13,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"holocast/internal/config"
+	"holocast/internal/service"
 	"holocast/netfunc/signal"
 )
 
-func main() { config.Main("controller", defaultConfig(), command) }
+func main() {
+	cfg := defaultConfig()
+	service.Main("controller", &cfg, command)
+}
 
-// command returns the controller's command line with cfg as its defaults.
-func command(cfg Config) *cobra.Command {
+// command returns the controller's command line, with the values in cfg as its defaults.
+func command(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "controller",
 		Short: "Decide which paths the packets of each flow take between edges",
@@ -29,14 +33,14 @@ func command(cfg Config) *cobra.Command {
   controller status --json --url https://controller.example:4793 --token operator.token
   controller set 10.9.0.7 --mode redirect     # until it is given back:
   controller set 10.9.0.7 --default`,
-		Version:       config.Version("api 1"),
+		Version:       service.Version("api 1"),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	f := c.PersistentFlags()
 	f.SortFlags = false
 	f.String(config.Flag, "", "YAML configuration file; flags override it")
-	c.AddCommand(runCommand(&cfg), statusCommand(&cfg), setCommand(&cfg), keyCommand())
+	c.AddCommand(runCommand(cfg), statusCommand(cfg), setCommand(cfg), keyCommand())
 	c.CompletionOptions.DisableDefaultCmd = true
 	return c
 }

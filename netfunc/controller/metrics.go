@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"holocast/internal/service"
 	"holocast/netfunc/api"
 	"holocast/netfunc/controller/control"
 )
@@ -36,92 +37,61 @@ func (m *metrics) answered(route string, status int) {
 	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
 }
 
-// collector reads the control plane when Prometheus asks.
-type collector struct {
-	plane *control.Plane
-
-	edges, reported, up, rtt, loss, flows, paths, applied, live,
-	signals, signalsFailed, decisions, observations, ignored, saves, savesFailed *prometheus.Desc
-}
-
-func newCollector(p *control.Plane) *collector {
-	d := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("holocast_controller_"+name, help, labels, nil)
-	}
-	return &collector{
-		plane:         p,
-		edges:         d("edge_up", "1 while an edge reports, 0 while it is lost.", "edge", "role"),
-		reported:      d("edge_reported_timestamp_seconds", "Time of an edge's last report.", "edge"),
-		up:            d("path_up", "1 while an edge reports that it can use a path.", "edge", "path", "interface"),
-		rtt:           d("path_rtt_seconds", "Round-trip time of the probes on a path.", "edge", "path", "interface"),
-		loss:          d("path_loss_ratio", "Part of the probes on a path that was not answered.", "edge", "path", "interface"),
-		flows:         d("flows", "Flows in a state.", "state"),
-		paths:         d("flow_paths", "Paths that a flow is sent on; 0 = plain routing.", "destination"),
-		applied:       d("flow_applied", "1 while the sender reports the flow's paths in force.", "destination"),
-		live:          d("flow_live", "1 while the flow's viewer is seen.", "destination"),
-		signals:       d("signals_total", "Signalling packets sent."),
-		signalsFailed: d("signals_failed_total", "Signalling packets that could not be sent."),
-		decisions:     d("decisions_total", "Decisions.", "kind"),
-		observations:  d("uplink_observations_total", "Packets that the edges' uplink monitors reported.", "edge"),
-		ignored:       d("uplink_ignored_total", "Of them, those that belonged to no flow."),
-		saves:         d("state_saves_total", "Times that the state was written."),
-		savesFailed:   d("state_saves_failed_total", "Times that the state could not be written."),
-	}
-}
-
-// Describe implements prometheus.Collector.
-func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.edges, c.reported, c.up, c.rtt, c.loss, c.flows, c.paths, c.applied, c.live,
-		c.signals, c.signalsFailed, c.decisions, c.observations, c.ignored, c.saves, c.savesFailed} {
-		ch <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
-	}
-	yes := func(b bool) float64 {
-		if b {
-			return 1
+// newPlaneMetrics are the figures of the control plane.
+func newPlaneMetrics(plane *control.Plane) *service.Metrics {
+	m := service.NewMetrics("holocast_controller_")
+	var (
+		edges         = m.Gauge("edge_up", "1 while an edge reports, 0 while it is lost.", "edge", "role")
+		reported      = m.Gauge("edge_reported_timestamp_seconds", "Time of an edge's last report.", "edge")
+		up            = m.Gauge("path_up", "1 while an edge reports that it can use a path.", "edge", "path", "interface")
+		rtt           = m.Gauge("path_rtt_seconds", "Round-trip time of the probes on a path.", "edge", "path", "interface")
+		loss          = m.Gauge("path_loss_ratio", "Part of the probes on a path that was not answered.", "edge", "path", "interface")
+		flows         = m.Gauge("flows", "Flows in a state.", "state")
+		paths         = m.Gauge("flow_paths", "Paths that a flow is sent on; 0 = plain routing.", "destination")
+		applied       = m.Gauge("flow_applied", "1 while the sender reports the flow's paths in force.", "destination")
+		live          = m.Gauge("flow_live", "1 while the flow's viewer is seen.", "destination")
+		signals       = m.Counter("signals_total", "Signalling packets sent.")
+		signalsFailed = m.Counter("signals_failed_total", "Signalling packets that could not be sent.")
+		decisions     = m.Counter("decisions_total", "Decisions.", "kind")
+		observations  = m.Counter("uplink_observations_total", "Packets that the edges' uplink monitors reported.", "edge")
+		ignored       = m.Counter("uplink_ignored_total", "Of them, those that belonged to no flow.")
+		saves         = m.Counter("state_saves_total", "Times that the state was written.")
+		savesFailed   = m.Counter("state_saves_failed_total", "Times that the state could not be written.")
+	)
+	m.Read(func(put service.Put) {
+		for _, e := range plane.Edges() {
+			put(edges, service.Bool(!e.Lost), e.Name, string(e.Role))
+			put(reported, float64(e.Reported.UnixMilli())/1000, e.Name)
+			for _, p := range e.Paths {
+				labels := []string{e.Name, strconv.Itoa(p.Index), p.Interface}
+				put(up, service.Bool(p.Up && !e.Lost), labels...)
+				put(rtt, p.RTT/1000, labels...)
+				put(loss, p.Loss, labels...)
+			}
 		}
-		return 0
-	}
-	for _, e := range c.plane.Edges() {
-		gauge(c.edges, yes(!e.Lost), e.Name, string(e.Role))
-		gauge(c.reported, float64(e.Reported.UnixMilli())/1000, e.Name)
-		for _, p := range e.Paths {
-			labels := []string{e.Name, strconv.Itoa(p.Index), p.Interface}
-			gauge(c.up, yes(p.Up && !e.Lost), labels...)
-			gauge(c.rtt, p.RTT/1000, labels...)
-			gauge(c.loss, p.Loss, labels...)
+		states := map[api.State]float64{api.Armed: 0, api.Duplicating: 0, api.Trimmed: 0, api.Single: 0, api.Redirected: 0, api.Disabled: 0}
+		for _, f := range plane.Flows() {
+			states[f.State]++
+			dst := f.Destination.String()
+			put(paths, float64(f.Paths.Len()), dst)
+			put(applied, service.Bool(f.Applied), dst)
+			put(live, service.Bool(f.Live), dst)
 		}
-	}
-	states := map[api.State]float64{api.Armed: 0, api.Duplicating: 0, api.Trimmed: 0, api.Single: 0, api.Redirected: 0, api.Disabled: 0}
-	for _, f := range c.plane.Flows() {
-		states[f.State]++
-		dst := f.Destination.String()
-		gauge(c.paths, float64(f.Paths.Len()), dst)
-		gauge(c.applied, yes(f.Applied), dst)
-		gauge(c.live, yes(f.Live), dst)
-	}
-	for s, n := range states {
-		gauge(c.flows, n, string(s))
-	}
-	n := c.plane.Counts()
-	counter(c.signals, n.Signals)
-	counter(c.signalsFailed, n.SignalsFailed)
-	for kind, v := range n.Decisions {
-		counter(c.decisions, v, kind)
-	}
-	for edge, v := range n.Uplinks {
-		counter(c.observations, v, edge)
-	}
-	counter(c.ignored, c.plane.Ignored())
-	counter(c.saves, n.Saves)
-	counter(c.savesFailed, n.SavesFailed)
+		for s, n := range states {
+			put(flows, n, string(s))
+		}
+		n := plane.Counts()
+		put(signals, float64(n.Signals))
+		put(signalsFailed, float64(n.SignalsFailed))
+		for kind, v := range n.Decisions {
+			put(decisions, float64(v), kind)
+		}
+		for edge, v := range n.Uplinks {
+			put(observations, float64(v), edge)
+		}
+		put(ignored, float64(plane.Ignored()))
+		put(saves, float64(n.Saves))
+		put(savesFailed, float64(n.SavesFailed))
+	})
+	return m
 }

@@ -6,24 +6,17 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net"
-	"net/http"
 	"os"
-	ossignal "os/signal"
 	"slices"
-	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/net/netutil"
 
-	"holocast/internal/config"
+	"holocast/internal/service"
 	"holocast/netfunc/controller/control"
 	"holocast/netfunc/controller/rest"
 	"holocast/netfunc/signal"
@@ -64,27 +57,22 @@ func run(ctx context.Context, cfg Config) (err error) {
 	m := newMetrics()
 	plane, err := control.New(control.Config{
 		Policy: cfg.policy(), Key: key, From: cfg.Signal.From, StateFile: cfg.State,
-		Version: config.Version(), Log: log, Reaction: m.reacted,
+		Version: service.Version(), Log: log, Reaction: m.reacted,
 	})
 	if err != nil {
 		return err
 	}
 	defer plane.Close()
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(newCollector(plane), m.reaction, m.requests, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	reg := service.NewRegistry(newPlaneMetrics(plane), m.reaction, m.requests)
 
 	serving, stopServing := context.WithCancel(context.Background()) // ends watch streams
 	defer stopServing()
-	srv := &http.Server{
-		Handler: rest.New(rest.Config{
-			Auth: auth, Rate: rest.Rate{PerSecond: cfg.HTTP.Rate, Burst: cfg.HTTP.Burst}, MaxBody: cfg.HTTP.MaxBody,
-			KeepAlive: keepAlive, Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Answered: m.answered, Log: log,
-		}, plane),
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
-		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
-		BaseContext: func(net.Listener) context.Context { return serving },
-		ErrorLog:    slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
+	srv := service.NewServer(rest.New(rest.Config{
+		Auth: auth, Rate: rest.Rate{PerSecond: cfg.HTTP.Rate, Burst: cfg.HTTP.Burst}, MaxBody: cfg.HTTP.MaxBody,
+		KeepAlive: keepAlive, Metrics: service.MetricsHandler(reg), Answered: m.answered, Log: log,
+	}, plane), log)
+	srv.ReadTimeout, srv.IdleTimeout = 10*time.Second, 2*time.Minute
+	srv.BaseContext = func(net.Listener) context.Context { return serving }
 	running, stopRunning := context.WithCancel(context.Background())
 	defer stopRunning()
 	served, saved := make(chan error, 1), make(chan error, 1)
@@ -97,7 +85,6 @@ func run(ctx context.Context, cfg Config) (err error) {
 	case err = <-served: // the listener broke
 		err = fmt.Errorf("http: %w", err)
 	}
-	ossignal.Reset() // a second signal does not wait
 	stopServing()
 	limited, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
@@ -114,17 +101,14 @@ func run(ctx context.Context, cfg Config) (err error) {
 
 // listen opens the HTTP listener, with TLS where it is configured.
 func listen(cfg Config, log *slog.Logger) (net.Listener, string, error) {
-	ln, err := net.Listen("tcp", cfg.HTTP.Listen)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, "", fmt.Errorf("http.listen: TCP address %s is in use by another program", cfg.HTTP.Listen)
-	}
+	ln, err := service.ListenTCP("http.listen", cfg.HTTP.Listen)
 	if err != nil {
-		return nil, "", fmt.Errorf("http.listen: %w", err)
+		return nil, "", err
 	}
 	ln = netutil.LimitListener(ln, cfg.HTTP.MaxConnections)
 	if cfg.HTTP.Certificate == "" {
 		if host, _, _ := net.SplitHostPort(cfg.HTTP.Listen); !loopback(host) {
-			log.Warn("without http.certificate, tokens can be read on the way")
+			log.Warn("without http.certificate, tokens cross the network in the clear")
 		}
 		return ln, "http", nil
 	}
@@ -137,11 +121,13 @@ func listen(cfg Config, log *slog.Logger) (net.Listener, string, error) {
 }
 
 func tlsConfig(cfg Config, log *slog.Logger) (*tls.Config, error) {
-	certs, err := newCertificate(cfg.HTTP.Certificate, cfg.HTTP.Key, log)
+	cert, err := service.NewCertificate(service.CertificateFiles{
+		Certificate: cfg.HTTP.Certificate, Key: cfg.HTTP.Key, Section: "http",
+	}, log)
 	if err != nil {
 		return nil, err
 	}
-	conf := &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certs.get}
+	conf := cert.TLS()
 	if cfg.HTTP.ClientCA != "" {
 		pem, err := os.ReadFile(cfg.HTTP.ClientCA)
 		if err != nil {

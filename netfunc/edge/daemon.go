@@ -12,7 +12,6 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -20,7 +19,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"holocast/internal/config"
+
+	"holocast/internal/service"
 	"holocast/netfunc/api"
 	"holocast/netfunc/bpf"
 	"holocast/netfunc/edge/report"
@@ -100,7 +100,7 @@ func run(ctx context.Context, cfg Config) error {
 	for _, a := range d.cfg.advice() {
 		log.Warn(a)
 	}
-	log.Info("edge is running", "name", cfg.Name, "role", cfg.Role, "paths", len(cfg.Paths), "http", status.http, "socket", cfg.Socket)
+	log.Info("edge is running", "name", cfg.Name, "role", cfg.Role, "paths", len(cfg.Paths), "http", status.web.Addr(), "socket", cfg.Socket)
 	return d.serve(ctx)
 }
 
@@ -147,7 +147,6 @@ func (d *daemon) serve(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	}
-	signal.Reset() // a second signal does not wait
 	stop()
 	wg.Wait()
 	return d.leave()
@@ -275,7 +274,7 @@ func (d *daemon) controllerAddresses(ctx context.Context) (local, remote netip.A
 
 // hello is what the edge says of itself.
 func (d *daemon) hello(ctx context.Context) api.Edge {
-	e := api.Edge{Name: d.cfg.Name, Role: d.cfg.Role, Peer: d.cfg.Peer, Paths: d.pathReport(), Version: config.Version()}
+	e := api.Edge{Name: d.cfg.Name, Role: d.cfg.Role, Peer: d.cfg.Peer, Paths: d.pathReport(), Version: service.Version()}
 	if d.cfg.Role.Sends() {
 		d.findController(ctx)
 		address := d.cfg.Signal.Address

@@ -27,8 +27,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"holocast/tools/netlab/namespace"
-	"holocast/tools/netlab/namespace/namespacetest"
+	"holocast/internal/netlab/namespace"
+	"holocast/internal/netlab/namespace/namespacetest"
 )
 
 // edgeBinary is the edge under test, built with buildFlags.

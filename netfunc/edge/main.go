@@ -13,12 +13,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"holocast/internal/config"
+	"holocast/internal/service"
 )
 
-func main() { config.Main("edge", defaultConfig(), command) }
+func main() {
+	cfg := defaultConfig()
+	service.Main("edge", &cfg, command)
+}
 
-// command returns the edge's command line with cfg as its defaults.
-func command(cfg Config) *cobra.Command {
+// command returns the edge's command line, with the values in cfg as its defaults.
+func command(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "edge",
 		Short: "Duplicate packets over several paths, or eliminate the duplicates",
@@ -27,7 +31,7 @@ func command(cfg Config) *cobra.Command {
   edge status --config edge.yml --json        # one of them, for programs
   edge detach --config edge.yml               # take out what a killed edge left in the kernel
   curl http://localhost:4792/metrics`,
-		Version:       config.Version(),
+		Version:       service.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -37,7 +41,7 @@ func command(cfg Config) *cobra.Command {
 	f.StringVar(&cfg.Name, "name", cfg.Name, "name of the edge")
 	f.StringVar(&cfg.Pin, "pin", cfg.Pin, "directory for what outlives the program (default "+pinRoot+"/NAME)")
 	f.StringVar(&cfg.Socket, "socket", cfg.Socket, "socket that \"edge status\" asks (default "+socketRoot+"/NAME.sock)")
-	c.AddCommand(runCommand(&cfg), statusCommand(&cfg), detachCommand(&cfg))
+	c.AddCommand(runCommand(cfg), statusCommand(cfg), detachCommand(cfg))
 	c.CompletionOptions.DisableDefaultCmd = true
 	return c
 }

@@ -6,33 +6,22 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"slices"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"golang.org/x/sys/unix"
-
-	"holocast/internal/config"
+	"holocast/internal/service"
 	"holocast/netfunc/bpf"
 )
 
-// listeners answer what is asked of a running edge: over its socket its status, over HTTP
-// metrics and health too.
-type listeners struct {
-	http    string // address, "" without
-	servers []*http.Server
-}
+// listeners answer requests to a running edge: the socket serves its status, HTTP metrics and
+// health too.
+type listeners struct{ socket, web *service.HTTP }
 
 // listen starts the listeners.
 func (d *daemon) listen() (*listeners, error) {
-	l := &listeners{}
-	// The lock is ours: a socket that is there is of a process that is not.
+	// The edge holds its lock: a socket that exists is a dead process's.
 	if err := os.Remove(d.cfg.Socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("socket: %w", err)
 	}
@@ -40,49 +29,29 @@ func (d *daemon) listen() (*listeners, error) {
 	if err != nil {
 		return nil, fmt.Errorf("socket: %w", err)
 	}
+	socket := service.NewHTTP(ln, d.log)
 	if err := os.Chmod(d.cfg.Socket, 0o660); err != nil {
-		_ = ln.Close()
+		socket.Close()
 		return nil, fmt.Errorf("socket: %w", err)
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /status", d.serveStatus)
-	l.serve(ln, mux, d.log)
-	if d.cfg.HTTP == "" {
-		return l, nil
-	}
-	ln, err = net.Listen("tcp", d.cfg.HTTP)
+	web, err := service.ListenHTTP("http", d.cfg.HTTP, d.log)
 	if err != nil {
-		l.Close()
-		if errors.Is(err, unix.EADDRINUSE) {
-			return nil, fmt.Errorf("http: TCP address %s is in use by another program", d.cfg.HTTP)
-		}
-		return nil, fmt.Errorf("http: %w", err)
+		socket.Close()
+		return nil, err
 	}
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(newCollector(d), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	mux = http.NewServeMux()
-	mux.HandleFunc("GET /status", d.serveStatus)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", d.serveHealth)
-	l.http = ln.Addr().String()
-	l.serve(ln, mux, d.log)
-	return l, nil
-}
-
-func (l *listeners) serve(ln net.Listener, h http.Handler, log *slog.Logger) {
-	srv := &http.Server{
-		Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
-		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
-	l.servers = append(l.servers, srv)
-	go func() { _ = srv.Serve(ln) }()
+	socket.HandleFunc("GET /status", d.serveStatus)
+	web.HandleFunc("GET /status", d.serveStatus)
+	web.Handle("GET /metrics", service.MetricsHandler(service.NewRegistry(newMetrics(d))))
+	web.Handle("GET /healthz", service.Health(d.healthy))
+	socket.Start()
+	web.Start()
+	return &listeners{socket, web}, nil
 }
 
 // Close ends all listeners.
 func (l *listeners) Close() {
-	for _, s := range l.servers {
-		_ = s.Close()
-	}
+	l.socket.Close()
+	l.web.Close()
 }
 
 func (d *daemon) serveStatus(w http.ResponseWriter, _ *http.Request) {
@@ -95,21 +64,23 @@ func (d *daemon) serveStatus(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(s)
 }
 
-// serveHealth says ok while some path can carry packets.
-func (d *daemon) serveHealth(w http.ResponseWriter, _ *http.Request) {
+// errNoPath is why an edge without a usable path is not healthy.
+var errNoPath = errors.New("no path is up")
+
+// healthy reports whether some path can carry packets.
+func (d *daemon) healthy() error {
 	for _, p := range d.ways.report() {
 		if p.Up {
-			fmt.Fprintln(w, "ok")
-			return
+			return nil
 		}
 	}
-	http.Error(w, "no path is up", http.StatusServiceUnavailable)
+	return errNoPath
 }
 
 // status is the edge as it is now.
 func (d *daemon) status() (*Status, error) {
 	s := &Status{
-		Name: d.cfg.Name, Role: d.cfg.Role, Version: config.Version(), Running: true, PID: os.Getpid(), Started: d.started,
+		Name: d.cfg.Name, Role: d.cfg.Role, Version: service.Version(), Running: true, PID: os.Getpid(), Started: d.started,
 		Pin: d.cfg.Pin, Paths: d.ways.status(),
 	}
 	err := errors.Join(

@@ -3,25 +3,21 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
-	"holocast/internal/config"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/quiccc"
-	"holocast/tools/netlab/labcmd"
+	"holocast/internal/service"
+	"holocast/tools/holocast/lab"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// A second signal ends the program at once.
-	context.AfterFunc(ctx, stop)
+	ctx, stop := service.Context()
+	defer stop()
 	if err := command().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "holocast:", err)
 		os.Exit(1)
@@ -38,7 +34,7 @@ func command() *cobra.Command {
   holocast record moqt://localhost:4443/demo demo.mcap --duration 10s
   holocast replay demo.mcap moqt://localhost:4443/again --loop
   holocast doctor`,
-		Version:       config.Version(wire.ALPN, quiccc.Build()),
+		Version:       service.Version(wire.ALPN, quiccc.Build()),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
@@ -51,6 +47,6 @@ func command() *cobra.Command {
 		},
 	}
 	c.PersistentFlags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
-	c.AddCommand(playCommand(), recordCommand(), replayCommand(), exportCommand(), demoCommand(), benchCommand(), doctorCommand(), labcmd.Command())
+	c.AddCommand(playCommand(), recordCommand(), replayCommand(), exportCommand(), demoCommand(), benchCommand(), doctorCommand(), lab.Command())
 	return c
 }

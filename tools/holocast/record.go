@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holocast/internal/config"
 	"holocast/internal/connect"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/recording"
+	"holocast/internal/service"
 	"holocast/tools/holocast/recorder"
 )
 
@@ -62,7 +62,7 @@ func record(ctx context.Context, o recordOptions, path string, stdout io.Writer)
 	if err != nil {
 		return err
 	}
-	w, err := recording.Create(path, map[string]string{"url": o.target.URL, "program": "holocast " + config.Version(wire.ALPN)})
+	w, err := recording.Create(path, map[string]string{"url": o.target.URL, "program": "holocast " + service.Version(wire.ALPN)})
 	if err != nil {
 		return err
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/vishvananda/netns"
 	"go.uber.org/goleak"
 
-	"holocast/tools/netlab/namespace"
-	"holocast/tools/netlab/namespace/namespacetest"
+	"holocast/internal/netlab/namespace"
+	"holocast/internal/netlab/namespace/namespacetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

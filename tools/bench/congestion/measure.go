@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"holocast/internal/netlab"
+	"holocast/internal/netlab/topology"
 	"holocast/tools/bench/internal/quantile"
-	"holocast/tools/netlab"
-	"holocast/tools/netlab/topology"
 )
 
 // load is what flows of a measurement send.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"holocast/tools/netlab/chart"
+	"holocast/internal/netlab/chart"
 )
 
 // plotEvery is how much of a series one point of a plot sums up: a delay that varies

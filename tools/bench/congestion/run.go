@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"holocast/internal/netlab"
+	"holocast/internal/netlab/topology"
 	"holocast/internal/quiccc"
-	"holocast/tools/netlab"
-	"holocast/tools/netlab/topology"
 )
 
 // Conditions besides the built-in paths; a name that ends in -varying is the path of Table

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"holocast/tools/netlab"
-	"holocast/tools/netlab/topology"
+	"holocast/internal/netlab"
+	"holocast/internal/netlab/topology"
 )
 
 func TestPlans(t *testing.T) {

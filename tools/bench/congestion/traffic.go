@@ -26,8 +26,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"holocast/internal/congestion"
+	"holocast/internal/netlab"
 	"holocast/internal/quiccc"
-	"holocast/tools/netlab"
 )
 
 // A flow carries data from one host to another.

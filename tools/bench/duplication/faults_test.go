@@ -16,13 +16,13 @@ import (
 	"time"
 
 	"holocast/internal/catalog"
+	"holocast/internal/netlab"
+	"holocast/internal/netlab/topology"
+	"holocast/internal/netlab/wire"
 	"holocast/internal/pointcloud"
 	"holocast/internal/recording"
 	"holocast/netfunc/api"
 	"holocast/netfunc/pathset"
-	"holocast/tools/netlab"
-	"holocast/tools/netlab/topology"
-	"holocast/tools/netlab/wire"
 )
 
 // cloudMedia is a second of frames that cost nothing to make: 8000 points of noise each,

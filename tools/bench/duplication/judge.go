@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"holocast/tools/netlab"
+	"holocast/internal/netlab"
 )
 
 // mostOthers is how much of a processor other programs may take from a run.

@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"holocast/internal/netlab"
+	"holocast/internal/netlab/topology"
 	"holocast/internal/recording"
-	"holocast/tools/netlab"
-	"holocast/tools/netlab/topology"
 )
 
 // media is where a level's frames come from.

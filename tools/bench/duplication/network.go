@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"holocast/tools/netlab"
-	"holocast/tools/netlab/topology"
-	"holocast/tools/netlab/wire"
+	"holocast/internal/netlab"
+	"holocast/internal/netlab/topology"
+	"holocast/internal/netlab/wire"
 )
 
 // Nodes of the network: Table I's, and the controller's own on a network of its own.

@@ -19,10 +19,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"holocast/internal/netlab"
 	"holocast/netfunc/api"
 	"holocast/netfunc/pathset"
 	"holocast/netfunc/signal"
-	"holocast/tools/netlab"
 )
 
 // pair is the duplication pair and its controller.

@@ -11,7 +11,7 @@ import (
 	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
 
-	"holocast/tools/netlab/chart"
+	"holocast/internal/netlab/chart"
 )
 
 // SavePlots draws what the paper draws into dir.

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"holocast/tools/netlab"
+	"holocast/internal/netlab"
 )
 
 // packages are where the programs of a run are built from.

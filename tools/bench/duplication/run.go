@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"holocast/tools/netlab"
+	"holocast/internal/netlab"
 )
 
 // bench is a benchmark under way.

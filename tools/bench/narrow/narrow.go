@@ -15,8 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"holocast/internal/netlab/chart"
 	"holocast/tools/bench/internal/quantile"
-	"holocast/tools/netlab/chart"
 )
 
 // The stream.

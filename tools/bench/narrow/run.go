@@ -14,11 +14,11 @@ import (
 
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/netlab"
+	"holocast/internal/netlab/topology"
 	"holocast/internal/quiccc"
 	"holocast/tools/bench/internal/direct"
 	"holocast/tools/bench/internal/quantile"
-	"holocast/tools/netlab"
-	"holocast/tools/netlab/topology"
 )
 
 // attempts is how often a measurement is made whose emulator was late.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"holocast/internal/netlab"
 	"holocast/internal/quiccc"
-	"holocast/tools/netlab"
 )
 
 func TestFigures(t *testing.T) {

@@ -355,7 +355,7 @@ func (m *machine) netem(context.Context) Finding {
 	case err == nil:
 		return ok("the kernel has it")
 	case !errors.Is(err, errNotTried):
-		return warn(mend, "the kernel refuses it (%v): tools/netlab forwards packets itself", err)
+		return warn(mend, "the kernel refuses it (%v): internal/netlab forwards packets itself", err)
 	}
 	release, err := m.release()
 	if err == nil {
@@ -368,5 +368,5 @@ func (m *machine) netem(context.Context) Finding {
 			}
 		}
 	}
-	return warn(mend, "not found: tools/netlab forwards packets itself")
+	return warn(mend, "not found: internal/netlab forwards packets itself")
 }

@@ -23,10 +23,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"holocast/tools/netlab/netem"
-	"holocast/tools/netlab/probe"
-	"holocast/tools/netlab/topology"
-	"holocast/tools/netlab/wire"
+	"holocast/internal/netlab/netem"
+	"holocast/internal/netlab/probe"
+	"holocast/internal/netlab/topology"
+	"holocast/internal/netlab/wire"
 )
 
 // victim in the environment makes the test program build a lab and wait to be killed.

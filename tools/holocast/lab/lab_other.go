@@ -1,7 +1,7 @@
 //go:build !linux
 
-// Package labcmd is the command line of the network lab.
-package labcmd
+// Package lab is the command line of the network lab.
+package lab
 
 import (
 	"errors"

@@ -4,7 +4,7 @@ package namespacetest
 import (
 	"testing"
 
-	"holocast/tools/netlab/namespace"
+	"holocast/internal/netlab/namespace"
 )
 
 // NewGroup returns a group of namespaces that ends with the test.

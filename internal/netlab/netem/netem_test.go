@@ -10,7 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"holocast/tools/netlab/wire"
+	"holocast/internal/netlab/wire"
 )
 
 const ms = time.Millisecond

@@ -21,10 +21,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"holocast/tools/netlab/namespace"
-	"holocast/tools/netlab/netem"
-	"holocast/tools/netlab/topology"
-	"holocast/tools/netlab/wire"
+	"holocast/internal/netlab/namespace"
+	"holocast/internal/netlab/netem"
+	"holocast/internal/netlab/topology"
+	"holocast/internal/netlab/wire"
 )
 
 // Supported returns what a lab needs and does not have here, nil if nothing is missing.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"holocast/tools/netlab/wire"
+	"holocast/internal/netlab/wire"
 )
 
 // A Topology is a network. Parse and Builtin return valid ones.

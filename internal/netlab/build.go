@@ -12,8 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"holocast/tools/netlab/namespace"
-	"holocast/tools/netlab/wire"
+	"holocast/internal/netlab/namespace"
+	"holocast/internal/netlab/wire"
 )
 
 // wireNode is the namespace of the emulated paths' middle. No node can have its name.

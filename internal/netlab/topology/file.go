@@ -12,7 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"holocast/tools/netlab/wire"
+	"holocast/internal/netlab/wire"
 )
 
 // Bounds of a file.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"holocast/tools/netlab/wire"
+	"holocast/internal/netlab/wire"
 )
 
 const ms = time.Millisecond

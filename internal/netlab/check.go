@@ -12,9 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"holocast/tools/netlab/probe"
-	"holocast/tools/netlab/topology"
-	"holocast/tools/netlab/wire"
+	"holocast/internal/netlab/probe"
+	"holocast/internal/netlab/topology"
+	"holocast/internal/netlab/wire"
 )
 
 // frameOverhead is what a UDP payload has around it in an Ethernet frame.

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package labcmd is the command line of the network lab.
-package labcmd
+// Package lab is the command line of the network lab.
+package lab
 
 import (
 	"context"
@@ -18,9 +18,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holocast/tools/netlab"
-	"holocast/tools/netlab/chart"
-	"holocast/tools/netlab/topology"
+	"holocast/internal/netlab"
+	"holocast/internal/netlab/chart"
+	"holocast/internal/netlab/topology"
 )
 
 // Command returns the lab command with its subcommands.

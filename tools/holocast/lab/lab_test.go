@@ -1,6 +1,6 @@
 //go:build linux
 
-package labcmd
+package lab
 
 import (
 	"bytes"
@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"holocast/tools/netlab"
-	"holocast/tools/netlab/topology"
+	"holocast/internal/netlab"
+	"holocast/internal/netlab/topology"
 )
 
 // lab runs the command and returns what it printed.

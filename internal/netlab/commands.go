@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"holocast/tools/netlab/topology"
+	"holocast/internal/netlab/topology"
 )
 
 const (

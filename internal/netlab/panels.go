@@ -5,8 +5,8 @@ package netlab
 import (
 	"math"
 
-	"holocast/tools/netlab/chart"
-	"holocast/tools/netlab/wire"
+	"holocast/internal/netlab/chart"
+	"holocast/internal/netlab/wire"
 )
 
 // Panels returns the time series of a run, to be drawn: throughput, delay, queue and drops of

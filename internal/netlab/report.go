@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"holocast/tools/netlab/wire"
+	"holocast/internal/netlab/wire"
 )
 
 // A Report is what a run of a lab measured, and how far it can be trusted.

@@ -1,0 +1,129 @@
+package service
+
+import (
+	"crypto/tls"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"holocast/internal/devcert"
+)
+
+const (
+	// renewBefore is how long before its end a development certificate is replaced.
+	renewBefore = 24 * time.Hour
+	// checkEvery is how often the files of a certificate are looked at.
+	checkEvery = time.Second
+)
+
+// CertificateFiles say where a certificate comes from.
+type CertificateFiles struct {
+	Certificate, Key string   // PEM files
+	Hosts            []string // of a development certificate, which is made where Certificate is ""
+	Section          string   // section of the configuration with certificate and key, for errors
+}
+
+// Certificate is the current certificate of a server: from files, read again when they
+// change, or a development certificate, renewed in time.
+type Certificate struct {
+	files CertificateFiles
+	log   *slog.Logger
+
+	mu      sync.Mutex
+	current *tls.Certificate
+	read    [2]fileState // the files when they were last read
+	checked time.Time
+}
+
+// fileState tells a file from its replacement.
+type fileState struct {
+	modified time.Time
+	size     int64
+}
+
+// NewCertificate loads or makes the certificate.
+func NewCertificate(f CertificateFiles, log *slog.Logger) (*Certificate, error) {
+	c := &Certificate{files: f, log: log}
+	if err := c.load(time.Now()); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Certificate) load(now time.Time) error {
+	if c.files.Certificate == "" {
+		cert, err := devcert.Generate(now, c.files.Hosts...)
+		if err != nil {
+			return fmt.Errorf("development certificate: %w", err)
+		}
+		c.current = &cert
+		return nil
+	}
+	name := c.files.Section + ".certificate " + c.files.Certificate
+	// Before the files are read, so that a change in between is seen later; also where they
+	// turn out to be of no use, so that it is reported once.
+	c.read = c.state()
+	cert, err := tls.LoadX509KeyPair(c.files.Certificate, c.files.Key)
+	if err != nil {
+		return fmt.Errorf("%s, %s.key %s: %w", name, c.files.Section, c.files.Key, err)
+	}
+	switch leaf := cert.Leaf; {
+	case now.After(leaf.NotAfter):
+		return fmt.Errorf("%s expired on %s", name, leaf.NotAfter.Format(time.DateOnly))
+	case now.Before(leaf.NotBefore):
+		return fmt.Errorf("%s is not valid before %s", name, leaf.NotBefore.Format(time.DateTime))
+	}
+	c.current = &cert
+	return nil
+}
+
+func (c *Certificate) state() (s [2]fileState) {
+	for i, path := range []string{c.files.Certificate, c.files.Key} {
+		if info, err := os.Stat(path); err == nil {
+			s[i] = fileState{info.ModTime(), info.Size()}
+		}
+	}
+	return s
+}
+
+// Get returns the certificate to use now.
+func (c *Certificate) Get() *tls.Certificate {
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	stale := false
+	switch {
+	case c.files.Certificate == "":
+		stale = now.After(c.current.Leaf.NotAfter.Add(-renewBefore))
+	case now.Sub(c.checked) > checkEvery:
+		c.checked = now
+		stale = c.state() != c.read
+	}
+	if stale {
+		if err := c.load(now); err != nil {
+			c.log.Error("keeping the old certificate", "err", err)
+		} else {
+			c.log.Info("certificate replaced", "sha256", hash(c.current), "until", c.current.Leaf.NotAfter)
+		}
+	}
+	return c.current
+}
+
+// Hash is the SHA-256 of the certificate to use now, in hex.
+func (c *Certificate) Hash() string { return hash(c.Get()) }
+
+func hash(cert *tls.Certificate) string {
+	h := devcert.Hash(*cert)
+	return hex.EncodeToString(h[:])
+}
+
+// TLS returns the configuration of a server with this certificate.
+func (c *Certificate) TLS() *tls.Config {
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS13,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.Get(), nil },
+	}
+}

@@ -1,0 +1,109 @@
+package service
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"holocast/internal/devcert"
+)
+
+// write makes the files of a certificate that was generated at a moment.
+func write(t *testing.T, at time.Time, cert, key string) {
+	t.Helper()
+	c, err := devcert.Generate(at, "localhost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, block := range map[string]*pem.Block{
+		cert: {Type: "CERTIFICATE", Bytes: c.Certificate[0]}, key: {Type: "PRIVATE KEY", Bytes: der},
+	} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestCertificateErrors(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for name, c := range map[string]struct {
+		at   time.Time // of the certificate
+		key  string
+		want string
+	}{
+		"expired":        {time.Now().Add(-2 * devcert.Lifetime), key, "tls.certificate " + cert + " expired on "},
+		"not yet":        {time.Now().Add(devcert.Lifetime), key, "tls.certificate " + cert + " is not valid before "},
+		"no key":         {time.Now(), key + ".none", "tls.certificate " + cert + ", tls.key " + key + ".none: open "},
+		"not that key's": {time.Now(), cert, "tls.certificate " + cert + ", tls.key " + cert + ": tls: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			write(t, c.at, cert, key)
+			_, err := NewCertificate(CertificateFiles{Certificate: cert, Key: c.key, Section: "tls"}, quiet)
+			if err == nil || !strings.HasPrefix(err.Error(), c.want) {
+				t.Errorf("%v, want %s", err, c.want)
+			}
+		})
+	}
+}
+
+// A replaced certificate is used; one that is of no use is reported once, and the old one
+// stays.
+func TestCertificateReplaced(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	write(t, time.Now(), cert, key)
+	var log strings.Builder
+	c, err := NewCertificate(CertificateFiles{Certificate: cert, Key: key, Section: "tls"}, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := func() string {
+		c.checked = time.Time{}
+		return c.Hash()
+	}
+	first := c.Hash()
+	if again() != first || log.Len() > 0 {
+		t.Errorf("the same files make another certificate: %s", &log)
+	}
+	write(t, time.Now().Add(time.Second), cert, key)
+	if c.Hash() != first {
+		t.Error("the files are read at every handshake")
+	}
+	second := again()
+	if second == first || !strings.Contains(log.String(), "certificate replaced") {
+		t.Errorf("the new certificate is not used: %s", &log)
+	}
+	log.Reset()
+	if err := os.WriteFile(cert, []byte("nonsense"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if kept, still := again(), again(); kept != second || still != second || strings.Count(log.String(), "keeping the old certificate") != 1 {
+		t.Errorf("of a damaged certificate it says %q", &log)
+	}
+}
+
+func TestDevelopmentCertificate(t *testing.T) {
+	c, err := NewCertificate(CertificateFiles{Hosts: []string{"localhost", "::1"}}, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := c.Hash()
+	leaf := c.Get().Leaf
+	if err := leaf.VerifyHostname("::1"); err != nil || c.Hash() != first {
+		t.Errorf("%v, hash %s then %s", err, first, c.Hash())
+	}
+	leaf.NotAfter = time.Now().Add(renewBefore / 2)
+	if c.Hash() == first {
+		t.Error("it is not renewed in time")
+	}
+}

@@ -1,0 +1,102 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// ListenTCP listens on addr ("host:port"). Its errors name the setting that holds addr.
+func ListenTCP(setting, addr string) (net.Listener, error) {
+	ln, err := net.Listen("tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%s: TCP address %s is in use by another program", setting, addr)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", setting, err)
+	}
+	return ln, nil
+}
+
+// NewServer returns an HTTP server for short requests from anybody: slow or large ones are
+// cut off. Errors of single connections are logged at debug level.
+func NewServer(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+// HTTP is a listener and the routes served on it. Without a listener every method does
+// nothing, so that a program need not know whether its HTTP is turned off.
+type HTTP struct {
+	ln      net.Listener // nil = off
+	srv     *http.Server
+	mux     *http.ServeMux
+	serving sync.WaitGroup
+}
+
+// ListenHTTP listens on addr; "" turns HTTP off. Requests wait until Start. Errors name
+// the setting that holds addr.
+func ListenHTTP(setting, addr string, log *slog.Logger) (*HTTP, error) {
+	if addr == "" {
+		return NewHTTP(nil, log), nil
+	}
+	ln, err := ListenTCP(setting, addr)
+	if err != nil {
+		return nil, err
+	}
+	return NewHTTP(ln, log), nil
+}
+
+// NewHTTP serves on ln, which it closes in the end.
+func NewHTTP(ln net.Listener, log *slog.Logger) *HTTP {
+	mux := http.NewServeMux()
+	return &HTTP{ln: ln, mux: mux, srv: NewServer(mux, log)}
+}
+
+// Addr is the address that is served, "" without a listener.
+func (h *HTTP) Addr() string {
+	if h.ln == nil {
+		return ""
+	}
+	return h.ln.Addr().String()
+}
+
+// Handle adds a route as http.ServeMux.Handle does.
+func (h *HTTP) Handle(pattern string, handler http.Handler) { h.mux.Handle(pattern, handler) }
+
+// HandleFunc adds a route as http.ServeMux.HandleFunc does.
+func (h *HTTP) HandleFunc(pattern string, f http.HandlerFunc) { h.mux.HandleFunc(pattern, f) }
+
+// Start begins to serve.
+func (h *HTTP) Start() {
+	if h.ln != nil {
+		h.serving.Go(func() { _ = h.srv.Serve(h.ln) })
+	}
+}
+
+// Close closes the listener and all connections.
+func (h *HTTP) Close() {
+	if h.ln != nil {
+		_ = h.srv.Close()
+		_ = h.ln.Close() // where Start was not called
+		h.serving.Wait()
+	}
+}
+
+// Health answers 200 "ok" while check returns nil, and 503 with its error otherwise.
+func Health(check func() error) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if err := check(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	}
+}

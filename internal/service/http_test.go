@@ -1,0 +1,126 @@
+package service
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	r, err := c.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Body.Close() }()
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.StatusCode, string(b)
+}
+
+func TestHTTP(t *testing.T) {
+	web, err := ListenHTTP("http", "127.0.0.1:0", quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer web.Close()
+	m := NewMetrics("holocast_test_")
+	cameras, frames := m.Gauge("cameras", "Cameras."), m.Counter("frames_total", "Frames.", "camera")
+	m.Read(func(put Put) {
+		put(cameras, 2)
+		put(frames, 7, "front")
+		put(frames, 9, "back")
+	})
+	web.Handle("GET /metrics", MetricsHandler(NewRegistry(m)))
+	var sick error
+	web.Handle("GET /healthz", Health(func() error { return sick }))
+	web.Start()
+	url := "http://" + web.Addr()
+	if status, body := get(t, url+"/healthz"); status != 200 || body != "ok\n" {
+		t.Errorf("healthy: %d %q", status, body)
+	}
+	sick = errors.New("draining")
+	if status, body := get(t, url+"/healthz"); status != 503 || body != "draining\n" {
+		t.Errorf("unhealthy: %d %q", status, body)
+	}
+	_, body := get(t, url+"/metrics")
+	for _, line := range []string{
+		"# TYPE holocast_test_cameras gauge\nholocast_test_cameras 2\n",
+		"# TYPE holocast_test_frames_total counter\nholocast_test_frames_total{camera=\"back\"} 9\nholocast_test_frames_total{camera=\"front\"} 7\n",
+		"\ngo_goroutines ", "\nprocess_open_fds ",
+	} {
+		if !strings.Contains(body, line) {
+			t.Errorf("metrics lack %q:\n%s", line, body)
+		}
+	}
+}
+
+func TestListenHTTPErrors(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	for addr, want := range map[string]string{
+		ln.Addr().String(): "http: TCP address " + ln.Addr().String() + " is in use by another program",
+		"127.0.0.1":        "http: listen tcp: address 127.0.0.1: missing port in address",
+		"192.0.2.1:80":     "http: listen tcp 192.0.2.1:80: bind: cannot assign requested address",
+	} {
+		if _, err := ListenHTTP("http", addr, quiet); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", addr, err, want)
+		}
+	}
+}
+
+func TestHTTPOff(t *testing.T) {
+	web, err := ListenHTTP("http", "", quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	web.HandleFunc("GET /", func(http.ResponseWriter, *http.Request) {})
+	web.Start()
+	if web.Addr() != "" {
+		t.Errorf("listens on %s", web.Addr())
+	}
+	web.Close()
+}
+
+// Close also frees the address where nothing was served yet.
+func TestCloseBeforeStart(t *testing.T) {
+	web, err := ListenHTTP("http", "127.0.0.1:0", quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := web.Addr()
+	web.Close()
+	again, err := ListenHTTP("http", addr, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Close()
+}
+
+// What a program declares is what it reports: the registry checks both against each other.
+func TestMetricsAreConsistent(t *testing.T) {
+	m := NewMetrics("holocast_test_")
+	m.Gauge("unused", "A figure without a value.")
+	one := m.Counter("one_total", "One.")
+	m.Read(func(put Put) { put(one, 1) })
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(m)
+	families, err := reg.Gather()
+	if err != nil || len(families) != 1 || families[0].GetName() != "holocast_test_one_total" {
+		t.Errorf("%v, %v", families, err)
+	}
+}

@@ -1,0 +1,111 @@
+package service
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/goleak"
+)
+
+// settings are those of the program that the tests start: this test binary.
+type settings struct {
+	End string `yaml:"end"` // how it ends
+}
+
+const programEnv = "HOLOCAST_TEST_SERVICE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(programEnv) == "" {
+		goleak.VerifyTestMain(m)
+		return
+	}
+	cfg := settings{End: "success"}
+	Main("program", &cfg, func(cfg *settings) *cobra.Command {
+		c := &cobra.Command{Use: "program", SilenceUsage: true, SilenceErrors: true}
+		c.Flags().String("config", "", "")
+		c.Flags().StringVar(&cfg.End, "end", cfg.End, "")
+		c.RunE = func(cmd *cobra.Command, _ []string) error {
+			fmt.Println("running")
+			switch cfg.End {
+			case "failure":
+				return errors.New("it failed")
+			case "canceled":
+				return context.Canceled
+			}
+			<-cmd.Context().Done()
+			fmt.Println("stopping")
+			if cfg.End == "never" {
+				select {}
+			}
+			if cfg.End == "interrupted" {
+				return fmt.Errorf("open camera: %w", cmd.Context().Err())
+			}
+			return nil
+		}
+		return c
+	})
+}
+
+func TestMainEnds(t *testing.T) {
+	yaml := t.TempDir() + "/program.yaml"
+	if err := os.WriteFile(yaml, []byte("end: failure\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args    []string
+		signals []os.Signal // sent one after the other, each after a line of output
+		status  string
+		stderr  string
+	}{
+		"SIGTERM":               {nil, []os.Signal{syscall.SIGTERM}, "exit status 0", ""},
+		"SIGINT":                {nil, []os.Signal{syscall.SIGINT}, "exit status 0", ""},
+		"second signal":         {[]string{"--end", "never"}, []os.Signal{syscall.SIGTERM, syscall.SIGTERM}, "signal: terminated", ""},
+		"other second signal":   {[]string{"--end", "never"}, []os.Signal{syscall.SIGTERM, syscall.SIGINT}, "signal: interrupt", ""},
+		"interrupted":           {[]string{"--end", "interrupted"}, []os.Signal{syscall.SIGINT}, "exit status 0", ""},
+		"failure":               {[]string{"--end", "failure"}, nil, "exit status 1", "program: it failed\n"},
+		"canceled by itself":    {[]string{"--end", "canceled"}, nil, "exit status 1", "program: context canceled\n"},
+		"configuration":         {[]string{"--config", yaml}, nil, "exit status 1", "program: it failed\n"},
+		"flag over file":        {[]string{"--config", yaml, "--end", "success"}, []os.Signal{syscall.SIGTERM}, "exit status 0", ""},
+		"missing configuration": {[]string{"--config", yaml + ".none"}, nil, "exit status 1", "program: configuration: open " + yaml + ".none: no such file or directory\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), os.Args[0], c.args...)
+			cmd.Env = append(os.Environ(), programEnv+"=1")
+			var stderr strings.Builder
+			cmd.Stderr = &stderr
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			lines := bufio.NewScanner(out)
+			for _, s := range c.signals {
+				if !lines.Scan() {
+					t.Fatal("it ended early")
+				}
+				if err := cmd.Process.Signal(s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for lines.Scan() {
+			}
+			_ = cmd.Wait()
+			if got := cmd.ProcessState.String(); got != c.status {
+				t.Errorf("ends with %q, want %q", got, c.status)
+			}
+			if stderr.String() != c.stderr {
+				t.Errorf("says %q, want %q", stderr.String(), c.stderr)
+			}
+		})
+	}
+}
