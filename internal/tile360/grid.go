@@ -2,10 +2,11 @@ package tile360
 
 import (
 	"fmt"
+	"image"
 	"math"
 )
 
-// Layout says how the eyes are packed into a picture.
+// Layout says how the eyes are packed into a source's picture.
 type Layout uint8
 
 // The layouts, as the catalog and spherical metadata (st3d) name them. The left eye is on
@@ -43,7 +44,7 @@ func (l Layout) Eyes() int {
 	return 2
 }
 
-// Rect is a part of a picture: shares of its width and height from the top left.
+// Rect is a part of a source's picture: shares of its width and height from the top left.
 type Rect struct{ X0, Y0, X1, Y1 float64 }
 
 // Eye returns the part of the picture that holds an eye: 0 = left, 1 = right. Both are the
@@ -65,12 +66,10 @@ func (l Layout) Eye(eye int) Rect {
 // MaxTiles is the number of tiles a grid may have.
 const MaxTiles = 4096
 
-// Grid cuts a picture into equal tiles. It cuts the packed picture: with two eyes in it a
-// tile may show one eye or, where the eyes meet inside a tile, both.
-type Grid struct {
-	Columns, Rows int
-	Layout        Layout
-}
+// Grid cuts the picture of one eye, Width×Height pixels, into Columns×Rows tiles. Of two eyes
+// each tile shows both: the same rectangle of either picture. Edges are even, so tiles may
+// differ by two pixels (docs/spec/tiles.md).
+type Grid struct{ Columns, Rows, Width, Height int }
 
 // Check returns an error that names what is wrong with the grid.
 func (g Grid) Check() error {
@@ -79,8 +78,8 @@ func (g Grid) Check() error {
 		return fmt.Errorf("a grid of %d×%d tiles is empty", g.Columns, g.Rows)
 	case g.Columns > MaxTiles || g.Rows > MaxTiles || g.Columns*g.Rows > MaxTiles:
 		return fmt.Errorf("a grid of %d×%d tiles has more than %d", g.Columns, g.Rows, MaxTiles)
-	case int(g.Layout) >= len(layoutNames):
-		return fmt.Errorf("%v is unknown", g.Layout)
+	case g.Width > 1<<16 || g.Height > 1<<16 || g.Width < 2*g.Columns || g.Height < 2*g.Rows:
+		return fmt.Errorf("a picture of %d×%d pixels cannot be cut into %d×%d tiles", g.Width, g.Height, g.Columns, g.Rows)
 	}
 	return nil
 }
@@ -88,45 +87,45 @@ func (g Grid) Check() error {
 // Tiles returns the number of tiles.
 func (g Grid) Tiles() int { return g.Columns * g.Rows }
 
-// Rect returns where a tile lies in the picture.
-func (g Grid) Rect(tile int) Rect {
+// edge returns where tile i of n begins along size pixels: the even number nearest to
+// i·size/n.
+func edge(i, n, size int) int { return 2 * ((i*size + n) / (2 * n)) }
+
+// Rect returns where a tile lies in the picture of one eye, pixels.
+func (g Grid) Rect(tile int) image.Rectangle {
 	c, r := tile%g.Columns, tile/g.Columns
-	return Rect{
-		float64(c) / float64(g.Columns), float64(r) / float64(g.Rows),
-		float64(c+1) / float64(g.Columns), float64(r+1) / float64(g.Rows),
-	}
+	return image.Rect(
+		edge(c, g.Columns, g.Width), edge(r, g.Rows, g.Height),
+		edge(c+1, g.Columns, g.Width), edge(r+1, g.Rows, g.Height),
+	)
 }
 
-// At returns the tile at a point of the picture, given in shares of its width and height.
+// At returns the tile at a point of one eye's picture, given in shares of its width and
+// height.
 func (g Grid) At(x, y float64) int {
-	c := max(0, min(g.Columns-1, int(x*float64(g.Columns))))
-	r := max(0, min(g.Rows-1, int(y*float64(g.Rows))))
-	return r*g.Columns + c
+	return place(y, g.Rows, g.Height)*g.Columns + place(x, g.Columns, g.Width)
 }
 
-// Tile returns the tile that shows a direction to an eye.
-func (g Grid) Tile(v Vec, eye int) int {
-	x, y := v.equirect()
-	e := g.Layout.Eye(eye)
-	return g.At(e.X0+x*(e.X1-e.X0), e.Y0+y*(e.Y1-e.Y0))
-}
-
-// SolidAngle returns what a tile covers of the sphere, steradians; of both spheres, where it
-// shows two eyes. All tiles together cover 4π for each eye.
-func (g Grid) SolidAngle(tile int) float64 {
-	t := g.Rect(tile)
-	var sum float64
-	for eye := range g.Layout.Eyes() {
-		e := g.Layout.Eye(eye)
-		// The part of the eye that the tile shows, in shares of the eye.
-		w, h := e.X1-e.X0, e.Y1-e.Y0
-		x0, x1 := (max(t.X0, e.X0)-e.X0)/w, (min(t.X1, e.X1)-e.X0)/w
-		y0, y1 := (max(t.Y0, e.Y0)-e.Y0)/h, (min(t.Y1, e.Y1)-e.Y0)/h
-		if x1 > x0 && y1 > y0 {
-			sum += 2 * math.Pi * (x1 - x0) * (math.Cos(math.Pi*y0) - math.Cos(math.Pi*y1))
-		}
+// place returns in which of n parts of size pixels a point lies.
+func place(at float64, n, size int) int {
+	i := max(0, min(n-1, int(at*float64(n))))
+	switch px := at * float64(size); {
+	case i > 0 && px < float64(edge(i, n, size)):
+		return i - 1
+	case i < n-1 && px >= float64(edge(i+1, n, size)):
+		return i + 1
 	}
-	return sum
+	return i
+}
+
+// Tile returns the tile that shows a direction.
+func (g Grid) Tile(v Vec) int { return g.At(v.Equirect()) }
+
+// SolidAngle returns what a tile covers of the sphere, steradians. All tiles together cover 4π.
+func (g Grid) SolidAngle(tile int) float64 {
+	r := g.Rect(tile)
+	top, bottom := math.Pi*float64(r.Min.Y)/float64(g.Height), math.Pi*float64(r.Max.Y)/float64(g.Height)
+	return 2 * math.Pi * float64(r.Dx()) / float64(g.Width) * (math.Cos(top) - math.Cos(bottom))
 }
 
 // RowWeight returns the WS-PSNR weight of a row of pixels of an eye's picture: the cosine of

@@ -36,7 +36,7 @@ func NewSampler(l Layout, eye int, picture image.Point, p Viewport, gaze Vec, wi
 			gaze.X + r.x*right.X + r.y*up.X,
 			gaze.Y + r.x*right.Y + r.y*up.Y,
 			gaze.Z + r.x*right.Z + r.y*up.Z,
-		}.Unit().equirect()
+		}.Unit().Equirect()
 		x, y = x*float64(w)-0.5, y*float64(h)-0.5
 		fx, fy := math.Floor(x), math.Floor(y)
 		xi, yi := int(fx), int(fy)

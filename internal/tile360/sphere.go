@@ -74,9 +74,9 @@ func (v Vec) moved(right, up float64) Vec {
 	return Vec{c*v.X + x*r.X + y*u.X, c*v.Y + x*r.Y + y*u.Y, c*v.Z + x*r.Z + y*u.Z}.Unit()
 }
 
-// equirect returns where a direction lies in the equirectangular picture of one eye: shares
+// Equirect returns where a direction lies in the equirectangular picture of one eye: shares
 // of its width from the left, in [0, 1), and of its height from the top.
-func (v Vec) equirect() (x, y float64) {
+func (v Vec) Equirect() (x, y float64) {
 	yaw, pitch := v.Angles()
 	x = yaw/(2*math.Pi) + 0.5
 	if x >= 1 {

@@ -6,10 +6,10 @@
 //
 // # Terms
 //
-// A picture is an equirectangular frame, one eye or two packed into it (Layout). A Grid cuts
-// it into tiles, numbered row by row from the top left. Each tile is encoded at several
-// qualities, numbered as the catalog lists them. A GoP is the unit of choice: closed, the
-// same for all tiles. A gaze is the direction of the viewport's centre, whose horizon is
+// A picture is the equirectangular frame of one eye; a source may pack two of them into one
+// (Layout). A Grid cuts the picture into tiles, numbered row by row from the top left; a tile
+// shows both eyes. Each is encoded at several qualities, 0 being the worst. A GoP is the unit
+// of choice: closed, the same for all tiles. A gaze is the direction of the viewport's centre, whose horizon is
 // level.
 //
 // Directions are unit vectors with x to the right, y up and z into the picture's centre. Yaw

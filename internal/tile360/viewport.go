@@ -41,7 +41,7 @@ type View struct {
 }
 
 // NewView prepares to look at a grid through a viewport. It samples the viewport at
-// samples×samples points: 16 give shares to about one percent.
+// samples×samples points: 16 give shares to about two percent of the viewport.
 func NewView(g Grid, p Viewport, samples int) *View {
 	v := &View{Grid: g, rays: p.rays(samples, samples), one: make([]float64, g.Tiles())}
 	var sum float64
@@ -55,8 +55,7 @@ func NewView(g Grid, p Viewport, samples int) *View {
 }
 
 // Shares sets shares, one for each tile, to the share of the viewport's solid angle that the
-// tile shows to a viewer who looks along gaze. They sum to 1; of two eyes' viewports each
-// makes one half.
+// tile shows to a viewer who looks along gaze. They sum to 1.
 func (v *View) Shares(gaze Vec, shares []float64) {
 	clear(shares)
 	v.add(gaze, 1, shares)
@@ -64,19 +63,13 @@ func (v *View) Shares(gaze Vec, shares []float64) {
 
 func (v *View) add(gaze Vec, p float64, shares []float64) {
 	right, up := gaze.frame()
-	eyes := v.Grid.Layout.Eyes()
-	p /= float64(eyes)
 	for _, r := range v.rays {
 		d := Vec{
 			gaze.X + r.x*right.X + r.y*up.X,
 			gaze.Y + r.x*right.Y + r.y*up.Y,
 			gaze.Z + r.x*right.Z + r.y*up.Z,
 		}.Unit()
-		x, y := d.equirect()
-		for eye := range eyes {
-			e := v.Grid.Layout.Eye(eye)
-			shares[v.Grid.At(e.X0+x*(e.X1-e.X0), e.Y0+y*(e.Y1-e.Y0))] += p * r.weight
-		}
+		shares[v.Grid.At(d.Equirect())] += p * r.weight
 	}
 }
 
