@@ -1,0 +1,87 @@
+package tile360
+
+import "slices"
+
+// Capacity predicts what the network will carry from what it carried. The zero value is ready
+// for use; it is not for concurrent use.
+//
+// The prediction is the harmonic mean of the last samples times a ratio, and the ratios of the
+// past are its distribution: how wrong the mean was for the sample after it. Until there are
+// some, ratios from measurements of 5G networks on foot and in a car stand in for them.
+type Capacity struct {
+	recent []float64 // bytes per second, at most meanOf
+	ratios []float64 // sample / mean before it, the latest last; at most ratiosKept
+	sorted []float64
+}
+
+const (
+	meanOf     = 3
+	ratiosKept = 40
+	mostRatio  = 10
+)
+
+// priorRatios are the deciles' middles of second by second ratios in the traces of 5Gophers
+// (Narayanan et al., WWW 2020).
+var priorRatios = [...]float64{0.2, 0.54, 0.84, 0.93, 0.99, 1.04, 1.11, 1.2, 1.51, 4.07}
+
+// Add notes a rate that the network carried while there was something to carry, bytes per
+// second. Rates below 1 count as 1.
+func (c *Capacity) Add(rate float64) {
+	if !(rate >= 1) {
+		rate = 1
+	}
+	if len(c.ratios) == 0 {
+		c.ratios = append(c.ratios, priorRatios[:]...)
+	}
+	if mean := c.Mean(); mean > 0 {
+		if len(c.ratios) == ratiosKept {
+			c.ratios = c.ratios[:copy(c.ratios, c.ratios[1:])]
+		}
+		c.ratios = append(c.ratios, min(rate/mean, mostRatio))
+	}
+	if len(c.recent) == meanOf {
+		c.recent = c.recent[:copy(c.recent, c.recent[1:])]
+	}
+	c.recent = append(c.recent, rate)
+	c.sorted = append(c.sorted[:0], c.ratios...)
+	slices.Sort(c.sorted)
+}
+
+// Mean returns the harmonic mean of the last samples, bytes per second; 0 without any.
+func (c *Capacity) Mean() float64 {
+	if len(c.recent) == 0 {
+		return 0
+	}
+	sum := 0.0
+	for _, r := range c.recent {
+		sum += 1 / r
+	}
+	return float64(len(c.recent)) / sum
+}
+
+// Percentile returns the rate, bytes per second, that the network exceeds with a probability
+// of 100 − p percent; 0 without samples.
+func (c *Capacity) Percentile(p float64) float64 {
+	n := len(c.sorted)
+	if n == 0 {
+		return 0
+	}
+	// Between ranks, as the samples stand for the middles of their shares.
+	at := max(0, min(float64(n-1), p/100*float64(n)-0.5))
+	i := int(at)
+	r := c.sorted[i]
+	if i+1 < n {
+		r += (at - float64(i)) * (c.sorted[i+1] - r)
+	}
+	return c.Mean() * r
+}
+
+// Distribution appends what the network may carry in so many seconds, bytes: equally probable
+// values in ascending order, as in Problem.Capacity.
+func (c *Capacity) Distribution(seconds float64, to []float64) []float64 {
+	mean := c.Mean()
+	for _, r := range c.sorted {
+		to = append(to, mean*r*seconds)
+	}
+	return to
+}

@@ -1,0 +1,135 @@
+package tile360
+
+import (
+	"fmt"
+	"image"
+	"math"
+)
+
+// Layout says how the eyes are packed into a source's picture.
+type Layout uint8
+
+// The layouts, as the catalog and spherical metadata (st3d) name them. The left eye is on
+// top, or on the left.
+const (
+	Mono Layout = iota
+	TopBottom
+	SideBySide
+)
+
+var layoutNames = [...]string{"mono", "top-bottom", "side-by-side"}
+
+func (l Layout) String() string {
+	if int(l) < len(layoutNames) {
+		return layoutNames[l]
+	}
+	return fmt.Sprintf("layout %d", uint8(l))
+}
+
+// ParseLayout is the inverse of String.
+func ParseLayout(s string) (Layout, error) {
+	for i, name := range layoutNames {
+		if s == name {
+			return Layout(i), nil
+		}
+	}
+	return 0, fmt.Errorf("stereo layout %q is unknown; mono, top-bottom and side-by-side are known", s)
+}
+
+// Eyes returns how many eyes a picture holds.
+func (l Layout) Eyes() int {
+	if l == Mono {
+		return 1
+	}
+	return 2
+}
+
+// Rect is a part of a source's picture: shares of its width and height from the top left.
+type Rect struct{ X0, Y0, X1, Y1 float64 }
+
+// Eye returns the part of the picture that holds an eye: 0 = left, 1 = right. Both are the
+// whole picture in mono.
+func (l Layout) Eye(eye int) Rect {
+	switch {
+	case l == TopBottom && eye == 0:
+		return Rect{0, 0, 1, 0.5}
+	case l == TopBottom:
+		return Rect{0, 0.5, 1, 1}
+	case l == SideBySide && eye == 0:
+		return Rect{0, 0, 0.5, 1}
+	case l == SideBySide:
+		return Rect{0.5, 0, 1, 1}
+	}
+	return Rect{0, 0, 1, 1}
+}
+
+// MaxTiles is the number of tiles a grid may have.
+const MaxTiles = 4096
+
+// Grid cuts the picture of one eye, Width×Height pixels, into Columns×Rows tiles. Of two eyes
+// each tile shows both: the same rectangle of either picture. Edges are even, so tiles may
+// differ by two pixels (docs/spec/tiles.md).
+type Grid struct{ Columns, Rows, Width, Height int }
+
+// Check returns an error that names what is wrong with the grid.
+func (g Grid) Check() error {
+	switch {
+	case g.Columns < 1 || g.Rows < 1:
+		return fmt.Errorf("a grid of %d×%d tiles is empty", g.Columns, g.Rows)
+	case g.Columns > MaxTiles || g.Rows > MaxTiles || g.Columns*g.Rows > MaxTiles:
+		return fmt.Errorf("a grid of %d×%d tiles has more than %d", g.Columns, g.Rows, MaxTiles)
+	case g.Width > 1<<16 || g.Height > 1<<16 || g.Width < 2*g.Columns || g.Height < 2*g.Rows:
+		return fmt.Errorf("a picture of %d×%d pixels cannot be cut into %d×%d tiles", g.Width, g.Height, g.Columns, g.Rows)
+	}
+	return nil
+}
+
+// Tiles returns the number of tiles.
+func (g Grid) Tiles() int { return g.Columns * g.Rows }
+
+// edge returns where tile i of n begins along size pixels: the even number nearest to
+// i·size/n.
+func edge(i, n, size int) int { return 2 * ((i*size + n) / (2 * n)) }
+
+// Rect returns where a tile lies in the picture of one eye, pixels.
+func (g Grid) Rect(tile int) image.Rectangle {
+	c, r := tile%g.Columns, tile/g.Columns
+	return image.Rect(
+		edge(c, g.Columns, g.Width), edge(r, g.Rows, g.Height),
+		edge(c+1, g.Columns, g.Width), edge(r+1, g.Rows, g.Height),
+	)
+}
+
+// At returns the tile at a point of one eye's picture, given in shares of its width and
+// height.
+func (g Grid) At(x, y float64) int {
+	return place(y, g.Rows, g.Height)*g.Columns + place(x, g.Columns, g.Width)
+}
+
+// place returns in which of n parts of size pixels a point lies.
+func place(at float64, n, size int) int {
+	i := max(0, min(n-1, int(at*float64(n))))
+	switch px := at * float64(size); {
+	case i > 0 && px < float64(edge(i, n, size)):
+		return i - 1
+	case i < n-1 && px >= float64(edge(i+1, n, size)):
+		return i + 1
+	}
+	return i
+}
+
+// Tile returns the tile that shows a direction.
+func (g Grid) Tile(v Vec) int { return g.At(v.Equirect()) }
+
+// SolidAngle returns what a tile covers of the sphere, steradians. All tiles together cover 4π.
+func (g Grid) SolidAngle(tile int) float64 {
+	r := g.Rect(tile)
+	top, bottom := math.Pi*float64(r.Min.Y)/float64(g.Height), math.Pi*float64(r.Max.Y)/float64(g.Height)
+	return 2 * math.Pi * float64(r.Dx()) / float64(g.Width) * (math.Cos(top) - math.Cos(bottom))
+}
+
+// RowWeight returns the WS-PSNR weight of a row of pixels of an eye's picture: the cosine of
+// its latitude. It is proportional to the solid angle of a pixel.
+func RowWeight(row, height int) float64 {
+	return math.Cos((float64(row) + 0.5 - float64(height)/2) * math.Pi / float64(height))
+}

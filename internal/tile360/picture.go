@@ -1,0 +1,107 @@
+package tile360
+
+import (
+	"image"
+	"image/color"
+	"math"
+)
+
+// Sampler draws what a viewport shows of an equirectangular picture: for each of its pixels
+// it knows which pixels of the picture to blend.
+type Sampler struct {
+	Width, Height int // of the viewport, pixels
+	picture       image.Point
+	points        []samplePoint // row by row
+}
+
+// samplePoint is a point between pixel centres of the picture.
+type samplePoint struct {
+	x0, x1, y0, y1 int32
+	fx, fy         float32
+	weight         float32 // solid angle; all sum to 1
+}
+
+// NewSampler prepares to draw the viewport of one eye, 0 = left, that looks along gaze, in
+// width×height pixels, from pictures of a size. Pixels blend across the seam behind the
+// viewer, and never across the eyes' border.
+func NewSampler(l Layout, eye int, picture image.Point, p Viewport, gaze Vec, width, height int) *Sampler {
+	s := &Sampler{Width: width, Height: height, picture: picture}
+	e := l.Eye(eye)
+	left, top := int(math.Round(e.X0*float64(picture.X))), int(math.Round(e.Y0*float64(picture.Y)))
+	w, h := int(math.Round(e.X1*float64(picture.X)))-left, int(math.Round(e.Y1*float64(picture.Y)))-top
+	right, up := gaze.frame()
+	var sum float64
+	for _, r := range p.rays(width, height) {
+		x, y := Vec{
+			gaze.X + r.x*right.X + r.y*up.X,
+			gaze.Y + r.x*right.Y + r.y*up.Y,
+			gaze.Z + r.x*right.Z + r.y*up.Z,
+		}.Unit().Equirect()
+		x, y = x*float64(w)-0.5, y*float64(h)-0.5
+		fx, fy := math.Floor(x), math.Floor(y)
+		xi, yi := int(fx), int(fy)
+		s.points = append(s.points, samplePoint{
+			x0: int32(left + (xi+w)%w), x1: int32(left + (xi+1)%w),
+			y0: int32(top + max(0, min(h-1, yi))), y1: int32(top + max(0, min(h-1, yi+1))),
+			fx: float32(x - fx), fy: float32(y - fy), weight: float32(r.weight),
+		})
+		sum += r.weight
+	}
+	for i := range s.points {
+		s.points[i].weight /= float32(sum)
+	}
+	return s
+}
+
+// at returns a plane's value at a point. The plane may be smaller than the picture by a whole
+// factor, as chroma is.
+func (p samplePoint) at(pix []byte, stride int, shiftX, shiftY uint) float32 {
+	r0, r1 := int(p.y0>>shiftY)*stride, int(p.y1>>shiftY)*stride
+	c0, c1 := int(p.x0>>shiftX), int(p.x1>>shiftX)
+	a, b := float32(pix[r0+c0]), float32(pix[r0+c1])
+	c, d := float32(pix[r1+c0]), float32(pix[r1+c1])
+	a += p.fx * (b - a)
+	c += p.fx * (d - c)
+	return a + p.fy*(c-a)
+}
+
+// MSE returns the mean squared error of a picture's luma against another's in the viewport,
+// weighted by solid angle. Both must be of the sampler's picture size.
+func (s *Sampler) MSE(a, b *image.YCbCr) float64 {
+	var sum float64
+	for _, p := range s.points {
+		d := p.at(a.Y, a.YStride, 0, 0) - p.at(b.Y, b.YStride, 0, 0)
+		sum += float64(p.weight * d * d)
+	}
+	return sum
+}
+
+// Draw returns the viewport in colour. The picture must be of the sampler's size, 4:2:0 or
+// 4:4:4, BT.601 limited range as FFmpeg's decoders give it.
+func (s *Sampler) Draw(picture *image.YCbCr) *image.RGBA {
+	var shiftX, shiftY uint
+	if picture.SubsampleRatio == image.YCbCrSubsampleRatio420 {
+		shiftX, shiftY = 1, 1
+	}
+	dst := image.NewRGBA(image.Rect(0, 0, s.Width, s.Height))
+	for i, p := range s.points {
+		y := 1.164383 * (p.at(picture.Y, picture.YStride, 0, 0) - 16)
+		cb := p.at(picture.Cb, picture.CStride, shiftX, shiftY) - 128
+		cr := p.at(picture.Cr, picture.CStride, shiftX, shiftY) - 128
+		dst.SetRGBA(i%s.Width, i/s.Width, color.RGBA{
+			byteOf(y + 1.596027*cr), byteOf(y - 0.391762*cb - 0.812968*cr), byteOf(y + 2.017232*cb), 255,
+		})
+	}
+	return dst
+}
+
+func byteOf(v float32) uint8 { return uint8(max(0, min(255, v+0.5))) }
+
+// MaxPSNR is the PSNR of pictures that do not differ, dB: that of a mean squared error of
+// 0.01, so that means stay finite.
+const MaxPSNR = 68.13
+
+// PSNR returns the peak signal-to-noise ratio of a mean squared error of 8-bit values, dB.
+func PSNR(mse float64) float64 {
+	return min(MaxPSNR, 10*math.Log10(255*255/max(mse, 1e-9)))
+}

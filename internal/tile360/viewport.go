@@ -1,0 +1,101 @@
+package tile360
+
+import "math"
+
+// Viewport is what a viewer sees at once: a plane in front of the eye, seen through its
+// middle, with straight lines straight.
+type Viewport struct {
+	Width, Height float64 // angles between opposite edges, radians, below π
+}
+
+// Degrees returns a viewport of so many degrees.
+func Degrees(width, height float64) Viewport {
+	return Viewport{width * math.Pi / 180, height * math.Pi / 180}
+}
+
+// ray is the direction of a point of the viewport as the eye sees it (z = 1), and the solid
+// angle there relative to the centre's.
+type ray struct{ x, y, weight float64 }
+
+// rays returns the centres of columns×rows cells of the viewport, row by row from the top
+// left.
+func (p Viewport) rays(columns, rows int) []ray {
+	tx, ty := math.Tan(p.Width/2), math.Tan(p.Height/2)
+	rays := make([]ray, 0, columns*rows)
+	for r := range rows {
+		y := ty * (1 - (2*float64(r)+1)/float64(rows))
+		for c := range columns {
+			x := tx * ((2*float64(c)+1)/float64(columns) - 1)
+			d := 1 + x*x + y*y
+			rays = append(rays, ray{x, y, 1 / (d * math.Sqrt(d))})
+		}
+	}
+	return rays
+}
+
+// View knows which tiles of a grid a viewport shows. It is not for concurrent use.
+type View struct {
+	Grid Grid
+	rays []ray // weights sum to 1
+	one  []float64
+}
+
+// NewView prepares to look at a grid through a viewport. It samples the viewport at
+// samples×samples points: 16 give shares to about two percent of the viewport.
+func NewView(g Grid, p Viewport, samples int) *View {
+	v := &View{Grid: g, rays: p.rays(samples, samples), one: make([]float64, g.Tiles())}
+	var sum float64
+	for _, r := range v.rays {
+		sum += r.weight
+	}
+	for i := range v.rays {
+		v.rays[i].weight /= sum
+	}
+	return v
+}
+
+// Shares sets shares, one for each tile, to the share of the viewport's solid angle that the
+// tile shows to a viewer who looks along gaze. They sum to 1.
+func (v *View) Shares(gaze Vec, shares []float64) {
+	clear(shares)
+	v.add(gaze, 1, shares)
+}
+
+func (v *View) add(gaze Vec, p float64, shares []float64) {
+	right, up := gaze.frame()
+	for _, r := range v.rays {
+		d := Vec{
+			gaze.X + r.x*right.X + r.y*up.X,
+			gaze.Y + r.x*right.Y + r.y*up.Y,
+			gaze.Z + r.x*right.Z + r.y*up.Z,
+		}.Unit()
+		shares[v.Grid.At(d.Equirect())] += p * r.weight
+	}
+}
+
+// Look is a direction that a viewer may look along, and how probable that is.
+type Look struct {
+	Gaze Vec
+	P    float64
+}
+
+// Expect computes what a viewer will see who looks along one of several directions, whose
+// probabilities sum to 1. It sets share, one for each tile, to the expected share of the
+// viewport: the probability that a point of the viewport lies in the tile; they sum to 1. It
+// sets seen to the probability that any of the tile is in the viewport. Either may be nil.
+func (v *View) Expect(looks []Look, share, seen []float64) {
+	clear(share)
+	clear(seen)
+	for _, l := range looks {
+		clear(v.one)
+		v.add(l.Gaze, 1, v.one)
+		for t, s := range v.one {
+			if share != nil {
+				share[t] += l.P * s
+			}
+			if seen != nil && s > 0 {
+				seen[t] += l.P
+			}
+		}
+	}
+}
