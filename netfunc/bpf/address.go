@@ -5,11 +5,30 @@ import (
 	"net/netip"
 )
 
-// addressKey is an address as the maps have it: IPv4 mapped into IPv6.
+// addressKey is an address as the maps hold it: IPv4 mapped into IPv6.
 func addressKey(a netip.Addr) [16]byte { return a.As16() }
 
 // addressOf is the address of a key.
-func addressOf(b []byte) netip.Addr { return netip.AddrFrom16([16]byte(b[:16])).Unmap() }
+func addressOf(key [16]byte) netip.Addr { return netip.AddrFrom16(key).Unmap() }
 
-// portOf is a port as it is on the wire.
-func portOf(b []byte) uint16 { return binary.BigEndian.Uint16(b) }
+// The fields of records are in network byte order where they are in the packet.
+
+func recordAddress(a senderAddress) netip.Addr {
+	var b [16]byte
+	for i, w := range a.Word {
+		binary.NativeEndian.PutUint32(b[4*i:], w)
+	}
+	return addressOf(b)
+}
+
+func recordIPv4(word uint32) netip.Addr {
+	var b [4]byte
+	binary.NativeEndian.PutUint32(b[:], word)
+	return netip.AddrFrom4(b)
+}
+
+func recordPort(p uint16) uint16 {
+	var b [2]byte
+	binary.NativeEndian.PutUint16(b[:], p)
+	return binary.BigEndian.Uint16(b[:])
+}

@@ -3,6 +3,9 @@
 #ifndef HOLOCAST_CHECKSUM_H
 #define HOLOCAST_CHECKSUM_H
 
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
 /* The checksum of a header after one of its 16-bit words changed: equation 3. */
 static __always_inline __sum16 checksum_after(__sum16 checksum, __u16 old, __u16 new)
 {

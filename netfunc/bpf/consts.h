@@ -5,7 +5,7 @@
 
 #define MAX_PATHS 8 /* a policy is one byte: bit i = path i+1 */
 #define MAX_FLOWS 1024 /* destinations of a receiver */
-#define MAX_STATIONS 64 /* interfaces of a receiver */
+#define MAX_INTERFACES 64 /* of a receiver */
 #define ID_COUNTERS 1024 /* packet ID counters, shared by destinations of one hash */
 
 /* DSCP of path i+1 is 4*i+3, of pool 2 of the codepoints: xxxx11, for experimental
@@ -56,6 +56,7 @@
 #define IPV4_DF 0x4000
 #define IPV4_MF 0x2000
 #define IPV4_OFFSET 0x1fff
+#define IPV6_OFFSET 0xfff8 /* of a fragment header */
 
 #define PACKET_HOST 0 /* linux/if_packet.h: skb->pkt_type of frames to this host */
 #define AF_INET 2

@@ -106,7 +106,7 @@ func (r *Receiver) flows() (map[netip.Addr]receiverFlow, error) {
 	flows := make(map[netip.Addr]receiverFlow)
 	entries := r.maps[receiverMapFlows].Iterate()
 	for entries.Next(&key, &value) {
-		flows[addressOf(key[:])] = value
+		flows[addressOf(key)] = value
 	}
 	if err := entries.Err(); err != nil {
 		return nil, fmt.Errorf("flows: %w", err)

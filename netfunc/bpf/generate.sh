@@ -21,8 +21,8 @@ generate() { # into directory $1
 
 types() {
 	case $1 in
-	sender) printf -- '-type %s ' path path_state policy sender_counters ;;
-	receiver) printf -- '-type %s ' flow flow_counters receiver_counters ledger station ;;
+	sender) printf -- '-type %s ' path path_state policy sender_counters uplink_record signal_record ;;
+	receiver) printf -- '-type %s ' flow flow_counters receiver_counters ledger interface arrival_record ;;
 	esac
 }
 

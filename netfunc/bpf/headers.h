@@ -1,8 +1,18 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR MIT)
-/* Headers on the wire, and a cursor that reads them one after the other. Nothing is
- * read that was not first found to lie before the end of the packet. */
+/* Headers on the wire, and a cursor that reads them one after the other and never past
+ * the end of the packet. */
 #ifndef HOLOCAST_HEADERS_H
 #define HOLOCAST_HEADERS_H
+
+#include <linux/bpf.h>
+#include <linux/in.h>
+#include <linux/in6.h>
+#include <stdbool.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "consts.h"
+#include "structs.h"
 
 struct ethernet {
 	__u8 destination[6];
@@ -74,35 +84,5 @@ struct cursor {
 			(cursor)->at = header_ + 1;                                      \
 		header_;                                                                 \
 	})
-
-static __always_inline bool is_vlan(__be16 type)
-{
-	return type == bpf_htons(ETH_P_8021Q) || type == bpf_htons(ETH_P_8021AD);
-}
-
-/* Moves behind up to MAX_VLAN_TAGS tags. Returns their number, or -1 if one is cut
- * off; type is that of what follows. */
-static __always_inline int skip_tags(struct cursor *c, __be16 *type)
-{
-	int tags = 0;
-
-#pragma unroll
-	for (int i = 0; i < MAX_VLAN_TAGS; i++) {
-		if (!is_vlan(*type))
-			break;
-		struct vlan_tag *tag = TAKE(c, struct vlan_tag);
-		if (!tag)
-			return -1;
-		*type = tag->type;
-		tags++;
-	}
-	return tags;
-}
-
-/* An IPv4 address as the maps have it. */
-static __always_inline void map_address(struct address *to, __be32 from)
-{
-	*to = (struct address){ { 0, 0, bpf_htonl(0xffff), from } };
-}
 
 #endif

@@ -78,7 +78,7 @@ func receiverDir(pin string) string { return filepath.Join(pin, "receiver") }
 // o.Pin without a packet being lost or doubled. The error is one sentence; errors.Is
 // tells ErrPrivilege, ErrKernel, ErrNoNativeXDP.
 func OpenReceiver(o ReceiverOptions) (*Receiver, error) {
-	targets, stations, err := receiverTargets(o.Interfaces)
+	targets, addresses, err := receiverTargets(o.Interfaces)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func OpenReceiver(o ReceiverOptions) (*Receiver, error) {
 	r.maps = c.Maps
 	c.Maps = nil
 	defer c.Close() // the program lives on in its attachments
-	if err := r.open(c.Programs[receiverProgEliminate], targets, stations, seed); err != nil {
+	if err := r.open(c.Programs[receiverProgEliminate], targets, addresses, seed); err != nil {
 		return fail(err)
 	}
 	return r, nil
@@ -121,9 +121,9 @@ func OpenReceiver(o ReceiverOptions) (*Receiver, error) {
 
 // receiverTargets finds the interfaces, and by their indices the addresses that frames
 // to them have.
-func receiverTargets(interfaces []string) ([]target, map[uint32]receiverStation, error) {
+func receiverTargets(interfaces []string) ([]target, map[uint32]receiverInterface, error) {
 	var targets []target
-	stations := make(map[uint32]receiverStation)
+	addresses := make(map[uint32]receiverInterface)
 	for _, name := range interfaces {
 		i, err := net.InterfaceByName(name)
 		if err != nil {
@@ -134,20 +134,20 @@ func receiverTargets(interfaces []string) ([]target, map[uint32]receiverStation,
 			targets = append(targets, t)
 		}
 		if len(i.HardwareAddr) == 6 {
-			stations[uint32(i.Index)] = receiverStation{Address: [6]uint8(i.HardwareAddr)}
+			addresses[uint32(i.Index)] = receiverInterface{Address: [6]uint8(i.HardwareAddr)}
 		}
 	}
-	return targets, stations, nil
+	return targets, addresses, nil
 }
 
-// setStations replaces what the program knows of the interfaces' addresses.
-func (r *Receiver) setStations(stations map[uint32]receiverStation) error {
-	m := r.maps[receiverMapStations]
+// setAddresses replaces the addresses by which the program tells frames to this host.
+func (r *Receiver) setAddresses(addresses map[uint32]receiverInterface) error {
+	m := r.maps[receiverMapInterfaces]
 	var gone []uint32
 	var index uint32
-	var station receiverStation
-	for known := m.Iterate(); known.Next(&index, &station); {
-		if _, ok := stations[index]; !ok {
+	var address receiverInterface
+	for known := m.Iterate(); known.Next(&index, &address); {
+		if _, ok := addresses[index]; !ok {
 			gone = append(gone, index)
 		}
 	}
@@ -156,8 +156,8 @@ func (r *Receiver) setStations(stations map[uint32]receiverStation) error {
 			return fmt.Errorf("interface addresses: %w", err)
 		}
 	}
-	for index, station := range stations {
-		if err := m.Put(index, station); err != nil {
+	for index, address := range addresses {
+		if err := m.Put(index, address); err != nil {
 			return fmt.Errorf("interface addresses, room for %d: %w", m.MaxEntries(), err)
 		}
 	}
@@ -221,7 +221,7 @@ func pinnedSeed(spec *ebpf.CollectionSpec, dir string) (uint64, error) {
 }
 
 // open attaches the program and opens the ring.
-func (r *Receiver) open(program *ebpf.Program, targets []target, stations map[uint32]receiverStation, seed uint64) error {
+func (r *Receiver) open(program *ebpf.Program, targets []target, addresses map[uint32]receiverInterface, seed uint64) error {
 	ledger, err := r.ledger()
 	if err != nil {
 		return err
@@ -239,7 +239,7 @@ func (r *Receiver) open(program *ebpf.Program, targets []target, stations map[ui
 		return fmt.Errorf("arrival ring: %w", err)
 	}
 	r.arrivals.SetDeadline(time.Now()) // never wait: nobody wakes the reader
-	if err := r.setStations(stations); err != nil {
+	if err := r.setAddresses(addresses); err != nil {
 		return err
 	}
 	keep := make(map[string]bool)
@@ -352,34 +352,34 @@ func (r *Receiver) readArrivals(buf []Arrival) (n int, err error) {
 		if err != nil {
 			return n, err
 		}
-		buf[n] = r.parseArrival(r.record.RawSample)
+		buf[n] = r.arrival(recordOf[receiverArrivalRecord](r.record.RawSample))
 		n++
 	}
 	return n, nil
 }
 
-// Flags of a struct arrival_record.
+// Flags of an arrival record: enum arrival_flags of structs.h.
 const (
 	arrivalPassed  = 1
 	arrivalOutside = 2
 	arrivalTwice   = 4
 )
 
-// parseArrival reads a struct arrival_record.
-func (r *Receiver) parseArrival(b []byte) Arrival {
+// arrival is what a record says.
+func (r *Receiver) arrival(record receiverArrivalRecord) Arrival {
 	a := Arrival{
-		Key:    binary.NativeEndian.Uint64(b),
-		Time:   time.Duration(binary.NativeEndian.Uint64(b[8:])),
-		ID:     binary.NativeEndian.Uint16(b[20:]),
-		Length: int(binary.NativeEndian.Uint16(b[22:])),
-		Path:   int(b[24]) + 1,
-		Passed: b[25]&arrivalPassed != 0,
+		Key:    record.Key,
+		Time:   time.Duration(record.Time),
+		ID:     record.Id,
+		Length: int(record.Length),
+		Path:   int(record.Path) + 1,
+		Passed: record.Flags&arrivalPassed != 0,
 	}
-	if name, ok := r.names.Load(binary.NativeEndian.Uint32(b[16:])); ok {
+	if name, ok := r.names.Load(record.Flow); ok {
 		a.Flow = name.(netip.Addr)
 	}
 	switch {
-	case b[25]&(arrivalOutside|arrivalTwice) != 0:
+	case record.Flags&(arrivalOutside|arrivalTwice) != 0:
 		a.Verdict = Rogue
 	case !a.Passed:
 		a.Verdict = Late

@@ -18,6 +18,18 @@ type receiverAddress struct {
 	Word [4]uint32
 }
 
+type receiverArrivalRecord struct {
+	_        structs.HostLayout
+	Key      uint64
+	Time     uint64
+	Flow     uint32
+	Id       uint16
+	Length   uint16
+	Path     uint8
+	Flags    uint8
+	Reserved [6]uint8
+}
+
 type receiverBucket struct {
 	_    structs.HostLayout
 	Slot [8]uint64
@@ -44,6 +56,12 @@ type receiverFlowCounters struct {
 	}
 }
 
+type receiverInterface struct {
+	_        structs.HostLayout
+	Address  [6]uint8
+	Reserved [2]uint8
+}
+
 type receiverLedger struct {
 	_       structs.HostLayout
 	Seed    uint64
@@ -61,27 +79,22 @@ type receiverReceiverCounters struct {
 	RingFull     uint64
 }
 
-type receiverStation struct {
-	_        structs.HostLayout
-	Address  [6]uint8
-	Reserved [2]uint8
-}
-
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	receiverMapArrivals   = "arrivals"
-	receiverMapFlowCounts = "flow_counts"
-	receiverMapFlows      = "flows"
-	receiverMapLedgers    = "ledgers"
-	receiverMapReceived   = "received"
-	receiverMapReplicas   = "replicas"
-	receiverMapStations   = "stations"
-	receiverProgEliminate = "eliminate"
-	receiverVarBucketMask = "bucket_mask"
-	receiverVarSeed       = "seed"
-	receiverVarStale      = "stale"
+	receiverMapArrivals          = "arrivals"
+	receiverMapFlowCounts        = "flow_counts"
+	receiverMapFlows             = "flows"
+	receiverMapInterfaces        = "interfaces"
+	receiverMapLedgers           = "ledgers"
+	receiverMapReceived          = "received"
+	receiverMapReplicas          = "replicas"
+	receiverProgEliminate        = "eliminate"
+	receiverVarArrivalRecordType = "arrival_record_type"
+	receiverVarBucketMask        = "bucket_mask"
+	receiverVarSeed              = "seed"
+	receiverVarStale             = "stale"
 )
 
 // loadReceiver returns the embedded CollectionSpec for receiver.
@@ -136,19 +149,20 @@ type receiverMapSpecs struct {
 	Arrivals   *ebpf.MapSpec `ebpf:"arrivals"`
 	FlowCounts *ebpf.MapSpec `ebpf:"flow_counts"`
 	Flows      *ebpf.MapSpec `ebpf:"flows"`
+	Interfaces *ebpf.MapSpec `ebpf:"interfaces"`
 	Ledgers    *ebpf.MapSpec `ebpf:"ledgers"`
 	Received   *ebpf.MapSpec `ebpf:"received"`
 	Replicas   *ebpf.MapSpec `ebpf:"replicas"`
-	Stations   *ebpf.MapSpec `ebpf:"stations"`
 }
 
 // receiverVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type receiverVariableSpecs struct {
-	BucketMask *ebpf.VariableSpec `ebpf:"bucket_mask"`
-	Seed       *ebpf.VariableSpec `ebpf:"seed"`
-	Stale      *ebpf.VariableSpec `ebpf:"stale"`
+	ArrivalRecordType *ebpf.VariableSpec `ebpf:"arrival_record_type"`
+	BucketMask        *ebpf.VariableSpec `ebpf:"bucket_mask"`
+	Seed              *ebpf.VariableSpec `ebpf:"seed"`
+	Stale             *ebpf.VariableSpec `ebpf:"stale"`
 }
 
 // receiverObjects contains all objects after they have been loaded into the kernel.
@@ -174,10 +188,10 @@ type receiverMaps struct {
 	Arrivals   *ebpf.Map `ebpf:"arrivals"`
 	FlowCounts *ebpf.Map `ebpf:"flow_counts"`
 	Flows      *ebpf.Map `ebpf:"flows"`
+	Interfaces *ebpf.Map `ebpf:"interfaces"`
 	Ledgers    *ebpf.Map `ebpf:"ledgers"`
 	Received   *ebpf.Map `ebpf:"received"`
 	Replicas   *ebpf.Map `ebpf:"replicas"`
-	Stations   *ebpf.Map `ebpf:"stations"`
 }
 
 func (m *receiverMaps) Close() error {
@@ -185,10 +199,10 @@ func (m *receiverMaps) Close() error {
 		m.Arrivals,
 		m.FlowCounts,
 		m.Flows,
+		m.Interfaces,
 		m.Ledgers,
 		m.Received,
 		m.Replicas,
-		m.Stations,
 	)
 }
 
@@ -196,9 +210,10 @@ func (m *receiverMaps) Close() error {
 //
 // It can be passed to loadReceiverObjects or ebpf.CollectionSpec.LoadAndAssign.
 type receiverVariables struct {
-	BucketMask *ebpf.Variable `ebpf:"bucket_mask"`
-	Seed       *ebpf.Variable `ebpf:"seed"`
-	Stale      *ebpf.Variable `ebpf:"stale"`
+	ArrivalRecordType *ebpf.Variable `ebpf:"arrival_record_type"`
+	BucketMask        *ebpf.Variable `ebpf:"bucket_mask"`
+	Seed              *ebpf.Variable `ebpf:"seed"`
+	Stale             *ebpf.Variable `ebpf:"stale"`
 }
 
 // receiverPrograms contains all programs after they have been loaded into the kernel.

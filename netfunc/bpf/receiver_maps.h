@@ -4,6 +4,12 @@
 #ifndef HOLOCAST_RECEIVER_MAPS_H
 #define HOLOCAST_RECEIVER_MAPS_H
 
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "consts.h"
+#include "structs.h"
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_FLOWS);
@@ -13,10 +19,10 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, MAX_STATIONS);
-	__type(key, __u32); /* index of the interface */
-	__type(value, struct station);
-} stations SEC(".maps");
+	__uint(max_entries, MAX_INTERFACES);
+	__type(key, __u32); /* its index */
+	__type(value, struct interface);
+} interfaces SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -52,6 +58,9 @@ struct {
 	__type(key, __u32);
 	__type(value, struct ledger);
 } ledgers SEC(".maps");
+
+/* Keeps the type of the ring's records in the object, from where bpf2go takes it. */
+const struct arrival_record *const arrival_record_type = NULL;
 
 volatile const __u64 seed; /* of the hash; lasts as long as the replica table */
 volatile const __u32 bucket_mask = (1 << 17) - 1;

@@ -616,10 +616,10 @@ func TestMisaddressed(t *testing.T) {
 	g := newGate(t, ReceiverOptions{})
 	p := media4(1).on(1)
 	const loopback = 1 // where test runs say they come in
-	ours := receiverStation{Address: p.nextHop}
+	ours := receiverInterface{Address: p.nextHop}
 	other := ours
 	other.Address[5] ^= 1
-	if err := g.setStations(map[uint32]receiverStation{loopback: other, 7: ours}); err != nil {
+	if err := g.setAddresses(map[uint32]receiverInterface{loopback: other, 7: ours}); err != nil {
 		t.Fatal(err)
 	}
 	if verdict, left := g.run(t, p.frame()); verdict != xdpPass || !bytes.Equal(left, p.frame()) {
@@ -628,7 +628,7 @@ func TestMisaddressed(t *testing.T) {
 	if s := mustReceived(t, g.Receiver); s.Misaddressed != 1 || s.Paths[0].First != 0 {
 		t.Errorf("%+v", s)
 	}
-	if err := g.setStations(map[uint32]receiverStation{loopback: ours}); err != nil {
+	if err := g.setAddresses(map[uint32]receiverInterface{loopback: ours}); err != nil {
 		t.Fatal(err)
 	}
 	if verdict, _ := g.run(t, p.frame()); verdict != xdpPass {

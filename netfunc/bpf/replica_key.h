@@ -1,22 +1,13 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR MIT)
 /* The key that the replicas of a packet, and they alone, have in common: a hash of the
  * flow, the packet ID, the length, and bytes of the payload, among them the last eight,
- * where QUIC has its authentication tag. The ID by itself, as in the paper, comes again
- * after 65536 packets. What differs between replicas has no part in it: DSCP, TTL and
- * the checksums, which one path's device may compute and another's leave to later. */
+ * where QUIC has its authentication tag. The ID alone, as in the paper, repeats after
+ * 65536 packets. Left out is what differs between replicas: DSCP, TTL, and checksums,
+ * which one path's device may compute and another's leave for later. */
 #ifndef HOLOCAST_REPLICA_KEY_H
 #define HOLOCAST_REPLICA_KEY_H
 
-struct parsed {
-	void *ip; /* the IP header */
-	void *transport; /* what follows the IP headers */
-	__u32 length; /* of the IP packet */
-	__u32 headers; /* of the IP headers */
-	__u32 number; /* packet ID, flow label; fragment's ID */
-	__u32 fragment; /* offset and flags */
-	__u8 protocol;
-	bool later; /* fragment without transport header */
-};
+#include "packet.h"
 
 /* One step of the hash, by the golden ratio. */
 static __always_inline __u64 mix(__u64 hash, __u64 value)
@@ -25,7 +16,7 @@ static __always_inline __u64 mix(__u64 hash, __u64 value)
 	return hash ^ hash >> 32;
 }
 
-/* One load, wherever it lies: x86-64 and arm64 do not mind. */
+/* One load, aligned or not: x86-64 and arm64 allow both. */
 static __always_inline __u64 load64(const void *at)
 {
 	return *(const __u64 *)at;
@@ -37,11 +28,11 @@ static __always_inline __u32 load32(const void *at)
 }
 
 /* Mixes in the ports and what follows the headers. False: the packet is cut off. */
-static __always_inline bool mix_payload(__u64 *hash, const struct parsed *p, void *end)
+static __always_inline bool mix_payload(__u64 *hash, const struct packet *p, void *end)
 {
 	__u32 payload = p->length - p->headers;
 	__u32 covered = 0; /* bytes at the front that hold a checksum, or that were mixed in */
-	__u32 front = 0; /* where eight telling bytes are: TCP's numbers, ICMP's, QUIC's */
+	__u32 front = 0; /* offset of eight distinctive bytes: TCP's numbers, ICMP's, QUIC's */
 
 	if (!p->later) {
 		if (p->protocol == IPPROTO_UDP) {
@@ -64,8 +55,8 @@ static __always_inline bool mix_payload(__u64 *hash, const struct parsed *p, voi
 	if (covered && payload >= front + 8 && p->transport + front + 8 <= end)
 		*hash = mix(*hash, load64(p->transport + front));
 
-	/* The last eight bytes, or as many of them as are payload. The headers before
-	 * them are long enough for the load. */
+	/* The last eight bytes, or as many of them as are payload. The load stays within
+	 * the packet: its headers are longer than that. */
 	__u32 length = p->length;
 	if (length < sizeof(struct ipv4))
 		return false;
@@ -80,6 +71,29 @@ static __always_inline bool mix_payload(__u64 *hash, const struct parsed *p, voi
 	if (bytes < 8)
 		last &= (1ULL << (8 * bytes)) - 1;
 	*hash = mix(*hash, last);
+	return true;
+}
+
+/* The key of a packet whose transport header was found. False: the packet is cut off. */
+static __always_inline bool replica_key(__u64 *key, __u64 seed, const struct packet *p, void *end)
+{
+	__u64 hash = seed;
+
+	if (p->v6) {
+		struct ipv6 *ip = p->ip;
+		hash = mix(hash, load64(&ip->source.word[0]));
+		hash = mix(hash, load64(&ip->source.word[2]));
+		hash = mix(hash, load64(&ip->destination.word[0]));
+		hash = mix(hash, load64(&ip->destination.word[2]));
+	} else {
+		struct ipv4 *ip = p->ip;
+		hash = mix(hash, (__u64)ip->source << 32 | ip->destination);
+	}
+	hash = mix(hash, (__u64)p->number << 32 | p->fragment << 16 | p->length);
+	hash = mix(hash, p->headers << 8 | p->protocol);
+	if (!mix_payload(&hash, p, end))
+		return false;
+	*key = mix(hash, hash >> 29);
 	return true;
 }
 

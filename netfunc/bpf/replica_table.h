@@ -3,6 +3,8 @@
 #ifndef HOLOCAST_REPLICA_TABLE_H
 #define HOLOCAST_REPLICA_TABLE_H
 
+#include "receiver_maps.h"
+
 enum claim {
 	CLAIM_FIRST,
 	CLAIM_EVICTED, /* first, and a packet that was not stale had to go */

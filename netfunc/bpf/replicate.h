@@ -4,6 +4,13 @@
 #ifndef HOLOCAST_REPLICATE_H
 #define HOLOCAST_REPLICATE_H
 
+#include <linux/errno.h>
+
+#include "checksum.h"
+#include "headers.h"
+#include "sender_maps.h"
+#include "verdict.h"
+
 /* What is to be done with a packet. */
 struct job {
 	__u32 bits; /* paths left */

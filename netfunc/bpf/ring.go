@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
@@ -44,4 +45,10 @@ func (r *ring) close() error {
 		return nil
 	}
 	return r.reader.Close()
+}
+
+// recordOf returns the struct, generated from the C one, that a record holds.
+func recordOf[T any](b []byte) (record T) {
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&record)), unsafe.Sizeof(record)), b)
+	return record
 }

@@ -2,36 +2,16 @@
 
 // SPDX-License-Identifier: (GPL-2.0-only OR MIT)
 #include <linux/bpf.h>
-#include <linux/errno.h>
-#include <linux/in.h>
-#include <linux/in6.h>
-#include <linux/pkt_cls.h>
-#include <stdbool.h>
-#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "consts.h"
-#include "structs.h"
-#include "headers.h"
-#include "checksum.h"
-#include "sha256.h"
-#include "sender_maps.h"
-
-/* PASS leaves a packet to the programs after this one, then to the stack. */
-enum { PASS = TC_ACT_UNSPEC, DROP = TC_ACT_SHOT };
-
-static __always_inline struct sender_counters *counters(void)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&sent, &zero);
-}
-
-#include "signalling.h"
+#include "packet.h"
 #include "replicate.h"
+#include "sender_maps.h"
+#include "signalling.h"
+#include "verdict.h"
 
-/* The packet as a cursor. The Ethernet header is always in reach; when the IP header
- * behind it is not, it is pulled there. */
+/* The packet as a cursor. The Ethernet header is always linear; an IP header that is not
+ * is made so. */
 static __always_inline struct cursor open_packet(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -50,15 +30,15 @@ static __always_inline struct cursor open_packet(struct __sk_buff *skb)
 }
 
 /* Bytes of the headers that each segment of a GSO packet repeats. */
-static __always_inline __u32 repeated(struct __sk_buff *skb, __u32 offset, __u32 network, __u8 protocol)
+static __always_inline __u32 repeated(struct __sk_buff *skb, const struct packet *p)
 {
 	__u8 words;
 
-	if (protocol == IPPROTO_UDP)
-		return network + sizeof(struct udp);
-	if (protocol == IPPROTO_TCP && !bpf_skb_load_bytes(skb, offset + network + 12, &words, 1))
-		return network + (words >> 4) * 4;
-	return network;
+	if (p->protocol == IPPROTO_UDP)
+		return p->headers + sizeof(struct udp);
+	if (p->protocol == IPPROTO_TCP && !bpf_skb_load_bytes(skb, p->offset + p->headers + 12, &words, 1))
+		return p->headers + (words >> 4) * 4;
+	return p->headers;
 }
 
 static __always_inline int duplicate_packet(struct __sk_buff *skb, bool routed)
@@ -66,7 +46,7 @@ static __always_inline int duplicate_packet(struct __sk_buff *skb, bool routed)
 	struct sender_counters *counts = counters();
 	struct job job = { .routed = routed };
 	struct address destination;
-	__u32 headers; /* IP and transport */
+	struct packet p;
 
 	if (!counts)
 		return PASS;
@@ -78,44 +58,18 @@ static __always_inline int duplicate_packet(struct __sk_buff *skb, bool routed)
 		return PASS;
 
 	struct cursor c = open_packet(skb);
-	struct ethernet *ethernet = TAKE(&c, struct ethernet);
-	if (!ethernet)
+	enum parse_result result = parse_packet(&c, &p);
+	if (result == PARSE_OTHER)
 		return PASS;
-	__be16 type = ethernet->type;
-	int tags = skip_tags(&c, &type);
-	__u32 offset = sizeof(struct ethernet) + tags * sizeof(struct vlan_tag);
-	if (tags < 0)
+	if (result == PARSE_TRUNCATED || !p.valid)
 		goto truncated;
-
-	__u32 length, lifetime;
-	__u8 protocol;
-	if (type == bpf_htons(ETH_P_IP)) {
-		struct ipv4 *ip = TAKE(&c, struct ipv4);
-		if (!ip || ip->version != 4 || ip->words < 5)
-			goto truncated;
-		if (routed && !tags) {
-			int verdict = take_signal(skb, counts, ip, offset);
-			if (verdict != PASS)
-				return verdict;
-		}
-		map_address(&destination, ip->destination);
-		length = bpf_ntohs(ip->length);
-		lifetime = ip->ttl;
-		protocol = ip->protocol;
-		headers = ip->words * 4;
-	} else if (type == bpf_htons(ETH_P_IPV6)) {
-		struct ipv6 *ip = TAKE(&c, struct ipv6);
-		if (!ip || (bpf_ntohl(ip->word) >> 28) != 6)
-			goto truncated;
-		destination = ip->destination;
-		length = sizeof(*ip) + bpf_ntohs(ip->payload);
-		lifetime = ip->hop_limit;
-		protocol = ip->next;
-		headers = sizeof(*ip);
-		job.v6 = true;
-	} else {
-		return PASS;
+	if (routed) {
+		int verdict = take_signal(skb, counts, &p);
+		if (verdict != PASS)
+			return verdict;
 	}
+	job.v6 = p.v6;
+	destination_of(&p, &destination);
 
 	struct policy *policy = bpf_map_lookup_elem(&policies, &destination);
 	if (!policy)
@@ -123,13 +77,13 @@ static __always_inline int duplicate_packet(struct __sk_buff *skb, bool routed)
 	job.bits = *(volatile __u8 *)&policy->bits;
 	if (!job.bits)
 		return PASS;
-	if (offset + length > skb->len)
+	if (p.offset + p.length > skb->len)
 		goto truncated;
-	if (routed && lifetime <= 1) {
+	if (routed && p.lifetime <= 1) {
 		counts->expiring++;
 		return PASS;
 	}
-	if (!routed && (tags || skb->vlan_present)) {
+	if (!routed && (p.tags || skb->vlan_present)) {
 		counts->tagged++;
 		return PASS;
 	}
@@ -152,14 +106,13 @@ static __always_inline int duplicate_packet(struct __sk_buff *skb, bool routed)
 
 	job.segments = segments_of(skb);
 	job.id = next_ids(&destination, job.segments);
-	job.bytes = length;
+	job.bytes = p.length;
 	if (job.segments > 1)
-		job.bytes = skb->len - offset +
-			    (__u64)(job.segments - 1) * repeated(skb, offset, headers, protocol);
+		job.bytes = skb->len - p.offset + (__u64)(job.segments - 1) * repeated(skb, &p);
 
-	if (routed) { /* a router takes off what the link was tagged with */
-		tags += !!skb->vlan_present;
-		for (int i = 0; i <= MAX_VLAN_TAGS; i++) {
+	if (routed) { /* a router removes the tags of the link */
+		__u32 tags = p.tags + !!skb->vlan_present;
+		for (__u32 i = 0; i <= MAX_VLAN_TAGS; i++) {
 			if (i >= tags)
 				break;
 			if (bpf_skb_vlan_pop(skb)) {
@@ -218,55 +171,25 @@ int monitor(struct __sk_buff *skb)
 {
 	struct sender_counters *counts = counters();
 	struct cursor c = open_packet(skb);
-	struct ethernet *ethernet = TAKE(&c, struct ethernet);
-
-	if (!counts || !ethernet)
-		return PASS;
-	__be16 type = ethernet->type;
-	int tags = skip_tags(&c, &type);
-	if (tags < 0)
-		return PASS;
-
 	struct uplink_record record = {};
-	__u32 offset = sizeof(struct ethernet) + tags * sizeof(struct vlan_tag);
-	__u32 length, headers;
-	bool later = false; /* fragment without transport header */
-	__u8 protocol;
-	if (type == bpf_htons(ETH_P_IP)) {
-		struct ipv4 *ip = TAKE(&c, struct ipv4);
-		if (!ip || ip->version != 4 || ip->words < 5)
-			return PASS;
-		if (!tags) {
-			int verdict = take_signal(skb, counts, ip, offset);
-			if (verdict != PASS)
-				return verdict;
-		}
-		length = bpf_ntohs(ip->length);
-		headers = ip->words * 4;
-		protocol = ip->protocol;
-		later = ip->fragment & bpf_htons(IPV4_OFFSET);
-		map_address(&record.source, ip->source);
-		map_address(&record.destination, ip->destination);
-	} else if (type == bpf_htons(ETH_P_IPV6)) {
-		struct ipv6 *ip = TAKE(&c, struct ipv6);
-		if (!ip || (bpf_ntohl(ip->word) >> 28) != 6)
-			return PASS;
-		length = sizeof(*ip) + bpf_ntohs(ip->payload);
-		headers = sizeof(*ip);
-		protocol = ip->next;
-		record.source = ip->source;
-		record.destination = ip->destination;
-	} else {
-		return PASS;
-	}
+	struct packet p;
 
+	if (!counts || parse_packet(&c, &p) != PARSE_IP || !p.valid)
+		return PASS;
+	int verdict = take_signal(skb, counts, &p);
+	if (verdict != PASS)
+		return verdict;
+
+	__u32 length = p.length;
 	record.segments = segments_of(skb);
 	if (record.segments > 1)
-		length = repeated(skb, offset, headers, protocol) + skb->gso_size;
+		length = repeated(skb, &p) + skb->gso_size;
 	if (length < uplink_min || length > uplink_max)
 		return PASS;
-	if ((protocol == IPPROTO_UDP || protocol == IPPROTO_TCP) && !later)
-		bpf_skb_load_bytes(skb, offset + headers, record.ports, sizeof(record.ports));
+	if ((p.protocol == IPPROTO_UDP || p.protocol == IPPROTO_TCP) && !p.later)
+		bpf_skb_load_bytes(skb, p.offset + p.headers, record.ports, sizeof(record.ports));
+	source_of(&p, &record.source);
+	destination_of(&p, &record.destination);
 	record.length = length;
 	record.time = bpf_ktime_get_ns();
 	counts->uplink++;

@@ -2,7 +2,6 @@ package bpf
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -414,7 +413,7 @@ func (s *Sender) Policies() ([]Policy, error) {
 		if err != nil {
 			return nil, fmt.Errorf("policies: %w", err)
 		}
-		policies = append(policies, Policy{addressOf(key[:]), value.Bits, value.Nonce})
+		policies = append(policies, Policy{addressOf(key), value.Bits, value.Nonce})
 	}
 	if err := entries.Err(); err != nil {
 		return nil, fmt.Errorf("policies: %w", err)
@@ -448,18 +447,14 @@ func (s *Sender) ReadUplink(ctx context.Context) (Uplink, error) {
 	if err != nil {
 		return Uplink{}, err
 	}
-	return parseUplink(b), nil
-}
-
-// parseUplink reads a struct uplink_record.
-func parseUplink(b []byte) Uplink {
+	r := recordOf[senderUplinkRecord](b)
 	return Uplink{
-		Time:        time.Duration(binary.NativeEndian.Uint64(b)),
-		Source:      netip.AddrPortFrom(addressOf(b[8:]), portOf(b[40:])),
-		Destination: netip.AddrPortFrom(addressOf(b[24:]), portOf(b[42:])),
-		Length:      int(binary.NativeEndian.Uint16(b[44:])),
-		Segments:    int(binary.NativeEndian.Uint16(b[46:])),
-	}
+		Time:        time.Duration(r.Time),
+		Source:      netip.AddrPortFrom(recordAddress(r.Source), recordPort(r.Ports[0])),
+		Destination: netip.AddrPortFrom(recordAddress(r.Destination), recordPort(r.Ports[1])),
+		Length:      int(r.Length),
+		Segments:    int(r.Segments),
+	}, nil
 }
 
 // Signal is a signalling packet with a good HMAC and a new nonce.
@@ -480,19 +475,15 @@ func (s *Sender) ReadSignal(ctx context.Context) (Signal, error) {
 	if err != nil {
 		return Signal{}, err
 	}
-	return parseSignal(b), nil
-}
-
-// parseSignal reads a struct signal_record.
-func parseSignal(b []byte) Signal {
+	r := recordOf[senderSignalRecord](b)
 	return Signal{
-		Time:        time.Duration(binary.NativeEndian.Uint64(b)),
-		Nonce:       binary.NativeEndian.Uint64(b[8:]),
-		Destination: addressOf(b[16:]),
-		Source:      netip.AddrFrom4([4]byte(b[32:36])),
-		Bits:        b[36],
-		Full:        b[37] != 0,
-	}
+		Time:        time.Duration(r.Time),
+		Nonce:       r.Nonce,
+		Destination: recordAddress(r.Destination),
+		Source:      recordIPv4(r.Source),
+		Bits:        r.Bits,
+		Full:        r.Full != 0,
+	}, nil
 }
 
 // SenderPath counts what was sent on a path.

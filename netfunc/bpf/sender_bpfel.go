@@ -68,28 +68,51 @@ type senderSenderCounters struct {
 	RingFull   uint64
 }
 
+type senderSignalRecord struct {
+	_           structs.HostLayout
+	Time        uint64
+	Nonce       uint64
+	Destination senderAddress
+	Source      uint32
+	Bits        uint8
+	Full        uint8
+	Reserved    [2]uint8
+}
+
+type senderUplinkRecord struct {
+	_           structs.HostLayout
+	Time        uint64
+	Source      senderAddress
+	Destination senderAddress
+	Ports       [2]uint16
+	Length      uint16
+	Segments    uint16
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	senderMapIds           = "ids"
-	senderMapNonces        = "nonces"
-	senderMapPathStates    = "path_states"
-	senderMapPaths         = "paths"
-	senderMapPolicies      = "policies"
-	senderMapSent          = "sent"
-	senderMapSignals       = "signals"
-	senderMapUplinks       = "uplinks"
-	senderProgDuplicate    = "duplicate"
-	senderProgDuplicateOut = "duplicate_out"
-	senderProgMonitor      = "monitor"
-	senderVarFlowLabel     = "flow_label"
-	senderVarSignalInner   = "signal_inner"
-	senderVarSignalKeyed   = "signal_keyed"
-	senderVarSignalOuter   = "signal_outer"
-	senderVarSignalPort    = "signal_port"
-	senderVarUplinkMax     = "uplink_max"
-	senderVarUplinkMin     = "uplink_min"
+	senderMapIds              = "ids"
+	senderMapNonces           = "nonces"
+	senderMapPathStates       = "path_states"
+	senderMapPaths            = "paths"
+	senderMapPolicies         = "policies"
+	senderMapSent             = "sent"
+	senderMapSignals          = "signals"
+	senderMapUplinks          = "uplinks"
+	senderProgDuplicate       = "duplicate"
+	senderProgDuplicateOut    = "duplicate_out"
+	senderProgMonitor         = "monitor"
+	senderVarFlowLabel        = "flow_label"
+	senderVarSignalInner      = "signal_inner"
+	senderVarSignalKeyed      = "signal_keyed"
+	senderVarSignalOuter      = "signal_outer"
+	senderVarSignalPort       = "signal_port"
+	senderVarSignalRecordType = "signal_record_type"
+	senderVarUplinkMax        = "uplink_max"
+	senderVarUplinkMin        = "uplink_min"
+	senderVarUplinkRecordType = "uplink_record_type"
 )
 
 // loadSender returns the embedded CollectionSpec for sender.
@@ -157,13 +180,15 @@ type senderMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type senderVariableSpecs struct {
-	FlowLabel   *ebpf.VariableSpec `ebpf:"flow_label"`
-	SignalInner *ebpf.VariableSpec `ebpf:"signal_inner"`
-	SignalKeyed *ebpf.VariableSpec `ebpf:"signal_keyed"`
-	SignalOuter *ebpf.VariableSpec `ebpf:"signal_outer"`
-	SignalPort  *ebpf.VariableSpec `ebpf:"signal_port"`
-	UplinkMax   *ebpf.VariableSpec `ebpf:"uplink_max"`
-	UplinkMin   *ebpf.VariableSpec `ebpf:"uplink_min"`
+	FlowLabel        *ebpf.VariableSpec `ebpf:"flow_label"`
+	SignalInner      *ebpf.VariableSpec `ebpf:"signal_inner"`
+	SignalKeyed      *ebpf.VariableSpec `ebpf:"signal_keyed"`
+	SignalOuter      *ebpf.VariableSpec `ebpf:"signal_outer"`
+	SignalPort       *ebpf.VariableSpec `ebpf:"signal_port"`
+	SignalRecordType *ebpf.VariableSpec `ebpf:"signal_record_type"`
+	UplinkMax        *ebpf.VariableSpec `ebpf:"uplink_max"`
+	UplinkMin        *ebpf.VariableSpec `ebpf:"uplink_min"`
+	UplinkRecordType *ebpf.VariableSpec `ebpf:"uplink_record_type"`
 }
 
 // senderObjects contains all objects after they have been loaded into the kernel.
@@ -213,13 +238,15 @@ func (m *senderMaps) Close() error {
 //
 // It can be passed to loadSenderObjects or ebpf.CollectionSpec.LoadAndAssign.
 type senderVariables struct {
-	FlowLabel   *ebpf.Variable `ebpf:"flow_label"`
-	SignalInner *ebpf.Variable `ebpf:"signal_inner"`
-	SignalKeyed *ebpf.Variable `ebpf:"signal_keyed"`
-	SignalOuter *ebpf.Variable `ebpf:"signal_outer"`
-	SignalPort  *ebpf.Variable `ebpf:"signal_port"`
-	UplinkMax   *ebpf.Variable `ebpf:"uplink_max"`
-	UplinkMin   *ebpf.Variable `ebpf:"uplink_min"`
+	FlowLabel        *ebpf.Variable `ebpf:"flow_label"`
+	SignalInner      *ebpf.Variable `ebpf:"signal_inner"`
+	SignalKeyed      *ebpf.Variable `ebpf:"signal_keyed"`
+	SignalOuter      *ebpf.Variable `ebpf:"signal_outer"`
+	SignalPort       *ebpf.Variable `ebpf:"signal_port"`
+	SignalRecordType *ebpf.Variable `ebpf:"signal_record_type"`
+	UplinkMax        *ebpf.Variable `ebpf:"uplink_max"`
+	UplinkMin        *ebpf.Variable `ebpf:"uplink_min"`
+	UplinkRecordType *ebpf.Variable `ebpf:"uplink_record_type"`
 }
 
 // senderPrograms contains all programs after they have been loaded into the kernel.

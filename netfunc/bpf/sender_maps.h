@@ -4,6 +4,13 @@
 #ifndef HOLOCAST_SENDER_MAPS_H
 #define HOLOCAST_SENDER_MAPS_H
 
+#include <linux/bpf.h>
+#include <stdbool.h>
+#include <bpf/bpf_helpers.h>
+
+#include "consts.h"
+#include "structs.h"
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096); /* user space sets it */
@@ -56,6 +63,10 @@ struct {
 	__uint(max_entries, SIGNAL_RING);
 } signals SEC(".maps");
 
+/* Keep the types of the rings' records in the object, from where bpf2go takes them. */
+const struct uplink_record *const uplink_record_type = NULL;
+const struct signal_record *const signal_record_type = NULL;
+
 volatile const bool signal_keyed;
 volatile const __u32 signal_inner[8]; /* SHA-256 state after the key xor ipad */
 volatile const __u32 signal_outer[8]; /* and after the key xor opad */
@@ -63,5 +74,12 @@ volatile const __u16 signal_port = 4790;
 volatile const __u16 uplink_min = 200;
 volatile const __u16 uplink_max = 300;
 volatile const bool flow_label;
+
+static __always_inline struct sender_counters *counters(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&sent, &zero);
+}
 
 #endif

@@ -624,13 +624,13 @@ func mustStats(t testing.TB, s *Sender) SenderStats {
 	return stats
 }
 
-// The records of the rings have the layout that Go reads.
+// A record of a ring is read as the struct that the kernel's side wrote.
 func TestRecordLayout(t *testing.T) {
 	var b [48]byte
 	binary.NativeEndian.PutUint64(b[:], 5)
 	a := relay6.As16()
 	copy(b[8:], a[:])
-	if u := parseUplink(b[:]); u.Time != 5 || u.Source.Addr() != relay6 {
+	if u := recordOf[senderUplinkRecord](b[:]); u.Time != 5 || recordAddress(u.Source) != relay6 {
 		t.Errorf("%+v", u)
 	}
 }

@@ -4,6 +4,10 @@
 #ifndef HOLOCAST_SHA256_H
 #define HOLOCAST_SHA256_H
 
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
 #define SHA256_ROUNDS 64
 
 static const __u32 sha256_k[SHA256_ROUNDS] = {

@@ -4,6 +4,11 @@
 #ifndef HOLOCAST_SIGNALLING_H
 #define HOLOCAST_SIGNALLING_H
 
+#include "packet.h"
+#include "sender_maps.h"
+#include "sha256.h"
+#include "verdict.h"
+
 /* Whether the stack would forward a packet, so that it is not for this host. */
 static __always_inline bool is_in_transit(struct __sk_buff *skb, const struct ipv4 *ip)
 {
@@ -13,10 +18,10 @@ static __always_inline bool is_in_transit(struct __sk_buff *skb, const struct ip
 		.ipv4_src = ip->source,
 		.ipv4_dst = ip->destination,
 	};
-	long way = bpf_fib_lookup(skb, &route, sizeof(route), 0);
+	long result = bpf_fib_lookup(skb, &route, sizeof(route), 0);
 
-	return way == BPF_FIB_LKUP_RET_SUCCESS || way == BPF_FIB_LKUP_RET_NO_NEIGH ||
-	       way == BPF_FIB_LKUP_RET_UNSUPP_LWT || way == BPF_FIB_LKUP_RET_FRAG_NEEDED;
+	return result == BPF_FIB_LKUP_RET_SUCCESS || result == BPF_FIB_LKUP_RET_NO_NEIGH ||
+	       result == BPF_FIB_LKUP_RET_UNSUPP_LWT || result == BPF_FIB_LKUP_RET_FRAG_NEEDED;
 }
 
 static __always_inline bool is_zero_address(const struct address *a)
@@ -101,24 +106,23 @@ static __always_inline void report_signal(struct sender_counters *counts, const 
 	bpf_ringbuf_submit(record, 0);
 }
 
-/* Takes out a signalling packet that is for this host; PASS if it is none. offset is
- * that of the IP header. */
-static __always_inline int take_signal(struct __sk_buff *skb, struct sender_counters *counts, const struct ipv4 *ip,
-				       __u32 offset)
+/* Takes out a signalling packet that is for this host; PASS if it is none. */
+static __always_inline int take_signal(struct __sk_buff *skb, struct sender_counters *counts, const struct packet *p)
 {
+	const struct ipv4 *ip = p->ip;
+	__u32 offset = p->offset + p->headers;
 	struct signal_message message;
 	struct udp udp;
 
-	if (ip->tos != SIGNAL_TOS || ip->protocol != IPPROTO_UDP || ip->fragment & bpf_htons(IPV4_OFFSET))
+	if (p->v6 || p->tags || p->class != SIGNAL_TOS || p->protocol != IPPROTO_UDP || p->later)
 		return PASS;
-	offset += ip->words * 4;
 	if (bpf_skb_load_bytes(skb, offset, &udp, sizeof(udp)) || udp.destination != bpf_htons(signal_port))
 		return PASS;
 	if (is_in_transit(skb, ip)) {
 		counts->foreign++;
 		return PASS;
 	}
-	if (udp.length != bpf_htons(sizeof(udp) + SIGNAL_SIZE) || ip->fragment & bpf_htons(IPV4_MF) ||
+	if (udp.length != bpf_htons(sizeof(udp) + SIGNAL_SIZE) || p->fragment & bpf_htons(IPV4_MF) ||
 	    bpf_skb_load_bytes(skb, offset + sizeof(udp), &message, sizeof(message)) ||
 	    message.magic != bpf_htonl(SIGNAL_MAGIC) || message.version != SIGNAL_VERSION || message.reserved ||
 	    is_zero_address(&message.destination)) {

@@ -3,6 +3,10 @@
 #ifndef HOLOCAST_STRUCTS_H
 #define HOLOCAST_STRUCTS_H
 
+#include <linux/bpf.h>
+
+#include "consts.h"
+
 /* An IPv6 address, or an IPv4 address mapped into one (RFC 4291 section 2.5.5.2). */
 struct address {
 	__be32 word[4];
@@ -105,9 +109,9 @@ struct flow_counters {
 	struct path_arrived path[MAX_PATHS];
 };
 
-/* The link-layer address that an interface receives by. */
-struct station {
-	__u8 address[6];
+/* An interface of the receiver. */
+struct interface {
+	__u8 address[6]; /* Ethernet */
 	__u8 reserved[2];
 };
 

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR MIT)
+/* The parser of every program: Ethernet, VLAN tags, IPv4 or IPv6, and on to the transport
+ * header. */
+#ifndef HOLOCAST_PACKET_H
+#define HOLOCAST_PACKET_H
+
+#include "headers.h"
+
+/* What is known of a packet. Lengths are in bytes. */
+struct packet {
+	struct ethernet *ethernet;
+	void *ip; /* the IP header */
+	void *transport; /* what follows the IP headers; see find_transport */
+	__u32 tags; /* VLAN tags in the frame */
+	__u32 offset; /* of the IP header in the frame */
+	__u32 headers; /* of the IP header; with extension headers after find_transport */
+	__u32 length; /* of the IP packet */
+	__u32 number; /* packet ID, flow label, or a fragment's ID */
+	__u32 fragment; /* offset and flags, network byte order */
+	__u8 protocol; /* of what follows the headers */
+	__u8 class; /* DSCP and ECN */
+	__u8 lifetime; /* TTL or hop limit */
+	bool v6;
+	bool valid; /* the version is right, and an IPv4 header is long enough */
+	bool later; /* a fragment without transport header */
+};
+
+enum parse_result {
+	PARSE_IP,
+	PARSE_OTHER, /* neither IPv4 nor IPv6 */
+	PARSE_TRUNCATED,
+};
+
+static __always_inline bool is_vlan(__be16 type)
+{
+	return type == bpf_htons(ETH_P_8021Q) || type == bpf_htons(ETH_P_8021AD);
+}
+
+/* Moves behind up to MAX_VLAN_TAGS tags. Returns their number, or -1 if one is cut
+ * off; type is that of what follows. */
+static __always_inline int skip_tags(struct cursor *c, __be16 *type)
+{
+	int tags = 0;
+
+#pragma unroll
+	for (int i = 0; i < MAX_VLAN_TAGS; i++) {
+		if (!is_vlan(*type))
+			break;
+		struct vlan_tag *tag = TAKE(c, struct vlan_tag);
+		if (!tag)
+			return -1;
+		*type = tag->type;
+		tags++;
+	}
+	return tags;
+}
+
+/* Parses up to the fixed IP header, which lies before the cursor then. */
+static __always_inline enum parse_result parse_packet(struct cursor *c, struct packet *p)
+{
+	struct ethernet *ethernet = TAKE(c, struct ethernet);
+
+	if (!ethernet)
+		return PARSE_TRUNCATED;
+	__be16 type = ethernet->type;
+	int tags = skip_tags(c, &type);
+	if (tags < 0)
+		return PARSE_TRUNCATED;
+	p->ethernet = ethernet;
+	p->tags = tags;
+	p->offset = sizeof(struct ethernet) + tags * sizeof(struct vlan_tag);
+	p->ip = c->at;
+	if (type == bpf_htons(ETH_P_IP)) {
+		struct ipv4 *ip = TAKE(c, struct ipv4);
+		if (!ip)
+			return PARSE_TRUNCATED;
+		p->v6 = false;
+		p->valid = ip->version == 4 && ip->words >= sizeof(*ip) / 4;
+		p->headers = ip->words * 4;
+		p->length = bpf_ntohs(ip->length);
+		p->number = bpf_ntohs(ip->id);
+		p->fragment = ip->fragment;
+		p->later = ip->fragment & bpf_htons(IPV4_OFFSET);
+		p->protocol = ip->protocol;
+		p->class = ip->tos;
+		p->lifetime = ip->ttl;
+		return PARSE_IP;
+	}
+	if (type == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6 *ip = TAKE(c, struct ipv6);
+		if (!ip)
+			return PARSE_TRUNCATED;
+		__u32 word = bpf_ntohl(ip->word);
+		p->v6 = true;
+		p->valid = word >> 28 == 6;
+		p->headers = sizeof(*ip);
+		p->length = sizeof(*ip) + bpf_ntohs(ip->payload);
+		p->number = word & IPV6_LABEL_MASK;
+		p->fragment = 0;
+		p->later = false;
+		p->protocol = ip->next;
+		p->class = word >> 20;
+		p->lifetime = ip->hop_limit;
+		return PARSE_IP;
+	}
+	return PARSE_OTHER;
+}
+
+/* Goes on to the transport header, behind IPv4 options or IPv6 extension headers. False:
+ * the headers are cut off, or longer than the packet. */
+static __always_inline bool find_transport(struct cursor *c, struct packet *p)
+{
+	if (!p->v6) {
+		p->transport = p->ip + p->headers;
+		return p->headers <= p->length;
+	}
+#pragma unroll
+	for (int i = 0; i < MAX_EXTENSIONS; i++) {
+		if (p->protocol != IPPROTO_HOPOPTS && p->protocol != IPPROTO_ROUTING &&
+		    p->protocol != IPPROTO_DSTOPTS && p->protocol != IPPROTO_FRAGMENT)
+			break;
+		struct ipv6_extension *extension = TAKE(c, struct ipv6_extension);
+		if (!extension)
+			return false;
+		__u32 bytes = sizeof(*extension);
+		if (p->protocol == IPPROTO_FRAGMENT) {
+			p->number = bpf_ntohl(extension->id);
+			p->fragment = extension->fragment;
+			p->later = extension->fragment & bpf_htons(IPV6_OFFSET);
+		} else {
+			bytes += extension->words * 8;
+			c->at += extension->words * 8;
+		}
+		p->headers += bytes;
+		p->protocol = extension->next;
+		if (p->later)
+			break;
+	}
+	p->transport = c->at;
+	return p->headers <= p->length;
+}
+
+/* An IPv4 address as the maps hold it. */
+static __always_inline void map_address(struct address *to, __be32 from)
+{
+	*to = (struct address){ { 0, 0, bpf_htonl(0xffff), from } };
+}
+
+static __always_inline void source_of(const struct packet *p, struct address *source)
+{
+	if (p->v6)
+		*source = ((struct ipv6 *)p->ip)->source;
+	else
+		map_address(source, ((struct ipv4 *)p->ip)->source);
+}
+
+static __always_inline void destination_of(const struct packet *p, struct address *destination)
+{
+	if (p->v6)
+		*destination = ((struct ipv6 *)p->ip)->destination;
+	else
+		map_address(destination, ((struct ipv4 *)p->ip)->destination);
+}
+
+#endif

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR MIT)
+/* Verdicts of the sender's programs. */
+#ifndef HOLOCAST_VERDICT_H
+#define HOLOCAST_VERDICT_H
+
+#include <linux/pkt_cls.h>
+
+/* PASS leaves a packet to the programs after this one, then to the stack. */
+enum verdict { PASS = TC_ACT_UNSPEC, DROP = TC_ACT_SHOT };
+
+#endif
