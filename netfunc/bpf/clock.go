@@ -12,6 +12,3 @@ func Now() time.Duration {
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail for this clock
 	return time.Duration(ts.Nano())
 }
-
-// WallClock is the wall clock at time t of CLOCK_MONOTONIC.
-func WallClock(t time.Duration) time.Time { return time.Now().Add(t - Now()) }

@@ -49,7 +49,7 @@ func rule(frame []byte) (ruling, string) {
 	later := false
 	switch {
 	case proto == unix.ETH_P_IP && len(ip) >= 20:
-		if _, ok := PathOf(ip[1] >> 2); !ok || !bytes.Equal(ip[16:20], viewer4.AsSlice()) {
+		if _, ok := pathOf(ip[1] >> 2); !ok || !bytes.Equal(ip[16:20], viewer4.AsSlice()) {
 			return untouched, ""
 		}
 		length, headers, next = int(binary.BigEndian.Uint16(ip[2:])), int(ip[0]&15)*4, ip[9]
@@ -60,7 +60,7 @@ func rule(frame []byte) (ruling, string) {
 		}
 	case proto == unix.ETH_P_IPV6 && len(ip) >= 40:
 		word := binary.BigEndian.Uint32(ip)
-		if _, ok := PathOf(uint8(word >> 22 & 0x3f)); !ok || !bytes.Equal(ip[24:40], viewer6.AsSlice()) {
+		if _, ok := pathOf(uint8(word >> 22 & 0x3f)); !ok || !bytes.Equal(ip[24:40], viewer6.AsSlice()) {
 			return untouched, ""
 		}
 		length, headers, next = 40+int(binary.BigEndian.Uint16(ip[4:])), 40, ip[6]

@@ -155,3 +155,12 @@ func (v view) label() uint32 { return binary.BigEndian.Uint32(v.ip) & 0xfffff }
 func (v view) checksumGood() bool {
 	return v.v6 || sum16(v.ip[:int(v.ip[0]&15)*4]) == 0xffff
 }
+
+// pathOf is the index of the path that a DSCP marks; ok is false for a codepoint
+// that marks none.
+func pathOf(dscp uint8) (index int, ok bool) {
+	if dscp&3 != 3 || dscp > Codepoint(MaxPaths) {
+		return 0, false
+	}
+	return int(dscp>>2) + 1, true
+}

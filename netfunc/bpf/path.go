@@ -24,15 +24,6 @@ type Path struct {
 // local use (RFC 2474 §6).
 func Codepoint(index int) uint8 { return uint8(4*(index-1) + 3) }
 
-// PathOf is the index of the path that a DSCP marks; ok is false for a codepoint
-// that marks none.
-func PathOf(dscp uint8) (index int, ok bool) {
-	if dscp&3 != 3 || dscp > Codepoint(MaxPaths) {
-		return 0, false
-	}
-	return int(dscp>>2) + 1, true
-}
-
 // check tells what is wrong with a path.
 func (p Path) check() error {
 	switch {

@@ -599,12 +599,12 @@ func TestReceiverOptions(t *testing.T) {
 func TestCodepoints(t *testing.T) {
 	for path := 1; path <= MaxPaths; path++ {
 		dscp := Codepoint(path)
-		if got, ok := PathOf(dscp); !ok || got != path || dscp&3 != 3 || dscp > 31 {
+		if got, ok := pathOf(dscp); !ok || got != path || dscp&3 != 3 || dscp > 31 {
 			t.Errorf("path %d: DSCP %d, path %d, %v", path, dscp, got, ok)
 		}
 	}
 	for dscp := range uint8(64) {
-		if path, ok := PathOf(dscp); ok && Codepoint(path) != dscp {
+		if path, ok := pathOf(dscp); ok && Codepoint(path) != dscp {
 			t.Error(fmt.Sprint("DSCP ", dscp, " marks path ", path))
 		}
 	}

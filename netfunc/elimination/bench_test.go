@@ -22,7 +22,6 @@ func BenchmarkObserve(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				f.Record(NewRecorder(1000, 10*time.Millisecond))
 				step := time.Second / time.Duration(rate)
 				lags := [...]int{0, int(10 * time.Millisecond / step), int(80 * time.Millisecond / step)}
 				f.SetPaths(1, pathset.Of(1, 2, 3), 0)

@@ -30,7 +30,6 @@ type Flow struct {
 	stats  [pathset.Max]PathStats
 	totals Stats
 	latent latentTest
-	rec    *Recorder
 }
 
 // Decision is that paths were removed from P.
@@ -269,9 +268,6 @@ func (f *Flow) settleNext() {
 	at := p.base + earliest
 	if f.window.add(at, reward) {
 		f.judge(at)
-	}
-	if f.rec != nil && at >= f.rec.next {
-		f.rec.add(f.sample(at))
 	}
 }
 

@@ -377,30 +377,9 @@ func TestLatentError(t *testing.T) {
 	}
 }
 
-func TestRecorder(t *testing.T) {
-	f := newFlow(t, small(), 1, 2, 3)
-	r := NewRecorder(4, 100*ms)
-	f.Record(r)
-	feed(f, trace(0, "20 30 30\n30 20 30\n20 22 30\n20 30 30"))
-	got := r.Samples()
-	if len(got) != 4 {
-		t.Fatalf("%d samples, want 4", len(got))
-	}
-	last := Sample{At: 320 * ms, Packet: 4, Paths: pathset.Of(1, 2, 3),
-		Rewards: [pathset.Max]uint32{3, 2}, Window: 4, Total: [pathset.Max]uint64{3, 2}}
-	if got[3] != last {
-		t.Errorf("last sample %+v, want %+v", got[3], last)
-	}
-	feed(f, trace(time.Second, "20 22 30 ×20"))
-	if got = r.Samples(); len(got) > 4 || got[0].Packet != 1 || got[len(got)-1].At < time.Second {
-		t.Errorf("%d samples from packet %d to %v", len(got), got[0].Packet, got[len(got)-1].At)
-	}
-}
-
 func TestNoAllocations(t *testing.T) {
 	for name, c := range map[string]Config{"printed": Printed(), "default": Default()} {
 		f := newFlow(t, c, 1, 2, 3)
-		f.Record(NewRecorder(100, ms))
 		key := uint64(0)
 		packet := func() {
 			key++

@@ -39,7 +39,6 @@ func FuzzFlow(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		flow.Record(NewRecorder(8, ms))
 		for ; len(data) >= 11; data = data[11:] {
 			before, generation := flow.Paths()
 			at := time.Duration(binary.LittleEndian.Uint64(data[2:])) // any, negative too

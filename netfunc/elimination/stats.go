@@ -1,8 +1,6 @@
 package elimination
 
 import (
-	"time"
-
 	"holocast/netfunc/pathset"
 )
 
@@ -52,16 +50,6 @@ func (f *Flow) Stats() Stats {
 	rewards, s.Window = f.window.sums(false)
 	for i, n := range rewards {
 		s.PerPath[i].Reward = n
-	}
-	return s
-}
-
-// Sample returns what a Recorder records, as it is now.
-func (f *Flow) sample(at int64) Sample {
-	s := Sample{At: time.Duration(at), Packet: f.n, Paths: f.paths}
-	s.Rewards, s.Window = f.window.sums(false)
-	for i := range f.stats {
-		s.Total[i] = f.stats[i].Rewarded
 	}
 	return s
 }
