@@ -109,7 +109,7 @@ func (o Options) tls() (*tls.Config, error) {
 // Close closes connections that are idle.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Hello registers an edge, or registers it anew. An edge says hello when it starts
+// Hello registers an edge, or registers it again. An edge says hello when it starts
 // and whenever a call returns ErrUnknownEdge.
 func (c *Client) Hello(ctx context.Context, e Edge) (Welcome, error) {
 	var w Welcome
@@ -122,13 +122,13 @@ func (c *Client) Report(ctx context.Context, edge string, r Report) error {
 	return c.call(ctx, http.MethodPost, edgePath(edge)+"/report", r, nil)
 }
 
-// Uplink tells what the uplink monitor saw. It is to be sent at once: the trigger
+// Uplink reports what the uplink monitor saw. Send it at once: the trigger
 // waits for it.
 func (c *Client) Uplink(ctx context.Context, edge string, seen []Observation) error {
 	return c.call(ctx, http.MethodPost, edgePath(edge)+"/uplink", Uplink{seen}, nil)
 }
 
-// Eliminate tells an outcome of Algorithm 1 and returns the flow as it is then. The
+// Eliminate reports a result of Algorithm 1 and returns the flow after it. The
 // error is ErrStale when the path set changed in the meantime.
 func (c *Client) Eliminate(ctx context.Context, edge string, e Elimination) (Flow, error) {
 	var f Flow
@@ -184,7 +184,7 @@ func (c *Client) UnsetFlow(ctx context.Context, destination netip.Addr) error {
 // Watch calls do for each update of the flows that an edge has a part in, until ctx
 // ends or do returns an error, which Watch returns. It connects again with back-off
 // whenever the stream breaks, and each connection begins with a snapshot; lost, where
-// it is not nil, hears why. ErrUnknownEdge ends it too: say hello and watch again.
+// it is not nil, is called with the reason. ErrUnknownEdge ends it too: say hello and watch again.
 func (c *Client) Watch(ctx context.Context, edge string, do func(Update) error, lost func(error)) error {
 	var b Backoff
 	for {
@@ -220,7 +220,7 @@ type errStop struct{ error }
 func (c *Client) watch(ctx context.Context, edge string, do func(Update) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// A controller that vanished without a word is seen by its missing keep-alives.
+	// A controller that vanished is noticed by its missing keep-alives.
 	idle := time.AfterFunc(idleTimeout, func() { cancel(errors.New("the controller fell silent")) })
 	defer idle.Stop()
 	resp, err := c.do(ctx, http.MethodGet, edgePath(edge)+"/watch", nil)

@@ -59,7 +59,7 @@ func (p *Problem) Is(target error) bool {
 	return false
 }
 
-// Temporary tells whether the same call may succeed later.
+// Temporary reports whether the same call may succeed later.
 func (p *Problem) Temporary() bool {
 	return p.Status >= 500 || p.Status == http.StatusTooManyRequests
 }

@@ -17,10 +17,10 @@ const (
 	Both     Role = "both"
 )
 
-// Sends tells whether an edge of the role duplicates packets.
+// Sends reports whether an edge of the role duplicates packets.
 func (r Role) Sends() bool { return r == Sender || r == Both }
 
-// Receives tells whether an edge of the role removes duplicates.
+// Receives reports whether an edge of the role removes duplicates.
 func (r Role) Receives() bool { return r == Receiver || r == Both }
 
 // Edge is what an edge says of itself in its hello.
@@ -103,7 +103,7 @@ type Route struct {
 	Destination netip.Addr `json:"destination"`
 	// Path that the packets leave by; 0 = by none of the paths.
 	Path int `json:"path,omitempty"`
-	// Unreachable says that the routing table has no way to the destination.
+	// Unreachable says that the routing table has no route to the destination.
 	Unreachable bool `json:"unreachable,omitempty"`
 }
 
@@ -211,7 +211,7 @@ type Flow struct {
 }
 
 // Update is one line of the watch stream: the first one is a snapshot of all flows
-// that the edge has a part in, those that follow tell what changed. A line with
+// that concern the edge, those that follow are changes. A line with
 // nothing in it only shows that the controller is there.
 type Update struct {
 	Snapshot bool         `json:"snapshot,omitempty"`

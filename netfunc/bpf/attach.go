@@ -23,7 +23,7 @@ type target struct {
 // system does not allow.
 func (t target) String() string { return fmt.Sprintf("link-%s-%d", t.Direction, t.Interface) }
 
-// errGone tells that a pinned link is of an interface that is no more.
+// errGone means that a pinned link belongs to a deleted interface.
 var errGone = errors.New("pinned link is of an interface that is gone")
 
 // takeOver replaces the program of a pinned link: between one packet and the next,

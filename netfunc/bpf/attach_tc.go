@@ -43,7 +43,7 @@ const (
 	duplicatePriority = 0x4843
 )
 
-// clsactFilter is our filter at a target. Its name tells whose it is.
+// clsactFilter is our filter at a target, recognised by its name.
 func clsactFilter(dir string, t target) *netlink.BpfFilter {
 	f := &netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{
@@ -142,7 +142,7 @@ func detachClsact(dir string, keep []target) error {
 	return nil
 }
 
-// filtered tells whether an interface's clsact has filters.
+// filtered reports whether an interface's clsact has filters.
 func filtered(l netlink.Link) bool {
 	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
 		if filters, err := netlink.FilterList(l, parent); err == nil && len(filters) > 0 {

@@ -11,6 +11,6 @@
 // go on being duplicated and eliminated while nobody runs. Opening again takes over
 // what is pinned by replacing the program in its links, with no packet lost.
 //
-// Traffic that nobody asked for passes untouched, and so does whatever the programs
+// Traffic that is not configured passes untouched, and so does whatever the programs
 // cannot handle; each such case is counted in Stats.
 package bpf

@@ -21,7 +21,7 @@ var (
 	ErrKernel = errors.New("kernel too old")
 	// ErrNoNativeXDP: an interface's driver has no native XDP.
 	ErrNoNativeXDP = errors.New("no native XDP")
-	// ErrMapFull: a policy or a flow too many.
+	// ErrMapFull: there is no room for another policy or flow.
 	ErrMapFull = errors.New("map full")
 )
 
@@ -50,7 +50,7 @@ func requirements() []requirement {
 
 // explain makes one sentence of why something of the kernel failed.
 func explain(what string, err error, needs []requirement) error {
-	var refused *ebpf.VerifierError // EACCES is the verifier's word too
+	var refused *ebpf.VerifierError // the verifier says EACCES, too
 	if errors.Is(err, unix.EPERM) || errors.Is(err, fs.ErrPermission) && !errors.As(err, &refused) {
 		return fmt.Errorf("%s: %w: %w", what, ErrPrivilege, unix.EPERM)
 	}
@@ -62,7 +62,7 @@ func explain(what string, err error, needs []requirement) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// full turns the error of an update of a map that holds no more into ErrMapFull.
+// full turns the error of an update of a full map into ErrMapFull.
 func full(what string, m *ebpf.Map, err error) error {
 	switch {
 	case err == nil:

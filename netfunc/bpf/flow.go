@@ -46,7 +46,7 @@ func (r *Receiver) SetFlow(dst netip.Addr, f Flow) error {
 	all := counts.passed()
 	for i := range MaxPaths {
 		if bit := uint8(1) << i; f.Paths&bit != 0 && value.Paths&bit == 0 {
-			value.Behind[i] = all - counts.brought(i)
+			value.Behind[i] = all - counts.delivered(i)
 		}
 	}
 	value.Dscp, value.Paths = f.DSCP, f.Paths
@@ -114,7 +114,7 @@ func (r *Receiver) flows() (map[netip.Addr]receiverFlow, error) {
 	return flows, nil
 }
 
-// nameFlows learns the names of the flows that a former run set.
+// nameFlows learns the names of the flows that an earlier run set.
 func (r *Receiver) nameFlows() error {
 	flows, err := r.flows()
 	for dst, v := range flows {

@@ -93,7 +93,7 @@ func (h *host) openSender(t testing.TB, o SenderOptions) *Sender {
 	return s
 }
 
-// haveTCX tells whether the kernel attaches by TCX.
+// haveTCX reports whether the kernel attaches by TCX.
 func haveTCX(t testing.TB, h *host) bool {
 	t.Helper()
 	pin := pins(t)

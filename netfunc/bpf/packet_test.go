@@ -151,7 +151,7 @@ func (v view) id() uint16 { return binary.BigEndian.Uint16(v.ip[4:]) }
 
 func (v view) label() uint32 { return binary.BigEndian.Uint32(v.ip) & 0xfffff }
 
-// checksumGood tells whether the IPv4 header's checksum is right.
+// checksumGood reports whether the IPv4 header's checksum is right.
 func (v view) checksumGood() bool {
 	return v.v6 || sum16(v.ip[:int(v.ip[0]&15)*4]) == 0xffff
 }

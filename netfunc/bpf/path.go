@@ -8,7 +8,7 @@ import (
 // MaxPaths is the number of paths between a pair of edges: a policy is one byte.
 const MaxPaths = 8
 
-// Path is one way from the sender to the receiver.
+// Path is one path from the sender to the receiver.
 type Path struct {
 	Index     int              // 1 to MaxPaths
 	Interface int              // index of the interface that it leaves by
@@ -24,7 +24,7 @@ type Path struct {
 // local use (RFC 2474 §6).
 func Codepoint(index int) uint8 { return uint8(4*(index-1) + 3) }
 
-// check tells what is wrong with a path.
+// check returns what is wrong with a path.
 func (p Path) check() error {
 	switch {
 	case p.Index < 1 || p.Index > MaxPaths:

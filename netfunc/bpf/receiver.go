@@ -76,7 +76,7 @@ func receiverDir(pin string) string { return filepath.Join(pin, "receiver") }
 
 // OpenReceiver loads the program and attaches it, or takes over what is pinned in
 // o.Pin without a packet being lost or doubled. The error is one sentence; errors.Is
-// tells ErrPrivilege, ErrKernel, ErrNoNativeXDP.
+// matches ErrPrivilege, ErrKernel, ErrNoNativeXDP.
 func OpenReceiver(o ReceiverOptions) (*Receiver, error) {
 	targets, addresses, err := receiverTargets(o.Interfaces)
 	if err != nil {
@@ -140,7 +140,7 @@ func receiverTargets(interfaces []string) ([]target, map[uint32]receiverInterfac
 	return targets, addresses, nil
 }
 
-// setAddresses replaces the addresses by which the program tells frames to this host.
+// setAddresses replaces the addresses that frames to this host have.
 func (r *Receiver) setAddresses(addresses map[uint32]receiverInterface) error {
 	m := r.maps[receiverMapInterfaces]
 	var gone []uint32
@@ -275,7 +275,7 @@ const (
 	First Verdict = iota
 	// Late says that it was dropped: another replica of the packet was there before.
 	Late
-	// Rogue says that its path is not in the flow's set, or brought the packet before.
+	// Rogue says that its path is not in the flow's set, or delivered the packet before.
 	// It passed if it was the first all the same, see Arrival.Passed.
 	Rogue
 )
@@ -387,7 +387,7 @@ func (r *Receiver) arrival(record receiverArrivalRecord) Arrival {
 	return a
 }
 
-// Close ends the reader and leaves program and maps at work, pinned.
+// Close ends the reader and leaves program and maps running, pinned.
 func (r *Receiver) Close() error {
 	r.once.Do(func() { close(r.done) })
 	r.reading.Lock()

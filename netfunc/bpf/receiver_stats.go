@@ -30,7 +30,7 @@ type ReceiverStats struct {
 	Short        uint64 // passed: truncated or malformed header
 	Races        uint64 // passed: the place in the replica table was lost to another processor four times
 	Evicted      uint64 // packets forgotten before they were stale: the table is too small
-	RingFull     uint64 // arrivals that no reader was told of
+	RingFull     uint64 // arrivals lost because the reader was too slow
 }
 
 // Stats reads the counters.
@@ -118,8 +118,8 @@ func (c *flowCounts) passed() (n uint64) {
 	return n
 }
 
-// brought is the number of them that path i+1 brought.
-func (c *flowCounts) brought(i int) uint64 {
+// delivered is the number of them that path i+1 delivered.
+func (c *flowCounts) delivered(i int) uint64 {
 	return c.Path[i].Passed + c.Path[i].Dropped - c.Path[i].Twice
 }
 
@@ -130,7 +130,7 @@ func (c flowCounts) paths(flow receiverFlow) (paths [MaxPaths]ReceiverPath) {
 		paths[i] = ReceiverPath{First: p.Passed, Late: p.Dropped, Rogue: p.Outside + p.Twice, Bytes: p.Bytes}
 		// Counts of several processors are not of one moment: the difference may
 		// be below what it was.
-		if behind := flow.Behind[i] + c.brought(i); flow.Paths>>i&1 != 0 && all > behind {
+		if behind := flow.Behind[i] + c.delivered(i); flow.Paths>>i&1 != 0 && all > behind {
 			paths[i].Missing = all - behind
 		}
 	}

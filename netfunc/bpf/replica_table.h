@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR MIT)
-/* The table of packets that were here: buckets of eight words, one cache line. */
+/* The table of packets seen: buckets of eight words, one cache line. */
 #ifndef HOLOCAST_REPLICA_TABLE_H
 #define HOLOCAST_REPLICA_TABLE_H
 
@@ -9,7 +9,7 @@ enum claim {
 	CLAIM_FIRST,
 	CLAIM_EVICTED, /* first, and a packet that was not stale had to go */
 	CLAIM_LATE,
-	CLAIM_TWICE, /* late, on a path that brought the packet before */
+	CLAIM_TWICE, /* late, on a path that delivered the packet before */
 	CLAIM_LOST, /* all tries lost to other processors */
 };
 
@@ -17,7 +17,7 @@ enum claim {
  * the low bits of its time, and the high ones, the turn of the clock, in its tag: a
  * packet of an earlier turn has another one and is not taken for a replica. Returns an
  * enum claim. A global function, so that the verifier looks at it once and not for every
- * way that a packet was parsed. */
+ * state that parsing ends in. */
 __noinline int claim(__u64 hash, __u32 path, __u64 now)
 {
 	__u32 index = hash & bucket_mask;

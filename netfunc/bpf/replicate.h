@@ -129,7 +129,7 @@ static __always_inline bool address_replica(struct __sk_buff *skb, const struct 
 }
 
 /* The functions below are global, so that the verifier looks at each once and not on
- * every way that a loop over the paths can take. */
+ * every course of a loop over the paths. */
 
 /* Which of the paths a packet fits on and whose interface is there; in the second
  * byte the one that leaves by the interface that the packet is on. */

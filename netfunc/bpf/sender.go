@@ -17,7 +17,7 @@ import (
 )
 
 // Direction is where a sender's program sits on an interface and what it does there.
-// Signalling packets for this host are taken out of what comes in.
+// Signalling packets for this host are removed from the traffic.
 type Direction uint8
 
 const (
@@ -57,7 +57,7 @@ type SenderOptions struct {
 	// Pin is the directory for maps and links; it is made, below a bpf file system,
 	// which is mounted if Pin is below /sys/fs/bpf and nothing is mounted there.
 	Pin string
-	// Attach lists where the programs sit. Interfaces that a former run attached to
+	// Attach lists where the programs are attached. Interfaces that an earlier run attached to
 	// and that are not listed are detached.
 	Attach []Attach
 	// SignalKey is the HMAC key of signalling packets; without one they are all
@@ -109,7 +109,7 @@ func senderDir(pin string) string { return filepath.Join(pin, "sender") }
 
 // OpenSender loads the programs and attaches them, or takes over what is pinned in
 // o.Pin without a packet being lost or passing unduplicated. The error is one
-// sentence; errors.Is tells ErrPrivilege, ErrKernel.
+// sentence; errors.Is matches ErrPrivilege, ErrKernel.
 func OpenSender(o SenderOptions) (*Sender, error) {
 	targets, err := senderTargets(o.Attach)
 	if err != nil {
@@ -144,7 +144,7 @@ func OpenSender(o SenderOptions) (*Sender, error) {
 	return s, nil
 }
 
-// pinned tells whether maps are pinned in dir.
+// pinned reports whether maps are pinned in dir.
 func pinned(dir string) bool {
 	entries, err := os.ReadDir(dir)
 	return err == nil && len(entries) > 0
@@ -376,7 +376,7 @@ type Policy struct {
 
 // SetPolicy sets the path set of destination dst: bit i = path i+1; 0 = off, packets
 // take the route they would take anyway. One bit sends packets over that path alone.
-// The error is ErrMapFull when the policy map holds no more destinations.
+// The error is ErrMapFull when the policy map is full.
 func (s *Sender) SetPolicy(dst netip.Addr, bits uint8) error {
 	if !dst.IsValid() || dst.IsUnspecified() || dst.Zone() != "" {
 		return fmt.Errorf("policy of %q: not an address without zone", dst)
@@ -464,7 +464,7 @@ type Signal struct {
 	Bits        uint8 // as stored: 0xff became 0
 	Nonce       uint64
 	Source      netip.Addr // who sent it
-	// Full says that it had no effect: the policy map holds no more destinations.
+	// Full says that it had no effect: the policy map is full.
 	Full bool
 }
 
@@ -512,7 +512,7 @@ type SenderStats struct {
 	PolicyFull uint64 // accepted, but the policy map was full
 
 	Uplink   uint64 // packets that the uplink monitor saw in its window
-	RingFull uint64 // of those, and of the signals, how many no reader was told of
+	RingFull uint64 // of those, and of the signals, how many were lost because the reader was too slow
 }
 
 // Stats reads the counters.
@@ -550,7 +550,7 @@ func (s *Sender) Stats() (SenderStats, error) {
 	return stats, nil
 }
 
-// Close ends the readers and leaves programs and maps at work, pinned.
+// Close ends the readers and leaves programs and maps running, pinned.
 func (s *Sender) Close() error {
 	err := errors.Join(s.uplinks.close(), s.signals.close())
 	closeMaps(s.maps)
@@ -558,7 +558,7 @@ func (s *Sender) Close() error {
 }
 
 // Detach closes, takes the programs off all interfaces and removes all that is
-// pinned. Packets go their plain way again.
+// pinned. Packets are routed plainly again.
 func (s *Sender) Detach() error {
 	return errors.Join(s.Close(), s.detach())
 }

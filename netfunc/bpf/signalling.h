@@ -38,7 +38,7 @@ static __always_inline bool is_authentic(const struct signal_message *message)
 		return false;
 	hmac_sha256(&work, signal_inner, signal_outer, (const __be32 *)message);
 #pragma unroll
-	for (int i = 0; i < 8; i++) /* all words, always: the time tells nothing */
+	for (int i = 0; i < 8; i++) /* all words, always: constant time */
 		difference |= work.state[i] ^ bpf_ntohl(message->hmac[i]);
 	return !difference;
 }

@@ -19,7 +19,7 @@ struct path {
 	__u8 source[6];
 };
 
-/* Which paths are usable, in one word that changes at once. Each path has two entries
+/* Which paths are usable, in one word that changes atomically. Each path has two entries
  * in the path map; user space writes the one that is not in use, then turns over. */
 struct path_state {
 	__u8 up;
@@ -90,7 +90,7 @@ struct signal_message {
 };
 
 struct flow {
-	__u32 id; /* low 10 bits: index of its counters; the rest tells flows of one index apart */
+	__u32 id; /* low 10 bits: index of its counters; the rest distinguishes flows of one index */
 	__u8 dscp;
 	__u8 paths; /* bit i = path i+1: where replicas are expected */
 	__u8 reserved[2];
@@ -101,7 +101,7 @@ struct path_arrived {
 	__u64 passed;
 	__u64 dropped;
 	__u64 outside; /* of both: the path is not in the flow's set */
-	__u64 twice; /* of the dropped: the path brought the packet before */
+	__u64 twice; /* of the dropped: the path delivered the packet before */
 	__u64 bytes;
 };
 

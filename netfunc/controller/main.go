@@ -2,8 +2,8 @@
 
 // Command controller decides which paths the packets of each flow take between edges
 // that duplicate: Qian et al., "Enabling eBPF-based packet duplication for robust
-// volumetric video streaming". Edges report what they see over HTTP; senders are told
-// by signed signalling packets.
+// volumetric video streaming". Edges report what they see over HTTP; senders receive
+// signed signalling packets.
 package main
 
 import (
@@ -63,7 +63,7 @@ it goes on from its state file and their reports.`,
 	f.StringVar(&cfg.HTTP.Listen, "listen", cfg.HTTP.Listen, "TCP address for edges, operators and the status page")
 	f.StringVar(&cfg.HTTP.Certificate, "certificate", cfg.HTTP.Certificate, "PEM certificate; without it there is no TLS")
 	f.StringVar(&cfg.HTTP.Key, "key", cfg.HTTP.Key, "PEM key of the certificate")
-	f.StringVar(&cfg.HTTP.ClientCA, "client-ca", cfg.HTTP.ClientCA, "PEM certificates that vouch for client certificates (mTLS)")
+	f.StringVar(&cfg.HTTP.ClientCA, "client-ca", cfg.HTTP.ClientCA, "PEM certificates of the authorities of clients (mTLS)")
 	f.StringVar(&cfg.Auth.Token, "token", cfg.Auth.Token, "file with the token of operators")
 	f.StringToStringVar(&cfg.Auth.Edges, "edge", cfg.Auth.Edges, "name=file with the token of an edge, good for its own calls alone; repeated for each")
 	f.StringVar(&cfg.Auth.EdgeToken, "edge-token", cfg.Auth.EdgeToken, "file with one token for all edges that --edge does not name")

@@ -98,7 +98,7 @@ func statusCommand(cfg *Config) *cobra.Command {
 	return c
 }
 
-// picture is all that a controller tells.
+// picture is the whole state of a controller.
 type picture struct {
 	Status    api.Status       `json:"status"`
 	Edges     []api.EdgeStatus `json:"edges"`

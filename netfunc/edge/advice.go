@@ -12,7 +12,7 @@ import (
 	"holocast/netfunc/bpf"
 )
 
-// advice tells of settings of this host under which packets would be lost.
+// advice lists settings of this host that lose packets.
 func (c *Config) advice() (out []string) {
 	strict := func(name string) bool {
 		// The larger of the two holds (Documentation/networking/ip-sysctl.rst of Linux).

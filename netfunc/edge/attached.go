@@ -22,7 +22,7 @@ type Attached struct {
 	Mode      string `json:"mode"` // native XDP, TCX ingress, TCX egress, clsact ingress or clsact egress
 }
 
-// attached lists what of the edge with these pins is on interfaces, as the kernel tells.
+// attached lists the programs with these pins on interfaces, according to the kernel.
 func attached(pin string) ([]Attached, error) {
 	all := []Attached{}
 	err := filepath.WalkDir(pin, func(path string, e fs.DirEntry, err error) error {
@@ -58,7 +58,7 @@ func pinnedLink(path string) (a Attached, ok bool, err error) {
 	}
 	var index uint32
 	if x := info.XDP(); x != nil {
-		// Links of generic XDP tell no mode; the receiver makes none.
+		// A link of generic XDP has no mode; the receiver makes none.
 		index, a.Mode = x.Ifindex, "native XDP"
 	} else if x := info.TCX(); x != nil {
 		index, a.Mode = x.Ifindex, "TCX ingress"
@@ -68,7 +68,7 @@ func pinnedLink(path string) (a Attached, ok bool, err error) {
 	}
 	i, err := net.InterfaceByIndex(int(index))
 	if err != nil {
-		return a, false, nil // the interface is gone, and the link is of no use
+		return a, false, nil // the interface is gone
 	}
 	a.Interface, a.Program = i.Name, programName(info.Program)
 	return a, true, nil

@@ -48,7 +48,7 @@ type Config struct {
 	Log       config.Log    `yaml:"log"`
 }
 
-// Path is one way to the other edge.
+// Path is a path to the other edge.
 type Path struct {
 	Index     int        `yaml:"index"`
 	Interface string     `yaml:"interface"`
@@ -80,7 +80,7 @@ type Receiver struct {
 	TableSize  uint32         `yaml:"tableSize"`
 }
 
-// Uplink says which packets of viewers are told the controller.
+// Uplink says which packets of viewers are reported to the controller.
 type Uplink struct {
 	Interfaces []string `yaml:"interfaces"`
 	Min        uint16   `yaml:"min"`
@@ -94,7 +94,7 @@ type Flow struct {
 	DSCP        *uint8     `yaml:"dscp"`
 }
 
-// Signal says how signalling packets come.
+// Signal says how signalling packets arrive.
 type Signal struct {
 	Address    netip.Addr `yaml:"address"`
 	Interfaces []string   `yaml:"interfaces"`
@@ -188,8 +188,7 @@ func (c *Config) places() error {
 	return nil
 }
 
-// validate fills in what follows from other settings and returns an error that names the
-// setting which is wrong.
+// validate fills in settings that follow from others. Its error names the wrong setting.
 func (c *Config) validate() error {
 	if err := c.places(); err != nil {
 		return err
@@ -233,7 +232,7 @@ func (c *Config) validatePaths() error {
 		case p.Index < 1 || p.Index > bpf.MaxPaths:
 			return fmt.Errorf("%s.index %d is not 1 to %d", where, p.Index, bpf.MaxPaths)
 		case indices[p.Index]:
-			return fmt.Errorf("%s.index %d is there twice", where, p.Index)
+			return fmt.Errorf("%s.index %d appears twice", where, p.Index)
 		case p.Interface == "":
 			return fmt.Errorf("%s.interface is missing", where)
 		case interfaces[p.Interface] != 0:
@@ -301,7 +300,7 @@ func (c *Config) validateFlows() error {
 		case !f.Destination.IsValid() || f.Destination.IsUnspecified() || f.Destination.Zone() != "":
 			return fmt.Errorf("%s.destination is not an address", where)
 		case seen[f.Destination.Unmap()]:
-			return fmt.Errorf("%s.destination %s is there twice", where, f.Destination)
+			return fmt.Errorf("%s.destination %s appears twice", where, f.Destination)
 		case !c.outbound(f.Destination) && !c.inbound(f.Destination):
 			return fmt.Errorf("%s.destination %s is neither in sender.towards nor in receiver.behind", where, f.Destination)
 		case f.DSCP != nil && *f.DSCP > 63:
@@ -318,13 +317,13 @@ func (c *Config) validateFlows() error {
 	return nil
 }
 
-// outbound tells whether packets to a destination of flows are duplicated here. Where an edge
+// outbound reports whether packets to a destination of flows are duplicated here. Where an edge
 // has one role there is no question.
 func (c *Config) outbound(destination netip.Addr) bool {
 	return c.Role == api.Sender || c.Role == api.Both && contain(c.Sender.Towards, destination)
 }
 
-// inbound tells whether replicas to a destination of flows are eliminated here.
+// inbound reports whether replicas to a destination of flows are eliminated here.
 func (c *Config) inbound(destination netip.Addr) bool {
 	return c.Role == api.Receiver || c.Role == api.Both && contain(c.Receiver.Behind, destination)
 }

@@ -27,7 +27,7 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// leaving is how long the controller has to hear that the edge leaves.
+// leaving is how long telling the controller that the edge leaves may take.
 const leaving = 2 * time.Second
 
 // daemon is a running edge.
@@ -36,11 +36,11 @@ type daemon struct {
 	log       *slog.Logger
 	started   time.Time
 	kernel    *kernel
-	ways      *ways
+	paths     *pathMonitor
 	sending   *sending
 	receiving *receiving
 	reporter  *report.Reporter // nil without a controller
-	warned    map[string]bool  // settings whose lack was told; of hello
+	warned    map[string]bool  // missing settings already reported; used by hello
 }
 
 // run is "edge run".
@@ -78,8 +78,8 @@ func run(ctx context.Context, cfg Config) error {
 	d.sending = &sending{cfg: &d.cfg, log: log, kernel: d.kernel, reporter: d.reporter}
 	d.receiving = &receiving{cfg: &d.cfg, log: log, kernel: d.kernel, reporter: d.reporter}
 	d.sending.seen = d.receiving.seen
-	d.ways = newWays(&d.cfg, key, log)
-	d.ways.set, d.ways.appeared, d.ways.changed = d.kernel.setPath, d.kernel.look, func() {
+	d.paths = newPathMonitor(&d.cfg, key, log)
+	d.paths.set, d.paths.appeared, d.paths.changed = d.kernel.setPath, d.kernel.look, func() {
 		if d.reporter != nil {
 			d.reporter.Soon()
 		}
@@ -95,7 +95,7 @@ func run(ctx context.Context, cfg Config) error {
 	if err := d.attach(); err != nil {
 		return err
 	}
-	// What the kernel has is kept from here on, whatever fails: packets go on.
+	// From here on the kernel keeps what it has even if the program fails.
 	defer d.kernel.close()
 	for _, a := range d.cfg.advice() {
 		log.Warn(a)
@@ -104,8 +104,8 @@ func run(ctx context.Context, cfg Config) error {
 	return d.serve(ctx)
 }
 
-// attach opens the kernel's part and brings it up to date. If that fails, what was there
-// before stays, and nothing else.
+// attach opens the kernel's part and updates it. If that fails, what was attached before
+// stays attached.
 func (d *daemon) attach() error {
 	_, left := d.cfg.left()
 	if err := d.kernel.open(); err != nil {
@@ -130,7 +130,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	defer stop()
 	failed := make(chan error, 1)
 	wg.Go(func() {
-		if err := d.ways.run(running, d.cfg.Probe.Every); err != nil {
+		if err := d.paths.run(running, d.cfg.Probe.Every); err != nil {
 			failed <- err
 		}
 	})
@@ -152,15 +152,15 @@ func (d *daemon) serve(ctx context.Context) error {
 	return d.leave()
 }
 
-// reopened brings a kernel up to date that was opened anew.
+// reopened updates a kernel that was opened again.
 func (d *daemon) reopened() {
 	if err := errors.Join(d.receiving.settle(), d.sending.settle()); err != nil {
-		d.log.Error("kernel not brought up to date", "err", err)
+		d.log.Error("kernel not updated", "err", err)
 	}
-	d.ways.again()
+	d.paths.again()
 }
 
-// tend does what is due from time to time.
+// tend runs the periodic work.
 func (d *daemon) tend(ctx context.Context) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -178,20 +178,20 @@ func (d *daemon) tend(ctx context.Context) {
 // where the sender is this edge, by the controller where it is the other one.
 func (d *daemon) leave() error {
 	if d.cfg.OnExit == exitKeep {
-		d.log.Info("leaving; what is in the kernel goes on")
+		d.log.Info("stopping; the programs in the kernel go on")
 		return nil
 	}
 	if d.reporter != nil {
 		ctx, stop := context.WithTimeout(context.Background(), leaving)
 		if err := d.reporter.Leave(ctx); err != nil {
-			d.log.Warn("the controller does not know that this edge leaves", "err", err)
+			d.log.Warn("the controller was not told that this edge leaves", "err", err)
 		}
 		stop()
 	}
 	return d.detach()
 }
 
-// detach stops duplicating, waits for what is under way and takes everything out.
+// detach stops duplicating, waits for packets under way and removes everything.
 func (d *daemon) detach() error {
 	if err := d.sending.stop(); err != nil {
 		d.log.Warn("duplication not stopped before detaching", "err", err)
@@ -216,8 +216,8 @@ func tidy(cfg Config) error {
 	return nil
 }
 
-// findController finds the interface towards the controller, which signalling packets come by
-// where nothing else is configured. The way there may change, or be unknown at first.
+// findController finds the interface towards the controller, on which signalling packets
+// arrive unless another is configured. The route may change, or be unknown at first.
 func (d *daemon) findController(ctx context.Context) {
 	if len(d.cfg.Signal.Interfaces) > 0 || !d.cfg.Role.Sends() {
 		return
@@ -230,14 +230,14 @@ func (d *daemon) findController(ctx context.Context) {
 	d.kernel.setTowards(name)
 }
 
-// unknown says, once, that a setting is missing which the way to the controller does not tell.
+// unknown warns once about a missing setting that the route to the controller does not give.
 func (d *daemon) unknown(setting, what string, err error) {
 	level := slog.LevelDebug // each attempt to reach the controller comes here
 	if !d.warned[setting] {
 		level = slog.LevelWarn
 		d.warned[setting] = true
 	}
-	d.log.Log(context.Background(), level, setting+" is not set, and the "+what+" towards the controller is not known", "err", err)
+	d.log.Log(context.Background(), level, setting+" is not set, and the "+what+" towards the controller is unknown", "err", err)
 }
 
 // routeToController returns the interface by which the controller is reached.
@@ -263,7 +263,7 @@ func (d *daemon) controllerAddresses(ctx context.Context) (local, remote netip.A
 	if err != nil {
 		return local, remote, err
 	}
-	// Nothing is sent: a UDP socket that is connected has been routed.
+	// Nothing is sent: connecting a UDP socket looks up its route.
 	conn, err := (&net.Dialer{Timeout: leaving}).DialContext(ctx, "udp", net.JoinHostPort(u.Hostname(), strconv.Itoa(int(d.cfg.Signal.Port))))
 	if err != nil {
 		return local, remote, err
@@ -272,7 +272,7 @@ func (d *daemon) controllerAddresses(ctx context.Context) (local, remote netip.A
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), conn.RemoteAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
 }
 
-// hello is what the edge says of itself.
+// hello describes the edge.
 func (d *daemon) hello(ctx context.Context) api.Edge {
 	e := api.Edge{Name: d.cfg.Name, Role: d.cfg.Role, Peer: d.cfg.Peer, Paths: d.pathReport(), Version: service.Version()}
 	if d.cfg.Role.Sends() {
@@ -310,7 +310,7 @@ func (c *Config) destinations(prefixes []netip.Prefix, side func(netip.Addr) boo
 
 // pathReport is the paths with their counters.
 func (d *daemon) pathReport() []api.Path {
-	paths := d.ways.report()
+	paths := d.paths.report()
 	byIndex := func(i int) *api.Path {
 		for n := range paths {
 			if paths[n].Index == i+1 {
@@ -342,7 +342,7 @@ func (d *daemon) pathReport() []api.Path {
 
 // report is a heartbeat.
 func (d *daemon) report() api.Report {
-	out := api.Report{Paths: d.pathReport(), Routes: d.sending.routes(d.ways.by), Counters: map[string]uint64{}}
+	out := api.Report{Paths: d.pathReport(), Routes: d.sending.routes(d.paths.by), Counters: map[string]uint64{}}
 	err := d.kernel.withSender(func(k *bpf.Sender) error {
 		policies, err := k.Policies()
 		if err != nil {
@@ -364,7 +364,7 @@ func (d *daemon) report() api.Report {
 		err = d.kernel.withReceiver(func(k *bpf.Receiver) error {
 			s, err := k.Stats()
 			out.Counters["misaddressed"] = s.Misaddressed
-			out.Counters["unknown"], out.Counters["evicted"], out.Counters["arrivals_untold"] = s.Unknown, s.Evicted, s.RingFull
+			out.Counters["unknown"], out.Counters["evicted"], out.Counters["arrivals_dropped"] = s.Unknown, s.Evicted, s.RingFull
 			return err
 		})
 	}

@@ -22,7 +22,7 @@ import (
 	"holocast/netfunc/bpf"
 )
 
-// askTimeout is how long a running edge has to tell its status.
+// askTimeout is how long a running edge may take to answer.
 const askTimeout = 3 * time.Second
 
 func statusCommand(cfg *Config) *cobra.Command {
@@ -31,7 +31,7 @@ func statusCommand(cfg *Config) *cobra.Command {
 		Use:   "status",
 		Short: "Show paths, policies and counters of this machine's edges",
 		Long: `Show paths, policies and counters of this machine's edges, or of the one that
---config or --name tells. Of an edge that does not run it shows what it left at work in
+--config or --name names. Of a stopped edge it shows what it left running in
 the kernel.`,
 		Example: `  edge status
   edge status --config edge.yml
@@ -71,12 +71,12 @@ the kernel.`,
 	return c
 }
 
-// named tells whether the command line says which edge is meant.
+// named reports whether the command line names an edge.
 func named(cmd *cobra.Command) bool {
 	return slices.ContainsFunc([]string{config.Flag, "name", "pin", "socket"}, func(f string) bool { return cmd.Flags().Changed(f) })
 }
 
-// here are the edges of this machine that are where edges are by default.
+// here lists the edges of this machine in the default places.
 func here(cfg Config) ([]Config, error) {
 	found := map[string]bool{}
 	pins, err := filepath.Glob(filepath.Join(pinRoot, "*"))
@@ -91,7 +91,7 @@ func here(cfg Config) ([]Config, error) {
 		return nil, err
 	}
 	for _, p := range sockets {
-		if conn, err := net.Dial("unix", p); err == nil { // else it was left by one that was killed
+		if conn, err := net.Dial("unix", p); err == nil { // otherwise a killed edge left it
 			_ = conn.Close()
 			found[strings.TrimSuffix(filepath.Base(p), ".sock")] = true
 		}
@@ -103,13 +103,13 @@ func here(cfg Config) ([]Config, error) {
 		out = append(out, one)
 	}
 	if len(out) == 0 {
-		return nil, errors.New("no edge is at work on this machine, or it keeps its pins and socket elsewhere: name it by --config")
+		return nil, errors.New("no edge runs on this machine, or its pins and socket are elsewhere: name it with --config")
 	}
 	slices.SortFunc(out, func(a, b Config) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
 }
 
-// look returns the status that a running edge tells, or what is pinned of one that is not.
+// look returns the status of a running edge, or what a stopped one left pinned.
 func (c *Config) look(ctx context.Context) (*Status, error) {
 	s, err := c.ask(ctx)
 	if err == nil {
@@ -120,7 +120,7 @@ func (c *Config) look(ctx context.Context) (*Status, error) {
 	}
 	s, failed := c.left()
 	if errors.Is(failed, fs.ErrNotExist) {
-		return nil, fmt.Errorf("edge %s is not at work on this machine: nothing is pinned in %s, and nobody answers at %s", c.Name, c.Pin, c.Socket)
+		return nil, fmt.Errorf("edge %s does not run on this machine: nothing is pinned in %s, and nobody answers at %s", c.Name, c.Pin, c.Socket)
 	}
 	return s, failed
 }
@@ -154,8 +154,7 @@ func (c *Config) ask(ctx context.Context) (*Status, error) {
 	return s, nil
 }
 
-// left returns what an edge that does not run has in the kernel; fs.ErrNotExist if that is
-// nothing.
+// left returns what a stopped edge has in the kernel; fs.ErrNotExist if nothing.
 func (c *Config) left() (*Status, error) {
 	s := &Status{Name: c.Name, Role: c.Role, Pin: c.Pin, Paths: []PathStatus{}}
 	for _, p := range c.Paths {
@@ -216,15 +215,15 @@ func (s *Status) addPinnedPaths(k *bpf.Sender) error {
 func detachCommand(cfg *Config) *cobra.Command {
 	return &cobra.Command{
 		Use:   "detach",
-		Short: "Take out of the kernel what an edge that does not run left there",
-		Long: `Take out of the kernel what an edge that does not run left there, as after SIGKILL or
+		Short: "Remove from the kernel what a stopped edge left there",
+		Long: `Remove from the kernel what a stopped edge left there, as after SIGKILL or
 with onExit: keep. A running one detaches by SIGTERM.`,
 		Example: `  edge detach --config edge.yml     # tells the controller first
   edge detach --name london`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !named(cmd) {
-				return fmt.Errorf("--%s or --name must tell which edge", config.Flag)
+				return fmt.Errorf("--%s or --name must name the edge", config.Flag)
 			}
 			if err := cfg.places(); err != nil {
 				return err
@@ -234,14 +233,14 @@ with onExit: keep. A running one detaches by SIGTERM.`,
 	}
 }
 
-// detach detaches an edge that does not run.
+// detach detaches a stopped edge.
 func (c *Config) detach(ctx context.Context) error {
 	if err := privileged(); err != nil {
 		return err
 	}
 	lock, err := claim(*c)
 	if err != nil {
-		return fmt.Errorf("%w: end it by SIGTERM", err)
+		return fmt.Errorf("%w: stop it with SIGTERM", err)
 	}
 	defer lock.release()
 	log, err := c.Log.Logger()
@@ -262,11 +261,11 @@ func (c *Config) detach(ctx context.Context) error {
 		return fmt.Errorf("edge %s has nothing to detach: nothing is pinned in %s", c.Name, c.Pin)
 	}
 	if client, err := c.client(); err != nil {
-		log.Warn("the controller is not told", "err", err)
+		log.Warn("the controller is not told that this edge leaves", "err", err)
 	} else if client != nil {
 		ctx, stop := context.WithTimeout(ctx, leaving)
 		if err := client.Leave(ctx, c.Name); err != nil {
-			log.Warn("the controller does not know that this edge leaves", "err", err)
+			log.Warn("the controller was not told that this edge leaves", "err", err)
 		}
 		stop()
 		client.Close()

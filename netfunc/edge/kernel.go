@@ -30,7 +30,7 @@ type kernel struct {
 	towards  string            // interface that the controller is reached by; "" when it is not known
 }
 
-// device tells an interface from another of its name, and from itself with another address.
+// device tells an interface from another of the same name, and notices a new address.
 type device struct {
 	index   int
 	address string
@@ -77,7 +77,7 @@ func (k *kernel) signalling() []string {
 	return []string{k.towards}
 }
 
-// setTowards tells by which interface the controller is reached.
+// setTowards sets the interface by which the controller is reached.
 func (k *kernel) setTowards(name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -131,7 +131,7 @@ func (k *kernel) open() error {
 	}
 	var sender *bpf.Sender
 	var receiver *bpf.Receiver
-	// The receiver first: nothing is to be duplicated that nobody eliminates.
+	// The receiver first: never duplicate what nobody eliminates.
 	if len(receive) > 0 {
 		receiver, err = bpf.OpenReceiver(bpf.ReceiverOptions{
 			Pin: k.cfg.Pin, Interfaces: receive, Stale: k.cfg.Receiver.Stale, TableSize: k.cfg.Receiver.TableSize,
@@ -159,7 +159,7 @@ func (k *kernel) open() error {
 	return nil
 }
 
-// close ends the readers and leaves everything at work.
+// close ends the readers and leaves everything running.
 func (k *kernel) close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -172,7 +172,7 @@ func (k *kernel) close() {
 	k.sender, k.receiver = nil, nil
 }
 
-// detach takes everything out of the kernel.
+// detach removes everything from the kernel.
 func (k *kernel) detach() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -187,8 +187,8 @@ func (k *kernel) detach() error {
 	return errors.Join(errs...)
 }
 
-// returned tells whether an interface that programs belong on is there and has none: it was
-// missing, or it is a new one of the same name. One with a new Ethernet address counts as new.
+// returned reports whether an interface exists that should have programs but has none: it was
+// missing, or was created again. A new Ethernet address makes it a new interface.
 func (k *kernel) returned() bool {
 	_, _, devices, err := k.present()
 	if err != nil {
@@ -231,7 +231,7 @@ func (k *kernel) watch(ctx context.Context, opened func()) {
 			k.log.Warn("an interface was added, but attaching failed; trying again", "err", err)
 			continue
 		}
-		k.log.Info("attached anew: an interface was added")
+		k.log.Info("attached again: an interface was added")
 		opened()
 	}
 }
@@ -256,7 +256,7 @@ func (k *kernel) withReceiver(do func(*bpf.Receiver) error) error {
 	return do(k.receiver)
 }
 
-// setPath tells the sender of a path.
+// setPath passes a path to the sender.
 func (k *kernel) setPath(p bpf.Path) {
 	if !k.cfg.Role.Sends() {
 		return
@@ -267,7 +267,7 @@ func (k *kernel) setPath(p bpf.Path) {
 }
 
 // follow calls read, which waits in what now returns, until ctx ends. What is open now may be
-// closed under it and opened anew.
+// closed and opened again meanwhile.
 func follow[H comparable](ctx context.Context, now func() H, read func(H) error) {
 	var none H
 	for ctx.Err() == nil {

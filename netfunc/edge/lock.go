@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A lock makes sure that one program at a time works on an edge. It goes with the process,
-// however that ends.
+// A lock keeps a second program from the same edge. The kernel releases it when the process
+// ends.
 type lock struct{ file *os.File }
 
-// claim takes the lock of an edge, a file beside its socket that tells the process.
+// claim takes the lock of an edge: a file beside its socket that holds the process ID.
 func claim(cfg Config) (*lock, error) {
 	if err := os.MkdirAll(filepath.Dir(cfg.Socket), 0o755); err != nil {
 		return nil, fmt.Errorf("socket: %w", err)

@@ -3,7 +3,7 @@
 // Command edge is one end of a pair that duplicates packets over several paths, or
 // eliminates the duplicates, or both: Qian et al., "Enabling eBPF-based packet duplication for
 // robust volumetric video streaming". The kernel does the work; the program sets it up,
-// measures the paths, decides with Algorithm 1 which of them are of no use, and talks to
+// measures the paths, decides with Algorithm 1 which of them contribute nothing, and talks to
 // the controller.
 package main
 
@@ -26,10 +26,10 @@ func command(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "edge",
 		Short: "Duplicate packets over several paths, or eliminate the duplicates",
-		Example: `  edge run --config edge.yml                  # attach, and stay to look after the paths
+		Example: `  edge run --config edge.yml                  # attach and watch the paths
   edge status                                 # the edges of this machine
   edge status --config edge.yml --json        # one of them, for programs
-  edge detach --config edge.yml               # take out what a killed edge left in the kernel
+  edge detach --config edge.yml               # remove what a killed edge left in the kernel
   curl http://localhost:4792/metrics`,
 		Version:       service.Version(),
 		SilenceUsage:  true,
@@ -49,11 +49,11 @@ func command(cfg *Config) *cobra.Command {
 func runCommand(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run",
-		Short: "Attach to the kernel, and look after the paths until SIGTERM",
-		Long: `Attach to the kernel, and look after the paths until SIGTERM.
+		Short: "Attach to the kernel and watch the paths until SIGTERM",
+		Long: `Attach to the kernel and watch the paths until SIGTERM.
 
-What an earlier run left in the kernel is taken over without a packet being lost. The
-program may be killed at any time: packets go on being duplicated and eliminated. With
+What an earlier run left in the kernel is taken over without losing a packet. The
+program may be killed at any time: the kernel goes on duplicating and eliminating. On
 SIGTERM it detaches, unless onExit is keep.`,
 		Example: `  edge run --config edge.yml
   edge run --config edge.yml --http :4792 --log-level debug`,
@@ -63,8 +63,8 @@ SIGTERM it detaches, unless onExit is keep.`,
 	f.SortFlags = false
 	f.StringVar((*string)(&cfg.Role), "role", string(cfg.Role), "sender, receiver or both")
 	f.StringVar(&cfg.HTTP, "http", cfg.HTTP, "TCP address for metrics, health and status; \"\" turns it off")
-	f.StringVar(&cfg.Control.URL, "controller", cfg.Control.URL, "URL of the controller; \"\" does without")
-	f.StringVar(&cfg.OnExit, "on-exit", cfg.OnExit, "what becomes of the kernel's part on SIGTERM: detach or keep")
+	f.StringVar(&cfg.Control.URL, "controller", cfg.Control.URL, "URL of the controller; \"\" for none")
+	f.StringVar(&cfg.OnExit, "on-exit", cfg.OnExit, "what to do with the kernel's part on SIGTERM: detach or keep")
 	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")
 	f.StringVar(&cfg.Log.Format, "log-format", cfg.Log.Format, "text or json")
 	c.PreRunE = func(cmd *cobra.Command, _ []string) error {

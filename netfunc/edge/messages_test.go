@@ -109,7 +109,7 @@ func TestTwice(t *testing.T) {
 	if out := e.ended(); !strings.Contains(out, "edge: edge near runs already, as process ") {
 		t.Errorf("said\n%s", out)
 	}
-	if out, err := e.command("detach"); err == nil || !strings.Contains(out, "end it by SIGTERM") {
+	if out, err := e.command("detach"); err == nil || !strings.Contains(out, "stop it with SIGTERM") {
 		t.Errorf("%v, said\n%s", err, out)
 	}
 	if st := e.status(); !st.Running || len(st.Attached) != 1 {

@@ -32,15 +32,15 @@ func newMetrics(d *daemon) *service.Metrics {
 		passed           = m.Counter("passed_packets_total", "Packets that were to be duplicated, or eliminated, and passed as they were.", "reason")
 		signals          = m.Counter("signalling_packets_total", "Signalling packets.", "result")
 		uplink           = m.Counter("uplink_packets_total", "Packets of viewers in the uplink monitor's window.")
-		untold           = m.Counter("events_untold_total", "Signals and uplink packets that were not told to the program.")
+		dropped          = m.Counter("events_dropped_total", "Signals and uplink packets lost because the program read too slowly.")
 		unknown          = m.Counter("unknown_packets_total", "Packets with a path's codepoint of no flow.")
 		misaddressed     = m.Counter("misaddressed_packets_total", "Replicas to another Ethernet address than the interface's: the sender has a next hop wrong.")
 		truncated        = m.Counter("truncated_packets_total", "Packets with truncated headers, passed by the receiver.")
 		races            = m.Counter("table_races_total", "Packets passed because processors raced for their place in the replica table.")
 		evicted          = m.Counter("table_evicted_total", "Packets forgotten before they were stale.")
-		arrivals         = m.Counter("arrivals_untold_total", "Arrivals that were not told to the program.")
+		arrivals         = m.Counter("arrivals_dropped_total", "Arrivals lost because the program read too slowly.")
 		alarms           = m.Counter("latent_alarms_total", "Times that a path was found to lose what others deliver.", "destination")
-		decisions        = m.Counter("eliminations_total", "Decisions to take paths out.", "destination")
+		decisions        = m.Counter("eliminations_total", "Decisions to remove paths.", "destination")
 		reports          = m.Counter("controller_reports_total", "Reports delivered to the controller.")
 		failures         = m.Counter("controller_failures_total", "Times that the controller could not be reached, or refused.")
 		observations     = m.Counter("controller_uplink_total", "Observations of the uplink delivered to the controller.")
@@ -88,7 +88,7 @@ func newMetrics(d *daemon) *service.Metrics {
 				put(signals, float64(n), result)
 			}
 			put(uplink, float64(k.Uplink))
-			put(untold, float64(k.RingFull))
+			put(dropped, float64(k.RingFull))
 			for _, p := range k.Policies {
 				put(paths, float64(p.Paths.Len()), p.Destination.String(), "sender")
 			}

@@ -129,7 +129,7 @@ func TestBothDead(t *testing.T) {
 		if out, err := e.command("detach"); err == nil || !strings.Contains(out, "nothing to detach") {
 			t.Errorf("second detach: %v: %s", err, out)
 		}
-		if out, err := e.command("status"); err == nil || !strings.Contains(out, "is not at work on this machine") {
+		if out, err := e.command("status"); err == nil || !strings.Contains(out, "does not run on this machine") {
 			t.Errorf("status of nothing: %v: %s", err, out)
 		}
 	}

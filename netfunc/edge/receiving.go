@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// advance is how often the algorithm hears of the time when no packets come.
+	// advance is how often the algorithm is given the time when no packets arrive.
 	advance = 20 * time.Millisecond
-	// behind is how old arrivals are at most that have not been told yet.
+	// behind is the greatest age of arrivals not read yet.
 	behind = 50 * time.Millisecond
 	// forget is how long a flow that nobody wants any more must have been quiet to be taken
 	// out of the kernel: replicas of it would pass several times.
@@ -53,19 +53,19 @@ type flow struct {
 
 	set     bool        // in the kernel
 	inside  pathset.Set // as the kernel has it
-	shrink  time.Time   // when the kernel is to follow to fewer paths; zero: it is not behind
+	shrink  time.Time   // when the kernel is to drop paths; zero = nothing to drop
 	problem string      // why the kernel refused it
 
 	algorithm *elimination.Flow
-	quiet     time.Time // since when nothing arrived, nor left
+	quiet     time.Time // since when nothing arrived or left
 	latent    pathset.Set
-	alarms    uint64 // times that a path was found to lose what others delivered
+	alarms    uint64 // latent errors found: a path loses what others deliver
 	decisions uint64
 	last      *api.Elimination
 	lastAt    time.Time
 }
 
-// settle makes the kernel follow the configuration. What a former run left is kept while a
+// settle makes the kernel follow the configuration. What an earlier run left is kept while a
 // controller may still want it.
 func (r *receiving) settle() error {
 	if !r.cfg.Role.Receives() {
@@ -101,7 +101,7 @@ func (r *receiving) settle() error {
 	return nil
 }
 
-// adopt takes the flows that a former run left in the kernel.
+// adopt takes the flows that an earlier run left in the kernel.
 func (r *receiving) adopt() error {
 	return r.kernel.withReceiver(func(k *bpf.Receiver) error {
 		flows, err := k.Flows()
@@ -140,7 +140,7 @@ func (r *receiving) flow(destination netip.Addr) (*flow, error) {
 }
 
 // seen makes the kernel ready for replicas to a viewer that sent something: when the controller
-// starts duplication, the sender may be quicker than the news of it.
+// starts duplication, the first replicas may arrive before the report of it.
 func (r *receiving) seen(viewer netip.Addr) {
 	if !r.cfg.Role.Receives() || !contain(r.cfg.Receiver.Behind, viewer) {
 		return
@@ -148,7 +148,7 @@ func (r *receiving) seen(viewer netip.Addr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f := r.flows[viewer]
-	if f == nil && len(r.flows) < bpf.MaxFlows/2 { // the rest is for flows that are wanted
+	if f == nil && len(r.flows) < bpf.MaxFlows/2 { // the rest is kept for flows that the controller wants
 		var err error
 		if f, err = r.flow(viewer); err == nil {
 			err = r.install(f, time.Now())
@@ -163,9 +163,9 @@ func (r *receiving) seen(viewer netip.Addr) {
 	}
 }
 
-// install makes the kernel know a flow. It learns of more paths at once, and of fewer only
-// when what was under way on the others has arrived, which it would call rogue. While there
-// is no duplication it is ready for all paths.
+// install writes a flow to the kernel: added paths at once, removed ones only after packets
+// under way on them have arrived, which would count as rogue. Without duplication the kernel
+// is prepared for all paths.
 func (r *receiving) install(f *flow, now time.Time) error {
 	bits := f.paths
 	idle := bits == 0 && r.reporter != nil
@@ -207,7 +207,7 @@ func (r *receiving) all() (s pathset.Set) {
 	return s
 }
 
-// update takes what the controller wants.
+// update applies what the controller wants.
 func (r *receiving) update(u api.Update) {
 	if !r.cfg.Role.Receives() {
 		return
@@ -235,7 +235,7 @@ func (r *receiving) update(u api.Update) {
 	}
 }
 
-// mine tells whether the edge is to eliminate the replicas of a flow.
+// mine reports whether the edge is to eliminate the replicas of a flow.
 func (r *receiving) mine(f api.Flow) bool {
 	if f.Receiver != "" {
 		return f.Receiver == r.cfg.Name
@@ -243,19 +243,19 @@ func (r *receiving) mine(f api.Flow) bool {
 	return contain(r.cfg.Receiver.Behind, f.Destination) || r.static(f.Destination)
 }
 
-// static tells whether the configuration names a destination.
+// static reports whether the configuration names a destination.
 func (r *receiving) static(destination netip.Addr) bool {
 	return r.cfg.inbound(destination) && slices.ContainsFunc(r.cfg.Flows, func(f Flow) bool { return f.Destination == destination })
 }
 
-// follow takes a flow as the controller has it.
+// follow applies the state that the controller gives a flow.
 func (r *receiving) follow(in api.Flow, snapshot bool) error {
 	f, err := r.flow(in.Destination)
 	if err != nil {
 		return err
 	}
 	if in.Generation < f.generation && snapshot {
-		// Generations only grow, but for a controller that lost its memory.
+		// Generations only grow, unless the controller lost its state.
 		if f.algorithm, err = elimination.New(r.cfg.Eliminate.algorithm()); err != nil {
 			return err
 		}
@@ -287,7 +287,7 @@ func (r *receiving) arrivals(ctx context.Context) {
 	})
 }
 
-// observe tells the algorithm of arrivals, and of the time.
+// observe gives the algorithm arrivals and the time.
 func (r *receiving) observe(arrivals []bpf.Arrival) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -306,7 +306,7 @@ func (r *receiving) observe(arrivals []bpf.Arrival) {
 		}
 	}
 	if len(arrivals) == cap(arrivals) {
-		return // there is more, of times before now
+		return // more arrivals, older than now, wait
 	}
 	now := bpf.Now() - behind
 	for _, f := range r.flows {
@@ -316,7 +316,7 @@ func (r *receiving) observe(arrivals []bpf.Arrival) {
 	}
 }
 
-// decided takes a decision of the algorithm to the controller.
+// decided reports a decision of the algorithm to the controller.
 func (r *receiving) decided(f *flow, d elimination.Decision) {
 	e := api.Elimination{
 		Destination: f.destination, Generation: d.Generation,
@@ -330,7 +330,7 @@ func (r *receiving) decided(f *flow, d elimination.Decision) {
 	f.decisions++
 	f.last, f.lastAt = &e, time.Now()
 	if f.state == "" || r.reporter == nil {
-		// Nobody can tell the sender. The set stays as configured, to be watched further.
+		// Without a controller the set stays as configured.
 		r.log.Debug("elimination, without a controller", "destination", f.destination, "removed", e.Removed, "reason", e.Reason)
 		f.generation++
 		f.algorithm.SetPaths(f.generation, f.paths, bpf.Now())
@@ -340,7 +340,7 @@ func (r *receiving) decided(f *flow, d elimination.Decision) {
 	r.reporter.Eliminate(e)
 }
 
-// reason says in a sentence what a decision is founded on.
+// reason explains a decision in a sentence.
 func reason(d elimination.Decision) string {
 	if d.Complete != 0 {
 		return fmt.Sprintf("path %d alone delivered in time", d.Complete)
@@ -355,7 +355,7 @@ func reason(d elimination.Decision) string {
 	return fmt.Sprintf("%s in a window of %d packets", strings.Join(parts, " and "), d.Window)
 }
 
-// tend does what is due: kernels that are to follow, flows to forget, alarms.
+// tend does what is due: removes paths from the kernel, forgets flows, raises alarms.
 func (r *receiving) tend(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -381,7 +381,7 @@ func (r *receiving) tend(now time.Time) {
 			switch was, is := f.latent.Has(i), s.Latent.Has(i); {
 			case is && !was:
 				f.alarms++
-				r.log.Warn("path loses what others deliver: redundancy hides an error", "destination", destination, "path", i, "lost", s.PerPath[i-1].Lost)
+				r.log.Warn("latent error: the path loses packets that others deliver", "destination", destination, "path", i, "lost", s.PerPath[i-1].Lost)
 			case was && !is:
 				r.log.Info("path delivers again", "destination", destination, "path", i)
 			}
@@ -390,7 +390,7 @@ func (r *receiving) tend(now time.Time) {
 	}
 }
 
-// alarms is how often a path was found to lose what others deliver.
+// alarms is the number of latent errors found.
 func (r *receiving) alarms() (sum uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

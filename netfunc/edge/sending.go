@@ -33,7 +33,7 @@ type sending struct {
 	plain map[netip.Addr]struct{} // destinations of flows that the controller leaves to plain routing
 }
 
-// update takes what the controller wants. The path sets themselves are signalled to the kernel.
+// update applies what the controller wants. The path sets themselves are signalled to the kernel.
 func (s *sending) update(u api.Update) {
 	if !s.cfg.Role.Sends() {
 		return
@@ -122,7 +122,7 @@ func (s *sending) settle() error {
 	})
 }
 
-// retire takes paths out that a former run had and the configuration has not.
+// retire removes paths of an earlier run that are not in the configuration.
 func (s *sending) retire(k *bpf.Sender) error {
 	paths, err := k.Paths()
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *sending) retire(k *bpf.Sender) error {
 	return nil
 }
 
-// stop leaves all packets to plain routing.
+// stop returns all packets to plain routing.
 func (s *sending) stop() error {
 	return s.kernel.withSender(func(k *bpf.Sender) error {
 		policies, err := k.Policies()
@@ -154,7 +154,7 @@ func (s *sending) stop() error {
 	})
 }
 
-// signals logs the signalling packets that the kernel applied, and has the controller told.
+// signals logs the signalling packets that the kernel applied, and has a report sent.
 func (s *sending) signals(ctx context.Context) {
 	follow(ctx, s.kernel.currentSender, func(k *bpf.Sender) error {
 		in, err := k.ReadSignal(ctx)
@@ -173,7 +173,7 @@ func (s *sending) signals(ctx context.Context) {
 	})
 }
 
-// uplink tells the controller what the uplink monitor sees of viewers.
+// uplink reports packets that the uplink monitor saw to the controller.
 func (s *sending) uplink(ctx context.Context) {
 	follow(ctx, s.kernel.currentSender, func(k *bpf.Sender) error {
 		u, err := k.ReadUplink(ctx)
@@ -185,7 +185,7 @@ func (s *sending) uplink(ctx context.Context) {
 	})
 }
 
-// serves tells whether a viewer is one whose traffic the edge has a part in.
+// serves reports whether the edge handles a viewer's traffic.
 func (c *Config) serves(viewer netip.Addr) bool {
 	viewer = viewer.Unmap()
 	return contain(c.Sender.Towards, viewer) || contain(c.Receiver.Behind, viewer) ||

@@ -69,7 +69,7 @@ var errNoPath = errors.New("no path is up")
 
 // healthy reports whether some path can carry packets.
 func (d *daemon) healthy() error {
-	for _, p := range d.ways.report() {
+	for _, p := range d.paths.report() {
 		if p.Up {
 			return nil
 		}
@@ -81,7 +81,7 @@ func (d *daemon) healthy() error {
 func (d *daemon) status() (*Status, error) {
 	s := &Status{
 		Name: d.cfg.Name, Role: d.cfg.Role, Version: service.Version(), Running: true, PID: os.Getpid(), Started: d.started,
-		Pin: d.cfg.Pin, Paths: d.ways.status(),
+		Pin: d.cfg.Pin, Paths: d.paths.status(),
 	}
 	err := errors.Join(
 		d.kernel.withSender(func(k *bpf.Sender) error { return s.addSender(k) }),
@@ -103,7 +103,7 @@ func (d *daemon) status() (*Status, error) {
 }
 
 // status returns the paths without their counters.
-func (w *ways) status() []PathStatus {
+func (w *pathMonitor) status() []PathStatus {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	out := make([]PathStatus, 0, len(w.all))

@@ -139,7 +139,7 @@ type Algorithm struct {
 	LastAt     time.Time        `json:"last_at,omitzero"`
 }
 
-// ControllerStatus is how the talk with the controller goes.
+// ControllerStatus is the connection to the controller.
 type ControllerStatus struct {
 	URL string `json:"url"`
 	report.Status

@@ -21,7 +21,7 @@ func (s *Status) print(w io.Writer) {
 	if s.Running {
 		fmt.Fprintf(w, ", running since %s as process %d\n", s.Started.Format(time.DateTime), s.PID)
 	} else {
-		fmt.Fprintf(w, ", not running; what is in the kernel is at work\n")
+		fmt.Fprintf(w, ", not running; the programs in the kernel are\n")
 	}
 	for _, a := range s.Attached {
 		fmt.Fprintf(w, "  %s on %s: %s\n", a.Program, a.Interface, a.Mode)
@@ -106,7 +106,7 @@ func (k *SenderStatus) print(w io.Writer) {
 }
 
 func (k *ReceiverStatus) print(w io.Writer) {
-	fmt.Fprintf(w, "\npassed: %d of no flow, %d to other Ethernet addresses, %d truncated, %d races; %d evicted; %d arrivals untold\n", k.Unknown, k.Misaddressed, k.Short, k.Races, k.Evicted, k.RingFull)
+	fmt.Fprintf(w, "\npassed: %d of no flow, %d to other Ethernet addresses, %d truncated, %d races; %d evicted; %d arrivals dropped\n", k.Unknown, k.Misaddressed, k.Short, k.Races, k.Evicted, k.RingFull)
 	rows := [][]string{{"FLOW", "PATHS", "STATE", "GENERATION", "REWARDS", "LATENT", "FIRST", "LATE", "LOST"}}
 	for _, f := range k.Flows {
 		var first, late, lost uint64

@@ -33,7 +33,7 @@ type Config struct {
 
 	// Timeout is how long after the first replica a packet is settled though some are
 	// missing. It must be at least Alpha; what it is beyond that does not
-	// change decisions but delays them, and allows for arrivals told out of order.
+	// change decisions but delays them, and allows for arrivals out of order.
 	Timeout time.Duration
 	// Memory is how long a packet is remembered after its first replica. It must be
 	// above the difference of delay between any two paths.

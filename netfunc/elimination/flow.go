@@ -16,9 +16,9 @@ type Flow struct {
 	window     window
 	n          uint64 // packets settled and counted since the last start
 
-	now      int64              // the latest time told, ns
+	now      int64              // the latest time seen, ns
 	count    int64              // packets that come from then on count
-	heard    int64              // when a replica came last
+	heard    int64              // when the last replica arrived
 	lastSeen [pathset.Max]int64 // the same of each path
 
 	decision Decision // under way
@@ -63,13 +63,13 @@ func New(c Config) (*Flow, error) {
 	return &Flow{conf: c, packets: newPackets(c.Capacity), window: newWindow(c)}, nil
 }
 
-// SetPaths tells the path set that the sender has, or is about to have. Generations are
+// SetPaths sets the path set that the sender has or is about to have. Generations are
 // those of the controller: they grow when paths are added, and within one paths are only
 // taken away.
 //
 //   - A generation older than the last is not believed.
 //   - The same generation can only take paths away: what the algorithm removed is not
-//     brought back by news that crossed its decision. Where the paths taken are others than
+//     brought back by a message that crossed its decision. Where the paths taken are others than
 //     those it removed itself, the window starts over, for T_min(n) is another now.
 //   - A newer generation starts over with the given set, unless it adds no path
 //     to those that are under way: then it is as the same.
@@ -110,11 +110,11 @@ func (f *Flow) Reset(now time.Duration) {
 // Paths returns P and its generation.
 func (f *Flow) Paths() (paths pathset.Set, generation uint64) { return f.paths, f.generation }
 
-// Observe tells that a replica of the packet with a key came on path i. Arrivals should be
+// Observe reports that a replica of the packet with a key came on path i. Arrivals should be
 // told in the order of their times; some 10 µs of disorder, as between the processors of a
 // machine, do no harm. It returns whether there is a decision.
 func (f *Flow) Observe(key uint64, path int, at time.Duration) (Decision, bool) {
-	t := f.tell(int64(at))
+	t := f.advance(int64(at))
 	i := path - 1
 	if i < 0 || i >= pathset.Max {
 		f.totals.Unknown++
@@ -136,20 +136,20 @@ func (f *Flow) Observe(key uint64, path int, at time.Duration) (Decision, bool) 
 	return f.decide()
 }
 
-// Advance tells the time when no arrivals do, so that packets are settled whose
-// replicas are missing. No arrival from before now may be on its way to Observe any more: it
+// Advance gives the time when there are no arrivals, so that packets with missing replicas
+// are settled. No arrival from before now may reach Observe afterwards: it
 // would count as lost. It returns whether there is a decision.
 func (f *Flow) Advance(now time.Duration) (Decision, bool) {
-	f.tell(int64(now))
+	f.advance(int64(now))
 	return f.decide()
 }
 
-// stopped tells that there is no path to choose from.
+// stopped reports that there is no path to choose from.
 func (f *Flow) stopped() bool { return f.paths&(f.paths-1) == 0 }
 
-// tell moves the time on, settles and forgets what is due, and returns t within the range
+// advance moves the time on, settles and forgets what is due, and returns t within the range
 // of a packet's gaps.
-func (f *Flow) tell(t int64) int64 {
+func (f *Flow) advance(t int64) int64 {
 	t = max(t, 0)
 	f.now = max(f.now, t)
 	f.settle()
@@ -234,7 +234,7 @@ func (f *Flow) decide() (Decision, bool) {
 }
 
 // settleNext is the body of Algorithm 1's outer loop. A packet that came by no path of P,
-// as one of them was removed meanwhile, tells nothing.
+// as one of them was removed meanwhile, does not count.
 func (f *Flow) settleNext() {
 	p := f.packets.at(f.packets.next)
 	f.packets.next++

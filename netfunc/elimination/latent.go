@@ -3,8 +3,8 @@ package elimination
 import "holocast/netfunc/pathset"
 
 // latentTest compares what came on each path with what should have come. IEEE Std
-// 802.1CB-2017, 7.4.4, counts what was discarded as a duplicate and tells that some path
-// fails; here the paths are known, so it tells which.
+// 802.1CB-2017, 7.4.4, counts what was discarded as a duplicate and reports that some path
+// fails; here the paths are known, and so is the failing one.
 type latentTest struct {
 	since   int64 // when the period began, ns
 	packets uint32

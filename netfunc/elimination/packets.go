@@ -11,10 +11,10 @@ import (
 // packet is a packet n of which at least one replica came.
 type packet struct {
 	key     uint64
-	base    int64              // when the first replica was told, ns
+	base    int64              // when the first replica arrived, ns
 	gap     [pathset.Max]int32 // T_i(n) − base, ns, of the paths in arrived
 	arrived pathset.Set
-	paths   pathset.Set // P when the first replica was told
+	paths   pathset.Set // P when the first replica arrived
 	settled bool
 	counted bool // it is to earn rewards when settled
 }
@@ -52,7 +52,7 @@ func newPackets(capacity int) packets {
 
 func (m *packets) at(position uint64) *packet { return &m.ring[position&uint64(len(m.ring)-1)] }
 
-// full tells that nothing can be added without forgetting the oldest.
+// full reports that nothing can be added without forgetting the oldest.
 func (m *packets) full() bool { return m.end-m.oldest == uint64(m.limit) }
 
 // find returns the packet with a key, nil where there is none.

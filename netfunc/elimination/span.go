@@ -100,7 +100,7 @@ func (t *sum) drop(s *slot) {
 	}
 }
 
-// filled tells whether the window has passed once and holds enough packets.
+// filled reports whether the window has passed once and holds enough packets.
 func (w *spanWindow) filled(t *sum) bool {
 	return w.last-w.first >= t.slots && t.packets >= w.least
 }

@@ -10,7 +10,7 @@ type window interface {
 	// judge returns the paths of P to remove, being of no use in the window, and those that
 	// suffice alone. There are none before the window was filled.
 	judge(paths pathset.Set) (useless, complete pathset.Set)
-	// sums returns N_i, and how many packets they are of; last tells that it is about the
+	// sums returns N_i, and how many packets they are of; last reports that it is about the
 	// window that removes the last path but one.
 	sums(last bool) (rewards [pathset.Max]uint32, packets uint32)
 	// began is T_min of the oldest packet in the window, or before it.

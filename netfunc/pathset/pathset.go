@@ -30,7 +30,7 @@ func Of(indices ...int) Set {
 	return s
 }
 
-// Has tells whether path index is in s.
+// Has reports whether path index is in s.
 func (s Set) Has(index int) bool { return s&Of(index) != 0 }
 
 // Len is the number of paths in s.

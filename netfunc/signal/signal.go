@@ -1,4 +1,4 @@
-// Package signal is the signalling packet by which the controller tells a sender
+// Package signal is the signalling packet with which the controller tells a sender
 // edge which paths to duplicate a destination's packets over: the IPv4 packet with
 // a ToS indicator of Qian et al., "Enabling eBPF-based packet duplication for robust
 // volumetric video streaming", section III, with a nonce and an HMAC in it.

@@ -26,7 +26,7 @@ type Config struct {
 	StateFile string     // "" keeps no state
 	Version   string
 	Log       *slog.Logger
-	// Reaction, where it is not nil, hears how long it took from an event to the
+	// Reaction, if not nil, is called with the time from an event to the
 	// last signalling packet that it led to.
 	Reaction func(time.Duration)
 }
@@ -47,7 +47,7 @@ type Plane struct {
 	planned  time.Time // when Run will tick
 	counts   Counts
 	saveErr  error
-	sendErr  map[string]time.Time // when a failure to reach an edge was last told
+	sendErr  map[string]time.Time // when a failure to reach an edge was last logged
 }
 
 // Counts are what a Plane has done since it started.
@@ -71,7 +71,7 @@ const (
 
 // New opens the signalling socket and the state file, and takes up an earlier run's
 // state. A damaged state file is set aside with a message, and the controller starts
-// afresh: the edges' reports tell it what is in force.
+// afresh, and learns what is in force from the edges' reports.
 func New(c Config) (*Plane, error) {
 	if err := c.Policy.Validate(); err != nil {
 		return nil, err

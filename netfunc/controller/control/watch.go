@@ -10,14 +10,14 @@ import (
 // maxWatchers of all edges together.
 const maxWatchers = 512
 
-// Watcher tells what changes for an edge, without keeping what was overtaken.
+// Watcher delivers the changes that concern an edge; overtaken ones are left out.
 type Watcher struct {
 	C chan struct{} // has something whenever Next is worth a call
 
 	plane *Plane
 	edge  string
 	dirty map[netip.Addr]struct{} // nil until the snapshot
-	known map[netip.Addr]struct{} // flows that the edge was told of
+	known map[netip.Addr]struct{} // flows that the edge was sent
 }
 
 // Watch returns a Watcher for an edge; its first Next is a snapshot. It is to be
@@ -38,7 +38,7 @@ func (p *Plane) Watch(edge string) (*Watcher, error) {
 	return w, nil
 }
 
-// countWatchers tells the policy how many streams an edge has; the plane is locked.
+// countWatchers passes the number of an edge's streams to the policy; the plane is locked.
 func (p *Plane) countWatchers(edge string) {
 	n := 0
 	for w := range p.watchers {

@@ -42,7 +42,7 @@ func (e *Engine) alive(f *flow, among pathset.Set) pathset.Set {
 	return alive
 }
 
-// stranded tells why packets of f are lost that plain routing takes, "" where they are not or
+// stranded returns why plain routing loses packets of f, "" where they are not or
 // nobody knows. Such a flow sees no trigger where this program started after its last uplink
 // packet, so it is the paths' state that counts and not their change.
 func (e *Engine) stranded(now time.Time, f *flow) string {
@@ -68,7 +68,7 @@ func (e *Engine) receiver(f *flow) *edge {
 	return nil
 }
 
-// settling tells that an edge of f said hello a moment ago: paths that it does not
+// settling reports that an edge of f said hello a moment ago: paths that it does not
 // report up yet are not lost.
 func (e *Engine) settling(f *flow) bool {
 	s, r := e.edges[f.Sender], e.receiver(f)
@@ -111,7 +111,7 @@ func (e *Engine) expressible(f *flow, set pathset.Set) pathset.Set {
 	return set &^ pathset.Of(worst)
 }
 
-// better tells whether path to is enough of a gain over path from to move a flow,
+// better reports whether path to gains enough over path from to move a flow,
 // and says so in words.
 func (e *Engine) better(f *flow, from, to int) (string, bool) {
 	a, b := e.rtt(f, from), e.rtt(f, to)

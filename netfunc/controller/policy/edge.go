@@ -25,10 +25,10 @@ type edge struct {
 	watched  bool // since the hello
 }
 
-// hears tells that the edge learns of decisions at once, as far as is known: it has a
+// reachable reports whether, as far as is known, decisions reach the edge at once: it has a
 // watch stream, or never had one. A receiver whose program died loses its stream long
 // before its reports are missed.
-func (e *edge) hears() bool { return e.streams > 0 || !e.watched }
+func (e *edge) reachable() bool { return e.streams > 0 || !e.watched }
 
 // lostAfter is how many reports may be missing.
 const lostAfter = 3
@@ -43,10 +43,10 @@ const (
 
 var edgeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// EdgeName tells whether an edge may have a name.
+// EdgeName reports whether an edge may have a name.
 func EdgeName(name string) bool { return edgeName.MatchString(name) }
 
-// CheckEdge tells in one sentence what is wrong with a hello.
+// CheckEdge returns, in one sentence, what is wrong with a hello.
 func CheckEdge(h api.Edge) error {
 	switch {
 	case !edgeName.MatchString(h.Name):
@@ -77,7 +77,7 @@ func checkPaths(paths []api.Path) error {
 		case p.Index < 1 || p.Index > pathset.Max:
 			return fmt.Errorf("path %d is not between 1 and %d", p.Index, pathset.Max)
 		case seen.Has(p.Index):
-			return fmt.Errorf("path %d is there twice", p.Index)
+			return fmt.Errorf("path %d appears twice", p.Index)
 		case len(p.Interface) > maxWord:
 			return fmt.Errorf("path %d: interface is longer than %d bytes", p.Index, maxWord)
 		case p.RTT < 0 || p.MinRTT < 0 || p.RTT > 1e6 || p.MinRTT > 1e6:
@@ -146,7 +146,7 @@ func covers(list []netip.Prefix, dst netip.Addr) int {
 	return best
 }
 
-// paired tells whether the paths of a sender can end at a receiver.
+// paired reports whether the paths of a sender can end at a receiver.
 func paired(s, r *edge) bool {
 	return s != r && (s.Peer == "" || s.Peer == r.Name) && (r.Peer == "" || r.Peer == s.Name)
 }

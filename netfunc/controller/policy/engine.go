@@ -97,7 +97,7 @@ func (e *Engine) Hello(now time.Time, h api.Edge) error {
 	e.decide(now, api.Decision{Kind: "edge", Edge: h.Name, To: c.up(), Reason: reason})
 	for _, f := range e.each() {
 		if f.Sender == h.Name {
-			e.retell(now, f) // what it has in force is not known until it reports
+			e.signalUnknown(now, f) // what it has in force is not known until it reports
 		}
 	}
 	e.settle(now, reason)
@@ -105,7 +105,7 @@ func (e *Engine) Hello(now time.Time, h api.Edge) error {
 	return nil
 }
 
-// Watching tells how many watch streams an edge has.
+// Watching sets the number of an edge's watch streams.
 func (e *Engine) Watching(name string, streams int) {
 	if c := e.edges[name]; c != nil {
 		c.streams, c.watched = streams, c.watched || streams > 0
@@ -198,7 +198,7 @@ func (e *Engine) compare(now time.Time, c *edge) {
 		switch {
 		case p.Paths != f.Paths:
 			if f.Applied {
-				e.untell(now, f) // the edge lost it, or was told by somebody else
+				e.resignal(now, f) // the edge lost it, or somebody else signalled
 			}
 		case !f.Applied && nonce >= f.nonce:
 			f.Applied, f.reported = true, false
@@ -218,7 +218,7 @@ func (e *Engine) compare(now time.Time, c *edge) {
 	}
 }
 
-// elsewhere tells whether c has nothing to send for f any more.
+// elsewhere reports whether c has nothing to send for f any more.
 func (e *Engine) elsewhere(f *flow, c *edge) bool {
 	s := e.edges[f.Sender]
 	return s != c && (s == nil || !s.Lost)
@@ -334,7 +334,7 @@ func (e *Engine) Eliminate(now time.Time, name string, o api.Elimination) (api.F
 	switch left {
 	case 0:
 		return f.viewing(), ErrNoPathLeft
-	case f.Paths: // told before
+	case f.Paths: // signalled before
 		return f.viewing(), nil
 	}
 	reason := fmt.Sprintf("path %s never delivered in time within a window", f.Paths&^left)
@@ -419,7 +419,7 @@ func allowed(s pathset.Set) string {
 	return s.String()
 }
 
-// Sent tells the nonce that a Signal went out with.
+// Sent records the nonce that a Signal was sent with.
 func (e *Engine) Sent(now time.Time, s Signal, nonce uint64) {
 	f := e.flows[s.Destination]
 	if f == nil || f.Sender != s.Edge || f.Paths != s.Paths {
@@ -471,7 +471,7 @@ func (e *Engine) tick(now time.Time, f *flow) {
 			Reason: fmt.Sprintf("path %s carries the flow; the trigger is armed again", f.Paths)})
 	}
 	if due := f.signalDue(e.conf.Signal, e.edges[f.Sender]); !due.IsZero() && !now.Before(due) {
-		e.tell(now, f)
+		e.signal(now, f)
 	}
 	if !f.set && !f.Live && f.Paths == 0 && (f.Applied || f.Sender == "") && !now.Before(f.seen.Add(e.conf.Forget)) {
 		delete(e.flows, f.Destination)
@@ -541,7 +541,7 @@ func (e *Engine) flow(now time.Time, dst netip.Addr) (*flow, error) {
 	return f, nil
 }
 
-// covered tells whether some sender may duplicate to dst, or some receiver has it behind
+// covered reports whether some sender may duplicate to dst, or some receiver has it behind
 // itself, whose sender may not have said hello yet.
 func (e *Engine) covered(dst netip.Addr) bool {
 	for _, c := range e.edges {
@@ -567,7 +567,7 @@ func (e *Engine) each() []*flow {
 	return slices.SortedFunc(maps.Values(e.flows), func(a, b *flow) int { return a.Destination.Compare(b.Destination) })
 }
 
-// touch notes that the flow is to be shown anew.
+// touch marks the flow as changed.
 func (e *Engine) touch(f *flow) {
 	e.effects.Flows = append(e.effects.Flows, f.Destination)
 	e.effects.Durable = true
@@ -612,7 +612,7 @@ func (e *Engine) Edges() []api.EdgeStatus {
 	return out
 }
 
-// Known tells whether an edge said hello.
+// Known reports whether an edge said hello.
 func (e *Engine) Known(name string) bool { return e.edges[name] != nil }
 
 // Decisions returns at most limit decisions after the one numbered since, oldest

@@ -8,7 +8,7 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// source tells the viewers behind one address apart, and the edges that see them.
+// source distinguishes the viewers behind one address, and the edges that see them.
 type source struct {
 	edge   string
 	viewer netip.AddrPort
@@ -37,14 +37,14 @@ type flow struct {
 	helped, useless bool
 	idle            int // starts running that did not help, up to maxIdle
 
-	noop  uint64 // generation of which a trigger without effect was told
-	stale uint64 // generation of which a refused elimination was told
+	noop  uint64 // generation for which a trigger without effect was logged
+	stale uint64 // generation for which a refused elimination was logged
 
-	// How far the sender has been told.
-	told     time.Time // the first signalling packet with Paths
-	retold   time.Time // the last one
-	nonce    uint64    // of the first one; 0 = any that is reported will do
-	reported bool      // that the sender does not answer
+	// What was signalled to the sender.
+	signalled time.Time // the first signalling packet with Paths
+	resent    time.Time // the last one
+	nonce     uint64    // of the first one; 0 = any that is reported will do
+	reported  bool      // that the sender does not answer
 }
 
 // viewing is what the rest of the world sees of the flow.
@@ -66,32 +66,32 @@ const maxIdle = 6
 // time after time, it is not the paths that are to blame.
 func (f *flow) rearm(c Config) time.Duration { return c.Rearm << f.idle }
 
-// rest is how long a trimmed set is kept before paths are added again. Where they were taken out
+// rest is how long a trimmed set is kept before paths are added again. Where they were removed
 // again, time after time, they cost bytes and processors, and bring nothing.
 func (f *flow) rest(c Config) time.Duration { return c.Rearm << f.vain }
 
-// calm starts the count of long intervals anew.
+// calm restarts the count of long intervals.
 func (f *flow) calm() {
 	for _, m := range f.meters {
 		m.run = 0
 	}
 }
 
-// signalDue is when the sender is to be told again; zero = not at all. A lost sender
-// is told slowly: its kernel program may still listen.
+// signalDue is when to signal the sender again; zero = not at all. A lost sender is
+// signalled slowly: its kernel program may still run.
 func (f *flow) signalDue(r Resend, sender *edge) time.Time {
 	switch {
 	case f.Applied || sender == nil:
 		return time.Time{}
-	case f.told.IsZero():
+	case f.signalled.IsZero():
 		return f.began // at once
 	}
 	wait := r.First
-	switch age := f.retold.Sub(f.told); {
+	switch age := f.resent.Sub(f.signalled); {
 	case sender.Lost || age >= 5*r.Slow:
 		wait = r.Slow
 	case age >= r.Slow:
 		wait = min(10*r.First, r.Slow)
 	}
-	return f.retold.Add(wait)
+	return f.resent.Add(wait)
 }

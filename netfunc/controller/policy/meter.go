@@ -16,8 +16,8 @@ type meter struct {
 	silent   bool // the silence under way has fired
 }
 
-// observe takes in a packet and tells why the trigger fires, "" when it does not.
-// A gap of end or more begins anew: the viewer was away.
+// observe adds a packet and returns why the trigger fires, "" when it does not.
+// A gap of end or more starts over: the viewer was away.
 func (m *meter) observe(t Trigger, end time.Duration, at int64, now time.Time) string {
 	m.seen, m.silent = now, false
 	gap := time.Duration(at - m.last)
@@ -43,7 +43,7 @@ func (m *meter) observe(t Trigger, end time.Duration, at int64, now time.Time) s
 	return fmt.Sprintf("%s between uplink packets, above %s for the %s time running", ms(gap), ms(t.Interval), ordinal(t.Count))
 }
 
-// silence tells why the trigger fires at now for want of packets, "" when it does not.
+// silence returns why the trigger fires at now because no packets arrive, "" when it does not.
 func (m *meter) silence(t Trigger, now time.Time) string {
 	if d := m.silentAt(t); d.IsZero() || now.Before(d) {
 		return ""

@@ -44,7 +44,7 @@ func (e *Engine) move(now time.Time, f *flow, state api.State, paths pathset.Set
 	if paths != f.Paths {
 		f.Paths, f.moved = paths, now
 		f.calm()
-		e.untell(now, f)
+		e.resignal(now, f)
 	}
 	d.Generation = f.Generation
 	e.decide(now, d)
@@ -54,41 +54,41 @@ func (e *Engine) move(now time.Time, f *flow, state api.State, paths pathset.Set
 	}
 }
 
-// untell makes the sender be told the flow's path set, from now on until it reports
+// resignal signals the flow's path set to the sender, from now on until it reports
 // that it is in force.
-func (e *Engine) untell(now time.Time, f *flow) {
+func (e *Engine) resignal(now time.Time, f *flow) {
 	f.Applied, f.reported = false, false
-	f.told, f.retold, f.nonce = time.Time{}, time.Time{}, 0
+	f.signalled, f.resent, f.nonce = time.Time{}, time.Time{}, 0
 	e.touch(f)
 	if f.Sender != "" {
-		e.tell(now, f)
+		e.signal(now, f)
 	}
 }
 
-// retell makes a sender of which nothing is known be told. An empty set is left to
+// signalUnknown signals a sender whose state is unknown. An empty set is left to
 // its first report: it is what a sender begins with.
-func (e *Engine) retell(now time.Time, f *flow) {
+func (e *Engine) signalUnknown(now time.Time, f *flow) {
 	if f.Paths != 0 || !f.Applied {
-		e.untell(now, f)
+		e.resignal(now, f)
 	}
 }
 
-// tell sends the sender the flow's path set once.
-func (e *Engine) tell(now time.Time, f *flow) {
+// signal sends the flow's path set to the sender once.
+func (e *Engine) signal(now time.Time, f *flow) {
 	s := e.edges[f.Sender]
 	if s == nil {
 		return
 	}
-	if f.told.IsZero() {
-		f.told = now
+	if f.signalled.IsZero() {
+		f.signalled = now
 	}
-	f.retold = now
+	f.resent = now
 	e.effects.Signals = append(e.effects.Signals, Signal{Edge: s.Name, To: s.Signal, Destination: f.Destination, Paths: f.Paths})
-	if !f.reported && !s.Lost && now.Sub(f.told) >= e.conf.Signal.Slow {
+	if !f.reported && !s.Lost && now.Sub(f.signalled) >= e.conf.Signal.Slow {
 		f.reported = true
 		e.decide(now, api.Decision{Kind: "signal", Destination: f.Destination, Edge: s.Name, From: f.Paths, To: f.Paths,
 			Generation: f.Generation, State: f.State,
-			Reason: fmt.Sprintf("edge %s has not reported paths %s in force for %s; signalling goes on", s.Name, f.Paths, ms(now.Sub(f.told)))})
+			Reason: fmt.Sprintf("edge %s has not reported paths %s in force for %s; still signalling", s.Name, f.Paths, ms(now.Sub(f.signalled)))})
 	}
 	e.at(f.signalDue(e.conf.Signal, s))
 }
@@ -122,7 +122,7 @@ func (e *Engine) start(now time.Time, f *flow, why string) {
 		// Nobody would remove the duplicates, nor eliminate paths.
 		e.steer(now, f, why+", and no receiver removes duplicates")
 		return
-	case !running && !receiver.hears():
+	case !running && !receiver.reachable():
 		e.steer(now, f, why+", and receiver "+receiver.Name+" does not listen")
 		return
 	case running && all&^f.Paths == 0:
@@ -145,7 +145,7 @@ func (e *Engine) start(now time.Time, f *flow, why string) {
 	}
 }
 
-// regret undoes the elimination that left one path a moment ago, and tells whether it did. The
+// regret undoes the elimination that left one path a moment ago, and reports whether it did. The
 // trigger that fires so soon says that it was a mistake, unless duplication had not helped before
 // either, or the packets that it waited for were sent before.
 func (e *Engine) regret(now time.Time, f *flow, usable pathset.Set, why string) bool {
@@ -154,7 +154,7 @@ func (e *Engine) regret(now time.Time, f *flow, usable pathset.Set, why string) 
 	if f.State != api.Single || !f.helped || f.before == 0 || back.Len() < 2 || now.Sub(f.moved) < late {
 		return false
 	}
-	if r := e.receiver(f); r == nil || !r.hears() {
+	if r := e.receiver(f); r == nil || !r.reachable() {
 		return false
 	}
 	e.move(now, f, api.Trimmed, back, api.Decision{Kind: "start",
@@ -225,7 +225,7 @@ func (e *Engine) settle(now time.Time, why string) {
 	for _, f := range e.each() {
 		if e.pair(f) {
 			e.touch(f)
-			e.retell(now, f)
+			e.signalUnknown(now, f)
 		}
 		e.follow(now, f, why)
 	}
@@ -302,7 +302,7 @@ func (f *flow) fixed() pathset.Set {
 	return 0
 }
 
-// pinned tells whether the flow keeps its paths without a viewer: an operator said so.
+// pinned reports whether the flow keeps its paths without a viewer: an operator said so.
 func (f *flow) pinned() bool { return f.set && (f.Mode == api.Duplicate || f.fixed() != 0) }
 
 // resting is the state of a flow that is left to plain routing.

@@ -198,7 +198,7 @@ func run(t *testing.T, script []byte) {
 }
 
 // Random courses of events never leave a flow that duplicates without paths, never
-// act on another generation, and end with the senders told.
+// act on another generation, and end with the senders signalled.
 func TestProperties(t *testing.T) {
 	for seed := range 400 {
 		r := rand.New(rand.NewPCG(uint64(seed), 1))

@@ -74,7 +74,7 @@ func (e *Engine) Restore(now time.Time, s State) error {
 			e.arrange(now, f, api.Setting{Mode: e.conf.Mode}, "the configured mode is "+string(e.conf.Mode))
 		}
 		if !f.Applied {
-			e.untell(now, f)
+			e.resignal(now, f)
 		}
 	}
 	e.settle(now, "")
@@ -82,7 +82,7 @@ func (e *Engine) Restore(now time.Time, s State) error {
 	return nil
 }
 
-// possible tells whether a flow can be in a state with a path set.
+// possible reports whether a flow can be in a state with a path set.
 func possible(s api.State, p pathset.Set) bool {
 	switch s {
 	case api.Armed:

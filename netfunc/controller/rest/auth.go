@@ -24,7 +24,7 @@ type Auth struct {
 	Edges map[string]string
 	// EdgeToken is good for every edge that Edges does not name; "" = there is none.
 	EdgeToken string
-	// ClientCertificates tells that the TLS listener verifies certificates of
+	// ClientCertificates reports that the TLS listener verifies certificates of
 	// clients; a verified one stands for a token.
 	ClientCertificates bool
 	// Operators are the common names of the certificates that may make all calls;
@@ -68,7 +68,7 @@ func (a Auth) Validate() error {
 	return nil
 }
 
-// Open tells that no credentials are set up.
+// Open reports that no credentials are set up.
 func (a Auth) Open() bool {
 	return a.Token == "" && a.EdgeToken == "" && len(a.Edges) == 0 && !a.ClientCertificates
 }
@@ -142,7 +142,7 @@ func (a Auth) callers(r *http.Request) (out []credential) {
 }
 
 // tokens returns what a token is good for. It compares with all that there are, so that the
-// time tells nothing of which one it is.
+// time does not reveal which one it is.
 func (a Auth) tokens(token string) (out []credential) {
 	if a.Token != "" && equal(token, a.Token) {
 		out = append(out, credential{what: "the operators' token", operator: true})
@@ -158,7 +158,7 @@ func (a Auth) tokens(token string) (out []credential) {
 	return out
 }
 
-// knows tells whether a token is good for something.
+// knows reports whether a token is good for something.
 func (a Auth) knows(token string) bool { return len(a.tokens(token)) > 0 }
 
 // refused returns nil if the credential is good for a route that needs who, under the name of
@@ -190,18 +190,18 @@ func (a Auth) refused(callers []credential, who access, edge string) (refused *a
 	return refused
 }
 
-// mayBe tells whether the caller of a route that admitted it may say hello as edge.
+// mayBe reports whether the caller of a route that admitted it may say hello as edge.
 func (a Auth) mayBe(edge string, r *http.Request) *api.Problem {
 	return a.refused(a.callers(r), edges, edge)
 }
 
-// equal compares in a time that tells nothing of the token, nor of its length.
+// equal compares in a time that reveals neither the token nor its length.
 func equal(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// local tells whether a Host header names this machine.
+// local reports whether a Host header names this machine.
 func local(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h

@@ -34,7 +34,7 @@ const maxBuckets = 8192
 
 func newLimiter(r Rate) *limiter { return &limiter{rate: r, buckets: map[netip.Addr]*bucket{}} }
 
-// allow takes a token from the bucket of a, and tells whether there was one.
+// allow takes a token from the bucket of a, and reports whether there was one.
 func (l *limiter) allow(a netip.Addr, now time.Time) bool {
 	if l.rate.PerSecond <= 0 {
 		return true

@@ -30,7 +30,7 @@ type Config struct {
 	// KeepAlive is how often a watch stream says that it is there.
 	KeepAlive time.Duration
 	Metrics   http.Handler // serves GET /metrics
-	// Answered, where it is not nil, hears of every request: its route ("" where
+	// Answered, if not nil, is called for every request: its route ("" where
 	// there is none) and the status of the answer.
 	Answered func(route string, status int)
 	Log      *slog.Logger

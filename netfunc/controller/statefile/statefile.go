@@ -63,7 +63,7 @@ func Open(path string) (*File, error) {
 // Close gives the lock up.
 func (f *File) Close() error { return f.lock.Close() }
 
-// Load reads the state into out and tells whether there was one. ErrDamaged says
+// Load reads the state into out and reports whether there was one. ErrDamaged says
 // that there was, but that it was moved to the file that the error names.
 func (f *File) Load(out any) (bool, error) {
 	b, err := os.ReadFile(f.path)

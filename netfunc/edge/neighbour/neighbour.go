@@ -24,8 +24,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// refreshEvery is how often the table asks the kernel, whatever it heard: the kernel tells of a
-// lost carrier up to a second late, netlink drops news under load, and next hops are to stay
+// refreshEvery is how often the table asks the kernel, notified or not: the kernel reports a
+// lost carrier up to a second late, netlink drops notifications under load, and next hops are to stay
 // resolved.
 const refreshEvery = 200 * time.Millisecond
 
@@ -153,7 +153,7 @@ func (t *Table) follow(ctx context.Context) error {
 	}
 }
 
-// refresh asks the kernel about the hops that which chooses, and tells what changed.
+// refresh asks the kernel about the hops that which chooses, and reports changes.
 func (t *Table) refresh(which func(Hop) bool) {
 	for _, h := range t.Hops {
 		if !which(h) {

@@ -1,7 +1,7 @@
 //go:build linux
 
 // Package probe measures the paths between two edges: each sends small UDP packets over every
-// path and answers those of the other. It tells round-trip time, loss and whether a path
+// path and answers those of the other. It measures round-trip time, loss and whether a path
 // carries packets in both directions.
 package probe
 

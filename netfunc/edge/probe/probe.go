@@ -26,7 +26,7 @@ const reopenAfter = 500 * time.Millisecond
 // changed once it runs.
 type Prober struct {
 	Path      int            // 1 to 8
-	Interface string         // that the packets leave and enter by, whatever the routing table says
+	Interface string         // that the packets use, whatever the routing table says
 	Peer      netip.AddrPort // the other edge's address on this path; its port is ours as well
 	Every     time.Duration  // between probes
 	Timeout   time.Duration  // after which a probe counts as lost

@@ -15,7 +15,7 @@ type window struct {
 	stats   Stats
 }
 
-// recent is how old the probes are at most that tell how a path is now. It is more than the
+// recent is the greatest age of probes that count for the present state of a path. It is more than the
 // time that a lost probe takes to be known as such.
 const recent = 2 * time.Second
 

@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// recall is how old observations are at most that a controller hears of again. It is the
+	// recall is the greatest age of observations that are sent again. It is the
 	// time after which it takes a flow without any for ended, by default.
 	recall = 10 * time.Second
-	// recalled are the observations of a viewer: more than make a flow live, by default.
+	// recalled is how many observations of a viewer are kept: by default more than make a flow live.
 	recalled = 8
-	// maxViewers are remembered; of more the one that was seen longest ago is forgotten.
+	// maxViewers are remembered; beyond that the one seen longest ago is forgotten.
 	maxViewers = maxUplink / recalled
 )
 
@@ -47,7 +47,7 @@ func (r *recent) add(o api.Observation, now time.Time) {
 	v.seen = now
 }
 
-// forget forgets the viewer that was seen longest ago.
+// forget drops the viewer seen longest ago.
 func (r *recent) forget() {
 	var oldest netip.AddrPort
 	var seen time.Time

@@ -1,7 +1,6 @@
 // Package report keeps an edge and its controller in touch: hello, heartbeats, what the uplink
 // monitor saw, eliminations, and the flows that the controller wants. A controller that
-// cannot be reached is tried again with back-off, for as long as it takes; the edge goes
-// on with what it has.
+// cannot be reached is retried with back-off; the edge goes on meanwhile.
 package report
 
 import (
@@ -16,21 +15,21 @@ import (
 )
 
 const (
-	// waiting observations beyond this displace the oldest: their intervals are history.
+	// waiting observations beyond this displace the oldest.
 	maxUplink = 4096
 	// batch is how many observations go into one call at most.
 	batch = 512
-	// heartbeat stands in for a report interval that the controller does not give.
+	// heartbeat is the report interval where the controller gives none.
 	heartbeat = time.Second
 )
 
-// A Reporter is an edge's side of the conversation.
+// A Reporter is the edge's side of the connection.
 type Reporter struct {
 	Client *api.Client
 	Name   string                         // of the edge
 	Hello  func(context.Context) api.Edge // what the edge is, asked before each hello
 	Report func() api.Report              // what the edge counts, asked before each heartbeat
-	Update func(api.Update)               // takes what the controller wants; snapshots come first
+	Update func(api.Update)               // applies what the controller wants; snapshots come first
 	Log    *slog.Logger
 
 	once  sync.Once
@@ -41,11 +40,11 @@ type Reporter struct {
 	mu           sync.Mutex
 	uplink       []api.Observation
 	recent       recent
-	eliminations map[netip.Addr]api.Elimination // the newest of each destination that was not told yet
+	eliminations map[netip.Addr]api.Elimination // the newest undelivered one of each destination
 	status       Status
 }
 
-// Status is how the conversation goes.
+// Status is the state of the connection to the controller.
 type Status struct {
 	Connected bool      `json:"connected"`
 	Since     time.Time `json:"since"`           // of Connected
@@ -67,7 +66,7 @@ func (r *Reporter) init() {
 	})
 }
 
-// Status returns how the conversation goes.
+// Status returns the state of the connection.
 func (r *Reporter) Status() Status {
 	r.init()
 	r.mu.Lock()
@@ -81,13 +80,13 @@ func (r *Reporter) Soon() {
 	wake(r.soon)
 }
 
-// Uplink tells the controller, at once, of a packet from a viewer.
+// Uplink reports a packet from a viewer to the controller at once.
 func (r *Reporter) Uplink(o api.Observation) {
 	r.init()
 	r.mu.Lock()
 	r.recent.add(o, time.Now())
 	if !r.status.Connected {
-		r.status.UplinkLost++ // but for the newest, it means nothing by the time the controller hears of it
+		r.status.UplinkLost++ // only the newest are of use by the time they are delivered
 		r.mu.Unlock()
 		return
 	}
@@ -100,8 +99,8 @@ func (r *Reporter) Uplink(o api.Observation) {
 	wake(r.seen)
 }
 
-// Eliminate tells the controller, until it has heard it, of paths to take out. One of a
-// destination that was not delivered yet is merged with it.
+// Eliminate reports paths to remove to the controller, until it is delivered. An undelivered
+// one of the same destination is merged with it.
 func (r *Reporter) Eliminate(e api.Elimination) {
 	r.init()
 	r.mu.Lock()
@@ -136,7 +135,7 @@ func (r *Reporter) Run(ctx context.Context) {
 	}
 }
 
-// Leave takes the edge out at the controller, so that nothing is duplicated to it any more.
+// Leave deregisters the edge at the controller, so that nothing is duplicated to it any more.
 func (r *Reporter) Leave(ctx context.Context) error { return r.Client.Leave(ctx, r.Name) }
 
 // session talks until a call fails or ctx ends. It waits for all its goroutines.
@@ -205,7 +204,7 @@ func (r *Reporter) observations(ctx context.Context) error {
 	}
 }
 
-// decisions tells eliminations. One that could not be told stays for the next session.
+// decisions delivers eliminations. One that fails stays for the next session.
 func (r *Reporter) decisions(ctx context.Context) error {
 	wake(r.found) // those of an earlier session
 	for {
@@ -243,7 +242,7 @@ func (r *Reporter) decisions(ctx context.Context) error {
 	}
 }
 
-// flows takes what the controller wants.
+// flows applies what the controller wants.
 func (r *Reporter) flows(ctx context.Context) error {
 	return r.Client.Watch(ctx, r.Name, func(u api.Update) error {
 		if u.Snapshot || len(u.Flows)+len(u.Removed) > 0 {
@@ -254,7 +253,7 @@ func (r *Reporter) flows(ctx context.Context) error {
 }
 
 // connected begins a session. A controller that just started knows nothing of the viewers
-// that fell silent before: it is told the newest of each again.
+// that fell silent before: the newest observations of each are sent again.
 func (r *Reporter) connected() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -263,7 +262,7 @@ func (r *Reporter) connected() {
 	wake(r.seen)
 }
 
-// lost notes a failure, and says so once for each time that the controller is lost.
+// lost notes a failure, and logs the first after each connection.
 func (r *Reporter) lost(err error) {
 	r.mu.Lock()
 	was := r.status

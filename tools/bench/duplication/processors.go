@@ -73,7 +73,7 @@ func ofProcess(stat []byte) time.Duration {
 }
 
 // ofOther is the same of a process that is none of the run's, with that of its children that
-// ended: a build is many short processes. The machine's sums of /proc/stat do not tell it, for
+// ended: a build is many short processes. The sums of /proc/stat do not show it, for
 // they leave out what programs did while an interrupt was served, and the sums of programs do not.
 // The kernel's own threads count for nothing, since they work for the run's packets.
 func ofOther(stat []byte) time.Duration {

@@ -235,7 +235,7 @@ func (p *programs) startRelay(ctx context.Context, g *group, node *netlab.Node, 
 		}
 	}
 	if hash == "" {
-		return "", "", fmt.Errorf("the relay does not tell its certificate: %s", text)
+		return "", "", fmt.Errorf("the relay's log has no certificate hash: %s", text)
 	}
 	return fmt.Sprintf("moqt://%v:4443/bench", node.Addr), hash, nil
 }

@@ -142,7 +142,7 @@ func (r *Result) add(l level, m *Measurement) {
 	}
 }
 
-// draws tells whether there is enough measured for one of the plots.
+// draws reports whether there is enough measured for one of the plots.
 func (r *Result) draws(plot string) bool {
 	switch plot {
 	case "paths":

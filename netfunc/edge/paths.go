@@ -20,21 +20,21 @@ import (
 // used again.
 const answersToReturn = 3
 
-// ways are the edge's paths, and whether each can carry packets.
-type ways struct {
-	log      *slog.Logger
-	down     time.Duration // of silence
-	set      func(bpf.Path)
-	changed  func()    // a path went up or down
-	appeared func()    // a path has another device
-	heard    time.Time // since when the peer answers on some path or other; of listen
+// pathMonitor knows whether each of the edge's paths can carry packets.
+type pathMonitor struct {
+	log       *slog.Logger
+	down      time.Duration // of silence
+	set       func(bpf.Path)
+	changed   func()    // a path went up or down
+	appeared  func()    // a path has another device
+	answering time.Time // since when the peer answers on any path; used by listen
 
 	mu  sync.Mutex
-	all []*way // by index
+	all []*monitoredPath // by index
 }
 
-// way is one path.
-type way struct {
+// monitoredPath is one path.
+type monitoredPath struct {
 	Path
 	prober *probe.Prober // nil without a peer's address
 	hop    neighbour.State
@@ -42,10 +42,10 @@ type way struct {
 	after  uint64 // answers that end the silence
 }
 
-func newWays(cfg *Config, key []byte, log *slog.Logger) *ways {
-	w := &ways{log: log, down: cfg.Probe.Down}
+func newPathMonitor(cfg *Config, key []byte, log *slog.Logger) *pathMonitor {
+	w := &pathMonitor{log: log, down: cfg.Probe.Down}
 	for _, p := range cfg.Paths {
-		one := &way{Path: p}
+		one := &monitoredPath{Path: p}
 		one.hop.Problem = "not looked at yet"
 		if p.Peer.IsValid() {
 			one.prober = &probe.Prober{
@@ -59,7 +59,7 @@ func newWays(cfg *Config, key []byte, log *slog.Logger) *ways {
 }
 
 // run follows the paths until ctx ends.
-func (w *ways) run(ctx context.Context, every time.Duration) error {
+func (w *pathMonitor) run(ctx context.Context, every time.Duration) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var wg sync.WaitGroup
@@ -84,13 +84,13 @@ func (w *ways) run(ctx context.Context, every time.Duration) error {
 		}
 	})
 	table := &neighbour.Table{Hops: hops, Log: w.log, Changed: func(h neighbour.Hop, s neighbour.State) {
-		w.change(h.Path, func(one *way) { one.hop = s })
+		w.change(h.Path, func(one *monitoredPath) { one.hop = s })
 	}}
 	return table.Run(ctx)
 }
 
-// up tells whether packets can take the path, and if not why.
-func (one *way) up() (bool, string) {
+// up reports whether packets can take the path, and if not why.
+func (one *monitoredPath) up() (bool, string) {
 	switch {
 	case !one.hop.Up:
 		return false, one.hop.Problem
@@ -100,13 +100,13 @@ func (one *way) up() (bool, string) {
 	return true, ""
 }
 
-func (one *way) path() bpf.Path {
+func (one *monitoredPath) path() bpf.Path {
 	up, _ := one.up()
 	return bpf.Path{Index: one.Index, Interface: one.hop.Interface, Source: one.hop.Source, NextHop: one.hop.NextHop, Up: up}
 }
 
-// change changes what is known of a path, and tells whom it concerns.
-func (w *ways) change(index int, do func(*way)) {
+// change updates a path and calls set and changed.
+func (w *pathMonitor) change(index int, do func(*monitoredPath)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, one := range w.all {
@@ -136,7 +136,7 @@ func (w *ways) change(index int, do func(*way)) {
 }
 
 // probes returns what is known of the paths that are probed.
-func (w *ways) probes() map[int]probe.Stats {
+func (w *pathMonitor) probes() map[int]probe.Stats {
 	stats := map[int]probe.Stats{}
 	for _, one := range w.all {
 		if one.prober != nil {
@@ -146,21 +146,21 @@ func (w *ways) probes() map[int]probe.Stats {
 	return stats
 }
 
-// listen takes paths out on which the peer has fallen silent while it kept answering on
-// others: then it is not the peer that is gone. When it answers nowhere the paths stay, for
-// packets may well arrive while the program at the other end does not run.
-func (w *ways) listen(now time.Time, stats map[int]probe.Stats) {
-	heard := false
+// listen takes down paths on which the peer fell silent while it answers on others. When it
+// answers on none the paths stay up: packets may still arrive while the program at the other
+// end is stopped.
+func (w *pathMonitor) listen(now time.Time, stats map[int]probe.Stats) {
+	answers := false
 	for _, s := range stats {
-		heard = heard || s.Answered > 0 && s.Silent < w.down/2
+		answers = answers || s.Answered > 0 && s.Silent < w.down/2
 	}
 	switch {
-	case !heard:
-		w.heard = time.Time{}
-	case w.heard.IsZero():
-		w.heard = now
+	case !answers:
+		w.answering = time.Time{}
+	case w.answering.IsZero():
+		w.answering = now
 	}
-	steady := heard && now.Sub(w.heard) >= w.down
+	steady := answers && now.Sub(w.answering) >= w.down
 	for _, one := range w.all {
 		s, probed := stats[one.Index]
 		if !probed {
@@ -168,17 +168,17 @@ func (w *ways) listen(now time.Time, stats map[int]probe.Stats) {
 		}
 		switch {
 		case !one.silent && steady && s.Silent >= w.down:
-			w.change(one.Index, func(one *way) { one.silent, one.after = true, s.Answered+answersToReturn })
-		case one.silent && (!heard || s.Answered >= one.after):
-			w.change(one.Index, func(one *way) { one.silent = false })
+			w.change(one.Index, func(one *monitoredPath) { one.silent, one.after = true, s.Answered+answersToReturn })
+		case one.silent && (!answers || s.Answered >= one.after):
+			w.change(one.Index, func(one *monitoredPath) { one.silent = false })
 		case one.silent && s.Silent >= w.down && s.Answered+answersToReturn != one.after:
-			w.change(one.Index, func(one *way) { one.after = s.Answered + answersToReturn }) // answers must follow each other
+			w.change(one.Index, func(one *monitoredPath) { one.after = s.Answered + answersToReturn }) // answers must be consecutive
 		}
 	}
 }
 
 // by returns the path that an interface is of, 0 for none.
-func (w *ways) by(link int) int {
+func (w *pathMonitor) by(link int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, one := range w.all {
@@ -189,19 +189,19 @@ func (w *ways) by(link int) int {
 	return 0
 }
 
-// again tells the kernel of all paths, as after it was opened.
-func (w *ways) again() {
+// again passes all paths to the kernel, after it was opened.
+func (w *pathMonitor) again() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, one := range w.all {
-		if one.hop.Interface != 0 { // else what is pinned says more
+		if one.hop.Interface != 0 { // otherwise what is pinned is newer
 			w.set(one.path())
 		}
 	}
 }
 
 // report returns the paths as the controller wants them; the counters are not in it.
-func (w *ways) report() []api.Path {
+func (w *pathMonitor) report() []api.Path {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	out := make([]api.Path, 0, len(w.all))

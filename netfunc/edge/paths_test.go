@@ -15,18 +15,20 @@ import (
 )
 
 // newTestWays returns ways whose devices and next hops are all there.
-func newTestWays(t *testing.T) (w *ways, sets map[int]bool) {
+func newTestWays(t *testing.T) (w *pathMonitor, sets map[int]bool) {
 	t.Helper()
 	cfg := defaultConfig()
 	cfg.Probe.Down = time.Second
 	for i := 1; i <= 3; i++ {
 		cfg.Paths = append(cfg.Paths, Path{Index: i, Interface: "wan", Peer: netip.AddrFrom4([4]byte{10, 1, byte(i), 2})})
 	}
-	w, sets = newWays(&cfg, nil, slog.New(slog.DiscardHandler)), map[int]bool{}
+	w, sets = newPathMonitor(&cfg, nil, slog.New(slog.DiscardHandler)), map[int]bool{}
 	w.set, w.changed, w.appeared = func(p bpf.Path) { sets[p.Index] = p.Up }, func() {}, func() {}
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	for i := range w.all {
-		w.change(i+1, func(one *way) { one.hop = neighbour.State{Interface: i + 1, Source: mac, NextHop: mac, Up: true} })
+		w.change(i+1, func(one *monitoredPath) {
+			one.hop = neighbour.State{Interface: i + 1, Source: mac, NextHop: mac, Up: true}
+		})
 	}
 	return w, sets
 }
@@ -96,8 +98,8 @@ func TestWhyDown(t *testing.T) {
 	w, sets := newTestWays(t)
 	var news int
 	w.changed = func() { news++ }
-	w.change(2, func(one *way) { one.hop = neighbour.State{Problem: "interface wan has no carrier"} })
-	w.change(2, func(one *way) { one.hop = neighbour.State{Problem: "interface wan is down"} })
+	w.change(2, func(one *monitoredPath) { one.hop = neighbour.State{Problem: "interface wan has no carrier"} })
+	w.change(2, func(one *monitoredPath) { one.hop = neighbour.State{Problem: "interface wan is down"} })
 	s := w.status()
 	if sets[2] || s[1].Up || s[1].Problem != "interface wan is down" || s[1].Peer != "10.1.2.2" || news != 1 {
 		t.Errorf("%+v, told %d times", s[1], news)
