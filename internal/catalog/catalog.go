@@ -1,6 +1,6 @@
 // Package catalog owns a session's catalog: the MSF document
 // (draft-ietf-moq-msf, version draft-01) that lists the session's tracks, with
-// the fields our point-cloud packaging adds to it.
+// the fields our point clouds and tiles add to it.
 //
 // A publisher sends the whole catalog as object 0 of a new group of the track
 // named [TrackName]; a subscriber hands that object to [Parse] and any later
@@ -103,6 +103,10 @@ type Track struct {
 
 	// Points is set exactly on tracks of PackagingPoints.
 	Points *Points `json:"hcpf,omitempty"`
+	// Sphere is set on the track "video" of a 360° session.
+	Sphere *Sphere `json:"hcsphere,omitempty"`
+	// Tile is set exactly on tracks of RoleTile.
+	Tile *Tile `json:"hctile,omitempty"`
 }
 
 // Buffers are a player's target buffers in milliseconds (MSF §5.2.9).
@@ -269,7 +273,7 @@ func (c *Catalog) Validate() error {
 			seen[fullName{t.Namespace, t.Name}] = true
 		}
 	}
-	return nil
+	return c.validateSphere()
 }
 
 func (t *Track) validate(path string) error {
@@ -310,8 +314,20 @@ func (t *Track) validate(path string) error {
 		return bad("hcpf", "missing, packaging is %q", t.Packaging)
 	case t.Packaging != PackagingPoints && t.Points != nil:
 		return bad("hcpf", "not allowed, packaging is %.40q", t.Packaging)
+	case t.Role == RoleTile && t.Tile == nil:
+		return bad("hctile", "missing, role is %q", t.Role)
+	case t.Role != RoleTile && t.Tile != nil:
+		return bad("hctile", "not allowed, role is %.40q", t.Role)
 	case t.Points != nil:
 		return t.Points.validate(path+".hcpf", t)
+	case t.Sphere != nil:
+		if err := t.Sphere.Validate(); err != nil {
+			return fmt.Errorf("catalog: %s.hcsphere.%w", path, err)
+		}
+	case t.Tile != nil:
+		if err := t.Tile.validate(); err != nil {
+			return fmt.Errorf("catalog: %s.hctile.%w", path, err)
+		}
 	}
 	return nil
 }

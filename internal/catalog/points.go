@@ -56,11 +56,6 @@ func PointsTrack(camera int, quality string) string {
 	return fmt.Sprintf("points/%d/%s", camera, quality)
 }
 
-// TileTrack names the track of one 360° tile at one quality.
-func TileTrack(tile int, quality string) string {
-	return fmt.Sprintf("tiles/%d/%s", tile, quality)
-}
-
 // CameraInit is what a player has to know of a camera before its first frame. It
 // travels as inline initialization data: JSON in base64.
 type CameraInit struct {

@@ -1,0 +1,253 @@
+package catalog
+
+import (
+	"cmp"
+	"fmt"
+	"image"
+	"math"
+	"slices"
+)
+
+// RoleTile is the role of a tile's tracks. It is none of MSF's, so that players which
+// know nothing of tiles pass over them.
+const RoleTile = "tile"
+
+// Names of a sphere's tracks but the tiles', which [TileTrack] names
+// (docs/spec/tiles.md).
+const (
+	VideoTrack = "video" // the whole sphere at low resolution
+	AudioTrack = "audio"
+	RatesTrack = "rd"
+)
+
+// TileTrack names the track of one tile at one quality.
+func TileTrack(tile, quality int) string { return fmt.Sprintf("tiles/%d/%d", tile, quality) }
+
+// RatesEventType is the eventType of [RatesTrack].
+const RatesEventType = "dev.holocast.tiles.rd/v1"
+
+// Stereo layouts of a sphere, [Sphere.Stereo].
+const (
+	StereoMono      = "mono"
+	StereoTopBottom = "top-bottom" // the left eye above the right one
+)
+
+// ProjectionEquirectangular is the only projection, [Sphere.Projection].
+const ProjectionEquirectangular = "equirectangular"
+
+// Limits of a sphere.
+const (
+	MaxTiles      = 256
+	MaxQualities  = 8
+	MaxSphereSize = 16384 // pixels, of width and of height
+)
+
+// Sphere are the fields that a 360° session adds to its track "video", in its object
+// field "hcsphere".
+type Sphere struct {
+	Projection string  `json:"projection"`
+	Stereo     string  `json:"stereo"`
+	Width      int     `json:"width"` // pixels of one eye's picture, even
+	Height     int     `json:"height"`
+	Columns    int     `json:"columns"` // 0 where there are no tiles
+	Rows       int     `json:"rows"`
+	Qualities  int     `json:"qualities"`
+	Yaw        float64 `json:"yaw,omitempty"` // degrees
+	Pitch      float64 `json:"pitch,omitempty"`
+	Roll       float64 `json:"roll,omitempty"`
+}
+
+// Eyes is 1, or 2 in stereo.
+func (s *Sphere) Eyes() int {
+	if s.Stereo == StereoTopBottom {
+		return 2
+	}
+	return 1
+}
+
+// Tiles is the number of tiles.
+func (s *Sphere) Tiles() int { return s.Columns * s.Rows }
+
+// Rect is a tile's rectangle in the picture of one eye, pixels.
+func (s *Sphere) Rect(tile int) image.Rectangle {
+	edge := func(i, n, size int) int { return 2 * ((i*size + n) / (2 * n)) }
+	c, r := tile%s.Columns, tile/s.Columns
+	return image.Rect(edge(c, s.Columns, s.Width), edge(r, s.Rows, s.Height), edge(c+1, s.Columns, s.Width), edge(r+1, s.Rows, s.Height))
+}
+
+// minTile is the least width and height of a tile, pixels: what encoders take.
+const minTile = 16
+
+// Validate reports the first thing that is wrong, by its field.
+func (s *Sphere) Validate() error {
+	finite := func(v float64) bool { return v >= -360 && v <= 360 }
+	switch {
+	case s.Projection != ProjectionEquirectangular:
+		return fmt.Errorf("projection: %.40q is not %q", s.Projection, ProjectionEquirectangular)
+	case s.Stereo != StereoMono && s.Stereo != StereoTopBottom:
+		return fmt.Errorf("stereo: %.40q is none of %s, %s", s.Stereo, StereoMono, StereoTopBottom)
+	case s.Width < 2 || s.Width > MaxSphereSize || s.Width%2 != 0:
+		return fmt.Errorf("width: %d is not an even number in 2…%d", s.Width, MaxSphereSize)
+	case s.Height < 2 || s.Height > MaxSphereSize || s.Height%2 != 0:
+		return fmt.Errorf("height: %d is not an even number in 2…%d", s.Height, MaxSphereSize)
+	case !finite(s.Yaw) || !finite(s.Pitch) || !finite(s.Roll):
+		return fmt.Errorf("yaw: %v, %v, %v are not degrees", s.Yaw, s.Pitch, s.Roll)
+	case s.Columns == 0 && s.Rows == 0 && s.Qualities == 0:
+		return nil
+	case s.Columns < 1 || s.Rows < 1 || s.Columns > MaxTiles || s.Rows > MaxTiles || s.Tiles() > MaxTiles:
+		return fmt.Errorf("columns: a grid of %d×%d tiles; want 1 to %d in all", s.Columns, s.Rows, MaxTiles)
+	case s.Width/s.Columns < minTile || s.Height/s.Rows < minTile:
+		return fmt.Errorf("columns: %d×%d tiles of %d×%d pixels are smaller than %d×%d", s.Columns, s.Rows, s.Width, s.Height, minTile, minTile)
+	case s.Qualities < 1 || s.Qualities > MaxQualities:
+		return fmt.Errorf("qualities: %d is not in 1…%d", s.Qualities, MaxQualities)
+	}
+	return nil
+}
+
+// Tile are the fields that a tile's track adds to an MSF track object, in its object
+// field "hctile".
+type Tile struct {
+	Tile    int `json:"tile"`    // row · columns + column, from the top left
+	Quality int `json:"quality"` // 0 is the worst
+	X       int `json:"x"`       // the rectangle in one eye's picture, pixels
+	Y       int `json:"y"`
+	Width   int `json:"width"`
+	Height  int `json:"height"`
+}
+
+// Rect is the rectangle.
+func (t *Tile) Rect() image.Rectangle { return image.Rect(t.X, t.Y, t.X+t.Width, t.Y+t.Height) }
+
+func (t *Tile) validate() error {
+	switch {
+	case t.Tile < 0 || t.Tile >= MaxTiles:
+		return fmt.Errorf("tile: %d is not in 0…%d", t.Tile, MaxTiles-1)
+	case t.Quality < 0 || t.Quality >= MaxQualities:
+		return fmt.Errorf("quality: %d is not in 0…%d", t.Quality, MaxQualities-1)
+	case t.X < 0 || t.Y < 0 || t.Width < 1 || t.Height < 1 ||
+		t.X > MaxSphereSize || t.Y > MaxSphereSize || t.Width > MaxSphereSize || t.Height > MaxSphereSize:
+		return fmt.Errorf("x: a rectangle of %d×%d at %d, %d", t.Width, t.Height, t.X, t.Y)
+	}
+	return nil
+}
+
+// validateSphere checks what concerns several tracks: that there is one sphere at most,
+// and that tiles are of its grid.
+func (c *Catalog) validateSphere() error {
+	var sphere *Sphere
+	for i := range c.Tracks {
+		t := &c.Tracks[i]
+		if t.Sphere == nil {
+			continue
+		}
+		if sphere != nil {
+			return fmt.Errorf("catalog: $.tracks[%d].hcsphere: an earlier track has one, too", i)
+		}
+		if t.Width > math.MaxUint16 || t.Height > math.MaxUint16 {
+			return fmt.Errorf("catalog: $.tracks[%d].width: pictures of %d×%d", i, t.Width, t.Height)
+		}
+		sphere = t.Sphere
+	}
+	for i := range c.Tracks {
+		t := c.Tracks[i].Tile
+		if t == nil {
+			continue
+		}
+		path := fmt.Sprintf("catalog: $.tracks[%d].hctile", i)
+		switch {
+		case sphere == nil:
+			return fmt.Errorf("%s: no track has hcsphere", path)
+		case t.Tile >= sphere.Tiles():
+			return fmt.Errorf("%s.tile: %d of a grid of %d×%d", path, t.Tile, sphere.Columns, sphere.Rows)
+		case t.Quality >= sphere.Qualities:
+			return fmt.Errorf("%s.quality: %d of %d", path, t.Quality, sphere.Qualities)
+		case t.Rect() != sphere.Rect(t.Tile):
+			return fmt.Errorf("%s.x: rectangle %v, but that of tile %d is %v", path, t.Rect(), t.Tile, sphere.Rect(t.Tile))
+		case c.Tracks[i].Width != t.Width || c.Tracks[i].Height != t.Height*sphere.Eyes():
+			return fmt.Errorf("%s.width: pictures of %d×%d for a rectangle of %d×%d", path, c.Tracks[i].Width, c.Tracks[i].Height, t.Width, t.Height)
+		}
+	}
+	return nil
+}
+
+// Sphere returns the track that describes the session's sphere, nil where it has none.
+func (c *Catalog) Sphere() *Track {
+	for i := range c.Tracks {
+		if c.Tracks[i].Sphere != nil {
+			return &c.Tracks[i]
+		}
+	}
+	return nil
+}
+
+// TileTracks returns one tile's tracks, the worst quality first.
+func (c *Catalog) TileTracks(tile int) []Track {
+	var tracks []Track
+	for _, t := range c.Tracks {
+		if t.Tile != nil && t.Tile.Tile == tile {
+			tracks = append(tracks, t)
+		}
+	}
+	slices.SortStableFunc(tracks, func(a, b Track) int { return cmp.Compare(a.Tile.Quality, b.Tile.Quality) })
+	return tracks
+}
+
+// Rates is one record of [RatesTrack]: what the tiles of one GoP cost and how well they
+// show the source.
+type Rates struct {
+	T    int64     `json:"T"` // timestamp of the GoP's first frame, ms since 1970
+	Data RatesData `json:"data"`
+}
+
+// RatesData are indexed by tile, then by quality; nil is a quality that was not encoded.
+// Distortions are WS-MSE of luma (docs/spec/tiles.md).
+type RatesData struct {
+	Bytes   [][]*int64   `json:"bytes"`
+	MSE     [][]*float64 `json:"mse"`
+	Missing []float64    `json:"missing"`
+}
+
+// Validate checks the record against the grid it belongs to.
+func (r *Rates) Validate(s *Sphere) error {
+	bad := func(v float64) bool { return v < 0 || math.IsNaN(v) || math.IsInf(v, 0) }
+	d := &r.Data
+	if n := s.Tiles(); len(d.Bytes) != n || len(d.MSE) != n || len(d.Missing) != n {
+		return fmt.Errorf("catalog: rates of %d, %d and %d tiles, want %d", len(d.Bytes), len(d.MSE), len(d.Missing), n)
+	}
+	for i := range d.Bytes {
+		if len(d.Bytes[i]) != s.Qualities || len(d.MSE[i]) != s.Qualities {
+			return fmt.Errorf("catalog: rates of tile %d at %d and %d qualities, want %d", i, len(d.Bytes[i]), len(d.MSE[i]), s.Qualities)
+		}
+		for q := range d.Bytes[i] {
+			b, m := d.Bytes[i][q], d.MSE[i][q]
+			if (b == nil) != (m == nil) || b != nil && (*b < 0 || bad(*m)) {
+				return fmt.Errorf("catalog: rates of tile %d at quality %d make no sense", i, q)
+			}
+		}
+		if bad(d.Missing[i]) {
+			return fmt.Errorf("catalog: distortion %v where tile %d is missing", d.Missing[i], i)
+		}
+	}
+	return nil
+}
+
+// ParseRates reads the object of one group of [RatesTrack].
+func ParseRates(b []byte, s *Sphere) (*Rates, error) {
+	if len(b) > MaxSize {
+		return nil, fmt.Errorf("catalog: rates: %d bytes, more than %d", len(b), MaxSize)
+	}
+	var list []Rates
+	if err := decode(b, "rates", &list); err != nil {
+		return nil, err
+	}
+	if len(list) != 1 {
+		return nil, fmt.Errorf("catalog: rates: %d records, want 1", len(list))
+	}
+	return &list[0], list[0].Validate(s)
+}
+
+// NewRatesTrack returns the catalog entry of [RatesTrack] for the tracks that it tells of.
+func NewRatesTrack(depends ...string) Track {
+	return Track{Name: RatesTrack, Packaging: PackagingEventTimeline, EventType: RatesEventType, IsLive: true,
+		Role: "eventtimeline", MimeType: "application/json", Depends: depends}
+}

@@ -1,0 +1,142 @@
+// Package loc is the Low Overhead Media Container (draft-ietf-moq-loc-03): the
+// properties that media objects carry, and the codec configurations of H.264, AAC and
+// Opus that go with them. It reads and writes bytes and does no I/O.
+package loc
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"holocast/internal/moqt/wire"
+)
+
+// Property types (§2.3).
+const (
+	PropertyTimescale   = 0x08 // Timestamp's units per second; none: UNIX µs
+	PropertyTimestamp   = 0x0a
+	PropertyVideoConfig = 0x0d
+)
+
+// Properties are what our media objects carry.
+type Properties struct {
+	// Timestamp is the capture time on the relay's clock.
+	Timestamp time.Time
+	// VideoConfig is avcC; nil but on the first object of a group.
+	VideoConfig []byte
+}
+
+// Append appends the properties as an object carries them.
+func (p Properties) Append(b []byte) []byte {
+	kvs := []wire.KeyValue{{Type: PropertyTimestamp, Int: uint64(max(0, p.Timestamp.UnixMicro()))}}
+	if p.VideoConfig != nil {
+		kvs = append(kvs, wire.KeyValue{Type: PropertyVideoConfig, Bytes: p.VideoConfig})
+	}
+	return wire.AppendKeyValues(b, kvs...)
+}
+
+// ErrNoTimestamp says that an object has no wall-clock Timestamp.
+var ErrNoTimestamp = errors.New("loc: the object has no timestamp in UNIX time")
+
+// maxTimestamp is the year 9999.
+const maxTimestamp = 253402300799_000_000
+
+// Parse reads an object's properties. It passes over those it does not know.
+func Parse(b wire.Properties) (p Properties, err error) {
+	found := false
+	for kv := range b.All() {
+		switch kv.Type {
+		case PropertyTimescale:
+			return p, fmt.Errorf("%w, but one in %d per second", ErrNoTimestamp, kv.Int)
+		case PropertyTimestamp:
+			if kv.Int > maxTimestamp {
+				return p, fmt.Errorf("loc: timestamp %d µs is beyond the year 9999", kv.Int)
+			}
+			p.Timestamp, found = time.UnixMicro(int64(kv.Int)), true
+		case PropertyVideoConfig:
+			p.VideoConfig = kv.Bytes
+		}
+	}
+	if !found {
+		return p, ErrNoTimestamp
+	}
+	return p, nil
+}
+
+// AVCConfig makes avcC (ISO/IEC 14496-15 §5.3.3.1, NAL lengths of four bytes) of one
+// sequence and one picture parameter set, both without start code or length.
+func AVCConfig(sps, pps []byte) ([]byte, error) {
+	if len(sps) < 4 || sps[0]&0x1f != 7 || len(pps) == 0 || pps[0]&0x1f != 8 || len(sps) > 0xffff || len(pps) > 0xffff {
+		return nil, errors.New("loc: not a sequence and a picture parameter set of H.264")
+	}
+	b := []byte{1, sps[1], sps[2], sps[3], 0xff, 0xe1}
+	b = append(binary.BigEndian.AppendUint16(b, uint16(len(sps))), sps...)
+	b = append(b, 1)
+	b = append(binary.BigEndian.AppendUint16(b, uint16(len(pps))), pps...)
+	if sps[1] == 100 || sps[1] == 110 || sps[1] == 122 || sps[1] == 144 {
+		b = append(b, 0xfd, 0xf8, 0xf8, 0) // 4:2:0, 8 bits, no extension
+	}
+	return b, nil
+}
+
+// ParameterSets returns the parameter sets in avcC, in their order.
+func ParameterSets(avcC []byte) (sets [][]byte, err error) {
+	bad := errors.New("loc: avcC is cut off or not of version 1")
+	if len(avcC) < 7 || avcC[0] != 1 {
+		return nil, bad
+	}
+	if avcC[4]&3 != 3 {
+		return nil, fmt.Errorf("loc: avcC has NAL lengths of %d bytes, only 4 are understood", avcC[4]&3+1)
+	}
+	b := avcC[5:]
+	for _, mask := range []byte{0x1f, 0xff} {
+		if len(b) == 0 {
+			return nil, bad
+		}
+		n := b[0] & mask
+		b = b[1:]
+		for range n {
+			if len(b) < 2 || len(b)-2 < int(binary.BigEndian.Uint16(b)) {
+				return nil, bad
+			}
+			size := 2 + int(binary.BigEndian.Uint16(b))
+			sets, b = append(sets, b[2:size:size]), b[size:]
+		}
+	}
+	if len(sets) == 0 {
+		return nil, errors.New("loc: avcC has no parameter sets")
+	}
+	return sets, nil
+}
+
+// AVCCodec is the codec string of avcC (RFC 6381): avc1.42c01e.
+func AVCCodec(avcC []byte) (string, error) {
+	if len(avcC) < 4 || avcC[0] != 1 {
+		return "", errors.New("loc: avcC is cut off or not of version 1")
+	}
+	return fmt.Sprintf("avc1.%02x%02x%02x", avcC[1], avcC[2], avcC[3]), nil
+}
+
+// AppendAnnexB appends a payload of NAL units with four-byte lengths as a byte stream
+// with start codes (ITU-T H.264 Annex B).
+func AppendAnnexB(dst, payload []byte) ([]byte, error) {
+	for len(payload) > 0 {
+		if len(payload) < 4 || uint64(len(payload)-4) < uint64(binary.BigEndian.Uint32(payload)) {
+			return dst, errors.New("loc: a NAL unit is longer than its object")
+		}
+		n := 4 + int(binary.BigEndian.Uint32(payload))
+		dst = append(append(dst, 0, 0, 0, 1), payload[4:n]...)
+		payload = payload[n:]
+	}
+	return dst, nil
+}
+
+// AppendAnnexBConfig appends the parameter sets in avcC likewise.
+func AppendAnnexBConfig(dst, avcC []byte) ([]byte, error) {
+	sets, err := ParameterSets(avcC)
+	for _, s := range sets {
+		dst = append(append(dst, 0, 0, 0, 1), s...)
+	}
+	return dst, err
+}

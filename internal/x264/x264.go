@@ -1,0 +1,168 @@
+// Package x264 encodes H.264 with libx264 (https://www.videolan.org/developers/x264.html),
+// one picture in, one frame out, with nothing held back: for many small encoders of one
+// thread each, side by side. It tells what a decoder will see, so that distortion costs
+// no decoding. It owns nothing but that binding.
+package x264
+
+// #cgo CFLAGS: -O3
+// #cgo pkg-config: x264
+// #cgo LDFLAGS: -lm
+// #include <stdlib.h>
+// #include "binding.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"holocast/internal/loc"
+)
+
+// MaxSize bounds a picture's width and height, pixels.
+const MaxSize = 16384
+
+// MaxQP is the greatest quantiser.
+const MaxQP = 51
+
+// Presets are libx264's, the fastest first.
+var Presets = []string{"ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow"}
+
+// Config says how to encode.
+type Config struct {
+	Width, Height  int // pixels, even
+	FPSNum, FPSDen int // frames per second
+	GOP            int // most frames from one IDR frame to the next
+	QP             int // quantiser, 1 to 51; IDR frames have 3 less
+	Preset         string
+}
+
+// Picture is a picture in 4:2:0: chroma planes have half the width and half the
+// height, rounded up.
+type Picture struct {
+	Y, Cb, Cr        []byte
+	YStride, CStride int // bytes from one row to the next
+}
+
+// Encoder encodes a sequence. It is not safe for concurrent use; Close frees it.
+type Encoder struct {
+	e      *C.struct_encoder
+	cfg    Config
+	avcC   []byte
+	frames int64
+}
+
+var errClosed = errors.New("x264: use after Close")
+
+// New starts an encoder.
+func New(cfg Config) (*Encoder, error) {
+	switch {
+	case cfg.Width < 2 || cfg.Height < 2 || cfg.Width > MaxSize || cfg.Height > MaxSize || cfg.Width%2 != 0 || cfg.Height%2 != 0:
+		return nil, fmt.Errorf("x264: pictures of %d×%d, want even sizes of 2 to %d", cfg.Width, cfg.Height, MaxSize)
+	case cfg.QP < 1 || cfg.QP > MaxQP:
+		return nil, fmt.Errorf("x264: quantiser %d, want 1 to %d", cfg.QP, MaxQP)
+	case cfg.FPSNum < 1 || cfg.FPSDen < 1 || cfg.GOP < 1:
+		return nil, fmt.Errorf("x264: %d/%d frames per second in GoPs of %d", cfg.FPSNum, cfg.FPSDen, cfg.GOP)
+	case !slices.Contains(Presets, cfg.Preset):
+		return nil, fmt.Errorf("x264: preset %q, want one of %q", cfg.Preset, Presets)
+	}
+	preset := C.CString(cfg.Preset)
+	defer C.free(unsafe.Pointer(preset))
+	e := &Encoder{cfg: cfg, e: (*C.struct_encoder)(C.calloc(1, C.sizeof_struct_encoder))}
+	if C.encoder_open(e.e, preset, C.int(cfg.Width), C.int(cfg.Height), C.uint32_t(cfg.FPSNum), C.uint32_t(cfg.FPSDen),
+		C.int(cfg.GOP), C.int(cfg.QP)) < 0 {
+		e.Close()
+		return nil, fmt.Errorf("x264: libx264 cannot encode %d×%d at preset %s", cfg.Width, cfg.Height, cfg.Preset)
+	}
+	var nals *C.x264_nal_t
+	var count C.int
+	if C.encoder_headers(e.e, &nals, &count) < 0 {
+		e.Close()
+		return nil, errors.New("x264: no parameter sets")
+	}
+	var sps, pps []byte
+	for _, n := range unsafe.Slice(nals, int(count)) {
+		nal := C.GoBytes(unsafe.Pointer(n.p_payload), n.i_payload)[4:] // behind its length
+		switch n.i_type {
+		case C.NAL_SPS:
+			sps = nal
+		case C.NAL_PPS:
+			pps = nal
+		}
+	}
+	var err error
+	if e.avcC, err = loc.AVCConfig(sps, pps); err != nil {
+		e.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// Config is avcC: what a decoder has to know before the first frame.
+func (e *Encoder) Config() []byte { return e.avcC }
+
+// Encode appends the next frame to dst: NAL units with four-byte lengths. The frame is
+// IDR, or refers to no more than frames since the last that was; the first one must be.
+// qp is its quantiser, no less than the encoder's own; 0 is that, and less for IDR frames.
+func (e *Encoder) Encode(dst []byte, p Picture, idr bool, qp int) ([]byte, error) {
+	if e.e == nil {
+		return dst, errClosed
+	}
+	if err := p.check(e.cfg.Width, e.cfg.Height); err != nil {
+		return dst, err
+	}
+	var data *C.uint8_t
+	n := C.encoder_encode(e.e, (*C.uint8_t)(&p.Y[0]), C.int(p.YStride), (*C.uint8_t)(&p.Cb[0]), (*C.uint8_t)(&p.Cr[0]), C.int(p.CStride),
+		C.int64_t(e.frames), boolInt(idr || e.frames == 0), C.int(min(max(qp, 0), MaxQP)), &data)
+	if n < 0 {
+		return dst, errors.New("x264: libx264 returned no frame")
+	}
+	e.frames++
+	return append(dst, unsafe.Slice((*byte)(data), int(n))...), nil
+}
+
+func (p *Picture) check(width, height int) error {
+	plane := func(b []byte, stride, w, h int) bool { return stride >= w && len(b) >= stride*(h-1)+w }
+	if !plane(p.Y, p.YStride, width, height) || !plane(p.Cb, p.CStride, width/2, height/2) || !plane(p.Cr, p.CStride, width/2, height/2) {
+		return fmt.Errorf("x264: planes too small for %d×%d", width, height)
+	}
+	return nil
+}
+
+// LumaError is Σ weight·(a−b)² of the newest frame as a decoder sees it, from p, the
+// picture it was encoded from; over the rows from first on for which there are weights.
+func (e *Encoder) LumaError(p Picture, first int, weights []float32) float64 {
+	if e.e == nil || e.e.luma == nil || len(weights) == 0 || first < 0 || first+len(weights) > e.cfg.Height ||
+		p.check(e.cfg.Width, e.cfg.Height) != nil {
+		return 0
+	}
+	return float64(C.luma_error(e.e, (*C.uint8_t)(&p.Y[0]), C.int(p.YStride), C.int(e.cfg.Width),
+		(*C.float)(&weights[0]), C.int(len(weights)), C.int(first)))
+}
+
+// Luma copies the luma of the newest frame, as a decoder sees it, to dst: width × height
+// bytes.
+func (e *Encoder) Luma(dst []byte) {
+	if e.e == nil || e.e.luma == nil || len(dst) < e.cfg.Width*e.cfg.Height {
+		return
+	}
+	C.luma_copy(e.e, (*C.uint8_t)(&dst[0]), C.int(e.cfg.Width), C.int(e.cfg.Height))
+}
+
+// Close frees the encoder.
+func (e *Encoder) Close() {
+	if e.e == nil {
+		return
+	}
+	C.encoder_close(e.e)
+	C.free(unsafe.Pointer(e.e))
+	e.e = nil
+}
+
+func boolInt(b bool) C.int {
+	if b {
+		return 1
+	}
+	return 0
+}
