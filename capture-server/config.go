@@ -51,6 +51,8 @@ type Config struct {
 		} `yaml:"isolated"`
 	} `yaml:"points"`
 
+	Tiles tilesConfig `yaml:"tiles"`
+
 	Layout          string        `yaml:"layout"`
 	Descriptions    int           `yaml:"descriptions"`
 	Low             bool          `yaml:"low"`
@@ -70,6 +72,7 @@ func defaultConfig() Config {
 	c.Points.Geometry = string(cloud.DepthGeometry)
 	c.Layout, c.Descriptions, c.Low = "a", 1, true
 	c.DeliveryTimeout = 500 * time.Millisecond
+	c.Tiles = defaultTiles()
 	c.Log.Level, c.Log.Format = "info", "text"
 	return c
 }
@@ -124,12 +127,20 @@ func (c *Config) validate() error {
 	case len(c.Points.Crop) != 0 && len(c.Points.Crop) != 6:
 		return fmt.Errorf("points.crop has %d numbers, want 6: the least x y z and the greatest x y z, millimetres", len(c.Points.Crop))
 	}
+	spheres := 0
 	for _, s := range c.Sources {
-		if _, err := parseSource(s); err != nil {
+		spec, err := parseSource(s)
+		if err != nil {
 			return err
 		}
+		if spec.sphere() {
+			spheres++
+		}
 	}
-	return nil
+	if spheres > 1 {
+		return fmt.Errorf("sources has %d spheres of 360° video, but a session can have one", spheres)
+	}
+	return c.Tiles.validate()
 }
 
 // layouts are the frame layouts by the name that a setting gives them.

@@ -1,5 +1,5 @@
-// Command capture-server turns depth cameras into the point-cloud tracks of a
-// session and publishes them at a relay over Media over QUIC.
+// Command capture-server turns depth cameras into the point-cloud tracks of a session,
+// and 360° video into its tiles, and publishes them at a relay over Media over QUIC.
 package main
 
 import (
@@ -29,8 +29,8 @@ func main() {
 func command(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "capture-server [URL]",
-		Short: "Publish depth cameras as point clouds at a relay",
-		Long: `Publish depth cameras as point clouds at a relay.
+		Short: "Publish depth cameras as point clouds, and 360° video as tiles, at a relay",
+		Long: `Publish depth cameras as point clouds, and 360° video as tiles, at a relay.
 
 URL is a session at a relay: moqt://host:port/session over raw QUIC or
 https://host:port/session over WebTransport.`,
@@ -40,6 +40,8 @@ https://host:port/session over WebTransport.`,
   capture-server --source k4amkv:take1.mkv --source k4amkv:take2.mkv --calibration poses.yaml
   capture-server list                                    # the cameras attached
   capture-server --source k4a:000841194412 --depth-mode WFOV_2X2BINNED --descriptions 4
+  capture-server --source equirect:panorama.mp4          # 360° video in tiles
+  capture-server --source equirect:rtmp://encoder/live --grid 6x3 --qualities 4
   capture-server --config capture-server.yaml --http :9090`,
 		Version:       service.Version(wire.ALPN, quiccc.Build()),
 		Args:          cobra.MaximumNArgs(1),
@@ -68,6 +70,10 @@ https://host:port/session over WebTransport.`,
 	f.BoolVar(&cfg.Low, "low", cfg.Low, "offer each camera also at a quarter of its points")
 	f.DurationVar(&cfg.DeliveryTimeout, "delivery-timeout", cfg.DeliveryTimeout, "age at which a frame's rest is dropped; 0 is never")
 	f.BoolVar(&cfg.AlwaysEncode, "always-encode", cfg.AlwaysEncode, "encode also what nobody watches")
+	f.StringVar(&cfg.Tiles.Stereo, "stereo", cfg.Tiles.Stereo, "eyes in the pictures of equirect: auto, mono, top-bottom or side-by-side")
+	f.StringVar(&cfg.Tiles.Size, "size", cfg.Tiles.Size, "scale one eye's picture of equirect to WxH pixels (default: its own)")
+	f.StringVar(&cfg.Tiles.Grid, "grid", cfg.Tiles.Grid, "tiles of equirect: columns x rows")
+	f.IntVar(&cfg.Tiles.Qualities, "qualities", cfg.Tiles.Qualities, "qualities of each tile, 1 to 8")
 	f.StringVar(&cfg.HTTP, "http", cfg.HTTP, "TCP address for /metrics and /healthz; \"\" turns it off")
 	f.StringVar(&cfg.CertificateHash, "certificate-hash", cfg.CertificateHash, "SHA-256 of the relay's certificate, hex (the relay logs it at its start)")
 	f.BoolVar(&cfg.Insecure, "insecure", cfg.Insecure, "trust the development certificate that the relay names over plain HTTP")
@@ -109,8 +115,13 @@ func run(ctx context.Context, cfg Config) error {
 	}
 	p := publish.New(publish.Config{Namespace: ns, Log: log, Metrics: reg})
 	defer p.Close()
-	if err := addPoints(p, &cfg, cameras); err != nil {
-		closeCameras(cameras)
+	if len(cameras) > 0 {
+		if err := addPoints(p, &cfg, cameras); err != nil {
+			closeCameras(cameras)
+			return err
+		}
+	}
+	if err := addSphere(ctx, p, &cfg); err != nil {
 		return err
 	}
 	web.Handle("GET /metrics", service.MetricsHandler(reg))

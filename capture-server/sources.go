@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,7 +20,7 @@ import (
 )
 
 // sourceForms lists what a source can be, for messages.
-const sourceForms = "synthetic, livescan:DIR, k4amkv:FILE, k4a, k4a:SERIAL, k4a:INDEX"
+const sourceForms = "synthetic, livescan:DIR, k4amkv:FILE, k4a, k4a:SERIAL, k4a:INDEX, equirect:FILE, equirect:URL, equirect:/dev/videoN"
 
 // maxCameras bounds a session's cameras.
 const maxCameras = 64
@@ -27,15 +28,20 @@ const maxCameras = 64
 // sourceSpec is a parsed entry of the setting sources.
 type sourceSpec struct{ kind, arg string }
 
+var sourceKinds = []string{"synthetic", "livescan", "k4amkv", "k4a", "equirect"}
+
+// sphere reports whether the source is a sphere of video, not cameras.
+func (s sourceSpec) sphere() bool { return s.kind == "equirect" }
+
 func parseSource(s string) (sourceSpec, error) {
 	kind, arg, _ := strings.Cut(s, ":")
 	spec := sourceSpec{kind, arg}
 	switch {
-	case (kind == "livescan" || kind == "k4amkv") && arg == "":
+	case (kind == "livescan" || kind == "k4amkv" || kind == "equirect") && arg == "":
 		return spec, fmt.Errorf("source %q names no path: want one of %s", s, sourceForms)
 	case kind == "synthetic" && arg != "":
 		return spec, fmt.Errorf("source %q: synthetic takes nothing after a colon; --cameras sets how many", s)
-	case kind != "synthetic" && kind != "livescan" && kind != "k4amkv" && kind != "k4a":
+	case !slices.Contains(sourceKinds, kind):
 		return spec, fmt.Errorf("source %q is unknown: want one of %s", s, sourceForms)
 	}
 	return spec, nil
@@ -65,6 +71,9 @@ func openSources(ctx context.Context, cfg *Config, log *slog.Logger) (cameras []
 		spec, err := parseSource(s)
 		if err != nil {
 			return cameras, err
+		}
+		if spec.sphere() {
+			continue
 		}
 		o := opener{cfg: cfg, log: log, depth: depth, color: color}
 		opened, err := o.open(ctx, spec)

@@ -28,7 +28,7 @@ import "C"
 type Config struct {
 	Sphere         catalog.Sphere
 	FPSNum, FPSDen int
-	GOP            int    // frames
+	GOP            int    // frames; 0 is a second's
 	QPs            []int  // a quantiser for each of the sphere's qualities; nil: QPs(n)
 	Preset         string // of tiles, libx264's; "" is ultrafast
 	// MaxBitrate bounds the best quality's whole sphere, bits per second; 0 is
@@ -57,6 +57,9 @@ func DefaultBitrate(s *catalog.Sphere, fps float64) int64 {
 	const bitsPerPixel = 0.4
 	return int64(bitsPerPixel * fps * float64(s.Width*s.Height*s.Eyes()))
 }
+
+// GOP is the number of frames of a second.
+func GOP(fpsNum, fpsDen int) int { return max(1, (2*fpsNum+fpsDen)/(2*fpsDen)) }
 
 // videoQP is the quantiser of the whole sphere at low resolution.
 const videoQP = 30
@@ -136,7 +139,13 @@ func New(cfg Config) (*Encoder, error) {
 			return nil, fmt.Errorf("quantisers %v do not descend from the worst quality to the best", cfg.QPs)
 		}
 	}
+	if cfg.FPSNum < 1 || cfg.FPSDen < 1 {
+		return nil, fmt.Errorf("%d/%d frames per second", cfg.FPSNum, cfg.FPSDen)
+	}
 	fps := float64(cfg.FPSNum) / float64(cfg.FPSDen)
+	if cfg.GOP == 0 {
+		cfg.GOP = GOP(cfg.FPSNum, cfg.FPSDen)
+	}
 	if cfg.MaxBitrate == 0 {
 		cfg.MaxBitrate = DefaultBitrate(s, fps)
 	}
@@ -164,7 +173,7 @@ func (e *Encoder) open(fps float64) error {
 	s := &e.cfg.Sphere
 	encoder := func(width, height, qp int, preset string) (*x264.Encoder, error) {
 		return x264.New(x264.Config{Width: width, Height: height * s.Eyes(), FPSNum: e.cfg.FPSNum, FPSDen: e.cfg.FPSDen,
-			GOP: e.cfg.GOP, QP: qp, Preset: preset})
+			QP: qp, Preset: preset})
 	}
 	v := &e.video
 	v.width, v.height = VideoSize(s)

@@ -17,7 +17,7 @@ struct encoder {
 };
 
 static int encoder_open(struct encoder *e, const char *preset, int width, int height,
-			uint32_t fps_num, uint32_t fps_den, int keyint, int qp)
+			uint32_t fps_num, uint32_t fps_den, int qp)
 {
 	x264_param_t p;
 
@@ -36,8 +36,7 @@ static int encoder_open(struct encoder *e, const char *preset, int width, int he
 	p.i_lookahead_threads = 1;
 	p.b_sliced_threads = 0;
 	// The caller says which frames are IDR.
-	p.i_keyint_max = keyint;
-	p.i_keyint_min = keyint;
+	p.i_keyint_max = X264_KEYINT_MAX_INFINITE;
 	p.i_scenecut_threshold = 0;
 	p.b_open_gop = 0;
 	p.i_bframe = 0;

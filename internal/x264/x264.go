@@ -33,7 +33,6 @@ var Presets = []string{"ultrafast", "superfast", "veryfast", "faster", "fast", "
 type Config struct {
 	Width, Height  int // pixels, even
 	FPSNum, FPSDen int // frames per second
-	GOP            int // most frames from one IDR frame to the next
 	QP             int // quantiser, 1 to 51; IDR frames have 3 less
 	Preset         string
 }
@@ -62,8 +61,8 @@ func New(cfg Config) (*Encoder, error) {
 		return nil, fmt.Errorf("x264: pictures of %d×%d, want even sizes of 2 to %d", cfg.Width, cfg.Height, MaxSize)
 	case cfg.QP < 1 || cfg.QP > MaxQP:
 		return nil, fmt.Errorf("x264: quantiser %d, want 1 to %d", cfg.QP, MaxQP)
-	case cfg.FPSNum < 1 || cfg.FPSDen < 1 || cfg.GOP < 1:
-		return nil, fmt.Errorf("x264: %d/%d frames per second in GoPs of %d", cfg.FPSNum, cfg.FPSDen, cfg.GOP)
+	case cfg.FPSNum < 1 || cfg.FPSDen < 1:
+		return nil, fmt.Errorf("x264: %d/%d frames per second", cfg.FPSNum, cfg.FPSDen)
 	case !slices.Contains(Presets, cfg.Preset):
 		return nil, fmt.Errorf("x264: preset %q, want one of %q", cfg.Preset, Presets)
 	}
@@ -71,7 +70,7 @@ func New(cfg Config) (*Encoder, error) {
 	defer C.free(unsafe.Pointer(preset))
 	e := &Encoder{cfg: cfg, e: (*C.struct_encoder)(C.calloc(1, C.sizeof_struct_encoder))}
 	if C.encoder_open(e.e, preset, C.int(cfg.Width), C.int(cfg.Height), C.uint32_t(cfg.FPSNum), C.uint32_t(cfg.FPSDen),
-		C.int(cfg.GOP), C.int(cfg.QP)) < 0 {
+		C.int(cfg.QP)) < 0 {
 		e.Close()
 		return nil, fmt.Errorf("x264: libx264 cannot encode %d×%d at preset %s", cfg.Width, cfg.Height, cfg.Preset)
 	}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"holocast/capture-server/publish"
+	"holocast/capture-server/source/equirect"
+	"holocast/capture-server/tiles"
+	"holocast/internal/catalog"
+	video "holocast/internal/equirect"
+	"holocast/internal/spherical"
+)
+
+// tilesConfig is the part of the configuration that concerns 360° video.
+type tilesConfig struct {
+	Stereo     string        `yaml:"stereo"`
+	Size       string        `yaml:"size"`
+	Grid       string        `yaml:"grid"`
+	Qualities  int           `yaml:"qualities"`
+	Quantisers []int         `yaml:"quantisers"`
+	Preset     string        `yaml:"preset"`
+	MaxBitrate int64         `yaml:"maxBitrate"`
+	Latency    time.Duration `yaml:"latency"`
+}
+
+func defaultTiles() tilesConfig {
+	return tilesConfig{Stereo: video.StereoAuto, Grid: "8x4", Qualities: 3, Preset: "ultrafast", Latency: time.Second}
+}
+
+func (c *tilesConfig) validate() error {
+	switch c.Stereo {
+	case video.StereoAuto, spherical.Mono, spherical.TopBottom, spherical.SideBySide:
+	default:
+		return fmt.Errorf("tiles.stereo is %q, want auto, mono, top-bottom or side-by-side", c.Stereo)
+	}
+	if c.Size != "" {
+		if _, _, err := parsePair(c.Size); err != nil {
+			return fmt.Errorf("tiles.size is %q, want WIDTHxHEIGHT, such as 1920x960", c.Size)
+		}
+	}
+	columns, rows, err := parsePair(c.Grid)
+	switch {
+	case err != nil:
+		return fmt.Errorf("tiles.grid is %q, want COLUMNSxROWS, such as 8x4", c.Grid)
+	case columns < 1 || rows < 1 || columns > catalog.MaxTiles || rows > catalog.MaxTiles || columns*rows > catalog.MaxTiles:
+		return fmt.Errorf("tiles.grid is %s, want 1 to %d tiles in all", c.Grid, catalog.MaxTiles)
+	case c.Qualities < 1 || c.Qualities > catalog.MaxQualities:
+		return fmt.Errorf("tiles.qualities is %d, want 1 to %d", c.Qualities, catalog.MaxQualities)
+	case len(c.Quantisers) != 0 && len(c.Quantisers) != c.Qualities:
+		return fmt.Errorf("tiles.quantisers has %d numbers, want one for each of %d qualities", len(c.Quantisers), c.Qualities)
+	case c.MaxBitrate < 0:
+		return fmt.Errorf("tiles.maxBitrate is %d, want bits per second, or 0", c.MaxBitrate)
+	case c.Latency < 100*time.Millisecond || c.Latency > maxTimeout:
+		return fmt.Errorf("tiles.latency is %s, want 100ms to %s", c.Latency, maxTimeout)
+	}
+	return nil
+}
+
+// parsePair reads "8x4".
+func parsePair(s string) (a, b int, err error) {
+	var rest string
+	if n, _ := fmt.Sscanf(s, "%dx%d%s", &a, &b, &rest); n != 2 {
+		return 0, 0, fmt.Errorf("%q is no pair of numbers", s)
+	}
+	return a, b, nil
+}
+
+// addSphere makes the session's 360° video, where it has one, a medium of it.
+func addSphere(ctx context.Context, p *publish.Publisher, cfg *Config) error {
+	for _, s := range cfg.Sources {
+		spec, err := parseSource(s)
+		if err != nil || !spec.sphere() {
+			continue
+		}
+		m, err := openSphere(ctx, p, cfg, spec)
+		if err != nil {
+			return err
+		}
+		if err := p.Add(m); err != nil {
+			m.Close()
+			return err
+		}
+	}
+	return nil
+}
+
+func openSphere(ctx context.Context, p *publish.Publisher, cfg *Config, spec sourceSpec) (publish.Medium, error) {
+	t := &cfg.Tiles
+	opts := equirect.Options{Loop: cfg.Loop, Log: p.Log()}
+	opts.Stereo = t.Stereo
+	if t.Size != "" {
+		opts.Width, opts.Height, _ = parsePair(t.Size) // validated
+	}
+	src, err := equirect.Open(ctx, spec.arg, opts)
+	if err != nil {
+		return nil, err
+	}
+	p.Log().Info("360° video", "input", spec.arg, "shows", src.Name(), "sound", src.Info.Audio)
+	columns, rows, _ := parsePair(t.Grid) // validated
+	return tiles.New(p, tiles.Config{
+		Columns: columns, Rows: rows, Qualities: t.Qualities, QPs: t.Quantisers, Preset: t.Preset,
+		MaxBitrate: t.MaxBitrate, TargetLatency: t.Latency,
+	}, src)
+}

@@ -1,0 +1,399 @@
+// Package equirect opens 360° video for what encodes it: it finds out how a picture
+// shows the sphere, and has FFmpeg decode pictures and sound.
+package equirect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+	"time"
+
+	"holocast/internal/catalog"
+	"holocast/internal/ffmpeg"
+	"holocast/internal/loc"
+	"holocast/internal/spherical"
+	"holocast/internal/tiles"
+	"holocast/internal/x264"
+)
+
+// StereoAuto has the file's metadata, or the shape of its pictures, say how the eyes
+// are laid out. The other values of Options.Stereo are those of package spherical.
+const StereoAuto = "auto"
+
+// Options say how to take an input.
+type Options struct {
+	Stereo string // StereoAuto, spherical.Mono, TopBottom or SideBySide; "" is auto
+	// Width and Height are the size that one eye's picture is scaled to, pixels; 0 is
+	// the input's own.
+	Width, Height int
+}
+
+// MaxFPS is the greatest frame rate; pictures in excess are left out.
+const MaxFPS = 60
+
+// Video is an input that shows a sphere.
+type Video struct {
+	Input ffmpeg.Input
+	Info  ffmpeg.Info
+	// Sphere has the size of one eye's picture and how it is turned; not a grid.
+	Sphere         catalog.Sphere
+	FPSNum, FPSDen int
+	// Notes are what the user may want to know, a sentence each.
+	Notes []string
+
+	layout string // of the input: spherical.Mono, TopBottom or SideBySide
+	scale  bool
+	aac    bool // this FFmpeg has no libopus
+}
+
+// Open finds out what an input shows. Errors say what is wrong with it.
+func Open(ctx context.Context, input string, opts Options) (*Video, error) {
+	in, err := ffmpeg.ParseInput(input)
+	if err != nil {
+		return nil, err
+	}
+	v := &Video{Input: in}
+	if err := v.open(ctx, opts); err != nil {
+		return nil, fmt.Errorf("%s: %w", input, err)
+	}
+	return v, nil
+}
+
+func (v *Video) open(ctx context.Context, opts Options) error {
+	var meta spherical.Metadata
+	var err error
+	if v.Input.File() != "" {
+		if meta, err = v.readMetadata(); err != nil {
+			return err
+		}
+	}
+	if v.Info, err = ffmpeg.Probe(ctx, v.Input); err != nil {
+		return err
+	}
+	s := v.Info.Video
+	if meta.Projection == "" && s.Projection != "" {
+		meta.Projection, meta.Yaw, meta.Pitch, meta.Roll = s.Projection, s.Yaw, s.Pitch, s.Roll
+		meta.Part = strings.Contains(s.Projection, "tiled")
+	}
+	if meta.Stereo == "" {
+		meta.Stereo = map[string]string{"2D": spherical.Mono, "top and bottom": spherical.TopBottom, "side by side": spherical.SideBySide}[s.Stereo]
+	}
+	switch {
+	case meta.Projection != "" && meta.Projection != spherical.Equirectangular:
+		return fmt.Errorf("its projection is %.40s; only equirectangular pictures can be shown (ffmpeg's filter v360 converts)", meta.Projection)
+	case meta.Part:
+		return errors.New("it shows only a part of the sphere, such as VR180 does; only whole spheres can be shown")
+	}
+	if err := v.chooseLayout(opts.Stereo, meta); err != nil {
+		return err
+	}
+	if err := v.chooseSize(opts); err != nil {
+		return err
+	}
+	v.Sphere.Projection = catalog.ProjectionEquirectangular
+	v.Sphere.Stereo = catalog.StereoMono
+	if v.layout != spherical.Mono {
+		v.Sphere.Stereo = catalog.StereoTopBottom
+	}
+	v.Sphere.Yaw, v.Sphere.Pitch, v.Sphere.Roll = meta.Yaw, meta.Pitch, meta.Roll
+	if err := v.Sphere.Validate(); err != nil {
+		return err
+	}
+	v.FPSNum, v.FPSDen = frameRate(s.FPSNum, s.FPSDen)
+	if s.FPS() > MaxFPS {
+		v.Notes = append(v.Notes, fmt.Sprintf("of %.5g pictures a second %d are taken", s.FPS(), MaxFPS))
+	}
+	v.aac = v.Info.Audio && !ffmpeg.HasEncoder(ctx, "libopus")
+	return nil
+}
+
+// readMetadata reads what an MP4 file says; other files say nothing here.
+func (v *Video) readMetadata() (spherical.Metadata, error) {
+	f, err := os.Open(v.Input.File())
+	if err != nil {
+		return spherical.Metadata{}, unwrapPath(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return spherical.Metadata{}, unwrapPath(err)
+	}
+	if !info.Mode().IsRegular() {
+		return spherical.Metadata{}, errors.New("it is no regular file")
+	}
+	m, err := spherical.Parse(f, info.Size())
+	var cut *spherical.TruncatedError
+	switch {
+	case errors.Is(err, spherical.ErrNotMP4):
+		return m, nil
+	case errors.As(err, &cut) && cut.Index:
+		v.Notes = append(v.Notes, cut.Error()+"; it plays as far as it goes")
+		return m, nil
+	case err != nil && errors.As(err, &cut):
+		return m, ffmpeg.ErrNoIndex
+	case err != nil:
+		return m, fmt.Errorf("damaged MP4: %w", err)
+	}
+	return m, nil
+}
+
+func unwrapPath(err error) error {
+	var p *os.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+// aspectTolerance is how far from 2:1 a sphere may be.
+const aspectTolerance = 0.02
+
+func (v *Video) chooseLayout(asked string, meta spherical.Metadata) error {
+	s := v.Info.Video
+	switch asked {
+	case spherical.Mono, spherical.TopBottom, spherical.SideBySide:
+		v.layout = asked
+		return nil
+	case "", StereoAuto:
+	default:
+		return fmt.Errorf("stereo is %q, want %s, %s, %s or %s", asked, StereoAuto, spherical.Mono, spherical.TopBottom, spherical.SideBySide)
+	}
+	if meta.Stereo != "" {
+		v.layout = meta.Stereo
+		return nil
+	}
+	if meta.Projection != "" {
+		v.layout = spherical.Mono
+		return nil
+	}
+	aspect := float64(s.Width) * s.PixelAspect / float64(s.Height)
+	near := func(want float64) bool { return math.Abs(aspect/want-1) <= aspectTolerance }
+	switch {
+	case near(2):
+		v.layout = spherical.Mono
+	case near(1):
+		v.layout = spherical.TopBottom
+		v.Notes = append(v.Notes, "without metadata, a picture as wide as high is taken for two eyes, the left one above (--stereo says otherwise)")
+	case near(4):
+		v.layout = spherical.SideBySide
+		v.Notes = append(v.Notes, "without metadata, a picture of 4:1 is taken for two eyes, side by side (--stereo says otherwise)")
+	default:
+		return fmt.Errorf("its pictures of %d×%d are not 2:1, as a whole sphere is, and it has no spherical metadata; "+
+			"if it shows a sphere all the same, say how: --stereo mono, top-bottom or side-by-side", s.Width, s.Height)
+	}
+	return nil
+}
+
+func (v *Video) chooseSize(opts Options) error {
+	s := v.Info.Video
+	w, h := s.Width, s.Height
+	switch v.layout {
+	case spherical.TopBottom:
+		h /= 2
+	case spherical.SideBySide:
+		w /= 2
+	}
+	width, height := w, h
+	switch {
+	case opts.Width != 0 || opts.Height != 0:
+		width, height = opts.Width, opts.Height
+		if width < 32 || height < 16 || width > catalog.MaxSphereSize || height > catalog.MaxSphereSize || width%2 != 0 || height%2 != 0 {
+			return fmt.Errorf("size is %d×%d, want even numbers from 32×16 to %d×%d", width, height, catalog.MaxSphereSize, catalog.MaxSphereSize)
+		}
+	case w%2 != 0 || h%2 != 0 || v.layout == spherical.TopBottom && s.Height%2 != 0 || v.layout == spherical.SideBySide && s.Width%2 != 0:
+		width, height = w&^1, h&^1
+		v.Notes = append(v.Notes, fmt.Sprintf("pictures of %d×%d are scaled to %d×%d an eye: encoders need even sizes", s.Width, s.Height, width, height))
+	}
+	if width < 32 || height < 16 {
+		return fmt.Errorf("its pictures of %d×%d are too small", s.Width, s.Height)
+	}
+	v.Sphere.Width, v.Sphere.Height = width, height
+	fw, fh := v.frameSize()
+	v.scale = fw != s.Width || fh != s.Height
+	return nil
+}
+
+// frameSize is the size of the pictures that FFmpeg is to deliver.
+func (v *Video) frameSize() (width, height int) {
+	width, height = v.Sphere.Width, v.Sphere.Height
+	switch v.layout {
+	case spherical.TopBottom:
+		height *= 2
+	case spherical.SideBySide:
+		width *= 2
+	}
+	return width, height
+}
+
+// frameRate is a rate of MaxFPS at most whose denominator is small.
+func frameRate(num, den int) (int, int) {
+	fps := float64(num) / float64(den)
+	if fps >= MaxFPS {
+		return MaxFPS, 1
+	}
+	if fps < 1 {
+		return 1, 1
+	}
+	for _, d := range []int{1, 1001, 1000} {
+		if n := math.Round(fps * float64(d)); math.Abs(n/float64(d)-fps) < 1e-4*fps {
+			return int(n), d
+		}
+	}
+	return int(math.Round(fps * 1000)), 1000
+}
+
+// Name says what is shown, for logs.
+func (v *Video) Name() string {
+	s := v.Sphere
+	return fmt.Sprintf("%d×%d %s, %.5g pictures a second", s.Width, s.Height, v.layout, float64(v.FPSNum)/float64(v.FPSDen))
+}
+
+// Reader decodes an input. Pictures and sound are read by one goroutine each, and both
+// must be read.
+type Reader struct {
+	v       *Video
+	process *ffmpeg.Process
+	cancel  context.CancelFunc
+	video   ffmpeg.Pipe
+	audio   ffmpeg.Pipe // nil without sound
+}
+
+// bits per second of sound.
+const audioBitrate = "128k"
+
+// Start begins to decode, from the beginning or where a live input is. With loop, a file
+// begins again at its end, for ever.
+func (v *Video) Start(ctx context.Context, loop bool) (*Reader, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var args []string
+	if loop {
+		args = append(args, "-stream_loop", "-1")
+	}
+	args = append(args, v.Input.Args()...)
+	// A file's pictures and sound share time 0; without a picture there the first stands in.
+	filter := fmt.Sprintf("fps=%d/%d:start_time=0", v.FPSNum, v.FPSDen)
+	if v.Input.Live() {
+		filter = fmt.Sprintf("fps=%d/%d", v.FPSNum, v.FPSDen)
+	}
+	if v.scale {
+		w, h := v.frameSize()
+		filter += fmt.Sprintf(",scale=%d:%d:flags=area,setsar=1", w, h)
+	}
+	args = append(args, "-map", "0:v:0", "-vf", filter, "-pix_fmt", "yuv420p", "-f", "rawvideo", "pipe:3")
+	pipes := 1
+	if v.Info.Audio {
+		pipes = 2
+		args = append(args, "-map", "0:a:0", "-af", "aresample=async=1:first_pts=0", "-ac", "2", "-ar", "48000", "-b:a", audioBitrate)
+		if v.aac {
+			args = append(args, "-c:a", "aac", "-f", "adts")
+		} else {
+			args = append(args, "-c:a", "libopus", "-frame_duration", "20", "-page_duration", "20000", "-f", "ogg")
+		}
+		args = append(args, "-flush_packets", "1", "pipe:4")
+	}
+	p, out, err := ffmpeg.Start(ctx, pipes, nil, args...)
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("%s: %w", v.Input, err)
+	}
+	r := &Reader{v: v, process: p, cancel: cancel, video: out[0]}
+	if pipes == 2 {
+		r.audio = out[1]
+	}
+	return r, nil
+}
+
+// Frame is a decoded picture.
+type Frame struct {
+	tiles.Frame
+	b []byte
+}
+
+// NewFrame returns a frame for Next to fill.
+func (v *Video) NewFrame() *Frame {
+	w, h := v.frameSize()
+	n, c := w*h, (w/2)*(h/2)
+	f := &Frame{b: make([]byte, n+2*c)}
+	whole := x264.Picture{Y: f.b[:n], Cb: f.b[n : n+c], Cr: f.b[n+c:], YStride: w, CStride: w / 2}
+	f.Eyes[0] = whole
+	right, rightC := 0, 0
+	switch v.layout {
+	case spherical.TopBottom:
+		right, rightC = v.Sphere.Height*w, v.Sphere.Height/2*(w/2)
+	case spherical.SideBySide:
+		right, rightC = v.Sphere.Width, v.Sphere.Width/2
+	default:
+		return f
+	}
+	f.Eyes[1] = whole
+	f.Eyes[1].Y, f.Eyes[1].Cb, f.Eyes[1].Cr = whole.Y[right:], whole.Cb[rightC:], whole.Cr[rightC:]
+	return f
+}
+
+// Next reads the next picture: io.EOF at the end, else why FFmpeg gave up.
+func (r *Reader) Next(f *Frame) error {
+	_, err := io.ReadFull(r.video, f.b)
+	if err == nil {
+		return nil
+	}
+	if err := r.process.Wait(); err != nil {
+		return fmt.Errorf("%s: %w", r.v.Input, err)
+	}
+	return io.EOF
+}
+
+// Audio is a stream of encoded sound.
+type Audio struct {
+	Format loc.AudioFormat
+	next   func() (loc.Packet, error)
+}
+
+// Next returns the next packet, io.EOF at the end.
+func (a *Audio) Next() (loc.Packet, error) { return a.next() }
+
+// Audio reads the beginning of the sound; it must not be called where there is none.
+func (r *Reader) Audio() (*Audio, error) {
+	if r.v.aac {
+		a, format, err := loc.NewAACReader(r.audio)
+		if err != nil {
+			return nil, err
+		}
+		return &Audio{format, a.Next}, nil
+	}
+	o, format, err := loc.NewOpusReader(r.audio)
+	if err != nil {
+		return nil, err
+	}
+	return &Audio{format, o.Next}, nil
+}
+
+// AudioFormat is that of the sound that Start will bring; nil without sound.
+func (v *Video) AudioFormat() *loc.AudioFormat {
+	switch {
+	case !v.Info.Audio:
+		return nil
+	case v.aac: // AAC-LC, 48 kHz, stereo
+		return &loc.AudioFormat{Codec: "mp4a.40.2", SampleRate: 48000, Channels: 2, Config: []byte{0x11, 0x90}}
+	}
+	return &loc.AudioFormat{Codec: "opus", SampleRate: 48000, Channels: 2}
+}
+
+// Close ends decoding.
+func (r *Reader) Close() {
+	r.cancel()
+	r.process.Kill()
+	_ = r.process.Wait() // it was killed
+	_ = r.video.Close()
+	if r.audio != nil {
+		_ = r.audio.Close()
+	}
+}
+
+// Since is when a number of frames have passed.
+func (v *Video) Since(frames int64) time.Duration {
+	return time.Duration(math.Round(float64(frames) * float64(v.FPSDen) / float64(v.FPSNum) * 1e9))
+}

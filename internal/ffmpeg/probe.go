@@ -1,0 +1,199 @@
+package ffmpeg
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Input is something to read: a file, a device or a URL.
+type Input struct {
+	name string
+	file string // path where it is a regular file
+	args []string
+	live bool
+}
+
+// liveSchemes are the URLs that are taken for live.
+var liveSchemes = map[string]bool{"rtmp": true, "rtmps": true, "rtsp": true, "rtsps": true, "srt": true, "udp": true, "rtp": true, "tcp": true}
+
+// fileSchemes are the URLs that are taken for files.
+var fileSchemes = map[string]bool{"http": true, "https": true}
+
+// ParseInput understands FILE, /dev/videoN and URLs. A file is never taken for one of
+// FFmpeg's own URLs, and cannot make FFmpeg open others.
+func ParseInput(s string) (Input, error) {
+	scheme, _, isURL := strings.Cut(s, "://")
+	switch {
+	case s == "":
+		return Input{}, errors.New("no input: give a file, a URL or /dev/videoN")
+	case strings.HasPrefix(s, "/dev/video"):
+		return Input{name: s, live: true, args: []string{"-f", "v4l2", "-i", s}}, nil
+	case isURL && liveSchemes[scheme]:
+		return Input{name: s, live: true, args: []string{"-fflags", "nobuffer", "-i", s}}, nil
+	case isURL && fileSchemes[scheme]:
+		return Input{name: s, args: []string{"-protocol_whitelist", "http,https,tcp,tls,crypto", "-i", s}}, nil
+	case isURL:
+		return Input{}, fmt.Errorf("input %q: %s:// is none of rtmp, rtmps, rtsp, rtsps, srt, udp, rtp, tcp, http, https", s, scheme)
+	}
+	path, err := filepath.Abs(s)
+	if err != nil {
+		return Input{}, err
+	}
+	return Input{name: s, file: path, args: []string{"-protocol_whitelist", "file", "-i", "file:" + path}}, nil
+}
+
+func (i Input) String() string { return i.name }
+
+// File is the path of a file, "" of what is none.
+func (i Input) File() string { return i.file }
+
+// Live says that the input goes on at its own pace.
+func (i Input) Live() bool { return i.live }
+
+// Args are ffmpeg's arguments for the input, -i included.
+func (i Input) Args() []string { return i.args }
+
+// Info is what an input is made of.
+type Info struct {
+	Video    *Video
+	Audio    bool
+	Duration time.Duration // 0 where it is not known
+}
+
+// Video is an input's first video stream.
+type Video struct {
+	Codec          string
+	Width, Height  int     // pixels
+	PixelAspect    float64 // width of a pixel by its height
+	FPSNum, FPSDen int
+	Projection     string // "" where FFmpeg knows of none: equirectangular, cubemap
+	Stereo         string // likewise: 2D, top and bottom, side by side
+	Yaw            float64
+	Pitch          float64
+	Roll           float64
+}
+
+// FPS is the frame rate.
+func (v *Video) FPS() float64 { return float64(v.FPSNum) / float64(v.FPSDen) }
+
+// ErrNoVideo says that an input has no video stream.
+var ErrNoVideo = errors.New("it has no video stream")
+
+// Probe finds out what an input is made of.
+func Probe(ctx context.Context, in Input) (Info, error) {
+	path, err := Find("ffprobe")
+	if err != nil {
+		return Info{}, err
+	}
+	args := append([]string{"-v", "error", "-print_format", "json", "-show_format", "-show_streams"}, in.args...)
+	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // the arguments are ours
+	var stderr tail
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		if ctx.Err() != nil {
+			return Info{}, ctx.Err()
+		}
+		return Info{}, stderr.explain(err)
+	}
+	return parseProbe(out)
+}
+
+func parseProbe(b []byte) (Info, error) {
+	var doc struct {
+		Streams []struct {
+			Type        string `json:"codec_type"`
+			Codec       string `json:"codec_name"`
+			Tag         string `json:"codec_tag_string"`
+			Width       int    `json:"width"`
+			Height      int    `json:"height"`
+			Aspect      string `json:"sample_aspect_ratio"`
+			Rate        string `json:"r_frame_rate"`
+			Average     string `json:"avg_frame_rate"`
+			Disposition struct {
+				Picture int `json:"attached_pic"`
+			} `json:"disposition"`
+			SideData []struct {
+				Type       string  `json:"type"`
+				Projection string  `json:"projection"`
+				Yaw        float64 `json:"yaw"`
+				Pitch      float64 `json:"pitch"`
+				Roll       float64 `json:"roll"`
+			} `json:"side_data_list"`
+		} `json:"streams"`
+		Format struct {
+			Duration string `json:"duration"`
+		} `json:"format"`
+	}
+	if err := json.Unmarshal(b, &doc); err != nil {
+		return Info{}, fmt.Errorf("ffprobe: %w", err)
+	}
+	var info Info
+	if s, err := strconv.ParseFloat(doc.Format.Duration, 64); err == nil && s > 0 && s < 1e9 {
+		info.Duration = time.Duration(s * float64(time.Second))
+	}
+	for i := range doc.Streams {
+		s := &doc.Streams[i]
+		if s.Type == "audio" {
+			info.Audio = true
+		}
+		if s.Type != "video" || s.Disposition.Picture != 0 || info.Video != nil {
+			continue
+		}
+		v := &Video{Codec: s.Codec, Width: s.Width, Height: s.Height, PixelAspect: 1}
+		if s.Codec == "" || s.Codec == "unknown" || s.Codec == "none" {
+			return info, &CodecError{Codec: "video of type " + s.Tag}
+		}
+		if n, d, ok := ratio(s.Aspect, ":"); ok {
+			v.PixelAspect = float64(n) / float64(d)
+		}
+		var ok bool
+		if v.FPSNum, v.FPSDen, ok = ratio(s.Average, "/"); !ok {
+			if v.FPSNum, v.FPSDen, ok = ratio(s.Rate, "/"); !ok {
+				v.FPSNum, v.FPSDen = 30, 1
+			}
+		}
+		for _, d := range s.SideData {
+			if d.Projection != "" {
+				v.Projection, v.Yaw, v.Pitch, v.Roll = d.Projection, d.Yaw, d.Pitch, d.Roll
+			} else if d.Type != "" {
+				v.Stereo = d.Type
+			}
+		}
+		info.Video = v
+	}
+	if info.Video == nil {
+		return info, ErrNoVideo
+	}
+	if info.Video.Width < 1 || info.Video.Height < 1 {
+		return info, fmt.Errorf("its pictures are %d×%d", info.Video.Width, info.Video.Height)
+	}
+	return info, nil
+}
+
+func ratio(s, by string) (num, den int, ok bool) {
+	a, b, _ := strings.Cut(s, by)
+	n, err := strconv.Atoi(a)
+	d, err2 := strconv.Atoi(b)
+	if err != nil || err2 != nil || n < 1 || d < 1 {
+		return 0, 0, false
+	}
+	return n, d, true
+}
+
+// HasEncoder reports whether this FFmpeg has an encoder.
+func HasEncoder(ctx context.Context, name string) bool {
+	path, err := Find("ffmpeg")
+	if err != nil {
+		return false
+	}
+	out, err := exec.CommandContext(ctx, path, "-hide_banner", "-v", "error", "-h", "encoder="+name).CombinedOutput() //nolint:gosec // the arguments are ours
+	return err == nil && strings.Contains(string(out), "Encoder "+name+" ")
+}

@@ -1,0 +1,360 @@
+// Package spherical reads and writes what an MP4 file says of a 360° picture: Google's
+// Spherical Video V2 (boxes st3d and sv3d of the sample entry) and V1 (XML in a uuid box
+// of the track); https://github.com/google/spatial-media/tree/master/docs. Where a file
+// has both, V2 wins.
+package spherical
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Stereo layouts of a frame.
+const (
+	Mono       = "mono"
+	TopBottom  = "top-bottom"   // the left eye above
+	SideBySide = "side-by-side" // the left eye on the left
+)
+
+// Projections.
+const (
+	Equirectangular = "equirectangular"
+	Cubemap         = "cubemap"
+	Mesh            = "mesh"
+)
+
+// Metadata is what a file says of its first video track.
+type Metadata struct {
+	Projection string // "" where it says nothing of one
+	Stereo     string // "" where it says nothing of it
+	// Yaw, Pitch and Roll turn the sphere, degrees.
+	Yaw, Pitch, Roll float64
+	// Part says that the picture shows only a part of the sphere.
+	Part bool
+}
+
+// ErrNotMP4 says that a file does not begin like an MP4 or QuickTime file.
+var ErrNotMP4 = errors.New("not an MP4 file")
+
+// TruncatedError says that a file ends before one of its boxes does.
+type TruncatedError struct {
+	Box   string
+	Bytes int64 // missing
+	// Index is false where the moov box, without which nothing can be played, has not
+	// come before.
+	Index bool
+}
+
+func (e *TruncatedError) Error() string {
+	if !e.Index {
+		return fmt.Sprintf("truncated MP4: box %s lacks %d bytes, and there is no moov box before it", e.Box, e.Bytes)
+	}
+	return fmt.Sprintf("truncated MP4: box %s lacks %d bytes", e.Box, e.Bytes)
+}
+
+// Limits of what Parse reads.
+const (
+	maxBoxes = 1 << 14
+	maxDepth = 12
+	maxLeaf  = 1 << 20 // bytes of a box that is read whole
+)
+
+// Parse reads the metadata of an MP4 file of the given size.
+func Parse(r io.ReaderAt, size int64) (Metadata, error) {
+	p := parser{r: r}
+	first := true
+	moov := false
+	err := p.boxes(0, size, 0, func(b box) error {
+		if first && !topLevel[b.kind] {
+			return ErrNotMP4
+		}
+		first = false
+		if b.missing > 0 {
+			return &TruncatedError{Box: b.kind, Bytes: b.missing, Index: moov}
+		}
+		if b.kind != "moov" || moov {
+			return nil
+		}
+		moov = true
+		return p.movie(b)
+	})
+	if first && err == nil {
+		err = ErrNotMP4
+	}
+	var cut *TruncatedError
+	if err == nil && !moov {
+		err = &TruncatedError{Box: "moov", Bytes: 8}
+	} else if err != nil && !errors.As(err, &cut) {
+		return Metadata{}, err
+	}
+	return p.metadata(), err
+}
+
+// topLevel are the boxes that a file may begin with.
+var topLevel = map[string]bool{"ftyp": true, "moov": true, "mdat": true, "free": true, "skip": true, "wide": true, "pnot": true,
+	"styp": true, "uuid": true, "moof": true, "sidx": true}
+
+type parser struct {
+	r      io.ReaderAt
+	count  int
+	found  bool // the first video track
+	v1, v2 Metadata
+}
+
+func (p *parser) metadata() Metadata {
+	m := p.v2
+	if m.Projection == "" {
+		m.Projection, m.Yaw, m.Pitch, m.Roll, m.Part = p.v1.Projection, p.v1.Yaw, p.v1.Pitch, p.v1.Roll, p.v1.Part
+	}
+	if m.Stereo == "" {
+		m.Stereo = p.v1.Stereo
+	}
+	return m
+}
+
+// box is a box's place in the file, header excluded.
+type box struct {
+	kind       string
+	start, end int64
+	missing    int64 // bytes that it says it has beyond its parent's end
+}
+
+// boxes calls do for each box between two offsets.
+func (p *parser) boxes(start, end int64, depth int, do func(box) error) error {
+	if depth > maxDepth {
+		return fmt.Errorf("boxes nested deeper than %d", maxDepth)
+	}
+	for at := start; at < end; {
+		if p.count++; p.count > maxBoxes {
+			return fmt.Errorf("more than %d boxes", maxBoxes)
+		}
+		var h [16]byte
+		if end-at < 8 {
+			if depth == 0 {
+				return nil // bytes behind the last box are of no concern
+			}
+			return fmt.Errorf("%d bytes at %d are no box", end-at, at)
+		}
+		n, err := p.r.ReadAt(h[:min(16, end-at)], at)
+		if n < 8 {
+			return fmt.Errorf("read at %d: %w", at, err)
+		}
+		b := box{kind: string(h[4:8]), start: at + 8}
+		length := int64(binary.BigEndian.Uint32(h[:]))
+		switch {
+		case length == 1 && n == 16:
+			b.start += 8
+			big := binary.BigEndian.Uint64(h[8:])
+			if big < 16 || big > math.MaxInt64/2 {
+				return fmt.Errorf("box %q at %d says it has %d bytes", b.kind, at, big)
+			}
+			length = int64(big)
+		case length == 0:
+			length = end - at
+		case length < 8:
+			return fmt.Errorf("box %q at %d says it has %d bytes", b.kind, at, length)
+		}
+		b.end = at + length
+		if b.end > end {
+			b.missing, b.end = b.end-end, end
+			if depth > 0 {
+				return fmt.Errorf("box %q at %d is longer than the box around it", b.kind, at)
+			}
+		}
+		if err := do(b); err != nil {
+			return err
+		}
+		at = b.end
+	}
+	return nil
+}
+
+// read reads a box whole, as far as limit.
+func (p *parser) read(b box, limit int64) ([]byte, error) {
+	if b.end-b.start > limit {
+		return nil, fmt.Errorf("box %q at %d has %d bytes, more than %d", b.kind, b.start, b.end-b.start, limit)
+	}
+	out := make([]byte, b.end-b.start)
+	if _, err := p.r.ReadAt(out, b.start); err != nil && err != io.EOF {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (p *parser) movie(moov box) error {
+	return p.boxes(moov.start, moov.end, 1, func(b box) error {
+		if b.kind != "trak" || p.found {
+			return nil
+		}
+		return p.track(b)
+	})
+}
+
+// track looks into a track, and keeps what it found if that is video.
+func (p *parser) track(trak box) error {
+	var kind string
+	var v1, v2 Metadata
+	var walk func(b box, depth int) error
+	walk = func(parent box, depth int) error {
+		return p.boxes(parent.start, parent.end, depth, func(b box) error {
+			switch b.kind {
+			case "mdia", "minf", "stbl":
+				return walk(b, depth+1)
+			case "hdlr":
+				h, err := p.read(b, maxLeaf)
+				if err == nil && len(h) >= 12 && parent.kind == "mdia" {
+					kind = string(h[8:12])
+				}
+				return err
+			case "stsd":
+				return p.sampleEntries(b, depth+1, &v2)
+			case "uuid":
+				if parent.kind != "trak" || b.end-b.start > maxLeaf {
+					return nil
+				}
+				u, err := p.read(b, maxLeaf)
+				if err == nil && len(u) > 16 && bytes.Equal(u[:16], v1ID[:]) {
+					v1 = parseV1(u[16:])
+				}
+				return err
+			}
+			return nil
+		})
+	}
+	if err := walk(trak, 2); err != nil {
+		return err
+	}
+	if kind == "vide" {
+		p.found, p.v1, p.v2 = true, v1, v2
+	}
+	return nil
+}
+
+// Sizes of what precedes the boxes within an stsd box and a visual sample entry.
+const (
+	stsdHeader   = 8
+	visualHeader = 78
+)
+
+func (p *parser) sampleEntries(stsd box, depth int, m *Metadata) error {
+	first := true
+	return p.boxes(min(stsd.start+stsdHeader, stsd.end), stsd.end, depth, func(entry box) error {
+		if !first || entry.end-entry.start < visualHeader {
+			return nil
+		}
+		first = false
+		// Some files pad the entry with zeros, which are no box.
+		err := p.boxes(entry.start+visualHeader, entry.end, depth+1, func(b box) error {
+			switch b.kind {
+			case "st3d":
+				d, err := p.read(b, maxLeaf)
+				if err == nil && len(d) >= 5 && d[4] < 3 {
+					m.Stereo = []string{Mono, TopBottom, SideBySide}[d[4]]
+				}
+				return err
+			case "sv3d":
+				return p.sv3d(b, depth+2, m)
+			}
+			return nil
+		})
+		if m.Projection == "" && m.Stereo == "" {
+			return nil // not a picture, or nothing that concerns us
+		}
+		return err
+	})
+}
+
+func (p *parser) sv3d(sv3d box, depth int, m *Metadata) error {
+	return p.boxes(sv3d.start, sv3d.end, depth, func(b box) error {
+		if b.kind != "proj" {
+			return nil
+		}
+		return p.boxes(b.start, b.end, depth+1, func(b box) error {
+			switch b.kind {
+			case "prhd":
+				d, err := p.read(b, maxLeaf)
+				if err == nil && len(d) >= 16 {
+					m.Yaw, m.Pitch, m.Roll = fixed(d[4:]), fixed(d[8:]), fixed(d[12:])
+				}
+				return err
+			case "equi":
+				m.Projection = Equirectangular
+				d, err := p.read(b, maxLeaf)
+				if err == nil && len(d) >= 20 {
+					m.Part = !bytes.Equal(d[4:20], make([]byte, 16)) // bounds
+				}
+				return err
+			case "cbmp":
+				m.Projection = Cubemap
+			case "mshp":
+				m.Projection = Mesh
+			}
+			return nil
+		})
+	})
+}
+
+// fixed is a signed 16.16 number.
+func fixed(b []byte) float64 { return float64(int32(binary.BigEndian.Uint32(b))) / (1 << 16) }
+
+// v1ID is the extended type of V1's uuid box.
+var v1ID = [16]byte{0xff, 0xcc, 0x82, 0x63, 0xf8, 0x55, 0x4a, 0x93, 0x88, 0x14, 0x58, 0x7a, 0x02, 0x52, 0x1f, 0xdd}
+
+// parseV1 reads the XML as far as it can be read.
+func parseV1(b []byte) Metadata {
+	values := map[string]string{}
+	d := xml.NewDecoder(bytes.NewReader(b))
+	d.Strict = false
+	d.CharsetReader = func(_ string, r io.Reader) (io.Reader, error) { return r, nil }
+	name := ""
+	for {
+		t, err := d.Token()
+		if err != nil {
+			break
+		}
+		switch t := t.(type) {
+		case xml.StartElement:
+			name = t.Name.Local
+		case xml.EndElement:
+			name = ""
+		case xml.CharData:
+			if name != "" {
+				values[name] = strings.TrimSpace(string(t))
+			}
+		}
+	}
+	var m Metadata
+	if values["Spherical"] != "true" {
+		return m
+	}
+	m.Projection = values["ProjectionType"]
+	if m.Projection == "" {
+		m.Projection = Equirectangular
+	}
+	switch values["StereoMode"] {
+	case "mono":
+		m.Stereo = Mono
+	case "top-bottom":
+		m.Stereo = TopBottom
+	case "left-right":
+		m.Stereo = SideBySide
+	}
+	number := func(name string) float64 {
+		v, err := strconv.ParseFloat(values[name], 64)
+		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+			return 0
+		}
+		return v
+	}
+	m.Part = values["CroppedAreaImageWidthPixels"] != values["FullPanoWidthPixels"] ||
+		values["CroppedAreaImageHeightPixels"] != values["FullPanoHeightPixels"]
+	m.Yaw, m.Pitch, m.Roll = number("InitialViewHeadingDegrees"), number("InitialViewPitchDegrees"), number("InitialViewRollDegrees")
+	return m
+}

@@ -1,0 +1,157 @@
+package spherical
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// movie makes an MP4 file without media: a sound track, then a video track with the
+// given boxes in its sample entry and beside its media.
+func movie(entry, beside []byte) []byte {
+	track := func(handler string, entry, beside []byte) []byte {
+		stsd := AppendBox(nil, "stsd", []byte{0, 0, 0, 0, 0, 0, 0, 1}, AppendBox(nil, "avc1", make([]byte, visualHeader), entry))
+		minf := AppendBox(nil, "minf", AppendBox(nil, "stbl", stsd))
+		hdlr := AppendBox(nil, "hdlr", make([]byte, 8), []byte(handler), make([]byte, 13))
+		return AppendBox(nil, "trak", AppendBox(nil, "mdia", hdlr, minf), beside)
+	}
+	b := AppendBox(nil, "ftyp", []byte("isom\x00\x00\x00\x00"))
+	return AppendBox(b, "moov", AppendBox(nil, "mvhd", make([]byte, 100)), track("soun", nil, nil), track("vide", entry, beside))
+}
+
+func parse(b []byte) (Metadata, error) { return Parse(bytes.NewReader(b), int64(len(b))) }
+
+func v1(xml string) []byte { return AppendBox(nil, "uuid", v1ID[:], []byte(xml)) }
+
+func TestParse(t *testing.T) {
+	turned := AppendBox(nil, "sv3d", AppendBox(nil, "proj",
+		AppendBox(nil, "prhd", []byte{0, 0, 0, 0, 0, 90, 0x80, 0, 0xff, 0xf6, 0, 0, 0, 0, 0, 0}), AppendBox(nil, "equi", make([]byte, 20))))
+	half := AppendBox(nil, "sv3d", AppendBox(nil, "proj", AppendBox(nil, "equi", make([]byte, 12), []byte{0x40, 0, 0, 0, 0x40, 0, 0, 0})))
+	for _, tt := range []struct {
+		name string
+		file []byte
+		want Metadata
+	}{
+		{"nothing", movie(nil, nil), Metadata{}},
+		{"V2 mono", movie(SampleEntryBoxes(Mono), nil), Metadata{Projection: Equirectangular, Stereo: Mono}},
+		{"V2 top-bottom", movie(SampleEntryBoxes(TopBottom), nil), Metadata{Projection: Equirectangular, Stereo: TopBottom}},
+		{"V2 side-by-side", movie(SampleEntryBoxes(SideBySide), nil), Metadata{Projection: Equirectangular, Stereo: SideBySide}},
+		{"V2 turned", movie(turned, nil), Metadata{Projection: Equirectangular, Yaw: 90.5, Pitch: -10}},
+		{"V2 part", movie(half, nil), Metadata{Projection: Equirectangular, Part: true}},
+		{"V2 cube", movie(AppendBox(nil, "sv3d", AppendBox(nil, "proj", AppendBox(nil, "cbmp", make([]byte, 8)))), nil), Metadata{Projection: Cubemap}},
+		{"V1", movie(nil, TrackBox(TopBottom)), Metadata{Projection: Equirectangular, Stereo: TopBottom}},
+		{"V1 side-by-side, V2 mono", movie(SampleEntryBoxes(Mono), TrackBox(SideBySide)), Metadata{Projection: Equirectangular, Stereo: Mono}},
+		{"V1 of other tools", movie(nil, v1(`<rdf:SphericalVideo><GSpherical:Spherical>true</GSpherical:Spherical>`+
+			`<GSpherical:InitialViewHeadingDegrees>45</GSpherical:InitialViewHeadingDegrees></rdf:SphericalVideo>`)),
+			Metadata{Projection: Equirectangular, Yaw: 45}},
+		{"V1 part", movie(nil, v1(`<a><Spherical>true</Spherical><CroppedAreaImageWidthPixels>960</CroppedAreaImageWidthPixels>`+
+			`<FullPanoWidthPixels>1920</FullPanoWidthPixels></a>`)), Metadata{Projection: Equirectangular, Part: true}},
+		{"V1 not spherical", movie(nil, v1(`<a><Spherical>false</Spherical></a>`)), Metadata{}},
+		{"V1 no XML", movie(nil, v1("<<<")), Metadata{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := parse(tt.file)
+			if err != nil || got != tt.want {
+				t.Errorf("got %+v, %v\nwant %+v", got, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestHostileBoxes(t *testing.T) {
+	deep := []byte("x")
+	for range 30 {
+		deep = AppendBox(nil, "mdia", deep)
+	}
+	for _, tt := range []struct {
+		name string
+		file []byte
+		want string
+	}{
+		{"empty", nil, "not an MP4 file"},
+		{"text", []byte("hello, this is no film"), "not an MP4 file"},
+		{"size below a header", []byte("\x00\x00\x00\x04ftypisom"), `box "ftyp" at 0 says it has 4 bytes`},
+		{"huge size", []byte("\x00\x00\x00\x01ftyp\xff\xff\xff\xff\xff\xff\xff\xff"), "says it has 18446744073709551615 bytes"},
+		{"child longer than its parent", append(AppendBox(nil, "ftyp", nil), AppendBox(nil, "moov", []byte("\x00\x00\x10\x00trak"))...), "longer than the box around it"},
+		{"nested", AppendBox(nil, "moov", AppendBox(nil, "trak", deep)), "nested deeper than 12"},
+		{"many", AppendBox(nil, "moov", bytes.Repeat(AppendBox(nil, "free", nil), maxBoxes)), "more than 16384 boxes"},
+		{"a leaf too long", AppendBox(nil, "moov", AppendBox(nil, "trak", AppendBox(nil, "mdia", AppendBox(nil, "hdlr", make([]byte, maxLeaf+1))))), "more than 1048576"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if m, err := parse(tt.file); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %+v, error %v, want %q", m, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestTruncated(t *testing.T) {
+	media := AppendBox(nil, "mdat", make([]byte, 100))
+	index := movie(SampleEntryBoxes(TopBottom), nil)
+	var cut *TruncatedError
+	m, err := parse(append(index, media[:50]...))
+	if !errors.As(err, &cut) || !cut.Index || cut.Bytes != 58 || m.Stereo != TopBottom {
+		t.Errorf("index before media: %+v, %v", m, err)
+	}
+	for name, b := range map[string][]byte{
+		"media":          append(AppendBox(nil, "ftyp", nil), media[:50]...),
+		"behind media":   append(AppendBox(nil, "ftyp", nil), media...),
+		"in the index":   index[:len(index)-10],
+		"only the start": index[:16],
+	} {
+		if _, err := parse(b); !errors.As(err, &cut) || cut.Index {
+			t.Errorf("cut off %s: %v", name, err)
+		}
+	}
+}
+
+// What Tag writes is what Parse, and FFmpeg, read.
+func TestTag(t *testing.T) {
+	if _, err := exec.LookPath("ffmpeg"); err != nil {
+		t.Skip("ffmpeg is not installed")
+	}
+	path := filepath.Join(t.TempDir(), "a.mp4")
+	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc=size=64x32:rate=5:duration=1",
+		"-f", "lavfi", "-i", "sine=duration=1", "-map", "1", "-map", "0", "-c:v", "libx264", path).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := Tag(path, TopBottom); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := parse(b); err != nil || m != (Metadata{Projection: Equirectangular, Stereo: TopBottom}) {
+		t.Errorf("parsed %+v, %v", m, err)
+	}
+	out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-select_streams", "v", "-show_streams", path).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "projection=equirectangular") || !strings.Contains(string(out), "type=top and bottom") {
+		t.Errorf("ffprobe: %v: %s", err, out)
+	}
+	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i", path, "-f", "null", "-").CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("it does not play: %v: %s", err, out)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(movie(SampleEntryBoxes(TopBottom), TrackBox(SideBySide)))
+	f.Add(movie(nil, nil)[:40])
+	f.Add([]byte("\x00\x00\x00\x01ftyp\xff\xff\xff\xff\xff\xff\xff\xff"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := parse(b)
+		if err != nil && len(err.Error()) > 1000 {
+			t.Errorf("a message of %d bytes", len(err.Error()))
+		}
+		if len(m.Projection) > len(b) {
+			t.Errorf("projection %q", m.Projection)
+		}
+		tagged := false
+		_, _ = rewrite(b, nil, &tagged, TopBottom)
+		isVideo(b)
+	})
+}

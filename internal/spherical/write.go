@@ -1,0 +1,163 @@
+package spherical
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// writer is named in what is written.
+const writer = "Holocast"
+
+// v1XML is V1's description of an equirectangular picture.
+func v1XML(stereo string) string {
+	mode := map[string]string{TopBottom: "top-bottom", SideBySide: "left-right"}[stereo]
+	if mode == "" {
+		mode = "mono"
+	}
+	return `<?xml version="1.0"?><rdf:SphericalVideo xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"` +
+		` xmlns:GSpherical="http://ns.google.com/videos/1.0/spherical/"><GSpherical:Spherical>true</GSpherical:Spherical>` +
+		`<GSpherical:Stitched>true</GSpherical:Stitched><GSpherical:StitchingSoftware>` + writer + `</GSpherical:StitchingSoftware>` +
+		`<GSpherical:ProjectionType>equirectangular</GSpherical:ProjectionType><GSpherical:StereoMode>` + mode +
+		`</GSpherical:StereoMode></rdf:SphericalVideo>`
+}
+
+// AppendBox appends a box.
+func AppendBox(dst []byte, kind string, parts ...[]byte) []byte {
+	n := 8
+	for _, p := range parts {
+		n += len(p)
+	}
+	dst = append(binary.BigEndian.AppendUint32(dst, uint32(n)), kind...)
+	for _, p := range parts {
+		dst = append(dst, p...)
+	}
+	return dst
+}
+
+// SampleEntryBoxes are V2's boxes of an equirectangular picture, for the end of its
+// sample entry.
+func SampleEntryBoxes(stereo string) []byte {
+	mode := map[string]byte{TopBottom: 1, SideBySide: 2}[stereo]
+	proj := AppendBox(nil, "prhd", make([]byte, 16))
+	proj = AppendBox(proj, "equi", make([]byte, 20))
+	sv3d := AppendBox(nil, "svhd", make([]byte, 4), append([]byte(writer), 0))
+	sv3d = AppendBox(sv3d, "proj", proj)
+	return AppendBox(AppendBox(nil, "st3d", []byte{0, 0, 0, 0, mode}), "sv3d", sv3d)
+}
+
+// TrackBox is V1's box of such a picture, for the end of its track.
+func TrackBox(stereo string) []byte {
+	return AppendBox(nil, "uuid", v1ID[:], []byte(v1XML(stereo)))
+}
+
+// Tag adds the metadata of an equirectangular picture, V1 and V2, to the first video
+// track of an MP4 file whose moov box is its last, as FFmpeg writes it.
+func Tag(path, stereo string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	p := parser{r: f}
+	var moov box
+	if err := p.boxes(0, info.Size(), 0, func(b box) error {
+		moov = b
+		return nil
+	}); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if moov.kind != "moov" || moov.missing > 0 {
+		return fmt.Errorf("%s: its last box is %q, not moov", path, moov.kind)
+	}
+	old, err := p.read(moov, 1<<28)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	tagged := false
+	body, err := rewrite(old, nil, &tagged, stereo)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if !tagged {
+		return fmt.Errorf("%s: it has no video track", path)
+	}
+	_, err = f.WriteAt(AppendBox(nil, "moov", body), moov.start-8)
+	return errors.Join(err, f.Close())
+}
+
+// rewrite copies a box's children, with ours added to the first video track.
+func rewrite(b []byte, path []string, tagged *bool, stereo string) ([]byte, error) {
+	var out []byte
+	for len(b) > 0 {
+		if len(b) < 8 {
+			return nil, io.ErrUnexpectedEOF
+		}
+		n := uint64(binary.BigEndian.Uint32(b))
+		if n < 8 || n > uint64(len(b)) {
+			return nil, fmt.Errorf("box %q of %d bytes", b[4:8], n)
+		}
+		kind, body := string(b[4:8]), b[8:n]
+		b = b[n:]
+		var err error
+		switch {
+		case kind == "trak" && len(path) == 0 && !*tagged && isVideo(body):
+			if body, err = rewrite(body, append(path, kind), tagged, stereo); err == nil {
+				body = append(body, TrackBox(stereo)...)
+			}
+		case len(path) > 0 && (kind == "mdia" || kind == "minf" || kind == "stbl"):
+			body, err = rewrite(body, append(path, kind), tagged, stereo)
+		case len(path) == 4 && kind == "stsd" && len(body) > stsdHeader+8:
+			entry := body[stsdHeader:]
+			n := binary.BigEndian.Uint32(entry)
+			if n < 8+visualHeader || uint64(n) > uint64(len(entry)) {
+				return nil, fmt.Errorf("sample entry of %d bytes", n)
+			}
+			*tagged = true
+			first := AppendBox(nil, string(entry[4:8]), entry[8:n], SampleEntryBoxes(stereo))
+			body = append(append(append([]byte(nil), body[:stsdHeader]...), first...), entry[n:]...)
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = AppendBox(out, kind, body)
+	}
+	return out, nil
+}
+
+// isVideo reports whether the handler of a track is that of video.
+func isVideo(trak []byte) bool {
+	p := parser{r: readerAt(trak)}
+	video := false
+	_ = p.boxes(0, int64(len(trak)), 1, func(b box) error {
+		if b.kind != "mdia" {
+			return nil
+		}
+		return p.boxes(b.start, b.end, 2, func(b box) error {
+			if b.kind == "hdlr" && b.end-b.start >= 12 {
+				video = string(trak[b.start+8:b.start+12]) == "vide"
+			}
+			return nil
+		})
+	}) // what cannot be read is no video track
+	return video
+}
+
+type readerAt []byte
+
+func (r readerAt) ReadAt(b []byte, at int64) (int, error) {
+	if at < 0 || at >= int64(len(r)) {
+		return 0, io.EOF
+	}
+	n := copy(b, r[at:])
+	if n < len(b) {
+		return n, io.EOF
+	}
+	return n, nil
+}
