@@ -100,7 +100,7 @@ func openSphere(ctx context.Context, p *publish.Publisher, cfg *Config, spec sou
 	p.Log().Info("360° video", "input", spec.arg, "shows", src.Name(), "sound", src.Info.Audio)
 	columns, rows, _ := parsePair(t.Grid) // validated
 	return tiles.New(p, tiles.Config{
-		Columns: columns, Rows: rows, Qualities: t.Qualities, QPs: t.Quantisers, Preset: t.Preset,
+		Columns: columns, Rows: rows, Qualities: t.Qualities, Quantisers: t.Quantisers, Preset: t.Preset,
 		MaxBitrate: t.MaxBitrate, TargetLatency: t.Latency,
 	}, src)
 }

@@ -15,6 +15,8 @@ want libc6-dev
 want pkg-config
 want libturbojpeg0-dev
 want libzstd-dev
+want libx264-dev
+want ffmpeg
 want iproute2
 if [[ "${1:-}" == --test ]]; then
 	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || want chromium

@@ -14,6 +14,7 @@ type sparer struct {
 	calm     int // GoPs in a row with time to spare for a quality more
 	patience int // of them until one is tried
 	late     bool
+	lag      time.Duration // of the GoP before
 }
 
 const (
@@ -58,7 +59,9 @@ func (s *sparer) gop(lag time.Duration) bool {
 	}
 	load := float64(s.busy) / float64(s.gopTime)
 	s.busy, s.frames = 0, 0
-	if lag > lateQuality && load > 0.5 && s.left > 1 {
+	before := s.lag
+	s.lag = lag
+	if lag > lateQuality && lag >= before && load > 0.5 && s.left > 1 {
 		s.left--
 		s.calm = 0
 		return true

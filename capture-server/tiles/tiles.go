@@ -31,7 +31,7 @@ import (
 // Config says how a sphere is published. Zero fields take the defaults.
 type Config struct {
 	Columns, Rows, Qualities int // 8, 4 and 3
-	QPs                      []int
+	Quantisers               []int
 	Preset                   string
 	MaxBitrate               int64         // of the whole sphere at its best, bits per second
 	TargetLatency            time.Duration // from capture to display; 1 s
@@ -86,6 +86,9 @@ const (
 // beginning.
 const cacheAge = 2500 * time.Millisecond
 
+// distortEvery is of how many frames one is measured.
+const distortEvery = 3
+
 // renderGroup is the sphere's; the cameras' is 1.
 const renderGroup = 2
 
@@ -104,8 +107,8 @@ func New(session *publish.Publisher, cfg Config, src *equirect.Source) (*Medium,
 	m.sphere.Columns, m.sphere.Rows, m.sphere.Qualities = cfg.Columns, cfg.Rows, cfg.Qualities
 	m.skip.Store(&[]bool{})
 	var err error
-	m.encoder, err = engine.New(engine.Config{Sphere: m.sphere, FPSNum: src.FPSNum, FPSDen: src.FPSDen, QPs: cfg.QPs,
-		Preset: cfg.Preset, MaxBitrate: cfg.MaxBitrate})
+	m.encoder, err = engine.New(engine.Config{Sphere: m.sphere, FPSNum: src.FPSNum, FPSDen: src.FPSDen, Quantisers: cfg.Quantisers,
+		Preset: cfg.Preset, MaxBitrate: cfg.MaxBitrate, DistortEvery: distortEvery, RatesEvery: int(m.gop)})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", src.Input, err)
 	}

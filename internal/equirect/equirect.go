@@ -239,7 +239,7 @@ func frameRate(num, den int) (int, int) {
 		return 1, 1
 	}
 	for _, d := range []int{1, 1001, 1000} {
-		if n := math.Round(fps * float64(d)); math.Abs(n/float64(d)-fps) < 1e-4*fps {
+		if n := math.Round(fps * float64(d)); math.Abs(n/float64(d)-fps) < 1e-5*fps {
 			return int(n), d
 		}
 	}
@@ -320,7 +320,7 @@ func (v *Video) NewFrame() *Frame {
 	f := &Frame{b: make([]byte, n+2*c)}
 	whole := x264.Picture{Y: f.b[:n], Cb: f.b[n : n+c], Cr: f.b[n+c:], YStride: w, CStride: w / 2}
 	f.Eyes[0] = whole
-	right, rightC := 0, 0
+	var right, rightC int
 	switch v.layout {
 	case spherical.TopBottom:
 		right, rightC = v.Sphere.Height*w, v.Sphere.Height/2*(w/2)

@@ -36,7 +36,7 @@ func ParseInput(s string) (Input, error) {
 	case strings.HasPrefix(s, "/dev/video"):
 		return Input{name: s, live: true, args: []string{"-f", "v4l2", "-i", s}}, nil
 	case isURL && liveSchemes[scheme]:
-		return Input{name: s, live: true, args: []string{"-fflags", "nobuffer", "-i", s}}, nil
+		return Input{name: s, live: true, args: []string{"-fflags", "nobuffer", "-analyzeduration", "2000000", "-i", s}}, nil
 	case isURL && fileSchemes[scheme]:
 		return Input{name: s, args: []string{"-protocol_whitelist", "http,https,tcp,tls,crypto", "-i", s}}, nil
 	case isURL:

@@ -1,19 +1,36 @@
 #include "kernels.h"
 
+// Rows of a destination row are added up column by column, which compilers vectorise,
+// then columns.
 void tiles_shrink(uint8_t *dst, int dst_stride, int dst_width, int dst_height,
-		  const uint8_t *src, int src_stride, int src_width, int src_height)
+		  const uint8_t *src, int src_stride, int src_width, int src_height, uint16_t *columns)
 {
 	for (int v = 0; v < dst_height; v++) {
 		int y0 = (int)((int64_t)v * src_height / dst_height), y1 = (int)((int64_t)(v + 1) * src_height / dst_height);
+		const uint8_t *row = src + (size_t)y0 * src_stride;
+		uint8_t *out = dst + (size_t)v * dst_stride;
 
+		for (int x = 0; x < src_width; x++)
+			columns[x] = row[x];
+		for (int y = y0 + 1; y < y1; y++) {
+			row += src_stride;
+			for (int x = 0; x < src_width; x++)
+				columns[x] += row[x];
+		}
+		if (4 * dst_width == src_width && y1 - y0 == 4) {
+			for (int u = 0; u < dst_width; u++) {
+				const uint16_t *c = columns + 4 * u;
+				out[u] = (uint8_t)((c[0] + c[1] + c[2] + c[3] + 8) >> 4);
+			}
+			continue;
+		}
 		for (int u = 0; u < dst_width; u++) {
 			int x0 = (int)((int64_t)u * src_width / dst_width), x1 = (int)((int64_t)(u + 1) * src_width / dst_width);
 			uint32_t sum = 0, n = (uint32_t)((y1 - y0) * (x1 - x0));
 
-			for (int y = y0; y < y1; y++)
-				for (int x = x0; x < x1; x++)
-					sum += src[(size_t)y * src_stride + x];
-			dst[(size_t)v * dst_stride + u] = (uint8_t)((sum + n / 2) / n);
+			for (int x = x0; x < x1; x++)
+				sum += columns[x];
+			out[u] = (uint8_t)((sum + n / 2) / n);
 		}
 	}
 }

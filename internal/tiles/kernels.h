@@ -5,9 +5,10 @@
 #include <stdint.h>
 
 // Shrinks a plane: each destination pixel is the mean of the source pixels whose
-// rectangle it covers, in whole pixels.
+// rectangle it covers, in whole pixels; up to 257 of them high. columns has room for a
+// row of the source.
 void tiles_shrink(uint8_t *dst, int dst_stride, int dst_width, int dst_height,
-		  const uint8_t *src, int src_stride, int src_width, int src_height);
+		  const uint8_t *src, int src_stride, int src_width, int src_height, uint16_t *columns);
 
 // Sum of weights[r]·(src − enlarged)² over the rectangle of width × rows pixels at x, y of a
 // picture of full_width × full_height, where enlarged is the small picture interpolated

@@ -29,18 +29,18 @@ type Config struct {
 	Sphere         catalog.Sphere
 	FPSNum, FPSDen int
 	GOP            int    // frames; 0 is a second's
-	QPs            []int  // a quantiser for each of the sphere's qualities; nil: QPs(n)
+	Quantisers     []int  // a quantiser for each of the sphere's qualities; nil: Quantisers(n)
 	Preset         string // of tiles, libx264's; "" is ultrafast
 	// MaxBitrate bounds the best quality's whole sphere, bits per second; 0 is
 	// DefaultBitrate. Lower qualities have their share of it.
 	MaxBitrate   int64
 	Workers      int // tiles encoded at a time; 0 is one a processor
-	RatesEvery   int // frames from one to the next whose distortion where a tile is missing is measured; 0 is 10
+	RatesEvery   int // frames from one to the next whose distortion where a tile is missing is measured; 0 is 15
 	DistortEvery int // and of the tiles' distortions; 0 is 1
 }
 
-// QPs are the quantisers of n qualities, the worst first.
-func QPs(n int) []int {
+// Quantisers are the quantisers of n qualities, the worst first.
+func Quantisers(n int) []int {
 	const worst, best = 38, 22
 	if n == 1 {
 		return []int{(worst + best) / 2}
@@ -119,6 +119,7 @@ type video struct {
 	width, height int // of one eye
 	picture       x264.Picture
 	luma          []byte // as a decoder sees it
+	columns       []uint16
 	payload       []byte
 }
 
@@ -128,15 +129,15 @@ func New(cfg Config) (*Encoder, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	if cfg.QPs == nil {
-		cfg.QPs = QPs(max(1, s.Qualities))[:s.Qualities]
+	if cfg.Quantisers == nil {
+		cfg.Quantisers = Quantisers(max(1, s.Qualities))[:s.Qualities]
 	}
-	if len(cfg.QPs) != s.Qualities {
-		return nil, fmt.Errorf("%d quantisers for %d qualities", len(cfg.QPs), s.Qualities)
+	if len(cfg.Quantisers) != s.Qualities {
+		return nil, fmt.Errorf("%d quantisers for %d qualities", len(cfg.Quantisers), s.Qualities)
 	}
-	for i := 1; i < len(cfg.QPs); i++ {
-		if cfg.QPs[i] >= cfg.QPs[i-1] {
-			return nil, fmt.Errorf("quantisers %v do not descend from the worst quality to the best", cfg.QPs)
+	for i := 1; i < len(cfg.Quantisers); i++ {
+		if cfg.Quantisers[i] >= cfg.Quantisers[i-1] {
+			return nil, fmt.Errorf("quantisers %v do not descend from the worst quality to the best", cfg.Quantisers)
 		}
 	}
 	if cfg.FPSNum < 1 || cfg.FPSDen < 1 {
@@ -153,7 +154,7 @@ func New(cfg Config) (*Encoder, error) {
 		cfg.Preset = "ultrafast"
 	}
 	if cfg.RatesEvery == 0 {
-		cfg.RatesEvery = 10
+		cfg.RatesEvery = 15
 	}
 	if cfg.DistortEvery == 0 {
 		cfg.DistortEvery = 1
@@ -178,6 +179,7 @@ func (e *Encoder) open(fps float64) error {
 	v := &e.video
 	v.width, v.height = VideoSize(s)
 	v.picture = newPicture(v.width, v.height*s.Eyes())
+	v.columns = make([]uint16, s.Width)
 	v.luma = make([]byte, v.width*v.height*s.Eyes())
 	var err error
 	if v.enc, err = encoder(v.width, v.height, videoQP, e.cfg.Preset); err != nil {
@@ -198,7 +200,7 @@ func (e *Encoder) open(fps float64) error {
 		t.versions = make([]version, s.Qualities)
 		for q := range t.versions {
 			x := &t.versions[q]
-			x.qp, x.perFrame = e.cfg.QPs[q], float64(e.bitrate(i, q))/8/fps
+			x.qp, x.perFrame = e.cfg.Quantisers[q], float64(e.bitrate(i, q))/8/fps
 			if x.enc, err = encoder(t.rect.Dx(), t.rect.Dy(), x.qp, e.cfg.Preset); err != nil {
 				return err
 			}
@@ -254,8 +256,8 @@ func (e *Encoder) bitrate(i, q int) int64 {
 	s := &e.cfg.Sphere
 	r := s.Rect(i)
 	share := math.Min(1, crowd*float64(r.Dx()*r.Dy())/float64(s.Width*s.Height))
-	best := e.cfg.QPs[len(e.cfg.QPs)-1]
-	return int64(float64(e.cfg.MaxBitrate) * share * math.Exp2(float64(best-e.cfg.QPs[q])/6))
+	best := e.cfg.Quantisers[len(e.cfg.Quantisers)-1]
+	return int64(float64(e.cfg.MaxBitrate) * share * math.Exp2(float64(best-e.cfg.Quantisers[q])/6))
 }
 
 // Encode encodes a frame. idr begins a GoP, as the first frame must, and skip[q] leaves
@@ -307,9 +309,9 @@ func (e *Encoder) encodeVideo(f *Frame, idr bool, emit func(int, int, []byte) er
 	for eye := range s.Eyes() {
 		p := &f.Eyes[eye]
 		at, half := eye*v.width*v.height, eye*(v.width/2)*(v.height/2)
-		shrink(v.picture.Y[at:], v.width, v.width, v.height, p.Y, p.YStride, s.Width, s.Height)
-		shrink(v.picture.Cb[half:], v.width/2, v.width/2, v.height/2, p.Cb, p.CStride, s.Width/2, s.Height/2)
-		shrink(v.picture.Cr[half:], v.width/2, v.width/2, v.height/2, p.Cr, p.CStride, s.Width/2, s.Height/2)
+		v.shrink(v.picture.Y[at:], v.width, v.width, v.height, p.Y, p.YStride, s.Width, s.Height)
+		v.shrink(v.picture.Cb[half:], v.width/2, v.width/2, v.height/2, p.Cb, p.CStride, s.Width/2, s.Height/2)
+		v.shrink(v.picture.Cr[half:], v.width/2, v.width/2, v.height/2, p.Cr, p.CStride, s.Width/2, s.Height/2)
 	}
 	var err error
 	if v.payload, err = v.enc.Encode(v.payload[:0], v.picture, idr, 0); err != nil {
@@ -321,9 +323,9 @@ func (e *Encoder) encodeVideo(f *Frame, idr bool, emit func(int, int, []byte) er
 	return emit(Video, 0, v.payload)
 }
 
-func shrink(dst []byte, dstStride, dstWidth, dstHeight int, src []byte, srcStride, srcWidth, srcHeight int) {
+func (v *video) shrink(dst []byte, dstStride, dstWidth, dstHeight int, src []byte, srcStride, srcWidth, srcHeight int) {
 	C.tiles_shrink((*C.uint8_t)(&dst[0]), C.int(dstStride), C.int(dstWidth), C.int(dstHeight),
-		(*C.uint8_t)(&src[0]), C.int(srcStride), C.int(srcWidth), C.int(srcHeight))
+		(*C.uint8_t)(&src[0]), C.int(srcStride), C.int(srcWidth), C.int(srcHeight), (*C.uint16_t)(&v.columns[0]))
 }
 
 func (e *Encoder) encodeTile(i int, f *Frame, idr bool, skip []bool, emit func(int, int, []byte) error) error {

@@ -190,7 +190,7 @@ func TestSkippedQualityComesBack(t *testing.T) {
 // What is costlier than its bound gets a coarser quantiser.
 func TestBitrateIsBounded(t *testing.T) {
 	s := sphere(catalog.StereoMono, 256, 128, 1, 1, 1)
-	e, err := New(Config{Sphere: s, FPSNum: 30, FPSDen: 1, GOP: 30, QPs: []int{10}, MaxBitrate: 400_000})
+	e, err := New(Config{Sphere: s, FPSNum: 30, FPSDen: 1, GOP: 30, Quantisers: []int{10}, MaxBitrate: 400_000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,8 +229,8 @@ func TestConfigErrors(t *testing.T) {
 		{"absurd grid", func(c *Config) { c.Sphere.Columns = 400 }, "a grid of 400×1 tiles"},
 		{"tiles too small", func(c *Config) { c.Sphere.Columns = 8 }, "smaller than 16×16"},
 		{"odd size", func(c *Config) { c.Sphere.Width = 65 }, "65 is not an even number"},
-		{"quantisers", func(c *Config) { c.QPs = []int{20, 30} }, "do not descend"},
-		{"number of quantisers", func(c *Config) { c.QPs = []int{20} }, "1 quantisers for 2 qualities"},
+		{"quantisers", func(c *Config) { c.Quantisers = []int{20, 30} }, "do not descend"},
+		{"number of quantisers", func(c *Config) { c.Quantisers = []int{20} }, "1 quantisers for 2 qualities"},
 		{"preset", func(c *Config) { c.Preset = "warp" }, `preset "warp"`},
 		{"frame rate", func(c *Config) { c.FPSDen = 0 }, "frames per second"},
 	} {
@@ -270,4 +270,3 @@ func BenchmarkEncode(b *testing.B) {
 		})
 	}
 }
-

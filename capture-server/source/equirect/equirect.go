@@ -154,6 +154,7 @@ func (s *Source) play(ctx context.Context) (n int64, err error) {
 				return n, context.Cause(ctx)
 			}
 			if err == io.EOF {
+				sound.Wait() // what is left of it
 				return n, nil
 			}
 			return n, err

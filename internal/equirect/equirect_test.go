@@ -1,0 +1,243 @@
+package equirect
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"holocast/internal/ffmpeg"
+	"holocast/internal/spherical"
+)
+
+// film has FFmpeg make a second of video, of 10 pictures, with further arguments.
+func film(t *testing.T, name, size string, args ...string) string {
+	t.Helper()
+	if _, err := exec.LookPath("ffmpeg"); err != nil {
+		t.Skip("ffmpeg is not installed")
+	}
+	path := filepath.Join(t.TempDir(), name)
+	all := append([]string{"-v", "error", "-f", "lavfi", "-i", "testsrc2=size=" + size + ":rate=10:duration=1"}, append(args, path)...)
+	if out, err := exec.CommandContext(t.Context(), "ffmpeg", all...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return path
+}
+
+func tagged(t *testing.T, size, stereo string) string {
+	t.Helper()
+	path := film(t, "film.mp4", size)
+	if err := spherical.Tag(path, stereo); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestOpen(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		path          func() string
+		opts          Options
+		layout        string
+		width, height int
+		note          string
+	}{
+		{"2:1", func() string { return film(t, "a.mkv", "128x64") }, Options{}, spherical.Mono, 128, 64, ""},
+		{"1:1", func() string { return film(t, "a.mp4", "128x128") }, Options{}, spherical.TopBottom, 128, 64, "taken for two eyes"},
+		{"4:1", func() string { return film(t, "a.mp4", "256x64") }, Options{}, spherical.SideBySide, 128, 64, "taken for two eyes"},
+		{"pixels that are not square", func() string { return film(t, "a.mp4", "128x96", "-vf", "setsar=3/2") }, Options{}, spherical.Mono, 128, 96, ""},
+		{"any shape with metadata", func() string { return tagged(t, "128x96", spherical.Mono) }, Options{}, spherical.Mono, 128, 96, ""},
+		{"top-bottom by metadata", func() string { return tagged(t, "128x96", spherical.TopBottom) }, Options{}, spherical.TopBottom, 128, 48, ""},
+		{"side by side by metadata", func() string { return tagged(t, "128x64", spherical.SideBySide) }, Options{}, spherical.SideBySide, 64, 64, ""},
+		{"overridden", func() string { return tagged(t, "128x64", spherical.SideBySide) }, Options{Stereo: spherical.Mono}, spherical.Mono, 128, 64, ""},
+		{"odd size", func() string { return film(t, "a.mkv", "128x64", "-vf", "scale=127:63,format=yuv444p", "-c:v", "ffv1") }, Options{}, spherical.Mono, 126, 62, "scaled to 126×62"},
+		{"odd size of an eye", func() string { return film(t, "a.mkv", "128x126", "-c:v", "ffv1") }, Options{}, spherical.TopBottom, 128, 62, "scaled to 128×62"},
+		{"scaled", func() string { return film(t, "a.mp4", "128x64") }, Options{Width: 64, Height: 32}, spherical.Mono, 64, 32, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			v, err := Open(t.Context(), tt.path(), tt.opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v.layout != tt.layout || v.Sphere.Width != tt.width || v.Sphere.Height != tt.height || v.FPSNum != 10 || v.FPSDen != 1 {
+				t.Errorf("%s, %d×%d, %d/%d; want %s, %d×%d", v.layout, v.Sphere.Width, v.Sphere.Height, v.FPSNum, v.FPSDen, tt.layout, tt.width, tt.height)
+			}
+			if notes := strings.Join(v.Notes, "\n"); tt.note == "" && notes != "" || !strings.Contains(notes, tt.note) {
+				t.Errorf("notes %q, want %q", notes, tt.note)
+			}
+			r, err := v.Start(t.Context(), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			f := v.NewFrame()
+			n := 0
+			for ; ; n++ {
+				if err = r.Next(f); err != nil {
+					break
+				}
+				for eye := range v.Sphere.Eyes() {
+					if y := f.Eyes[eye].Y; bytes.Count(y[:tt.width], y[:1]) == tt.width {
+						t.Fatal("a picture without anything in it")
+					}
+				}
+			}
+			if err != io.EOF || n != 10 {
+				t.Errorf("%d pictures, %v", n, err)
+			}
+		})
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	whole := func(t *testing.T) []byte {
+		b, err := os.ReadFile(film(t, "a.mp4", "128x64", "-movflags", "+faststart"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	write := func(t *testing.T, b []byte) string {
+		path := filepath.Join(t.TempDir(), "bad.mp4")
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, tt := range []struct {
+		name string
+		path func(t *testing.T) string
+		opts Options
+		want string
+	}{
+		{"not 2:1", func(t *testing.T) string { return film(t, "a.mp4", "128x72") }, Options{}, "are not 2:1, as a whole sphere is"},
+		{"no video stream", func(t *testing.T) string {
+			return film(t, "a.m4a", "128x64", "-f", "lavfi", "-i", "sine=duration=1", "-map", "1")
+		}, Options{}, "it has no video stream"},
+		{"cut off in its index", func(t *testing.T) string { return write(t, whole(t)[:200]) }, Options{}, "truncated MP4: it has no moov box"},
+		{"hostile box", func(t *testing.T) string {
+			b := whole(t)
+			i := bytes.Index(b, []byte("trak"))
+			copy(b[i-4:], "\x7f\xff\xff\xff")
+			return write(t, b)
+		}, Options{}, "damaged MP4"},
+		{"box of impossible size", func(t *testing.T) string {
+			return write(t, []byte("\x00\x00\x00\x01ftyp\xff\xff\xff\xff\xff\xff\xff\xff"))
+		}, Options{}, "damaged MP4"},
+		{"text", func(t *testing.T) string { return write(t, []byte("this is no film")) }, Options{}, "it has no moov box"},
+		{"no file", func(*testing.T) string { return "/nonexistent/film.mp4" }, Options{}, "no such file"},
+		{"a folder", func(t *testing.T) string { return t.TempDir() }, Options{}, "no regular file"},
+		{"unknown layout", func(t *testing.T) string { return film(t, "a.mp4", "128x64") }, Options{Stereo: "both"}, `stereo is "both"`},
+		{"odd size asked for", func(t *testing.T) string { return film(t, "a.mp4", "128x64") }, Options{Width: 63, Height: 32}, "want even numbers"},
+		{"too small", func(t *testing.T) string { return film(t, "a.mkv", "16x8", "-c:v", "ffv1") }, Options{}, "too small"},
+		{"nobody listens", func(*testing.T) string { return "tcp://127.0.0.1:1" }, Options{}, "refused"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Open(t.Context(), tt.path(t), tt.opts)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// A film that is cut off behind its index plays as far as it goes.
+func TestTruncatedPlays(t *testing.T) {
+	path := film(t, "a.mp4", "128x64", "-movflags", "+faststart")
+	info, err := os.Stat(path)
+	if err == nil {
+		err = os.Truncate(path, info.Size()*2/3)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := Open(t.Context(), path, Options{})
+	if err != nil || len(v.Notes) != 1 || !strings.Contains(v.Notes[0], "truncated MP4") {
+		t.Fatalf("%v, notes %q", err, v.Notes)
+	}
+	r, err := v.Start(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	n := 0
+	for f := v.NewFrame(); r.Next(f) == nil; n++ {
+	}
+	if n == 0 {
+		t.Error("nothing of it plays")
+	}
+}
+
+func TestLackOfFFmpeg(t *testing.T) {
+	path := film(t, "a.mp4", "128x64")
+	t.Setenv("PATH", t.TempDir())
+	if _, err := Open(t.Context(), path, Options{}); !errors.Is(err, ffmpeg.ErrAbsent) {
+		t.Error(err)
+	}
+}
+
+// An FFmpeg without libopus makes AAC.
+func TestSound(t *testing.T) {
+	path := film(t, "a.mp4", "128x64", "-f", "lavfi", "-i", "sine=duration=1")
+	for _, aac := range []bool{false, true} {
+		t.Run(fmt.Sprint(aac), func(t *testing.T) {
+			v, err := Open(t.Context(), path, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v.aac = aac
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			r, err := v.Start(ctx, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for f := v.NewFrame(); r.Next(f) == nil; {
+				}
+			}()
+			a, err := r.Audio()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := v.AudioFormat(); a.Format.Codec != want.Codec || a.Format.SampleRate != want.SampleRate || a.Format.Channels != want.Channels || !bytes.Equal(a.Format.Config, want.Config) {
+				t.Errorf("format %+v, foretold %+v", a.Format, *want)
+			}
+			samples := 0
+			for {
+				p, err := a.Next()
+				if err == io.EOF {
+					break
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				samples += p.Samples
+			}
+			<-done
+			if samples < 48000 || samples > 53000 {
+				t.Errorf("%d samples of a second", samples)
+			}
+		})
+	}
+}
+
+func TestFrameRate(t *testing.T) {
+	for _, tt := range []struct{ num, den, wantNum, wantDen int }{
+		{30, 1, 30, 1}, {30000, 1001, 30000, 1001}, {917425, 30617, 29965, 1000}, {120, 1, 60, 1}, {1, 5, 1, 1}, {25, 1, 25, 1}, {12500, 1000, 12500, 1000},
+	} {
+		if n, d := frameRate(tt.num, tt.den); n*tt.wantDen != d*tt.wantNum {
+			t.Errorf("%d/%d: %d/%d, want %d/%d", tt.num, tt.den, n, d, tt.wantNum, tt.wantDen)
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package ffmpeg
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// pretend puts programs that say something and fail in place of FFmpeg's.
+func pretend(t *testing.T, says string) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"ffmpeg", "ffprobe"} {
+		script := "#!/bin/sh\ncat >&2 <<'END'\n" + says + "\nEND\nexit 1\n"
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir+":/usr/bin:/bin")
+}
+
+func mustParse(t *testing.T, s string) Input {
+	t.Helper()
+	in, err := ParseInput(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+func TestWhatFFmpegSays(t *testing.T) {
+	for _, tt := range []struct{ name, says, want string }{
+		{"no decoder", "[aost#0:0 @ 0x5] x\nDecoder (codec av1) not found for input stream #0:0", "this FFmpeg cannot decode av1"},
+		{"no encoder", "Unknown encoder 'libopus'", "this FFmpeg cannot encode libopus"},
+		{"truncated", "[mov,mp4,m4a,3gp,3g2,mj2 @ 0x55d] moov atom not found\nx.mp4: Invalid data found when processing input", "it has no moov box"},
+		{"anything", "a\n[tcp @ 0x55d0c0] Connection to tcp://127.0.0.1:1 failed: Connection refused\n", "Connection to tcp://127.0.0.1:1 failed: Connection refused"},
+		{"nothing", "", "exit status 1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			pretend(t, tt.says)
+			if err := Run(t.Context(), "-version"); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("ffmpeg: %v, want %q", err, tt.want)
+			}
+			if _, err := Probe(t.Context(), mustParse(t, "/dev/null")); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("ffprobe: %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestAbsent(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	if err := Run(t.Context(), "-version"); !errors.Is(err, ErrAbsent) || !strings.Contains(err.Error(), "apt install ffmpeg") {
+		t.Errorf("ffmpeg: %v", err)
+	}
+	if _, err := Probe(t.Context(), mustParse(t, "/dev/null")); !errors.Is(err, ErrAbsent) {
+		t.Errorf("ffprobe: %v", err)
+	}
+	if HasEncoder(t.Context(), "libopus") {
+		t.Error("it has an encoder")
+	}
+}
+
+func TestParseInput(t *testing.T) {
+	for _, tt := range []struct {
+		in   string
+		live bool
+		args string // contained
+		err  string
+	}{
+		{in: "film.mp4", args: "-protocol_whitelist file -i file:/"},
+		{in: "-i", args: "-i file:/"},
+		{in: "concat:/etc/passwd", args: "file:/"},
+		{in: "/dev/video0", live: true, args: "-f v4l2 -i /dev/video0"},
+		{in: "rtmp://host/live", live: true, args: "-i rtmp://host/live"},
+		{in: "srt://host:9000", live: true, args: "-i srt://host:9000"},
+		{in: "https://host/film.mp4", args: "-i https://host/film.mp4"},
+		{in: "subfile://x", err: "is none of rtmp"},
+		{in: "", err: "no input"},
+	} {
+		in, err := ParseInput(tt.in)
+		if tt.err != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%q: %v, want %q", tt.in, err, tt.err)
+			}
+			continue
+		}
+		if args := strings.Join(in.Args(), " "); err != nil || in.Live() != tt.live || !strings.Contains(args, tt.args) {
+			t.Errorf("%q: %q, live %v, %v", tt.in, args, in.Live(), err)
+		}
+	}
+}
+
+func TestParseProbe(t *testing.T) {
+	info, err := parseProbe([]byte(`{"streams":[{"codec_type":"audio","codec_name":"aac"},
+		{"codec_type":"video","codec_name":"png","width":1,"height":1,"disposition":{"attached_pic":1}},
+		{"codec_type":"video","codec_name":"h264","width":1920,"height":1080,"sample_aspect_ratio":"9:16","avg_frame_rate":"0/0","r_frame_rate":"30000/1001",
+		"side_data_list":[{"side_data_type":"Stereo 3D","type":"top and bottom"},{"side_data_type":"Spherical Mapping","projection":"equirectangular","yaw":3}]}],
+		"format":{"duration":"10.5"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Video{Codec: "h264", Width: 1920, Height: 1080, PixelAspect: 9.0 / 16, FPSNum: 30000, FPSDen: 1001,
+		Projection: "equirectangular", Stereo: "top and bottom", Yaw: 3}
+	if !info.Audio || *info.Video != want || info.Duration.Seconds() != 10.5 {
+		t.Errorf("got %+v %+v", info, *info.Video)
+	}
+	for _, tt := range []struct{ doc, want string }{
+		{`{}`, "no video stream"},
+		{`{"streams":[{"codec_type":"audio"}]}`, "no video stream"},
+		{`{"streams":[{"codec_type":"video","codec_name":"h264"}]}`, "pictures are 0×0"},
+		{`{"streams":[{"codec_type":"video","codec_tag_string":"abcd"}]}`, "cannot decode video of type abcd"},
+		{`[`, "ffprobe"},
+	} {
+		if _, err := parseProbe([]byte(tt.doc)); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", tt.doc, err, tt.want)
+		}
+	}
+}
+
+func TestPipes(t *testing.T) {
+	if _, err := Find("ffmpeg"); err != nil {
+		t.Skip("ffmpeg is not installed")
+	}
+	p, pipes, err := Start(t.Context(), 2, nil, "-f", "lavfi", "-i", "color=size=4x2:rate=5:duration=1", "-f", "lavfi", "-i", "sine=duration=1:sample_rate=8000",
+		"-map", "0", "-f", "rawvideo", "-pix_fmt", "gray", "pipe:3", "-map", "1", "-f", "s16le", "pipe:4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sound := make(chan int)
+	go func() {
+		b, _ := io.ReadAll(pipes[1])
+		sound <- len(b)
+	}()
+	b, err := io.ReadAll(pipes[0])
+	if n := <-sound; err != nil || len(b) != 5*4*2 || n != 16000 {
+		t.Errorf("%d bytes of pictures, %d of sound, %v", len(b), n, err)
+	}
+	if err := p.Wait(); err != nil {
+		t.Error(err)
+	}
+	// The end of the context is the end of the program.
+	ctx, cancel := context.WithCancel(t.Context())
+	p, pipes, err = Start(ctx, 1, nil, "-f", "lavfi", "-i", "testsrc2", "-f", "rawvideo", "pipe:3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if p.Wait() == nil {
+		t.Error("it ended well although it was killed")
+	}
+	for _, f := range pipes {
+		_ = f.Close()
+	}
+}
