@@ -32,6 +32,7 @@ type Planner struct {
 
 	problem  Problem
 	plan     Plan
+	spare    Plan
 	looks    []Look
 	requests []Request
 }
@@ -42,8 +43,12 @@ const gazeMoments = 3
 // leastRest is the share of a GoP below which it is not worth asking for its tiles.
 const leastRest = 0.25
 
-// BudgetPercentile is the percentile of the predicted capacity that OWS may plan with.
-const BudgetPercentile = 10
+// BudgetPercentile is the percentile of the predicted capacity that OWS may plan with, and
+// SparePercentile that up to which further tiles are asked for.
+const (
+	BudgetPercentile = 10
+	SparePercentile  = 50
+)
 
 // Plan decides which tiles to ask for, in the order in which to have them sent. GoPs are those
 // whose time is not over, the one being shown first: of that one tiles are asked for again
@@ -52,6 +57,10 @@ const BudgetPercentile = 10
 //
 // Seconds is the time until the last GoP must be there; pending is how many bytes asked for
 // before are still to come. The result is valid until the next call.
+//
+// What OWS chooses within the budget comes first. Tiles that it left out follow, chosen in the
+// same way for what the network is more likely than not to carry beyond the budget: if it does
+// not, they are late, and nothing before them is.
 func (p *Planner) Plan(gops []GoP, seconds, pending float64) []Request {
 	tiles := p.View.Grid.Tiles()
 	pr := &p.problem
@@ -87,10 +96,20 @@ func (p *Planner) Plan(gops []GoP, seconds, pending float64) []Request {
 	}
 	p.Solver.OWS(pr, &p.plan)
 	p.requests = p.requests[:0]
+	p.request(&p.plan, tiles)
 	for _, i := range p.plan.Order {
-		p.requests = append(p.requests, Request{i / tiles, i % tiles, p.plan.Quality[i]})
+		clear(pr.Bytes[i*p.Qualities : (i+1)*p.Qualities])
 	}
+	pr.Budget = p.Capacity.Percentile(SparePercentile)*seconds - pending - p.plan.Bytes
+	p.Solver.OWS(pr, &p.spare)
+	p.request(&p.spare, tiles)
 	return p.requests
+}
+
+func (p *Planner) request(plan *Plan, tiles int) {
+	for _, i := range plan.Order {
+		p.requests = append(p.requests, Request{i / tiles, i % tiles, plan.Quality[i]})
+	}
 }
 
 // expect sets what share of the viewport each tile is expected to fill while what is asked for
@@ -111,6 +130,6 @@ func (p *Planner) expect(g *GoP, seen []float64) {
 	p.View.Expect(p.looks, seen, nil)
 }
 
-// Chosen returns the last plan: Loss, Bound and Expected of the GoPs' tiles, one GoP after
-// the other.
+// Chosen returns what OWS last chose within the budget: the GoPs' tiles, one GoP after the
+// other.
 func (p *Planner) Chosen() *Plan { return &p.plan }

@@ -33,6 +33,24 @@ func (p Viewport) rays(columns, rows int) []ray {
 	return rays
 }
 
+// Each calls visit with the directions of columns×rows points of a viewport that looks along
+// gaze, row by row from the top left, and each one's share of the viewport's solid angle.
+func (p Viewport) Each(gaze Vec, columns, rows int, visit func(v Vec, share float64)) {
+	rays := p.rays(columns, rows)
+	sum := 0.0
+	for _, r := range rays {
+		sum += r.weight
+	}
+	right, up := gaze.frame()
+	for _, r := range rays {
+		visit(Vec{
+			gaze.X + r.x*right.X + r.y*up.X,
+			gaze.Y + r.x*right.Y + r.y*up.Y,
+			gaze.Z + r.x*right.Z + r.y*up.Z,
+		}.Unit(), r.weight/sum)
+	}
+}
+
 // View knows which tiles of a grid a viewport shows. It is not for concurrent use.
 type View struct {
 	Grid Grid

@@ -20,6 +20,7 @@ import (
 	"holocast/tools/bench/duplication"
 	"holocast/tools/bench/narrow"
 	"holocast/tools/bench/path"
+	"holocast/tools/bench/tiles"
 )
 
 // benchOptions are what every benchmark is told.
@@ -52,6 +53,9 @@ func benchmarks() []benchmark {
 		}},
 		{"narrow", "a camera over paths narrower than its stream: frames, delay, what is sent in vain " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return narrow.Run(ctx, narrow.Options{Quick: o.quick, Log: o.log})
+		}},
+		{"tiles", "tiled 360° video: what a viewport shows, by way of choosing tiles", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
+			return tiles.Run(ctx, tiles.Options{Data: o.data, Quick: o.quick, Log: o.log})
 		}},
 		{"duplication", "packet duplication over the paths of Table I: single path, redirection, duplication " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return duplication.Run(ctx, duplication.Options{Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})

@@ -1,0 +1,88 @@
+package tiles
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// network is what a path carried, bytes in each second, scaled.
+type network struct {
+	name string
+	rate []float64
+}
+
+// at returns the rate at a time; the trace begins again where it ends.
+func (n network) at(t float64) float64 {
+	return n.rate[int(max(0, t))%len(n.rate)]
+}
+
+// scaled returns the network at a mean rate, bytes per second, over the first seconds.
+func (n network) scaled(mean float64, seconds int) network {
+	sum := 0.0
+	for i := range seconds {
+		sum += n.rate[i%len(n.rate)]
+	}
+	out := network{n.name, make([]float64, len(n.rate))}
+	for i, r := range n.rate {
+		out.rate[i] = r * mean * float64(seconds) / sum
+	}
+	return out
+}
+
+// networks reads traces of 5Gophers: second by second throughput of commercial 5G on foot and
+// in a car.
+func networks(dir string) ([]network, error) {
+	var all []network
+	for _, c := range []struct{ name, file, column string }{
+		{"walking", "All-Carriers_03-User-Mobility_walking-trace.csv", "throughput_mbps"},
+		{"driving, Sprint", "All-Carriers_03-User-Mobility_car-driving-trace-1.csv", "Sprint_throughput_mbps"},
+		{"driving, T-Mobile", "All-Carriers_03-User-Mobility_car-driving-trace-1.csv", "TMobile_throughput_mbps"},
+		{"driving, Verizon", "All-Carriers_03-User-Mobility_car-driving-trace-1.csv", "Verizon_throughput_mbps"},
+	} {
+		rate, err := readColumn(filepath.Join(dir, c.file), c.column)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, network{c.name, rate})
+	}
+	return all, nil
+}
+
+func readColumn(file, column string) (v []float64, err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if len(rows) < 2 {
+		return nil, fmt.Errorf("%s: no measurements", file)
+	}
+	at := -1
+	for i, name := range rows[0] {
+		if name == column {
+			at = i
+		}
+	}
+	if at < 0 {
+		return nil, fmt.Errorf("%s: no column %s", file, column)
+	}
+	for i, row := range rows[1:] {
+		if row[at] == "" || row[at] == "NA" {
+			continue
+		}
+		mbps, err := strconv.ParseFloat(row[at], 64)
+		if err != nil || !(mbps >= 0) {
+			return nil, errors.Join(fmt.Errorf("%s: line %d: %q is no throughput", file, i+2, row[at]), err)
+		}
+		v = append(v, mbps*1e6/8)
+	}
+	return v, nil
+}

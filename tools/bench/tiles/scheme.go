@@ -1,0 +1,233 @@
+package tiles
+
+import (
+	"slices"
+
+	"holocast/internal/tile360"
+)
+
+// scheme is a way to choose tiles.
+type scheme struct {
+	name string
+	// again: it decides several times a GoP, and may ask for tiles of the GoP being shown.
+	// What follows is of schemes that decide once, a second before a GoP is shown.
+	again      bool
+	percentile float64 // of the predicted capacity: the budget; mean or known instead
+	seen       weighting
+	gaze       prediction
+	spare      bool // what OWS leaves out is asked for last
+	choose     func(s *tile360.Solver, p *tile360.Problem, plan *tile360.Plan)
+}
+
+// mean, as a percentile, is the mean of the predicted capacity.
+const mean = -1
+
+// weighting is what Problem.Seen is.
+type weighting int
+
+const (
+	share    weighting = iota // the expected share of the viewport
+	observed                  // the probability that anything of the tile is seen
+)
+
+// prediction is where the viewer is expected to look.
+type prediction int
+
+const (
+	spread   prediction = iota // Gaze.Looks, with the crowd
+	alone                      // Gaze.Looks, without a crowd
+	point                      // Gaze.Predict, without its errors
+	last                       // where the viewer looks now
+	crowdMap                   // where the crowd looks, whatever the viewer does
+)
+
+// The schemes that are compared, in the order of the tables.
+const (
+	Ours     = "ours"
+	Whole    = "whole"
+	Viewport = "viewport"
+	Fixed    = "fixed"
+	Paper    = "paper"
+)
+
+// Schemes returns the names of the schemes.
+func Schemes() []string { return []string{Ours, Whole, Viewport, Fixed, Paper} }
+
+// paperRounds is the paper's M.
+const paperRounds = 10
+
+func printed(s *tile360.Solver, p *tile360.Problem, plan *tile360.Plan) {
+	s.Paper(p, paperRounds, plan)
+}
+
+// printedRates are the paper's rates in our order.
+func printedRates(s *tile360.Solver, p *tile360.Problem, plan *tile360.Plan) {
+	s.Fixed(p, plan)
+	slices.SortStableFunc(plan.Order, func(a, b int) int {
+		value := func(t int) float64 {
+			i := t*p.Qualities + plan.Quality[t]
+			return p.Seen[t] * (p.Miss[t] - p.Distortion[i]) / p.Bytes[i]
+		}
+		switch x, y := value(a), value(b); {
+		case x > y:
+			return -1
+		case x < y:
+			return 1
+		}
+		return 0
+	})
+}
+
+func ows(s *tile360.Solver, p *tile360.Problem, plan *tile360.Plan) { s.OWS(p, plan) }
+
+func whole(s *tile360.Solver, p *tile360.Problem, plan *tile360.Plan) { s.Whole(p, plan) }
+
+func viewport(s *tile360.Solver, p *tile360.Problem, plan *tile360.Plan) { s.Viewport(p, plan) }
+
+func fixed(s *tile360.Solver, p *tile360.Problem, plan *tile360.Plan) { s.Fixed(p, plan) }
+
+// compared returns the schemes of the main table. A baseline plans with the percentile that
+// it is given.
+func compared(name string, percentile float64) scheme {
+	return map[string]scheme{
+		Ours:     {name: Ours, again: true, gaze: spread},
+		Whole:    {name: Whole, percentile: percentile, seen: observed, choose: whole},
+		Viewport: {name: Viewport, percentile: percentile, seen: observed, gaze: point, choose: viewport},
+		Fixed:    {name: Fixed, percentile: percentile, seen: observed, choose: fixed},
+		Paper:    {name: Paper, percentile: percentile, seen: observed, choose: printed},
+	}[name]
+}
+
+// steps lead from the paper's scheme to ours, each with one thing changed.
+func steps() []scheme {
+	const p = tile360.BudgetPercentile
+	return []scheme{
+		{name: "printed rates, fixed order", percentile: p, seen: observed, choose: fixed},
+		{name: "printed rates, printed order", percentile: p, seen: observed, choose: printed},
+		{name: "printed rates, our order", percentile: p, seen: observed, choose: printedRates},
+		{name: "our rates, our order", percentile: p, choose: ows},
+		{name: "tiles beyond the budget last", percentile: p, spare: true, choose: ows},
+		{name: "decided again every 250 ms: ours", again: true},
+	}
+}
+
+// gazes are our rates and order, within the budget, with less and less known of the gaze.
+func gazes() []scheme {
+	const p = tile360.BudgetPercentile
+	return []scheme{
+		{name: "predicted with its errors, and the crowd's", percentile: p, choose: ows},
+		{name: "predicted with its errors", percentile: p, gaze: alone, choose: ows},
+		{name: "predicted without its errors", percentile: p, gaze: point, choose: ows},
+		{name: "where it is now", percentile: p, gaze: last, choose: ows},
+	}
+}
+
+// planAgain decides as the planner does, several times a GoP: what has not begun to come is
+// asked for again, or not any more.
+func (v *viewer) planAgain(g int) {
+	pending := 0.0
+	under := map[[2]int]int{}
+	keep := v.queue[:0]
+	for _, j := range v.queue {
+		switch {
+		case j.tile >= 0 && j.left == j.bytes: // not begun
+			continue
+		case j.tile >= 0 && j.gop < g:
+			v.wasted += j.bytes - j.left
+			continue
+		case j.tile >= 0:
+			under[[2]int{j.gop, j.tile}] = j.quality
+		}
+		keep = append(keep, j)
+		pending += j.left
+	}
+	v.queue = keep
+	var gops []tile360.GoP
+	first := max(0, g)
+	for n := first; n <= g+1 && n < v.seconds; n++ {
+		gop := *v.gop(n)
+		gop.Start = float64(n)
+		gop.Have = slices.Clone(v.have(n))
+		for k, q := range under {
+			if k[0] == n {
+				gop.Have[k[1]] = max(gop.Have[k[1]], q)
+			}
+		}
+		gops = append(gops, gop)
+	}
+	for _, r := range v.planner.Plan(gops, float64(g+1)-v.head, pending) {
+		bytes := gops[r.GoP].Bytes[r.Tile*v.clip.qualities+r.Quality]
+		v.queue = append(v.queue, job{first + r.GoP, r.Tile, r.Quality, bytes, bytes, v.now + rtt})
+	}
+}
+
+// planOnce decides about a GoP as the scheme does.
+func (v *viewer) planOnce(g int) {
+	gop, s := v.gop(g), v.scheme
+	v.planner.View.Expect(v.looks(g), v.share, v.seen)
+	capacity := &v.planner.Capacity
+	v.problem = tile360.Problem{
+		Qualities: v.clip.qualities, Seen: v.share, Miss: gop.Miss, Bytes: gop.Bytes, Distortion: gop.Distortion,
+		Budget:   capacity.Percentile(s.percentile) - v.videoBytes(g),
+		Capacity: capacity.Distribution(1, v.problem.Capacity[:0]),
+	}
+	if s.percentile == mean {
+		v.problem.Budget = capacity.Mean() - v.videoBytes(g)
+	}
+	for i := range v.problem.Capacity {
+		v.problem.Capacity[i] -= v.videoBytes(g)
+	}
+	if s.seen == observed {
+		v.problem.Seen = v.seen
+	}
+	if v.blank {
+		v.problem.Miss = v.clip.black[g%len(v.clip.black)]
+	}
+	solver := &v.planner.Solver
+	s.choose(solver, &v.problem, &v.plan)
+	v.ask(g)
+	if s.spare {
+		v.problem.Bytes = slices.Clone(v.problem.Bytes)
+		for _, t := range v.plan.Order {
+			clear(v.problem.Bytes[t*v.clip.qualities : (t+1)*v.clip.qualities])
+		}
+		v.problem.Budget = capacity.Percentile(tile360.SparePercentile) - v.videoBytes(g) - v.plan.Bytes
+		solver.OWS(&v.problem, &v.plan)
+		v.ask(g)
+	}
+}
+
+func (v *viewer) ask(g int) {
+	for _, t := range v.plan.Order {
+		q := v.plan.Quality[t]
+		bytes := v.gop(g).Bytes[t*v.clip.qualities+q]
+		v.queue = append(v.queue, job{g, t, q, bytes, bytes, v.now + rtt})
+	}
+}
+
+// looks are where the viewer is expected to look during a GoP.
+func (v *viewer) looks(g int) []tile360.Look {
+	ahead := func(at float64) float64 { return max(0, float64(g)+at-v.head) }
+	switch v.scheme.gaze {
+	case point:
+		return []tile360.Look{{Gaze: v.planner.Gaze.Predict(ahead(0.5)), P: 1}}
+	case last:
+		return []tile360.Look{{Gaze: v.planner.Gaze.Last().Gaze, P: 1}}
+	case crowdMap:
+		var looks []tile360.Look
+		for _, viewer := range v.trace.crowd.Viewers {
+			if i := int((float64(g) + 0.5) * v.trace.crowd.Rate); i < len(viewer) {
+				looks = append(looks, tile360.Look{Gaze: viewer[i], P: 1})
+			}
+		}
+		for i := range looks {
+			looks[i].P /= float64(len(looks))
+		}
+		return looks
+	}
+	var looks []tile360.Look
+	for _, at := range []float64{1. / 6, 0.5, 5. / 6} {
+		looks = v.planner.Gaze.Looks(ahead(at), 1./3, looks)
+	}
+	return looks
+}
