@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"holocast/capture-server/cloud"
@@ -108,6 +107,7 @@ func (c *Config) validate() error {
 	} else if m == camera.ColorOff {
 		return fmt.Errorf("colorMode is %q, but points take their colour from the colour camera", c.ColorMode)
 	}
+	_, knownLayout := pointcloud.ParseLayout(c.Layout)
 	switch {
 	case len(c.Sources) == 0:
 		return fmt.Errorf("sources is empty: give --source synthetic, or another of %s", sourceForms)
@@ -115,7 +115,7 @@ func (c *Config) validate() error {
 		return fmt.Errorf("cameras is %d, want 1 to %d, or 0 for all that a source has", c.Cameras, maxCameras)
 	case !(c.FPS >= 0.1 && c.FPS <= 120):
 		return fmt.Errorf("fps is %g, want 0.1 to 120", c.FPS)
-	case layouts[c.layoutName()] == 0:
+	case !knownLayout:
 		return fmt.Errorf("layout is %q, want a, b or c", c.Layout)
 	case c.Descriptions != 1 && c.Descriptions != 4:
 		return fmt.Errorf("descriptions is %d, want 1 or 4", c.Descriptions)
@@ -131,13 +131,6 @@ func (c *Config) validate() error {
 	}
 	return nil
 }
-
-// layouts are the frame layouts by the name that a setting gives them.
-var layouts = map[string]pointcloud.Layout{
-	"a": pointcloud.LayoutGrid, "b": pointcloud.LayoutPoints, "c": pointcloud.LayoutInterleaved,
-}
-
-func (c *Config) layoutName() string { return strings.ToLower(c.Layout) }
 
 func (c *Config) target() connect.Target {
 	return connect.Target{URL: c.Relay, CertificateHash: c.CertificateHash, Insecure: c.Insecure, Congestion: c.Congestion}

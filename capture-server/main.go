@@ -16,6 +16,7 @@ import (
 	"holocast/internal/config"
 	"holocast/internal/connect"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/pointcloud"
 	"holocast/internal/quiccc"
 	"holocast/internal/service"
 )
@@ -132,8 +133,9 @@ func run(ctx context.Context, cfg Config) error {
 
 // addPoints makes the cameras a medium of the session.
 func addPoints(p *publish.Publisher, cfg *Config, cameras []points.Camera) error {
+	layout, _ := pointcloud.ParseLayout(cfg.Layout) // validated
 	m, err := points.New(p, points.Config{
-		Cloud: cfg.cloud(), Layout: layouts[cfg.layoutName()], Descriptions: cfg.Descriptions, Low: cfg.Low,
+		Cloud: cfg.cloud(), Layout: layout, Descriptions: cfg.Descriptions, Low: cfg.Low,
 		DeliveryTimeout: cfg.DeliveryTimeout, AlwaysEncode: cfg.AlwaysEncode,
 	}, cameras)
 	if err != nil {

@@ -5,13 +5,7 @@ import (
 	"math"
 
 	"holocast/internal/catalog"
-	"holocast/internal/pointcloud"
 )
-
-// bytesPerPoint estimates, generously, what a point of a layout costs.
-var bytesPerPoint = map[pointcloud.Layout]float64{
-	pointcloud.LayoutGrid: 2, pointcloud.LayoutPoints: 3, pointcloud.LayoutInterleaved: 9,
-}
 
 // defaultFPS stands in for a frame rate that is not known.
 const defaultFPS = 30
@@ -44,14 +38,14 @@ func (m *Medium) Describe(c *catalog.Catalog) error {
 			entry := catalog.Track{
 				Name: name, Packaging: catalog.PackagingPoints, IsLive: true, Role: catalog.RolePoints,
 				Label: l.src.Name(), RenderGroup: &renderGroup, AltGroup: &altGroup, InitRef: ref, Framerate: l.src.FPS(),
-				Bitrate: int64(float64(pixels) * bytesPerPoint[t.layout] * 8 * rate),
+				Bitrate: int64(float64(pixels) * t.layout.BytesPerPoint() * 8 * rate),
 				Points: &catalog.Points{
 					Camera: l.number, CameraName: l.src.Name(), Quality: t.quality, Layout: t.layout.String(),
 					Descriptions: m.cfg.Descriptions, MaxPoints: pixels,
 					DeliveryTimeout: int(m.cfg.DeliveryTimeout.Milliseconds()),
 				},
 			}
-			if t.layout == pointcloud.LayoutGrid {
+			if t.layout.OnGrid() {
 				entry.Width, entry.Height = t.lens.Width, t.lens.Height
 			}
 			c.Tracks = append(c.Tracks, entry)

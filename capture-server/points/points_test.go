@@ -198,11 +198,12 @@ func checkPoints(t *testing.T, track *pointsTrack, objects [][]byte, full *point
 			want.Color = append(want.Color, full.Color[3*i:3*i+3]...)
 		}
 	}
-	if track.layout == pointcloud.LayoutGrid {
-		var got pointcloud.Grid
-		if _, err := d.DecodeGrid(&got, objects...); err != nil {
+	if track.layout.OnGrid() {
+		var frame pointcloud.Frame
+		if _, err := d.Decode(&frame, objects...); err != nil {
 			t.Fatal(err)
 		}
+		got := frame.Grid
 		if got.Width != track.lens.Width || got.Height != track.lens.Height || !slices.Equal(got.Depth, want.Depth) {
 			t.Fatalf("%s: depth of %d×%d pixels differs from the camera's", track.quality, got.Width, got.Height)
 		}
@@ -216,10 +217,11 @@ func checkPoints(t *testing.T, track *pointsTrack, objects [][]byte, full *point
 	// A point belongs to the pixel that its place projects to.
 	n := 0
 	for _, o := range objects {
-		var got pointcloud.Points
-		if _, err := d.DecodePoints(&got, o); err != nil {
+		var frame pointcloud.Frame
+		if _, err := d.Decode(&frame, o); err != nil {
 			t.Fatal(err)
 		}
+		got := frame.Points
 		for i := 0; i < len(got.XYZ); i += 3 {
 			p := [3]float64{float64(got.XYZ[i]), float64(got.XYZ[i+1]), float64(got.XYZ[i+2])}
 			u, v, ok := track.lens.Project(p)

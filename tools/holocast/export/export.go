@@ -46,7 +46,9 @@ type stream struct {
 	track   catalog.Track
 	init    catalog.CameraInit
 	rays    camera.RayTable
+	layout  pointcloud.Layout
 	decoder *pointcloud.Decoder
+	frame   pointcloud.Frame // decoded last
 
 	current *frame
 	last    uint64 // group of the newest frame handed on
@@ -131,7 +133,8 @@ func (x *reader) findCameras(path string) error {
 				return err
 			}
 		}
-		if s.track.Points.Layout == "A" {
+		s.layout, _ = pointcloud.ParseLayout(s.track.Points.Layout) // the catalog was validated
+		if s.layout.OnGrid() {
 			s.rays = s.init.Grid.RayTable()
 		}
 		if s.decoder, err = pointcloud.NewDecoder(); err != nil {
@@ -217,22 +220,13 @@ func (x *reader) frames(ctx context.Context, use func(*stream, *frame) error) er
 
 // cloud decodes a frame to points in the studio.
 func (s *stream) cloud(f *frame) (pointcloud.Points, error) {
-	if f.header.Layout == pointcloud.LayoutGrid {
-		var g pointcloud.Grid
-		if _, err := s.decoder.DecodeGrid(&g, f.objects...); err != nil {
-			return pointcloud.Points{}, err
-		}
-		return player.GridToStudio(&g, &s.rays, s.init.Pose), nil
+	if _, err := s.decoder.Decode(&s.frame, f.objects...); err != nil {
+		return pointcloud.Points{}, err
 	}
-	var all, part pointcloud.Points
-	for _, o := range f.objects {
-		if _, err := s.decoder.DecodePoints(&part, o); err != nil {
-			return pointcloud.Points{}, err
-		}
-		moved := player.PointsToStudio(&part, s.init.Pose)
-		all.XYZ, all.RGB = append(all.XYZ, moved.XYZ...), append(all.RGB, moved.RGB...)
+	if s.frame.Layout.OnGrid() {
+		return player.GridToStudio(&s.frame.Grid, &s.rays, s.init.Pose), nil
 	}
-	return all, nil
+	return player.PointsToStudio(&s.frame.Points, s.init.Pose), nil
 }
 
 // mergeDepth is how many frames of a camera are kept to find the one nearest to

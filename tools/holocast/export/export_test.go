@@ -79,18 +79,14 @@ func record(t *testing.T, cameras, descriptions int, layout string, drop int) st
 	write(catalog.TrackName, 0, 0, doc)
 	for f := range frames {
 		for n := range cameras {
-			g := grid(f, n)
 			h := pointcloud.Header{Sequence: uint32(f), DeviceTime: uint64(5e6 + 33333*f), CaptureTime: uint64(1.79e15 + 33333*float64(f)), Camera: uint16(n), Descriptions: uint8(descriptions)}
 			for d := range descriptions {
 				if f == drop && d == descriptions-1 {
 					continue
 				}
-				var b []byte
-				if layout == "A" {
-					b, err = enc.EncodeGrid(nil, h, &g, d)
-				} else {
-					b, err = enc.EncodePoints(nil, h, &pointcloud.Points{XYZ: []int16{1, 2, 3, 4, 5, 6}, RGB: make([]byte, 6)}, d)
-				}
+				from := pointcloud.Frame{Grid: grid(f, n), Points: pointcloud.Points{XYZ: []int16{1, 2, 3, 4, 5, 6}, RGB: make([]byte, 6)}}
+				from.Layout, _ = pointcloud.ParseLayout(layout)
+				b, err := enc.Encode(nil, h, &from, d)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -104,17 +105,12 @@ func (st *stage) write(track *origin.Track, group, subgroup uint64, payload []by
 func (st *stage) object(camera int, sequence uint32, description int) []byte {
 	st.t.Helper()
 	h := pointcloud.Header{Sequence: sequence, CaptureTime: uint64(st.captured.UnixMicro()), Camera: uint16(camera), Descriptions: uint8(st.descriptions)}
-	var b []byte
-	var err error
-	if st.layout == "A" {
-		g := pointcloud.Grid{Width: width, Height: height, Depth: make([]uint16, width*height), Color: make([]byte, 3*width*height)}
-		for i := range g.Depth {
-			g.Depth[i] = 1000
-		}
-		b, err = st.enc.EncodeGrid(nil, h, &g, description)
-	} else {
-		b, err = st.enc.EncodePoints(nil, h, &pointcloud.Points{XYZ: make([]int16, 3*width*height), RGB: make([]byte, 3*width*height)}, description)
+	f := pointcloud.Frame{
+		Grid:   pointcloud.Grid{Width: width, Height: height, Depth: slices.Repeat([]uint16{1000}, width*height), Color: make([]byte, 3*width*height)},
+		Points: pointcloud.Points{XYZ: make([]int16, 3*width*height), RGB: make([]byte, 3*width*height)},
 	}
+	f.Layout, _ = pointcloud.ParseLayout(st.layout)
+	b, err := st.enc.Encode(nil, h, &f, description)
 	if err != nil {
 		st.t.Fatal(err)
 	}
