@@ -32,6 +32,7 @@ type Config struct {
 	Calibration string   `yaml:"calibration"`
 	K4A         struct {
 		Library string `yaml:"library"`
+		Format  string `yaml:"format"`
 	} `yaml:"k4a"`
 
 	Points struct {
@@ -108,6 +109,9 @@ func (c *Config) validate() error {
 		return fmt.Errorf("colorMode is %q, but points take their colour from the colour camera", c.ColorMode)
 	}
 	_, knownLayout := pointcloud.ParseLayout(c.Layout)
+	if _, err := c.colorFormat(); err != nil {
+		return fmt.Errorf("k4a.format: %w", err)
+	}
 	switch {
 	case len(c.Sources) == 0:
 		return fmt.Errorf("sources is empty: give --source synthetic, or another of %s", sourceForms)
@@ -130,6 +134,14 @@ func (c *Config) validate() error {
 		}
 	}
 	return nil
+}
+
+// colorFormat is the setting k4a.format; "" lets the camera choose.
+func (c *Config) colorFormat() (camera.ColorFormat, error) {
+	if c.K4A.Format == "" {
+		return "", nil
+	}
+	return camera.ParseColorFormat(c.K4A.Format)
 }
 
 func (c *Config) target() connect.Target {

@@ -41,6 +41,7 @@ https://host:port/session over WebTransport.`,
   capture-server --source k4amkv:take1.mkv --source k4amkv:take2.mkv --calibration poses.yaml
   capture-server list                                    # the cameras attached
   capture-server --source k4a:000841194412 --depth-mode WFOV_2X2BINNED --descriptions 4
+  capture-server --source k4a:000841194412,sync=master --source k4a:000123456789,sync=subordinate,depth-delay=160us
   capture-server --config capture-server.yaml --http :9090`,
 		Version:       service.Version(wire.ALPN, quiccc.Build()),
 		Args:          cobra.MaximumNArgs(1),
@@ -50,7 +51,7 @@ https://host:port/session over WebTransport.`,
 	f := c.Flags()
 	f.SortFlags = false
 	c.PersistentFlags().String(config.Flag, "", "YAML configuration file; flags override it")
-	f.StringArrayVar(&cfg.Sources, "source", cfg.Sources, sourceForms+"; repeatable")
+	f.StringArrayVar(&cfg.Sources, "source", cfg.Sources, sourceForms+"; repeatable. "+syncForms)
 	f.IntVar(&cfg.Cameras, "cameras", cfg.Cameras, "cameras of a livescan directory, or of the synthetic studio; 0 is all, or 1")
 	f.Float64Var(&cfg.FPS, "fps", cfg.FPS, "frames per second of synthetic and k4a, and of livescan without time stamps")
 	f.StringVar(&cfg.DepthMode, "depth-mode", cfg.DepthMode, "depth mode of livescan, synthetic and k4a")
@@ -58,6 +59,7 @@ https://host:port/session over WebTransport.`,
 	f.BoolVar(&cfg.Loop, "loop", cfg.Loop, "begin recordings again at their end")
 	f.StringVar(&cfg.Calibration, "calibration", cfg.Calibration, "YAML file of poses; auto solves markers, none leaves cameras at the origin")
 	f.StringVar(&cfg.K4A.Library, "k4a-library", cfg.K4A.Library, "libk4a, or its directory (default: $"+k4a.LibraryEnv+" or the system's)")
+	f.StringVar(&cfg.K4A.Format, "k4a-format", cfg.K4A.Format, "colour images of k4a: NV12, YUY2 (both at 720p only), MJPG or BGRA (default: NV12 at 720p, else MJPG)")
 	f.StringVar(&cfg.Points.Geometry, "geometry", cfg.Points.Geometry, "whose pixels become points: depth or color")
 	f.Uint16Var(&cfg.Points.DepthMin, "depth-min", cfg.Points.DepthMin, "least depth kept, millimetres")
 	f.Uint16Var(&cfg.Points.DepthMax, "depth-max", cfg.Points.DepthMax, "greatest depth kept, millimetres; 0 is no bound")

@@ -33,6 +33,14 @@ func (m *metrics) observe(camera, stage string, d time.Duration) {
 	m.stages.WithLabelValues(camera, stage).Observe(d.Seconds())
 }
 
-func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.frames, m.stages, m.latency}
+func (m *metrics) collectors(pipelines []*pipeline) []prometheus.Collector {
+	all := []prometheus.Collector{m.frames, m.stages, m.latency}
+	for _, l := range pipelines {
+		all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name:        "holocast_capture_source_dropped_total",
+			Help:        "Captures that the camera or recording did not deliver: without depth, or past before they were asked for.",
+			ConstLabels: prometheus.Labels{"camera": l.label()},
+		}, func() float64 { return float64(l.src.Dropped()) }))
+	}
+	return all
 }

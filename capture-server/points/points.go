@@ -94,7 +94,7 @@ func New(session *publish.Publisher, cfg Config, cameras []Camera) (*Medium, err
 		m.release()
 		return nil, err
 	}
-	session.Register(m.metrics.collectors()...)
+	session.Register(m.metrics.collectors(m.pipelines)...)
 	return m, nil
 }
 

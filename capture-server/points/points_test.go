@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
 
@@ -38,6 +40,7 @@ type still struct {
 
 func (s *still) Name() string                    { return "still" }
 func (s *still) Calibration() camera.Calibration { return s.cal }
+func (s *still) Dropped() int64                  { return 7 }
 func (s *still) FPS() float64                    { return 30 }
 func (s *still) Close() error                    { s.closed = true; return nil }
 
@@ -342,4 +345,23 @@ func firstObject(t *testing.T, m *Medium) []byte {
 		time.Sleep(time.Millisecond)
 	}
 	return publishtest.Objects(t, m.session, track.Name().Name)[0]
+}
+
+// TestSourceDropsAreCounted: what a source lost reaches a metric.
+func TestSourceDropsAreCounted(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	p := publish.New(publish.Config{Namespace: publishtest.Namespace, Log: slog.New(slog.DiscardHandler), Metrics: registry})
+	m, err := New(p, Config{}, []Camera{{Source: newStill(t)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	const want = `
+# HELP holocast_capture_source_dropped_total Captures that the camera or recording did not deliver: without depth, or past before they were asked for.
+# TYPE holocast_capture_source_dropped_total counter
+holocast_capture_source_dropped_total{camera="still"} 7
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "holocast_capture_source_dropped_total"); err != nil {
+		t.Error(err)
+	}
 }
