@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -106,13 +107,14 @@ func run(ctx context.Context, cfg Config) error {
 	}
 	defer web.Close()
 	reg := service.NewRegistry()
-	cameras, err := openSources(ctx, &cfg, log)
+	cameras, unplaced, err := openSources(ctx, &cfg, log)
 	if err != nil {
 		return err
 	}
 	p := publish.New(publish.Config{Namespace: ns, Log: log, Metrics: reg})
 	defer p.Close()
-	if err := addPoints(p, &cfg, cameras); err != nil {
+	m, err := addPoints(p, &cfg, cameras)
+	if err != nil {
 		closeCameras(cameras)
 		return err
 	}
@@ -130,20 +132,27 @@ func run(ctx context.Context, cfg Config) error {
 			"depth", fmt.Sprintf("%d×%d", cal.Depth.Width, cal.Depth.Height),
 			"color", fmt.Sprintf("%d×%d", cal.Color.Width, cal.Color.Height), "fps", c.Source.FPS())
 	}
+	placing, stop := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop()
+	for _, s := range unplaced {
+		all.Go(func() { s.place(placing, m, log) })
+	}
 	return p.Run(ctx, target)
 }
 
 // addPoints makes the cameras a medium of the session.
-func addPoints(p *publish.Publisher, cfg *Config, cameras []points.Camera) error {
+func addPoints(p *publish.Publisher, cfg *Config, cameras []points.Camera) (*points.Medium, error) {
 	layout, _ := pointcloud.ParseLayout(cfg.Layout) // validated
 	m, err := points.New(p, points.Config{
 		Cloud: cfg.cloud(), Layout: layout, Descriptions: cfg.Descriptions, Low: cfg.Low,
 		DeliveryTimeout: cfg.DeliveryTimeout, AlwaysEncode: cfg.AlwaysEncode,
 	}, cameras)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return p.Add(m)
+	return m, p.Add(m)
 }
 
 // errNotConnected is why a capture server without a session is not healthy.

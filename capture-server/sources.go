@@ -103,24 +103,25 @@ func checkSync(names []string, specs []sourceSpec, log *slog.Logger) {
 
 func inChain(s sourceSpec) bool { return s.sync == k4a.Master || s.sync == k4a.Subordinate }
 
-// openSources opens all cameras of the configuration, in the order they are given.
-func openSources(ctx context.Context, cfg *Config, log *slog.Logger) (cameras []points.Camera, err error) {
+// openSources opens all cameras of the configuration, in the order they are given. Those
+// of unplaced studios are at the origin until their poses are solved.
+func openSources(ctx context.Context, cfg *Config, log *slog.Logger) (cameras []points.Camera, unplaced []unplacedStudio, err error) {
 	depth, err := camera.ParseDepthMode(cfg.DepthMode)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	color, err := camera.ParseColorMode(cfg.ColorMode)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	poses, err := loadPoses(cfg.Calibration)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	specs := make([]sourceSpec, len(cfg.Sources))
 	for i, s := range cfg.Sources {
 		if specs[i], err = parseSource(s); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	checkSync(cfg.Sources, specs, log)
@@ -138,19 +139,24 @@ func openSources(ctx context.Context, cfg *Config, log *slog.Logger) (cameras []
 				continue
 			}
 			if opened[i], err = o.open(ctx, spec); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 	}
-	cameras = slices.Concat(opened...)
+	for i, spec := range specs {
+		if spec.kind == "livescan" && cfg.Calibration == calibrationAuto {
+			unplaced = append(unplaced, newUnplaced(spec.arg, len(cameras), opened[i]))
+		}
+		cameras = append(cameras, opened[i]...)
+	}
 	if len(cameras) > maxCameras {
-		return nil, fmt.Errorf("sources have %d cameras, more than %d", len(cameras), maxCameras)
+		return nil, nil, fmt.Errorf("sources have %d cameras, more than %d", len(cameras), maxCameras)
 	}
 	rename(cameras)
 	if err := poses.apply(cameras); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return cameras, nil
+	return cameras, unplaced, nil
 }
 
 func closeCameras(cameras []points.Camera) {
@@ -172,7 +178,7 @@ func (o *opener) open(ctx context.Context, spec sourceSpec) ([]points.Camera, er
 	case "synthetic":
 		return o.synthetic(ctx)
 	case "livescan":
-		return o.livescan(ctx, spec.arg)
+		return o.livescan(spec.arg)
 	case "k4amkv":
 		return o.recording(spec.arg)
 	}
@@ -204,7 +210,7 @@ func (o *opener) synthetic(ctx context.Context) ([]points.Camera, error) {
 	return opened, nil
 }
 
-func (o *opener) livescan(ctx context.Context, dir string) ([]points.Camera, error) {
+func (o *opener) livescan(dir string) ([]points.Camera, error) {
 	sources, err := livescan.Open(dir, livescan.Options{Depth: o.depth, Color: o.color, FPS: o.cfg.FPS})
 	if errors.Is(err, livescan.ErrMode) {
 		return nil, fmt.Errorf("%w (depthMode is %s and colorMode %s: does the directory hold others?)", err, o.depth, o.color)
@@ -220,11 +226,7 @@ func (o *opener) livescan(ctx context.Context, dir string) ([]points.Camera, err
 		}
 		sources = sources[:n]
 	}
-	opened := cameras(sources...)
-	if o.cfg.Calibration == calibrationAuto {
-		o.solvePoses(ctx, dir, opened)
-	}
-	return opened, nil
+	return cameras(sources...), nil
 }
 
 func (o *opener) recording(path string) ([]points.Camera, error) {

@@ -107,7 +107,8 @@ type Mapper struct {
 	cal camera.Calibration
 	cfg Config
 	out camera.Intrinsics
-	at  camera.Transform
+
+	toDepth camera.Transform // from out's space
 
 	lens   C.struct_lens
 	box    C.struct_box
@@ -148,12 +149,13 @@ func New(cal camera.Calibration, cfg Config) (*Mapper, error) {
 	m := &Mapper{cal: cal, cfg: cfg, decoder: decoder}
 	switch cfg.Geometry {
 	case DepthGeometry:
-		m.out, m.at, m.reduce = cal.Depth, cfg.Pose, reduction(cal)
+		m.out, m.toDepth, m.reduce = cal.Depth, camera.Identity, reduction(cal)
 	case ColorGeometry:
-		m.out, m.at, m.reduce = cal.Color, cfg.Pose.Compose(cal.DepthToColor.Inverse()), 1
+		m.out, m.toDepth, m.reduce = cal.Color, cal.DepthToColor.Inverse(), 1
 	}
 	m.prepareRays()
 	m.prepareLens()
+	m.prepareBox()
 	m.prepareBuffers()
 	return m, nil
 }
@@ -248,6 +250,9 @@ func (m *Mapper) prepareLens() {
 	if in.MaxRadius > 0 {
 		m.lens.max_r2 = C.float(in.MaxRadius * in.MaxRadius)
 	}
+}
+
+func (m *Mapper) prepareBox() {
 	if c := m.cfg.Crop; c != nil {
 		for i, r := range m.cfg.Pose.R {
 			m.box.r[i] = C.float(r)
@@ -287,9 +292,15 @@ func (m *Mapper) prepareBuffers() {
 // Close frees the image decoder.
 func (m *Mapper) Close() { m.decoder.Close() }
 
-// Output returns the lens whose pixels the grids have and its pose: the motion from
-// its space to the studio's.
-func (m *Mapper) Output() (camera.Intrinsics, camera.Transform) { return m.out, m.at }
+// Output returns the lens whose pixels the grids have, and the motion from its space to
+// the depth camera's.
+func (m *Mapper) Output() (camera.Intrinsics, camera.Transform) { return m.out, m.toDepth }
+
+// SetPose replaces Config.Pose.
+func (m *Mapper) SetPose(pose camera.Transform) {
+	m.cfg.Pose = pose
+	m.prepareBox()
+}
 
 // Map makes a grid of a capture; g's buffers are reused. A frame with no colour
 // image gives ErrNoColor; images of another size than calibrated, or damaged, give

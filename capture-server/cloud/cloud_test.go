@@ -291,14 +291,14 @@ func TestColorGeometryRendersDepth(t *testing.T) {
 			}
 		}
 	}
-	out, at := m.Output()
+	out, toDepth := m.Output()
 	if out != cal.Color {
 		t.Errorf("grid's lens is %+v", out)
 	}
-	if p := at.Apply([3]float64{32, 2, -4}); math.Abs(p[0])+math.Abs(p[2]) > 64+8 {
+	if p := toDepth.Apply([3]float64{32, 2, -4}); math.Abs(p[0])+math.Abs(p[2]) > 64+8 {
 		t.Errorf("colour camera's pose moves a point near the depth camera's origin to %v", p)
 	}
-	back := at.Compose(cal.DepthToColor)
+	back := toDepth.Compose(cal.DepthToColor)
 	for i, v := range back.R {
 		if math.Abs(v-camera.Identity.R[i]) > 1e-9 {
 			t.Fatalf("pose after DepthToColor is %v, want identity", back)

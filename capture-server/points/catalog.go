@@ -23,7 +23,7 @@ func (m *Medium) Describe(c *catalog.Catalog) error {
 		calibration := l.src.Calibration()
 		for _, t := range l.tracks {
 			ref, err := c.AddInit(fmt.Sprintf("camera-%d-%s", l.number, t.quality), catalog.CameraInit{
-				Grid: t.lens, Pose: t.pose, DepthMin: m.cfg.Cloud.DepthMin, DepthMax: depthMax(m.cfg.Cloud.DepthMax),
+				Grid: t.lens, Pose: l.gridPose(), DepthMin: m.cfg.Cloud.DepthMin, DepthMax: depthMax(m.cfg.Cloud.DepthMax),
 				Calibration: &calibration,
 			})
 			if err != nil {
@@ -63,13 +63,16 @@ func depthMax(mm uint16) uint16 {
 	return mm
 }
 
-// publishPoses publishes where the cameras that are there stand.
+// publishPoses publishes where the cameras that are there stand, and have stood since
+// the session began.
 func (m *Medium) publishPoses() error {
+	m.posing.Lock()
+	defer m.posing.Unlock()
 	var events []catalog.PoseEvent
-	now := m.session.RelayTime().Now().UnixMilli()
+	began := m.session.RelayTime().At(m.began).UnixMilli()
 	for _, l := range m.pipelines {
 		if !l.ended.Load() {
-			events = append(events, catalog.PoseEvent{T: now, Data: catalog.Pose{Camera: l.number, Pose: l.tracks[0].pose}})
+			events = append(events, catalog.PoseEvent{T: began, Data: catalog.Pose{Camera: l.number, Pose: l.gridPose()}})
 		}
 	}
 	b, err := catalog.MarshalPoses(events)

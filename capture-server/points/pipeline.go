@@ -10,6 +10,7 @@ import (
 
 	"holocast/capture-server/cloud"
 	"holocast/capture-server/source"
+	"holocast/internal/camera"
 	"holocast/internal/pointcloud"
 )
 
@@ -25,7 +26,9 @@ type pipeline struct {
 	mapper  *cloud.Mapper
 	encoder *pointcloud.Encoder
 	tracks  []*pointsTrack
+	toDepth camera.Transform // from the space of the tracks' pixels
 	ended   atomic.Bool
+	pose    atomic.Pointer[camera.Transform] // from the depth camera's space to the studio's
 
 	// Of the capturing goroutine.
 	sequence uint32
@@ -37,6 +40,7 @@ type pipeline struct {
 
 	// Of the encoding goroutine.
 	grid    pointcloud.Grid
+	mapped  *camera.Transform // the mapper's pose
 	lastErr string
 }
 
@@ -63,13 +67,26 @@ func newPipeline(of *Medium, number int, c Camera) (*pipeline, error) {
 		m: of, number: number, src: c.Source, mapper: m, encoder: e,
 		spare: []*capture{{}, {}}, wake: make(chan struct{}, 1),
 	}
-	lens, pose := m.Output()
-	l.tracks = append(l.tracks, newPointsTrack(l, qualityFull, lens, pose))
+	l.move(c.Pose)
+	var lens camera.Intrinsics
+	lens, l.toDepth = m.Output()
+	l.tracks = append(l.tracks, newPointsTrack(l, qualityFull, lens))
 	if of.cfg.Low {
-		l.tracks = append(l.tracks, newPointsTrack(l, qualityLow, halfLens(lens), pose))
+		l.tracks = append(l.tracks, newPointsTrack(l, qualityLow, halfLens(lens)))
 	}
 	return l, nil
 }
+
+// move says where the depth camera is. The next frame is cropped accordingly.
+func (l *pipeline) move(pose camera.Transform) {
+	if pose == (camera.Transform{}) {
+		pose = camera.Identity
+	}
+	l.pose.Store(&pose)
+}
+
+// gridPose is the motion from the space of the tracks' pixels to the studio's.
+func (l *pipeline) gridPose() camera.Transform { return l.pose.Load().Compose(l.toDepth) }
 
 // run publishes the camera until ctx ends, the camera comes to its end (nil) or fails.
 func (l *pipeline) run(ctx context.Context) error {
@@ -170,6 +187,10 @@ func (l *pipeline) encode(ctx context.Context) {
 func (l *pipeline) publish(c *capture) {
 	m := l.m.metrics
 	begun := time.Now()
+	if pose := l.pose.Load(); pose != l.mapped {
+		l.mapped = pose
+		l.mapper.SetPose(*pose)
+	}
 	if err := l.mapper.Map(&c.Frame, &l.grid); err != nil {
 		l.fail(err)
 		return

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -55,6 +56,8 @@ type Medium struct {
 	metrics   *metrics
 	pipelines []*pipeline
 	slots     chan struct{} // bounds the frames being encoded at a time
+	began     time.Time
+	posing    sync.Mutex // so that the newest poses are published last
 	poses     *publish.Document
 }
 
@@ -80,7 +83,7 @@ func New(session *publish.Publisher, cfg Config, cameras []Camera) (*Medium, err
 	}
 	m := &Medium{
 		cfg: cfg, session: session, metrics: newMetrics(), poses: session.NewDocument(catalog.PoseTrack),
-		slots: make(chan struct{}, runtime.GOMAXPROCS(0)),
+		slots: make(chan struct{}, runtime.GOMAXPROCS(0)), began: time.Now(),
 	}
 	for i, c := range cameras {
 		l, err := newPipeline(m, i, c)
@@ -117,6 +120,28 @@ func (m *Medium) release() {
 		l.encoder.Close()
 		l.mapper.Close()
 	}
+}
+
+// Place corrects where cameras stand, by their numbers: from the depth camera's space to
+// the studio's. It publishes the poses and a catalog that has them. It may be called at
+// any time; one pose that is no rigid motion is an error, and then none are taken.
+func (m *Medium) Place(poses map[int]camera.Transform) error {
+	for n, pose := range poses {
+		if n < 0 || n >= len(m.pipelines) {
+			return fmt.Errorf("pose of camera %d: there are %d cameras", n, len(m.pipelines))
+		}
+		if err := pose.Validate(); err != nil {
+			return fmt.Errorf("pose of camera %d: %w", n, err)
+		}
+	}
+	for n, pose := range poses {
+		m.pipelines[n].move(pose)
+	}
+	if err := m.publishPoses(); err != nil {
+		return err
+	}
+	m.session.Changed()
+	return nil
 }
 
 // errNoCamera says that all cameras failed or came to their end.

@@ -365,3 +365,64 @@ holocast_capture_source_dropped_total{camera="still"} 7
 		t.Error(err)
 	}
 }
+
+// TestPlace: a corrected pose reaches the pose track, the catalog and the crop box.
+func TestPlace(t *testing.T) {
+	crop := &cloud.Box{Min: [3]float64{-1e5, -1e5, 50_000}, Max: [3]float64{1e5, 1e5, 1e5}}
+	for _, geometry := range []cloud.Geometry{cloud.DepthGeometry, cloud.ColorGeometry} {
+		t.Run(string(geometry), func(t *testing.T) {
+			s := newStill(t)
+			m := newMedium(t, Config{Cloud: cloud.Config{Crop: crop, Geometry: geometry}, AlwaysEncode: true}, s, newStill(t))
+			far := camera.Transform{R: camera.Identity.R, T: [3]float64{0, 0, 60_000}}
+			c := &capture{Frame: s.frame}
+			m.pipelines[0].publish(c)
+			if err := m.Place(map[int]camera.Transform{0: far}); err != nil {
+				t.Fatal(err)
+			}
+			m.pipelines[0].publish(c)
+			var points []uint32
+			for _, object := range publishtest.Objects(t, m.session, catalog.PointsTrack(0, qualityFull)) {
+				h, err := pointcloud.ParseHeader(object)
+				if err != nil {
+					t.Fatal(err)
+				}
+				points = append(points, h.Points)
+			}
+			if len(points) != 2 || points[0] != 0 || points[1] < 1000 {
+				t.Errorf("frames of %d points, want none before and some after the camera is where the box is", points)
+			}
+			origin := camera.Identity
+			if geometry == cloud.ColorGeometry {
+				origin = s.cal.DepthToColor.Inverse()
+			}
+			want := []camera.Transform{far.Compose(origin), origin}
+			documents := publishtest.Objects(t, m.session, catalog.PoseTrack)
+			events, err := catalog.ParsePoses(documents[len(documents)-1])
+			if err != nil || len(events) != 2 || events[0].Data.Pose != want[0] || events[1].Data.Pose != want[1] {
+				t.Errorf("pose track: %+v, %v, want %v", events, err, want)
+			}
+			if now := time.Now().UnixMilli(); len(events) > 0 && (events[0].T > now || events[0].T < now-60_000) {
+				t.Errorf("the pose is about %d, now it is %d", events[0].T, now)
+			}
+			documents = publishtest.Objects(t, m.session, catalog.TrackName)
+			described, err := catalog.Parse(documents[len(documents)-1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			for n, pose := range want {
+				track, err := described.Select(n, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if init, err := described.Init(track); err != nil || init.Pose != pose {
+					t.Errorf("catalog: camera %d is at %v, %v, want %v", n, init.Pose, err, pose)
+				}
+			}
+			for _, poses := range []map[int]camera.Transform{{0: {}}, {2: camera.Identity}, {-1: camera.Identity}} {
+				if err := m.Place(poses); err == nil {
+					t.Errorf("%v is taken", poses)
+				}
+			}
+		})
+	}
+}

@@ -26,7 +26,6 @@ type pointsTrack struct {
 	*origin.Track
 	quality string
 	lens    camera.Intrinsics // of the frames' pixels
-	pose    camera.Transform
 	layout  pointcloud.Layout
 	always  bool
 
@@ -39,12 +38,12 @@ type pointsTrack struct {
 	scratch []byte
 }
 
-func newPointsTrack(l *pipeline, quality string, lens camera.Intrinsics, pose camera.Transform) *pointsTrack {
+func newPointsTrack(l *pipeline, quality string, lens camera.Intrinsics) *pointsTrack {
 	t := &pointsTrack{
 		Track: l.m.session.NewTrack(publish.Track{
 			Name: catalog.PointsTrack(l.number, quality), Priority: priorityDescription, DeliveryTimeout: l.m.cfg.DeliveryTimeout,
 		}),
-		quality: quality, lens: lens, pose: pose, layout: l.m.cfg.Layout, always: l.m.cfg.AlwaysEncode,
+		quality: quality, lens: lens, layout: l.m.cfg.Layout, always: l.m.cfg.AlwaysEncode,
 		group: publish.FirstGroup(),
 	}
 	if !t.layout.OnGrid() {

@@ -45,6 +45,7 @@ type stream struct {
 	number  int
 	track   catalog.Track
 	init    catalog.CameraInit
+	moves   []catalog.PoseEvent // as they were recorded
 	rays    camera.RayTable
 	layout  pointcloud.Layout
 	decoder *pointcloud.Decoder
@@ -148,7 +149,49 @@ func (x *reader) findCameras(path string) error {
 	if len(x.chosen) == 0 {
 		return fmt.Errorf("recording %s has no point clouds", path)
 	}
+	for _, t := range c.Tracks {
+		if t.EventType == catalog.PoseEventType {
+			return x.findPoses(r, t)
+		}
+	}
 	return nil
+}
+
+// findPoses reads the rest of the recording for the events of its pose track. An event
+// may be about frames that were recorded before it.
+func (x *reader) findPoses(r *recording.Reader, t catalog.Track) error {
+	name := recording.Track{Namespace: player.TrackName(x.root.Namespace, t).Namespace, Name: t.Name}.String()
+	for {
+		o, err := r.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil || o.Track.String() != name || o.EndOnly || o.Status != 0 {
+			continue // frames tells of errors
+		}
+		events, err := catalog.ParsePoses(o.Payload)
+		if err != nil {
+			x.log.Warn("poses not read", "group", o.Group, "err", err)
+			continue
+		}
+		for _, e := range events {
+			i := slices.IndexFunc(x.chosen, func(s *stream) bool { return s.number == e.Data.Camera })
+			if i >= 0 && e.Data.Pose.Validate() == nil {
+				x.chosen[i].moves = append(x.chosen[i].moves, e)
+			}
+		}
+	}
+}
+
+// pose is where the camera was at a time, UNIX µs: as the last event says that is about
+// that time.
+func (s *stream) pose(at uint64) camera.Transform {
+	for _, e := range slices.Backward(s.moves) {
+		if e.T <= int64(at/1000) {
+			return e.Data.Pose
+		}
+	}
+	return s.init.Pose
 }
 
 // frames calls use with every frame of every camera in the order of arrival.
@@ -224,9 +267,9 @@ func (s *stream) cloud(f *frame) (pointcloud.Points, error) {
 		return pointcloud.Points{}, err
 	}
 	if s.frame.Layout.OnGrid() {
-		return player.GridToStudio(&s.frame.Grid, &s.rays, s.init.Pose), nil
+		return player.GridToStudio(&s.frame.Grid, &s.rays, s.pose(f.header.CaptureTime)), nil
 	}
-	return player.PointsToStudio(&s.frame.Points, s.init.Pose), nil
+	return player.PointsToStudio(&s.frame.Points, s.pose(f.header.CaptureTime)), nil
 }
 
 // mergeDepth is how many frames of a camera are kept to find the one nearest to

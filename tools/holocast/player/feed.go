@@ -36,6 +36,7 @@ type feed struct {
 	mu       sync.Mutex
 	track    catalog.Track
 	init     catalog.CameraInit
+	at       camera.Transform // where the camera is now
 	rays     camera.RayTable
 	current  *frame              // being put together
 	newest   uint64              // the largest group begun
@@ -99,13 +100,17 @@ func (f *feed) configure(t catalog.Track, init catalog.CameraInit) {
 	if t.InitRef == "" {
 		init.Pose = camera.Identity
 	}
+	if f.track.Name == "" || f.init.Pose != init.Pose {
+		f.at = init.Pose // else the catalog says nothing new, and a move stands
+	}
 	f.track, f.init = t, init
 }
 
+// move takes the camera's pose from the pose track.
 func (f *feed) move(pose camera.Transform) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.init.Pose = pose
+	f.at = pose
 }
 
 func (f *feed) timeout(override time.Duration) time.Duration {
@@ -376,7 +381,7 @@ func (f *feed) decode(dec *pointcloud.Decoder) {
 // cloud is the newest frame as points in the studio.
 func (f *feed) cloud() pointcloud.Points {
 	f.mu.Lock()
-	rays, pose := f.rays, f.init.Pose
+	rays, pose := f.rays, f.at
 	f.mu.Unlock()
 	f.picture.Lock()
 	defer f.picture.Unlock()
