@@ -210,7 +210,7 @@ func TestFramesReachViewerOfRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	web := freePort(t)
-	server := start(t, filepath.Join(bin, "capture-server"), "--source", "synthetic", "--fps", "10", "--descriptions", "4", "--http", web, target.URL)
+	server := start(t, filepath.Join(bin, "capture-server"), "--source", "synthetic", "--fps", "10", "--descriptions", "4", "--thin=false", "--http", web, target.URL)
 	s := view(ctx, t, target)
 
 	catalogs := subscribe(ctx, t, s, ns, catalog.TrackName)

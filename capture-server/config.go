@@ -56,6 +56,7 @@ type Config struct {
 	Low             bool          `yaml:"low"`
 	DeliveryTimeout time.Duration `yaml:"deliveryTimeout"`
 	AlwaysEncode    bool          `yaml:"alwaysEncode"`
+	Thin            bool          `yaml:"thin"`
 
 	HTTP string     `yaml:"http"`
 	Log  config.Log `yaml:"log"`
@@ -68,7 +69,7 @@ func defaultConfig() Config {
 	c.Loop = true
 	c.Calibration = calibrationAuto
 	c.Points.Geometry = string(cloud.DepthGeometry)
-	c.Layout, c.Descriptions, c.Low = "a", 1, true
+	c.Layout, c.Descriptions, c.Low, c.Thin = "a", 1, true, true
 	c.DeliveryTimeout = 500 * time.Millisecond
 	c.Log.Level, c.Log.Format = "info", "text"
 	return c

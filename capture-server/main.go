@@ -72,6 +72,7 @@ https://host:port/session over WebTransport.`,
 	f.BoolVar(&cfg.Low, "low", cfg.Low, "offer each camera also at a quarter of its points")
 	f.DurationVar(&cfg.DeliveryTimeout, "delivery-timeout", cfg.DeliveryTimeout, "age at which a frame's rest is dropped; 0 is never")
 	f.BoolVar(&cfg.AlwaysEncode, "always-encode", cfg.AlwaysEncode, "encode also what nobody watches")
+	f.BoolVar(&cfg.Thin, "thin", cfg.Thin, "while this machine is too slow, drop rows of points of all cameras rather than frames")
 	f.StringVar(&cfg.HTTP, "http", cfg.HTTP, "TCP address for /metrics and /healthz; \"\" turns it off")
 	f.StringVar(&cfg.CertificateHash, "certificate-hash", cfg.CertificateHash, "SHA-256 of the relay's certificate, hex (the relay logs it at its start)")
 	f.BoolVar(&cfg.Insecure, "insecure", cfg.Insecure, "trust the development certificate that the relay names over plain HTTP")
@@ -147,7 +148,7 @@ func addPoints(p *publish.Publisher, cfg *Config, cameras []points.Camera) (*poi
 	layout, _ := pointcloud.ParseLayout(cfg.Layout) // validated
 	m, err := points.New(p, points.Config{
 		Cloud: cfg.cloud(), Layout: layout, Descriptions: cfg.Descriptions, Low: cfg.Low,
-		DeliveryTimeout: cfg.DeliveryTimeout, AlwaysEncode: cfg.AlwaysEncode,
+		DeliveryTimeout: cfg.DeliveryTimeout, AlwaysEncode: cfg.AlwaysEncode, Thin: cfg.Thin,
 	}, cameras)
 	if err != nil {
 		return nil, err

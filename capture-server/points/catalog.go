@@ -29,16 +29,12 @@ func (m *Medium) Describe(c *catalog.Catalog) error {
 			if err != nil {
 				return err
 			}
-			rate := l.src.FPS()
-			if rate == 0 {
-				rate = defaultFPS
-			}
 			pixels := t.lens.Width * t.lens.Height
 			name := catalog.PointsTrack(l.number, t.quality)
 			entry := catalog.Track{
 				Name: name, Packaging: catalog.PackagingPoints, IsLive: true, Role: catalog.RolePoints,
 				Label: l.src.Name(), RenderGroup: &renderGroup, AltGroup: &altGroup, InitRef: ref, Framerate: l.src.FPS(),
-				Bitrate: int64(float64(pixels) * t.layout.BytesPerPoint() * 8 * rate),
+				Bitrate: int64(float64(pixels) * t.layout.BytesPerPoint() * 8 / l.period.Seconds()),
 				Points: &catalog.Points{
 					Camera: l.number, CameraName: l.src.Name(), Quality: t.quality, Layout: t.layout.String(),
 					Descriptions: m.cfg.Descriptions, MaxPoints: pixels,

@@ -23,6 +23,7 @@ type pipeline struct {
 	m       *Medium
 	number  int
 	src     source.Source
+	period  time.Duration // between captures
 	mapper  *cloud.Mapper
 	encoder *pointcloud.Encoder
 	tracks  []*pointsTrack
@@ -67,6 +68,11 @@ func newPipeline(of *Medium, number int, c Camera) (*pipeline, error) {
 		m: of, number: number, src: c.Source, mapper: m, encoder: e,
 		spare: []*capture{{}, {}}, wake: make(chan struct{}, 1),
 	}
+	rate := c.Source.FPS()
+	if rate == 0 {
+		rate = defaultFPS
+	}
+	l.period = time.Duration(float64(time.Second) / rate)
 	l.move(c.Pose)
 	var lens camera.Intrinsics
 	lens, l.toDepth = m.Output()
@@ -127,6 +133,7 @@ func (l *pipeline) take(f *source.Frame) {
 	c := l.pending
 	if c != nil {
 		m.frames.WithLabelValues(l.label(), "dropped").Inc()
+		l.strain(lostShare*l.period, now)
 	} else {
 		n := len(l.spare) - 1
 		c, l.spare = l.spare[n], l.spare[:n]
@@ -191,7 +198,8 @@ func (l *pipeline) publish(c *capture) {
 		l.mapped = pose
 		l.mapper.SetPose(*pose)
 	}
-	if err := l.mapper.Map(&c.Frame, &l.grid); err != nil {
+	every := l.m.every()
+	if err := l.mapper.MapRows(&c.Frame, &l.grid, every); err != nil {
 		l.fail(err)
 		return
 	}
@@ -216,7 +224,11 @@ func (l *pipeline) publish(c *capture) {
 		size += n
 	}
 	published := time.Now()
+	l.strain(published.Sub(c.taken), published)
 	m.frames.WithLabelValues(l.label(), "published").Inc()
+	if every > 1 {
+		m.thinned.WithLabelValues(l.label()).Inc()
+	}
 	m.observe(l.label(), "wait", begun.Sub(c.taken))
 	m.observe(l.label(), "map", mapped.Sub(begun))
 	m.observe(l.label(), "encode", published.Sub(mapped))
@@ -224,6 +236,13 @@ func (l *pipeline) publish(c *capture) {
 	l.m.session.Log().Debug("frame published", "camera", l.number, "sequence", c.sequence, "bytes", size,
 		"wait", begun.Sub(c.taken), "map", mapped.Sub(begun), "encode", published.Sub(mapped),
 		"since_capture", published.Sub(c.CaptureTime))
+}
+
+// strain tells the governor how long a capture took.
+func (l *pipeline) strain(took time.Duration, now time.Time) {
+	if g := l.m.governor; g != nil {
+		g.observe(l.number, float64(took)/float64(l.period), now)
+	}
 }
 
 // fail counts a capture that could not be used, and tells of it unless it is the same

@@ -39,6 +39,9 @@ type Config struct {
 	// AlwaysEncode encodes every frame of every track. Otherwise a track that nobody
 	// watches gets one frame a second, so that a viewer who joins has a picture at once.
 	AlwaysEncode bool
+	// Thin drops rows of points from the frames of all cameras while the machine is too
+	// slow for whole frames. Otherwise it then loses frames.
+	Thin bool
 }
 
 // Camera is a camera to publish. Its number in the session is its index.
@@ -56,6 +59,7 @@ type Medium struct {
 	metrics   *metrics
 	pipelines []*pipeline
 	slots     chan struct{} // bounds the frames being encoded at a time
+	governor  *governor     // nil without Config.Thin
 	began     time.Time
 	posing    sync.Mutex // so that the newest poses are published last
 	poses     *publish.Document
@@ -85,6 +89,9 @@ func New(session *publish.Publisher, cfg Config, cameras []Camera) (*Medium, err
 		cfg: cfg, session: session, metrics: newMetrics(), poses: session.NewDocument(catalog.PoseTrack),
 		slots: make(chan struct{}, runtime.GOMAXPROCS(0)), began: time.Now(),
 	}
+	if cfg.Thin {
+		m.governor = newGovernor(session.Log(), len(cameras))
+	}
 	for i, c := range cameras {
 		l, err := newPipeline(m, i, c)
 		if err != nil {
@@ -97,8 +104,16 @@ func New(session *publish.Publisher, cfg Config, cameras []Camera) (*Medium, err
 		m.release()
 		return nil, err
 	}
-	session.Register(m.metrics.collectors(m.pipelines)...)
+	session.Register(m.metrics.collectors(m)...)
 	return m, nil
+}
+
+// every is the number of rows of which frames keep one.
+func (m *Medium) every() int {
+	if m.governor == nil {
+		return 1
+	}
+	return int(m.governor.every.Load())
 }
 
 // Name implements publish.Medium.

@@ -2,6 +2,7 @@ package points
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -36,12 +37,13 @@ type still struct {
 	end    error // returned after the given number of frames
 	frames int
 	closed bool
+	fps    float64 // 0 is 30
 }
 
 func (s *still) Name() string                    { return "still" }
 func (s *still) Calibration() camera.Calibration { return s.cal }
 func (s *still) Dropped() int64                  { return 7 }
-func (s *still) FPS() float64                    { return 30 }
+func (s *still) FPS() float64                    { return cmp.Or(s.fps, 30) }
 func (s *still) Close() error                    { s.closed = true; return nil }
 
 func (s *still) Next(ctx context.Context, f *source.Frame) error {
