@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -92,16 +93,43 @@ func (p *poses) apply(cameras []points.Camera) error {
 	return nil
 }
 
-// solvePoses finds where a studio's cameras stand from the markers they see. Without
-// markers the cameras stay at the studio's origin, and the log says so.
-func (o *opener) solvePoses(ctx context.Context, dir string, cameras []points.Camera) {
-	solved, residual, err := calibrate.Livescan(ctx, dir)
-	if err != nil {
-		o.log.Warn("no poses found, so every camera is at the origin; set calibration to a file of poses", "err", err)
+// unplacedStudio is a livescan source whose cameras' poses are to be solved.
+type unplacedStudio struct {
+	dir     string
+	numbers map[string]int // of the cameras in the session, by their names in dir
+}
+
+// newUnplaced is the studio in dir with cameras numbered from first on. They have the names
+// of their directories yet.
+func newUnplaced(dir string, first int, cameras []points.Camera) unplacedStudio {
+	s := unplacedStudio{dir: dir, numbers: map[string]int{}}
+	for i, c := range cameras {
+		s.numbers[c.Source.Name()] = first + i
+	}
+	return s
+}
+
+// place finds where the studio's cameras stand from the markers they see and has the
+// session know. It takes seconds, in which the cameras are published at the origin.
+// Without markers they stay there, and the log says so.
+func (s unplacedStudio) place(ctx context.Context, m *points.Medium, log *slog.Logger) {
+	solved, residual, err := calibrate.Livescan(ctx, s.dir)
+	poses := map[int]camera.Transform{}
+	for name, pose := range solved {
+		if n, ok := s.numbers[name]; ok {
+			poses[n] = pose
+		}
+	}
+	if err == nil {
+		err = m.Place(poses)
+	}
+	if ctx.Err() != nil {
 		return
 	}
-	for i, c := range cameras {
-		cameras[i].Pose = solved[c.Source.Name()]
+	if err != nil {
+		log.Warn("no poses found, so every camera stays at the origin; set calibration to a file of poses", "studio", s.dir, "err", err)
+		return
 	}
-	o.log.Info("cameras calibrated", "cameras", len(solved), "surface_distance_mm", fmt.Sprintf("%.1f", residual.Median), "pairs", residual.Pairs)
+	log.Info("cameras calibrated", "studio", s.dir, "cameras", len(poses),
+		"surface_distance_mm", fmt.Sprintf("%.1f", residual.Median), "pairs", residual.Pairs)
 }

@@ -210,7 +210,7 @@ func TestFramesReachViewerOfRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	web := freePort(t)
-	server := start(t, filepath.Join(bin, "capture-server"), "--source", "synthetic", "--fps", "10", "--descriptions", "4", "--http", web, target.URL)
+	server := start(t, filepath.Join(bin, "capture-server"), "--source", "synthetic", "--fps", "10", "--descriptions", "4", "--thin=false", "--http", web, target.URL)
 	s := view(ctx, t, target)
 
 	catalogs := subscribe(ctx, t, s, ns, catalog.TrackName)
@@ -302,14 +302,14 @@ func TestFramesReachViewerOfRelay(t *testing.T) {
 		if len(f.objects) != 4 {
 			continue
 		}
-		var got pointcloud.Grid
-		h, err := d.DecodeGrid(&got, f.objects...)
+		var got pointcloud.Frame
+		h, err := d.Decode(&got, f.objects...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		at := time.Duration(h.DeviceTime) * time.Microsecond % (loop * time.Second / fps)
 		want := grids[at]
-		if h.Camera != 0 || !sameGrid(&got, &want) {
+		if h.Camera != 0 || !sameGrid(&got.Grid, &want) {
 			t.Fatalf("frame %d, at %s of the loop, differs from the source's", i, at)
 		}
 	}

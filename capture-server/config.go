@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"holocast/capture-server/cloud"
@@ -33,6 +32,7 @@ type Config struct {
 	Calibration string   `yaml:"calibration"`
 	K4A         struct {
 		Library string `yaml:"library"`
+		Format  string `yaml:"format"`
 	} `yaml:"k4a"`
 
 	Points struct {
@@ -58,6 +58,7 @@ type Config struct {
 	Low             bool          `yaml:"low"`
 	DeliveryTimeout time.Duration `yaml:"deliveryTimeout"`
 	AlwaysEncode    bool          `yaml:"alwaysEncode"`
+	Thin            bool          `yaml:"thin"`
 
 	HTTP string     `yaml:"http"`
 	Log  config.Log `yaml:"log"`
@@ -70,7 +71,7 @@ func defaultConfig() Config {
 	c.Loop = true
 	c.Calibration = calibrationAuto
 	c.Points.Geometry = string(cloud.DepthGeometry)
-	c.Layout, c.Descriptions, c.Low = "a", 1, true
+	c.Layout, c.Descriptions, c.Low, c.Thin = "a", 1, true, true
 	c.DeliveryTimeout = 500 * time.Millisecond
 	c.Tiles = defaultTiles()
 	c.Log.Level, c.Log.Format = "info", "text"
@@ -111,6 +112,10 @@ func (c *Config) validate() error {
 	} else if m == camera.ColorOff {
 		return fmt.Errorf("colorMode is %q, but points take their colour from the colour camera", c.ColorMode)
 	}
+	_, knownLayout := pointcloud.ParseLayout(c.Layout)
+	if _, err := c.colorFormat(); err != nil {
+		return fmt.Errorf("k4a.format: %w", err)
+	}
 	switch {
 	case len(c.Sources) == 0:
 		return fmt.Errorf("sources is empty: give --source synthetic, or another of %s", sourceForms)
@@ -118,7 +123,7 @@ func (c *Config) validate() error {
 		return fmt.Errorf("cameras is %d, want 1 to %d, or 0 for all that a source has", c.Cameras, maxCameras)
 	case !(c.FPS >= 0.1 && c.FPS <= 120):
 		return fmt.Errorf("fps is %g, want 0.1 to 120", c.FPS)
-	case layouts[c.layoutName()] == 0:
+	case !knownLayout:
 		return fmt.Errorf("layout is %q, want a, b or c", c.Layout)
 	case c.Descriptions != 1 && c.Descriptions != 4:
 		return fmt.Errorf("descriptions is %d, want 1 or 4", c.Descriptions)
@@ -143,12 +148,13 @@ func (c *Config) validate() error {
 	return c.Tiles.validate()
 }
 
-// layouts are the frame layouts by the name that a setting gives them.
-var layouts = map[string]pointcloud.Layout{
-	"a": pointcloud.LayoutGrid, "b": pointcloud.LayoutPoints, "c": pointcloud.LayoutInterleaved,
+// colorFormat is the setting k4a.format; "" lets the camera choose.
+func (c *Config) colorFormat() (camera.ColorFormat, error) {
+	if c.K4A.Format == "" {
+		return "", nil
+	}
+	return camera.ParseColorFormat(c.K4A.Format)
 }
-
-func (c *Config) layoutName() string { return strings.ToLower(c.Layout) }
 
 func (c *Config) target() connect.Target {
 	return connect.Target{URL: c.Relay, CertificateHash: c.CertificateHash, Insecure: c.Insecure, Congestion: c.Congestion}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -16,6 +17,7 @@ import (
 	"holocast/internal/config"
 	"holocast/internal/connect"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/pointcloud"
 	"holocast/internal/quiccc"
 	"holocast/internal/service"
 )
@@ -42,6 +44,7 @@ https://host:port/session over WebTransport.`,
   capture-server --source k4a:000841194412 --depth-mode WFOV_2X2BINNED --descriptions 4
   capture-server --source equirect:panorama.mp4          # 360° video in tiles
   capture-server --source equirect:rtmp://encoder/live --grid 6x3 --qualities 4
+  capture-server --source k4a:000841194412,sync=master --source k4a:000123456789,sync=subordinate,depth-delay=160us
   capture-server --config capture-server.yaml --http :9090`,
 		Version:       service.Version(wire.ALPN, quiccc.Build()),
 		Args:          cobra.MaximumNArgs(1),
@@ -51,7 +54,7 @@ https://host:port/session over WebTransport.`,
 	f := c.Flags()
 	f.SortFlags = false
 	c.PersistentFlags().String(config.Flag, "", "YAML configuration file; flags override it")
-	f.StringArrayVar(&cfg.Sources, "source", cfg.Sources, sourceForms+"; repeatable")
+	f.StringArrayVar(&cfg.Sources, "source", cfg.Sources, sourceForms+"; repeatable. "+syncForms)
 	f.IntVar(&cfg.Cameras, "cameras", cfg.Cameras, "cameras of a livescan directory, or of the synthetic studio; 0 is all, or 1")
 	f.Float64Var(&cfg.FPS, "fps", cfg.FPS, "frames per second of synthetic and k4a, and of livescan without time stamps")
 	f.StringVar(&cfg.DepthMode, "depth-mode", cfg.DepthMode, "depth mode of livescan, synthetic and k4a")
@@ -59,6 +62,7 @@ https://host:port/session over WebTransport.`,
 	f.BoolVar(&cfg.Loop, "loop", cfg.Loop, "begin recordings again at their end")
 	f.StringVar(&cfg.Calibration, "calibration", cfg.Calibration, "YAML file of poses; auto solves markers, none leaves cameras at the origin")
 	f.StringVar(&cfg.K4A.Library, "k4a-library", cfg.K4A.Library, "libk4a, or its directory (default: $"+k4a.LibraryEnv+" or the system's)")
+	f.StringVar(&cfg.K4A.Format, "k4a-format", cfg.K4A.Format, "colour images of k4a: NV12, YUY2 (both at 720p only), MJPG or BGRA (default: NV12 at 720p, else MJPG)")
 	f.StringVar(&cfg.Points.Geometry, "geometry", cfg.Points.Geometry, "whose pixels become points: depth or color")
 	f.Uint16Var(&cfg.Points.DepthMin, "depth-min", cfg.Points.DepthMin, "least depth kept, millimetres")
 	f.Uint16Var(&cfg.Points.DepthMax, "depth-max", cfg.Points.DepthMax, "greatest depth kept, millimetres; 0 is no bound")
@@ -74,6 +78,7 @@ https://host:port/session over WebTransport.`,
 	f.StringVar(&cfg.Tiles.Size, "size", cfg.Tiles.Size, "scale one eye's picture of equirect to WxH pixels (default: its own)")
 	f.StringVar(&cfg.Tiles.Grid, "grid", cfg.Tiles.Grid, "tiles of equirect: columns x rows")
 	f.IntVar(&cfg.Tiles.Qualities, "qualities", cfg.Tiles.Qualities, "qualities of each tile, 1 to 8")
+	f.BoolVar(&cfg.Thin, "thin", cfg.Thin, "while this machine is too slow, drop rows of points of all cameras rather than frames")
 	f.StringVar(&cfg.HTTP, "http", cfg.HTTP, "TCP address for /metrics and /healthz; \"\" turns it off")
 	f.StringVar(&cfg.CertificateHash, "certificate-hash", cfg.CertificateHash, "SHA-256 of the relay's certificate, hex (the relay logs it at its start)")
 	f.BoolVar(&cfg.Insecure, "insecure", cfg.Insecure, "trust the development certificate that the relay names over plain HTTP")
@@ -109,14 +114,15 @@ func run(ctx context.Context, cfg Config) error {
 	}
 	defer web.Close()
 	reg := service.NewRegistry()
-	cameras, err := openSources(ctx, &cfg, log)
+	cameras, unplaced, err := openSources(ctx, &cfg, log)
 	if err != nil {
 		return err
 	}
 	p := publish.New(publish.Config{Namespace: ns, Log: log, Metrics: reg})
 	defer p.Close()
+	var m *points.Medium
 	if len(cameras) > 0 {
-		if err := addPoints(p, &cfg, cameras); err != nil {
+		if m, err = addPoints(p, &cfg, cameras); err != nil {
 			closeCameras(cameras)
 			return err
 		}
@@ -138,19 +144,27 @@ func run(ctx context.Context, cfg Config) error {
 			"depth", fmt.Sprintf("%d×%d", cal.Depth.Width, cal.Depth.Height),
 			"color", fmt.Sprintf("%d×%d", cal.Color.Width, cal.Color.Height), "fps", c.Source.FPS())
 	}
+	placing, stop := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop()
+	for _, s := range unplaced {
+		all.Go(func() { s.place(placing, m, log) })
+	}
 	return p.Run(ctx, target)
 }
 
 // addPoints makes the cameras a medium of the session.
-func addPoints(p *publish.Publisher, cfg *Config, cameras []points.Camera) error {
+func addPoints(p *publish.Publisher, cfg *Config, cameras []points.Camera) (*points.Medium, error) {
+	layout, _ := pointcloud.ParseLayout(cfg.Layout) // validated
 	m, err := points.New(p, points.Config{
-		Cloud: cfg.cloud(), Layout: layouts[cfg.layoutName()], Descriptions: cfg.Descriptions, Low: cfg.Low,
-		DeliveryTimeout: cfg.DeliveryTimeout, AlwaysEncode: cfg.AlwaysEncode,
+		Cloud: cfg.cloud(), Layout: layout, Descriptions: cfg.Descriptions, Low: cfg.Low,
+		DeliveryTimeout: cfg.DeliveryTimeout, AlwaysEncode: cfg.AlwaysEncode, Thin: cfg.Thin,
 	}, cameras)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return p.Add(m)
+	return m, p.Add(m)
 }
 
 // errNotConnected is why a capture server without a session is not healthy.

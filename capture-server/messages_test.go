@@ -88,6 +88,8 @@ func TestMessages(t *testing.T) {
 		{"no recording", []string{"--source", "k4amkv:" + file("no.mkv", "text")}, "no.mkv"},
 		{"no libk4a", []string{"--source", "k4a", "--k4a-library", dir + "/none"}, "no libk4a found. Install the Azure Kinect Sensor SDK"},
 		{"list without libk4a", []string{"list", "--k4a-library", dir + "/none"}, "no libk4a found. Install the Azure Kinect Sensor SDK"},
+		{"format of a Kinect", []string{"--source", "k4a", "--k4a-format", "h264"}, `k4a.format: unknown colour format "h264": want MJPG, NV12, YUY2 or BGRA`},
+		{"sync of a Kinect", []string{"--source", "k4a,sync=both"}, `source "k4a,sync=both": sync is "both", want standalone, master or subordinate`},
 		{"fps of a Kinect", []string{"--source", "k4a", "--fps", "29.97"}, "fps is 29.97, but an Azure Kinect has 5, 15 or 30"},
 
 		{"URL of a page", []string{"--source", "synthetic", "http://localhost/demo"}, `relay "http://localhost/demo" must begin with moqt:// (raw QUIC) or https:// (WebTransport)`},

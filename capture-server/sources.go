@@ -25,8 +25,16 @@ const sourceForms = "synthetic, livescan:DIR, k4amkv:FILE, k4a, k4a:SERIAL, k4a:
 // maxCameras bounds a session's cameras.
 const maxCameras = 64
 
+// syncForms lists what may follow a k4a source, for messages.
+const syncForms = "k4a takes ,sync=master or ,sync=subordinate, ,subordinate-delay=DURATION, ,depth-delay=DURATION"
+
 // sourceSpec is a parsed entry of the setting sources.
-type sourceSpec struct{ kind, arg string }
+type sourceSpec struct {
+	kind, arg string
+	sync      k4a.SyncMode // "" is k4a.Standalone
+	// Of a k4a.Options.
+	subordinateDelay, depthDelay time.Duration
+}
 
 var sourceKinds = []string{"synthetic", "livescan", "k4amkv", "k4a", "equirect"}
 
@@ -35,7 +43,13 @@ func (s sourceSpec) sphere() bool { return s.kind == "equirect" }
 
 func parseSource(s string) (sourceSpec, error) {
 	kind, arg, _ := strings.Cut(s, ":")
-	spec := sourceSpec{kind, arg}
+	var options []string
+	if kind == "k4a" || strings.HasPrefix(kind, "k4a,") {
+		fields := strings.Split(s, ",")
+		kind, arg, _ = strings.Cut(fields[0], ":")
+		options = fields[1:]
+	}
+	spec := sourceSpec{kind: kind, arg: arg}
 	switch {
 	case (kind == "livescan" || kind == "k4amkv" || kind == "equirect") && arg == "":
 		return spec, fmt.Errorf("source %q names no path: want one of %s", s, sourceForms)
@@ -44,49 +58,110 @@ func parseSource(s string) (sourceSpec, error) {
 	case !slices.Contains(sourceKinds, kind):
 		return spec, fmt.Errorf("source %q is unknown: want one of %s", s, sourceForms)
 	}
+	for _, o := range options {
+		if err := spec.set(o); err != nil {
+			return spec, fmt.Errorf("source %q: %w", s, err)
+		}
+	}
 	return spec, nil
 }
 
-// openSources opens all cameras of the configuration, in the order they are given.
-func openSources(ctx context.Context, cfg *Config, log *slog.Logger) (cameras []points.Camera, err error) {
-	defer func() {
-		if err != nil {
-			closeCameras(cameras)
-			cameras = nil
+// set reads one option of a k4a source.
+func (s *sourceSpec) set(option string) (err error) {
+	name, value, _ := strings.Cut(option, "=")
+	switch name {
+	case "sync":
+		s.sync = k4a.SyncMode(value)
+		if s.sync != k4a.Standalone && s.sync != k4a.Master && s.sync != k4a.Subordinate {
+			return fmt.Errorf("sync is %q, want standalone, master or subordinate", value)
 		}
-	}()
+	case "subordinate-delay":
+		s.subordinateDelay, err = time.ParseDuration(value)
+	case "depth-delay":
+		s.depthDelay, err = time.ParseDuration(value)
+	default:
+		return fmt.Errorf("option %q is unknown: %s", option, syncForms)
+	}
+	if err != nil {
+		return fmt.Errorf("%s is %q, want a duration such as 160us", name, value)
+	}
+	return nil
+}
+
+// depthSpacing is how far apart in time the depth exposures of Azure Kinects must be
+// that see the same surface, or their lasers disturb each other (Azure Kinect DK
+// documentation, "Synchronize multiple devices").
+const depthSpacing = 160 * time.Microsecond
+
+// checkSync warns of cameras in a sync chain whose depth exposures coincide.
+func checkSync(names []string, specs []sourceSpec, log *slog.Logger) {
+	at := func(s sourceSpec) time.Duration { return s.subordinateDelay + s.depthDelay }
+	for i, a := range specs {
+		for j, b := range specs[:i] {
+			if inChain(a) && inChain(b) && (at(a)-at(b)).Abs() < depthSpacing {
+				log.Warn("depth cameras disturb each other where they see the same surface; give one a depth-delay",
+					"sources", names[j]+" "+names[i], "apart", (at(a) - at(b)).Abs(), "want", depthSpacing)
+			}
+		}
+	}
+}
+
+func inChain(s sourceSpec) bool { return s.sync == k4a.Master || s.sync == k4a.Subordinate }
+
+// openSources opens all cameras of the configuration, in the order they are given. Those
+// of unplaced studios are at the origin until their poses are solved.
+func openSources(ctx context.Context, cfg *Config, log *slog.Logger) (cameras []points.Camera, unplaced []unplacedStudio, err error) {
 	depth, err := camera.ParseDepthMode(cfg.DepthMode)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	color, err := camera.ParseColorMode(cfg.ColorMode)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	poses, err := loadPoses(cfg.Calibration)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	for _, s := range cfg.Sources {
-		spec, err := parseSource(s)
+	specs := make([]sourceSpec, len(cfg.Sources))
+	for i, s := range cfg.Sources {
+		if specs[i], err = parseSource(s); err != nil {
+			return nil, nil, err
+		}
+	}
+	checkSync(cfg.Sources, specs, log)
+	opened := make([][]points.Camera, len(specs))
+	defer func() {
 		if err != nil {
-			return cameras, err
+			closeCameras(slices.Concat(opened...))
 		}
-		if spec.sphere() {
-			continue
+	}()
+	o := opener{cfg: cfg, log: log, depth: depth, color: color}
+	// Masters start last: subordinates must be waiting for the first trigger.
+	for _, masters := range []bool{false, true} {
+		for i, spec := range specs {
+			if spec.sphere() || (spec.sync == k4a.Master) != masters {
+				continue
+			}
+			if opened[i], err = o.open(ctx, spec); err != nil {
+				return nil, nil, err
+			}
 		}
-		o := opener{cfg: cfg, log: log, depth: depth, color: color}
-		opened, err := o.open(ctx, spec)
-		if err != nil {
-			return cameras, err
+	}
+	for i, spec := range specs {
+		if spec.kind == "livescan" && cfg.Calibration == calibrationAuto {
+			unplaced = append(unplaced, newUnplaced(spec.arg, len(cameras), opened[i]))
 		}
-		cameras = append(cameras, opened...)
+		cameras = append(cameras, opened[i]...)
 	}
 	if len(cameras) > maxCameras {
-		return cameras, fmt.Errorf("sources have %d cameras, more than %d", len(cameras), maxCameras)
+		return nil, nil, fmt.Errorf("sources have %d cameras, more than %d", len(cameras), maxCameras)
 	}
 	rename(cameras)
-	return cameras, poses.apply(cameras)
+	if err := poses.apply(cameras); err != nil {
+		return nil, nil, err
+	}
+	return cameras, unplaced, nil
 }
 
 func closeCameras(cameras []points.Camera) {
@@ -108,11 +183,11 @@ func (o *opener) open(ctx context.Context, spec sourceSpec) ([]points.Camera, er
 	case "synthetic":
 		return o.synthetic(ctx)
 	case "livescan":
-		return o.livescan(ctx, spec.arg)
+		return o.livescan(spec.arg)
 	case "k4amkv":
 		return o.recording(spec.arg)
 	}
-	return o.kinect(spec.arg)
+	return o.kinect(spec)
 }
 
 func (o *opener) synthetic(ctx context.Context) ([]points.Camera, error) {
@@ -140,7 +215,7 @@ func (o *opener) synthetic(ctx context.Context) ([]points.Camera, error) {
 	return opened, nil
 }
 
-func (o *opener) livescan(ctx context.Context, dir string) ([]points.Camera, error) {
+func (o *opener) livescan(dir string) ([]points.Camera, error) {
 	sources, err := livescan.Open(dir, livescan.Options{Depth: o.depth, Color: o.color, FPS: o.cfg.FPS})
 	if errors.Is(err, livescan.ErrMode) {
 		return nil, fmt.Errorf("%w (depthMode is %s and colorMode %s: does the directory hold others?)", err, o.depth, o.color)
@@ -156,11 +231,7 @@ func (o *opener) livescan(ctx context.Context, dir string) ([]points.Camera, err
 		}
 		sources = sources[:n]
 	}
-	opened := cameras(sources...)
-	if o.cfg.Calibration == calibrationAuto {
-		o.solvePoses(ctx, dir, opened)
-	}
-	return opened, nil
+	return cameras(sources...), nil
 }
 
 func (o *opener) recording(path string) ([]points.Camera, error) {
@@ -174,14 +245,19 @@ func (o *opener) recording(path string) ([]points.Camera, error) {
 // maxIndex is the greatest number that counts cameras; greater ones are serial numbers.
 const maxIndex = 99
 
-func (o *opener) kinect(which string) ([]points.Camera, error) {
+func (o *opener) kinect(spec sourceSpec) ([]points.Camera, error) {
+	format, err := o.cfg.colorFormat()
+	if err != nil {
+		return nil, err
+	}
 	opts := k4a.Options{
-		Library: o.cfg.K4A.Library, Depth: o.depth, Color: o.color, FPS: int(o.cfg.FPS), Serial: which,
+		Library: o.cfg.K4A.Library, Depth: o.depth, Color: o.color, Format: format, FPS: int(o.cfg.FPS), Serial: spec.arg,
+		Sync: spec.sync, SubordinateDelay: spec.subordinateDelay, DepthDelay: spec.depthDelay,
 	}
 	if float64(opts.FPS) != o.cfg.FPS {
 		return nil, fmt.Errorf("fps is %g, but an Azure Kinect has 5, 15 or 30", o.cfg.FPS)
 	}
-	if i, err := strconv.Atoi(which); err == nil && i >= 0 && i <= maxIndex {
+	if i, err := strconv.Atoi(spec.arg); err == nil && i >= 0 && i <= maxIndex {
 		opts.Serial, opts.Index = "", i
 	}
 	d, err := k4a.Open(opts)

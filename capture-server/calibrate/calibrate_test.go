@@ -202,7 +202,7 @@ func TestSolveFindsKnownPoses(t *testing.T) {
 	for i, pose := range truth {
 		views[i] = scene.view(t, "camera-"+string(rune('0'+i)), pose)
 	}
-	poses, residual, err := Solve(views, Box(210))
+	poses, residual, err := Solve(t.Context(), views, Box(210))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +238,7 @@ func TestSolveRefuses(t *testing.T) {
 		{"colour of another mode", small, "camera left: colour image is 640×480, calibration has 1280×720"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, _, err := Solve([]View{tt.view}, Box(210))
+			_, _, err := Solve(t.Context(), []View{tt.view}, Box(210))
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %v, want one with %q", err, tt.want)
 			}

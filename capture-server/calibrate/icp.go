@@ -1,11 +1,11 @@
 package calibrate
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"sync"
 
 	"gonum.org/v1/gonum/mat"
 
@@ -38,8 +38,8 @@ var gates = []float64{200, 150, 100, 70, 50, 50, 50, 50, 50, 50}
 // Solve returns each view's pose, the motion from its depth camera's space to the
 // studio's: from the markers, refined by the surfaces that several views share
 // (point-to-plane ICP, Chen and Medioni 1992, all views at once, readings matched by
-// projection into the other view). Errors name the view.
-func Solve(views []View, at Placement) ([]camera.Transform, Residual, error) {
+// projection into the other view). It takes seconds. Errors name the view.
+func Solve(ctx context.Context, views []View, at Placement) ([]camera.Transform, Residual, error) {
 	for _, v := range views {
 		d, c := v.Calibration.Depth, v.Calibration.Color
 		if len(v.Depth) != d.Width*d.Height {
@@ -51,17 +51,22 @@ func Solve(views []View, at Placement) ([]camera.Transform, Residual, error) {
 	}
 	surfaces := make([]*surface, len(views))
 	found := make([][]marker, len(views))
-	var wg sync.WaitGroup
+	// One at a time: the cameras are being published, and need the other processors.
 	for i := range views {
-		wg.Go(func() { surfaces[i], found[i] = newSurface(&views[i]), findMarkers(views[i].Gray) })
+		if err := ctx.Err(); err != nil {
+			return nil, Residual{}, err
+		}
+		surfaces[i], found[i] = newSurface(&views[i]), findMarkers(views[i].Gray)
 	}
-	wg.Wait()
 	sightings, size, err := sight(views, surfaces, found, at)
 	if err != nil {
 		return nil, Residual{}, err
 	}
 	poses := byMarkers(sightings, at, size)
 	for _, gate := range gates {
+		if err := ctx.Err(); err != nil {
+			return nil, Residual{}, err
+		}
 		if err := adjust(surfaces, poses, gate, anchors(sightings, at, size)); err != nil {
 			return nil, Residual{}, err
 		}

@@ -23,7 +23,7 @@ func Livescan(ctx context.Context, dir string) (map[string]camera.Transform, Res
 	if err != nil {
 		return nil, Residual{}, err
 	}
-	poses, residual, err := Solve(views, Box(boxWidth))
+	poses, residual, err := Solve(ctx, views, Box(boxWidth))
 	if err != nil {
 		return nil, Residual{}, err
 	}

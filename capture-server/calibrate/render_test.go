@@ -67,7 +67,7 @@ func TestPictures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	poses, residual, err := Solve(views, Box(boxWidth))
+	poses, residual, err := Solve(t.Context(), views, Box(boxWidth))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -107,7 +107,8 @@ type Mapper struct {
 	cal camera.Calibration
 	cfg Config
 	out camera.Intrinsics
-	at  camera.Transform
+
+	toDepth camera.Transform // from out's space
 
 	lens   C.struct_lens
 	box    C.struct_box
@@ -119,6 +120,7 @@ type Mapper struct {
 	cover                     C.struct_cover
 	coverHeight               C.int32_t
 	nearest                   []uint16
+	every                     int // rows of depth, one of which is mapped
 	vertexU, vertexV, vertexZ []float32
 	warped                    []uint32
 
@@ -148,12 +150,13 @@ func New(cal camera.Calibration, cfg Config) (*Mapper, error) {
 	m := &Mapper{cal: cal, cfg: cfg, decoder: decoder}
 	switch cfg.Geometry {
 	case DepthGeometry:
-		m.out, m.at, m.reduce = cal.Depth, cfg.Pose, reduction(cal)
+		m.out, m.toDepth, m.reduce = cal.Depth, camera.Identity, reduction(cal)
 	case ColorGeometry:
-		m.out, m.at, m.reduce = cal.Color, cfg.Pose.Compose(cal.DepthToColor.Inverse()), 1
+		m.out, m.toDepth, m.reduce = cal.Color, cal.DepthToColor.Inverse(), 1
 	}
 	m.prepareRays()
 	m.prepareLens()
+	m.prepareBox()
 	m.prepareBuffers()
 	return m, nil
 }
@@ -248,6 +251,9 @@ func (m *Mapper) prepareLens() {
 	if in.MaxRadius > 0 {
 		m.lens.max_r2 = C.float(in.MaxRadius * in.MaxRadius)
 	}
+}
+
+func (m *Mapper) prepareBox() {
 	if c := m.cfg.Crop; c != nil {
 		for i, r := range m.cfg.Pose.R {
 			m.box.r[i] = C.float(r)
@@ -276,25 +282,30 @@ func (m *Mapper) prepareBuffers() {
 		return
 	}
 	m.u, m.v = make([]uint16, n), make([]uint16, n)
-	cell := max(1, cellWidth*m.cal.Color.Fx/m.cal.Depth.Fx/float64(m.reduce))
-	m.cover.cells = C.int32_t(65536 / (cell * C.SUBPIXEL))
-	m.cover.width = C.int32_t(float64(m.lens.width)/cell) + 1
-	m.cover.slack = slack
-	m.coverHeight = C.int32_t(float64(m.lens.height)/cell) + 1
-	m.nearest = make([]uint16, m.cover.width*m.coverHeight+1)
+	m.aim(1)
 }
 
 // Close frees the image decoder.
 func (m *Mapper) Close() { m.decoder.Close() }
 
-// Output returns the lens whose pixels the grids have and its pose: the motion from
-// its space to the studio's.
-func (m *Mapper) Output() (camera.Intrinsics, camera.Transform) { return m.out, m.at }
+// Output returns the lens whose pixels the grids have, and the motion from its space to
+// the depth camera's.
+func (m *Mapper) Output() (camera.Intrinsics, camera.Transform) { return m.out, m.toDepth }
+
+// SetPose replaces Config.Pose.
+func (m *Mapper) SetPose(pose camera.Transform) {
+	m.cfg.Pose = pose
+	m.prepareBox()
+}
 
 // Map makes a grid of a capture; g's buffers are reused. A frame with no colour
 // image gives ErrNoColor; images of another size than calibrated, or damaged, give
 // errors that name both sizes or the damage, and leave g's contents undefined.
-func (m *Mapper) Map(f *source.Frame, g *pointcloud.Grid) error {
+func (m *Mapper) Map(f *source.Frame, g *pointcloud.Grid) error { return m.MapRows(f, g, 1) }
+
+// MapRows is Map for one row of the grid in every; the others stay empty. It costs the
+// less the fewer there are.
+func (m *Mapper) MapRows(f *source.Frame, g *pointcloud.Grid, every int) error {
 	d := m.cal.Depth
 	if len(f.Depth) != d.Width*d.Height {
 		return fmt.Errorf("cloud: depth image has %d pixels, calibration has %d×%d (%d)", len(f.Depth), d.Width, d.Height, d.Width*d.Height)
@@ -304,9 +315,9 @@ func (m *Mapper) Map(f *source.Frame, g *pointcloud.Grid) error {
 	}
 	clean := m.filter(f.Depth)
 	if m.cfg.Geometry == ColorGeometry {
-		return m.mapColor(f, clean, g)
+		return m.mapColor(f, clean, g, every)
 	}
-	return m.mapDepth(f, clean, g)
+	return m.mapDepth(f, clean, g, every)
 }
 
 // filter removes what is noise, from a copy. Clipping comes later, as what is
@@ -339,13 +350,17 @@ func (m *Mapper) clip(depth []uint16) {
 	}
 }
 
-func (m *Mapper) mapDepth(f *source.Frame, clean []uint16, g *pointcloud.Grid) error {
+func (m *Mapper) mapDepth(f *source.Frame, clean []uint16, g *pointcloud.Grid, every int) error {
 	// The colour image is decoded while depth is projected: both take long, and
 	// neither needs the other.
 	decoded := make(chan error, 1)
 	go func() { decoded <- m.image.load(m.decoder, f, m.cal.Color, m.reduce) }()
 	resize(g, m.out)
-	copy(g.Depth, clean)
+	m.aim(every)
+	if every > 1 {
+		clear(g.Depth)
+	}
+	m.rows(func(first, n int) { copy(g.Depth[first:first+n], clean[first:first+n]) })
 	m.clip(g.Depth)
 	m.project(clean)
 	m.splat(clean)
@@ -356,29 +371,64 @@ func (m *Mapper) mapDepth(f *source.Frame, clean []uint16, g *pointcloud.Grid) e
 	return nil
 }
 
+// aim prepares the occlusion test for one row of depth in every.
+func (m *Mapper) aim(every int) {
+	if m.every == every {
+		return
+	}
+	m.every = every
+	cell := max(1, cellWidth*float64(every)*m.cal.Color.Fx/m.cal.Depth.Fx/float64(m.reduce))
+	m.cover.cells = C.int32_t(65536 / (cell * C.SUBPIXEL))
+	m.cover.width = C.int32_t(float64(m.lens.width)/cell) + 1
+	m.cover.slack = slack
+	m.coverHeight = C.int32_t(float64(m.lens.height)/cell) + 1
+	if n := int(m.cover.width*m.coverHeight) + 1; cap(m.nearest) < n {
+		m.nearest = make([]uint16, n)
+	}
+}
+
+// rows calls do with the first pixel and the length of each run of rows that are mapped.
+func (m *Mapper) rows(do func(first, n int)) {
+	w, n := m.cal.Depth.Width, m.cal.Depth.Width*m.cal.Depth.Height
+	if m.every == 1 {
+		do(0, n)
+		return
+	}
+	for first := 0; first < n; first += m.every * w {
+		do(first, w)
+	}
+}
+
 // project finds where the colour camera would see each point.
 func (m *Mapper) project(clean []uint16) {
-	C.project(u16(clean), C.int32_t(len(clean)), f32(m.rayX), f32(m.rayY), &m.lens, u16(m.u), u16(m.v))
+	m.rows(func(i, n int) {
+		C.project(u16(clean[i:]), C.int32_t(n), f32(m.rayX[i:]), f32(m.rayY[i:]), &m.lens, u16(m.u[i:]), u16(m.v[i:]))
+	})
 }
 
 // splat records what is nearest in each direction of the colour camera.
 func (m *Mapper) splat(clean []uint16) {
-	C.splat(u16(clean), u16(m.u), u16(m.v), C.int32_t(len(clean)), m.cover.cells, u16(m.nearest), m.cover.width, m.coverHeight)
+	C.uncover(u16(m.nearest), m.cover.width*m.coverHeight)
+	m.rows(func(i, n int) {
+		C.splat(u16(clean[i:]), u16(m.u[i:]), u16(m.v[i:]), C.int32_t(n), &m.cover, u16(m.nearest))
+	})
 }
 
 // sample looks up the colour of the points that the colour camera sees and drops
 // the others.
 func (m *Mapper) sample(g *pointcloud.Grid) {
-	n, img := C.int32_t(len(g.Depth)), &m.image
-	if img.bgra != nil {
-		C.sample_bgra(u16(g.Depth), u16(m.u), u16(m.v), n, &m.cover, u16(m.nearest), u8(img.bgra), img.layout.width, u8(g.Color))
-		return
-	}
-	C.sample_planes(u16(g.Depth), u16(m.u), u16(m.v), n, &m.cover, u16(m.nearest),
-		u8(img.y), u8(img.cb), u8(img.cr), &img.layout, u8(g.Color))
+	img := &m.image
+	m.rows(func(i, n int) {
+		depth, u, v, rgb := u16(g.Depth[i:]), u16(m.u[i:]), u16(m.v[i:]), u8(g.Color[3*i:])
+		if img.bgra != nil {
+			C.sample_bgra(depth, u, v, C.int32_t(n), &m.cover, u16(m.nearest), u8(img.bgra), img.layout.width, rgb)
+			return
+		}
+		C.sample_planes(depth, u, v, C.int32_t(n), &m.cover, u16(m.nearest), u8(img.y), u8(img.cb), u8(img.cr), &img.layout, rgb)
+	})
 }
 
-func (m *Mapper) mapColor(f *source.Frame, clean []uint16, g *pointcloud.Grid) error {
+func (m *Mapper) mapColor(f *source.Frame, clean []uint16, g *pointcloud.Grid, every int) error {
 	resize(g, m.out)
 	// The colour image is decoded while depth is warped: half the delay.
 	decoded := make(chan error, 1)
@@ -387,6 +437,11 @@ func (m *Mapper) mapColor(f *source.Frame, clean []uint16, g *pointcloud.Grid) e
 		copy(m.clean, clean)
 	}
 	m.warp(g.Depth)
+	for y := range g.Height {
+		if y%every != 0 {
+			clear(g.Depth[y*g.Width : (y+1)*g.Width])
+		}
+	}
 	if err := <-decoded; err != nil {
 		return fmt.Errorf("cloud: %w", err)
 	}

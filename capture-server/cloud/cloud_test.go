@@ -291,14 +291,14 @@ func TestColorGeometryRendersDepth(t *testing.T) {
 			}
 		}
 	}
-	out, at := m.Output()
+	out, toDepth := m.Output()
 	if out != cal.Color {
 		t.Errorf("grid's lens is %+v", out)
 	}
-	if p := at.Apply([3]float64{32, 2, -4}); math.Abs(p[0])+math.Abs(p[2]) > 64+8 {
+	if p := toDepth.Apply([3]float64{32, 2, -4}); math.Abs(p[0])+math.Abs(p[2]) > 64+8 {
 		t.Errorf("colour camera's pose moves a point near the depth camera's origin to %v", p)
 	}
-	back := at.Compose(cal.DepthToColor)
+	back := toDepth.Compose(cal.DepthToColor)
 	for i, v := range back.R {
 		if math.Abs(v-camera.Identity.R[i]) > 1e-9 {
 			t.Fatalf("pose after DepthToColor is %v, want identity", back)
@@ -493,5 +493,50 @@ func TestNewRefuses(t *testing.T) {
 				t.Errorf("error %v, want one with %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// TestRows: a grid of every second or fourth row has the rows of the whole grid and
+// nothing else, but for points beside what hides them.
+func TestRows(t *testing.T) {
+	for _, geometry := range []Geometry{DepthGeometry, ColorGeometry} {
+		for _, format := range []camera.ColorFormat{camera.MJPG, camera.BGRA} {
+			t.Run(string(geometry)+" "+string(format), func(t *testing.T) {
+				cal, f := realFrame(t, camera.NFOVUnbinned, camera.Color720P)
+				if format == camera.BGRA {
+					paint(t, f, camera.BGRA, cal.Color.Width, cal.Color.Height, func(x, y int) color.RGBA { return color.RGBA{R: byte(x), G: byte(y), A: 255} })
+				}
+				m := newMapper(t, cal, Config{Geometry: geometry, DepthMax: 4000})
+				var whole, g pointcloud.Grid
+				if err := m.Map(f, &whole); err != nil {
+					t.Fatal(err)
+				}
+				for _, every := range []int{2, 4, 1} {
+					if err := m.MapRows(f, &g, every); err != nil {
+						t.Fatal(err)
+					}
+					kept, lost := 0, 0
+					for i, z := range g.Depth {
+						want := whole.Depth[i]
+						switch y := i / g.Width; {
+						case y%every != 0 && z != 0:
+							t.Fatalf("1 of %d: row %d has a point", every, y)
+						case y%every == 0 && z == 0 && want != 0:
+							lost++
+						case z != 0 && want == 0:
+							// Few rows know less of what hides a point.
+							lost++
+						case z != 0 && (z != want || [3]byte(g.Color[3*i:]) != [3]byte(whole.Color[3*i:])):
+							t.Fatalf("1 of %d: pixel %d differs from the whole grid's", every, i)
+						case z != 0:
+							kept++
+						}
+					}
+					if limit := kept / 20; lost > limit || every == 1 && lost > 0 || kept < 10_000 {
+						t.Errorf("1 of %d: %d points, %d others than in the whole grid, want at most %d", every, kept, lost, limit)
+					}
+				}
+			})
+		}
 	}
 }

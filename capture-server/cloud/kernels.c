@@ -83,14 +83,20 @@ void project_vertices(const uint16_t *restrict depth, int32_t n, const float *re
 	}
 }
 
-void splat(const uint16_t *restrict depth, const uint16_t *restrict u, const uint16_t *restrict v,
-	   int32_t n, int32_t cells, uint16_t *restrict zbuf, int32_t zw, int32_t zh)
+void uncover(uint16_t *zbuf, int32_t n)
 {
-	memset(zbuf, 0xff, (size_t)zw * zh * sizeof(*zbuf));
+	memset(zbuf, 0xff, (size_t)n * sizeof(*zbuf));
+}
+
+void splat(const uint16_t *restrict depth, const uint16_t *restrict u, const uint16_t *restrict v,
+	   int32_t n, const struct cover *cover, uint16_t *restrict zbuf)
+{
+	const int32_t cells = cover->cells, width = cover->width;
+
 	for (int32_t i = 0; i < n; i++) {
 		if (u[i] == OUTSIDE)
 			continue;
-		uint16_t *z = zbuf + (v[i] * cells >> 16) * zw + (u[i] * cells >> 16);
+		uint16_t *z = zbuf + (v[i] * cells >> 16) * width + (u[i] * cells >> 16);
 		*z = depth[i] < *z ? depth[i] : *z;
 	}
 }

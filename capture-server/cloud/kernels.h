@@ -61,9 +61,12 @@ void project(const uint16_t *depth, int32_t n, const float *x, const float *y,
 void project_vertices(const uint16_t *depth, int32_t n, const float *x, const float *y,
 		      const struct lens *lens, float *u, float *v, float *zc);
 
-// splat: fills the buffer of struct cover, of zw×zh cells and one cell more.
-void splat(const uint16_t *depth, const uint16_t *u, const uint16_t *v, int32_t n, int32_t cells,
-	   uint16_t *zbuf, int32_t zw, int32_t zh);
+// uncover: empties the buffer of struct cover, of n cells and one cell more.
+void uncover(uint16_t *zbuf, int32_t n);
+
+// splat: enters n depth pixels in it.
+void splat(const uint16_t *depth, const uint16_t *u, const uint16_t *v, int32_t n,
+	   const struct cover *cover, uint16_t *zbuf);
 
 // sample_planes, sample_bgra: the colour of each pixel, luma (or all of BGRA)
 // bilinear, chroma the nearest sample. Depth becomes 0 where the colour camera does

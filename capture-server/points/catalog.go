@@ -5,13 +5,7 @@ import (
 	"math"
 
 	"holocast/internal/catalog"
-	"holocast/internal/pointcloud"
 )
-
-// bytesPerPoint estimates, generously, what a point of a layout costs.
-var bytesPerPoint = map[pointcloud.Layout]float64{
-	pointcloud.LayoutGrid: 2, pointcloud.LayoutPoints: 3, pointcloud.LayoutInterleaved: 9,
-}
 
 // defaultFPS stands in for a frame rate that is not known.
 const defaultFPS = 30
@@ -29,29 +23,25 @@ func (m *Medium) Describe(c *catalog.Catalog) error {
 		calibration := l.src.Calibration()
 		for _, t := range l.tracks {
 			ref, err := c.AddInit(fmt.Sprintf("camera-%d-%s", l.number, t.quality), catalog.CameraInit{
-				Grid: t.lens, Pose: t.pose, DepthMin: m.cfg.Cloud.DepthMin, DepthMax: depthMax(m.cfg.Cloud.DepthMax),
+				Grid: t.lens, Pose: l.gridPose(), DepthMin: m.cfg.Cloud.DepthMin, DepthMax: depthMax(m.cfg.Cloud.DepthMax),
 				Calibration: &calibration,
 			})
 			if err != nil {
 				return err
-			}
-			rate := l.src.FPS()
-			if rate == 0 {
-				rate = defaultFPS
 			}
 			pixels := t.lens.Width * t.lens.Height
 			name := catalog.PointsTrack(l.number, t.quality)
 			entry := catalog.Track{
 				Name: name, Packaging: catalog.PackagingPoints, IsLive: true, Role: catalog.RolePoints,
 				Label: l.src.Name(), RenderGroup: &renderGroup, AltGroup: &altGroup, InitRef: ref, Framerate: l.src.FPS(),
-				Bitrate: int64(float64(pixels) * bytesPerPoint[t.layout] * 8 * rate),
+				Bitrate: int64(float64(pixels) * t.layout.BytesPerPoint() * 8 / l.period.Seconds()),
 				Points: &catalog.Points{
 					Camera: l.number, CameraName: l.src.Name(), Quality: t.quality, Layout: t.layout.String(),
 					Descriptions: m.cfg.Descriptions, MaxPoints: pixels,
 					DeliveryTimeout: int(m.cfg.DeliveryTimeout.Milliseconds()),
 				},
 			}
-			if t.layout == pointcloud.LayoutGrid {
+			if t.layout.OnGrid() {
 				entry.Width, entry.Height = t.lens.Width, t.lens.Height
 			}
 			c.Tracks = append(c.Tracks, entry)
@@ -69,13 +59,16 @@ func depthMax(mm uint16) uint16 {
 	return mm
 }
 
-// publishPoses publishes where the cameras that are there stand.
+// publishPoses publishes where the cameras that are there stand, and have stood since
+// the session began.
 func (m *Medium) publishPoses() error {
+	m.posing.Lock()
+	defer m.posing.Unlock()
 	var events []catalog.PoseEvent
-	now := m.session.RelayTime().Now().UnixMilli()
+	began := m.session.RelayTime().At(m.began).UnixMilli()
 	for _, l := range m.pipelines {
 		if !l.ended.Load() {
-			events = append(events, catalog.PoseEvent{T: now, Data: catalog.Pose{Camera: l.number, Pose: l.tracks[0].pose}})
+			events = append(events, catalog.PoseEvent{T: began, Data: catalog.Pose{Camera: l.number, Pose: l.gridPose()}})
 		}
 	}
 	b, err := catalog.MarshalPoses(events)

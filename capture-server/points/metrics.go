@@ -9,6 +9,7 @@ import (
 // metrics are what the pipelines count.
 type metrics struct {
 	frames  *prometheus.CounterVec
+	thinned *prometheus.CounterVec
 	stages  *prometheus.HistogramVec
 	latency *prometheus.HistogramVec
 }
@@ -20,6 +21,10 @@ func newMetrics() *metrics {
 			Name: "holocast_capture_frames_total",
 			Help: "Captures by result: published, dropped (a newer one came first), idle (nobody watched), failed.",
 		}, []string{"camera", "result"}),
+		thinned: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "holocast_capture_thinned_frames_total",
+			Help: "Frames published without some of their rows, because this machine is too slow for all points.",
+		}, []string{"camera"}),
 		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "holocast_capture_stage_seconds", Help: "Time a frame spent waiting, being mapped to points and being encoded.", Buckets: buckets,
 		}, []string{"camera", "stage"}),
@@ -33,6 +38,17 @@ func (m *metrics) observe(camera, stage string, d time.Duration) {
 	m.stages.WithLabelValues(camera, stage).Observe(d.Seconds())
 }
 
-func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.frames, m.stages, m.latency}
+func (m *metrics) collectors(of *Medium) []prometheus.Collector {
+	all := []prometheus.Collector{m.frames, m.thinned, m.stages, m.latency, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "holocast_capture_rows_kept_ratio",
+		Help: "Share of their rows that frames keep; below 1 while this machine is too slow for all points.",
+	}, func() float64 { return 1 / float64(of.every()) })}
+	for _, l := range of.pipelines {
+		all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name:        "holocast_capture_source_dropped_total",
+			Help:        "Captures that the camera or recording did not deliver: without depth, or past before they were asked for.",
+			ConstLabels: prometheus.Labels{"camera": l.label()},
+		}, func() float64 { return float64(l.src.Dropped()) }))
+	}
+	return all
 }

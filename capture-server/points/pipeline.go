@@ -10,6 +10,7 @@ import (
 
 	"holocast/capture-server/cloud"
 	"holocast/capture-server/source"
+	"holocast/internal/camera"
 	"holocast/internal/pointcloud"
 )
 
@@ -22,10 +23,13 @@ type pipeline struct {
 	m       *Medium
 	number  int
 	src     source.Source
+	period  time.Duration // between captures
 	mapper  *cloud.Mapper
 	encoder *pointcloud.Encoder
 	tracks  []*pointsTrack
+	toDepth camera.Transform // from the space of the tracks' pixels
 	ended   atomic.Bool
+	pose    atomic.Pointer[camera.Transform] // from the depth camera's space to the studio's
 
 	// Of the capturing goroutine.
 	sequence uint32
@@ -37,6 +41,7 @@ type pipeline struct {
 
 	// Of the encoding goroutine.
 	grid    pointcloud.Grid
+	mapped  *camera.Transform // the mapper's pose
 	lastErr string
 }
 
@@ -63,13 +68,31 @@ func newPipeline(of *Medium, number int, c Camera) (*pipeline, error) {
 		m: of, number: number, src: c.Source, mapper: m, encoder: e,
 		spare: []*capture{{}, {}}, wake: make(chan struct{}, 1),
 	}
-	lens, pose := m.Output()
-	l.tracks = append(l.tracks, newPointsTrack(l, qualityFull, lens, pose))
+	rate := c.Source.FPS()
+	if rate == 0 {
+		rate = defaultFPS
+	}
+	l.period = time.Duration(float64(time.Second) / rate)
+	l.move(c.Pose)
+	var lens camera.Intrinsics
+	lens, l.toDepth = m.Output()
+	l.tracks = append(l.tracks, newPointsTrack(l, qualityFull, lens))
 	if of.cfg.Low {
-		l.tracks = append(l.tracks, newPointsTrack(l, qualityLow, halfLens(lens), pose))
+		l.tracks = append(l.tracks, newPointsTrack(l, qualityLow, halfLens(lens)))
 	}
 	return l, nil
 }
+
+// move says where the depth camera is. The next frame is cropped accordingly.
+func (l *pipeline) move(pose camera.Transform) {
+	if pose == (camera.Transform{}) {
+		pose = camera.Identity
+	}
+	l.pose.Store(&pose)
+}
+
+// gridPose is the motion from the space of the tracks' pixels to the studio's.
+func (l *pipeline) gridPose() camera.Transform { return l.pose.Load().Compose(l.toDepth) }
 
 // run publishes the camera until ctx ends, the camera comes to its end (nil) or fails.
 func (l *pipeline) run(ctx context.Context) error {
@@ -110,6 +133,7 @@ func (l *pipeline) take(f *source.Frame) {
 	c := l.pending
 	if c != nil {
 		m.frames.WithLabelValues(l.label(), "dropped").Inc()
+		l.strain(lostShare*l.period, now)
 	} else {
 		n := len(l.spare) - 1
 		c, l.spare = l.spare[n], l.spare[:n]
@@ -170,7 +194,12 @@ func (l *pipeline) encode(ctx context.Context) {
 func (l *pipeline) publish(c *capture) {
 	m := l.m.metrics
 	begun := time.Now()
-	if err := l.mapper.Map(&c.Frame, &l.grid); err != nil {
+	if pose := l.pose.Load(); pose != l.mapped {
+		l.mapped = pose
+		l.mapper.SetPose(*pose)
+	}
+	every := l.m.every()
+	if err := l.mapper.MapRows(&c.Frame, &l.grid, every); err != nil {
 		l.fail(err)
 		return
 	}
@@ -195,7 +224,11 @@ func (l *pipeline) publish(c *capture) {
 		size += n
 	}
 	published := time.Now()
+	l.strain(published.Sub(c.taken), published)
 	m.frames.WithLabelValues(l.label(), "published").Inc()
+	if every > 1 {
+		m.thinned.WithLabelValues(l.label()).Inc()
+	}
 	m.observe(l.label(), "wait", begun.Sub(c.taken))
 	m.observe(l.label(), "map", mapped.Sub(begun))
 	m.observe(l.label(), "encode", published.Sub(mapped))
@@ -203,6 +236,13 @@ func (l *pipeline) publish(c *capture) {
 	l.m.session.Log().Debug("frame published", "camera", l.number, "sequence", c.sequence, "bytes", size,
 		"wait", begun.Sub(c.taken), "map", mapped.Sub(begun), "encode", published.Sub(mapped),
 		"since_capture", published.Sub(c.CaptureTime))
+}
+
+// strain tells the governor how long a capture took.
+func (l *pipeline) strain(took time.Duration, now time.Time) {
+	if g := l.m.governor; g != nil {
+		g.observe(l.number, float64(took)/float64(l.period), now)
+	}
 }
 
 // fail counts a capture that could not be used, and tells of it unless it is the same

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -38,6 +39,9 @@ type Config struct {
 	// AlwaysEncode encodes every frame of every track. Otherwise a track that nobody
 	// watches gets one frame a second, so that a viewer who joins has a picture at once.
 	AlwaysEncode bool
+	// Thin drops rows of points from the frames of all cameras while the machine is too
+	// slow for whole frames. Otherwise it then loses frames.
+	Thin bool
 }
 
 // Camera is a camera to publish. Its number in the session is its index.
@@ -55,6 +59,9 @@ type Medium struct {
 	metrics   *metrics
 	pipelines []*pipeline
 	slots     chan struct{} // bounds the frames being encoded at a time
+	governor  *governor     // nil without Config.Thin
+	began     time.Time
+	posing    sync.Mutex // so that the newest poses are published last
 	poses     *publish.Document
 }
 
@@ -80,7 +87,10 @@ func New(session *publish.Publisher, cfg Config, cameras []Camera) (*Medium, err
 	}
 	m := &Medium{
 		cfg: cfg, session: session, metrics: newMetrics(), poses: session.NewDocument(catalog.PoseTrack),
-		slots: make(chan struct{}, runtime.GOMAXPROCS(0)),
+		slots: make(chan struct{}, runtime.GOMAXPROCS(0)), began: time.Now(),
+	}
+	if cfg.Thin {
+		m.governor = newGovernor(session.Log(), len(cameras))
 	}
 	for i, c := range cameras {
 		l, err := newPipeline(m, i, c)
@@ -94,8 +104,16 @@ func New(session *publish.Publisher, cfg Config, cameras []Camera) (*Medium, err
 		m.release()
 		return nil, err
 	}
-	session.Register(m.metrics.collectors()...)
+	session.Register(m.metrics.collectors(m)...)
 	return m, nil
+}
+
+// every is the number of rows of which frames keep one.
+func (m *Medium) every() int {
+	if m.governor == nil {
+		return 1
+	}
+	return int(m.governor.every.Load())
 }
 
 // Name implements publish.Medium.
@@ -117,6 +135,28 @@ func (m *Medium) release() {
 		l.encoder.Close()
 		l.mapper.Close()
 	}
+}
+
+// Place corrects where cameras stand, by their numbers: from the depth camera's space to
+// the studio's. It publishes the poses and a catalog that has them. It may be called at
+// any time; one pose that is no rigid motion is an error, and then none are taken.
+func (m *Medium) Place(poses map[int]camera.Transform) error {
+	for n, pose := range poses {
+		if n < 0 || n >= len(m.pipelines) {
+			return fmt.Errorf("pose of camera %d: there are %d cameras", n, len(m.pipelines))
+		}
+		if err := pose.Validate(); err != nil {
+			return fmt.Errorf("pose of camera %d: %w", n, err)
+		}
+	}
+	for n, pose := range poses {
+		m.pipelines[n].move(pose)
+	}
+	if err := m.publishPoses(); err != nil {
+		return err
+	}
+	m.session.Changed()
+	return nil
 }
 
 // errNoCamera says that all cameras failed or came to their end.

@@ -2,6 +2,7 @@ package points
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
 
@@ -34,11 +37,13 @@ type still struct {
 	end    error // returned after the given number of frames
 	frames int
 	closed bool
+	fps    float64 // 0 is 30
 }
 
 func (s *still) Name() string                    { return "still" }
 func (s *still) Calibration() camera.Calibration { return s.cal }
-func (s *still) FPS() float64                    { return 30 }
+func (s *still) Dropped() int64                  { return 7 }
+func (s *still) FPS() float64                    { return cmp.Or(s.fps, 30) }
 func (s *still) Close() error                    { s.closed = true; return nil }
 
 func (s *still) Next(ctx context.Context, f *source.Frame) error {
@@ -198,11 +203,12 @@ func checkPoints(t *testing.T, track *pointsTrack, objects [][]byte, full *point
 			want.Color = append(want.Color, full.Color[3*i:3*i+3]...)
 		}
 	}
-	if track.layout == pointcloud.LayoutGrid {
-		var got pointcloud.Grid
-		if _, err := d.DecodeGrid(&got, objects...); err != nil {
+	if track.layout.OnGrid() {
+		var frame pointcloud.Frame
+		if _, err := d.Decode(&frame, objects...); err != nil {
 			t.Fatal(err)
 		}
+		got := frame.Grid
 		if got.Width != track.lens.Width || got.Height != track.lens.Height || !slices.Equal(got.Depth, want.Depth) {
 			t.Fatalf("%s: depth of %d×%d pixels differs from the camera's", track.quality, got.Width, got.Height)
 		}
@@ -216,10 +222,11 @@ func checkPoints(t *testing.T, track *pointsTrack, objects [][]byte, full *point
 	// A point belongs to the pixel that its place projects to.
 	n := 0
 	for _, o := range objects {
-		var got pointcloud.Points
-		if _, err := d.DecodePoints(&got, o); err != nil {
+		var frame pointcloud.Frame
+		if _, err := d.Decode(&frame, o); err != nil {
 			t.Fatal(err)
 		}
+		got := frame.Points
 		for i := 0; i < len(got.XYZ); i += 3 {
 			p := [3]float64{float64(got.XYZ[i]), float64(got.XYZ[i+1]), float64(got.XYZ[i+2])}
 			u, v, ok := track.lens.Project(p)
@@ -340,4 +347,84 @@ func firstObject(t *testing.T, m *Medium) []byte {
 		time.Sleep(time.Millisecond)
 	}
 	return publishtest.Objects(t, m.session, track.Name().Name)[0]
+}
+
+// TestSourceDropsAreCounted: what a source lost reaches a metric.
+func TestSourceDropsAreCounted(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	p := publish.New(publish.Config{Namespace: publishtest.Namespace, Log: slog.New(slog.DiscardHandler), Metrics: registry})
+	m, err := New(p, Config{}, []Camera{{Source: newStill(t)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	const want = `
+# HELP holocast_capture_source_dropped_total Captures that the camera or recording did not deliver: without depth, or past before they were asked for.
+# TYPE holocast_capture_source_dropped_total counter
+holocast_capture_source_dropped_total{camera="still"} 7
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "holocast_capture_source_dropped_total"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPlace: a corrected pose reaches the pose track, the catalog and the crop box.
+func TestPlace(t *testing.T) {
+	crop := &cloud.Box{Min: [3]float64{-1e5, -1e5, 50_000}, Max: [3]float64{1e5, 1e5, 1e5}}
+	for _, geometry := range []cloud.Geometry{cloud.DepthGeometry, cloud.ColorGeometry} {
+		t.Run(string(geometry), func(t *testing.T) {
+			s := newStill(t)
+			m := newMedium(t, Config{Cloud: cloud.Config{Crop: crop, Geometry: geometry}, AlwaysEncode: true}, s, newStill(t))
+			far := camera.Transform{R: camera.Identity.R, T: [3]float64{0, 0, 60_000}}
+			c := &capture{Frame: s.frame}
+			m.pipelines[0].publish(c)
+			if err := m.Place(map[int]camera.Transform{0: far}); err != nil {
+				t.Fatal(err)
+			}
+			m.pipelines[0].publish(c)
+			var points []uint32
+			for _, object := range publishtest.Objects(t, m.session, catalog.PointsTrack(0, qualityFull)) {
+				h, err := pointcloud.ParseHeader(object)
+				if err != nil {
+					t.Fatal(err)
+				}
+				points = append(points, h.Points)
+			}
+			if len(points) != 2 || points[0] != 0 || points[1] < 1000 {
+				t.Errorf("frames of %d points, want none before and some after the camera is where the box is", points)
+			}
+			origin := camera.Identity
+			if geometry == cloud.ColorGeometry {
+				origin = s.cal.DepthToColor.Inverse()
+			}
+			want := []camera.Transform{far.Compose(origin), origin}
+			documents := publishtest.Objects(t, m.session, catalog.PoseTrack)
+			events, err := catalog.ParsePoses(documents[len(documents)-1])
+			if err != nil || len(events) != 2 || events[0].Data.Pose != want[0] || events[1].Data.Pose != want[1] {
+				t.Errorf("pose track: %+v, %v, want %v", events, err, want)
+			}
+			if now := time.Now().UnixMilli(); len(events) > 0 && (events[0].T > now || events[0].T < now-60_000) {
+				t.Errorf("the pose is about %d, now it is %d", events[0].T, now)
+			}
+			documents = publishtest.Objects(t, m.session, catalog.TrackName)
+			described, err := catalog.Parse(documents[len(documents)-1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			for n, pose := range want {
+				track, err := described.Select(n, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if init, err := described.Init(track); err != nil || init.Pose != pose {
+					t.Errorf("catalog: camera %d is at %v, %v, want %v", n, init.Pose, err, pose)
+				}
+			}
+			for _, poses := range []map[int]camera.Transform{{0: {}}, {2: camera.Identity}, {-1: camera.Identity}} {
+				if err := m.Place(poses); err == nil {
+					t.Errorf("%v is taken", poses)
+				}
+			}
+		})
+	}
 }

@@ -26,28 +26,27 @@ type pointsTrack struct {
 	*origin.Track
 	quality string
 	lens    camera.Intrinsics // of the frames' pixels
-	pose    camera.Transform
 	layout  pointcloud.Layout
 	always  bool
 
 	newest atomic.Int64 // when a frame was published, ns since 1970
 
 	group   uint64
-	rays    camera.RayTable // layouts B and C
+	rays    camera.RayTable // of layouts that are not on a grid
 	half    pointcloud.Grid // quality low
-	points  pointcloud.Points
+	frame   pointcloud.Frame
 	scratch []byte
 }
 
-func newPointsTrack(l *pipeline, quality string, lens camera.Intrinsics, pose camera.Transform) *pointsTrack {
+func newPointsTrack(l *pipeline, quality string, lens camera.Intrinsics) *pointsTrack {
 	t := &pointsTrack{
 		Track: l.m.session.NewTrack(publish.Track{
 			Name: catalog.PointsTrack(l.number, quality), Priority: priorityDescription, DeliveryTimeout: l.m.cfg.DeliveryTimeout,
 		}),
-		quality: quality, lens: lens, pose: pose, layout: l.m.cfg.Layout, always: l.m.cfg.AlwaysEncode,
+		quality: quality, lens: lens, layout: l.m.cfg.Layout, always: l.m.cfg.AlwaysEncode,
 		group: publish.FirstGroup(),
 	}
-	if t.layout != pointcloud.LayoutGrid {
+	if !t.layout.OnGrid() {
 		t.rays = lens.RayTable()
 	}
 	return t
@@ -73,17 +72,9 @@ func (t *pointsTrack) publish(e *pointcloud.Encoder, h pointcloud.Header, g *poi
 		halve(&t.half, g)
 		g = &t.half
 	}
-	if t.layout != pointcloud.LayoutGrid {
-		h.Layout = t.layout
-		unproject(&t.points, g, &t.rays)
-	}
+	t.frame.SetGrid(t.layout, g, &t.rays)
 	for i := range int(h.Descriptions) {
-		if t.layout == pointcloud.LayoutGrid {
-			t.scratch, err = e.EncodeGrid(t.scratch[:0], h, g, i)
-		} else {
-			t.scratch, err = e.EncodePoints(t.scratch[:0], h, &t.points, i)
-		}
-		if err != nil {
+		if t.scratch, err = e.Encode(t.scratch[:0], h, &t.frame, i); err != nil {
 			return size, err
 		}
 		header := wire.SubgroupHeader{
@@ -118,34 +109,4 @@ func halve(dst, g *pointcloud.Grid) {
 			i++
 		}
 	}
-}
-
-// unproject makes points, in the camera's space, of a grid. Points beyond what the
-// layouts can hold (32.767 m) are left out.
-func unproject(p *pointcloud.Points, g *pointcloud.Grid, rays *camera.RayTable) {
-	if n := 3 * len(g.Depth); cap(p.XYZ) < n {
-		p.XYZ, p.RGB = make([]int16, n), make([]byte, n)
-	}
-	xyz, rgb := p.XYZ[:3*len(g.Depth)], p.RGB[:3*len(g.Depth)]
-	n := 0
-	for i, d := range g.Depth {
-		x, y := rays.X[i]*float32(d), rays.Y[i]*float32(d)
-		if d == 0 || d > math.MaxInt16 || !(x >= -math.MaxInt16 && x <= math.MaxInt16 && y >= -math.MaxInt16 && y <= math.MaxInt16) {
-			continue // NaN is not within the bounds: the pixel has no ray
-		}
-		to, from := xyz[n:n+3], g.Color[3*i:3*i+3]
-		to[0], to[1], to[2] = round(x), round(y), int16(d)
-		c := rgb[n : n+3]
-		c[0], c[1], c[2] = from[0], from[1], from[2]
-		n += 3
-	}
-	p.XYZ, p.RGB = xyz[:n], rgb[:n]
-}
-
-// round rounds half away from zero.
-func round(v float32) int16 {
-	if v < 0 {
-		return int16(v - 0.5)
-	}
-	return int16(v + 0.5)
 }

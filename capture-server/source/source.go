@@ -30,6 +30,9 @@ type Source interface {
 	Name() string // short, unique among a server's cameras: "kinect-0", "000841194412"
 	Calibration() camera.Calibration
 	FPS() float64 // nominal frames per second; 0 where not known
+	// Dropped counts the captures that were not delivered: those without depth, and
+	// those that passed before Next was called.
+	Dropped() int64
 	Next(ctx context.Context, f *Frame) error
 	Close() error
 }

@@ -103,6 +103,15 @@ func ParseDepthMode(s string) (DepthMode, error) {
 	return m, nil
 }
 
+// ParseColorFormat reads a colour format's name in any case.
+func ParseColorFormat(s string) (ColorFormat, error) {
+	switch f := ColorFormat(strings.ToUpper(s)); f {
+	case MJPG, NV12, YUY2, BGRA:
+		return f, nil
+	}
+	return "", fmt.Errorf("unknown colour format %q: want MJPG, NV12, YUY2 or BGRA", s)
+}
+
 // ParseColorMode reads a colour mode's name in any case; "off" and "" are ColorOff.
 func ParseColorMode(s string) (ColorMode, error) {
 	if s == "" || strings.EqualFold(s, "off") {

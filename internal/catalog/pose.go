@@ -8,16 +8,17 @@ import (
 	"holocast/internal/clock"
 )
 
-// PoseTrack is the name of the track that tells when a camera has moved: an MSF
-// event timeline (MSF §8) whose records are [PoseEvent]s. A camera's pose at the
-// start of the session is in its [CameraInit].
+// PoseTrack is the name of the track that says where cameras are: an MSF event
+// timeline (MSF §8) whose records are [PoseEvent]s. Cameras may be published before
+// their poses are known; an event then corrects the past, too. A camera's
+// [CameraInit] has its pose when the catalog was made.
 const PoseTrack = "pose"
 
 // PoseEventType is the pose track's eventType.
 const PoseEventType = "dev.holocast.pose/v1"
 
-// PoseEvent is one record of the pose track: from wall-clock time T on, a
-// camera is at this pose.
+// PoseEvent is one record of the pose track: from wall-clock time T on, a camera is
+// at this pose. It replaces earlier events about that time.
 type PoseEvent struct {
 	T    int64 `json:"T"` // milliseconds since 1970 on the relay's clock
 	Data Pose  `json:"data"`

@@ -252,19 +252,6 @@ func chromaSize(w, h int, samp C.int) (int, int) {
 	return int(C.tjPlaneWidth(1, C.int(w), samp)), int(C.tjPlaneHeight(1, C.int(h), samp))
 }
 
-// NewYCbCr returns an image of w×h pixels whose planes are padded to whole chroma
-// samples, as EncodeYCbCr needs them.
-func NewYCbCr(w, h int, ratio image.YCbCrSubsampleRatio) (*image.YCbCr, error) {
-	if w <= 0 || h <= 0 || int64(w)*int64(h) > MaxPixels {
-		return nil, fmt.Errorf("mjpeg: cannot hold an image of %d×%d pixels", w, h)
-	}
-	img := new(image.YCbCr)
-	if err := resize(img, w, h, ratio); err != nil {
-		return nil, err
-	}
-	return img, nil
-}
-
 // resize gives img w×h pixels in planes padded to whole chroma samples.
 func resize(img *image.YCbCr, w, h int, ratio image.YCbCrSubsampleRatio) error {
 	if img.Rect == image.Rect(0, 0, w, h) && img.SubsampleRatio == ratio && img.YStride > 0 {

@@ -130,7 +130,7 @@ func TestEncodeRoundTrip(t *testing.T) {
 		image.YCbCrSubsampleRatio440, image.YCbCrSubsampleRatio411,
 	} {
 		t.Run(ratio.String(), func(t *testing.T) {
-			img, err := NewYCbCr(67, 35, ratio)
+			img, err := newYCbCr(67, 35, ratio)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -206,7 +206,7 @@ func TestDecodeRefuses(t *testing.T) {
 
 func TestEncodeRefuses(t *testing.T) {
 	e := newEncoder(t)
-	img, err := NewYCbCr(16, 16, image.YCbCrSubsampleRatio420)
+	img, err := newYCbCr(16, 16, image.YCbCrSubsampleRatio420)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,4 +322,10 @@ func BenchmarkEncode720p(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(len(jpeg)), "bytes")
+}
+
+// newYCbCr is an image whose planes are padded to whole chroma samples.
+func newYCbCr(w, h int, ratio image.YCbCrSubsampleRatio) (*image.YCbCr, error) {
+	img := new(image.YCbCr)
+	return img, resize(img, w, h, ratio)
 }

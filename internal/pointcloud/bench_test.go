@@ -33,7 +33,7 @@ func BenchmarkCodec(b *testing.B) {
 		cloud *frametest.Cloud
 	}{{"nfov", &frame.NFOV}, {"fhd", &frame.FHD}} {
 		for _, level := range []int{0, 1, 2, 3} {
-			for _, layout := range []pointcloud.Layout{pointcloud.LayoutGrid, pointcloud.LayoutPoints, pointcloud.LayoutInterleaved} {
+			for _, layout := range pointcloud.Layouts() {
 				name := fmt.Sprintf("%s/%s/level=%d", geometry.name, layout, level)
 				b.Run(name, func(b *testing.B) { benchLayout(b, geometry.cloud, layout, level) })
 			}
@@ -52,16 +52,8 @@ func benchLayout(b *testing.B, c *frametest.Cloud, layout pointcloud.Layout, lev
 		b.Fatal(err)
 	}
 	defer d.Close()
-	var grid pointcloud.Grid
-	var points pointcloud.Points
-	encode := func(dst []byte) ([]byte, error) { return e.EncodeGrid(dst, pointcloud.Header{}, &c.Grid, 0) }
-	decode := func(object []byte) (pointcloud.Header, error) { return d.DecodeGrid(&grid, object) }
-	if layout != pointcloud.LayoutGrid {
-		encode = func(dst []byte) ([]byte, error) {
-			return e.EncodePoints(dst, pointcloud.Header{Layout: layout}, &c.Points, 0)
-		}
-		decode = func(object []byte) (pointcloud.Header, error) { return d.DecodePoints(&points, object) }
-	}
+	from, into := c.Frame(layout), new(pointcloud.Frame)
+	encode := func(dst []byte) ([]byte, error) { return e.Encode(dst, pointcloud.Header{}, from, 0) }
 	var object []byte
 	b.Run("encode", func(b *testing.B) {
 		b.ReportAllocs()
@@ -78,7 +70,7 @@ func benchLayout(b *testing.B, c *frametest.Cloud, layout pointcloud.Layout, lev
 	b.Run("decode", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := decode(object); err != nil {
+			if _, err := d.Decode(into, object); err != nil {
 				b.Fatal(err)
 			}
 		}

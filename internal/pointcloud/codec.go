@@ -35,50 +35,49 @@ func NewEncoder(o EncoderOptions) (*Encoder, error) {
 // Close frees the encoder's memory.
 func (e *Encoder) Close() { e.engine.close() }
 
-// EncodeGrid appends one description of g to dst as an object of layout A and
-// returns the extended slice. h gives Sequence, DeviceTime, CaptureTime, Camera
-// and Descriptions (0 means 1); the rest is filled in.
-func (e *Encoder) EncodeGrid(dst []byte, h Header, g *Grid, description int) ([]byte, error) {
-	if g.Width < 1 || g.Width > MaxSide || g.Height < 1 || g.Height > MaxSide {
-		return dst, fmt.Errorf("grid of %d×%d pixels, each side must be 1 to %d", g.Width, g.Height, MaxSide)
+// Encode appends one description of f to dst as an object and returns the extended
+// slice. h gives Sequence, DeviceTime, CaptureTime, Camera and Descriptions (0 means
+// 1); the rest is filled in.
+func (e *Encoder) Encode(dst []byte, h Header, f *Frame, description int) ([]byte, error) {
+	if err := f.check(); err != nil {
+		return dst, err
 	}
-	if n := g.Width * g.Height; len(g.Depth) != n || len(g.Color) != 3*n {
-		return dst, fmt.Errorf("grid of %d×%d pixels has %d depths and %d colour bytes", g.Width, g.Height, len(g.Depth), len(g.Color))
+	h.Layout, h.Width, h.Height = f.Layout, 0, 0
+	if f.Layout.OnGrid() {
+		h.Width, h.Height = uint16(f.Grid.Width), uint16(f.Grid.Height)
 	}
-	h.Layout = LayoutGrid
-	h.Width, h.Height = uint16(g.Width), uint16(g.Height)
 	ph, err := h.describe(description)
 	if err != nil {
 		return dst, err
 	}
-	return finish(dst, &h, func(dst []byte) (body, error) { return e.engine.grid(dst, g, ph) })
+	start := len(dst)
+	b, err := e.engine.encode(append(dst, make([]byte, HeaderLen)...), f, ph)
+	if err != nil {
+		return dst, err
+	}
+	h.Points, h.RawLength = uint32(b.points), uint32(b.rawLength)
+	h.append(b.object[:start])
+	return b.object, nil
 }
 
-// EncodePoints appends one description of p to dst as an object of layout B, or
-// of layout C where h.Layout is LayoutInterleaved, and returns the extended
-// slice. h is as in EncodeGrid.
-func (e *Encoder) EncodePoints(dst []byte, h Header, p *Points, description int) ([]byte, error) {
-	if len(p.XYZ) != len(p.RGB) || len(p.XYZ)%3 != 0 {
-		return dst, fmt.Errorf("cloud of %d coordinates and %d colour bytes, want three of each a point", len(p.XYZ), len(p.RGB))
+// check reports what keeps f from being encoded.
+func (f *Frame) check() error {
+	switch g, p := &f.Grid, &f.Points; {
+	case !f.Layout.known():
+		return fmt.Errorf("frame of unknown %s", f.Layout)
+	case f.Layout.OnGrid():
+		if g.Width < 1 || g.Width > MaxSide || g.Height < 1 || g.Height > MaxSide {
+			return fmt.Errorf("grid of %d×%d pixels, each side must be 1 to %d", g.Width, g.Height, MaxSide)
+		}
+		if n := g.Width * g.Height; len(g.Depth) != n || len(g.Color) != 3*n {
+			return fmt.Errorf("grid of %d×%d pixels has %d depths and %d colour bytes", g.Width, g.Height, len(g.Depth), len(g.Color))
+		}
+	case len(p.XYZ) != len(p.RGB) || len(p.XYZ)%3 != 0:
+		return fmt.Errorf("cloud of %d coordinates and %d colour bytes, want three of each a point", len(p.XYZ), len(p.RGB))
+	case len(p.XYZ)/3 > MaxPoints:
+		return fmt.Errorf("cloud of %d points, at most %d", len(p.XYZ)/3, MaxPoints)
 	}
-	if n := len(p.XYZ) / 3; n > MaxPoints {
-		return dst, fmt.Errorf("cloud of %d points, at most %d", n, MaxPoints)
-	}
-	switch h.Layout {
-	case 0:
-		h.Layout = LayoutPoints
-	case LayoutPoints, LayoutInterleaved:
-	default:
-		return dst, fmt.Errorf("layout %s does not hold unorganised points", h.Layout)
-	}
-	h.Width, h.Height = 0, 0
-	ph, err := h.describe(description)
-	if err != nil {
-		return dst, err
-	}
-	return finish(dst, &h, func(dst []byte) (body, error) {
-		return e.engine.points(dst, p, h.Layout == LayoutInterleaved, ph)
-	})
+	return nil
 }
 
 // describe fills in what every object has and gives the description's share.
@@ -98,18 +97,6 @@ func (h *Header) describe(description int) (phase, error) {
 type body struct {
 	object            []byte
 	points, rawLength int
-}
-
-// finish appends the header and the body that encode makes of what follows it.
-func finish(dst []byte, h *Header, encode func([]byte) (body, error)) ([]byte, error) {
-	start := len(dst)
-	b, err := encode(append(dst, make([]byte, HeaderLen)...))
-	if err != nil {
-		return dst, err
-	}
-	h.Points, h.RawLength = uint32(b.points), uint32(b.rawLength)
-	h.append(b.object[:start])
-	return b.object, nil
 }
 
 // Decoder reads objects. It keeps its buffers from frame to frame and is not
@@ -141,47 +128,69 @@ func (d *Decoder) limit() int {
 	return MaxPoints
 }
 
-// DecodeGrid fills g, resized as needed, from objects of layout A: any of the
-// descriptions of one frame, in any order. Pixels of descriptions that are not
-// given have depth 0. It returns the first object's header with the points of all
-// of them; after an error g holds nothing of use. Errors about the objects are of
-// type *FormatError.
-func (d *Decoder) DecodeGrid(g *Grid, objects ...[]byte) (Header, error) {
+// Decode fills f, resized as needed, from any of the descriptions of one frame, in any
+// order: pixels of descriptions that are not given have depth 0, points are in the order
+// of the objects. It returns the first object's header with the points of all of them;
+// after an error f holds nothing of use. Errors about the objects are of type
+// *FormatError.
+func (d *Decoder) Decode(f *Frame, objects ...[]byte) (Header, error) {
 	if len(objects) == 0 {
 		return Header{}, errors.New("point-cloud frame: no objects to decode")
 	}
 	var headers [4]Header
-	var seen [4]bool
-	var points uint32
 	if len(objects) > len(headers) {
 		return Header{}, formatError("description", 30, "%d objects, at most %d", len(objects), len(headers))
 	}
+	points, err := d.parse(&headers, objects)
+	if err != nil {
+		return Header{}, err
+	}
+	f.Layout = headers[0].Layout
+	if f.Layout.OnGrid() {
+		f.Grid.reset(int(headers[0].Width), int(headers[0].Height))
+	} else {
+		f.Points.resize(points)
+	}
+	at := 0 // of the object's first point
+	for i, object := range objects {
+		h := &headers[i]
+		share := *f
+		if !f.Layout.OnGrid() {
+			end := at + 3*int(h.Points)
+			share.Points = Points{XYZ: f.Points.XYZ[at:end], RGB: f.Points.RGB[at:end]}
+			at = end
+		}
+		if err := d.engine.decode(&share, h, object[HeaderLen:]); err != nil {
+			return Header{}, err
+		}
+	}
+	headers[0].Points = uint32(points)
+	return headers[0], nil
+}
+
+// parse reads the objects' headers, which must be of one frame within the decoder's
+// limit, and returns the points of all of them.
+func (d *Decoder) parse(headers *[4]Header, objects [][]byte) (points int, err error) {
+	var seen [4]bool
 	for i, object := range objects {
 		h, err := ParseHeader(object)
 		switch {
 		case err != nil:
-			return Header{}, err
-		case h.Layout != LayoutGrid:
-			return Header{}, formatError("layout", 5, "%s, want A", h.Layout)
+			return 0, err
 		case int(h.Width)*int(h.Height) > d.limit():
-			return Header{}, formatError("width", 32, "%d×%d pixels, this decoder takes %d", h.Width, h.Height, d.limit())
+			return 0, formatError("width", 32, "%d×%d pixels, this decoder takes %d", h.Width, h.Height, d.limit())
 		case i > 0 && !h.sameFrame(&headers[0]):
-			return Header{}, formatError("mismatch", 8, "object %d is of another frame than object 0", i)
+			return 0, formatError("mismatch", 8, "object %d is of another frame than object 0", i)
 		case seen[h.Description]:
-			return Header{}, formatError("description", 30, "%d given twice", h.Description)
+			return 0, formatError("description", 30, "%d given twice", h.Description)
 		}
 		seen[h.Description] = true
 		headers[i] = h
-		points += h.Points
-	}
-	g.reset(int(headers[0].Width), int(headers[0].Height))
-	for i, object := range objects {
-		if err := d.engine.grid(g, &headers[i], object[HeaderLen:]); err != nil {
-			return Header{}, err
+		if points += int(h.Points); points > d.limit() {
+			return 0, formatError("points", 36, "%d, this decoder takes %d", points, d.limit())
 		}
 	}
-	headers[0].Points = points
-	return headers[0], nil
+	return points, nil
 }
 
 // sameFrame tells whether h and o describe the same frame.
@@ -189,26 +198,6 @@ func (h *Header) sameFrame(o *Header) bool {
 	a, b := *h, *o
 	a.Description, a.Points, a.RawLength = b.Description, b.Points, b.RawLength
 	return a == b
-}
-
-// DecodePoints fills p, resized as needed, from one object of layout B or C. The
-// points of several descriptions are the decoded clouds together. Errors about
-// the object are of type *FormatError; after one p holds nothing of use.
-func (d *Decoder) DecodePoints(p *Points, object []byte) (Header, error) {
-	h, err := ParseHeader(object)
-	switch {
-	case err != nil:
-		return Header{}, err
-	case h.Layout == LayoutGrid:
-		return Header{}, formatError("layout", 5, "A, want B or C")
-	case int(h.Points) > d.limit():
-		return Header{}, formatError("points", 36, "%d, this decoder takes %d", h.Points, d.limit())
-	}
-	p.resize(int(h.Points))
-	if err := d.engine.points(p, &h, object[HeaderLen:]); err != nil {
-		return Header{}, err
-	}
-	return h, nil
 }
 
 // The errors of a body, the same from both engines.

@@ -1,9 +1,12 @@
 package pointcloud
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -80,6 +83,34 @@ func newCodec(t testing.TB, o EncoderOptions) (*Encoder, *Decoder) {
 	return e, d
 }
 
+// cloudLayouts are the layouts that are not on a grid.
+func cloudLayouts() []Layout {
+	return slices.DeleteFunc(Layouts(), Layout.OnGrid)
+}
+
+func encodeGrid(e *Encoder, dst []byte, h Header, g *Grid, description int) ([]byte, error) {
+	return e.Encode(dst, h, &Frame{Layout: LayoutGrid, Grid: *g}, description)
+}
+
+// encodePoints encodes in h's layout, layout B where it has none.
+func encodePoints(e *Encoder, dst []byte, h Header, p *Points, description int) ([]byte, error) {
+	return e.Encode(dst, h, &Frame{Layout: cmp.Or(h.Layout, LayoutPoints), Points: *p}, description)
+}
+
+func decodeGrid(d *Decoder, g *Grid, objects ...[]byte) (Header, error) {
+	f := Frame{Grid: *g}
+	h, err := d.Decode(&f, objects...)
+	*g = f.Grid
+	return h, err
+}
+
+func decodePoints(d *Decoder, p *Points, object []byte) (Header, error) {
+	f := Frame{Points: *p}
+	h, err := d.Decode(&f, object)
+	*p = f.Points
+	return h, err
+}
+
 func TestGridRoundTrip(t *testing.T) {
 	for _, p := range patterns() {
 		for _, size := range sizes {
@@ -106,7 +137,7 @@ func checkGrid(t testing.TB, e *Encoder, d *Decoder, g *Grid, n uint8) {
 	var got Grid
 	points := 0
 	for i := range int(n) {
-		object, err := e.EncodeGrid(slices.Clone(prefix), head, g, i)
+		object, err := encodeGrid(e, slices.Clone(prefix), head, g, i)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +145,7 @@ func checkGrid(t testing.TB, e *Encoder, d *Decoder, g *Grid, n uint8) {
 			t.Fatalf("the bytes before the object became %q", object[:len(prefix)])
 		}
 		object = object[len(prefix):]
-		h, err := d.DecodeGrid(&got, object)
+		h, err := decodeGrid(d, &got, object)
 		if err != nil {
 			t.Fatalf("description %d of %d: %v", i, n, err)
 		}
@@ -138,7 +169,7 @@ func checkGrid(t testing.TB, e *Encoder, d *Decoder, g *Grid, n uint8) {
 		objects = append(objects, object)
 	}
 	slices.Reverse(objects)
-	h, err := d.DecodeGrid(&got, objects...)
+	h, err := decodeGrid(d, &got, objects...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +184,7 @@ func checkGrid(t testing.TB, e *Encoder, d *Decoder, g *Grid, n uint8) {
 func TestPointsRoundTrip(t *testing.T) {
 	for _, p := range patterns() {
 		for _, size := range sizes {
-			for _, layout := range []Layout{LayoutPoints, LayoutInterleaved} {
+			for _, layout := range cloudLayouts() {
 				t.Run(fmt.Sprintf("%s %d×%d layout %s", p.name, size[0], size[1], layout), func(t *testing.T) {
 					e, d := newCodec(t, EncoderOptions{})
 					c := cloud(p.grid(size[0], size[1], 7))
@@ -168,13 +199,15 @@ func TestPointsRoundTrip(t *testing.T) {
 
 func checkPoints(t testing.TB, e *Encoder, d *Decoder, c *Points, layout Layout, n uint8) {
 	t.Helper()
+	var objects [][]byte
+	var all Points // of the objects, in their order
 	for i := range int(n) {
-		object, err := e.EncodePoints(nil, Header{Layout: layout, Descriptions: n}, c, i)
+		object, err := encodePoints(e, nil, Header{Layout: layout, Descriptions: n}, c, i)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got Points
-		h, err := d.DecodePoints(&got, object)
+		h, err := decodePoints(d, &got, object)
 		if err != nil {
 			t.Fatalf("description %d of %d: %v", i, n, err)
 		}
@@ -185,6 +218,69 @@ func checkPoints(t testing.TB, e *Encoder, d *Decoder, c *Points, layout Layout,
 		}
 		if int(h.Points) != len(want.XYZ)/3 || !slices.Equal(got.XYZ, want.XYZ) || !slices.Equal(got.RGB, want.RGB) {
 			t.Fatalf("description %d of %d: the decoded cloud is not the encoded one", i, n)
+		}
+		objects = append(objects, object)
+		all.XYZ, all.RGB = append(all.XYZ, want.XYZ...), append(all.RGB, want.RGB...)
+	}
+	var f Frame
+	h, err := d.Decode(&f, objects...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if int(h.Points) != len(c.XYZ)/3 || !slices.Equal(f.Points.XYZ, all.XYZ) || !slices.Equal(f.Points.RGB, all.RGB) {
+		t.Fatalf("%d descriptions together: the decoded cloud is not the encoded one", n)
+	}
+}
+
+func TestDescriptionsOfOneFrame(t *testing.T) {
+	e, d := newCodec(t, EncoderOptions{})
+	g := patterns()[1].grid(8, 6, 1)
+	object := func(l Layout, sequence uint32, description int) []byte {
+		b, err := e.Encode(nil, Header{Sequence: sequence, Descriptions: 4}, &Frame{Layout: l, Grid: *g, Points: *cloud(g)}, description)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for _, l := range Layouts() {
+		other := Layouts()[0]
+		if l == other {
+			other = Layouts()[1]
+		}
+		for name, tt := range map[string]struct {
+			limit   int
+			objects [][]byte
+			want    string
+		}{
+			"frames":             {0, [][]byte{object(l, 1, 0), object(l, 2, 1)}, "mismatch"},
+			"layouts":            {0, [][]byte{object(l, 1, 0), object(other, 1, 1)}, "mismatch"},
+			"description twice":  {0, [][]byte{object(l, 1, 2), object(l, 1, 2)}, "description"},
+			"more than its size": {20, [][]byte{object(l, 1, 0), object(l, 1, 1)}, map[bool]string{true: "width", false: "points"}[l.OnGrid()]},
+		} {
+			t.Run(l.String()+" "+name, func(t *testing.T) {
+				var f Frame
+				d.MaxPoints = tt.limit
+				_, err := d.Decode(&f, tt.objects...)
+				var broken *FormatError
+				if !errors.As(err, &broken) || broken.Field != tt.want {
+					t.Errorf("error %v, want one about %q", err, tt.want)
+				}
+			})
+		}
+	}
+}
+
+func TestParseLayout(t *testing.T) {
+	for _, l := range Layouts() {
+		for _, name := range []string{l.String(), strings.ToLower(l.String())} {
+			if got, ok := ParseLayout(name); !ok || got != l {
+				t.Errorf("%q: layout %s, %v", name, got, ok)
+			}
+		}
+	}
+	for _, name := range []string{"", "D", "AB", "layout 1"} {
+		if got, ok := ParseLayout(name); ok {
+			t.Errorf("%q: layout %s", name, got)
 		}
 	}
 }

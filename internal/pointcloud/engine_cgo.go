@@ -30,33 +30,20 @@ func (e *encoderEngine) close() {
 	e.c = nil
 }
 
-func gridShare(g *Grid, ph phase) C.struct_hcpf_grid {
-	return C.struct_hcpf_grid{
-		depth: (*C.uint16_t)(unsafe.SliceData(g.Depth)), color: (*C.uint8_t)(unsafe.SliceData(g.Color)),
+// frameOf is ph's share of f for the kernels.
+func frameOf(f *Frame, ph phase) C.struct_hcpf_frame {
+	g, p := &f.Grid, &f.Points
+	return C.struct_hcpf_frame{
+		layout: C.int(f.Layout),
+		depth:  (*C.uint16_t)(unsafe.SliceData(g.Depth)), color: (*C.uint8_t)(unsafe.SliceData(g.Color)),
 		width: C.int(g.Width), height: C.int(g.Height), dx: C.int(ph.dx), dy: C.int(ph.dy), step: C.int(ph.step),
-	}
-}
-
-func pointsShare(p *Points, ph phase) C.struct_hcpf_points {
-	return C.struct_hcpf_points{
 		xyz: (*C.int16_t)(unsafe.SliceData(p.XYZ)), rgb: (*C.uint8_t)(unsafe.SliceData(p.RGB)),
-		count: C.size_t(len(p.XYZ) / 3), index: C.size_t(ph.index), step: C.size_t(ph.count),
+		points: C.size_t(len(p.XYZ) / 3), index: C.size_t(ph.index), stride: C.size_t(ph.count),
 	}
 }
 
-func (e *encoderEngine) grid(dst []byte, g *Grid, ph phase) (body, error) {
-	return encoded(dst, C.hcpf_encode_grid(e.c, gridShare(g, ph)))
-}
-
-func (e *encoderEngine) points(dst []byte, p *Points, interleaved bool, ph phase) (body, error) {
-	return encoded(dst, C.hcpf_encode_points(e.c, pointsShare(p, ph), boolInt(interleaved)))
-}
-
-func boolInt(b bool) C.int {
-	if b {
-		return 1
-	}
-	return 0
+func (e *encoderEngine) encode(dst []byte, f *Frame, ph phase) (body, error) {
+	return encoded(dst, C.hcpf_encode(e.c, frameOf(f, ph)))
 }
 
 func encoded(dst []byte, r C.struct_hcpf_result) (body, error) {
@@ -84,15 +71,9 @@ func (d *decoderEngine) close() {
 	d.c = nil
 }
 
-func (d *decoderEngine) grid(g *Grid, h *Header, src []byte) error {
-	share := gridShare(g, phaseOf(h.Description, h.Descriptions))
-	return decoded(h, C.hcpf_decode_grid(d.c, share, C.uint32_t(h.Points), C.uint32_t(h.RawLength),
+func (d *decoderEngine) decode(f *Frame, h *Header, src []byte) error {
+	return decoded(h, C.hcpf_decode(d.c, frameOf(f, h.target()), C.uint32_t(h.Points), C.uint32_t(h.RawLength),
 		(*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src))))
-}
-
-func (d *decoderEngine) points(p *Points, h *Header, src []byte) error {
-	return decoded(h, C.hcpf_decode_points(d.c, pointsShare(p, phase{count: 1}), boolInt(h.Layout == LayoutInterleaved),
-		C.uint32_t(h.RawLength), (*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src))))
 }
 
 func decoded(h *Header, r C.struct_hcpf_result) error {

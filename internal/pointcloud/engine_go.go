@@ -23,23 +23,10 @@ func (e *encoderEngine) open(level int) (err error) {
 
 func (e *encoderEngine) close() { _ = e.zstd.Close() } // it has no writer that could fail
 
-func (e *encoderEngine) finish(dst, raw []byte, points int) (body, error) {
+func (e *encoderEngine) encode(dst []byte, f *Frame, ph phase) (body, error) {
+	raw, points := layouts[f.Layout].planes(e.raw[:0], f, ph)
 	e.raw = raw
 	return body{e.zstd.EncodeAll(raw, dst), points, len(raw)}, nil
-}
-
-func (e *encoderEngine) grid(dst []byte, g *Grid, ph phase) (body, error) {
-	raw, points := gridPlanes(e.raw[:0], g, ph)
-	return e.finish(dst, raw, points)
-}
-
-func (e *encoderEngine) points(dst []byte, p *Points, interleaved bool, ph phase) (body, error) {
-	planes := pointPlanes
-	if interleaved {
-		planes = interleave
-	}
-	raw, points := planes(e.raw[:0], p, ph)
-	return e.finish(dst, raw, points)
 }
 
 type decoderEngine struct {
@@ -77,25 +64,12 @@ func (d *decoderEngine) decompress(h *Header, src []byte) ([]byte, error) {
 	}
 }
 
-func (d *decoderEngine) grid(g *Grid, h *Header, src []byte) error {
+func (d *decoderEngine) decode(f *Frame, h *Header, src []byte) error {
 	raw, err := d.decompress(h, src)
 	if err != nil {
 		return err
 	}
-	if !planesToGrid(raw, int(h.Points), g, phaseOf(h.Description, h.Descriptions)) {
-		return planesError(h)
-	}
-	return nil
-}
-
-func (d *decoderEngine) points(p *Points, h *Header, src []byte) error {
-	raw, err := d.decompress(h, src)
-	if err != nil {
-		return err
-	}
-	if h.Layout == LayoutInterleaved {
-		deinterleave(raw, p)
-	} else if !planesToPoints(raw, p) {
+	if !layouts[f.Layout].undo(raw, int(h.Points), f, h.target()) {
 		return planesError(h)
 	}
 	return nil

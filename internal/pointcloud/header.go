@@ -5,24 +5,6 @@ import (
 	"fmt"
 )
 
-// Layout is how a frame's planes are laid out.
-type Layout uint8
-
-// The layouts of docs/spec/point-cloud-frame.md.
-const (
-	LayoutGrid        Layout = 1 // A: one sensor's pixel grid
-	LayoutPoints      Layout = 2 // B: unorganised points, planar deltas
-	LayoutInterleaved Layout = 3 // C: LiveScan3D's records, 3×int16 and 3×uint8
-)
-
-// String gives the layout's letter in the specification.
-func (l Layout) String() string {
-	if l < LayoutGrid || l > LayoutInterleaved {
-		return fmt.Sprintf("layout %d", uint8(l))
-	}
-	return string(rune('A' + l - LayoutGrid))
-}
-
 // Codec is how a frame's planes are compressed.
 type Codec uint8
 
@@ -54,7 +36,7 @@ type Header struct {
 	Description  uint8 // index of this description
 	Descriptions uint8 // 1 or 4
 	Width        uint16
-	Height       uint16 // pixels of the whole grid; 0×0 in layouts B and C
+	Height       uint16 // pixels of the whole grid; 0×0 in layouts without one
 	Points       uint32 // points in this object
 	RawLength    uint32 // bytes of the planes before compression
 }
@@ -123,7 +105,7 @@ func Restamp(object []byte, sequence uint32, captureTime uint64) error {
 
 func (h *Header) check() error {
 	switch {
-	case h.Layout < LayoutGrid || h.Layout > LayoutInterleaved:
+	case !h.Layout.known():
 		return formatError("layout", 5, "%d is unknown", h.Layout)
 	case h.Codec != CodecZstd:
 		return formatError("codec", 6, "%d is unknown", h.Codec)
@@ -135,7 +117,7 @@ func (h *Header) check() error {
 		return formatError("description", 30, "%d of %d", h.Description, h.Descriptions)
 	}
 	most := uint32(MaxPoints)
-	if h.Layout == LayoutGrid {
+	if h.Layout.OnGrid() {
 		if h.Width == 0 || h.Width > MaxSide {
 			return formatError("width", 32, "%d, want 1 to %d", h.Width, MaxSide)
 		}
@@ -150,7 +132,7 @@ func (h *Header) check() error {
 	if h.Points > most {
 		return formatError("points", 36, "%d, at most %d", h.Points, most)
 	}
-	if least, most := h.rawBounds(); uint64(h.RawLength) < least || uint64(h.RawLength) > most {
+	if least, most := layouts[h.Layout].rawBounds(*h); uint64(h.RawLength) < least || uint64(h.RawLength) > most {
 		return formatError("raw length", 40, "%d, want %d to %d", h.RawLength, least, most)
 	}
 	return nil
@@ -160,23 +142,6 @@ func (h *Header) check() error {
 func (h *Header) subgrid() (width, height int) {
 	p := phaseOf(h.Description, h.Descriptions)
 	return p.size(int(h.Width), int(h.Height))
-}
-
-// rawBounds are the shortest and longest planes the other fields allow.
-func (h *Header) rawBounds() (least, most uint64) {
-	n := uint64(h.Points)
-	switch h.Layout {
-	case LayoutGrid:
-		width, height := h.subgrid()
-		pixels := uint64(width * height)
-		nibbles := (n+1)/2*2 + n
-		return pixels/255 + nibbles, pixels + pixels/255 + 1 + nibbles + 9*n
-	case LayoutPoints:
-		nibbles := (n+1)/2*4 + n
-		return nibbles, nibbles + 15*n
-	default:
-		return 9 * n, 9 * n
-	}
 }
 
 // append writes the header.
@@ -206,6 +171,15 @@ func phaseOf(description, descriptions uint8) phase {
 	if descriptions == 4 {
 		i := int(description)
 		return phase{dx: i & 1, dy: i >> 1, step: 2, index: i, count: 4}
+	}
+	return phase{step: 1, count: 1}
+}
+
+// target is the share of a decoded frame that h's points fill: of a grid the
+// description's pixels, of a cloud all of what it is given.
+func (h *Header) target() phase {
+	if h.Layout.OnGrid() {
+		return phaseOf(h.Description, h.Descriptions)
 	}
 	return phase{step: 1, count: 1}
 }

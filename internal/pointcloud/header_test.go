@@ -21,16 +21,18 @@ func TestEncoderRefuses(t *testing.T) {
 		encode func() ([]byte, error)
 		want   string
 	}{
-		{"no pixels", func() ([]byte, error) { return e.EncodeGrid(nil, Header{}, &Grid{}, 0) }, "grid of 0×0"},
-		{"too wide", func() ([]byte, error) { return e.EncodeGrid(nil, Header{}, grid(4097, 1), 0) }, "1 to 4096"},
-		{"colour too short", func() ([]byte, error) { return e.EncodeGrid(nil, Header{}, short, 0) }, "40 colour bytes"},
-		{"two descriptions", func() ([]byte, error) { return e.EncodeGrid(nil, Header{Descriptions: 2}, grid(2, 2), 0) }, "1 or 4"},
-		{"description 4", func() ([]byte, error) { return e.EncodeGrid(nil, Header{Descriptions: 4}, grid(2, 2), 4) }, "description 4 of 4"},
-		{"description -1", func() ([]byte, error) { return e.EncodePoints(nil, Header{}, cloud, -1) }, "description -1"},
+		{"no pixels", func() ([]byte, error) { return encodeGrid(e, nil, Header{}, &Grid{}, 0) }, "grid of 0×0"},
+		{"too wide", func() ([]byte, error) { return encodeGrid(e, nil, Header{}, grid(4097, 1), 0) }, "1 to 4096"},
+		{"colour too short", func() ([]byte, error) { return encodeGrid(e, nil, Header{}, short, 0) }, "40 colour bytes"},
+		{"two descriptions", func() ([]byte, error) { return encodeGrid(e, nil, Header{Descriptions: 2}, grid(2, 2), 0) }, "1 or 4"},
+		{"description 4", func() ([]byte, error) { return encodeGrid(e, nil, Header{Descriptions: 4}, grid(2, 2), 4) }, "description 4 of 4"},
+		{"description -1", func() ([]byte, error) { return encodePoints(e, nil, Header{}, cloud, -1) }, "description -1"},
 		{"half a point", func() ([]byte, error) {
-			return e.EncodePoints(nil, Header{}, &Points{XYZ: make([]int16, 4), RGB: make([]byte, 4)}, 0)
+			return encodePoints(e, nil, Header{}, &Points{XYZ: make([]int16, 4), RGB: make([]byte, 4)}, 0)
 		}, "three of each"},
-		{"points in a grid", func() ([]byte, error) { return e.EncodePoints(nil, Header{Layout: LayoutGrid}, cloud, 0) }, "layout A"},
+		{"points in a grid", func() ([]byte, error) { return encodePoints(e, nil, Header{Layout: LayoutGrid}, cloud, 0) }, "grid of 0×0"},
+		{"no layout", func() ([]byte, error) { return e.Encode(nil, Header{}, &Frame{Points: *cloud}, 0) }, "unknown layout 0"},
+		{"unknown layout", func() ([]byte, error) { return e.Encode(nil, Header{}, &Frame{Layout: 200}, 0) }, "unknown layout 200"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -48,22 +50,22 @@ func TestEncoderRefuses(t *testing.T) {
 func TestDecoderRefuses(t *testing.T) {
 	e, d := newCodec(t, EncoderOptions{})
 	g := patterns()[1].grid(8, 8, 1)
-	object, err := e.EncodeGrid(nil, Header{}, g, 0)
+	object, err := encodeGrid(e, nil, Header{}, g, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	points, err := e.EncodePoints(nil, Header{}, cloud(g), 0)
+	points, err := encodePoints(e, nil, Header{}, cloud(g), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	decodeGrid := func(limit int, objects ...[]byte) error {
 		d.MaxPoints = limit
-		_, err := d.DecodeGrid(&Grid{}, objects...)
+		_, err := decodeGrid(d, &Grid{}, objects...)
 		return err
 	}
 	decodePoints := func(limit int, object []byte) error {
 		d.MaxPoints = limit
-		_, err := d.DecodePoints(&Points{}, object)
+		_, err := decodePoints(d, &Points{}, object)
 		return err
 	}
 	tests := []struct {
@@ -73,8 +75,8 @@ func TestDecoderRefuses(t *testing.T) {
 	}{
 		{"nothing", decodeGrid(0), "no objects"},
 		{"five objects", decodeGrid(0, object, object, object, object, object), "5 objects, at most 4"},
-		{"cloud for a grid", decodeGrid(0, points), "layout at byte 5: B, want A"},
-		{"grid for a cloud", decodePoints(0, object), "layout at byte 5: A, want B or C"},
+		{"grid and cloud", decodeGrid(0, object, points), "mismatch at byte 8: object 1 is of another frame than object 0"},
+		{"cloud and grid", decodeGrid(0, points, object), "mismatch at byte 8: object 1 is of another frame than object 0"},
 		{"grid above the limit", decodeGrid(63, object), "width at byte 32: 8×8 pixels, this decoder takes 63"},
 		{"cloud above the limit", decodePoints(63, points), "points at byte 36: 64, this decoder takes 63"},
 	}

@@ -557,7 +557,7 @@ static void put_row(struct planes *p, const uint64_t *zigzags, const uint32_t *n
 }
 
 // encode_rows writes the mask and the residuals of the grid's valid pixels.
-static void encode_rows(struct planes *p, const struct hcpf_grid *g, int width, int height, uint64_t *rows, uint64_t *bits)
+static void encode_rows(struct planes *p, const struct hcpf_frame *g, int width, int height, uint64_t *rows, uint64_t *bits)
 {
 	size_t gap = 0, stride = (size_t)width + 4;
 	uint64_t *above = rows, *here = rows + stride, *zigzags = here + stride, *above_bits = bits;
@@ -612,7 +612,7 @@ static void take_row(const struct hcpf_decoder *d, struct escapes *e, const uint
 
 // decode_rows writes the valid pixels of the grid. Where the escapes are broken it
 // stops and leaves them so.
-static inline __attribute__((always_inline)) void decode_rows(struct hcpf_decoder *d, const uint8_t *chroma, struct escapes *escapes, const struct hcpf_grid *g, int width, int height, size_t step)
+static inline __attribute__((always_inline)) void decode_rows(struct hcpf_decoder *d, const uint8_t *chroma, struct escapes *escapes, const struct hcpf_frame *g, int width, int height, size_t step)
 {
 	size_t stride = (size_t)width + 4, words = words_of(width);
 	uint64_t *above = (uint64_t *)d->rows.p, *here = above + stride, *residuals = here + stride;
@@ -665,16 +665,16 @@ static inline __attribute__((always_inline)) void decode_rows(struct hcpf_decode
 	}
 }
 
-static void share_size(const struct hcpf_grid *g, int *width, int *height)
+static void share_size(const struct hcpf_frame *g, int *width, int *height)
 {
 	*width = (g->width - g->dx + g->step - 1) / g->step;
 	*height = (g->height - g->dy + g->step - 1) / g->step;
 }
 
-struct hcpf_result hcpf_encode_grid(struct hcpf_encoder *e, struct hcpf_grid g)
+static struct hcpf_result encode_grid(struct hcpf_encoder *e, const struct hcpf_frame *g)
 {
 	int width, height;
-	share_size(&g, &width, &height);
+	share_size(g, &width, &height);
 	size_t n = (size_t)width * height, words = words_of(width);
 	struct planes p;
 	const size_t room[PLANES] = {
@@ -683,7 +683,7 @@ struct hcpf_result hcpf_encode_grid(struct hcpf_encoder *e, struct hcpf_grid g)
 	if (!lay_out(e, &p, room) || !reserve(&e->rows, rows_size(width)) || !reserve(&e->bits, 2 * sizeof(uint64_t) * words))
 		return fail(HCPF_NO_MEMORY);
 	memset(e->bits.p, 0, sizeof(uint64_t) * words);
-	encode_rows(&p, &g, width, height, (uint64_t *)e->rows.p, (uint64_t *)e->bits.p);
+	encode_rows(&p, g, width, height, (uint64_t *)e->rows.p, (uint64_t *)e->bits.p);
 	size_t points = p.end[CHROMA] - p.start[CHROMA];
 	pack(&p, COORD_X);
 	pack(&p, GREEN);
@@ -692,10 +692,10 @@ struct hcpf_result hcpf_encode_grid(struct hcpf_encoder *e, struct hcpf_grid g)
 	return r;
 }
 
-struct hcpf_result hcpf_decode_grid(struct hcpf_decoder *d, struct hcpf_grid g, uint32_t points, uint32_t raw_length, const uint8_t *src, size_t length)
+static struct hcpf_result decode_grid(struct hcpf_decoder *d, const struct hcpf_frame *g, uint32_t points, uint32_t raw_length, const uint8_t *src, size_t length)
 {
 	int width, height;
-	share_size(&g, &width, &height);
+	share_size(g, &width, &height);
 	size_t n = points, valid;
 	if (!reserve(&d->raw, raw_length) || !reserve(&d->nibbles, n + 1) || !reserve(&d->rows, rows_size(width)) ||
 	    !reserve(&d->bits, sizeof(uint64_t) * words_of(width) * height))
@@ -711,24 +711,24 @@ struct hcpf_result hcpf_decode_grid(struct hcpf_decoder *d, struct hcpf_grid g, 
 	const uint8_t *depth = raw + mask, *green = depth + packed(n), *chroma = green + packed(n);
 	unpack_two(d->nibbles.p, depth, green, n);
 	struct escapes escapes = {chroma + n, end, 0};
-	if (g.step == 1)
-		decode_rows(d, chroma, &escapes, &g, width, height, 1);
+	if (g->step == 1)
+		decode_rows(d, chroma, &escapes, g, width, height, 1);
 	else
-		decode_rows(d, chroma, &escapes, &g, width, height, g.step);
+		decode_rows(d, chroma, &escapes, g, width, height, g->step);
 	if (escapes.bad || escapes.at != end)
 		return fail(HCPF_BAD_PLANES);
 	return (struct hcpf_result){.points = points};
 }
 
-static size_t share_count(const struct hcpf_points *c)
+static size_t share_count(const struct hcpf_frame *c)
 {
-	return c->count > c->index ? (c->count - c->index + c->step - 1) / c->step : 0;
+	return c->points > c->index ? (c->points - c->index + c->stride - 1) / c->stride : 0;
 }
 
-static void put_records(struct planes *p, const struct hcpf_points *c)
+static void put_records(struct planes *p, const struct hcpf_frame *c)
 {
 	uint8_t *out = p->end[COORD_X];
-	for (size_t i = c->index; i < c->count; i += c->step, out += 9) {
+	for (size_t i = c->index; i < c->points; i += c->stride, out += 9) {
 		for (int k = 0; k < 3; k++) {
 			uint16_t v = (uint16_t)c->xyz[3 * i + k];
 			out[2 * k] = (uint8_t)v;
@@ -739,21 +739,21 @@ static void put_records(struct planes *p, const struct hcpf_points *c)
 	p->end[COORD_X] = out;
 }
 
-static void take_records(const struct hcpf_points *c, const uint8_t *raw)
+static void take_records(const struct hcpf_frame *c, const uint8_t *raw)
 {
-	for (size_t i = 0; i < c->count; i++, raw += 9) {
+	for (size_t i = 0; i < c->points; i++, raw += 9) {
 		for (int k = 0; k < 3; k++)
 			c->xyz[3 * i + k] = (int16_t)(raw[2 * k] | raw[2 * k + 1] << 8);
 		memcpy(c->rgb + 3 * i, raw + 6, 3);
 	}
 }
 
-static void put_deltas(struct planes *p, const struct hcpf_points *c)
+static void put_deltas(struct planes *p, const struct hcpf_frame *c)
 {
 	uint8_t *x = p->end[COORD_X], *y = p->end[COORD_Y], *z = p->end[COORD_Z];
 	uint8_t *green = p->end[GREEN], *chroma = p->end[CHROMA], *escapes = p->end[ESCAPES];
 	int32_t last[6] = {0};
-	for (size_t i = c->index; i < c->count; i += c->step) {
+	for (size_t i = c->index; i < c->points; i += c->stride) {
 		const int16_t *v = c->xyz + 3 * i;
 		const uint8_t *rgb = c->rgb + 3 * i;
 		int32_t here[6] = {v[0], v[1], v[2], rgb[0] - rgb[1], rgb[1], rgb[2] - rgb[1]};
@@ -789,39 +789,56 @@ static void put_deltas(struct planes *p, const struct hcpf_points *c)
 	pack(p, GREEN);
 }
 
-struct hcpf_result hcpf_encode_points(struct hcpf_encoder *e, struct hcpf_points c, int interleaved)
+static struct hcpf_result encode_deltas(struct hcpf_encoder *e, const struct hcpf_frame *c)
 {
-	size_t n = share_count(&c);
+	size_t n = share_count(c);
 	struct planes p;
-	const size_t records[PLANES] = {[COORD_X] = 9 * n};
-	const size_t deltas[PLANES] = {
+	const size_t room[PLANES] = {
 		[COORD_X] = n + 1, [COORD_Y] = n + 1, [COORD_Z] = n + 1, [GREEN] = n + 1, [CHROMA] = n, [ESCAPES] = 15 * n,
 	};
-	if (!lay_out(e, &p, interleaved ? records : deltas))
+	if (!lay_out(e, &p, room))
 		return fail(HCPF_NO_MEMORY);
-	if (interleaved)
-		put_records(&p, &c);
-	else
-		put_deltas(&p, &c);
-	struct hcpf_result r = compress(e, &p, interleaved);
+	put_deltas(&p, c);
+	struct hcpf_result r = compress(e, &p, 0);
 	r.points = (uint32_t)n;
 	return r;
 }
 
-struct hcpf_result hcpf_decode_points(struct hcpf_decoder *d, struct hcpf_points c, int interleaved, uint32_t raw_length, const uint8_t *src, size_t length)
+static struct hcpf_result encode_records(struct hcpf_encoder *e, const struct hcpf_frame *c)
 {
-	size_t n = c.count;
+	size_t n = share_count(c);
+	struct planes p;
+	const size_t room[PLANES] = {[COORD_X] = 9 * n};
+	if (!lay_out(e, &p, room))
+		return fail(HCPF_NO_MEMORY);
+	put_records(&p, c);
+	struct hcpf_result r = compress(e, &p, 1);
+	r.points = (uint32_t)n;
+	return r;
+}
+
+static struct hcpf_result decode_records(struct hcpf_decoder *d, const struct hcpf_frame *c, uint32_t points, uint32_t raw_length, const uint8_t *src, size_t length)
+{
+	if (!reserve(&d->raw, raw_length))
+		return fail(HCPF_NO_MEMORY);
+	struct hcpf_result r = decompress(d, d->raw.p, raw_length, src, length);
+	if (r.error)
+		return r;
+	r.points = points;
+	take_records(c, d->raw.p);
+	return r;
+}
+
+static struct hcpf_result decode_deltas(struct hcpf_decoder *d, const struct hcpf_frame *c, uint32_t points, uint32_t raw_length, const uint8_t *src, size_t length)
+{
+	size_t n = points;
 	if (!reserve(&d->raw, raw_length) || !reserve(&d->nibbles, 4 * (n + 1)))
 		return fail(HCPF_NO_MEMORY);
 	const uint8_t *raw = d->raw.p, *end = raw + raw_length;
 	struct hcpf_result r = decompress(d, d->raw.p, raw_length, src, length);
 	if (r.error)
 		return r;
-	r.points = (uint32_t)n;
-	if (interleaved) {
-		take_records(&c, raw);
-		return r;
-	}
+	r.points = points;
 	const uint8_t *nibbles[4];
 	for (int k = 0; k < 4; k++) {
 		uint8_t *plane = d->nibbles.p + k * (n + 1);
@@ -834,16 +851,36 @@ struct hcpf_result hcpf_decode_points(struct hcpf_decoder *d, struct hcpf_points
 	for (size_t i = 0; i < n; i++) {
 		for (int k = 0; k < 3; k++) {
 			v[k] += (uint32_t)take(&escapes, nibbles[k][i], MAX_COORD);
-			c.xyz[3 * i + k] = (int16_t)v[k];
+			c->xyz[3 * i + k] = (int16_t)v[k];
 		}
 		v[3] += (uint32_t)take(&escapes, chroma[i] >> 4, MAX_CHROMA);
 		v[4] += (uint32_t)take(&escapes, nibbles[3][i], MAX_GREEN);
 		v[5] += (uint32_t)take(&escapes, chroma[i] & 15, MAX_CHROMA);
-		c.rgb[3 * i] = (uint8_t)(v[3] + v[4]);
-		c.rgb[3 * i + 1] = (uint8_t)v[4];
-		c.rgb[3 * i + 2] = (uint8_t)(v[5] + v[4]);
+		c->rgb[3 * i] = (uint8_t)(v[3] + v[4]);
+		c->rgb[3 * i + 1] = (uint8_t)v[4];
+		c->rgb[3 * i + 2] = (uint8_t)(v[5] + v[4]);
 	}
 	if (escapes.bad || escapes.at != end)
 		return fail(HCPF_BAD_PLANES);
 	return r;
+}
+
+// The layouts by their numbers in the header, as in layout.go.
+static const struct {
+	struct hcpf_result (*encode)(struct hcpf_encoder *e, const struct hcpf_frame *f);
+	struct hcpf_result (*decode)(struct hcpf_decoder *d, const struct hcpf_frame *f, uint32_t points, uint32_t raw_length, const uint8_t *src, size_t length);
+} layouts[] = {
+	[1] = {encode_grid, decode_grid},
+	[2] = {encode_deltas, decode_deltas},
+	[3] = {encode_records, decode_records},
+};
+
+struct hcpf_result hcpf_encode(struct hcpf_encoder *e, struct hcpf_frame f)
+{
+	return layouts[f.layout].encode(e, &f);
+}
+
+struct hcpf_result hcpf_decode(struct hcpf_decoder *d, struct hcpf_frame f, uint32_t points, uint32_t raw_length, const uint8_t *src, size_t length)
+{
+	return layouts[f.layout].decode(d, &f, points, raw_length, src, length);
 }

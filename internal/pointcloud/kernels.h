@@ -14,19 +14,19 @@ enum {
 	HCPF_BAD_PLANES = -4,     // the planes do not fit the header
 };
 
-// A share of a grid: the pixels (dx + i*step, dy + j*step).
-struct hcpf_grid {
+// A share of a frame. Of a layout on a grid it is the pixels (dx + i*step,
+// dy + j*step), of the others the points index + i*stride.
+struct hcpf_frame {
+	int layout; // of the header
+
 	uint16_t *depth; // width*height
 	uint8_t *color;  // 3*width*height
 	int width, height, dx, dy, step;
-};
 
-// A share of a cloud: the points index + i*step.
-struct hcpf_points {
-	int16_t *xyz;
-	uint8_t *rgb;
-	size_t count; // points in the whole cloud
-	size_t index, step;
+	int16_t *xyz;  // 3*points
+	uint8_t *rgb;  // 3*points
+	size_t points; // in the whole cloud
+	size_t index, stride;
 };
 
 struct hcpf_result {
@@ -44,15 +44,13 @@ struct hcpf_decoder;
 struct hcpf_encoder *hcpf_encoder_new(int level);
 void hcpf_encoder_free(struct hcpf_encoder *e);
 
-// The body they give stays the encoder's, until its next call.
-struct hcpf_result hcpf_encode_grid(struct hcpf_encoder *e, struct hcpf_grid g);
-struct hcpf_result hcpf_encode_points(struct hcpf_encoder *e, struct hcpf_points p, int interleaved);
+// The body stays the encoder's, until its next call.
+struct hcpf_result hcpf_encode(struct hcpf_encoder *e, struct hcpf_frame f);
 
 struct hcpf_decoder *hcpf_decoder_new(void);
 void hcpf_decoder_free(struct hcpf_decoder *d);
 
-// g's share must be empty before; p has exactly the object's points.
-struct hcpf_result hcpf_decode_grid(struct hcpf_decoder *d, struct hcpf_grid g, uint32_t points, uint32_t raw_length, const uint8_t *src, size_t length);
-struct hcpf_result hcpf_decode_points(struct hcpf_decoder *d, struct hcpf_points p, int interleaved, uint32_t raw_length, const uint8_t *src, size_t length);
+// A grid's share must be empty before; a cloud has exactly the object's points.
+struct hcpf_result hcpf_decode(struct hcpf_decoder *d, struct hcpf_frame f, uint32_t points, uint32_t raw_length, const uint8_t *src, size_t length);
 
 #endif

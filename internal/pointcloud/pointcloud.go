@@ -7,17 +7,65 @@
 // slower. Both write the same planes, and the tests hold them to it.
 package pointcloud
 
-// Grid is one sensor's frame on its pixel grid (layout A).
+import (
+	"math"
+
+	"holocast/internal/camera"
+)
+
+// Frame is one frame of one camera. Encoders take it and decoders fill it whatever its
+// layout.
+type Frame struct {
+	Layout Layout
+	Grid   Grid   // where Layout.OnGrid
+	Points Points // elsewhere
+}
+
+// Grid is one sensor's pixel grid.
 type Grid struct {
 	Width, Height int
 	Depth         []uint16 // Width×Height, row-major, millimetres, 0 = no point
 	Color         []byte   // 3×Width×Height, R G B; ignored where Depth is 0
 }
 
-// Points is an unorganised cloud (layouts B and C).
+// Points is an unorganised cloud.
 type Points struct {
 	XYZ []int16 // 3×n, millimetres
 	RGB []byte  // 3×n
+}
+
+// SetGrid makes f show g in layout l. A layout on a grid shares g's slices; the others
+// get g's points in the camera's space, by its rays, but for those beyond 32.767 m, which
+// they cannot hold. f's own slices are reused.
+func (f *Frame) SetGrid(l Layout, g *Grid, rays *camera.RayTable) {
+	f.Layout = l
+	if l.OnGrid() {
+		f.Grid = *g
+		return
+	}
+	f.Points.resize(len(g.Depth))
+	xyz, rgb := f.Points.XYZ, f.Points.RGB
+	n := 0
+	for i, d := range g.Depth {
+		x, y := rays.X[i]*float32(d), rays.Y[i]*float32(d)
+		if d == 0 || d > math.MaxInt16 || !(x >= -math.MaxInt16 && x <= math.MaxInt16 && y >= -math.MaxInt16 && y <= math.MaxInt16) {
+			continue // NaN is not within the bounds: the pixel has no ray
+		}
+		to, from := xyz[n:n+3], g.Color[3*i:3*i+3]
+		to[0], to[1], to[2] = round(x), round(y), int16(d)
+		c := rgb[n : n+3]
+		c[0], c[1], c[2] = from[0], from[1], from[2]
+		n += 3
+	}
+	f.Points.XYZ, f.Points.RGB = xyz[:n], rgb[:n]
+}
+
+// round rounds half away from zero.
+func round(v float32) int16 {
+	if v < 0 {
+		return int16(v - 0.5)
+	}
+	return int16(v + 0.5)
 }
 
 // reset gives g the size width×height, empty of points, reusing its slices.

@@ -307,11 +307,12 @@ func interleave(dst []byte, c *Points, ph phase) (raw []byte, points int) {
 }
 
 // deinterleave undoes interleave; raw holds exactly c's points.
-func deinterleave(raw []byte, c *Points) {
+func deinterleave(raw []byte, c *Points) bool {
 	le := binary.LittleEndian
 	for i := range len(c.XYZ) / 3 {
 		r := raw[9*i : 9*i+9]
 		c.XYZ[3*i], c.XYZ[3*i+1], c.XYZ[3*i+2] = int16(le.Uint16(r)), int16(le.Uint16(r[2:])), int16(le.Uint16(r[4:]))
 		copy(c.RGB[3*i:3*i+3], r[6:])
 	}
+	return true
 }

@@ -101,14 +101,16 @@ func decodeVector(t testing.TB, names []string) (Header, []byte, error) {
 	for _, name := range names {
 		objects = append(objects, readVector(t, name))
 	}
-	if h, err := ParseHeader(objects[0]); err == nil && h.Layout != LayoutGrid {
-		var p Points
-		h, err := d.DecodePoints(&p, objects[0])
-		return h, pointsBytes(&p), err
+	var f Frame
+	h, err := d.Decode(&f, objects...)
+	return h, frameBytes(&f), err
+}
+
+func frameBytes(f *Frame) []byte {
+	if f.Layout.OnGrid() {
+		return gridBytes(&f.Grid)
 	}
-	var g Grid
-	h, err := d.DecodeGrid(&g, objects...)
-	return h, gridBytes(&g), err
+	return pointsBytes(&f.Points)
 }
 
 func gridBytes(g *Grid) []byte {
@@ -203,25 +205,25 @@ func (w *vectorWriter) pattern(name string, g *Grid) {
 	four := w.grid(name+"-a4", g, 4)
 	w.valid(name+"-a4", []string{four[2], four[0], four[3], four[1]}, name+"-a.bin")
 	var first, middle Grid
-	w.must(w.d.DecodeGrid(&first, readVector(w.t, four[0])))
+	w.must(decodeGrid(w.d, &first, readVector(w.t, four[0])))
 	w.valid(name+"-a4-0", four[:1], w.file(name+"-a4-0.bin", gridBytes(&first)))
-	w.must(w.d.DecodeGrid(&middle, readVector(w.t, four[1]), readVector(w.t, four[2])))
+	w.must(decodeGrid(w.d, &middle, readVector(w.t, four[1]), readVector(w.t, four[2])))
 	w.valid(name+"-a4-12", four[1:3], w.file(name+"-a4-12.bin", gridBytes(&middle)))
 
 	c := cloud(g)
-	for _, layout := range []Layout{LayoutPoints, LayoutInterleaved} {
+	for _, layout := range cloudLayouts() {
 		letter := strings.ToLower(layout.String())
 		h := vectorHeader(1)
 		h.Layout = layout
-		object, err := w.e.EncodePoints(nil, h, c, 0)
+		object, err := encodePoints(w.e, nil, h, c, 0)
 		w.must(h, err)
 		w.valid(name+"-"+letter+"1", []string{w.file(name+"-"+letter+"1.hcpf", object)}, w.file(name+"-points.bin", pointsBytes(c)))
 		h.Descriptions = 4
-		if object, err = w.e.EncodePoints(nil, h, c, 3); err != nil {
+		if object, err = encodePoints(w.e, nil, h, c, 3); err != nil {
 			w.t.Fatal(err)
 		}
 		var last Points
-		w.must(w.d.DecodePoints(&last, object))
+		w.must(decodePoints(w.d, &last, object))
 		w.valid(name+"-"+letter+"4-3", []string{w.file(name+"-"+letter+"4-3.hcpf", object)}, w.file(name+"-points4-3.bin", pointsBytes(&last)))
 	}
 }
@@ -237,7 +239,7 @@ func (w *vectorWriter) grid(name string, g *Grid, descriptions uint8) []string {
 	w.t.Helper()
 	names := make([]string, 0, descriptions)
 	for i := range int(descriptions) {
-		object, err := w.e.EncodeGrid(nil, vectorHeader(descriptions), g, i)
+		object, err := encodeGrid(w.e, nil, vectorHeader(descriptions), g, i)
 		w.must(Header{}, err)
 		file := name + ".hcpf"
 		if descriptions > 1 {
@@ -275,7 +277,7 @@ func (w *vectorWriter) drift() {
 func (w *vectorWriter) invalid() {
 	w.t.Helper()
 	g := patterns()[3].grid(20, 10, 5)
-	object, err := w.e.EncodeGrid(nil, vectorHeader(1), g, 0)
+	object, err := encodeGrid(w.e, nil, vectorHeader(1), g, 0)
 	w.must(Header{}, err)
 	head, err := ParseHeader(object)
 	w.must(head, err)
@@ -348,7 +350,7 @@ func (w *vectorWriter) invalid() {
 	four := func(sequence uint32, i int) []byte {
 		h := vectorHeader(4)
 		h.Sequence = sequence
-		b, err := w.e.EncodeGrid(nil, h, g, i)
+		b, err := encodeGrid(w.e, nil, h, g, i)
 		w.must(h, err)
 		return b
 	}
@@ -356,7 +358,7 @@ func (w *vectorWriter) invalid() {
 	add("description-twice", "description", four(1, 2), four(1, 2))
 
 	c := cloud(g)
-	points, err := w.e.EncodePoints(nil, vectorHeader(1), c, 0)
+	points, err := encodePoints(w.e, nil, vectorHeader(1), c, 0)
 	w.must(Header{}, err)
 	h, err := ParseHeader(points)
 	w.must(h, err)

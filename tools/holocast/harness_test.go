@@ -324,9 +324,9 @@ func (p *publisher) frame() error {
 	captured := uint64(time.Now().UnixMicro())
 	for n, t := range p.tracks {
 		for d := range p.descriptions {
-			b, err := p.enc.EncodeGrid(nil, pointcloud.Header{
+			b, err := p.enc.Encode(nil, pointcloud.Header{
 				Sequence: p.next, CaptureTime: captured, Camera: uint16(n), Descriptions: uint8(p.descriptions),
-			}, &g, d)
+			}, &pointcloud.Frame{Layout: pointcloud.LayoutGrid, Grid: g}, d)
 			if err != nil {
 				return err
 			}

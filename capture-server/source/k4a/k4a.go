@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -46,7 +47,7 @@ type Options struct {
 
 	Depth  camera.DepthMode   // "" is NFOVUnbinned
 	Color  camera.ColorMode   // ColorOff captures depth alone
-	Format camera.ColorFormat // "" is MJPG; NV12 and YUY2 exist at 720P only
+	Format camera.ColorFormat // "" is NV12 at 720P, MJPG otherwise; NV12 and YUY2 exist at 720P only
 	FPS    int                // 5, 15 or 30; 0 is 30
 
 	Sync SyncMode // "" is Standalone
@@ -109,9 +110,6 @@ func (l *library) serial(h C.k4a_handle) (string, error) {
 
 // Device is a source.Source that captures from a camera.
 type Device struct {
-	// Dropped counts captures that came without depth and were not delivered.
-	Dropped int64
-
 	library *library
 	handle  C.k4a_handle
 	started bool
@@ -119,6 +117,7 @@ type Device struct {
 	options Options
 	cal     camera.Calibration
 	clock   deviceClock
+	dropped atomic.Int64          // came without depth
 	held    C.struct_shim_capture // the capture whose memory the newest frame uses
 	depth   []uint16              // where the camera pads its rows
 }
@@ -130,6 +129,9 @@ const patience = 10 * time.Second
 // Open opens the camera and starts it.
 func Open(options Options) (*Device, error) {
 	options.Depth = cmp.Or(options.Depth, camera.NFOVUnbinned)
+	if options.Format == "" && options.Color == camera.Color720P {
+		options.Format = camera.NV12 // the camera decodes its sensor's images, this machine need not
+	}
 	options.Format = cmp.Or(options.Format, camera.MJPG)
 	options.FPS = cmp.Or(options.FPS, 30)
 	options.Sync = cmp.Or(options.Sync, Standalone)
@@ -268,6 +270,9 @@ func (d *Device) Calibration() camera.Calibration { return d.cal }
 // FPS implements source.Source.
 func (d *Device) FPS() float64 { return float64(d.options.FPS) }
 
+// Dropped implements source.Source: it counts captures without depth.
+func (d *Device) Dropped() int64 { return d.dropped.Load() }
+
 // Close implements source.Source: it stops the camera.
 func (d *Device) Close() error {
 	if d.handle == nil {
@@ -305,7 +310,7 @@ func (d *Device) Next(ctx context.Context, f *source.Frame) error {
 			continue
 		}
 		if d.held.depth.image == nil {
-			d.Dropped++
+			d.dropped.Add(1)
 			continue
 		}
 		return d.frame(f)

@@ -105,7 +105,7 @@ func TestCaptureUntilUnplugged(t *testing.T) {
 				if n%3 != 2 {
 					color = bytes.Repeat([]byte{byte(n)}, n+1)
 				}
-				if !bytes.Equal(f.Color, color) || (color != nil) != (f.Format == camera.MJPG) {
+				if !bytes.Equal(f.Color, color) || (color != nil) != (f.Format == camera.NV12) {
 					t.Errorf("capture %d: colour % x of format %q", n, f.Color, f.Format)
 				}
 				if since := time.Since(f.CaptureTime); since < 0 || since > time.Minute {
@@ -115,8 +115,8 @@ func TestCaptureUntilUnplugged(t *testing.T) {
 			var f source.Frame
 			err := d.Next(t.Context(), &f)
 			const want = "k4a: camera FAKE1: the camera was unplugged or its USB connection failed"
-			if !errors.Is(err, ErrUnplugged) || err.Error() != want || d.Dropped != 3 {
-				t.Errorf("error %v, %d dropped, want %q and 3", err, d.Dropped, want)
+			if !errors.Is(err, ErrUnplugged) || err.Error() != want || d.Dropped() != 3 {
+				t.Errorf("error %v, %d dropped, want %q and 3", err, d.Dropped(), want)
 			}
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"holocast/capture-server/source"
@@ -28,15 +29,12 @@ type Options struct {
 
 // Player is a source.Source that plays one recording.
 type Player struct {
-	// Dropped counts the captures that were not delivered: those without depth, and
-	// those that were more than a frame late because Next was not called in time.
-	Dropped int64
-
 	path    string
 	options Options
 	cal     camera.Calibration
 	reader  *k4amkv.Reader
 	period  time.Duration
+	dropped atomic.Int64
 
 	begun     bool
 	start     time.Time     // when the recording's device time origin is due
@@ -88,6 +86,10 @@ func (p *Player) Calibration() camera.Calibration { return p.cal }
 // FPS implements source.Source: the rate the recorder was set to.
 func (p *Player) FPS() float64 { return float64(p.reader.Config.FPS) }
 
+// Dropped implements source.Source: it counts captures without depth, and those more
+// than a frame late because Next was not called in time.
+func (p *Player) Dropped() int64 { return p.dropped.Load() }
+
 // Close implements source.Source.
 func (p *Player) Close() error { return p.reader.Close() }
 
@@ -116,7 +118,7 @@ func (p *Player) Next(ctx context.Context, f *source.Frame) error {
 		p.last = max(p.last, t)
 		due := p.start.Add(t - p.origin)
 		if c.Depth == nil || time.Since(due) > p.period {
-			p.Dropped++
+			p.dropped.Add(1)
 			p.delivered = p.delivered || c.Depth != nil
 			continue
 		}

@@ -117,8 +117,8 @@ func TestLoop(t *testing.T) {
 				t.Errorf("frame %d: device time %v, captured %v after the start, depth %d", i, f.DeviceTime, f.CaptureTime.Sub(start), f.Depth[0])
 			}
 		}
-		if p.Name() != "left" || p.Dropped != 0 {
-			t.Errorf("name %q, %d dropped", p.Name(), p.Dropped)
+		if p.Name() != "left" || p.Dropped() != 0 {
+			t.Errorf("name %q, %d dropped", p.Name(), p.Dropped())
 		}
 	})
 }
@@ -141,8 +141,8 @@ func TestDropped(t *testing.T) {
 			}
 		}
 		want := []uint16{1, 2, 4, 6, 7, 8} // 3 has no depth
-		if len(seen) != len(want) || seen[2] != 4 || seen[3] != 6 || p.Dropped != 2 {
-			t.Errorf("frames %v, %d dropped, want %v and 2", seen, p.Dropped, want)
+		if len(seen) != len(want) || seen[2] != 4 || seen[3] != 6 || p.Dropped() != 2 {
+			t.Errorf("frames %v, %d dropped, want %v and 2", seen, p.Dropped(), want)
 		}
 	})
 }

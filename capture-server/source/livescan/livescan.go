@@ -93,7 +93,7 @@ func open(dir string, opts Options) ([]source.Source, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.pace = pace.Camera{Clock: clock, Recorded: timelines[i]}
+		p.pace.Clock, p.pace.Recorded = clock, timelines[i]
 		if err := p.load(total <= keepDepth); err != nil {
 			return nil, err
 		}
@@ -337,6 +337,9 @@ func (p *player) Calibration() camera.Calibration { return p.cal }
 
 // FPS returns the rate the camera plays at, of a take by its time stamps the usual one.
 func (p *player) FPS() float64 { return p.fps }
+
+// Dropped counts the frames that passed before Next was called.
+func (p *player) Dropped() int64 { return p.pace.Dropped() }
 
 // Next waits for the next frame; the one after the last is the first again. A frame that
 // cannot be read is a [source.DamageError].

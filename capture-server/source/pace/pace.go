@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -37,13 +38,18 @@ func (c *Clock) Offset(k int64) time.Duration {
 }
 
 // Camera is one camera's place in a clock's sequence of frames. The zero Camera
-// with a Clock is at frame 0; it is used by one goroutine.
+// with a Clock is at frame 0. Wait is called from one goroutine.
 type Camera struct {
 	Clock *Clock
 	// Recorded, where set, says when the frames are due instead of the clock's rate.
 	Recorded *Recording
 	next     int64
+	dropped  atomic.Int64
 }
+
+// Dropped counts the frames that passed before Wait was called. It may be called from any
+// goroutine.
+func (c *Camera) Dropped() int64 { return c.dropped.Load() }
 
 // Recording is a camera's frames with the moments they were taken at. They play in a loop.
 type Recording struct {
@@ -86,7 +92,9 @@ func (c *Camera) Wait(ctx context.Context) (frame int64, due time.Time, err erro
 		return 0, time.Time{}, err
 	}
 	if elapsed := time.Since(c.Clock.start); elapsed > c.Offset(c.next+1) {
-		c.next = c.newest(elapsed)
+		newest := c.newest(elapsed)
+		c.dropped.Add(newest - c.next)
+		c.next = newest
 	}
 	frame = c.next
 	due = c.Clock.start.Add(c.Offset(frame))

@@ -60,6 +60,9 @@ func TestLateCameraDropsFrames(t *testing.T) {
 				t.Errorf("frame %d returned %v early", got, time.Until(due))
 			}
 		}
+		if got := c.Dropped(); got != 1 {
+			t.Errorf("%d frames dropped, want 1", got)
+		}
 	})
 }
 

@@ -210,6 +210,9 @@ func (s *sensor) Calibration() camera.Calibration { return s.cal }
 // FPS returns the rate the studio plays at.
 func (s *sensor) FPS() float64 { return s.pace.Clock.FPS() }
 
+// Dropped counts the frames that passed before Next was called.
+func (s *sensor) Dropped() int64 { return s.pace.Dropped() }
+
 // Next waits for the next frame of the endless loop.
 func (s *sensor) Next(ctx context.Context, f *source.Frame) error {
 	k, due, err := s.pace.Wait(ctx)

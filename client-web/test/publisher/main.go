@@ -293,16 +293,11 @@ func (p *publisher) produce(ctx context.Context) error {
 }
 
 func (o *options) encode(enc *pointcloud.Encoder, scene *frametest.Cloud, description int) ([]byte, error) {
-	h := pointcloud.Header{Descriptions: uint8(o.descriptions)}
-	switch o.layout {
-	case "b":
-		h.Layout = pointcloud.LayoutPoints
-		return enc.EncodePoints(nil, h, &scene.Points, description)
-	case "c":
-		h.Layout = pointcloud.LayoutInterleaved
-		return enc.EncodePoints(nil, h, &scene.Points, description)
+	layout, ok := pointcloud.ParseLayout(o.layout)
+	if !ok {
+		return nil, fmt.Errorf("layout is %q, want a, b or c", o.layout)
 	}
-	return enc.EncodeGrid(nil, h, &scene.Grid, description)
+	return enc.Encode(nil, pointcloud.Header{Descriptions: uint8(o.descriptions)}, scene.Frame(layout), description)
 }
 
 func writeObject(w io.Writer, o options) error {

@@ -89,14 +89,8 @@ func dumpFrames(dir, data string) error {
 		clouds["kinect-nfov"] = real[0].NFOV
 	}
 	for name, c := range clouds {
-		for _, l := range []pointcloud.Layout{pointcloud.LayoutGrid, pointcloud.LayoutPoints, pointcloud.LayoutInterleaved} {
-			var b []byte
-			h := pointcloud.Header{Layout: l}
-			if l == pointcloud.LayoutGrid {
-				b, err = enc.EncodeGrid(nil, h, &c.Grid, 0)
-			} else {
-				b, err = enc.EncodePoints(nil, h, &c.Points, 0)
-			}
+		for _, l := range pointcloud.Layouts() {
+			b, err := enc.Encode(nil, pointcloud.Header{}, c.Frame(l), 0)
 			if err == nil {
 				err = os.WriteFile(filepath.Join(dir, name+"-"+strings.ToLower(l.String())+".hcpf"), b, 0o644)
 			}

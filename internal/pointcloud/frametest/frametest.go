@@ -23,6 +23,11 @@ type Cloud struct {
 	Points pointcloud.Points
 }
 
+// Frame is the cloud in layout l.
+func (c *Cloud) Frame(l pointcloud.Layout) *pointcloud.Frame {
+	return &pointcloud.Frame{Layout: l, Grid: c.Grid, Points: c.Points}
+}
+
 func newCloud(width, height int) Cloud {
 	n := width * height
 	return Cloud{Grid: pointcloud.Grid{Width: width, Height: height, Depth: make([]uint16, n), Color: make([]byte, 3*n)}}

@@ -141,8 +141,7 @@ type bench struct {
 	planes, liveScan *pointcloud.Encoder
 	decoder          *pointcloud.Decoder
 	objects          [4][]byte
-	grid             pointcloud.Grid
-	points           pointcloud.Points
+	frame            pointcloud.Frame
 }
 
 func newBench() (*bench, error) {
@@ -172,57 +171,47 @@ func (b *bench) close() {
 
 // measure encodes and decodes the cloud once in every layout.
 func (b *bench) measure(c *frametest.Cloud, s *[4]samples) error {
-	if err := b.measureGrid(c, 1, &s[0]); err != nil {
-		return fmt.Errorf("layout A: %w", err)
-	}
-	if err := b.measureGrid(c, 4, &s[1]); err != nil {
-		return fmt.Errorf("layout A, four descriptions: %w", err)
-	}
-	if err := b.measurePoints(c, b.planes, pointcloud.LayoutPoints, &s[2]); err != nil {
-		return fmt.Errorf("layout B: %w", err)
-	}
-	if err := b.measurePoints(c, b.liveScan, pointcloud.LayoutInterleaved, &s[3]); err != nil {
-		return fmt.Errorf("layout C: %w", err)
+	for i, m := range []struct {
+		name         string
+		encoder      *pointcloud.Encoder
+		layout       pointcloud.Layout
+		descriptions int
+	}{
+		{"layout A", b.planes, pointcloud.LayoutGrid, 1},
+		{"layout A, four descriptions", b.planes, pointcloud.LayoutGrid, 4},
+		{"layout B", b.planes, pointcloud.LayoutPoints, 1},
+		{"layout C", b.liveScan, pointcloud.LayoutInterleaved, 1},
+	} {
+		if err := b.measureLayout(c, m.encoder, m.layout, m.descriptions, &s[i]); err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
 	}
 	return nil
 }
 
 var errLossy = errors.New("the decoded frame is not the encoded one")
 
-func (b *bench) measureGrid(c *frametest.Cloud, descriptions int, s *samples) error {
+func (b *bench) measureLayout(c *frametest.Cloud, e *pointcloud.Encoder, l pointcloud.Layout, descriptions int, s *samples) error {
 	h := pointcloud.Header{Descriptions: uint8(descriptions)}
-	objects := b.objects[:descriptions]
+	objects, from := b.objects[:descriptions], c.Frame(l)
 	start := time.Now()
 	for i := range objects {
 		var err error
-		if objects[i], err = b.planes.EncodeGrid(objects[i][:0], h, &c.Grid, i); err != nil {
+		if objects[i], err = e.Encode(objects[i][:0], h, from, i); err != nil {
 			return err
 		}
 	}
 	encoded := time.Now()
-	if _, err := b.decoder.DecodeGrid(&b.grid, objects...); err != nil {
+	if _, err := b.decoder.Decode(&b.frame, objects...); err != nil {
 		return err
 	}
 	s.add(start, encoded, len(c.Points.XYZ)/3, objects)
-	if !slices.Equal(b.grid.Depth, c.Grid.Depth) || !slices.Equal(b.grid.Color, c.Grid.Color) {
-		return errLossy
+	got := &b.frame
+	lossy := !slices.Equal(got.Points.XYZ, from.Points.XYZ) || !slices.Equal(got.Points.RGB, from.Points.RGB)
+	if l.OnGrid() {
+		lossy = !slices.Equal(got.Grid.Depth, from.Grid.Depth) || !slices.Equal(got.Grid.Color, from.Grid.Color)
 	}
-	return nil
-}
-
-func (b *bench) measurePoints(c *frametest.Cloud, e *pointcloud.Encoder, layout pointcloud.Layout, s *samples) error {
-	start := time.Now()
-	object, err := e.EncodePoints(b.objects[0][:0], pointcloud.Header{Layout: layout}, &c.Points, 0)
-	if err != nil {
-		return err
-	}
-	b.objects[0] = object
-	encoded := time.Now()
-	if _, err := b.decoder.DecodePoints(&b.points, object); err != nil {
-		return err
-	}
-	s.add(start, encoded, len(c.Points.XYZ)/3, b.objects[:1])
-	if !slices.Equal(b.points.XYZ, c.Points.XYZ) || !slices.Equal(b.points.RGB, c.Points.RGB) {
+	if lossy {
 		return errLossy
 	}
 	return nil

@@ -62,7 +62,7 @@ func cloudMedia(t *testing.T) *media {
 	for i := range cloud.XYZ {
 		cloud.XYZ[i], cloud.RGB[i] = int16(rand.IntN(4000)), byte(rand.IntN(256))
 	}
-	frame, err := encoder.EncodePoints(nil, pointcloud.Header{}, &cloud, 0)
+	frame, err := encoder.Encode(nil, pointcloud.Header{}, &pointcloud.Frame{Layout: pointcloud.LayoutPoints, Points: cloud}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,8 +45,11 @@ type stream struct {
 	number  int
 	track   catalog.Track
 	init    catalog.CameraInit
+	moves   []catalog.PoseEvent // as they were recorded
 	rays    camera.RayTable
+	layout  pointcloud.Layout
 	decoder *pointcloud.Decoder
+	frame   pointcloud.Frame // decoded last
 
 	current *frame
 	last    uint64 // group of the newest frame handed on
@@ -131,7 +134,8 @@ func (x *reader) findCameras(path string) error {
 				return err
 			}
 		}
-		if s.track.Points.Layout == "A" {
+		s.layout, _ = pointcloud.ParseLayout(s.track.Points.Layout) // the catalog was validated
+		if s.layout.OnGrid() {
 			s.rays = s.init.Grid.RayTable()
 		}
 		if s.decoder, err = pointcloud.NewDecoder(); err != nil {
@@ -145,7 +149,49 @@ func (x *reader) findCameras(path string) error {
 	if len(x.chosen) == 0 {
 		return fmt.Errorf("recording %s has no point clouds", path)
 	}
+	for _, t := range c.Tracks {
+		if t.EventType == catalog.PoseEventType {
+			return x.findPoses(r, t)
+		}
+	}
 	return nil
+}
+
+// findPoses reads the rest of the recording for the events of its pose track. An event
+// may be about frames that were recorded before it.
+func (x *reader) findPoses(r *recording.Reader, t catalog.Track) error {
+	name := recording.Track{Namespace: player.TrackName(x.root.Namespace, t).Namespace, Name: t.Name}.String()
+	for {
+		o, err := r.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil || o.Track.String() != name || o.EndOnly || o.Status != 0 {
+			continue // frames tells of errors
+		}
+		events, err := catalog.ParsePoses(o.Payload)
+		if err != nil {
+			x.log.Warn("poses not read", "group", o.Group, "err", err)
+			continue
+		}
+		for _, e := range events {
+			i := slices.IndexFunc(x.chosen, func(s *stream) bool { return s.number == e.Data.Camera })
+			if i >= 0 && e.Data.Pose.Validate() == nil {
+				x.chosen[i].moves = append(x.chosen[i].moves, e)
+			}
+		}
+	}
+}
+
+// pose is where the camera was at a time, UNIX µs: as the last event says that is about
+// that time.
+func (s *stream) pose(at uint64) camera.Transform {
+	for _, e := range slices.Backward(s.moves) {
+		if e.T <= int64(at/1000) {
+			return e.Data.Pose
+		}
+	}
+	return s.init.Pose
 }
 
 // frames calls use with every frame of every camera in the order of arrival.
@@ -217,22 +263,13 @@ func (x *reader) frames(ctx context.Context, use func(*stream, *frame) error) er
 
 // cloud decodes a frame to points in the studio.
 func (s *stream) cloud(f *frame) (pointcloud.Points, error) {
-	if f.header.Layout == pointcloud.LayoutGrid {
-		var g pointcloud.Grid
-		if _, err := s.decoder.DecodeGrid(&g, f.objects...); err != nil {
-			return pointcloud.Points{}, err
-		}
-		return player.GridToStudio(&g, &s.rays, s.init.Pose), nil
+	if _, err := s.decoder.Decode(&s.frame, f.objects...); err != nil {
+		return pointcloud.Points{}, err
 	}
-	var all, part pointcloud.Points
-	for _, o := range f.objects {
-		if _, err := s.decoder.DecodePoints(&part, o); err != nil {
-			return pointcloud.Points{}, err
-		}
-		moved := player.PointsToStudio(&part, s.init.Pose)
-		all.XYZ, all.RGB = append(all.XYZ, moved.XYZ...), append(all.RGB, moved.RGB...)
+	if s.frame.Layout.OnGrid() {
+		return player.GridToStudio(&s.frame.Grid, &s.rays, s.pose(f.header.CaptureTime)), nil
 	}
-	return all, nil
+	return player.PointsToStudio(&s.frame.Points, s.pose(f.header.CaptureTime)), nil
 }
 
 // mergeDepth is how many frames of a camera are kept to find the one nearest to

@@ -40,8 +40,8 @@ func grid(n, camera int) pointcloud.Grid {
 }
 
 // record makes a recording of cameras in a layout; the frame drop of each camera has
-// lost a description.
-func record(t *testing.T, cameras, descriptions int, layout string, drop int) string {
+// lost a description. moves are objects of the pose track, at the end.
+func record(t *testing.T, cameras, descriptions int, layout string, drop int, moves ...[]catalog.PoseEvent) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a.mcap")
 	w, err := recording.Create(path, nil)
@@ -72,6 +72,9 @@ func record(t *testing.T, cameras, descriptions int, layout string, drop int) st
 			Width: lens.Width, Height: lens.Height, Framerate: 30,
 			Points: &catalog.Points{Camera: n, CameraName: fmt.Sprintf("camera %d", n), Quality: "full", Layout: layout, Descriptions: descriptions, MaxPoints: lens.Width * lens.Height}})
 	}
+	if len(moves) > 0 {
+		c.Tracks = append(c.Tracks, catalog.NewPoseTrack())
+	}
 	doc, err := c.Marshal()
 	if err != nil {
 		t.Fatal(err)
@@ -79,24 +82,27 @@ func record(t *testing.T, cameras, descriptions int, layout string, drop int) st
 	write(catalog.TrackName, 0, 0, doc)
 	for f := range frames {
 		for n := range cameras {
-			g := grid(f, n)
 			h := pointcloud.Header{Sequence: uint32(f), DeviceTime: uint64(5e6 + 33333*f), CaptureTime: uint64(1.79e15 + 33333*float64(f)), Camera: uint16(n), Descriptions: uint8(descriptions)}
 			for d := range descriptions {
 				if f == drop && d == descriptions-1 {
 					continue
 				}
-				var b []byte
-				if layout == "A" {
-					b, err = enc.EncodeGrid(nil, h, &g, d)
-				} else {
-					b, err = enc.EncodePoints(nil, h, &pointcloud.Points{XYZ: []int16{1, 2, 3, 4, 5, 6}, RGB: make([]byte, 6)}, d)
-				}
+				from := pointcloud.Frame{Grid: grid(f, n), Points: pointcloud.Points{XYZ: []int16{1, 2, 3, 4, 5, 6}, RGB: make([]byte, 6)}}
+				from.Layout, _ = pointcloud.ParseLayout(layout)
+				b, err := enc.Encode(nil, h, &from, d)
 				if err != nil {
 					t.Fatal(err)
 				}
 				write(catalog.PointsTrack(n, "full"), uint64(100+f), uint64(d), b)
 			}
 		}
+	}
+	for i, events := range moves {
+		doc, err := catalog.MarshalPoses(events)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(catalog.PoseTrack, uint64(i), 0, doc)
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
@@ -228,4 +234,40 @@ func TestRefused(t *testing.T) {
 	if _, err := PLY(ctx, points, dir, true, quiet); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
+}
+
+// TestPosesThatAreCorrectedLater: cameras are published before it is known where they
+// stand, so a pose event is about frames recorded before it, too.
+func TestPosesThatAreCorrectedLater(t *testing.T) {
+	at := func(ms int64, camera int, x float64) catalog.PoseEvent {
+		return catalog.PoseEvent{T: 1_790_000_000_000 + ms, Data: catalog.Pose{Camera: camera, Pose: translated(x)}}
+	}
+	first := []catalog.PoseEvent{at(-1000, 0, 1), at(-1000, 1, 1)}
+	corrected := []catalog.PoseEvent{at(-1000, 0, 7000), at(-1000, 1, 8000)}
+	moved := []catalog.PoseEvent{at(100, 1, 9000)} // between frames 2 and 3
+	broken := []catalog.PoseEvent{{Data: catalog.Pose{Camera: 0}}, at(0, 5, 1)}
+	dir := t.TempDir()
+	if _, err := PLY(t.Context(), record(t, 2, 1, "B", -1, first, corrected, moved, broken), dir, false, quiet); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]float32{
+		"camera-0/frame-000000.ply": 7.001, "camera-0/frame-000004.ply": 7.001,
+		"camera-1/frame-000002.ply": 8.001, "camera-1/frame-000004.ply": 9.001,
+	} {
+		f, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := plyfile.Read(f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.XYZ[0]; math.Abs(float64(got-want)) > 1e-4 {
+			t.Errorf("%s: the first point is at x = %g m, want %g", name, got, want)
+		}
+	}
+}
+
+func translated(x float64) camera.Transform {
+	return camera.Transform{R: camera.Identity.R, T: [3]float64{x}}
 }

@@ -47,9 +47,12 @@ func K4A(ctx context.Context, path, dir string, format camera.ColorFormat, cfg C
 		cameras[s] = k
 		x.result.Files = append(x.result.Files, k.path)
 	}
-	var grid pointcloud.Grid
 	err = x.frames(ctx, func(s *stream, f *frame) error {
-		h, err := s.decoder.DecodeGrid(&grid, f.objects...)
+		h, err := s.decoder.Decode(&s.frame, f.objects...)
+		grid := &s.frame.Grid
+		if err == nil && h.Layout != s.layout {
+			err = fmt.Errorf("layout %s, the track has %s", h.Layout, s.layout)
+		}
 		if err == nil && (grid.Width != s.track.Width || grid.Height != s.track.Height) {
 			err = fmt.Errorf("%d×%d pixels, the track has %d×%d", grid.Width, grid.Height, s.track.Width, s.track.Height)
 		}
@@ -58,7 +61,7 @@ func K4A(ctx context.Context, path, dir string, format camera.ColorFormat, cfg C
 			return nil
 		}
 		x.result.Frames++
-		return cameras[s].write(&grid, h)
+		return cameras[s].write(grid, h)
 	})
 	return x.result, err
 }
@@ -94,8 +97,8 @@ func place(width, height int) (camera.DepthMode, camera.ColorMode, error) {
 }
 
 func newKinect(s *stream, dir string, format camera.ColorFormat) (*kinect, error) {
-	if s.track.Points.Layout != "A" {
-		return nil, fmt.Errorf("camera %d has layout %s: only layout A is a sensor's image; export --ply takes all", s.number, s.track.Points.Layout)
+	if !s.layout.OnGrid() {
+		return nil, fmt.Errorf("camera %d has layout %s: only layout A is a sensor's image; export --ply takes all", s.number, s.layout)
 	}
 	depth, color, err := place(s.track.Width, s.track.Height)
 	if err != nil {

@@ -36,6 +36,7 @@ type feed struct {
 	mu       sync.Mutex
 	track    catalog.Track
 	init     catalog.CameraInit
+	at       camera.Transform // where the camera is now
 	rays     camera.RayTable
 	current  *frame              // being put together
 	newest   uint64              // the largest group begun
@@ -46,8 +47,7 @@ type feed struct {
 	counters counters
 
 	picture sync.Mutex
-	grid    pointcloud.Grid   // the newest frame: of layout A
-	points  pointcloud.Points // or of the others
+	frame   pointcloud.Frame // the newest
 	header  pointcloud.Header
 	has     bool
 }
@@ -94,19 +94,23 @@ func (f *feed) close() {
 func (f *feed) configure(t catalog.Track, init catalog.CameraInit) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if t.Points.Layout == "A" && (f.rays.X == nil || f.init.Grid != init.Grid) {
+	if l, _ := pointcloud.ParseLayout(t.Points.Layout); l.OnGrid() && (f.rays.X == nil || f.init.Grid != init.Grid) {
 		f.rays = init.Grid.RayTable()
 	}
 	if t.InitRef == "" {
 		init.Pose = camera.Identity
 	}
+	if f.track.Name == "" || f.init.Pose != init.Pose {
+		f.at = init.Pose // else the catalog says nothing new, and a move stands
+	}
 	f.track, f.init = t, init
 }
 
+// move takes the camera's pose from the pose track.
 func (f *feed) move(pose camera.Transform) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.init.Pose = pose
+	f.at = pose
 }
 
 func (f *feed) timeout(override time.Duration) time.Duration {
@@ -334,38 +338,20 @@ func size(objects [][]byte) (n int) {
 func (f *feed) decode(dec *pointcloud.Decoder) {
 	defer close(f.done)
 	defer dec.Close()
-	var grid pointcloud.Grid
-	var points, part pointcloud.Points
+	var frame pointcloud.Frame
 	for fr := range f.queue {
 		f.mu.Lock()
 		dec.MaxPoints = f.track.Points.MaxPoints
 		f.mu.Unlock()
-		h := fr.header
-		var n int
-		var err error
-		if h.Layout == pointcloud.LayoutGrid {
-			if h, err = dec.DecodeGrid(&grid, fr.objects...); err == nil {
-				n = int(h.Points)
-			}
-		} else {
-			points.XYZ, points.RGB = points.XYZ[:0], points.RGB[:0]
-			for _, o := range fr.objects {
-				if _, err = dec.DecodePoints(&part, o); err != nil {
-					break
-				}
-				points.XYZ, points.RGB = append(points.XYZ, part.XYZ...), append(points.RGB, part.RGB...)
-			}
-			n = len(points.XYZ) / 3
-		}
+		h, err := dec.Decode(&frame, fr.objects...)
 		if err == nil {
 			f.picture.Lock()
 			if !f.has || int32(h.Sequence-f.header.Sequence) > 0 || h.CaptureTime > f.header.CaptureTime {
-				f.grid, grid = grid, f.grid
-				f.points, points = points, f.points
+				f.frame, frame = frame, f.frame
 				f.header, f.has = h, true
 			}
 			f.picture.Unlock()
-			f.p.show(shown{header: h, points: n, bytes: size(fr.objects), arrived: fr.arrived, at: time.Now(), replayed: fr.replayed, late: fr.late})
+			f.p.show(shown{header: h, points: int(h.Points), bytes: size(fr.objects), arrived: fr.arrived, at: time.Now(), replayed: fr.replayed, late: fr.late})
 		} else {
 			f.p.log.Debug("frame", "camera", f.camera, "group", fr.group, "err", err)
 		}
@@ -395,17 +381,17 @@ func (f *feed) decode(dec *pointcloud.Decoder) {
 // cloud is the newest frame as points in the studio.
 func (f *feed) cloud() pointcloud.Points {
 	f.mu.Lock()
-	rays, pose := f.rays, f.init.Pose
+	rays, pose := f.rays, f.at
 	f.mu.Unlock()
 	f.picture.Lock()
 	defer f.picture.Unlock()
 	if !f.has {
 		return pointcloud.Points{}
 	}
-	if f.header.Layout == pointcloud.LayoutGrid {
-		return GridToStudio(&f.grid, &rays, pose)
+	if f.frame.Layout.OnGrid() {
+		return GridToStudio(&f.frame.Grid, &rays, pose)
 	}
-	return PointsToStudio(&f.points, pose)
+	return PointsToStudio(&f.frame.Points, pose)
 }
 
 // GridToStudio turns a frame of layout A into points in the studio's coordinates.

@@ -279,11 +279,11 @@ func (p *Player) YUp() bool {
 	return y < 0
 }
 
-// Poses is the pose of every camera, as the catalog and the pose track say.
+// pose is where the camera is, as the catalog and the pose track say.
 func (f *feed) pose() camera.Transform {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.init.Pose
+	return f.at
 }
 
 // subscribe asks for a track from its largest object on, waiting for a publisher

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,7 @@ type stage struct {
 	set          origin.Set
 	clock        *origin.Track
 	catalog      *origin.Track
+	poses        *origin.Track
 	cameras      []*origin.Track
 	enc          *pointcloud.Encoder
 	descriptions int
@@ -58,6 +60,7 @@ func newStage(t *testing.T, cameras, descriptions int, layout string, props moqt
 	}
 	st.clock = track(moqt.TrackName{Namespace: moqt.Namespace{clock.Namespace}, Name: clock.Track}, nil)
 	st.catalog = track(moqt.TrackName{Namespace: namespace, Name: catalog.TrackName}, nil)
+	st.poses = track(moqt.TrackName{Namespace: namespace, Name: catalog.PoseTrack}, nil)
 	for n := range cameras {
 		st.cameras = append(st.cameras, track(moqt.TrackName{Namespace: namespace, Name: catalog.PointsTrack(n, "full")}, props))
 	}
@@ -84,6 +87,7 @@ func (st *stage) announce(cameras int) {
 		}
 		c.Tracks = append(c.Tracks, x)
 	}
+	c.Tracks = append(c.Tracks, catalog.NewPoseTrack())
 	doc, err := c.Marshal()
 	if err != nil {
 		st.t.Fatal(err)
@@ -104,17 +108,12 @@ func (st *stage) write(track *origin.Track, group, subgroup uint64, payload []by
 func (st *stage) object(camera int, sequence uint32, description int) []byte {
 	st.t.Helper()
 	h := pointcloud.Header{Sequence: sequence, CaptureTime: uint64(st.captured.UnixMicro()), Camera: uint16(camera), Descriptions: uint8(st.descriptions)}
-	var b []byte
-	var err error
-	if st.layout == "A" {
-		g := pointcloud.Grid{Width: width, Height: height, Depth: make([]uint16, width*height), Color: make([]byte, 3*width*height)}
-		for i := range g.Depth {
-			g.Depth[i] = 1000
-		}
-		b, err = st.enc.EncodeGrid(nil, h, &g, description)
-	} else {
-		b, err = st.enc.EncodePoints(nil, h, &pointcloud.Points{XYZ: make([]int16, 3*width*height), RGB: make([]byte, 3*width*height)}, description)
+	f := pointcloud.Frame{
+		Grid:   pointcloud.Grid{Width: width, Height: height, Depth: slices.Repeat([]uint16{1000}, width*height), Color: make([]byte, 3*width*height)},
+		Points: pointcloud.Points{XYZ: make([]int16, 3*width*height), RGB: make([]byte, 3*width*height)},
 	}
+	f.Layout, _ = pointcloud.ParseLayout(st.layout)
+	b, err := st.enc.Encode(nil, h, &f, description)
 	if err != nil {
 		st.t.Fatal(err)
 	}
@@ -183,6 +182,56 @@ func (st *stage) until(p *Player, what string, f func(Report) bool) Report {
 		return f(r)
 	})
 	return r
+}
+
+// TestPosesAreFollowed: a camera is where the pose track says, also when another catalog
+// comes that says nothing new of it.
+func TestPosesAreFollowed(t *testing.T) {
+	st := newStage(t, 2, 1, "B", nil)
+	p, ended := st.play(Config{})
+	<-p.Joined()
+	at := func(x float64) camera.Transform {
+		return camera.Transform{R: [9]float64{1, 0, 0, 0, 1, 0, 0, 0, 1}, T: [3]float64{x}}
+	}
+	moved := func(x float64) {
+		t.Helper()
+		doc, err := catalog.MarshalPoses([]catalog.PoseEvent{{Data: catalog.Pose{Camera: 1, Pose: at(x)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		st.next++
+		st.write(st.poses, st.next, 0, doc)
+	}
+	where := func(n int) (x float64) {
+		p.mu.Lock()
+		f := p.feeds[n]
+		p.mu.Unlock()
+		return f.pose().T[0]
+	}
+	moved(7000)
+	sessiontest.Until(t, "the move", func() bool { return where(1) == 7000 })
+	st.frame(1, 1)
+	sessiontest.Until(t, "the frame where the camera is", func() bool {
+		clouds, sensors := p.Clouds()
+		return len(clouds) == 1 && clouds[0].XYZ[0] == 7000 && sensors[0][0] == 7000
+	})
+	if x := where(0); x != 0 || p.YUp() {
+		t.Errorf("camera 0 is at %g, y up %v", x, p.YUp())
+	}
+	st.announce(1)
+	st.announce(2)
+	moved(8000)
+	sessiontest.Until(t, "the second move", func() bool { return where(1) == 8000 })
+	st.announce(2)
+	st.announce(1)
+	sessiontest.Until(t, "the end of camera 1", func() bool { return st.cameras[1].Viewers() == 0 })
+	if x := where(1); x != 8000 {
+		t.Errorf("camera 1 is at %g after another catalog, want 8000", x)
+	}
+	st.set.End(wire.DoneTrackEnded, "over")
+	if err := ended(); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestFramesAreShown(t *testing.T) {

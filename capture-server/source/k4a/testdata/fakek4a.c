@@ -7,6 +7,8 @@
 //   FAKE_K4A_FRAMES       captures until the camera is unplugged
 //   FAKE_K4A_PAD          bytes that follow each row of depth
 //   FAKE_K4A_WRONG_SIZE   depth is two pixels high
+//   FAKE_K4A_STARTS       file that gets a line for each camera started: its index and what
+//                         it was started with
 //
 // Capture n has depth n+1 everywhere, colour of n+1 bytes of value n, a device time of 200 ms·n;
 // every fourth has no depth, every third no colour. A device that is closed while a capture or
@@ -133,6 +135,12 @@ int k4a_device_start_cameras(void *device, const struct config *config)
 		return 1;
 	d->config = *config;
 	d->started = true;
+	FILE *f = getenv("FAKE_K4A_STARTS") ? fopen(getenv("FAKE_K4A_STARTS"), "a") : NULL;
+	if (f) {
+		fprintf(f, "%u: sync %d, subordinate %u us, depth %d us, format %d\n", d->index, config->wired_sync_mode,
+			config->subordinate_delay_off_master_usec, config->depth_delay_off_color_usec, config->color_format);
+		fclose(f);
+	}
 	return 0;
 }
 
