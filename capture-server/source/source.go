@@ -44,3 +44,22 @@ type DamageError struct{ Err error }
 func (e *DamageError) Error() string { return e.Err.Error() }
 
 func (e *DamageError) Unwrap() error { return e.Err }
+
+// Cloud is the points of one moment in the space of the studio. Its slices belong to
+// whoever calls Next, which reuses them.
+type Cloud struct {
+	XYZ []int16 // 3×n, millimetres
+	RGB []byte  // 3×n
+
+	DeviceTime  time.Duration // as that of a Frame
+	CaptureTime time.Time
+}
+
+// Clouds is a source that delivers points instead of images: the recording of another
+// system, or its live stream. Its methods are as those of [Source].
+type Clouds interface {
+	Name() string
+	FPS() float64
+	Next(ctx context.Context, c *Cloud) error
+	Close() error
+}
