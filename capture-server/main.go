@@ -11,9 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holocast/capture-server/clouds"
 	"holocast/capture-server/points"
 	"holocast/capture-server/publish"
+	"holocast/capture-server/source"
 	"holocast/capture-server/source/k4a"
+	"holocast/capture-server/source/livescan"
 	"holocast/internal/config"
 	"holocast/internal/connect"
 	"holocast/internal/moqt/wire"
@@ -38,7 +41,8 @@ URL is a session at a relay: moqt://host:port/session over raw QUIC or
 https://host:port/session over WebTransport.`,
 		Example: `  capture-server --source synthetic                      # a performer, to moqt://localhost:4443/demo
   capture-server --source synthetic --cameras 4 moqt://relay.example/stage
-  capture-server --source livescan:recordings/studio --fps 15
+  capture-server --source livescan:out/take1             # a take of LiveScan3D
+  capture-server --source livescan:recording_0.bin       # its merged points
   capture-server --source k4amkv:take1.mkv --source k4amkv:take2.mkv --calibration poses.yaml
   capture-server list                                    # the cameras attached
   capture-server --source k4a:000841194412 --depth-mode WFOV_2X2BINNED --descriptions 4
@@ -127,6 +131,9 @@ func run(ctx context.Context, cfg Config) error {
 			return err
 		}
 	}
+	if err := addClouds(p, &cfg, len(cameras)); err != nil {
+		return err
+	}
 	if err := addSphere(ctx, p, &cfg); err != nil {
 		return err
 	}
@@ -165,6 +172,42 @@ func addPoints(p *publish.Publisher, cfg *Config, cameras []points.Camera) (*poi
 		return nil, err
 	}
 	return m, p.Add(m)
+}
+
+// addClouds makes the sources of points, whose numbers follow those of the cameras, a
+// medium of the session.
+func addClouds(p *publish.Publisher, cfg *Config, first int) error {
+	var sources []source.Clouds
+	fail := func(err error) error {
+		for _, s := range sources {
+			_ = s.Close()
+		}
+		return err
+	}
+	for _, text := range cfg.Sources {
+		spec, err := parseSource(text)
+		if err != nil || !spec.clouds() {
+			continue
+		}
+		b, err := livescan.OpenBin(spec.arg)
+		if err != nil {
+			return fail(err)
+		}
+		p.Log().Info("clouds", "number", first+len(sources), "name", b.Name(), "fps", b.FPS(), "most_points", b.MaxPoints())
+		sources = append(sources, b)
+	}
+	if len(sources) == 0 {
+		return nil
+	}
+	m, err := clouds.New(p, clouds.Config{First: first, DeliveryTimeout: cfg.DeliveryTimeout, AlwaysEncode: cfg.AlwaysEncode}, sources)
+	if err != nil {
+		return fail(err)
+	}
+	if err := p.Add(m); err != nil {
+		m.Close()
+		return err
+	}
+	return nil
 }
 
 // errNotConnected is why a capture server without a session is not healthy.

@@ -75,8 +75,8 @@ func TestMessages(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"no source", nil, "sources is empty: give --source synthetic, or another of synthetic, livescan:DIR"},
-		{"unknown source", []string{"--source", "webcam"}, `source "webcam" is unknown: want one of synthetic, livescan:DIR, k4amkv:FILE, k4a`},
+		{"no source", nil, "sources is empty: give --source synthetic, or another of synthetic, livescan:DIR, livescan:FILE.bin"},
+		{"unknown source", []string{"--source", "webcam"}, `source "webcam" is unknown: want one of synthetic, livescan:DIR, livescan:FILE.bin, k4amkv:FILE, k4a`},
 		{"livescan without a path", []string{"--source", "livescan"}, `source "livescan" names no path`},
 		{"synthetic with a path", []string{"--source", "synthetic:4"}, "synthetic takes nothing after a colon; --cameras sets how many"},
 		{"missing directory", []string{"--source", "livescan:" + dir + "/none"}, "livescan: open " + dir + "/none: no such file or directory\n"},
@@ -85,6 +85,7 @@ func TestMessages(t *testing.T) {
 		{"fewer cameras", append([]string{"--cameras", "2"}, livescan...), "cameras is 2, but " + good + " has 1"},
 		{"colour of another size", []string{"--source", "livescan:" + studio(t, 640, 480)}, "Color_1.jpg: colour image is 640×480, the colour mode has 1280×720"},
 		{"missing recording", []string{"--source", "k4amkv:" + dir + "/none.mkv"}, "open " + dir + "/none.mkv: no such file or directory"},
+		{"clouds that are none", []string{"--source", "livescan:" + file("no.bin", "text")}, "no.bin: byte 0, frame 0: no LiveScan3D frame"},
 		{"no recording", []string{"--source", "k4amkv:" + file("no.mkv", "text")}, "no.mkv"},
 		{"no libk4a", []string{"--source", "k4a", "--k4a-library", dir + "/none"}, "no libk4a found. Install the Azure Kinect Sensor SDK"},
 		{"list without libk4a", []string{"list", "--k4a-library", dir + "/none"}, "no libk4a found. Install the Azure Kinect Sensor SDK"},

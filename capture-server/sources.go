@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +21,7 @@ import (
 )
 
 // sourceForms lists what a source can be, for messages.
-const sourceForms = "synthetic, livescan:DIR, k4amkv:FILE, k4a, k4a:SERIAL, k4a:INDEX, equirect:FILE, equirect:URL, equirect:/dev/videoN"
+const sourceForms = "synthetic, livescan:DIR, livescan:FILE.bin, k4amkv:FILE, k4a, k4a:SERIAL, k4a:INDEX, equirect:FILE, equirect:URL, equirect:/dev/videoN"
 
 // maxCameras bounds a session's cameras.
 const maxCameras = 64
@@ -40,6 +41,14 @@ var sourceKinds = []string{"synthetic", "livescan", "k4amkv", "k4a", "equirect"}
 
 // sphere reports whether the source is a sphere of video, not cameras.
 func (s sourceSpec) sphere() bool { return s.kind == "equirect" }
+
+// clouds reports whether the source delivers points, not images.
+func (s sourceSpec) clouds() bool {
+	return s.kind == "livescan" && strings.EqualFold(filepath.Ext(s.arg), ".bin")
+}
+
+// cameras reports whether the source is depth cameras.
+func (s sourceSpec) cameras() bool { return !s.sphere() && !s.clouds() }
 
 func parseSource(s string) (sourceSpec, error) {
 	kind, arg, _ := strings.Cut(s, ":")
@@ -140,7 +149,7 @@ func openSources(ctx context.Context, cfg *Config, log *slog.Logger) (cameras []
 	// Masters start last: subordinates must be waiting for the first trigger.
 	for _, masters := range []bool{false, true} {
 		for i, spec := range specs {
-			if spec.sphere() || (spec.sync == k4a.Master) != masters {
+			if !spec.cameras() || (spec.sync == k4a.Master) != masters {
 				continue
 			}
 			if opened[i], err = o.open(ctx, spec); err != nil {
@@ -149,7 +158,7 @@ func openSources(ctx context.Context, cfg *Config, log *slog.Logger) (cameras []
 		}
 	}
 	for i, spec := range specs {
-		if spec.kind == "livescan" && cfg.Calibration == calibrationAuto {
+		if spec.kind == "livescan" && spec.cameras() && cfg.Calibration == calibrationAuto {
 			unplaced = append(unplaced, newUnplaced(spec.arg, len(cameras), opened[i]))
 		}
 		cameras = append(cameras, opened[i]...)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"holocast/internal/camera"
+	"holocast/internal/pointcloud"
 )
 
 // Frame is one synchronised capture of one camera. Its slices belong to the
@@ -46,10 +47,9 @@ func (e *DamageError) Error() string { return e.Err.Error() }
 func (e *DamageError) Unwrap() error { return e.Err }
 
 // Cloud is the points of one moment in the space of the studio. Its slices belong to
-// whoever calls Next, which reuses them.
+// the caller of Next, which overwrites them.
 type Cloud struct {
-	XYZ []int16 // 3×n, millimetres
-	RGB []byte  // 3×n
+	pointcloud.Points
 
 	DeviceTime  time.Duration // as that of a Frame
 	CaptureTime time.Time
@@ -60,6 +60,7 @@ type Cloud struct {
 type Clouds interface {
 	Name() string
 	FPS() float64
+	MaxPoints() int // of any cloud
 	Next(ctx context.Context, c *Cloud) error
 	Close() error
 }

@@ -16,11 +16,12 @@ import (
 
 	"holocast/capture-server/source"
 	"holocast/capture-server/source/pace"
+	"holocast/internal/catalog"
 )
 
 // Limits of a .bin recording.
 const (
-	maxBinPoints = 16 << 20 // of a frame
+	maxBinPoints = catalog.MaxPoints // of a frame
 	maxBinFrames = 1 << 20
 	maxBinHeader = 96 // bytes of a frame's two lines of text
 	binPoint     = 10 // bytes: x y z int16 in millimetres, then of all points red green blue alpha
@@ -186,6 +187,15 @@ func (b *Bin) Name() string { return b.name }
 
 // FPS returns the usual rate of the recording's frames.
 func (b *Bin) FPS() float64 { return b.fps }
+
+// MaxPoints returns the number of points of the largest frame.
+func (b *Bin) MaxPoints() int {
+	most := 1
+	for _, f := range b.frames {
+		most = max(most, f.points)
+	}
+	return most
+}
 
 // Next waits for the next frame; the one after the last is the first again. Where the
 // recording is truncated, one call returns a [source.DamageError].

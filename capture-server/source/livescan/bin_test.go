@@ -118,7 +118,7 @@ func TestOpenBinRefuses(t *testing.T) {
 		{"another file", "PLY or so\n", "byte 0, frame 0: no LiveScan3D frame"},
 		{"one line", "n_points= 5\n", "no LiveScan3D frame"},
 		{"no number", "n_points= five\nframe_timestamp= 3\n", "no LiveScan3D frame"},
-		{"huge", "n_points= 99999999999\nframe_timestamp= 3\n", "n_points= 99999999999, want 0 to 16777216"},
+		{"huge", "n_points= 99999999999\nframe_timestamp= 3\n", "n_points= 99999999999, want 0 to 12582912"},
 		{"negative", "n_points= -1\nframe_timestamp= 3\n", "n_points= -1"},
 		{"cut off", "n_points= 3\nframe_timestamp= 3\nabc", "cut off: 3 points need 30 bytes, 3 are left"},
 	}
