@@ -16,6 +16,8 @@ import (
 
 	"github.com/foxglove/mcap/go/mcap"
 	"github.com/klauspost/compress/zstd"
+
+	"holocast/internal/moqt/wire"
 )
 
 // The reader frames MCAP records itself: mcap's lexer slices by lengths it has
@@ -337,7 +339,10 @@ func parseChannel(record []byte) (uint16, TrackInfo, error) {
 		return 0, TrackInfo{}, fmt.Errorf("channel: %w", err)
 	}
 	info := TrackInfo{}
-	if info.Track, err = ParseTrack(c.Topic); err != nil {
+	if info.Track, err = wire.ParseTrackName(c.Topic); err == nil {
+		err = info.Track.Validate()
+	}
+	if err != nil {
 		return 0, TrackInfo{}, fmt.Errorf("channel %d: %w", c.ID, err)
 	}
 	if s := c.Metadata["alias"]; s != "" {

@@ -16,10 +16,12 @@ import (
 
 	"holocast/internal/camera"
 	"holocast/internal/catalog"
+	"holocast/internal/connect"
+	"holocast/internal/moqt/wire"
 	"holocast/internal/plyfile"
 	"holocast/internal/pointcloud"
 	"holocast/internal/recording"
-	"holocast/tools/holocast/player"
+	"holocast/internal/studio"
 )
 
 // Config says what to export.
@@ -66,7 +68,7 @@ type reader struct {
 	cfg     Config
 	log     *slog.Logger
 	r       *recording.Reader
-	root    recording.Track // the catalog
+	root    wire.TrackName // the catalog
 	streams map[string]*stream
 	chosen  []*stream // by camera number
 	result  Result
@@ -139,8 +141,7 @@ func (x *reader) findCameras(path string) error {
 		}
 		s.decoder.MaxPoints = s.track.Points.MaxPoints
 		x.chosen = append(x.chosen, s)
-		name := recording.Track{Namespace: player.TrackName(x.root.Namespace, s.track).Namespace, Name: s.track.Name}
-		x.streams[name.String()] = s
+		x.streams[connect.TrackName(x.root.Namespace, s.track).String()] = s
 	}
 	if len(x.chosen) == 0 {
 		return fmt.Errorf("recording %s has no point clouds", path)
@@ -222,14 +223,14 @@ func (s *stream) cloud(f *frame) (pointcloud.Points, error) {
 		if _, err := s.decoder.DecodeGrid(&g, f.objects...); err != nil {
 			return pointcloud.Points{}, err
 		}
-		return player.GridToStudio(&g, &s.rays, s.init.Pose), nil
+		return studio.Grid(&g, &s.rays, s.init.Pose), nil
 	}
 	var all, part pointcloud.Points
 	for _, o := range f.objects {
 		if _, err := s.decoder.DecodePoints(&part, o); err != nil {
 			return pointcloud.Points{}, err
 		}
-		moved := player.PointsToStudio(&part, s.init.Pose)
+		moved := studio.Points(&part, s.init.Pose)
 		all.XYZ, all.RGB = append(all.XYZ, moved.XYZ...), append(all.RGB, moved.RGB...)
 	}
 	return all, nil

@@ -20,7 +20,6 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/recording"
-	"holocast/tools/holocast/player"
 )
 
 // Config says what to record.
@@ -83,9 +82,6 @@ func (r *Recorder) fail(err error) {
 		close(r.failed)
 	}
 }
-
-// rendezvous is how long a relay is asked to wait for a publisher at a time.
-const rendezvous = 20 * time.Second
 
 // run is one connection.
 type run struct {
@@ -187,7 +183,7 @@ func (r *Recorder) Record(ctx context.Context, s *moqt.Session) error {
 			close(r.joined)
 		}
 		for _, ct := range current.Tracks {
-			name := player.TrackName(r.cfg.Namespace, ct)
+			name := connect.TrackName(r.cfg.Namespace, ct)
 			if !started[name.String()] && name.Namespace.HasPrefix(r.cfg.Namespace) && !name.Equal(t.name) {
 				started[name.String()] = true
 				media.Go(func() { x.follow(name) })
@@ -217,19 +213,19 @@ func (x *run) followCatalog(t *track) error {
 	default:
 	}
 	for {
-		sub, err := x.subscribe(t.name, wait)
+		sub, err := connect.Subscribe(x.ctx, x.s, t.name, 0, wait)
 		if e := (*moqt.RequestError)(nil); errors.As(err, &e) && e.Code != wire.RequestGoingAway {
-			return connect.Final(&player.NoSessionError{Namespace: x.cfg.Namespace, Err: err})
+			return connect.Final(&connect.NoSessionError{Namespace: x.cfg.Namespace, Err: err})
 		}
 		if err != nil {
 			return err
 		}
 		err = x.receive(sub, t)
 		sub.Cancel()
-		switch ended, returns := ending(err); {
-		case ended:
+		switch {
+		case connect.Ended(err):
 			return nil
-		case !returns:
+		case !connect.Away(err):
 			return err
 		}
 		wait = true
@@ -244,51 +240,19 @@ func (x *run) follow(name moqt.TrackName) {
 	}
 	defer x.release(t)
 	for {
-		sub, err := x.subscribe(name, true)
+		sub, err := connect.Subscribe(x.ctx, x.s, name, 0, true)
 		if err == nil {
 			err = x.receive(sub, t)
 			sub.Cancel()
 		}
-		ended, returns := ending(err)
-		if ended {
+		if connect.Ended(err) {
 			return
 		}
-		if !returns {
+		if !connect.Away(err) {
 			if x.ctx.Err() == nil && x.s.Err() == nil {
 				x.log.Error("a track cannot be recorded", "track", name.String(), "err", err)
 			}
 			return
-		}
-	}
-}
-
-// ending tells a track that its publisher ended from one whose publisher went away
-// and may return.
-func ending(err error) (ended, returns bool) {
-	var done *moqt.DoneError
-	if !errors.As(err, &done) {
-		return false, false
-	}
-	ended = done.Code == wire.DoneTrackEnded || done.Code == wire.DoneSubscriptionEnded
-	return ended, !ended
-}
-
-func (x *run) subscribe(name moqt.TrackName, wait bool) (*moqt.Subscription, error) {
-	o := moqt.SubscribeOptions{Filter: &moqt.Filter{Type: wire.FilterLargestObject}, Join: true}
-	if wait {
-		o.RendezvousTimeout = rendezvous
-	}
-	for {
-		sub, err := x.s.Subscribe(x.ctx, name, o)
-		var refused *moqt.RequestError
-		if !wait || x.ctx.Err() != nil || !errors.As(err, &refused) ||
-			refused.Code != wire.RequestTimeout && refused.Code != wire.RequestDoesNotExist {
-			return sub, err
-		}
-		select {
-		case <-time.After(time.Second):
-		case <-x.ctx.Done():
-			return nil, x.ctx.Err()
 		}
 	}
 }
@@ -299,7 +263,7 @@ func (x *run) receive(sub *moqt.Subscription, t *track) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
-	name := recording.Track{Namespace: sub.Track().Namespace, Name: sub.Track().Name}
+	name := sub.Track()
 	if err := x.w.AddTrack(recording.TrackInfo{Track: name, Properties: sub.Properties}); err != nil {
 		x.fail(err)
 		return err
@@ -324,7 +288,7 @@ func (x *run) receive(sub *moqt.Subscription, t *track) error {
 	for {
 		r, err := sub.AcceptSubgroup(ctx)
 		if err != nil {
-			if ended, _ := ending(err); !ended {
+			if !connect.Ended(err) {
 				sub.Cancel() // so that readers of open subgroups return
 			}
 			return err
@@ -335,7 +299,7 @@ func (x *run) receive(sub *moqt.Subscription, t *track) error {
 
 // fetch records the group that the subscription began in, as far as it is the past
 // and was not recorded before the connection was lost.
-func (x *run) fetch(ctx context.Context, sub *moqt.Subscription, t *track, name recording.Track) error {
+func (x *run) fetch(ctx context.Context, sub *moqt.Subscription, t *track, name wire.TrackName) error {
 	f, err := sub.Joined(ctx)
 	if err == nil {
 		defer f.Cancel()
@@ -379,7 +343,7 @@ func (x *run) fetch(ctx context.Context, sub *moqt.Subscription, t *track, name 
 }
 
 // read records one subgroup and how its stream ended.
-func (x *run) read(r *moqt.SubgroupReader, t *track, name recording.Track) {
+func (x *run) read(r *moqt.SubgroupReader, t *track, name wire.TrackName) {
 	o := recording.Object{Track: name, Group: r.Group, Priority: r.Priority, EndOfGroup: r.EndOfGroup}
 	for first := true; ; first = false {
 		header, err := r.NextObject()

@@ -2,7 +2,7 @@
 // them the same objects, bit for bit, with their groups, subgroups, IDs,
 // priorities and properties, each at its recorded time.
 //
-// Every track carries the property player.ReplayProperty, by which a player knows
+// Every track carries the property connect.ReplayProperty, by which a player knows
 // that capture times are of the past. A loop's passes raise the group IDs so that
 // they go on ascending: nothing else of the objects changes.
 package replayer
@@ -25,7 +25,6 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
 	"holocast/internal/recording"
-	"holocast/tools/holocast/player"
 )
 
 // Config says how to replay.
@@ -132,9 +131,9 @@ func markReplayed(properties []byte, replayed bool) (moqt.Properties, error) {
 	if err != nil {
 		return nil, err
 	}
-	kvs = slices.DeleteFunc(kvs, func(kv wire.KeyValue) bool { return kv.Type == player.ReplayProperty })
+	kvs = slices.DeleteFunc(kvs, func(kv wire.KeyValue) bool { return kv.Type == connect.ReplayProperty })
 	if replayed {
-		kvs = append(kvs, wire.KeyValue{Type: player.ReplayProperty, Int: 1})
+		kvs = append(kvs, wire.KeyValue{Type: connect.ReplayProperty, Int: 1})
 	}
 	return wire.AppendKeyValues(nil, kvs...), nil
 }
