@@ -94,6 +94,7 @@ func Open(path string, cfg Config) (*Replayer, error) {
 	if r.cfg.Speed < 0 {
 		return nil, fmt.Errorf("replay: speed %v is below 0", cfg.Speed)
 	}
+	r.set.MaxOpen = maxOpen
 	for _, t := range reader.Info.Tracks {
 		if t.Track.Name == catalog.TrackName && (r.root == nil || len(t.Track.Namespace) < len(r.root)) {
 			r.root = t.Track.Namespace
@@ -113,7 +114,7 @@ func Open(path string, cfg Config) (*Replayer, error) {
 			return nil, fmt.Errorf("recording %s: properties of %v: %w", path, t.Track, err)
 		}
 		name := moqt.TrackName{Namespace: append(slices.Clone(cfg.Namespace), ns[len(r.root):]...), Name: t.Track.Name}
-		x := &track{Track: origin.NewTrack(name, props, origin.Limits{MaxOpen: maxOpen}), feeds: map[subgroup]*feed{}}
+		x := &track{Track: origin.NewTrack(name, props, origin.Limits{}), feeds: map[subgroup]*feed{}}
 		x.catalog = ns.Equal(r.root) && name.Name == catalog.TrackName
 		r.tracks[t.Track.String()] = x
 		r.set.Add(x.Track)
