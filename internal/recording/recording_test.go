@@ -127,7 +127,7 @@ func TestRoundTrip(t *testing.T) {
 	if r.Info.Truncated != nil {
 		t.Errorf("truncated: %v", r.Info.Truncated)
 	}
-	if r.Info.Objects != uint64(len(want)) || len(r.Info.Tracks) != 4 {
+	if r.Info.Records != uint64(len(want)) || len(r.Info.Tracks) != 4 {
 		t.Errorf("info %+v", r.Info)
 	}
 	if want := want[len(want)-1].Arrival.Sub(want[0].Arrival); r.Info.Duration() != want {
@@ -145,7 +145,7 @@ func TestEmptyRecording(t *testing.T) {
 		t.Fatal(err)
 	}
 	closeAfter(t, r)
-	if got := replay(t, r); len(got) != 0 || r.Info.Objects != 0 || r.Info.Duration() != 0 {
+	if got := replay(t, r); len(got) != 0 || r.Info.Records != 0 || r.Info.Duration() != 0 {
 		t.Errorf("%d objects, info %+v", len(got), r.Info)
 	}
 }
@@ -249,8 +249,8 @@ func TestCutOff(t *testing.T) {
 				t.Fatalf("cut at %d: truncation %+v", cut, lost)
 			}
 		}
-		if r.Info.Objects != uint64(len(got)) {
-			t.Fatalf("cut at %d: info says %d objects, replayed %d", cut, r.Info.Objects, len(got))
+		if r.Info.Records != uint64(len(got)) {
+			t.Fatalf("cut at %d: info says %d records, replayed %d", cut, r.Info.Records, len(got))
 		}
 		if r.Info.Duration() > 0 && r.Info.Duration() < 900*time.Millisecond {
 			t.Fatalf("cut at %d: the first chunk has only %v", cut, r.Info.Duration())
