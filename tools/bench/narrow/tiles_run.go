@@ -12,11 +12,11 @@ import (
 
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/netlab"
+	"holocast/internal/netlab/topology"
 	"holocast/internal/origin"
 	"holocast/tools/bench/internal/direct"
 	"holocast/tools/bench/internal/quantile"
-	"holocast/tools/netlab"
-	"holocast/tools/netlab/topology"
 )
 
 // tilePaths carry a part of the tiled stream's 34 Mbit/s, or all of it.
