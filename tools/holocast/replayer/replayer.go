@@ -104,7 +104,7 @@ func Open(path string, cfg Config) (*Replayer, error) {
 		return nil, fmt.Errorf("recording %s has no catalog track: it is no recording of a session", path)
 	}
 	for _, t := range reader.Info.Tracks {
-		ns := moqt.Namespace(t.Track.Namespace)
+		ns := t.Track.Namespace
 		if !ns.HasPrefix(r.root) {
 			r.log.Warn("not of the session, not replayed", "track", t.Track.String())
 			continue
