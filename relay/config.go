@@ -30,7 +30,9 @@ type Config struct {
 		MaxAge     time.Duration `yaml:"maxAge"`
 	} `yaml:"cache"`
 	Viewer struct {
-		MaxOpenSubgroups int `yaml:"maxOpenSubgroups"`
+		MaxOpenSubgroups int           `yaml:"maxOpenSubgroups"`
+		MaxFetches       int           `yaml:"maxFetches"`
+		MaxRendezvous    time.Duration `yaml:"maxRendezvous"`
 	} `yaml:"viewer"`
 	Publisher struct {
 		Grace  time.Duration `yaml:"grace"`
@@ -47,7 +49,7 @@ func defaultConfig() Config {
 	c.TLS.Hosts = []string{"localhost", "127.0.0.1", "::1"}
 	c.Cache.MaxBytes, c.Cache.TotalBytes, c.Cache.MaxAge = 64<<20, 1<<30, 3*time.Second
 	c.MaxSessions = 4096
-	c.Viewer.MaxOpenSubgroups = 64
+	c.Viewer.MaxOpenSubgroups, c.Viewer.MaxFetches, c.Viewer.MaxRendezvous = origin.DefaultMaxOpen, 32, 30*time.Second
 	c.Publisher.Grace, c.Publisher.Linger = 15*time.Second, 5*time.Second
 	c.Drain = 5 * time.Second
 	c.Log.Level, c.Log.Format = "info", "text"
@@ -78,6 +80,10 @@ func (c *Config) validate() error {
 		return errors.New("cache.maxAge must be above 0")
 	case c.Viewer.MaxOpenSubgroups <= 0:
 		return errors.New("viewer.maxOpenSubgroups must be above 0")
+	case c.Viewer.MaxFetches <= 0:
+		return errors.New("viewer.maxFetches must be above 0")
+	case c.Viewer.MaxRendezvous <= 0:
+		return errors.New("viewer.maxRendezvous must be above 0")
 	case c.Publisher.Grace <= 0 || c.Publisher.Linger <= 0:
 		return errors.New("publisher.grace and publisher.linger must be above 0")
 	}
@@ -86,7 +92,7 @@ func (c *Config) validate() error {
 
 func (c *Config) limits() origin.Limits {
 	return origin.Limits{
-		MaxBytes: c.Cache.MaxBytes, MaxAge: c.Cache.MaxAge, MaxOpen: c.Viewer.MaxOpenSubgroups,
+		MaxBytes: c.Cache.MaxBytes, MaxAge: c.Cache.MaxAge,
 		Memory: origin.NewMemory(c.Cache.TotalBytes),
 	}
 }

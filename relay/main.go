@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"holocast/internal/clock"
 	"holocast/internal/config"
 	"holocast/internal/connect"
 	"holocast/internal/moqt"
@@ -83,7 +82,8 @@ func run(ctx context.Context, cfg Config) error {
 	}
 	r := router.New(router.Config{
 		Limits: cfg.limits(), Grace: cfg.Publisher.Grace, Linger: cfg.Publisher.Linger,
-		MaxSessions: cfg.MaxSessions, Log: log,
+		MaxSessions: cfg.MaxSessions, MaxOpen: cfg.Viewer.MaxOpenSubgroups,
+		MaxFetches: cfg.Viewer.MaxFetches, MaxRendezvous: cfg.Viewer.MaxRendezvous, Log: log,
 	})
 	ln, err := moqt.Listen(cfg.Listen, moqt.ListenConfig{
 		Config: moqt.Config{Log: log, Congestion: cfg.Congestion}, TLS: cert.TLS(), ResetKey: reset,
@@ -103,13 +103,7 @@ func run(ctx context.Context, cfg Config) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
-	wg.Go(func() {
-		var seq uint32
-		r.RunClock(running, clock.Interval, func(now time.Time) []byte {
-			seq++
-			return clock.Stamp{Sequence: seq, Time: now}.Append(nil)
-		})
-	})
+	wg.Go(func() { r.RunClock(running) })
 	wg.Go(func() {
 		for {
 			s, err := ln.Accept(running)

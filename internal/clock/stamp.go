@@ -12,6 +12,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"time"
+
+	"holocast/internal/moqt/wire"
 )
 
 // Namespace and Track name the relay's clock track.
@@ -19,6 +21,11 @@ const (
 	Namespace = ".relay"
 	Track     = "clock"
 )
+
+// TrackName is the full name of the relay's clock track.
+func TrackName() wire.TrackName {
+	return wire.TrackName{Namespace: wire.Namespace{Namespace}, Name: Track}
+}
 
 // Interval is how often the relay sends a Stamp.
 const Interval = 100 * time.Millisecond

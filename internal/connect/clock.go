@@ -13,8 +13,7 @@ import (
 // heard, which may be nil, is called after each stamp with the session's counters. An
 // error says that the relay tells no time.
 func FollowClock(ctx context.Context, s *moqt.Session, e *clock.Estimator, heard func(moqt.Stats)) error {
-	name := moqt.TrackName{Namespace: moqt.Namespace{clock.Namespace}, Name: clock.Track}
-	sub, err := s.Subscribe(ctx, name, moqt.SubscribeOptions{})
+	sub, err := s.Subscribe(ctx, clock.TrackName(), moqt.SubscribeOptions{})
 	if err != nil {
 		return err
 	}

@@ -60,9 +60,6 @@ func (t Target) Session() (string, error) {
 	return s, nil
 }
 
-// Root is the first field of the namespace of all Holocast sessions.
-const Root = "holocast"
-
 // Namespace is the namespace of the session the URL names.
 func (t Target) Namespace() (moqt.Namespace, error) {
 	s, err := t.Session()

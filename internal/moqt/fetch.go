@@ -259,7 +259,7 @@ func (w *FetchWriter) run() {
 			return
 		}
 		if p := u.Parameters.SubscriberPriority; p != nil {
-			w.str.setPriority(urgency(*p, wire.DefaultPriority))
+			w.str.setPriority(objectPriority(*p, wire.DefaultPriority, w.slot))
 		}
 		if w.r.send(&wire.RequestOK{}) != nil {
 			return
@@ -319,9 +319,10 @@ func (r *FetchRequest) Accept(end Location, endOfTrack bool, props Properties) (
 	if p := r.Parameters.SubscriberPriority; p != nil {
 		prio = *p
 	}
-	str.setPriority(urgency(prio, wire.DefaultPriority))
+	slot := r.stream.s.takeSlot()
+	str.setPriority(objectPriority(prio, wire.DefaultPriority, slot))
 	w := &FetchWriter{
-		r: r.stream, str: str, enc: wire.NewFetchEncoder(r.Order),
+		r: r.stream, str: str, slot: slot, enc: wire.NewFetchEncoder(r.Order),
 		buf: wire.FetchHeader{RequestID: r.stream.id}.Append(nil),
 	}
 	w.stop = context.AfterFunc(r.Context(), func() { str.reset(wire.StreamCancelled) })
@@ -337,6 +338,7 @@ func (r *FetchRequest) Accept(end Location, endOfTrack bool, props Properties) (
 type FetchWriter struct {
 	r    *requestStream
 	str  sendStream
+	slot uint64 // of the stream's priority
 	enc  *wire.FetchEncoder
 	buf  []byte
 	stop func() bool

@@ -1,5 +1,12 @@
 package moqt
 
+// priority is a stream's place in its session: streams of a lower urgency are sent
+// first, and within one urgency those of a lower order (§7).
+type priority struct {
+	urgency int8 // of RFC 9218
+	order   uint64
+}
+
 // Urgencies of RFC 9218 that a session's streams are sent with.
 const (
 	urgencyControl = 0
@@ -7,11 +14,22 @@ const (
 	urgencyLast    = 7 // subscriber priority below the default
 )
 
-// urgency maps the two MOQT priorities of a stream (§7, lower first) to the eight
-// levels QUIC offers: control 0; subscriptions that were asked for more urgently
-// than by default 1; those at the default 2 to 6 by publisher priority; the rest
-// 7. Streams of one level are sent in the order they were opened, which is
-// ascending group order.
+// controlPriority is that of control and request streams.
+var controlPriority = priority{urgency: urgencyControl}
+
+// maxSlot bounds the slots that streams of equal priorities take in turn.
+const maxSlot = 1<<48 - 1
+
+// objectPriority is that of a stream of objects: by subscriber priority, then by
+// publisher priority, lower first, then by slot. The patched quic-go sends in exactly
+// that order. The published one knows the urgency alone, eight levels: control 0;
+// subscriptions requested more urgently than by default 1; those at the default 2 to 6
+// by publisher priority; the rest 7. It sends streams of one level in the order they
+// were opened.
+func objectPriority(subscriber, publisher uint8, slot uint64) priority {
+	return priority{urgency(subscriber, publisher), uint64(subscriber)<<56 | uint64(publisher)<<48 | min(slot, maxSlot)}
+}
+
 func urgency(subscriber, publisher uint8) int8 {
 	switch {
 	case subscriber < 128:

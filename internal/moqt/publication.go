@@ -1,9 +1,11 @@
 package moqt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -198,11 +200,14 @@ func (p *Publication) apply(params Parameters, largest *Location) error {
 	if params.SubscriberPriority != nil {
 		p.priority = *params.SubscriberPriority
 		for w := range p.open {
-			w.str.setPriority(urgency(p.priority, w.priority))
+			w.str.setPriority(objectPriority(p.priority, w.priority, w.slot))
 		}
 	}
-	if params.GroupOrder != nil {
-		p.order = *params.GroupOrder
+	if o := params.GroupOrder; o != nil && *o != p.order {
+		p.order = *o
+		for w := range p.open {
+			p.arrange(w.priority)
+		}
 	}
 	if v := params.ObjectDeliveryTimeout; v != nil {
 		p.asked.object = timeout(*v)
@@ -219,6 +224,13 @@ func shorter(a, b time.Duration) time.Duration {
 		return b
 	}
 	return a
+}
+
+// Priority is the subscriber's priority, lower first.
+func (p *Publication) Priority() uint8 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.priority
 }
 
 // Track is the publication's track.
@@ -421,39 +433,86 @@ func (p *Publication) OpenSubgroup(h wire.SubgroupHeader) (*SubgroupWriter, erro
 	if h.DefaultPriority {
 		prio = p.defaultPriority
 	}
-	str.setPriority(urgency(p.priority, prio))
+	slot := p.s.takeSlot()
+	str.setPriority(objectPriority(p.priority, prio, slot))
 	w := &SubgroupWriter{
-		p: p, str: str, priority: prio,
+		p: p, str: str, group: h.Group, subgroup: h.Subgroup, priority: prio, slot: slot,
 		enc:    wire.ObjectEncoder{HasProperties: h.HasProperties},
 		header: h.Append(make([]byte, 0, 96)),
 	}
 	p.streams++
 	p.open[w] = struct{}{}
+	p.arrange(prio)
 	return w, nil
 }
 
+// arrange hands the slots of the open subgroups of one publisher priority out anew, in
+// the order that the subscription asks for (§7): a group that begins late, or is to
+// overtake others, takes the slot of the first that comes after it. Tracks of equal
+// priorities take turns all the same, as no slot of another is touched. p.mu is held.
+func (p *Publication) arrange(priority uint8) {
+	var list []*SubgroupWriter
+	for w := range p.open {
+		if w.priority == priority {
+			list = append(list, w)
+		}
+	}
+	if len(list) < 2 {
+		return
+	}
+	slots := make([]uint64, 0, len(list))
+	for _, w := range list {
+		slots = append(slots, w.slot)
+	}
+	slices.Sort(slots)
+	slices.SortFunc(list, func(a, b *SubgroupWriter) int {
+		groups := cmp.Compare(a.group, b.group)
+		if p.order == wire.Descending {
+			groups = -groups
+		}
+		return cmp.Or(groups, cmp.Compare(a.subgroup, b.subgroup), cmp.Compare(a.slot, b.slot))
+	})
+	for i, w := range list {
+		if w.slot != slots[i] {
+			w.slot = slots[i]
+			w.str.setPriority(objectPriority(p.priority, priority, w.slot))
+		}
+	}
+}
+
+// takeSlot returns the place of a new stream behind all others of equal priorities.
+func (s *Session) takeSlot() uint64 { return s.nextSlot.Add(1) }
+
 // SubgroupWriter writes one subgroup stream, either object by object or as raw
-// bytes that a subgroup reader delivered. It is for one goroutine at a time.
+// bytes that a subgroup reader delivered. It is for one goroutine at a time, unless a
+// method says otherwise.
 type SubgroupWriter struct {
 	p        *Publication
 	str      uniStream
-	priority uint8
+	group    uint64
+	subgroup uint64
+	priority uint8  // publisher's
+	slot     uint64 // among those of equal priorities; under p.mu
 	enc      wire.ObjectEncoder
 	buf      []byte // of an object's header
 	left     uint64 // of the current object's payload
-	deadline time.Time
 
-	mu     sync.Mutex // the publication's end may write the header, too
-	header []byte     // of the stream, until it was written
+	mu       sync.Mutex // the publication's end may write the header, too
+	header   []byte     // of the stream, until it was written
+	deadline time.Time
+	over     bool // reset
 }
 
 // smallObject is up to where a payload is copied to go out with its header.
 const smallObject = 512
 
 // SetDeadline makes writes fail with ErrDeliveryTimeout, and the stream be reset,
-// when they cannot be done by t. The zero time means never.
+// when they cannot be done by t. The zero time means never. It may be called from
+// another goroutine than the writer's.
 func (w *SubgroupWriter) SetDeadline(t time.Time) {
-	if !t.Equal(w.deadline) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.over && !t.Equal(w.deadline) {
 		w.deadline = t
 		_ = w.str.SetWriteDeadline(t)
 	}
@@ -602,7 +661,10 @@ func (w *SubgroupWriter) Reset(code wire.StreamCode) {
 func (w *SubgroupWriter) Abort(code wire.StreamCode) { w.Reset(code) }
 
 func (w *SubgroupWriter) reset(code wire.StreamCode) {
+	w.mu.Lock()
+	w.over = true
 	_ = w.str.SetWriteDeadline(time.Time{})
+	w.mu.Unlock()
 	_ = w.writeHeader() // tells the peer which subgroup it was
 	w.str.reset(code)
 }

@@ -118,7 +118,7 @@ func (s *Session) openRequest(ctx context.Context, build func(id uint64) wire.Me
 		}
 		return nil, err
 	}
-	str.setPriority(urgencyControl)
+	str.setPriority(controlPriority)
 	r := &requestStream{s: s, id: s.takeRequestID(), str: str, br: bufio.NewReaderSize(str, 512)}
 	m := build(r.id)
 	r.typ = m.Type()
@@ -260,7 +260,7 @@ func (s *Session) acceptStreams() {
 		if err != nil {
 			return // the end of the transport's context says why
 		}
-		str.setPriority(urgencyControl)
+		str.setPriority(controlPriority)
 		go s.handleRequest(str)
 	}
 }

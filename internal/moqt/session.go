@@ -136,7 +136,8 @@ type Session struct {
 	serving chan struct{} // closed by Serve
 	handler Handler
 
-	sendq chan outgoingDatagram
+	sendq    chan outgoingDatagram
+	nextSlot atomic.Uint64 // of a stream of objects
 
 	controlMu  sync.Mutex
 	control    sendStream
@@ -227,7 +228,7 @@ func (s *Session) openControl(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	str.setPriority(urgencyControl)
+	str.setPriority(controlPriority)
 	s.controlMu.Lock()
 	defer s.controlMu.Unlock()
 	s.control = str

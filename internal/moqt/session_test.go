@@ -234,6 +234,14 @@ func TestWebTransportStreamsTakePriorities(t *testing.T) {
 		t.Error("webtransport-go no longer keeps its QUIC stream where belowWebTransport looks for it")
 	}
 	str.reset(wire.StreamCancelled)
+	request, err := p.client.conn.openStream(p.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if belowWebTransport(sendSide(request.(wtStream).Stream)) == nil {
+		t.Error("webtransport-go no longer keeps the sending half of a stream where sendSide looks for it")
+	}
+	request.reset(wire.StreamCancelled)
 }
 
 // TestJoin: the FETCH that leaves with SUBSCRIBE brings the group under way; where

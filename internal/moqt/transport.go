@@ -39,8 +39,7 @@ type sendStream interface {
 	SetWriteDeadline(time.Time) error
 	Context() context.Context
 	reset(wire.StreamCode)
-	// setPriority sets the RFC 9218 urgency, 0 (first) to 7.
-	setPriority(urgency int8)
+	setPriority(priority)
 }
 
 // uniStream carries a subgroup.
@@ -127,7 +126,7 @@ func (q quicConn) webTransport() bool       { return false }
 type quicSend struct{ *quic.SendStream }
 
 func (s quicSend) reset(code wire.StreamCode) { s.CancelWrite(quic.StreamErrorCode(code)) }
-func (s quicSend) setPriority(u int8)         { s.SetPriority(u, false) }
+func (s quicSend) setPriority(p priority)     { setPriority(s.SendStream, p) }
 func (s quicSend) setReliable()               { s.SetReliableBoundary() }
 func (s quicSend) delivered() bool            { return delivered(s.SendStream) }
 
@@ -139,7 +138,7 @@ type quicStream struct{ *quic.Stream }
 
 func (s quicStream) reset(code wire.StreamCode) { s.CancelWrite(quic.StreamErrorCode(code)) }
 func (s quicStream) stop(code wire.StreamCode)  { s.CancelRead(quic.StreamErrorCode(code)) }
-func (s quicStream) setPriority(u int8)         { s.SetPriority(u, false) }
+func (s quicStream) setPriority(p priority)     { setPriority(s.Stream, p) }
 
 // WebTransport.
 
@@ -263,21 +262,21 @@ func (s wtSend) reset(code wire.StreamCode) {
 	_ = s.SetWriteDeadline(time.Unix(1, 0))
 }
 
-func (s wtSend) setPriority(u int8) {
+func (s wtSend) setPriority(p priority) {
 	if q := belowWebTransport(s.SendStream); q != nil {
-		q.SetPriority(u, false)
+		setPriority(q, p)
 	}
 }
 
 func (s wtSend) setReliable() {
-	if q := belowWebTransport(s.SendStream); q != nil {
+	if q, ok := belowWebTransport(s.SendStream).(*quic.SendStream); ok {
 		q.SetReliableBoundary()
 	}
 }
 
 func (s wtSend) delivered() bool {
-	q := belowWebTransport(s.SendStream)
-	return q != nil && delivered(q)
+	q, ok := belowWebTransport(s.SendStream).(*quic.SendStream)
+	return ok && delivered(q)
 }
 
 type wtReceive struct{ *webtransport.ReceiveStream }
@@ -299,20 +298,49 @@ func (s wtStream) stop(code wire.StreamCode) {
 	_ = s.SetReadDeadline(time.Unix(1, 0))
 }
 
-func (s wtStream) setPriority(int8) {}
+func (s wtStream) setPriority(p priority) {
+	if q := belowWebTransport(sendSide(s.Stream)); q != nil {
+		setPriority(q, p)
+	}
+}
+
+// prioritized is a QUIC stream that sends, *quic.SendStream or *quic.Stream.
+type prioritized interface {
+	SetPriority(urgency int8, incremental bool)
+}
+
+func setPriority(s prioritized, p priority) {
+	s.SetPriority(p.urgency, false)
+	if o, ok := s.(interface{ SetOrder(order uint64) }); ok { // the patched quic-go's
+		o.SetOrder(p.order)
+	}
+}
 
 // belowWebTransport is the QUIC stream that carries a WebTransport stream, nil
 // when it is not found. webtransport-go v0.13 does not hand it out, and without
 // its priority a browser behind a congested hop would lose frames where it should
 // lose density; so this reaches into the struct. A test fails when a new version
 // moves the field; such streams would then keep their default priority.
-func belowWebTransport(s *webtransport.SendStream) *quic.SendStream {
+func belowWebTransport(s *webtransport.SendStream) prioritized {
+	if s == nil {
+		return nil
+	}
 	f, ok := reflect.TypeFor[webtransport.SendStream]().FieldByName("str")
 	if !ok || f.Type.Kind() != reflect.Interface {
 		return nil
 	}
-	q, _ := reflect.NewAt(f.Type, unsafe.Add(unsafe.Pointer(s), f.Offset)).Elem().Interface().(*quic.SendStream)
+	q, _ := reflect.NewAt(f.Type, unsafe.Add(unsafe.Pointer(s), f.Offset)).Elem().Interface().(prioritized)
 	return q
+}
+
+// sendSide is the sending half of a bidirectional stream, nil when it is not found;
+// see belowWebTransport.
+func sendSide(s *webtransport.Stream) *webtransport.SendStream {
+	f, ok := reflect.TypeFor[webtransport.Stream]().FieldByName("sendStr")
+	if !ok || f.Type != reflect.TypeFor[*webtransport.SendStream]() {
+		return nil
+	}
+	return *(**webtransport.SendStream)(unsafe.Add(unsafe.Pointer(s), f.Offset))
 }
 
 // delivered reports whether the peer has acknowledged all of a finished stream.

@@ -9,7 +9,9 @@
 // viewer that reads nothing costs the others nothing, and the bounds of the cache
 // are the bounds of what slow viewers hold (draft-ietf-moq-transport-18 §8, §9).
 //
-// Locks are taken in the order Memory, Track, subgroup or viewer.
+// What is under way to one session, of all its tracks, is its Queue.
+//
+// Locks are taken in the order Memory, Track, viewer; Queue, subgroup, flight.
 package origin
 
 import (
@@ -28,14 +30,12 @@ import (
 type Limits struct {
 	MaxBytes int64         // of memory for cached groups; 64 MiB
 	MaxAge   time.Duration // of cached groups but the newest; 3 s
-	MaxOpen  int           // subgroups under way to one viewer at a time; 64
 	Memory   *Memory       // shared with other tracks; nil = none
 }
 
 func (l Limits) withDefaults() Limits {
 	l.MaxBytes = cmp.Or(l.MaxBytes, 64<<20)
 	l.MaxAge = cmp.Or(l.MaxAge, 3*time.Second)
-	l.MaxOpen = cmp.Or(l.MaxOpen, 64)
 	return l
 }
 
@@ -395,10 +395,10 @@ func (t *Track) SendDatagram(dg moqt.Datagram) {
 	t.objects.Add(1)
 	t.received.Add(uint64(len(dg.Payload)))
 	for v := range t.viewers {
-		if !v.pub.Passes(l) {
+		if !v.sink.Passes(l) {
 			continue
 		}
-		if err := v.pub.SendDatagram(dg); err != nil {
+		if err := v.sink.SendDatagram(dg); err != nil {
 			t.unsent.Add(1)
 		} else {
 			t.sentBytes.Add(uint64(len(dg.Payload)))

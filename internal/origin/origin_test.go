@@ -509,9 +509,11 @@ func TestFetchAfterTrim(t *testing.T) {
 // gets everything, and the one that comes back to read gets what is new.
 func TestViewerThatReadsNothing(t *testing.T) {
 	const size, frames = 400_000, 180 // 72 MB: more than a session's receive window
-	limits := Limits{MaxBytes: 8 << 20, MaxAge: time.Hour, MaxOpen: 8}
+	const maxOpen = 8
+	limits := Limits{MaxBytes: 8 << 20, MaxAge: time.Hour}
 	tr := NewTrack(testName, nil, limits)
 	r := newRoom(t, tr)
+	r.set.MaxOpen = maxOpen
 	stuck := r.subscribe(r.dial(), moqt.SubscribeOptions{})
 	// It accepts subgroups, so that its session cannot refuse them, and reads none.
 	go func() {
@@ -540,8 +542,8 @@ func TestViewerThatReadsNothing(t *testing.T) {
 	}
 	tr.mu.Lock()
 	for v := range tr.viewers {
-		if n := len(v.underWay()); n > limits.MaxOpen {
-			t.Errorf("%d subgroups under way to a viewer, at most %d allowed", n, limits.MaxOpen)
+		if n := len(v.q.underWay(v)); n > maxOpen {
+			t.Errorf("%d subgroups under way to a viewer, at most %d allowed", n, maxOpen)
 		}
 	}
 	tr.mu.Unlock()
@@ -569,83 +571,6 @@ func TestEndWithUnreadViewer(t *testing.T) {
 	if !errors.As(sub.Err(), &done) || done.Code != wire.DoneTrackEnded {
 		t.Errorf("subscription ended with %v", sub.Err())
 	}
-}
-
-// TestLowPriorityGivesWay: of what is under way to a slow viewer, the publisher's
-// lowest priority is given up first.
-func TestLowPriorityGivesWay(t *testing.T) {
-	v := &viewer{t: NewTrack(testName, nil, Limits{MaxOpen: 3}), flights: map[*flight]struct{}{}}
-	add := func(group uint64, priority uint8) *flight {
-		h := header(group, 0)
-		h.Priority = priority
-		f := &flight{sg: &subgroup{header: h}, behind: make(chan struct{})}
-		v.flights[f] = struct{}{}
-		return f
-	}
-	base, detail, newer := add(1, 64), add(1, 200), add(2, 200)
-	victim := base
-	for f := range v.flights {
-		if f.lessImportant(victim) {
-			victim = f
-		}
-	}
-	if victim != detail {
-		t.Errorf("victim is of group %d, priority %d", victim.sg.header.Group, victim.sg.header.Priority)
-	}
-	if base.lessImportant(newer) || !newer.lessImportant(base) {
-		t.Error("priority should come before age")
-	}
-}
-
-// TestKeepUp: on a path that is too narrow, only the newest waits behind what is under way.
-func TestKeepUp(t *testing.T) {
-	v := &viewer{t: NewTrack(testName, nil, Limits{}), flights: map[*flight]struct{}{}, narrow: map[uint8]time.Time{}}
-	add := func(priority uint8, groups ...uint64) {
-		for _, group := range groups {
-			h := header(group, 0)
-			h.Priority = priority
-			v.flights[&flight{sg: &subgroup{header: h}, behind: make(chan struct{})}] = struct{}{}
-		}
-	}
-	want := func(what string, want ...uint64) {
-		t.Helper()
-		var got []uint64
-		for f := range v.flights {
-			got = append(got, f.sg.header.Group+1000*uint64(f.sg.header.Priority))
-		}
-		slices.Sort(got)
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: under way are %v, want %v", what, got, want)
-		}
-	}
-	add(1, 2, 3)
-	add(2, 2, 3, 4, 5)
-	v.keepUp(2, nil)
-	want("nothing was late", 1002, 1003, 2002, 2003, 2004, 2005)
-	v.keepUp(2, &flight{})
-	v.narrow[2] = time.Now().Add(time.Hour) // however slow this test is
-	want("a late one, of the same priority", 1002, 1003, 2005)
-	add(2, 6)
-	v.keepUp(2, nil)
-	want("one waits", 1002, 1003, 2005, 2006)
-	add(2, 7)
-	add(1, 4)
-	v.keepUp(2, nil)
-	v.keepUp(1, nil)
-	want("a newer one waits", 1002, 1003, 1004, 2005, 2007)
-	add(2, 8)
-	for f := range v.flights {
-		f.since = time.Now().Add(time.Hour)
-	}
-	add(2, 9)
-	v.keepUp(2, nil)
-	want("none waits for long", 1002, 1003, 1004, 2005, 2007, 2008, 2009)
-	for f := range v.flights {
-		f.since = time.Time{}
-	}
-	v.narrow[2] = time.Now().Add(-1)
-	v.keepUp(2, nil)
-	want("the path is wide enough again", 1002, 1003, 1004, 2005, 2007, 2008, 2009)
 }
 
 // TestForwardToggle: a paused viewer is sent nothing, and new subgroups when it

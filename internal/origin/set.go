@@ -1,6 +1,7 @@
 package origin
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -10,8 +11,33 @@ import (
 
 // Set is the tracks of a publisher. Its Handler answers subscriptions to them.
 type Set struct {
+	// MaxOpen bounds the subgroups under way to one session at a time; 0 means
+	// DefaultMaxOpen. It is not changed once a handler is in use.
+	MaxOpen int
+
 	mu     sync.Mutex
 	tracks map[string]*Track
+	queues map[*moqt.Session]*Queue
+}
+
+// queue is the session's, as long as that lasts.
+func (s *Set) queue(session *moqt.Session) *Queue {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := s.queues[session]
+	if q == nil {
+		q = NewQueue(s.MaxOpen)
+		if s.queues == nil {
+			s.queues = map[*moqt.Session]*Queue{}
+		}
+		s.queues[session] = q
+		context.AfterFunc(session.Context(), func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			delete(s.queues, session)
+		})
+	}
+	return q
 }
 
 // Add makes a track known. A track of the same name is replaced.
@@ -51,7 +77,7 @@ func (s *Set) Handler() moqt.Handler {
 			}
 			since := time.Now()
 			if pub, err := r.Accept(t.Info()); err == nil {
-				go t.Serve(pub, since) //nolint:errcheck // why a viewer left concerns nobody here
+				go s.queue(r.Session()).Serve(t, Publication{pub}, since) //nolint:errcheck // why a viewer left concerns nobody here
 			}
 		},
 		Fetch: func(r *moqt.FetchRequest) {

@@ -1,7 +1,10 @@
 package origin
 
 import (
+	"cmp"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,6 +59,7 @@ type subgroup struct {
 	next    uint64 // one above the last object's ID
 	state   subgroupState
 	code    wire.StreamCode // with reset
+	ended   time.Time       // when the state left open
 	changed chan struct{}   // closed and replaced when any of the above changes
 	waiting bool            // somebody took changed
 	flights map[*flight]struct{}
@@ -141,18 +145,38 @@ func (s *subgroup) bytes(at, limit int64) (b []byte, changed <-chan struct{}, st
 	return b[:min(int64(len(b)), limit)], nil, s.state
 }
 
-// board makes f one of those that are given up with the subgroup, false when that
-// is so already.
-func (s *subgroup) board(f *flight) bool {
+// unsent returns when the first object beyond offset at began to arrive, false when
+// nothing beyond it has.
+func (s *subgroup) unsent(at int64) (arrived time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if at >= s.size || len(s.objects) == 0 {
+		return arrived, false
+	}
+	i, found := slices.BinarySearchFunc(s.objects, at, func(o object, at int64) int { return cmp.Compare(o.offset, at) })
+	if !found && i > 0 {
+		i-- // at lies inside this one
+	}
+	return s.objects[i].arrived, true
+}
+
+// board makes f one of those that are told of the subgroup's end and given up with
+// it; false when it was evicted already.
+func (s *subgroup) board(f *flight) bool {
+	s.mu.Lock()
 	if s.state == evicted {
+		s.mu.Unlock()
 		return false
 	}
 	if s.flights == nil {
 		s.flights = map[*flight]struct{}{}
 	}
 	s.flights[f] = struct{}{}
+	ended := s.ended
+	s.mu.Unlock()
+	if !ended.IsZero() {
+		f.subgroupEnded(ended)
+	}
 	return true
 }
 
@@ -399,21 +423,26 @@ func (f *Feed) Close() error {
 func (f *Feed) Reset(code wire.StreamCode) { f.finish(reset, code) }
 
 func (f *Feed) finish(state subgroupState, code wire.StreamCode) {
-	sg := f.sg
+	sg, now := f.sg, time.Now()
+	freed, flights := sg.end(state, code, now)
+	for _, f := range flights {
+		f.subgroupEnded(now)
+	}
 	sg.t.mu.Lock()
 	defer sg.t.mu.Unlock()
-	sg.charge(-sg.end(state, code), time.Now())
+	sg.charge(-freed, now)
 }
 
 // end is the end of the subgroup's feed. It gives back what a mostly empty last
-// chunk holds and returns how many bytes that is.
-func (s *subgroup) end(state subgroupState, code wire.StreamCode) (freed int64) {
+// chunk holds, and returns how many bytes that is and to whom the subgroup is under
+// way.
+func (s *subgroup) end(state subgroupState, code wire.StreamCode, now time.Time) (freed int64, flights []*flight) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.state != open {
-		return 0
+		return 0, nil
 	}
-	s.state, s.code = state, code
+	s.state, s.code, s.ended = state, code, now
 	if n := len(s.chunks); n > 0 && state == finished {
 		last := s.chunks[n-1][:s.size-s.starts[n-1]]
 		if cap(last) > 2*len(last) {
@@ -423,5 +452,5 @@ func (s *subgroup) end(state subgroupState, code wire.StreamCode) (freed int64) 
 		s.chunks[n-1] = last
 	}
 	s.wake()
-	return freed
+	return freed, slices.Collect(maps.Keys(s.flights))
 }

@@ -3,10 +3,8 @@ package origin
 import (
 	"context"
 	"errors"
-	"maps"
-	"math"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holocast/internal/moqt"
@@ -20,46 +18,79 @@ const maxOffered = 1024
 // are looked at between writes.
 const maxWrite = 64 << 10
 
-// narrowFor is how long a viewer's path is taken for too narrow after a flight was late
-// or given up because of that. What comes in excess of a path adds up to patience
-// meanwhile, if it is more than a thirtieth.
-const narrowFor = 3 * time.Second
-
-// patience is how long flights may wait on a path that is taken for too narrow: what was
-// held up for a moment is made up for.
-const patience = 100 * time.Millisecond
-
 // viewer is one subscription being served.
 type viewer struct {
 	t     *Track
-	pub   *moqt.Publication
+	q     *Queue // of its session
+	sink  Sink
 	since time.Time // objects that began to arrive before are a joining fetch's
 
 	mu      sync.Mutex
 	offered []*subgroup
 	wake    chan struct{}
-	flights map[*flight]struct{}
-	narrow  map[uint8]time.Time // until when the path is taken for too narrow, by priority
 	wg      sync.WaitGroup
 }
 
 // flight is one subgroup under way to one viewer.
 type flight struct {
+	v      *viewer
 	sg     *subgroup
-	since  time.Time     // when it was launched
+	began  time.Time
 	behind chan struct{} // closed when it is given up: the viewer is too far behind
+	sent   atomic.Int64  // offset in the subgroup up to which it was sent
 
-	mu    sync.Mutex
-	w     *moqt.SubgroupWriter // nil until its stream is open
-	given bool                 // up
+	mu      sync.Mutex
+	w       SubgroupSink // nil until it is open
+	dropped bool         // given up
+	object  time.Time    // deadline of the object being sent; zero = none
+	whole   time.Time    // deadline of the subgroup, known once that has ended
+}
+
+// waits is for how long the oldest object that arrived and was not sent has waited.
+func (f *flight) waits(now time.Time) time.Duration {
+	arrived, ok := f.sg.unsent(f.sent.Load())
+	if !ok {
+		return 0
+	}
+	return now.Sub(arrived)
+}
+
+// setDeadline sets the deadline of the object that is sent next.
+func (f *flight) setDeadline(object time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.object = object
+	f.w.SetDeadline(f.deadline())
+}
+
+// subgroupEnded sets the deadline of the whole subgroup, which ended at a time.
+func (f *flight) subgroupEnded(at time.Time) {
+	_, timeout := f.v.sink.DeliveryTimeouts()
+	if timeout == 0 {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.whole = at.Add(timeout)
+	if f.w != nil {
+		f.w.SetDeadline(f.deadline())
+	}
+}
+
+// deadline is the earlier of the two. f.mu is held.
+func (f *flight) deadline() time.Time {
+	if f.object.IsZero() || !f.whole.IsZero() && f.whole.Before(f.object) {
+		return f.whole
+	}
+	return f.object
 }
 
 // giveUp ends the flight from another goroutine than its own. It reports whether
 // the viewer lost something by it.
 func (f *flight) giveUp() bool {
 	f.mu.Lock()
-	w, again := f.w, f.given
-	f.given = true
+	w, again := f.w, f.dropped
+	f.dropped = true
 	f.mu.Unlock()
 	if again {
 		return false
@@ -74,16 +105,16 @@ func (f *flight) giveUp() bool {
 func (f *flight) givenUp() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.given
+	return f.dropped
 }
 
-// Serve sends what the track receives from since on to an accepted subscription
-// until either ends. It returns why: the publication's cause, or the
+// Serve sends what a track receives from since on to an accepted subscription of the
+// queue's session, until either ends. It returns why: the subscription's cause, or the
 // *moqt.DoneError that ended the track. since is a moment before the subscription
 // was accepted, so that nothing is lost between the two. No goroutine of it is left
 // when it returns.
-func (t *Track) Serve(pub *moqt.Publication, since time.Time) error {
-	v := &viewer{t: t, pub: pub, since: since, wake: make(chan struct{}, 1), flights: map[*flight]struct{}{}, narrow: map[uint8]time.Time{}}
+func (q *Queue) Serve(t *Track, sink Sink, since time.Time) error {
+	v := &viewer{t: t, q: q, sink: sink, since: since, wake: make(chan struct{}, 1)}
 	t.attach(v)
 	defer func() {
 		t.mu.Lock()
@@ -91,13 +122,13 @@ func (t *Track) Serve(pub *moqt.Publication, since time.Time) error {
 		t.mu.Unlock()
 	}()
 	defer v.wg.Wait()
-	ctx := pub.Context()
+	ctx := sink.Context()
 	for {
 		for _, sg := range v.take() {
-			if pub.Ended(sg.header.Group) {
+			if sink.Ended(sg.header.Group) {
 				return v.finish(&moqt.DoneError{Code: wire.DoneSubscriptionEnded, Reason: "the last group of the filter was sent"})
 			}
-			v.launch(sg)
+			q.launch(v, sg)
 		}
 		t.mu.Lock()
 		ended := t.ended
@@ -117,23 +148,17 @@ func (t *Track) Serve(pub *moqt.Publication, since time.Time) error {
 // within the time that groups are kept.
 func (v *viewer) finish(end *moqt.DoneError) error {
 	late := time.AfterFunc(v.t.limits.MaxAge, func() {
-		for _, f := range v.underWay() {
+		for _, f := range v.q.underWay(v) {
 			v.t.behind.Add(1)
 			f.giveUp()
 		}
 	})
 	v.wg.Wait()
 	late.Stop()
-	if err := v.pub.Done(end.Code, end.Reason); err != nil {
+	if err := v.sink.Done(end.Code, end.Reason); err != nil {
 		return err
 	}
 	return end
-}
-
-func (v *viewer) underWay() []*flight {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return slices.Collect(maps.Keys(v.flights))
 }
 
 // attach makes v a viewer and offers it what came since its beginning.
@@ -147,8 +172,8 @@ func (t *Track) attach(v *viewer) {
 			}
 		}
 		for _, d := range g.datagrams {
-			if !d.arrived.Before(v.since) && v.pub.Passes(moqt.Location{Group: d.Group, Object: d.Object}) {
-				if v.pub.SendDatagram(d.Datagram) != nil {
+			if !d.arrived.Before(v.since) && v.sink.Passes(moqt.Location{Group: d.Group, Object: d.Object}) {
+				if v.sink.SendDatagram(d.Datagram) != nil {
 					t.unsent.Add(1)
 				} else {
 					t.sentBytes.Add(uint64(len(d.Payload)))
@@ -162,7 +187,7 @@ func (t *Track) attach(v *viewer) {
 // wants reports whether an object is this viewer's: it came in its time and
 // passes its filter.
 func (v *viewer) wants(group uint64, o *object) bool {
-	return !o.arrived.Before(v.since) && v.pub.Passes(moqt.Location{Group: group, Object: o.ID})
+	return !o.arrived.Before(v.since) && v.sink.Passes(moqt.Location{Group: group, Object: o.ID})
 }
 
 // offer tells the viewer of a new subgroup without waiting for it.
@@ -198,92 +223,6 @@ func (v *viewer) idle() bool {
 	return len(v.offered) == 0
 }
 
-// launch starts a flight. When too many are under way, the one that matters least
-// is given up: of the lowest publisher priority, then of the oldest group.
-func (v *viewer) launch(sg *subgroup) {
-	f := &flight{sg: sg, since: time.Now(), behind: make(chan struct{})}
-	v.mu.Lock()
-	victim := f
-	if len(v.flights) >= v.t.limits.MaxOpen {
-		for o := range v.flights {
-			if o.lessImportant(victim) {
-				victim = o
-			}
-		}
-		v.t.behind.Add(1)
-		delete(v.flights, victim)
-	}
-	if victim != f || len(v.flights) < v.t.limits.MaxOpen {
-		v.flights[f] = struct{}{}
-		v.wg.Go(func() {
-			v.fly(f)
-			v.mu.Lock()
-			delete(v.flights, f)
-			v.mu.Unlock()
-		})
-	}
-	v.mu.Unlock()
-	if victim != f {
-		victim.giveUp()
-	}
-	v.keepUp(sg.header.Priority, nil)
-}
-
-// keepUp gives up flights of a priority that wait for their turn while newer groups do. It
-// does so when one was late (nil: none), which is no longer under way then, and from then on
-// until none had to be given up for a while.
-//
-// Flights go one after the other, the oldest first. On a path that is too narrow for all of
-// them they would all be late once one is: the time of each is nearly over when its turn
-// comes, and what was sent of it was sent in vain. Therefore only the newest is left behind
-// a late one, and behind one that is under way if others have waited for long.
-func (v *viewer) keepUp(priority uint8, late *flight) {
-	now := time.Now()
-	v.mu.Lock()
-	if late != nil {
-		delete(v.flights, late)
-		v.narrow[priority] = now.Add(narrowFor)
-	}
-	if now.After(v.narrow[priority]) {
-		v.mu.Unlock()
-		return
-	}
-	oldest, newest := uint64(math.MaxUint64), uint64(0)
-	var waiting []*flight
-	for f := range v.flights {
-		if f.sg.header.Priority == priority {
-			oldest, newest = min(oldest, f.sg.header.Group), max(newest, f.sg.header.Group)
-			waiting = append(waiting, f)
-		}
-	}
-	waiting = slices.DeleteFunc(waiting, func(f *flight) bool {
-		return f.sg.header.Group == newest || f.sg.header.Group == oldest && late == nil
-	})
-	if late == nil && !slices.ContainsFunc(waiting, func(f *flight) bool { return now.Sub(f.since) >= patience }) {
-		waiting = nil
-	}
-	if len(waiting) > 0 {
-		v.narrow[priority] = now.Add(narrowFor)
-	}
-	for _, f := range waiting {
-		delete(v.flights, f)
-	}
-	v.mu.Unlock()
-	for _, f := range waiting {
-		if f.giveUp() {
-			v.t.behind.Add(1)
-		}
-	}
-}
-
-func (f *flight) lessImportant(o *flight) bool {
-	a, b := f.sg.header, o.sg.header
-	if a.Priority != b.Priority {
-		return a.Priority > b.Priority
-	}
-	return a.Group < b.Group
-}
-
 // fly sends one subgroup.
 func (v *viewer) fly(f *flight) {
 	sg := f.sg
@@ -307,7 +246,7 @@ func (v *viewer) fly(f *flight) {
 				continue
 			case <-f.behind:
 				return
-			case <-v.pub.Context().Done():
+			case <-v.sink.Context().Done():
 				return
 			}
 		}
@@ -332,7 +271,7 @@ func (v *viewer) fly(f *flight) {
 		}
 		at = o.payload
 	}
-	w, err := v.pub.OpenSubgroup(h)
+	w, err := v.sink.OpenSubgroup(h)
 	if err != nil {
 		if errors.Is(err, moqt.ErrStreamsBlocked) {
 			v.t.behind.Add(1)
@@ -341,9 +280,12 @@ func (v *viewer) fly(f *flight) {
 	}
 	f.mu.Lock()
 	f.w = w
-	given := f.given
+	if !f.whole.IsZero() {
+		w.SetDeadline(f.whole)
+	}
+	dropped := f.dropped
 	f.mu.Unlock()
-	if given {
+	if dropped {
 		w.Reset(wire.StreamTooFarBehind)
 		return
 	}
@@ -352,7 +294,7 @@ func (v *viewer) fly(f *flight) {
 	case f.givenUp(): // whatever the stream says of it
 	case errors.Is(err, moqt.ErrDeliveryTimeout):
 		v.t.late.Add(1)
-		v.keepUp(sg.header.Priority, f)
+		v.q.keepUp(f)
 	case errors.Is(err, ErrEvicted):
 		v.t.behind.Add(1)
 		w.Reset(wire.StreamTooFarBehind)
@@ -363,9 +305,10 @@ func (v *viewer) fly(f *flight) {
 // is in restart, to the flight's stream. It returns ErrEvicted when they are no
 // longer there.
 func (v *viewer) pump(f *flight, restart []byte, at int64, i int) error {
-	sg, w, ctx := f.sg, f.w, v.pub.Context()
-	updates := v.pub.Changed()
-	timeout, _ := v.pub.DeliveryTimeouts()
+	sg, w, ctx := f.sg, f.w, v.sink.Context()
+	updates := v.sink.Changed()
+	timeout, _ := v.sink.DeliveryTimeouts()
+	f.sent.Store(at)
 	if restart != nil {
 		if err := w.WriteRaw(restart); err != nil {
 			return err
@@ -382,7 +325,7 @@ func (v *viewer) pump(f *flight, restart []byte, at int64, i int) error {
 					continue
 				}
 				limit = min(limit, o.end()-at)
-				w.SetDeadline(o.arrived.Add(timeout))
+				f.setDeadline(o.arrived.Add(timeout))
 			}
 		}
 		b, changed, state := sg.bytes(at, limit)
@@ -391,6 +334,7 @@ func (v *viewer) pump(f *flight, restart []byte, at int64, i int) error {
 				return err
 			}
 			at += int64(len(b))
+			f.sent.Store(at)
 			v.t.sentBytes.Add(uint64(len(b)))
 			continue
 		}
@@ -406,9 +350,9 @@ func (v *viewer) pump(f *flight, restart []byte, at int64, i int) error {
 		select {
 		case <-changed:
 		case <-updates:
-			updates = v.pub.Changed()
-			timeout, _ = v.pub.DeliveryTimeouts()
-			if !v.pub.Forwarding() {
+			updates = v.sink.Changed()
+			timeout, _ = v.sink.DeliveryTimeouts()
+			if !v.sink.Forwarding() {
 				w.Reset(wire.StreamCancelled)
 				return nil
 			}

@@ -11,127 +11,11 @@ package recording
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
+
+	"holocast/internal/moqt/wire"
 )
-
-// Track is a full track name (MOQT §2.4.1): arbitrary bytes, held in strings so
-// that tracks can be compared.
-type Track struct {
-	Namespace []string
-	Name      string
-}
-
-// String returns the serialized full track name of MOQT §1.5, such as
-// "holocast-demo--points.2f0.2ffull".
-func (t Track) String() string {
-	var b strings.Builder
-	for i, field := range t.Namespace {
-		if i > 0 {
-			b.WriteByte('-')
-		}
-		escape(&b, field)
-	}
-	b.WriteString("--")
-	escape(&b, t.Name)
-	return b.String()
-}
-
-const hexDigits = "0123456789abcdef"
-
-func escape(b *strings.Builder, s string) {
-	for i := range len(s) {
-		c := s[i]
-		if literal(c) {
-			b.WriteByte(c)
-			continue
-		}
-		b.WriteByte('.')
-		b.WriteByte(hexDigits[c>>4])
-		b.WriteByte(hexDigits[c&15])
-	}
-}
-
-func literal(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_'
-}
-
-// Bounds of a full track name (MOQT §2.4.1).
-const (
-	maxNamespaceFields = 32
-	maxNameBytes       = 4096
-)
-
-// ParseTrack reads a serialized full track name; there is exactly one for each
-// name.
-func ParseTrack(s string) (Track, error) {
-	if len(s) > 3*maxNameBytes+2*maxNamespaceFields {
-		return Track{}, fmt.Errorf("track name of %d characters is too long", len(s))
-	}
-	namespace, name, ok := strings.Cut(s, "--")
-	if !ok {
-		return Track{}, fmt.Errorf("track name %.80q has no \"--\" before the name", s)
-	}
-	var t Track
-	var err error
-	if t.Name, err = unescape(name); err != nil {
-		return Track{}, fmt.Errorf("track name %.80q: %w", s, err)
-	}
-	if namespace != "" {
-		for field := range strings.SplitSeq(namespace, "-") {
-			f, err := unescape(field)
-			if err == nil && f == "" {
-				err = errors.New("a namespace field is empty")
-			}
-			if err != nil {
-				return Track{}, fmt.Errorf("track name %.80q: %w", s, err)
-			}
-			t.Namespace = append(t.Namespace, f)
-		}
-	}
-	return t, t.validate()
-}
-
-func (t Track) validate() error {
-	n := len(t.Name)
-	for _, f := range t.Namespace {
-		if f == "" {
-			return errors.New("track name: a namespace field is empty")
-		}
-		n += len(f)
-	}
-	if len(t.Namespace) > maxNamespaceFields || n > maxNameBytes {
-		return fmt.Errorf("track name: %d namespace fields and %d bytes, more than %d or %d",
-			len(t.Namespace), n, maxNamespaceFields, maxNameBytes)
-	}
-	return nil
-}
-
-func unescape(s string) (string, error) {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if c != '.' {
-			if !literal(c) {
-				return "", fmt.Errorf("character %q must be escaped", c)
-			}
-			b.WriteByte(c)
-			continue
-		}
-		if i+2 >= len(s) {
-			return "", errors.New("an escape is cut off")
-		}
-		high, low := strings.IndexByte(hexDigits, s[i+1]), strings.IndexByte(hexDigits, s[i+2])
-		if high < 0 || low < 0 || literal(byte(high<<4|low)) {
-			return "", fmt.Errorf("%q is not an escape", s[i:i+3])
-		}
-		b.WriteByte(byte(high<<4 | low))
-		i += 2
-	}
-	return b.String(), nil
-}
 
 // Forwarding is an object's forwarding preference (MOQT §11.2.1).
 type Forwarding uint8
@@ -154,7 +38,7 @@ const (
 
 // Object is one MOQT object as it arrived.
 type Object struct {
-	Track      Track
+	Track      wire.TrackName
 	Group      uint64
 	Subgroup   uint64 // 0 for datagrams
 	ObjectID   uint64

@@ -16,6 +16,8 @@ import (
 
 	"github.com/foxglove/mcap/go/mcap"
 	"github.com/klauspost/compress/zstd"
+
+	"holocast/internal/moqt/wire"
 )
 
 // The reader frames MCAP records itself: mcap's lexer slices by lengths it has
@@ -32,7 +34,7 @@ const (
 // Info sums up a recording.
 type Info struct {
 	Tracks  []TrackInfo
-	Objects uint64    // 0 objects leave Start and End zero
+	Records uint64    // objects, and ends of subgroups in records of their own; 0 leaves Start and End zero
 	Start   time.Time // first arrival
 	End     time.Time // last arrival
 	// Truncated is nil for a recording that was closed properly.
@@ -337,7 +339,10 @@ func parseChannel(record []byte) (uint16, TrackInfo, error) {
 		return 0, TrackInfo{}, fmt.Errorf("channel: %w", err)
 	}
 	info := TrackInfo{}
-	if info.Track, err = ParseTrack(c.Topic); err != nil {
+	if info.Track, err = wire.ParseTrackName(c.Topic); err == nil {
+		err = info.Track.Validate()
+	}
+	if err != nil {
 		return 0, TrackInfo{}, fmt.Errorf("channel %d: %w", c.ID, err)
 	}
 	if s := c.Metadata["alias"]; s != "" {
@@ -394,7 +399,7 @@ func (r *Reader) readSummary() (Info, error) {
 				if s.MessageStartTime > s.MessageEndTime || s.MessageEndTime > math.MaxInt64 {
 					return Info{}, errors.New("statistics end before they begin")
 				}
-				info.Objects = s.MessageCount
+				info.Records = s.MessageCount
 				if s.MessageCount > 0 {
 					info.Start, info.End = time.Unix(0, int64(s.MessageStartTime)), time.Unix(0, int64(s.MessageEndTime))
 				}
@@ -421,13 +426,13 @@ func (r *Reader) scan() {
 			break
 		}
 		for _, o := range objects { // none in a damaged chunk, which Next reports
-			if r.Info.Objects == 0 || o.Arrival.Before(r.Info.Start) {
+			if r.Info.Records == 0 || o.Arrival.Before(r.Info.Start) {
 				r.Info.Start = o.Arrival
 			}
-			if r.Info.Objects == 0 || o.Arrival.After(r.Info.End) {
+			if r.Info.Records == 0 || o.Arrival.After(r.Info.End) {
 				r.Info.End = o.Arrival
 			}
-			r.Info.Objects++
+			r.Info.Records++
 		}
 	}
 	r.end = r.offset

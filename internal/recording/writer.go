@@ -12,6 +12,8 @@ import (
 
 	"github.com/foxglove/mcap/go/mcap"
 	"github.com/klauspost/compress/zstd"
+
+	"holocast/internal/moqt/wire"
 )
 
 // Chunk limits: a crash loses at most one chunk.
@@ -22,7 +24,7 @@ const (
 
 // TrackInfo is what a recording keeps of a track beside its objects.
 type TrackInfo struct {
-	Track      Track
+	Track      wire.TrackName
 	Alias      uint64 // the track alias the recorder saw
 	Properties []byte // track properties, key-value pairs as on the wire
 }
@@ -109,7 +111,7 @@ func (w *Writer) channel(info TrackInfo) (uint16, error) {
 	if id, ok := w.channels[topic]; ok {
 		return id, nil
 	}
-	if err := info.Track.validate(); err != nil {
+	if err := info.Track.Validate(); err != nil {
 		return 0, fmt.Errorf("recording %s: %w", w.path, err)
 	}
 	if len(w.channels) > math.MaxUint16 {

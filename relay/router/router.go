@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"holocast/internal/clock"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
@@ -33,7 +34,10 @@ type Config struct {
 	MaxSessions int
 	// MaxFetches bounds the fetches that one session is served at a time. 32.
 	MaxFetches int
-	Log        *slog.Logger
+	// MaxOpen bounds the subgroups under way to one session at a time.
+	// origin.DefaultMaxOpen.
+	MaxOpen int
+	Log     *slog.Logger
 }
 
 // Router routes. Make one with New.
@@ -58,13 +62,14 @@ type Router struct {
 // client is what is known of a session.
 type client struct {
 	number  uint64
-	fetches int // being served
+	fetches int           // being served
+	queue   *origin.Queue // what is under way to it
 }
 
-// offer is a namespace a session publishes.
+// offer is a namespace with tracks to be had upstream.
 type offer struct {
 	ns moqt.Namespace
-	s  *moqt.Session
+	up Upstream
 }
 
 // discovery is a SUBSCRIBE_NAMESPACE or SUBSCRIBE_TRACKS.
@@ -100,7 +105,7 @@ func (r *Router) Serve(s *moqt.Session) {
 	full := len(r.sessions) >= r.cfg.MaxSessions
 	if !full {
 		r.served++
-		r.sessions[s] = &client{number: r.served}
+		r.sessions[s] = &client{number: r.served, queue: origin.NewQueue(r.cfg.MaxOpen)}
 	}
 	r.mu.Unlock()
 	if full {
@@ -136,15 +141,23 @@ func (r *Router) Sessions() map[uint64]*moqt.Session {
 	return m
 }
 
-// publishers lists the sessions that offer a track's namespace or a prefix of it.
-// r.mu is held.
-func (r *Router) publishers(name moqt.TrackName) []*moqt.Session {
-	var list []*moqt.Session
-	seen := map[*moqt.Session]bool{}
+// queue is what is under way to a session.
+func (r *Router) queue(s *moqt.Session) *origin.Queue {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.sessions[s]; c != nil {
+		return c.queue
+	}
+	return origin.NewQueue(r.cfg.MaxOpen) // the session has just ended
+}
+
+// publishers lists where a track's namespace, or a prefix of it, is offered. r.mu is
+// held.
+func (r *Router) publishers(name moqt.TrackName) []Upstream {
+	var list []Upstream
 	for _, o := range r.offers {
-		if name.Namespace.HasPrefix(o.ns) && !seen[o.s] {
-			seen[o.s] = true
-			list = append(list, o.s)
+		if name.Namespace.HasPrefix(o.ns) && !slices.Contains(list, o.up) {
+			list = append(list, o.up)
 		}
 	}
 	return list
@@ -157,25 +170,36 @@ func (r *Router) notify() {
 }
 
 func (r *Router) publishNamespace(req *moqt.NamespaceRequest) {
-	o := &offer{req.Namespace, req.Session()}
-	log := r.log.With("namespace", req.Namespace.String(), "peer", o.s.RemoteAddr().String())
+	up := peer{req.Session()}
+	log := r.log.With("namespace", req.Namespace.String(), "peer", up.String())
+	withdraw := func() {}
 	err := req.Accept(func() {
+		withdraw = r.Offer(req.Namespace, up)
+		log.Info("namespace published")
+	})
+	withdraw()
+	log.Info("namespace withdrawn", "reason", err)
+}
+
+// Offer makes a namespace known whose tracks come from up, until withdraw is called.
+// Tracks under it that are without a publisher are asked for at once.
+func (r *Router) Offer(ns moqt.Namespace, up Upstream) (withdraw func()) {
+	o := &offer{ns, up}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.offers = append(r.offers, o)
+	r.notify()
+	for _, t := range r.tracks {
+		if t.Name().Namespace.HasPrefix(ns) {
+			go t.join(up)
+		}
+	}
+	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.offers = append(r.offers, o)
+		r.offers = slices.DeleteFunc(r.offers, func(x *offer) bool { return x == o })
 		r.notify()
-		log.Info("namespace published")
-		for _, t := range r.tracks {
-			if t.Name().Namespace.HasPrefix(o.ns) {
-				go t.join(o.s)
-			}
-		}
-	})
-	r.mu.Lock()
-	r.offers = slices.DeleteFunc(r.offers, func(x *offer) bool { return x == o })
-	r.notify()
-	r.mu.Unlock()
-	log.Info("namespace withdrawn", "reason", err)
+	}
 }
 
 // Namespaces lists what is published now.
@@ -263,7 +287,7 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 	if t := r.local.Track(req.Track); t != nil {
 		since := time.Now()
 		if pub, err := req.Accept(t.Info()); err == nil {
-			go t.Serve(pub, since) //nolint:errcheck // the viewer's end concerns nobody else
+			go r.queue(req.Session()).Serve(t, origin.Publication{Publication: pub}, since) //nolint:errcheck // the viewer's end concerns nobody else
 		}
 		return
 	}
@@ -284,7 +308,7 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 	}
 	r.log.Debug("subscribed", "track", req.Track.String(), "peer", req.Session().RemoteAddr().String())
 	go func() {
-		err := t.Serve(pub, since)
+		err := r.queue(req.Session()).Serve(t.Track, origin.Publication{Publication: pub}, since)
 		t.release()
 		r.log.Debug("subscription ended", "track", req.Track.String(), "reason", err)
 	}()
@@ -376,17 +400,14 @@ func (r *Router) Stats() (tracks []TrackStats, gone origin.Stats) {
 	return tracks, gone
 }
 
-// OwnClock is the name of the track with the relay's time.
-var OwnClock = moqt.TrackName{Namespace: moqt.Namespace{".relay"}, Name: "clock"}
-
-// RunClock publishes the relay's time on its own track, as datagrams that encode
-// makes, every interval until ctx ends.
-func (r *Router) RunClock(ctx context.Context, interval time.Duration, encode func(time.Time) []byte) {
-	t := origin.NewTrack(OwnClock, nil, origin.Limits{MaxAge: time.Second, MaxBytes: 1 << 12})
+// RunClock publishes the relay's time on a track of its own until ctx ends.
+func (r *Router) RunClock(ctx context.Context) {
+	t := origin.NewTrack(clock.TrackName(), nil, origin.Limits{MaxAge: time.Second, MaxBytes: 1 << 12})
 	r.AddLocal(t)
-	tick := time.NewTicker(interval)
+	tick := time.NewTicker(clock.Interval)
 	defer tick.Stop()
 	group := uint64(time.Now().UnixMilli())
+	var stamp clock.Stamp
 	for {
 		select {
 		case <-ctx.Done():
@@ -394,7 +415,9 @@ func (r *Router) RunClock(ctx context.Context, interval time.Duration, encode fu
 			return
 		case <-tick.C:
 			group++
-			t.SendDatagram(moqt.Datagram{Group: group, Payload: encode(time.Now())})
+			stamp.Sequence++
+			stamp.Time = time.Now()
+			t.SendDatagram(moqt.Datagram{Group: group, Payload: stamp.Append(nil)})
 		}
 	}
 }

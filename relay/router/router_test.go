@@ -480,12 +480,83 @@ func TestPublishedTrack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go tr.Serve(pub, since) //nolint:errcheck // ends with the session
+	go origin.NewQueue(0).Serve(tr, origin.Publication{Publication: pub}, since) //nolint:errcheck // ends with the session
 	given := <-taken
 	asked := r.subscribe(r.dial(moqt.Handler{}))
 	r.write(tr, 1, "unasked")
 	r.expect(given, 1, "unasked")
 	r.expect(asked, 1, "unasked")
+}
+
+// dialled is an upstream that is connected to when its first track is asked for.
+type dialled struct {
+	target *relay
+	mu     sync.Mutex
+	s      *moqt.Session
+	dials  int
+}
+
+func (d *dialled) String() string { return d.target.url }
+
+func (d *dialled) Session(ctx context.Context) (*moqt.Session, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.s != nil && d.s.Err() == nil {
+		return d.s, nil
+	}
+	d.dials++
+	s, err := moqt.Dial(ctx, d.target.url, d.target.tls, moqt.Handler{}, quiet)
+	if err != nil {
+		return nil, err
+	}
+	d.s = s
+	return s, nil
+}
+
+// TestOfferDialsLater: an offered namespace may come from another relay, which is
+// connected to once somebody asks for a track, and again when that session is lost.
+func TestOfferDialsLater(t *testing.T) {
+	far := start(t, Config{})
+	near := start(t, short())
+	up := &dialled{target: far}
+	withdraw := near.Offer(session, up)
+	defer withdraw()
+	tr := newPoints()
+	far.publish(tr)
+	if up.dials != 0 {
+		t.Error("connected before any track was asked for")
+	}
+	sub := near.subscribe(near.dial(moqt.Handler{}))
+	near.eventually("the near relay subscribes", func() bool { return tr.Viewers() == 1 })
+	near.write(tr, 1, "from afar")
+	near.expect(sub, 1, "from afar")
+
+	up.mu.Lock()
+	up.s.Close(wire.NoError, "lost")
+	up.mu.Unlock()
+	near.eventually("the near relay dials again", func() bool {
+		up.mu.Lock()
+		defer up.mu.Unlock()
+		return up.dials == 2
+	})
+	near.eventually("the near relay subscribes again", func() bool { return near.upstreams() == 1 })
+	near.write(tr, 2, "again")
+	near.expect(sub, 2, "again")
+	up.s.Close(wire.NoError, "")
+}
+
+// TestOfferWithoutSession: viewers of a track whose upstream cannot be reached are
+// told to try again.
+func TestOfferWithoutSession(t *testing.T) {
+	far := start(t, Config{})
+	near := start(t, Config{})
+	far.url = "moqt://127.0.0.1:1"
+	defer near.Offer(session, &dialled{target: far})()
+	_, err := near.dial(moqt.Handler{}).Subscribe(near.ctx, points, moqt.SubscribeOptions{})
+	var refused *moqt.RequestError
+	if !errors.As(err, &refused) || refused.Code != wire.RequestDoesNotExist || refused.RetryInterval == 0 {
+		t.Errorf("refused with %v", err)
+	}
 }
 
 // TestChurn: viewers and publishers that come and go at random leave nothing

@@ -51,8 +51,8 @@ func benchmarks() []benchmark {
 		{"congestion", "congestion control over emulated paths: throughput, queue, frames, fairness " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return congestion.Run(ctx, congestion.Options{Parts: o.parts, Quick: o.quick, Log: o.log})
 		}},
-		{"narrow", "a camera over paths narrower than its stream: frames, delay, what is sent in vain " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
-			return narrow.Run(ctx, narrow.Options{Quick: o.quick, Log: o.log})
+		{"narrow", "bottlenecks: a camera, and 33 tracks, over paths below their rate: what comes whole, delay, what is sent in vain " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
+			return narrow.Run(ctx, narrow.Options{Parts: o.parts, Quick: o.quick, Log: o.log})
 		}},
 		{"tiles", "tiled 360° video: what a viewport shows, by way of choosing tiles", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return tiles.Run(ctx, tiles.Options{Data: o.data, Quick: o.quick, Log: o.log})
@@ -130,7 +130,7 @@ func benchCommand() *cobra.Command {
 	f := c.Flags()
 	f.BoolVar(&quick, "quick", false, "shorter runs, less exact")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object, the last line of stdout")
-	f.StringSliceVar(&parts, "parts", nil, "of congestion: "+strings.Join(congestion.Parts(), ", ")+"; of duplication: "+strings.Join(duplication.Parts(), ", "))
+	f.StringSliceVar(&parts, "parts", nil, "of congestion: "+strings.Join(congestion.Parts(), ", ")+"; of narrow: "+strings.Join(narrow.Parts(), ", ")+"; of duplication: "+strings.Join(duplication.Parts(), ", "))
 	f.StringVar(&out, "out", "", "folder for NAME.md and NAME.json (bench all: docs/results)")
 	return c
 }
@@ -144,7 +144,7 @@ func writeResult(dir string, b benchmark, o benchOptions, r interface{ Markdown(
 		return err
 	}
 	command := "holocast bench " + b.name
-	if len(o.parts) > 0 && (b.name == "congestion" || b.name == "duplication") {
+	if len(o.parts) > 0 && b.name != "codec" && b.name != "path" {
 		command += " --parts " + strings.Join(o.parts, ",")
 	}
 	if o.quick {

@@ -77,7 +77,7 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 		if dir == "" {
 			return nil
 		}
-		bar := newCountBar(what, int64(info.Objects))
+		bar := newCountBar(what, int64(info.Records))
 		began := time.Now()
 		result, err := f(export.Config{Cameras: o.cameras, Quality: o.quality, Progress: func(n uint64) { bar.set(time.Since(began), int64(n)) }})
 		bar.end()

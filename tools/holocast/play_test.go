@@ -61,7 +61,8 @@ func TestPlay(t *testing.T) {
 			}
 			defer ply.Close()
 			c, err := plyfile.Read(ply)
-			if all := 3 * tt.shown * whole; err != nil || len(c.XYZ) > all || float64(len(c.XYZ)) < least*float64(all) {
+			// The newest frame may lack all descriptions but one.
+			if all := 3 * tt.shown * whole; err != nil || len(c.XYZ) > all || len(c.XYZ) < all/tt.descriptions {
 				t.Errorf("%d coordinates, %v", len(c.XYZ), err)
 			}
 		})

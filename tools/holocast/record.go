@@ -22,6 +22,7 @@ type recordOptions struct {
 	target   connect.Target
 	duration time.Duration
 	wait     bool
+	all      bool
 	json     bool
 }
 
@@ -30,8 +31,8 @@ func recordCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "record URL FILE.mcap",
 		Short: "Record a session",
-		Long: `Records every object of every track of a session, exactly as received and with its
-arrival time, in an MCAP file that replay publishes again. Ctrl-C ends it in order;
+		Long: `Records every object of a session, its catalog's tracks and the viewers' receipts,
+exactly as received and with its arrival time, in an MCAP file that replay publishes again. Ctrl-C ends it in order;
 after a crash or on a full disk the file replays up to its last second.`,
 		Example: `  holocast record moqt://localhost:4443/demo demo.mcap
   holocast record moqt://localhost:4443/demo demo.mcap --duration 30s --wait`,
@@ -45,6 +46,7 @@ after a crash or on a full disk the file replays up to its last second.`,
 	o.target.AddFlags(f)
 	f.DurationVar(&o.duration, "duration", 0, "stop after this long (default at the session's end or Ctrl-C)")
 	f.BoolVar(&o.wait, "wait", false, "wait for a relay or a session that is not there yet")
+	f.BoolVar(&o.all, "all", false, "record every track published in the session's namespace, not only the catalog's and receipts")
 	f.BoolVar(&o.json, "json", false, "print what was recorded as one JSON object, the last line of stdout")
 	return c
 }
@@ -53,7 +55,8 @@ after a crash or on a full disk the file replays up to its last second.`,
 type recorded struct {
 	File    string  `json:"file"`
 	Objects uint64  `json:"objects"`
-	Bytes   uint64  `json:"bytes"` // of payloads
+	Records uint64  `json:"records"` // messages in the file: one an object, one more for each subgroup whose end came late
+	Bytes   uint64  `json:"bytes"`   // of payloads
 	Seconds float64 `json:"seconds"`
 }
 
@@ -66,10 +69,10 @@ func record(ctx context.Context, o recordOptions, path string, stdout io.Writer)
 	if err != nil {
 		return err
 	}
-	r := recorder.New(w, recorder.Config{Namespace: ns, Wait: o.wait})
+	r := recorder.New(w, recorder.Config{Namespace: ns, All: o.all, Wait: o.wait})
 	defer func() {
 		err = errors.Join(err, w.Close())
-		if n, _ := r.Counts(); n == 0 {
+		if n, _, _ := r.Counts(); n == 0 {
 			_ = os.Remove(path)
 		}
 	}()
@@ -104,7 +107,7 @@ func record(ctx context.Context, o recordOptions, path string, stdout io.Writer)
 			if began.IsZero() {
 				began = now
 			}
-			_, bytes := r.Counts()
+			_, bytes, _ := r.Counts()
 			bar.set(now.Sub(began), int64(bytes))
 			if o.duration > 0 && now.Sub(began) >= o.duration {
 				stop()
@@ -119,14 +122,14 @@ func record(ctx context.Context, o recordOptions, path string, stdout io.Writer)
 		return err
 	}
 	err = nil
-	n, bytes := r.Counts()
+	n, bytes, records := r.Counts()
 	if n == 0 {
 		return errors.New("nothing was recorded")
 	}
-	sum := recorded{File: path, Objects: n, Bytes: bytes, Seconds: time.Since(began).Round(time.Millisecond).Seconds()}
+	sum := recorded{File: path, Objects: n, Records: records, Bytes: bytes, Seconds: time.Since(began).Round(time.Millisecond).Seconds()}
 	if o.json {
 		return json.NewEncoder(stdout).Encode(sum)
 	}
-	fmt.Fprintf(stdout, "%s: %d objects, %.1f MB, %.1f s\n", path, n, float64(bytes)/1e6, sum.Seconds)
+	fmt.Fprintf(stdout, "%s: %d objects in %d records, %.1f MB, %.1f s\n", path, n, records, float64(bytes)/1e6, sum.Seconds)
 	return nil
 }

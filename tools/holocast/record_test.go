@@ -11,7 +11,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"holocast/internal/connect"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
 	"holocast/internal/recording"
 	"holocast/tools/holocast/player"
 )
@@ -73,8 +77,56 @@ func recordSession(t *testing.T, port int, path string) {
 	var sum recorded
 	p.lastLine(&sum)
 	list, info := recordedObjects(t, path)
-	if info.Truncated != nil || uint64(len(list)) != sum.Objects || len(list) < 100 {
-		t.Fatalf("%d objects, said %+v, truncated: %v", len(list), sum, info.Truncated)
+	if info.Truncated != nil || uint64(len(list)) != sum.Objects || info.Records != sum.Records || len(list) < 100 {
+		t.Fatalf("%d objects in %d records, said %+v, truncated: %v", len(list), info.Records, sum, info.Truncated)
+	}
+}
+
+// TestRecordLeavesStrangersOut: of what somebody publishes in the session's namespace,
+// only receipts are recorded, unless all is asked for.
+func TestRecordLeavesStrangersOut(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	startRelay(t, port)
+	url := sessionURL(port, "demo")
+	pub := publish(t, url, 1, 1)
+	target := connect.Target{URL: url}
+	s, err := target.Dial(t.Context(), moqt.Handler{}, moqt.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(wire.NoError, "")
+	for _, name := range []string{"graffiti", connect.ReceiptsPrefix + "somebody"} {
+		p, err := s.Publish(t.Context(), moqt.TrackName{Namespace: pub.ns, Name: name}, moqt.TrackInfo{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for group := uint64(0); p.Context().Err() == nil; group++ {
+				_ = p.SendDatagram(moqt.Datagram{Group: group, Payload: []byte(name)})
+				time.Sleep(20 * time.Millisecond)
+			}
+		}()
+	}
+	for _, tt := range []struct {
+		args []string
+		want []string
+	}{
+		{nil, []string{"catalog", "points/0/full", "receipts/somebody"}},
+		{[]string{"--all"}, []string{"catalog", "graffiti", "points/0/full", "receipts/somebody"}},
+	} {
+		path := filepath.Join(t.TempDir(), "take.mcap")
+		start(t, "holocast", append([]string{"record", url, path, "--duration", "1s"}, tt.args...)...).mustSucceed()
+		list, _ := recordedObjects(t, path)
+		var got []string
+		for _, o := range list {
+			if !slices.Contains(got, o.track) {
+				got = append(got, o.track)
+			}
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%q recorded %q, want %q", tt.args, got, tt.want)
+		}
 	}
 }
 

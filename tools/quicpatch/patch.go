@@ -43,6 +43,12 @@ var resetCreditTest string
 //go:embed tree/simulated_test.go.txt
 var simulatedTest string
 
+//go:embed tree/stream_order.go.txt
+var streamOrder string
+
+//go:embed tree/stream_order_test.go.txt
+var streamOrderTest string
+
 //go:embed tree/outage.go.txt
 var outage string
 
@@ -61,12 +67,15 @@ var added = map[string]string{
 	"reset_credit.go":                   resetCredit,
 	"reset_credit_test.go":              resetCreditTest,
 	"simulated_test.go":                 simulatedTest,
+	"stream_order.go":                   streamOrder,
+	"stream_order_test.go":              streamOrderTest,
 }
 
 // changed are quic-go's files that differ in the tree, and how.
 var changed = map[string]func(src []byte) ([]byte, error){
 	"connection.go":               patchConnection,
 	"frame_sorter.go":             patchFrameSorter,
+	"framer.go":                   patchFramer,
 	"internal/protocol/params.go": patchParams,
 	"send_conn.go":                patchSendConn,
 	"send_stream.go":              patchSendStream,
@@ -239,6 +248,44 @@ func patchFrameSorter(src []byte) ([]byte, error) {
 	return apply(src, edits)
 }
 
+// patchFramer sends the streams of one urgency in the order that SetOrder gives them:
+//
+//   - the non-incremental streams wait in a streamQueue instead of a minheap.Heap, whose
+//     import goes;
+//   - what puts them there is its add, which asks the stream for its order.
+func patchFramer(src []byte) ([]byte, error) {
+	s, err := parse("framer.go", src)
+	if err != nil {
+		return nil, err
+	}
+	var edits []edit
+	var imports, queues, pushes int
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.ImportSpec:
+			if strings.HasSuffix(n.Path.Value, `/utils/minheap"`) {
+				imports++
+				edits = append(edits, s.replace(n, ""))
+			}
+		case *ast.Field:
+			if len(n.Names) == 1 && n.Names[0].Name == "nonIncrementalStreams" {
+				queues++
+				edits = append(edits, s.replace(n.Type, "[8]streamQueue"))
+			}
+		case *ast.CallExpr:
+			if s.text(n.Fun) == "f.nonIncrementalStreams[urgency].Push" && len(n.Args) == 2 {
+				pushes++
+				edits = append(edits, s.replace(n, "f.nonIncrementalStreams[urgency].add("+s.text(n.Args[0])+", "+s.text(n.Args[1])+", str)"))
+			}
+		}
+		return true
+	})
+	if imports != 1 || queues != 1 || pushes != 2 {
+		return nil, fmt.Errorf("found %d imports of minheap, %d fields nonIncrementalStreams and %d calls of Push on it, not 1, 1 and 2", imports, queues, pushes)
+	}
+	return apply(src, edits)
+}
+
 // patchParams sets MaxConnUnprocessedPackets.
 func patchParams(src []byte) ([]byte, error) {
 	s, err := parse("params.go", src)
@@ -286,7 +333,7 @@ func patchSendConn(src []byte) ([]byte, error) {
 	return apply(src, edits)
 }
 
-// patchSendStream keeps resets within flow control:
+// patchSendStream keeps resets within flow control, and gives streams their order:
 //
 //   - a SendStream has the fields that needs;
 //   - CancelWrite calls reserveReset when it has queued the reset and cut off what is not
@@ -313,7 +360,7 @@ func patchSendStream(src []byte) ([]byte, error) {
 	ast.Inspect(s.file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.TypeSpec:
-			structs += s.embed(&edits, n, "SendStream", "resetCredit")
+			structs += s.embed(&edits, n, "SendStream", "resetCredit\n\tstreamOrder")
 		case *ast.FuncDecl:
 			if n.Recv == nil || s.text(n.Recv.List[0].Type) != "*SendStream" {
 				return true

@@ -71,6 +71,9 @@ func TestPatchRefusesAnotherQuicGo(t *testing.T) {
 	if _, err := patchFrameSorter([]byte("package quic\n\ntype frameSorter struct{}\n")); err == nil {
 		t.Error("no limit of gaps: no error")
 	}
+	if _, err := patchFramer([]byte("package quic\n\ntype framer struct{}\n")); err == nil {
+		t.Error("no queues of streams: no error")
+	}
 	if _, err := patchSendConn([]byte("package quic\n\ntype sconn struct{}\n")); err == nil {
 		t.Error("no method Write: no error")
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"holocast/internal/catalog"
+	"holocast/internal/moqt"
 	"holocast/internal/netlab"
 	"holocast/internal/netlab/topology"
 	"holocast/internal/netlab/wire"
@@ -52,7 +53,7 @@ func cloudMedia(t *testing.T) *media {
 		t.Fatal(err)
 	}
 	start := time.Unix(1790000000, 0)
-	write(recording.Object{Track: recording.Track{Name: catalog.TrackName}, Arrival: start, Payload: text})
+	write(recording.Object{Track: moqt.TrackName{Name: catalog.TrackName}, Arrival: start, Payload: text})
 	encoder, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +69,7 @@ func cloudMedia(t *testing.T) *media {
 	}
 	for i := range fps {
 		write(recording.Object{
-			Track: recording.Track{Name: catalog.PointsTrack(0, "full")}, Group: uint64(i), Payload: frame,
+			Track: moqt.TrackName{Name: catalog.PointsTrack(0, "full")}, Group: uint64(i), Payload: frame,
 			Arrival: start.Add(time.Duration(i) * time.Second / fps),
 		})
 	}

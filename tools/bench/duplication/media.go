@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"holocast/internal/moqt"
 	"holocast/internal/netlab"
 	"holocast/internal/netlab/topology"
 	"holocast/internal/recording"
@@ -114,7 +115,7 @@ func retime(from, to string) (err error) {
 	}
 	defer func() { _ = r.Close() }() // only read
 	var frames, others []recording.Object
-	points := func(t recording.Track) bool {
+	points := func(t moqt.TrackName) bool {
 		ok, _ := filepath.Match("points/*/*", t.Name)
 		return ok
 	}

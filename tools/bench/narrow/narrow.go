@@ -6,6 +6,7 @@ package narrow
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -46,20 +47,57 @@ func Contenders() []string { return []string{Holocast, DeliveryTimeout, Queue} }
 
 // Options say what to measure.
 type Options struct {
-	Quick bool      // one path, a few seconds
+	Parts []string  // some of Parts(); nil = all
+	Quick bool      // one path a part, a few seconds
 	Log   io.Writer // progress, a line each; nil for none
+}
+
+// The parts of the benchmark.
+const (
+	camera = "camera" // one track of frames
+	tiles  = "tiles"  // a base track and tiles of descending priority
+)
+
+// Parts are the benchmark's.
+func Parts() []string { return []string{camera, tiles} }
+
+func (o Options) has(part string) bool { return len(o.Parts) == 0 || slices.Contains(o.Parts, part) }
+
+func (o Options) check() error {
+	for _, part := range o.Parts {
+		if !slices.Contains(Parts(), part) {
+			return fmt.Errorf("no part %q; there are %s", part, strings.Join(Parts(), ", "))
+		}
+	}
+	return nil
+}
+
+// With is r with an earlier result's figures where r has none.
+func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
+	var old Result
+	if err := json.Unmarshal(earlier, &old); err != nil {
+		return nil, err
+	}
+	if len(r.Runs) == 0 {
+		r.Runs, r.Paths = old.Runs, old.Paths
+	}
+	if len(r.Tiles) == 0 {
+		r.Tiles = old.Tiles
+	}
+	return r, nil
 }
 
 // Result is what a run measured.
 type Result struct {
-	FrameBytes int           `json:"frame_bytes"`
-	FramesPerS int           `json:"frames_per_s"` // sent
-	TimeoutMs  int64         `json:"delivery_timeout_ms"`
-	Began      time.Time     `json:"began"`
-	Seconds    float64       `json:"seconds"`  // that it took
-	Repeated   int           `json:"repeated"` // measurements made anew because the emulator was late
-	Paths      []Summary     `json:"paths"`
-	Runs       []Measurement `json:"runs"`
+	FrameBytes int               `json:"frame_bytes"`
+	FramesPerS int               `json:"frames_per_s"` // sent
+	TimeoutMs  int64             `json:"delivery_timeout_ms"`
+	Began      time.Time         `json:"began"`
+	Seconds    float64           `json:"seconds"`  // that it took
+	Repeated   int               `json:"repeated"` // measurements made anew because the emulator was late
+	Paths      []Summary         `json:"paths"`
+	Runs       []Measurement     `json:"runs"`
+	Tiles      []TileMeasurement `json:"tiles"`
 }
 
 // Path is a path of the lab.
@@ -164,12 +202,14 @@ const (
 )
 
 // Markdown is the result for people.
-func (r Result) Markdown() string {
+func (r Result) Markdown() string { return r.cameraMarkdown() + r.tilesMarkdown() }
+
+func (r Result) cameraMarkdown() string {
 	var b strings.Builder
-	repeats, seconds := 0, 1.0
-	if len(r.Paths) > 0 {
-		repeats, seconds = len(r.Runs)/len(r.Paths)/len(Contenders()), r.Runs[0].Seconds
+	if len(r.Paths) == 0 {
+		return ""
 	}
+	repeats, seconds := len(r.Runs)/len(r.Paths)/len(Contenders()), r.Runs[0].Seconds
 	fmt.Fprintf(&b, "One camera, %d kB %d times a second: %.0f Mbit/s, over paths that are too narrow for that and over wider ones. `%s` is what relay and capture server do, with a delivery timeout of %d ms; `%s` is that timeout alone, each frame in its turn until it is late; `%s` is no timeout at all.\n\n",
 		r.FrameBytes/1000, r.FramesPerS, float64(8*r.FrameBytes*r.FramesPerS)*1e-6, Holocast, r.TimeoutMs, DeliveryTimeout, Queue)
 	fmt.Fprintf(&b, "Measured at %s UTC in %.0f s; medians of %d measurements of %.0f s each, in which one frame is %.2f frames/s. Frames a second are those captured in the time measured that came whole within %g s. What fits is %.1f %% of the path's rate, the rest being headers, less its losses. Delays are from capture to the last byte, of the frames that came whole in the time measured, however late: those of `%s` grow with time. In vain is what reached the viewer and was not payload of a frame that came whole; some 2 %% are headers. %d measurements were made anew because the emulator was late; what is marked * was late all the same.\n\n",
@@ -198,6 +238,9 @@ func (r Result) Markdown() string {
 // SavePlots draws frames a second and their delay over the rate, of the paths that lose as
 // much as the first, into dir.
 func (r Result) SavePlots(dir string) error {
+	if len(r.Paths) == 0 {
+		return nil
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func paths(quick bool) []Path {
 
 // Run measures. It needs the rights to make network namespaces.
 func Run(ctx context.Context, o Options) (Result, error) {
-	if err := netlab.Supported(); err != nil {
+	if err := errors.Join(o.check(), netlab.Supported()); err != nil {
 		return Result{}, err
 	}
 	if !quiccc.Patched() {
@@ -50,23 +50,47 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	}
 	r := Result{FrameBytes: FrameBytes, FramesPerS: FramesPerS, TimeoutMs: Timeout.Milliseconds(), Began: time.Now()}
 	// What is compared takes turns, so that a busy machine slows all alike.
-	for range repeat {
-		for _, path := range paths(o.Quick) {
+	turns := func(paths []Path, measure func(Path, string) (failures []string, accept func(), err error)) error {
+		for _, path := range paths {
 			for _, contender := range Contenders() {
 				for attempt := 1; ; attempt++ {
-					run, err := measure(ctx, path, contender, warmup, duration)
+					failures, accept, err := measure(path, contender)
 					if err := errors.Join(err, ctx.Err()); err != nil {
-						return Result{}, fmt.Errorf("%v, %s: %w", path, contender, err)
+						return fmt.Errorf("%v, %s: %w", path, contender, err)
 					}
-					if len(run.Failures) > 0 && attempt < attempts && !o.Quick {
+					if len(failures) > 0 && attempt < attempts && !o.Quick {
 						r.Repeated++
 						continue
 					}
-					fmt.Fprintf(o.Log, "%v, %s: %.1f frames/s of %.1f, delay p50 %.0f ms, %.0f %% in vain\n", path, contender, run.FPS, path.fits(), run.DelayP50Ms, run.InVain)
-					r.Runs = append(r.Runs, run)
+					accept()
 					break
 				}
 			}
+		}
+		return nil
+	}
+	for range repeat {
+		var err error
+		if o.has(camera) {
+			err = turns(paths(o.Quick), func(path Path, contender string) ([]string, func(), error) {
+				run, err := measure(ctx, path, contender, warmup, duration)
+				return run.Failures, func() {
+					fmt.Fprintf(o.Log, "%v, %s: %.1f frames/s of %.1f, delay p50 %.0f ms, %.0f %% in vain\n", path, contender, run.FPS, path.fits(), run.DelayP50Ms, run.InVain)
+					r.Runs = append(r.Runs, run)
+				}, err
+			})
+		}
+		if err == nil && o.has(tiles) {
+			err = turns(tilePaths(o.Quick), func(path Path, contender string) ([]string, func(), error) {
+				run, err := measureTiles(ctx, path, contender, warmup, duration)
+				return run.Failures, func() {
+					fmt.Fprintf(o.Log, "%d tracks, %v, %s: base %.0f %% whole, %.1f tiles of %.1f, %.0f %% inverted, %.0f %% in vain\n", 1+Tiles, path, contender, run.Base, run.Whole, path.tilesFit(), run.Inverted, run.InVain)
+					r.Tiles = append(r.Tiles, run)
+				}, err
+			})
+		}
+		if err != nil {
+			return Result{}, err
 		}
 	}
 	r.Seconds = time.Since(r.Began).Seconds()

@@ -16,10 +16,12 @@ import (
 
 	"holocast/internal/camera"
 	"holocast/internal/catalog"
+	"holocast/internal/connect"
+	"holocast/internal/moqt/wire"
 	"holocast/internal/plyfile"
 	"holocast/internal/pointcloud"
 	"holocast/internal/recording"
-	"holocast/tools/holocast/player"
+	"holocast/internal/studio"
 )
 
 // Config says what to export.
@@ -69,7 +71,7 @@ type reader struct {
 	cfg     Config
 	log     *slog.Logger
 	r       *recording.Reader
-	root    recording.Track // the catalog
+	root    wire.TrackName // the catalog
 	streams map[string]*stream
 	chosen  []*stream // by camera number
 	result  Result
@@ -143,8 +145,7 @@ func (x *reader) findCameras(path string) error {
 		}
 		s.decoder.MaxPoints = s.track.Points.MaxPoints
 		x.chosen = append(x.chosen, s)
-		name := recording.Track{Namespace: player.TrackName(x.root.Namespace, s.track).Namespace, Name: s.track.Name}
-		x.streams[name.String()] = s
+		x.streams[connect.TrackName(x.root.Namespace, s.track).String()] = s
 	}
 	if len(x.chosen) == 0 {
 		return fmt.Errorf("recording %s has no point clouds", path)
@@ -160,7 +161,7 @@ func (x *reader) findCameras(path string) error {
 // findPoses reads the rest of the recording for the events of its pose track. An event
 // may be about frames that were recorded before it.
 func (x *reader) findPoses(r *recording.Reader, t catalog.Track) error {
-	name := recording.Track{Namespace: player.TrackName(x.root.Namespace, t).Namespace, Name: t.Name}.String()
+	name := connect.TrackName(x.root.Namespace, t).String()
 	for {
 		o, err := r.Next()
 		if err == io.EOF {
@@ -267,9 +268,9 @@ func (s *stream) cloud(f *frame) (pointcloud.Points, error) {
 		return pointcloud.Points{}, err
 	}
 	if s.frame.Layout.OnGrid() {
-		return player.GridToStudio(&s.frame.Grid, &s.rays, s.pose(f.header.CaptureTime)), nil
+		return studio.Grid(&s.frame.Grid, &s.rays, s.pose(f.header.CaptureTime)), nil
 	}
-	return player.PointsToStudio(&s.frame.Points, s.pose(f.header.CaptureTime)), nil
+	return studio.Points(&s.frame.Points, s.pose(f.header.CaptureTime)), nil
 }
 
 // mergeDepth is how many frames of a camera are kept to find the one nearest to

@@ -16,6 +16,7 @@ import (
 	"holocast/internal/camera"
 	"holocast/internal/catalog"
 	"holocast/internal/k4amkv"
+	"holocast/internal/moqt/wire"
 	"holocast/internal/plyfile"
 	"holocast/internal/pointcloud"
 	"holocast/internal/recording"
@@ -57,7 +58,7 @@ func record(t *testing.T, cameras, descriptions int, layout string, drop int, mo
 	at := time.Unix(1790000000, 0)
 	write := func(name string, group, subgroup uint64, payload []byte) {
 		at = at.Add(time.Millisecond)
-		err := w.Write(recording.Object{Track: recording.Track{Namespace: ns, Name: name}, Group: group, Subgroup: subgroup, ObjectID: subgroup, Payload: payload, Arrival: at})
+		err := w.Write(recording.Object{Track: wire.TrackName{Namespace: ns, Name: name}, Group: group, Subgroup: subgroup, ObjectID: subgroup, Payload: payload, Arrival: at})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,9 +22,9 @@ func (p *Player) followCatalog(ctx context.Context, s *moqt.Session, updates cha
 	default:
 	}
 	for {
-		sub, err := p.subscribe(ctx, s, name, 0, wait)
+		sub, err := connect.Subscribe(ctx, s, name, 0, wait)
 		if e := (*moqt.RequestError)(nil); errors.As(err, &e) && e.Code != wire.RequestGoingAway {
-			return connect.Final(&NoSessionError{p.cfg.Namespace, err})
+			return connect.Final(&connect.NoSessionError{Namespace: p.cfg.Namespace, Err: err})
 		}
 		if err != nil {
 			return err
@@ -50,10 +50,10 @@ func (p *Player) followCatalog(ctx context.Context, s *moqt.Session, updates cha
 			}
 		})
 		sub.Cancel()
-		if over(err) {
+		if connect.Ended(err) {
 			return nil
 		}
-		if !away(err) {
+		if !connect.Away(err) {
 			return err
 		}
 		wait = true
@@ -62,7 +62,7 @@ func (p *Player) followCatalog(ctx context.Context, s *moqt.Session, updates cha
 
 // followPoses applies the pose track's events.
 func (p *Player) followPoses(ctx context.Context, s *moqt.Session, name moqt.TrackName) {
-	sub, err := p.subscribe(ctx, s, name, 0, true)
+	sub, err := connect.Subscribe(ctx, s, name, 0, true)
 	if err == nil {
 		err = p.objects(ctx, sub, catalog.MaxSize, func(_ wire.FetchObject, payload []byte) error {
 			events, err := catalog.ParsePoses(payload)
@@ -84,7 +84,7 @@ func (p *Player) followPoses(ctx context.Context, s *moqt.Session, name moqt.Tra
 		})
 		sub.Cancel()
 	}
-	if ctx.Err() == nil && !over(err) && s.Err() == nil {
+	if ctx.Err() == nil && !connect.Ended(err) && s.Err() == nil {
 		p.log.Warn("poses are no longer followed", "err", err)
 	}
 }

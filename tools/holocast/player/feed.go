@@ -5,15 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"sync"
 	"time"
 
 	"holocast/internal/camera"
 	"holocast/internal/catalog"
+	"holocast/internal/connect"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/pointcloud"
+	"holocast/internal/studio"
 )
 
 // backlog is how many whole frames of a camera may wait for its decoder. What
@@ -130,18 +131,13 @@ func (f *feed) maxObject() int {
 	return 12*f.track.Points.MaxPoints + 1<<16
 }
 
-// ReplayProperty is the track property by which a replayed recording is told from
-// a live track; its value is 1. The type is ours, even (a number) and outside the
-// range of mandatory properties, so others pass it on and over.
-const ReplayProperty = 0x6863_7270
-
 // receive takes what a subscription brings until it ends, and returns why.
 func (f *feed) receive(ctx context.Context, sub *moqt.Subscription) error {
 	f.mu.Lock()
 	f.current, f.started = nil, false
 	clear(f.past)
 	f.mu.Unlock()
-	replay, _ := sub.Properties.Int(ReplayProperty)
+	replay, _ := sub.Properties.Int(connect.ReplayProperty)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, stop := context.WithCancel(ctx)
@@ -163,7 +159,7 @@ func (f *feed) receive(ctx context.Context, sub *moqt.Subscription) error {
 	for {
 		r, err := sub.AcceptSubgroup(ctx)
 		if err != nil {
-			if !over(err) {
+			if !connect.Ended(err) {
 				sub.Cancel() // so that readers of open subgroups return
 			}
 			return err
@@ -389,44 +385,7 @@ func (f *feed) cloud() pointcloud.Points {
 		return pointcloud.Points{}
 	}
 	if f.frame.Layout.OnGrid() {
-		return GridToStudio(&f.frame.Grid, &rays, pose)
+		return studio.Grid(&f.frame.Grid, &rays, pose)
 	}
-	return PointsToStudio(&f.frame.Points, pose)
-}
-
-// GridToStudio turns a frame of layout A into points in the studio's coordinates.
-// A grid of another size than its ray table has none, nor has a pixel without a
-// ray or a point that does not fit 16 bits of millimetres.
-func GridToStudio(g *pointcloud.Grid, rays *camera.RayTable, pose camera.Transform) pointcloud.Points {
-	var out pointcloud.Points
-	if g.Width != rays.Width || g.Height != rays.Height {
-		return out
-	}
-	for i, d := range g.Depth {
-		if x := float64(rays.X[i]); d != 0 && !math.IsNaN(x) {
-			z := float64(d)
-			appendPoint(&out, pose.Apply([3]float64{x * z, float64(rays.Y[i]) * z, z}), g.Color[3*i:3*i+3])
-		}
-	}
-	return out
-}
-
-// PointsToStudio moves a camera's points to the studio's coordinates.
-func PointsToStudio(p *pointcloud.Points, pose camera.Transform) pointcloud.Points {
-	var out pointcloud.Points
-	for i := 0; i < len(p.XYZ); i += 3 {
-		at := pose.Apply([3]float64{float64(p.XYZ[i]), float64(p.XYZ[i+1]), float64(p.XYZ[i+2])})
-		appendPoint(&out, at, p.RGB[i:i+3])
-	}
-	return out
-}
-
-func appendPoint(p *pointcloud.Points, at [3]float64, rgb []byte) {
-	for _, v := range at {
-		if !(math.Abs(v) < math.MaxInt16) {
-			return
-		}
-	}
-	p.XYZ = append(p.XYZ, int16(math.Round(at[0])), int16(math.Round(at[1])), int16(math.Round(at[2])))
-	p.RGB = append(p.RGB, rgb...)
+	return studio.Points(&f.frame.Points, pose)
 }

@@ -13,11 +13,9 @@ package player
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -26,7 +24,6 @@ import (
 	"holocast/internal/clock"
 	"holocast/internal/connect"
 	"holocast/internal/moqt"
-	"holocast/internal/moqt/wire"
 	"holocast/internal/pointcloud"
 	"holocast/internal/qoe"
 )
@@ -82,18 +79,6 @@ type Player struct {
 	receipts   receipts
 }
 
-// NoSessionError says that nobody publishes the session at the relay.
-type NoSessionError struct {
-	Namespace moqt.Namespace
-	Err       error
-}
-
-func (e *NoSessionError) Error() string {
-	return fmt.Sprintf("the relay has no session %q: %v", strings.Join(e.Namespace[1:], "/"), e.Err)
-}
-
-func (e *NoSessionError) Unwrap() error { return e.Err }
-
 // New returns a player. The caller must Close it.
 func New(cfg Config) *Player {
 	return &Player{
@@ -115,12 +100,9 @@ func (p *Player) Joined() <-chan struct{} { return p.joined }
 // Showing is closed when the first frame was shown.
 func (p *Player) Showing() <-chan struct{} { return p.showed }
 
-// rendezvous is how long a relay is asked to wait for a publisher at a time.
-const rendezvous = 20 * time.Second
-
 // Play plays over one connection until ctx or the connection ends, whose error it
 // returns, or the publisher ends the session: then it returns nil. A session that
-// does not exist is a *NoSessionError. What another connection would not mend is
+// does not exist is a *connect.NoSessionError. What another connection would not mend is
 // marked with connect.Final.
 func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 	ctx, stop := context.WithCancel(ctx)
@@ -203,12 +185,12 @@ func (p *Player) wanted(c *catalog.Catalog) (map[string]func(context.Context, *m
 			return nil, err
 		}
 		f.configure(t, init)
-		name := p.trackName(t)
+		name := connect.TrackName(p.cfg.Namespace, t)
 		list[name.String()] = func(ctx context.Context, s *moqt.Session) { p.watch(ctx, s, name, f) }
 	}
 	for _, t := range c.Tracks {
 		if t.EventType == catalog.PoseEventType {
-			name := p.trackName(t)
+			name := connect.TrackName(p.cfg.Namespace, t)
 			list[name.String()] = func(ctx context.Context, s *moqt.Session) { p.followPoses(ctx, s, name) }
 		}
 	}
@@ -218,18 +200,6 @@ func (p *Player) wanted(c *catalog.Catalog) (map[string]func(context.Context, *m
 		close(p.joined)
 	}
 	return list, nil
-}
-
-func (p *Player) trackName(t catalog.Track) moqt.TrackName {
-	return TrackName(p.cfg.Namespace, t)
-}
-
-// TrackName is the full name of a track of a catalog in namespace ns.
-func TrackName(ns moqt.Namespace, t catalog.Track) moqt.TrackName {
-	if t.Namespace != "" {
-		ns = strings.Split(t.Namespace, "/")
-	}
-	return moqt.TrackName{Namespace: ns, Name: t.Name}
 }
 
 // feed finds or makes the feed of a camera.
@@ -286,58 +256,19 @@ func (f *feed) pose() camera.Transform {
 	return f.at
 }
 
-// subscribe asks for a track from its largest object on, waiting for a publisher
-// where wait says so.
-func (p *Player) subscribe(ctx context.Context, s *moqt.Session, name moqt.TrackName, timeout time.Duration, wait bool) (*moqt.Subscription, error) {
-	o := moqt.SubscribeOptions{Filter: &moqt.Filter{Type: wire.FilterLargestObject}, ObjectDeliveryTimeout: timeout, Join: true}
-	if wait {
-		o.RendezvousTimeout = rendezvous
-	}
-	for {
-		sub, err := s.Subscribe(ctx, name, o)
-		var refused *moqt.RequestError
-		if !wait || ctx.Err() != nil || !errors.As(err, &refused) {
-			return sub, err
-		}
-		switch refused.Code {
-		case wire.RequestTimeout, wire.RequestDoesNotExist:
-			p.log.Debug("waiting for a publisher", "track", name.String(), "reason", err)
-		default:
-			return nil, err
-		}
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// over reports whether err is the publisher's word that a track has ended.
-func over(err error) bool {
-	var done *moqt.DoneError
-	return errors.As(err, &done) && (done.Code == wire.DoneTrackEnded || done.Code == wire.DoneSubscriptionEnded)
-}
-
-// away reports whether err says that a track's publisher went away and may return.
-func away(err error) bool {
-	var done *moqt.DoneError
-	return errors.As(err, &done) && !over(err)
-}
-
 // watch receives one camera's track until it or the connection ends.
 func (p *Player) watch(ctx context.Context, s *moqt.Session, name moqt.TrackName, f *feed) {
 	for {
-		sub, err := p.subscribe(ctx, s, name, f.timeout(p.cfg.DeliveryTimeout), true)
+		sub, err := connect.Subscribe(ctx, s, name, f.timeout(p.cfg.DeliveryTimeout), true)
 		if err == nil {
 			err = f.receive(ctx, sub)
 			sub.Cancel()
 		}
-		if over(err) {
+		if connect.Ended(err) {
 			f.drain()
 			return
 		}
-		if !away(err) {
+		if !connect.Away(err) {
 			if ctx.Err() == nil && s.Err() == nil {
 				p.log.Error("a camera's track cannot be received", "track", name.String(), "err", err)
 			}

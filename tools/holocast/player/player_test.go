@@ -15,6 +15,7 @@ import (
 	"holocast/internal/camera"
 	"holocast/internal/catalog"
 	"holocast/internal/clock"
+	"holocast/internal/connect"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
@@ -58,7 +59,7 @@ func newStage(t *testing.T, cameras, descriptions int, layout string, props moqt
 		st.set.Add(x)
 		return x
 	}
-	st.clock = track(moqt.TrackName{Namespace: moqt.Namespace{clock.Namespace}, Name: clock.Track}, nil)
+	st.clock = track(clock.TrackName(), nil)
 	st.catalog = track(moqt.TrackName{Namespace: namespace, Name: catalog.TrackName}, nil)
 	st.poses = track(moqt.TrackName{Namespace: namespace, Name: catalog.PoseTrack}, nil)
 	for n := range cameras {
@@ -360,7 +361,7 @@ func TestReceipts(t *testing.T) {
 }
 
 func TestReplayIsKnownByProperty(t *testing.T) {
-	st := newStage(t, 1, 1, "A", wire.AppendKeyValues(nil, wire.KeyValue{Type: ReplayProperty, Int: 1}))
+	st := newStage(t, 1, 1, "A", wire.AppendKeyValues(nil, wire.KeyValue{Type: connect.ReplayProperty, Int: 1}))
 	p, _ := st.play(Config{})
 	sessiontest.Until(t, "the subscription", func() bool { return st.cameras[0].Viewers() > 0 })
 	st.stamp(0)
@@ -387,7 +388,7 @@ func TestNoSession(t *testing.T) {
 	c, _ := sessiontest.Connect(t, moqt.Handler{}, set.Handler())
 	p := New(Config{Namespace: namespace, Log: slog.New(slog.DiscardHandler)})
 	defer p.Close()
-	var none *NoSessionError
+	var none *connect.NoSessionError
 	if err := p.Play(t.Context(), c); !errors.As(err, &none) || !strings.Contains(err.Error(), `no session "test"`) {
 		t.Errorf("error %v", err)
 	}

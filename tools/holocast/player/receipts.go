@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"holocast/internal/connect"
 	"holocast/internal/moqt"
 	"holocast/internal/qoe"
 )
@@ -20,7 +21,7 @@ type receipts struct {
 }
 
 func (p *Player) receiptsTrack() moqt.TrackName {
-	return moqt.TrackName{Namespace: p.cfg.Namespace, Name: "receipts/" + p.cfg.Viewer}
+	return moqt.TrackName{Namespace: p.cfg.Namespace, Name: connect.ReceiptsPrefix + p.cfg.Viewer}
 }
 
 func (r *receipts) open(ctx context.Context, s *moqt.Session, name moqt.TrackName, log *slog.Logger) {

@@ -1,7 +1,7 @@
-// Package recorder records a session at its relay: every object of every track in
-// the catalog, of the catalog itself and of tracks that are PUBLISHed in the
-// session's namespace (receipts), exactly as received. The relay's own tracks (its
-// clock) belong to no session and are not recorded.
+// Package recorder records a session at its relay: every object of the catalog, of
+// the tracks it lists and of the receipts that viewers PUBLISH, exactly as received.
+// Other tracks that somebody publishes in the session's namespace are recorded on
+// request. The relay's own tracks (its clock) belong to no session and are not.
 package recorder
 
 import (
@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,12 +21,14 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/recording"
-	"holocast/tools/holocast/player"
 )
 
 // Config says what to record.
 type Config struct {
 	Namespace moqt.Namespace
+	// All records every track that is PUBLISHed in the session's namespace, not only
+	// receipts and the catalog's.
+	All bool
 	// Wait makes Record wait for a session that nobody publishes yet.
 	Wait bool
 	Log  *slog.Logger // nil = slog.Default
@@ -38,12 +41,13 @@ type Recorder struct {
 	log *slog.Logger
 	w   *recording.Writer
 
-	objects, bytes atomic.Uint64
-	joined         chan struct{}
-	failed         chan struct{} // closed when the file cannot be written to any more
+	objects, bytes, records atomic.Uint64
+	joined                  chan struct{}
+	failed                  chan struct{} // closed when the file cannot be written to any more
 
 	mu     sync.Mutex
 	tracks map[string]*track
+	listed map[string]bool // in the catalog
 	err    error
 }
 
@@ -58,14 +62,17 @@ type track struct {
 // New records to w, which stays the caller's to Sync and Close.
 func New(w *recording.Writer, cfg Config) *Recorder {
 	return &Recorder{cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), w: w,
-		joined: make(chan struct{}), failed: make(chan struct{}), tracks: map[string]*track{}}
+		joined: make(chan struct{}), failed: make(chan struct{}), tracks: map[string]*track{}, listed: map[string]bool{}}
 }
 
 // Joined is closed when the session's catalog is here.
 func (r *Recorder) Joined() <-chan struct{} { return r.joined }
 
-// Counts are the objects recorded so far and their payloads' bytes.
-func (r *Recorder) Counts() (objects, bytes uint64) { return r.objects.Load(), r.bytes.Load() }
+// Counts are the objects recorded so far and their payloads' bytes, and the records
+// in the file: one an object, and one more where a subgroup's end came much later.
+func (r *Recorder) Counts() (objects, bytes, records uint64) {
+	return r.objects.Load(), r.bytes.Load(), r.records.Load()
+}
 
 // Err is why nothing more can be recorded, nil while it can.
 func (r *Recorder) Err() error {
@@ -84,9 +91,6 @@ func (r *Recorder) fail(err error) {
 	}
 }
 
-// rendezvous is how long a relay is asked to wait for a publisher at a time.
-const rendezvous = 20 * time.Second
-
 // run is one connection.
 type run struct {
 	*Recorder
@@ -95,11 +99,11 @@ type run struct {
 	wg  sync.WaitGroup
 }
 
-// Handler takes the tracks that are PUBLISHed in the session's namespace. Record
-// must be using the handler's session.
+// Handler takes the receipts, and what else is to be recorded, that are PUBLISHed in
+// the session's namespace. Record must be using the handler's session.
 func (r *Recorder) Handler() moqt.Handler {
 	return moqt.Handler{Publish: func(req *moqt.PublishRequest) {
-		if !req.Track.Namespace.HasPrefix(r.cfg.Namespace) {
+		if !r.wants(req.Track) {
 			_ = req.Reject(wire.RequestUninterested, "not of the session that is recorded")
 			return
 		}
@@ -117,6 +121,16 @@ func (r *Recorder) Handler() moqt.Handler {
 		_ = x.receive(sub, t)
 		sub.Cancel()
 	}}
+}
+
+// wants reports whether a track that is PUBLISHed is to be recorded.
+func (r *Recorder) wants(name moqt.TrackName) bool {
+	if !name.Namespace.HasPrefix(r.cfg.Namespace) {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cfg.All || strings.HasPrefix(name.Name, connect.ReceiptsPrefix) || r.listed[name.String()]
 }
 
 // claim makes a track one subscription's.
@@ -187,9 +201,10 @@ func (r *Recorder) Record(ctx context.Context, s *moqt.Session) error {
 			close(r.joined)
 		}
 		for _, ct := range current.Tracks {
-			name := player.TrackName(r.cfg.Namespace, ct)
+			name := connect.TrackName(r.cfg.Namespace, ct)
 			if !started[name.String()] && name.Namespace.HasPrefix(r.cfg.Namespace) && !name.Equal(t.name) {
 				started[name.String()] = true
+				r.listed[name.String()] = true // r.mu is held
 				media.Go(func() { x.follow(name) })
 			}
 		}
@@ -217,19 +232,19 @@ func (x *run) followCatalog(t *track) error {
 	default:
 	}
 	for {
-		sub, err := x.subscribe(t.name, wait)
+		sub, err := connect.Subscribe(x.ctx, x.s, t.name, 0, wait)
 		if e := (*moqt.RequestError)(nil); errors.As(err, &e) && e.Code != wire.RequestGoingAway {
-			return connect.Final(&player.NoSessionError{Namespace: x.cfg.Namespace, Err: err})
+			return connect.Final(&connect.NoSessionError{Namespace: x.cfg.Namespace, Err: err})
 		}
 		if err != nil {
 			return err
 		}
 		err = x.receive(sub, t)
 		sub.Cancel()
-		switch ended, returns := ending(err); {
-		case ended:
+		switch {
+		case connect.Ended(err):
 			return nil
-		case !returns:
+		case !connect.Away(err):
 			return err
 		}
 		wait = true
@@ -244,51 +259,19 @@ func (x *run) follow(name moqt.TrackName) {
 	}
 	defer x.release(t)
 	for {
-		sub, err := x.subscribe(name, true)
+		sub, err := connect.Subscribe(x.ctx, x.s, name, 0, true)
 		if err == nil {
 			err = x.receive(sub, t)
 			sub.Cancel()
 		}
-		ended, returns := ending(err)
-		if ended {
+		if connect.Ended(err) {
 			return
 		}
-		if !returns {
+		if !connect.Away(err) {
 			if x.ctx.Err() == nil && x.s.Err() == nil {
 				x.log.Error("a track cannot be recorded", "track", name.String(), "err", err)
 			}
 			return
-		}
-	}
-}
-
-// ending tells a track that its publisher ended from one whose publisher went away
-// and may return.
-func ending(err error) (ended, returns bool) {
-	var done *moqt.DoneError
-	if !errors.As(err, &done) {
-		return false, false
-	}
-	ended = done.Code == wire.DoneTrackEnded || done.Code == wire.DoneSubscriptionEnded
-	return ended, !ended
-}
-
-func (x *run) subscribe(name moqt.TrackName, wait bool) (*moqt.Subscription, error) {
-	o := moqt.SubscribeOptions{Filter: &moqt.Filter{Type: wire.FilterLargestObject}, Join: true}
-	if wait {
-		o.RendezvousTimeout = rendezvous
-	}
-	for {
-		sub, err := x.s.Subscribe(x.ctx, name, o)
-		var refused *moqt.RequestError
-		if !wait || x.ctx.Err() != nil || !errors.As(err, &refused) ||
-			refused.Code != wire.RequestTimeout && refused.Code != wire.RequestDoesNotExist {
-			return sub, err
-		}
-		select {
-		case <-time.After(time.Second):
-		case <-x.ctx.Done():
-			return nil, x.ctx.Err()
 		}
 	}
 }
@@ -299,7 +282,7 @@ func (x *run) receive(sub *moqt.Subscription, t *track) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
-	name := recording.Track{Namespace: sub.Track().Namespace, Name: sub.Track().Name}
+	name := sub.Track()
 	if err := x.w.AddTrack(recording.TrackInfo{Track: name, Properties: sub.Properties}); err != nil {
 		x.fail(err)
 		return err
@@ -315,7 +298,7 @@ func (x *run) receive(sub *moqt.Subscription, t *track) error {
 			if err != nil {
 				return
 			}
-			x.write(t, recording.Object{
+			x.record(t, recording.Object{
 				Track: name, Group: d.Group, ObjectID: d.Object, Priority: d.Priority, Status: uint8(d.Status),
 				Properties: d.Properties, Payload: d.Payload, Forwarding: recording.Datagram, EndOfGroup: d.EndOfGroup, Arrival: time.Now(),
 			})
@@ -324,7 +307,7 @@ func (x *run) receive(sub *moqt.Subscription, t *track) error {
 	for {
 		r, err := sub.AcceptSubgroup(ctx)
 		if err != nil {
-			if ended, _ := ending(err); !ended {
+			if !connect.Ended(err) {
 				sub.Cancel() // so that readers of open subgroups return
 			}
 			return err
@@ -335,7 +318,7 @@ func (x *run) receive(sub *moqt.Subscription, t *track) error {
 
 // fetch records the group that the subscription began in, as far as it is the past
 // and was not recorded before the connection was lost.
-func (x *run) fetch(ctx context.Context, sub *moqt.Subscription, t *track, name recording.Track) error {
+func (x *run) fetch(ctx context.Context, sub *moqt.Subscription, t *track, name wire.TrackName) error {
 	f, err := sub.Joined(ctx)
 	if err == nil {
 		defer f.Cancel()
@@ -366,7 +349,7 @@ func (x *run) fetch(ctx context.Context, sub *moqt.Subscription, t *track, name 
 			if o.Datagram {
 				forwarding = recording.Datagram
 			}
-			x.write(t, recording.Object{
+			x.record(t, recording.Object{
 				Track: name, Group: o.Group, Subgroup: o.Subgroup, ObjectID: o.Object, Priority: o.Priority,
 				Properties: o.Properties, Payload: payload, Forwarding: forwarding, Arrival: time.Now(),
 			})
@@ -379,8 +362,9 @@ func (x *run) fetch(ctx context.Context, sub *moqt.Subscription, t *track, name 
 }
 
 // read records one subgroup and how its stream ended.
-func (x *run) read(r *moqt.SubgroupReader, t *track, name recording.Track) {
+func (x *run) read(r *moqt.SubgroupReader, t *track, name wire.TrackName) {
 	o := recording.Object{Track: name, Group: r.Group, Priority: r.Priority, EndOfGroup: r.EndOfGroup}
+	held := held{r: x.Recorder}
 	for first := true; ; first = false {
 		header, err := r.NextObject()
 		var payload []byte
@@ -391,7 +375,8 @@ func (x *run) read(r *moqt.SubgroupReader, t *track, name recording.Track) {
 		if err == nil {
 			o.ObjectID, o.Status, o.Properties, o.Payload = header.ID, uint8(header.Status), header.Properties, payload
 			o.FirstObject = first && r.FirstObject
-			x.write(t, o)
+			x.note(t, o)
+			held.next(o)
 			continue
 		}
 		var reset *moqt.StreamError
@@ -403,26 +388,81 @@ func (x *run) read(r *moqt.SubgroupReader, t *track, name recording.Track) {
 		default:
 			x.log.Warn("subgroup not recorded whole", "track", name.String(), "group", r.Group, "err", err)
 			r.Cancel(wire.StreamCancelled)
+			held.flush()
 			return
 		}
 		if first && r.Mode == wire.SubgroupIDFirstObject {
 			return // it has no ID
 		}
-		o.EndOnly, o.FirstObject, o.Status, o.Properties, o.Payload = true, false, 0, nil, nil
-		x.write(t, o)
+		held.end(o)
 		return
 	}
 }
 
-// write records one object.
-func (r *Recorder) write(t *track, o recording.Object) {
+// holdFor is how long an object waits for the end of its subgroup, so that both are
+// one record.
+const holdFor = 200 * time.Millisecond
+
+// held is the newest object of a subgroup, not written yet.
+type held struct {
+	r *Recorder
+
+	mu    sync.Mutex
+	o     *recording.Object
+	timer *time.Timer
+}
+
+// next holds o and writes what was held before.
+func (h *held) next(o recording.Object) {
+	h.flush()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.o = &o
+	h.timer = time.AfterFunc(holdFor, h.flush)
+}
+
+func (h *held) flush() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.o != nil {
+		h.timer.Stop()
+		h.r.write(*h.o)
+		h.o = nil
+	}
+}
+
+// end writes the object that is held as the subgroup's last, or the end alone, which
+// has the subgroup's fields and how it ended.
+func (h *held) end(end recording.Object) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.o != nil {
+		h.timer.Stop()
+		h.o.End = end.End
+		h.r.write(*h.o)
+		h.o = nil
+		return
+	}
+	end.EndOnly, end.FirstObject, end.Status, end.Properties, end.Payload = true, false, 0, nil, nil
+	h.r.write(end)
+}
+
+// record notes and writes one object.
+func (r *Recorder) record(t *track, o recording.Object) {
+	r.note(t, o)
+	r.write(o)
+}
+
+func (r *Recorder) write(o recording.Object) {
 	if err := r.w.Write(o); err != nil {
 		r.fail(err)
 		return
 	}
-	if o.EndOnly {
-		return
-	}
+	r.records.Add(1)
+}
+
+// note counts an object that is about to be written, and follows the catalog.
+func (r *Recorder) note(t *track, o recording.Object) {
 	r.objects.Add(1)
 	r.bytes.Add(uint64(len(o.Payload)))
 	at := moqt.Location{Group: o.Group, Object: o.ObjectID}

@@ -53,7 +53,7 @@ type chunk struct {
 // began to arrive, or as few later as keep them apart.
 type pastTrack struct {
 	*origin.Track // takes subscriptions, on which nothing is sent
-	recorded      recording.Track
+	recorded      wire.TrackName
 	groups        []pastGroup // ascending
 	largest       moqt.Location
 }
@@ -236,7 +236,7 @@ func (x *indexer) track(t catalog.Track) *pastTrack {
 	case catalog.PackagingEventTimeline, catalog.PackagingMediaTimeline, catalog.PackagingCatalog, catalog.PackagingClock:
 		return nil // of no use without the session's time
 	}
-	name := recording.Track{Namespace: x.r.root, Name: t.Name}
+	name := wire.TrackName{Namespace: x.r.root, Name: t.Name}
 	groups := x.groups[name.String()]
 	if t.Namespace != "" || len(groups) == 0 {
 		return nil

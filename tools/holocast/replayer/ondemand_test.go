@@ -20,7 +20,7 @@ import (
 // to a session.
 func onDemandSession(t *testing.T, cfg Config) *moqt.Session {
 	t.Helper()
-	data := recording.Track{Namespace: session, Name: "data"}
+	data := wire.TrackName{Namespace: session, Name: "data"}
 	objects := []recording.Object{
 		catalogObject(t, "data", "never"), // arrives at 0 ms
 		{Track: data, Group: 100, Payload: []byte("a"), FirstObject: true},

@@ -2,7 +2,7 @@
 // them the same objects, bit for bit, with their groups, subgroups, IDs,
 // priorities and properties, each at its recorded time.
 //
-// Every track carries the property player.ReplayProperty, by which a player knows
+// Every track carries the property connect.ReplayProperty, by which a player knows
 // that capture times are of the past. A loop's passes raise the group IDs so that
 // they go on ascending: nothing else of the objects changes.
 package replayer
@@ -25,7 +25,6 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
 	"holocast/internal/recording"
-	"holocast/tools/holocast/player"
 )
 
 // Config says how to replay.
@@ -95,6 +94,7 @@ func Open(path string, cfg Config) (*Replayer, error) {
 	if r.cfg.Speed < 0 {
 		return nil, fmt.Errorf("replay: speed %v is below 0", cfg.Speed)
 	}
+	r.set.MaxOpen = maxOpen
 	for _, t := range reader.Info.Tracks {
 		if t.Track.Name == catalog.TrackName && (r.root == nil || len(t.Track.Namespace) < len(r.root)) {
 			r.root = t.Track.Namespace
@@ -104,7 +104,7 @@ func Open(path string, cfg Config) (*Replayer, error) {
 		return nil, fmt.Errorf("recording %s has no catalog track: it is no recording of a session", path)
 	}
 	for _, t := range reader.Info.Tracks {
-		ns := moqt.Namespace(t.Track.Namespace)
+		ns := t.Track.Namespace
 		if !ns.HasPrefix(r.root) {
 			r.log.Warn("not of the session, not replayed", "track", t.Track.String())
 			continue
@@ -114,7 +114,7 @@ func Open(path string, cfg Config) (*Replayer, error) {
 			return nil, fmt.Errorf("recording %s: properties of %v: %w", path, t.Track, err)
 		}
 		name := moqt.TrackName{Namespace: append(slices.Clone(cfg.Namespace), ns[len(r.root):]...), Name: t.Track.Name}
-		x := &track{Track: origin.NewTrack(name, props, origin.Limits{MaxOpen: maxOpen}), feeds: map[subgroup]*feed{}}
+		x := &track{Track: origin.NewTrack(name, props, origin.Limits{}), feeds: map[subgroup]*feed{}}
 		x.catalog = ns.Equal(r.root) && name.Name == catalog.TrackName
 		r.tracks[t.Track.String()] = x
 		r.set.Add(x.Track)
@@ -132,9 +132,9 @@ func markReplayed(properties []byte, replayed bool) (moqt.Properties, error) {
 	if err != nil {
 		return nil, err
 	}
-	kvs = slices.DeleteFunc(kvs, func(kv wire.KeyValue) bool { return kv.Type == player.ReplayProperty })
+	kvs = slices.DeleteFunc(kvs, func(kv wire.KeyValue) bool { return kv.Type == connect.ReplayProperty })
 	if replayed {
-		kvs = append(kvs, wire.KeyValue{Type: player.ReplayProperty, Int: 1})
+		kvs = append(kvs, wire.KeyValue{Type: connect.ReplayProperty, Int: 1})
 	}
 	return wire.AppendKeyValues(nil, kvs...), nil
 }

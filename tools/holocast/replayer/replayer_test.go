@@ -14,10 +14,10 @@ import (
 	"go.uber.org/goleak"
 
 	"holocast/internal/catalog"
+	"holocast/internal/connect"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/recording"
-	"holocast/tools/holocast/player"
 	"holocast/tools/holocast/recorder"
 	"holocast/tools/holocast/sessiontest"
 )
@@ -38,7 +38,7 @@ func write(t *testing.T, objects []recording.Object) string {
 		t.Fatal(err)
 	}
 	if err := w.AddTrack(recording.TrackInfo{
-		Track:      recording.Track{Namespace: session, Name: "data"},
+		Track:      wire.TrackName{Namespace: session, Name: "data"},
 		Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyPublisherPriority, Int: 7}, wire.KeyValue{Type: 0x6863_7271, Bytes: []byte("x")}),
 	}); err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func catalogObject(t *testing.T, names ...string) recording.Object {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return recording.Object{Track: recording.Track{Namespace: session, Name: catalog.TrackName}, Group: 3, Priority: 5, Payload: doc, FirstObject: true}
+	return recording.Object{Track: wire.TrackName{Namespace: session, Name: catalog.TrackName}, Group: 3, Priority: 5, Payload: doc, FirstObject: true}
 }
 
 // describe is what of an object a replay keeps.
@@ -96,9 +96,9 @@ func describe(o recording.Object) string {
 // Every kind of object goes through a replay and a second recording unchanged.
 func TestEveryKindOfObject(t *testing.T) {
 	props := wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x1000, Int: 9}, wire.KeyValue{Type: 0x1001, Bytes: []byte("why")})
-	data := recording.Track{Namespace: session, Name: "data"}
-	nested := recording.Track{Namespace: append(slices.Clone(session), "sub"), Name: "more"}
-	foreign := recording.Track{Namespace: []string{"other"}, Name: "data"}
+	data := wire.TrackName{Namespace: session, Name: "data"}
+	nested := wire.TrackName{Namespace: append(slices.Clone(session), "sub"), Name: "more"}
+	foreign := wire.TrackName{Namespace: []string{"other"}, Name: "data"}
 	cat := catalogObject(t, "data")
 	path := write(t, []recording.Object{
 		cat,
@@ -190,13 +190,13 @@ func TestEveryKindOfObject(t *testing.T) {
 	if v, _ := p.Int(wire.PropertyPublisherPriority); v != 7 {
 		t.Errorf("properties %x", p)
 	}
-	if v, _ := p.Int(player.ReplayProperty); v != 1 {
+	if v, _ := p.Int(connect.ReplayProperty); v != 1 {
 		t.Errorf("properties %x do not say that it is a replay", p)
 	}
 }
 
 func TestOpenRefuses(t *testing.T) {
-	data := recording.Object{Track: recording.Track{Namespace: session, Name: "data"}, Payload: []byte("x")}
+	data := recording.Object{Track: wire.TrackName{Namespace: session, Name: "data"}, Payload: []byte("x")}
 	bad := catalogObject(t)
 	bad.EndOnly, bad.Payload = true, nil
 	for _, tt := range []struct {
@@ -224,7 +224,7 @@ func TestOpenRefuses(t *testing.T) {
 
 // A loop raises every track's groups by its own span.
 func TestLoopRaisesGroups(t *testing.T) {
-	data := recording.Track{Namespace: session, Name: "data"}
+	data := wire.TrackName{Namespace: session, Name: "data"}
 	objects := append(make([]recording.Object, 0, 4), catalogObject(t, "data"))
 	for g := range uint64(3) {
 		objects = append(objects, recording.Object{Track: data, Group: 100 + g, FirstObject: true, Payload: []byte{byte(g)}, End: recording.EndFIN})

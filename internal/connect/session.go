@@ -1,0 +1,86 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"holocast/internal/catalog"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+)
+
+// Root is the first field of the namespace of all Holocast sessions.
+const Root = "holocast"
+
+// ReceiptsPrefix begins the names of the tracks on which viewers send receipts; the
+// viewer's name follows.
+const ReceiptsPrefix = "receipts/"
+
+// ReplayProperty is the track property that marks a replayed recording; its value
+// is 1. The type is even, so it holds a number, and outside the mandatory range, so
+// peers that do not know it ignore it and relays pass it on.
+const ReplayProperty = 0x6863_7270
+
+// TrackName is the full name of a catalog's track; ns is the namespace of the
+// catalog's own track.
+func TrackName(ns moqt.Namespace, t catalog.Track) moqt.TrackName {
+	if t.Namespace != "" {
+		ns = strings.Split(t.Namespace, "/")
+	}
+	return moqt.TrackName{Namespace: ns, Name: t.Name}
+}
+
+// NoSessionError says that nobody publishes the session at the relay.
+type NoSessionError struct {
+	Namespace moqt.Namespace
+	Err       error
+}
+
+func (e *NoSessionError) Error() string {
+	return fmt.Sprintf("the relay has no session %q: %v", strings.Join(e.Namespace[1:], "/"), e.Err)
+}
+
+func (e *NoSessionError) Unwrap() error { return e.Err }
+
+// rendezvous is how long the relay is asked to wait for a publisher at a time.
+const rendezvous = 20 * time.Second
+
+// Subscribe subscribes to a track from its largest object on and fetches the group
+// under way; see moqt.Subscription.Joined. timeout is the object delivery timeout,
+// 0 for the publisher's. With wait it asks again until a publisher appears.
+func Subscribe(ctx context.Context, s *moqt.Session, name moqt.TrackName, timeout time.Duration, wait bool) (*moqt.Subscription, error) {
+	o := moqt.SubscribeOptions{Filter: &moqt.Filter{Type: wire.FilterLargestObject}, ObjectDeliveryTimeout: timeout, Join: true}
+	if wait {
+		o.RendezvousTimeout = rendezvous
+	}
+	for {
+		sub, err := s.Subscribe(ctx, name, o)
+		var refused *moqt.RequestError
+		if !wait || ctx.Err() != nil || !errors.As(err, &refused) ||
+			refused.Code != wire.RequestTimeout && refused.Code != wire.RequestDoesNotExist {
+			return sub, err
+		}
+		slog.Debug("waiting for a publisher", "track", name.String(), "reason", err)
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// Ended reports whether err says that the publisher ended the track.
+func Ended(err error) bool {
+	var done *moqt.DoneError
+	return errors.As(err, &done) && (done.Code == wire.DoneTrackEnded || done.Code == wire.DoneSubscriptionEnded)
+}
+
+// Away reports whether err says that the track's publisher left and may return.
+func Away(err error) bool {
+	var done *moqt.DoneError
+	return errors.As(err, &done) && !Ended(err)
+}

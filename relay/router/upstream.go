@@ -1,0 +1,375 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"time"
+
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+)
+
+// Upstream is where the tracks of an offered namespace come from. Equal values are
+// the same one.
+type Upstream interface {
+	// Session is where tracks are asked for; it may have to be dialled first.
+	Session(ctx context.Context) (*moqt.Session, error)
+	// String names it in logs.
+	String() string
+}
+
+// peer is the upstream of a session that the publisher opened.
+type peer struct{ s *moqt.Session }
+
+func (p peer) Session(context.Context) (*moqt.Session, error) { return p.s, p.s.Err() }
+func (p peer) String() string                                 { return p.s.RemoteAddr().String() }
+
+// dialTimeout bounds how long an upstream may take to have a session.
+const dialTimeout = 10 * time.Second
+
+// rejoinAfter is how long a publisher that ended or refused a subscription is left
+// alone before it is asked again.
+const rejoinAfter = time.Second
+
+// newGroup is a NEW_GROUP_REQUEST that was passed upstream, outstanding until the
+// largest group is no longer what it was then (§10.2.14).
+type newGroup struct {
+	asked          bool
+	group, largest uint64
+}
+
+// join subscribes to the track at up, unless that is done or under way.
+func (t *track) join(up Upstream) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.removed || t.upstreams[up] != nil || t.joining[up] {
+		return
+	}
+	t.joining[up] = true
+	t.arm()
+	go t.subscribe(up)
+}
+
+// rejoin joins up after a while, if it still publishes the track by then.
+func (t *track) rejoin(up Upstream) {
+	time.AfterFunc(rejoinAfter, func() {
+		t.r.mu.Lock()
+		publishes := slices.Contains(t.r.publishers(t.Name()), up)
+		t.r.mu.Unlock()
+		if publishes {
+			t.join(up)
+		}
+	})
+}
+
+func (t *track) subscribe(up Upstream) {
+	sub, err := t.ask(up)
+	if err != nil {
+		t.r.log.Debug("upstream refused", "track", t.Name().String(), "upstream", up.String(), "err", err)
+		t.mu.Lock()
+		delete(t.joining, up)
+		t.lastErr = err
+		waiting := t.refs > 0 && t.orphaned()
+		t.arm()
+		t.notify()
+		t.mu.Unlock()
+		if waiting { // a publisher that came back may not have its tracks yet
+			t.rejoin(up)
+		}
+		return
+	}
+	if !t.adopt(up, sub, false) {
+		return
+	}
+	filled := t.filling()
+	select {
+	case <-filled:
+		return
+	default:
+	}
+	defer t.fill(filled)
+	if sub.Largest == nil {
+		return
+	}
+	if err := t.fetchNewest(sub); err != nil {
+		t.r.log.Debug("newest group not fetched", "track", t.Name().String(), "err", err)
+	}
+}
+
+// ask subscribes at up and asks for the group under way in the same breath.
+func (t *track) ask(up Upstream) (*moqt.Subscription, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+	defer cancel()
+	s, err := up.Session(ctx)
+	if err != nil {
+		t.r.log.Debug("upstream has no session", "upstream", up.String(), "err", err)
+		return nil, away(t.Name())
+	}
+	return s.Subscribe(s.Context(), t.Name(), moqt.SubscribeOptions{Join: true})
+}
+
+// away refuses a request for a track whose publisher cannot be reached now.
+func away(name moqt.TrackName) error {
+	return &moqt.RequestError{Code: wire.RequestDoesNotExist, Reason: "the publisher of " + name.String() + " went away", RetryInterval: 1 + 1000}
+}
+
+// adopt makes sub the track's subscription at up and begins to receive; false when
+// the track was removed meanwhile, and sub is cancelled.
+func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool) bool {
+	t.mu.Lock()
+	delete(t.joining, up)
+	if t.removed {
+		t.mu.Unlock()
+		sub.Cancel()
+		return false
+	}
+	known, ok := t.Largest()
+	missed := ok && t.refs > 0 && sub.Largest != nil && known.Less(*sub.Largest)
+	if ok && len(t.upstreams) == 0 && (sub.Largest == nil || sub.Largest.Less(known)) {
+		t.Restart() // else new groups would be taken for those that were here before
+		missed = t.refs > 0 && sub.Largest != nil
+	}
+	if len(sub.Properties) > 0 {
+		t.SetProperties(sub.Properties)
+	}
+	if sub.Largest != nil {
+		t.RaiseLargest(*sub.Largest)
+	}
+	switch {
+	case published:
+		t.pubs[up] = true
+		t.closeFilled(t.filled) // nobody can fetch from a publisher that may not answer
+	case len(t.upstreams) == 0 && !t.lostAt.IsZero(): // what is here is of one that went away
+		t.closeFilled(t.filled)
+		t.filled = make(chan struct{})
+	}
+	t.upstreams[up] = sub
+	t.lostAt, t.lastErr, t.asked = time.Time{}, nil, newGroup{}
+	t.arm()
+	t.notify()
+	t.mu.Unlock()
+	if missed { // by those who watch: it was published before this subscription
+		t.requestGroup(sub.Largest.Group + 1)
+	}
+	go t.receiveDatagrams(sub)
+	go t.receive(up, sub)
+	return true
+}
+
+// requestGroup passes a viewer's NEW_GROUP_REQUEST upstream where the track has
+// dynamic groups and nothing as good was asked for already (§10.2.14).
+func (t *track) requestGroup(group uint64) {
+	if dynamic, _ := t.Properties().Int(wire.PropertyDynamicGroups); dynamic != 1 {
+		return
+	}
+	largest, ok := t.Largest()
+	if ok && group != 0 && group <= largest.Group {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.asked.asked && t.asked.largest == largest.Group && t.asked.group >= group {
+		return
+	}
+	t.asked = newGroup{true, group, largest.Group}
+	for _, sub := range t.upstreams {
+		go func() {
+			ctx, cancel := context.WithTimeout(sub.Session().Context(), 5*time.Second)
+			defer cancel()
+			if _, err := sub.Update(ctx, moqt.Parameters{NewGroupRequest: &group}); err != nil {
+				t.r.log.Debug("new group not requested", "track", t.Name().String(), "err", err)
+			}
+		}()
+	}
+}
+
+func (t *track) receive(up Upstream, sub *moqt.Subscription) {
+	for {
+		// The subscription ends with its session at the latest, and knows better
+		// than that why.
+		r, err := sub.AcceptSubgroup(context.Background())
+		if err != nil {
+			t.lost(up, sub, err)
+			return
+		}
+		// Opened before the next is accepted, so that viewers are offered the last
+		// subgroup before they are told of the track's end.
+		feed, err := t.OpenSubgroup(r.SubgroupHeader)
+		if err != nil {
+			r.Cancel(wire.StreamCancelled)
+			continue
+		}
+		go t.receiveSubgroup(r, feed)
+	}
+}
+
+// receiveSubgroup passes a subgroup on as it arrives.
+func (t *track) receiveSubgroup(r *moqt.SubgroupReader, feed *origin.Feed) {
+	for {
+		n, err := r.ReadRaw(feed.Space())
+		if n > 0 {
+			switch cerr := feed.Commit(n); {
+			case cerr == nil:
+			case errors.Is(cerr, origin.ErrDuplicate), errors.Is(cerr, origin.ErrEvicted):
+				feed.Reset(wire.StreamTooFarBehind)
+				r.Cancel(refusal(cerr))
+				return
+			default:
+				feed.Reset(wire.StreamMalformedTrack)
+				r.Malformed(cerr)
+				return
+			}
+		}
+		switch e := (*moqt.StreamError)(nil); {
+		case err == nil:
+			continue
+		case err == io.EOF:
+			if cerr := feed.Close(); cerr != nil {
+				r.Malformed(io.ErrUnexpectedEOF)
+			}
+		case errors.As(err, &e):
+			feed.Reset(e.Code)
+		default:
+			feed.Reset(wire.StreamInternalError)
+		}
+		return
+	}
+}
+
+// refusal is the code with which a subgroup is refused that the cache does not take.
+func refusal(err error) wire.StreamCode {
+	if errors.Is(err, origin.ErrEvicted) {
+		return wire.StreamTooFarBehind
+	}
+	return wire.StreamCancelled
+}
+
+func (t *track) receiveDatagrams(sub *moqt.Subscription) {
+	for {
+		d, err := sub.AcceptDatagram(context.Background())
+		if err != nil {
+			return
+		}
+		t.SendDatagram(*d)
+	}
+}
+
+// lost handles the end of an upstream subscription. A track that its publisher
+// ended is over for the viewers too; one whose publisher merely went away waits
+// for it, or another, to come back.
+func (t *track) lost(up Upstream, sub *moqt.Subscription, err error) {
+	t.r.mu.Lock()
+	defer t.r.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.upstreams[up] == sub {
+		delete(t.upstreams, up)
+		delete(t.pubs, up)
+	}
+	if len(t.upstreams) == 0 {
+		t.lostAt = time.Now()
+	}
+	t.arm()
+	t.notify()
+	if t.removed || len(t.upstreams) > 0 {
+		return
+	}
+	var done *moqt.DoneError
+	switch {
+	case errors.Is(err, wire.ErrMalformedTrack):
+		t.end(wire.DoneMalformedTrack, "the publisher's track is malformed")
+		return
+	case errors.As(err, &done) && over(done.Code):
+		t.end(done.Code, done.Reason)
+		return
+	}
+	t.r.log.Info("publisher gone", "track", t.Name().String(), "reason", err, "grace", t.r.cfg.Grace)
+	for _, other := range t.r.publishers(t.Name()) {
+		if other == up {
+			t.rejoin(other)
+		} else {
+			go t.join(other)
+		}
+	}
+}
+
+// over reports whether a PUBLISH_DONE ends the track itself, and not only this
+// subscription to it.
+func over(code wire.DoneCode) bool {
+	switch code {
+	case wire.DoneTrackEnded, wire.DoneSubscriptionEnded, wire.DoneUnauthorized, wire.DoneMalformedTrack:
+		return true
+	}
+	return false
+}
+
+// anyUpstream is a session that the track comes from, nil when there is none.
+func (t *track) anyUpstream() *moqt.Session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, sub := range t.upstreams {
+		return sub.Session()
+	}
+	return nil
+}
+
+// publishedByOther reports whether a session other than s PUBLISHed the track.
+func (t *track) publishedByOther(s *moqt.Session) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for p := range t.pubs {
+		if p != (peer{s}) {
+			return true
+		}
+	}
+	return false
+}
+
+// publish takes a track that its publisher offers.
+func (r *Router) publish(req *moqt.PublishRequest) {
+	t := r.hold(req.Track)
+	defer t.release()
+	s := req.Session()
+	sub, err := req.Accept(moqt.SubscribeOptions{})
+	if err != nil {
+		return
+	}
+	if !t.adopt(peer{s}, sub, true) {
+		return
+	}
+	r.log.Info("track published", "track", req.Track.String(), "peer", s.RemoteAddr().String())
+	r.mu.Lock()
+	r.notify()
+	var interested []*discovery
+	for d := range r.discoveries {
+		if d.tracks && d.s != s && req.Track.Namespace.HasPrefix(d.prefix) {
+			interested = append(interested, d)
+		}
+	}
+	r.mu.Unlock()
+	for _, d := range interested {
+		go t.offerTo(d)
+	}
+}
+
+// offerTo publishes the track to a session that asked for all tracks of a prefix.
+func (t *track) offerTo(d *discovery) {
+	t.mu.Lock()
+	if t.removed {
+		t.mu.Unlock()
+		return
+	}
+	t.refs++
+	t.mu.Unlock()
+	defer t.release()
+	since := time.Now()
+	pub, err := d.s.Publish(d.s.Context(), t.Name(), t.info())
+	if err != nil {
+		t.r.log.Debug("track not taken", "track", t.Name().String(), "peer", d.s.RemoteAddr().String(), "err", err)
+		return
+	}
+	_ = t.r.queue(d.s).Serve(t.Track, origin.Publication{Publication: pub}, since)
+}
