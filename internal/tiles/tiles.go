@@ -129,7 +129,7 @@ func New(cfg Config) (*Encoder, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	if cfg.Quantisers == nil {
+	if len(cfg.Quantisers) == 0 {
 		cfg.Quantisers = Quantisers(max(1, s.Qualities))[:s.Qualities]
 	}
 	if len(cfg.Quantisers) != s.Qualities {
