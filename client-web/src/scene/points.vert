@@ -3,7 +3,7 @@ precision highp int;
 precision highp sampler2D;
 precision highp usampler2D;
 
-// Words of the frame (decode/kernel/planes.ts), 4096 points a row.
+// Words of the frame (media/points/kernel/planes.ts), 4096 points a row.
 uniform usampler2D words;
 // X and Y of each pixel's ray at z = 1.
 uniform sampler2D rays;

@@ -1,6 +1,6 @@
 import { Color, GridHelper, Group, Matrix4, PerspectiveCamera, Scene, Vector3, WebGLRenderer } from "three";
-import type { Subject } from "../decode/subject.ts";
-import type { CameraTrack, Transform } from "../live/catalog.ts";
+import type { Subject } from "../media/points/subject.ts";
+import type { CameraTrack, Transform } from "../media/points/track.ts";
 import { CameraPoints, Quads, type SharedUniforms } from "./points.ts";
 import { Walk } from "./walk.ts";
 

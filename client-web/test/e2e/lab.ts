@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { extname, join, normalize } from "node:path";
 import { fileURLToPath } from "node:url";
 import { chromium, type BrowserContext, type Page } from "playwright-core";
-import type { Stats } from "../../src/stats.ts";
+import type { Stats } from "../../src/ui/stats.ts";
 
 export const repo = fileURLToPath(new URL("../../../", import.meta.url));
 const dist = fileURLToPath(new URL("../../dist/", import.meta.url));

@@ -1,16 +1,17 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
-import { Meter } from "../../src/hud/meter.ts";
-import { parseLink } from "../../src/link.ts";
-import { Assembler } from "../../src/live/assembler.ts";
-import { CatalogError, decompress, parseCatalog, parsePoses, type CameraTrack } from "../../src/live/catalog.ts";
-import { ClockEstimator, localTime, parseStamp } from "../../src/live/clock.ts";
-import { Feed } from "../../src/live/feed.ts";
-import { Pace } from "../../src/live/pace.ts";
-import { encodeReceipt } from "../../src/live/receipt.ts";
-import { Sequence } from "../../src/live/sequence.ts";
-import { messageFor } from "../../src/messages.ts";
-import type { Phase } from "../../src/live/protocol.ts";
+import { Meter } from "../../src/ui/hud/meter.ts";
+import { parseLink } from "../../src/ui/link.ts";
+import { Assembler } from "../../src/media/points/assembler.ts";
+import { CatalogError, decompress, parseCatalog } from "../../src/media/session/catalog.ts";
+import { parsePoses, readCameras, type CameraTrack } from "../../src/media/points/track.ts";
+import { ClockEstimator, localTime, parseStamp } from "../../src/media/session/clock.ts";
+import { Feed } from "../../src/media/points/feed.ts";
+import { Pace } from "../../src/media/points/pace.ts";
+import { encodeReceipt } from "../../src/media/session/receipt.ts";
+import { Sequence } from "../../src/media/points/sequence.ts";
+import { messageFor } from "../../src/ui/messages.ts";
+import type { Phase } from "../../src/media/session/messages.ts";
 
 describe("assembler", () => {
   const run = (descriptions: number, events: ([bigint, number] | ["lost", bigint, number])[]): string[] => {
@@ -116,7 +117,8 @@ describe("meter", () => {
       m.decoded(i % 2, 4, now);
       m.shown(i % 2, i >> 1, 1000, i === 199 ? 500 : i % 10, now);
       m.drawn(now);
-      m.traffic((i + 1) * 10000, [[i % 2, 2 * (1 + (i >> 1))]], now); // every other one is not drawn
+      m.traffic((i + 1) * 10000, now);
+      m.arrived([[i % 2, 2 * (1 + (i >> 1))]], now); // every other one is not drawn
     }
     const s = m.snapshot(1e6 + 199 * 50 + 1);
     expect(s).toMatchObject({ fps: 10, received_fps: 20, rendered_fps: 20, frames: 200, pictures: 200, points: 2000, mbit_per_s: 1.6 });
@@ -143,17 +145,20 @@ describe("catalog", () => {
     ],
     initDataList: [{ id: "i", type: "inline", data: btoa(JSON.stringify(init)) }],
   });
-  const parse = (doc: unknown) => parseCatalog(new TextEncoder().encode(JSON.stringify(doc)));
+  const parse = (doc: unknown) => {
+    const catalog = parseCatalog(new TextEncoder().encode(JSON.stringify(doc)));
+    return { complete: catalog.complete, ...readCameras(catalog) };
+  };
   it("takes the best quality of each camera", () => {
     const c = parse(base());
-    expect(c.cameras).toMatchObject([{ track: "points/0/full", camera: 0, name: "front", layout: "A", descriptions: 4, pose: init.pose }]);
+    expect(c.qualities.map((list) => list[0])).toMatchObject([{ track: "points/0/full", camera: 0, name: "front", layout: "A", descriptions: 4, pose: init.pose }]);
     expect(c).toMatchObject({ hasPoses: true, complete: false });
   });
   it.each<[string, (d: ReturnType<typeof base>) => void, RegExp]>([
     ["another version", (d) => (d.version = "2"), /\$\.version/],
     ["no initialization data", (d) => (d.initDataList = []), /\$\.tracks\[0\]\.initRef/],
     ["init data that is no JSON", (d) => (d.initDataList[0]!.data = "e"), /not JSON in base64/],
-    ["another grid than the lens's", (d) => Object.assign(d.tracks[0]!, { width: 5 }), /\$\.tracks\[0\]\.width/],
+    ["another grid than the lens's", (d) => Object.assign(d.tracks[0]!, { width: 5 }), /\$\.tracks\[0\]\.initRef\.grid/],
     ["an unknown layout", (d) => Object.assign(d.tracks[0]!, { hcpf: { layout: "D" } }), /none of A, B, C/],
     ["too many points", (d) => Object.assign((d.tracks[0] as ReturnType<typeof track>).hcpf, { maxPoints: 1e9 }), /maxPoints/],
     ["three descriptions", (d) => Object.assign((d.tracks[0] as ReturnType<typeof track>).hcpf, { descriptions: 3 }), /neither 1 nor 4/],
@@ -173,7 +178,7 @@ describe("catalog", () => {
   it("passes over tracks of other namespaces", () => {
     const d = base();
     for (const t of d.tracks) Object.assign(t, { namespace: "elsewhere" });
-    expect(parse(d).cameras).toEqual([]);
+    expect(parse(d).qualities).toEqual([]);
   });
   it.each(["", "{", "null", "[]", "[".repeat(100000)])("refuses what is no catalog: %.10s", (text) => {
     expect(() => parseCatalog(new TextEncoder().encode(text))).toThrow(CatalogError);
@@ -182,7 +187,7 @@ describe("catalog", () => {
     const pack = async (b: Uint8Array<ArrayBuffer>) =>
       new Uint8Array(await new Response(new Blob([b]).stream().pipeThrough(new CompressionStream("gzip"))).arrayBuffer());
     const doc = new TextEncoder().encode(JSON.stringify(base()));
-    expect(parseCatalog(await decompress(await pack(doc), 1)).cameras).toHaveLength(1);
+    expect(readCameras(parseCatalog(await decompress(await pack(doc), 1))).qualities).toHaveLength(1);
     await expect(decompress(await pack(new Uint8Array(3 << 20)), 1)).rejects.toThrow(/more than/);
     await expect(decompress(doc, 2)).rejects.toThrow(/MSF_COMPRESSION 2/);
   });
@@ -215,7 +220,7 @@ describe("link", () => {
 });
 
 describe("contrast", () => {
-  const css = readFileSync(new URL("../../src/style.css", import.meta.url), "utf8");
+  const css = readFileSync(new URL("../../src/ui/style.css", import.meta.url), "utf8");
   type Color = [number, number, number, number];
   const color = (text: string): Color => {
     const hex = /^#(..)(..)(..)$/.exec(text);

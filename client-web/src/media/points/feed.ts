@@ -1,12 +1,12 @@
 /** One camera's frames on their way to its decoder. */
-import { HEADER_LENGTH } from "../decode/header.ts";
-import type { Subscription } from "../moqt/index.ts";
+import type { Subscription } from "../../moqt/index.ts";
+import { localTime } from "../session/clock.ts";
 import { Assembler } from "./assembler.ts";
-import type { CameraTrack } from "./catalog.ts";
-import { localTime } from "./clock.ts";
+import { HEADER_LENGTH } from "./header.ts";
+import type { ToDecoder } from "./messages.ts";
 import { Pace } from "./pace.ts";
-import type { ToDecoder } from "./protocol.ts";
 import { Sequence } from "./sequence.ts";
+import type { CameraTrack } from "./track.ts";
 
 type Objects = Uint8Array<ArrayBuffer>[];
 

@@ -1,5 +1,5 @@
 import type { MeterSnapshot } from "./hud/meter.ts";
-import type { Phase } from "./live/protocol.ts";
+import type { Phase } from "../media/session/messages.ts";
 
 /** What the page knows of its session now: shown, copied as JSON, and given to tests. */
 export interface Stats extends MeterSnapshot {
