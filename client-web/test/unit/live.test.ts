@@ -3,8 +3,7 @@ import { describe, expect, it } from "vitest";
 import { Meter } from "../../src/ui/hud/meter.ts";
 import { parseLink } from "../../src/ui/link.ts";
 import { Assembler } from "../../src/media/points/assembler.ts";
-import { CatalogError, decompress, parseCatalog } from "../../src/media/session/catalog.ts";
-import { parsePoses, readCameras, type CameraTrack } from "../../src/media/points/track.ts";
+import type { CameraTrack } from "../../src/media/points/track.ts";
 import { ClockEstimator, localTime, parseStamp } from "../../src/media/session/clock.ts";
 import { Feed } from "../../src/media/points/feed.ts";
 import { Pace } from "../../src/media/points/pace.ts";
@@ -124,76 +123,6 @@ describe("meter", () => {
     expect(s).toMatchObject({ fps: 10, received_fps: 20, rendered_fps: 20, frames: 200, pictures: 200, points: 2000, mbit_per_s: 1.6 });
     expect(s.frame_delay_ms).toEqual({ p50: 4, p95: 9, p99: 9 });
     expect(m.snapshot(1e6 + 60000).fps).toBe(0);
-  });
-});
-
-describe("catalog", () => {
-  const init = {
-    grid: { width: 4, height: 2, fx: 3, fy: 3, cx: 2, cy: 1, k: [0, 0, 0, 0, 0, 0], p: [0, 0] },
-    pose: { r: [1, 0, 0, 0, 1, 0, 0, 0, 1], t: [1, 2, 3] },
-  };
-  const track = (quality: string, bitrate: number) => ({
-    name: `points/0/${quality}`, packaging: "hcpf", isLive: true, initRef: "i", width: 4, height: 2, bitrate,
-    hcpf: { camera: 0, cameraName: "front", quality, layout: "A", descriptions: 4, maxPoints: 8, deliveryTimeout: 500 },
-  });
-  const base = () => ({
-    version: "draft-01",
-    tracks: [
-      track("low", 1), track("full", 2),
-      { name: "video", packaging: "loc", isLive: true },
-      { name: "pose", packaging: "eventtimeline", eventType: "dev.holocast.pose/v1", isLive: true },
-    ],
-    initDataList: [{ id: "i", type: "inline", data: btoa(JSON.stringify(init)) }],
-  });
-  const parse = (doc: unknown) => {
-    const catalog = parseCatalog(new TextEncoder().encode(JSON.stringify(doc)));
-    return { complete: catalog.complete, ...readCameras(catalog) };
-  };
-  it("takes the best quality of each camera", () => {
-    const c = parse(base());
-    expect(c.qualities.map((list) => list[0])).toMatchObject([{ track: "points/0/full", camera: 0, name: "front", layout: "A", descriptions: 4, pose: init.pose }]);
-    expect(c).toMatchObject({ hasPoses: true, complete: false });
-  });
-  it.each<[string, (d: ReturnType<typeof base>) => void, RegExp]>([
-    ["another version", (d) => (d.version = "2"), /\$\.version/],
-    ["no initialization data", (d) => (d.initDataList = []), /\$\.tracks\[0\]\.initRef/],
-    ["init data that is no JSON", (d) => (d.initDataList[0]!.data = "e"), /not JSON in base64/],
-    ["another grid than the lens's", (d) => Object.assign(d.tracks[0]!, { width: 5 }), /\$\.tracks\[0\]\.initRef\.grid/],
-    ["an unknown layout", (d) => Object.assign(d.tracks[0]!, { hcpf: { layout: "D" } }), /none of A, B, C/],
-    ["too many points", (d) => Object.assign((d.tracks[0] as ReturnType<typeof track>).hcpf, { maxPoints: 1e9 }), /maxPoints/],
-    ["three descriptions", (d) => Object.assign((d.tracks[0] as ReturnType<typeof track>).hcpf, { descriptions: 3 }), /neither 1 nor 4/],
-  ])("refuses %s and says where", (_, spoil, message) => {
-    const d = base();
-    spoil(d);
-    expect(() => parse(d)).toThrow(message);
-    expect(() => parse(d)).toThrow(CatalogError);
-  });
-  it("refuses a pose that is no rotation, and a lens that is none", () => {
-    const d = base();
-    d.initDataList[0]!.data = btoa(JSON.stringify({ ...init, pose: { r: [2, 0, 0, 0, 1, 0, 0, 0, 1], t: [0, 0, 0] } }));
-    expect(() => parse(d)).toThrow(/not a rotation/);
-    d.initDataList[0]!.data = btoa(JSON.stringify({ ...init, grid: { ...init.grid, fx: 0 } }));
-    expect(() => parse(d)).toThrow(/fx/);
-  });
-  it("passes over tracks of other namespaces", () => {
-    const d = base();
-    for (const t of d.tracks) Object.assign(t, { namespace: "elsewhere" });
-    expect(parse(d).qualities).toEqual([]);
-  });
-  it.each(["", "{", "null", "[]", "[".repeat(100000)])("refuses what is no catalog: %.10s", (text) => {
-    expect(() => parseCatalog(new TextEncoder().encode(text))).toThrow(CatalogError);
-  });
-  it("unpacks gzip, but not a bomb", async () => {
-    const pack = async (b: Uint8Array<ArrayBuffer>) =>
-      new Uint8Array(await new Response(new Blob([b]).stream().pipeThrough(new CompressionStream("gzip"))).arrayBuffer());
-    const doc = new TextEncoder().encode(JSON.stringify(base()));
-    expect(readCameras(parseCatalog(await decompress(await pack(doc), 1))).qualities).toHaveLength(1);
-    await expect(decompress(await pack(new Uint8Array(3 << 20)), 1)).rejects.toThrow(/more than/);
-    await expect(decompress(doc, 2)).rejects.toThrow(/MSF_COMPRESSION 2/);
-  });
-  it("reads poses", () => {
-    const events = [{ T: 1, data: { camera: 3, pose: init.pose } }];
-    expect(parsePoses(new TextEncoder().encode(JSON.stringify(events)))).toEqual([{ camera: 3, pose: init.pose }]);
   });
 });
 

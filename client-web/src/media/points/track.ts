@@ -98,11 +98,13 @@ function readCamera(catalog: Catalog, t: Track): CameraTrack {
     if (onGrid) throw new CatalogError(`${path}.layout`, `layout ${layout} needs an initRef to the camera's geometry`);
     return { ...about, grid: NOMINAL, pose: IDENTITY };
   }
-  const at = `${t.path}.initRef`;
-  const init = object(initData(catalog, t), at);
+  const { path: at, value: init } = initData(catalog, t);
   const grid = intrinsics(init["grid"], `${at}.grid`);
   if (onGrid && (t.width !== grid.width || t.height !== grid.height)) throw new CatalogError(`${at}.grid`, `${grid.width}×${grid.height} pixels, the track has ${t.width}×${t.height}`);
-  return { ...about, grid, pose: transform(init["pose"], `${at}.pose`) };
+  const pose = transform(init["pose"], `${at}.pose`);
+  const depth = (field: string) => integer(init[field] ?? 0, `${at}.${field}`, 0, 65535);
+  if (depth("depthMin") > depth("depthMax")) throw new CatalogError(`${at}.depthMin`, "beyond depthMax");
+  return { ...about, grid, pose };
 }
 
 function intrinsics(v: unknown, path: string): Intrinsics {
@@ -143,7 +145,9 @@ export interface PoseEvent {
 
 export function parsePoses(payload: Uint8Array): PoseEvent[] {
   return array(parse(payload, "poses"), "poses", 1 << 16).map((v, i) => {
-    const data = object(object(v, `poses[${i}]`)["data"], `poses[${i}].data`);
-    return { camera: integer(data["camera"], `poses[${i}].data.camera`, 0, 65535), pose: transform(data["pose"], `poses[${i}].data.pose`) };
+    const event = object(v, `poses[${i}]`);
+    integer(event["T"] ?? 0, `poses[${i}].T`, -Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER);
+    const data = object(event["data"], `poses[${i}].data`);
+    return { camera: integer(data["camera"] ?? 0, `poses[${i}].data.camera`, 0, 65535), pose: transform(data["pose"], `poses[${i}].data.pose`) };
   });
 }

@@ -3,7 +3,7 @@
  * it. Fields that are not known are passed over (MSF §5); those that are, are checked. Both sides prove
  * themselves by internal/catalog/testdata/vectors.json.
  */
-import { array, CatalogError, flag, integer, number, object, parseObject, text, type Json } from "./json.ts";
+import { array, CatalogError, flag, integer, number, object, parse, parseObject, text, type Json } from "./json.ts";
 
 export { CatalogError } from "./json.ts";
 
@@ -45,10 +45,17 @@ export interface Timeline {
   readonly wallclock: number;
 }
 
+export interface InitData {
+  /** Where in the document it is. */
+  readonly path: string;
+  /** In base64; undefined where it is not inline. */
+  readonly data: string | undefined;
+}
+
 export interface Catalog {
   readonly tracks: readonly Track[];
-  /** Inline initialization data (MSF §5.1.7) by id, in base64. */
-  readonly inits: ReadonlyMap<string, string>;
+  /** Initialization data (MSF §5.1.7) by id. */
+  readonly inits: ReadonlyMap<string, InitData>;
   /** The broadcast has ended. */
   readonly complete: boolean;
 }
@@ -166,7 +173,7 @@ export class CatalogReader {
     for (let p = this.#waiting.get(this.#next); p; p = this.#waiting.get(this.#next)) {
       this.#waiting.delete(this.#next);
       const o = parseObject(p, MAX_CATALOG);
-      const doc = this.#next > 0n ? applyDelta(this.#doc!, o) : o;
+      const doc = this.#next > 0n && o["deltaUpdate"] !== undefined ? applyDelta(this.#doc!, o) : o;
       catalog = readCatalog(doc);
       this.#doc = doc;
       this.#next++;
@@ -176,32 +183,31 @@ export class CatalogReader {
 }
 
 function readCatalog(doc: Json): Catalog {
+  if (doc["deltaUpdate"] !== undefined) throw new CatalogError("$", "a delta update, not an independent catalog");
   if (doc["version"] !== "draft-01" && doc["version"] !== "1") throw new CatalogError("$.version", "missing, or not supported");
-  const inits = new Map<string, string>();
-  const ids = new Set<string>();
+  const inits = new Map<string, InitData>();
   for (const [i, v] of array(doc["initDataList"] ?? [], "$.initDataList", MAX_INITS).entries()) {
     const path = `$.initDataList[${i}]`;
     const o = object(v, path);
     const id = text(o["id"] ?? "", `${path}.id`);
     if (id === "") throw new CatalogError(`${path}.id`, "missing");
-    if (ids.has(id)) throw new CatalogError(`${path}.id`, "taken by an earlier entry");
-    ids.add(id);
+    if (inits.has(id)) throw new CatalogError(`${path}.id`, "taken by an earlier entry");
     const data = text(o["data"] ?? "", `${path}.data`);
-    if (o["type"] === "inline") inits.set(id, data);
-    else if (o["type"] !== "track-property" && o["type"] !== "object-property") {
+    if (o["type"] !== "inline" && o["type"] !== "track-property" && o["type"] !== "object-property") {
       throw new CatalogError(`${path}.type`, "none of inline, track-property, object-property");
     }
+    inits.set(id, { path: `${path}.data`, data: o["type"] === "inline" ? data : undefined });
   }
-  const tracks = readTracks(doc["tracks"], "$.tracks", ids);
-  if (doc["publishTracks"] != null) readTracks(doc["publishTracks"], "$.publishTracks", ids);
+  const tracks = readTracks(doc["tracks"], "$.tracks", inits);
+  if (doc["publishTracks"] != null) readTracks(doc["publishTracks"], "$.publishTracks", inits);
   return { tracks, inits, complete: doc["isComplete"] != null && flag(doc["isComplete"], "$.isComplete") };
 }
 
-function readTracks(list: unknown, path: string, ids: ReadonlySet<string>): Track[] {
+function readTracks(list: unknown, path: string, inits: ReadonlyMap<string, InitData>): Track[] {
   const seen = new Set<string>();
   return array(list, path, MAX_TRACKS).map((v, i) => {
     const t = readTrack(object(v, `${path}[${i}]`), `${path}[${i}]`);
-    if (t.initRef !== "" && !ids.has(t.initRef)) throw new CatalogError(`${t.path}.initRef`, "no entry of initDataList has this id");
+    if (t.initRef !== "" && !inits.has(t.initRef)) throw new CatalogError(`${t.path}.initRef`, "no entry of initDataList has this id");
     const key = JSON.stringify([t.namespace, t.name]);
     if (seen.has(key)) throw new CatalogError(`${t.path}.name`, "taken by an earlier track");
     seen.add(key);
@@ -268,15 +274,15 @@ function timeline(v: unknown, path: string): Timeline | undefined {
   return t.mediaStep > 0 && t.groupStep > 0 ? t : undefined;
 }
 
-/** JSON that initialization data carries. */
-export function initData(catalog: Catalog, t: Track): unknown {
-  const path = `${t.path}.initRef`;
-  const data = catalog.inits.get(t.initRef);
-  if (data === undefined) throw new CatalogError(path, "no inline initialization data of that id");
+/** JSON that a track's initialization data carries, and where it is. */
+export function initData(catalog: Catalog, t: Track): { readonly path: string; readonly value: Json } {
+  const { path, data } = catalog.inits.get(t.initRef)!;
+  if (data === undefined) throw new CatalogError(path, "not inline");
+  let bytes: Uint8Array;
   try {
-    const bytes = Uint8Array.from(atob(data), (c) => c.charCodeAt(0));
-    return JSON.parse(new TextDecoder().decode(bytes));
-  } catch (e) {
-    throw new CatalogError(path, `not JSON in base64: ${e instanceof Error ? e.message : ""}`);
+    bytes = Uint8Array.from(atob(data), (c) => c.charCodeAt(0));
+  } catch {
+    throw new CatalogError(path, "not base64");
   }
+  return { path, value: object(parse(bytes, path), path) };
 }
