@@ -74,6 +74,8 @@ export interface SharedUniforms {
   readonly height: { value: number };
   /** Edge of a point, in distances between neighbouring points. */
   readonly spread: { value: number };
+  /** Each so many-th point is drawn, a power of two. */
+  readonly stride: { value: number };
 }
 
 /**
@@ -91,7 +93,7 @@ export class CameraPoints {
   constructor(
     private readonly renderer: WebGLRenderer,
     readonly track: CameraTrack,
-    shared: SharedUniforms,
+    private readonly shared: SharedUniforms,
     private readonly quads: Quads,
   ) {
     this.#gl = renderer.getContext() as WebGL2RenderingContext;
@@ -166,8 +168,13 @@ export class CameraPoints {
     this.points = points;
     const index = this.quads.index(points);
     if (this.object.geometry.index !== index) this.object.geometry.setIndex(index);
-    this.object.geometry.setDrawRange(0, 6 * points);
+    this.thin();
     this.#show();
+  }
+
+  /** Draws as many points as the shared stride says. */
+  thin(): void {
+    this.object.geometry.setDrawRange(0, 6 * Math.floor(this.points / this.shared.stride.value));
   }
 
   #show(): void {

@@ -13,7 +13,11 @@ import { PointsView } from "./points.ts";
 import type { Stats } from "./stats.ts";
 import { bindToolbar, QualityMenu } from "./toolbar.ts";
 
+/** How often the figures are shown, ms: as often as that where the page has the time, and less where it has not. */
 const REFRESH = 250;
+const REFRESH_BUSY = 2000;
+/** A page whose timers come so late, ms, is busy. */
+const LATE = 100;
 
 export class Page {
   readonly #studio = new Studio(document.querySelector("canvas#view")!);
@@ -47,7 +51,7 @@ export class Page {
     // A phone may take the GPU away. What was on it is gone, and the next frames bring it all.
     this.#studio.canvas.addEventListener("webglcontextrestored", () => location.reload());
     this.#studio.renderer.setAnimationLoop(() => this.#frame());
-    setInterval(() => this.#panel.show(this.stats()), REFRESH);
+    this.#refresh(REFRESH);
     this.#qualityMenu = new QualityMenu((quality) => workers?.send({ type: "quality", quality }));
     this.#playBar = new PlayBar(document.querySelector<HTMLElement>("#playback")!, (action) => workers?.send({ type: "playback", action }));
     bindToolbar(this.#studio, this.#panel.root, () => JSON.stringify(this.stats(), undefined, 2), this.#playBar);
@@ -57,6 +61,15 @@ export class Page {
     for (const change of ["sessionstart", "sessionend"] as const) xr.addEventListener(change, () => this.#look());
     document.addEventListener("visibilitychange", () => this.#look());
     this.#look();
+  }
+
+  #refresh(wait: number): void {
+    const due = performance.now() + wait;
+    setTimeout(() => {
+      const busy = performance.now() - due > LATE;
+      this.#panel.show(this.stats());
+      this.#refresh(busy ? REFRESH_BUSY : REFRESH);
+    }, wait);
   }
 
   /** Tells whether anybody sees the page, its scene in a headset included. */
@@ -102,9 +115,11 @@ export class Page {
   }
 
   #frame(): void {
+    const time = performance.now();
+    if (this.#studio.busy(time)) return;
     const now = localTime();
     this.#points.upload(now);
-    if (!this.#studio.draw(performance.now())) return;
+    if (!this.#studio.draw(time)) return;
     this.#meter.drawn(now);
     this.#points.drawn(now, (f, shown) => (this.#replayed ? shown - f.arrived : shown + (this.#clock?.offset ?? 0) - f.captured));
     if (this.#firstFrame === undefined && this.#meter.frames > 0) {
@@ -163,6 +178,7 @@ export class Page {
       streams_cut: t?.cut ?? 0, streams_refused: t?.refused ?? 0, streams_malformed: t?.malformed ?? 0,
       reconnects: t?.reconnects ?? 0, rtt_ms: round(t?.rtt ?? 0, 2),
       clock: { offset_ms: this.#clock ? round(this.#clock.offset, 3) : null, error_ms: this.#clock ? round(this.#clock.error, 3) : null },
+      draw_ms: round(this.#studio.drawing.took, 1), drawn_share: this.#studio.drawing.share,
       first_frame_ms: this.#firstFrame === undefined ? null : round(this.#firstFrame, 1),
     };
   }

@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
+import type { Subscription } from "../../src/moqt/index.ts";
 import { Meter } from "../../src/ui/hud/meter.ts";
 import { parseLink } from "../../src/ui/link.ts";
 import { Assembler } from "../../src/media/points/assembler.ts";
@@ -375,6 +376,40 @@ describe("feed", () => {
     expect(decoded()).toEqual([]);
     expect(f.sequence.received).toBe(0);
     f.close();
+  });
+  it("leaves out late frames, and has none sent that would be behind them", () => {
+    const { f, decoded } = open();
+    const starts: bigint[] = [];
+    f.follow({ startAt: (group: bigint) => void starts.push(group), session: {}, cancel: () => {} } as unknown as Subscription);
+    const at = (n: number, age: number) => {
+      const [object] = frame(n);
+      new DataView(object!.buffer).setBigUint64(20, BigInt(Math.round(1000 * (localTime() - age))), true);
+      f.show([object!], BigInt(n));
+    };
+    vi.useFakeTimers();
+    try {
+      for (let i = 0; i < 30; i++) {
+        vi.advanceTimersByTime(33);
+        at(i, 20);
+        f.wanted(localTime());
+      }
+      const before = decoded().length;
+      vi.advanceTimersByTime(33);
+      at(30, 900);
+      expect(decoded().length).toBe(before);
+      expect(starts.at(-1)).toBeGreaterThan(50n);
+      expect(f.wants(31n)).toBe(false);
+      expect(f.wants(starts.at(-1)!)).toBe(true);
+      // A viewer to which all frames come late has some all the same.
+      for (let i = 31; i < 60; i++) {
+        vi.advanceTimersByTime(200);
+        at(i, 900);
+      }
+      expect(decoded().length).toBeGreaterThan(before);
+    } finally {
+      vi.useRealTimers();
+      f.close();
+    }
   });
   it("hands a frame on at once that comes after the page's time", async () => {
     const { f, decoded } = open();

@@ -145,7 +145,7 @@ export class Points implements Medium {
     const { assembler, camera } = feed;
     const sink: TrackSink = {
       maxObject: maxFrame(camera),
-      accept: (h) => assembler.wants(h.group),
+      accept: (h) => feed.wants(h.group),
       object: (o) => {
         if (o.status === "normal" && o.payload.length > 0) assembler.add(o.group, Number(o.subgroup), o.payload);
       },
