@@ -1,14 +1,14 @@
 /** Starts the workers, which then connect while the page with its renderer loads. */
-import "./style.css";
-import { parseLink } from "./link.ts";
-import { showFailure } from "./messages.ts";
-import { keepAwake } from "./wake.ts";
-import { Workers } from "./workers.ts";
+import "./ui/style.css";
+import { Workers } from "./media/workers.ts";
+import { parseLink } from "./ui/link.ts";
+import { showFailure } from "./ui/messages.ts";
+import { keepAwake } from "./ui/wake.ts";
 
 const link = parseLink(location);
 const workers = typeof WebTransport === "undefined" ? undefined : new Workers(link);
 try {
-  const { Page } = await import("./page.ts");
+  const { Page } = await import("./ui/page.ts");
   const page = new Page(link, workers);
   window.holocast = { stats: () => page.stats(), studio: page.studio };
   keepAwake(() => {

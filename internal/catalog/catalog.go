@@ -3,12 +3,13 @@
 // the fields our point clouds and tiles add to it.
 //
 // A publisher sends the whole catalog as object 0 of a new group of the track
-// named [TrackName]; a subscriber hands that object to [Parse] and any later
-// object of the group, a delta update, to [Catalog.Apply].
+// named [TrackName]; a subscriber hands the track's objects to a [Reader], which
+// decompresses them and applies delta updates.
 //
 // Point-cloud tracks carry packaging "hcpf" and an object field "hcpf"; a
 // generic MSF player knows neither and passes over them. Fields this package
-// does not know are ignored, as MSF §5 demands.
+// does not know are ignored, as MSF §5 demands. The vectors in testdata are shared
+// with the web viewer, which reads catalogs in TypeScript.
 package catalog
 
 import (
@@ -134,21 +135,30 @@ func (t Template) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads the array.
 func (t *Template) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		return nil // by convention
+	}
 	var list []json.RawMessage
 	if err := json.Unmarshal(b, &list); err != nil {
-		return err
+		return &templateError{err}
 	}
 	into := []any{&t.Media, &t.MediaStep, &t.Location, &t.Step, &t.Wallclock, &t.WallclockStep}
 	if len(list) != len(into) {
-		return fmt.Errorf("a template of %d values, wants %d", len(list), len(into))
+		return &templateError{fmt.Errorf("%d values, wants %d", len(list), len(into))}
 	}
 	for i, v := range into {
 		if err := json.Unmarshal(list[i], v); err != nil {
-			return fmt.Errorf("value %d of a template: %w", i, err)
+			return &templateError{fmt.Errorf("value %d: %w", i, err)}
 		}
 	}
 	return nil
 }
+
+// templateError says what is wrong with a template: encoding/json does not tell in
+// which field an UnmarshalJSON failed.
+type templateError struct{ err error }
+
+func (e *templateError) Error() string { return e.err.Error() }
 
 // InitData is an entry of the initialization data list (MSF §5.1.7).
 type InitData struct {
@@ -172,20 +182,20 @@ func (c *Catalog) Marshal() ([]byte, error) {
 		return nil, fmt.Errorf("catalog: %w", err)
 	}
 	if len(b) > MaxSize {
-		return nil, fmt.Errorf("catalog: %d bytes, more than %d", len(b), MaxSize)
+		return nil, fmt.Errorf("catalog: $: %d bytes, more than %d", len(b), MaxSize)
 	}
 	return b, nil
 }
 
 // ErrDelta says that an object is a delta update, which only [Catalog.Apply]
 // understands.
-var ErrDelta = errors.New("catalog: a delta update, not an independent catalog")
+var ErrDelta = errors.New("catalog: $: a delta update, not an independent catalog")
 
 // Parse reads an independent catalog and validates it. Every error names the
 // JSON path of what is wrong.
 func Parse(b []byte) (*Catalog, error) {
 	if len(b) > MaxSize {
-		return nil, fmt.Errorf("catalog: %d bytes, more than %d", len(b), MaxSize)
+		return nil, fmt.Errorf("catalog: $: %d bytes, more than %d", len(b), MaxSize)
 	}
 	// Arrays are decoded one element at a time so that an error can name the
 	// element's index, which encoding/json does not.
@@ -342,9 +352,12 @@ func decode(b []byte, path string, v any) error {
 	err := json.Unmarshal(b, v)
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
+	var template *templateError
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &template):
+		return fmt.Errorf("catalog: %s.template: %w", path, err)
 	case errors.As(err, &syntax):
 		return fmt.Errorf("catalog: %s: byte %d: %w", path, syntax.Offset, err)
 	case errors.As(err, &kind) && kind.Field != "":

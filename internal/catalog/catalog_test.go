@@ -95,9 +95,6 @@ func TestSelection(t *testing.T) {
 		{"best quality", func() (Track, error) { return c.Select(0, "") }, "points/0/full", ""},
 		{"unknown quality", func() (Track, error) { return c.Select(0, "ultra") }, "", `camera 0 has no quality "ultra", only ["full" "low"]`},
 		{"unknown camera", func() (Track, error) { return c.Select(7, "") }, "", "no camera 7, only [0 1]"},
-		{"fits", func() (Track, error) { return c.Fit(0, 60e6) }, "points/0/low", ""},
-		{"fits best", func() (Track, error) { return c.Fit(0, 1e9) }, "points/0/full", ""},
-		{"none fits", func() (Track, error) { return c.Fit(0, 1) }, "points/0/low", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

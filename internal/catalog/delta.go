@@ -1,12 +1,9 @@
 package catalog
 
 import (
-	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 )
@@ -18,10 +15,11 @@ import (
 // name; Apply takes either.
 func (c *Catalog) Apply(delta []byte) (*Catalog, error) {
 	if len(delta) > MaxSize {
-		return nil, fmt.Errorf("catalog: %d bytes, more than %d", len(delta), MaxSize)
+		return nil, fmt.Errorf("catalog: $: %d bytes, more than %d", len(delta), MaxSize)
 	}
 	var doc struct {
 		GeneratedAt *int64            `json:"generatedAt"`
+		IsComplete  *bool             `json:"isComplete"`
 		DeltaUpdate []json.RawMessage `json:"deltaUpdate"`
 		Version     json.RawMessage   `json:"version"`
 		Tracks      json.RawMessage   `json:"tracks"`
@@ -43,6 +41,9 @@ func (c *Catalog) Apply(delta []byte) (*Catalog, error) {
 	}
 	out := *c
 	out.GeneratedAt = *doc.GeneratedAt
+	if doc.IsComplete != nil {
+		out.IsComplete = *doc.IsComplete
+	}
 	out.Tracks = slices.Clone(c.Tracks)
 	for i, raw := range doc.DeltaUpdate {
 		path := fmt.Sprintf("$.deltaUpdate[%d]", i)
@@ -138,32 +139,4 @@ func (t Track) override(raw json.RawMessage, path string) (Track, error) {
 		}
 	}
 	return t, decode(raw, path, &t)
-}
-
-// CompressionProperty is the type of the MSF_COMPRESSION track and object
-// property (MSF §12.1).
-const CompressionProperty = 0x78
-
-// Decompress undoes the compression that an MSF_COMPRESSION property of the
-// given value announces: 0 none, 1 gzip. The result has at most MaxSize bytes.
-func Decompress(payload []byte, compression uint64) ([]byte, error) {
-	switch compression {
-	case 0:
-		return payload, nil
-	case 1:
-	default:
-		return nil, fmt.Errorf("catalog: MSF_COMPRESSION %d is not supported, only 0 (none) and 1 (gzip)", compression)
-	}
-	z, err := gzip.NewReader(bytes.NewReader(payload))
-	if err != nil {
-		return nil, fmt.Errorf("catalog: gzip: %w", err)
-	}
-	b, err := io.ReadAll(io.LimitReader(z, MaxSize+1))
-	if err != nil {
-		return nil, fmt.Errorf("catalog: gzip: %w", err)
-	}
-	if len(b) > MaxSize {
-		return nil, fmt.Errorf("catalog: gzip: more than %d bytes", MaxSize)
-	}
-	return b, nil
 }

@@ -28,6 +28,9 @@ type Points struct {
 // colour grid of an Azure Kinect is 4096×3072.
 const MaxPoints = 4096 * 3072
 
+// maxGrid bounds the sides of a frame's grid, as the frame format does.
+const maxGrid = 4096
+
 func (p *Points) validate(path string, t *Track) error {
 	bad := func(path, format string, args ...any) error {
 		return fmt.Errorf("catalog: %s: "+format, append([]any{path}, args...)...)
@@ -43,8 +46,8 @@ func (p *Points) validate(path string, t *Track) error {
 		return bad(path+".maxPoints", "%d is not in 1…%d", p.MaxPoints, MaxPoints)
 	case p.DeliveryTimeout < 0 || p.DeliveryTimeout > math.MaxInt32:
 		return bad(path+".deliveryTimeout", "%d is not in 0…%d ms", p.DeliveryTimeout, math.MaxInt32)
-	case p.Layout == "A" && (t.Width < 1 || t.Height < 1 || t.Width > math.MaxUint16 || t.Height > math.MaxUint16):
-		return bad(path+".layout", "layout A needs width and height in 1…65535, not %d×%d", t.Width, t.Height)
+	case p.Layout == "A" && (t.Width < 1 || t.Height < 1 || t.Width > maxGrid || t.Height > maxGrid):
+		return bad(path+".layout", "layout A needs width and height in 1…%d, not %d×%d", maxGrid, t.Width, t.Height)
 	case p.Layout == "A" && t.InitRef == "":
 		return bad(path+".layout", "layout A needs an initRef to the camera's geometry")
 	}
@@ -123,11 +126,11 @@ func (c *Catalog) Init(t Track) (CameraInit, error) {
 }
 
 // Cameras returns the numbers of the cameras that have a point-cloud track, in
-// ascending order.
+// ascending order. Tracks of other namespaces are not the session's.
 func (c *Catalog) Cameras() []int {
 	var cameras []int
 	for _, t := range c.Tracks {
-		if t.Points != nil {
+		if t.Points != nil && t.Namespace == "" {
 			cameras = append(cameras, t.Points.Camera)
 		}
 	}
@@ -139,7 +142,7 @@ func (c *Catalog) Cameras() []int {
 func (c *Catalog) PointsTracks(camera int) []Track {
 	var tracks []Track
 	for _, t := range c.Tracks {
-		if t.Points != nil && t.Points.Camera == camera {
+		if t.Points != nil && t.Namespace == "" && t.Points.Camera == camera {
 			tracks = append(tracks, t)
 		}
 	}
@@ -165,19 +168,4 @@ func (c *Catalog) Select(camera int, quality string) (Track, error) {
 		have = append(have, t.Points.Quality)
 	}
 	return Track{}, fmt.Errorf("catalog: camera %d has no quality %q, only %q", camera, quality, have)
-}
-
-// Fit returns one camera's best track that needs at most bitrate bits per
-// second, or the smallest one when none fits.
-func (c *Catalog) Fit(camera int, bitrate int64) (Track, error) {
-	tracks := c.PointsTracks(camera)
-	if len(tracks) == 0 {
-		return Track{}, fmt.Errorf("catalog: no camera %d, only %v", camera, c.Cameras())
-	}
-	for _, t := range tracks {
-		if t.Bitrate <= bitrate {
-			return t, nil
-		}
-	}
-	return tracks[len(tracks)-1], nil
 }

@@ -3,6 +3,8 @@ package catalog
 import (
 	"encoding/json"
 	"fmt"
+	"math"
+	"slices"
 
 	"holocast/internal/camera"
 	"holocast/internal/clock"
@@ -37,6 +39,17 @@ func NewPoseTrack(depends ...string) Track {
 		Role: "eventtimeline", MimeType: "application/json", Depends: depends}
 }
 
+// Poses returns the session's pose track.
+func (c *Catalog) Poses() (t Track, ok bool) {
+	i := slices.IndexFunc(c.Tracks, func(t Track) bool {
+		return t.Namespace == "" && t.Name == PoseTrack && t.EventType == PoseEventType
+	})
+	if i < 0 {
+		return Track{}, false
+	}
+	return c.Tracks[i], true
+}
+
 // NewClockTrack returns the catalog entry of the relay's clock track.
 func NewClockTrack() Track {
 	return Track{Namespace: clock.Namespace, Name: clock.Track, Packaging: PackagingClock, IsLive: true, Role: RoleData}
@@ -51,7 +64,7 @@ func MarshalPoses(events []PoseEvent) ([]byte, error) {
 	return b, nil
 }
 
-// ParsePoses reads a pose track's object.
+// ParsePoses reads a pose track's object and validates it.
 func ParsePoses(b []byte) ([]PoseEvent, error) {
 	if len(b) > MaxSize {
 		return nil, fmt.Errorf("catalog: poses: %d bytes, more than %d", len(b), MaxSize)
@@ -60,5 +73,18 @@ func ParsePoses(b []byte) ([]PoseEvent, error) {
 	if err := decode(b, "poses", &raw); err != nil {
 		return nil, err
 	}
-	return decodeEach[PoseEvent](raw, "poses", 1<<16)
+	events, err := decodeEach[PoseEvent](raw, "poses", 1<<16)
+	if err != nil {
+		return nil, err
+	}
+	for i, e := range events {
+		path := fmt.Sprintf("poses[%d].data", i)
+		if e.Data.Camera < 0 || e.Data.Camera > math.MaxUint16 {
+			return nil, fmt.Errorf("catalog: %s.camera: %d is not in 0…65535", path, e.Data.Camera)
+		}
+		if err := e.Data.Pose.Validate(); err != nil {
+			return nil, fmt.Errorf("catalog: %s.pose: %w", path, err)
+		}
+	}
+	return events, nil
 }

@@ -69,9 +69,11 @@ export function readStreamHeader(r: Reader): StreamHeader {
   return { type: "subgroup", header };
 }
 
+const none: Properties = {};
+
 function objectProperties(r: Reader): Properties {
   const n = r.int(MAX_PROPERTIES, "length of the object's properties");
-  if (n === 0) return {};
+  if (n === 0) return none;
   try {
     return readProperties(new Reader(r.take(n)), false);
   } catch (e) {
@@ -86,10 +88,6 @@ function objectStatus(v: bigint): ObjectStatus {
   if (v === 3n) return "endOfGroup";
   if (v === 4n) return "endOfTrack";
   throw violation(`unknown object status 0x${v.toString(16)}`);
-}
-
-function hasAny(p: Properties): boolean {
-  return p.priority !== undefined || p.compression !== undefined;
 }
 
 /** Feeds the bytes of a stream to a header parser and payloads to a sink. */
@@ -156,10 +154,10 @@ export class SubgroupParser extends ObjectParser {
     if (this.#ended) throw new MalformedTrackError("object after the end of its group");
     const id = this.#prev === undefined ? delta : this.#prev + 1n + delta;
     if (id >= 1n << 64n) throw violation("object ID exceeds 2^64-1");
-    const properties = this.stream.hasProperties ? objectProperties(r) : {};
+    const properties = this.stream.hasProperties ? objectProperties(r) : none;
     const length = r.varint();
     const status = length === 0n ? objectStatus(r.varint()) : "normal";
-    if (status !== "normal" && hasAny(properties)) throw violation("properties on an object that is a status");
+    if (status !== "normal" && properties !== none) throw violation("properties on an object that is a status");
     this.#prev = id;
     this.#subgroup ??= id;
     this.#ended = status !== "normal";
@@ -206,7 +204,7 @@ export class FetchParser extends ObjectParser {
     if (group >= 1n << 64n || id >= 1n << 64n) throw violation("fetch location exceeds 2^64-1");
     const priority = flags & 0x10 ? r.u8() : this.#priority;
     if (priority === undefined) throw violation("fetch object refers to a prior priority");
-    const properties = flags & 0x20 ? objectProperties(r) : {};
+    const properties = flags & 0x20 ? objectProperties(r) : none;
     const length = r.varint();
     this.#follow(group, id);
     this.#prior = { group, id };
@@ -245,7 +243,7 @@ export function parseDatagram(b: Uint8Array): Datagram | null {
     const group = r.varint();
     const object = t & 0x04 ? 0n : r.varint();
     if (!(t & 0x08)) r.u8(); // priority
-    let properties: Properties = {};
+    let properties = none;
     if (t & 0x01) {
       const before = r.pos;
       properties = objectProperties(r);
@@ -255,7 +253,7 @@ export function parseDatagram(b: Uint8Array): Datagram | null {
     if (t & 0x20) {
       status = objectStatus(r.varint());
       if (r.left > 0) throw violation(`${r.left} bytes after the status of a datagram`);
-      if (status !== "normal" && hasAny(properties)) throw violation("properties on an object that is a status");
+      if (status !== "normal" && properties !== none) throw violation("properties on an object that is a status");
     }
     return { alias, group, object, status, payload: r.take(r.left) };
   } catch (e) {

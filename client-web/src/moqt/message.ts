@@ -101,14 +101,12 @@ export type Message =
   | { readonly type: "namespace"; readonly added: boolean; readonly suffix: Namespace }
   | { readonly type: "peerRequest"; readonly code: number };
 
-/** Properties this library reads (§2.5); others are passed over. */
+/** Properties of a track or an object (§2.5). */
 export interface Properties {
   /** Default publisher priority of a track (§12.4). */
   priority?: number;
-  /** Compression of a catalog's objects (MSF §12.1): 0 none, 1 gzip. */
-  compression?: number;
-  /** Of a track of ours: it is a recording that is replayed (docs/spec/replay.md). */
-  replayed?: boolean;
+  /** Properties that this protocol does not define, by type: numbers of even types, bytes of odd ones. */
+  other?: Map<number, bigint | Uint8Array>;
 }
 
 /** Largest payload of a control message, bytes (§10). */
@@ -339,8 +337,8 @@ const IMMUTABLE = 0x0b;
 const PUBLISHER_PRIORITY = 0x0e;
 const GROUP_ORDER = 0x22;
 const DYNAMIC_GROUPS = 0x30;
-const MSF_COMPRESSION = 0x78;
-const REPLAYED = 0x68637270;
+/** Properties of greater types are not kept. */
+const MAX_TYPE = BigInt(Number.MAX_SAFE_INTEGER);
 /** A mandatory track property that is not known here (§2.5.1): the subscription cannot be used. */
 export class UnknownMandatoryError extends Error {}
 
@@ -356,9 +354,11 @@ export function readProperties(r: Reader, ofTrack: boolean, into: Properties = {
         if (Number(type) === IMMUTABLE) {
           if (nested) throw new WireError(SessionCode.KEY_VALUE_FORMATTING_ERROR, "nested immutable properties");
           readProperties(new Reader(value), ofTrack, into, true);
+        } else {
+          keep(into, type, value.slice());
         }
       } else {
-        readIntProperty(Number(type), r.varint(), ofTrack, into);
+        readIntProperty(type, r.varint(), ofTrack, into);
       }
       if (type >= 0x4000n && type <= 0x7fffn) throw new UnknownMandatoryError(`mandatory track property 0x${type.toString(16)}`);
     }
@@ -369,8 +369,8 @@ export function readProperties(r: Reader, ofTrack: boolean, into: Properties = {
   return into;
 }
 
-function readIntProperty(type: number, value: bigint, ofTrack: boolean, into: Properties): void {
-  switch (type) {
+function readIntProperty(type: bigint, value: bigint, ofTrack: boolean, into: Properties): void {
+  switch (Number(type)) {
     case PUBLISHER_PRIORITY:
       if (ofTrack && value > 255n) throw violation(`default publisher priority ${value} exceeds 255`);
       into.priority = Number(value);
@@ -381,12 +381,13 @@ function readIntProperty(type: number, value: bigint, ofTrack: boolean, into: Pr
     case DYNAMIC_GROUPS:
       if (ofTrack && value > 1n) throw violation(`dynamic groups ${value}`);
       break;
-    case MSF_COMPRESSION:
-      into.compression = Number(value);
-      break;
-    case REPLAYED:
-      into.replayed = value !== 0n;
+    default:
+      keep(into, type, value);
   }
+}
+
+function keep(into: Properties, type: bigint, value: bigint | Uint8Array): void {
+  if (type <= MAX_TYPE) (into.other ??= new Map()).set(Number(type), value);
 }
 
 function readSetup(r: Reader): Message {

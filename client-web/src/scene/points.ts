@@ -1,7 +1,8 @@
 import {
   BufferAttribute, BufferGeometry, ExternalTexture, GLSL3, Matrix4, Mesh, RawShaderMaterial, Sphere, Vector3, type WebGLRenderer,
 } from "three";
-import type { CameraTrack, Transform } from "../live/catalog.ts";
+import { formOf, wordsPerPoint } from "../media/points/layout.ts";
+import type { CameraTrack, Transform } from "../media/points/track.ts";
 import fragmentShader from "./points.frag?raw";
 import vertexShader from "./points.vert?raw";
 
@@ -73,6 +74,8 @@ export interface SharedUniforms {
   readonly height: { value: number };
   /** Edge of a point, in distances between neighbouring points. */
   readonly spread: { value: number };
+  /** Each so many-th point is drawn, a power of two. */
+  readonly stride: { value: number };
 }
 
 /**
@@ -90,7 +93,7 @@ export class CameraPoints {
   constructor(
     private readonly renderer: WebGLRenderer,
     readonly track: CameraTrack,
-    shared: SharedUniforms,
+    private readonly shared: SharedUniforms,
     private readonly quads: Quads,
   ) {
     this.#gl = renderer.getContext() as WebGL2RenderingContext;
@@ -102,8 +105,7 @@ export class CameraPoints {
         ...shared,
         words: { value: this.#words },
         rays: { value: this.#rays },
-        // In layouts B and C points have coordinates of their own, and there is no table.
-        hasRays: { value: track.layout === "A" },
+        hasRays: { value: formOf(track.layout) === "pixels" },
         focal: { value: (track.grid.fx + track.grid.fy) / 2 },
       },
     });
@@ -142,10 +144,11 @@ export class CameraPoints {
     this.#show();
   }
 
-  /** Shows a frame: `points` points of two words (layout A) or three (B, C) each. */
+  /** Shows a frame of so many points, in the form of the track's layout. */
   upload(words: Uint32Array, points: number): void {
     const gl = this.#gl;
-    const three = this.track.layout !== "A";
+    const size = wordsPerPoint[formOf(this.track.layout)];
+    const three = size === 3;
     const rows = Math.ceil(points / ROW);
     if (rows > this.#capacity) {
       this.#free(this.#words);
@@ -160,17 +163,22 @@ export class CameraPoints {
       const full = Math.floor(points / ROW);
       const rest = points % ROW;
       if (full > 0) gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, 0, ROW, full, format, gl.UNSIGNED_INT, words, 0);
-      if (rest > 0) gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, full, rest, 1, format, gl.UNSIGNED_INT, words, full * ROW * (three ? 3 : 2));
+      if (rest > 0) gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, full, rest, 1, format, gl.UNSIGNED_INT, words, full * ROW * size);
     }
     this.points = points;
     const index = this.quads.index(points);
     if (this.object.geometry.index !== index) this.object.geometry.setIndex(index);
-    this.object.geometry.setDrawRange(0, 6 * points);
+    this.thin();
     this.#show();
   }
 
+  /** Draws as many points as the shared stride says. */
+  thin(): void {
+    this.object.geometry.setDrawRange(0, 6 * Math.floor(this.points / this.shared.stride.value));
+  }
+
   #show(): void {
-    const rays = this.track.layout !== "A" || this.#rays.sourceTexture !== null;
+    const rays = formOf(this.track.layout) !== "pixels" || this.#rays.sourceTexture !== null;
     this.object.visible = rays && this.points > 0;
   }
 

@@ -3,7 +3,7 @@ precision highp int;
 precision highp sampler2D;
 precision highp usampler2D;
 
-// Words of the frame (decode/kernel/planes.ts), 4096 points a row.
+// Words of the frame (media/points/kernel/planes.ts), 4096 points a row.
 uniform usampler2D words;
 // X and Y of each pixel's ray at z = 1.
 uniform sampler2D rays;
@@ -12,6 +12,8 @@ uniform bool hasRays;
 uniform float focal;
 uniform float spread;
 uniform float height;
+// Each so many-th point is drawn, larger: a slow GPU has no time for all.
+uniform uint stride;
 uniform mat4 modelViewMatrix;
 uniform mat4 projectionMatrix;
 
@@ -19,7 +21,9 @@ out vec3 color;
 
 void main() {
   // Four vertices a point; the index buffer makes two triangles of them.
-  int k = gl_VertexID >> 2;
+  uint point = uint(gl_VertexID >> 2);
+  // One of each `stride` points, which one looks random: columns would show.
+  int k = int(point * stride + (((point * 2654435769u) >> 16) & (stride - 1u)));
   uvec4 w = texelFetch(words, ivec2(k & 4095, k >> 12), 0);
   vec3 p;
   uvec3 rgb;
@@ -42,7 +46,7 @@ void main() {
   vec4 view = modelViewMatrix * vec4(p, 1.0);
   vec2 side = vec2(float(gl_VertexID & 1), float((gl_VertexID >> 1) & 1)) * 2.0 - 1.0;
   float scale = length(modelViewMatrix[0].xyz);
-  float edge = spread * abs(p.z) / focal * scale;
+  float edge = spread * sqrt(float(stride)) * abs(p.z) / focal * scale;
   // At least a pixel wide, or far points would flicker.
   float least = 2.0 * -view.z / (projectionMatrix[1][1] * height);
   view.xy += side * 0.5 * max(edge, least);

@@ -1,6 +1,7 @@
 import { Color, GridHelper, Group, Matrix4, PerspectiveCamera, Scene, Vector3, WebGLRenderer } from "three";
-import type { Subject } from "../decode/subject.ts";
-import type { CameraTrack, Transform } from "../live/catalog.ts";
+import type { Subject } from "../media/points/subject.ts";
+import type { CameraTrack, Transform } from "../media/points/track.ts";
+import { GpuQueue } from "./gpu.ts";
 import { CameraPoints, Quads, type SharedUniforms } from "./points.ts";
 import { Walk } from "./walk.ts";
 
@@ -21,7 +22,8 @@ export class Studio {
   /** Cameras' earlier tracks, shown until the first frame of those that take their places. */
   readonly #leaving = new Map<number, CameraPoints>();
   readonly #subjects = new Map<number, Vector3>();
-  readonly #shared: SharedUniforms = { height: { value: 1 }, spread: { value: 1.4 } };
+  readonly #shared: SharedUniforms = { height: { value: 1 }, spread: { value: 1.4 }, stride: { value: 1 } };
+  readonly #gpu: GpuQueue;
   readonly #quads = new Quads();
   readonly #studio = new Group(); // millimetres to metres, y up
   #grid: GridHelper;
@@ -40,6 +42,7 @@ export class Studio {
 
   constructor(readonly canvas: HTMLCanvasElement) {
     this.renderer = new WebGLRenderer({ canvas, antialias: false, powerPreference: "high-performance" });
+    this.#gpu = new GpuQueue(this.renderer.getContext() as WebGL2RenderingContext);
     this.renderer.xr.enabled = true;
     this.renderer.xr.setReferenceSpaceType("local-floor");
     this.controls = new Walk(this.camera, canvas, () => (this.dirty = true));
@@ -219,6 +222,22 @@ export class Studio {
     this.dirty = true;
   }
 
+  /** Whether the GPU is still at what was drawn before, and another picture would only wait. A headset's are due at once. */
+  busy(now: number): boolean {
+    return this.#gpu.busy(now) && !this.renderer.xr.isPresenting;
+  }
+
+  /** Time the GPU took for its last picture, ms, and the share of the points that it draws. */
+  get drawing(): { readonly took: number; readonly share: number } {
+    return { took: this.#gpu.took, share: 1 / this.#gpu.stride };
+  }
+
+  #thin(stride: number): void {
+    if (this.#shared.stride.value === stride) return;
+    this.#shared.stride.value = stride;
+    for (const p of [...this.#points.values(), ...this.#leaving.values()]) p.thin();
+  }
+
   /** Draws the scene if anything changed; returns whether it did. now in ms. */
   draw(now: number): boolean {
     const dt = Math.min(100, now - this.#last);
@@ -232,7 +251,9 @@ export class Studio {
     if (!this.dirty && !xr) return false;
     this.dirty = false;
     this.#shared.height.value = xr ? xrHeight(this.renderer.xr.getBaseLayer(), this.canvas.height) : this.canvas.height;
+    this.#thin(this.#gpu.stride);
     this.renderer.render(this.scene, this.camera);
+    if (!xr) this.#gpu.submitted(performance.now());
     return true;
   }
 
@@ -247,6 +268,7 @@ export class Studio {
 
   /** The picture as it is shown, as a PNG. */
   picture(): Promise<Blob> {
+    this.#thin(1);
     this.renderer.render(this.scene, this.camera); // the drawing buffer is not kept
     return new Promise((resolve, reject) => {
       this.canvas.toBlob((b) => (b ? resolve(b) : reject(new Error("the browser makes no picture"))), "image/png");

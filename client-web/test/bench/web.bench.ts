@@ -6,9 +6,9 @@ import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, expect, it } from "vitest";
-import { FrameDecoder } from "../../src/decode/frame.ts";
-import { parseHeader } from "../../src/decode/header.ts";
-import { Zstd } from "../../src/decode/zstd.ts";
+import { FrameDecoder } from "../../src/media/points/frame.ts";
+import { parseHeader } from "../../src/media/points/header.ts";
+import { Zstd } from "../../src/media/points/zstd.ts";
 import { freePort, hide, hideable, Lab, repo, shows, stats } from "../e2e/lab.ts";
 import { cpuTime, elsewhere, used, uses, type Use } from "./cpu.ts";
 import type { Result } from "./page/bench.worker.ts";
@@ -105,7 +105,7 @@ it("decodes in a worker", async () => {
 it("draws as fast as the renderer alone, nearly", async () => {
   const port = await freePort();
   const relay = await lab.relay(port);
-  const wasm = (name: string) => readFileSync(join(root, "src/decode", name));
+  const wasm = (name: string) => readFileSync(join(root, "src/media/points", name));
   const decoder = await FrameDecoder.create(wasm("planes.wasm"), await Zstd.create(wasm("zstd.wasm")));
   const page = await lab.page(hideable);
   for (const [width, height] of [[276, 248], [391, 352], [605, 544]] as const) {

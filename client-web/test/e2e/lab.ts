@@ -8,10 +8,11 @@ import { tmpdir } from "node:os";
 import { extname, join, normalize } from "node:path";
 import { fileURLToPath } from "node:url";
 import { chromium, type BrowserContext, type Page } from "playwright-core";
-import type { Stats } from "../../src/stats.ts";
+import type { Stats } from "../../src/ui/stats.ts";
 
 export const repo = fileURLToPath(new URL("../../../", import.meta.url));
-const dist = fileURLToPath(new URL("../../dist/", import.meta.url));
+const dist = process.env["DIST"] ?? fileURLToPath(new URL("../../dist/", import.meta.url));
+export const chromiumPath = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
 /** What tests serve beside the page, under its folder's name. */
 const extra = fileURLToPath(new URL("../out/", import.meta.url));
 
@@ -186,9 +187,12 @@ export class Lab {
     return execFileSync(join(this.#bin, "publisher"), args, { maxBuffer: 64 << 20 });
   }
 
+  /** executable: the browser's, where it is not that of CHROMIUM. */
+  constructor(private readonly executable?: string) {}
+
   async browser(): Promise<BrowserContext> {
     this.#context ??= await chromium.launchPersistentContext(this.#profile, {
-      executablePath: process.env["CHROMIUM"] ?? "/usr/bin/chromium",
+      executablePath: this.executable ?? chromiumPath,
       headless: true,
       viewport: { width: 960, height: 640 },
       args: [

@@ -1,7 +1,7 @@
 /** A recording that is replayed: each viewer moves about in it on its own. */
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, expect, it } from "vitest";
-import type { Stats } from "../../src/stats.ts";
+import type { Stats } from "../../src/ui/stats.ts";
 import { freePort, hide, hideable, Lab, shows, stats, until } from "./lab.ts";
 
 const FPS = 10;

@@ -259,8 +259,8 @@ describe("a live session", () => {
     expect(new Set([...log.output.matchAll(/^receipt (\S+)/gm)].map((r) => r[1])).size).toBe(1);
   });
 
-  it("follows delta updates of the catalog", async () => {
-    await publisher("delta", ...small, "--delta");
+  it.each([["as it is"], ["in gzip", "--compress"]])("follows delta updates of a catalog: %s", async (_, ...args) => {
+    await publisher("delta", ...small, "--delta", ...args);
     await shows(await view(lab.link(port, "delta")), 3);
   });
 

@@ -14,6 +14,7 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -48,6 +49,7 @@ type options struct {
 	object        bool
 	frames        int
 	delta         bool
+	compress      bool
 }
 
 func main() {
@@ -63,6 +65,7 @@ func main() {
 	flag.BoolVar(&o.object, "object", false, "write the frame as one object to stdout")
 	flag.IntVar(&o.frames, "frames", 0, "publish so many and fall silent; 0 = go on")
 	flag.BoolVar(&o.delta, "delta", false, "add the track by a delta update to a catalog without tracks")
+	flag.BoolVar(&o.compress, "compress", false, "with --delta: send the catalog's objects in gzip")
 	dump := flag.String("dump", "", "write frames to this directory")
 	data := flag.String("data", os.Getenv("HOLOCAST_DATA"), "folder with recordings of real sensors, for --dump; default HOLOCAST_DATA")
 	watching := flag.Bool("watch", false, "subscribe instead of publish")
@@ -223,13 +226,26 @@ func (p *publisher) describeByDelta(c catalog.Catalog) error {
 	if err != nil {
 		return err
 	}
-	h := wire.SubgroupHeader{Group: p.group, Mode: wire.SubgroupIDExplicit, Priority: 128, FirstObject: true}
+	h := wire.SubgroupHeader{Group: p.group, Mode: wire.SubgroupIDExplicit, Priority: 128, FirstObject: true, HasProperties: p.compress}
 	f, err := p.catalog.OpenSubgroup(h)
 	if err != nil {
 		return err
 	}
 	for i, payload := range [][]byte{b, delta} {
-		if err := f.WriteObject(moqt.Object{ID: uint64(i)}, payload); err != nil {
+		o := moqt.Object{ID: uint64(i)}
+		if p.compress {
+			var z bytes.Buffer
+			w := gzip.NewWriter(&z)
+			if _, err := w.Write(payload); err != nil {
+				return err
+			}
+			if err := w.Close(); err != nil {
+				return err
+			}
+			payload = z.Bytes()
+			o.Properties = wire.AppendKeyValues(nil, wire.KeyValue{Type: catalog.CompressionProperty, Int: 1})
+		}
+		if err := f.WriteObject(o, payload); err != nil {
 			return err
 		}
 	}

@@ -1,10 +1,10 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { beforeAll, describe, expect, it } from "vitest";
-import { FrameDecoder, type Frame } from "../../src/decode/frame.ts";
-import { FrameError, type Header } from "../../src/decode/header.ts";
-import { rayTable, type Intrinsics } from "../../src/decode/rays.ts";
-import { Zstd } from "../../src/decode/zstd.ts";
+import { FrameDecoder, type Frame } from "../../src/media/points/frame.ts";
+import { FrameError, type Header } from "../../src/media/points/header.ts";
+import { rayTable, type Intrinsics } from "../../src/media/points/rays.ts";
+import { Zstd } from "../../src/media/points/zstd.ts";
 
 const testdata = new URL("../../../internal/pointcloud/testdata/", import.meta.url);
 const read = (name: string): Uint8Array => new Uint8Array(readFileSync(new URL(name, testdata)));
@@ -25,7 +25,7 @@ const limits = { maxPoints: 4096 * 4096 };
 
 let decoder: FrameDecoder;
 beforeAll(async () => {
-  const wasm = (name: string) => readFileSync(new URL(`../../src/decode/${name}`, import.meta.url));
+  const wasm = (name: string) => readFileSync(new URL(`../../src/media/points/${name}`, import.meta.url));
   decoder = await FrameDecoder.create(wasm("planes.wasm"), await Zstd.create(wasm("zstd.wasm")));
 });
 
@@ -33,7 +33,7 @@ beforeAll(async () => {
 function expand(f: Frame): Uint8Array {
   const n = f.points;
   const w = f.words;
-  if (f.wordsPerPoint === 2) {
+  if (f.form === "pixels") {
     const pixels = f.header.width * f.header.height;
     const out = new Uint8Array(5 * pixels);
     for (let k = 0; k < n; k++) {

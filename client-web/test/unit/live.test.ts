@@ -1,16 +1,17 @@
 import { readFileSync } from "node:fs";
-import { describe, expect, it } from "vitest";
-import { Meter } from "../../src/hud/meter.ts";
-import { parseLink } from "../../src/link.ts";
-import { Assembler } from "../../src/live/assembler.ts";
-import { CatalogError, decompress, parseCatalog, parsePoses, type CameraTrack } from "../../src/live/catalog.ts";
-import { ClockEstimator, localTime, parseStamp } from "../../src/live/clock.ts";
-import { Feed } from "../../src/live/feed.ts";
-import { Pace } from "../../src/live/pace.ts";
-import { encodeReceipt } from "../../src/live/receipt.ts";
-import { Sequence } from "../../src/live/sequence.ts";
-import { messageFor } from "../../src/messages.ts";
-import type { Phase } from "../../src/live/protocol.ts";
+import { describe, expect, it, vi } from "vitest";
+import type { Subscription } from "../../src/moqt/index.ts";
+import { Meter } from "../../src/ui/hud/meter.ts";
+import { parseLink } from "../../src/ui/link.ts";
+import { Assembler } from "../../src/media/points/assembler.ts";
+import type { CameraTrack } from "../../src/media/points/track.ts";
+import { ClockEstimator, localTime, parseStamp } from "../../src/media/session/clock.ts";
+import { Feed } from "../../src/media/points/feed.ts";
+import { Pace } from "../../src/media/points/pace.ts";
+import { encodeReceipt } from "../../src/media/session/receipt.ts";
+import { Sequence } from "../../src/media/points/sequence.ts";
+import { messageFor } from "../../src/ui/messages.ts";
+import type { Phase } from "../../src/media/session/messages.ts";
 
 describe("assembler", () => {
   const run = (descriptions: number, events: ([bigint, number] | ["lost", bigint, number])[]): string[] => {
@@ -116,79 +117,13 @@ describe("meter", () => {
       m.decoded(i % 2, 4, now);
       m.shown(i % 2, i >> 1, 1000, i === 199 ? 500 : i % 10, now);
       m.drawn(now);
-      m.traffic((i + 1) * 10000, [[i % 2, 2 * (1 + (i >> 1))]], now); // every other one is not drawn
+      m.traffic((i + 1) * 10000, now);
+      m.arrived([[i % 2, 2 * (1 + (i >> 1))]], now); // every other one is not drawn
     }
     const s = m.snapshot(1e6 + 199 * 50 + 1);
     expect(s).toMatchObject({ fps: 10, received_fps: 20, rendered_fps: 20, frames: 200, pictures: 200, points: 2000, mbit_per_s: 1.6 });
     expect(s.frame_delay_ms).toEqual({ p50: 4, p95: 9, p99: 9 });
     expect(m.snapshot(1e6 + 60000).fps).toBe(0);
-  });
-});
-
-describe("catalog", () => {
-  const init = {
-    grid: { width: 4, height: 2, fx: 3, fy: 3, cx: 2, cy: 1, k: [0, 0, 0, 0, 0, 0], p: [0, 0] },
-    pose: { r: [1, 0, 0, 0, 1, 0, 0, 0, 1], t: [1, 2, 3] },
-  };
-  const track = (quality: string, bitrate: number) => ({
-    name: `points/0/${quality}`, packaging: "hcpf", isLive: true, initRef: "i", width: 4, height: 2, bitrate,
-    hcpf: { camera: 0, cameraName: "front", quality, layout: "A", descriptions: 4, maxPoints: 8, deliveryTimeout: 500 },
-  });
-  const base = () => ({
-    version: "draft-01",
-    tracks: [
-      track("low", 1), track("full", 2),
-      { name: "video", packaging: "loc", isLive: true },
-      { name: "pose", packaging: "eventtimeline", eventType: "dev.holocast.pose/v1", isLive: true },
-    ],
-    initDataList: [{ id: "i", type: "inline", data: btoa(JSON.stringify(init)) }],
-  });
-  const parse = (doc: unknown) => parseCatalog(new TextEncoder().encode(JSON.stringify(doc)));
-  it("takes the best quality of each camera", () => {
-    const c = parse(base());
-    expect(c.cameras).toMatchObject([{ track: "points/0/full", camera: 0, name: "front", layout: "A", descriptions: 4, pose: init.pose }]);
-    expect(c).toMatchObject({ hasPoses: true, complete: false });
-  });
-  it.each<[string, (d: ReturnType<typeof base>) => void, RegExp]>([
-    ["another version", (d) => (d.version = "2"), /\$\.version/],
-    ["no initialization data", (d) => (d.initDataList = []), /\$\.tracks\[0\]\.initRef/],
-    ["init data that is no JSON", (d) => (d.initDataList[0]!.data = "e"), /not JSON in base64/],
-    ["another grid than the lens's", (d) => Object.assign(d.tracks[0]!, { width: 5 }), /\$\.tracks\[0\]\.width/],
-    ["an unknown layout", (d) => Object.assign(d.tracks[0]!, { hcpf: { layout: "D" } }), /none of A, B, C/],
-    ["too many points", (d) => Object.assign((d.tracks[0] as ReturnType<typeof track>).hcpf, { maxPoints: 1e9 }), /maxPoints/],
-    ["three descriptions", (d) => Object.assign((d.tracks[0] as ReturnType<typeof track>).hcpf, { descriptions: 3 }), /neither 1 nor 4/],
-  ])("refuses %s and says where", (_, spoil, message) => {
-    const d = base();
-    spoil(d);
-    expect(() => parse(d)).toThrow(message);
-    expect(() => parse(d)).toThrow(CatalogError);
-  });
-  it("refuses a pose that is no rotation, and a lens that is none", () => {
-    const d = base();
-    d.initDataList[0]!.data = btoa(JSON.stringify({ ...init, pose: { r: [2, 0, 0, 0, 1, 0, 0, 0, 1], t: [0, 0, 0] } }));
-    expect(() => parse(d)).toThrow(/not a rotation/);
-    d.initDataList[0]!.data = btoa(JSON.stringify({ ...init, grid: { ...init.grid, fx: 0 } }));
-    expect(() => parse(d)).toThrow(/fx/);
-  });
-  it("passes over tracks of other namespaces", () => {
-    const d = base();
-    for (const t of d.tracks) Object.assign(t, { namespace: "elsewhere" });
-    expect(parse(d).cameras).toEqual([]);
-  });
-  it.each(["", "{", "null", "[]", "[".repeat(100000)])("refuses what is no catalog: %.10s", (text) => {
-    expect(() => parseCatalog(new TextEncoder().encode(text))).toThrow(CatalogError);
-  });
-  it("unpacks gzip, but not a bomb", async () => {
-    const pack = async (b: Uint8Array<ArrayBuffer>) =>
-      new Uint8Array(await new Response(new Blob([b]).stream().pipeThrough(new CompressionStream("gzip"))).arrayBuffer());
-    const doc = new TextEncoder().encode(JSON.stringify(base()));
-    expect(parseCatalog(await decompress(await pack(doc), 1)).cameras).toHaveLength(1);
-    await expect(decompress(await pack(new Uint8Array(3 << 20)), 1)).rejects.toThrow(/more than/);
-    await expect(decompress(doc, 2)).rejects.toThrow(/MSF_COMPRESSION 2/);
-  });
-  it("reads poses", () => {
-    const events = [{ T: 1, data: { camera: 3, pose: init.pose } }];
-    expect(parsePoses(new TextEncoder().encode(JSON.stringify(events)))).toEqual([{ camera: 3, pose: init.pose }]);
   });
 });
 
@@ -215,7 +150,7 @@ describe("link", () => {
 });
 
 describe("contrast", () => {
-  const css = readFileSync(new URL("../../src/style.css", import.meta.url), "utf8");
+  const css = readFileSync(new URL("../../src/ui/style.css", import.meta.url), "utf8");
   type Color = [number, number, number, number];
   const color = (text: string): Color => {
     const hex = /^#(..)(..)(..)$/.exec(text);
@@ -441,6 +376,40 @@ describe("feed", () => {
     expect(decoded()).toEqual([]);
     expect(f.sequence.received).toBe(0);
     f.close();
+  });
+  it("leaves out late frames, and has none sent that would be behind them", () => {
+    const { f, decoded } = open();
+    const starts: bigint[] = [];
+    f.follow({ startAt: (group: bigint) => void starts.push(group), session: {}, cancel: () => {} } as unknown as Subscription);
+    const at = (n: number, age: number) => {
+      const [object] = frame(n);
+      new DataView(object!.buffer).setBigUint64(20, BigInt(Math.round(1000 * (localTime() - age))), true);
+      f.show([object!], BigInt(n));
+    };
+    vi.useFakeTimers();
+    try {
+      for (let i = 0; i < 30; i++) {
+        vi.advanceTimersByTime(33);
+        at(i, 20);
+        f.wanted(localTime());
+      }
+      const before = decoded().length;
+      vi.advanceTimersByTime(33);
+      at(30, 900);
+      expect(decoded().length).toBe(before);
+      expect(starts.at(-1)).toBeGreaterThan(50n);
+      expect(f.wants(31n)).toBe(false);
+      expect(f.wants(starts.at(-1)!)).toBe(true);
+      // A viewer to which all frames come late has some all the same.
+      for (let i = 31; i < 60; i++) {
+        vi.advanceTimersByTime(200);
+        at(i, 900);
+      }
+      expect(decoded().length).toBeGreaterThan(before);
+    } finally {
+      vi.useRealTimers();
+      f.close();
+    }
   });
   it("hands a frame on at once that comes after the page's time", async () => {
     const { f, decoded } = open();

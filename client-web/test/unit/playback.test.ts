@@ -1,8 +1,9 @@
 import { describe, expect, it } from "vitest";
-import { CatalogReader, type Timeline } from "../../src/live/catalog.ts";
-import { groupAt, mediaAt, Playback, type PlaybackPorts } from "../../src/live/playback.ts";
-import { QualityChooser } from "../../src/live/quality.ts";
-import { clockTime } from "../../src/playbar.ts";
+import { readCameras } from "../../src/media/points/track.ts";
+import { CatalogReader, type Catalog, type Timeline } from "../../src/media/session/catalog.ts";
+import { groupAt, mediaAt, Playback, type PlaybackPorts } from "../../src/media/session/playback.ts";
+import { QualityChooser } from "../../src/media/points/quality.ts";
+import { clockTime } from "../../src/ui/playbar.ts";
 
 const line: Timeline = { media: 0, mediaStep: 1, group: 0, groupStep: 1, wallclock: 1e12 };
 
@@ -11,18 +12,18 @@ class Lab {
   time = 5000;
   skipped = 0;
   readonly shown: string[] = [];
-  readonly asked: { camera: number; first: number; last: number; answer(): void; fail(e: object): void; aborted(): boolean }[] = [];
+  readonly asked: { track: string; first: number; last: number; answer(): void; fail(e: object): void; aborted(): boolean }[] = [];
   readonly playback: Playback;
 
   constructor(readonly duration = 10_000, cameras = 1) {
     const ports: PlaybackPorts = {
       now: () => this.time,
       skip: () => void this.skipped++,
-      show: (camera, frame) => void this.shown.push(`${camera}:${frame[0]![0]! * 40}${frame.length > 1 ? `x${frame.length}` : ""}`),
-      fetch: (camera, first, last, object, signal) =>
+      show: (track, frame) => void this.shown.push(`${track}:${frame[0]![0]! * 40}${frame.length > 1 ? `x${frame.length}` : ""}`),
+      fetch: (track, first, last, object, signal) =>
         new Promise((resolve, reject) => {
           this.asked.push({
-            camera, first: Number(first), last: Number(last),
+            track, first: Number(first), last: Number(last),
             answer: () => {
               for (let g = Math.ceil(Number(first) / 40) * 40; g <= Math.min(Number(last), duration); g += 40) object(BigInt(g), Uint8Array.of(g / 40));
               resolve();
@@ -32,7 +33,7 @@ class Lab {
         }),
     };
     this.playback = new Playback(duration, ports);
-    this.playback.setCameras(new Map(Array.from({ length: cameras }, (_, i) => [i, line])));
+    this.playback.setTracks(new Map(Array.from({ length: cameras }, (_, i) => [`${i}`, line])));
   }
 
   async answer(): Promise<void> {
@@ -153,19 +154,21 @@ describe("a catalog's objects", () => {
   const whole = encode({ version: "draft-01", tracks: [] });
   const delta = (op: string, ...tracks: object[]) => encode({ generatedAt: 1, deltaUpdate: [{ op, tracks }] });
 
+  const hasPoses = (c: Catalog | undefined) => c && readCameras(c).hasPoses;
+
   it("are applied one after the other", () => {
     const r = new CatalogReader();
-    expect(r.add(5n, 0n, whole)?.hasPoses).toBe(false);
-    expect(r.add(5n, 1n, delta("add", track("pose")))?.hasPoses).toBe(true);
-    expect(r.add(5n, 2n, delta("remove", { name: "pose" }))?.hasPoses).toBe(false);
-    expect(r.add(5n, 3n, delta("add", track("other")))?.hasPoses).toBe(false);
-    expect(r.add(5n, 4n, delta("clone", { parentName: "other", name: "pose" }))?.hasPoses).toBe(true);
-    expect(r.add(5n, 5n, delta("update", { name: "pose", packaging: "loc" }))?.hasPoses).toBe(false);
+    expect(hasPoses(r.add(5n, 0n, whole))).toBe(false);
+    expect(hasPoses(r.add(5n, 1n, delta("add", track("pose"))))).toBe(true);
+    expect(hasPoses(r.add(5n, 2n, delta("remove", { name: "pose" })))).toBe(false);
+    expect(hasPoses(r.add(5n, 3n, delta("add", track("other"))))).toBe(false);
+    expect(hasPoses(r.add(5n, 4n, delta("clone", { parentName: "other", name: "pose" })))).toBe(true);
+    expect(hasPoses(r.add(5n, 5n, delta("update", { name: "pose", packaging: "loc", eventType: "" })))).toBe(false);
   });
   it("wait for those before them", () => {
     const r = new CatalogReader();
     expect(r.add(5n, 1n, delta("add", track("pose")))).toBeUndefined();
-    expect(r.add(5n, 0n, whole)?.hasPoses).toBe(true);
+    expect(hasPoses(r.add(5n, 0n, whole))).toBe(true);
     expect(r.add(5n, 0n, whole)).toBeUndefined();
   });
   it("of older groups change nothing, unless the publisher begins anew", () => {

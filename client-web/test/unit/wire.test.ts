@@ -59,7 +59,7 @@ describe("messages to a viewer", () => {
     goaway: { type: "goaway", uri: "https://other.example:4443/", timeout: 5000 },
     subscribeOk: {
       type: "subscribeOk", alias: 1n << 60n, parameters: { largest: { group: 1763665200123n, object: 2n }, expires: 0 },
-      properties: { priority: 7, compression: 1 },
+      properties: { priority: 7, other: new Map<number, unknown>([[0x101, Uint8Array.of(0x78)], [0x78, 1n]]) },
     },
     fetchOk: { type: "fetchOk", endOfTrack: true, end: { group: 9n, object: 1n } },
     requestOk: { type: "ok", parameters: { forward: false } },
@@ -136,7 +136,7 @@ describe("data streams", () => {
     const { notes, boundary } = parse(vectors.streams["explicit"]!, piece);
     expect(boundary).toBe(true);
     expect(notes.objects.map((o) => o.header)).toMatchObject([
-      { group: 1n << 40n, subgroup: 3n, id: 2n, priority: 9, length: 3n, status: "normal", properties: { compression: 1 } },
+      { group: 1n << 40n, subgroup: 3n, id: 2n, priority: 9, length: 3n, status: "normal", properties: { other: new Map([[0x78, 1n]]) } },
       { id: 3n, length: 0n, status: "normal" },
       { id: 7n, length: 300n },
       { id: 8n, length: 0n, status: "endOfGroup" },

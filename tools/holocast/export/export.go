@@ -17,6 +17,7 @@ import (
 	"holocast/internal/camera"
 	"holocast/internal/catalog"
 	"holocast/internal/connect"
+	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/plyfile"
 	"holocast/internal/pointcloud"
@@ -112,7 +113,14 @@ func (x *reader) findCameras(path string) error {
 		if err != nil || o.Track.Name != catalog.TrackName || o.EndOnly || o.ObjectID != 0 {
 			continue
 		}
-		if c, err = catalog.Parse(o.Payload); err != nil {
+		var track moqt.Properties
+		for _, t := range r.Info.Tracks {
+			if t.Track.String() == o.Track.String() {
+				track = t.Properties
+			}
+		}
+		var first catalog.Reader
+		if c, err = first.Read(o.Payload, moqt.Properties(o.Properties), track); err != nil {
 			return fmt.Errorf("recording %s: %w", path, err)
 		}
 		x.root = o.Track

@@ -29,17 +29,10 @@ func (p *Player) followCatalog(ctx context.Context, s *moqt.Session, updates cha
 		if err != nil {
 			return err
 		}
-		var current *catalog.Catalog
-		err = p.objects(ctx, sub, catalog.MaxSize, func(_ wire.FetchObject, payload []byte) error {
-			next, err := catalog.Parse(payload)
-			switch {
-			case err == nil:
-				current = next
-			case errors.Is(err, catalog.ErrDelta) && current != nil:
-				if current, err = current.Apply(payload); err != nil {
-					return connect.Final(err)
-				}
-			default:
+		var reader catalog.Reader
+		err = p.objects(ctx, sub, catalog.MaxSize, func(o wire.FetchObject, payload []byte) error {
+			current, err := reader.Read(payload, o.Properties, sub.Properties)
+			if err != nil {
 				return connect.Final(err)
 			}
 			select {
@@ -70,9 +63,6 @@ func (p *Player) followPoses(ctx context.Context, s *moqt.Session, name moqt.Tra
 				return err
 			}
 			for _, e := range events {
-				if err := e.Data.Pose.Validate(); err != nil {
-					return err
-				}
 				p.mu.Lock()
 				f := p.feeds[e.Data.Camera]
 				p.mu.Unlock()
@@ -113,18 +103,23 @@ func (p *Player) objects(ctx context.Context, sub *moqt.Subscription, limit int,
 		if err != nil {
 			return err
 		}
+		stop := context.AfterFunc(ctx, func() { r.Cancel(wire.StreamCancelled) }) // a publisher may keep the group open
 		for {
 			o, err := r.NextObject()
 			var payload []byte
 			if err == nil && o.Status == wire.StatusNormal {
 				if payload, err = r.ReadPayload(nil, limit); err == nil {
-					err = take(wire.FetchObject{Group: r.Group, Object: o.ID}, payload)
+					err = take(wire.FetchObject{Group: r.Group, Object: o.ID, Properties: o.Properties}, payload)
 				}
 			}
 			if err == nil {
 				continue
 			}
+			stop()
 			r.Cancel(wire.StreamCancelled)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 			if e := (*moqt.StreamError)(nil); err == io.EOF || errors.As(err, &e) {
 				break
 			}

@@ -160,6 +160,9 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 // their cameras.
 func (p *Player) wanted(c *catalog.Catalog) (map[string]func(context.Context, *moqt.Session), error) {
 	list := map[string]func(context.Context, *moqt.Session){}
+	if c.IsComplete {
+		return list, nil // whatever it still lists
+	}
 	cameras := c.Cameras()
 	for _, n := range p.cfg.Cameras {
 		if !slices.Contains(cameras, n) {
@@ -188,11 +191,9 @@ func (p *Player) wanted(c *catalog.Catalog) (map[string]func(context.Context, *m
 		name := connect.TrackName(p.cfg.Namespace, t)
 		list[name.String()] = func(ctx context.Context, s *moqt.Session) { p.watch(ctx, s, name, f) }
 	}
-	for _, t := range c.Tracks {
-		if t.EventType == catalog.PoseEventType {
-			name := connect.TrackName(p.cfg.Namespace, t)
-			list[name.String()] = func(ctx context.Context, s *moqt.Session) { p.followPoses(ctx, s, name) }
-		}
+	if t, ok := c.Poses(); ok {
+		name := connect.TrackName(p.cfg.Namespace, t)
+		list[name.String()] = func(ctx context.Context, s *moqt.Session) { p.followPoses(ctx, s, name) }
 	}
 	select {
 	case <-p.joined:

@@ -1,7 +1,10 @@
 package player
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -72,6 +75,18 @@ func newStage(t *testing.T, cameras, descriptions int, layout string, props moqt
 // announce publishes a catalog of the first cameras.
 func (st *stage) announce(cameras int) {
 	st.t.Helper()
+	c := st.describe(cameras)
+	doc, err := c.Marshal()
+	if err != nil {
+		st.t.Fatal(err)
+	}
+	st.next++
+	st.write(st.catalog, st.next, 0, doc)
+}
+
+// describe returns a catalog of the first cameras.
+func (st *stage) describe(cameras int) catalog.Catalog {
+	st.t.Helper()
 	c := catalog.Catalog{Version: catalog.Version}
 	for n := range cameras {
 		id, err := c.AddInit(fmt.Sprint(n), catalog.CameraInit{
@@ -89,12 +104,7 @@ func (st *stage) announce(cameras int) {
 		c.Tracks = append(c.Tracks, x)
 	}
 	c.Tracks = append(c.Tracks, catalog.NewPoseTrack())
-	doc, err := c.Marshal()
-	if err != nil {
-		st.t.Fatal(err)
-	}
-	st.next++
-	st.write(st.catalog, st.next, 0, doc)
+	return c
 }
 
 func (st *stage) write(track *origin.Track, group, subgroup uint64, payload []byte) {
@@ -328,6 +338,60 @@ func TestLateJoinAndCatalogUpdate(t *testing.T) {
 	sessiontest.Until(t, "the second camera's end", func() bool { return st.cameras[1].Viewers() == 0 })
 	st.frame(0, 2)
 	st.until(p, "the first camera goes on", func(r Report) bool { return r.Frames == 3 })
+}
+
+// TestCompressedCatalog: a catalog in gzip, as its object's property says, and delta
+// updates of it in the same group, the last of which ends the broadcast.
+func TestCompressedCatalog(t *testing.T) {
+	st := newStage(t, 2, 1, "A", nil)
+	c := st.describe(2)
+	second := c.Tracks[1]
+	c.Tracks = c.Tracks[:1]
+	whole, err := c.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	delta := func(fields map[string]any) []byte {
+		fields["generatedAt"] = 1
+		b, err := json.Marshal(fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	add := delta(map[string]any{"deltaUpdate": []any{map[string]any{"op": "add", "tracks": []catalog.Track{second}}}})
+	end := delta(map[string]any{"isComplete": true, "deltaUpdate": []any{map[string]any{"op": "update", "tracks": []any{map[string]any{"name": second.Name, "label": "x"}}}}})
+	st.next++
+	objects, err := st.catalog.OpenSubgroup(wire.SubgroupHeader{Group: st.next, Mode: wire.SubgroupIDExplicit, FirstObject: true, HasProperties: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := uint64(0)
+	publish := func(doc []byte) {
+		t.Helper()
+		var z bytes.Buffer
+		w := gzip.NewWriter(&z)
+		if _, err := w.Write(doc); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		props := wire.AppendKeyValues(nil, wire.KeyValue{Type: catalog.CompressionProperty, Int: 1})
+		if err := objects.WriteObject(moqt.Object{ID: id, Properties: props}, z.Bytes()); err != nil {
+			t.Fatal(err)
+		}
+		id++
+	}
+	publish(whole)
+	st.frame(0, 1)
+	p, _ := st.play(Config{})
+	st.stamp(0)
+	st.until(p, "a frame of the first camera", func(r Report) bool { return r.Frames == 1 })
+	publish(add)
+	sessiontest.Until(t, "the second camera's subscription", func() bool { return st.cameras[1].Viewers() > 0 })
+	publish(end)
+	sessiontest.Until(t, "the end of all subscriptions", func() bool { return st.cameras[0].Viewers()+st.cameras[1].Viewers() == 0 })
 }
 
 func TestReceipts(t *testing.T) {

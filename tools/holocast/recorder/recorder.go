@@ -53,10 +53,12 @@ type Recorder struct {
 
 // track is what is known of a track over all connections.
 type track struct {
-	name    moqt.TrackName
-	busy    bool           // a subscription is being received
-	newest  *moqt.Location // recorded
-	catalog func([]byte)   // told the objects of the catalog
+	name   moqt.TrackName
+	busy   bool           // a subscription is being received
+	newest *moqt.Location // recorded
+	// catalog takes the objects of the catalog track, nil for other tracks.
+	catalog    func(payload []byte, properties ...catalog.Properties)
+	properties moqt.Properties // of the track
 }
 
 // New records to w, which stays the caller's to Sync and Close.
@@ -182,19 +184,15 @@ func (r *Recorder) Record(ctx context.Context, s *moqt.Session) error {
 	if !ok {
 		return fmt.Errorf("recorder: %s is being recorded already", name)
 	}
-	var current *catalog.Catalog
+	var reader catalog.Reader
 	started := map[string]bool{}
 	var media sync.WaitGroup
-	follow := func(payload []byte) {
-		next, err := catalog.Parse(payload)
-		if errors.Is(err, catalog.ErrDelta) && current != nil {
-			next, err = current.Apply(payload)
-		}
+	follow := func(payload []byte, properties ...catalog.Properties) {
+		current, err := reader.Read(payload, properties...)
 		if err != nil {
 			r.log.Warn("catalog not understood", "err", err)
 			return
 		}
-		current = next
 		select {
 		case <-r.joined:
 		default:
@@ -287,6 +285,9 @@ func (x *run) receive(sub *moqt.Subscription, t *track) error {
 		x.fail(err)
 		return err
 	}
+	x.mu.Lock()
+	t.properties = sub.Properties
+	x.mu.Unlock()
 	if sub.Largest != nil {
 		if err := x.fetch(ctx, sub, t, name); err != nil {
 			return err
@@ -339,7 +340,7 @@ func (x *run) fetch(ctx context.Context, sub *moqt.Subscription, t *track, name 
 			x.mu.Lock()
 			known := t.newest != nil && !t.newest.Less(at)
 			if known && t.catalog != nil {
-				t.catalog(payload) // what to follow on this connection
+				t.catalog(payload, o.Properties, t.properties) // what to follow on this connection
 			}
 			x.mu.Unlock()
 			if known {
@@ -472,6 +473,6 @@ func (r *Recorder) note(t *track, o recording.Object) {
 		t.newest = &at
 	}
 	if t.catalog != nil && o.Status == 0 {
-		t.catalog(o.Payload)
+		t.catalog(o.Payload, moqt.Properties(o.Properties), t.properties)
 	}
 }

@@ -172,6 +172,7 @@ func (o *onDemand) index() error {
 // indexer collects what index wants to know of a recording.
 type indexer struct {
 	r          *Replayer
+	reader     catalog.Reader
 	catalog    *catalog.Catalog // the last that lists tracks
 	groups     map[string]map[uint64]*pastGroup
 	properties map[string]moqt.Properties
@@ -213,10 +214,7 @@ func (x *indexer) add(offset int64, o *recording.Object) {
 }
 
 func (x *indexer) addCatalog(o *recording.Object) {
-	c, err := catalog.Parse(o.Payload)
-	if errors.Is(err, catalog.ErrDelta) && x.catalog != nil {
-		c, err = x.catalog.Apply(o.Payload)
-	}
+	c, err := x.reader.Read(o.Payload, moqt.Properties(o.Properties), x.properties[o.Track.String()])
 	if err == nil && len(c.Tracks) > 0 {
 		x.catalog = c
 	}

@@ -1,8 +1,8 @@
-import { FrameDecoder } from "../../../src/decode/frame.ts";
-import kernelUrl from "../../../src/decode/planes.wasm?url";
-import { parseHeader } from "../../../src/decode/header.ts";
-import { Zstd } from "../../../src/decode/zstd.ts";
-import zstdUrl from "../../../src/decode/zstd.wasm?url";
+import { FrameDecoder } from "../../../src/media/points/frame.ts";
+import kernelUrl from "../../../src/media/points/planes.wasm?url";
+import { parseHeader } from "../../../src/media/points/header.ts";
+import { Zstd } from "../../../src/media/points/zstd.ts";
+import zstdUrl from "../../../src/media/points/zstd.wasm?url";
 
 export interface Result {
   readonly points: number;

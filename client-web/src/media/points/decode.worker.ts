@@ -2,13 +2,14 @@
  * Decodes frames off the page's thread, those alone that the page has use for: the network worker sees to
  * that. Buffers go round with the frames.
  */
-import type { FromDecoder, PageToDecoder, ToDecoder, Undecoded } from "../live/protocol.ts";
-import { localTime } from "../live/clock.ts";
-import type { CameraTrack } from "../live/catalog.ts";
+import { localTime } from "../session/clock.ts";
 import { FrameDecoder } from "./frame.ts";
+import { formOf } from "./layout.ts";
+import type { FromDecoder, PageToDecoder, ToDecoder, Undecoded } from "./messages.ts";
 import kernelUrl from "./planes.wasm?url";
 import { rayTable } from "./rays.ts";
 import { subject } from "./subject.ts";
+import type { CameraTrack } from "./track.ts";
 import { Zstd } from "./zstd.ts";
 import zstdUrl from "./zstd.wasm?url";
 
@@ -27,7 +28,7 @@ const send = (m: FromDecoder, transfer: Transferable[] = []): void => postMessag
 
 function setup(track: CameraTrack): void {
   let rays: Float32Array<ArrayBuffer> | undefined;
-  if (track.layout === "A") {
+  if (formOf(track.layout) === "pixels") {
     rays = rayTable(track.grid);
     send({ type: "rays", camera: track.camera, track: track.track, table: rays });
   }
@@ -39,7 +40,7 @@ function decode(decoder: FrameDecoder, m: Extract<ToDecoder, { type: "frame" }>)
   if (!c) return;
   const began = performance.now();
   const { grid, maxPoints } = c.track;
-  const f = decoder.decode(m.objects, c.track.layout === "A" ? { maxPoints, width: grid.width, height: grid.height } : { maxPoints });
+  const f = decoder.decode(m.objects, { maxPoints, width: grid.width, height: grid.height });
   if (f.header.camera !== m.camera || f.header.layout !== c.track.layout) {
     throw new Error(`a frame of camera ${f.header.camera}, layout ${f.header.layout} on the track of camera ${m.camera}, layout ${c.track.layout}`);
   }
@@ -54,7 +55,7 @@ function decode(decoder: FrameDecoder, m: Extract<ToDecoder, { type: "frame" }>)
   send(
     {
       type: "frame", camera: m.camera, track: c.track.track, sequence: f.header.sequence, captured: Number(f.header.captureTime) / 1000, points: f.points,
-      wordsPerPoint: f.wordsPerPoint, words, bytes, decode: performance.now() - began, arrived: m.arrived, decoded,
+      form: f.form, words, bytes, decode: performance.now() - began, arrived: m.arrived, decoded,
       subject: look ? subject(f, c.rays, c.track.pose) : undefined,
     },
     [words],

@@ -16,13 +16,13 @@ export type Objects = Uint8Array<ArrayBuffer>[];
 
 /** Where a recording's frames come from, and where they go. */
 export interface PlaybackPorts {
-  /** Fetches a camera's groups from first to last; settles when all is there. */
+  /** Fetches a track's groups from first to last; settles when all is there. */
   fetch(
-    camera: number, first: bigint, last: bigint, object: (group: bigint, payload: Uint8Array<ArrayBuffer>) => void, signal: AbortSignal,
+    track: string, first: bigint, last: bigint, object: (group: bigint, payload: Uint8Array<ArrayBuffer>) => void, signal: AbortSignal,
   ): Promise<void>;
-  show(camera: number, frame: Objects): void;
+  show(track: string, frame: Objects): void;
   /** A frame came when a later one was due. */
-  skip(camera: number, frame: Objects): void;
+  skip(track: string, frame: Objects): void;
   /** Local time, ms. */
   now(): number;
 }
@@ -36,7 +36,7 @@ export function mediaAt(t: Timeline, group: bigint): number {
   return t.media + ((Number(group) - t.group) / t.groupStep) * t.mediaStep;
 }
 
-/** One camera's frames ahead. */
+/** One track's frames ahead. */
 class Reel {
   readonly frames: { readonly at: number; readonly objects: Objects }[] = [];
   /** Everything before this media time is here. */
@@ -48,7 +48,7 @@ class Reel {
   #retry = 0;
 
   constructor(
-    readonly camera: number,
+    readonly track: string,
     private readonly timeline: Timeline,
     private readonly duration: number,
     private readonly ports: PlaybackPorts,
@@ -93,7 +93,7 @@ class Reel {
       }
       objects.push(payload);
     };
-    this.ports.fetch(this.camera, first, last, object, request.signal).then(
+    this.ports.fetch(this.track, first, last, object, request.signal).then(
       () => {
         if (this.#request !== request) return;
         finish();
@@ -122,11 +122,11 @@ class Reel {
       if (!known || this.frames.length === 0) return;
       due = Math.max(1, due);
     } else {
-      for (const f of this.frames.slice(0, Math.max(0, due - 1))) this.ports.skip(this.camera, f.objects);
+      for (const f of this.frames.slice(0, Math.max(0, due - 1))) this.ports.skip(this.track, f.objects);
     }
     if (due === 0) return;
     this.primed = true;
-    this.ports.show(this.camera, this.frames[due - 1]!.objects);
+    this.ports.show(this.track, this.frames[due - 1]!.objects);
     this.frames.splice(0, due);
   }
 }
@@ -144,15 +144,15 @@ export class Playback {
     private readonly ports: PlaybackPorts,
   ) {}
 
-  /** Makes the cameras those with a place in the recording. */
-  setCameras(timelines: ReadonlyMap<number, Timeline>): void {
+  /** Makes the tracks those with a place in the recording. */
+  setTracks(timelines: ReadonlyMap<string, Timeline>): void {
     for (const reel of this.#reels.splice(0)) {
-      if (timelines.has(reel.camera)) this.#reels.push(reel);
+      if (timelines.has(reel.track)) this.#reels.push(reel);
       else reel.stop();
     }
-    for (const [camera, timeline] of timelines) {
-      if (this.#reels.some((r) => r.camera === camera)) continue;
-      const reel = new Reel(camera, timeline, this.duration, this.ports);
+    for (const [track, timeline] of timelines) {
+      if (this.#reels.some((r) => r.track === track)) continue;
+      const reel = new Reel(track, timeline, this.duration, this.ports);
       reel.seek(this.#position);
       this.#reels.push(reel);
     }

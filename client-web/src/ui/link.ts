@@ -1,15 +1,7 @@
-/** What a link names: ?relay=https://HOST:4443&session=demo. */
-export interface Link {
-  /** The relay's URL; without one in the link, port 4443 of the host that serves the page. */
-  readonly relay: string;
-  /** undefined: show what there is. */
-  readonly session: string | undefined;
-  /** SHA-256 of the relay's certificate in hex, the only one to be trusted then. */
-  readonly certificate: string | undefined;
-  readonly receipts: boolean;
-  /** A quality by name, or "auto". */
-  readonly quality: string;
-}
+import type { Watched } from "../media/session/messages.ts";
+
+/** What a link names: ?relay=https://HOST:4443&session=demo. Without a relay, port 4443 of the host that serves the page. */
+export type Link = Watched;
 
 const DEFAULT_PORT = 4443;
 

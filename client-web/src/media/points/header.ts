@@ -1,5 +1,7 @@
 /** The header of a point-cloud frame object (docs/spec/point-cloud-frame.md). */
 
+import { formOf, layoutOf, layouts, type Layout } from "./layout.ts";
+
 /** An object that breaks the format; `part` is the specification's name of what is wrong. */
 export class FrameError extends Error {
   constructor(
@@ -10,8 +12,6 @@ export class FrameError extends Error {
     this.name = "FrameError";
   }
 }
-
-export type Layout = "A" | "B" | "C";
 
 export interface Header {
   readonly layout: Layout;
@@ -24,7 +24,7 @@ export interface Header {
   readonly camera: number;
   readonly description: number;
   readonly descriptions: number;
-  /** Pixels of the whole grid in layout A, 0 in B and C. */
+  /** Pixels of the whole grid; 0 where points are not its pixels. */
   readonly width: number;
   readonly height: number;
   readonly points: number;
@@ -59,7 +59,7 @@ export function parseHeader(b: Uint8Array): Header {
   const v = new DataView(b.buffer, b.byteOffset, b.length);
   if (v.getUint32(0) !== 0x48435046) bad("magic", "not HCPF");
   if (v.getUint8(4) !== 1) bad("version", `${v.getUint8(4)}, only 1 is known`);
-  const layout = ([undefined, "A", "B", "C"] as const)[v.getUint8(5)] ?? bad("layout", `${v.getUint8(5)} is none`);
+  const layout = layoutOf(v.getUint8(5)) ?? bad("layout", `${v.getUint8(5)} is none`);
   if (v.getUint8(6) !== 1) bad("codec", `${v.getUint8(6)}, only 1 (zstd) is known`);
   if (v.getUint8(7) !== 0) bad("flags", `${v.getUint8(7)} is reserved`);
   const h: Header = {
@@ -77,29 +77,16 @@ export function parseHeader(b: Uint8Array): Header {
   };
   if (h.descriptions !== 1 && h.descriptions !== 4) bad("descriptions", `${h.descriptions} is neither 1 nor 4`);
   if (h.description >= h.descriptions) bad("description", `${h.description} of ${h.descriptions}`);
-  const least = layout === "A" ? 1 : 0;
-  const most = layout === "A" ? MAX_SIDE : 0;
+  const onGrid = formOf(layout) === "pixels";
+  const [least, most] = onGrid ? [1, MAX_SIDE] : [0, 0];
   if (h.width < least || h.width > most) bad("width", `${h.width} in layout ${layout}`);
   if (h.height < least || h.height > most) bad("height", `${h.height} in layout ${layout}`);
   const s = share(h);
-  const pixels = layout === "A" ? s.width * s.height : MAX_SIDE * MAX_SIDE;
+  const pixels = onGrid ? s.width * s.height : MAX_SIDE * MAX_SIDE;
   if (h.points > pixels) bad("points", `${h.points} of at most ${pixels}`);
-  const [low, high] = rawBounds(layout, h.points, pixels);
+  const [low, high] = layouts[layout].rawBounds(h.points, pixels);
   if (h.rawLength < low || h.rawLength > high) bad("raw length", `${h.rawLength} is outside ${low}…${high}`);
   return h;
-}
-
-function rawBounds(layout: Layout, n: number, pixels: number): [number, number] {
-  const packed = (n + 1) >>> 1;
-  const gaps = Math.floor(pixels / 255);
-  switch (layout) {
-    case "A":
-      return [gaps + 2 * packed + n, pixels + gaps + 1 + 2 * packed + 10 * n];
-    case "B":
-      return [4 * packed + n, 4 * packed + 16 * n];
-    case "C":
-      return [9 * n, 9 * n];
-  }
 }
 
 /** Whether h and o are headers of descriptions of the same frame. */

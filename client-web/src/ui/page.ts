@@ -1,51 +1,42 @@
 /** The page: draws what the workers deliver and tells how it goes. */
+import type { FromNetwork } from "../media/messages.ts";
+import { localTime } from "../media/session/clock.ts";
+import type { ClockState, Phase, PlaybackState, Traffic } from "../media/session/messages.ts";
+import type { Workers } from "../media/workers.ts";
+import { Studio } from "../scene/studio.ts";
 import { Meter, round } from "./hud/meter.ts";
 import { Panel } from "./hud/panel.ts";
-import type { CameraTrack } from "./live/catalog.ts";
-import { localTime } from "./live/clock.ts";
-import type { DecodedFrame, FromDecoder, FromNetwork, Phase, PlaybackState, Qualities, Spent } from "./live/protocol.ts";
-import { Studio } from "./scene/studio.ts";
 import type { Link } from "./link.ts";
 import { messageFor } from "./messages.ts";
-import type { Stats } from "./stats.ts";
 import { PlayBar } from "./playbar.ts";
+import { PointsView } from "./points.ts";
+import type { Stats } from "./stats.ts";
 import { bindToolbar, QualityMenu } from "./toolbar.ts";
-import type { Workers } from "./workers.ts";
 
+/** How often the figures are shown, ms: as often as that where the page has the time, and less where it has not. */
 const REFRESH = 250;
-/** How long before the next picture a frame has to be on its way to the decoder, beside twice the time it takes to decode, ms. */
-const AHEAD = 40;
-const MOST_RAYS = 64;
+const REFRESH_BUSY = 2000;
+/** A page whose timers come so late, ms, is busy. */
+const LATE = 100;
 
 export class Page {
   readonly #studio = new Studio(document.querySelector("canvas#view")!);
   readonly #meter = new Meter();
+  readonly #points: PointsView;
   readonly #panel = new Panel(document.querySelector<HTMLElement>("#stats")!);
   readonly #message = document.querySelector<HTMLElement>("#message")!;
   readonly #sessions = document.querySelector<HTMLElement>("#sessions")!;
-  /** The newest frame of each camera that is not drawn yet. */
-  readonly #pending = new Map<number, DecodedFrame>();
-  readonly #onScreen: DecodedFrame[] = [];
-  /** Ray tables of tracks that the page does not know yet. */
-  readonly #rays = new Map<string, Extract<FromDecoder, { type: "rays" }>>();
   readonly #qualityMenu: QualityMenu;
   readonly #playBar: PlayBar;
-  #cameras: readonly CameraTrack[] = [];
   #replayed = false;
   #playback: PlaybackState | undefined;
-  #qualities: Qualities | undefined;
   #phase: Phase = "connecting";
   #detail = "";
   #implementation = "";
-  #clock: { offset: number; error: number } | undefined;
-  #traffic: Extract<FromNetwork, { type: "traffic" }> | undefined;
+  #clock: ClockState | undefined;
+  #traffic: Traffic | undefined;
   #firstFrame: number | undefined;
-  #badMessage = "";
   #seen = true;
-  /** When the last chance to draw was, whether it was used, and the mean time until the one after a picture, ms. */
-  #chance = 0;
-  #drew = false;
-  #gap = 0;
 
   /** workers: undefined where the browser has no WebTransport. */
   constructor(
@@ -53,22 +44,32 @@ export class Page {
     private readonly workers: Workers | undefined,
   ) {
     if (!workers) this.#phase = "no-webtransport";
+    this.#points = new PointsView(this.#studio, this.#meter, (m, transfer) => workers?.send(m, transfer));
     const fit = () => this.#studio.resize(innerWidth, innerHeight, Math.min(devicePixelRatio, 2));
     addEventListener("resize", fit);
     fit();
     // A phone may take the GPU away. What was on it is gone, and the next frames bring it all.
     this.#studio.canvas.addEventListener("webglcontextrestored", () => location.reload());
     this.#studio.renderer.setAnimationLoop(() => this.#frame());
-    setInterval(() => this.#panel.show(this.stats()), REFRESH);
+    this.#refresh(REFRESH);
     this.#qualityMenu = new QualityMenu((quality) => workers?.send({ type: "quality", quality }));
     this.#playBar = new PlayBar(document.querySelector<HTMLElement>("#playback")!, (action) => workers?.send({ type: "playback", action }));
     bindToolbar(this.#studio, this.#panel.root, () => JSON.stringify(this.stats(), undefined, 2), this.#playBar);
     this.#tell();
-    workers?.listen((m) => this.#fromNetwork(m), (m) => this.#fromDecoder(m));
+    workers?.listen((m) => this.#fromNetwork(m), (m) => this.#points.fromDecoder(m));
     const { xr } = this.#studio.renderer;
     for (const change of ["sessionstart", "sessionend"] as const) xr.addEventListener(change, () => this.#look());
     document.addEventListener("visibilitychange", () => this.#look());
     this.#look();
+  }
+
+  #refresh(wait: number): void {
+    const due = performance.now() + wait;
+    setTimeout(() => {
+      const busy = performance.now() - due > LATE;
+      this.#panel.show(this.stats());
+      this.#refresh(busy ? REFRESH_BUSY : REFRESH);
+    }, wait);
   }
 
   /** Tells whether anybody sees the page, its scene in a headset included. */
@@ -77,9 +78,7 @@ export class Page {
     if (seen === this.#seen) return;
     this.#seen = seen;
     this.workers?.send({ type: "seen", seen });
-    // What was not drawn is of the time before, and the newest comes again.
-    for (const f of this.#pending.values()) this.#spend(f, localTime());
-    this.#pending.clear();
+    this.#points.drop();
   }
 
   #fromNetwork(m: FromNetwork): void {
@@ -89,30 +88,12 @@ export class Page {
         this.#detail = m.detail;
         this.#tell();
         break;
-      case "cameras":
-        this.#cameras = m.cameras;
-        this.#studio.setCameras(m.cameras);
-        this.#meter.keep(new Set(m.cameras.map((c) => c.camera)));
-        for (const rays of [...this.#rays.values()]) this.#takeRays(rays);
-        for (const f of this.#pending.values()) {
-          if (this.#shows(f.camera, f.track)) continue;
-          this.#pending.delete(f.camera);
-          this.#spend(f, localTime());
-        }
-        break;
       case "replayed":
         this.#replayed = m.replayed;
         break;
       case "playback":
         this.#playback = m;
         this.#playBar.show(m);
-        break;
-      case "qualities":
-        this.#qualities = m;
-        this.#qualityMenu.show(m.names, m.chosen, m.received);
-        break;
-      case "pose":
-        this.#studio.setPose(m.camera, m.pose);
         break;
       case "sessions":
         this.#list(m.sessions);
@@ -125,83 +106,26 @@ export class Page {
         break;
       case "traffic":
         this.#traffic = m;
-        this.#meter.traffic(m.bytes, m.arrived, localTime());
-    }
-  }
-
-  #fromDecoder(m: FromDecoder): void {
-    switch (m.type) {
-      case "frame": {
-        // A frame of a track that the camera's quality was changed from, or is just changing to.
-        if (this.#cameras.some((c) => c.camera === m.camera && c.track !== m.track)) {
-          this.#spend(m, localTime());
-          return;
-        }
-        this.#meter.decoded(m.camera, m.decode, localTime());
-        const before = this.#pending.get(m.camera);
-        if (before) {
-          this.#meter.overtaken++;
-          this.#spend(before, undefined);
-        }
-        this.#pending.set(m.camera, m);
+        this.#meter.traffic(m.bytes, localTime());
         break;
-      }
-      case "rays":
-        this.#takeRays(m);
-        break;
-      case "bad":
-        this.#meter.bad++;
-        if (m.message !== this.#badMessage) console.warn(`camera ${m.camera}: ${(this.#badMessage = m.message)}`);
+      default:
+        this.#points.fromNetwork(m);
+        if (m.type === "qualities") this.#qualityMenu.show(m.names, m.chosen, m.received);
     }
-  }
-
-  /** The catalog comes from another worker, so its word of a track may come later than the track's first. */
-  #takeRays(m: Extract<FromDecoder, { type: "rays" }>): void {
-    if (this.#shows(m.camera, m.track)) {
-      this.#studio.setRays(m.camera, m.table);
-      this.#rays.delete(m.track);
-    } else {
-      this.#rays.set(m.track, m);
-      if (this.#rays.size > MOST_RAYS) this.#rays.delete(this.#rays.keys().next().value!);
-    }
-  }
-
-  #shows(camera: number, track: string): boolean {
-    return this.#cameras.some((c) => c.camera === camera && c.track === track);
-  }
-
-  /** Is done with a frame; next: local time from which another is of use. One message does for all that is to be said of a frame. */
-  #spend({ camera, track, words, sequence }: DecodedFrame, next: number | undefined, delay?: number): void {
-    const m: Spent = { type: "spent", camera, track, words, next, shown: delay === undefined ? undefined : { sequence, delay } };
-    this.workers?.send(m, [words]);
   }
 
   #frame(): void {
+    const time = performance.now();
+    if (this.#studio.busy(time)) return;
     const now = localTime();
-    if (this.#drew) this.#gap += 0.2 * (now - this.#chance - this.#gap);
-    this.#chance = now;
-    this.#drew = false;
-    for (const f of this.#pending.values()) {
-      if (!this.#shows(f.camera, f.track)) continue; // the catalog is still on its way
-      this.#studio.upload(f.camera, new Uint32Array(f.words), f.points, f.subject);
-      this.#onScreen.push(f);
-      this.#pending.delete(f.camera);
-    }
-    if (!this.#studio.draw(performance.now())) return;
-    this.#drew = true;
-    const shown = localTime();
+    this.#points.upload(now);
+    if (!this.#studio.draw(time)) return;
     this.#meter.drawn(now);
-    for (const f of this.#onScreen) {
-      const delay = this.#replayed ? shown - f.arrived : shown + (this.#clock?.offset ?? 0) - f.captured;
-      this.#meter.shown(f.camera, f.sequence, f.points, delay, shown);
-      // A renderer that is slower than the frames come draws the one that is the newest shortly before its next picture.
-      this.#spend(f, Math.max(now, now + this.#gap - AHEAD - 2 * f.decode), delay);
-    }
-    if (this.#onScreen.length > 0 && this.#firstFrame === undefined) {
+    this.#points.drawn(now, (f, shown) => (this.#replayed ? shown - f.arrived : shown + (this.#clock?.offset ?? 0) - f.captured));
+    if (this.#firstFrame === undefined && this.#meter.frames > 0) {
       this.#firstFrame = performance.now();
       this.#tell();
     }
-    this.#onScreen.length = 0;
   }
 
   #tell(): void {
@@ -235,11 +159,12 @@ export class Page {
   stats(): Stats {
     const m = this.#meter.snapshot(localTime());
     const t = this.#traffic;
+    const { cameras, counts, qualities } = this.#points;
     return {
       session: this.link.session, relay: this.link.relay, relay_host: new URL(this.link.relay).host,
       relay_implementation: this.#implementation, phase: this.#phase, detail: this.#detail,
-      cameras: this.#cameras.length,
-      qualities: this.#qualities?.received ?? [], quality: this.#qualities?.chosen ?? "auto",
+      cameras: cameras.length,
+      qualities: qualities?.received ?? [], quality: qualities?.chosen ?? "auto",
       delay_from: this.#replayed ? "arrival" : "capture",
       playback: this.#playback?.duration
         ? {
@@ -248,11 +173,12 @@ export class Page {
           }
         : null,
       ...m,
-      frames_received: t?.received ?? 0, frames_lost: t?.lost ?? 0, frames_late: t?.late ?? 0,
-      frames_skipped: (t?.skipped ?? 0) + m.frames_overtaken, frames_declined: t?.declined ?? 0,
+      frames_received: counts?.received ?? 0, frames_lost: counts?.lost ?? 0, frames_late: counts?.late ?? 0,
+      frames_skipped: (counts?.skipped ?? 0) + m.frames_overtaken, frames_declined: counts?.declined ?? 0,
       streams_cut: t?.cut ?? 0, streams_refused: t?.refused ?? 0, streams_malformed: t?.malformed ?? 0,
       reconnects: t?.reconnects ?? 0, rtt_ms: round(t?.rtt ?? 0, 2),
       clock: { offset_ms: this.#clock ? round(this.#clock.offset, 3) : null, error_ms: this.#clock ? round(this.#clock.error, 3) : null },
+      draw_ms: round(this.#studio.drawing.took, 1), drawn_share: this.#studio.drawing.share,
       first_frame_ms: this.#firstFrame === undefined ? null : round(this.#firstFrame, 1),
     };
   }

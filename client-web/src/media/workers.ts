@@ -1,25 +1,26 @@
-import type { Link } from "./link.ts";
-import type { FromDecoder, FromNetwork, PageToDecoder, ToNetwork } from "./live/protocol.ts";
+import type { FromNetwork, Start, ToNetwork } from "./messages.ts";
+import type { FromDecoder, PageToDecoder } from "./points/messages.ts";
+import type { Watched } from "./session/messages.ts";
 
 /** The workers of a page, at work before the page itself is there: what they say meanwhile is kept. */
 export class Workers {
-  readonly #network = new Worker(new URL("./live/network.worker.ts", import.meta.url), { type: "module" });
+  readonly #network = new Worker(new URL("./network.worker.ts", import.meta.url), { type: "module" });
   #kept: (() => void)[] | undefined = [];
   #fromNetwork: (m: FromNetwork) => void = () => {};
   #fromDecoder: (m: FromDecoder) => void = () => {};
 
-  constructor({ relay, session, certificate, receipts, quality }: Link) {
+  constructor({ relay, session, certificate, receipts, quality }: Watched) {
     const ports: MessagePort[] = [];
     const count = Math.max(1, Math.min(4, navigator.hardwareConcurrency - 1));
     for (let i = 0; i < count; i++) {
       const { port1, port2 } = new MessageChannel();
-      const decoder = new Worker(new URL("./decode/decode.worker.ts", import.meta.url), { type: "module" });
+      const decoder = new Worker(new URL("./points/decode.worker.ts", import.meta.url), { type: "module" });
       decoder.onmessage = (e: MessageEvent<FromDecoder>) => this.#deliver(() => this.#fromDecoder(e.data));
       decoder.postMessage({ network: port1 } satisfies PageToDecoder, [port1]);
       ports.push(port2);
     }
     this.#network.onmessage = (e: MessageEvent<FromNetwork>) => this.#deliver(() => this.#fromNetwork(e.data));
-    const start: ToNetwork = { type: "start", relay, session, certificate, receipts, quality, decoders: ports };
+    const start: Start = { type: "start", relay, session, certificate, receipts, quality, decoders: ports };
     this.#network.postMessage(start, ports);
   }
 

@@ -1,5 +1,5 @@
-import type { Studio } from "./scene/studio.ts";
-import { enterXR, supportedXR, type XRMode } from "./scene/xr.ts";
+import type { Studio } from "../scene/studio.ts";
+import { enterXR, supportedXR, type XRMode } from "../scene/xr.ts";
 
 /** How long what was said stays, ms. */
 const SAID = 5000;

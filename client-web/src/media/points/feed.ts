@@ -1,12 +1,12 @@
 /** One camera's frames on their way to its decoder. */
-import { HEADER_LENGTH } from "../decode/header.ts";
-import type { Subscription } from "../moqt/index.ts";
+import type { Subscription } from "../../moqt/index.ts";
+import { localTime } from "../session/clock.ts";
 import { Assembler } from "./assembler.ts";
-import type { CameraTrack } from "./catalog.ts";
-import { localTime } from "./clock.ts";
+import { HEADER_LENGTH } from "./header.ts";
+import type { ToDecoder } from "./messages.ts";
 import { Pace } from "./pace.ts";
-import type { ToDecoder } from "./protocol.ts";
 import { Sequence } from "./sequence.ts";
+import type { CameraTrack } from "./track.ts";
 
 type Objects = Uint8Array<ArrayBuffer>[];
 
@@ -15,6 +15,15 @@ interface Waiting {
   readonly arrived: number;
 }
 
+/** A frame that has taken this much longer than the quickest from capture to here is late, ms: something on the way has a queue. */
+const LATE = 400;
+/** The quickest is of the last two spans of so many ms: clocks drift. */
+const SPAN = 10_000;
+/** How long nothing more is asked for after a late frame, ms: twice as long after each that follows. */
+const DRAIN = 500;
+const MOST_DRAIN = 4000;
+/** A late frame is shown all the same where none was for so long, ms. */
+const STARVED = 5000;
 /** Buffers kept for frames to be decoded to: the page may hold two. */
 const BUFFERS = 2;
 
@@ -45,6 +54,13 @@ export class Feed {
   #wanted = 0;
   #next: Waiting | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
+  /** Least time from capture to arrival, on clocks that differ: of the span under way and of the one before. */
+  #quickest = Infinity;
+  #quickestBefore = Infinity;
+  #spanned = 0;
+  #drain = DRAIN;
+  /** Local time when a frame was last given to be decoded. */
+  #given = 0;
   readonly #free: ArrayBuffer[] = [];
 
   constructor(
@@ -64,6 +80,7 @@ export class Feed {
     this.assembler = assembler;
     this.sequence.restart();
     this.#pace = new Pace();
+    this.#quickest = this.#quickestBefore = Infinity;
     if (this.#next) this.skipped++;
     this.#next = undefined;
     this.arrived = localTime();
@@ -98,10 +115,41 @@ export class Feed {
   show(objects: Objects, group?: bigint): void {
     const now = (this.arrived = localTime());
     this.#count(objects, group === undefined || !this.#declines ? 0 : this.#pace.arrived(group, now));
+    if (group !== undefined) {
+      const late = this.#lateness(now);
+      if (late > LATE) {
+        // What is queued is as old. The queue is left to drain: nothing is sent that would be behind it.
+        this.#start(this.#pace.behind(late + this.#drain));
+        this.#drain = Math.min(2 * this.#drain, MOST_DRAIN);
+        if (now - this.#given < STARVED) {
+          this.skipped++;
+          return;
+        }
+      } else {
+        this.#drain = Math.max(DRAIN, this.#drain / 2);
+      }
+    }
     if (this.#next) this.skipped++;
     this.#next = { objects, arrived: now };
     if (this.#wanted === Infinity) this.#start(this.#pace.idle(now, this.viewer.rtt));
     else this.#deliver();
+  }
+
+  /** How much longer than the quickest the newest frame took from capture to here, ms. */
+  #lateness(now: number): number {
+    const took = now - this.captured;
+    if (now - this.#spanned > SPAN) {
+      this.#spanned = now;
+      this.#quickestBefore = this.#quickest;
+      this.#quickest = took;
+    }
+    this.#quickest = Math.min(this.#quickest, took);
+    return took - Math.min(this.#quickest, this.#quickestBefore);
+  }
+
+  /** Whether a group is worth reading: those that were declined may be on their way. */
+  wants(group: bigint): boolean {
+    return this.assembler.wants(group) && this.#pace.wants(group);
   }
 
   /** The page has use for a frame from a local time on, and gives a buffer back. */
@@ -140,6 +188,7 @@ export class Feed {
     }
     this.#next = undefined;
     this.#wanted = Infinity;
+    this.#given = now;
     const words = this.#free.pop();
     const transfer: Transferable[] = next.objects.map((o) => o.buffer);
     if (words) transfer.push(words);

@@ -1,5 +1,5 @@
 import type { Link } from "./link.ts";
-import type { Phase } from "./live/protocol.ts";
+import type { Phase } from "../media/session/messages.ts";
 
 /** A name of whatever script, whose direction does not move the words beside it. */
 export const name = (text: string): string => `\u2068${text}\u2069`;

@@ -105,6 +105,21 @@ export class Pace {
     return since > Math.max(LEAST_PATIENCE, PATIENCE * this.#cycle) ? this.#decline(now + Math.min(MOST, since), now, rtt) : undefined;
   }
 
+  /**
+   * The newest frame arrived `late` ms late, behind others in a queue. Returns the subscription's new start where
+   * frames can be declined: what is published when so much time has passed again.
+   */
+  behind(late: number): bigint | undefined {
+    if (!this.#newest || this.#interval === 0) return undefined;
+    const start = this.#newest.group + BigInt(Math.ceil((2 * late) / this.#interval));
+    return start > this.#start ? this.#move(start) : undefined;
+  }
+
+  /** Whether a group is not declined. */
+  wants(group: bigint): boolean {
+    return group >= this.#start || (this.#newest !== undefined && group + ANEW < this.#newest.group);
+  }
+
   /** Returns the subscription's new start where a frame that was not declined should have come long ago. */
   overdue(now: number, rtt: number): bigint | undefined {
     if (!this.#waiting) return undefined;

@@ -1,34 +1,23 @@
 /** Decodes point-cloud frames to words for the GPU. Knows no network and no scene. */
 import { FrameError, parseHeader, sameFrame, share, type Header } from "./header.ts";
+import { formOf, layouts, wordsPerPoint, type Form, type Kernel } from "./layout.ts";
 import type { Zstd } from "./zstd.ts";
-
-interface Kernel {
-  readonly memory: WebAssembly.Memory;
-  base(): number;
-  reserve(end: number): number;
-  grid(
-    raw: number, length: number, points: number, w: number, h: number, step: number, dx: number, dy: number, row: number,
-    out: number,
-  ): number;
-  cloud(raw: number, length: number, points: number, out: number): number;
-  records(raw: number, points: number, out: number): void;
-}
 
 /** What a decoder takes: its own limits, below the format's. */
 export interface Limits {
   /** Most points of a frame, of all its descriptions. */
   readonly maxPoints: number;
-  /** Pixels of the grid a layout A frame must have; undefined = any. */
+  /** Pixels of the grid that a frame on one must have; undefined = any. */
   readonly width?: number;
   readonly height?: number;
 }
 
+/** A decoded frame, whatever its layout was. */
 export interface Frame {
   /** The first object's; `points` counts all objects. */
   readonly header: Header;
   readonly points: number;
-  /** Words of 32 bits a point has: 2 in layout A, 3 in B and C (kernel/planes.ts). */
-  readonly wordsPerPoint: number;
+  readonly form: Form;
   /** View of the decoder's memory, valid until the next call. */
   readonly words: Uint32Array;
 }
@@ -65,35 +54,22 @@ export class FrameDecoder {
       points += h.points;
     }
     if (points > limits.maxPoints) throw new FrameError("points", `${points}, the track has at most ${limits.maxPoints}`);
-    if (first.layout === "A" && limits.width !== undefined && (first.width !== limits.width || first.height !== limits.height)) {
+    if (formOf(first.layout) === "pixels" && limits.width !== undefined && (first.width !== limits.width || first.height !== limits.height)) {
       throw new FrameError("width", `${first.width}×${first.height}, the track has ${limits.width}×${limits.height}`);
     }
-    const wordsPerPoint = first.layout === "A" ? 2 : 3;
+    const form = formOf(first.layout);
+    const size = wordsPerPoint[form];
     const out = align(this.#kernel.base());
-    const row = align(out + 4 * wordsPerPoint * points);
+    const row = align(out + 4 * size * points);
     const raw = align(row + 20 * first.width);
     let at = out;
     headers.forEach((h, i) => {
       const planes = this.zstd.decode(objects[i]!.subarray(44), h.rawLength);
       if (!this.#kernel.reserve(raw + planes.length + 16)) throw new FrameError("points", `no memory for ${points}`);
       new Uint8Array(this.#kernel.memory.buffer, raw, planes.length).set(planes);
-      if (!this.#undo(h, raw, planes.length, row, at)) throw new FrameError("planes", `not those of ${h.points} points`);
-      at += 4 * wordsPerPoint * h.points;
+      if (!layouts[h.layout].undo(this.#kernel, h, share(h), { raw, length: planes.length, row, out: at })) throw new FrameError("planes", `not those of ${h.points} points`);
+      at += 4 * size * h.points;
     });
-    return { header: first, points, wordsPerPoint, words: new Uint32Array(this.#kernel.memory.buffer, out, wordsPerPoint * points) };
-  }
-
-  #undo(h: Header, raw: number, length: number, row: number, out: number): boolean {
-    switch (h.layout) {
-      case "A": {
-        const s = share(h);
-        return !!this.#kernel.grid(raw, length, h.points, s.width, s.height, s.step, s.dx, s.dy, row, out);
-      }
-      case "B":
-        return !!this.#kernel.cloud(raw, length, h.points, out);
-      case "C":
-        this.#kernel.records(raw, h.points, out);
-        return true;
-    }
+    return { header: first, points, form, words: new Uint32Array(this.#kernel.memory.buffer, out, size * points) };
   }
 }

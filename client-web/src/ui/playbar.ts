@@ -1,4 +1,4 @@
-import type { PlaybackAction, PlaybackState } from "./live/protocol.ts";
+import type { PlaybackAction, PlaybackState } from "../media/session/messages.ts";
 
 /** How far an arrow key moves, ms, and how often a drag does. */
 const STEP = 5000;

@@ -1,5 +1,6 @@
-import type { Transform } from "../live/catalog.ts";
 import type { Frame } from "./frame.ts";
+import { wordsPerPoint } from "./layout.ts";
+import type { Transform } from "./track.ts";
 
 const SAMPLES = 2048;
 const xs = new Float32Array(SAMPLES);
@@ -19,13 +20,14 @@ export interface Subject {
 
 /** Where a frame's subject is; undefined without points. */
 export function subject(f: Frame, rays: Float32Array | undefined, pose: Transform): Subject | undefined {
-  const { points, words, wordsPerPoint } = f;
+  const { points, words, form } = f;
+  const size = wordsPerPoint[form];
   const step = Math.max(1, Math.ceil(points / SAMPLES));
   let n = 0;
   for (let k = 0; k < points; k += step) {
-    const a = words[wordsPerPoint * k]!;
-    const b = words[wordsPerPoint * k + 1]!;
-    if (wordsPerPoint === 2) {
+    const a = words[size * k]!;
+    const b = words[size * k + 1]!;
+    if (form === "pixels") {
       const z = b & 0xffff;
       const i = ((a >> 12) & 0xfff) * f.header.width + (a & 0xfff);
       const x = rays?.[2 * i] ?? NaN;

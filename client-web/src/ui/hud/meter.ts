@@ -75,10 +75,14 @@ export class Meter {
   bad = 0;
   firstFrame: number | undefined;
 
-  /** Bytes of media received since the start, and each camera's frames since its track was chosen. */
-  traffic(total: number, received: readonly (readonly [camera: number, frames: number])[], now: number): void {
+  /** Bytes of media received since the start. */
+  traffic(total: number, now: number): void {
     if (total > this.#total) this.#bytes.push(now, total - this.#total, 0);
     this.#total = total;
+  }
+
+  /** Each camera's frames since its track was chosen. */
+  arrived(received: readonly (readonly [camera: number, frames: number])[], now: number): void {
     for (const [camera, frames] of received) {
       const c = this.#camera(camera);
       const more = frames < c.received ? frames : frames - c.received;

@@ -1,0 +1,83 @@
+/**
+ * The layouts of a point-cloud frame (docs/spec/point-cloud-frame.md). All that differs between them is here and
+ * in kernel/planes.ts; everything else sees a frame's points in one of two forms.
+ */
+import type { Header, Share } from "./header.ts";
+
+/** The compiled kernel/planes.ts. */
+export interface Kernel {
+  readonly memory: WebAssembly.Memory;
+  base(): number;
+  reserve(end: number): number;
+  grid(
+    raw: number, length: number, points: number, w: number, h: number, step: number, dx: number, dy: number, row: number,
+    out: number,
+  ): number;
+  cloud(raw: number, length: number, points: number, out: number): number;
+  records(raw: number, points: number, out: number): void;
+}
+
+/**
+ * How the words of a decoded frame place its points: as pixels of the camera's grid with a depth, whose rays are
+ * a table, or by coordinates of their own.
+ */
+export type Form = "pixels" | "coordinates";
+
+/** Words of 32 bits a point has in each form (kernel/planes.ts). */
+export const wordsPerPoint: Readonly<Record<Form, number>> = { pixels: 2, coordinates: 3 };
+
+/** Where the kernel finds an object's planes, and scratch and room for its words. */
+export interface Room {
+  readonly raw: number;
+  readonly length: number;
+  readonly row: number;
+  readonly out: number;
+}
+
+interface LayoutOf {
+  /** In the header. */
+  readonly code: number;
+  readonly form: Form;
+  /** Least and most bytes of the planes of n points on so many pixels. */
+  rawBounds(n: number, pixels: number): readonly [number, number];
+  /** Makes words of an object's planes; false where they are not those of its points. */
+  undo(kernel: Kernel, h: Header, s: Share, room: Room): boolean;
+}
+
+const packed = (n: number): number => (n + 1) >>> 1;
+
+export const layouts = {
+  A: {
+    code: 1,
+    form: "pixels",
+    rawBounds: (n, pixels) => {
+      const gaps = Math.floor(pixels / 255);
+      return [gaps + 2 * packed(n) + n, pixels + gaps + 1 + 2 * packed(n) + 10 * n];
+    },
+    undo: (k, h, s, { raw, length, row, out }) => !!k.grid(raw, length, h.points, s.width, s.height, s.step, s.dx, s.dy, row, out),
+  },
+  B: {
+    code: 2,
+    form: "coordinates",
+    rawBounds: (n) => [4 * packed(n) + n, 4 * packed(n) + 16 * n],
+    undo: (k, h, _, { raw, length, out }) => !!k.cloud(raw, length, h.points, out),
+  },
+  C: {
+    code: 3,
+    form: "coordinates",
+    rawBounds: (n) => [9 * n, 9 * n],
+    undo: (k, h, _, { raw, out }) => (k.records(raw, h.points, out), true),
+  },
+} as const satisfies Readonly<Record<string, LayoutOf>>;
+
+export type Layout = keyof typeof layouts;
+
+export const formOf = (layout: Layout): Form => layouts[layout].form;
+
+export function isLayout(v: unknown): v is Layout {
+  return typeof v === "string" && Object.hasOwn(layouts, v);
+}
+
+export function layoutOf(code: number): Layout | undefined {
+  return (Object.keys(layouts) as Layout[]).find((l) => layouts[l].code === code);
+}

@@ -1,0 +1,244 @@
+/** A session's point clouds: which tracks are received, in what quality, and where their frames go. */
+import type { Session, TrackSink } from "../../moqt/index.ts";
+import { MAX_CATALOG, type Catalog } from "../session/catalog.ts";
+import { localTime } from "../session/clock.ts";
+import type { Host, Medium, Reel } from "../session/medium.ts";
+import { DOCUMENT_PRIORITY } from "../session/subscribe.ts";
+import { Feed } from "./feed.ts";
+import type { FromPoints, Spent, ToPoints, Undecoded } from "./messages.ts";
+import { QualityChooser } from "./quality.ts";
+import { parsePoses, POSE_TRACK, readCameras, type CameraTrack, type Cameras } from "./track.ts";
+
+/** How long a relay may wait for a publisher, ms. */
+const RENDEZVOUS = 10_000;
+const RETRY = 500;
+/** After so many ms without a frame, or the time of so many frames, a publisher is called silent. */
+const SILENCE = 3000;
+const SILENT_FRAMES = 5;
+/** Subscriber priority (§7). */
+const PRIORITY = 128;
+
+export class Points implements Medium {
+  readonly #feeds = new Map<number, Feed>();
+  readonly #chooser = new QualityChooser();
+  #cameras: Cameras | undefined;
+  #poses: Session | undefined;
+  readonly #counted = { received: 0, lost: 0, late: 0, declined: 0, skipped: 0 }; // of feeds that are gone
+
+  /** decoders: ports of the workers that decode. quality: a quality by name, or "auto". */
+  constructor(
+    private readonly host: Host,
+    private readonly decoders: readonly MessagePort[],
+    private quality: string,
+    private readonly send: (m: FromPoints) => void,
+  ) {
+    for (const port of decoders) {
+      port.onmessage = (e: MessageEvent<Undecoded>) => this.#feeds.get(e.data.camera)?.wanted(localTime(), e.data.words);
+    }
+  }
+
+  take(m: ToPoints): void {
+    switch (m.type) {
+      case "spent":
+        this.#spent(m);
+        break;
+      case "quality":
+        this.quality = m.quality;
+        this.#chooser.restart();
+        this.#choose();
+        this.follow();
+    }
+  }
+
+  /** The page is done with a frame. */
+  #spent({ camera, track, words, shown, next }: Spent): void {
+    if (shown) this.host.shown(camera, shown.sequence, shown.delay);
+    const feed = this.#feeds.get(camera);
+    if (feed?.camera.track !== track) return; // it was of a quality that the camera had before
+    if (next === undefined) feed.give(words);
+    else feed.wanted(next, words);
+  }
+
+  get present(): boolean {
+    return this.#cameras !== undefined && this.#cameras.qualities.length > 0;
+  }
+
+  get captured(): number {
+    return this.#feeds.values().next().value?.captured ?? 0;
+  }
+
+  prepare(catalog: Catalog): () => void {
+    const cameras = readCameras(catalog);
+    return () => {
+      this.#cameras = cameras;
+      this.#choose();
+    };
+  }
+
+  /** The track of a camera that is to be received: that of the quality asked for, or what has been found to go well. */
+  #best(qualities: readonly CameraTrack[]): CameraTrack {
+    const named = qualities.find((t) => t.quality === this.quality);
+    return named ?? qualities[Math.min(this.#automatic ? this.#chooser.level : 0, qualities.length - 1)]!;
+  }
+
+  get #names(): string[] {
+    return [...new Set(this.#cameras?.qualities.flatMap((list) => list.map((t) => t.quality)))];
+  }
+
+  /** Whether the quality is chosen here: no quality requested, or an unknown one. */
+  get #automatic(): boolean {
+    return !this.#names.includes(this.quality);
+  }
+
+  /** Makes the feeds those of the catalog. */
+  #choose(): void {
+    if (!this.#cameras) return;
+    const cameras = this.#cameras.qualities.map((list) => this.#best(list));
+    const wanted = new Map(cameras.map((c) => [c.camera, c]));
+    for (const [camera, feed] of [...this.#feeds]) {
+      const c = wanted.get(camera);
+      if (!c || JSON.stringify(c) !== JSON.stringify(feed.camera)) this.#drop(feed);
+    }
+    this.send({ type: "cameras", cameras });
+    this.send({ type: "qualities", names: this.#names, chosen: this.#automatic ? "auto" : this.quality, received: cameras.map((c) => c.quality) });
+    for (const [i, c] of cameras.entries()) {
+      if (!this.#feeds.has(c.camera)) this.#feeds.set(c.camera, new Feed(c, this.decoders[i % this.decoders.length]!, this.host));
+    }
+    this.host.changed();
+  }
+
+  #drop(feed: Feed): void {
+    feed.close();
+    this.#feeds.delete(feed.camera.camera);
+    this.#counted.received += feed.sequence.received;
+    this.#counted.lost += feed.sequence.lost;
+    this.#counted.late += feed.sequence.late;
+    this.#counted.declined += feed.sequence.declined;
+    this.#counted.skipped += feed.skipped;
+  }
+
+  clear(): void {
+    for (const feed of [...this.#feeds.values()]) this.#drop(feed);
+    this.#cameras = undefined;
+  }
+
+  follow(): void {
+    const { session } = this.host;
+    if (!session || !this.host.live) return;
+    for (const feed of this.#feeds.values()) {
+      if (feed.subscription?.session !== session || feed.subscription.ended) void this.#followFrames(session, feed);
+    }
+    if (this.#cameras?.hasPoses) void this.#followPoses(session);
+  }
+
+  leave(): void {
+    this.#chooser.restart();
+    for (const feed of this.#feeds.values()) feed.leave();
+  }
+
+  jump(): void {
+    for (const feed of this.#feeds.values()) feed.sequence.restart();
+  }
+
+  async #followFrames(s: Session, feed: Feed): Promise<void> {
+    const run = ++feed.run;
+    const { assembler, camera } = feed;
+    const sink: TrackSink = {
+      maxObject: maxFrame(camera),
+      accept: (h) => feed.wants(h.group),
+      object: (o) => {
+        if (o.status === "normal" && o.payload.length > 0) assembler.add(o.group, Number(o.subgroup), o.payload);
+      },
+      cut: (group, subgroup) => assembler.lost(group, subgroup === undefined ? 0 : Number(subgroup)),
+      received: (bytes) => this.host.received(bytes),
+    };
+    while (!s.over && this.host.session === s && feed.run === run) {
+      try {
+        const sub = await s.subscribe(this.host.track(camera.track), sink, {
+          join: true,
+          priority: PRIORITY,
+          filter: "largestObject",
+          ...(camera.deliveryTimeout > 0 && { subgroupDeliveryTimeout: camera.deliveryTimeout }),
+          rendezvousTimeout: RENDEZVOUS,
+        });
+        if (feed.run !== run) {
+          sub.cancel();
+          return;
+        }
+        feed.follow(sub);
+        await sub.done;
+      } catch {
+        // The catalog's subscription says what there is to say.
+      }
+      await new Promise((resolve) => setTimeout(resolve, RETRY));
+    }
+  }
+
+  async #followPoses(s: Session): Promise<void> {
+    if (this.#poses === s) return;
+    this.#poses = s;
+    const sink: TrackSink = {
+      maxObject: MAX_CATALOG,
+      object: (o) => {
+        try {
+          for (const e of parsePoses(o.payload)) this.send({ type: "pose", camera: e.camera, pose: e.pose });
+        } catch {
+          // A pose that cannot be read leaves the camera where it is.
+        }
+      },
+    };
+    try {
+      const sub = await s.subscribe(this.host.track(POSE_TRACK), sink, { join: true, priority: DOCUMENT_PRIORITY, filter: "largestObject" });
+      await sub.done;
+    } catch {
+      // The catalog's poses stand.
+    }
+    if (this.#poses === s) this.#poses = undefined;
+  }
+
+  reels(recording: Catalog): ReadonlyMap<string, Reel> {
+    const past = readCameras(recording).qualities.flat();
+    const reels = new Map<string, Reel>();
+    for (const feed of this.#feeds.values()) {
+      const { track, camera } = feed.camera;
+      const timeline = past.find((t) => t.track === track && t.camera === camera)?.timeline;
+      if (!timeline) continue;
+      reels.set(track, { timeline, maxObject: maxFrame(feed.camera), show: (o) => feed.show(o), skip: (o) => feed.skip(o) });
+    }
+    return reels;
+  }
+
+  silent(now: number): boolean {
+    for (const f of this.#feeds.values()) {
+      const patience = Math.max(SILENCE, f.camera.framerate > 0 ? (SILENT_FRAMES * 1000) / f.camera.framerate : 0);
+      if (now - f.arrived < patience) return false;
+    }
+    return true;
+  }
+
+  tick(now: number): void {
+    const n = { ...this.#counted };
+    for (const f of this.#feeds.values()) {
+      n.received += f.sequence.received;
+      n.lost += f.sequence.lost;
+      n.late += f.sequence.late;
+      n.declined += f.sequence.declined;
+      n.skipped += f.skipped;
+    }
+    this.send({ type: "frames", arrived: [...this.#feeds.values()].map((f) => [f.camera.camera, f.sequence.received] as const), ...n });
+    if (!this.host.live) return;
+    for (const f of this.#feeds.values()) f.look();
+    if (!this.#cameras || !this.#automatic) return;
+    const before = this.#chooser.level;
+    const worst = Math.max(...this.#cameras.qualities.map((list) => list.length)) - 1;
+    const counts = { frames: n.received + n.declined, undrawn: n.skipped + n.declined, lost: n.lost };
+    if (this.#chooser.update(now, counts, worst) === before) return;
+    this.#choose();
+    this.follow();
+  }
+}
+
+/** What the format allows a frame of a track, compressed badly, bytes. */
+function maxFrame(t: CameraTrack): number {
+  return 4096 + t.grid.width * t.grid.height + 20 * t.maxPoints;
+}

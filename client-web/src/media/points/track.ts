@@ -1,0 +1,153 @@
+/** What a catalog says of point clouds: tracks of our packaging "hcpf", and the track of the cameras' poses. */
+import { initData, type Catalog, type Timeline, type Track } from "../session/catalog.ts";
+import { array, CatalogError, integer, number, numbers, object, parse } from "../session/json.ts";
+import { formOf, isLayout, layouts, type Layout } from "./layout.ts";
+import type { Intrinsics } from "./rays.ts";
+
+/** A rigid motion p' = R·p + T: r row-major, t in millimetres. */
+export interface Transform {
+  readonly r: readonly number[];
+  readonly t: readonly number[];
+}
+
+/** One camera's point-cloud track. */
+export interface CameraTrack {
+  readonly track: string;
+  /** Number in the session, the frame header's camera. */
+  readonly camera: number;
+  readonly name: string;
+  readonly quality: string;
+  readonly layout: Layout;
+  readonly descriptions: number;
+  readonly maxPoints: number;
+  /** Milliseconds; 0 = none. */
+  readonly deliveryTimeout: number;
+  readonly framerate: number;
+  /** The lens of the frame's pixel grid. */
+  readonly grid: Intrinsics;
+  /** From the grid's camera coordinates to the studio's. */
+  readonly pose: Transform;
+  /** Bits a second at most, 0 = unknown. */
+  readonly bitrate: number;
+  /** Length of a track that is not live, ms; 0 = live, or unknown. */
+  readonly duration: number;
+  /** Media time of the track's groups, where that is a straight line. */
+  readonly timeline: Timeline | undefined;
+}
+
+/** A catalog's point clouds. */
+export interface Cameras {
+  /** Each camera's tracks, the best first, by the camera's number. */
+  readonly qualities: readonly (readonly CameraTrack[])[];
+  readonly hasPoses: boolean;
+}
+
+const PACKAGING = "hcpf";
+const MAX_POINTS = 4096 * 3072;
+const MAX_SIDE = 65535;
+const MAX_GRID = 4096;
+/** Of clouds that no one lens took: the lens tells how large a point is drawn. */
+const NOMINAL: Intrinsics = { width: 1, height: 1, fx: 500, fy: 500, cx: 0, cy: 0, k: [0, 0, 0, 0, 0, 0], p: [0, 0] };
+const IDENTITY: Transform = { r: [1, 0, 0, 0, 1, 0, 0, 0, 1], t: [0, 0, 0] };
+/** Most cameras a viewer shows. */
+const MAX_CAMERAS = 64;
+export const POSE_TRACK = "pose";
+const POSE_EVENT = "dev.holocast.pose/v1";
+
+/** Reads what a catalog has of point clouds. Throws a CatalogError. */
+export function readCameras(catalog: Catalog): Cameras {
+  const byCamera = new Map<number, CameraTrack[]>();
+  let hasPoses = false;
+  for (const t of catalog.tracks) {
+    if ((t.packaging === PACKAGING) !== (t.fields["hcpf"] != null)) throw new CatalogError(`${t.path}.hcpf`, `missing or not allowed, packaging is “${t.packaging}”`);
+    // Only the session's own tracks: a catalog that points elsewhere is not followed.
+    if (t.namespace !== "") continue;
+    if (t.eventType === POSE_EVENT && t.name === POSE_TRACK) hasPoses = true;
+    if (t.packaging !== PACKAGING) continue;
+    const track = readCamera(catalog, t);
+    const list = byCamera.get(track.camera);
+    if (list) list.push(track);
+    else byCamera.set(track.camera, [track]);
+  }
+  if (byCamera.size > MAX_CAMERAS) throw new CatalogError("$.tracks", `${byCamera.size} cameras, more than ${MAX_CAMERAS}`);
+  const qualities = [...byCamera.values()].sort((a, b) => a[0]!.camera - b[0]!.camera);
+  for (const list of qualities) list.sort((a, b) => b.bitrate - a.bitrate);
+  return { qualities, hasPoses };
+}
+
+function readCamera(catalog: Catalog, t: Track): CameraTrack {
+  const path = `${t.path}.hcpf`;
+  const p = object(t.fields["hcpf"], path);
+  const word = (field: string): string => (typeof p[field] === "string" ? p[field] : "");
+  const camera = integer(p["camera"] ?? 0, `${path}.camera`, 0, 65535);
+  const layout = p["layout"];
+  if (!isLayout(layout)) throw new CatalogError(`${path}.layout`, `none of ${Object.keys(layouts).join(", ")}`);
+  const descriptions = integer(p["descriptions"] ?? 0, `${path}.descriptions`, 0, 255);
+  if (descriptions !== 1 && descriptions !== 4) throw new CatalogError(`${path}.descriptions`, "neither 1 nor 4");
+  const maxPoints = integer(p["maxPoints"] ?? 0, `${path}.maxPoints`, 1, MAX_POINTS);
+  const deliveryTimeout = integer(p["deliveryTimeout"] ?? 0, `${path}.deliveryTimeout`, 0, 0x7fffffff);
+  const onGrid = formOf(layout) === "pixels";
+  if (onGrid && (t.width < 1 || t.height < 1 || t.width > MAX_GRID || t.height > MAX_GRID)) {
+    throw new CatalogError(`${path}.layout`, `layout ${layout} needs width and height in 1…${MAX_GRID}, not ${t.width}×${t.height}`);
+  }
+  const about = {
+    track: t.name, camera, name: word("cameraName"), quality: word("quality"), layout, descriptions, maxPoints, deliveryTimeout,
+    framerate: t.framerate, bitrate: t.bitrate, duration: t.duration, timeline: t.timeline,
+  };
+  if (t.initRef === "") {
+    if (onGrid) throw new CatalogError(`${path}.layout`, `layout ${layout} needs an initRef to the camera's geometry`);
+    return { ...about, grid: NOMINAL, pose: IDENTITY };
+  }
+  const { path: at, value: init } = initData(catalog, t);
+  const grid = intrinsics(init["grid"], `${at}.grid`);
+  if (onGrid && (t.width !== grid.width || t.height !== grid.height)) throw new CatalogError(`${at}.grid`, `${grid.width}×${grid.height} pixels, the track has ${t.width}×${t.height}`);
+  const pose = transform(init["pose"], `${at}.pose`);
+  const depth = (field: string) => integer(init[field] ?? 0, `${at}.${field}`, 0, 65535);
+  if (depth("depthMin") > depth("depthMax")) throw new CatalogError(`${at}.depthMin`, "beyond depthMax");
+  return { ...about, grid, pose };
+}
+
+function intrinsics(v: unknown, path: string): Intrinsics {
+  const o = object(v, path);
+  const positive = (field: string) => number(o[field], `${path}.${field}`, Number.MIN_VALUE, Number.MAX_VALUE);
+  const finite = (field: string) => number(o[field], `${path}.${field}`, -Number.MAX_VALUE, Number.MAX_VALUE);
+  return {
+    width: integer(o["width"], `${path}.width`, 1, MAX_SIDE),
+    height: integer(o["height"], `${path}.height`, 1, MAX_SIDE),
+    fx: positive("fx"),
+    fy: positive("fy"),
+    cx: finite("cx"),
+    cy: finite("cy"),
+    k: numbers(o["k"], `${path}.k`, 6),
+    p: numbers(o["p"], `${path}.p`, 2),
+    maxRadius: o["maxRadius"] === undefined ? 0 : number(o["maxRadius"], `${path}.maxRadius`, 0, Number.MAX_VALUE),
+  };
+}
+
+function transform(v: unknown, path: string): Transform {
+  const o = object(v, path);
+  const r = numbers(o["r"], `${path}.r`, 9);
+  const t = numbers(o["t"], `${path}.t`, 3);
+  for (let i = 0; i < 3; i++) {
+    for (let j = 0; j < 3; j++) {
+      const dot = r[3 * i]! * r[3 * j]! + r[3 * i + 1]! * r[3 * j + 1]! + r[3 * i + 2]! * r[3 * j + 2]!;
+      if (!(Math.abs(dot - (i === j ? 1 : 0)) <= 1e-3)) throw new CatalogError(`${path}.r`, "not a rotation");
+    }
+  }
+  return { r, t };
+}
+
+/** A record of the pose track: a camera has moved. */
+export interface PoseEvent {
+  readonly camera: number;
+  readonly pose: Transform;
+}
+
+export function parsePoses(payload: Uint8Array): PoseEvent[] {
+  return array(parse(payload, "poses"), "poses", 1 << 16).map((v, i) => {
+    const event = object(v, `poses[${i}]`);
+    integer(event["T"] ?? 0, `poses[${i}].T`, -Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER);
+    const data = object(event["data"], `poses[${i}].data`);
+    return { camera: integer(data["camera"] ?? 0, `poses[${i}].data.camera`, 0, 65535), pose: transform(data["pose"], `poses[${i}].data.pose`) };
+  });
+}

@@ -1,0 +1,288 @@
+/**
+ * A session's catalog: the MSF document (draft-ietf-moq-msf) that lists its tracks, as internal/catalog writes
+ * it. Fields that are not known are passed over (MSF §5); those that are, are checked. Both sides prove
+ * themselves by internal/catalog/testdata/vectors.json.
+ */
+import { array, CatalogError, flag, integer, number, object, parse, parseObject, text, type Json } from "./json.ts";
+
+export { CatalogError } from "./json.ts";
+
+/** One track (MSF §5.2). */
+export interface Track {
+  /** Where in the document it is. */
+  readonly path: string;
+  readonly name: string;
+  /** "" inherits the catalog's. */
+  readonly namespace: string;
+  readonly packaging: string;
+  readonly eventType: string;
+  readonly role: string;
+  readonly isLive: boolean;
+  readonly initRef: string;
+  readonly codec: string;
+  /** Pixels; 0 = unknown, as everywhere below. */
+  readonly width: number;
+  readonly height: number;
+  readonly framerate: number;
+  /** Bits a second at most. */
+  readonly bitrate: number;
+  readonly samplerate: number;
+  readonly channelConfig: string;
+  /** Length of a track that is not live, ms; 0 = live, or unknown. */
+  readonly duration: number;
+  readonly timeline: Timeline | undefined;
+  /** All its fields, those of a packaging's own included. */
+  readonly fields: Json;
+}
+
+/** Media time of a track's groups (MSF §7.4.1), ms: group `group` is at `media`, each `groupStep` groups `mediaStep` later. */
+export interface Timeline {
+  readonly media: number;
+  readonly mediaStep: number;
+  readonly group: number;
+  readonly groupStep: number;
+  /** UNIX time of group `group`, ms. */
+  readonly wallclock: number;
+}
+
+export interface InitData {
+  /** Where in the document it is. */
+  readonly path: string;
+  /** In base64; undefined where it is not inline. */
+  readonly data: string | undefined;
+}
+
+export interface Catalog {
+  readonly tracks: readonly Track[];
+  /** Initialization data (MSF §5.1.7) by id. */
+  readonly inits: ReadonlyMap<string, InitData>;
+  /** The broadcast has ended. */
+  readonly complete: boolean;
+}
+
+/** Type of the property that says how a catalog's objects are compressed (MSF §12.1). */
+export const COMPRESSION_PROPERTY = 0x78;
+/** Bytes of one catalog object at most, after decompression. */
+export const MAX_CATALOG = 1 << 20;
+const MAX_TRACKS = 4096;
+const MAX_INITS = 1024;
+const MAX_OPERATIONS = 4096;
+/** Bytes of a full track name at most (MOQT §2.4.1). */
+const MAX_NAME = 4096;
+const EVENTS = "eventtimeline";
+
+/** Undoes the compression that an MSF_COMPRESSION property announces: 0 none, 1 gzip. */
+export async function decompress(payload: Uint8Array<ArrayBuffer>, compression: number): Promise<Uint8Array> {
+  if (compression === 0) return payload;
+  if (compression !== 1) throw new CatalogError("$", `MSF_COMPRESSION ${compression} is not supported`);
+  const reader = new Blob([payload]).stream().pipeThrough(new DecompressionStream("gzip")).getReader();
+  const parts: Uint8Array<ArrayBuffer>[] = [];
+  let total = 0;
+  for (;;) {
+    const { value, done } = await reader.read().catch((e: unknown) => {
+      throw new CatalogError("$", `gzip: ${e instanceof Error ? e.message : "damaged"}`);
+    });
+    if (done) break;
+    total += value.length;
+    if (total > MAX_CATALOG) {
+      void reader.cancel();
+      throw new CatalogError("$", `gzip: more than ${MAX_CATALOG} bytes`);
+    }
+    parts.push(value);
+  }
+  return new Uint8Array(await new Blob(parts).arrayBuffer());
+}
+
+/** Reads an independent catalog (MSF §5.1). */
+export function parseCatalog(payload: Uint8Array): Catalog {
+  return readCatalog(parseObject(payload, MAX_CATALOG));
+}
+
+/** The document that a delta update (MSF §5.1.6, §5.3) makes of another, which stays as it was. */
+function applyDelta(doc: Json, delta: Json): Json {
+  const operations = array(delta["deltaUpdate"] ?? [], "$.deltaUpdate", MAX_OPERATIONS);
+  if (operations.length === 0) throw new CatalogError("$.deltaUpdate", "missing or empty");
+  if (typeof delta["generatedAt"] !== "number") throw new CatalogError("$.generatedAt", "missing, or not a number");
+  for (const field of ["version", "tracks"]) {
+    if (delta[field] !== undefined) throw new CatalogError(`$.${field}`, "not allowed in a delta update");
+  }
+  const ended = delta["isComplete"] === undefined ? {} : { isComplete: flag(delta["isComplete"], "$.isComplete") };
+  let tracks = [...array(doc["tracks"], "$.tracks", MAX_TRACKS)];
+  for (const [i, v] of operations.entries()) {
+    const path = `$.deltaUpdate[${i}]`;
+    const { op, tracks: list } = object(v, path);
+    for (const [j, w] of array(list ?? [], `${path}.tracks`, MAX_TRACKS).entries()) {
+      tracks = applyTo(tracks, op, object(w, `${path}.tracks[${j}]`), `${path}.tracks[${j}]`);
+      if (tracks.length > MAX_TRACKS) throw new CatalogError(path, `more than ${MAX_TRACKS} tracks`);
+    }
+  }
+  return { ...doc, ...ended, generatedAt: delta["generatedAt"], tracks };
+}
+
+/** MSF's text wants an update's target in parentName, its example puts it in name: either is taken. */
+function applyTo(tracks: unknown[], op: unknown, track: Json, path: string): unknown[] {
+  const { parentName, parentNamespace, ...rest } = track;
+  if (op === "add") return [...tracks, track];
+  const byName = op === "remove" || (op === "update" && !parentName);
+  const name = byName ? track["name"] : parentName;
+  const namespace = (byName ? track["namespace"] : parentNamespace) ?? "";
+  const at = tracks.findIndex((t) => {
+    const o = object(t, path);
+    return o["name"] === name && (o["namespace"] ?? "") === namespace;
+  });
+  if (at < 0) throw new CatalogError(path, `no track “${String(name)}” to ${String(op)}`);
+  const changed = { ...object(tracks[at], path), ...rest };
+  switch (op) {
+    case "remove":
+      return tracks.toSpliced(at, 1);
+    case "update":
+      checkTrack(changed, path);
+      return tracks.with(at, changed);
+    case "clone":
+      if (!track["name"]) throw new CatalogError(`${path}.name`, "missing, a clone needs a new name");
+      checkTrack(changed, path);
+      return [...tracks, changed];
+    default:
+      throw new CatalogError(path, `operation “${String(op)}” is none of add, remove, clone, update`);
+  }
+}
+
+/** How far below the newest a group is that begins anew, and not merely late. */
+const ANEW = 1000n;
+/** Delta updates kept that wait for those before them. */
+const MAX_WAITING = 64;
+
+/** Puts a catalog track's objects together: object 0 of a group is a catalog, those after it change it. */
+export class CatalogReader {
+  #group = -1n;
+  #next = 0n;
+  #doc: Json | undefined;
+  readonly #waiting = new Map<bigint, Uint8Array>();
+
+  /** Takes an object, in whatever order they come; what the catalog is now, undefined where that did not change. */
+  add(group: bigint, id: bigint, payload: Uint8Array): Catalog | undefined {
+    if (group < this.#group && group + ANEW > this.#group) return undefined;
+    if (group !== this.#group) {
+      this.#group = group;
+      this.#next = 0n;
+      this.#waiting.clear();
+    }
+    if (id < this.#next || this.#waiting.size >= MAX_WAITING) return undefined;
+    this.#waiting.set(id, payload);
+    let catalog: Catalog | undefined;
+    for (let p = this.#waiting.get(this.#next); p; p = this.#waiting.get(this.#next)) {
+      this.#waiting.delete(this.#next);
+      const o = parseObject(p, MAX_CATALOG);
+      const doc = this.#next > 0n && o["deltaUpdate"] !== undefined ? applyDelta(this.#doc!, o) : o;
+      catalog = readCatalog(doc);
+      this.#doc = doc;
+      this.#next++;
+    }
+    return catalog;
+  }
+}
+
+function readCatalog(doc: Json): Catalog {
+  if (doc["deltaUpdate"] !== undefined) throw new CatalogError("$", "a delta update, not an independent catalog");
+  if (doc["version"] !== "draft-01" && doc["version"] !== "1") throw new CatalogError("$.version", "missing, or not supported");
+  const inits = new Map<string, InitData>();
+  for (const [i, v] of array(doc["initDataList"] ?? [], "$.initDataList", MAX_INITS).entries()) {
+    const path = `$.initDataList[${i}]`;
+    const o = object(v, path);
+    const id = text(o["id"] ?? "", `${path}.id`);
+    if (id === "") throw new CatalogError(`${path}.id`, "missing");
+    if (inits.has(id)) throw new CatalogError(`${path}.id`, "taken by an earlier entry");
+    const data = text(o["data"] ?? "", `${path}.data`);
+    if (o["type"] !== "inline" && o["type"] !== "track-property" && o["type"] !== "object-property") {
+      throw new CatalogError(`${path}.type`, "none of inline, track-property, object-property");
+    }
+    inits.set(id, { path: `${path}.data`, data: o["type"] === "inline" ? data : undefined });
+  }
+  const tracks = readTracks(doc["tracks"], "$.tracks", inits);
+  if (doc["publishTracks"] != null) readTracks(doc["publishTracks"], "$.publishTracks", inits);
+  return { tracks, inits, complete: doc["isComplete"] != null && flag(doc["isComplete"], "$.isComplete") };
+}
+
+function readTracks(list: unknown, path: string, inits: ReadonlyMap<string, InitData>): Track[] {
+  const seen = new Set<string>();
+  return array(list, path, MAX_TRACKS).map((v, i) => {
+    const t = readTrack(object(v, `${path}[${i}]`), `${path}[${i}]`);
+    if (t.initRef !== "" && !inits.has(t.initRef)) throw new CatalogError(`${t.path}.initRef`, "no entry of initDataList has this id");
+    const key = JSON.stringify([t.namespace, t.name]);
+    if (seen.has(key)) throw new CatalogError(`${t.path}.name`, "taken by an earlier track");
+    seen.add(key);
+    return t;
+  });
+}
+
+type Check = (v: unknown, path: string) => unknown;
+const size: Check = (v, path) => number(v, path, 0, Number.MAX_VALUE);
+const count: Check = (v, path) => integer(v, path, 0, Number.MAX_SAFE_INTEGER);
+const whole: Check = (v, path) => integer(v, path, -Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER);
+const texts: Check = (v, path) => array(v, path, MAX_TRACKS).forEach((t, i) => text(t, `${path}[${i}]`));
+
+/** What each field of a track that MSF defines and a player of ours may use has to be. */
+const checks: Readonly<Record<string, Check>> = {
+  namespace: text, name: text, packaging: text, eventType: text, isLive: flag, targetLatency: size, buffers: object, role: text,
+  label: text, renderGroup: whole, altGroup: whole, initRef: text, depends: texts, codec: text, mimeType: text, framerate: size,
+  timescale: size, bitrate: count, avgBitrate: count, maxGopDuration: size, width: count, height: count, samplerate: count,
+  channelConfig: text, lang: text, trackDuration: count, template: timeline, connectionUri: text, token: text,
+};
+
+/** Checks the types of a track's fields. */
+function checkTrack(o: Json, path: string): void {
+  for (const [field, check] of Object.entries(checks)) if (o[field] != null) check(o[field], `${path}.${field}`);
+}
+
+function readTrack(o: Json, path: string): Track {
+  checkTrack(o, path);
+  const word = (field: string): string => (o[field] as string | undefined) ?? "";
+  const figure = (field: string): number => (o[field] as number | undefined) ?? 0;
+  const t: Track = {
+    path, name: word("name"), namespace: word("namespace"), packaging: word("packaging"), eventType: word("eventType"), role: word("role"),
+    isLive: o["isLive"] === true, initRef: word("initRef"), codec: word("codec"), width: figure("width"), height: figure("height"),
+    framerate: figure("framerate"), bitrate: figure("bitrate"), samplerate: figure("samplerate"), channelConfig: word("channelConfig"),
+    duration: o["isLive"] === true ? 0 : figure("trackDuration"), timeline: o["template"] == null ? undefined : timeline(o["template"], `${path}.template`),
+    fields: o,
+  };
+  const bad = (field: string, detail: string): never => {
+    throw new CatalogError(`${path}.${field}`, detail);
+  };
+  const encoder = new TextEncoder();
+  if (t.name === "") bad("name", "missing");
+  if (encoder.encode(t.namespace).length + encoder.encode(t.name).length > MAX_NAME) bad("name", `with its namespace more than ${MAX_NAME} bytes`);
+  if (t.packaging === "") bad("packaging", "missing");
+  if ((t.packaging === EVENTS) !== (t.eventType !== "")) bad("eventType", `missing or not allowed, packaging is “${t.packaging}”`);
+  if (figure("targetLatency") !== 0 && o["buffers"] != null) bad("buffers", "not allowed beside targetLatency");
+  if (t.isLive && figure("trackDuration") !== 0) bad("trackDuration", "not allowed on a live track");
+  if (t.name.startsWith("tiles/") && t.role === "video") bad("role", "players would take a tile for a rendition");
+  return t;
+}
+
+/** Reads a template of six values; undefined where it does not tell media time by group. */
+function timeline(v: unknown, path: string): Timeline | undefined {
+  const list = array(v, path, 6);
+  if (list.length !== 6) throw new CatalogError(path, `${list.length} values, wants 6`);
+  const pair = (i: number): [number, number] => {
+    const p = array(list[i], `${path}[${i}]`, 2);
+    const at = (k: number) => integer(p[k] ?? 0, `${path}[${i}][${k}]`, 0, Number.MAX_SAFE_INTEGER);
+    return [at(0), at(1)];
+  };
+  const real = (i: number) => number(list[i], `${path}[${i}]`, -Number.MAX_VALUE, Number.MAX_VALUE);
+  const t = { media: real(0), mediaStep: real(1), group: pair(2)[0], groupStep: pair(3)[0], wallclock: real(4) };
+  real(5);
+  return t.mediaStep > 0 && t.groupStep > 0 ? t : undefined;
+}
+
+/** JSON that a track's initialization data carries, and where it is. */
+export function initData(catalog: Catalog, t: Track): { readonly path: string; readonly value: Json } {
+  const { path, data } = catalog.inits.get(t.initRef)!;
+  if (data === undefined) throw new CatalogError(path, "not inline");
+  let bytes: Uint8Array;
+  try {
+    bytes = Uint8Array.from(atob(data), (c) => c.charCodeAt(0));
+  } catch {
+    throw new CatalogError(path, "not base64");
+  }
+  return { path, value: object(parse(bytes, path), path) };
+}

@@ -1,0 +1,189 @@
+/** A replay's recording, in which a viewer can move about at a pace of its own (docs/spec/replay.md). */
+import { RequestCode, RequestError, type Subscription, type TrackName, type TrackSink } from "../../moqt/index.ts";
+import type { Catalog } from "./catalog.ts";
+import type { Host, Medium, Reel } from "./medium.ts";
+import type { PlaybackAction, PlaybackState } from "./messages.ts";
+import { Playback, type PlaybackPorts } from "./playback.ts";
+import { subscribeCatalog } from "./subscribe.ts";
+
+/** Last field of the namespace in which a replay offers its recording. */
+const RECORDING = "recording";
+/** How often playback moves on, ms. */
+const TICK = 10;
+const FETCH_TIMEOUT = 20_000;
+const RETRY = 1000;
+/** Subscriber priority of what is fetched. */
+const PRIORITY = 128;
+
+export class Recording {
+  #catalog: Catalog | undefined;
+  /** While it is watched at the viewer's own pace. */
+  #playback: Playback | undefined;
+  #reels: ReadonlyMap<string, Reel> = new Map();
+  #ticking: ReturnType<typeof setInterval> | undefined;
+  /** Whether it was playing when the page was seen last. */
+  #played = false;
+
+  constructor(
+    private readonly host: Host,
+    private readonly media: readonly Medium[],
+    private readonly tell: (state: PlaybackState) => void,
+  ) {}
+
+  /** Whether it is watched, and not what all see. */
+  get watched(): boolean {
+    return this.#playback !== undefined;
+  }
+
+  get offered(): boolean {
+    return this.#catalog !== undefined;
+  }
+
+  #track(name: string): TrackName {
+    const { namespace } = this.host.track(name);
+    return { namespace: [...namespace, RECORDING], name };
+  }
+
+  /** Learns whether a session's replay offers its recording, as long as the session's catalog is subscribed to. */
+  async follow(session: Subscription): Promise<void> {
+    while (!session.ended) {
+      try {
+        const sub = await subscribeCatalog(session.session, this.#track("catalog"), {}, (c) => {
+          // One that cannot be read cannot be moved about in, and is watched as it comes.
+          if (!(c instanceof Error) && !session.ended) this.offer(c);
+        });
+        await Promise.race([sub.done, session.done]);
+        sub.cancel();
+      } catch (e) {
+        if (e instanceof RequestError && e.code === RequestCode.DOES_NOT_EXIST) return;
+      }
+      await new Promise((resolve) => setTimeout(resolve, RETRY));
+    }
+  }
+
+  /** There is a recording, or none any more. */
+  offer(catalog: Catalog | undefined): void {
+    this.#catalog = catalog;
+    if (!catalog) this.#watchLive();
+    else this.tracksChanged();
+    this.report();
+  }
+
+  /** Length, ms; 0 without one. */
+  get #duration(): number {
+    return Math.max(0, ...(this.#catalog?.tracks.map((t) => (t.timeline ? t.duration : 0)) ?? []));
+  }
+
+  /** The media receive other tracks than before, of which what is there ahead is none. */
+  tracksChanged(): void {
+    if (!this.#playback || !this.#catalog) return;
+    const before = new Set(this.#reels.keys());
+    this.#rewind();
+    if ([...this.#reels.keys()].some((name) => !before.has(name))) this.#playback.seek(this.#playback.position);
+  }
+
+  #rewind(): void {
+    this.#reels = new Map(this.media.flatMap((m) => [...m.reels(this.#catalog!)]));
+    this.#playback!.setTracks(new Map([...this.#reels].map(([name, reel]) => [name, reel.timeline])));
+  }
+
+  control(action: PlaybackAction): void {
+    if (this.#duration === 0) return;
+    if (action === "live") {
+      this.#watchLive();
+    } else {
+      const place = typeof action === "object" ? action.seek : this.#place();
+      if (!this.#playback) {
+        // Watching goes on as it was: a seek plays, and only a pause stops.
+        this.#watch(place);
+        if (action !== "pause") this.#playback!.play();
+      } else if (action === "play") {
+        this.#playback.play();
+      } else if (action === "pause") {
+        this.#playback.pause();
+      } else {
+        this.#playback.seek(place);
+        for (const m of this.media) m.jump();
+      }
+    }
+    this.report();
+  }
+
+  /** Playback waits for somebody to watch. */
+  setSeen(seen: boolean): void {
+    const p = this.#playback;
+    if (!p) return;
+    if (!seen) {
+      this.#played = p.playing;
+      p.pause();
+    } else if (this.#played) {
+      p.play();
+    }
+    this.report();
+  }
+
+  /** Where in the recording the picture is, ms. */
+  #place(): number {
+    if (this.#playback) return this.#playback.position;
+    const origin = this.#catalog?.tracks.find((t) => t.timeline)?.timeline;
+    const captured = Math.max(0, ...this.media.map((m) => m.captured));
+    if (!origin || captured === 0) return 0;
+    return Math.max(0, Math.min(captured - origin.wallclock, this.#duration));
+  }
+
+  /** Leaves the replay, which all see, for the recording. */
+  #watch(place: number): void {
+    const ports: PlaybackPorts = {
+      now: () => performance.now(),
+      skip: (name, objects) => this.#reels.get(name)?.skip(objects),
+      show: (name, objects) => this.#reels.get(name)?.show(objects),
+      fetch: (name, first, last, object, signal) => this.#fetch(name, first, last, object, signal),
+    };
+    for (const m of this.media) m.leave();
+    this.#playback = new Playback(this.#duration, ports);
+    this.#playback.seek(place);
+    this.#rewind();
+    this.#ticking = setInterval(() => this.#playback?.tick(), TICK);
+  }
+
+  async #fetch(
+    name: string, first: bigint, last: bigint, object: (group: bigint, payload: Uint8Array<ArrayBuffer>) => void, signal: AbortSignal,
+  ): Promise<void> {
+    const reel = this.#reels.get(name);
+    const { session } = this.host;
+    if (!reel || !session || session.over) throw new Error("not connected");
+    const sink: TrackSink = {
+      maxObject: reel.maxObject,
+      object: (o) => {
+        if (o.status === "normal" && o.payload.length > 0) object(o.group, o.payload);
+      },
+      received: (bytes) => this.host.received(bytes),
+    };
+    try {
+      await session.fetch(this.#track(name), first, last, sink, {
+        priority: PRIORITY, signal: AbortSignal.any([signal, AbortSignal.timeout(FETCH_TIMEOUT)]),
+      });
+    } catch (e) {
+      throw Object.assign(new Error(String(e)), { invalidRange: e instanceof RequestError && e.code === RequestCode.INVALID_RANGE });
+    }
+  }
+
+  #watchLive(): void {
+    if (!this.#playback) return;
+    this.#playback.stop();
+    this.#playback = undefined;
+    clearInterval(this.#ticking);
+    for (const m of this.media) {
+      m.leave();
+      m.follow();
+    }
+  }
+
+  report(): void {
+    const p = this.#playback;
+    this.tell({
+      type: "playback", duration: this.#duration, position: this.#place(), playing: p?.playing ?? true, live: !p, waiting: p?.waiting ?? false,
+    });
+  }
+}
+

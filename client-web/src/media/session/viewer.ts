@@ -1,0 +1,259 @@
+/** A viewer's side of a session: connection, clock, catalog and recording. What is received is its media's affair. */
+import {
+  ConnectError, DoneCode, DoneError, keep, RequestCode, RequestError,
+  type DatagramTrack, type Session, type Subscription, type TrackName, type TrackSink,
+} from "../../moqt/index.ts";
+import type { Catalog } from "./catalog.ts";
+import { ClockEstimator, CLOCK_TRACK, localTime, parseStamp } from "./clock.ts";
+import type { Host, Medium } from "./medium.ts";
+import type { FromSession, Phase, PlaybackAction, Watched } from "./messages.ts";
+import { encodeReceipt } from "./receipt.ts";
+import { Recording } from "./recording.ts";
+import { subscribeCatalog } from "./subscribe.ts";
+
+const ROOT = "holocast";
+/** Type of the property of a replay's tracks (docs/spec/replay.md). */
+const REPLAYED_PROPERTY = 0x68637270;
+/** How long a relay may wait for a publisher, ms. */
+export const RENDEZVOUS = 10_000;
+const REPORT_INTERVAL = 250;
+/** After so many ms without a catalog a person is told that there is nothing yet. */
+const PATIENCE = 1500;
+/** Subscriber priority (§7): time goes before everything else. */
+const CLOCK_PRIORITY = 0;
+
+export class Viewer implements Host {
+  session: Session | undefined;
+  loops = false;
+  rtt = 0;
+  readonly #clock = new ClockEstimator();
+  readonly #stop = new AbortController();
+  readonly #media: readonly Medium[];
+  readonly #recording: Recording;
+  #receipts: DatagramTrack | undefined;
+  #phase: Phase | undefined;
+  #detail = "";
+  #hadCatalog = false;
+  #seen = true;
+  #bytes = 0;
+  #reconnects = 0;
+  readonly #lost = { cut: 0, refused: 0, malformed: 0 };
+
+  constructor(
+    private readonly watched: Watched,
+    media: (host: Host) => readonly Medium[],
+    private readonly send: (m: FromSession) => void,
+  ) {
+    this.#media = media(this);
+    this.#recording = new Recording(this, this.#media, send);
+  }
+
+  run(): void {
+    this.#enter("connecting", "");
+    setInterval(() => void this.#report(), REPORT_INTERVAL);
+    const { relay, certificate } = this.watched;
+    void keep(
+      {
+        url: relay,
+        ...(certificate !== undefined && { pinned: certificate }),
+        use: (s) => this.#use(s),
+        failed: (why) => (why instanceof ConnectError ? this.#enter(why.failure, why.message) : this.#enter("lost", why.message)),
+      },
+      this.#stop.signal,
+    );
+  }
+
+  stop(): void {
+    this.#stop.abort();
+  }
+
+  control(action: PlaybackAction): void {
+    this.#recording.control(action);
+  }
+
+  /** Nothing is received for a page that nobody sees; one that is seen again begins with what is newest. */
+  setSeen(seen: boolean): void {
+    if (seen === this.#seen) return;
+    this.#seen = seen;
+    if (this.#recording.watched) this.#recording.setSeen(seen);
+    else if (seen) for (const m of this.#media) m.follow();
+    else for (const m of this.#media) m.leave();
+  }
+
+  get live(): boolean {
+    return this.session !== undefined && !this.session.over && this.#seen && !this.#recording.watched;
+  }
+
+  track(name: string): TrackName {
+    return { namespace: [ROOT, this.watched.session!], name };
+  }
+
+  received(bytes: number): void {
+    this.#bytes += bytes;
+  }
+
+  shown(camera: number, sequence: number, delay: number): void {
+    if (!this.#recording.watched) this.#receipts?.send(encodeReceipt(camera, sequence, delay));
+  }
+
+  changed(): void {
+    this.#recording.tracksChanged();
+  }
+
+  #enter(phase: Phase, detail: string): void {
+    if (phase === this.#phase && detail === this.#detail) return;
+    this.#phase = phase;
+    this.#detail = detail;
+    this.send({ type: "phase", phase, detail });
+  }
+
+  /** A new session is open; the one before goes on until this one is used. */
+  #use(s: Session): void {
+    const before = this.session;
+    if (before) {
+      this.#reconnects++;
+      this.#lost.cut += before.counters.streamsCut;
+      this.#lost.refused += before.counters.streamsRefused;
+      this.#lost.malformed += before.counters.malformed;
+    }
+    this.session = s;
+    this.#receipts = undefined;
+    this.send({ type: "relay", implementation: s.implementation });
+    void this.#followClock(s);
+    if (this.watched.session === undefined) {
+      void this.#list(s);
+      return;
+    }
+    if (this.watched.receipts) void this.#openReceipts(s);
+    void this.#followCatalog(s);
+  }
+
+  async #list(s: Session): Promise<void> {
+    this.#enter("listing", "");
+    try {
+      await s.subscribeNamespace([ROOT], (list) => {
+        const names = list.flatMap((ns) => (ns.length === 2 ? [ns[1]!] : [])).sort();
+        this.send({ type: "sessions", sessions: names });
+      });
+    } catch (e) {
+      if (!s.over) this.#enter("refused", reason(e));
+    }
+  }
+
+  async #followClock(s: Session): Promise<void> {
+    const sink: TrackSink = {
+      maxObject: 0,
+      object: () => {},
+      datagram: (d) => {
+        const stamp = parseStamp(d.payload);
+        if (stamp !== undefined) this.#clock.observe(stamp, localTime());
+      },
+    };
+    try {
+      await s.subscribe(CLOCK_TRACK, sink, { priority: CLOCK_PRIORITY });
+    } catch {
+      // A relay without a clock: frame delays are then on the local clock, and the error says so.
+    }
+  }
+
+  async #openReceipts(s: Session): Promise<void> {
+    try {
+      this.#receipts = await s.publishDatagrams(this.track(`receipts/web-${crypto.randomUUID().slice(0, 8)}`));
+    } catch {
+      // The relay takes none; a viewer works without.
+    }
+  }
+
+  /** Follows the catalog as long as the session lasts; a publisher may come, go and come again. */
+  async #followCatalog(s: Session): Promise<void> {
+    while (!s.over && this.session === s) {
+      let sub: Subscription | undefined;
+      const patience = setTimeout(() => {
+        if (this.session === s && !s.over && !this.#hadCatalog) this.#enter("waiting", "");
+      }, PATIENCE);
+      try {
+        sub = await subscribeCatalog(s, this.track("catalog"), { rendezvousTimeout: RENDEZVOUS }, (c) => this.#takeCatalog(s, c));
+      } catch (e) {
+        clearTimeout(patience);
+        if (s.over) return;
+        const absent = e instanceof RequestError && (e.code === RequestCode.DOES_NOT_EXIST || e.code === RequestCode.TIMEOUT);
+        if (absent) this.#enter(this.#hadCatalog ? "ended" : "waiting", "");
+        else this.#enter("refused", reason(e));
+        await new Promise((resolve) => setTimeout(resolve, 1000));
+        continue;
+      }
+      const replayed = sub.properties.other?.get(REPLAYED_PROPERTY);
+      this.loops = replayed !== undefined && replayed !== 0n;
+      this.send({ type: "replayed", replayed: this.loops });
+      if (this.loops) void this.#recording.follow(sub);
+      else this.#recording.offer(undefined);
+      const why = await sub.done;
+      clearTimeout(patience);
+      if (s.over || this.session !== s) return;
+      this.#forget();
+      const ended = why instanceof DoneError && (why.code === DoneCode.TRACK_ENDED || why.code === DoneCode.SUBSCRIPTION_ENDED);
+      this.#enter("ended", ended ? "" : why.message);
+      await new Promise((resolve) => setTimeout(resolve, 500));
+    }
+  }
+
+  #forget(): void {
+    this.#recording.offer(undefined);
+    for (const m of this.#media) m.clear();
+  }
+
+  #takeCatalog(s: Session, catalog: Catalog | Error): void {
+    if (s.over || this.session !== s) return;
+    try {
+      if (catalog instanceof Error) throw catalog;
+      if (catalog.complete) {
+        this.#hadCatalog = true;
+        this.#forget();
+        this.#enter("ended", "");
+        return;
+      }
+      const effects = this.#media.map((m) => m.prepare(catalog));
+      this.#hadCatalog = true;
+      for (const take of effects) take();
+    } catch (e) {
+      this.#enter("refused", reason(e));
+      return;
+    }
+    for (const m of this.#media) m.follow();
+    this.#enter(this.#media.some((m) => m.present) ? "live" : "waiting", "");
+  }
+
+  async #report(): Promise<void> {
+    const s = this.session;
+    if (s && !s.over) {
+      const stats = await (s.transport as { getStats?: () => Promise<{ minRtt?: number; smoothedRtt?: number }> }).getStats?.().catch(() => undefined);
+      const request = Number.isFinite(s.requestTime) ? s.requestTime : 0;
+      this.#clock.minRtt = Math.min(stats?.minRtt || Infinity, request || Infinity);
+      if (!Number.isFinite(this.#clock.minRtt)) this.#clock.minRtt = 0;
+      this.#clock.smoothedRtt = stats?.smoothedRtt ?? this.#clock.minRtt;
+      this.rtt = this.#clock.smoothedRtt;
+    }
+    const now = localTime();
+    this.#listen(now);
+    for (const m of this.#media) m.tick(now);
+    if (this.#recording.offered) this.#recording.report();
+    const c = s?.counters;
+    this.send({
+      type: "traffic", bytes: this.#bytes, rtt: this.rtt, reconnects: this.#reconnects, cut: this.#lost.cut + (c?.streamsCut ?? 0),
+      refused: this.#lost.refused + (c?.streamsRefused ?? 0), malformed: this.#lost.malformed + (c?.malformed ?? 0),
+    });
+    if (this.#clock.known) this.send({ type: "clock", offset: this.#clock.offset, error: this.#clock.error(now) });
+  }
+
+  /** Tells a publisher that sends nothing from a picture that stands still. */
+  #listen(now: number): void {
+    if (this.#phase !== "live" && this.#phase !== "silent") return;
+    const present = this.#media.filter((m) => m.present);
+    const silent = present.length > 0 && this.#seen && !this.#recording.watched && present.every((m) => m.silent(now));
+    this.#enter(silent ? "silent" : "live", "");
+  }
+}
+
+function reason(e: unknown): string {
+  return e instanceof Error ? e.message : String(e);
+}

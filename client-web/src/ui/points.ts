@@ -1,0 +1,136 @@
+/** Point clouds on their way from the decode workers to the picture. */
+import { localTime } from "../media/session/clock.ts";
+import type { DecodedFrame, FrameCounts, FromDecoder, FromPoints, Qualities, Spent, ToPoints } from "../media/points/messages.ts";
+import type { CameraTrack } from "../media/points/track.ts";
+import type { Studio } from "../scene/studio.ts";
+import type { Meter } from "./hud/meter.ts";
+
+/** How long before the next picture a frame has to be on its way to the decoder, beside twice the time it takes to decode, ms. */
+const AHEAD = 40;
+const MOST_RAYS = 64;
+
+export class PointsView {
+  cameras: readonly CameraTrack[] = [];
+  counts: FrameCounts | undefined;
+  qualities: Qualities | undefined;
+  /** The newest frame of each camera that is not drawn yet. */
+  readonly #pending = new Map<number, DecodedFrame>();
+  readonly #onScreen: DecodedFrame[] = [];
+  /** Ray tables of tracks that the page does not know yet. */
+  readonly #rays = new Map<string, Extract<FromDecoder, { type: "rays" }>>();
+  #badMessage = "";
+  /** When the last chance to draw was, whether it was used, and the mean time until the one after a picture, ms. */
+  #chance = 0;
+  #drew = false;
+  #gap = 0;
+
+  constructor(
+    private readonly studio: Studio,
+    private readonly meter: Meter,
+    private readonly send: (m: ToPoints, transfer?: Transferable[]) => void,
+  ) {}
+
+  fromNetwork(m: FromPoints): void {
+    switch (m.type) {
+      case "cameras":
+        this.cameras = m.cameras;
+        this.studio.setCameras(m.cameras);
+        this.meter.keep(new Set(m.cameras.map((c) => c.camera)));
+        for (const rays of [...this.#rays.values()]) this.#takeRays(rays);
+        for (const f of this.#pending.values()) {
+          if (this.#shows(f.camera, f.track)) continue;
+          this.#pending.delete(f.camera);
+          this.#spend(f, localTime());
+        }
+        break;
+      case "pose":
+        this.studio.setPose(m.camera, m.pose);
+        break;
+      case "qualities":
+        this.qualities = m;
+        break;
+      case "frames":
+        this.counts = m;
+        this.meter.arrived(m.arrived, localTime());
+    }
+  }
+
+  fromDecoder(m: FromDecoder): void {
+    switch (m.type) {
+      case "frame": {
+        // A frame of a track that the camera's quality was changed from, or is just changing to.
+        if (this.cameras.some((c) => c.camera === m.camera && c.track !== m.track)) {
+          this.#spend(m, localTime());
+          return;
+        }
+        this.meter.decoded(m.camera, m.decode, localTime());
+        const before = this.#pending.get(m.camera);
+        if (before) {
+          this.meter.overtaken++;
+          this.#spend(before, undefined);
+        }
+        this.#pending.set(m.camera, m);
+        break;
+      }
+      case "rays":
+        this.#takeRays(m);
+        break;
+      case "bad":
+        this.meter.bad++;
+        if (m.message !== this.#badMessage) console.warn(`camera ${m.camera}: ${(this.#badMessage = m.message)}`);
+    }
+  }
+
+  /** The catalog comes from another worker, so its word of a track may come later than the track's first. */
+  #takeRays(m: Extract<FromDecoder, { type: "rays" }>): void {
+    if (this.#shows(m.camera, m.track)) {
+      this.studio.setRays(m.camera, m.table);
+      this.#rays.delete(m.track);
+    } else {
+      this.#rays.set(m.track, m);
+      if (this.#rays.size > MOST_RAYS) this.#rays.delete(this.#rays.keys().next().value!);
+    }
+  }
+
+  #shows(camera: number, track: string): boolean {
+    return this.cameras.some((c) => c.camera === camera && c.track === track);
+  }
+
+  /** Is done with a frame; next: local time from which another is of use. One message does for all that is to be said of a frame. */
+  #spend({ camera, track, words, sequence }: DecodedFrame, next: number | undefined, delay?: number): void {
+    const m: Spent = { type: "spent", camera, track, words, next, shown: delay === undefined ? undefined : { sequence, delay } };
+    this.send(m, [words]);
+  }
+
+  /** Lets go of what was not drawn: it is of the time before, and the newest comes again. */
+  drop(): void {
+    for (const f of this.#pending.values()) this.#spend(f, localTime());
+    this.#pending.clear();
+  }
+
+  /** Hands the newest frames to the GPU. Called at each chance to draw, at the local time `now`. */
+  upload(now: number): void {
+    if (this.#drew) this.#gap += 0.2 * (now - this.#chance - this.#gap);
+    this.#chance = now;
+    this.#drew = false;
+    for (const f of this.#pending.values()) {
+      if (!this.#shows(f.camera, f.track)) continue; // the catalog is still on its way
+      this.studio.upload(f.camera, new Uint32Array(f.words), f.points, f.subject);
+      this.#onScreen.push(f);
+      this.#pending.delete(f.camera);
+    }
+  }
+
+  /** A picture was drawn. delay: a frame's delay on the session's clock, ms. */
+  drawn(now: number, delay: (frame: DecodedFrame, shown: number) => number): void {
+    this.#drew = true;
+    const shown = localTime();
+    for (const f of this.#onScreen) {
+      const d = delay(f, shown);
+      this.meter.shown(f.camera, f.sequence, f.points, d, shown);
+      // A renderer that is slower than the frames come draws the one that is the newest shortly before its next picture.
+      this.#spend(f, Math.max(now, now + this.#gap - AHEAD - 2 * f.decode), d);
+    }
+    this.#onScreen.length = 0;
+  }
+}

@@ -1,0 +1,71 @@
+import { describe, expect, it } from "vitest";
+import { GpuQueue } from "../../src/scene/gpu.ts";
+
+/** A GPU that takes some time for a picture, and so much for each share of its points. */
+class Gpu {
+  now = 0;
+  free = 0;
+  readonly queue: GpuQueue;
+
+  constructor(
+    private readonly fixed: number,
+    private readonly points: number,
+  ) {
+    const gl = {
+      SIGNALED: 1,
+      isContextLost: () => false,
+      fenceSync: () => ({ at: this.free }),
+      getSyncParameter: (sync: { at: number }) => (this.now >= sync.at ? 1 : 0),
+      deleteSync: () => {},
+      flush: () => {},
+    };
+    this.queue = new GpuQueue(gl as unknown as WebGL2RenderingContext);
+  }
+
+  /** Draws at every chance of a display for some ms; the ages of pictures when they are finished. */
+  run(ms: number): number[] {
+    const ages: number[] = [];
+    for (const end = this.now + ms; this.now < end; this.now += 16) {
+      if (this.queue.busy(this.now)) continue;
+      this.free = Math.max(this.free, this.now) + this.fixed + this.points / this.queue.stride;
+      ages.push(this.free - this.now);
+      this.queue.submitted(this.now);
+    }
+    return ages;
+  }
+}
+
+describe("pictures given to the GPU", () => {
+  it("are no more than two of a fast one's", () => {
+    const gpu = new Gpu(5, 15);
+    expect(gpu.run(1000).length).toBeGreaterThan(45);
+    expect(gpu.queue.stride).toBe(1);
+  });
+  it("wait for each other where it is slow", () => {
+    const gpu = new Gpu(50, 100);
+    const ages = gpu.run(10_000);
+    expect(Math.max(...ages.slice(2))).toBeLessThan(170);
+    expect(ages.length).toBeGreaterThan(10_000 / 190);
+    expect(gpu.queue.stride).toBe(1);
+  });
+  it("have fewer points where it is too slow, and all again when it is not", () => {
+    const gpu = new Gpu(50, 1000);
+    gpu.run(20_000);
+    expect(gpu.queue.stride).toBeGreaterThan(1);
+    expect(gpu.queue.took).toBeLessThan(320);
+    const recovered = Object.assign(new Gpu(10, 20), { now: gpu.now });
+    recovered.queue.stride = gpu.queue.stride;
+    recovered.run(20_000);
+    expect(recovered.queue.stride).toBe(1);
+  });
+  it("keep their points where these are not what takes long", () => {
+    const gpu = new Gpu(600, 20);
+    gpu.run(120_000);
+    let coarse = 0;
+    for (let i = 0; i < 60; i++) {
+      gpu.run(1000);
+      if (gpu.queue.stride > 1) coarse++;
+    }
+    expect(coarse).toBeLessThan(10);
+  });
+});

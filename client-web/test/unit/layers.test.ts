@@ -1,0 +1,49 @@
+/** The viewer's layers: no folder imports from one above it. */
+import { readdirSync, readFileSync } from "node:fs";
+import { dirname, relative, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { expect, it } from "vitest";
+
+const root = fileURLToPath(new URL("../../src/", import.meta.url));
+
+/** Each layer may import those before it; the folders of one layer know nothing of each other. */
+const layers: readonly (readonly string[])[] = [["moqt"], ["media/session"], ["media/points"], ["media"], ["scene"], ["ui"], ["."]];
+
+interface Import {
+  readonly from: string;
+  readonly to: string;
+}
+
+/** Of static and dynamic imports and of workers, types included. */
+const statement = /(?:\bfrom|\bimport|\bimport\(|new URL\()\s*"(\.[^"]*)"/g;
+
+const folder = (file: string): string => dirname(file);
+const files = readdirSync(root, { recursive: true, encoding: "utf8" }).filter((f) => f.endsWith(".ts") && !f.includes("kernel/"));
+const imports: Import[] = files.flatMap((from) =>
+  [...readFileSync(resolve(root, from), "utf8").matchAll(statement)].map((m) => ({
+    from, to: relative(root, resolve(root, folder(from), m[1]!.replace(/\?.*/, ""))),
+  })),
+);
+
+/** The layer of a folder, that of ui/hud being ui's. */
+function layer(dir: string): { readonly rank: number; readonly name: string } {
+  for (let d = dir; ; d = dirname(d)) {
+    const rank = layers.findIndex((names) => names.includes(d));
+    if (rank >= 0) return { rank, name: d };
+    if (d === ".") throw new Error(`${dir} is in no layer`);
+  }
+}
+
+it("finds the imports it is to judge", () => {
+  expect(imports.length).toBeGreaterThan(100);
+  expect(imports).toContainEqual({ from: "main.ts", to: "ui/page.ts" }); // a dynamic one
+  expect(imports).toContainEqual({ from: "media/workers.ts", to: "media/network.worker.ts" });
+});
+
+it("has no import upward, nor between the folders of a layer", () => {
+  const wrong = imports.filter(({ from, to }) => {
+    const [a, b] = [layer(folder(from)), layer(folder(to))];
+    return b.rank > a.rank || (b.rank === a.rank && b.name !== a.name);
+  });
+  expect(wrong.map(({ from, to }) => `${from} → ${to}`)).toEqual([]);
+});

@@ -1,0 +1,73 @@
+package catalog
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Reader follows a catalog track. It takes the track's objects in their order, a
+// whole catalog first.
+type Reader struct{ current *Catalog }
+
+// Properties are an object's or a track's properties (MOQT §2.5).
+type Properties interface {
+	// Int returns the value of the first property of an even type.
+	Int(t uint64) (v uint64, ok bool)
+}
+
+// Read takes the next object and returns the catalog as it is now. properties are
+// the object's and the track's, in this order: the first to name a compression
+// decides. An error leaves the catalog as it was.
+func (r *Reader) Read(payload []byte, properties ...Properties) (*Catalog, error) {
+	compression := uint64(0)
+	for _, p := range properties {
+		if v, ok := p.Int(CompressionProperty); ok {
+			compression = v
+			break
+		}
+	}
+	payload, err := Decompress(payload, compression)
+	if err != nil {
+		return nil, err
+	}
+	c, err := Parse(payload)
+	if errors.Is(err, ErrDelta) && r.current != nil {
+		c, err = r.current.Apply(payload)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.current = c
+	return c, nil
+}
+
+// CompressionProperty is the type of the MSF_COMPRESSION track and object
+// property (MSF §12.1).
+const CompressionProperty = 0x78
+
+// Decompress undoes the compression that an MSF_COMPRESSION property of the
+// given value announces: 0 none, 1 gzip. The result has at most MaxSize bytes.
+func Decompress(payload []byte, compression uint64) ([]byte, error) {
+	switch compression {
+	case 0:
+		return payload, nil
+	case 1:
+	default:
+		return nil, fmt.Errorf("catalog: $: MSF_COMPRESSION %d is not supported, only 0 (none) and 1 (gzip)", compression)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(payload))
+	if err != nil {
+		return nil, fmt.Errorf("catalog: $: gzip: %w", err)
+	}
+	b, err := io.ReadAll(io.LimitReader(z, MaxSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("catalog: $: gzip: %w", err)
+	}
+	if len(b) > MaxSize {
+		return nil, fmt.Errorf("catalog: $: gzip: more than %d bytes", MaxSize)
+	}
+	return b, nil
+}
