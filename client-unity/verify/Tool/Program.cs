@@ -38,6 +38,9 @@ namespace Holocast.Verify
                     switch (args[i])
                     {
                         case "build": new Build(folders).Run(); break;
+                        case "shaders": new Shaders(folders).Run(); break;
+                        case "package": new Package(folders).Check(); break;
+                        case "metas": new Package(folders).Complete(); break;
                         default: throw new Failure("there is no step " + args[i]);
                     }
                 }

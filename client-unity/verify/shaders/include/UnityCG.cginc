@@ -70,6 +70,9 @@ static uint unity_StereoEyeIndex;
 #define UNITY_SETUP_STEREO_EYE_INDEX_POST_VERTEX(input)
 #endif
 
+#define UNITY_DECLARE_TEX2D(texture) Texture2D texture; SamplerState sampler##texture
+#define UNITY_SAMPLE_TEX2D(texture, at) texture.Sample(sampler##texture, at)
+
 #define UNITY_INITIALIZE_OUTPUT(type, name) name = (type)0
 
 float4 UnityObjectToClipPos(float4 position)

@@ -28,7 +28,7 @@ namespace Holocast
         Transform head;
         HolocastAnchor anchor;
         TwoHands grip;
-        bool placed, carried, leftHeld, rightHeld, tapped;
+        bool placed, carried, leftHeld, rightHeld, tapped, busy;
 
         /// <summary>Metres before the user at which it appears.</summary>
         public float Distance
@@ -145,10 +145,16 @@ namespace Holocast
 
         void Hold()
         {
-            InputDevice left = InputDevices.GetDeviceAtXRNode(XRNode.LeftHand);
-            InputDevice right = InputDevices.GetDeviceAtXRNode(XRNode.RightHand);
-            bool l = Pressed(left, out Vector3 leftAt, out Quaternion leftTurned);
-            bool r = Pressed(right, out Vector3 rightAt, out Quaternion rightTurned);
+            bool l = HandInput.Pressed(XRNode.LeftHand, out Vector3 leftAt, out Quaternion leftTurned);
+            bool r = HandInput.Pressed(XRNode.RightHand, out Vector3 rightAt, out Quaternion rightTurned);
+            if (busy)
+            {
+                // These pinches are the menu's, until they end.
+                busy = l || r || HolocastMenu.PointedAt;
+                leftHeld = rightHeld = false;
+                return;
+            }
+            busy = HolocastMenu.PointedAt && !leftHeld && !rightHeld;
             if (carried)
             {
                 // The press that put it down takes no hold as well.
@@ -206,21 +212,6 @@ namespace Holocast
             }
             transform.SetPositionAndRotation(p, q);
             transform.localScale = Vector3.one * s;
-        }
-
-        // A pinch of a hand, or a controller's trigger.
-        static bool Pressed(InputDevice device, out Vector3 at, out Quaternion turned)
-        {
-            at = Vector3.zero;
-            turned = Quaternion.identity;
-            if (!device.isValid
-                || !device.TryGetFeatureValue(CommonUsages.devicePosition, out at)
-                || !device.TryGetFeatureValue(CommonUsages.deviceRotation, out turned))
-            {
-                return false;
-            }
-            return device.TryGetFeatureValue(CommonUsages.triggerButton, out bool trigger) && trigger
-                || device.TryGetFeatureValue(CommonUsages.primaryButton, out bool primary) && primary;
         }
     }
 }

@@ -25,7 +25,7 @@ Shader "Holocast/Text"
             #pragma multi_compile_instancing
             #include "UnityCG.cginc"
 
-            sampler2D _MainTex;
+            UNITY_DECLARE_TEX2D(_MainTex);
             fixed4 _Color;
 
             struct Input
@@ -56,7 +56,7 @@ Shader "Holocast/Text"
             fixed4 Fragment(Varyings input) : SV_Target
             {
                 UNITY_SETUP_STEREO_EYE_INDEX_POST_VERTEX(input);
-                fixed alpha = tex2D(_MainTex, input.uv).a * _Color.a;
+                fixed alpha = UNITY_SAMPLE_TEX2D(_MainTex, input.uv).a * _Color.a;
                 clip(alpha - 0.1);
                 return fixed4(_Color.rgb, alpha);
             }
