@@ -377,6 +377,9 @@ impl Sink for Collecting<'_> {
             *self.held += self.c.buf.capacity();
         }
         self.c.header = Some(h);
+        if !empty && *self.held > self.most {
+            return self.refuse(code::stream::EXCESSIVE_LOAD);
+        }
         if empty {
             self.finish();
         }
