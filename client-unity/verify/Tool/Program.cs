@@ -39,6 +39,7 @@ namespace Holocast.Verify
                     {
                         case "build": new Build(folders).Run(); break;
                         case "shaders": new Shaders(folders).Run(); break;
+                        case "api": new Api(folders).Check(); break;
                         case "package": new Package(folders).Check(); break;
                         case "metas": new Package(folders).Complete(); break;
                         default: throw new Failure("there is no step " + args[i]);

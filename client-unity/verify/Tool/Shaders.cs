@@ -189,7 +189,7 @@ namespace Holocast.Verify
                 p.WaitForExit();
                 if (p.ExitCode != 0)
                 {
-                    throw new Failure("Microsoft's compiler:\n" + errors.Result + text);
+                    throw new Failure("Microsoft's compiler:\n" + string.Join("\n", errors.Result.Split('\n').Distinct()));
                 }
                 return text.Replace("\r", "");
             }

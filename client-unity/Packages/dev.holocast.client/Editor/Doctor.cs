@@ -60,7 +60,7 @@ namespace Holocast.Editor
                 findings.Add(OfBackend(PlayerSettings.GetScriptingBackend(NamedBuildTarget.WindowsStoreApps)));
             }
             findings.AddRange(OfScene(
-                Object.FindObjectsOfType<HolocastSession>(), Object.FindObjectsOfType<HolocastPoints>(), Camera.main));
+                Object.FindObjectsByType<HolocastSession>(FindObjectsSortMode.None), Object.FindObjectsByType<HolocastPoints>(FindObjectsSortMode.None), Camera.main));
             return findings;
         }
 

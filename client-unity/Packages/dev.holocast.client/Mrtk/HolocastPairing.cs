@@ -21,7 +21,7 @@ namespace Holocast
         void OnEnable()
         {
             browser = GetComponent<HolocastBrowser>();
-            markers = FindObjectOfType<ARMarkerManager>();
+            markers = FindAnyObjectByType<ARMarkerManager>();
             if (markers != null)
             {
                 markers.markersChanged += OnMarkersChanged;

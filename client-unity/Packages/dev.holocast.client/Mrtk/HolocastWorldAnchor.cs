@@ -81,7 +81,7 @@ namespace Holocast
         {
             if (manager == null)
             {
-                manager = FindObjectOfType<ARAnchorManager>();
+                manager = FindAnyObjectByType<ARAnchorManager>();
             }
             if (loading || manager == null || manager.subsystem == null || !manager.subsystem.running)
             {

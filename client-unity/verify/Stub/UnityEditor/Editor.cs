@@ -167,15 +167,15 @@ namespace UnityEditor
             EnterpriseAuthentication = 0,
             InternetClient = 1,
             InternetClientServer = 2,
-            PrivateNetworkClientServer = 7,
-            WebCam = 10,
-            SpatialPerception = 21,
-            GazeInput = 100,
+            PrivateNetworkClientServer = 5,
+            WebCam = 9,
+            SpatialPerception = 23,
+            GazeInput = 37,
         }
 
         public enum WSATargetFamily
         {
-            Holographic = 4,
+            Holographic = 3,
         }
 
         public static void SetScriptingBackend(Build.NamedBuildTarget buildTarget, ScriptingImplementation backend)

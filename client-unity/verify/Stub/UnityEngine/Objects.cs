@@ -16,6 +16,12 @@ namespace UnityEngine
         HideAndDontSave = HideInHierarchy | DontSave | 8,
     }
 
+    public enum FindObjectsSortMode
+    {
+        None = 0,
+        InstanceID = 1,
+    }
+
     public class Object
     {
         internal bool destroyed;
@@ -40,13 +46,13 @@ namespace UnityEngine
             Stub.Loop.Destroyed(this);
         }
 
-        public static T FindObjectOfType<T>() where T : Object
+        public static T FindAnyObjectByType<T>() where T : Object
         {
-            T[] all = FindObjectsOfType<T>();
+            T[] all = FindObjectsByType<T>(FindObjectsSortMode.None);
             return all.Length > 0 ? all[0] : null;
         }
 
-        public static T[] FindObjectsOfType<T>() where T : Object
+        public static T[] FindObjectsByType<T>(FindObjectsSortMode sortMode) where T : Object
         {
             var found = new List<T>();
             foreach (GameObject o in Stub.Loop.Objects)

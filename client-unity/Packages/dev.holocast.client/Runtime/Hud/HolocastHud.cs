@@ -94,7 +94,7 @@ namespace Holocast
             }
             if (session == null)
             {
-                session = FindObjectOfType<HolocastSession>();
+                session = FindAnyObjectByType<HolocastSession>();
             }
             if (points == null && session != null)
             {

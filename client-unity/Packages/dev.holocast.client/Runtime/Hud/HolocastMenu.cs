@@ -83,7 +83,7 @@ namespace Holocast
         {
             if (session == null)
             {
-                session = FindObjectOfType<HolocastSession>();
+                session = FindAnyObjectByType<HolocastSession>();
             }
             if (session != null)
             {
@@ -94,7 +94,7 @@ namespace Holocast
             }
             if (hud == null)
             {
-                hud = FindObjectOfType<HolocastHud>();
+                hud = FindAnyObjectByType<HolocastHud>();
             }
             if (browser != null)
             {

@@ -26,7 +26,7 @@ Shader "Holocast/Text"
             #include "UnityCG.cginc"
 
             UNITY_DECLARE_TEX2D(_MainTex);
-            fixed4 _Color;
+            float4 _Color;
 
             struct Input
             {
@@ -53,12 +53,12 @@ Shader "Holocast/Text"
                 return output;
             }
 
-            fixed4 Fragment(Varyings input) : SV_Target
+            float4 Fragment(Varyings input) : SV_Target
             {
                 UNITY_SETUP_STEREO_EYE_INDEX_POST_VERTEX(input);
-                fixed alpha = UNITY_SAMPLE_TEX2D(_MainTex, input.uv).a * _Color.a;
+                float alpha = UNITY_SAMPLE_TEX2D(_MainTex, input.uv).a * _Color.a;
                 clip(alpha - 0.1);
-                return fixed4(_Color.rgb, alpha);
+                return float4(_Color.rgb, alpha);
             }
             ENDCG
         }
