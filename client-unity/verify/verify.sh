@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks the Unity client without Unity. See README.md; `make test-unity` runs it.
 #
-#   verify.sh [STEP…]      build api package unit shaders pictures end-to-end; default: all
+#   verify.sh [STEP…]      build api package unit layout plugins shaders pictures end-to-end; default: all
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 root=$PWD
@@ -28,11 +28,11 @@ verify() { "$dotnet" "$tool" "$root" "$@"; }
 run() { "$dotnet" "$out/linux/Holocast.Verify.dll" "$@"; }
 
 steps=("$@")
-((${#steps[@]})) || steps=(build api package unit shaders pictures end-to-end)
+((${#steps[@]})) || steps=(build api package unit layout plugins shaders pictures end-to-end)
 for step in "${steps[@]}"; do
 	echo "== $step"
 	case $step in
-	unit) run unit ;;
+	unit | layout | plugins | end-to-end) run "$step" "$root" ;;
 	*) verify "$step" ;;
 	esac
 done

@@ -1,4 +1,6 @@
 using System;
+using System.Diagnostics;
+using System.IO;
 
 namespace Holocast.Verify
 {
@@ -6,14 +8,60 @@ namespace Holocast.Verify
     {
         static int Main(string[] args)
         {
-            switch (args.Length > 0 ? args[0] : "")
+            string command = args.Length > 0 ? args[0] : "";
+            if (command == "tell")
             {
-                case "unit":
-                    return UnitTests.Run(args.Length > 1 ? args[1] : "");
-                default:
-                    Console.Error.WriteLine("usage: unit [NAME]");
-                    return 2;
+                return Plugins.Tell(args[1]);
             }
+            if (args.Length < 2)
+            {
+                Console.Error.WriteLine("usage: unit | layout | plugins | end-to-end  ROOT [NAME]");
+                return 2;
+            }
+            string root = Path.GetFullPath(args[1]), name = args.Length > 2 ? args[2] : "";
+            string scratch = Path.Combine(root, "build/unity/out/scratch");
+            Lab.Root = root;
+            Lab.Binaries = Path.Combine(root, "bin");
+            if (command == "plugins")
+            {
+                return Plugins.Run(scratch);
+            }
+            Lab.UseLibrary(Path.Combine(root, "client-unity/native/target/release/libholocast.so"));
+            switch (command)
+            {
+                case "unit": return UnitTests.Run(name);
+                case "layout": return LayoutTest.Run(Path.Combine(root, "client-unity/native/include/holocast.h"), scratch);
+                case "end-to-end": return EndToEnd(name);
+                default: Console.Error.WriteLine("there is no " + command); return 2;
+            }
+        }
+
+        static int EndToEnd(string name)
+        {
+            int failed = 0, passed = 0;
+            foreach (var (test, run) in Tests.All)
+            {
+                if (!test.Contains(name))
+                {
+                    continue;
+                }
+                var clock = Stopwatch.StartNew();
+                using (var lab = new Lab())
+                {
+                    try
+                    {
+                        run(lab);
+                        passed++;
+                        Console.WriteLine("ok    " + test + " (" + clock.Elapsed.TotalSeconds.ToString("F1") + " s)");
+                    }
+                    catch (Exception e)
+                    {
+                        failed++;
+                        Console.WriteLine("FAIL  " + test + ": " + (e is Failed ? e.Message : e.ToString()) + "\n" + lab.Output());
+                    }
+                }
+            }
+            return failed == 0 && passed > 0 ? 0 : 1;
         }
     }
 }

@@ -101,8 +101,8 @@ namespace Holocast.Native
             }
         }
 
-        // X and Y of each pixel's ray; null where there is no such track any more. Takes some
-        // ten milliseconds: not for the thread that draws.
+        // X and Y of each pixel's ray; null while the library computes them, and where there is
+        // no such track any more.
         public float[] Rays(uint camera, uint version)
         {
             UIntPtr needed;

@@ -61,8 +61,7 @@ namespace Holocast.Native
         public static extern int hc_playback(ClientHandle client, uint action, double positionMs, HcPlayback* playback);
     }
 
-    // A client of the library. Calls under way keep it open: a worker thread may still read
-    // rays from one that is being disposed of.
+    // A client of the library. Calls under way keep it open.
     sealed class ClientHandle : SafeHandle
     {
         public ClientHandle() : base(IntPtr.Zero, true)

@@ -96,14 +96,9 @@ namespace Holocast
                 return false;
             }
             bool grid = frame.layout == Abi.LayoutA;
-            if (grid && !rays.Has(frame.trackVersion))
+            if (grid && !rays.Has(client, track.Raw))
             {
-                // Meanwhile the frame before stays.
-                rays.Want(client, track.Raw);
-                if (!rays.Has(frame.trackVersion))
-                {
-                    return false;
-                }
+                return false; // meanwhile the frame before stays
             }
             Reserve(Math.Max(1, Math.Min(maxPoints, track.MaxPoints)), (int)frame.wordsPerPoint);
             uint step = 1;
