@@ -32,7 +32,7 @@ steps=("$@")
 for step in "${steps[@]}"; do
 	echo "== $step"
 	case $step in
-	unit | layout | plugins | end-to-end) run "$step" "$root" ;;
+	unit | layout | plugins | pictures | end-to-end) run "$step" "$root" ;;
 	*) verify "$step" ;;
 	esac
 done

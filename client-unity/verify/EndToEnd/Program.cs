@@ -32,6 +32,8 @@ namespace Holocast.Verify
                 case "unit": return UnitTests.Run(name);
                 case "layout": return LayoutTest.Run(Path.Combine(root, "client-unity/native/include/holocast.h"), scratch);
                 case "end-to-end": return EndToEnd(name);
+                case "pictures": return Pictures.Run(scratch);
+                case "show": return Pictures.Show(scratch, name, args[3]);
                 default: Console.Error.WriteLine("there is no " + command); return 2;
             }
         }

@@ -18,10 +18,14 @@ namespace Holocast
         {
             Capacity = capacity;
             WordsPerPoint = wordsPerPoint;
+            // As the shader declares them: pairs of words, or single ones, since three together are
+            // not as far apart on all graphics interfaces.
+            int perElement = wordsPerPoint == 2 ? 2 : 1;
             for (int i = 0; i < Count; i++)
             {
                 buffers[i] = new GraphicsBuffer(
-                    GraphicsBuffer.Target.Structured, GraphicsBuffer.UsageFlags.LockBufferForWrite, capacity, 4 * wordsPerPoint);
+                    GraphicsBuffer.Target.Structured, GraphicsBuffer.UsageFlags.LockBufferForWrite,
+                    capacity * wordsPerPoint / perElement, 4 * perElement);
             }
         }
 

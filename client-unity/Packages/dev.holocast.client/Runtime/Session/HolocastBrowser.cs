@@ -67,7 +67,7 @@ namespace Holocast
             }
             catch (HolocastException e)
             {
-                Tell(e.Message);
+                Tell(Messages.Sentence(e.Message));
             }
         }
 

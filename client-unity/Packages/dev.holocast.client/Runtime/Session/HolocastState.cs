@@ -69,13 +69,13 @@ namespace Holocast
                 case HolocastState.Connecting:
                     return "Connecting to the relay at " + host + ".";
                 case HolocastState.Unreachable:
-                    return With("The relay at " + host + " does not answer; trying again", detail);
+                    return With("The relay at " + host + " does not answer; trying again", host, detail);
                 case HolocastState.CertificateRefused:
-                    return With("The certificate of the relay at " + host + " is not trusted", detail);
+                    return With("The certificate of the relay at " + host + " is not trusted", host, detail);
                 case HolocastState.Refused:
-                    return With("The relay at " + host + " does not serve “" + session + "”", detail);
+                    return With("The relay at " + host + " does not serve “" + session + "”", host, detail);
                 case HolocastState.Lost:
-                    return With("The connection to " + host + " broke; trying again", detail);
+                    return With("The connection to " + host + " broke; trying again", host, detail);
                 case HolocastState.Waiting:
                     return noCamera
                         ? "Session “" + session + "” has no cameras so far; they appear here when it has."
@@ -85,20 +85,32 @@ namespace Holocast
                 case HolocastState.Ended:
                     return "Nobody publishes “" + session + "” any more; it appears here if it begins again.";
                 case HolocastState.Failed:
-                    return detail;
+                    return Sentence(detail);
                 default:
                     return "";
             }
         }
 
-        static string With(string what, string detail)
+        // detail: of the native library, which may name the host itself.
+        static string With(string what, string host, string detail)
         {
             detail = (detail ?? "").Trim();
             if (detail.Length == 0)
             {
                 return what + ".";
             }
-            return what + ": " + detail + (detail.EndsWith(".") ? "" : ".");
+            return detail.Contains(host) ? Sentence(detail) : what + ": " + detail + (detail.EndsWith(".") ? "" : ".");
+        }
+
+        // From a capital letter to a full stop.
+        public static string Sentence(string text)
+        {
+            text = text.Trim();
+            if (text.Length == 0)
+            {
+                return text;
+            }
+            return char.ToUpperInvariant(text[0]) + text.Substring(1) + (text.EndsWith(".") ? "" : ".");
         }
     }
 }

@@ -23,7 +23,7 @@ Shader "Holocast/Points"
             #include "Packages/dev.holocast.client/Shaders/HolocastPoints.hlsl"
 
             #if defined(HOLOCAST_CLOUD)
-            StructuredBuffer<uint3> _HolocastWords;
+            StructuredBuffer<uint> _HolocastWords; // three a point
             #else
             StructuredBuffer<uint2> _HolocastWords;
             Texture2D<float2> _HolocastRays;
@@ -51,7 +51,8 @@ Shader "Holocast/Points"
                 UNITY_INITIALIZE_VERTEX_OUTPUT_STEREO(output);
 
                 #if defined(HOLOCAST_CLOUD)
-                HolocastPoint p = HolocastCloudPoint(_HolocastWords[input.vertex >> 2]);
+                uint at = 3u * (input.vertex >> 2);
+                HolocastPoint p = HolocastCloudPoint(uint3(_HolocastWords[at], _HolocastWords[at + 1u], _HolocastWords[at + 2u]));
                 #else
                 uint2 words = _HolocastWords[input.vertex >> 2];
                 float2 ray = _HolocastRays.Load(int3(HolocastPixel(words), 0));
