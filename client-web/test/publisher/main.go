@@ -50,6 +50,7 @@ type options struct {
 	frames        int
 	delta         bool
 	compress      bool
+	noCameras     bool
 }
 
 func main() {
@@ -66,6 +67,7 @@ func main() {
 	flag.IntVar(&o.frames, "frames", 0, "publish so many and fall silent; 0 = go on")
 	flag.BoolVar(&o.delta, "delta", false, "add the track by a delta update to a catalog without tracks")
 	flag.BoolVar(&o.compress, "compress", false, "with --delta: send the catalog's objects in gzip")
+	flag.BoolVar(&o.noCameras, "no-cameras", false, "publish a catalog without tracks")
 	dump := flag.String("dump", "", "write frames to this directory")
 	data := flag.String("data", os.Getenv("HOLOCAST_DATA"), "folder with recordings of real sensors, for --dump; default HOLOCAST_DATA")
 	watching := flag.Bool("watch", false, "subscribe instead of publish")
@@ -192,7 +194,9 @@ func (p *publisher) describe() error {
 	if layout == "A" {
 		t.Width, t.Height = p.width, p.height
 	}
-	c.Tracks = append(c.Tracks, t)
+	if !p.noCameras {
+		c.Tracks = append(c.Tracks, t)
+	}
 	b, err := c.Marshal()
 	if err != nil {
 		return err

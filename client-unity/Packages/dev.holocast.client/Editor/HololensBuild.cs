@@ -1,0 +1,93 @@
+using System.IO;
+using UnityEditor;
+using UnityEditor.Build;
+using UnityEditor.Build.Reporting;
+using UnityEngine;
+using UnityEngine.Rendering;
+
+namespace Holocast.Editor
+{
+    // Holocast › HoloLens 2: what a project needs for the device, and a build for Visual Studio.
+    static class HololensBuild
+    {
+        const string Folder = "Builds/HoloLens2";
+
+        // Network in both directions, for relays of the same network too; eyes, hands and rooms;
+        // the camera that reads QR codes.
+        public static readonly PlayerSettings.WSACapability[] Capabilities =
+        {
+            PlayerSettings.WSACapability.InternetClient,
+            PlayerSettings.WSACapability.InternetClientServer,
+            PlayerSettings.WSACapability.PrivateNetworkClientServer,
+            PlayerSettings.WSACapability.SpatialPerception,
+            PlayerSettings.WSACapability.GazeInput,
+            PlayerSettings.WSACapability.WebCam,
+        };
+
+        [MenuItem("Holocast/HoloLens 2/Set Up Project", priority = 20)]
+        public static void SetUp()
+        {
+            EditorUserBuildSettings.SwitchActiveBuildTarget(BuildTargetGroup.WSA, BuildTarget.WSAPlayer);
+            EditorUserBuildSettings.wsaUWPBuildType = WSAUWPBuildType.D3D;
+            EditorUserBuildSettings.wsaArchitecture = "ARM64";
+            PlayerSettings.SetScriptingBackend(NamedBuildTarget.WindowsStoreApps, ScriptingImplementation.IL2CPP);
+            PlayerSettings.SetUseDefaultGraphicsAPIs(BuildTarget.WSAPlayer, false);
+            PlayerSettings.SetGraphicsAPIs(BuildTarget.WSAPlayer, new[] { GraphicsDeviceType.Direct3D11 });
+            PlayerSettings.WSA.SetTargetDeviceFamily(PlayerSettings.WSATargetFamily.Holographic, true);
+            foreach (PlayerSettings.WSACapability c in Capabilities)
+            {
+                PlayerSettings.WSA.SetCapability(c, true);
+            }
+            Debug.Log("Holocast: the project is set for HoloLens 2. Now tick OpenXR, and below it the Microsoft HoloLens feature group, in Project Settings › XR Plug-in Management.");
+            SettingsService.OpenProjectSettings("Project/XR Plug-in Management");
+        }
+
+        [MenuItem("Holocast/HoloLens 2/Build for Visual Studio", priority = 21)]
+        public static void Build()
+        {
+            foreach (Finding f in Doctor.Examine())
+            {
+                if (f.Verdict == Verdict.Bad)
+                {
+                    EditorUtility.DisplayDialog("Holocast", f.Subject + ": " + f.Sentence, "OK");
+                    DoctorWindow.Open();
+                    return;
+                }
+            }
+            BuildReport report = BuildPipeline.BuildPlayer(new BuildPlayerOptions
+            {
+                scenes = Scenes(),
+                locationPathName = Folder,
+                target = BuildTarget.WSAPlayer,
+                targetGroup = BuildTargetGroup.WSA,
+                options = BuildOptions.None,
+            });
+            if (report.summary.result == BuildResult.Succeeded)
+            {
+                EditorUtility.RevealInFinder(Path.GetFullPath(Folder));
+            }
+            else
+            {
+                Debug.LogError("Holocast: the build failed with " + report.summary.totalErrors + " errors; they are above.");
+            }
+        }
+
+        // Those of the build settings; without any, the open one.
+        static string[] Scenes()
+        {
+            var scenes = new System.Collections.Generic.List<string>();
+            foreach (EditorBuildSettingsScene s in EditorBuildSettings.scenes)
+            {
+                if (s.enabled)
+                {
+                    scenes.Add(s.path);
+                }
+            }
+            if (scenes.Count == 0)
+            {
+                scenes.Add(UnityEngine.SceneManagement.SceneManager.GetActiveScene().path);
+            }
+            return scenes.ToArray();
+        }
+    }
+}

@@ -1,0 +1,73 @@
+using UnityEngine;
+#if HOLOCAST_MRTK3
+using MixedReality.Toolkit;
+using MixedReality.Toolkit.SpatialManipulation;
+using UnityEngine.XR.Interaction.Toolkit;
+#endif
+
+namespace Holocast
+{
+    /// <summary>
+    /// Has MRTK3 move, turn and scale a hologram, near and far, with one hand or both, in place of
+    /// HolocastPlacement's own hands. Without MRTK3 in the project it does nothing.
+    /// </summary>
+    [AddComponentMenu("Holocast/Holocast Manipulation (MRTK3)")]
+    [RequireComponent(typeof(HolocastPlacement))]
+    public sealed class HolocastManipulation : MonoBehaviour
+    {
+        [SerializeField, Tooltip("Of what can be taken hold of, about the middle of the subject, metres")]
+        Vector3 size = new Vector3(1, 1.8f, 1);
+
+        /// <summary>Of what can be taken hold of, about the middle of the subject, metres.</summary>
+        public Vector3 Size
+        {
+            get => size;
+            set => size = value;
+        }
+
+#if HOLOCAST_MRTK3
+        HolocastPlacement placement;
+        HolocastPoints points;
+        BoxCollider box;
+        ObjectManipulator manipulator;
+
+        void OnEnable()
+        {
+            placement = GetComponent<HolocastPlacement>();
+            points = GetComponentInChildren<HolocastPoints>();
+            placement.Hands = false;
+        }
+
+        void OnDisable()
+        {
+            placement.Hands = true;
+            if (manipulator != null)
+            {
+                manipulator.lastSelectExited.RemoveListener(LetGo);
+                Destroy(manipulator);
+                Destroy(box);
+            }
+        }
+
+        // What can be held is where the subject is, which the first frame tells.
+        void Update()
+        {
+            if (manipulator != null || points == null || !points.TryGetSubject(out Vector3 middle, out _))
+            {
+                return;
+            }
+            box = gameObject.AddComponent<BoxCollider>();
+            box.center = transform.InverseTransformPoint(middle);
+            box.size = size;
+            manipulator = gameObject.AddComponent<ObjectManipulator>();
+            manipulator.AllowedManipulations = TransformFlags.Move | TransformFlags.Rotate | TransformFlags.Scale;
+            manipulator.lastSelectExited.AddListener(LetGo);
+        }
+
+        void LetGo(SelectExitEventArgs _)
+        {
+            placement.Save();
+        }
+#endif
+    }
+}

@@ -1,0 +1,233 @@
+using UnityEngine;
+using UnityEngine.Rendering;
+
+namespace Holocast
+{
+    /// <summary>
+    /// Figures of a HolocastSession in the scene, and what to tell the user in plain words: frame
+    /// rate, frame delay, loss, points, bit rate. It keeps in the user's view without sticking to it.
+    /// </summary>
+    [AddComponentMenu("Holocast/Holocast Hud")]
+    [DefaultExecutionOrder(100)]
+    [DisallowMultipleComponent]
+    public sealed class HolocastHud : MonoBehaviour
+    {
+        const string ShaderName = "HolocastText";
+        const int FontSize = 48;
+        const int Glyphs = 640;
+        const double Period = 0.25; // of the figures, seconds
+
+        [SerializeField, Tooltip("Empty: the one on this object or above it, or the only one")]
+        HolocastSession session;
+
+        [SerializeField, Tooltip("Empty: the one of the session")]
+        HolocastPoints points;
+
+        [SerializeField, Tooltip("Empty: Unity's own")]
+        Font font;
+
+        [SerializeField, Tooltip("Color of the text. On a HoloLens dark is see-through")]
+        Color color = new Color(0.85f, 0.95f, 1f, 1f);
+
+        [SerializeField, Tooltip("Show the figures; what is wrong is told all the same")]
+        bool figures = true;
+
+        [SerializeField, Tooltip("Keep in the user's view; otherwise it stays where it is placed")]
+        bool followHead = true;
+
+        [SerializeField, Tooltip("From the user's head, metres: right, up, ahead")]
+        Vector3 offset = new Vector3(-0.28f, 0.16f, 1.0f);
+
+        [SerializeField, Tooltip("Height of a line, metres")]
+        float lineHeight = 0.018f;
+
+        [SerializeField, Tooltip("Width of the lines, metres")]
+        float width = 0.5f;
+
+        readonly TextBuffer text = new TextBuffer(Glyphs);
+        readonly TextBuffer written = new TextBuffer(Glyphs);
+        readonly RateCounter pictures = new RateCounter();
+        TextMeshBuilder builder;
+        Material material;
+        GameObject glyphs;
+        Transform head;
+        double nextAt;
+        string asked = "";
+
+        public HolocastSession Session
+        {
+            get => session;
+            set => session = value;
+        }
+
+        public HolocastPoints Points
+        {
+            get => points;
+            set => points = value;
+        }
+
+        /// <summary>Show the figures; what is wrong is told all the same.</summary>
+        public bool Figures
+        {
+            get => figures;
+            set
+            {
+                figures = value;
+                nextAt = 0;
+            }
+        }
+
+        public bool FollowHead
+        {
+            get => followHead;
+            set => followHead = value;
+        }
+
+        /// <summary>What is shown now.</summary>
+        public string Text => written.ToString();
+
+        void OnEnable()
+        {
+            if (session == null)
+            {
+                session = GetComponentInParent<HolocastSession>();
+            }
+            if (session == null)
+            {
+                session = FindAnyObjectByType<HolocastSession>();
+            }
+            if (points == null && session != null)
+            {
+                points = session.GetComponentInChildren<HolocastPoints>();
+            }
+            if (font == null)
+            {
+                font = Resources.GetBuiltinResource<Font>("LegacyRuntime.ttf");
+            }
+            builder = new TextMeshBuilder(font, FontSize, Glyphs);
+            material = new Material(Resources.Load<Shader>(ShaderName)) { hideFlags = HideFlags.HideAndDontSave };
+            glyphs = new GameObject("Text") { hideFlags = HideFlags.DontSave, layer = gameObject.layer };
+            glyphs.transform.SetParent(transform, false);
+            glyphs.AddComponent<MeshFilter>().sharedMesh = builder.Mesh;
+            var renderer = glyphs.AddComponent<MeshRenderer>();
+            renderer.sharedMaterial = material;
+            renderer.shadowCastingMode = ShadowCastingMode.Off;
+            renderer.receiveShadows = false;
+            nextAt = 0;
+        }
+
+        void OnDisable()
+        {
+            builder.Dispose();
+            DestroyImmediate(material);
+            DestroyImmediate(glyphs);
+        }
+
+        void LateUpdate()
+        {
+            double now = Time.unscaledTimeAsDouble;
+            pictures.Count(now);
+            if (followHead)
+            {
+                Follow(Time.unscaledDeltaTime);
+            }
+            if (now >= nextAt || builder.Stale)
+            {
+                nextAt = now + Period;
+                Write();
+            }
+        }
+
+        void Write()
+        {
+            string message = session != null ? session.Message : "There is no HolocastSession in the scene.";
+            if (message != asked)
+            {
+                asked = message;
+                builder.Request(message + (session != null ? session.Address.Session + session.Address.Host : ""));
+            }
+            Compose(text, session, points, figures, pictures.PerSecond, message);
+            if (!builder.Stale && Same(text, written))
+            {
+                return;
+            }
+            written.Clear();
+            for (int i = 0; i < text.Length; i++)
+            {
+                written.Add(text[i]);
+            }
+            material.mainTexture = font.material.mainTexture;
+            material.color = color;
+            builder.Build(written, lineHeight, width);
+        }
+
+        // Writes what the HUD shows. Without garbage.
+        internal static void Compose(TextBuffer t, HolocastSession session, HolocastPoints points, bool figures, double displayFps, string message)
+        {
+            t.Clear();
+            if (message.Length > 0)
+            {
+                t.Add(message).Add('\n');
+            }
+            if (!figures || session == null)
+            {
+                return;
+            }
+            if (session.TryGetStatistics(out HolocastStatistics s) && s.Frames > 0)
+            {
+                t.Add("FPS ").Add(s.Fps).Add("  received ").Add(s.ReceivedFps).Add("  display ").Add(displayFps).Add('\n');
+                t.Add(s.Replayed ? "Arrival to picture p50 " : "Frame delay p50 ").Add(s.FrameDelayP50).Add("  p95 ").Add(s.FrameDelayP95).Add(" ms");
+                if (s.ClockErrorMs >= 0 && !s.Replayed)
+                {
+                    t.Add("  clock ±").Add(s.ClockErrorMs);
+                }
+                t.Add('\n');
+                t.Add("Points ").Add((long)(points != null ? points.Points : 0)).Add("  ").Add(s.MbitPerSecond).Add(" Mbit/s  decode ").Add(s.DecodeMs).Add(" ms\n");
+                t.Add("Lost ").Add(s.FramesLost).Add("  late ").Add(s.FramesLate).Add("  skipped ").Add(s.FramesSkipped);
+            }
+        }
+
+        static bool Same(TextBuffer a, TextBuffer b)
+        {
+            if (a.Length != b.Length)
+            {
+                return false;
+            }
+            for (int i = 0; i < a.Length; i++)
+            {
+                if (a[i] != b[i])
+                {
+                    return false;
+                }
+            }
+            return true;
+        }
+
+        // Goes after the head where it has turned away, so slowly that text can be read.
+        void Follow(float seconds)
+        {
+            if (head == null)
+            {
+                Camera main = Camera.main;
+                if (main == null)
+                {
+                    return;
+                }
+                head = main.transform;
+                Vector3 there = head.TransformPoint(offset);
+                transform.SetPositionAndRotation(there, Facing(there));
+                return;
+            }
+            Vector3 place = head.TransformPoint(offset);
+            float share = 1 - Mathf.Exp(-4 * seconds);
+            Vector3 position = Vector3.Lerp(transform.position, place, share);
+            transform.SetPositionAndRotation(position, Quaternion.Slerp(transform.rotation, Facing(position), share));
+        }
+
+        Quaternion Facing(Vector3 position)
+        {
+            Vector3 away = position - head.position;
+            return away.sqrMagnitude > 1e-6f ? Quaternion.LookRotation(away, head.up) : head.rotation;
+        }
+    }
+}

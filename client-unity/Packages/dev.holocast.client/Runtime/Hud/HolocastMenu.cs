@@ -1,0 +1,315 @@
+using System;
+using System.Collections.Generic;
+using UnityEngine;
+using UnityEngine.Rendering;
+using UnityEngine.XR;
+
+namespace Holocast
+{
+    /// <summary>
+    /// A menu for headsets: it is there while nothing is shown, and whenever the user looks down.
+    /// Look at a line and pinch. It joins sessions, takes a typed address, brings the hologram
+    /// here, plays and pauses.
+    /// </summary>
+    [AddComponentMenu("Holocast/Holocast Menu")]
+    [DefaultExecutionOrder(-60)]
+    [DisallowMultipleComponent]
+    public sealed class HolocastMenu : MonoBehaviour
+    {
+        const string ShaderName = "HolocastText";
+        const int FontSize = 48;
+        const int Glyphs = 1024;
+        const int MostSessions = 8;
+
+        // Degrees below the horizon at which the user looks for the menu, and no longer does.
+        const float Opens = 35;
+        const float Closes = 20;
+
+        [SerializeField]
+        HolocastSession session;
+
+        [SerializeField]
+        HolocastBrowser browser;
+
+        [SerializeField]
+        HolocastPlacement placement;
+
+        [SerializeField]
+        HolocastPlayback playback;
+
+        [SerializeField]
+        HolocastHud hud;
+
+        [SerializeField, Tooltip("Empty: Unity's own")]
+        Font font;
+
+        [SerializeField, Tooltip("Height of a line, metres")]
+        float lineHeight = 0.045f;
+
+        readonly List<Item> items = new List<Item>();
+        readonly TextBuffer text = new TextBuffer(Glyphs);
+        TextMeshBuilder builder;
+        Material material;
+        GameObject glyphs;
+        MeshRenderer glyphsRenderer;
+        Transform head;
+        TouchScreenKeyboard keyboard;
+        int line = -1;
+        bool open, stale, held, playing;
+
+        struct Item
+        {
+            public string Label;
+            public Action Choose;
+        }
+
+        /// <summary>Whether the user looks at a line of a menu: a pinch is for it, then.</summary>
+        public static bool PointedAt { get; private set; }
+
+        internal bool IsOpen => open;
+
+        internal IEnumerable<string> Labels
+        {
+            get
+            {
+                foreach (Item i in items)
+                {
+                    yield return i.Label;
+                }
+            }
+        }
+
+        void OnEnable()
+        {
+            if (session == null)
+            {
+                session = FindAnyObjectByType<HolocastSession>();
+            }
+            if (session != null)
+            {
+                browser = browser != null ? browser : session.GetComponentInChildren<HolocastBrowser>();
+                placement = placement != null ? placement : session.GetComponentInChildren<HolocastPlacement>();
+                playback = playback != null ? playback : session.GetComponentInChildren<HolocastPlayback>();
+                session.StateChanged.AddListener(OnStateChanged);
+            }
+            if (hud == null)
+            {
+                hud = FindAnyObjectByType<HolocastHud>();
+            }
+            if (browser != null)
+            {
+                browser.Changed += OnChanged;
+            }
+            if (font == null)
+            {
+                font = Resources.GetBuiltinResource<Font>("LegacyRuntime.ttf");
+            }
+            builder = new TextMeshBuilder(font, FontSize, Glyphs);
+            material = new Material(Resources.Load<Shader>(ShaderName)) { hideFlags = HideFlags.HideAndDontSave, color = Color.white };
+            glyphs = new GameObject("Text") { hideFlags = HideFlags.DontSave, layer = gameObject.layer };
+            glyphs.transform.SetParent(transform, false);
+            glyphs.AddComponent<MeshFilter>().sharedMesh = builder.Mesh;
+            glyphsRenderer = glyphs.AddComponent<MeshRenderer>();
+            glyphsRenderer.sharedMaterial = material;
+            glyphsRenderer.shadowCastingMode = ShadowCastingMode.Off;
+            glyphsRenderer.receiveShadows = false;
+            glyphsRenderer.enabled = false;
+            stale = true;
+        }
+
+        void OnDisable()
+        {
+            if (session != null)
+            {
+                session.StateChanged.RemoveListener(OnStateChanged);
+            }
+            if (browser != null)
+            {
+                browser.Changed -= OnChanged;
+            }
+            open = PointedAt = false;
+            builder.Dispose();
+            DestroyImmediate(material);
+            DestroyImmediate(glyphs);
+        }
+
+        void OnStateChanged(HolocastState _)
+        {
+            stale = true;
+        }
+
+        void OnChanged()
+        {
+            stale = true;
+        }
+
+        void LateUpdate()
+        {
+            if (head == null)
+            {
+                Camera main = Camera.main;
+                if (main == null)
+                {
+                    return;
+                }
+                head = main.transform;
+            }
+            Type();
+            OpenOrClose();
+            if (playback != null && playback.Playing != playing)
+            {
+                playing = playback.Playing;
+                stale = true;
+            }
+            if (!open)
+            {
+                return;
+            }
+            if (stale)
+            {
+                stale = false;
+                Fill();
+                Write();
+            }
+            int looked = LookedAt();
+            if (looked != line || builder.Stale)
+            {
+                line = looked;
+                Write();
+            }
+            PointedAt = line >= 0;
+            bool pressed = HandInput.Pressed(XRNode.LeftHand, out _, out _) | HandInput.Pressed(XRNode.RightHand, out _, out _);
+            if (pressed && !held && line >= 0)
+            {
+                items[line].Choose();
+            }
+            held = pressed;
+        }
+
+        void OpenOrClose()
+        {
+            float down = -Mathf.Atan2(head.forward.y, new Vector3(head.forward.x, 0, head.forward.z).magnitude) * Mathf.Rad2Deg;
+            bool nothing = session == null || session.State != HolocastState.Live;
+            bool wanted = nothing || down > (open ? Closes : Opens);
+            if (wanted == open)
+            {
+                return;
+            }
+            open = wanted;
+            glyphsRenderer.enabled = open;
+            if (!open)
+            {
+                PointedAt = false;
+                return;
+            }
+            // Before the user, where the gaze meets it without the head's turning on.
+            Vector3 ahead = head.forward;
+            ahead.y = 0;
+            ahead = ahead.sqrMagnitude > 1e-4f ? ahead.normalized : Vector3.forward;
+            Vector3 place = head.position + ahead * 1.2f + Vector3.down * (nothing ? 0 : 0.7f);
+            transform.SetPositionAndRotation(place, Quaternion.LookRotation(place - head.position, Vector3.up));
+            line = -1;
+            stale = true;
+        }
+
+        // The line that the gaze meets; -1 = none.
+        int LookedAt()
+        {
+            Vector3 from = transform.InverseTransformPoint(head.position);
+            Vector3 to = transform.InverseTransformPoint(head.position + head.forward);
+            Vector3 along = to - from;
+            if (along.z < 1e-3f || from.z > 0)
+            {
+                return -1;
+            }
+            Vector3 met = from + along * (-from.z / along.z);
+            int i = (int)(-met.y / lineHeight);
+            return met.y <= 0 && met.x > -0.1f && met.x < 0.7f && i < items.Count ? i : -1;
+        }
+
+        void Fill()
+        {
+            items.Clear();
+            if (session != null && session.State == HolocastState.Live)
+            {
+                if (placement != null)
+                {
+                    Add("Bring here", placement.BringHere);
+                    Add("Carry until the next pinch", placement.PickUp);
+                }
+                if (playback != null && playback.Available)
+                {
+                    Add(playback.Playing ? "Pause" : "Play", playback.Toggle);
+                    Add("From the beginning", () => playback.Seek(0));
+                    Add("What all see", playback.GoLive);
+                }
+                Add("Leave the session", session.Disconnect);
+            }
+            if (browser != null)
+            {
+                for (int i = 0; i < browser.Sessions.Count && i < MostSessions; i++)
+                {
+                    string name = browser.Sessions[i];
+                    Add("Join " + name, () => browser.Join(name));
+                }
+                for (int i = 0; i < browser.Addresses.Count; i++)
+                {
+                    HolocastAddress address = browser.Addresses[i];
+                    Add("Join " + address.Session + " at " + address.Host, () => browser.Join(address));
+                }
+                Add("Type an address", AskForAddress);
+            }
+            if (hud != null)
+            {
+                Add(hud.Figures ? "Hide the figures" : "Show the figures", () =>
+                {
+                    hud.Figures = !hud.Figures;
+                    stale = true;
+                });
+            }
+        }
+
+        void Add(string label, Action choose)
+        {
+            items.Add(new Item { Label = label, Choose = choose });
+        }
+
+        void Write()
+        {
+            text.Clear();
+            for (int i = 0; i < items.Count; i++)
+            {
+                text.Add(i == line ? "> " : "  ").Add(items[i].Label).Add('\n');
+            }
+            builder.Request(text.ToString());
+            material.mainTexture = font.material.mainTexture;
+            builder.Build(text, lineHeight, 100);
+        }
+
+        void AskForAddress()
+        {
+            keyboard = TouchScreenKeyboard.Open(browser.Addresses.Count > 0 ? browser.Addresses[0].ToString() : "moqt://", TouchScreenKeyboardType.URL, false);
+        }
+
+        // What was typed: a session is joined, a relay's sessions are listed.
+        void Type()
+        {
+            if (keyboard == null || keyboard.status == TouchScreenKeyboard.Status.Visible)
+            {
+                return;
+            }
+            if (keyboard.status == TouchScreenKeyboard.Status.Done)
+            {
+                if (HolocastAddress.TryParse(keyboard.text, out HolocastAddress address) && address.Session.Length > 0)
+                {
+                    browser.Join(address);
+                }
+                else
+                {
+                    browser.Browse(keyboard.text);
+                }
+            }
+            keyboard = null;
+        }
+    }
+}

@@ -1,0 +1,211 @@
+using System;
+using System.Collections.Generic;
+using System.Text;
+
+namespace Holocast.Native
+{
+    /// <summary>What the native library refuses, in a sentence for the user.</summary>
+    public sealed class HolocastException : Exception
+    {
+        public HolocastException(string message) : base(message)
+        {
+        }
+    }
+
+    // A connection to a relay. Every call returns at once, and none allocates but those that
+    // make strings or arrays: Error, Sessions and Catalog, whose versions in HcState tell when
+    // there is something new.
+    sealed unsafe class Client : IDisposable
+    {
+        readonly ClientHandle handle;
+
+        Client(ClientHandle handle)
+        {
+            this.handle = handle;
+        }
+
+        public static Client Open(string url, string certificateHash = null, string viewer = null, uint flags = 0)
+        {
+            Plugin.Require();
+            fixed (byte* u = Utf8(url ?? ""), c = Utf8(certificateHash), v = Utf8(viewer))
+            {
+                var config = new HcConfig
+                {
+                    size = (uint)sizeof(HcConfig),
+                    abiVersion = Abi.Version,
+                    url = u,
+                    certificateHash = c,
+                    viewer = v,
+                    flags = flags,
+                };
+                IntPtr client;
+                int result = NativeMethods.hc_open(&config, &client);
+                if (result != Abi.Ok)
+                {
+                    string sentence = Text((byte* b, UIntPtr n, UIntPtr* needed) => NativeMethods.hc_error(IntPtr.Zero, b, n, needed));
+                    throw new HolocastException(sentence.Length > 0 ? sentence : "The native library refuses with code " + result + ".");
+                }
+                return new Client(new ClientHandle(client));
+            }
+        }
+
+        public void Dispose()
+        {
+            handle.Dispose();
+        }
+
+        public bool Poll(out HcState state)
+        {
+            var s = new HcState { size = (uint)sizeof(HcState) };
+            int result = NativeMethods.hc_poll(handle, &s);
+            state = s;
+            return result == Abi.Ok;
+        }
+
+        public string Error()
+        {
+            return Text((byte* b, UIntPtr n, UIntPtr* needed) => NativeMethods.hc_error(handle, b, n, needed));
+        }
+
+        public void Sessions(List<string> into)
+        {
+            into.Clear();
+            string all = Text((byte* b, UIntPtr n, UIntPtr* needed) => NativeMethods.hc_sessions(handle, b, n, needed));
+            foreach (string session in all.Split(new[] { '\0' }, StringSplitOptions.RemoveEmptyEntries))
+            {
+                into.Add(session);
+            }
+        }
+
+        // Reads the catalog's tracks into an array that grows as it must; returns their number.
+        public int Catalog(ref HcTrack[] tracks)
+        {
+            for (; ; )
+            {
+                uint count;
+                int result;
+                tracks[0].size = (uint)sizeof(HcTrack);
+                fixed (HcTrack* t = tracks)
+                {
+                    result = NativeMethods.hc_catalog(handle, t, (uint)tracks.Length, &count);
+                }
+                if (result == Abi.Ok)
+                {
+                    return (int)count;
+                }
+                if (result != Abi.ErrorBuffer || count <= tracks.Length)
+                {
+                    return 0;
+                }
+                tracks = new HcTrack[count];
+            }
+        }
+
+        // X and Y of each pixel's ray; null while the library computes them, and where there is
+        // no such track any more.
+        public float[] Rays(uint camera, uint version)
+        {
+            UIntPtr needed;
+            int result = NativeMethods.hc_rays(handle, camera, version, null, UIntPtr.Zero, &needed);
+            if (result != Abi.ErrorBuffer)
+            {
+                return null;
+            }
+            var rays = new float[(int)needed];
+            fixed (float* r = rays)
+            {
+                result = NativeMethods.hc_rays(handle, camera, version, r, needed, &needed);
+            }
+            return result == Abi.Ok ? rays : null;
+        }
+
+        // quality: NUL-terminated UTF-8, or null for the best.
+        public bool Subscribe(uint camera, byte[] quality, uint descriptions)
+        {
+            fixed (byte* q = quality)
+            {
+                var s = new HcSubscribe { size = (uint)sizeof(HcSubscribe), camera = camera, quality = q, descriptions = descriptions };
+                return NativeMethods.hc_subscribe(handle, &s) == Abi.Ok;
+            }
+        }
+
+        public void Unsubscribe(uint camera)
+        {
+            NativeMethods.hc_unsubscribe(handle, camera);
+        }
+
+        // The camera's newest frame, if there is a new one. It has to be released.
+        public bool Acquire(uint camera, out HcFrame frame)
+        {
+            var f = new HcFrame { size = (uint)sizeof(HcFrame) };
+            int result = NativeMethods.hc_frame_acquire(handle, camera, &f);
+            frame = f;
+            return result == Abi.Ok;
+        }
+
+        // Copies every step-th point; returns how many, or -1 where they do not fit.
+        public int Copy(in HcFrame frame, uint step, uint* words, int capacity)
+        {
+            uint points;
+            int result = NativeMethods.hc_frame_copy(handle, frame.handle, step, words, (UIntPtr)(uint)capacity, &points);
+            return result == Abi.Ok ? (int)points : -1;
+        }
+
+        public void Release(in HcFrame frame, long shownUs)
+        {
+            NativeMethods.hc_frame_release(handle, frame.handle, shownUs);
+        }
+
+        public HcClock Clock()
+        {
+            var c = new HcClock { size = (uint)sizeof(HcClock) };
+            NativeMethods.hc_clock(handle, &c);
+            return c;
+        }
+
+        public bool Stats(uint camera, out HcStats stats)
+        {
+            var s = new HcStats { size = (uint)sizeof(HcStats) };
+            int result = NativeMethods.hc_stats(handle, camera, &s);
+            stats = s;
+            return result == Abi.Ok;
+        }
+
+        public bool Playback(HcPlaybackAction action, double positionMs, out HcPlayback playback)
+        {
+            var p = new HcPlayback { size = (uint)sizeof(HcPlayback) };
+            int result = NativeMethods.hc_playback(handle, (uint)action, positionMs, &p);
+            playback = p;
+            return result == Abi.Ok;
+        }
+
+        // NUL-terminated UTF-8; null of null or nothing, for which the library has its defaults.
+        public static byte[] Utf8(string s)
+        {
+            return s == null ? null : Encoding.UTF8.GetBytes(s + "\0");
+        }
+
+        delegate int Fill(byte* buffer, UIntPtr capacity, UIntPtr* needed);
+
+        static string Text(Fill fill)
+        {
+            var buffer = new byte[256];
+            for (; ; )
+            {
+                int result;
+                UIntPtr needed;
+                fixed (byte* b = buffer)
+                {
+                    result = fill(b, (UIntPtr)(uint)buffer.Length, &needed);
+                }
+                if (result == Abi.ErrorBuffer && (int)needed > buffer.Length)
+                {
+                    buffer = new byte[(int)needed];
+                    continue;
+                }
+                int length = Math.Min((int)needed, buffer.Length);
+                return result < 0 || length == 0 ? "" : Encoding.UTF8.GetString(buffer, 0, length).TrimEnd('\0');
+            }
+        }
+    }
+}

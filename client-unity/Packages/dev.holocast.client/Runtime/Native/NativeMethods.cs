@@ -1,0 +1,84 @@
+using System;
+using System.Runtime.InteropServices;
+
+namespace Holocast.Native
+{
+    // The functions of holocast.h. size_t is UIntPtr; nothing is marshalled but the handle.
+    static unsafe class NativeMethods
+    {
+        const string Library = "holocast";
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern uint hc_abi_version();
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_open(HcConfig* config, IntPtr* client);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern void hc_close(IntPtr client);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_poll(ClientHandle client, HcState* state);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_error(ClientHandle client, byte* buffer, UIntPtr capacity, UIntPtr* needed);
+
+        // The same function: a failed hc_open has no client.
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_error(IntPtr client, byte* buffer, UIntPtr capacity, UIntPtr* needed);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_sessions(ClientHandle client, byte* buffer, UIntPtr capacity, UIntPtr* needed);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_catalog(ClientHandle client, HcTrack* tracks, uint capacity, uint* count);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_rays(ClientHandle client, uint camera, uint version, float* rays, UIntPtr capacity, UIntPtr* needed);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_subscribe(ClientHandle client, HcSubscribe* subscribe);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_unsubscribe(ClientHandle client, uint camera);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_frame_acquire(ClientHandle client, uint camera, HcFrame* frame);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_frame_copy(ClientHandle client, ulong handle, uint step, uint* words, UIntPtr capacity, uint* points);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_frame_release(ClientHandle client, ulong handle, long shownUs);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_clock(ClientHandle client, HcClock* clock);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_stats(ClientHandle client, uint camera, HcStats* stats);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_playback(ClientHandle client, uint action, double positionMs, HcPlayback* playback);
+    }
+
+    // A client of the library. Calls under way keep it open.
+    sealed class ClientHandle : SafeHandle
+    {
+        public ClientHandle() : base(IntPtr.Zero, true)
+        {
+        }
+
+        public ClientHandle(IntPtr client) : this()
+        {
+            SetHandle(client);
+        }
+
+        public override bool IsInvalid => handle == IntPtr.Zero;
+
+        protected override bool ReleaseHandle()
+        {
+            NativeMethods.hc_close(handle);
+            return true;
+        }
+    }
+}

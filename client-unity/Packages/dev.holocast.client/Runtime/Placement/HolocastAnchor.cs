@@ -1,0 +1,73 @@
+using System.Globalization;
+using UnityEngine;
+
+namespace Holocast
+{
+    /// <summary>
+    /// Keeps a hologram in its place from one run to the next. This one remembers the pose in the
+    /// coordinates of the scene, which is right where these begin at the same place each time, as
+    /// on a PC; HolocastWorldAnchor (MRTK assembly) ties it to the room.
+    /// </summary>
+    [AddComponentMenu("Holocast/Holocast Anchor")]
+    public class HolocastAnchor : MonoBehaviour
+    {
+        [SerializeField, Tooltip("Name under which the place is kept")]
+        string key = "Holocast.Place";
+
+        public string Key
+        {
+            get => key;
+            set => key = value;
+        }
+
+        /// <summary>Keeps the place and scale that a hologram has now.</summary>
+        public virtual void Save(Transform hologram)
+        {
+            Vector3 p = hologram.position;
+            Quaternion r = hologram.rotation;
+            PlayerPrefs.SetString(key, string.Join(" ", new[]
+            {
+                Text(p.x), Text(p.y), Text(p.z), Text(r.x), Text(r.y), Text(r.z), Text(r.w), Text(hologram.localScale.x),
+            }));
+            PlayerPrefs.Save();
+        }
+
+        /// <summary>Puts a hologram where it was kept; false if it was not.</summary>
+        public virtual bool Restore(Transform hologram)
+        {
+            string[] parts = PlayerPrefs.GetString(key, "").Split(' ');
+            var v = new float[8];
+            if (parts.Length != v.Length)
+            {
+                return false;
+            }
+            for (int i = 0; i < v.Length; i++)
+            {
+                if (!float.TryParse(parts[i], NumberStyles.Float, CultureInfo.InvariantCulture, out v[i])
+                    || float.IsNaN(v[i]) || float.IsInfinity(v[i]))
+                {
+                    return false;
+                }
+            }
+            var rotation = new Quaternion(v[3], v[4], v[5], v[6]);
+            if (v[7] < TwoHands.SmallestScale || v[7] > TwoHands.LargestScale || Quaternion.Dot(rotation, rotation) < 0.5f)
+            {
+                return false;
+            }
+            hologram.SetPositionAndRotation(new Vector3(v[0], v[1], v[2]), rotation.normalized);
+            hologram.localScale = Vector3.one * v[7];
+            return true;
+        }
+
+        /// <summary>Forgets the place.</summary>
+        public virtual void Clear()
+        {
+            PlayerPrefs.DeleteKey(key);
+        }
+
+        static string Text(float f)
+        {
+            return f.ToString("R", CultureInfo.InvariantCulture);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+using UnityEngine;
+
+namespace Holocast
+{
+    // What two hands, or one, that hold an object make of its pose. Pure: positions in, pose out.
+    struct TwoHands
+    {
+        Vector3 position, left, right;
+        Quaternion rotation, hand;
+        float scale;
+        bool both;
+
+        public const float SmallestScale = 0.05f;
+        public const float LargestScale = 20;
+
+        // One hand takes hold: the object goes where the hand goes and turns with it about the vertical.
+        public static TwoHands Take(Vector3 position, Quaternion rotation, float scale, Vector3 at, Quaternion hand)
+        {
+            return new TwoHands { position = position, rotation = rotation, scale = scale, left = at, hand = hand };
+        }
+
+        // Both hands take hold: their distance scales, their direction turns, their middle moves.
+        public static TwoHands Take(Vector3 position, Quaternion rotation, float scale, Vector3 left, Vector3 right)
+        {
+            return new TwoHands { position = position, rotation = rotation, scale = scale, left = left, right = right, both = true };
+        }
+
+        public void Move(Vector3 at, Quaternion turned, out Vector3 p, out Quaternion r, out float s)
+        {
+            Quaternion turn = Quaternion.AngleAxis(Yaw(turned * Vector3.forward) - Yaw(hand * Vector3.forward), Vector3.up);
+            p = at + turn * (position - left);
+            r = turn * rotation;
+            s = scale;
+        }
+
+        public void Move(Vector3 l, Vector3 r, out Vector3 p, out Quaternion turned, out float s)
+        {
+            float was = Mathf.Max(0.01f, (right - left).magnitude);
+            s = Mathf.Clamp(scale * (r - l).magnitude / was, SmallestScale, LargestScale);
+            Quaternion turn = Quaternion.AngleAxis(Yaw(r - l) - Yaw(right - left), Vector3.up);
+            p = (l + r) / 2 + turn * (position - (left + right) / 2) * (s / scale);
+            turned = turn * rotation;
+        }
+
+        public bool Both => both;
+
+        // Degrees about the vertical.
+        static float Yaw(Vector3 direction)
+        {
+            return Mathf.Atan2(direction.x, direction.z) * Mathf.Rad2Deg;
+        }
+    }
+}

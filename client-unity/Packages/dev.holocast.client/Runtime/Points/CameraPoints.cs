@@ -1,0 +1,180 @@
+using System;
+using Holocast.Native;
+using UnityEngine;
+using UnityEngine.Rendering;
+
+namespace Holocast
+{
+    // One camera's points: a mesh renderer below HolocastPoints, placed where the camera stands.
+    // Allocates nothing while frames come that are of the same track.
+    sealed class CameraPoints : IDisposable
+    {
+        static readonly int Words = Shader.PropertyToID("_HolocastWords");
+        static readonly int Rays = Shader.PropertyToID("_HolocastRays");
+        static readonly int Edge = Shader.PropertyToID("_HolocastEdge");
+
+        const string CloudKeyword = "HOLOCAST_CLOUD";
+
+        readonly GameObject gameObject;
+        readonly Transform transform;
+        readonly MeshFilter filter;
+        readonly MeshRenderer renderer;
+        readonly Material material;
+        readonly RayTexture rays = new RayTexture();
+        QuadMesh mesh;
+        PointBuffers buffers;
+        float spacing; // distance between neighbouring points at 1 mm
+        uint shownVersion;
+
+        public CameraPoints(int camera, Transform parent, Shader shader)
+        {
+            Camera = camera;
+            gameObject = new GameObject("Camera " + camera) { hideFlags = HideFlags.DontSave, layer = parent.gameObject.layer };
+            transform = gameObject.transform;
+            transform.SetParent(parent, false);
+            material = new Material(shader) { name = "Holocast points", hideFlags = HideFlags.HideAndDontSave };
+            filter = gameObject.AddComponent<MeshFilter>();
+            renderer = gameObject.AddComponent<MeshRenderer>();
+            renderer.sharedMaterial = material;
+            renderer.shadowCastingMode = ShadowCastingMode.Off;
+            renderer.receiveShadows = false;
+            renderer.lightProbeUsage = LightProbeUsage.Off;
+            renderer.reflectionProbeUsage = ReflectionProbeUsage.Off;
+            renderer.motionVectorGenerationMode = MotionVectorGenerationMode.ForceNoMotion;
+            renderer.enabled = false;
+        }
+
+        public int Camera { get; }
+
+        // Drawn now, and of the frame before it was thinned to the buffers' size.
+        public int Points { get; private set; }
+
+        public int PointsOfFrame { get; private set; }
+
+        public uint Sequence { get; private set; }
+
+        // Middle of the nearer half of the points, world coordinates.
+        public bool HasSubject { get; private set; }
+
+        Vector3 subject;
+
+        public Vector3 Subject => transform.TransformPoint(subject);
+
+        // Studio's y, mm, below which nearly nothing is.
+        public float Floor { get; private set; }
+
+        public Transform Transform => transform;
+
+        public void SetPose(in HcTrack track, bool yUp)
+        {
+            Studio.Pose(track, yUp, out Vector3 position, out Quaternion rotation, out Vector3 scale);
+            transform.localPosition = position;
+            transform.localRotation = rotation;
+            transform.localScale = scale;
+        }
+
+        public void SetPointSize(float spread)
+        {
+            material.SetFloat(Edge, spread * spacing);
+        }
+
+        // Shows the newest frame, if there is a new one.
+        public void Show(Client client, HolocastCamera camera, int maxPoints, float spread)
+        {
+            if (!client.Acquire((uint)Camera, out HcFrame frame))
+            {
+                return;
+            }
+            client.Release(frame, TryShow(client, camera, frame, maxPoints, spread) ? Abi.ShownNow : Abi.NotShown);
+        }
+
+        bool TryShow(Client client, HolocastCamera camera, in HcFrame frame, int maxPoints, float spread)
+        {
+            HolocastTrack track = camera.TrackOfVersion(frame.trackVersion);
+            if (track == null)
+            {
+                return false;
+            }
+            bool grid = frame.layout == Abi.LayoutA;
+            if (grid && !rays.Has(client, track.Raw))
+            {
+                return false; // meanwhile the frame before stays
+            }
+            Reserve(Math.Max(1, Math.Min(maxPoints, track.MaxPoints)), (int)frame.wordsPerPoint);
+            uint step = 1;
+            if (frame.points > buffers.Capacity)
+            {
+                step = (uint)((frame.points + buffers.Capacity - 1) / buffers.Capacity);
+            }
+            int points = buffers.Write(client, frame, step);
+            if (points < 0)
+            {
+                return false;
+            }
+            if (shownVersion != frame.trackVersion)
+            {
+                shownVersion = frame.trackVersion;
+                if (grid)
+                {
+                    material.DisableKeyword(CloudKeyword);
+                    material.SetTexture(Rays, rays.Texture);
+                }
+                else
+                {
+                    material.EnableKeyword(CloudKeyword);
+                }
+                ref readonly HcTrack raw = ref track.Raw;
+                double focal = (raw.fx + raw.fy) / 2;
+                spacing = focal > 0 ? (float)(1 / focal) : 1f / 500;
+                SetPointSize(spread);
+            }
+            material.SetBuffer(Words, buffers.Current);
+            mesh.Show(points);
+            renderer.enabled = points > 0;
+            Points = points;
+            PointsOfFrame = (int)frame.points;
+            Sequence = frame.sequence;
+            if ((frame.flags & Abi.FrameSubject) != 0)
+            {
+                SetSubject(frame);
+            }
+            return true;
+        }
+
+        unsafe void SetSubject(in HcFrame frame)
+        {
+            fixed (float* m = frame.middle)
+            {
+                subject = new Vector3(m[0], m[1], m[2]);
+            }
+            Floor = frame.floor;
+            HasSubject = true;
+        }
+
+        // What is drawn stays until the next frame: meshes and buffers are made anew only where
+        // the track or MaxPoints changed.
+        void Reserve(int capacity, int wordsPerPoint)
+        {
+            if (buffers == null || buffers.Capacity != capacity || buffers.WordsPerPoint != wordsPerPoint)
+            {
+                buffers?.Dispose();
+                buffers = new PointBuffers(capacity, wordsPerPoint);
+            }
+            if (mesh == null || mesh.Capacity != capacity)
+            {
+                mesh?.Dispose();
+                mesh = new QuadMesh(capacity);
+                filter.sharedMesh = mesh.Mesh;
+            }
+        }
+
+        public void Dispose()
+        {
+            rays.Dispose();
+            buffers?.Dispose();
+            mesh?.Dispose();
+            UnityEngine.Object.DestroyImmediate(material);
+            UnityEngine.Object.DestroyImmediate(gameObject);
+        }
+    }
+}

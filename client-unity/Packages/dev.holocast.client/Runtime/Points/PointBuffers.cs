@@ -1,0 +1,62 @@
+using System;
+using Unity.Collections.LowLevel.Unsafe;
+using Holocast.Native;
+using UnityEngine;
+
+namespace Holocast
+{
+    // Words of the newest frame for the graphics card, in three buffers in turn: while one is
+    // written, the card may still read the two before.
+    sealed class PointBuffers : IDisposable
+    {
+        const int Count = 3;
+
+        readonly GraphicsBuffer[] buffers = new GraphicsBuffer[Count];
+        int current;
+
+        public PointBuffers(int capacity, int wordsPerPoint)
+        {
+            Capacity = capacity;
+            WordsPerPoint = wordsPerPoint;
+            // As the shader declares them: pairs of words, or single ones, since three together are
+            // not as far apart on all graphics interfaces.
+            int perElement = wordsPerPoint == 2 ? 2 : 1;
+            for (int i = 0; i < Count; i++)
+            {
+                buffers[i] = new GraphicsBuffer(
+                    GraphicsBuffer.Target.Structured, GraphicsBuffer.UsageFlags.LockBufferForWrite,
+                    capacity * wordsPerPoint / perElement, 4 * perElement);
+            }
+        }
+
+        public int Capacity { get; }
+
+        public int WordsPerPoint { get; }
+
+        public GraphicsBuffer Current => buffers[current];
+
+        // Copies a frame, every step-th point of it; returns the points copied, or -1.
+        public unsafe int Write(Client client, in HcFrame frame, uint step)
+        {
+            int next = (current + 1) % Count;
+            GraphicsBuffer buffer = buffers[next];
+            int room = Capacity * WordsPerPoint;
+            var words = buffer.LockBufferForWrite<uint>(0, room);
+            int copied = client.Copy(frame, step, (uint*)words.GetUnsafePtr(), room);
+            buffer.UnlockBufferAfterWrite<uint>(Math.Max(0, copied) * WordsPerPoint);
+            if (copied >= 0)
+            {
+                current = next;
+            }
+            return copied;
+        }
+
+        public void Dispose()
+        {
+            foreach (GraphicsBuffer b in buffers)
+            {
+                b.Dispose();
+            }
+        }
+    }
+}

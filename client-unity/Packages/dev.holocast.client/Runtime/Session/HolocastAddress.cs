@@ -1,0 +1,200 @@
+using System;
+
+namespace Holocast
+{
+    /// <summary>
+    /// Where a session is: what somebody types, a remembered address, or what a QR code says.
+    /// </summary>
+    public readonly struct HolocastAddress : IEquatable<HolocastAddress>
+    {
+        /// <summary>moqt://host[:port][/session].</summary>
+        public readonly string Url;
+
+        /// <summary>SHA-256 of the relay's certificate, hex; empty = the platform's trust.</summary>
+        public readonly string CertificateHash;
+
+        public HolocastAddress(string url, string certificateHash)
+        {
+            Url = url ?? "";
+            CertificateHash = certificateHash ?? "";
+        }
+
+        /// <summary>
+        /// Reads moqt://host:port/session, host:port/session, and the web viewer's link
+        /// (http://…/?relay=https://host:port&amp;session=…&amp;certificate=…). A hash may follow
+        /// the first two as #hash.
+        /// </summary>
+        public static bool TryParse(string text, out HolocastAddress address)
+        {
+            address = default;
+            text = (text ?? "").Trim();
+            int query = text.IndexOf('?');
+            if (query >= 0 && Scheme(text) != "moqt")
+            {
+                return TryParseLink(text, query, out address);
+            }
+            string hash = "";
+            int mark = text.IndexOf('#');
+            if (mark >= 0)
+            {
+                hash = text.Substring(mark + 1);
+                text = text.Substring(0, mark);
+            }
+            string scheme = Scheme(text);
+            if (scheme.Length > 0 && scheme != "moqt" && scheme != "https")
+            {
+                return false;
+            }
+            string rest = scheme.Length > 0 ? text.Substring(scheme.Length + 3) : text;
+            int slash = rest.IndexOf('/');
+            string host = slash < 0 ? rest : rest.Substring(0, slash);
+            string session = slash < 0 ? "" : rest.Substring(slash).TrimEnd('/');
+            if (!IsHost(host) || !IsHash(hash))
+            {
+                return false;
+            }
+            address = new HolocastAddress("moqt://" + host + session, hash);
+            return true;
+        }
+
+        // The page may lie anywhere; the relay is that of its host on port 4443 unless it is named.
+        static bool TryParseLink(string link, int query, out HolocastAddress address)
+        {
+            address = default;
+            string page = link.Substring(0, query);
+            string scheme = Scheme(page);
+            if (scheme != "http" && scheme != "https")
+            {
+                return false;
+            }
+            string relay = "", session = "", hash = "";
+            string values = link.Substring(query + 1);
+            int mark = values.IndexOf('#');
+            if (mark >= 0)
+            {
+                values = values.Substring(0, mark);
+            }
+            foreach (string pair in values.Split('&'))
+            {
+                int equals = pair.IndexOf('=');
+                if (equals < 0)
+                {
+                    continue;
+                }
+                string value = Uri.UnescapeDataString(pair.Substring(equals + 1).Replace('+', ' '));
+                switch (pair.Substring(0, equals))
+                {
+                    case "relay": relay = value; break;
+                    case "session": session = value; break;
+                    case "certificate": hash = value; break;
+                }
+            }
+            if (relay.Length == 0)
+            {
+                string host = page.Substring(scheme.Length + 3);
+                int end = host.IndexOf('/');
+                host = end < 0 ? host : host.Substring(0, end);
+                int port = host.LastIndexOf(':');
+                if (port > host.LastIndexOf(']'))
+                {
+                    host = host.Substring(0, port);
+                }
+                relay = host + ":4443";
+            }
+            return TryParse(relay.TrimEnd('/') + "/" + session.Trim('/') + (hash.Length > 0 ? "#" + hash : ""), out address);
+        }
+
+        /// <summary>host[:port].</summary>
+        public string Host
+        {
+            get
+            {
+                string rest = AfterScheme(Url);
+                int slash = rest.IndexOf('/');
+                return slash < 0 ? rest : rest.Substring(0, slash);
+            }
+        }
+
+        /// <summary>The session's name; empty where only the relay is named.</summary>
+        public string Session
+        {
+            get
+            {
+                string rest = AfterScheme(Url);
+                int slash = rest.IndexOf('/');
+                return slash < 0 ? "" : rest.Substring(slash + 1).Trim('/');
+            }
+        }
+
+        /// <summary>The same relay's address of a session; without one that of the relay.</summary>
+        public HolocastAddress WithSession(string session)
+        {
+            return new HolocastAddress("moqt://" + Host + (string.IsNullOrEmpty(session) ? "" : "/" + session), CertificateHash);
+        }
+
+        /// <summary>What TryParse reads again.</summary>
+        public override string ToString()
+        {
+            return CertificateHash.Length == 0 ? Url : Url + "#" + CertificateHash;
+        }
+
+        public bool Equals(HolocastAddress other)
+        {
+            return Url == other.Url && CertificateHash == other.CertificateHash;
+        }
+
+        public override bool Equals(object other)
+        {
+            return other is HolocastAddress address && Equals(address);
+        }
+
+        public override int GetHashCode()
+        {
+            return (Url ?? "").GetHashCode();
+        }
+
+        static string Scheme(string text)
+        {
+            int colon = text.IndexOf("://", StringComparison.Ordinal);
+            return colon < 0 ? "" : text.Substring(0, colon).ToLowerInvariant();
+        }
+
+        static string AfterScheme(string url)
+        {
+            url = url ?? "";
+            int colon = url.IndexOf("://", StringComparison.Ordinal);
+            return colon < 0 ? url : url.Substring(colon + 3);
+        }
+
+        static bool IsHost(string host)
+        {
+            foreach (char c in host)
+            {
+                if (!char.IsLetterOrDigit(c) && ".-_:[]%".IndexOf(c) < 0)
+                {
+                    return false;
+                }
+            }
+            return host.Length > 0;
+        }
+
+        // Empty, or 64 hex digits, colons allowed.
+        static bool IsHash(string hash)
+        {
+            int digits = 0;
+            foreach (char c in hash)
+            {
+                if (c == ':')
+                {
+                    continue;
+                }
+                if (!Uri.IsHexDigit(c))
+                {
+                    return false;
+                }
+                digits++;
+            }
+            return digits == 0 || digits == 64;
+        }
+    }
+}

@@ -1,0 +1,186 @@
+using System;
+using System.Collections.Generic;
+using Holocast.Native;
+using UnityEngine;
+
+namespace Holocast
+{
+    /// <summary>
+    /// The sessions of a relay, and the addresses that were used before. Hands the one that is
+    /// chosen to a HolocastSession.
+    /// </summary>
+    [AddComponentMenu("Holocast/Holocast Browser")]
+    [DefaultExecutionOrder(-95)]
+    public sealed class HolocastBrowser : MonoBehaviour
+    {
+        const string Remembered = "Holocast.Addresses";
+        const int MostRemembered = 8;
+
+        [SerializeField, Tooltip("Where what is chosen is shown. Empty: the one on this object or above it")]
+        HolocastSession session;
+
+        [SerializeField, Tooltip("host:port of the relay. Empty: that of the session")]
+        string relay = "";
+
+        readonly List<string> sessions = new List<string>();
+        readonly List<HolocastAddress> addresses = new List<HolocastAddress>();
+        Client client;
+        HcState native;
+        HolocastAddress address;
+
+        public HolocastSession Session
+        {
+            get => session;
+            set => session = value;
+        }
+
+        /// <summary>Relay that is being asked.</summary>
+        public HolocastAddress Relay => address;
+
+        /// <summary>Names of the relay's sessions, in order.</summary>
+        public IReadOnlyList<string> Sessions => sessions;
+
+        /// <summary>Addresses that were joined before, the last one first.</summary>
+        public IReadOnlyList<HolocastAddress> Addresses => addresses;
+
+        /// <summary>What to tell the user, in a sentence; empty while all is well.</summary>
+        public string Message { get; private set; } = "";
+
+        /// <summary>Called on the main thread when Sessions, Addresses or Message changed.</summary>
+        public event Action Changed;
+
+        /// <summary>Lists the sessions of a relay, of whatever HolocastAddress reads.</summary>
+        public void Browse(string text)
+        {
+            relay = text ?? "";
+            Close();
+            if (!HolocastAddress.TryParse(relay, out HolocastAddress parsed))
+            {
+                Tell("“" + relay + "” is not the address of a relay: it is like relay.example:4443.");
+                return;
+            }
+            address = parsed.WithSession("");
+            try
+            {
+                client = Client.Open(address.Url, address.CertificateHash.Length > 0 ? address.CertificateHash : null, null, Abi.NoReceipts);
+                Tell("Asking " + address.Host + " for its sessions.");
+            }
+            catch (HolocastException e)
+            {
+                Tell(Messages.Sentence(e.Message));
+            }
+        }
+
+        /// <summary>Joins a session of the relay.</summary>
+        public void Join(string name)
+        {
+            Join(address.WithSession(name));
+        }
+
+        /// <summary>Joins a session, and remembers its address.</summary>
+        public void Join(HolocastAddress to)
+        {
+            Remember(to);
+            if (session != null)
+            {
+                session.Connect(to);
+            }
+        }
+
+        /// <summary>Removes an address from those that are remembered.</summary>
+        public void Forget(HolocastAddress old)
+        {
+            addresses.Remove(old);
+            Save();
+        }
+
+        /// <summary>Stops asking the relay.</summary>
+        public void Close()
+        {
+            client?.Dispose();
+            client = null;
+            native = default;
+            sessions.Clear();
+        }
+
+        void OnEnable()
+        {
+            if (session == null)
+            {
+                session = GetComponentInParent<HolocastSession>();
+            }
+            Load();
+            if (relay.Length > 0)
+            {
+                Browse(relay);
+            }
+        }
+
+        void OnDisable()
+        {
+            Close();
+        }
+
+        void Update()
+        {
+            if (client == null || !client.Poll(out HcState now))
+            {
+                return;
+            }
+            HcState before = native;
+            native = now;
+            if (now.sessionsVersion != before.sessionsVersion)
+            {
+                client.Sessions(sessions);
+            }
+            if (now.phase == before.phase && now.sessionsVersion == before.sessionsVersion && now.errorVersion == before.errorVersion)
+            {
+                return;
+            }
+            if (now.phase == HcPhase.Listing)
+            {
+                Tell(sessions.Count > 0 ? "" : "The relay at " + address.Host + " has no sessions so far.");
+            }
+            else
+            {
+                Tell(Messages.For(Messages.State(now), address, client.Error(), false));
+            }
+        }
+
+        void Tell(string sentence)
+        {
+            Message = sentence;
+            Changed?.Invoke();
+        }
+
+        void Remember(HolocastAddress used)
+        {
+            addresses.Remove(used);
+            addresses.Insert(0, used);
+            if (addresses.Count > MostRemembered)
+            {
+                addresses.RemoveRange(MostRemembered, addresses.Count - MostRemembered);
+            }
+            Save();
+        }
+
+        void Load()
+        {
+            addresses.Clear();
+            foreach (string line in PlayerPrefs.GetString(Remembered, "").Split('\n'))
+            {
+                if (HolocastAddress.TryParse(line, out HolocastAddress a) && addresses.Count < MostRemembered)
+                {
+                    addresses.Add(a);
+                }
+            }
+        }
+
+        void Save()
+        {
+            PlayerPrefs.SetString(Remembered, string.Join("\n", addresses));
+            PlayerPrefs.Save();
+            Changed?.Invoke();
+        }
+    }
+}

@@ -1,0 +1,278 @@
+using System;
+using System.Collections.Generic;
+using System.Text;
+using Holocast.Native;
+using UnityEngine;
+
+namespace Holocast
+{
+    /// <summary>One quality of one camera.</summary>
+    public sealed class HolocastTrack
+    {
+        internal HcTrack Raw;
+
+        /// <summary>As "full" or "low".</summary>
+        public string Quality { get; private set; } = "";
+
+        /// <summary>Most points of a frame.</summary>
+        public int MaxPoints => (int)Raw.maxPoints;
+
+        /// <summary>Objects a frame is sent in, each of which can be shown alone: 1 or 4.</summary>
+        public int Descriptions => (int)Raw.descriptions;
+
+        /// <summary>Frames per second; 0 = unknown.</summary>
+        public double Framerate => Raw.framerate;
+
+        /// <summary>At most, bits per second; 0 = unknown.</summary>
+        public double Bitrate => Raw.bitrate;
+
+        /// <summary>Pixels of the sensor's grid; 0 for clouds that have none.</summary>
+        public int Width => (int)Raw.width;
+
+        public int Height => (int)Raw.height;
+
+        internal byte[] QualityBytes { get; private set; } = new byte[1];
+
+        internal unsafe void Set(in HcTrack raw)
+        {
+            bool renamed = false;
+            for (int i = 0; i < HcTrack.QualityLength && !renamed; i++)
+            {
+                renamed = raw.quality[i] != Raw.quality[i];
+            }
+            Raw = raw;
+            if (renamed)
+            {
+                fixed (byte* q = Raw.quality)
+                {
+                    Quality = HolocastCatalog.Text(q, HcTrack.QualityLength);
+                }
+                QualityBytes = Client.Utf8(Quality);
+            }
+        }
+    }
+
+    /// <summary>A camera of a session: its tracks, best first, and where it stands.</summary>
+    public sealed class HolocastCamera
+    {
+        readonly List<HolocastTrack> tracks = new List<HolocastTrack>();
+
+        /// <summary>Number of the camera in its session.</summary>
+        public int Number { get; internal set; }
+
+        public string Name { get; private set; } = "";
+
+        public IReadOnlyList<HolocastTrack> Tracks => tracks;
+
+        /// <summary>The track of a quality; without it the best one.</summary>
+        public HolocastTrack Track(string quality)
+        {
+            foreach (HolocastTrack t in tracks)
+            {
+                if (t.Quality == quality)
+                {
+                    return t;
+                }
+            }
+            return tracks[0];
+        }
+
+        internal HolocastTrack TrackOfVersion(uint version)
+        {
+            for (int i = 0; i < tracks.Count; i++)
+            {
+                if (tracks[i].Raw.version == version)
+                {
+                    return tracks[i];
+                }
+            }
+            return null;
+        }
+
+        internal unsafe void SetTrack(int index, in HcTrack raw)
+        {
+            if (index == tracks.Count)
+            {
+                tracks.Add(new HolocastTrack());
+            }
+            if (index == 0)
+            {
+                bool renamed = tracks[0].Raw.size == 0;
+                for (int i = 0; i < HcTrack.CameraNameLength && !renamed; i++)
+                {
+                    renamed = raw.cameraName[i] != tracks[0].Raw.cameraName[i];
+                }
+                if (renamed)
+                {
+                    fixed (byte* n = raw.cameraName)
+                    {
+                        Name = HolocastCatalog.Text(n, HcTrack.CameraNameLength);
+                    }
+                }
+            }
+            tracks[index].Set(raw);
+        }
+
+        internal void KeepTracks(int count)
+        {
+            if (tracks.Count > count)
+            {
+                tracks.RemoveRange(count, tracks.Count - count);
+            }
+        }
+
+        internal ref readonly HcTrack Best => ref tracks[0].Raw;
+    }
+
+    /// <summary>The cameras of a session, by number.</summary>
+    public sealed class HolocastCatalog
+    {
+        readonly List<HolocastCamera> cameras = new List<HolocastCamera>();
+        HcTrack[] raw = new HcTrack[8];
+
+        public IReadOnlyList<HolocastCamera> Cameras => cameras;
+
+        /// <summary>
+        /// Whether the studio's y axis points up: there the cameras' own y axes, which point down
+        /// in an image, point down in it.
+        /// </summary>
+        public bool StudioYUp { get; private set; }
+
+        internal HolocastCamera Camera(int number)
+        {
+            for (int i = 0; i < cameras.Count; i++)
+            {
+                if (cameras[i].Number == number)
+                {
+                    return cameras[i];
+                }
+            }
+            return null;
+        }
+
+        internal void Clear()
+        {
+            cameras.Clear();
+        }
+
+        // Objects are kept, so that a camera that moves leaves no garbage.
+        internal void Read(Client client)
+        {
+            int count = client.Catalog(ref raw);
+            Set(raw, count);
+        }
+
+        internal unsafe void Set(HcTrack[] tracks, int count)
+        {
+            int used = 0;
+            double up = 0;
+            for (int from = 0; from < count;)
+            {
+                int to = from;
+                while (to < count && tracks[to].camera == tracks[from].camera)
+                {
+                    to++;
+                }
+                if (used == cameras.Count)
+                {
+                    cameras.Add(new HolocastCamera());
+                }
+                HolocastCamera camera = cameras[used++];
+                camera.Number = (int)tracks[from].camera;
+                for (int i = from; i < to; i++)
+                {
+                    camera.SetTrack(i - from, tracks[i]);
+                }
+                camera.KeepTracks(to - from);
+                up += tracks[from].rotation[4];
+                from = to;
+            }
+            if (used < cameras.Count)
+            {
+                cameras.RemoveRange(used, cameras.Count - used);
+            }
+            StudioYUp = up < 0;
+        }
+
+        internal static unsafe string Text(byte* bytes, int capacity)
+        {
+            int n = 0;
+            while (n < capacity && bytes[n] != 0)
+            {
+                n++;
+            }
+            return n == 0 ? "" : Encoding.UTF8.GetString(bytes, n);
+        }
+    }
+
+    // From a camera's coordinates (right-handed, y down, mm) by way of the studio's to Unity's
+    // (left-handed, y up, m).
+    static class Studio
+    {
+        const float Metre = 0.001f;
+
+        // A reflection belongs to it: the studio's y is turned over, or its z where y points up
+        // already. As a Transform that is a proper rotation and a scale with one negative side.
+        public static unsafe void Pose(in HcTrack track, bool yUp, out Vector3 position, out Quaternion rotation, out Vector3 scale)
+        {
+            double sy = yUp ? 1 : -1;
+            double sz = yUp ? -1 : 1;
+            fixed (double* r = track.rotation, t = track.translation)
+            {
+                position = new Vector3((float)t[0], (float)(sy * t[1]), (float)(sz * t[2])) * Metre;
+                // F R F, where F is the reflection.
+                rotation = Rotation(
+                    r[0], sy * r[1], sz * r[2],
+                    sy * r[3], r[4], sy * sz * r[5],
+                    sz * r[6], sz * sy * r[7], r[8]);
+            }
+            scale = new Vector3(Metre, (float)sy * Metre, (float)sz * Metre);
+        }
+
+        // The quaternion of a rotation matrix, from its largest component on.
+        internal static Quaternion Rotation(
+            double m00, double m01, double m02, double m10, double m11, double m12, double m20, double m21, double m22)
+        {
+            double x, y, z, w;
+            if (m00 + m11 + m22 > 0)
+            {
+                double s = 2 * Math.Sqrt(1 + m00 + m11 + m22);
+                w = s / 4;
+                x = (m21 - m12) / s;
+                y = (m02 - m20) / s;
+                z = (m10 - m01) / s;
+            }
+            else if (m00 > m11 && m00 > m22)
+            {
+                double s = 2 * Math.Sqrt(1 + m00 - m11 - m22);
+                w = (m21 - m12) / s;
+                x = s / 4;
+                y = (m01 + m10) / s;
+                z = (m02 + m20) / s;
+            }
+            else if (m11 > m22)
+            {
+                double s = 2 * Math.Sqrt(1 + m11 - m00 - m22);
+                w = (m02 - m20) / s;
+                x = (m01 + m10) / s;
+                y = s / 4;
+                z = (m12 + m21) / s;
+            }
+            else
+            {
+                double s = 2 * Math.Sqrt(1 + m22 - m00 - m11);
+                w = (m10 - m01) / s;
+                x = (m02 + m20) / s;
+                y = (m12 + m21) / s;
+                z = s / 4;
+            }
+            return new Quaternion((float)x, (float)y, (float)z, (float)w);
+        }
+
+        // Height above the studio's origin of a studio's y, metres.
+        public static float Height(float studioY, bool yUp)
+        {
+            return (yUp ? studioY : -studioY) * Metre;
+        }
+    }
+}

@@ -1,0 +1,49 @@
+using NUnit.Framework;
+
+namespace Holocast.Tests
+{
+    public sealed class AddressTests
+    {
+        const string Hash = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
+        [TestCase("moqt://relay.example:4443/demo", "moqt://relay.example:4443/demo", "")]
+        [TestCase("  relay.example:4443/demo ", "moqt://relay.example:4443/demo", "")]
+        [TestCase("192.168.1.7:4443", "moqt://192.168.1.7:4443", "")]
+        [TestCase("[2001:db8::1]:4443/a/b/", "moqt://[2001:db8::1]:4443/a/b", "")]
+        [TestCase("https://relay.example/studio", "moqt://relay.example/studio", "")]
+        [TestCase("moqt://relay.example:4443/demo#" + Hash, "moqt://relay.example:4443/demo", Hash)]
+        [TestCase("http://pc:4443/?relay=https://pc:4443&session=demo", "moqt://pc:4443/demo", "")]
+        [TestCase("http://pc:8080/?session=demo&certificate=" + Hash, "moqt://pc:4443/demo", Hash)]
+        [TestCase("https://pc/view/?session=two%20words", "moqt://pc:4443/two words", "")]
+        [TestCase("http://[::1]:80/?session=demo", "moqt://[::1]:4443/demo", "")]
+        public void Reads(string text, string url, string hash)
+        {
+            Assert.IsTrue(HolocastAddress.TryParse(text, out HolocastAddress a), text);
+            Assert.AreEqual(url, a.Url);
+            Assert.AreEqual(hash, a.CertificateHash);
+            Assert.IsTrue(HolocastAddress.TryParse(a.ToString(), out HolocastAddress again) && again.Equals(a));
+        }
+
+        [TestCase("")]
+        [TestCase(null)]
+        [TestCase("moqt://")]
+        [TestCase("ftp://relay/demo")]
+        [TestCase("two words")]
+        [TestCase("relay/demo#abc")]
+        [TestCase("ftp://pc/?session=demo")]
+        public void Refuses(string text)
+        {
+            Assert.IsFalse(HolocastAddress.TryParse(text, out _), text);
+        }
+
+        [Test]
+        public void KnowsItsParts()
+        {
+            var a = new HolocastAddress("moqt://pc:4443/a/b", Hash);
+            Assert.AreEqual("pc:4443", a.Host);
+            Assert.AreEqual("a/b", a.Session);
+            Assert.AreEqual("moqt://pc:4443", a.WithSession("").Url);
+            Assert.AreEqual("moqt://pc:4443/c#" + Hash, a.WithSession("c").ToString());
+        }
+    }
+}

@@ -1,0 +1,38 @@
+using Holocast.Native;
+using NUnit.Framework;
+
+namespace Holocast.Tests
+{
+    // What a person is told: a sentence for each state that is not well, and none otherwise.
+    public sealed class MessageTests
+    {
+        static readonly HolocastAddress Address = new HolocastAddress("moqt://pc:4443/demo", "");
+
+        [TestCase(HolocastState.Connecting, "", "Connecting to the relay at pc:4443.")]
+        [TestCase(HolocastState.Unreachable, "timed out", "The relay at pc:4443 does not answer; trying again: timed out.")]
+        [TestCase(HolocastState.CertificateRefused, "it has another hash.", "The certificate of the relay at pc:4443 is not trusted: it has another hash.")]
+        [TestCase(HolocastState.CertificateRefused, "the certificate of pc:4443 has ended", "The certificate of pc:4443 has ended.")]
+        [TestCase(HolocastState.Refused, "", "The relay at pc:4443 does not serve “demo”.")]
+        [TestCase(HolocastState.Lost, "reset by peer", "The connection to pc:4443 broke; trying again: reset by peer.")]
+        [TestCase(HolocastState.Waiting, "", "Nobody publishes “demo” at pc:4443 so far; it appears here when it begins.")]
+        [TestCase(HolocastState.Silent, "", "“demo” is published, but no frame has come for some seconds.")]
+        [TestCase(HolocastState.Ended, "", "Nobody publishes “demo” any more; it appears here if it begins again.")]
+        [TestCase(HolocastState.Failed, "it is so", "It is so.")]
+        [TestCase(HolocastState.Live, "old error", "")]
+        [TestCase(HolocastState.Listing, "", "")]
+        [TestCase(HolocastState.Disconnected, "", "")]
+        public void Tells(HolocastState state, string detail, string sentence)
+        {
+            Assert.AreEqual(sentence, Messages.For(state, Address, detail, false));
+        }
+
+        [Test]
+        public void TellsThatThereIsNoCamera()
+        {
+            var native = new HcState { phase = HcPhase.Live, flags = Abi.StateNoCamera };
+            Assert.AreEqual(HolocastState.Waiting, Messages.State(native));
+            Assert.AreEqual("Session “demo” has no cameras so far; they appear here when it has.",
+                Messages.For(HolocastState.Waiting, Address, "", true));
+        }
+    }
+}

@@ -1,0 +1,177 @@
+/// Bytes before the compressed planes.
+pub const HEADER_LENGTH: usize = 44;
+/// Points that an object can have.
+pub const MAX_POINTS: usize = 4096 * 4096;
+const MAX_SIDE: u16 = 4096;
+
+/// Which part of an object breaks the format; `field` is one of the names of the specification.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("point-cloud frame: {field}: {detail}")]
+pub struct FrameError {
+    /// The part.
+    pub field: &'static str,
+    /// What is wrong with it.
+    pub detail: String,
+}
+
+impl FrameError {
+    pub(crate) fn new(field: &'static str, detail: impl Into<String>) -> Self {
+        FrameError { field, detail: detail.into() }
+    }
+}
+
+/// How planes are laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// A sensor's grid.
+    A = 1,
+    /// Unorganised points.
+    B = 2,
+    /// LiveScan3D's records.
+    C = 3,
+}
+
+impl Layout {
+    /// Words of 32 bits that a decoded point takes.
+    pub fn words_per_point(self) -> usize {
+        if self == Layout::A { 2 } else { 3 }
+    }
+}
+
+/// The fixed part of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// How the planes are laid out.
+    pub layout: Layout,
+    /// Frame number.
+    pub sequence: u32,
+    /// Microseconds on the sensor's own clock.
+    pub device_time: u64,
+    /// UNIX time in microseconds on the relay's clock, middle of the exposure.
+    pub capture_time: u64,
+    /// Number of the camera in its session.
+    pub camera: u16,
+    /// Index of this description.
+    pub description: u8,
+    /// 1 or 4.
+    pub descriptions: u8,
+    /// Pixels of the whole grid; 0 in layouts B and C.
+    pub width: u16,
+    /// As width.
+    pub height: u16,
+    /// Points of this object.
+    pub points: u32,
+    /// Bytes of the planes.
+    pub raw_length: u32,
+}
+
+/// A description's part of a grid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Share {
+    pub width: usize,
+    pub height: usize,
+    pub dx: usize,
+    pub dy: usize,
+    pub step: usize,
+}
+
+impl Header {
+    /// Reads and checks the header at the start of an object; the planes are not looked at.
+    pub fn parse(b: &[u8]) -> Result<Header, FrameError> {
+        let Some(b) = b.get(..HEADER_LENGTH) else {
+            return Err(FrameError::new("length", format!("{} bytes, the header has {HEADER_LENGTH}", b.len())));
+        };
+        let number = |at: usize, n: usize| b[at..at + n].iter().rev().fold(0u64, |v, x| v << 8 | u64::from(*x));
+        let bad = |field, detail: String| Err(FrameError::new(field, detail));
+        if &b[..4] != b"HCPF" {
+            return bad("magic", format!("{:02x?}, want HCPF", &b[..4]));
+        }
+        if b[4] != 1 {
+            return bad("version", format!("{}, want 1", b[4]));
+        }
+        let layout = match b[5] {
+            1 => Layout::A,
+            2 => Layout::B,
+            3 => Layout::C,
+            v => return bad("layout", format!("{v} is unknown")),
+        };
+        if b[6] != 1 {
+            return bad("codec", format!("{} is unknown", b[6]));
+        }
+        if b[7] != 0 {
+            return bad("flags", format!("{:#x}, want 0", b[7]));
+        }
+        let h = Header {
+            layout,
+            sequence: number(8, 4) as u32,
+            device_time: number(12, 8),
+            capture_time: number(20, 8),
+            camera: number(28, 2) as u16,
+            description: b[30],
+            descriptions: b[31],
+            width: number(32, 2) as u16,
+            height: number(34, 2) as u16,
+            points: number(36, 4) as u32,
+            raw_length: number(40, 4) as u32,
+        };
+        if h.descriptions != 1 && h.descriptions != 4 {
+            return bad("descriptions", format!("{}, want 1 or 4", h.descriptions));
+        }
+        if h.description >= h.descriptions {
+            return bad("description", format!("{} of {}", h.description, h.descriptions));
+        }
+        let mut most = MAX_POINTS;
+        if layout == Layout::A {
+            if !(1..=MAX_SIDE).contains(&h.width) {
+                return bad("width", format!("{}, want 1 to {MAX_SIDE}", h.width));
+            }
+            if !(1..=MAX_SIDE).contains(&h.height) {
+                return bad("height", format!("{}, want 1 to {MAX_SIDE}", h.height));
+            }
+            let s = h.share();
+            most = s.width * s.height;
+        } else if h.width != 0 || h.height != 0 {
+            return bad("width", format!("{}×{} in layout {layout:?}, want 0×0", h.width, h.height));
+        }
+        if h.points as usize > most {
+            return bad("points", format!("{}, at most {most}", h.points));
+        }
+        let (least, most) = h.raw_bounds();
+        if !(least..=most).contains(&(h.raw_length as usize)) {
+            return bad("raw length", format!("{}, want {least} to {most}", h.raw_length));
+        }
+        Ok(h)
+    }
+
+    pub(crate) fn share(&self) -> Share {
+        let (w, h) = (usize::from(self.width), usize::from(self.height));
+        if self.descriptions == 1 {
+            return Share { width: w, height: h, dx: 0, dy: 0, step: 1 };
+        }
+        let (dx, dy) = (usize::from(self.description) & 1, usize::from(self.description) >> 1);
+        Share { width: (w + 1 - dx) / 2, height: (h + 1 - dy) / 2, dx, dy, step: 2 }
+    }
+
+    /// The shortest and the longest planes that the other fields allow.
+    fn raw_bounds(&self) -> (usize, usize) {
+        let n = self.points as usize;
+        match self.layout {
+            Layout::A => {
+                let s = self.share();
+                let pixels = s.width * s.height;
+                let nibbles = n.div_ceil(2) * 2 + n;
+                (pixels / 255 + nibbles, pixels + pixels / 255 + 1 + nibbles + 9 * n)
+            }
+            Layout::B => {
+                let nibbles = n.div_ceil(2) * 4 + n;
+                (nibbles, nibbles + 15 * n)
+            }
+            Layout::C => (9 * n, 9 * n),
+        }
+    }
+
+    /// Whether both are of one frame.
+    pub fn same_frame(&self, o: &Header) -> bool {
+        Header { description: o.description, points: o.points, raw_length: o.raw_length, ..*self } == *o
+    }
+}

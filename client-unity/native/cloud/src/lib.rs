@@ -1,0 +1,209 @@
+//! Point-cloud frames (docs/spec/point-cloud-frame.md) to words for the GPU. Knows no network.
+
+mod grid;
+mod header;
+mod lanes;
+mod points;
+mod rays;
+mod subject;
+
+pub use header::{FrameError, Header, Layout, HEADER_LENGTH, MAX_POINTS};
+pub use rays::{ray_table, Lens};
+pub use subject::{subject, Subject, Transform};
+
+/// What a decoder takes: limits below the format's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Most points of a frame, of all its descriptions.
+    pub max_points: usize,
+    /// Pixels that the grid of a layout A frame must have.
+    pub grid: Option<(u16, u16)>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { max_points: MAX_POINTS, grid: None }
+    }
+}
+
+/// A decoded frame. Its words are where the caller wanted them, [`Frame::words_per_point`] a point:
+///
+/// * layout A: `X | Y << 12 | R << 24` of the pixel; `depth | G << 16 | B << 24`, depth in millimetres
+/// * layouts B and C: `X | Y << 16`; `Z | R << 16 | G << 24`; `B`, coordinates i16 in millimetres
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame {
+    /// The first object's.
+    pub header: Header,
+    /// Of all objects.
+    pub points: usize,
+    /// Objects that were given.
+    pub descriptions: usize,
+}
+
+impl Frame {
+    /// Words of 32 bits that a point takes.
+    pub fn words_per_point(&self) -> usize {
+        self.header.layout.words_per_point()
+    }
+}
+
+/// Decodes frames, keeping its buffers from one to the next.
+pub struct Decoder {
+    zstd: zstd_safe::DCtx<'static>,
+    raw: Vec<u8>,
+    grid: grid::Grid,
+}
+
+impl std::fmt::Debug for Decoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Decoder").field("raw", &self.raw.capacity()).finish_non_exhaustive()
+    }
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Headers of one frame's descriptions, checked against each other and the limits.
+fn headers<T: AsRef<[u8]>>(objects: &[T], limits: &Limits) -> Result<([Option<Header>; 4], Frame), FrameError> {
+    let Some(first) = objects.first() else { return Err(FrameError::new("length", "no object")) };
+    if objects.len() > 4 {
+        return Err(FrameError::new("description", format!("{} objects, at most 4", objects.len())));
+    }
+    let first = Header::parse(first.as_ref())?;
+    let mut list = [None; 4];
+    let mut points = 0;
+    let mut seen = 0u8;
+    for (object, place) in objects.iter().zip(&mut list) {
+        let h = Header::parse(object.as_ref())?;
+        if !h.same_frame(&first) {
+            return Err(FrameError::new("mismatch", "objects of different frames"));
+        }
+        if seen & 1 << h.description != 0 {
+            return Err(FrameError::new("description", format!("{} is given twice", h.description)));
+        }
+        seen |= 1 << h.description;
+        points += h.points as usize;
+        *place = Some(h);
+    }
+    if points > limits.max_points {
+        return Err(FrameError::new("points", format!("{points}, at most {} are taken", limits.max_points)));
+    }
+    if let (Layout::A, Some((width, height))) = (first.layout, limits.grid) {
+        if (first.width, first.height) != (width, height) {
+            let got = format!("{}×{}, the track has {width}×{height}", first.width, first.height);
+            return Err(FrameError::new("width", got));
+        }
+    }
+    Ok((list, Frame { header: first, points, descriptions: objects.len() }))
+}
+
+/// What a frame's objects would decode to, without their planes.
+pub fn measure<T: AsRef<[u8]>>(objects: &[T], limits: &Limits) -> Result<Frame, FrameError> {
+    headers(objects, limits).map(|(_, f)| f)
+}
+
+impl Decoder {
+    /// A decoder without buffers.
+    pub fn new() -> Self {
+        Decoder { zstd: zstd_safe::DCtx::create(), raw: Vec::new(), grid: grid::Grid::new() }
+    }
+
+    /// Bytes of its buffers.
+    pub fn bytes(&self) -> usize {
+        self.raw.capacity() + self.grid.bytes()
+    }
+
+    /// Decodes any of the descriptions of one frame, in any order, into `words`, which is made as long as they
+    /// take. After an error `words` holds nothing of use.
+    pub fn decode<T: AsRef<[u8]>>(&mut self, objects: &[T], limits: &Limits, words: &mut Vec<u32>) -> Result<Frame, FrameError> {
+        let (headers, frame) = headers(objects, limits)?;
+        words.resize(frame.points * frame.words_per_point(), 0);
+        let mut out = words.as_mut_slice();
+        for (object, h) in objects.iter().zip(headers.iter().flatten()) {
+            let body = object.as_ref().get(HEADER_LENGTH..).unwrap_or_default();
+            let raw = decompress(&mut self.zstd, &mut self.raw, body, h)?;
+            let (mine, rest) = out.split_at_mut(h.points as usize * h.layout.words_per_point());
+            let whole = match h.layout {
+                Layout::A => self.grid.decode(raw, h, mine),
+                Layout::B => points::deltas(raw, h.points as usize, mine),
+                Layout::C => points::records(raw, mine),
+            };
+            if !whole {
+                let detail = format!("not those of {} points in layout {:?}", h.points, h.layout);
+                return Err(FrameError::new("planes", detail));
+            }
+            out = rest;
+        }
+        Ok(frame)
+    }
+}
+
+/// ZSTD_error_dstSize_tooSmall (zstd_errors.h).
+const TOO_SMALL: usize = 70;
+
+/// The planes: the body must be one zstd frame of exactly the header's length.
+fn decompress<'a>(zstd: &mut zstd_safe::DCtx<'_>, raw: &'a mut Vec<u8>, body: &[u8], h: &Header) -> Result<&'a [u8], FrameError> {
+    let bad = |code: usize| FrameError::new("zstd", zstd_safe::get_error_name(code));
+    let length = zstd_safe::find_frame_compressed_size(body).map_err(bad)?;
+    if length != body.len() {
+        return Err(FrameError::new("zstd", "bytes after the frame"));
+    }
+    let want = h.raw_length as usize;
+    if raw.len() < want {
+        raw.resize(want, 0);
+    }
+    let wrong = || FrameError::new("raw length", format!("{want} is not what the zstd frame holds"));
+    match zstd.decompress(&mut raw[..want], body) {
+        Ok(n) if n == want => Ok(&raw[..want]),
+        Ok(_) => Err(wrong()),
+        Err(code) if code.wrapping_neg() == TOO_SMALL => Err(wrong()),
+        Err(code) => Err(bad(code)),
+    }
+}
+
+/// Escapes being read (docs/spec/point-cloud-frame.md, Residuals). Where one is missing or out of range `bad`
+/// is set, and what is read from then on means nothing.
+struct Escapes<'a> {
+    left: &'a [u8],
+    bad: bool,
+}
+
+impl Escapes<'_> {
+    /// Largest zigzag of a coordinate, of G, and of R−G and B−G.
+    const COORDINATE: u32 = 65535;
+    const GREEN: u32 = 255;
+    const CHROMA: u32 = 1020;
+
+    /// The residual of a nibble.
+    #[inline]
+    fn residual(&mut self, nibble: u32, most: u32) -> i32 {
+        let z = if nibble < 15 { nibble } else { self.escaped(most) };
+        (z >> 1) as i32 ^ -((z & 1) as i32)
+    }
+
+    /// 15 and a varint of at most three bytes.
+    #[inline]
+    fn escaped(&mut self, most: u32) -> u32 {
+        let mut rest = 0;
+        for (i, &b) in self.left.iter().take(3).enumerate() {
+            rest |= u32::from(b & 0x7f) << (7 * i);
+            if b < 0x80 {
+                self.left = &self.left[i + 1..];
+                if rest > most - 15 {
+                    break;
+                }
+                return rest + 15;
+            }
+        }
+        self.bad = true;
+        0
+    }
+
+    /// Whether all were good and nothing is left.
+    fn spent(&self) -> bool {
+        !self.bad && self.left.is_empty()
+    }
+}

@@ -1,0 +1,596 @@
+//! The MSF catalog (draft-ietf-moq-msf) of a session with our packaging "hcpf", as internal/catalog writes it.
+//! Fields that are not known are passed over (MSF §5); those that are used are checked.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read;
+
+use base64::Engine;
+use cloud::{Layout, Lens, Transform};
+use serde_json::{Map, Value};
+
+/// Largest catalog object, bytes, after decompression.
+pub const MAX_SIZE: usize = 1 << 20;
+/// The track of poses.
+pub const POSE_TRACK: &str = "pose";
+const POSE_EVENT: &str = "dev.holocast.pose/v1";
+const MAX_TRACKS: usize = 4096;
+const MAX_POINTS: u64 = 4096 * 3072;
+const MAX_SIDE: u64 = 4096;
+const MAX_CAMERAS: usize = 64;
+
+/// What is wrong with a catalog, by its JSON path.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("catalog: {path}: {detail}")]
+pub struct CatalogError {
+    path: String,
+    detail: String,
+}
+
+type Parsed<T> = Result<T, CatalogError>;
+
+fn wrong<T>(path: &str, detail: impl Into<String>) -> Parsed<T> {
+    Err(CatalogError { path: path.into(), detail: detail.into() })
+}
+
+/// One camera at one quality.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Track {
+    /// Name of the track.
+    pub name: String,
+    /// Number in the session, the frame header's camera.
+    pub camera: u16,
+    /// For people.
+    pub camera_name: String,
+    /// Last part of the track's name.
+    pub quality: String,
+    /// Of its frames.
+    pub layout: Layout,
+    /// Subgroups of a frame, 1 or 4.
+    pub descriptions: u8,
+    /// Pixels of the grid; 0 in layouts B and C.
+    pub width: u16,
+    /// As width.
+    pub height: u16,
+    /// Most points of a frame.
+    pub max_points: u32,
+    /// Milliseconds; 0 = none.
+    pub delivery_timeout_ms: u32,
+    /// Frames per second; 0 = unknown.
+    pub framerate: f64,
+    /// At most, bits per second; 0 = unknown.
+    pub bitrate: u64,
+    /// The grid's.
+    pub lens: Lens,
+    /// Camera to studio, millimetres.
+    pub pose: Transform,
+    /// Millimetres.
+    pub depth: [u16; 2],
+    /// Length of a track that is not live, ms; 0 = live, or unknown.
+    pub duration: f64,
+    /// Media time of its groups, where that is a straight line.
+    pub timeline: Option<Timeline>,
+}
+
+impl Track {
+    /// What the format allows an object of the track, compressed badly, bytes.
+    pub fn max_object(&self) -> usize {
+        4096 + usize::from(self.width) * usize::from(self.height) + 20 * self.max_points as usize
+    }
+}
+
+/// Media time of a track's groups (MSF §7.4.1), ms.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Timeline {
+    /// Media time of `group`.
+    pub media: f64,
+    /// Media time of `group_step` groups.
+    pub media_step: f64,
+    /// A group.
+    pub group: f64,
+    /// Groups of a step.
+    pub group_step: f64,
+    /// UNIX time of `group`.
+    pub wallclock: f64,
+}
+
+/// A session's catalog, as far as a viewer uses it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Catalog {
+    /// By camera, a camera's highest bit rate first.
+    pub tracks: Vec<Track>,
+    /// The broadcast has ended.
+    pub complete: bool,
+    /// There is a track of poses.
+    pub has_poses: bool,
+}
+
+impl Catalog {
+    /// The track of a camera and a quality, or its best where it has not that.
+    pub fn select(&self, camera: u16, quality: Option<&str>) -> Option<&Track> {
+        let mut of = self.tracks.iter().filter(|t| t.camera == camera);
+        let best = of.clone().next();
+        quality.and_then(|q| of.find(|t| t.quality == q)).or(best)
+    }
+
+    /// Numbers of the cameras.
+    pub fn cameras(&self) -> Vec<u16> {
+        let mut list: Vec<_> = self.tracks.iter().map(|t| t.camera).collect();
+        list.dedup();
+        list
+    }
+}
+
+fn object<'a>(v: &'a Value, path: &str) -> Parsed<&'a Map<String, Value>> {
+    v.as_object().map_or_else(|| wrong(path, "not an object"), Ok)
+}
+
+fn array<'a>(v: Option<&'a Value>, path: &str, limit: usize) -> Parsed<&'a [Value]> {
+    match v {
+        Some(Value::Array(a)) if a.len() <= limit => Ok(a),
+        Some(Value::Array(a)) => wrong(path, format!("{} entries, more than {limit}", a.len())),
+        Some(_) => wrong(path, "not an array"),
+        None => wrong(path, "missing"),
+    }
+}
+
+/// Fields of a JSON object at a path.
+struct Fields<'a, 'p> {
+    o: &'a Map<String, Value>,
+    path: &'p str,
+}
+
+impl<'a> Fields<'a, '_> {
+    fn at(&self, field: &str) -> String {
+        format!("{}.{field}", self.path)
+    }
+    fn get(&self, field: &str) -> Option<&'a Value> {
+        self.o.get(field)
+    }
+    fn text(&self, field: &str) -> Parsed<Option<&'a str>> {
+        match self.get(field) {
+            None => Ok(None),
+            Some(Value::String(s)) => Ok(Some(s)),
+            Some(_) => wrong(&self.at(field), "not a string"),
+        }
+    }
+    /// A number, or `or` where there is none.
+    fn number(&self, field: &str, or: Option<f64>, least: f64, most: f64) -> Parsed<f64> {
+        match (self.get(field), or) {
+            (None, Some(v)) => Ok(v),
+            (Some(v), _) => match v.as_f64() {
+                Some(n) if (least..=most).contains(&n) => Ok(n),
+                _ => wrong(&self.at(field), format!("not a number in {least}…{most}")),
+            },
+            (None, None) => wrong(&self.at(field), "missing"),
+        }
+    }
+    fn integer(&self, field: &str, or: Option<u64>, least: u64, most: u64) -> Parsed<u64> {
+        match (self.get(field), or) {
+            (None, Some(v)) => Ok(v),
+            (Some(v), _) => match v.as_u64().or_else(|| v.as_f64().filter(|f| f.fract() == 0.0 && *f >= 0.0).map(|f| f as u64)) {
+                Some(n) if (least..=most).contains(&n) => Ok(n),
+                _ => wrong(&self.at(field), format!("not a whole number in {least}…{most}")),
+            },
+            (None, None) => wrong(&self.at(field), "missing"),
+        }
+    }
+    fn numbers<const N: usize>(&self, field: &str) -> Parsed<[f64; N]> {
+        let path = self.at(field);
+        let list = array(self.get(field), &path, N)?;
+        let mut out = [0.0; N];
+        if list.len() != N {
+            return wrong(&path, format!("{} numbers, wants {N}", list.len()));
+        }
+        for (o, v) in out.iter_mut().zip(list) {
+            match v.as_f64() {
+                Some(n) if n.is_finite() => *o = n,
+                _ => return wrong(&path, "not a number"),
+            }
+        }
+        Ok(out)
+    }
+}
+
+fn transform(v: &Value, path: &str) -> Parsed<Transform> {
+    let f = Fields { o: object(v, path)?, path };
+    let (r, t) = (f.numbers::<9>("r")?, f.numbers::<3>("t")?);
+    for i in 0..3 {
+        for j in 0..3 {
+            let dot: f64 = (0..3).map(|k| r[3 * i + k] * r[3 * j + k]).sum();
+            if (dot - f64::from(u8::from(i == j))).abs() > 1e-3 {
+                return wrong(path, "not a rotation");
+            }
+        }
+    }
+    let det = r[0] * (r[4] * r[8] - r[5] * r[7]) - r[1] * (r[3] * r[8] - r[5] * r[6]) + r[2] * (r[3] * r[7] - r[4] * r[6]);
+    if det < 0.0 {
+        return wrong(path, "the rotation is a reflection");
+    }
+    Ok(Transform { r, t })
+}
+
+fn lens(v: &Value, path: &str) -> Parsed<Lens> {
+    let f = Fields { o: object(v, path)?, path };
+    let any = |field| f.number(field, None, f64::MIN, f64::MAX);
+    let positive = |field| f.number(field, None, f64::MIN_POSITIVE, f64::MAX);
+    Ok(Lens {
+        width: f.integer("width", None, 1, MAX_SIDE)? as usize,
+        height: f.integer("height", None, 1, MAX_SIDE)? as usize,
+        f: [positive("fx")?, positive("fy")?],
+        c: [any("cx")?, any("cy")?],
+        k: f.numbers("k")?,
+        p: f.numbers("p")?,
+        max_radius: f.number("maxRadius", Some(0.0), 0.0, f64::MAX)?,
+    })
+}
+
+fn timeline(v: Option<&Value>, path: &str) -> Parsed<Option<Timeline>> {
+    if v.is_none() {
+        return Ok(None);
+    }
+    let list = array(v, path, 6)?;
+    let number = |v: Option<&Value>| match v.and_then(Value::as_f64) {
+        Some(n) if (0.0..=9e15).contains(&n) => Ok(n),
+        _ => wrong(path, "not a template"),
+    };
+    let first = |v: Option<&Value>| number(v.and_then(|v| v.get(0)));
+    if list.len() != 6 {
+        return wrong(path, format!("{} values, wants 6", list.len()));
+    }
+    let t = Timeline {
+        media: number(list.first())?,
+        media_step: number(list.get(1))?,
+        group: first(list.get(2))?,
+        group_step: first(list.get(3))?,
+        wallclock: number(list.get(4))?,
+    };
+    Ok((t.media_step > 0.0 && t.group_step > 0.0).then_some(t))
+}
+
+fn points_track(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<Track> {
+    let path = f.at("hcpf");
+    let Some(p) = f.get("hcpf") else { return wrong(&path, "missing") };
+    let p = Fields { o: object(p, &path)?, path: &path };
+    let layout = match p.text("layout")? {
+        Some("A") => Layout::A,
+        Some("B") => Layout::B,
+        Some("C") => Layout::C,
+        _ => return wrong(&p.at("layout"), "none of A, B, C"),
+    };
+    let descriptions = p.integer("descriptions", None, 1, 4)? as u8;
+    if descriptions != 1 && descriptions != 4 {
+        return wrong(&p.at("descriptions"), "neither 1 nor 4");
+    }
+    let mut t = Track {
+        name: f.text("name")?.unwrap_or_default().to_owned(),
+        camera: p.integer("camera", None, 0, 65535)? as u16,
+        camera_name: p.text("cameraName")?.unwrap_or_default().to_owned(),
+        quality: p.text("quality")?.unwrap_or_default().to_owned(),
+        layout,
+        descriptions,
+        width: 0,
+        height: 0,
+        max_points: p.integer("maxPoints", None, 1, MAX_POINTS)? as u32,
+        delivery_timeout_ms: p.integer("deliveryTimeout", Some(0), 0, i32::MAX as u64)? as u32,
+        framerate: f.number("framerate", Some(0.0), 0.0, 1e6)?,
+        bitrate: f.number("bitrate", Some(0.0), 0.0, 1e15)? as u64,
+        lens: Lens::default(),
+        pose: Transform::IDENTITY,
+        depth: [0, 0],
+        duration: f.number("trackDuration", Some(0.0), 0.0, 1e15)?,
+        timeline: timeline(f.get("template"), &f.at("template"))?,
+    };
+    if t.name.is_empty() || t.name.len() > 4096 {
+        return wrong(&f.at("name"), "missing or too long");
+    }
+    let reference = f.text("initRef")?.unwrap_or_default();
+    if reference.is_empty() && layout != Layout::A {
+        return Ok(t);
+    }
+    let path = f.at("initRef");
+    let Some(data) = inits.get(reference) else { return wrong(&path, "no inline initialization data of that id") };
+    let json = base64::engine::general_purpose::STANDARD.decode(data).ok();
+    let Some(init) = json.and_then(|b| serde_json::from_slice::<Value>(&b).ok()) else {
+        return wrong(&path, "not JSON in base64");
+    };
+    let init = Fields { o: object(&init, &path)?, path: &path };
+    let Some(grid) = init.get("grid") else { return wrong(&init.at("grid"), "missing") };
+    t.lens = lens(grid, &init.at("grid"))?;
+    let Some(pose) = init.get("pose") else { return wrong(&init.at("pose"), "missing") };
+    t.pose = transform(pose, &init.at("pose"))?;
+    for (d, field) in t.depth.iter_mut().zip(["depthMin", "depthMax"]) {
+        *d = init.integer(field, Some(0), 0, 65535)? as u16;
+    }
+    if layout == Layout::A {
+        (t.width, t.height) = (t.lens.width as u16, t.lens.height as u16);
+        if f.integer("width", None, 1, 65535)? != u64::from(t.width) || f.integer("height", None, 1, 65535)? != u64::from(t.height) {
+            return wrong(&f.at("width"), "not that of the grid's lens");
+        }
+    }
+    Ok(t)
+}
+
+fn read(doc: &Map<String, Value>) -> Parsed<Catalog> {
+    let version = doc.get("version").and_then(Value::as_str);
+    if !matches!(version, Some("draft-01" | "1")) {
+        return wrong("$.version", "not supported");
+    }
+    let mut inits = HashMap::new();
+    if let list @ Some(_) = doc.get("initDataList") {
+        for (i, v) in array(list, "$.initDataList", MAX_TRACKS)?.iter().enumerate() {
+            let path = format!("$.initDataList[{i}]");
+            let f = Fields { o: object(v, &path)?, path: &path };
+            if let (Some("inline"), Some(id), Some(data)) = (f.text("type")?, f.text("id")?, f.text("data")?) {
+                inits.insert(id, data);
+            }
+        }
+    }
+    let mut cameras: BTreeMap<u16, Vec<Track>> = BTreeMap::new();
+    let mut c = Catalog { complete: doc.get("isComplete") == Some(&Value::Bool(true)), ..Catalog::default() };
+    for (i, v) in array(doc.get("tracks"), "$.tracks", MAX_TRACKS)?.iter().enumerate() {
+        let path = format!("$.tracks[{i}]");
+        let f = Fields { o: object(v, &path)?, path: &path };
+        let packaging = f.text("packaging")?;
+        if packaging == Some("eventtimeline") && f.text("eventType")? == Some(POSE_EVENT) && f.text("name")? == Some(POSE_TRACK) {
+            c.has_poses = true;
+        }
+        // Only the session's own tracks: a catalog that points elsewhere is not followed.
+        if packaging != Some("hcpf") || !f.text("namespace")?.unwrap_or_default().is_empty() {
+            continue;
+        }
+        let t = points_track(&f, &inits)?;
+        cameras.entry(t.camera).or_default().push(t);
+        if cameras.len() > MAX_CAMERAS {
+            return wrong("$.tracks", format!("more than {MAX_CAMERAS} cameras"));
+        }
+    }
+    for mut tracks in cameras.into_values() {
+        tracks.sort_by_key(|t| std::cmp::Reverse(t.bitrate));
+        c.tracks.append(&mut tracks);
+    }
+    Ok(c)
+}
+
+fn parse_object(b: &[u8]) -> Parsed<Map<String, Value>> {
+    if b.len() > MAX_SIZE {
+        return wrong("$", format!("{} bytes, more than {MAX_SIZE}", b.len()));
+    }
+    match serde_json::from_slice(b) {
+        Ok(Value::Object(o)) => Ok(o),
+        Ok(_) => wrong("$", "not an object"),
+        Err(e) => wrong("$", e.to_string()),
+    }
+}
+
+/// Applies a delta update (MSF §5.1.6, §5.3).
+fn apply(doc: &mut Map<String, Value>, delta: &Map<String, Value>) -> Parsed<()> {
+    let mut tracks = array(doc.get("tracks"), "$.tracks", MAX_TRACKS)?.to_vec();
+    for (i, v) in array(delta.get("deltaUpdate"), "$.deltaUpdate", MAX_TRACKS)?.iter().enumerate() {
+        let path = format!("$.deltaUpdate[{i}]");
+        let f = Fields { o: object(v, &path)?, path: &path };
+        let op = f.text("op")?.unwrap_or_default();
+        for (j, t) in array(f.get("tracks"), &f.at("tracks"), MAX_TRACKS)?.iter().enumerate() {
+            let path = format!("{path}.tracks[{j}]");
+            apply_one(&mut tracks, op, object(t, &path)?, &path)?;
+            if tracks.len() > MAX_TRACKS {
+                return wrong(&path, format!("more than {MAX_TRACKS} tracks"));
+            }
+        }
+    }
+    if let Some(complete) = delta.get("isComplete") {
+        doc.insert("isComplete".into(), complete.clone());
+    }
+    doc.insert("tracks".into(), Value::Array(tracks));
+    Ok(())
+}
+
+/// MSF's text wants an update's target in parentName, its example puts it in name: either is taken.
+fn apply_one(tracks: &mut Vec<Value>, op: &str, t: &Map<String, Value>, path: &str) -> Parsed<()> {
+    let f = Fields { o: t, path };
+    let by_name = op == "remove" || op == "update" && f.get("parentName").is_none();
+    let (name, namespace) = if by_name { ("name", "namespace") } else { ("parentName", "parentNamespace") };
+    let (name, namespace) = (f.text(name)?, f.text(namespace)?.unwrap_or_default());
+    let text = |v: &Value, field: &str| v.get(field).and_then(Value::as_str).map(str::to_owned);
+    let at = tracks.iter().position(|t| {
+        text(t, "name").as_deref() == name && text(t, "namespace").unwrap_or_default() == namespace
+    });
+    let changed = |at: usize| {
+        let mut o = tracks[at].as_object().cloned().unwrap_or_default();
+        let own = t.iter().filter(|(k, _)| *k != "parentName" && *k != "parentNamespace");
+        o.extend(own.map(|(k, v)| (k.clone(), v.clone())));
+        Value::Object(o)
+    };
+    match (op, at) {
+        ("add", _) => tracks.push(Value::Object(t.clone())),
+        (_, None) => return wrong(path, format!("no track {:?} to {op:.20}", name.unwrap_or_default())),
+        ("remove", Some(at)) => {
+            tracks.remove(at);
+        }
+        ("update", Some(at)) => tracks[at] = changed(at),
+        ("clone", Some(at)) => {
+            let copy = changed(at);
+            tracks.push(copy);
+        }
+        _ => return wrong(path, format!("operation {op:.20?} is none of add, remove, clone, update")),
+    }
+    Ok(())
+}
+
+/// Undoes the compression that an MSF_COMPRESSION property announces (MSF §12.1): 0 none, 1 gzip.
+fn decompress(payload: Vec<u8>, compression: u64) -> Parsed<Vec<u8>> {
+    match compression {
+        0 => Ok(payload),
+        1 => {
+            let mut out = Vec::new();
+            let mut z = flate2::read::GzDecoder::new(payload.as_slice()).take(MAX_SIZE as u64 + 1);
+            match z.read_to_end(&mut out) {
+                Ok(_) if out.len() <= MAX_SIZE => Ok(out),
+                Ok(_) => wrong("$", format!("more than {MAX_SIZE} bytes")),
+                Err(e) => wrong("$", format!("gzip: {e}")),
+            }
+        }
+        v => wrong("$", format!("MSF_COMPRESSION {v} is not supported")),
+    }
+}
+
+/// So far below the newest a group is that begins anew, and not merely late.
+const ANEW: u64 = 1000;
+/// Delta updates that wait for those before them, and their bytes.
+const MAX_WAITING: usize = 64;
+
+/// Puts a catalog track's objects together: object 0 of a group is a catalog, those after it change it.
+#[derive(Debug, Default)]
+pub struct CatalogReader {
+    group: Option<u64>,
+    next: u64,
+    doc: Map<String, Value>,
+    waiting: BTreeMap<u64, Vec<u8>>,
+}
+
+impl CatalogReader {
+    /// Takes an object, in whatever order they come; what the catalog is now, where that changed.
+    pub fn add(&mut self, group: u64, id: u64, payload: Vec<u8>, compression: u64) -> Parsed<Option<Catalog>> {
+        if self.group.is_some_and(|g| group < g && g - group < ANEW) {
+            return Ok(None);
+        }
+        if self.group != Some(group) {
+            self.group = Some(group);
+            self.next = 0;
+            self.waiting.clear();
+        }
+        if id < self.next || self.waiting.len() >= MAX_WAITING {
+            return Ok(None);
+        }
+        self.waiting.insert(id, decompress(payload, compression)?);
+        let mut changed = false;
+        while let Some(b) = self.waiting.remove(&self.next) {
+            let o = parse_object(&b)?;
+            if self.next > 0 {
+                apply(&mut self.doc, &o)?;
+            } else {
+                self.doc = o;
+            }
+            self.next += 1;
+            changed = true;
+        }
+        if changed { read(&self.doc).map(Some) } else { Ok(None) }
+    }
+}
+
+/// Reads an object of the pose track: cameras and where they are.
+pub fn parse_poses(b: &[u8]) -> Parsed<Vec<(u16, Transform)>> {
+    let v: Value = match serde_json::from_slice(b) {
+        Ok(v) if b.len() <= MAX_SIZE => v,
+        Ok(_) => return wrong("poses", "too long"),
+        Err(e) => return wrong("poses", e.to_string()),
+    };
+    let mut out = Vec::new();
+    for (i, v) in array(Some(&v), "poses", MAX_TRACKS)?.iter().enumerate() {
+        let path = format!("poses[{i}].data");
+        let Some(data) = v.get("data") else { return wrong(&path, "missing") };
+        let f = Fields { o: object(data, &path)?, path: &path };
+        let Some(pose) = f.get("pose") else { return wrong(&f.at("pose"), "missing") };
+        out.push((f.integer("camera", None, 0, 65535)? as u16, transform(pose, &f.at("pose"))?));
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn init() -> String {
+        let v = json!({
+            "grid": {"width": 64, "height": 48, "fx": 60.0, "fy": 60.0, "cx": 31.5, "cy": 23.5, "k": [0,0,0,0,0,0], "p": [0,0]},
+            "pose": {"r": [1,0,0,0,1,0,0,0,1], "t": [1,2,3]}, "depthMin": 500, "depthMax": 5000,
+        });
+        base64::engine::general_purpose::STANDARD.encode(v.to_string())
+    }
+
+    fn track(camera: u16, quality: &str, bitrate: u64) -> Value {
+        json!({"name": format!("points/{camera}/{quality}"), "packaging": "hcpf", "isLive": true, "initRef": "a", "width": 64, "height": 48,
+            "framerate": 30, "bitrate": bitrate,
+            "hcpf": {"camera": camera, "cameraName": "x", "quality": quality, "layout": "A", "descriptions": 1, "maxPoints": 3072, "deliveryTimeout": 500}})
+    }
+
+    fn doc(tracks: Vec<Value>) -> Value {
+        json!({"version": "draft-01", "tracks": tracks, "initDataList": [{"id": "a", "type": "inline", "data": init()}]})
+    }
+
+    fn parse(v: &Value) -> Parsed<Option<Catalog>> {
+        CatalogReader::default().add(1, 0, v.to_string().into_bytes(), 0)
+    }
+
+    #[test]
+    fn tracks_by_camera_best_first() {
+        let c = parse(&doc(vec![track(1, "low", 1), track(0, "full", 9), track(1, "full", 9)])).unwrap().unwrap();
+        let names: Vec<_> = c.tracks.iter().map(|t| t.name.as_str()).collect();
+        assert_eq!(names, ["points/0/full", "points/1/full", "points/1/low"]);
+        assert_eq!(c.cameras(), [0, 1]);
+        assert_eq!(c.select(1, Some("low")).unwrap().quality, "low");
+        assert_eq!(c.select(1, Some("none")).unwrap().quality, "full");
+        assert_eq!(c.select(2, None), None);
+        assert_eq!((c.tracks[0].lens.f, c.tracks[0].pose.t, c.tracks[0].depth), ([60.0; 2], [1.0, 2.0, 3.0], [500, 5000]));
+    }
+
+    #[test]
+    fn refusals_name_their_path() {
+        let change = |f: &dyn Fn(&mut Value)| {
+            let mut d = doc(vec![track(0, "full", 9)]);
+            f(&mut d);
+            parse(&d).unwrap_err().to_string()
+        };
+        for (want, f) in [
+            ("catalog: $.version: not supported", &(|d: &mut Value| d["version"] = json!("9")) as &dyn Fn(&mut Value)),
+            ("catalog: $.tracks: not an array", &|d| d["tracks"] = json!(3)),
+            ("catalog: $.tracks[0].hcpf.layout: none of A, B, C", &|d| d["tracks"][0]["hcpf"]["layout"] = json!("D")),
+            ("catalog: $.tracks[0].hcpf.descriptions: neither 1 nor 4", &|d| d["tracks"][0]["hcpf"]["descriptions"] = json!(2)),
+            ("catalog: $.tracks[0].hcpf.maxPoints: not a whole number in 1…12582912", &|d| d["tracks"][0]["hcpf"]["maxPoints"] = json!(0)),
+            ("catalog: $.tracks[0].width: not that of the grid's lens", &|d| d["tracks"][0]["width"] = json!(65)),
+            ("catalog: $.tracks[0].initRef: no inline initialization data of that id", &|d| d["tracks"][0]["initRef"] = json!("b")),
+            ("catalog: $.tracks[0].initRef: not JSON in base64", &|d| d["initDataList"][0]["data"] = json!("!")),
+        ] {
+            assert_eq!(change(f), want);
+        }
+    }
+
+    #[test]
+    fn delta_updates_in_any_order() {
+        let mut r = CatalogReader::default();
+        let delta = |op: Value| json!({"generatedAt": 1, "deltaUpdate": [op]}).to_string().into_bytes();
+        let add = delta(json!({"op": "add", "tracks": [track(1, "full", 9)]}));
+        let clone = delta(json!({"op": "clone", "tracks": [{"parentName": "points/1/full", "name": "points/1/low", "bitrate": 1}]}));
+        let remove = delta(json!({"op": "remove", "tracks": [{"name": "points/0/full"}]}));
+        assert_eq!(r.add(5, 1, add, 0).unwrap(), None);
+        assert_eq!(r.add(5, 0, doc(vec![track(0, "full", 9)]).to_string().into_bytes(), 0).unwrap().unwrap().tracks.len(), 2);
+        assert_eq!(r.add(5, 2, clone, 0).unwrap().unwrap().tracks.len(), 3);
+        assert_eq!(r.add(5, 3, remove, 0).unwrap().unwrap().cameras(), [1]);
+        assert_eq!(r.add(4, 0, b"late".to_vec(), 0), Ok(None));
+        let gone = delta(json!({"op": "update", "tracks": [{"name": "points/7/full"}]}));
+        assert!(r.add(5, 4, gone, 0).unwrap_err().to_string().contains("no track"));
+    }
+
+    #[test]
+    fn gzip() {
+        use std::io::Write;
+        let mut z = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        z.write_all(doc(vec![]).to_string().as_bytes()).unwrap();
+        let b = z.finish().unwrap();
+        assert!(CatalogReader::default().add(1, 0, b.clone(), 1).unwrap().is_some());
+        assert!(CatalogReader::default().add(1, 0, b, 2).is_err());
+        let mut z = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        z.write_all(&vec![b' '; MAX_SIZE + 1]).unwrap();
+        assert!(CatalogReader::default().add(1, 0, z.finish().unwrap(), 1).is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes(b: Vec<u8>, s in "[\\[\\]{}:,\"a-z0-9]{0,200}") {
+            let _ = CatalogReader::default().add(1, 0, b.clone(), 0);
+            let _ = CatalogReader::default().add(1, 0, b, 1);
+            let _ = CatalogReader::default().add(1, 0, s.clone().into_bytes(), 0);
+            let _ = parse_poses(s.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! A camera's frames on their way: objects become frames, frames are decoded, and the newest is kept for whoever
+//! draws.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, OnceLock};
+
+use cloud::{Header, Subject};
+use moqt::Nanos;
+
+use crate::catalog::Track;
+
+/// Whole frames of a camera that may wait for its decoder. What comes on top pushes out the oldest: the decoder is
+/// behind then, and the newest frame is what matters.
+const BACKLOG: usize = 3;
+/// Groups back that it is known whether they were shown.
+const HISTORY: u64 = 64;
+/// So far below the newest a group is of a publisher that began anew, and not merely late.
+const ANEW: u64 = 1000;
+/// Frames of a camera that may be acquired at a time.
+const MOST_ACQUIRED: usize = 2;
+/// Buffers that are kept for frames.
+const MOST_FREE: usize = 3;
+
+/// A camera's track and what follows from it. Another version means another ray table.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub track: Track,
+    pub version: u32,
+    pub rays: Arc<OnceLock<Vec<f32>>>,
+}
+
+/// The descriptions of a frame.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub source: Arc<Source>,
+    pub objects: Vec<Vec<u8>>,
+    pub arrived: Nanos,
+    pub replayed: bool,
+    /// Overtaken before anything of it had arrived.
+    pub late: bool,
+    /// Of a recording watched at the viewer's own pace.
+    pub playback: bool,
+}
+
+/// A decoded frame, but for its words.
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs)]
+pub struct FrameInfo {
+    pub header: Header,
+    pub points: u32,
+    pub words_per_point: u32,
+    pub descriptions: u32,
+    pub bytes: u32,
+    pub version: u32,
+    pub decode: Nanos,
+    /// Local times.
+    pub arrived: Nanos,
+    pub decoded: Nanos,
+    /// Decoded less captured, or of a recording less arrived.
+    pub delay: Nanos,
+    pub replayed: bool,
+    pub playback: bool,
+    pub subject: Option<Subject>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Decoded {
+    pub info: FrameInfo,
+    pub words: Vec<u32>,
+}
+
+/// A frame in the hands of whoever draws.
+#[derive(Debug, Clone, Copy)]
+pub struct Acquired {
+    /// To be given back by.
+    pub handle: u64,
+    /// What it is.
+    pub info: FrameInfo,
+}
+
+/// What a camera did with what arrived.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counters {
+    pub partial: u64,
+    pub skipped: u64,
+    pub damaged: u64,
+    pub late: u64,
+    pub reset: u64,
+    pub shown: u64,
+    pub whole: u64,
+}
+
+/// A camera as threads share it.
+#[derive(Debug, Default)]
+pub(crate) struct Camera {
+    pub queue: VecDeque<Job>,
+    pub decoding: bool,
+    pub newest: Option<Decoded>,
+    pub acquired: Vec<(u64, Decoded)>,
+    pub free: Vec<Vec<u32>>,
+    pub counters: Counters,
+    pub looked: Nanos,
+    pub subject: Option<Subject>,
+}
+
+impl Camera {
+    /// Queues a frame; the objects of one that had to make room.
+    pub fn push(&mut self, job: Job) -> Option<Vec<Vec<u8>>> {
+        self.queue.push_back(job);
+        if self.queue.len() <= BACKLOG {
+            return None;
+        }
+        self.counters.skipped += 1;
+        self.queue.pop_front().map(|j| j.objects)
+    }
+
+    /// Forgets what is on its way and what nobody has acquired.
+    pub fn clear(&mut self) {
+        self.queue.clear();
+        if let Some(d) = self.newest.take() {
+            self.give_back(d.words);
+        }
+    }
+
+    pub fn give_back(&mut self, words: Vec<u32>) {
+        if self.free.len() < MOST_FREE {
+            self.free.push(words);
+        }
+    }
+
+    pub fn full(&self) -> bool {
+        self.acquired.len() >= MOST_ACQUIRED
+    }
+
+    pub fn bytes(&self) -> usize {
+        let words = self.newest.iter().map(|d| d.words.capacity()).sum::<usize>()
+            + self.acquired.iter().map(|(_, d)| d.words.capacity()).sum::<usize>()
+            + self.free.iter().map(Vec::capacity).sum::<usize>();
+        4 * words + self.queue.iter().flat_map(|j| &j.objects).map(Vec::capacity).sum::<usize>()
+    }
+}
+
+/// A frame that is being put together.
+#[derive(Debug)]
+struct Assembling {
+    group: u64,
+    descriptions: u8,
+    objects: Vec<Vec<u8>>,
+    has: u8,
+    lost: u8,
+    arrived: Nanos,
+    replayed: bool,
+}
+
+/// What a feed hands on or throws away.
+#[derive(Debug)]
+pub(crate) enum Handed {
+    Frame { objects: Vec<Vec<u8>>, arrived: Nanos, replayed: bool, late: bool },
+    Unused(Vec<u8>),
+}
+
+/// Puts a camera's frames together: one group is one frame. A frame is handed on when all its descriptions are
+/// here or known not to come, and with those it has when an object of a later frame comes.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    pub source: Arc<Source>,
+    /// Most descriptions that are received.
+    pub wanted: u8,
+    current: Option<Assembling>,
+    newest: Option<u64>,
+    past: BTreeSet<u64>,
+    /// Local time of the newest object.
+    pub arrived: Nanos,
+    /// Capture time of the newest object, microseconds.
+    pub captured: u64,
+    pub late: u64,
+    pub reset: u64,
+    pub damaged: u64,
+}
+
+impl Feed {
+    pub fn new(source: Arc<Source>, wanted: u8, now: Nanos) -> Self {
+        Feed {
+            source,
+            wanted,
+            current: None,
+            newest: None,
+            past: BTreeSet::new(),
+            arrived: now,
+            captured: 0,
+            late: 0,
+            reset: 0,
+            damaged: 0,
+        }
+    }
+
+    /// What comes now has nothing to do with what came before.
+    pub fn restart(&mut self, now: Nanos) {
+        (self.current, self.newest) = (None, None);
+        self.past.clear();
+        self.arrived = now;
+    }
+
+    /// Takes an object. What was fetched is of no use when a later frame has begun.
+    pub fn add(&mut self, group: u64, payload: Vec<u8>, now: Nanos, replayed: bool, fetched: bool, out: &mut Vec<Handed>) {
+        self.arrived = now;
+        let h = match Header::parse(&payload) {
+            Ok(h) if h.camera == self.source.track.camera && h.layout == self.source.track.layout => h,
+            _ => {
+                self.damaged += 1;
+                out.push(Handed::Unused(payload));
+                return;
+            }
+        };
+        if h.description >= self.wanted.max(1) {
+            out.push(Handed::Unused(payload));
+            return;
+        }
+        if self.newest.is_some_and(|n| group < n && n - group >= ANEW) {
+            self.restart(now);
+        }
+        self.captured = h.capture_time;
+        if self.past.contains(&group) {
+            self.late += u64::from(!fetched);
+            out.push(Handed::Unused(payload));
+            return;
+        }
+        if self.newest.is_some_and(|n| group < n) && self.current.as_ref().is_none_or(|c| c.group != group) {
+            if fetched {
+                out.push(Handed::Unused(payload));
+                return;
+            }
+            // A frame of which nothing had arrived when it was overtaken.
+            self.note(group);
+            out.push(Handed::Frame { objects: vec![payload], arrived: now, replayed, late: true });
+            return;
+        }
+        if self.current.as_ref().is_some_and(|c| c.group != group) {
+            self.hand(out);
+        }
+        self.newest = Some(group);
+        let c = self.current.get_or_insert_with(|| Assembling {
+            group,
+            descriptions: h.descriptions,
+            objects: Vec::with_capacity(h.descriptions.into()),
+            has: 0,
+            lost: 0,
+            arrived: now,
+            replayed,
+        });
+        if c.has & 1 << h.description != 0 {
+            out.push(Handed::Unused(payload)); // fetched and subscribed both
+            return;
+        }
+        c.has |= 1 << h.description;
+        c.objects.push(payload);
+        self.complete(out);
+    }
+
+    /// Nothing more of a subgroup will come.
+    pub fn cut(&mut self, group: u64, remote: bool, out: &mut Vec<Handed>) {
+        self.reset += u64::from(remote);
+        if let Some(c) = self.current.as_mut().filter(|c| c.group == group) {
+            c.lost = c.lost.saturating_add(u8::from(remote));
+            self.complete(out);
+        }
+    }
+
+    fn complete(&mut self, out: &mut Vec<Handed>) {
+        let Some(c) = &self.current else { return };
+        let n = c.objects.len() as u32;
+        if n > 0 && n + u32::from(c.lost) >= u32::from(c.descriptions.min(self.wanted.max(1))) {
+            self.hand(out);
+        }
+    }
+
+    /// Hands on what there is of the current frame.
+    pub fn hand(&mut self, out: &mut Vec<Handed>) {
+        let Some(c) = self.current.take() else { return };
+        self.note(c.group);
+        if !c.objects.is_empty() {
+            out.push(Handed::Frame { objects: c.objects, arrived: c.arrived, replayed: c.replayed, late: false });
+        }
+    }
+
+    fn note(&mut self, group: u64) {
+        self.past.insert(group);
+        let newest = self.newest.unwrap_or(group);
+        while self.past.first().is_some_and(|g| g.saturating_add(HISTORY) < newest) || self.past.len() as u64 > 2 * HISTORY {
+            self.past.pop_first();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cloud::{Layout, Lens, Transform};
+
+    fn feed(descriptions: u8) -> Feed {
+        let track = Track {
+            name: "points/0/full".into(),
+            camera: 0,
+            camera_name: String::new(),
+            quality: "full".into(),
+            layout: Layout::C,
+            descriptions,
+            width: 0,
+            height: 0,
+            max_points: 10,
+            delivery_timeout_ms: 0,
+            framerate: 30.0,
+            bitrate: 0,
+            lens: Lens::default(),
+            pose: Transform::IDENTITY,
+            depth: [0, 0],
+            duration: 0.0,
+            timeline: None,
+        };
+        Feed::new(Arc::new(Source { track, version: 1, rays: Arc::default() }), 4, 0)
+    }
+
+    fn object(description: u8, descriptions: u8) -> Vec<u8> {
+        let mut b = vec![0; 44];
+        b[..8].copy_from_slice(b"HCPF\x01\x03\x01\x00");
+        (b[30], b[31]) = (description, descriptions);
+        b
+    }
+
+    /// What is handed on, as (descriptions, late); "-" for what is thrown away.
+    fn told(out: &mut Vec<Handed>) -> Vec<String> {
+        let word = |h: Handed| match h {
+            Handed::Frame { objects, late, .. } => format!("{}{}", objects.len(), if late { " late" } else { "" }),
+            Handed::Unused(_) => "-".into(),
+        };
+        out.drain(..).map(word).collect()
+    }
+
+    #[test]
+    fn frames_of_four_descriptions() {
+        let mut f = feed(4);
+        let mut out = Vec::new();
+        let mut add = |g, d, fetched| {
+            f.add(g, object(d, 4), 0, false, fetched, &mut out);
+            told(&mut out)
+        };
+        for d in [1, 0, 3] {
+            assert!(add(5, d, false).is_empty());
+        }
+        assert_eq!(add(5, 3, true), ["-"]); // twice
+        assert_eq!(add(5, 2, false), ["4"]);
+        assert!(add(6, 0, false).is_empty());
+        assert_eq!(add(7, 0, false), ["1"]); // 6, with what it has
+        assert_eq!(add(6, 1, false), ["-"]); // too late
+        assert_eq!(add(4, 0, true), ["-"]); // fetched, but older
+        assert_eq!(add(4, 0, false), ["1 late"]);
+        assert_eq!(f.late, 1);
+    }
+
+    #[test]
+    fn resets_count_as_not_coming() {
+        let mut f = feed(4);
+        let mut out = Vec::new();
+        f.add(5, object(0, 4), 0, false, false, &mut out);
+        f.add(5, object(1, 4), 0, false, false, &mut out);
+        f.cut(5, true, &mut out);
+        assert!(told(&mut out).is_empty());
+        f.cut(5, true, &mut out);
+        assert_eq!(told(&mut out), ["2"]);
+        assert_eq!(f.reset, 2);
+    }
+
+    #[test]
+    fn fewer_descriptions_are_whole() {
+        let mut f = feed(4);
+        f.wanted = 2;
+        let mut out = Vec::new();
+        f.add(5, object(0, 4), 0, false, false, &mut out);
+        f.add(5, object(3, 4), 0, false, true, &mut out);
+        f.add(5, object(1, 4), 0, false, false, &mut out);
+        assert_eq!(told(&mut out), ["-", "2"]);
+    }
+
+    #[test]
+    fn a_publisher_that_begins_anew() {
+        let mut f = feed(1);
+        let mut out = Vec::new();
+        for g in [5000, 5001, 3, 4] {
+            f.add(g, object(0, 1), 0, false, false, &mut out);
+        }
+        assert_eq!(told(&mut out), ["1", "1", "1", "1"]);
+        f.add(5, vec![1, 2, 3], 0, false, false, &mut out);
+        assert_eq!((told(&mut out), f.damaged), (vec!["-".to_owned()], 1));
+    }
+
+    #[test]
+    fn the_newest_waits_for_the_decoder() {
+        let source = feed(1).source;
+        let mut c = Camera::default();
+        let job = |n| Job { source: source.clone(), objects: vec![vec![n]], arrived: 0, replayed: false, late: false, playback: false };
+        for n in 0..3 {
+            assert_eq!(c.push(job(n)), None);
+        }
+        assert_eq!(c.push(job(3)), Some(vec![vec![0]]));
+        assert_eq!((c.queue.len(), c.counters.skipped), (3, 1));
+    }
+}

@@ -1,0 +1,351 @@
+//! What a viewer measures: frame rate, frame delay, jitter, lost and late frames, points and bit rate; as
+//! internal/qoe, whose terms are those of Qian et al., "Enabling eBPF-based packet duplication for robust
+//! volumetric video streaming".
+
+use std::collections::{BTreeMap, VecDeque};
+
+use moqt::Nanos;
+
+const SECOND: Nanos = 1_000_000_000;
+/// Of the live frame and bit rates.
+const RATE_WINDOW: Nanos = SECOND;
+/// Of the live percentiles.
+const DELAY_WINDOW: Nanos = 5 * SECOND;
+const MAX_RECENT: usize = 1 << 14;
+/// Sequence numbers by which a late frame can be told.
+const HISTORY: i64 = 1024;
+/// Frames per second that no camera reaches.
+const MAX_RATE: i64 = 1000;
+const BYTE_BUCKET: Nanos = 50_000_000;
+
+/// A frame that was decoded, of all its descriptions that arrived.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen {
+    /// Number of the camera.
+    pub camera: u16,
+    /// The frame header's.
+    pub sequence: u32,
+    /// Local time when it was decoded.
+    pub at: Nanos,
+    /// Decoded less captured, on the session's clock.
+    pub delay: Nanos,
+    /// Its points.
+    pub points: u32,
+    /// Time taken to decode.
+    pub decode: Nanos,
+}
+
+/// Numbers of the moment: rates of the last second, percentiles and means of the last five.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[allow(missing_docs)]
+pub struct Live {
+    pub cameras: u32,
+    pub fps: f64,
+    pub shown_fps: f64,
+    /// 50th, 95th and 99th percentile, ms.
+    pub delay_ms: [f64; 3],
+    pub shown_ms: [f64; 3],
+    pub jitter_ms: f64,
+    pub mbit_per_s: f64,
+    pub points: f64,
+    pub decode_ms: f64,
+}
+
+/// Counts and means of the whole run.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[allow(missing_docs)]
+pub struct Run {
+    pub fps: f64,
+    pub delay_ms: [f64; 3],
+    pub frames: u64,
+    pub shown: u64,
+    pub lost: u64,
+    pub late: u64,
+    pub duplicate: u64,
+    pub restarts: u64,
+    pub bytes: u64,
+}
+
+/// Measures a session, or one of its cameras.
+#[derive(Debug, Default)]
+pub struct Meter {
+    cameras: BTreeMap<u16, Camera>,
+    /// Bins of 10 µs below two seconds and 1 ms above; the key is the delay in 10 µs.
+    delays: BTreeMap<i64, u64>,
+    frames: u64,
+    recent: VecDeque<Seen>,
+    shown: u64,
+    recent_shown: VecDeque<(u16, Nanos, Nanos)>,
+    bytes: u64,
+    received: VecDeque<(Nanos, usize)>,
+}
+
+/// Follows a camera's sequence numbers. A publisher that starts again begins a new epoch: numbers are compared
+/// within an epoch only.
+#[derive(Debug)]
+struct Camera {
+    first_at: Nanos,
+    frames: u64,
+    lost: u64,
+    late: u64,
+    duplicate: u64,
+    restarts: u64,
+    first: u32,
+    highest: u32,
+    captured: Nanos,
+    seen: [u64; HISTORY as usize / 64],
+    last_delay: Nanos,
+    jitter: f64,
+}
+
+impl Camera {
+    fn begin(&mut self, f: &Seen) {
+        (self.first, self.highest, self.captured) = (f.sequence, f.sequence, f.at - f.delay);
+        self.seen = [0; HISTORY as usize / 64];
+        self.mark(f.sequence, true);
+    }
+
+    fn mark(&mut self, s: u32, v: bool) {
+        let (word, bit) = ((s as usize % HISTORY as usize) / 64, s % 64);
+        self.seen[word] = self.seen[word] & !(1 << bit) | u64::from(v) << bit;
+    }
+
+    fn marked(&self, s: u32) -> bool {
+        self.seen[(s as usize % HISTORY as usize) / 64] >> (s % 64) & 1 == 1
+    }
+
+    /// Places a frame in its camera's sequence; whether it is a new one.
+    fn follow(&mut self, f: &Seen) -> bool {
+        let captured = f.at - f.delay;
+        let later = captured - self.captured;
+        let d = i64::from(f.sequence.wrapping_sub(self.highest) as i32);
+        if d == 0 || d < 0 && d > -HISTORY && self.marked(f.sequence) {
+            // The same number again: the same frame, unless it was captured a whole epoch later.
+            if later > HISTORY * SECOND / MAX_RATE {
+                self.restart(f);
+                return true;
+            }
+            self.duplicate += 1;
+            return false;
+        }
+        if d < 0 && (d <= -HISTORY || later > 0) {
+            self.restart(f); // a number from before, captured after
+        } else if d < 0 {
+            self.mark(f.sequence, true);
+            self.late += 1;
+            if f.sequence.wrapping_sub(self.first) as i32 > 0 {
+                self.lost = self.lost.saturating_sub(1); // it was counted when a later frame overtook it
+            }
+        } else if d > 1 + HISTORY && d as f64 > MAX_RATE as f64 * later as f64 / SECOND as f64 {
+            self.restart(f); // more frames than any camera makes in the time between the two
+        } else {
+            self.lost += (d - 1) as u64;
+            for i in (d - HISTORY).max(1)..d {
+                self.mark(self.highest.wrapping_add(i as u32), false);
+            }
+            self.mark(f.sequence, true);
+            (self.highest, self.captured) = (f.sequence, captured);
+        }
+        true
+    }
+
+    fn restart(&mut self, f: &Seen) {
+        self.restarts += 1;
+        self.begin(f);
+    }
+}
+
+/// Down to 10 µs.
+fn milliseconds(d: Nanos) -> f64 {
+    d.div_euclid(10_000) as f64 / 100.0
+}
+
+/// Index of a percentile by nearest rank.
+fn rank(n: u64, p: u64) -> u64 {
+    (n * p).div_ceil(100)
+}
+
+const PERCENTILES: [u64; 3] = [50, 95, 99];
+
+fn nearest(mut delays: Vec<Nanos>) -> [f64; 3] {
+    if delays.is_empty() {
+        return [0.0; 3];
+    }
+    delays.sort_unstable();
+    PERCENTILES.map(|p| milliseconds(delays[rank(delays.len() as u64, p) as usize - 1]))
+}
+
+fn per_second(n: f64, d: Nanos) -> f64 {
+    if d > 0 { n * SECOND as f64 / d as f64 } else { 0.0 }
+}
+
+impl Meter {
+    /// Counts bytes of media that arrived.
+    pub fn received(&mut self, n: usize, at: Nanos) {
+        self.bytes += n as u64;
+        match self.received.back_mut() {
+            Some((from, bytes)) if at - *from < BYTE_BUCKET => *bytes += n,
+            _ => self.received.push_back((at, n)),
+        }
+        while self.received.front().is_some_and(|(from, _)| at - from > RATE_WINDOW + BYTE_BUCKET) {
+            self.received.pop_front();
+        }
+    }
+
+    /// Counts a frame that was decoded. One that was before is not counted again.
+    pub fn decoded(&mut self, f: Seen) {
+        let c = self.cameras.entry(f.camera).or_insert_with(|| {
+            let mut c = Camera {
+                first_at: f.at,
+                frames: 0,
+                lost: 0,
+                late: 0,
+                duplicate: 0,
+                restarts: 0,
+                first: 0,
+                highest: 0,
+                captured: 0,
+                seen: [0; HISTORY as usize / 64],
+                last_delay: f.delay,
+                jitter: 0.0,
+            };
+            c.begin(&f);
+            c
+        });
+        if c.frames > 0 && !c.follow(&f) {
+            return;
+        }
+        c.frames += 1;
+        // RFC 3550 §6.4.1, A.8: the difference of two transit times is that of their frame delays.
+        c.jitter += ((f.delay - c.last_delay).abs() as f64 - c.jitter) / 16.0;
+        c.last_delay = f.delay;
+        self.frames += 1;
+        let us10 = f.delay.clamp(-SECOND / 2, 60 * SECOND).div_euclid(10_000);
+        let bin = if us10 < 200_000 { us10 } else { us10 / 100 * 100 };
+        *self.delays.entry(bin).or_default() += 1;
+        while self.recent.len() >= MAX_RECENT || self.recent.front().is_some_and(|r| f.at - r.at > DELAY_WINDOW) {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(f);
+    }
+
+    /// Counts a frame that was shown, with its delay until then.
+    pub fn shown(&mut self, camera: u16, at: Nanos, delay: Nanos) {
+        self.shown += 1;
+        let list = &mut self.recent_shown;
+        while list.len() >= MAX_RECENT || list.front().is_some_and(|r| at - r.1 > DELAY_WINDOW) {
+            list.pop_front();
+        }
+        list.push_back((camera, at, delay));
+    }
+
+    /// Sums up the moment.
+    pub fn live(&self, now: Nanos) -> Live {
+        let mut l = Live { cameras: self.cameras.len() as u32, ..Live::default() };
+        let recent: Vec<_> = self.recent.iter().filter(|f| now - f.at <= DELAY_WINDOW).collect();
+        let mean = |of: &dyn Fn(&Seen) -> f64| match recent.len() {
+            0 => 0.0,
+            n => recent.iter().map(|f| of(f)).sum::<f64>() / n as f64,
+        };
+        l.points = mean(&|f| f64::from(f.points));
+        l.decode_ms = mean(&|f| f.decode as f64 / 1e6);
+        l.delay_ms = nearest(recent.iter().map(|f| f.delay).collect());
+        let shown = || self.recent_shown.iter().filter(|f| now - f.1 <= DELAY_WINDOW);
+        l.shown_ms = nearest(shown().map(|f| f.2).collect());
+        let cameras = self.cameras.len().max(1) as f64;
+        l.fps = recent.iter().filter(|f| now - f.at <= RATE_WINDOW).count() as f64 / cameras;
+        l.shown_fps = shown().filter(|f| now - f.1 <= RATE_WINDOW).count() as f64 / cameras;
+        l.jitter_ms = self.cameras.values().map(|c| c.jitter / 1e6).sum::<f64>() / cameras;
+        let bytes: usize = self.received.iter().filter(|r| now - r.0 <= RATE_WINDOW).map(|r| r.1).sum();
+        l.mbit_per_s = bytes as f64 * 8.0 / 1e6;
+        l
+    }
+
+    /// Sums up the run.
+    pub fn run(&self, now: Nanos) -> Run {
+        let mut r = Run { frames: self.frames, shown: self.shown, bytes: self.bytes, ..Run::default() };
+        for c in self.cameras.values() {
+            // Starting up does not count, a stall at the end does.
+            r.fps += per_second(c.frames as f64 - 1.0, now - c.first_at) / self.cameras.len() as f64;
+            r.lost += c.lost;
+            r.late += c.late;
+            r.duplicate += c.duplicate;
+            r.restarts += c.restarts;
+        }
+        for (of, p) in r.delay_ms.iter_mut().zip(PERCENTILES) {
+            let (mut below, want) = (0, rank(self.frames, p));
+            for (bin, n) in &self.delays {
+                below += n;
+                if below >= want {
+                    *of = *bin as f64 / 100.0;
+                    break;
+                }
+            }
+        }
+        r
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Nanos = 1_000_000;
+    const START: Nanos = 1_763_665_200 * SECOND;
+
+    fn seen(sequence: u32, at: Nanos, delay: Nanos) -> Seen {
+        Seen { camera: 0, sequence, at: START + at, delay, points: 100, decode: 2 * MS }
+    }
+
+    #[test]
+    fn thirty_frames_a_second() {
+        let mut m = Meter::default();
+        for i in 0..300 {
+            m.decoded(seen(i, i64::from(i) * SECOND / 30, (20 + i64::from(i % 10)) * MS));
+            m.received(1000, START + i64::from(i) * SECOND / 30);
+        }
+        let now = START + 299 * SECOND / 30;
+        let l = m.live(now);
+        assert!((l.fps - 30.0).abs() <= 1.0 && (l.mbit_per_s - 0.24).abs() < 0.02, "{l:?}");
+        assert_eq!((l.delay_ms, l.points, l.decode_ms), ([24.0, 29.0, 29.0], 100.0, 2.0));
+        let r = m.run(now);
+        assert!((r.fps - 30.0).abs() < 1e-6);
+        assert_eq!((r.frames, r.lost, r.delay_ms, r.bytes), (300, 0, [24.0, 29.0, 29.0], 300_000));
+    }
+
+    #[test]
+    fn lost_late_duplicate_and_restarted() {
+        let mut m = Meter::default();
+        let counts = |m: &Meter| {
+            let r = m.run(START + SECOND);
+            (r.frames, r.lost, r.late, r.duplicate, r.restarts)
+        };
+        for (i, (n, want)) in [
+            (10, (1, 0, 0, 0, 0)),
+            (13, (2, 2, 0, 0, 0)),
+            (13, (2, 2, 0, 1, 0)),
+            (11, (3, 1, 1, 1, 0)), // late: 11 of 11, 12
+            (14, (4, 1, 1, 1, 0)),
+            (3, (5, 1, 1, 1, 1)), // captured after 14: began again
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let i = i as i64;
+            // The late frame is older than the newest, the others newer.
+            let delay = if n == 11 { 500 * MS } else { 20 * MS };
+            m.decoded(seen(n, i * 33 * MS, delay));
+            assert_eq!(counts(&m), want, "frame {n}");
+        }
+    }
+
+    #[test]
+    fn sequence_wraps() {
+        let mut m = Meter::default();
+        for i in 0..10u32 {
+            m.decoded(seen((u32::MAX - 4).wrapping_add(i), i64::from(i) * 33 * MS, 0));
+        }
+        let r = m.run(START + SECOND);
+        assert_eq!((r.frames, r.lost, r.restarts), (10, 0, 0));
+    }
+}

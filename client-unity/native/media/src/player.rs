@@ -1,0 +1,1029 @@
+//! A session as a viewer follows it, over any number of connections one after the other.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use moqt::code::request;
+use moqt::{Ended, Event, Filter, Namespace, Nanos, Object, ObjectStatus, Properties, Request, Session, SubscribeOptions, TrackName};
+
+use crate::catalog::{parse_poses, Catalog, CatalogReader, Timeline, MAX_SIZE, POSE_TRACK};
+use crate::clock::{self, Rtt};
+use crate::feed::{Feed, Handed, Job, Source};
+use crate::playback::{Action, Playback};
+use crate::receipt;
+use crate::shared::{ClockSource, Command, Phase, PlaybackAction, PlaybackInfo, Shared, TrackInfo, Wish};
+use crate::ROOT;
+
+const MS: Nanos = 1_000_000;
+/// How long a relay is asked to wait for a publisher at a time, ms.
+const RENDEZVOUS: u64 = 20_000;
+/// Without a catalog for so long the viewer is told that it waits.
+const PATIENCE: Nanos = 1500 * MS;
+/// Without a stamp for so long delays are on the local clock.
+const CLOCK_PATIENCE: Nanos = 2000 * MS;
+/// Without a frame for so long, or the time of so many frames, a publisher is called silent.
+const SILENCE: Nanos = 3000 * MS;
+const SILENT_FRAMES: f64 = 5.0;
+/// How often it is looked for that.
+const LOOK: Nanos = 250 * MS;
+/// How often a recording's playback moves on.
+const TICK: Nanos = 8 * MS;
+const RETRY: Nanos = 1000 * MS;
+const FETCH_TIMEOUT: Nanos = 20_000 * MS;
+/// Subscriber priorities (§7): time before the catalog before frames.
+const PRIORITY_CLOCK: u8 = 0;
+const PRIORITY_CATALOG: u8 = 16;
+const RECORDING: &str = "recording";
+/// Largest clock stamp taken; later versions may append fields.
+const MAX_STAMP: usize = 1024;
+
+/// What to play.
+#[derive(Debug, Clone, Default)]
+pub struct Config {
+    /// The session; nothing: the relay's are listed.
+    pub session: Option<String>,
+    /// Names the receipts' track; "": none are sent.
+    pub viewer: String,
+    /// Age at which an object is not worth sending any more, ms; 0 = the catalog's.
+    pub delivery_timeout_ms: u32,
+}
+
+/// A connection, as driver and player call it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Link(pub u64);
+
+/// What a request of ours is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Clock,
+    Sessions,
+    Catalog,
+    Poses,
+    Points(u16),
+    Recording,
+    /// A fetch of the playback, by its ID.
+    Reel(u64),
+    Receipts,
+}
+
+/// What is known of one connection.
+#[derive(Debug)]
+struct Connection {
+    link: Link,
+    requests: HashMap<Request, Purpose>,
+    catalog: CatalogReader,
+    poses: CatalogOrder,
+    recording: CatalogReader,
+    compression: HashMap<Request, u64>,
+    replayed: HashMap<Request, bool>,
+    retries: Vec<(Nanos, Purpose)>,
+    fetches: Vec<(Nanos, Request)>,
+    rtt: Rtt,
+}
+
+/// The newest object of a track of small objects.
+#[derive(Debug, Default)]
+struct CatalogOrder(Option<(u64, u64)>);
+
+impl CatalogOrder {
+    fn newer(&mut self, group: u64, id: u64) -> bool {
+        let new = self.0.is_none_or(|l| (group, id) > l);
+        if new {
+            self.0 = Some((group, id));
+        }
+        new
+    }
+}
+
+impl Connection {
+    fn of(&self, purpose: Purpose) -> Option<Request> {
+        self.requests.iter().find(|(_, p)| **p == purpose).map(|(r, _)| *r)
+    }
+}
+
+/// Follows a session.
+#[derive(Debug)]
+pub struct Player {
+    config: Config,
+    shared: Arc<Shared>,
+    connection: Option<Connection>,
+    /// The one before, which asked to be left and goes on until frames come over the new one.
+    previous: Option<Connection>,
+    superseded: Option<Link>,
+    connections: u32,
+    clock_until: Option<Nanos>,
+    waiting_from: Option<Nanos>,
+    looked: Nanos,
+    catalog: Option<Catalog>,
+    recording: Option<Catalog>,
+    sources: BTreeMap<(u16, String), Arc<Source>>,
+    versions: u32,
+    poses: HashMap<u16, cloud::Transform>,
+    wishes: BTreeMap<u16, Wish>,
+    wish_all: Option<Wish>,
+    unwished: Vec<u16>,
+    feeds: BTreeMap<u16, Feed>,
+    playback: Option<Playback>,
+    /// Fetches of the playback: their requests and cameras.
+    reels: HashMap<u64, (Request, u16)>,
+    receipts: u64,
+    receipts_track: TrackName,
+}
+
+impl Player {
+    /// A player without a connection.
+    pub fn new(config: Config, shared: Arc<Shared>) -> Self {
+        let mut p = Player {
+            shared,
+            connection: None,
+            previous: None,
+            superseded: None,
+            connections: 0,
+            clock_until: None,
+            waiting_from: None,
+            looked: 0,
+            catalog: None,
+            recording: None,
+            sources: BTreeMap::new(),
+            versions: 0,
+            poses: HashMap::new(),
+            wishes: BTreeMap::new(),
+            wish_all: None,
+            unwished: Vec::new(),
+            feeds: BTreeMap::new(),
+            playback: None,
+            reels: HashMap::new(),
+            receipts: 0,
+            receipts_track: TrackName::default(),
+            config,
+        };
+        p.receipts_track = p.track(&format!("receipts/{}", p.config.viewer));
+        p
+    }
+
+    fn namespace(&self) -> Namespace {
+        Namespace::new(std::iter::once(ROOT).chain(self.config.session.as_deref()))
+    }
+
+    fn track(&self, name: &str) -> TrackName {
+        TrackName::new(self.namespace(), name)
+    }
+
+    fn recorded_track(&self, name: &str) -> TrackName {
+        let mut ns = self.namespace();
+        ns.0.push(RECORDING.as_bytes().to_vec());
+        TrackName::new(ns, name)
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        self.shared.status().phase = phase;
+    }
+
+    /// Connecting failed, or the connection broke; it is being tried again.
+    pub fn trouble(&mut self, phase: Phase, why: &str) {
+        if self.connection.is_none() {
+            self.enter(phase);
+        }
+        self.shared.note_error(why);
+    }
+
+    /// A session is open: from now on it is the one that is used. One before it that lasts is used until frames come
+    /// over this one.
+    pub fn connected(&mut self, now: Nanos, link: Link, s: &mut Session) {
+        self.connections += 1;
+        self.shared.status().reconnects = self.connections - 1;
+        self.previous = self.connection.take();
+        self.connection = Some(Connection {
+            link,
+            requests: HashMap::new(),
+            catalog: CatalogReader::default(),
+            poses: CatalogOrder::default(),
+            recording: CatalogReader::default(),
+            compression: HashMap::new(),
+            replayed: HashMap::new(),
+            retries: Vec::new(),
+            fetches: Vec::new(),
+            rtt: Rtt::default(),
+        });
+        if self.shared.measures().source == ClockSource::Unknown {
+            self.clock_until = Some(now + CLOCK_PATIENCE);
+        }
+        self.begin(now, s, Purpose::Clock);
+        if self.config.session.is_none() {
+            self.enter(Phase::Listing);
+            self.begin(now, s, Purpose::Sessions);
+            return self.supersede();
+        }
+        self.waiting_from = Some(now + PATIENCE);
+        self.begin(now, s, Purpose::Catalog);
+        if !self.config.viewer.is_empty() {
+            self.begin(now, s, Purpose::Receipts);
+        }
+        // What the catalog said before holds until it says otherwise: frames need not wait for it.
+        if self.catalog.is_some() {
+            self.watch(now, s);
+        }
+    }
+
+    /// Asks for what a purpose needs.
+    fn begin(&mut self, now: Nanos, s: &mut Session, purpose: Purpose) {
+        let small = SubscribeOptions {
+            filter: Some(Filter::LargestObject),
+            priority: Some(PRIORITY_CATALOG),
+            join: true,
+            max_object: MAX_SIZE,
+            ..SubscribeOptions::default()
+        };
+        let patient = SubscribeOptions { rendezvous_ms: RENDEZVOUS, ..small };
+        let request = match purpose {
+            Purpose::Clock => {
+                let (ns, name) = clock::TRACK;
+                let o = SubscribeOptions { priority: Some(PRIORITY_CLOCK), max_object: MAX_STAMP, ..SubscribeOptions::default() };
+                s.subscribe(now, &TrackName::new(Namespace::new([ns]), name), o)
+            }
+            Purpose::Sessions => {
+                self.shared.status().sessions.clear();
+                s.subscribe_namespace(now, &Namespace::new([ROOT]))
+            }
+            Purpose::Catalog => s.subscribe(now, &self.track("catalog"), patient),
+            Purpose::Poses => s.subscribe(now, &self.track(POSE_TRACK), patient),
+            Purpose::Recording => s.subscribe(now, &self.recorded_track("catalog"), small),
+            Purpose::Receipts => s.publish(now, &self.receipts_track, self.receipts),
+            Purpose::Points(camera) => {
+                let migrating = self.previous.is_some();
+                let Some(f) = self.feeds.get_mut(&camera) else { return };
+                if !migrating {
+                    f.restart(now);
+                }
+                let t = &f.source.track;
+                let o = SubscribeOptions {
+                    filter: Some(Filter::LargestObject),
+                    delivery_timeout_ms: match self.config.delivery_timeout_ms {
+                        0 => t.delivery_timeout_ms.into(),
+                        ms => ms.into(),
+                    },
+                    rendezvous_ms: RENDEZVOUS,
+                    join: true,
+                    max_object: t.max_object(),
+                    subgroups: f.wanted.into(),
+                    ..SubscribeOptions::default()
+                };
+                let name = t.name.clone();
+                s.subscribe(now, &self.track(&name), o)
+            }
+            Purpose::Reel(_) => return,
+        };
+        if let Some(c) = &mut self.connection {
+            c.requests.insert(request, purpose);
+        }
+    }
+
+    /// The connection to be closed, as another took its place.
+    pub fn take_superseded(&mut self) -> Option<Link> {
+        self.superseded.take()
+    }
+
+    /// Gives up the connection before this one.
+    fn supersede(&mut self) {
+        if let Some(p) = self.previous.take() {
+            self.superseded = Some(p.link);
+        }
+    }
+
+    fn current(&self, link: Link) -> bool {
+        self.connection.as_ref().is_some_and(|c| c.link == link)
+    }
+
+    /// What QUIC knows of the path.
+    pub fn path(&mut self, link: Link, rtt: Rtt) {
+        if let Some(c) = self.connection.as_mut().filter(|c| c.link == link) {
+            c.rtt = rtt;
+        }
+    }
+
+    /// A connection is over. Returns whether it was the one in use.
+    pub fn gone(&mut self, link: Link) -> bool {
+        if self.previous.as_ref().is_some_and(|c| c.link == link) {
+            self.previous = None;
+            return false;
+        }
+        if !self.current(link) {
+            return false;
+        }
+        self.connection = None;
+        for (id, _) in self.reels.drain() {
+            if let Some(p) = &mut self.playback {
+                p.failed(0, id, false);
+            }
+        }
+        true
+    }
+
+    /// Something happened in a session.
+    pub fn event(&mut self, now: Nanos, link: Link, s: &mut Session, e: Event) {
+        let old = !self.current(link);
+        let connection = if old { self.previous.as_mut().filter(|c| c.link == link) } else { self.connection.as_mut() };
+        let Some(c) = connection else { return };
+        let request = match &e {
+            Event::Subscribed { request, .. }
+            | Event::Datagram { request, .. }
+            | Event::Cut { request, .. }
+            | Event::Fetched { request }
+            | Event::Failed { request, .. }
+            | Event::Ended { request, .. }
+            | Event::Published { request }
+            | Event::Namespace { request, .. } => *request,
+            Event::Object(o) => o.request,
+            Event::Ready { .. } | Event::Goaway { .. } | Event::Closed { .. } => return,
+        };
+        let Some(&purpose) = c.requests.get(&request) else { return };
+        if matches!(e, Event::Failed { .. } | Event::Ended { .. }) {
+            c.requests.remove(&request);
+            c.compression.remove(&request);
+            c.replayed.remove(&request);
+        }
+        if old {
+            // Frames alone still count of a connection that was left.
+            match (purpose, e) {
+                (Purpose::Points(camera), Event::Object(o)) => self.points(now, camera, o, false),
+                (Purpose::Points(camera), Event::Cut { group, remote, .. }) => self.cut(camera, group, remote),
+                _ => {}
+            }
+            return;
+        }
+        match e {
+            Event::Subscribed { largest, properties, .. } => {
+                self.subscribed(now, s, request, purpose, largest.is_none(), &properties);
+            }
+            Event::Object(o) => self.object(now, s, purpose, o),
+            Event::Datagram { payload, .. } => self.datagram(now, purpose, &payload),
+            Event::Cut { group, remote, .. } => {
+                if let Purpose::Points(camera) = purpose {
+                    self.cut(camera, group, remote);
+                }
+            }
+            Event::Fetched { .. } => {
+                if let Purpose::Reel(id) = purpose {
+                    self.end_reel(request, id);
+                    if let Some(p) = &mut self.playback {
+                        p.fetched(id);
+                    }
+                    self.play(now, s);
+                }
+            }
+            Event::Failed { error, .. } => self.failed(now, request, purpose, &error),
+            Event::Ended { why, .. } => self.ended(now, s, purpose, &why),
+            Event::Namespace { added, suffix, .. } => self.session_listed(added, &suffix),
+            Event::Published { .. } | Event::Ready { .. } | Event::Goaway { .. } | Event::Closed { .. } => {}
+        }
+    }
+
+    fn end_reel(&mut self, request: Request, id: u64) {
+        self.reels.remove(&id);
+        if let Some(c) = &mut self.connection {
+            c.requests.remove(&request);
+            c.fetches.retain(|(_, r)| *r != request);
+        }
+    }
+
+    fn subscribed(&mut self, now: Nanos, s: &mut Session, request: Request, purpose: Purpose, empty: bool, p: &Properties) {
+        let small = matches!(purpose, Purpose::Catalog | Purpose::Recording);
+        let name = match purpose {
+            Purpose::Recording => self.recorded_track("catalog"),
+            _ => self.track("catalog"),
+        };
+        let Some(c) = &mut self.connection else { return };
+        c.compression.insert(request, p.compression.unwrap_or(0));
+        c.replayed.insert(request, p.replayed);
+        // A relay may answer a track's first SUBSCRIBE before its publisher did, and not know what the newest group
+        // is: then all that the publisher keeps is asked for.
+        if small && empty {
+            let id = s.fetch(now, &name, 0, 1 << 60, Some(PRIORITY_CATALOG), MAX_SIZE);
+            c.requests.insert(id, purpose);
+            c.compression.insert(id, p.compression.unwrap_or(0));
+        }
+        if purpose == Purpose::Catalog {
+            self.shared.status().replayed = p.replayed;
+            if p.replayed {
+                self.begin(now, s, Purpose::Recording);
+            } else {
+                self.offer(now, s, None);
+            }
+        }
+    }
+
+    fn object(&mut self, now: Nanos, s: &mut Session, purpose: Purpose, o: Object) {
+        let normal = o.status == ObjectStatus::Normal && !o.payload.is_empty();
+        match purpose {
+            Purpose::Points(camera) => {
+                let fetched = o.fetched;
+                self.points(now, camera, o, fetched);
+                // Frames come over the new connection: the one before has done its duty.
+                if !fetched {
+                    self.supersede();
+                }
+            }
+            Purpose::Reel(id) if normal => {
+                if let Some((_, camera)) = self.reels.get(&id) {
+                    self.shared.measures().received(*camera, o.payload.len(), now);
+                }
+                if let Some(p) = &mut self.playback {
+                    p.object(id, o.group, o.payload);
+                }
+                self.play(now, s);
+            }
+            Purpose::Catalog | Purpose::Recording if normal => self.take_catalog(now, s, purpose, o),
+            Purpose::Poses if normal => {
+                let newer = self.connection.as_mut().is_some_and(|c| c.poses.newer(o.group, o.id));
+                // A pose that cannot be read leaves the camera where it is.
+                for (camera, pose) in parse_poses(&o.payload).ok().into_iter().flatten().filter(|_| newer) {
+                    self.poses.insert(camera, pose);
+                    let mut status = self.shared.status();
+                    for t in status.tracks.iter_mut().filter(|t| t.track.camera == camera) {
+                        t.track.pose = pose;
+                    }
+                    status.catalog_version = status.catalog_version.wrapping_add(1);
+                }
+            }
+            Purpose::Clock if normal => self.datagram(now, purpose, &o.payload),
+            _ => {}
+        }
+    }
+
+    fn datagram(&mut self, now: Nanos, purpose: Purpose, payload: &[u8]) {
+        let (Purpose::Clock, Some(stamp)) = (purpose, clock::parse_stamp(payload)) else { return };
+        let rtt = self.connection.as_ref().map(|c| c.rtt).unwrap_or_default();
+        let mut m = self.shared.measures();
+        m.clock.observe(stamp, now, rtt);
+        m.rtt = rtt;
+        m.set_clock(ClockSource::Relay);
+        self.clock_until = None;
+    }
+
+    fn points(&mut self, now: Nanos, camera: u16, o: Object, fetched: bool) {
+        let Some(f) = self.feeds.get_mut(&camera) else { return };
+        if o.status != ObjectStatus::Normal || o.payload.is_empty() {
+            self.shared.pool.give(o.payload);
+            return;
+        }
+        self.shared.measures().received(camera, o.payload.len(), now);
+        let replayed = self.connection.as_ref().and_then(|c| c.replayed.get(&o.request)).copied().unwrap_or(false);
+        let mut out = Vec::new();
+        f.add(o.group, o.payload, now, replayed, fetched, &mut out);
+        self.hand(camera, out);
+    }
+
+    fn cut(&mut self, camera: u16, group: u64, remote: bool) {
+        let Some(f) = self.feeds.get_mut(&camera) else { return };
+        let mut out = Vec::new();
+        f.cut(group, remote, &mut out);
+        self.hand(camera, out);
+    }
+
+    /// Passes on what a feed handed out.
+    fn hand(&mut self, camera: u16, out: Vec<Handed>) {
+        let Some(f) = self.feeds.get_mut(&camera) else { return };
+        for h in out {
+            match h {
+                Handed::Frame { objects, arrived, replayed, late } => {
+                    let source = f.source.clone();
+                    self.shared.queue(camera, Job { source, objects, arrived, replayed, late, playback: false });
+                }
+                Handed::Unused(b) => self.shared.pool.give(b),
+            }
+        }
+        let (late, reset, damaged) = (std::mem::take(&mut f.late), std::mem::take(&mut f.reset), std::mem::take(&mut f.damaged));
+        if late + reset + damaged > 0 {
+            let mut cameras = self.shared.cameras();
+            let k = &mut cameras.entry(camera).or_default().counters;
+            k.late += late;
+            k.reset += reset;
+            k.damaged += damaged;
+        }
+    }
+
+    fn take_catalog(&mut self, now: Nanos, s: &mut Session, purpose: Purpose, o: Object) {
+        let Some(c) = &mut self.connection else { return };
+        let of_track = c.compression.get(&o.request).copied().unwrap_or(0);
+        let compression = o.properties.compression.unwrap_or(of_track);
+        let reader = if purpose == Purpose::Catalog { &mut c.catalog } else { &mut c.recording };
+        let catalog = match reader.add(o.group, o.id, o.payload, compression) {
+            Ok(Some(c)) => c,
+            Ok(None) => return,
+            // A recording that cannot be moved about in is watched as it comes.
+            Err(_) if purpose == Purpose::Recording => return,
+            Err(e) => {
+                self.enter(Phase::Refused);
+                self.shared.note_error(&e.to_string());
+                return;
+            }
+        };
+        if purpose == Purpose::Recording {
+            return self.offer(now, s, Some(catalog));
+        }
+        self.waiting_from = None;
+        if catalog.complete {
+            self.offer(now, s, None);
+            self.drop_feeds(s);
+            self.enter(Phase::Ended);
+            return;
+        }
+        if catalog.has_poses && self.connection.as_ref().is_some_and(|c| c.of(Purpose::Poses).is_none()) {
+            self.begin(now, s, Purpose::Poses);
+        }
+        let empty = catalog.tracks.is_empty();
+        self.catalog = Some(catalog);
+        self.watch(now, s);
+        if self.feeds.is_empty() {
+            self.supersede();
+        }
+        self.enter(if empty { Phase::Waiting } else { Phase::Live });
+    }
+
+    /// What is wanted of a camera.
+    fn wish(&self, camera: u16) -> Option<&Wish> {
+        let all = self.wish_all.as_ref().filter(|_| !self.unwished.contains(&camera));
+        self.wishes.get(&camera).or(all)
+    }
+
+    /// Makes subscriptions, and what the user sees of the catalog, those of the catalog and the wishes.
+    fn watch(&mut self, now: Nanos, s: &mut Session) {
+        let Some(catalog) = self.catalog.clone() else { return };
+        // A track whose frames look the same keeps its version, and with it the ray table.
+        let mut sources = BTreeMap::new();
+        for t in &catalog.tracks {
+            let key = (t.camera, t.quality.clone());
+            let same = |o: &&Arc<Source>| o.track.lens == t.lens && (o.track.width, o.track.layout) == (t.width, t.layout);
+            let old = self.sources.get(&key);
+            let (version, rays) = old.filter(same).map_or_else(
+                || {
+                    self.versions += 1;
+                    (self.versions, Arc::default())
+                },
+                |o| (o.version, o.rays.clone()),
+            );
+            let source = match old {
+                Some(o) if o.track == *t => o.clone(),
+                _ => Arc::new(Source { track: t.clone(), version, rays }),
+            };
+            sources.insert(key, source);
+        }
+        self.sources = sources;
+        let mut selected = BTreeMap::new();
+        for camera in catalog.cameras() {
+            let Some(w) = self.wish(camera) else { continue };
+            let Some(t) = catalog.select(camera, w.quality.as_deref()) else { continue };
+            if let Some(source) = self.sources.get(&(camera, t.quality.clone())) {
+                let wanted = if w.descriptions == 0 { t.descriptions } else { w.descriptions.min(t.descriptions) };
+                selected.insert(camera, (source.clone(), wanted));
+            }
+        }
+        let gone: Vec<_> = self.feeds.keys().filter(|c| !selected.contains_key(c)).copied().collect();
+        for camera in gone {
+            self.leave(s, camera);
+            self.feeds.remove(&camera);
+            if let Some(c) = self.shared.cameras().get_mut(&camera) {
+                c.clear();
+            }
+        }
+        for (camera, (source, wanted)) in &selected {
+            self.shared.queue_rays(source);
+            match self.feeds.get_mut(camera) {
+                Some(f) if f.source.track.name == source.track.name && f.wanted == *wanted => f.source = source.clone(),
+                _ => {
+                    self.leave(s, *camera);
+                    self.feeds.insert(*camera, Feed::new(source.clone(), *wanted, now));
+                    if let Some(p) = &mut self.playback {
+                        let place = p.position();
+                        p.seek(now, place); // what is there ahead is of another track
+                    }
+                }
+            }
+            self.follow(now, s, *camera);
+        }
+        self.tell_tracks(&catalog, &selected);
+        self.set_reels();
+        self.play(now, s);
+    }
+
+    fn tell_tracks(&mut self, catalog: &Catalog, selected: &BTreeMap<u16, (Arc<Source>, u8)>) {
+        let recorded = |name: &str| self.recording.iter().flat_map(|r| &r.tracks).any(|t| t.name == name && t.timeline.is_some());
+        let tracks = catalog.tracks.iter().filter_map(|t| {
+            let source = self.sources.get(&(t.camera, t.quality.clone()))?;
+            let mut track = t.clone();
+            if let Some(pose) = self.poses.get(&t.camera) {
+                track.pose = *pose;
+            }
+            Some(TrackInfo {
+                version: source.version,
+                subscribed: selected.get(&t.camera).is_some_and(|(s, _)| s.track.name == t.name),
+                recorded: recorded(&t.name),
+                rays: source.rays.clone(),
+                track,
+            })
+        });
+        let tracks = tracks.collect();
+        let mut status = self.shared.status();
+        status.tracks = tracks;
+        status.has_catalog = true;
+        status.catalog_version = status.catalog_version.wrapping_add(1);
+    }
+
+    /// Receives a camera's frames as they are published.
+    fn follow(&mut self, now: Nanos, s: &mut Session, camera: u16) {
+        let purpose = Purpose::Points(camera);
+        let asked = self.connection.as_ref().is_none_or(|c| c.of(purpose).is_some() || c.retries.iter().any(|r| r.1 == purpose));
+        if !asked && self.playback.is_none() {
+            self.begin(now, s, purpose);
+        }
+    }
+
+    /// Receives nothing more of a camera.
+    fn leave(&mut self, s: &mut Session, camera: u16) {
+        let purpose = Purpose::Points(camera);
+        let Some(c) = &mut self.connection else { return };
+        c.retries.retain(|r| r.1 != purpose);
+        if let Some(request) = c.of(purpose) {
+            c.requests.remove(&request);
+            s.cancel(request);
+        }
+    }
+
+    fn drop_feeds(&mut self, s: &mut Session) {
+        for camera in self.feeds.keys().copied().collect::<Vec<_>>() {
+            // What is under way of the last frame is shown.
+            let mut out = Vec::new();
+            if let Some(f) = self.feeds.get_mut(&camera) {
+                f.hand(&mut out);
+            }
+            self.hand(camera, out);
+            self.leave(s, camera);
+        }
+        self.feeds.clear();
+        self.catalog = None;
+    }
+
+    fn retry(&mut self, at: Nanos, purpose: Purpose) {
+        if let Some(c) = &mut self.connection {
+            if c.of(purpose).is_none() && !c.retries.iter().any(|r| r.1 == purpose) {
+                c.retries.push((at, purpose));
+            }
+        }
+    }
+
+    fn failed(&mut self, now: Nanos, request: Request, purpose: Purpose, e: &moqt::RequestError) {
+        let absent = matches!(e.code, request::DOES_NOT_EXIST | request::TIMEOUT | request::GOING_AWAY);
+        match purpose {
+            Purpose::Clock => {
+                if !absent || e.code == request::DOES_NOT_EXIST {
+                    self.shared.measures().set_clock(ClockSource::Local);
+                }
+                self.retry(now + 10 * RETRY, purpose);
+            }
+            Purpose::Catalog => {
+                if !absent {
+                    self.enter(Phase::Refused);
+                    self.shared.note_error(&format!("the relay refuses the session: {e}"));
+                } else if e.code == request::DOES_NOT_EXIST {
+                    let had = self.shared.look(|s| s.has_catalog);
+                    self.enter(if had { Phase::Ended } else { Phase::Waiting });
+                }
+                self.retry(now + RETRY, purpose);
+            }
+            Purpose::Sessions => {
+                self.enter(Phase::Refused);
+                self.shared.note_error(&format!("the relay does not list its sessions: {e}"));
+                self.retry(now + 5 * RETRY, purpose);
+            }
+            // Who has no recording answers that it does not exist.
+            Purpose::Recording if e.code == request::DOES_NOT_EXIST => {}
+            Purpose::Poses | Purpose::Points(_) | Purpose::Recording => self.retry(now + RETRY / 2, purpose),
+            Purpose::Reel(id) => {
+                self.end_reel(request, id);
+                if let Some(p) = &mut self.playback {
+                    p.failed(now, id, e.code == request::INVALID_RANGE);
+                }
+            }
+            Purpose::Receipts => {} // the relay takes none; a viewer works without
+        }
+    }
+
+    fn ended(&mut self, now: Nanos, s: &mut Session, purpose: Purpose, why: &Ended) {
+        match purpose {
+            Purpose::Catalog => {
+                self.offer(now, s, None);
+                self.drop_feeds(s);
+                self.enter(Phase::Ended);
+                if !why.over() {
+                    self.shared.note_error(&format!("the publisher is away: {why}"));
+                }
+                if let Some(c) = &mut self.connection {
+                    c.catalog = CatalogReader::default();
+                }
+                self.retry(now + RETRY / 2, purpose);
+            }
+            Purpose::Points(camera) => {
+                let mut out = Vec::new();
+                if let Some(f) = self.feeds.get_mut(&camera) {
+                    f.hand(&mut out);
+                }
+                self.hand(camera, out);
+                self.retry(now + RETRY / 2, purpose);
+            }
+            Purpose::Clock | Purpose::Poses | Purpose::Recording => self.retry(now + RETRY, purpose),
+            _ => {}
+        }
+    }
+
+    fn session_listed(&mut self, added: bool, suffix: &Namespace) {
+        let [name] = suffix.0.as_slice() else { return };
+        let name = String::from_utf8_lossy(name).into_owned();
+        if name.contains('\0') {
+            return;
+        }
+        let mut s = self.shared.status();
+        match (s.sessions.binary_search(&name), added) {
+            (Err(at), true) => s.sessions.insert(at, name),
+            (Ok(at), false) => {
+                s.sessions.remove(at);
+            }
+            _ => return,
+        }
+        s.sessions_version = s.sessions_version.wrapping_add(1);
+    }
+
+    // Recordings.
+
+    /// The replay offers its recording, or no longer does.
+    fn offer(&mut self, now: Nanos, s: &mut Session, recording: Option<Catalog>) {
+        self.recording = recording;
+        if self.recording.is_none() {
+            self.watch_live(now, s);
+        } else if self.catalog.is_some() {
+            self.watch(now, s);
+        }
+        self.tell_playback();
+    }
+
+    /// Length of the recording, ms; 0 without one.
+    fn duration(&self) -> f64 {
+        let tracks = self.recording.iter().flat_map(|r| &r.tracks);
+        tracks.filter(|t| t.timeline.is_some()).map(|t| t.duration).fold(0.0, f64::max)
+    }
+
+    fn timelines(&self) -> BTreeMap<u16, Timeline> {
+        let recorded = |name: &str| self.recording.iter().flat_map(|r| &r.tracks).find(|t| t.name == name)?.timeline;
+        self.feeds.iter().filter_map(|(n, f)| Some((*n, recorded(&f.source.track.name)?))).collect()
+    }
+
+    fn set_reels(&mut self) {
+        let timelines = self.timelines();
+        if let Some(p) = &mut self.playback {
+            p.set_cameras(&timelines);
+        }
+    }
+
+    /// Where in the recording the picture is, ms.
+    fn place(&self) -> f64 {
+        if let Some(p) = &self.playback {
+            return p.position();
+        }
+        let origin = self.recording.iter().flat_map(|r| &r.tracks).find_map(|t| t.timeline);
+        match (self.feeds.values().next(), origin) {
+            (Some(f), Some(o)) if f.captured > 0 => (f.captured as f64 / 1000.0 - o.wallclock).clamp(0.0, self.duration()),
+            _ => 0.0,
+        }
+    }
+
+    fn control(&mut self, now: Nanos, s: &mut Session, action: PlaybackAction) {
+        if self.duration() == 0.0 {
+            return;
+        }
+        if action == PlaybackAction::Live {
+            self.watch_live(now, s);
+            return self.tell_playback();
+        }
+        let place = if let PlaybackAction::Seek(ms) = action { ms } else { self.place() };
+        let begun = self.playback.is_some();
+        if !begun {
+            // The replay, which all see, is left for the recording.
+            for camera in self.feeds.keys().copied().collect::<Vec<_>>() {
+                self.leave(s, camera);
+            }
+            let mut p = Playback::new(self.duration());
+            p.seek(now, place);
+            self.playback = Some(p);
+            self.set_reels();
+        }
+        let Some(p) = &mut self.playback else { return };
+        match action {
+            PlaybackAction::Pause => p.pause(),
+            PlaybackAction::Play => p.play(now),
+            PlaybackAction::Seek(ms) if begun => p.seek(now, ms),
+            // Watching goes on as it was: a seek plays, and only a pause stops.
+            PlaybackAction::Seek(_) => p.play(now),
+            PlaybackAction::Live => {}
+        }
+        self.play(now, s);
+        self.tell_playback();
+    }
+
+    fn watch_live(&mut self, now: Nanos, s: &mut Session) {
+        let Some(mut p) = self.playback.take() else { return };
+        p.stop();
+        for id in self.reels.keys().copied().collect::<Vec<_>>() {
+            self.cancel_reel(s, id);
+        }
+        for camera in self.feeds.keys().copied().collect::<Vec<_>>() {
+            if let Some(f) = self.feeds.get_mut(&camera) {
+                f.restart(now);
+            }
+            self.follow(now, s, camera);
+        }
+    }
+
+    fn cancel_reel(&mut self, s: &mut Session, id: u64) {
+        if let Some((request, _)) = self.reels.get(&id).copied() {
+            self.end_reel(request, id);
+            s.cancel(request);
+        }
+    }
+
+    /// Moves a recording's playback on.
+    fn play(&mut self, now: Nanos, s: &mut Session) {
+        let Some(p) = &mut self.playback else { return };
+        p.tick(now);
+        for a in p.take() {
+            match a {
+                Action::Fetch { camera, id, first, last } => {
+                    let (Some(f), true) = (self.feeds.get(&camera), self.connection.is_some()) else {
+                        if let Some(p) = &mut self.playback {
+                            p.failed(now, id, false);
+                        }
+                        continue;
+                    };
+                    let (name, most) = (f.source.track.name.clone(), f.source.track.max_object());
+                    let request = s.fetch(now, &self.recorded_track(&name), first, last, None, most);
+                    if let Some(c) = &mut self.connection {
+                        c.requests.insert(request, Purpose::Reel(id));
+                        c.fetches.push((now + FETCH_TIMEOUT, request));
+                    }
+                    self.reels.insert(id, (request, camera));
+                }
+                Action::Cancel(id) => self.cancel_reel(s, id),
+                Action::Show { camera, objects, .. } => {
+                    let Some(f) = self.feeds.get_mut(&camera) else { continue };
+                    f.arrived = now;
+                    let source = f.source.clone();
+                    let job = Job { source, objects, arrived: now, replayed: true, late: false, playback: true };
+                    self.shared.queue(camera, job);
+                }
+                Action::Skip(objects) => {
+                    for b in objects {
+                        self.shared.pool.give(b);
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell_playback(&mut self) {
+        let info = PlaybackInfo {
+            duration: self.duration(),
+            position: self.place(),
+            playing: self.playback.as_ref().is_none_or(Playback::playing),
+            live: self.playback.is_none(),
+            waiting: self.playback.as_ref().is_some_and(Playback::waiting),
+        };
+        self.shared.status().playback = info;
+    }
+
+    // Time and commands.
+
+    /// Does what the user's threads asked for. `s` is the session in use.
+    pub fn commands(&mut self, now: Nanos, mut s: Option<&mut Session>) {
+        let mut changed = false;
+        while let Some(c) = self.shared.take_command() {
+            match c {
+                Command::Subscribe(camera, wish) => {
+                    changed = true;
+                    match camera {
+                        Some(n) => {
+                            self.unwished.retain(|c| *c != n);
+                            self.wishes.insert(n, wish);
+                        }
+                        None => {
+                            self.unwished.clear();
+                            self.wishes.clear();
+                            self.wish_all = Some(wish);
+                        }
+                    }
+                }
+                Command::Unsubscribe(camera) => {
+                    changed = true;
+                    match camera {
+                        Some(n) => {
+                            self.wishes.remove(&n);
+                            if self.wish_all.is_some() && !self.unwished.contains(&n) {
+                                self.unwished.push(n);
+                            }
+                        }
+                        None => {
+                            self.wishes.clear();
+                            self.wish_all = None;
+                            self.unwished.clear();
+                        }
+                    }
+                }
+                Command::Playback(action) => {
+                    if let Some(s) = s.as_deref_mut() {
+                        self.control(now, s, action);
+                    }
+                }
+                Command::Receipt { camera, sequence, delay } => {
+                    let track = self.connection.as_ref().and_then(|c| c.of(Purpose::Receipts));
+                    if let (Some(s), Some(track)) = (s.as_deref_mut(), track) {
+                        if s.send_datagram(track, self.receipts, 128, &receipt::encode(camera, sequence, delay)) {
+                            self.receipts += 1;
+                            self.shared.measures().receipts += 1;
+                        }
+                    }
+                }
+            }
+        }
+        if let (true, Some(s)) = (changed, s) {
+            self.watch(now, s);
+        }
+    }
+
+    /// When `tick` is to be called at the latest.
+    pub fn deadline(&self) -> Nanos {
+        let tick = self.playback.as_ref().map(|_| self.looked.max(0) + TICK);
+        let retries = self.connection.iter().flat_map(|c| c.retries.iter().map(|r| r.0));
+        let all = retries.chain(self.clock_until).chain(self.waiting_from).chain(tick);
+        all.min().map_or(self.looked + LOOK, |t| t.min(self.looked + LOOK))
+    }
+
+    /// Time passed. `s` is the session in use.
+    pub fn tick(&mut self, now: Nanos, s: Option<&mut Session>) {
+        self.looked = now;
+        if self.clock_until.is_some_and(|t| now >= t) {
+            self.clock_until = None;
+            self.shared.measures().set_clock(ClockSource::Local);
+        }
+        if self.waiting_from.is_some_and(|t| now >= t) {
+            self.waiting_from = None;
+            if !self.shared.look(|s| s.has_catalog) && self.connection.is_some() {
+                self.enter(Phase::Waiting);
+            }
+        }
+        let Some(s) = s else { return };
+        let mut due = Vec::new();
+        let mut late = Vec::new();
+        if let Some(c) = &mut self.connection {
+            c.retries.retain(|(at, p)| {
+                let wait = now < *at;
+                if !wait {
+                    due.push(*p);
+                }
+                wait
+            });
+            late.extend(c.fetches.iter().filter(|(t, _)| now >= *t).filter_map(|(_, r)| match c.requests.get(r) {
+                Some(Purpose::Reel(id)) => Some(*id),
+                _ => None,
+            }));
+        }
+        for id in late {
+            self.cancel_reel(s, id);
+            if let Some(p) = &mut self.playback {
+                p.failed(now, id, false);
+            }
+        }
+        for purpose in due {
+            match purpose {
+                Purpose::Points(camera) if self.playback.is_some() || !self.feeds.contains_key(&camera) => {}
+                Purpose::Recording if !self.shared.look(|s| s.replayed) => {}
+                p => self.begin(now, s, p),
+            }
+        }
+        self.play(now, s);
+        if self.duration() > 0.0 {
+            self.tell_playback();
+        }
+        self.listen(now);
+    }
+
+    /// Tells a publisher that sends nothing from a picture that stands still.
+    fn listen(&mut self, now: Nanos) {
+        let phase = self.shared.look(|s| s.phase);
+        if !matches!(phase, Phase::Live | Phase::Silent) {
+            return;
+        }
+        let patience = |f: &Feed| match f.source.track.framerate {
+            r if r > 0.0 => SILENCE.max((SILENT_FRAMES * 1e9 / r) as Nanos),
+            _ => SILENCE,
+        };
+        let silent = self.playback.is_none() && !self.feeds.is_empty() && self.feeds.values().all(|f| now - f.arrived >= patience(f));
+        self.enter(if silent { Phase::Silent } else { Phase::Live });
+    }
+}

@@ -1,0 +1,647 @@
+//! What the player's thread, the decoders and the user's threads share.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use cloud::{Decoder, Limits};
+use moqt::{BufferPool, Nanos};
+
+use crate::catalog::Track;
+use crate::clock::{Estimator, Rtt};
+use crate::feed::{Acquired, Camera, Decoded, FrameInfo, Job, Source};
+use crate::meter::{Live, Meter, Run, Seen};
+
+/// Where a client stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Phase {
+    /// The first connection is being made.
+    #[default]
+    Connecting,
+    /// The relay does not answer.
+    Unreachable,
+    /// Its certificate is not trusted.
+    Certificate,
+    /// The relay or the session's content refuses.
+    Refused,
+    /// The connection broke.
+    Lost,
+    /// No session was named.
+    Listing,
+    /// Nobody publishes the session.
+    Waiting,
+    /// Frames come.
+    Live,
+    /// Published, but no frames come.
+    Silent,
+    /// The publisher ended the session or went away.
+    Ended,
+}
+
+/// A track of the catalog, as the user sees it.
+#[derive(Debug, Clone)]
+pub struct TrackInfo {
+    /// Of the catalog; its pose is the newest.
+    pub track: Track,
+    /// Another number means another ray table.
+    pub version: u32,
+    /// It is received.
+    pub subscribed: bool,
+    /// The recording has it.
+    pub recorded: bool,
+    pub(crate) rays: Arc<OnceLock<Vec<f32>>>,
+}
+
+/// A recording, as the user sees it.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct PlaybackInfo {
+    /// Milliseconds; 0 = there is none.
+    pub duration: f64,
+    /// Milliseconds.
+    pub position: f64,
+    /// Whether it moves on.
+    pub playing: bool,
+    /// What is watched is the replay that all see.
+    pub live: bool,
+    /// What is due has not arrived.
+    pub waiting: bool,
+}
+
+/// What can be polled.
+#[derive(Debug, Clone, Default)]
+#[allow(missing_docs)]
+pub struct Status {
+    pub phase: Phase,
+    pub replayed: bool,
+    pub tracks: Vec<TrackInfo>,
+    pub has_catalog: bool,
+    /// These change with what they count.
+    pub catalog_version: u32,
+    pub sessions: Vec<String>,
+    pub sessions_version: u32,
+    pub error: String,
+    pub error_version: u32,
+    pub reconnects: u32,
+    pub playback: PlaybackInfo,
+}
+
+impl Status {
+    /// Number of cameras in the catalog.
+    pub fn cameras(&self) -> usize {
+        let mut list: Vec<_> = self.tracks.iter().map(|t| t.track.camera).collect();
+        list.dedup();
+        list.len()
+    }
+}
+
+/// What is wanted of a camera.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Wish {
+    /// Nothing: the best.
+    pub quality: Option<String>,
+    /// Most descriptions; 0 = all.
+    pub descriptions: u8,
+}
+
+/// What a person does with a recording.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum PlaybackAction {
+    /// Move on.
+    Play,
+    /// Stand still.
+    Pause,
+    /// Go to a place, ms.
+    Seek(f64),
+    /// Return to the replay that all see.
+    Live,
+}
+
+/// What the user's threads ask the player for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// Receive a camera, or all.
+    Subscribe(Option<u16>, Wish),
+    /// Receive a camera no more, or none.
+    Unsubscribe(Option<u16>),
+    /// Control a recording.
+    Playback(PlaybackAction),
+    /// A frame was shown.
+    Receipt {
+        /// Its camera.
+        camera: u16,
+        /// Its number.
+        sequence: u32,
+        /// Shown less captured.
+        delay: Nanos,
+    },
+}
+
+/// Whose clock delays are on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ClockSource {
+    /// No stamp so far.
+    #[default]
+    Unknown,
+    /// The relay's stamps.
+    Relay,
+    /// The local clock: the relay sends none.
+    Local,
+}
+
+/// The session's clock at a moment.
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs)]
+pub struct ClockInfo {
+    pub source: ClockSource,
+    pub local: Nanos,
+    pub relay: Nanos,
+    pub error: Nanos,
+    pub rtt: Rtt,
+    pub samples: usize,
+    pub steps: u32,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(missing_docs)]
+pub struct Stats {
+    pub live: Live,
+    pub run: Run,
+    pub density: f64,
+    pub first_frame: Nanos,
+    pub partial: u64,
+    pub skipped: u64,
+    pub damaged: u64,
+    pub late: u64,
+    pub reset: u64,
+    pub receipts: u64,
+    pub memory: usize,
+}
+
+/// Frames that wait for the clock to be measured, at most.
+const MAX_UNMEASURED: usize = 1024;
+/// An age beyond which a frame cannot be live: it comes from a recording that does not say so.
+const REPLAY_AGE: Nanos = 60_000_000_000;
+/// Commands that wait for the player, at most: receipts beyond are dropped.
+const MAX_COMMANDS: usize = 1024;
+/// How often it is looked where a camera's subject is: it is no faster than a view can follow.
+const LOOK: Nanos = 250_000_000;
+
+#[derive(Debug, Default)]
+pub(crate) struct Measures {
+    pub clock: Estimator,
+    pub source: ClockSource,
+    pub rtt: Rtt,
+    all: Meter,
+    cameras: BTreeMap<u16, Meter>,
+    unmeasured: VecDeque<(Seen, FrameInfo, bool)>,
+    first: Option<Nanos>,
+    pub replayed: bool,
+    pub receipts: u64,
+}
+
+impl Measures {
+    pub fn received(&mut self, camera: u16, n: usize, now: Nanos) {
+        self.all.received(n, now);
+        self.cameras.entry(camera).or_default().received(n, now);
+    }
+
+    /// Says whose clock it is; frames that waited for it are measured.
+    pub fn set_clock(&mut self, source: ClockSource) {
+        if source == self.source || source == ClockSource::Local && self.source == ClockSource::Relay {
+            return;
+        }
+        self.source = source;
+        for (mut seen, info, late) in std::mem::take(&mut self.unmeasured) {
+            seen.delay = self.delay(&info);
+            self.count(seen, info.replayed, late);
+        }
+    }
+
+    fn delay(&mut self, info: &FrameInfo) -> Nanos {
+        let captured = (info.header.capture_time as i64).saturating_mul(1000);
+        let delay = self.clock.at(info.decoded).saturating_sub(captured);
+        self.replayed = info.replayed || delay > REPLAY_AGE;
+        if self.replayed { info.decoded - info.arrived } else { delay }
+    }
+
+    fn count(&mut self, seen: Seen, replayed: bool, late: bool) {
+        if replayed && late {
+            return; // without its capture time the meter would take it for a restart
+        }
+        self.all.decoded(seen);
+        self.cameras.entry(seen.camera).or_default().decoded(seen);
+    }
+
+    /// Counts a frame that was decoded and sets its delay.
+    fn decoded(&mut self, info: &mut FrameInfo, late: bool) {
+        self.first.get_or_insert(info.decoded);
+        let mut seen = Seen {
+            camera: info.header.camera,
+            sequence: info.header.sequence,
+            at: info.decoded,
+            delay: 0,
+            points: info.points,
+            decode: info.decode,
+        };
+        info.delay = self.delay(info);
+        info.replayed = self.replayed;
+        if self.source == ClockSource::Unknown && self.unmeasured.len() < MAX_UNMEASURED {
+            self.unmeasured.push_back((seen, *info, late));
+            return;
+        }
+        seen.delay = info.delay;
+        self.count(seen, info.replayed, late);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Work {
+    /// Cameras with frames to decode, in turn.
+    cameras: VecDeque<u16>,
+    /// Tracks whose ray tables are to be computed, when there is nothing to decode.
+    rays: VecDeque<Arc<Source>>,
+    over: bool,
+}
+
+type Wake = Box<dyn Fn() + Send + Sync>;
+
+/// What threads share.
+pub struct Shared {
+    began: Instant,
+    began_at: Nanos,
+    /// Buffers of objects.
+    pub pool: Arc<BufferPool>,
+    status: Mutex<Status>,
+    measures: Mutex<Measures>,
+    cameras: Mutex<BTreeMap<u16, Camera>>,
+    handles: Mutex<(u64, BTreeMap<u64, u16>)>,
+    work: Mutex<Work>,
+    ready: Condvar,
+    commands: Mutex<VecDeque<Command>>,
+    wake: Mutex<Option<Wake>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Locks. Whoever panicked with the lock held left at worst a count short.
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// Begins the local clock.
+    pub fn new() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Shared {
+            began: Instant::now(),
+            began_at: since.as_nanos() as Nanos,
+            pool: Arc::default(),
+            status: Mutex::default(),
+            measures: Mutex::default(),
+            cameras: Mutex::default(),
+            handles: Mutex::default(),
+            work: Mutex::default(),
+            ready: Condvar::new(),
+            commands: Mutex::default(),
+            wake: Mutex::default(),
+            threads: Mutex::default(),
+        }
+    }
+
+    /// The local time: nanoseconds since 1970 by the machine's clock at the beginning, monotonic from there on.
+    pub fn now(&self) -> Nanos {
+        self.began_at + self.began.elapsed().as_nanos() as Nanos
+    }
+
+    pub(crate) fn status(&self) -> MutexGuard<'_, Status> {
+        lock(&self.status)
+    }
+
+    pub(crate) fn measures(&self) -> MutexGuard<'_, Measures> {
+        lock(&self.measures)
+    }
+
+    pub(crate) fn cameras(&self) -> MutexGuard<'_, BTreeMap<u16, Camera>> {
+        lock(&self.cameras)
+    }
+
+    /// Looks at what can be polled.
+    pub fn look<T>(&self, f: impl FnOnce(&Status) -> T) -> T {
+        f(&self.status())
+    }
+
+    /// Takes note of an error.
+    pub fn note_error(&self, text: &str) {
+        let mut s = self.status();
+        if s.error != text {
+            s.error = text.to_owned();
+            s.error_version = s.error_version.wrapping_add(1);
+        }
+    }
+
+    /// How the player is woken when there is a command.
+    pub fn on_command(&self, wake: impl Fn() + Send + Sync + 'static) {
+        *lock(&self.wake) = Some(Box::new(wake));
+    }
+
+    /// Asks the player for something.
+    pub fn command(&self, c: Command) {
+        {
+            let mut list = lock(&self.commands);
+            if list.len() >= MAX_COMMANDS {
+                return;
+            }
+            list.push_back(c);
+        }
+        if let Some(wake) = &*lock(&self.wake) {
+            wake();
+        }
+    }
+
+    pub(crate) fn take_command(&self) -> Option<Command> {
+        lock(&self.commands).pop_front()
+    }
+
+    /// A camera's newest frame, if it was not acquired before. An error: too many of the camera are.
+    pub fn acquire(&self, camera: u16) -> Result<Option<Acquired>, ()> {
+        let mut cameras = self.cameras();
+        let Some(c) = cameras.get_mut(&camera) else { return Ok(None) };
+        if c.newest.is_none() {
+            return Ok(None);
+        }
+        if c.full() {
+            return Err(());
+        }
+        let Some(d) = c.newest.take() else { return Ok(None) };
+        let info = d.info;
+        let mut handles = lock(&self.handles);
+        handles.0 += 1;
+        let handle = handles.0;
+        handles.1.insert(handle, camera);
+        c.acquired.push((handle, d));
+        Ok(Some(Acquired { handle, info }))
+    }
+
+    /// Looks at the words of an acquired frame.
+    pub fn words<T>(&self, handle: u64, f: impl FnOnce(&FrameInfo, &[u32]) -> T) -> Option<T> {
+        let camera = *lock(&self.handles).1.get(&handle)?;
+        // The frame leaves the list while it is looked at, so that nobody waits for the copy.
+        let d = {
+            let mut cameras = self.cameras();
+            let c = cameras.get_mut(&camera)?;
+            let at = c.acquired.iter().position(|(h, _)| *h == handle)?;
+            let empty = Decoded { info: c.acquired[at].1.info, words: Vec::new() };
+            std::mem::replace(&mut c.acquired[at].1, empty)
+        };
+        let n = d.info.points as usize * d.info.words_per_point as usize;
+        let out = f(&d.info, d.words.get(..n).unwrap_or_default());
+        let mut cameras = self.cameras();
+        match cameras.get_mut(&camera).and_then(|c| c.acquired.iter_mut().find(|(h, _)| *h == handle)) {
+            Some((_, place)) => *place = d,
+            None => drop(d),
+        }
+        Some(out)
+    }
+
+    /// Gives a frame back. shown: local time when it was. False: there is no such frame.
+    pub fn release(&self, handle: u64, shown: Option<Nanos>) -> bool {
+        let Some(camera) = lock(&self.handles).1.remove(&handle) else { return false };
+        let info = {
+            let mut cameras = self.cameras();
+            let Some(c) = cameras.get_mut(&camera) else { return false };
+            let Some(at) = c.acquired.iter().position(|(h, _)| *h == handle) else { return false };
+            let (_, d) = c.acquired.swap_remove(at);
+            c.give_back(d.words);
+            d.info
+        };
+        if let Some(at) = shown {
+            let delay = {
+                let mut m = self.measures();
+                let captured = (info.header.capture_time as i64).saturating_mul(1000);
+                let delay = if info.replayed { at - info.arrived } else { m.clock.at(at).saturating_sub(captured) };
+                m.all.shown(camera, at, delay);
+                m.cameras.entry(camera).or_default().shown(camera, at, delay);
+                delay
+            };
+            if !info.playback {
+                self.command(Command::Receipt { camera, sequence: info.header.sequence, delay });
+            }
+        }
+        true
+    }
+
+    /// The session's clock now.
+    pub fn clock(&self) -> ClockInfo {
+        let m = self.measures();
+        let local = self.now();
+        ClockInfo {
+            source: m.source,
+            local,
+            relay: m.clock.at(local),
+            error: m.clock.error(local),
+            rtt: m.rtt,
+            samples: m.clock.samples(),
+            steps: m.clock.steps(),
+        }
+    }
+
+    /// What was measured of a camera, or of all. Nothing: the camera had no frame so far.
+    pub fn stats(&self, camera: Option<u16>) -> Option<Stats> {
+        let now = self.now();
+        let mut s = Stats::default();
+        {
+            let m = self.measures();
+            let meter = match camera {
+                Some(n) => m.cameras.get(&n)?,
+                None => &m.all,
+            };
+            s.live = meter.live(now);
+            s.run = meter.run(now);
+            s.first_frame = m.first.map_or(0, |f| f - self.began_at);
+            s.receipts = m.receipts;
+        }
+        let (mut shown, mut whole) = (0, 0);
+        for (_, c) in self.cameras().iter().filter(|(n, _)| camera.is_none_or(|c| c == **n)) {
+            let k = &c.counters;
+            s.partial += k.partial;
+            s.skipped += k.skipped;
+            s.damaged += k.damaged;
+            s.late += k.late;
+            s.reset += k.reset;
+            shown += k.shown;
+            whole += k.whole;
+            s.memory += c.bytes();
+        }
+        s.density = if whole > 0 { shown as f64 / whole as f64 } else { 0.0 };
+        s.memory += self.pool.bytes();
+        Some(s)
+    }
+
+    /// The ray table of a version, if it is known and was computed.
+    pub fn rays<T>(&self, camera: u16, version: u32, f: impl FnOnce(&[f32]) -> T) -> Option<T> {
+        let of = |t: &&TrackInfo| t.track.camera == camera && t.version == version;
+        let rays = self.status().tracks.iter().find(of)?.rays.clone();
+        rays.get().map(|r| f(r))
+    }
+
+    pub(crate) fn queue_rays(&self, source: &Arc<Source>) {
+        let mut w = lock(&self.work);
+        let same = |s: &Arc<Source>| s.version == source.version;
+        if source.track.width > 0 && source.rays.get().is_none() && !w.rays.iter().any(same) {
+            w.rays.push_back(source.clone());
+            self.ready.notify_one();
+        }
+    }
+
+    /// Queues a frame for the decoders.
+    pub(crate) fn queue(&self, camera: u16, job: Job) {
+        let unused = {
+            let mut cameras = self.cameras();
+            let c = cameras.entry(camera).or_default();
+            let unused = c.push(job);
+            if !std::mem::replace(&mut c.decoding, true) {
+                lock(&self.work).cameras.push_back(camera);
+                self.ready.notify_one();
+            }
+            unused
+        };
+        for b in unused.into_iter().flatten() {
+            self.pool.give(b);
+        }
+    }
+
+    /// Starts threads that decode; an error where the system has no more.
+    pub fn decoders(self: &Arc<Self>, n: usize) -> std::io::Result<()> {
+        for i in 0..n.max(1) {
+            let shared = self.clone();
+            let t = std::thread::Builder::new().name(format!("holocast-decode-{i}")).spawn(move || shared.decode())?;
+            lock(&self.threads).push(t);
+        }
+        Ok(())
+    }
+
+    /// Ends the decoders.
+    pub fn stop(&self) {
+        lock(&self.work).over = true;
+        self.ready.notify_all();
+        for t in std::mem::take(&mut *lock(&self.threads)) {
+            let _ = t.join();
+        }
+    }
+
+    fn decode(&self) {
+        let mut decoder = Decoder::new();
+        loop {
+            let mut w = lock(&self.work);
+            let (camera, source) = loop {
+                if w.over {
+                    return;
+                }
+                if let Some(c) = w.cameras.pop_front() {
+                    break (Some(c), None);
+                }
+                if let Some(s) = w.rays.pop_front() {
+                    break (None, Some(s));
+                }
+                w = self.ready.wait(w).unwrap_or_else(PoisonError::into_inner);
+            };
+            drop(w);
+            if let Some(s) = source {
+                s.rays.get_or_init(|| cloud::ray_table(&s.track.lens));
+            }
+            if let Some(c) = camera {
+                self.decode_one(c, &mut decoder);
+            }
+        }
+    }
+
+    /// Decodes a camera's next frame.
+    fn decode_one(&self, camera: u16, decoder: &mut Decoder) {
+        let (job, mut words, look) = {
+            let mut cameras = self.cameras();
+            let Some(c) = cameras.get_mut(&camera) else { return };
+            let Some(job) = c.queue.pop_front() else {
+                c.decoding = false;
+                return;
+            };
+            (job, c.free.pop().unwrap_or_default(), self.now() - c.looked >= LOOK)
+        };
+        let track = &job.source.track;
+        let grid = (track.width > 0).then_some((track.width, track.height));
+        let limits = Limits { max_points: track.max_points as usize, grid };
+        let began = self.now();
+        let decoded = decoder.decode(&job.objects, &limits, &mut words);
+        let now = self.now();
+        let decoded = decoded.map(|f| {
+            let rays = job.source.rays.get();
+            let subject = match rays {
+                Some(r) if look => cloud::subject(&f, &words, r, &track.pose),
+                None if look && grid.is_none() => cloud::subject(&f, &words, &[], &track.pose),
+                _ => None,
+            };
+            let mut info = FrameInfo {
+                header: f.header,
+                points: f.points as u32,
+                words_per_point: f.words_per_point() as u32,
+                descriptions: f.descriptions as u32,
+                bytes: job.objects.iter().map(Vec::len).sum::<usize>() as u32,
+                version: job.source.version,
+                decode: now - began,
+                arrived: job.arrived,
+                decoded: now,
+                delay: 0,
+                replayed: job.replayed,
+                playback: job.playback,
+                subject,
+            };
+            self.measures().decoded(&mut info, job.late);
+            info
+        });
+        {
+            let mut cameras = self.cameras();
+            let Some(c) = cameras.get_mut(&camera) else { return };
+            match decoded {
+                Ok(mut info) => {
+                    if info.subject.is_some() {
+                        (c.subject, c.looked) = (info.subject, now);
+                    }
+                    info.subject = c.subject;
+                    c.counters.shown += u64::from(info.descriptions);
+                    c.counters.whole += u64::from(info.header.descriptions);
+                    c.counters.partial += u64::from(info.descriptions < u32::from(info.header.descriptions));
+                    if job.late {
+                        c.give_back(words);
+                    } else if let Some(d) = c.newest.replace(Decoded { info, words }) {
+                        c.give_back(d.words);
+                    }
+                }
+                Err(_) => {
+                    c.counters.damaged += 1;
+                    c.give_back(words);
+                }
+            }
+            if c.queue.is_empty() {
+                c.decoding = false;
+            } else {
+                lock(&self.work).cameras.push_back(camera);
+                self.ready.notify_one();
+            }
+        }
+        for b in job.objects {
+            self.pool.give(b);
+        }
+    }
+}

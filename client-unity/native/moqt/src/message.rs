@@ -1,0 +1,616 @@
+//! Control messages (§10): those a subscriber sends, encoded; those it may be sent, parsed.
+
+use crate::bytes::{Read, ReadError, Reader, Writer};
+use crate::code::{self, violation, WireError};
+use crate::data::Location;
+
+/// Message types (§10).
+#[allow(missing_docs)]
+pub mod kind {
+    pub const REQUEST_UPDATE: u64 = 0x2;
+    pub const SUBSCRIBE: u64 = 0x3;
+    pub const SUBSCRIBE_OK: u64 = 0x4;
+    pub const REQUEST_ERROR: u64 = 0x5;
+    pub const PUBLISH_NAMESPACE: u64 = 0x6;
+    pub const REQUEST_OK: u64 = 0x7;
+    pub const NAMESPACE: u64 = 0x8;
+    pub const PUBLISH_DONE: u64 = 0xb;
+    pub const TRACK_STATUS: u64 = 0xd;
+    pub const NAMESPACE_DONE: u64 = 0xe;
+    pub const GOAWAY: u64 = 0x10;
+    pub const FETCH: u64 = 0x16;
+    pub const FETCH_OK: u64 = 0x18;
+    pub const PUBLISH: u64 = 0x1d;
+    /// In the draft's table only; read as REQUEST_OK.
+    pub const PUBLISH_OK: u64 = 0x1e;
+    pub const SUBSCRIBE_NAMESPACE: u64 = 0x50;
+    pub const SUBSCRIBE_TRACKS: u64 = 0x51;
+    pub const SETUP: u64 = 0x2f00;
+}
+
+/// Largest payload of a message (§10).
+pub const MAX_MESSAGE: usize = 65535;
+const MAX_FIELDS: u64 = 32;
+const MAX_FULL_NAME: usize = 4096;
+const MAX_REASON: usize = 1024;
+const MAX_URI: usize = 8192;
+const MAX_PAIR: usize = 65535;
+const MAX_TOKENS: u32 = 16;
+
+/// A track namespace: 0 to 32 fields, none of them empty (§2.4.1).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Namespace(pub Vec<Vec<u8>>);
+
+impl Namespace {
+    /// Of fields of text.
+    pub fn new<S: AsRef<str>>(fields: impl IntoIterator<Item = S>) -> Self {
+        Namespace(fields.into_iter().map(|f| f.as_ref().as_bytes().to_vec()).collect())
+    }
+
+    fn write(&self, w: &mut Writer) {
+        w.varint(self.0.len() as u64);
+        for f in &self.0 {
+            w.bytes(f);
+        }
+    }
+
+    fn read(r: &mut Reader<'_>) -> Read<Self> {
+        let n = r.int(MAX_FIELDS, "number of namespace fields")?;
+        let mut fields = Vec::with_capacity(n as usize);
+        let mut total = 0;
+        for _ in 0..n {
+            let f = r.bytes(MAX_FULL_NAME, "length of the namespace field")?;
+            total += f.len();
+            if f.is_empty() {
+                return Err(violation("empty namespace field").into());
+            }
+            if total > MAX_FULL_NAME {
+                return Err(violation(format!("namespace exceeds {MAX_FULL_NAME} bytes")).into());
+            }
+            fields.push(f.to_vec());
+        }
+        Ok(Namespace(fields))
+    }
+
+    /// Bytes of all fields.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(Vec::len).sum()
+    }
+
+    /// Whether there is no field.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// A full track name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct TrackName {
+    /// The namespace.
+    pub namespace: Namespace,
+    /// The name in it.
+    pub name: Vec<u8>,
+}
+
+impl TrackName {
+    /// Of a namespace and a name of text.
+    pub fn new(namespace: Namespace, name: &str) -> Self {
+        TrackName { namespace, name: name.as_bytes().to_vec() }
+    }
+
+    /// Whether the name can be sent (§2.4.1).
+    pub fn valid(&self) -> bool {
+        let fields = &self.namespace.0;
+        fields.len() as u64 <= MAX_FIELDS
+            && fields.iter().all(|f| !f.is_empty())
+            && self.namespace.len() + self.name.len() <= MAX_FULL_NAME
+    }
+
+    fn write(&self, w: &mut Writer) {
+        self.namespace.write(w);
+        w.bytes(&self.name);
+    }
+}
+
+impl std::fmt::Display for TrackName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for field in &self.namespace.0 {
+            write!(f, "{}/", String::from_utf8_lossy(field))?;
+        }
+        write!(f, "{}", String::from_utf8_lossy(&self.name))
+    }
+}
+
+/// Where a subscription starts (§5.1.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Filter {
+    /// With the next group.
+    NextGroup,
+    /// With the object after the largest.
+    LargestObject,
+    /// With a group.
+    From(u64),
+}
+
+impl Filter {
+    fn encode(self) -> Vec<u8> {
+        let mut w = Writer::new();
+        match self {
+            Filter::NextGroup => w.varint(1),
+            Filter::LargestObject => w.varint(2),
+            Filter::From(group) => w.varint(3).varint(group).varint(0),
+        };
+        w.0
+    }
+}
+
+// Parameters (§15.7).
+mod param {
+    pub const OBJECT_DELIVERY_TIMEOUT: u64 = 0x02;
+    pub const AUTHORIZATION_TOKEN: u64 = 0x03;
+    pub const RENDEZVOUS_TIMEOUT: u64 = 0x04;
+    pub const SUBGROUP_DELIVERY_TIMEOUT: u64 = 0x06;
+    pub const EXPIRES: u64 = 0x08;
+    pub const LARGEST_OBJECT: u64 = 0x09;
+    pub const FORWARD: u64 = 0x10;
+    pub const SUBSCRIBER_PRIORITY: u64 = 0x20;
+    pub const FILTER: u64 = 0x21;
+    pub const GROUP_ORDER: u64 = 0x22;
+    pub const NEW_GROUP_REQUEST: u64 = 0x32;
+    pub const NAMESPACE_PREFIX: u64 = 0x34;
+}
+
+/// What is read of a message's parameters (§10.2).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Parameters {
+    /// LARGEST_OBJECT.
+    pub largest: Option<Location>,
+    /// FORWARD.
+    pub forward: Option<bool>,
+}
+
+/// What is read of a track's or an object's properties (§2.5); others are passed over.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Properties {
+    /// Compression of a catalog's objects (MSF §12.1): 0 none, 1 gzip.
+    pub compression: Option<u64>,
+    /// The track is a recording that is replayed (docs/spec/replay.md).
+    pub replayed: bool,
+    /// A mandatory track property, none of which is known here (§2.5.1).
+    pub unknown_mandatory: Option<u64>,
+    /// There was a property at all.
+    pub any: bool,
+}
+
+/// A message from the peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Message {
+    Setup { implementation: String },
+    Goaway { uri: String, timeout_ms: u64, request: Option<u64> },
+    SubscribeOk { alias: u64, parameters: Parameters, properties: Properties },
+    FetchOk { end_of_track: bool, end: Location },
+    Ok(Parameters),
+    Error { code: u64, reason: String },
+    Done { code: u64, streams: u64, reason: String },
+    Update { id: u64, parameters: Parameters },
+    Namespace { added: bool, suffix: Namespace },
+    /// A request of the peer's, by its type.
+    Request(u64),
+}
+
+struct ParameterWriter {
+    w: Writer,
+    count: u64,
+    last: u64,
+}
+
+impl ParameterWriter {
+    fn new() -> Self {
+        ParameterWriter { w: Writer::new(), count: 0, last: 0 }
+    }
+
+    /// Parameters ascend by type.
+    fn begin(&mut self, kind: u64) -> &mut Writer {
+        self.w.varint(kind - self.last);
+        self.last = kind;
+        self.count += 1;
+        &mut self.w
+    }
+
+    fn int(&mut self, kind: u64, v: u64) {
+        if v > 0 {
+            self.begin(kind).varint(v);
+        }
+    }
+
+    fn priority(&mut self, v: Option<u8>) {
+        if let Some(v) = v {
+            self.begin(param::SUBSCRIBER_PRIORITY).u8(v);
+        }
+    }
+
+    fn finish(self, w: &mut Writer) {
+        w.varint(self.count).raw(&self.w.0);
+    }
+}
+
+fn message(kind: u64, body: Writer) -> Vec<u8> {
+    debug_assert!(body.0.len() <= MAX_MESSAGE);
+    let mut w = Writer::new();
+    w.varint(kind).u8((body.0.len() >> 8) as u8).u8(body.0.len() as u8).raw(&body.0);
+    w.0
+}
+
+/// SETUP with a client's options over raw QUIC (§10.3).
+pub fn setup(path: &str, authority: &str, implementation: &str) -> Vec<u8> {
+    let mut w = Writer::new();
+    w.varint(0x01).bytes(path.as_bytes());
+    w.varint(0x05 - 0x01).bytes(authority.as_bytes());
+    w.varint(0x07 - 0x05).bytes(implementation.as_bytes());
+    message(kind::SETUP, w)
+}
+
+/// Parameters of a SUBSCRIBE.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Subscribe {
+    /// Nothing: from now on.
+    pub filter: Option<Filter>,
+    /// 0 is the most important, 255 the least; nothing: 128 (§7).
+    pub priority: Option<u8>,
+    /// Milliseconds after which an object need not be sent any more; 0 = never.
+    pub delivery_timeout_ms: u64,
+    /// Milliseconds that a relay may wait for a publisher; 0 = its choice.
+    pub rendezvous_ms: u64,
+}
+
+/// SUBSCRIBE (§10.7).
+pub fn subscribe(id: u64, track: &TrackName, o: &Subscribe) -> Vec<u8> {
+    let mut w = Writer::new();
+    w.varint(id);
+    track.write(&mut w);
+    let mut p = ParameterWriter::new();
+    p.int(param::OBJECT_DELIVERY_TIMEOUT, o.delivery_timeout_ms);
+    p.int(param::RENDEZVOUS_TIMEOUT, o.rendezvous_ms);
+    p.priority(o.priority);
+    if let Some(f) = o.filter {
+        p.begin(param::FILTER).bytes(&f.encode());
+    }
+    p.finish(&mut w);
+    message(kind::SUBSCRIBE, w)
+}
+
+/// REQUEST_UPDATE of a subscription that moves its start to a group (§10.9, §5.1.2).
+pub fn start_update(id: u64, group: u64) -> Vec<u8> {
+    let mut w = Writer::new();
+    w.varint(id);
+    let mut p = ParameterWriter::new();
+    p.begin(param::FILTER).bytes(&Filter::From(group).encode());
+    p.finish(&mut w);
+    message(kind::REQUEST_UPDATE, w)
+}
+
+/// FETCH of the group that a subscription's largest object is in (§10.12.2).
+pub fn joining_fetch(id: u64, joining: u64, priority: Option<u8>) -> Vec<u8> {
+    let mut w = Writer::new();
+    w.varint(id).varint(2).varint(joining).varint(0);
+    let mut p = ParameterWriter::new();
+    p.priority(priority);
+    p.finish(&mut w);
+    message(kind::FETCH, w)
+}
+
+/// FETCH of the groups from `first` to `last`, whole (§10.12.1).
+pub fn fetch(id: u64, track: &TrackName, first: u64, last: u64, priority: Option<u8>) -> Vec<u8> {
+    let mut w = Writer::new();
+    w.varint(id).varint(1);
+    track.write(&mut w);
+    w.varint(first).varint(0).varint(last).varint(0);
+    let mut p = ParameterWriter::new();
+    p.priority(priority);
+    p.finish(&mut w);
+    message(kind::FETCH, w)
+}
+
+/// SUBSCRIBE_NAMESPACE (§10.18).
+pub fn subscribe_namespace(id: u64, prefix: &Namespace) -> Vec<u8> {
+    let mut w = Writer::new();
+    w.varint(id);
+    prefix.write(&mut w);
+    w.varint(0);
+    message(kind::SUBSCRIBE_NAMESPACE, w)
+}
+
+/// PUBLISH of a track (§10.10).
+pub fn publish(id: u64, track: &TrackName, alias: u64, largest: Option<Location>) -> Vec<u8> {
+    let mut w = Writer::new();
+    w.varint(id);
+    track.write(&mut w);
+    w.varint(alias);
+    let mut p = ParameterWriter::new();
+    if let Some(l) = largest {
+        p.begin(param::LARGEST_OBJECT).varint(l.group).varint(l.object);
+    }
+    p.finish(&mut w);
+    message(kind::PUBLISH, w)
+}
+
+/// PUBLISH_DONE (§10.11).
+pub fn publish_done(code: u64, reason: &str) -> Vec<u8> {
+    let mut w = Writer::new();
+    w.varint(code).varint(0).bytes(reason.as_bytes());
+    message(kind::PUBLISH_DONE, w)
+}
+
+/// REQUEST_OK without parameters (§10.5).
+pub fn request_ok() -> Vec<u8> {
+    let mut w = Writer::new();
+    w.varint(0);
+    message(kind::REQUEST_OK, w)
+}
+
+/// REQUEST_ERROR (§10.6).
+pub fn request_error(code: u64, reason: &str) -> Vec<u8> {
+    let mut w = Writer::new();
+    w.varint(code).varint(0).bytes(reason.as_bytes());
+    message(kind::REQUEST_ERROR, w)
+}
+
+fn location(r: &mut Reader<'_>) -> Read<Location> {
+    Ok(Location { group: r.varint()?, object: r.varint()? })
+}
+
+const SUBSCRIBE_OK_SCOPE: &[u64] = &[param::EXPIRES, param::LARGEST_OBJECT];
+const OK_SCOPE: &[u64] = &[
+    param::OBJECT_DELIVERY_TIMEOUT,
+    param::SUBGROUP_DELIVERY_TIMEOUT,
+    param::EXPIRES,
+    param::LARGEST_OBJECT,
+    param::FORWARD,
+    param::SUBSCRIBER_PRIORITY,
+    param::FILTER,
+    param::GROUP_ORDER,
+    param::NEW_GROUP_REQUEST,
+];
+const UPDATE_SCOPE: &[u64] = &[
+    param::OBJECT_DELIVERY_TIMEOUT,
+    param::AUTHORIZATION_TOKEN,
+    param::SUBGROUP_DELIVERY_TIMEOUT,
+    param::FORWARD,
+    param::SUBSCRIBER_PRIORITY,
+    param::FILTER,
+    param::NEW_GROUP_REQUEST,
+    param::NAMESPACE_PREFIX,
+];
+
+/// Reads parameters; unknown, repeated and misplaced ones are violations (§10.2): they cannot be skipped.
+fn parameters(r: &mut Reader<'_>, scope: &[u64]) -> Read<Parameters> {
+    let mut p = Parameters::default();
+    let count = r.int(MAX_MESSAGE as u64, "number of parameters")?;
+    let mut last = 0u64;
+    let mut tokens = 0;
+    for i in 0..count {
+        let delta = r.varint()?;
+        let kind = last.checked_add(delta).ok_or_else(|| violation("parameter type exceeds 2^64-1"))?;
+        if i > 0 && delta == 0 && kind != param::AUTHORIZATION_TOKEN {
+            return Err(violation(format!("parameter {kind:#x} is repeated")).into());
+        }
+        if !scope.contains(&kind) {
+            return Err(violation(format!("parameter {kind:#x} is not allowed here")).into());
+        }
+        last = kind;
+        match kind {
+            param::AUTHORIZATION_TOKEN => {
+                tokens += 1;
+                if tokens > MAX_TOKENS {
+                    return Err(violation(format!("more than {MAX_TOKENS} authorization tokens")).into());
+                }
+                r.bytes(MAX_MESSAGE, "length of the authorization token")?;
+            }
+            param::FILTER => {
+                r.bytes(MAX_MESSAGE, "length of the filter")?;
+            }
+            param::LARGEST_OBJECT => p.largest = Some(location(r)?),
+            param::FORWARD => match r.u8()? {
+                v @ 0..=1 => p.forward = Some(v == 1),
+                v => return Err(violation(format!("forward parameter {v}")).into()),
+            },
+            param::GROUP_ORDER => match r.u8()? {
+                1 | 2 => {}
+                v => return Err(violation(format!("group order {v}")).into()),
+            },
+            param::SUBSCRIBER_PRIORITY => {
+                r.u8()?;
+            }
+            param::NAMESPACE_PREFIX => {
+                Namespace::read(r)?;
+            }
+            _ => {
+                r.varint()?;
+            }
+        }
+    }
+    Ok(p)
+}
+
+// Properties (§15.8), MSF's and ours.
+const IMMUTABLE: u64 = 0x0b;
+const PUBLISHER_PRIORITY: u64 = 0x0e;
+const GROUP_ORDER: u64 = 0x22;
+const DYNAMIC_GROUPS: u64 = 0x30;
+const MSF_COMPRESSION: u64 = 0x78;
+const REPLAYED: u64 = 0x6863_7270;
+
+fn cut_pair(e: ReadError) -> ReadError {
+    match e {
+        ReadError::Short => {
+            WireError { code: code::session::KEY_VALUE_FORMATTING_ERROR, reason: "a key-value pair is cut off".into() }
+                .into()
+        }
+        e => e,
+    }
+}
+
+/// Reads key-value pairs to the end of `b` (§1.4.3), those inside Immutable Properties (§12.7) too.
+pub(crate) fn properties(b: &[u8], of_track: bool) -> Read<Properties> {
+    let mut p = Properties::default();
+    pairs(b, of_track, &mut p, false).map_err(cut_pair)?;
+    Ok(p)
+}
+
+fn pairs(b: &[u8], of_track: bool, p: &mut Properties, nested: bool) -> Read<()> {
+    let mut r = Reader::new(b);
+    let mut kind = 0u64;
+    while r.left() > 0 {
+        p.any = true;
+        kind = kind.checked_add(r.varint()?).ok_or_else(|| violation("key-value type exceeds 2^64-1"))?;
+        if (0x4000..=0x7fff).contains(&kind) {
+            p.unknown_mandatory.get_or_insert(kind);
+        }
+        if kind % 2 == 1 {
+            let value = r.bytes(MAX_PAIR, "length of the key-value pair")?;
+            if kind == IMMUTABLE {
+                if nested {
+                    let code = code::session::KEY_VALUE_FORMATTING_ERROR;
+                    return Err(WireError { code, reason: "nested immutable properties".into() }.into());
+                }
+                pairs(value, of_track, p, true)?;
+            }
+            continue;
+        }
+        let value = r.varint()?;
+        match kind {
+            PUBLISHER_PRIORITY if of_track && value > 255 => {
+                return Err(violation(format!("default publisher priority {value} exceeds 255")).into());
+            }
+            GROUP_ORDER if of_track && !(1..=2).contains(&value) => {
+                return Err(violation(format!("default publisher group order {value}")).into());
+            }
+            DYNAMIC_GROUPS if of_track && value > 1 => {
+                return Err(violation(format!("dynamic groups {value}")).into());
+            }
+            MSF_COMPRESSION => p.compression = Some(value),
+            REPLAYED => p.replayed = value != 0,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn read_setup(r: &mut Reader<'_>) -> Read<Message> {
+    let mut implementation = String::new();
+    let mut kind = 0u64;
+    while r.left() > 0 {
+        kind = kind.checked_add(r.varint()?).ok_or_else(|| violation("setup option exceeds 2^64-1"))?;
+        if kind % 2 == 0 {
+            r.varint()?;
+            continue;
+        }
+        let value = r.bytes(MAX_PAIR, "length of the setup option")?;
+        match kind {
+            0x01 => {
+                return Err(WireError { code: code::session::INVALID_PATH, reason: "PATH from a server".into() }.into())
+            }
+            0x05 => {
+                let code = code::session::INVALID_AUTHORITY;
+                return Err(WireError { code, reason: "AUTHORITY from a server".into() }.into());
+            }
+            0x07 => implementation = String::from_utf8_lossy(value).into_owned(),
+            _ => {}
+        }
+    }
+    Ok(Message::Setup { implementation })
+}
+
+fn read_error(r: &mut Reader<'_>) -> Read<Message> {
+    let code = r.varint()?;
+    r.varint()?; // when to try again: our back-off is longer
+    let reason = r.string(MAX_REASON, "length of the reason phrase")?;
+    if code == code::request::REDIRECT {
+        r.bytes(MAX_URI, "length of the connect URI")?;
+        Namespace::read(r)?;
+        r.bytes(MAX_FULL_NAME, "length of the track name")?;
+    }
+    Ok(Message::Error { code, reason })
+}
+
+fn known(kind: u64) -> bool {
+    use kind::*;
+    [
+        REQUEST_UPDATE, SUBSCRIBE_OK, REQUEST_ERROR, REQUEST_OK, NAMESPACE, PUBLISH_DONE, NAMESPACE_DONE, GOAWAY, FETCH_OK,
+        PUBLISH_OK, SETUP,
+    ]
+    .contains(&kind)
+        || request(kind)
+}
+
+fn request(kind: u64) -> bool {
+    use kind::*;
+    [SUBSCRIBE, PUBLISH_NAMESPACE, TRACK_STATUS, FETCH, PUBLISH, SUBSCRIBE_NAMESPACE, SUBSCRIBE_TRACKS].contains(&kind)
+}
+
+/// Parses the payload of a message, which must end where its last field does.
+pub fn parse(kind: u64, payload: &[u8]) -> Result<Message, WireError> {
+    let r = &mut Reader::new(payload);
+    let parsed = parse_fields(kind, r).and_then(|m| {
+        if r.left() > 0 && !matches!(m, Message::Request(_)) {
+            return Err(violation(format!("{} bytes after the last field of message {kind:#x}", r.left())).into());
+        }
+        Ok(m)
+    });
+    parsed.map_err(|e| match e {
+        ReadError::Wire(e) => e,
+        ReadError::Short => violation(format!("message {kind:#x} ends inside a field")),
+        ReadError::Malformed(m) => violation(m),
+    })
+}
+
+fn parse_fields(kind: u64, r: &mut Reader<'_>) -> Read<Message> {
+    Ok(match kind {
+        kind::SETUP => read_setup(r)?,
+        kind::GOAWAY => {
+            let uri = r.string(MAX_URI, "length of the new session URI")?;
+            let timeout_ms = r.varint()?;
+            let request = if r.left() > 0 { Some(r.varint()?) } else { None };
+            Message::Goaway { uri, timeout_ms, request }
+        }
+        kind::SUBSCRIBE_OK => {
+            let alias = r.varint()?;
+            let parameters = parameters(r, SUBSCRIBE_OK_SCOPE)?;
+            Message::SubscribeOk { alias, parameters, properties: properties(r.rest(), true)? }
+        }
+        kind::FETCH_OK => {
+            let end_of_track = r.int(1, "end of track")? == 1;
+            let end = location(r)?;
+            parameters(r, &[])?;
+            properties(r.rest(), true)?;
+            Message::FetchOk { end_of_track, end }
+        }
+        kind::REQUEST_OK | kind::PUBLISH_OK => {
+            let p = parameters(r, OK_SCOPE)?;
+            properties(r.rest(), true)?;
+            Message::Ok(p)
+        }
+        kind::REQUEST_ERROR => read_error(r)?,
+        kind::PUBLISH_DONE => {
+            let (code, streams) = (r.varint()?, r.varint()?);
+            Message::Done { code, streams, reason: r.string(MAX_REASON, "length of the reason phrase")? }
+        }
+        kind::REQUEST_UPDATE => Message::Update { id: r.varint()?, parameters: parameters(r, UPDATE_SCOPE)? },
+        kind::NAMESPACE | kind::NAMESPACE_DONE => {
+            Message::Namespace { added: kind == kind::NAMESPACE, suffix: Namespace::read(r)? }
+        }
+        k if request(k) => Message::Request(k),
+        k => return Err(violation(format!("unknown message type {k:#x}")).into()),
+    })
+}
+
+/// Reads one whole message; `Short` where it has not all arrived.
+pub fn read(r: &mut Reader<'_>) -> Read<Message> {
+    let kind = r.varint()?;
+    if !known(kind) {
+        return Err(violation(format!("unknown message type {kind:#x}")).into());
+    }
+    let length = usize::from(r.u8()?) << 8 | usize::from(r.u8()?);
+    Ok(parse(kind, r.take(length)?)?)
+}

@@ -1,0 +1,1351 @@
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use crate::bytes::{ReadError, Reader};
+use crate::code::{self, violation, RequestError, WireError};
+use crate::data::{Datagram, Location, ObjectHeader, ObjectStatus, Parser, Sink, StreamHeader, SubgroupHeader};
+use crate::message::{self, Filter, Message, Namespace, Parameters, Properties, TrackName, MAX_MESSAGE};
+use crate::pool::BufferPool;
+
+/// A time on the driver's clock, nanoseconds since whenever.
+pub type Nanos = i64;
+
+const MS: Nanos = 1_000_000;
+
+/// A stream, as session and driver call it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamKey(pub u64);
+
+/// A request of ours, by its ID (§3.3.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Request(pub u64);
+
+/// What the driver is to do, in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// Open a unidirectional stream.
+    OpenUni(StreamKey),
+    /// Open a bidirectional stream.
+    OpenBi(StreamKey),
+    /// Send bytes on a stream.
+    Send(StreamKey, Vec<u8>),
+    /// End our direction of a stream.
+    Finish(StreamKey),
+    /// End our direction of a stream at once.
+    Reset(StreamKey, u64),
+    /// Ask the peer to end its direction; nothing more of it is passed to the session.
+    Stop(StreamKey, u64),
+    /// Send a datagram, or drop it.
+    Datagram(Vec<u8>),
+    /// Close the connection.
+    Close(u64, String),
+}
+
+/// An object, whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Object {
+    /// The subscription or FETCH that it belongs to; of a joining FETCH, the subscription joined.
+    pub request: Request,
+    /// It came by FETCH.
+    pub fetched: bool,
+    /// Group ID.
+    pub group: u64,
+    /// Subgroup ID.
+    pub subgroup: u64,
+    /// Object ID.
+    pub id: u64,
+    /// What it is.
+    pub status: ObjectStatus,
+    /// Its properties.
+    pub properties: Properties,
+    /// Its payload, to be given back to the [`BufferPool`].
+    pub payload: Vec<u8>,
+}
+
+/// Why a publisher ended a subscription (§10.11).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}{}{reason}", code::done_name(*code), if reason.is_empty() { "" } else { ": " })]
+pub struct Ended {
+    /// PUBLISH_DONE code.
+    pub code: u64,
+    /// The publisher's words.
+    pub reason: String,
+}
+
+impl Ended {
+    /// Whether the track is over, and not only its publisher away.
+    pub fn over(&self) -> bool {
+        matches!(self.code, code::done::TRACK_ENDED | code::done::SUBSCRIPTION_ENDED)
+    }
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The peer's SETUP is here.
+    Ready {
+        /// What the peer says it is.
+        implementation: String,
+    },
+    /// A SUBSCRIBE was accepted.
+    Subscribed {
+        /// The SUBSCRIBE.
+        request: Request,
+        /// Largest object so far.
+        largest: Option<Location>,
+        /// The track's.
+        properties: Properties,
+    },
+    /// An object arrived.
+    Object(Object),
+    /// An object arrived as a datagram.
+    Datagram {
+        /// The SUBSCRIBE.
+        request: Request,
+        /// Group ID.
+        group: u64,
+        /// Its payload.
+        payload: Vec<u8>,
+    },
+    /// A subgroup was reset, or refused here: nothing more of it comes.
+    Cut {
+        /// The SUBSCRIBE.
+        request: Request,
+        /// Group ID.
+        group: u64,
+        /// Subgroup ID, where it is known.
+        subgroup: Option<u64>,
+        /// The peer reset it.
+        remote: bool,
+    },
+    /// All of a FETCH is here; of a joining one, under the subscription's ID.
+    Fetched {
+        /// The FETCH or, where it joined one, the SUBSCRIBE.
+        request: Request,
+    },
+    /// A request was refused, not answered, or its stream cut off.
+    Failed {
+        /// The request.
+        request: Request,
+        /// Why.
+        error: RequestError,
+    },
+    /// A subscription that was accepted has ended.
+    Ended {
+        /// The SUBSCRIBE.
+        request: Request,
+        /// Why.
+        why: Ended,
+    },
+    /// A PUBLISH was accepted.
+    Published {
+        /// The PUBLISH.
+        request: Request,
+    },
+    /// A namespace appeared or went away.
+    Namespace {
+        /// The SUBSCRIBE_NAMESPACE.
+        request: Request,
+        /// Whether it appeared.
+        added: bool,
+        /// Without the prefix.
+        suffix: Namespace,
+    },
+    /// The peer asks to move the session (§3.6).
+    Goaway {
+        /// Where to; "" = connect again.
+        uri: String,
+        /// Milliseconds that it will last; 0 = not said.
+        timeout_ms: u64,
+    },
+    /// The session is over. Nothing follows.
+    Closed {
+        /// Session termination code.
+        code: u64,
+        /// In words.
+        reason: String,
+        /// The peer or the network ended it.
+        remote: bool,
+    },
+}
+
+/// Bounds of what a session holds for its peer.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Bytes of objects that have not arrived whole.
+    pub partial_bytes: usize,
+    /// Subgroups whose alias is not known so far, and their bytes.
+    pub orphans: usize,
+    /// See `orphans`.
+    pub orphan_bytes: usize,
+    /// Namespaces under a prefix.
+    pub namespaces: usize,
+    /// Changes of a subscription that were not answered.
+    pub updates: u32,
+    /// Waits for SETUP, and for the answer to a request.
+    pub answer: Nanos,
+    /// Wait for the alias of an early subgroup.
+    pub orphan: Nanos,
+    /// Wait for streams that PUBLISH_DONE overtook.
+    pub done: Nanos,
+    /// Wait for the objects of a FETCH.
+    pub fetch: Nanos,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            partial_bytes: 96 << 20,
+            orphans: 256,
+            orphan_bytes: 4 << 20,
+            namespaces: 4096,
+            updates: 64,
+            answer: 10_000 * MS,
+            orphan: 2_000 * MS,
+            done: 2_000 * MS,
+            fetch: 20_000 * MS,
+        }
+    }
+}
+
+/// What a session tells its peer.
+#[derive(Debug, Clone, Default)]
+pub struct Config {
+    /// Path and query of the URL.
+    pub path: String,
+    /// Host and port of the URL.
+    pub authority: String,
+    /// What this end is.
+    pub implementation: String,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+/// Parameters of a SUBSCRIBE.
+#[derive(Debug, Clone, Copy)]
+pub struct SubscribeOptions {
+    /// Where to start; nothing: from now on.
+    pub filter: Option<Filter>,
+    /// 0 is the most important, 255 the least; nothing: 128 (§7).
+    pub priority: Option<u8>,
+    /// Milliseconds after which an object need not be sent any more; 0 = never.
+    pub delivery_timeout_ms: u64,
+    /// Milliseconds that a relay may wait for a publisher.
+    pub rendezvous_ms: u64,
+    /// Fetch the newest group in the same flight (§10.12.2).
+    pub join: bool,
+    /// Largest object taken, bytes.
+    pub max_object: usize,
+    /// Subgroups from this ID on are refused.
+    pub subgroups: u64,
+}
+
+impl Default for SubscribeOptions {
+    fn default() -> Self {
+        SubscribeOptions {
+            filter: None,
+            priority: None,
+            delivery_timeout_ms: 0,
+            rendezvous_ms: 0,
+            join: false,
+            max_object: 0,
+            subgroups: u64::MAX,
+        }
+    }
+}
+
+/// What a session refused or lost, never silently.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Counters {
+    pub subgroups_unknown: u64,
+    pub datagrams_unknown: u64,
+    pub subgroups_refused: u64,
+    pub subgroups_reset: u64,
+    pub malformed: u64,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Setup { until: Nanos },
+    Open,
+    /// The peer ended its control stream; the connection should follow.
+    Leaving { until: Nanos },
+    Closed,
+}
+
+#[derive(Debug)]
+struct Asked {
+    stream: StreamKey,
+    /// For an answer, or the end.
+    until: Option<Nanos>,
+    answered: bool,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Subscribe(Box<Subscription>),
+    Fetch { joining: Option<Request>, max_object: usize, again: bool, complete: bool, data: Option<StreamKey> },
+    Namespaces { active: HashSet<Namespace> },
+    Publish { alias: u64, forward: bool },
+}
+
+#[derive(Debug)]
+struct Subscription {
+    track: TrackName,
+    options: SubscribeOptions,
+    alias: Option<u64>,
+    largest: bool,
+    join: Option<Request>,
+    /// The joining FETCH was refused before this was accepted.
+    rejoin: bool,
+    streams: u64,
+    open: HashSet<StreamKey>,
+    updates: u32,
+    done: Option<(u64, Ended)>,
+}
+
+#[derive(Debug)]
+enum Stream {
+    ControlIn(Vec<u8>),
+    Request(Request, Vec<u8>),
+    PeerRequest(Vec<u8>),
+    Header(Vec<u8>),
+    Orphan { header: SubgroupHeader, held: Vec<u8>, since: Nanos, fin: bool },
+    Data { parser: Parser, objects: Collector },
+}
+
+/// Puts a stream's objects together.
+#[derive(Debug)]
+struct Collector {
+    request: Request,
+    owner: Request,
+    fetched: bool,
+    max_object: usize,
+    subgroups: u64,
+    group: u64,
+    subgroup: Option<u64>,
+    header: Option<ObjectHeader>,
+    buf: Vec<u8>,
+    refused: Option<u64>,
+}
+
+struct Collecting<'a> {
+    c: &'a mut Collector,
+    events: &'a mut VecDeque<Event>,
+    pool: &'a BufferPool,
+    held: &'a mut usize,
+    most: usize,
+}
+
+impl Collecting<'_> {
+    fn refuse(&mut self, code: u64) -> bool {
+        self.c.refused = Some(code);
+        false
+    }
+
+    fn finish(&mut self) {
+        let Some(h) = self.c.header.take() else { return };
+        *self.held -= self.c.buf.capacity();
+        self.events.push_back(Event::Object(Object {
+            request: self.c.owner,
+            fetched: self.c.fetched,
+            group: h.group,
+            subgroup: h.subgroup,
+            id: h.id,
+            status: h.status,
+            properties: h.properties,
+            payload: std::mem::take(&mut self.c.buf),
+        }));
+    }
+}
+
+impl Sink for Collecting<'_> {
+    fn object(&mut self, h: ObjectHeader) -> bool {
+        self.c.group = h.group;
+        self.c.subgroup = Some(h.subgroup);
+        if h.length > self.c.max_object as u64 {
+            return self.refuse(code::stream::EXCESSIVE_LOAD);
+        }
+        if h.subgroup >= self.c.subgroups {
+            return self.refuse(code::stream::CANCELLED);
+        }
+        let empty = h.length == 0;
+        if !empty {
+            self.c.buf = self.pool.take();
+            *self.held += self.c.buf.capacity();
+        }
+        self.c.header = Some(h);
+        if !empty && *self.held > self.most {
+            return self.refuse(code::stream::EXCESSIVE_LOAD);
+        }
+        if empty {
+            self.finish();
+        }
+        true
+    }
+
+    fn payload(&mut self, b: &[u8]) -> bool {
+        let Some(h) = &self.c.header else { return false };
+        let (length, buf) = (h.length as usize, &mut self.c.buf);
+        if buf.capacity() - buf.len() < b.len() {
+            // Room follows what came: at first half a MiB, then twice what there is, never more than the object.
+            let want = (2 * (buf.len() + b.len())).max(512 << 10).min(length);
+            let before = buf.capacity();
+            buf.reserve_exact(want - buf.len());
+            *self.held += buf.capacity() - before;
+            if *self.held > self.most {
+                return self.refuse(code::stream::EXCESSIVE_LOAD);
+            }
+        }
+        buf.extend_from_slice(b);
+        if buf.len() == length {
+            self.finish();
+        }
+        true
+    }
+}
+
+/// A MOQT session of a client.
+#[derive(Debug)]
+pub struct Session {
+    limits: Limits,
+    pool: Arc<BufferPool>,
+    phase: Phase,
+    outputs: VecDeque<Output>,
+    events: VecDeque<Event>,
+    streams: HashMap<StreamKey, Stream>,
+    requests: HashMap<Request, Asked>,
+    aliases: HashMap<u64, Request>,
+    next_stream: u64,
+    next_request: u64,
+    next_alias: u64,
+    held: usize,
+    orphan_bytes: usize,
+    control_in: bool,
+    goaway: bool,
+    refuses_changes: bool,
+    counters: Counters,
+}
+
+impl Session {
+    /// A session over a connection that is open: its first outputs send SETUP.
+    pub fn new(c: Config, pool: Arc<BufferPool>, now: Nanos) -> Self {
+        let mut s = Session {
+            phase: Phase::Setup { until: now + c.limits.answer },
+            limits: c.limits,
+            pool,
+            outputs: VecDeque::new(),
+            events: VecDeque::new(),
+            streams: HashMap::new(),
+            requests: HashMap::new(),
+            aliases: HashMap::new(),
+            next_stream: 0,
+            next_request: 0,
+            next_alias: 0,
+            held: 0,
+            orphan_bytes: 0,
+            control_in: false,
+            goaway: false,
+            refuses_changes: false,
+            counters: Counters::default(),
+        };
+        let control = s.key();
+        s.outputs.push_back(Output::OpenUni(control));
+        s.outputs.push_back(Output::Send(control, message::setup(&c.path, &c.authority, &c.implementation)));
+        s
+    }
+
+    fn key(&mut self) -> StreamKey {
+        self.next_stream += 1;
+        StreamKey(self.next_stream)
+    }
+
+    /// The next thing to do.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// The next thing that happened.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// What was refused or lost so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Bytes held for objects that are not whole.
+    pub fn held(&self) -> usize {
+        self.held + self.orphan_bytes
+    }
+
+    /// Whether the session is over.
+    pub fn closed(&self) -> bool {
+        matches!(self.phase, Phase::Closed)
+    }
+
+    /// Whether the peer's SETUP is here and the session lasts.
+    pub fn ready(&self) -> bool {
+        matches!(self.phase, Phase::Open)
+    }
+
+    /// Whether the peer refused to change a subscription (§10.9).
+    pub fn refuses_changes(&self) -> bool {
+        self.refuses_changes
+    }
+
+    // What we ask.
+
+    fn ask(&mut self, now: Nanos, extra_ms: u64, kind: Kind, build: impl FnOnce(u64) -> Vec<u8>) -> Request {
+        let request = Request(self.next_request);
+        self.next_request += 2;
+        let stream = self.key();
+        self.outputs.push_back(Output::OpenBi(stream));
+        self.outputs.push_back(Output::Send(stream, build(request.0)));
+        self.streams.insert(stream, Stream::Request(request, Vec::new()));
+        let extra = Nanos::try_from(extra_ms.min(3_600_000)).unwrap_or(0) * MS;
+        let until = Some(now + self.limits.answer + extra);
+        self.requests.insert(request, Asked { stream, until, answered: false, kind });
+        request
+    }
+
+    /// Asks for a track; with `join`, for its newest group in the same flight, so that who comes late has an
+    /// object after one round trip. A name that cannot be sent fails at once.
+    pub fn subscribe(&mut self, now: Nanos, track: &TrackName, o: SubscribeOptions) -> Request {
+        if !track.valid() || self.closed() {
+            return self.fail_early(format!("{track} cannot be asked for"));
+        }
+        let sub = Subscription {
+            track: track.clone(),
+            options: o,
+            alias: None,
+            largest: false,
+            join: None,
+            rejoin: false,
+            streams: 0,
+            open: HashSet::new(),
+            updates: 0,
+            done: None,
+        };
+        let fields = message::Subscribe {
+            filter: o.filter,
+            priority: o.priority,
+            delivery_timeout_ms: o.delivery_timeout_ms,
+            rendezvous_ms: o.rendezvous_ms,
+        };
+        let request = self.ask(now, o.rendezvous_ms, Kind::Subscribe(Box::new(sub)), |id| {
+            message::subscribe(id, track, &fields)
+        });
+        if o.join {
+            self.join(now, request, o, true);
+        }
+        request
+    }
+
+    fn join(&mut self, now: Nanos, sub: Request, o: SubscribeOptions, again: bool) {
+        let kind = Kind::Fetch { joining: Some(sub), max_object: o.max_object, again, complete: false, data: None };
+        let id = self.ask(now, o.rendezvous_ms, kind, |id| message::joining_fetch(id, sub.0, o.priority));
+        if let Some(s) = self.subscription(sub) {
+            s.join = Some(id);
+        }
+    }
+
+    fn fail_early(&mut self, reason: String) -> Request {
+        let request = Request(self.next_request);
+        self.next_request += 2;
+        let error = RequestError { code: code::request::INTERNAL_ERROR, reason };
+        self.events.push_back(Event::Failed { request, error });
+        request
+    }
+
+    /// Moves a subscription's start: no group before `group` is sent that is not under way, those from it on
+    /// are (§10.9). Does nothing once the peer has refused a change or leaves too many unanswered.
+    pub fn start_at(&mut self, request: Request, group: u64) {
+        let (most, refuses) = (self.limits.updates, self.refuses_changes);
+        let Some(Asked { stream, kind: Kind::Subscribe(s), answered: true, .. }) = self.requests.get_mut(&request) else {
+            return;
+        };
+        if refuses || s.updates >= most || s.done.is_some() {
+            return;
+        }
+        s.updates += 1;
+        let stream = *stream;
+        let id = self.next_request;
+        self.next_request += 2;
+        self.outputs.push_back(Output::Send(stream, message::start_update(id, group)));
+    }
+
+    /// Ends a request from this side. Nothing more of it happens.
+    pub fn cancel(&mut self, request: Request) {
+        let Some(asked) = self.requests.remove(&request) else { return };
+        match &asked.kind {
+            Kind::Publish { .. } if asked.answered => {
+                let done = message::publish_done(code::done::TRACK_ENDED, "");
+                self.outputs.push_back(Output::Send(asked.stream, done));
+                self.end_request(asked.stream);
+            }
+            Kind::Subscribe(_) if asked.answered => self.end_request(asked.stream),
+            _ => self.abort(asked.stream, code::stream::CANCELLED),
+        }
+        self.drop_data(asked.kind);
+    }
+
+    /// Forgets what belongs to a request that is over.
+    fn drop_data(&mut self, kind: Kind) {
+        match kind {
+            Kind::Subscribe(s) => {
+                if let Some(alias) = s.alias {
+                    self.aliases.remove(&alias);
+                }
+                for key in s.open {
+                    self.stop(key, code::stream::CANCELLED);
+                }
+                if let Some(join) = s.join {
+                    self.cancel(join);
+                }
+            }
+            Kind::Fetch { data: Some(key), .. } => self.stop(key, code::stream::CANCELLED),
+            _ => {}
+        }
+    }
+
+    /// Fetches the groups of a track from `first` to `last`, as far as they were published (§10.12.1).
+    pub fn fetch(&mut self, now: Nanos, track: &TrackName, first: u64, last: u64, priority: Option<u8>, max_object: usize) -> Request {
+        if !track.valid() || self.closed() {
+            return self.fail_early(format!("{track} cannot be asked for"));
+        }
+        let kind = Kind::Fetch { joining: None, max_object, again: false, complete: false, data: None };
+        self.ask(now, 0, kind, |id| message::fetch(id, track, first, last, priority))
+    }
+
+    /// Follows the namespaces under a prefix (§10.18).
+    pub fn subscribe_namespace(&mut self, now: Nanos, prefix: &Namespace) -> Request {
+        self.ask(now, 0, Kind::Namespaces { active: HashSet::new() }, |id| message::subscribe_namespace(id, prefix))
+    }
+
+    /// Offers a track of datagrams (§10.10). `next`: group of the first of them.
+    pub fn publish(&mut self, now: Nanos, track: &TrackName, next: u64) -> Request {
+        let alias = self.next_alias;
+        self.next_alias += 1;
+        let largest = next.checked_sub(1).map(|group| Location { group, object: 0 });
+        self.ask(now, 0, Kind::Publish { alias, forward: false }, |id| message::publish(id, track, alias, largest))
+    }
+
+    /// Sends object 0 of a group on a track of ours; false where nobody wants it now.
+    pub fn send_datagram(&mut self, request: Request, group: u64, priority: u8, payload: &[u8]) -> bool {
+        let Some(Asked { kind: Kind::Publish { alias, forward: true }, .. }) = self.requests.get(&request) else {
+            return false;
+        };
+        self.outputs.push_back(Output::Datagram(Datagram::encode(*alias, group, priority, payload)));
+        true
+    }
+
+    /// Ends the session from this side.
+    pub fn close(&mut self, code: u64, reason: &str) {
+        self.shut(code, reason.to_owned(), false);
+    }
+
+    // What arrives.
+
+    /// The peer opened a unidirectional stream.
+    pub fn accept_uni(&mut self) -> StreamKey {
+        let key = self.key();
+        self.streams.insert(key, Stream::Header(Vec::new()));
+        key
+    }
+
+    /// The peer opened a bidirectional stream: a request, which a viewer refuses.
+    pub fn accept_bi(&mut self) -> StreamKey {
+        let key = self.key();
+        self.streams.insert(key, Stream::PeerRequest(Vec::new()));
+        key
+    }
+
+    /// Bytes arrived on a stream.
+    pub fn receive(&mut self, now: Nanos, key: StreamKey, chunk: &[u8]) {
+        if self.closed() {
+            return;
+        }
+        if let Err(e) = self.take(now, key, chunk) {
+            self.shut(e.code, e.reason, false);
+        }
+    }
+
+    /// The peer ended its direction of a stream.
+    pub fn finished(&mut self, now: Nanos, key: StreamKey) {
+        if self.closed() {
+            return;
+        }
+        if let Err(e) = self.take_end(now, key) {
+            self.shut(e.code, e.reason, false);
+        }
+    }
+
+    /// The peer reset a stream.
+    pub fn reset(&mut self, now: Nanos, key: StreamKey) {
+        match self.streams.remove(&key) {
+            Some(Stream::ControlIn(_)) => self.control_closed(now),
+            Some(Stream::Request(request, _)) => self.request_ended(request, "it was cut off"),
+            Some(Stream::Orphan { held, .. }) => self.orphan_bytes -= held.len(),
+            Some(Stream::Data { objects, .. }) => {
+                self.counters.subgroups_reset += 1;
+                self.data_over(now, key, objects, Some(true));
+            }
+            Some(Stream::PeerRequest(_) | Stream::Header(_)) | None => {}
+        }
+    }
+
+    /// A datagram arrived.
+    pub fn datagram(&mut self, b: &[u8]) {
+        if self.closed() {
+            return;
+        }
+        match Datagram::parse(b) {
+            Ok(Some(d)) => match self.aliases.get(&d.alias) {
+                Some(&request) => {
+                    let payload = d.payload.to_vec();
+                    self.events.push_back(Event::Datagram { request, group: d.group, payload });
+                }
+                None => self.counters.datagrams_unknown += 1,
+            },
+            Ok(None) => {}
+            Err(ReadError::Wire(e)) => self.shut(e.code, e.reason, false),
+            Err(_) => self.counters.malformed += 1,
+        }
+    }
+
+    /// The connection is over.
+    pub fn disconnected(&mut self, code: u64, reason: &str) {
+        self.shut(code, reason.to_owned(), true);
+    }
+
+    /// When `tick` is to be called at the latest.
+    pub fn deadline(&self) -> Option<Nanos> {
+        let phase = match self.phase {
+            Phase::Setup { until } | Phase::Leaving { until } => Some(until),
+            _ => None,
+        };
+        let orphans = self.streams.values().filter_map(|s| match s {
+            Stream::Orphan { since, .. } => Some(since + self.limits.orphan),
+            _ => None,
+        });
+        self.requests.values().filter_map(|a| a.until).chain(orphans).chain(phase).min()
+    }
+
+    /// Time passed.
+    pub fn tick(&mut self, now: Nanos) {
+        match self.phase {
+            Phase::Setup { until } if now >= until => {
+                return self.shut(code::session::CONTROL_MESSAGE_TIMEOUT, "no SETUP from the peer".into(), false);
+            }
+            Phase::Leaving { until } if now >= until => {
+                let why = violation("the peer closed its control stream");
+                return self.shut(why.code, why.reason, false);
+            }
+            _ => {}
+        }
+        let orphaned = |s: &Stream| matches!(s, Stream::Orphan { since, .. } if now >= since + self.limits.orphan);
+        let late: Vec<_> = self.streams.iter().filter(|(_, s)| orphaned(s)).map(|(k, _)| *k).collect();
+        for key in late {
+            self.counters.subgroups_unknown += 1;
+            self.stop(key, code::stream::CANCELLED);
+        }
+        let late: Vec<_> = self.requests.iter().filter(|(_, a)| a.until.is_some_and(|t| now >= t)).map(|(r, _)| *r).collect();
+        for request in late {
+            self.timed_out(now, request);
+        }
+    }
+
+    fn timed_out(&mut self, now: Nanos, request: Request) {
+        if let Some(Asked { kind: Kind::Subscribe(s), answered: true, .. }) = self.requests.get_mut(&request) {
+            s.streams = u64::MAX; // those that PUBLISH_DONE counts and that did not come will not
+            let open: Vec<_> = s.open.drain().collect();
+            for key in open {
+                self.stop(key, code::stream::CANCELLED);
+            }
+            return self.check_done(request);
+        }
+        let reason = "the relay did not answer".to_owned();
+        self.fail(now, request, RequestError { code: code::request::TIMEOUT, reason }, true);
+    }
+
+    /// Ends a request that failed, and tells.
+    fn fail(&mut self, now: Nanos, request: Request, error: RequestError, abort: bool) {
+        let Some(asked) = self.requests.remove(&request) else { return };
+        if abort {
+            self.abort(asked.stream, code::stream::CANCELLED);
+        } else {
+            self.end_request(asked.stream);
+        }
+        if let Kind::Fetch { joining: Some(sub), again, .. } = asked.kind {
+            self.drop_data(asked.kind);
+            let Some(s) = self.subscription(sub) else { return };
+            s.join = None;
+            // A peer that reads the FETCH before the SUBSCRIBE may refuse it.
+            let again = again && error.code != code::request::TIMEOUT;
+            if again && s.alias.is_none() {
+                s.rejoin = true;
+            } else if again && s.largest {
+                let o = s.options;
+                self.join(now, sub, o, false);
+            } else {
+                self.events.push_back(Event::Fetched { request: sub });
+            }
+            return;
+        }
+        self.drop_data(asked.kind);
+        self.events.push_back(Event::Failed { request, error });
+    }
+
+    fn subscription(&mut self, request: Request) -> Option<&mut Subscription> {
+        match self.requests.get_mut(&request) {
+            Some(Asked { kind: Kind::Subscribe(s), .. }) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// Ends our direction of a request and takes nothing more of the peer's.
+    fn end_request(&mut self, key: StreamKey) {
+        self.outputs.push_back(Output::Finish(key));
+        if self.streams.remove(&key).is_some() {
+            self.outputs.push_back(Output::Stop(key, code::stream::CANCELLED));
+        }
+    }
+
+    /// Ends both directions at once (§3.3.2).
+    fn abort(&mut self, key: StreamKey, code: u64) {
+        self.outputs.push_back(Output::Reset(key, code));
+        if self.streams.remove(&key).is_some() {
+            self.outputs.push_back(Output::Stop(key, code));
+        }
+    }
+
+    /// Takes nothing more of a data stream.
+    fn stop(&mut self, key: StreamKey, code: u64) {
+        match self.streams.remove(&key) {
+            Some(Stream::Data { objects, .. }) => self.give_back(objects),
+            Some(Stream::Orphan { held, .. }) => self.orphan_bytes -= held.len(),
+            Some(_) => {}
+            None => return,
+        }
+        self.outputs.push_back(Output::Stop(key, code));
+    }
+
+    fn give_back(&mut self, mut c: Collector) {
+        if c.header.take().is_some() {
+            self.held -= c.buf.capacity();
+            self.pool.give(c.buf);
+        }
+    }
+
+    fn shut(&mut self, code: u64, reason: String, remote: bool) {
+        if self.closed() {
+            return;
+        }
+        self.phase = Phase::Closed;
+        self.streams.clear();
+        self.requests.clear();
+        self.aliases.clear();
+        (self.held, self.orphan_bytes) = (0, 0);
+        self.outputs.clear();
+        if !remote {
+            self.outputs.push_back(Output::Close(code, reason.clone()));
+        }
+        self.events.push_back(Event::Closed { code, reason, remote });
+    }
+
+    fn take(&mut self, now: Nanos, key: StreamKey, chunk: &[u8]) -> Result<(), WireError> {
+        let Some(stream) = self.streams.remove(&key) else { return Ok(()) };
+        match stream {
+            Stream::Header(mut buf) => {
+                buf.extend_from_slice(chunk);
+                self.begin_uni(now, key, buf)
+            }
+            Stream::ControlIn(mut buf) => {
+                buf.extend_from_slice(chunk);
+                while let Some(m) = next_message(&mut buf)? {
+                    self.control(m)?;
+                }
+                if !self.closed() {
+                    self.streams.insert(key, Stream::ControlIn(buf));
+                }
+                Ok(())
+            }
+            Stream::Request(request, mut buf) => {
+                buf.extend_from_slice(chunk);
+                loop {
+                    let m = next_message(&mut buf)?;
+                    // The handler may end the stream, which it finds by its key.
+                    self.streams.insert(key, Stream::Request(request, Vec::new()));
+                    let Some(m) = m else { break };
+                    self.answer(now, request, m)?;
+                    if self.streams.remove(&key).is_none() {
+                        return Ok(());
+                    }
+                }
+                self.streams.insert(key, Stream::Request(request, buf));
+                Ok(())
+            }
+            Stream::PeerRequest(mut buf) => {
+                buf.extend_from_slice(chunk);
+                match next_message(&mut buf)? {
+                    None => {
+                        self.streams.insert(key, Stream::PeerRequest(buf));
+                        Ok(())
+                    }
+                    Some(Message::Request(_)) => {
+                        let refusal = message::request_error(code::request::NOT_SUPPORTED, "a viewer serves no requests");
+                        self.outputs.push_back(Output::Send(key, refusal));
+                        self.outputs.push_back(Output::Finish(key));
+                        self.outputs.push_back(Output::Stop(key, code::stream::CANCELLED));
+                        Ok(())
+                    }
+                    Some(_) => Err(violation("a request stream does not begin with a request")),
+                }
+            }
+            Stream::Orphan { header, mut held, since, fin } => {
+                held.extend_from_slice(chunk);
+                self.orphan_bytes += chunk.len();
+                self.streams.insert(key, Stream::Orphan { header, held, since, fin });
+                if self.orphan_bytes > self.limits.orphan_bytes {
+                    self.counters.subgroups_unknown += 1;
+                    self.stop(key, code::stream::EXCESSIVE_LOAD);
+                }
+                Ok(())
+            }
+            Stream::Data { parser, objects } => self.data(now, key, parser, objects, chunk),
+        }
+    }
+
+    fn begin_uni(&mut self, now: Nanos, key: StreamKey, buf: Vec<u8>) -> Result<(), WireError> {
+        let mut r = Reader::new(&buf);
+        let header = match StreamHeader::read(&mut r) {
+            Err(ReadError::Short) => {
+                self.streams.insert(key, Stream::Header(buf));
+                return Ok(());
+            }
+            Err(ReadError::Wire(e)) => return Err(e),
+            Err(ReadError::Malformed(m)) => return Err(violation(m)),
+            Ok(h) => h,
+        };
+        let rest = &buf[r.pos()..];
+        match header {
+            StreamHeader::Setup => {
+                if std::mem::replace(&mut self.control_in, true) {
+                    return Err(violation("a second control stream"));
+                }
+                // The control stream is messages from its first byte.
+                self.streams.insert(key, Stream::ControlIn(Vec::new()));
+                self.take(now, key, &buf)
+            }
+            StreamHeader::Padding => {
+                self.outputs.push_back(Output::Stop(key, code::stream::CANCELLED));
+                Ok(())
+            }
+            StreamHeader::Fetch(id) => {
+                let request = Request(id);
+                let Some(Asked { kind: Kind::Fetch { joining, max_object, complete: false, data: data @ None, .. }, .. }) =
+                    self.requests.get_mut(&request)
+                else {
+                    self.outputs.push_back(Output::Stop(key, code::stream::CANCELLED));
+                    return Ok(());
+                };
+                *data = Some(key);
+                let owner = joining.unwrap_or(request);
+                let objects = Collector::new(request, owner, true, *max_object, u64::MAX);
+                self.data(now, key, Parser::fetch(), objects, rest)
+            }
+            StreamHeader::Subgroup(h) => match self.aliases.get(&h.alias) {
+                Some(&request) => self.begin_subgroup(now, key, request, h, rest),
+                None => {
+                    let orphans = self.streams.values().filter(|s| matches!(s, Stream::Orphan { .. })).count();
+                    let expected = self.requests.values().any(|a| !a.answered && matches!(a.kind, Kind::Subscribe(_)));
+                    self.streams.insert(key, Stream::Orphan { header: h, held: Vec::new(), since: now, fin: false });
+                    if !expected || orphans >= self.limits.orphans {
+                        self.counters.subgroups_unknown += 1;
+                        self.stop(key, code::stream::CANCELLED);
+                        return Ok(());
+                    }
+                    self.take(now, key, rest)
+                }
+            },
+        }
+    }
+
+    fn begin_subgroup(&mut self, now: Nanos, key: StreamKey, request: Request, h: SubgroupHeader, rest: &[u8]) -> Result<(), WireError> {
+        let Some(s) = self.subscription(request) else { return Ok(()) };
+        s.streams = s.streams.saturating_add(1);
+        s.open.insert(key);
+        let mut objects = Collector::new(request, request, false, s.options.max_object, s.options.subgroups);
+        objects.group = h.group;
+        objects.subgroup = h.subgroup;
+        if h.subgroup.is_some_and(|id| id >= objects.subgroups) {
+            objects.refused = Some(code::stream::CANCELLED);
+            return self.refused(now, key, objects);
+        }
+        self.data(now, key, Parser::subgroup(h), objects, rest)
+    }
+
+    /// Ends a stream that was refused here.
+    fn refused(&mut self, now: Nanos, key: StreamKey, objects: Collector) -> Result<(), WireError> {
+        self.counters.subgroups_refused += 1;
+        let code = objects.refused.unwrap_or(code::stream::CANCELLED);
+        self.outputs.push_back(Output::Stop(key, code));
+        self.data_over(now, key, objects, Some(false));
+        Ok(())
+    }
+
+    fn data(&mut self, now: Nanos, key: StreamKey, mut parser: Parser, mut objects: Collector, chunk: &[u8]) -> Result<(), WireError> {
+        let mut sink = Collecting {
+            c: &mut objects,
+            events: &mut self.events,
+            pool: &self.pool,
+            held: &mut self.held,
+            most: self.limits.partial_bytes,
+        };
+        match parser.push(chunk, &mut sink) {
+            Ok(true) => {
+                self.streams.insert(key, Stream::Data { parser, objects });
+                Ok(())
+            }
+            Ok(false) => self.refused(now, key, objects),
+            Err(ReadError::Wire(e)) => Err(e),
+            Err(e) => {
+                self.outputs.push_back(Output::Stop(key, code::stream::MALFORMED_TRACK));
+                self.malformed(now, key, objects, e.to_string());
+                Ok(())
+            }
+        }
+    }
+
+    /// A track broke its rules: its subscription ends (§2.4.2).
+    fn malformed(&mut self, now: Nanos, key: StreamKey, objects: Collector, reason: String) {
+        self.counters.malformed += 1;
+        let (request, owner) = (objects.request, objects.owner);
+        self.data_over(now, key, objects, Some(false));
+        if request != owner {
+            return; // a joining FETCH, which is given up
+        }
+        if let Some(Asked { stream, kind, .. }) = self.requests.remove(&request) {
+            self.end_request(stream);
+            let ended = matches!(kind, Kind::Subscribe(_));
+            self.drop_data(kind);
+            self.events.push_back(if ended {
+                Event::Ended { request, why: Ended { code: code::done::MALFORMED_TRACK, reason } }
+            } else {
+                Event::Failed { request, error: RequestError { code: code::request::MALFORMED_TRACK, reason } }
+            });
+        }
+    }
+
+    /// A data stream is over. cut: before its end, by the peer or here.
+    fn data_over(&mut self, now: Nanos, key: StreamKey, objects: Collector, cut: Option<bool>) {
+        let (request, group, subgroup) = (objects.request, objects.group, objects.subgroup);
+        self.give_back(objects);
+        match self.requests.get_mut(&request) {
+            Some(Asked { kind: Kind::Subscribe(s), .. }) => {
+                s.open.remove(&key);
+                if let Some(remote) = cut {
+                    self.events.push_back(Event::Cut { request, group, subgroup, remote });
+                }
+                self.check_done(request);
+            }
+            Some(Asked { kind: Kind::Fetch { complete, data, .. }, answered, .. }) => {
+                *data = None;
+                if cut.is_some() {
+                    let error = RequestError { code: code::request::INTERNAL_ERROR, reason: "the fetch was cut off".into() };
+                    self.fail(now, request, error, true);
+                } else {
+                    *complete = true;
+                    if *answered {
+                        self.fetch_complete(request);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn fetch_complete(&mut self, request: Request) {
+        let Some(asked) = self.requests.remove(&request) else { return };
+        self.end_request(asked.stream);
+        let Kind::Fetch { joining, .. } = asked.kind else { return };
+        if let Some(s) = joining.and_then(|j| self.subscription(j)) {
+            s.join = None;
+        }
+        self.events.push_back(Event::Fetched { request: joining.unwrap_or(request) });
+    }
+
+    /// Ends a subscription once the streams that PUBLISH_DONE counts are over.
+    fn check_done(&mut self, request: Request) {
+        let Some(s) = self.subscription(request) else { return };
+        let Some((count, _)) = &s.done else { return };
+        if s.streams < *count || !s.open.is_empty() {
+            return;
+        }
+        if let Some(Asked { stream, kind: Kind::Subscribe(mut s), .. }) = self.requests.remove(&request) {
+            self.end_request(stream);
+            let why = s.done.take();
+            self.drop_data(Kind::Subscribe(s));
+            if let Some((_, why)) = why {
+                self.events.push_back(Event::Ended { request, why });
+            }
+        }
+    }
+
+    fn take_end(&mut self, now: Nanos, key: StreamKey) -> Result<(), WireError> {
+        match self.streams.remove(&key) {
+            Some(Stream::ControlIn(_)) => self.control_closed(now),
+            Some(Stream::Request(request, buf)) => {
+                if !buf.is_empty() {
+                    return Err(violation("a request stream ends inside a message"));
+                }
+                self.request_ended(request, "its stream was closed");
+            }
+            Some(Stream::PeerRequest(buf)) if !buf.is_empty() => {
+                return Err(violation("a request stream ends inside a message"));
+            }
+            Some(Stream::Orphan { header, held, since, .. }) => {
+                self.streams.insert(key, Stream::Orphan { header, held, since, fin: true });
+            }
+            Some(Stream::Data { parser, objects }) => {
+                if parser.boundary() {
+                    self.data_over(now, key, objects, None);
+                } else {
+                    self.malformed(now, key, objects, "a data stream ends inside an object".into());
+                }
+            }
+            Some(Stream::PeerRequest(_) | Stream::Header(_)) | None => {}
+        }
+        Ok(())
+    }
+
+    /// A relay that leaves may end its streams before the connection: let that say why.
+    fn control_closed(&mut self, now: Nanos) {
+        if !self.closed() {
+            self.phase = Phase::Leaving { until: now + 100 * MS };
+        }
+    }
+
+    /// The peer ended its direction of one of our requests.
+    fn request_ended(&mut self, request: Request, how: &str) {
+        match self.requests.get(&request) {
+            // The answer is here; the objects come on a stream of their own.
+            Some(Asked { kind: Kind::Fetch { .. }, answered: true, .. }) | None => return,
+            Some(Asked { kind: Kind::Subscribe(s), .. }) if s.done.is_some() => return,
+            _ => {}
+        }
+        let Some(asked) = self.requests.remove(&request) else { return };
+        self.outputs.push_back(Output::Finish(asked.stream));
+        self.streams.remove(&asked.stream);
+        let (answered, subscription) = (asked.answered, matches!(asked.kind, Kind::Subscribe(_)));
+        let joining = if let Kind::Fetch { joining, .. } = asked.kind { joining } else { None };
+        self.drop_data(asked.kind);
+        if let Some(s) = joining.and_then(|j| self.subscription(j)) {
+            s.join = None;
+        } else if subscription && answered {
+            let reason = format!("the publisher left without PUBLISH_DONE: {how}");
+            self.events.push_back(Event::Ended { request, why: Ended { code: code::done::INTERNAL_ERROR, reason } });
+        } else {
+            let reason = format!("the relay ended the request: {how}");
+            self.events.push_back(Event::Failed { request, error: RequestError { code: code::request::INTERNAL_ERROR, reason } });
+        }
+    }
+
+    /// A message on the control stream.
+    fn control(&mut self, m: Message) -> Result<(), WireError> {
+        match (&self.phase, m) {
+            (Phase::Setup { .. }, Message::Setup { implementation }) => {
+                self.phase = Phase::Open;
+                self.events.push_back(Event::Ready { implementation });
+                Ok(())
+            }
+            (Phase::Setup { .. }, _) => Err(violation("the control stream does not begin with SETUP")),
+            (_, Message::Goaway { .. }) if self.goaway => Err(violation("a second GOAWAY")),
+            (_, Message::Goaway { request: None, .. }) => {
+                Err(violation("GOAWAY on the control stream without a request ID"))
+            }
+            (_, Message::Goaway { request: Some(id), .. }) if id % 2 == 1 => Err(WireError {
+                code: code::session::INVALID_REQUEST_ID,
+                reason: "GOAWAY names a request of the wrong side".into(),
+            }),
+            (_, Message::Goaway { uri, timeout_ms, .. }) => {
+                self.goaway = true;
+                self.events.push_back(Event::Goaway { uri, timeout_ms });
+                Ok(())
+            }
+            _ => Err(violation("unexpected message on the control stream")),
+        }
+    }
+
+    /// A message on the stream of one of our requests.
+    fn answer(&mut self, now: Nanos, request: Request, m: Message) -> Result<(), WireError> {
+        let fetch_wait = self.limits.fetch;
+        let Some(asked) = self.requests.get_mut(&request) else { return Ok(()) };
+        let (stream, answered) = (asked.stream, asked.answered);
+        match (&mut asked.kind, m) {
+            (_, Message::Goaway { request: Some(_), .. }) => {
+                return Err(violation("GOAWAY on a request stream names a request ID"));
+            }
+            (_, Message::Goaway { uri, .. }) => self.moved(now, request, uri),
+            (_, Message::Error { code, reason }) if !answered => {
+                self.fail(now, request, RequestError { code, reason }, false);
+            }
+            (Kind::Subscribe(_), Message::SubscribeOk { alias, parameters, properties }) if !answered => {
+                self.subscribed(now, request, alias, parameters, properties)?;
+            }
+            (Kind::Subscribe(s), Message::Ok(_)) if s.updates > 0 => s.updates -= 1,
+            (Kind::Subscribe(s), Message::Error { .. }) if s.updates > 0 => {
+                s.updates -= 1;
+                self.refuses_changes = true;
+            }
+            (Kind::Subscribe(s), Message::Done { code, streams, reason }) if answered && s.done.is_none() => {
+                if code == code::done::UPDATE_FAILED || code == code::done::INTERNAL_ERROR && s.updates > 0 {
+                    self.refuses_changes = true;
+                }
+                s.done = Some((streams, Ended { code, reason }));
+                asked.until = Some(now + self.limits.done);
+                self.check_done(request);
+            }
+            (Kind::Subscribe(_) | Kind::Publish { .. }, Message::Update { id, .. }) if answered && id % 2 == 0 => {
+                return Err(WireError {
+                    code: code::session::INVALID_REQUEST_ID,
+                    reason: format!("request {id} is of the wrong side"),
+                });
+            }
+            (Kind::Subscribe(_), Message::Update { .. }) if answered => {
+                self.outputs.push_back(Output::Send(stream, message::request_ok()));
+            }
+            (Kind::Fetch { complete, .. }, Message::FetchOk { .. }) if !answered => {
+                asked.answered = true;
+                asked.until = Some(now + fetch_wait);
+                if *complete {
+                    self.fetch_complete(request);
+                }
+            }
+            (Kind::Namespaces { .. }, Message::Ok(_)) if !answered => {
+                asked.answered = true;
+                asked.until = None;
+            }
+            (Kind::Namespaces { active }, Message::Namespace { added, suffix }) if answered => {
+                let known = if added { active.insert(suffix.clone()) } else { active.remove(&suffix) };
+                if !added && !known {
+                    return Err(violation("NAMESPACE_DONE without its NAMESPACE"));
+                }
+                let too_many = active.len() > self.limits.namespaces;
+                if known {
+                    self.events.push_back(Event::Namespace { request, added, suffix });
+                }
+                if too_many {
+                    let error = RequestError { code: code::request::EXCESSIVE_LOAD, reason: "too many namespaces".into() };
+                    self.fail(now, request, error, true);
+                }
+            }
+            (Kind::Publish { forward, .. }, Message::Ok(p)) if !answered => {
+                asked.answered = true;
+                asked.until = None;
+                *forward = p.forward.unwrap_or(true);
+                self.events.push_back(Event::Published { request });
+            }
+            (Kind::Publish { forward, .. }, Message::Update { parameters, .. }) if answered => {
+                *forward = parameters.forward.unwrap_or(*forward);
+                self.outputs.push_back(Output::Send(stream, message::request_ok()));
+            }
+            _ => return Err(violation("unexpected message on a request stream")),
+        }
+        Ok(())
+    }
+
+    /// The peer asks to move one request (§10.4).
+    fn moved(&mut self, now: Nanos, request: Request, uri: String) {
+        let subscribed = matches!(self.requests.get(&request), Some(Asked { kind: Kind::Subscribe(_), answered: true, .. }));
+        if !subscribed {
+            let reason = "the relay asks to move the request".to_owned();
+            return self.fail(now, request, RequestError { code: code::request::GOING_AWAY, reason }, false);
+        }
+        if let Some(asked) = self.requests.remove(&request) {
+            self.end_request(asked.stream);
+            self.drop_data(asked.kind);
+            self.events.push_back(Event::Ended { request, why: Ended { code: code::done::GOING_AWAY, reason: uri } });
+        }
+    }
+
+    fn subscribed(&mut self, now: Nanos, request: Request, alias: u64, p: Parameters, properties: Properties) -> Result<(), WireError> {
+        if let Some(t) = properties.unknown_mandatory {
+            let reason = format!("the track's mandatory property {t:#x} is unknown here");
+            self.fail(now, request, RequestError { code: code::request::UNSUPPORTED_EXTENSION, reason }, true);
+            return Ok(());
+        }
+        if let Some(other) = self.aliases.get(&alias) {
+            let other = *other;
+            let name = self.subscription(other).map(|s| s.track.to_string()).unwrap_or_default();
+            let code = code::session::DUPLICATE_TRACK_ALIAS;
+            return Err(WireError { code, reason: format!("track alias {alias} is in use by {name}") });
+        }
+        let Some(Asked { kind: Kind::Subscribe(s), answered, until, .. }) = self.requests.get_mut(&request) else {
+            return Ok(());
+        };
+        *answered = true;
+        *until = None;
+        s.alias = Some(alias);
+        s.largest = p.largest.is_some();
+        let (options, rejoin) = (s.options, std::mem::take(&mut s.rejoin));
+        self.aliases.insert(alias, request);
+        self.events.push_back(Event::Subscribed { request, largest: p.largest, properties });
+        if rejoin && p.largest.is_some() {
+            self.join(now, request, options, false);
+        } else if rejoin {
+            self.events.push_back(Event::Fetched { request });
+        }
+        // What came before its alias was known.
+        let mine = |s: &Stream| matches!(s, Stream::Orphan { header, .. } if header.alias == alias);
+        let mut early: Vec<_> = self.streams.iter().filter(|(_, s)| mine(s)).map(|(k, _)| *k).collect();
+        early.sort_unstable();
+        for key in early {
+            if let Some(Stream::Orphan { header, held, fin, .. }) = self.streams.remove(&key) {
+                self.orphan_bytes -= held.len();
+                self.begin_subgroup(now, key, request, header, &held)?;
+                if fin {
+                    self.take_end(now, key)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Collector {
+    fn new(request: Request, owner: Request, fetched: bool, max_object: usize, subgroups: u64) -> Self {
+        Collector {
+            request,
+            owner,
+            fetched,
+            max_object,
+            subgroups,
+            group: 0,
+            subgroup: None,
+            header: None,
+            buf: Vec::new(),
+            refused: None,
+        }
+    }
+}
+
+/// Takes the next whole message out of a stream's bytes.
+fn next_message(buf: &mut Vec<u8>) -> Result<Option<Message>, WireError> {
+    let mut r = Reader::new(buf);
+    match message::read(&mut r) {
+        Ok(m) => {
+            let used = r.pos();
+            buf.drain(..used);
+            Ok(Some(m))
+        }
+        Err(ReadError::Short) if buf.len() > MAX_MESSAGE + 16 => Err(violation("message exceeds its bound")),
+        Err(ReadError::Short) => Ok(None),
+        Err(ReadError::Wire(e)) => Err(e),
+        Err(ReadError::Malformed(m)) => Err(violation(m)),
+    }
+}

@@ -1,0 +1,338 @@
+//! One connection: a MOQT session and the QUIC streams it is made of.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use moqt::{Output, Session, StreamKey};
+use quinn::{Connection, ConnectionError, Endpoint, RecvStream, SendStream, TransportConfig, VarInt};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_local;
+
+use crate::error::{explain, Failure, NetError};
+use crate::keep::{Driver, App};
+use crate::rtt::{Observed, Rtt};
+use crate::target::Target;
+use crate::trust::{self, Hash};
+
+/// How long a handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// What the system is asked to keep of what arrived: several frames, which come in bursts.
+const RECEIVE_BUFFER: usize = 4 << 20;
+/// Chunks taken of a stream at a time.
+const CHUNKS: usize = 32;
+
+/// What is done with our direction of a stream.
+enum Write {
+    Bytes(Vec<u8>),
+    Finish,
+    Reset(u64),
+}
+
+/// A connection whose handshake is over.
+pub(crate) struct Dialled {
+    endpoint: Endpoint,
+    connection: Connection,
+    observed: Arc<Observed>,
+}
+
+fn transport(observed: Arc<Observed>) -> Result<TransportConfig, NetError> {
+    let mut t = TransportConfig::default();
+    let idle = Duration::from_secs(5).try_into().map_err(|_| NetError::new(Failure::System, "idle timeout"))?;
+    t.max_idle_timeout(Some(idle))
+        .keep_alive_interval(Some(Duration::from_millis(1500)))
+        // A viewer is asked for nothing; subgroups come many at a time.
+        .max_concurrent_bidi_streams(16u32.into())
+        .max_concurrent_uni_streams(1024u32.into())
+        // A frame fits its stream's window several times, a queue of frames that of the connection.
+        .stream_receive_window((4u32 << 20).into())
+        .receive_window((32u32 << 20).into())
+        .datagram_receive_buffer_size(Some(1 << 20))
+        .congestion_controller_factory(observed);
+    Ok(t)
+}
+
+/// Connects to a relay. `pinned`: the only certificate that is trusted.
+pub(crate) async fn dial(target: &Target, pinned: Option<Hash>, insecure: bool) -> Result<Dialled, NetError> {
+    let authority = &target.authority;
+    let pinned = match pinned {
+        Some(h) => Some(h),
+        None if insecure || target.loopback() => trust::ask_hash(target).await,
+        None => None,
+    };
+    if insecure && pinned.is_none() {
+        let text = format!("{authority} does not name its certificate over HTTP: is the relay running, with --http on?");
+        return Err(NetError::new(Failure::Unreachable, text));
+    }
+    let tls = trust::tls(pinned)?;
+    let system = |e: std::io::Error| NetError::new(Failure::System, format!("no socket: {e}"));
+    let host = target.host.as_str();
+    let addresses: Vec<SocketAddr> = match tokio::net::lookup_host((host, target.port)).await {
+        Ok(list) => list.collect(),
+        Err(e) => return Err(NetError::new(Failure::Unreachable, format!("the name {host} is not found: {e}"))),
+    };
+    let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls)
+        .map_err(|e| NetError::new(Failure::System, e.to_string()))?;
+    let observed = Arc::new(Observed::new());
+    let mut config = quinn::ClientConfig::new(Arc::new(crypto));
+    config.transport_config(Arc::new(transport(observed.clone())?));
+    let mut failure = NetError::new(Failure::Unreachable, format!("the name {host} has no address"));
+    for address in addresses.into_iter().take(4) {
+        let endpoint = endpoint(address).map_err(system)?;
+        let connecting = endpoint
+            .connect_with(config.clone(), address, host)
+            .map_err(|e| NetError::new(Failure::Refused, format!("{authority} cannot be connected to: {e}")))?;
+        match tokio::time::timeout(HANDSHAKE, connecting).await {
+            Ok(Ok(connection)) => return Ok(Dialled { endpoint, connection, observed }),
+            Ok(Err(e)) => failure = explain(&e, authority, false),
+            Err(_) => failure = explain(&ConnectionError::TimedOut, authority, false),
+        }
+        if failure.failure != Failure::Unreachable {
+            break;
+        }
+    }
+    Err(failure)
+}
+
+fn endpoint(peer: SocketAddr) -> std::io::Result<Endpoint> {
+    use socket2::{Domain, Protocol, Socket, Type};
+    let socket = Socket::new(Domain::for_address(peer), Type::DGRAM, Some(Protocol::UDP))?;
+    // What the system does not grant is lost on bursts, and sent again.
+    let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
+    let any: SocketAddr = if peer.is_ipv6() { ([0u16; 8], 0).into() } else { ([0u8; 4], 0).into() };
+    socket.bind(&any.into())?;
+    let runtime = quinn::default_runtime().ok_or_else(|| std::io::Error::other("no runtime"))?;
+    Endpoint::new(quinn::EndpointConfig::default(), None, socket.into(), runtime)
+}
+
+/// A connection in use.
+pub(crate) struct Conn<A> {
+    pub link: u64,
+    pub session: RefCell<Session>,
+    pub opened: tokio::time::Instant,
+    driver: Rc<Driver<A>>,
+    endpoint: Endpoint,
+    connection: Connection,
+    observed: Arc<Observed>,
+    writers: RefCell<HashMap<StreamKey, mpsc::UnboundedSender<Write>>>,
+    readers: RefCell<HashMap<StreamKey, oneshot::Sender<u64>>>,
+}
+
+impl<A: App + 'static> Conn<A> {
+    pub fn new(link: u64, d: Dialled, session: Session, driver: Rc<Driver<A>>) -> Rc<Self> {
+        Rc::new(Conn {
+            link,
+            session: RefCell::new(session),
+            opened: tokio::time::Instant::now(),
+            driver,
+            endpoint: d.endpoint,
+            connection: d.connection,
+            observed: d.observed,
+            writers: RefCell::default(),
+            readers: RefCell::default(),
+        })
+    }
+
+    /// Begins to receive.
+    pub fn start(self: &Rc<Self>) {
+        let c = self.clone();
+        spawn_local(async move {
+            while let Ok(recv) = c.connection.accept_uni().await {
+                let key = c.session.borrow_mut().accept_uni();
+                c.spawn_reader(key, recv);
+            }
+        });
+        let c = self.clone();
+        spawn_local(async move {
+            while let Ok((send, recv)) = c.connection.accept_bi().await {
+                let key = c.session.borrow_mut().accept_bi();
+                let queue = c.writer(key);
+                let d = c.clone();
+                spawn_local(async move { d.write(key, send, queue).await });
+                c.spawn_reader(key, recv);
+            }
+        });
+        let c = self.clone();
+        spawn_local(async move {
+            while let Ok(b) = c.connection.read_datagram().await {
+                c.session.borrow_mut().datagram(&b);
+                c.pump();
+            }
+        });
+        let c = self.clone();
+        spawn_local(async move {
+            let e = c.connection.closed().await;
+            let why = explain(&e, &c.driver.authority(), true);
+            let code = match &e {
+                ConnectionError::ApplicationClosed(a) => a.error_code.into_inner(),
+                _ => moqt::code::session::INTERNAL_ERROR,
+            };
+            c.session.borrow_mut().disconnected(code, &why.text);
+            c.pump();
+        });
+        self.pump();
+    }
+
+    pub fn rtt(&self) -> Rtt {
+        let smoothed = self.connection.rtt();
+        let min = self.observed.min.load(Ordering::Relaxed);
+        Rtt { min: if min == u64::MAX { smoothed } else { Duration::from_nanos(min) }, smoothed }
+    }
+
+    /// Tells the application what happened and does what the session wants done.
+    pub fn pump(self: &Rc<Self>) {
+        loop {
+            let event = self.session.borrow_mut().poll_event();
+            if let Some(e) = event {
+                self.driver.event(self, e);
+                continue;
+            }
+            let output = self.session.borrow_mut().poll_output();
+            match output {
+                Some(o) => self.perform(o),
+                None => return,
+            }
+        }
+    }
+
+    fn writer(&self, key: StreamKey) -> mpsc::UnboundedReceiver<Write> {
+        let (tx, rx) = mpsc::unbounded_channel();
+        self.writers.borrow_mut().insert(key, tx);
+        rx
+    }
+
+    fn perform(self: &Rc<Self>, o: Output) {
+        let send = |key: StreamKey, w: Write| {
+            if let Some(tx) = self.writers.borrow().get(&key) {
+                let _ = tx.send(w); // a stream that is over wants nothing
+            }
+        };
+        match o {
+            Output::OpenUni(key) => {
+                let queue = self.writer(key);
+                let c = self.clone();
+                spawn_local(async move {
+                    if let Ok(s) = c.connection.open_uni().await {
+                        c.write(key, s, queue).await;
+                    }
+                });
+            }
+            Output::OpenBi(key) => {
+                let queue = self.writer(key);
+                let c = self.clone();
+                spawn_local(async move {
+                    if let Ok((s, r)) = c.connection.open_bi().await {
+                        let _ = s.set_priority(1);
+                        c.spawn_reader(key, r);
+                        c.write(key, s, queue).await;
+                    }
+                });
+            }
+            Output::Send(key, b) => send(key, Write::Bytes(b)),
+            Output::Finish(key) => send(key, Write::Finish),
+            Output::Reset(key, code) => send(key, Write::Reset(code)),
+            Output::Stop(key, code) => {
+                if let Some(stop) = self.readers.borrow_mut().remove(&key) {
+                    let _ = stop.send(code);
+                }
+            }
+            Output::Datagram(b) => {
+                let _ = self.connection.send_datagram(b.into()); // too large, or the connection is over
+            }
+            Output::Close(code, reason) => self.close(code, &reason),
+        }
+    }
+
+    /// Closes the connection; the session has been told.
+    fn close(&self, code: u64, reason: &str) {
+        let code = VarInt::from_u64(code).unwrap_or(VarInt::from_u32(1));
+        // It has to fit a packet.
+        let cut = (0..=reason.len().min(256)).rev().find(|n| reason.is_char_boundary(*n)).unwrap_or(0);
+        self.connection.close(code, &reason.as_bytes()[..cut]);
+    }
+
+    /// Ends the session and waits until the peer can know.
+    pub async fn leave(self: &Rc<Self>) {
+        self.session.borrow_mut().close(moqt::code::session::NO_ERROR, "");
+        self.pump();
+        let _ = tokio::time::timeout(Duration::from_millis(300), self.endpoint.wait_idle()).await;
+    }
+
+    async fn write(self: &Rc<Self>, key: StreamKey, mut s: SendStream, mut queue: mpsc::UnboundedReceiver<Write>) {
+        while let Some(w) = queue.recv().await {
+            match w {
+                Write::Bytes(b) => {
+                    if s.write_all(&b).await.is_err() {
+                        break;
+                    }
+                }
+                Write::Finish => {
+                    let _ = s.finish();
+                    break;
+                }
+                Write::Reset(code) => {
+                    let _ = s.reset(VarInt::from_u64(code).unwrap_or_default());
+                    break;
+                }
+            }
+        }
+        self.writers.borrow_mut().remove(&key);
+    }
+
+    fn spawn_reader(self: &Rc<Self>, key: StreamKey, recv: RecvStream) {
+        let (tx, rx) = oneshot::channel();
+        self.readers.borrow_mut().insert(key, tx);
+        let c = self.clone();
+        spawn_local(async move {
+            c.read(key, recv, rx).await;
+            c.readers.borrow_mut().remove(&key);
+        });
+    }
+
+    async fn read(self: &Rc<Self>, key: StreamKey, mut recv: RecvStream, mut stop: oneshot::Receiver<u64>) {
+        let mut chunks: [Bytes; CHUNKS] = std::array::from_fn(|_| Bytes::new());
+        loop {
+            let got = tokio::select! {
+                biased;
+                code = &mut stop => {
+                    if let Ok(code) = code {
+                        let _ = recv.stop(VarInt::from_u64(code).unwrap_or_default());
+                    }
+                    return;
+                }
+                got = recv.read_chunks(&mut chunks) => got,
+            };
+            let now = self.driver.now();
+            let over = {
+                let mut s = self.session.borrow_mut();
+                match got {
+                    Ok(Some(n)) => {
+                        for b in &mut chunks[..n] {
+                            s.receive(now, key, b);
+                            *b = Bytes::new();
+                        }
+                        false
+                    }
+                    Ok(None) => {
+                        s.finished(now, key);
+                        true
+                    }
+                    Err(quinn::ReadError::Reset(_)) => {
+                        s.reset(now, key);
+                        true
+                    }
+                    Err(_) => true, // the connection's end says why
+                }
+            };
+            self.pump();
+            if over {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! Keeps a session open: back-off between attempts, and another connection when the relay asks to move.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use moqt::{BufferPool, Config, Event, Nanos, Session};
+use tokio::sync::{mpsc, Notify};
+use tokio::task::{spawn_local, LocalSet};
+use tokio::time::Instant;
+
+use crate::conn::{dial, Conn, Dialled};
+use crate::error::{Failure, NetError};
+use crate::rtt::Rtt;
+use crate::target::Target;
+use crate::trust::Hash;
+
+/// Who uses the sessions. All calls come from the thread that drives them.
+pub trait App {
+    /// The local time.
+    fn now(&self) -> Nanos;
+    /// A session is open: from now on it is the one to use.
+    fn connected(&mut self, now: Nanos, link: u64, s: &mut Session);
+    /// Something happened in a session.
+    fn event(&mut self, now: Nanos, link: u64, s: &mut Session, e: Event);
+    /// Round-trip times of the session in use.
+    fn path(&mut self, link: u64, rtt: Rtt);
+    /// A session is over.
+    fn gone(&mut self, link: u64);
+    /// There is no connection, or the one in use broke; the next attempt follows.
+    fn trouble(&mut self, why: &NetError);
+    /// Somebody called [`Handle::wake`].
+    fn woken(&mut self, now: Nanos, s: Option<&mut Session>);
+    /// Time passed.
+    fn tick(&mut self, now: Nanos, s: Option<&mut Session>);
+    /// When `tick` is to be called at the latest.
+    fn deadline(&self) -> Nanos;
+    /// A session that is not used any more and is to be closed.
+    fn superseded(&mut self) -> Option<u64>;
+}
+
+/// Where to and how.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The relay.
+    pub target: Target,
+    /// The only certificate that is trusted; nothing: those of public authorities.
+    pub pinned: Option<Hash>,
+    /// Ask the relay itself for its certificate's hash. Relays on this machine are asked anyway.
+    pub insecure: bool,
+    /// What SETUP says of this end.
+    pub implementation: String,
+    /// Buffers of objects.
+    pub pool: Arc<BufferPool>,
+}
+
+/// Wakes and stops [`run`] from other threads.
+#[derive(Debug, Default)]
+pub struct Handle {
+    woken: Notify,
+    over: AtomicBool,
+}
+
+impl Handle {
+    /// There is something for [`App::woken`].
+    pub fn wake(&self) {
+        self.woken.notify_one();
+    }
+
+    /// Ends [`run`], which closes its sessions.
+    pub fn stop(&self) {
+        self.over.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    fn over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+}
+
+// Back-off between attempts.
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+const LAST_RETRY: Duration = Duration::from_secs(5);
+/// A relay that asks to move is left at the latest then, whatever it says.
+const LEAVE: Duration = Duration::from_secs(30);
+
+enum News {
+    Dialled(Target, Result<Dialled, NetError>),
+    /// The peer's SETUP is here.
+    Ready,
+    Goaway(u64, String),
+    Over(u64, NetError),
+}
+
+/// What connections share.
+pub(crate) struct Driver<A> {
+    app: RefCell<A>,
+    options: Options,
+    news: mpsc::UnboundedSender<News>,
+    current: Cell<Option<u64>>,
+}
+
+impl<A: App + 'static> Driver<A> {
+    pub fn now(&self) -> Nanos {
+        self.app.borrow().now()
+    }
+
+    pub fn authority(&self) -> String {
+        self.options.target.authority.clone()
+    }
+
+    pub fn event(&self, c: &Rc<Conn<A>>, e: Event) {
+        let tell = |n| {
+            let _ = self.news.send(n); // the receiver lives as long as `run`
+        };
+        match e {
+            Event::Ready { .. } => {
+                self.current.set(Some(c.link));
+                let mut app = self.app.borrow_mut();
+                let now = app.now();
+                app.path(c.link, c.rtt());
+                app.connected(now, c.link, &mut c.session.borrow_mut());
+                tell(News::Ready);
+            }
+            Event::Goaway { uri, .. } => tell(News::Goaway(c.link, uri)),
+            Event::Closed { reason, code, remote } => {
+                let name = moqt::code::session_name(code);
+                let text = if remote { reason } else { format!("the session with {} was closed: {name}: {reason}", self.authority()) };
+                tell(News::Over(c.link, NetError { failure: Failure::Lost, text }));
+            }
+            e => {
+                let mut app = self.app.borrow_mut();
+                let now = app.now();
+                if matches!(e, Event::Datagram { .. }) {
+                    app.path(c.link, c.rtt());
+                }
+                app.event(now, c.link, &mut c.session.borrow_mut(), e);
+            }
+        }
+    }
+}
+
+/// Keeps a session open until `handle` says stop.
+pub async fn run<A: App + 'static>(options: Options, app: A, handle: Arc<Handle>) {
+    LocalSet::new().run_until(keep(options, app, handle)).await;
+}
+
+struct Keeper<A> {
+    driver: Rc<Driver<A>>,
+    conns: BTreeMap<u64, Rc<Conn<A>>>,
+    next_link: u64,
+    dialling: bool,
+    /// When the next attempt is due.
+    retry: Option<Instant>,
+    wait: Duration,
+    /// Where the relay asked to move to.
+    moved: Option<Target>,
+    /// Sessions that asked to be left, and until when they are waited for.
+    leaving: Vec<(u64, Instant)>,
+}
+
+async fn keep<A: App + 'static>(options: Options, app: A, handle: Arc<Handle>) {
+    let (news, mut receive) = mpsc::unbounded_channel();
+    let driver = Rc::new(Driver { app: RefCell::new(app), options, news, current: Cell::new(None) });
+    let mut k = Keeper {
+        driver,
+        conns: BTreeMap::new(),
+        next_link: 0,
+        dialling: false,
+        retry: Some(Instant::now()),
+        wait: FIRST_RETRY,
+        moved: None,
+        leaving: Vec::new(),
+    };
+    while !handle.over() {
+        k.dial_if_due();
+        let wake = k.tick();
+        tokio::select! {
+            biased;
+            n = receive.recv() => {
+                if let Some(n) = n {
+                    k.news(n);
+                }
+            }
+            () = handle.woken.notified() => k.woken(),
+            () = tokio::time::sleep_until(wake) => {}
+        }
+    }
+    for c in k.conns.values() {
+        c.leave().await;
+    }
+}
+
+impl<A: App + 'static> Keeper<A> {
+    fn current(&self) -> Option<&Rc<Conn<A>>> {
+        self.conns.get(&self.driver.current.get()?)
+    }
+
+    fn dial_if_due(&mut self) {
+        if self.dialling || self.retry.is_none_or(|t| Instant::now() < t) {
+            return;
+        }
+        (self.dialling, self.retry) = (true, None);
+        let d = self.driver.clone();
+        let target = self.moved.take().unwrap_or_else(|| d.options.target.clone());
+        spawn_local(async move {
+            let dialled = dial(&target, d.options.pinned, d.options.insecure).await;
+            let _ = d.news.send(News::Dialled(target, dialled));
+        });
+    }
+
+    fn try_again(&mut self) {
+        if self.dialling || self.retry.is_some() {
+            return;
+        }
+        self.retry = Some(Instant::now() + self.wait);
+        let doubled = (2 * self.wait).min(LAST_RETRY);
+        self.wait = doubled + doubled.mul_f64(random_quarter()); // so that many viewers do not return together
+    }
+
+    fn news(&mut self, n: News) {
+        match n {
+            News::Dialled(target, Ok(d)) => {
+                let now = self.driver.now();
+                let o = &self.driver.options;
+                let config = Config {
+                    path: target.path,
+                    authority: target.authority,
+                    implementation: o.implementation.clone(),
+                    ..Config::default()
+                };
+                let session = Session::new(config, o.pool.clone(), now);
+                let link = self.next_link;
+                self.next_link += 1;
+                let c = Conn::new(link, d, session, self.driver.clone());
+                self.conns.insert(link, c.clone());
+                c.start();
+            }
+            News::Dialled(_, Err(e)) => {
+                self.dialling = false;
+                self.driver.app.borrow_mut().trouble(&e);
+                self.try_again();
+            }
+            News::Ready => self.dialling = false,
+            News::Goaway(link, uri) => {
+                if self.driver.current.get() != Some(link) {
+                    return;
+                }
+                self.moved = Target::parse(&uri).ok();
+                self.leaving.push((link, Instant::now() + LEAVE));
+                if !self.dialling {
+                    self.retry = Some(Instant::now());
+                }
+            }
+            News::Over(link, why) => self.over(link, &why),
+        }
+    }
+
+    fn over(&mut self, link: u64, why: &NetError) {
+        let Some(c) = self.conns.remove(&link) else { return };
+        self.leaving.retain(|(l, _)| *l != link);
+        if c.opened.elapsed() > LAST_RETRY {
+            self.wait = FIRST_RETRY;
+        }
+        let was_current = self.driver.current.get() == Some(link);
+        // One that ended before it was ready was the attempt under way.
+        let attempt = !was_current && self.dialling && self.driver.current.get().is_none_or(|l| l < link);
+        self.dialling &= !attempt;
+        {
+            let mut app = self.driver.app.borrow_mut();
+            app.gone(link);
+            if was_current || attempt {
+                app.trouble(why);
+            }
+        }
+        if was_current {
+            self.driver.current.set(None);
+        }
+        if was_current || attempt {
+            self.try_again();
+        }
+    }
+
+    /// Closes what is not used any more.
+    fn close_superseded(&mut self) {
+        let now = Instant::now();
+        let mut done: Vec<u64> = self.leaving.iter().filter(|(_, t)| now >= *t).map(|(l, _)| *l).collect();
+        done.extend(self.driver.app.borrow_mut().superseded());
+        for link in done {
+            self.leaving.retain(|(l, _)| *l != link);
+            if let Some(c) = self.conns.get(&link).cloned() {
+                c.session.borrow_mut().close(moqt::code::session::NO_ERROR, "moved");
+                c.pump();
+            }
+        }
+    }
+
+    fn woken(&mut self) {
+        let c = self.current().cloned();
+        {
+            let mut app = self.driver.app.borrow_mut();
+            let now = app.now();
+            let mut session = c.as_ref().map(|c| c.session.borrow_mut());
+            app.woken(now, session.as_deref_mut());
+        }
+        if let Some(c) = c {
+            c.pump();
+        }
+    }
+
+    /// Lets time pass; returns when to do so again.
+    fn tick(&mut self) -> Instant {
+        let now = self.driver.now();
+        for c in self.conns.values().cloned().collect::<Vec<_>>() {
+            let due = c.session.borrow().deadline().is_some_and(|d| now >= d);
+            if due {
+                c.session.borrow_mut().tick(now);
+                c.pump();
+            }
+        }
+        if now >= self.driver.app.borrow().deadline() {
+            let c = self.current().cloned();
+            {
+                let mut session = c.as_ref().map(|c| c.session.borrow_mut());
+                self.driver.app.borrow_mut().tick(now, session.as_deref_mut());
+            }
+            if let Some(c) = c {
+                c.pump();
+            }
+        }
+        self.close_superseded();
+        let sessions = self.conns.values().filter_map(|c| c.session.borrow().deadline());
+        let next = sessions.min().unwrap_or(Nanos::MAX).min(self.driver.app.borrow().deadline());
+        let wait = Duration::from_nanos(u64::try_from(next.saturating_sub(self.driver.now())).unwrap_or(0));
+        let wake = Instant::now() + wait.min(Duration::from_secs(1));
+        self.retry.map_or(wake, |r| r.min(wake))
+    }
+}
+
+/// A number from 0 to a quarter, of the hasher's seed: no cryptography hangs on it.
+fn random_quarter() -> f64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0) as f64 / u64::MAX as f64 / 4.0
+}

@@ -1,0 +1,367 @@
+using System;
+using System.Collections.Generic;
+using System.Diagnostics;
+using System.Globalization;
+using System.IO;
+using System.IO.Compression;
+using System.Linq;
+using System.Runtime.InteropServices;
+using UnityEngine;
+using UnityEngine.Stub;
+
+namespace Holocast.Verify
+{
+    // Draws what the package's components ask Unity to draw, with the package's shaders, on
+    // Vulkan, and holds the pictures against those of a renderer in Go of the same frame.
+    static class Pictures
+    {
+        const int Width = 960, Height = 640;
+        static readonly int[] Background = { 20, 22, 28 };
+
+        public static int Run(string scratch)
+        {
+            string folder = Path.Combine(scratch, "pictures");
+            Directory.CreateDirectory(folder);
+            int failed = 0;
+            foreach (string layout in new[] { "a", "b" })
+            {
+                using (var lab = new Lab())
+                {
+                    try
+                    {
+                        Compare(lab, folder, layout);
+                    }
+                    catch (Failed e)
+                    {
+                        Console.WriteLine("FAIL  layout " + layout + ": " + e.Message + "\n" + lab.Output());
+                        failed++;
+                    }
+                }
+            }
+            return failed;
+        }
+
+        static void Compare(Lab lab, string folder, string layout)
+        {
+            int port = Lab.FreePort();
+            string url = "moqt://127.0.0.1:" + port + "/picture";
+            string[] frame = { "--width", "320", "--height", "288", "--layout", layout };
+            lab.Relay(port);
+            lab.Start("publisher", frame.Append(url).ToArray());
+            var stage = new Stage(url);
+            stage.UntilShown("frames", 3);
+            stage.Run(0.1);
+            string scene = Path.Combine(folder, layout);
+            Matrix4x4 model = Dump(stage, scene)[0];
+            Check.That(stage.Points.TryGetSubject(out Vector3 middle, out _), "there is no subject");
+
+            // Beside the eyes, so that the subject is seen from a side.
+            var mono = new[] { View(stage.Eyes.position + new Vector3(0.5f, 0.1f, 0), middle) };
+            // A headset's eyes look the same way.
+            var stereo = new[] { -0.032f, 0.032f }.Select(x => new Vector3(x, 0, 0)).Select(beside => View(stage.Eyes.position + beside, middle + beside)).ToArray();
+            foreach (var (name, eyes) in new[] { ("mono", mono), ("stereo", stereo) })
+            {
+                byte[][] drawn = Draw(scene, name, eyes);
+                for (int i = 0; i < eyes.Length; i++)
+                {
+                    byte[] wanted = Reference(frame, Clip() * eyes[i] * model);
+                    string told = "layout " + layout + ", " + (eyes.Length == 1 ? "mono" : i == 0 ? "left" : "right");
+                    Same(told, drawn[i], wanted);
+                }
+                if (eyes.Length == 2)
+                {
+                    double parallax = Parallax(drawn[0], drawn[1]);
+                    // At 1.5 m: 64 mm of 2 · 1.5 m · tan 33°, in pixels of the height.
+                    Check.That(parallax > 10 && parallax < 40, "parallax of " + parallax + " pixels");
+                    Console.WriteLine("ok    layout " + layout + ": the eyes' pictures are " + parallax + " pixels apart");
+                }
+            }
+        }
+
+        // A picture of a session, as the README has it.
+        public static int Show(string scratch, string source, string output)
+        {
+            string folder = Path.Combine(scratch, "pictures");
+            Directory.CreateDirectory(folder);
+            using (var lab = new Lab())
+            {
+                int port = Lab.FreePort();
+                string url = "moqt://127.0.0.1:" + port + "/studio";
+                lab.Relay(port);
+                lab.Start("capture-server", "--source", source, url);
+                var stage = new Stage(url);
+                stage.Until("all cameras", 120, () => stage.Points.Views.Count > 0 && stage.Points.Views.All(v => v.Points > 0 && v.HasSubject));
+                stage.Run(1);
+                string scene = Path.Combine(folder, "studio");
+                Dump(stage, scene);
+                stage.Points.TryGetSubject(out Vector3 middle, out Vector3 along);
+                Vector3 from = stage.Points.Views[0].Transform.position;
+                // From where the first camera stands, as the web viewer begins.
+                byte[] picture = Draw(scene, "show", new[] { View(from, from + along * Vector3.Dot(middle - from, along) + Vector3.up * (middle.y - from.y)) })[0];
+                Png(output, picture);
+                Console.WriteLine(output + ": " + stage.Points.Points + " points of " + stage.Points.Views.Count + " cameras");
+            }
+            return 0;
+        }
+
+        // Writes every mesh renderer that Unity would draw; returns their matrices.
+        static List<Matrix4x4> Dump(Stage stage, string scene)
+        {
+            var lines = new List<string>();
+            var models = new List<Matrix4x4>();
+            foreach (CameraPoints view in stage.Points.Views)
+            {
+                MeshRenderer renderer = view.Transform.GetComponent<MeshRenderer>();
+                if (!renderer.enabled)
+                {
+                    continue;
+                }
+                Material material = renderer.sharedMaterial;
+                Mesh mesh = view.Transform.GetComponent<MeshFilter>().sharedMesh;
+                var submesh = mesh.GetSubMesh(0);
+                bool cloud = material.IsKeywordEnabled("HOLOCAST_CLOUD");
+                string name = scene + "." + view.Camera;
+                GraphicsBuffer words = material.StubBuffer(Shader.PropertyToID("_HolocastWords"));
+                File.WriteAllBytes(name + ".words", words.StubBytes.ToArray());
+                File.WriteAllBytes(name + ".indices", MemoryMarshal.AsBytes<uint>(mesh.StubIndices.AsSpan(submesh.indexStart, submesh.indexCount)).ToArray());
+                string rays = "- 0 0";
+                if (!cloud)
+                {
+                    var texture = (Texture2D)material.GetTexture(Shader.PropertyToID("_HolocastRays"));
+                    File.WriteAllBytes(name + ".rays", texture.StubPixels);
+                    rays = Path.GetFileName(name) + ".rays " + texture.width + " " + texture.height;
+                }
+                Matrix4x4 model = view.Transform.localToWorldMatrix;
+                models.Add(model);
+                lines.Add("object " + Text(model) + " " + material.GetFloat(Shader.PropertyToID("_HolocastEdge")).ToString("R", CultureInfo.InvariantCulture)
+                    + " " + Path.GetFileName(name) + ".words " + Path.GetFileName(name) + ".indices " + rays + (cloud ? " HOLOCAST_CLOUD" : ""));
+            }
+            File.WriteAllLines(scene + ".scene", lines);
+            return models;
+        }
+
+        // World to eye as Unity has it: right-handed, looking along −z.
+        static Matrix4x4 View(Vector3 from, Vector3 at)
+        {
+            Quaternion r = Quaternion.Inverse(Quaternion.LookRotation(at - from, Vector3.up));
+            Matrix4x4 m = Matrix4x4.TRS(r * -from, r, Vector3.one);
+            return new Matrix4x4 { m00 = 1, m11 = 1, m22 = -1, m33 = 1 } * m;
+        }
+
+        static readonly float Scale = 1 / MathF.Tan(33 * Mathf.Deg2Rad);
+
+        // y up, for the reference.
+        static Matrix4x4 Clip()
+        {
+            return new Matrix4x4 { m00 = Scale * Height / Width, m11 = Scale, m32 = -1, m22 = -1, m23 = -0.1f };
+        }
+
+        // y down as Vulkan has it, and Direct3D where Unity draws into a texture; depth reversed.
+        static Matrix4x4 Projection()
+        {
+            return new Matrix4x4 { m00 = Scale * Height / Width, m11 = -Scale, m32 = -1, m23 = 0.05f };
+        }
+
+        static byte[][] Draw(string scene, string name, Matrix4x4[] eyes)
+        {
+            string camera = scene + "." + name + ".camera", output = scene + "." + name;
+            var lines = new List<string> { "size " + Width + " " + Height, "background " + string.Join(" ", Background.Select(b => (b / 255f).ToString("R", CultureInfo.InvariantCulture))) };
+            lines.AddRange(eyes.Select(e => "eye " + Text(e) + " " + Text(Projection())));
+            File.WriteAllLines(camera, lines);
+            Execute(Path.Combine(Lab.Root, "build/unity/draw/release/draw"), Path.Combine(Lab.Root, "build/unity/out/shaders"), scene + ".scene", camera, output);
+            return eyes.Select((_, i) => Ppm(output + "." + i + ".ppm")).ToArray();
+        }
+
+        // RGBA, transparent where nothing is.
+        static byte[] Reference(string[] frame, Matrix4x4 m)
+        {
+            float[] columns = { m.m00, m.m10, m.m20, m.m30, m.m01, m.m11, m.m21, m.m31, m.m02, m.m12, m.m22, m.m32, m.m03, m.m13, m.m23, m.m33 };
+            string matrix = string.Join(",", columns.Select(c => c.ToString("R", CultureInfo.InvariantCulture)));
+            // The reference knows the frame as a grid; clouds have the same points.
+            return Execute(Path.Combine(Lab.Binaries, "publisher"), "--width", frame[1], "--height", frame[3], "--viewport", Width + "x" + Height, "--reference", matrix);
+        }
+
+        static void Same(string what, byte[] drawn, byte[] wanted)
+        {
+            int covered = 0, equal = 0, empty = 0, stray = 0;
+            double worst = 0;
+            const int Region = 16;
+            for (int y = 0; y + Region <= Height; y += Region)
+            {
+                for (int x = 0; x + Region <= Width; x += Region)
+                {
+                    int opaque = 0, other = 0;
+                    var sums = new double[3];
+                    for (int v = y; v < y + Region; v++)
+                    {
+                        for (int u = x; u < x + Region; u++)
+                        {
+                            int d = 3 * (v * Width + u), w = 4 * (v * Width + u);
+                            bool same = true, shows = false;
+                            for (int c = 0; c < 3; c++)
+                            {
+                                sums[c] += drawn[d + c] - wanted[w + c];
+                                same &= Math.Abs(drawn[d + c] - wanted[w + c]) <= 4;
+                                shows |= Math.Abs(drawn[d + c] - Background[c]) > 2;
+                            }
+                            if (wanted[w + 3] > 0)
+                            {
+                                opaque++;
+                                covered++;
+                                equal += same ? 1 : 0;
+                            }
+                            else
+                            {
+                                empty++;
+                            }
+                            other += shows ? 1 : 0;
+                        }
+                    }
+                    if (opaque == Region * Region)
+                    {
+                        worst = Math.Max(worst, sums.Select(s => Math.Abs(s) / opaque).Max());
+                    }
+                    else if (opaque == 0)
+                    {
+                        stray += other;
+                    }
+                }
+            }
+            double share = equal / (double)Math.Max(1, covered);
+            string told = what + ": " + (100 * share).ToString("F2", CultureInfo.InvariantCulture) + " % of " + covered + " pixels equal, worst region off by "
+                + worst.ToString("F2", CultureInfo.InvariantCulture) + ", " + stray + " stray pixels of " + empty;
+            Check.That(covered > 50000 && share > 0.9 && worst < 8 && stray == 0, told);
+            Console.WriteLine("ok    " + told);
+        }
+
+        // How far the second picture is to the left of the first, pixels: what fits best.
+        static int Parallax(byte[] left, byte[] right)
+        {
+            int best = 0;
+            double least = double.MaxValue;
+            for (int shift = -80; shift <= 80; shift++)
+            {
+                double sum = 0;
+                int n = 0;
+                for (int y = 0; y < Height; y += 4)
+                {
+                    for (int x = 100; x < Width - 100; x += 2)
+                    {
+                        int a = 3 * (y * Width + x), b = 3 * (y * Width + x - shift);
+                        sum += Math.Abs(left[a] - right[b]) + Math.Abs(left[a + 1] - right[b + 1]) + Math.Abs(left[a + 2] - right[b + 2]);
+                        n++;
+                    }
+                }
+                if (sum / n < least)
+                {
+                    least = sum / n;
+                    best = shift;
+                }
+            }
+            return best;
+        }
+
+        static byte[] Execute(string program, params string[] arguments)
+        {
+            var start = new ProcessStartInfo(program) { RedirectStandardOutput = true, RedirectStandardError = true };
+            start.Environment.Remove("LD_LIBRARY_PATH");
+            foreach (string a in arguments)
+            {
+                start.ArgumentList.Add(a);
+            }
+            using (Process p = Process.Start(start))
+            using (var output = new MemoryStream())
+            {
+                var errors = p.StandardError.ReadToEndAsync();
+                p.StandardOutput.BaseStream.CopyTo(output);
+                p.WaitForExit();
+                Check.That(p.ExitCode == 0, Path.GetFileName(program) + ": " + errors.Result);
+                return output.ToArray();
+            }
+        }
+
+        static byte[] Ppm(string path)
+        {
+            byte[] b = File.ReadAllBytes(path);
+            return b.AsSpan(b.Length - 3 * Width * Height).ToArray();
+        }
+
+        static string Text(Matrix4x4 m)
+        {
+            float[] rows = { m.m00, m.m01, m.m02, m.m03, m.m10, m.m11, m.m12, m.m13, m.m20, m.m21, m.m22, m.m23, m.m30, m.m31, m.m32, m.m33 };
+            return string.Join(" ", rows.Select(v => v.ToString("R", CultureInfo.InvariantCulture)));
+        }
+
+        static void Png(string path, byte[] rgb)
+        {
+            using (var file = File.Create(path))
+            {
+                file.Write(new byte[] { 137, 80, 78, 71, 13, 10, 26, 10 });
+                var header = new byte[13];
+                Big(header, 0, Width);
+                Big(header, 4, Height);
+                header[8] = 8;
+                header[9] = 2;
+                Chunk(file, "IHDR", header);
+                using (var data = new MemoryStream())
+                {
+                    data.Write(new byte[] { 0x78, 0xda });
+                    uint a = 1, b = 0;
+                    using (var deflate = new DeflateStream(data, CompressionLevel.Optimal, true))
+                    {
+                        var line = new byte[1 + 3 * Width];
+                        for (int y = 0; y < Height; y++)
+                        {
+                            // Differences to the pixel on the left compress better.
+                            line[0] = 1;
+                            for (int i = 0; i < 3 * Width; i++)
+                            {
+                                int at = 3 * Width * y + i;
+                                line[1 + i] = (byte)(rgb[at] - (i < 3 ? 0 : rgb[at - 3]));
+                            }
+                            deflate.Write(line);
+                            foreach (byte v in line)
+                            {
+                                a = (a + v) % 65521;
+                                b = (b + a) % 65521;
+                            }
+                        }
+                    }
+                    var sum = new byte[4];
+                    Big(sum, 0, (int)(b << 16 | a));
+                    data.Write(sum);
+                    Chunk(file, "IDAT", data.ToArray());
+                }
+                Chunk(file, "IEND", new byte[0]);
+            }
+        }
+
+        static void Chunk(Stream to, string type, byte[] data)
+        {
+            byte[] body = System.Text.Encoding.ASCII.GetBytes(type).Concat(data).ToArray();
+            var number = new byte[4];
+            Big(number, 0, data.Length);
+            to.Write(number);
+            to.Write(body);
+            uint crc = 0xffffffff;
+            foreach (byte b in body)
+            {
+                crc ^= b;
+                for (int k = 0; k < 8; k++)
+                {
+                    crc = (crc & 1) != 0 ? crc >> 1 ^ 0xedb88320 : crc >> 1;
+                }
+            }
+            Big(number, 0, (int)~crc);
+            to.Write(number);
+        }
+
+        static void Big(byte[] b, int at, int v)
+        {
+            b[at] = (byte)(v >> 24);
+            b[at + 1] = (byte)(v >> 16);
+            b[at + 2] = (byte)(v >> 8);
+            b[at + 3] = (byte)v;
+        }
+    }
+}

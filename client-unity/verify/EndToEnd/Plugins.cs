@@ -1,0 +1,78 @@
+using System;
+using System.Diagnostics;
+using System.IO;
+using System.Linq;
+using Holocast.Native;
+using UnityEngine.Stub;
+
+namespace Holocast.Verify
+{
+    // What the user is told of a native library that is missing, of another version or none at
+    // all. Each in a process of its own: the runtime loads a library once.
+    static class Plugins
+    {
+        public static int Run(string folder)
+        {
+            Directory.CreateDirectory(folder);
+            string other = Compile(folder, "other", "unsigned hc_abi_version(void) { return 99; }");
+            string none = Compile(folder, "none", "int nothing(void) { return 0; }");
+            string text = Path.Combine(folder, "text.so");
+            File.WriteAllText(text, "this is no library");
+            int failed = 0;
+            foreach (var (library, sentence) in new[]
+            {
+                (Path.Combine(folder, "missing.so"), "The native library Plugins/x86_64/libholocast.so for Linux (x86_64) is missing or cannot be loaded: install it as the package's README says, then restart."),
+                (other, "The native library Plugins/x86_64/libholocast.so has interface version 99, this package needs " + Abi.Version + ": install the library of the package's own release."),
+                (none, "The native library Plugins/x86_64/libholocast.so is not Holocast's, or too old: install that of the package's release, then restart."),
+                (text, "The native library Plugins/x86_64/libholocast.so is not one for Linux (x86_64): install that of the package's release, then restart."),
+            })
+            {
+                string told = Ask(library);
+                // A file that is no library at all is one that cannot be loaded to some runtimes.
+                bool well = told == sentence || library == text && told.Contains("is missing or cannot be loaded");
+                Console.WriteLine((well ? "ok    " : "FAIL  ") + Path.GetFileName(library) + ": " + told);
+                failed += well ? 0 : 1;
+            }
+            return failed;
+        }
+
+        // What a scene's HUD says with this library.
+        public static int Tell(string library)
+        {
+            Lab.UseLibrary(library);
+            var stage = new Stage("moqt://127.0.0.1:1/demo");
+            stage.Run(0.5);
+            Check.That(stage.Session.State == HolocastState.Failed, stage.Session.State.ToString());
+            Console.WriteLine(stage.Hud.Text.Trim());
+            Loop.Clear();
+            return 0;
+        }
+
+        static string Ask(string library)
+        {
+            string self = typeof(Plugins).Assembly.Location;
+            var start = new ProcessStartInfo(Process.GetCurrentProcess().MainModule.FileName) { RedirectStandardOutput = true };
+            start.ArgumentList.Add(self);
+            start.ArgumentList.Add("tell");
+            start.ArgumentList.Add(library);
+            using (Process p = Process.Start(start))
+            {
+                string text = p.StandardOutput.ReadToEnd();
+                p.WaitForExit();
+                return text.Trim();
+            }
+        }
+
+        static string Compile(string folder, string name, string code)
+        {
+            string source = Path.Combine(folder, name + ".c"), library = Path.Combine(folder, name + ".so");
+            File.WriteAllText(source, code + "\n");
+            using (Process p = Process.Start("cc", "-shared -fPIC -o " + library + " " + source))
+            {
+                p.WaitForExit();
+                Check.That(p.ExitCode == 0, "cc failed");
+            }
+            return library;
+        }
+    }
+}

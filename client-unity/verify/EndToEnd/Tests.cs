@@ -1,0 +1,383 @@
+using System;
+using System.Collections.Generic;
+using System.Diagnostics;
+using System.Globalization;
+using System.IO;
+using System.Linq;
+using System.Text.Json;
+using Holocast.Native;
+using UnityEngine;
+using UnityEngine.Stub;
+
+namespace Holocast.Verify
+{
+    // The compiled package and the native library against the real relay and capture server.
+    static class Tests
+    {
+        public static readonly (string Name, Action<Lab> Run)[] All =
+        {
+            ("live session", LiveSession),
+            ("late join", LateJoin),
+            ("receipts reach the publisher", Receipts),
+            ("no allocation per frame", NoAllocation),
+            ("layouts B and C, four descriptions", Layouts),
+            ("relay restart", RelayRestart),
+            ("publisher gone and back", PublisherReturns),
+            ("GOAWAY", Goaway),
+            ("pause and seek", Recording),
+            ("sessions of a relay", Browsing),
+            ("hostile publisher", Hostile),
+            ("no growth", NoGrowth),
+            ("wrong address", WrongAddress),
+            ("refused certificate", RefusedCertificate),
+            ("frame larger than the buffers", LargerThanBuffers),
+            ("catalog without cameras", NoCameras),
+        };
+
+        static string Url(int port, string session) => "moqt://127.0.0.1:" + port + "/" + session;
+
+        static Running Capture(Lab lab, int port, string session, params string[] more) =>
+            lab.Start("capture-server", new[] { "--source", "synthetic" }.Concat(more).Append(Url(port, session)).ToArray());
+
+        static Running Publisher(Lab lab, int port, string session, params string[] more) =>
+            lab.Start("publisher", new[] { "--width", "320", "--height", "288" }.Concat(more).Append(Url(port, session)).ToArray());
+
+        static string F(double v) => v.ToString("F1", CultureInfo.InvariantCulture);
+
+        // First frame within a second, 30 FPS, and a frame delay as holocast play has it on the same
+        // stream at the same time, ± 3 ms. A crowded machine is given several goes at each.
+        static void LiveSession(Lab lab)
+        {
+            int port = Lab.FreePort();
+            lab.Relay(port);
+            Running capture = Capture(lab, port, "live");
+            Lab.Until("that the session is published", 120, () => capture.Text.Contains("msg=publishing"));
+            double first = double.MaxValue, rate = double.MaxValue, apart = double.MaxValue;
+            for (int attempt = 0; attempt < 8 && !(first < 1000 && rate < 2 && apart <= 3); attempt++)
+            {
+                var stage = new Stage(Url(port, "live"));
+                stage.UntilShown("the first frame", 1, 30);
+                Near("the hologram's distance", 1.5, Ahead(stage));
+                Running play = lab.Start("holocast", "play", Url(port, "live"), "--wait", "--duration", "4s", "--json");
+                stage.Run(3);
+                HolocastStatistics middle = stage.Statistics();
+                stage.Until("the end of holocast play", 60, () => play.HasEnded);
+                HolocastStatistics s = stage.Statistics();
+                string report = play.MustEnd(60).Trim().Split('\n').Last(l => l.StartsWith("{"));
+                double theirs = JsonDocument.Parse(report).RootElement.GetProperty("frame_delay_ms").GetProperty("p50").GetDouble();
+                first = Math.Min(first, s.FirstFrameMs);
+                rate = Math.Min(rate, Math.Abs(middle.Fps - 30));
+                apart = Math.Min(apart, Math.Abs(s.RunDelayP50 - theirs));
+                Console.WriteLine("      first frame " + F(s.FirstFrameMs) + " ms, FPS " + F(middle.Fps) + ", frame delay p50 " + F(s.RunDelayP50) + " ms where holocast play has "
+                    + F(theirs) + " ms, " + stage.Points.Points + " points, lost " + s.FramesLost);
+                Check.That(stage.Session.State == HolocastState.Live && stage.Session.Message == "", stage.Session.State + ": " + stage.Session.Message);
+                Check.Contains("FPS ", stage.Hud.Text);
+                Check.Contains("Frame delay p50 ", stage.Hud.Text);
+                Loop.Clear();
+            }
+            Check.That(first < 1000, "the first frame takes " + F(first) + " ms at best");
+            Check.That(rate < 2, "FPS is " + F(rate) + " from 30 at best");
+            Check.That(apart <= 3, "the frame delay is " + F(apart) + " ms from that of holocast play at best");
+        }
+
+        // Metres between the eyes and the subject, along the floor.
+        static double Ahead(Stage stage)
+        {
+            Check.That(stage.Points.TryGetSubject(out Vector3 middle, out Vector3 along), "there is no subject");
+            // Only the first frame places it; people move on.
+            Vector3 d = middle - stage.Eyes.position;
+            return Vector3.Dot(new Vector3(d.x, 0, d.z), Vector3.forward);
+        }
+
+        static void Near(string what, double wanted, double got)
+        {
+            Check.That(Math.Abs(wanted - got) < 0.5, what + " is " + got + ", not " + wanted);
+        }
+
+        static void LateJoin(Lab lab)
+        {
+            int port = Lab.FreePort();
+            lab.Relay(port);
+            Publisher(lab, port, "late", "--fps", "0.2");
+            var first = new Stage(Url(port, "late"));
+            first.UntilShown("the first viewer's frame");
+            Loop.Clear();
+            // The next frame is up to five seconds away: what comes at once is the relay's.
+            var stage = new Stage(Url(port, "late"));
+            stage.UntilShown("a late viewer's first frame", 1, 4);
+            Console.WriteLine("      first frame " + F(stage.Statistics().FirstFrameMs) + " ms");
+        }
+
+        static void Receipts(Lab lab)
+        {
+            int port = Lab.FreePort();
+            lab.Relay(port);
+            Publisher(lab, port, "receipts");
+            Running listener = lab.Start("publisher", "--receipts", Url(port, "receipts"));
+            var stage = new Stage(Url(port, "receipts"));
+            stage.Until("receipts", 20, () => listener.Text.Split('\n').Count(l => l.StartsWith("receipt receipts/")) >= 30);
+            Check.That(!listener.Text.Contains("no receipt:"), listener.Text);
+            string[] words = listener.Text.Split('\n').First(l => l.StartsWith("receipt ")).Split(' ');
+            Check.That(words[2] == "0" && long.Parse(words[4]) > -1000000 && long.Parse(words[4]) < 10000000, string.Join(" ", words));
+            Check.That(stage.Statistics().Receipts >= 30, "the viewer counts " + stage.Statistics().Receipts);
+        }
+
+        static void NoAllocation(Lab lab)
+        {
+            int port = Lab.FreePort();
+            lab.Relay(port);
+            Publisher(lab, port, "garbage");
+            var stage = new Stage(Url(port, "garbage"));
+            stage.UntilShown("frames", 60);
+            long shown = stage.Statistics().FramesShown;
+            long before = GC.GetAllocatedBytesForCurrentThread();
+            for (int i = 0; i < 300; i++)
+            {
+                stage.Tick();
+            }
+            long allocated = GC.GetAllocatedBytesForCurrentThread() - before;
+            shown = stage.Statistics().FramesShown - shown;
+            Check.That(shown > 50, "only " + shown + " frames were shown");
+            Check.That(allocated == 0, allocated + " bytes in 300 pictures and " + shown + " frames");
+            Console.WriteLine("      0 bytes in 300 pictures and " + shown + " frames");
+        }
+
+        static void Layouts(Lab lab)
+        {
+            foreach (var (layout, descriptions) in new[] { ("a", "4"), ("b", "1"), ("c", "4") })
+            {
+                using (var inner = new Lab())
+                {
+                    int port = Lab.FreePort();
+                    inner.Relay(port);
+                    Publisher(inner, port, "layout", "--layout", layout, "--descriptions", descriptions);
+                    var stage = new Stage(Url(port, "layout"));
+                    stage.UntilShown("frames of layout " + layout, 5);
+                    CameraPoints view = stage.Points.Views[0];
+                    Check.That(view.Points > 10000, "layout " + layout + ": " + view.Points + " points");
+                    MeshRenderer renderer = view.Transform.GetComponent<MeshRenderer>();
+                    Check.That(renderer.enabled && renderer.sharedMaterial.IsKeywordEnabled("HOLOCAST_CLOUD") == (layout != "a"), "layout " + layout + ": the wrong variant");
+                    Check.That(view.Transform.GetComponent<MeshFilter>().sharedMesh.GetSubMesh(0).indexCount == 6 * view.Points, "the submesh is not as long as the frame");
+                }
+            }
+        }
+
+        static void RelayRestart(Lab lab)
+        {
+            int port = Lab.FreePort();
+            Running relay = lab.Relay(port);
+            Publisher(lab, port, "restart");
+            var stage = new Stage(Url(port, "restart"));
+            stage.UntilShown("frames", 10);
+            relay.Kill();
+            stage.Until("that the viewer notices", 30, () => stage.Session.State != HolocastState.Live);
+            Check.That(stage.Session.Message.EndsWith("."), "no sentence: " + stage.Session.Message);
+            stage.Run(0.5);
+            Check.Contains(stage.Session.Message.Substring(0, 12), stage.Hud.Text);
+            lab.Relay(port);
+            stage.UntilShown("frames after the restart", 10, 40);
+            Check.That(stage.Session.State == HolocastState.Live && stage.Session.Reconnects >= 1, stage.Session.State + ", " + stage.Session.Reconnects + " reconnects");
+        }
+
+        static void PublisherReturns(Lab lab)
+        {
+            int port = Lab.FreePort();
+            lab.Relay(port, "--grace", "1s");
+            var stage = new Stage(Url(port, "returns"));
+            stage.Until("that nobody publishes", 20, () => stage.Session.State == HolocastState.Waiting);
+            Check.Contains("Nobody publishes “returns”", stage.Session.Message);
+            Running publisher = Publisher(lab, port, "returns");
+            stage.UntilShown("frames", 10);
+            publisher.Kill();
+            stage.Until("that the publisher is missed", 40, () => stage.Session.State == HolocastState.Silent || stage.Session.State == HolocastState.Ended || stage.Session.State == HolocastState.Waiting);
+            Check.That(stage.Session.Message.Contains("“returns”"), stage.Session.Message);
+            Publisher(lab, port, "returns");
+            stage.UntilShown("frames of the publisher that is back", 10, 40);
+        }
+
+        static void Goaway(Lab lab)
+        {
+            int port = Lab.FreePort(), other = Lab.FreePort();
+            lab.Relay(port);
+            Publisher(lab, port, "away");
+            lab.Start("publisher", "--leave-for", "moqt://127.0.0.1:" + port, "127.0.0.1:" + other);
+            var stage = new Stage(Url(other, "away"));
+            stage.UntilShown("frames from where GOAWAY sent the viewer", 10, 30);
+        }
+
+        static void Recording(Lab lab)
+        {
+            int port = Lab.FreePort();
+            lab.Relay(port);
+            Running publisher = Publisher(lab, port, "take");
+            string folder = Path.Combine(Path.GetTempPath(), "holocast-verify-" + Process.GetCurrentProcess().Id);
+            Directory.CreateDirectory(folder);
+            try
+            {
+                string take = Path.Combine(folder, "take.mcap");
+                lab.Start("holocast", "record", Url(port, "take"), take, "--wait", "--duration", "6s").MustEnd(60);
+                publisher.Kill();
+                lab.Start("holocast", "replay", take, Url(port, "replay"), "--loop");
+                var stage = new Stage(Url(port, "replay"));
+                stage.UntilShown("frames of the replay", 5, 40);
+                stage.Until("the recording", 20, () => stage.Playback.Available && stage.Playback.Duration > 4);
+                Check.That(stage.Session.Replayed && stage.Playback.IsLive, "the session is not a live replay");
+                Check.Contains("Arrival to picture", stage.Hud.Text);
+
+                stage.Playback.Seek(2);
+                stage.Until("the sought place", 20, () => !stage.Playback.IsLive && stage.Playback.Position >= 1.9 && stage.Playback.Position < 4);
+                stage.Playback.Pause();
+                stage.Until("a pause", 20, () => !stage.Playback.Playing);
+                stage.Run(0.5);
+                double at = stage.Playback.Position;
+                long shown = stage.Statistics().FramesShown;
+                stage.Run(1);
+                Check.That(stage.Playback.Position == at, "paused at " + at + ", now " + stage.Playback.Position);
+                Check.That(stage.Statistics().FramesShown <= shown + 1, "frames were shown in a pause");
+
+                stage.Playback.Seek(1);
+                uint sequence = stage.Points.Views[0].Sequence;
+                stage.Until("a place sought in a pause", 20, () => Math.Abs(stage.Playback.Position - 1) < 0.2 && stage.Points.Views[0].Sequence < sequence);
+                stage.Playback.Play();
+                stage.Until("that it plays", 20, () => stage.Playback.Playing && stage.Playback.Position > 1.5);
+                stage.Playback.GoLive();
+                stage.Until("what all see", 20, () => stage.Playback.IsLive);
+                stage.UntilShown("frames of what all see", 5);
+                Console.WriteLine("      a recording of " + F(stage.Playback.Duration) + " s: sought, paused, played, live");
+            }
+            finally
+            {
+                Directory.Delete(folder, true);
+            }
+        }
+
+        static void Browsing(Lab lab)
+        {
+            int port = Lab.FreePort();
+            lab.Relay(port);
+            Publisher(lab, port, "one");
+            Publisher(lab, port, "two");
+            var stage = new Stage("", "", s => s.Hologram.AddComponent<HolocastBrowser>());
+            HolocastBrowser browser = stage.Hologram.GetComponent<HolocastBrowser>();
+            browser.Browse("not an address");
+            Check.Contains("is not the address of a relay", browser.Message);
+            browser.Browse("127.0.0.1:" + port);
+            stage.Until("the list of sessions", 20, () => browser.Sessions.SequenceEqual(new[] { "one", "two" }));
+            browser.Join("two");
+            stage.UntilShown("frames of the chosen session", 3);
+            Check.That(browser.Addresses[0].Url == Url(port, "two"), "remembered: " + browser.Addresses[0].Url);
+            Check.That(PlayerPrefs.GetString("Holocast.Addresses", "") == Url(port, "two"), "the address was not kept");
+        }
+
+        static void Hostile(Lab lab)
+        {
+            int port = Lab.FreePort();
+            lab.Relay(port);
+            Publisher(lab, port, "hostile", "--hostile");
+            var stage = new Stage(Url(port, "hostile"));
+            stage.UntilShown("frames between hostile objects", 150, 60);
+            HolocastStatistics s = stage.Statistics();
+            Check.That(s.FramesDamaged > 0, "no hostile object was told apart");
+            Check.That(s.MemoryBytes < 64 << 20, "the library holds " + s.MemoryBytes + " bytes");
+            Check.That(stage.Session.State == HolocastState.Live, stage.Session.State.ToString());
+            Console.WriteLine("      " + s.FramesShown + " frames shown, " + s.FramesDamaged + " hostile objects dropped");
+        }
+
+        // HOLOCAST_SOAK: seconds, 30 by default.
+        static void NoGrowth(Lab lab)
+        {
+            double seconds = double.Parse(Environment.GetEnvironmentVariable("HOLOCAST_SOAK") ?? "30", CultureInfo.InvariantCulture);
+            int port = Lab.FreePort();
+            lab.Relay(port);
+            Publisher(lab, port, "soak", "--descriptions", "4");
+            var stage = new Stage(Url(port, "soak"));
+            stage.UntilShown("frames", 100, 60);
+            stage.Run(seconds / 6);
+            GC.Collect();
+            long before = Memory(), buffers = GraphicsBuffer.StubAlive;
+            long frames = stage.Statistics().FramesShown;
+            stage.Run(seconds);
+            GC.Collect();
+            long after = Memory();
+            frames = stage.Statistics().FramesShown - frames;
+            Check.That(frames > 5 * seconds, "only " + frames + " frames in " + seconds + " s");
+            Check.That(GraphicsBuffer.StubAlive == buffers, GraphicsBuffer.StubAlive - buffers + " more graphics buffers");
+            Check.That(after - before < 8 << 20, "grew by " + (after - before) + " bytes in " + seconds + " s");
+            Console.WriteLine("      " + frames + " frames in " + seconds + " s, memory " + F(before / 1048576.0) + " to " + F(after / 1048576.0) + " MiB");
+            Loop.Clear();
+            Check.That(GraphicsBuffer.StubAlive == 0, GraphicsBuffer.StubAlive + " graphics buffers were not freed");
+        }
+
+        // Resident, of this process, bytes.
+        static long Memory()
+        {
+            string line = File.ReadLines("/proc/self/status").First(l => l.StartsWith("VmRSS:"));
+            return 1024 * long.Parse(new string(line.Where(char.IsDigit).ToArray()));
+        }
+
+        static void WrongAddress(Lab lab)
+        {
+            foreach (var (url, sentence) in new[]
+            {
+                ("no address at all", "“no address at all” is not an address of a session"),
+                ("moqt://127.0.0.1:99999/demo", "99999"),
+            })
+            {
+                var stage = new Stage(url);
+                stage.Run(0.5);
+                Told(stage, HolocastState.Failed, sentence);
+                Loop.Clear();
+            }
+            // An address like any other, where nobody is.
+            var nobody = new Stage(Url(Lab.FreePort(), "demo"));
+            nobody.Until("that nobody answers", 30, () => nobody.Session.State == HolocastState.Unreachable);
+            nobody.Run(0.5);
+            Told(nobody, HolocastState.Unreachable, "does not answer; trying again");
+        }
+
+        static void RefusedCertificate(Lab lab)
+        {
+            int port = Lab.FreePort();
+            lab.Relay(port);
+            Publisher(lab, port, "pinned");
+            var stage = new Stage(Url(port, "pinned"), new string('0', 64));
+            stage.Until("the refusal", 30, () => stage.Session.State == HolocastState.CertificateRefused);
+            stage.Run(0.5);
+            Told(stage, HolocastState.CertificateRefused, "The certificate of the relay at 127.0.0.1:" + port + " is not trusted: ");
+        }
+
+        static void LargerThanBuffers(Lab lab)
+        {
+            int port = Lab.FreePort();
+            lab.Relay(port);
+            Publisher(lab, port, "large");
+            var stage = new Stage(Url(port, "large"), "", s => s.Points.MaxPoints = 20000);
+            stage.UntilShown("frames", 3);
+            stage.Run(0.5);
+            CameraPoints view = stage.Points.Views[0];
+            Check.That(view.Points <= 20000 && view.Points > 5000, view.Points + " points drawn");
+            Told(stage, HolocastState.Live, "Camera 0 sends " + view.PointsOfFrame + " points and MaxPoints is 20000: one in ");
+        }
+
+        static void NoCameras(Lab lab)
+        {
+            int port = Lab.FreePort();
+            lab.Relay(port);
+            Publisher(lab, port, "empty", "--no-cameras");
+            var stage = new Stage(Url(port, "empty"));
+            stage.Until("the catalog", 20, () => stage.Session.State == HolocastState.Waiting && stage.Session.Message.Contains("no cameras"));
+            stage.Run(0.5);
+            Told(stage, HolocastState.Waiting, "Session “empty” has no cameras so far; they appear here when it has.");
+        }
+
+        // One sentence, in the HUD.
+        static void Told(Stage stage, HolocastState state, string sentence)
+        {
+            Check.That(stage.Session.State == state, stage.Session.State + ": " + stage.Session.Message);
+            Check.Contains(sentence, stage.Session.Message);
+            Check.That(stage.Session.Message.EndsWith(".") && !stage.Session.Message.Contains("\n"), "no sentence: " + stage.Session.Message);
+            Check.Contains(stage.Session.Message, stage.Hud.Text);
+            Console.WriteLine("      " + stage.Session.Message);
+        }
+    }
+}

@@ -1,0 +1,369 @@
+using System;
+using System.Collections.Generic;
+using System.IO;
+using System.Linq;
+using System.Security.Cryptography;
+using System.Text;
+using System.Text.Json;
+using System.Text.RegularExpressions;
+
+namespace Holocast.Verify
+{
+    // The package as Unity's package manager and asset database see it.
+    sealed class Package
+    {
+        static readonly Regex Guid = new Regex(@"\bguid: ([0-9a-f]{32})\b");
+        static readonly Regex Reference = new Regex(@"\{fileID: (-?\d+)(?:, guid: ([0-9a-f]{32}), type: (\d))?\}");
+
+        // Assets of Unity itself, which have no file: default resources and built-in extra ones.
+        static readonly HashSet<string> Builtin = new HashSet<string> { "0000000000000000e000000000000000", "0000000000000000f000000000000000" };
+
+        readonly Folders folders;
+        readonly List<string> problems = new List<string>();
+        readonly Dictionary<string, string> guids = new Dictionary<string, string>(); // to paths
+
+        public Package(Folders folders)
+        {
+            this.folders = folders;
+        }
+
+        public void Check()
+        {
+            int assets = Metas(folders.Package) + Metas(Path.Combine(folders.Client, "Assets"));
+            Manifest();
+            Assemblies();
+            int scenes = Scenes(folders.Package) + Scenes(Path.Combine(folders.Client, "Assets"));
+            Settings();
+            if (problems.Count > 0)
+            {
+                throw new Failure(string.Join("\n", problems));
+            }
+            Console.WriteLine(assets + " assets have a .meta of their own, " + guids.Count + " GUIDs are unique, " + scenes + " scenes and prefabs resolve");
+        }
+
+        // Gives each asset without a .meta one, with a GUID made of its path.
+        public void Complete()
+        {
+            foreach (string root in new[] { folders.Package, Path.Combine(folders.Client, "Assets") })
+            {
+                foreach (string asset in Assets(root).Where(a => !File.Exists(a + ".meta")))
+                {
+                    File.WriteAllText(asset + ".meta", Meta(asset));
+                    Console.WriteLine("wrote " + asset + ".meta");
+                }
+            }
+        }
+
+        string Meta(string asset)
+        {
+            string guid;
+            using (MD5 md5 = MD5.Create())
+            {
+                guid = string.Concat(md5.ComputeHash(Encoding.UTF8.GetBytes("holocast:" + Path.GetRelativePath(folders.Client, asset))).Select(b => b.ToString("x2")));
+            }
+            string importer = Directory.Exists(asset) ? "folderAsset: yes\nDefaultImporter:" : "DefaultImporter:";
+            string more = "";
+            switch (Path.GetExtension(asset))
+            {
+                case ".cs":
+                    importer = "MonoImporter:";
+                    more = "  serializedVersion: 2\n  defaultReferences: []\n  executionOrder: 0\n  icon: {instanceID: 0}\n";
+                    break;
+                case ".asmdef": importer = "AssemblyDefinitionImporter:"; break;
+                case ".shader": importer = "ShaderImporter:"; more = "  defaultTextures: []\n  nonModifiableTextures: []\n"; break;
+                case ".hlsl": importer = "ShaderIncludeImporter:"; break;
+                case ".md": case ".xml": importer = "TextScriptImporter:"; break;
+                case ".json": importer = Path.GetFileName(asset) == "package.json" ? "PackageManifestImporter:" : "TextScriptImporter:"; break;
+            }
+            // MonoImporter and others keep Unity's own order of keys: externalObjects first.
+            return "fileFormatVersion: 2\nguid: " + guid + "\n" + importer + "\n  externalObjects: {}\n" + more + "  userData: \n  assetBundleName: \n  assetBundleVariant: \n";
+        }
+
+        // Files and folders that Unity imports: not what is hidden or ends in ~, but what is in
+        // samples, which become assets once they are imported.
+        static IEnumerable<string> Assets(string root)
+        {
+            if (!Directory.Exists(root))
+            {
+                yield break;
+            }
+            foreach (string path in Directory.EnumerateFileSystemEntries(root).OrderBy(p => p, StringComparer.Ordinal))
+            {
+                string name = Path.GetFileName(path);
+                if (name.StartsWith(".") || name.EndsWith(".meta"))
+                {
+                    continue;
+                }
+                if (name.EndsWith("~"))
+                {
+                    if (name == "Samples~")
+                    {
+                        foreach (string sample in Directory.GetDirectories(path))
+                        {
+                            foreach (string a in Assets(sample))
+                            {
+                                yield return a;
+                            }
+                        }
+                    }
+                    continue;
+                }
+                yield return path;
+                if (Directory.Exists(path))
+                {
+                    foreach (string a in Assets(path))
+                    {
+                        yield return a;
+                    }
+                }
+            }
+        }
+
+        int Metas(string root)
+        {
+            var assets = new HashSet<string>(Assets(root));
+            foreach (string asset in assets)
+            {
+                string meta = asset + ".meta";
+                if (!File.Exists(meta))
+                {
+                    problems.Add(Name(asset) + " has no .meta (verify.sh metas writes one)");
+                    continue;
+                }
+                string text = File.ReadAllText(meta);
+                Match m = Guid.Match(text);
+                if (!m.Success)
+                {
+                    problems.Add(Name(meta) + " has no guid");
+                }
+                else if (guids.TryGetValue(m.Groups[1].Value, out string other))
+                {
+                    problems.Add(Name(asset) + " has the guid of " + Name(other));
+                }
+                else
+                {
+                    guids.Add(m.Groups[1].Value, asset);
+                }
+                if (text.Contains("folderAsset: yes") != Directory.Exists(asset))
+                {
+                    problems.Add(Name(meta) + " is that of a " + (Directory.Exists(asset) ? "file" : "folder"));
+                }
+            }
+            if (Directory.Exists(root))
+            {
+                foreach (string meta in Directory.GetFiles(root, "*.meta", SearchOption.AllDirectories))
+                {
+                    if (!assets.Contains(meta.Substring(0, meta.Length - 5)))
+                    {
+                        problems.Add(Name(meta) + " is of nothing");
+                    }
+                }
+            }
+            return assets.Count;
+        }
+
+        void Manifest()
+        {
+            string path = Path.Combine(folders.Package, "package.json");
+            JsonElement p = Json.Read(path);
+            foreach (string key in new[] { "name", "version", "displayName", "description", "unity", "license", "documentationUrl" })
+            {
+                if (p.Text(key).Length == 0)
+                {
+                    problems.Add("package.json has no " + key);
+                }
+            }
+            if (p.Text("name") != Path.GetFileName(folders.Package))
+            {
+                problems.Add("package.json: name is " + p.Text("name"));
+            }
+            if (!Regex.IsMatch(p.Text("version"), @"^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$"))
+            {
+                problems.Add("package.json: " + p.Text("version") + " is no semantic version");
+            }
+            if (p.Text("unity") != "2022.3")
+            {
+                problems.Add("package.json: unity is " + p.Text("unity"));
+            }
+            var listed = new List<string>();
+            foreach (JsonElement s in p.GetProperty("samples").EnumerateArray())
+            {
+                listed.Add(s.Text("path"));
+                if (s.Text("displayName").Length == 0 || s.Text("description").Length == 0)
+                {
+                    problems.Add("package.json: sample " + s.Text("path") + " has no name or description");
+                }
+            }
+            var there = Directory.GetDirectories(Path.Combine(folders.Package, "Samples~")).Select(d => "Samples~/" + Path.GetFileName(d));
+            foreach (string s in listed.Except(there))
+            {
+                problems.Add("package.json: sample " + s + " is not there");
+            }
+            foreach (string s in there.Except(listed))
+            {
+                problems.Add("package.json does not list " + s);
+            }
+            foreach (string file in new[] { "README.md", "CHANGELOG.md", "LICENSE.md", "Documentation~/index.md" })
+            {
+                if (!File.Exists(Path.Combine(folders.Package, file)))
+                {
+                    problems.Add("the package has no " + file);
+                }
+            }
+        }
+
+        // Assemblies that other packages bring, and what an asmdef may say of their versions.
+        static readonly HashSet<string> Foreign = new HashSet<string>
+        {
+            "Microsoft.MixedReality.OpenXR", "MixedReality.Toolkit.Core", "MixedReality.Toolkit.SpatialManipulation", "Unity.XR.ARFoundation",
+            "Unity.XR.ARSubsystems", "Unity.XR.CoreUtils", "Unity.XR.Interaction.Toolkit", "UnityEngine.TestRunner", "UnityEditor.TestRunner",
+        };
+
+        void Assemblies()
+        {
+            List<Asmdef> all = Asmdef.Find(folders.Package);
+            foreach (Asmdef a in all)
+            {
+                if (Path.GetFileNameWithoutExtension(a.Path) != a.Name)
+                {
+                    problems.Add(Name(a.Path) + " is named " + a.Name);
+                }
+                if (a.Sources.Length == 0)
+                {
+                    problems.Add(Name(a.Path) + " has no sources");
+                }
+                foreach (string r in a.References)
+                {
+                    Asmdef to = all.FirstOrDefault(o => o.Name == r);
+                    if (to == null && !Foreign.Contains(r))
+                    {
+                        problems.Add(Name(a.Path) + " refers to " + r + ", which nobody has");
+                    }
+                    if (to != null && to.IsEditor && !a.IsEditor)
+                    {
+                        problems.Add(Name(a.Path) + " refers to " + r + ", which is of the editor alone");
+                    }
+                }
+            }
+            foreach (string source in Directory.GetFiles(folders.Package, "*.cs", SearchOption.AllDirectories))
+            {
+                if (!all.Any(a => a.Sources.Contains(source)))
+                {
+                    problems.Add(Name(source) + " is in no assembly");
+                }
+                // Unity finds a component by its file's name.
+                Match m = Regex.Match(File.ReadAllText(source), @"public (?:sealed |abstract )?class (\w+) : (?:MonoBehaviour|HolocastAnchor)\b");
+                if (m.Success && m.Groups[1].Value != Path.GetFileNameWithoutExtension(source))
+                {
+                    problems.Add(Name(source) + " has the component " + m.Groups[1].Value);
+                }
+            }
+        }
+
+        int Scenes(string root)
+        {
+            if (!Directory.Exists(root))
+            {
+                return 0;
+            }
+            int count = 0;
+            foreach (string path in Directory.GetFiles(root, "*.*", SearchOption.AllDirectories).Where(p => p.EndsWith(".unity") || p.EndsWith(".prefab") || p.EndsWith(".asset") || p.EndsWith(".mat")))
+            {
+                count++;
+                Scene(path);
+            }
+            return count;
+        }
+
+        // Objects of a scene: their references lead to one another or to assets, their scripts to
+        // components, whose fields have the names that the scene says.
+        void Scene(string path)
+        {
+            string text = File.ReadAllText(path);
+            var ids = new HashSet<string>();
+            foreach (Match m in Regex.Matches(text, @"^--- !u!\d+ &(\d+)", RegexOptions.Multiline))
+            {
+                if (!ids.Add(m.Groups[1].Value))
+                {
+                    problems.Add(Name(path) + ": two objects are " + m.Groups[1].Value);
+                }
+            }
+            foreach (Match m in Reference.Matches(text))
+            {
+                string guid = m.Groups[2].Value;
+                if (guid.Length == 0)
+                {
+                    if (m.Groups[1].Value != "0" && !ids.Contains(m.Groups[1].Value))
+                    {
+                        problems.Add(Name(path) + " refers to object " + m.Groups[1].Value + ", which it has not");
+                    }
+                }
+                else if (!Builtin.Contains(guid) && !guids.ContainsKey(guid))
+                {
+                    problems.Add(Name(path) + " refers to an asset " + guid + ", which is nowhere");
+                }
+            }
+            foreach (string block in Regex.Split(text, @"^--- ", RegexOptions.Multiline).Where(b => b.StartsWith("!u!114 ")))
+            {
+                Match script = Regex.Match(block, @"m_Script: \{fileID: 11500000, guid: ([0-9a-f]{32}), type: 3\}");
+                if (!script.Success || !guids.TryGetValue(script.Groups[1].Value, out string source) || !source.EndsWith(".cs"))
+                {
+                    problems.Add(Name(path) + ": a component has no script of the package");
+                    continue;
+                }
+                string code = File.ReadAllText(source);
+                Match parent = Regex.Match(code, @"class \w+ : (Holocast\w+)");
+                if (parent.Success)
+                {
+                    code += File.ReadAllText(guids.Values.First(v => v.EndsWith("/" + parent.Groups[1].Value + ".cs")));
+                }
+                foreach (Match field in Regex.Matches(block, @"^  (\w+):", RegexOptions.Multiline))
+                {
+                    string name = field.Groups[1].Value;
+                    if (!name.StartsWith("m_") && !Regex.IsMatch(code, @"\[SerializeField[^\]]*\](?:\s*\[[^\]]*\])*\s*[\w<>\[\]]+ " + name + @"\b"))
+                    {
+                        problems.Add(Name(path) + ": " + Path.GetFileName(source) + " has no field " + name);
+                    }
+                }
+            }
+        }
+
+        // The project around the package.
+        void Settings()
+        {
+            JsonElement manifest = Json.Read(Path.Combine(folders.Client, "Packages/manifest.json"));
+            foreach (JsonProperty d in manifest.GetProperty("dependencies").EnumerateObject())
+            {
+                if (!d.Name.StartsWith("com.unity."))
+                {
+                    problems.Add("manifest.json: " + d.Name + " is not of Unity's registry");
+                }
+            }
+            if (!File.ReadAllText(Path.Combine(folders.Client, "ProjectSettings/ProjectVersion.txt")).StartsWith("m_EditorVersion: 2022.3."))
+            {
+                problems.Add("ProjectVersion.txt: not Unity 2022.3");
+            }
+            string settings = File.ReadAllText(Path.Combine(folders.Client, "ProjectSettings/ProjectSettings.asset"));
+            foreach (string capability in new[] { "InternetClient", "InternetClientServer", "PrivateNetworkClientServer", "SpatialPerception", "GazeInput", "WebCam" })
+            {
+                if (!settings.Contains(capability + ": True"))
+                {
+                    problems.Add("ProjectSettings.asset: capability " + capability + " is not set");
+                }
+            }
+            string link = File.ReadAllText(Path.Combine(folders.Client, "Assets/link.xml"));
+            foreach (Asmdef a in Asmdef.Find(Path.Combine(folders.Package)).Where(a => a.Include.Length == 0 && !a.IsTest && !a.Path.Contains("Samples~")))
+            {
+                if (!link.Contains("\"" + a.Name + "\""))
+                {
+                    problems.Add("link.xml does not keep " + a.Name);
+                }
+            }
+        }
+
+        string Name(string path)
+        {
+            return Path.GetRelativePath(folders.Client, path);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+using System;
+using System.Collections.Generic;
+using System.Diagnostics;
+using System.IO;
+using System.Linq;
+using System.Text;
+using System.Text.RegularExpressions;
+
+namespace Holocast.Verify
+{
+    // Every variant of every shader by Microsoft's compiler, warnings as errors, and the same text
+    // to SPIR-V for the pictures.
+    sealed class Shaders
+    {
+        // Of wine's command line.
+        const int MostArguments = 240;
+
+        readonly Folders folders;
+        readonly string output;
+
+        public Shaders(Folders folders)
+        {
+            this.folders = folders;
+            output = Path.Combine(folders.Output, "shaders");
+        }
+
+        public void Run()
+        {
+            Directory.CreateDirectory(output);
+            foreach (string path in Directory.GetFiles(Path.Combine(folders.Package, "Shaders"), "*.shader", SearchOption.AllDirectories).OrderBy(p => p, StringComparer.Ordinal))
+            {
+                Shader(path);
+            }
+        }
+
+        void Shader(string path)
+        {
+            string name = Path.GetFileNameWithoutExtension(path);
+            string text = File.ReadAllText(path);
+            MatchCollection programs = Regex.Matches(text, @"(?:CGPROGRAM|HLSLPROGRAM)\n(.*?)END(?:CG|HLSL)", RegexOptions.Singleline);
+            if (programs.Count != 1)
+            {
+                throw new Failure(name + " has " + programs.Count + " programs; this check knows of one");
+            }
+            // What would lose an eye on devices.
+            foreach (string bad in new[] { "#pragma geometry", "multi_compile_fog" })
+            {
+                if (text.Contains(bad))
+                {
+                    throw new Failure(name + " has " + bad);
+                }
+            }
+            foreach (string wanted in new[]
+            {
+                "UNITY_VERTEX_INPUT_INSTANCE_ID", "UNITY_VERTEX_OUTPUT_STEREO", "UNITY_SETUP_INSTANCE_ID(", "UNITY_INITIALIZE_VERTEX_OUTPUT_STEREO(",
+                "UNITY_SETUP_STEREO_EYE_INDEX_POST_VERTEX(", "ZWrite On",
+            })
+            {
+                if (!text.Contains(wanted))
+                {
+                    throw new Failure(name + " has no " + wanted);
+                }
+            }
+            string program = programs[0].Groups[1].Value;
+            string flat = Path.Combine(output, name + ".hlsl");
+            var source = new StringBuilder();
+            var axes = new List<string[]> { new[] { "", "STEREO_INSTANCING_ON" }, new[] { "", "UNITY_COLORSPACE_GAMMA" } };
+            string vertex = "", fragment = "";
+            foreach (string line in program.Split('\n'))
+            {
+                string[] words = line.Split(new[] { ' ', '\t' }, StringSplitOptions.RemoveEmptyEntries);
+                if (words.Length == 0 || words[0] != "#pragma")
+                {
+                    Flatten(line, source);
+                    continue;
+                }
+                switch (words[1])
+                {
+                    case "vertex": vertex = words[2]; break;
+                    case "fragment": fragment = words[2]; break;
+                    case "target":
+                        if (words[2] != "4.5")
+                        {
+                            throw new Failure(name + ": target " + words[2] + " has no structured buffers");
+                        }
+                        break;
+                    case "multi_compile_instancing": axes.Add(new[] { "", "INSTANCING_ON" }); break;
+                    case "multi_compile_local": axes.Add(words.Skip(2).Select(w => w == "_" ? "" : w).ToArray()); break;
+                    default: throw new Failure(name + ": this check does not know " + line.Trim());
+                }
+            }
+            File.WriteAllText(flat, source.ToString());
+
+            var compilations = new List<string[]>();
+            foreach (string[] variant in Product(axes))
+            {
+                string[] defines = variant.Where(v => v.Length > 0).Concat(new[] { "SHADER_API_D3D11=1", "UNITY_REVERSED_Z=1", "SHADER_TARGET=45" }).Select(d => d.Contains("=") ? d : d + "=1").ToArray();
+                compilations.Add(new[] { flat, vertex, "vs_5_0" }.Concat(defines).ToArray());
+                compilations.Add(new[] { flat, fragment, "ps_5_0" }.Concat(defines).ToArray());
+            }
+            var told = new List<string>();
+            for (int from = 0; from < compilations.Count;)
+            {
+                var arguments = new List<string>();
+                for (; from < compilations.Count && arguments.Count + compilations[from].Length < MostArguments; from++)
+                {
+                    if (arguments.Count > 0)
+                    {
+                        arguments.Add("--");
+                    }
+                    arguments.AddRange(compilations[from]);
+                }
+                told.AddRange(Fxc(arguments).Split('\n', StringSplitOptions.RemoveEmptyEntries));
+            }
+            if (told.Count != compilations.Count)
+            {
+                throw new Failure(name + ": " + told.Count + " of " + compilations.Count + " compilations told of their code");
+            }
+            int most = told.Select(t => int.Parse(Regex.Match(t, @"(\d+) instructions").Groups[1].Value)).Max();
+            Console.WriteLine(name + ": Microsoft's compiler takes all " + compilations.Count / 2 + " variants, " + most + " instructions at most");
+
+            // For Vulkan: what is drawn in the pictures.
+            foreach (string stage in new[] { "vert", "frag" })
+            {
+                foreach (string[] variant in Product(axes.Skip(2).Where(a => !a.Contains("INSTANCING_ON")).Prepend(axes[0])))
+                {
+                    string[] on = variant.Where(v => v.Length > 0).ToArray();
+                    string spirv = Path.Combine(output, string.Join(".", on.Prepend(name)) + "." + stage + ".spv");
+                    string entry = stage == "vert" ? vertex : fragment;
+                    var arguments = new List<string>
+                    {
+                        "-D", "-V", "-S", stage, "-e", entry, "--source-entrypoint", entry, "--auto-map-bindings", "--auto-map-locations",
+                        "-DHOLOCAST_FULL_PRECISION=1", "-DUNITY_COLORSPACE_GAMMA=1", "-o", spirv, flat,
+                    };
+                    arguments.AddRange(on.Select(d => "-D" + d + "=1"));
+                    Build.Run("glslangValidator", arguments.ToArray());
+                }
+            }
+        }
+
+        // Puts in what is included, as Unity would.
+        void Flatten(string line, StringBuilder into)
+        {
+            Match m = Regex.Match(line, @"^\s*#include ""([^""]+)""");
+            if (!m.Success)
+            {
+                into.Append(line).Append('\n');
+                return;
+            }
+            string path = m.Groups[1].Value;
+            string file = path.StartsWith("Packages/") ? Path.Combine(folders.Client, path) : Path.Combine(folders.Verify, "shaders/include", path);
+            if (!File.Exists(file))
+            {
+                throw new Failure(path + " is included and is nowhere");
+            }
+            if (path.StartsWith("Packages/") && Regex.IsMatch(File.ReadAllText(file), @"^[^/]*\b(?:UNITY_|unity_)", RegexOptions.Multiline))
+            {
+                throw new Failure(path + " has something of Unity in it");
+            }
+            foreach (string inner in File.ReadAllLines(file))
+            {
+                Flatten(inner, into);
+            }
+        }
+
+        static IEnumerable<string[]> Product(IEnumerable<string[]> axes)
+        {
+            IEnumerable<string[]> all = new[] { new string[0] };
+            return axes.Aggregate(all, (sum, axis) => sum.SelectMany(s => axis.Select(a => s.Append(a).ToArray())));
+        }
+
+        string Fxc(List<string> arguments)
+        {
+            string folder = Path.Combine(folders.Tools, "fxc");
+            var start = new ProcessStartInfo("/usr/lib/wine/wine64") { RedirectStandardOutput = true, RedirectStandardError = true, WorkingDirectory = folder };
+            start.Environment["WINEPREFIX"] = Path.Combine(folders.Tools, "wine");
+            start.Environment["WINEDEBUG"] = "-all";
+            start.Environment["WINEDLLOVERRIDES"] = "d3dcompiler_47=n;mscoree=;mshtml=";
+            start.Environment.Remove("LD_LIBRARY_PATH");
+            start.ArgumentList.Add("fxc.exe");
+            foreach (string a in arguments)
+            {
+                start.ArgumentList.Add(a.StartsWith("/") ? "Z:" + a.Replace('/', '\\') : a);
+            }
+            using (Process p = Process.Start(start))
+            {
+                var errors = p.StandardError.ReadToEndAsync();
+                string text = p.StandardOutput.ReadToEnd();
+                p.WaitForExit();
+                if (p.ExitCode != 0)
+                {
+                    throw new Failure("Microsoft's compiler:\n" + string.Join("\n", errors.Result.Split('\n').Distinct()));
+                }
+                return text.Replace("\r", "");
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What is drawn, as the checks write it: lines of words.
+
+use std::fs;
+use std::path::Path;
+
+pub type Matrix = [f32; 16];
+
+/// A mesh renderer as Unity would draw it.
+pub struct Object {
+    pub keywords: Vec<String>,
+    /// Row-major.
+    pub model: Matrix,
+    pub edge: f32,
+    pub words: Vec<u8>,
+    pub rays: Option<(u32, u32, Vec<u8>)>,
+    pub indices: Vec<u8>,
+}
+
+pub struct Eye {
+    pub view: Matrix,
+    pub projection: Matrix,
+}
+
+pub struct Camera {
+    pub width: u32,
+    pub height: u32,
+    /// Of an empty pixel, 0 to 1.
+    pub background: [f32; 3],
+    /// One, or two for single-pass instanced.
+    pub eyes: Vec<Eye>,
+}
+
+fn numbers<const N: usize>(words: &mut std::str::SplitWhitespace) -> Result<[f32; N], String> {
+    let mut m = [0.0; N];
+    for v in &mut m {
+        *v = words.next().and_then(|w| w.parse().ok()).ok_or("a number is missing")?;
+    }
+    Ok(m)
+}
+
+fn read(folder: &Path, name: Option<&str>) -> Result<Vec<u8>, String> {
+    let path = folder.join(name.ok_or("a file's name is missing")?);
+    fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// `object MODEL EDGE WORDS INDICES RAYS WIDTH HEIGHT KEYWORD…`, RAYS being `-` where there are none.
+pub fn objects(path: &Path) -> Result<Vec<Object>, String> {
+    let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        if words.next() != Some("object") {
+            continue;
+        }
+        let model = numbers::<16>(&mut words)?;
+        let [edge] = numbers::<1>(&mut words)?;
+        let points = read(folder, words.next())?;
+        let indices = read(folder, words.next())?;
+        let file = words.next();
+        let [width, height] = numbers::<2>(&mut words)?;
+        let rays = match file {
+            Some("-") => None,
+            file => Some((width as u32, height as u32, read(folder, file)?)),
+        };
+        found.push(Object { keywords: words.map(String::from).collect(), model, edge, words: points, rays, indices });
+    }
+    Ok(found)
+}
+
+/// `size W H`, `background R G B`, and for each eye `eye VIEW PROJECTION`.
+pub fn camera(path: &Path) -> Result<Camera, String> {
+    let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let mut camera = Camera { width: 0, height: 0, background: [0.0; 3], eyes: Vec::new() };
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        match words.next() {
+            Some("size") => {
+                let [w, h] = numbers::<2>(&mut words)?;
+                (camera.width, camera.height) = (w as u32, h as u32);
+            }
+            Some("background") => camera.background = numbers::<3>(&mut words)?,
+            Some("eye") => camera.eyes.push(Eye { view: numbers::<16>(&mut words)?, projection: numbers::<16>(&mut words)? }),
+            _ => {}
+        }
+    }
+    if camera.width == 0 || camera.height == 0 || camera.eyes.is_empty() || camera.eyes.len() > 2 {
+        return Err(format!("{}: wants a size and one or two eyes", path.display()));
+    }
+    Ok(camera)
+}

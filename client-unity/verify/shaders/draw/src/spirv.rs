@@ -1,0 +1,84 @@
+//! What a SPIR-V module calls its resources, and where their members lie.
+
+use std::collections::HashMap;
+
+/// A uniform block, or a buffer or texture, which have no members.
+pub struct Resource {
+    pub name: String,
+    pub binding: u32,
+    /// Name and offset of each member of a uniform block.
+    pub members: Vec<(String, usize)>,
+    pub kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Kind {
+    Uniform,
+    Storage,
+    Texture,
+}
+
+fn text(words: &[u32]) -> String {
+    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).take_while(|b| *b != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The resources of a module, which the shaders know by name and Vulkan by binding.
+pub fn resources(code: &[u32]) -> Vec<Resource> {
+    let mut names: HashMap<u32, String> = HashMap::new();
+    let mut member_names: HashMap<(u32, u32), String> = HashMap::new();
+    let mut offsets: HashMap<(u32, u32), usize> = HashMap::new();
+    let mut bindings: HashMap<u32, u32> = HashMap::new();
+    let mut buffer_blocks: Vec<u32> = Vec::new();
+    let mut pointers: HashMap<u32, u32> = HashMap::new();
+    let mut structs: Vec<u32> = Vec::new();
+    let mut variables: Vec<(u32, u32, u32)> = Vec::new();
+    let mut at = 5;
+    while at < code.len() {
+        let (length, op) = ((code[at] >> 16) as usize, code[at] & 0xffff);
+        let a = &code[at + 1..at + length];
+        match op {
+            5 => {
+                names.insert(a[0], text(&a[1..]));
+            }
+            6 => {
+                member_names.insert((a[0], a[1]), text(&a[2..]));
+            }
+            30 => structs.push(a[0]),
+            32 => {
+                pointers.insert(a[0], a[2]);
+            }
+            59 => variables.push((a[0], a[1], a[2])),
+            71 if a[1] == 33 => {
+                bindings.insert(a[0], a[2]);
+            }
+            71 if a[1] == 3 => buffer_blocks.push(a[0]),
+            72 if a[2] == 35 => {
+                offsets.insert((a[0], a[1]), a[3] as usize);
+            }
+            _ => {}
+        }
+        at += length;
+    }
+    let mut found = Vec::new();
+    for (pointer, variable, class) in variables {
+        let Some(&binding) = bindings.get(&variable) else { continue };
+        let of = pointers[&pointer];
+        let kind = match class {
+            0 => Kind::Texture,
+            12 => Kind::Storage,
+            _ if buffer_blocks.contains(&of) => Kind::Storage,
+            _ => Kind::Uniform,
+        };
+        let mut members = Vec::new();
+        if kind == Kind::Uniform && structs.contains(&of) {
+            for i in 0.. {
+                let Some(offset) = offsets.get(&(of, i)) else { break };
+                members.push((member_names[&(of, i)].clone(), *offset));
+            }
+        }
+        let name = names.get(&variable).cloned().unwrap_or_default();
+        found.push(Resource { name, binding, members, kind });
+    }
+    found
+}

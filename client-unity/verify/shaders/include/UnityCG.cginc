@@ -1,0 +1,83 @@
+// What the shaders use of Unity's UnityCG.cginc (built-in pipeline, Direct3D 11), written
+// from its documentation: names, types and what they mean in single-pass instanced
+// rendering, where each object is drawn once with twice the instances, even ones for the
+// left eye and odd ones for the right, into the two layers of one target.
+#ifndef UNITY_CG_INCLUDED
+#define UNITY_CG_INCLUDED
+
+#define half min16float
+#define half2 min16float2
+#define half3 min16float3
+#define half4 min16float4
+#if defined(HOLOCAST_FULL_PRECISION)
+#undef half
+#undef half2
+#undef half3
+#undef half4
+#define half float
+#define half2 float2
+#define half3 float3
+#define half4 float4
+#endif
+#define fixed half
+#define fixed4 half4
+
+cbuffer UnityPerCamera
+{
+    float4 _ScreenParams; // x, y: pixels of the target
+};
+
+cbuffer UnityPerDraw
+{
+    float4x4 unity_ObjectToWorld;
+};
+
+cbuffer UnityPerFrame
+{
+    float4x4 glstate_matrix_projection;
+    float4x4 unity_MatrixV;
+    float4x4 unity_MatrixVP;
+};
+
+#if defined(STEREO_INSTANCING_ON) || defined(INSTANCING_ON)
+#define UNITY_VERTEX_INPUT_INSTANCE_ID uint instanceID : SV_InstanceID;
+#else
+#define UNITY_VERTEX_INPUT_INSTANCE_ID
+#endif
+
+#if defined(STEREO_INSTANCING_ON)
+cbuffer UnityStereoGlobals
+{
+    float4x4 unity_StereoMatrixP[2];
+    float4x4 unity_StereoMatrixV[2];
+    float4x4 unity_StereoMatrixVP[2];
+};
+static uint unity_StereoEyeIndex;
+#define UNITY_MATRIX_P unity_StereoMatrixP[unity_StereoEyeIndex]
+#define UNITY_MATRIX_V unity_StereoMatrixV[unity_StereoEyeIndex]
+#define UNITY_MATRIX_VP unity_StereoMatrixVP[unity_StereoEyeIndex]
+#define UNITY_SETUP_INSTANCE_ID(input) unity_StereoEyeIndex = (input).instanceID & 1u
+#define UNITY_VERTEX_OUTPUT_STEREO uint stereoTargetEyeIndexAsRTArrayIdx : SV_RenderTargetArrayIndex;
+#define UNITY_INITIALIZE_VERTEX_OUTPUT_STEREO(output) (output).stereoTargetEyeIndexAsRTArrayIdx = unity_StereoEyeIndex
+#define UNITY_SETUP_STEREO_EYE_INDEX_POST_VERTEX(input) unity_StereoEyeIndex = (input).stereoTargetEyeIndexAsRTArrayIdx
+#else
+#define UNITY_MATRIX_P glstate_matrix_projection
+#define UNITY_MATRIX_V unity_MatrixV
+#define UNITY_MATRIX_VP unity_MatrixVP
+#define UNITY_SETUP_INSTANCE_ID(input)
+#define UNITY_VERTEX_OUTPUT_STEREO
+#define UNITY_INITIALIZE_VERTEX_OUTPUT_STEREO(output)
+#define UNITY_SETUP_STEREO_EYE_INDEX_POST_VERTEX(input)
+#endif
+
+#define UNITY_DECLARE_TEX2D(texture) Texture2D texture; SamplerState sampler##texture
+#define UNITY_SAMPLE_TEX2D(texture, at) texture.Sample(sampler##texture, at)
+
+#define UNITY_INITIALIZE_OUTPUT(type, name) name = (type)0
+
+float4 UnityObjectToClipPos(float4 position)
+{
+    return mul(UNITY_MATRIX_VP, mul(unity_ObjectToWorld, float4(position.xyz, 1.0)));
+}
+
+#endif

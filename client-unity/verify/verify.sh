@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Checks the Unity client without Unity. See README.md; `make test-unity` runs it.
+#
+#   verify.sh [STEP…]      build api package unit layout plugins shaders pictures end-to-end; default: all
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+root=$PWD
+tools=$root/build/unity
+here=$root/client-unity/verify
+"$here/setup.sh"
+
+export DOTNET_SYSTEM_GLOBALIZATION_INVARIANT=1 DOTNET_CLI_TELEMETRY_OPTOUT=1
+export LD_LIBRARY_PATH=$tools/openssl/mysql/vendor
+dotnet=$tools/dotnet/dotnet
+out=$tools/out
+mkdir -p "$out"
+
+tool=$out/tool/verify.dll
+if [[ ! -f $tool || -n $(find "$here/Tool" -newer "$tool" -name '*.cs') ]]; then
+	mkdir -p "$out/tool"
+	references=()
+	for r in "$tools"/dotnet/packs/Microsoft.NETCore.App.Ref/3.1.0/ref/netcoreapp3.1/*.dll; do references+=("-r:$r"); done
+	"$dotnet" "$tools/dotnet/sdk/3.1.102/Roslyn/bincore/csc.dll" -nologo -nostdlib -langversion:8 -warnaserror -optimize \
+		-out:"$tool" "${references[@]}" "$here"/Tool/*.cs
+	echo '{"runtimeOptions":{"framework":{"name":"Microsoft.NETCore.App","version":"3.1.0"}}}' >"${tool%.dll}.runtimeconfig.json"
+fi
+verify() { "$dotnet" "$tool" "$root" "$@"; }
+run() { "$dotnet" "$out/linux/Holocast.Verify.dll" "$@"; }
+
+steps=("$@")
+((${#steps[@]})) || steps=(build api package unit layout plugins shaders pictures end-to-end)
+for step in "${steps[@]}"; do
+	echo "== $step"
+	case $step in
+	unit | layout | plugins | pictures | end-to-end) run "$step" "$root" ;;
+	*) verify "$step" ;;
+	esac
+done
