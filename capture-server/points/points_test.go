@@ -359,7 +359,7 @@ func TestSourceDropsAreCounted(t *testing.T) {
 	}
 	defer m.Close()
 	const want = `
-# HELP holocast_capture_source_dropped_total Captures that the camera or recording did not deliver: without depth, or past before they were asked for.
+# HELP holocast_capture_source_dropped_total Captures the source did not deliver: without depth, or missed because the previous one took too long.
 # TYPE holocast_capture_source_dropped_total counter
 holocast_capture_source_dropped_total{camera="still"} 7
 `

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write testdata's vectors anew")
+var update = flag.Bool("update", false, "rewrite the vectors in testdata")
 
 // manifest is testdata/manifest.json: what every decoder must make of the vectors.
 type manifest struct {
