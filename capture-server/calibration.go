@@ -15,7 +15,7 @@ import (
 	"holocast/internal/config"
 )
 
-// Values of the setting calibration that are no file.
+// Values of the setting calibration that are not file names.
 const (
 	calibrationAuto = "auto"
 	calibrationNone = "none"
@@ -99,8 +99,8 @@ type unplacedStudio struct {
 	numbers map[string]int // of the cameras in the session, by their names in dir
 }
 
-// newUnplaced is the studio in dir with cameras numbered from first on. They have the names
-// of their directories yet.
+// newUnplaced is the studio in dir, its cameras numbered from first on and still named
+// after their directories.
 func newUnplaced(dir string, first int, cameras []points.Camera) unplacedStudio {
 	s := unplacedStudio{dir: dir, numbers: map[string]int{}}
 	for i, c := range cameras {
@@ -109,9 +109,9 @@ func newUnplaced(dir string, first int, cameras []points.Camera) unplacedStudio 
 	return s
 }
 
-// place finds where the studio's cameras stand from the markers they see and has the
-// session know. It takes seconds, in which the cameras are published at the origin.
-// Without markers they stay there, and the log says so.
+// place solves the poses of the studio's cameras from the markers they see and publishes
+// them. That takes seconds; until then, and for good without markers, the cameras are at
+// the origin.
 func (s unplacedStudio) place(ctx context.Context, m *points.Medium, log *slog.Logger) {
 	solved, residual, err := calibrate.Livescan(ctx, s.dir)
 	poses := map[int]camera.Transform{}
@@ -127,9 +127,9 @@ func (s unplacedStudio) place(ctx context.Context, m *points.Medium, log *slog.L
 		return
 	}
 	if err != nil {
-		log.Warn("no poses found, so every camera stays at the origin; set calibration to a file of poses", "studio", s.dir, "err", err)
+		log.Warn("camera poses not solved, all cameras stay at the origin; set calibration to a file of poses", "studio", s.dir, "err", err)
 		return
 	}
-	log.Info("cameras calibrated", "studio", s.dir, "cameras", len(poses),
+	log.Info("camera poses solved", "studio", s.dir, "cameras", len(poses),
 		"surface_distance_mm", fmt.Sprintf("%.1f", residual.Median), "pairs", residual.Pairs)
 }

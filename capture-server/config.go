@@ -78,11 +78,10 @@ func defaultConfig() Config {
 	return c
 }
 
-// maxTimeout bounds deliveryTimeout: later than that nobody watches live.
+// maxTimeout bounds deliveryTimeout: nobody watches live with more delay.
 const maxTimeout = time.Minute
 
-// validate reports the first setting that makes no sense and that no later step would
-// name.
+// validate reports the first invalid setting, as far as no later step reports it.
 func (c *Config) validate() error {
 	u, err := url.Parse(c.Relay)
 	switch {
@@ -120,7 +119,7 @@ func (c *Config) validate() error {
 	case len(c.Sources) == 0:
 		return fmt.Errorf("sources is empty: give --source synthetic, or another of %s", sourceForms)
 	case c.Cameras < 0 || c.Cameras > maxCameras:
-		return fmt.Errorf("cameras is %d, want 1 to %d, or 0 for all that a source has", c.Cameras, maxCameras)
+		return fmt.Errorf("cameras is %d, want 1 to %d, or 0 for all of a source's", c.Cameras, maxCameras)
 	case !(c.FPS >= 0.1 && c.FPS <= 120):
 		return fmt.Errorf("fps is %g, want 0.1 to 120", c.FPS)
 	case !knownLayout:
@@ -130,7 +129,7 @@ func (c *Config) validate() error {
 	case c.DeliveryTimeout < 0 || c.DeliveryTimeout > maxTimeout:
 		return fmt.Errorf("deliveryTimeout is %s, want 0 (none) to %s", c.DeliveryTimeout, maxTimeout)
 	case len(c.Points.Crop) != 0 && len(c.Points.Crop) != 6:
-		return fmt.Errorf("points.crop has %d numbers, want 6: the least x y z and the greatest x y z, millimetres", len(c.Points.Crop))
+		return fmt.Errorf("points.crop has %d numbers, want 6: min x y z and max x y z, millimetres", len(c.Points.Crop))
 	}
 	spheres := 0
 	for _, s := range c.Sources {

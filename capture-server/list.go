@@ -13,10 +13,10 @@ import (
 func listCommand(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
-		Short: "List the Azure Kinect cameras attached, or say what is missing",
+		Short: "List attached Azure Kinect cameras, or say what is missing",
 		Args:  cobra.NoArgs,
 	}
-	c.Flags().StringVar(&cfg.K4A.Library, "k4a-library", cfg.K4A.Library, "libk4a, or its directory")
+	c.Flags().StringVar(&cfg.K4A.Library, "k4a-library", cfg.K4A.Library, "path of libk4a or its directory")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		infos, err := k4a.List(cfg.K4A.Library)
 		if err != nil {

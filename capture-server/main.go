@@ -39,12 +39,12 @@ func command(cfg *Config) *cobra.Command {
 
 URL is a session at a relay: moqt://host:port/session over raw QUIC or
 https://host:port/session over WebTransport.`,
-		Example: `  capture-server --source synthetic                      # a performer, to moqt://localhost:4443/demo
+		Example: `  capture-server --source synthetic                      # a synthetic performer, to moqt://localhost:4443/demo
   capture-server --source synthetic --cameras 4 moqt://relay.example/stage
   capture-server --source livescan:out/take1             # a take of LiveScan3D
   capture-server --source livescan:recording_0.bin       # its merged points
   capture-server --source k4amkv:take1.mkv --source k4amkv:take2.mkv --calibration poses.yaml
-  capture-server list                                    # the cameras attached
+  capture-server list                                    # attached cameras
   capture-server --source k4a:000841194412 --depth-mode WFOV_2X2BINNED --descriptions 4
   capture-server --source equirect:panorama.mp4          # 360° video in tiles
   capture-server --source equirect:rtmp://encoder/live --grid 6x3 --qualities 4
@@ -59,32 +59,32 @@ https://host:port/session over WebTransport.`,
 	f.SortFlags = false
 	c.PersistentFlags().String(config.Flag, "", "YAML configuration file; flags override it")
 	f.StringArrayVar(&cfg.Sources, "source", cfg.Sources, sourceForms+"; repeatable. "+syncForms)
-	f.IntVar(&cfg.Cameras, "cameras", cfg.Cameras, "cameras of a livescan directory, or of the synthetic studio; 0 is all, or 1")
+	f.IntVar(&cfg.Cameras, "cameras", cfg.Cameras, "number of cameras: of a livescan directory (0: all) or of the synthetic studio (0: one)")
 	f.Float64Var(&cfg.FPS, "fps", cfg.FPS, "frames per second of synthetic and k4a, and of livescan without time stamps")
 	f.StringVar(&cfg.DepthMode, "depth-mode", cfg.DepthMode, "depth mode of livescan, synthetic and k4a")
 	f.StringVar(&cfg.ColorMode, "color-mode", cfg.ColorMode, "colour mode of livescan, synthetic and k4a")
-	f.BoolVar(&cfg.Loop, "loop", cfg.Loop, "begin recordings again at their end")
-	f.StringVar(&cfg.Calibration, "calibration", cfg.Calibration, "YAML file of poses; auto solves markers, none leaves cameras at the origin")
-	f.StringVar(&cfg.K4A.Library, "k4a-library", cfg.K4A.Library, "libk4a, or its directory (default: $"+k4a.LibraryEnv+" or the system's)")
-	f.StringVar(&cfg.K4A.Format, "k4a-format", cfg.K4A.Format, "colour images of k4a: NV12, YUY2 (both at 720p only), MJPG or BGRA (default: NV12 at 720p, else MJPG)")
-	f.StringVar(&cfg.Points.Geometry, "geometry", cfg.Points.Geometry, "whose pixels become points: depth or color")
-	f.Uint16Var(&cfg.Points.DepthMin, "depth-min", cfg.Points.DepthMin, "least depth kept, millimetres")
-	f.Uint16Var(&cfg.Points.DepthMax, "depth-max", cfg.Points.DepthMax, "greatest depth kept, millimetres; 0 is no bound")
-	f.Float64SliceVar(&cfg.Points.Crop, "crop", cfg.Points.Crop, "box kept in the studio: least x,y,z and greatest x,y,z, millimetres")
-	f.IntVar(&cfg.Points.Erode.Radius, "erode", cfg.Points.Erode.Radius, "drop points so many pixels from an edge; 0 is off")
-	f.IntVar(&cfg.Points.Isolated.Neighbors, "isolated", cfg.Points.Isolated.Neighbors, "drop points with fewer neighbours; 0 is off")
+	f.BoolVar(&cfg.Loop, "loop", cfg.Loop, "loop recordings and films")
+	f.StringVar(&cfg.Calibration, "calibration", cfg.Calibration, "YAML file of camera poses, auto (solve them from markers) or none (leave cameras at the origin)")
+	f.StringVar(&cfg.K4A.Library, "k4a-library", cfg.K4A.Library, "path of libk4a or its directory (default: $"+k4a.LibraryEnv+", else the system's)")
+	f.StringVar(&cfg.K4A.Format, "k4a-format", cfg.K4A.Format, "colour format of k4a: NV12 or YUY2 (720p only), MJPG or BGRA (default: NV12 at 720p, else MJPG)")
+	f.StringVar(&cfg.Points.Geometry, "geometry", cfg.Points.Geometry, "camera whose pixels become points: depth or color")
+	f.Uint16Var(&cfg.Points.DepthMin, "depth-min", cfg.Points.DepthMin, "minimum depth, millimetres")
+	f.Uint16Var(&cfg.Points.DepthMax, "depth-max", cfg.Points.DepthMax, "maximum depth, millimetres; 0: no limit")
+	f.Float64SliceVar(&cfg.Points.Crop, "crop", cfg.Points.Crop, "crop box in studio space: min x,y,z, max x,y,z; millimetres")
+	f.IntVar(&cfg.Points.Erode.Radius, "erode", cfg.Points.Erode.Radius, "drop points within this many pixels of a depth edge; 0: off")
+	f.IntVar(&cfg.Points.Isolated.Neighbors, "isolated", cfg.Points.Isolated.Neighbors, "drop points with fewer neighbours than this; 0: off")
 	f.StringVar(&cfg.Layout, "layout", cfg.Layout, "frame layout: a (grid), b (points) or c (LiveScan3D's)")
-	f.IntVar(&cfg.Descriptions, "descriptions", cfg.Descriptions, "parts of a frame that decode alone: 1, or 4 for lossy paths")
-	f.BoolVar(&cfg.Low, "low", cfg.Low, "offer each camera also at a quarter of its points")
-	f.DurationVar(&cfg.DeliveryTimeout, "delivery-timeout", cfg.DeliveryTimeout, "age at which a frame's rest is dropped; 0 is never")
-	f.BoolVar(&cfg.AlwaysEncode, "always-encode", cfg.AlwaysEncode, "encode also what nobody watches")
+	f.IntVar(&cfg.Descriptions, "descriptions", cfg.Descriptions, "independently decodable parts of a frame: 1, or 4 for lossy paths")
+	f.BoolVar(&cfg.Low, "low", cfg.Low, "also publish each camera at a quarter of its points")
+	f.DurationVar(&cfg.DeliveryTimeout, "delivery-timeout", cfg.DeliveryTimeout, "drop the rest of a frame once it is this old; 0: never")
+	f.BoolVar(&cfg.AlwaysEncode, "always-encode", cfg.AlwaysEncode, "encode tracks nobody watches, too")
 	f.StringVar(&cfg.Tiles.Stereo, "stereo", cfg.Tiles.Stereo, "eyes in the pictures of equirect: auto, mono, top-bottom or side-by-side")
 	f.StringVar(&cfg.Tiles.Size, "size", cfg.Tiles.Size, "scale one eye's picture of equirect to WxH pixels (default: its own)")
 	f.StringVar(&cfg.Tiles.Grid, "grid", cfg.Tiles.Grid, "tiles of equirect: columns x rows")
 	f.IntVar(&cfg.Tiles.Qualities, "qualities", cfg.Tiles.Qualities, "qualities of each tile, 1 to 8")
-	f.BoolVar(&cfg.Thin, "thin", cfg.Thin, "while this machine is too slow, drop rows of points of all cameras rather than frames")
-	f.StringVar(&cfg.HTTP, "http", cfg.HTTP, "TCP address for /metrics and /healthz; \"\" turns it off")
-	f.StringVar(&cfg.CertificateHash, "certificate-hash", cfg.CertificateHash, "SHA-256 of the relay's certificate, hex (the relay logs it at its start)")
+	f.BoolVar(&cfg.Thin, "thin", cfg.Thin, "when this machine is overloaded, drop rows of points from all cameras before frames")
+	f.StringVar(&cfg.HTTP, "http", cfg.HTTP, "TCP address for /metrics and /healthz; empty: off")
+	f.StringVar(&cfg.CertificateHash, "certificate-hash", cfg.CertificateHash, "SHA-256 of the relay's certificate, hex (the relay logs it at start-up)")
 	f.BoolVar(&cfg.Insecure, "insecure", cfg.Insecure, "trust the development certificate that the relay names over plain HTTP")
 	f.StringVar(&cfg.Congestion, "congestion", cfg.Congestion, connect.CongestionUsage)
 	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")

@@ -77,11 +77,11 @@ func TestMessages(t *testing.T) {
 	}{
 		{"no source", nil, "sources is empty: give --source synthetic, or another of synthetic, livescan:DIR, livescan:FILE.bin"},
 		{"unknown source", []string{"--source", "webcam"}, `source "webcam" is unknown: want one of synthetic, livescan:DIR, livescan:FILE.bin, k4amkv:FILE, k4a`},
-		{"livescan without a path", []string{"--source", "livescan"}, `source "livescan" names no path`},
-		{"synthetic with a path", []string{"--source", "synthetic:4"}, "synthetic takes nothing after a colon; --cameras sets how many"},
+		{"livescan without a path", []string{"--source", "livescan"}, `source "livescan" has no path`},
+		{"synthetic with a path", []string{"--source", "synthetic:4"}, "synthetic takes no argument; set the number of cameras with --cameras"},
 		{"missing directory", []string{"--source", "livescan:" + dir + "/none"}, "livescan: open " + dir + "/none: no such file or directory\n"},
 		{"directory without the mode", append([]string{"--color-mode", "1080p"}, livescan...),
-			"color_1080p: no such file or directory (depthMode is NFOV_UNBINNED and colorMode 1080P: does the directory hold others?)"},
+			"color_1080p: no such file or directory (depthMode is NFOV_UNBINNED and colorMode 1080P: does the directory have other modes?)"},
 		{"fewer cameras", append([]string{"--cameras", "2"}, livescan...), "cameras is 2, but " + good + " has 1"},
 		{"colour of another size", []string{"--source", "livescan:" + studio(t, 640, 480)}, "Color_1.jpg: colour image is 640×480, the colour mode has 1280×720"},
 		{"missing recording", []string{"--source", "k4amkv:" + dir + "/none.mkv"}, "open " + dir + "/none.mkv: no such file or directory"},
@@ -99,7 +99,7 @@ func TestMessages(t *testing.T) {
 		{"certificate hash", []string{"--source", "synthetic", "--certificate-hash", "12"}, "certificateHash: "},
 
 		{"fps", []string{"--source", "synthetic", "--fps", "0"}, "fps is 0, want 0.1 to 120"},
-		{"cameras", []string{"--source", "synthetic", "--cameras", "-1"}, "cameras is -1, want 1 to 64, or 0 for all that a source has"},
+		{"cameras", []string{"--source", "synthetic", "--cameras", "-1"}, "cameras is -1, want 1 to 64, or 0 for all of a source's"},
 		{"synthetic cameras", []string{"--source", "synthetic", "--cameras", "9"}, "synthetic: 9 cameras, want 1 to 8"},
 		{"depth mode", []string{"--source", "synthetic", "--depth-mode", "wide"}, "depthMode: "},
 		{"colour mode", []string{"--source", "synthetic", "--color-mode", "4K"}, "colorMode: "},
@@ -110,7 +110,7 @@ func TestMessages(t *testing.T) {
 		{"crop of four", []string{"--source", "synthetic", "--crop", "1,2,3,4"}, "points.crop has 4 numbers, want 6"},
 		{"empty crop", append([]string{"--crop", "0,0,0,1,-1,1"}, livescan...), "camera kinect: cloud: crop box is empty: y from 0 to -1 mm"},
 		{"geometry", append([]string{"--geometry", "mesh"}, livescan...), `camera kinect: cloud: geometry is "mesh", want "depth" or "color"`},
-		{"depth range", append([]string{"--depth-min", "900", "--depth-max", "800"}, livescan...), "least depth 900 mm is more than greatest depth 800 mm"},
+		{"depth range", append([]string{"--depth-min", "900", "--depth-max", "800"}, livescan...), "minimum depth 900 mm exceeds maximum depth 800 mm"},
 		{"erosion", append([]string{"--erode", "9"}, livescan...), "erode radius is 9 pixels, want 0 to 8"},
 
 		{"missing calibration", append([]string{"--calibration", dir + "/none.yaml"}, livescan...), "calibration: open " + dir + "/none.yaml: no such file or directory"},

@@ -61,9 +61,9 @@ func parseSource(s string) (sourceSpec, error) {
 	spec := sourceSpec{kind: kind, arg: arg}
 	switch {
 	case (kind == "livescan" || kind == "k4amkv" || kind == "equirect") && arg == "":
-		return spec, fmt.Errorf("source %q names no path: want one of %s", s, sourceForms)
+		return spec, fmt.Errorf("source %q has no path: want one of %s", s, sourceForms)
 	case kind == "synthetic" && arg != "":
-		return spec, fmt.Errorf("source %q: synthetic takes nothing after a colon; --cameras sets how many", s)
+		return spec, fmt.Errorf("source %q: synthetic takes no argument; set the number of cameras with --cameras", s)
 	case !slices.Contains(sourceKinds, kind):
 		return spec, fmt.Errorf("source %q is unknown: want one of %s", s, sourceForms)
 	}
@@ -99,7 +99,7 @@ func (s *sourceSpec) set(option string) (err error) {
 
 // depthSpacing is how far apart in time the depth exposures of Azure Kinects must be
 // that see the same surface, or their lasers disturb each other (Azure Kinect DK
-// documentation, "Synchronize multiple devices").
+// documentation, "Synchronize multiple Azure Kinect DK devices").
 const depthSpacing = 160 * time.Microsecond
 
 // checkSync warns of cameras in a sync chain whose depth exposures coincide.
@@ -108,7 +108,7 @@ func checkSync(names []string, specs []sourceSpec, log *slog.Logger) {
 	for i, a := range specs {
 		for j, b := range specs[:i] {
 			if inChain(a) && inChain(b) && (at(a)-at(b)).Abs() < depthSpacing {
-				log.Warn("depth cameras disturb each other where they see the same surface; give one a depth-delay",
+				log.Warn("depth exposures overlap: cameras that see the same surface disturb each other; set depth-delay",
 					"sources", names[j]+" "+names[i], "apart", (at(a) - at(b)).Abs(), "want", depthSpacing)
 			}
 		}
@@ -200,14 +200,14 @@ func (o *opener) open(ctx context.Context, spec sourceSpec) ([]points.Camera, er
 }
 
 func (o *opener) synthetic(ctx context.Context) ([]points.Camera, error) {
-	began, told := time.Now(), time.Now()
+	began, logged := time.Now(), time.Now()
 	studio, err := synthetic.Open(ctx, synthetic.Options{
 		Cameras: o.cfg.Cameras, Depth: o.depth, Color: o.color, FPS: o.cfg.FPS,
 		Progress: func(done, total int) {
 			if done == total {
-				o.log.Info("performer rendered", "frames", total, "took", time.Since(began).Round(time.Millisecond))
-			} else if time.Since(told) >= time.Second {
-				told = time.Now()
+				o.log.Info("rendered the performer", "frames", total, "took", time.Since(began).Round(time.Millisecond))
+			} else if time.Since(logged) >= time.Second {
+				logged = time.Now()
 				o.log.Info("rendering the performer", "frames", done, "of", total)
 			}
 		},
@@ -227,7 +227,7 @@ func (o *opener) synthetic(ctx context.Context) ([]points.Camera, error) {
 func (o *opener) livescan(dir string) ([]points.Camera, error) {
 	sources, err := livescan.Open(dir, livescan.Options{Depth: o.depth, Color: o.color, FPS: o.cfg.FPS})
 	if errors.Is(err, livescan.ErrMode) {
-		return nil, fmt.Errorf("%w (depthMode is %s and colorMode %s: does the directory hold others?)", err, o.depth, o.color)
+		return nil, fmt.Errorf("%w (depthMode is %s and colorMode %s: does the directory have other modes?)", err, o.depth, o.color)
 	}
 	if err != nil {
 		return nil, err
@@ -251,7 +251,7 @@ func (o *opener) recording(path string) ([]points.Camera, error) {
 	return cameras(p), nil
 }
 
-// maxIndex is the greatest number that counts cameras; greater ones are serial numbers.
+// maxIndex is the largest device index; larger numbers are serial numbers.
 const maxIndex = 99
 
 func (o *opener) kinect(spec sourceSpec) ([]points.Camera, error) {
@@ -284,7 +284,7 @@ func cameras(sources ...source.Source) []points.Camera {
 	return cameras
 }
 
-// rename gives cameras of the same name (two recordings of one sensor) different ones.
+// rename makes names unique: two recordings of one sensor have the same.
 func rename(cameras []points.Camera) {
 	seen := map[string]int{}
 	for i, c := range cameras {

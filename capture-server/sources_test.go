@@ -34,7 +34,7 @@ func fakeKinects(t *testing.T) (library, starts string) {
 }
 
 func TestKinectsInStep(t *testing.T) {
-	const close = "depth cameras disturb each other"
+	const close = "depth exposures overlap"
 	for _, tt := range []struct {
 		name    string
 		sources []string

@@ -12,9 +12,9 @@ import (
 	"holocast/internal/camera"
 )
 
-// Residual tells how well the surfaces seen by several cameras coincide: distances of
-// one camera's readings from the surface another measured there, leaving out pairs
-// more than 50 mm apart (one sees what the other does not).
+// Residual measures how well surfaces seen by several cameras coincide: distances of one
+// camera's readings from the surface another measured there, without pairs more than
+// 50 mm apart (one sees what the other does not).
 type Residual struct {
 	RMS    float64 // millimetres
 	Median float64 // millimetres
@@ -51,7 +51,7 @@ func Solve(ctx context.Context, views []View, at Placement) ([]camera.Transform,
 	}
 	surfaces := make([]*surface, len(views))
 	found := make([][]marker, len(views))
-	// One at a time: the cameras are being published, and need the other processors.
+	// One at a time: meanwhile the cameras are published and need the other processors.
 	for i := range views {
 		if err := ctx.Err(); err != nil {
 			return nil, Residual{}, err

@@ -16,8 +16,8 @@ import (
 const boxWidth = 210
 
 // Livescan solves the poses of a recorded studio (see package livescan) from its first
-// frame: its cameras by name, and how well their surfaces coincide. It takes the
-// largest colour images recorded, for the markers' sake.
+// frame: its cameras by name, and how well their surfaces coincide. It uses the
+// largest colour images recorded, which show the markers best.
 func Livescan(ctx context.Context, dir string) (map[string]camera.Transform, Residual, error) {
 	views, err := firstViews(ctx, dir)
 	if err != nil {

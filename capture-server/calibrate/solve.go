@@ -74,8 +74,8 @@ func sight(views []View, surfaces []*surface, found [][]marker, at Placement) (s
 		}
 	}
 	if len(sizes) > 0 {
-		// All are printed at one size: one that seems to have another is measured
-		// badly, as at a grazing angle.
+		// All are printed at one size: a different one is a bad measurement, as at a
+		// grazing angle.
 		slices.Sort(sizes)
 		size = sizes[len(sizes)/2]
 	}
@@ -195,7 +195,7 @@ func contains(polygon [][2]float64, x, y float64) bool {
 	return in
 }
 
-// minOnPlane is the least number of readings that make a plane worth its name.
+// minOnPlane is the minimum number of readings to fit a plane to.
 const minOnPlane = 60
 
 // plane fits normal·p = offset, |normal| = 1, leaving out readings far from it.

@@ -35,7 +35,7 @@ const (
 	ColorGeometry Geometry = "color"
 )
 
-// Config says what becomes of a capture. The zero value keeps every point, in depth
+// Config says how captures become points. The zero value keeps every point, in depth
 // geometry, with the camera at the studio's origin.
 type Config struct {
 	Geometry Geometry // "" is DepthGeometry
@@ -161,7 +161,7 @@ func New(cal camera.Calibration, cfg Config) (*Mapper, error) {
 	return m, nil
 }
 
-// complete fills defaults and reports the first setting that makes no sense.
+// complete fills in defaults and reports the first invalid setting.
 func (c *Config) complete() error {
 	if c.Geometry == "" {
 		c.Geometry = DepthGeometry
@@ -186,7 +186,7 @@ func (c *Config) complete() error {
 	case c.Geometry != DepthGeometry && c.Geometry != ColorGeometry:
 		return fmt.Errorf("geometry is %q, want %q or %q", c.Geometry, DepthGeometry, ColorGeometry)
 	case c.DepthMin > c.DepthMax:
-		return fmt.Errorf("least depth %d mm is more than greatest depth %d mm", c.DepthMin, c.DepthMax)
+		return fmt.Errorf("minimum depth %d mm exceeds maximum depth %d mm", c.DepthMin, c.DepthMax)
 	case c.Erode.Radius < 0 || c.Erode.Radius > maxRadius:
 		return fmt.Errorf("erode radius is %d pixels, want 0 to %d", c.Erode.Radius, maxRadius)
 	case c.Erode.Step < 0 || c.Erode.Step > math.MaxUint16:
@@ -194,7 +194,7 @@ func (c *Config) complete() error {
 	case c.Isolated.Radius < 1 || c.Isolated.Radius > maxWindow:
 		return fmt.Errorf("isolated-point radius is %d pixels, want 1 to %d", c.Isolated.Radius, maxWindow)
 	case c.Isolated.Neighbors < 0 || c.Isolated.Neighbors >= window*window:
-		return fmt.Errorf("isolated-point filter wants %d neighbours of %d in its window", c.Isolated.Neighbors, window*window-1)
+		return fmt.Errorf("isolated-point filter needs %d neighbours, its window holds %d", c.Isolated.Neighbors, window*window-1)
 	case c.Isolated.Band < 1 || c.Isolated.Band > maxBand:
 		return fmt.Errorf("isolated-point band is %d mm, want 1 to %d", c.Isolated.Band, maxBand)
 	}
@@ -300,11 +300,11 @@ func (m *Mapper) SetPose(pose camera.Transform) {
 
 // Map makes a grid of a capture; g's buffers are reused. A frame with no colour
 // image gives ErrNoColor; images of another size than calibrated, or damaged, give
-// errors that name both sizes or the damage, and leave g's contents undefined.
+// errors that name both sizes or the damage, and leave g undefined.
 func (m *Mapper) Map(f *source.Frame, g *pointcloud.Grid) error { return m.MapRows(f, g, 1) }
 
-// MapRows is Map for one row of the grid in every; the others stay empty. It costs the
-// less the fewer there are.
+// MapRows maps one of every rows of the grid and leaves the others empty. Cost falls with
+// the number of rows, but for the decoding of colour.
 func (m *Mapper) MapRows(f *source.Frame, g *pointcloud.Grid, every int) error {
 	d := m.cal.Depth
 	if len(f.Depth) != d.Width*d.Height {
@@ -320,8 +320,8 @@ func (m *Mapper) MapRows(f *source.Frame, g *pointcloud.Grid, every int) error {
 	return m.mapDepth(f, clean, g, every)
 }
 
-// filter removes what is noise, from a copy. Clipping comes later, as what is
-// clipped still hides what is behind it.
+// filter removes noise, on a copy. Clipping comes later: clipped readings still occlude
+// what is behind them.
 func (m *Mapper) filter(depth []uint16) []uint16 {
 	w, h := C.int32_t(m.cal.Depth.Width), C.int32_t(m.cal.Depth.Height)
 	iso, ero := m.cfg.Isolated, m.cfg.Erode
@@ -351,8 +351,7 @@ func (m *Mapper) clip(depth []uint16) {
 }
 
 func (m *Mapper) mapDepth(f *source.Frame, clean []uint16, g *pointcloud.Grid, every int) error {
-	// The colour image is decoded while depth is projected: both take long, and
-	// neither needs the other.
+	// Decoding colour and projecting depth are independent and take most of the time.
 	decoded := make(chan error, 1)
 	go func() { decoded <- m.image.load(m.decoder, f, m.cal.Color, m.reduce) }()
 	resize(g, m.out)
@@ -371,7 +370,7 @@ func (m *Mapper) mapDepth(f *source.Frame, clean []uint16, g *pointcloud.Grid, e
 	return nil
 }
 
-// aim prepares the occlusion test for one row of depth in every.
+// aim prepares the occlusion test for one of every rows of depth.
 func (m *Mapper) aim(every int) {
 	if m.every == every {
 		return
@@ -406,7 +405,7 @@ func (m *Mapper) project(clean []uint16) {
 	})
 }
 
-// splat records what is nearest in each direction of the colour camera.
+// splat records the nearest depth in each direction of the colour camera.
 func (m *Mapper) splat(clean []uint16) {
 	C.uncover(u16(m.nearest), m.cover.width*m.coverHeight)
 	m.rows(func(i, n int) {
@@ -414,8 +413,7 @@ func (m *Mapper) splat(clean []uint16) {
 	})
 }
 
-// sample looks up the colour of the points that the colour camera sees and drops
-// the others.
+// sample colours the points that the colour camera sees and drops the others.
 func (m *Mapper) sample(g *pointcloud.Grid) {
 	img := &m.image
 	m.rows(func(i, n int) {
@@ -430,7 +428,7 @@ func (m *Mapper) sample(g *pointcloud.Grid) {
 
 func (m *Mapper) mapColor(f *source.Frame, clean []uint16, g *pointcloud.Grid, every int) error {
 	resize(g, m.out)
-	// The colour image is decoded while depth is warped: half the delay.
+	// Decoding and warping are independent.
 	decoded := make(chan error, 1)
 	go func() { decoded <- m.image.rgb(m.decoder, f, m.cal.Color, g.Color) }()
 	if &clean[0] != &m.clean[0] {

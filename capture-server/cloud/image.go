@@ -13,7 +13,7 @@ import (
 )
 
 // colorImage is a frame's colour image in the layout it came in, or in the planes of
-// its JPEG: only pixels that become points are ever converted to RGB.
+// its JPEG: only pixels that become points are converted to RGB.
 type colorImage struct {
 	jpeg image.YCbCr
 

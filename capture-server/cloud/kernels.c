@@ -16,8 +16,8 @@ static inline int32_t min32(int32_t a, int32_t b) { return a < b ? a : b; }
 static inline int32_t max32(int32_t a, int32_t b) { return a > b ? a : b; }
 static inline uint8_t clamp8(int32_t x) { return x < 0 ? 0 : x > 255 ? 255 : x; }
 
-// see is where the lens sees the point at depth d on the ray (rx, ry, 1), and how
-// far away; 0 if it does not.
+// see projects the point at depth d on the ray (rx, ry, 1) and gives its distance; it
+// returns 0 if the lens does not see it.
 static inline int see(float rx, float ry, float d, const struct lens *l, float *u, float *v,
 		      float *z)
 {
@@ -101,7 +101,7 @@ void splat(const uint16_t *restrict depth, const uint16_t *restrict u, const uin
 	}
 }
 
-// hidden tells whether a point lies behind what splat recorded where it appears.
+// hidden reports whether a point lies behind the depth that splat recorded there.
 static inline int hidden(int32_t depth, int32_t u, int32_t v, const struct cover *c,
 			 const uint16_t *zbuf)
 {

@@ -61,10 +61,10 @@ void project(const uint16_t *depth, int32_t n, const float *x, const float *y,
 void project_vertices(const uint16_t *depth, int32_t n, const float *x, const float *y,
 		      const struct lens *lens, float *u, float *v, float *zc);
 
-// uncover: empties the buffer of struct cover, of n cells and one cell more.
+// uncover: empties the buffer of struct cover: n cells and one more.
 void uncover(uint16_t *zbuf, int32_t n);
 
-// splat: enters n depth pixels in it.
+// splat: records n depth pixels in it.
 void splat(const uint16_t *depth, const uint16_t *u, const uint16_t *v, int32_t n,
 	   const struct cover *cover, uint16_t *zbuf);
 
@@ -84,8 +84,8 @@ void planes_to_rgb(const uint8_t *y, const uint8_t *cb, const uint8_t *cr,
 void bgra_to_rgb(const uint8_t *bgra, int32_t n, uint8_t *rgb);
 
 // warp: renders the depth image as triangles between neighbouring pixels into a
-// width×height buffer of nearest depths ×2, the lowest bit telling that the point is
-// not kept: it hides what is behind it and is then left out. kept is depth after
+// width×height buffer of nearest depths ×2, the lowest bit set for points that
+// clipping removes after they have occluded others. kept is depth after
 // clipping. A triangle spanning more than max_ratio of its depth is an edge of two
 // surfaces and not drawn.
 void warp(const uint16_t *kept, const float *u, const float *v, const float *zc, int32_t dw,

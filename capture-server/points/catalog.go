@@ -10,7 +10,7 @@ import (
 // defaultFPS stands in for a frame rate that is not known.
 const defaultFPS = 30
 
-// Describe implements publish.Medium: the tracks of the cameras that are there, and
+// Describe implements publish.Medium: the tracks of the cameras that have not ended, and
 // the pose track.
 func (m *Medium) Describe(c *catalog.Catalog) error {
 	var names []string
@@ -59,8 +59,8 @@ func depthMax(mm uint16) uint16 {
 	return mm
 }
 
-// publishPoses publishes where the cameras that are there stand, and have stood since
-// the session began.
+// publishPoses publishes the poses of the cameras that have not ended. They hold for the
+// whole session so far.
 func (m *Medium) publishPoses() error {
 	m.posing.Lock()
 	defer m.posing.Unlock()

@@ -7,21 +7,20 @@ import (
 	"time"
 )
 
-// governor thins the frames of all cameras alike while this machine is too slow to make
-// them whole, so that fewer points are lost before frames are. It goes by the time from a
-// capture's delivery to its publication, in frame periods: a camera loses captures once
-// that is more than one.
+// governor thins the frames of all cameras alike while the machine is overloaded, so that
+// points are lost before frames are. Its input is the time from a capture's delivery to
+// its publication in frame periods: beyond one, a camera loses captures.
 //
-// Thinning takes effect at once and is undone on trial: a trial that fails is repeated
-// after twice the time.
+// Thinning takes effect at once. It is undone on trial, and after a failed trial the wait
+// for the next doubles.
 type governor struct {
 	log   *slog.Logger
-	every atomic.Int32 // rows, of which frames keep one
+	every atomic.Int32 // frames keep one of so many rows
 
 	mu      sync.Mutex
 	cameras []load
 	changed time.Time // when every was
-	trial   bool      // it became less then
+	trial   bool      // the last change undid thinning
 	wait    time.Duration
 }
 
@@ -36,14 +35,14 @@ const (
 	underload = 0.5             // and below which more points are tried
 	smoothing = 0.2             // weight of the newest frame
 	settling  = time.Second / 2 // after a change, before the next
-	stale     = time.Second     // age of a load that means nothing
+	stale     = time.Second     // age at which a load is ignored
 	probation = 5 * time.Second // after which a trial has succeeded
 	firstWait = 2 * time.Second // before a trial
 	lastWait  = time.Minute
 	mostRows  = 4 // every is 1, 2 or 4
 )
 
-// lostShare stands for a capture that was not published.
+// lostShare is the share of a capture that was dropped.
 const lostShare = 2
 
 func newGovernor(log *slog.Logger, cameras int) *governor {
@@ -52,7 +51,7 @@ func newGovernor(log *slog.Logger, cameras int) *governor {
 	return g
 }
 
-// observe takes the share of its frame period that a camera's capture took.
+// observe records how much of its frame period a camera's capture took.
 func (g *governor) observe(camera int, share float64, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -85,11 +84,11 @@ func (g *governor) set(every int32, now time.Time) {
 	g.every.Store(every)
 	switch {
 	case every == 1:
-		g.log.Info("frames have all their points again")
+		g.log.Info("no longer overloaded: frames keep all points")
 	case g.trial:
-		g.log.Info("frames have more of their points again", "rows_kept", 1/float64(every))
+		g.log.Info("less overloaded: frames keep more rows", "rows_kept", 1/float64(every))
 	default:
-		g.log.Warn("this machine is too slow for all points of all cameras: frames keep a part of their rows; see low, crop, depthMax and colorMode",
+		g.log.Warn("overloaded: frames keep only some rows of points; fewer cameras, a lower fps, a crop box or NV12 colour would help",
 			"rows_kept", 1/float64(every))
 	}
 }

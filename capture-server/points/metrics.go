@@ -19,14 +19,14 @@ func newMetrics() *metrics {
 	return &metrics{
 		frames: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "holocast_capture_frames_total",
-			Help: "Captures by result: published, dropped (a newer one came first), idle (nobody watched), failed.",
+			Help: "Captures by result: published, dropped (superseded by a newer one), idle (nobody watched), failed.",
 		}, []string{"camera", "result"}),
 		thinned: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "holocast_capture_thinned_frames_total",
-			Help: "Frames published without some of their rows, because this machine is too slow for all points.",
+			Help: "Frames published with only some of their rows because this machine is overloaded.",
 		}, []string{"camera"}),
 		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "holocast_capture_stage_seconds", Help: "Time a frame spent waiting, being mapped to points and being encoded.", Buckets: buckets,
+			Name: "holocast_capture_stage_seconds", Help: "Time a frame took to wait for a processor, to be mapped to points and to be encoded.", Buckets: buckets,
 		}, []string{"camera", "stage"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "holocast_capture_to_published_seconds", Help: "Time from the middle of the exposure to the frame being published.", Buckets: buckets,
@@ -41,12 +41,12 @@ func (m *metrics) observe(camera, stage string, d time.Duration) {
 func (m *metrics) collectors(of *Medium) []prometheus.Collector {
 	all := []prometheus.Collector{m.frames, m.thinned, m.stages, m.latency, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "holocast_capture_rows_kept_ratio",
-		Help: "Share of their rows that frames keep; below 1 while this machine is too slow for all points.",
+		Help: "Share of rows that frames keep; below 1 while this machine is overloaded.",
 	}, func() float64 { return 1 / float64(of.every()) })}
 	for _, l := range of.pipelines {
 		all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name:        "holocast_capture_source_dropped_total",
-			Help:        "Captures that the camera or recording did not deliver: without depth, or past before they were asked for.",
+			Help:        "Captures the source did not deliver: without depth, or missed because the previous one took too long.",
 			ConstLabels: prometheus.Labels{"camera": l.label()},
 		}, func() float64 { return float64(l.src.Dropped()) }))
 	}

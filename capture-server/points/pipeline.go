@@ -14,11 +14,11 @@ import (
 	"holocast/internal/pointcloud"
 )
 
-// idleInterval is how old the newest frame of a track that nobody watches may get.
+// idleInterval bounds the age of the newest frame of a track that nobody watches.
 const idleInterval = time.Second
 
-// pipeline is one camera: one goroutine takes its captures, another makes frames of
-// the newest. A capture that is not begun when the next one comes is dropped.
+// pipeline is one camera: one goroutine takes captures, another encodes the newest. A
+// capture still waiting when the next arrives is dropped.
 type pipeline struct {
 	m       *Medium
 	number  int
@@ -94,7 +94,7 @@ func (l *pipeline) move(pose camera.Transform) {
 // gridPose is the motion from the space of the tracks' pixels to the studio's.
 func (l *pipeline) gridPose() camera.Transform { return l.pose.Load().Compose(l.toDepth) }
 
-// run publishes the camera until ctx ends, the camera comes to its end (nil) or fails.
+// run publishes the camera until ctx ends, the source ends (nil) or fails.
 func (l *pipeline) run(ctx context.Context) error {
 	var encoding sync.WaitGroup
 	encoding.Go(func() { l.encode(ctx) })
@@ -117,16 +117,15 @@ func (l *pipeline) run(ctx context.Context) error {
 	}
 }
 
-// take keeps a copy of a capture that somebody wants, in place of one that is still
-// waiting.
+// take keeps a copy of a capture if a track wants it. It replaces one that still waits.
 func (l *pipeline) take(f *source.Frame) {
 	now, m := time.Now(), l.m.metrics
 	if !l.wanted(now) {
 		m.frames.WithLabelValues(l.label(), "idle").Inc()
 		return
 	}
-	// Numbers count the captures that were wanted, so that a viewer sees those that
-	// could not be encoded in time as lost.
+	// Sequence numbers count wanted captures, so that viewers see as lost what could
+	// not be encoded in time.
 	l.sequence++
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,8 +157,8 @@ func (l *pipeline) wanted(now time.Time) bool {
 	return false
 }
 
-// encode publishes the newest capture again and again, until ctx ends or wake is
-// closed and the last capture published.
+// encode publishes captures, always the newest, until ctx ends, or wake is closed and the
+// last capture is published.
 func (l *pipeline) encode(ctx context.Context) {
 	for {
 		select {
@@ -170,7 +169,7 @@ func (l *pipeline) encode(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		// The capture is chosen when a processor is free for it, not before.
+		// Choose the capture only once a processor is free for it.
 		select {
 		case l.m.slots <- struct{}{}:
 		case <-ctx.Done():
@@ -190,7 +189,7 @@ func (l *pipeline) encode(ctx context.Context) {
 	}
 }
 
-// publish makes a capture a frame of every track that wants it.
+// publish turns a capture into a frame of every track that wants one.
 func (l *pipeline) publish(c *capture) {
 	m := l.m.metrics
 	begun := time.Now()
@@ -238,20 +237,20 @@ func (l *pipeline) publish(c *capture) {
 		"since_capture", published.Sub(c.CaptureTime))
 }
 
-// strain tells the governor how long a capture took.
+// strain reports to the governor how long a capture took.
 func (l *pipeline) strain(took time.Duration, now time.Time) {
 	if g := l.m.governor; g != nil {
 		g.observe(l.number, float64(took)/float64(l.period), now)
 	}
 }
 
-// fail counts a capture that could not be used, and tells of it unless it is the same
-// trouble as before.
+// fail counts a capture that could not be used, and logs an error that differs from the
+// last one.
 func (l *pipeline) fail(err error) {
 	l.m.metrics.frames.WithLabelValues(l.label(), "failed").Inc()
 	if s := err.Error(); s != l.lastErr {
 		l.lastErr = s
-		l.m.session.Log().Warn("capture not used", "camera", l.number, "name", l.src.Name(), "err", err)
+		l.m.session.Log().Warn("capture dropped", "camera", l.number, "name", l.src.Name(), "err", err)
 	}
 }
 

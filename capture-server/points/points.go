@@ -73,8 +73,8 @@ const (
 	priorityStep        = 32 // more for each further description
 )
 
-// New makes the medium of cameras, which its Close closes; after an error they are
-// still the caller's. Errors name the setting or the camera that is wrong.
+// New makes the medium of cameras and takes them over; after an error the caller still
+// owns them. Errors name the setting or camera at fault.
 func New(session *publish.Publisher, cfg Config, cameras []Camera) (*Medium, error) {
 	if cfg.Layout == 0 {
 		cfg.Layout = pointcloud.LayoutGrid
@@ -108,7 +108,7 @@ func New(session *publish.Publisher, cfg Config, cameras []Camera) (*Medium, err
 	return m, nil
 }
 
-// every is the number of rows of which frames keep one.
+// every says that frames keep one of so many rows.
 func (m *Medium) every() int {
 	if m.governor == nil {
 		return 1
@@ -129,7 +129,7 @@ func (m *Medium) Close() {
 	}
 }
 
-// release frees what the medium made itself.
+// release frees encoders and mappers.
 func (m *Medium) release() {
 	for _, l := range m.pipelines {
 		l.encoder.Close()
@@ -137,9 +137,9 @@ func (m *Medium) release() {
 	}
 }
 
-// Place corrects where cameras stand, by their numbers: from the depth camera's space to
-// the studio's. It publishes the poses and a catalog that has them. It may be called at
-// any time; one pose that is no rigid motion is an error, and then none are taken.
+// Place sets camera poses by camera number: the motion from the depth camera's space to
+// the studio's. It publishes them and an updated catalog. An invalid pose is an error and
+// leaves all poses as they were.
 func (m *Medium) Place(poses map[int]camera.Transform) error {
 	for n, pose := range poses {
 		if n < 0 || n >= len(m.pipelines) {
@@ -159,11 +159,11 @@ func (m *Medium) Place(poses map[int]camera.Transform) error {
 	return nil
 }
 
-// errNoCamera says that all cameras failed or came to their end.
+// errNoCamera says that all cameras failed or ended.
 var errNoCamera = errors.New("no camera is left to publish")
 
-// Run implements publish.Medium. It returns nil when ctx ended it, or when all cameras
-// came to their end; otherwise the first that failed says why.
+// Run implements publish.Medium. It returns nil when ctx ends or all cameras have ended,
+// otherwise the error of the first that failed.
 func (m *Medium) Run(ctx context.Context) error {
 	log := m.session.Log()
 	var g errgroup.Group
@@ -178,7 +178,7 @@ func (m *Medium) Run(ctx context.Context) error {
 				log.Error("camera failed", "camera", l.number, "name", l.src.Name(), "err", err)
 				return fmt.Errorf("%w; camera %s: %w", errNoCamera, l.src.Name(), err)
 			}
-			log.Info("camera came to its end", "camera", l.number, "name", l.src.Name())
+			log.Info("camera ended", "camera", l.number, "name", l.src.Name())
 			return nil
 		})
 	}
@@ -189,14 +189,14 @@ func (m *Medium) Run(ctx context.Context) error {
 	return err
 }
 
-// end takes a camera out of the session.
+// end removes a camera from the session.
 func (m *Medium) end(l *pipeline) {
 	l.ended.Store(true)
 	for _, t := range l.tracks {
-		t.End(wire.DoneTrackEnded, "the camera is gone")
+		t.End(wire.DoneTrackEnded, "the camera has ended")
 	}
 	if err := m.publishPoses(); err != nil {
-		m.session.Log().Warn("no new poses", "err", err)
+		m.session.Log().Warn("poses not published", "err", err)
 	}
 	m.session.Changed()
 }

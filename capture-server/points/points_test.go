@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -61,17 +62,24 @@ func (s *still) Next(ctx context.Context, f *source.Frame) error {
 	return nil
 }
 
+// picture renders what stills show, once.
+var picture = sync.OnceValues(func() (*still, error) {
+	studio, err := synthetic.Open(context.Background(), synthetic.Options{Frames: 1, Depth: camera.NFOV2x2Binned})
+	if err != nil {
+		return nil, err
+	}
+	s := &still{cal: studio.Cameras[0].Calibration(), period: 5 * time.Millisecond}
+	return s, studio.Cameras[0].Next(context.Background(), &s.frame)
+})
+
 func newStill(t testing.TB) *still {
 	t.Helper()
-	studio, err := synthetic.Open(t.Context(), synthetic.Options{Frames: 1, Depth: camera.NFOV2x2Binned})
+	s, err := picture()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &still{cal: studio.Cameras[0].Calibration(), period: 5 * time.Millisecond}
-	if err := studio.Cameras[0].Next(t.Context(), &s.frame); err != nil {
-		t.Fatal(err)
-	}
-	return s
+	shown := *s
+	return &shown
 }
 
 func newMedium(t testing.TB, cfg Config, sources ...source.Source) *Medium {
@@ -359,7 +367,7 @@ func TestSourceDropsAreCounted(t *testing.T) {
 	}
 	defer m.Close()
 	const want = `
-# HELP holocast_capture_source_dropped_total Captures that the camera or recording did not deliver: without depth, or past before they were asked for.
+# HELP holocast_capture_source_dropped_total Captures the source did not deliver: without depth, or missed because the previous one took too long.
 # TYPE holocast_capture_source_dropped_total counter
 holocast_capture_source_dropped_total{camera="still"} 7
 `

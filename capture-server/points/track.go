@@ -60,13 +60,13 @@ func halfLens(in camera.Intrinsics) camera.Intrinsics {
 	return in
 }
 
-// wanted reports whether a frame is to be published now.
+// wanted reports whether the track needs a frame now.
 func (t *pointsTrack) wanted(now time.Time) bool {
 	return t.always || t.Viewers() > 0 || now.UnixNano()-t.newest.Load() >= int64(idleInterval)
 }
 
-// publish encodes a frame and hands it to the track, each description as soon as it
-// is there. It returns the frame's size in bytes.
+// publish encodes a frame and writes each description to the track as soon as it is
+// encoded. It returns the frame's size in bytes.
 func (t *pointsTrack) publish(e *pointcloud.Encoder, h pointcloud.Header, g *pointcloud.Grid) (size int, err error) {
 	if t.quality == qualityLow {
 		halve(&t.half, g)
@@ -82,7 +82,7 @@ func (t *pointsTrack) publish(e *pointcloud.Encoder, h pointcloud.Header, g *poi
 			Priority:   uint8(min(priorityDescription+priorityStep*i, math.MaxUint8)),
 			EndOfGroup: i == int(h.Descriptions)-1, FirstObject: true,
 		}
-		// The track keeps the payload for late joiners.
+		// The track keeps the payload.
 		if err := t.WriteObject(header, moqt.Object{ID: uint64(i)}, bytes.Clone(t.scratch)); err != nil {
 			return size, err
 		}

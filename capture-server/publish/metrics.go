@@ -20,7 +20,7 @@ func newCollector(p *Publisher) *collector {
 	}
 	return &collector{
 		p:           p,
-		connected:   d("connected", "1 while the relay offers the session's namespace."),
+		connected:   d("connected", "1 while the session's namespace is published at the relay."),
 		offset:      d("clock_offset_seconds", "Relay's clock minus this machine's."),
 		uncertainty: d("clock_error_seconds", "Bound of the offset's error."),
 		rtt:         d("relay_rtt_seconds", "Smoothed round-trip time to the relay."),

@@ -26,15 +26,14 @@ import (
 // NewTrack and NewDocument, writes to them while it runs, and calls the Publisher's
 // Changed when its part of the catalog is no longer true.
 type Medium interface {
-	// Name tells the session's media apart in the log: "points".
+	// Name identifies the medium in the log: "points".
 	Name() string
-	// Describe adds the medium's tracks and their initialization data to c. It is
-	// called at any time until Run has returned, from any goroutine. The IDs of
-	// initialization data begin with the medium's name where they could meet another's.
+	// Describe adds the medium's tracks and their initialization data to c. It may be
+	// called from any goroutine until Run has returned. IDs of initialization data are
+	// unique among the session's media.
 	Describe(c *catalog.Catalog) error
 	// Run writes to the tracks until ctx ends or the content does, and returns nil then.
-	// Where it returns while ctx lasts, it has ended its tracks; the rest of the session
-	// goes on without it.
+	// If it returns before ctx ends it has ended its tracks; the other media continue.
 	Run(ctx context.Context) error
 	// Close frees what the medium holds. Run is not under way.
 	Close()
@@ -82,8 +81,8 @@ func New(cfg Config) *Publisher {
 	return p
 }
 
-// Add adds a medium, before Run, and publishes a catalog that has it. The publisher
-// closes it; after an error it is still the caller's.
+// Add adds a medium before Run and publishes a catalog that includes it. The publisher
+// then owns it; after an error the caller still does.
 func (p *Publisher) Add(m Medium) error {
 	p.mu.Lock()
 	p.media = append(p.media, &running{Medium: m})
@@ -123,10 +122,10 @@ func (p *Publisher) Connected() bool { return p.session.Load() != nil }
 // Handler answers requests for the session's tracks.
 func (p *Publisher) Handler() moqt.Handler { return p.set.Handler() }
 
-// Changed publishes a new catalog, because what a medium describes has changed.
+// Changed publishes a new catalog. Media call it when what they describe has changed.
 func (p *Publisher) Changed() {
 	if err := p.describe(); err != nil {
-		p.log.Warn("no new catalog", "err", err)
+		p.log.Warn("catalog not published", "err", err)
 	}
 }
 
@@ -168,9 +167,9 @@ func (p *Publisher) publishCatalog(c *catalog.Catalog) error {
 	return p.catalog.Publish(b)
 }
 
-// Run runs the media until ctx ends or all of them have ended, and keeps a session
-// with the relay. It then ends the tracks, lets what is under way arrive and closes
-// the session. It returns nil when ctx ended it, else why media failed.
+// Run keeps a session with the relay and runs the media until ctx ends or all of them
+// have ended. It then ends the tracks, lets subscribers drain and closes the session. It
+// returns nil if ctx ended it, otherwise the media's errors.
 func (p *Publisher) Run(ctx context.Context, target connect.Target) error {
 	linked := make(chan error, 1)
 	link, unlink := context.WithCancel(context.WithoutCancel(ctx))
@@ -203,12 +202,12 @@ func (p *Publisher) runMedia(ctx context.Context) error {
 		all.Go(func() {
 			err := m.Run(ctx)
 			if ctx.Err() != nil {
-				return // it did not fail, whatever it returned
+				return // stopped, not failed
 			}
 			failed[i] = err
 			m.ended.Store(true)
 			if len(media) > 1 {
-				p.log.Warn("a medium has ended; the session goes on without it", "medium", m.Name(), "err", err)
+				p.log.Warn("medium ended, the others continue", "medium", m.Name(), "err", err)
 			}
 			p.Changed()
 		})
@@ -225,10 +224,10 @@ const (
 	drainFlush = 200 * time.Millisecond
 )
 
-// finish ends the session's tracks.
+// finish publishes the final catalog, ends the tracks and lets subscribers drain.
 func (p *Publisher) finish() {
 	if err := p.publishCatalog(&catalog.Catalog{Version: catalog.Version, IsComplete: true}); err != nil {
-		p.log.Warn("no last catalog", "err", err)
+		p.log.Warn("last catalog not published", "err", err)
 	}
 	p.set.End(wire.DoneTrackEnded, "the session is over")
 	if !p.Connected() {

@@ -12,15 +12,14 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// clockPatience is how long the namespace waits for the relay's time, so that the
-// first frames' capture times are on its clock already.
+// clockPatience bounds the wait for the relay's clock before the namespace is published,
+// so that the first capture times are on it already.
 const clockPatience = 10 * clock.Interval
 
-var errGoaway = errors.New("the relay asked to reconnect")
+var errGoaway = errors.New("the relay sent GOAWAY")
 
-// keepSession offers the tracks to the relay, connecting again whenever that went
-// away. It returns nil when ctx ends, and an error early only for what the user must
-// mend.
+// keepSession publishes the namespace at the relay and reconnects as needed. It returns nil
+// when ctx ends, and an error only where reconnecting would not help.
 func (p *Publisher) keepSession(ctx context.Context, target connect.Target) error {
 	h := p.Handler()
 	h.Goaway = func(string, time.Duration) {
@@ -70,14 +69,14 @@ func (p *Publisher) serveSession(ctx context.Context, s *moqt.Session) error {
 	}
 }
 
-// followClock listens to the relay's clock as long as the session lasts. known is
-// closed when its time is known, or when the relay has none to tell.
+// followClock follows the relay's clock while the session lasts. It closes known once the
+// clock is known, or the relay turns out to have none.
 func (p *Publisher) followClock(s *moqt.Session, known chan<- struct{}) {
 	var once sync.Once
 	learned := func() { once.Do(func() { close(known) }) }
 	defer learned()
 	err := connect.FollowClock(s.Context(), s, &p.relayTime, func(moqt.Stats) { learned() })
 	if err != nil && s.Context().Err() == nil {
-		p.log.Warn("the relay tells no time, so capture times are on this machine's clock", "err", err)
+		p.log.Warn("the relay has no clock track: capture times are on this machine's clock", "err", err)
 	}
 }

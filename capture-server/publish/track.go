@@ -10,7 +10,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// Track says what a track of the session is like.
+// Track describes a track of the session.
 type Track struct {
 	Name     string
 	Priority uint8 // publisher priority; lower is sent first
@@ -44,13 +44,13 @@ func (p *Publisher) NewTrack(t Track) *origin.Track {
 	return track
 }
 
-// FirstGroup is the ID for a track's first group. It is above those of an earlier life
-// of the publisher, if that published less than a group a millisecond. Tracks whose
-// group IDs agree share one.
+// FirstGroup is the ID for a track's first group: above those of an earlier run of the
+// publisher, if that published less than a group per millisecond. Tracks with aligned
+// group IDs share one.
 func FirstGroup() uint64 { return uint64(time.Now().UnixMilli()) }
 
-// Document is a track each of whose groups is one object, the newest of which is
-// valid. Whoever may have missed it can have it again, in another group.
+// Document is a track of which the newest object is valid; each is a group of its own. A
+// subscriber that missed it can ask for it again (NEW_GROUP_REQUEST).
 type Document struct {
 	*origin.Track
 	mu      sync.Mutex
@@ -77,7 +77,7 @@ func (p *Publisher) NewDocument(name string) *Document {
 	return d
 }
 
-// Publish replaces what the document says; payload is the document's from then on.
+// Publish replaces the document and takes over payload.
 func (d *Document) Publish(payload []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -85,8 +85,8 @@ func (d *Document) Publish(payload []byte) error {
 	return d.write()
 }
 
-// renew publishes the newest object again, unless that is in the group asked for or a
-// later one already (§10.2.14).
+// renew publishes the newest object again, unless it already is in the requested group or
+// a later one (§10.2.14).
 func (d *Document) renew(group uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,8 +1,8 @@
 // Package camera owns the geometry of one depth-and-colour sensor: its lens
 // model, the ray of every depth pixel, the transform between its two lenses and
-// its place in the studio. It knows no file formats but the two calibration
-// documents an Azure Kinect is known by (calibration.json and LiveScan3D's
-// Intrinsics.json, which have the same contents).
+// its place in the studio. The only file format it knows
+// is an Azure Kinect's factory calibration (calibration.json, and LiveScan3D's
+// Intrinsics.json with the same contents).
 //
 // The lens model is Brown–Conrady with six radial and two tangential
 // coefficients, as the Azure Kinect Sensor SDK 1.4 defines it.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Document writes the factory document from which Parse reads c again, for the
-// same modes: for a recording whose lenses no factory has calibrated. c's images must
+// Document returns a factory document that Parse reads as c for the same modes: for
+// recordings of cameras without a factory calibration. c's images must
 // have the modes' sizes. Its motion sensors are placed at the depth camera.
 func (c Calibration) Document(depth DepthMode, color ColorMode) ([]byte, error) {
 	depthCrop, ok := depth.crop()

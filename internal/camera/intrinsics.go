@@ -121,7 +121,7 @@ func (in *Intrinsics) distort(x, y float64) distorted {
 //     x = x0 - ((y0*y0 + 3*(x0*x0))*p2 + 2*x0*y0*p1),
 //     y = y0 - ((x0*x0 + 3*(y0*y0))*p1 + 2*x0*y0*p2).
 //  2. At most 20 times: apply the model to (x, y); if it is beyond MaxRadius there is no
-//     ray. Let eu, ev be (u, v) less the model's, e = eu*eu + ev*ev. If e is not below the
+//     ray. Let eu, ev be (u, v) minus the model's, e = eu*eu + ev*ev. If e is not below the
 //     smallest e so far, return to that one's (x, y) and stop. Stop if e < 1e-22 or if this
 //     is the twentieth time. Else with i = 1/(ux*vy - uy*vx):
 //     x = x + (i*vy*eu + (-i)*uy*ev), y = y + ((-i)*vx*eu + i*ux*ev).

@@ -12,7 +12,7 @@ type Transform struct {
 	T [3]float64 `json:"t"` // millimetres
 }
 
-// Identity is the motion that moves nothing.
+// Identity moves nothing.
 var Identity = Transform{R: [9]float64{1, 0, 0, 0, 1, 0, 0, 0, 1}}
 
 // Apply moves p, in millimetres.
@@ -25,7 +25,7 @@ func (m Transform) Apply(p [3]float64) [3]float64 {
 	}
 }
 
-// Compose returns the motion that first does b, then m.
+// Compose returns m∘b: b is applied first.
 func (m Transform) Compose(b Transform) Transform {
 	c := Transform{T: m.Apply(b.T)}
 	for i := range 3 {
@@ -36,7 +36,7 @@ func (m Transform) Compose(b Transform) Transform {
 	return c
 }
 
-// Inverse returns the motion that undoes m.
+// Inverse returns the inverse of m.
 func (m Transform) Inverse() Transform {
 	r := &m.R
 	inv := Transform{R: [9]float64{r[0], r[3], r[6], r[1], r[4], r[7], r[2], r[5], r[8]}}

@@ -129,7 +129,7 @@ func (f *file) readHeader() (*header, error) {
 			continue
 		}
 		done[at] = true
-		// Cues lie behind the clusters: lost when a recording is cut off, and then a scan
+		// Cues follow the clusters: lost when a recording is cut off, and then a scan
 		// of the clusters stands in.
 		if e, err := f.child(at, segment.end); err == nil && e.id == idCues {
 			if f.headerElement(h, e) != nil {

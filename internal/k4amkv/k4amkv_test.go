@@ -476,7 +476,7 @@ func TestHeaderErrors(t *testing.T) {
 		"depth mode":      {replace("NFOV_2X2BINNED", "NFOV_9X9BINNED"), `tag K4A_DEPTH_MODE: unknown depth mode "NFOV_9X9BINNED"`},
 		"no depth mode":   {replace("K4A_DEPTH_MODE", "K4A_DEPTH_MOOD"), "tag K4A_DEPTH_MODE is missing"},
 		"other mode":      {replace("NFOV_2X2BINNED", "WFOV_2X2BINNED"), "320×288, but depth mode WFOV_2X2BINNED is 512×512"},
-		"colour format":   {replace("MJPG\x00", "H264\x00"), `colour format "H264" is none of camera.MJPG, camera.NV12, camera.YUY2, camera.BGRA`},
+		"colour format":   {replace("MJPG\x00", "H264\x00"), `colour format "H264" is none of MJPG, NV12, YUY2, BGRA`},
 		"depth format":    {replace("b16g", "gray"), `format "gray" is not b16g`},
 		"codec":           {replace("V_MS/VFW/FOURCC", "V_MPEG4/ISO/AVC"), `codec "V_MPEG4/ISO/AVC" is not V_MS/VFW/FOURCC`},
 		"start offset":    {replace("1700000000000000000", "170000000000000000x"), `tag K4A_START_OFFSET_NS is "170000000000000000x", want nanoseconds`},
@@ -578,10 +578,10 @@ func TestWriterRefuses(t *testing.T) {
 		want string
 	}{
 		"no image":     {Capture{}, "the capture has no image"},
-		"late":         {late, "is too late: the recording has come to"},
+		"late":         {late, "is too late: the recording has reached"},
 		"short":        {short, "depth image of 100 values, want 92160"},
-		"IR":           {Capture{IR: make([]uint16, 320*288)}, "the capture has a IR image, the recording no such track"},
-		"IMU":          {Capture{Color: []byte{1}, ColorTime: base + time.Hour, IMU: make([]IMUSample, 1)}, "the capture has IMU samples, the recording no such track"},
+		"IR":           {Capture{IR: make([]uint16, 320*288)}, "the capture has an IR image, but the recording has no such track"},
+		"IMU":          {Capture{Color: []byte{1}, ColorTime: base + time.Hour, IMU: make([]IMUSample, 1)}, "the capture has IMU samples, but the recording has no such track"},
 		"empty colour": {Capture{Color: []byte{}, ColorTime: base + time.Hour}, "colour image of 0 values"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -241,8 +241,8 @@ func (r *Reader) clusterEnd(c element) (int64, error) {
 // Next reads the next capture into c, whose slices are valid until the next call. It
 // joins the images of the tracks as libk4arecord does: those that are within half a
 // frame period of the earliest. It returns io.EOF at the end and a *DamageError where
-// the recording is damaged, after all captures before the damage; calling Next again
-// goes on behind the damage as far as the recording allows.
+// the recording is damaged, once all captures before the damage are read; the next call
+// skips the damaged part.
 func (r *Reader) Next(c *Capture) error {
 	half := int64(r.Config.period() / 2)
 	var start int64
@@ -329,8 +329,8 @@ func (r *Reader) grey(dst []uint16, b block) ([]uint16, error) {
 	return dst, nil
 }
 
-// readBlock reads on to the next block of any track and queues it. Before it returns
-// an error that is not io.EOF it moves behind the damage.
+// readBlock queues the next block of any track. Before it returns an error other than
+// io.EOF it skips the damaged part.
 func (r *Reader) readBlock() error {
 	for {
 		if r.cluster.id == 0 {
@@ -413,8 +413,8 @@ func (r *Reader) enterCluster() error {
 	}
 }
 
-// resync moves behind damage at offset: to the end of the cluster where that is
-// believable, to the next cluster the index knows, or to the end.
+// resync skips damage at offset: to the end of the cluster where that is plausible, else
+// to the next cluster in the index, else to the end.
 func (r *Reader) resync(offset int64) {
 	next := r.header.segment.end
 	if r.cluster.id != 0 && !r.cluster.unknown && r.cluster.end <= r.header.segment.end {
@@ -445,7 +445,7 @@ func (r *Reader) block(e element) (bool, error) {
 		return false, e.damage("%d bytes are too few for a block", e.end-e.data)
 	}
 	i := slices.Index(r.numbers[:], number)
-	if i < 0 || number == 0 { // 0 stands for the tracks there are not
+	if i < 0 || number == 0 { // 0 marks absent tracks
 		return false, nil
 	}
 	t := r.clusterTime + int64(int16(binary.BigEndian.Uint16(b[n:])))*r.header.scale

@@ -31,9 +31,9 @@ const (
 	seekHeadSize = 160
 )
 
-// Writer writes a recording that libk4arecord, and Reader, open. Clusters reach the
-// file half a second behind the captures, whole and with a checksum, so that a recording
-// that is cut off plays to its last whole cluster.
+// Writer writes recordings that libk4arecord and Reader open. Clusters reach the file half
+// a second after the captures, complete and with a checksum, so that a recording that is
+// cut off plays to its last complete cluster.
 type Writer struct {
 	config  Config
 	path    string
@@ -65,8 +65,8 @@ type pendingBlock struct {
 	data  []byte
 }
 
-// Create makes a recording at path, over a file that is there. config's StartOffset is
-// not used; its Calibration, where given, becomes the attachment calibration.json.
+// Create makes a recording at path, replacing an existing file. config's StartOffset is
+// not used; its Calibration, if any, becomes the attachment calibration.json.
 func Create(path string, config Config) (*Writer, error) {
 	w := &Writer{config: config, path: path, newest: math.MinInt64, flushed: math.MinInt64}
 	if err := w.configure(); err != nil {
@@ -141,9 +141,8 @@ func (w *Writer) configure() error {
 }
 
 // WriteCapture records c's images and IMU samples, all copied. Captures may come
-// somewhat out of order; one that is more than half a second older than the newest is
-// refused. After an error of the disk every call returns it; Close tells what the file
-// holds.
+// slightly out of order; one more than half a second older than the newest is refused.
+// After a disk error every call returns it; Close says what the file holds.
 func (w *Writer) WriteCapture(c *Capture) error {
 	if w.err != nil {
 		return w.err
@@ -169,36 +168,37 @@ func (w *Writer) WriteCapture(c *Capture) error {
 	return w.flush(w.newest - int64(hold))
 }
 
-// check refuses a capture that does not fit the recording.
+// check reports why a capture does not fit the recording.
 func (w *Writer) check(c *Capture) error {
 	for _, image := range []struct {
 		name    string
+		article string
 		track   int
 		present bool
 		size    int
 		time    time.Duration
 	}{
-		{"colour", trackColor, c.Color != nil, len(c.Color), c.ColorTime},
-		{"depth", trackDepth, c.Depth != nil, len(c.Depth), c.DepthTime},
-		{"IR", trackIR, c.IR != nil, len(c.IR), c.IRTime},
+		{"colour", "a", trackColor, c.Color != nil, len(c.Color), c.ColorTime},
+		{"depth", "a", trackDepth, c.Depth != nil, len(c.Depth), c.DepthTime},
+		{"IR", "an", trackIR, c.IR != nil, len(c.IR), c.IRTime},
 	} {
 		want := w.sizes[image.track]
 		switch {
 		case !image.present:
 		case w.numbers[image.track] == 0:
-			return fmt.Errorf("the capture has a %s image, the recording no such track", image.name)
+			return fmt.Errorf("the capture has %s %s image, but the recording has no such track", image.article, image.name)
 		case image.size == 0 || image.size > maxColor || want != 0 && image.size != want:
 			return fmt.Errorf("%s image of %d values, want %d", image.name, image.size, want)
 		case int64(image.time) < w.flushed:
-			return fmt.Errorf("%s image of %v is too late: the recording has come to %v", image.name, image.time, time.Duration(w.newest))
+			return fmt.Errorf("%s image of %v is too late: the recording has reached %v", image.name, image.time, time.Duration(w.newest))
 		}
 	}
 	for _, s := range c.IMU {
 		if w.numbers[trackIMU] == 0 {
-			return errors.New("the capture has IMU samples, the recording no such track")
+			return errors.New("the capture has IMU samples, but the recording has no such track")
 		}
 		if int64(s.AccelTime) < w.flushed {
-			return fmt.Errorf("IMU sample of %v is too late: the recording has come to %v", s.AccelTime, time.Duration(w.newest))
+			return fmt.Errorf("IMU sample of %v is too late: the recording has reached %v", s.AccelTime, time.Duration(w.newest))
 		}
 	}
 	return nil
@@ -303,7 +303,7 @@ func appendSize(b []byte, n int64) []byte {
 	return binary.BigEndian.AppendUint64(b, 1<<56|uint64(n))
 }
 
-// write appends b to the file, whole or not at all as far as offset tells.
+// write appends b to the file. offset advances only if all of b was written.
 func (w *Writer) write(b []byte) error {
 	if _, err := w.file.WriteAt(b, w.offset); err != nil {
 		return err
@@ -537,8 +537,8 @@ func (w *Writer) Close() error {
 	return errors.Join(err, w.file.Close())
 }
 
-// finish drops what a failed write left behind the last cluster, writes Cues there and
-// what only now is known at the front.
+// finish truncates what a failed write left after the last cluster, appends the Cues and
+// fills in the fields at the front that depend on the whole.
 func (w *Writer) finish() error {
 	end := w.offset
 	if err := w.truncate(end); err != nil {

@@ -30,7 +30,7 @@ var ErrCorrupt = errors.New("corrupt JPEG image")
 
 var errClosed = errors.New("mjpeg: use after Close")
 
-// Header is what a JPEG image says of itself before its pixels.
+// Header describes a JPEG image.
 type Header struct {
 	Width, Height int // pixels
 	Ratio         image.YCbCrSubsampleRatio
@@ -109,11 +109,10 @@ func (d *Decoder) Header(jpeg []byte) (Header, error) {
 	}, nil
 }
 
-// DecodeYCbCr decodes an image to the planes it is stored in, so that nobody pays
-// for the colour conversion of pixels that are never looked at. reduce is 1, 2, 4
-// or 8: the image is decoded at 1/reduce of its size, sides rounded up, which costs
-// less and averages the pixels it merges. dst is overwritten, its buffers are
-// reused when they are large enough.
+// DecodeYCbCr decodes an image to the planes it is stored in, without colour
+// conversion. reduce is 1, 2, 4 or 8: the image is decoded at 1/reduce of its size,
+// sides rounded up, each pixel the average of those it replaces. dst is overwritten;
+// its buffers are reused if large enough.
 func (d *Decoder) DecodeYCbCr(dst *image.YCbCr, jpeg []byte, reduce int) error {
 	if reduce != 1 && reduce != 2 && reduce != 4 && reduce != 8 {
 		return fmt.Errorf("mjpeg: reduce is %d, want 1, 2, 4 or 8", reduce)
@@ -154,8 +153,8 @@ func (d *Decoder) DecodeRGB(dst, jpeg []byte) (rgb []byte, width, height int, er
 }
 
 // A warning of the library (data ends early, a marker is missing) is an error
-// here: half a picture painted grey helps nobody. Scans are limited because a
-// progressive image can name so many that it takes minutes to decode.
+// here: half a grey picture is of no use. Scans are limited because a progressive image
+// can declare so many that decoding takes minutes.
 const decodeFlags = C.TJFLAG_STOPONWARNING | C.TJFLAG_LIMITSCANS
 
 func (d *Decoder) corrupt(jpeg []byte) error {

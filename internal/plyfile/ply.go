@@ -187,7 +187,7 @@ func readHeader(in *bufio.Reader) (header, error) {
 				if !h.seen {
 					return bad("elements before the vertices are not supported")
 				}
-				continue // behind the vertices, which is all that is read
+				continue // only vertices are read
 			}
 			if h.seen {
 				return bad("a second vertex element")
@@ -265,7 +265,7 @@ func (h header) readBinary(in *bufio.Reader) (Cloud, error) {
 	if size == 0 && h.points > 0 {
 		return Cloud{}, errors.New("ply: the vertices lack x, y or z")
 	}
-	// Grows with what is really there, whatever the header says.
+	// Grows with the data read, not by what the header declares.
 	var data bytes.Buffer
 	if _, err := io.Copy(&data, io.LimitReader(in, int64(h.points)*int64(size))); err != nil {
 		return Cloud{}, fmt.Errorf("ply: %w", err)

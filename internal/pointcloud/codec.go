@@ -131,7 +131,7 @@ func (d *Decoder) limit() int {
 // Decode fills f, resized as needed, from any of the descriptions of one frame, in any
 // order: pixels of descriptions that are not given have depth 0, points are in the order
 // of the objects. It returns the first object's header with the points of all of them;
-// after an error f holds nothing of use. Errors about the objects are of type
+// after an error f is undefined. Errors about the objects are of type
 // *FormatError.
 func (d *Decoder) Decode(f *Frame, objects ...[]byte) (Header, error) {
 	if len(objects) == 0 {
@@ -193,7 +193,7 @@ func (d *Decoder) parse(headers *[4]Header, objects [][]byte) (points int, err e
 	return points, nil
 }
 
-// sameFrame tells whether h and o describe the same frame.
+// sameFrame reports whether h and o describe the same frame.
 func (h *Header) sameFrame(o *Header) bool {
 	a, b := *h, *o
 	a.Description, a.Points, a.RawLength = b.Description, b.Points, b.RawLength

@@ -93,8 +93,8 @@ func encodeGrid(e *Encoder, dst []byte, h Header, g *Grid, description int) ([]b
 }
 
 // encodePoints encodes in h's layout, layout B where it has none.
-func encodePoints(e *Encoder, dst []byte, h Header, p *Points, description int) ([]byte, error) {
-	return e.Encode(dst, h, &Frame{Layout: cmp.Or(h.Layout, LayoutPoints), Points: *p}, description)
+func encodePoints(e *Encoder, h Header, p *Points, description int) ([]byte, error) {
+	return e.Encode(nil, h, &Frame{Layout: cmp.Or(h.Layout, LayoutPoints), Points: *p}, description)
 }
 
 func decodeGrid(d *Decoder, g *Grid, objects ...[]byte) (Header, error) {
@@ -202,7 +202,7 @@ func checkPoints(t testing.TB, e *Encoder, d *Decoder, c *Points, layout Layout,
 	var objects [][]byte
 	var all Points // of the objects, in their order
 	for i := range int(n) {
-		object, err := encodePoints(e, nil, Header{Layout: layout, Descriptions: n}, c, i)
+		object, err := encodePoints(e, Header{Layout: layout, Descriptions: n}, c, i)
 		if err != nil {
 			t.Fatal(err)
 		}

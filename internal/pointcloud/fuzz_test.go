@@ -24,7 +24,7 @@ func FuzzDecode(f *testing.F) {
 			}
 			f.Add(object[:HeaderLen], inflate(f, object), object)
 			for _, layout := range cloudLayouts() {
-				if object, err = encodePoints(e, nil, Header{Layout: layout, Descriptions: n}, c, int(n)-1); err != nil {
+				if object, err = encodePoints(e, Header{Layout: layout, Descriptions: n}, c, int(n)-1); err != nil {
 					f.Fatal(err)
 				}
 				f.Add(object[:HeaderLen], inflate(f, object), object)

@@ -26,11 +26,11 @@ func TestEncoderRefuses(t *testing.T) {
 		{"colour too short", func() ([]byte, error) { return encodeGrid(e, nil, Header{}, short, 0) }, "40 colour bytes"},
 		{"two descriptions", func() ([]byte, error) { return encodeGrid(e, nil, Header{Descriptions: 2}, grid(2, 2), 0) }, "1 or 4"},
 		{"description 4", func() ([]byte, error) { return encodeGrid(e, nil, Header{Descriptions: 4}, grid(2, 2), 4) }, "description 4 of 4"},
-		{"description -1", func() ([]byte, error) { return encodePoints(e, nil, Header{}, cloud, -1) }, "description -1"},
+		{"description -1", func() ([]byte, error) { return encodePoints(e, Header{}, cloud, -1) }, "description -1"},
 		{"half a point", func() ([]byte, error) {
-			return encodePoints(e, nil, Header{}, &Points{XYZ: make([]int16, 4), RGB: make([]byte, 4)}, 0)
+			return encodePoints(e, Header{}, &Points{XYZ: make([]int16, 4), RGB: make([]byte, 4)}, 0)
 		}, "three of each"},
-		{"points in a grid", func() ([]byte, error) { return encodePoints(e, nil, Header{Layout: LayoutGrid}, cloud, 0) }, "grid of 0×0"},
+		{"points in a grid", func() ([]byte, error) { return encodePoints(e, Header{Layout: LayoutGrid}, cloud, 0) }, "grid of 0×0"},
 		{"no layout", func() ([]byte, error) { return e.Encode(nil, Header{}, &Frame{Points: *cloud}, 0) }, "unknown layout 0"},
 		{"unknown layout", func() ([]byte, error) { return e.Encode(nil, Header{}, &Frame{Layout: 200}, 0) }, "unknown layout 200"},
 	}
@@ -54,7 +54,7 @@ func TestDecoderRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	points, err := encodePoints(e, nil, Header{}, cloud(g), 0)
+	points, err := encodePoints(e, Header{}, cloud(g), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,7 @@ const (
 	LayoutInterleaved Layout = 3 // C: LiveScan3D's records, 3×int16 and 3×uint8
 )
 
-// layout is all that tells one layout from another, but for the C kernels' table of
-// the same order (kernels.c).
+// layout defines one layout. kernels.c has a table with the kernels of each.
 type layout struct {
 	letter        string
 	onGrid        bool

@@ -72,7 +72,7 @@ func TestPlanes(t *testing.T) {
 
 					for _, layout := range cloudLayouts() {
 						h.Layout = layout
-						if object, err = encodePoints(e, nil, h, c, i); err != nil {
+						if object, err = encodePoints(e, h, c, i); err != nil {
 							t.Fatal(err)
 						}
 						raw, points = layouts[layout].planes(nil, &Frame{Layout: layout, Points: *c}, ph)

@@ -2,9 +2,9 @@
 // camera and description, magic HCPF, whose byte format is
 // docs/spec/point-cloud-frame.md. It knows nothing of networks or sensors.
 //
-// With cgo the planes are made and undone by the C kernels of kernels.c and the
-// system's libzstd; without it by reference.go and a zstd in Go, several times
-// slower. Both write the same planes, and the tests hold them to it.
+// With cgo, kernels.c and the system's libzstd encode and decode; without it,
+// reference.go and a Go zstd do, several times more slowly. Tests check that both write
+// the same planes.
 package pointcloud
 
 import (
@@ -13,8 +13,7 @@ import (
 	"holocast/internal/camera"
 )
 
-// Frame is one frame of one camera. Encoders take it and decoders fill it whatever its
-// layout.
+// Frame is one frame of one camera, in any layout.
 type Frame struct {
 	Layout Layout
 	Grid   Grid   // where Layout.OnGrid

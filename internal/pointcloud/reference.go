@@ -85,7 +85,7 @@ func (p *planes) take(nibble byte, most int) int {
 	return unzigzag(int(rest) + escape)
 }
 
-// done tells whether the planes held what was taken from them and nothing else.
+// done reports whether the planes held exactly what was taken from them.
 func (p *planes) done() bool { return !p.broken && len(p.escapes) == 0 }
 
 // putCoord writes a residual mod 2¹⁶ to plane i.

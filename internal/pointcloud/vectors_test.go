@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write testdata's vectors anew")
+var update = flag.Bool("update", false, "rewrite the vectors in testdata")
 
 // manifest is testdata/manifest.json: what every decoder must make of the vectors.
 type manifest struct {
@@ -215,11 +215,11 @@ func (w *vectorWriter) pattern(name string, g *Grid) {
 		letter := strings.ToLower(layout.String())
 		h := vectorHeader(1)
 		h.Layout = layout
-		object, err := encodePoints(w.e, nil, h, c, 0)
+		object, err := encodePoints(w.e, h, c, 0)
 		w.must(h, err)
 		w.valid(name+"-"+letter+"1", []string{w.file(name+"-"+letter+"1.hcpf", object)}, w.file(name+"-points.bin", pointsBytes(c)))
 		h.Descriptions = 4
-		if object, err = encodePoints(w.e, nil, h, c, 3); err != nil {
+		if object, err = encodePoints(w.e, h, c, 3); err != nil {
 			w.t.Fatal(err)
 		}
 		var last Points
@@ -358,7 +358,7 @@ func (w *vectorWriter) invalid() {
 	add("description-twice", "description", four(1, 2), four(1, 2))
 
 	c := cloud(g)
-	points, err := encodePoints(w.e, nil, vectorHeader(1), c, 0)
+	points, err := encodePoints(w.e, vectorHeader(1), c, 0)
 	w.must(Header{}, err)
 	h, err := ParseHeader(points)
 	w.must(h, err)

@@ -1,7 +1,7 @@
 // Package render draws point clouds in software: a perspective view with a
 // depth buffer, points as discs of their distance, and eye-dome lighting
 // (Boucheny, 2009), which gives a cloud without normals its shape. It is for
-// pictures of what was received, not for playing.
+// still pictures, not for playback.
 package render
 
 import (
@@ -36,7 +36,7 @@ const (
 	margin      = 0.92 // of the view that the cloud fills
 	spread      = 1.5  // disc diameter per distance between neighbouring points
 	maxDisc     = 32   // samples, diameter
-	strays      = 250  // one in that many points may lie outside the picture
+	strays      = 250  // one in so many points may lie outside the picture
 	shade       = 7    // strength of eye-dome lighting
 	maxStep     = 0.05 // log2 of the depth ratio beyond which a step is no darker
 	closings    = 2    // how often gaps are closed, by a sample from each side
@@ -202,7 +202,7 @@ func newView(width, height int) *view {
 	}
 }
 
-// aim turns the camera and places it so that nearly all points just fit.
+// aim turns and places the camera so that nearly all points just fit.
 func (v *view) aim(s scene, azimuth, elevation float64) {
 	sa, ca := math.Sincos(azimuth * math.Pi / 180)
 	se, ce := math.Sincos(elevation * math.Pi / 180)

@@ -3,10 +3,9 @@ package k4a
 import "time"
 
 // deviceClock estimates when, on this machine's monotonic clock, the device's clock
-// showed a time. An image arrives some time after it was exposed, never before: the
-// smallest difference between arrival and device time is the offset between the clocks
-// plus the camera's own shortest delay, which nothing on this side of the cable can
-// tell. Clocks drift apart by up to 0.1 ms a second, so the minimum is taken over the last
+// showed a time. An image never arrives before it was exposed: the smallest difference
+// between arrival and device time is the clocks' offset plus the camera's minimum delay,
+// which the host cannot measure. Clocks drift apart by up to 0.1 ms a second, so the minimum is taken over the last
 // one to two windows.
 type deviceClock struct {
 	window            time.Duration

@@ -1,6 +1,6 @@
 // Package k4a captures from an Azure Kinect, or from an Orbbec camera through Orbbec's
 // K4A wrapper, which has the same ABI. libk4a is loaded when a camera is opened, never
-// linked: Holocast runs without it, and says how to get it.
+// linked: Holocast runs without it, and errors say how to get it.
 package k4a
 
 /*
@@ -59,11 +59,11 @@ type Options struct {
 	DepthDelay time.Duration
 }
 
-// Info is a camera that is attached.
+// Info describes an attached camera.
 type Info struct {
 	Index  int
 	Serial string
-	Err    error // why the serial number is not known
+	Err    error // why the serial number is unknown
 }
 
 // List returns the cameras attached. path is as Options.Library.
@@ -91,7 +91,7 @@ func (l *library) list() []Info {
 }
 
 func (l *library) open(index int) (C.k4a_handle, error) {
-	messages() // what was logged before is not about this
+	messages() // discard what was logged before
 	var h C.k4a_handle
 	if C.shim_open(l.api, C.uint32_t(index), &h) != 0 {
 		return nil, failure(fmt.Sprintf("opening camera %d", index))
@@ -122,15 +122,15 @@ type Device struct {
 	depth   []uint16              // where the camera pads its rows
 }
 
-// patience is how long a camera that is not a subordinate may deliver nothing. Starting
-// takes up to two seconds.
+// patience is how long a camera other than a subordinate may take to deliver a capture.
+// Starting takes up to two seconds.
 const patience = 10 * time.Second
 
 // Open opens the camera and starts it.
 func Open(options Options) (*Device, error) {
 	options.Depth = cmp.Or(options.Depth, camera.NFOVUnbinned)
 	if options.Format == "" && options.Color == camera.Color720P {
-		options.Format = camera.NV12 // the camera decodes its sensor's images, this machine need not
+		options.Format = camera.NV12 // uncompressed: nothing to decode
 	}
 	options.Format = cmp.Or(options.Format, camera.MJPG)
 	options.FPS = cmp.Or(options.FPS, 30)
@@ -150,7 +150,7 @@ func Open(options Options) (*Device, error) {
 	return d, nil
 }
 
-// config translates the options and refuses what no camera can do, naming the setting.
+// config translates the options. Errors name a setting that no camera supports.
 func (o *Options) config() (C.struct_k4a_config, error) {
 	var c C.struct_k4a_config
 	depth := slices.Index([]camera.DepthMode{camera.NFOV2x2Binned, camera.NFOVUnbinned, camera.WFOV2x2Binned, camera.WFOVUnbinned}, o.Depth)
@@ -288,7 +288,7 @@ func (d *Device) Close() error {
 }
 
 // Next implements source.Source. It returns ErrUnplugged when the camera is gone; a
-// subordinate waits for its master without end.
+// subordinate waits for its master indefinitely.
 func (d *Device) Next(ctx context.Context, f *source.Frame) error {
 	const (
 		failed  = 1

@@ -1,5 +1,5 @@
-// Package k4amkv plays Azure Kinect recordings (see internal/k4amkv for the format) as
-// if the camera were there: each capture when its time stamp says, in a loop if wanted.
+// Package k4amkv plays Azure Kinect recordings (see internal/k4amkv for the format) at
+// their own pace, looped if wanted.
 package k4amkv
 
 import (
@@ -19,8 +19,7 @@ import (
 
 // Options choose how a recording is played.
 type Options struct {
-	// Loop begins again at the end; device times then go on as if the recording had
-	// been that much longer.
+	// Loop restarts the recording at its end; device times keep growing.
 	Loop bool
 	// Name is the source's name; "" is the camera's serial number, or the file's name
 	// where the recording has none.
@@ -144,7 +143,7 @@ func (p *Player) failure(err error) error {
 	return named
 }
 
-// again goes back to the beginning, or returns io.EOF if it must not.
+// again seeks to the beginning, or returns io.EOF without Options.Loop.
 func (p *Player) again() error {
 	if !p.options.Loop {
 		return io.EOF

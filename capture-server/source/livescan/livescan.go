@@ -14,8 +14,8 @@
 //
 // and the same with depth_NFOV_UNBINNED and color_720p for those directories.
 //
-// Cameras of a studio play in step, in a loop: a take by its time stamps, the others, and
-// a take without, at a chosen frame rate. Colour is delivered as the JPEG it is. A take
+// Cameras of a studio play in step, in a loop: a take by its time stamps, anything else at
+// a chosen frame rate. Colour is delivered as the JPEG it is. A take
 // plays in the modes it was recorded in; frames that a camera lacks are gaps.
 package livescan
 

@@ -1,6 +1,5 @@
-// Package pace gives sources that make their own frames the rhythm of a camera:
-// frame k of every camera of a studio is due at the same absolute time, so that
-// cameras stay in step and nothing drifts however long a frame takes to make.
+// Package pace times frames of sources without a sensor: frame k of every camera of a
+// studio is due at the same absolute time, so cameras stay in step and do not drift.
 package pace
 
 import (
@@ -85,7 +84,7 @@ func (c *Camera) newest(elapsed time.Duration) int64 {
 
 // Wait blocks until the camera's next frame is due and returns its number and the
 // time it is due. A caller more than a frame late gets the newest frame that is due:
-// the numbers between are frames dropped, as a camera drops them.
+// the frames between are dropped.
 func (c *Camera) Wait(ctx context.Context) (frame int64, due time.Time, err error) {
 	c.Clock.once.Do(func() { c.Clock.start = time.Now() })
 	if err := ctx.Err(); err != nil {
@@ -98,8 +97,8 @@ func (c *Camera) Wait(ctx context.Context) (frame int64, due time.Time, err erro
 	}
 	frame = c.next
 	due = c.Clock.start.Add(c.Offset(frame))
-	// A Go timer fires up to a millisecond late, which would be the sensor's delay in
-	// every measurement: the last stretch is slept by the thread.
+	// A Go timer fires up to a millisecond late, which every measurement of delay would
+	// include: the thread itself sleeps the last stretch.
 	if err := wait(ctx, time.Until(due)-timerSlack); err != nil {
 		return 0, time.Time{}, err
 	}

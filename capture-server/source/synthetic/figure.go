@@ -348,7 +348,7 @@ func (f *figure) near(solids, found []int, p vec, reach float32) (float32, []int
 
 func abs(x float32) float32 { return max(x, -x) }
 
-// material tells where p would be in the rest pose and by that what it is made of.
+// material is where p would be in the rest pose, which determines its colour.
 func (f *figure) material(solids []int, p vec) vec {
 	var at vec
 	var sum float32

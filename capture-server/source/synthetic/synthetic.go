@@ -4,10 +4,9 @@
 // each frame of a loop and drawn through the lens models of both cameras of each
 // sensor.
 //
-// The loop is rendered when the studio opens, on all processors, because a frame
-// takes longer to draw than a player may cost while the rest of the pipeline runs;
-// playing it afterwards costs nothing but memory (about 0.9 MB a frame and camera).
-// Everything depends on the options alone: the same seed gives the same bytes.
+// The loop is rendered on all processors when the studio opens, because drawing a frame
+// would take too much from the pipeline under test; playing it costs memory only (about
+// 0.9 MB per frame and camera). The same options give the same bytes.
 package synthetic
 
 import (
@@ -37,7 +36,7 @@ type Options struct {
 	Seed    uint64           // of the sensors' noise
 	Room    bool             // a room with walls instead of a round stage before a curtain
 
-	// Progress, if set, is told of each frame rendered, from one goroutine at a time.
+	// Progress, if set, is called after each frame rendered, by one goroutine at a time.
 	Progress func(done, total int)
 }
 
@@ -61,8 +60,7 @@ const (
 	target   = 740
 )
 
-// Open renders a studio's loop. It returns ctx's error if ctx ends before that is
-// done.
+// Open renders a studio's loop. It returns ctx's error if ctx ends first.
 func Open(ctx context.Context, opts Options) (*Studio, error) {
 	opts.Cameras = cmp.Or(opts.Cameras, 1)
 	opts.Depth = cmp.Or(opts.Depth, camera.NFOVUnbinned)
@@ -201,7 +199,7 @@ func (s *sensor) draw(k int, c *canvas, m *mesher, encoder *mjpeg.Encoder, rng *
 	return nil
 }
 
-// Name returns "synthetic-0" for the first camera.
+// Name implements source.Source: "synthetic-0" is the first camera.
 func (s *sensor) Name() string { return s.name }
 
 // Calibration returns the made-up factory calibration at the chosen modes.
@@ -230,5 +228,5 @@ func (s *sensor) Next(ctx context.Context, f *source.Frame) error {
 	return nil
 }
 
-// Close has nothing to free.
+// Close implements source.Source.
 func (s *sensor) Close() error { return nil }
