@@ -344,12 +344,20 @@ func (v *Viewer) subscribe(s *subscription, filter *moqt.Filter, join bool) acti
 		if v.subs[s.tile] == s { // it ended by itself: the next decision may ask again
 			delete(v.subs, s.tile)
 		}
-		var refused *moqt.RequestError
-		if errors.As(err, &refused) {
-			v.counters.Refused++
-			v.log.Debug("a tile is refused", "track", name.String(), "err", err)
-		}
+		v.refused(s.key, err)
 	}
+}
+
+// refused notes a refusal: the tile is not asked for at that quality again until there is
+// another catalog. v.mu is held.
+func (v *Viewer) refused(k key, err error) {
+	var refused *moqt.RequestError
+	if !errors.As(err, &refused) {
+		return
+	}
+	v.counters.Refused++
+	delete(v.offered, k)
+	v.log.Debug("a tile is refused", "tile", k.tile, "quality", k.quality, "err", err)
 }
 
 // update changes a subscription.
@@ -385,8 +393,11 @@ func (v *Viewer) fetch(id uint64, k key, priority uint8) action {
 		if err == nil {
 			err = v.readFetch(ctx, f, k)
 		}
+		v.mu.Lock()
+		defer v.mu.Unlock()
 		if err != nil && ctx.Err() == nil {
 			v.log.Debug("a tile cannot be fetched", "track", name.String(), "group", id, "err", err)
+			v.counters.Refused++
 			return
 		}
 		v.complete(k, id)

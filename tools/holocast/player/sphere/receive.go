@@ -105,7 +105,9 @@ func (v *Viewer) readGroup(r *moqt.SubgroupReader, k key) {
 			continue
 		}
 		if err == io.EOF {
+			v.mu.Lock()
 			v.complete(k, r.Group)
+			v.mu.Unlock()
 			return
 		}
 		r.Cancel(wire.StreamCancelled)
@@ -203,10 +205,8 @@ func (v *Viewer) add(k key, id, object uint64, properties wire.Properties, paylo
 	}
 }
 
-// complete notes that a group came to its end.
+// complete notes that a group came to its end. v.mu is held.
 func (v *Viewer) complete(k key, id uint64) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
 	if g := v.groups[id]; g != nil && g.tracks[k] != nil {
 		g.tracks[k].complete = true
 	}
