@@ -74,7 +74,9 @@ func watch(t *testing.T, f spheretest.Film, cfg sphere.Config, gops int) sphere.
 		t.Fatal(err)
 	}
 	defer v.Close()
-	v.Configure(c, func(track catalog.Track) moqt.TrackName { return moqt.TrackName{Namespace: namespace, Name: track.Name} })
+	v.Configure(c, func(track catalog.Track) moqt.TrackName {
+		return moqt.TrackName{Namespace: namespace, Name: track.Name}
+	})
 	played := make(chan error, 1)
 	running.Go(func() { played <- v.Play(ctx, session) })
 	for deadline := time.Now().Add(time.Minute); v.Report().GOPs < gops; {
