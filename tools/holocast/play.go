@@ -5,21 +5,27 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"image/png"
 	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"holocast/internal/connect"
+	"holocast/internal/gazetrace"
 	"holocast/internal/moqt"
 	"holocast/internal/plyfile"
 	"holocast/internal/pointcloud"
 	"holocast/internal/render"
+	"holocast/internal/tile360"
 	"holocast/tools/holocast/player"
+	"holocast/tools/holocast/player/sphere"
 )
 
 // playOptions are the flags of play.
@@ -34,6 +40,12 @@ type playOptions struct {
 	noReceipts bool
 	png, ply   string
 	frames     string
+
+	gaze, crowd string // head traces
+	fov         string
+	reference   string
+	scheme      string
+	noDecode    bool
 }
 
 func playCommand() *cobra.Command {
@@ -45,11 +57,18 @@ func playCommand() *cobra.Command {
 frame delay (captured to decoded, on the relay's clock), points per frame, bit
 rate and lost frames. It goes on when the publisher or the relay comes back.
 
+Of 360° video it shows how good the viewport is, how much of it tiles show, stalls,
+wasted bytes, and the time from a turn of the head to a sharp tile. --gaze moves the
+head as recorded: CSV with the columns t and x, y, z (right, up, forward) or yaw, pitch
+(degrees), and perhaps video, user: FILE:VIDEO/USER picks one of several, the others of
+that video are the crowd that helps to predict the gaze.
+
 A receipt of every frame goes back on the track receipts/<viewer> of the session,
 a datagram of 200 to 240 bytes.`,
 		Example: `  holocast play moqt://localhost:4443/demo
   holocast play https://relay.example/studio --camera 0 --duration 10s --json
-  holocast play moqt://localhost:4443/demo --duration 5s --png cloud.png --ply cloud.ply`,
+  holocast play moqt://localhost:4443/demo --duration 5s --png cloud.png --ply cloud.ply
+  holocast play moqt://localhost:4443/tour --gaze traces.csv:10/0EUCC2 --reference panorama.mp4 --png viewport.png`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.target.URL = args[0]
@@ -65,8 +84,14 @@ a datagram of 200 to 240 bytes.`,
 	f.BoolVar(&o.wait, "wait", false, "wait for a relay or a session that is not there yet")
 	f.BoolVar(&o.json, "json", false, "print what was measured as one JSON object, the last line of stdout")
 	f.BoolVar(&o.noReceipts, "no-receipts", false, "send no receipts")
-	f.StringVar(&o.png, "png", "", "write a picture of the last frame, all cameras merged")
+	f.StringVar(&o.png, "png", "", "write a picture of the last frame, all cameras merged; of 360° video the viewport")
 	f.StringVar(&o.frames, "frames", "", "write a line for every frame shown to this CSV file (times in UNIX µs)")
+	f.StringVar(&o.gaze, "gaze", "", "360°: head trace, FILE or FILE:VIDEO/USER (default straight ahead)")
+	f.StringVar(&o.crowd, "crowd", "", "360°: head traces of others, FILE or FILE:VIDEO (default the others of --gaze's video)")
+	f.StringVar(&o.fov, "fov", "90x90", "360°: field of view, degrees, WIDTHxHEIGHT")
+	f.StringVar(&o.reference, "reference", "", "360°: the source's file, to compare the viewport with")
+	f.StringVar(&o.scheme, "scheme", sphere.Ours, "360°: how tiles are chosen: ours, whole, viewport, fixed or paper")
+	f.BoolVar(&o.noDecode, "no-decode", false, "360°: leave out decoding; viewport quality is then by the publisher's distortions alone")
 	f.StringVar(&o.ply, "ply", "", "write the last frame, all cameras merged")
 	return c
 }
@@ -80,6 +105,9 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 	cfg := player.Config{Namespace: ns, Cameras: o.cameras, Quality: o.quality, DeliveryTimeout: o.timeout, Wait: o.wait}
 	if !o.noReceipts {
 		cfg.Viewer = fmt.Sprintf("%08x", rand.Uint32())
+	}
+	if cfg.Sphere, err = o.sphere(); err != nil {
+		return err
 	}
 	var list *frameList
 	if o.frames != "" {
@@ -110,6 +138,10 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 // firstFramePatience is how long a session may take to show a frame, where there is
 // an end to playing it.
 const firstFramePatience = 20 * time.Second
+
+// decodePatience is how long what was seen of 360° video may still take to be decoded at the
+// end.
+const decodePatience = 30 * time.Second
 
 // watch plays and shows the live line. That ctx ended is no error where frames came.
 func watch(ctx context.Context, o playOptions, p *player.Player, stderr *os.File) (player.Report, error) {
@@ -150,15 +182,77 @@ func watch(ctx context.Context, o playOptions, p *player.Player, stderr *os.File
 			}
 		}
 	}
-	report := p.Snapshot(time.Now())
 	line.end()
+	if v := p.Sphere(); v != nil {
+		finish, cancel := context.WithTimeout(ctx, decodePatience)
+		v.Finish(finish)
+		cancel()
+	}
+	report := p.Snapshot(time.Now())
 	if err != nil && playing.Err() == nil {
 		return report, err
 	}
-	if report.Frames == 0 {
+	if report.Frames == 0 && (report.Sphere == nil || report.Sphere.GOPs == 0) {
 		return report, errors.New("no frame arrived")
 	}
 	return report, nil
+}
+
+// sphere says how to play 360° video.
+func (o playOptions) sphere() (*sphere.Config, error) {
+	cfg := &sphere.Config{Scheme: o.scheme, Decode: !o.noDecode, Reference: o.reference}
+	var w, h float64
+	if n, err := fmt.Sscanf(o.fov, "%gx%g", &w, &h); n != 2 || err != nil || !(w >= 10 && w <= 150 && h >= 10 && h <= 150) {
+		return nil, fmt.Errorf("--fov %q: want WIDTHxHEIGHT, each 10 to 150 degrees", o.fov)
+	}
+	cfg.Viewport = tile360.Degrees(w, h)
+	var others []gazetrace.Trace
+	if o.gaze != "" {
+		path, video, user := splitTrace(o.gaze)
+		traces, err := gazetrace.Open(path)
+		if err != nil {
+			return nil, fmt.Errorf("--gaze: %w", err)
+		}
+		at := slices.IndexFunc(traces, func(t gazetrace.Trace) bool {
+			return (video == "" || t.Video == video) && (user == "" || t.User == user)
+		})
+		if at < 0 {
+			return nil, fmt.Errorf("--gaze: %s has no trace of video %q and user %q", path, video, user)
+		}
+		cfg.Head = traces[at].At
+		for i, t := range traces {
+			if i != at && t.Video == traces[at].Video {
+				others = append(others, t)
+			}
+		}
+	}
+	if o.crowd != "" {
+		path, video, _ := splitTrace(o.crowd)
+		traces, err := gazetrace.Open(path)
+		if err != nil {
+			return nil, fmt.Errorf("--crowd: %w", err)
+		}
+		if others = traces; video != "" {
+			others = gazetrace.Of(traces, video)
+		}
+	}
+	if len(others) > 0 {
+		cfg.Crowd = gazetrace.Crowd(others, 10)
+	}
+	return cfg, nil
+}
+
+// splitTrace splits FILE:VIDEO/USER.
+func splitTrace(s string) (path, video, user string) {
+	if _, err := os.Stat(s); err == nil {
+		return s, "", ""
+	}
+	at := strings.LastIndexByte(s, ':')
+	if at < 0 {
+		return s, "", ""
+	}
+	video, user, _ = strings.Cut(s[at+1:], "/")
+	return s[:at], video, user
 }
 
 // writePictures writes the files that were asked for.
@@ -167,6 +261,16 @@ func (o playOptions) writePictures(p *player.Player) error {
 		return nil
 	}
 	clouds, sensors := p.Clouds()
+	if v := p.Sphere(); v != nil && len(clouds) == 0 {
+		if o.ply != "" {
+			return errors.New("--ply: the session has no point clouds")
+		}
+		picture := v.Picture(960)
+		if picture == nil {
+			return errors.New("--png: no viewport was decoded")
+		}
+		return writeFile(o.png, func(w io.Writer) error { return png.Encode(w, picture) })
+	}
 	if o.ply != "" {
 		var all pointcloud.Points
 		for _, c := range clouds {

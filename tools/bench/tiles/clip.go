@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"holocast/internal/loc"
 	"holocast/internal/tile360"
 )
 
@@ -38,6 +40,12 @@ type clip struct {
 	// qualities come the low-resolution sphere and a black picture.
 	errors [][][]float32
 	black  [][]float64 // by GoP and tile: distortion of a black picture
+	// encoded are the streams themselves: by tile and quality, and of the low-resolution
+	// sphere.
+	encoded    [][]stream
+	encodedLow stream
+	lowWidth   int
+	lowHeight  int
 }
 
 // Indexes into clip.errors of what is shown where a tile is missing.
@@ -116,6 +124,11 @@ func measure(ctx context.Context, s source, crfs []int, videoCRF, seconds int) (
 	if c.video, err = gopBytes(low); err != nil {
 		return nil, err
 	}
+	if c.encodedLow, err = readStream(low); err != nil {
+		return nil, err
+	}
+	c.lowWidth, c.lowHeight = s.width/4, s.height/8*2
+	c.encoded = make([][]stream, c.grid.Tiles())
 	n := len(c.video)
 	for range n {
 		c.gops = append(c.gops, tile360.GoP{
@@ -160,10 +173,16 @@ func measure(ctx context.Context, s source, crfs []int, videoCRF, seconds int) (
 			return nil, err
 		}
 		for t := range c.grid.Tiles() {
-			sizes, err := gopBytes(filepath.Join(dir, fmt.Sprintf("%d.h264", t)))
+			file := filepath.Join(dir, fmt.Sprintf("%d.h264", t))
+			sizes, err := gopBytes(file)
 			if err != nil {
 				return nil, err
 			}
+			encoded, err := readStream(file)
+			if err != nil {
+				return nil, err
+			}
+			c.encoded[t] = append(c.encoded[t], encoded)
 			if len(sizes) != n {
 				return nil, fmt.Errorf("tile %d has %d GoPs, the low-resolution sphere %d", t, len(sizes), n)
 			}
@@ -221,6 +240,49 @@ func gopBytes(file string) ([]float64, error) {
 		sizes = append(sizes, float64(end-s))
 	}
 	return sizes, nil
+}
+
+// stream is an H.264 stream as objects carry it.
+type stream struct {
+	config []byte   // avcC
+	frames [][]byte // NAL units with lengths
+}
+
+// readStream splits a byte stream with start codes. A frame is one slice.
+func readStream(file string) (s stream, err error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return s, err
+	}
+	var sps, pps, frame []byte
+	for len(b) > 0 {
+		start := bytes.Index(b, []byte{0, 0, 1})
+		if start < 0 {
+			break
+		}
+		b = b[start+3:]
+		end := bytes.Index(b, []byte{0, 0, 1})
+		if end < 0 {
+			end = len(b)
+		}
+		unit := bytes.TrimRight(b[:end], "\x00")
+		b = b[end:]
+		if len(unit) == 0 {
+			continue
+		}
+		switch unit[0] & 0x1f {
+		case 7:
+			sps = unit
+		case 8:
+			pps = unit
+		case 1, 5:
+			frame = append(binary.BigEndian.AppendUint32(frame, uint32(len(unit))), unit...)
+			s.frames = append(s.frames, frame)
+			frame = nil
+		}
+	}
+	s.config, err = loc.AVCConfig(sps, pps)
+	return s, err
 }
 
 // compare runs two FFmpegs that write the original and what a viewer sees instead, and

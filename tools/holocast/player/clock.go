@@ -66,14 +66,26 @@ func (p *Player) setClock(state clockState) {
 	p.unmeasured = nil
 }
 
+// firstShown notes that something is shown.
+func (p *Player) firstShown(at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.noteFirst(at)
+}
+
+// noteFirst is firstShown; p.mu is held.
+func (p *Player) noteFirst(at time.Time) {
+	if p.first.IsZero() {
+		p.first = at
+		close(p.showed)
+	}
+}
+
 // show counts a frame that was shown.
 func (p *Player) show(f shown) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.first.IsZero() {
-		p.first = f.at
-		close(p.showed)
-	}
+	p.noteFirst(f.at)
 	if p.cfg.Shown != nil {
 		p.cfg.Shown(ShownFrame{
 			Camera: f.header.Camera, Sequence: f.header.Sequence, Captured: time.UnixMicro(int64(f.header.CaptureTime)),

@@ -26,6 +26,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/pointcloud"
 	"holocast/internal/qoe"
+	"holocast/tools/holocast/player/sphere"
 )
 
 // Config says what to play.
@@ -41,6 +42,9 @@ type Config struct {
 	Viewer string
 	// Wait makes Play wait for a session that nobody publishes yet.
 	Wait bool
+	// Sphere says how to play the session's 360° video; nil = not at all. Its clock is the
+	// player's.
+	Sphere *sphere.Config
 	// Shown is told of every frame that was shown, one after the other; nil = nobody
 	// is. It must not call the player.
 	Shown func(ShownFrame)
@@ -69,6 +73,7 @@ type Player struct {
 	showed chan struct{}
 
 	mu         sync.Mutex
+	sphere     *sphere.Viewer // nil where the session has none
 	feeds      map[int]*feed
 	first      time.Time // when the first frame was shown
 	hasClock   clockState
@@ -89,6 +94,9 @@ func New(cfg Config) *Player {
 
 // Close stops the decoders. Play must have returned.
 func (p *Player) Close() {
+	if v := p.Sphere(); v != nil {
+		v.Close()
+	}
 	for _, f := range p.sorted() {
 		f.close()
 	}
@@ -195,12 +203,62 @@ func (p *Player) wanted(c *catalog.Catalog) (map[string]func(context.Context, *m
 		name := connect.TrackName(p.cfg.Namespace, t)
 		list[name.String()] = func(ctx context.Context, s *moqt.Session) { p.followPoses(ctx, s, name) }
 	}
+	if err := p.wantSphere(c, list); err != nil {
+		return nil, err
+	}
 	select {
 	case <-p.joined:
 	default:
 		close(p.joined)
 	}
 	return list, nil
+}
+
+// wantSphere adds the session's 360° video to what is wanted.
+func (p *Player) wantSphere(c *catalog.Catalog, list map[string]func(context.Context, *moqt.Session)) error {
+	t := c.Sphere()
+	if t == nil || p.cfg.Sphere == nil {
+		return nil
+	}
+	v := p.Sphere()
+	if v == nil {
+		cfg := *p.cfg.Sphere
+		cfg.Clock, cfg.Log = &p.clock, p.log
+		cfg.Relay = func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.hasClock == clockRelay
+		}
+		var err error
+		if v, err = sphere.New(cfg); err != nil {
+			return err
+		}
+		p.mu.Lock()
+		p.sphere = v
+		p.mu.Unlock()
+		go func() {
+			select {
+			case <-v.Showing():
+				p.firstShown(time.Now())
+			case <-v.Closed():
+			}
+		}()
+	}
+	name := func(t catalog.Track) moqt.TrackName { return connect.TrackName(p.cfg.Namespace, t) }
+	v.Configure(c, name)
+	list[name(*t).String()] = func(ctx context.Context, s *moqt.Session) {
+		if err := v.Play(ctx, s); err != nil && ctx.Err() == nil && s.Err() == nil {
+			p.log.Error("the 360° video cannot be received", "err", err)
+		}
+	}
+	return nil
+}
+
+// Sphere returns the viewer of the session's 360° video, nil where there is none.
+func (p *Player) Sphere() *sphere.Viewer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sphere
 }
 
 // feed finds or makes the feed of a camera.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"holocast/internal/qoe"
+	"holocast/tools/holocast/player/sphere"
 )
 
 // Report is what a player measured; its JSON form is one flat object.
@@ -29,6 +30,8 @@ type Report struct {
 	FramesDamaged    uint64  `json:"frames_damaged"`    // of those lost: could not be decoded
 	DescriptionsLate uint64  `json:"descriptions_late"` // came after their frame was shown
 	SubgroupsReset   uint64  `json:"subgroups_reset"`   // given up by the relay or the publisher
+	// Sphere is of the 360° video; nil where the session has none.
+	Sphere *sphere.Report `json:"sphere,omitempty"`
 }
 
 // Snapshot sums up the run so far.
@@ -66,6 +69,9 @@ func (p *Player) report(s qoe.Snapshot, now time.Time) Report {
 		r.DescriptionsLate += c.late
 		r.SubgroupsReset += c.reset
 	}
+	if v := p.Sphere(); v != nil {
+		r.Sphere = new(v.Report())
+	}
 	if whole > 0 {
 		r.Density = math.Round(1e4*float64(shown)/float64(whole)) / 1e4
 	}
@@ -76,6 +82,14 @@ func milliseconds(d time.Duration) float64 { return math.Round(float64(d)/1e4) /
 
 // String is the report on one line.
 func (r Report) String() string {
+	if r.Sphere != nil {
+		s := r.Sphere.String()
+		if r.Frames == 0 {
+			return s
+		}
+		r.Sphere = nil
+		return r.String() + "  " + s
+	}
 	s := fmt.Sprintf("%5.1f fps  delay %.1f / %.1f / %.1f ms (p50/p95/p99", r.FPS, r.FrameDelayMS.P50, r.FrameDelayMS.P95, r.FrameDelayMS.P99)
 	if r.DelayFrom != "capture" {
 		s += " since " + r.DelayFrom + ", recording"

@@ -1,0 +1,405 @@
+package sphere
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"holocast/internal/catalog"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/tile360"
+)
+
+// schedule is when the next decision is due.
+type schedule struct {
+	group uint64 // the newest decided for
+	again int    // decisions made within the GoP under way
+}
+
+// action is what a decision has the session do.
+type action func(context.Context, *moqt.Session)
+
+// The capacity's first estimate, and how it grows while everything comes in time: the viewer
+// receives what it asks for, which says no more than that the network carries that.
+const (
+	firstRate  = 4e6 / 8 // bytes per second
+	rateGrowth = 1.25
+)
+
+// decide makes the decision that is due, if any. v.mu is held.
+func (v *Viewer) decide(now time.Time, rtt time.Duration, next *schedule) []action {
+	if !v.began || !v.tiled || v.latest == nil {
+		return nil
+	}
+	g := v.groups[v.newest]
+	if g == nil || g.start.IsZero() {
+		return nil
+	}
+	for t := v.planner.Gaze.Last().T; ; {
+		t += 1. / headRate
+		if t > v.playhead(now) {
+			break
+		}
+		v.planner.Gaze.Add(tile360.Sample{T: t, Gaze: v.cfg.Head(t)})
+	}
+	begun := v.local(g.start)
+	v.planner.Latency = rtt.Seconds() + 0.1
+	switch {
+	case next.group <= v.newest && now.After(begun.Add(v.gop-rtt-decideAhead)):
+		next.group, next.again = v.newest+1, 0
+		return v.decideNext(now)
+	case v.cfg.Scheme == Ours && next.group > v.newest-1 && next.again < replans-1 &&
+		now.After(begun.Add(time.Duration(next.again+1)*v.gop/replans)) && now.Before(begun.Add(v.gop-rtt-decideAhead)):
+		next.again++
+		return v.decideAgain(now)
+	}
+	return nil
+}
+
+// measure feeds the capacity with what came since the last decision.
+func (v *Viewer) measure(now time.Time) {
+	m := v.interval
+	v.interval = meter{began: now}
+	seconds := now.Sub(m.began).Seconds()
+	if seconds < 0.1 {
+		return
+	}
+	rate := float64(m.bytes) / seconds
+	if m.late*10 > m.objects { // the network was full: that is what it carries
+		v.rate = rate
+	} else {
+		v.rate = max(v.rate*rateGrowth, rate*rateGrowth, firstRate)
+		most := 0.0
+		for _, tile := range v.latest.Data.Bytes {
+			for _, b := range tile {
+				if b != nil {
+					most += float64(*b)
+				}
+			}
+		}
+		v.rate = min(v.rate, max(most/v.gop.Seconds(), firstRate)) // no more is of use
+	}
+	v.planner.Capacity.Add(v.rate)
+}
+
+// gopOf describes a GoP to the planner: by its own record where that is here, which it is of
+// recorded content, or by the newest.
+func (v *Viewer) gopOf(id uint64, start float64) tile360.GoP {
+	r := v.rates[id]
+	if r == nil {
+		r = v.latest
+	}
+	q := v.planner.Qualities
+	g := tile360.GoP{Start: start, Duration: v.gop.Seconds(), Miss: r.Data.Missing}
+	for t := range v.grid.Tiles() {
+		for k := range q {
+			bytes, mse := 0.0, math.NaN()
+			if _, offered := v.offered[key{t, k}]; offered && r.Data.Bytes[t][k] != nil {
+				bytes, mse = float64(*r.Data.Bytes[t][k]), *r.Data.MSE[t][k]
+			}
+			g.Bytes, g.Distortion = append(g.Bytes, bytes), append(g.Distortion, mse)
+		}
+	}
+	return g
+}
+
+// lag returns how many bytes of tiles of the group under way should have come by now and have
+// not, and how many are still to be sent.
+func (v *Viewer) lag(now time.Time) (late, left float64) {
+	g := v.groups[v.newest]
+	gop := v.gopOf(v.newest, 0)
+	done := min(1, max(0, now.Sub(v.local(g.start)).Seconds()/v.gop.Seconds()))
+	for _, s := range v.subs {
+		if s.first > v.newest {
+			continue
+		}
+		bytes := gop.Bytes[s.tile*v.planner.Qualities+s.quality]
+		got := 0.0
+		if r := g.tracks[s.key]; r != nil {
+			got = float64(r.bytes)
+		}
+		late += max(0, bytes*done-got)
+		left += max(0, bytes*(1-done))
+	}
+	return late, left
+}
+
+// decideNext chooses the tiles of the GoP that is about to begin.
+func (v *Viewer) decideNext(now time.Time) (actions []action) {
+	v.measure(now)
+	id := v.newest + 1
+	start := v.media(v.groups[v.newest].start) + v.gop.Seconds()
+	gop := v.gopOf(id, start)
+	late, _ := v.lag(now)
+	video := float64(v.groups[v.newest].bytes(key{-1, 0}))
+	pending := late + video
+	wanted := map[int]wish{}
+	if v.cfg.Scheme == Ours {
+		requests := v.planner.Plan([]tile360.GoP{gop}, v.gop.Seconds(), pending)
+		sure := len(v.planner.Chosen().Order)
+		for i, r := range requests {
+			wanted[r.Tile] = wish{r.Quality, priorityOf(i, sure)}
+		}
+	} else {
+		for i, r := range v.baseline(&gop, start, pending) {
+			wanted[r.Tile] = wish{r.Quality, priorityOf(i, math.MaxInt)}
+		}
+	}
+	v.counters.Decisions++
+	for tile, s := range v.subs {
+		w, stays := wanted[tile]
+		if stays && w.quality == s.quality {
+			delete(wanted, tile)
+			if d := int(w.priority) - int(s.priority); d > priorityStep || d < -priorityStep {
+				s.priority = w.priority
+				actions = append(actions, v.update(s, moqt.Parameters{SubscriberPriority: &w.priority}))
+			}
+			continue
+		}
+		delete(v.subs, tile)
+		s.last = v.newest
+		v.ending = append(v.ending, s)
+		if s.first > v.newest { // it has not begun
+			actions = append(actions, v.unsubscribe(s))
+			continue
+		}
+		actions = append(actions, v.update(s, moqt.Parameters{Filter: &moqt.Filter{
+			Type: wire.FilterAbsoluteRange, Start: moqt.Location{Group: s.first}, EndGroup: s.last}}))
+	}
+	for tile, w := range wanted {
+		s := &subscription{key: key{tile, w.quality}, first: id, priority: w.priority}
+		v.subs[tile] = s
+		actions = append(actions, v.subscribe(s, &moqt.Filter{Type: wire.FilterAbsoluteStart, Start: moqt.Location{Group: id}}, false))
+	}
+	keep := v.ending[:0]
+	for _, s := range v.ending { // those the publisher did not end by itself
+		if s.last+2 > v.newest {
+			keep = append(keep, s)
+			continue
+		}
+		actions = append(actions, v.unsubscribe(s))
+	}
+	v.ending = keep
+	return actions
+}
+
+// wish is what a decision wants of a tile.
+type wish struct {
+	quality  int
+	priority uint8
+}
+
+const priorityStep = 16
+
+// priorityOf is the subscriber priority of the tile at a place in the order: six steps, so
+// that small changes cost no message.
+func priorityOf(i, sure int) uint8 {
+	if i >= sure {
+		return prioritySpare
+	}
+	return uint8(priorityTile + min(5, i/4)*priorityStep)
+}
+
+// decideAgain looks whether the head has turned elsewhere than was expected: tiles of the GoP
+// under way are joined, those of the one being shown fetched.
+func (v *Viewer) decideAgain(now time.Time) (actions []action) {
+	under := v.groups[v.newest]
+	var gops []tile360.GoP
+	var ids []uint64
+	for _, id := range []uint64{v.newest - 1, v.newest} {
+		g := v.groups[id]
+		if g == nil || g.start.IsZero() || v.media(g.start)+v.gop.Seconds() <= v.playhead(now) {
+			continue
+		}
+		gop := v.gopOf(id, v.media(g.start))
+		gop.Have = make([]int, v.grid.Tiles())
+		for t := range gop.Have {
+			gop.Have[t] = -1
+		}
+		for k, r := range g.tracks {
+			if k.tile >= 0 && (r.complete || g == under) {
+				gop.Have[k.tile] = max(gop.Have[k.tile], k.quality)
+			}
+		}
+		for f := range v.urgent {
+			if f.group == id {
+				gop.Have[f.tile] = max(gop.Have[f.tile], f.quality)
+			}
+		}
+		if g == under {
+			for _, s := range v.subs {
+				gop.Have[s.tile] = max(gop.Have[s.tile], s.quality)
+			}
+		}
+		gops, ids = append(gops, gop), append(ids, id)
+	}
+	if len(gops) == 0 {
+		return nil
+	}
+	late, left := v.lag(now)
+	seconds := v.local(under.start).Add(v.gop).Sub(now).Seconds()
+	requests := v.planner.Plan(gops, seconds, late+left)
+	sure := len(v.planner.Chosen().Order)
+	v.counters.Decisions++
+	for i, r := range requests[:sure] {
+		id, k := ids[r.GoP], key{r.Tile, r.Quality}
+		priority := priorityOf(i, sure)
+		v.urgent[fetched{id, k}] = true
+		v.counters.Urgent++
+		if id != v.newest {
+			actions = append(actions, v.fetch(id, k, priority))
+			continue
+		}
+		if s := v.subs[r.Tile]; s != nil { // the better quality takes over from the next GoP on
+			s.last = v.newest
+			v.ending = append(v.ending, s)
+			delete(v.subs, r.Tile)
+			actions = append(actions, v.unsubscribe(s))
+		}
+		s := &subscription{key: k, first: id, priority: priority}
+		v.subs[r.Tile] = s
+		actions = append(actions, v.subscribe(s, &moqt.Filter{Type: wire.FilterLargestObject}, true))
+	}
+	for f := range v.urgent {
+		if f.group+keepGroups < v.newest {
+			delete(v.urgent, f)
+		}
+	}
+	return actions
+}
+
+// baseline chooses as one of the schemes to compare with does.
+func (v *Viewer) baseline(gop *tile360.GoP, start, pending float64) []tile360.Request {
+	tiles, seconds := v.grid.Tiles(), v.gop.Seconds()
+	share, seen := make([]float64, tiles), make([]float64, tiles)
+	var looks []tile360.Look
+	ahead := func(at float64) float64 { return max(0, start+at*seconds-v.planner.Gaze.Last().T) }
+	if v.cfg.Scheme == Viewport {
+		looks = []tile360.Look{{Gaze: v.planner.Gaze.Predict(ahead(0.5)), P: 1}}
+	} else {
+		for _, at := range []float64{1. / 6, 0.5, 5. / 6} {
+			looks = v.planner.Gaze.Looks(ahead(at), 1./3, looks)
+		}
+	}
+	v.planner.View.Expect(looks, share, seen)
+	capacity := &v.planner.Capacity
+	p := tile360.Problem{
+		Qualities: v.planner.Qualities, Seen: seen, Miss: gop.Miss, Bytes: gop.Bytes, Distortion: gop.Distortion,
+		Budget: capacity.Percentile(tile360.BudgetPercentile)*seconds - pending, Capacity: capacity.Distribution(seconds, nil),
+	}
+	var plan tile360.Plan
+	switch v.cfg.Scheme {
+	case Whole:
+		v.solver.Whole(&p, &plan)
+	case Viewport:
+		v.solver.Viewport(&p, &plan)
+	case Fixed:
+		v.solver.Fixed(&p, &plan)
+	case Paper:
+		v.solver.Paper(&p, 10, &plan)
+	}
+	var requests []tile360.Request
+	for _, t := range plan.Order {
+		requests = append(requests, tile360.Request{Tile: t, Quality: plan.Quality[t]})
+	}
+	return requests
+}
+
+func (g *group) bytes(k key) int {
+	if r := g.tracks[k]; r != nil {
+		return r.bytes
+	}
+	return 0
+}
+
+// subscribe has a tile received until it is ended.
+func (v *Viewer) subscribe(s *subscription, filter *moqt.Filter, join bool) action {
+	v.counters.Subscribes++
+	if join {
+		v.counters.Fetches++
+	}
+	priority, name, timeout := s.priority, v.name(catalog.TileTrack(s.tile, s.quality)), v.latency
+	began := make(chan struct{})
+	var cancel context.CancelFunc
+	s.cancel = func() {
+		<-began
+		cancel()
+	}
+	return func(ctx context.Context, session *moqt.Session) {
+		ctx, cancel = context.WithCancel(ctx)
+		close(began)
+		defer cancel()
+		sub, err := session.Subscribe(ctx, name, moqt.SubscribeOptions{Filter: filter, Priority: &priority, ObjectDeliveryTimeout: timeout, Join: join})
+		if err == nil {
+			v.mu.Lock()
+			s.sub = sub
+			v.mu.Unlock()
+			err = v.receive(ctx, sub, s.key, join)
+			sub.Cancel()
+		}
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		if v.subs[s.tile] == s { // it ended by itself: the next decision may ask again
+			delete(v.subs, s.tile)
+		}
+		v.refused(s.key, err)
+	}
+}
+
+// refused notes a refusal: the tile is not asked for at that quality again until there is
+// another catalog. v.mu is held.
+func (v *Viewer) refused(k key, err error) {
+	var refused *moqt.RequestError
+	if !errors.As(err, &refused) {
+		return
+	}
+	v.counters.Refused++
+	delete(v.offered, k)
+	v.log.Debug("a tile is refused", "tile", k.tile, "quality", k.quality, "err", err)
+}
+
+// update changes a subscription.
+func (v *Viewer) update(s *subscription, p moqt.Parameters) action {
+	v.counters.Updates++
+	return func(ctx context.Context, _ *moqt.Session) {
+		v.mu.Lock()
+		sub := s.sub
+		v.mu.Unlock()
+		if sub == nil {
+			return // refused, or not answered within a GoP: it is ended below
+		}
+		if _, err := sub.Update(ctx, p); err != nil && ctx.Err() == nil && sub.Err() == nil {
+			v.log.Debug("a subscription cannot be changed", "track", sub.Track().String(), "err", err)
+		}
+	}
+}
+
+// unsubscribe ends a subscription that has not ended.
+func (v *Viewer) unsubscribe(s *subscription) action {
+	if s.sub == nil || s.sub.Err() == nil {
+		v.counters.Unsubscribes++
+	}
+	return func(context.Context, *moqt.Session) { s.cancel() }
+}
+
+// fetch asks for a group that has been published.
+func (v *Viewer) fetch(id uint64, k key, priority uint8) action {
+	v.counters.Fetches++
+	name := v.name(catalog.TileTrack(k.tile, k.quality))
+	return func(ctx context.Context, session *moqt.Session) {
+		f, err := session.Fetch(ctx, name, moqt.Location{Group: id}, moqt.Location{Group: id}, moqt.FetchOptions{Priority: &priority})
+		if err == nil {
+			err = v.readFetch(ctx, f, k)
+		}
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		if err != nil && ctx.Err() == nil {
+			v.log.Debug("a tile cannot be fetched", "track", name.String(), "group", id, "err", err)
+			v.counters.Refused++
+			return
+		}
+		v.complete(k, id)
+	}
+}

@@ -1,0 +1,271 @@
+package sphere
+
+import (
+	"fmt"
+	"image"
+	"math"
+	"slices"
+	"time"
+
+	"holocast/internal/tile360"
+)
+
+// judge sums up what the viewer saw.
+type judge struct {
+	view      *tile360.View // of the viewport, finer than the planner's
+	psnr      []float64     // of each slot, from the published distortions
+	hits      float64       // sum over slots of the viewport's share that tiles showed
+	slots     int           // that had a picture
+	stalled   int           // slots without one
+	useful    uint64        // bytes of tiles that were seen, and of what all need
+	counted   uint64        // bytes of the groups judged
+	gops      int
+	lastGroup uint64
+	centre    int           // tile in the viewport's middle
+	since     time.Duration // media time when the viewport's middle came to it; −1 = it has been sharp since
+	turns     []float64     // s
+}
+
+// maxSlots bounds what is kept of a long session: 30 hours.
+const maxSlots = 1 << 20
+
+// judgeDue judges the groups whose time is over. v.mu is held.
+func (v *Viewer) judgeDue(now time.Time) {
+	if !v.began {
+		return
+	}
+	var ids []uint64
+	for id, g := range v.groups {
+		if !g.judged && !g.start.IsZero() && now.After(v.due(g.start.Add(v.gop)).Add(settle)) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		v.judgeGroup(v.groups[id])
+	}
+	for id, g := range v.groups {
+		if id+keepGroups < v.newest || g.judged && id+2 < v.newest {
+			delete(v.groups, id)
+		}
+	}
+}
+
+// ready returns, for each frame, whether it and all before it had come when it was due.
+func (v *Viewer) ready(r *received) []bool {
+	ok := make([]bool, 0, len(r.frames))
+	var latest time.Time
+	for _, f := range r.frames {
+		if f.payload == nil {
+			break
+		}
+		if f.at.After(latest) {
+			latest = f.at
+		}
+		ok = append(ok, !latest.After(v.due(f.stamp)))
+	}
+	return ok
+}
+
+// judgeGroup finds out what was seen of a GoP.
+func (v *Viewer) judgeGroup(g *group) {
+	g.judged = true
+	j := &v.judge
+	j.gops++
+	if j.lastGroup = max(j.lastGroup, g.id); j.psnr == nil {
+		j.centre, j.since = -1, -1
+	}
+	frames := int(math.Round(v.gop.Seconds() * max(1, v.video.Framerate)))
+	ready := map[key][]bool{}
+	for k, r := range g.tracks {
+		ready[k] = v.ready(r)
+		j.counted += uint64(r.bytes)
+	}
+	shows := func(k key, frame int) bool { return frame < len(ready[k]) && ready[k][frame] }
+	rates := v.gopOf(g.id, 0)
+	slots := max(1, int(math.Round(v.gop.Seconds()*slotsPerS)))
+	shares := make([]float64, v.grid.Tiles())
+	used := map[key]bool{{-1, 0}: true}
+	var seen []slotShown
+	for i := range slots {
+		frame := (2*i + 1) * frames / (2 * slots)
+		media := v.media(g.start) + (float64(i)+0.5)*v.gop.Seconds()/float64(slots)
+		gaze := v.cfg.Head(max(0, media))
+		j.view.Shares(gaze, shares)
+		low := shows(key{-1, 0}, frame)
+		shown := slotShown{frame: frame, gaze: gaze, quality: map[int]int{}}
+		mse, hits := 0.0, 0.0
+		for t, share := range shares {
+			best := -1
+			for q := range v.planner.Qualities {
+				if v.tiled && shows(key{t, q}, frame) {
+					best = q
+				}
+			}
+			if share == 0 {
+				continue
+			}
+			if best < 0 {
+				if v.latest != nil {
+					mse += share * rates.Miss[t]
+				}
+				continue
+			}
+			hits += share
+			used[key{t, best}] = true
+			shown.quality[t] = best
+			if d := rates.Distortion[t*v.planner.Qualities+best]; d >= 0 {
+				mse += share * d
+			}
+		}
+		if !low && hits < 0.999 { // a part of the viewport has nothing to show
+			if j.slots > 0 {
+				j.stalled++
+			}
+			continue
+		}
+		if j.slots++; j.slots == 1 {
+			close(v.showing)
+		}
+		j.hits += hits
+		if v.latest != nil && len(j.psnr) < maxSlots {
+			j.psnr = append(j.psnr, tile360.PSNR(mse))
+		}
+		if low {
+			seen = append(seen, shown)
+		}
+		v.turned(gaze, time.Duration(media*float64(time.Second)), shown.quality)
+	}
+	for k := range used {
+		j.useful += uint64(g.bytes(k))
+	}
+	if v.decoder != nil && len(seen) > 0 {
+		v.decoder.offer(&job{sphere: *v.video.Sphere, video: image.Pt(v.video.Width, v.video.Height), grid: v.grid, tracks: g.tracks, slots: seen})
+	}
+}
+
+// turned measures the time from the viewport's middle coming to another tile until that tile
+// is shown by more than the low-resolution sphere.
+func (v *Viewer) turned(gaze tile360.Vec, media time.Duration, quality map[int]int) {
+	j := &v.judge
+	centre := v.grid.Tile(gaze)
+	if centre != j.centre {
+		if j.since >= 0 && len(j.turns) < maxSlots {
+			j.turns = append(j.turns, (media - j.since).Seconds())
+		}
+		if j.centre >= 0 {
+			j.since = media
+		}
+		j.centre = centre
+	}
+	if _, sharp := quality[centre]; sharp && j.since >= 0 && len(j.turns) < maxSlots {
+		j.turns = append(j.turns, (media - j.since).Seconds())
+		j.since = -1
+	}
+}
+
+// counters are what the viewer did.
+type counters struct {
+	Bytes        uint64
+	Decisions    uint64
+	Urgent       uint64
+	Subscribes   uint64
+	Updates      uint64
+	Unsubscribes uint64
+	Fetches      uint64
+	Refused      uint64
+	Reset        uint64
+	Damaged      uint64
+}
+
+// Report is what a viewer measured of a sphere.
+type Report struct {
+	Scheme string `json:"scheme"`
+	// PSNR is the viewport's, weighted by solid angle, from the distortions that the publisher
+	// measured; dB.
+	PSNRMean float64 `json:"viewport_psnr_mean"`
+	PSNRP5   float64 `json:"viewport_psnr_p5"` // exceeded 95 % of the time
+	// DecodedPSNR is the same of the decoded pictures against the reference; 0 without one.
+	DecodedPSNRMean float64 `json:"decoded_psnr_mean"`
+	DecodedPSNRP5   float64 `json:"decoded_psnr_p5"`
+	StallRatio      float64 `json:"stall_ratio"` // of the time since the first picture
+	TileHits        float64 `json:"tile_hits"`   // share of the viewport that tiles showed, not the low-resolution sphere
+	MbitPerS        float64 `json:"mbit_per_s"`  // of payload
+	WastedRatio     float64 `json:"wasted_ratio"`
+	// MotionToQualityMS is the time from the viewport's middle coming to another tile until
+	// that tile is sharp.
+	MotionToQualityMS    float64 `json:"motion_to_quality_ms"`
+	MotionToQualityP95MS float64 `json:"motion_to_quality_p95_ms"`
+	GOPs                 int     `json:"gops"`
+	GOPsDecoded          int     `json:"gops_decoded"`
+	GOPsNotDecoded       int     `json:"gops_not_decoded"` // the decoder was behind
+	Decisions            uint64  `json:"decisions"`
+	Urgent               uint64  `json:"urgent_tiles"` // asked for within their GoP
+	// Messages are the requests sent.
+	Messages struct {
+		Subscribe     uint64 `json:"subscribe"`
+		RequestUpdate uint64 `json:"request_update"`
+		Unsubscribe   uint64 `json:"unsubscribe"`
+		Fetch         uint64 `json:"fetch"`
+	} `json:"messages"`
+	MessagesPerGOP float64 `json:"messages_per_gop"`
+	Refused        uint64  `json:"requests_refused"`
+	Reset          uint64  `json:"groups_reset"`    // by the relay or the publisher: they were late
+	Damaged        uint64  `json:"objects_damaged"` // not understood
+	CapacityMbit   float64 `json:"capacity_mbit_per_s"`
+}
+
+// Report sums up the run so far.
+func (v *Viewer) Report() Report {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	j, c := &v.judge, &v.counters
+	r := Report{
+		Scheme: v.cfg.Scheme, GOPs: j.gops, Decisions: c.Decisions, Urgent: c.Urgent, Refused: c.Refused, Reset: c.Reset, Damaged: c.Damaged,
+		CapacityMbit: 8e-6 * v.planner.Capacity.Mean(),
+	}
+	r.PSNRMean, r.PSNRP5 = meanAnd(j.psnr, 0.05)
+	if v.decoder != nil {
+		var psnr []float64
+		psnr, r.GOPsDecoded, r.GOPsNotDecoded = v.decoder.results()
+		r.DecodedPSNRMean, r.DecodedPSNRP5 = meanAnd(psnr, 0.05)
+	}
+	if n := j.slots + j.stalled; n > 0 {
+		r.StallRatio = float64(j.stalled) / float64(n)
+		r.MbitPerS = 8e-6 * float64(c.Bytes) / (float64(n) / slotsPerS)
+	}
+	r.TileHits = j.hits / float64(max(1, j.slots))
+	if j.counted > 0 {
+		r.WastedRatio = 1 - float64(j.useful)/float64(j.counted)
+	}
+	mean, p95 := meanAnd(j.turns, 0.95)
+	r.MotionToQualityMS, r.MotionToQualityP95MS = 1000*mean, 1000*p95
+	m := &r.Messages
+	m.Subscribe, m.RequestUpdate, m.Unsubscribe, m.Fetch = c.Subscribes, c.Updates, c.Unsubscribes, c.Fetches
+	if j.gops > 0 {
+		r.MessagesPerGOP = float64(m.Subscribe+m.RequestUpdate+m.Unsubscribe+m.Fetch) / float64(j.gops)
+	}
+	return r
+}
+
+// String is the report on one line.
+func (r Report) String() string {
+	s := fmt.Sprintf("viewport %.1f dB (p5 %.1f)", r.PSNRMean, r.PSNRP5)
+	if r.DecodedPSNRMean > 0 {
+		s = fmt.Sprintf("viewport %.1f dB against the source (p5 %.1f)", r.DecodedPSNRMean, r.DecodedPSNRP5)
+	}
+	return s + fmt.Sprintf("  %.0f %% tile hits  %.1f %% stalls  %.2f Mbit/s  %.0f %% wasted  motion to quality %.0f ms  %.1f messages/GoP",
+		100*r.TileHits, 100*r.StallRatio, r.MbitPerS, 100*r.WastedRatio, r.MotionToQualityMS, r.MessagesPerGOP)
+}
+
+// meanAnd returns the mean of values and a quantile, 0 without any.
+func meanAnd(v []float64, q float64) (mean, quantile float64) {
+	if len(v) == 0 {
+		return 0, 0
+	}
+	for _, x := range v {
+		mean += x / float64(len(v))
+	}
+	sorted := slices.Sorted(slices.Values(v))
+	return mean, sorted[min(len(v)-1, int(q*float64(len(v))))]
+}

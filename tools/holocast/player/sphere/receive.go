@@ -1,0 +1,305 @@
+package sphere
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"holocast/internal/catalog"
+	"holocast/internal/loc"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+)
+
+// replayProperty is the track property of a replayed recording (docs/spec/replay.md).
+const replayProperty = 0x6863_7270
+
+// Priorities of what is subscribed to; tiles come behind, by their order.
+const (
+	priorityRates = 16
+	priorityVideo = 32
+	priorityTile  = 64 // of the most important tile
+	prioritySpare = 160
+)
+
+// subscription is a tile's.
+type subscription struct {
+	key
+	first    uint64 // group
+	last     uint64 // group after which it ends; 0 = it does not
+	priority uint8
+	cancel   context.CancelFunc
+
+	sub *moqt.Subscription // once it is accepted
+}
+
+// receiveTrack subscribes to a track from its largest object on and takes the group under way
+// first. It returns why the subscription ended.
+func (v *Viewer) receiveTrack(ctx context.Context, s *moqt.Session, name moqt.TrackName, k key, timeout time.Duration) error {
+	for {
+		sub, err := s.Subscribe(ctx, name, moqt.SubscribeOptions{
+			Filter: &moqt.Filter{Type: wire.FilterLargestObject}, Priority: new(uint8(priorityVideo)),
+			ObjectDeliveryTimeout: timeout, Join: true, RendezvousTimeout: 20 * time.Second,
+		})
+		v.count(func(c *counters) { c.Subscribes++ })
+		if err != nil {
+			return err
+		}
+		err = v.receive(ctx, sub, k, true)
+		sub.Cancel()
+		var done *moqt.DoneError
+		if !errors.As(err, &done) || done.Code == wire.DoneTrackEnded || done.Code == wire.DoneSubscriptionEnded {
+			return err
+		}
+		v.log.Warn("the publisher is away", "track", name.String(), "reason", err)
+	}
+}
+
+// receive takes what a subscription brings until it ends, and returns why.
+func (v *Viewer) receive(ctx context.Context, sub *moqt.Subscription, k key, join bool) error {
+	replay, _ := sub.Properties.Int(replayProperty)
+	if replay != 0 {
+		v.mu.Lock()
+		v.replayed = true
+		v.mu.Unlock()
+	}
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	if join && sub.Largest != nil {
+		reading.Go(func() {
+			f, err := sub.Joined(ctx)
+			if err == nil {
+				err = v.readFetch(ctx, f, k)
+			}
+			if err != nil && ctx.Err() == nil {
+				v.log.Debug("the group under way cannot be fetched", "track", sub.Track().String(), "err", err)
+			}
+		})
+	}
+	for {
+		r, err := sub.AcceptSubgroup(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				sub.Cancel() // so that readers of open subgroups return
+			}
+			return err
+		}
+		reading.Go(func() { v.readGroup(r, k) })
+	}
+}
+
+func (v *Viewer) readGroup(r *moqt.SubgroupReader, k key) {
+	for {
+		o, err := r.NextObject()
+		if err == nil && o.Status != wire.StatusNormal {
+			continue
+		}
+		var payload []byte
+		if err == nil {
+			payload, err = r.ReadPayload(nil, maxObject)
+		}
+		if err == nil {
+			v.add(k, r.Group, o.ID, o.Properties, payload, time.Now(), false)
+			continue
+		}
+		if err == io.EOF {
+			v.mu.Lock()
+			v.complete(k, r.Group)
+			v.mu.Unlock()
+			return
+		}
+		r.Cancel(wire.StreamCancelled)
+		if e := (*moqt.StreamError)(nil); errors.As(err, &e) && e.Remote {
+			v.count(func(c *counters) { c.Reset++ })
+		}
+		return
+	}
+}
+
+func (v *Viewer) readFetch(ctx context.Context, f *moqt.FetchReader, k key) error {
+	stop := context.AfterFunc(ctx, f.Cancel)
+	defer func() {
+		stop()
+		f.Cancel()
+	}()
+	for {
+		o, err := f.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if o.Range != wire.RangeNone {
+			continue
+		}
+		payload, err := f.ReadPayload(nil, maxObject)
+		if err != nil {
+			return err
+		}
+		v.add(k, o.Group, o.Object, o.Properties, payload, time.Now(), true)
+	}
+}
+
+// add takes a frame. Objects that were fetched are older than what is sent now and say
+// nothing about delay.
+func (v *Viewer) add(k key, id, object uint64, properties wire.Properties, payload []byte, now time.Time, fetched bool) {
+	p, err := loc.Parse(properties)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.interval.bytes += len(payload)
+	v.interval.objects++
+	v.counters.Bytes += uint64(len(payload))
+	if err != nil || object >= maxFrames {
+		v.counters.Damaged++
+		return
+	}
+	if k.tile >= 0 && !v.began {
+		return
+	}
+	if v.began && id+keepGroups < v.newest {
+		return
+	}
+	g := v.groups[id]
+	if g == nil {
+		if k.tile >= 0 && id > v.newest+keepGroups {
+			v.counters.Damaged++
+			return
+		}
+		g = &group{id: id, tracks: map[key]*received{}}
+		v.groups[id] = g
+	}
+	if g.start.IsZero() && object == 0 {
+		g.start = p.Timestamp
+	}
+	r := g.tracks[k]
+	if r == nil {
+		r = &received{}
+		g.tracks[k] = r
+	}
+	for uint64(len(r.frames)) <= object {
+		r.frames = append(r.frames, frame{})
+	}
+	if r.frames[object].payload != nil {
+		return
+	}
+	r.frames[object] = frame{payload, now, p.Timestamp}
+	r.bytes += len(payload)
+	if p.VideoConfig != nil {
+		r.config = p.VideoConfig
+	}
+	if !fetched {
+		if delay := now.Sub(p.Timestamp); delay < v.least {
+			v.least = delay
+		} else if delay > v.least+lateness {
+			v.interval.late++
+		}
+	}
+	if k.tile < 0 && (!v.began || id > v.newest) && object == 0 {
+		if v.first.IsZero() || p.Timestamp.Before(v.first) {
+			v.first = p.Timestamp
+		}
+		v.newest, v.began = id, true
+	}
+}
+
+// complete notes that a group came to its end. v.mu is held.
+func (v *Viewer) complete(k key, id uint64) {
+	if g := v.groups[id]; g != nil && g.tracks[k] != nil {
+		g.tracks[k].complete = true
+	}
+}
+
+func (v *Viewer) count(what func(*counters)) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	what(&v.counters)
+}
+
+// followRates reads the track of bytes and distortions.
+func (v *Viewer) followRates(ctx context.Context, s *moqt.Session, name moqt.TrackName) {
+	take := func(id uint64, payload []byte) {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		r, err := catalog.ParseRates(payload, v.video.Sphere)
+		if err != nil {
+			v.counters.Damaged++
+			v.log.Debug("rates", "group", id, "err", err)
+			return
+		}
+		v.counters.Bytes += uint64(len(payload))
+		v.rates[id] = r
+		if v.latest == nil || r.T >= v.latest.T {
+			v.latest = r
+		}
+		for old := range v.rates {
+			if old+4*keepGroups < id {
+				delete(v.rates, old)
+			}
+		}
+	}
+	for ctx.Err() == nil {
+		sub, err := s.Subscribe(ctx, name, moqt.SubscribeOptions{
+			Filter: &moqt.Filter{Type: wire.FilterLargestObject}, Priority: new(uint8(priorityRates)), Join: true, RendezvousTimeout: 20 * time.Second,
+		})
+		v.count(func(c *counters) { c.Subscribes++ })
+		if err != nil {
+			if ctx.Err() == nil {
+				v.log.Warn("the session's rates cannot be followed: tiles are chosen by their bit rates alone", "err", err)
+			}
+			return
+		}
+		if sub.Largest != nil {
+			if f, err := sub.Joined(ctx); err == nil {
+				for {
+					o, err := f.Next()
+					if err != nil {
+						break
+					}
+					if o.Range != wire.RangeNone {
+						continue
+					}
+					payload, err := f.ReadPayload(nil, catalog.MaxSize)
+					if err != nil {
+						break
+					}
+					take(o.Group, payload)
+				}
+				f.Cancel()
+			}
+		}
+		for {
+			r, err := sub.AcceptSubgroup(ctx)
+			if err != nil {
+				break
+			}
+			for {
+				o, err := r.NextObject()
+				if err != nil {
+					break
+				}
+				if o.Status != wire.StatusNormal {
+					continue
+				}
+				payload, err := r.ReadPayload(nil, catalog.MaxSize)
+				if err != nil {
+					break
+				}
+				take(r.Group, payload)
+			}
+			r.Cancel(wire.StreamCancelled)
+		}
+		sub.Cancel()
+		if err := sub.Err(); !away(err) {
+			return
+		}
+	}
+}
+
+// away reports whether err says that a track's publisher went away and may return.
+func away(err error) bool {
+	var done *moqt.DoneError
+	return errors.As(err, &done) && done.Code != wire.DoneTrackEnded && done.Code != wire.DoneSubscriptionEnded
+}

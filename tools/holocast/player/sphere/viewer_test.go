@@ -1,0 +1,204 @@
+package sphere_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"holocast/internal/catalog"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/tile360"
+	"holocast/tools/holocast/player/sphere"
+	"holocast/tools/holocast/player/sphere/spheretest"
+	"holocast/tools/holocast/sessiontest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var namespace = moqt.Namespace{"holocast", "tour"}
+
+// avcC is of a picture that nobody decodes.
+var avcC = []byte{1, 0x42, 0xc0, 0x1e, 0xff, 0xe1, 0, 4, 0x67, 0x42, 0xc0, 0x1e, 1, 0, 2, 0x68, 0xce}
+
+// film is a sphere of 8×4 tiles at two qualities: 60 and 240 kbit/s for each tile.
+func film() spheretest.Film {
+	frames := [2][]byte{make([]byte, 250), make([]byte, 1000)}
+	low := make([]byte, 500)
+	return spheretest.Film{
+		Sphere:     catalog.Sphere{Projection: catalog.ProjectionEquirectangular, Stereo: catalog.StereoMono, Width: 1920, Height: 960, Columns: 8, Rows: 4, Qualities: 2},
+		VideoWidth: 480, VideoHeight: 240, FPS: 30, GOPs: 4, Latency: time.Second,
+		Frame: func(_, tile, quality, _ int) []byte {
+			if tile == spheretest.Video {
+				return low
+			}
+			return frames[quality]
+		},
+		Config: func(int, int) []byte { return avcC },
+		Rates: func(int) (r catalog.RatesData) {
+			for range 32 {
+				r.Bytes = append(r.Bytes, []*int64{new(int64(7500)), new(int64(30000))})
+				r.MSE = append(r.MSE, []*float64{new(60.), new(15.)})
+				r.Missing = append(r.Missing, 300)
+			}
+			return r
+		},
+	}
+}
+
+// watch has a viewer watch the film until enough GoPs were judged.
+func watch(t *testing.T, f spheretest.Film, cfg sphere.Config, gops int) sphere.Report {
+	t.Helper()
+	p, err := spheretest.New(namespace, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, _ := sessiontest.Connect(t, moqt.Handler{}, p.Set.Handler())
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	running.Go(func() {
+		if err := p.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	c := readCatalog(t, ctx, session)
+	v, err := sphere.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	v.Configure(c, func(track catalog.Track) moqt.TrackName {
+		return moqt.TrackName{Namespace: namespace, Name: track.Name}
+	})
+	played := make(chan error, 1)
+	running.Go(func() { played <- v.Play(ctx, session) })
+	for deadline := time.Now().Add(time.Minute); v.Report().GOPs < gops; {
+		select {
+		case err := <-played:
+			t.Fatal(err)
+		case <-time.After(20 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after a minute: %+v", v.Report())
+		}
+	}
+	report := v.Report()
+	stop()
+	<-played
+	return report
+}
+
+func readCatalog(t *testing.T, ctx context.Context, s *moqt.Session) *catalog.Catalog {
+	t.Helper()
+	sub, err := s.Subscribe(ctx, moqt.TrackName{Namespace: namespace, Name: catalog.TrackName}, moqt.SubscribeOptions{Filter: &moqt.Filter{Type: wire.FilterLargestObject}, Join: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Cancel()
+	f, err := sub.Joined(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Cancel()
+	if _, err := f.Next(); err != nil {
+		t.Fatal(err)
+	}
+	doc, err := f.ReadPayload(nil, catalog.MaxSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := catalog.Parse(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestViewerOfAWidePath(t *testing.T) {
+	r := watch(t, film(), sphere.Config{Head: func(s float64) tile360.Vec { return tile360.Direction(0.4*s, 0.1*math.Sin(s)) }}, 6)
+	if r.TileHits == 0 || r.PSNRMean < tile360.PSNR(300) || r.Decisions == 0 {
+		t.Errorf("nothing but the low-resolution sphere was seen: %+v", r)
+	}
+	if r.Damaged != 0 || r.Refused != 0 {
+		t.Errorf("%d objects damaged, %d requests refused", r.Damaged, r.Refused)
+	}
+	if r.MessagesPerGOP > 64 {
+		t.Errorf("%.0f messages a GoP for 32 tiles", r.MessagesPerGOP)
+	}
+}
+
+func TestViewerBySchemes(t *testing.T) {
+	for _, scheme := range []string{sphere.Whole, sphere.Viewport, sphere.Fixed, sphere.Paper} {
+		t.Run(scheme, func(t *testing.T) {
+			t.Parallel()
+			r := watch(t, film(), sphere.Config{Scheme: scheme}, 4)
+			if r.TileHits == 0 || r.Urgent != 0 {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+	if _, err := sphere.New(sphere.Config{Scheme: "best"}); err == nil {
+		t.Error("scheme best is known")
+	}
+}
+
+// A tile track that never comes leaves the low-resolution sphere visible.
+func TestViewerOfMissingTiles(t *testing.T) {
+	f := film()
+	p, err := spheretest.New(namespace, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := p.Set.Handler()
+	subscribe := handler.Subscribe
+	handler.Subscribe = func(r *moqt.SubscribeRequest) {
+		if len(r.Track.Name) > 6 && r.Track.Name[:6] == "tiles/" {
+			_ = r.Reject(wire.RequestDoesNotExist, fmt.Sprintf("no %s", r.Track.Name))
+			return
+		}
+		subscribe(r)
+	}
+	fetch := handler.Fetch
+	handler.Fetch = func(r *moqt.FetchRequest) {
+		if len(r.Track.Name) > 6 && r.Track.Name[:6] == "tiles/" {
+			_ = r.Reject(wire.RequestDoesNotExist, fmt.Sprintf("no %s", r.Track.Name))
+			return
+		}
+		fetch(r)
+	}
+	session, _ := sessiontest.Connect(t, moqt.Handler{}, handler)
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	running.Go(func() { _ = p.Run(ctx) })
+	v, err := sphere.New(sphere.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	v.Configure(readCatalog(t, ctx, session), func(track catalog.Track) moqt.TrackName {
+		return moqt.TrackName{Namespace: namespace, Name: track.Name}
+	})
+	running.Go(func() { _ = v.Play(ctx, session) })
+	for deadline := time.Now().Add(time.Minute); v.Report().GOPs < 4; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("after a minute: %+v", v.Report())
+		}
+	}
+	select {
+	case <-v.Showing():
+	default:
+		t.Error("nothing was shown")
+	}
+	if r := v.Report(); r.TileHits != 0 || r.Refused == 0 {
+		t.Errorf("%+v", r)
+	}
+}
