@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"os"
 	"reflect"
@@ -36,7 +35,7 @@ type vectors struct {
 // stream in base64.
 type vectorObject struct{ json.RawMessage }
 
-func (o vectorObject) payload(t *testing.T) (payload []byte, compression properties) {
+func (o vectorObject) payload(t testing.TB) (payload []byte, compression properties) {
 	t.Helper()
 	var other struct {
 		Text *string `json:"text"`
@@ -251,10 +250,8 @@ func FuzzReader(f *testing.F) {
 	}
 	for _, c := range v.Valid {
 		for _, o := range c.Objects {
-			f.Add([]byte(o.RawMessage), uint64(0))
-			if z, err := base64.StdEncoding.DecodeString(strings.Trim(string(o.RawMessage), `{"gzip": }`)); err == nil {
-				f.Add(z, uint64(1))
-			}
+			payload, props := o.payload(f)
+			f.Add(payload, props[CompressionProperty])
 		}
 	}
 	f.Fuzz(func(t *testing.T, payload []byte, compression uint64) {

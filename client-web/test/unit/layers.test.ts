@@ -7,7 +7,7 @@ import { expect, it } from "vitest";
 const root = fileURLToPath(new URL("../../src/", import.meta.url));
 
 /** Each layer may import those before it; the folders of one layer know nothing of each other. */
-const layers: readonly (readonly string[])[] = [["moqt"], ["media/session"], ["media/points"], ["media"], ["scene"], ["ui"], ["."]];
+const layers: readonly (readonly string[])[] = [["moqt"], ["media/session"], ["media/points", "media/tiles"], ["media"], ["scene"], ["ui"], ["."]];
 
 interface Import {
   readonly from: string;

@@ -1,0 +1,51 @@
+/** What the network will carry, as internal/tile360/capacity.go predicts it: bytes a second. */
+
+const MEAN_OF = 3;
+const RATIOS = 40;
+const MOST_RATIO = 10;
+/** The middles of the deciles of second by second ratios in 5G networks, until there are own ones. */
+const prior = [0.2, 0.54, 0.84, 0.93, 0.99, 1.04, 1.11, 1.2, 1.51, 4.07] as const;
+
+export class Capacity {
+  readonly #recent: number[] = [];
+  readonly #ratios: number[] = [];
+  #sorted: number[] = [];
+
+  /** Notes a rate that was carried while there was something to carry. */
+  add(rate: number): void {
+    if (!(rate >= 1)) rate = 1;
+    if (this.#ratios.length === 0) this.#ratios.push(...prior);
+    const { mean } = this;
+    if (mean > 0) {
+      if (this.#ratios.length === RATIOS) this.#ratios.shift();
+      this.#ratios.push(Math.min(rate / mean, MOST_RATIO));
+    }
+    if (this.#recent.length === MEAN_OF) this.#recent.shift();
+    this.#recent.push(rate);
+    this.#sorted = this.#ratios.toSorted((a, b) => a - b);
+  }
+
+  /** Harmonic mean of the last rates; 0 without any. */
+  get mean(): number {
+    let sum = 0;
+    for (const r of this.#recent) sum += 1 / r;
+    return this.#recent.length === 0 ? 0 : this.#recent.length / sum;
+  }
+
+  /** The rate that the network exceeds with a probability of 100 − p percent. */
+  percentile(p: number): number {
+    const n = this.#sorted.length;
+    if (n === 0) return 0;
+    const at = Math.max(0, Math.min(n - 1, (p / 100) * n - 0.5));
+    const i = Math.floor(at);
+    let r = this.#sorted[i]!;
+    if (i + 1 < n) r += (at - i) * (this.#sorted[i + 1]! - r);
+    return this.mean * r;
+  }
+
+  /** What may be carried in so many seconds, bytes: equally probable values in ascending order. */
+  distribution(seconds: number): number[] {
+    const { mean } = this;
+    return this.#sorted.map((r) => mean * r * seconds);
+  }
+}
