@@ -177,16 +177,13 @@ func (f *FetchReader) ReadPayload(buf []byte, limit int) ([]byte, error) {
 	if f.left > uint64(limit) {
 		return buf, errors.New("moqt: object exceeds the size this receiver accepts")
 	}
-	if uint64(cap(buf)) < f.left {
-		buf = make([]byte, f.left)
-	}
-	buf = buf[:f.left]
+	buf, err := readPayload(f.br, buf, f.left)
 	f.left = 0
-	if _, err := io.ReadFull(f.br, buf); err != nil {
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
-		return buf[:0], f.bad(err)
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return buf, f.bad(err)
 	}
 	return buf, nil
 }
@@ -276,7 +273,7 @@ func (s *Session) resolveJoining(r *FetchRequest, m *wire.Fetch) error {
 		// A SUBSCRIBE may still come; one that was answered and is gone, or a PUBLISH
 		// of ours that was never sent, will not.
 		ours := m.JoiningRequestID&1 != s.requests.parity
-		return p != nil || !known && (ours || m.JoiningRequestID < s.requests.next)
+		return p != nil || !known && (ours || s.requests.seen(m.JoiningRequestID))
 	})
 	if p == nil {
 		return &RequestError{Code: wire.RequestInvalidJoiningRequestID, Reason: "no such subscription"}

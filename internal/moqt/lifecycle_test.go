@@ -481,6 +481,30 @@ func TestSubgroupDeliveryTimeoutAfterFIN(t *testing.T) {
 	})
 }
 
+// TestDeliveredSubgroupsAreForgotten: what has arrived is not kept until a timeout that
+// the subscriber chose.
+func TestDeliveredSubgroupsAreForgotten(t *testing.T) {
+	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
+		p, sub, pub := subscribed(t, connect, TrackInfo{}, SubscribeOptions{SubgroupDeliveryTimeout: 20 * time.Hour})
+		for group := range uint64(20) {
+			w, err := pub.OpenSubgroup(wire.SubgroupHeader{Group: group})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(w.WriteObject(Object{}, make([]byte, 1000)), w.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := sub.AcceptSubgroup(p.ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		until(t, p.ctx, "all subgroups are forgotten", func() bool { p.server.mu.Lock(); defer p.server.mu.Unlock(); return len(p.server.lingering) == 0 })
+		if n := p.server.Stats().DeliveryTimeouts; n != 0 {
+			t.Errorf("%d subgroups were late", n)
+		}
+	})
+}
+
 func TestObjectDeadline(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
 		p, sub, pub := subscribed(t, connect, TrackInfo{}, SubscribeOptions{})

@@ -632,6 +632,9 @@ func (w *SubgroupWriter) Close() error {
 	return nil
 }
 
+// sweepEvery is how often finished streams are looked at for having arrived.
+const sweepEvery = time.Second
+
 // resetAfter resets the finished stream if it has not arrived by t from now.
 func (w *SubgroupWriter) resetAfter(t time.Duration) {
 	s := w.p.s
@@ -640,15 +643,50 @@ func (w *SubgroupWriter) resetAfter(t time.Duration) {
 	if s.ctx.Err() != nil {
 		return
 	}
-	s.lingering[w] = time.AfterFunc(t, func() {
-		s.mu.Lock()
-		delete(s.lingering, w)
-		s.mu.Unlock()
-		if !w.str.delivered() {
-			s.count.deliveryTimeouts.Add(1)
-			w.str.reset(wire.StreamDeliveryTimeout)
+	now := time.Now()
+	s.lingering[w] = now.Add(t)
+	s.sweepBy(now.Add(min(t, sweepEvery)))
+}
+
+// sweepBy has lingering streams looked at by a time. s.mu is held.
+func (s *Session) sweepBy(at time.Time) {
+	if s.sweeper != nil {
+		if !at.Before(s.sweepAt) {
+			return
 		}
-	})
+		s.sweeper.Stop()
+	}
+	s.sweepAt = at
+	s.sweeper = time.AfterFunc(time.Until(at), s.sweep)
+}
+
+// sweep forgets the finished streams that have arrived, however long their timeouts,
+// and resets those that are late.
+func (s *Session) sweep() {
+	var late []*SubgroupWriter
+	now := time.Now()
+	s.mu.Lock()
+	s.sweeper = nil
+	next := now.Add(sweepEvery)
+	for w, deadline := range s.lingering {
+		switch {
+		case w.str.delivered():
+			delete(s.lingering, w)
+		case !now.Before(deadline):
+			delete(s.lingering, w)
+			late = append(late, w)
+		case deadline.Before(next):
+			next = deadline
+		}
+	}
+	if len(s.lingering) > 0 {
+		s.sweepBy(next)
+	}
+	s.mu.Unlock()
+	for _, w := range late {
+		s.count.deliveryTimeouts.Add(1)
+		w.str.reset(wire.StreamDeliveryTimeout)
+	}
 }
 
 // Reset abandons the subgroup.

@@ -28,7 +28,7 @@ const (
 	maxSendDatagrams   = 256  // datagrams waiting for the transport
 	maxRetiredAliases  = 1024 // aliases remembered after a subscription ended
 	maxUpdates         = 64   // REQUEST_UPDATEs of one subscription not yet answered
-	maxRequestGaps     = 4096 // request IDs seen ahead of a missing one
+	maxRequestGaps     = 4096 // of request IDs that were not seen
 	maxCloseReason     = 256  // bytes; it has to fit a packet
 )
 
@@ -160,8 +160,10 @@ type Session struct {
 	joinable      map[uint64]*Publication // by the peer's request ID; nil while pending
 	fetches       map[uint64]chan *FetchReader
 	openRequests  int
-	discoveries   []*DiscoveryRequest             // the peer's, with prefixes that must not overlap
-	lingering     map[*SubgroupWriter]*time.Timer // finished, subject to a delivery timeout
+	discoveries   []*DiscoveryRequest           // the peer's, with prefixes that must not overlap
+	lingering     map[*SubgroupWriter]time.Time // finished, with their delivery deadlines
+	sweeper       *time.Timer                   // of lingering; nil while there are none
+	sweepAt       time.Time                     // when it fires
 }
 
 type orphanDatagram struct {
@@ -186,7 +188,7 @@ func newSession(ctx context.Context, c conn, client bool, local *wire.Setup, cfg
 		sendq:         make(chan outgoingDatagram, maxSendDatagrams),
 		subscriptions: map[uint64]*Subscription{}, retired: map[uint64]struct{}{},
 		receiving: map[string]*role{}, sending: map[string]*role{},
-		joinable: map[uint64]*Publication{}, lingering: map[*SubgroupWriter]*time.Timer{}, fetches: map[uint64]chan *FetchReader{},
+		joinable: map[uint64]*Publication{}, lingering: map[*SubgroupWriter]time.Time{}, fetches: map[uint64]chan *FetchReader{},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	local.AuthorizationTokens = cfg.Tokens
@@ -315,8 +317,8 @@ func (s *Session) shutdown(err error, code wire.SessionCode, reason string) {
 	s.closeOnce.Do(func() {
 		s.cancel(err)
 		s.mu.Lock()
-		for _, t := range s.lingering {
-			t.Stop()
+		if s.sweeper != nil {
+			s.sweeper.Stop()
 		}
 		clear(s.lingering)
 		s.mu.Unlock()
@@ -340,7 +342,7 @@ func truncate(s string, n int) string {
 // returns when the session is closed. Only a server may name a URI.
 func (s *Session) Goaway(ctx context.Context, uri string, timeout time.Duration) error {
 	s.mu.Lock()
-	next := s.requests.next
+	next := s.requests.firstUnseen()
 	s.mu.Unlock()
 	s.controlMu.Lock()
 	if !s.goawaySent {
@@ -644,12 +646,6 @@ func (s *Session) queueDatagram(b []byte, deadline time.Time) error {
 		s.count.datagramsUnsent.Add(1)
 		return ErrQueueFull
 	}
-}
-
-// SendPadding sends n bytes of padding as a datagram, to probe for bandwidth
-// (§11.5).
-func (s *Session) SendPadding(n int) error {
-	return s.queueDatagram(wire.AppendPaddingDatagram(nil, n), time.Time{})
 }
 
 // Roles.

@@ -584,14 +584,35 @@ func (r *SubgroupReader) ReadPayload(buf []byte, limit int) ([]byte, error) {
 	if r.left > uint64(limit) {
 		return buf, errors.New("moqt: object exceeds the size this receiver accepts")
 	}
-	if uint64(cap(buf)) < r.left {
-		buf = make([]byte, r.left)
-	}
-	buf = buf[:r.left]
-	if _, err := io.ReadFull(r, buf); err != nil {
-		return buf[:0], streamError(err)
+	buf, err := readPayload(r, buf, r.left)
+	if err != nil {
+		return buf, streamError(err)
 	}
 	return buf, nil
+}
+
+// firstRead is how much room a payload has before any of it has arrived.
+const firstRead = 64 << 10
+
+// readPayload reads n bytes into buf, which grows with what arrives, fourfold at a
+// time, not with what was announced. With an error it is returned empty.
+func readPayload(r io.Reader, buf []byte, n uint64) ([]byte, error) {
+	buf = buf[:0]
+	for size := min(n, uint64(max(cap(buf), firstRead))); ; size = min(n, 4*size) {
+		at := len(buf)
+		if uint64(cap(buf)) < size {
+			grown := make([]byte, at, size)
+			copy(grown, buf)
+			buf = grown
+		}
+		buf = buf[:size]
+		if _, err := io.ReadFull(r, buf[at:]); err != nil {
+			return buf[:0], err
+		}
+		if size == n {
+			return buf, nil
+		}
+	}
 }
 
 // ReadRaw reads the stream's bytes after its header. The caller follows objects

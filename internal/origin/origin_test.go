@@ -175,6 +175,30 @@ func TestHostilePublishers(t *testing.T) {
 	})
 }
 
+// TestObjectTooLong: an object longer than an int64 counts is refused, not given an end
+// before its beginning.
+func TestObjectTooLong(t *testing.T) {
+	for length, ok := range map[uint64]bool{1 << 62: true, math.MaxInt64 - 1: false, 1 << 63: false, math.MaxUint64: false} {
+		tr := NewTrack(testName, nil, Limits{})
+		f, err := tr.OpenSubgroup(header(1, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := (&wire.ObjectEncoder{}).Append(nil, wire.Object{PayloadLength: length})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Commit(copy(f.Space(), b)); errors.Is(err, wire.ErrMalformedTrack) == ok {
+			t.Errorf("object of %d bytes: %v", length, err)
+		}
+		for _, o := range f.sg.objects {
+			if o.end() < o.offset {
+				t.Errorf("object of %d bytes ends at %d", length, o.end())
+			}
+		}
+	}
+}
+
 func TestTotalMemory(t *testing.T) {
 	const total = 1 << 20
 	m := NewMemory(total)

@@ -3,7 +3,9 @@ package origin
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -320,6 +322,10 @@ func (f *Feed) Commit(n int) error {
 		}
 		if header {
 			at := base + int64(f.checked)
+			if o.PayloadLength > math.MaxInt64-uint64(at)-uint64(n) {
+				failed = fmt.Errorf("%w: object of %d bytes", wire.ErrMalformedTrack, o.PayloadLength)
+				break
+			}
 			added = append(added, object{Object: o, arrived: now, offset: at, payload: at + int64(n)})
 		}
 		f.checked += n

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"flag"
 	"os"
+	"strings"
 	"testing"
 
 	"holocast/internal/moqt/wire"
@@ -102,7 +103,7 @@ func vectors(t *testing.T) map[string]any {
 		"datagrams": map[string]string{
 			"normal":  datagram(t, &wire.Datagram{TrackAlias: 5, Group: 9, Object: 2, DefaultPriority: true, Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x0e, Int: 7}), Payload: []byte("stamp")}),
 			"status":  datagram(t, &wire.Datagram{TrackAlias: 5, Group: 9, Object: 3, Priority: 1, Status: wire.StatusEndOfTrack}),
-			"padding": hex.EncodeToString(wire.AppendPaddingDatagram(nil, 20)),
+			"padding": "f0132b3e29" + strings.Repeat("00", 15),
 		},
 	}
 }

@@ -110,10 +110,3 @@ func ParseDatagram(b []byte) (*Datagram, error) {
 	d.Payload = c.b
 	return d, d.Properties.validateObject(Location{d.Group, d.Object})
 }
-
-// AppendPaddingDatagram appends a padding datagram of n bytes in all.
-func AppendPaddingDatagram(b []byte, n int) []byte {
-	at := len(b)
-	b = AppendVarint(b, datagramPadding)
-	return append(b, make([]byte, max(0, n-(len(b)-at)))...)
-}

@@ -32,8 +32,9 @@ func (p *Player) followCatalog(ctx context.Context, s *moqt.Session, updates cha
 		var reader catalog.Reader
 		err = p.objects(ctx, sub, catalog.MaxSize, func(o wire.FetchObject, payload []byte) error {
 			current, err := reader.Read(payload, o.Properties, sub.Properties)
-			if err != nil {
-				return connect.Final(err)
+			if err != nil { // another one may follow; until then the last that was understood holds
+				p.log.Warn("catalog not understood", "err", err)
+				return nil
 			}
 			select {
 			case updates <- current:
@@ -59,9 +60,6 @@ func (p *Player) followPoses(ctx context.Context, s *moqt.Session, name moqt.Tra
 	if err == nil {
 		err = p.objects(ctx, sub, catalog.MaxSize, func(_ wire.FetchObject, payload []byte) error {
 			events, err := catalog.ParsePoses(payload)
-			if err != nil {
-				return err
-			}
 			for _, e := range events {
 				p.mu.Lock()
 				f := p.feeds[e.Data.Camera]
@@ -69,6 +67,9 @@ func (p *Player) followPoses(ctx context.Context, s *moqt.Session, name moqt.Tra
 				if f != nil {
 					f.move(e.Data.Pose)
 				}
+			}
+			if err != nil {
+				p.log.Warn("poses not understood", "err", err)
 			}
 			return nil
 		})
@@ -107,6 +108,11 @@ func (p *Player) objects(ctx context.Context, sub *moqt.Subscription, limit int,
 		for {
 			o, err := r.NextObject()
 			var payload []byte
+			if err == nil && o.PayloadLength > uint64(limit) {
+				p.log.Warn("object left out: it is too long", "track", sub.Track().String(), "bytes", o.PayloadLength, "limit", limit)
+				r.Cancel(wire.StreamCancelled)
+				break
+			}
 			if err == nil && o.Status == wire.StatusNormal {
 				if payload, err = r.ReadPayload(nil, limit); err == nil {
 					err = take(wire.FetchObject{Group: r.Group, Object: o.ID, Properties: o.Properties}, payload)
@@ -158,6 +164,9 @@ func fetch(ctx context.Context, sub *moqt.Subscription, limit int, use func(wire
 		}
 		if o.Range != wire.RangeNone {
 			continue
+		}
+		if o.PayloadLength > uint64(limit) {
+			return nil // nothing that can be used is behind it
 		}
 		payload, err := f.ReadPayload(nil, limit)
 		if err != nil {

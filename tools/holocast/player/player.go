@@ -105,6 +105,15 @@ func (p *Player) Close() {
 // Joined is closed when the session's catalog is here.
 func (p *Player) Joined() <-chan struct{} { return p.joined }
 
+func (p *Player) isJoined() bool {
+	select {
+	case <-p.joined:
+		return true
+	default:
+		return false
+	}
+}
+
 // Showing is closed when the first frame was shown.
 func (p *Player) Showing() <-chan struct{} { return p.showed }
 
@@ -133,6 +142,10 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 	var cameras sync.WaitGroup
 	for c := range updates {
 		wanted, err := p.wanted(c)
+		if err != nil && p.isJoined() { // it played before
+			p.log.Warn("catalog not followed", "err", err)
+			continue
+		}
 		if err != nil {
 			stop()
 			for range updates {

@@ -436,6 +436,30 @@ func TestReplayIsKnownByProperty(t *testing.T) {
 	}
 }
 
+// TestBadCatalog: what cannot be understood of the catalog's track is left out, at the
+// beginning and later, and what follows counts.
+func TestBadCatalog(t *testing.T) {
+	st := newStage(t, 2, 1, "A", nil)
+	bad := func() {
+		for _, doc := range []string{"", "{", `{"version":99}`, `{"deltaUpdate":true,"addTracks":3}`, strings.Repeat(" ", catalog.MaxSize+1)} {
+			st.next++
+			st.write(st.catalog, st.next, 0, []byte(doc))
+		}
+	}
+	bad()
+	p, _ := st.play(Config{})
+	sessiontest.Until(t, "the player follows the catalog", func() bool { return st.catalog.Viewers() > 0 })
+	st.announce(1)
+	sessiontest.Until(t, "the first camera is watched", func() bool { return st.cameras[0].Viewers() > 0 })
+	bad()
+	st.announce(2)
+	sessiontest.Until(t, "the second camera is watched", func() bool { return st.cameras[1].Viewers() > 0 })
+	st.stamp(0)
+	st.frame(0, 1)
+	st.frame(1, 1)
+	st.until(p, "a frame of each camera", func(r Report) bool { return r.Frames == 2 })
+}
+
 func TestNoClock(t *testing.T) {
 	st := newStage(t, 1, 1, "A", nil)
 	p, _ := st.play(Config{})
