@@ -74,6 +74,8 @@ func (e *StreamError) Error() string {
 var (
 	// ErrStreamsBlocked says that the peer allows no further stream now.
 	ErrStreamsBlocked = errors.New("moqt: the peer's limit of open streams is reached")
+	// ErrRequestsBlocked says that the peer allowed no further request in time.
+	ErrRequestsBlocked = errors.New("moqt: the peer's limit of open requests is reached")
 	// ErrNotForwarding says that the subscription's forward state is 0.
 	ErrNotForwarding = errors.New("moqt: the subscriber asked not to be sent objects")
 	// ErrDeliveryTimeout says that an object could no longer arrive in time (§8).

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -503,6 +505,54 @@ func TestDeliveredSubgroupsAreForgotten(t *testing.T) {
 			t.Errorf("%d subgroups were late", n)
 		}
 	})
+}
+
+// TestPublishBlocked: a subscriber whose streams are all taken is told which of the
+// tracks under its prefix it does not get.
+func TestPublishBlocked(t *testing.T) {
+	prefix := Namespace{"holocast"}
+	announcer := make(chan *Announcer, 1)
+	p := connect(t, "moqt", Handler{Publish: func(r *PublishRequest) { _, _ = r.Accept(SubscribeOptions{}) }},
+		Handler{SubscribeTracks: func(r *DiscoveryRequest) { _ = r.Accept(func(a *Announcer) { announcer <- a }) }})
+	logged := make(chan string, 1)
+	p.client.log = slog.New(slog.NewTextHandler(lineWriter(logged), nil))
+	if err := p.client.SubscribeTracks(p.ctx, prefix); err != nil {
+		t.Fatal(err)
+	}
+	a := <-announcer
+	for i := range quicConfig().MaxIncomingStreams {
+		if _, err := p.server.Publish(p.ctx, TrackName{Namespace: prefix, Name: fmt.Sprint(i)}, TrackInfo{}); err != nil {
+			t.Fatalf("track %d: %v", i, err)
+		}
+	}
+	last := TrackName{Namespace: append(prefix, "room"), Name: "last"}
+	ctx, cancel := context.WithTimeout(p.ctx, 10*time.Millisecond)
+	defer cancel()
+	if _, err := p.server.Publish(ctx, last, TrackInfo{}); !errors.Is(err, ErrRequestsBlocked) {
+		t.Fatalf("beyond the limit: %v", err)
+	}
+	if err := a.Blocked(last); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case line := <-logged:
+		if !strings.Contains(line, last.String()) {
+			t.Errorf("logged %q", line)
+		}
+	case <-p.ctx.Done():
+		t.Fatal("the subscriber was not told")
+	}
+}
+
+// lineWriter passes on what a log writes.
+type lineWriter chan string
+
+func (w lineWriter) Write(b []byte) (int, error) {
+	select {
+	case w <- string(b):
+	default:
+	}
+	return len(b), nil
 }
 
 func TestObjectDeadline(t *testing.T) {

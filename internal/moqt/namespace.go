@@ -217,7 +217,8 @@ func (a *Announcer) Done(ns Namespace) error {
 	return a.r.send(&wire.NamespaceDone{Suffix: ns[a.prefix:]})
 }
 
-// Blocked says that a track could not be published for want of streams.
+// Blocked says that a track could not be published for want of streams: Publish
+// failed with ErrRequestsBlocked.
 func (a *Announcer) Blocked(track TrackName) error {
 	return a.r.send(&wire.PublishBlocked{NamespaceSuffix: track.Namespace[a.prefix:], Name: track.Name})
 }
@@ -227,6 +228,9 @@ type NamespaceEvent struct {
 	Namespace Namespace
 	Added     bool
 }
+
+// maxLoggedName bounds what a log line has of a name that the peer chose, bytes.
+const maxLoggedName = 256
 
 // maxNamespaces bounds what one SubscribeNamespace remembers of its peer.
 const maxNamespaces = 1 << 14
@@ -320,11 +324,14 @@ func (s *Session) SubscribeTracks(ctx context.Context, prefix Namespace, tokens 
 		return err
 	}
 	go s.follow(ctx, r, func(m wire.Message) bool {
-		_, ok := m.(*wire.PublishBlocked)
+		b, ok := m.(*wire.PublishBlocked)
 		if !ok {
 			_ = r.unexpectedMessage(m)
+			return false
 		}
-		return ok
+		name := TrackName{Namespace: slices.Concat(prefix, b.NamespaceSuffix), Name: b.Name}
+		s.log.Warn("moqt track not published to us: too many requests are open", "track", truncate(name.String(), maxLoggedName), "peer", s.RemoteAddr())
+		return true
 	})
 	return nil
 }

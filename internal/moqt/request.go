@@ -114,7 +114,7 @@ func (s *Session) openRequest(ctx context.Context, build func(id uint64) wire.Me
 			return nil, serr
 		}
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("moqt: the peer allows no further request: %w", ctx.Err())
+			return nil, fmt.Errorf("%w: %w", ErrRequestsBlocked, ctx.Err())
 		}
 		return nil, err
 	}

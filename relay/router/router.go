@@ -77,6 +77,7 @@ type discovery struct {
 	s      *moqt.Session
 	prefix moqt.Namespace
 	tracks bool
+	a      *moqt.Announcer // once accepted
 }
 
 // New returns an empty router.
@@ -215,12 +216,13 @@ func (r *Router) Namespaces() []moqt.Namespace {
 
 func (r *Router) discover(req *moqt.DiscoveryRequest) {
 	d := &discovery{s: req.Session(), prefix: req.Prefix, tracks: req.Tracks}
-	r.mu.Lock()
-	r.discoveries[d] = struct{}{}
-	r.mu.Unlock()
 	ctx, cancel := context.WithCancel(req.Context())
 	var wg sync.WaitGroup
 	err := req.Accept(func(a *moqt.Announcer) {
+		d.a = a
+		r.mu.Lock()
+		r.discoveries[d] = struct{}{}
+		r.mu.Unlock()
 		if d.tracks {
 			for _, t := range r.published(d) {
 				go t.offerTo(d)

@@ -367,6 +367,9 @@ func (t *track) offerTo(d *discovery) {
 	defer t.release()
 	since := time.Now()
 	pub, err := d.s.Publish(d.s.Context(), t.Name(), t.info())
+	if errors.Is(err, moqt.ErrRequestsBlocked) {
+		_ = d.a.Blocked(t.Name())
+	}
 	if err != nil {
 		t.r.log.Debug("track not taken", "track", t.Name().String(), "peer", d.s.RemoteAddr().String(), "err", err)
 		return
