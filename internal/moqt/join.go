@@ -10,10 +10,10 @@ import (
 
 // joining is a joining FETCH that leaves right behind the SUBSCRIBE it refers to.
 type joining struct {
-	cancel context.CancelFunc
-	done   chan struct{} // closed when the answer is here
-	f      *FetchReader
-	err    error
+	done chan struct{} // closed when the answer is here
+	over chan struct{} // closed by end
+	f    *FetchReader
+	err  error
 
 	mu    sync.Mutex
 	taken bool // by Joined
@@ -22,11 +22,9 @@ type joining struct {
 
 // join sends the joining FETCH of the subscription that request asks for.
 func (s *Session) join(request uint64) *joining {
-	ctx, cancel := context.WithCancel(s.ctx)
-	j := &joining{cancel: cancel, done: make(chan struct{})}
+	j := &joining{done: make(chan struct{}), over: make(chan struct{})}
 	go func() {
-		defer cancel()
-		f, err := s.fetch(ctx, wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: request}, FetchOptions{})
+		f, err := s.fetch(s.ctx, wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: request}, FetchOptions{})
 		j.mu.Lock()
 		j.f, j.err = f, err
 		unwanted := j.ended && f != nil
@@ -39,19 +37,23 @@ func (s *Session) join(request uint64) *joining {
 	return j
 }
 
-// end gives the FETCH up, unless somebody reads it. j may be nil.
+// end gives the FETCH up, unless somebody reads it. One that was not answered yet is
+// given up when it is: its stream, reset before the peer read the request, would leave
+// a gap in the request IDs for good. j may be nil.
 func (j *joining) end() {
 	if j == nil {
 		return
 	}
 	j.mu.Lock()
-	j.ended = true
+	if !j.ended {
+		j.ended = true
+		close(j.over)
+	}
 	f := j.f
 	if j.taken {
 		f = nil
 	}
 	j.mu.Unlock()
-	j.cancel()
 	if f != nil {
 		f.Cancel()
 	}
@@ -61,6 +63,12 @@ func (j *joining) end() {
 func (j *joining) take(ctx context.Context) (*FetchReader, error) {
 	select {
 	case <-j.done:
+	case <-j.over:
+		select {
+		case <-j.done:
+		default:
+			return nil, errGivenUp
+		}
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -244,6 +244,37 @@ func TestWebTransportStreamsTakePriorities(t *testing.T) {
 	request.reset(wire.StreamCancelled)
 }
 
+// TestJoinOfRefused: when the SUBSCRIBE is refused, the FETCH that left with it is
+// answered like any other, not reset.
+func TestJoinOfRefused(t *testing.T) {
+	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
+		fetched := make(chan error, 1)
+		p := connect(Handler{}, Handler{
+			Subscribe: func(r *SubscribeRequest) { _ = r.Reject(wire.RequestDoesNotExist, "no such track") },
+			// A joining FETCH of what was refused does not get this far: the session
+			// refuses it. Another request of the kind shows that the session goes on.
+			Fetch: func(r *FetchRequest) { fetched <- r.Reject(wire.RequestDoesNotExist, "no such track") },
+		})
+		if _, err := p.client.Subscribe(p.ctx, testTrack, SubscribeOptions{Join: true}); err == nil {
+			t.Fatal("subscribed")
+		}
+		until(t, p.ctx, "the fetch is answered", func() bool {
+			p.client.mu.Lock()
+			defer p.client.mu.Unlock()
+			return p.client.openRequests == 0 && len(p.client.fetches) == 0
+		})
+		until(t, p.ctx, "no request ID is missing", func() bool {
+			p.server.mu.Lock()
+			defer p.server.mu.Unlock()
+			return len(p.server.requests.gaps) == 0 && p.server.requests.next == 4
+		})
+		_, _ = p.client.Fetch(p.ctx, testTrack, Location{}, Location{Group: 1}, FetchOptions{})
+		if err := <-fetched; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestJoin: the FETCH that leaves with SUBSCRIBE brings the group under way; where
 // the peer refused that one, another does.
 func TestJoin(t *testing.T) {

@@ -79,7 +79,10 @@ for scheme in moqt https; do
 	verdict=ok
 	[ "$n" -eq "$scenarios" ] || verdict="not ok"
 	report "$verdict" "$scheme: moq-test-client passes $n of $scenarios against our relay"
-	[ "$verdict" = ok ] || diagnose "$out" 60
+	[ "$verdict" = ok ] || {
+		diagnose "$out" 60
+		diagnose "$work/relay.log" 60
+	}
 done
 
 # 2. Our publisher and player through their relay, and the same through ours.
