@@ -44,7 +44,7 @@ type Estimator struct {
 }
 
 // sample is one stamp: it arrived at local time at, since origin, and relay is
-// the time in it less at, in ns since 1970. The way here is not in it: what is
+// the time in it less at, in ns since 1970. Propagation delay is not in it: what is
 // known of the minimum round trip gets better while samples wait in the window.
 type sample struct {
 	at    time.Duration

@@ -150,7 +150,7 @@ const (
 // warns of each reason once, until another comes or a session lasts.
 func (t Target) Keep(ctx context.Context, h moqt.Handler, cfg moqt.Config, use func(context.Context, *moqt.Session) error) error {
 	wait := firstRetry
-	var told string
+	var reported string
 	for {
 		s, err := t.Dial(ctx, h, cfg)
 		if err == nil {
@@ -158,7 +158,7 @@ func (t Target) Keep(ctx context.Context, h moqt.Handler, cfg moqt.Config, use f
 			err = use(ctx, s)
 			s.Close(wire.NoError, "")
 			if time.Since(began) > lastRetry {
-				wait, told = firstRetry, ""
+				wait, reported = firstRetry, ""
 			}
 		}
 		var final finalError
@@ -169,10 +169,10 @@ func (t Target) Keep(ctx context.Context, h moqt.Handler, cfg moqt.Config, use f
 			return final.error
 		}
 		level := slog.LevelWarn
-		if err.Error() == told {
+		if err.Error() == reported {
 			level = slog.LevelDebug
 		}
-		told = err.Error()
+		reported = err.Error()
 		slog.Log(ctx, level, "trying again until the relay answers", "relay", t.URL, "in", wait.Round(time.Millisecond), "reason", err)
 		select {
 		case <-time.After(wait):

@@ -49,8 +49,8 @@ func (e *NoSessionError) Unwrap() error { return e.Err }
 // rendezvous is how long the relay is asked to wait for a publisher at a time.
 const rendezvous = 20 * time.Second
 
-// Subscribe subscribes to a track from its largest object on and fetches the group
-// under way; see moqt.Subscription.Joined. timeout is the object delivery timeout,
+// Subscribe subscribes to a track from its largest object on and fetches the current
+// group; see moqt.Subscription.Joined. timeout is the object delivery timeout,
 // 0 for the publisher's. With wait it asks again until a publisher appears.
 func Subscribe(ctx context.Context, s *moqt.Session, name moqt.TrackName, timeout time.Duration, wait bool) (*moqt.Subscription, error) {
 	o := moqt.SubscribeOptions{Filter: &moqt.Filter{Type: wire.FilterLargestObject}, ObjectDeliveryTimeout: timeout, Join: true}

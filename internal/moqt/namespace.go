@@ -272,7 +272,7 @@ func (s *Session) SubscribeNamespace(ctx context.Context, prefix Namespace, toke
 }
 
 // follow hands the messages of an accepted request to f until the request ends,
-// ctx does or f wants no more.
+// ctx does or f returns false.
 func (s *Session) follow(ctx context.Context, r *requestStream, f func(wire.Message) bool) {
 	stop := context.AfterFunc(ctx, func() { r.abort(wire.StreamCancelled) })
 	defer func() {

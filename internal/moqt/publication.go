@@ -21,7 +21,7 @@ type TrackInfo struct {
 	Properties Properties
 	// Expires is when the publisher means to end the subscription; 0 = never.
 	Expires time.Duration
-	// NewGroup, where set, is told that the subscriber wants a new group.
+	// NewGroup, if set, is called when the subscriber requests a new group.
 	NewGroup func(group uint64)
 }
 
@@ -155,7 +155,7 @@ func timeout(ms uint64) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// begin applies the subscriber's parameters, with the largest location it is told.
+// begin applies the subscriber's parameters, and the largest location it was sent.
 func (p *Publication) begin(params Parameters, largest *Location) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -300,8 +300,8 @@ func (p *Publication) run() {
 	for {
 		m, err := p.r.read()
 		if err != nil {
-			// A subscriber that merely has no more to say ends its direction; it
-			// withdraws by refusing ours.
+			// A FIN is not a cancellation: the subscriber cancels with
+			// STOP_SENDING.
 			if e := (*StreamError)(nil); errors.As(err, &e) {
 				p.end(err)
 			}
@@ -612,7 +612,7 @@ func (w *SubgroupWriter) writeHeader() error {
 	return err
 }
 
-// Close ends the subgroup: no more objects. With a subgroup delivery timeout in
+// Close ends the subgroup. With a subgroup delivery timeout in
 // force the stream is reset if it has not arrived by then (§8).
 func (w *SubgroupWriter) Close() error {
 	if w.left > 0 {

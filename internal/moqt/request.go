@@ -391,7 +391,7 @@ type TrackStatusRequest struct {
 	Track TrackName
 }
 
-// Accept answers with what a SUBSCRIBE would have been told.
+// Accept answers as to a SUBSCRIBE.
 func (r *TrackStatusRequest) Accept(info TrackInfo) error {
 	if err := r.claim(); err != nil {
 		return err

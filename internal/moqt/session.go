@@ -89,7 +89,7 @@ type Handler struct {
 	PublishNamespace   func(*NamespaceRequest)
 	SubscribeNamespace func(*DiscoveryRequest)
 	SubscribeTracks    func(*DiscoveryRequest)
-	// Goaway is told that the peer wants to end the session (§3.6).
+	// Goaway is called when the peer wants to end the session (§3.6).
 	Goaway func(newSessionURI string, timeout time.Duration)
 }
 
@@ -107,8 +107,8 @@ type Stats struct {
 	BytesReceived    uint64
 	PacketsLost      uint64
 	CongestionWindow uint64 // bytes
-	// Path is what congestion control knows of the way to the peer; its Controller is
-	// "" with the published quic-go, which does not tell.
+	// Path is what congestion control knows of the path to the peer; its Controller is
+	// "" with the published quic-go, which does not expose it.
 	Path congestion.Estimates
 }
 
@@ -717,7 +717,7 @@ func (s *Session) register(sub *Subscription) error {
 	return nil
 }
 
-// unregister forgets sub; objects still under way to it are discarded.
+// unregister forgets sub; objects still in flight to it are discarded.
 func (s *Session) unregister(sub *Subscription) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

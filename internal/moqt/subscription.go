@@ -26,7 +26,7 @@ type SubscribeOptions struct {
 	// RendezvousTimeout is how long a relay may wait for a publisher to appear.
 	RendezvousTimeout time.Duration
 	Tokens            []wire.Token
-	// Join asks for the group under way in the same breath, by a joining FETCH, so
+	// Join sends the joining FETCH for the current group with it, by a joining FETCH, so
 	// that who comes late has it after one round trip; see Subscription.Joined.
 	Join bool
 }
@@ -353,7 +353,7 @@ func (sub *Subscription) end(err error) {
 		sub.mu.Lock()
 		updates := sub.updates
 		sub.updates = nil
-		close(sub.done) // last: whoever is told may subscribe again
+		close(sub.done) // last: from here on the track may be subscribed to again
 		sub.mu.Unlock()
 		for _, u := range updates {
 			u <- updateReply{err: err}

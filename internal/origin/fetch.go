@@ -30,7 +30,7 @@ func (t *Track) ServeFetch(r *moqt.FetchRequest) error {
 	return w.Close()
 }
 
-// plan is what of the cache answers a FETCH.
+// plan is the part of the cache that answers a FETCH.
 type plan struct {
 	start, last moqt.Location // inclusive
 	end         moqt.Location // as FETCH_OK says it
@@ -69,7 +69,7 @@ func (t *Track) plan(r *moqt.FetchRequest) (p plan, err error) {
 
 // answer writes the response, one group after the other.
 func (t *Track) answer(ctx context.Context, p plan, w *moqt.FetchWriter) error {
-	// A range that may have objects we do not have; its end alone is written.
+	// unknown marks the range up to a location as unknown.
 	unknown := func(group, object uint64) error {
 		return w.WriteObject(wire.FetchObject{Range: wire.RangeUnknown, Group: group, Object: object}, nil)
 	}
@@ -105,7 +105,7 @@ func (t *Track) answer(ctx context.Context, p plan, w *moqt.FetchWriter) error {
 	return nil
 }
 
-// fetched is one object to be answered with.
+// fetched is one object of the answer.
 type fetched struct {
 	id       uint64
 	sg       *subgroup // nil for a datagram

@@ -52,7 +52,7 @@ func (m *Memory) relieve() {
 		return
 	}
 	defer m.mu.Unlock()
-	spent := map[*Track]bool{} // have no more to give
+	spent := map[*Track]bool{} // have nothing left to evict
 	for m.used.Load() > m.limit {
 		var largest *Track
 		var most int64

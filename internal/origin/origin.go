@@ -1,15 +1,14 @@
-// Package origin holds tracks that this process can serve: the newest groups of
-// each in memory, bounded by bytes and age, passed on to any number of viewers
-// while they still arrive and fetched by those who come late. A relay feeds it
-// from upstream, the capture server from its encoder, a replay from its file.
+// Package origin holds the tracks that this process serves: the newest groups of
+// each in memory, bounded by bytes and age, forwarded to any number of viewers
+// while they still arrive and fetched by late joiners. A relay feeds it from
+// upstream, the capture server from its encoder, a replay from its file.
 //
-// A subgroup is kept as the bytes of its stream, with an index of its objects. A
-// viewer has no queue of its own: it reads the shared bytes at its own pace on its
-// own stream, and what it cannot take while they are kept is reset, so that a
-// viewer that reads nothing costs the others nothing, and the bounds of the cache
-// are the bounds of what slow viewers hold (draft-ietf-moq-transport-18 §8, §9).
-//
-// What is under way to one session, of all its tracks, is its Queue.
+// A subgroup is kept as the bytes of its stream, with an index of its objects.
+// Viewers have no buffers: each reads the shared bytes at its own pace and on its own
+// stream, and is reset when they are evicted first. A viewer that reads nothing
+// therefore costs the others nothing, and the bounds of the cache bound what slow
+// viewers hold (draft-ietf-moq-transport-18 §8, §9). A Queue holds what is in flight
+// to one session, of all its tracks.
 //
 // Locks are taken in the order Memory, Track, viewer; Queue, subgroup, flight.
 package origin
@@ -39,8 +38,8 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// What the parts of a track cost beside their bytes, so that many small ones are
-// bounded like few large ones. Bytes.
+// Overhead of the parts of a track, bytes: many small ones are bounded like few large
+// ones.
 const (
 	groupCost    = 256
 	subgroupCost = 512
@@ -51,20 +50,20 @@ const (
 // Stats are a track's counters.
 type Stats struct {
 	Viewers           int
-	CachedBytes       int64 // memory, with what the index costs
+	CachedBytes       int64 // memory, index included
 	CachedGroups      int
 	Objects           uint64 // received
 	Bytes             uint64 // received, headers included
 	DuplicateSubgroup uint64 // refused: the same subgroup from another publisher
-	Evicted           uint64 // subgroups that stopped being kept while they arrived
+	Evicted           uint64 // subgroups evicted while they arrived
 	SentBytes         uint64 // to all viewers
 	SentSubgroups     uint64
 	Late              uint64 // subgroups reset because they missed their deadline
-	Behind            uint64 // subgroups reset or skipped because a viewer was too far behind
+	Behind            uint64 // subgroups dropped because a viewer was too far behind
 	UnsentDatagrams   uint64
 }
 
-// Add adds the counters of o, but not what either holds at the moment.
+// Add adds the counters of o; the gauges stay.
 func (s *Stats) Add(o Stats) {
 	s.Objects += o.Objects
 	s.Bytes += o.Bytes
@@ -79,7 +78,7 @@ func (s *Stats) Add(o Stats) {
 
 // Track is one track. Its methods are safe for concurrent use.
 type Track struct {
-	// NewGroup, where set, is told that a subscriber wants a new group
+	// NewGroup, if set, is called when a subscriber requests a new group
 	// (NEW_GROUP_REQUEST, §10.2.14); the track's property DYNAMIC_GROUPS says that
 	// one may. It is not changed once the track is subscribed to.
 	NewGroup func(group uint64)
@@ -113,8 +112,8 @@ type group struct {
 	shed      uint64 // objects below this ID may be missing
 }
 
-// subgroupKey tells a subgroup's streams apart: with and without the beginning,
-// live and fetched.
+// subgroupKey distinguishes the streams of a subgroup: with and without its
+// beginning, live and fetched.
 type subgroupKey struct {
 	id          uint64
 	first, past bool
@@ -125,8 +124,7 @@ type datagram struct {
 	arrived time.Time
 }
 
-// NewTrack returns an empty track with the properties that its subscribers are
-// told.
+// NewTrack returns an empty track; props are what its subscribers are sent.
 func NewTrack(name moqt.TrackName, props moqt.Properties, limits Limits) *Track {
 	t := &Track{name: name, props: props, limits: limits.withDefaults(), viewers: map[*viewer]struct{}{}}
 	t.limits.Memory.add(t)
@@ -143,7 +141,7 @@ func (t *Track) Properties() moqt.Properties {
 	return t.props
 }
 
-// SetProperties replaces the track's properties, for subscribers to come.
+// SetProperties replaces the track's properties for future subscribers.
 func (t *Track) SetProperties(p moqt.Properties) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -170,7 +168,7 @@ func (t *Track) raise(l moqt.Location) {
 	}
 }
 
-// Info is what a subscriber is told of the track.
+// Info describes the track to a subscriber.
 func (t *Track) Info() moqt.TrackInfo {
 	return moqt.TrackInfo{Largest: t.Largest, Properties: t.Properties(), NewGroup: t.NewGroup}
 }
@@ -198,8 +196,8 @@ func (t *Track) Stats() Stats {
 var (
 	// ErrDuplicate says that a subgroup is being received, or was, already.
 	ErrDuplicate = errors.New("origin: the subgroup is already here")
-	// ErrEvicted says that a subgroup is not kept: it is older than what the
-	// track's limits have room for.
+	// ErrEvicted says that a subgroup is older than what the track's limits have
+	// room for.
 	ErrEvicted = errors.New("origin: the subgroup is older than what is kept")
 )
 
@@ -277,8 +275,8 @@ func (t *Track) charge(g *group, n int64, now time.Time) {
 	}
 }
 
-// evictOld drops the groups that are older than MaxAge, or than the publisher lets
-// them be kept, but never the newest. t.mu is held.
+// evictOld drops groups older than MaxAge or the publisher's MAX_CACHE_DURATION, but
+// never the newest. t.mu is held.
 func (t *Track) evictOld(now time.Time) {
 	maxAge := t.limits.MaxAge
 	if ms, ok := t.props.Int(wire.PropertyMaxCacheDuration); ok && ms < uint64(maxAge.Milliseconds()) {
@@ -290,7 +288,7 @@ func (t *Track) evictOld(now time.Time) {
 }
 
 // reduce drops old groups, then the oldest of the newest one, until at most limit
-// bytes are used. It goes somewhat further, so as not to have to for each object.
+// bytes are used, and somewhat less, so that it does not run for each object.
 // t.mu is held.
 func (t *Track) reduce(limit int64, now time.Time) {
 	t.evictOld(now)
@@ -320,9 +318,8 @@ func (t *Track) drop() {
 	g.subgroups, g.index, g.datagrams, g.sent = nil, nil, nil, nil
 }
 
-// reduce drops the oldest of a group that is to stay, until it uses at most limit
-// bytes: datagrams, whole subgroups, in the end the beginning of one that does not
-// end. t.mu is held.
+// reduce drops the oldest parts of a group until it uses at most limit bytes:
+// datagrams, then whole subgroups, then the beginning of one still open. t.mu is held.
 func (g *group) reduce(limit int64) {
 	if n := len(g.datagrams); n > 1 && g.bytes > limit {
 		for _, d := range g.datagrams[:n/2] {
@@ -347,8 +344,8 @@ func (g *group) reduce(limit int64) {
 	g.evict(limit, func(*subgroup) bool { return true })
 }
 
-// evict evicts the oldest subgroups of those that may be, but never the last one,
-// until the group uses at most limit bytes. t.mu is held.
+// evict evicts the oldest subgroups that may allows, but never the last one, until
+// the group uses at most limit bytes. t.mu is held.
 func (g *group) evict(limit int64, may func(*subgroup) bool) {
 	kept := g.subgroups[:0]
 	for i, sg := range g.subgroups {
@@ -369,8 +366,8 @@ func (g *group) evict(limit int64, may func(*subgroup) bool) {
 
 func (d *datagram) cost() int64 { return int64(len(d.Payload)+len(d.Properties)) + datagramCost }
 
-// SendDatagram publishes an object as a datagram. One that was published already,
-// by another publisher, is dropped.
+// SendDatagram publishes an object as a datagram. A duplicate, from another
+// publisher, is dropped.
 func (t *Track) SendDatagram(dg moqt.Datagram) {
 	defer t.limits.Memory.relieve()
 	now := time.Now()
@@ -407,7 +404,7 @@ func (t *Track) SendDatagram(dg moqt.Datagram) {
 }
 
 // WriteObject publishes a group's only object, or one of several in subgroups of
-// their own: the way point-cloud frames are sent.
+// their own, as point-cloud frames are sent.
 func (t *Track) WriteObject(h wire.SubgroupHeader, o moqt.Object, payload []byte) error {
 	f, err := t.OpenSubgroup(h)
 	if err != nil {
@@ -420,8 +417,8 @@ func (t *Track) WriteObject(h wire.SubgroupHeader, o moqt.Object, payload []byte
 	return f.Close()
 }
 
-// End tells all viewers, present and future, that the track is over. What is
-// under way to them still arrives, within MaxAge.
+// End ends the track for all viewers, present and future. What is
+// in flight still arrives, within MaxAge.
 func (t *Track) End(code wire.DoneCode, reason string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -434,8 +431,8 @@ func (t *Track) End(code wire.DoneCode, reason string) {
 	}
 }
 
-// Restart forgets what was published, as if the track had just been made: its
-// publisher came back and counts its groups anew. Subscriptions go on.
+// Restart forgets what was published: the publisher is back and numbers its groups
+// from the start. Subscriptions go on.
 func (t *Track) Restart() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -445,7 +442,7 @@ func (t *Track) Restart() {
 	t.largest, t.hasLargest = moqt.Location{}, false
 }
 
-// Discard frees what is cached; the track keeps nothing from now on.
+// Discard frees the cache and disables it.
 func (t *Track) Discard() {
 	t.limits.Memory.remove(t)
 	t.mu.Lock()

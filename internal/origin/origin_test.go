@@ -421,7 +421,7 @@ func TestCutThrough(t *testing.T) {
 	}
 }
 
-// TestLateJoiner: what is under way when the viewer comes is in its joining fetch,
+// TestLateJoiner: what is in flight when the viewer comes is in its joining fetch,
 // what begins later in its subscription.
 func TestLateJoiner(t *testing.T) {
 	for _, mode := range []wire.SubgroupIDMode{wire.SubgroupIDExplicit, wire.SubgroupIDFirstObject} {
@@ -566,8 +566,8 @@ func TestViewerThatReadsNothing(t *testing.T) {
 	}
 	tr.mu.Lock()
 	for v := range tr.viewers {
-		if n := len(v.q.underWay(v)); n > maxOpen {
-			t.Errorf("%d subgroups under way to a viewer, at most %d allowed", n, maxOpen)
+		if n := len(v.q.inFlight(v)); n > maxOpen {
+			t.Errorf("%d subgroups in flight to a viewer, at most %d allowed", n, maxOpen)
 		}
 	}
 	tr.mu.Unlock()

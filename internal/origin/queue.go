@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// DefaultMaxOpen is how many subgroups are under way to one session at a time,
+// DefaultMaxOpen is how many subgroups are in flight to one session at a time,
 // unless its queue is given another limit.
 const DefaultMaxOpen = 256
 
@@ -20,7 +20,7 @@ const bottleneckFor = 3 * time.Second
 // patience is how long subgroups may wait at a bottleneck: a hitch is made up for.
 const patience = 100 * time.Millisecond
 
-// Queue is what is under way to one session, of all its tracks. The transport sends
+// Queue is what is in flight to one session, of all its tracks. The transport sends
 // by priority and group order (moqt.Publication); the queue decides what is no longer
 // worth sending when the path is a bottleneck or the peer does not read.
 type Queue struct {
@@ -31,7 +31,7 @@ type Queue struct {
 	late    map[class]time.Time // until when the path is a bottleneck for a class and those after it
 }
 
-// NewQueue returns the queue of a session with at most maxOpen subgroups under way;
+// NewQueue returns the queue of a session with at most maxOpen subgroups in flight;
 // 0 means DefaultMaxOpen.
 func NewQueue(maxOpen int) *Queue {
 	return &Queue{maxOpen: cmp.Or(maxOpen, DefaultMaxOpen), flights: map[*flight]struct{}{}, late: map[class]time.Time{}}
@@ -45,7 +45,7 @@ func (f *flight) class() class {
 	return class(f.v.sink.Priority())<<8 | class(f.sg.header.Priority)
 }
 
-// launch sends a subgroup to a viewer. When too many are under way to its session, the
+// launch sends a subgroup to a viewer. When too many are in flight to its session, the
 // one that matters least is given up: of the last class, the one that began first.
 func (q *Queue) launch(v *viewer, sg *subgroup) {
 	f := &flight{v: v, sg: sg, began: time.Now(), behind: make(chan struct{})}
@@ -87,8 +87,8 @@ func (f *flight) lessImportant(o *flight) bool {
 	return f.began.Before(o.began)
 }
 
-// underWay lists what is under way to one viewer of the session.
-func (q *Queue) underWay(v *viewer) []*flight {
+// inFlight lists what is in flight to one viewer of the session.
+func (q *Queue) inFlight(v *viewer) []*flight {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var list []*flight
@@ -100,7 +100,7 @@ func (q *Queue) underWay(v *viewer) []*flight {
 	return list
 }
 
-// line is what one subscription has under way of one class: its groups follow one
+// line is what one subscription has in flight of one class: its groups follow one
 // another.
 type line struct {
 	v *viewer
@@ -108,7 +108,7 @@ type line struct {
 }
 
 // keepUp gives up what waits for its turn at a bottleneck while newer groups of its
-// track do. late, if not nil, has just missed its deadline and is no longer under way.
+// track do. late, if not nil, has just missed its deadline and is no longer in flight.
 //
 // Groups of a track go one after the other. At a bottleneck they would all be late
 // once one is: the time of each is nearly over when its turn comes, and what was sent

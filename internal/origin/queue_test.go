@@ -39,14 +39,14 @@ func (v *viewer) testFlights(publisher uint8, waits time.Duration, groups ...uin
 
 func (v *viewer) testGroups() []string {
 	var got []string
-	for _, f := range v.q.underWay(v) {
+	for _, f := range v.q.inFlight(v) {
 		got = append(got, fmt.Sprintf("%d:%d", f.sg.header.Priority, f.sg.header.Group))
 	}
 	slices.Sort(got)
 	return got
 }
 
-// TestLowPriorityGivesWay: of what is under way to a slow session, the last class is
+// TestLowPriorityGivesWay: of what is in flight to a slow session, the last class is
 // given up first, whichever track it is of, and of that what began first.
 func TestLowPriorityGivesWay(t *testing.T) {
 	q := NewQueue(0)

@@ -11,7 +11,7 @@ import (
 
 // Set is the tracks of a publisher. Its Handler answers subscriptions to them.
 type Set struct {
-	// MaxOpen bounds the subgroups under way to one session at a time; 0 means
+	// MaxOpen bounds the subgroups in flight to one session at a time; 0 means
 	// DefaultMaxOpen. It is not changed once a handler is in use.
 	MaxOpen int
 

@@ -15,8 +15,7 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Chunk sizes of a subgroup's bytes: a first one that does not waste memory on
-// small objects, then larger ones.
+// Chunk sizes of a subgroup's bytes: the first is small, for small objects.
 const (
 	firstChunk = 4 << 10
 	chunkSize  = 32 << 10
@@ -63,7 +62,7 @@ type subgroup struct {
 	code    wire.StreamCode // with reset
 	ended   time.Time       // when the state left open
 	changed chan struct{}   // closed and replaced when any of the above changes
-	waiting bool            // somebody took changed
+	waiting bool            // changed was handed out
 	flights map[*flight]struct{}
 }
 
@@ -87,7 +86,7 @@ func (s *subgroup) reaches(since time.Time) bool {
 	return s.state == open || n > 0 && !s.objects[n-1].arrived.Before(since)
 }
 
-// wake tells those who wait. s.mu is held.
+// wake wakes the waiters. s.mu is held.
 func (s *subgroup) wake() {
 	if s.waiting {
 		s.waiting = false
@@ -120,9 +119,8 @@ func (s *subgroup) object(i int) (o object, at int, changed <-chan struct{}, ove
 	return o, i, s.wait(), false
 }
 
-// bytes returns what is here from offset at, in one piece of at most limit bytes,
-// or the channel to wait on. With neither the subgroup is over: the state says
-// how.
+// bytes returns at most limit contiguous bytes from offset at, or the channel to wait
+// on. With neither, the subgroup has ended as state says.
 func (s *subgroup) bytes(at, limit int64) (b []byte, changed <-chan struct{}, state subgroupState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +133,7 @@ func (s *subgroup) bytes(at, limit int64) (b []byte, changed <-chan struct{}, st
 	if at < s.starts[0] {
 		return nil, nil, evicted
 	}
-	// Readers are near the end more often than not.
+	// Most readers are near the end.
 	i := len(s.starts) - 1
 	for s.starts[i] > at {
 		i--
@@ -162,8 +160,8 @@ func (s *subgroup) unsent(at int64) (arrived time.Time, ok bool) {
 	return s.objects[i].arrived, true
 }
 
-// board makes f one of those that are told of the subgroup's end and given up with
-// it; false when it was evicted already.
+// board registers f for the subgroup's end and its eviction; false when it was
+// evicted already.
 func (s *subgroup) board(f *flight) bool {
 	s.mu.Lock()
 	if s.state == evicted {
@@ -188,7 +186,7 @@ func (s *subgroup) leave(f *flight) {
 	delete(s.flights, f)
 }
 
-// evict frees the subgroup and gives up the flights that have not got all of it.
+// evict frees the subgroup and drops the flights that are not finished.
 // It returns its ID, one above that of its last object, and what it cost. s.t.mu is
 // held.
 func (s *subgroup) evict() (id, next uint64, cost int64) {
@@ -254,7 +252,7 @@ func (f *Feed) Space() []byte {
 		if f.tail == nil {
 			size = firstChunk
 		}
-		// What is not published yet, part of an object's header, moves along.
+		// The unpublished rest, part of an object's header, moves along.
 		rest := f.tail[f.checked:f.used]
 		next := make([]byte, max(size, 2*len(rest)))
 		f.used, f.checked = copy(next, rest), 0
@@ -301,9 +299,9 @@ func (s *subgroup) charge(n int64, now time.Time) {
 	}
 }
 
-// Commit says that n more bytes were put into Space. It publishes the well-formed
-// part and fails at the first byte that is not, or with ErrEvicted or ErrDuplicate
-// when the rest is of no use: the caller then resets the feed.
+// Commit takes n more bytes that were put into Space. It publishes the well-formed
+// part and fails at the first byte that is not, or with ErrEvicted or ErrDuplicate;
+// the caller then resets the feed.
 func (f *Feed) Commit(n int) error {
 	now := time.Now()
 	f.used += n
@@ -386,8 +384,8 @@ func (f *Feed) identify(first uint64) error {
 	return nil
 }
 
-// WriteObject appends one object of our own. The payload is not copied and must
-// not change afterwards.
+// WriteObject appends one object. The payload is not copied and must not change
+// afterwards.
 func (f *Feed) WriteObject(o moqt.Object, payload []byte) error {
 	if f.enc == nil {
 		f.enc = &wire.ObjectEncoder{HasProperties: f.sg.header.HasProperties}
@@ -414,8 +412,7 @@ func (f *Feed) WriteObject(o moqt.Object, payload []byte) error {
 	return f.publish(int64(len(header)+len(payload)), added, now)
 }
 
-// Close ends the subgroup: it has no more objects. Ending it inside an object is
-// an error, and resets it.
+// Close ends the subgroup. Ending it inside an object is an error and resets it.
 func (f *Feed) Close() error {
 	if !f.scanner.Boundary() || f.checked != f.used {
 		f.Reset(wire.StreamInternalError)
@@ -440,8 +437,7 @@ func (f *Feed) finish(state subgroupState, code wire.StreamCode) {
 }
 
 // end is the end of the subgroup's feed. It gives back what a mostly empty last
-// chunk holds, and returns how many bytes that is and to whom the subgroup is under
-// way.
+// chunk holds, and returns how many bytes that is and the flights of the subgroup.
 func (s *subgroup) end(state subgroupState, code wire.StreamCode, now time.Time) (freed int64, flights []*flight) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

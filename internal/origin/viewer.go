@@ -11,11 +11,11 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// maxOffered bounds the subgroups a viewer was told of and did not look at yet.
+// maxOffered bounds the new subgroups waiting for a viewer's goroutine.
 const maxOffered = 1024
 
-// maxWrite bounds one write to a viewer's stream, so that deadlines and resets
-// are looked at between writes.
+// maxWrite bounds one write to a viewer's stream: deadlines and resets are checked
+// between writes.
 const maxWrite = 64 << 10
 
 // viewer is one subscription being served.
@@ -23,7 +23,7 @@ type viewer struct {
 	t     *Track
 	q     *Queue // of its session
 	sink  Sink
-	since time.Time // objects that began to arrive before are a joining fetch's
+	since time.Time // earlier objects belong to the joining fetch
 
 	mu      sync.Mutex
 	offered []*subgroup
@@ -31,22 +31,22 @@ type viewer struct {
 	wg      sync.WaitGroup
 }
 
-// flight is one subgroup under way to one viewer.
+// flight is one subgroup in flight to one viewer.
 type flight struct {
 	v      *viewer
 	sg     *subgroup
 	began  time.Time
-	behind chan struct{} // closed when it is given up: the viewer is too far behind
+	behind chan struct{} // closed when it is dropped: the viewer is too far behind
 	sent   atomic.Int64  // offset in the subgroup up to which it was sent
 
 	mu      sync.Mutex
 	w       SubgroupSink // nil until it is open
-	dropped bool         // given up
-	object  time.Time    // deadline of the object being sent; zero = none
-	whole   time.Time    // deadline of the subgroup, known once that has ended
+	dropped bool
+	object  time.Time // deadline of the object being sent; zero = none
+	whole   time.Time // deadline of the subgroup, known once that has ended
 }
 
-// waits is for how long the oldest object that arrived and was not sent has waited.
+// waits is how long the oldest unsent object has waited since it arrived.
 func (f *flight) waits(now time.Time) time.Duration {
 	arrived, ok := f.sg.unsent(f.sent.Load())
 	if !ok {
@@ -85,8 +85,8 @@ func (f *flight) deadline() time.Time {
 	return f.object
 }
 
-// giveUp ends the flight from another goroutine than its own. It reports whether
-// the viewer lost something by it.
+// giveUp drops the flight, from any goroutine. It reports whether the viewer lost
+// something.
 func (f *flight) giveUp() bool {
 	f.mu.Lock()
 	w, again := f.w, f.dropped
@@ -144,11 +144,11 @@ func (q *Queue) Serve(t *Track, sink Sink, since time.Time) error {
 	}
 }
 
-// finish ends the subscription when what is under way has arrived, or did not
-// within the time that groups are kept.
+// finish ends the subscription when what is in flight has arrived, or MaxAge has
+// passed.
 func (v *viewer) finish(end *moqt.DoneError) error {
 	late := time.AfterFunc(v.t.limits.MaxAge, func() {
-		for _, f := range v.q.underWay(v) {
+		for _, f := range v.q.inFlight(v) {
 			v.t.behind.Add(1)
 			f.giveUp()
 		}
@@ -161,7 +161,7 @@ func (v *viewer) finish(end *moqt.DoneError) error {
 	return end
 }
 
-// attach makes v a viewer and offers it what came since its beginning.
+// attach adds v to the viewers and offers it what arrived since it subscribed.
 func (t *Track) attach(v *viewer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -184,13 +184,13 @@ func (t *Track) attach(v *viewer) {
 	t.viewers[v] = struct{}{}
 }
 
-// wants reports whether an object is this viewer's: it came in its time and
-// passes its filter.
+// wants reports whether an object is to be sent: it arrived after the viewer
+// subscribed and passes its filter.
 func (v *viewer) wants(group uint64, o *object) bool {
 	return !o.arrived.Before(v.since) && v.sink.Passes(moqt.Location{Group: group, Object: o.ID})
 }
 
-// offer tells the viewer of a new subgroup without waiting for it.
+// offer queues a new subgroup for the viewer without blocking.
 func (v *viewer) offer(sg *subgroup) {
 	v.mu.Lock()
 	if len(v.offered) < maxOffered {
@@ -227,10 +227,10 @@ func (v *viewer) idle() bool {
 func (v *viewer) fly(f *flight) {
 	sg := f.sg
 	if !sg.board(f) {
-		return // evicted before it was looked at
+		return // evicted already
 	}
 	defer sg.leave(f)
-	// Wait for the first object that is this viewer's.
+	// Wait for the first object to send.
 	first := 0
 	var o object
 	for {
@@ -259,7 +259,7 @@ func (v *viewer) fly(f *flight) {
 	var restart []byte
 	if first > 0 {
 		// The stream begins inside the subgroup: its first object's ID is written
-		// anew, the others refer to their predecessor and can stay as they are.
+		// in full; the others are deltas and stay as they are.
 		h.FirstObject = false
 		if h.Mode == wire.SubgroupIDFirstObject {
 			h.Mode, h.Subgroup = wire.SubgroupIDExplicit, sg.id
@@ -291,7 +291,7 @@ func (v *viewer) fly(f *flight) {
 	}
 	v.t.sentSubgroups.Add(1)
 	switch err := v.pump(f, restart, at, first); {
-	case f.givenUp(): // whatever the stream says of it
+	case f.givenUp(): // whatever the error
 	case errors.Is(err, moqt.ErrDeliveryTimeout):
 		v.t.late.Add(1)
 		v.q.keepUp(f)
@@ -302,8 +302,8 @@ func (v *viewer) fly(f *flight) {
 }
 
 // pump copies the subgroup's bytes from at, where object i begins or whose header
-// is in restart, to the flight's stream. It returns ErrEvicted when they are no
-// longer there.
+// is in restart, to the flight's stream. It returns ErrEvicted when they were
+// evicted.
 func (v *viewer) pump(f *flight, restart []byte, at int64, i int) error {
 	sg, w, ctx := f.sg, f.w, v.sink.Context()
 	updates := v.sink.Changed()

@@ -19,7 +19,7 @@ const (
 	rateWindow  = time.Second     // of the live frame and bit rates
 	delayWindow = 5 * time.Second // of the live percentiles
 	maxRecent   = 1 << 14         // frames kept for the live line at most
-	history     = 1024            // sequence numbers a late frame can be told by
+	history     = 1024            // sequence numbers by which a late frame is recognized
 	maxRate     = 1000            // frames per second no camera reaches
 	byteBucket  = 50 * time.Millisecond
 )

@@ -20,7 +20,7 @@ import (
 // Forwarding is an object's forwarding preference (MOQT §11.2.1).
 type Forwarding uint8
 
-// The two ways an object is sent.
+// Forwarding preferences.
 const (
 	Subgroup Forwarding = iota
 	Datagram

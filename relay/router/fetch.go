@@ -11,7 +11,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// fill says that what a late joiner needs is in the cache, or will not be.
+// fill marks the cache as filled as far as it will be for late joiners.
 func (t *track) fill(filled chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -41,7 +41,7 @@ func (t *track) awaitFill(ctx context.Context) {
 	}
 }
 
-// fetchNewest fills the cache with the group that is under way at sub.
+// fetchNewest fills the cache with the current group of sub.
 func (t *track) fetchNewest(sub *moqt.Subscription) error {
 	ctx, cancel := context.WithTimeout(sub.Session().Context(), 5*time.Second)
 	defer cancel()
@@ -105,8 +105,7 @@ const (
 	maxFetchBuffers  = 16
 )
 
-// claimBuffer waits until one more object may be held; returnBuffer is called
-// afterwards.
+// claimBuffer waits for one of the fetch buffers; returnBuffer returns it.
 func (r *Router) claimBuffer(ctx context.Context) error {
 	select {
 	case r.buffers <- struct{}{}:

@@ -1,7 +1,6 @@
-// Package router joins publishers and subscribers of a relay: which session has
-// which namespace, one upstream subscription per track and publisher whatever the
-// number of viewers, namespace discovery, and what happens when either side goes
-// away (draft-ietf-moq-transport-18 §9). The tracks themselves, with their cache
+// Package router connects a relay's publishers and subscribers: which upstream has
+// which namespace, one upstream subscription per track and publisher for any number
+// of viewers, namespace discovery, and what happens when either side goes away (draft-ietf-moq-transport-18 §9). The tracks themselves, with their cache
 // and fan-out, are package origin's.
 package router
 
@@ -29,12 +28,12 @@ type Config struct {
 	Linger time.Duration
 	// MaxRendezvous bounds how long a SUBSCRIBE may wait for a publisher. 30 s.
 	MaxRendezvous time.Duration
-	// MaxSessions bounds the sessions served at a time. 4096. What one session may
-	// ask for at a time is bounded by the streams it may open.
+	// MaxSessions bounds concurrent sessions. 4096. The requests of one session are
+	// bounded by the streams it may open.
 	MaxSessions int
 	// MaxFetches bounds the fetches that one session is served at a time. 32.
 	MaxFetches int
-	// MaxOpen bounds the subgroups under way to one session at a time.
+	// MaxOpen bounds the subgroups in flight to one session at a time.
 	// origin.DefaultMaxOpen.
 	MaxOpen int
 	Log     *slog.Logger
@@ -50,7 +49,7 @@ type Router struct {
 	offers      []*offer
 	tracks      map[string]*track
 	discoveries map[*discovery]struct{}
-	leaving     map[*track]struct{} // removed, some of it still under way
+	leaving     map[*track]struct{} // removed, some of it still in flight
 	changed     chan struct{}       // closed and replaced when publishers come or go
 	local       origin.Set          // the relay's own tracks
 	gone        origin.Stats        // counters of tracks that were there
@@ -63,7 +62,7 @@ type Router struct {
 type client struct {
 	number  uint64
 	fetches int           // being served
-	queue   *origin.Queue // what is under way to it
+	queue   *origin.Queue // what is in flight to it
 }
 
 // offer is a namespace with tracks to be had upstream.
@@ -142,7 +141,7 @@ func (r *Router) Sessions() map[uint64]*moqt.Session {
 	return m
 }
 
-// queue is what is under way to a session.
+// queue is what is in flight to a session.
 func (r *Router) queue(s *moqt.Session) *origin.Queue {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -164,7 +163,7 @@ func (r *Router) publishers(name moqt.TrackName) []Upstream {
 	return list
 }
 
-// notify wakes who waits for a publisher. r.mu is held.
+// notify wakes those waiting for a publisher. r.mu is held.
 func (r *Router) notify() {
 	close(r.changed)
 	r.changed = make(chan struct{})
@@ -240,9 +239,10 @@ func (r *Router) discover(req *moqt.DiscoveryRequest) {
 	r.log.Debug("discovery ended", "prefix", d.prefix.String(), "reason", err)
 }
 
-// announce keeps a subscriber told of the namespaces under its prefix.
+// announce sends a subscriber the namespaces that appear and disappear under its
+// prefix.
 func (r *Router) announce(ctx context.Context, d *discovery, a *moqt.Announcer) {
-	told := map[string]moqt.Namespace{}
+	sent := map[string]moqt.Namespace{}
 	for {
 		r.mu.Lock()
 		changed := r.changed
@@ -253,17 +253,17 @@ func (r *Router) announce(ctx context.Context, d *discovery, a *moqt.Announcer) 
 			}
 		}
 		r.mu.Unlock()
-		for key, ns := range told {
+		for key, ns := range sent {
 			if now[key] == nil && a.Done(ns) != nil {
 				return
 			}
 		}
 		for key, ns := range now {
-			if told[key] == nil && a.Added(ns) != nil {
+			if sent[key] == nil && a.Added(ns) != nil {
 				return
 			}
 		}
-		told = now
+		sent = now
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -297,7 +297,7 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 	if ms := req.Parameters.RendezvousTimeout; ms != nil {
 		wait = min(time.Duration(min(*ms, 1<<31))*time.Millisecond, r.cfg.MaxRendezvous)
 	}
-	since := time.Now() // a subscriber that waited gets all that came meanwhile
+	since := time.Now() // a subscriber that waited gets all that arrived since
 	t, err := r.acquire(req.Context(), req.Track, wait)
 	if err != nil {
 		_ = req.RejectWith(err)

@@ -11,9 +11,8 @@ import (
 	"holocast/internal/origin"
 )
 
-// track is a track the relay passes on. It is forgotten when nobody holds it and
-// Linger has passed, and ends for its viewers when its publisher is gone and Grace
-// has passed.
+// track is a track the relay forwards. It is removed once it has been unused for
+// Linger, and ends for its viewers once its publisher has been gone for Grace.
 type track struct {
 	*origin.Track
 	r *Router
@@ -53,7 +52,7 @@ func (r *Router) hold(name moqt.TrackName) *track {
 	return t
 }
 
-// release gives a reference back.
+// release drops a reference.
 func (t *track) release() {
 	t.mu.Lock()
 	t.refs--
@@ -127,7 +126,7 @@ func (t *track) await(ctx context.Context, patient bool, deadline <-chan time.Ti
 	}
 }
 
-// notify wakes who waits for the track to change. t.mu is held.
+// notify wakes those waiting for the track to change. t.mu is held.
 func (t *track) notify() {
 	close(t.changed)
 	t.changed = make(chan struct{})
@@ -148,7 +147,7 @@ func (t *track) arm() {
 		wait = t.r.cfg.Linger
 	case t.orphaned():
 		wait = time.Until(t.lostAt.Add(t.r.cfg.Grace))
-	default: // a track that its publisher gave to us unasked stays for those who come
+	default: // a PUBLISHed track stays for later subscribers
 		return
 	}
 	t.timer = time.AfterFunc(wait, t.expire)
@@ -178,7 +177,7 @@ func (t *track) expire() {
 // end ends the track for its viewers. r.mu and t.mu are held.
 func (t *track) end(code wire.DoneCode, reason string) {
 	t.End(code, reason)
-	t.remove(2 * t.r.cfg.Limits.MaxAge) // what is under way has as long as it is kept
+	t.remove(2 * t.r.cfg.Limits.MaxAge) // what is in flight has as long as it is kept
 }
 
 // remove takes the track out of the router, its cache after a while. r.mu and t.mu
@@ -200,7 +199,7 @@ func (t *track) remove(after time.Duration) {
 	})
 }
 
-// info is what a viewer is told of the track.
+// info describes the track to a viewer.
 func (t *track) info() moqt.TrackInfo {
 	i := t.Info()
 	i.NewGroup = t.requestGroup

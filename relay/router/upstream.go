@@ -30,18 +30,18 @@ func (p peer) String() string                                 { return p.s.Remot
 // dialTimeout bounds how long an upstream may take to have a session.
 const dialTimeout = 10 * time.Second
 
-// rejoinAfter is how long a publisher that ended or refused a subscription is left
-// alone before it is asked again.
+// rejoinAfter is the delay before subscribing again at a publisher that ended or
+// refused a subscription.
 const rejoinAfter = time.Second
 
-// newGroup is a NEW_GROUP_REQUEST that was passed upstream, outstanding until the
-// largest group is no longer what it was then (§10.2.14).
+// newGroup is a NEW_GROUP_REQUEST sent upstream, outstanding until the largest group
+// changes (§10.2.14).
 type newGroup struct {
 	asked          bool
 	group, largest uint64
 }
 
-// join subscribes to the track at up, unless that is done or under way.
+// join subscribes to the track at up, unless it already is or is about to be.
 func (t *track) join(up Upstream) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,7 +99,7 @@ func (t *track) subscribe(up Upstream) {
 	}
 }
 
-// ask subscribes at up and asks for the group under way in the same breath.
+// ask subscribes at up and sends the joining FETCH for the current group with it.
 func (t *track) ask(up Upstream) (*moqt.Subscription, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 	defer cancel()
@@ -116,8 +116,8 @@ func away(name moqt.TrackName) error {
 	return &moqt.RequestError{Code: wire.RequestDoesNotExist, Reason: "the publisher of " + name.String() + " went away", RetryInterval: 1 + 1000}
 }
 
-// adopt makes sub the track's subscription at up and begins to receive; false when
-// the track was removed meanwhile, and sub is cancelled.
+// adopt makes sub the track's subscription at up and starts receiving. When the track
+// has been removed, it cancels sub and returns false.
 func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool) bool {
 	t.mu.Lock()
 	delete(t.joining, up)
@@ -195,8 +195,8 @@ func (t *track) receive(up Upstream, sub *moqt.Subscription) {
 			t.lost(up, sub, err)
 			return
 		}
-		// Opened before the next is accepted, so that viewers are offered the last
-		// subgroup before they are told of the track's end.
+		// Opened before the next one is accepted, so that viewers are offered the
+		// last subgroup before the track ends for them.
 		feed, err := t.OpenSubgroup(r.SubgroupHeader)
 		if err != nil {
 			r.Cancel(wire.StreamCancelled)
@@ -239,7 +239,7 @@ func (t *track) receiveSubgroup(r *moqt.SubgroupReader, feed *origin.Feed) {
 	}
 }
 
-// refusal is the code with which a subgroup is refused that the cache does not take.
+// refusal is the code for a subgroup that the cache refuses.
 func refusal(err error) wire.StreamCode {
 	if errors.Is(err, origin.ErrEvicted) {
 		return wire.StreamTooFarBehind
@@ -257,9 +257,9 @@ func (t *track) receiveDatagrams(sub *moqt.Subscription) {
 	}
 }
 
-// lost handles the end of an upstream subscription. A track that its publisher
-// ended is over for the viewers too; one whose publisher merely went away waits
-// for it, or another, to come back.
+// lost handles the end of an upstream subscription. A track that its publisher ended
+// ends for the viewers, too; one whose publisher disconnected waits for it, or
+// another.
 func (t *track) lost(up Upstream, sub *moqt.Subscription, err error) {
 	t.r.mu.Lock()
 	defer t.r.mu.Unlock()
@@ -296,8 +296,7 @@ func (t *track) lost(up Upstream, sub *moqt.Subscription, err error) {
 	}
 }
 
-// over reports whether a PUBLISH_DONE ends the track itself, and not only this
-// subscription to it.
+// over reports whether a PUBLISH_DONE ends the track and not only this subscription.
 func over(code wire.DoneCode) bool {
 	switch code {
 	case wire.DoneTrackEnded, wire.DoneSubscriptionEnded, wire.DoneUnauthorized, wire.DoneMalformedTrack:
@@ -328,7 +327,7 @@ func (t *track) publishedByOther(s *moqt.Session) bool {
 	return false
 }
 
-// publish takes a track that its publisher offers.
+// publish accepts a track that its publisher PUBLISHes.
 func (r *Router) publish(req *moqt.PublishRequest) {
 	t := r.hold(req.Track)
 	defer t.release()

@@ -23,7 +23,7 @@ import (
 	"holocast/tools/bench/tiles"
 )
 
-// benchOptions are what every benchmark is told.
+// benchOptions are every benchmark's.
 type benchOptions struct {
 	data  string // "" where there is none
 	parts []string

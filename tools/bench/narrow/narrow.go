@@ -1,6 +1,6 @@
-// Package narrow measures what a viewer gets of one live camera over a path that is narrower
-// than the camera's stream: how many frames a second, how old, and what was sent in vain. The
-// way of internal/origin is compared with MOQT's delivery timeout alone and with no timeout,
+// Package narrow measures what a viewer gets over a bottleneck: of one live camera, how many
+// frames a second and how old; of a base track and its tiles, which arrive whole; and what was
+// sent in vain. internal/origin is compared with MOQT's delivery timeout alone and with no timeout,
 // in the same run, over paths of the network lab.
 package narrow
 
@@ -31,7 +31,7 @@ const (
 // lateFrame is the delay after which a frame is of no use.
 const lateFrame = time.Second
 
-// The ways to send the stream that are compared.
+// The contenders.
 const (
 	// Holocast is internal/origin, as the relay and the capture server serve viewers.
 	Holocast = "holocast"
@@ -42,7 +42,7 @@ const (
 	Queue = "queue"
 )
 
-// Contenders are the ways that are compared, in the order of the tables.
+// Contenders are compared, in the order of the tables.
 func Contenders() []string { return []string{Holocast, DeliveryTimeout, Queue} }
 
 // Options say what to measure.
@@ -103,7 +103,7 @@ type Result struct {
 // Path is a path of the lab.
 type Path struct {
 	RateMbps float64 `json:"rate_mbps"` // of Ethernet frames
-	DelayMs  float64 `json:"delay_ms"`  // one way
+	DelayMs  float64 `json:"delay_ms"`  // one-way
 	QueueMs  float64 `json:"queue_ms"`  // that it holds at its rate, before it drops
 	Loss     float64 `json:"loss"`      // probability for each packet, beside those
 }
@@ -210,7 +210,7 @@ func (r Result) cameraMarkdown() string {
 		return ""
 	}
 	repeats, seconds := len(r.Runs)/len(r.Paths)/len(Contenders()), r.Runs[0].Seconds
-	fmt.Fprintf(&b, "One camera, %d kB %d times a second: %.0f Mbit/s, over paths that are too narrow for that and over wider ones. `%s` is what relay and capture server do, with a delivery timeout of %d ms; `%s` is that timeout alone, each frame in its turn until it is late; `%s` is no timeout at all.\n\n",
+	fmt.Fprintf(&b, "One camera, %d kB %d times a second: %.0f Mbit/s, over bottlenecks below that rate and over wider paths. `%s` is what relay and capture server do, with a delivery timeout of %d ms; `%s` is that timeout alone, each frame in its turn until it is late; `%s` is no timeout at all.\n\n",
 		r.FrameBytes/1000, r.FramesPerS, float64(8*r.FrameBytes*r.FramesPerS)*1e-6, Holocast, r.TimeoutMs, DeliveryTimeout, Queue)
 	fmt.Fprintf(&b, "Measured at %s UTC in %.0f s; medians of %d measurements of %.0f s each, in which one frame is %.2f frames/s. Frames a second are those captured in the time measured that came whole within %g s. What fits is %.1f %% of the path's rate, the rest being headers, less its losses. Delays are from capture to the last byte, of the frames that came whole in the time measured, however late: those of `%s` grow with time. In vain is what reached the viewer and was not payload of a frame that came whole; some 2 %% are headers. %d measurements were made anew because the emulator was late; what is marked * was late all the same.\n\n",
 		r.Began.UTC().Format("2006-01-02 15:04"), r.Seconds, repeats, seconds, 1/seconds, lateFrame.Seconds(), 100*payloadShare, Queue, r.Repeated)

@@ -217,7 +217,7 @@ func (v *viewer) receive(ctx context.Context, sub *moqt.Subscription) error {
 	for {
 		sg, err := sub.AcceptSubgroup(ctx)
 		if err != nil {
-			return fmt.Errorf("the viewer gets no more: %w", err)
+			return fmt.Errorf("the viewer's subscription ended: %w", err)
 		}
 		reading.Go(func() { v.read(sg) })
 	}

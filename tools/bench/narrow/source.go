@@ -14,12 +14,12 @@ import (
 
 var trackName = moqt.TrackName{Namespace: moqt.Namespace{"holocast", "bench"}, Name: "points/0/full"}
 
-// A source sends frames to one viewer in a contender's way.
+// A source sends frames to one viewer as a contender does.
 type source struct {
 	handler moqt.Handler
 	// send does not wait for the frame before. It keeps the frame until it was sent.
 	send func(ctx context.Context, group uint64, frame []byte) error
-	wait func() // until nothing is under way, once the session has ended
+	wait func() // until nothing is in flight, once the session has ended
 }
 
 func newSource(contender string) source {

@@ -47,11 +47,11 @@ func tileHeader(track int, group uint64) wire.SubgroupHeader {
 	return wire.SubgroupHeader{Group: group, Mode: wire.SubgroupIDExplicit, Priority: priority(track), FirstObject: true, EndOfGroup: true}
 }
 
-// tileSource sends the tracks in a contender's way: send does not wait.
+// tileSource sends the tracks as a contender does; send does not wait.
 type tileSource struct {
 	handler moqt.Handler
 	send    func(track int, group, object uint64, payload []byte) error
-	wait    func() // until nothing is under way, once the session has ended
+	wait    func() // until nothing is in flight, once the session has ended
 }
 
 func newTileSource(contender string) tileSource {
@@ -294,7 +294,7 @@ func (v *tileViewer) receive(ctx context.Context, track int, sub *moqt.Subscript
 	for {
 		sg, err := sub.AcceptSubgroup(ctx)
 		if err != nil {
-			return fmt.Errorf("the viewer gets no more of track %d: %w", track, err)
+			return fmt.Errorf("the viewer's subscription to track %d ended: %w", track, err)
 		}
 		reading.Go(func() { v.read(track, sg) })
 	}

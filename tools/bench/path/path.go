@@ -1,4 +1,4 @@
-// Package path measures the way of an object from publisher to viewers through the
+// Package path measures an object's path from publisher to viewers through the
 // relay: when its first byte arrives while the rest is still being made, and how
 // much the relay fans out, at what cost of processor time and delay. The relay is
 // the program that users run; publisher and viewers are in this process, on the

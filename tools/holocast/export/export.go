@@ -30,7 +30,7 @@ type Config struct {
 	Cameras []int  // numbers in the catalog; nil = all
 	Quality string // of the points tracks; "" = the highest bit rate
 	Log     *slog.Logger
-	// Progress, where set, is told how many of the recording's objects were read.
+	// Progress, if set, is called with the number of objects read so far.
 	Progress func(objects uint64)
 }
 

@@ -59,7 +59,7 @@ type counters struct {
 	skipped      uint64 // frames not shown because the decoder was behind
 	late         uint64 // descriptions that came after their frame was shown
 	damaged      uint64 // objects or frames that could not be decoded
-	reset        uint64 // subgroups that were reset on their way
+	reset        uint64 // subgroups that were reset before they arrived
 	shown, whole uint64 // descriptions shown, and of those frames in all
 }
 

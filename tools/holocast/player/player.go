@@ -45,8 +45,8 @@ type Config struct {
 	// Sphere says how to play the session's 360° video; nil = not at all. Its clock is the
 	// player's.
 	Sphere *sphere.Config
-	// Shown is told of every frame that was shown, one after the other; nil = nobody
-	// is. It must not call the player.
+	// Shown, if set, is called for every frame that was shown, one after the other. It
+	// must not call the player.
 	Shown func(ShownFrame)
 	Log   *slog.Logger // nil = slog.Default
 }
@@ -168,7 +168,7 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 			}
 		}
 	}
-	if ended == nil { // in order: what is under way still arrives
+	if ended == nil { // in order: what is in flight still arrives
 		cameras.Wait()
 		return nil
 	}

@@ -20,7 +20,7 @@ type stamp struct {
 	time     uint64 // UNIX µs
 }
 
-// openGroups is how many groups may be under way at a time.
+// openGroups is how many groups may be open at a time.
 const openGroups = 16
 
 // renew stamps an object, in place. What is no frame stays as it is.
