@@ -1,6 +1,6 @@
-// Command relay is the Holocast relay: it passes tracks from publishers on to any
-// number of viewers over Media over QUIC, keeps the newest groups for those who
-// join late, and tells the time.
+// Command relay is the Holocast relay: it forwards tracks from publishers to any number
+// of viewers over Media over QUIC, caches the newest groups for late joiners, and sends
+// its clock.
 package main
 
 import (
@@ -32,7 +32,7 @@ func main() {
 func command(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "relay",
-		Short: "Pass Media over QUIC tracks from publishers on to viewers",
+		Short: "Forward Media over QUIC tracks from publishers to viewers",
 		Example: `  relay                                       # UDP and TCP port 4443, development certificate
   relay --config relay.yaml
   relay --listen :443 --certificate fullchain.pem --key privkey.pem
@@ -162,8 +162,8 @@ func serveHTTP(ctx context.Context, cfg Config, r *router.Router, cert *service.
 // errDraining is why a relay that was asked to stop is not healthy.
 var errDraining = errors.New("draining")
 
-// viewer serves the web viewer's files. The page loads nothing from elsewhere, and
-// says so to the browser; connecting to any relay is what it is for.
+// viewer serves the web viewer's files. The page may load nothing from elsewhere, but
+// may connect to any relay.
 func viewer(dir string) http.Handler {
 	files := http.FileServer(http.Dir(dir))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

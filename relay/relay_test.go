@@ -847,7 +847,7 @@ func TestSessionLimit(t *testing.T) {
 		<-c.Context().Done()
 		err = c.Err()
 	}
-	if err == nil || !strings.Contains(err.Error(), "as many sessions as it may") {
+	if err == nil || !strings.Contains(err.Error(), "limit of sessions") {
 		t.Errorf("the third session: %v", err)
 	}
 	if a.Err() != nil || b.Err() != nil {

@@ -11,7 +11,7 @@ import (
 
 // FollowClock feeds the relay's time to an estimator until the session or ctx ends;
 // heard, which may be nil, is called after each stamp with the session's counters. An
-// error says that the relay tells no time.
+// error says that the relay has no clock track.
 func FollowClock(ctx context.Context, s *moqt.Session, e *clock.Estimator, heard func(moqt.Stats)) error {
 	sub, err := s.Subscribe(ctx, clock.TrackName(), moqt.SubscribeOptions{})
 	if err != nil {

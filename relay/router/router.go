@@ -52,20 +52,20 @@ type Router struct {
 	leaving     map[*track]struct{} // removed, some of it still in flight
 	changed     chan struct{}       // closed and replaced when publishers come or go
 	local       origin.Set          // the relay's own tracks
-	gone        origin.Stats        // counters of tracks that were there
+	gone        origin.Stats        // counters of removed tracks
 	served      uint64              // sessions so far
 
 	buffers chan struct{} // one for each object being fetched upstream
 }
 
-// client is what is known of a session.
+// client is a session being served.
 type client struct {
 	number  uint64
 	fetches int           // being served
 	queue   *origin.Queue // what is in flight to it
 }
 
-// offer is a namespace with tracks to be had upstream.
+// offer is a namespace that an upstream has.
 type offer struct {
 	ns moqt.Namespace
 	up Upstream
@@ -109,8 +109,8 @@ func (r *Router) Serve(s *moqt.Session) {
 	}
 	r.mu.Unlock()
 	if full {
-		log.Warn("session refused: maxSessions is reached", "sessions", r.cfg.MaxSessions)
-		s.Close(wire.InternalError, "the relay has as many sessions as it may")
+		log.Warn("session refused: maxSessions reached", "sessions", r.cfg.MaxSessions)
+		s.Close(wire.InternalError, "the relay is at its limit of sessions")
 		return
 	}
 	log.Info("session open", "implementation", s.Implementation(), "webtransport", s.WebTransport(), "path", s.Path())
@@ -130,7 +130,7 @@ func (r *Router) Serve(s *moqt.Session) {
 	log.Info("session closed", "reason", s.Err())
 }
 
-// Sessions returns the sessions that are open, by a number that no other has.
+// Sessions returns the open sessions by their unique numbers.
 func (r *Router) Sessions() map[uint64]*moqt.Session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,8 +181,8 @@ func (r *Router) publishNamespace(req *moqt.NamespaceRequest) {
 	log.Info("namespace withdrawn", "reason", err)
 }
 
-// Offer makes a namespace known whose tracks come from up, until withdraw is called.
-// Tracks under it that are without a publisher are asked for at once.
+// Offer publishes a namespace whose tracks come from up, until withdraw is called.
+// Tracks under it that viewers hold are subscribed to at once.
 func (r *Router) Offer(ns moqt.Namespace, up Upstream) (withdraw func()) {
 	o := &offer{ns, up}
 	r.mu.Lock()
@@ -202,7 +202,7 @@ func (r *Router) Offer(ns moqt.Namespace, up Upstream) (withdraw func()) {
 	}
 }
 
-// Namespaces lists what is published now.
+// Namespaces lists the published namespaces.
 func (r *Router) Namespaces() []moqt.Namespace {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -228,7 +228,7 @@ func (r *Router) discover(req *moqt.DiscoveryRequest) {
 			}
 			return
 		}
-		// On its own, so that a subscriber that does not read delays nobody else.
+		// In a goroutine: a subscriber that does not read blocks no other.
 		wg.Go(func() { r.announce(ctx, d, a) })
 	})
 	r.mu.Lock()
@@ -272,7 +272,7 @@ func (r *Router) announce(ctx context.Context, d *discovery, a *moqt.Announcer) 
 	}
 }
 
-// published lists the tracks under d's prefix that came by PUBLISH from others.
+// published lists the tracks under d's prefix that other sessions PUBLISHed.
 func (r *Router) published(d *discovery) []*track {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -289,7 +289,7 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 	if t := r.local.Track(req.Track); t != nil {
 		since := time.Now()
 		if pub, err := req.Accept(t.Info()); err == nil {
-			go r.queue(req.Session()).Serve(t, origin.Publication{Publication: pub}, since) //nolint:errcheck // the viewer's end concerns nobody else
+			go r.queue(req.Session()).Serve(t, origin.Publication{Publication: pub}, since) //nolint:errcheck // why the viewer left does not matter
 		}
 		return
 	}
@@ -358,8 +358,7 @@ func (r *Router) fetch(req *moqt.FetchRequest) {
 	_ = t.ServeFetch(req)
 }
 
-// beginFetch counts one more fetch of a session, false when it has as many as it
-// may.
+// beginFetch counts a fetch of a session; false at the limit.
 func (r *Router) beginFetch(s *moqt.Session) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -387,8 +386,7 @@ type TrackStats struct {
 	origin.Stats
 }
 
-// Stats returns the counters of all tracks there are and the sum of those that are
-// no longer.
+// Stats returns the counters of all tracks, and the sum of those of removed tracks.
 func (r *Router) Stats() (tracks []TrackStats, gone origin.Stats) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -402,7 +400,7 @@ func (r *Router) Stats() (tracks []TrackStats, gone origin.Stats) {
 	return tracks, gone
 }
 
-// RunClock publishes the relay's time on a track of its own until ctx ends.
+// RunClock publishes the relay's clock track until ctx ends.
 func (r *Router) RunClock(ctx context.Context) {
 	t := origin.NewTrack(clock.TrackName(), nil, origin.Limits{MaxAge: time.Second, MaxBytes: 1 << 12})
 	r.AddLocal(t)

@@ -19,16 +19,16 @@ type track struct {
 
 	mu        sync.Mutex
 	upstreams map[Upstream]*moqt.Subscription
-	joining   map[Upstream]bool // being subscribed to, not answered yet
+	joining   map[Upstream]bool // SUBSCRIBE sent, not answered
 	pubs      map[Upstream]bool // upstreams that came by PUBLISH
 	refs      int               // viewers and requests that hold the track
-	lostAt    time.Time         // when the last upstream went; zero while there is one
+	lostAt    time.Time         // when the last upstream was lost; zero while there is one
 	removed   bool
 	timer     *time.Timer   // of Linger or Grace
 	changed   chan struct{} // closed and replaced when upstreams or removed change, or a join fails
 	lastErr   error         // of the last join that failed
 	asked     newGroup      // outstanding request upstream
-	filled    chan struct{} // closed when the newest group of the first upstream is here; another once there was none
+	filled    chan struct{} // closed once the newest group of the first upstream is cached; replaced after there was none
 }
 
 // hold finds or makes a track and takes a reference to it.
@@ -60,9 +60,8 @@ func (t *track) release() {
 	t.mu.Unlock()
 }
 
-// acquire returns a track that has an upstream subscription, making one where
-// there is none, or waiting for a publisher for at most wait. The caller calls
-// release in the end.
+// acquire returns a track that has an upstream subscription. It makes one if needed and
+// waits for a publisher for at most wait. The caller releases the track.
 func (r *Router) acquire(ctx context.Context, name moqt.TrackName, wait time.Duration) (*track, error) {
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
@@ -80,8 +79,8 @@ func (r *Router) acquire(ctx context.Context, name moqt.TrackName, wait time.Dur
 }
 
 // await waits until the track has an upstream subscription. With patient it waits
-// for a publisher to appear, until deadline. again says that the track was removed
-// meanwhile, and is to be looked up anew.
+// for a publisher to appear until deadline. again says that the track was removed and
+// must be looked up again.
 func (t *track) await(ctx context.Context, patient bool, deadline <-chan time.Time) (again bool, err error) {
 	asked := false
 	for {
@@ -99,7 +98,7 @@ func (t *track) await(ctx context.Context, patient bool, deadline <-chan time.Ti
 			return true, nil
 		case ready:
 			return false, nil
-		case asking: // one of them will answer, or all will refuse
+		case asking: // wait for an answer
 		case len(publishers) > 0 && !asked:
 			asked = true
 			for _, up := range publishers {
@@ -132,7 +131,7 @@ func (t *track) notify() {
 	t.changed = make(chan struct{})
 }
 
-// arm sets the timer that the track's state asks for. t.mu is held.
+// arm sets the timer for the track's state. t.mu is held.
 func (t *track) arm() {
 	if t.timer != nil {
 		t.timer.Stop()
@@ -153,7 +152,7 @@ func (t *track) arm() {
 	t.timer = time.AfterFunc(wait, t.expire)
 }
 
-// orphaned reports whether the track had a publisher and has none. t.mu is held.
+// orphaned reports whether the track lost its publishers. t.mu is held.
 func (t *track) orphaned() bool { return len(t.upstreams) == 0 && !t.lostAt.IsZero() }
 
 // expire is the end of Linger or Grace.
@@ -177,7 +176,7 @@ func (t *track) expire() {
 // end ends the track for its viewers. r.mu and t.mu are held.
 func (t *track) end(code wire.DoneCode, reason string) {
 	t.End(code, reason)
-	t.remove(2 * t.r.cfg.Limits.MaxAge) // what is in flight has as long as it is kept
+	t.remove(2 * t.r.cfg.Limits.MaxAge) // leaves time for what is in flight
 }
 
 // remove takes the track out of the router, its cache after a while. r.mu and t.mu

@@ -12,10 +12,10 @@ import (
 	"holocast/internal/origin"
 )
 
-// Upstream is where the tracks of an offered namespace come from. Equal values are
-// the same one.
+// Upstream is where the tracks of an offered namespace come from. Equal values are the
+// same upstream.
 type Upstream interface {
-	// Session is where tracks are asked for; it may have to be dialled first.
+	// Session returns the session to subscribe on, dialling it if needed.
 	Session(ctx context.Context) (*moqt.Session, error)
 	// String names it in logs.
 	String() string
@@ -27,7 +27,7 @@ type peer struct{ s *moqt.Session }
 func (p peer) Session(context.Context) (*moqt.Session, error) { return p.s, p.s.Err() }
 func (p peer) String() string                                 { return p.s.RemoteAddr().String() }
 
-// dialTimeout bounds how long an upstream may take to have a session.
+// dialTimeout bounds Upstream.Session.
 const dialTimeout = 10 * time.Second
 
 // rejoinAfter is the delay before subscribing again at a publisher that ended or
@@ -41,7 +41,7 @@ type newGroup struct {
 	group, largest uint64
 }
 
-// join subscribes to the track at up, unless it already is or is about to be.
+// join subscribes to the track at up unless it is subscribed or about to be.
 func (t *track) join(up Upstream) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -129,7 +129,7 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool) bool 
 	known, ok := t.Largest()
 	missed := ok && t.refs > 0 && sub.Largest != nil && known.Less(*sub.Largest)
 	if ok && len(t.upstreams) == 0 && (sub.Largest == nil || sub.Largest.Less(known)) {
-		t.Restart() // else new groups would be taken for those that were here before
+		t.Restart() // else new groups would pass for duplicates of cached ones
 		missed = t.refs > 0 && sub.Largest != nil
 	}
 	if len(sub.Properties) > 0 {
@@ -142,7 +142,7 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool) bool 
 	case published:
 		t.pubs[up] = true
 		t.closeFilled(t.filled) // nobody can fetch from a publisher that may not answer
-	case len(t.upstreams) == 0 && !t.lostAt.IsZero(): // what is here is of one that went away
+	case len(t.upstreams) == 0 && !t.lostAt.IsZero(): // the cache is from a publisher that left
 		t.closeFilled(t.filled)
 		t.filled = make(chan struct{})
 	}
@@ -151,7 +151,7 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool) bool 
 	t.arm()
 	t.notify()
 	t.mu.Unlock()
-	if missed { // by those who watch: it was published before this subscription
+	if missed { // viewers missed groups published before this subscription
 		t.requestGroup(sub.Largest.Group + 1)
 	}
 	go t.receiveDatagrams(sub)
@@ -188,8 +188,8 @@ func (t *track) requestGroup(group uint64) {
 
 func (t *track) receive(up Upstream, sub *moqt.Subscription) {
 	for {
-		// The subscription ends with its session at the latest, and knows better
-		// than that why.
+		// The subscription ends with its session at the latest; its error is the
+		// more precise one.
 		r, err := sub.AcceptSubgroup(context.Background())
 		if err != nil {
 			t.lost(up, sub, err)
@@ -286,7 +286,7 @@ func (t *track) lost(up Upstream, sub *moqt.Subscription, err error) {
 		t.end(done.Code, done.Reason)
 		return
 	}
-	t.r.log.Info("publisher gone", "track", t.Name().String(), "reason", err, "grace", t.r.cfg.Grace)
+	t.r.log.Info("publisher lost", "track", t.Name().String(), "reason", err, "grace", t.r.cfg.Grace)
 	for _, other := range t.r.publishers(t.Name()) {
 		if other == up {
 			t.rejoin(other)
@@ -370,7 +370,7 @@ func (t *track) offerTo(d *discovery) {
 		_ = d.a.Blocked(t.Name())
 	}
 	if err != nil {
-		t.r.log.Debug("track not taken", "track", t.Name().String(), "peer", d.s.RemoteAddr().String(), "err", err)
+		t.r.log.Debug("PUBLISH refused", "track", t.Name().String(), "peer", d.s.RemoteAddr().String(), "err", err)
 		return
 	}
 	_ = t.r.queue(d.s).Serve(t.Track, origin.Publication{Publication: pub}, since)

@@ -108,7 +108,7 @@ func (x *reader) findCameras(path string) error {
 	for c == nil {
 		o, err := r.Next()
 		if err == io.EOF {
-			return fmt.Errorf("recording %s has no catalog: it is no recording of a session", path)
+			return fmt.Errorf("recording %s has no catalog: it is not a recording of a session", path)
 		}
 		if err != nil || o.Track.Name != catalog.TrackName || o.EndOnly || o.ObjectID != 0 {
 			continue

@@ -33,7 +33,7 @@ func (p *Player) followCatalog(ctx context.Context, s *moqt.Session, updates cha
 		err = p.objects(ctx, sub, catalog.MaxSize, func(o wire.FetchObject, payload []byte) error {
 			current, err := reader.Read(payload, o.Properties, sub.Properties)
 			if err != nil { // another one may follow; until then the last that was understood holds
-				p.log.Warn("catalog not understood", "err", err)
+				p.log.Warn("catalog ignored: it cannot be read", "err", err)
 				return nil
 			}
 			select {
@@ -69,14 +69,14 @@ func (p *Player) followPoses(ctx context.Context, s *moqt.Session, name moqt.Tra
 				}
 			}
 			if err != nil {
-				p.log.Warn("poses not understood", "err", err)
+				p.log.Warn("poses ignored: they cannot be read", "err", err)
 			}
 			return nil
 		})
 		sub.Cancel()
 	}
 	if ctx.Err() == nil && !connect.Ended(err) && s.Err() == nil {
-		p.log.Warn("poses are no longer followed", "err", err)
+		p.log.Warn("pose track ended", "err", err)
 	}
 }
 
@@ -109,7 +109,7 @@ func (p *Player) objects(ctx context.Context, sub *moqt.Subscription, limit int,
 			o, err := r.NextObject()
 			var payload []byte
 			if err == nil && o.PayloadLength > uint64(limit) {
-				p.log.Warn("object left out: it is too long", "track", sub.Track().String(), "bytes", o.PayloadLength, "limit", limit)
+				p.log.Warn("object ignored: it is too long", "track", sub.Track().String(), "bytes", o.PayloadLength, "limit", limit)
 				r.Cancel(wire.StreamCancelled)
 				break
 			}

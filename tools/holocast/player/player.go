@@ -143,7 +143,7 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 	for c := range updates {
 		wanted, err := p.wanted(c)
 		if err != nil && p.isJoined() { // it played before
-			p.log.Warn("catalog not followed", "err", err)
+			p.log.Warn("catalog ignored", "err", err)
 			continue
 		}
 		if err != nil {
@@ -342,7 +342,7 @@ func (p *Player) watch(ctx context.Context, s *moqt.Session, name moqt.TrackName
 		}
 		if !connect.Away(err) {
 			if ctx.Err() == nil && s.Err() == nil {
-				p.log.Error("a camera's track cannot be received", "track", name.String(), "err", err)
+				p.log.Error("track not received", "track", name.String(), "err", err)
 			}
 			return
 		}

@@ -32,7 +32,7 @@ func (r *receipts) open(ctx context.Context, s *moqt.Session, name moqt.TrackNam
 	}})
 	if err != nil {
 		if ctx.Err() == nil {
-			log.Debug("no receipts: the relay does not take the track", "track", name.String(), "err", err)
+			log.Debug("no receipts: the relay refused the track", "track", name.String(), "err", err)
 		}
 		return
 	}

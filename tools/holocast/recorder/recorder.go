@@ -175,7 +175,7 @@ func (r *Recorder) Record(ctx context.Context, s *moqt.Session) error {
 	})
 	x.wg.Go(func() {
 		if err := s.SubscribeTracks(ctx, r.cfg.Namespace); err != nil && ctx.Err() == nil && s.Err() == nil {
-			r.log.Debug("published tracks cannot be followed", "err", err)
+			r.log.Debug("SUBSCRIBE_TRACKS refused", "err", err)
 		}
 	})
 
@@ -190,7 +190,7 @@ func (r *Recorder) Record(ctx context.Context, s *moqt.Session) error {
 	follow := func(payload []byte, properties ...catalog.Properties) {
 		current, err := reader.Read(payload, properties...)
 		if err != nil {
-			r.log.Warn("catalog not understood", "err", err)
+			r.log.Warn("catalog ignored: it cannot be read", "err", err)
 			return
 		}
 		select {
@@ -267,7 +267,7 @@ func (x *run) follow(name moqt.TrackName) {
 		}
 		if !connect.Away(err) {
 			if x.ctx.Err() == nil && x.s.Err() == nil {
-				x.log.Error("a track cannot be recorded", "track", name.String(), "err", err)
+				x.log.Error("track not recorded", "track", name.String(), "err", err)
 			}
 			return
 		}
@@ -387,7 +387,7 @@ func (x *run) read(r *moqt.SubgroupReader, t *track, name wire.TrackName) {
 		case errors.As(err, &reset):
 			o.End = recording.EndReset
 		default:
-			x.log.Warn("subgroup not recorded whole", "track", name.String(), "group", r.Group, "err", err)
+			x.log.Warn("subgroup recorded in part", "track", name.String(), "group", r.Group, "err", err)
 			r.Cancel(wire.StreamCancelled)
 			held.flush()
 			return

@@ -48,6 +48,6 @@ func (s *stamps) renew(group uint64, payload []byte, now func() time.Time) {
 // followClock listens to the relay's clock until the session ends.
 func (r *Replayer) followClock(s *moqt.Session) {
 	if err := connect.FollowClock(s.Context(), s, &r.clock, nil); err != nil && s.Context().Err() == nil {
-		r.log.Warn("the relay tells no time, so capture times are on this machine's clock", "err", err)
+		r.log.Warn("the relay has no clock track; capture times are on the local clock", "err", err)
 	}
 }

@@ -101,12 +101,12 @@ func Open(path string, cfg Config) (*Replayer, error) {
 		}
 	}
 	if r.root == nil {
-		return nil, fmt.Errorf("recording %s has no catalog track: it is no recording of a session", path)
+		return nil, fmt.Errorf("recording %s has no catalog track: it is not a recording of a session", path)
 	}
 	for _, t := range reader.Info.Tracks {
 		ns := t.Track.Namespace
 		if !ns.HasPrefix(r.root) {
-			r.log.Warn("not of the session, not replayed", "track", t.Track.String())
+			r.log.Warn("track skipped: it is outside the session's namespace", "track", t.Track.String())
 			continue
 		}
 		props, err := markReplayed(t.Properties, !cfg.Live)
@@ -406,7 +406,7 @@ func (r *Replayer) Serve(ctx context.Context, s *moqt.Session, over <-chan struc
 	}
 	ns, err := s.PublishNamespace(ctx, r.cfg.Namespace)
 	if e := (*moqt.RequestError)(nil); errors.As(err, &e) {
-		return connect.Final(fmt.Errorf("replay: the relay does not take the session: %w", err))
+		return connect.Final(fmt.Errorf("replay: the relay refused the session: %w", err))
 	}
 	if err != nil {
 		return err
@@ -417,7 +417,7 @@ func (r *Replayer) Serve(ctx context.Context, s *moqt.Session, over <-chan struc
 	case <-s.Context().Done():
 		return s.Err()
 	case <-ns.Done():
-		return cmp.Or(ns.Err(), errors.New("replay: the relay no longer takes the session"))
+		return cmp.Or(ns.Err(), errors.New("replay: the relay revoked the session"))
 	case <-over:
 	}
 	return r.flush(ctx, s)
