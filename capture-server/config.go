@@ -77,9 +77,9 @@ func defaultConfig() Config {
 // maxTimeout bounds deliveryTimeout: later than that nobody watches live.
 const maxTimeout = time.Minute
 
-// validate reports the first setting that makes no sense and that no later step would
+// Validate reports the first setting that makes no sense and that no later step would
 // name.
-func (c *Config) validate() error {
+func (c *Config) Validate() error {
 	u, err := url.Parse(c.Relay)
 	switch {
 	case err != nil:
@@ -129,7 +129,7 @@ func (c *Config) validate() error {
 			return err
 		}
 	}
-	return nil
+	return c.Log.Validate()
 }
 
 // layouts are the frame layouts by the name that a setting gives them.

@@ -16,10 +16,7 @@ import (
 	"holocast/internal/service"
 )
 
-func main() {
-	cfg := defaultConfig()
-	service.Main("edge", &cfg, command)
-}
+func main() { service.Main("edge", defaultConfig, command) }
 
 // command returns the edge's command line, with the values in cfg as its defaults.
 func command(cfg *Config) *cobra.Command {
@@ -71,7 +68,7 @@ SIGTERM it detaches, unless onExit is keep.`,
 		if !cmd.Flags().Changed(config.Flag) {
 			return fmt.Errorf("--%s is missing: a file with the paths of this edge", config.Flag)
 		}
-		return cfg.validate()
+		return cfg.Validate()
 	}
 	c.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), *cfg) }
 	return c
