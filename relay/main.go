@@ -92,8 +92,6 @@ func run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer web.Close()
-	log.Info("relay is listening", "udp", ln.Addr().String(), "http", web.Addr(), "certificate_sha256", cert.Hash())
-
 	running, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -119,6 +117,7 @@ func run(ctx context.Context, cfg Config) error {
 		return cert.Replace(next.certificate())
 	})
 	defer unhook()
+	log.Info("relay is listening", "udp", ln.Addr().String(), "http", web.Addr(), "certificate_sha256", cert.Hash())
 	service.Ready(ctx, func() { r.Stats() })
 	<-ctx.Done()
 	return drain(ln, r, cfg.Drain, log)

@@ -60,27 +60,30 @@ func run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer lock.release()
-	var old *Config // before the last reload
+	reloaded := make(chan Config, 1)
+	unhook := service.OnReload(ctx, log, cfg, []string{config.All}, func(next Config) error {
+		if err := next.follows(&cfg); err != nil {
+			return err
+		}
+		select {
+		case <-reloaded: // overtaken
+		default:
+		}
+		reloaded <- next
+		return nil
+	})
+	defer unhook()
+	current, old := cfg, (*Config)(nil) // old is from before the last reload
 	for {
-		reloaded := make(chan Config, 1)
-		unhook := service.OnReload(ctx, log, cfg, []string{config.All}, func(next Config) error {
-			if err := next.follows(&cfg); err != nil {
-				return err
-			}
-			logger.SetLevel(next.Log)
-			reloaded <- next
-			return nil
-		})
-		next, ran, err := runWith(ctx, cfg, log, reloaded)
-		unhook()
+		logger.SetLevel(current.Log)
+		next, ran, err := runWith(ctx, current, log, reloaded)
 		switch {
 		case next != nil:
-			was := cfg
-			old, cfg = &was, *next
+			was := current
+			current, old = *next, &was
 		case err != nil && !ran && old != nil:
 			log.Error("the new configuration does not work; the old one stays", "err", err)
-			cfg, old = *old, nil
-			logger.SetLevel(cfg.Log)
+			current, old = *old, nil
 		default:
 			return err
 		}
