@@ -78,7 +78,6 @@ https://host:port/session over WebTransport.`,
 	}
 	c.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), *cfg) }
 	c.AddCommand(listCommand(cfg))
-	c.CompletionOptions.DisableDefaultCmd = true
 	return c
 }
 

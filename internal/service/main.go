@@ -50,6 +50,7 @@ func (p *program[C, P]) run(ctx context.Context) error {
 		return err
 	}
 	c := p.command(&cfg)
+	c.CompletionOptions.DisableDefaultCmd = true // packages bring completions
 	c.AddCommand(p.checkCommand())
 	Document(c)
 	executed, err := c.ExecuteContextC(context.WithValue(ctx, reloaderKey{}, reloader[C](p.load)))

@@ -38,7 +38,6 @@ func command(cfg *Config) *cobra.Command {
 	f.SortFlags = false
 	f.String(config.Flag, "", "YAML configuration file; flags override it")
 	c.AddCommand(runCommand(cfg), statusCommand(cfg), setCommand(cfg), keyCommand())
-	c.CompletionOptions.DisableDefaultCmd = true
 	return c
 }
 

@@ -39,7 +39,6 @@ func command(cfg *Config) *cobra.Command {
 	f.StringVar(&cfg.Pin, "pin", cfg.Pin, "directory for what outlives the program (default "+pinRoot+"/NAME)")
 	f.StringVar(&cfg.Socket, "socket", cfg.Socket, "socket that \"edge status\" asks (default "+socketRoot+"/NAME.sock)")
 	c.AddCommand(runCommand(cfg), statusCommand(cfg), detachCommand(cfg))
-	c.CompletionOptions.DisableDefaultCmd = true
 	return c
 }
 
