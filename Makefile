@@ -4,6 +4,7 @@ DEMO_SECONDS ?=
 DEMO_ARGS    ?=
 TEST_ARGS    ?=
 FUZZ_TIME    ?= 3s
+NFPM_VERSION := v2.44.1
 LINT_VERSION := v2.15.0
 BIN          := bin
 PROGRAMS     := capture-server relay holocast edge controller
@@ -18,7 +19,7 @@ export CGO_ENABLED := 1
 .DEFAULT_GOAL := help
 WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/package.json client-web/*.ts 2>/dev/null)
 
-.PHONY: help setup setup-test quic-go build web demo test test-go test-race test-quic-go test-openflow test-web fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
+.PHONY: help setup setup-test quic-go build web demo packages test test-deploy test-go test-race test-quic-go test-openflow test-web fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -108,6 +109,12 @@ generate: ## Compile the eBPF programs again (needs clang)
 check-generate: ## Fail where the committed eBPF objects are not what the C makes
 	@tools/setup.sh --bpf
 	netfunc/bpf/generate.sh --check
+
+packages: build ## Build the Debian and RPM packages into build/packages
+	@test -x build/tools/nfpm-$(NFPM_VERSION) || { \
+		GOBIN=$(CURDIR)/build/tools go install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION) && \
+		mv build/tools/nfpm build/tools/nfpm-$(NFPM_VERSION); }
+	@NFPM_VERSION=$(NFPM_VERSION) deploy/package.sh
 
 fmt: ## Format the Go code
 	gofmt -l -w $$(git ls-files '*.go')

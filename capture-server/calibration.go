@@ -52,11 +52,11 @@ func loadPoses(setting string) (*poses, error) {
 	defer f.Close()
 	var file poseFile
 	b, err := io.ReadAll(io.LimitReader(f, maxPoseFile))
-	if err == nil {
-		err = config.Decode(b, &file)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("calibration %s: %w", setting, err)
+	}
+	if err := config.Decode(setting, b, &file); err != nil {
+		return nil, fmt.Errorf("calibration: %w", err)
 	}
 	p := &poses{path: setting, byName: map[string]camera.Transform{}}
 	for name, c := range file.Cameras {

@@ -81,8 +81,8 @@ func defaultConfig() Config {
 // maxTimeout bounds deliveryTimeout: nobody watches live with more delay.
 const maxTimeout = time.Minute
 
-// validate reports the first invalid setting, as far as no later step reports it.
-func (c *Config) validate() error {
+// Validate reports the first invalid setting, as far as no later step reports it.
+func (c *Config) Validate() error {
 	u, err := url.Parse(c.Relay)
 	switch {
 	case err != nil:
@@ -144,7 +144,10 @@ func (c *Config) validate() error {
 	if spheres > 1 {
 		return fmt.Errorf("sources has %d spheres of 360° video, but a session can have one", spheres)
 	}
-	return c.Tiles.validate()
+	if err := c.Tiles.validate(); err != nil {
+		return err
+	}
+	return c.Log.Validate()
 }
 
 // colorFormat is the setting k4a.format; "" lets the camera choose.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -25,10 +24,7 @@ import (
 	"holocast/internal/service"
 )
 
-func main() {
-	cfg := defaultConfig()
-	service.Main("capture-server", &cfg, command)
-}
+func main() { service.Main("capture-server", defaultConfig, command) }
 
 // command returns the capture server's command line, with the values in cfg as its defaults.
 func command(cfg *Config) *cobra.Command {
@@ -93,20 +89,19 @@ https://host:port/session over WebTransport.`,
 		if len(args) == 1 {
 			cfg.Relay = args[0]
 		}
-		return cfg.validate()
+		return cfg.Validate()
 	}
 	c.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), *cfg) }
 	c.AddCommand(listCommand(cfg))
-	c.CompletionOptions.DisableDefaultCmd = true
 	return c
 }
 
 func run(ctx context.Context, cfg Config) error {
-	log, err := cfg.Log.Logger()
+	logger, err := cfg.Log.Logger()
 	if err != nil {
 		return err
 	}
-	slog.SetDefault(log)
+	log := logger.Logger
 	target := cfg.target()
 	ns, err := target.Namespace()
 	if err != nil {
@@ -158,6 +153,12 @@ func run(ctx context.Context, cfg Config) error {
 	for _, s := range unplaced {
 		all.Go(func() { s.place(placing, m, log) })
 	}
+	unhook := service.OnReload(ctx, log, cfg, []string{"log.level"}, func(next Config) error {
+		logger.SetLevel(next.Log)
+		return nil
+	})
+	defer unhook()
+	service.Ready(ctx, func() { p.Connected() })
 	return p.Run(ctx, target)
 }
 

@@ -114,7 +114,7 @@ func TestMessages(t *testing.T) {
 		{"erosion", append([]string{"--erode", "9"}, livescan...), "erode radius is 9 pixels, want 0 to 8"},
 
 		{"missing calibration", append([]string{"--calibration", dir + "/none.yaml"}, livescan...), "calibration: open " + dir + "/none.yaml: no such file or directory"},
-		{"calibration of something else", append([]string{"--calibration", file("other.yaml", "relay: x\n")}, livescan...), `other.yaml: line 1: unknown setting "relay"`},
+		{"calibration of something else", append([]string{"--calibration", file("other.yaml", "relay: x\n")}, livescan...), `other.yaml:1: unknown setting "relay"`},
 		{"calibration of other cameras", append([]string{"--calibration", file("a.yaml", poseYAML("left", "1,0,0, 0,1,0, 0,0,1", "0,0,0"))}, livescan...),
 			"a.yaml has no camera kinect, only left"},
 		{"calibration with too few numbers", append([]string{"--calibration", file("b.yaml", poseYAML("kinect", "1,0,0", "0,0,0"))}, livescan...),
@@ -123,7 +123,7 @@ func TestMessages(t *testing.T) {
 			"c.yaml: camera kinect: "},
 
 		{"HTTP address in use", []string{"--source", "synthetic", "--http", ln.Addr().String()}, "http: TCP address " + ln.Addr().String() + " is in use by another program"},
-		{"unknown setting", []string{"--config", file("d.yaml", "sources: [synthetic]\nspeed: 2\n")}, `d.yaml: line 2: unknown setting "speed"`},
+		{"unknown setting", []string{"--config", file("d.yaml", "sources: [synthetic]\nspeed: 2\n")}, `d.yaml:2: unknown setting "speed"`},
 		{"log level", []string{"--source", "synthetic", "--log-level", "loud"}, `log.level "loud" is not debug, info, warn or error`},
 		{"log format", []string{"--source", "synthetic", "--log-format", "xml"}, `log.format "xml" is not text or json`},
 		{"two URLs", []string{"--source", "synthetic", "moqt://a/b", "moqt://a/c"}, "accepts at most 1 arg"},
@@ -177,7 +177,7 @@ func TestUnreachableRelayIsTriedAgain(t *testing.T) {
 
 func TestExampleHasDefaults(t *testing.T) {
 	var got Config
-	if err := config.Load([]string{"--config", "capture-server.example.yaml"}, &got); err != nil {
+	if _, err := config.Load([]string{"--config", "capture-server.example.yaml"}, &got); err != nil {
 		t.Fatal(err)
 	}
 	want := defaultConfig()

@@ -55,7 +55,7 @@ func TestKinectsInStep(t *testing.T) {
 			library, starts := fakeKinects(t)
 			cfg := defaultConfig()
 			cfg.Sources, cfg.K4A.Library, cfg.K4A.Format = tt.sources, library, tt.format
-			if err := cfg.validate(); err != nil {
+			if err := cfg.Validate(); err != nil {
 				t.Fatal(err)
 			}
 			var log bytes.Buffer

@@ -10,6 +10,7 @@ import (
 	"holocast/internal/config"
 	"holocast/internal/origin"
 	"holocast/internal/quiccc"
+	"holocast/internal/service"
 )
 
 // Config is the relay's configuration; relay.example.yaml is its reference.
@@ -56,7 +57,8 @@ func defaultConfig() Config {
 	return c
 }
 
-func (c *Config) validate() error {
+// Validate implements service.Settings.
+func (c *Config) Validate() error {
 	if c.Web != "" {
 		if _, err := os.Stat(filepath.Join(c.Web, "index.html")); err != nil {
 			return fmt.Errorf("web: %s is not a built web viewer (no index.html); make web builds one in client-web/dist", c.Web)
@@ -87,7 +89,11 @@ func (c *Config) validate() error {
 	case c.Publisher.Grace <= 0 || c.Publisher.Linger <= 0:
 		return errors.New("publisher.grace and publisher.linger must be above 0")
 	}
-	return nil
+	return c.Log.Validate()
+}
+
+func (c *Config) certificate() service.CertificateFiles {
+	return service.CertificateFiles{Certificate: c.TLS.Certificate, Key: c.TLS.Key, Hosts: c.TLS.Hosts, Section: "tls"}
 }
 
 func (c *Config) limits() origin.Limits {

@@ -23,10 +23,7 @@ import (
 	"holocast/relay/router"
 )
 
-func main() {
-	cfg := defaultConfig()
-	service.Main("relay", &cfg, command)
-}
+func main() { service.Main("relay", defaultConfig, command) }
 
 // command returns the relay's command line, with the values in cfg as its defaults.
 func command(cfg *Config) *cobra.Command {
@@ -48,8 +45,8 @@ func command(cfg *Config) *cobra.Command {
 	f.StringVar(&cfg.HTTP, "http", cfg.HTTP, "TCP address for metrics, health and certificate hash; \"\" turns it off")
 	f.StringVar(&cfg.Web, "web", cfg.Web, "folder with the built web viewer, served over HTTP")
 	f.StringVar(&cfg.Congestion, "congestion", cfg.Congestion, connect.CongestionUsage)
-	f.StringVar(&cfg.TLS.Certificate, "certificate", "", "PEM certificate; without it a development certificate is made")
-	f.StringVar(&cfg.TLS.Key, "key", "", "PEM key of the certificate")
+	f.StringVar(&cfg.TLS.Certificate, "certificate", cfg.TLS.Certificate, "PEM certificate; without it a development certificate is made")
+	f.StringVar(&cfg.TLS.Key, "key", cfg.TLS.Key, "PEM key of the certificate")
 	f.StringSliceVar(&cfg.TLS.Hosts, "host", cfg.TLS.Hosts, "names and addresses in the development certificate")
 	f.Int64Var(&cfg.Cache.MaxBytes, "cache-bytes", cfg.Cache.MaxBytes, "bytes kept of each track")
 	f.Int64Var(&cfg.Cache.TotalBytes, "cache-total-bytes", cfg.Cache.TotalBytes, "bytes kept of all tracks together")
@@ -59,20 +56,18 @@ func command(cfg *Config) *cobra.Command {
 	f.DurationVar(&cfg.Drain, "drain", cfg.Drain, "how long sessions may take to leave on SIGTERM")
 	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")
 	f.StringVar(&cfg.Log.Format, "log-format", cfg.Log.Format, "text or json")
-	c.PreRunE = func(*cobra.Command, []string) error { return cfg.validate() }
+	c.PreRunE = func(*cobra.Command, []string) error { return cfg.Validate() }
 	c.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), *cfg) }
 	return c
 }
 
 func run(ctx context.Context, cfg Config) error {
-	log, err := cfg.Log.Logger()
+	logger, err := cfg.Log.Logger()
 	if err != nil {
 		return err
 	}
-	slog.SetDefault(log)
-	cert, err := service.NewCertificate(service.CertificateFiles{
-		Certificate: cfg.TLS.Certificate, Key: cfg.TLS.Key, Hosts: cfg.TLS.Hosts, Section: "tls",
-	}, log)
+	log := logger.Logger
+	cert, err := service.NewCertificate(cfg.certificate(), log)
 	if err != nil {
 		return err
 	}
@@ -97,8 +92,6 @@ func run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer web.Close()
-	log.Info("relay is listening", "udp", ln.Addr().String(), "http", web.Addr(), "certificate_sha256", cert.Hash())
-
 	running, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -113,6 +106,13 @@ func run(ctx context.Context, cfg Config) error {
 			wg.Go(func() { r.Serve(s) })
 		}
 	})
+	unhook := service.OnReload(ctx, log, cfg, []string{"log.level", "tls"}, func(next Config) error {
+		logger.SetLevel(next.Log)
+		return cert.Replace(next.certificate())
+	})
+	defer unhook()
+	log.Info("relay is listening", "udp", ln.Addr().String(), "http", web.Addr(), "certificate_sha256", cert.Hash())
+	service.Ready(ctx, func() { r.Stats() })
 	<-ctx.Done()
 	return drain(ln, r, cfg.Drain, log)
 }

@@ -725,7 +725,7 @@ func TestStartErrors(t *testing.T) {
 		"key of another":      {[]string{"--certificate", cert, "--key", cert}, `^relay: tls.certificate .*, tls.key .*: tls: .*\n$`},
 		"UDP port in use":     {[]string{"--listen", udp.LocalAddr().String()}, `^relay: listen: UDP port \d+ is in use by another program\n$`},
 		"TCP port in use":     {[]string{"--http", tcp.Addr().String()}, `^relay: http: TCP address 127.0.0.1:\d+ is in use by another program\n$`},
-		"unknown setting":     {[]string{"--config", config}, `^relay: configuration .*relay.yaml: line 2: unknown setting "maxByte"`},
+		"unknown setting":     {[]string{"--config", config}, `^relay: .*relay.yaml:2: unknown setting "maxByte"`},
 		"bad bounds":          {[]string{"--cache-total-bytes", "1"}, `^relay: cache.totalBytes must be at least cache.maxBytes\n$`},
 		"bad level":           {[]string{"--log-level", "loud"}, `^relay: log.level "loud" is not debug, info, warn or error\n$`},
 		"unknown flag":        {[]string{"--colour"}, `^relay: unknown flag: --colour\n$`},

@@ -1,14 +1,17 @@
 // Package config reads a program's YAML configuration so that its flags can
 // override it: the file is loaded first and its values become the flags' defaults.
+// Errors name the file, the line and the setting.
 package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -19,9 +22,9 @@ import (
 const Flag = "config"
 
 // Load looks for --config in args and, where it is given, reads that file over
-// into, a pointer to the program's configuration with its defaults set. A setting
-// that into does not have is an error with its line.
-func Load(args []string, into any) error {
+// into, a pointer to the program's configuration with its defaults set. It returns
+// the file's name, "" without one.
+func Load(args []string, into any) (file string, err error) {
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	fs.ParseErrorsAllowlist.UnknownFlags = true
 	fs.SetOutput(io.Discard)
@@ -30,21 +33,23 @@ func Load(args []string, into any) error {
 	fs.BoolP("help", "h", false, "") // else pflag answers it here
 	_ = fs.Parse(args)               // the real flag set reports what is wrong
 	if *path == "" {
-		return nil
+		return "", nil
 	}
-	b, err := os.ReadFile(*path)
+	return *path, Read(*path, into)
+}
+
+// Read reads a file over into, as Decode does.
+func Read(path string, into any) error {
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
-	if err := Decode(b, into); err != nil {
-		return fmt.Errorf("configuration %s: %w", *path, err)
-	}
-	return nil
+	return Decode(path, b, into)
 }
 
-// Decode reads YAML over into, a pointer to a struct. What the YAML does not name
-// keeps its value; a name that into does not have is an error with its line.
-func Decode(b []byte, into any) error {
+// Decode reads the YAML of a file over into, a pointer to a struct. What the YAML does
+// not name keeps its value; a name that into does not have is an error.
+func Decode(file string, b []byte, into any) error {
 	decoder := yaml.NewDecoder(bytes.NewReader(b))
 	decoder.KnownFields(true)
 	err := decoder.Decode(into)
@@ -52,14 +57,172 @@ func Decode(b []byte, into any) error {
 		return nil
 	}
 	if wrong := (*yaml.TypeError)(nil); errors.As(err, &wrong) {
+		all := entries(b)
 		var lines []string
 		for _, line := range wrong.Errors {
-			lines = append(lines, unknownField.ReplaceAllString(line, `unknown setting "$1"`))
+			lines = append(lines, inWords(file, line, all))
 		}
 		return errors.New(strings.Join(lines, "; "))
 	}
-	return err
+	if err != nil {
+		if m := syntaxError.FindStringSubmatch(err.Error()); m != nil {
+			return fmt.Errorf("%s:%s: %s", file, m[1], m[2])
+		}
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
 }
 
-// unknownField is how yaml says that a struct lacks a field, in Go's words.
-var unknownField = regexp.MustCompile(`field (\S+) not found in type .*`)
+var (
+	// How yaml words its errors.
+	syntaxError  = regexp.MustCompile(`^yaml: line (\d+): (.*)`)
+	typeError    = regexp.MustCompile(`^line (\d+): (.*)`)
+	unknownField = regexp.MustCompile(`^field (\S+) (?:not found in|already set in) type .*`)
+	wrongType    = regexp.MustCompile("^cannot unmarshal !!\\S+(?: `(.*)`)? into (\\S+)")
+
+	number = regexp.MustCompile(`^\d+$`)
+	// settingName is how errors of a program's own checks begin: with the setting.
+	settingName = regexp.MustCompile(`^[a-z][A-Za-z0-9]*(?:\[\d+\]|\.[A-Za-z0-9_-]+)*`)
+)
+
+// inWords words one of yaml's errors for a person.
+func inWords(file, text string, all []entry) string {
+	m := typeError.FindStringSubmatch(text)
+	if m == nil {
+		return file + ": " + text
+	}
+	line, _ := strconv.Atoi(m[1])
+	text = m[2]
+	if u := unknownField.FindStringSubmatch(text); u != nil {
+		text = fmt.Sprintf("unknown setting %q", u[1])
+		if strings.Contains(m[2], "already set") {
+			text = fmt.Sprintf("%q is set twice", u[1])
+		}
+		return fmt.Sprintf("%s:%d: %s", file, line, text)
+	}
+	w := wrongType.FindStringSubmatch(text)
+	for _, s := range all {
+		if s.line != line || w == nil || (w[1] != "" && !strings.HasPrefix(s.value, strings.TrimSuffix(w[1], "..."))) {
+			continue
+		}
+		switch {
+		case w[2] == "time.Duration" && number.MatchString(s.value):
+			text = fmt.Sprintf("%q has no unit; write %ss", s.value, s.value)
+		case w[2] == "time.Duration":
+			text = fmt.Sprintf("%q is not a duration such as 250ms, 3s or 1m", s.value)
+		default:
+			text = fmt.Sprintf("%q is not %s", s.value, cmp.Or(kinds[w[2]], w[2]))
+		}
+		return fmt.Sprintf("%s:%d: %s: %s", file, line, s.path, text)
+	}
+	return fmt.Sprintf("%s:%d: %s", file, line, text)
+}
+
+// kinds are Go's types in words.
+var kinds = map[string]string{
+	"int": "a whole number", "int64": "a whole number", "uint16": "a whole number from 0 to 65535", "uint8": "a whole number from 0 to 255",
+	"uint32": "a whole number above 0", "uint64": "a whole number above 0", "float64": "a number", "bool": "true or false", "string": "text",
+}
+
+// Locate puts the file and, where the error begins with the name of a setting in it, the
+// line before the error of a check that follows reading.
+func Locate(file string, err error) error {
+	if err == nil || file == "" {
+		return err
+	}
+	b, failed := os.ReadFile(file)
+	if failed != nil {
+		return err
+	}
+	name := settingName.FindString(err.Error())
+	line := 0
+	for _, s := range entries(b) {
+		// The setting itself, or the section or list that it would be in.
+		if name != "" && (s.path == name || strings.HasPrefix(name, s.path+".")) {
+			line = s.line // what lies deeper comes later
+		}
+	}
+	if line == 0 {
+		return err // it is not in the file: a flag, or a default
+	}
+	return fmt.Errorf("%s:%d: %w", file, line, err)
+}
+
+// entry is a setting that a file has.
+type entry struct {
+	path  string // as errors name it: tls.certificate, paths[0].index
+	line  int
+	value string // of a scalar
+}
+
+// entries lists the settings of a file in their order.
+func entries(b []byte) (all []entry) {
+	var root yaml.Node
+	if yaml.Unmarshal(b, &root) != nil || len(root.Content) == 0 {
+		return nil
+	}
+	var walk func(path string, n *yaml.Node, depth int)
+	walk = func(path string, n *yaml.Node, depth int) {
+		if depth > 100 {
+			return // an alias of itself
+		}
+		switch n.Kind {
+		case yaml.MappingNode:
+			for i := 0; i+1 < len(n.Content); i += 2 {
+				key, value := n.Content[i], n.Content[i+1]
+				below := strings.TrimPrefix(path+"."+key.Value, ".")
+				all = append(all, entry{below, key.Line, ""})
+				walk(below, value, depth+1)
+			}
+		case yaml.SequenceNode:
+			for i, value := range n.Content {
+				below := fmt.Sprintf("%s[%d]", path, i)
+				all = append(all, entry{below, value.Line, ""})
+				walk(below, value, depth+1)
+			}
+		case yaml.ScalarNode:
+			all = append(all, entry{path, n.Line, n.Value})
+		}
+	}
+	walk("", root.Content[0], 0)
+	return all
+}
+
+// All is every section.
+const All = "*"
+
+// Changed lists the settings, such as cache.maxAge, in which two configurations of one
+// type differ, but for those below one of the given sections.
+func Changed(a, b any, but ...string) (changed []string) {
+	before, after := map[string]string{}, map[string]string{}
+	var names []string
+	for i, c := range []any{a, b} {
+		text, err := yaml.Marshal(c)
+		if err != nil {
+			return nil
+		}
+		for _, s := range entries(text) {
+			if i == 0 {
+				before[s.path] += s.value + "\n"
+			} else {
+				after[s.path] += s.value + "\n"
+			}
+			names = append(names, s.path)
+		}
+	}
+	seen := map[string]bool{}
+	for _, name := range names {
+		if before[name] == after[name] || seen[name] {
+			continue
+		}
+		seen[name] = true
+		below := false
+		for _, section := range but {
+			below = below || section == All || name == section || strings.HasPrefix(name, section+".")
+		}
+		if !below {
+			changed = append(changed, name)
+		}
+	}
+	return changed
+}

@@ -12,18 +12,46 @@ type Log struct {
 	Format string `yaml:"format"` // text or json
 }
 
-// Logger returns a logger to stderr; the error names the setting that is wrong.
-func (l Log) Logger() (*slog.Logger, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
-		return nil, fmt.Errorf("log.level %q is not debug, info, warn or error", l.Level)
+// Logger is a logger whose level can be changed.
+type Logger struct {
+	*slog.Logger
+	level *slog.LevelVar
+}
+
+// Logger returns a logger to stderr, and makes it the default; the error names the setting
+// that is wrong.
+func (l Log) Logger() (*Logger, error) {
+	if err := l.Validate(); err != nil {
+		return nil, err
 	}
+	level := new(slog.LevelVar)
 	o := &slog.HandlerOptions{Level: level}
-	switch l.Format {
-	case "text":
-		return slog.New(slog.NewTextHandler(os.Stderr, o)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(os.Stderr, o)), nil
+	var h slog.Handler = slog.NewTextHandler(os.Stderr, o)
+	if l.Format == "json" {
+		h = slog.NewJSONHandler(os.Stderr, o)
 	}
-	return nil, fmt.Errorf("log.format %q is not text or json", l.Format)
+	log := &Logger{slog.New(h), level}
+	log.SetLevel(l)
+	slog.SetDefault(log.Logger)
+	return log, nil
+}
+
+// SetLevel sets the level that a valid l names.
+func (log *Logger) SetLevel(l Log) {
+	var level slog.Level
+	if level.UnmarshalText([]byte(l.Level)) == nil {
+		log.level.Set(level)
+	}
+}
+
+// Validate returns an error that names the setting which is wrong.
+func (l Log) Validate() error {
+	var level slog.Level
+	if level.UnmarshalText([]byte(l.Level)) != nil {
+		return fmt.Errorf("log.level %q is not debug, info, warn or error", l.Level)
+	}
+	if l.Format != "text" && l.Format != "json" {
+		return fmt.Errorf("log.format %q is not text or json", l.Format)
+	}
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,6 +52,23 @@ func NewCertificate(f CertificateFiles, log *slog.Logger) (*Certificate, error) 
 		return nil, err
 	}
 	return c, nil
+}
+
+// Replace loads or makes the certificate anew, from now on from f. With an error the old one
+// stays.
+func (c *Certificate) Replace(f CertificateFiles) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.Certificate == "" && c.files.Certificate == "" && slices.Equal(f.Hosts, c.files.Hosts) {
+		return nil // clients have pinned the development certificate
+	}
+	old := c.files
+	c.files = f
+	if err := c.load(time.Now()); err != nil {
+		c.files = old
+		return err
+	}
+	return nil
 }
 
 func (c *Certificate) load(now time.Time) error {

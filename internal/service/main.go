@@ -9,26 +9,101 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"holocast/internal/config"
 )
 
-// Main runs a program: it loads the file of --config over the defaults in cfg, makes the
-// command line, whose flags write to cfg, and executes it. An error goes to stderr after the
-// program's name and ends the process with status 1, unless it is the cancellation by a signal. Signals are as in [Context].
-func Main[C any](name string, cfg *C, command func(*C) *cobra.Command) {
+// Settings are a program's configuration.
+type Settings[C any] interface {
+	*C
+	// Validate returns an error that begins with the name of the wrong setting.
+	Validate() error
+}
+
+// program is what Main runs.
+type program[C any, P Settings[C]] struct {
+	defaults func() C
+	command  func(P) *cobra.Command
+}
+
+// Main runs a program: it loads the file of --config over the defaults, makes the command
+// line, whose flags write to the configuration, and executes it. The command "check FILE" is
+// added. An error goes to stderr after the program's name and ends the process with status 1,
+// unless it is the cancellation by a signal. Signals are as in [Context]; SIGHUP is for
+// [OnReload].
+func Main[C any, P Settings[C]](name string, defaults func() C, command func(P) *cobra.Command) {
 	ctx, stop := Context()
 	defer stop()
-	err := config.Load(os.Args[1:], cfg)
-	if err == nil {
-		err = command(cfg).ExecuteContext(ctx)
+	err := (&program[C, P]{defaults, command}).run(ctx)
+	if err == nil || errors.Is(err, context.Canceled) && ctx.Err() != nil { // asked to stop, whatever it was doing
+		return
 	}
-	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-		return // asked to stop, whatever it was doing
-	}
+	fmt.Fprintln(os.Stderr, name+":", err)
+	os.Exit(1)
+}
+
+func (p *program[C, P]) run(ctx context.Context) error {
+	cfg := p.defaults()
+	file, err := config.Load(os.Args[1:], &cfg)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, name+":", err)
-		os.Exit(1)
+		return err
+	}
+	c := p.command(&cfg)
+	c.CompletionOptions.DisableDefaultCmd = true // packages bring completions
+	c.AddCommand(p.checkCommand())
+	Document(c)
+	executed, err := c.ExecuteContextC(context.WithValue(ctx, reloaderKey{}, reloader[C](p.load)))
+	return locate(file, executed, err)
+}
+
+// load loads the configuration again and returns it as the command that runs would have it.
+func (p *program[C, P]) load() (C, error) {
+	cfg := p.defaults()
+	file, err := config.Load(os.Args[1:], &cfg)
+	if err != nil {
+		return cfg, err
+	}
+	c, args, err := p.command(&cfg).Find(os.Args[1:])
+	if err == nil {
+		err = c.ParseFlags(args)
+	}
+	if err == nil && c.PreRunE != nil {
+		err = c.PreRunE(c, c.Flags().Args())
+	}
+	return cfg, locate(file, c, err)
+}
+
+// locate adds file and line to an error, unless flags may have caused it.
+func locate(file string, c *cobra.Command, err error) error {
+	fromFlags := false
+	c.Flags().Visit(func(f *pflag.Flag) { fromFlags = fromFlags || f.Name != config.Flag })
+	if fromFlags {
+		return err
+	}
+	return config.Locate(file, err)
+}
+
+func (p *program[C, P]) checkCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check FILE",
+		Short: "Check a configuration file",
+		Long: `Check a configuration file.
+
+An error names the file, the line and the setting. Files that the configuration names are
+not read, and no address is tried.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg := p.defaults()
+			if err := config.Read(args[0], &cfg); err != nil {
+				return err
+			}
+			if err := config.Locate(args[0], P(&cfg).Validate()); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), args[0]+" is valid")
+			return err
+		},
 	}
 }
 

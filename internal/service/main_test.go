@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"strings"
@@ -17,7 +18,17 @@ import (
 
 // settings are those of the program that the tests start: this test binary.
 type settings struct {
-	End string `yaml:"end"` // how it ends
+	End   string `yaml:"end"` // how it ends
+	Limit int    `yaml:"limit"`
+	Fixed int    `yaml:"fixed"` // needs a restart
+}
+
+// Validate implements Settings.
+func (s *settings) Validate() error {
+	if s.Limit < 0 {
+		return errors.New("limit must not be negative")
+	}
+	return nil
 }
 
 const programEnv = "HOLOCAST_TEST_SERVICE"
@@ -27,12 +38,22 @@ func TestMain(m *testing.M) {
 		goleak.VerifyTestMain(m)
 		return
 	}
-	cfg := settings{End: "success"}
-	Main("program", &cfg, func(cfg *settings) *cobra.Command {
+	Main("program", func() settings { return settings{End: "success"} }, func(cfg *settings) *cobra.Command {
 		c := &cobra.Command{Use: "program", SilenceUsage: true, SilenceErrors: true}
 		c.Flags().String("config", "", "")
 		c.Flags().StringVar(&cfg.End, "end", cfg.End, "")
+		c.PreRunE = func(*cobra.Command, []string) error { return cfg.Validate() }
 		c.RunE = func(cmd *cobra.Command, _ []string) error {
+			log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+			unhook := OnReload(cmd.Context(), log, *cfg, []string{"limit"}, func(next settings) error {
+				if next.Limit == 13 {
+					return errors.New("limit 13 is refused")
+				}
+				fmt.Println("limit", next.Limit)
+				return nil
+			})
+			defer unhook()
+			Ready(cmd.Context(), func() {})
 			fmt.Println("running")
 			switch cfg.End {
 			case "failure":

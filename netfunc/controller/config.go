@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holocast/internal/config"
+	"holocast/internal/service"
 	"holocast/netfunc/api"
 	"holocast/netfunc/controller/policy"
 	"holocast/netfunc/controller/rest"
@@ -99,7 +100,8 @@ func (c *Config) policy() policy.Config {
 	}
 }
 
-func (c *Config) validate() error {
+// Validate implements service.Settings.
+func (c *Config) Validate() error {
 	host, _, err := net.SplitHostPort(c.HTTP.Listen)
 	switch {
 	case err != nil:
@@ -133,7 +135,14 @@ func (c *Config) validate() error {
 			return fmt.Errorf("auth.edges.%s: the file with the token is missing", name)
 		}
 	}
+	if err := c.Log.Validate(); err != nil {
+		return err
+	}
 	return c.policy().Validate()
+}
+
+func (c *Config) certificate() service.CertificateFiles {
+	return service.CertificateFiles{Certificate: c.HTTP.Certificate, Key: c.HTTP.Key, Section: "http"}
 }
 
 func loopback(host string) bool {

@@ -16,7 +16,7 @@ import (
 // The example is the reference: it has every setting, with its default.
 func TestExample(t *testing.T) {
 	cfg := Config{}
-	if err := config.Load([]string{"--config", "controller.example.yaml"}, &cfg); err != nil {
+	if _, err := config.Load([]string{"--config", "controller.example.yaml"}, &cfg); err != nil {
 		t.Fatal(err)
 	}
 	if want := defaultConfig(); !reflect.DeepEqual(cfg, want) {
@@ -70,7 +70,7 @@ func TestValidate(t *testing.T) {
 		c := defaultConfig()
 		c.Signal.Key = "key"
 		change(&c)
-		err := c.validate()
+		err := c.Validate()
 		if (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {
 			t.Errorf("%v, want %q", err, want)
 		}

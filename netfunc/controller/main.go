@@ -17,10 +17,7 @@ import (
 	"holocast/netfunc/signal"
 )
 
-func main() {
-	cfg := defaultConfig()
-	service.Main("controller", &cfg, command)
-}
+func main() { service.Main("controller", defaultConfig, command) }
 
 // command returns the controller's command line, with the values in cfg as its defaults.
 func command(cfg *Config) *cobra.Command {
@@ -41,7 +38,6 @@ func command(cfg *Config) *cobra.Command {
 	f.SortFlags = false
 	f.String(config.Flag, "", "YAML configuration file; flags override it")
 	c.AddCommand(runCommand(cfg), statusCommand(cfg), setCommand(cfg), keyCommand())
-	c.CompletionOptions.DisableDefaultCmd = true
 	return c
 }
 
@@ -72,7 +68,7 @@ it goes on from its state file and their reports.`,
 	f.StringVar((*string)(&cfg.Mode), "mode", string(cfg.Mode), "auto, duplicate, redirect or off: mode of flows that no operator set")
 	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")
 	f.StringVar(&cfg.Log.Format, "log-format", cfg.Log.Format, "text or json")
-	c.PreRunE = func(*cobra.Command, []string) error { return cfg.validate() }
+	c.PreRunE = func(*cobra.Command, []string) error { return cfg.Validate() }
 	c.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), *cfg) }
 	return c
 }

@@ -30,11 +30,11 @@ const (
 )
 
 func run(ctx context.Context, cfg Config) (err error) {
-	log, err := cfg.Log.Logger()
+	logger, err := cfg.Log.Logger()
 	if err != nil {
 		return err
 	}
-	slog.SetDefault(log)
+	log := logger.Logger
 	key, err := signal.ReadKey(cfg.Signal.Key)
 	if err != nil {
 		return fmt.Errorf("signal.key: %w", err)
@@ -49,7 +49,11 @@ func run(ctx context.Context, cfg Config) (err error) {
 			log.Warn("a secret can be read by everybody on this machine", "file", path)
 		}
 	}
-	ln, scheme, err := listen(cfg, log)
+	cert, err := certificate(cfg, log)
+	if err != nil {
+		return err
+	}
+	ln, scheme, err := listen(cfg, cert, log)
 	if err != nil {
 		return err
 	}
@@ -67,10 +71,11 @@ func run(ctx context.Context, cfg Config) (err error) {
 
 	serving, stopServing := context.WithCancel(context.Background()) // ends watch streams
 	defer stopServing()
-	srv := service.NewServer(rest.New(rest.Config{
+	handler := rest.New(rest.Config{
 		Auth: auth, Rate: rest.Rate{PerSecond: cfg.HTTP.Rate, Burst: cfg.HTTP.Burst}, MaxBody: cfg.HTTP.MaxBody,
 		KeepAlive: keepAlive, Metrics: service.MetricsHandler(reg), Answered: m.answered, Log: log,
-	}, plane), log)
+	}, plane)
+	srv := service.NewServer(handler, log)
 	srv.ReadTimeout, srv.IdleTimeout = 10*time.Second, 2*time.Minute
 	srv.BaseContext = func(net.Listener) context.Context { return serving }
 	running, stopRunning := context.WithCancel(context.Background())
@@ -80,6 +85,31 @@ func run(ctx context.Context, cfg Config) (err error) {
 	go func() { saved <- plane.Run(running) }()
 	log.Info("controller is listening", "url", scheme+"://"+ln.Addr().String(), "authentication", auth.String(), "state", cfg.State)
 
+	live := []string{"log.level", "http.certificate", "http.key", "auth", "signal.key"}
+	unhook := service.OnReload(ctx, log, cfg, live, func(next Config) error {
+		key, err := signal.ReadKey(next.Signal.Key)
+		if err != nil {
+			return fmt.Errorf("signal.key: %w", err)
+		}
+		auth, err := next.auth()
+		if err != nil {
+			return err
+		}
+		auth.ClientCertificates = cfg.HTTP.ClientCA != "" // the listener's
+		if cert != nil && next.HTTP.Certificate != "" {
+			if err := cert.Replace(next.certificate()); err != nil {
+				return err
+			}
+		}
+		if err := plane.SetKey(key); err != nil {
+			return err
+		}
+		handler.SetAuth(auth)
+		logger.SetLevel(next.Log)
+		return nil
+	})
+	defer unhook()
+	service.Ready(ctx, func() { plane.Counts() })
 	select {
 	case <-ctx.Done():
 	case err = <-served: // the listener broke
@@ -99,20 +129,28 @@ func run(ctx context.Context, cfg Config) (err error) {
 	return err
 }
 
-// listen opens the HTTP listener, with TLS where it is configured.
-func listen(cfg Config, log *slog.Logger) (net.Listener, string, error) {
+// certificate loads the listener's certificate; nil where there is none.
+func certificate(cfg Config, log *slog.Logger) (*service.Certificate, error) {
+	if cfg.HTTP.Certificate == "" {
+		return nil, nil
+	}
+	return service.NewCertificate(cfg.certificate(), log)
+}
+
+// listen opens the HTTP listener, with TLS where there is a certificate.
+func listen(cfg Config, cert *service.Certificate, log *slog.Logger) (net.Listener, string, error) {
 	ln, err := service.ListenTCP("http.listen", cfg.HTTP.Listen)
 	if err != nil {
 		return nil, "", err
 	}
 	ln = netutil.LimitListener(ln, cfg.HTTP.MaxConnections)
-	if cfg.HTTP.Certificate == "" {
+	if cert == nil {
 		if host, _, _ := net.SplitHostPort(cfg.HTTP.Listen); !loopback(host) {
 			log.Warn("without http.certificate, tokens cross the network in the clear")
 		}
 		return ln, "http", nil
 	}
-	conf, err := tlsConfig(cfg, log)
+	conf, err := tlsConfig(cfg, cert)
 	if err != nil {
 		_ = ln.Close()
 		return nil, "", err
@@ -120,13 +158,7 @@ func listen(cfg Config, log *slog.Logger) (net.Listener, string, error) {
 	return tls.NewListener(ln, conf), "https", nil
 }
 
-func tlsConfig(cfg Config, log *slog.Logger) (*tls.Config, error) {
-	cert, err := service.NewCertificate(service.CertificateFiles{
-		Certificate: cfg.HTTP.Certificate, Key: cfg.HTTP.Key, Section: "http",
-	}, log)
-	if err != nil {
-		return nil, err
-	}
+func tlsConfig(cfg Config, cert *service.Certificate) (*tls.Config, error) {
 	conf := cert.TLS()
 	if cfg.HTTP.ClientCA != "" {
 		pem, err := os.ReadFile(cfg.HTTP.ClientCA)

@@ -188,8 +188,8 @@ func (c *Config) places() error {
 	return nil
 }
 
-// validate fills in settings that follow from others. Its error names the wrong setting.
-func (c *Config) validate() error {
+// Validate fills in settings that follow from others. Its error names the wrong setting.
+func (c *Config) Validate() error {
 	if err := c.places(); err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (c *Config) validate() error {
 	case len(c.Uplink.Interfaces) > 0 && (c.Uplink.Min == 0 || c.Uplink.Min > c.Uplink.Max):
 		return fmt.Errorf("uplink.min %d and uplink.max %d are no window of lengths", c.Uplink.Min, c.Uplink.Max)
 	}
-	if _, err := c.Log.Logger(); err != nil {
+	if err := c.Log.Validate(); err != nil {
 		return err
 	}
 	// The algorithm's own check names its parameters as the paper does.

@@ -21,9 +21,9 @@ func load(t *testing.T, text string) (Config, error) {
 		t.Fatal(err)
 	}
 	c := defaultConfig()
-	err := config.Load([]string{"--config", path}, &c)
+	_, err := config.Load([]string{"--config", path}, &c)
 	if err == nil {
-		err = c.validate()
+		err = c.Validate()
 	}
 	return c, err
 }

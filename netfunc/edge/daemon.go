@@ -20,6 +20,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"holocast/internal/config"
 	"holocast/internal/service"
 	"holocast/netfunc/api"
 	"holocast/netfunc/bpf"
@@ -43,22 +44,15 @@ type daemon struct {
 	warned    map[string]bool  // missing settings already reported; used by hello
 }
 
-// run is "edge run".
+// run is "edge run". SIGHUP makes it start over with its configuration read again; the kernel
+// goes on meanwhile, and is taken over as after a restart.
 func run(ctx context.Context, cfg Config) error {
-	log, err := cfg.Log.Logger()
+	logger, err := cfg.Log.Logger()
 	if err != nil {
 		return err
 	}
-	slog.SetDefault(log)
+	log := logger.Logger
 	if err := privileged(); err != nil {
-		return err
-	}
-	key, err := cfg.signalKey()
-	if err != nil {
-		return err
-	}
-	client, err := cfg.client()
-	if err != nil {
 		return err
 	}
 	lock, err := claim(cfg)
@@ -66,6 +60,59 @@ func run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer lock.release()
+	reloaded := make(chan Config, 1)
+	unhook := service.OnReload(ctx, log, cfg, []string{config.All}, func(next Config) error {
+		if err := next.follows(&cfg); err != nil {
+			return err
+		}
+		select {
+		case <-reloaded: // overtaken
+		default:
+		}
+		reloaded <- next
+		return nil
+	})
+	defer unhook()
+	current, old := cfg, (*Config)(nil) // old is from before the last reload
+	for {
+		logger.SetLevel(current.Log)
+		next, ran, err := runWith(ctx, current, log, reloaded)
+		switch {
+		case next != nil:
+			was := current
+			current, old = *next, &was
+		case err != nil && !ran && old != nil:
+			log.Error("the new configuration does not work; the old one stays", "err", err)
+			current, old = *old, nil
+		default:
+			return err
+		}
+	}
+}
+
+// follows returns why a running edge cannot go from one configuration to the next: what
+// distinguishes edges, and what is in the kernel for a role, stays.
+func (c *Config) follows(before *Config) error {
+	switch {
+	case c.Name != before.Name || c.Pin != before.Pin || c.Socket != before.Socket:
+		return errors.New("name, pin and socket of a running edge cannot change: stop it first")
+	case c.Role != before.Role:
+		return errors.New("role of a running edge cannot change: stop it first")
+	}
+	return nil
+}
+
+// runWith runs an edge with a configuration, until ctx ends or the next configuration
+// arrives, which it returns. ran says that the edge started.
+func runWith(ctx context.Context, cfg Config, log *slog.Logger, reloaded <-chan Config) (next *Config, ran bool, err error) {
+	key, err := cfg.signalKey()
+	if err != nil {
+		return nil, false, err
+	}
+	client, err := cfg.client()
+	if err != nil {
+		return nil, false, err
+	}
 	d := &daemon{cfg: cfg, log: log, started: time.Now(), warned: map[string]bool{}}
 	if client != nil {
 		defer client.Close()
@@ -89,11 +136,11 @@ func run(ctx context.Context, cfg Config) error {
 	}
 	status, err := d.listen()
 	if err != nil {
-		return err
+		return nil, false, err
 	}
 	defer status.Close()
 	if err := d.attach(); err != nil {
-		return err
+		return nil, false, err
 	}
 	// From here on the kernel keeps what it has even if the program fails.
 	defer d.kernel.close()
@@ -101,7 +148,9 @@ func run(ctx context.Context, cfg Config) error {
 		log.Warn(a)
 	}
 	log.Info("edge is running", "name", cfg.Name, "role", cfg.Role, "paths", len(cfg.Paths), "http", status.web.Addr(), "socket", cfg.Socket)
-	return d.serve(ctx)
+	service.Ready(ctx, func() { _, _ = d.status() })
+	next, err = d.serve(ctx, reloaded)
+	return next, true, err
 }
 
 // attach opens the kernel's part and updates it. If that fails, what was attached before
@@ -122,8 +171,9 @@ func (d *daemon) attach() error {
 	return err
 }
 
-// serve runs all parts until ctx ends, and then leaves.
-func (d *daemon) serve(ctx context.Context) error {
+// serve runs all parts until ctx ends, and then leaves; or until another configuration
+// arrives, which it returns.
+func (d *daemon) serve(ctx context.Context, reloaded <-chan Config) (*Config, error) {
 	running, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -144,12 +194,14 @@ func (d *daemon) serve(ctx context.Context) error {
 	}
 	select {
 	case err := <-failed:
-		return err
+		return nil, err
+	case next := <-reloaded:
+		return &next, nil
 	case <-ctx.Done():
 	}
 	stop()
 	wg.Wait()
-	return d.leave()
+	return nil, d.leave()
 }
 
 // reopened updates a kernel that was opened again.

@@ -243,10 +243,11 @@ func (c *Config) detach(ctx context.Context) error {
 		return fmt.Errorf("%w: stop it with SIGTERM", err)
 	}
 	defer lock.release()
-	log, err := c.Log.Logger()
+	logger, err := c.Log.Logger()
 	if err != nil {
 		return err
 	}
+	log := logger.Logger
 	d := &daemon{cfg: *c, log: log, kernel: &kernel{cfg: c, log: log}}
 	d.sending = &sending{cfg: c, log: log, kernel: d.kernel}
 	var errS, errR error

@@ -16,10 +16,7 @@ import (
 	"holocast/internal/service"
 )
 
-func main() {
-	cfg := defaultConfig()
-	service.Main("edge", &cfg, command)
-}
+func main() { service.Main("edge", defaultConfig, command) }
 
 // command returns the edge's command line, with the values in cfg as its defaults.
 func command(cfg *Config) *cobra.Command {
@@ -42,7 +39,6 @@ func command(cfg *Config) *cobra.Command {
 	f.StringVar(&cfg.Pin, "pin", cfg.Pin, "directory for what outlives the program (default "+pinRoot+"/NAME)")
 	f.StringVar(&cfg.Socket, "socket", cfg.Socket, "socket that \"edge status\" asks (default "+socketRoot+"/NAME.sock)")
 	c.AddCommand(runCommand(cfg), statusCommand(cfg), detachCommand(cfg))
-	c.CompletionOptions.DisableDefaultCmd = true
 	return c
 }
 
@@ -71,7 +67,7 @@ SIGTERM it detaches, unless onExit is keep.`,
 		if !cmd.Flags().Changed(config.Flag) {
 			return fmt.Errorf("--%s is missing: a file with the paths of this edge", config.Flag)
 		}
-		return cfg.validate()
+		return cfg.Validate()
 	}
 	c.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), *cfg) }
 	return c

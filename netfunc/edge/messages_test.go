@@ -37,11 +37,11 @@ func TestMessages(t *testing.T) {
 	}{
 		"interface missing":   {old: "lan0", new: "lan7", want: "edge: interface lan7 does not exist\n"},
 		"no path's interface": {old: "interface: wan", new: "interface: nowan", receiver: true, want: "edge: none of the interfaces that replicas come in by exists: nowan1, nowan2, nowan3\n"},
-		"no native XDP":       {old: "role: receiver", new: "role: receiver\nreceiver: {interfaces: [lo]}", receiver: true, want: "edge: receiver: "},
+		"no native XDP":       {old: "role: receiver", new: "role: receiver\nreceiver: {interfaces: [lo]}", receiver: true, want: "edge.yml:9: receiver: "},
 		"map full":            {old: "sender: {", new: "sender: {maxPolicies: 1, ", want: "map full"},
-		"key missing":         {old: "role: sender", new: "role: sender\nsignal: {key: /none}", want: "edge: signal.key: stat /none: no such file or directory\n"},
+		"key missing":         {old: "role: sender", new: "role: sender\nsignal: {key: /none}", want: "edge.yml:9: signal.key: stat /none: no such file or directory\n"},
 		"pins elsewhere":      {old: "pin: /sys/fs/bpf", new: "pin: /tmp", want: "is not on a bpf file system"},
-		"HTTP address wrong":  {old: `http: ""`, new: `http: "10.77.0.1:1"`, want: "edge: http: listen tcp 10.77.0.1:1: bind: cannot assign requested address\n"},
+		"HTTP address wrong":  {old: `http: ""`, new: `http: "10.77.0.1:1"`, want: "edge.yml:4: http: listen tcp 10.77.0.1:1: bind: cannot assign requested address\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ns, text := s.near, staticSender+"\n"

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -418,4 +419,43 @@ func TestBothDirections(t *testing.T) {
 			t.Errorf("%s: path 2 %+v, want %d arrivals; %+v", st.Name, p, side.came, st.Receiver.Flows)
 		}
 	}
+}
+
+// SIGHUP applies another configuration without losing a packet; one that does not work
+// changes nothing.
+func TestReload(t *testing.T) {
+	s := newSite(t)
+	near, far := s.pair()
+	hup := func(e *edge, old, text, says string) {
+		t.Helper()
+		b, err := os.ReadFile(e.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(e.config, []byte(strings.Replace(string(b), old, text, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		before := strings.Count(e.process.output(), says)
+		if err := e.process.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		for limit := time.Now().Add(30 * time.Second); strings.Count(e.process.output(), says) == before; time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(limit) {
+				t.Fatalf("it does not say %q", says)
+			}
+		}
+	}
+	f := s.traffic(1000)
+	hup(near, "paths: [1, 2, 3]", "paths: [1, 3]", "edge is running")
+	near.until("two paths", func(s *Status) bool {
+		return allUp(s) && len(s.Sender.Policies) == 1 && s.Sender.Policies[0].Paths == pathset.Of(1, 3)
+	})
+	hup(near, "name: near", "name: other", "stop it first")
+	hup(near, "name: other", "nome: near", `unknown setting \"nome\"`)
+	hup(near, "nome: near", "name: near", "edge is running")
+	hup(near, `http: ""`, `http: "10.77.0.1:1"`, "the new configuration does not work")
+	near.until("the old configuration", func(s *Status) bool { return allUp(s) && s.Sender.Policies[0].Paths == pathset.Of(1, 3) })
+	hup(far, "drain: 100ms", "drain: 150ms", "edge is running")
+	far.until("paths", allUp)
+	f.exact()
 }

@@ -13,18 +13,18 @@ import (
 
 // Sender sends signalling messages. It may be used from several goroutines.
 type Sender struct {
-	key  []byte
 	conn *net.UDPConn
 
 	mu   sync.Mutex
+	key  []byte
 	last uint64 // nonce
 }
 
 // NewSender opens a socket for signalling packets that are signed with key. It sends
 // from the IPv4 address local; the zero Addr lets the system choose.
 func NewSender(key []byte, local netip.Addr) (*Sender, error) {
-	if len(key) < MinKey || len(key) > MaxKey {
-		return nil, fmt.Errorf("signalling key of %d bytes; want %d to %d", len(key), MinKey, MaxKey)
+	if err := checkKey(key); err != nil {
+		return nil, err
 	}
 	if local.IsValid() && !local.Is4() {
 		return nil, fmt.Errorf("signalling is sent over IPv4, not from %s", local)
@@ -42,6 +42,24 @@ func NewSender(key []byte, local netip.Addr) (*Sender, error) {
 		return nil, fmt.Errorf("signalling socket: set ToS 0x%02x: %w", ToS, err)
 	}
 	return &Sender{key: key, conn: conn}, nil
+}
+
+func checkKey(key []byte) error {
+	if len(key) < MinKey || len(key) > MaxKey {
+		return fmt.Errorf("signalling key of %d bytes; want %d to %d", len(key), MinKey, MaxKey)
+	}
+	return nil
+}
+
+// SetKey makes the messages that follow be signed with key.
+func (s *Sender) SetKey(key []byte) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.key = key
+	return nil
 }
 
 // Close closes the socket.

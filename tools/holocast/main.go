@@ -18,7 +18,9 @@ import (
 func main() {
 	ctx, stop := service.Context()
 	defer stop()
-	if err := command().ExecuteContext(ctx); err != nil {
+	c := command()
+	service.Document(c)
+	if err := c.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "holocast:", err)
 		os.Exit(1)
 	}

@@ -114,6 +114,9 @@ func (p *Plane) restore() (err error) {
 	return err
 }
 
+// SetKey makes the signalling packets that follow be signed with key.
+func (p *Plane) SetKey(key []byte) error { return p.signals.SetKey(key) }
+
 // Close gives up the socket and the state file. Run must have ended.
 func (p *Plane) Close() {
 	_ = p.signals.Close()

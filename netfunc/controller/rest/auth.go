@@ -75,7 +75,7 @@ func (a Auth) Open() bool {
 
 // admit returns nil if the request may use a route that needs who.
 func (s *Server) admit(who access, r *http.Request) *api.Problem {
-	a := s.conf.Auth
+	a := *s.auth.Load()
 	if who == open {
 		return nil
 	}

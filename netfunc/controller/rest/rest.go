@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"holocast/netfunc/api"
@@ -39,6 +40,7 @@ type Config struct {
 // Server answers requests for a control plane.
 type Server struct {
 	conf    Config
+	auth    atomic.Pointer[Auth]
 	plane   *control.Plane
 	limiter *limiter
 	failing *limiter // of those who fail to authenticate
@@ -83,9 +85,13 @@ func routes() []route {
 	}
 }
 
+// SetAuth replaces who may call, for the requests that follow.
+func (s *Server) SetAuth(a Auth) { s.auth.Store(&a) }
+
 // New returns a Server.
 func New(c Config, p *control.Plane) *Server {
 	s := &Server{conf: c, plane: p, limiter: newLimiter(c.Rate), failing: newLimiter(failures), routes: routes()}
+	s.SetAuth(c.Auth)
 	mux := http.NewServeMux()
 	methods := map[string]string{}
 	for _, r := range s.routes {
@@ -270,7 +276,7 @@ func (s *Server) hello(w http.ResponseWriter, r *http.Request) error {
 	if err := read(r, &in, false); err != nil {
 		return err
 	}
-	if p := s.conf.Auth.mayBe(in.Name, r); p != nil {
+	if p := s.auth.Load().mayBe(in.Name, r); p != nil {
 		return p
 	}
 	out, err := s.plane.Hello(in)
