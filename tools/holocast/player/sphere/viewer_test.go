@@ -16,7 +16,7 @@ import (
 	"holocast/internal/tile360"
 	"holocast/tools/holocast/player/sphere"
 	"holocast/tools/holocast/player/sphere/spheretest"
-	"holocast/tools/holocast/sessiontest"
+	"holocast/internal/sessiontest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
