@@ -253,7 +253,8 @@ func (p *preparation) encode(ctx context.Context) (frames int64, sound []loc.Pac
 	skip := false
 	fail := func(err error) (int64, []loc.Packet, error) {
 		cancel()
-		for range decoded { //nolint:revive // until the reader has seen that it is over
+		for range decoded { // until the reader has seen that it is over
+			continue
 		}
 		return 0, nil, err
 	}

@@ -25,14 +25,14 @@ import (
 var quiet = slog.New(slog.DiscardHandler)
 
 // film has FFmpeg make two and a half seconds of video, 10 pictures each, with sound.
-func film(t *testing.T, args ...string) string {
+func film(t *testing.T) string {
 	t.Helper()
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
 		t.Skip("ffmpeg is not installed")
 	}
 	path := filepath.Join(t.TempDir(), "film.mp4")
-	all := append([]string{"-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x32:rate=10", "-f", "lavfi", "-i", "sine", "-t", "2.5"}, append(args, path)...)
-	if out, err := exec.CommandContext(t.Context(), "ffmpeg", all...).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x32:rate=10", "-f", "lavfi", "-i", "sine",
+		"-t", "2.5", path).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return path

@@ -40,7 +40,7 @@ type onDemand struct {
 	tracks map[string]*pastTrack // by full name; set once
 
 	mu     sync.Mutex
-	reader source  // nil when closed
+	reader Source  // nil when closed
 	cache  []chunk // the newest last
 }
 
@@ -124,7 +124,7 @@ func (o *onDemand) find(name moqt.TrackName) *pastTrack {
 // index finds out where the groups of the recording are, and publishes a catalog of
 // its tracks.
 func (o *onDemand) index() error {
-	reader, _, err := open(o.r.path)
+	reader, _, err := OpenSource(o.r.path)
 	if err != nil {
 		return err
 	}

@@ -86,15 +86,17 @@ type feed struct {
 // maxOpen lets a relay be far behind before anything of a replay is given up.
 const maxOpen = 1024
 
-// source is what is replayed: a recording, or a folder of prepared video.
-type source interface {
+// Source is what is replayed: a recording, or a folder of prepared video. Next returns
+// objects in order of arrival, io.EOF at the end.
+type Source interface {
 	Next() (recording.Object, error)
 	Chunks(do func(offset int64, objects []recording.Object) error) error
 	ReadChunk(offset int64) ([]recording.Object, error)
 	Close() error
 }
 
-func open(path string) (source, recording.Info, error) {
+// OpenSource opens a recording, or a folder of prepared video.
+func OpenSource(path string) (Source, recording.Info, error) {
 	if prepared.IsFolder(path) {
 		r, err := prepared.NewReader(path)
 		if err != nil {
@@ -111,7 +113,7 @@ func open(path string) (source, recording.Info, error) {
 
 // Open opens the recording at path, or the folder of prepared video.
 func Open(path string, cfg Config) (*Replayer, error) {
-	reader, info, err := open(path)
+	reader, info, err := OpenSource(path)
 	if err != nil {
 		return nil, err
 	}
@@ -262,7 +264,7 @@ func (r *Replayer) scale(d time.Duration) time.Duration {
 // publishCatalog publishes the recording's first catalog ahead of everything else
 // and returns it.
 func (r *Replayer) publishCatalog() (*recording.Object, error) {
-	reader, _, err := open(r.path)
+	reader, _, err := OpenSource(r.path)
 	if err != nil {
 		return nil, err
 	}
@@ -317,7 +319,7 @@ const readAhead = 64
 func (r *Replayer) play(ctx context.Context, began time.Time, first *recording.Object) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	reader, _, err := open(r.path)
+	reader, _, err := OpenSource(r.path)
 	if err != nil {
 		return err
 	}
