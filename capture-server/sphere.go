@@ -170,7 +170,7 @@ func replayPrepared(ctx context.Context, dir string, cfg *Config, target connect
 	unlink()
 	perr := <-played
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // ctx ended it, it did not fail
+		return nil
 	}
 	return errors.Join(err, perr)
 }

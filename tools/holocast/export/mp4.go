@@ -31,8 +31,8 @@ type film struct {
 	tracks map[string]*filmTrack
 	tiles  [][]*filmTrack // [tile], the best quality first
 
-	groups []uint64 // of GoPs, ascending
-	frames []int    // of each
+	groups []uint64             // of GoPs, ascending
+	frames []int                // of each
 	times  map[uint64]time.Time // of the groups' first frames
 	sound  []cmaf.Sample
 	format *loc.AudioFormat
