@@ -43,6 +43,7 @@ https://host:port/session over WebTransport.`,
   capture-server list                                    # attached cameras
   capture-server --source k4a:000841194412 --depth-mode WFOV_2X2BINNED --descriptions 4
   capture-server --source equirect:panorama.mp4          # 360° video in tiles
+  capture-server --source tiles:tour                     # what holocast prepare wrote
   capture-server --source equirect:rtmp://encoder/live --grid 6x3 --qualities 4
   capture-server --source k4a:000841194412,sync=master --source k4a:000123456789,sync=subordinate,depth-delay=160us
   capture-server --config capture-server.yaml --http :9090`,
@@ -113,6 +114,10 @@ func run(ctx context.Context, cfg Config) error {
 	}
 	defer web.Close()
 	reg := service.NewRegistry()
+	web.Handle("GET /metrics", service.MetricsHandler(reg))
+	if dir := cfg.prepared(); dir != "" {
+		return replayPrepared(ctx, dir, &cfg, target, ns, web, log)
+	}
 	cameras, unplaced, err := openSources(ctx, &cfg, log)
 	if err != nil {
 		return err
@@ -132,7 +137,6 @@ func run(ctx context.Context, cfg Config) error {
 	if err := addSphere(ctx, p, &cfg); err != nil {
 		return err
 	}
-	web.Handle("GET /metrics", service.MetricsHandler(reg))
 	web.Handle("GET /healthz", service.Health(func() error {
 		if !p.Connected() {
 			return errNotConnected

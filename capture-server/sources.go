@@ -21,7 +21,7 @@ import (
 )
 
 // sourceForms lists what a source can be, for messages.
-const sourceForms = "synthetic, livescan:DIR, livescan:FILE.bin, k4amkv:FILE, k4a, k4a:SERIAL, k4a:INDEX, equirect:FILE, equirect:URL, equirect:/dev/videoN"
+const sourceForms = "synthetic, livescan:DIR, livescan:FILE.bin, k4amkv:FILE, k4a, k4a:SERIAL, k4a:INDEX, equirect:FILE, equirect:URL, equirect:/dev/videoN, tiles:FOLDER"
 
 // maxCameras bounds a session's cameras.
 const maxCameras = 64
@@ -37,10 +37,10 @@ type sourceSpec struct {
 	subordinateDelay, depthDelay time.Duration
 }
 
-var sourceKinds = []string{"synthetic", "livescan", "k4amkv", "k4a", "equirect"}
+var sourceKinds = []string{"synthetic", "livescan", "k4amkv", "k4a", "equirect", "tiles"}
 
 // sphere reports whether the source is a sphere of video, not cameras.
-func (s sourceSpec) sphere() bool { return s.kind == "equirect" }
+func (s sourceSpec) sphere() bool { return s.kind == "equirect" || s.kind == "tiles" }
 
 // clouds reports whether the source delivers points, not images.
 func (s sourceSpec) clouds() bool {
@@ -60,7 +60,7 @@ func parseSource(s string) (sourceSpec, error) {
 	}
 	spec := sourceSpec{kind: kind, arg: arg}
 	switch {
-	case (kind == "livescan" || kind == "k4amkv" || kind == "equirect") && arg == "":
+	case (kind == "livescan" || kind == "k4amkv" || kind == "equirect" || kind == "tiles") && arg == "":
 		return spec, fmt.Errorf("source %q has no path: want one of %s", s, sourceForms)
 	case kind == "synthetic" && arg != "":
 		return spec, fmt.Errorf("source %q: synthetic takes no argument; set the number of cameras with --cameras", s)

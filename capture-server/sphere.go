@@ -2,14 +2,23 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"holocast/capture-server/publish"
 	"holocast/capture-server/source/equirect"
 	"holocast/capture-server/tiles"
 	"holocast/internal/catalog"
+	"holocast/internal/connect"
 	video "holocast/internal/equirect"
+	"holocast/internal/moqt"
+	"holocast/internal/prepared"
+	"holocast/internal/replay"
+	"holocast/internal/service"
 	"holocast/internal/spherical"
 )
 
@@ -103,4 +112,65 @@ func openSphere(ctx context.Context, p *publish.Publisher, cfg *Config, spec sou
 		Columns: columns, Rows: rows, Qualities: t.Qualities, Quantisers: t.Quantisers, Preset: t.Preset,
 		MaxBitrate: t.MaxBitrate, TargetLatency: t.Latency,
 	}, src)
+}
+
+// prepared is the folder of prepared video among the sources, "" where there is none.
+func (c *Config) prepared() string {
+	for _, s := range c.Sources {
+		if spec, err := parseSource(s); err == nil && spec.kind == "tiles" {
+			return spec.arg
+		}
+	}
+	return ""
+}
+
+// replayPrepared publishes prepared video: one pace for all viewers, and the whole of it for
+// those who pause and move about (docs/spec/replay.md).
+func replayPrepared(ctx context.Context, dir string, cfg *Config, target connect.Target, ns moqt.Namespace, web *service.HTTP, log *slog.Logger) error {
+	if !prepared.IsFolder(dir) {
+		return fmt.Errorf("tiles:%s is no folder; holocast prepare makes one of a film", dir)
+	}
+	r, err := replay.Open(dir, replay.Config{Namespace: ns, Loop: cfg.Loop, Log: log})
+	if err != nil {
+		return err
+	}
+	var connected atomic.Bool
+	web.Handle("GET /healthz", service.Health(func() error {
+		if !connected.Load() {
+			return errNotConnected
+		}
+		return nil
+	}))
+	web.Start()
+	log.Info("prepared 360° video", "folder", dir, "length", r.Info.Duration().Round(time.Millisecond))
+	link, unlink := context.WithCancel(ctx)
+	defer unlink()
+	first, over := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	ended := make(chan error, 1)
+	go func() {
+		ended <- target.Keep(link, r.Handler(), moqt.Config{Log: log}, func(ctx context.Context, s *moqt.Session) error {
+			connected.Store(true)
+			defer connected.Store(false)
+			once.Do(func() { close(first) })
+			return r.Serve(ctx, s, over)
+		})
+	}()
+	select {
+	case <-first:
+	case err := <-ended:
+		return err
+	}
+	played := make(chan error, 1)
+	go func() {
+		played <- r.Run(link)
+		close(over)
+	}()
+	err = <-ended
+	unlink()
+	perr := <-played
+	if ctx.Err() != nil {
+		return nil
+	}
+	return errors.Join(err, perr)
 }

@@ -8,7 +8,6 @@ package tiles
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -74,23 +73,12 @@ type track struct {
 
 var _ publish.Medium = (*Medium)(nil)
 
-// Publisher priorities of the tracks (lower first).
-const (
-	priorityRates = 32
-	priorityAudio = 48
-	priorityVideo = 64
-	priorityTile  = 128
-)
-
 // cacheAge is how long groups are kept: who joins wants the one under way from its
 // beginning.
 const cacheAge = 2500 * time.Millisecond
 
 // distortEvery is of how many frames one is measured.
 const distortEvery = 3
-
-// renderGroup is the sphere's; the cameras' is 1.
-const renderGroup = 2
 
 // New makes the medium of a source. Errors name the setting that is wrong.
 func New(session *publish.Publisher, cfg Config, src *equirect.Source) (*Medium, error) {
@@ -101,7 +89,7 @@ func New(session *publish.Publisher, cfg Config, src *equirect.Source) (*Medium,
 		cfg.Qualities = 3
 	}
 	if cfg.TargetLatency == 0 {
-		cfg.TargetLatency = time.Second
+		cfg.TargetLatency = engine.DefaultLatency
 	}
 	m := &Medium{session: session, src: src, cfg: cfg, sphere: src.Sphere, metrics: newMetrics(), gop: int64(engine.GOP(src.FPSNum, src.FPSDen))}
 	m.sphere.Columns, m.sphere.Rows, m.sphere.Qualities = cfg.Columns, cfg.Rows, cfg.Qualities
@@ -115,15 +103,15 @@ func New(session *publish.Publisher, cfg Config, src *equirect.Source) (*Medium,
 	newTrack := func(name string, priority uint8) *track {
 		return &track{priority: priority, Track: session.NewTrack(publish.Track{Name: name, Priority: priority, DeliveryTimeout: cfg.TargetLatency, CacheAge: cacheAge})}
 	}
-	m.video = newTrack(catalog.VideoTrack, priorityVideo)
-	m.rates = newTrack(catalog.RatesTrack, priorityRates)
+	m.video = newTrack(catalog.VideoTrack, engine.PriorityVideo)
+	m.rates = newTrack(catalog.RatesTrack, engine.PriorityRates)
 	if src.AudioFormat() != nil {
-		m.audio = newTrack(catalog.AudioTrack, priorityAudio)
+		m.audio = newTrack(catalog.AudioTrack, engine.PriorityAudio)
 	}
 	m.tiles = make([][]*track, m.sphere.Tiles())
 	for i := range m.tiles {
 		for q := range cfg.Qualities {
-			m.tiles[i] = append(m.tiles[i], newTrack(catalog.TileTrack(i, q), priorityTile))
+			m.tiles[i] = append(m.tiles[i], newTrack(catalog.TileTrack(i, q), engine.PriorityTile))
 		}
 	}
 	session.Register(m.metrics.collectors()...)
@@ -150,67 +138,9 @@ func (m *Medium) Describe(c *catalog.Catalog) error {
 	if m.ended.Load() {
 		return nil
 	}
-	fps := float64(m.src.FPSNum) / float64(m.src.FPSDen)
-	inits := map[string]string{}
-	initRef := func(data []byte) string {
-		key := string(data)
-		if inits[key] == "" {
-			inits[key] = fmt.Sprintf("tiles-%d", len(inits))
-			c.InitDataList = append(c.InitDataList, catalog.InitData{ID: inits[key], Type: "inline", Data: base64.StdEncoding.EncodeToString(data)})
-		}
-		return inits[key]
-	}
-	group := renderGroup
-	entry := func(name, role string, tile, quality int) (catalog.Track, error) {
-		config := m.encoder.Config(tile, quality)
-		codec, err := loc.AVCCodec(config)
-		return catalog.Track{
-			Name: name, Packaging: catalog.PackagingLOC, IsLive: true, Role: role, RenderGroup: &group, InitRef: initRef(config), Codec: codec,
-			TargetLatency: float64(m.cfg.TargetLatency.Milliseconds()), Framerate: fps, Bitrate: m.encoder.Bitrate(tile, quality),
-			MaxGOPDuration: float64(m.gop) / fps * 1000,
-		}, err
-	}
-	video, err := entry(catalog.VideoTrack, catalog.RoleVideo, engine.Video, 0)
-	if err != nil {
-		return err
-	}
-	video.Width, video.Height = engine.VideoSize(&m.sphere)
-	video.Height *= m.sphere.Eyes()
-	video.Sphere, video.Label = &m.sphere, m.src.Name()
-	c.Tracks = append(c.Tracks, video)
-	depends := []string{catalog.VideoTrack}
-	skip := *m.skip.Load()
-	for i := range m.tiles {
-		r := m.sphere.Rect(i)
-		for q := range m.tiles[i] {
-			name := catalog.TileTrack(i, q)
-			depends = append(depends, name)
-			if q < len(skip) && skip[q] {
-				continue
-			}
-			t, err := entry(name, catalog.RoleTile, i, q)
-			if err != nil {
-				return err
-			}
-			altGroup := 1000 + i
-			t.AltGroup, t.Depends = &altGroup, []string{catalog.VideoTrack}
-			t.Width, t.Height = r.Dx(), r.Dy()*m.sphere.Eyes()
-			t.Tile = &catalog.Tile{Tile: i, Quality: q, X: r.Min.X, Y: r.Min.Y, Width: r.Dx(), Height: r.Dy()}
-			c.Tracks = append(c.Tracks, t)
-		}
-	}
-	if f := m.src.AudioFormat(); f != nil {
-		a := catalog.Track{
-			Name: catalog.AudioTrack, Packaging: catalog.PackagingLOC, IsLive: true, Role: catalog.RoleAudio, RenderGroup: &group, Codec: f.Codec,
-			TargetLatency: float64(m.cfg.TargetLatency.Milliseconds()), Samplerate: f.SampleRate, ChannelConfig: fmt.Sprint(f.Channels), Bitrate: 160_000,
-		}
-		if f.Config != nil {
-			a.InitRef = initRef(f.Config)
-		}
-		c.Tracks = append(c.Tracks, a)
-	}
-	c.Tracks = append(c.Tracks, catalog.NewRatesTrack(depends...))
-	return nil
+	return m.encoder.Describe(c, engine.Description{
+		Label: m.src.Name(), TargetLatency: m.cfg.TargetLatency, Audio: m.src.AudioFormat(), Skip: *m.skip.Load(),
+	})
 }
 
 // Run implements publish.Medium.
@@ -348,7 +278,7 @@ func (m *Medium) change(skip []bool) {
 func (m *Medium) publishRates(group uint64, at int64) {
 	b, err := json.Marshal([]catalog.Rates{{T: at, Data: m.encoder.Rates()}})
 	if err == nil {
-		err = m.rates.WriteObject(wire.SubgroupHeader{Group: group, Priority: priorityRates, EndOfGroup: true, FirstObject: true}, moqt.Object{}, b)
+		err = m.rates.WriteObject(wire.SubgroupHeader{Group: group, Priority: engine.PriorityRates, EndOfGroup: true, FirstObject: true}, moqt.Object{}, b)
 	}
 	if err != nil {
 		m.session.Log().Warn("no rates of a GoP", "err", err)

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"cmp"
+	"encoding/base64"
 	"fmt"
 	"image"
 	"math"
@@ -250,4 +251,39 @@ func ParseRates(b []byte, s *Sphere) (*Rates, error) {
 func NewRatesTrack(depends ...string) Track {
 	return Track{Name: RatesTrack, Packaging: PackagingEventTimeline, EventType: RatesEventType, IsLive: true,
 		Role: "eventtimeline", MimeType: "application/json", Depends: depends}
+}
+
+// Inline returns the inline initialization data that t's InitRef points at, such as the
+// configuration of its codec; nil where it has none.
+func (c *Catalog) Inline(t Track) ([]byte, error) {
+	if t.InitRef == "" {
+		return nil, nil
+	}
+	i := slices.IndexFunc(c.InitDataList, func(d InitData) bool { return d.ID == t.InitRef })
+	if i < 0 || c.InitDataList[i].Type != "inline" {
+		return nil, fmt.Errorf("catalog: track %.80q has no inline initialization data", t.Name)
+	}
+	b, err := base64.StdEncoding.DecodeString(c.InitDataList[i].Data)
+	if err != nil {
+		return nil, fmt.Errorf("catalog: $.initDataList[%d].data: %w", i, err)
+	}
+	return b, nil
+}
+
+// Aligned returns the names of the tracks that have their group IDs in common: the
+// sphere's, its tiles', the rates' and what is rendered with them.
+func (c *Catalog) Aligned() []string {
+	sphere := c.Sphere()
+	if sphere == nil {
+		return nil
+	}
+	var names []string
+	for i := range c.Tracks {
+		t := &c.Tracks[i]
+		together := t.RenderGroup != nil && sphere.RenderGroup != nil && *t.RenderGroup == *sphere.RenderGroup
+		if t.Namespace == "" && (t.Sphere != nil || t.Tile != nil || t.EventType == RatesEventType || together && t.Packaging == PackagingLOC) {
+			names = append(names, t.Name)
+		}
+	}
+	return names
 }

@@ -59,7 +59,7 @@ func (o *OpusReader) Next() (Packet, error) {
 	if err != nil {
 		return Packet{}, err
 	}
-	n, err := opusSamples(b)
+	n, err := OpusSamples(b)
 	return Packet{b, n}, err
 }
 
@@ -115,8 +115,8 @@ func noEOF(err error) error {
 	return err
 }
 
-// opusSamples is a packet's length in samples at 48 kHz (RFC 6716 §3.1).
-func opusSamples(b []byte) (int, error) {
+// OpusSamples is an Opus packet's length in samples at 48 kHz (RFC 6716 §3.1).
+func OpusSamples(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, errors.New("loc: an empty Opus packet")
 	}

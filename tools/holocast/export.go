@@ -17,6 +17,7 @@ import (
 
 type exportOptions struct {
 	ply, k4a  string
+	mp4       string
 	perCamera bool
 	color     string
 	cameras   []int
@@ -27,14 +28,18 @@ type exportOptions struct {
 func exportCommand() *cobra.Command {
 	var o exportOptions
 	c := &cobra.Command{
-		Use:   "export FILE.mcap",
-		Short: "Turn a recording into PLY files or Azure Kinect recordings",
+		Use:   "export FILE.mcap|FOLDER",
+		Short: "Turn a recording into PLY files, Azure Kinect recordings or a 360° film",
 		Long: `Writes one PLY file a frame, all cameras merged in the studio's coordinates or each
 on its own, or one Azure Kinect recording (mkv) a camera. A Kinect recording's colour
-is what the frames carry, on the depth camera's pixels; its calibration says so.`,
+is what the frames carry, on the depth camera's pixels; its calibration says so.
+
+Of 360° video, recorded or prepared, it makes one film of the whole sphere: each tile at
+the best quality that was recorded, with sound and spherical metadata.`,
 		Example: `  holocast export demo.mcap --ply frames
   holocast export demo.mcap --ply frames --camera 0,2 --per-camera
-  holocast export demo.mcap --k4a kinects --color bgra`,
+  holocast export demo.mcap --k4a kinects --color bgra
+  holocast export tour.mcap --mp4 tour.mp4`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return exportRecording(cmd.Context(), o, args[0], cmd.OutOrStdout())
@@ -43,12 +48,13 @@ is what the frames carry, on the depth camera's pixels; its calibration says so.
 	f := c.Flags()
 	f.StringVar(&o.ply, "ply", "", "folder for PLY files")
 	f.StringVar(&o.k4a, "k4a", "", "folder for Azure Kinect recordings")
+	f.StringVar(&o.mp4, "mp4", "", "file for a film of the whole sphere")
 	f.BoolVar(&o.perCamera, "per-camera", false, "PLY files of each camera on its own")
 	f.StringVar(&o.color, "color", "mjpg", "colour of Azure Kinect recordings: mjpg, or bgra, exact and large")
 	f.IntSliceVar(&o.cameras, "camera", nil, "cameras to export, by number (default all)")
 	f.StringVar(&o.quality, "quality", "", "quality of the tracks (default the best)")
 	f.BoolVar(&o.json, "json", false, "print what was exported as one JSON object, the last line of stdout")
-	c.MarkFlagsOneRequired("ply", "k4a")
+	c.MarkFlagsOneRequired("ply", "k4a", "mp4")
 	return c
 }
 
@@ -61,6 +67,18 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 	default:
 		return fmt.Errorf("--color %q is not mjpg or bgra", o.color)
 	}
+	sum := map[string]any{"file": path}
+	if o.mp4 != "" {
+		if err := exportFilm(ctx, o, path, sum, stdout); err != nil {
+			return err
+		}
+		if o.ply == "" && o.k4a == "" {
+			if o.json {
+				return json.NewEncoder(stdout).Encode(sum)
+			}
+			return nil
+		}
+	}
 	r, err := recording.Open(path)
 	if err != nil {
 		return err
@@ -72,7 +90,6 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 	if t := info.Truncated; t != nil {
 		fmt.Fprintf(os.Stderr, "holocast: %s: %v\n", path, t)
 	}
-	sum := map[string]any{"file": path}
 	run := func(what, dir string, f func(export.Config) (export.Result, error)) error {
 		if dir == "" {
 			return nil
@@ -107,6 +124,25 @@ func exportRecording(ctx context.Context, o exportOptions, path string, stdout i
 	}
 	if o.json {
 		return json.NewEncoder(stdout).Encode(sum)
+	}
+	return nil
+}
+
+func exportFilm(ctx context.Context, o exportOptions, path string, sum map[string]any, stdout io.Writer) error {
+	bar := newCountBar("mp4", 1000)
+	began := time.Now()
+	film, err := export.MP4(ctx, path, o.mp4, export.Config{Progress: func(n uint64) { bar.set(time.Since(began), int64(n)) }})
+	bar.end()
+	if err != nil {
+		return err
+	}
+	sum["mp4"] = map[string]any{"file": o.mp4, "frames": film.Frames, "missing": film.Missing}
+	if !o.json {
+		fmt.Fprintf(stdout, "%s: %d frames", o.mp4, film.Frames)
+		if film.Missing > 0 {
+			fmt.Fprintf(stdout, ", %d times a tile of a GoP at low resolution, as it was not recorded whole", film.Missing)
+		}
+		fmt.Fprintln(stdout)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 
 	"holocast/internal/connect"
 	"holocast/internal/moqt"
-	"holocast/tools/holocast/replayer"
+	"holocast/internal/replay"
 )
 
 type replayOptions struct {
@@ -27,12 +27,15 @@ type replayOptions struct {
 func replayCommand() *cobra.Command {
 	o := replayOptions{}
 	c := &cobra.Command{
-		Use:   "replay FILE.mcap URL",
+		Use:   "replay FILE.mcap|FOLDER URL",
 		Short: "Publish a recorded session again",
 		Long: `Publishes a recording's objects again, bit for bit and with their timing, under the
 session that the URL names. With --loop each further pass raises the group IDs, so
 that they go on ascending; nothing else changes. A recording that was cut off is
 replayed up to where it can be read.
+
+A FOLDER that prepare wrote, of 360° video, is replayed like the recording of a session
+that streamed it.
 
 Viewers that can, such as the web viewer, pause the recording and move about in it, each
 for itself, while it is replayed.
@@ -43,11 +46,12 @@ time they are sent as their capture time, and players take them for live ones: f
 that were encoded before load a network like a camera, at a fraction of the work.`,
 		Example: `  holocast replay demo.mcap moqt://localhost:4443/again
   holocast replay demo.mcap moqt://localhost:4443/again --loop --speed 0.5
-  holocast replay demo.mcap moqt://localhost:4443/again --wait-viewer`,
+  holocast replay demo.mcap moqt://localhost:4443/again --wait-viewer
+  holocast replay tour/ moqt://localhost:4443/tour --loop`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.target.URL = args[1]
-			return replay(cmd.Context(), o, args[0], cmd.OutOrStdout())
+			return runReplay(cmd.Context(), o, args[0], cmd.OutOrStdout())
 		},
 	}
 	f := c.Flags()
@@ -69,7 +73,7 @@ type replayed struct {
 	Truncated bool    `json:"truncated"`
 }
 
-func replay(ctx context.Context, o replayOptions, path string, stdout io.Writer) error {
+func runReplay(ctx context.Context, o replayOptions, path string, stdout io.Writer) error {
 	ns, err := o.target.Namespace()
 	if err != nil {
 		return err
@@ -77,7 +81,7 @@ func replay(ctx context.Context, o replayOptions, path string, stdout io.Writer)
 	if o.speed <= 0 {
 		return fmt.Errorf("--speed %v is not above 0", o.speed)
 	}
-	r, err := replayer.Open(path, replayer.Config{Namespace: ns, Speed: o.speed, Loop: o.loop, WaitViewer: o.waitViewer, Live: o.live})
+	r, err := replay.Open(path, replay.Config{Namespace: ns, Speed: o.speed, Loop: o.loop, WaitViewer: o.waitViewer, Live: o.live})
 	if err != nil {
 		return err
 	}

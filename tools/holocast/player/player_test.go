@@ -24,7 +24,7 @@ import (
 	"holocast/internal/origin"
 	"holocast/internal/pointcloud"
 	"holocast/internal/qoe"
-	"holocast/tools/holocast/sessiontest"
+	"holocast/internal/sessiontest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -13,10 +13,10 @@ import (
 	"holocast/internal/catalog"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/sessiontest"
 	"holocast/internal/tile360"
 	"holocast/tools/holocast/player/sphere"
 	"holocast/tools/holocast/player/sphere/spheretest"
-	"holocast/tools/holocast/sessiontest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,7 +1,6 @@
-package replayer
+package recorder
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,8 +17,8 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/recording"
-	"holocast/tools/holocast/recorder"
-	"holocast/tools/holocast/sessiontest"
+	"holocast/internal/replay"
+	"holocast/internal/sessiontest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -123,8 +122,8 @@ func TestEveryKindOfObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	ns := moqt.Namespace{"holocast", "second"}
-	rec := recorder.New(w, recorder.Config{Namespace: ns, Wait: true, Log: quiet})
-	rep, err := Open(path, Config{Namespace: ns, WaitViewer: true, Log: quiet})
+	rec := New(w, Config{Namespace: ns, Wait: true, Log: quiet})
+	rep, err := replay.Open(path, replay.Config{Namespace: ns, WaitViewer: true, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,61 +191,5 @@ func TestEveryKindOfObject(t *testing.T) {
 	}
 	if v, _ := p.Int(connect.ReplayProperty); v != 1 {
 		t.Errorf("properties %x do not say that it is a replay", p)
-	}
-}
-
-func TestOpenRefuses(t *testing.T) {
-	data := recording.Object{Track: wire.TrackName{Namespace: session, Name: "data"}, Payload: []byte("x")}
-	bad := catalogObject(t)
-	bad.EndOnly, bad.Payload = true, nil
-	for _, tt := range []struct {
-		name    string
-		objects []recording.Object
-		cfg     Config
-		want    string
-	}{
-		{"no catalog", []recording.Object{data}, Config{}, "has no catalog track"},
-		{"no catalog object", []recording.Object{bad, data}, Config{}, "has no catalog object"},
-		{"speed", []recording.Object{catalogObject(t)}, Config{Speed: -1}, "speed -1 is below 0"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			tt.cfg.Log = quiet
-			r, err := Open(write(t, tt.objects), tt.cfg)
-			if err == nil {
-				err = r.Run(t.Context())
-			}
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("error %v, want %q", err, tt.want)
-			}
-		})
-	}
-}
-
-// A loop raises every track's groups by its own span.
-func TestLoopRaisesGroups(t *testing.T) {
-	data := wire.TrackName{Namespace: session, Name: "data"}
-	objects := append(make([]recording.Object, 0, 4), catalogObject(t, "data"))
-	for g := range uint64(3) {
-		objects = append(objects, recording.Object{Track: data, Group: 100 + g, FirstObject: true, Payload: []byte{byte(g)}, End: recording.EndFIN})
-	}
-	r, err := Open(write(t, objects), Config{Namespace: moqt.Namespace{"a", "b"}, Loop: true, Speed: 4, Log: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = r.Run(ctx)
-	}()
-	track := r.set.Track(moqt.TrackName{Namespace: moqt.Namespace{"a", "b"}, Name: "data"})
-	sessiontest.Until(t, "a third pass", func() bool { l, ok := track.Largest(); return ok && l.Group >= 106 })
-	stop()
-	<-done
-	if _, _, pass := r.Progress(); pass < 2 {
-		t.Errorf("pass %d", pass)
-	}
-	if s := track.Stats(); s.DuplicateSubgroup != 0 {
-		t.Errorf("%+v", s)
 	}
 }

@@ -1,4 +1,4 @@
-package replayer
+package replay
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/recording"
-	"holocast/tools/holocast/sessiontest"
+	"holocast/internal/sessiontest"
 )
 
 // onDemandSession replays a recording of six objects, 4 ms apart from the second on,

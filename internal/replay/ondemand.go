@@ -1,4 +1,4 @@
-package replayer
+package replay
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holocast/internal/catalog"
+	"holocast/internal/loc"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
@@ -39,8 +40,8 @@ type onDemand struct {
 	tracks map[string]*pastTrack // by full name; set once
 
 	mu     sync.Mutex
-	reader *recording.Reader // nil when closed
-	cache  []chunk           // the newest last
+	reader Source  // nil when closed
+	cache  []chunk // the newest last
 }
 
 type chunk struct {
@@ -123,7 +124,7 @@ func (o *onDemand) find(name moqt.TrackName) *pastTrack {
 // index finds out where the groups of the recording are, and publishes a catalog of
 // its tracks.
 func (o *onDemand) index() error {
-	reader, err := recording.Open(o.r.path)
+	reader, _, err := OpenSource(o.r.path)
 	if err != nil {
 		return err
 	}
@@ -134,6 +135,7 @@ func (o *onDemand) index() error {
 		}
 		return o.ctx.Err()
 	})
+	x.align()
 	if err == nil && x.catalog == nil {
 		err = errors.New("it has no catalog that can be read")
 	}
@@ -202,8 +204,8 @@ func (x *indexer) add(offset int64, o *recording.Object) {
 	if g == nil {
 		g = &pastGroup{recorded: o.Group, at: o.Arrival.Sub(x.r.Info.Start)}
 		groups[o.Group] = g
-		if h, err := pointcloud.ParseHeader(o.Payload); err == nil && x.captured.IsZero() {
-			x.captured, x.arrived = time.UnixMicro(int64(h.CaptureTime)), g.at
+		if at, ok := captureTime(o); ok && x.captured.IsZero() {
+			x.captured, x.arrived = at, g.at
 		}
 	}
 	g.at = min(g.at, o.Arrival.Sub(x.r.Info.Start))
@@ -211,6 +213,41 @@ func (x *indexer) add(offset int64, o *recording.Object) {
 	if n := len(g.chunks); n == 0 || g.chunks[n-1] != offset {
 		g.chunks = append(g.chunks, offset)
 	}
+}
+
+// captureTime is that of a point cloud, a picture or a packet of sound.
+func captureTime(o *recording.Object) (time.Time, bool) {
+	if h, err := pointcloud.ParseHeader(o.Payload); err == nil {
+		return time.UnixMicro(int64(h.CaptureTime)), true
+	}
+	p, err := loc.Parse(o.Properties)
+	return p.Timestamp, err == nil
+}
+
+// align gives groups of tracks that have them in common the time at which the first
+// of their media arrived, so that they keep one ID.
+func (x *indexer) align() {
+	if x.catalog == nil {
+		return
+	}
+	first := map[uint64]time.Duration{}
+	each := func(do func(name string, recorded uint64, g *pastGroup)) {
+		for _, name := range x.catalog.Aligned() {
+			for recorded, g := range x.groups[wire.TrackName{Namespace: x.r.root, Name: name}.String()] {
+				do(name, recorded, g)
+			}
+		}
+	}
+	each(func(name string, recorded uint64, g *pastGroup) {
+		if at, ok := first[recorded]; name != catalog.RatesTrack && (!ok || g.at < at) {
+			first[recorded] = g.at
+		}
+	})
+	each(func(_ string, recorded uint64, g *pastGroup) {
+		if at, ok := first[recorded]; ok {
+			g.at = at
+		}
+	})
 }
 
 func (x *indexer) addCatalog(o *recording.Object) {
@@ -231,8 +268,12 @@ func (x *indexer) wallclock() float64 {
 // track makes the past of a track that the catalog lists, nil where there is none.
 func (x *indexer) track(t catalog.Track) *pastTrack {
 	switch t.Packaging {
-	case catalog.PackagingEventTimeline, catalog.PackagingMediaTimeline, catalog.PackagingCatalog, catalog.PackagingClock:
-		return nil // of no use without the session's time
+	case catalog.PackagingEventTimeline:
+		if t.EventType != catalog.RatesEventType {
+			return nil // of no use without the session's time
+		}
+	case catalog.PackagingMediaTimeline, catalog.PackagingCatalog, catalog.PackagingClock:
+		return nil // likewise
 	}
 	name := wire.TrackName{Namespace: x.r.root, Name: t.Name}
 	groups := x.groups[name.String()]

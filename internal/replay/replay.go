@@ -1,11 +1,11 @@
-// Package replayer publishes a recorded session again: the same tracks, and on
+// Package replay publishes a recorded session again: the same tracks, and on
 // them the same objects, bit for bit, with their groups, subgroups, IDs,
 // priorities and properties, each at its recorded time.
 //
 // Every track carries the property connect.ReplayProperty, by which a player knows
 // that capture times are of the past. A loop's passes raise the group IDs so that
 // they go on ascending: nothing else of the objects changes.
-package replayer
+package replay
 
 import (
 	"cmp"
@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
+	"holocast/internal/prepared"
 	"holocast/internal/recording"
 )
 
@@ -54,6 +56,7 @@ type Replayer struct {
 	clock  clock.Estimator
 	tracks map[string]*track // by recorded name
 	past   *onDemand         // nil with Live
+	shift  shift
 
 	objects atomic.Uint64
 	at      atomic.Int64 // ns since the recording's beginning
@@ -64,6 +67,7 @@ type Replayer struct {
 type track struct {
 	*origin.Track
 	catalog     bool
+	aligned     bool // its groups are the same moments as those of other tracks
 	stamps      stamps
 	feeds       map[subgroup]*feed
 	low, high   uint64 // groups of the first pass
@@ -82,20 +86,45 @@ type feed struct {
 // maxOpen lets a relay be far behind before anything of a replay is given up.
 const maxOpen = 1024
 
-// Open opens the recording at path.
+// Source is what is replayed: a recording, or a folder of prepared video. Next returns
+// objects in order of arrival, io.EOF at the end.
+type Source interface {
+	Next() (recording.Object, error)
+	Chunks(do func(offset int64, objects []recording.Object) error) error
+	ReadChunk(offset int64) ([]recording.Object, error)
+	Close() error
+}
+
+// OpenSource opens a recording, or a folder of prepared video.
+func OpenSource(path string) (Source, recording.Info, error) {
+	if prepared.IsFolder(path) {
+		r, err := prepared.NewReader(path)
+		if err != nil {
+			return nil, recording.Info{}, err
+		}
+		return r, r.Info, nil
+	}
+	r, err := recording.Open(path)
+	if err != nil {
+		return nil, recording.Info{}, err
+	}
+	return r, r.Info, nil
+}
+
+// Open opens the recording at path, or the folder of prepared video.
 func Open(path string, cfg Config) (*Replayer, error) {
-	reader, err := recording.Open(path)
+	reader, info, err := OpenSource(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = reader.Close() }() // only read
-	r := &Replayer{Info: reader.Info, cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), path: path, tracks: map[string]*track{}}
+	r := &Replayer{Info: info, cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), path: path, tracks: map[string]*track{}}
 	r.cfg.Speed = cmp.Or(cfg.Speed, 1)
 	if r.cfg.Speed < 0 {
 		return nil, fmt.Errorf("replay: speed %v is below 0", cfg.Speed)
 	}
 	r.set.MaxOpen = maxOpen
-	for _, t := range reader.Info.Tracks {
+	for _, t := range info.Tracks {
 		if t.Track.Name == catalog.TrackName && (r.root == nil || len(t.Track.Namespace) < len(r.root)) {
 			r.root = t.Track.Namespace
 		}
@@ -103,7 +132,7 @@ func Open(path string, cfg Config) (*Replayer, error) {
 	if r.root == nil {
 		return nil, fmt.Errorf("recording %s has no catalog track: it is not a recording of a session", path)
 	}
-	for _, t := range reader.Info.Tracks {
+	for _, t := range info.Tracks {
 		ns := t.Track.Namespace
 		if !ns.HasPrefix(r.root) {
 			r.log.Warn("track skipped: it is outside the session's namespace", "track", t.Track.String())
@@ -189,13 +218,42 @@ func (r *Replayer) Run(ctx context.Context) error {
 		first = nil
 		r.pass.Add(1)
 		r.endSubgroups(func(*track, subgroup, *feed) bool { return true })
-		for _, t := range r.tracks {
-			if t.some {
-				t.offset += t.high - t.low + 1
-			}
-		}
+		r.raise()
 		// The last frame is shown for as long as a frame is, too.
 		began = began.Add(r.scale(r.Info.Duration() + time.Second/30))
+	}
+}
+
+// raise raises the groups of the next pass above those of the one before: each track's
+// by their own span, those of aligned tracks by their common one.
+func (r *Replayer) raise() {
+	low, high := uint64(math.MaxUint64), uint64(0)
+	for _, t := range r.tracks {
+		if t.aligned && t.some {
+			low, high = min(low, t.low), max(high, t.high)
+		}
+	}
+	for _, t := range r.tracks {
+		switch {
+		case t.aligned:
+			t.offset += high - low + 1
+		case t.some:
+			t.offset += t.high - t.low + 1
+		}
+	}
+}
+
+// align notes which tracks have their groups in common with others, as a catalog of the
+// recording says (docs/spec/tiles.md).
+func (r *Replayer) align(payload []byte) {
+	c, err := catalog.Parse(payload)
+	if err != nil {
+		return
+	}
+	for _, name := range c.Aligned() {
+		if t := r.tracks[wire.TrackName{Namespace: r.root, Name: name}.String()]; t != nil {
+			t.aligned = true
+		}
 	}
 }
 
@@ -206,7 +264,7 @@ func (r *Replayer) scale(d time.Duration) time.Duration {
 // publishCatalog publishes the recording's first catalog ahead of everything else
 // and returns it.
 func (r *Replayer) publishCatalog() (*recording.Object, error) {
-	reader, err := recording.Open(r.path)
+	reader, _, err := OpenSource(r.path)
 	if err != nil {
 		return nil, err
 	}
@@ -221,6 +279,7 @@ func (r *Replayer) publishCatalog() (*recording.Object, error) {
 			continue
 		}
 		if t := r.tracks[o.Track.String()]; t != nil && t.catalog && !o.EndOnly {
+			r.align(o.Payload)
 			return &o, r.publish(t, &o)
 		}
 	}
@@ -260,7 +319,7 @@ const readAhead = 64
 func (r *Replayer) play(ctx context.Context, began time.Time, first *recording.Object) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	reader, err := recording.Open(r.path)
+	reader, _, err := OpenSource(r.path)
 	if err != nil {
 		return err
 	}
@@ -343,6 +402,7 @@ func (r *Replayer) publish(t *track, o *recording.Object) error {
 	}
 	if r.cfg.Live && !t.catalog {
 		t.stamps.renew(group, o.Payload, r.clock.Now)
+		r.shift.renew(o, int(r.pass.Load()), r.clock.Now)
 	}
 	if o.Forwarding == recording.Datagram {
 		t.SendDatagram(moqt.Datagram{

@@ -1,11 +1,15 @@
-package replayer
+package replay
 
 import (
+	"encoding/json"
 	"time"
 
+	"holocast/internal/catalog"
 	"holocast/internal/connect"
+	"holocast/internal/loc"
 	"holocast/internal/moqt"
 	"holocast/internal/pointcloud"
+	"holocast/internal/recording"
 )
 
 // stamps gives a track's frames numbers and capture times as if they were captured
@@ -43,6 +47,39 @@ func (s *stamps) renew(group uint64, payload []byte, now func() time.Time) {
 		s.next++
 	}
 	_ = pointcloud.Restamp(payload, x.sequence, x.time) // its header was just read
+}
+
+// shift moves the time stamps of media (draft-ietf-moq-loc) and of rates, all by the same
+// in a pass, to when the first of the pass is sent.
+type shift struct {
+	pass int
+	by   time.Duration
+	some bool
+}
+
+// renew moves an object's time stamp. The object's own bytes stay as they are.
+func (s *shift) renew(o *recording.Object, pass int, now func() time.Time) {
+	if o.EndOnly {
+		return
+	}
+	if p, err := loc.Parse(o.Properties); err == nil {
+		if !s.some || s.pass != pass {
+			*s = shift{pass, now().Sub(p.Timestamp), true}
+		}
+		p.Timestamp = p.Timestamp.Add(s.by)
+		o.Properties = p.Append(nil)
+		return
+	}
+	var rates []catalog.Rates
+	if o.Track.Name != catalog.RatesTrack || !s.some || json.Unmarshal(o.Payload, &rates) != nil {
+		return
+	}
+	for i := range rates {
+		rates[i].T += s.by.Milliseconds()
+	}
+	if b, err := json.Marshal(rates); err == nil {
+		o.Payload = b
+	}
 }
 
 // followClock listens to the relay's clock until the session ends.

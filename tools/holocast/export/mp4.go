@@ -1,0 +1,483 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"holocast/internal/catalog"
+	"holocast/internal/cmaf"
+	"holocast/internal/ffmpeg"
+	"holocast/internal/loc"
+	"holocast/internal/recording"
+	"holocast/internal/replay"
+	"holocast/internal/spherical"
+)
+
+// film is a recorded sphere that becomes one film.
+type film struct {
+	cfg    Config
+	path   string
+	dir    string // for what is cut out of the recording
+	c      *catalog.Catalog
+	video  *catalog.Track
+	sphere *catalog.Sphere
+	tracks map[string]*filmTrack
+	tiles  [][]*filmTrack // [tile], the best quality first
+
+	groups []uint64             // of GoPs, ascending
+	frames []int                // of each
+	times  map[uint64]time.Time // of the groups' first frames
+	sound  []cmaf.Sample
+	format *loc.AudioFormat
+	offset time.Duration // of the sound's beginning
+}
+
+// filmTrack is what was recorded of a track.
+type filmTrack struct {
+	catalog.Track
+	config []byte
+	groups map[uint64]int // objects from the first on, of groups that came whole
+	open   map[uint64]int
+}
+
+// Film is what MP4 wrote.
+type Film struct {
+	Frames  int
+	Missing int // tiles that had to be shown at low resolution, counted in each GoP
+}
+
+// MP4 makes a film of the whole sphere of a recording, or of a folder of prepared video:
+// in each GoP every tile at the best quality that was recorded whole, and the sphere at
+// low resolution where there is none. The film has spherical metadata.
+func MP4(ctx context.Context, path, out string, cfg Config) (Film, error) {
+	f := &film{cfg: cfg, path: path, tracks: map[string]*filmTrack{}, times: map[uint64]time.Time{}}
+	result, err := f.export(ctx, out)
+	if err != nil {
+		return result, fmt.Errorf("recording %s: %w", path, err)
+	}
+	return result, nil
+}
+
+func (f *film) export(ctx context.Context, out string) (result Film, err error) {
+	if err := f.index(ctx); err != nil {
+		return result, err
+	}
+	if f.dir, err = os.MkdirTemp(filepath.Dir(out), ".holocast-export-"); err != nil {
+		return result, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(f.dir)) }()
+	chosen := f.choose()
+	if err := f.extract(ctx, chosen); err != nil {
+		return result, err
+	}
+	partial := filepath.Join(f.dir, "film.mp4")
+	if result, err = f.compose(ctx, chosen, partial); err != nil {
+		return result, err
+	}
+	layout := spherical.Mono
+	if f.sphere.Eyes() == 2 {
+		layout = spherical.TopBottom
+	}
+	if err := spherical.Tag(partial, layout); err != nil {
+		return result, err
+	}
+	return result, os.Rename(partial, out)
+}
+
+// each calls do with every object of the recording that is of a track of the sphere's.
+func (f *film) each(ctx context.Context, do func(t *filmTrack, o *recording.Object) error) error {
+	r, _, err := replay.OpenSource(f.path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.Close() }() // only read
+	for n := uint64(0); ctx.Err() == nil; n++ {
+		o, err := r.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			continue // what is damaged is left out
+		}
+		if o.Track.Name == catalog.TrackName && f.c == nil {
+			if err := f.readCatalog(&o); err != nil {
+				return err
+			}
+		}
+		if t := f.tracks[o.Track.Name]; t != nil {
+			if err := do(t, &o); err != nil {
+				return err
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+func (f *film) readCatalog(o *recording.Object) error {
+	c, err := catalog.Parse(o.Payload)
+	if err != nil {
+		return err
+	}
+	if c.Sphere() == nil {
+		return nil // the sphere may come with a later catalog
+	}
+	f.c, f.video = c, c.Sphere()
+	f.sphere = f.video.Sphere
+	f.tiles = make([][]*filmTrack, f.sphere.Tiles())
+	for _, name := range c.Aligned() {
+		i := slices.IndexFunc(c.Tracks, func(t catalog.Track) bool { return t.Name == name })
+		t := &filmTrack{Track: c.Tracks[i], groups: map[uint64]int{}, open: map[uint64]int{}}
+		if t.Packaging != catalog.PackagingLOC {
+			continue
+		}
+		if t.config, err = c.Inline(t.Track); err != nil {
+			return err
+		}
+		f.tracks[name] = t
+		if t.Tile != nil {
+			f.tiles[t.Tile.Tile] = append(f.tiles[t.Tile.Tile], t)
+		}
+	}
+	for _, list := range f.tiles {
+		slices.SortFunc(list, func(a, b *filmTrack) int { return b.Tile.Quality - a.Tile.Quality })
+	}
+	return nil
+}
+
+// index finds out which groups were recorded whole.
+func (f *film) index(ctx context.Context) error {
+	err := f.each(ctx, func(t *filmTrack, o *recording.Object) error {
+		if t.Role == catalog.RoleAudio {
+			return nil
+		}
+		if !o.EndOnly {
+			n := t.open[o.Group]
+			switch {
+			case n == int(o.ObjectID):
+				t.open[o.Group] = n + 1
+			default:
+				t.open[o.Group] = -1 // an object is missing
+			}
+			if p, err := loc.Parse(o.Properties); err == nil && o.ObjectID == 0 {
+				f.times[o.Group] = p.Timestamp
+			}
+		}
+		if n := t.open[o.Group]; o.End == recording.EndFIN && n > 0 {
+			t.groups[o.Group] = n
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if f.c == nil {
+		return errors.New("it has no 360° video")
+	}
+	longest := map[uint64]int{}
+	for _, t := range f.tracks {
+		for g, n := range t.groups {
+			longest[g] = max(longest[g], n)
+		}
+	}
+	for g := range longest {
+		f.groups = append(f.groups, g)
+	}
+	slices.Sort(f.groups)
+	if len(f.groups) == 0 {
+		return errors.New("no GoP of 360° video was recorded whole")
+	}
+	for _, g := range f.groups {
+		f.frames = append(f.frames, longest[g])
+	}
+	return nil
+}
+
+// choose says which track shows each tile in each GoP, [GoP][tile]; nil is none.
+func (f *film) choose() [][]*filmTrack {
+	chosen := make([][]*filmTrack, len(f.groups))
+	for i, g := range f.groups {
+		chosen[i] = make([]*filmTrack, len(f.tiles))
+		for tile, list := range f.tiles {
+			if j := slices.IndexFunc(list, func(t *filmTrack) bool { return t.groups[g] == f.frames[i] }); j >= 0 {
+				chosen[i][tile] = list[j]
+			}
+		}
+	}
+	return chosen
+}
+
+// stream is a file of H.264 that a decoder is given: the chosen groups in their order.
+type filmStream struct {
+	file    *os.File
+	order   []uint64
+	pending map[uint64][]byte
+}
+
+func (f *film) stream(name string) (*filmStream, error) {
+	file, err := os.Create(filepath.Join(f.dir, name+".h264"))
+	return &filmStream{file: file, pending: map[uint64][]byte{}}, err
+}
+
+// extract writes the chosen groups to files, and collects the sound.
+func (f *film) extract(ctx context.Context, chosen [][]*filmTrack) (err error) {
+	streams := make([]*filmStream, 1+len(f.tiles)) // the video's is the first
+	defer func() {
+		for _, s := range streams {
+			if s != nil {
+				err = errors.Join(err, s.file.Close())
+			}
+		}
+	}()
+	for i := range streams {
+		if streams[i], err = f.stream(strconv.Itoa(i)); err != nil {
+			return err
+		}
+	}
+	video := f.tracks[f.video.Name]
+	position := map[uint64]int{}
+	for i, g := range f.groups {
+		position[g] = i
+		if video.groups[g] == f.frames[i] {
+			streams[0].order = append(streams[0].order, g)
+		}
+		for tile, t := range chosen[i] {
+			if t != nil {
+				streams[1+tile].order = append(streams[1+tile].order, g)
+			}
+		}
+	}
+	return f.each(ctx, func(t *filmTrack, o *recording.Object) error {
+		if t.Role == catalog.RoleAudio {
+			return f.addSound(t, o)
+		}
+		i, ok := position[o.Group]
+		if !ok || o.EndOnly && o.End != recording.EndFIN {
+			return nil
+		}
+		s := streams[0]
+		if t.Tile != nil {
+			s = streams[1+t.Tile.Tile]
+			if chosen[i][t.Tile.Tile] != t {
+				return nil
+			}
+		} else if t != video || video.groups[o.Group] != f.frames[i] {
+			return nil
+		}
+		return s.add(t, o)
+	})
+}
+
+// add takes an object of a chosen group up, and writes what is whole and next.
+func (s *filmStream) add(t *filmTrack, o *recording.Object) (err error) {
+	b := s.pending[o.Group]
+	if !o.EndOnly {
+		if o.ObjectID == 0 {
+			config := t.config
+			if p, err := loc.Parse(o.Properties); err == nil && p.VideoConfig != nil {
+				config = p.VideoConfig
+			}
+			if b, err = loc.AppendAnnexBConfig(b, config); err != nil {
+				return err
+			}
+		}
+		if b, err = loc.AppendAnnexB(b, o.Payload); err != nil {
+			return fmt.Errorf("track %s: %w", t.Name, err)
+		}
+		s.pending[o.Group] = b
+	}
+	if o.End != recording.EndFIN {
+		return nil
+	}
+	for len(s.order) > 0 && s.pending[s.order[0]] != nil && (s.order[0] == o.Group || s.order[0] < o.Group) {
+		if _, err := s.file.Write(s.pending[s.order[0]]); err != nil {
+			return err
+		}
+		delete(s.pending, s.order[0])
+		s.order = s.order[1:]
+	}
+	return nil
+}
+
+func (f *film) addSound(t *filmTrack, o *recording.Object) error {
+	p, err := loc.Parse(o.Properties)
+	if err != nil || o.EndOnly || len(o.Payload) == 0 {
+		return nil //nolint:nilerr // what has no time is no packet of sound
+	}
+	n := len(f.groups) - 1
+	first, last := f.times[f.groups[0]], f.times[f.groups[n]]
+	if p.Timestamp.Before(first) || p.Timestamp.Sub(last).Seconds() > float64(f.frames[n])/f.video.Framerate {
+		return nil // there is no picture with it
+	}
+	if f.format == nil {
+		channels, _ := strconv.Atoi(t.ChannelConfig)
+		f.format = &loc.AudioFormat{Codec: t.Codec, SampleRate: t.Samplerate, Channels: max(1, channels), Config: t.config}
+		f.offset = p.Timestamp.Sub(first)
+	}
+	samples := 1024
+	if t.Codec == "opus" {
+		if samples, err = loc.OpusSamples(o.Payload); err != nil {
+			return nil //nolint:nilerr // a damaged packet is left out
+		}
+	}
+	f.sound = append(f.sound, cmaf.Sample{Data: o.Payload, Duration: uint32(samples), Sync: true})
+	return nil
+}
+
+// decoder is FFmpeg decoding one stream.
+type decoder struct {
+	process       *ffmpeg.Process
+	pipe          ffmpeg.Pipe
+	width, height int
+	frame         []byte
+}
+
+func (f *film) decode(ctx context.Context, stream, width, height int) (*decoder, error) {
+	p, pipes, err := ffmpeg.Start(ctx, 1, nil, "-threads", "1", "-f", "h264", "-i", "file:"+filepath.Join(f.dir, strconv.Itoa(stream)+".h264"),
+		"-vsync", "passthrough", "-f", "rawvideo", "-pix_fmt", "yuv420p", "pipe:3")
+	if err != nil {
+		return nil, err
+	}
+	return &decoder{process: p, pipe: pipes[0], width: width, height: height, frame: make([]byte, width*height*3/2)}, nil
+}
+
+func (d *decoder) next() error {
+	if _, err := io.ReadFull(d.pipe, d.frame); err != nil {
+		if werr := d.process.Wait(); werr != nil {
+			return werr
+		}
+		return fmt.Errorf("a stream has fewer frames than objects: %w", err)
+	}
+	return nil
+}
+
+func (d *decoder) close() {
+	d.process.Kill()
+	_ = d.process.Wait() // it was killed
+	_ = d.pipe.Close()
+}
+
+// compose decodes all streams at once, puts the frames together and has FFmpeg encode them.
+func (f *film) compose(ctx context.Context, chosen [][]*filmTrack, out string) (result Film, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	decoders := make([]*decoder, 1+len(f.tiles))
+	defer func() {
+		for _, d := range decoders {
+			if d != nil {
+				d.close()
+			}
+		}
+	}()
+	s := f.sphere
+	for i := range decoders {
+		w, h := f.video.Width, f.video.Height
+		if i > 0 {
+			r := s.Rect(i - 1)
+			w, h = r.Dx(), r.Dy()*s.Eyes()
+		}
+		info, err := os.Stat(filepath.Join(f.dir, strconv.Itoa(i)+".h264"))
+		if err != nil {
+			return result, err
+		}
+		if info.Size() == 0 {
+			continue // never chosen
+		}
+		if decoders[i], err = f.decode(ctx, i, w, h); err != nil {
+			return result, err
+		}
+	}
+	args := []string{"-f", "rawvideo", "-pix_fmt", "yuv420p", "-s", fmt.Sprintf("%dx%d", s.Width, s.Height*s.Eyes()),
+		"-r", strconv.FormatFloat(f.video.Framerate, 'f', -1, 64), "-i", "pipe:0"}
+	if len(f.sound) > 0 {
+		path := filepath.Join(f.dir, "sound.mp4")
+		b := append(cmaf.Init(cmaf.Track{Timescale: uint32(f.format.SampleRate), Audio: f.format}, 0), cmaf.Fragment(1, 0, f.sound)...)
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			return result, err
+		}
+		args = append(args, "-itsoffset", strconv.FormatFloat(f.offset.Seconds(), 'f', 6, 64), "-i", "file:"+path, "-map", "0", "-map", "1", "-c:a", "copy")
+	}
+	args = append(args, "-c:v", "libx264", "-crf", "18", "-pix_fmt", "yuv420p", "-f", "mp4", "file:"+out)
+	r, w := io.Pipe()
+	encoder, _, err := ffmpeg.Start(ctx, 0, r, args...)
+	if err != nil {
+		return result, err
+	}
+	stopped := context.AfterFunc(ctx, func() { _ = r.CloseWithError(context.Canceled) })
+	defer stopped()
+	ended := make(chan error, 1)
+	go func() {
+		err := encoder.Wait()
+		_ = r.CloseWithError(errors.New("the encoder has ended")) // whoever writes learns of it
+		ended <- err
+	}()
+	canvas := newCanvas(s)
+	total := 0
+	for _, n := range f.frames {
+		total += n
+	}
+	werr := func() error {
+		for i, g := range f.groups {
+			if i > 0 { // what was not recorded is a still picture
+				for range int(min(g-f.groups[i-1]-1, maxGap)) * f.frames[i-1] {
+					if _, err := w.Write(canvas.b); err != nil {
+						return err
+					}
+					result.Frames++
+				}
+			}
+			video := f.tracks[f.video.Name].groups[g] == f.frames[i] && decoders[0] != nil
+			for n := range f.frames[i] {
+				if video {
+					if err := decoders[0].next(); err != nil {
+						return err
+					}
+				}
+				for tile, t := range chosen[i] {
+					switch {
+					case t != nil:
+						d := decoders[1+tile]
+						if err := d.next(); err != nil {
+							return fmt.Errorf("tile %d: %w", tile, err)
+						}
+						canvas.put(s.Rect(tile), d.frame)
+					case video:
+						canvas.enlarge(s.Rect(tile), decoders[0])
+					}
+					if t == nil && n == 0 {
+						result.Missing++
+					}
+				}
+				if len(f.tiles) == 0 && video {
+					canvas.whole(decoders[0])
+				}
+				if _, err := w.Write(canvas.b); err != nil {
+					return err
+				}
+				result.Frames++
+				if f.cfg.Progress != nil {
+					f.cfg.Progress(uint64(result.Frames) * 1000 / uint64(max(total, result.Frames)))
+				}
+			}
+		}
+		return nil
+	}()
+	_ = w.CloseWithError(werr) // nil is the end
+	if werr != nil {
+		cancel()
+	}
+	err = <-ended
+	if werr != nil && !errors.Is(werr, io.ErrClosedPipe) && (err == nil || ctx.Err() != nil) {
+		err = werr
+	}
+	return result, err
+}
+
+// maxGap is how many GoPs in a row that were not recorded are shown as a still.
+const maxGap = 60

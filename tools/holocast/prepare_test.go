@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"holocast/internal/spherical"
+)
+
+// panorama has FFmpeg make three seconds of a sphere for two eyes, with sound.
+func panorama(t *testing.T) string {
+	t.Helper()
+	if _, err := exec.LookPath("ffmpeg"); err != nil {
+		t.Skip("ffmpeg is not installed")
+	}
+	path := filepath.Join(t.TempDir(), "film.mp4")
+	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=128x128:rate=10", "-f", "lavfi", "-i", "sine",
+		"-t", "3", "-qp", "4", path).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := spherical.Tag(path, spherical.TopBottom); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func decodeFilm(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i", path, "-f", "rawvideo", "-pix_fmt", "yuv420p", "pipe:1").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func psnr(a, b []byte) float64 {
+	sum := 0.0
+	for i := range a {
+		d := float64(a[i]) - float64(b[i])
+		sum += d * d
+	}
+	return 10 * math.Log10(255*255*float64(len(a))/sum)
+}
+
+// A film is prepared, published through a relay, recorded there, and exported: it comes
+// out as it went in, less what its best quality leaves out.
+func TestPrepareReplayRecordExport(t *testing.T) {
+	film, dir := panorama(t), t.TempDir()
+	folder := filepath.Join(dir, "tour")
+	p := start(t, "holocast", "prepare", film, folder, "--grid", "4x2", "--qualities", "2", "--preset", "ultrafast")
+	p.mustSucceed()
+	if !strings.Contains(p.stdout.String(), "3.0 s of 4×2 tiles at 2 qualities") {
+		t.Errorf("prepare says %q", p.stdout.String())
+	}
+	source := decodeFilm(t, film)
+	for _, program := range []string{"holocast", "capture-server"} {
+		t.Run(program, func(t *testing.T) {
+			port := freePort(t)
+			startRelay(t, port)
+			url := sessionURL(port, "tour")
+			recorded := filepath.Join(dir, program+".mcap")
+			r := start(t, "holocast", "record", url, recorded, "--wait", "--duration", "8s")
+			var pub *process
+			if program == "holocast" {
+				pub = start(t, "holocast", "replay", folder, url, "--loop", "--wait-viewer")
+			} else {
+				pub = start(t, "capture-server", "--source", "tiles:"+folder, url)
+			}
+			r.mustSucceed()
+			if err := pub.cmd.Process.Signal(syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+			_ = pub.wait()
+			out := filepath.Join(dir, program+".mp4")
+			x := start(t, "holocast", "export", recorded, "--mp4", out, "--json")
+			x.mustSucceed()
+			var sum struct {
+				MP4 struct{ Frames, Missing int }
+			}
+			x.lastLine(&sum)
+			got := decodeFilm(t, out)
+			size := 128 * 128 * 3 / 2
+			if sum.MP4.Frames < 40 || len(got) != sum.MP4.Frames*size {
+				t.Fatalf("%d frames said, %d there", sum.MP4.Frames, len(got)/size)
+			}
+			// It loops, and may begin anywhere: each frame is one of the source's.
+			for n := 0; n < sum.MP4.Frames; n += 7 {
+				best := 0.0
+				for at := 0; at < len(source); at += size {
+					best = max(best, psnr(got[n*size:(n+1)*size], source[at:at+size]))
+				}
+				if best < 28 && sum.MP4.Missing == 0 {
+					t.Errorf("frame %d is at most %.1f dB from the source", n, best)
+				}
+			}
+			b, err := os.ReadFile(out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m, err := spherical.Parse(bytes.NewReader(b), int64(len(b))); err != nil || m.Stereo != spherical.TopBottom || m.Projection != spherical.Equirectangular {
+				t.Errorf("spherical metadata %+v, %v", m, err)
+			}
+		})
+	}
+	// The folder itself, without a relay.
+	out := filepath.Join(dir, "folder.mp4")
+	start(t, "holocast", "export", folder, "--mp4", out).mustSucceed()
+	if got := decodeFilm(t, out); len(got) != len(source) || psnr(got, source) < 30 {
+		t.Errorf("%d bytes of pictures, %.1f dB from the source", len(got), psnr(got, source[:len(got)]))
+	}
+}
+
+// Ctrl-C leaves what the same command goes on from.
+func TestPrepareInterrupted(t *testing.T) {
+	film, folder := panorama(t), filepath.Join(t.TempDir(), "tour")
+	p := start(t, "holocast", "prepare", film, folder, "--preset", "veryslow", "--qualities", "8", "--grid", "2x1", "--size", "512x256")
+	until(t, "the first GoP", func() bool {
+		list, _ := filepath.Glob(filepath.Join(folder, ".prepare", "*.json"))
+		select {
+		case <-p.done:
+			return true
+		default:
+			return len(list) > 1
+		}
+	})
+	_ = p.cmd.Process.Signal(syscall.SIGINT)
+	if p.wait() == nil {
+		t.Skip("the film was prepared before it could be interrupted")
+	}
+	if out := start(t, "holocast", "export", folder, "--mp4", filepath.Join(t.TempDir(), "a.mp4")).mustFail(); !strings.Contains(out, "its preparation was interrupted") {
+		t.Errorf("half a preparation: %s", out)
+	}
+	start(t, "holocast", "prepare", film, folder, "--preset", "veryslow", "--qualities", "8", "--grid", "2x1", "--size", "512x256").mustSucceed()
+}
+
+func TestPrepareRefuses(t *testing.T) {
+	film := panorama(t)
+	for _, tt := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"no film", []string{"/nonexistent.mp4"}, "no such file"},
+		{"absurd grid", []string{film, "--grid", "100x100"}, "a grid of 100×100 tiles"},
+		{"grid that is none", []string{film, "--grid", "many"}, `--grid "many"`},
+		{"too many qualities", []string{film, "--qualities", "9"}, "qualities: 9"},
+		{"live", []string{"rtmp://127.0.0.1:1/x"}, "rtmp://127.0.0.1:1/x"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			args := append([]string{"prepare", tt.args[0], filepath.Join(t.TempDir(), "out")}, tt.args[1:]...)
+			if out := start(t, "holocast", args...).mustFail(); !strings.Contains(out, tt.want) {
+				t.Errorf("says %q, want %q", out, tt.want)
+			}
+		})
+	}
+}
