@@ -25,7 +25,7 @@ type action func(context.Context, *moqt.Session)
 // receives what it asks for, which says no more than that the network carries that.
 const (
 	firstRate  = 4e6 / 8 // bytes per second
-	rateGrowth = 1.25
+	rateGrowth = 1.3
 )
 
 // decide makes the decision that is due, if any. v.mu is held.

@@ -137,12 +137,9 @@ type meter struct {
 	began   time.Time
 	bytes   int
 	objects int
-	late    int // objects that came later than they should have by more than lateness
+	late    int // objects that came later than the earliest by more than half the target latency
 }
 
-// lateness is how much later than the earliest an object may come before the network counts as
-// full.
-const lateness = 150 * time.Millisecond
 
 // New returns a viewer. The caller must Close it.
 func New(cfg Config) (*Viewer, error) {
