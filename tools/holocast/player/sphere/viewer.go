@@ -42,7 +42,7 @@ type Config struct {
 	Crowd    *tile360.Crowd // what others looked at; nil = not known
 	Viewport tile360.Viewport
 	Scheme   string // "" = Ours
-	// Decode has FFmpeg decode what is seen.
+	// Decode has FFmpeg decode what is seen, where it is installed.
 	Decode bool
 	// Reference is the source's file or URL; with it the viewport is compared with the
 	// source. It implies Decode.
@@ -140,7 +140,6 @@ type meter struct {
 	late    int // objects that came later than the earliest by more than half the target latency
 }
 
-
 // New returns a viewer. The caller must Close it.
 func New(cfg Config) (*Viewer, error) {
 	if cfg.Head == nil {
@@ -161,8 +160,10 @@ func New(cfg Config) (*Viewer, error) {
 	}
 	if cfg.Decode || cfg.Reference != "" {
 		var err error
-		if v.decoder, err = newDecoder(cfg, v.log); err != nil {
+		if v.decoder, err = newDecoder(cfg, v.log); err != nil && cfg.Reference != "" {
 			return nil, err
+		} else if err != nil {
+			v.log.Warn("what is seen is not decoded", "err", err)
 		}
 	}
 	return v, nil
