@@ -103,7 +103,7 @@ paths:
 	}); err != nil {
 		return report, 0, err
 	}
-	defer server.Close()
+	defer func() { err = errors.Join(err, server.Close()) }()
 	failed := make(chan error, 2)
 	running.Go(func() { failed <- publisher.Run(ctx) })
 	select { // the rates of GoPs come when they have ended
