@@ -58,7 +58,7 @@ func Read(r io.Reader) ([]Trace, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer z.Close()
+		defer func() { _ = z.Close() }()
 		buffered = bufio.NewReader(z)
 	}
 	rows := csv.NewReader(buffered)

@@ -194,7 +194,7 @@ func TestModel(t *testing.T) {
 	view := tile360.NewView(tile360.Grid{Columns: 16, Rows: 8, Width: 1920, Height: 960}, tile360.Degrees(90, 90), 6)
 	shares := []float64{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7}
 	tiles := view.Grid.Tiles()
-	actual, own, map_ := make([]float64, tiles), make([]float64, tiles), make([]float64, tiles)
+	actual, own, attention := make([]float64, tiles), make([]float64, tiles), make([]float64, tiles)
 	for class := range len(tile360.Speeds) + 1 {
 		for h := range n {
 			score := make([]float64, len(shares))
@@ -216,10 +216,10 @@ func TestModel(t *testing.T) {
 					set(0)
 					view.Expect(m.gaze.Looks(ahead, 1, nil), own, nil)
 					set(1)
-					view.Expect(m.gaze.Looks(ahead, 1, nil), map_, nil)
+					view.Expect(m.gaze.Looks(ahead, 1, nil), attention, nil)
 					for i, share := range shares {
 						for tile, a := range actual {
-							score[i] += a * math.Log((1-share)*own[tile]+share*map_[tile]+1e-3)
+							score[i] += a * math.Log((1-share)*own[tile]+share*attention[tile]+1e-3)
 						}
 					}
 				})

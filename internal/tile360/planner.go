@@ -130,6 +130,10 @@ func (p *Planner) expect(g *GoP, seen []float64) {
 	p.View.Expect(p.looks, seen, nil)
 }
 
+// Seen returns the share of the viewport that the last plan expected a tile of a GoP to fill,
+// times the share of the GoP for which what is asked for can be shown.
+func (p *Planner) Seen(gop, tile int) float64 { return p.problem.Seen[gop*p.View.Grid.Tiles()+tile] }
+
 // Chosen returns what OWS last chose within the budget: the GoPs' tiles, one GoP after the
 // other.
 func (p *Planner) Chosen() *Plan { return &p.plan }

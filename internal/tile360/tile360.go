@@ -17,7 +17,7 @@
 //
 // # Source
 //
-// Observation-weighted sorting (OWS) is from section 4 of the paper on FBDT, "Mobile
-// 360-degree video over multiple radio access technologies". Paper is its Algorithm 1 as
+// Observation-weighted sorting (OWS) is section 4 of the paper that introduces FBDT, forward
+// and backward data transmission over several radios. Solver.Paper is its Algorithm 1 as
 // printed; Solver.OWS is ours, and its comment says what differs and why.
 package tile360

@@ -339,6 +339,8 @@ func patchSendConn(src []byte) ([]byte, error) {
 //   - CancelWrite calls reserveReset when it has queued the reset and cut off what is not
 //     reliable;
 //   - popStreamFrame calls releaseReset;
+//   - a frame that is lost after a reset, of which only the reliable data is sent again, has
+//     no FIN any more;
 //   - the reset of handleStopSendingFrame has the size of finalSize.
 func patchSendStream(src []byte) ([]byte, error) {
 	s, err := parse("send_stream.go", src)
@@ -346,7 +348,7 @@ func patchSendStream(src []byte) ([]byte, error) {
 		return nil, err
 	}
 	var edits []edit
-	var structs, reserves, releases, sizes int
+	var structs, reserves, releases, fins, sizes int
 	// before puts text before the last or only statement of the method's own that is `statement`.
 	before := func(f *ast.FuncDecl, statement, text string) int {
 		for _, stmt := range slices.Backward(f.Body.List) {
@@ -362,6 +364,9 @@ func patchSendStream(src []byte) ([]byte, error) {
 		case *ast.TypeSpec:
 			structs += s.embed(&edits, n, "SendStream", "resetCredit\n\tstreamOrder")
 		case *ast.FuncDecl:
+			if n.Recv != nil && s.text(n.Recv.List[0].Type) == "*sendStreamAckHandler" && n.Name.Name == "OnLost" {
+				fins += before(n, "sf.DataLenPresent = true", "if s.resetErr != nil {\n\t\tsf.Fin = false\n\t}")
+			}
 			if n.Recv == nil || s.text(n.Recv.List[0].Type) != "*SendStream" {
 				return true
 			}
@@ -382,8 +387,8 @@ func patchSendStream(src []byte) ([]byte, error) {
 		}
 		return true
 	})
-	if structs != 1 || reserves != 1 || releases != 1 || sizes != 1 {
-		return nil, fmt.Errorf("found %d types SendStream, %d and %d places where CancelWrite and popStreamFrame unlock, and %d final sizes in handleStopSendingFrame, not 1 of each", structs, reserves, releases, sizes)
+	if structs != 1 || reserves != 1 || releases != 1 || fins != 1 || sizes != 1 {
+		return nil, fmt.Errorf("found %d types SendStream, %d and %d places where CancelWrite and popStreamFrame unlock, %d where OnLost queues a frame, and %d final sizes in handleStopSendingFrame, not 1 of each", structs, reserves, releases, fins, sizes)
 	}
 	return apply(src, edits)
 }

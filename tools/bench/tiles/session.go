@@ -45,7 +45,7 @@ func sessions(ctx context.Context, log io.Writer, set setup, c *clip, traces []t
 	}
 	r := &Sessions{Heads: set.sessionHeads, Networks: set.sessionNetworks, Seconds: set.sessionGOPs, Schemes: map[string]SessionFigures{}}
 	for n := range set.sessionNetworks {
-		net := nets[n].scaled(c.bytes(c.qualities/2), set.watched)
+		net := nets[n].scaled(2*c.bytes(c.qualities/2), set.sessionGOPs)
 		for h := range set.sessionHeads {
 			for _, name := range Schemes() {
 				report, failures, err := session(ctx, c, traces[h], net, name, set.sessionGOPs)
@@ -103,7 +103,14 @@ paths:
 	}); err != nil {
 		return report, 0, err
 	}
-	defer server.Close()
+	defer func() { err = errors.Join(err, server.Close()) }()
+	failed := make(chan error, 2)
+	running.Go(func() { failed <- publisher.Run(ctx) })
+	select { // the rates of GoPs come when they have ended
+	case <-time.After(2200 * time.Millisecond):
+	case <-ctx.Done():
+		return report, 0, ctx.Err()
+	}
 	var s *moqt.Session
 	if err := lab.Node("b").Namespace.Do(func() (err error) {
 		s, err = server.Dial(ctx)
@@ -122,8 +129,6 @@ paths:
 	}
 	defer v.Close()
 	v.Configure(cat, func(track catalog.Track) moqt.TrackName { return moqt.TrackName{Namespace: ns, Name: track.Name} })
-	failed := make(chan error, 2)
-	running.Go(func() { failed <- publisher.Run(ctx) })
 	if err := lab.Begin(); err != nil {
 		return report, 0, err
 	}

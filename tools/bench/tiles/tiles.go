@@ -151,7 +151,7 @@ func setupOf(quick bool) setup {
 	if quick {
 		return setup{[]int{38, 32, 26}, 34, 4, 1, 8, 3, 20, []float64{10, 50}, nil, 1, 1, 8}
 	}
-	return setup{[]int{42, 37, 32, 27, 22}, 34, 10, 2, 12, 4, 60, []float64{10, 30, 50, 70}, []float64{0.35, 0.7, 1, 1.5, 2.5}, 3, 2, 15}
+	return setup{[]int{42, 37, 32, 27, 22}, 34, 8, 2, 8, 3, 40, []float64{10, 50}, []float64{0.5, 1, 2}, 2, 2, 12}
 }
 
 // trainedViewers is how many viewers of each video the gaze model was measured in; they are the
@@ -460,7 +460,7 @@ func (r Result) Markdown() string {
 	}
 
 	if s := r.Sessions; s != nil {
-		fmt.Fprintf(&b, "\n## Real sessions\n\nThe first clip is published as it was encoded, live, over an emulated path of %v one way whose rate follows the trace second by second, to the viewer of `holocast play`: %d head movements × %d networks × %d s by each scheme. The viewer finds out by itself what the path carries; all schemes plan with the same tenth percentile of what it believes. Quality is by the publisher's distortions of whole tiles. %d viewings had an emulator that was late.\n\n| scheme | viewport PSNR mean | p5 | stalls | wasted | tile hits | Mbit/s | motion to quality | messages a GoP |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+		fmt.Fprintf(&b, "\n## Real sessions\n\nThe first clip is published as it was encoded, live, over an emulated path of %v one way whose rate follows the trace second by second, scaled to twice the whole sphere at the middle quality (packets and objects have headers, and the viewer must find out what the path carries), to the viewer of `holocast play`: %d head movements × %d networks × %d s by each scheme. All schemes plan with the same tenth percentile of what it believes. Quality is by the publisher's distortions of whole tiles. %d viewings had an emulator that was late.\n\n| scheme | viewport PSNR mean | p5 | stalls | wasted | tile hits | Mbit/s | motion to quality | messages a GoP |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
 			sessionDelayText, s.Heads, s.Networks, s.Seconds, s.Late)
 		for _, name := range Schemes() {
 			f := s.Schemes[name]

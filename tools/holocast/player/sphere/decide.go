@@ -25,7 +25,7 @@ type action func(context.Context, *moqt.Session)
 // receives what it asks for, which says no more than that the network carries that.
 const (
 	firstRate  = 4e6 / 8 // bytes per second
-	rateGrowth = 1.25
+	rateGrowth = 1.3
 )
 
 // decide makes the decision that is due, if any. v.mu is held.
@@ -139,8 +139,13 @@ func (v *Viewer) decideNext(now time.Time) (actions []action) {
 	if v.cfg.Scheme == Ours {
 		requests := v.planner.Plan([]tile360.GoP{gop}, v.gop.Seconds(), pending)
 		sure := len(v.planner.Chosen().Order)
+		spare := v.planner.Capacity.Percentile(tile360.BudgetPercentile)*v.gop.Seconds() - pending - v.planner.Chosen().Bytes
 		for i, r := range requests {
-			wanted[r.Tile] = wish{r.Quality, priorityOf(i, sure)}
+			quality := r.Quality
+			if i < sure {
+				quality = v.steady(&gop, r, &spare)
+			}
+			wanted[r.Tile] = wish{quality, priorityOf(i, sure)}
 		}
 	} else {
 		for i, r := range v.baseline(&gop, start, pending) {
@@ -185,6 +190,27 @@ func (v *Viewer) decideNext(now time.Time) (actions []action) {
 	return actions
 }
 
+// indifference is the share of the plan's loss that a better quality must avoid, to be worth
+// two messages.
+const indifference = 0.005
+
+// steady returns the quality that a tile is received at where the planner's is one step from
+// that and little would be gained, or the budget has enough to spare for the better one.
+func (v *Viewer) steady(gop *tile360.GoP, r tile360.Request, spare *float64) int {
+	s := v.subs[r.Tile]
+	if s == nil || s.quality < r.Quality-1 || s.quality > r.Quality+1 || s.quality == r.Quality {
+		return r.Quality
+	}
+	is, would := r.Tile*v.planner.Qualities+s.quality, r.Tile*v.planner.Qualities+r.Quality
+	more := gop.Bytes[is] - gop.Bytes[would]
+	gain := v.planner.Seen(0, r.Tile) * (gop.Distortion[is] - gop.Distortion[would])
+	if !(gop.Bytes[is] > 0) || more > *spare || !(gain < indifference*v.planner.Chosen().Loss) {
+		return r.Quality
+	}
+	*spare -= max(0, more)
+	return s.quality
+}
+
 // wish is what a decision wants of a tile.
 type wish struct {
 	quality  int
@@ -219,7 +245,7 @@ func (v *Viewer) decideAgain(now time.Time) (actions []action) {
 			gop.Have[t] = -1
 		}
 		for k, r := range g.tracks {
-			if k.tile >= 0 && (r.complete || g == under) {
+			if k.tile >= 0 && len(r.frames) > 0 {
 				gop.Have[k.tile] = max(gop.Have[k.tile], k.quality)
 			}
 		}
@@ -231,6 +257,13 @@ func (v *Viewer) decideAgain(now time.Time) (actions []action) {
 		if g == under {
 			for _, s := range v.subs {
 				gop.Have[s.tile] = max(gop.Have[s.tile], s.quality)
+			}
+		}
+		// What has something, keeps it: to change the quality of a GoP under way is to begin it
+		// anew, and to lose what has come.
+		for t, q := range gop.Have {
+			if q >= 0 {
+				clear(gop.Bytes[t*v.planner.Qualities : (t+1)*v.planner.Qualities])
 			}
 		}
 		gops, ids = append(gops, gop), append(ids, id)
@@ -251,12 +284,6 @@ func (v *Viewer) decideAgain(now time.Time) (actions []action) {
 		if id != v.newest {
 			actions = append(actions, v.fetch(id, k, priority))
 			continue
-		}
-		if s := v.subs[r.Tile]; s != nil { // the better quality takes over from the next GoP on
-			s.last = v.newest
-			v.ending = append(v.ending, s)
-			delete(v.subs, r.Tile)
-			actions = append(actions, v.unsubscribe(s))
 		}
 		s := &subscription{key: k, first: id, priority: priority}
 		v.subs[r.Tile] = s

@@ -193,7 +193,7 @@ func (v *Viewer) add(k key, id, object uint64, properties wire.Properties, paylo
 	if !fetched {
 		if delay := now.Sub(p.Timestamp); delay < v.least {
 			v.least = delay
-		} else if delay > v.least+lateness {
+		} else if delay > v.least+v.latency/2 {
 			v.interval.late++
 		}
 	}

@@ -42,7 +42,7 @@ type Config struct {
 	Crowd    *tile360.Crowd // what others looked at; nil = not known
 	Viewport tile360.Viewport
 	Scheme   string // "" = Ours
-	// Decode has FFmpeg decode what is seen.
+	// Decode has FFmpeg decode what is seen, where it is installed.
 	Decode bool
 	// Reference is the source's file or URL; with it the viewport is compared with the
 	// source. It implies Decode.
@@ -137,12 +137,8 @@ type meter struct {
 	began   time.Time
 	bytes   int
 	objects int
-	late    int // objects that came later than they should have by more than lateness
+	late    int // objects that came later than the earliest by more than half the target latency
 }
-
-// lateness is how much later than the earliest an object may come before the network counts as
-// full.
-const lateness = 150 * time.Millisecond
 
 // New returns a viewer. The caller must Close it.
 func New(cfg Config) (*Viewer, error) {
@@ -164,8 +160,10 @@ func New(cfg Config) (*Viewer, error) {
 	}
 	if cfg.Decode || cfg.Reference != "" {
 		var err error
-		if v.decoder, err = newDecoder(cfg, v.log); err != nil {
+		if v.decoder, err = newDecoder(cfg, v.log); err != nil && cfg.Reference != "" {
 			return nil, err
+		} else if err != nil {
+			v.log.Warn("what is seen is not decoded", "err", err)
 		}
 	}
 	return v, nil

@@ -2,6 +2,7 @@ package sphere_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -91,7 +92,9 @@ func watch(t *testing.T, f spheretest.Film, cfg sphere.Config, gops int) sphere.
 	}
 	report := v.Report()
 	stop()
-	<-played
+	if err := <-played; !errors.Is(err, context.Canceled) {
+		t.Errorf("the viewer ended with %v", err)
+	}
 	return report
 }
 
