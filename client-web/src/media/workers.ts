@@ -11,7 +11,7 @@ export class Workers {
   #fromDecoder: (m: FromDecoder) => void = () => {};
   #fromVideo: (m: FromVideo) => void = () => {};
 
-  constructor({ relay, session, certificate, receipts, quality }: Watched) {
+  constructor(watched: Watched) {
     const ports: MessagePort[] = [];
     const count = Math.max(1, Math.min(4, navigator.hardwareConcurrency - 1));
     for (let i = 0; i < count; i++) {
@@ -25,7 +25,7 @@ export class Workers {
       if (e.data.type === "openVideo") this.#openVideo(e.data.port);
       else this.#deliver(() => this.#fromNetwork(e.data));
     };
-    const start: Start = { type: "start", relay, session, certificate, receipts, quality, decoders: ports };
+    const start: Start = { type: "start", ...watched, decoders: ports };
     this.#network.postMessage(start, ports);
   }
 

@@ -307,6 +307,7 @@ export class Studio {
   /** The picture as it is shown, as a PNG. */
   picture(): Promise<Blob> {
     this.#thin(1);
+    this.sphere?.update();
     this.renderer.render(this.scene, this.camera); // the drawing buffer is not kept
     return new Promise((resolve, reject) => {
       this.canvas.toBlob((b) => (b ? resolve(b) : reject(new Error("the browser makes no picture"))), "image/png");

@@ -29,6 +29,7 @@ interface Waiting {
 export interface VideoStats {
   readonly columns: number;
   readonly rows: number;
+  readonly qualities: number;
   /** Quality shown of each tile, 0 the worst; −1: the whole sphere is seen there. */
   readonly tiles: readonly number[];
   /** Mean quality in the viewport, 0 = the whole sphere alone, 1 = the best everywhere. */
@@ -194,7 +195,7 @@ export class VideoView {
     if (!s) return null;
     const stale = this.#shift === undefined ? 0 : (localTime() - this.#shift) * 1000 - (2 * STALE * 1e6) / s.framerate;
     return {
-      columns: s.columns, rows: s.rows,
+      columns: s.columns, rows: s.rows, qualities: s.qualities,
       tiles: s.tiles.map((_, t) => {
         const w = this.#waiting.get(t);
         return w && w.shown >= stale ? w.quality : -1;

@@ -104,6 +104,7 @@ addEventListener("message", (e: MessageEvent<PageToVideo>) => {
     switch (m.type) {
       case "sphere":
         sphere = m.sphere;
+        if (m.same) break;
         for (const t of tiles.values()) t.close();
         tiles.clear();
         break;

@@ -52,6 +52,8 @@ const VIEW = { gaze: [0, 0, 1] as Vec, width: Math.PI / 2, height: Math.PI / 2 }
 
 export class Tiles implements Medium {
   #sphere: Sphere | undefined;
+  /** What the page knows of the sphere. */
+  #shape: string | undefined;
   #session: Session | undefined;
   #port: MessagePort | undefined;
   #run = 0;
@@ -75,10 +77,11 @@ export class Tiles implements Medium {
   readonly #counts = { messages: 0, whole: 0, cut: 0 };
   captured = 0;
 
-  /** open: makes the worker that decodes, and returns the port to it. */
+  /** open: makes the worker that decodes, and returns the port to it. most: bytes a second that tiles may take. */
   constructor(
     private readonly host: Host,
     private readonly open: () => MessagePort,
+    private readonly most: number,
     private readonly send: (m: FromTiles) => void,
   ) {}
 
@@ -97,19 +100,26 @@ export class Tiles implements Medium {
   prepare(catalog: Catalog): () => void {
     const sphere = readSphere(catalog);
     return () => {
-      if (JSON.stringify(sphere) === JSON.stringify(this.#sphere)) return;
-      this.clear();
+      // The catalog lists what is encoded now: a quality may come and go while the sphere stays.
+      const shape = sphere && JSON.stringify({ ...sphere, tiles: sphere.tiles.length });
+      const same = shape === this.#shape;
+      this.#shape = shape;
+      if (!same) this.clear();
       this.#sphere = sphere;
-      if (!sphere) return;
-      this.#port ??= this.open();
-      this.#post({ type: "sphere", sphere });
-      this.send({ type: "sphere", sphere });
-      if (sphere.columns > 0) {
+      if (sphere) this.#port ??= this.open();
+      if (this.#port) this.#post({ type: "sphere", sphere, same });
+      if (!same) this.send({ type: "sphere", sphere });
+      if (sphere && sphere.columns > 0 && !this.#planner) {
         const view = new View(new Grid(sphere.columns, sphere.rows, sphere.width, sphere.height), this.#view.width, this.#view.height, SAMPLES);
         this.#planner = new Planner(view, sphere.qualities, 0.1);
-        this.#planner.capacity.add(FIRST_RATE);
+        this.#planner.capacity.add(this.#limited(FIRST_RATE));
       }
     };
+  }
+
+  /** A rate, bytes a second, as far as the viewer may use it. */
+  #limited(rate: number): number {
+    return Math.min(rate, this.most);
   }
 
   #post(m: ToVideo, transfer: Transferable[] = []): void {
@@ -139,12 +149,10 @@ export class Tiles implements Medium {
     this.jump();
   }
 
+  /** The page goes on showing what it has: a publisher that was away may return. */
   clear(): void {
     this.leave();
-    if (!this.#sphere) return;
     this.#sphere = this.#planner = this.#rates = undefined;
-    this.#post({ type: "sphere", sphere: undefined });
-    this.send({ type: "sphere", sphere: undefined });
   }
 
   jump(): void {
@@ -263,7 +271,7 @@ export class Tiles implements Medium {
     if (this.#came > 0) {
       const rate = this.#came / (sphere.gop / 1000);
       const late = Math.max(0, this.#late);
-      planner.capacity.add(late < LATE ? Math.max(GROWTH * rate, planner.capacity.mean) : (rate * sphere.gop) / (sphere.gop + late));
+      planner.capacity.add(this.#limited(late < LATE ? Math.max(GROWTH * rate, planner.capacity.mean) : (rate * sphere.gop) / (sphere.gop + late)));
       this.#came = 0;
     }
     for (const f of this.#leaving) f.subscription?.cancel(); // their last group is over

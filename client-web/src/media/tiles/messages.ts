@@ -32,7 +32,8 @@ export type FromTiles =
 
 /** From the network worker to the one that decodes. */
 export type ToVideo =
-  | { readonly type: "sphere"; readonly sphere: Sphere | undefined }
+  /** same: only which tracks there are has changed. */
+  | { readonly type: "sphere"; readonly sphere: Sphere | undefined; readonly same: boolean }
   | { readonly type: "due"; readonly shift: number }
   | {
       readonly type: "chunk";
