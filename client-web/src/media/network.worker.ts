@@ -1,14 +1,22 @@
 /** The network's side of a viewer, off the page's thread: a session and the media it carries. */
 import type { FromNetwork, Start, ToNetwork } from "./messages.ts";
 import { Points } from "./points/medium.ts";
+import type { Host } from "./session/medium.ts";
 import { Viewer } from "./session/viewer.ts";
+import { Tiles } from "./tiles/medium.ts";
 
-const send = (m: FromNetwork): void => postMessage(m);
+const send = (m: FromNetwork, transfer: Transferable[] = []): void => postMessage(m, { transfer });
 
-function open(start: Start): { readonly viewer: Viewer; readonly points: Points } {
+function open(start: Start): { readonly viewer: Viewer; readonly points: Points; readonly tiles: Tiles } {
   let points!: Points;
-  const viewer = new Viewer(start, (host) => [(points = new Points(host, start.decoders, start.quality, send))], send);
-  return { viewer, points };
+  let tiles!: Tiles;
+  const openVideo = (): MessagePort => {
+    const { port1, port2 } = new MessageChannel();
+    send({ type: "openVideo", port: port2 }, [port2]);
+    return port1;
+  };
+  const media = (host: Host) => [(points = new Points(host, start.decoders, start.quality, send)), (tiles = new Tiles(host, openVideo, start.rate / 8, send))];
+  return { viewer: new Viewer(start, media, send), points, tiles };
 }
 
 let opened: ReturnType<typeof open> | undefined;
@@ -26,6 +34,9 @@ addEventListener("message", ({ data: m }: MessageEvent<ToNetwork>) => {
       break;
     case "stop":
       opened?.viewer.stop();
+      break;
+    case "gaze":
+      opened?.tiles.take(m);
       break;
     default:
       opened?.points.take(m);

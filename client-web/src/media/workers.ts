@@ -1,6 +1,7 @@
 import type { FromNetwork, Start, ToNetwork } from "./messages.ts";
 import type { FromDecoder, PageToDecoder } from "./points/messages.ts";
 import type { Watched } from "./session/messages.ts";
+import type { FromVideo, PageToVideo } from "./tiles/messages.ts";
 
 /** The workers of a page, at work before the page itself is there: what they say meanwhile is kept. */
 export class Workers {
@@ -8,8 +9,9 @@ export class Workers {
   #kept: (() => void)[] | undefined = [];
   #fromNetwork: (m: FromNetwork) => void = () => {};
   #fromDecoder: (m: FromDecoder) => void = () => {};
+  #fromVideo: (m: FromVideo) => void = () => {};
 
-  constructor({ relay, session, certificate, receipts, quality }: Watched) {
+  constructor(watched: Watched) {
     const ports: MessagePort[] = [];
     const count = Math.max(1, Math.min(4, navigator.hardwareConcurrency - 1));
     for (let i = 0; i < count; i++) {
@@ -19,9 +21,19 @@ export class Workers {
       decoder.postMessage({ network: port1 } satisfies PageToDecoder, [port1]);
       ports.push(port2);
     }
-    this.#network.onmessage = (e: MessageEvent<FromNetwork>) => this.#deliver(() => this.#fromNetwork(e.data));
-    const start: Start = { type: "start", relay, session, certificate, receipts, quality, decoders: ports };
+    this.#network.onmessage = (e: MessageEvent<FromNetwork>) => {
+      if (e.data.type === "openVideo") this.#openVideo(e.data.port);
+      else this.#deliver(() => this.#fromNetwork(e.data));
+    };
+    const start: Start = { type: "start", ...watched, decoders: ports };
     this.#network.postMessage(start, ports);
+  }
+
+  /** Sessions without video need no such worker. */
+  #openVideo(port: MessagePort): void {
+    const video = new Worker(new URL("./tiles/decode.worker.ts", import.meta.url), { type: "module" });
+    video.onmessage = (e: MessageEvent<FromVideo>) => this.#deliver(() => this.#fromVideo(e.data));
+    video.postMessage({ network: port } satisfies PageToVideo, [port]);
   }
 
   #deliver(message: () => void): void {
@@ -30,9 +42,10 @@ export class Workers {
   }
 
   /** Hands on all messages, those that were kept first. */
-  listen(fromNetwork: (m: FromNetwork) => void, fromDecoder: (m: FromDecoder) => void): void {
+  listen(fromNetwork: (m: FromNetwork) => void, fromDecoder: (m: FromDecoder) => void, fromVideo: (m: FromVideo) => void): void {
     this.#fromNetwork = fromNetwork;
     this.#fromDecoder = fromDecoder;
+    this.#fromVideo = fromVideo;
     const kept = this.#kept ?? [];
     this.#kept = undefined;
     for (const message of kept) message();

@@ -73,6 +73,8 @@ export type Filter = "none" | "nextGroup" | "largestObject";
 
 export interface SubscribeOptions {
   readonly filter?: Filter;
+  /** In place of a filter: from the beginning of this group on (AbsoluteStart). */
+  readonly start?: bigint;
   /** 0 is the most important, 255 the least; 128 unless named (§7). */
   readonly priority?: number;
   /** Milliseconds after which a publisher may drop what is not delivered yet. */
@@ -174,22 +176,38 @@ export function encodeSubscribe(id: bigint, track: TrackName, o: SubscribeOption
     if (o.priority !== undefined) p.add(param.subscriberPriority, (v) => v.u8(o.priority!));
     if (o.filter === "nextGroup" || o.filter === "largestObject") {
       p.add(param.filter, (v) => v.bytes(Uint8Array.of(o.filter === "nextGroup" ? 1 : 2)));
+    } else if (o.start !== undefined) {
+      p.add(param.filter, (v) => v.bytes(groupFilter(o.start!)));
     }
     if (o.groupOrder) p.add(param.groupOrder, (v) => v.u8(o.groupOrder === "ascending" ? 1 : 2));
     p.finish(w);
   });
 }
 
-/** A REQUEST_UPDATE of a subscription that moves its start to a group (§10.9, §5.1.2). */
-export function encodeStartUpdate(id: bigint, group: bigint): Uint8Array<ArrayBuffer> {
+/** From the beginning of group `start` on, to the end of group `end` where there is one (§5.1.2). */
+function groupFilter(start: bigint, end?: bigint): Uint8Array {
+  const filter = new Writer();
+  filter.varint(end === undefined ? 3 : 4); // AbsoluteStart, AbsoluteRange
+  filter.varint(start);
+  filter.varint(0);
+  if (end !== undefined) filter.varint(end - start);
+  return filter.finish();
+}
+
+/** What a REQUEST_UPDATE changes of a subscription (§10.9); what is not named stays. */
+export interface SubscriptionUpdate {
+  /** First group, and the last one to be sent. */
+  readonly start?: bigint;
+  readonly end?: bigint;
+  readonly priority?: number;
+}
+
+export function encodeUpdate(id: bigint, u: SubscriptionUpdate): Uint8Array<ArrayBuffer> {
   return message(MessageType.REQUEST_UPDATE, (w) => {
     w.varint(id);
-    const filter = new Writer();
-    filter.varint(3); // AbsoluteStart
-    filter.varint(group);
-    filter.varint(0);
     const p = new ParameterWriter();
-    p.add(param.filter, (v) => v.bytes(filter.finish()));
+    if (u.priority !== undefined) p.add(param.subscriberPriority, (v) => v.u8(u.priority!));
+    if (u.start !== undefined) p.add(param.filter, (v) => v.bytes(groupFilter(u.start!, u.end)));
     p.finish(w);
   });
 }

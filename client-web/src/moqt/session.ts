@@ -13,8 +13,8 @@ import {
 } from "./data.ts";
 import {
   encodeFetch, encodeJoiningFetch, encodePublish, encodePublishDone, encodeRequestError, encodeRequestOk, encodeSetup, encodeSubscribe,
-  encodeStartUpdate, encodeSubscribeNamespace, MAX_MESSAGE, readMessage, trackKey, UnknownMandatoryError,
-  type Location, type Message, type Namespace, type Properties, type SubscribeOptions, type TrackName,
+  encodeSubscribeNamespace, encodeUpdate, MAX_MESSAGE, readMessage, trackKey, UnknownMandatoryError,
+  type Location, type Message, type Namespace, type Properties, type SubscribeOptions, type SubscriptionUpdate, type TrackName,
 } from "./message.ts";
 
 /** The protocol identifier of this draft (§3.1). */
@@ -222,12 +222,17 @@ export class Subscription {
 
   /**
    * Moves the subscription's start: no group before `group` is sent that is not under way, those from it
-   * on are, be it before the start so far (§10.9). Does nothing once the peer has refused a change.
+   * on are, even ones before the start so far (§10.9). Does nothing once the peer has refused a change.
    */
   startAt(group: bigint): void {
+    this.update({ start: group });
+  }
+
+  /** Changes the subscription (§10.9). Does nothing once the peer has refused a change. */
+  update(u: SubscriptionUpdate): void {
     if (this.ended || this.session.refusesChanges) return;
     this.#unanswered++;
-    this.request.send(encodeStartUpdate(this.session.takeId(), group)).catch(() => {}); // its stream's end says why
+    this.request.send(encodeUpdate(this.session.takeId(), u)).catch(() => {}); // its stream's end says why
   }
 
   /** @internal The publisher answered a change (§10.9). */

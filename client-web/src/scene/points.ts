@@ -5,44 +5,10 @@ import { formOf, wordsPerPoint } from "../media/points/layout.ts";
 import type { CameraTrack, Transform } from "../media/points/track.ts";
 import fragmentShader from "./points.frag?raw";
 import vertexShader from "./points.vert?raw";
+import { allocate, fill } from "./textures.ts";
 
 /** Points a row of the texture holds. */
 const ROW = 4096;
-
-/** Renderer state that three.js keeps to spare calls; textures of ours go through it. */
-interface State {
-  activeTexture(slot: number): void;
-  bindTexture(target: number, texture: WebGLTexture | null): void;
-  pixelStorei(name: number, value: number | boolean): void;
-}
-
-function unpack(renderer: WebGLRenderer): State {
-  const gl = renderer.getContext() as WebGL2RenderingContext;
-  const state = renderer.state as unknown as State;
-  state.pixelStorei(gl.UNPACK_FLIP_Y_WEBGL, false);
-  state.pixelStorei(gl.UNPACK_PREMULTIPLY_ALPHA_WEBGL, false);
-  state.pixelStorei(gl.UNPACK_ALIGNMENT, 4);
-  state.pixelStorei(gl.UNPACK_ROW_LENGTH, 0);
-  state.pixelStorei(gl.UNPACK_SKIP_PIXELS, 0);
-  state.pixelStorei(gl.UNPACK_SKIP_ROWS, 0);
-  return state;
-}
-
-/** Texture of 32-bit words that are read by texelFetch alone. */
-function allocate(renderer: WebGLRenderer, internal: number, width: number, height: number): WebGLTexture {
-  const gl = renderer.getContext() as WebGL2RenderingContext;
-  const texture = gl.createTexture();
-  if (!texture) throw new Error("WebGL gives no texture: its context was lost");
-  const state = unpack(renderer);
-  state.activeTexture(gl.TEXTURE0);
-  state.bindTexture(gl.TEXTURE_2D, texture);
-  gl.texStorage2D(gl.TEXTURE_2D, 1, internal, width, height);
-  gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_MIN_FILTER, gl.NEAREST);
-  gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_MAG_FILTER, gl.NEAREST);
-  gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_WRAP_S, gl.CLAMP_TO_EDGE);
-  gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_WRAP_T, gl.CLAMP_TO_EDGE);
-  return texture;
-}
 
 /** The index buffer of all cameras: two triangles of each four vertices. */
 export class Quads {
@@ -139,7 +105,7 @@ export class CameraPoints {
     const gl = this.#gl;
     const { width, height } = this.track.grid;
     this.#free(this.#rays);
-    this.#rays.sourceTexture = allocate(this.renderer, gl.RG32F, width, height);
+    this.#rays.sourceTexture = allocate(this.renderer, gl.RG32F, width, height, gl.NEAREST);
     gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, 0, width, height, gl.RG, gl.FLOAT, table);
     this.#show();
   }
@@ -153,12 +119,10 @@ export class CameraPoints {
     if (rows > this.#capacity) {
       this.#free(this.#words);
       this.#capacity = Math.min(Math.ceil(this.track.maxPoints / ROW), rows + (rows >> 2) + 1);
-      this.#words.sourceTexture = allocate(this.renderer, three ? gl.RGB32UI : gl.RG32UI, ROW, this.#capacity);
+      this.#words.sourceTexture = allocate(this.renderer, three ? gl.RGB32UI : gl.RG32UI, ROW, this.#capacity, gl.NEAREST);
     }
     if (points > 0) {
-      const state = unpack(this.renderer);
-      state.activeTexture(gl.TEXTURE0);
-      state.bindTexture(gl.TEXTURE_2D, this.#words.sourceTexture as WebGLTexture);
+      fill(this.renderer, this.#words.sourceTexture as WebGLTexture);
       const format = three ? gl.RGB_INTEGER : gl.RG_INTEGER;
       const full = Math.floor(points / ROW);
       const rest = points % ROW;

@@ -3,6 +3,8 @@ import type { Subject } from "../media/points/subject.ts";
 import type { CameraTrack, Transform } from "../media/points/track.ts";
 import { GpuQueue } from "./gpu.ts";
 import { CameraPoints, Quads, type SharedUniforms } from "./points.ts";
+import type { Sphere } from "../media/tiles/track.ts";
+import { VideoSphere } from "./sphere.ts";
 import { Walk } from "./walk.ts";
 
 export type Theme = "dark" | "light";
@@ -26,6 +28,8 @@ export class Studio {
   readonly #gpu: GpuQueue;
   readonly #quads = new Quads();
   readonly #studio = new Group(); // millimetres to metres, y up
+  /** A sphere of video around everything, where the session has one. */
+  sphere: VideoSphere | undefined;
   #grid: GridHelper;
   #gridShown = true;
   #theme: Theme = "dark";
@@ -53,6 +57,37 @@ export class Studio {
     this.camera.position.set(0, 1.2, 2.5);
     this.controls.target.set(0, 1, 0);
     this.setTheme("dark");
+    this.camera.layers.enable(1); // what is for the left eye alone; in WebXR each eye has a camera of its own
+  }
+
+  /** Surrounds the scene with video, or with nothing. Where that is all there is, the viewer turns within it. */
+  setSphere(sphere: Sphere | undefined): void {
+    this.sphere?.dispose();
+    this.sphere = sphere && new VideoSphere(this.renderer, sphere);
+    if (this.sphere) this.scene.add(this.sphere.object);
+    this.#inside();
+    this.dirty = true;
+  }
+
+  #inside(): void {
+    const inside = this.sphere !== undefined && this.#points.size === 0;
+    if (inside === this.controls.inside) return;
+    this.#grid.visible = this.#gridShown && !inside;
+    this.controls.inside = inside;
+  }
+
+  /** What is seen at once: angles between opposite edges, radians. */
+  get fieldOfView(): readonly [width: number, height: number] {
+    const height = (this.camera.fov * Math.PI) / 180;
+    return [2 * Math.atan(Math.tan(height / 2) * this.camera.aspect), height];
+  }
+
+  /** Where the view looks, in the coordinates of the sphere's picture: x right, y up, z its centre. */
+  get gaze(): readonly [number, number, number] {
+    const xr = this.renderer.xr.isPresenting;
+    const d = (xr ? this.renderer.xr.getCamera() : this.camera).getWorldDirection(this.#step);
+    if (this.sphere) d.applyMatrix3(this.sphere.turned);
+    return [d.x, d.y, -d.z];
   }
 
   #makeGrid(): GridHelper {
@@ -83,7 +118,8 @@ export class Studio {
   }
 
   set grid(on: boolean) {
-    this.#gridShown = this.#grid.visible = on;
+    this.#gridShown = on;
+    this.#grid.visible = on && !this.controls.inside;
     this.dirty = true;
   }
 
@@ -121,6 +157,7 @@ export class Studio {
       this.#points.set(t.camera, p);
       this.#studio.add(p.object);
     }
+    this.#inside();
     this.#placeStudio();
   }
 
@@ -252,6 +289,7 @@ export class Studio {
     this.dirty = false;
     this.#shared.height.value = xr ? xrHeight(this.renderer.xr.getBaseLayer(), this.canvas.height) : this.canvas.height;
     this.#thin(this.#gpu.stride);
+    this.sphere?.update();
     this.renderer.render(this.scene, this.camera);
     if (!xr) this.#gpu.submitted(performance.now());
     return true;
@@ -269,6 +307,7 @@ export class Studio {
   /** The picture as it is shown, as a PNG. */
   picture(): Promise<Blob> {
     this.#thin(1);
+    this.sphere?.update();
     this.renderer.render(this.scene, this.camera); // the drawing buffer is not kept
     return new Promise((resolve, reject) => {
       this.canvas.toBlob((b) => (b ? resolve(b) : reject(new Error("the browser makes no picture"))), "image/png");
@@ -302,6 +341,7 @@ export class Studio {
 
   dispose(): void {
     for (const p of [...this.#points.values(), ...this.#leaving.values()]) p.dispose();
+    this.sphere?.dispose();
     this.controls.dispose();
     this.renderer.dispose();
   }

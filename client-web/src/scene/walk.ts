@@ -3,8 +3,11 @@ import { OrbitControls } from "three/addons/controls/OrbitControls.js";
 
 export type Mode = "orbit" | "walk";
 
-/** Metres a second. */
+/** Metres a second, and radians a second of a viewer who only turns. */
 const SPEED = 1.5;
+const TURN = 1.2;
+/** How near to the poles a viewer looks, radians. */
+const POLE = 0.02;
 
 const keys: Readonly<Record<string, readonly [number, number, number]>> = {
   KeyW: [0, 0, -1], ArrowUp: [0, 0, -1],
@@ -30,6 +33,7 @@ export class Walk {
   readonly #events = new AbortController();
   #mode: Mode = "orbit";
   #distance = 1;
+  #inside = false;
 
   constructor(
     private readonly camera: PerspectiveCamera,
@@ -60,6 +64,39 @@ export class Walk {
     return this.#orbit.target;
   }
 
+  /** Whether the viewer stands in the middle of a sphere: there is nowhere to walk to, and keys turn the head. */
+  get inside(): boolean {
+    return this.#inside;
+  }
+
+  set inside(on: boolean) {
+    this.#inside = on;
+    if (on) {
+      this.mode = "walk";
+      this.camera.position.set(0, 0, 0);
+      this.target.set(0, 0, -0.01);
+      this.update();
+    } else {
+      this.mode = "orbit";
+    }
+    this.changed();
+  }
+
+  /** Turns the head to a direction. */
+  lookAlong(direction: Vector3): void {
+    this.target.copy(this.camera.position).addScaledVector(direction, 0.01);
+    this.update();
+    this.changed();
+  }
+
+  #turn(right: number, up: number): void {
+    this.camera.getWorldDirection(this.#forward);
+    const yaw = Math.atan2(this.#forward.x, -this.#forward.z) + right;
+    const most = Math.PI / 2 - POLE;
+    const pitch = Math.max(-most, Math.min(most, Math.asin(Math.max(-1, Math.min(1, this.#forward.y))) + up));
+    this.lookAlong(this.#forward.set(Math.sin(yaw) * Math.cos(pitch), Math.sin(pitch), -Math.cos(yaw) * Math.cos(pitch)));
+  }
+
   get mode(): Mode {
     return this.#mode;
   }
@@ -87,6 +124,11 @@ export class Walk {
       this.#move.x += k[0];
       this.#move.y += k[1];
       this.#move.z += k[2];
+    }
+    if (this.#inside) {
+      const angle = (TURN * dt) / 1000;
+      this.#turn(this.#move.x * angle, (this.#move.y - this.#move.z) * angle);
+      return;
     }
     this.camera.getWorldDirection(this.#forward);
     this.#right.crossVectors(this.#forward, this.camera.up).normalize();

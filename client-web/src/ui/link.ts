@@ -25,5 +25,6 @@ export function parseLink(location: { readonly href: string; readonly hostname: 
     certificate: q.get("certificate") || undefined,
     receipts: q.get("receipts") !== "off",
     quality: q.get("quality") || "auto",
+    rate: Number(q.get("rate")) > 0 ? 1e6 * Number(q.get("rate")) : Infinity,
   };
 }

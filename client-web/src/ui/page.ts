@@ -12,6 +12,7 @@ import { PlayBar } from "./playbar.ts";
 import { PointsView } from "./points.ts";
 import type { Stats } from "./stats.ts";
 import { bindToolbar, QualityMenu } from "./toolbar.ts";
+import { VideoView } from "./video.ts";
 
 /** How often the figures are shown, ms: as often as that where the page has the time, and less where it has not. */
 const REFRESH = 250;
@@ -23,6 +24,7 @@ export class Page {
   readonly #studio = new Studio(document.querySelector("canvas#view")!);
   readonly #meter = new Meter();
   readonly #points: PointsView;
+  readonly #video: VideoView;
   readonly #panel = new Panel(document.querySelector<HTMLElement>("#stats")!);
   readonly #message = document.querySelector<HTMLElement>("#message")!;
   readonly #sessions = document.querySelector<HTMLElement>("#sessions")!;
@@ -45,6 +47,7 @@ export class Page {
   ) {
     if (!workers) this.#phase = "no-webtransport";
     this.#points = new PointsView(this.#studio, this.#meter, (m, transfer) => workers?.send(m, transfer));
+    this.#video = new VideoView(this.#studio, (m) => workers?.send(m));
     const fit = () => this.#studio.resize(innerWidth, innerHeight, Math.min(devicePixelRatio, 2));
     addEventListener("resize", fit);
     fit();
@@ -56,7 +59,7 @@ export class Page {
     this.#playBar = new PlayBar(document.querySelector<HTMLElement>("#playback")!, (action) => workers?.send({ type: "playback", action }));
     bindToolbar(this.#studio, this.#panel.root, () => JSON.stringify(this.stats(), undefined, 2), this.#playBar);
     this.#tell();
-    workers?.listen((m) => this.#fromNetwork(m), (m) => this.#points.fromDecoder(m));
+    workers?.listen((m) => this.#fromNetwork(m), (m) => this.#points.fromDecoder(m), (m) => this.#video.fromVideo(m));
     const { xr } = this.#studio.renderer;
     for (const change of ["sessionstart", "sessionend"] as const) xr.addEventListener(change, () => this.#look());
     document.addEventListener("visibilitychange", () => this.#look());
@@ -79,6 +82,7 @@ export class Page {
     this.#seen = seen;
     this.workers?.send({ type: "seen", seen });
     this.#points.drop();
+    this.#video.drop();
   }
 
   #fromNetwork(m: FromNetwork): void {
@@ -108,6 +112,13 @@ export class Page {
         this.#traffic = m;
         this.#meter.traffic(m.bytes, localTime());
         break;
+      case "sphere":
+      case "due":
+      case "tiles":
+        this.#video.fromNetwork(m);
+        break;
+      case "openVideo":
+        break; // the workers' affair
       default:
         this.#points.fromNetwork(m);
         if (m.type === "qualities") this.#qualityMenu.show(m.names, m.chosen, m.received);
@@ -119,10 +130,11 @@ export class Page {
     if (this.#studio.busy(time)) return;
     const now = localTime();
     this.#points.upload(now);
+    this.#video.upload(now);
     if (!this.#studio.draw(time)) return;
     this.#meter.drawn(now);
     this.#points.drawn(now, (f, shown) => (this.#replayed ? shown - f.arrived : shown + (this.#clock?.offset ?? 0) - f.captured));
-    if (this.#firstFrame === undefined && this.#meter.frames > 0) {
+    if (this.#firstFrame === undefined && (this.#meter.frames > 0 || this.#video.pictures > 0)) {
       this.#firstFrame = performance.now();
       this.#tell();
     }
@@ -178,6 +190,7 @@ export class Page {
       streams_cut: t?.cut ?? 0, streams_refused: t?.refused ?? 0, streams_malformed: t?.malformed ?? 0,
       reconnects: t?.reconnects ?? 0, rtt_ms: round(t?.rtt ?? 0, 2),
       clock: { offset_ms: this.#clock ? round(this.#clock.offset, 3) : null, error_ms: this.#clock ? round(this.#clock.error, 3) : null },
+      video: this.#video.stats(),
       draw_ms: round(this.#studio.drawing.took, 1), drawn_share: this.#studio.drawing.share,
       first_frame_ms: this.#firstFrame === undefined ? null : round(this.#firstFrame, 1),
     };

@@ -1,5 +1,6 @@
 import type { MeterSnapshot } from "./hud/meter.ts";
 import type { Phase } from "../media/session/messages.ts";
+import type { VideoStats } from "./video.ts";
 
 /** What the page knows of its session now: shown, copied as JSON, and given to tests. */
 export interface Stats extends MeterSnapshot {
@@ -32,6 +33,8 @@ export interface Stats extends MeterSnapshot {
   readonly reconnects: number;
   readonly rtt_ms: number;
   readonly clock: { readonly offset_ms: number | null; readonly error_ms: number | null };
+  /** A sphere of video; null without one. */
+  readonly video: VideoStats | null;
   /** Time the GPU took for its last picture, ms. */
   readonly draw_ms: number;
   /** Share of the points that is drawn: less than 1 where the GPU has no time for all. */

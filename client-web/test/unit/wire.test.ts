@@ -7,7 +7,7 @@ import {
 } from "../../src/moqt/data.ts";
 import {
   encodeJoiningFetch, encodePublish, encodePublishDone, encodeRequestError, encodeRequestOk, encodeSetup, encodeSubscribe,
-  encodeStartUpdate, encodeSubscribeNamespace, readMessage, UnknownMandatoryError,
+  encodeUpdate, encodeSubscribeNamespace, readMessage, UnknownMandatoryError,
 } from "../../src/moqt/message.ts";
 
 // Written by internal/moqt/wire: go test ./client-web/test/wirevectors -update
@@ -42,7 +42,7 @@ describe("messages of a viewer", () => {
     ["subscribeAll", encodeSubscribe(300n, track, all)],
     ["joiningFetch", encodeJoiningFetch(6n, 4n, 0, 16)],
     ["subscribeNamespace", encodeSubscribeNamespace(8n, ["holocast"])],
-    ["startUpdate", encodeStartUpdate(12n, 1763665200123n)],
+    ["startUpdate", encodeUpdate(12n, { start: 1763665200123n })],
     ["publish", encodePublish(10n, track, 3n)],
     ["requestError", encodeRequestError(3, "no")],
     ["requestOk", encodeRequestOk()],

@@ -19,6 +19,8 @@ interface Waiting {
 const LATE = 400;
 /** The quickest is of the last two spans of so many ms: clocks drift. */
 const SPAN = 10_000;
+/** So far back, ms, a capture time is no late frame's. */
+const BACK = 1000;
 /** How long nothing more is asked for after a late frame, ms: twice as long after each that follows. */
 const DRAIN = 500;
 const MOST_DRAIN = 4000;
@@ -58,6 +60,7 @@ export class Feed {
   #quickest = Infinity;
   #quickestBefore = Infinity;
   #spanned = 0;
+  #capturedBefore = 0;
   #drain = DRAIN;
   /** Local time when a frame was last given to be decoded. */
   #given = 0;
@@ -138,6 +141,9 @@ export class Feed {
   /** How much longer than the quickest the newest frame took from capture to here, ms. */
   #lateness(now: number): number {
     const took = now - this.captured;
+    // A recording that begins again, or a clock that was set: what was before says nothing.
+    if (this.captured < this.#capturedBefore - BACK) this.#quickest = this.#quickestBefore = Infinity;
+    this.#capturedBefore = this.captured;
     if (now - this.#spanned > SPAN) {
       this.#spanned = now;
       this.#quickestBefore = this.#quickest;
@@ -147,7 +153,7 @@ export class Feed {
     return took - Math.min(this.#quickest, this.#quickestBefore);
   }
 
-  /** Whether a group is worth reading: those that were declined may be on their way. */
+  /** Whether a group is worth reading: what is behind late frames in a queue is not. */
   wants(group: bigint): boolean {
     return this.assembler.wants(group) && this.#pace.wants(group);
   }

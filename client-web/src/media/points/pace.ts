@@ -42,6 +42,8 @@ export class Pace {
   /** First group that is to be sent, and the greatest that this ever was. */
   #start = 0n;
   #reach = 0n;
+  /** First group after a queue was left to drain. */
+  #drained = 0n;
 
   /** A frame arrived. Returns how many groups between it and the one before were declined. */
   arrived(group: bigint, at: number): number {
@@ -52,7 +54,7 @@ export class Pace {
     if (!last || group < last.group || group - last.group > ANEW || at - last.at > 2 * MOST) {
       this.#from = this.#after = now;
       this.#interval = 0;
-      if (last && group < last.group) this.#start = this.#reach = 0n;
+      if (last && group < last.group) this.#start = this.#reach = this.#drained = 0n;
       return 0;
     }
     if (at - this.#after!.at > MOST_SPAN / 2) {
@@ -112,12 +114,14 @@ export class Pace {
   behind(late: number): bigint | undefined {
     if (!this.#newest || this.#interval === 0) return undefined;
     const start = this.#newest.group + BigInt(Math.ceil((2 * late) / this.#interval));
-    return start > this.#start ? this.#move(start) : undefined;
+    if (start <= this.#start) return undefined;
+    this.#drained = start;
+    return this.#move(start);
   }
 
-  /** Whether a group is not declined. */
+  /** Whether a group is not one that would be behind late ones. */
   wants(group: bigint): boolean {
-    return group >= this.#start || (this.#newest !== undefined && group + ANEW < this.#newest.group);
+    return group >= this.#drained || group + ANEW < this.#drained;
   }
 
   /** Returns the subscription's new start where a frame that was not declined should have come long ago. */
@@ -125,6 +129,7 @@ export class Pace {
     if (!this.#waiting) return undefined;
     if (now < this.#due + rtt + OVERDUE) return undefined;
     this.#interval = 0;
+    this.#drained = 0n;
     return this.#move(0n);
   }
 

@@ -25,6 +25,8 @@ export interface Watched {
   readonly receipts: boolean;
   /** A quality by name, or "auto". */
   readonly quality: string;
+  /** Bits a second that tiles of video may take; Infinity: what the network carries. */
+  readonly rate: number;
 }
 
 /** What a person does with a recording: seek names a place in it, ms. */

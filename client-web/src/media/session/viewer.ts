@@ -84,6 +84,10 @@ export class Viewer implements Host {
     return this.session !== undefined && !this.session.over && this.#seen && !this.#recording.watched;
   }
 
+  get offset(): number {
+    return this.#clock.offset;
+  }
+
   track(name: string): TrackName {
     return { namespace: [ROOT, this.watched.session!], name };
   }

@@ -40,7 +40,7 @@ export class Planner {
 
   /** latency: how long after a request its tile can be shown at the earliest, seconds. */
   constructor(
-    readonly view: View,
+    public view: View,
     readonly qualities: number,
     public latency: number,
     readonly gaze = new Gaze(),

@@ -1,52 +1,76 @@
 import { name } from "../messages.ts";
 import type { Stats } from "../stats.ts";
 import { Graph } from "./graph.ts";
+import { TileMap } from "./tilemap.ts";
 
-const rows: readonly (readonly [label: string, title: string, value: (s: Stats) => string])[] = [
+type Row = readonly [label: string, title: string, value: (s: Stats) => string];
+
+/** Of point clouds, of a sphere of video, and of both. */
+const points: readonly Row[] = [
   ["FPS", "Distinct frames shown in the last second, mean of the cameras", (s) => s.fps.toFixed(1)],
   ["Received", "Frames that arrived in the last second, mean of the cameras", (s) => s.received_fps.toFixed(1)],
-  ["Pictures", "Pictures drawn in the last second, be it of new frames or of another view", (s) => s.rendered_fps.toFixed(1)],
   ["Frame delay", "Capture to picture, in a replay arrival to picture; median and 95th percentile of five seconds", (s) => `${ms(s.frame_delay_ms.p50)} / ${ms(s.frame_delay_ms.p95)}`],
   ["Points", "Points shown, of all cameras", (s) => s.points.toLocaleString("en")],
-  ["Bit rate", "Payload of the last second", (s) => `${s.mbit_per_s.toFixed(1)} Mbit/s`],
   ["Lost / late", "Frames that never came, and those that came after a later one", (s) => `${s.frames_lost} / ${s.frames_late}`],
   ["Skipped / declined", "Frames that came but were overtaken before they could be shown, and those not sent as this page draws slower than they come", (s) => `${s.frames_skipped} / ${s.frames_declined}`],
-  ["Clock", "Bound of the error of the relay's clock as estimated here", (s) => (s.clock.error_ms === null ? "unknown" : `± ${ms(s.clock.error_ms)}`)],
   ["Decode", "Time to decode a frame, median", (s) => ms(s.decode_ms.p50)],
 ];
+const video: readonly Row[] = [
+  ["Viewport", "Quality of what is in view: 0 % is the low-resolution sphere, 100 % the best tiles everywhere", (s) => percent(s.video!.viewport_quality)],
+  ["Tile hits", "Share of what was in view, over time, that a tile showed", (s) => percent(s.video!.tile_hits)],
+  ["Motion to quality", "From the last turn of the head to a sharp view", (s) => (s.video!.motion_to_quality_ms === null ? "–" : ms(s.video!.motion_to_quality_ms))],
+  ["Stalls", "Times that the video stood still", (s) => String(s.video!.stalls)],
+  ["Video delay", "Capture to picture", (s) => ms(s.video!.delay_ms)],
+];
+const both: readonly Row[] = [
+  ["Pictures", "Pictures drawn in the last second, of new frames or of another view", (s) => s.rendered_fps.toFixed(1)],
+  ["Bit rate", "Payload of the last second", (s) => `${s.mbit_per_s.toFixed(1)} Mbit/s`],
+  ["Clock", "Bound of the error of the relay's clock as estimated here", (s) => (s.clock.error_ms === null ? "unknown" : `± ${ms(s.clock.error_ms)}`)],
+];
 
+const percent = (v: number): string => `${Math.round(100 * v)} %`;
 const ms = (v: number): string => `${v.toFixed(1)} ms`;
 
 /** The statistics beside the picture. */
 export class Panel {
-  readonly #values: HTMLElement[];
+  readonly #rows: { readonly row: HTMLElement; readonly value: HTMLElement; readonly text: (s: Stats) => string; readonly of: "points" | "video" | "both" }[] = [];
+  readonly #map: TileMap;
   readonly #title: HTMLElement;
   readonly #graph: Graph;
+  readonly #graphBox: HTMLElement;
 
   constructor(readonly root: HTMLElement) {
     this.#title = root.querySelector<HTMLElement>("[data-title]")!;
     const list = root.querySelector("dl")!;
-    this.#values = rows.map(([label, title]) => {
-      const row = document.createElement("div");
-      row.title = title;
-      const dt = document.createElement("dt");
-      dt.textContent = label;
-      const dd = document.createElement("dd");
-      row.append(dt, dd);
-      list.append(row);
-      return dd;
-    });
-    this.#graph = new Graph(root.querySelector("canvas")!);
+    for (const [of, group] of [["points", points], ["video", video], ["both", both]] as const) {
+      for (const [i, [label, title, text]] of group.entries()) {
+        const row = document.createElement("div");
+        row.title = title;
+        row.classList.toggle("minor", of === "both" || i >= 5); // a phone has no room for it
+        const dt = document.createElement("dt");
+        dt.textContent = label;
+        const value = document.createElement("dd");
+        row.append(dt, value);
+        list.append(row);
+        this.#rows.push({ row, value, text, of });
+      }
+    }
+    this.#map = new TileMap(root.querySelector("#tiles canvas")!);
+    this.#graphBox = root.querySelector<HTMLElement>("#graph")!;
+    this.#graph = new Graph(root.querySelector("#graph canvas")!);
   }
 
   show(s: Stats): void {
     this.#graph.push(s.fps, s.frame_delay_ms.p50);
     if (this.root.hidden) return;
     this.#title.textContent = `${s.session === undefined ? "no session" : name(s.session)} at ${name(s.relay_host)}`;
-    rows.forEach(([, , value], i) => {
-      const text = value(s);
-      const dd = this.#values[i]!;
-      if (dd.textContent !== text) dd.textContent = text;
-    });
+    for (const { row, value, text, of } of this.#rows) {
+      row.hidden = of === "video" ? s.video === null : of === "points" && s.video !== null && s.cameras === 0;
+      if (row.hidden) continue;
+      const t = text(s);
+      if (value.textContent !== t) value.textContent = t;
+    }
+    this.#graphBox.hidden = s.video !== null && s.cameras === 0;
+    this.#map.show(s.video, s.video ? s.video.qualities - 1 : 0);
   }
 }

@@ -1,0 +1,400 @@
+/** A session's sphere of video: which tiles are received at which quality, and where their pictures go. */
+import type { ObjectHeader, ReceivedObject, Session, Subscription, TrackSink } from "../../moqt/index.ts";
+import { MAX_CATALOG, type Catalog } from "../session/catalog.ts";
+import { localTime } from "../session/clock.ts";
+import type { Host, Medium, Reel } from "../session/medium.ts";
+import { DOCUMENT_PRIORITY } from "../session/subscribe.ts";
+import { WHOLE, type FromTiles, type ToTiles, type ToVideo } from "./messages.ts";
+import { BUDGET_PERCENTILE, Planner, type Gop } from "./planner.ts";
+import { Grid, View, type Vec } from "./sphere.ts";
+import { parseRates, readSphere, type Rates, type Sphere, type TileTrack } from "./track.ts";
+
+/** Properties of a frame (draft-ietf-moq-loc-03): UNIX time of its capture, µs, and avcC. */
+const TIMESTAMP = 0x0a;
+const VIDEO_CONFIG = 0x0d;
+/** How long a relay may wait for a publisher, ms. */
+const RENDEZVOUS = 10_000;
+const RETRY = 500;
+const SILENCE = 3000;
+/** Subscriber priorities (§7): the whole sphere before tiles, and those in their order. */
+const VIDEO_PRIORITY = 64;
+const TILE_PRIORITY = 130;
+const LAST_PRIORITY = 250;
+/** A priority that is so little off is left as it is: a message costs more. */
+const NEAR = 24;
+/** How long before a GoP begins its tiles are chosen, beside a round trip, ms. */
+const AHEAD = 80;
+/** Points of the viewport that are looked at, along an edge. */
+const SAMPLES = 12;
+/** A tile that is in view by so much and is not asked for is asked for at once. */
+const IN_VIEW = 0.03;
+/** What is expected of the network before anything has come, bytes a second. */
+const FIRST_RATE = 1_250_000;
+/** A GoP whose end is this much later than the quickest filled the path, ms. */
+const LATE = 150;
+/** One that was not late says that the path carries more: by so much. */
+const GROWTH = 1.5;
+/** Bytes of one frame at most. */
+const MAX_FRAME = 8 << 20;
+
+/** What is received of a tile. */
+interface Following {
+  readonly track: TileTrack;
+  /** The first group that is asked for. */
+  readonly from: bigint;
+  priority: number;
+  subscription: Subscription | undefined;
+  ended: boolean;
+}
+
+/** The viewport that is assumed until the page tells. */
+const VIEW = { gaze: [0, 0, 1] as Vec, width: Math.PI / 2, height: Math.PI / 2 };
+
+export class Tiles implements Medium {
+  #sphere: Sphere | undefined;
+  /** What the page knows of the sphere. */
+  #shape: string | undefined;
+  #session: Session | undefined;
+  #port: MessagePort | undefined;
+  #run = 0;
+  #video: Subscription | undefined;
+  #rates: Rates | undefined;
+  #planner: Planner | undefined;
+  #view = VIEW;
+  readonly #following = new Map<number, Following>();
+  /** Those that are to end with the group under way. */
+  #leaving: Following[] = [];
+  /** The newest group of the whole sphere: its ID, and its first timestamp, ms. */
+  #newest: { readonly group: bigint; readonly start: number } | undefined;
+  #deciding: ReturnType<typeof setTimeout> | undefined;
+  /** Local time less timestamp of the quickest frame, ms: of a replay it stands for the clock. */
+  #quickest = Infinity;
+  #shift: number | undefined;
+  #arrived = 0;
+  /** Bytes of tiles that came of the GoP under way, and how late its last object was, ms. */
+  #came = 0;
+  #late = 0;
+  readonly #counts = { messages: 0, whole: 0, cut: 0 };
+  captured = 0;
+
+  /** open: makes the worker that decodes, and returns the port to it. most: bytes a second that tiles may take. */
+  constructor(
+    private readonly host: Host,
+    private readonly open: () => MessagePort,
+    private readonly most: number,
+    private readonly send: (m: FromTiles) => void,
+  ) {}
+
+  get present(): boolean {
+    return this.#sphere !== undefined;
+  }
+
+  take(m: ToTiles): void {
+    this.#view = m;
+    if (this.#planner && this.#shift !== undefined) {
+      this.#planner.gaze.add((localTime() - this.#shift) / 1000, m.gaze);
+      this.#urgent();
+    }
+  }
+
+  prepare(catalog: Catalog): () => void {
+    const sphere = readSphere(catalog);
+    return () => {
+      // The catalog lists what is encoded now: a quality may come and go while the sphere stays.
+      const shape = sphere && JSON.stringify({ ...sphere, tiles: sphere.tiles.length });
+      const same = shape === this.#shape;
+      this.#shape = shape;
+      if (!same) this.clear();
+      this.#sphere = sphere;
+      if (sphere) this.#port ??= this.open();
+      if (this.#port) this.#post({ type: "sphere", sphere, same });
+      if (!same) this.send({ type: "sphere", sphere });
+      if (sphere && sphere.columns > 0 && !this.#planner) {
+        const view = new View(new Grid(sphere.columns, sphere.rows, sphere.width, sphere.height), this.#view.width, this.#view.height, SAMPLES);
+        this.#planner = new Planner(view, sphere.qualities, 0.1);
+        this.#planner.capacity.add(this.#limited(FIRST_RATE));
+      }
+    };
+  }
+
+  /** A rate, bytes a second, as far as the viewer may use it. */
+  #limited(rate: number): number {
+    return Math.min(rate, this.most);
+  }
+
+  #post(m: ToVideo, transfer: Transferable[] = []): void {
+    this.#port?.postMessage(m, transfer);
+  }
+
+  follow(): void {
+    const { session } = this.host;
+    if (!session || !this.host.live || !this.#sphere) return;
+    if (this.#session === session && this.#video && !this.#video.ended) return;
+    this.leave();
+    this.#session = session;
+    void this.#followVideo(session, this.#sphere);
+    if (this.#sphere.rates !== undefined) void this.#followRates(session, this.#sphere, this.#sphere.rates);
+  }
+
+  leave(): void {
+    this.#run++;
+    clearTimeout(this.#deciding);
+    this.#video?.cancel();
+    this.#video = undefined;
+    for (const f of [...this.#following.values(), ...this.#leaving]) f.subscription?.cancel();
+    this.#following.clear();
+    this.#leaving = [];
+    this.#newest = undefined;
+    this.#session = undefined;
+    this.jump();
+  }
+
+  /** The page goes on showing what it has: a publisher that was away may return. */
+  clear(): void {
+    this.leave();
+    this.#sphere = this.#planner = this.#rates = undefined;
+  }
+
+  jump(): void {
+    this.#quickest = Infinity;
+    this.#shift = undefined;
+  }
+
+  reels(): ReadonlyMap<string, Reel> {
+    return new Map();
+  }
+
+  silent(now: number): boolean {
+    return now - this.#arrived > SILENCE;
+  }
+
+  tick(): void {
+    if (!this.#sphere) return;
+    const asked = Array.from({ length: this.#sphere.columns * this.#sphere.rows }, (_, t) => this.#following.get(t)?.track.quality ?? -1);
+    this.send({ type: "tiles", asked, ...this.#counts, capacity: this.#planner?.capacity.percentile(BUDGET_PERCENTILE) ?? 0 });
+  }
+
+  async #followVideo(s: Session, sphere: Sphere): Promise<void> {
+    const run = this.#run;
+    this.#arrived = localTime();
+    const sink = this.#sink(WHOLE, 0, (o, timestamp) => {
+      if (o.id === 0n) this.#begins(o.group, timestamp / 1000);
+    });
+    while (!s.over && this.#run === run) {
+      try {
+        const sub = await s.subscribe(this.host.track(sphere.video.track), sink, {
+          join: true, priority: VIDEO_PRIORITY, filter: "largestObject", rendezvousTimeout: RENDEZVOUS, subgroupDeliveryTimeout: sphere.latency + sphere.gop,
+        });
+        if (this.#run !== run) return sub.cancel();
+        this.#video = sub;
+        await sub.done;
+      } catch {
+        // The catalog's subscription says what there is to say.
+      }
+      await new Promise((resolve) => setTimeout(resolve, RETRY));
+    }
+  }
+
+  async #followRates(s: Session, sphere: Sphere, name: string): Promise<void> {
+    const sink: TrackSink = {
+      maxObject: MAX_CATALOG,
+      object: (o) => {
+        if (o.status !== "normal") return;
+        try {
+          this.#rates = parseRates(o.payload, sphere);
+        } catch {
+          // Without a record the tracks' bit rates tell.
+        }
+      },
+    };
+    try {
+      await s.subscribe(this.host.track(name), sink, { join: true, priority: DOCUMENT_PRIORITY, filter: "largestObject" });
+    } catch {
+      // See above.
+    }
+  }
+
+  /** Takes a track's frames. A tile that is both fetched and subscribed to has each once. */
+  #sink(tile: number, quality: number, taken?: (o: ReceivedObject, timestamp: number) => void): TrackSink {
+    let newest = -1n;
+    let next = 0n;
+    return {
+      maxObject: MAX_FRAME,
+      accept: (h: ObjectHeader) => h.group >= newest,
+      object: (o) => {
+        const now = (this.#arrived = localTime());
+        if (o.status !== "normal" || o.payload.length === 0) return;
+        if (o.group < newest || (o.group === newest && o.id < next)) return;
+        if (o.group > newest) this.#counts.whole++;
+        [newest, next] = [o.group, o.id + 1n];
+        const timestamp = Number(o.properties.other?.get(TIMESTAMP) ?? 0n);
+        const config = o.properties.other?.get(VIDEO_CONFIG);
+        this.#timed(timestamp / 1000, now);
+        if (tile !== WHOLE) {
+          this.#came += o.payload.length;
+          this.#late = now - timestamp / 1000 - this.#quickest;
+        }
+        taken?.(o, timestamp);
+        this.#post(
+          {
+            type: "chunk", tile, quality, group: o.group, id: Number(o.id), timestamp,
+            config: config instanceof Uint8Array ? config : undefined, data: o.payload,
+          },
+          [o.payload.buffer],
+        );
+      },
+      cut: () => void this.#counts.cut++,
+      received: (bytes) => this.host.received(bytes),
+    };
+  }
+
+  /** A frame of a timestamp, ms, arrived: from when on is it due? */
+  #timed(timestamp: number, now: number): void {
+    this.captured = timestamp;
+    this.#quickest = Math.min(this.#quickest, now - timestamp);
+    const { latency } = this.#sphere!;
+    // Of a replay, whose frames are of the past, the quickest arrival is the clock.
+    const shift = (this.host.loops ? this.#quickest : -this.host.offset) + latency;
+    if (this.#shift !== undefined && Math.abs(shift - this.#shift) < 5) return;
+    this.#shift = shift;
+    this.#post({ type: "due", shift });
+    this.send({ type: "due", shift });
+  }
+
+  /** A group of the whole sphere begins: it is time to measure the one before, and soon to choose for the next. */
+  #begins(group: bigint, start: number): void {
+    if (this.#newest && group <= this.#newest.group && group + 1000n > this.#newest.group) return;
+    this.#newest = { group, start };
+    const sphere = this.#sphere!;
+    const planner = this.#planner;
+    if (!planner) return;
+    if (this.#came > 0) {
+      const rate = this.#came / (sphere.gop / 1000);
+      const late = Math.max(0, this.#late);
+      planner.capacity.add(this.#limited(late < LATE ? Math.max(GROWTH * rate, planner.capacity.mean) : (rate * sphere.gop) / (sphere.gop + late)));
+      this.#came = 0;
+    }
+    for (const f of this.#leaving) f.subscription?.cancel(); // their last group is over
+    this.#leaving = [];
+    clearTimeout(this.#deciding);
+    const at = start + sphere.gop + (this.host.loops ? this.#quickest : -this.host.offset);
+    this.#deciding = setTimeout(() => this.#decide(group + 1n), Math.max(0, at - AHEAD - 1.5 * this.host.rtt - localTime()));
+  }
+
+  /** What is known of a GoP that begins at a timestamp, ms. */
+  #gop(start: number, have?: readonly number[]): Gop {
+    const s = this.#sphere!;
+    const r = this.#rates ?? nominal(s);
+    const duration = s.gop / 1000;
+    const listed = (tile: number, quality: number) => s.tiles[tile]!.some((t) => t.quality === quality);
+    // What is not encoded now is not offered, whatever the record says.
+    const bytes = r.bytes.map((b, i) => (listed(Math.floor(i / s.qualities), i % s.qualities) ? b : 0));
+    return { start: start / 1000, duration, miss: r.missing, bytes, distortion: r.distortion, ...(have && { have }) };
+  }
+
+  /** Chooses the tiles of a group that begins soon. */
+  #decide(group: bigint): void {
+    const planner = this.#planner;
+    const sphere = this.#sphere;
+    if (!planner || !sphere || !this.#newest || !this.host.live) return;
+    this.#look(planner);
+    const plan = planner.plan([this.#gop(this.#newest.start + sphere.gop)], sphere.gop / 1000, 0);
+    const wanted = new Map(plan.map((r, rank) => [r.tile, { quality: r.quality, priority: Math.min(LAST_PRIORITY, TILE_PRIORITY + 3 * rank) }]));
+    for (const [tile, f] of [...this.#following]) {
+      const w = wanted.get(tile);
+      if (w && w.quality === f.track.quality && !f.ended) {
+        if (Math.abs(w.priority - f.priority) > NEAR) {
+          f.priority = w.priority;
+          this.#counts.messages++;
+          f.subscription?.update({ priority: w.priority });
+        }
+        wanted.delete(tile);
+        continue;
+      }
+      this.#end(tile, f, group - 1n);
+    }
+    for (const [tile, w] of wanted) this.#begin(tile, w.quality, w.priority, group);
+  }
+
+  /** Asks for tiles at once that the viewer has turned to and that are not under way. */
+  #urgent(): void {
+    const planner = this.#planner;
+    const sphere = this.#sphere;
+    if (!planner || !sphere || !this.#newest || !this.host.live) return;
+    this.#look(planner);
+    const share = new Float64Array(sphere.tiles.length);
+    planner.view.expect([{ gaze: planner.gaze.last.gaze, p: 1 }], share);
+    const missing = [...share.keys()].filter((t) => share[t]! > IN_VIEW && !this.#following.has(t) && sphere.tiles[t]!.length > 0);
+    if (missing.length === 0) return;
+    const have = sphere.tiles.map((_, t) => this.#following.get(t)?.track.quality ?? -1);
+    const plan = planner.plan([this.#gop(this.#newest.start, have)], sphere.gop / 1000, 0);
+    for (const tile of missing) {
+      const quality = plan.find((r) => r.tile === tile)?.quality ?? sphere.tiles[tile]![0]!.quality;
+      this.#begin(tile, quality, TILE_PRIORITY, this.#newest.group, true);
+    }
+  }
+
+  /** The planner's viewport becomes the page's. */
+  #look(planner: Planner): void {
+    const { width, height } = this.#view;
+    if (Math.abs(planner.view.width - width) + Math.abs(planner.view.height - height) > 0.02) {
+      planner.view = new View(planner.view.grid, width, height, SAMPLES);
+    }
+    planner.latency = this.host.rtt / 1000 + 0.1;
+  }
+
+  /** Receives a tile from a group on; at once: what there is of that already. */
+  #begin(tile: number, quality: number, priority: number, from: bigint, atOnce = false): void {
+    const session = this.#session;
+    const sphere = this.#sphere!;
+    const track = sphere.tiles[tile]!.find((t) => t.quality === quality) ?? sphere.tiles[tile]![0];
+    if (!session || !track) return;
+    const f: Following = { track, from, priority, subscription: undefined, ended: false };
+    this.#following.set(tile, f);
+    this.#counts.messages++;
+    session
+      .subscribe(this.host.track(track.track), this.#sink(tile, track.quality), {
+        priority, subgroupDeliveryTimeout: sphere.latency, ...(atOnce ? { filter: "largestObject", join: true } : { start: from }),
+      })
+      .then(
+        (sub) => {
+          f.subscription = sub;
+          if (f.ended) sub.cancel();
+          void sub.done.then(() => this.#gone(tile, f));
+        },
+        () => this.#gone(tile, f),
+      );
+  }
+
+  #gone(tile: number, f: Following): void {
+    f.ended = true;
+    if (this.#following.get(tile) === f) this.#following.delete(tile);
+  }
+
+  /** Receives a tile to the end of a group. */
+  #end(tile: number, f: Following, last: bigint): void {
+    this.#following.delete(tile);
+    this.#counts.messages++;
+    if (!f.subscription || f.from > last) {
+      f.ended = true;
+      f.subscription?.cancel();
+      return;
+    }
+    f.subscription.update({ start: f.from, end: last });
+    this.#leaving.push(f);
+  }
+}
+
+/** Rates by the tracks' bit rates, and distortions as encoders have them, until there is a record. */
+function nominal(s: Sphere): Rates {
+  const bytes: number[] = [];
+  const distortion: number[] = [];
+  for (const list of s.tiles) {
+    for (let q = 0; q < s.qualities; q++) {
+      const t = list.find((x) => x.quality === q);
+      bytes.push(t ? ((t.bitrate || 300_000) / 8) * (s.gop / 1000) : 0);
+      distortion.push(60 / 2 ** q);
+    }
+  }
+  return { bytes, distortion, missing: s.tiles.map(() => 150) };
+}

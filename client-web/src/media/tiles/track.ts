@@ -1,0 +1,161 @@
+/** What a catalog says of a sphere of video and its tiles (docs/spec/tiles.md). */
+import type { Catalog, Track } from "../session/catalog.ts";
+import { array, CatalogError, integer, number, object, parse, text } from "../session/json.ts";
+import { Grid, type Rect } from "./sphere.ts";
+
+/** How a track's decoder is configured. */
+export interface Coding {
+  readonly track: string;
+  readonly codec: string;
+  /** avcC; undefined where each group brings it. */
+  readonly config: Uint8Array<ArrayBuffer> | undefined;
+  /** Pixels of its pictures. */
+  readonly width: number;
+  readonly height: number;
+}
+
+export interface TileTrack extends Coding {
+  readonly tile: number;
+  /** 0 is the worst. */
+  readonly quality: number;
+  readonly bitrate: number;
+}
+
+export interface Sphere {
+  readonly video: Coding;
+  readonly stereo: boolean;
+  /** One eye's picture that the tiles make up, pixels. */
+  readonly width: number;
+  readonly height: number;
+  /** 0 where there are no tiles. */
+  readonly columns: number;
+  readonly rows: number;
+  readonly qualities: number;
+  /** How the sphere is turned, degrees. */
+  readonly yaw: number;
+  readonly pitch: number;
+  readonly roll: number;
+  readonly framerate: number;
+  /** Time from one group to the next, and from capture to picture, ms. */
+  readonly gop: number;
+  readonly latency: number;
+  /** Name of the track of rates and distortions. */
+  readonly rates: string | undefined;
+  /** Each tile's tracks, the worst first. */
+  readonly tiles: readonly (readonly TileTrack[])[];
+}
+
+const MAX_TILES = 256;
+const MAX_QUALITIES = 8;
+const MAX_SIZE = 16384;
+const MIN_TILE = 16;
+const MAX_PICTURE = 65535;
+const RATES_EVENT = "dev.holocast.tiles.rd/v1";
+/** For catalogs that do not say. */
+const GOP = 1000;
+const LATENCY = 1000;
+
+/** Reads what a catalog has of a sphere; undefined without one. Throws a CatalogError. */
+export function readSphere(catalog: Catalog): Sphere | undefined {
+  let video: Track | undefined;
+  for (const t of catalog.tracks) {
+    if (t.fields["hcsphere"] == null) continue;
+    if (video) throw new CatalogError(`${t.path}.hcsphere`, "an earlier track has one, too");
+    video = t;
+  }
+  for (const t of catalog.tracks) {
+    if ((t.role === "tile") !== (t.fields["hctile"] != null)) throw new CatalogError(`${t.path}.hctile`, `missing or not allowed, role is “${t.role}”`);
+    if (t.role === "tile" && !video) throw new CatalogError(`${t.path}.hctile`, "no track has hcsphere");
+  }
+  if (!video) return undefined;
+  const path = `${video.path}.hcsphere`;
+  const s = object(video.fields["hcsphere"], path);
+  const whole = (field: string, least: number, most: number) => integer(s[field] ?? 0, `${path}.${field}`, least, most);
+  const degrees = (field: string) => number(s[field] ?? 0, `${path}.${field}`, -360, 360);
+  if (text(s["projection"] ?? "", `${path}.projection`) !== "equirectangular") throw new CatalogError(`${path}.projection`, "not equirectangular");
+  if (s["stereo"] !== "mono" && s["stereo"] !== "top-bottom") throw new CatalogError(`${path}.stereo`, "none of mono, top-bottom");
+  const [width, height] = [whole("width", 2, MAX_SIZE), whole("height", 2, MAX_SIZE)];
+  if (width % 2 !== 0) throw new CatalogError(`${path}.width`, "not even");
+  if (height % 2 !== 0) throw new CatalogError(`${path}.height`, "not even");
+  const [columns, rows, qualities] = [whole("columns", 0, MAX_TILES), whole("rows", 0, MAX_TILES), whole("qualities", 0, MAX_QUALITIES)];
+  if (columns !== 0 || rows !== 0 || qualities !== 0) {
+    if (columns < 1 || rows < 1 || columns * rows > MAX_TILES) throw new CatalogError(`${path}.columns`, `a grid of ${columns}×${rows} tiles`);
+    if (Math.floor(width / columns) < MIN_TILE || Math.floor(height / rows) < MIN_TILE) throw new CatalogError(`${path}.columns`, "tiles are too small");
+    if (qualities < 1) throw new CatalogError(`${path}.qualities`, "none");
+  }
+  const stereo = s["stereo"] === "top-bottom";
+  const grid = new Grid(Math.max(1, columns), Math.max(1, rows), width, height);
+  const tiles: TileTrack[][] = Array.from({ length: columns * rows }, () => []);
+  for (const t of catalog.tracks) if (t.role === "tile" && t.namespace === "") readTile(catalog, t, grid, qualities, stereo, tiles);
+  for (const list of tiles) list.sort((a, b) => a.quality - b.quality);
+  const figure = (field: string, otherwise: number) => {
+    const v = video.fields[field];
+    return typeof v === "number" && v > 0 ? Math.min(v, 60_000) : otherwise;
+  };
+  return {
+    video: coding(catalog, video), stereo, width, height, columns, rows, qualities, yaw: degrees("yaw"), pitch: degrees("pitch"), roll: degrees("roll"),
+    framerate: video.framerate || 30, gop: figure("maxGopDuration", GOP), latency: figure("targetLatency", LATENCY),
+    rates: catalog.tracks.find((t) => t.eventType === RATES_EVENT && t.namespace === "")?.name, tiles,
+  };
+}
+
+function readTile(catalog: Catalog, t: Track, grid: Grid, qualities: number, stereo: boolean, tiles: TileTrack[][]): void {
+  const path = `${t.path}.hctile`;
+  const o = object(t.fields["hctile"], path);
+  const whole = (field: string, least: number, most: number) => integer(o[field] ?? 0, `${path}.${field}`, least, most);
+  const tile = whole("tile", 0, MAX_TILES - 1);
+  const quality = whole("quality", 0, MAX_QUALITIES - 1);
+  if (tile >= tiles.length) throw new CatalogError(`${path}.tile`, `${tile} of ${tiles.length}`);
+  if (quality >= qualities) throw new CatalogError(`${path}.quality`, `${quality} of ${qualities}`);
+  const want = grid.rect(tile);
+  const got: Rect = { x: whole("x", 0, MAX_SIZE), y: whole("y", 0, MAX_SIZE), width: whole("width", 1, MAX_SIZE), height: whole("height", 1, MAX_SIZE) };
+  if (got.x !== want.x || got.y !== want.y || got.width !== want.width || got.height !== want.height) {
+    throw new CatalogError(`${path}.x`, `not the rectangle of tile ${tile}`);
+  }
+  if (t.width !== got.width || t.height !== got.height * (stereo ? 2 : 1)) throw new CatalogError(`${path}.width`, `pictures of ${t.width}×${t.height}`);
+  tiles[tile]!.push({ ...coding(catalog, t), tile, quality, bitrate: t.bitrate });
+}
+
+function coding(catalog: Catalog, t: Track): Coding {
+  if (t.width > MAX_PICTURE || t.height > MAX_PICTURE) throw new CatalogError(`${t.path}.width`, `pictures of ${t.width}×${t.height}`);
+  const init = t.initRef === "" ? undefined : catalog.inits.get(t.initRef);
+  let config: Uint8Array<ArrayBuffer> | undefined;
+  if (init?.data !== undefined) {
+    try {
+      config = Uint8Array.from(atob(init.data), (c) => c.charCodeAt(0));
+    } catch {
+      throw new CatalogError(init.path, "not base64");
+    }
+  }
+  return { track: t.name, codec: t.codec, config, width: t.width, height: t.height };
+}
+
+/** Bytes and distortion of a GoP's tiles: at [tile·qualities + quality], 0 bytes where that was not encoded. */
+export interface Rates {
+  readonly bytes: number[];
+  readonly distortion: number[];
+  readonly missing: number[];
+}
+
+/** Reads a record of rates and distortions. Throws a CatalogError. */
+export function parseRates(payload: Uint8Array, s: Sphere): Rates {
+  const list = array(parse(payload, "rates"), "rates", 1);
+  const data = object(object(list[0], "rates[0]")["data"], "rates[0].data");
+  const n = s.columns * s.rows;
+  const lists = (field: string) => {
+    const all = array(data[field], `rates[0].data.${field}`, n);
+    if (all.length !== n) throw new CatalogError(`rates[0].data.${field}`, `${all.length} tiles, want ${n}`);
+    return all;
+  };
+  const figures = (field: string, missing: number) =>
+    lists(field).flatMap((v, t) => {
+      const path = `rates[0].data.${field}[${t}]`;
+      const of = array(v, path, s.qualities);
+      if (of.length !== s.qualities) throw new CatalogError(path, `${of.length} qualities, want ${s.qualities}`);
+      return of.map((x, q) => (x === null ? missing : number(x, `${path}[${q}]`, 0, Number.MAX_VALUE)));
+    });
+  return {
+    bytes: figures("bytes", 0), distortion: figures("mse", Infinity),
+    missing: lists("missing").map((v, t) => number(v, `rates[0].data.missing[${t}]`, 0, Number.MAX_VALUE)),
+  };
+}

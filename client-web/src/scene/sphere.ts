@@ -1,0 +1,127 @@
+/** A sphere of video around the viewer: the whole at low resolution, and over it the tiles whose pictures there are. */
+import { BoxGeometry, Euler, ExternalTexture, GLSL3, Group, Matrix3, Matrix4, Mesh, RawShaderMaterial, BackSide, type WebGLRenderer } from "three";
+import { Grid } from "../media/tiles/sphere.ts";
+import type { Sphere } from "../media/tiles/track.ts";
+import fragmentShader from "./sphere.frag?raw";
+import vertexShader from "./sphere.vert?raw";
+import { allocate, fill } from "./textures.ts";
+
+/** Layers of three.js's WebXR cameras: 1 is the left eye's alone, 2 the right one's. */
+const LEFT = 1;
+const RIGHT = 2;
+
+/** What both eyes' shaders share. */
+interface Uniforms {
+  readonly [uniform: string]: { value: unknown };
+}
+
+export class VideoSphere {
+  readonly object = new Group();
+  /** Whether tiles can be shown: a GPU may not have textures so large. */
+  readonly tiled: boolean;
+  /** From the scene's directions to the picture's. */
+  readonly turned = new Matrix3();
+  readonly #gl: WebGL2RenderingContext;
+  readonly #textures = { whole: new ExternalTexture(), atlas: new ExternalTexture(), edges: new ExternalTexture(), there: new ExternalTexture() };
+  readonly #there: Uint8Array;
+  readonly #grid: Grid;
+  readonly #eyes: number;
+  readonly #geometry = new BoxGeometry(2, 2, 2);
+  readonly #materials: RawShaderMaterial[] = [];
+  #changed = false;
+
+  constructor(
+    private readonly renderer: WebGLRenderer,
+    readonly sphere: Sphere,
+  ) {
+    const gl = (this.#gl = renderer.getContext() as WebGL2RenderingContext);
+    this.#eyes = sphere.stereo ? 2 : 1;
+    const most = gl.getParameter(gl.MAX_TEXTURE_SIZE) as number;
+    this.tiled = sphere.columns > 0 && sphere.width <= most && sphere.height * this.#eyes <= most;
+    this.#grid = new Grid(Math.max(1, sphere.columns), Math.max(1, sphere.rows), sphere.width, sphere.height);
+    this.#there = new Uint8Array(this.#grid.tiles);
+    const { video } = sphere;
+    this.#textures.whole.sourceTexture = allocate(renderer, gl.RGBA8, video.width, video.height, gl.LINEAR, true);
+    if (this.tiled) this.#makeAtlas();
+    const degree = Math.PI / 180;
+    const turn = new Matrix4().makeRotationFromEuler(new Euler(sphere.pitch * degree, -sphere.yaw * degree, sphere.roll * degree, "YXZ"));
+    this.turned.setFromMatrix4(turn).transpose();
+    const shared: Uniforms = {
+      whole: { value: this.#textures.whole }, atlas: { value: this.#textures.atlas }, edges: { value: this.#textures.edges },
+      there: { value: this.#textures.there }, grid: { value: this.tiled ? [sphere.columns, sphere.rows] : [0, 0] },
+      size: { value: [sphere.width, sphere.height] }, eyes: { value: this.#eyes }, turned: { value: this.turned },
+    };
+    for (let eye = 0; eye < this.#eyes; eye++) {
+      const material = new RawShaderMaterial({
+        glslVersion: GLSL3, vertexShader, fragmentShader, side: BackSide, depthTest: false, depthWrite: false, uniforms: { ...shared, eye: { value: eye } },
+      });
+      this.#materials.push(material);
+      const mesh = new Mesh(this.#geometry, material);
+      mesh.frustumCulled = false;
+      mesh.renderOrder = -1;
+      if (sphere.stereo) mesh.layers.set(eye === 0 ? LEFT : RIGHT);
+      this.object.add(mesh);
+    }
+    this.object.visible = false;
+  }
+
+  #makeAtlas(): void {
+    const gl = this.#gl;
+    const g = this.#grid;
+    this.#textures.atlas.sourceTexture = allocate(this.renderer, gl.RGBA8, g.width, g.height * this.#eyes, gl.LINEAR);
+    const width = Math.max(g.columns, g.rows) + 1;
+    const edges = new Uint16Array(2 * width);
+    for (let c = 0; c < g.columns; c++) edges[c] = g.rect(c).x;
+    for (let r = 0; r < g.rows; r++) edges[width + r] = g.rect(r * g.columns).y;
+    edges[g.columns] = g.width;
+    edges[width + g.rows] = g.height;
+    this.#textures.edges.sourceTexture = allocate(this.renderer, gl.R16UI, width, 2, gl.NEAREST);
+    gl.pixelStorei(gl.UNPACK_ALIGNMENT, 2);
+    gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, 0, width, 2, gl.RED_INTEGER, gl.UNSIGNED_SHORT, edges);
+    gl.pixelStorei(gl.UNPACK_ALIGNMENT, 4);
+    this.#textures.there.sourceTexture = allocate(this.renderer, gl.R8UI, g.columns, g.rows, gl.NEAREST);
+    this.#changed = true;
+  }
+
+  /** Shows a picture of the whole sphere. */
+  whole(frame: VideoFrame): void {
+    const { width, height } = this.sphere.video;
+    if (frame.displayWidth !== width || frame.displayHeight !== height) return; // not what the catalog says
+    const gl = fill(this.renderer, this.#textures.whole.sourceTexture as WebGLTexture);
+    gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, 0, gl.RGBA, gl.UNSIGNED_BYTE, frame);
+    this.object.visible = true;
+  }
+
+  /** Puts a tile's picture into the atlas. */
+  tile(tile: number, frame: VideoFrame): void {
+    if (!this.tiled) return;
+    const { x, y, width, height } = this.#grid.rect(tile);
+    if (frame.displayWidth !== width || frame.displayHeight !== height * this.#eyes) return;
+    const gl = fill(this.renderer, this.#textures.atlas.sourceTexture as WebGLTexture);
+    gl.texSubImage2D(gl.TEXTURE_2D, 0, x, y * this.#eyes, gl.RGBA, gl.UNSIGNED_BYTE, frame);
+  }
+
+  /** Whether a tile's picture in the atlas is that of now; otherwise the whole sphere is seen in its place. */
+  show(tile: number, there: boolean): void {
+    if (this.#there[tile] === Number(there)) return;
+    this.#there[tile] = Number(there);
+    this.#changed = true;
+  }
+
+  /** To be called before drawing. */
+  update(): void {
+    if (!this.tiled || !this.#changed) return;
+    this.#changed = false;
+    const gl = fill(this.renderer, this.#textures.there.sourceTexture as WebGLTexture);
+    gl.pixelStorei(gl.UNPACK_ALIGNMENT, 1);
+    gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, 0, this.#grid.columns, this.#grid.rows, gl.RED_INTEGER, gl.UNSIGNED_BYTE, this.#there);
+    gl.pixelStorei(gl.UNPACK_ALIGNMENT, 4);
+  }
+
+  dispose(): void {
+    this.object.removeFromParent();
+    this.#geometry.dispose();
+    for (const m of this.#materials) m.dispose();
+    for (const t of Object.values(this.#textures)) if (t.sourceTexture) this.#gl.deleteTexture(t.sourceTexture as WebGLTexture);
+  }
+}

@@ -1,0 +1,38 @@
+/** Textures that are filled by WebGL itself, beside three.js. */
+import type { WebGLRenderer } from "three";
+
+/** Renderer state that three.js keeps to spare calls; textures of ours go through it. */
+interface State {
+  activeTexture(slot: number): void;
+  bindTexture(target: number, texture: WebGLTexture | null): void;
+  pixelStorei(name: number, value: number | boolean): void;
+}
+
+/** Binds a texture to be filled with pixels as they are. */
+export function fill(renderer: WebGLRenderer, texture: WebGLTexture): WebGL2RenderingContext {
+  const gl = renderer.getContext() as WebGL2RenderingContext;
+  const state = renderer.state as unknown as State;
+  state.pixelStorei(gl.UNPACK_FLIP_Y_WEBGL, false);
+  state.pixelStorei(gl.UNPACK_PREMULTIPLY_ALPHA_WEBGL, false);
+  state.pixelStorei(gl.UNPACK_ALIGNMENT, 4);
+  state.pixelStorei(gl.UNPACK_ROW_LENGTH, 0);
+  state.pixelStorei(gl.UNPACK_SKIP_PIXELS, 0);
+  state.pixelStorei(gl.UNPACK_SKIP_ROWS, 0);
+  state.activeTexture(gl.TEXTURE0);
+  state.bindTexture(gl.TEXTURE_2D, texture);
+  return gl;
+}
+
+/** Makes a texture, and leaves it bound. filter: for minification and magnification; it repeats nowhere but, where asked for, in x. */
+export function allocate(renderer: WebGLRenderer, internal: number, width: number, height: number, filter: number, repeat = false): WebGLTexture {
+  const gl = renderer.getContext() as WebGL2RenderingContext;
+  const texture = gl.createTexture();
+  if (!texture) throw new Error("WebGL gives no texture: its context was lost");
+  fill(renderer, texture);
+  gl.texStorage2D(gl.TEXTURE_2D, 1, internal, width, height);
+  gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_MIN_FILTER, filter);
+  gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_MAG_FILTER, filter);
+  gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_WRAP_S, repeat ? gl.REPEAT : gl.CLAMP_TO_EDGE);
+  gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_WRAP_T, gl.CLAMP_TO_EDGE);
+  return texture;
+}

@@ -1,0 +1,209 @@
+/** A sphere of video on its way from the decoder to the picture, and how well the viewer sees it. */
+import { localTime } from "../media/session/clock.ts";
+import { WHOLE, type FromTiles, type FromVideo, type TileState, type ToTiles } from "../media/tiles/messages.ts";
+import { Grid, View, type Vec } from "../media/tiles/sphere.ts";
+import type { Sphere } from "../media/tiles/track.ts";
+import type { Studio } from "../scene/studio.ts";
+
+/** How often the network worker is told where the viewer looks, ms. */
+const TELL = 50;
+/** Pictures of a tile that wait for their time. */
+const MOST_WAITING = 30;
+/** A tile whose picture is this much older than what is due is not shown, in frames. */
+const STALE = 4;
+/** The whole sphere has stalled when its picture is so old, ms. */
+const STALL = 400;
+/** A viewport with so large a share of tiles in their best quality but one is sharp. */
+const SHARP = 0.9;
+/** Points of the viewport that are looked at, along an edge. */
+const SAMPLES = 10;
+
+interface Waiting {
+  /** Oldest first. */
+  readonly frames: { readonly frame: VideoFrame; readonly quality: number }[];
+  /** Timestamp of the picture on the GPU, µs, and its quality. */
+  shown: number;
+  quality: number;
+}
+
+export interface VideoStats {
+  readonly columns: number;
+  readonly rows: number;
+  readonly qualities: number;
+  /** Quality shown of each tile, 0 the worst; −1: the whole sphere is seen there. */
+  readonly tiles: readonly number[];
+  /** Mean quality in the viewport, 0 = the whole sphere alone, 1 = the best everywhere. */
+  readonly viewport_quality: number;
+  /** Share of the viewport, over time, where there was a tile. */
+  readonly tile_hits: number;
+  /** Times that the whole sphere stood still. */
+  readonly stalls: number;
+  /** From the last turn of the head to a sharp viewport, ms; null before one. */
+  readonly motion_to_quality_ms: number | null;
+  /** Requests of tiles: SUBSCRIBE, REQUEST_UPDATE and cancellations. */
+  readonly tile_messages: number;
+  readonly pictures: number;
+  readonly bad: number;
+  /** Capture to picture of what is seen, ms. */
+  readonly delay_ms: number;
+}
+
+export class VideoView {
+  sphere: Sphere | undefined;
+  state: TileState | undefined;
+  readonly #waiting = new Map<number, Waiting>();
+  #shift: number | undefined;
+  #view: View | undefined;
+  #share = new Float64Array(0);
+  #told = 0;
+  #pictures = 0;
+  #bad = 0;
+  #stalls = 0;
+  #stalled = false;
+  #hits = 0;
+  #looked = 0;
+  #quality = 0;
+  /** Since when the viewport has not been sharp after it was; and how long it took the last time. */
+  #turned: number | undefined;
+  #motion: number | null = null;
+  #wasSharp = false;
+  #delay = 0;
+  #badMessage = "";
+
+  constructor(
+    private readonly studio: Studio,
+    private readonly send: (m: ToTiles) => void,
+  ) {}
+
+  fromNetwork(m: FromTiles): void {
+    switch (m.type) {
+      case "sphere":
+        this.drop();
+        this.sphere = m.sphere;
+        this.#view = undefined;
+        this.studio.setSphere(m.sphere);
+        break;
+      case "due":
+        this.#shift = m.shift;
+        break;
+      case "tiles":
+        this.state = m;
+    }
+  }
+
+  fromVideo(m: FromVideo): void {
+    if (m.type === "bad") {
+      this.#bad++;
+      if (m.message !== this.#badMessage) console.warn(`tile ${m.tile}: ${(this.#badMessage = m.message)}`);
+      return;
+    }
+    if (!this.sphere) return m.frame.close();
+    let w = this.#waiting.get(m.tile);
+    if (!w) this.#waiting.set(m.tile, (w = { frames: [], shown: -Infinity, quality: -1 }));
+    w.frames.push(m);
+    if (w.frames.length > MOST_WAITING) w.frames.shift()!.frame.close();
+  }
+
+  /** Lets go of all pictures. */
+  drop(): void {
+    for (const w of this.#waiting.values()) for (const { frame } of w.frames) frame.close();
+    this.#waiting.clear();
+  }
+
+  /** Hands the pictures that are due to the GPU. Called at each chance to draw, at the local time `now`. Returns whether it did. */
+  upload(now: number): boolean {
+    const { sphere } = this.studio;
+    if (!this.sphere || !sphere || this.#shift === undefined) return false;
+    const due = (now - this.#shift) * 1000; // timestamp, µs
+    let changed = false;
+    for (const [tile, w] of this.#waiting) {
+      let last: (typeof w.frames)[number] | undefined;
+      while (w.frames.length > 0 && w.frames[0]!.frame.timestamp <= due) {
+        last?.frame.close();
+        last = w.frames.shift();
+      }
+      if (last) {
+        if (tile === WHOLE) sphere.whole(last.frame);
+        else sphere.tile(tile, last.frame);
+        w.shown = last.frame.timestamp;
+        w.quality = last.quality;
+        last.frame.close();
+        changed = true;
+        if (tile === WHOLE) {
+          this.#pictures++;
+          this.#delay = now - w.shown / 1000 - this.#shift + this.sphere.latency;
+        }
+      }
+    }
+    const stale = due - (STALE * 1e6) / this.sphere.framerate;
+    for (let t = 0; t < this.sphere.tiles.length; t++) {
+      const w = this.#waiting.get(t);
+      sphere.show(t, w !== undefined && w.shown >= stale);
+    }
+    const whole = this.#waiting.get(WHOLE);
+    const stalled = whole !== undefined && whole.shown < due - 1000 * STALL;
+    if (stalled && !this.#stalled) this.#stalls++;
+    this.#stalled = stalled;
+    this.#look(now, stale);
+    if (changed) this.studio.dirty = true;
+    return changed;
+  }
+
+  /** How good the viewport is, and where it is, for the network worker. */
+  #look(now: number, stale: number): void {
+    if (now - this.#told < TELL) return;
+    this.#told = now;
+    const s = this.sphere!;
+    const gaze = this.studio.gaze as Vec;
+    const [width, height] = this.studio.fieldOfView;
+    this.send({ type: "gaze", gaze, width, height });
+    if (s.columns === 0) return;
+    if (!this.#view || Math.abs(this.#view.width - width) + Math.abs(this.#view.height - height) > 0.02) {
+      this.#view = new View(new Grid(s.columns, s.rows, s.width, s.height), width, height, SAMPLES);
+      this.#share = new Float64Array(s.tiles.length);
+    }
+    this.#view.expect([{ gaze, p: 1 }], this.#share);
+    let quality = 0;
+    let hit = 0;
+    let sharp = 0;
+    this.#share.forEach((share, t) => {
+      const w = this.#waiting.get(t);
+      if (!w || w.shown < stale) return;
+      hit += share;
+      quality += (share * (w.quality + 1)) / s.qualities;
+      if (w.quality >= s.qualities - 2) sharp += share;
+    });
+    this.#quality = quality;
+    this.#hits += hit;
+    this.#looked++;
+    const isSharp = sharp >= SHARP;
+    if (isSharp && this.#turned !== undefined) {
+      this.#motion = now - this.#turned;
+      this.#turned = undefined;
+    } else if (!isSharp && this.#wasSharp) {
+      this.#turned = now;
+    }
+    this.#wasSharp = isSharp;
+  }
+
+  get pictures(): number {
+    return this.#pictures;
+  }
+
+  stats(): VideoStats | null {
+    const s = this.sphere;
+    if (!s) return null;
+    const stale = this.#shift === undefined ? 0 : (localTime() - this.#shift) * 1000 - (2 * STALE * 1e6) / s.framerate;
+    return {
+      columns: s.columns, rows: s.rows, qualities: s.qualities,
+      tiles: s.tiles.map((_, t) => {
+        const w = this.#waiting.get(t);
+        return w && w.shown >= stale ? w.quality : -1;
+      }),
+      viewport_quality: Math.round(1000 * this.#quality) / 1000,
+      tile_hits: this.#looked === 0 ? 0 : Math.round((1000 * this.#hits) / this.#looked) / 1000,
+      stalls: this.#stalls, motion_to_quality_ms: this.#motion === null ? null : Math.round(this.#motion),
+      tile_messages: this.state?.messages ?? 0, pictures: this.#pictures, bad: this.#bad, delay_ms: Math.round(this.#delay),
+    };
+  }
+}
