@@ -17,7 +17,7 @@ export CGO_ENABLED := 1
 .DEFAULT_GOAL := help
 WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/package.json client-web/*.ts 2>/dev/null)
 
-.PHONY: help setup quic-go build web demo test test-go test-race test-quic-go test-openflow test-web lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
+.PHONY: help setup quic-go build web demo test test-go test-race test-quic-go test-openflow test-web test-unity lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,7 +57,7 @@ client-web/dist/index.html: client-web/node_modules/.package-lock.json $(WEB_SOU
 demo: build ## Stream a session through a relay to a player on this machine
 	@$(BIN)/holocast demo $(if $(DEMO_SECONDS),--seconds $(DEMO_SECONDS)) $(DEMO_ARGS)
 
-test: build test-go test-race test-quic-go test-openflow test-web ## Run all tests
+test: build test-go test-race test-quic-go test-openflow test-web test-unity ## Run all tests
 
 test-go: quic-go
 	GOWORK=off go build ./...
@@ -85,6 +85,11 @@ test-openflow: build
 test-web: build ## Test the web viewer, in Chromium too
 	@tools/setup.sh --web
 	cd client-web && npm run --silent test && npm run --silent test:e2e
+
+test-unity: build ## Test the Unity client, without Unity (needs cargo)
+	@tools/setup.sh --unity
+	cd client-unity/native && cargo build --quiet --release --locked -p capi
+	client-unity/verify/verify.sh
 
 lint: quic-go ## Run golangci-lint
 	@test -x build/tools/golangci-lint-$(LINT_VERSION) || { \

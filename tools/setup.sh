@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what Holocast's build and tests need on Debian or Ubuntu and is missing.
 # May be run any number of times. With --web also what the web viewer's tests need,
-# with --bpf what compiling the eBPF programs needs (building does not: their objects
-# are in the repository).
+# with --unity what the Unity client's need, with --bpf what compiling the eBPF programs
+# needs (building does not: their objects are in the repository).
 set -euo pipefail
 
 min_go=1.26
@@ -18,6 +18,16 @@ want libzstd-dev
 want iproute2
 if [[ "${1:-}" == --web ]]; then
 	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || want chromium
+elif [[ "${1:-}" == --unity ]]; then
+	want wine64
+	want glslang-tools
+	want mesa-vulkan-drivers
+	command -v npm >/dev/null || want npm
+	python3 -m pip --version >/dev/null 2>&1 || want python3-pip
+	if ! command -v cargo >/dev/null; then
+		echo "setup: Rust (cargo) is missing; see https://rustup.rs" >&2
+		exit 1
+	fi
 elif [[ "${1:-}" == --bpf ]]; then
 	want clang
 	want llvm
