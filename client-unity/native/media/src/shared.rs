@@ -223,7 +223,11 @@ impl Measures {
         let captured = (info.header.capture_time as i64).saturating_mul(1000);
         let delay = self.clock.at(info.decoded).saturating_sub(captured);
         self.replayed = info.replayed || delay > REPLAY_AGE;
-        if self.replayed { info.decoded - info.arrived } else { delay }
+        if self.replayed {
+            info.decoded - info.arrived
+        } else {
+            delay
+        }
     }
 
     fn count(&mut self, seen: Seen, replayed: bool, late: bool) {
@@ -255,6 +259,11 @@ impl Measures {
         self.count(seen, info.replayed, late);
     }
 }
+
+/// Too many frames of a camera are acquired already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("too many frames of the camera are acquired already")]
+pub struct TooMany;
 
 #[derive(Debug, Default)]
 struct Work {
@@ -376,14 +385,14 @@ impl Shared {
     }
 
     /// A camera's newest frame, if it was not acquired before. An error: too many of the camera are.
-    pub fn acquire(&self, camera: u16) -> Result<Option<Acquired>, ()> {
+    pub fn acquire(&self, camera: u16) -> Result<Option<Acquired>, TooMany> {
         let mut cameras = self.cameras();
         let Some(c) = cameras.get_mut(&camera) else { return Ok(None) };
         if c.newest.is_none() {
             return Ok(None);
         }
         if c.full() {
-            return Err(());
+            return Err(TooMany);
         }
         let Some(d) = c.newest.take() else { return Ok(None) };
         let info = d.info;
