@@ -19,7 +19,7 @@ export CGO_ENABLED := 1
 .DEFAULT_GOAL := help
 WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/package.json client-web/*.ts 2>/dev/null)
 
-.PHONY: help setup setup-test quic-go build web demo packages test test-deploy test-go test-race test-quic-go test-openflow test-web fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
+.PHONY: help setup setup-test quic-go build web demo packages test test-deploy test-go test-race test-quic-go test-openflow test-web test-unity fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,14 +62,14 @@ demo: build ## Stream a session through a relay to a player on this machine
 setup-test: setup ## Install what the tests need, too (Debian, Ubuntu)
 	@tools/setup.sh --test
 
-test: setup-test build test-go test-race test-quic-go test-openflow test-web ## Run all tests
+test: setup-test build test-go test-race test-quic-go test-openflow test-web test-unity ## Run all tests
 
 # What has more than one goroutine runs under the race detector instead; not the packages
 # whose tests only start programs, but for the edge's, which build theirs with the
 # detector too.
 RACE := ./internal/moqt/... ./internal/origin/... ./internal/connect/... ./internal/recording/... ./internal/service ./relay/router/... \
-	./capture-server/publish/... ./capture-server/points/... ./capture-server/cloud/... ./capture-server/source/... \
-	./tools/holocast/player/... ./tools/holocast/replayer/... ./internal/netlab/... \
+	./capture-server/publish/... ./capture-server/points/... ./capture-server/clouds/... ./capture-server/tiles/... ./capture-server/cloud/... ./capture-server/source/... \
+	./tools/holocast/player/... ./internal/replay/... ./internal/netlab/... \
 	./netfunc/api ./netfunc/signal ./netfunc/elimination ./netfunc/bpf ./netfunc/controller/... ./netfunc/edge/...
 
 # Most tests wait for processes and clocks: three packages at a time keep two cores busy.
@@ -91,6 +91,10 @@ test-openflow: setup-test build
 
 test-web: setup-test build ## Test the web viewer, in Chromium too
 	cd client-web && npm run --silent test && npm run --silent test:e2e
+
+test-unity: setup-test build ## Test the Unity client, without Unity (needs cargo)
+	cd client-unity/native && cargo build --quiet --release --locked -p capi
+	client-unity/verify/verify.sh
 
 fuzz: quic-go ## Fuzz every target for FUZZ_TIME (3s), from the committed corpora
 	@tools/fuzz.sh $(FUZZ_TIME)

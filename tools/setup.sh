@@ -25,6 +25,14 @@ if [[ "${1:-}" == --test ]]; then
 	python3 -c 'import ensurepip' 2>/dev/null || want python3-venv
 	command -v ovs-vswitchd >/dev/null || want openvswitch-switch
 	command -v ethtool >/dev/null || want ethtool
+	# The Unity client: Microsoft's shader compiler, and shaders drawn without a GPU.
+	want wine64
+	want glslang-tools
+	want mesa-vulkan-drivers
+	if ! command -v cargo >/dev/null; then
+		echo "setup: Rust (cargo) is missing; see https://rustup.rs" >&2
+		exit 1
+	fi
 elif [[ "${1:-}" == --bpf ]]; then
 	want clang
 	want llvm

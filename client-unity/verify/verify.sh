@@ -32,6 +32,12 @@ steps=("$@")
 for step in "${steps[@]}"; do
 	echo "== $step"
 	case $step in
+	pictures | end-to-end)
+		go build -o bin/publisher ./client-web/test/publisher
+		CARGO_TARGET_DIR=$tools/draw cargo build --quiet --release --locked --manifest-path "$here/shaders/draw/Cargo.toml"
+		;;
+	esac
+	case $step in
 	unit | layout | plugins | pictures | end-to-end) run "$step" "$root" ;;
 	*) verify "$step" ;;
 	esac

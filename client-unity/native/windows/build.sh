@@ -11,7 +11,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 : "${ZIG:=$PWD/../../build/unity/zig/ziglang/zig}"
 case ${1:-} in
-uwp-arm64) target=aarch64-uwp-windows-gnullvm spec=windows/$target.json ZIG_TARGET=aarch64-windows-gnu ;;
+# The vendor is uwp; crates that carry import libraries know the target by this name.
+uwp-arm64) target=aarch64-pc-windows-gnullvm spec=windows/uwp/$target.json ZIG_TARGET=aarch64-windows-gnu ;;
 x64) target=x86_64-pc-windows-gnu spec=$target ZIG_TARGET=x86_64-windows-gnu ;;
 *)
 	sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "$0"

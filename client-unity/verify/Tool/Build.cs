@@ -233,7 +233,8 @@ namespace Holocast.Verify
 
         public bool IsFor(string platform)
         {
-            return !IsTest && (platform == "editor" || Include.Length == 0);
+            // The editor's assemblies for Linux too: that is where their tests run.
+            return !IsTest && (platform == "editor" || platform == "linux" || Include.Length == 0);
         }
 
         // All of a package, those of its samples too.

@@ -166,7 +166,7 @@ namespace Holocast.Verify
         {
             string path = Path.Combine(folders.Package, "package.json");
             JsonElement p = Json.Read(path);
-            foreach (string key in new[] { "name", "version", "displayName", "description", "unity", "license", "documentationUrl" })
+            foreach (string key in new[] { "name", "version", "displayName", "description", "unity", "license" })
             {
                 if (p.Text(key).Length == 0)
                 {

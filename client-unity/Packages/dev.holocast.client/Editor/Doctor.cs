@@ -8,7 +8,7 @@ using UnityEngine.Rendering;
 
 namespace Holocast.Editor
 {
-    enum Verdict
+    public enum Verdict
     {
         Good,
         Unsure,

@@ -27,6 +27,7 @@ namespace Holocast
         public override void Save(Transform placed)
         {
             base.Save(placed); // the scale, and the place for where there is no store
+            Drop();
             hologram = placed;
             restoring = false;
             saving = true;
@@ -101,9 +102,8 @@ namespace Holocast
         // An anchor can be kept once the headset tracks it.
         void TrySave()
         {
-            if (anchor == null || anchor.transform.position != hologram.position || anchor.transform.rotation != hologram.rotation)
+            if (anchor == null)
             {
-                Drop();
                 var place = new GameObject("Holocast place");
                 place.transform.SetPositionAndRotation(hologram.position, hologram.rotation);
                 anchor = place.AddComponent<ARAnchor>();

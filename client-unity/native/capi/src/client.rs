@@ -1,9 +1,7 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use media::{
-    ClockSource, Command, Config, Link, Phase, PlaybackAction, PlaybackInfo, Player, Shared, Stats, TrackInfo, Wish,
-};
+use media::{ClockSource, Command, Config, Link, Phase, PlaybackAction, PlaybackInfo, Player, Shared, Stats, TooMany, TrackInfo, Wish};
 use moqt::{Event, Nanos, Session};
 use net::{App, Failure, Handle, NetError, Options, Rtt, Target};
 
@@ -92,7 +90,8 @@ impl HcClient {
     /// The config's strings are null or NUL-terminated.
     pub(crate) unsafe fn open(c: &HcConfig) -> Result<HcClient, Fault> {
         if c.abi_version != HC_ABI_VERSION {
-            let text = format!("ABI version {} where the library has {HC_ABI_VERSION}: the plugin and the package do not match", c.abi_version);
+            let text =
+                format!("ABI version {} where the library has {HC_ABI_VERSION}: the plugin and the package do not match", c.abi_version);
             return Err(Fault::new(HC_E_VERSION, text));
         }
         // SAFETY: as this function's.
@@ -103,9 +102,10 @@ impl HcClient {
         let target = Target::parse(url).map_err(|e| Fault::new(HC_E_URL, e.text))?;
         let pinned = match hash {
             None => None,
-            Some(h) => Some(net::parse_hash(h).ok_or_else(|| {
-                Fault::argument("the certificate's hash is not 64 hex digits (SHA-256 of the certificate)")
-            })?),
+            Some(h) => Some(
+                net::parse_hash(h)
+                    .ok_or_else(|| Fault::argument("the certificate's hash is not 64 hex digits (SHA-256 of the certificate)"))?,
+            ),
         };
         if viewer.is_some_and(|v| v.len() > MAX_VIEWER) {
             return Err(Fault::argument("the viewer's name is longer than 256 bytes"));
@@ -243,7 +243,7 @@ impl HcClient {
         let a = match self.shared.acquire(n) {
             Ok(Some(a)) => a,
             Ok(None) => return Ok(HC_EMPTY),
-            Err(()) => return Err(Fault::new(HC_E_BUSY, format!("two frames of camera {n} are acquired already"))),
+            Err(TooMany) => return Err(Fault::new(HC_E_BUSY, format!("two frames of camera {n} are acquired already"))),
         };
         let (i, h) = (&a.info, &a.info.header);
         let partial = i.descriptions < u32::from(h.descriptions);

@@ -690,8 +690,7 @@ pub unsafe extern "C" fn hc_playback(client: *mut HcClient, action: u32, positio
 /// has room for `capacity` words.
 #[no_mangle]
 pub unsafe extern "C" fn hc_decode(
-    objects: *const *const u8, lengths: *const usize, count: u32, max_points: u32, words: *mut u32, capacity: usize,
-    frame: *mut HcFrame,
+    objects: *const *const u8, lengths: *const usize, count: u32, max_points: u32, words: *mut u32, capacity: usize, frame: *mut HcFrame,
 ) -> i32 {
     guard(None, || {
         // SAFETY: as this function's.

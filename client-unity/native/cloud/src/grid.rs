@@ -59,9 +59,7 @@ impl Grid {
     }
 
     pub fn bytes(&self) -> usize {
-        8 * (self.bits.capacity() + self.row.capacity() + self.residuals.capacity())
-            + self.nibbles.capacity()
-            + 2 * self.escaped.capacity()
+        8 * (self.bits.capacity() + self.row.capacity() + self.residuals.capacity()) + self.nibbles.capacity() + 2 * self.escaped.capacity()
     }
 
     /// Undoes the planes of one description; `out`: two words for each of its points. False where `raw` is not

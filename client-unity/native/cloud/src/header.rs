@@ -34,7 +34,11 @@ pub enum Layout {
 impl Layout {
     /// Words of 32 bits that a decoded point takes.
     pub fn words_per_point(self) -> usize {
-        if self == Layout::A { 2 } else { 3 }
+        if self == Layout::A {
+            2
+        } else {
+            3
+        }
     }
 }
 

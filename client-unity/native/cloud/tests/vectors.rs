@@ -1,4 +1,5 @@
 //! The vectors that all decoders share (internal/pointcloud/testdata).
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use cloud::{Decoder, Layout, Limits};
 use serde::Deserialize;

@@ -391,9 +391,7 @@ fn apply_one(tracks: &mut Vec<Value>, op: &str, t: &Map<String, Value>, path: &s
     let (name, namespace) = if by_name { ("name", "namespace") } else { ("parentName", "parentNamespace") };
     let (name, namespace) = (f.text(name)?, f.text(namespace)?.unwrap_or_default());
     let text = |v: &Value, field: &str| v.get(field).and_then(Value::as_str).map(str::to_owned);
-    let at = tracks.iter().position(|t| {
-        text(t, "name").as_deref() == name && text(t, "namespace").unwrap_or_default() == namespace
-    });
+    let at = tracks.iter().position(|t| text(t, "name").as_deref() == name && text(t, "namespace").unwrap_or_default() == namespace);
     let changed = |at: usize| {
         let mut o = tracks[at].as_object().cloned().unwrap_or_default();
         let own = t.iter().filter(|(k, _)| *k != "parentName" && *k != "parentNamespace");
@@ -473,7 +471,11 @@ impl CatalogReader {
             self.next += 1;
             changed = true;
         }
-        if changed { read(&self.doc).map(Some) } else { Ok(None) }
+        if changed {
+            read(&self.doc).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 }
 
@@ -546,7 +548,9 @@ mod tests {
             ("catalog: $.tracks: not an array", &|d| d["tracks"] = json!(3)),
             ("catalog: $.tracks[0].hcpf.layout: none of A, B, C", &|d| d["tracks"][0]["hcpf"]["layout"] = json!("D")),
             ("catalog: $.tracks[0].hcpf.descriptions: neither 1 nor 4", &|d| d["tracks"][0]["hcpf"]["descriptions"] = json!(2)),
-            ("catalog: $.tracks[0].hcpf.maxPoints: not a whole number in 1…12582912", &|d| d["tracks"][0]["hcpf"]["maxPoints"] = json!(0)),
+            ("catalog: $.tracks[0].hcpf.maxPoints: not a whole number in 1…12582912", &|d| {
+                d["tracks"][0]["hcpf"]["maxPoints"] = json!(0)
+            }),
             ("catalog: $.tracks[0].width: not that of the grid's lens", &|d| d["tracks"][0]["width"] = json!(65)),
             ("catalog: $.tracks[0].initRef: no inline initialization data of that id", &|d| d["tracks"][0]["initRef"] = json!("b")),
             ("catalog: $.tracks[0].initRef: not JSON in base64", &|d| d["initDataList"][0]["data"] = json!("!")),

@@ -93,7 +93,11 @@ impl Estimator {
 
     /// The relay's time at a local time; before the first stamp, the local time itself.
     pub fn at(&self, local: Nanos) -> Nanos {
-        if self.samples.is_empty() { local } else { local + self.best.offset + self.rtt_min / 2 }
+        if self.samples.is_empty() {
+            local
+        } else {
+            local + self.best.offset + self.rtt_min / 2
+        }
     }
 
     /// Bounds the estimate's error at a local time: half the least round trip, and the drift since.

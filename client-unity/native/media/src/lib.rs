@@ -13,9 +13,7 @@ mod shared;
 
 pub use feed::{Acquired, FrameInfo};
 pub use player::{Config, Link, Player};
-pub use shared::{
-    ClockInfo, ClockSource, Command, Phase, PlaybackAction, PlaybackInfo, Shared, Stats, Status, TrackInfo, Wish,
-};
+pub use shared::{ClockInfo, ClockSource, Command, Phase, PlaybackAction, PlaybackInfo, Shared, Stats, Status, TooMany, TrackInfo, Wish};
 
 /// First field of the namespace of all sessions.
 pub const ROOT: &str = "holocast";

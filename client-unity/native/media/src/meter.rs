@@ -176,7 +176,11 @@ fn nearest(mut delays: Vec<Nanos>) -> [f64; 3] {
 }
 
 fn per_second(n: f64, d: Nanos) -> f64 {
-    if d > 0 { n * SECOND as f64 / d as f64 } else { 0.0 }
+    if d > 0 {
+        n * SECOND as f64 / d as f64
+    } else {
+        0.0
+    }
 }
 
 impl Meter {

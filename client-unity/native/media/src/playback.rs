@@ -111,16 +111,7 @@ pub struct Playback {
 impl Playback {
     /// Of a recording's length.
     pub fn new(duration: f64) -> Self {
-        Playback {
-            duration,
-            reels: BTreeMap::new(),
-            position: 0.0,
-            at: 0,
-            playing: false,
-            waiting: false,
-            next: 0,
-            actions: Vec::new(),
-        }
+        Playback { duration, reels: BTreeMap::new(), position: 0.0, at: 0, playing: false, waiting: false, next: 0, actions: Vec::new() }
     }
 
     /// What is to be done since the last call.

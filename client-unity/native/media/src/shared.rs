@@ -1,6 +1,7 @@
 //! What the player's thread, the decoders and the user's threads share.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -183,6 +184,8 @@ pub struct Stats {
 const MAX_UNMEASURED: usize = 1024;
 /// An age beyond which a frame cannot be live: it comes from a recording that does not say so.
 const REPLAY_AGE: Nanos = 60_000_000_000;
+/// Longer delays are counted as this one, a fortnight.
+const MAX_DELAY: Nanos = 14 * 86_400_000_000_000;
 /// Commands that wait for the player, at most: receipts beyond are dropped.
 const MAX_COMMANDS: usize = 1024;
 /// How often it is looked where a camera's subject is: it is no faster than a view can follow.
@@ -215,15 +218,26 @@ impl Measures {
         self.source = source;
         for (mut seen, info, late) in std::mem::take(&mut self.unmeasured) {
             seen.delay = self.delay(&info);
-            self.count(seen, info.replayed, late);
+            let replayed = self.replayed;
+            self.count(seen, replayed, late);
         }
     }
 
+    /// Time from a frame's capture to a local time, by the relay's clock; within a fortnight, as a header may say
+    /// anything.
+    fn since_capture(&self, info: &FrameInfo, at: Nanos) -> Nanos {
+        let captured = i64::try_from(info.header.capture_time).unwrap_or(i64::MAX).saturating_mul(1000);
+        self.clock.at(at).saturating_sub(captured).clamp(-MAX_DELAY, MAX_DELAY)
+    }
+
     fn delay(&mut self, info: &FrameInfo) -> Nanos {
-        let captured = (info.header.capture_time as i64).saturating_mul(1000);
-        let delay = self.clock.at(info.decoded).saturating_sub(captured);
+        let delay = self.since_capture(info, info.decoded);
         self.replayed = info.replayed || delay > REPLAY_AGE;
-        if self.replayed { info.decoded - info.arrived } else { delay }
+        if self.replayed {
+            info.decoded - info.arrived
+        } else {
+            delay
+        }
     }
 
     fn count(&mut self, seen: Seen, replayed: bool, late: bool) {
@@ -255,6 +269,11 @@ impl Measures {
         self.count(seen, info.replayed, late);
     }
 }
+
+/// Too many frames of a camera are acquired already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("too many frames of the camera are acquired already")]
+pub struct TooMany;
 
 #[derive(Debug, Default)]
 struct Work {
@@ -376,14 +395,14 @@ impl Shared {
     }
 
     /// A camera's newest frame, if it was not acquired before. An error: too many of the camera are.
-    pub fn acquire(&self, camera: u16) -> Result<Option<Acquired>, ()> {
+    pub fn acquire(&self, camera: u16) -> Result<Option<Acquired>, TooMany> {
         let mut cameras = self.cameras();
         let Some(c) = cameras.get_mut(&camera) else { return Ok(None) };
         if c.newest.is_none() {
             return Ok(None);
         }
         if c.full() {
-            return Err(());
+            return Err(TooMany);
         }
         let Some(d) = c.newest.take() else { return Ok(None) };
         let info = d.info;
@@ -430,8 +449,8 @@ impl Shared {
         if let Some(at) = shown {
             let delay = {
                 let mut m = self.measures();
-                let captured = (info.header.capture_time as i64).saturating_mul(1000);
-                let delay = if info.replayed { at - info.arrived } else { m.clock.at(at).saturating_sub(captured) };
+                let at = at.clamp(0, info.decoded.saturating_add(MAX_DELAY));
+                let delay = if info.replayed { at - info.arrived } else { m.since_capture(&info, at) };
                 m.all.shown(camera, at, delay);
                 m.cameras.entry(camera).or_default().shown(camera, at, delay);
                 delay
@@ -562,8 +581,14 @@ impl Shared {
             if let Some(s) = source {
                 s.rays.get_or_init(|| cloud::ray_table(&s.track.lens));
             }
-            if let Some(c) = camera {
-                self.decode_one(c, &mut decoder);
+            let Some(camera) = camera else { continue };
+            // A defect costs a frame, not the thread.
+            if catch_unwind(AssertUnwindSafe(|| self.decode_one(camera, &mut decoder))).is_err() {
+                self.note_error("libholocast is defective: a frame could not be decoded");
+                decoder = Decoder::new();
+                if let Some(c) = self.cameras().get_mut(&camera) {
+                    c.decoding = false;
+                }
             }
         }
     }
@@ -583,7 +608,8 @@ impl Shared {
         let grid = (track.width > 0).then_some((track.width, track.height));
         let limits = Limits { max_points: track.max_points as usize, grid };
         let began = self.now();
-        let decoded = decoder.decode(&job.objects, &limits, &mut words);
+        let decoded = decoder.decode(&job.objects, &limits, &mut words).ok();
+        let decoded = decoded.filter(|f| f.header.camera == camera && f.header.layout == track.layout);
         let now = self.now();
         let decoded = decoded.map(|f| {
             let rays = job.source.rays.get();
@@ -614,7 +640,7 @@ impl Shared {
             let mut cameras = self.cameras();
             let Some(c) = cameras.get_mut(&camera) else { return };
             match decoded {
-                Ok(mut info) => {
+                Some(mut info) => {
                     if info.subject.is_some() {
                         (c.subject, c.looked) = (info.subject, now);
                     }
@@ -628,7 +654,7 @@ impl Shared {
                         c.give_back(d.words);
                     }
                 }
-                Err(_) => {
+                None => {
                     c.counters.damaged += 1;
                     c.give_back(words);
                 }

@@ -252,9 +252,9 @@ fn fetched(
     r: &mut Reader<'_>, last: &mut Option<Location>, subgroup: &mut Option<u64>, has_priority: &mut bool,
 ) -> Read<Option<ObjectHeader>> {
     let follows = |l: Location| match *last {
-        Some(p) if l <= p => Err(violation(format!(
-            "fetch entry {{{}, {}}} is not after {{{}, {}}}", l.group, l.object, p.group, p.object
-        ))),
+        Some(p) if l <= p => {
+            Err(violation(format!("fetch entry {{{}, {}}} is not after {{{}, {}}}", l.group, l.object, p.group, p.object)))
+        }
         _ => Ok(()),
     };
     let beyond = || violation("fetch location exceeds 2^64-1");

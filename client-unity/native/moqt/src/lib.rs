@@ -17,9 +17,7 @@ pub use code::{RequestError, WireError};
 pub use data::{Datagram, Location, ObjectStatus};
 pub use message::{Filter, Namespace, Properties, TrackName};
 pub use pool::BufferPool;
-pub use session::{
-    Config, Counters, Ended, Event, Limits, Nanos, Object, Output, Request, Session, StreamKey, SubscribeOptions,
-};
+pub use session::{Config, Counters, Ended, Event, Limits, Nanos, Object, Output, Request, Session, StreamKey, SubscribeOptions};
 
 /// The protocol identifier of the draft (§3.1).
 pub const ALPN: &[u8] = b"moqt-18";

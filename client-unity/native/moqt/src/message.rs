@@ -101,9 +101,7 @@ impl TrackName {
     /// Whether the name can be sent (§2.4.1).
     pub fn valid(&self) -> bool {
         let fields = &self.namespace.0;
-        fields.len() as u64 <= MAX_FIELDS
-            && fields.iter().all(|f| !f.is_empty())
-            && self.namespace.len() + self.name.len() <= MAX_FULL_NAME
+        fields.len() as u64 <= MAX_FIELDS && fields.iter().all(|f| !f.is_empty()) && self.namespace.len() + self.name.len() <= MAX_FULL_NAME
     }
 
     fn write(&self, w: &mut Writer) {
@@ -186,15 +184,41 @@ pub struct Properties {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Message {
-    Setup { implementation: String },
-    Goaway { uri: String, timeout_ms: u64, request: Option<u64> },
-    SubscribeOk { alias: u64, parameters: Parameters, properties: Properties },
-    FetchOk { end_of_track: bool, end: Location },
+    Setup {
+        implementation: String,
+    },
+    Goaway {
+        uri: String,
+        timeout_ms: u64,
+        request: Option<u64>,
+    },
+    SubscribeOk {
+        alias: u64,
+        parameters: Parameters,
+        properties: Properties,
+    },
+    FetchOk {
+        end_of_track: bool,
+        end: Location,
+    },
     Ok(Parameters),
-    Error { code: u64, reason: String },
-    Done { code: u64, streams: u64, reason: String },
-    Update { id: u64, parameters: Parameters },
-    Namespace { added: bool, suffix: Namespace },
+    Error {
+        code: u64,
+        reason: String,
+    },
+    Done {
+        code: u64,
+        streams: u64,
+        reason: String,
+    },
+    Update {
+        id: u64,
+        parameters: Parameters,
+    },
+    Namespace {
+        added: bool,
+        suffix: Namespace,
+    },
     /// A request of the peer's, by its type.
     Request(u64),
 }
@@ -444,8 +468,7 @@ const REPLAYED: u64 = 0x6863_7270;
 fn cut_pair(e: ReadError) -> ReadError {
     match e {
         ReadError::Short => {
-            WireError { code: code::session::KEY_VALUE_FORMATTING_ERROR, reason: "a key-value pair is cut off".into() }
-                .into()
+            WireError { code: code::session::KEY_VALUE_FORMATTING_ERROR, reason: "a key-value pair is cut off".into() }.into()
         }
         e => e,
     }
@@ -502,15 +525,13 @@ fn read_setup(r: &mut Reader<'_>) -> Read<Message> {
     let mut kind = 0u64;
     while r.left() > 0 {
         kind = kind.checked_add(r.varint()?).ok_or_else(|| violation("setup option exceeds 2^64-1"))?;
-        if kind % 2 == 0 {
+        if kind.is_multiple_of(2) {
             r.varint()?;
             continue;
         }
         let value = r.bytes(MAX_PAIR, "length of the setup option")?;
         match kind {
-            0x01 => {
-                return Err(WireError { code: code::session::INVALID_PATH, reason: "PATH from a server".into() }.into())
-            }
+            0x01 => return Err(WireError { code: code::session::INVALID_PATH, reason: "PATH from a server".into() }.into()),
             0x05 => {
                 let code = code::session::INVALID_AUTHORITY;
                 return Err(WireError { code, reason: "AUTHORITY from a server".into() }.into());
@@ -536,11 +557,8 @@ fn read_error(r: &mut Reader<'_>) -> Read<Message> {
 
 fn known(kind: u64) -> bool {
     use kind::*;
-    [
-        REQUEST_UPDATE, SUBSCRIBE_OK, REQUEST_ERROR, REQUEST_OK, NAMESPACE, PUBLISH_DONE, NAMESPACE_DONE, GOAWAY, FETCH_OK,
-        PUBLISH_OK, SETUP,
-    ]
-    .contains(&kind)
+    [REQUEST_UPDATE, SUBSCRIBE_OK, REQUEST_ERROR, REQUEST_OK, NAMESPACE, PUBLISH_DONE, NAMESPACE_DONE, GOAWAY, FETCH_OK, PUBLISH_OK, SETUP]
+        .contains(&kind)
         || request(kind)
 }
 
@@ -597,9 +615,7 @@ fn parse_fields(kind: u64, r: &mut Reader<'_>) -> Read<Message> {
             Message::Done { code, streams, reason: r.string(MAX_REASON, "length of the reason phrase")? }
         }
         kind::REQUEST_UPDATE => Message::Update { id: r.varint()?, parameters: parameters(r, UPDATE_SCOPE)? },
-        kind::NAMESPACE | kind::NAMESPACE_DONE => {
-            Message::Namespace { added: kind == kind::NAMESPACE, suffix: Namespace::read(r)? }
-        }
+        kind::NAMESPACE | kind::NAMESPACE_DONE => Message::Namespace { added: kind == kind::NAMESPACE, suffix: Namespace::read(r)? },
         k if request(k) => Message::Request(k),
         k => return Err(violation(format!("unknown message type {k:#x}")).into()),
     })

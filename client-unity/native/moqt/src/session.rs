@@ -267,10 +267,14 @@ pub struct Counters {
 
 #[derive(Debug)]
 enum Phase {
-    Setup { until: Nanos },
+    Setup {
+        until: Nanos,
+    },
     Open,
     /// The peer ended its control stream; the connection should follow.
-    Leaving { until: Nanos },
+    Leaving {
+        until: Nanos,
+    },
     Closed,
 }
 
@@ -307,6 +311,7 @@ struct Subscription {
 }
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // nearly all are of data
 enum Stream {
     ControlIn(Vec<u8>),
     Request(Request, Vec<u8>),
@@ -536,9 +541,7 @@ impl Session {
             delivery_timeout_ms: o.delivery_timeout_ms,
             rendezvous_ms: o.rendezvous_ms,
         };
-        let request = self.ask(now, o.rendezvous_ms, Kind::Subscribe(Box::new(sub)), |id| {
-            message::subscribe(id, track, &fields)
-        });
+        let request = self.ask(now, o.rendezvous_ms, Kind::Subscribe(Box::new(sub)), |id| message::subscribe(id, track, &fields));
         if o.join {
             self.join(now, request, o, true);
         }
@@ -1165,13 +1168,10 @@ impl Session {
             }
             (Phase::Setup { .. }, _) => Err(violation("the control stream does not begin with SETUP")),
             (_, Message::Goaway { .. }) if self.goaway => Err(violation("a second GOAWAY")),
-            (_, Message::Goaway { request: None, .. }) => {
-                Err(violation("GOAWAY on the control stream without a request ID"))
+            (_, Message::Goaway { request: None, .. }) => Err(violation("GOAWAY on the control stream without a request ID")),
+            (_, Message::Goaway { request: Some(id), .. }) if id % 2 == 1 => {
+                Err(WireError { code: code::session::INVALID_REQUEST_ID, reason: "GOAWAY names a request of the wrong side".into() })
             }
-            (_, Message::Goaway { request: Some(id), .. }) if id % 2 == 1 => Err(WireError {
-                code: code::session::INVALID_REQUEST_ID,
-                reason: "GOAWAY names a request of the wrong side".into(),
-            }),
             (_, Message::Goaway { uri, timeout_ms, .. }) => {
                 self.goaway = true;
                 self.events.push_back(Event::Goaway { uri, timeout_ms });
@@ -1211,10 +1211,7 @@ impl Session {
                 self.check_done(request);
             }
             (Kind::Subscribe(_) | Kind::Publish { .. }, Message::Update { id, .. }) if answered && id % 2 == 0 => {
-                return Err(WireError {
-                    code: code::session::INVALID_REQUEST_ID,
-                    reason: format!("request {id} is of the wrong side"),
-                });
+                return Err(WireError { code: code::session::INVALID_REQUEST_ID, reason: format!("request {id} is of the wrong side") });
             }
             (Kind::Subscribe(_), Message::Update { .. }) if answered => {
                 self.outputs.push_back(Output::Send(stream, message::request_ok()));
@@ -1319,18 +1316,7 @@ impl Session {
 
 impl Collector {
     fn new(request: Request, owner: Request, fetched: bool, max_object: usize, subgroups: u64) -> Self {
-        Collector {
-            request,
-            owner,
-            fetched,
-            max_object,
-            subgroups,
-            group: 0,
-            subgroup: None,
-            header: None,
-            buf: Vec::new(),
-            refused: None,
-        }
+        Collector { request, owner, fetched, max_object, subgroups, group: 0, subgroup: None, header: None, buf: Vec::new(), refused: None }
     }
 }
 

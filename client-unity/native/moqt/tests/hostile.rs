@@ -1,4 +1,5 @@
 //! A peer that sends anything: no panic, memory within its bounds, and the same objects however bytes are cut.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -103,7 +104,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-struct Seen(Vec<(u64, u64, u64, Vec<u8>)>);
+/// Group, subgroup, object and payload.
+type Found = Vec<(u64, u64, u64, Vec<u8>)>;
+
+struct Seen(Found);
 
 impl Sink for Seen {
     fn object(&mut self, h: ObjectHeader) -> bool {
@@ -117,7 +121,7 @@ impl Sink for Seen {
 }
 
 /// What a stream holds, parsed in pieces.
-fn parse(b: &[u8], pieces: &[usize]) -> Option<(Vec<(u64, u64, u64, Vec<u8>)>, bool)> {
+fn parse(b: &[u8], pieces: &[usize]) -> Option<(Found, bool)> {
     let mut r = moqt::bytes::Reader::new(b);
     let mut parser = match StreamHeader::read(&mut r).ok()? {
         StreamHeader::Subgroup(h) => Parser::subgroup(h),

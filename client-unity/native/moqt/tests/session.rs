@@ -1,4 +1,5 @@
 //! Sessions against a peer whose every byte the test decides.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -383,11 +384,18 @@ fn namespaces_come_and_go() {
     let k = p.request(0);
     p.send(k, &message(kind::REQUEST_OK, &fields(&[0])));
     let name = |n: &str| [&[1, n.len() as u8], n.as_bytes()].concat();
-    p.send(k, &[message(kind::NAMESPACE, &name("a")), message(kind::NAMESPACE, &name("b")), message(kind::NAMESPACE_DONE, &name("a"))].concat());
-    let told: Vec<_> = p.events().into_iter().filter_map(|e| match e {
-        Event::Namespace { added, suffix, .. } => Some((added, suffix.0[0].clone())),
-        _ => None,
-    }).collect();
+    p.send(
+        k,
+        &[message(kind::NAMESPACE, &name("a")), message(kind::NAMESPACE, &name("b")), message(kind::NAMESPACE_DONE, &name("a"))].concat(),
+    );
+    let told: Vec<_> = p
+        .events()
+        .into_iter()
+        .filter_map(|e| match e {
+            Event::Namespace { added, suffix, .. } => Some((added, suffix.0[0].clone())),
+            _ => None,
+        })
+        .collect();
     assert_eq!(told, [(true, b"a".to_vec()), (true, b"b".to_vec()), (false, b"a".to_vec())]);
     p.send(k, &[message(kind::NAMESPACE, &name("c")), message(kind::NAMESPACE, &name("d"))].concat());
     assert!(matches!(p.events().last(), Some(Event::Failed { request, .. }) if *request == r));
@@ -475,7 +483,7 @@ fn violations_close_the_session() {
 #[test]
 fn malformed_tracks_end_alone() {
     for bytes in [
-        &[0x10, 7, 9, 128, 0, 0, 3, 0, 0, 0][..],               // an object after the end of its group
+        &[0x10, 7, 9, 128, 0, 0, 3, 0, 0, 0][..],                // an object after the end of its group
         &[0x11, 7, 9, 128, 0, 4, 0xc0, 0x40, 0x02, 1, 0, 0][..], // a mandatory property on an object
     ] {
         let mut p = Peer::open();

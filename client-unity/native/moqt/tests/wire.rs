@@ -1,4 +1,5 @@
 //! The bytes that internal/moqt/wire writes (client-web/test/unit/wire.json): what a viewer sends and is sent.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use moqt::bytes::{Reader, Writer};
 use moqt::data::{ObjectHeader, Parser, Sink, StreamHeader};

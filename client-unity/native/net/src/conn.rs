@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
 
 use crate::error::{explain, Failure, NetError};
-use crate::keep::{Driver, App};
+use crate::keep::{App, Driver};
 use crate::rtt::{Observed, Rtt};
 use crate::target::Target;
 use crate::trust::{self, Hash};
@@ -76,8 +76,7 @@ pub(crate) async fn dial(target: &Target, pinned: Option<Hash>, insecure: bool) 
         Ok(list) => list.collect(),
         Err(e) => return Err(NetError::new(Failure::Unreachable, format!("the name {host} is not found: {e}"))),
     };
-    let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls)
-        .map_err(|e| NetError::new(Failure::System, e.to_string()))?;
+    let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls).map_err(|e| NetError::new(Failure::System, e.to_string()))?;
     let observed = Arc::new(Observed::new());
     let mut config = quinn::ClientConfig::new(Arc::new(crypto));
     config.transport_config(Arc::new(transport(observed.clone())?));

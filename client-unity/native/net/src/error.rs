@@ -62,10 +62,9 @@ pub(crate) fn explain(e: &quinn::ConnectionError, authority: &str, open: bool) -
             broke(format!("{authority} closed the session: {code}{colon}{reason}"))
         }
         TimedOut if open => NetError::new(Failure::Lost, format!("{authority} no longer answers")),
-        TimedOut => NetError::new(
-            Failure::Unreachable,
-            format!("nothing answers at {authority}: is the relay running, and does UDP reach it?"),
-        ),
+        TimedOut => {
+            NetError::new(Failure::Unreachable, format!("nothing answers at {authority}: is the relay running, and does UDP reach it?"))
+        }
         VersionMismatch => broke(format!("{authority} does not speak QUIC version 1")),
         e => broke(format!("the connection to {authority} ended: {e}")),
     }

@@ -40,10 +40,7 @@ pub(crate) fn tls(pinned: Option<Hash>) -> Result<ClientConfig, NetError> {
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|e| NetError::new(Failure::System, e.to_string()))?;
     let mut config = match pinned {
-        Some(hash) => builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Pinned { hash, provider }))
-            .with_no_client_auth(),
+        Some(hash) => builder.dangerous().with_custom_certificate_verifier(Arc::new(Pinned { hash, provider })).with_no_client_auth(),
         None => {
             let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
             builder.with_root_certificates(roots).with_no_client_auth()

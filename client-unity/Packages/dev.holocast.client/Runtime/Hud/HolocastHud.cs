@@ -119,8 +119,8 @@ namespace Holocast
         void OnDisable()
         {
             builder.Dispose();
-            DestroyImmediate(material);
-            DestroyImmediate(glyphs);
+            Destroy(material);
+            Destroy(glyphs);
         }
 
         void LateUpdate()

@@ -129,8 +129,8 @@ namespace Holocast
             }
             open = PointedAt = false;
             builder.Dispose();
-            DestroyImmediate(material);
-            DestroyImmediate(glyphs);
+            Destroy(material);
+            Destroy(glyphs);
         }
 
         void OnStateChanged(HolocastState _)

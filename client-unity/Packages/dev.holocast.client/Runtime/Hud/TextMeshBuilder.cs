@@ -136,7 +136,7 @@ namespace Holocast
         public void Dispose()
         {
             Font.textureRebuilt -= OnTextureRebuilt;
-            UnityEngine.Object.DestroyImmediate(Mesh);
+            UnityEngine.Object.Destroy(Mesh);
         }
     }
 }

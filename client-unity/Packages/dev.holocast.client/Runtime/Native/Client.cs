@@ -4,8 +4,8 @@ using System.Text;
 
 namespace Holocast.Native
 {
-    /// <summary>What the native library refuses, in a sentence for the user.</summary>
-    public sealed class HolocastException : Exception
+    // What the native library refuses, in a sentence for the user.
+    sealed class HolocastException : Exception
     {
         public HolocastException(string message) : base(message)
         {

@@ -170,11 +170,12 @@ namespace Holocast
 
         public void Dispose()
         {
+            renderer.enabled = false; // objects go at the end of the picture, buffers now
             rays.Dispose();
             buffers?.Dispose();
             mesh?.Dispose();
-            UnityEngine.Object.DestroyImmediate(material);
-            UnityEngine.Object.DestroyImmediate(gameObject);
+            UnityEngine.Object.Destroy(material);
+            UnityEngine.Object.Destroy(gameObject);
         }
     }
 }

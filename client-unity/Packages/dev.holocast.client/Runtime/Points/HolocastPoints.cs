@@ -230,7 +230,13 @@ namespace Holocast
             }
             views.Clear();
             wishes.Clear();
+            budget.Restart();
             generation = -1;
+            if (noticeOf.Length > 0)
+            {
+                noticeOf = "";
+                session.SetNotice("");
+            }
         }
 
         // After the session's Update, before the picture: a frame that arrives is in the next one.

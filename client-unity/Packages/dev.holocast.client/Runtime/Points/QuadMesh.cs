@@ -59,7 +59,7 @@ namespace Holocast
 
         public void Dispose()
         {
-            UnityEngine.Object.DestroyImmediate(Mesh);
+            UnityEngine.Object.Destroy(Mesh);
         }
     }
 }

@@ -46,7 +46,7 @@ namespace Holocast
         {
             if (texture != null)
             {
-                UnityEngine.Object.DestroyImmediate(texture);
+                UnityEngine.Object.Destroy(texture);
                 texture = null;
             }
         }

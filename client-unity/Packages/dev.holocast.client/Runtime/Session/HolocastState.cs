@@ -99,10 +99,10 @@ namespace Holocast
             {
                 return what + ".";
             }
-            return detail.Contains(host) ? Sentence(detail) : what + ": " + detail + (detail.EndsWith(".") ? "" : ".");
+            return detail.Contains(host) ? Sentence(detail) : Sentence(what + ": " + detail);
         }
 
-        // From a capital letter to a full stop.
+        // From a capital letter to a full stop or question mark.
         public static string Sentence(string text)
         {
             text = text.Trim();
@@ -110,7 +110,7 @@ namespace Holocast
             {
                 return text;
             }
-            return char.ToUpperInvariant(text[0]) + text.Substring(1) + (text.EndsWith(".") ? "" : ".");
+            return char.ToUpperInvariant(text[0]) + text.Substring(1) + (text.EndsWith(".") || text.EndsWith("?") ? "" : ".");
         }
     }
 }

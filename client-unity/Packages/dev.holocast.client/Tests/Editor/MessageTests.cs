@@ -12,6 +12,7 @@ namespace Holocast.Tests
         [TestCase(HolocastState.Unreachable, "timed out", "The relay at pc:4443 does not answer; trying again: timed out.")]
         [TestCase(HolocastState.CertificateRefused, "it has another hash.", "The certificate of the relay at pc:4443 is not trusted: it has another hash.")]
         [TestCase(HolocastState.CertificateRefused, "the certificate of pc:4443 has ended", "The certificate of pc:4443 has ended.")]
+        [TestCase(HolocastState.Unreachable, "is it running at pc:4443?", "Is it running at pc:4443?")]
         [TestCase(HolocastState.Refused, "", "The relay at pc:4443 does not serve “demo”.")]
         [TestCase(HolocastState.Lost, "reset by peer", "The connection to pc:4443 broke; trying again: reset by peer.")]
         [TestCase(HolocastState.Waiting, "", "Nobody publishes “demo” at pc:4443 so far; it appears here when it begins.")]

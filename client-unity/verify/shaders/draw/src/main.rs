@@ -91,7 +91,9 @@ impl Gpu {
         }
     }
 
-    fn image(&self, format: vk::Format, width: u32, height: u32, layers: u32, usage: vk::ImageUsageFlags) -> Result<(vk::Image, vk::ImageView)> {
+    fn image(
+        &self, format: vk::Format, width: u32, height: u32, layers: u32, usage: vk::ImageUsageFlags,
+    ) -> Result<(vk::Image, vk::ImageView)> {
         let info = vk::ImageCreateInfo::default()
             .image_type(vk::ImageType::TYPE_2D)
             .format(format)
@@ -107,7 +109,10 @@ impl Gpu {
             self.device.bind_image_memory(image, memory, 0)?;
             let kind = if layers > 1 { vk::ImageViewType::TYPE_2D_ARRAY } else { vk::ImageViewType::TYPE_2D };
             let range = range(format, layers);
-            let view = self.device.create_image_view(&vk::ImageViewCreateInfo::default().image(image).view_type(kind).format(format).subresource_range(range), None)?;
+            let view = self.device.create_image_view(
+                &vk::ImageViewCreateInfo::default().image(image).view_type(kind).format(format).subresource_range(range),
+                None,
+            )?;
             Ok((image, view))
         }
     }
@@ -127,7 +132,9 @@ impl Gpu {
         Ok(())
     }
 
-    fn transition(&self, commands: vk::CommandBuffer, image: vk::Image, format: vk::Format, layers: u32, from: vk::ImageLayout, to: vk::ImageLayout) {
+    fn transition(
+        &self, commands: vk::CommandBuffer, image: vk::Image, format: vk::Format, layers: u32, from: vk::ImageLayout, to: vk::ImageLayout,
+    ) {
         let barrier = vk::ImageMemoryBarrier::default()
             .image(image)
             .old_layout(from)
@@ -209,7 +216,13 @@ fn pipeline(gpu: &Gpu, shaders: &Path, keywords: &[String]) -> Result<Pipeline> 
     let resources = spirv::resources(&vertex);
     let bindings: Vec<_> = resources
         .iter()
-        .map(|r| vk::DescriptorSetLayoutBinding::default().binding(r.binding).descriptor_type(kind(r.kind)).descriptor_count(1).stage_flags(vk::ShaderStageFlags::VERTEX))
+        .map(|r| {
+            vk::DescriptorSetLayoutBinding::default()
+                .binding(r.binding)
+                .descriptor_type(kind(r.kind))
+                .descriptor_count(1)
+                .stage_flags(vk::ShaderStageFlags::VERTEX)
+        })
         .collect();
     // SAFETY: see Gpu::open; what is pointed to outlives the calls.
     unsafe {
@@ -237,7 +250,8 @@ fn pipeline(gpu: &Gpu, shaders: &Path, keywords: &[String]) -> Result<Pipeline> 
             .depth_compare_op(vk::CompareOp::GREATER_OR_EQUAL);
         let blends = [vk::PipelineColorBlendAttachmentState::default().color_write_mask(vk::ColorComponentFlags::RGBA)];
         let blend = vk::PipelineColorBlendStateCreateInfo::default().attachments(&blends);
-        let dynamic = vk::PipelineDynamicStateCreateInfo::default().dynamic_states(&[vk::DynamicState::VIEWPORT, vk::DynamicState::SCISSOR]);
+        let dynamic =
+            vk::PipelineDynamicStateCreateInfo::default().dynamic_states(&[vk::DynamicState::VIEWPORT, vk::DynamicState::SCISSOR]);
         let mut rendering = vk::PipelineRenderingCreateInfo::default().color_attachment_formats(&[COLOR]).depth_attachment_format(DEPTH);
         let info = vk::GraphicsPipelineCreateInfo::default()
             .stages(&stages)
@@ -274,7 +288,12 @@ fn prepare(gpu: &Gpu, pipeline: &Pipeline, object: &Object, camera: &Camera) -> 
         let (image, view) = gpu.image(format, *width, *height, 1, usage)?;
         let staged = gpu.buffer(bytes, 0, vk::BufferUsageFlags::TRANSFER_SRC)?;
         let copy = vk::BufferImageCopy::default()
-            .image_subresource(vk::ImageSubresourceLayers { aspect_mask: vk::ImageAspectFlags::COLOR, mip_level: 0, base_array_layer: 0, layer_count: 1 })
+            .image_subresource(vk::ImageSubresourceLayers {
+                aspect_mask: vk::ImageAspectFlags::COLOR,
+                mip_level: 0,
+                base_array_layer: 0,
+                layer_count: 1,
+            })
             .image_extent(vk::Extent3D { width: *width, height: *height, depth: 1 });
         gpu.run(|c| {
             gpu.transition(c, image, format, 1, vk::ImageLayout::UNDEFINED, vk::ImageLayout::GENERAL);
@@ -288,7 +307,9 @@ fn prepare(gpu: &Gpu, pipeline: &Pipeline, object: &Object, camera: &Camera) -> 
     // SAFETY: see Gpu::open; what the writes point to outlives them.
     unsafe {
         let pool = gpu.device.create_descriptor_pool(&vk::DescriptorPoolCreateInfo::default().max_sets(1).pool_sizes(&sizes), None)?;
-        let set = gpu.device.allocate_descriptor_sets(&vk::DescriptorSetAllocateInfo::default().descriptor_pool(pool).set_layouts(&[pipeline.set]))?[0];
+        let set = gpu
+            .device
+            .allocate_descriptor_sets(&vk::DescriptorSetAllocateInfo::default().descriptor_pool(pool).set_layouts(&[pipeline.set]))?[0];
         for r in &pipeline.resources {
             let write = vk::WriteDescriptorSet::default().dst_set(set).dst_binding(r.binding).descriptor_type(kind(r.kind));
             match r.kind {
@@ -316,7 +337,8 @@ fn draw(shaders: &Path, objects: &[Object], camera: &Camera) -> Result<Vec<Vec<u
     let gpu = Gpu::open()?;
     let eyes = camera.eyes.len() as u32;
     let (width, height) = (camera.width, camera.height);
-    let (color, color_view) = gpu.image(COLOR, width, height, eyes, vk::ImageUsageFlags::COLOR_ATTACHMENT | vk::ImageUsageFlags::TRANSFER_SRC)?;
+    let (color, color_view) =
+        gpu.image(COLOR, width, height, eyes, vk::ImageUsageFlags::COLOR_ATTACHMENT | vk::ImageUsageFlags::TRANSFER_SRC)?;
     let (depth, depth_view) = gpu.image(DEPTH, width, height, eyes, vk::ImageUsageFlags::DEPTH_STENCIL_ATTACHMENT)?;
     let mut pipelines: HashMap<Vec<String>, Pipeline> = HashMap::new();
     let mut draws = Vec::new();
@@ -352,7 +374,11 @@ fn draw(shaders: &Path, objects: &[Object], camera: &Camera) -> Result<Vec<Vec<u
         unsafe {
             let d = &gpu.device;
             d.cmd_begin_rendering(c, &rendering);
-            d.cmd_set_viewport(c, 0, &[vk::Viewport { x: 0.0, y: 0.0, width: width as f32, height: height as f32, min_depth: 0.0, max_depth: 1.0 }]);
+            d.cmd_set_viewport(
+                c,
+                0,
+                &[vk::Viewport { x: 0.0, y: 0.0, width: width as f32, height: height as f32, min_depth: 0.0, max_depth: 1.0 }],
+            );
             d.cmd_set_scissor(c, 0, &[area]);
             for draw in &draws {
                 let p = &pipelines[&draw.keywords];
@@ -365,7 +391,12 @@ fn draw(shaders: &Path, objects: &[Object], camera: &Camera) -> Result<Vec<Vec<u
         }
         gpu.transition(c, color, COLOR, eyes, vk::ImageLayout::GENERAL, vk::ImageLayout::TRANSFER_SRC_OPTIMAL);
         let copy = vk::BufferImageCopy::default()
-            .image_subresource(vk::ImageSubresourceLayers { aspect_mask: vk::ImageAspectFlags::COLOR, mip_level: 0, base_array_layer: 0, layer_count: eyes })
+            .image_subresource(vk::ImageSubresourceLayers {
+                aspect_mask: vk::ImageAspectFlags::COLOR,
+                mip_level: 0,
+                base_array_layer: 0,
+                layer_count: eyes,
+            })
             .image_extent(vk::Extent3D { width, height, depth: 1 });
         // SAFETY: as above.
         unsafe { gpu.device.cmd_copy_image_to_buffer(c, color, vk::ImageLayout::TRANSFER_SRC_OPTIMAL, out.buffer, &[copy]) }

@@ -1,0 +1,298 @@
+//! The C interface as a test uses it, and the programs that tests run.
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::ffi::{c_char, CString};
+use std::io::{BufRead, BufReader};
+use std::net::{TcpListener, UdpSocket};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::ptr::{null, null_mut};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+
+use holocast::*;
+
+pub fn size<T>() -> u32 {
+    std::mem::size_of::<T>() as u32
+}
+
+/// What waits for something waits so long: machines that test may be busy.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// One test with programs at a time.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+pub fn until<T>(what: &str, mut f: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(v) = f() {
+            return v;
+        }
+        assert!(began.elapsed() < PATIENCE, "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn text(call: impl Fn(*mut c_char, usize, *mut usize) -> i32) -> String {
+    let mut needed = 0;
+    call(null_mut(), 0, &mut needed);
+    let mut b = vec![0 as c_char; needed + 64];
+    call(b.as_mut_ptr(), b.len(), &mut needed);
+    let bytes: Vec<u8> = b[..needed.max(1) - 1].iter().map(|c| *c as u8).collect();
+    String::from_utf8(bytes).unwrap()
+}
+
+pub fn thread_error() -> String {
+    // SAFETY: the buffer is of that size.
+    text(|b, n, needed| unsafe { hc_error(null_mut(), b, n, needed) })
+}
+
+pub struct Open<'a> {
+    pub url: &'a str,
+    pub hash: Option<&'a str>,
+    pub viewer: Option<&'a str>,
+    pub flags: u32,
+}
+
+impl<'a> Open<'a> {
+    pub fn url(url: &'a str) -> Self {
+        Open { url, hash: None, viewer: None, flags: 0 }
+    }
+
+    pub fn open(&self) -> Result<Client, (i32, String)> {
+        let url = CString::new(self.url).unwrap();
+        let hash = self.hash.map(|h| CString::new(h).unwrap());
+        let viewer = self.viewer.map(|v| CString::new(v).unwrap());
+        let p = |s: &Option<CString>| s.as_ref().map_or(null(), |s| s.as_ptr());
+        let config = HcConfig {
+            size: size::<HcConfig>(),
+            abi_version: HC_ABI_VERSION,
+            url: url.as_ptr(),
+            certificate_hash: p(&hash),
+            viewer: p(&viewer),
+            flags: self.flags,
+            delivery_timeout_ms: 0,
+            decode_threads: 0,
+            reserved: 0,
+        };
+        let mut c = null_mut();
+        // SAFETY: config lives here.
+        match unsafe { hc_open(&config, &mut c) } {
+            HC_OK => Ok(Client(c)),
+            code => Err((code, thread_error())),
+        }
+    }
+}
+
+/// A client; closed when dropped.
+pub struct Client(pub *mut HcClient);
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // SAFETY: the client came from hc_open, and this is its last call.
+        unsafe { hc_close(self.0) }
+    }
+}
+
+// Every method's unsafe call passes this live client and live structs of the right size.
+#[allow(clippy::undocumented_unsafe_blocks)]
+impl Client {
+    pub fn state(&self) -> HcState {
+        let mut s = HcState { size: size::<HcState>(), ..HcState::default() };
+        assert_eq!(unsafe { hc_poll(self.0, &mut s) }, HC_OK);
+        s
+    }
+
+    pub fn error(&self) -> String {
+        text(|b, n, needed| unsafe { hc_error(self.0, b, n, needed) })
+    }
+
+    pub fn sessions(&self) -> Vec<String> {
+        let all = text(|b, n, needed| unsafe { hc_sessions(self.0, b, n, needed) });
+        all.split_terminator('\0').map(str::to_owned).collect()
+    }
+
+    pub fn subscribe(&self, camera: u32, quality: &str) {
+        let quality = CString::new(quality).unwrap();
+        let s = HcSubscribe { size: size::<HcSubscribe>(), camera, quality: quality.as_ptr(), descriptions: 0, reserved: 0 };
+        assert_eq!(unsafe { hc_subscribe(self.0, &s) }, HC_OK);
+    }
+
+    pub fn tracks(&self) -> Vec<HcTrack> {
+        let mut list: Vec<HcTrack> = (0..64).map(|_| unsafe { std::mem::zeroed() }).collect();
+        list[0].size = size::<HcTrack>();
+        let mut count = 0;
+        assert_eq!(unsafe { hc_catalog(self.0, list.as_mut_ptr(), 64, &mut count) }, HC_OK);
+        list.truncate(count as usize);
+        list
+    }
+
+    pub fn rays(&self, t: &HcTrack) -> Option<Vec<f32>> {
+        let mut needed = 0;
+        if unsafe { hc_rays(self.0, t.camera, t.version, null_mut(), 0, &mut needed) } == HC_EMPTY {
+            return None;
+        }
+        let mut rays = vec![0.0; needed];
+        assert_eq!(unsafe { hc_rays(self.0, t.camera, t.version, rays.as_mut_ptr(), rays.len(), &mut needed) }, HC_OK);
+        Some(rays)
+    }
+
+    pub fn acquire(&self, camera: u32) -> Option<HcFrame> {
+        let mut f = HcFrame { size: size::<HcFrame>(), ..HcFrame::default() };
+        match unsafe { hc_frame_acquire(self.0, camera, &mut f) } {
+            HC_OK => Some(f),
+            HC_EMPTY => None,
+            code => panic!("hc_frame_acquire: {code}: {}", self.error()),
+        }
+    }
+
+    pub fn copy(&self, f: &HcFrame, step: u32) -> Vec<u32> {
+        let mut words = vec![0; (f.points * f.words_per_point) as usize];
+        let mut points = 0;
+        assert_eq!(unsafe { hc_frame_copy(self.0, f.handle, step, words.as_mut_ptr(), words.len(), &mut points) }, HC_OK);
+        words.truncate((points * f.words_per_point) as usize);
+        words
+    }
+
+    pub fn release(&self, f: &HcFrame, shown_us: i64) -> i32 {
+        unsafe { hc_frame_release(self.0, f.handle, shown_us) }
+    }
+
+    /// The next frame of a camera, shown.
+    pub fn frame(&self, camera: u32) -> HcFrame {
+        let f = until("a frame", || self.acquire(camera));
+        assert_eq!(self.release(&f, HC_SHOWN_NOW), HC_OK);
+        f
+    }
+
+    pub fn frames(&self, camera: u32, n: usize) -> Vec<HcFrame> {
+        (0..n).map(|_| self.frame(camera)).collect()
+    }
+
+    /// Waits for a phase; frames are shown meanwhile.
+    pub fn wait(&self, phase: u32) -> HcState {
+        until(&format!("phase {phase} (now {}: {})", self.state().phase, self.error()), || {
+            if let Some(f) = self.acquire(0) {
+                self.release(&f, HC_SHOWN_NOW);
+            }
+            Some(self.state()).filter(|s| s.phase == phase)
+        })
+    }
+
+    pub fn stats(&self) -> HcStats {
+        let mut s = HcStats { size: size::<HcStats>(), ..HcStats::default() };
+        assert_eq!(unsafe { hc_stats(self.0, HC_ALL_CAMERAS, &mut s) }, HC_OK);
+        s
+    }
+
+    pub fn clock(&self) -> HcClock {
+        let mut c = HcClock { size: size::<HcClock>(), ..HcClock::default() };
+        assert_eq!(unsafe { hc_clock(self.0, &mut c) }, HC_OK);
+        c
+    }
+
+    pub fn playback(&self, action: u32, ms: f64) -> HcPlayback {
+        let mut p = HcPlayback { size: size::<HcPlayback>(), ..HcPlayback::default() };
+        assert_eq!(unsafe { hc_playback(self.0, action, ms, &mut p) }, HC_OK, "{}", self.error());
+        p
+    }
+}
+
+pub fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../..").canonicalize().unwrap()
+}
+
+/// A program of the repository: those of `make build` in bin/, the tests' publisher compiled here.
+pub fn program(name: &str) -> PathBuf {
+    static PUBLISHER: OnceLock<PathBuf> = OnceLock::new();
+    if name != "publisher" {
+        let path = repository().join("bin").join(name);
+        assert!(path.exists(), "{} is missing: make build", path.display());
+        return path;
+    }
+    PUBLISHER
+        .get_or_init(|| {
+            let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("publisher");
+            let mut go = Command::new("go");
+            let built = go.args(["build", "-o"]).arg(&path).arg("./client-web/test/publisher").current_dir(repository()).status();
+            assert!(built.unwrap().success(), "the publisher does not build");
+            path
+        })
+        .clone()
+}
+
+/// A program under test; killed when dropped.
+pub struct Process {
+    child: Child,
+    pub lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Process {
+    pub fn start(name: &str, args: &[&str]) -> Process {
+        let mut child =
+            Command::new(program(name)).args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (to, out) = (lines.clone(), child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                to.lock().unwrap().push(line);
+            }
+        });
+        Process { child, lines }
+    }
+
+    /// SIGTERM.
+    pub fn ask_to_end(&self) {
+        Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
+    }
+
+    pub fn wait(&mut self) {
+        until("the end of a program", || self.child.try_wait().unwrap());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port that is free for UDP and TCP.
+pub fn free_port() -> u16 {
+    loop {
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = tcp.local_addr().unwrap().port();
+        if UdpSocket::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// Starts a relay and waits until it answers.
+pub fn relay(port: u16, args: &[&str]) -> Process {
+    let addr = format!("127.0.0.1:{port}");
+    let p = Process::start("relay", &[&["--listen", &addr, "--http", &addr], args].concat());
+    until("the relay's start", || std::net::TcpStream::connect(&addr).ok());
+    p
+}
+
+pub fn url(port: u16) -> String {
+    format!("moqt://127.0.0.1:{port}/test")
+}
+
+/// A publisher of small frames whose contents are known.
+pub fn publisher(port: u16, args: &[&str]) -> Process {
+    let url = url(port);
+    Process::start("publisher", &[&["--width", "160", "--height", "120"], args, &[&url]].concat())
+}
+
+/// Memory of this process, KiB.
+pub fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}

@@ -1,0 +1,256 @@
+//! The player over sessions whose peers the test plays.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use media::{Acquired, Command, Config, Link, Phase, Player, Shared, Wish};
+use moqt::bytes::Writer;
+use moqt::message::kind;
+use moqt::{Event, Nanos, Output, Session, StreamKey};
+
+const MS: Nanos = 1_000_000;
+/// The camera of the vectors.
+const CAMERA: u16 = 513;
+
+fn message(kind: u64, body: &[u8]) -> Vec<u8> {
+    let mut w = Writer::new();
+    w.varint(kind).u8((body.len() >> 8) as u8).u8(body.len() as u8).raw(body);
+    w.0
+}
+
+fn fields(list: &[u64]) -> Vec<u8> {
+    let mut w = Writer::new();
+    for v in list {
+        w.varint(*v);
+    }
+    w.0
+}
+
+/// A frame of the shared vectors with a number and a capture time.
+fn frame(sequence: u32, captured: Nanos) -> Vec<u8> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../internal/pointcloud/testdata/noise-c1.hcpf");
+    let mut b = std::fs::read(path).unwrap();
+    b[8..12].copy_from_slice(&sequence.to_le_bytes());
+    b[20..28].copy_from_slice(&((captured / 1000) as u64).to_le_bytes());
+    b
+}
+
+fn catalog(tracks: usize) -> Vec<u8> {
+    let track = serde_json::json!({"name": format!("points/{CAMERA}/full"), "packaging": "hcpf", "isLive": true, "framerate": 30,
+        "hcpf": {"camera": CAMERA, "quality": "full", "layout": "C", "descriptions": 1, "maxPoints": 100_000}});
+    serde_json::json!({"version": "draft-01", "tracks": vec![track; tracks]}).to_string().into_bytes()
+}
+
+/// One connection, as its relay has it.
+struct Relay {
+    link: Link,
+    s: Session,
+    /// Streams of requests, by the name that is in them.
+    requests: HashMap<String, StreamKey>,
+    datagrams: Vec<Vec<u8>>,
+}
+
+struct Stage {
+    player: Player,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.shared.stop();
+    }
+}
+
+impl Stage {
+    fn new() -> Self {
+        let shared = Arc::new(Shared::new());
+        shared.decoders(1).unwrap();
+        let config = Config { session: Some("demo".into()), viewer: "me".into(), delivery_timeout_ms: 0 };
+        shared.command(Command::Subscribe(None, Wish::default()));
+        let mut player = Player::new(config, shared.clone());
+        player.commands(shared.now(), None);
+        Stage { player, shared }
+    }
+
+    fn connect(&mut self, link: u64) -> Relay {
+        let now = self.shared.now();
+        let s = Session::new(moqt::Config::default(), Arc::default(), now);
+        let mut r = Relay { link: Link(link), s, requests: HashMap::new(), datagrams: Vec::new() };
+        let control = r.s.accept_uni();
+        r.s.receive(now, control, &message(kind::SETUP, &[]));
+        assert!(matches!(r.s.poll_event(), Some(Event::Ready { .. })));
+        self.player.connected(now, r.link, &mut r.s);
+        self.pump(&mut r);
+        r
+    }
+
+    /// Passes on what happened, and notes what the relay is asked for.
+    fn pump(&mut self, r: &mut Relay) {
+        while let Some(e) = r.s.poll_event() {
+            self.player.event(self.shared.now(), r.link, &mut r.s, e);
+        }
+        while let Some(o) = r.s.poll_output() {
+            match o {
+                Output::Send(k, b) => {
+                    let text = String::from_utf8_lossy(&b).into_owned();
+                    for name in ["clock", "catalog", "points/513/full", "receipts/me"] {
+                        if text.contains(name) {
+                            r.requests.insert(name.into(), k);
+                        }
+                    }
+                }
+                Output::Datagram(b) => r.datagrams.push(b),
+                _ => {}
+            }
+        }
+    }
+
+    fn answer(&mut self, r: &mut Relay, name: &str, message: &[u8]) {
+        let k = r.requests[name];
+        r.s.receive(self.shared.now(), k, message);
+        self.pump(r);
+    }
+
+    /// Accepts a SUBSCRIBE to a track to which nothing was published.
+    fn accept(&mut self, r: &mut Relay, name: &str, alias: u64) {
+        self.answer(r, name, &message(kind::SUBSCRIBE_OK, &fields(&[alias, 0])));
+    }
+
+    fn object(&mut self, r: &mut Relay, alias: u64, group: u64, payload: &[u8]) {
+        let k = r.s.accept_uni();
+        let mut w = Writer::new();
+        w.varint(0x10).varint(alias).varint(group).u8(128).varint(0).varint(payload.len() as u64).raw(payload);
+        r.s.receive(self.shared.now(), k, &w.0);
+        r.s.finished(self.shared.now(), k);
+        self.pump(r);
+    }
+
+    /// A relay that has the session, with the catalog as alias 1 and the points as alias 2.
+    fn session(&mut self, link: u64) -> Relay {
+        let mut r = self.connect(link);
+        self.accept(&mut r, "catalog", 1);
+        self.object(&mut r, 1, 1, &catalog(1));
+        self.accept(&mut r, "points/513/full", 2);
+        r
+    }
+
+    fn acquired(&self) -> Acquired {
+        for _ in 0..10_000 {
+            if let Ok(Some(a)) = self.shared.acquire(CAMERA) {
+                return a;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        panic!("no frame was decoded");
+    }
+
+    fn phase(&self) -> Phase {
+        self.shared.look(|s| s.phase)
+    }
+}
+
+#[test]
+fn a_frame_and_its_receipt() {
+    let mut st = Stage::new();
+    let mut r = st.session(0);
+    assert_eq!(st.phase(), Phase::Live);
+    st.answer(&mut r, "receipts/me", &message(kind::REQUEST_OK, &fields(&[0])));
+    st.accept(&mut r, "clock", 3);
+    // The relay's clock is an hour ahead.
+    let (now, hour) = (st.shared.now(), 3_600_000 * MS);
+    let mut stamp = vec![1, 0, 0, 0, 1, 0, 0, 0];
+    stamp.extend((((now + hour) / 1000) as u64).to_le_bytes());
+    r.s.datagram(&moqt::Datagram::encode(3, 0, 128, &stamp));
+    st.pump(&mut r);
+    let relay = st.shared.clock().relay - st.shared.clock().local;
+    st.object(&mut r, 2, 100, &frame(7, now + relay - 50 * MS));
+    let a = st.acquired();
+    assert!(a.info.delay >= 49 * MS && !a.info.replayed, "{:?}", a.info);
+    let words = st.shared.words(a.handle, |i, w| (i.points as usize, w.len())).unwrap();
+    assert_eq!(words.1, 3 * words.0);
+    assert!(st.shared.release(a.handle, Some(now + 30 * MS)));
+    st.player.commands(st.shared.now(), Some(&mut r.s));
+    st.pump(&mut r);
+    let d = moqt::Datagram::parse(&r.datagrams[0]).unwrap().unwrap();
+    assert_eq!((d.group, d.payload.len(), &d.payload[..8]), (0, 200, &[1, 0, 1, 2, 7, 0, 0, 0][..]));
+    let us = i32::from_le_bytes(d.payload[8..12].try_into().unwrap());
+    assert!((us - 80_000).abs() < 1_000, "{us} µs");
+    let s = st.shared.stats(None).unwrap();
+    assert_eq!((s.run.frames, s.run.shown, s.receipts), (1, 1, 1));
+}
+
+/// The old session is used until frames come over the new one, and no frame is counted twice.
+#[test]
+fn moving_to_another_relay() {
+    let mut st = Stage::new();
+    let mut old = st.session(0);
+    let now = st.shared.now();
+    st.object(&mut old, 2, 100, &frame(1, now));
+    let a = st.acquired();
+    st.shared.release(a.handle, None);
+    // The relay said GOAWAY; another answers. It is asked for frames at once, before its catalog is here.
+    let mut new = st.connect(1);
+    assert!(new.requests.contains_key("points/513/full"));
+    assert_eq!(st.player.take_superseded(), None);
+    st.object(&mut old, 2, 101, &frame(2, now));
+    let a = st.acquired();
+    assert_eq!(a.info.header.sequence, 2);
+    st.shared.release(a.handle, None);
+    st.accept(&mut new, "points/513/full", 9);
+    st.object(&mut new, 9, 101, &frame(2, now));
+    assert_eq!(st.player.take_superseded(), Some(Link(0)));
+    st.object(&mut new, 9, 102, &frame(3, now));
+    assert_eq!(st.acquired().info.header.sequence, 3);
+    assert!(!st.player.gone(Link(0)) && st.phase() == Phase::Live);
+    st.player.tick(st.shared.now() + 2500 * MS, Some(&mut new.s)); // there is no clock
+    let s = st.shared.stats(None).unwrap();
+    assert_eq!((s.run.frames, s.run.lost, s.run.duplicate), (3, 0, 0));
+    assert_eq!(st.shared.look(|s| s.reconnects), 1);
+}
+
+#[test]
+fn a_publisher_goes_and_comes_again() {
+    let mut st = Stage::new();
+    let mut r = st.session(0);
+    st.answer(&mut r, "catalog", &message(kind::PUBLISH_DONE, &fields(&[4, 1, 0])));
+    assert_eq!(st.phase(), Phase::Ended);
+    let first = r.requests["catalog"];
+    let later = st.shared.now() + 2000 * MS;
+    st.player.tick(later, Some(&mut r.s));
+    st.pump(&mut r);
+    assert_ne!(r.requests["catalog"], first);
+    st.answer(&mut r, "catalog", &message(kind::REQUEST_ERROR, &fields(&[0x10, 0, 0])));
+    assert_eq!(st.phase(), Phase::Ended);
+    st.player.tick(later + 4000 * MS, Some(&mut r.s));
+    st.pump(&mut r);
+    st.accept(&mut r, "catalog", 5);
+    st.object(&mut r, 5, 2, &catalog(1));
+    assert_eq!(st.phase(), Phase::Live);
+    // A catalog without cameras, and the end of the broadcast.
+    st.object(&mut r, 5, 3, &catalog(0));
+    assert_eq!((st.phase(), st.shared.look(|s| s.tracks.len())), (Phase::Waiting, 0));
+    st.object(&mut r, 5, 4, br#"{"version":"draft-01","tracks":[],"isComplete":true}"#);
+    assert_eq!(st.phase(), Phase::Ended);
+}
+
+#[test]
+fn troubles_are_told() {
+    let mut st = Stage::new();
+    st.player.trouble(Phase::Unreachable, "nothing answers");
+    assert_eq!((st.phase(), st.shared.look(|s| s.error.clone())), (Phase::Unreachable, "nothing answers".to_owned()));
+    let mut r = st.connect(0);
+    st.accept(&mut r, "catalog", 1);
+    st.object(&mut r, 1, 1, b"{");
+    assert_eq!(st.phase(), Phase::Refused);
+    assert!(st.shared.look(|s| s.error.starts_with("catalog: $: ")));
+    st.object(&mut r, 1, 2, &catalog(1));
+    assert_eq!(st.phase(), Phase::Live);
+    // Nothing comes for three seconds.
+    st.player.tick(st.shared.now() + 3100 * MS, Some(&mut r.s));
+    assert_eq!(st.phase(), Phase::Silent);
+    assert!(st.player.gone(Link(0)));
+    st.player.trouble(Phase::Lost, "it broke");
+    assert_eq!(st.phase(), Phase::Lost);
+}

@@ -1,0 +1,117 @@
+"""Looks into a Windows library: what it imports, by a list of what may be, and whether a store application loads it.
+
+    check.py uwp-arm64 holocast.dll        against allowed-uwp.txt, the flag must be set
+    check.py x64 holocast.dll              against the libraries that every Windows 10 has
+    check.py set-appcontainer holocast.dll sets the flag, for linkers that have no switch for it
+"""
+
+import fnmatch
+import pathlib
+import struct
+import sys
+
+APPCONTAINER = 0x1000
+MACHINES = {0xAA64: "arm64", 0x8664: "x64"}
+HERE = pathlib.Path(__file__).parent
+
+
+class Library:
+    """A PE32+ file (Microsoft, PE Format)."""
+
+    def __init__(self, path):
+        self.path = pathlib.Path(path)
+        self.b = bytearray(self.path.read_bytes())
+        (pe,) = struct.unpack_from("<I", self.b, 0x3C)
+        if self.b[:2] != b"MZ" or self.b[pe : pe + 4] != b"PE\0\0":
+            sys.exit(f"{path}: not a Windows library")
+        machine, sections = struct.unpack_from("<HH", self.b, pe + 4)
+        (optional,) = struct.unpack_from("<H", self.b, pe + 20)
+        self.machine = MACHINES.get(machine, hex(machine))
+        self.optional = pe + 24
+        if struct.unpack_from("<H", self.b, self.optional)[0] != 0x20B:
+            sys.exit(f"{path}: not of 64 bits")
+        at = self.optional + optional
+        self.sections = [struct.unpack_from("<IIII", self.b, at + 40 * i + 8) for i in range(sections)]
+
+    @property
+    def appcontainer(self):
+        return bool(struct.unpack_from("<H", self.b, self.optional + 70)[0] & APPCONTAINER)
+
+    def set_appcontainer(self):
+        (flags,) = struct.unpack_from("<H", self.b, self.optional + 70)
+        struct.pack_into("<H", self.b, self.optional + 70, flags | APPCONTAINER)
+        self.path.write_bytes(self.b)
+
+    def offset(self, rva):
+        for size, start, raw, at in self.sections:
+            if start <= rva < start + max(size, raw):
+                return rva - start + at
+        sys.exit(f"{self.path}: address {rva:#x} is in no section")
+
+    def text(self, rva):
+        at = self.offset(rva)
+        return self.b[at : self.b.index(0, at)].decode()
+
+    def directory(self, n):
+        return struct.unpack_from("<II", self.b, self.optional + 112 + 8 * n)
+
+    def imports(self):
+        """Pairs of library, in lower case, and function."""
+        rva, _ = self.directory(1)
+        found = set()
+        while rva:
+            names, _, _, library, addresses = struct.unpack_from("<IIIII", self.b, self.offset(rva))
+            if not library:
+                break
+            at = self.offset(names or addresses)
+            while entry := struct.unpack_from("<Q", self.b, at)[0]:
+                name = f"#{entry & 0xFFFF}" if entry >> 63 else self.text((entry & 0x7FFFFFFF) + 2)
+                found.add((self.text(library).lower(), name))
+                at += 8
+            rva += 20
+        return found
+
+    def exports(self):
+        rva, _ = self.directory(0)
+        if not rva:
+            return set()
+        at = self.offset(rva)
+        count, _, names = struct.unpack_from("<III", self.b, at + 24)
+        return {self.text(struct.unpack_from("<I", self.b, self.offset(names + 4 * i))[0]) for i in range(count)}
+
+
+def allowed(name):
+    lines = (HERE / f"allowed-{name}.txt").read_text().splitlines()
+    return [line.split("#")[0].split() for line in lines if line.split("#")[0].strip()]
+
+
+def check(kind, path):
+    lib, wrong = Library(path), []
+    machine = "arm64" if kind == "uwp-arm64" else "x64"
+    if lib.machine != machine:
+        wrong.append(f"is for {lib.machine}, not {machine}")
+    if kind == "uwp-arm64" and not lib.appcontainer:
+        wrong.append("lacks the flag APPCONTAINER: a store application does not load it")
+    rules = allowed("uwp" if kind == "uwp-arm64" else "x64")
+    imports = sorted(lib.imports())
+    for library, function in imports:
+        if not any(fnmatch.fnmatch(library, l) and any(fnmatch.fnmatchcase(function, f) for f in fs) for l, *fs in rules):
+            wrong.append(f"imports {function} of {library}, which is not in the list")
+    header = (HERE / "../include/holocast.h").read_text()
+    missing = [w for w in set(header.replace("(", " ").split()) if w.startswith("hc_") and w not in lib.exports()]
+    declared = [m for m in missing if f" {m}(" in header]
+    wrong += [f"does not export {m}" for m in sorted(declared)]
+    for w in wrong:
+        print(f"{path}: {w}", file=sys.stderr)
+    libraries = sorted({library for library, _ in imports})
+    print(f"{path}: {lib.machine}, {len(lib.b)} bytes, {len(imports)} imports of {', '.join(libraries)}"
+          + (", APPCONTAINER" if lib.appcontainer else ""))
+    sys.exit(1 if wrong else 0)
+
+
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
+if sys.argv[1] == "set-appcontainer":
+    Library(sys.argv[2]).set_appcontainer()
+else:
+    check(sys.argv[1], sys.argv[2])
