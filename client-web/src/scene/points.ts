@@ -1,5 +1,5 @@
 import {
-  BufferAttribute, BufferGeometry, ExternalTexture, GLSL3, Matrix4, Mesh, RawShaderMaterial, Sphere, Vector3, type WebGLRenderer,
+  BufferAttribute, BufferGeometry, ExternalTexture, GLSL3, Mesh, RawShaderMaterial, Sphere, Vector3, type WebGLRenderer,
 } from "three";
 import { formOf, wordsPerPoint } from "../media/points/layout.ts";
 import type { CameraTrack, Transform } from "../media/points/track.ts";
@@ -55,6 +55,7 @@ export class CameraPoints {
   readonly #rays = new ExternalTexture();
   #capacity = 0; // rows
   points = 0;
+  #pose!: Transform;
 
   constructor(
     private readonly renderer: WebGLRenderer,
@@ -86,7 +87,8 @@ export class CameraPoints {
   }
 
   /** camera → studio, millimetres. */
-  setPose({ r, t }: Transform): void {
+  setPose(pose: Transform): void {
+    const { r, t } = (this.#pose = pose);
     this.object.matrix.set(
       r[0]!, r[1]!, r[2]!, t[0]!,
       r[3]!, r[4]!, r[5]!, t[1]!,
@@ -96,8 +98,8 @@ export class CameraPoints {
     this.object.matrixWorldNeedsUpdate = true;
   }
 
-  get pose(): Matrix4 {
-    return this.object.matrix;
+  get pose(): Transform {
+    return this.#pose;
   }
 
   /** X and Y of each pixel's ray, row-major. */

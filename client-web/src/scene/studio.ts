@@ -1,6 +1,6 @@
 import { Color, GridHelper, Group, Matrix4, PerspectiveCamera, Scene, Vector3, WebGLRenderer } from "three";
 import type { Subject } from "../media/points/subject.ts";
-import type { CameraTrack, Transform } from "../media/points/track.ts";
+import { samePose, sameTrack, type CameraTrack, type Transform } from "../media/points/track.ts";
 import { GpuQueue } from "./gpu.ts";
 import { CameraPoints, Quads, type SharedUniforms } from "./points.ts";
 import type { Sphere } from "../media/tiles/track.ts";
@@ -23,6 +23,7 @@ export class Studio {
   readonly #points = new Map<number, CameraPoints>();
   /** Cameras' earlier tracks, shown until the first frame of those that take their places. */
   readonly #leaving = new Map<number, CameraPoints>();
+  /** Middles of what cameras look at, in their own coordinates, mm. */
   readonly #subjects = new Map<number, Vector3>();
   readonly #shared: SharedUniforms = { height: { value: 1 }, spread: { value: 1.4 }, stride: { value: 1 } };
   readonly #gpu: GpuQueue;
@@ -34,6 +35,11 @@ export class Studio {
   #gridShown = true;
   #theme: Theme = "dark";
   #framed = false;
+  /** Whether the grid lies on the floor that the cameras see. */
+  #levelled = false;
+  /** The view as it was framed last and has followed the subject since; NaN before. */
+  readonly #framedEye = new Vector3(NaN);
+  readonly #framedTarget = new Vector3();
   #follow = false;
   #last = 0;
   readonly #middle = new Vector3();
@@ -138,9 +144,10 @@ export class Studio {
   /** Makes the scene's cameras those of a catalog. */
   setCameras(tracks: readonly CameraTrack[]): void {
     const wanted = new Map(tracks.map((t) => [t.camera, t]));
+    for (const t of tracks) this.setPose(t.camera, t.pose);
     for (const [n, p] of this.#points) {
       const t = wanted.get(n);
-      if (t && JSON.stringify(t) === JSON.stringify(p.track)) continue;
+      if (t && sameTrack(t, p.track)) continue;
       this.#points.delete(n);
       if (t && p.points > 0) {
         this.#leave(n);
@@ -166,9 +173,21 @@ export class Studio {
     this.#leaving.delete(camera);
   }
 
+  /** Places a camera. A view that nobody has moved is framed again as soon as the subject is found there. */
   setPose(camera: number, pose: Transform): void {
-    this.#points.get(camera)?.setPose(pose);
+    const p = this.#points.get(camera);
+    if (!p || samePose(pose, p.pose)) return;
+    p.setPose(pose);
+    this.#leaving.get(camera)?.setPose(pose);
     this.#placeStudio();
+    this.#levelled = false;
+    if (this.renderer.xr.isPresenting || !this.#moved) this.#framed = false;
+  }
+
+  /** Whether the view is another than that which was framed. */
+  get #moved(): boolean {
+    const same = (a: Vector3, b: Vector3) => a.distanceToSquared(b) < 1e-6;
+    return !same(this.camera.position, this.#framedEye) || !same(this.controls.target, this.#framedTarget);
   }
 
   setRays(camera: number, table: Float32Array): void {
@@ -186,11 +205,14 @@ export class Studio {
     if (!subject) return;
     let s = this.#subjects.get(camera);
     if (!s) this.#subjects.set(camera, (s = new Vector3()));
-    this.#studio.updateMatrixWorld();
-    s.set(...subject.middle).applyMatrix4(p.object.matrixWorld);
-    if (this.#framed) return;
+    s.set(...subject.middle);
+    // A frame that was decoded before the camera's pose was corrected does not know the floor.
+    if ((this.#framed && this.#levelled) || !samePose(subject.pose, p.pose)) return;
     this.#grid.position.y = subject.floor * this.#studio.scale.y * (this.#up ? 1 : -1);
+    this.#levelled = true;
+    if (this.#framed) return;
     this.frame();
+    if (this.renderer.xr.isPresenting) this.#placeStage();
   }
 
   /** Points shown now, of all cameras. */
@@ -203,7 +225,7 @@ export class Studio {
   /** The studio's y axis points up where the cameras' own y axes, which point down in an image, point down in it. */
   #placeStudio(): void {
     let y = 0;
-    for (const p of this.#points.values()) y += p.pose.elements[5]!;
+    for (const p of this.#points.values()) y += p.pose.r[4]!;
     const up = y < 0;
     this.#studio.scale.setScalar(0.001);
     this.#studio.rotation.set(up ? 0 : Math.PI, 0, 0);
@@ -218,7 +240,6 @@ export class Studio {
     const first = this.#points.values().next().value;
     if (!first || !this.#subjectsMiddle()) return;
     this.#framed = true;
-    this.#studio.updateMatrixWorld(true);
     // Whoever placed the camera aimed it at the subject, and from there nothing stands between.
     const e = first.object.matrixWorld.elements;
     const target = this.#place.setFromMatrixPosition(first.object.matrixWorld);
@@ -227,14 +248,17 @@ export class Studio {
     this.camera.position.copy(target);
     this.controls.target.copy(target.addScaledVector(axis, away));
     this.controls.update();
+    this.#framedEye.copy(this.camera.position);
+    this.#framedTarget.copy(this.controls.target);
     this.#ahead.copy(this.controls.target).sub(this.#middle);
     this.dirty = true;
   }
 
   #subjectsMiddle(): boolean {
     if (this.#subjects.size === 0) return false;
+    this.stage.updateMatrixWorld(true);
     this.#middle.set(0, 0, 0);
-    for (const s of this.#subjects.values()) this.#middle.add(s);
+    for (const [n, s] of this.#subjects) this.#middle.add(this.#place.copy(s).applyMatrix4(this.#points.get(n)!.object.matrixWorld));
     this.#middle.multiplyScalar(1 / this.#subjects.size);
     return true;
   }
@@ -249,14 +273,17 @@ export class Studio {
 
   /** Stands the stage before the visitor of a WebXR session, or back. */
   enterXR(mode: "ar" | "vr" | undefined): void {
-    this.stage.position.set(0, 0, 0);
-    if (mode && this.#subjectsMiddle()) {
-      const floor = this.#grid.position.y;
-      this.stage.position.set(-this.#middle.x, -floor, -this.#middle.z - 1.8);
-    }
+    if (mode) this.#placeStage();
+    else this.stage.position.set(0, 0, 0);
     this.scene.background = mode === "ar" ? null : new Color(this.#theme === "dark" ? 0x14161c : 0xeef0f4);
     this.#grid.visible = this.#gridShown && mode !== "ar";
     this.dirty = true;
+  }
+
+  /** Stands the subject before the visitor of a WebXR session. */
+  #placeStage(): void {
+    this.stage.position.set(0, 0, 0);
+    if (this.#subjectsMiddle()) this.stage.position.set(-this.#middle.x, -this.#grid.position.y, -this.#middle.z - 1.8);
   }
 
   /** Whether the GPU is still at what was drawn before, and another picture would only wait. A headset's are due at once. */
@@ -301,6 +328,8 @@ export class Studio {
     this.#step.multiplyScalar(1 - 0.5 ** (dt / FOLLOW_HALF));
     this.controls.target.add(this.#step);
     this.camera.position.add(this.#step);
+    this.#framedTarget.add(this.#step);
+    this.#framedEye.add(this.#step);
     this.dirty = true;
   }
 

@@ -73,6 +73,10 @@ export class Program {
     }, ms);
   }
 
+  signal(signal: NodeJS.Signals): void {
+    this.#child.kill(signal);
+  }
+
   async stop(signal: NodeJS.Signals = "SIGTERM"): Promise<void> {
     if (!this.running) return;
     const gone = new Promise((resolve) => this.#child.once("exit", resolve));

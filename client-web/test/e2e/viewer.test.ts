@@ -264,6 +264,41 @@ describe("a live session", () => {
     await shows(await view(lab.link(port, "delta")), 3);
   });
 
+  it("frames the view again when the camera's pose is corrected, and receives on", async () => {
+    const p = await publisher("corrected", ...small, "--correct");
+    const [page, moved] = [await view(lab.link(port, "corrected")), await view(lab.link(port, "corrected"))];
+    const of = (page: Page) =>
+      page.evaluate(() => {
+        const { studio } = window.holocast!;
+        const drawn: string[] = [];
+        studio.stage.traverse((o) => void ("isMesh" in o && drawn.push(o.uuid)));
+        return { ...studio.view, drawn, camera: studio.projection(0)!.join() };
+      });
+    await Promise.all([shows(page), shows(moved)]);
+    const first = await of(page);
+    expect(Math.hypot(...first.eye)).toBeCloseTo(0, 6); // where all cameras are that nobody has placed
+    await moved.locator("canvas#view").hover();
+    await moved.mouse.wheel(0, 200);
+    await until("a step back", async () => Math.hypot(...(await of(moved)).eye) > 0.01);
+    const before = await of(moved);
+    p.signal("SIGUSR1");
+    const placed = await until("the view from the camera's place", async () => {
+      const v = await of(page);
+      return Math.hypot(v.eye[0]!, v.eye[1]! - 1.2, v.eye[2]! - 2) < 1e-3 ? v : undefined;
+    });
+    expect(placed.target[0]).toBeCloseTo(0, 3);
+    expect(placed.target[1]).toBeCloseTo(1.2, 3);
+    expect(placed.drawn).toEqual(first.drawn); // the same points go on
+    const after = await until("the camera in its place", async () => {
+      const v = await of(moved);
+      return v.camera !== before.camera ? v : undefined;
+    });
+    expect([after.eye, after.target, after.drawn]).toEqual([before.eye, before.target, before.drawn]);
+    const s = await stats(page);
+    const later = await shows(page, s.frames + 3);
+    expect([later.frames_lost, later.frames_bad, later.reconnects]).toEqual([0, 0, 0]);
+  });
+
   it("shows the quality that is asked for", async () => {
     open.push(await lab.performer(port, "qualities", "--fps", "5"));
     const page = await view(lab.link(port, "qualities"));

@@ -51,6 +51,7 @@ type options struct {
 	delta         bool
 	compress      bool
 	noCameras     bool
+	correct       bool
 }
 
 func main() {
@@ -68,6 +69,7 @@ func main() {
 	flag.BoolVar(&o.delta, "delta", false, "add the track by a delta update to a catalog without tracks")
 	flag.BoolVar(&o.compress, "compress", false, "with --delta: send the catalog's objects in gzip")
 	flag.BoolVar(&o.noCameras, "no-cameras", false, "publish a catalog without tracks")
+	flag.BoolVar(&o.correct, "correct", false, "publish the camera at the origin, and correct its pose on SIGUSR1")
 	dump := flag.String("dump", "", "write frames to this directory")
 	data := flag.String("data", os.Getenv("HOLOCAST_DATA"), "folder with recordings of real sensors, for --dump; default HOLOCAST_DATA")
 	watching := flag.Bool("watch", false, "subscribe instead of publish")
@@ -119,12 +121,14 @@ var pose = camera.Transform{R: [9]float64{1, 0, 0, 0, -1, 0, 0, 0, -1}, T: [3]fl
 
 type publisher struct {
 	options
-	url     string
-	ns      moqt.Namespace
-	set     origin.Set
-	catalog *origin.Track
-	points  *origin.Track
-	clock   clock.Estimator
+	url         string
+	ns          moqt.Namespace
+	set         origin.Set
+	catalog     *origin.Track
+	points      *origin.Track
+	poses       *origin.Track  // nil unless the pose is to be corrected
+	corrections chan os.Signal // says when
+	clock       clock.Estimator
 
 	group uint64
 }
@@ -138,7 +142,13 @@ func publish(ctx context.Context, o options, url string) error {
 	p := &publisher{options: o, url: url, ns: ns, group: uint64(time.Now().UnixMilli())}
 	p.catalog = p.newTrack(catalog.TrackName)
 	p.points = p.newTrack(catalog.PointsTrack(0, "full"))
-	if err := p.describe(); err != nil {
+	at := pose
+	if o.correct {
+		p.poses, at = p.newTrack(catalog.PoseTrack), camera.Identity
+		p.corrections = make(chan os.Signal, 1)
+		signal.Notify(p.corrections, syscall.SIGUSR1)
+	}
+	if err := p.describe(at); err != nil {
 		return err
 	}
 	go func() {
@@ -178,10 +188,22 @@ func (p *publisher) serve(ctx context.Context, s *moqt.Session) error {
 	}
 }
 
-func (p *publisher) describe() error {
+// correctPose publishes where the camera really is, on the pose track and in a new catalog.
+func (p *publisher) correctPose() error {
+	b, err := catalog.MarshalPoses([]catalog.PoseEvent{{T: p.clock.Now().UnixMilli(), Data: catalog.Pose{Pose: pose}}})
+	if err != nil {
+		return err
+	}
+	if err := p.write(p.poses, p.group, 0, b); err != nil {
+		return err
+	}
+	return p.describe(pose)
+}
+
+func (p *publisher) describe(at camera.Transform) error {
 	c := catalog.Catalog{Version: catalog.Version}
 	lens := p.lens()
-	ref, err := c.AddInit("camera-0", catalog.CameraInit{Grid: lens, Pose: pose, DepthMax: 10000})
+	ref, err := c.AddInit("camera-0", catalog.CameraInit{Grid: lens, Pose: at, DepthMax: 10000})
 	if err != nil {
 		return err
 	}
@@ -196,6 +218,9 @@ func (p *publisher) describe() error {
 	}
 	if !p.noCameras {
 		c.Tracks = append(c.Tracks, t)
+	}
+	if p.poses != nil {
+		c.Tracks = append(c.Tracks, catalog.NewPoseTrack(t.Name))
 	}
 	b, err := c.Marshal()
 	if err != nil {
@@ -286,6 +311,10 @@ func (p *publisher) produce(ctx context.Context) error {
 		if sequence > 0 {
 			select {
 			case <-tick.C:
+			case <-p.corrections:
+				if err := p.correctPose(); err != nil {
+					return err
+				}
 			case <-ctx.Done():
 				return nil
 			}

@@ -9,7 +9,7 @@ import type { FromDecoder, PageToDecoder, ToDecoder, Undecoded } from "./message
 import kernelUrl from "./planes.wasm?url";
 import { rayTable } from "./rays.ts";
 import { subject } from "./subject.ts";
-import type { CameraTrack } from "./track.ts";
+import { samePose, type CameraTrack, type Transform } from "./track.ts";
 import { Zstd } from "./zstd.ts";
 import zstdUrl from "./zstd.wasm?url";
 
@@ -19,6 +19,8 @@ const LOOK = 250;
 interface Camera {
   readonly track: CameraTrack;
   readonly rays: Float32Array | undefined;
+  /** The newest: the track has that of its catalog. */
+  pose: Transform;
   /** When its subject was looked for last, local time. */
   looked: number;
 }
@@ -32,7 +34,14 @@ function setup(track: CameraTrack): void {
     rays = rayTable(track.grid);
     send({ type: "rays", camera: track.camera, track: track.track, table: rays });
   }
-  cameras.set(track.camera, { track, rays, looked: 0 });
+  cameras.set(track.camera, { track, rays, pose: track.pose, looked: 0 });
+}
+
+function move(camera: number, pose: Transform): void {
+  const c = cameras.get(camera);
+  if (!c || samePose(c.pose, pose)) return;
+  c.pose = pose;
+  c.looked = 0; // the page waits for it to frame its view
 }
 
 function decode(decoder: FrameDecoder, m: Extract<ToDecoder, { type: "frame" }>): void {
@@ -56,7 +65,7 @@ function decode(decoder: FrameDecoder, m: Extract<ToDecoder, { type: "frame" }>)
     {
       type: "frame", camera: m.camera, track: c.track.track, sequence: f.header.sequence, captured: Number(f.header.captureTime) / 1000, points: f.points,
       form: f.form, words, bytes, decode: performance.now() - began, arrived: m.arrived, decoded,
-      subject: look ? subject(f, c.rays, c.track.pose) : undefined,
+      subject: look ? subject(f, c.rays, c.pose) : undefined,
     },
     [words],
   );
@@ -71,6 +80,9 @@ function follow(port: MessagePort, ready: Promise<FrameDecoder>): void {
         break;
       case "remove":
         cameras.delete(m.camera);
+        break;
+      case "pose":
+        move(m.camera, m.pose);
         break;
       case "frame": {
         try {

@@ -6,7 +6,7 @@ import { HEADER_LENGTH } from "./header.ts";
 import type { ToDecoder } from "./messages.ts";
 import { Pace } from "./pace.ts";
 import { Sequence } from "./sequence.ts";
-import type { CameraTrack } from "./track.ts";
+import type { CameraTrack, Transform } from "./track.ts";
 
 type Objects = Uint8Array<ArrayBuffer>[];
 
@@ -204,6 +204,11 @@ export class Feed {
 
   #post(m: ToDecoder, transfer: Transferable[] = []): void {
     this.port.postMessage(m, transfer);
+  }
+
+  /** The camera stands elsewhere than its track said. */
+  setPose(pose: Transform): void {
+    this.#post({ type: "pose", camera: this.camera.camera, pose });
   }
 
   /** Receives nothing from now on, until it follows another subscription. */

@@ -7,7 +7,7 @@ import { DOCUMENT_PRIORITY } from "../session/subscribe.ts";
 import { Feed } from "./feed.ts";
 import type { FromPoints, Spent, ToPoints, Undecoded } from "./messages.ts";
 import { QualityChooser } from "./quality.ts";
-import { parsePoses, POSE_TRACK, readCameras, type CameraTrack, type Cameras } from "./track.ts";
+import { parsePoses, POSE_TRACK, readCameras, samePose, sameTrack, type CameraTrack, type Cameras, type Transform } from "./track.ts";
 
 /** How long a relay may wait for a publisher, ms. */
 const RENDEZVOUS = 10_000;
@@ -23,6 +23,8 @@ export class Points implements Medium {
   readonly #chooser = new QualityChooser();
   #cameras: Cameras | undefined;
   #poses: Session | undefined;
+  /** Poses of the pose track, by camera: newer than the catalog's. */
+  readonly #moved = new Map<number, Transform>();
   readonly #counted = { received: 0, lost: 0, late: 0, declined: 0, skipped: 0 }; // of feeds that are gone
 
   /** decoders: ports of the workers that decode. quality: a quality by name, or "auto". */
@@ -70,6 +72,12 @@ export class Points implements Medium {
   prepare(catalog: Catalog): () => void {
     const cameras = readCameras(catalog);
     return () => {
+      const before = new Map(this.#cameras?.qualities.flat().map((t) => [t.track, t.pose]));
+      for (const t of cameras.qualities.flat()) {
+        const pose = before.get(t.track);
+        // A catalog that says the same as before leaves the pose track's word standing.
+        if (!pose || !samePose(pose, t.pose)) this.#moved.delete(t.camera);
+      }
       this.#cameras = cameras;
       this.#choose();
     };
@@ -93,11 +101,15 @@ export class Points implements Medium {
   /** Makes the feeds those of the catalog. */
   #choose(): void {
     if (!this.#cameras) return;
-    const cameras = this.#cameras.qualities.map((list) => this.#best(list));
+    const cameras = this.#cameras.qualities.map((list) => {
+      const best = this.#best(list);
+      return { ...best, pose: this.#moved.get(best.camera) ?? best.pose };
+    });
     const wanted = new Map(cameras.map((c) => [c.camera, c]));
     for (const [camera, feed] of [...this.#feeds]) {
       const c = wanted.get(camera);
-      if (!c || JSON.stringify(c) !== JSON.stringify(feed.camera)) this.#drop(feed);
+      if (c && sameTrack(c, feed.camera)) feed.setPose(c.pose);
+      else this.#drop(feed);
     }
     this.send({ type: "cameras", cameras });
     this.send({ type: "qualities", names: this.#names, chosen: this.#automatic ? "auto" : this.quality, received: cameras.map((c) => c.quality) });
@@ -181,7 +193,7 @@ export class Points implements Medium {
       maxObject: MAX_CATALOG,
       object: (o) => {
         try {
-          for (const e of parsePoses(o.payload)) this.send({ type: "pose", camera: e.camera, pose: e.pose });
+          for (const e of parsePoses(o.payload)) this.#move(e.camera, e.pose);
         } catch {
           // A pose that cannot be read leaves the camera where it is.
         }
@@ -194,6 +206,14 @@ export class Points implements Medium {
       // The catalog's poses stand.
     }
     if (this.#poses === s) this.#poses = undefined;
+  }
+
+  #move(camera: number, pose: Transform): void {
+    const feed = this.#feeds.get(camera);
+    if (!feed) return;
+    this.#moved.set(camera, pose);
+    feed.setPose(pose);
+    this.send({ type: "pose", camera, pose });
   }
 
   reels(recording: Catalog): ReadonlyMap<string, Reel> {

@@ -57,6 +57,7 @@ export type FromPoints =
 export type ToDecoder =
   | { readonly type: "setup"; readonly camera: CameraTrack }
   | { readonly type: "remove"; readonly camera: number }
+  | { readonly type: "pose"; readonly camera: number; readonly pose: Transform }
   | {
       readonly type: "frame";
       readonly camera: number;

@@ -16,6 +16,8 @@ export interface Subject {
   readonly middle: readonly [number, number, number];
   /** The studio's y, mm, below which nearly nothing is. */
   readonly floor: number;
+  /** Where the camera stood in the studio for that floor. */
+  readonly pose: Transform;
 }
 
 /** Where a frame's subject is; undefined without points. */
@@ -59,5 +61,5 @@ export function subject(f: Frame, rays: Float32Array | undefined, pose: Transfor
   order.sort();
   // A camera's own y axis points down, so where it points down in the studio too, down is up.
   const floor = r[4]! < 0 ? order[Math.floor(0.03 * n)]! : order[Math.floor(0.97 * n)]!;
-  return { middle: [x / m, y / m, z / m], floor };
+  return { middle: [x / m, y / m, z / m], floor, pose };
 }

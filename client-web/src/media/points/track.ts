@@ -137,6 +137,15 @@ function transform(v: unknown, path: string): Transform {
   return { r, t };
 }
 
+/** Whether two tracks are the same but for where the camera stands. */
+export function sameTrack(a: CameraTrack, b: CameraTrack): boolean {
+  return JSON.stringify({ ...a, pose: undefined }) === JSON.stringify({ ...b, pose: undefined });
+}
+
+export function samePose(a: Transform, b: Transform): boolean {
+  return JSON.stringify([a.r, a.t]) === JSON.stringify([b.r, b.t]);
+}
+
 /** A record of the pose track: a camera has moved. */
 export interface PoseEvent {
   readonly camera: number;
