@@ -26,6 +26,7 @@ help: ## List the targets
 	@echo
 	@echo "  make demo DEMO_SECONDS=10                  the demo for ten seconds, one JSON line at the end"
 	@echo "  make demo DEMO_ARGS='--cameras 1'          with one camera"
+	@echo "  make demo DEMO_ARGS='--360'                of 360° video"
 
 setup: ## Install what the build needs (Debian, Ubuntu)
 	@tools/setup.sh

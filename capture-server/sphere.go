@@ -35,7 +35,7 @@ type tilesConfig struct {
 }
 
 func defaultTiles() tilesConfig {
-	return tilesConfig{Stereo: video.StereoAuto, Grid: "8x4", Qualities: 3, Quantisers: []int{}, Preset: "ultrafast", Latency: time.Second}
+	return tilesConfig{Stereo: video.StereoAuto, Grid: "8x4", Qualities: 3, Preset: "ultrafast", Latency: time.Second}
 }
 
 func (c *tilesConfig) validate() error {

@@ -17,13 +17,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"holocast/internal/connect"
+	"holocast/tools/holocast/panorama"
 	"holocast/tools/holocast/player"
+	"holocast/tools/holocast/player/sphere"
 )
 
 type demoOptions struct {
 	seconds     float64
 	cameras     int
 	source      string
+	sphere      bool // 360° video
 	captureArgs []string
 	relayArgs   []string
 	out         string
@@ -37,10 +40,14 @@ func demoCommand() *cobra.Command {
 		Long: `Starts a relay and a capture server on a free port, plays their session and shows
 frame rate and frame delay: four real cameras around a marker cube where
 HOLOCAST_DATA has their recording, a synthetic performer elsewhere. A picture of what
-was received and the programs' output are left in the output folder.`,
+was received and the programs' output are left in the output folder.
+
+With --360 it plays 360° video: a real clip where HOLOCAST_DATA has one, a rendered
+plaza elsewhere.`,
 		Example: `  holocast demo
   holocast demo --seconds 10                      # ends by itself, the last line is JSON
   holocast demo --cameras 1
+  holocast demo --360
   holocast demo --source synthetic --cameras 2 --capture-arg=--descriptions=4`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -51,6 +58,7 @@ was received and the programs' output are left in the output folder.`,
 	f.Float64Var(&o.seconds, "seconds", 0, "end this long after the first frame (default at Ctrl-C)")
 	f.IntVar(&o.cameras, "cameras", 0, "cameras (default all of the recording's, one synthetic)")
 	f.StringVar(&o.source, "source", "", "the capture server's source (default livescan:… with data, else synthetic)")
+	f.BoolVar(&o.sphere, "360", false, "360° video instead of point clouds")
 	f.StringArrayVar(&o.captureArgs, "capture-arg", nil, "a further argument of capture-server; repeatable")
 	f.StringArrayVar(&o.relayArgs, "relay-arg", nil, "a further argument of relay; repeatable")
 	f.StringVar(&o.out, "out", "demo-out", "output folder")
@@ -61,8 +69,11 @@ func demo(ctx context.Context, o demoOptions, stdout io.Writer, stderr *os.File)
 	if o.seconds < 0 || o.cameras < 0 {
 		return errors.New("--seconds and --cameras cannot be below 0")
 	}
-	source := o.chooseSource(stderr)
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return err
+	}
+	source, err := o.chooseSource(ctx, stderr)
+	if err != nil {
 		return err
 	}
 	addr, err := freeAddress()
@@ -102,7 +113,16 @@ func demo(ctx context.Context, o demoOptions, stdout io.Writer, stderr *os.File)
 	if err != nil {
 		return err
 	}
-	p := player.New(player.Config{Namespace: ns, Viewer: "demo", Wait: true})
+	play := playOptions{target: target, wait: true, png: filepath.Join(o.out, "cloud.png"), fov: "90x90", scheme: sphere.Ours,
+		duration: time.Duration(o.seconds * float64(time.Second))}
+	cfg := player.Config{Namespace: ns, Viewer: "demo", Wait: true}
+	if o.sphere {
+		play.png = filepath.Join(o.out, "viewport.png")
+	}
+	if cfg.Sphere, err = play.sphere(); err != nil {
+		return err
+	}
+	p := player.New(cfg)
 	defer p.Close()
 	// A child that ends ends the demo.
 	playing, stop := context.WithCancelCause(ctx)
@@ -126,8 +146,6 @@ func demo(ctx context.Context, o demoOptions, stdout io.Writer, stderr *os.File)
 		case <-playing.Done():
 		}
 	}()
-	play := playOptions{target: target, wait: true, png: filepath.Join(o.out, "cloud.png"),
-		duration: time.Duration(o.seconds * float64(time.Second))}
 	report, err := watch(playing, play, p, stderr)
 	if cause := context.Cause(playing); cause != nil && ctx.Err() == nil {
 		return cause
@@ -150,19 +168,41 @@ func demo(ctx context.Context, o demoOptions, stdout io.Writer, stderr *os.File)
 }
 
 // chooseSource says what the capture server captures.
-func (o *demoOptions) chooseSource(stderr io.Writer) string {
+func (o *demoOptions) chooseSource(ctx context.Context, stderr io.Writer) (string, error) {
 	if o.source != "" {
-		return o.source
+		return o.source, nil
+	}
+	kind, name, instead := "livescan:", "livescan_testdata", "a synthetic performer, as there is no recording of real cameras"
+	if o.sphere {
+		kind, name, instead = "equirect:", filepath.Join("video360", "congo.mp4"), "a rendered plaza, as there is no film of a real place"
 	}
 	data, err := findData()
 	if err == nil {
-		dir := filepath.Join(data, "livescan_testdata")
-		if _, err = os.Stat(dir); err == nil {
-			return "livescan:" + dir
+		path := filepath.Join(data, name)
+		if _, err = os.Stat(path); err == nil {
+			return kind + path, nil
 		}
 	}
-	fmt.Fprintf(stderr, "a synthetic performer, as there is no recording of real cameras (%v)\n", err)
-	return "synthetic"
+	fmt.Fprintf(stderr, "%s (%v)\n", instead, err)
+	if !o.sphere {
+		return "synthetic", nil
+	}
+	path := filepath.Join(o.out, "panorama.mp4")
+	if _, err := os.Stat(path); err == nil {
+		return kind + path, nil
+	}
+	var b *bar
+	began := time.Now()
+	err = panorama.Write(ctx, path, func(done, total int) {
+		if b == nil {
+			b = newCountBar("rendering", int64(total))
+		}
+		b.set(time.Since(began), int64(done))
+	})
+	if b != nil {
+		b.end()
+	}
+	return kind + path, err
 }
 
 // findViewer is the folder of the built web viewer beside the programs' own, ""

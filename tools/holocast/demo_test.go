@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -95,5 +96,31 @@ func TestDemoChildFails(t *testing.T) {
 	p = start(t, "holocast", "demo", "--out", out, "--relay-arg=--cache-bytes=-1")
 	if said := p.mustFail(); !strings.Contains(said, "relay failed") || !strings.Contains(said, "cache.maxBytes must be above 0") {
 		t.Errorf("said %q", said)
+	}
+}
+
+// Without a film of a real place the demo of 360° video renders one.
+func TestDemo360(t *testing.T) {
+	if _, err := exec.LookPath("ffmpeg"); err != nil {
+		t.Skip("ffmpeg is not installed")
+	}
+	t.Setenv("HOLOCAST_DATA", filepath.Join(t.TempDir(), "nothing"))
+	out := filepath.Join(t.TempDir(), "demo-out")
+	p := start(t, "holocast", "demo", "--360", "--out", out, "--seconds", "4", "--capture-arg=--size=512x256")
+	p.mustSucceed()
+	var r struct {
+		Sphere struct {
+			GOPs int     `json:"gops"`
+			Mean float64 `json:"viewport_psnr_mean"`
+		} `json:"sphere"`
+	}
+	p.lastLine(&r)
+	if r.Sphere.GOPs < 1 || r.Sphere.Mean < 20 {
+		t.Errorf("%d GoPs at %.1f dB", r.Sphere.GOPs, r.Sphere.Mean)
+	}
+	for _, name := range []string{"panorama.mp4", "viewport.png"} {
+		if info, err := os.Stat(filepath.Join(out, name)); err != nil || info.Size() < 1000 {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"holocast/internal/spherical"
 )
 
-// panorama has FFmpeg make three seconds of a sphere for two eyes, with sound.
-func panorama(t *testing.T) string {
+// tourFilm has FFmpeg make three seconds of a sphere for two eyes, with sound.
+func tourFilm(t *testing.T) string {
 	t.Helper()
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
 		t.Skip("ffmpeg is not installed")
@@ -51,7 +51,7 @@ func psnr(a, b []byte) float64 {
 // A film is prepared, published through a relay, recorded there, and exported: it comes
 // out as it went in, less what its best quality leaves out.
 func TestPrepareReplayRecordExport(t *testing.T) {
-	film, dir := panorama(t), t.TempDir()
+	film, dir := tourFilm(t), t.TempDir()
 	folder := filepath.Join(dir, "tour")
 	p := start(t, "holocast", "prepare", film, folder, "--grid", "4x2", "--qualities", "2", "--preset", "ultrafast")
 	p.mustSucceed()
@@ -118,7 +118,7 @@ func TestPrepareReplayRecordExport(t *testing.T) {
 
 // Ctrl-C leaves what the same command goes on from.
 func TestPrepareInterrupted(t *testing.T) {
-	film, folder := panorama(t), filepath.Join(t.TempDir(), "tour")
+	film, folder := tourFilm(t), filepath.Join(t.TempDir(), "tour")
 	p := start(t, "holocast", "prepare", film, folder, "--preset", "veryslow", "--qualities", "8", "--grid", "2x1", "--size", "512x256")
 	until(t, "the first GoP", func() bool {
 		list, _ := filepath.Glob(filepath.Join(folder, ".prepare", "*.json"))
@@ -140,7 +140,7 @@ func TestPrepareInterrupted(t *testing.T) {
 }
 
 func TestPrepareRefuses(t *testing.T) {
-	film := panorama(t)
+	film := tourFilm(t)
 	for _, tt := range []struct {
 		name string
 		args []string
