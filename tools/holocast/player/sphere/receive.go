@@ -185,6 +185,10 @@ func (v *Viewer) add(k key, id, object uint64, properties wire.Properties, paylo
 	if r.frames[object].payload != nil {
 		return
 	}
+	if r.bytes+len(payload) > maxGroup {
+		v.counters.Damaged++
+		return
+	}
 	r.frames[object] = frame{payload, now, p.Timestamp}
 	r.bytes += len(payload)
 	if p.VideoConfig != nil {

@@ -63,6 +63,7 @@ const (
 	keepGroups  = 8
 	maxFrames   = 1 << 9 // of a group
 	maxObject   = 8 << 20
+	maxGroup    = 32 << 20 // bytes of one track's
 )
 
 // Viewer plays one session's sphere, over any number of connections one after the other.
