@@ -63,6 +63,20 @@ type vectorCatalog struct {
 	Tracks   []string         `json:"tracks"`
 	Cameras  [][]vectorCamera `json:"cameras"` // by number; of each, the best quality first
 	Poses    bool             `json:"poses"`
+	Sphere   *vectorSphere    `json:"sphere,omitempty"`
+}
+
+type vectorSphere struct {
+	Video     string   `json:"video"`
+	Stereo    bool     `json:"stereo"`
+	Width     int      `json:"width"`
+	Height    int      `json:"height"`
+	Columns   int      `json:"columns"`
+	Rows      int      `json:"rows"`
+	Qualities int      `json:"qualities"`
+	Yaw       float64  `json:"yaw"`
+	Tiles     []string `json:"tiles"` // tracks, by tile and quality
+	Rates     bool     `json:"rates"`
 }
 
 type vectorCamera struct {
@@ -150,6 +164,7 @@ func TestVectors(t *testing.T) {
 				}
 				got.Cameras = append(got.Cameras, list)
 			}
+			got.Sphere = describeSphere(c)
 			if !reflect.DeepEqual(got, v.Want) {
 				t.Errorf("got  %s\nwant %s", toJSON(got), toJSON(v.Want))
 			}
@@ -174,6 +189,25 @@ func describe(t *testing.T, c *Catalog, track Track) vectorCamera {
 		}
 		v.Grid, v.Pose = []int{init.Grid.Width, init.Grid.Height}, init.Pose.T
 	}
+	return v
+}
+
+func describeSphere(c *Catalog) *vectorSphere {
+	track := c.Sphere()
+	if track == nil {
+		return nil
+	}
+	s := track.Sphere
+	v := &vectorSphere{
+		Video: track.Name, Stereo: s.Eyes() == 2, Width: s.Width, Height: s.Height, Columns: s.Columns, Rows: s.Rows, Qualities: s.Qualities,
+		Yaw: s.Yaw, Tiles: []string{},
+	}
+	for i := range s.Tiles() {
+		for _, t := range c.TileTracks(i) {
+			v.Tiles = append(v.Tiles, t.Name)
+		}
+	}
+	v.Rates = slices.ContainsFunc(c.Tracks, func(t Track) bool { return t.EventType == RatesEventType })
 	return v
 }
 

@@ -149,8 +149,9 @@ class ParameterWriter {
     write(this.#w);
   }
 
-  number(type: number, v: number | undefined): void {
-    if (v !== undefined) this.add(type, (w) => w.varint(v));
+  /** Milliseconds, rounded up. */
+  duration(type: number, v: number | undefined): void {
+    if (v !== undefined) this.add(type, (w) => w.varint(Math.ceil(v)));
   }
 
   finish(w: Writer): void {
@@ -171,8 +172,8 @@ export function encodeSubscribe(id: bigint, track: TrackName, o: SubscribeOption
     w.varint(id);
     writeTrack(w, track);
     const p = new ParameterWriter();
-    p.number(param.rendezvousTimeout, o.rendezvousTimeout);
-    p.number(param.subgroupDeliveryTimeout, o.subgroupDeliveryTimeout);
+    p.duration(param.rendezvousTimeout, o.rendezvousTimeout);
+    p.duration(param.subgroupDeliveryTimeout, o.subgroupDeliveryTimeout);
     if (o.priority !== undefined) p.add(param.subscriberPriority, (v) => v.u8(o.priority!));
     if (o.filter === "nextGroup" || o.filter === "largestObject") {
       p.add(param.filter, (v) => v.bytes(Uint8Array.of(o.filter === "nextGroup" ? 1 : 2)));

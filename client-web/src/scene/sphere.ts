@@ -22,7 +22,7 @@ export class VideoSphere {
   /** From the scene's directions to the picture's. */
   readonly turned = new Matrix3();
   readonly #gl: WebGL2RenderingContext;
-  readonly #textures = { whole: new ExternalTexture(), atlas: new ExternalTexture(), edges: new ExternalTexture(), there: new ExternalTexture() };
+  readonly #textures = { whole: new ExternalTexture(), atlas: new ExternalTexture(), there: new ExternalTexture() };
   readonly #there: Uint8Array;
   readonly #grid: Grid;
   readonly #eyes: number;
@@ -47,8 +47,7 @@ export class VideoSphere {
     const turn = new Matrix4().makeRotationFromEuler(new Euler(sphere.pitch * degree, -sphere.yaw * degree, sphere.roll * degree, "YXZ"));
     this.turned.setFromMatrix4(turn).transpose();
     const shared: Uniforms = {
-      whole: { value: this.#textures.whole }, atlas: { value: this.#textures.atlas }, edges: { value: this.#textures.edges },
-      there: { value: this.#textures.there }, grid: { value: this.tiled ? [sphere.columns, sphere.rows] : [0, 0] },
+      whole: { value: this.#textures.whole }, atlas: { value: this.#textures.atlas }, there: { value: this.#textures.there }, grid: { value: this.tiled ? [sphere.columns, sphere.rows] : [0, 0] },
       size: { value: [sphere.width, sphere.height] }, eyes: { value: this.#eyes }, turned: { value: this.turned },
     };
     for (let eye = 0; eye < this.#eyes; eye++) {
@@ -69,16 +68,6 @@ export class VideoSphere {
     const gl = this.#gl;
     const g = this.#grid;
     this.#textures.atlas.sourceTexture = allocate(this.renderer, gl.RGBA8, g.width, g.height * this.#eyes, gl.LINEAR);
-    const width = Math.max(g.columns, g.rows) + 1;
-    const edges = new Uint16Array(2 * width);
-    for (let c = 0; c < g.columns; c++) edges[c] = g.rect(c).x;
-    for (let r = 0; r < g.rows; r++) edges[width + r] = g.rect(r * g.columns).y;
-    edges[g.columns] = g.width;
-    edges[width + g.rows] = g.height;
-    this.#textures.edges.sourceTexture = allocate(this.renderer, gl.R16UI, width, 2, gl.NEAREST);
-    gl.pixelStorei(gl.UNPACK_ALIGNMENT, 2);
-    gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, 0, width, 2, gl.RED_INTEGER, gl.UNSIGNED_SHORT, edges);
-    gl.pixelStorei(gl.UNPACK_ALIGNMENT, 4);
     this.#textures.there.sourceTexture = allocate(this.renderer, gl.R8UI, g.columns, g.rows, gl.NEAREST);
     this.#changed = true;
   }

@@ -99,7 +99,7 @@ export class Studio {
   #makeGrid(): GridHelper {
     const [strong, weak] = this.#theme === "dark" ? [0x4a5060, 0x2b2f3a] : [0x9aa3b2, 0xc9ced8];
     const grid = new GridHelper(8, 16, strong, weak);
-    grid.visible = this.#gridShown;
+    grid.visible = this.#gridShown && !this.controls.inside;
     this.stage.add(grid);
     return grid;
   }

@@ -15,15 +15,19 @@ const STALE = 4;
 const STALL = 400;
 /** A viewport with so large a share of tiles in their best quality but one is sharp. */
 const SHARP = 0.9;
+/** How much wider than the viewport that is, and how wide at most, radians. */
+const AROUND = 1.3;
+const WIDEST = 2.6;
 /** Points of the viewport that are looked at, along an edge. */
 const SAMPLES = 10;
 
 interface Waiting {
   /** Oldest first. */
   readonly frames: { readonly frame: VideoFrame; readonly quality: number }[];
-  /** Timestamp of the picture on the GPU, µs, and its quality. */
-  shown: number;
+  /** Timestamp of the last picture that was due, µs, and its quality; and of the one on the GPU. */
+  due: number;
   quality: number;
+  shown: number;
 }
 
 export interface VideoStats {
@@ -55,6 +59,9 @@ export class VideoView {
   #shift: number | undefined;
   #view: View | undefined;
   #share = new Float64Array(0);
+  /** What is in view and around it: only these tiles' pictures are put on the GPU. */
+  #wide: View | undefined;
+  #near = new Float64Array(0);
   #told = 0;
   #pictures = 0;
   #bad = 0;
@@ -99,7 +106,7 @@ export class VideoView {
     }
     if (!this.sphere) return m.frame.close();
     let w = this.#waiting.get(m.tile);
-    if (!w) this.#waiting.set(m.tile, (w = { frames: [], shown: -Infinity, quality: -1 }));
+    if (!w) this.#waiting.set(m.tile, (w = { frames: [], due: -Infinity, quality: -1, shown: -Infinity }));
     w.frames.push(m);
     if (w.frames.length > MOST_WAITING) w.frames.shift()!.frame.close();
   }
@@ -123,12 +130,16 @@ export class VideoView {
         last = w.frames.shift();
       }
       if (last) {
-        if (tile === WHOLE) sphere.whole(last.frame);
-        else sphere.tile(tile, last.frame);
-        w.shown = last.frame.timestamp;
+        w.due = last.frame.timestamp;
         w.quality = last.quality;
+        const near = tile === WHOLE || (this.#near[tile] ?? 1) > 0;
+        if (tile === WHOLE) sphere.whole(last.frame);
+        else if (near) sphere.tile(tile, last.frame);
+        if (near) {
+          w.shown = w.due;
+          changed = true;
+        }
         last.frame.close();
-        changed = true;
         if (tile === WHOLE) {
           this.#pictures++;
           this.#delay = now - w.shown / 1000 - this.#shift + this.sphere.latency;
@@ -159,16 +170,20 @@ export class VideoView {
     this.send({ type: "gaze", gaze, width, height });
     if (s.columns === 0) return;
     if (!this.#view || Math.abs(this.#view.width - width) + Math.abs(this.#view.height - height) > 0.02) {
-      this.#view = new View(new Grid(s.columns, s.rows, s.width, s.height), width, height, SAMPLES);
+      const grid = new Grid(s.columns, s.rows, s.width, s.height);
+      this.#view = new View(grid, width, height, SAMPLES);
+      this.#wide = new View(grid, Math.min(WIDEST, AROUND * width), Math.min(WIDEST, AROUND * height), SAMPLES);
       this.#share = new Float64Array(s.tiles.length);
+      this.#near = new Float64Array(s.tiles.length);
     }
     this.#view.expect([{ gaze, p: 1 }], this.#share);
+    this.#wide!.expect([{ gaze, p: 1 }], this.#near);
     let quality = 0;
     let hit = 0;
     let sharp = 0;
     this.#share.forEach((share, t) => {
       const w = this.#waiting.get(t);
-      if (!w || w.shown < stale) return;
+      if (!w || w.due < stale) return;
       hit += share;
       quality += (share * (w.quality + 1)) / s.qualities;
       if (w.quality >= s.qualities - 2) sharp += share;
@@ -198,7 +213,7 @@ export class VideoView {
       columns: s.columns, rows: s.rows, qualities: s.qualities,
       tiles: s.tiles.map((_, t) => {
         const w = this.#waiting.get(t);
-        return w && w.shown >= stale ? w.quality : -1;
+        return w && w.due >= stale ? w.quality : -1;
       }),
       viewport_quality: Math.round(1000 * this.#quality) / 1000,
       tile_hits: this.#looked === 0 ? 0 : Math.round((1000 * this.#hits) / this.#looked) / 1000,

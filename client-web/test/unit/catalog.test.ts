@@ -2,6 +2,7 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { parsePoses, readCameras } from "../../src/media/points/track.ts";
+import { readSphere } from "../../src/media/tiles/track.ts";
 import { CatalogError, CatalogReader, decompress, parseCatalog, type Catalog } from "../../src/media/session/catalog.ts";
 
 /** A document, text that is none, or a gzip stream in base64. */
@@ -27,6 +28,7 @@ async function read(objects: readonly Payload[]): Promise<Catalog> {
     if (!delta || group === 0n) [group, id] = [group + 1n, 0n];
     catalog = reader.add(group, id++, plain)!;
     readCameras(catalog);
+    readSphere(catalog);
   }
   return catalog!;
 }
@@ -42,7 +44,12 @@ describe("catalog vectors", () => {
         ...rest, timeline: timeline ?? null, grid: grid.width === 1 ? null : [grid.width, grid.height], pose: pose.t,
       })),
     );
-    expect({ complete: catalog.complete, tracks: catalog.tracks.map((t) => t.name), cameras, poses: hasPoses }).toEqual(want);
+    const s = readSphere(catalog);
+    const sphere = s && {
+      video: s.video.track, stereo: s.stereo, width: s.width, height: s.height, columns: s.columns, rows: s.rows, qualities: s.qualities,
+      yaw: s.yaw, tiles: s.tiles.flat().map((t) => t.track), rates: s.rates !== undefined,
+    };
+    expect({ complete: catalog.complete, tracks: catalog.tracks.map((t) => t.name), cameras, poses: hasPoses, ...(sphere && { sphere }) }).toEqual(want);
   });
   it.each(vectors.invalid)("refuses: $name", async ({ objects, error }) => {
     if (objects.length > 1) await read(objects.slice(0, -1));

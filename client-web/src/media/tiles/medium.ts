@@ -129,7 +129,7 @@ export class Tiles implements Medium {
   follow(): void {
     const { session } = this.host;
     if (!session || !this.host.live || !this.#sphere) return;
-    if (this.#session === session && this.#video && !this.#video.ended) return;
+    if (this.#session === session) return; // it subscribes again by itself where it has to
     this.leave();
     this.#session = session;
     void this.#followVideo(session, this.#sphere);
@@ -183,7 +183,7 @@ export class Tiles implements Medium {
     while (!s.over && this.#run === run) {
       try {
         const sub = await s.subscribe(this.host.track(sphere.video.track), sink, {
-          join: true, priority: VIDEO_PRIORITY, filter: "largestObject", rendezvousTimeout: RENDEZVOUS, subgroupDeliveryTimeout: sphere.latency + sphere.gop,
+          join: true, priority: VIDEO_PRIORITY, filter: "largestObject", rendezvousTimeout: RENDEZVOUS, subgroupDeliveryTimeout: Math.ceil(sphere.latency + sphere.gop),
         });
         if (this.#run !== run) return sub.cancel();
         this.#video = sub;
@@ -354,7 +354,7 @@ export class Tiles implements Medium {
     this.#counts.messages++;
     session
       .subscribe(this.host.track(track.track), this.#sink(tile, track.quality), {
-        priority, subgroupDeliveryTimeout: sphere.latency, ...(atOnce ? { filter: "largestObject", join: true } : { start: from }),
+        priority, subgroupDeliveryTimeout: Math.ceil(sphere.latency), ...(atOnce ? { filter: "largestObject", join: true } : { start: from }),
       })
       .then(
         (sub) => {

@@ -1,7 +1,7 @@
 import type { VideoStats } from "../video.ts";
 
-/** Edge of a tile on the map, CSS pixels: the map of a common grid is as wide as the panel. */
-const WIDTH = 264;
+/** CSS pixels: nearly as wide as the panel. */
+const WIDTH = 256;
 
 /** A small map of the sphere's tiles, coloured by the quality that is seen of each. */
 export class TileMap {
