@@ -19,16 +19,20 @@ x64) target=x86_64-pc-windows-gnu spec=$target ZIG_TARGET=x86_64-windows-gnu ;;
 	exit 2
 	;;
 esac
+# A PC's can be tried under wine: wine64 target/windows/x64/watch.exe URL
+examples=
+[[ $1 != x64 ]] || examples="--example watch"
 export ZIG ZIG_TARGET
 export ZIG_GLOBAL_CACHE_DIR=$PWD/target/zig ZIG_LOCAL_CACHE_DIR=$PWD/target/zig
 variable=${target//-/_}
 export "CC_$variable=$PWD/windows/cc" "AR_$variable=$PWD/windows/ar" "CARGO_TARGET_${variable^^}_LINKER=$PWD/windows/cc"
 export "CARGO_TARGET_${variable^^}_RUSTFLAGS=-Cdlltool=$PWD/windows/dlltool"
-RUSTUP_TOOLCHAIN=${HOLOCAST_NIGHTLY:-nightly} cargo build --release -p capi --lib --target "$spec" \
+RUSTUP_TOOLCHAIN=${HOLOCAST_NIGHTLY:-nightly} cargo build --locked --release -p capi --lib $examples --target "$spec" \
 	-Zbuild-std=std,panic_unwind -Zjson-target-spec
 out=target/windows/$1
 mkdir -p "$out"
 cp "target/$target/release/holocast.dll" "$out/"
+[[ $1 != x64 ]] || cp "target/$target/release/examples/watch.exe" "$out/"
 # Zig's linker has no switch for it: a store application loads no library without.
 [[ $1 != uwp-arm64 ]] || python3 windows/check.py set-appcontainer "$out/holocast.dll"
 python3 windows/check.py "$1" "$out/holocast.dll"

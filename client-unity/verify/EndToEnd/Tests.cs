@@ -74,8 +74,7 @@ namespace Holocast.Verify
                 Console.WriteLine("      first frame " + F(s.FirstFrameMs) + " ms, FPS " + F(middle.Fps) + ", frame delay p50 " + F(s.RunDelayP50) + " ms where holocast play has "
                     + F(theirs) + " ms, " + stage.Points.Points + " points, lost " + s.FramesLost);
                 Check.That(stage.Session.State == HolocastState.Live && stage.Session.Message == "", stage.Session.State + ": " + stage.Session.Message);
-                Check.Contains("FPS ", stage.Hud.Text);
-                Check.Contains("Frame delay p50 ", stage.Hud.Text);
+                stage.Until("the HUD's figures", 5, () => stage.Hud.Text.Contains("FPS ") && stage.Hud.Text.Contains("Frame delay p50 "));
                 Loop.Clear();
             }
             Check.That(first < 1000, "the first frame takes " + F(first) + " ms at best");
@@ -175,8 +174,7 @@ namespace Holocast.Verify
             relay.Kill();
             stage.Until("that the viewer notices", 30, () => stage.Session.State != HolocastState.Live);
             Check.That(stage.Session.Message.Length > 0, stage.Session.State + " has no message");
-            stage.Run(0.5);
-            Check.Contains(stage.Session.Message.Substring(0, 12), stage.Hud.Text);
+            stage.Until("the HUD's words for a lost relay", 5, () => stage.Session.Message.Length > 0 && stage.Hud.Text.Contains(stage.Session.Message));
             lab.Relay(port);
             stage.UntilShown("frames after the restart", 10, 40);
             Check.That(stage.Session.State == HolocastState.Live && stage.Session.Reconnects >= 1, stage.Session.State + ", " + stage.Session.Reconnects + " reconnects");
@@ -225,7 +223,7 @@ namespace Holocast.Verify
                 stage.UntilShown("frames of the replay", 5, 40);
                 stage.Until("the recording", 20, () => stage.Playback.Available && stage.Playback.Duration > 4);
                 Check.That(stage.Session.Replayed && stage.Playback.IsLive, "the session is not a live replay");
-                Check.Contains("Arrival to picture", stage.Hud.Text);
+                stage.Until("the HUD's words for a replay", 5, () => stage.Hud.Text.Contains("Arrival to picture"));
 
                 stage.Playback.Seek(2);
                 stage.Until("the sought place", 20, () => !stage.Playback.IsLive && stage.Playback.Position >= 1.9 && stage.Playback.Position < 4);
@@ -472,7 +470,7 @@ namespace Holocast.Verify
             Check.That(stage.Session.State == state, stage.Session.State + ": " + stage.Session.Message);
             Check.Contains(sentence, stage.Session.Message);
             Check.That((stage.Session.Message.EndsWith(".") || stage.Session.Message.EndsWith("?")) && !stage.Session.Message.Contains("\n"), "no sentence: " + stage.Session.Message);
-            Check.Contains(stage.Session.Message, stage.Hud.Text);
+            stage.Until("the HUD's sentence", 5, () => stage.Hud.Text.Contains(stage.Session.Message));
             Console.WriteLine("      " + stage.Session.Message);
         }
     }

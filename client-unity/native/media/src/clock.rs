@@ -23,7 +23,7 @@ const MAX_TIME: u64 = 7_258_118_400 * 1_000_000;
 /// The time in a stamp, nanoseconds since 1970; nothing where it is none.
 pub fn parse_stamp(b: &[u8]) -> Option<Nanos> {
     let us = u64::from_le_bytes(b.get(8..16)?.try_into().ok()?);
-    (b[0] == 1 && us <= MAX_TIME).then_some(us as Nanos * 1000)
+    (b[0] == 1 && us <= MAX_TIME).then(|| us as Nanos * 1000)
 }
 
 /// Round-trip time, as QUIC knows it.

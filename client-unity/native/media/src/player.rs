@@ -61,6 +61,10 @@ enum Purpose {
     Poses,
     Points(u16),
     Recording,
+    /// What a publisher keeps of its catalog, or of its recording's.
+    Past {
+        recording: bool,
+    },
     /// A fetch of the playback, by its ID.
     Reel(u64),
     Receipts,
@@ -271,7 +275,7 @@ impl Player {
                 let name = t.name.clone();
                 s.subscribe(now, &self.track(&name), o)
             }
-            Purpose::Reel(_) => return,
+            Purpose::Reel(_) | Purpose::Past { .. } => return,
         };
         if let Some(c) = &mut self.connection {
             c.requests.insert(request, purpose);
@@ -362,15 +366,22 @@ impl Player {
                     self.cut(camera, group, remote);
                 }
             }
-            Event::Fetched { .. } => {
-                if let Purpose::Reel(id) = purpose {
+            Event::Fetched { .. } => match purpose {
+                Purpose::Reel(id) => {
                     self.end_reel(request, id);
                     if let Some(p) = &mut self.playback {
                         p.fetched(id);
                     }
                     self.play(now, s);
                 }
-            }
+                Purpose::Past { .. } => {
+                    if let Some(c) = &mut self.connection {
+                        c.requests.remove(&request);
+                        c.compression.remove(&request);
+                    }
+                }
+                _ => {}
+            },
             Event::Failed { error, .. } => self.failed(now, request, purpose, &error),
             Event::Ended { why, .. } => self.ended(now, s, purpose, &why),
             Event::Namespace { added, suffix, .. } => self.session_listed(added, &suffix),
@@ -399,7 +410,7 @@ impl Player {
         // is: then all that the publisher keeps is asked for.
         if small && empty {
             let id = s.fetch(now, &name, 0, 1 << 60, Some(PRIORITY_CATALOG), MAX_SIZE);
-            c.requests.insert(id, purpose);
+            c.requests.insert(id, Purpose::Past { recording: purpose == Purpose::Recording });
             c.compression.insert(id, p.compression.unwrap_or(0));
         }
         if purpose == Purpose::Catalog {
@@ -432,7 +443,8 @@ impl Player {
                 }
                 self.play(now, s);
             }
-            Purpose::Catalog | Purpose::Recording if normal => self.take_catalog(now, s, purpose, o),
+            Purpose::Catalog | Purpose::Past { recording: false } if normal => self.take_catalog(now, s, false, o),
+            Purpose::Recording | Purpose::Past { recording: true } if normal => self.take_catalog(now, s, true, o),
             Purpose::Poses if normal => {
                 let newer = self.connection.as_mut().is_some_and(|c| c.poses.newer(o.group, o.id));
                 // A pose that cannot be read leaves the camera where it is.
@@ -502,23 +514,23 @@ impl Player {
         }
     }
 
-    fn take_catalog(&mut self, now: Nanos, s: &mut Session, purpose: Purpose, o: Object) {
+    fn take_catalog(&mut self, now: Nanos, s: &mut Session, recording: bool, o: Object) {
         let Some(c) = &mut self.connection else { return };
         let of_track = c.compression.get(&o.request).copied().unwrap_or(0);
         let compression = o.properties.compression.unwrap_or(of_track);
-        let reader = if purpose == Purpose::Catalog { &mut c.catalog } else { &mut c.recording };
+        let reader = if recording { &mut c.recording } else { &mut c.catalog };
         let catalog = match reader.add(o.group, o.id, o.payload, compression) {
             Ok(Some(c)) => c,
             Ok(None) => return,
             // A recording that cannot be moved about in is watched as it comes.
-            Err(_) if purpose == Purpose::Recording => return,
+            Err(_) if recording => return,
             Err(e) => {
                 self.enter(Phase::Refused);
                 self.shared.note_error(&e.to_string());
                 return;
             }
         };
-        if purpose == Purpose::Recording {
+        if recording {
             return self.offer(now, s, Some(catalog));
         }
         self.waiting_from = None;
@@ -704,7 +716,8 @@ impl Player {
                     p.failed(now, id, e.code == request::INVALID_RANGE);
                 }
             }
-            Purpose::Receipts => {} // the relay takes none; a viewer works without
+            // The relay takes none, or has nothing of the past: a viewer works without.
+            Purpose::Receipts | Purpose::Past { .. } => {}
         }
     }
 

@@ -47,7 +47,7 @@ fn catalog(tracks: usize) -> Vec<u8> {
 struct Relay {
     link: Link,
     s: Session,
-    /// Streams of requests, by the name that is in them.
+    /// Streams of SUBSCRIBEs and PUBLISHes, by the name that is in them.
     requests: HashMap<String, StreamKey>,
     datagrams: Vec<Vec<u8>>,
 }
@@ -94,6 +94,9 @@ impl Stage {
         while let Some(o) = r.s.poll_output() {
             match o {
                 Output::Send(k, b) => {
+                    if b[0] != kind::SUBSCRIBE as u8 && b[0] != kind::PUBLISH as u8 {
+                        continue;
+                    }
                     let text = String::from_utf8_lossy(&b).into_owned();
                     for name in ["clock", "catalog", "points/513/full", "receipts/me"] {
                         if text.contains(name) {
