@@ -5,6 +5,7 @@ DEMO_ARGS    ?=
 TEST_ARGS    ?=
 FUZZ_TIME    ?= 3s
 NFPM_VERSION := v2.44.1
+ACTIONLINT_VERSION := v1.7.7
 LINT_VERSION := v2.15.0
 BIN          := bin
 PROGRAMS     := capture-server relay holocast edge controller
@@ -100,11 +101,15 @@ test-unity: setup-test build ## Test the Unity client, without Unity (needs carg
 fuzz: quic-go ## Fuzz every target for FUZZ_TIME (3s), from the committed corpora
 	@tools/fuzz.sh $(FUZZ_TIME)
 
-lint: quic-go ## Run golangci-lint
+lint: quic-go ## Run golangci-lint, and actionlint on the workflows
 	@test -x build/tools/golangci-lint-$(LINT_VERSION) || { \
 		GOBIN=$(CURDIR)/build/tools go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION) && \
 		mv build/tools/golangci-lint build/tools/golangci-lint-$(LINT_VERSION); }
 	build/tools/golangci-lint-$(LINT_VERSION) run ./...
+	@test -x build/tools/actionlint-$(ACTIONLINT_VERSION) || { \
+		GOBIN=$(CURDIR)/build/tools go install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT_VERSION) && \
+		mv build/tools/actionlint build/tools/actionlint-$(ACTIONLINT_VERSION); }
+	build/tools/actionlint-$(ACTIONLINT_VERSION)
 
 generate: ## Compile the eBPF programs again (needs clang)
 	@tools/setup.sh --bpf
@@ -120,6 +125,11 @@ packages: build ## Build the Debian and RPM packages into build/packages
 		GOBIN=$(CURDIR)/build/tools go install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION) && \
 		mv build/tools/nfpm build/tools/nfpm-$(NFPM_VERSION); }
 	@NFPM_VERSION=$(NFPM_VERSION) deploy/package.sh
+
+test-deploy: packages ## Test the packages and alerts, in a container with systemd (root)
+	@tools/setup.sh --deploy
+	promtool test rules deploy/prometheus/holocast.rules.test.yml
+	deploy/test.sh
 
 fmt: ## Format the Go code
 	gofmt -l -w $$(git ls-files '*.go')

@@ -2,7 +2,7 @@
 # Installs what Holocast's build and tests need on Debian or Ubuntu and is missing.
 # May be run any number of times. With --test also what the tests need, with --bpf what
 # compiling the eBPF programs needs (building does not: their objects are in the
-# repository).
+# repository), with --deploy what testing the packages needs.
 set -euo pipefail
 
 min_go=1.26
@@ -33,6 +33,13 @@ if [[ "${1:-}" == --test ]]; then
 		echo "setup: Rust (cargo) is missing; see https://rustup.rs" >&2
 		exit 1
 	fi
+elif [[ "${1:-}" == --deploy ]]; then
+	want dpkg-dev
+	want lintian
+	want mmdebstrap
+	command -v promtool >/dev/null || want prometheus
+	want rpm
+	want systemd-container
 elif [[ "${1:-}" == --bpf ]]; then
 	want clang
 	want llvm

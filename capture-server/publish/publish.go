@@ -77,7 +77,7 @@ func New(cfg Config) *Publisher {
 		p.log = slog.Default()
 	}
 	p.catalog = p.NewDocument(catalog.TrackName)
-	p.Register(newCollector(p))
+	p.Register(newMetrics(p))
 	return p
 }
 

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The page is what the code declares now, and no metric lacks a name's prefix or its help.
+func TestPageIsCurrent(t *testing.T) {
+	all, err := find("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../" + page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(write(all)) != string(page) {
+		t.Error("docs/metrics.md is not current: go run ./tools/metricsdoc")
+	}
+	for _, m := range all {
+		known := slices.ContainsFunc(programs, func(p struct{ prefix, title string }) bool { return strings.HasPrefix(m.name, p.prefix) })
+		if !known || m.help == "" || (m.kind == "counter") != strings.HasSuffix(m.name, "_total") {
+			t.Errorf("%+v", m)
+		}
+	}
+}
+
+// Every metric, and every label that an expression selects by, in the alerts exists.
+func TestAlertsNameMetrics(t *testing.T) {
+	all, err := find("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := os.ReadFile("../../deploy/prometheus/holocast.rules.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`\b(holocast_[a-z_]+)(?:\{(\w+)=)?`).FindAllStringSubmatch(string(rules), -1)
+	if len(found) < 16 {
+		t.Errorf("only %d metrics in the alerts", len(found))
+	}
+	for _, f := range found {
+		i := slices.IndexFunc(all, func(m metric) bool { return m.name == f[1] })
+		if i < 0 {
+			t.Errorf("no program has the metric %s", f[1])
+		} else if f[2] != "" && !slices.Contains(all[i].labels, f[2]) {
+			t.Errorf("%s has no label %s", f[1], f[2])
+		}
+	}
+}
