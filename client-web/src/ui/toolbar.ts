@@ -1,9 +1,10 @@
+import { Gyroscope } from "../scene/gyroscope.ts";
 import type { Studio } from "../scene/studio.ts";
 import { enterXR, supportedXR, type XRMode } from "../scene/xr.ts";
 
-/** How long what was said stays, ms. */
+/** How long a notice stays, ms. */
 const SAID = 5000;
-/** Where a browser remembers that letters are no shortcuts. */
+/** Key in local storage: letters are no shortcuts. */
 const LETTERS = "holocast.letters";
 
 function toggle(id: string, get: () => boolean, set: (on: boolean) => void): () => void {
@@ -31,7 +32,7 @@ export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => stri
   if (matchMedia("(prefers-color-scheme: light)").matches) studio.setTheme("light");
   applyTheme();
 
-  // On a phone the figures would hide the face of who is shown.
+  // On a phone the statistics would cover the subject's face.
   stats.hidden = matchMedia("(max-width: 560px), (max-height: 480px)").matches;
 
   const actions: Record<string, () => void> = {
@@ -48,7 +49,7 @@ export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => stri
     document.querySelector(`button#${id}`)!.addEventListener("click", act);
     actions[key] = act;
   };
-  // Whoever dictates, or touches keys by mistake, turns the letters off (WCAG 2.1.4).
+  // Single-letter shortcuts can be turned off (WCAG 2.1.4).
   studio.controls.letters = remembered(LETTERS) !== "off";
   toggle("letters", () => studio.controls.letters, (on) => {
     studio.controls.letters = on;
@@ -73,10 +74,40 @@ export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => stri
     if (!act || !studio.controls.letters || typing || e.ctrlKey || e.metaKey || e.altKey || e.repeat) return;
     act();
   });
+  offerMotion(studio, report);
   void offerXR(studio, report);
 }
 
-// A browser may refuse to remember anything; what is chosen then holds for the page.
+/** Hides the buttons that do nothing in this session: inside a sphere of video there is nowhere to walk. */
+export function fitToolbar(studio: Studio): void {
+  const { inside } = studio.controls;
+  for (const id of ["home", "follow", "walk", "grid"]) document.querySelector<HTMLElement>(`button#${id}`)!.hidden = inside;
+  document.querySelector<HTMLElement>("button#motion")!.hidden = !inside || !Gyroscope.likely;
+}
+
+/** Turns the view as a phone is turned. */
+function offerMotion(studio: Studio, report: (e: unknown) => void): void {
+  const b = document.querySelector<HTMLButtonElement>("button#motion")!;
+  let gyroscope: Gyroscope | undefined;
+  const heading = (): number => {
+    const d = studio.camera.getWorldDirection(studio.camera.position.clone());
+    return Math.atan2(d.x, -d.z);
+  };
+  b.addEventListener("click", () => {
+    if (gyroscope) {
+      gyroscope.stop();
+      gyroscope = undefined;
+      b.setAttribute("aria-pressed", "false");
+      return;
+    }
+    Gyroscope.start(studio.controls, heading).then((g) => {
+      gyroscope = g;
+      b.setAttribute("aria-pressed", "true");
+    }, report);
+  });
+}
+
+// A browser may refuse storage; the choice then lasts as long as the page.
 function remembered(key: string): string | null {
   try {
     return localStorage.getItem(key);
