@@ -114,6 +114,7 @@ func New(session *publish.Publisher, cfg Config, src *equirect.Source) (*Medium,
 			m.tiles[i] = append(m.tiles[i], newTrack(catalog.TileTrack(i, q), engine.PriorityTile))
 		}
 	}
+	m.metrics.qualities.Set(float64(cfg.Qualities))
 	session.Register(m.metrics.collectors()...)
 	return m, nil
 }
@@ -374,7 +375,7 @@ func newMetrics() *metrics {
 			Name: "holocast_tiles_quality_drops_total", Help: "Times a quality of the tiles was left out because the machine is too slow.",
 		}),
 		qualities: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "holocast_tiles_qualities", Help: "Qualities of the tiles that are being encoded, where fewer than asked for ever were.",
+			Name: "holocast_tiles_qualities", Help: "Qualities of the tiles that are being encoded.",
 		}),
 		encode: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "holocast_tiles_encode_seconds", Help: "Time that the tiles of a picture took to encode.", Buckets: buckets,
