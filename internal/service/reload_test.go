@@ -78,12 +78,7 @@ func TestReload(t *testing.T) {
 
 // The service manager hears of readiness, life, reloading and the end.
 func TestNotify(t *testing.T) {
-	dir, err := os.MkdirTemp("", "notify") // short enough for a socket's address
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	socket := filepath.Join(dir, "s")
+	socket := filepath.Join(t.TempDir(), "s") // short: it is a socket's address
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)

@@ -55,6 +55,7 @@ type metric struct {
 var programs = []struct{ prefix, title string }{
 	{"holocast_relay_", "Relay"},
 	{"holocast_capture_", "Capture server"},
+	{"holocast_tiles_", "Capture server: tiles of a sphere"},
 	{"holocast_edge_", "Edge"},
 	{"holocast_controller_", "Controller"},
 }

@@ -1,0 +1,132 @@
+#!/bin/bash
+# Runs in the booted system that test.sh made: installs the packages, uses what they
+# install, upgrades, removes. The packages lie in /test: *.deb, and the same as a later version
+# in /test/next.
+set -euo pipefail
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
+cd /test
+
+step() { printf '\n== %s\n' "$*"; }
+fail() { echo "FAIL: $*" >&2; exit 1; }
+install() { apt-get install -y -q --no-install-recommends "$@" >/test/apt.log 2>&1 || { cat /test/apt.log; fail "install $*"; }; }
+# What is on the machine, but for what changes by itself or is dpkg's own record.
+inventory() {
+	find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /test -o -path '/var/log' \
+		-o -path /var/cache -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/lib/systemd -o -path '/var/tmp' \) -prune -o -print | sort
+	sed 's/^/passwd /' /etc/passwd | sort
+	sed 's/^/group /' /etc/group | sort
+}
+# Plays for three seconds; fails unless frames were shown.
+play() {
+	timeout 120 holocast play moqt://localhost:4443/demo --wait --duration 3s --json | tail -1 >/test/play.json || fail "nothing plays"
+	frames=$(sed -n 's/.*"frames":\([0-9]*\).*/\1/p' /test/play.json)
+	[ "${frames:-0}" -gt 0 ] || { cat /test/play.json; fail "no frame was shown"; }
+	echo "frames shown in 3 s: $frames"
+}
+# Whether what is at a URL has a line of a pattern.
+has() { curl -fsS "$2" >/test/page && grep -q "$1" /test/page; }
+logs() { journalctl --no-pager -u "$1" >/test/journal && grep -q "$2" /test/journal; }
+state() { [ "$(systemctl is-active "$1")" = "$2" ] || { systemctl status --no-pager "$1" || true; journalctl --no-pager -n 15 -u "$1" || true; fail "$1 is not $2"; }; }
+# Exposure of a running unit, as systemd sees it: at most 2.9, "OK".
+exposure() {
+	local line; line=$(systemd-analyze security --no-pager "$1" | tail -1)
+	echo "$line"
+	grep -qE ' (0|1|2)\.[0-9] ' <<<"$line" || fail "$1 is too exposed"
+}
+
+inventory >/test/before
+
+step "A relay as a service, and a performer on the screen"
+install ./holocast-relay_*.deb ./holocast-capture_*.deb ./holocast_*.deb
+sed -i "s/^fps: 30/fps: 5/" /etc/holocast/capture-server.yaml # less to render at the start
+systemctl start holocast-capture
+state holocast-relay active
+state holocast-capture active
+play
+curl -fsS http://localhost:4443/healthz
+has '<title>' http://localhost:4443/ || fail "the web viewer is not served"
+has '^holocast_relay_sent_bytes_total [1-9]' http://localhost:4443/metrics || fail "the relay counts nothing"
+
+step "Users, sandbox, manual"
+[ "$(ps -o user= -p "$(systemctl show -P MainPID holocast-relay)" | cut -c1-8)" = holocast ] || fail "the relay runs as $(ps -o user= -p "$(systemctl show -P MainPID holocast-relay)")"
+exposure holocast-relay.service
+exposure holocast-capture.service
+for page in relay relay-check capture-server capture-server-list holocast holocast-play; do
+	[ -s "/usr/share/man/man1/$page.1.gz" ] || fail "manual page $page is missing"
+done
+bash -n /usr/share/bash-completion/completions/relay
+
+step "Another configuration, without a restart"
+relay check /etc/holocast/relay.yaml
+sed -i 's/^  level: info.*/  level: debug/; s/^maxSessions: 4096/maxSessions: 4000/' /etc/holocast/relay.yaml
+pid=$(systemctl show -P MainPID holocast-relay)
+systemctl reload holocast-relay
+for _ in $(seq 50); do logs holocast-relay 'take effect after a restart.*maxSessions' && break; sleep 0.1; done
+logs holocast-relay 'take effect after a restart.*maxSessions' || fail "SIGHUP did not reload"
+[ "$pid" = "$(systemctl show -P MainPID holocast-relay)" ] || fail "a reload restarted the relay"
+sed -i 's/^drain: 5s/drain: 5/' /etc/holocast/relay.yaml
+if relay check /etc/holocast/relay.yaml 2>/test/check; then fail "a wrong file is taken for valid"; fi
+cat /test/check
+grep -q 'relay.yaml:[0-9]*: drain: "5" has no unit; write 5s' /test/check || fail "check does not say what is wrong"
+sed -i 's/^drain: 5$/drain: 5s/' /etc/holocast/relay.yaml
+
+step "Upgrade: what runs is restarted, what was changed stays"
+install ./next/holocast-relay_*.deb ./next/holocast-capture_*.deb ./next/holocast_*.deb
+state holocast-relay active
+state holocast-capture active
+[ "$pid" != "$(systemctl show -P MainPID holocast-relay)" ] || fail "the upgrade did not restart the relay"
+grep -q '^maxSessions: 4000' /etc/holocast/relay.yaml || fail "the upgrade lost a changed setting"
+play
+
+step "The pair's controller and an edge"
+install ./holocast-netfunc_*.deb
+[ "$(stat -c '%a %G' /etc/holocast/signal.key)" = "640 holocast-controller" ] || fail "signal.key: $(stat -c '%a %U %G' /etc/holocast/signal.key)"
+controller check /etc/holocast/controller.yaml
+edge check /etc/holocast/edge.yaml
+systemctl start holocast-controller
+state holocast-controller active
+controller status
+exposure holocast-controller.service
+for n in 1 2; do
+	ip link add "wan$n" type veth peer name "far$n"
+	ip addr add "10.$n.0.1/24" dev "wan$n"
+	ip link set "wan$n" up && ip link set "far$n" up
+done
+ip link add lan0 type veth peer name host0 && ip link set lan0 up && ip link set host0 up
+cat >/etc/holocast/edge.yaml <<'EOF'
+name: london
+role: sender
+paths:
+  - {index: 1, interface: wan1, peer: 10.1.0.2}
+  - {index: 2, interface: wan2, peer: 10.2.0.2}
+sender:
+  attach: [{interface: lan0}]
+  towards: [10.9.0.0/24]
+signal: {key: /etc/holocast/signal.key, interfaces: [lan0], address: 10.1.0.1}
+controller: {url: "http://127.0.0.1:4793"}
+EOF
+if [ -e /test/bpf ]; then
+	systemctl start holocast-edge || state holocast-edge active
+	state holocast-edge active
+	edge status
+	for _ in $(seq 50); do controller status | grep london >/dev/null && break; sleep 0.1; done
+	controller status
+	exposure holocast-edge.service
+	systemctl reload holocast-edge
+	sleep 1
+	state holocast-edge active
+	systemctl stop holocast-edge
+	[ ! -e /sys/fs/bpf/holocast ] || fail "the edge left $(find /sys/fs/bpf/holocast)"
+else
+	echo "not run: this machine does not let a container load eBPF programs"
+fi
+
+step "Removal: what was changed stays; purge: nothing does"
+apt-get remove -y -q holocast-relay >/test/apt.log 2>&1 || { cat /test/apt.log; fail remove; }
+[ -e /etc/holocast/relay.yaml ] || fail "removing took the configuration"
+[ ! -e /usr/bin/relay ] || fail "removing left the program"
+state holocast-relay inactive
+apt-get purge -y -q holocast-relay holocast-capture holocast holocast-netfunc >/test/apt.log 2>&1 || { cat /test/apt.log; fail purge; }
+inventory >/test/after
+diff /test/before /test/after || fail "purging left something"
+echo "nothing left"
