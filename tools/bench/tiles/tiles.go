@@ -6,6 +6,7 @@ package tiles
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,8 +29,36 @@ import (
 // Options say what to measure.
 type Options struct {
 	Data  string    // folder with video360, head_traces and network_traces
+	Parts []string  // of Parts; none: all
 	Quick bool      // one short clip at three qualities, 20 s of each head movement
 	Log   io.Writer // progress; nil for none
+}
+
+// The parts of the benchmark.
+const (
+	simulated  = "simulated"
+	inSessions = "sessions"
+)
+
+// Parts are the names of the parts that can be measured by themselves.
+func Parts() []string { return []string{simulated, inSessions} }
+
+func (o Options) has(part string) bool { return len(o.Parts) == 0 || slices.Contains(o.Parts, part) }
+
+// With adds to a result of some parts what an earlier one, as JSON, has of the others.
+func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
+	var old Result
+	if err := json.Unmarshal(earlier, &old); err != nil {
+		return nil, fmt.Errorf("earlier result: %w", err)
+	}
+	if len(r.Steps) == 0 {
+		old.Sessions, old.sample = r.Sessions, nil
+		return old, nil
+	}
+	if r.Sessions == nil {
+		r.Sessions = old.Sessions
+	}
+	return r, nil
 }
 
 // Figures are what viewers got by one scheme, all slots of all runs together.
@@ -166,7 +196,15 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	if o.Log == nil {
 		o.Log = io.Discard
 	}
+	for _, part := range o.Parts {
+		if !slices.Contains(Parts(), part) {
+			return r, fmt.Errorf("part %q is unknown; %s are known", part, strings.Join(Parts(), " and "))
+		}
+	}
 	set := setupOf(o.Quick)
+	if !o.has(simulated) {
+		set.clips = 1
+	}
 	r = Result{Began: time.Now(), Heads: set.heads, Watched: set.watched, Gains: map[string]Gain{}, sample: map[string][]float64{}}
 	r.OWSMs, r.OWSGap = owsTime()
 	heads, err := gazetrace.Open(filepath.Join(o.Data, "head_traces", "all_10hz.csv.gz"))
@@ -232,6 +270,15 @@ func (r *Result) compare(ctx context.Context, o Options, set setup, clips []*cli
 			head := of[trainedViewers+k%(len(of)-trainedViewers)]
 			traces[i] = append(traces[i], newTrace("video "+head.Video+", viewer "+head.User, head, crowd, c.grid, set.watched))
 		}
+	}
+	if o.has(inSessions) {
+		var err error
+		if r.Sessions, err = sessions(ctx, o.Log, set, clips[0], traces[0], nets); err != nil {
+			return fmt.Errorf("real sessions: %w", err)
+		}
+	}
+	if !o.has(simulated) {
+		return ctx.Err()
 	}
 	var runs []*run
 	for c := range clips {
@@ -325,10 +372,6 @@ func (r *Result) compare(ctx context.Context, o Options, set setup, clips []*cli
 		r.Rates = append(r.Rates, rate)
 	}
 	r.Paper63 = paperSetting(clips[0], nets[0], traces[0], set.watched)
-	var err error
-	if r.Sessions, err = sessions(ctx, o.Log, set, clips[0], traces[0], nets); err != nil {
-		return fmt.Errorf("real sessions: %w", err)
-	}
 	return ctx.Err()
 }
 
@@ -460,7 +503,7 @@ func (r Result) Markdown() string {
 	}
 
 	if s := r.Sessions; s != nil {
-		fmt.Fprintf(&b, "\n## Real sessions\n\nThe first clip is published as it was encoded, live, over an emulated path of %v one way whose rate follows the trace second by second, scaled to twice the whole sphere at the middle quality (packets and objects have headers, and the viewer must find out what the path carries), to the viewer of `holocast play`: %d head movements × %d networks × %d s by each scheme. All schemes plan with the same tenth percentile of what it believes. Quality is by the publisher's distortions of whole tiles. %d viewings had an emulator that was late.\n\n| scheme | viewport PSNR mean | p5 | stalls | wasted | tile hits | Mbit/s | motion to quality | messages a GoP |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+		fmt.Fprintf(&b, "\n## Real sessions\n\nThe first clip is published as it was encoded, live, over an emulated path of %v one way whose rate follows the trace second by second, scaled to twice the whole sphere at the middle quality (packets and objects have headers, and the viewer must find out what the path carries), to the viewer of `holocast play`: %d head movements × %d networks × %d s by each scheme. All schemes plan with the same tenth percentile of what it believes. Quality is by the publisher's distortions of whole tiles. %d viewings had an emulator that was late. Unlike in the simulation a GoP is sent as it is encoded, not a second before it is shown, and tiles beyond the budget are not asked for. A stall is a moment at which the low-resolution sphere is late and not all of the viewport has tiles: where the path breaks off for a second, the whole sphere hides that.\n\n| scheme | viewport PSNR mean | p5 | stalls | wasted | tile hits | Mbit/s | motion to quality | messages a GoP |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
 			sessionDelayText, s.Heads, s.Networks, s.Seconds, s.Late)
 		for _, name := range Schemes() {
 			f := s.Schemes[name]

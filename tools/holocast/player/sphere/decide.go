@@ -140,16 +140,14 @@ func (v *Viewer) decideNext(now time.Time) (actions []action) {
 		requests := v.planner.Plan([]tile360.GoP{gop}, v.gop.Seconds(), pending)
 		sure := len(v.planner.Chosen().Order)
 		spare := v.planner.Capacity.Percentile(tile360.BudgetPercentile)*v.gop.Seconds() - pending - v.planner.Chosen().Bytes
-		for i, r := range requests {
-			quality := r.Quality
-			if i < sure {
-				quality = v.steady(&gop, r, &spare)
-			}
-			wanted[r.Tile] = wish{quality, priorityOf(i, sure)}
+		// Not what comes beyond the budget: everything is sent as it is encoded, so that it would
+		// wait in the network's queue before what matters, not behind it.
+		for i, r := range requests[:sure] {
+			wanted[r.Tile] = wish{v.steady(&gop, r, &spare), priorityOf(i)}
 		}
 	} else {
 		for i, r := range v.baseline(&gop, start, pending) {
-			wanted[r.Tile] = wish{r.Quality, priorityOf(i, math.MaxInt)}
+			wanted[r.Tile] = wish{r.Quality, priorityOf(i)}
 		}
 	}
 	v.counters.Decisions++
@@ -221,10 +219,7 @@ const priorityStep = 16
 
 // priorityOf is the subscriber priority of the tile at a place in the order: six steps, so
 // that small changes cost no message.
-func priorityOf(i, sure int) uint8 {
-	if i >= sure {
-		return prioritySpare
-	}
+func priorityOf(i int) uint8 {
 	return uint8(priorityTile + min(5, i/4)*priorityStep)
 }
 
@@ -276,9 +271,9 @@ func (v *Viewer) decideAgain(now time.Time) (actions []action) {
 	requests := v.planner.Plan(gops, seconds, late+left)
 	sure := len(v.planner.Chosen().Order)
 	v.counters.Decisions++
-	for i, r := range requests[:sure] {
+	for _, r := range requests[:sure] {
 		id, k := ids[r.GoP], key{r.Tile, r.Quality}
-		priority := priorityOf(i, sure)
+		const priority = priorityUrgent // the others' budget was planned without these
 		v.urgent[fetched{id, k}] = true
 		v.counters.Urgent++
 		if id != v.newest {

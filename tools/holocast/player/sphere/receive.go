@@ -18,10 +18,10 @@ const replayProperty = 0x6863_7270
 
 // Priorities of what is subscribed to; tiles come behind, by their order.
 const (
-	priorityRates = 16
-	priorityVideo = 32
-	priorityTile  = 64 // of the most important tile
-	prioritySpare = 160
+	priorityRates  = 16
+	priorityVideo  = 32
+	priorityTile   = 64 // of the most important tile
+	priorityUrgent = 160
 )
 
 // subscription is a tile's.
