@@ -11,8 +11,8 @@ const PATIENCE = 4;
 const MOST_PATIENCE = 64;
 /** At least every so many-th point is drawn. */
 const COARSEST = 64;
-/** Two pictures at a time are with a GPU that draws them in less, ms: it never waits then. Otherwise one: the next would only get old. */
-const AHEAD = 60;
+/** Two pictures at a time are with a GPU that draws one in less, ms, so that it never waits. With a slower one the next would only get old. */
+const AHEAD = 150;
 
 interface Picture {
   readonly fence: WebGLSync;

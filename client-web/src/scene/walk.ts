@@ -70,9 +70,10 @@ export class Walk {
   }
 
   set inside(on: boolean) {
-    this.#inside = on;
+    this.#inside = false;
     if (on) {
       this.mode = "walk";
+      this.#inside = true;
       this.camera.position.set(0, 0, 0);
       this.target.set(0, 0, -0.01);
       this.update();
@@ -102,7 +103,7 @@ export class Walk {
   }
 
   set mode(mode: Mode) {
-    if (mode === this.#mode) return;
+    if (mode === this.#mode || this.#inside) return;
     this.#mode = mode;
     // On foot the view turns about a place just before the eye.
     this.#forward.copy(this.target).sub(this.camera.position);

@@ -11,7 +11,7 @@ import { messageFor } from "./messages.ts";
 import { PlayBar } from "./playbar.ts";
 import { PointsView } from "./points.ts";
 import type { Stats } from "./stats.ts";
-import { bindToolbar, QualityMenu } from "./toolbar.ts";
+import { bindToolbar, fitToolbar, QualityMenu } from "./toolbar.ts";
 import { VideoView } from "./video.ts";
 
 /** How often the figures are shown, ms: as often as that where the page has the time, and less where it has not. */
@@ -116,11 +116,13 @@ export class Page {
       case "due":
       case "tiles":
         this.#video.fromNetwork(m);
+        fitToolbar(this.#studio);
         break;
       case "openVideo":
         break; // the workers' affair
       default:
         this.#points.fromNetwork(m);
+        if (m.type === "cameras") fitToolbar(this.#studio);
         if (m.type === "qualities") this.#qualityMenu.show(m.names, m.chosen, m.received);
     }
   }

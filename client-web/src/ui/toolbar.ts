@@ -1,3 +1,4 @@
+import { Gyroscope } from "../scene/gyroscope.ts";
 import type { Studio } from "../scene/studio.ts";
 import { enterXR, supportedXR, type XRMode } from "../scene/xr.ts";
 
@@ -73,7 +74,37 @@ export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => stri
     if (!act || !studio.controls.letters || typing || e.ctrlKey || e.metaKey || e.altKey || e.repeat) return;
     act();
   });
+  offerMotion(studio, report);
   void offerXR(studio, report);
+}
+
+/** Shows the buttons that do something to what there is: inside a sphere of video nobody walks about. */
+export function fitToolbar(studio: Studio): void {
+  const { inside } = studio.controls;
+  for (const id of ["home", "follow", "walk", "grid"]) document.querySelector<HTMLElement>(`button#${id}`)!.hidden = inside;
+  document.querySelector<HTMLElement>("button#motion")!.hidden = !inside || !Gyroscope.likely;
+}
+
+/** Turns the view as a phone is turned. */
+function offerMotion(studio: Studio, report: (e: unknown) => void): void {
+  const b = document.querySelector<HTMLButtonElement>("button#motion")!;
+  let gyroscope: Gyroscope | undefined;
+  const heading = (): number => {
+    const d = studio.camera.getWorldDirection(studio.camera.position.clone());
+    return Math.atan2(d.x, -d.z);
+  };
+  b.addEventListener("click", () => {
+    if (gyroscope) {
+      gyroscope.stop();
+      gyroscope = undefined;
+      b.setAttribute("aria-pressed", "false");
+      return;
+    }
+    Gyroscope.start(studio.controls, heading).then((g) => {
+      gyroscope = g;
+      b.setAttribute("aria-pressed", "true");
+    }, report);
+  });
 }
 
 // A browser may refuse to remember anything; what is chosen then holds for the page.
