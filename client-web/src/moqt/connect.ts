@@ -1,4 +1,4 @@
-/** How a viewer reaches a relay: whose certificate it trusts, what went wrong, trying again. */
+/** Connecting to a relay: certificates, failures, retries. */
 import { Session, type ConnectOptions } from "./session.ts";
 
 export type ConnectFailure =
@@ -23,7 +23,7 @@ function parseHash(hex: string): Uint8Array<ArrayBuffer> | undefined {
   return Uint8Array.from(clean.match(/../g)!, (b) => parseInt(b, 16));
 }
 
-/** What the relay's HTTP server, on the TCP port of the same number, says its certificate's hash is. */
+/** Asks the relay's HTTP server, on the same port, for the hash of its certificate. */
 async function askHash(relay: URL): Promise<{ answered: boolean; hash: Uint8Array<ArrayBuffer> | undefined }> {
   const http = new URL("/certificate.sha256", relay);
   http.protocol = "http:";
@@ -41,9 +41,9 @@ async function askHash(relay: URL): Promise<{ answered: boolean; hash: Uint8Arra
 }
 
 /**
- * Opens a session. `pinned` is a certificate hash named by the link, in hex: no other is trusted then.
- * Otherwise the relay's own word counts where the page came over plain HTTP (a development
- * certificate), and the browser's authorities everywhere.
+ * Opens a session. `pinned` is a certificate hash from the link, in hex; no other certificate is trusted then.
+ * Otherwise a page served over plain HTTP trusts the hash that the relay reports (a development certificate), and
+ * every page trusts the browser's authorities.
  */
 export async function connect(url: string, pinned: string | undefined, o: ConnectOptions = {}): Promise<Session> {
   if (typeof WebTransport === "undefined") {
@@ -56,7 +56,7 @@ export async function connect(url: string, pinned: string | undefined, o: Connec
     pin = parseHash(pinned);
     if (!pin) throw new ConnectError("certificate", "The link's certificate hash is not a SHA-256 in hex.");
     if (hash && hash.some((b, i) => b !== pin![i])) {
-      throw new ConnectError("certificate", `The relay at ${relay.host} has another certificate than the link names.`);
+      throw new ConnectError("certificate", `The certificate of the relay at ${relay.host} is not the one in the link.`);
     }
   }
   try {
@@ -64,11 +64,11 @@ export async function connect(url: string, pinned: string | undefined, o: Connec
     return await Session.connect(relay.href, trusted ? { ...o, certificateHashes: [trusted] } : o);
   } catch (e) {
     if (hash && !pin) {
-      // A certificate of the browser's authorities, which is not allowed beside a hash.
+      // A certificate of a browser's authority, which cannot be combined with a hash.
       try {
         return await Session.connect(relay.href, o);
       } catch {
-        // The first error says more.
+        // The first error is more specific.
       }
     }
     const detail = e instanceof Error && e.message ? ` (${e.message.replace(/\.$/, "")})` : "";
@@ -76,7 +76,7 @@ export async function connect(url: string, pinned: string | undefined, o: Connec
       throw new ConnectError(
         hash || pin ? "refused" : "certificate",
         hash || pin
-          ? `The relay at ${relay.host} answers over HTTP, but opened no WebTransport session: is UDP let through?${detail}`
+          ? `The relay at ${relay.host} answers over HTTP but not over WebTransport; check that UDP is allowed.${detail}`
           : `The relay's certificate was refused, or UDP does not reach it${detail}.`,
       );
     }

@@ -45,7 +45,7 @@ export interface ObjectHeader {
   readonly properties: Properties;
 }
 
-/** What a parser tells of a stream. */
+/** Receives what a parser finds. */
 export interface ObjectSink {
   object(header: ObjectHeader): void;
   /** Part of the payload of the object that began last. The bytes are the caller's. */

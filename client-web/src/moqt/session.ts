@@ -1,6 +1,6 @@
 /**
- * A MOQT session over WebTransport, as a subscriber has it: draft-ietf-moq-transport-18.
- * Knows no media. Whatever the peer sends is bounded before memory is given to it.
+ * A MOQT session over WebTransport, subscriber's side: draft-ietf-moq-transport-18.
+ * Knows no media. All input is bounded before memory is allocated for it.
  */
 import { Reader, ShortError } from "./bytes.ts";
 import {
@@ -51,7 +51,7 @@ export interface TrackSink {
   received?(bytes: number): void;
 }
 
-/** Joins an object's payload as it arrives; memory follows the bytes, not their announcement. */
+/** Assembles an object's payload; memory grows with the bytes received, not with the announced length. */
 class Collector implements ObjectSink {
   /** Set when the sink refused an object: the stream is to be cancelled with this code. */
   refused: number | undefined;
@@ -110,7 +110,7 @@ class Collector implements ObjectSink {
   }
 }
 
-/** What a stream is cancelled or reset with. Browsers are between two forms of the constructor. */
+/** The error to cancel or reset a stream with. Browsers differ in the constructor's signature. */
 function streamError(code: number): Error {
   const init = { source: "stream", streamErrorCode: code } as WebTransportErrorOptions;
   try {
@@ -179,7 +179,7 @@ class RequestStream {
     }
   }
 
-  /** Ends our direction and takes nothing more of the peer's. */
+  /** Closes our direction and cancels the peer's. */
   end(): void {
     if (this.#ended) return;
     this.#ended = true;
@@ -274,7 +274,7 @@ export class DatagramTrack {
     private readonly request: RequestStream,
   ) {}
 
-  /** Sends one object, a group of its own; dropped when the transport is behind or nobody wants it. */
+  /** Sends one object, a group of its own; dropped when the transport is congested or the peer does not forward. */
   send(payload: Uint8Array, priority = 128): boolean {
     if (!this.forward || this.ended) return false;
     return this.session.sendDatagram(encodeDatagram(this.alias, this.#group++, priority, payload));
@@ -287,7 +287,7 @@ export class DatagramTrack {
   }
 }
 
-/** What a session has refused or lost, never silently. */
+/** Counts what a session refused or lost. */
 export interface SessionCounters {
   subgroupsUnknown: number;
   datagramsUnknown: number;
@@ -316,7 +316,7 @@ export class Session {
   implementation = "";
   /** Milliseconds from the first SUBSCRIBE to its answer: at least a round trip. */
   requestTime = Infinity;
-  /** Whether the peer refused to change a subscription, be it that it ended it instead of an answer (§10.9). */
+  /** Whether the peer refused to change a subscription, with an error or by ending it (§10.9). */
   refusesChanges = false;
 
   readonly #subscriptions = new Map<bigint, Subscription>();
@@ -428,7 +428,7 @@ export class Session {
         void this.#handleUni(value);
       }
     } catch {
-      // The transport's end says why.
+      // The transport's own error is reported.
     }
   }
 
@@ -482,7 +482,7 @@ export class Session {
     }
   }
 
-  /** Feeds a data stream to its parser until either ends; whether the stream came to its proper end. */
+  /** Feeds a data stream to its parser until either ends; returns whether the stream ended properly. */
   async #pump(
     reader: ReadableStreamDefaultReader<Uint8Array>, first: Uint8Array, parser: SubgroupParser | FetchParser, collector: Collector,
     group: bigint | undefined, malformed: (e: Error) => void,
@@ -519,7 +519,7 @@ export class Session {
   }
 
   async #readControl(reader: ReadableStreamDefaultReader<Uint8Array>, first: Uint8Array): Promise<void> {
-    // Put the type back that the stream header took: the control stream is messages from its first byte.
+    // The stream header consumed the type of the first message: put it back.
     let buf = new Uint8Array(first.length + 2);
     buf.set([0xaf, 0x00]); // the varint of SETUP's type, 0x2f00
     buf.set(first, 2);
@@ -558,7 +558,7 @@ export class Session {
         buf = joined;
       }
     } catch (e) {
-      // A relay that leaves may end its streams before the session: let the session say why.
+      // A relay that shuts down may end its streams before the session, whose error is more specific.
       if (e instanceof WireError) setTimeout(() => this.#fail(e), 100);
     }
   }
@@ -572,7 +572,7 @@ export class Session {
         void this.#refuseRequest(new RequestStream(value));
       }
     } catch {
-      // The transport's end says why.
+      // The transport's own error is reported.
     }
   }
 
@@ -730,7 +730,7 @@ export class Session {
     return sub;
   }
 
-  /** Reads what a publisher says of a subscription until it ends. */
+  /** Reads a publisher's messages on a subscription until it ends. */
   async #follow(sub: Subscription): Promise<void> {
     try {
       for (;;) {
@@ -870,7 +870,7 @@ export class Session {
   }
 }
 
-/** Browsers are between two versions of the datagram interface. */
+/** Browsers differ in the datagram interface. */
 function datagramWriter(transport: WebTransport): WritableStreamDefaultWriter<Uint8Array> {
   const datagrams = transport.datagrams as WebTransportDatagramDuplexStream & {
     writable?: WritableStream<Uint8Array>;

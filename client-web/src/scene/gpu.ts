@@ -9,7 +9,7 @@ const WORTH = 0.25;
 /** Rounds before a change that was for the worse, or for nothing, is tried again; doubled each time. */
 const PATIENCE = 4;
 const MOST_PATIENCE = 64;
-/** At least every so many-th point is drawn. */
+/** Greatest stride. */
 const COARSEST = 64;
 /** Two pictures at a time are with a GPU that draws one in less, ms, so that it never waits. With a slower one the next would only get old. */
 const AHEAD = 150;
@@ -20,11 +20,11 @@ interface Picture {
 }
 
 /**
- * What the GPU has been given and has not finished. Whoever draws without looking piles up pictures in a driver
- * that is slower, and the newest frame is seen when all before it are drawn. Times are local milliseconds.
+ * Pictures submitted to the GPU and not finished. Without this check pictures queue in a slow driver, and a frame is
+ * seen only after all before it. Times are local milliseconds.
  */
 export class GpuQueue {
-  /** Each so many-th point is to be drawn for a picture to be finished in time. */
+  /** Every stride-th point is to be drawn, so that pictures finish in time. */
   stride = 1;
   /** Time that the last picture took, from its commands to its end. */
   took = 0;
@@ -38,7 +38,7 @@ export class GpuQueue {
 
   constructor(private readonly gl: WebGL2RenderingContext) {}
 
-  /** Whether a picture drawn now would wait for those before it. Looks what has been finished. */
+  /** Whether a picture submitted now would queue. Polls the fences. */
   busy(now: number): boolean {
     for (let p = this.#pictures[0]; p && this.#done(p); p = this.#pictures[0]) {
       this.#pictures.shift();
@@ -54,7 +54,7 @@ export class GpuQueue {
     return this.gl.isContextLost() || this.gl.getSyncParameter(p.fence, this.gl.SYNC_STATUS) === this.gl.SIGNALED;
   }
 
-  /** The commands of a picture have been given. */
+  /** Call after the commands of a picture were issued. */
   submitted(now: number): void {
     const fence = this.gl.fenceSync(this.gl.SYNC_GPU_COMMANDS_COMPLETE, 0);
     if (!fence) return; // the context is lost

@@ -8,14 +8,14 @@ const SCREEN = new Vector3(0, 0, 1);
 const UP = new Vector3(0, 1, 0);
 const DEGREE = Math.PI / 180;
 
-/** Turns the head as a phone is turned, starting from where the view is. */
+/** Turns the view with the phone, starting from the current view. */
 export class Gyroscope {
   readonly #stop = new AbortController();
   readonly #turn = new Quaternion();
   readonly #screen = new Quaternion();
   readonly #euler = new Euler();
   readonly #direction = new Vector3();
-  /** What is to be added to the phone's heading, which says nothing about the scene's. */
+  /** Scene heading minus phone heading, radians; set by the first event. */
   #offset: number | undefined;
 
   private constructor(

@@ -14,7 +14,7 @@ const ROW = 4096;
 export class Quads {
   #attribute = new BufferAttribute(new Uint32Array(0), 1);
 
-  /** An index of at least so many points. */
+  /** An index buffer for at least so many points. */
   index(points: number): BufferAttribute {
     if (this.#attribute.count < 6 * points) {
       const n = points + (points >> 2);
@@ -40,13 +40,13 @@ export interface SharedUniforms {
   readonly height: { value: number };
   /** Edge of a point, in distances between neighbouring points. */
   readonly spread: { value: number };
-  /** Each so many-th point is drawn, a power of two. */
+  /** Every stride-th point is drawn; a power of two. */
   readonly stride: { value: number };
 }
 
 /**
  * One camera's points: quads that the vertex shader makes of gl_VertexID, from the words of the newest
- * frame and the camera's ray table. Allocates nothing while frames come that are no larger than before.
+ * frame and the camera's ray table. Allocates nothing while frames do not grow.
  */
 export class CameraPoints {
   readonly object: Mesh<BufferGeometry, RawShaderMaterial>;

@@ -12,7 +12,7 @@ uniform bool hasRays;
 uniform float focal;
 uniform float spread;
 uniform float height;
-// Each so many-th point is drawn, larger: a slow GPU has no time for all.
+// Every stride-th point is drawn, enlarged, where the GPU is too slow for all.
 uniform uint stride;
 uniform mat4 modelViewMatrix;
 uniform mat4 projectionMatrix;
@@ -22,7 +22,7 @@ out vec3 color;
 void main() {
   // Four vertices a point; the index buffer makes two triangles of them.
   uint point = uint(gl_VertexID >> 2);
-  // One of each `stride` points, which one looks random: columns would show.
+  // One point of each `stride`, pseudo-randomly: a fixed one would show as columns.
   int k = int(point * stride + (((point * 2654435769u) >> 16) & (stride - 1u)));
   uvec4 w = texelFetch(words, ivec2(k & 4095, k >> 12), 0);
   vec3 p;

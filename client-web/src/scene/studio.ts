@@ -9,7 +9,7 @@ import { Walk } from "./walk.ts";
 
 export type Theme = "dark" | "light";
 
-/** How fast the view follows the subject: half of the way in so many ms. */
+/** How fast the view follows the subject: half the distance in so many ms. */
 const FOLLOW_HALF = 400;
 
 /** The session's cameras in one scene, metres, y up. */
@@ -18,10 +18,10 @@ export class Studio {
   readonly scene = new Scene();
   readonly camera = new PerspectiveCamera(66, 1, 0.05, 200);
   readonly controls: Walk;
-  /** Everything that was captured; in WebXR it is moved in front of the visitor. */
+  /** Everything that was captured; in WebXR it is moved in front of the user. */
   readonly stage = new Group();
   readonly #points = new Map<number, CameraPoints>();
-  /** Cameras' earlier tracks, shown until the first frame of those that take their places. */
+  /** Previous tracks of cameras, shown until the first frame of their new ones. */
   readonly #leaving = new Map<number, CameraPoints>();
   /** Middles of what cameras look at, in their own coordinates, mm. */
   readonly #subjects = new Map<number, Vector3>();
@@ -45,7 +45,7 @@ export class Studio {
   readonly #middle = new Vector3();
   readonly #step = new Vector3();
   readonly #place = new Vector3();
-  /** Of what is looked at beyond the subject's middle, while that is followed. */
+  /** From the subject's centre to the point looked at, kept while following. */
   readonly #ahead = new Vector3();
   /** Something has changed since the last picture. */
   dirty = true;
@@ -66,7 +66,7 @@ export class Studio {
     this.camera.layers.enable(1); // what is for the left eye alone; in WebXR each eye has a camera of its own
   }
 
-  /** Surrounds the scene with video, or with nothing. Where that is all there is, the viewer turns within it. */
+  /** Surrounds the scene with a sphere of video, or removes it. Without cameras the view only turns inside it. */
   setSphere(sphere: Sphere | undefined): void {
     this.sphere?.dispose();
     this.sphere = sphere && new VideoSphere(this.renderer, sphere);
@@ -129,19 +129,19 @@ export class Studio {
     this.dirty = true;
   }
 
-  /** Whether the view goes along with the subject. */
+  /** Whether the view follows the subject. */
   get follow(): boolean {
     return this.#follow;
   }
 
   set follow(on: boolean) {
     this.#follow = on;
-    // The view keeps what it has of the subject now.
+    // The view keeps its offset from the subject.
     if (on && this.#subjectsMiddle()) this.#ahead.copy(this.controls.target).sub(this.#middle);
     this.dirty = true;
   }
 
-  /** Makes the scene's cameras those of a catalog. */
+  /** Replaces the scene's cameras by those of a catalog. */
   setCameras(tracks: readonly CameraTrack[]): void {
     const wanted = new Map(tracks.map((t) => [t.camera, t]));
     for (const t of tracks) this.setPose(t.camera, t.pose);
@@ -195,7 +195,7 @@ export class Studio {
     this.dirty = true;
   }
 
-  /** Takes a camera's frame. */
+  /** Uploads a camera's frame. */
   upload(camera: number, words: Uint32Array, points: number, subject: Subject | undefined): void {
     const p = this.#points.get(camera);
     if (!p) return;
@@ -222,7 +222,7 @@ export class Studio {
     return n;
   }
 
-  /** The studio's y axis points up where the cameras' own y axes, which point down in an image, point down in it. */
+  /** The studio's y axis points up if the cameras' y axes, which point down in an image, point down in the studio. */
   #placeStudio(): void {
     let y = 0;
     for (const p of this.#points.values()) y += p.pose.r[4]!;
@@ -240,7 +240,7 @@ export class Studio {
     const first = this.#points.values().next().value;
     if (!first || !this.#subjectsMiddle()) return;
     this.#framed = true;
-    // Whoever placed the camera aimed it at the subject, and from there nothing stands between.
+    // The camera was aimed at the subject, and nothing occludes it from there.
     const e = first.object.matrixWorld.elements;
     const target = this.#place.setFromMatrixPosition(first.object.matrixWorld);
     const axis = this.#step.set(e[8]!, e[9]!, e[10]!).normalize();
@@ -271,7 +271,7 @@ export class Studio {
     this.dirty = true;
   }
 
-  /** Stands the stage before the visitor of a WebXR session, or back. */
+  /** Moves the stage in front of the user of a WebXR session, or back. */
   enterXR(mode: "ar" | "vr" | undefined): void {
     if (mode) this.#placeStage();
     else this.stage.position.set(0, 0, 0);
@@ -280,13 +280,13 @@ export class Studio {
     this.dirty = true;
   }
 
-  /** Stands the subject before the visitor of a WebXR session. */
+  /** Moves the subject in front of the user of a WebXR session. */
   #placeStage(): void {
     this.stage.position.set(0, 0, 0);
     if (this.#subjectsMiddle()) this.stage.position.set(-this.#middle.x, -this.#grid.position.y, -this.#middle.z - 1.8);
   }
 
-  /** Whether the GPU is still at what was drawn before, and another picture would only wait. A headset's are due at once. */
+  /** Whether the GPU is busy with previous pictures, so that another would only queue. In WebXR every frame is drawn. */
   busy(now: number): boolean {
     return this.#gpu.busy(now) && !this.renderer.xr.isPresenting;
   }
@@ -333,7 +333,7 @@ export class Studio {
     this.dirty = true;
   }
 
-  /** The picture as it is shown, as a PNG. */
+  /** The current picture as a PNG. */
   picture(): Promise<Blob> {
     this.#thin(1);
     this.sphere?.update();

@@ -19,11 +19,11 @@ const keys: Readonly<Record<string, readonly [number, number, number]>> = {
 };
 
 /**
- * The visitor's way through the scene: around what is looked at (orbit), or on foot (walk), where
+ * Navigation: around the target (orbit), or in the first person (walk), where
  * dragging turns the head. Keys walk in both; touch is OrbitControls': one finger turns, two move and zoom.
  */
 export class Walk {
-  /** Whether letters walk wherever the focus is, or only where it is on the picture. */
+  /** Whether letter keys walk regardless of focus, or only with the focus on the canvas. */
   letters = true;
   readonly #orbit: OrbitControls;
   readonly #held = new Set<string>();
@@ -48,7 +48,7 @@ export class Walk {
     const signal = this.#events.signal;
     addEventListener("keydown", (e) => {
       if (!(e.code in keys) || e.ctrlKey || e.metaKey || e.altKey) return;
-      // Elsewhere the arrows are a slider's or a list's, and all keys a menu's.
+      // With the focus elsewhere, arrows belong to sliders and lists, and all keys to menus.
       if (e.code.startsWith("Key")) {
         if (e.target !== canvas && (!this.letters || e.target instanceof HTMLSelectElement)) return;
       } else if (e.target !== canvas && e.target !== document.body) return;
@@ -64,7 +64,7 @@ export class Walk {
     return this.#orbit.target;
   }
 
-  /** Whether the viewer stands in the middle of a sphere: there is nowhere to walk to, and keys turn the head. */
+  /** Whether the viewer stands at the centre of a sphere of video: keys turn the view instead of walking. */
   get inside(): boolean {
     return this.#inside;
   }
@@ -105,7 +105,7 @@ export class Walk {
   set mode(mode: Mode) {
     if (mode === this.#mode || this.#inside) return;
     this.#mode = mode;
-    // On foot the view turns about a place just before the eye.
+    // In the first person the view turns about a point just in front of the eye.
     this.#forward.copy(this.target).sub(this.camera.position);
     const away = this.#forward.length();
     this.#forward.normalize();
@@ -116,7 +116,7 @@ export class Walk {
     this.update();
   }
 
-  /** Walks as the keys say, for dt ms. */
+  /** Moves by the keys held, for dt ms. */
   move(dt: number): void {
     if (this.#held.size === 0) return;
     this.#move.set(0, 0, 0);

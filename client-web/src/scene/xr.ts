@@ -11,7 +11,7 @@ export async function supportedXR(): Promise<XRMode[]> {
   return found;
 }
 
-/** Shows the same scene in a WebXR session until that ends. Must come from a click. */
+/** Shows the scene in a WebXR session. Must be called from a click. */
 export async function enterXR(studio: Studio, mode: XRMode, ended: () => void): Promise<XRSession> {
   const session = await navigator.xr!.requestSession(`immersive-${mode}`, {
     requiredFeatures: ["local-floor"],

@@ -1,10 +1,10 @@
 import type { Link } from "./link.ts";
 import type { Phase } from "../media/session/messages.ts";
 
-/** A name of whatever script, whose direction does not move the words beside it. */
+/** Isolates a name, so that one in a right-to-left script does not reorder the words around it. */
 export const name = (text: string): string => `\u2068${text}\u2069`;
 
-/** What a person is told in each phase; undefined where the picture speaks. */
+/** The message of each phase; undefined while there is a picture. */
 export function messageFor(phase: Phase, detail: string, link: Link, hasPicture: boolean): { title: string; advice: string } | undefined {
   const host = name(new URL(link.relay).host);
   const session = name(link.session ?? "");
@@ -14,22 +14,22 @@ export function messageFor(phase: Phase, detail: string, link: Link, hasPicture:
     case "no-webtransport":
       return {
         title: "This browser has no WebTransport",
-        advice: "Open the link in a current Chrome, Edge, Firefox or Safari. A page that is not from this machine needs https.",
+        advice: "Open the link in a current Chrome, Edge, Firefox or Safari. Unless this machine serves the page, it also needs https.",
       };
     case "unreachable":
-      return { title: "Relay unreachable", advice: `${detail} Trying again. Is the relay running, and does the link name it rightly?` };
+      return { title: "Relay unreachable", advice: `${detail} Trying again. Check that the relay is running and that the link names it correctly.` };
     case "certificate":
-      return { title: "Certificate refused", advice: `${detail} Ask whoever sent the link for a new one. Trying again.` };
+      return { title: "Certificate refused", advice: `${detail} Ask for a new link. Trying again.` };
     case "refused":
       return { title: "The relay does not serve this", advice: detail };
     case "lost":
       return { title: "Connection lost", advice: `Trying again. ${detail}` };
     case "waiting":
-      return { title: "Nothing published yet", advice: `Session “${session}” at ${host} has no cameras so far. It will show here when it begins.` };
+      return { title: "Nothing published yet", advice: `Session “${session}” at ${host} has no media yet. It appears here when it starts.` };
     case "silent":
-      return { title: "The publisher is silent", advice: `“${session}” is published at ${host}, but no frame has come for some seconds. It goes on here when one does.` };
+      return { title: "The publisher is silent", advice: `“${session}” is published at ${host}, but has sent nothing for some seconds. It continues here when it does.` };
     case "ended":
-      return { title: "Session ended", advice: `Nobody publishes “${session}” any more. It will show here if it begins again.` };
+      return { title: "Session ended", advice: `“${session}” is no longer published. It appears here if it starts again.` };
     case "live":
       return hasPicture ? undefined : { title: "Connecting…", advice: "waiting for the first frame" };
     case "listing":
@@ -37,12 +37,12 @@ export function messageFor(phase: Phase, detail: string, link: Link, hasPicture:
   }
 }
 
-/** Says in place of the page that there is none: without WebGL 2 nothing can be drawn. */
+/** Replaces the page with the reason that it cannot start, such as missing WebGL 2. */
 export function showFailure(e: unknown): void {
   const message = document.querySelector<HTMLElement>("#message")!;
   for (const part of document.querySelectorAll<HTMLElement>("#stats, #bottom")) part.hidden = true;
   message.querySelector("h1")!.textContent = "The viewer cannot start";
   message.querySelector("p")!.textContent =
-    `${e instanceof Error ? e.message : String(e)} It needs WebGL 2, which this browser may have turned off, and the whole page: try to load it again.`;
+    `${e instanceof Error ? e.message : String(e)} It needs WebGL 2, which may be turned off in this browser. Reload the page to try again.`;
   message.hidden = false;
 }

@@ -1,4 +1,4 @@
-/** The page: draws what the workers deliver and tells how it goes. */
+/** The page: draws what the workers deliver and reports statistics. */
 import type { FromNetwork } from "../media/messages.ts";
 import { localTime } from "../media/session/clock.ts";
 import type { ClockState, Phase, PlaybackState, Traffic } from "../media/session/messages.ts";
@@ -14,10 +14,10 @@ import type { Stats } from "./stats.ts";
 import { bindToolbar, fitToolbar, QualityMenu } from "./toolbar.ts";
 import { VideoView } from "./video.ts";
 
-/** How often the figures are shown, ms: as often as that where the page has the time, and less where it has not. */
+/** How often the statistics are refreshed, ms: normally, and while the page is busy. */
 const REFRESH = 250;
 const REFRESH_BUSY = 2000;
-/** A page whose timers come so late, ms, is busy. */
+/** Timers that fire this late, ms, mean that the page is busy. */
 const LATE = 100;
 
 export class Page {
@@ -51,7 +51,7 @@ export class Page {
     const fit = () => this.#studio.resize(innerWidth, innerHeight, Math.min(devicePixelRatio, 2));
     addEventListener("resize", fit);
     fit();
-    // A phone may take the GPU away. What was on it is gone, and the next frames bring it all.
+    // A phone may take the GPU away, with everything on it.
     this.#studio.canvas.addEventListener("webglcontextrestored", () => location.reload());
     this.#studio.renderer.setAnimationLoop(() => this.#frame());
     this.#refresh(REFRESH);
@@ -75,7 +75,7 @@ export class Page {
     }, wait);
   }
 
-  /** Tells whether anybody sees the page, its scene in a headset included. */
+  /** Reports whether the page is visible, on the screen or in a headset. */
   #look(): void {
     const seen = !document.hidden || this.#studio.renderer.xr.isPresenting;
     if (seen === this.#seen) return;

@@ -12,7 +12,7 @@ export function clockTime(ms: number): string {
   return s < 3600 ? `${minutes}:${seconds}` : `${Math.floor(s / 3600)}:${String(minutes).padStart(2, "0")}:${seconds}`;
 }
 
-/** Play, pause and seek in a recording that is replayed; hidden where there is none to move about in. */
+/** Play, pause and seek in a recording that is replayed; hidden where the session is no seekable recording. */
 export class PlayBar {
   readonly #play: HTMLButtonElement;
   readonly #place: HTMLInputElement;

@@ -5,7 +5,7 @@ import type { CameraTrack } from "../media/points/track.ts";
 import type { Studio } from "../scene/studio.ts";
 import type { Meter } from "./hud/meter.ts";
 
-/** How long before the next picture a frame has to be on its way to the decoder, beside twice the time it takes to decode, ms. */
+/** Lead time of decoding before the next picture, ms, on top of twice the decoding time. */
 const AHEAD = 40;
 const MOST_RAYS = 64;
 
@@ -19,7 +19,7 @@ export class PointsView {
   /** Ray tables of tracks that the page does not know yet. */
   readonly #rays = new Map<string, Extract<FromDecoder, { type: "rays" }>>();
   #badMessage = "";
-  /** When the last chance to draw was, whether it was used, and the mean time until the one after a picture, ms. */
+  /** Time of the last animation frame, whether it drew, and the mean time from a picture to the next animation frame, ms. */
   #chance = 0;
   #drew = false;
   #gap = 0;
@@ -58,7 +58,7 @@ export class PointsView {
   fromDecoder(m: FromDecoder): void {
     switch (m.type) {
       case "frame": {
-        // A frame of a track that the camera's quality was changed from, or is just changing to.
+        // Left over from the camera's previous track, or early for its next.
         if (this.cameras.some((c) => c.camera === m.camera && c.track !== m.track)) {
           this.#spend(m, localTime());
           return;
@@ -81,7 +81,7 @@ export class PointsView {
     }
   }
 
-  /** The catalog comes from another worker, so its word of a track may come later than the track's first. */
+  /** The catalog comes from another worker: a track's rays may arrive before the track is known. */
   #takeRays(m: Extract<FromDecoder, { type: "rays" }>): void {
     if (this.#shows(m.camera, m.track)) {
       this.studio.setRays(m.camera, m.table);
@@ -96,19 +96,19 @@ export class PointsView {
     return this.cameras.some((c) => c.camera === camera && c.track === track);
   }
 
-  /** Is done with a frame; next: local time from which another is of use. One message does for all that is to be said of a frame. */
+  /** Releases a frame. next: local time from which the page can use another. */
   #spend({ camera, track, words, sequence }: DecodedFrame, next: number | undefined, delay?: number): void {
     const m: Spent = { type: "spent", camera, track, words, next, shown: delay === undefined ? undefined : { sequence, delay } };
     this.send(m, [words]);
   }
 
-  /** Lets go of what was not drawn: it is of the time before, and the newest comes again. */
+  /** Drops frames that were not drawn. */
   drop(): void {
     for (const f of this.#pending.values()) this.#spend(f, localTime());
     this.#pending.clear();
   }
 
-  /** Hands the newest frames to the GPU. Called at each chance to draw, at the local time `now`. */
+  /** Hands the newest frames to the GPU. Called on each animation frame, at the local time `now`. */
   upload(now: number): void {
     if (this.#drew) this.#gap += 0.2 * (now - this.#chance - this.#gap);
     this.#chance = now;
@@ -128,7 +128,7 @@ export class PointsView {
     for (const f of this.#onScreen) {
       const d = delay(f, shown);
       this.meter.shown(f.camera, f.sequence, f.points, d, shown);
-      // A renderer that is slower than the frames come draws the one that is the newest shortly before its next picture.
+      // A renderer slower than the frame rate draws the newest frame before its next picture.
       this.#spend(f, Math.max(now, now + this.#gap - AHEAD - 2 * f.decode), d);
     }
     this.#onScreen.length = 0;

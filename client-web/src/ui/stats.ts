@@ -2,7 +2,7 @@ import type { MeterSnapshot } from "./hud/meter.ts";
 import type { Phase } from "../media/session/messages.ts";
 import type { VideoStats } from "./video.ts";
 
-/** What the page knows of its session now: shown, copied as JSON, and given to tests. */
+/** Statistics of the session: shown, copied as JSON, read by tests. */
 export interface Stats extends MeterSnapshot {
   readonly session: string | undefined;
   readonly relay: string;
@@ -14,18 +14,18 @@ export interface Stats extends MeterSnapshot {
   /** Quality received of each camera, and what is asked for: a name, or "auto". */
   readonly qualities: readonly string[];
   readonly quality: string;
-  /** From when frame delay counts: "arrival" in a replay, whose captures are of the past. */
+  /** From when frame delay counts: "arrival" in a replay, whose frames were captured long ago. */
   readonly delay_from: "capture" | "arrival";
-  /** Place in a recording that can be moved about in; null without one. */
+  /** Position in a seekable recording; null without one. */
   readonly playback: { readonly duration_ms: number; readonly position_ms: number; readonly playing: boolean; readonly live: boolean; readonly waiting: boolean } | null;
   /** Frames that arrived whole or in part. */
   readonly frames_received: number;
   /** Gaps in the sequence numbers of the frames that arrived. */
   readonly frames_lost: number;
   readonly frames_late: number;
-  /** Frames that arrived but were overtaken: before decoding, before drawing, or because the page stalled. */
+  /** Frames received but superseded before they could be drawn. */
   readonly frames_skipped: number;
-  /** Frames that the relay was asked not to send, as the page draws slower than they come. */
+  /** Frames that the relay was asked not to send, as the page draws more slowly than the frame rate. */
   readonly frames_declined: number;
   readonly streams_cut: number;
   readonly streams_refused: number;
@@ -37,7 +37,7 @@ export interface Stats extends MeterSnapshot {
   readonly video: VideoStats | null;
   /** Time the GPU took for its last picture, ms. */
   readonly draw_ms: number;
-  /** Share of the points that is drawn: less than 1 where the GPU has no time for all. */
+  /** Share of the points that is drawn: below 1 on a GPU too slow for all. */
   readonly drawn_share: number;
   /** From opening the page to its first frame drawn, ms. */
   readonly first_frame_ms: number | null;

@@ -2,9 +2,9 @@ import { Gyroscope } from "../scene/gyroscope.ts";
 import type { Studio } from "../scene/studio.ts";
 import { enterXR, supportedXR, type XRMode } from "../scene/xr.ts";
 
-/** How long what was said stays, ms. */
+/** How long a notice stays, ms. */
 const SAID = 5000;
-/** Where a browser remembers that letters are no shortcuts. */
+/** Key in local storage: letters are no shortcuts. */
 const LETTERS = "holocast.letters";
 
 function toggle(id: string, get: () => boolean, set: (on: boolean) => void): () => void {
@@ -32,7 +32,7 @@ export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => stri
   if (matchMedia("(prefers-color-scheme: light)").matches) studio.setTheme("light");
   applyTheme();
 
-  // On a phone the figures would hide the face of who is shown.
+  // On a phone the statistics would cover the subject's face.
   stats.hidden = matchMedia("(max-width: 560px), (max-height: 480px)").matches;
 
   const actions: Record<string, () => void> = {
@@ -49,7 +49,7 @@ export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => stri
     document.querySelector(`button#${id}`)!.addEventListener("click", act);
     actions[key] = act;
   };
-  // Whoever dictates, or touches keys by mistake, turns the letters off (WCAG 2.1.4).
+  // Single-letter shortcuts can be turned off (WCAG 2.1.4).
   studio.controls.letters = remembered(LETTERS) !== "off";
   toggle("letters", () => studio.controls.letters, (on) => {
     studio.controls.letters = on;
@@ -78,7 +78,7 @@ export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => stri
   void offerXR(studio, report);
 }
 
-/** Shows the buttons that do something to what there is: inside a sphere of video nobody walks about. */
+/** Hides the buttons that do nothing in this session: inside a sphere of video there is nowhere to walk. */
 export function fitToolbar(studio: Studio): void {
   const { inside } = studio.controls;
   for (const id of ["home", "follow", "walk", "grid"]) document.querySelector<HTMLElement>(`button#${id}`)!.hidden = inside;
@@ -107,7 +107,7 @@ function offerMotion(studio: Studio, report: (e: unknown) => void): void {
   });
 }
 
-// A browser may refuse to remember anything; what is chosen then holds for the page.
+// A browser may refuse storage; the choice then lasts as long as the page.
 function remembered(key: string): string | null {
   try {
     return localStorage.getItem(key);

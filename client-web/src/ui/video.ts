@@ -5,17 +5,17 @@ import { Grid, View, type Vec } from "../media/tiles/sphere.ts";
 import type { Sphere } from "../media/tiles/track.ts";
 import type { Studio } from "../scene/studio.ts";
 
-/** How often the network worker is told where the viewer looks, ms. */
-const TELL = 50;
+/** How often the gaze is sent to the network worker, ms. */
+const SEND = 50;
 /** Pictures of a tile that wait for their time. */
 const MOST_WAITING = 30;
-/** A tile whose picture is this much older than what is due is not shown, in frames. */
+/** A tile whose picture lags what is due by more frames is not shown. */
 const STALE = 4;
-/** The whole sphere has stalled when its picture is so old, ms. */
+/** The low-resolution sphere has stalled when its picture lags by so much, ms. */
 const STALL = 400;
-/** A viewport with so large a share of tiles in their best quality but one is sharp. */
+/** The viewport is sharp if tiles at least one below the best quality cover this share of it. */
 const SHARP = 0.9;
-/** How much wider than the viewport that is, and how wide at most, radians. */
+/** Tiles in a view this much wider than the viewport are uploaded; greatest width, radians. */
 const AROUND = 1.3;
 const WIDEST = 2.6;
 /** Points of the viewport that are looked at, along an edge. */
@@ -62,7 +62,7 @@ export class VideoView {
   /** What is in view and around it: only these tiles' pictures are put on the GPU. */
   #wide: View | undefined;
   #near = new Float64Array(0);
-  #told = 0;
+  #sent = 0;
   #pictures = 0;
   #bad = 0;
   #stalls = 0;
@@ -111,13 +111,13 @@ export class VideoView {
     if (w.frames.length > MOST_WAITING) w.frames.shift()!.frame.close();
   }
 
-  /** Lets go of all pictures. */
+  /** Drops all pictures. */
   drop(): void {
     for (const w of this.#waiting.values()) for (const { frame } of w.frames) frame.close();
     this.#waiting.clear();
   }
 
-  /** Hands the pictures that are due to the GPU. Called at each chance to draw, at the local time `now`. Returns whether it did. */
+  /** Hands the pictures that are due to the GPU. Called on each animation frame, at the local time `now`. Returns whether there were any. */
   upload(now: number): boolean {
     const { sphere } = this.studio;
     if (!this.sphere || !sphere || this.#shift === undefined) return false;
@@ -162,8 +162,8 @@ export class VideoView {
 
   /** How good the viewport is, and where it is, for the network worker. */
   #look(now: number, stale: number): void {
-    if (now - this.#told < TELL) return;
-    this.#told = now;
+    if (now - this.#sent < SEND) return;
+    this.#sent = now;
     const s = this.sphere!;
     const gaze = this.studio.gaze as Vec;
     const [width, height] = this.studio.fieldOfView;

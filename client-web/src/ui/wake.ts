@@ -1,6 +1,6 @@
 const LOOK = 2000;
 
-/** Keeps the screen on while something is watched, as one who watches does not touch it; where the browser can. */
+/** Keeps the screen on while something is watched, where the browser supports it. */
 export function keepAwake(watching: () => boolean): void {
   if (!("wakeLock" in navigator)) return;
   let lock: WakeLockSentinel | undefined;

@@ -1,6 +1,6 @@
 /** Puts the descriptions of a frame together: one group of a points track is one frame. */
 
-/** A frame that is complete, or as complete as it will get. */
+/** A frame that is complete, or will get no more descriptions. */
 export interface Assembled {
   readonly group: bigint;
   /** Objects of descriptions, in the order they came. */
@@ -14,7 +14,7 @@ interface Open {
   settled: number;
 }
 
-/** Frames under way at most: one that is this far behind the newest is given up. */
+/** Frames being assembled at most; the oldest is given up for a further one. */
 const MAX_OPEN = 4;
 
 /**

@@ -1,6 +1,6 @@
 /**
- * Decodes frames off the page's thread, those alone that the page has use for: the network worker sees to
- * that. Buffers go round with the frames.
+ * Decodes frames off the page's thread. The network worker sends only those that the page can use. Buffers are
+ * recycled with the frames.
  */
 import { localTime } from "../session/clock.ts";
 import { FrameDecoder } from "./frame.ts";
@@ -13,15 +13,15 @@ import { samePose, type CameraTrack, type Transform } from "./track.ts";
 import { Zstd } from "./zstd.ts";
 import zstdUrl from "./zstd.wasm?url";
 
-/** How often it is looked where a camera's subject is, ms: it is no faster than a view can follow. */
+/** How often a camera's subject is located, ms. */
 const LOOK = 250;
 
 interface Camera {
   readonly track: CameraTrack;
   readonly rays: Float32Array | undefined;
-  /** The newest: the track has that of its catalog. */
+  /** The newest pose; the track has the catalog's. */
   pose: Transform;
-  /** When its subject was looked for last, local time. */
+  /** Local time at which its subject was last located. */
   looked: number;
 }
 

@@ -15,21 +15,21 @@ interface Waiting {
   readonly arrived: number;
 }
 
-/** A frame that has taken this much longer than the quickest from capture to here is late, ms: something on the way has a queue. */
+/** A frame whose transit exceeds the least by this much, ms, is late: there is a queue on the path. */
 const LATE = 400;
-/** The quickest is of the last two spans of so many ms: clocks drift. */
+/** The least transit is taken over the last two windows of so many ms, as clocks drift. */
 const SPAN = 10_000;
-/** So far back, ms, a capture time is no late frame's. */
+/** A capture time this far back, ms, is not a late frame but a restart. */
 const BACK = 1000;
-/** How long nothing more is asked for after a late frame, ms: twice as long after each that follows. */
+/** Pause in the subscription after a late frame, ms; doubled after each further one. */
 const DRAIN = 500;
 const MOST_DRAIN = 4000;
-/** A late frame is shown all the same where none was for so long, ms. */
+/** Late frames are shown if nothing else was for so long, ms. */
 const STARVED = 5000;
 /** Buffers kept for frames to be decoded to: the page may hold two. */
 const BUFFERS = 2;
 
-/** What a feed knows of its viewer. */
+/** What a feed needs to know of its session. */
 export interface Surroundings {
   /** Frames whose numbers go back begin anew, as those of a replay do. */
   readonly loops: boolean;
@@ -38,8 +38,8 @@ export interface Surroundings {
 }
 
 /**
- * The page says from when it has use for a frame; what is the newest then is decoded. Those between are
- * declined, which the relay does not send, or skipped where they come all the same.
+ * The page requests a frame from some moment on; the newest at that moment is decoded. Frames in between are
+ * declined (the relay does not send them) or, if they arrive anyway, skipped.
  */
 export class Feed {
   assembler!: Assembler;
@@ -56,7 +56,7 @@ export class Feed {
   #wanted = 0;
   #next: Waiting | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  /** Least time from capture to arrival, on clocks that differ: of the span under way and of the one before. */
+  /** Least transit (local arrival minus capture time) of the current and the previous window. */
   #quickest = Infinity;
   #quickestBefore = Infinity;
   #spanned = 0;
@@ -75,10 +75,10 @@ export class Feed {
     this.#post({ type: "setup", camera });
   }
 
-  /** What comes now has nothing to do with what came before. */
+  /** Forgets everything received so far. */
   restart(): void {
     const assembler = new Assembler(this.camera.descriptions, (f) => {
-      if (assembler === this.assembler) this.show(f.objects, f.group); // what was under way comes all the same
+      if (assembler === this.assembler) this.show(f.objects, f.group); // assemblers of earlier runs are ignored
     });
     this.assembler = assembler;
     this.sequence.restart();
@@ -95,7 +95,7 @@ export class Feed {
     this.#pace = new Pace();
   }
 
-  /** Whether frames can be declined: a relay that cannot change subscriptions ends them when asked to. */
+  /** Whether frames can be declined: some relays end a subscription when asked to change it. */
   get #declines(): boolean {
     return !this.subscription?.session.refusesChanges;
   }
@@ -108,20 +108,20 @@ export class Feed {
     this.sequence.add(header.getUint32(8, true), this.viewer.loops, declined);
   }
 
-  /** Takes a frame that it is too late to see. */
+  /** Counts a frame that is too late to show. */
   skip(objects: Objects): void {
     this.#count(objects, 0);
     this.skipped++;
   }
 
-  /** Takes a frame that is to be seen now. group: of one that was subscribed to. */
+  /** Takes a frame to show now. group: of a subscription's frame. */
   show(objects: Objects, group?: bigint): void {
     const now = (this.arrived = localTime());
     this.#count(objects, group === undefined || !this.#declines ? 0 : this.#pace.arrived(group, now));
     if (group !== undefined) {
       const late = this.#lateness(now);
       if (late > LATE) {
-        // What is queued is as old. The queue is left to drain: nothing is sent that would be behind it.
+        // Everything queued is as old. Let the queue drain: decline what would queue behind it.
         this.#start(this.#pace.behind(late + this.#drain));
         this.#drain = Math.min(2 * this.#drain, MOST_DRAIN);
         if (now - this.#given < STARVED) {
@@ -141,7 +141,7 @@ export class Feed {
   /** How much longer than the quickest the newest frame took from capture to here, ms. */
   #lateness(now: number): number {
     const took = now - this.captured;
-    // A recording that begins again, or a clock that was set: what was before says nothing.
+    // A looping recording, or a clock that was set: earlier transits do not apply.
     if (this.captured < this.#capturedBefore - BACK) this.#quickest = this.#quickestBefore = Infinity;
     this.#capturedBefore = this.captured;
     if (now - this.#spanned > SPAN) {
@@ -153,12 +153,12 @@ export class Feed {
     return took - Math.min(this.#quickest, this.#quickestBefore);
   }
 
-  /** Whether a group is worth reading: what is behind late frames in a queue is not. */
+  /** Whether a group is worth reading; groups queued behind late frames are not. */
   wants(group: bigint): boolean {
     return this.assembler.wants(group) && this.#pace.wants(group);
   }
 
-  /** The page has use for a frame from a local time on, and gives a buffer back. */
+  /** The page requests a frame from a local time on, and returns a buffer. */
   wanted(at: number, words?: ArrayBuffer): void {
     if (words) this.give(words);
     this.#wanted = at;
@@ -171,7 +171,7 @@ export class Feed {
     if (this.#free.length < BUFFERS) this.#free.push(words);
   }
 
-  /** Looks whether frames stay away that should come. */
+  /** Checks for frames that are overdue. */
   look(): void {
     this.#start(this.#pace.overdue(localTime(), this.viewer.rtt));
   }
@@ -206,12 +206,12 @@ export class Feed {
     this.port.postMessage(m, transfer);
   }
 
-  /** The camera stands elsewhere than its track said. */
+  /** The camera has moved from where its track says. */
   setPose(pose: Transform): void {
     this.#post({ type: "pose", camera: this.camera.camera, pose });
   }
 
-  /** Receives nothing from now on, until it follows another subscription. */
+  /** Stops receiving until `follow`. */
   leave(): void {
     this.run++;
     clearTimeout(this.#timer);

@@ -1,25 +1,25 @@
 /**
- * Foretells which of a camera's frames the page can draw, so that the others need not be sent. Frames come
- * at an even pace, a group each; a page that draws at a slower one has use for one of them now and then,
- * the newest then. Times are local milliseconds.
+ * Predicts which of a camera's frames the page can draw, so that the others need not be sent. Frames arrive at an
+ * even rate, one a group; a page that draws at a lower rate uses only the newest at each of its pictures. Times are
+ * local milliseconds.
  */
 
-/** How far apart the arrivals are that tell the pace of frames, at least and at most. */
+/** Least and greatest span of arrivals that the frame interval is measured over. */
 const SPAN = 300;
 const MOST_SPAN = 2000;
-/** Shares of the time between two frames: how much later than the page's time one may come, and how long is waited for one that is due. */
+/** Shares of a frame interval: how late a frame may be for the page's time, and how long one that is due is waited for. */
 const LATE = 0.15;
 const HOLD = 0.5;
-/** Weight of the newest sample of the page's pace. */
+/** Weight of the newest sample in the mean of the page's interval. */
 const NEWEST = 0.25;
-/** After so many times its own pace without a picture, and so many ms, a page is taken for one that draws none. */
+/** A page that draws nothing for so many of its intervals, and so many ms, is taken to be idle. */
 const PATIENCE = 3;
 const LEAST_PATIENCE = 500;
-/** Most that is declined at once: so often a page that draws nothing, in a tab that is not seen, has a fresh frame. */
+/** Longest time declined at once: an idle page receives a fresh frame this often. */
 const MOST = 1000;
-/** A frame this late may never come: the numbers of the groups are not what they were. */
+/** A frame this late may never arrive: group IDs may have changed. */
 const OVERDUE = 500;
-/** So far from the newest a group is one of a publisher that began anew. */
+/** A group this far from the newest belongs to a restarted publisher. */
 const ANEW = 1000n;
 
 interface Arrival {
@@ -29,17 +29,17 @@ interface Arrival {
 
 export class Pace {
   #newest: Arrival | undefined;
-  /** Arrivals that the pace of frames is measured from, the older in use. */
+  /** Arrivals that the frame interval is measured from; the older is in use. */
   #from: Arrival | undefined;
   #after: Arrival | undefined;
   /** Time from one group to the next, 0 = unknown. */
   #interval = 0;
-  /** From when the page has use for a frame, and the mean time from one such moment to the next. */
+  /** When the page last requested a frame for, and the mean interval of these moments. */
   #wanted: number | undefined;
   #cycle = 0;
-  /** When the page was last given a frame. */
+  /** When a frame was last handed to the page. */
   #given = 0;
-  /** First group that is to be sent, and the greatest that this ever was. */
+  /** First group to be sent, and its greatest value so far. */
   #start = 0n;
   #reach = 0n;
   /** First group after a queue was left to drain. */
@@ -68,8 +68,8 @@ export class Pace {
   }
 
   /**
-   * The page has use for a frame from `at` on, which may be earlier or later than was foretold. Returns the
-   * subscription's new start where what was declined is needed after all, or more can be declined.
+   * The page requests a frame from `at` on, which may be earlier or later than predicted. Returns the
+   * subscription's new start where a declined group is needed after all, or more can be declined.
    */
   wanted(at: number, now: number, rtt: number): bigint | undefined {
     if (this.#wanted !== undefined) {

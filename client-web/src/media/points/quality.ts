@@ -1,21 +1,21 @@
-/** Chooses among a camera's qualities by how many frames come to nothing. Times are milliseconds. */
+/** Chooses among a camera's qualities by the share of frames that are not drawn. Times are milliseconds. */
 
-/** How long is watched before a change, at least so many frames. */
+/** Observation time before a change, and the least number of frames in it. */
 const WATCH = 4000;
 const ENOUGH = 20;
 /** Shares of frames: not drawn because decoding or drawing was busy, and lost on the way. */
 const MANY_UNDRAWN = 0.6;
 const MANY_LOST = 0.2;
 const FEW = 0.05;
-/** How long all must be well before the next better quality is tried; twice as long after each try that failed. */
+/** Time without trouble before the next better quality is tried; doubled after each failed try. */
 const PATIENCE = 15_000;
 const MOST_PATIENCE = 240_000;
 
 /** Frames since the start. */
 export interface Counts {
-  /** That came, or would have come. */
+  /** Received or declined. */
   readonly frames: number;
-  /** Of these, those that were declined or skipped, as the page draws slower than they come. */
+  /** Of these, declined or skipped because the page draws too slowly. */
   readonly undrawn: number;
   readonly lost: number;
 }
@@ -28,7 +28,7 @@ export class QualityChooser {
   #raised = -Infinity;
   #patience = PATIENCE;
 
-  /** What was counted before says nothing about what comes. */
+  /** Forgets the counts so far. */
   restart(): void {
     this.#since = undefined;
     this.#well = undefined;

@@ -1,16 +1,16 @@
-/** How far a sequence number may jump before it means that the publisher began again. */
+/** A greater jump of the sequence number means that the publisher restarted. */
 const JUMP = 1024;
 
-/** Finds frames that never came in the sequence numbers of one camera's frames. */
+/** Counts lost and late frames by one camera's sequence numbers. */
 export class Sequence {
   #highest: number | undefined;
   received = 0;
   lost = 0;
   late = 0;
-  /** Those of the missing that the relay was asked not to send. */
+  /** Missing frames that the relay was asked not to send. */
   declined = 0;
 
-  /** What comes next has any number. */
+  /** The next frame may have any number. */
   restart(): void {
     this.#highest = undefined;
   }

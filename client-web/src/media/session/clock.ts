@@ -8,20 +8,20 @@ export const CLOCK_TRACK = { namespace: [".relay"], name: "clock" } as const;
 const STAMP_SIZE = 16;
 const WINDOW = 10_000;
 const MAX_SAMPLES = 1024;
-/** How fast two clocks may part: 50 ppm is a poor quartz. */
+/** Greatest drift between two clocks: 50 ppm is a poor quartz. */
 const MAX_DRIFT = 50e-6;
-/** How far beyond known queueing a stamp has to be off to be suspected of coming from a clock that was set. */
+/** A stamp further off than this, beyond known queueing, may come from a clock that was set. */
 const STEP_MARGIN = 20;
 /**
- * Stamps in a row that it takes to believe in a step. An early stamp cannot be the path's doing; late
- * ones may be a busy machine's, which keeps a worker waiting for longer than any network would.
+ * Stamps in a row needed to accept a step. The path cannot make a stamp early; a busy machine can make many late,
+ * by more than any network would.
  */
 const STEP_EARLY = 5;
 const STEP_LATE = 50;
 /** 2200-01-01, µs: later is no clock but damage. */
 const MAX_TIME = 7258118400n * 1000000n;
 
-/** UNIX time in milliseconds on this machine's clock, that does not jump while the page lives. */
+/** UNIX time in milliseconds on a local clock that is monotonic for the page's lifetime. */
 export function localTime(): number {
   return performance.timeOrigin + performance.now();
 }
@@ -35,7 +35,7 @@ export function parseStamp(b: Uint8Array): number | undefined {
 
 interface Sample {
   readonly at: number; // local
-  readonly offset: number; // the stamp's time less `at`: the relay's clock less ours less the way here
+  readonly offset: number; // the stamp's time less `at`: clock offset minus one-way delay
 }
 
 export class ClockEstimator {

@@ -2,13 +2,13 @@
 import type { Session, TrackName } from "../../moqt/index.ts";
 import type { Catalog, Timeline } from "./catalog.ts";
 
-/** What a medium may know of its session. */
+/** What a medium sees of its session. */
 export interface Host {
   /** The session at the relay; undefined while there is none. */
   readonly session: Session | undefined;
-  /** Whether what is published is to be received: somebody watches, and not the recording at a pace of their own. */
+  /** Whether live tracks are to be received: the page is visible and does not play the recording. */
   readonly live: boolean;
-  /** Whether the session is a recording that is replayed, whose frames begin anew. */
+  /** Whether the session is a replay, which may loop. */
   readonly loops: boolean;
   /** Smoothed round-trip time, ms. */
   readonly rtt: number;
@@ -20,7 +20,7 @@ export interface Host {
   received(bytes: number): void;
   /** A frame was shown; delay in ms. */
   shown(camera: number, sequence: number, delay: number): void;
-  /** The tracks that are received are others than before. */
+  /** The set of tracks received has changed. */
   changed(): void;
 }
 
@@ -29,7 +29,7 @@ export interface Reel {
   readonly timeline: Timeline;
   readonly maxObject: number;
   show(objects: Uint8Array<ArrayBuffer>[]): void;
-  /** Takes what came when something later was due. */
+  /** Counts objects that arrived too late to show. */
   skip(objects: Uint8Array<ArrayBuffer>[]): void;
 }
 
@@ -39,19 +39,19 @@ export interface Medium {
   readonly present: boolean;
   /** UNIX time on the relay's clock at which what is shown was captured, ms; 0 = unknown. */
   readonly captured: number;
-  /** Reads its part of a catalog and returns what puts that into effect. Throws a CatalogError. */
+  /** Parses its part of a catalog and returns a function that applies it. Throws a CatalogError. */
   prepare(catalog: Catalog): () => void;
-  /** Receives what the catalog lists, as far as the host is live and it is not received already. */
+  /** Subscribes to what the catalog lists, if the host is live; existing subscriptions stay. */
   follow(): void;
-  /** Receives nothing from now on, until it follows again. */
+  /** Cancels all subscriptions until `follow`. */
   leave(): void;
-  /** The session is over, or its catalog: forgets all that was listed. */
+  /** The session or its catalog has ended: forgets the catalog. */
   clear(): void;
-  /** What comes now has nothing to do with what came before: somebody has moved in the recording. */
+  /** After a seek: what arrives now does not follow what came before. */
   jump(): void;
-  /** What of a recording's catalog can be played in place of what is received, by track name. */
+  /** The recorded counterparts of the tracks received, by track name. */
   reels(recording: Catalog): ReadonlyMap<string, Reel>;
-  /** Whether what is published has stayed away for so long that a person should know; local time, ms. */
+  /** Whether nothing has arrived for long enough to say so; local time, ms. */
   silent(now: number): boolean;
   /** Called every 250 ms. */
   tick(now: number): void;

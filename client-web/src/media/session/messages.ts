@@ -1,6 +1,6 @@
 /** What the page and the network worker say to each other about a session, whatever media it carries. */
 
-/** Where the session stands, in words for a person. */
+/** State of the session, as the page reports it. */
 export type Phase =
   | "connecting"
   | "no-webtransport"
@@ -29,12 +29,12 @@ export interface Watched {
   readonly rate: number;
 }
 
-/** What a person does with a recording: seek names a place in it, ms. */
+/** What the user does with a recording; seek is a position in ms. */
 export type PlaybackAction = "play" | "pause" | "live" | { readonly seek: number };
 
 export type ToSession =
   | { readonly type: "playback"; readonly action: PlaybackAction }
-  /** Whether anybody can see the page: in a tab behind others it has use for nothing. */
+  /** Whether the page is visible. */
   | { readonly type: "seen"; readonly seen: boolean }
   | { readonly type: "stop" };
 
@@ -60,16 +60,16 @@ export interface ClockState {
   readonly error: number;
 }
 
-/** A recording that is replayed, in which the viewer can move about. */
+/** A seekable recording that is being replayed. */
 export interface PlaybackState {
   readonly type: "playback";
-  /** Length of the recording and place in it, ms; a duration of 0: there is none to move about in. */
+  /** Length of the recording and position in it, ms; 0 where there is no seekable recording. */
   readonly duration: number;
   readonly position: number;
   readonly playing: boolean;
-  /** Whether the replay is watched that all see, and not the recording at the viewer's own pace. */
+  /** Whether the shared replay is shown, not the recording at the viewer's own pace. */
   readonly live: boolean;
-  /** What is due has not arrived. */
+  /** Playback waits for data. */
   readonly waiting: boolean;
 }
 

@@ -1,6 +1,6 @@
 /**
- * A recording watched at a viewer's own pace: what is ahead of it is fetched a second at a time, and
- * shown when its time has come (docs/spec/replay.md). Media times are milliseconds.
+ * Plays a recording at the viewer's own pace: frames ahead are fetched a second at a time and shown when they are
+ * due (docs/spec/replay.md). Media times are milliseconds.
  */
 import type { Timeline } from "./catalog.ts";
 
@@ -21,7 +21,7 @@ export interface PlaybackPorts {
     track: string, first: bigint, last: bigint, object: (group: bigint, payload: Uint8Array<ArrayBuffer>) => void, signal: AbortSignal,
   ): Promise<void>;
   show(track: string, frame: Objects): void;
-  /** A frame came when a later one was due. */
+  /** A frame arrived when a later one was due. */
   skip(track: string, frame: Objects): void;
   /** Local time, ms. */
   now(): number;
@@ -104,7 +104,7 @@ class Reel {
       (e: unknown) => {
         if (this.#request !== request) return;
         this.#request = undefined;
-        // What came is kept, and the rest asked for again; what is behind the end will not come.
+        // Keep what arrived and request the rest again, except beyond the end.
         finish();
         if (group >= 0n) this.until = mediaAt(this.timeline, group + 1n);
         if ((e as { invalidRange?: boolean } | undefined)?.invalidRange) this.until = this.duration + 1;
@@ -136,7 +136,7 @@ export class Playback {
   #position = 0;
   #at = 0; // local time of the position
   #playing = false;
-  /** What is due is not here yet. */
+  /** What is due has not arrived. */
   waiting = false;
 
   constructor(
@@ -187,7 +187,7 @@ export class Playback {
     for (const reel of this.#reels) reel.stop();
   }
 
-  /** To be called often: moves on, fetches ahead, shows what is due. */
+  /** Call often: advances, fetches ahead, shows what is due. */
   tick(): void {
     const now = this.ports.now();
     this.waiting = this.#reels.some((r) => !r.primed && !r.ended);

@@ -1,6 +1,6 @@
-/** What a viewer sends for every frame it shows, as internal/qoe lays it out. */
+/** A viewer's receipt for a frame shown; the layout is internal/qoe's. */
 
-/** Bytes; with the datagram's header 200–240, by which a network tells it from an acknowledgement. */
+/** Bytes; with the datagram's header 200–240, so that its size tells it from an acknowledgement. */
 export const RECEIPT_SIZE = 200;
 
 /** delay: the frame delay in ms. */

@@ -1,4 +1,4 @@
-/** A replay's recording, in which a viewer can move about at a pace of its own (docs/spec/replay.md). */
+/** A replay's recording, which a viewer can pause and seek on its own (docs/spec/replay.md). */
 import { RequestCode, RequestError, type Subscription, type TrackName, type TrackSink } from "../../moqt/index.ts";
 import type { Catalog } from "./catalog.ts";
 import type { Host, Medium, Reel } from "./medium.ts";
@@ -17,7 +17,7 @@ const PRIORITY = 128;
 
 export class Recording {
   #catalog: Catalog | undefined;
-  /** While it is watched at the viewer's own pace. */
+  /** While the recording is being played. */
   #playback: Playback | undefined;
   #reels: ReadonlyMap<string, Reel> = new Map();
   #ticking: ReturnType<typeof setInterval> | undefined;
@@ -30,7 +30,7 @@ export class Recording {
     private readonly tell: (state: PlaybackState) => void,
   ) {}
 
-  /** Whether it is watched, and not what all see. */
+  /** Whether the recording is being played, instead of the shared replay. */
   get watched(): boolean {
     return this.#playback !== undefined;
   }
@@ -44,12 +44,12 @@ export class Recording {
     return { namespace: [...namespace, RECORDING], name };
   }
 
-  /** Learns whether a session's replay offers its recording, as long as the session's catalog is subscribed to. */
+  /** Follows the recording's catalog for as long as the session's is subscribed to. */
   async follow(session: Subscription): Promise<void> {
     while (!session.ended) {
       try {
         const sub = await subscribeCatalog(session.session, this.#track("catalog"), {}, (c) => {
-          // One that cannot be read cannot be moved about in, and is watched as it comes.
+          // Without a readable catalog the recording is not seekable.
           if (!(c instanceof Error) && !session.ended) this.offer(c);
         });
         await Promise.race([sub.done, session.done]);
@@ -61,7 +61,7 @@ export class Recording {
     }
   }
 
-  /** There is a recording, or none any more. */
+  /** The recording's catalog, or undefined once it is gone. */
   offer(catalog: Catalog | undefined): void {
     this.#catalog = catalog;
     if (!catalog) this.#watchLive();
@@ -74,7 +74,7 @@ export class Recording {
     return Math.max(0, ...(this.#catalog?.tracks.map((t) => (t.timeline ? t.duration : 0)) ?? []));
   }
 
-  /** The media receive other tracks than before, of which what is there ahead is none. */
+  /** The media switched tracks: what was fetched ahead is of no use. */
   tracksChanged(): void {
     if (!this.#playback || !this.#catalog) return;
     const before = new Set(this.#reels.keys());
@@ -94,7 +94,7 @@ export class Recording {
     } else {
       const place = typeof action === "object" ? action.seek : this.#place();
       if (!this.#playback) {
-        // Watching goes on as it was: a seek plays, and only a pause stops.
+        // Playing continues: a seek plays on, only pause stops.
         this.#watch(place);
         if (action !== "pause") this.#playback!.play();
       } else if (action === "play") {
@@ -109,7 +109,7 @@ export class Recording {
     this.report();
   }
 
-  /** Playback waits for somebody to watch. */
+  /** Pauses while the page is hidden. */
   setSeen(seen: boolean): void {
     const p = this.#playback;
     if (!p) return;
@@ -122,7 +122,7 @@ export class Recording {
     this.report();
   }
 
-  /** Where in the recording the picture is, ms. */
+  /** Position in the recording, ms. */
   #place(): number {
     if (this.#playback) return this.#playback.position;
     const origin = this.#catalog?.tracks.find((t) => t.timeline)?.timeline;
@@ -131,7 +131,7 @@ export class Recording {
     return Math.max(0, Math.min(captured - origin.wallclock, this.#duration));
   }
 
-  /** Leaves the replay, which all see, for the recording. */
+  /** Switches from the shared replay to the recording. */
   #watch(place: number): void {
     const ports: PlaybackPorts = {
       now: () => performance.now(),

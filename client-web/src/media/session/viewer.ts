@@ -1,4 +1,4 @@
-/** A viewer's side of a session: connection, clock, catalog and recording. What is received is its media's affair. */
+/** A viewer's side of a session: connection, clock, catalog and recording. Receiving media is left to the media. */
 import {
   ConnectError, DoneCode, DoneError, keep, RequestCode, RequestError,
   type DatagramTrack, type Session, type Subscription, type TrackName, type TrackSink,
@@ -17,7 +17,7 @@ const REPLAYED_PROPERTY = 0x68637270;
 /** How long a relay may wait for a publisher, ms. */
 export const RENDEZVOUS = 10_000;
 const REPORT_INTERVAL = 250;
-/** After so many ms without a catalog a person is told that there is nothing yet. */
+/** After so many ms without a catalog the page says that nothing is published. */
 const PATIENCE = 1500;
 /** Subscriber priority (§7): time goes before everything else. */
 const CLOCK_PRIORITY = 0;
@@ -71,7 +71,7 @@ export class Viewer implements Host {
     this.#recording.control(action);
   }
 
-  /** Nothing is received for a page that nobody sees; one that is seen again begins with what is newest. */
+  /** A hidden page receives nothing; one that is shown again starts with the newest. */
   setSeen(seen: boolean): void {
     if (seen === this.#seen) return;
     this.#seen = seen;
@@ -111,7 +111,7 @@ export class Viewer implements Host {
     this.send({ type: "phase", phase, detail });
   }
 
-  /** A new session is open; the one before goes on until this one is used. */
+  /** A new session is open and replaces the previous one. */
   #use(s: Session): void {
     const before = this.session;
     if (before) {
@@ -156,7 +156,7 @@ export class Viewer implements Host {
     try {
       await s.subscribe(CLOCK_TRACK, sink, { priority: CLOCK_PRIORITY });
     } catch {
-      // A relay without a clock: frame delays are then on the local clock, and the error says so.
+      // Without the relay's clock frame delays are on the local clock, and its error is unknown.
     }
   }
 
@@ -164,7 +164,7 @@ export class Viewer implements Host {
     try {
       this.#receipts = await s.publishDatagrams(this.track(`receipts/web-${crypto.randomUUID().slice(0, 8)}`));
     } catch {
-      // The relay takes none; a viewer works without.
+      // The relay refuses receipts; a viewer works without.
     }
   }
 
@@ -249,7 +249,7 @@ export class Viewer implements Host {
     if (this.#clock.known) this.send({ type: "clock", offset: this.#clock.offset, error: this.#clock.error(now) });
   }
 
-  /** Tells a publisher that sends nothing from a picture that stands still. */
+  /** Detects a publisher that has stopped sending. */
   #listen(now: number): void {
     if (this.#phase !== "live" && this.#phase !== "silent") return;
     const present = this.#media.filter((m) => m.present);

@@ -20,19 +20,19 @@ const SILENCE = 3000;
 const VIDEO_PRIORITY = 64;
 const TILE_PRIORITY = 130;
 const LAST_PRIORITY = 250;
-/** A priority that is so little off is left as it is: a message costs more. */
+/** Smaller changes of priority are not worth a message. */
 const NEAR = 24;
 /** How long before a GoP begins its tiles are chosen, beside a round trip, ms. */
 const AHEAD = 80;
 /** Points of the viewport that are looked at, along an edge. */
 const SAMPLES = 12;
-/** A tile that is in view by so much and is not asked for is asked for at once. */
+/** A tile that fills this share of the view is requested at once. */
 const IN_VIEW = 0.03;
 /** What is expected of the network before anything has come, bytes a second. */
 const FIRST_RATE = 1_250_000;
-/** A GoP whose end is this much later than the quickest filled the path, ms. */
+/** A GoP whose last object is this late, ms, saturated the path. */
 const LATE = 150;
-/** One that was not late says that the path carries more: by so much. */
+/** One that was not shows that the path carries more; assumed factor. */
 const GROWTH = 1.5;
 /** Bytes of one frame at most. */
 const MAX_FRAME = 8 << 20;
@@ -62,7 +62,7 @@ export class Tiles implements Medium {
   #planner: Planner | undefined;
   #view = VIEW;
   readonly #following = new Map<number, Following>();
-  /** Those that are to end with the group under way. */
+  /** Subscriptions that end with the current group. */
   #leaving: Following[] = [];
   /** The newest group of the whole sphere: its ID, and its first timestamp, ms. */
   #newest: { readonly group: bigint; readonly start: number } | undefined;
@@ -316,7 +316,7 @@ export class Tiles implements Medium {
     for (const [tile, w] of wanted) this.#begin(tile, w.quality, w.priority, group);
   }
 
-  /** Asks for tiles at once that the viewer has turned to and that are not under way. */
+  /** Requests tiles at once that the view has turned to. */
   #urgent(): void {
     const planner = this.#planner;
     const sphere = this.#sphere;
@@ -343,7 +343,7 @@ export class Tiles implements Medium {
     planner.latency = this.host.rtt / 1000 + 0.1;
   }
 
-  /** Receives a tile from a group on; at once: what there is of that already. */
+  /** Subscribes to a tile from a group on; atOnce: including what was published of it already. */
   #begin(tile: number, quality: number, priority: number, from: bigint, atOnce = false): void {
     const session = this.#session;
     const sphere = this.#sphere!;
@@ -371,7 +371,7 @@ export class Tiles implements Medium {
     if (this.#following.get(tile) === f) this.#following.delete(tile);
   }
 
-  /** Receives a tile to the end of a group. */
+  /** Ends a tile's subscription after a group. */
   #end(tile: number, f: Following, last: bigint): void {
     this.#following.delete(tile);
     this.#counts.messages++;

@@ -69,9 +69,9 @@ export class Meter {
   frames = 0;
   /** Pictures drawn since the start. */
   pictures = 0;
-  /** Frames that were decoded, then overtaken before they could be drawn. */
+  /** Frames decoded but superseded before they could be drawn. */
   overtaken = 0;
-  /** Objects that were no frames. */
+  /** Objects that could not be decoded. */
   bad = 0;
   firstFrame: number | undefined;
 

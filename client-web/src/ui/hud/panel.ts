@@ -11,8 +11,8 @@ const points: readonly Row[] = [
   ["Received", "Frames that arrived in the last second, mean of the cameras", (s) => s.received_fps.toFixed(1)],
   ["Frame delay", "Capture to picture, in a replay arrival to picture; median and 95th percentile of five seconds", (s) => `${ms(s.frame_delay_ms.p50)} / ${ms(s.frame_delay_ms.p95)}`],
   ["Points", "Points shown, of all cameras", (s) => s.points.toLocaleString("en")],
-  ["Lost / late", "Frames that never came, and those that came after a later one", (s) => `${s.frames_lost} / ${s.frames_late}`],
-  ["Skipped / declined", "Frames that came but were overtaken before they could be shown, and those not sent as this page draws slower than they come", (s) => `${s.frames_skipped} / ${s.frames_declined}`],
+  ["Lost / late", "Frames that never arrived, and frames that arrived after a later one", (s) => `${s.frames_lost} / ${s.frames_late}`],
+  ["Skipped / declined", "Frames received but superseded before they could be shown, and frames not sent because this page draws more slowly than the frame rate", (s) => `${s.frames_skipped} / ${s.frames_declined}`],
   ["Decode", "Time to decode a frame, median", (s) => ms(s.decode_ms.p50)],
 ];
 const video: readonly Row[] = [
@@ -25,7 +25,7 @@ const video: readonly Row[] = [
 const both: readonly Row[] = [
   ["Pictures", "Pictures drawn in the last second, of new frames or of another view", (s) => s.rendered_fps.toFixed(1)],
   ["Bit rate", "Payload of the last second", (s) => `${s.mbit_per_s.toFixed(1)} Mbit/s`],
-  ["Clock", "Bound of the error of the relay's clock as estimated here", (s) => (s.clock.error_ms === null ? "unknown" : `± ${ms(s.clock.error_ms)}`)],
+  ["Clock", "Error bound of the estimate of the relay's clock", (s) => (s.clock.error_ms === null ? "unknown" : `± ${ms(s.clock.error_ms)}`)],
 ];
 
 const percent = (v: number): string => `${Math.round(100 * v)} %`;
