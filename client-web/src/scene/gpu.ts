@@ -11,9 +11,6 @@ const PATIENCE = 4;
 const MOST_PATIENCE = 64;
 /** Greatest stride. */
 const COARSEST = 64;
-/** Two pictures at a time are with a GPU that draws one in less, ms, so that it never waits. With a slower one the next would only get old. */
-const AHEAD = 150;
-
 interface Picture {
   readonly fence: WebGLSync;
   readonly submitted: number;
@@ -38,7 +35,10 @@ export class GpuQueue {
 
   constructor(private readonly gl: WebGL2RenderingContext) {}
 
-  /** Whether a picture submitted now would queue. Polls the fences. */
+  /**
+   * Whether a picture submitted now would queue. Polls the fences. With one picture ahead the GPU never waits; with a
+   * slow one a picture ahead would only get old.
+   */
   busy(now: number): boolean {
     for (let p = this.#pictures[0]; p && this.#done(p); p = this.#pictures[0]) {
       this.#pictures.shift();
@@ -47,7 +47,7 @@ export class GpuQueue {
       this.#finished = now;
       this.#judge();
     }
-    return this.#pictures.length >= (this.took < AHEAD ? 2 : 1);
+    return this.#pictures.length >= (this.took < SLOW ? 2 : 1);
   }
 
   #done(p: Picture): boolean {

@@ -280,7 +280,7 @@ export class Studio {
     this.dirty = true;
   }
 
-  /** Stands the subject before the user of a WebXR session. */
+  /** Moves the subject in front of the user of a WebXR session. */
   #placeStage(): void {
     this.stage.position.set(0, 0, 0);
     if (this.#subjectsMiddle()) this.stage.position.set(-this.#middle.x, -this.#grid.position.y, -this.#middle.z - 1.8);

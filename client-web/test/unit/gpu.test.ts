@@ -44,8 +44,8 @@ describe("pictures given to the GPU", () => {
   it("wait for each other where it is slow", () => {
     const gpu = new Gpu(50, 150);
     const ages = gpu.run(10_000);
-    expect(Math.max(...ages.slice(2))).toBeLessThan(230);
-    expect(ages.length).toBeGreaterThan(10_000 / 240);
+    expect(Math.max(...ages)).toBeLessThanOrEqual(400); // its own time and the one before
+    expect(ages.length).toBeGreaterThan(10_000 / 202); // and the GPU never waits
     expect(gpu.queue.stride).toBe(1);
   });
   it("have fewer points where it is too slow, and all again when it is not", () => {

@@ -134,7 +134,7 @@ func TestFindings(t *testing.T) {
 
 		{"kernel", nil, "kernel", OK, "6.18.0", ""},
 		{"kernel without TCX", func(f fake) { f.release = func() (string, error) { return "6.1.0-18-amd64", nil } }, "kernel", OK, "clsact", ""},
-		{"old kernel", func(f fake) { f.release = func() (string, error) { return "5.10.0-28-amd64", nil } }, "kernel", Warn, "older than 5.12", "upgrade"},
+		{"old kernel", func(f fake) { f.release = func() (string, error) { return "5.10.0-28-amd64", nil } }, "kernel", Warn, "older than 5.15", "upgrade"},
 		{"no uname", func(f fake) { f.release = func() (string, error) { return "", unix.EFAULT } }, "kernel", Warn, "unknown", ""},
 
 		{"eBPF", nil, "eBPF", OK, "TC and XDP", ""},

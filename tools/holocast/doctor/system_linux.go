@@ -82,8 +82,8 @@ func (m *machine) kernel(context.Context) Finding {
 	switch {
 	case err != nil:
 		return warn("", "unknown: %v", err)
-	case major < 5 || major == 5 && minor < 12:
-		return warn("upgrade to Linux 5.12 or later", "%s is older than 5.12: no eBPF programs of ours load", release)
+	case major < 5 || major == 5 && minor < 15:
+		return warn("upgrade to Linux 5.15 or later", "%s is older than 5.15, the oldest that our eBPF programs are for", release)
 	case major < 6 || major == 6 && minor < 6:
 		return ok("%s (TC programs attach by clsact; TCX needs 6.6)", release)
 	}

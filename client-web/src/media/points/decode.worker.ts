@@ -19,7 +19,7 @@ const LOOK = 250;
 interface Camera {
   readonly track: CameraTrack;
   readonly rays: Float32Array | undefined;
-  /** The newest: the track has that of its catalog. */
+  /** The newest pose; the track has the catalog's. */
   pose: Transform;
   /** Local time at which its subject was last located. */
   looked: number;

@@ -206,7 +206,7 @@ export class Feed {
     this.port.postMessage(m, transfer);
   }
 
-  /** The camera stands elsewhere than its track said. */
+  /** The camera has moved from where its track says. */
   setPose(pose: Transform): void {
     this.#post({ type: "pose", camera: this.camera.camera, pose });
   }

@@ -69,9 +69,11 @@ export class Recording {
     this.report();
   }
 
-  /** Length, ms; 0 without one. */
+  /** Length, ms; 0 without a recording, or with one of which no medium can play anything. */
   get #duration(): number {
-    return Math.max(0, ...(this.#catalog?.tracks.map((t) => (t.timeline ? t.duration : 0)) ?? []));
+    const catalog = this.#catalog;
+    if (!catalog || this.media.every((m) => m.reels(catalog).size === 0)) return 0;
+    return Math.max(0, ...catalog.tracks.map((t) => (t.timeline ? t.duration : 0)));
   }
 
   /** The media switched tracks: what was fetched ahead is of no use. */

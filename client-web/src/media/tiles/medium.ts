@@ -160,6 +160,7 @@ export class Tiles implements Medium {
     this.#shift = undefined;
   }
 
+  /** None: of a recording only the shared replay is shown. */
   reels(): ReadonlyMap<string, Reel> {
     return new Map();
   }
