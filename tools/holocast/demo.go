@@ -32,6 +32,10 @@ type demoOptions struct {
 	out         string
 }
 
+// demoPatience is how long the first frame may take. A slow machine renders the
+// synthetic performer for half of it.
+const demoPatience = time.Minute
+
 func demoCommand() *cobra.Command {
 	var o demoOptions
 	c := &cobra.Command{
@@ -141,8 +145,8 @@ func demo(ctx context.Context, o demoOptions, stdout io.Writer, stderr *os.File)
 				stop(capture.failure())
 			case <-playing.Done():
 			}
-		case <-time.After(firstFramePatience):
-			stop(fmt.Errorf("no frame arrived in %v\n%s", firstFramePatience, capture.tail()))
+		case <-time.After(demoPatience):
+			stop(fmt.Errorf("no frame arrived in %v\n%s", demoPatience, capture.tail()))
 		case <-playing.Done():
 		}
 	}()
