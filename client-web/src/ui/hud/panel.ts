@@ -46,6 +46,7 @@ export class Panel {
       for (const [i, [label, title, text]] of group.entries()) {
         const row = document.createElement("div");
         row.title = title;
+        row.hidden = of === "video"; // until there is one
         row.classList.toggle("minor", of === "both" || i >= 5); // a phone has no room for it
         const dt = document.createElement("dt");
         dt.textContent = label;
