@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"holocast/capture-server/source"
@@ -61,53 +62,59 @@ func TestBin(t *testing.T) {
 			for i, s := range tt.stamps {
 				file = appendBin(file, s, i+1, int16(100*i), tt.end)
 			}
-			b := openBytes(t, file)
-			var c source.Cloud
-			for k, want := range tt.times {
-				if err := b.Next(t.Context(), &c); err != nil {
-					t.Fatal(err)
+			synctest.Test(t, func(t *testing.T) {
+				b := openBytes(t, file)
+				var c source.Cloud
+				for k, want := range tt.times {
+					if err := b.Next(t.Context(), &c); err != nil {
+						t.Fatal(err)
+					}
+					i := k % len(tt.stamps)
+					if len(c.XYZ) != 3*(i+1) || !slices.Equal(c.XYZ[3*i:], []int16{int16(100 * i), int16(i), -7}) || !bytes.Equal(c.RGB[3*i:], []byte{byte(i), 20, 30}) {
+						t.Errorf("frame %d: points %v %v", k, c.XYZ, c.RGB)
+					}
+					if c.DeviceTime != want {
+						t.Errorf("frame %d is due after %v, want %v", k, c.DeviceTime, want)
+					}
 				}
-				i := k % len(tt.stamps)
-				if len(c.XYZ) != 3*(i+1) || !slices.Equal(c.XYZ[3*i:], []int16{int16(100 * i), int16(i), -7}) || !bytes.Equal(c.RGB[3*i:], []byte{byte(i), 20, 30}) {
-					t.Errorf("frame %d: points %v %v", k, c.XYZ, c.RGB)
-				}
-				if c.DeviceTime != want {
-					t.Errorf("frame %d is due after %v, want %v", k, c.DeviceTime, want)
-				}
-			}
+			})
 		})
 	}
 }
 
 func TestBinEmptyFrame(t *testing.T) {
-	b := openBytes(t, appendBin(appendBin(nil, 0, 0, 0, ""), 10_000, 2, 1, "\n"))
-	var c source.Cloud
-	for _, want := range []int{0, 2} {
-		if err := b.Next(t.Context(), &c); err != nil || len(c.XYZ) != 3*want {
-			t.Errorf("%d points, error %v, want %d", len(c.XYZ)/3, err, want)
+	synctest.Test(t, func(t *testing.T) {
+		b := openBytes(t, appendBin(appendBin(nil, 0, 0, 0, ""), 10_000, 2, 1, "\n"))
+		var c source.Cloud
+		for _, want := range []int{0, 2} {
+			if err := b.Next(t.Context(), &c); err != nil || len(c.XYZ) != 3*want {
+				t.Errorf("%d points, error %v, want %d", len(c.XYZ)/3, err, want)
+			}
 		}
-	}
+	})
 }
 
 // A truncated recording plays as far as it goes and says so once.
 func TestBinTruncated(t *testing.T) {
-	whole := appendBin(nil, 0, 2, 1, "\n")
-	whole = appendBin(whole, 10_000, 2, 2, "\n")
-	cut := appendBin(slices.Clone(whole), 20_000, 50, 3, "\n")
-	b := openBytes(t, cut[:len(cut)-20])
-	var c source.Cloud
-	if err := b.Next(t.Context(), &c); err != nil {
-		t.Fatal(err)
-	}
-	var damage *source.DamageError
-	if err := b.Next(t.Context(), &c); !errors.As(err, &damage) || !strings.Contains(err.Error(), "frame 2: cut off: 50 points need 500 bytes, 481 are left") {
-		t.Errorf("error %v", err)
-	}
-	for range 3 {
+	synctest.Test(t, func(t *testing.T) {
+		whole := appendBin(nil, 0, 2, 1, "\n")
+		whole = appendBin(whole, 10_000, 2, 2, "\n")
+		cut := appendBin(slices.Clone(whole), 20_000, 50, 3, "\n")
+		b := openBytes(t, cut[:len(cut)-20])
+		var c source.Cloud
 		if err := b.Next(t.Context(), &c); err != nil {
-			t.Error(err)
+			t.Fatal(err)
 		}
-	}
+		var damage *source.DamageError
+		if err := b.Next(t.Context(), &c); !errors.As(err, &damage) || !strings.Contains(err.Error(), "frame 2: cut off: 50 points need 500 bytes, 481 are left") {
+			t.Errorf("error %v", err)
+		}
+		for range 3 {
+			if err := b.Next(t.Context(), &c); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 func TestOpenBinRefuses(t *testing.T) {

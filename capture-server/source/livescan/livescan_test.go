@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/image/tiff"
@@ -65,12 +66,19 @@ func depthTIFF(t testing.TB, w, h int, value uint16) []byte {
 	return buf.Bytes()
 }
 
+// jpegs keeps what colorJPEG made: encoding takes long under the race detector.
+var jpegs = map[image.Point][]byte{}
+
 func colorJPEG(t testing.TB, w, h int) []byte {
 	t.Helper()
+	if b, ok := jpegs[image.Pt(w, h)]; ok {
+		return b
+	}
 	var buf bytes.Buffer
 	if err := jpeg.Encode(&buf, image.NewRGBA(image.Rect(0, 0, w, h)), nil); err != nil {
 		t.Fatal(err)
 	}
+	jpegs[image.Pt(w, h)] = buf.Bytes()
 	return buf.Bytes()
 }
 
@@ -327,23 +335,25 @@ func TestTake(t *testing.T) {
 			if tt.change != nil {
 				tt.change(t, dir)
 			}
-			cameras, err := Open(dir, Options{FPS: 100})
-			if err != nil {
-				t.Fatal(err)
-			}
-			p := cameras[tt.client].(*player)
-			if !tt.keep {
-				p.kept = nil
-			}
-			depths, times := played(t, p, len(tt.depths))
-			if !slices.Equal(depths, tt.depths) || !slices.Equal(times, tt.times) {
-				t.Errorf("frames %v at %v, want %v at %v", depths, times, tt.depths, tt.times)
-			}
-			for _, c := range cameras {
-				if err := c.Close(); err != nil {
-					t.Error(err)
+			synctest.Test(t, func(t *testing.T) { // reading takes no time
+				cameras, err := Open(dir, Options{FPS: 100})
+				if err != nil {
+					t.Fatal(err)
 				}
-			}
+				p := cameras[tt.client].(*player)
+				if !tt.keep {
+					p.kept = nil
+				}
+				depths, times := played(t, p, len(tt.depths))
+				if !slices.Equal(depths, tt.depths) || !slices.Equal(times, tt.times) {
+					t.Errorf("frames %v at %v, want %v at %v", depths, times, tt.depths, tt.times)
+				}
+				for _, c := range cameras {
+					if err := c.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+			})
 		})
 	}
 }
@@ -405,27 +415,29 @@ func TestTakeRefused(t *testing.T) {
 // A frame that cannot be read costs that frame only.
 func TestTakeDamaged(t *testing.T) {
 	dir := writeTake(t, map[int]uint64{0: 0, 1: 10_000, 2: 20_000})
-	cameras, err := Open(dir, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := cameras[0].(*player)
-	p.kept = nil
-	write(t, filepath.Join(dir, "client_0/Depth_1.tiff"), depthTIFF(t, 320, 288, 1)[:60])
-	var f source.Frame
-	if err := p.Next(t.Context(), &f); err != nil || f.Depth[0] != 0 {
-		t.Fatal(err)
-	}
-	var damage *source.DamageError
-	if err := p.Next(t.Context(), &f); !errors.As(err, &damage) {
-		t.Fatalf("error %v, want damage", err)
-	}
-	if err := p.Next(t.Context(), &f); err != nil || f.Depth[0] != 2 {
-		t.Errorf("frame of depth %d, error %v", f.Depth[0], err)
-	}
-	if err := p.Close(); err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		cameras, err := Open(dir, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := cameras[0].(*player)
+		p.kept = nil
+		write(t, filepath.Join(dir, "client_0/Depth_1.tiff"), depthTIFF(t, 320, 288, 1)[:60])
+		var f source.Frame
+		if err := p.Next(t.Context(), &f); err != nil || f.Depth[0] != 0 {
+			t.Fatal(err)
+		}
+		var damage *source.DamageError
+		if err := p.Next(t.Context(), &f); !errors.As(err, &damage) {
+			t.Fatalf("error %v, want damage", err)
+		}
+		if err := p.Next(t.Context(), &f); err != nil || f.Depth[0] != 2 {
+			t.Errorf("frame of depth %d, error %v", f.Depth[0], err)
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func FuzzParseStamps(f *testing.F) {
