@@ -239,6 +239,7 @@ describe("360° video", () => {
     await publish("phone", mono.file);
     const page = await watch("phone", "", "Object.defineProperty(navigator, 'maxTouchPoints', { value: 5 })");
     await page.locator("button#motion").click();
+    await page.locator("button#motion[aria-pressed=true]").waitFor(); // it listens from then on
     // Upright, facing some way; then a quarter turn to the right; then up to the sky.
     const held = (alpha: number, beta: number) =>
       page.evaluate(([alpha, beta]) => {
