@@ -436,7 +436,7 @@ namespace Holocast.Verify
             var stage = new Stage(Url(port, "pinned"), new string('0', 64));
             stage.Until("the refusal", 30, () => stage.Session.State == HolocastState.CertificateRefused);
             stage.Run(0.5);
-            Told(stage, HolocastState.CertificateRefused, "ertificate of 127.0.0.1:" + port + " is not trusted");
+            Told(stage, HolocastState.CertificateRefused, "ertificate of 127.0.0.1:" + port + " is not trusted: it has the hash ");
             Check.Contains(stage.Session.Address.CertificateHash, stage.Session.Message);
         }
 

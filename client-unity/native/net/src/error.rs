@@ -44,7 +44,7 @@ pub(crate) fn explain(e: &quinn::ConnectionError, authority: &str, open: bool) -
             let alert = (0x100..0x200).contains(&code).then_some(code & 0xff);
             match alert {
                 Some(a) if CERTIFICATE_ALERTS.contains(&a) || a == UNKNOWN_CA => {
-                    let why = t.reason.strip_prefix("invalid peer certificate: ").unwrap_or(&t.reason);
+                    let why = crate::trust::reason(&t.reason);
                     NetError::new(Failure::Certificate, format!("the certificate of {authority} is not trusted: {why}"))
                 }
                 Some(NO_APPLICATION_PROTOCOL) => broke(format!("{authority} does not speak moqt-18")),

@@ -92,9 +92,25 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{0}")]
 struct Refusal(String);
+
+// rustls reports it by its Debug form.
+impl std::fmt::Debug for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The reason in what rustls says of a certificate that it or [`Pinned`] refuses.
+pub(crate) fn reason(error: &str) -> &str {
+    let why = error.strip_prefix("invalid peer certificate: ").unwrap_or(error);
+    match why {
+        "UnknownIssuer" => "no authority that this device trusts has signed it",
+        _ => why.strip_prefix("Other(OtherError(").and_then(|w| w.strip_suffix("))")).unwrap_or(why),
+    }
+}
 
 fn refused(why: String) -> Error {
     Error::InvalidCertificate(CertificateError::Other(rustls::OtherError(Arc::new(Refusal(why)))))
@@ -184,6 +200,13 @@ mod tests {
         assert_eq!(parse_hash(&["0a:ff"; 16].join(":")).unwrap(), h);
         assert_eq!(parse_hash("0aff"), None);
         assert_eq!(parse_hash(&"zz".repeat(32)), None);
+    }
+
+    #[test]
+    fn reasons() {
+        assert_eq!(reason(&refused("it has expired".into()).to_string()), "it has expired");
+        let unknown = Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        assert_eq!(reason(&unknown.to_string()), "no authority that this device trusts has signed it");
     }
 
     #[test]
