@@ -13,6 +13,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/recording"
+	"holocast/internal/recording/recordingtest"
 	"holocast/internal/sessiontest"
 )
 
@@ -22,7 +23,7 @@ func onDemandSession(t *testing.T, cfg Config) *moqt.Session {
 	t.Helper()
 	data := wire.TrackName{Namespace: session, Name: "data"}
 	objects := []recording.Object{
-		catalogObject(t, "data", "never"), // arrives at 0 ms
+		recordingtest.Catalog(t, "data", "never"), // arrives at 0 ms
 		{Track: data, Group: 100, Payload: []byte("a"), FirstObject: true},
 		{Track: data, Group: 100, Subgroup: 1, ObjectID: 1, Priority: 9, Payload: []byte("b"), Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x1000, Int: 9}), FirstObject: true, End: recording.EndFIN},
 		{Track: data, Group: 107, Payload: []byte("c"), FirstObject: true}, // arrives at 12 ms
@@ -30,7 +31,7 @@ func onDemandSession(t *testing.T, cfg Config) *moqt.Session {
 		{Track: data, Group: 108, ObjectID: 3, Forwarding: recording.Datagram, Payload: []byte("d")}, // at 20 ms
 	}
 	cfg.Namespace, cfg.Log = moqt.Namespace{"a", "b"}, quiet
-	r, err := Open(write(t, objects), cfg)
+	r, err := Open(recordingtest.Write(t, objects), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,17 +3,15 @@ package replay
 import (
 	"context"
 	"log/slog"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
-	"holocast/internal/catalog"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/recording"
+	"holocast/internal/recording/recordingtest"
 	"holocast/internal/sessiontest"
 )
 
@@ -21,51 +19,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
 	quiet   = slog.New(slog.DiscardHandler)
-	session = []string{"holocast", "first"}
+	session = recordingtest.Session
 )
-
-// write makes a recording of objects whose times are a few milliseconds apart.
-func write(t *testing.T, objects []recording.Object) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "first.mcap")
-	w, err := recording.Create(path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.AddTrack(recording.TrackInfo{
-		Track:      wire.TrackName{Namespace: session, Name: "data"},
-		Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyPublisherPriority, Int: 7}, wire.KeyValue{Type: 0x6863_7271, Bytes: []byte("x")}),
-	}); err != nil {
-		t.Fatal(err)
-	}
-	for i, o := range objects {
-		o.Arrival = time.Unix(1790000000, 0).Add(time.Duration(i) * 4 * time.Millisecond)
-		if err := w.Write(o); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-func catalogObject(t *testing.T, names ...string) recording.Object {
-	t.Helper()
-	c := catalog.Catalog{Version: catalog.Version}
-	for _, n := range names {
-		c.Tracks = append(c.Tracks, catalog.Track{Name: n, Packaging: catalog.PackagingLOC, IsLive: true})
-	}
-	doc, err := c.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return recording.Object{Track: wire.TrackName{Namespace: session, Name: catalog.TrackName}, Group: 3, Priority: 5, Payload: doc, FirstObject: true}
-}
 
 func TestOpenRefuses(t *testing.T) {
 	data := recording.Object{Track: wire.TrackName{Namespace: session, Name: "data"}, Payload: []byte("x")}
-	bad := catalogObject(t)
+	bad := recordingtest.Catalog(t)
 	bad.EndOnly, bad.Payload = true, nil
 	for _, tt := range []struct {
 		name    string
@@ -75,11 +34,11 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		{"no catalog", []recording.Object{data}, Config{}, "has no catalog track"},
 		{"no catalog object", []recording.Object{bad, data}, Config{}, "has no catalog object"},
-		{"speed", []recording.Object{catalogObject(t)}, Config{Speed: -1}, "speed -1 is below 0"},
+		{"speed", []recording.Object{recordingtest.Catalog(t)}, Config{Speed: -1}, "speed -1 is below 0"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.cfg.Log = quiet
-			r, err := Open(write(t, tt.objects), tt.cfg)
+			r, err := Open(recordingtest.Write(t, tt.objects), tt.cfg)
 			if err == nil {
 				err = r.Run(t.Context())
 			}
@@ -93,11 +52,11 @@ func TestOpenRefuses(t *testing.T) {
 // A loop raises every track's groups by its own span.
 func TestLoopRaisesGroups(t *testing.T) {
 	data := wire.TrackName{Namespace: session, Name: "data"}
-	objects := append(make([]recording.Object, 0, 4), catalogObject(t, "data"))
+	objects := append(make([]recording.Object, 0, 4), recordingtest.Catalog(t, "data"))
 	for g := range uint64(3) {
 		objects = append(objects, recording.Object{Track: data, Group: 100 + g, FirstObject: true, Payload: []byte{byte(g)}, End: recording.EndFIN})
 	}
-	r, err := Open(write(t, objects), Config{Namespace: moqt.Namespace{"a", "b"}, Loop: true, Speed: 4, Log: quiet})
+	r, err := Open(recordingtest.Write(t, objects), Config{Namespace: moqt.Namespace{"a", "b"}, Loop: true, Speed: 4, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,8 +32,8 @@ afterAll(async () => {
 });
 
 /** Seconds with too little time before the delays are judged, and of judging. */
-const SETTLE = 12;
-const WATCH = 20;
+const SETTLE = 7;
+const WATCH = 12;
 
 /** Delays of the frames shown, ms, by their receipts, while a stage or the whole browser has a share of the time it wants. */
 async function short(stage: Stage | undefined, share: number) {
@@ -61,7 +61,8 @@ describe.runIf(root)("a fifth of the processor", () => {
   const stages: readonly Stage[] = Cage.threads ? ["network worker", "decode workers", "page", "GPU process"] : [];
   it.each<[string, Stage | undefined]>([["the browser", undefined], ...stages.map((s): [string, Stage] => [`the ${s}`, s])])("for %s", async (_, stage) => {
     const { shown, p95, draw } = await short(stage, 0.2);
-    expect(shown).toBeGreaterThan(10);
+    // A single thread's share is a millisecond of each hundred or two: most goes on waking up.
+    expect(shown).toBeGreaterThanOrEqual(stage ? 2 : 10);
     expect(p95).toBeLessThanOrEqual(1000);
     expect(draw ?? Infinity).toBeLessThan(500); // what the delay, which ends with the picture's commands, does not count
   });

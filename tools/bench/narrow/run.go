@@ -98,35 +98,63 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	return r, nil
 }
 
-// measure has host a send to host b over one path.
-func measure(ctx context.Context, path Path, contender string, warmup, duration time.Duration) (r Measurement, err error) {
+// link is a session of host b with a server at host a, over one path of a lab.
+type link struct {
+	lab     *netlab.Lab
+	server  *direct.Server
+	session *moqt.Session
+}
+
+func open(ctx context.Context, path Path, handler moqt.Handler) (l *link, err error) {
 	t, err := topology.OnePath("narrow", path.conditions())
 	if err != nil {
-		return r, err
+		return nil, err
 	}
-	lab, err := netlab.Start(t, netlab.Options{})
+	l = &link{}
+	if l.lab, err = netlab.Start(t, netlab.Options{}); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.close())
+		}
+	}()
+	if err := l.lab.Node("a").Namespace.Do(func() (err error) {
+		l.server, err = direct.Listen(l.lab.Node("a").Addr, handler)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	if err := l.lab.Node("b").Namespace.Do(func() (err error) {
+		l.session, err = l.server.Dial(ctx)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *link) close() error {
+	if l.session != nil {
+		l.session.Close(wire.NoError, "")
+	}
+	if l.server != nil {
+		_ = l.server.Close()
+	}
+	return l.lab.Close()
+}
+
+// measure has host a send to host b over one path.
+func measure(ctx context.Context, path Path, contender string, warmup, duration time.Duration) (r Measurement, err error) {
+	src := newSource(contender)
+	defer func() { src.wait() }()
+	l, err := open(ctx, path, src.handler)
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, lab.Close()) }()
+	defer func() { err = errors.Join(err, l.close()) }()
+	v := &viewer{began: time.Now(), session: l.session}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	src := newSource(contender)
-	var server *direct.Server
-	if err := lab.Node("a").Namespace.Do(func() (err error) {
-		server, err = direct.Listen(lab.Node("a").Addr, src.handler)
-		return err
-	}); err != nil {
-		return r, err
-	}
-	defer func() { _ = server.Close(); src.wait() }()
-	v := &viewer{began: time.Now()}
-	if err := lab.Node("b").Namespace.Do(func() (err error) {
-		v.session, err = server.Dial(ctx)
-		return err
-	}); err != nil {
-		return r, err
-	}
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer v.session.Close(wire.NoError, "")
@@ -135,7 +163,7 @@ func measure(ctx context.Context, path Path, contender string, warmup, duration 
 	if err != nil {
 		return r, err
 	}
-	if err := lab.Begin(); err != nil {
+	if err := l.lab.Begin(); err != nil {
 		return r, err
 	}
 	failed := make(chan error, 2)
@@ -152,7 +180,7 @@ func measure(ctx context.Context, path Path, contender string, warmup, duration 
 	if err := pauses(warmup); err != nil {
 		return r, err
 	}
-	lab.Mark()
+	l.lab.Mark()
 	v.measuring.Store(true)
 	from, received := time.Since(v.began), v.session.Stats().BytesReceived
 	if err := pauses(duration); err != nil {
@@ -165,7 +193,7 @@ func measure(ctx context.Context, path Path, contender string, warmup, duration 
 	}
 	r = Measurement{Path: path, Contender: contender, Seconds: (to - from).Seconds()}
 	r.Figures = v.figures(from, to, received)
-	report, err := lab.Finish()
+	report, err := l.lab.Finish()
 	if err != nil {
 		return r, err
 	}

@@ -12,10 +12,7 @@ import (
 
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
-	"holocast/internal/netlab"
-	"holocast/internal/netlab/topology"
 	"holocast/internal/origin"
-	"holocast/tools/bench/internal/direct"
 	"holocast/tools/bench/internal/quantile"
 )
 
@@ -159,34 +156,16 @@ func tilesFromPublications(timeout time.Duration) tileSource {
 
 // measureTiles has host a send the tiled stream to host b over one path.
 func measureTiles(ctx context.Context, path Path, contender string, warmup, duration time.Duration) (r TileMeasurement, err error) {
-	t, err := topology.OnePath("narrow", path.conditions())
-	if err != nil {
-		return r, err
-	}
-	lab, err := netlab.Start(t, netlab.Options{})
-	if err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, lab.Close()) }()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	src := newTileSource(contender)
-	var server *direct.Server
-	if err := lab.Node("a").Namespace.Do(func() (err error) {
-		server, err = direct.Listen(lab.Node("a").Addr, src.handler)
-		return err
-	}); err != nil {
-		return r, err
-	}
-	v := &tileViewer{began: time.Now(), groups: map[tileGroup]*received{}}
 	var running, shooting sync.WaitGroup
-	defer func() { _ = server.Close(); shooting.Wait(); src.wait() }()
-	if err := lab.Node("b").Namespace.Do(func() (err error) {
-		v.session, err = server.Dial(ctx)
-		return err
-	}); err != nil {
+	defer func() { shooting.Wait(); src.wait() }()
+	l, err := open(ctx, path, src.handler)
+	if err != nil {
 		return r, err
 	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	v := &tileViewer{began: time.Now(), session: l.session, groups: map[tileGroup]*received{}}
+	ctx, cancel := context.WithCancel(ctx)
 	defer running.Wait()
 	defer v.session.Close(wire.NoError, "")
 	defer cancel() // before the session's end, which is no failure then
@@ -198,7 +177,7 @@ func measureTiles(ctx context.Context, path Path, contender string, warmup, dura
 		}
 		running.Go(func() { failed <- v.receive(ctx, i, sub) })
 	}
-	if err := lab.Begin(); err != nil {
+	if err := l.lab.Begin(); err != nil {
 		return r, err
 	}
 	began := time.Now()
@@ -214,7 +193,7 @@ func measureTiles(ctx context.Context, path Path, contender string, warmup, dura
 	if err := pause(began.Add(warmup)); err != nil {
 		return r, err
 	}
-	lab.Mark()
+	l.lab.Mark()
 	bytes := v.session.Stats().BytesReceived
 	v.measure(true)
 	if err := pause(began.Add(warmup + duration)); err != nil {
@@ -228,7 +207,7 @@ func measureTiles(ctx context.Context, path Path, contender string, warmup, dura
 	}
 	r = TileMeasurement{Path: path, Contender: contender, Seconds: duration.Seconds()}
 	r.TileFigures, r.WholeOf = v.figures(uint64(warmup/time.Second), uint64((warmup+duration)/time.Second), bytes)
-	report, err := lab.Finish()
+	report, err := l.lab.Finish()
 	if err != nil {
 		return r, err
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -17,6 +16,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/recording"
+	"holocast/internal/recording/recordingtest"
 	"holocast/internal/replay"
 	"holocast/internal/sessiontest"
 )
@@ -25,34 +25,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
 	quiet   = slog.New(slog.DiscardHandler)
-	session = []string{"holocast", "first"}
+	session = recordingtest.Session
 )
-
-// write makes a recording of objects whose times are a few milliseconds apart.
-func write(t *testing.T, objects []recording.Object) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "first.mcap")
-	w, err := recording.Create(path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.AddTrack(recording.TrackInfo{
-		Track:      wire.TrackName{Namespace: session, Name: "data"},
-		Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyPublisherPriority, Int: 7}, wire.KeyValue{Type: 0x6863_7271, Bytes: []byte("x")}),
-	}); err != nil {
-		t.Fatal(err)
-	}
-	for i, o := range objects {
-		o.Arrival = time.Unix(1790000000, 0).Add(time.Duration(i) * 4 * time.Millisecond)
-		if err := w.Write(o); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
 
 func read(t *testing.T, path string) (objects []recording.Object, info recording.Info) {
 	t.Helper()
@@ -73,19 +47,6 @@ func read(t *testing.T, path string) (objects []recording.Object, info recording
 	}
 }
 
-func catalogObject(t *testing.T, names ...string) recording.Object {
-	t.Helper()
-	c := catalog.Catalog{Version: catalog.Version}
-	for _, n := range names {
-		c.Tracks = append(c.Tracks, catalog.Track{Name: n, Packaging: catalog.PackagingLOC, IsLive: true})
-	}
-	doc, err := c.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return recording.Object{Track: wire.TrackName{Namespace: session, Name: catalog.TrackName}, Group: 3, Priority: 5, Payload: doc, FirstObject: true}
-}
-
 // describe is what of an object a replay keeps.
 func describe(o recording.Object) string {
 	return fmt.Sprintf("%s %d/%d/%d priority %d status %d forwarding %d properties %x payload %.20q last %v", o.Track.Name, o.Group, o.Subgroup, o.ObjectID,
@@ -98,8 +59,8 @@ func TestEveryKindOfObject(t *testing.T) {
 	data := wire.TrackName{Namespace: session, Name: "data"}
 	nested := wire.TrackName{Namespace: append(slices.Clone(session), "sub"), Name: "more"}
 	foreign := wire.TrackName{Namespace: []string{"other"}, Name: "data"}
-	cat := catalogObject(t, "data")
-	path := write(t, []recording.Object{
+	cat := recordingtest.Catalog(t, "data")
+	path := recordingtest.Write(t, []recording.Object{
 		cat,
 		{Track: data, Group: 10, ObjectID: 0, Priority: 1, FirstObject: true, Payload: []byte("a")},
 		{Track: data, Group: 10, ObjectID: 2, Priority: 1, Properties: props, Payload: []byte("b")},
