@@ -2,6 +2,7 @@ package congestion
 
 import (
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -107,8 +108,7 @@ func (f *Flow) Sent(now time.Duration, number, size, inFlight int64) {
 }
 
 // Acked notes a packet acknowledged. What Acked, Lost, SpuriousLoss and
-// CongestionExperienced note of one ACK or loss timer takes effect in Done. The
-// numbers of each ascend.
+// CongestionExperienced note of one ACK or loss timer takes effect in Done.
 func (f *Flow) Acked(number int64) { f.acked = append(f.acked, number) }
 
 // Lost notes a packet declared lost, other than an MTU probe.
@@ -125,6 +125,8 @@ func (f *Flow) CongestionExperienced(marks int64) { f.ce += marks }
 // all sent if none is).
 func (f *Flow) Done(now time.Duration, inFlight, oldest int64) {
 	f.checkAppLimited(now)
+	slices.Sort(f.acked) // they are, unless packets are sent by two senders at once
+	slices.Sort(f.lost)
 	f.s.begin()
 	for _, n := range f.acked {
 		f.s.acked(now, n)
@@ -300,6 +302,9 @@ func (f *Flow) HasBudget(now time.Duration) bool { return f.pacer.hasBudget(now)
 
 // NextSend is when the pacer allows another packet.
 func (f *Flow) NextSend() time.Duration { return f.pacer.nextSend() }
+
+// PacingRate is what the pacer spreads packets at, in bytes/s.
+func (f *Flow) PacingRate() float64 { return f.pacer.rate }
 
 // Window is the congestion window in bytes.
 func (f *Flow) Window() int64 { return f.ctl.Window() }

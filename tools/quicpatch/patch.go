@@ -2,7 +2,7 @@ package main
 
 import (
 	"crypto/sha256"
-	_ "embed"
+	"embed"
 	"encoding/hex"
 	"fmt"
 	"go/ast"
@@ -16,77 +16,62 @@ import (
 	"strings"
 )
 
-//go:embed patch.go
-var patchSource string
+// sources are this program's own files that decide what the tree holds.
+//
+//go:embed patch.go patch_external.go tree
+var sources embed.FS
 
-//go:embed tree/internal_ackhandler_controller.go.txt
-var ackhandlerController string
-
-//go:embed tree/internal_ackhandler_backoff.go.txt
-var ackhandlerBackoff string
-
-//go:embed tree/congestion_controller.go.txt
-var connController string
-
-//go:embed tree/frame_sorter_gaps.go.txt
-var frameSorterGaps string
-
-//go:embed tree/frame_sorter_gaps_test.go.txt
-var frameSorterGapsTest string
-
-//go:embed tree/reset_credit.go.txt
-var resetCredit string
-
-//go:embed tree/reset_credit_test.go.txt
-var resetCreditTest string
-
-//go:embed tree/simulated_test.go.txt
-var simulatedTest string
-
-//go:embed tree/stream_order.go.txt
-var streamOrder string
-
-//go:embed tree/stream_order_test.go.txt
-var streamOrderTest string
-
-//go:embed tree/outage.go.txt
-var outage string
-
-//go:embed tree/outage_test.go.txt
-var outageTest string
-
-// added are the files that are ours.
+// added are the files that are ours, and where their text is.
 var added = map[string]string{
-	"internal/ackhandler/backoff.go":    ackhandlerBackoff,
-	"internal/ackhandler/controller.go": ackhandlerController,
-	"congestion_controller.go":          connController,
-	"frame_sorter_gaps.go":              frameSorterGaps,
-	"frame_sorter_gaps_test.go":         frameSorterGapsTest,
-	"outage.go":                         outage,
-	"outage_test.go":                    outageTest,
-	"reset_credit.go":                   resetCredit,
-	"reset_credit_test.go":              resetCreditTest,
-	"simulated_test.go":                 simulatedTest,
-	"stream_order.go":                   streamOrder,
-	"stream_order_test.go":              streamOrderTest,
+	"congestion_controller.go":                     "tree/congestion_controller.go.txt",
+	"external.go":                                  "tree/external.go.txt",
+	"external_test.go":                             "tree/external_test.go.txt",
+	"frame_sorter_gaps.go":                         "tree/frame_sorter_gaps.go.txt",
+	"frame_sorter_gaps_test.go":                    "tree/frame_sorter_gaps_test.go.txt",
+	"internal/ackhandler/backoff.go":               "tree/internal_ackhandler_backoff.go.txt",
+	"internal/ackhandler/controller.go":            "tree/internal_ackhandler_controller.go.txt",
+	"internal/ackhandler/external.go":              "tree/internal_ackhandler_external.go.txt",
+	"internal/ackhandler/external_test.go":         "tree/internal_ackhandler_external_test.go.txt",
+	"internal/ackhandler/external_numbers.go":      "tree/internal_ackhandler_external_numbers.go.txt",
+	"internal/ackhandler/external_numbers_test.go": "tree/internal_ackhandler_external_numbers_test.go.txt",
+	"internal/handshake/external.go":               "tree/internal_handshake_external.go.txt",
+	"internal/handshake/external_test.go":          "tree/internal_handshake_external_test.go.txt",
+	"outage.go":                                    "tree/outage.go.txt",
+	"outage_test.go":                               "tree/outage_test.go.txt",
+	"reset_credit.go":                              "tree/reset_credit.go.txt",
+	"reset_credit_test.go":                         "tree/reset_credit_test.go.txt",
+	"simulated_test.go":                            "tree/simulated_test.go.txt",
+	"stream_order.go":                              "tree/stream_order.go.txt",
+	"stream_order_test.go":                         "tree/stream_order_test.go.txt",
 }
 
 // changed are quic-go's files that differ in the tree, and how.
 var changed = map[string]func(src []byte) ([]byte, error){
-	"connection.go":               patchConnection,
-	"frame_sorter.go":             patchFrameSorter,
-	"framer.go":                   patchFramer,
-	"internal/protocol/params.go": patchParams,
-	"send_conn.go":                patchSendConn,
-	"send_stream.go":              patchSendStream,
+	"connection.go": func(src []byte) ([]byte, error) {
+		src, err := patchConnection(src)
+		if err != nil {
+			return nil, err
+		}
+		return patchConnectionExternal(src)
+	},
+	"frame_sorter.go":                            patchFrameSorter,
+	"framer.go":                                  patchFramer,
+	"internal/ackhandler/ecn.go":                 patchECN,
+	"internal/ackhandler/packet.go":              patchPacket,
+	"internal/ackhandler/sent_packet_handler.go": patchSentPacketHandler,
+	"internal/ackhandler/sent_packet_history.go": patchSentPacketHistory,
+	"internal/handshake/updatable_aead.go":       patchUpdatableAEAD,
+	"internal/protocol/params.go":                patchParams,
+	"send_conn.go":                               patchSendConn,
+	"send_stream.go":                             patchSendStream,
 }
 
 // stamp changes with everything that decides what the tree holds.
 func stamp() string {
 	h := sha256.New()
-	parts := []string{module, version, patchSource}
+	parts := []string{module, version, text("patch.go"), text("patch_external.go")}
 	for _, name := range slices.Sorted(maps.Keys(added)) {
-		parts = append(parts, name, added[name])
+		parts = append(parts, name, text(added[name]))
 	}
 	for _, s := range parts {
 		fmt.Fprintf(h, "%d\n%s", len(s), s)
@@ -94,10 +79,19 @@ func stamp() string {
 	return hex.EncodeToString(h.Sum(nil)) + "\n"
 }
 
+// text is what one of sources says.
+func text(name string) string {
+	data, err := sources.ReadFile(name)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return string(data)
+}
+
 // patch changes the copy in dir.
 func patch(dir string) error {
-	for name, text := range added {
-		if err := os.WriteFile(filepath.Join(dir, filepath.FromSlash(name)), []byte(text), 0o644); err != nil {
+	for name, from := range added {
+		if err := os.WriteFile(filepath.Join(dir, filepath.FromSlash(name)), []byte(text(from)), 0o644); err != nil {
 			return err
 		}
 	}

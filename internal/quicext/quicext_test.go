@@ -1,0 +1,316 @@
+package quicext
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	_ "unsafe" // for linkname
+
+	"github.com/quic-go/quic-go"
+
+	"holocast/internal/quiccc"
+)
+
+// How often both ends update keys, in packets sent or received with one key.
+
+//go:linkname keyUpdateInterval github.com/quic-go/quic-go/internal/handshake.keyUpdateInterval
+var keyUpdateInterval atomic.Uint64
+
+func needsHooks(t *testing.T) {
+	t.Helper()
+	if !Supported() {
+		t.Skip("the published quic-go has no hooks")
+	}
+}
+
+// serve listens with the named congestion control; "" is quic-go's own.
+func serve(t *testing.T, controller string) (*net.UDPConn, *quic.Listener) {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &k.PublicKey, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := &quic.Transport{Conn: udp}
+	if controller != "" {
+		if tr.ConnContext, err = quiccc.ConnContext(controller); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { _ = tr.Close(); _ = udp.Close() })
+	ln, err := tr.Listen(&tls.Config{
+		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: k}},
+		NextProtos:   []string{"test"},
+	}, &quic.Config{EnableDatagrams: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return udp, ln
+}
+
+func connect(t *testing.T, ln *quic.Listener, addr net.Addr) (client, server *quic.Conn) {
+	t.Helper()
+	tlsConf := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"test"}}
+	client, err := quic.DialAddr(t.Context(), addr.String(), tlsConf, &quic.Config{EnableDatagrams: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.CloseWithError(0, "") })
+	if server, err = ln.Accept(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return client, server
+}
+
+// eventually waits for a condition for as long as a crowded machine may take.
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for range 2000 {
+		if f() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("not within 20 s: %s", what)
+}
+
+// TestSendOutside has a connection and a sender outside send at once, over a path that
+// loses and reorders packets, while both ends update keys.
+func TestSendOutside(t *testing.T) {
+	needsHooks(t)
+	for _, controller := range []string{"", "newreno", "cubic", "bbr"} {
+		name := controller
+		if name == "" {
+			name = "stock"
+		}
+		t.Run(name, func(t *testing.T) { testSendOutside(t, controller) })
+	}
+}
+
+func testSendOutside(t *testing.T, controller string) {
+	const packets, delay = 3000, 4 * time.Millisecond
+	old := keyUpdateInterval.Swap(500)
+	defer keyUpdateInterval.Store(old)
+	udp, ln := serve(t, controller)
+	p, addr := newPath(t, ln.Addr(), delay, 0.01, 0.02)
+	client, server := connect(t, ln, addr)
+
+	k := newKernel(t, udp)
+	h, err := Attach(server, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Attach(server, k); err == nil {
+		t.Error("attached twice")
+	}
+
+	var work sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	streams := func(from, to *quic.Conn) {
+		work.Go(func() {
+			s, err := from.OpenUniStreamSync(ctx)
+			if err != nil {
+				return
+			}
+			defer s.Close()
+			b := make([]byte, 3000)
+			for ctx.Err() == nil {
+				if _, err := s.Write(b); err != nil {
+					t.Error(err)
+					return
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+		})
+		work.Go(func() {
+			s, err := to.AcceptUniStream(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if _, err := io.Copy(io.Discard, s); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	streams(server, client)
+	streams(client, server)
+	var received atomic.Int64
+	work.Go(func() {
+		for {
+			b, err := client.ReceiveDatagram(ctx)
+			if err != nil {
+				return
+			}
+			if len(b) != 1000 || binary.BigEndian.Uint64(b) >= packets {
+				t.Errorf("datagram of %d bytes", len(b))
+			}
+			received.Add(1)
+		}
+	})
+
+	for i := 0; i < packets; {
+		b := make([]byte, 1000)
+		binary.BigEndian.PutUint64(b, uint64(i))
+		lag := -time.Nanosecond
+		if i%100 == 50 {
+			lag = 3 * delay // its ACK comes before
+		}
+		if _, ok := k.send(b, lag); ok {
+			i++
+		} else {
+			time.Sleep(200 * time.Microsecond)
+		}
+		if err := context.Cause(server.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if i%8 == 0 || k.unregistered() > 8000 {
+			h.Wake()
+		}
+	}
+	stop()
+	work.Wait()
+	k.mu.Lock()
+	k.mute = true
+	k.mu.Unlock()
+	eventually(t, "nothing in flight", func() bool {
+		h.Wake()
+		return k.unregistered() == 0 && h.Budget().InFlight == 0
+	})
+	for _, c := range []*quic.Conn{client, server} {
+		if err := context.Cause(c.Context()); err != nil {
+			t.Errorf("connection ended: %v", err)
+		}
+	}
+	checkOutcome(t, p, k)
+	if rtt := h.Budget().SmoothedRTT; rtt < 2*delay || rtt > 50*delay {
+		t.Errorf("smoothed RTT %v, a round trip takes %v", rtt, 2*delay)
+	}
+	if rtt := h.Budget().MinRTT; rtt < 2*delay {
+		t.Errorf("minimal RTT %v, a round trip takes %v", rtt, 2*delay)
+	}
+	if s := server.ConnectionStats(); s.PacketsSent < packets {
+		t.Errorf("%d packets sent according to the connection, %d outside alone", s.PacketsSent, packets)
+	}
+	t.Logf("%d packets in %d blocks, %d received, %d lost, %d key phases, %+v",
+		len(k.used), k.blocks, received.Load(), len(k.lost), len(k.states), h.Budget())
+}
+
+// checkOutcome opens everything that the server sent. No number may occur twice, and
+// what the sender was told has to be what happened.
+func checkOutcome(t *testing.T, p *path, k *kernel) {
+	t.Helper()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(k.states) < 4 {
+		t.Errorf("%d key phases", len(k.states))
+	}
+	seen := map[int64]bool{}
+	largest := int64(-1)
+	var lost, late, own int
+	for i, b := range p.captured {
+		number, ok := int64(0), false
+		for _, s := range k.states {
+			pn, phase, _, err := open(s.Tx, b, 1+len(s.DestConnID), largest)
+			if err == nil && phase == byte(s.KeyPhase&1) {
+				number, ok = pn, true
+			}
+		}
+		if !ok {
+			t.Fatalf("packet %d of %d does not open with any key", i, len(p.captured))
+		}
+		if seen[number] {
+			t.Errorf("number %d twice", number)
+		}
+		seen[number] = true
+		largest = max(largest, number)
+		switch {
+		case !k.used[number]:
+			own++
+		case p.dropped[i]:
+			lost++
+			if !k.lost[number] {
+				t.Errorf("packet %d was dropped; reported acknowledged: %v, lost: %v", number, k.acked[number], k.lost[number])
+			}
+		case k.lost[number]:
+			late++ // the client took it for a duplicate
+		case !k.acked[number]:
+			t.Errorf("packet %d arrived, and nothing was reported", number)
+		}
+	}
+	for number := range k.used {
+		if !seen[number] {
+			t.Errorf("packet %d was not seen on the path", number)
+		}
+	}
+	if own < 100 {
+		t.Errorf("%d packets of the connection's own", own)
+	}
+	if late > len(k.used)/50 {
+		t.Errorf("%d of %d packets arrived and were not acknowledged", late, len(k.used))
+	}
+	t.Logf("%d packets of the connection's own, %d outside dropped, %d not acknowledged", own, lost, late)
+}
+
+// TestUnregistered and TestReleased: an ACK of a number that nobody said was used ends
+// the connection.
+func TestUnregistered(t *testing.T) { testViolation(t, func(*kernel) {}) }
+
+func TestReleased(t *testing.T) {
+	testViolation(t, func(k *kernel) { k.mute = true })
+}
+
+func testViolation(t *testing.T, then func(k *kernel)) {
+	needsHooks(t)
+	udp, ln := serve(t, "")
+	_, server := connect(t, ln, ln.Addr())
+	k := newKernel(t, udp)
+	h, err := Attach(server, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a block", func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.next < k.end
+	})
+	k.mu.Lock()
+	packet, remote := seal(&k.state, k.next, []byte("unregistered")), net.UDPAddrFromAddrPort(k.state.Remote)
+	then(k)
+	k.mu.Unlock()
+	h.Wake()
+	eventually(t, "the end of the connection", func() bool {
+		h.Wake()
+		if _, err := udp.WriteToUDP(packet, remote); err != nil {
+			t.Fatal(err)
+		}
+		return server.Context().Err() != nil
+	})
+	var e *quic.TransportError
+	if err := context.Cause(server.Context()); !errors.As(err, &e) || e.ErrorCode != quic.ProtocolViolation || e.Remote {
+		t.Errorf("the connection ended with %v", err)
+	}
+}
