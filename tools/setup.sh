@@ -25,6 +25,8 @@ if [[ "${1:-}" == --test ]]; then
 	python3 -c 'import ensurepip' 2>/dev/null || want python3-venv
 	command -v ovs-vswitchd >/dev/null || want openvswitch-switch
 	command -v ethtool >/dev/null || want ethtool
+	# The dashboards' queries are asked of a real Prometheus.
+	command -v prometheus >/dev/null || want prometheus
 	# The Unity client: Microsoft's shader compiler, and shaders drawn without a GPU.
 	want wine64
 	want glslang-tools
