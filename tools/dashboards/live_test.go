@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"go.yaml.in/yaml/v3"
 
 	"holocast/internal/netlab/namespace"
 	"holocast/internal/netlab/namespace/namespacetest"
@@ -28,9 +30,10 @@ import (
 // patience is how long the system may take; a machine with two processors takes 20 s.
 const patience = 2 * time.Minute
 
-// TestDashboardsOnARunningSystem: a relay, two capture servers (points, 360° video), a viewer, a
-// monitor, and between relay and viewer a pair that duplicates; Prometheus with our alerts
-// scrapes them all. Every query of every panel has an answer.
+// TestDashboardsOnARunningSystem: what deploy/compose describes runs in network namespaces, with
+// its configurations and commands: a relay, a capture server (here another one too, of 360°
+// video), a monitor, a viewer behind three paths, the pair that duplicates over them, and
+// Prometheus with our alerts. Every query of every panel has an answer.
 func TestDashboardsOnARunningSystem(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a whole system")
@@ -61,46 +64,68 @@ func TestDashboardsOnARunningSystem(t *testing.T) {
 	s.rules()
 }
 
-// system is what runs, in four hosts: relay — london ═ paris — viewer.
-type system struct {
-	t                            *testing.T
-	dir                          string
-	relay, london, paris, viewer *namespace.Namespace
-	http                         *http.Client // of the relay's host
+// service is a container of the compose file.
+type service struct {
+	Entrypoint, Command []string
 }
+
+// system is what runs: relay and viewer, which three paths join, and the host of all else.
+type system struct {
+	t                    *testing.T
+	dir                  string
+	services             map[string]service
+	relay, viewer, front *namespace.Namespace
+	http                 *http.Client // in front
+}
+
+// Addresses in the compose file's network "front", which is two cables here.
+const (
+	frontOfRelay  = "10.7.1.1"
+	relayInFront  = "10.7.1.2"
+	frontOfViewer = "10.7.2.1"
+	viewerInFront = "10.7.2.2"
+)
 
 func newSystem(t *testing.T) *system {
 	t.Helper()
 	s := &system{t: t, dir: t.TempDir()}
+	text, err := os.ReadFile(root + "/deploy/compose/compose.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct{ Services map[string]service }
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	s.services = file.Services
+	if err := os.MkdirAll(filepath.Join(s.dir, "keys"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	build := exec.Command("go", "build", "-o", s.dir+"/", "./relay", "./capture-server", "./tools/holocast", "./netfunc/edge", "./netfunc/controller")
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	g := namespacetest.NewGroup(t)
-	for name, into := range map[string]**namespace.Namespace{"relay": &s.relay, "london": &s.london, "paris": &s.paris, "viewer": &s.viewer} {
+	for name, into := range map[string]**namespace.Namespace{"relay": &s.relay, "viewer": &s.viewer, "front": &s.front} {
 		n, err := g.Add(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		*into = n
-		for _, key := range []string{"net/ipv4/ip_forward=1", "net/ipv4/conf/all/rp_filter=0", "net/ipv4/conf/default/rp_filter=0"} {
-			key, value, _ := strings.Cut(key, "=")
-			if err := n.Set(key, value); err != nil {
+		for _, key := range []string{"net/ipv4/conf/all/rp_filter", "net/ipv4/conf/default/rp_filter"} {
+			if err := n.Set(key, "0"); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	s.cable(s.relay, "10.8.0.2", s.london, "10.8.0.1", "lan0")
-	s.cable(s.paris, "10.9.0.1", s.viewer, "10.9.0.2", "lan0")
-	s.cable(s.london, "10.1.1.1", s.paris, "10.1.1.2", "wan1")
-	s.cable(s.london, "10.1.2.1", s.paris, "10.1.2.2", "wan2")
-	s.route(s.relay, "10.0.0.0/8", "10.8.0.1")
-	s.route(s.viewer, "10.0.0.0/8", "10.9.0.1")
-	s.route(s.london, "10.9.0.0/24", "10.1.1.2")
-	s.route(s.paris, "10.8.0.0/24", "10.1.1.1")
+	s.cable(s.front, frontOfRelay, s.relay, relayInFront, "front0")
+	s.cable(s.front, frontOfViewer, s.viewer, viewerInFront, "front1")
+	for path := 1; path <= 3; path++ {
+		s.cable(s.relay, fmt.Sprintf("10.1.%d.2", path), s.viewer, fmt.Sprintf("10.1.%d.3", path), fmt.Sprintf("path%d", path))
+	}
 	s.http = &http.Client{Transport: &http.Transport{DialContext: func(_ context.Context, network, address string) (c net.Conn, err error) {
-		err = s.relay.Do(func() error {
+		err = s.front.Do(func() error {
 			c, err = net.Dial(network, address)
 			return err
 		})
@@ -130,37 +155,69 @@ func (s *system) cable(a *namespace.Namespace, addressA string, b *namespace.Nam
 	}
 }
 
-func (s *system) route(n *namespace.Namespace, to, via string) {
+// fill puts this system's addresses and folders in a text of the compose file's.
+func (s *system) fill(text string, changes ...string) string {
+	return strings.NewReplacer(append(changes,
+		"/keys", filepath.Join(s.dir, "keys"), "$$", "$", "controller:4793", frontOfRelay+":4793", "relay:4443", relayInFront+":4443",
+		"capture-server:9090", "127.0.0.1:9090", "monitor:9191", "127.0.0.1:9191",
+	)...).Replace(text)
+}
+
+// config is a file of deploy/compose, with the system's addresses and more settings.
+func (s *system) config(name, more string, changes ...string) string {
 	s.t.Helper()
-	_, dst, err := net.ParseCIDR(to)
+	text, err := os.ReadFile(root + "/deploy/compose/" + name)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if err := n.Handle.RouteReplace(&netlink.Route{Dst: dst, Gw: net.ParseIP(via)}); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-func (s *system) file(name, text string) string {
-	s.t.Helper()
 	path := filepath.Join(s.dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(s.fill(string(text), changes...)+more), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
 	return path
 }
 
+// args are the arguments of a service.
+func (s *system) args(name string) (args []string) {
+	s.t.Helper()
+	c, ok := s.services[name]
+	if !ok {
+		s.t.Fatalf("the compose file has no service %s", name)
+	}
+	for _, a := range append(c.Entrypoint, c.Command...) {
+		args = append(args, s.fill(a))
+	}
+	return args
+}
+
+func (s *system) command(program string, args ...string) *exec.Cmd {
+	if _, err := os.Stat(filepath.Join(s.dir, program)); err == nil {
+		program = filepath.Join(s.dir, program)
+	}
+	c := exec.Command(program, args...)
+	c.Env = append(os.Environ(), "PATH="+s.dir+":"+os.Getenv("PATH"))
+	return c
+}
+
+// once runs a program on a host to its end.
+func (s *system) once(n *namespace.Namespace, program string, args ...string) {
+	s.t.Helper()
+	c := s.command(program, args...)
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	if err := n.Do(c.Run); err != nil {
+		s.t.Fatalf("%s %s: %v\n%s", program, strings.Join(args, " "), err, &out)
+	}
+}
+
 // run starts a program on a host. It is asked to end with the test.
 func (s *system) run(n *namespace.Namespace, program string, args ...string) {
 	s.t.Helper()
-	if !filepath.IsAbs(program) {
-		program = filepath.Join(s.dir, program)
-	}
 	log, err := os.CreateTemp(s.dir, filepath.Base(program)+"-*.log")
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	c := exec.Command(program, args...)
+	c := s.command(program, args...)
 	c.Stdout, c.Stderr = log, log
 	if err := n.Do(c.Start); err != nil {
 		s.t.Fatal(err)
@@ -180,84 +237,51 @@ func (s *system) run(n *namespace.Namespace, program string, args ...string) {
 
 func (s *system) start() {
 	s.t.Helper()
-	token := s.file("token", "a-token-of-the-test\n")
-	key, err := exec.Command(filepath.Join(s.dir, "controller"), "key").Output()
-	if err != nil {
+	keys := s.args("keys")
+	s.once(s.front, keys[0], keys[1:]...)
+	route := s.args("relay-route")
+	s.once(s.relay, route[0], route[1:]...)
+	web := filepath.Join(s.dir, "web")
+	if err := os.Mkdir(web, 0o755); err != nil {
 		s.t.Fatal(err)
 	}
-	signal := s.file("signal.key", string(key))
-	edge := func(name, own, other, role, more string) string {
-		pin := fmt.Sprintf("/sys/fs/bpf/dashboards-%d-%s", os.Getpid(), name)
-		return s.file(name+".yaml", fmt.Sprintf(`
-name: %s
-role: %s
-paths:
-  - {index: 1, interface: wan1, peer: 10.1.1.%s}
-  - {index: 2, interface: wan2, peer: 10.1.2.%s}
-signal: {key: %s, interfaces: [%s]}
-controller: {url: "http://10.8.0.1:4793", token: %s}
-http: "%s:4792"
-pin: %s
-socket: %s.sock
-drain: 100ms
-%s`, name, role, other, other, signal, map[string]string{"london": "lo, lan0", "paris": "wan1, wan2"}[name], token, own, pin, filepath.Join(s.dir, name), more))
+	if err := os.WriteFile(filepath.Join(web, "index.html"), nil, 0o600); err != nil {
+		s.t.Fatal(err)
 	}
-	s.run(s.london, "controller", "run", "--config", s.file("controller.yaml", fmt.Sprintf(`
-http: {listen: "10.8.0.1:4793"}
-auth: {token: %s, edgeToken: %s}
-signal: {key: %s}
-state: %s
-mode: duplicate
-`, token, s.file("edge.token", "a-token-of-edges-in-the-test\n"), signal, filepath.Join(s.dir, "state.json"))))
-	s.run(s.paris, "edge", "run", "--config", edge("paris", "10.9.0.1", "1", "receiver", `
-receiver: {behind: [10.9.0.0/24]}
-elimination: {completeSpan: 2s}
-uplink: {interfaces: [lan0]}
-`))
-	s.run(s.london, "edge", "run", "--config", edge("london", "10.8.0.1", "2", "sender", `
-sender: {attach: [{interface: lan0}], towards: [10.9.0.0/24]}
-`))
-	s.run(s.relay, "relay", "--listen", "10.8.0.2:4443", "--http", "10.8.0.2:4443")
+
+	s.run(s.front, "controller", "run", "--config", s.config("controller.yaml", "state: "+filepath.Join(s.dir, "state.json")+"\nmode: duplicate\n"))
+	edge := func(n *namespace.Namespace, name, more string, changes ...string) {
+		own := fmt.Sprintf("pin: /sys/fs/bpf/dashboards-%d-%s\nsocket: %s.sock\ndrain: 100ms\n", os.Getpid(), name, filepath.Join(s.dir, name))
+		s.run(n, "edge", "run", "--config", s.config(name+".yaml", own+more, changes...))
+	}
+	edge(s.viewer, "paris", "elimination: {completeSpan: 2s}\n", "controller:4793", frontOfViewer+":4793")
+	edge(s.relay, "london", "")
+	s.run(s.relay, "relay", "--config", s.config("relay.yaml", "", "/usr/share/holocast/web", web))
+	s.run(s.front, "capture-server", append(s.args("capture-server"), "--fps", "5")...)
 	film := filepath.Join(s.dir, "film.mp4")
 	if out, err := exec.Command("ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=512x256:rate=10", "-t", "2", film).CombinedOutput(); err != nil {
 		s.t.Fatalf("%v\n%s", err, out)
 	}
-	s.run(s.relay, "capture-server", "--source", "synthetic", "--fps", "5", "--http", "10.8.0.2:9090", "--insecure", "moqt://10.8.0.2:4443/demo")
-	s.run(s.relay, "capture-server", "--source", "equirect:"+film, "--grid", "4x2", "--qualities", "2", "--http", "10.8.0.2:9091", "--insecure", "moqt://10.8.0.2:4443/tour")
-	s.run(s.viewer, "holocast", "monitor", "--insecure", "moqt://10.8.0.2:4443/demo", "--http", "10.9.0.2:9191")
-	s.run(s.viewer, "holocast", "play", "--insecure", "moqt://10.8.0.2:4443/demo", "--wait", "--json")
+	s.run(s.front, "capture-server", "--source", "equirect:"+film, "--grid", "4x2", "--qualities", "2", "--http", "127.0.0.1:9091", "--insecure", "moqt://"+relayInFront+":4443/tour")
+	s.run(s.front, "holocast", s.args("monitor")...)
+	viewer := s.args("viewer")
+	s.run(s.viewer, viewer[0], viewer[1:]...)
 }
 
-// prometheus starts Prometheus with our alerts; its configuration is the one that we ship, with
-// the system's addresses.
+// prometheus starts Prometheus with the compose file's configuration, at the system's addresses.
 func (s *system) prometheus(program string) {
 	s.t.Helper()
-	text, err := os.ReadFile(root + "/deploy/prometheus/prometheus.yml")
-	if err != nil {
-		s.t.Fatal(err)
-	}
 	rules, err := filepath.Abs(root + "/deploy/prometheus/holocast.rules.yml")
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	config := string(text)
-	for _, change := range [][2]string{
-		{"scrape_interval: 5s", "scrape_interval: 1s\n  scrape_timeout: 1s"},
-		{"rule_files: [holocast.rules.yml]", "rule_files: [" + rules + "]"},
-		{`"localhost:4443"`, `"10.8.0.2:4443"`},
-		{`"localhost:9090"`, `"10.8.0.2:9090", "10.8.0.2:9091"`},
-		{`"localhost:9191"`, `"10.9.0.2:9191"`},
-		{`"localhost:4792"`, `"10.8.0.1:4792", "10.9.0.1:4792"`},
-		{`"localhost:4793"`, `"10.8.0.1:4793"`},
-		{"# authorization: {credentials_file: /etc/holocast/operator.token}", "authorization: {credentials_file: " + filepath.Join(s.dir, "token") + "}"},
-	} {
-		if !strings.Contains(config, change[0]) {
-			s.t.Fatalf("prometheus.yml has no %s", change[0])
-		}
-		config = strings.Replace(config, change[0], change[1], 1)
-	}
-	s.run(s.relay, program, "--config.file="+s.file("prometheus.yml", config), "--storage.tsdb.path="+filepath.Join(s.dir, "tsdb"),
-		"--web.listen-address=127.0.0.1:9099", "--log.level=warn")
+	s.run(s.front, program, "--config.file="+s.config("prometheus.yaml", "",
+		"scrape_interval: 5s", "scrape_interval: 1s\n  scrape_timeout: 1s",
+		"[holocast.rules.yml]", "["+rules+"]",
+		`"capture-server:9090"`, `"127.0.0.1:9090", "127.0.0.1:9091"`,
+		"dns_sd_configs: [{names: [london, paris], type: A, port: 4792}]", `static_configs: [{targets: ["`+relayInFront+`:4792", "`+viewerInFront+`:4792"]}]`,
+		"dns_sd_configs: [{names: [controller], type: A, port: 4793}]", `static_configs: [{targets: ["`+frontOfRelay+`:4793"]}]`,
+	), "--storage.tsdb.path="+filepath.Join(s.dir, "tsdb"), "--web.listen-address=127.0.0.1:9099", "--log.level=warn")
 }
 
 // answered asks Prometheus a query.
