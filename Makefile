@@ -20,7 +20,7 @@ export CGO_ENABLED := 1
 .DEFAULT_GOAL := help
 WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/package.json client-web/*.ts 2>/dev/null)
 
-.PHONY: help setup setup-test quic-go build web demo packages test test-deploy test-go test-race test-quic-go test-openflow test-web test-unity fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
+.PHONY: help setup setup-test quic-go build web demo packages test test-deploy test-packages test-images test-go test-race test-quic-go test-openflow test-web test-unity fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,7 +64,7 @@ demo: build ## Stream a session through a relay to a player on this machine
 setup-test: setup ## Install what the tests need, too (Debian, Ubuntu)
 	@tools/setup.sh --test
 
-test: setup-test build test-go test-race test-quic-go test-openflow test-web test-unity ## Run all tests
+test: setup-test build test-go test-race test-quic-go test-openflow test-web test-unity test-deploy ## Run all tests
 
 # What has more than one goroutine runs under the race detector instead; not the packages
 # whose tests only start programs, but for the edge's, which build theirs with the
@@ -107,6 +107,7 @@ lint: quic-go ## Run golangci-lint, and actionlint on the workflows
 		GOBIN=$(CURDIR)/build/tools go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION) && \
 		mv build/tools/golangci-lint build/tools/golangci-lint-$(LINT_VERSION); }
 	build/tools/golangci-lint-$(LINT_VERSION) run ./...
+	cd deploy/check && GOWORK=off ../../build/tools/golangci-lint-$(LINT_VERSION) run ./...
 	@test -x build/tools/actionlint-$(ACTIONLINT_VERSION) || { \
 		GOBIN=$(CURDIR)/build/tools go install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT_VERSION) && \
 		mv build/tools/actionlint build/tools/actionlint-$(ACTIONLINT_VERSION); }
@@ -127,10 +128,16 @@ packages: build ## Build the Debian and RPM packages into build/packages
 		mv build/tools/nfpm build/tools/nfpm-$(NFPM_VERSION); }
 	@NFPM_VERSION=$(NFPM_VERSION) deploy/package.sh
 
-test-deploy: packages ## Test the packages and alerts, in a container with systemd (root)
+test-deploy: setup-test ## Test units, alerts, chart, compose file and Containerfile
+	deploy/check/check.sh $(TEST_ARGS)
+
+test-packages: packages ## Test the packages in a container with systemd (root)
 	@tools/setup.sh --deploy
-	promtool test rules deploy/prometheus/holocast.rules.test.yml
 	deploy/test.sh
+
+test-images: ## Build the images and run them (root; Debian's buildah)
+	@tools/setup.sh --images
+	deploy/images/test.sh
 
 fmt: ## Format the Go code
 	gofmt -l -w $$(git ls-files '*.go')

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests the packages in build/packages: Debian's lintian on each, then a Debian system of their
 # own, booted with systemd in a container without a network, in which test/inside.sh installs,
-# uses, upgrades and removes them. Needs root. "make test-deploy" calls it.
+# uses, upgrades and removes them. Needs root. "make test-packages" calls it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ "$EUID" = 0 ] || { echo "test.sh: root is needed for the container" >&2; exit 1; }

@@ -2,7 +2,8 @@
 # Installs what Holocast's build and tests need on Debian or Ubuntu and is missing.
 # May be run any number of times. With --test also what the tests need, with --bpf what
 # compiling the eBPF programs needs (building does not: their objects are in the
-# repository), with --deploy what testing the packages needs.
+# repository), with --deploy what testing the packages needs, with --images what building
+# the images needs.
 set -euo pipefail
 
 min_go=1.26
@@ -25,6 +26,9 @@ if [[ "${1:-}" == --test ]]; then
 	python3 -c 'import ensurepip' 2>/dev/null || want python3-venv
 	command -v ovs-vswitchd >/dev/null || want openvswitch-switch
 	command -v ethtool >/dev/null || want ethtool
+	# The dashboards' queries are asked of a real Prometheus, and units are verified.
+	command -v prometheus >/dev/null || want prometheus
+	command -v systemd-analyze >/dev/null || want systemd
 	# The Unity client: Microsoft's shader compiler, and shaders drawn without a GPU.
 	want wine64
 	want glslang-tools
@@ -37,9 +41,11 @@ elif [[ "${1:-}" == --deploy ]]; then
 	want dpkg-dev
 	want lintian
 	want mmdebstrap
-	command -v promtool >/dev/null || want prometheus
 	want rpm
 	want systemd-container
+elif [[ "${1:-}" == --images ]]; then
+	want buildah
+	want mmdebstrap
 elif [[ "${1:-}" == --bpf ]]; then
 	want clang
 	want llvm

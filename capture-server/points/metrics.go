@@ -44,6 +44,7 @@ func (m *metrics) collectors(of *Medium) []prometheus.Collector {
 		Help: "Share of rows that frames keep; below 1 while this machine is overloaded.",
 	}, func() float64 { return 1 / float64(of.every()) })}
 	for _, l := range of.pipelines {
+		m.thinned.WithLabelValues(l.label()) // shown before the first one
 		all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name:        "holocast_capture_source_dropped_total",
 			Help:        "Captures the source did not deliver: without depth, or missed because the previous one took too long.",

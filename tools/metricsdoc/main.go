@@ -56,6 +56,7 @@ var programs = []struct{ prefix, title string }{
 	{"holocast_relay_", "Relay"},
 	{"holocast_capture_", "Capture server"},
 	{"holocast_tiles_", "Capture server: tiles of a sphere"},
+	{"holocast_viewer_", "Monitor: what viewers see"},
 	{"holocast_edge_", "Edge"},
 	{"holocast_controller_", "Controller"},
 }

@@ -1,0 +1,255 @@
+package check
+
+import (
+	"bytes"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
+	apps "k8s.io/api/apps/v1"
+	autoscaling "k8s.io/api/autoscaling/v2"
+	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	policy "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	sigs "sigs.k8s.io/yaml"
+)
+
+const chartDir = "../helm/holocast-relay"
+
+// rendered are the objects of a release, by kind. A service of the same kind comes by name.
+type rendered map[string]runtime.Object
+
+// values reads a set of values; "" is none.
+func values(t *testing.T, file string) map[string]any {
+	t.Helper()
+	v := map[string]any{}
+	if file == "" {
+		return v
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sigs.UnmarshalStrict(text, &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// template renders the chart as "helm template live" does and decodes every object strictly: a
+// field that Kubernetes does not know is an error.
+func template(t *testing.T, v map[string]any) (rendered, error) {
+	t.Helper()
+	chart, err := loader.LoadDir(chartDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	capabilities := chartutil.DefaultCapabilities.Copy()
+	capabilities.KubeVersion = chartutil.KubeVersion{Version: "v1.33.0", Major: "1", Minor: "33"}
+	full, err := chartutil.ToRenderValues(chart, v, chartutil.ReleaseOptions{Name: "live", Namespace: "media", IsInstall: true}, capabilities)
+	if err != nil {
+		return nil, err
+	}
+	files, err := engine.Render(chart, full)
+	if err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		apps.AddToScheme, autoscaling.AddToScheme, core.AddToScheme, networking.AddToScheme, policy.AddToScheme,
+		certmanager.AddToScheme, monitoring.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+	all := rendered{}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if !strings.HasSuffix(name, ".yaml") {
+			continue
+		}
+		for documents := yaml.NewDocumentDecoder(io.NopCloser(strings.NewReader(files[name]))); ; {
+			text := make([]byte, 1<<20)
+			n, err := documents.Read(text)
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text = bytes.TrimSpace(text[:n]); len(text) == 0 {
+				continue
+			}
+			o, kind, err := decoder.Decode(text, nil, nil)
+			if err != nil {
+				t.Fatalf("%s: %v\n%s", name, err, text)
+			}
+			key := kind.Kind
+			if all[key] != nil {
+				key += "/http"
+			}
+			all[key] = o
+		}
+	}
+	return all, nil
+}
+
+func TestChart(t *testing.T) {
+	sets, err := filepath.Glob("../helm/values/*.yaml")
+	if err != nil || len(sets) < 3 {
+		t.Fatalf("%d sets of values (%v)", len(sets), err)
+	}
+	for set, kinds := range map[string]string{
+		"":              "ConfigMap Deployment NetworkPolicy PodDisruptionBudget Service Service/http ServiceAccount",
+		"trial.yaml":    "ConfigMap Deployment PodDisruptionBudget Service Service/http ServiceAccount",
+		"internet.yaml": "Certificate ConfigMap Deployment Ingress NetworkPolicy PodDisruptionBudget Service Service/http ServiceAccount ServiceMonitor",
+		"scaled.yaml":   "ConfigMap Deployment HorizontalPodAutoscaler NetworkPolicy PodDisruptionBudget Service Service/http ServiceAccount ServiceMonitor",
+	} {
+		t.Run("values="+set, func(t *testing.T) {
+			file := ""
+			if set != "" {
+				file = "../helm/values/" + set
+			}
+			v := values(t, file)
+			for _, m := range lint.All(chartDir, v, "media", true).Messages {
+				if m.Severity > support.InfoSev {
+					t.Error(m)
+				}
+			}
+			all, err := template(t, v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(slices.Sorted(maps.Keys(all)), " "); got != kinds {
+				t.Errorf("it has %s\nwant   %s", got, kinds)
+			}
+			fitTogether(t, all)
+			relayChecks(t, all["ConfigMap"].(*core.ConfigMap).Data["relay.yaml"])
+		})
+	}
+}
+
+// fitTogether checks that what names something else names something that is there.
+func fitTogether(t *testing.T, all rendered) {
+	t.Helper()
+	pod := all["Deployment"].(*apps.Deployment).Spec.Template
+	relay := pod.Spec.Containers[0]
+	port := func(name intstr.IntOrString, protocol core.Protocol) {
+		t.Helper()
+		if !slices.ContainsFunc(relay.Ports, func(p core.ContainerPort) bool { return p.Name == name.StrVal && p.Protocol == protocol }) {
+			t.Errorf("the relay has no %s port %s", protocol, name.String())
+		}
+	}
+	selects := func(what string, selector map[string]string) {
+		t.Helper()
+		for key, value := range selector {
+			if pod.Labels[key] != value {
+				t.Errorf("%s selects %s=%s, the pod has %q", what, key, value, pod.Labels[key])
+			}
+		}
+		if len(selector) == 0 {
+			t.Errorf("%s selects every pod", what)
+		}
+	}
+	selects("Deployment", all["Deployment"].(*apps.Deployment).Spec.Selector.MatchLabels)
+	selects("PodDisruptionBudget", all["PodDisruptionBudget"].(*policy.PodDisruptionBudget).Spec.Selector.MatchLabels)
+	for name, protocol := range map[string]core.Protocol{"Service": core.ProtocolUDP, "Service/http": core.ProtocolTCP} {
+		s := all[name].(*core.Service)
+		selects(name, s.Spec.Selector)
+		if p := s.Spec.Ports[0]; p.Protocol != protocol {
+			t.Errorf("%s is %s", name, p.Protocol)
+		} else {
+			port(p.TargetPort, protocol)
+		}
+	}
+	for _, p := range []*core.Probe{relay.StartupProbe, relay.ReadinessProbe, relay.LivenessProbe} {
+		port(p.HTTPGet.Port, core.ProtocolTCP)
+	}
+	if n, ok := all["NetworkPolicy"].(*networking.NetworkPolicy); ok {
+		selects("NetworkPolicy", n.Spec.PodSelector.MatchLabels)
+		port(*n.Spec.Ingress[0].Ports[0].Port, core.ProtocolUDP)
+		port(*n.Spec.Ingress[1].Ports[0].Port, core.ProtocolTCP)
+	}
+	if h, ok := all["HorizontalPodAutoscaler"].(*autoscaling.HorizontalPodAutoscaler); ok {
+		if got := all["Deployment"].(*apps.Deployment); h.Spec.ScaleTargetRef.Name != got.Name || got.Spec.Replicas != nil {
+			t.Errorf("it scales %s; the deployment %s wants %v replicas", h.Spec.ScaleTargetRef.Name, got.Name, got.Spec.Replicas)
+		}
+	}
+	if m, ok := all["ServiceMonitor"].(*monitoring.ServiceMonitor); ok {
+		s := all["Service/http"].(*core.Service)
+		for key, value := range m.Spec.Selector.MatchLabels {
+			if s.Labels[key] != value {
+				t.Errorf("ServiceMonitor selects %s=%s, the service has %q", key, value, s.Labels[key])
+			}
+		}
+		if m.Spec.Endpoints[0].Port != s.Spec.Ports[0].Name {
+			t.Errorf("ServiceMonitor reads port %s", m.Spec.Endpoints[0].Port)
+		}
+	}
+	if c, ok := all["Certificate"].(*certmanager.Certificate); ok {
+		if !slices.ContainsFunc(pod.Spec.Volumes, func(v core.Volume) bool { return v.Secret != nil && v.Secret.SecretName == c.Spec.SecretName }) {
+			t.Errorf("the relay does not mount the certificate's secret %s", c.Spec.SecretName)
+		}
+	}
+	for _, m := range relay.VolumeMounts {
+		if !slices.ContainsFunc(pod.Spec.Volumes, func(v core.Volume) bool { return v.Name == m.Name }) {
+			t.Errorf("there is no volume %s", m.Name)
+		}
+	}
+	if s := pod.Spec.SecurityContext; !*s.RunAsNonRoot || !*relay.SecurityContext.ReadOnlyRootFilesystem || *relay.SecurityContext.AllowPrivilegeEscalation {
+		t.Error("the relay has more rights than it needs")
+	}
+}
+
+// relayChecks has the relay itself check its configuration.
+func relayChecks(t *testing.T, config string) {
+	t.Helper()
+	web := t.TempDir()
+	if err := os.WriteFile(filepath.Join(web, "index.html"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "relay.yaml")
+	config = strings.Replace(config, "/usr/share/holocast/web", web, 1)
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	checks(t, "relay", file)
+}
+
+// What cannot work is refused, in words.
+func TestChartRefuses(t *testing.T) {
+	for name, c := range map[string]struct{ values, want string }{
+		"unknown value":            {`replica: 2`, "replica"},
+		"port":                     {`service: {port: 70000}`, "70,000"},
+		"digest":                   {`image: {repository: r, digest: latest}`, "digest"},
+		"ingress without a host":   {`ingress: {enabled: true}`, "ingress.host"},
+		"certificate of no name":   {`tls: {certManager: {enabled: true, issuerRef: {name: ca}}}`, "tls.certManager.dnsNames"},
+		"certificate of no issuer": {`tls: {certManager: {enabled: true, dnsNames: [a]}}`, "tls.certManager.issuerRef.name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := map[string]any{}
+			if err := sigs.Unmarshal([]byte(c.values), &v); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := template(t, v); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %s", err, c.want)
+			}
+		})
+	}
+}

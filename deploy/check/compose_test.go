@@ -1,0 +1,171 @@
+package check
+
+import (
+	"bytes"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
+)
+
+// programs is the folder with the programs, built once.
+var programs string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "deploy-check")
+	if err != nil {
+		panic(err)
+	}
+	programs = dir
+	build := exec.Command("go", "build", "-o", dir+"/", "./relay", "./netfunc/edge", "./netfunc/controller")
+	build.Dir, build.Stderr = "../..", os.Stderr
+	build.Env = append(os.Environ(), "GOWORK=off")
+	code := 1
+	if build.Run() == nil {
+		code = m.Run()
+	}
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// checks has a program check a configuration file.
+func checks(t *testing.T, program, file string) {
+	t.Helper()
+	if out, err := exec.Command(filepath.Join(programs, program), "check", file).CombinedOutput(); err != nil {
+		t.Errorf("%s check: %v\n%s", program, err, out)
+	}
+}
+
+// stages are the names of the Containerfile's stages.
+func stages(t *testing.T) (names []string) {
+	t.Helper()
+	text, err := os.ReadFile("../images/Containerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := parser.Parse(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range parsed.Warnings {
+		t.Errorf("Containerfile: %s", w.Short)
+	}
+	all, arguments, err := instructions.Parse(parsed.AST, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bases := map[string]bool{"scratch": true}
+	for _, a := range arguments {
+		for _, pair := range a.Args {
+			bases["${"+pair.Key+"}"] = true
+		}
+	}
+	for _, s := range all {
+		if !bases[s.BaseName] {
+			t.Errorf("stage %s is from %s, which is neither a stage nor an argument", s.Name, s.BaseName)
+		}
+		bases[s.Name] = true
+		names = append(names, s.Name)
+		for _, c := range s.Commands {
+			if c, ok := c.(*instructions.CopyCommand); ok && c.From == "" {
+				for _, source := range c.SourcePaths {
+					if _, err := os.Stat(filepath.Join("../..", source)); err != nil {
+						t.Errorf("Containerfile copies %s: %v", source, err)
+					}
+				}
+			}
+		}
+	}
+	return names
+}
+
+func TestContainerfile(t *testing.T) {
+	have := stages(t)
+	for _, image := range []string{"relay", "controller", "edge", "capture-server", "tools", "holocast"} {
+		if !slices.Contains(have, image) {
+			t.Errorf("no stage %s", image)
+		}
+	}
+}
+
+func TestCompose(t *testing.T) {
+	options, err := cli.NewProjectOptions([]string{"../compose/compose.yaml"}, cli.WithProfiles([]string{"*"}), cli.WithInterpolation(true), cli.WithConsistency(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	project, err := options.LoadProject(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "capture-server controller grafana keys london monitor paris prometheus relay relay-route viewer"
+	if got := strings.Join(slices.Sorted(maps.Keys(project.Services)), " "); got != want {
+		t.Errorf("services: %s\nwant:     %s", got, want)
+	}
+	targets := stages(t)
+	for name, s := range project.Services {
+		if s.Build != nil && !slices.Contains(targets, s.Build.Target) {
+			t.Errorf("%s: the Containerfile has no stage %s", name, s.Build.Target)
+		}
+		if !strings.HasPrefix(s.Image, "holocast/") && (strings.HasSuffix(s.Image, ":latest") || !strings.Contains(s.Image, ":")) {
+			t.Errorf("%s: image %s without a version", name, s.Image)
+		}
+		for _, v := range s.Volumes {
+			if v.Type != types.VolumeTypeBind || strings.HasPrefix(v.Source, "/sys") {
+				continue
+			}
+			if _, err := os.Stat(v.Source); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	checks(t, "edge", "../compose/london.yaml")
+	checks(t, "edge", "../compose/paris.yaml")
+	checks(t, "controller", "../compose/controller.yaml")
+	config, err := os.ReadFile("../compose/relay.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	relayChecks(t, string(config))
+}
+
+// Prometheus reads every program of the compose file that has metrics, and its configuration.
+func TestPrometheus(t *testing.T) {
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("promtool is not installed: tools/setup.sh --test")
+	}
+	text, err := os.ReadFile("../compose/prometheus.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	rules, err := os.ReadFile("../prometheus/holocast.rules.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := filepath.Join(dir, "token")
+	for name, b := range map[string][]byte{
+		filepath.Join(dir, "prometheus.yml"): bytes.Replace(text, []byte("/keys/operator.token"), []byte(token), 1), filepath.Join(dir, "holocast.rules.yml"): rules, token: nil,
+	} {
+		if err := os.WriteFile(name, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{
+		{"check", "config", filepath.Join(dir, "prometheus.yml")},
+		{"check", "config", "--syntax-only", "../prometheus/prometheus.yml"},
+		{"test", "rules", "../prometheus/holocast.rules.test.yml"},
+	} {
+		if out, err := exec.Command(promtool, args...).CombinedOutput(); err != nil {
+			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+}

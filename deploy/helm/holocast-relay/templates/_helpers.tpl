@@ -1,0 +1,55 @@
+{{- define "relay.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "relay.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
+{{- else if contains (include "relay.name" .) .Release.Name }}
+{{- .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "relay.name" .) | trunc 63 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "relay.selector" -}}
+app.kubernetes.io/name: {{ include "relay.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "relay.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: holocast
+{{ include "relay.selector" . }}
+{{- end }}
+
+{{- define "relay.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+{{- end }}
+
+{{/* The secret with the certificate; "" where the relay makes its own. */}}
+{{- define "relay.certificate" -}}
+{{- if .Values.tls.secretName -}}
+{{ .Values.tls.secretName }}
+{{- else if .Values.tls.certManager.enabled -}}
+{{ include "relay.fullname" . }}-tls
+{{- end }}
+{{- end }}
+
+{{/* relay.yaml: config, with what the chart sets. */}}
+{{- define "relay.config" -}}
+{{- $own := dict "listen" ":4443" "http" ":4443" -}}
+{{- if .Values.web }}{{ $_ := set $own "web" "/usr/share/holocast/web" }}{{ end -}}
+{{- if include "relay.certificate" . }}
+{{- $_ := set $own "tls" (dict "certificate" "/etc/holocast/tls/tls.crt" "key" "/etc/holocast/tls/tls.key") }}
+{{- else }}
+{{- $_ := set $own "tls" (dict "hosts" (list "localhost" (include "relay.fullname" .) (printf "%s.%s.svc" (include "relay.fullname" .) .Release.Namespace))) }}
+{{- end -}}
+{{- toYaml (mergeOverwrite $own (deepCopy .Values.config)) }}
+{{- end }}
