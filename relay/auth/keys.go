@@ -3,7 +3,6 @@ package auth
 import (
 	"bytes"
 	"context"
-	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
@@ -84,8 +83,7 @@ func newKey(k jose.JSONWebKey) (Key, error) {
 	return Key{k, a}, nil
 }
 
-// NewKey makes a key for one of the algorithms HS256, RS256, ES256 and EdDSA. Its ID is
-// its thumbprint (RFC 7638).
+// NewKey makes a key for one of the algorithms HS256, RS256, ES256 and EdDSA.
 func NewKey(algorithm string) (Key, error) {
 	k := jose.JSONWebKey{Algorithm: algorithm, Use: "sig"}
 	var err error
@@ -106,11 +104,9 @@ func NewKey(algorithm string) (Key, error) {
 	if err != nil {
 		return Key{}, err
 	}
-	sum, err := k.Thumbprint(crypto.SHA256)
-	if err != nil {
-		return Key{}, err
-	}
-	k.KeyID = base64.RawURLEncoding.EncodeToString(sum[:12])
+	id := make([]byte, 12)
+	_, _ = rand.Read(id) // does not fail
+	k.KeyID = base64.RawURLEncoding.EncodeToString(id)
 	return newKey(k)
 }
 

@@ -58,7 +58,7 @@ func (a *Authority) Open(s *moqt.Session) (*Session, error) {
 	}
 	tokens := s.SetupTokens()
 	if raw := tokenOf(s.Path()); raw != "" {
-		tokens = append(tokens, wire.Token{Value: []byte(raw)})
+		tokens = append(tokens, wire.Token{AliasType: wire.TokenUseValue, Value: []byte(raw)})
 	}
 	for _, t := range tokens {
 		if t.Type != 0 || t.AliasType == wire.TokenDelete || t.AliasType == wire.TokenUseAlias {

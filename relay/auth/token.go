@@ -156,8 +156,11 @@ func (c *Claims) check(issuer, audience string, now time.Time) error {
 // subject is the identity that the token proves: that of its subject, or, without one,
 // of the token itself.
 func (c *Claims) subject(raw string) string {
-	if c.Subject != "" {
-		return c.Issuer + "#" + c.Subject
+	switch {
+	case c.Subject != "" && c.Issuer != "":
+		return c.Subject + " of " + c.Issuer
+	case c.Subject != "":
+		return c.Subject
 	}
 	sum := sha256.Sum256([]byte(raw))
 	return "token " + hex.EncodeToString(sum[:8])

@@ -68,8 +68,9 @@ func reserved(ns moqt.Namespace) error {
 	return nil
 }
 
-// takenError refuses a namespace that has an owner.
-var takenError = &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: "another publisher has the namespace", RetryInterval: 1 + 2000}
+// errTaken refuses a namespace that has an owner. The publisher may ask again: the owner may
+// leave.
+var errTaken = &moqt.RequestError{Code: wire.RequestUninterested, Reason: "another publisher has the namespace", RetryInterval: 1 + 2000}
 
 // contributed reports whether a track comes from viewers, in the namespace of a publisher.
 func contributed(name moqt.TrackName) bool {
@@ -159,7 +160,7 @@ func (r *Router) claim(ctx context.Context, find func() Upstream, take func()) e
 		r.mu.Unlock()
 		p, ok := other.(peer)
 		if !ok || p.s.Alive(ctx, silence) {
-			return takenError
+			return errTaken
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
