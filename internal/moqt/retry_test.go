@@ -54,7 +54,7 @@ func TestRetry(t *testing.T) {
 		if err != nil {
 			return
 		}
-		defer out.Close()
+		defer func() { _ = out.Close() }()
 		var client atomic.Pointer[net.UDPAddr]
 		go func() {
 			b := make([]byte, 2048)
