@@ -22,7 +22,10 @@ type Config struct {
 	Relay           string `yaml:"relay"`
 	CertificateHash string `yaml:"certificateHash"`
 	Insecure        bool   `yaml:"insecure"`
+	Token           string `yaml:"token"`
 	Congestion      string `yaml:"congestion"`
+
+	Client connect.ClientCertificate `yaml:"client"`
 
 	Sources     []string `yaml:"sources"`
 	Cameras     int      `yaml:"cameras"`
@@ -101,6 +104,9 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("certificateHash: %w", err)
 		}
 	}
+	if (c.Client.Certificate == "") != (c.Client.Key == "") {
+		return errors.New("client.certificate and client.key must be given together")
+	}
 	if err := quiccc.Check(c.Congestion); err != nil {
 		return fmt.Errorf("congestion: %w", err)
 	}
@@ -163,7 +169,10 @@ func (c *Config) colorFormat() (camera.ColorFormat, error) {
 }
 
 func (c *Config) target() connect.Target {
-	return connect.Target{URL: c.Relay, CertificateHash: c.CertificateHash, Insecure: c.Insecure, Congestion: c.Congestion}
+	return connect.Target{
+		URL: c.Relay, CertificateHash: c.CertificateHash, Insecure: c.Insecure, Congestion: c.Congestion,
+		Token: c.Token, Client: c.Client,
+	}
 }
 
 // cloud returns how captures become points.

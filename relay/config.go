@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -11,13 +13,17 @@ import (
 	"holocast/internal/origin"
 	"holocast/internal/quiccc"
 	"holocast/internal/service"
+	"holocast/relay/auth"
 )
 
 // Config is the relay's configuration; relay.example.yaml is its reference.
 type Config struct {
-	Listen string `yaml:"listen"`
-	HTTP   string `yaml:"http"`
-	Web    string `yaml:"web"`
+	Listen   string   `yaml:"listen"`
+	Insecure bool     `yaml:"insecure"`
+	HTTP     string   `yaml:"http"`
+	Admin    string   `yaml:"admin"`
+	Web      string   `yaml:"web"`
+	Origins  []string `yaml:"origins"`
 	// Congestion names the controller of every session (quiccc.Controllers).
 	Congestion string `yaml:"congestion"`
 	TLS        struct {
@@ -38,18 +44,23 @@ type Config struct {
 	Publisher struct {
 		Grace  time.Duration `yaml:"grace"`
 		Linger time.Duration `yaml:"linger"`
+		// Backups lets several publishers have a namespace.
+		Backups bool `yaml:"backups"`
 	} `yaml:"publisher"`
+	Auth        auth.Config   `yaml:"auth"`
 	MaxSessions int           `yaml:"maxSessions"`
+	MaxConnects int           `yaml:"maxConnects"`
 	Drain       time.Duration `yaml:"drain"`
 	Log         config.Log    `yaml:"log"`
 }
 
 func defaultConfig() Config {
 	var c Config
-	c.Listen, c.HTTP = ":4443", ":4443"
+	c.Listen, c.HTTP = "127.0.0.1:4443", "127.0.0.1:4443"
 	c.TLS.Hosts = []string{"localhost", "127.0.0.1", "::1"}
 	c.Cache.MaxBytes, c.Cache.TotalBytes, c.Cache.MaxAge = 64<<20, 1<<30, 3*time.Second
-	c.MaxSessions = 4096
+	c.MaxSessions, c.MaxConnects = 4096, 100
+	c.Auth.Refresh = 5 * time.Minute
 	c.Viewer.MaxOpenSubgroups, c.Viewer.MaxFetches, c.Viewer.MaxRendezvous = origin.DefaultMaxOpen, 32, 30*time.Second
 	c.Publisher.Grace, c.Publisher.Linger = 15*time.Second, 5*time.Second
 	c.Drain = 5 * time.Second
@@ -67,7 +78,21 @@ func (c *Config) Validate() error {
 	if err := quiccc.Check(c.Congestion); err != nil {
 		return fmt.Errorf("congestion: %w", err)
 	}
+	if err := c.Auth.Validate(); err != nil {
+		return err
+	}
+	for i, o := range c.Origins {
+		if u, err := url.Parse(o); o != "*" && (err != nil || u.Host == "" || u.Scheme+"://"+u.Host != o) {
+			return fmt.Errorf("origins[%d]: %q is not of the form https://host:port", i, o)
+		}
+	}
 	switch {
+	case !c.Insecure && !c.Auth.Enabled() && !loopback(c.Listen):
+		return fmt.Errorf("listen: at %s everybody could publish and watch everything: make a key (relay key relay.key) and name it in auth.keys (--keys), listen on 127.0.0.1, or allow it with insecure (--insecure)", c.Listen)
+	case c.Admin != "" && c.Admin == c.HTTP:
+		return errors.New("admin: is the address of http; leave one of them out")
+	case c.MaxConnects <= 0:
+		return errors.New("maxConnects must be above 0")
 	case (c.TLS.Certificate == "") != (c.TLS.Key == ""):
 		return errors.New("tls.certificate and tls.key must be given together")
 	case c.Cache.MaxBytes <= 0:
@@ -90,6 +115,16 @@ func (c *Config) Validate() error {
 		return errors.New("publisher.grace and publisher.linger must be above 0")
 	}
 	return c.Log.Validate()
+}
+
+// loopback reports whether only this machine reaches an address to listen on.
+func loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 func (c *Config) certificate() service.CertificateFiles {

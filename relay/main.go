@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,8 +21,12 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/quiccc"
 	"holocast/internal/service"
+	"holocast/relay/auth"
 	"holocast/relay/router"
 )
+
+// tokenCache is how much of tokens a session may register by alias, bytes.
+const tokenCache = 32 << 10
 
 func main() { service.Main("relay", defaultConfig, command) }
 
@@ -30,9 +35,11 @@ func command(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "relay",
 		Short: "Forward Media over QUIC tracks from publishers to viewers",
-		Example: `  relay                                       # UDP and TCP port 4443, development certificate
+		Example: `  relay                                       # for this machine: 127.0.0.1:4443
+  relay key relay.key                         # a key for tokens, and then a relay for others
+  relay --listen :4443 --http :4443 --keys relay.key
+  relay token --keys relay.key --publish studio --for 2h
   relay --config relay.yaml
-  relay --listen :443 --certificate fullchain.pem --key privkey.pem
   curl http://localhost:4443/metrics`,
 		Version:       service.Version(wire.ALPN, quiccc.Build()),
 		Args:          cobra.NoArgs,
@@ -42,7 +49,11 @@ func command(cfg *Config) *cobra.Command {
 	f := c.Flags()
 	f.String(config.Flag, "", "YAML configuration file; flags override it")
 	f.StringVar(&cfg.Listen, "listen", cfg.Listen, "UDP address for sessions")
-	f.StringVar(&cfg.HTTP, "http", cfg.HTTP, "TCP address for metrics, health and certificate hash; \"\" turns it off")
+	f.BoolVar(&cfg.Insecure, "insecure", cfg.Insecure, "let others than this machine publish and watch without tokens")
+	f.StringSliceVar(&cfg.Auth.Keys, "keys", cfg.Auth.Keys, keysUsage)
+	f.StringVar(&cfg.HTTP, "http", cfg.HTTP, "TCP address for the web viewer, health and certificate hash; \"\" turns it off")
+	f.StringVar(&cfg.Admin, "admin", cfg.Admin, "TCP address for metrics (default that of --http where only this machine reaches it)")
+	f.StringSliceVar(&cfg.Origins, "origin", cfg.Origins, "web page that may connect, https://host:port, beside the relay's own and this machine's; repeatable")
 	f.StringVar(&cfg.Web, "web", cfg.Web, "folder with the built web viewer, served over HTTP")
 	f.StringVar(&cfg.Congestion, "congestion", cfg.Congestion, connect.CongestionUsage)
 	f.StringVar(&cfg.TLS.Certificate, "certificate", cfg.TLS.Certificate, "PEM certificate; without it a development certificate is made")
@@ -58,6 +69,7 @@ func command(cfg *Config) *cobra.Command {
 	f.StringVar(&cfg.Log.Format, "log-format", cfg.Log.Format, "text or json")
 	c.PreRunE = func(*cobra.Command, []string) error { return cfg.Validate() }
 	c.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), *cfg) }
+	c.AddCommand(tokenCommand(cfg), keyCommand())
 	return c
 }
 
@@ -75,28 +87,47 @@ func run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	var authority *auth.Authority
+	if cfg.Auth.Enabled() {
+		if authority, err = auth.New(ctx, cfg.Auth, log); err != nil {
+			return err
+		}
+	} else if cfg.Insecure {
+		log.Warn("insecure: whoever reaches this relay may publish and watch everything", "listen", cfg.Listen)
+	}
+	guard := &guard{origins: cfg.Origins, cert: cert}
+	tlsConfig := cert.TLS()
+	if cfg.Auth.ClientCA != "" {
+		tlsConfig.ClientAuth = tls.RequestClientCert // the authority verifies it
+	}
 	r := router.New(router.Config{
+		Auth: authority, Backups: cfg.Publisher.Backups,
 		Limits: cfg.limits(), Grace: cfg.Publisher.Grace, Linger: cfg.Publisher.Linger,
 		MaxSessions: cfg.MaxSessions, MaxOpen: cfg.Viewer.MaxOpenSubgroups,
 		MaxFetches: cfg.Viewer.MaxFetches, MaxRendezvous: cfg.Viewer.MaxRendezvous, Log: log,
 	})
 	ln, err := moqt.Listen(cfg.Listen, moqt.ListenConfig{
-		Config: moqt.Config{Log: log, Congestion: cfg.Congestion}, TLS: cert.TLS(), ResetKey: reset,
+		Config: moqt.Config{Log: log, Congestion: cfg.Congestion, MaxAuthTokenCacheSize: tokenCache},
+		TLS:    tlsConfig, ResetKey: reset, CheckOrigin: guard.allows, MaxConnects: cfg.MaxConnects,
 	})
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	defer func() { _ = ln.Close() }()
-	web, err := serveHTTP(ctx, cfg, r, cert, log)
+	web, admin, err := serveHTTP(ctx, cfg, r, cert, guard, log)
 	if err != nil {
 		return err
 	}
 	defer web.Close()
+	defer admin.Close()
 	running, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
 	wg.Go(func() { r.RunClock(running) })
+	if authority != nil {
+		wg.Go(func() { authority.Run(running) })
+	}
 	wg.Go(func() {
 		for {
 			s, err := ln.Accept(running)
@@ -106,12 +137,24 @@ func run(ctx context.Context, cfg Config) error {
 			wg.Go(func() { r.Serve(s) })
 		}
 	})
-	unhook := service.OnReload(ctx, log, cfg, []string{"log.level", "tls"}, func(next Config) error {
+	live := []string{"log.level", "tls"}
+	if authority != nil {
+		live = append(live, "auth")
+	}
+	unhook := service.OnReload(ctx, log, cfg, live, func(next Config) error {
+		if authority != nil {
+			if !next.Auth.Enabled() {
+				return errors.New("auth.keys: a relay with keys is not opened to everybody without a restart")
+			}
+			if err := authority.Replace(ctx, next.Auth); err != nil {
+				return err
+			}
+		}
 		logger.SetLevel(next.Log)
 		return cert.Replace(next.certificate())
 	})
 	defer unhook()
-	log.Info("relay is listening", "udp", ln.Addr().String(), "http", web.Addr(), "certificate_sha256", cert.Hash())
+	log.Info("relay is listening", "udp", ln.Addr().String(), "http", web.Addr(), "admin", admin.Addr(), "certificate_sha256", cert.Hash())
 	service.Ready(ctx, func() { r.Stats() })
 	<-ctx.Done()
 	return drain(ln, r, cfg.Drain, log)
@@ -132,31 +175,48 @@ func drain(ln *moqt.Listener, r *router.Router, limit time.Duration, log *slog.L
 	return ln.Close()
 }
 
-// serveHTTP serves metrics, health, the certificate's hash and the web viewer. The relay is
-// healthy until ctx ends.
-func serveHTTP(ctx context.Context, cfg Config, r *router.Router, cert *service.Certificate, log *slog.Logger) (*service.HTTP, error) {
-	web, err := service.ListenHTTP("http", cfg.HTTP, log)
-	if err != nil {
-		return nil, err
+// serveHTTP serves health, the certificate's hash and the web viewer, and at an address for
+// the operator alone the metrics. The relay is healthy until ctx ends.
+func serveHTTP(ctx context.Context, cfg Config, r *router.Router, cert *service.Certificate, g *guard, log *slog.Logger) (web, admin *service.HTTP, err error) {
+	if web, err = service.ListenHTTP("http", cfg.HTTP, log); err != nil {
+		return nil, nil, err
 	}
-	web.Handle("GET /metrics", service.MetricsHandler(service.NewRegistry(newMetrics(r))))
-	web.Handle("GET /healthz", service.Health(func() error {
+	if admin, err = service.ListenHTTP("admin", cfg.Admin, log); err != nil {
+		web.Close()
+		return nil, nil, err
+	}
+	health := service.Health(func() error {
 		if ctx.Err() != nil {
 			return errDraining
 		}
 		return nil
-	}))
-	web.HandleFunc("GET /certificate.sha256", func(w http.ResponseWriter, _ *http.Request) {
+	})
+	metrics := g.host(service.MetricsHandler(service.NewRegistry(newMetrics(r))))
+	admin.Handle("GET /metrics", metrics)
+	admin.Handle("GET /healthz", g.host(health))
+	switch {
+	case cfg.Admin != "":
+	case loopback(cfg.HTTP):
+		web.Handle("GET /metrics", metrics)
+	case cfg.HTTP != "":
+		log.Info("metrics are not served: others reach http, and admin is not set")
+	}
+	web.Handle("GET /healthz", g.host(health))
+	web.Handle("GET /certificate.sha256", g.host(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A page served from elsewhere needs the hash to open WebTransport.
-		w.Header().Set("Access-Control-Allow-Origin", "*")
+		if origin := r.Header.Get("Origin"); origin != "" && g.allows(r) {
+			w.Header().Set("Access-Control-Allow-Origin", origin)
+		}
+		w.Header().Set("Vary", "Origin")
 		w.Header().Set("Cache-Control", "no-store")
 		fmt.Fprintln(w, cert.Hash())
-	})
+	})))
 	if cfg.Web != "" {
-		web.Handle("GET /", viewer(cfg.Web))
+		web.Handle("GET /", g.host(viewer(cfg.Web)))
 	}
 	web.Start()
-	return web, nil
+	admin.Start()
+	return web, admin, nil
 }
 
 // errDraining is why a relay that was asked to stop is not healthy.

@@ -76,11 +76,12 @@ func TestMain(m *testing.M) {
 
 // process is a running relay.
 type process struct {
-	t    *testing.T
-	cmd  *exec.Cmd
-	udp  string
-	http string
-	hash string
+	t     *testing.T
+	cmd   *exec.Cmd
+	udp   string
+	http  string
+	admin string
+	hash  string
 
 	mu   sync.Mutex
 	log  bytes.Buffer
@@ -110,11 +111,11 @@ func start(t *testing.T, args ...string) *process {
 			p.log.Write(append(lines.Bytes(), '\n'))
 			p.mu.Unlock()
 			var line struct {
-				Msg, UDP, HTTP string
-				Hash           string `json:"certificate_sha256"`
+				Msg, UDP, HTTP, Admin string
+				Hash                  string `json:"certificate_sha256"`
 			}
 			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "relay is listening" {
-				p.udp, p.http, p.hash = line.UDP, line.HTTP, line.Hash
+				p.udp, p.http, p.admin, p.hash = line.UDP, line.HTTP, line.Admin, line.Hash
 				close(ready)
 			}
 		}

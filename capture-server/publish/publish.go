@@ -174,7 +174,7 @@ func (p *Publisher) Run(ctx context.Context, target connect.Target) error {
 	linked := make(chan error, 1)
 	link, unlink := context.WithCancel(context.WithoutCancel(ctx))
 	defer unlink()
-	p.log.Info("connecting", "relay", target.URL)
+	p.log.Info("connecting", "relay", target.Address())
 	go func() { linked <- p.keepSession(link, target) }()
 
 	ran := make(chan error, 1)

@@ -3,6 +3,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -13,6 +14,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,13 +38,92 @@ type Target struct {
 	Insecure bool
 	// Congestion names the controller of what is sent to the relay; "" is the default.
 	Congestion string
+	// Token authorizes the session: a token, or @FILE for one that is read from a file at
+	// each attempt to connect. "" is the one of the URL (#token=…), or else of the
+	// environment variable HOLOCAST_TOKEN.
+	Token string
+	// Client is a certificate that authorizes the session instead.
+	Client ClientCertificate
 }
+
+// ClientCertificate names the PEM files of a client's certificate.
+type ClientCertificate struct {
+	Certificate string `yaml:"certificate"`
+	Key         string `yaml:"key"`
+}
+
+// AddFlags adds the certificate's flags.
+func (c *ClientCertificate) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&c.Certificate, "client-certificate", c.Certificate, "PEM certificate that authorizes the session, where the relay asks for one")
+	f.StringVar(&c.Key, "client-key", c.Key, "PEM key of the client's certificate")
+}
+
+// TokenVariable is the environment variable with the token of a session.
+const TokenVariable = "HOLOCAST_TOKEN"
+
+// TokenUsage explains the setting that holds a token.
+const TokenUsage = "token that authorizes the session, or @FILE with one (default $" + TokenVariable + ")"
+
+// tokenParameter is what a URL's fragment or query calls a token.
+const tokenParameter = "token"
+
+// maxTokenFile bounds a file with a token, bytes.
+const maxTokenFile = 64 << 10
 
 // AddFlags adds the flags that say whom to trust and how to send.
 func (t *Target) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&t.CertificateHash, "certificate-hash", "", "SHA-256 of the relay's certificate, hex (the relay logs it at its start)")
 	f.BoolVar(&t.Insecure, "insecure", false, "trust the development certificate that the relay names over plain HTTP")
 	f.StringVar(&t.Congestion, "congestion", "", CongestionUsage)
+	f.StringVar(&t.Token, "token", "", TokenUsage)
+	t.Client.AddFlags(f)
+}
+
+// Address is the URL without a token: fit for logs.
+func (t Target) Address() string {
+	address, _ := t.split()
+	return address
+}
+
+// split separates the URL from the token in it.
+func (t Target) split() (address, token string) {
+	u, err := url.Parse(t.URL)
+	if err != nil {
+		return t.URL, ""
+	}
+	if fragment, err := url.ParseQuery(u.EscapedFragment()); err == nil {
+		token = fragment.Get(tokenParameter)
+	}
+	u.Fragment, u.RawFragment = "", ""
+	if query := u.Query(); query.Has(tokenParameter) {
+		token = cmp.Or(token, query.Get(tokenParameter))
+		query.Del(tokenParameter)
+		u.RawQuery = query.Encode()
+	}
+	return u.String(), token
+}
+
+// token is the token to connect with, "" for none.
+func (t Target) token() (string, error) {
+	_, token := t.split()
+	token = cmp.Or(token, t.Token, os.Getenv(TokenVariable))
+	file, ok := strings.CutPrefix(token, "@")
+	if !ok {
+		return strings.TrimSpace(token), nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return "", fmt.Errorf("token: %w", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxTokenFile))
+	if err != nil {
+		return "", fmt.Errorf("token: %w", err)
+	}
+	if token = strings.TrimSpace(string(b)); token == "" {
+		return "", fmt.Errorf("token: %s is empty", file)
+	}
+	return token, nil
 }
 
 // CongestionUsage explains the setting that names a congestion controller.
@@ -75,11 +157,32 @@ func (t Target) Dial(ctx context.Context, h moqt.Handler, cfg moqt.Config) (*moq
 	if err != nil {
 		return nil, err
 	}
+	token, err := t.token()
+	if err != nil {
+		return nil, err
+	}
+	if token != "" {
+		cfg.Tokens = append(slices.Clone(cfg.Tokens), wire.Token{AliasType: wire.TokenUseValue, Value: []byte(token)})
+	}
 	cfg.Congestion = t.Congestion
-	return moqt.Dial(ctx, t.URL, conf, h, cfg)
+	return moqt.Dial(ctx, t.Address(), conf, h, cfg)
 }
 
 func (t Target) tls(ctx context.Context) (*tls.Config, error) {
+	conf, err := t.trust(ctx)
+	if err != nil || t.Client == (ClientCertificate{}) {
+		return conf, err
+	}
+	cert, err := tls.LoadX509KeyPair(t.Client.Certificate, t.Client.Key)
+	if err != nil {
+		return nil, fmt.Errorf("client certificate: %w", err)
+	}
+	conf.Certificates = []tls.Certificate{cert}
+	return conf, nil
+}
+
+// trust says which relay is the right one.
+func (t Target) trust(ctx context.Context) (*tls.Config, error) {
 	if t.CertificateHash != "" {
 		hash, err := devcert.ParseHash(t.CertificateHash)
 		if err != nil {
@@ -145,7 +248,8 @@ const (
 )
 
 // Keep connects, calls use with the session, and connects again when the session
-// is lost, until ctx ends or use returns nil or an error made by Final. use
+// is lost, until ctx ends, use returns nil or an error made by Final, or the relay
+// takes no token of ours. use
 // returns when it is done with the session, at the latest when that ends. The log
 // warns of each reason once, until another comes or a session lasts.
 func (t Target) Keep(ctx context.Context, h moqt.Handler, cfg moqt.Config, use func(context.Context, *moqt.Session) error) error {
@@ -156,6 +260,9 @@ func (t Target) Keep(ctx context.Context, h moqt.Handler, cfg moqt.Config, use f
 		if err == nil {
 			began := time.Now()
 			err = use(ctx, s)
+			if why := s.Err(); t.refused(why) {
+				err = Final(why)
+			}
 			s.Close(wire.NoError, "")
 			if time.Since(began) > lastRetry {
 				wait, reported = firstRetry, ""
@@ -166,14 +273,16 @@ func (t Target) Keep(ctx context.Context, h moqt.Handler, cfg moqt.Config, use f
 		case err == nil, ctx.Err() != nil:
 			return err
 		case errors.As(err, &final):
-			return final.error
+			return t.explain(final.error)
+		case t.refused(err):
+			return t.explain(err)
 		}
 		level := slog.LevelWarn
 		if err.Error() == reported {
 			level = slog.LevelDebug
 		}
 		reported = err.Error()
-		slog.Log(ctx, level, "trying again until the relay answers", "relay", t.URL, "in", wait.Round(time.Millisecond), "reason", err)
+		slog.Log(ctx, level, "trying again until the relay answers", "relay", t.Address(), "in", wait.Round(time.Millisecond), "reason", err)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -182,6 +291,37 @@ func (t Target) Keep(ctx context.Context, h moqt.Handler, cfg moqt.Config, use f
 		wait = min(2*wait, lastRetry)
 		wait += rand.N(wait / 4) // so that many clients do not return together
 	}
+}
+
+// refused reports whether an error says that the relay does not let us, which no further
+// attempt would change: a token from a file may be another one by then.
+func (t Target) refused(err error) bool {
+	if strings.HasPrefix(cmp.Or(t.Token, os.Getenv(TokenVariable)), "@") {
+		return false
+	}
+	var closed *moqt.SessionError
+	if errors.As(err, &closed) {
+		switch closed.Code {
+		case wire.Unauthorized, wire.MalformedAuthToken, wire.ExpiredAuthToken:
+			return closed.Remote
+		}
+	}
+	var refused *moqt.RequestError
+	if errors.As(err, &refused) {
+		switch refused.Code {
+		case wire.RequestUnauthorized, wire.RequestMalformedAuthToken, wire.RequestExpiredAuthToken:
+			return true
+		}
+	}
+	return false
+}
+
+// explain says what helps where the relay does not let us.
+func (t Target) explain(err error) error {
+	if !t.refused(err) {
+		return err
+	}
+	return fmt.Errorf("%w (a token is given with --token or $%s)", err, TokenVariable)
 }
 
 type finalError struct{ error }

@@ -33,9 +33,12 @@ type ListenConfig struct {
 	ResetKey *[32]byte
 	// HTTP answers HTTP/3 requests that are not WebTransport; nil = 404.
 	HTTP http.Handler
-	// CheckOrigin decides which web pages may connect; nil = all of them: what a
-	// session may do is for tokens to say.
+	// CheckOrigin decides which web pages may connect; nil = all of them.
 	CheckOrigin func(*http.Request) bool
+	// MaxConnects is how many connections a second may be attempted before clients have to
+	// prove that they receive at the address they send from (Retry, RFC 9000 §8.1.2),
+	// which costs them a round trip; 0 = any number.
+	MaxConnects int
 }
 
 // Listener accepts sessions over raw QUIC and WebTransport on one UDP port.
@@ -83,7 +86,10 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 	tlsConfig.MinVersion = tls.VersionTLS13
 	l := &Listener{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), udp: udp,
-		tr:       &quic.Transport{Conn: udp, ConnContext: connContext, StatelessResetKey: (*quic.StatelessResetKey)(cfg.ResetKey)},
+		tr: &quic.Transport{
+			Conn: udp, ConnContext: connContext, StatelessResetKey: (*quic.StatelessResetKey)(cfg.ResetKey),
+			VerifySourceAddress: (&connects{limit: cfg.MaxConnects}).verify,
+		},
 		sessions: make(chan *Session), conns: map[*quic.Conn]struct{}{},
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())

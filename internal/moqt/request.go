@@ -221,6 +221,9 @@ func (r *Request) Session() *Session { return r.stream.s }
 // outlives the request's acceptance.
 func (r *Request) Context() context.Context { return r.stream.str.Context() }
 
+// Revoke ends an accepted request from our side, as if the peer had withdrawn it.
+func (r *Request) Revoke(code wire.StreamCode) { r.stream.abort(code) }
+
 // claim makes the caller the one who answers. It calls running.Done when what
 // the answer began is over.
 func (r *Request) claim() error {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"io"
 	"log/slog"
@@ -263,6 +264,12 @@ func (s *Session) Implementation() string { return s.peer.Implementation }
 
 // SetupTokens are the tokens of the peer's SETUP.
 func (s *Session) SetupTokens() []wire.Token { return s.peer.AuthorizationTokens }
+
+// PeerCertificates are those of a client that showed one, its own first, as it sent
+// them: ListenConfig.TLS says whether they are verified.
+func (s *Session) PeerCertificates() []*x509.Certificate {
+	return s.conn.quic().ConnectionState().TLS.PeerCertificates
+}
 
 // RemoteAddr is the peer's network address.
 func (s *Session) RemoteAddr() net.Addr { return s.conn.quic().RemoteAddr() }

@@ -431,11 +431,22 @@ func (t *Track) End(code wire.DoneCode, reason string) {
 	}
 }
 
+// farAhead is more groups than anybody publishes: four years of 30 a second.
+const farAhead = 1 << 32
+
 // Restart forgets what was published: the publisher is back and numbers its groups
-// from the start. Subscriptions go on.
-func (t *Track) Restart() {
+// anew, from next on. Subscriptions go on, but for those whose filter does not let next
+// pass: they wait for groups that were announced and may never come, so they end. All end
+// where the groups before were so far ahead that none of them can be what anybody waits for.
+func (t *Track) Restart(next moqt.Location) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	far := t.hasLargest && t.largest.Group > next.Group && t.largest.Group-next.Group > farAhead
+	for v := range t.viewers {
+		if far || v.sink.Forwarding() && !v.sink.Passes(next) {
+			v.strand()
+		}
+	}
 	for len(t.groups) > 0 {
 		t.drop()
 	}

@@ -25,10 +25,11 @@ type viewer struct {
 	sink  Sink
 	since time.Time // earlier objects belong to the joining fetch
 
-	mu      sync.Mutex
-	offered []*subgroup
-	wake    chan struct{}
-	wg      sync.WaitGroup
+	mu       sync.Mutex
+	offered  []*subgroup
+	stranded bool // by Restart
+	wake     chan struct{}
+	wg       sync.WaitGroup
 }
 
 // flight is one subgroup in flight to one viewer.
@@ -133,6 +134,9 @@ func (q *Queue) Serve(t *Track, sink Sink, since time.Time) error {
 		t.mu.Lock()
 		ended := t.ended
 		t.mu.Unlock()
+		if ended == nil {
+			ended = v.leftBehind()
+		}
 		if ended != nil && v.idle() {
 			return v.finish(ended)
 		}
@@ -200,6 +204,23 @@ func (v *viewer) offer(sg *subgroup) {
 	}
 	v.mu.Unlock()
 	v.signal()
+}
+
+// strand ends the viewer: the groups it waits for will not come.
+func (v *viewer) strand() {
+	v.mu.Lock()
+	v.stranded = true
+	v.mu.Unlock()
+	v.signal()
+}
+
+func (v *viewer) leftBehind() *moqt.DoneError {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.stranded {
+		return nil
+	}
+	return &moqt.DoneError{Code: wire.DoneInternalError, Reason: "the publisher numbers its groups anew"}
 }
 
 func (v *viewer) signal() {

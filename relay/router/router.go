@@ -7,8 +7,10 @@ package router
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
+	"holocast/relay/auth"
 )
 
 // Config sets a router's limits; zero fields take the defaults.
@@ -36,6 +39,11 @@ type Config struct {
 	// MaxOpen bounds the subgroups in flight to one session at a time.
 	// origin.DefaultMaxOpen.
 	MaxOpen int
+	// Auth says who may do what; nil allows everything to everybody.
+	Auth *auth.Authority
+	// Backups lets several publishers have a namespace at a time: the same tracks from
+	// all of them reach viewers once. Otherwise a second one is refused.
+	Backups bool
 	Log     *slog.Logger
 }
 
@@ -61,6 +69,8 @@ type Router struct {
 // client is a session being served.
 type client struct {
 	number  uint64
+	access  *auth.Session // nil = it may do anything
+	subject string        // who it has proved to be, "" for nobody
 	fetches int           // being served
 	queue   *origin.Queue // what is in flight to it
 }
@@ -76,6 +86,7 @@ type discovery struct {
 	s      *moqt.Session
 	prefix moqt.Namespace
 	tracks bool
+	grant  *auth.Grant     // by which it may; nil = none is needed
 	a      *moqt.Announcer // once accepted
 }
 
@@ -101,11 +112,24 @@ func (r *Router) AddLocal(t *origin.Track) { r.local.Add(t) }
 // Serve answers a session until it ends.
 func (r *Router) Serve(s *moqt.Session) {
 	log := r.log.With("peer", s.RemoteAddr().String())
+	c := &client{queue: origin.NewQueue(r.cfg.MaxOpen)}
+	var ended <-chan *moqt.SessionError
+	if r.cfg.Auth != nil {
+		access, err := r.cfg.Auth.Open(s)
+		if refused := (*moqt.SessionError)(nil); errors.As(err, &refused) {
+			log.Info("session refused", "reason", err)
+			s.Close(refused.Code, refused.Reason)
+			return
+		}
+		defer access.Close()
+		c.access, c.subject, ended = access, access.Subject(), access.Ended()
+	}
 	r.mu.Lock()
 	full := len(r.sessions) >= r.cfg.MaxSessions
 	if !full {
 		r.served++
-		r.sessions[s] = &client{number: r.served, queue: origin.NewQueue(r.cfg.MaxOpen)}
+		c.number = r.served
+		r.sessions[s] = c
 	}
 	r.mu.Unlock()
 	if full {
@@ -113,7 +137,7 @@ func (r *Router) Serve(s *moqt.Session) {
 		s.Close(wire.InternalError, "the relay is at its limit of sessions")
 		return
 	}
-	log.Info("session open", "implementation", s.Implementation(), "webtransport", s.WebTransport(), "path", s.Path())
+	log.Info("session open", "implementation", abridged(s.Implementation()), "webtransport", s.WebTransport(), "path", abridged(withoutQuery(s.Path())), "subject", abridged(c.subject))
 	s.Serve(moqt.Handler{
 		Subscribe:          r.subscribe,
 		TrackStatus:        r.trackStatus,
@@ -123,11 +147,40 @@ func (r *Router) Serve(s *moqt.Session) {
 		SubscribeNamespace: r.discover,
 		SubscribeTracks:    r.discover,
 	})
-	<-s.Context().Done()
+	c.stay(s, ended)
 	r.mu.Lock()
 	delete(r.sessions, s)
 	r.mu.Unlock()
-	log.Info("session closed", "reason", s.Err())
+	log.Info("session closed", "reason", abridged(s.Err().Error()))
+}
+
+// stay returns when the session has ended. It ends a session that may do nothing any more,
+// or shows in time nothing by which it may.
+func (c *client) stay(s *moqt.Session, ended <-chan *moqt.SessionError) {
+	var unproven <-chan time.Time
+	if c.access != nil && !c.access.MayStay() {
+		t := time.NewTimer(unprovenFor)
+		defer t.Stop()
+		unproven = t.C
+	}
+	for {
+		select {
+		case <-s.Context().Done():
+			return
+		case why := <-ended:
+			s.Close(why.Code, why.Reason)
+		case <-unproven:
+			if !c.access.MayStay() {
+				s.Close(wire.Unauthorized, "a token is needed")
+			}
+		}
+	}
+}
+
+// withoutQuery is a session's path without what may hold a token.
+func withoutQuery(path string) string {
+	path, _, _ = strings.Cut(path, "?")
+	return path
 }
 
 // Sessions returns the open sessions by their unique numbers.
@@ -171,13 +224,32 @@ func (r *Router) notify() {
 
 func (r *Router) publishNamespace(req *moqt.NamespaceRequest) {
 	up := peer{req.Session()}
-	log := r.log.With("namespace", req.Namespace.String(), "peer", up.String())
-	withdraw := func() {}
-	err := req.Accept(func() {
-		withdraw = r.Offer(req.Namespace, up)
+	log := r.log.With("namespace", abridged(req.Namespace.String()), "peer", up.String())
+	grant, err := r.allow(req.Request, auth.Publish, moqt.TrackName{Namespace: req.Namespace})
+	if err == nil {
+		err = reserved(req.Namespace)
+	}
+	o := &offer{req.Namespace, up}
+	if err == nil {
+		find := func() Upstream { return r.owner(o.ns, up) }
+		err = r.claim(req.Context(), find, func() { r.add(o) })
+	}
+	if err != nil {
+		log.Info("namespace refused", "reason", err)
+		_ = req.RejectWith(err)
+		return
+	}
+	stop := during(grant, func(why error) {
+		req.Revoke(streamCode(why))
+		r.remove(o)
+		r.revoke(o.ns, up, why)
+	})
+	err = req.Accept(func() {
+		r.joinAll(o)
 		log.Info("namespace published")
 	})
-	withdraw()
+	stop()
+	r.remove(o)
 	log.Info("namespace withdrawn", "reason", err)
 }
 
@@ -186,20 +258,39 @@ func (r *Router) publishNamespace(req *moqt.NamespaceRequest) {
 func (r *Router) Offer(ns moqt.Namespace, up Upstream) (withdraw func()) {
 	o := &offer{ns, up}
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.add(o)
+	r.mu.Unlock()
+	r.joinAll(o)
+	return func() { r.remove(o) }
+}
+
+// add adds an offer. r.mu is held.
+func (r *Router) add(o *offer) {
 	r.offers = append(r.offers, o)
 	r.notify()
+}
+
+// joinAll subscribes to those tracks of an offer that are in use.
+func (r *Router) joinAll(o *offer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, t := range r.tracks {
-		if t.Name().Namespace.HasPrefix(ns) {
-			go t.join(up)
+		if t.Name().Namespace.HasPrefix(o.ns) {
+			go t.join(o.up)
 		}
 	}
-	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.offers = slices.DeleteFunc(r.offers, func(x *offer) bool { return x == o })
-		r.notify()
-	}
+}
+
+func (r *Router) remove(o *offer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.withdraw(func(x *offer) bool { return x == o })
+}
+
+// withdraw removes the offers that which selects. r.mu is held.
+func (r *Router) withdraw(which func(*offer) bool) {
+	r.offers = slices.DeleteFunc(r.offers, which)
+	r.notify()
 }
 
 // Namespaces lists the published namespaces.
@@ -214,10 +305,16 @@ func (r *Router) Namespaces() []moqt.Namespace {
 }
 
 func (r *Router) discover(req *moqt.DiscoveryRequest) {
-	d := &discovery{s: req.Session(), prefix: req.Prefix, tracks: req.Tracks}
+	grant, err := r.allow(req.Request, auth.Subscribe, moqt.TrackName{Namespace: req.Prefix})
+	if err != nil {
+		_ = req.RejectWith(err)
+		return
+	}
+	defer during(grant, func(why error) { req.Revoke(streamCode(why)) })()
+	d := &discovery{s: req.Session(), prefix: req.Prefix, tracks: req.Tracks, grant: grant}
 	ctx, cancel := context.WithCancel(req.Context())
 	var wg sync.WaitGroup
-	err := req.Accept(func(a *moqt.Announcer) {
+	err = req.Accept(func(a *moqt.Announcer) {
 		d.a = a
 		r.mu.Lock()
 		r.discoveries[d] = struct{}{}
@@ -236,7 +333,7 @@ func (r *Router) discover(req *moqt.DiscoveryRequest) {
 	r.mu.Unlock()
 	cancel()
 	wg.Wait()
-	r.log.Debug("discovery ended", "prefix", d.prefix.String(), "reason", err)
+	r.log.Debug("discovery ended", "prefix", abridged(d.prefix.String()), "reason", err)
 }
 
 // announce sends a subscriber the namespaces that appear and disappear under its
@@ -293,6 +390,11 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 		}
 		return
 	}
+	grant, err := r.allow(req.Request, auth.Subscribe, req.Track)
+	if err != nil {
+		_ = req.RejectWith(err)
+		return
+	}
 	wait := time.Duration(0)
 	if ms := req.Parameters.RendezvousTimeout; ms != nil {
 		wait = min(time.Duration(min(*ms, 1<<31))*time.Millisecond, r.cfg.MaxRendezvous)
@@ -308,17 +410,22 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 		t.release()
 		return
 	}
-	r.log.Debug("subscribed", "track", req.Track.String(), "peer", req.Session().RemoteAddr().String())
+	r.log.Debug("subscribed", "track", abridged(req.Track.String()), "peer", req.Session().RemoteAddr().String())
 	go func() {
+		defer during(grant, func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
 		err := r.queue(req.Session()).Serve(t.Track, origin.Publication{Publication: pub}, since)
 		t.release()
-		r.log.Debug("subscription ended", "track", req.Track.String(), "reason", err)
+		r.log.Debug("subscription ended", "track", abridged(req.Track.String()), "reason", err)
 	}()
 }
 
 func (r *Router) trackStatus(req *moqt.TrackStatusRequest) {
 	if t := r.local.Track(req.Track); t != nil {
 		_ = req.Accept(t.Info())
+		return
+	}
+	if _, err := r.allow(req.Request, auth.Subscribe, req.Track); err != nil {
+		_ = req.RejectWith(err)
 		return
 	}
 	t, err := r.acquire(req.Context(), req.Track, 0)
@@ -335,6 +442,12 @@ func (r *Router) fetch(req *moqt.FetchRequest) {
 		_ = t.ServeFetch(req)
 		return
 	}
+	grant, err := r.allow(req.Request, auth.Subscribe, req.Track)
+	if err != nil {
+		_ = req.RejectWith(err)
+		return
+	}
+	defer during(grant, func(why error) { req.Revoke(streamCode(why)) })()
 	if !r.beginFetch(req.Session()) {
 		_ = req.RejectWith(&moqt.RequestError{Code: wire.RequestExcessiveLoad, Reason: "too many fetches at a time", RetryInterval: 1 + 1000})
 		return
@@ -350,7 +463,7 @@ func (r *Router) fetch(req *moqt.FetchRequest) {
 	if oldest, ok := t.OldestGroup(); req.Joining == nil && (!ok || req.Start.Group < oldest) {
 		if up := t.anyUpstream(); up != nil {
 			if err := r.pipeFetch(up, req); err != nil {
-				r.log.Debug("upstream fetch", "track", req.Track.String(), "err", err)
+				r.log.Debug("upstream fetch", "track", abridged(req.Track.String()), "err", err)
 			}
 			return
 		}

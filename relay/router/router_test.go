@@ -175,10 +175,13 @@ func (r *relay) upstreams() int {
 
 func short() Config { return Config{Linger: 20 * time.Millisecond, Grace: 10 * time.Second} }
 
-// TestTwoPublishers: the same track from two publishers reaches viewers once, and
-// either may leave.
+// backups lets several publishers have a namespace.
+func backups() Config { c := short(); c.Backups = true; return c }
+
+// TestTwoPublishers: where backups are allowed, the same track from two publishers reaches
+// viewers once, and either may leave.
 func TestTwoPublishers(t *testing.T) {
-	r := start(t, short())
+	r := start(t, backups())
 	a, b := newPoints(), newPoints()
 	first := r.publish(a)
 	sub := r.subscribe(r.dial(moqt.Handler{}))
@@ -249,7 +252,7 @@ func TestPublisherIsReplacedForThoseWhoStay(t *testing.T) {
 		{"before the first is missed", false, 7, 8},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := start(t, short())
+			r := start(t, backups())
 			dynamic := func() *origin.Track {
 				return origin.NewTrack(points, wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyDynamicGroups, Int: 1}), origin.Limits{})
 			}

@@ -22,6 +22,7 @@ type track struct {
 	joining   map[Upstream]bool // SUBSCRIBE sent, not answered
 	pubs      map[Upstream]bool // upstreams that came by PUBLISH
 	refs      int               // viewers and requests that hold the track
+	subject   string            // the identity of the last upstream
 	lostAt    time.Time         // when the last upstream was lost; zero while there is one
 	removed   bool
 	timer     *time.Timer   // of Linger or Grace
@@ -33,9 +34,14 @@ type track struct {
 
 // hold finds or makes a track and takes a reference to it.
 func (r *Router) hold(name moqt.TrackName) *track {
-	key := name.String()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.find(name)
+}
+
+// find is hold. r.mu is held.
+func (r *Router) find(name moqt.TrackName) *track {
+	key := name.String()
 	t := r.tracks[key]
 	if t == nil {
 		t = &track{

@@ -1,8 +1,10 @@
 package router
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"time"
@@ -10,7 +12,11 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
+	"holocast/relay/auth"
 )
+
+// errNoRoom refuses a track that could have no further group.
+var errNoRoom = &moqt.RequestError{Code: wire.RequestMalformedTrack, Reason: "the track's largest group leaves no room for another"}
 
 // Upstream is where the tracks of an offered namespace come from. Equal values are the
 // same upstream.
@@ -81,7 +87,7 @@ func (t *track) subscribe(up Upstream) {
 		}
 		return
 	}
-	if !t.adopt(up, sub, false) {
+	if t = t.adopt(up, sub, false); t == nil {
 		return
 	}
 	filled := t.filling()
@@ -116,23 +122,52 @@ func away(name moqt.TrackName) error {
 	return &moqt.RequestError{Code: wire.RequestDoesNotExist, Reason: "the publisher of " + name.String() + " went away", RetryInterval: 1 + 1000}
 }
 
-// adopt makes sub the track's subscription at up and starts receiving. When the track
-// has been removed, it cancels sub and returns false.
-func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool) bool {
+// adopt makes sub the track's subscription at up and starts receiving. What a publisher
+// said of the track goes with it: viewers of another identity's, or of one with other
+// properties, are told to subscribe again. adopt returns the track that has sub then; nil,
+// having cancelled sub, when there is none.
+func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool) *track {
+	t.r.mu.Lock()
 	t.mu.Lock()
 	delete(t.joining, up)
-	if t.removed {
+	switch absurd := sub.Largest != nil && sub.Largest.Group > maxGroup; {
+	case absurd:
+		t.lastErr = errNoRoom
+		delete(t.pubs, up)
+		t.arm()
+		t.notify()
+		fallthrough
+	case t.removed:
 		t.mu.Unlock()
+		t.r.mu.Unlock()
 		sub.Cancel()
-		return false
+		return nil
+	}
+	for other, old := range t.upstreams { // whose end is about to be noticed
+		if old.Session().Err() != nil {
+			t.leave(other)
+		}
+	}
+	subject, first := t.r.subject(up), len(t.upstreams) == 0
+	if first && !t.lostAt.IsZero() && (t.subject != subject || !bytes.Equal(t.Properties(), sub.Properties)) {
+		t.end(wire.DoneInternalError, "another publisher has the track now")
+		t.mu.Unlock()
+		again := t.r.find(t.Name())
+		t.r.mu.Unlock()
+		defer again.release()
+		return again.adopt(up, sub, published)
 	}
 	known, ok := t.Largest()
 	missed := ok && t.refs > 0 && sub.Largest != nil && known.Less(*sub.Largest)
-	if ok && len(t.upstreams) == 0 && (sub.Largest == nil || sub.Largest.Less(known)) {
-		t.Restart() // else new groups would pass for duplicates of cached ones
+	if ok && first && (sub.Largest == nil || sub.Largest.Less(known)) {
+		next := moqt.Location{}
+		if sub.Largest != nil {
+			next = *sub.Largest
+		}
+		t.Restart(next) // else new groups would pass for duplicates of cached ones
 		missed = t.refs > 0 && sub.Largest != nil
 	}
-	if len(sub.Properties) > 0 {
+	if first || len(sub.Properties) > 0 {
 		t.SetProperties(sub.Properties)
 	}
 	if sub.Largest != nil {
@@ -142,21 +177,32 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool) bool 
 	case published:
 		t.pubs[up] = true
 		t.closeFilled(t.filled) // nobody can fetch from a publisher that may not answer
-	case len(t.upstreams) == 0 && !t.lostAt.IsZero(): // the cache is from a publisher that left
+	case first && !t.lostAt.IsZero(): // the cache is from a publisher that left
 		t.closeFilled(t.filled)
 		t.filled = make(chan struct{})
 	}
 	t.upstreams[up] = sub
+	t.subject = subject
 	t.lostAt, t.lastErr, t.asked = time.Time{}, nil, newGroup{}
 	t.arm()
 	t.notify()
 	t.mu.Unlock()
+	t.r.mu.Unlock()
 	if missed { // viewers missed groups published before this subscription
 		t.requestGroup(sub.Largest.Group + 1)
 	}
 	go t.receiveDatagrams(sub)
 	go t.receive(up, sub)
-	return true
+	return t
+}
+
+// leave removes an upstream. t.mu is held.
+func (t *track) leave(up Upstream) {
+	delete(t.upstreams, up)
+	delete(t.pubs, up)
+	if len(t.upstreams) == 0 {
+		t.lostAt = time.Now()
+	}
 }
 
 // requestGroup passes a viewer's NEW_GROUP_REQUEST upstream where the track has
@@ -194,6 +240,10 @@ func (t *track) receive(up Upstream, sub *moqt.Subscription) {
 		if err != nil {
 			t.lost(up, sub, err)
 			return
+		}
+		if r.Group > maxGroup {
+			r.Malformed(fmt.Errorf("%w: group %d leaves no room for another", wire.ErrMalformedTrack, r.Group))
+			continue
 		}
 		// Opened before the next one is accepted, so that viewers are offered the
 		// last subgroup before the track ends for them.
@@ -253,6 +303,9 @@ func (t *track) receiveDatagrams(sub *moqt.Subscription) {
 		if err != nil {
 			return
 		}
+		if d.Group > maxGroup {
+			continue
+		}
 		t.SendDatagram(*d)
 	}
 }
@@ -266,11 +319,7 @@ func (t *track) lost(up Upstream, sub *moqt.Subscription, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.upstreams[up] == sub {
-		delete(t.upstreams, up)
-		delete(t.pubs, up)
-	}
-	if len(t.upstreams) == 0 {
-		t.lostAt = time.Now()
+		t.leave(up)
 	}
 	t.arm()
 	t.notify()
@@ -329,22 +378,48 @@ func (t *track) publishedByOther(s *moqt.Session) bool {
 
 // publish accepts a track that its publisher PUBLISHes.
 func (r *Router) publish(req *moqt.PublishRequest) {
+	up := peer{req.Session()}
+	log := r.log.With("track", abridged(req.Track.String()), "peer", up.String())
+	grant, err := r.allow(req.Request, auth.Publish, req.Track)
+	if err == nil {
+		err = reserved(req.Track.Namespace)
+	}
+	if err == nil && req.Largest != nil && req.Largest.Group > maxGroup {
+		err = errNoRoom
+	}
 	t := r.hold(req.Track)
-	defer t.release()
-	s := req.Session()
+	defer func(held *track) { held.release() }(t)
+	if err == nil {
+		find := func() Upstream { return r.trackOwner(req.Track, up) }
+		err = r.claim(req.Context(), find, func() { // its own from here on
+			t.mu.Lock()
+			t.pubs[up] = true
+			t.mu.Unlock()
+		})
+	}
+	if err != nil {
+		log.Info("track refused", "reason", err)
+		_ = req.RejectWith(err)
+		return
+	}
 	sub, err := req.Accept(moqt.SubscribeOptions{})
 	if err != nil {
+		t.mu.Lock()
+		delete(t.pubs, up)
+		t.mu.Unlock()
 		return
 	}
-	if !t.adopt(peer{s}, sub, true) {
+	if t = t.adopt(up, sub, true); t == nil {
 		return
 	}
-	r.log.Info("track published", "track", req.Track.String(), "peer", s.RemoteAddr().String())
+	stop := during(grant, func(error) { sub.Cancel() })
+	context.AfterFunc(sub.Session().Context(), func() { stop() })
+	log.Info("track published")
 	r.mu.Lock()
 	r.notify()
 	var interested []*discovery
 	for d := range r.discoveries {
-		if d.tracks && d.s != s && req.Track.Namespace.HasPrefix(d.prefix) {
+		if d.tracks && d.s != up.s && req.Track.Namespace.HasPrefix(d.prefix) {
 			interested = append(interested, d)
 		}
 	}
@@ -373,5 +448,6 @@ func (t *track) offerTo(d *discovery) {
 		t.r.log.Debug("PUBLISH refused", "track", t.Name().String(), "peer", d.s.RemoteAddr().String(), "err", err)
 		return
 	}
+	defer during(d.grant, func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
 	_ = t.r.queue(d.s).Serve(t.Track, origin.Publication{Publication: pub}, since)
 }

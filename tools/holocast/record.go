@@ -65,7 +65,7 @@ func record(ctx context.Context, o recordOptions, path string, stdout io.Writer)
 	if err != nil {
 		return err
 	}
-	w, err := recording.Create(path, map[string]string{"url": o.target.URL, "program": "holocast " + service.Version(wire.ALPN)})
+	w, err := recording.Create(path, map[string]string{"url": o.target.Address(), "program": "holocast " + service.Version(wire.ALPN)})
 	if err != nil {
 		return err
 	}

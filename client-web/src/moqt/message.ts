@@ -160,9 +160,14 @@ class ParameterWriter {
   }
 }
 
-export function encodeSetup(implementation: string): Uint8Array<ArrayBuffer> {
+/** `token` authorizes the session, by value and of a type agreed out of band (§10.2.2). */
+export function encodeSetup(implementation: string, token?: string): Uint8Array<ArrayBuffer> {
   return message(MessageType.SETUP, (w) => {
-    w.varint(0x07); // MOQT_IMPLEMENTATION, §10.3.1.5
+    if (token !== undefined) {
+      w.varint(0x03); // AUTHORIZATION_TOKEN, §10.3.1.4
+      w.bytes(Uint8Array.of(3, 0, ...new TextEncoder().encode(token)));
+    }
+    w.varint(token === undefined ? 0x07 : 0x07 - 0x03); // MOQT_IMPLEMENTATION, §10.3.1.5
     w.string(implementation);
   });
 }

@@ -302,6 +302,8 @@ export interface ConnectOptions {
   readonly certificateHashes?: readonly Uint8Array<ArrayBuffer>[];
   /** What SETUP says of this end. */
   readonly implementation?: string;
+  /** Authorizes the session. */
+  readonly token?: string;
 }
 
 export class Session {
@@ -375,7 +377,7 @@ export class Session {
       const control = await transport.createUnidirectionalStream({ sendOrder: 1000 } as WebTransportSendStreamOptions);
       s.#control = control.getWriter();
       s.#control.closed.catch(() => {});
-      await s.#control.write(encodeSetup(o.implementation ?? "holocast-web"));
+      await s.#control.write(encodeSetup(o.implementation ?? "holocast-web", o.token));
       await withTimeout(Promise.race([ready, s.closed.then((e) => Promise.reject(e))]), SETUP_TIMEOUT, "SETUP");
     } catch (e) {
       s.close(SessionCode.CONTROL_MESSAGE_TIMEOUT, "no SETUP");

@@ -1,12 +1,16 @@
 import type { Watched } from "../media/session/messages.ts";
 
-/** What a link names: ?relay=https://HOST:4443&session=demo. Without a relay, port 4443 of the host that serves the page. */
+/**
+ * What a link names: ?relay=https://HOST:4443&session=demo#token=TOKEN. Without a relay, port 4443 of the host that serves
+ * the page. A token is in the fragment, which browsers send to nobody.
+ */
 export type Link = Watched;
 
 const DEFAULT_PORT = 4443;
 
 export function parseLink(location: { readonly href: string; readonly hostname: string }): Link {
-  const q = new URL(location.href).searchParams;
+  const here = new URL(location.href);
+  const q = here.searchParams;
   const fallback = `https://${location.hostname || "localhost"}:${DEFAULT_PORT}/`;
   let relay = fallback;
   const named = q.get("relay");
@@ -23,6 +27,7 @@ export function parseLink(location: { readonly href: string; readonly hostname: 
     relay,
     session: q.get("session") || undefined,
     certificate: q.get("certificate") || undefined,
+    token: new URLSearchParams(here.hash.slice(1)).get("token") || undefined,
     receipts: q.get("receipts") !== "off",
     quality: q.get("quality") || "auto",
     rate: Number(q.get("rate")) > 0 ? 1e6 * Number(q.get("rate")) : Infinity,

@@ -137,6 +137,11 @@ describe("link", () => {
     ["?relay=javascript:alert(1)", "https://host.example:4443/", undefined],
     ["?relay=http://[", "https://host.example:4443/", undefined],
   ])("%s", (query, relay, session) => expect(link(query)).toMatchObject({ relay, session }));
+  it("takes a token from the fragment alone", () => {
+    expect(link("?session=x#token=a.b.c").token).toBe("a.b.c");
+    expect(link("?session=x&token=a.b.c").token).toBeUndefined();
+    expect(link("#other=1").token).toBeUndefined();
+  });
   it("chooses a quality where it names one", () => {
     expect(link("").quality).toBe("auto");
     expect(link("?quality=low").quality).toBe("low");

@@ -38,6 +38,7 @@ describe("messages of a viewer", () => {
   const all = { rendezvousTimeout: 10000, subgroupDeliveryTimeout: 500, priority: 128, filter: "largestObject", groupOrder: "descending" } as const;
   it.each([
     ["setup", encodeSetup("holocast-web")],
+    ["setupWithToken", encodeSetup("holocast-web", "a.b.c")],
     ["subscribe", encodeSubscribe(4n, track, {})],
     ["subscribeAll", encodeSubscribe(300n, track, all)],
     ["joiningFetch", encodeJoiningFetch(6n, 4n, 0, 16)],

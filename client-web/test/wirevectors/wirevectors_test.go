@@ -66,6 +66,7 @@ func vectors(t *testing.T) map[string]any {
 		// What a viewer sends.
 		"sent": map[string]string{
 			"setup":              message(&wire.Setup{Implementation: "holocast-web"}),
+			"setupWithToken":     message(&wire.Setup{Implementation: "holocast-web", AuthorizationTokens: []wire.Token{{AliasType: wire.TokenUseValue, Value: []byte("a.b.c")}}}),
 			"subscribe":          message(&wire.Subscribe{RequestID: 4, Track: track}),
 			"subscribeAll":       message(&wire.Subscribe{RequestID: 300, Track: track, Parameters: wire.Parameters{RendezvousTimeout: ptr(uint64(10000)), SubgroupDeliveryTimeout: ptr(uint64(500)), SubscriberPriority: ptr(uint8(128)), Filter: &wire.Filter{Type: wire.FilterLargestObject}, GroupOrder: ptr(wire.Descending)}}),
 			"joiningFetch":       message(&wire.Fetch{RequestID: 6, FetchType: wire.FetchRelativeJoining, JoiningRequestID: 4, Parameters: wire.Parameters{SubscriberPriority: ptr(uint8(16))}}),

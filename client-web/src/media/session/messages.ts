@@ -22,6 +22,8 @@ export interface Watched {
   readonly session: string | undefined;
   /** SHA-256 of the relay's certificate in hex, the only one to be trusted then. */
   readonly certificate: string | undefined;
+  /** What authorizes the viewer at the relay. */
+  readonly token: string | undefined;
   readonly receipts: boolean;
   /** A quality by name, or "auto". */
   readonly quality: string;

@@ -1,6 +1,6 @@
 /** A viewer's side of a session: connection, clock, catalog and recording. Receiving media is left to the media. */
 import {
-  ConnectError, DoneCode, DoneError, keep, RequestCode, RequestError,
+  ConnectError, DoneCode, DoneError, keep, RequestCode, RequestError, SessionCode, SessionError,
   type DatagramTrack, type Session, type Subscription, type TrackName, type TrackSink,
 } from "../../moqt/index.ts";
 import type { Catalog } from "./catalog.ts";
@@ -51,13 +51,17 @@ export class Viewer implements Host {
   run(): void {
     this.#enter("connecting", "");
     setInterval(() => void this.#report(), REPORT_INTERVAL);
-    const { relay, certificate } = this.watched;
+    const { relay, certificate, token } = this.watched;
     void keep(
       {
         url: relay,
         ...(certificate !== undefined && { pinned: certificate }),
+        ...(token !== undefined && { token }),
         use: (s) => this.#use(s),
-        failed: (why) => (why instanceof ConnectError ? this.#enter(why.failure, why.message) : this.#enter("lost", why.message)),
+        failed: (why) => {
+          if (why instanceof ConnectError) this.#enter(why.failure, why.message);
+          else this.#enter(why instanceof SessionError && UNAUTHORIZED.has(why.code) ? "refused" : "lost", reason(why));
+        },
       },
       this.#stop.signal,
     );
@@ -183,6 +187,7 @@ export class Viewer implements Host {
         const absent = e instanceof RequestError && (e.code === RequestCode.DOES_NOT_EXIST || e.code === RequestCode.TIMEOUT);
         if (absent) this.#enter(this.#hadCatalog ? "ended" : "waiting", "");
         else this.#enter("refused", reason(e));
+        if (e instanceof RequestError && e.code === RequestCode.UNAUTHORIZED) return; // the session ends if that changes
         await new Promise((resolve) => setTimeout(resolve, 1000));
         continue;
       }
@@ -258,6 +263,12 @@ export class Viewer implements Host {
   }
 }
 
+/** Session codes that say that the relay does not let us. */
+const UNAUTHORIZED: ReadonlySet<number> = new Set([SessionCode.UNAUTHORIZED, SessionCode.MALFORMED_AUTH_TOKEN, SessionCode.EXPIRED_AUTH_TOKEN]);
+
+/** What failed, in words for the page. */
 function reason(e: unknown): string {
+  const unauthorized = e instanceof SessionError ? UNAUTHORIZED.has(e.code) : e instanceof RequestError && e.code === RequestCode.UNAUTHORIZED;
+  if (unauthorized) return `${(e as Error).message}. Ask for a link with a token that is valid for this session.`;
   return e instanceof Error ? e.message : String(e);
 }

@@ -7,7 +7,7 @@ namespace Holocast
     /// </summary>
     public readonly struct HolocastAddress : IEquatable<HolocastAddress>
     {
-        /// <summary>moqt://host[:port][/session].</summary>
+        /// <summary>moqt://host[:port][/session][?token=…]. The token authorizes the viewer at the relay.</summary>
         public readonly string Url;
 
         /// <summary>SHA-256 of the relay's certificate, hex; empty = the platform's trust.</summary>
@@ -21,7 +21,7 @@ namespace Holocast
 
         /// <summary>
         /// Reads moqt://host:port/session, host:port/session, and the web viewer's link
-        /// (http://…/?relay=https://host:port&amp;session=…&amp;certificate=…). A hash may follow
+        /// (http://…/?relay=https://host:port&amp;session=…&amp;certificate=…#token=…). A hash may follow
         /// the first two as #hash.
         /// </summary>
         public static bool TryParse(string text, out HolocastAddress address)
@@ -46,7 +46,7 @@ namespace Holocast
                 return false;
             }
             string rest = scheme.Length > 0 ? text.Substring(scheme.Length + 3) : text;
-            int slash = rest.IndexOf('/');
+            int slash = rest.IndexOfAny(new[] { '/', '?' });
             string host = slash < 0 ? rest : rest.Substring(0, slash);
             string session = slash < 0 ? "" : rest.Substring(slash).TrimEnd('/');
             if (!IsHost(host) || !IsHash(hash))
@@ -67,11 +67,14 @@ namespace Holocast
             {
                 return false;
             }
-            string relay = "", session = "", hash = "";
+            string relay = "", session = "", hash = "", token = "";
             string values = link.Substring(query + 1);
             int mark = values.IndexOf('#');
             if (mark >= 0)
             {
+                const string fragment = "token=";
+                string after = values.Substring(mark + 1);
+                token = after.StartsWith(fragment, StringComparison.Ordinal) ? "?" + after : "";
                 values = values.Substring(0, mark);
             }
             foreach (string pair in values.Split('&'))
@@ -101,7 +104,7 @@ namespace Holocast
                 }
                 relay = host + ":4443";
             }
-            return TryParse(relay.TrimEnd('/') + "/" + session.Trim('/') + (hash.Length > 0 ? "#" + hash : ""), out address);
+            return TryParse(relay.TrimEnd('/') + "/" + session.Trim('/') + token + (hash.Length > 0 ? "#" + hash : ""), out address);
         }
 
         /// <summary>host[:port].</summary>
@@ -110,8 +113,8 @@ namespace Holocast
             get
             {
                 string rest = AfterScheme(Url);
-                int slash = rest.IndexOf('/');
-                return slash < 0 ? rest : rest.Substring(0, slash);
+                int end = rest.IndexOfAny(new[] { '/', '?' });
+                return end < 0 ? rest : rest.Substring(0, end);
             }
         }
 
@@ -122,14 +125,23 @@ namespace Holocast
             {
                 string rest = AfterScheme(Url);
                 int slash = rest.IndexOf('/');
-                return slash < 0 ? "" : rest.Substring(slash + 1).Trim('/');
+                return slash < 0 ? "" : rest.Substring(slash + 1).Split('?')[0].Trim('/');
+            }
+        }
+
+        string Query
+        {
+            get
+            {
+                int query = (Url ?? "").IndexOf('?');
+                return query < 0 ? "" : Url.Substring(query);
             }
         }
 
         /// <summary>The same relay's address of a session; without one that of the relay.</summary>
         public HolocastAddress WithSession(string session)
         {
-            return new HolocastAddress("moqt://" + Host + (string.IsNullOrEmpty(session) ? "" : "/" + session), CertificateHash);
+            return new HolocastAddress("moqt://" + Host + (string.IsNullOrEmpty(session) ? "" : "/" + session) + Query, CertificateHash);
         }
 
         /// <summary>What TryParse reads again.</summary>

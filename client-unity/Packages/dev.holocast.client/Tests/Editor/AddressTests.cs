@@ -16,6 +16,8 @@ namespace Holocast.Tests
         [TestCase("http://pc:8080/?session=demo&certificate=" + Hash, "moqt://pc:4443/demo", Hash)]
         [TestCase("https://pc/view/?session=two%20words", "moqt://pc:4443/two words", "")]
         [TestCase("http://[::1]:80/?session=demo", "moqt://[::1]:4443/demo", "")]
+        [TestCase("moqt://relay.example/demo?token=a.b.c", "moqt://relay.example/demo?token=a.b.c", "")]
+        [TestCase("http://pc:4443/?relay=https://pc:4443&session=demo#token=a.b.c", "moqt://pc:4443/demo?token=a.b.c", "")]
         public void Reads(string text, string url, string hash)
         {
             Assert.IsTrue(HolocastAddress.TryParse(text, out HolocastAddress a), text);
@@ -34,6 +36,16 @@ namespace Holocast.Tests
         public void Refuses(string text)
         {
             Assert.IsFalse(HolocastAddress.TryParse(text, out _), text);
+        }
+
+        [TestCase("moqt://relay.example:4443/demo?token=a.b.c", "demo")]
+        [TestCase("moqt://relay.example:4443?token=a.b.c", "")]
+        public void KeepsItsToken(string text, string session)
+        {
+            Assert.IsTrue(HolocastAddress.TryParse(text, out HolocastAddress a), text);
+            Assert.AreEqual("relay.example:4443", a.Host);
+            Assert.AreEqual(session, a.Session);
+            Assert.AreEqual("moqt://relay.example:4443/other?token=a.b.c", a.WithSession("other").Url);
         }
 
         [Test]

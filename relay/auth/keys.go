@@ -1,0 +1,295 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+// Key verifies tokens, and signs them where it is a private key or a secret.
+type Key struct {
+	jose.JSONWebKey
+	algorithm jose.SignatureAlgorithm
+}
+
+// algorithms are those of the signatures that are accepted. A key has one of them,
+// whatever the token says (RFC 8725 §3.1).
+var algorithms = []jose.SignatureAlgorithm{jose.HS256, jose.RS256, jose.ES256, jose.EdDSA}
+
+// minSecret is the size of a shared secret at least, bytes (RFC 7518 §3.2).
+const minSecret = 32
+
+// newKey checks a key; the error says what is wrong with it.
+func newKey(k jose.JSONWebKey) (Key, error) {
+	var a jose.SignatureAlgorithm
+	switch key := k.Key.(type) {
+	case []byte:
+		a = jose.HS256
+		if len(key) < minSecret {
+			return Key{}, fmt.Errorf("a secret of %d bytes; %d are needed", len(key), minSecret)
+		}
+	case *rsa.PublicKey:
+		a = jose.RS256
+		if key.Size() < 256 {
+			return Key{}, fmt.Errorf("an RSA key of %d bits; 2048 are needed", 8*key.Size())
+		}
+	case *rsa.PrivateKey:
+		k2, err := newKey(jose.JSONWebKey{Key: &key.PublicKey})
+		if err != nil {
+			return Key{}, err
+		}
+		a = k2.algorithm
+	case *ecdsa.PublicKey:
+		if key.Curve != elliptic.P256() {
+			return Key{}, fmt.Errorf("a key on curve %s; ES256 needs P-256", key.Params().Name)
+		}
+		a = jose.ES256
+	case *ecdsa.PrivateKey:
+		k2, err := newKey(jose.JSONWebKey{Key: &key.PublicKey})
+		if err != nil {
+			return Key{}, err
+		}
+		a = k2.algorithm
+	case ed25519.PublicKey, ed25519.PrivateKey:
+		a = jose.EdDSA
+	default:
+		return Key{}, fmt.Errorf("a key of type %T, which signs no tokens", k.Key)
+	}
+	if k.Algorithm != "" && k.Algorithm != string(a) {
+		return Key{}, fmt.Errorf("a key for %s; tokens are signed with HS256, RS256, ES256 or EdDSA", k.Algorithm)
+	}
+	if k.Use != "" && k.Use != "sig" {
+		return Key{}, fmt.Errorf("a key for use %q, not for signatures", k.Use)
+	}
+	return Key{k, a}, nil
+}
+
+// NewKey makes a key for one of the algorithms HS256, RS256, ES256 and EdDSA.
+func NewKey(algorithm string) (Key, error) {
+	k := jose.JSONWebKey{Algorithm: algorithm, Use: "sig"}
+	var err error
+	switch jose.SignatureAlgorithm(algorithm) {
+	case jose.HS256:
+		secret := make([]byte, minSecret)
+		_, _ = rand.Read(secret) // does not fail
+		k.Key = secret
+	case jose.RS256:
+		k.Key, err = rsa.GenerateKey(rand.Reader, 2048)
+	case jose.ES256:
+		k.Key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	case jose.EdDSA:
+		_, k.Key, err = ed25519.GenerateKey(rand.Reader)
+	default:
+		return Key{}, fmt.Errorf("algorithm %q is not HS256, RS256, ES256 or EdDSA", algorithm)
+	}
+	if err != nil {
+		return Key{}, err
+	}
+	id := make([]byte, 12)
+	_, _ = rand.Read(id) // does not fail
+	k.KeyID = base64.RawURLEncoding.EncodeToString(id)
+	return newKey(k)
+}
+
+// MarshalKey is the file of a key, as a JSON Web Key.
+func MarshalKey(k Key) ([]byte, error) {
+	b, err := json.MarshalIndent(k.JSONWebKey, "", "  ")
+	return append(b, '\n'), err
+}
+
+// MarshalPublic is the JSON Web Key Set with the public parts of keys. A shared secret has
+// none.
+func MarshalPublic(keys []Key) ([]byte, error) {
+	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
+	for _, k := range keys {
+		public := k.Public()
+		if public.Key == nil {
+			return nil, errors.New("a shared secret (HS256) has no public part")
+		}
+		set.Keys = append(set.Keys, public)
+	}
+	b, err := json.MarshalIndent(set, "", "  ")
+	return append(b, '\n'), err
+}
+
+// CanSign reports whether the key can mint tokens.
+func (k Key) CanSign() bool {
+	_, symmetric := k.Key.([]byte)
+	return symmetric || !k.IsPublic()
+}
+
+// parseKeys reads the keys of a file: a JSON Web Key or a set of them, PEM blocks, or
+// otherwise a shared secret as it stands.
+func parseKeys(b []byte) ([]Key, error) {
+	var raw []jose.JSONWebKey
+	switch text := bytes.TrimSpace(b); {
+	case len(text) == 0:
+		return nil, errors.New("is empty")
+	case text[0] == '{':
+		var set struct {
+			Keys []json.RawMessage `json:"keys"`
+		}
+		if err := json.Unmarshal(text, &set); err != nil {
+			return nil, fmt.Errorf("is no JSON Web Key: %w", err)
+		}
+		if set.Keys == nil {
+			set.Keys = []json.RawMessage{text}
+		}
+		return parseSet(set.Keys)
+	case bytes.Contains(text, []byte("-----BEGIN ")):
+		for {
+			block, rest := pem.Decode(text)
+			if block == nil {
+				break
+			}
+			key, err := parsePEM(block)
+			if err != nil {
+				return nil, err
+			}
+			raw = append(raw, jose.JSONWebKey{Key: key})
+			text = rest
+		}
+		if raw == nil {
+			return nil, errors.New("is no PEM file that can be read")
+		}
+	default:
+		raw = append(raw, jose.JSONWebKey{Key: text})
+	}
+	var keys []Key
+	for _, k := range raw {
+		key, err := newKey(k)
+		if err != nil {
+			return nil, fmt.Errorf("holds %w", err)
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// parseSet reads the keys of a set. Those of kinds that sign no tokens are left out, as
+// RFC 7517 §5 has it, unless there is no other.
+func parseSet(all []json.RawMessage) (keys []Key, err error) {
+	err = errors.New("holds no key")
+	for _, one := range all {
+		var k jose.JSONWebKey
+		if bad := json.Unmarshal(one, &k); bad != nil {
+			err = fmt.Errorf("holds a key that cannot be read: %w", bad)
+			continue
+		}
+		key, bad := newKey(k)
+		if bad != nil {
+			err = fmt.Errorf("holds %w", bad)
+			continue
+		}
+		keys = append(keys, key)
+	}
+	if keys == nil {
+		return nil, err
+	}
+	return keys, nil
+}
+
+func parsePEM(block *pem.Block) (any, error) {
+	switch block.Type {
+	case "PUBLIC KEY":
+		return x509.ParsePKIXPublicKey(block.Bytes)
+	case "RSA PUBLIC KEY":
+		return x509.ParsePKCS1PublicKey(block.Bytes)
+	case "PRIVATE KEY":
+		return x509.ParsePKCS8PrivateKey(block.Bytes)
+	case "EC PRIVATE KEY":
+		return x509.ParseECPrivateKey(block.Bytes)
+	case "RSA PRIVATE KEY":
+		return x509.ParsePKCS1PrivateKey(block.Bytes)
+	case "CERTIFICATE":
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		return c.PublicKey, nil
+	}
+	return nil, fmt.Errorf("holds a PEM block %q, which is no key", block.Type)
+}
+
+// ReadKeys reads the keys of a file, or of an address: https://, or http:// on this
+// machine.
+func ReadKeys(ctx context.Context, source string) ([]Key, error) {
+	var b []byte
+	var err error
+	if isURL(source) {
+		b, err = fetch(ctx, source)
+	} else {
+		b, err = os.ReadFile(source)
+	}
+	if err != nil {
+		return nil, err // names the source
+	}
+	keys, err := parseKeys(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s %w", source, err)
+	}
+	return keys, nil
+}
+
+func isURL(source string) bool { return strings.Contains(source, "://") }
+
+// checkURL lets nobody on the way choose the keys.
+func checkURL(source string) error {
+	u, err := url.Parse(source)
+	if err != nil {
+		return err
+	}
+	ip := net.ParseIP(u.Hostname())
+	local := u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+	if u.Scheme != "https" && (u.Scheme != "http" || !local) {
+		return fmt.Errorf("%s: keys come over https", source)
+	}
+	return nil
+}
+
+const (
+	fetchTimeout = 10 * time.Second
+	maxKeySet    = 1 << 20 // bytes
+)
+
+func fetch(ctx context.Context, source string) ([]byte, error) {
+	if err := checkURL(source); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, source, nil)
+	if err != nil {
+		return nil, err
+	}
+	client := &http.Client{CheckRedirect: func(r *http.Request, _ []*http.Request) error { return checkURL(r.URL.String()) }}
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s answers %s", source, resp.Status)
+	}
+	return io.ReadAll(io.LimitReader(resp.Body, maxKeySet))
+}

@@ -1,0 +1,225 @@
+package router
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"holocast/internal/clock"
+	"holocast/internal/connect"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/relay/auth"
+)
+
+// Who may do what, and whose a namespace is.
+
+// unprovenFor is how long a session that may do nothing yet has to show a token.
+const unprovenFor = 10 * time.Second
+
+// silence is how long a publisher has to show a sign of life when another one asks for its
+// namespace. It is longer than the peers' keep-alive period.
+const silence = 2 * time.Second
+
+// maxGroup bounds the group that an upstream says is its largest, so that there is room
+// for more: a subscription from there on would wait for good.
+const maxGroup = 1<<62 - 1<<32
+
+// allow checks that a request may be made and returns by which grant; nil where anything
+// is allowed.
+func (r *Router) allow(req *moqt.Request, action auth.Action, name moqt.TrackName) (*auth.Grant, error) {
+	r.mu.Lock()
+	c := r.sessions[req.Session()]
+	r.mu.Unlock()
+	if c == nil || c.access == nil {
+		return nil, nil
+	}
+	g, err := c.access.Allow(action, name, req.Tokens)
+	if err != nil {
+		r.log.Debug("request not allowed", "name", abridged(name.String()), "peer", req.Session().RemoteAddr().String(), "err", err)
+		return nil, err
+	}
+	if action == auth.Publish {
+		r.mu.Lock()
+		if c.subject == "" { // it proves itself by its requests
+			c.subject = g.Subject
+		}
+		r.mu.Unlock()
+	}
+	return g, nil
+}
+
+// during calls revoke once g has ended, unless stop is called before.
+func during(g *auth.Grant, revoke func(why error)) (stop func() bool) {
+	if g == nil {
+		return func() bool { return true }
+	}
+	return context.AfterFunc(g.Context(), func() { revoke(context.Cause(g.Context())) })
+}
+
+// reserved refuses namespaces that nobody but the relay has.
+func reserved(ns moqt.Namespace) error {
+	switch {
+	case len(ns) == 0:
+		return &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: "the empty namespace is everybody's"}
+	case ns[0] == clock.Namespace:
+		return &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: clock.Namespace + " is the relay's namespace"}
+	}
+	return nil
+}
+
+// errTaken refuses a namespace that has an owner. The publisher may ask again: the owner may
+// leave.
+var errTaken = &moqt.RequestError{Code: wire.RequestUninterested, Reason: "another publisher has the namespace", RetryInterval: 1 + 2000}
+
+// contributed reports whether a track comes from viewers, in the namespace of a publisher.
+func contributed(name moqt.TrackName) bool {
+	return strings.HasPrefix(name.Name, connect.ReceiptsPrefix)
+}
+
+// same reports whether two upstreams are one identity's. r.mu is held.
+func (r *Router) same(a, b Upstream) bool {
+	if a == b {
+		return true
+	}
+	x, y := r.subject(a), r.subject(b)
+	return x != "" && x == y
+}
+
+// subject is the identity that an upstream has proved, "" for none. r.mu is held.
+func (r *Router) subject(up Upstream) string {
+	if p, ok := up.(peer); ok && r.sessions[p.s] != nil {
+		return r.sessions[p.s].subject
+	}
+	return ""
+}
+
+// owner is an upstream of another identity than up that has the namespace, a part of it or
+// one that it is a part of; nil when there is none. r.mu is held.
+func (r *Router) owner(ns moqt.Namespace, up Upstream) Upstream {
+	if r.cfg.Backups {
+		return nil
+	}
+	for _, o := range r.offers {
+		if (ns.HasPrefix(o.ns) || o.ns.HasPrefix(ns)) && !r.same(o.up, up) {
+			return o.up
+		}
+	}
+	for _, t := range r.tracks {
+		if t.Name().Namespace.HasPrefix(ns) && !contributed(t.Name()) {
+			if other := t.publisherBut(up); other != nil {
+				return other
+			}
+		}
+	}
+	return nil
+}
+
+// trackOwner is an upstream of another identity than up to which a track belongs. r.mu is
+// held.
+func (r *Router) trackOwner(name moqt.TrackName, up Upstream) Upstream {
+	if r.cfg.Backups {
+		return nil
+	}
+	if !contributed(name) {
+		for _, o := range r.offers {
+			if name.Namespace.HasPrefix(o.ns) && !r.same(o.up, up) {
+				return o.up
+			}
+		}
+	}
+	if t := r.tracks[name.String()]; t != nil {
+		return t.publisherBut(up)
+	}
+	return nil
+}
+
+// publisherBut is a publisher of the track with another identity than up. r.mu is held.
+func (t *track) publisherBut(up Upstream) Upstream {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for other := range t.pubs {
+		if !t.r.same(other, up) {
+			return other
+		}
+	}
+	return nil
+}
+
+// claim calls take once nobody else owns what find looks for. An owner that shows no sign
+// of life is taken for dead: its connection is closed, and what it had is free.
+func (r *Router) claim(ctx context.Context, find func() Upstream, take func()) error {
+	for {
+		r.mu.Lock()
+		other := find()
+		if other == nil {
+			take()
+			r.mu.Unlock()
+			return nil
+		}
+		r.mu.Unlock()
+		p, ok := other.(peer)
+		if !ok || p.s.Alive(ctx, silence) {
+			return errTaken
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		r.log.Info("a publisher is silent and another one takes its place", "peer", other.String())
+		p.s.Close(wire.NoError, "silent while another publisher came")
+		r.disown(p)
+	}
+}
+
+// disown takes back all that a session that has ended published.
+func (r *Router) disown(p peer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.withdraw(func(o *offer) bool { return o.up == p })
+	for _, t := range r.tracks {
+		t.mu.Lock()
+		delete(t.pubs, p)
+		t.mu.Unlock()
+	}
+}
+
+// revoke takes back what an upstream publishes under a namespace that it may no longer
+// publish in.
+func (r *Router) revoke(ns moqt.Namespace, up Upstream, why error) {
+	r.mu.Lock()
+	var subs []*moqt.Subscription
+	for _, t := range r.tracks {
+		if !t.Name().Namespace.HasPrefix(ns) {
+			continue
+		}
+		t.mu.Lock()
+		if sub := t.upstreams[up]; sub != nil && !t.pubs[up] {
+			subs = append(subs, sub)
+		}
+		t.mu.Unlock()
+	}
+	r.mu.Unlock()
+	r.log.Info("publisher's permission ended", "namespace", abridged(ns.String()), "peer", up.String(), "reason", why)
+	for _, sub := range subs {
+		sub.Cancel()
+	}
+}
+
+// streamCode is the code to end a request with whose grant has ended.
+func streamCode(why error) wire.StreamCode {
+	if auth.DoneCode(why) == wire.DoneExpired {
+		return wire.StreamExpiredAuthToken
+	}
+	return wire.StreamCancelled
+}
+
+// maxLogged bounds what a log line has of text that a peer chose, bytes.
+const maxLogged = 256
+
+// abridged is text that a peer chose, for a log line.
+func abridged(s string) string {
+	if len(s) <= maxLogged {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxLogged], "") + "…"
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/spf13/cobra"
+
+	"holocast/internal/config"
+	"holocast/internal/connect"
+	"holocast/internal/moqt"
+	"holocast/relay/auth"
+)
+
+const keysUsage = "file with keys that sign tokens (JSON Web Keys, PEM or a shared secret), or URL of a key set; repeatable"
+
+// tokenCommand mints tokens with the relay's own key.
+func tokenCommand(cfg *Config) *cobra.Command {
+	var publish, subscribe []string
+	var subject string
+	var lasts time.Duration
+	c := &cobra.Command{
+		Use:   "token",
+		Short: "Mint a token for those who publish or watch",
+		Long: `Mint a token for those who publish or watch.
+
+It is signed with the first private key, or shared secret, of --keys or of auth.keys in the
+configuration, and goes to the standard output; its ID, by which auth.revoked takes it back,
+to the standard error. Give it to capture-server and holocast in HOLOCAST_TOKEN, or with
+--token; in a browser after the page's address: #token=...
+
+A session's name stands for its namespace. A leading slash makes it a namespace prefix as it
+is, with slashes between the fields: / is everything. Whoever publishes in a namespace may
+watch it, and whoever watches may send receipts.`,
+		Example: `  relay token --keys relay.key --publish studio --for 2h
+  relay token --config relay.yaml --subscribe studio --subscribe lobby --subject alice
+  relay token --keys relay.key --subscribe /`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			claims := auth.Claims{Claims: jwt.Claims{Subject: subject, Issuer: cfg.Auth.Issuer}}
+			if cfg.Auth.Audience != "" {
+				claims.Audience = jwt.Audience{cfg.Auth.Audience}
+			}
+			var err error
+			if claims.Publish, err = prefixes("--publish", publish); err != nil {
+				return err
+			}
+			if claims.Subscribe, err = prefixes("--subscribe", subscribe); err != nil {
+				return err
+			}
+			switch {
+			case len(publish)+len(subscribe) == 0:
+				return errors.New("a token for nothing: give --publish or --subscribe")
+			case lasts <= 0:
+				return errors.New("--for must be above 0")
+			}
+			now := time.Now()
+			claims.Expiry = jwt.NewNumericDate(now.Add(lasts))
+			key, err := signingKey(cmd.Context(), cfg.Auth.Keys)
+			if err != nil {
+				return err
+			}
+			token, id, err := auth.Mint(key, claims, now)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "token %s, until %s\n", id, now.Add(lasts).Format(time.DateTime))
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), token)
+			return err
+		},
+	}
+	f := c.Flags()
+	f.String(config.Flag, "", "the relay's YAML configuration file")
+	f.StringSliceVar(&cfg.Auth.Keys, "keys", cfg.Auth.Keys, keysUsage)
+	f.StringArrayVar(&publish, "publish", nil, "session, or /namespace/prefix, to publish in; repeatable")
+	f.StringArrayVar(&subscribe, "subscribe", nil, "session, or /namespace/prefix, to watch; repeatable")
+	f.DurationVar(&lasts, "for", 24*time.Hour, "how long the token is valid")
+	f.StringVar(&subject, "subject", "", "who holds it: sessions with the same subject share their namespaces (default the token alone)")
+	return c
+}
+
+// prefixes reads sessions and namespace prefixes.
+func prefixes(flag string, names []string) (list auth.Prefixes, err error) {
+	for _, name := range names {
+		ns := moqt.Namespace{connect.Root, name}
+		if strings.HasPrefix(name, "/") || name == "" {
+			if ns, err = auth.ParsePrefix(name); err != nil {
+				return nil, fmt.Errorf("%s: %w", flag, err)
+			}
+		}
+		list = append(list, ns)
+	}
+	return list, nil
+}
+
+func signingKey(ctx context.Context, sources []string) (auth.Key, error) {
+	if len(sources) == 0 {
+		return auth.Key{}, errors.New("no key to sign with: give --keys, or --config with auth.keys; relay key makes one")
+	}
+	for _, source := range sources {
+		keys, err := auth.ReadKeys(ctx, source)
+		if err != nil {
+			return auth.Key{}, err
+		}
+		for _, k := range keys {
+			if k.CanSign() {
+				return k, nil
+			}
+		}
+	}
+	return auth.Key{}, fmt.Errorf("%s: there are only public keys, which sign nothing", strings.Join(sources, ", "))
+}
+
+// keyCommand makes keys.
+func keyCommand() *cobra.Command {
+	var algorithm string
+	var public bool
+	c := &cobra.Command{
+		Use:   "key FILE",
+		Short: "Make a key that signs tokens",
+		Long: `Make a key that signs tokens, as a JSON Web Key in a new file that only its owner reads.
+
+With --public it reads FILE and writes the key set that relays need which only verify tokens.`,
+		Example: `  relay key relay.key
+  relay key --public relay.key > public.json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if public {
+				keys, err := auth.ReadKeys(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				b, err := auth.MarshalPublic(keys)
+				if err != nil {
+					return err
+				}
+				_, err = cmd.OutOrStdout().Write(b)
+				return err
+			}
+			key, err := auth.NewKey(algorithm)
+			if err != nil {
+				return err
+			}
+			b, err := auth.MarshalKey(key)
+			if err != nil {
+				return err
+			}
+			f, err := os.OpenFile(args[0], os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+			if err != nil {
+				return err
+			}
+			_, err = f.Write(b)
+			return errors.Join(err, f.Close())
+		},
+	}
+	c.Flags().StringVar(&algorithm, "algorithm", "EdDSA", "EdDSA, ES256, RS256 or, with one secret for issuer and relay, HS256")
+	c.Flags().BoolVar(&public, "public", false, "write the public part of FILE")
+	return c
+}
