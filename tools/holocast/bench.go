@@ -20,6 +20,7 @@ import (
 	"holocast/tools/bench/duplication"
 	"holocast/tools/bench/narrow"
 	"holocast/tools/bench/path"
+	"holocast/tools/bench/relay"
 	"holocast/tools/bench/tiles"
 )
 
@@ -27,6 +28,7 @@ import (
 type benchOptions struct {
 	data  string // "" where there is none
 	parts []string
+	peer  string // of relay
 	quick bool
 	log   io.Writer // progress
 }
@@ -48,6 +50,9 @@ func benchmarks() []benchmark {
 		{"path", "relay: first byte, fan-out, cost and delay", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return path.Run(ctx, path.Options{Quick: o.quick, Log: o.log})
 		}},
+		{"relay", "relay under load, in turns with another implementation's (--peer): throughput of a core, delay, memory", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
+			return relay.Run(ctx, relay.Options{Peer: o.peer, Quick: o.quick, Log: o.log})
+		}},
 		{"congestion", "congestion control over emulated paths: throughput, queue, frames, fairness " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return congestion.Run(ctx, congestion.Options{Parts: o.parts, Quick: o.quick, Log: o.log})
 		}},
@@ -65,7 +70,7 @@ func benchmarks() []benchmark {
 
 func benchCommand() *cobra.Command {
 	var quick, asJSON bool
-	var out string
+	var out, peer string
 	var parts []string
 	list := benchmarks()
 	names := make([]string, len(list))
@@ -81,6 +86,7 @@ func benchCommand() *cobra.Command {
 			"figures are written to NAME.md and NAME.json, with the command that made them.\n\nBenchmarks:\n" + about,
 		Example: `  holocast bench codec
   holocast bench codec --quick --json
+  holocast bench relay --peer auto
   holocast bench all --out docs/results`,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: append(slices.Clone(names), "all"),
@@ -91,7 +97,7 @@ func benchCommand() *cobra.Command {
 			if args[0] == "all" && out == "" {
 				out = filepath.Join("docs", "results")
 			}
-			o := benchOptions{quick: quick, parts: parts, log: cmd.ErrOrStderr()}
+			o := benchOptions{quick: quick, parts: parts, peer: peer, log: cmd.ErrOrStderr()}
 			if dir, err := findData(); err == nil {
 				o.data = dir
 			}
@@ -131,6 +137,7 @@ func benchCommand() *cobra.Command {
 	f.BoolVar(&quick, "quick", false, "shorter runs, less exact")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object, the last line of stdout")
 	f.StringSliceVar(&parts, "parts", nil, "of congestion: "+strings.Join(congestion.Parts(), ", ")+"; of narrow: "+strings.Join(narrow.Parts(), ", ")+"; of tiles: "+strings.Join(tiles.Parts(), ", ")+"; of duplication: "+strings.Join(duplication.Parts(), ", "))
+	f.StringVar(&peer, "peer", "", "of relay: binary of moq-relay-ietf, or auto to look for it in PATH and build/peers/bin")
 	f.StringVar(&out, "out", "", "folder for NAME.md and NAME.json (bench all: docs/results)")
 	return c
 }
@@ -146,6 +153,9 @@ func writeResult(dir string, b benchmark, o benchOptions, r interface{ Markdown(
 	command := "holocast bench " + b.name
 	if len(o.parts) > 0 && b.name != "codec" && b.name != "path" {
 		command += " --parts " + strings.Join(o.parts, ",")
+	}
+	if o.peer != "" && b.name == "relay" {
+		command += " --peer auto"
 	}
 	if o.quick {
 		command += " --quick"

@@ -10,15 +10,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
+	"holocast/tools/bench/internal/load"
 )
 
 // What is sent.
@@ -60,20 +59,14 @@ type Fanout struct {
 	CPUSPerGbit float64 `json:"cpu_s_per_gbit"` // of the relay's process
 	// AddedDelay is the delay of whole frames through the relay less that of the
 	// same frames sent straight to one viewer, at the same rate.
-	AddedDelay Quantiles `json:"added_delay_ms"`
-	Delay      Quantiles `json:"delay_ms"`        // through the relay
-	Direct     Quantiles `json:"direct_delay_ms"` // to one viewer, without it
+	AddedDelay load.Quantiles `json:"added_delay_ms"`
+	Delay      load.Quantiles `json:"delay_ms"`        // through the relay
+	Direct     load.Quantiles `json:"direct_delay_ms"` // to one viewer, without it
 	// DirectAll is the delay when the publisher itself serves all viewers.
-	DirectAll    Quantiles `json:"direct_to_all_delay_ms"`
-	FramesPerS   float64   `json:"frames_per_s"`        // of the run: 30, or what the machine carries
-	CapacityMbit float64   `json:"capacity_mbit_per_s"` // when each frame follows the last at once
-	Lost         int       `json:"frames_lost"`         // of all viewers together
-}
-
-// Quantiles of a delay, milliseconds.
-type Quantiles struct {
-	P50 float64 `json:"p50"`
-	P99 float64 `json:"p99"`
+	DirectAll    load.Quantiles `json:"direct_to_all_delay_ms"`
+	FramesPerS   float64        `json:"frames_per_s"`        // of the run: 30, or what the machine carries
+	CapacityMbit float64        `json:"capacity_mbit_per_s"` // when each frame follows the last at once
+	Lost         int            `json:"frames_lost"`         // of all viewers together
 }
 
 // Run measures.
@@ -85,12 +78,12 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if o.Quick {
 		objects, warm, paced = 8, 1500*time.Millisecond, 3*time.Second
 	}
-	relay, err := startRelay(ctx, o.Relay)
+	relay, err := load.Start(ctx, o.Relay)
 	if err != nil {
 		return Result{}, err
 	}
-	defer relay.stop()
-	direct, err := listen()
+	defer relay.Stop()
+	direct, err := load.Listen()
 	if err != nil {
 		return Result{}, err
 	}
@@ -101,11 +94,11 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if err != nil {
 		return r, fmt.Errorf("first byte without a relay: %w", err)
 	}
-	r.DirectFirstByteMs = quantile(first, 0.5)
+	r.DirectFirstByteMs = load.Quantile(first, 0.5)
 	if first, err = firstBytes(ctx, relay, objects); err != nil {
 		return r, fmt.Errorf("first byte: %w", err)
 	}
-	r.FirstByteMs, r.FirstByteP99Ms = quantile(first, 0.5), quantile(first, 0.99)
+	r.FirstByteMs, r.FirstByteP99Ms = load.Quantile(first, 0.5), load.Quantile(first, 0.99)
 	fmt.Fprintf(o.Log, "first byte after %.2f ms (without relay %.2f ms)\n", r.FirstByteMs, r.DirectFirstByteMs)
 	viewers := o.Viewers
 	if viewers == nil {
@@ -125,232 +118,57 @@ func Run(ctx context.Context, o Options) (Result, error) {
 
 // fanOut measures n viewers. It looks for the rate first: how fast frames go when
 // each follows the last, and of that two thirds, so that queues stay empty.
-func fanOut(ctx context.Context, relay *relayProcess, direct *directServer, n int, warm, paced time.Duration) (f Fanout, err error) {
-	full, err := transfer(ctx, relay, n, 0, warm)
+func fanOut(ctx context.Context, relay *load.Relay, direct *load.Direct, n int, warm, paced time.Duration) (f Fanout, err error) {
+	full, err := load.Transfer(ctx, relay, load.Frames{Viewers: n, Rate: 0, Bytes: FrameBytes, Time: warm})
 	if err != nil {
 		return f, err
 	}
-	f.CapacityMbit = full.mbitPerS()
-	rate := min(FramesPerS, full.framesPerS()*2/3)
-	var run sample
+	f.CapacityMbit = full.MbitPerS()
+	rate := min(FramesPerS, full.FramesPerS()*2/3)
+	var run load.Sample
 	for range 4 {
-		before, err := relay.cpu()
+		before, err := relay.CPU()
 		if err != nil {
 			return f, err
 		}
-		if run, err = transfer(ctx, relay, n, rate, paced); err != nil {
+		if run, err = load.Transfer(ctx, relay, load.Frames{Viewers: n, Rate: rate, Bytes: FrameBytes, Time: paced}); err != nil {
 			return f, err
 		}
-		after, err := relay.cpu()
+		after, err := relay.CPU()
 		if err != nil {
 			return f, err
 		}
-		f.CPUSPerGbit = (after - before).Seconds() / (run.bits() / 1e9)
-		if run.lost == 0 {
+		f.CPUSPerGbit = (after - before).Seconds() / (run.Bits() / 1e9)
+		if run.Lost == 0 {
 			break
 		}
 		rate *= 0.75
 	}
-	one, err := transfer(ctx, direct, 1, rate, paced/2)
+	one, err := load.Transfer(ctx, direct, load.Frames{Viewers: 1, Rate: rate, Bytes: FrameBytes, Time: paced / 2})
 	if err != nil {
 		return f, err
 	}
-	all, err := transfer(ctx, direct, n, rate, paced/2)
+	all, err := load.Transfer(ctx, direct, load.Frames{Viewers: n, Rate: rate, Bytes: FrameBytes, Time: paced / 2})
 	if err != nil {
 		return f, err
 	}
-	f.MbitPerS, f.FramesPerS, f.Lost = run.mbitPerS(), rate, run.lost
-	f.Delay, f.Direct, f.DirectAll = run.quantiles(), one.quantiles(), all.quantiles()
-	f.AddedDelay = Quantiles{f.Delay.P50 - f.Direct.P50, f.Delay.P99 - f.Direct.P99}
+	f.MbitPerS, f.FramesPerS, f.Lost = run.MbitPerS(), rate, run.Lost
+	f.Delay, f.Direct, f.DirectAll = run.Quantiles(), one.Quantiles(), all.Quantiles()
+	f.AddedDelay = load.Quantiles{P50: f.Delay.P50 - f.Direct.P50, P99: f.Delay.P99 - f.Direct.P99}
 	return f, nil
-}
-
-// server is what viewers connect to: a relay, or the publisher itself.
-type server interface {
-	// publish offers a track; stop takes it back.
-	publish(ctx context.Context, t *origin.Track) (stop func(), err error)
-	view(ctx context.Context) (*moqt.Session, error)
-}
-
-// sample is one transfer of frames.
-type sample struct {
-	delays []time.Duration // of each frame at each viewer
-	lost   int
-	took   time.Duration
-	sent   int
-}
-
-func (s sample) bits() float64 { return float64(len(s.delays)) * FrameBytes * 8 }
-
-func (s sample) mbitPerS() float64 { return s.bits() / s.took.Seconds() / 1e6 }
-
-func (s sample) framesPerS() float64 { return float64(s.sent) / s.took.Seconds() }
-
-func (s sample) quantiles() Quantiles {
-	return Quantiles{quantile(s.delays, 0.5), quantile(s.delays, 0.99)}
-}
-
-// quantile sorts d and returns its q-quantile in milliseconds.
-func quantile(d []time.Duration, q float64) float64 {
-	if len(d) == 0 {
-		return math.NaN()
-	}
-	slices.Sort(d)
-	i := min(len(d)-1, int(q*float64(len(d))))
-	return float64(d[i]) / float64(time.Millisecond)
-}
-
-func benchTrack(name string) *origin.Track {
-	n := moqt.TrackName{Namespace: moqt.Namespace{"holocast", "bench"}, Name: fmt.Sprint(name, " ", time.Now().UnixNano())}
-	return origin.NewTrack(n, nil, origin.Limits{})
-}
-
-// audience connects n viewers to a new track and calls each for every subgroup
-// that it gets. stop waits until all have left.
-func audience(ctx context.Context, s server, t *origin.Track, n int, each func(*moqt.SubgroupReader)) (stop func(), err error) {
-	unpublish, err := s.publish(ctx, t)
-	if err != nil {
-		return nil, err
-	}
-	var wg sync.WaitGroup
-	var sessions []*moqt.Session
-	stop = func() {
-		for _, v := range sessions {
-			v.Close(wire.NoError, "")
-		}
-		wg.Wait()
-		unpublish()
-	}
-	for range n {
-		v, err := s.view(ctx)
-		if err != nil {
-			stop()
-			return nil, err
-		}
-		sessions = append(sessions, v)
-		sub, err := v.Subscribe(ctx, t.Name(), moqt.SubscribeOptions{})
-		if err != nil {
-			stop()
-			return nil, err
-		}
-		wg.Go(func() {
-			for {
-				r, err := sub.AcceptSubgroup(ctx)
-				if err != nil {
-					return
-				}
-				wg.Go(func() { each(r) })
-			}
-		})
-	}
-	return stop, nil
-}
-
-// transfer sends frames to n viewers for a while, at a rate or, with rate 0, each
-// when all viewers have the last.
-func transfer(ctx context.Context, s server, n int, rate float64, d time.Duration) (sample, error) {
-	t := benchTrack("frames")
-	var mu sync.Mutex
-	var out sample
-	sent := map[uint64]time.Time{}
-	arrived := make(chan struct{}, 1<<16)
-	stop, err := audience(ctx, s, t, n, func(r *moqt.SubgroupReader) {
-		if _, err := r.NextObject(); err != nil {
-			return
-		}
-		if got, err := io.Copy(io.Discard, r); err != nil || got != FrameBytes {
-			return
-		}
-		now := time.Now()
-		mu.Lock()
-		out.delays = append(out.delays, now.Sub(sent[r.Group]))
-		mu.Unlock()
-		arrived <- struct{}{}
-	})
-	if err != nil {
-		return out, err
-	}
-	defer stop()
-	payload := make([]byte, FrameBytes)
-	send := func(group uint64) error {
-		mu.Lock()
-		sent[group] = time.Now()
-		mu.Unlock()
-		out.sent++
-		return t.WriteObject(wire.SubgroupHeader{Group: group, FirstObject: true, EndOfGroup: true}, moqt.Object{}, payload)
-	}
-	wait := func(count int, limit time.Duration) error {
-		timer := time.NewTimer(limit)
-		defer timer.Stop()
-		for range count {
-			select {
-			case <-arrived:
-			case <-timer.C:
-				return nil // counted as lost
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-		return nil
-	}
-	// A first frame opens the congestion windows.
-	for group := range uint64(3) {
-		if err := send(group); err != nil {
-			return out, err
-		}
-		if err := wait(n, 10*time.Second); err != nil {
-			return out, err
-		}
-	}
-	mu.Lock()
-	out = sample{}
-	mu.Unlock()
-	began := time.Now()
-	if rate == 0 {
-		for group := uint64(3); time.Since(began) < d; group++ {
-			if err := send(group); err != nil {
-				return out, err
-			}
-			if err := wait(n, 10*time.Second); err != nil {
-				return out, err
-			}
-		}
-	} else {
-		tick := time.NewTicker(time.Duration(float64(time.Second) / rate))
-		defer tick.Stop()
-		for group := uint64(3); time.Since(began) < d; group++ {
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return out, ctx.Err()
-			}
-			if err := send(group); err != nil {
-				return out, err
-			}
-		}
-		if err := wait(n*out.sent, 2*time.Second); err != nil {
-			return out, err
-		}
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	out.took = time.Since(began)
-	out.lost = n*out.sent - len(out.delays)
-	out.delays = slices.Clone(out.delays)
-	return out, nil
 }
 
 // firstBytes sends objects that take a while to be made and returns how long the
 // first byte of each took to each viewer.
-func firstBytes(ctx context.Context, s server, objects int) ([]time.Duration, error) {
-	t := benchTrack("trickle")
+func firstBytes(ctx context.Context, s load.Server, objects int) ([]time.Duration, error) {
+	t := load.NewTrack("trickle")
 	type event struct {
 		group uint64
 		at    time.Time
 	}
 	events := make(chan event, objects*trickleTo)
 	complete := make(chan struct{}, objects*trickleTo)
-	stop, err := audience(ctx, s, t, trickleTo, func(r *moqt.SubgroupReader) {
+	stop, err := load.Audience(ctx, s, t, trickleTo, func(r *moqt.SubgroupReader) {
 		if _, err := r.NextObject(); err != nil {
 			return
 		}

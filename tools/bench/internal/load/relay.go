@@ -1,0 +1,251 @@
+package load
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"holocast/internal/devcert"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+	"holocast/tools/bench/internal/direct"
+)
+
+// Relay is a relay to load: a process that Start or StartPeer began, or one somewhere else.
+type Relay struct {
+	cmd  *exec.Cmd // nil: somewhere else
+	url  string
+	tls  *tls.Config
+	temp string // directory to remove
+	done chan struct{}
+}
+
+// At is the relay at a URL, whose certificate c trusts. It has no processor time or memory.
+func At(url string, c *tls.Config) *Relay { return &Relay{url: url, tls: c} }
+
+// Start runs our relay on ports of its own. path is its binary; "" means the one beside this
+// program or, in the source tree, one built for this run.
+func Start(ctx context.Context, path string) (*Relay, error) {
+	p := &Relay{done: make(chan struct{})}
+	path, err := p.find(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	type listening struct {
+		Msg, UDP string
+		Hash     string `json:"certificate_sha256"`
+	}
+	if err := p.run(exec.Command(path, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-format", "json"), func(line []byte) (bool, error) {
+		var l listening
+		if json.Unmarshal(line, &l) != nil || l.Msg != "relay is listening" {
+			return false, nil
+		}
+		hash, err := devcert.ParseHash(l.Hash)
+		if err != nil {
+			return false, fmt.Errorf("the relay's certificate: %w", err)
+		}
+		p.url, p.tls = "moqt://"+l.UDP, devcert.Pinned(hash)
+		return true, nil
+	}); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// StartPeer runs moq-relay-ietf, whose binary is at path, on a port of its own.
+func StartPeer(path string) (*Relay, error) {
+	temp, err := os.MkdirTemp("", "holocast-bench")
+	if err != nil {
+		return nil, err
+	}
+	p := &Relay{temp: temp, done: make(chan struct{})}
+	cert, err := devcert.Generate(time.Now(), "127.0.0.1", "localhost")
+	if err != nil {
+		p.clean()
+		return nil, err
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
+	if err != nil {
+		p.clean()
+		return nil, err
+	}
+	file := func(name string) string { return filepath.Join(temp, name) }
+	for _, f := range []struct {
+		name, kind string
+		der        []byte
+	}{{"cert.pem", "CERTIFICATE", cert.Certificate[0]}, {"key.pem", "PRIVATE KEY", key}} {
+		if err := os.WriteFile(file(f.name), pem.EncodeToMemory(&pem.Block{Type: f.kind, Bytes: f.der}), 0o600); err != nil {
+			p.clean()
+			return nil, err
+		}
+	}
+	udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		p.clean()
+		return nil, err
+	}
+	addr := udp.LocalAddr().String()
+	_ = udp.Close() // it takes no port of its own choice
+	p.url, p.tls = "moqt://"+addr, devcert.Pinned(devcert.Hash(cert))
+	cmd := exec.Command(path, "--bind", addr, "--tls-cert", file("cert.pem"), "--tls-key", file("key.pem"),
+		"--coordinator-file", file("coordinator.json"))
+	if err := p.run(cmd, func(line []byte) (bool, error) { return bytes.Contains(line, []byte("listening")), nil }); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// run starts cmd and waits for a line that ready says yes to. After an error nothing is
+// left of it.
+func (p *Relay) run(cmd *exec.Cmd, ready func(line []byte) (bool, error)) error {
+	p.cmd = cmd
+	output, err := p.cmd.StderrPipe()
+	if err != nil {
+		p.clean()
+		return err
+	}
+	p.cmd.Stdout = p.cmd.Stderr
+	if err := p.cmd.Start(); err != nil {
+		p.clean()
+		return fmt.Errorf("start %s: %w", filepath.Base(cmd.Path), err)
+	}
+	up := make(chan error, 1)
+	var said bytes.Buffer // until it is ready
+	go func() {
+		defer close(p.done)
+		waiting := true
+		for lines := bufio.NewScanner(output); lines.Scan(); {
+			if !waiting {
+				continue
+			}
+			said.Write(append(lines.Bytes(), '\n'))
+			if ok, err := ready(lines.Bytes()); ok || err != nil {
+				waiting = false
+				up <- err
+			}
+		}
+		_ = p.cmd.Wait()
+	}()
+	select {
+	case err := <-up:
+		if err != nil {
+			p.Stop()
+		}
+		return err
+	case <-p.done:
+		p.clean()
+		return fmt.Errorf("%s did not start: %s", filepath.Base(cmd.Path), said.String())
+	case <-time.After(10 * time.Second):
+		p.Stop()
+		return fmt.Errorf("%s did not start within 10 s", filepath.Base(cmd.Path))
+	}
+}
+
+// find is the relay's binary.
+func (p *Relay) find(ctx context.Context, path string) (string, error) {
+	if path != "" {
+		return path, nil
+	}
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), "relay")
+		if _, err := os.Stat(beside); err == nil {
+			return beside, nil
+		}
+	}
+	temp, err := os.MkdirTemp("", "holocast-bench")
+	if err != nil {
+		return "", err
+	}
+	p.temp = temp
+	path = filepath.Join(temp, "relay")
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "holocast/relay").CombinedOutput(); err != nil {
+		p.clean()
+		return "", fmt.Errorf("no relay beside this program, and it cannot be built: %w\n%s", err, out)
+	}
+	return path, nil
+}
+
+func (p *Relay) clean() {
+	if p.temp != "" {
+		_ = os.RemoveAll(p.temp)
+	}
+}
+
+func (p *Relay) Stop() {
+	if p.cmd == nil {
+		return
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	t := time.AfterFunc(3*time.Second, func() { _ = p.cmd.Process.Kill() })
+	<-p.done
+	t.Stop()
+	p.clean()
+}
+
+// Memory is what the process has in memory, bytes.
+func (p *Relay) Memory() (int64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, fmt.Errorf("memory of the relay: %w", err)
+	}
+	_, rest, _ := bytes.Cut(b, []byte("\nVmRSS:"))
+	var kb int64
+	if _, err := fmt.Sscanf(string(rest), "%d kB", &kb); err != nil {
+		return 0, fmt.Errorf("memory of the relay: /proc/PID/status: %w", err)
+	}
+	return kb << 10, nil
+}
+
+// clockTick is the unit of /proc/PID/stat, which Linux fixes for user space.
+const clockTick = 10 * time.Millisecond
+
+// CPU is the processor time the relay has used, user and system.
+func (p *Relay) CPU() (time.Duration, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, fmt.Errorf("processor time of the relay: %w", err)
+	}
+	// Fields after the name, which is in parentheses, begin with the third.
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(f) < 13 {
+		return 0, errors.New("processor time of the relay: /proc/PID/stat is too short")
+	}
+	user, err1 := strconv.ParseInt(string(f[11]), 10, 64)
+	system, err2 := strconv.ParseInt(string(f[12]), 10, 64)
+	if err := errors.Join(err1, err2); err != nil {
+		return 0, fmt.Errorf("processor time of the relay: %w", err)
+	}
+	return time.Duration(user+system) * clockTick, nil
+}
+
+func (p *Relay) Publish(ctx context.Context, t *origin.Track) (func(), error) {
+	var set origin.Set
+	set.Add(t)
+	s, err := moqt.Dial(ctx, p.url, p.tls, set.Handler(), direct.Quiet)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.PublishNamespace(ctx, t.Name().Namespace); err != nil {
+		s.Close(wire.NoError, "")
+		return nil, err
+	}
+	return func() { s.Close(wire.NoError, "") }, nil
+}
+
+func (p *Relay) View(ctx context.Context) (*moqt.Session, error) {
+	return moqt.Dial(ctx, p.url, p.tls, moqt.Handler{}, direct.Quiet)
+}
