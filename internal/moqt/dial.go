@@ -16,6 +16,7 @@ import (
 
 	"holocast/internal/moqt/wire"
 	"holocast/internal/quiccc"
+	"holocast/internal/udpio"
 )
 
 // implementation is what SETUP says of us (§10.3.1.5).
@@ -84,7 +85,7 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 	if err != nil {
 		return nil, err
 	}
-	qc, err := quic.DialAddr(controlled, addr, tlsConfig, quicConfig())
+	qc, err := dialQUIC(controlled, addr, tlsConfig)
 	if err != nil {
 		return nil, dialError(rawURL, err)
 	}
@@ -166,4 +167,28 @@ func dialError(rawURL string, err error) error {
 		return fmt.Errorf("connect to %s: no answer (is the relay running, and does UDP reach it?)", rawURL)
 	}
 	return fmt.Errorf("connect to %s: %w", rawURL, err)
+}
+
+// dialQUIC is quic.DialAddr over a socket that reads and writes in batches.
+func dialQUIC(ctx context.Context, addr string, tlsConfig *tls.Config) (*quic.Conn, error) {
+	ua, err := net.ResolveUDPAddr("udp", addr)
+	if err != nil {
+		return nil, err
+	}
+	socket, err := net.ListenUDP("udp", nil)
+	if err != nil {
+		return nil, err
+	}
+	tr := &quic.Transport{Conn: udpio.Wrap(socket)}
+	qc, err := tr.Dial(ctx, ua, tlsConfig, quicConfig())
+	if err != nil {
+		_ = tr.Close()
+		_ = socket.Close()
+		return nil, err
+	}
+	context.AfterFunc(qc.Context(), func() {
+		_ = tr.Close()
+		_ = socket.Close()
+	})
+	return qc, nil
 }

@@ -21,6 +21,7 @@ import (
 
 	"holocast/internal/moqt/wire"
 	"holocast/internal/quiccc"
+	"holocast/internal/udpio"
 )
 
 // ListenConfig is how a server listens.
@@ -87,7 +88,7 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 	l := &Listener{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), udp: udp,
 		tr: &quic.Transport{
-			Conn: udp, ConnContext: connContext, StatelessResetKey: (*quic.StatelessResetKey)(cfg.ResetKey),
+			Conn: udpio.Wrap(udp), ConnContext: connContext, StatelessResetKey: (*quic.StatelessResetKey)(cfg.ResetKey),
 			VerifySourceAddress: (&connects{limit: cfg.MaxConnects}).verify,
 		},
 		sessions: make(chan *Session), conns: map[*quic.Conn]struct{}{},

@@ -1,0 +1,266 @@
+package udpio
+
+import (
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/net/ipv4"
+	"golang.org/x/sys/unix"
+)
+
+// Conn is a UDP socket. ReadBatch may be called by one goroutine at a time, all else by any.
+//
+// Its system calls do not block, so the Go scheduler is not told of them: it would wake
+// another thread for each that takes longer than 20 µs, as sending a batch over loopback
+// does.
+type Conn struct {
+	*net.UDPConn
+	raw    syscall.RawConn
+	family uint16
+	writes sync.Pool // of *write
+	read   read
+}
+
+// Wrap makes a Conn of c, or returns c where the system does not tell about the socket.
+func Wrap(c *net.UDPConn) net.PacketConn {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return c
+	}
+	u := &Conn{UDPConn: c, raw: raw}
+	if err := raw.Control(func(fd uintptr) {
+		switch name, _ := unix.Getsockname(int(fd)); name.(type) {
+		case *unix.SockaddrInet4:
+			u.family = unix.AF_INET
+		case *unix.SockaddrInet6:
+			u.family = unix.AF_INET6
+		default:
+			return
+		}
+		// Before Linux 5.0 each datagram comes alone.
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1)
+	}); err != nil || u.family == 0 {
+		return c
+	}
+	u.writes.New = func() any {
+		w := &write{}
+		w.call = w.sendmsg
+		return w
+	}
+	u.read.init()
+	return u
+}
+
+// write is one call of sendmsg.
+type write struct {
+	message unix.Msghdr
+	data    unix.Iovec
+	name    unix.RawSockaddrInet6
+	n       uintptr
+	errno   syscall.Errno
+	call    func(fd uintptr) (done bool)
+}
+
+func (w *write) sendmsg(fd uintptr) bool {
+	for {
+		w.n, _, w.errno = syscall.RawSyscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&w.message)), unix.MSG_DONTWAIT)
+		if w.errno != unix.EINTR {
+			return w.errno != unix.EAGAIN
+		}
+	}
+}
+
+// WriteMsgUDP writes b to addr with control messages, as net.UDPConn does.
+func (c *Conn) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, err error) {
+	w := c.writes.Get().(*write)
+	size, err := setName(&w.name, c.family, addr)
+	if err == nil {
+		w.data = unix.Iovec{Base: unsafe.SliceData(b)}
+		w.data.SetLen(len(b))
+		w.message = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&w.name)), Namelen: size, Iov: &w.data}
+		w.message.SetIovlen(1)
+		if len(oob) > 0 {
+			w.message.Control = unsafe.SliceData(oob)
+			w.message.SetControllen(len(oob))
+		}
+		if err = c.raw.Write(w.call); err == nil && w.errno != 0 {
+			err = os.NewSyscallError("sendmsg", w.errno)
+		}
+	}
+	n = int(w.n)
+	w.data.Base, w.message.Control = nil, nil
+	c.writes.Put(w)
+	if err != nil {
+		return 0, 0, &net.OpError{Op: "write", Net: "udp", Source: c.LocalAddr(), Addr: addr, Err: err}
+	}
+	return n, len(oob), nil
+}
+
+// setName writes addr as a socket of a family wants it, and returns its size.
+func setName(name *unix.RawSockaddrInet6, family uint16, addr *net.UDPAddr) (size uint32, err error) {
+	port := uint16(addr.Port)
+	*name = unix.RawSockaddrInet6{Family: family}
+	p := (*[2]byte)(unsafe.Pointer(&name.Port))
+	p[0], p[1] = byte(port>>8), byte(port)
+	if family == unix.AF_INET {
+		ip := addr.IP.To4()
+		if ip == nil {
+			return 0, &net.AddrError{Err: "no IPv4 address", Addr: addr.IP.String()}
+		}
+		copy((*unix.RawSockaddrInet4)(unsafe.Pointer(name)).Addr[:], ip)
+		return unix.SizeofSockaddrInet4, nil
+	}
+	ip := addr.IP.To16()
+	if ip == nil {
+		return 0, &net.AddrError{Err: "no IP address", Addr: addr.IP.String()}
+	}
+	copy(name.Addr[:], ip)
+	if addr.Zone != "" {
+		name.Scope_id = zoneIndex(addr.Zone)
+	}
+	return unix.SizeofSockaddrInet6, nil
+}
+
+func zoneIndex(zone string) uint32 {
+	if i, err := net.InterfaceByName(zone); err == nil {
+		return uint32(i.Index)
+	}
+	n, _ := strconv.ParseUint(zone, 10, 32)
+	return uint32(n)
+}
+
+const (
+	batchSize  = 8       // messages of a call of recvmmsg
+	bufferSize = 1 << 16 // datagrams that came together
+	oobSize    = 256
+)
+
+// received is struct mmsghdr.
+type received struct {
+	header unix.Msghdr
+	size   uint32
+	_      [unsafe.Sizeof(uintptr(0)) - 4]byte
+}
+
+// read is what recvmmsg returned and ReadBatch has not yet.
+type read struct {
+	messages [batchSize]received
+	data     [batchSize]unix.Iovec
+	names    [batchSize]unix.RawSockaddrInet6
+	oob      [batchSize][oobSize]byte
+	buffers  []byte // batchSize of bufferSize bytes
+	n        uintptr
+	errno    syscall.Errno
+	call     func(fd uintptr) (done bool)
+
+	next    int    // message
+	rest    []byte // of the message before next
+	segment int    // bytes of a datagram of it, but the last
+	addr    *net.UDPAddr
+	control []byte
+}
+
+func (r *read) init() {
+	r.buffers = make([]byte, batchSize*bufferSize)
+	for i := range r.data {
+		r.data[i].Base = &r.buffers[i*bufferSize]
+		r.data[i].SetLen(bufferSize)
+	}
+	r.call = r.recvmmsg
+}
+
+func (r *read) recvmmsg(fd uintptr) bool {
+	for i := range r.messages {
+		h := &r.messages[i].header
+		*h = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&r.names[i])), Namelen: unix.SizeofSockaddrInet6, Iov: &r.data[i], Control: &r.oob[i][0]}
+		h.SetIovlen(1)
+		h.SetControllen(oobSize)
+	}
+	for {
+		r.n, _, r.errno = syscall.RawSyscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&r.messages)), batchSize, unix.MSG_DONTWAIT, 0, 0)
+		if r.errno != unix.EINTR {
+			return r.errno != unix.EAGAIN
+		}
+	}
+}
+
+// ReadBatch reads at least one datagram: into ms[i].Buffers[0] N bytes, into OOB NN bytes
+// of control messages. It returns how many. What does not fit is cut off; empty datagrams,
+// which are no QUIC, are left out.
+func (c *Conn) ReadBatch(ms []ipv4.Message, _ int) (n int, err error) {
+	r := &c.read
+	for n < len(ms) {
+		for len(r.rest) == 0 && r.next < int(r.n) {
+			r.take()
+		}
+		if len(r.rest) == 0 {
+			if n > 0 {
+				return n, nil
+			}
+			r.next, r.n = 0, 0
+			if err := c.raw.Read(r.call); err != nil {
+				return 0, err
+			}
+			if r.errno != 0 {
+				r.n = 0
+				return 0, &net.OpError{Op: "read", Net: "udp", Source: c.LocalAddr(), Err: os.NewSyscallError("recvmmsg", r.errno)}
+			}
+			continue
+		}
+		size := min(r.segment, len(r.rest))
+		m := &ms[n]
+		m.N, m.NN, m.Addr, m.Flags = copy(m.Buffers[0], r.rest[:size]), copy(m.OOB, r.control), r.addr, 0
+		r.rest = r.rest[size:]
+		n++
+	}
+	return n, nil
+}
+
+// take goes on to the next message.
+func (r *read) take() {
+	i := r.next
+	m := &r.messages[i]
+	r.next++
+	r.rest = r.buffers[i*bufferSize:][:m.size]
+	r.segment = int(m.size)
+	r.addr = udpAddr(&r.names[i])
+	r.control = r.oob[i][:0]
+	for oob := r.oob[i][:m.header.Controllen]; len(oob) > 0; {
+		header, body, rest, err := unix.ParseOneSocketControlMessage(oob)
+		if err != nil {
+			break
+		}
+		if header.Level == unix.IPPROTO_UDP && header.Type == unix.UDP_GRO {
+			if len(body) >= 4 {
+				if size := *(*int32)(unsafe.Pointer(&body[0])); size > 0 {
+					r.segment = int(size)
+				}
+			}
+		} else { // moved down over what was left out
+			r.control = append(r.control, oob[:len(oob)-len(rest)]...)
+		}
+		oob = rest
+	}
+}
+
+func udpAddr(name *unix.RawSockaddrInet6) *net.UDPAddr {
+	p := (*[2]byte)(unsafe.Pointer(&name.Port))
+	a := &net.UDPAddr{Port: int(p[0])<<8 | int(p[1])}
+	if name.Family == unix.AF_INET {
+		ip := (*unix.RawSockaddrInet4)(unsafe.Pointer(name)).Addr
+		a.IP = net.IPv4(ip[0], ip[1], ip[2], ip[3])
+		return a
+	}
+	a.IP = append(net.IP(nil), name.Addr[:]...)
+	if name.Scope_id != 0 {
+		a.Zone = strconv.FormatUint(uint64(name.Scope_id), 10)
+		if i, err := net.InterfaceByIndex(int(name.Scope_id)); err == nil {
+			a.Zone = i.Name
+		}
+	}
+	return a
+}

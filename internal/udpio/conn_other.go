@@ -1,0 +1,8 @@
+//go:build !linux
+
+package udpio
+
+import "net"
+
+// Wrap returns c: what this package does is known for Linux only.
+func Wrap(c *net.UDPConn) net.PacketConn { return c }
