@@ -30,7 +30,6 @@ type kernel struct {
 	used        map[int64]bool
 	acked, lost map[int64]bool
 	blocks      int
-	sendErr     error
 }
 
 const blockSize = 32
