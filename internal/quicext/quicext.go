@@ -89,7 +89,7 @@ type Packet = struct {
 	Number int64
 	Size   int       // bytes of UDP payload
 	Sent   time.Time // with Go's monotonic clock reading, which is CLOCK_MONOTONIC on Linux
-	ECN    uint8     // the IP header's ECN field: 0 not ECN-capable, 2 ECT(0)
+	ECN    uint8     // the IP header's ECN field: 0 = not ECN-capable, 2 = ECN-capable
 }
 
 // Report tells what became of packets that were registered. A number that was reported
@@ -129,10 +129,10 @@ type State = struct {
 	Local      netip.AddrPort
 	Remote     netip.AddrPort
 
-	MaxPacketSize    int // UDP payload that the path is known to carry, bytes
-	MaxDatagramFrame int // the peer's limit of a DATAGRAM frame with its type and length, bytes; 0 = it takes none
-	ECN              uint8
-	SpinBit          bool // quic-go has none: always false
+	MaxPacketSize    int   // UDP payload that the path is known to carry, bytes
+	MaxDatagramFrame int   // the peer's limit of a DATAGRAM frame with its type and length, bytes; 0 = it takes none
+	ECN              uint8 // the IP header's field, as in Packet
+	SpinBit          bool  // quic-go has none: always false
 }
 
 // Keys protect packets of one direction and key phase (RFC 9001, Section 5).
@@ -147,7 +147,8 @@ type Keys = struct {
 type Handle = interface {
 	// Wake has the connection call Drain soon.
 	Wake()
-	// Budget and State tell what Report and Changed told last, and are zero before.
+	// Budget and State tell what Report and Changed were last called with, once they
+	// returned, and are zero before.
 	Budget() Budget
 	State() State
 }
