@@ -133,6 +133,11 @@ type State = struct {
 	MaxDatagramFrame int   // the peer's limit of a DATAGRAM frame with its type and length, bytes; 0 = it takes none
 	ECN              uint8 // the IP header's field, as in Packet
 	SpinBit          bool  // quic-go has none: always false
+
+	// RxLargest is the largest 1-RTT packet number received when this state was told, -1 =
+	// none: to begin with where truncated numbers are expanded (RFC 9000, Appendix A.3).
+	// A new one alone is no change.
+	RxLargest int64
 }
 
 // Keys protect packets of one direction and key phase (RFC 9001, Section 5).
