@@ -416,3 +416,40 @@ func fuzzOne(t *testing.T, name string, data []byte) {
 		}
 	}
 }
+
+// TestAnyOrderWithinAnAck: an ACK's packets, and those that it shows to be lost, may be told
+// in any order. The losses here last for long enough to be persistent congestion.
+func TestAnyOrderWithinAnAck(t *testing.T) {
+	for _, name := range Names() {
+		t.Run(name, func(t *testing.T) {
+			run := func(order []int64) Estimates {
+				f, err := newFlow(name, 1200, rand.New(rand.NewPCG(1, 2)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				now := time.Second
+				f.Sent(now, 0, 1200, 1200)
+				now += 10 * time.Millisecond
+				f.Acked(0)
+				f.Done(now, 0, 1)
+				for n := int64(1); n <= 10; n++ {
+					now += 100 * time.Millisecond
+					f.Sent(now, n, 1200, 1200*n)
+				}
+				for _, n := range order {
+					f.Lost(n)
+					f.Acked(n + 5)
+				}
+				f.Done(now+10*time.Millisecond, 0, math.MaxInt64)
+				return f.Estimates()
+			}
+			want := run([]int64{1, 2, 3, 4, 5})
+			if got := run([]int64{5, 3, 4, 1, 2}); got != want {
+				t.Errorf("%+v, in order %+v", got, want)
+			}
+			if want.Lost != 5*1200 || want.Delivered != 6*1200 || want.PacingRate <= 0 {
+				t.Errorf("%+v", want)
+			}
+		})
+	}
+}

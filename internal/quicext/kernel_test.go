@@ -30,7 +30,6 @@ type kernel struct {
 	used        map[int64]bool
 	acked, lost map[int64]bool
 	blocks      int
-	sendErr     error
 }
 
 const blockSize = 32
@@ -104,14 +103,14 @@ func (k *kernel) Report(r Report) {
 
 // send sends a datagram, unless there is no number or no budget for it, and registers it
 // after lag: a negative one registers it before it is sent.
-func (k *kernel) send(payload []byte, lag time.Duration) (number int64, ok bool) {
+func (k *kernel) send(payload []byte, lag time.Duration) bool {
 	k.mu.Lock()
 	size := int64(len(payload)) + 22 + int64(len(k.state.DestConnID))
 	if k.next == k.end || k.generation != k.state.Generation || k.budget.Bytes < k.unsent+size {
 		k.mu.Unlock()
-		return 0, false
+		return false
 	}
-	number = k.next
+	number := k.next
 	k.next++
 	packet := seal(&k.state, number, payload)
 	r := Packet{Number: number, Size: len(packet), Sent: time.Now(), ECN: 0}
@@ -132,7 +131,22 @@ func (k *kernel) send(payload []byte, lag time.Duration) (number int64, ok bool)
 	if err != nil {
 		k.t.Error(err)
 	}
-	return number, true
+	return true
+}
+
+// finish gives up the block, and waits until all packets were reported and nothing is in
+// flight.
+func (k *kernel) finish(t *testing.T, h Handle) {
+	t.Helper()
+	k.mu.Lock()
+	k.mute = true
+	k.mu.Unlock()
+	eventually(t, "reports of all packets, and nothing in flight", func() bool {
+		h.Wake()
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return len(k.ring) == 0 && len(k.acked)+len(k.lost) == len(k.used) && h.Budget().InFlight == 0
+	})
 }
 
 func (k *kernel) unregistered() int64 {

@@ -34,8 +34,8 @@ type Sender = interface {
 	// most once per turn of the connection's event loop, and only with news.
 	Report(r Report)
 	// Changed tells the connection's state: first of all calls, and whenever it changed. A
-	// new Generation comes at once, also in the middle of receiving or sending a packet;
-	// the rest at the end of the event loop's turn.
+	// new KeyPhase comes at once, also in the middle of receiving or sending a packet; the
+	// rest before the next call of Drain, and at the end of the event loop's turn.
 	Changed(s State)
 }
 
@@ -44,17 +44,18 @@ type Port = interface {
 	// Reserve takes n successive packet numbers, at most [MaxBlock], out of the 1-RTT packet
 	// number space; quic-go goes on above them. Each may be used for one packet, sealed
 	// with the keys and sent on the path of the returned generation, the one that Changed
-	// told last. It fails before the handshake is confirmed, and where more than [MaxOpen]
-	// numbers are neither registered nor released.
+	// told last. It fails where more than [MaxOpen] numbers would be neither registered
+	// nor released.
 	Reserve(n int) (first int64, generation uint64, err error)
 	// Sent registers packets that were sent, in the order of sending. A packet of an
 	// earlier path is reported lost at once and counts for nothing. It fails for numbers
 	// that are not reserved, were registered before or were released, having registered
 	// all others.
 	//
-	// Every packet must be registered: the connection takes an ACK of a number that stays
-	// unregistered for a protocol violation of the peer. Where it is unknown whether a
-	// packet was sent, register it; if it was not, it will be lost.
+	// Every packet must be registered: an ACK of a number that is still open waits for that,
+	// and after a probe timeout, 100 ms at least, it is a protocol violation of the peer.
+	// Where it is unknown whether a packet was sent, register it; if it was not, it will be
+	// lost.
 	Sent(packets []Packet) error
 	// Release returns numbers that were not used and will not be. They are not used again,
 	// nor lost; the connection closes when the peer acknowledges one. It fails for
@@ -88,7 +89,7 @@ type Packet = struct {
 	Number int64
 	Size   int       // bytes of UDP payload
 	Sent   time.Time // with Go's monotonic clock reading, which is CLOCK_MONOTONIC on Linux
-	ECN    uint8     // the IP header's ECN field: 0 not ECN-capable, 2 ECT(0)
+	ECN    uint8     // the IP header's ECN field: 0 = not ECN-capable, 2 = ECN-capable
 }
 
 // Report tells what became of packets that were registered. A number that was reported
@@ -119,17 +120,24 @@ type State = struct {
 	KeyPhase     uint64 // key updates so far; its lowest bit goes into the header
 	KeyUpdateDue bool   // a key update waits for the end of HoldKeyUpdates
 	Tx           Keys
-	Rx, RxNext   Keys // the peer's, with KeyPhase and after its next key update
+	// The peer's, of KeyPhase and of the next. For as long as packets with the previous
+	// ones arrive, after a key update, keep those of the state before.
+	Rx, RxNext Keys
 
 	DestConnID []byte   // to put into packets; may be empty
 	ConnIDs    [][]byte // ours: all that the peer may put into packets, retired ones included while they are accepted
 	Local      netip.AddrPort
 	Remote     netip.AddrPort
 
-	MaxPacketSize    int // UDP payload that the path is known to carry, bytes
-	MaxDatagramFrame int // the peer's limit of a DATAGRAM frame with its type and length, bytes; 0 = it takes none
-	ECN              uint8
-	SpinBit          bool // quic-go has none: always false
+	MaxPacketSize    int   // UDP payload that the path is known to carry, bytes
+	MaxDatagramFrame int   // the peer's limit of a DATAGRAM frame with its type and length, bytes; 0 = it takes none
+	ECN              uint8 // the IP header's field, as in Packet
+	SpinBit          bool  // quic-go has none: always false
+
+	// RxLargest is the largest 1-RTT packet number received when this state was told, -1 =
+	// none: to begin with where truncated numbers are expanded (RFC 9000, Appendix A.3).
+	// A new one alone is no change.
+	RxLargest int64
 }
 
 // Keys protect packets of one direction and key phase (RFC 9001, Section 5).
@@ -144,7 +152,8 @@ type Keys = struct {
 type Handle = interface {
 	// Wake has the connection call Drain soon.
 	Wake()
-	// Budget and State tell what Report and Changed told last, and are zero before.
+	// Budget and State tell what Report and Changed were last called with, once they
+	// returned, and are zero before.
 	Budget() Budget
 	State() State
 }

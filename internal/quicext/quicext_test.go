@@ -35,6 +35,13 @@ func needsHooks(t *testing.T) {
 	}
 }
 
+// useAES has connections agree on the cipher suite that this test's kernel has.
+func useAES(t *testing.T) {
+	t.Helper()
+	restoreOrder(t)
+	defaultCipherSuitesTLS13, defaultCipherSuitesTLS13NoAES = []uint16{aes128}, []uint16{aes128}
+}
+
 // serve listens with the named congestion control; "" is quic-go's own.
 func serve(t *testing.T, controller string) (*net.UDPConn, *quic.Listener) {
 	t.Helper()
@@ -109,6 +116,7 @@ func TestSendOutside(t *testing.T) {
 
 func testSendOutside(t *testing.T, controller string) {
 	const packets, delay = 3000, 4 * time.Millisecond
+	useAES(t)
 	old := keyUpdateInterval.Swap(500)
 	defer keyUpdateInterval.Store(old)
 	udp, ln := serve(t, controller)
@@ -133,7 +141,7 @@ func testSendOutside(t *testing.T, controller string) {
 			if err != nil {
 				return
 			}
-			defer s.Close()
+			defer func() { _ = s.Close() }()
 			b := make([]byte, 3000)
 			for ctx.Err() == nil {
 				if _, err := s.Write(b); err != nil {
@@ -177,7 +185,7 @@ func testSendOutside(t *testing.T, controller string) {
 		if i%100 == 50 {
 			lag = 3 * delay // its ACK comes before
 		}
-		if _, ok := k.send(b, lag); ok {
+		if k.send(b, lag) {
 			i++
 		} else {
 			time.Sleep(200 * time.Microsecond)
@@ -191,13 +199,7 @@ func testSendOutside(t *testing.T, controller string) {
 	}
 	stop()
 	work.Wait()
-	k.mu.Lock()
-	k.mute = true
-	k.mu.Unlock()
-	eventually(t, "nothing in flight", func() bool {
-		h.Wake()
-		return k.unregistered() == 0 && h.Budget().InFlight == 0
-	})
+	k.finish(t, h)
 	for _, c := range []*quic.Conn{client, server} {
 		if err := context.Cause(c.Context()); err != nil {
 			t.Errorf("connection ended: %v", err)
@@ -275,6 +277,85 @@ func checkOutcome(t *testing.T, p *path, k *kernel) {
 	t.Logf("%d packets of the connection's own, %d outside dropped, %d not acknowledged", own, lost, late)
 }
 
+// TestMigration has the client change its address while packets are sent outside.
+func TestMigration(t *testing.T) {
+	needsHooks(t)
+	for _, controller := range []string{"", "bbr"} {
+		t.Run("controller "+controller, func(t *testing.T) { testMigration(t, controller) })
+	}
+}
+
+func testMigration(t *testing.T, controller string) {
+	useAES(t)
+	udp, ln := serve(t, controller)
+	var transports [2]*quic.Transport
+	for i := range transports {
+		c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A client that migrates needs connection IDs to change.
+		transports[i] = &quic.Transport{Conn: c, ConnectionIDLength: 4}
+		t.Cleanup(func() { _ = transports[i].Close(); _ = c.Close() })
+	}
+	tlsConf := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"test"}}
+	client, err := transports[0].Dial(t.Context(), ln.Addr(), tlsConf, &quic.Config{EnableDatagrams: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := ln.Accept(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := newKernel(t, udp)
+	h, err := Attach(server, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	arrives := func(what string) {
+		t.Helper()
+		payload := []byte(what)
+		eventually(t, what, func() bool {
+			k.send(payload, -1)
+			h.Wake()
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			b, err := client.ReceiveDatagram(ctx)
+			return err == nil && string(b) == what
+		})
+	}
+	arrives("before")
+	before := h.State()
+	path, err := client.AddPath(transports[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := path.Probe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	arrives("probed")
+	if err := path.Switch(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a new path", func() bool {
+		// The server may still be validating it.
+		if err := client.SendDatagram([]byte("here")); err != nil {
+			t.Fatal(err)
+		}
+		return h.State().Remote != before.Remote
+	})
+	if s := h.State(); s.Generation <= before.Generation || s.Remote.Port() != uint16(transports[1].Conn.LocalAddr().(*net.UDPAddr).Port) {
+		t.Errorf("state before %+v, after migration %+v", before, s)
+	}
+	arrives("after")
+	k.finish(t, h)
+	for _, c := range []*quic.Conn{client, server} {
+		if err := context.Cause(c.Context()); err != nil {
+			t.Errorf("connection ended: %v", err)
+		}
+	}
+}
+
 // TestUnregistered and TestReleased: an ACK of a number that nobody said was used ends
 // the connection.
 func TestUnregistered(t *testing.T) { testViolation(t, func(*kernel) {}) }
@@ -285,6 +366,7 @@ func TestReleased(t *testing.T) {
 
 func testViolation(t *testing.T, then func(k *kernel)) {
 	needsHooks(t)
+	useAES(t)
 	udp, ln := serve(t, "")
 	_, server := connect(t, ln, ln.Addr())
 	k := newKernel(t, udp)

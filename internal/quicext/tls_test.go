@@ -70,8 +70,7 @@ func negotiate(t *testing.T, offered []uint16) uint16 {
 		MinVersion: tls.VersionTLS13, NextProtos: []string{"test"},
 		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: k}},
 	}})
-	defer client.Close()
-	defer server.Close()
+	defer func() { _, _ = client.Close(), server.Close() }()
 	for _, c := range []*tls.QUICConn{client, server} {
 		c.SetTransportParameters(nil)
 	}

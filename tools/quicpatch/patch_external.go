@@ -81,7 +81,7 @@ func patchSentPacketHandler(src []byte) ([]byte, error) {
 		change{"ReceivedAck", "h.congestion.OnPacketAcked(p.PacketNumber, p.Length, priorInFlight, rcvTime)",
 			"h.congestion.OnPacketAcked(p.inOrder(p.PacketNumber), p.Length, priorInFlight, rcvTime)"},
 		change{"detectLostPackets", "pn > pnSpace.largestAcked", "!h.external.sentBeforeAcked(pn, p, pnSpace.largestAcked)"},
-		change{"detectLostPackets", "break", "if h.external == nil {\n\t\t\t\tbreak\n\t\t\t}\n\t\t\tcontinue"},
+		change{"detectLostPackets", "break", "if h.external.isPast(pn) {\n\t\t\t\tbreak\n\t\t\t}\n\t\t\tcontinue"},
 		change{"detectLostPackets", "distance >= packetThreshold", "h.external.distance(p, distance) >= packetThreshold"},
 		change{"detectLostPackets", "pnSpace.lossTime.IsZero()", "$ || p.SendTime.Add(lossDelay).Before(pnSpace.lossTime)"},
 		change{"detectLostPackets", "h.lostPackets.Add(pn, p.SendTime)", "$\n\t\t\t\th.external.lost(pn, p)"},

@@ -85,6 +85,64 @@ func TestPatchRefusesAnotherQuicGo(t *testing.T) {
 	}
 }
 
+const history = `package ackhandler
+
+type packet struct {
+	sent bool
+}
+
+func (h *history) first() *packet {
+	for _, p := range h.packets {
+		if p.Outstanding() && // a comment
+			p.sent {
+			return p
+		}
+	}
+	return nil
+}
+
+func (h *history) last() *packet { return h.first() }
+`
+
+func TestPatchExternal(t *testing.T) {
+	out, err := patchExternal("history.go", []byte(history),
+		change{"packet", "", "outsidePacket"},
+		change{"first", "p.Outstanding()", "$ && !p.outside"},
+		change{"first", "return nil", "h.none()\n\t$"},
+		change{"last", "func", "newest"},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"\toutsidePacket\n", "p.Outstanding() && !p.outside && // a comment", "\th.none()\n\treturn nil\n", ") newest() *packet { return h.first() }"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	for name, c := range map[string]change{
+		"no such type":            {"frame", "", "outsideFrame"},
+		"no such function":        {"second", "p.sent", "true"},
+		"no such name":            {"second", "func", "third"},
+		"no such expression":      {"first", "p.lost", "true"},
+		"in another function":     {"last", "p.sent", "true"},
+		"more than once":          {"first", "p", "q"},
+		"result is no Go":         {"first", "return nil", "return }"},
+		"a part of an expression": {"first", "Outstanding() &&", "true"},
+	} {
+		if out, err := patchExternal("history.go", []byte(history), c); err == nil {
+			t.Errorf("%s: no error:\n%s", name, out)
+		}
+	}
+	for name, patch := range map[string]func([]byte) ([]byte, error){
+		"connection.go": patchConnectionExternal, "ecn.go": patchECN, "packet.go": patchPacket, "updatable_aead.go": patchUpdatableAEAD,
+		"sent_packet_handler.go": patchSentPacketHandler, "sent_packet_history.go": patchSentPacketHistory,
+	} {
+		if _, err := patch([]byte(history)); err == nil {
+			t.Errorf("%s is another one: no error", name)
+		}
+	}
+}
+
 func TestVerify(t *testing.T) {
 	dir := t.TempDir()
 	for name := range hashes {
