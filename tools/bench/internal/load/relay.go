@@ -51,7 +51,8 @@ func Start(ctx context.Context, path string) (*Relay, error) {
 	}
 	if err := p.run(exec.Command(path, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-format", "json"), func(line []byte) (bool, error) {
 		var l listening
-		if json.Unmarshal(line, &l) != nil || l.Msg != "relay is listening" {
+		_ = json.Unmarshal(line, &l) // lines of other shapes are not it
+		if l.Msg != "relay is listening" {
 			return false, nil
 		}
 		hash, err := devcert.ParseHash(l.Hash)
@@ -185,6 +186,7 @@ func (p *Relay) clean() {
 	}
 }
 
+// Stop ends the relay that Start or StartPeer began.
 func (p *Relay) Stop() {
 	if p.cmd == nil {
 		return
@@ -232,6 +234,7 @@ func (p *Relay) CPU() (time.Duration, error) {
 	return time.Duration(user+system) * clockTick, nil
 }
 
+// Publish offers t over a session of its own, which stop ends.
 func (p *Relay) Publish(ctx context.Context, t *origin.Track) (func(), error) {
 	var set origin.Set
 	set.Add(t)
@@ -246,6 +249,7 @@ func (p *Relay) Publish(ctx context.Context, t *origin.Track) (func(), error) {
 	return func() { s.Close(wire.NoError, "") }, nil
 }
 
+// View opens a viewer's session.
 func (p *Relay) View(ctx context.Context) (*moqt.Session, error) {
 	return moqt.Dial(ctx, p.url, p.tls, moqt.Handler{}, direct.Quiet)
 }
