@@ -42,6 +42,13 @@ func quicConfig() *quic.Config {
 	}
 }
 
+// quic is quicConfig with what c chooses.
+func (c Config) quic() *quic.Config {
+	q := quicConfig()
+	q.Tracer = c.Trace
+	return q
+}
+
 // Dial opens a session to rawURL: moqt://host:port/path over raw QUIC,
 // https://host:port/path over WebTransport. The draft lets a moqt URL offer both
 // (§3.1), but a server that then picks HTTP/3 may still lack what WebTransport
@@ -84,7 +91,7 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 	if err != nil {
 		return nil, err
 	}
-	qc, err := quic.DialAddr(controlled, addr, tlsConfig, quicConfig())
+	qc, err := quic.DialAddr(controlled, addr, tlsConfig, cfg.quic())
 	if err != nil {
 		return nil, dialError(rawURL, err)
 	}
