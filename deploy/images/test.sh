@@ -6,8 +6,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ "$EUID" = 0 ] || { echo "test.sh: root is needed to build images" >&2; exit 1; }
 
-mkdir -p build/images
-state=$PWD/build/images
+mkdir -p build/.images # a dot: Go's ./... leaves it out
+state=$PWD/build/.images
 run=$(mktemp -d)
 work=$(mktemp -d)
 touch "$work/containers"
