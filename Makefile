@@ -20,7 +20,7 @@ export CGO_ENABLED := 1
 .DEFAULT_GOAL := help
 WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/package.json client-web/*.ts 2>/dev/null)
 
-.PHONY: help setup setup-test quic-go build web demo packages test test-deploy test-packages test-images test-go test-race test-quic-go test-openflow test-web test-unity fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
+.PHONY: help setup setup-test quic-go build web demo packages test test-deploy test-packages test-images site test-site test-go test-race test-quic-go test-openflow test-web test-unity fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -138,6 +138,18 @@ test-packages: packages ## Test the packages in a container with systemd (root)
 test-images: ## Build the images and run them (root; Debian's buildah)
 	@tools/setup.sh --images
 	deploy/images/test.sh
+
+site: build/site-venv/ready ## Build the documentation's site into build/site (needs Python)
+	@NO_MKDOCS_2_WARNING=1 build/site-venv/bin/mkdocs build --quiet --config-file deploy/site/mkdocs.yml
+
+build/site-venv/ready: deploy/site/requirements.txt
+	@tools/setup.sh --site
+	python3 -m venv build/site-venv
+	build/site-venv/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
+test-site: build site ## Test the site's links, and run the commands that its pages mark
+	deploy/site/test.py
 
 fmt: ## Format the Go code
 	gofmt -l -w $$(git ls-files '*.go')

@@ -16,11 +16,12 @@ for package in build/packages/*.rpm; do
 	rpm -qp --nosignature "$package" >/dev/null
 done
 
-base=build/deploy/debian.tar
+include=systemd,systemd-sysv,dbus,udev,iproute2,procps,curl,ca-certificates,libturbojpeg0,libx264-164,libzstd1
+base=build/deploy/debian-$(md5sum <<<"$include" | cut -c1-8).tar
 if [ ! -s "$base" ]; then
 	mkdir -p build/deploy
 	mmdebstrap --quiet --format=tar --variant=minbase \
-		--include=systemd,systemd-sysv,dbus,udev,iproute2,procps,curl,ca-certificates,libturbojpeg0,libzstd1 bookworm "$base.new"
+		--include="$include" bookworm "$base.new"
 	mv "$base.new" "$base"
 fi
 

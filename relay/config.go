@@ -24,6 +24,11 @@ type Config struct {
 	Admin    string   `yaml:"admin"`
 	Web      string   `yaml:"web"`
 	Origins  []string `yaml:"origins"`
+	Qlog     struct {
+		Dir      string `yaml:"dir"`
+		MaxFiles int    `yaml:"maxFiles"`
+		MaxBytes int64  `yaml:"maxBytes"`
+	} `yaml:"qlog"`
 	// Congestion names the controller of every session (quiccc.Controllers).
 	Congestion string `yaml:"congestion"`
 	TLS        struct {
@@ -60,6 +65,7 @@ func defaultConfig() Config {
 	c.TLS.Hosts = []string{"localhost", "127.0.0.1", "::1"}
 	c.Cache.MaxBytes, c.Cache.TotalBytes, c.Cache.MaxAge = 64<<20, 1<<30, 3*time.Second
 	c.MaxSessions, c.MaxConnects = 4096, 100
+	c.Qlog.MaxFiles, c.Qlog.MaxBytes = 100, 16<<20
 	c.Auth.Refresh = 5 * time.Minute
 	c.Viewer.MaxOpenSubgroups, c.Viewer.MaxFetches, c.Viewer.MaxRendezvous = origin.DefaultMaxOpen, 32, 30*time.Second
 	c.Publisher.Grace, c.Publisher.Linger = 15*time.Second, 5*time.Second
@@ -91,6 +97,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("listen: at %s everybody could publish and watch everything: make a key (relay key relay.key) and name it in auth.keys (--keys), listen on 127.0.0.1, or allow it with insecure (--insecure)", c.Listen)
 	case c.Admin != "" && c.Admin == c.HTTP:
 		return errors.New("admin: is the address of http; leave one of them out")
+	case c.Qlog.MaxFiles <= 0 || c.Qlog.MaxBytes <= 0:
+		return errors.New("qlog.maxFiles and qlog.maxBytes must be above 0")
 	case c.MaxConnects <= 0:
 		return errors.New("maxConnects must be above 0")
 	case (c.TLS.Certificate == "") != (c.TLS.Key == ""):

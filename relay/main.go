@@ -19,9 +19,11 @@ import (
 	"holocast/internal/connect"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/qlogfiles"
 	"holocast/internal/quiccc"
 	"holocast/internal/service"
 	"holocast/relay/auth"
+	"holocast/relay/live"
 	"holocast/relay/router"
 )
 
@@ -52,7 +54,7 @@ func command(cfg *Config) *cobra.Command {
 	f.BoolVar(&cfg.Insecure, "insecure", cfg.Insecure, "let others than this machine publish and watch without tokens")
 	f.StringSliceVar(&cfg.Auth.Keys, "keys", cfg.Auth.Keys, keysUsage)
 	f.StringVar(&cfg.HTTP, "http", cfg.HTTP, "TCP address for the web viewer, health and certificate hash; \"\" turns it off")
-	f.StringVar(&cfg.Admin, "admin", cfg.Admin, "TCP address for metrics (default that of --http where only this machine reaches it)")
+	f.StringVar(&cfg.Admin, "admin", cfg.Admin, "TCP address for metrics and the live page (default that of --http where only this machine reaches it)")
 	f.StringSliceVar(&cfg.Origins, "origin", cfg.Origins, "web page that may connect, https://host:port, beside the relay's own and this machine's; repeatable")
 	f.StringVar(&cfg.Web, "web", cfg.Web, "folder with the built web viewer, served over HTTP")
 	f.StringVar(&cfg.Congestion, "congestion", cfg.Congestion, connect.CongestionUsage)
@@ -63,6 +65,7 @@ func command(cfg *Config) *cobra.Command {
 	f.Int64Var(&cfg.Cache.TotalBytes, "cache-total-bytes", cfg.Cache.TotalBytes, "bytes kept of all tracks together")
 	f.DurationVar(&cfg.Cache.MaxAge, "cache-age", cfg.Cache.MaxAge, "how long groups but the newest are kept")
 	f.DurationVar(&cfg.Publisher.Grace, "grace", cfg.Publisher.Grace, "how long viewers wait for a publisher that went away")
+	f.StringVar(&cfg.Qlog.Dir, "qlog", cfg.Qlog.Dir, "folder for a file of events (qlog) of each connection")
 	f.IntVar(&cfg.MaxSessions, "sessions", cfg.MaxSessions, "sessions at a time; further ones are refused")
 	f.DurationVar(&cfg.Drain, "drain", cfg.Drain, "how long sessions may take to leave on SIGTERM")
 	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")
@@ -106,8 +109,16 @@ func run(ctx context.Context, cfg Config) error {
 		MaxSessions: cfg.MaxSessions, MaxOpen: cfg.Viewer.MaxOpenSubgroups,
 		MaxFetches: cfg.Viewer.MaxFetches, MaxRendezvous: cfg.Viewer.MaxRendezvous, Log: log,
 	})
+	session := moqt.Config{Log: log, Congestion: cfg.Congestion, MaxAuthTokenCacheSize: tokenCache}
+	if cfg.Qlog.Dir != "" {
+		folder, err := qlogfiles.New(cfg.Qlog.Dir, cfg.Qlog.MaxFiles, cfg.Qlog.MaxBytes, log)
+		if err != nil {
+			return fmt.Errorf("qlog.dir: %w", err)
+		}
+		session.Trace = folder.Trace
+	}
 	ln, err := moqt.Listen(cfg.Listen, moqt.ListenConfig{
-		Config: moqt.Config{Log: log, Congestion: cfg.Congestion, MaxAuthTokenCacheSize: tokenCache},
+		Config: session,
 		TLS:    tlsConfig, ResetKey: reset, CheckOrigin: guard.allows, MaxConnects: cfg.MaxConnects,
 	})
 	if err != nil {
@@ -192,12 +203,15 @@ func serveHTTP(ctx context.Context, cfg Config, r *router.Router, cert *service.
 		return nil
 	})
 	metrics := g.host(service.MetricsHandler(service.NewRegistry(newMetrics(r))))
+	page := g.host(live.Handler(r))
 	admin.Handle("GET /metrics", metrics)
+	admin.Handle("GET /live/", page)
 	admin.Handle("GET /healthz", g.host(health))
 	switch {
 	case cfg.Admin != "":
 	case loopback(cfg.HTTP):
 		web.Handle("GET /metrics", metrics)
+		web.Handle("GET /live/", page)
 	case cfg.HTTP != "":
 		log.Info("metrics are not served: others reach http, and admin is not set")
 	}

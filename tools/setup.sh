@@ -3,7 +3,7 @@
 # May be run any number of times. With --test also what the tests need, with --bpf what
 # compiling the eBPF programs needs (building does not: their objects are in the
 # repository), with --deploy what testing the packages needs, with --images what building
-# the images needs.
+# the images needs, with --site what building the documentation's site needs.
 set -euo pipefail
 
 min_go=1.26
@@ -46,6 +46,9 @@ elif [[ "${1:-}" == --deploy ]]; then
 elif [[ "${1:-}" == --images ]]; then
 	want buildah
 	want mmdebstrap
+elif [[ "${1:-}" == --site ]]; then
+	python3 -c 'import ensurepip' 2>/dev/null || want python3-venv
+	want curl
 elif [[ "${1:-}" == --bpf ]]; then
 	want clang
 	want llvm

@@ -34,13 +34,10 @@ const chartDir = "../helm/holocast-relay"
 // rendered are the objects of a release, by kind. A service of the same kind comes by name.
 type rendered map[string]runtime.Object
 
-// values reads a set of values; "" is none.
+// values reads a set of values.
 func values(t *testing.T, file string) map[string]any {
 	t.Helper()
 	v := map[string]any{}
-	if file == "" {
-		return v
-	}
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -116,17 +113,12 @@ func TestChart(t *testing.T) {
 		t.Fatalf("%d sets of values (%v)", len(sets), err)
 	}
 	for set, kinds := range map[string]string{
-		"":              "ConfigMap Deployment NetworkPolicy PodDisruptionBudget Service Service/http ServiceAccount",
 		"trial.yaml":    "ConfigMap Deployment PodDisruptionBudget Service Service/http ServiceAccount",
 		"internet.yaml": "Certificate ConfigMap Deployment Ingress NetworkPolicy PodDisruptionBudget Service Service/http ServiceAccount ServiceMonitor",
 		"scaled.yaml":   "ConfigMap Deployment HorizontalPodAutoscaler NetworkPolicy PodDisruptionBudget Service Service/http ServiceAccount ServiceMonitor",
 	} {
 		t.Run("values="+set, func(t *testing.T) {
-			file := ""
-			if set != "" {
-				file = "../helm/values/" + set
-			}
-			v := values(t, file)
+			v := values(t, "../helm/values/"+set)
 			for _, m := range lint.All(chartDir, v, "media", true).Messages {
 				if m.Severity > support.InfoSev {
 					t.Error(m)
@@ -172,10 +164,11 @@ func fitTogether(t *testing.T, all rendered) {
 	for name, protocol := range map[string]core.Protocol{"Service": core.ProtocolUDP, "Service/http": core.ProtocolTCP} {
 		s := all[name].(*core.Service)
 		selects(name, s.Spec.Selector)
-		if p := s.Spec.Ports[0]; p.Protocol != protocol {
-			t.Errorf("%s is %s", name, p.Protocol)
-		} else {
-			port(p.TargetPort, protocol)
+		for _, p := range s.Spec.Ports {
+			if p.Protocol != protocol {
+				t.Errorf("%s is %s", name, p.Protocol)
+			}
+			port(p.TargetPort, p.Protocol)
 		}
 	}
 	for _, p := range []*core.Probe{relay.StartupProbe, relay.ReadinessProbe, relay.LivenessProbe} {
@@ -185,6 +178,7 @@ func fitTogether(t *testing.T, all rendered) {
 		selects("NetworkPolicy", n.Spec.PodSelector.MatchLabels)
 		port(*n.Spec.Ingress[0].Ports[0].Port, core.ProtocolUDP)
 		port(*n.Spec.Ingress[1].Ports[0].Port, core.ProtocolTCP)
+		port(*n.Spec.Ingress[2].Ports[0].Port, core.ProtocolTCP)
 	}
 	if h, ok := all["HorizontalPodAutoscaler"].(*autoscaling.HorizontalPodAutoscaler); ok {
 		if got := all["Deployment"].(*apps.Deployment); h.Spec.ScaleTargetRef.Name != got.Name || got.Spec.Replicas != nil {
@@ -198,8 +192,8 @@ func fitTogether(t *testing.T, all rendered) {
 				t.Errorf("ServiceMonitor selects %s=%s, the service has %q", key, value, s.Labels[key])
 			}
 		}
-		if m.Spec.Endpoints[0].Port != s.Spec.Ports[0].Name {
-			t.Errorf("ServiceMonitor reads port %s", m.Spec.Endpoints[0].Port)
+		if !slices.ContainsFunc(s.Spec.Ports, func(p core.ServicePort) bool { return p.Name == m.Spec.Endpoints[0].Port }) {
+			t.Errorf("ServiceMonitor reads port %s, which the service has not", m.Spec.Endpoints[0].Port)
 		}
 	}
 	if c, ok := all["Certificate"].(*certmanager.Certificate); ok {
@@ -235,12 +229,13 @@ func relayChecks(t *testing.T, config string) {
 // What cannot work is refused, in words.
 func TestChartRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ values, want string }{
-		"unknown value":            {`replica: 2`, "replica"},
-		"port":                     {`service: {port: 70000}`, "70,000"},
-		"digest":                   {`image: {repository: r, digest: latest}`, "digest"},
-		"ingress without a host":   {`ingress: {enabled: true}`, "ingress.host"},
-		"certificate of no name":   {`tls: {certManager: {enabled: true, issuerRef: {name: ca}}}`, "tls.certManager.dnsNames"},
-		"certificate of no issuer": {`tls: {certManager: {enabled: true, dnsNames: [a]}}`, "tls.certManager.issuerRef.name"},
+		"unknown value":             {`replica: 2`, "replica"},
+		"port":                      {`service: {port: 70000}`, "70,000"},
+		"digest":                    {`image: {repository: r, digest: latest}`, "digest"},
+		"neither keys nor insecure": {`{}`, "auth.keysSecret"},
+		"ingress without a host":    {`{auth: {insecure: true}, ingress: {enabled: true}}`, "ingress.host"},
+		"certificate of no name":    {`{auth: {insecure: true}, tls: {certManager: {enabled: true, issuerRef: {name: ca}}}}`, "tls.certManager.dnsNames"},
+		"certificate of no issuer":  {`{auth: {insecure: true}, tls: {certManager: {enabled: true, dnsNames: [a]}}}`, "tls.certManager.issuerRef.name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := map[string]any{}

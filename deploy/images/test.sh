@@ -6,8 +6,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ "$EUID" = 0 ] || { echo "test.sh: root is needed to build images" >&2; exit 1; }
 
-mkdir -p build/images
-state=$PWD/build/images
+mkdir -p build/.images # a dot: Go's ./... leaves it out
+state=$PWD/build/.images
 run=$(mktemp -d)
 work=$(mktemp -d)
 touch "$work/containers"
@@ -73,11 +73,16 @@ for image in relay controller edge capture-server tools; do
 	run_image "$image" --version
 done
 run_image relay check /etc/holocast/relay.yaml
+if run_image relay --config /etc/holocast/relay.yaml >"$work/keyless.log" 2>&1; then
+	echo "test.sh: the relay's image runs without a key" >&2
+	exit 1
+fi
+grep -q 'relay.key' "$work/keyless.log"
 run_image capture-server check /etc/holocast/capture-server.yaml
 run_image holocast doctor || true # what it lacks there is a matter of this machine
 
 # A session through the programs of three images, and the image with all of them.
-run_image relay --config /etc/holocast/relay.yaml --listen 127.0.0.1:4443 --http 127.0.0.1:4443 >"$work/relay.log" 2>&1 &
+run_image relay --web /usr/share/holocast/web --listen 127.0.0.1:4443 --http 127.0.0.1:4443 >"$work/relay.log" 2>&1 &
 pids+=($!)
 run_image capture-server --source synthetic --fps 5 moqt://127.0.0.1:4443/demo >"$work/capture.log" 2>&1 &
 pids+=($!)

@@ -43,6 +43,13 @@ func quicConfig() *quic.Config {
 	}
 }
 
+// quic is quicConfig with what c chooses.
+func (c Config) quic() *quic.Config {
+	q := quicConfig()
+	q.Tracer = c.Trace
+	return q
+}
+
 // Dial opens a session to rawURL: moqt://host:port/path over raw QUIC,
 // https://host:port/path over WebTransport. The draft lets a moqt URL offer both
 // (§3.1), but a server that then picks HTTP/3 may still lack what WebTransport
@@ -85,7 +92,7 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 	if err != nil {
 		return nil, err
 	}
-	qc, err := dialQUIC(controlled, addr, tlsConfig)
+	qc, err := dialQUIC(controlled, addr, tlsConfig, cfg.quic())
 	if err != nil {
 		return nil, dialError(rawURL, err)
 	}
@@ -170,7 +177,7 @@ func dialError(rawURL string, err error) error {
 }
 
 // dialQUIC is quic.DialAddr over a socket that reads and writes in batches.
-func dialQUIC(ctx context.Context, addr string, tlsConfig *tls.Config) (*quic.Conn, error) {
+func dialQUIC(ctx context.Context, addr string, tlsConfig *tls.Config, config *quic.Config) (*quic.Conn, error) {
 	ua, err := net.ResolveUDPAddr("udp", addr)
 	if err != nil {
 		return nil, err
@@ -180,7 +187,7 @@ func dialQUIC(ctx context.Context, addr string, tlsConfig *tls.Config) (*quic.Co
 		return nil, err
 	}
 	tr := &quic.Transport{Conn: udpio.Wrap(socket)}
-	qc, err := tr.Dial(ctx, ua, tlsConfig, quicConfig())
+	qc, err := tr.Dial(ctx, ua, tlsConfig, config)
 	if err != nil {
 		_ = tr.Close()
 		_ = socket.Close()

@@ -94,7 +94,7 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 		sessions: make(chan *Session), conns: map[*quic.Conn]struct{}{},
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	if l.ln, err = l.tr.Listen(tlsConfig, quicConfig()); err != nil {
+	if l.ln, err = l.tr.Listen(tlsConfig, cfg.quic()); err != nil {
 		l.cancel()
 		_ = udp.Close()
 		return nil, fmt.Errorf("listen on UDP %s: %w", addr, err)

@@ -15,6 +15,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/qlogwriter"
+
 	"holocast/internal/congestion"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/quiccc"
@@ -65,6 +68,8 @@ type Config struct {
 	// Congestion names the connection's congestion controller (quiccc.Controllers);
 	// "" is the default.
 	Congestion string
+	// Trace, if set, returns what records the events of a new connection (qlog).
+	Trace func(ctx context.Context, client bool, id quic.ConnectionID) qlogwriter.Trace
 	// Log receives what the session does at debug level, what goes wrong at warn;
 	// nil means slog.Default.
 	Log *slog.Logger

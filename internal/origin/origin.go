@@ -131,6 +131,18 @@ func NewTrack(name moqt.TrackName, props moqt.Properties, limits Limits) *Track 
 	return t
 }
 
+// Served returns the queues of the sessions that the track is sent to, one for each
+// subscription.
+func (t *Track) Served() []*Queue {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := make([]*Queue, 0, len(t.viewers))
+	for v := range t.viewers {
+		list = append(list, v.q)
+	}
+	return list
+}
+
 // Name is the track's full name.
 func (t *Track) Name() moqt.TrackName { return t.name }
 

@@ -158,7 +158,7 @@ func (s *system) cable(a *namespace.Namespace, addressA string, b *namespace.Nam
 // fill puts this system's addresses and folders in a text of the compose file's.
 func (s *system) fill(text string, changes ...string) string {
 	return strings.NewReplacer(append(changes,
-		"/keys", filepath.Join(s.dir, "keys"), "$$", "$", "controller:4793", frontOfRelay+":4793", "relay:4443", relayInFront+":4443",
+		"/keys", filepath.Join(s.dir, "keys"), "$$", "$", "controller:4793", frontOfRelay+":4793", "relay:4443", relayInFront+":4443", "relay:9094", relayInFront+":9094",
 		"capture-server:9090", "127.0.0.1:9090", "monitor:9191", "127.0.0.1:9191",
 	)...).Replace(text)
 }

@@ -44,7 +44,16 @@ app.kubernetes.io/part-of: holocast
 
 {{/* relay.yaml: config, with what the chart sets. */}}
 {{- define "relay.config" -}}
-{{- $own := dict "listen" ":4443" "http" ":4443" -}}
+{{- $own := dict "listen" ":4443" "http" ":4443" "admin" ":9094" -}}
+{{- if .Values.auth.keysSecret }}
+{{- $keys := list }}{{ range .Values.auth.keys }}{{ $keys = append $keys (printf "/etc/holocast/keys/%s" .) }}{{ end }}
+{{- $_ := set $own "auth" (dict "keys" $keys) }}
+{{- else if .Values.auth.insecure }}
+{{- $_ := set $own "insecure" true }}
+{{- else if not .Values.config.auth }}
+{{- fail "auth.keysSecret: which secret has the keys that sign tokens? relay key relay.key makes one; auth.insecure lets everybody publish and watch" }}
+{{- end }}
+{{- if .Values.ingress.enabled }}{{ $_ := set $own "origins" (list (printf "https://%s" .Values.ingress.host)) }}{{ end -}}
 {{- if .Values.web }}{{ $_ := set $own "web" "/usr/share/holocast/web" }}{{ end -}}
 {{- if include "relay.certificate" . }}
 {{- $_ := set $own "tls" (dict "certificate" "/etc/holocast/tls/tls.crt" "key" "/etc/holocast/tls/tls.key") }}

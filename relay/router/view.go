@@ -1,0 +1,75 @@
+package router
+
+import (
+	"cmp"
+	"slices"
+
+	"holocast/internal/moqt"
+	"holocast/internal/origin"
+)
+
+// View is who sends what to whom at a moment.
+type View struct {
+	Sessions []SessionView
+	Tracks   []TrackView
+}
+
+// SessionView is an open session.
+type SessionView struct {
+	Number  uint64
+	Session *moqt.Session
+	Subject string           // who it has proved to be, "" for nobody
+	Offers  []moqt.Namespace // that it publishes
+}
+
+// TrackView is a track being forwarded.
+type TrackView struct {
+	Name  moqt.TrackName
+	From  []uint64 // numbers of the sessions that it comes from
+	Other []string // upstreams that are none of the open sessions, such as other relays
+	To    []uint64 // numbers of the sessions it is sent to
+	Stats origin.Stats
+}
+
+// View returns the open sessions by number and the tracks by name.
+func (r *Router) View() View {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var v View
+	offers := map[*moqt.Session][]moqt.Namespace{}
+	for _, o := range r.offers {
+		if p, ok := o.up.(peer); ok {
+			offers[p.s] = append(offers[p.s], o.ns)
+		}
+	}
+	queues := map[*origin.Queue]uint64{}
+	for s, c := range r.sessions {
+		queues[c.queue] = c.number
+		v.Sessions = append(v.Sessions, SessionView{Number: c.number, Session: s, Subject: c.subject, Offers: offers[s]})
+	}
+	slices.SortFunc(v.Sessions, func(a, b SessionView) int { return cmp.Compare(a.Number, b.Number) })
+	for _, t := range r.tracks {
+		one := TrackView{Name: t.Name(), Stats: t.Stats()}
+		for _, q := range t.Served() {
+			if number, ok := queues[q]; ok {
+				one.To = append(one.To, number)
+			}
+		}
+		t.mu.Lock()
+		for up := range t.upstreams {
+			p, ok := up.(peer)
+			if c := r.sessions[p.s]; ok && c != nil {
+				one.From = append(one.From, c.number)
+			} else if !ok {
+				one.Other = append(one.Other, up.String())
+			}
+		}
+		t.mu.Unlock()
+		slices.Sort(one.To)
+		slices.Sort(one.From)
+		slices.Sort(one.Other)
+		v.Tracks = append(v.Tracks, one)
+	}
+	slices.SortFunc(v.Tracks, func(a, b TrackView) int { return cmp.Compare(a.Name.String(), b.Name.String()) })
+	return v
+}
