@@ -27,7 +27,7 @@ compile() { # package
 
 run() { # package target
 	local package=$1 target=$2 log=$bin/${1//\//-}.$2
-	# The fuzzer may take the end of its time for a failure : such a one has no failing input.
+	# The fuzzer may take the end of its time for a failure: such a one has no input.
 	# Minimizing is for finds that people look at; without a bound it eats the time.
 	if ! (cd "$package" && "$bin/${package//\//-}" -test.run '^$' -test.fuzz "^$target\$" -test.fuzztime "$time" \
 		-test.fuzzminimizetime 10x -test.parallel 1 -test.fuzzcachedir "$cache/$module/$package") </dev/null >"$log" 2>&1 &&
