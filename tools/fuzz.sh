@@ -1,43 +1,53 @@
 #!/usr/bin/env bash
-# Fuzzes every target of the repository, one after the other.
+# Fuzzes every target of the repository, as many at a time as there are processors.
 #   tools/fuzz.sh [TIME]           for TIME each (default 3s), from the committed corpora
 #   tools/fuzz.sh --keep [TIME]    and adds the smallest of what it finds to the corpora
 #                                  in testdata/fuzz, so that every `go test` replays it
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-keep=
+export keep=
 if [[ "${1:-}" == --keep ]]; then
 	keep=1
 	shift
 fi
-time=${1:-3s}
-kept=32       # files of a target
-largest=4096  # bytes of a file
+export time=${1:-3s}
+export kept=32      # files of a target
+export largest=4096 # bytes of a file
+export cache=$(go env GOCACHE)/fuzz
+export module=$(go list -m)
+export bin=$(mktemp -d)
+trap 'rm -rf "$bin"' EXIT
 
-cache=$(go env GOCACHE)/fuzz
-targets=0
-while IFS=: read -r file target; do
-	package=./$(dirname "$file")
-	log=$(mktemp)
+targets=$(git grep -o 'func Fuzz[A-Za-z0-9]*' -- '*_test.go' | sed -E 's|(.*)/[^/]*:func |\1 |' | sort -u)
+
+compile() { # package
+	go test -c -fuzz=. -o "$bin/${1//\//-}" "./$1" || { echo "fuzz: ./$1 does not compile" >&2; exit 255; }
+}
+
+run() { # package target
+	local package=$1 target=$2 log=$bin/${1//\//-}.$2
+	# The fuzzer may take the end of its time for a failure: such a one has no input.
 	# Minimizing is for finds that people look at; without a bound it eats the time.
-	if ! go test "$package" -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 10x </dev/null >"$log" 2>&1; then
-		echo "fuzz: $package $target failed" >&2
+	if ! (cd "$package" && "$bin/${package//\//-}" -test.run '^$' -test.fuzz "^$target\$" -test.fuzztime "$time" \
+		-test.fuzzminimizetime 10x -test.parallel 1 -test.fuzzcachedir "$cache/$module/$package") </dev/null >"$log" 2>&1 &&
+		! { grep -q '^    context deadline exceeded' "$log" && ! grep -q 'Failing input' "$log"; }; then
+		echo "fuzz: ./$package $target failed" >&2
 		cat "$log" >&2
-		rm -f "$log"
-		exit 1
+		exit 255 # ends xargs
 	fi
-	printf '%-32s %-22s %s\n' "$package" "$target" "$(grep -o 'execs: [0-9]*' "$log" | tail -n 1)"
-	rm -f "$log"
-	targets=$((targets + 1))
-	if [[ -n "$keep" ]]; then
-		corpus=$package/testdata/fuzz/$target
-		mkdir -p "$corpus"
-		have=$(find "$corpus" -type f | wc -l)
-		found=$cache/$(go list "$package")/$target
-		[[ -d "$found" ]] || continue
-		find "$found" -type f -size "-$((largest / 512))b" -printf '%s %p\n' | sort -n |
-			head -n $((kept > have ? kept - have : 0)) | cut -d ' ' -f 2- | xargs -r cp -t "$corpus"
-	fi
-done < <(git grep -o 'func Fuzz[A-Za-z0-9]*' -- '*_test.go' | sed 's/func //')
-echo "fuzz: $targets targets, $time each: nothing found"
+	printf '%-32s %-22s %s\n' "./$package" "$target" "$(grep -o 'execs: [0-9]*' "$log" | tail -n 1)"
+	[[ -n "$keep" ]] || return 0
+	local corpus=$package/testdata/fuzz/$target found=$cache/$module/$package/$target have
+	[[ -d "$found" ]] || return 0
+	mkdir -p "$corpus"
+	have=$(find "$corpus" -type f | wc -l)
+	((have < kept)) || return 0
+	find "$found" -type f -size "-$((largest / 512))b" -printf '%s %p\n' | sort -n |
+		sed -n "1,$((kept - have))s/^[0-9]* //p" | xargs -r cp -t "$corpus"
+}
+export -f compile run
+
+cut -d ' ' -f 1 <<<"$targets" | sort -u | xargs -P 2 -I {} bash -euo pipefail -c 'compile {}'
+xargs -P "$(nproc)" -L 1 bash -euo pipefail -c 'run "$@"' fuzz <<<"$targets"
+echo "fuzz: $(wc -l <<<"$targets") targets, $time each: nothing found"
