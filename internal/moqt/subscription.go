@@ -26,8 +26,8 @@ type SubscribeOptions struct {
 	// RendezvousTimeout is how long a relay may wait for a publisher to appear.
 	RendezvousTimeout time.Duration
 	Tokens            []wire.Token
-	// Join sends the joining FETCH for the current group with it, by a joining FETCH, so
-	// that who comes late has it after one round trip; see Subscription.Joined.
+	// Join sends a joining FETCH for the current group right behind the SUBSCRIBE, so that
+	// a late joiner has the group after one round trip; see Subscription.Joined.
 	Join bool
 }
 
