@@ -1,0 +1,2 @@
+// Package bpf is the kernel side of the relay's fast path.
+package bpf
