@@ -26,7 +26,7 @@ type aeadAead struct {
 	Length     uint32
 	DataLength uint32
 	Data       [4]uint64
-	Text       [194]uint64
+	Text       [195]uint64
 }
 
 // Names of all BPF objects in the ELF.

@@ -37,7 +37,7 @@ struct aead {
 	__u32 length; /* of text */
 	__u32 data_length;
 	__u64 data[AEAD_DATA / 8];
-	__u64 text[AEAD_TEXT / 8 + 2]; /* the last two for the verifier, which does not see that word is even in aead_pad */
+	__u64 text[AEAD_TEXT / 8 + 3]; /* behind the text is room for a tag and a word */
 };
 
 #define ROTATE(x, n) ((x) << (n) | (x) >> (32 - (n)))
@@ -206,16 +206,15 @@ static __always_inline void poly1305_end(const struct poly1305 *p, const __u64 *
 	tag[1] = high + key[1] + (tag[0] < low);
 }
 
-/* The tag of data and text, encrypted, into a->tag. */
-__noinline int aead_authenticate(struct aead *a)
+/* The tag of data and text, encrypted, into a->tag. The block of key stream with counter 0
+ * is there. */
+__noinline int poly1305_tag(struct aead *a)
 {
 	struct poly1305 p;
 
 	if (!a)
 		return -1;
 	__u32 length = a->length;
-	a->cipher.counter = 0;
-	chacha20_block(&a->cipher, &a->stream);
 	poly1305_begin(&p, a->stream[0], a->stream[1]);
 	if (a->data_length)
 		poly1305_block(&p, a->data[0], a->data[1]);
@@ -230,6 +229,13 @@ __noinline int aead_authenticate(struct aead *a)
 	poly1305_block(&p, a->data_length, length);
 	poly1305_end(&p, &a->stream[2], a->tag);
 	return 0;
+}
+
+static __always_inline void aead_authenticate(struct aead *a)
+{
+	a->cipher.counter = 0;
+	chacha20_block(&a->cipher, &a->stream);
+	poly1305_tag(a);
 }
 
 /* Makes the bytes behind the text zero, up to whole blocks of Poly1305. */

@@ -20,6 +20,7 @@ generate() { # into directory $1
 			-go-package bpf -output-dir "$dir" "${types[@]}" "$name" "$name.bpf.c" >/dev/null
 	}
 	local dir=$1
+	bpf2go "" fastpath address packet_key subscription sent_record count
 	bpf2go _test aead aead
 }
 
