@@ -22,6 +22,7 @@ import (
 	"holocast/internal/quiccc"
 	"holocast/internal/service"
 	"holocast/relay/auth"
+	"holocast/relay/fastpath"
 	"holocast/relay/router"
 )
 
@@ -56,6 +57,7 @@ func command(cfg *Config) *cobra.Command {
 	f.StringSliceVar(&cfg.Origins, "origin", cfg.Origins, "web page that may connect, https://host:port, beside the relay's own and this machine's; repeatable")
 	f.StringVar(&cfg.Web, "web", cfg.Web, "folder with the built web viewer, served over HTTP")
 	f.StringVar(&cfg.Congestion, "congestion", cfg.Congestion, connect.CongestionUsage)
+	f.StringVar((*string)(&cfg.FastPath), "fastpath", string(cfg.FastPath), "forward datagrams in the kernel: off, auto (where it is possible) or chacha20 (or fail)")
 	f.StringVar(&cfg.TLS.Certificate, "certificate", cfg.TLS.Certificate, "PEM certificate; without it a development certificate is made")
 	f.StringVar(&cfg.TLS.Key, "key", cfg.TLS.Key, "PEM key of the certificate")
 	f.StringSliceVar(&cfg.TLS.Hosts, "host", cfg.TLS.Hosts, "names and addresses in the development certificate")
@@ -100,11 +102,17 @@ func run(ctx context.Context, cfg Config) error {
 	if cfg.Auth.ClientCA != "" {
 		tlsConfig.ClientAuth = tls.RequestClientCert // the authority verifies it
 	}
+	fast, err := startFastPath(cfg, log)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = fast.Close() }()
 	r := router.New(router.Config{
 		Auth: authority, Backups: cfg.Publisher.Backups,
 		Limits: cfg.limits(), Grace: cfg.Publisher.Grace, Linger: cfg.Publisher.Linger,
 		MaxSessions: cfg.MaxSessions, MaxOpen: cfg.Viewer.MaxOpenSubgroups,
-		MaxFetches: cfg.Viewer.MaxFetches, MaxRendezvous: cfg.Viewer.MaxRendezvous, Log: log,
+		MaxFetches: cfg.Viewer.MaxFetches, MaxRendezvous: cfg.Viewer.MaxRendezvous,
+		FastPath: fast, Log: log,
 	})
 	ln, err := moqt.Listen(cfg.Listen, moqt.ListenConfig{
 		Config: moqt.Config{Log: log, Congestion: cfg.Congestion, MaxAuthTokenCacheSize: tokenCache},
@@ -114,7 +122,7 @@ func run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	defer func() { _ = ln.Close() }()
-	web, admin, err := serveHTTP(ctx, cfg, r, cert, guard, log)
+	web, admin, err := serveHTTP(ctx, cfg, r, fast, cert, guard, log)
 	if err != nil {
 		return err
 	}
@@ -177,7 +185,7 @@ func drain(ln *moqt.Listener, r *router.Router, limit time.Duration, log *slog.L
 
 // serveHTTP serves health, the certificate's hash and the web viewer, and at an address for
 // the operator alone the metrics. The relay is healthy until ctx ends.
-func serveHTTP(ctx context.Context, cfg Config, r *router.Router, cert *service.Certificate, g *guard, log *slog.Logger) (web, admin *service.HTTP, err error) {
+func serveHTTP(ctx context.Context, cfg Config, r *router.Router, fast *fastpath.Manager, cert *service.Certificate, g *guard, log *slog.Logger) (web, admin *service.HTTP, err error) {
 	if web, err = service.ListenHTTP("http", cfg.HTTP, log); err != nil {
 		return nil, nil, err
 	}
@@ -191,7 +199,7 @@ func serveHTTP(ctx context.Context, cfg Config, r *router.Router, cert *service.
 		}
 		return nil
 	})
-	metrics := g.host(service.MetricsHandler(service.NewRegistry(newMetrics(r))))
+	metrics := g.host(service.MetricsHandler(service.NewRegistry(newMetrics(r), newFastPathMetrics(fast))))
 	admin.Handle("GET /metrics", metrics)
 	admin.Handle("GET /healthz", g.host(health))
 	switch {

@@ -1,0 +1,196 @@
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/netlab/namespace"
+	"holocast/internal/origin"
+)
+
+// fastLab is a publisher, a relay with the kernel fast path, and a viewer, each in a
+// namespace.
+type fastLab struct {
+	t                        *testing.T
+	publisher, relay, viewer *namespace.Namespace
+	p                        *process
+}
+
+func newFastLab(t *testing.T, args ...string) *fastLab {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("not root: the kernel fast path needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
+	}
+	g, err := namespace.NewGroup()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	l := &fastLab{t: t}
+	for name, ns := range map[string]**namespace.Namespace{"publisher": &l.publisher, "relay": &l.relay, "viewer": &l.viewer} {
+		if *ns, err = g.Add(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.cable(l.publisher, "10.77.1.1", "fd77:1::1", l.relay, "10.77.1.2", "fd77:1::2", "publisher")
+	l.cable(l.viewer, "10.77.2.1", "fd77:2::1", l.relay, "10.77.2.2", "fd77:2::2", "viewer")
+	l.p = startBy(t, func(cmd *exec.Cmd) error { return l.relay.Do(cmd.Start) },
+		append([]string{"--listen", ":4443", "--http", "10.77.1.2:8080", "--fastpath", "chacha20"}, args...)...)
+	return l
+}
+
+func (l *fastLab) cable(a *namespace.Namespace, a4, a6 string, b *namespace.Namespace, b4, b6, device string) {
+	l.t.Helper()
+	ends := [2]namespace.End{{Namespace: a, Device: "relay"}, {Namespace: b, Device: device}}
+	if err := namespace.Connect(ends[0], ends[1]); err != nil {
+		l.t.Fatal(err)
+	}
+	for i, addresses := range [][]string{{a4 + "/24", a6 + "/64"}, {b4 + "/24", b6 + "/64"}} {
+		link, err := ends[i].Link()
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		for _, prefix := range addresses {
+			address, err := netlink.ParseAddr(prefix)
+			if err != nil {
+				l.t.Fatal(err)
+			}
+			address.Flags = 2 // IFA_F_NODAD
+			if err := ends[i].Namespace.Handle.AddrAdd(link, address); err != nil {
+				l.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// dial opens a session from a namespace to the relay.
+func (l *fastLab) dial(from *namespace.Namespace, url string, h moqt.Handler) *moqt.Session {
+	l.t.Helper()
+	var s *moqt.Session
+	err := from.Do(func() (err error) {
+		s, err = moqt.Dial(l.t.Context(), url, pinned(l.t, l.p.hash), h, quiet)
+		return err
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { s.Close(wire.NoError, "") })
+	return s
+}
+
+// metric is a series of the relay's.
+func (l *fastLab) metric(series string) float64 {
+	l.t.Helper()
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (c net.Conn, err error) {
+		err = l.relay.Do(func() error {
+			c, err = new(net.Dialer).DialContext(ctx, network, address)
+			return err
+		})
+		return c, err
+	}}
+	defer transport.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: transport}).Get("http://" + l.p.http + "/metrics")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return metricIn(l.t, string(body), series)
+}
+
+// datagrams publishes objects as datagrams at a pace until the test ends.
+func (l *fastLab) datagrams(tr *origin.Track, every time.Duration) {
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	l.t.Cleanup(func() { close(stop); <-done })
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for group := uint64(1); ; group++ {
+			select {
+			case <-tick.C:
+				payload := bytes.Repeat([]byte{byte(group)}, 1100)
+				tr.SendDatagram(moqt.Datagram{Group: group, Priority: 7, Payload: payload})
+			case <-stop:
+				return
+			}
+		}
+	}()
+}
+
+// TestFastPath has viewers of every kind receive, from a stock client library, what the
+// kernel forwards, each object once and in order.
+func TestFastPath(t *testing.T) {
+	for name, url := range map[string][2]string{
+		"QUIC, IPv4":                 {"moqt://10.77.1.2:4443", "moqt://10.77.2.2:4443"},
+		"WebTransport to QUIC, IPv6": {"https://[fd77:1::2]:4443/test", "moqt://[fd77:2::2]:4443"},
+		"QUIC to WebTransport":       {"moqt://10.77.1.2:4443", "https://[fd77:2::2]:4443/test"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newFastLab(t)
+			tr := origin.NewTrack(points, nil, origin.Limits{})
+			var set origin.Set
+			set.Add(tr)
+			s := l.dial(l.publisher, url[0], set.Handler())
+			if _, err := s.PublishNamespace(t.Context(), session); err != nil {
+				t.Fatal(err)
+			}
+			viewer := l.dial(l.viewer, url[1], moqt.Handler{})
+			sub := subscribe(t, viewer, points)
+			l.datagrams(tr, time.Millisecond)
+			last := uint64(0)
+			lost := uint64(0)
+			for range 3000 {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				d, err := sub.AcceptDatagram(ctx)
+				cancel()
+				if err != nil {
+					t.Fatalf("after group %d: %v", last, err)
+				}
+				if d.Group <= last {
+					t.Fatalf("group %d after %d", d.Group, last)
+				}
+				if last > 0 {
+					lost += d.Group - last - 1
+				}
+				last = d.Group
+				if len(d.Payload) != 1100 || d.Payload[0] != byte(d.Group) || d.Priority != 7 {
+					t.Fatalf("group %d: wrong object", d.Group)
+				}
+			}
+			forwarded := l.metric("holocast_relay_fastpath_forwarded_packets_total")
+			if forwarded < 2000 {
+				t.Errorf("the kernel forwarded %v of 3000 objects", forwarded)
+			}
+			if lost > 30 {
+				t.Errorf("%d objects were lost", lost)
+			}
+			if err := errors.Join(viewer.Err(), s.Err()); err != nil {
+				t.Error(err)
+			}
+			t.Logf("forwarded %v, lost %d", forwarded, lost)
+		})
+	}
+}
