@@ -275,3 +275,20 @@ func (k *Kernel) Drain(take func(Record)) {
 		})
 	})
 }
+
+// Runtime is the time that the programs ran, where the kernel measures it (sysctl
+// kernel.bpf_stats_enabled); a program that another one's packets come by counts with
+// both.
+func (k *Kernel) Runtime() (total time.Duration, err error) {
+	for name, p := range k.programs {
+		if name == fastpathProgViewerEgress { // runs within publisher_ingress
+			continue
+		}
+		s, err := p.Stats()
+		if err != nil {
+			return 0, err
+		}
+		total += s.Runtime
+	}
+	return total, nil
+}
