@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holocast/internal/quicext"
@@ -30,6 +31,8 @@ type conn struct {
 	prefix []byte // of DATAGRAM frames
 	handle quicext.Handle
 
+	lastDatagram atomic.Int64 // of a publisher's, by CLOCK_MONOTONIC
+
 	mu             sync.Mutex
 	source, viewer int           // slots; -1 = not in that role. Written under m.mu, too
 	state          quicext.State // Generation 0 before the first
@@ -38,6 +41,7 @@ type conn struct {
 	gone           bool          // it ended, or the manager did
 	ids            map[string]bool
 	route          routeKey // that was added; the zero one = none
+	receiving      bool     // datagrams, from a publisher
 	sourceKeys     uint64   // the key phase of the source's keys in the kernel, + 1; 0 = none
 	viewerKeys     uint64   // of the viewer's
 
@@ -136,7 +140,10 @@ func (c *conn) enter() {
 			k.SetKeys(s.KeyPhase, bpf.Keys{Key: s.Rx.Key, IV: s.Rx.IV})
 			k.SetKeys(s.KeyPhase+1, bpf.Keys{Key: s.RxNext.Key, IV: s.RxNext.IV})
 		}
-		k.Start(bpf.SourceOptions{Remote: s.Remote, HeaderKey: s.Rx.HP, Largest: -1, Prefix: c.prefix})
+		k.Stop()
+		if c.receiving {
+			c.startSource()
+		}
 	}
 	if c.viewer >= 0 {
 		if c.route != s.Remote {
@@ -151,6 +158,28 @@ func (c *conn) enter() {
 		c.startViewer()
 	}
 	c.on = true
+}
+
+func (c *conn) startSource() {
+	c.m.kernel.Source(c.source).Start(bpf.SourceOptions{Remote: c.state.Remote, HeaderKey: c.state.Rx.HP, Prefix: c.prefix})
+}
+
+// received notes that a publisher sent a datagram that viewers want: from then on, and for
+// a while, the kernel opens the connection's packets.
+func (c *conn) received() {
+	if now := bpf.Now(); now-time.Duration(c.lastDatagram.Swap(int64(now))) < linger {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.receiving || c.gone {
+		return
+	}
+	c.receiving = true
+	if c.on && c.source >= 0 {
+		c.startSource()
+	}
+	c.m.want()
 }
 
 func (c *conn) startViewer() {
@@ -346,10 +375,14 @@ func (c *conn) settle(p quicext.Port, now time.Duration) {
 func (c *conn) tick() (active bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	now := bpf.Now()
+	if c.receiving && !c.gone && now-time.Duration(c.lastDatagram.Load()) > linger {
+		c.receiving = false
+		c.m.kernel.Source(c.source).Stop()
+	}
 	if c.viewer < 0 || !c.on || c.gone {
 		return false
 	}
-	now := bpf.Now()
 	for p, at := range c.took {
 		if now-at > forgetful {
 			delete(c.took, p)

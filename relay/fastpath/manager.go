@@ -79,7 +79,8 @@ type track struct {
 	id        uint32
 	sources   map[*source]struct{}
 	viewers   map[*subscriber]struct{}
-	installed *source // whose packets the kernel forwards
+	installed *source              // whose packets the kernel forwards
+	source    atomic.Pointer[conn] // of installed
 }
 
 // source is a subscription of the relay's at a publisher.
@@ -296,7 +297,7 @@ func (m *Manager) Viewer(t *origin.Track, pub *moqt.Publication) origin.Sink {
 	}
 	s := &subscriber{c, pub}
 	changed := pub.Changed()
-	id := m.change(t, func(k *track) { k.viewers[s] = struct{}{} })
+	k := m.change(t, func(k *track) { k.viewers[s] = struct{}{} })
 	go func() {
 		for {
 			select {
@@ -309,7 +310,7 @@ func (m *Manager) Viewer(t *origin.Track, pub *moqt.Publication) origin.Sink {
 			}
 		}
 	}()
-	return &sink{inner, c, id}
+	return &sink{inner, c, k}
 }
 
 // connection finds or makes the connection of a session, in a role that take prepares.
@@ -366,8 +367,8 @@ func (m *Manager) remove(qc *quic.Conn) {
 	c.forget()
 }
 
-// change changes a track and brings the kernel in line. It returns the track's ID.
-func (m *Manager) change(t *origin.Track, do func(*track)) uint32 {
+// change changes a track and brings the kernel in line.
+func (m *Manager) change(t *origin.Track, do func(*track)) *track {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	k := m.tracks[t]
@@ -383,7 +384,7 @@ func (m *Manager) change(t *origin.Track, do func(*track)) uint32 {
 	if err := m.install(k); err != nil {
 		m.log.Warn("a track is not in the kernel fast path", "track", t.Name().String(), "err", err)
 	}
-	return k.id
+	return k
 }
 
 // install brings the kernel in line with a track. One that several publishers send is
@@ -399,6 +400,7 @@ func (m *Manager) install(k *track) error {
 	}
 	if old := k.installed; old != nil && old != only {
 		k.installed = nil
+		k.source.Store(nil)
 		if err := m.kernel.RemoveTrack(old.c.source, old.alias); err != nil {
 			return err
 		}
@@ -418,6 +420,7 @@ func (m *Manager) install(k *track) error {
 		})
 	}
 	k.installed = only
+	k.source.Store(only.c)
 	return m.kernel.SetTrack(only.c.source, only.alias, k.id, subs)
 }
 

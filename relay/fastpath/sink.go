@@ -10,13 +10,16 @@ import (
 // sink leaves out what the kernel forwarded.
 type sink struct {
 	origin.Publication
-	c     *conn
-	track uint32
+	c *conn
+	k *track
 }
 
 // SendDatagram sends an object, unless the kernel did.
 func (s *sink) SendDatagram(d moqt.Datagram) error {
-	if s.c.forwarded(place{s.track, d.Group, d.Object}) {
+	if source := s.k.source.Load(); source != nil {
+		source.received()
+	}
+	if s.c.forwarded(place{s.k.id, d.Group, d.Object}) {
 		return nil
 	}
 	return s.Publication.SendDatagram(d)

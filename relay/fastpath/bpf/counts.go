@@ -8,6 +8,7 @@ var (
 		"gso":             fastpathCountCOUNT_SLOW_GSO,
 		"unknown_address": fastpathCountCOUNT_SLOW_UNKNOWN_ADDRESS,
 		"key_phase":       fastpathCountCOUNT_SLOW_KEY,
+		"search":          fastpathCountCOUNT_SLOW_SEARCH,
 		"forged":          fastpathCountCOUNT_SLOW_FORGED,
 		"replayed":        fastpathCountCOUNT_SLOW_REPLAYED,
 		"frames":          fastpathCountCOUNT_SLOW_FRAMES,

@@ -103,7 +103,7 @@ __noinline int open_packet(struct __sk_buff *skb, __u32 index, __u32 at, __u32 p
 		return COUNT_SLOW_FORGED;
 	truncated ^= mask >> 8;
 	truncated = bpf_ntohl(truncated) >> (8 * (4 - bytes));
-	number = expand_number(s->largest, truncated, bytes);
+	number = expand_number(largest_number(s), truncated, bytes);
 
 	/* The header is the associated data: zeros are behind it. */
 	truncated = bpf_htonl(truncated << (8 * (4 - bytes)));
@@ -134,7 +134,7 @@ __noinline int open_packet(struct __sk_buff *skb, __u32 index, __u32 at, __u32 p
 	set_key(&w->opened.cipher, key);
 	set_nonce(&w->opened.cipher, key, number);
 	if (!unprotected && !aead_open(&w->opened, tag[0], tag[1]))
-		return COUNT_SLOW_FORGED;
+		return search_on(s) ? COUNT_SLOW_SEARCH : COUNT_SLOW_FORGED;
 	if (data.bytes[0] & 0x18) /* reserved bits: user space ends the connection */
 		return COUNT_SLOW_FRAMES;
 	return first_arrival(s, number) ? 0 : COUNT_SLOW_REPLAYED;

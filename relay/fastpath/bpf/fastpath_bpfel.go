@@ -38,26 +38,27 @@ const (
 	fastpathCountCOUNT_SLOW_GSO             fastpathCount = 3
 	fastpathCountCOUNT_SLOW_UNKNOWN_ADDRESS fastpathCount = 4
 	fastpathCountCOUNT_SLOW_KEY             fastpathCount = 5
-	fastpathCountCOUNT_SLOW_FORGED          fastpathCount = 6
-	fastpathCountCOUNT_SLOW_REPLAYED        fastpathCount = 7
-	fastpathCountCOUNT_SLOW_FRAMES          fastpathCount = 8
-	fastpathCountCOUNT_SLOW_OBJECT          fastpathCount = 9
-	fastpathCountCOUNT_SLOW_ALIAS           fastpathCount = 10
-	fastpathCountCOUNT_LEFT_FILTER          fastpathCount = 11
-	fastpathCountCOUNT_LEFT_OFF             fastpathCount = 12
-	fastpathCountCOUNT_LEFT_ROUTE           fastpathCount = 13
-	fastpathCountCOUNT_LEFT_SIZE            fastpathCount = 14
-	fastpathCountCOUNT_LEFT_NUMBERS         fastpathCount = 15
-	fastpathCountCOUNT_LEFT_BUDGET          fastpathCount = 16
-	fastpathCountCOUNT_LEFT_RING            fastpathCount = 17
-	fastpathCountCOUNT_FAILED               fastpathCount = 18
-	fastpathCountCOUNT_MOVED                fastpathCount = 19
-	fastpathCountCOUNTS                     fastpathCount = 20
+	fastpathCountCOUNT_SLOW_SEARCH          fastpathCount = 6
+	fastpathCountCOUNT_SLOW_FORGED          fastpathCount = 7
+	fastpathCountCOUNT_SLOW_REPLAYED        fastpathCount = 8
+	fastpathCountCOUNT_SLOW_FRAMES          fastpathCount = 9
+	fastpathCountCOUNT_SLOW_OBJECT          fastpathCount = 10
+	fastpathCountCOUNT_SLOW_ALIAS           fastpathCount = 11
+	fastpathCountCOUNT_LEFT_FILTER          fastpathCount = 12
+	fastpathCountCOUNT_LEFT_OFF             fastpathCount = 13
+	fastpathCountCOUNT_LEFT_ROUTE           fastpathCount = 14
+	fastpathCountCOUNT_LEFT_SIZE            fastpathCount = 15
+	fastpathCountCOUNT_LEFT_NUMBERS         fastpathCount = 16
+	fastpathCountCOUNT_LEFT_BUDGET          fastpathCount = 17
+	fastpathCountCOUNT_LEFT_RING            fastpathCount = 18
+	fastpathCountCOUNT_FAILED               fastpathCount = 19
+	fastpathCountCOUNT_MOVED                fastpathCount = 20
+	fastpathCountCOUNTS                     fastpathCount = 21
 )
 
 type fastpathCounters struct {
 	_     structs.HostLayout
-	Count [20]uint64
+	Count [21]uint64
 }
 
 type fastpathEndpoint struct {
@@ -112,6 +113,8 @@ type fastpathSource struct {
 	_            [4]byte
 	Prefix       uint64
 	Largest      uint64
+	Found        uint32
+	Guess        uint32
 	Seen         [1024]uint64
 }
 

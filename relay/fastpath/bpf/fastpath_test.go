@@ -81,7 +81,7 @@ func newBench(t testing.TB, s setting) *bench {
 	src := k.Source(0)
 	src.Clear()
 	src.SetKeys(0, b.up.Keys)
-	src.Start(SourceOptions{Remote: netip.MustParseAddrPort(from), HeaderKey: b.up.header, Largest: -1, Prefix: s.sourcePrefix})
+	src.Start(SourceOptions{Remote: netip.MustParseAddrPort(from), HeaderKey: b.up.header, Prefix: s.sourcePrefix})
 	must(t, k.SetConnection(publisherID, Role{Source: 0, Viewer: -1}))
 	must(t, k.SetConnection(viewerOwnID, Role{Source: -1, Viewer: 0}))
 	must(t, k.SetTrack(0, s.alias, 9, []Subscription{{Viewer: 0, Alias: wire.AppendVarint(nil, s.viewAlias), LastGroup: math.MaxUint64}}))

@@ -325,3 +325,37 @@ func TestManyViewers(t *testing.T) {
 		t.Error("a viewer too many")
 	}
 }
+
+// TestSearch has the kernel join a connection that is under way: it finds the packet
+// number, and again after it was off for long.
+func TestSearch(t *testing.T) {
+	b := newBench(t, setting{alias: 7, viewAlias: 7})
+	b.introduce(t)
+	found := func(number int64, within int) {
+		t.Helper()
+		for i := range within {
+			frames := append([]byte{0x30}, object(t, 7, 1, uint64(number), []byte("x"))...)
+			send(t, b.publish, b.up.seal(publisherID, number+int64(i), 2, 0, append(frames, make([]byte, 20)...)), b.toRelay)
+			receive(t, b.serve, 5*time.Second)
+			records := 0
+			b.k.Drain(func(Record) { records++ })
+			if records > 0 {
+				return
+			}
+		}
+		c, _ := b.k.Counts()
+		t.Fatalf("packet number %d is not found with %d packets: %v", number, within, c.Slow)
+	}
+	found(40, 1)
+	src := b.k.Source(0)
+	start := func() {
+		src.Stop()
+		src.Start(SourceOptions{Remote: netip.MustParseAddrPort("10.1.0.1:5000"), HeaderKey: b.up.header})
+	}
+	start()
+	found(1_000_000, 33)
+	start()
+	found(1_000_000+30, 1)
+	start()
+	found(3_000_000, 64)
+}

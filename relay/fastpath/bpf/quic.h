@@ -70,6 +70,23 @@ static __always_inline __u64 expand_number(__u64 largest, __u64 truncated, __u32
 	return number;
 }
 
+/* The number that a truncated one is expanded by. Nobody tells it of a connection that is
+ * joined under way: there packets try the last one known and, by turns, 65536 numbers
+ * more, until one is authentic. */
+static __always_inline __u64 largest_number(const struct source *s)
+{
+	return s->found || !(s->guess & 1) ? s->largest : ((__u64)(s->guess >> 1) << 16) + 0x7ffe;
+}
+
+/* A packet was not authentic: true if that may be the number's fault. */
+static __always_inline bool search_on(struct source *s)
+{
+	if (s->found)
+		return false;
+	s->guess = (s->guess + 1) & 0x1ffff; /* up to 2^32 */
+	return true;
+}
+
 /* Notes that a packet arrived. False: it did before, or it is too old to tell. */
 static __always_inline bool first_arrival(struct source *s, __u64 number)
 {
@@ -80,6 +97,7 @@ static __always_inline bool first_arrival(struct source *s, __u64 number)
 		return false;
 	if (number > s->largest)
 		s->largest = number;
+	s->found = true;
 	return true;
 }
 

@@ -87,21 +87,25 @@ type Source struct{ shared fastpathSource }
 type SourceOptions struct {
 	Remote    netip.AddrPort
 	HeaderKey []byte // 32 bytes
-	Largest   int64  // packet number received so far; -1 = none
 	Prefix    []byte // quarter stream ID of a WebTransport session, encoded; none for raw QUIC
 }
 
-// Start sets a source up and turns it on; keys are set before.
+// Start sets a source up and turns it on; keys are set before. Packet numbers are found
+// again from the last one on.
 func (s *Source) Start(o SourceOptions) {
 	v := &s.shared
+	atomic.StoreUint32(&v.On, 0)
 	v.Remote = endpoint(o.Remote)
 	setHeaderKey(&v.HeaderKey, o.HeaderKey)
 	v.Prefix, v.PrefixLength = prefix(o.Prefix)
-	if o.Largest > int64(v.Largest) {
-		atomic.StoreUint64(&v.Largest, uint64(o.Largest))
+	if v.Found != 0 { // packets may have passed since
+		v.Found, v.Guess = 0, uint32(v.Largest>>16)<<1
 	}
 	atomic.StoreUint32(&v.On, 1)
 }
+
+// On tells whether a source is on.
+func (s *Source) On() bool { return atomic.LoadUint32(&s.shared.On) != 0 }
 
 // SetKeys sets the keys of packets with a key phase bit.
 func (s *Source) SetKeys(phase uint64, k Keys) { k.set(&s.shared.Keys[phase&1]) }

@@ -42,7 +42,8 @@ struct endpoint {
 	__u16 reserved;
 };
 
-/* A publisher's connection. Shared memory: user space writes all but largest and seen. */
+/* A publisher's connection. Shared memory: user space writes all but largest, found, guess
+ * and seen, and these before it is on. */
 struct source {
 	__u32 on;
 	struct endpoint remote;
@@ -50,7 +51,9 @@ struct source {
 	struct packet_key keys[2]; /* by the header's key phase bit */
 	__u32 prefix_length; /* of a WebTransport session: its quarter stream ID, encoded (RFC 9297 section 2.1) */
 	__u64 prefix; /* bytes as they are in the packet */
-	__u64 largest; /* packet number that was authenticated */
+	__u64 largest; /* packet number that was authenticated, once found */
+	__u32 found;
+	__u32 guess; /* which numbers the next packet tries: see largest_number */
 	__u64 seen[SEEN_PACKETS]; /* by number % SEEN_PACKETS: the newest number + 1 */
 };
 
@@ -158,6 +161,7 @@ enum count {
 	COUNT_SLOW_GSO, /* several packets in one buffer */
 	COUNT_SLOW_UNKNOWN_ADDRESS, /* a known connection ID from another address */
 	COUNT_SLOW_KEY, /* of a key phase that is not known yet */
+	COUNT_SLOW_SEARCH, /* not authentic under the number that was tried */
 	COUNT_SLOW_FORGED, /* not authentic */
 	COUNT_SLOW_REPLAYED, /* a number again, or one that is too old */
 	COUNT_SLOW_FRAMES, /* other frames than one DATAGRAM with ACK, PING and PADDING */

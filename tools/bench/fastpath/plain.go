@@ -130,7 +130,7 @@ func startPrograms(l *lab, viewers int) (_ session, err error) {
 	src := p.kernel.Source(0)
 	src.Clear()
 	src.SetKeys(0, zero)
-	src.Start(bpf.SourceOptions{Remote: netip.AddrPortFrom(netip.MustParseAddr(publisherIP), 5000), HeaderKey: zero.Key, Largest: -1})
+	src.Start(bpf.SourceOptions{Remote: netip.AddrPortFrom(netip.MustParseAddr(publisherIP), 5000), HeaderKey: zero.Key})
 	var subs []bpf.Subscription
 	for i, to := range p.to {
 		if err := p.kernel.AddRoute(to); err != nil {
