@@ -56,7 +56,7 @@ func newFastLab(t *testing.T, args ...string) *fastLab {
 	l.cable(l.publisher, "10.77.1.1", "fd77:1::1", l.relay, "10.77.1.2", "fd77:1::2", "publisher")
 	l.cable(l.viewer, "10.77.2.1", "fd77:2::1", l.relay, "10.77.2.2", "fd77:2::2", "viewer")
 	l.p = startBy(t, func(cmd *exec.Cmd) error { return l.relay.Do(cmd.Start) },
-		append([]string{"--listen", ":4443", "--http", "10.77.1.2:8080", "--fastpath", "chacha20"}, args...)...)
+		append([]string{"--listen", ":4443", "--insecure", "--http", "10.77.1.2:8080", "--admin", "10.77.1.2:8081", "--fastpath", "chacha20"}, args...)...)
 	return l
 }
 
@@ -110,7 +110,7 @@ func (l *fastLab) metric(series string) float64 {
 		return c, err
 	}}
 	defer transport.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: transport}).Get("http://" + l.p.http + "/metrics")
+	resp, err := (&http.Client{Transport: transport}).Get("http://10.77.1.2:8081/metrics")
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -71,6 +71,7 @@ func (f *forwarding) out(p captured) (uint64, int, bool) {
 }
 
 func (f *forwarding) usage() (usage, error) { return usage{}, nil }
+func (f *forwarding) check() error          { return nil }
 
 func (f *forwarding) close() {
 	_ = f.publisher.Close()

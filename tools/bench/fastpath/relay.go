@@ -44,6 +44,14 @@ type relaySession struct {
 	up       *opener
 	down     map[uint16]*opener // by the viewer's port
 	number   map[uint16]int     // of the viewer
+	used     map[packetID]bool
+	reused   int // packet numbers
+}
+
+// packetID is a packet to a viewer.
+type packetID struct {
+	port   uint16
+	number int64
 }
 
 var trackName = moqt.TrackName{Namespace: moqt.Namespace{"holocast", "bench"}, Name: "points"}
@@ -51,7 +59,7 @@ var trackName = moqt.TrackName{Namespace: moqt.Namespace{"holocast", "bench"}, N
 func startRelay(ctx context.Context, l *lab, binary, fastpath string, viewers int) (_ session, err error) {
 	r := &relaySession{
 		l: l, done: make(chan struct{}), track: origin.NewTrack(trackName, nil, origin.Limits{}),
-		down: map[uint16]*opener{}, number: map[uint16]int{},
+		down: map[uint16]*opener{}, number: map[uint16]int{}, used: map[packetID]bool{},
 	}
 	defer func() {
 		if err != nil {
@@ -100,7 +108,7 @@ func startRelay(ctx context.Context, l *lab, binary, fastpath string, viewers in
 
 // start runs the relay and waits until it listens.
 func (r *relaySession) start(binary, fastpath string) error {
-	r.cmd = exec.Command(binary, "--listen", ":"+strconv.Itoa(relayPort), "--http", relayUpIP+":8080", "--log-format", "json", "--drain", "0s", "--fastpath", fastpath)
+	r.cmd = exec.Command(binary, "--listen", ":"+strconv.Itoa(relayPort), "--insecure", "--http", "", "--admin", relayUpIP+":8080", "--log-format", "json", "--drain", "0s", "--fastpath", fastpath)
 	stderr, err := r.cmd.StderrPipe()
 	if err != nil {
 		return err
@@ -181,10 +189,15 @@ func (r *relaySession) out(p captured) (uint64, int, bool) {
 	if o == nil {
 		return 0, 0, false
 	}
-	_, frames, err := o.open(p.payload)
+	number, frames, err := o.open(p.payload)
 	if err != nil {
 		return 0, 0, false
 	}
+	id := packetID{p.to, number}
+	if r.used[id] {
+		r.reused++
+	}
+	r.used[id] = true
 	s, ok := sequenceIn(frames)
 	return s, r.number[p.to], ok
 }
@@ -278,6 +291,14 @@ func (r *relaySession) metric(name string) (float64, error) {
 		}
 	}
 	return 0, nil
+}
+
+// check fails where the relay sealed two packets with one number.
+func (r *relaySession) check() error {
+	if r.reused > 0 {
+		return fmt.Errorf("the relay used %d packet numbers twice", r.reused)
+	}
+	return nil
 }
 
 func (r *relaySession) close() {

@@ -165,6 +165,9 @@ func measure(ctx context.Context, relay, way, load string, viewers int, length t
 	time.Sleep(200 * time.Millisecond) // for what is on its way
 	l.halt()
 	m := l.match(w, first, next, viewers)
+	if err := w.check(); err != nil {
+		return measured{}, err
+	}
 	m.kernel = after.kernel - before.kernel
 	m.cpu, m.cpuKnown = (after.cpu - before.cpu).Seconds(), after.known
 	if m.lost > len(m.delays) {
@@ -180,6 +183,8 @@ type session interface {
 	in(p captured) (sequence uint64, ok bool)
 	out(p captured) (sequence uint64, viewer int, ok bool)
 	usage() (usage, error)
+	// check tells what was wrong with the packets that left.
+	check() error
 	close()
 }
 
