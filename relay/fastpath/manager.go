@@ -103,6 +103,18 @@ func Possible() error {
 	return bpf.Check()
 }
 
+// Try is Possible, and loads the programs without attaching them.
+func Try() error {
+	if err := Possible(); err != nil {
+		return err
+	}
+	k, err := bpf.Open(bpf.Options{Port: 1, ConnIDLen: connIDLen})
+	if err != nil {
+		return err
+	}
+	return k.Close()
+}
+
 // Start loads the programs and attaches them to all Ethernet interfaces, those that come
 // later included. It is called before the first TLS handshake of the process.
 func Start(cfg Config) (*Manager, error) {

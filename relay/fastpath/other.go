@@ -23,6 +23,9 @@ type Manager struct{}
 // Possible tells why the fast path cannot be on here.
 func Possible() error { return errors.New("it is for Linux on x86-64 and arm64") }
 
+// Try tells the same.
+func Try() error { return Possible() }
+
 // Start fails.
 func Start(Config) (*Manager, error) { return nil, Possible() }
 
