@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -21,7 +22,9 @@ import (
 
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/netlab"
 	"holocast/internal/netlab/namespace"
+	"holocast/internal/netlab/topology"
 	"holocast/internal/origin"
 )
 
@@ -55,9 +58,44 @@ func newFastLab(t *testing.T, args ...string) *fastLab {
 	}
 	l.cable(l.publisher, "10.77.1.1", "fd77:1::1", l.relay, "10.77.1.2", "fd77:1::2", "publisher")
 	l.cable(l.viewer, "10.77.2.1", "fd77:2::1", l.relay, "10.77.2.2", "fd77:2::2", "viewer")
-	l.p = startBy(t, func(cmd *exec.Cmd) error { return l.relay.Do(cmd.Start) },
-		append([]string{"--listen", ":4443", "--insecure", "--http", "10.77.1.2:8080", "--admin", "10.77.1.2:8081", "--fastpath", "chacha20"}, args...)...)
+	l.start(args...)
 	return l
+}
+
+// newLossyLab has a path with conditions, in the network lab's YAML, between relay and
+// viewer.
+func newLossyLab(t *testing.T, conditions string) *fastLab {
+	t.Helper()
+	if err := netlab.Supported(); err != nil {
+		t.Skip(err)
+	}
+	top, err := topology.Parse([]byte(`{name: lossy, seed: 7, hosts: [publisher, viewer], edges: [relay],
+links: [{between: [publisher, relay]}], paths: [{name: last, between: [viewer, relay], ` + conditions + `}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lab, err := netlab.Start(top, netlab.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := lab.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	l := &fastLab{t: t, publisher: lab.Node("publisher").Namespace, relay: lab.Node("relay").Namespace, viewer: lab.Node("viewer").Namespace}
+	if err := lab.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	l.start()
+	return l
+}
+
+// start starts the relay.
+func (l *fastLab) start(args ...string) {
+	l.t.Helper()
+	l.p = startBy(l.t, func(cmd *exec.Cmd) error { return l.relay.Do(cmd.Start) },
+		append([]string{"--listen", ":4443", "--insecure", "--http", "10.77.1.2:8080", "--admin", "10.77.1.2:8081", "--fastpath", "chacha20"}, args...)...)
 }
 
 func (l *fastLab) cable(a *namespace.Namespace, a4, a6 string, b *namespace.Namespace, b4, b6, device string) {
@@ -187,6 +225,92 @@ func TestFastPath(t *testing.T) {
 				t.Error(err)
 			}
 			t.Logf("the kernel forwarded %v", forwarded)
+		})
+	}
+}
+
+// TestFastPathUnderLoss forwards over a path that loses and reorders, and over one that is
+// too narrow, while streams are sent on the same connection: the sessions go on, the streams
+// arrive, and the kernel keeps to the congestion window.
+func TestFastPathUnderLoss(t *testing.T) {
+	for name, conditions := range map[string]string{
+		"loss and reordering": "rate: 100Mbit, loss: 1%, reorder: true, variation: {delay: 10ms-14ms, every: 1ms-5ms}",
+		"bottleneck":          "rate: 6Mbit, delay: 10ms, queue: 50ms",
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLossyLab(t, conditions)
+			tr := origin.NewTrack(points, nil, origin.Limits{})
+			frames := moqt.TrackName{Namespace: session, Name: "frames"}
+			streams := origin.NewTrack(frames, nil, origin.Limits{})
+			var set origin.Set
+			set.Add(tr)
+			set.Add(streams)
+			s := l.dial(l.publisher, "moqt://10.77.1.2:4443", set.Handler())
+			if _, err := s.PublishNamespace(t.Context(), session); err != nil {
+				t.Fatal(err)
+			}
+			viewer := l.dial(l.viewer, "moqt://10.77.2.2:4443", moqt.Handler{})
+			sub, framesSub := subscribe(t, viewer, points), subscribe(t, viewer, frames)
+			l.datagrams(tr, time.Millisecond)
+			var wg sync.WaitGroup
+			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+			defer cancel()
+			received, whole := 0, 0
+			wg.Go(func() {
+				seen := map[uint64]bool{}
+				for {
+					d, err := sub.AcceptDatagram(ctx)
+					if err != nil {
+						return
+					}
+					if seen[d.Group] {
+						t.Errorf("group %d came twice", d.Group)
+					}
+					seen[d.Group] = true
+					received++
+				}
+			})
+			wg.Go(func() {
+				for {
+					r, err := framesSub.AcceptSubgroup(ctx)
+					if err != nil {
+						return
+					}
+					if _, err := r.NextObject(); err == nil {
+						if _, err := io.Copy(io.Discard, r); err == nil {
+							whole++
+						}
+					}
+				}
+			})
+			wg.Go(func() {
+				tick := time.NewTicker(100 * time.Millisecond)
+				defer tick.Stop()
+				for group := uint64(0); ; group++ {
+					select {
+					case <-tick.C:
+						write(t, streams, group, make([]byte, 5000))
+					case <-ctx.Done():
+						return
+					}
+				}
+			})
+			wg.Wait()
+			if err := errors.Join(viewer.Err(), s.Err()); err != nil {
+				t.Error(err)
+			}
+			forwarded := l.metric("holocast_relay_fastpath_forwarded_packets_total")
+			lost := l.metric("holocast_relay_fastpath_lost_packets_total")
+			budget := l.metric(`holocast_relay_fastpath_left_packets_total{reason="budget"}`)
+			numbers := l.metric(`holocast_relay_fastpath_left_packets_total{reason="numbers"}`)
+			t.Logf("%d datagrams and %d frames arrived; the kernel forwarded %v, of which %v were lost, and left %v for the window and %v for numbers",
+				received, whole, forwarded, lost, budget, numbers)
+			if whole < 30 || received < 1000 || forwarded < 1000 {
+				t.Error("too few")
+			}
+			if name == "bottleneck" && budget == 0 {
+				t.Error("the kernel did not keep to the window")
+			}
 		})
 	}
 }

@@ -27,7 +27,6 @@ type bench struct {
 	publish, serve, view     *net.UDPConn
 	toRelay, toViewer        netip.AddrPort
 	up, down                 keys
-	number                   int64 // of the publisher's next packet
 	viewerID                 []byte
 	block                    int64
 }

@@ -153,8 +153,9 @@ func measure(ctx context.Context, relay, way, load string, viewers int, length t
 	}
 	next := uint64(0)
 	generate(w, &next, warmup)
-	first, before, err := next, usage{}, error(nil)
-	if before, err = w.usage(); err != nil {
+	first := next
+	before, err := w.usage()
+	if err != nil {
 		return measured{}, err
 	}
 	generate(w, &next, length)
