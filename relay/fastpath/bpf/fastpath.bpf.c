@@ -4,7 +4,6 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-#include "checksum.h"
 #include "maps.h"
 #include "object.h"
 #include "packet.h"

@@ -11,7 +11,7 @@ generate() { # into directory $1
 	local multiarch
 	multiarch=$(gcc -print-multiarch 2>/dev/null || uname -m)-
 	export BPF2GO_CC=${BPF2GO_CC:-clang} BPF2GO_STRIP=${BPF2GO_STRIP:-llvm-strip}
-	local cflags="-O2 -g -Wall -Wextra -Werror -Wno-unused-parameter -mcpu=v3 -I/usr/include/${multiarch%-} -I../../../netfunc/bpf"
+	local cflags="-O2 -g -Wall -Wextra -Werror -Wno-unused-parameter -mcpu=v3 -I/usr/include/${multiarch%-} -I../../../internal/bpf"
 	bpf2go() { # output suffix, name, types
 		local suffix=$1 name=$2 types=() t
 		shift 2

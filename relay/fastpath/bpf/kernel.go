@@ -5,7 +5,6 @@ package bpf
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"os"
 	"strings"
@@ -17,6 +16,8 @@ import (
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
+
+	shared "holocast/internal/bpf"
 )
 
 // Limits of the programs.
@@ -25,15 +26,6 @@ const (
 	MaxViewers      = 1024 // viewers' connections
 	MaxTrackViewers = 64   // viewers of one track
 	MaxConnID       = 20   // bytes of a connection ID
-)
-
-// Errors that callers tell apart with errors.Is.
-var (
-	// ErrPrivilege: the process may not use eBPF.
-	ErrPrivilege = errors.New("needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
-	// ErrKernel: the kernel lacks a feature; the sentence names it and the version that
-	// has it.
-	ErrKernel = errors.New("kernel cannot")
 )
 
 // Options are settings of one load.
@@ -59,33 +51,25 @@ type Kernel struct {
 // Check tells why the programs cannot run here, nil if nothing is known to be in the way.
 func Check() error {
 	if b, err := os.ReadFile("/sys/kernel/realtime"); err == nil && strings.TrimSpace(string(b)) == "1" {
-		return fmt.Errorf("%w: it is PREEMPT_RT, where a program may be interrupted while it holds a processor's memory", ErrKernel)
+		return errors.New("cannot run on a kernel with PREEMPT_RT: a program may be interrupted there while it holds a processor's memory")
 	}
-	for _, r := range requirements {
-		if err := r.have(); errors.Is(err, ebpf.ErrNotSupported) {
-			return fmt.Errorf("%w: %s came with Linux %s", ErrKernel, r.name, r.since)
-		} else if errors.Is(err, unix.EPERM) || errors.Is(err, fs.ErrPermission) {
-			return ErrPrivilege
-		}
+	if err := features.HaveProgramType(ebpf.SchedCLS); errors.Is(err, unix.EPERM) {
+		return shared.Explain("eBPF", err, nil)
 	}
-	return nil
+	return shared.Missing(requirements())
 }
 
 // requirements are what the programs cannot do without, the oldest first. TCX is not
 // among them: without it there is clsact.
-var requirements = []struct {
-	name, since string
-	have        func() error
-}{
-	{"the helper bpf_clone_redirect in TC", "4.2", helper(asm.FnCloneRedirect)},
-	{"the helper bpf_skb_change_proto in TC", "4.8", helper(asm.FnSkbChangeProto)},
-	{"bounded loops in eBPF", "5.3", features.HaveBoundedLoops},
-	{"eBPF ring buffers", "5.8", func() error { return features.HaveMapType(ebpf.RingBuf) }},
-	{"atomic compare-and-exchange in eBPF", "5.12", helper(asm.FnCheckMtu)}, // a helper of that version tells
-}
-
-func helper(f asm.BuiltinFunc) func() error {
-	return func() error { return features.HaveProgramHelper(ebpf.SchedCLS, f) }
+func requirements() []shared.Requirement {
+	return []shared.Requirement{
+		{Name: "the helper bpf_clone_redirect in TC", Since: "4.2", Have: shared.Helper(ebpf.SchedCLS, asm.FnCloneRedirect)},
+		{Name: "the helper bpf_skb_change_proto in TC", Since: "4.8", Have: shared.Helper(ebpf.SchedCLS, asm.FnSkbChangeProto)},
+		{Name: "bounded loops in eBPF", Since: "5.3", Have: features.HaveBoundedLoops},
+		{Name: "eBPF ring buffers", Since: "5.8", Have: func() error { return features.HaveMapType(ebpf.RingBuf) }},
+		// A helper of that version tells.
+		{Name: "atomic compare-and-exchange in eBPF", Since: "5.12", Have: shared.Helper(ebpf.SchedCLS, asm.FnCheckMtu)},
+	}
 }
 
 // Open loads the programs. They are not attached.
@@ -112,7 +96,7 @@ func Open(o Options) (_ *Kernel, err error) {
 	}
 	c, err := ebpf.NewCollection(spec)
 	if err != nil {
-		return nil, fmt.Errorf("load eBPF programs: %w", err)
+		return nil, shared.Explain("load eBPF programs", err, requirements())
 	}
 	k := &Kernel{programs: c.Programs, maps: c.Maps}
 	defer func() {
