@@ -55,6 +55,8 @@ type Cell struct {
 	Packets   int      `json:"packets"`     // measured, of all viewers together
 	Lost      int      `json:"lost"`        // that came and did not leave within the run
 	Forwarded float64  `json:"kernel_part"` // of the packets that left, those the kernel made; of user space 0
+	// Left are packets that the fast path left to user space, by reason.
+	Left map[string]float64 `json:"left,omitempty"`
 }
 
 // Result is what a run measured, by load and way, for the fewest viewers; All has the
@@ -67,6 +69,8 @@ type Result struct {
 	Processors int     `json:"processors"`
 	Seconds    float64 `json:"seconds"` // of each cell
 	Turns      int     `json:"turns"`
+	// LoadAverage is the kernel's, of one minute, before the first cell.
+	LoadAverage float64 `json:"load_average"`
 }
 
 // Markdown is the result for people.
@@ -82,14 +86,18 @@ of each copy, by the kernel's time stamps of packet sockets. Each row is the pac
   session of QUIC exists without. Its processor time is that of the programs alone.
 * **forward**: IP forwarding in the kernel, one packet sent for each viewer. Its processor time cannot be told from the rest's.
 
-`, packetsPerS, payloadSize, r.Processors, r.Turns, r.Seconds)
+What a viewer's congestion window has no room for, or the kernel no packet number, is left to user space and waits there: these packets
+are the tail of **chacha20** where they are more than 1 %%. On a network without delay BBR's window is a few packets, and
+the relay's process must get the processor to learn of an ACK. Before the run the load average was %.1f.
+
+`, packetsPerS, payloadSize, r.Processors, r.Turns, r.Seconds, r.LoadAverage)
 	for _, viewers := range sortedKeys(r.All) {
 		for _, load := range Loads {
 			title := "idle"
 			if load == Busy {
 				title = fmt.Sprintf("%d busy threads beside it", r.Processors)
 			}
-			fmt.Fprintf(&b, "## %d viewer%s, %s\n\n| way | p50 µs | p99 µs | jitter µs | CPU s/Gbit | made by the kernel | packets | lost |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+			fmt.Fprintf(&b, "## %d viewer%s, %s\n\n| way | p50 µs | p99 µs | jitter µs | CPU s/Gbit | made by the kernel | left for the window | left otherwise | packets | lost |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
 				viewers, map[bool]string{false: "s"}[viewers == 1], title)
 			for _, way := range Ways {
 				c, ok := r.All[viewers][load][way]
@@ -100,7 +108,14 @@ of each copy, by the kernel's time stamps of packet sockets. Each row is the pac
 				if c.CPU != nil {
 					cpu = fmt.Sprintf("%.2f", *c.CPU)
 				}
-				fmt.Fprintf(&b, "| %s | %.0f | %.0f | %.0f | %s | %.1f %% | %d | %d |\n", way, c.P50, c.P99, c.JitterUs, cpu, 100*c.Forwarded, c.Packets, c.Lost)
+				var other float64
+				for reason, n := range c.Left {
+					if reason != "budget" {
+						other += n
+					}
+				}
+				fmt.Fprintf(&b, "| %s | %.0f | %.0f | %.0f | %s | %.1f %% | %.0f | %.0f | %d | %d |\n",
+					way, c.P50, c.P99, c.JitterUs, cpu, 100*c.Forwarded, c.Left["budget"], other, c.Packets, c.Lost)
 			}
 			b.WriteByte('\n')
 		}

@@ -37,7 +37,7 @@ func TestMeasure(t *testing.T) {
 			if got := m.kernel > float64(len(m.delays))/2; got != kernel {
 				t.Errorf("the kernel made %v of %d packets", m.kernel, len(m.delays))
 			}
-			t.Logf("%d packets, %v by the kernel, %d lost", len(m.delays), m.kernel, m.lost)
+			t.Logf("%d packets, %v by the kernel, left %v, %d lost", len(m.delays), m.kernel, m.left, m.lost)
 		})
 	}
 }

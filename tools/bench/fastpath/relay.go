@@ -213,8 +213,15 @@ func (r *relaySession) usage() (usage, error) {
 	if err != nil {
 		return usage{}, err
 	}
-	forwarded, err := r.metric("holocast_relay_fastpath_forwarded_packets_total")
-	return usage{cpu: process + programs, known: true, kernel: forwarded}, err
+	u := usage{cpu: process + programs, known: true, left: map[string]float64{}}
+	err = r.metrics(func(series string, v float64) {
+		if series == "holocast_relay_fastpath_forwarded_packets_total" {
+			u.kernel = v
+		} else if reason, ok := strings.CutPrefix(series, `holocast_relay_fastpath_left_packets_total{reason="`); ok {
+			u.left[strings.TrimSuffix(reason, `"}`)] = v
+		}
+	})
+	return u, err
 }
 
 // programTime is the time that eBPF programs ran at the ingress of the relay's interfaces,
@@ -266,8 +273,8 @@ func processTime(pid int) (time.Duration, error) {
 	return time.Duration(user+system) * 10 * time.Millisecond, errors.Join(err1, err2) // Linux's fixed unit for user space
 }
 
-// metric is one of the relay's metrics.
-func (r *relaySession) metric(name string) (float64, error) {
+// metrics passes the relay's metrics.
+func (r *relaySession) metrics(take func(series string, v float64)) error {
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (c net.Conn, err error) {
 		err = r.l.relay.Do(func() error {
 			c, err = new(net.Dialer).DialContext(ctx, network, address)
@@ -278,19 +285,20 @@ func (r *relaySession) metric(name string) (float64, error) {
 	defer transport.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: transport, Timeout: 30 * time.Second}).Get("http://" + relayUpIP + ":8080/metrics")
 	if err != nil {
-		return 0, fmt.Errorf("metrics of the relay: %w", err)
+		return fmt.Errorf("metrics of the relay: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return 0, fmt.Errorf("metrics of the relay: %w", err)
+		return fmt.Errorf("metrics of the relay: %w", err)
 	}
 	for line := range strings.Lines(string(body)) {
-		if n, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && n == name {
-			return strconv.ParseFloat(value, 64)
+		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if v, err := strconv.ParseFloat(value, 64); err == nil && series != "#" {
+			take(series, v)
 		}
 	}
-	return 0, nil
+	return nil
 }
 
 // check fails where the relay sealed two packets with one number.

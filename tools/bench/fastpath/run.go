@@ -40,8 +40,9 @@ type measured struct {
 	delays    []float64 // µs
 	steps     []float64 // µs, between successive packets' delays
 	lost      int
-	kernel    float64 // packets that the kernel made
-	cpu, bits float64 // seconds; of UDP payload to viewers
+	kernel    float64            // packets that the kernel made
+	left      map[string]float64 // and those that it left to user space
+	cpu, bits float64            // seconds; of UDP payload to viewers
 	cpuKnown  bool
 }
 
@@ -49,13 +50,19 @@ func (m *measured) add(o measured) {
 	m.delays, m.steps = append(m.delays, o.delays...), append(m.steps, o.steps...)
 	m.lost += o.lost
 	m.kernel += o.kernel
+	if m.left == nil {
+		m.left = map[string]float64{}
+	}
+	for reason, n := range o.left {
+		m.left[reason] += n
+	}
 	m.cpu += o.cpu
 	m.bits += o.bits
 	m.cpuKnown = o.cpuKnown
 }
 
 func (m *measured) cell() Cell {
-	c := Cell{P50: quantile.Of(m.delays, 0.5), P99: quantile.Of(m.delays, 0.99), Packets: len(m.delays), Lost: m.lost}
+	c := Cell{P50: quantile.Of(m.delays, 0.5), P99: quantile.Of(m.delays, 0.99), Packets: len(m.delays), Lost: m.lost, Left: m.left}
 	for _, s := range m.steps {
 		c.JitterUs += s / float64(len(m.steps))
 	}
@@ -80,6 +87,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME); err == nil { // the programs' processor time
 		defer func() { _ = stats.Close() }()
 	}
+	load := loadAverage()
 	all := map[int]map[string]map[string]*measured{}
 	for turn := range p.turns {
 		for _, viewers := range p.viewers {
@@ -103,7 +111,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 			}
 		}
 	}
-	r := Result{All: map[int]map[string]map[string]Cell{}, Processors: runtime.NumCPU(), Seconds: p.length.Seconds(), Turns: p.turns}
+	r := Result{All: map[int]map[string]map[string]Cell{}, Processors: runtime.NumCPU(), Seconds: p.length.Seconds(), Turns: p.turns, LoadAverage: load}
 	for viewers, loads := range all {
 		r.All[viewers] = map[string]map[string]Cell{}
 		for load, ways := range loads {
@@ -169,7 +177,12 @@ func measure(ctx context.Context, relay, way, load string, viewers int, length t
 	if err := w.check(); err != nil {
 		return measured{}, err
 	}
-	m.kernel = after.kernel - before.kernel
+	m.kernel, m.left = after.kernel-before.kernel, map[string]float64{}
+	for reason, n := range after.left {
+		if n > before.left[reason] {
+			m.left[reason] = n - before.left[reason]
+		}
+	}
 	m.cpu, m.cpuKnown = (after.cpu - before.cpu).Seconds(), after.known
 	if m.lost > len(m.delays) {
 		return measured{}, fmt.Errorf("%d of %d packets did not leave", m.lost, m.lost+len(m.delays))
@@ -193,7 +206,8 @@ type session interface {
 type usage struct {
 	cpu    time.Duration
 	known  bool
-	kernel float64 // packets that the kernel made
+	kernel float64            // packets that the kernel made
+	left   map[string]float64 // that it left to user space, by reason
 }
 
 // generate sends packets at their pace. What a busy machine delays follows, a few at a time.
@@ -259,6 +273,14 @@ func (l *lab) match(w session, first, end uint64, viewers int) (m measured) {
 		}
 	}
 	return m
+}
+
+// loadAverage is that of the last minute, 0 if it is not known.
+func loadAverage() (load float64) {
+	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
+		_, _ = fmt.Sscan(string(b), &load)
+	}
+	return load
 }
 
 // startLoad starts as many busy processes as there are processors.
