@@ -117,6 +117,7 @@ func run(ctx context.Context, cfg Config) error {
 	ln, err := moqt.Listen(cfg.Listen, moqt.ListenConfig{
 		Config: moqt.Config{Log: log, Congestion: cfg.Congestion, MaxAuthTokenCacheSize: tokenCache},
 		TLS:    tlsConfig, ResetKey: reset, CheckOrigin: guard.allows, MaxConnects: cfg.MaxConnects,
+		NoGRO: fast != nil,
 	})
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
