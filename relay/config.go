@@ -14,6 +14,7 @@ import (
 	"holocast/internal/quiccc"
 	"holocast/internal/service"
 	"holocast/relay/auth"
+	"holocast/relay/fastpath"
 )
 
 // Config is the relay's configuration; relay.example.yaml is its reference.
@@ -31,7 +32,9 @@ type Config struct {
 	} `yaml:"qlog"`
 	// Congestion names the controller of every session (quiccc.Controllers).
 	Congestion string `yaml:"congestion"`
-	TLS        struct {
+	// FastPath says whether datagrams are forwarded in the kernel.
+	FastPath fastpath.Mode `yaml:"fastpath"`
+	TLS      struct {
 		Certificate string   `yaml:"certificate"`
 		Key         string   `yaml:"key"`
 		Hosts       []string `yaml:"hosts"`
@@ -62,6 +65,7 @@ type Config struct {
 func defaultConfig() Config {
 	var c Config
 	c.Listen, c.HTTP = "127.0.0.1:4443", "127.0.0.1:4443"
+	c.FastPath = fastpath.Off
 	c.TLS.Hosts = []string{"localhost", "127.0.0.1", "::1"}
 	c.Cache.MaxBytes, c.Cache.TotalBytes, c.Cache.MaxAge = 64<<20, 1<<30, 3*time.Second
 	c.MaxSessions, c.MaxConnects = 4096, 100
@@ -91,6 +95,9 @@ func (c *Config) Validate() error {
 		if u, err := url.Parse(o); o != "*" && (err != nil || u.Host == "" || u.Scheme+"://"+u.Host != o) {
 			return fmt.Errorf("origins[%d]: %q is not of the form https://host:port", i, o)
 		}
+	}
+	if err := c.FastPath.Check(); err != nil {
+		return err
 	}
 	switch {
 	case !c.Insecure && !c.Auth.Enabled() && !loopback(c.Listen):

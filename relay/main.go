@@ -23,6 +23,7 @@ import (
 	"holocast/internal/quiccc"
 	"holocast/internal/service"
 	"holocast/relay/auth"
+	"holocast/relay/fastpath"
 	"holocast/relay/live"
 	"holocast/relay/router"
 )
@@ -58,6 +59,7 @@ func command(cfg *Config) *cobra.Command {
 	f.StringSliceVar(&cfg.Origins, "origin", cfg.Origins, "web page that may connect, https://host:port, beside the relay's own and this machine's; repeatable")
 	f.StringVar(&cfg.Web, "web", cfg.Web, "folder with the built web viewer, served over HTTP")
 	f.StringVar(&cfg.Congestion, "congestion", cfg.Congestion, connect.CongestionUsage)
+	f.StringVar((*string)(&cfg.FastPath), "fastpath", string(cfg.FastPath), "forward datagrams in the kernel: off, auto (where it is possible) or chacha20 (or fail)")
 	f.StringVar(&cfg.TLS.Certificate, "certificate", cfg.TLS.Certificate, "PEM certificate; without it a development certificate is made")
 	f.StringVar(&cfg.TLS.Key, "key", cfg.TLS.Key, "PEM key of the certificate")
 	f.StringSliceVar(&cfg.TLS.Hosts, "host", cfg.TLS.Hosts, "names and addresses in the development certificate")
@@ -103,11 +105,17 @@ func run(ctx context.Context, cfg Config) error {
 	if cfg.Auth.ClientCA != "" {
 		tlsConfig.ClientAuth = tls.RequestClientCert // the authority verifies it
 	}
+	fast, err := startFastPath(cfg, log)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = fast.Close() }()
 	r := router.New(router.Config{
 		Auth: authority, Backups: cfg.Publisher.Backups,
 		Limits: cfg.limits(), Grace: cfg.Publisher.Grace, Linger: cfg.Publisher.Linger,
 		MaxSessions: cfg.MaxSessions, MaxOpen: cfg.Viewer.MaxOpenSubgroups,
-		MaxFetches: cfg.Viewer.MaxFetches, MaxRendezvous: cfg.Viewer.MaxRendezvous, Log: log,
+		MaxFetches: cfg.Viewer.MaxFetches, MaxRendezvous: cfg.Viewer.MaxRendezvous,
+		FastPath: fast, Log: log,
 	})
 	session := moqt.Config{Log: log, Congestion: cfg.Congestion, MaxAuthTokenCacheSize: tokenCache}
 	if cfg.Qlog.Dir != "" {
@@ -120,12 +128,13 @@ func run(ctx context.Context, cfg Config) error {
 	ln, err := moqt.Listen(cfg.Listen, moqt.ListenConfig{
 		Config: session,
 		TLS:    tlsConfig, ResetKey: reset, CheckOrigin: guard.allows, MaxConnects: cfg.MaxConnects,
+		NoGRO: fast != nil,
 	})
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	defer func() { _ = ln.Close() }()
-	web, admin, err := serveHTTP(ctx, cfg, r, cert, guard, log)
+	web, admin, err := serveHTTP(ctx, cfg, r, fast, cert, guard, log)
 	if err != nil {
 		return err
 	}
@@ -188,7 +197,7 @@ func drain(ln *moqt.Listener, r *router.Router, limit time.Duration, log *slog.L
 
 // serveHTTP serves health, the certificate's hash and the web viewer, and at an address for
 // the operator alone the metrics. The relay is healthy until ctx ends.
-func serveHTTP(ctx context.Context, cfg Config, r *router.Router, cert *service.Certificate, g *guard, log *slog.Logger) (web, admin *service.HTTP, err error) {
+func serveHTTP(ctx context.Context, cfg Config, r *router.Router, fast *fastpath.Manager, cert *service.Certificate, g *guard, log *slog.Logger) (web, admin *service.HTTP, err error) {
 	if web, err = service.ListenHTTP("http", cfg.HTTP, log); err != nil {
 		return nil, nil, err
 	}
@@ -202,7 +211,7 @@ func serveHTTP(ctx context.Context, cfg Config, r *router.Router, cert *service.
 		}
 		return nil
 	})
-	metrics := g.host(service.MetricsHandler(service.NewRegistry(newMetrics(r))))
+	metrics := g.host(service.MetricsHandler(service.NewRegistry(newMetrics(r), newFastPathMetrics(fast))))
 	page := g.host(live.Handler(r))
 	admin.Handle("GET /metrics", metrics)
 	admin.Handle("GET /live/", page)

@@ -92,14 +92,20 @@ type process struct {
 // start runs a relay on ports of its own.
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
+	return startBy(t, (*exec.Cmd).Start, append([]string{"--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"}, args...)...)
+}
+
+// startBy runs a relay by a function that starts its command.
+func startBy(t *testing.T, begin func(*exec.Cmd) error, args ...string) *process {
+	t.Helper()
 	p := &process{t: t, done: make(chan struct{})}
-	args = append([]string{"--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-format", "json", "--log-level", "debug"}, args...)
+	args = append([]string{"--log-format", "json", "--log-level", "debug"}, args...)
 	p.cmd = exec.Command(binary, args...)
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.cmd.Start(); err != nil {
+	if err := begin(p.cmd); err != nil {
 		t.Fatal(err)
 	}
 	ready := make(chan struct{})
@@ -190,11 +196,16 @@ func (p *process) get(path string) (status int, body string) {
 func (p *process) metric(series string) float64 {
 	p.t.Helper()
 	_, body := p.get("/metrics")
+	return metricIn(p.t, body, series)
+}
+
+func metricIn(t testing.TB, body, series string) float64 {
+	t.Helper()
 	for line := range strings.Lines(body) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && name == series {
 			v, err := strconv.ParseFloat(value, 64)
 			if err != nil {
-				p.t.Fatal(err)
+				t.Fatal(err)
 			}
 			return v
 		}

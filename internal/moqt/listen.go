@@ -40,6 +40,9 @@ type ListenConfig struct {
 	// prove that they receive at the address they send from (Retry, RFC 9000 §8.1.2),
 	// which costs them a round trip; 0 = any number.
 	MaxConnects int
+	// NoGRO has the kernel not join datagrams that it receives, for eBPF programs that look
+	// at each.
+	NoGRO bool
 }
 
 // Listener accepts sessions over raw QUIC and WebTransport on one UDP port.
@@ -92,6 +95,9 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 			VerifySourceAddress: (&connects{limit: cfg.MaxConnects}).verify,
 		},
 		sessions: make(chan *Session), conns: map[*quic.Conn]struct{}{},
+	}
+	if cfg.NoGRO {
+		udpio.DisableGRO(udp)
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	if l.ln, err = l.tr.Listen(tlsConfig, cfg.quic()); err != nil {

@@ -55,6 +55,14 @@ func Wrap(c *net.UDPConn) net.PacketConn {
 	return u
 }
 
+// DisableGRO has a socket receive each datagram alone, as it came in by the network. Without
+// it the kernel may join datagrams before eBPF programs see them.
+func DisableGRO(c *net.UDPConn) {
+	if raw, err := c.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 0) })
+	}
+}
+
 // write is one call of sendmsg.
 type write struct {
 	message unix.Msghdr

@@ -6,3 +6,6 @@ import "net"
 
 // Wrap returns c: what this package does is known for Linux only.
 func Wrap(c *net.UDPConn) net.PacketConn { return c }
+
+// DisableGRO does nothing: there is none.
+func DisableGRO(*net.UDPConn) {}

@@ -39,30 +39,10 @@
 #define SLOT_AHEAD 64
 #define SLOT_TRIES 4 /* lost races for a slot before the packet passes */
 
-#define MAX_VLAN_TAGS 2
-#define MAX_EXTENSIONS 4 /* IPv6 extension headers before the transport header */
 #define MAX_IP_LENGTH 0x3fff /* of a packet that the receiver looks at; jumbo frames are 9000 */
 
 #define UPLINK_RING (1 << 18)
 #define SIGNAL_RING (1 << 14)
 #define ARRIVAL_RING (1 << 22) /* user space sets the size */
-
-/* linux/if_ether.h has them, but drags in what this does not need. */
-#define ETH_P_IP 0x0800
-#define ETH_P_IPV6 0x86dd
-#define ETH_P_8021Q 0x8100
-#define ETH_P_8021AD 0x88a8
-
-#define IPV4_DF 0x4000
-#define IPV4_MF 0x2000
-#define IPV4_OFFSET 0x1fff
-#define IPV6_OFFSET 0xfff8 /* of a fragment header */
-
-#define PACKET_HOST 0 /* linux/if_packet.h: skb->pkt_type of frames to this host */
-#define AF_INET 2
-
-/* Hides where a value comes from, so that the compiler keeps a bound that it could
- * prove but the verifier cannot. */
-#define OPAQUE(value) asm volatile("" : "+r"(value))
 
 #endif

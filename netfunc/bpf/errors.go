@@ -3,63 +3,45 @@ package bpf
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
+
+	shared "holocast/internal/bpf"
 )
 
 // Errors that callers tell apart with errors.Is. What is returned wraps them in one
 // sentence that names the interface, the feature or the setting.
 var (
 	// ErrPrivilege: the process may not use eBPF.
-	ErrPrivilege = errors.New("needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
+	ErrPrivilege = shared.ErrPrivilege
 	// ErrKernel: the kernel lacks a feature; the sentence names it and the version
 	// that has it.
-	ErrKernel = errors.New("kernel too old")
+	ErrKernel = shared.ErrKernel
 	// ErrNoNativeXDP: an interface's driver has no native XDP.
 	ErrNoNativeXDP = errors.New("no native XDP")
 	// ErrMapFull: there is no room for another policy or flow.
 	ErrMapFull = errors.New("map full")
 )
 
-// requirement is a feature of the kernel that the programs need.
-type requirement struct {
-	name  string
-	since string // version of Linux
-	have  func() error
-}
-
 // requirements are those of both programs, the oldest first. TCX is not among them:
 // without it there is clsact.
-func requirements() []requirement {
-	helper := func(t ebpf.ProgramType, f asm.BuiltinFunc) func() error {
-		return func() error { return features.HaveProgramHelper(t, f) }
-	}
-	return []requirement{
-		{"the helper bpf_clone_redirect in TC", "4.2", helper(ebpf.SchedCLS, asm.FnCloneRedirect)},
-		{"eBPF programs for XDP", "4.8", func() error { return features.HaveProgramType(ebpf.XDP) }},
-		{"the helper bpf_fib_lookup in TC", "4.18", helper(ebpf.SchedCLS, asm.FnFibLookup)},
-		{"bounded loops in eBPF", "5.3", features.HaveBoundedLoops},
-		{"eBPF ring buffers", "5.8", func() error { return features.HaveMapType(ebpf.RingBuf) }},
-		{"the helper bpf_check_mtu in TC, and atomic compare-and-exchange in eBPF", "5.12", helper(ebpf.SchedCLS, asm.FnCheckMtu)},
+func requirements() []shared.Requirement {
+	return []shared.Requirement{
+		{Name: "the helper bpf_clone_redirect in TC", Since: "4.2", Have: shared.Helper(ebpf.SchedCLS, asm.FnCloneRedirect)},
+		{Name: "eBPF programs for XDP", Since: "4.8", Have: func() error { return features.HaveProgramType(ebpf.XDP) }},
+		{Name: "the helper bpf_fib_lookup in TC", Since: "4.18", Have: shared.Helper(ebpf.SchedCLS, asm.FnFibLookup)},
+		{Name: "bounded loops in eBPF", Since: "5.3", Have: features.HaveBoundedLoops},
+		{Name: "eBPF ring buffers", Since: "5.8", Have: func() error { return features.HaveMapType(ebpf.RingBuf) }},
+		{Name: "the helper bpf_check_mtu in TC, and atomic compare-and-exchange in eBPF", Since: "5.12", Have: shared.Helper(ebpf.SchedCLS, asm.FnCheckMtu)},
 	}
 }
 
 // explain makes one sentence of why something of the kernel failed.
-func explain(what string, err error, needs []requirement) error {
-	var refused *ebpf.VerifierError // the verifier says EACCES, too
-	if errors.Is(err, unix.EPERM) || errors.Is(err, fs.ErrPermission) && !errors.As(err, &refused) {
-		return fmt.Errorf("%s: %w: %w", what, ErrPrivilege, unix.EPERM)
-	}
-	for _, r := range needs {
-		if errors.Is(r.have(), ebpf.ErrNotSupported) {
-			return fmt.Errorf("%s: %w: %s came with Linux %s", what, ErrKernel, r.name, r.since)
-		}
-	}
-	return fmt.Errorf("%s: %w", what, err)
+func explain(what string, err error, needs []shared.Requirement) error {
+	return shared.Explain(what, err, needs)
 }
 
 // full turns the error of an update of a full map into ErrMapFull.

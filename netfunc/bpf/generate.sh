@@ -11,7 +11,7 @@ generate() { # into directory $1
 	local multiarch
 	multiarch=$(gcc -print-multiarch 2>/dev/null || uname -m)-
 	export BPF2GO_CC=${BPF2GO_CC:-clang} BPF2GO_STRIP=${BPF2GO_STRIP:-llvm-strip}
-	local cflags="-O2 -g -Wall -Wextra -Werror -mcpu=v3 -I/usr/include/${multiarch%-}"
+	local cflags="-O2 -g -Wall -Wextra -Werror -mcpu=v3 -I/usr/include/${multiarch%-} -I../../internal/bpf"
 	local name
 	for name in sender receiver; do
 		GOPACKAGE=bpf go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel,bpfeb -cflags "$cflags" \

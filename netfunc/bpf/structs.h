@@ -6,11 +6,7 @@
 #include <linux/bpf.h>
 
 #include "consts.h"
-
-/* An IPv6 address, or an IPv4 address mapped into one (RFC 4291 section 2.5.5.2). */
-struct address {
-	__be32 word[4];
-};
+#include "headers.h"
 
 /* A path: where its replicas leave, and the first 12 bytes of their frames. */
 struct path {

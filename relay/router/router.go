@@ -19,6 +19,7 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
 	"holocast/relay/auth"
+	"holocast/relay/fastpath"
 )
 
 // Config sets a router's limits; zero fields take the defaults.
@@ -44,7 +45,9 @@ type Config struct {
 	// Backups lets several publishers have a namespace at a time: the same tracks from
 	// all of them reach viewers once. Otherwise a second one is refused.
 	Backups bool
-	Log     *slog.Logger
+	// FastPath forwards datagrams in the kernel; nil = off.
+	FastPath *fastpath.Manager
+	Log      *slog.Logger
 }
 
 // Router routes. Make one with New.
@@ -413,7 +416,7 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 	r.log.Debug("subscribed", "track", abridged(req.Track.String()), "peer", req.Session().RemoteAddr().String())
 	go func() {
 		defer during(grant, func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
-		err := r.queue(req.Session()).Serve(t.Track, origin.Publication{Publication: pub}, since)
+		err := r.queue(req.Session()).Serve(t.Track, r.cfg.FastPath.Viewer(t.Track, pub), since)
 		t.release()
 		r.log.Debug("subscription ended", "track", abridged(req.Track.String()), "reason", err)
 	}()

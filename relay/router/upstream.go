@@ -191,6 +191,7 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool) *trac
 	if missed { // viewers missed groups published before this subscription
 		t.requestGroup(sub.Largest.Group + 1)
 	}
+	t.r.cfg.FastPath.Publisher(t.Track, sub)
 	go t.receiveDatagrams(sub)
 	go t.receive(up, sub)
 	return t
@@ -449,5 +450,5 @@ func (t *track) offerTo(d *discovery) {
 		return
 	}
 	defer during(d.grant, func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
-	_ = t.r.queue(d.s).Serve(t.Track, origin.Publication{Publication: pub}, since)
+	_ = t.r.queue(d.s).Serve(t.Track, t.r.cfg.FastPath.Viewer(t.Track, pub), since)
 }

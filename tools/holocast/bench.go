@@ -18,6 +18,7 @@ import (
 	"holocast/tools/bench/codec"
 	"holocast/tools/bench/congestion"
 	"holocast/tools/bench/duplication"
+	"holocast/tools/bench/fastpath"
 	"holocast/tools/bench/narrow"
 	"holocast/tools/bench/path"
 	"holocast/tools/bench/relay"
@@ -61,6 +62,9 @@ func benchmarks() []benchmark {
 		}},
 		{"tiles", "tiled 360° video: what a viewport shows, by way of choosing tiles", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return tiles.Run(ctx, tiles.Options{Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})
+		}},
+		{"fastpath", "relay: delay of each packet and cost, in user space and in the kernel " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
+			return fastpath.Run(ctx, fastpath.Options{Quick: o.quick, Log: o.log})
 		}},
 		{"duplication", "packet duplication over the paths of Table I: single path, redirection, duplication " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return duplication.Run(ctx, duplication.Options{Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holocast/internal/quicext"
+	"holocast/relay/fastpath"
 	"holocast/tools/holocast/doctor"
 )
 
@@ -36,6 +38,7 @@ sessions cannot work at all.`,
 
 func diagnose(ctx context.Context, port int, asJSON bool, stdout io.Writer) error {
 	checks := append(doctor.Checks(port),
+		doctor.Check{Name: "relay fast path", Run: checkFastPath},
 		doctor.Check{Name: "programs", Run: findPrograms},
 		doctor.Check{Name: "data", Run: func(context.Context) doctor.Finding {
 			dir, err := findData()
@@ -68,6 +71,18 @@ func diagnose(ctx context.Context, port int, asJSON bool, stdout io.Writer) erro
 		return fmt.Errorf("%d of %d checks failed", n, len(findings))
 	}
 	return nil
+}
+
+// checkFastPath loads the programs of the relay's kernel fast path, and attaches none.
+func checkFastPath(context.Context) doctor.Finding {
+	err := fastpath.Try()
+	switch {
+	case err == nil:
+		return doctor.Finding{Status: doctor.OK, Detail: "relay --fastpath auto forwards datagrams in the kernel"}
+	case errors.Is(err, quicext.ErrUnsupported):
+		return doctor.Finding{Status: doctor.Warn, Detail: "datagrams go through user space: " + err.Error(), Mend: "make build"}
+	}
+	return doctor.Finding{Status: doctor.Warn, Detail: "datagrams go through user space: the kernel fast path " + err.Error()}
 }
 
 // findPrograms looks for the others that a demo needs.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR MIT)
-/* Verdicts of the sender's programs. */
+/* Verdicts of TC programs. */
 #ifndef HOLOCAST_VERDICT_H
 #define HOLOCAST_VERDICT_H
 

@@ -1,0 +1,3 @@
+// Package bpf is what the project's eBPF programs share: here, errors that say what is
+// missing to run them; beside it, the C headers of packets on the wire.
+package bpf

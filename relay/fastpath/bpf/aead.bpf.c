@@ -1,0 +1,53 @@
+//go:build ignore
+
+// SPDX-License-Identifier: (GPL-2.0-only OR MIT)
+/* Entries to the AEAD for tests. */
+#include "chacha20poly1305.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct aead);
+} work SEC(".maps");
+
+static __always_inline struct aead *the_work(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&work, &zero);
+}
+
+/* seal: 0. Hook: BPF_PROG_TEST_RUN. Input: map work. */
+SEC("tc")
+int seal(struct __sk_buff *skb)
+{
+	struct aead *a = the_work();
+
+	if (!a)
+		return -1;
+	aead_seal(a);
+	return 0;
+}
+
+/* open: 0, or 1 when the tag is wrong. Hook: BPF_PROG_TEST_RUN. Input: map work. */
+SEC("tc")
+int open(struct __sk_buff *skb)
+{
+	struct aead *a = the_work();
+
+	if (!a)
+		return -1;
+	return aead_open(a, a->tag[0], a->tag[1]) ? 0 : 1;
+}
+
+/* stream: one block of key stream. Hook: BPF_PROG_TEST_RUN. Input: map work. */
+SEC("tc")
+int stream(struct __sk_buff *skb)
+{
+	struct aead *a = the_work();
+
+	return a ? chacha20_block(&a->cipher, &a->stream) : -1;
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

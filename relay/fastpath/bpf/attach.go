@@ -1,0 +1,131 @@
+//go:build linux && (amd64 || arm64)
+
+package bpf
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// hook is where a program sits on an interface.
+type hook struct {
+	program string
+	egress  bool
+}
+
+// hooks are those of an interface. What sends copies away comes after what sees them.
+var hooks = []hook{
+	{fastpathProgViewerEgress, true},
+	{fastpathProgViewerIngress, false},
+	{fastpathProgPublisherIngress, false},
+}
+
+// Attachment is the programs on one interface.
+type Attachment struct {
+	ifindex int
+	links   []link.Link
+	filters []*netlink.BpfFilter
+	qdisc   bool // clsact is ours
+}
+
+// Attach attaches the programs to an interface: by TCX links, which end with the process,
+// or by clsact filters before Linux 6.6, or with clsact set.
+func (k *Kernel) Attach(ifindex int, clsact bool) (_ *Attachment, err error) {
+	a := &Attachment{ifindex: ifindex}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.Detach())
+		}
+	}()
+	if !clsact {
+		err := a.attachTCX(k)
+		if !errors.Is(err, ebpf.ErrNotSupported) {
+			return a, err
+		}
+	}
+	return a, a.attachClsact(k)
+}
+
+func (a *Attachment) attachTCX(k *Kernel) error {
+	for _, h := range hooks {
+		o := link.TCXOptions{Interface: a.ifindex, Program: k.programs[h.program], Attach: ebpf.AttachTCXIngress}
+		if h.egress {
+			o.Attach, o.Anchor = ebpf.AttachTCXEgress, link.Head()
+		}
+		l, err := link.AttachTCX(o)
+		if err != nil {
+			return fmt.Errorf("attach %s: %w", h.program, err)
+		}
+		a.links = append(a.links, l)
+	}
+	return nil
+}
+
+// filterPriority is that of our first clsact filter.
+const filterPriority = 0x4846
+
+func (a *Attachment) filter(i int, fd int) *netlink.BpfFilter {
+	f := &netlink.BpfFilter{
+		FilterAttrs: netlink.FilterAttrs{
+			LinkIndex: a.ifindex, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1,
+			Priority: filterPriority + uint16(i), Protocol: unix.ETH_P_ALL,
+		},
+		Fd: fd, Name: "holocast-relay/" + hooks[i].program, DirectAction: true,
+	}
+	if hooks[i].egress {
+		f.Parent = netlink.HANDLE_MIN_EGRESS
+	}
+	return f
+}
+
+func (a *Attachment) clsact() *netlink.Clsact {
+	return &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
+		LinkIndex: a.ifindex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+	}}
+}
+
+// attachClsact also replaces the filters of a relay that was killed.
+func (a *Attachment) attachClsact(k *Kernel) error {
+	switch err := netlink.QdiscAdd(a.clsact()); {
+	case err == nil:
+		a.qdisc = true
+	case !errors.Is(err, unix.EEXIST):
+		return fmt.Errorf("add clsact: %w", err)
+	}
+	for i, h := range hooks {
+		f := a.filter(i, k.programs[h.program].FD())
+		if err := netlink.FilterReplace(f); err != nil {
+			return fmt.Errorf("add clsact filter: %w", err)
+		}
+		a.filters = append(a.filters, f)
+	}
+	return nil
+}
+
+// Detach takes the programs off. An interface that is gone has none.
+func (a *Attachment) Detach() error {
+	var err error
+	for _, l := range a.links {
+		err = errors.Join(err, l.Close())
+	}
+	gone := func(e error) bool {
+		return e == nil || errors.Is(e, unix.ENODEV) || errors.Is(e, unix.ENOENT) || errors.Is(e, unix.EINVAL)
+	}
+	for _, f := range a.filters {
+		if e := netlink.FilterDel(f); !gone(e) {
+			err = errors.Join(err, fmt.Errorf("remove clsact filter: %w", e))
+		}
+	}
+	if a.qdisc {
+		if e := netlink.QdiscDel(a.clsact()); !gone(e) {
+			err = errors.Join(err, fmt.Errorf("remove clsact: %w", e))
+		}
+	}
+	a.links, a.filters, a.qdisc = nil, nil, false
+	return err
+}

@@ -1,0 +1,278 @@
+//go:build linux && (amd64 || arm64)
+
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+
+	shared "holocast/internal/bpf"
+)
+
+// Limits of the programs.
+const (
+	MaxSources      = 256  // publishers' connections
+	MaxViewers      = 1024 // viewers' connections
+	MaxTrackViewers = 64   // viewers of one track
+	MaxConnID       = 20   // bytes of a connection ID
+)
+
+// Options are settings of one load.
+type Options struct {
+	Port      uint16 // the relay's UDP port
+	ConnIDLen int    // of the connection IDs that the relay chooses, 1 to MaxConnID bytes
+	// Unprotected is for the laboratory: packets are taken and made without packet
+	// protection.
+	Unprotected bool
+}
+
+// Kernel is the loaded programs with their maps. Its methods may be called from several
+// goroutines, but for Drain.
+type Kernel struct {
+	programs map[string]*ebpf.Program
+	maps     map[string]*ebpf.Map
+	sources  *table[Source]
+	viewers  *table[Viewer]
+	leases   *table[fastpathLease]
+	ring     *ring
+}
+
+// Check tells why the programs cannot run here, nil if nothing is known to be in the way.
+func Check() error {
+	if b, err := os.ReadFile("/sys/kernel/realtime"); err == nil && strings.TrimSpace(string(b)) == "1" {
+		return errors.New("cannot run on a kernel with PREEMPT_RT: a program may be interrupted there while it holds a processor's memory")
+	}
+	if err := features.HaveProgramType(ebpf.SchedCLS); errors.Is(err, unix.EPERM) {
+		return shared.Explain("eBPF", err, nil)
+	}
+	return shared.Missing(requirements())
+}
+
+// requirements are what the programs cannot do without, the oldest first. TCX is not
+// among them: without it there is clsact.
+func requirements() []shared.Requirement {
+	return []shared.Requirement{
+		{Name: "the helper bpf_clone_redirect in TC", Since: "4.2", Have: shared.Helper(ebpf.SchedCLS, asm.FnCloneRedirect)},
+		{Name: "the helper bpf_skb_change_proto in TC", Since: "4.8", Have: shared.Helper(ebpf.SchedCLS, asm.FnSkbChangeProto)},
+		{Name: "bounded loops in eBPF", Since: "5.3", Have: features.HaveBoundedLoops},
+		{Name: "eBPF ring buffers", Since: "5.8", Have: func() error { return features.HaveMapType(ebpf.RingBuf) }},
+		// A helper of that version tells.
+		{Name: "atomic compare-and-exchange in eBPF", Since: "5.12", Have: shared.Helper(ebpf.SchedCLS, asm.FnCheckMtu)},
+	}
+}
+
+// Open loads the programs. They are not attached.
+func Open(o Options) (_ *Kernel, err error) {
+	if o.ConnIDLen < 1 || o.ConnIDLen > MaxConnID {
+		return nil, fmt.Errorf("connection IDs of %d bytes; 1 to %d are possible", o.ConnIDLen, MaxConnID)
+	}
+	if err := Check(); err != nil {
+		return nil, err
+	}
+	if err := rlimit.RemoveMemlock(); err != nil { // for Linux before 5.11
+		return nil, fmt.Errorf("memory limit: %w", err)
+	}
+	spec, err := loadFastpath()
+	if err != nil {
+		return nil, err
+	}
+	for name, value := range map[string]any{
+		fastpathVarPort: networkOrder(o.Port), fastpathVarCidLength: uint32(o.ConnIDLen), fastpathVarUnprotected: o.Unprotected,
+	} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return nil, fmt.Errorf("setting %s: %w", name, err)
+		}
+	}
+	c, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, shared.Explain("load eBPF programs", err, requirements())
+	}
+	k := &Kernel{programs: c.Programs, maps: c.Maps}
+	defer func() {
+		if err != nil {
+			_ = k.Close()
+		}
+	}()
+	if k.sources, err = mapTable[Source](k.maps[fastpathMapSources]); err != nil {
+		return nil, err
+	}
+	if k.viewers, err = mapTable[Viewer](k.maps[fastpathMapViewers]); err != nil {
+		return nil, err
+	}
+	if k.leases, err = mapTable[fastpathLease](k.maps[fastpathMapLeases]); err != nil {
+		return nil, err
+	}
+	k.ring, err = mapRing(k.maps[fastpathMapRecords])
+	return k, err
+}
+
+// Close unloads the programs, which are detached before.
+func (k *Kernel) Close() error {
+	err := errors.Join(k.ring.close(), k.sources.close(), k.viewers.close(), k.leases.close())
+	for _, p := range k.programs {
+		err = errors.Join(err, p.Close())
+	}
+	for _, m := range k.maps {
+		err = errors.Join(err, m.Close())
+	}
+	return err
+}
+
+// Source is the i-th publisher's connection.
+func (k *Kernel) Source(i int) *Source { return k.sources.at(i) }
+
+// Viewer is the i-th viewer's connection.
+func (k *Kernel) Viewer(i int) *Viewer { return k.viewers.at(i) }
+
+// Renew lets the programs work until a time of CLOCK_MONOTONIC.
+func (k *Kernel) Renew(until time.Duration) {
+	storeRelease(&k.leases.at(0).Until, uint64(until))
+}
+
+// Now is the time of CLOCK_MONOTONIC, the clock of all times in this package.
+func Now() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail for this clock
+	return time.Duration(ts.Nano())
+}
+
+// Role is which source and which viewer a connection is; -1 = none.
+type Role struct{ Source, Viewer int }
+
+// SetConnection makes packets with a connection ID known as a connection's.
+func (k *Kernel) SetConnection(id []byte, r Role) error {
+	return k.maps[fastpathMapConnections].Put(connID(id), fastpathConnection{Source: uint32(r.Source + 1), Viewer: uint32(r.Viewer + 1)})
+}
+
+// RemoveConnection forgets a connection ID.
+func (k *Kernel) RemoveConnection(id []byte) error {
+	return ignoreMissing(k.maps[fastpathMapConnections].Delete(connID(id)))
+}
+
+func connID(id []byte) (key fastpathConnectionId) {
+	copy(key.Bytes[:], id)
+	return key
+}
+
+// Subscription is what a viewer is sent of a track.
+type Subscription struct {
+	Viewer                  int
+	Alias                   []byte // encoded, at most 9 bytes
+	StartGroup, StartObject uint64
+	LastGroup               uint64
+}
+
+// SetTrack replaces the subscriptions to a track that a source sends under an alias. At
+// most MaxTrackViewers are taken.
+func (k *Kernel) SetTrack(source int, alias uint64, id uint32, subs []Subscription) error {
+	t := fastpathTrack{Id: id}
+	for _, s := range subs[:min(len(subs), MaxTrackViewers)] {
+		v := &t.Viewers[t.Count]
+		v.StartGroup, v.StartObject, v.LastGroup = s.StartGroup, s.StartObject, s.LastGroup
+		v.Viewer, v.AliasLength = uint32(s.Viewer), uint32(copy(bytesOf(&v.Alias), s.Alias))
+		t.Count++
+	}
+	return k.maps[fastpathMapTracks].Put(trackKey(source, alias), &t)
+}
+
+// RemoveTrack forgets a track.
+func (k *Kernel) RemoveTrack(source int, alias uint64) error {
+	return ignoreMissing(k.maps[fastpathMapTracks].Delete(trackKey(source, alias)))
+}
+
+func trackKey(source int, alias uint64) fastpathTrackKey {
+	return fastpathTrackKey{Alias: alias, Source: uint32(source)}
+}
+
+// AddRoute has the programs note how packets reach an address.
+func (k *Kernel) AddRoute(remote netip.AddrPort) error {
+	err := k.maps[fastpathMapRoutes].Update(endpoint(remote), fastpathRoute{}, ebpf.UpdateNoExist)
+	if errors.Is(err, ebpf.ErrKeyExist) {
+		return nil
+	}
+	return err
+}
+
+// RemoveRoute forgets an address.
+func (k *Kernel) RemoveRoute(remote netip.AddrPort) error {
+	return ignoreMissing(k.maps[fastpathMapRoutes].Delete(endpoint(remote)))
+}
+
+// Routed tells whether the stack has sent a packet to an address since AddRoute.
+func (k *Kernel) Routed(remote netip.AddrPort) bool {
+	var r fastpathRoute
+	return k.maps[fastpathMapRoutes].Lookup(endpoint(remote), &r) == nil && r.Ifindex != 0
+}
+
+func endpoint(a netip.AddrPort) (e fastpathEndpoint) {
+	b := a.Addr().As16()
+	copy(bytesOf(&e.Address), b[:])
+	e.Port = networkOrder(a.Port())
+	return e
+}
+
+func networkOrder(n uint16) uint16 { return n<<8 | n>>8 }
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil
+	}
+	return err
+}
+
+// bytesOf are the bytes of a value as they are in memory.
+func bytesOf[T any](v *T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
+}
+
+// Record is a packet that was sent to a viewer.
+type Record struct {
+	Time          time.Duration // CLOCK_MONOTONIC
+	Number        int64
+	Group, Object uint64
+	Viewer        int
+	Track         uint32
+	Size          int // UDP payload, bytes
+	ECN           uint8
+}
+
+// Drain passes the records of what was sent since the last call. One goroutine calls it
+// at a time.
+func (k *Kernel) Drain(take func(Record)) {
+	k.ring.drain(func(b []byte) {
+		var r fastpathSentRecord
+		copy(bytesOf(&r), b)
+		take(Record{
+			Time: time.Duration(r.Time), Number: int64(r.Number), Group: r.Group, Object: r.Object,
+			Viewer: int(r.Viewer), Track: r.Track, Size: int(r.Size), ECN: uint8(r.Ecn),
+		})
+	})
+}
+
+// Runtime is the time that the programs ran, where the kernel measures it (sysctl
+// kernel.bpf_stats_enabled); a program that another one's packets come by counts with
+// both.
+func (k *Kernel) Runtime() (total time.Duration, err error) {
+	for name, p := range k.programs {
+		if name == fastpathProgViewerEgress { // runs within publisher_ingress
+			continue
+		}
+		s, err := p.Stats()
+		if err != nil {
+			return 0, err
+		}
+		total += s.Runtime
+	}
+	return total, nil
+}

@@ -1,0 +1,200 @@
+//go:build linux && (amd64 || arm64)
+
+package bpf
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// table is an array map in shared memory.
+type table[T any] struct {
+	memory []byte
+	n      int
+}
+
+func mapTable[T any](m *ebpf.Map) (*table[T], error) {
+	size := int(unsafe.Sizeof(*new(T)))
+	if stride := int(m.ValueSize()+7) &^ 7; stride != size {
+		return nil, fmt.Errorf("map %v: elements of %d bytes, not %d", m, stride, size)
+	}
+	n := int(m.MaxEntries())
+	memory, err := unix.Mmap(m.FD(), 0, pages(n*size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map %v: %w", m, err)
+	}
+	return &table[T]{memory, n}, nil
+}
+
+func pages(n int) int {
+	page := os.Getpagesize()
+	return (n + page - 1) / page * page
+}
+
+func (t *table[T]) at(i int) *T {
+	if uint(i) >= uint(t.n) {
+		panic(fmt.Sprintf("element %d of %d", i, t.n))
+	}
+	return (*T)(unsafe.Add(unsafe.Pointer(&t.memory[0]), i*int(unsafe.Sizeof(*new(T)))))
+}
+
+func (t *table[T]) close() error {
+	if t == nil {
+		return nil
+	}
+	return unix.Munmap(t.memory)
+}
+
+// The programs order their loads by atomics on the same memory.
+
+func storeRelease(to *uint64, v uint64) { atomic.StoreUint64(to, v) }
+
+// Keys protect one direction of a connection (RFC 9001 section 5).
+type Keys struct {
+	Key []byte // 32 bytes
+	IV  []byte // 12 bytes
+}
+
+func (k Keys) set(to *fastpathPacketKey) {
+	atomic.StoreUint32(&to.Valid, 0)
+	for i := range to.Key {
+		to.Key[i] = binary.LittleEndian.Uint32(k.Key[4*i:])
+	}
+	for i := range to.Iv {
+		to.Iv[i] = binary.LittleEndian.Uint32(k.IV[4*i:])
+	}
+	atomic.StoreUint32(&to.Valid, 1)
+}
+
+func setHeaderKey(to *[8]uint32, key []byte) {
+	for i := range to {
+		to[i] = binary.LittleEndian.Uint32(key[4*i:])
+	}
+}
+
+// Source is a publisher's connection, shared with the programs. One goroutine calls its
+// methods at a time.
+type Source struct{ shared fastpathSource }
+
+// SourceOptions describe a publisher's connection.
+type SourceOptions struct {
+	Remote    netip.AddrPort
+	HeaderKey []byte // 32 bytes
+	Prefix    []byte // quarter stream ID of a WebTransport session, encoded; none for raw QUIC
+}
+
+// Start sets a source up and turns it on; keys are set before. Packet numbers are found
+// again from the last one on.
+func (s *Source) Start(o SourceOptions) {
+	v := &s.shared
+	atomic.StoreUint32(&v.On, 0)
+	v.Remote = endpoint(o.Remote)
+	setHeaderKey(&v.HeaderKey, o.HeaderKey)
+	v.Prefix, v.PrefixLength = prefix(o.Prefix)
+	if v.Found != 0 { // packets may have passed since
+		v.Found, v.Guess = 0, uint32(v.Largest>>16)<<1
+	}
+	atomic.StoreUint32(&v.On, 1)
+}
+
+// On tells whether a source is on.
+func (s *Source) On() bool { return atomic.LoadUint32(&s.shared.On) != 0 }
+
+// SetKeys sets the keys of packets with a key phase bit.
+func (s *Source) SetKeys(phase uint64, k Keys) { k.set(&s.shared.Keys[phase&1]) }
+
+// Stop turns a source off; Clear also forgets what it was.
+func (s *Source) Stop() { atomic.StoreUint32(&s.shared.On, 0) }
+
+// Clear makes a stopped source fit for another connection.
+func (s *Source) Clear() { s.shared = fastpathSource{} }
+
+func prefix(b []byte) (uint64, uint32) {
+	var p [8]byte
+	n := copy(p[:], b)
+	return binary.LittleEndian.Uint64(p[:]), uint32(n)
+}
+
+// Viewer is a viewer's connection, shared with the programs. One goroutine calls its
+// methods at a time.
+type Viewer struct{ shared fastpathViewer }
+
+// ViewerOptions describe a viewer's connection.
+type ViewerOptions struct {
+	Remote    netip.AddrPort
+	ConnID    []byte // that its packets carry
+	HeaderKey []byte // 32 bytes
+	Prefix    []byte // as of a source
+	MaxSize   int    // of UDP payload, bytes
+	MaxFrame  int    // of a DATAGRAM frame with its type, bytes
+	ECN       uint8  // field of the IP header
+}
+
+// blockNone is where Block.next stands while there is no block.
+const blockNone = 1 << 62
+
+// Start sets a viewer up and turns it on. It is sent nothing without a block of packet
+// numbers, their keys and an allowance.
+func (v *Viewer) Start(o ViewerOptions) {
+	s := &v.shared
+	atomic.StoreUint32(&s.On, 0)
+	s.Remote = endpoint(o.Remote)
+	s.Cid, s.CidLength = connID(o.ConnID), uint32(len(o.ConnID))
+	setHeaderKey(&s.HeaderKey, o.HeaderKey)
+	s.Prefix, s.PrefixLength = prefix(o.Prefix)
+	s.MaxSize, s.MaxFrame, s.Ecn = uint32(o.MaxSize), uint32(o.MaxFrame), uint32(o.ECN)
+	atomic.StoreUint32(&s.On, 1)
+}
+
+// Stop turns a viewer off. Packets that are being made are still sent.
+func (v *Viewer) Stop() { atomic.StoreUint32(&v.shared.On, 0) }
+
+// On tells whether a viewer is on: the programs turn it off when it comes from another
+// address.
+func (v *Viewer) On() bool { return atomic.LoadUint32(&v.shared.On) != 0 }
+
+// Clear makes a stopped viewer fit for another connection.
+func (v *Viewer) Clear() {
+	v.shared = fastpathViewer{}
+	v.shared.Block.Next = blockNone
+}
+
+// SetKeys sets the keys of packets with a key phase bit, of which there is no block.
+func (v *Viewer) SetKeys(phase uint64, k Keys) { k.set(&v.shared.Keys[phase&1]) }
+
+// Give hands out packet numbers from first to before end; the former block was taken
+// back.
+func (v *Viewer) Give(first, end int64, phase uint64) {
+	b := &v.shared.Block
+	atomic.StoreUint64(&b.First, uint64(first))
+	atomic.StoreUint64(&b.Limit, uint64(end)<<1|phase&1)
+	atomic.StoreUint64(&b.Next, uint64(first))
+}
+
+// TakeBack takes a block back. Its numbers from next on are unused and stay so; those
+// below are in records, now or in a moment.
+func (v *Viewer) TakeBack() (next int64) {
+	b := &v.shared.Block
+	next = int64(atomic.SwapUint64(&b.Next, blockNone))
+	return min(next, int64(atomic.LoadUint64(&b.Limit)>>1))
+}
+
+// Next is the first number of the block that is unused yet; the end of the block or more
+// when it is used up.
+func (v *Viewer) Next() int64 { return int64(atomic.LoadUint64(&v.shared.Block.Next)) }
+
+// Sent is how many bytes of UDP payload were sent in all.
+func (v *Viewer) Sent() int64 { return int64(atomic.LoadUint64(&v.shared.Sent)) }
+
+// Allow sets up to where Sent may grow.
+func (v *Viewer) Allow(sent int64) { atomic.StoreUint64(&v.shared.Allowed, uint64(max(sent, 0))) }
+
+// Allowed is what Allow set.
+func (v *Viewer) Allowed() int64 { return int64(atomic.LoadUint64(&v.shared.Allowed)) }

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR MIT)
+/* Limits, and what programs and user space share: keys and values of maps, records of
+ * the ring. Integers are in host byte order unless a type says otherwise. */
+#ifndef HOLOCAST_FASTPATH_STRUCTS_H
+#define HOLOCAST_FASTPATH_STRUCTS_H
+
+#include <linux/bpf.h>
+
+#include "headers.h"
+
+#define MAX_SOURCES 256 /* publishers' connections */
+#define MAX_VIEWERS 1024 /* viewers' connections */
+#define MAX_TRACKS 4096
+#define MAX_TRACK_VIEWERS 64 /* of one track; more are served by user space */
+#define MAX_CID 20 /* bytes of a connection ID (RFC 9000 section 17.2) */
+#define SEEN_PACKETS 1024 /* numbers of a publisher that are told from replays */
+#define RECORD_RING (1 << 20)
+
+/* The key and IV of one direction and key phase (RFC 9001 section 5). */
+struct packet_key {
+	__u32 key[8];
+	__u32 iv[3];
+	__u32 valid;
+};
+
+/* What a connection is found by: one of its connection IDs that we chose, with zeros
+ * behind it. */
+struct connection_id {
+	__u8 bytes[MAX_CID];
+};
+
+/* The one or two roles of a connection: an index + 1; 0 = none. */
+struct connection {
+	__u32 source;
+	__u32 viewer;
+};
+
+/* The other end of a connection. An IPv4 address is mapped into IPv6. */
+struct endpoint {
+	struct address address;
+	__be16 port;
+	__u16 reserved;
+};
+
+/* A publisher's connection. Shared memory: user space writes all but largest, found, guess
+ * and seen, and these before it is on. */
+struct source {
+	__u32 on;
+	struct endpoint remote;
+	__u32 header_key[8];
+	struct packet_key keys[2]; /* by the header's key phase bit */
+	__u32 prefix_length; /* of a WebTransport session: its quarter stream ID, encoded (RFC 9297 section 2.1) */
+	__u64 prefix; /* bytes as they are in the packet */
+	__u64 largest; /* packet number that was authenticated, once found */
+	__u32 found;
+	__u32 guess; /* which numbers the next packet tries: see largest_number */
+	__u64 seen[SEEN_PACKETS]; /* by number % SEEN_PACKETS: the newest number + 1 */
+};
+
+/* Packet numbers to be used. User space takes back the rest of a block by exchanging next
+ * for BLOCK_NONE: numbers from what it finds there on are unused for good. To hand out a
+ * block it sets first, then limit, then next. */
+struct block {
+	__u64 next;
+	__u64 first;
+	__u64 limit; /* the end of the block << 1, and the key phase bit */
+};
+
+#define BLOCK_NONE (1ULL << 62)
+
+/* A viewer's connection. Shared memory: user space writes all but sent and next. */
+struct viewer {
+	__u32 on;
+	struct endpoint remote;
+	struct block block;
+	__u64 sent; /* bytes of UDP payload in all */
+	__u64 allowed; /* sent may grow up to here */
+	__u32 header_key[8];
+	struct packet_key keys[2]; /* by key phase bit */
+	__u32 max_size; /* of UDP payload, bytes */
+	__u32 max_frame; /* of a DATAGRAM frame with its type, bytes */
+	__u32 cid_length;
+	__u32 prefix_length; /* as of a source */
+	__u64 prefix;
+	struct connection_id cid;
+	__u32 ecn; /* field of the IP header */
+};
+
+/* A track as one publisher sends it. */
+struct track_key {
+	__u64 alias;
+	__u32 source;
+	__u32 reserved;
+};
+
+/* One viewer's subscription to a track. */
+struct subscription {
+	__u64 start_group; /* the first location that is wanted */
+	__u64 start_object;
+	__u64 last_group;
+	__u64 alias[2]; /* encoded, bytes as they are in the packet */
+	__u32 alias_length;
+	__u32 viewer;
+};
+
+struct track {
+	__u32 id;
+	__u32 count;
+	struct subscription viewers[MAX_TRACK_VIEWERS];
+};
+
+#define HEADERS_PAD 2 /* bytes before an Ethernet header, which align what is behind it */
+#define MAX_HEADERS (HEADERS_PAD + 62) /* Ethernet, IPv6 and UDP */
+
+/* How packets reach an endpoint: the headers of the last one that the stack sent there. */
+struct route {
+	struct bpf_spin_lock lock;
+	__u32 ifindex; /* 0 = none yet */
+	__u32 length; /* of headers, without the pad */
+	__u8 headers[MAX_HEADERS];
+};
+
+/* A packet that was sent. Shared ring. */
+struct sent_record {
+	__u64 time; /* CLOCK_MONOTONIC, ns */
+	__u64 number; /* packet number */
+	__u64 group;
+	__u64 object;
+	__u32 viewer;
+	__u32 track;
+	__u32 size; /* UDP payload, bytes */
+	__u32 ecn;
+};
+
+/* Bytes before UDP's payload. */
+#define HEADERS(v6) (sizeof(struct ethernet) + ((v6) ? sizeof(struct ipv6) : sizeof(struct ipv4)) + sizeof(struct udp))
+
+/* The IP packet as headers of known length: no VLAN tag, no IP options, no extension
+ * headers, no fragment, no GSO. Anything else has none. */
+struct headers {
+	__u16 pad; /* aligns what is behind the Ethernet header */
+	struct ethernet ethernet;
+	union {
+		struct {
+			struct ipv4 ip;
+			struct udp udp;
+		} v4;
+		struct {
+			struct ipv6 ip;
+			struct udp udp;
+		} v6;
+	};
+};
+
+/* What became of packets. The names are those of the metrics. */
+enum count {
+	COUNT_FORWARDED, /* copies sent to viewers */
+	COUNT_BYTES, /* of these, UDP payload */
+	COUNT_OPENED, /* publishers' packets that were authentic */
+	/* Packets that user space alone handles, and why: */
+	COUNT_SLOW_GSO, /* several packets in one buffer */
+	COUNT_SLOW_UNKNOWN_ADDRESS, /* a known connection ID from another address */
+	COUNT_SLOW_KEY, /* of a key phase that is not known yet */
+	COUNT_SLOW_SEARCH, /* not authentic under the number that was tried */
+	COUNT_SLOW_FORGED, /* not authentic */
+	COUNT_SLOW_REPLAYED, /* a number again, or one that is too old */
+	COUNT_SLOW_FRAMES, /* other frames than one DATAGRAM with ACK, PING and PADDING */
+	COUNT_SLOW_OBJECT, /* no plain object: status, properties, padding or malformed */
+	COUNT_SLOW_ALIAS, /* of a track that has no viewers here */
+	/* Copies that user space sends, and why: */
+	COUNT_LEFT_FILTER, /* not in the subscription's range */
+	COUNT_LEFT_OFF, /* the viewer is suspended */
+	COUNT_LEFT_ROUTE, /* the stack has not sent it a packet yet */
+	COUNT_LEFT_SIZE, /* too large for the path, or for the peer */
+	COUNT_LEFT_NUMBERS, /* no packet numbers */
+	COUNT_LEFT_BUDGET, /* congestion window full */
+	COUNT_LEFT_RING, /* user space is behind */
+	COUNT_FAILED, /* registered but not sent */
+	COUNT_MOVED, /* viewers suspended, as they came from another address */
+	COUNTS,
+};
+
+struct counters {
+	__u64 count[COUNTS];
+};
+
+/* Shared memory: user space is alive until a time of CLOCK_MONOTONIC, ns. */
+struct lease {
+	__u64 until;
+};
+
+#endif

@@ -1,0 +1,432 @@
+//go:build linux && (amd64 || arm64)
+
+package fastpath
+
+import (
+	"crypto/tls"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"holocast/internal/quicext"
+	"holocast/relay/fastpath/bpf"
+)
+
+// Packet numbers for the kernel.
+const (
+	blockSize = 256
+	blockLow  = 64                     // a block with fewer left is replaced
+	linger    = time.Second            // after the last datagram, before a viewer's block is taken back
+	overdue   = 100 * time.Millisecond // after which a number without a record was not used
+)
+
+// routeKey is where packets to a peer go.
+type routeKey = netip.AddrPort
+
+// conn is a connection in the fast path: a publisher's, a viewer's, or both. It is the
+// connection's sender outside of quic-go.
+type conn struct {
+	m      *Manager
+	prefix []byte // of DATAGRAM frames
+	handle quicext.Handle
+
+	lastDatagram atomic.Int64 // of a publisher's, by CLOCK_MONOTONIC
+
+	mu             sync.Mutex
+	source, viewer int           // slots; -1 = not in that role. Written under m.mu, too
+	state          quicext.State // Generation 0 before the first
+	on             bool          // in the kernel
+	unfit          bool          // it has another cipher
+	gone           bool          // it ended, or the manager did
+	ids            map[string]bool
+	route          routeKey // that was added; the zero one = none
+	receiving      bool     // datagrams, from a publisher
+	sourceKeys     uint64   // the key phase of the source's keys in the kernel, + 1; 0 = none
+	viewerKeys     uint64   // of the viewer's
+
+	pending    []quicext.Packet // sent, not registered yet
+	sentAt     []time.Duration  // of these
+	took       map[place]time.Duration
+	registered int64 // bytes
+	budget     int64
+	block      *block
+	old        []*block // taken back, with numbers that have no record yet
+	wanted     time.Duration
+	suspended  time.Duration // since when the kernel has the viewer off by itself
+	held       bool          // key updates
+}
+
+// place is an object of a track.
+type place struct {
+	track         uint32
+	group, object uint64
+}
+
+// block is packet numbers that the kernel has or had.
+type block struct {
+	first, end int64
+	generation uint64
+	seen       [blockSize / 64]uint64 // numbers that there are records of
+	recorded   int64                  // how many
+	unused     int64                  // the first number that was not used; known once it was
+	taken      time.Duration          // back
+}
+
+// see notes the record of a number; false if it is of another block.
+func (b *block) see(number int64) bool {
+	if number < b.first || number >= b.end {
+		return false
+	}
+	i := number - b.first
+	b.seen[i/64] |= 1 << (i % 64)
+	b.recorded++
+	return true
+}
+
+// becomeSource and becomeViewer give a connection a slot. m.mu is held.
+func (c *conn) becomeSource() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.source < 0 {
+		if c.source = c.m.sources.take(); c.source < 0 {
+			return false
+		}
+		c.m.kernel.Source(c.source).Clear()
+		c.enter()
+	}
+	return true
+}
+
+func (c *conn) becomeViewer() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.viewer < 0 {
+		if c.viewer = c.m.viewers.take(); c.viewer < 0 {
+			return false
+		}
+		c.m.kernel.Viewer(c.viewer).Clear()
+		c.m.byViewer[c.viewer].Store(c)
+		c.enter()
+	}
+	return true
+}
+
+// enter brings the kernel in line with the connection's state. c.mu is held.
+func (c *conn) enter() {
+	s := &c.state
+	if s.Generation == 0 || c.gone {
+		return
+	}
+	c.unfit = s.Suite != tls.TLS_CHACHA20_POLY1305_SHA256
+	if c.unfit {
+		return
+	}
+	now := make(map[string]bool, len(s.ConnIDs))
+	for _, id := range s.ConnIDs {
+		now[string(id)] = true
+		_ = c.m.kernel.SetConnection(id, bpf.Role{Source: c.source, Viewer: c.viewer})
+	}
+	for id := range c.ids {
+		if !now[id] {
+			_ = c.m.kernel.RemoveConnection([]byte(id))
+		}
+	}
+	c.ids = now
+	if c.source >= 0 {
+		k := c.m.kernel.Source(c.source)
+		if c.sourceKeys != s.KeyPhase+1 {
+			c.sourceKeys = s.KeyPhase + 1
+			k.SetKeys(s.KeyPhase, bpf.Keys{Key: s.Rx.Key, IV: s.Rx.IV})
+			k.SetKeys(s.KeyPhase+1, bpf.Keys{Key: s.RxNext.Key, IV: s.RxNext.IV})
+		}
+		k.Stop()
+		if c.receiving {
+			c.startSource()
+		}
+	}
+	if c.viewer >= 0 {
+		if c.route != s.Remote {
+			c.m.leaveRoute(c.route)
+			c.route = s.Remote
+			c.m.enterRoute(c.route)
+		}
+		if c.viewerKeys != s.KeyPhase+1 {
+			c.viewerKeys = s.KeyPhase + 1
+			c.m.kernel.Viewer(c.viewer).SetKeys(s.KeyPhase, bpf.Keys{Key: s.Tx.Key, IV: s.Tx.IV})
+		}
+		c.startViewer()
+	}
+	c.on = true
+}
+
+func (c *conn) startSource() {
+	c.m.kernel.Source(c.source).Start(bpf.SourceOptions{Remote: c.state.Remote, HeaderKey: c.state.Rx.HP, Prefix: c.prefix})
+}
+
+// received notes that a publisher sent a datagram that viewers want: from then on, and for
+// a while, the kernel opens the connection's packets.
+func (c *conn) received() {
+	if now := bpf.Now(); now-time.Duration(c.lastDatagram.Swap(int64(now))) < linger {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.receiving || c.gone {
+		return
+	}
+	c.receiving = true
+	if c.on && c.source >= 0 {
+		c.startSource()
+	}
+	c.m.want()
+}
+
+func (c *conn) startViewer() {
+	s := &c.state
+	c.suspended = 0
+	c.m.kernel.Viewer(c.viewer).Start(bpf.ViewerOptions{
+		Remote: s.Remote, ConnID: s.DestConnID, HeaderKey: s.Tx.HP, Prefix: c.prefix,
+		MaxSize: s.MaxPacketSize, MaxFrame: s.MaxDatagramFrame, ECN: s.ECN,
+	})
+}
+
+// enterRoute and leaveRoute count the connections to an address.
+func (m *Manager) enterRoute(r routeKey) {
+	m.routesMu.Lock()
+	defer m.routesMu.Unlock()
+	if m.routes[r]++; m.routes[r] == 1 {
+		_ = m.kernel.AddRoute(r)
+	}
+}
+
+func (m *Manager) leaveRoute(r routeKey) {
+	if r == (routeKey{}) {
+		return
+	}
+	m.routesMu.Lock()
+	defer m.routesMu.Unlock()
+	if m.routes[r]--; m.routes[r] == 0 {
+		delete(m.routes, r)
+		_ = m.kernel.RemoveRoute(r)
+	}
+}
+
+// Changed implements quicext.Sender.
+func (c *conn) Changed(s quicext.State) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone {
+		return
+	}
+	if s.Generation != c.state.Generation && c.viewer >= 0 {
+		c.m.kernel.Viewer(c.viewer).Stop()
+		c.takeBack()
+	}
+	c.state = s
+	c.enter()
+}
+
+// Report implements quicext.Sender.
+func (c *conn) Report(r quicext.Report) {
+	c.m.lost.Add(uint64(len(r.Lost)))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.budget = r.Budget.Bytes
+	c.allow()
+}
+
+// allow tells the kernel what it may send: what is registered, and the budget that is
+// left then. c.mu is held.
+func (c *conn) allow() {
+	if c.viewer >= 0 && !c.gone {
+		c.m.kernel.Viewer(c.viewer).Allow(c.registered + c.budget)
+	}
+}
+
+// record notes a packet that the kernel sent.
+func (c *conn) record(r bpf.Record) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pending = append(c.pending, quicext.Packet{Number: r.Number, Size: r.Size, Sent: c.m.time(r.Time), ECN: r.ECN})
+	c.sentAt = append(c.sentAt, r.Time)
+	c.took[place{r.Track, r.Group, r.Object}] = r.Time
+	c.wanted = r.Time
+	if c.block != nil && c.block.see(r.Number) {
+		return
+	}
+	for _, b := range c.old {
+		if b.see(r.Number) {
+			return
+		}
+	}
+}
+
+// forwarded tells whether the kernel sent an object. It is asked when user space has the
+// object, to which the kernel was done with it.
+func (c *conn) forwarded(p place) bool {
+	c.m.drain()
+	c.mu.Lock()
+	if _, ok := c.took[p]; ok {
+		delete(c.took, p)
+		c.mu.Unlock()
+		return true
+	}
+	now := bpf.Now()
+	waiting := c.on && c.block == nil && now-c.wanted > idle
+	c.wanted = now
+	c.mu.Unlock()
+	if waiting {
+		c.handle.Wake() // for a block
+		c.m.want()
+	}
+	return false
+}
+
+// Drain implements quicext.Sender.
+func (c *conn) Drain(p quicext.Port) {
+	c.m.drain()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := bpf.Now()
+	if len(c.pending) > 0 {
+		_ = p.Sent(c.pending) // fails for numbers of a block that was overdue
+		for i, packet := range c.pending {
+			c.registered += int64(packet.Size)
+			c.budget -= int64(packet.Size)
+			c.m.lag.Add(uint64(now - c.sentAt[i]))
+		}
+		c.m.registered.Add(uint64(len(c.pending)))
+		c.pending, c.sentAt = c.pending[:0], c.sentAt[:0]
+	}
+	if c.gone {
+		p.Detach()
+		return
+	}
+	if c.viewer < 0 || !c.on {
+		return
+	}
+	c.changeBlock(p, now)
+	c.allow()
+}
+
+// changeBlock takes the kernel's packet numbers back where they are of no use any more, and
+// hands out others where there is something to send. c.mu is held.
+func (c *conn) changeBlock(p quicext.Port, now time.Duration) {
+	v := c.m.kernel.Viewer(c.viewer)
+	want := now-c.wanted < linger && !c.state.KeyUpdateDue
+	if b := c.block; b != nil && (!want || b.generation != c.state.Generation || p.Overtaken() || b.end-v.Next() < blockLow) {
+		c.takeBack()
+	}
+	c.settle(p, now)
+	if hold := want; hold != c.held {
+		c.held = hold
+		p.HoldKeyUpdates(hold)
+	}
+	if !want || c.block != nil {
+		return
+	}
+	first, generation, err := p.Reserve(blockSize)
+	if err != nil || generation != c.state.Generation {
+		return // numbers that are overdue come back
+	}
+	c.block = &block{first: first, end: first + blockSize, generation: generation}
+	v.Give(first, first+blockSize, c.state.KeyPhase)
+}
+
+// takeBack takes the kernel's block back. c.mu is held.
+func (c *conn) takeBack() {
+	b := c.block
+	if b == nil {
+		return
+	}
+	c.block = nil
+	b.taken = bpf.Now()
+	b.unused = max(b.first, c.m.kernel.Viewer(c.viewer).TakeBack())
+	c.old = append(c.old, b)
+}
+
+// settle releases what is left of blocks that were taken back. c.mu is held.
+func (c *conn) settle(p quicext.Port, now time.Duration) {
+	kept := c.old[:0]
+	for _, b := range c.old {
+		if b.unused < b.end {
+			_ = p.Release(b.unused, int(b.end-b.unused))
+			b.end = b.unused
+		}
+		if b.recorded < b.end-b.first {
+			if now-b.taken < overdue {
+				kept = append(kept, b)
+				continue
+			}
+			for n := b.first; n < b.end; n++ {
+				if b.seen[(n-b.first)/64]>>((n-b.first)%64)&1 == 0 {
+					_ = p.Release(n, 1)
+				}
+			}
+		}
+	}
+	clear(c.old[len(kept):])
+	c.old = kept
+}
+
+// tick wakes the connection if it has something to do that nothing else wakes it for. It
+// reports whether there is something to forward. m.mu is held.
+func (c *conn) tick() (active bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := bpf.Now()
+	if c.receiving && !c.gone && now-time.Duration(c.lastDatagram.Load()) > linger {
+		c.receiving = false
+		c.m.kernel.Source(c.source).Stop()
+	}
+	if c.viewer < 0 || !c.on || c.gone {
+		return false
+	}
+	for p, at := range c.took {
+		if now-at > forgetful {
+			delete(c.took, p)
+		}
+	}
+	v := c.m.kernel.Viewer(c.viewer)
+	if !v.On() { // it came from another address: either it moved, which Changed tells, or somebody made it up
+		if c.suspended == 0 {
+			c.suspended = now
+		} else if now-c.suspended > overdue {
+			c.startViewer()
+		}
+	}
+	active = now-c.wanted < linger
+	if len(c.pending) > 0 || len(c.old) > 0 || active != (c.block != nil) || c.block != nil && c.block.end-v.Next() < blockLow {
+		c.handle.Wake()
+	}
+	return active
+}
+
+// suspend stops the kernel from sending and receiving on the connection. m.mu is held.
+func (c *conn) suspend() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gone, c.on = true, false
+	if c.source >= 0 {
+		c.m.kernel.Source(c.source).Stop()
+	}
+	if c.viewer >= 0 {
+		c.m.kernel.Viewer(c.viewer).Stop()
+		c.takeBack()
+	}
+}
+
+// forget takes a suspended connection out of the kernel's maps. m.mu is held.
+func (c *conn) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id := range c.ids {
+		_ = c.m.kernel.RemoveConnection([]byte(id))
+	}
+	c.m.leaveRoute(c.route)
+	c.ids, c.route = nil, routeKey{}
+}
+
+// abandon has a suspended connection detach from quic-go. m.mu is held.
+func (c *conn) abandon() { c.handle.Wake() }

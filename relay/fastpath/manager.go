@@ -1,0 +1,500 @@
+//go:build linux && (amd64 || arm64)
+
+package fastpath
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/vishvananda/netlink"
+
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+	"holocast/internal/quicext"
+	"holocast/relay/fastpath/bpf"
+)
+
+// Config is how a Manager works.
+type Config struct {
+	Port uint16 // the relay's UDP port
+	// Clsact attaches by clsact filters also where the kernel has TCX (Linux 6.6).
+	Clsact bool
+	Log    *slog.Logger
+}
+
+// connIDLen is the length of the connection IDs that quic-go chooses.
+const connIDLen = 4
+
+// Times of the manager's goroutine.
+const (
+	lease     = time.Second            // after which the kernel stops by itself
+	idle      = 200 * time.Millisecond // between looks while nothing is forwarded
+	busy      = 5 * time.Millisecond   // and while something is: how long a packet may stay unregistered
+	rescan    = 2 * time.Second        // for interfaces that come and go
+	retire    = time.Second            // before a slot is used again, for programs that are still at it
+	forgetful = 5 * time.Second        // for an object that was forwarded and never came to user space
+)
+
+// Manager is the fast path of one relay. A nil Manager is one that is off.
+type Manager struct {
+	cfg    Config
+	log    *slog.Logger
+	kernel *bpf.Kernel
+	start  time.Time     // a moment of both clocks,
+	startK time.Duration // by CLOCK_MONOTONIC
+	stop   context.CancelFunc
+	done   chan struct{}
+	wanted chan struct{} // signalled when there is something to forward
+
+	ringMu sync.Mutex // of the ring; after mu, before conn.mu
+	closed bool       // written under both
+
+	mu       sync.Mutex
+	conns    map[*quic.Conn]*conn
+	tracks   map[*origin.Track]*track
+	nextID   uint32
+	sources  slots
+	viewers  slots
+	refused  map[string]uint64
+	attached map[int]*bpf.Attachment
+
+	byViewer [bpf.MaxViewers]atomic.Pointer[conn]
+
+	routesMu sync.Mutex // after conn.mu
+	routes   map[routeKey]int
+
+	registered, lag, lost atomic.Uint64
+}
+
+// track is a track that is received or sent.
+type track struct {
+	id        uint32
+	sources   map[*source]struct{}
+	viewers   map[*subscriber]struct{}
+	installed *source              // whose packets the kernel forwards
+	source    atomic.Pointer[conn] // of installed
+}
+
+// source is a subscription of the relay's at a publisher.
+type source struct {
+	c     *conn
+	alias uint64
+}
+
+// subscriber is a viewer's subscription.
+type subscriber struct {
+	c   *conn
+	pub *moqt.Publication
+}
+
+// Possible tells why the fast path cannot be on here, nil if it can.
+func Possible() error {
+	if !quicext.Supported() {
+		return quicext.ErrUnsupported
+	}
+	return bpf.Check()
+}
+
+// Try is Possible, and loads the programs without attaching them.
+func Try() error {
+	if err := Possible(); err != nil {
+		return err
+	}
+	k, err := bpf.Open(bpf.Options{Port: 1, ConnIDLen: connIDLen})
+	if err != nil {
+		return err
+	}
+	return k.Close()
+}
+
+// Start loads the programs and attaches them to all Ethernet interfaces, those that come
+// later included. It is called before the first TLS handshake of the process.
+func Start(cfg Config) (*Manager, error) {
+	if err := Possible(); err != nil {
+		return nil, err
+	}
+	if !quicext.PreferChaCha20() {
+		return nil, errors.New("TLS is in FIPS 140-3 mode, which has no ChaCha20-Poly1305")
+	}
+	kernel, err := bpf.Open(bpf.Options{Port: cfg.Port, ConnIDLen: connIDLen})
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	m := &Manager{
+		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), kernel: kernel, start: time.Now(), startK: bpf.Now(),
+		stop: stop, done: make(chan struct{}), wanted: make(chan struct{}, 1),
+		conns: map[*quic.Conn]*conn{}, tracks: map[*origin.Track]*track{}, refused: map[string]uint64{},
+		attached: map[int]*bpf.Attachment{}, routes: map[routeKey]int{},
+		sources: newSlots(bpf.MaxSources), viewers: newSlots(bpf.MaxViewers),
+	}
+	if err := m.attach(); err != nil {
+		stop()
+		return nil, errors.Join(err, m.detach(), kernel.Close())
+	}
+	kernel.Renew(bpf.Now() + lease)
+	go m.run(ctx)
+	return m, nil
+}
+
+// Close takes the programs off. Sessions go on without them.
+func (m *Manager) Close() error {
+	if m == nil {
+		return nil
+	}
+	m.stop()
+	<-m.done
+	m.kernel.Renew(0)
+	err := m.detach()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.conns {
+		c.suspend()
+	}
+	time.Sleep(10 * time.Millisecond) // for programs that are still at it
+	m.drain()
+	for _, c := range m.conns {
+		c.abandon()
+	}
+	m.ringMu.Lock()
+	defer m.ringMu.Unlock()
+	m.closed = true
+	return errors.Join(err, m.kernel.Close())
+}
+
+// run keeps the kernel's lease, registers what no ACK or object has made anyone register,
+// and follows interfaces.
+func (m *Manager) run(ctx context.Context) {
+	defer close(m.done)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	scanned := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.wanted:
+		case <-timer.C:
+		}
+		m.kernel.Renew(bpf.Now() + lease)
+		m.drain()
+		wait := idle
+		if m.tick() {
+			wait = busy
+		}
+		if now := time.Now(); now.Sub(scanned) > rescan {
+			scanned = now
+			if err := m.attach(); err != nil {
+				m.log.Warn("the kernel fast path is not on an interface", "err", err)
+			}
+		}
+		timer.Reset(wait)
+	}
+}
+
+// tick wakes the connections that have something to register; it reports whether there
+// is anything to forward.
+func (m *Manager) tick() (active bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.conns {
+		if c.tick() {
+			active = true
+		}
+	}
+	return active
+}
+
+// want makes run look soon.
+func (m *Manager) want() {
+	select {
+	case m.wanted <- struct{}{}:
+	default:
+	}
+}
+
+// drain hands the records of the ring to their connections.
+func (m *Manager) drain() {
+	m.ringMu.Lock()
+	defer m.ringMu.Unlock()
+	if m.closed {
+		return
+	}
+	m.kernel.Drain(func(r bpf.Record) {
+		if c := m.byViewer[r.Viewer].Load(); c != nil {
+			c.record(r)
+		}
+	})
+}
+
+// time converts a time of the kernel's clock.
+func (m *Manager) time(at time.Duration) time.Time { return m.start.Add(at - m.startK) }
+
+// attach attaches the programs to interfaces that are up, and forgets those that are gone.
+func (m *Manager) attach() error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("list interfaces: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	here := map[int]bool{}
+	for _, l := range links {
+		a := l.Attrs()
+		here[a.Index] = true
+		if m.attached[a.Index] != nil || a.EncapType != "ether" && a.EncapType != "loopback" {
+			continue
+		}
+		attachment, e := m.kernel.Attach(a.Index, m.cfg.Clsact)
+		if e != nil {
+			err = errors.Join(err, fmt.Errorf("interface %s: %w", a.Name, e))
+			continue
+		}
+		m.attached[a.Index] = attachment
+	}
+	for index, a := range m.attached {
+		if !here[index] {
+			_ = a.Detach()
+			delete(m.attached, index)
+		}
+	}
+	return err
+}
+
+func (m *Manager) detach() (err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for index, a := range m.attached {
+		err = errors.Join(err, a.Detach())
+		delete(m.attached, index)
+	}
+	return err
+}
+
+// Publisher makes the kernel forward what a publisher sends of a track, while sub lasts.
+func (m *Manager) Publisher(t *origin.Track, sub *moqt.Subscription) {
+	if m == nil {
+		return
+	}
+	c := m.connection(sub.Session(), (*conn).becomeSource)
+	if c == nil {
+		return
+	}
+	s := &source{c, sub.Alias()}
+	m.change(t, func(k *track) { k.sources[s] = struct{}{} })
+	go func() {
+		<-sub.Done()
+		m.change(t, func(k *track) { delete(k.sources, s) })
+	}()
+}
+
+// Viewer makes the kernel forward a track to a viewer, while pub lasts, and returns the
+// sink that leaves out what was forwarded.
+func (m *Manager) Viewer(t *origin.Track, pub *moqt.Publication) origin.Sink {
+	inner := origin.Publication{Publication: pub}
+	if m == nil {
+		return inner
+	}
+	c := m.connection(pub.Session(), (*conn).becomeViewer)
+	if c == nil {
+		return inner
+	}
+	s := &subscriber{c, pub}
+	changed := pub.Changed()
+	k := m.change(t, func(k *track) { k.viewers[s] = struct{}{} })
+	go func() {
+		for {
+			select {
+			case <-changed:
+				changed = pub.Changed()
+				m.change(t, func(*track) {})
+			case <-pub.Context().Done():
+				m.change(t, func(k *track) { delete(k.viewers, s) })
+				return
+			}
+		}
+	}()
+	return &sink{inner, c, k}
+}
+
+// connection finds or makes the connection of a session, in a role that take prepares.
+func (m *Manager) connection(s *moqt.Session, take func(*conn) bool) *conn {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil
+	}
+	qc := s.Conn()
+	c := m.conns[qc]
+	if c == nil {
+		prefix, ok := s.DatagramPrefix()
+		if !ok {
+			m.refused["webtransport"]++
+			return nil
+		}
+		c = &conn{m: m, prefix: prefix, source: -1, viewer: -1, took: map[place]time.Duration{}}
+		h, err := quicext.Attach(qc, c)
+		if err != nil {
+			m.log.Warn("a connection is not in the kernel fast path", "peer", s.RemoteAddr().String(), "err", err)
+			m.refused["attach"]++
+			return nil
+		}
+		c.handle = h
+		m.conns[qc] = c
+		context.AfterFunc(qc.Context(), func() { m.remove(qc) })
+	}
+	if !take(c) {
+		m.refused["full"]++
+		return nil
+	}
+	c.handle.Wake()
+	return c
+}
+
+// remove forgets a connection that ended.
+func (m *Manager) remove(qc *quic.Conn) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.conns[qc]
+	delete(m.conns, qc)
+	if c == nil || m.closed {
+		return
+	}
+	c.suspend()
+	if i := c.viewer; i >= 0 {
+		m.byViewer[i].Store(nil)
+		m.viewers.free(i)
+	}
+	if c.source >= 0 {
+		m.sources.free(c.source)
+	}
+	c.forget()
+}
+
+// change changes a track and brings the kernel in line.
+func (m *Manager) change(t *origin.Track, do func(*track)) *track {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	k := m.tracks[t]
+	if k == nil {
+		m.nextID++
+		k = &track{id: m.nextID, sources: map[*source]struct{}{}, viewers: map[*subscriber]struct{}{}}
+		m.tracks[t] = k
+	}
+	do(k)
+	if len(k.sources)+len(k.viewers) == 0 {
+		delete(m.tracks, t)
+	}
+	if err := m.install(k); err != nil {
+		m.log.Warn("a track is not in the kernel fast path", "track", t.Name().String(), "err", err)
+	}
+	return k
+}
+
+// install brings the kernel in line with a track. One that several publishers send is
+// for user space, which knows what is a duplicate. m.mu is held.
+func (m *Manager) install(k *track) error {
+	if m.closed {
+		return nil
+	}
+	var only *source
+	if len(k.sources) == 1 && len(k.viewers) > 0 {
+		for only = range k.sources {
+		}
+	}
+	if old := k.installed; old != nil && old != only {
+		k.installed = nil
+		k.source.Store(nil)
+		if err := m.kernel.RemoveTrack(old.c.source, old.alias); err != nil {
+			return err
+		}
+	}
+	if only == nil {
+		return nil
+	}
+	var subs []bpf.Subscription
+	for s := range k.viewers {
+		if !s.pub.Forwarding() {
+			continue
+		}
+		start, last := s.pub.Range()
+		subs = append(subs, bpf.Subscription{
+			Viewer: s.c.viewer, Alias: wire.AppendVarint(nil, s.pub.Alias()),
+			StartGroup: start.Group, StartObject: start.Object, LastGroup: last,
+		})
+	}
+	k.installed = only
+	k.source.Store(only.c)
+	return m.kernel.SetTrack(only.c.source, only.alias, k.id, subs)
+}
+
+// Stats returns the counters now.
+func (m *Manager) Stats() Stats {
+	var s Stats
+	if m == nil {
+		return s
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return s
+	}
+	s.Counts, _ = m.kernel.Counts()
+	s.Interfaces = len(m.attached)
+	s.Refused = map[string]uint64{"webtransport": m.refused["webtransport"], "attach": m.refused["attach"], "full": m.refused["full"], "cipher": m.refused["cipher"]}
+	for _, c := range m.conns {
+		c.mu.Lock()
+		if c.on && c.source >= 0 {
+			s.Sources++
+		}
+		if c.on && c.viewer >= 0 {
+			s.Viewers++
+			v := m.kernel.Viewer(c.viewer)
+			s.Budget += max(0, v.Allowed()-v.Sent())
+		}
+		if c.unfit {
+			s.Refused["cipher"]++
+		}
+		c.mu.Unlock()
+	}
+	s.Registered, s.Lag, s.Lost = m.registered.Load(), time.Duration(m.lag.Load()), m.lost.Load()
+	return s
+}
+
+// slots are the indices of a table in shared memory. One that was given back is not used
+// again for a while, for programs that are still at it.
+type slots struct {
+	n       int
+	fresh   int
+	retired []retired
+}
+
+type retired struct {
+	slot int
+	at   time.Time
+}
+
+func newSlots(n int) slots { return slots{n: n} }
+
+func (s *slots) take() int {
+	if len(s.retired) > 0 && time.Since(s.retired[0].at) > retire {
+		i := s.retired[0].slot
+		s.retired = s.retired[1:]
+		return i
+	}
+	if s.fresh == s.n {
+		return -1
+	}
+	s.fresh++
+	return s.fresh - 1
+}
+
+func (s *slots) free(i int) { s.retired = append(s.retired, retired{i, time.Now()}) }

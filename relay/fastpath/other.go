@@ -1,0 +1,44 @@
+//go:build !linux || !(amd64 || arm64)
+
+package fastpath
+
+import (
+	"errors"
+	"log/slog"
+
+	"holocast/internal/moqt"
+	"holocast/internal/origin"
+)
+
+// Config is how a Manager works.
+type Config struct {
+	Port   uint16
+	Clsact bool
+	Log    *slog.Logger
+}
+
+// Manager is the fast path of one relay, which is always off here.
+type Manager struct{}
+
+// Possible tells why the fast path cannot be on here.
+func Possible() error { return errors.New("it is for Linux on x86-64 and arm64") }
+
+// Try tells the same.
+func Try() error { return Possible() }
+
+// Start fails.
+func Start(Config) (*Manager, error) { return nil, Possible() }
+
+// Close does nothing.
+func (m *Manager) Close() error { return nil }
+
+// Publisher does nothing.
+func (m *Manager) Publisher(*origin.Track, *moqt.Subscription) {}
+
+// Viewer returns the subscription's sink.
+func (m *Manager) Viewer(_ *origin.Track, pub *moqt.Publication) origin.Sink {
+	return origin.Publication{Publication: pub}
+}
+
+// Stats returns zeros.
+func (m *Manager) Stats() Stats { return Stats{} }

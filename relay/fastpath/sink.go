@@ -1,0 +1,26 @@
+//go:build linux && (amd64 || arm64)
+
+package fastpath
+
+import (
+	"holocast/internal/moqt"
+	"holocast/internal/origin"
+)
+
+// sink leaves out what the kernel forwarded.
+type sink struct {
+	origin.Publication
+	c *conn
+	k *track
+}
+
+// SendDatagram sends an object, unless the kernel did.
+func (s *sink) SendDatagram(d moqt.Datagram) error {
+	if source := s.k.source.Load(); source != nil {
+		source.received()
+	}
+	if s.c.forwarded(place{s.k.id, d.Group, d.Object}) {
+		return nil
+	}
+	return s.Publication.SendDatagram(d)
+}

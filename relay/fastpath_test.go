@@ -1,0 +1,377 @@
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/netlab"
+	"holocast/internal/netlab/namespace"
+	"holocast/internal/netlab/topology"
+	"holocast/internal/origin"
+)
+
+// fastLab is a publisher, a relay with the kernel fast path, and a viewer, each in a
+// namespace.
+type fastLab struct {
+	t                        *testing.T
+	publisher, relay, viewer *namespace.Namespace
+	p                        *process
+}
+
+func newFastLab(t *testing.T, args ...string) *fastLab {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("not root: the kernel fast path needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
+	}
+	g, err := namespace.NewGroup()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	l := &fastLab{t: t}
+	for name, ns := range map[string]**namespace.Namespace{"publisher": &l.publisher, "relay": &l.relay, "viewer": &l.viewer} {
+		if *ns, err = g.Add(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.cable(l.publisher, "10.77.1.1", "fd77:1::1", l.relay, "10.77.1.2", "fd77:1::2", "publisher")
+	l.cable(l.viewer, "10.77.2.1", "fd77:2::1", l.relay, "10.77.2.2", "fd77:2::2", "viewer")
+	l.start(args...)
+	return l
+}
+
+// newLossyLab has a path with conditions, in the network lab's YAML, between relay and
+// viewer.
+func newLossyLab(t *testing.T, conditions string) *fastLab {
+	t.Helper()
+	if err := netlab.Supported(); err != nil {
+		t.Skip(err)
+	}
+	top, err := topology.Parse([]byte(`{name: lossy, seed: 7, hosts: [publisher, viewer], edges: [relay],
+links: [{between: [publisher, relay]}], paths: [{name: last, between: [viewer, relay], ` + conditions + `}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lab, err := netlab.Start(top, netlab.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := lab.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	l := &fastLab{t: t, publisher: lab.Node("publisher").Namespace, relay: lab.Node("relay").Namespace, viewer: lab.Node("viewer").Namespace}
+	if err := lab.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	l.start()
+	return l
+}
+
+// start starts the relay.
+func (l *fastLab) start(args ...string) {
+	l.t.Helper()
+	l.p = startBy(l.t, func(cmd *exec.Cmd) error { return l.relay.Do(cmd.Start) },
+		append([]string{"--listen", ":4443", "--insecure", "--http", "10.77.1.2:8080", "--admin", "10.77.1.2:8081", "--fastpath", "chacha20"}, args...)...)
+}
+
+func (l *fastLab) cable(a *namespace.Namespace, a4, a6 string, b *namespace.Namespace, b4, b6, device string) {
+	l.t.Helper()
+	ends := [2]namespace.End{{Namespace: a, Device: "relay"}, {Namespace: b, Device: device}}
+	if err := namespace.Connect(ends[0], ends[1]); err != nil {
+		l.t.Fatal(err)
+	}
+	for i, addresses := range [][]string{{a4 + "/24", a6 + "/64"}, {b4 + "/24", b6 + "/64"}} {
+		link, err := ends[i].Link()
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		for _, prefix := range addresses {
+			address, err := netlink.ParseAddr(prefix)
+			if err != nil {
+				l.t.Fatal(err)
+			}
+			address.Flags = 2 // IFA_F_NODAD
+			if err := ends[i].Namespace.Handle.AddrAdd(link, address); err != nil {
+				l.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// dial opens a session from a namespace to the relay.
+func (l *fastLab) dial(from *namespace.Namespace, url string, h moqt.Handler) *moqt.Session {
+	l.t.Helper()
+	var s *moqt.Session
+	err := from.Do(func() (err error) {
+		s, err = moqt.Dial(l.t.Context(), url, pinned(l.t, l.p.hash), h, quiet)
+		return err
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { s.Close(wire.NoError, "") })
+	return s
+}
+
+// metric is a series of the relay's.
+func (l *fastLab) metric(series string) float64 {
+	l.t.Helper()
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (c net.Conn, err error) {
+		err = l.relay.Do(func() error {
+			c, err = new(net.Dialer).DialContext(ctx, network, address)
+			return err
+		})
+		return c, err
+	}}
+	defer transport.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: transport}).Get("http://10.77.1.2:8081/metrics")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return metricIn(l.t, string(body), series)
+}
+
+// datagrams publishes objects as datagrams at a pace until the test ends.
+func (l *fastLab) datagrams(tr *origin.Track, every time.Duration) {
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	l.t.Cleanup(func() { close(stop); <-done })
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for group := uint64(1); ; group++ {
+			select {
+			case <-tick.C:
+				payload := bytes.Repeat([]byte{byte(group)}, 1100)
+				tr.SendDatagram(moqt.Datagram{Group: group, Priority: 7, Payload: payload})
+			case <-stop:
+				return
+			}
+		}
+	}()
+}
+
+// TestFastPath has viewers of every kind receive what the kernel forwards, each object
+// once. quic-go's first key update is among it.
+func TestFastPath(t *testing.T) {
+	for name, url := range map[string][2]string{
+		"QUIC, IPv4":                 {"moqt://10.77.1.2:4443", "moqt://10.77.2.2:4443"},
+		"WebTransport to QUIC, IPv6": {"https://[fd77:1::2]:4443/test", "moqt://[fd77:2::2]:4443"},
+		"QUIC to WebTransport":       {"moqt://10.77.1.2:4443", "https://[fd77:2::2]:4443/test"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newFastLab(t)
+			tr := origin.NewTrack(points, nil, origin.Limits{})
+			var set origin.Set
+			set.Add(tr)
+			s := l.dial(l.publisher, url[0], set.Handler())
+			if _, err := s.PublishNamespace(t.Context(), session); err != nil {
+				t.Fatal(err)
+			}
+			viewer := l.dial(l.viewer, url[1], moqt.Handler{})
+			sub := subscribe(t, viewer, points)
+			l.datagrams(tr, time.Millisecond)
+			seen := map[uint64]bool{}
+			for len(seen) < 3000 {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				d, err := sub.AcceptDatagram(ctx)
+				cancel()
+				if err != nil {
+					t.Fatalf("after %d objects: %v", len(seen), err)
+				}
+				if seen[d.Group] {
+					t.Fatalf("group %d came twice", d.Group)
+				}
+				seen[d.Group] = true
+				if len(d.Payload) != 1100 || d.Payload[0] != byte(d.Group) || d.Priority != 7 {
+					t.Fatalf("group %d: wrong object", d.Group)
+				}
+			}
+			forwarded := l.metric("holocast_relay_fastpath_forwarded_packets_total")
+			if forwarded < 2000 {
+				t.Errorf("the kernel forwarded %v of 3000 objects", forwarded)
+			}
+			if err := errors.Join(viewer.Err(), s.Err()); err != nil {
+				t.Error(err)
+			}
+			t.Logf("the kernel forwarded %v", forwarded)
+		})
+	}
+}
+
+// TestFastPathUnderLoss forwards over a path that loses and reorders, and over one that is
+// too narrow, while streams are sent on the same connection: the sessions go on, the streams
+// arrive, and the kernel keeps to the congestion window.
+func TestFastPathUnderLoss(t *testing.T) {
+	for name, conditions := range map[string]string{
+		"loss and reordering": "rate: 100Mbit, loss: 1%, reorder: true, variation: {delay: 10ms-14ms, every: 1ms-5ms}",
+		"bottleneck":          "rate: 6Mbit, delay: 10ms, queue: 50ms",
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLossyLab(t, conditions)
+			tr := origin.NewTrack(points, nil, origin.Limits{})
+			frames := moqt.TrackName{Namespace: session, Name: "frames"}
+			streams := origin.NewTrack(frames, nil, origin.Limits{})
+			var set origin.Set
+			set.Add(tr)
+			set.Add(streams)
+			s := l.dial(l.publisher, "moqt://10.77.1.2:4443", set.Handler())
+			if _, err := s.PublishNamespace(t.Context(), session); err != nil {
+				t.Fatal(err)
+			}
+			viewer := l.dial(l.viewer, "moqt://10.77.2.2:4443", moqt.Handler{})
+			sub, framesSub := subscribe(t, viewer, points), subscribe(t, viewer, frames)
+			l.datagrams(tr, time.Millisecond)
+			var wg sync.WaitGroup
+			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+			defer cancel()
+			received, whole := 0, 0
+			wg.Go(func() {
+				seen := map[uint64]bool{}
+				for {
+					d, err := sub.AcceptDatagram(ctx)
+					if err != nil {
+						return
+					}
+					if seen[d.Group] {
+						t.Errorf("group %d came twice", d.Group)
+					}
+					seen[d.Group] = true
+					received++
+				}
+			})
+			wg.Go(func() {
+				for {
+					r, err := framesSub.AcceptSubgroup(ctx)
+					if err != nil {
+						return
+					}
+					if _, err := r.NextObject(); err == nil {
+						if _, err := io.Copy(io.Discard, r); err == nil {
+							whole++
+						}
+					}
+				}
+			})
+			wg.Go(func() {
+				tick := time.NewTicker(100 * time.Millisecond)
+				defer tick.Stop()
+				for group := uint64(0); ; group++ {
+					select {
+					case <-tick.C:
+						write(t, streams, group, make([]byte, 5000))
+					case <-ctx.Done():
+						return
+					}
+				}
+			})
+			wg.Wait()
+			if err := errors.Join(viewer.Err(), s.Err()); err != nil {
+				t.Error(err)
+			}
+			forwarded := l.metric("holocast_relay_fastpath_forwarded_packets_total")
+			lost := l.metric("holocast_relay_fastpath_lost_packets_total")
+			budget := l.metric(`holocast_relay_fastpath_left_packets_total{reason="budget"}`)
+			numbers := l.metric(`holocast_relay_fastpath_left_packets_total{reason="numbers"}`)
+			t.Logf("%d datagrams and %d frames arrived; the kernel forwarded %v, of which %v were lost, and left %v for the window and %v for numbers",
+				received, whole, forwarded, lost, budget, numbers)
+			if whole < 30 || received < 1000 || forwarded < 1000 {
+				t.Error("too few")
+			}
+			if name == "bottleneck" && budget == 0 {
+				t.Error("the kernel did not keep to the window")
+			}
+		})
+	}
+}
+
+// attached is the number of programs on the relay's interfaces.
+func (l *fastLab) attached() (n int) {
+	l.t.Helper()
+	err := l.relay.Do(func() error {
+		links, err := net.Interfaces()
+		if err != nil {
+			return err
+		}
+		for _, i := range links {
+			for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
+				q, err := link.QueryPrograms(link.QueryOptions{Target: i.Index, Attach: at})
+				if err != nil {
+					return err
+				}
+				n += len(q.Programs)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return n
+}
+
+// TestFastPathLeavesNothing ends a relay while it forwards: no program stays behind.
+func TestFastPathLeavesNothing(t *testing.T) {
+	for name, signal := range map[string]os.Signal{"SIGTERM": syscall.SIGTERM, "SIGKILL": syscall.SIGKILL} {
+		t.Run(name, func(t *testing.T) {
+			l := newFastLab(t, "--drain", "1s")
+			tr := origin.NewTrack(points, nil, origin.Limits{})
+			var set origin.Set
+			set.Add(tr)
+			if _, err := l.dial(l.publisher, "moqt://10.77.1.2:4443", set.Handler()).PublishNamespace(t.Context(), session); err != nil {
+				t.Fatal(err)
+			}
+			sub := subscribe(t, l.dial(l.viewer, "moqt://10.77.2.2:4443", moqt.Handler{}), points)
+			l.datagrams(tr, time.Millisecond)
+			for range 500 {
+				if _, err := sub.AcceptDatagram(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n := l.attached(); n < 9 {
+				t.Fatalf("%d programs are attached, want 3 to each of 3 interfaces", n)
+			}
+			if err := l.p.cmd.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			<-l.p.done
+			for range 100 { // the kernel closes the links of a process that was killed
+				if l.attached() == 0 {
+					return
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			t.Errorf("%d programs are still attached", l.attached())
+		})
+	}
+}
