@@ -66,6 +66,7 @@ func command(cfg *Config) *cobra.Command {
 	f.DurationVar(&cfg.Cache.MaxAge, "cache-age", cfg.Cache.MaxAge, "how long groups but the newest are kept")
 	f.DurationVar(&cfg.Publisher.Grace, "grace", cfg.Publisher.Grace, "how long viewers wait for a publisher that went away")
 	f.StringVar(&cfg.Qlog.Dir, "qlog", cfg.Qlog.Dir, "folder for a file of events (qlog) of each connection")
+	f.BoolVar(&cfg.Publisher.Backups, "backups", cfg.Publisher.Backups, "let several publishers have a namespace at a time")
 	f.IntVar(&cfg.MaxSessions, "sessions", cfg.MaxSessions, "sessions at a time; further ones are refused")
 	f.DurationVar(&cfg.Drain, "drain", cfg.Drain, "how long sessions may take to leave on SIGTERM")
 	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")

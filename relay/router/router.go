@@ -63,7 +63,7 @@ type Router struct {
 	gone        origin.Stats        // counters of removed tracks
 	served      uint64              // sessions so far
 
-	buffers chan struct{} // one for each object being fetched upstream
+	dialled slots // of sessions that are not served
 }
 
 // client is a session being served.
@@ -73,6 +73,7 @@ type client struct {
 	subject string        // who it has proved to be, "" for nobody
 	fetches int           // being served
 	queue   *origin.Queue // what is in flight to it
+	slots   slots
 }
 
 // offer is a namespace that an upstream has.
@@ -102,7 +103,7 @@ func New(cfg Config) *Router {
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()),
 		sessions: map[*moqt.Session]*client{}, tracks: map[string]*track{}, leaving: map[*track]struct{}{},
 		discoveries: map[*discovery]struct{}{}, changed: make(chan struct{}),
-		buffers: make(chan struct{}, maxFetchBuffers),
+		dialled: newSlots(),
 	}
 }
 
@@ -112,7 +113,7 @@ func (r *Router) AddLocal(t *origin.Track) { r.local.Add(t) }
 // Serve answers a session until it ends.
 func (r *Router) Serve(s *moqt.Session) {
 	log := r.log.With("peer", s.RemoteAddr().String())
-	c := &client{queue: origin.NewQueue(r.cfg.MaxOpen)}
+	c := &client{queue: origin.NewQueue(r.cfg.MaxOpen), slots: newSlots()}
 	var ended <-chan *moqt.SessionError
 	if r.cfg.Auth != nil {
 		access, err := r.cfg.Auth.Open(s)

@@ -594,3 +594,77 @@ func TestChurn(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// only is the session that offers a namespace.
+func (r *relay) only(ns moqt.Namespace) *moqt.Session {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, o := range r.offers {
+		if o.ns.Equal(ns) {
+			return o.up.(peer).s
+		}
+	}
+	r.t.Fatal("nobody offers the namespace")
+	return nil
+}
+
+// TestUnreadFetches: viewers that ask for what is older than the cache and read none of it
+// keep nobody from the newest group of a track that is asked for then, and soon nobody from
+// what is old either.
+func TestUnreadFetches(t *testing.T) {
+	r := start(t, short())
+	old := origin.NewTrack(points, nil, origin.Limits{MaxAge: time.Hour, MaxBytes: 1 << 30})
+	for i := range uint64(3) {
+		if err := old.WriteObject(wire.SubgroupHeader{Group: i, FirstObject: true}, moqt.Object{}, make([]byte, 12<<20)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := origin.NewTrack(moqt.TrackName{Namespace: session, Name: "other"}, nil, origin.Limits{})
+	r.write(other, 7, "the newest")
+	r.publish(old, other)
+	ask := func() {
+		s := r.dial(moqt.Handler{})
+		for range 5 {
+			go func() {
+				_, _ = s.Fetch(r.ctx, points, moqt.Location{}, moqt.Location{Group: 2}, moqt.FetchOptions{})
+			}()
+		}
+	}
+	for range 4 {
+		ask()
+	}
+	from := r.slots(r.only(session)).pipesFrom
+	r.eventually("fetches wait for their viewers", func() bool { return len(from) == maxPipes })
+	began := time.Now()
+	sub, err := r.dial(moqt.Handler{}).Subscribe(r.ctx, other.Name(), moqt.SubscribeOptions{Join: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := sub.Joined(r.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Next(); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := f.ReadPayload(nil, 100); err != nil || string(b) != "the newest" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if took := time.Since(began); took > pipeStall {
+		t.Errorf("the newest group took %s", took)
+	}
+	honest := r.dial(moqt.Handler{})
+	r.eventually("an honest viewer has old groups", func() bool {
+		f, err := honest.Fetch(r.ctx, points, moqt.Location{}, moqt.Location{Group: 1}, moqt.FetchOptions{})
+		if err != nil {
+			return false
+		}
+		defer f.Cancel()
+		o, err := f.Next()
+		if err == nil {
+			_, err = f.ReadPayload(nil, 16<<20)
+		}
+		return err == nil && o.PayloadLength == 12<<20
+	})
+}
