@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"iter"
 	"strings"
 	"time"
 
@@ -100,13 +101,15 @@ func (r *Router) owner(ns moqt.Namespace, up Upstream) Upstream {
 	if r.cfg.Backups {
 		return nil
 	}
-	for _, o := range r.offers {
-		if (ns.HasPrefix(o.ns) || o.ns.HasPrefix(ns)) && !r.same(o.up, up) {
-			return o.up
+	for _, overlapping := range []iter.Seq[*offer]{r.offersAt.above(ns), r.offersUnder.under(ns)} {
+		for o := range overlapping {
+			if !r.same(o.up, up) {
+				return o.up
+			}
 		}
 	}
-	for _, t := range r.tracks {
-		if t.Name().Namespace.HasPrefix(ns) && !contributed(t.Name()) {
+	for t := range r.tracksUnder.under(ns) {
+		if !contributed(t.Name()) {
 			if other := t.publisherBut(up); other != nil {
 				return other
 			}
@@ -122,8 +125,8 @@ func (r *Router) trackOwner(name moqt.TrackName, up Upstream) Upstream {
 		return nil
 	}
 	if !contributed(name) {
-		for _, o := range r.offers {
-			if name.Namespace.HasPrefix(o.ns) && !r.same(o.up, up) {
+		for o := range r.offersAt.above(name.Namespace) {
+			if !r.same(o.up, up) {
 				return o.up
 			}
 		}
@@ -175,7 +178,11 @@ func (r *Router) claim(ctx context.Context, find func() Upstream, take func()) e
 func (r *Router) disown(p peer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.withdraw(func(o *offer) bool { return o.up == p })
+	for o := range r.offers {
+		if o.up == p {
+			r.withdraw(o)
+		}
+	}
 	for _, t := range r.tracks {
 		t.mu.Lock()
 		delete(t.pubs, p)
@@ -188,10 +195,7 @@ func (r *Router) disown(p peer) {
 func (r *Router) revoke(ns moqt.Namespace, up Upstream, why error) {
 	r.mu.Lock()
 	var subs []*moqt.Subscription
-	for _, t := range r.tracks {
-		if !t.Name().Namespace.HasPrefix(ns) {
-			continue
-		}
+	for t := range r.tracksUnder.under(ns) {
 		t.mu.Lock()
 		if sub := t.upstreams[up]; sub != nil && !t.pubs[up] {
 			subs = append(subs, sub)

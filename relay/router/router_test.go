@@ -67,7 +67,7 @@ func start(t *testing.T, cfg Config) *relay {
 		r.eventually("all tracks are forgotten", func() bool {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			return len(r.tracks)+len(r.leaving)+len(r.sessions)+len(r.offers)+len(r.discoveries) == 0
+			return len(r.tracks)+len(r.leaving)+len(r.sessions)+len(r.offers)+len(r.offersAt.all)+len(r.offersUnder.all)+len(r.tracksUnder.all)+len(r.discoveries.all) == 0
 		})
 	})
 	return r
@@ -600,10 +600,8 @@ func (r *relay) only(ns moqt.Namespace) *moqt.Session {
 	r.t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, o := range r.offers {
-		if o.ns.Equal(ns) {
-			return o.up.(peer).s
-		}
+	for o := range r.offersAt.at(ns) {
+		return o.up.(peer).s
 	}
 	r.t.Fatal("nobody offers the namespace")
 	return nil

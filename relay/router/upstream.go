@@ -416,10 +416,9 @@ func (r *Router) publish(req *moqt.PublishRequest) {
 	context.AfterFunc(sub.Session().Context(), func() { stop() })
 	log.Info("track published")
 	r.mu.Lock()
-	r.notify()
 	var interested []*discovery
-	for d := range r.discoveries {
-		if d.tracks && d.s != up.s && req.Track.Namespace.HasPrefix(d.prefix) {
+	for d := range r.discoveries.above(req.Track.Namespace) {
+		if d.tracks && d.s != up.s {
 			interested = append(interested, d)
 		}
 	}
