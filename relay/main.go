@@ -83,6 +83,7 @@ func run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	log := logger.Logger
+	log.Debug("memory", "limit_bytes", limitMemory(cfg.Cache.TotalBytes))
 	cert, err := service.NewCertificate(cfg.certificate(), log)
 	if err != nil {
 		return err

@@ -256,7 +256,7 @@ func (s *Session) SubscribeNamespace(ctx context.Context, prefix Namespace, toke
 				return false
 			}
 			if len(active) > maxNamespaces {
-				s.log.Warn("moqt namespace subscription cancelled: too many namespaces", "prefix", prefix.String(), "peer", s.RemoteAddr())
+				s.log.Warn("moqt namespace subscription cancelled: too many namespaces", "prefix", truncate(prefix.String(), maxLoggedName), "peer", s.RemoteAddr())
 				return false
 			}
 			select {

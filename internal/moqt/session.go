@@ -319,7 +319,7 @@ func (s *Session) fail(err error) {
 	code, reason := closeCode(err)
 	var w *wire.Error
 	if errors.As(err, &w) {
-		s.log.Warn("moqt session closed", "code", code.String(), "reason", reason, "peer", s.RemoteAddr())
+		s.log.Warn("moqt session closed", "code", code.String(), "reason", truncate(reason, maxLoggedName), "peer", s.RemoteAddr())
 		err = &SessionError{Code: code, Reason: reason}
 	}
 	s.shutdown(err, code, reason)
@@ -564,7 +564,7 @@ func (s *Session) handleGoaway(g *wire.Goaway) error {
 	case *g.RequestID&1 != own:
 		return &wire.Error{Code: wire.InvalidRequestID, Msg: "GOAWAY names a request of the wrong side"}
 	}
-	s.log.Debug("moqt goaway received", "uri", g.NewSessionURI, "timeout_ms", g.Timeout)
+	s.log.Debug("moqt goaway received", "uri", truncate(g.NewSessionURI, maxLoggedName), "timeout_ms", g.Timeout)
 	go func() {
 		select {
 		case <-s.serving:

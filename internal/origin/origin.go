@@ -44,7 +44,7 @@ const (
 	groupCost    = 256
 	subgroupCost = 512
 	objectCost   = 192
-	datagramCost = 256
+	datagramCost = 320 // with its ID in the group's map
 )
 
 // Stats are a track's counters.
@@ -106,7 +106,7 @@ type group struct {
 	subgroups []*subgroup
 	index     map[subgroupKey]*subgroup
 	datagrams []datagram
-	sent      map[uint64]struct{} // object IDs of datagrams
+	sent      map[uint64]struct{} // object IDs of datagrams that are kept
 	bytes     int64
 	gone      bool   // evicted
 	shed      uint64 // objects below this ID may be missing
@@ -127,6 +127,7 @@ type datagram struct {
 // NewTrack returns an empty track; props are what its subscribers are sent.
 func NewTrack(name moqt.TrackName, props moqt.Properties, limits Limits) *Track {
 	t := &Track{name: name, props: props, limits: limits.withDefaults(), viewers: map[*viewer]struct{}{}}
+	t.limits.Memory.use(int64(cap(props)))
 	t.limits.Memory.add(t)
 	return t
 }
@@ -157,6 +158,9 @@ func (t *Track) Properties() moqt.Properties {
 func (t *Track) SetProperties(p moqt.Properties) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if !t.discarded {
+		t.limits.Memory.use(int64(cap(p) - cap(t.props)))
+	}
 	t.props = p
 }
 
@@ -337,6 +341,7 @@ func (g *group) reduce(limit int64) {
 		for _, d := range g.datagrams[:n/2] {
 			g.bytes -= d.cost()
 			g.shed = max(g.shed, d.Object+1)
+			delete(g.sent, d.Object)
 		}
 		g.datagrams = slices.Clone(g.datagrams[n/2:])
 	}
@@ -386,7 +391,7 @@ func (t *Track) SendDatagram(dg moqt.Datagram) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	g := t.group(dg.Group, now)
-	if _, again := g.sent[dg.Object]; again {
+	if _, again := g.sent[dg.Object]; again || dg.Object < g.shed {
 		t.duplicates.Add(1)
 		return
 	}
@@ -470,6 +475,9 @@ func (t *Track) Discard() {
 	t.limits.Memory.remove(t)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if !t.discarded {
+		t.limits.Memory.use(-int64(cap(t.props)))
+	}
 	t.discarded = true
 	for len(t.groups) > 0 {
 		t.drop()

@@ -26,6 +26,20 @@ const silence = 2 * time.Second
 // for more: a subscription from there on would wait for good.
 const maxGroup = 1<<62 - 1<<32
 
+// maxProperties bounds a track's properties, bytes: they are kept as long as the track.
+const maxProperties = 16 << 10
+
+// sane refuses what a publisher says of a track where nobody could make use of it.
+func sane(largest *moqt.Location, props moqt.Properties) error {
+	switch {
+	case largest != nil && largest.Group > maxGroup:
+		return &moqt.RequestError{Code: wire.RequestMalformedTrack, Reason: "the track's largest group leaves no room for another"}
+	case len(props) > maxProperties:
+		return &moqt.RequestError{Code: wire.RequestExcessiveLoad, Reason: "the track has too many properties"}
+	}
+	return nil
+}
+
 // allow checks that a request may be made and returns by which grant; nil where anything
 // is allowed.
 func (r *Router) allow(req *moqt.Request, action auth.Action, name moqt.TrackName) (*auth.Grant, error) {
@@ -37,7 +51,7 @@ func (r *Router) allow(req *moqt.Request, action auth.Action, name moqt.TrackNam
 	}
 	g, err := c.access.Allow(action, name, req.Tokens)
 	if err != nil {
-		r.log.Debug("request not allowed", "name", abridged(name.String()), "peer", req.Session().RemoteAddr().String(), "err", err)
+		r.log.Debug("request not allowed", "name", abridged(name.String()), "peer", req.Session().RemoteAddr().String(), "err", abridged(err.Error()))
 		return nil, err
 	}
 	if action == auth.Publish {
@@ -203,7 +217,7 @@ func (r *Router) revoke(ns moqt.Namespace, up Upstream, why error) {
 		t.mu.Unlock()
 	}
 	r.mu.Unlock()
-	r.log.Info("publisher's permission ended", "namespace", abridged(ns.String()), "peer", up.String(), "reason", why)
+	r.log.Info("publisher's permission ended", "namespace", abridged(ns.String()), "peer", up.String(), "reason", reason(why))
 	for _, sub := range subs {
 		sub.Cancel()
 	}
@@ -226,4 +240,12 @@ func abridged(s string) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:maxLogged], "") + "…"
+}
+
+// reason is why something ended, for a log line; a regular end has none.
+func reason(err error) string {
+	if err == nil {
+		return ""
+	}
+	return abridged(err.Error())
 }

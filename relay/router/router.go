@@ -124,7 +124,7 @@ func (r *Router) Serve(s *moqt.Session) {
 	if r.cfg.Auth != nil {
 		access, err := r.cfg.Auth.Open(s)
 		if refused := (*moqt.SessionError)(nil); errors.As(err, &refused) {
-			log.Info("session refused", "reason", err)
+			log.Info("session refused", "reason", reason(err))
 			s.Close(refused.Code, refused.Reason)
 			return
 		}
@@ -259,7 +259,7 @@ func (r *Router) publishNamespace(req *moqt.NamespaceRequest) {
 		err = r.claim(req.Context(), find, func() { r.add(o) })
 	}
 	if err != nil {
-		log.Info("namespace refused", "reason", err)
+		log.Info("namespace refused", "reason", reason(err))
 		_ = req.RejectWith(err)
 		return
 	}
@@ -274,7 +274,7 @@ func (r *Router) publishNamespace(req *moqt.NamespaceRequest) {
 	})
 	stop()
 	r.remove(o)
-	log.Info("namespace withdrawn", "reason", err)
+	log.Info("namespace withdrawn", "reason", reason(err))
 }
 
 // Offer publishes a namespace whose tracks come from up, until withdraw is called.
@@ -367,7 +367,7 @@ func (r *Router) discover(req *moqt.DiscoveryRequest) {
 	r.mu.Unlock()
 	cancel()
 	wg.Wait()
-	r.log.Debug("discovery ended", "prefix", abridged(d.prefix.String()), "reason", err)
+	r.log.Debug("discovery ended", "prefix", abridged(d.prefix.String()), "reason", reason(err))
 }
 
 // announce sends a subscriber the namespaces that appear and disappear under its
@@ -454,7 +454,7 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 		defer during(grant, func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
 		err := r.queue(req.Session()).Serve(t.Track, origin.Publication{Publication: pub}, since)
 		t.release()
-		r.log.Debug("subscription ended", "track", abridged(req.Track.String()), "reason", err)
+		r.log.Debug("subscription ended", "track", abridged(req.Track.String()), "reason", reason(err))
 	}()
 }
 
@@ -502,7 +502,7 @@ func (r *Router) fetch(req *moqt.FetchRequest) {
 	if oldest, ok := t.OldestGroup(); req.Joining == nil && (!ok || req.Start.Group < oldest) {
 		if up := t.anyUpstream(); up != nil {
 			if err := r.pipeFetch(up, req); err != nil {
-				r.log.Debug("upstream fetch", "track", abridged(req.Track.String()), "err", err)
+				r.log.Debug("upstream fetch", "track", abridged(req.Track.String()), "err", abridged(err.Error()))
 			}
 			return
 		}

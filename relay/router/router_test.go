@@ -374,10 +374,11 @@ func TestUnusedTrackIsLeft(t *testing.T) {
 	r.eventually("the subscription upstream ends", func() bool { return tr.Viewers() == 0 })
 }
 
-// TestNewGroupRequest is passed upstream once where the track has dynamic groups.
+// TestNewGroupRequest is passed upstream where the track has dynamic groups: once, however
+// many viewers ask for however many groups.
 func TestNewGroupRequest(t *testing.T) {
 	r := start(t, short())
-	asked := make(chan uint64, 10)
+	asked := make(chan uint64, 1000)
 	props := moqt.Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyDynamicGroups, Int: 1}))
 	p := r.dial(moqt.Handler{Subscribe: func(req *moqt.SubscribeRequest) {
 		_, _ = req.Accept(moqt.TrackInfo{
@@ -388,20 +389,30 @@ func TestNewGroupRequest(t *testing.T) {
 	if _, err := p.PublishNamespace(r.ctx, session); err != nil {
 		t.Fatal(err)
 	}
-	sub := r.subscribe(r.dial(moqt.Handler{}))
-	for _, g := range []uint64{3, 5, 5, 6} { // 3 is there, the second 5 is on its way
-		if _, err := sub.Update(r.ctx, moqt.Parameters{NewGroupRequest: &g}); err != nil {
-			t.Fatal(err)
+	ask := func(s *moqt.Subscription, groups ...uint64) {
+		for _, g := range groups {
+			if _, err := s.Update(r.ctx, moqt.Parameters{NewGroupRequest: &g}); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	got := map[uint64]bool{<-asked: true, <-asked: true}
-	if !got[5] || !got[6] {
-		t.Errorf("asked upstream for %v, want 5 and 6", got)
+	one, other := r.subscribe(r.dial(moqt.Handler{})), r.subscribe(r.dial(moqt.Handler{}))
+	ask(one, 3, 5, 5) // 3 is there, the second 5 is on its way
+	for g := range uint64(20) {
+		ask(other, 6+g, 1<<40+g)
+	}
+	select {
+	case g := <-asked:
+		if g != 5 {
+			t.Errorf("asked upstream for %d, want 5", g)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("nothing was asked upstream")
 	}
 	select {
 	case g := <-asked:
 		t.Errorf("asked for %d, too", g)
-	case <-time.After(100 * time.Millisecond):
+	case <-time.After(3 * groupRequestsApart):
 	}
 }
 

@@ -31,6 +31,8 @@ type track struct {
 	changed   chan struct{} // closed and replaced when upstreams or removed change, or a join fails
 	lastErr   error         // of the last join that failed
 	asked     newGroup      // outstanding request upstream
+	wanted    *uint64       // group to request upstream next, nil = none
+	relaying  bool          // somebody does
 	filled    chan struct{} // closed once the newest group of the first upstream is cached; replaced after there was none
 }
 
