@@ -16,6 +16,7 @@ package origin
 import (
 	"cmp"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -91,6 +92,7 @@ type Track struct {
 	groups     []*group // ascending
 	largest    moqt.Location
 	hasLargest bool
+	before     *moqt.Location // the largest before a restart, until it shows where the track goes on
 	viewers    map[*viewer]struct{}
 	ended      *moqt.DoneError
 	discarded  bool
@@ -230,6 +232,9 @@ func (t *Track) open(h wire.SubgroupHeader, past bool) (*Feed, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
+	if !past {
+		t.resume(h.Group)
+	}
 	g := t.group(h.Group, now)
 	sg := &subgroup{t: t, g: g, header: h, past: past, changed: make(chan struct{})}
 	if h.Mode != wire.SubgroupIDFirstObject {
@@ -390,6 +395,7 @@ func (t *Track) SendDatagram(dg moqt.Datagram) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.resume(dg.Group)
 	g := t.group(dg.Group, now)
 	if _, again := g.sent[dg.Object]; again || dg.Object < g.shed {
 		t.duplicates.Add(1)
@@ -451,23 +457,39 @@ func (t *Track) End(code wire.DoneCode, reason string) {
 // farAhead is more groups than anybody publishes: four years of 30 a second.
 const farAhead = 1 << 32
 
-// Restart forgets what was published: the publisher is back and numbers its groups
-// anew, from next on. Subscriptions go on, but for those whose filter does not let next
-// pass: they wait for groups that were announced and may never come, so they end. All end
-// where the groups before were so far ahead that none of them can be what anybody waits for.
-func (t *Track) Restart(next moqt.Location) {
+// Restart forgets what was published: the publisher is back, or another one is there, and
+// may number its groups anew. next is where it goes on, nil where that shows with its first
+// object. Subscriptions go on, but for those whose filter does not let that pass: they wait
+// for groups that were announced and may never come, so they end. All end where the groups
+// before were so far ahead that none of them can be what anybody waits for.
+func (t *Track) Restart(next *moqt.Location) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	far := t.hasLargest && t.largest.Group > next.Group && t.largest.Group-next.Group > farAhead
-	for v := range t.viewers {
-		if far || v.sink.Forwarding() && !v.sink.Passes(next) {
-			v.strand()
-		}
-	}
 	for len(t.groups) > 0 {
 		t.drop()
 	}
+	if t.hasLargest {
+		t.before = &moqt.Location{Group: t.largest.Group}
+	}
 	t.largest, t.hasLargest = moqt.Location{}, false
+	if next != nil {
+		t.resume(next.Group)
+	}
+}
+
+// resume ends those who wait for what will not come now that the track goes on with a group
+// after a restart. t.mu is held.
+func (t *Track) resume(group uint64) {
+	if t.before == nil {
+		return
+	}
+	far := t.before.Group > group && t.before.Group-group > farAhead
+	t.before = nil
+	for v := range t.viewers {
+		if far || v.sink.Forwarding() && !v.sink.Passes(moqt.Location{Group: group, Object: math.MaxUint64}) {
+			v.strand()
+		}
+	}
 }
 
 // Discard frees the cache and disables it.

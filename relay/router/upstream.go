@@ -158,11 +158,7 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool) *trac
 	known, ok := t.Largest()
 	missed := ok && t.refs > 0 && sub.Largest != nil && known.Less(*sub.Largest)
 	if ok && first && (sub.Largest == nil || sub.Largest.Less(known)) {
-		next := moqt.Location{}
-		if sub.Largest != nil {
-			next = *sub.Largest
-		}
-		t.Restart(next) // else new groups would pass for duplicates of cached ones
+		t.Restart(sub.Largest) // else new groups would pass for duplicates of cached ones
 		missed = t.refs > 0 && sub.Largest != nil
 	}
 	if first || len(sub.Properties) > 0 {
