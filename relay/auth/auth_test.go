@@ -197,7 +197,7 @@ func TestParseKeys(t *testing.T) {
 	}
 	other, err := x509.MarshalPKIXPublicKey(&p384.PublicKey)
 	p384PEM := block("PUBLIC KEY", other, err)
-	small := block("RSA PUBLIC KEY", x509.MarshalPKCS1PublicKey(&rsa.PublicKey{N: ec.X, E: 65537}), nil) //nolint:staticcheck // any number
+	small := block("RSA PUBLIC KEY", x509.MarshalPKCS1PublicKey(&rsa.PublicKey{N: ec.X, E: 65537}), nil)
 	jwk, err := MarshalKey(newTestKey(t, "EdDSA"))
 	if err != nil {
 		t.Fatal(err)
