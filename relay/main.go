@@ -150,11 +150,11 @@ func run(ctx context.Context, cfg Config) error {
 			wg.Go(func() { r.Serve(s) })
 		}
 	})
-	live := []string{"log.level", "tls"}
+	applied := []string{"log.level", "tls"}
 	if authority != nil {
-		live = append(live, "auth")
+		applied = append(applied, "auth")
 	}
-	unhook := service.OnReload(ctx, log, cfg, live, func(next Config) error {
+	unhook := service.OnReload(ctx, log, cfg, applied, func(next Config) error {
 		if authority != nil {
 			if !next.Auth.Enabled() {
 				return errors.New("auth.keys: a relay with keys is not opened to everybody without a restart")

@@ -37,7 +37,7 @@ func (r *Router) View() View {
 	defer r.mu.Unlock()
 	var v View
 	offers := map[*moqt.Session][]moqt.Namespace{}
-	for _, o := range r.offers {
+	for o := range r.offers {
 		if p, ok := o.up.(peer); ok {
 			offers[p.s] = append(offers[p.s], o.ns)
 		}
