@@ -196,6 +196,7 @@ func TestTwoPublishers(t *testing.T) {
 	r.write(b, 10, "of the second")
 	r.expect(sub, 10, "of the second")
 	second.Close(wire.NoError, "")
+	r.eventually("both are gone", func() bool { return r.upstreams() == 0 })
 	third := newPoints()
 	r.publish(third)
 	r.eventually("the third is subscribed to", func() bool { return third.Viewers() == 1 })

@@ -42,6 +42,9 @@ func (r *Router) View() View {
 			offers[p.s] = append(offers[p.s], o.ns)
 		}
 	}
+	for _, list := range offers {
+		slices.SortFunc(list, func(a, b moqt.Namespace) int { return slices.Compare(a, b) })
+	}
 	queues := map[*origin.Queue]uint64{}
 	for s, c := range r.sessions {
 		queues[c.queue] = c.number
