@@ -26,6 +26,9 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+	"github.com/quic-go/webtransport-go"
 
 	"holocast/internal/connect"
 	"holocast/internal/moqt"
@@ -731,6 +734,37 @@ func TestPagesOfOthers(t *testing.T) {
 				t.Errorf("%s for origin %q: may be read: %v", path, c.origin, named)
 			}
 		}
+	}
+}
+
+// TestPagesOfOthersOpenNoSession: the same for WebTransport, which says where a page is from.
+func TestPagesOfOthersOpenNoSession(t *testing.T) {
+	p := start(t, "--origin", "https://viewer.example")
+	for origin, allowed := range map[string]bool{
+		"": true, "https://viewer.example": true, "http://localhost:8080": true, "https://127.0.0.1": true,
+		"https://evil.example": false, "https://viewer.example:444": false, "null": false, "https://viewer.example.evil.example": false,
+	} {
+		conf := pinned(t, p.hash)
+		conf.NextProtos = []string{http3.NextProtoH3}
+		qc, err := quic.DialAddr(t.Context(), p.udp, conf, &quic.Config{EnableDatagrams: true, EnableStreamResetPartialDelivery: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr := &webtransport.Transport{ApplicationProtocols: []string{wire.ALPN}}
+		cc, err := tr.NewClientConn(qc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		header := http.Header{}
+		if origin != "" {
+			header.Set("Origin", origin)
+		}
+		_, _, err = cc.Dial(within(t), "https://"+p.udp+"/studio", header) //nolint:bodyclose // the body is the session
+		if (err == nil) != allowed {
+			t.Errorf("origin %q: %v", origin, err)
+		}
+		_ = qc.CloseWithError(0, "")
+		_ = tr.Close()
 	}
 }
 

@@ -68,6 +68,7 @@ func command(cfg *Config) *cobra.Command {
 	f.DurationVar(&cfg.Cache.MaxAge, "cache-age", cfg.Cache.MaxAge, "how long groups but the newest are kept")
 	f.DurationVar(&cfg.Publisher.Grace, "grace", cfg.Publisher.Grace, "how long viewers wait for a publisher that went away")
 	f.StringVar(&cfg.Qlog.Dir, "qlog", cfg.Qlog.Dir, "folder for a file of events (qlog) of each connection")
+	f.BoolVar(&cfg.Publisher.Backups, "backups", cfg.Publisher.Backups, "let several publishers have a namespace at a time")
 	f.IntVar(&cfg.MaxSessions, "sessions", cfg.MaxSessions, "sessions at a time; further ones are refused")
 	f.DurationVar(&cfg.Drain, "drain", cfg.Drain, "how long sessions may take to leave on SIGTERM")
 	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")
@@ -84,6 +85,7 @@ func run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	log := logger.Logger
+	log.Debug("memory", "limit_bytes", limitMemory(cfg.Cache.TotalBytes))
 	cert, err := service.NewCertificate(cfg.certificate(), log)
 	if err != nil {
 		return err
@@ -157,11 +159,11 @@ func run(ctx context.Context, cfg Config) error {
 			wg.Go(func() { r.Serve(s) })
 		}
 	})
-	live := []string{"log.level", "tls"}
+	applied := []string{"log.level", "tls"}
 	if authority != nil {
-		live = append(live, "auth")
+		applied = append(applied, "auth")
 	}
-	unhook := service.OnReload(ctx, log, cfg, live, func(next Config) error {
+	unhook := service.OnReload(ctx, log, cfg, applied, func(next Config) error {
 		if authority != nil {
 			if !next.Auth.Enabled() {
 				return errors.New("auth.keys: a relay with keys is not opened to everybody without a restart")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -263,3 +264,40 @@ func TestWhatAPublisherSaidGoesWithIt(t *testing.T) {
 }
 
 const maxGroup = 1<<62 - 1<<32 // as the router has it
+
+// TestLogLinesAreShort: a peer does not choose how long the relay's log lines are.
+func TestLogLinesAreShort(t *testing.T) {
+	p := start(t)
+	long := strings.Repeat("x", 3000)
+	tr := origin.NewTrack(moqt.TrackName{Namespace: moqt.Namespace{"holocast", long}, Name: "points"}, nil, origin.Limits{})
+	var set origin.Set
+	set.Add(tr)
+	s, err := moqt.Dial(t.Context(), "moqt://"+p.udp+"/"+long+"?token="+long, pinned(t, p.hash), set.Handler(), quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns, err := s.PublishNamespace(within(t), tr.Name().Namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	viewer := p.dial(moqt.Handler{})
+	sub := subscribe(t, viewer, tr.Name())
+	if _, err := viewer.Subscribe(within(t), moqt.TrackName{Namespace: tr.Name().Namespace, Name: "absent"}, moqt.SubscribeOptions{}); err == nil {
+		t.Error("subscribed to what is not there")
+	}
+	if _, err := viewer.PublishNamespace(within(t), tr.Name().Namespace); err == nil {
+		t.Error("published what is another's")
+	}
+	if _, err := viewer.Publish(within(t), moqt.TrackName{Namespace: tr.Name().Namespace, Name: long[:1000]}, moqt.TrackInfo{}); err == nil {
+		t.Error("published in another's namespace")
+	}
+	sub.Cancel()
+	ns.Withdraw()
+	s.Close(wire.NoError, strings.Repeat("y", 200))
+	eventually(t, "the session is closed", func() bool { return strings.Contains(p.output(), "session closed") })
+	for line := range strings.Lines(p.output()) {
+		if len(line) > 1000 {
+			t.Errorf("a line of %d bytes: %s…", len(line), line[:300])
+		}
+	}
+}

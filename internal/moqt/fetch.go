@@ -319,7 +319,8 @@ func (r *FetchRequest) Accept(end Location, endOfTrack bool, props Properties) (
 	slot := r.stream.s.takeSlot()
 	str.setPriority(objectPriority(prio, wire.DefaultPriority, slot))
 	w := &FetchWriter{
-		r: r.stream, str: str, slot: slot, enc: wire.NewFetchEncoder(r.Order),
+		patience: r.stream.s.wait.fetch,
+		r:        r.stream, str: str, slot: slot, enc: wire.NewFetchEncoder(r.Order),
 		buf: wire.FetchHeader{RequestID: r.stream.id}.Append(nil),
 	}
 	w.stop = context.AfterFunc(r.Context(), func() { str.reset(wire.StreamCancelled) })
@@ -339,10 +340,16 @@ type FetchWriter struct {
 	enc  *wire.FetchEncoder
 	buf  []byte
 	stop func() bool
+
+	patience time.Duration // of a write
 }
 
+// SetPatience sets how long a write waits for the peer to take what it is sent; half a
+// minute by default.
+func (w *FetchWriter) SetPatience(d time.Duration) { w.patience = d }
+
 // WriteObject writes one entry; the end of a range has no payload. It waits while
-// the peer's flow control makes it, at most half a minute: then the response is reset
+// the peer's flow control makes it, at most its patience: then the response is reset
 // and the error is ErrDeliveryTimeout.
 func (w *FetchWriter) WriteObject(o wire.FetchObject, payload []byte) error {
 	o.PayloadLength = uint64(len(payload))
@@ -375,7 +382,7 @@ func (w *FetchWriter) Write(payload []byte) (int, error) {
 }
 
 func (w *FetchWriter) write(b []byte) error {
-	_ = w.str.SetWriteDeadline(time.Now().Add(w.r.s.wait.fetch))
+	_ = w.str.SetWriteDeadline(time.Now().Add(w.patience))
 	_, err := w.str.Write(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		w.r.s.count.deliveryTimeouts.Add(1)

@@ -229,9 +229,6 @@ type NamespaceEvent struct {
 	Added     bool
 }
 
-// maxLoggedName bounds what a log line has of a name that the peer chose, bytes.
-const maxLoggedName = 256
-
 // maxNamespaces bounds what one SubscribeNamespace remembers of its peer.
 const maxNamespaces = 1 << 14
 
@@ -256,7 +253,7 @@ func (s *Session) SubscribeNamespace(ctx context.Context, prefix Namespace, toke
 				return false
 			}
 			if len(active) > maxNamespaces {
-				s.log.Warn("moqt namespace subscription cancelled: too many namespaces", "prefix", prefix.String(), "peer", s.RemoteAddr())
+				s.log.Warn("moqt namespace subscription cancelled: too many namespaces", "prefix", truncate(prefix.String()), "peer", s.RemoteAddr())
 				return false
 			}
 			select {
@@ -330,7 +327,7 @@ func (s *Session) SubscribeTracks(ctx context.Context, prefix Namespace, tokens 
 			return false
 		}
 		name := TrackName{Namespace: slices.Concat(prefix, b.NamespaceSuffix), Name: b.Name}
-		s.log.Warn("moqt track not published to us: too many requests are open", "track", truncate(name.String(), maxLoggedName), "peer", s.RemoteAddr())
+		s.log.Warn("moqt track not published to us: too many requests are open", "track", truncate(name.String()), "peer", s.RemoteAddr())
 		return true
 	})
 	return nil

@@ -33,7 +33,7 @@ const (
 	maxRetiredAliases  = 1024 // aliases remembered after a subscription ended
 	maxUpdates         = 64   // REQUEST_UPDATEs of one subscription not yet answered
 	maxRequestGaps     = 4096 // of request IDs that were not seen
-	maxCloseReason     = 256  // bytes; it has to fit a packet
+	maxText            = 256  // bytes of a reason to close (a packet has to hold it), or of a peer's text in the log
 )
 
 // waits bound how long a session waits for its peer or its user.
@@ -319,7 +319,7 @@ func (s *Session) fail(err error) {
 	code, reason := closeCode(err)
 	var w *wire.Error
 	if errors.As(err, &w) {
-		s.log.Warn("moqt session closed", "code", code.String(), "reason", reason, "peer", s.RemoteAddr())
+		s.log.Warn("moqt session closed", "code", code.String(), "reason", truncate(reason), "peer", s.RemoteAddr())
 		err = &SessionError{Code: code, Reason: reason}
 	}
 	s.shutdown(err, code, reason)
@@ -334,12 +334,13 @@ func (s *Session) shutdown(err error, code wire.SessionCode, reason string) {
 		}
 		clear(s.lingering)
 		s.mu.Unlock()
-		s.conn.close(code, truncate(reason, maxCloseReason))
+		s.conn.close(code, truncate(reason))
 	})
 }
 
-// truncate cuts s to at most n bytes, between runes.
-func truncate(s string, n int) string {
+// truncate cuts s to at most maxText bytes, between runes.
+func truncate(s string) string {
+	n := maxText
 	if len(s) <= n {
 		return s
 	}
@@ -564,7 +565,7 @@ func (s *Session) handleGoaway(g *wire.Goaway) error {
 	case *g.RequestID&1 != own:
 		return &wire.Error{Code: wire.InvalidRequestID, Msg: "GOAWAY names a request of the wrong side"}
 	}
-	s.log.Debug("moqt goaway received", "uri", g.NewSessionURI, "timeout_ms", g.Timeout)
+	s.log.Debug("moqt goaway received", "uri", truncate(g.NewSessionURI), "timeout_ms", g.Timeout)
 	go func() {
 		select {
 		case <-s.serving:

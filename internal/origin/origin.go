@@ -16,6 +16,7 @@ package origin
 import (
 	"cmp"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -44,7 +45,7 @@ const (
 	groupCost    = 256
 	subgroupCost = 512
 	objectCost   = 192
-	datagramCost = 256
+	datagramCost = 320 // with its ID in the group's map
 )
 
 // Stats are a track's counters.
@@ -91,6 +92,7 @@ type Track struct {
 	groups     []*group // ascending
 	largest    moqt.Location
 	hasLargest bool
+	before     *moqt.Location // the largest before a restart, until it shows where the track goes on
 	viewers    map[*viewer]struct{}
 	ended      *moqt.DoneError
 	discarded  bool
@@ -106,7 +108,7 @@ type group struct {
 	subgroups []*subgroup
 	index     map[subgroupKey]*subgroup
 	datagrams []datagram
-	sent      map[uint64]struct{} // object IDs of datagrams
+	sent      map[uint64]struct{} // object IDs of datagrams that are kept
 	bytes     int64
 	gone      bool   // evicted
 	shed      uint64 // objects below this ID may be missing
@@ -127,6 +129,7 @@ type datagram struct {
 // NewTrack returns an empty track; props are what its subscribers are sent.
 func NewTrack(name moqt.TrackName, props moqt.Properties, limits Limits) *Track {
 	t := &Track{name: name, props: props, limits: limits.withDefaults(), viewers: map[*viewer]struct{}{}}
+	t.limits.Memory.use(int64(cap(props)))
 	t.limits.Memory.add(t)
 	return t
 }
@@ -157,6 +160,9 @@ func (t *Track) Properties() moqt.Properties {
 func (t *Track) SetProperties(p moqt.Properties) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if !t.discarded {
+		t.limits.Memory.use(int64(cap(p) - cap(t.props)))
+	}
 	t.props = p
 }
 
@@ -226,6 +232,9 @@ func (t *Track) open(h wire.SubgroupHeader, past bool) (*Feed, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
+	if !past {
+		t.resume(h.Group)
+	}
 	g := t.group(h.Group, now)
 	sg := &subgroup{t: t, g: g, header: h, past: past, changed: make(chan struct{})}
 	if h.Mode != wire.SubgroupIDFirstObject {
@@ -337,6 +346,7 @@ func (g *group) reduce(limit int64) {
 		for _, d := range g.datagrams[:n/2] {
 			g.bytes -= d.cost()
 			g.shed = max(g.shed, d.Object+1)
+			delete(g.sent, d.Object)
 		}
 		g.datagrams = slices.Clone(g.datagrams[n/2:])
 	}
@@ -385,8 +395,9 @@ func (t *Track) SendDatagram(dg moqt.Datagram) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.resume(dg.Group)
 	g := t.group(dg.Group, now)
-	if _, again := g.sent[dg.Object]; again {
+	if _, again := g.sent[dg.Object]; again || dg.Object < g.shed {
 		t.duplicates.Add(1)
 		return
 	}
@@ -446,23 +457,39 @@ func (t *Track) End(code wire.DoneCode, reason string) {
 // farAhead is more groups than anybody publishes: four years of 30 a second.
 const farAhead = 1 << 32
 
-// Restart forgets what was published: the publisher is back and numbers its groups
-// anew, from next on. Subscriptions go on, but for those whose filter does not let next
-// pass: they wait for groups that were announced and may never come, so they end. All end
-// where the groups before were so far ahead that none of them can be what anybody waits for.
-func (t *Track) Restart(next moqt.Location) {
+// Restart forgets what was published: the publisher is back, or another one is there, and
+// may number its groups anew. next is where it goes on, nil where that shows with its first
+// object. Subscriptions go on, but for those whose filter does not let that pass: they wait
+// for groups that were announced and may never come, so they end. All end where the groups
+// before were so far ahead that none of them can be what anybody waits for.
+func (t *Track) Restart(next *moqt.Location) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	far := t.hasLargest && t.largest.Group > next.Group && t.largest.Group-next.Group > farAhead
-	for v := range t.viewers {
-		if far || v.sink.Forwarding() && !v.sink.Passes(next) {
-			v.strand()
-		}
-	}
 	for len(t.groups) > 0 {
 		t.drop()
 	}
+	if t.hasLargest {
+		t.before = &moqt.Location{Group: t.largest.Group}
+	}
 	t.largest, t.hasLargest = moqt.Location{}, false
+	if next != nil {
+		t.resume(next.Group)
+	}
+}
+
+// resume ends those who wait for what will not come now that the track goes on with a group
+// after a restart. t.mu is held.
+func (t *Track) resume(group uint64) {
+	if t.before == nil {
+		return
+	}
+	far := t.before.Group > group && t.before.Group-group > farAhead
+	t.before = nil
+	for v := range t.viewers {
+		if far || v.sink.Forwarding() && !v.sink.Passes(moqt.Location{Group: group, Object: math.MaxUint64}) {
+			v.strand()
+		}
+	}
 }
 
 // Discard frees the cache and disables it.
@@ -470,6 +497,9 @@ func (t *Track) Discard() {
 	t.limits.Memory.remove(t)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if !t.discarded {
+		t.limits.Memory.use(-int64(cap(t.props)))
+	}
 	t.discarded = true
 	for len(t.groups) > 0 {
 		t.drop()

@@ -43,10 +43,15 @@ func checkAccount(t *testing.T, tr *Track) {
 			for _, c := range sg.chunks {
 				held += int64(cap(c))
 			}
-			held += int64(len(sg.objects)) * objectCost
+			for i := range sg.objects {
+				held += sg.objects[i].cost()
+			}
 		}
 		for i := range g.datagrams {
 			held += g.datagrams[i].cost()
+		}
+		if len(g.sent) != len(g.datagrams) {
+			t.Errorf("group %d keeps %d datagrams and the IDs of %d", g.id, len(g.datagrams), len(g.sent))
 		}
 		if held != g.bytes {
 			t.Errorf("group %d holds %d bytes and accounts for %d", g.id, held, g.bytes)
@@ -63,6 +68,7 @@ func checkAccount(t *testing.T, tr *Track) {
 func TestHostilePublishers(t *testing.T) {
 	const maxBytes = 1 << 20
 	payload := make([]byte, 40_000)
+	properties := wire.AppendKeyValues(nil, wire.KeyValue{Type: 1001, Bytes: make([]byte, 2000)})
 	// chunked puts an object through Space and Commit, as a relay does.
 	chunked := func(f *Feed, o moqt.Object, payload []byte) error {
 		enc := wire.ObjectEncoder{}
@@ -90,7 +96,12 @@ func TestHostilePublishers(t *testing.T) {
 		},
 		"small datagrams, a group": func(tr *Track, i uint64) error { tr.SendDatagram(moqt.Datagram{Group: 1, Object: i}); return nil },
 		"small datagrams, groups":  func(tr *Track, i uint64) error { tr.SendDatagram(moqt.Datagram{Group: i}); return nil },
-		"subgroups of a group":     func(tr *Track, i uint64) error { return tr.WriteObject(header(1, i), moqt.Object{}, payload) },
+		"objects with properties": func(tr *Track, i uint64) error {
+			h := header(1, i)
+			h.HasProperties = true
+			return tr.WriteObject(h, moqt.Object{Properties: slices.Clone(properties)}, nil)
+		},
+		"subgroups of a group": func(tr *Track, i uint64) error { return tr.WriteObject(header(1, i), moqt.Object{}, payload) },
 		"unfinished, of old groups": func(tr *Track, i uint64) error {
 			f, err := tr.OpenSubgroup(header(i%100, i))
 			if err != nil {

@@ -31,6 +31,10 @@ type object struct {
 
 func (o *object) end() int64 { return o.payload + int64(o.PayloadLength) }
 
+// cost is the memory of the object beside its bytes: its place in the index, with a copy of
+// its properties.
+func (o *object) cost() int64 { return objectCost + int64(cap(o.Properties)) }
+
 type subgroupState uint8
 
 const (
@@ -117,6 +121,22 @@ func (s *subgroup) object(i int) (o object, at int, changed <-chan struct{}, ove
 		return o, i, nil, true
 	}
 	return o, i, s.wait(), false
+}
+
+// together returns where the last of the objects from i on ends that arrived within slack
+// of i's arrival; the i-th is here.
+func (s *subgroup) together(i int, slack time.Duration) (end int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i -= s.trimmed
+	if i < 0 || i >= len(s.objects) {
+		return 0
+	}
+	last := i
+	for last+1 < len(s.objects) && s.objects[last+1].arrived.Sub(s.objects[i].arrived) < slack {
+		last++
+	}
+	return s.objects[last].end()
 }
 
 // bytes returns at most limit contiguous bytes from offset at, or the channel to wait
@@ -224,11 +244,11 @@ func (s *subgroup) trim() (freed int64, next uint64) {
 	gone := 0
 	for gone < len(s.objects) && s.objects[gone].offset < s.starts[0] {
 		next = s.objects[gone].ID + 1
+		freed += s.objects[gone].cost()
 		gone++
 	}
 	s.objects = append([]object(nil), s.objects[gone:]...)
 	s.trimmed += gone
-	freed += int64(gone) * objectCost
 	s.cost.Add(-freed)
 	return freed, next
 }
@@ -281,7 +301,9 @@ func (s *subgroup) append(chunk []byte) {
 // be published.
 func (f *Feed) charge(n int64, added []object, now time.Time) {
 	sg := f.sg
-	n += int64(len(added)) * objectCost
+	for i := range added {
+		n += added[i].cost()
+	}
 	sg.t.mu.Lock()
 	if k := len(added); k > 0 {
 		sg.t.raise(moqt.Location{Group: sg.header.Group, Object: added[k-1].ID})

@@ -18,6 +18,10 @@ const maxOffered = 1024
 // between writes.
 const maxWrite = 64 << 10
 
+// deadlineSlack is within which objects have one deadline, so that many small ones take few
+// writes.
+const deadlineSlack = time.Millisecond
+
 // viewer is one subscription being served.
 type viewer struct {
 	t     *Track
@@ -338,14 +342,15 @@ func (v *viewer) pump(f *flight, restart []byte, at int64, i int) error {
 	for {
 		limit := int64(maxWrite)
 		if timeout > 0 {
-			// Each object has its own deadline; a write stays within one.
+			// Each object has its own deadline; a write stays within one, or those that
+			// arrived together.
 			o, n, changed, over := sg.object(i)
 			if here := changed == nil && !over; here && n == i {
 				if at >= o.end() {
 					i++
 					continue
 				}
-				limit = min(limit, o.end()-at)
+				limit = min(limit, max(o.end(), sg.together(i, deadlineSlack))-at)
 				f.setDeadline(o.arrived.Add(timeout))
 			}
 		}

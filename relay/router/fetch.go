@@ -45,10 +45,11 @@ func (t *track) awaitFill(ctx context.Context) {
 func (t *track) fetchNewest(sub *moqt.Subscription) error {
 	ctx, cancel := context.WithTimeout(sub.Session().Context(), 5*time.Second)
 	defer cancel()
-	if err := t.r.claimBuffer(ctx); err != nil {
+	fills := t.r.slots(sub.Session()).fills
+	if err := claim(ctx, fills); err != nil {
 		return err
 	}
-	defer t.r.returnBuffer()
+	defer func() { <-fills }()
 	f, err := sub.Joined(ctx)
 	if err != nil {
 		return err
@@ -98,31 +99,64 @@ func (t *track) fetchNewest(sub *moqt.Subscription) error {
 	}
 }
 
-// Bounds of what is held of objects that are fetched upstream: bytes of one, and
-// how many at a time.
+// Bounds of what is held of objects that are fetched upstream: bytes of one, and how many
+// at a time. What a viewer does not take of a pipe waits in the publisher's connection,
+// whose window has room for few streams that do: live groups must still come through.
 const (
 	maxFetchedObject = 16 << 20
-	maxFetchBuffers  = 16
+	maxFills         = 4 // from one publisher, to fill the cache
+	maxPipes         = 2 // of what is older than the cache, from one publisher and to one viewer
 )
 
-// claimBuffer waits for one of the fetch buffers; returnBuffer returns it.
-func (r *Router) claimBuffer(ctx context.Context) error {
+// Bounds of how long a viewer holds up what is fetched for others: while it waits for its
+// turn, and for it to take what was read.
+const (
+	pipeWait  = 2 * time.Second
+	pipeStall = 3 * time.Second
+)
+
+// slots bound what goes on at a time between the relay and one session.
+type slots struct{ fills, pipesFrom, pipesTo chan struct{} }
+
+func newSlots() slots {
+	return slots{make(chan struct{}, maxFills), make(chan struct{}, maxPipes), make(chan struct{}, maxPipes)}
+}
+
+// slots are a session's; those of upstreams that the relay dialled are one.
+func (r *Router) slots(s *moqt.Session) slots {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.sessions[s]; c != nil {
+		return c.slots
+	}
+	return r.dialled
+}
+
+// claim waits for a slot.
+func claim(ctx context.Context, free chan struct{}) error {
 	select {
-	case r.buffers <- struct{}{}:
+	case free <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-func (r *Router) returnBuffer() { <-r.buffers }
-
 // pipeFetch answers a FETCH with an upstream's response.
 func (r *Router) pipeFetch(up *moqt.Session, req *moqt.FetchRequest) error {
-	if err := r.claimBuffer(req.Context()); err != nil {
+	to, from := r.slots(req.Session()).pipesTo, r.slots(up).pipesFrom
+	if err := claim(req.Context(), to); err != nil {
 		return errors.Join(err, req.RejectWith(err))
 	}
-	defer r.returnBuffer()
+	defer func() { <-to }()
+	ctx, cancel := context.WithTimeout(req.Context(), pipeWait)
+	err := claim(ctx, from)
+	cancel()
+	if err != nil {
+		busy := &moqt.RequestError{Code: wire.RequestExcessiveLoad, Reason: "too many fetches of old groups at a time", RetryInterval: 1 + 1000}
+		return errors.Join(err, req.RejectWith(busy))
+	}
+	defer func() { <-from }()
 	f, err := up.Fetch(req.Context(), req.Track, req.Start, req.End, moqt.FetchOptions{GroupOrder: req.Order})
 	if err != nil {
 		return errors.Join(err, req.RejectWith(err))
@@ -132,6 +166,7 @@ func (r *Router) pipeFetch(up *moqt.Session, req *moqt.FetchRequest) error {
 	if err != nil {
 		return err
 	}
+	w.SetPatience(pipeStall)
 	var buf []byte
 	for {
 		o, err := f.Next()

@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"iter"
 	"strings"
 	"time"
 
@@ -25,6 +26,20 @@ const silence = 2 * time.Second
 // for more: a subscription from there on would wait for good.
 const maxGroup = 1<<62 - 1<<32
 
+// maxProperties bounds a track's properties, bytes: they are kept as long as the track.
+const maxProperties = 16 << 10
+
+// sane refuses what a publisher says of a track where nobody could make use of it.
+func sane(largest *moqt.Location, props moqt.Properties) error {
+	switch {
+	case largest != nil && largest.Group > maxGroup:
+		return &moqt.RequestError{Code: wire.RequestMalformedTrack, Reason: "the track's largest group leaves no room for another"}
+	case len(props) > maxProperties:
+		return &moqt.RequestError{Code: wire.RequestExcessiveLoad, Reason: "the track has too many properties"}
+	}
+	return nil
+}
+
 // allow checks that a request may be made and returns by which grant; nil where anything
 // is allowed.
 func (r *Router) allow(req *moqt.Request, action auth.Action, name moqt.TrackName) (*auth.Grant, error) {
@@ -36,7 +51,7 @@ func (r *Router) allow(req *moqt.Request, action auth.Action, name moqt.TrackNam
 	}
 	g, err := c.access.Allow(action, name, req.Tokens)
 	if err != nil {
-		r.log.Debug("request not allowed", "name", abridged(name.String()), "peer", req.Session().RemoteAddr().String(), "err", err)
+		r.log.Debug("request not allowed", "name", abridged(name.String()), "peer", req.Session().RemoteAddr().String(), "err", abridged(err.Error()))
 		return nil, err
 	}
 	if action == auth.Publish {
@@ -100,13 +115,15 @@ func (r *Router) owner(ns moqt.Namespace, up Upstream) Upstream {
 	if r.cfg.Backups {
 		return nil
 	}
-	for _, o := range r.offers {
-		if (ns.HasPrefix(o.ns) || o.ns.HasPrefix(ns)) && !r.same(o.up, up) {
-			return o.up
+	for _, overlapping := range []iter.Seq[*offer]{r.offersAt.above(ns), r.offersUnder.under(ns)} {
+		for o := range overlapping {
+			if !r.same(o.up, up) {
+				return o.up
+			}
 		}
 	}
-	for _, t := range r.tracks {
-		if t.Name().Namespace.HasPrefix(ns) && !contributed(t.Name()) {
+	for t := range r.tracksUnder.under(ns) {
+		if !contributed(t.Name()) {
 			if other := t.publisherBut(up); other != nil {
 				return other
 			}
@@ -122,8 +139,8 @@ func (r *Router) trackOwner(name moqt.TrackName, up Upstream) Upstream {
 		return nil
 	}
 	if !contributed(name) {
-		for _, o := range r.offers {
-			if name.Namespace.HasPrefix(o.ns) && !r.same(o.up, up) {
+		for o := range r.offersAt.above(name.Namespace) {
+			if !r.same(o.up, up) {
 				return o.up
 			}
 		}
@@ -175,7 +192,11 @@ func (r *Router) claim(ctx context.Context, find func() Upstream, take func()) e
 func (r *Router) disown(p peer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.withdraw(func(o *offer) bool { return o.up == p })
+	for o := range r.offers {
+		if o.up == p {
+			r.withdraw(o)
+		}
+	}
 	for _, t := range r.tracks {
 		t.mu.Lock()
 		delete(t.pubs, p)
@@ -188,10 +209,7 @@ func (r *Router) disown(p peer) {
 func (r *Router) revoke(ns moqt.Namespace, up Upstream, why error) {
 	r.mu.Lock()
 	var subs []*moqt.Subscription
-	for _, t := range r.tracks {
-		if !t.Name().Namespace.HasPrefix(ns) {
-			continue
-		}
+	for t := range r.tracksUnder.under(ns) {
 		t.mu.Lock()
 		if sub := t.upstreams[up]; sub != nil && !t.pubs[up] {
 			subs = append(subs, sub)
@@ -199,7 +217,7 @@ func (r *Router) revoke(ns moqt.Namespace, up Upstream, why error) {
 		t.mu.Unlock()
 	}
 	r.mu.Unlock()
-	r.log.Info("publisher's permission ended", "namespace", abridged(ns.String()), "peer", up.String(), "reason", why)
+	r.log.Info("publisher's permission ended", "namespace", abridged(ns.String()), "peer", up.String(), "reason", reason(why))
 	for _, sub := range subs {
 		sub.Cancel()
 	}
@@ -222,4 +240,12 @@ func abridged(s string) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:maxLogged], "") + "…"
+}
+
+// reason is why something ended, for a log line; a regular end has none.
+func reason(err error) string {
+	if err == nil {
+		return ""
+	}
+	return abridged(err.Error())
 }

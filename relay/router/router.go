@@ -57,16 +57,18 @@ type Router struct {
 
 	mu          sync.Mutex
 	sessions    map[*moqt.Session]*client
-	offers      []*offer
+	offers      map[*offer]struct{}
+	offersAt    exact[*offer]
+	offersUnder index[*offer]
 	tracks      map[string]*track
-	discoveries map[*discovery]struct{}
+	tracksUnder index[*track]
+	discoveries exact[*discovery]
 	leaving     map[*track]struct{} // removed, some of it still in flight
-	changed     chan struct{}       // closed and replaced when publishers come or go
 	local       origin.Set          // the relay's own tracks
 	gone        origin.Stats        // counters of removed tracks
 	served      uint64              // sessions so far
 
-	buffers chan struct{} // one for each object being fetched upstream
+	dialled slots // of sessions that are not served
 }
 
 // client is a session being served.
@@ -76,6 +78,7 @@ type client struct {
 	subject string        // who it has proved to be, "" for nobody
 	fetches int           // being served
 	queue   *origin.Queue // what is in flight to it
+	slots   slots
 }
 
 // offer is a namespace that an upstream has.
@@ -91,6 +94,9 @@ type discovery struct {
 	tracks bool
 	grant  *auth.Grant     // by which it may; nil = none is needed
 	a      *moqt.Announcer // once accepted
+
+	changed map[string]moqt.Namespace // under the prefix, since announce looked
+	wake    chan struct{}             // signalled when there are some
 }
 
 // New returns an empty router.
@@ -103,9 +109,10 @@ func New(cfg Config) *Router {
 	cfg.Limits.MaxAge = cmp.Or(cfg.Limits.MaxAge, 3*time.Second)
 	return &Router{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()),
-		sessions: map[*moqt.Session]*client{}, tracks: map[string]*track{}, leaving: map[*track]struct{}{},
-		discoveries: map[*discovery]struct{}{}, changed: make(chan struct{}),
-		buffers: make(chan struct{}, maxFetchBuffers),
+		sessions: map[*moqt.Session]*client{}, leaving: map[*track]struct{}{},
+		offers: map[*offer]struct{}{}, offersAt: newExact[*offer](), offersUnder: newIndex[*offer](),
+		tracks: map[string]*track{}, tracksUnder: newIndex[*track](), discoveries: newExact[*discovery](),
+		dialled: newSlots(),
 	}
 }
 
@@ -115,12 +122,12 @@ func (r *Router) AddLocal(t *origin.Track) { r.local.Add(t) }
 // Serve answers a session until it ends.
 func (r *Router) Serve(s *moqt.Session) {
 	log := r.log.With("peer", s.RemoteAddr().String())
-	c := &client{queue: origin.NewQueue(r.cfg.MaxOpen)}
+	c := &client{queue: origin.NewQueue(r.cfg.MaxOpen), slots: newSlots()}
 	var ended <-chan *moqt.SessionError
 	if r.cfg.Auth != nil {
 		access, err := r.cfg.Auth.Open(s)
 		if refused := (*moqt.SessionError)(nil); errors.As(err, &refused) {
-			log.Info("session refused", "reason", err)
+			log.Info("session refused", "reason", reason(err))
 			s.Close(refused.Code, refused.Reason)
 			return
 		}
@@ -211,18 +218,35 @@ func (r *Router) queue(s *moqt.Session) *origin.Queue {
 // held.
 func (r *Router) publishers(name moqt.TrackName) []Upstream {
 	var list []Upstream
-	for _, o := range r.offers {
-		if name.Namespace.HasPrefix(o.ns) && !slices.Contains(list, o.up) {
+	for o := range r.offersAt.above(name.Namespace) {
+		if !slices.Contains(list, o.up) {
 			list = append(list, o.up)
 		}
 	}
 	return list
 }
 
-// notify wakes those waiting for a publisher. r.mu is held.
-func (r *Router) notify() {
-	close(r.changed)
-	r.changed = make(chan struct{})
+// notify wakes those who wait for a publisher in a namespace, or follow the namespaces
+// that come and go there. r.mu is held.
+func (r *Router) notify(ns moqt.Namespace) {
+	for t := range r.tracksUnder.under(ns) {
+		close(t.appeared)
+		t.appeared = make(chan struct{})
+	}
+	for d := range r.discoveries.above(ns) {
+		if !d.tracks {
+			d.note(ns)
+		}
+	}
+}
+
+// note has a namespace looked at again. r.mu is held.
+func (d *discovery) note(ns moqt.Namespace) {
+	d.changed[ns.String()] = ns
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
 }
 
 func (r *Router) publishNamespace(req *moqt.NamespaceRequest) {
@@ -238,7 +262,7 @@ func (r *Router) publishNamespace(req *moqt.NamespaceRequest) {
 		err = r.claim(req.Context(), find, func() { r.add(o) })
 	}
 	if err != nil {
-		log.Info("namespace refused", "reason", err)
+		log.Info("namespace refused", "reason", reason(err))
 		_ = req.RejectWith(err)
 		return
 	}
@@ -253,7 +277,7 @@ func (r *Router) publishNamespace(req *moqt.NamespaceRequest) {
 	})
 	stop()
 	r.remove(o)
-	log.Info("namespace withdrawn", "reason", err)
+	log.Info("namespace withdrawn", "reason", reason(err))
 }
 
 // Offer publishes a namespace whose tracks come from up, until withdraw is called.
@@ -269,31 +293,36 @@ func (r *Router) Offer(ns moqt.Namespace, up Upstream) (withdraw func()) {
 
 // add adds an offer. r.mu is held.
 func (r *Router) add(o *offer) {
-	r.offers = append(r.offers, o)
-	r.notify()
+	r.offers[o] = struct{}{}
+	r.offersAt.add(o.ns, o)
+	r.offersUnder.add(o.ns, o)
+	r.notify(o.ns)
 }
 
 // joinAll subscribes to those tracks of an offer that are in use.
 func (r *Router) joinAll(o *offer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, t := range r.tracks {
-		if t.Name().Namespace.HasPrefix(o.ns) {
-			go t.join(o.up)
-		}
+	for t := range r.tracksUnder.under(o.ns) {
+		go t.join(o.up)
 	}
 }
 
 func (r *Router) remove(o *offer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.withdraw(func(x *offer) bool { return x == o })
+	r.withdraw(o)
 }
 
-// withdraw removes the offers that which selects. r.mu is held.
-func (r *Router) withdraw(which func(*offer) bool) {
-	r.offers = slices.DeleteFunc(r.offers, which)
-	r.notify()
+// withdraw removes an offer, unless that is done. r.mu is held.
+func (r *Router) withdraw(o *offer) {
+	if _, there := r.offers[o]; !there {
+		return
+	}
+	delete(r.offers, o)
+	r.offersAt.remove(o.ns, o)
+	r.offersUnder.remove(o.ns, o)
+	r.notify(o.ns)
 }
 
 // Namespaces lists the published namespaces.
@@ -301,7 +330,7 @@ func (r *Router) Namespaces() []moqt.Namespace {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	list := make([]moqt.Namespace, 0, len(r.offers))
-	for _, o := range r.offers {
+	for o := range r.offers {
 		list = append(list, o.ns)
 	}
 	return list
@@ -314,13 +343,18 @@ func (r *Router) discover(req *moqt.DiscoveryRequest) {
 		return
 	}
 	defer during(grant, func(why error) { req.Revoke(streamCode(why)) })()
-	d := &discovery{s: req.Session(), prefix: req.Prefix, tracks: req.Tracks, grant: grant}
+	d := &discovery{s: req.Session(), prefix: req.Prefix, tracks: req.Tracks, grant: grant, changed: map[string]moqt.Namespace{}, wake: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancel(req.Context())
 	var wg sync.WaitGroup
 	err = req.Accept(func(a *moqt.Announcer) {
 		d.a = a
 		r.mu.Lock()
-		r.discoveries[d] = struct{}{}
+		r.discoveries.add(d.prefix, d)
+		if !d.tracks {
+			for o := range r.offersUnder.under(d.prefix) {
+				d.note(o.ns)
+			}
+		}
 		r.mu.Unlock()
 		if d.tracks {
 			for _, t := range r.published(d) {
@@ -332,40 +366,45 @@ func (r *Router) discover(req *moqt.DiscoveryRequest) {
 		wg.Go(func() { r.announce(ctx, d, a) })
 	})
 	r.mu.Lock()
-	delete(r.discoveries, d)
+	r.discoveries.remove(d.prefix, d)
 	r.mu.Unlock()
 	cancel()
 	wg.Wait()
-	r.log.Debug("discovery ended", "prefix", abridged(d.prefix.String()), "reason", err)
+	r.log.Debug("discovery ended", "prefix", abridged(d.prefix.String()), "reason", reason(err))
 }
 
 // announce sends a subscriber the namespaces that appear and disappear under its
 // prefix.
 func (r *Router) announce(ctx context.Context, d *discovery, a *moqt.Announcer) {
-	sent := map[string]moqt.Namespace{}
+	sent := map[string]bool{}
 	for {
 		r.mu.Lock()
-		changed := r.changed
-		now := map[string]moqt.Namespace{}
-		for _, o := range r.offers {
-			if o.ns.HasPrefix(d.prefix) {
-				now[o.ns.String()] = o.ns
+		changed := d.changed
+		d.changed = map[string]moqt.Namespace{}
+		there := map[string]bool{}
+		for key, ns := range changed {
+			for range r.offersAt.at(ns) {
+				there[key] = true
+				break
 			}
 		}
 		r.mu.Unlock()
-		for key, ns := range sent {
-			if now[key] == nil && a.Done(ns) != nil {
+		for key, ns := range changed {
+			var err error
+			switch {
+			case there[key] && !sent[key]:
+				sent[key] = true
+				err = a.Added(ns)
+			case !there[key] && sent[key]:
+				delete(sent, key)
+				err = a.Done(ns)
+			}
+			if err != nil {
 				return
 			}
 		}
-		for key, ns := range now {
-			if sent[key] == nil && a.Added(ns) != nil {
-				return
-			}
-		}
-		sent = now
 		select {
-		case <-changed:
+		case <-d.wake:
 		case <-ctx.Done():
 			return
 		}
@@ -377,8 +416,8 @@ func (r *Router) published(d *discovery) []*track {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var list []*track
-	for _, t := range r.tracks {
-		if t.Name().Namespace.HasPrefix(d.prefix) && t.publishedByOther(d.s) {
+	for t := range r.tracksUnder.under(d.prefix) {
+		if t.publishedByOther(d.s) {
 			list = append(list, t)
 		}
 	}
@@ -418,7 +457,7 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 		defer during(grant, func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
 		err := r.queue(req.Session()).Serve(t.Track, r.cfg.FastPath.Viewer(t.Track, pub), since)
 		t.release()
-		r.log.Debug("subscription ended", "track", abridged(req.Track.String()), "reason", err)
+		r.log.Debug("subscription ended", "track", abridged(req.Track.String()), "reason", reason(err))
 	}()
 }
 
@@ -466,7 +505,7 @@ func (r *Router) fetch(req *moqt.FetchRequest) {
 	if oldest, ok := t.OldestGroup(); req.Joining == nil && (!ok || req.Start.Group < oldest) {
 		if up := t.anyUpstream(); up != nil {
 			if err := r.pipeFetch(up, req); err != nil {
-				r.log.Debug("upstream fetch", "track", abridged(req.Track.String()), "err", err)
+				r.log.Debug("upstream fetch", "track", abridged(req.Track.String()), "err", abridged(err.Error()))
 			}
 			return
 		}

@@ -67,7 +67,7 @@ func start(t *testing.T, cfg Config) *relay {
 		r.eventually("all tracks are forgotten", func() bool {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			return len(r.tracks)+len(r.leaving)+len(r.sessions)+len(r.offers)+len(r.discoveries) == 0
+			return len(r.tracks)+len(r.leaving)+len(r.sessions)+len(r.offers)+len(r.offersAt.all)+len(r.offersUnder.all)+len(r.tracksUnder.all)+len(r.discoveries.all) == 0
 		})
 	})
 	return r
@@ -196,6 +196,7 @@ func TestTwoPublishers(t *testing.T) {
 	r.write(b, 10, "of the second")
 	r.expect(sub, 10, "of the second")
 	second.Close(wire.NoError, "")
+	r.eventually("both are gone", func() bool { return r.upstreams() == 0 })
 	third := newPoints()
 	r.publish(third)
 	r.eventually("the third is subscribed to", func() bool { return third.Viewers() == 1 })
@@ -374,10 +375,11 @@ func TestUnusedTrackIsLeft(t *testing.T) {
 	r.eventually("the subscription upstream ends", func() bool { return tr.Viewers() == 0 })
 }
 
-// TestNewGroupRequest is passed upstream once where the track has dynamic groups.
+// TestNewGroupRequest is passed upstream where the track has dynamic groups: once, however
+// many viewers ask for however many groups.
 func TestNewGroupRequest(t *testing.T) {
 	r := start(t, short())
-	asked := make(chan uint64, 10)
+	asked := make(chan uint64, 1000)
 	props := moqt.Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyDynamicGroups, Int: 1}))
 	p := r.dial(moqt.Handler{Subscribe: func(req *moqt.SubscribeRequest) {
 		_, _ = req.Accept(moqt.TrackInfo{
@@ -388,20 +390,30 @@ func TestNewGroupRequest(t *testing.T) {
 	if _, err := p.PublishNamespace(r.ctx, session); err != nil {
 		t.Fatal(err)
 	}
-	sub := r.subscribe(r.dial(moqt.Handler{}))
-	for _, g := range []uint64{3, 5, 5, 6} { // 3 is there, the second 5 is on its way
-		if _, err := sub.Update(r.ctx, moqt.Parameters{NewGroupRequest: &g}); err != nil {
-			t.Fatal(err)
+	ask := func(s *moqt.Subscription, groups ...uint64) {
+		for _, g := range groups {
+			if _, err := s.Update(r.ctx, moqt.Parameters{NewGroupRequest: &g}); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	got := map[uint64]bool{<-asked: true, <-asked: true}
-	if !got[5] || !got[6] {
-		t.Errorf("asked upstream for %v, want 5 and 6", got)
+	one, other := r.subscribe(r.dial(moqt.Handler{})), r.subscribe(r.dial(moqt.Handler{}))
+	ask(one, 3, 5, 5) // 3 is there, the second 5 is on its way
+	for g := range uint64(20) {
+		ask(other, 6+g, 1<<40+g)
+	}
+	select {
+	case g := <-asked:
+		if g != 5 {
+			t.Errorf("asked upstream for %d, want 5", g)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("nothing was asked upstream")
 	}
 	select {
 	case g := <-asked:
 		t.Errorf("asked for %d, too", g)
-	case <-time.After(100 * time.Millisecond):
+	case <-time.After(3 * groupRequestsApart):
 	}
 }
 
@@ -593,4 +605,76 @@ func TestChurn(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// only is the session that offers a namespace.
+func (r *relay) only(ns moqt.Namespace) *moqt.Session {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for o := range r.offersAt.at(ns) {
+		return o.up.(peer).s
+	}
+	r.t.Fatal("nobody offers the namespace")
+	return nil
+}
+
+// TestUnreadFetches: viewers that ask for what is older than the cache and read none of it
+// keep nobody from the newest group of a track that is asked for then, and soon nobody from
+// what is old either.
+func TestUnreadFetches(t *testing.T) {
+	r := start(t, short())
+	old := origin.NewTrack(points, nil, origin.Limits{MaxAge: time.Hour, MaxBytes: 1 << 30})
+	for i := range uint64(3) {
+		if err := old.WriteObject(wire.SubgroupHeader{Group: i, FirstObject: true}, moqt.Object{}, make([]byte, 12<<20)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := origin.NewTrack(moqt.TrackName{Namespace: session, Name: "other"}, nil, origin.Limits{})
+	r.write(other, 7, "the newest")
+	r.publish(old, other)
+	ask := func() {
+		s := r.dial(moqt.Handler{})
+		for range 5 {
+			go func() {
+				_, _ = s.Fetch(r.ctx, points, moqt.Location{}, moqt.Location{Group: 2}, moqt.FetchOptions{})
+			}()
+		}
+	}
+	for range 4 {
+		ask()
+	}
+	from := r.slots(r.only(session)).pipesFrom
+	r.eventually("fetches wait for their viewers", func() bool { return len(from) == maxPipes })
+	began := time.Now()
+	sub, err := r.dial(moqt.Handler{}).Subscribe(r.ctx, other.Name(), moqt.SubscribeOptions{Join: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := sub.Joined(r.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Next(); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := f.ReadPayload(nil, 100); err != nil || string(b) != "the newest" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if took := time.Since(began); took > pipeStall {
+		t.Errorf("the newest group took %s", took)
+	}
+	honest := r.dial(moqt.Handler{})
+	r.eventually("an honest viewer has old groups", func() bool {
+		f, err := honest.Fetch(r.ctx, points, moqt.Location{}, moqt.Location{Group: 1}, moqt.FetchOptions{})
+		if err != nil {
+			return false
+		}
+		defer f.Cancel()
+		o, err := f.Next()
+		if err == nil {
+			_, err = f.ReadPayload(nil, 16<<20)
+		}
+		return err == nil && o.PayloadLength == 12<<20
+	})
 }

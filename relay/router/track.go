@@ -17,6 +17,8 @@ type track struct {
 	*origin.Track
 	r *Router
 
+	appeared chan struct{} // closed and replaced when publishers of its namespace come or go; under r.mu
+
 	mu        sync.Mutex
 	upstreams map[Upstream]*moqt.Subscription
 	joining   map[Upstream]bool // SUBSCRIBE sent, not answered
@@ -29,6 +31,8 @@ type track struct {
 	changed   chan struct{} // closed and replaced when upstreams or removed change, or a join fails
 	lastErr   error         // of the last join that failed
 	asked     newGroup      // outstanding request upstream
+	wanted    *uint64       // group to request upstream next, nil = none
+	relaying  bool          // somebody does
 	filled    chan struct{} // closed once the newest group of the first upstream is cached; replaced after there was none
 }
 
@@ -47,9 +51,10 @@ func (r *Router) find(name moqt.TrackName) *track {
 		t = &track{
 			Track: origin.NewTrack(name, nil, r.cfg.Limits), r: r,
 			upstreams: map[Upstream]*moqt.Subscription{}, joining: map[Upstream]bool{},
-			pubs: map[Upstream]bool{}, filled: make(chan struct{}), changed: make(chan struct{}),
+			pubs: map[Upstream]bool{}, filled: make(chan struct{}), changed: make(chan struct{}), appeared: make(chan struct{}),
 		}
 		r.tracks[key] = t
+		r.tracksUnder.add(name.Namespace, t)
 	}
 	t.mu.Lock()
 	t.refs++
@@ -91,7 +96,7 @@ func (t *track) await(ctx context.Context, patient bool, deadline <-chan time.Ti
 	asked := false
 	for {
 		t.r.mu.Lock()
-		appeared := t.r.changed
+		appeared := t.appeared
 		publishers := t.r.publishers(t.Name())
 		t.r.mu.Unlock()
 
@@ -193,6 +198,7 @@ func (t *track) remove(after time.Duration) {
 	t.notify()
 	if key := t.Name().String(); t.r.tracks[key] == t {
 		delete(t.r.tracks, key)
+		t.r.tracksUnder.remove(t.Name().Namespace, t)
 	}
 	t.r.leaving[t] = struct{}{}
 	time.AfterFunc(after, func() {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,9 +15,6 @@ import (
 	"holocast/internal/origin"
 	"holocast/relay/auth"
 )
-
-// errNoRoom refuses a track that could have no further group.
-var errNoRoom = &moqt.RequestError{Code: wire.RequestMalformedTrack, Reason: "the track's largest group leaves no room for another"}
 
 // Upstream is where the tracks of an offered namespace come from. Equal values are the
 // same upstream.
@@ -74,7 +72,7 @@ func (t *track) rejoin(up Upstream) {
 func (t *track) subscribe(up Upstream) {
 	sub, err := t.ask(up)
 	if err != nil {
-		t.r.log.Debug("upstream refused", "track", t.Name().String(), "upstream", up.String(), "err", err)
+		t.r.log.Debug("upstream refused", "track", abridged(t.Name().String()), "upstream", up.String(), "err", abridged(err.Error()))
 		t.mu.Lock()
 		delete(t.joining, up)
 		t.lastErr = err
@@ -101,7 +99,7 @@ func (t *track) subscribe(up Upstream) {
 		return
 	}
 	if err := t.fetchNewest(sub); err != nil {
-		t.r.log.Debug("newest group not fetched", "track", t.Name().String(), "err", err)
+		t.r.log.Debug("newest group not fetched", "track", abridged(t.Name().String()), "err", abridged(err.Error()))
 	}
 }
 
@@ -111,7 +109,7 @@ func (t *track) ask(up Upstream) (*moqt.Subscription, error) {
 	defer cancel()
 	s, err := up.Session(ctx)
 	if err != nil {
-		t.r.log.Debug("upstream has no session", "upstream", up.String(), "err", err)
+		t.r.log.Debug("upstream has no session", "upstream", up.String(), "err", abridged(err.Error()))
 		return nil, away(t.Name())
 	}
 	return s.Subscribe(s.Context(), t.Name(), moqt.SubscribeOptions{Join: true})
@@ -130,9 +128,9 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool) *trac
 	t.r.mu.Lock()
 	t.mu.Lock()
 	delete(t.joining, up)
-	switch absurd := sub.Largest != nil && sub.Largest.Group > maxGroup; {
-	case absurd:
-		t.lastErr = errNoRoom
+	switch err := sane(sub.Largest, sub.Properties); {
+	case err != nil:
+		t.lastErr = err
 		delete(t.pubs, up)
 		t.arm()
 		t.notify()
@@ -160,11 +158,7 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool) *trac
 	known, ok := t.Largest()
 	missed := ok && t.refs > 0 && sub.Largest != nil && known.Less(*sub.Largest)
 	if ok && first && (sub.Largest == nil || sub.Largest.Less(known)) {
-		next := moqt.Location{}
-		if sub.Largest != nil {
-			next = *sub.Largest
-		}
-		t.Restart(next) // else new groups would pass for duplicates of cached ones
+		t.Restart(sub.Largest) // else new groups would pass for duplicates of cached ones
 		missed = t.refs > 0 && sub.Largest != nil
 	}
 	if first || len(sub.Properties) > 0 {
@@ -207,7 +201,9 @@ func (t *track) leave(up Upstream) {
 }
 
 // requestGroup passes a viewer's NEW_GROUP_REQUEST upstream where the track has
-// dynamic groups and nothing as good was asked for already (§10.2.14).
+// dynamic groups and nothing as good was asked for already (§10.2.14). However many
+// viewers ask, and however often, the publisher is asked once in a while, and never for
+// more than the group after the largest.
 func (t *track) requestGroup(group uint64) {
 	if dynamic, _ := t.Properties().Int(wire.PropertyDynamicGroups); dynamic != 1 {
 		return
@@ -216,20 +212,48 @@ func (t *track) requestGroup(group uint64) {
 	if ok && group != 0 && group <= largest.Group {
 		return
 	}
+	if ok {
+		group = min(group, largest.Group+1)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.asked.asked && t.asked.largest == largest.Group && t.asked.group >= group {
 		return
 	}
 	t.asked = newGroup{true, group, largest.Group}
-	for _, sub := range t.upstreams {
-		go func() {
-			ctx, cancel := context.WithTimeout(sub.Session().Context(), 5*time.Second)
-			defer cancel()
-			if _, err := sub.Update(ctx, moqt.Parameters{NewGroupRequest: &group}); err != nil {
-				t.r.log.Debug("new group not requested", "track", t.Name().String(), "err", err)
-			}
-		}()
+	if t.wanted = &group; t.relaying {
+		return
+	}
+	t.relaying = true
+	go t.relayGroupRequests()
+}
+
+// groupRequestsApart is how long a NEW_GROUP_REQUEST waits for the one before it.
+const groupRequestsApart = 200 * time.Millisecond
+
+// relayGroupRequests sends what is wanted upstream until nothing is.
+func (t *track) relayGroupRequests() {
+	for {
+		t.mu.Lock()
+		group := t.wanted
+		t.wanted = nil
+		t.relaying = group != nil && !t.removed
+		again := t.relaying
+		subs := slices.Collect(maps.Values(t.upstreams))
+		t.mu.Unlock()
+		if !again {
+			return
+		}
+		for _, sub := range subs {
+			go func() {
+				ctx, cancel := context.WithTimeout(sub.Session().Context(), 5*time.Second)
+				defer cancel()
+				if _, err := sub.Update(ctx, moqt.Parameters{NewGroupRequest: group}); err != nil {
+					t.r.log.Debug("new group not requested", "track", abridged(t.Name().String()), "err", abridged(err.Error()))
+				}
+			}()
+		}
+		time.Sleep(groupRequestsApart)
 	}
 }
 
@@ -336,7 +360,7 @@ func (t *track) lost(up Upstream, sub *moqt.Subscription, err error) {
 		t.end(done.Code, done.Reason)
 		return
 	}
-	t.r.log.Info("publisher lost", "track", t.Name().String(), "reason", err, "grace", t.r.cfg.Grace)
+	t.r.log.Info("publisher lost", "track", abridged(t.Name().String()), "reason", reason(err), "grace", t.r.cfg.Grace)
 	for _, other := range t.r.publishers(t.Name()) {
 		if other == up {
 			t.rejoin(other)
@@ -385,8 +409,8 @@ func (r *Router) publish(req *moqt.PublishRequest) {
 	if err == nil {
 		err = reserved(req.Track.Namespace)
 	}
-	if err == nil && req.Largest != nil && req.Largest.Group > maxGroup {
-		err = errNoRoom
+	if err == nil {
+		err = sane(req.Largest, req.Properties)
 	}
 	t := r.hold(req.Track)
 	defer func(held *track) { held.release() }(t)
@@ -399,7 +423,7 @@ func (r *Router) publish(req *moqt.PublishRequest) {
 		})
 	}
 	if err != nil {
-		log.Info("track refused", "reason", err)
+		log.Info("track refused", "reason", reason(err))
 		_ = req.RejectWith(err)
 		return
 	}
@@ -417,10 +441,9 @@ func (r *Router) publish(req *moqt.PublishRequest) {
 	context.AfterFunc(sub.Session().Context(), func() { stop() })
 	log.Info("track published")
 	r.mu.Lock()
-	r.notify()
 	var interested []*discovery
-	for d := range r.discoveries {
-		if d.tracks && d.s != up.s && req.Track.Namespace.HasPrefix(d.prefix) {
+	for d := range r.discoveries.above(req.Track.Namespace) {
+		if d.tracks && d.s != up.s {
 			interested = append(interested, d)
 		}
 	}
@@ -446,7 +469,7 @@ func (t *track) offerTo(d *discovery) {
 		_ = d.a.Blocked(t.Name())
 	}
 	if err != nil {
-		t.r.log.Debug("PUBLISH refused", "track", t.Name().String(), "peer", d.s.RemoteAddr().String(), "err", err)
+		t.r.log.Debug("PUBLISH refused", "track", abridged(t.Name().String()), "peer", d.s.RemoteAddr().String(), "err", abridged(err.Error()))
 		return
 	}
 	defer during(d.grant, func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()

@@ -37,10 +37,13 @@ func (r *Router) View() View {
 	defer r.mu.Unlock()
 	var v View
 	offers := map[*moqt.Session][]moqt.Namespace{}
-	for _, o := range r.offers {
+	for o := range r.offers {
 		if p, ok := o.up.(peer); ok {
 			offers[p.s] = append(offers[p.s], o.ns)
 		}
+	}
+	for _, list := range offers {
+		slices.SortFunc(list, func(a, b moqt.Namespace) int { return slices.Compare(a, b) })
 	}
 	queues := map[*origin.Queue]uint64{}
 	for s, c := range r.sessions {

@@ -180,10 +180,10 @@ func freePort(t *testing.T) int {
 }
 
 // startRelay starts a relay and waits until it answers.
-func startRelay(t *testing.T, port int) *process {
+func startRelay(t *testing.T, port int, args ...string) *process {
 	t.Helper()
 	addr := fmt.Sprintf("127.0.0.1:%d", port)
-	p := start(t, "relay", "--listen", addr, "--http", addr)
+	p := start(t, "relay", append([]string{"--listen", addr, "--http", addr}, args...)...)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	until(t, "the relay's start", func() bool {
 		r, err := client.Get("http://" + addr + "/healthz")

@@ -1,0 +1,81 @@
+package origin
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+)
+
+// countingSink counts the writes of the one subgroup that it is sent.
+type countingSink struct {
+	Sink
+	ctx    context.Context
+	writes atomic.Int64
+	bytes  atomic.Int64
+	closed chan struct{}
+}
+
+func (s *countingSink) Context() context.Context  { return s.ctx }
+func (s *countingSink) Changed() <-chan struct{}  { return nil }
+func (s *countingSink) Passes(moqt.Location) bool { return true }
+func (s *countingSink) Ended(uint64) bool         { return false }
+func (s *countingSink) Forwarding() bool          { return true }
+func (s *countingSink) Priority() uint8           { return 128 }
+func (s *countingSink) DeliveryTimeouts() (object, subgroup time.Duration) {
+	return time.Minute, time.Minute
+}
+func (s *countingSink) OpenSubgroup(wire.SubgroupHeader) (SubgroupSink, error) { return s, nil }
+func (s *countingSink) Done(wire.DoneCode, string) error                       { return nil }
+func (s *countingSink) SetDeadline(time.Time)                                  {}
+func (s *countingSink) WriteRaw(b []byte) error {
+	s.writes.Add(1)
+	s.bytes.Add(int64(len(b)))
+	return nil
+}
+func (s *countingSink) Close() error          { close(s.closed); return nil }
+func (s *countingSink) Reset(wire.StreamCode) {}
+func (s *countingSink) Abort(wire.StreamCode) {}
+
+// TestSmallObjectsShareWrites: objects that arrive together, each with a deadline, are sent
+// together.
+func TestSmallObjectsShareWrites(t *testing.T) {
+	const objects = 5000
+	tr := NewTrack(testName, nil, Limits{})
+	since := time.Now()
+	f, err := tr.OpenSubgroup(header(1, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var enc wire.ObjectEncoder
+	var b []byte
+	for i := range uint64(objects) { // of zero bytes
+		if b, err = enc.Append(b, wire.Object{ID: i}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := int64(len(b))
+	for len(b) > 0 {
+		n := copy(f.Space(), b)
+		b = b[n:]
+		if err := f.Commit(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	sink := &countingSink{ctx: ctx, closed: make(chan struct{})}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = NewQueue(0).Serve(tr, sink, since) }()
+	<-sink.closed
+	cancel()
+	<-done
+	if sink.bytes.Load() != want || sink.writes.Load() > objects/10 {
+		t.Errorf("%d of %d bytes in %d writes", sink.bytes.Load(), want, sink.writes.Load())
+	}
+}

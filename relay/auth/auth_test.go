@@ -1,0 +1,370 @@
+package auth
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+
+	"holocast/internal/moqt"
+)
+
+var studio = moqt.Namespace{"holocast", "studio"}
+
+func newTestKey(t testing.TB, algorithm string) Key {
+	t.Helper()
+	k, err := NewKey(algorithm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func mint(t testing.TB, k Key, c Claims) string {
+	t.Helper()
+	raw, _, err := Mint(k, c, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// TestVerify: a token of each algorithm is what its key makes it, and nothing else.
+func TestVerify(t *testing.T) {
+	now := time.Now()
+	claims := Claims{Publish: Prefixes{studio}, Subscribe: Prefixes{studio, {}}}
+	for _, a := range []string{"HS256", "RS256", "ES256", "EdDSA"} {
+		t.Run(a, func(t *testing.T) {
+			key, other := newTestKey(t, a), newTestKey(t, a)
+			raw := mint(t, key, claims)
+			for name, keys := range map[string][]Key{"alone": {key}, "after another": {other, key}} {
+				c, err := verify(raw, keys, "", "", now)
+				if err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				if !(rights{c.Publish, c.Subscribe}).equal(rights{claims.Publish, claims.Subscribe}) || c.ID == "" || c.Subject != c.ID {
+					t.Errorf("%s: claims %+v", name, c)
+				}
+			}
+			if _, err := verify(raw, []Key{other}, "", "", now); !errors.Is(err, ErrUnknown) {
+				t.Errorf("another key: %v", err)
+			}
+			other.KeyID = key.KeyID
+			if _, err := verify(raw, []Key{other}, "", "", now); !errors.Is(err, ErrUnknown) {
+				t.Errorf("another key of the same ID: %v", err)
+			}
+			want, _ := verify(raw, []Key{key}, "", "", now)
+			for i := range raw { // some bits at the end of a part mean nothing
+				b := []byte(raw)
+				b[i] ^= 4
+				if c, err := verify(string(b), []Key{key}, "", "", now); err == nil && !reflect.DeepEqual(c, want) {
+					t.Errorf("changed at %d it says %+v", i, c)
+				}
+			}
+		})
+	}
+}
+
+// TestAlgorithmIsTheKeys: a token cannot choose how its signature is checked: not with a
+// public key as a secret, and not at all.
+func TestAlgorithmIsTheKeys(t *testing.T) {
+	key := newTestKey(t, "RS256")
+	public, err := x509.MarshalPKIXPublicKey(key.Public().Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})
+	keys, err := parseKeys(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, secret := range map[string][]byte{"PEM": text, "trimmed": []byte(strings.TrimSpace(string(text))), "DER": public} {
+		forged, err := newKey(jose.JSONWebKey{Key: secret})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := verify(mint(t, forged, Claims{Publish: Prefixes{{}}}), keys, "", "", time.Now()); !errors.Is(err, ErrUnknown) {
+			t.Errorf("%s as a secret: %v", name, err)
+		}
+	}
+	part := base64.RawURLEncoding.EncodeToString
+	for _, alg := range []string{"none", "None", "", "HS512", "RS512", "PS256"} {
+		raw := part([]byte(`{"alg":"`+alg+`"}`)) + "." + part([]byte(`{"publish":["/"]}`)) + "."
+		if _, err := verify(raw, keys, "", "", time.Now()); !errors.Is(err, ErrMalformed) {
+			t.Errorf("alg %q: %v", alg, err)
+		}
+	}
+}
+
+// TestClaims: when, from whom and for whom a token is valid.
+func TestClaims(t *testing.T) {
+	key, now := newTestKey(t, "EdDSA"), time.Now()
+	at := func(d time.Duration) *jwt.NumericDate { return jwt.NewNumericDate(now.Add(d)) }
+	for name, c := range map[string]struct {
+		claims           jwt.Claims
+		issuer, audience string
+		want             error
+	}{
+		"nothing":               {},
+		"an hour left":          {claims: jwt.Claims{Expiry: at(time.Hour)}},
+		"just expired":          {claims: jwt.Claims{Expiry: at(-time.Second)}, want: ErrExpired},
+		"long expired":          {claims: jwt.Claims{Expiry: at(-time.Hour)}, want: ErrExpired},
+		"from a clock ahead":    {claims: jwt.Claims{NotBefore: at(clockSkew / 2)}},
+		"from tomorrow":         {claims: jwt.Claims{NotBefore: at(24 * time.Hour)}, want: ErrNotYet},
+		"its issuer":            {claims: jwt.Claims{Issuer: "us"}, issuer: "us"},
+		"another issuer":        {claims: jwt.Claims{Issuer: "them"}, issuer: "us", want: ErrOther},
+		"no issuer":             {issuer: "us", want: ErrOther},
+		"one of its audiences":  {claims: jwt.Claims{Audience: jwt.Audience{"a", "b"}}, audience: "b"},
+		"another audience":      {claims: jwt.Claims{Audience: jwt.Audience{"a"}}, audience: "b", want: ErrOther},
+		"no audience":           {audience: "b", want: ErrOther},
+		"an audience, unwanted": {claims: jwt.Claims{Audience: jwt.Audience{"a"}}},
+	} {
+		if _, err := verify(mint(t, key, Claims{Claims: c.claims}), []Key{key}, c.issuer, c.audience, now); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+// TestPrefixes: how namespaces are written in claims.
+func TestPrefixes(t *testing.T) {
+	for text, want := range map[string]Prefixes{
+		`[]`:                             nil,
+		`["holocast/studio"]`:            {studio},
+		`["/holocast/studio/"]`:          {studio},
+		`[["holocast","studio"]]`:        {studio},
+		`[["holocast","a/b"], "/"]`:      {{"holocast", "a/b"}, {}},
+		`[[]]`:                           {{}},
+		`[["holocast","studio"],["x"]]`:  {studio, {"x"}},
+		`["holocast/studio","holocast"]`: {studio, {"holocast"}},
+	} {
+		var got Prefixes
+		if err := json.Unmarshal([]byte(text), &got); err != nil || !(rights{publish: got}).equal(rights{publish: want}) {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{`"holocast"`, `{}`, `null1`, `[null]`, `[1]`, `[{}]`, `[""]`, `["a//b"]`, `[["a",""]]`, `[["a",1]]`, `["` + strings.Repeat("a/", 40) + `a"]`} {
+		var got Prefixes
+		if err := json.Unmarshal([]byte(text), &got); err == nil {
+			t.Errorf("%s is taken for %v", text, got)
+		}
+	}
+	all := Prefixes{{}}
+	if !all.cover(moqt.Namespace{}) || !all.cover(studio) || (Prefixes{}).cover(studio) || !(Prefixes{studio}).cover(append(studio, "x")) || (Prefixes{studio}).cover(studio[:1]) {
+		t.Error("a prefix covers what it should not, or not what it should")
+	}
+}
+
+// TestParseKeys: the files that keys come in, and those that are refused.
+func TestParseKeys(t *testing.T) {
+	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := func(kind string, der []byte, err error) string {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(ec)
+	pkcs8 := block("PRIVATE KEY", private, err)
+	sec1, err := x509.MarshalECPrivateKey(ec)
+	ecPEM := block("EC PRIVATE KEY", sec1, err)
+	pkix, err := x509.MarshalPKIXPublicKey(&ec.PublicKey)
+	public := block("PUBLIC KEY", pkix, err)
+	p384, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := x509.MarshalPKIXPublicKey(&p384.PublicKey)
+	p384PEM := block("PUBLIC KEY", other, err)
+	small := block("RSA PUBLIC KEY", x509.MarshalPKCS1PublicKey(&rsa.PublicKey{N: ec.X, E: 65537}), nil)
+	jwk, err := MarshalKey(newTestKey(t, "EdDSA"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	encryption := `{"kty":"OKP","crv":"X25519","x":"3p7bfXt9wbTTW2HC7OQ1Nz-DQ8hbeGdNrfx-FG-IK08","use":"enc"}`
+	for name, c := range map[string]struct {
+		file string
+		keys int
+		err  string
+	}{
+		"JWK":                  {string(jwk), 1, ""},
+		"set":                  {`{"keys":[` + string(jwk) + `]}`, 1, ""},
+		"set with another use": {`{"keys":[` + encryption + `,` + string(jwk) + `]}`, 1, ""},
+		"PEM":                  {public, 1, ""},
+		"PEM of several":       {pkcs8 + public, 2, ""},
+		"SEC 1":                {ecPEM, 1, ""},
+		"secret":               {strings.Repeat("s", 32) + "\n", 1, ""},
+		"short secret":         {"let me in\n", 0, "32 are needed"},
+		"empty":                {" \n", 0, "is empty"},
+		"empty set":            {`{"keys":[]}`, 0, "holds no key"},
+		"no signatures":        {`{"keys":[` + encryption + `]}`, 0, "holds a key"},
+		"broken JSON":          {`{`, 0, "is no JSON Web Key"},
+		"broken PEM":           {"-----BEGIN PUBLIC KEY-----\nx\n", 0, "is no PEM"},
+		"another curve":        {p384PEM, 0, "P-256"},
+		"small RSA":            {small, 0, "2048 are needed"},
+		"a request":            {block("CERTIFICATE REQUEST", pkix, nil), 0, "which is no key"},
+	} {
+		keys, err := parseKeys([]byte(c.file))
+		if len(keys) != c.keys || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %d keys, %v", name, len(keys), err)
+		}
+	}
+}
+
+// TestKeySetURL: keys come from an address and are read again; an address that fails leaves
+// the old ones, and one that anybody on the way could answer for is refused.
+func TestKeySetURL(t *testing.T) {
+	first, second := newTestKey(t, "ES256"), newTestKey(t, "EdDSA")
+	var serve atomic.Pointer[[]Key]
+	serve.Store(&[]Key{first})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		keys := serve.Load()
+		if keys == nil {
+			http.Error(w, "down", http.StatusServiceUnavailable)
+			return
+		}
+		b, err := MarshalPublic(*keys)
+		if err != nil {
+			t.Error(err)
+		}
+		_, _ = w.Write(b)
+	}))
+	defer srv.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	a, err := New(ctx, Config{Keys: []string{srv.URL}, Refresh: time.Millisecond}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); a.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	old, err := a.token(mint(t, first, Claims{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	young := mint(t, second, Claims{})
+	if _, err := a.token(young); !errors.Is(err, ErrUnknown) {
+		t.Errorf("a key that is not served yet: %v", err)
+	}
+	serve.Store(nil)
+	time.Sleep(2 * checkEvery)
+	if old.Context().Err() != nil {
+		t.Error("the keys went with their server")
+	}
+	serve.Store(&[]Key{second})
+	<-old.Context().Done()
+	if why := context.Cause(old.Context()); !errors.Is(why, ErrUnknown) {
+		t.Errorf("ended with %v", why)
+	}
+	if _, err := a.token(young); err != nil {
+		t.Error(err)
+	}
+
+	for _, u := range []string{"http://keys.example/set", "ftp://127.0.0.1/set", "file:///etc/passwd"} {
+		if _, err := ReadKeys(t.Context(), u); err == nil {
+			t.Errorf("%s was read", u)
+		}
+	}
+	to := httptest.NewServer(http.RedirectHandler("http://192.0.2.1/set", http.StatusFound))
+	defer to.Close()
+	if _, err := ReadKeys(t.Context(), to.URL); err == nil || !strings.Contains(err.Error(), "keys come over https") {
+		t.Errorf("a redirect to plain HTTP: %v", err)
+	}
+}
+
+// TestClockStep: a grant ends when the wall clock says so, however it came to do so.
+func TestClockStep(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "key")
+	key := newTestKey(t, "EdDSA")
+	b, err := MarshalKey(key)
+	if err == nil {
+		err = os.WriteFile(file, b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := New(t.Context(), Config{Keys: []string{file}, Refresh: time.Hour}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	g, err := a.token(mint(t, key, Claims{Claims: jwt.Claims{Expiry: jwt.NewNumericDate(now.Add(time.Hour))}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.mu.Lock()
+	a.sweep(now.Add(59*time.Minute), false)
+	alive := g.Context().Err() == nil
+	a.sweep(now.Add(61*time.Minute), false)
+	a.mu.Unlock()
+	if !alive || !errors.Is(context.Cause(g.Context()), ErrExpired) {
+		t.Errorf("alive %v, then %v", alive, context.Cause(g.Context()))
+	}
+}
+
+func FuzzVerify(f *testing.F) {
+	keys := []Key{newTestKey(f, "EdDSA"), newTestKey(f, "HS256"), newTestKey(f, "ES256")}
+	for _, k := range keys {
+		f.Add(mint(f, k, Claims{Publish: Prefixes{studio}}))
+	}
+	f.Add("eyJhbGciOiJub25lIn0.e30.")
+	f.Add(`{"payload":"e30","signatures":[]}`)
+	f.Fuzz(func(t *testing.T, raw string) {
+		_, _ = verify(raw, keys, "", "", time.Now())
+	})
+}
+
+func FuzzParseKeys(f *testing.F) {
+	for _, a := range []string{"EdDSA", "HS256", "ES256"} {
+		b, err := MarshalKey(newTestKey(f, a))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Add([]byte("-----BEGIN PUBLIC KEY-----\nAA==\n-----END PUBLIC KEY-----\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		keys, err := parseKeys(b)
+		if (err == nil) == (len(keys) == 0) {
+			t.Errorf("%d keys and %v", len(keys), err)
+		}
+	})
+}
+
+func FuzzPrefixes(f *testing.F) {
+	f.Add(`["holocast/studio",["a","b"],"/"]`)
+	f.Fuzz(func(t *testing.T, text string) {
+		var p, again Prefixes
+		if json.Unmarshal([]byte(text), &p) != nil {
+			return
+		}
+		b, err := json.Marshal(p)
+		if err == nil {
+			err = json.Unmarshal(b, &again)
+		}
+		if err != nil || !(rights{publish: p}).equal(rights{publish: again}) {
+			t.Errorf("%v becomes %s: %v, %v", p, b, again, err)
+		}
+	})
+}
