@@ -132,7 +132,11 @@ func TestChart(t *testing.T) {
 				t.Errorf("it has %s\nwant   %s", got, kinds)
 			}
 			fitTogether(t, all)
-			relayChecks(t, all["ConfigMap"].(*core.ConfigMap).Data["relay.yaml"])
+			config := all["ConfigMap"].(*core.ConfigMap).Data["relay.yaml"]
+			if set == "internet.yaml" && !(strings.Contains(config, "- https://watch.example.com\n") && strings.Contains(config, "- https://partner.example.org\n")) {
+				t.Errorf("the web viewer's page and another may connect:\n%s", config)
+			}
+			relayChecks(t, config)
 		})
 	}
 }
