@@ -133,8 +133,8 @@ func TestChart(t *testing.T) {
 			}
 			fitTogether(t, all)
 			config := all["ConfigMap"].(*core.ConfigMap).Data["relay.yaml"]
-			if set == "internet.yaml" && !(strings.Contains(config, "- https://watch.example.com\n") && strings.Contains(config, "- https://partner.example.org\n")) {
-				t.Errorf("the web viewer's page and another may connect:\n%s", config)
+			if both := "origins:\n- https://partner.example.org\n- https://watch.example.com\n"; set == "internet.yaml" && !strings.Contains(config, both) {
+				t.Errorf("the web viewer's page and another are to connect:\n%s", config)
 			}
 			relayChecks(t, config)
 		})
