@@ -20,7 +20,7 @@ export CGO_ENABLED := 1
 .DEFAULT_GOAL := help
 WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/package.json client-web/*.ts 2>/dev/null)
 
-.PHONY: help setup setup-test quic-go build web demo packages test test-deploy test-packages test-images site test-site test-go test-race test-quic-go test-openflow test-web test-unity fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
+.PHONY: help setup setup-test quic-go build web demo packages test test-deploy test-packages test-images arm64 sbom site test-site test-go test-race test-quic-go test-openflow test-web test-unity fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -140,6 +140,15 @@ test-packages: packages ## Test the packages in a container with systemd (root)
 test-images: ## Build the images and run them (root; Debian's buildah)
 	@tools/setup.sh --images
 	deploy/images/test.sh
+
+arm64: quic-go ## Build the programs for 64-bit ARM into bin/arm64
+	@tools/setup.sh --arm64
+	deploy/arm64.sh
+
+sbom: build ## Write what the programs and the web viewer are made of into build/packages (CycloneDX)
+	@mkdir -p build/packages
+	go run ./tools/sbom --version "$(or $(VERSION),development)" $(addprefix $(BIN)/,$(PROGRAMS)) >build/packages/holocast.cdx.json
+	cd client-web && npm sbom --sbom-format cyclonedx --omit dev >../build/packages/holocast-web.cdx.json
 
 site: build/site-venv/ready ## Build the documentation's site into build/site (needs Python)
 	@NO_MKDOCS_2_WARNING=1 build/site-venv/bin/mkdocs build --quiet --config-file deploy/site/mkdocs.yml

@@ -3,7 +3,8 @@
 # May be run any number of times. With --test also what the tests need, with --bpf what
 # compiling the eBPF programs needs (building does not: their objects are in the
 # repository), with --deploy what testing the packages needs, with --images what building
-# the images needs, with --site what building the documentation's site needs.
+# the images needs, with --site what building the documentation's site needs, with --arm64
+# what building for 64-bit ARM needs.
 set -euo pipefail
 
 min_go=1.26
@@ -46,6 +47,11 @@ elif [[ "${1:-}" == --deploy ]]; then
 elif [[ "${1:-}" == --images ]]; then
 	want buildah
 	want mmdebstrap
+elif [[ "${1:-}" == --arm64 ]]; then
+	want gcc-aarch64-linux-gnu
+	want libc6-dev-arm64-cross
+	want mmdebstrap
+	want qemu-user
 elif [[ "${1:-}" == --site ]]; then
 	python3 -c 'import ensurepip' 2>/dev/null || want python3-venv
 	want curl

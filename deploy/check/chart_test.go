@@ -132,7 +132,11 @@ func TestChart(t *testing.T) {
 				t.Errorf("it has %s\nwant   %s", got, kinds)
 			}
 			fitTogether(t, all)
-			relayChecks(t, all["ConfigMap"].(*core.ConfigMap).Data["relay.yaml"])
+			config := all["ConfigMap"].(*core.ConfigMap).Data["relay.yaml"]
+			if both := "origins:\n- https://partner.example.org\n- https://watch.example.com\n"; set == "internet.yaml" && !strings.Contains(config, both) {
+				t.Errorf("the web viewer's page and another are to connect:\n%s", config)
+			}
+			relayChecks(t, config)
 		})
 	}
 }

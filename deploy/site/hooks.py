@@ -31,6 +31,29 @@ def navigated(entry):
             yield from navigated(e)
 
 
+def section(nav, title):
+    """The pages of a section of the navigation."""
+    for entry in nav:
+        for name, pages in entry.items() if isinstance(entry, dict) else ():
+            if name == title:
+                return pages
+            found = section(pages, title) if isinstance(pages, list) else None
+            if found is not None:
+                return found
+    return None
+
+
+def on_config(config):
+    """Pages that the navigation does not name come where their like are."""
+    named = set(navigated(config.nav))
+    for path in sorted(Path(config.docs_dir).rglob("*.md")):
+        page = path.relative_to(config.docs_dir).as_posix()
+        if page not in named:
+            title = {"adr": "Decisions", "results": "Results"}.get(page.split("/")[0], "Build on it")
+            section(config.nav, title).append(page)
+    return config
+
+
 def on_files(files, config):
     copied.clear()
     for page in navigated(config.nav):

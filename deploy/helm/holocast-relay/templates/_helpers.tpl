@@ -53,12 +53,15 @@ app.kubernetes.io/part-of: holocast
 {{- else if not .Values.config.auth }}
 {{- fail "auth.keysSecret: which secret has the keys that sign tokens? relay key relay.key makes one; auth.insecure lets everybody publish and watch" }}
 {{- end }}
-{{- if .Values.ingress.enabled }}{{ $_ := set $own "origins" (list (printf "https://%s" .Values.ingress.host)) }}{{ end -}}
 {{- if .Values.web }}{{ $_ := set $own "web" "/usr/share/holocast/web" }}{{ end -}}
 {{- if include "relay.certificate" . }}
 {{- $_ := set $own "tls" (dict "certificate" "/etc/holocast/tls/tls.crt" "key" "/etc/holocast/tls/tls.key") }}
 {{- else }}
 {{- $_ := set $own "tls" (dict "hosts" (list "localhost" (include "relay.fullname" .) (printf "%s.%s.svc" (include "relay.fullname" .) .Release.Namespace))) }}
 {{- end -}}
-{{- toYaml (mergeOverwrite $own (deepCopy .Values.config)) }}
+{{- $all := mergeOverwrite $own (deepCopy .Values.config) }}
+{{- if .Values.ingress.enabled }}
+{{- $_ := set $all "origins" (append (.Values.config.origins | default list) (printf "https://%s" .Values.ingress.host) | uniq) }}
+{{- end }}
+{{- toYaml $all }}
 {{- end }}
