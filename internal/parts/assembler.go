@@ -1,0 +1,457 @@
+package parts
+
+import (
+	"slices"
+	"time"
+
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+)
+
+// Bounds of what an Assembler holds, whatever it is given.
+const (
+	maxFrames   = 16  // groups being put together
+	maxHoles    = 256 // gaps in the object IDs of one group
+	maxStarts   = 255 // payloads of one group
+	history     = 64  // groups remembered after they were whole or given up
+	partCost    = 128 // bytes of memory besides a part's payload
+	roomOfWhole = 4   // payloads of the greatest length that are held at a time
+)
+
+// When parts that have not come are taken for lost.
+const (
+	// Reordering is how many later parts of a group tell that one was lost
+	// (RFC 9002 §6.1.1).
+	reordering = 3
+	// quiet is how long nothing of a group has come before its missing end is
+	// asked for; a quarter of the round-trip time if that is longer.
+	quiet = 8 * time.Millisecond
+	// Requests for parts nearer to each other than this are one: what comes twice
+	// costs less than another message.
+	nearby = 8
+	// maxRequests of one group ask for exactly what is missing; further ones for
+	// everything from the first missing part to the last.
+	maxRequests = 16
+)
+
+// defaultTimeout is for tracks without a delivery timeout.
+const defaultTimeout = 2 * time.Second
+
+// Limits bound an Assembler.
+type Limits struct {
+	// MaxPayload is the greatest payload taken, bytes. Four times as much is held of
+	// all groups together.
+	MaxPayload int
+	// Timeout is how long after its first part a group is given up; 0 is 2 s.
+	Timeout time.Duration
+}
+
+// Stats are an Assembler's counters.
+type Stats struct {
+	Frames    uint64 `json:"frames"`     // groups that came whole
+	Repaired  uint64 `json:"repaired"`   // of those, groups that fetched parts made whole
+	Abandoned uint64 `json:"abandoned"`  // groups given up
+	PartsLost uint64 `json:"parts_lost"` // parts that had not come when their group was given up
+	Requests  uint64 `json:"requests"`   // for missing parts
+	Requested uint64 `json:"requested"`  // parts asked for, among them such as were there
+	Late      uint64 `json:"late"`       // parts of groups that were whole or given up
+	Duplicate uint64 `json:"duplicate"`  // parts that were there already, whatever they held
+	Refused   uint64 `json:"refused"`    // parts that contradict others, or exceed a bound
+}
+
+// Add adds the counters of o.
+func (s *Stats) Add(o Stats) {
+	s.Frames += o.Frames
+	s.Repaired += o.Repaired
+	s.Abandoned += o.Abandoned
+	s.PartsLost += o.PartsLost
+	s.Requests += o.Requests
+	s.Requested += o.Requested
+	s.Late += o.Late
+	s.Duplicate += o.Duplicate
+	s.Refused += o.Refused
+}
+
+// Payload is one that is whole.
+type Payload struct {
+	Group    uint64
+	Object   uint64 // ID of its first part
+	Priority uint8
+	Last     bool // no other payload of the group follows, as far as is known
+	Bytes    []byte
+	Arrived  time.Time // the group's first part
+}
+
+// Request asks for the objects First to Last of a group.
+type Request struct{ Group, First, Last uint64 }
+
+// Assembler puts payloads together from their parts. It is for one goroutine at a time,
+// reads no clock, and keeps the payloads it is given.
+type Assembler struct {
+	limits Limits
+	frames []*frame // oldest first
+	past   []uint64 // groups that are no longer taken, oldest first
+	bytes  int
+	stats  Stats
+}
+
+// NewAssembler returns one that holds nothing.
+func NewAssembler(l Limits) *Assembler {
+	if l.Timeout <= 0 {
+		l.Timeout = defaultTimeout
+	}
+	return &Assembler{limits: l}
+}
+
+// frame is a group being put together.
+type frame struct {
+	group    uint64
+	began    time.Time
+	newest   time.Time // when the last part came that was not fetched
+	parts    map[uint64][]byte
+	next     uint64  // one above the greatest ID that came, or is known to be
+	reached  uint64  // one above the greatest ID that came unfetched
+	holes    []hole  // below next, ascending
+	starts   []start // ascending
+	end      uint64  // one above the last object's ID; 0 = unknown
+	requests int
+	fetched  bool // a fetched part was of use
+	bytes    int
+}
+
+// hole is a range of IDs that have not come.
+type hole struct {
+	first, last uint64
+	asked       bool
+}
+
+// start is the first part of a payload.
+type start struct {
+	first, last uint64 // of the payload's parts
+	length      int
+	size        int // of each part but the last
+	priority    uint8
+	done        bool
+}
+
+// Add takes a part and returns the payloads that it made whole. fetched says that it is
+// the answer to a request.
+func (a *Assembler) Add(d *moqt.Datagram, fetched bool, now time.Time) []Payload {
+	if d.Status != wire.StatusNormal {
+		return nil
+	}
+	if slices.Contains(a.past, d.Group) {
+		a.stats.Late++
+		return nil
+	}
+	f := a.frame(d.Group)
+	if d.Object >= maxObjects || len(d.Payload) > a.limits.MaxPayload || f != nil && f.end > 0 && d.Object >= f.end {
+		a.stats.Refused++
+		return nil
+	}
+	if f == nil {
+		f = a.open(d.Group, now)
+	}
+	if !fetched {
+		f.newest = now
+		f.reached = max(f.reached, d.Object+1)
+	}
+	if !f.fill(d.Object) {
+		a.stats.Duplicate++
+		return nil
+	}
+	f.parts[d.Object] = d.Payload
+	f.bytes += len(d.Payload) + partCost
+	a.bytes += len(d.Payload) + partCost
+	f.fetched = f.fetched || fetched
+	if d.EndOfGroup {
+		if f.end > 0 || f.next > d.Object+1 {
+			a.stats.Refused++ // the group has gone on behind this end
+		} else {
+			f.end = d.Object + 1
+		}
+	}
+	if length, ok := d.Properties.Int(LengthProperty); ok && !f.begin(d, length, a.limits.MaxPayload) {
+		a.stats.Refused++
+	}
+	whole := a.collect(f, d.Object)
+	if f.whole() {
+		a.stats.Frames++
+		if f.fetched {
+			a.stats.Repaired++
+		}
+		a.forget(f)
+	} else if len(f.holes) > maxHoles {
+		a.abandon(f)
+	}
+	for a.bytes > roomOfWhole*a.limits.MaxPayload && len(a.frames) > 0 {
+		a.abandon(a.frames[0])
+	}
+	return whole
+}
+
+func (a *Assembler) frame(group uint64) *frame {
+	for _, f := range a.frames {
+		if f.group == group {
+			return f
+		}
+	}
+	return nil
+}
+
+// fill notes that an object came; false if it was there.
+func (f *frame) fill(id uint64) bool {
+	if id >= f.next {
+		f.expect(id)
+		f.next = id + 1
+		return true
+	}
+	i, found := slices.BinarySearchFunc(f.holes, id, func(h hole, id uint64) int {
+		switch {
+		case h.last < id:
+			return -1
+		case h.first > id:
+			return 1
+		}
+		return 0
+	})
+	if !found {
+		return false
+	}
+	h := f.holes[i]
+	switch {
+	case h.first == h.last:
+		f.holes = slices.Delete(f.holes, i, i+1)
+	case id == h.first:
+		f.holes[i].first++
+	case id == h.last:
+		f.holes[i].last--
+	default:
+		f.holes[i].last = id - 1
+		f.holes = slices.Insert(f.holes, i+1, hole{id + 1, h.last, h.asked})
+	}
+	return true
+}
+
+// expect makes a hole of the IDs from next to one below end.
+func (f *frame) expect(end uint64) {
+	if end > f.next {
+		f.holes = append(f.holes, hole{first: f.next, last: end - 1})
+		f.next = end
+	}
+}
+
+// begin notes that the part d begins a payload of length bytes; false if that cannot be.
+func (f *frame) begin(d *moqt.Datagram, length uint64, most int) bool {
+	size := uint64(len(d.Payload))
+	if length > uint64(most) || size > length || size == 0 && length > 0 || len(f.starts) == maxStarts {
+		return false
+	}
+	last := d.Object
+	if length > size {
+		last += (length - 1) / size
+	}
+	if last >= maxObjects || f.end > 0 && last >= f.end {
+		return false
+	}
+	i, _ := slices.BinarySearchFunc(f.starts, d.Object, func(s start, id uint64) int { return int(s.first) - int(id) })
+	if i > 0 && f.starts[i-1].last >= d.Object || i < len(f.starts) && f.starts[i].first <= last {
+		return false // inside another payload
+	}
+	f.starts = slices.Insert(f.starts, i, start{first: d.Object, last: last, length: int(length), size: int(size), priority: d.Priority})
+	return true
+}
+
+// missing reports whether any of the IDs from first to last has not come.
+func (f *frame) missing(first, last uint64) bool {
+	if last >= f.next {
+		return true
+	}
+	i, _ := slices.BinarySearchFunc(f.holes, first, func(h hole, id uint64) int { return int(h.last) - int(id) })
+	return i < len(f.holes) && f.holes[i].first <= last
+}
+
+// collect takes the payload that the part id made whole, if it did.
+func (a *Assembler) collect(f *frame, id uint64) (whole []Payload) {
+	for i := range f.starts {
+		s := &f.starts[i]
+		if s.done || id < s.first || id > s.last || f.missing(s.first, s.last) {
+			continue
+		}
+		s.done = true
+		b, ok := make([]byte, 0, s.length), true
+		for id := s.first; id <= s.last; id++ {
+			p := f.parts[id]
+			ok = ok && (len(p) == s.size || id == s.last) && len(b)+len(p) <= s.length
+			if ok {
+				b = append(b, p...)
+			}
+			delete(f.parts, id)
+			f.bytes -= len(p) + partCost
+			a.bytes -= len(p) + partCost
+		}
+		if !ok || len(b) != s.length {
+			a.stats.Refused += s.last - s.first + 1
+			continue
+		}
+		whole = append(whole, Payload{
+			Group: f.group, Object: s.first, Priority: s.priority, Last: s.last+1 == f.end, Bytes: b, Arrived: f.began,
+		})
+	}
+	return whole
+}
+
+// whole reports whether all of the group is here.
+func (f *frame) whole() bool { return f.end > 0 && f.next >= f.end && len(f.holes) == 0 && f.ready() }
+
+// ready reports whether each payload whose beginning is known is whole, and there is one.
+func (f *frame) ready() bool {
+	return len(f.starts) > 0 && !slices.ContainsFunc(f.starts, func(s start) bool { return !s.done })
+}
+
+// abandon gives a group up.
+func (a *Assembler) abandon(f *frame) {
+	if f.lost() == 0 && f.ready() { // all is there but for the word that nothing follows
+		a.stats.Frames++
+		if f.fetched {
+			a.stats.Repaired++
+		}
+	} else {
+		a.stats.Abandoned++
+		a.stats.PartsLost += f.lost()
+	}
+	a.forget(f)
+}
+
+// lost counts the parts that have not come, as far as is known.
+func (f *frame) lost() (n uint64) {
+	for _, h := range f.holes {
+		n += h.last - h.first + 1
+	}
+	if e := f.expected(); e > f.next {
+		n += e - f.next
+	}
+	return n
+}
+
+// expected is one above the last ID that is known to exist.
+func (f *frame) expected() uint64 {
+	e := f.end
+	if n := len(f.starts); n > 0 {
+		e = max(e, f.starts[n-1].last+1)
+	}
+	return e
+}
+
+// forget drops what is held of a group and takes no more of it.
+func (a *Assembler) forget(f *frame) {
+	a.bytes -= f.bytes
+	a.frames = slices.DeleteFunc(a.frames, func(o *frame) bool { return o == f })
+	if len(a.past) == history {
+		a.past = slices.Delete(a.past, 0, 1)
+	}
+	a.past = append(a.past, f.group)
+}
+
+// Due gives up the groups whose time is over and returns what is to be asked for now, at
+// most limit requests. Each part is asked for once, and only if an answer can come in
+// time.
+func (a *Assembler) Due(now time.Time, rtt time.Duration, limit int) (list []Request) {
+	for len(a.frames) > 0 && now.Sub(a.frames[0].began) >= a.limits.Timeout {
+		a.abandon(a.frames[0])
+	}
+	for i, f := range a.frames {
+		if now.Add(rtt).Sub(f.began) >= a.limits.Timeout {
+			continue
+		}
+		still := now.Sub(f.newest) >= max(quiet, rtt/4)
+		over := still || i < len(a.frames)-1 && a.frames[len(a.frames)-1].newest.After(f.newest)
+		if still {
+			f.expect(f.expected())
+		}
+		if len(list) < limit {
+			list = a.ask(f, over, limit, list)
+		}
+	}
+	return list
+}
+
+// ask appends the requests for what a group lacks; over says that what has not come
+// will not.
+func (a *Assembler) ask(f *frame, over bool, limit int, list []Request) []Request {
+	var open *Request
+	for i := range f.holes {
+		h := &f.holes[i]
+		if h.asked || !over && h.last+reordering >= f.reached {
+			continue
+		}
+		switch {
+		case open != nil && (h.first-open.Last <= nearby || f.requests > maxRequests):
+			open.Last = h.last
+		case len(list) == limit:
+			continue
+		default:
+			list = append(list, Request{f.group, h.first, h.last})
+			open = &list[len(list)-1]
+			f.requests++
+			a.stats.Requests++
+		}
+		h.asked = true
+	}
+	for _, r := range list {
+		if r.Group == f.group {
+			a.stats.Requested += r.Last - r.First + 1
+		}
+	}
+	return list
+}
+
+// Next is when to call Due, if no part comes before; false while nothing is held.
+func (a *Assembler) Next(rtt time.Duration) (at time.Time, ok bool) {
+	for i, f := range a.frames {
+		deadline := f.began.Add(a.limits.Timeout)
+		if i == 0 {
+			at = deadline
+		}
+		still := f.newest.Add(max(quiet, rtt/4))
+		if f.incomplete() && still.Before(at) && still.Add(rtt).Before(deadline) {
+			at = still
+		}
+	}
+	return at, len(a.frames) > 0
+}
+
+// Expect says that the objects of a group up to last are on their way, fetched: they are
+// not asked for.
+func (a *Assembler) Expect(group, last uint64, now time.Time) {
+	if last >= maxObjects || a.frame(group) != nil || slices.Contains(a.past, group) {
+		return
+	}
+	f := a.open(group, now)
+	f.holes, f.next = []hole{{0, last, true}}, last+1
+}
+
+// open begins a group.
+func (a *Assembler) open(group uint64, now time.Time) *frame {
+	if len(a.frames) == maxFrames {
+		a.abandon(a.frames[0])
+	}
+	f := &frame{group: group, began: now, newest: now, parts: map[uint64][]byte{}}
+	a.frames = append(a.frames, f)
+	return f
+}
+
+// incomplete reports whether there is something to ask for once the group is quiet.
+func (f *frame) incomplete() bool {
+	return f.expected() > f.next || slices.ContainsFunc(f.holes, func(h hole) bool { return !h.asked })
+}
+
+// Stats returns the counters.
+func (a *Assembler) Stats() Stats { return a.stats }
+
+// Close gives up what is held.
+func (a *Assembler) Close() {
+	for len(a.frames) > 0 {
+		a.abandon(a.frames[0])
+	}
+}

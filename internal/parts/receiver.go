@@ -1,0 +1,151 @@
+package parts
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+)
+
+// Fetches that a Receiver has under way at a time, and what they come before: a frame
+// that waits for them is older than what is sent meanwhile.
+const (
+	maxFetches    = 8
+	fetchPriority = uint8(64)
+)
+
+// Receiver puts the payloads of one subscription together. What came by other means,
+// such as the joining FETCH, goes to Add.
+type Receiver struct {
+	sub  *moqt.Subscription
+	take func(Payload)
+
+	mu       sync.Mutex
+	a        *Assembler
+	fetching int
+	timer    *time.Timer
+	closed   bool
+	fetches  sync.WaitGroup
+	ctx      context.Context
+	stop     context.CancelFunc
+}
+
+// NewReceiver returns one for sub. take is called with each payload that is whole, one at
+// a time, from goroutines of the receiver.
+func NewReceiver(ctx context.Context, sub *moqt.Subscription, l Limits, take func(Payload)) *Receiver {
+	r := &Receiver{sub: sub, take: take, a: NewAssembler(l)}
+	r.ctx, r.stop = context.WithCancel(ctx)
+	r.timer = time.AfterFunc(time.Hour, r.look)
+	r.timer.Stop()
+	if sub.Largest != nil { // its group is fetched as far as it is the past
+		r.a.Expect(sub.Largest.Group, sub.Largest.Object, time.Now())
+	}
+	return r
+}
+
+// Run takes the subscription's datagrams until that or the context ends, and returns
+// why. What was not whole then is given up.
+func (r *Receiver) Run() error {
+	defer r.fetches.Wait()
+	defer r.close()
+	for {
+		d, err := r.sub.AcceptDatagram(r.ctx)
+		if err != nil {
+			return err
+		}
+		r.Add(d, false)
+	}
+}
+
+func (r *Receiver) close() {
+	r.stop()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	r.timer.Stop()
+	r.a.Close()
+}
+
+// Add takes a part; fetched says that it is no datagram of the subscription.
+func (r *Receiver) Add(d *moqt.Datagram, fetched bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
+	for _, p := range r.a.Add(d, fetched, time.Now()) {
+		r.take(p)
+	}
+	r.ask()
+}
+
+// look is the timer's.
+func (r *Receiver) look() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ask()
+}
+
+// Stats returns the counters.
+func (r *Receiver) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.a.Stats()
+}
+
+// ask sends what requests are due and sets the timer for the next. r.mu is held.
+func (r *Receiver) ask() {
+	if r.closed {
+		return
+	}
+	now, rtt := time.Now(), r.sub.Session().Stats().RTT
+	for _, q := range r.a.Due(now, rtt, maxFetches-r.fetching) {
+		r.fetching++
+		r.fetches.Go(func() { r.fetch(q) })
+	}
+	if at, ok := r.a.Next(rtt); ok {
+		r.timer.Reset(max(time.Millisecond, at.Sub(now)))
+	} else {
+		r.timer.Stop()
+	}
+}
+
+// fetch asks for missing parts. What the peer does not have is lost.
+func (r *Receiver) fetch(q Request) {
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.fetching--
+		r.ask()
+	}()
+	ctx, cancel := context.WithTimeout(r.ctx, r.a.limits.Timeout)
+	defer cancel()
+	f, err := r.sub.Session().Fetch(ctx, r.sub.Track(), moqt.Location{Group: q.Group, Object: q.First},
+		moqt.Location{Group: q.Group, Object: q.Last + 1}, moqt.FetchOptions{Priority: new(fetchPriority)})
+	if err != nil {
+		return
+	}
+	defer f.Cancel()
+	defer context.AfterFunc(ctx, f.Cancel)()
+	for {
+		o, err := f.Next()
+		if err != nil {
+			return // its end, or it was given up
+		}
+		if o.Range != wire.RangeNone {
+			continue
+		}
+		b, err := f.ReadPayload(nil, r.a.limits.MaxPayload)
+		if err != nil {
+			return
+		}
+		r.Add(Fetched(o, b), true)
+	}
+}
+
+// Fetched is an object of a FETCH response as a part.
+func Fetched(o wire.FetchObject, payload []byte) *moqt.Datagram {
+	return &moqt.Datagram{Group: o.Group, Object: o.Object, Priority: o.Priority, Properties: o.Properties, Payload: payload}
+}
