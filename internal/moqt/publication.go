@@ -23,6 +23,9 @@ type TrackInfo struct {
 	Expires time.Duration
 	// NewGroup, if set, is called when the subscriber requests a new group.
 	NewGroup func(group uint64)
+	// Alias, if set, is the track alias to use if the session has it free: a relay's
+	// upstream's, so that datagrams can be forwarded as they are.
+	Alias *uint64
 }
 
 func (i TrackInfo) largest() *Location {
@@ -140,11 +143,40 @@ func (s *Session) newPublication(track TrackName, r *requestStream, info TrackIn
 			p.own.subgroup = timeout(kv.Int)
 		}
 	}
-	s.mu.Lock()
-	p.alias = s.nextAlias
-	s.nextAlias++
-	s.mu.Unlock()
+	p.alias = s.takeAlias(track, info.Alias)
 	return p
+}
+
+// Aliases that nobody wishes for count from 0 at a client and from serverAliases at a
+// server, so that those of a relay's upstream, mostly a client, are free downstream.
+// Larger ones than these two bytes hold would be a byte more in each datagram.
+const (
+	serverAliases    = 1 << 13
+	maxWishedAliases = 1024 // of a session
+)
+
+// takeAlias returns the alias of a new publication. An alias is never another track's
+// later: objects of the first may still be in flight.
+func (s *Session) takeAlias(track TrackName, wish *uint64) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if wish != nil && (*wish < s.firstAlias || *wish >= s.nextAlias) {
+		switch of, taken := s.wished[*wish]; {
+		case taken && of == track.String():
+			return *wish
+		case !taken && len(s.wished) < maxWishedAliases:
+			s.wished[*wish] = track.String()
+			return *wish
+		}
+	}
+	for {
+		alias := s.nextAlias
+		s.nextAlias++
+		if _, taken := s.wished[alias]; !taken {
+			return alias
+		}
+		delete(s.wished, alias) // it is below the next one now
+	}
 }
 
 // timeout converts milliseconds of the wire; an absurd one is as good as none.
@@ -354,6 +386,7 @@ func (p *Publication) end(cause error) {
 	p.open = nil
 	p.mu.Unlock()
 	p.cancel(cause)
+	p.s.sendq.forget(p)
 	for w := range open {
 		w.reset(wire.StreamCancelled)
 	}
@@ -385,8 +418,9 @@ func (p *Publication) Done(code wire.DoneCode, reason string) error {
 const datagramHeader = 32
 
 // SendDatagram sends an object as a datagram; TrackAlias is filled in. It never
-// waits: what the transport cannot take, or not within the shorter of the delivery
-// timeouts, is dropped and counted.
+// waits: datagrams queue for the transport by priority, and what it cannot take in time
+// is dropped and counted: one that has missed the shorter of the delivery timeouts, and
+// at a bottleneck whole groups.
 func (p *Publication) SendDatagram(d Datagram) error {
 	if p.ctx.Err() != nil {
 		return context.Cause(p.ctx)
@@ -394,20 +428,27 @@ func (p *Publication) SendDatagram(d Datagram) error {
 	if !p.Forwarding() {
 		return ErrNotForwarding
 	}
-	if len(p.s.sendq) == cap(p.s.sendq) { // saves the encoding
-		p.s.count.datagramsUnsent.Add(1)
-		return ErrQueueFull
-	}
 	d.TrackAlias = p.alias
 	b, err := d.Append(make([]byte, 0, datagramHeader+len(d.Properties)+len(d.Payload)))
 	if err != nil {
 		return err
 	}
-	var deadline time.Time
+	now := time.Now()
+	out := outgoingDatagram{b: b}
 	if t := shorter(p.DeliveryTimeouts()); t > 0 {
-		deadline = time.Now().Add(t)
+		out.deadline = now.Add(t)
 	}
-	return p.s.queueDatagram(b, deadline)
+	prio := d.Priority
+	if d.DefaultPriority {
+		prio = p.defaultPriority
+	}
+	dropped, queued := p.s.sendq.push(p, d.Group, uint16(p.Priority())<<8|uint16(prio), out, now)
+	if !queued {
+		dropped++
+		err = ErrQueueFull
+	}
+	p.s.count.datagramsUnsent.Add(uint64(dropped))
+	return err
 }
 
 // OpenSubgroup begins a subgroup stream; TrackAlias is filled in. It does not

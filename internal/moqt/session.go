@@ -29,7 +29,6 @@ const (
 	maxDatagramQueue   = 1024 // datagrams of one subscription not yet read
 	maxOrphanStreams   = 256  // subgroups whose alias is not known yet
 	maxOrphanDatagrams = 256  // datagrams whose alias is not known yet
-	maxSendDatagrams   = 256  // datagrams waiting for the transport
 	maxRetiredAliases  = 1024 // aliases remembered after a subscription ended
 	maxUpdates         = 64   // REQUEST_UPDATEs of one subscription not yet answered
 	maxRequestGaps     = 4096 // of request IDs that were not seen
@@ -142,7 +141,7 @@ type Session struct {
 	serving chan struct{} // closed by Serve
 	handler Handler
 
-	sendq    chan outgoingDatagram
+	sendq    *datagramQueue
 	nextSlot atomic.Uint64 // of a stream of objects
 
 	controlMu  sync.Mutex
@@ -150,10 +149,12 @@ type Session struct {
 	goawaySent bool
 
 	mu            sync.Mutex
-	changed       chan struct{} // closed and replaced when an alias or request appears
-	nextRequest   uint64        // ours
-	requests      requestIDs    // the peer's
-	nextAlias     uint64        // ours
+	changed       chan struct{}     // closed and replaced when an alias or request appears
+	nextRequest   uint64            // ours
+	requests      requestIDs        // the peer's
+	firstAlias    uint64            // of ours that nobody wished for
+	nextAlias     uint64            // after the last of these
+	wished        map[uint64]string // tracks of the others of ours
 	goawayTold    bool
 	tokens        tokenCache
 	subscriptions map[uint64]*Subscription // receiving, by alias
@@ -177,11 +178,6 @@ type orphanDatagram struct {
 	seen time.Time
 }
 
-type outgoingDatagram struct {
-	b        []byte
-	deadline time.Time // zero = none
-}
-
 // role is this endpoint's part, publisher or subscriber, in the subscription of a
 // track. There is one of each at a time (§5.1).
 type role struct{ track string }
@@ -191,9 +187,9 @@ func newSession(ctx context.Context, c conn, client bool, local *wire.Setup, cfg
 	s := &Session{
 		conn: c, client: client, local: local, log: cmp.Or(cfg.Log, slog.Default()), wait: cfg.wait(),
 		set: make(chan struct{}), serving: make(chan struct{}), changed: make(chan struct{}),
-		sendq:         make(chan outgoingDatagram, maxSendDatagrams),
+		sendq:         newDatagramQueue(),
 		subscriptions: map[uint64]*Subscription{}, retired: map[uint64]struct{}{},
-		receiving: map[string]*role{}, sending: map[string]*role{},
+		receiving: map[string]*role{}, sending: map[string]*role{}, wished: map[uint64]string{},
 		joinable: map[uint64]*Publication{}, lingering: map[*SubgroupWriter]time.Time{}, fetches: map[uint64]chan *FetchReader{},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
@@ -202,6 +198,7 @@ func newSession(ctx context.Context, c conn, client bool, local *wire.Setup, cfg
 	s.tokens.limit = cfg.MaxAuthTokenCacheSize
 	if !client {
 		s.nextRequest = 1
+		s.firstAlias, s.nextAlias = serverAliases, serverAliases
 	}
 	s.requests.parity = 1 - s.nextRequest
 	s.requests.next = s.requests.parity
@@ -281,6 +278,9 @@ func (s *Session) RemoteAddr() net.Addr { return s.conn.quic().RemoteAddr() }
 
 // WebTransport reports whether the session runs over WebTransport.
 func (s *Session) WebTransport() bool { return s.conn.webTransport() }
+
+// RTT is the smoothed round-trip time of the connection.
+func (s *Session) RTT() time.Duration { return s.conn.quic().ConnectionStats().SmoothedRTT }
 
 // Stats returns the session's counters now.
 func (s *Session) Stats() Stats {
@@ -629,35 +629,29 @@ func (s *Session) deliverDatagram(d *wire.Datagram) {
 	}
 }
 
+// sendDatagrams hands datagrams to the transport, which takes them at the pace of its
+// congestion control. One that has missed its deadline by then is dropped.
 func (s *Session) sendDatagrams() {
 	for {
-		select {
-		case d := <-s.sendq:
-			if !d.deadline.IsZero() && time.Now().After(d.deadline) {
-				s.count.datagramsUnsent.Add(1)
+		d, ok := s.sendq.pop()
+		if !ok {
+			select {
+			case <-s.sendq.ready:
 				continue
+			case <-s.ctx.Done():
+				return
 			}
-			if err := s.conn.sendDatagram(d.b); err != nil {
-				s.count.datagramsUnsent.Add(1)
-				if !errors.Is(err, ErrDatagramTooLarge) {
-					return
-				}
-			}
-		case <-s.ctx.Done():
-			return
 		}
-	}
-}
-
-// queueDatagram hands b to the transport without waiting for it. Where the
-// transport lags, b is dropped at the deadline.
-func (s *Session) queueDatagram(b []byte, deadline time.Time) error {
-	select {
-	case s.sendq <- outgoingDatagram{b, deadline}:
-		return nil
-	default:
-		s.count.datagramsUnsent.Add(1)
-		return ErrQueueFull
+		if !d.deadline.IsZero() && time.Now().After(d.deadline) {
+			s.count.datagramsUnsent.Add(1)
+			continue
+		}
+		if err := s.conn.sendDatagram(d.b); err != nil {
+			s.count.datagramsUnsent.Add(1)
+			if !errors.Is(err, ErrDatagramTooLarge) {
+				return
+			}
+		}
 	}
 }
 

@@ -54,14 +54,16 @@ var changed = map[string]func(src []byte) ([]byte, error){
 		}
 		return patchConnectionExternal(src)
 	},
+	"datagram_queue.go":                          setConstant("maxDatagramRcvQueueLen", receivedDatagrams),
 	"frame_sorter.go":                            patchFrameSorter,
 	"framer.go":                                  patchFramer,
+	"http3/state_tracking_stream.go":             setConstant("streamDatagramQueueLen", receivedDatagrams),
 	"internal/ackhandler/ecn.go":                 patchECN,
 	"internal/ackhandler/packet.go":              patchPacket,
 	"internal/ackhandler/sent_packet_handler.go": patchSentPacketHandler,
 	"internal/ackhandler/sent_packet_history.go": patchSentPacketHistory,
 	"internal/handshake/updatable_aead.go":       patchUpdatableAEAD,
-	"internal/protocol/params.go":                patchParams,
+	"internal/protocol/params.go":                setConstant("MaxConnUnprocessedPackets", unprocessedPackets),
 	"send_conn.go":                               patchSendConn,
 	"send_stream.go":                             patchSendStream,
 }
@@ -206,6 +208,11 @@ func patchConnection(src []byte) ([]byte, error) {
 // processor for that long loses a burst, which the sender takes for congestion.
 const unprocessedPackets = "2048"
 
+// receivedDatagrams is how many received DATAGRAM frames may wait for the application.
+// A frame of a camera is hundreds at once; quic-go drops those beyond 128, and beyond 32
+// of a WebTransport session.
+const receivedDatagrams = "2048"
+
 // patchFrameSorter makes the gaps that a stream may have depend on the data that lies
 // between them, and finds the gap that a frame falls into without walking all of them:
 //
@@ -280,24 +287,26 @@ func patchFramer(src []byte) ([]byte, error) {
 	return apply(src, edits)
 }
 
-// patchParams sets MaxConnUnprocessedPackets.
-func patchParams(src []byte) ([]byte, error) {
-	s, err := parse("params.go", src)
-	if err != nil {
-		return nil, err
-	}
-	var edits []edit
-	ast.Inspect(s.file, func(n ast.Node) bool {
-		v, ok := n.(*ast.ValueSpec)
-		if ok && len(v.Names) == 1 && len(v.Values) == 1 && v.Names[0].Name == "MaxConnUnprocessedPackets" {
-			edits = append(edits, s.replace(v.Values[0], unprocessedPackets))
+// setConstant gives a constant another value.
+func setConstant(name, value string) func(src []byte) ([]byte, error) {
+	return func(src []byte) ([]byte, error) {
+		s, err := parse(name, src)
+		if err != nil {
+			return nil, err
 		}
-		return true
-	})
-	if len(edits) != 1 {
-		return nil, fmt.Errorf("found %d declarations of MaxConnUnprocessedPackets, not 1", len(edits))
+		var edits []edit
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			v, ok := n.(*ast.ValueSpec)
+			if ok && len(v.Names) == 1 && len(v.Values) == 1 && v.Names[0].Name == name {
+				edits = append(edits, s.replace(v.Values[0], value))
+			}
+			return true
+		})
+		if len(edits) != 1 {
+			return nil, fmt.Errorf("found %d declarations of %s, not 1", len(edits), name)
+		}
+		return apply(src, edits)
 	}
-	return apply(src, edits)
 }
 
 // patchSendConn puts our Write, which knows which errors pass, before a connection's

@@ -80,8 +80,12 @@ func TestPatchRefusesAnotherQuicGo(t *testing.T) {
 	if _, err := patchSendStream([]byte("package quic\n\ntype SendStream struct{}\n")); err == nil {
 		t.Error("no method CancelWrite: no error")
 	}
-	if _, err := patchParams([]byte("package protocol\n\nconst MaxAcceptQueueSize = 32\n")); err == nil {
+	if _, err := setConstant("MaxConnUnprocessedPackets", "2")([]byte("package protocol\n\nconst MaxAcceptQueueSize = 32\n")); err == nil {
 		t.Error("no constant: no error")
+	}
+	out, err := setConstant("queueLen", "2048")([]byte("package quic\n\nconst (\n\ta = 1\n\tqueueLen = 128\n)\n"))
+	if err != nil || !strings.Contains(string(out), "queueLen = 2048") || !strings.Contains(string(out), "= 1\n") {
+		t.Errorf("%v:\n%s", err, out)
 	}
 }
 

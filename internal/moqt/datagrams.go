@@ -1,0 +1,209 @@
+package moqt
+
+import (
+	"container/heap"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Bounds of the datagrams of a session that wait for the transport. A frame may be
+// hundreds of datagrams at once.
+const (
+	maxDatagramBytes  = 4 << 20 // of all of them
+	maxDatagramGroups = 1024    // that they are of
+	datagramCost      = 64      // of each, besides its bytes
+	// A publication of which more waits is not worth sending in full once groups have
+	// waited for this long: groups after them would wait as long.
+	fewDatagramBytes = 64 << 10
+	datagramPatience = 100 * time.Millisecond
+)
+
+// datagramQueue holds the datagrams of a session that the transport has not taken yet.
+// They leave by priority, then group after group as these began. At a bottleneck it drops
+// groups whole: of a frame that misses a part the others are of no use.
+type datagramQueue struct {
+	mu    sync.Mutex
+	order groupHeap
+	lines map[*Publication]*datagramLine
+	bytes int
+	begun uint64
+	ready chan struct{} // signalled when there is something to send
+}
+
+// datagramLine is what waits of one publication.
+type datagramLine struct {
+	groups []*datagramGroup // as they began
+	bytes  int
+}
+
+// datagramGroup is what waits of one group.
+type datagramGroup struct {
+	p        *Publication
+	group    uint64
+	priority uint16 // the subscriber's, then the publisher's; lower first
+	number   uint64 // of groups, as they began
+	at       int    // in the heap
+	began    time.Time
+	started  bool // some of it was sent
+	list     []outgoingDatagram
+	bytes    int
+}
+
+type outgoingDatagram struct {
+	b        []byte
+	deadline time.Time // zero = none
+}
+
+func newDatagramQueue() *datagramQueue {
+	return &datagramQueue{lines: map[*Publication]*datagramLine{}, ready: make(chan struct{}, 1)}
+}
+
+// push queues a datagram of a group. It returns how many were dropped for it, and
+// whether it was queued.
+func (q *datagramQueue) push(p *Publication, group uint64, priority uint16, d outgoingDatagram, now time.Time) (dropped int, queued bool) {
+	cost := len(d.b) + datagramCost
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.lines[p]
+	var g *datagramGroup
+	if l != nil {
+		if i := slices.IndexFunc(l.groups, func(g *datagramGroup) bool { return g.group == group }); i >= 0 {
+			g = l.groups[i]
+		}
+	}
+	for q.bytes+cost > maxDatagramBytes || g == nil && len(q.order) >= maxDatagramGroups {
+		victim := q.leastImportant()
+		if victim == nil || victim == g || victim.priority < priority {
+			return dropped, false
+		}
+		dropped += q.drop(victim)
+	}
+	if l = q.lines[p]; l == nil {
+		l = &datagramLine{}
+		q.lines[p] = l
+	}
+	if g == nil {
+		q.begun++
+		g = &datagramGroup{p: p, group: group, priority: priority, number: q.begun, began: now}
+		l.groups = append(l.groups, g)
+		heap.Push(&q.order, g)
+	}
+	g.list = append(g.list, d)
+	g.bytes += cost
+	l.bytes += cost
+	q.bytes += cost
+	dropped += q.keepUp(l, now)
+	signal(q.ready)
+	return dropped, true
+}
+
+// keepUp drops what of a line waits behind the group being sent, but for the newest, once
+// it has waited for long. q.mu is held.
+func (q *datagramQueue) keepUp(l *datagramLine, now time.Time) (dropped int) {
+	if l.bytes <= fewDatagramBytes {
+		return 0
+	}
+	newest := l.groups[len(l.groups)-1]
+	waits := func(g *datagramGroup) bool { return g != newest && !g.started }
+	if !slices.ContainsFunc(l.groups, func(g *datagramGroup) bool { return waits(g) && now.Sub(g.began) >= datagramPatience }) {
+		return 0
+	}
+	for _, g := range slices.Clone(l.groups) {
+		if waits(g) {
+			dropped += q.drop(g)
+		}
+	}
+	return dropped
+}
+
+// leastImportant is the group that is dropped first: of the last priority, the one that
+// began first. q.mu is held.
+func (q *datagramQueue) leastImportant() (least *datagramGroup) {
+	for _, g := range q.order {
+		if least == nil || g.priority > least.priority || g.priority == least.priority && g.number < least.number {
+			least = g
+		}
+	}
+	return least
+}
+
+// drop drops a group and returns how many datagrams that is. q.mu is held.
+func (q *datagramQueue) drop(g *datagramGroup) int {
+	l := q.lines[g.p]
+	l.groups = slices.DeleteFunc(l.groups, func(o *datagramGroup) bool { return o == g })
+	l.bytes -= g.bytes
+	if len(l.groups) == 0 {
+		delete(q.lines, g.p)
+	}
+	q.bytes -= g.bytes
+	heap.Remove(&q.order, g.at)
+	return len(g.list)
+}
+
+// pop returns the datagram to send next, false when none waits.
+func (q *datagramQueue) pop() (d outgoingDatagram, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.order) == 0 {
+		return d, false
+	}
+	g := q.order[0]
+	d = g.list[0]
+	if len(g.list) == 1 {
+		q.drop(g)
+		return d, true
+	}
+	g.started = true
+	g.list[0] = outgoingDatagram{}
+	g.list = g.list[1:]
+	cost := len(d.b) + datagramCost
+	g.bytes -= cost
+	q.lines[g.p].bytes -= cost
+	q.bytes -= cost
+	return d, true
+}
+
+// forget drops what waits of a publication that has ended.
+func (q *datagramQueue) forget(p *Publication) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if l := q.lines[p]; l != nil {
+		for _, g := range slices.Clone(l.groups) {
+			q.drop(g)
+		}
+	}
+}
+
+// groupHeap orders groups by priority and then as they began.
+type groupHeap []*datagramGroup
+
+func (h groupHeap) Len() int { return len(h) }
+
+func (h groupHeap) Less(i, j int) bool {
+	if h[i].priority != h[j].priority {
+		return h[i].priority < h[j].priority
+	}
+	return h[i].number < h[j].number
+}
+
+func (h groupHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].at, h[j].at = i, j
+}
+
+// Push implements heap.Interface.
+func (h *groupHeap) Push(x any) {
+	g := x.(*datagramGroup)
+	g.at = len(*h)
+	*h = append(*h, g)
+}
+
+// Pop implements heap.Interface.
+func (h *groupHeap) Pop() any {
+	n := len(*h) - 1
+	g := (*h)[n]
+	(*h)[n] = nil
+	*h = (*h)[:n]
+	return g
+}
