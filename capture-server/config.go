@@ -9,6 +9,7 @@ import (
 
 	"holocast/capture-server/cloud"
 	"holocast/internal/camera"
+	"holocast/internal/catalog"
 	"holocast/internal/config"
 	"holocast/internal/connect"
 	"holocast/internal/devcert"
@@ -60,6 +61,7 @@ type Config struct {
 	Layout          string        `yaml:"layout"`
 	Descriptions    int           `yaml:"descriptions"`
 	Low             bool          `yaml:"low"`
+	Delivery        string        `yaml:"delivery"`
 	DeliveryTimeout time.Duration `yaml:"deliveryTimeout"`
 	AlwaysEncode    bool          `yaml:"alwaysEncode"`
 	Thin            bool          `yaml:"thin"`
@@ -76,6 +78,7 @@ func defaultConfig() Config {
 	c.Calibration = calibrationAuto
 	c.Points.Geometry = string(cloud.DepthGeometry)
 	c.Layout, c.Descriptions, c.Low, c.Thin = "a", 1, true, true
+	c.Delivery = catalog.DeliveryStream
 	c.DeliveryTimeout = 500 * time.Millisecond
 	c.Tiles = defaultTiles()
 	c.Log.Level, c.Log.Format = "info", "text"
@@ -133,6 +136,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("layout is %q, want a, b or c", c.Layout)
 	case c.Descriptions != 1 && c.Descriptions != 4:
 		return fmt.Errorf("descriptions is %d, want 1 or 4", c.Descriptions)
+	case !catalog.CheckDelivery(c.Delivery):
+		return fmt.Errorf("delivery is %q, want %s or %s", c.Delivery, catalog.DeliveryStream, catalog.DeliveryDatagram)
 	case c.DeliveryTimeout < 0 || c.DeliveryTimeout > maxTimeout:
 		return fmt.Errorf("deliveryTimeout is %s, want 0 (none) to %s", c.DeliveryTimeout, maxTimeout)
 	case len(c.Points.Crop) != 0 && len(c.Points.Crop) != 6:

@@ -73,6 +73,7 @@ https://host:port/session over WebTransport.`,
 	f.StringVar(&cfg.Layout, "layout", cfg.Layout, "frame layout: a (grid), b (points) or c (LiveScan3D's)")
 	f.IntVar(&cfg.Descriptions, "descriptions", cfg.Descriptions, "independently decodable parts of a frame: 1, or 4 for lossy paths")
 	f.BoolVar(&cfg.Low, "low", cfg.Low, "also publish each camera at a quarter of its points")
+	f.StringVar(&cfg.Delivery, "delivery", cfg.Delivery, "how frames of points are sent: stream, or datagram (in parts; lost ones are fetched)")
 	f.DurationVar(&cfg.DeliveryTimeout, "delivery-timeout", cfg.DeliveryTimeout, "drop the rest of a frame once it is this old; 0: never")
 	f.BoolVar(&cfg.AlwaysEncode, "always-encode", cfg.AlwaysEncode, "encode tracks nobody watches, too")
 	f.StringVar(&cfg.Tiles.Stereo, "stereo", cfg.Tiles.Stereo, "eyes in the pictures of equirect: auto, mono, top-bottom or side-by-side")
@@ -173,7 +174,7 @@ func addPoints(p *publish.Publisher, cfg *Config, cameras []points.Camera) (*poi
 	layout, _ := pointcloud.ParseLayout(cfg.Layout) // validated
 	m, err := points.New(p, points.Config{
 		Cloud: cfg.cloud(), Layout: layout, Descriptions: cfg.Descriptions, Low: cfg.Low,
-		DeliveryTimeout: cfg.DeliveryTimeout, AlwaysEncode: cfg.AlwaysEncode, Thin: cfg.Thin,
+		DeliveryTimeout: cfg.DeliveryTimeout, Delivery: cfg.Delivery, AlwaysEncode: cfg.AlwaysEncode, Thin: cfg.Thin,
 	}, cameras)
 	if err != nil {
 		return nil, err
@@ -206,7 +207,7 @@ func addClouds(p *publish.Publisher, cfg *Config, first int) error {
 	if len(sources) == 0 {
 		return nil
 	}
-	m, err := clouds.New(p, clouds.Config{First: first, DeliveryTimeout: cfg.DeliveryTimeout, AlwaysEncode: cfg.AlwaysEncode}, sources)
+	m, err := clouds.New(p, clouds.Config{First: first, DeliveryTimeout: cfg.DeliveryTimeout, Delivery: cfg.Delivery, AlwaysEncode: cfg.AlwaysEncode}, sources)
 	if err != nil {
 		return fail(err)
 	}

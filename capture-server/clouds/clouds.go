@@ -31,6 +31,9 @@ type Config struct {
 	// DeliveryTimeout is how old a frame may become on its way before its rest is
 	// dropped; 0 is no limit.
 	DeliveryTimeout time.Duration
+	// Delivery is how frames are sent: catalog.DeliveryStream, the default, or
+	// catalog.DeliveryDatagram.
+	Delivery string
 	// AlwaysEncode encodes every cloud. Otherwise a track that nobody watches gets one
 	// frame a second, so that a viewer who joins has a picture at once.
 	AlwaysEncode bool
@@ -138,6 +141,7 @@ func (m *Medium) Describe(c *catalog.Catalog) error {
 			Points: &catalog.Points{
 				Camera: s.number, CameraName: s.src.Name(), Quality: quality, Layout: layout.String(), Descriptions: 1,
 				MaxPoints: s.src.MaxPoints(), DeliveryTimeout: int(m.cfg.DeliveryTimeout.Milliseconds()),
+				Delivery: m.cfg.Delivery,
 			},
 		})
 	}
@@ -228,6 +232,10 @@ func (s *stream) publish(c *source.Cloud) (err error) {
 	header := wire.SubgroupHeader{Group: s.group, Mode: wire.SubgroupIDExplicit, Priority: priority, EndOfGroup: true, FirstObject: true}
 	s.group++
 	s.newest = time.Now()
-	// The track keeps the payload for late joiners.
-	return s.track.WriteObject(header, moqt.Object{}, bytes.Clone(s.scratch))
+	payload := bytes.Clone(s.scratch) // the track keeps it for late joiners
+	if s.m.cfg.Delivery == catalog.DeliveryDatagram {
+		publish.SendParts(s.track, header, 0, payload)
+		return nil
+	}
+	return s.track.WriteObject(header, moqt.Object{}, payload)
 }

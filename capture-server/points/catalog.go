@@ -38,7 +38,7 @@ func (m *Medium) Describe(c *catalog.Catalog) error {
 				Points: &catalog.Points{
 					Camera: l.number, CameraName: l.src.Name(), Quality: t.quality, Layout: t.layout.String(),
 					Descriptions: m.cfg.Descriptions, MaxPoints: pixels,
-					DeliveryTimeout: int(m.cfg.DeliveryTimeout.Milliseconds()),
+					DeliveryTimeout: int(m.cfg.DeliveryTimeout.Milliseconds()), Delivery: m.cfg.Delivery,
 				},
 			}
 			if t.layout.OnGrid() {

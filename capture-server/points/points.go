@@ -3,7 +3,8 @@
 // camera's tracks points/<camera>/<quality>. The cameras' poses are the track pose.
 //
 // A frame is one group. Its description i is object i of subgroup i, of a lower
-// priority the higher i is, so that a congested hop drops density, not frames.
+// priority the higher i is, so that a congested hop drops density, not frames. In
+// datagrams each description is cut into objects that fit one (internal/parts).
 package points
 
 import (
@@ -36,6 +37,9 @@ type Config struct {
 	// DeliveryTimeout is how old a frame may become on its way before its rest is
 	// dropped; 0 is no limit.
 	DeliveryTimeout time.Duration
+	// Delivery is how frames are sent: catalog.DeliveryStream, the default, or
+	// catalog.DeliveryDatagram.
+	Delivery string
 	// AlwaysEncode encodes every frame of every track. Otherwise a track that nobody
 	// watches gets one frame a second, so that a viewer who joins has a picture at once.
 	AlwaysEncode bool

@@ -24,10 +24,11 @@ const (
 // pointsTrack is one quality of one camera. Its frames are for one goroutine.
 type pointsTrack struct {
 	*origin.Track
-	quality string
-	lens    camera.Intrinsics // of the frames' pixels
-	layout  pointcloud.Layout
-	always  bool
+	quality  string
+	lens     camera.Intrinsics // of the frames' pixels
+	layout   pointcloud.Layout
+	always   bool
+	delivery string
 
 	newest atomic.Int64 // when a frame was published, ns since 1970
 
@@ -44,7 +45,7 @@ func newPointsTrack(l *pipeline, quality string, lens camera.Intrinsics) *points
 			Name: catalog.PointsTrack(l.number, quality), Priority: priorityDescription, DeliveryTimeout: l.m.cfg.DeliveryTimeout,
 		}),
 		quality: quality, lens: lens, layout: l.m.cfg.Layout, always: l.m.cfg.AlwaysEncode,
-		group: publish.FirstGroup(),
+		delivery: l.m.cfg.Delivery, group: publish.FirstGroup(),
 	}
 	if !t.layout.OnGrid() {
 		t.rays = lens.RayTable()
@@ -73,6 +74,7 @@ func (t *pointsTrack) publish(e *pointcloud.Encoder, h pointcloud.Header, g *poi
 		g = &t.half
 	}
 	t.frame.SetGrid(t.layout, g, &t.rays)
+	next := uint64(0) // object, in datagrams
 	for i := range int(h.Descriptions) {
 		if t.scratch, err = e.Encode(t.scratch[:0], h, &t.frame, i); err != nil {
 			return size, err
@@ -82,11 +84,13 @@ func (t *pointsTrack) publish(e *pointcloud.Encoder, h pointcloud.Header, g *poi
 			Priority:   uint8(min(priorityDescription+priorityStep*i, math.MaxUint8)),
 			EndOfGroup: i == int(h.Descriptions)-1, FirstObject: true,
 		}
-		// The track keeps the payload.
-		if err := t.WriteObject(header, moqt.Object{ID: uint64(i)}, bytes.Clone(t.scratch)); err != nil {
+		payload := bytes.Clone(t.scratch) // the track keeps it
+		if t.delivery == catalog.DeliveryDatagram {
+			next = publish.SendParts(t.Track, header, next, payload)
+		} else if err := t.WriteObject(header, moqt.Object{ID: uint64(i)}, payload); err != nil {
 			return size, err
 		}
-		size += len(t.scratch)
+		size += len(payload)
 	}
 	t.group++
 	t.newest.Store(time.Now().UnixNano())

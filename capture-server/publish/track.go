@@ -8,6 +8,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
+	"holocast/internal/parts"
 )
 
 // Track describes a track of the session.
@@ -42,6 +43,17 @@ func (p *Publisher) NewTrack(t Track) *origin.Track {
 	defer p.mu.Unlock()
 	p.tracks = append(p.tracks, track)
 	return track
+}
+
+// SendParts sends a payload in datagrams, as objects from ID next on of the group that h
+// names, at h's priority; h.EndOfGroup says that nothing follows in the group. It keeps
+// the payload and returns the ID after its last object.
+func SendParts(t *origin.Track, h wire.SubgroupHeader, next uint64, payload []byte) uint64 {
+	for d := range parts.Cut(moqt.Datagram{Group: h.Group, Object: next, Priority: h.Priority, EndOfGroup: h.EndOfGroup}, payload) {
+		t.SendDatagram(d)
+		next = d.Object + 1
+	}
+	return next
 }
 
 // FirstGroup is the ID for a track's first group: above those of an earlier run of the

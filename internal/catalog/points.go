@@ -22,7 +22,18 @@ type Points struct {
 	Descriptions    int    `json:"descriptions"`    // subgroups of a frame: 1 or 4
 	MaxPoints       int    `json:"maxPoints"`       // most points a frame can have
 	DeliveryTimeout int    `json:"deliveryTimeout"` // milliseconds; 0 = none
+	// Delivery says how frames are sent: "" or DeliveryStream, or DeliveryDatagram.
+	Delivery string `json:"delivery,omitempty"`
 }
+
+// How a track's frames are sent.
+const (
+	DeliveryStream   = "stream"   // each description on a stream
+	DeliveryDatagram = "datagram" // in parts that fit datagrams (internal/parts)
+)
+
+// CheckDelivery reports whether s is one of the above; "" stands for the first.
+func CheckDelivery(s string) bool { return s == "" || s == DeliveryStream || s == DeliveryDatagram }
 
 // MaxPoints is the most points a frame of any track may announce: the largest
 // colour grid of an Azure Kinect is 4096×3072.
@@ -46,6 +57,8 @@ func (p *Points) validate(path string, t *Track) error {
 		return bad(path+".maxPoints", "%d is not in 1…%d", p.MaxPoints, MaxPoints)
 	case p.DeliveryTimeout < 0 || p.DeliveryTimeout > math.MaxInt32:
 		return bad(path+".deliveryTimeout", "%d is not in 0…%d ms", p.DeliveryTimeout, math.MaxInt32)
+	case !CheckDelivery(p.Delivery):
+		return bad(path+".delivery", "%.40q is neither %s nor %s", p.Delivery, DeliveryStream, DeliveryDatagram)
 	case p.Layout == "A" && (t.Width < 1 || t.Height < 1 || t.Width > maxGrid || t.Height > maxGrid):
 		return bad(path+".layout", "layout A needs width and height in 1…%d, not %d×%d", maxGrid, t.Width, t.Height)
 	case p.Layout == "A" && t.InitRef == "":

@@ -181,9 +181,6 @@ func (sub *Subscription) establish(alias uint64, p Parameters, props Properties)
 // Track is the subscription's track.
 func (sub *Subscription) Track() TrackName { return sub.track }
 
-// Alias is the track alias that the publisher chose.
-func (sub *Subscription) Alias() uint64 { return sub.alias }
-
 // RequestID is what a joining FETCH refers to.
 func (sub *Subscription) RequestID() uint64 { return sub.r.id }
 

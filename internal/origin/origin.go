@@ -16,6 +16,7 @@ package origin
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -112,6 +113,7 @@ type group struct {
 	bytes     int64
 	gone      bool   // evicted
 	shed      uint64 // objects below this ID may be missing
+	end       uint64 // one above the last object, as a datagram said; 0 = unknown
 }
 
 // subgroupKey distinguishes the streams of a subgroup: with and without its
@@ -124,6 +126,7 @@ type subgroupKey struct {
 type datagram struct {
 	moqt.Datagram
 	arrived time.Time
+	past    bool // fetched, not for subscriptions
 }
 
 // NewTrack returns an empty track; props are what its subscribers are sent.
@@ -392,38 +395,87 @@ func (d *datagram) cost() int64 { return int64(len(d.Payload)+len(d.Properties))
 // publisher, is dropped.
 func (t *Track) SendDatagram(dg moqt.Datagram) {
 	defer t.limits.Memory.relieve()
-	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.resume(dg.Group)
-	g := t.group(dg.Group, now)
-	if _, again := g.sent[dg.Object]; again || dg.Object < g.shed {
+	if !t.keep(dg, false) {
 		t.duplicates.Add(1)
 		return
 	}
-	d := datagram{dg, now}
-	if !g.gone {
-		if g.sent == nil {
-			g.sent = map[uint64]struct{}{}
-		}
-		g.sent[dg.Object] = struct{}{}
-		g.datagrams = append(g.datagrams, d)
-		t.charge(g, d.cost(), now)
-	}
 	l := moqt.Location{Group: dg.Group, Object: dg.Object}
-	t.raise(l)
 	t.objects.Add(1)
 	t.received.Add(uint64(len(dg.Payload)))
 	for v := range t.viewers {
-		if !v.sink.Passes(l) {
-			continue
-		}
-		if err := v.sink.SendDatagram(dg); err != nil {
-			t.unsent.Add(1)
-		} else {
-			t.sentBytes.Add(uint64(len(dg.Payload)))
+		if v.sink.Passes(l) {
+			v.sendDatagram(dg)
 		}
 	}
+}
+
+// BackfillDatagram keeps an object of the past for fetches; it is not sent to
+// subscriptions.
+func (t *Track) BackfillDatagram(dg moqt.Datagram) {
+	defer t.limits.Memory.relieve()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.keep(dg, true)
+}
+
+// keep puts a datagram into its group; false if it is there already. t.mu is held.
+func (t *Track) keep(dg moqt.Datagram, past bool) bool {
+	now := time.Now()
+	g := t.group(dg.Group, now)
+	if _, again := g.sent[dg.Object]; again || dg.Object < g.shed {
+		return false
+	}
+	t.raise(moqt.Location{Group: dg.Group, Object: dg.Object})
+	if g.gone {
+		return true
+	}
+	d := datagram{dg, now, past}
+	if g.sent == nil {
+		g.sent = map[uint64]struct{}{}
+	}
+	g.sent[dg.Object] = struct{}{}
+	g.datagrams = append(g.datagrams, d)
+	if dg.EndOfGroup {
+		g.end = dg.Object + 1
+	}
+	t.charge(g, d.cost(), now)
+	return true
+}
+
+// Span is the object IDs from First to Last.
+type Span struct{ First, Last uint64 }
+
+// Missing lists what of the objects first to last of a group is not here though it may
+// exist: gaps between objects that came as datagrams, which may be lost, and what comes
+// after them unless the group has ended. It is nil for groups of which none did.
+func (t *Track) Missing(id, first, last uint64) (list []Span) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i, ok := slices.BinarySearchFunc(t.groups, id, func(g *group, id uint64) int { return cmp.Compare(g.id, id) })
+	if !ok || len(t.groups[i].datagrams) == 0 {
+		return nil
+	}
+	g := t.groups[i]
+	if first = max(first, g.shed); g.end > 0 {
+		last = min(last, g.end-1)
+	}
+	here := slices.DeleteFunc(slices.Collect(maps.Keys(g.sent)), func(id uint64) bool { return id < first || id > last })
+	slices.Sort(here)
+	for _, id := range here {
+		if id > first {
+			list = append(list, Span{first, id - 1})
+		}
+		if first = id + 1; first == 0 {
+			return list
+		}
+	}
+	if first <= last {
+		list = append(list, Span{first, last})
+	}
+	return list
 }
 
 // WriteObject publishes a group's only object, or one of several in subgroups of

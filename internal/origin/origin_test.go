@@ -287,6 +287,57 @@ func TestDuplicates(t *testing.T) {
 	}
 }
 
+// TestMissing: what is missing of a group in datagrams, and only of those.
+func TestMissing(t *testing.T) {
+	tr := NewTrack(testName, nil, Limits{})
+	send := func(group, object uint64, end bool) {
+		tr.SendDatagram(moqt.Datagram{Group: group, Object: object, EndOfGroup: end, Payload: make([]byte, 1150)})
+	}
+	for _, id := range []uint64{0, 2, 3, 7} {
+		send(1, id, false)
+	}
+	for _, id := range []uint64{1, 4} {
+		send(2, id, id == 4)
+	}
+	send(3, math.MaxUint64, false)
+	if err := tr.WriteObject(header(4, 0), moqt.Object{ID: 5}, []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name               string
+		group, first, last uint64
+		want               []Span
+	}{
+		{"gaps, and what may follow", 1, 0, 9, []Span{{1, 1}, {4, 6}, {8, 9}}},
+		{"part of a gap", 1, 5, 5, []Span{{5, 5}}},
+		{"what is here", 1, 2, 3, nil},
+		{"an open end", 1, 7, math.MaxUint64, []Span{{8, math.MaxUint64}}},
+		{"a group that has ended", 2, 0, math.MaxUint64, []Span{{0, 0}, {2, 3}}},
+		{"behind its end", 2, 5, 9, nil},
+		{"the greatest ID", 3, math.MaxUint64 - 1, math.MaxUint64, []Span{{math.MaxUint64 - 1, math.MaxUint64 - 1}}},
+		{"a group in subgroups", 4, 0, 9, nil},
+		{"a group that is not here", 9, 0, 9, nil},
+	} {
+		if got := tr.Missing(c.group, c.first, c.last); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+	// What is fetched fills the gap and is accounted for, once.
+	before := tr.Stats()
+	for range 2 {
+		tr.BackfillDatagram(moqt.Datagram{Group: 1, Object: 1, Payload: make([]byte, 1150)})
+	}
+	send(1, 1, false)
+	if got := tr.Missing(1, 0, 3); got != nil {
+		t.Errorf("after it was fetched: %v is missing", got)
+	}
+	after := tr.Stats()
+	if grown := after.CachedBytes - before.CachedBytes; grown != 1150+datagramCost || after.Objects != before.Objects || after.DuplicateSubgroup != before.DuplicateSubgroup+1 {
+		t.Errorf("grown by %d bytes, counted %+v after %+v", grown, after, before)
+	}
+	checkAccount(t, tr)
+}
+
 // room is a track served over real sessions.
 type room struct {
 	t   *testing.T

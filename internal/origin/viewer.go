@@ -180,16 +180,20 @@ func (t *Track) attach(v *viewer) {
 			}
 		}
 		for _, d := range g.datagrams {
-			if !d.arrived.Before(v.since) && v.sink.Passes(moqt.Location{Group: d.Group, Object: d.Object}) {
-				if v.sink.SendDatagram(d.Datagram) != nil {
-					t.unsent.Add(1)
-				} else {
-					t.sentBytes.Add(uint64(len(d.Payload)))
-				}
+			if !d.past && !d.arrived.Before(v.since) && v.sink.Passes(moqt.Location{Group: d.Group, Object: d.Object}) {
+				v.sendDatagram(d.Datagram)
 			}
 		}
 	}
 	t.viewers[v] = struct{}{}
+}
+
+func (v *viewer) sendDatagram(d moqt.Datagram) {
+	if v.sink.SendDatagram(d) != nil {
+		v.t.unsent.Add(1)
+	} else {
+		v.t.sentBytes.Add(uint64(len(d.Payload)))
+	}
 }
 
 // wants reports whether an object is to be sent: it arrived after the viewer

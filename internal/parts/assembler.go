@@ -311,7 +311,7 @@ func (f *frame) ready() bool {
 
 // abandon gives a group up.
 func (a *Assembler) abandon(f *frame) {
-	if f.lost() == 0 && f.ready() { // all is there but for the word that nothing follows
+	if f.lost() == 0 && f.ready() { // whole, but for the word that nothing follows
 		a.stats.Frames++
 		if f.fetched {
 			a.stats.Repaired++
@@ -360,14 +360,21 @@ func (a *Assembler) Due(now time.Time, rtt time.Duration, limit int) (list []Req
 	for len(a.frames) > 0 && now.Sub(a.frames[0].began) >= a.limits.Timeout {
 		a.abandon(a.frames[0])
 	}
-	for i, f := range a.frames {
+	for i := 0; i < len(a.frames); i++ {
+		f := a.frames[i]
 		if now.Add(rtt).Sub(f.began) >= a.limits.Timeout {
 			continue
 		}
 		still := now.Sub(f.newest) >= max(quiet, rtt/4)
-		over := still || i < len(a.frames)-1 && a.frames[len(a.frames)-1].newest.After(f.newest)
+		overtaken := a.frames[len(a.frames)-1].newest.After(f.newest)
+		over := still || overtaken
 		if still {
 			f.expect(f.expected())
+		}
+		if still && overtaken && len(f.holes) == 0 && f.ready() {
+			a.abandon(f) // whole, but for the word that nothing follows
+			i--
+			continue
 		}
 		if len(list) < limit {
 			list = a.ask(f, over, limit, list)

@@ -16,6 +16,9 @@ const (
 	fetchPriority = uint8(64)
 )
 
+// moment is the shortest wait of a Receiver's timer, and how late it may be.
+const moment = 2 * time.Millisecond
+
 // Receiver puts the payloads of one subscription together. What came by other means,
 // such as the joining FETCH, goes to Add.
 type Receiver struct {
@@ -26,10 +29,12 @@ type Receiver struct {
 	a        *Assembler
 	fetching int
 	timer    *time.Timer
+	due      time.Time // when it fires
 	closed   bool
-	fetches  sync.WaitGroup
-	ctx      context.Context
-	stop     context.CancelFunc
+
+	fetches sync.WaitGroup
+	ctx     context.Context
+	stop    context.CancelFunc
 }
 
 // NewReceiver returns one for sub. take is called with each payload that is whole, one at
@@ -39,10 +44,17 @@ func NewReceiver(ctx context.Context, sub *moqt.Subscription, l Limits, take fun
 	r.ctx, r.stop = context.WithCancel(ctx)
 	r.timer = time.AfterFunc(time.Hour, r.look)
 	r.timer.Stop()
-	if sub.Largest != nil { // its group is fetched as far as it is the past
-		r.a.Expect(sub.Largest.Group, sub.Largest.Object, time.Now())
-	}
 	return r
+}
+
+// Joining says that the group that the subscription began in is being fetched, as far as
+// it is the past: what of it comes goes to Add.
+func (r *Receiver) Joining() {
+	if l := r.sub.Largest; l != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.a.Expect(l.Group, l.Object, time.Now())
+	}
 }
 
 // Run takes the subscription's datagrams until that or the context ends, and returns
@@ -81,10 +93,16 @@ func (r *Receiver) Add(d *moqt.Datagram, fetched bool) {
 	r.ask()
 }
 
-// look is the timer's.
+// look is the timer's. Where it comes late the machine was busy, and what seems not to
+// have come may be waiting here: it gets a moment more.
 func (r *Receiver) look() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if now := time.Now(); !r.closed && now.Sub(r.due) > moment {
+		r.due = now.Add(moment)
+		r.timer.Reset(moment)
+		return
+	}
 	r.ask()
 }
 
@@ -100,13 +118,15 @@ func (r *Receiver) ask() {
 	if r.closed {
 		return
 	}
-	now, rtt := time.Now(), r.sub.Session().Stats().RTT
+	now, rtt := time.Now(), r.sub.Session().RTT()
 	for _, q := range r.a.Due(now, rtt, maxFetches-r.fetching) {
 		r.fetching++
 		r.fetches.Go(func() { r.fetch(q) })
 	}
 	if at, ok := r.a.Next(rtt); ok {
-		r.timer.Reset(max(time.Millisecond, at.Sub(now)))
+		wait := max(moment, at.Sub(now))
+		r.due = now.Add(wait)
+		r.timer.Reset(wait)
 	} else {
 		r.timer.Stop()
 	}

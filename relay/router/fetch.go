@@ -77,7 +77,8 @@ func (t *track) fetchNewest(sub *moqt.Subscription) error {
 			return err
 		}
 		if o.Datagram {
-			continue // of no use to one who was not there
+			t.BackfillDatagram(moqt.Datagram{Group: o.Group, Object: o.Object, Priority: o.Priority, Properties: o.Properties, Payload: payload})
+			continue
 		}
 		feed := feeds[o.Subgroup]
 		if feed == nil {
@@ -104,8 +105,9 @@ func (t *track) fetchNewest(sub *moqt.Subscription) error {
 // whose window has room for few streams that do: live groups must still come through.
 const (
 	maxFetchedObject = 16 << 20
-	maxFills         = 4 // from one publisher, to fill the cache
-	maxPipes         = 2 // of what is older than the cache, from one publisher and to one viewer
+	maxFills         = 4  // from one publisher, to fill the cache
+	maxLost          = 16 // from one publisher, of datagrams that were lost
+	maxPipes         = 2  // of what is older than the cache, from one publisher and to one viewer
 )
 
 // Bounds of how long a viewer holds up what is fetched for others: while it waits for its
@@ -116,10 +118,10 @@ const (
 )
 
 // slots bound what goes on at a time between the relay and one session.
-type slots struct{ fills, pipesFrom, pipesTo chan struct{} }
+type slots struct{ fills, lost, pipesFrom, pipesTo chan struct{} }
 
 func newSlots() slots {
-	return slots{make(chan struct{}, maxFills), make(chan struct{}, maxPipes), make(chan struct{}, maxPipes)}
+	return slots{make(chan struct{}, maxFills), make(chan struct{}, maxLost), make(chan struct{}, maxPipes), make(chan struct{}, maxPipes)}
 }
 
 // slots are a session's; those of upstreams that the relay dialled are one.

@@ -510,6 +510,7 @@ func (r *Router) fetch(req *moqt.FetchRequest) {
 			return
 		}
 	}
+	t.fillGaps(req)
 	_ = t.ServeFetch(req)
 }
 

@@ -33,6 +33,7 @@ type track struct {
 	asked     newGroup      // outstanding request upstream
 	wanted    *uint64       // group to request upstream next, nil = none
 	relaying  bool          // somebody does
+	repairs   []*repair     // newest last
 	filled    chan struct{} // closed once the newest group of the first upstream is cached; replaced after there was none
 }
 
@@ -214,5 +215,10 @@ func (t *track) remove(after time.Duration) {
 func (t *track) info() moqt.TrackInfo {
 	i := t.Info()
 	i.NewGroup = t.requestGroup
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, sub := range t.upstreams {
+		i.Alias = new(sub.Alias()) // datagrams then leave as they came
+	}
 	return i
 }

@@ -13,6 +13,7 @@ import (
 	"holocast/internal/connect"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/parts"
 	"holocast/internal/pointcloud"
 	"holocast/internal/studio"
 )
@@ -46,6 +47,8 @@ type feed struct {
 	queued   int                 // frames in the queue or being decoded
 	idle     *sync.Cond          // queued reached 0
 	counters counters
+	receiver *parts.Receiver // of the subscription
+	parts    parts.Stats     // of those before
 
 	picture sync.Mutex
 	frame   pointcloud.Frame // the newest
@@ -143,9 +146,14 @@ func (f *feed) receive(ctx context.Context, sub *moqt.Subscription) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	limit := f.maxObject()
+	datagrams := f.receiveParts(ctx, &wg, sub, limit, replay != 0)
 	if sub.Largest != nil {
 		wg.Go(func() {
 			err := fetch(ctx, sub, limit, func(o wire.FetchObject, payload []byte) error {
+				if o.Datagram {
+					datagrams.Add(parts.Fetched(o, payload), true)
+					return nil
+				}
 				now := time.Now()
 				f.p.meter.Received(len(payload), now)
 				f.add(o.Group, payload, now, replay != 0, true)
@@ -166,6 +174,42 @@ func (f *feed) receive(ctx context.Context, sub *moqt.Subscription) error {
 		}
 		wg.Go(func() { f.read(r, limit, replay != 0) })
 	}
+}
+
+// receiveParts begins to take what comes in datagrams.
+func (f *feed) receiveParts(ctx context.Context, wg *sync.WaitGroup, sub *moqt.Subscription, limit int, replayed bool) *parts.Receiver {
+	r := parts.NewReceiver(ctx, sub, parts.Limits{MaxPayload: limit, Timeout: f.timeout(f.p.cfg.DeliveryTimeout)}, func(p parts.Payload) {
+		now := time.Now()
+		f.p.meter.Received(len(p.Bytes), now)
+		f.add(p.Group, p.Bytes, now, replayed, false)
+	})
+	f.mu.Lock()
+	f.receiver = r
+	inDatagrams := f.track.Points.Delivery == catalog.DeliveryDatagram
+	f.mu.Unlock()
+	if inDatagrams {
+		r.Joining()
+	}
+	wg.Go(func() {
+		_ = r.Run() // ends with the subscription
+		sum := r.Stats()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.parts.Add(sum)
+		f.receiver = nil
+	})
+	return r
+}
+
+// partStats are the counters of what came in datagrams.
+func (f *feed) partStats() (s parts.Stats) {
+	f.mu.Lock()
+	s, r := f.parts, f.receiver
+	f.mu.Unlock()
+	if r != nil { // its lock is taken before f's
+		s.Add(r.Stats())
+	}
+	return s
 }
 
 // read takes one subgroup.

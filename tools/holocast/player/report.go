@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"holocast/internal/parts"
 	"holocast/internal/qoe"
 	"holocast/tools/holocast/player/sphere"
 )
@@ -30,6 +31,8 @@ type Report struct {
 	FramesDamaged    uint64  `json:"frames_damaged"`    // of those lost: could not be decoded
 	DescriptionsLate uint64  `json:"descriptions_late"` // came after their frame was shown
 	SubgroupsReset   uint64  `json:"subgroups_reset"`   // given up by the relay or the publisher
+	// Parts is of the frames that came in datagrams; nil where none did.
+	Parts *parts.Stats `json:"parts,omitempty"`
 	// Sphere is of the 360° video; nil where the session has none.
 	Sphere *sphere.Report `json:"sphere,omitempty"`
 }
@@ -69,6 +72,13 @@ func (p *Player) report(s qoe.Snapshot, now time.Time) Report {
 		r.DescriptionsLate += c.late
 		r.SubgroupsReset += c.reset
 	}
+	var sum parts.Stats
+	for _, f := range feeds {
+		sum.Add(f.partStats())
+	}
+	if sum != (parts.Stats{}) {
+		r.Parts = &sum
+	}
 	if v := p.Sphere(); v != nil {
 		r.Sphere = new(v.Report())
 	}
@@ -97,6 +107,9 @@ func (r Report) String() string {
 	s += fmt.Sprintf(")  %.0f points  %.1f Mbit/s  %d lost", r.PointsPerFrame, r.MbitPerS, r.FramesLost)
 	if r.Cameras > 1 {
 		s += fmt.Sprintf("  %d cameras", r.Cameras)
+	}
+	if r.Parts != nil {
+		s += fmt.Sprintf("  %d repaired", r.Parts.Repaired)
 	}
 	if r.FramesPartial > 0 {
 		s += fmt.Sprintf("  density %.2f", r.Density)

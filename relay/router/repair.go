@@ -1,0 +1,125 @@
+package router
+
+import (
+	"context"
+	"io"
+	"slices"
+	"time"
+
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+)
+
+// What was lost of a group in datagrams on the way to this relay is fetched upstream when
+// a viewer fetches it: once, whoever asks.
+const (
+	maxRepairs    = 256 // remembered of a track
+	repairTimeout = 2 * time.Second
+)
+
+// repair is a fetch upstream of the objects first to last of a group.
+type repair struct {
+	group, first, last uint64
+	done               chan struct{} // closed when what there is is in the cache
+}
+
+// fillGaps fetches upstream what of the objects that req asks for was lost, and waits
+// for it.
+func (t *track) fillGaps(req *moqt.FetchRequest) {
+	if req.Start.Group != req.End.Group { // repairs are of one group
+		return
+	}
+	group, last := req.Start.Group, req.End.Object-1 // of 0, the whole group
+	missing := t.Missing(group, req.Start.Object, last)
+	if len(missing) == 0 {
+		return
+	}
+	if largest, ok := t.Largest(); req.End.Object == 0 && ok && group == largest.Group {
+		// What comes after the largest may not have been published.
+		if missing = slices.DeleteFunc(missing, func(s origin.Span) bool { return s.First > largest.Object }); len(missing) == 0 {
+			return
+		}
+	}
+	t.mu.Lock()
+	first, end := uint64(0), uint64(0)
+	var wait []chan struct{}
+	for _, s := range missing {
+		covered := slices.IndexFunc(t.repairs, func(r *repair) bool { return r.group == group && r.first <= s.First && s.Last <= r.last })
+		switch {
+		case covered >= 0:
+			wait = append(wait, t.repairs[covered].done)
+		case end == 0:
+			first, end = s.First, s.Last+1
+		default:
+			end = s.Last + 1
+		}
+	}
+	var mine *repair
+	if first < end {
+		mine = &repair{group: group, first: first, last: end - 1, done: make(chan struct{})}
+		if len(t.repairs) == maxRepairs {
+			t.repairs = slices.Delete(t.repairs, 0, 1)
+		}
+		t.repairs = append(t.repairs, mine)
+	}
+	t.mu.Unlock()
+	if mine != nil {
+		wait = append(wait, mine.done)
+		go t.fetchLost(mine)
+	}
+	for _, done := range wait {
+		select {
+		case <-done:
+		case <-req.Context().Done():
+			return
+		}
+	}
+}
+
+// fetchLost puts what an upstream has of lost objects into the cache.
+func (t *track) fetchLost(r *repair) {
+	defer close(r.done)
+	up := t.anyUpstream()
+	if up == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(up.Context(), repairTimeout)
+	defer cancel()
+	slots := t.r.slots(up).lost
+	if err := claim(ctx, slots); err != nil {
+		return
+	}
+	defer func() { <-slots }()
+	n, err := 0, error(nil)
+	defer func() {
+		t.r.log.Debug("fetched what was lost", "track", t.Name().String(), "group", r.group, "first", r.first, "last", r.last, "objects", n, "err", err)
+	}()
+	f, err := up.Fetch(ctx, t.Name(), moqt.Location{Group: r.group, Object: r.first}, moqt.Location{Group: r.group, Object: r.last + 1}, moqt.FetchOptions{})
+	if err != nil {
+		return
+	}
+	defer f.Cancel()
+	defer context.AfterFunc(ctx, f.Cancel)()
+	for {
+		var o wire.FetchObject
+		if o, err = f.Next(); err != nil {
+			if err == io.EOF {
+				err = nil
+			}
+			return
+		}
+		if o.Range != wire.RangeNone || !o.Datagram {
+			continue
+		}
+		var payload []byte
+		if payload, err = f.ReadPayload(nil, maxFetchedDatagram); err != nil {
+			return
+		}
+		t.BackfillDatagram(moqt.Datagram{Group: o.Group, Object: o.Object, Priority: o.Priority, Properties: o.Properties, Payload: payload})
+		n++
+	}
+}
+
+// maxFetchedDatagram is more than a QUIC DATAGRAM holds.
+const maxFetchedDatagram = 64 << 10
