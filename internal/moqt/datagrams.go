@@ -25,29 +25,34 @@ const (
 type datagramQueue struct {
 	mu    sync.Mutex
 	order groupHeap
-	lines map[*Publication]*datagramLine
+	lines map[datagramLineKey]*datagramLine
 	bytes int
 	begun uint64
 	ready chan struct{} // signalled when there is something to send
 }
 
-// datagramLine is what waits of one publication.
+// datagramLine is what waits of one publication at one priority: the first descriptions of
+// its frames, say, or their second ones.
 type datagramLine struct {
 	groups []*datagramGroup // as they began
 	bytes  int
 }
 
-// datagramGroup is what waits of one group.
-type datagramGroup struct {
+type datagramLineKey struct {
 	p        *Publication
-	group    uint64
 	priority uint16 // the subscriber's, then the publisher's; lower first
-	number   uint64 // of groups, as they began
-	at       int    // in the heap
-	began    time.Time
-	started  bool // some of it was sent
-	list     []outgoingDatagram
-	bytes    int
+}
+
+// datagramGroup is what waits of one group in a line.
+type datagramGroup struct {
+	datagramLineKey
+	group   uint64
+	number  uint64 // of groups, as they began
+	at      int    // in the heap
+	began   time.Time
+	started bool // some of it was sent
+	list    []outgoingDatagram
+	bytes   int
 }
 
 type outgoingDatagram struct {
@@ -56,7 +61,7 @@ type outgoingDatagram struct {
 }
 
 func newDatagramQueue() *datagramQueue {
-	return &datagramQueue{lines: map[*Publication]*datagramLine{}, ready: make(chan struct{}, 1)}
+	return &datagramQueue{lines: map[datagramLineKey]*datagramLine{}, ready: make(chan struct{}, 1)}
 }
 
 // push queues a datagram of a group. It returns how many were dropped for it, and
@@ -65,7 +70,8 @@ func (q *datagramQueue) push(p *Publication, group uint64, priority uint16, d ou
 	cost := len(d.b) + datagramCost
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	l := q.lines[p]
+	key := datagramLineKey{p, priority}
+	l := q.lines[key]
 	var g *datagramGroup
 	if l != nil {
 		if i := slices.IndexFunc(l.groups, func(g *datagramGroup) bool { return g.group == group }); i >= 0 {
@@ -79,13 +85,13 @@ func (q *datagramQueue) push(p *Publication, group uint64, priority uint16, d ou
 		}
 		dropped += q.drop(victim)
 	}
-	if l = q.lines[p]; l == nil {
+	if l = q.lines[key]; l == nil {
 		l = &datagramLine{}
-		q.lines[p] = l
+		q.lines[key] = l
 	}
 	if g == nil {
 		q.begun++
-		g = &datagramGroup{p: p, group: group, priority: priority, number: q.begun, began: now}
+		g = &datagramGroup{datagramLineKey: key, group: group, number: q.begun, began: now}
 		l.groups = append(l.groups, g)
 		heap.Push(&q.order, g)
 	}
@@ -130,11 +136,11 @@ func (q *datagramQueue) leastImportant() (least *datagramGroup) {
 
 // drop drops a group and returns how many datagrams that is. q.mu is held.
 func (q *datagramQueue) drop(g *datagramGroup) int {
-	l := q.lines[g.p]
+	l := q.lines[g.datagramLineKey]
 	l.groups = slices.DeleteFunc(l.groups, func(o *datagramGroup) bool { return o == g })
 	l.bytes -= g.bytes
 	if len(l.groups) == 0 {
-		delete(q.lines, g.p)
+		delete(q.lines, g.datagramLineKey)
 	}
 	q.bytes -= g.bytes
 	heap.Remove(&q.order, g.at)
@@ -159,7 +165,7 @@ func (q *datagramQueue) pop() (d outgoingDatagram, ok bool) {
 	g.list = g.list[1:]
 	cost := len(d.b) + datagramCost
 	g.bytes -= cost
-	q.lines[g.p].bytes -= cost
+	q.lines[g.datagramLineKey].bytes -= cost
 	q.bytes -= cost
 	return d, true
 }
@@ -168,9 +174,11 @@ func (q *datagramQueue) pop() (d outgoingDatagram, ok bool) {
 func (q *datagramQueue) forget(p *Publication) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if l := q.lines[p]; l != nil {
-		for _, g := range slices.Clone(l.groups) {
-			q.drop(g)
+	for key, l := range q.lines {
+		if key.p == p {
+			for _, g := range slices.Clone(l.groups) {
+				q.drop(g)
+			}
 		}
 	}
 }

@@ -38,6 +38,7 @@ func TestDatagramQueue(t *testing.T) {
 		{"as they came", []push{{name: "a1.0"}, {name: "a1.1"}, {name: "b1.0"}, {name: "a2.0"}}, "a1.0 a1.1 b1.0 a2.0", 0, 0},
 		{"by priority", []push{{name: "a1.0", prio: 9}, {name: "b1.0", prio: 3}, {name: "b2.0", prio: 3}, {name: "c1.0", prio: 1}}, "c1.0 b1.0 b2.0 a1.0", 0, 0},
 		{"group after group", []push{{name: "a1.0"}, {name: "a2.0"}, {name: "a1.1"}}, "a1.0 a1.1 a2.0", 0, 0},
+		{"the second descriptions after all first ones", []push{{name: "a1.0", prio: 1}, {name: "a1.1", prio: 2}, {name: "a2.0", prio: 1}, {name: "a2.1", prio: 2}}, "a1.0 a2.0 a1.1 a2.1", 0, 0},
 		{"small ones wait", []push{{name: "a1.0"}, {name: "a2.0", at: 150 * ms}, {name: "a3.0", at: 300 * ms}}, "a1.0 a2.0 a3.0", 0, 0},
 		{"frames at a bottleneck: the one being sent and the newest", slices.Concat(
 			frame("a1", 0, 0, 2, 30000), []push{{name: "a2.0", at: 33 * ms, size: 30000, pop: 1}, {name: "a2.1", at: 33 * ms, size: 30000},

@@ -22,6 +22,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
+	"holocast/internal/parts"
 	"holocast/internal/pointcloud"
 	"holocast/internal/qoe"
 	"holocast/internal/sessiontest"
@@ -44,6 +45,7 @@ type stage struct {
 	enc          *pointcloud.Encoder
 	descriptions int
 	layout       string
+	delivery     string
 	captured     time.Time // of all frames
 	next         uint64    // group of the catalog
 	receipts     chan *moqt.Datagram
@@ -97,7 +99,7 @@ func (st *stage) describe(cameras int) catalog.Catalog {
 			st.t.Fatal(err)
 		}
 		x := catalog.Track{Name: catalog.PointsTrack(n, "full"), Packaging: catalog.PackagingPoints, IsLive: true, InitRef: id,
-			Points: &catalog.Points{Camera: n, Quality: "full", Layout: st.layout, Descriptions: st.descriptions, MaxPoints: width * height}}
+			Points: &catalog.Points{Camera: n, Quality: "full", Layout: st.layout, Descriptions: st.descriptions, MaxPoints: width * height, Delivery: st.delivery}}
 		if st.layout == "A" {
 			x.Width, x.Height = width, height
 		}
@@ -526,5 +528,74 @@ func TestBehind(t *testing.T) {
 	}
 	if fr := <-f.queue; fr.group != frames-backlog {
 		t.Errorf("frame %d is the oldest left", fr.group)
+	}
+}
+
+// datagrams publishes a frame in datagrams of 40 bytes; those of which lost is true come
+// by fetch only.
+func (st *stage) datagrams(camera int, sequence uint32, lost func(object uint64) bool) (objects uint64) {
+	st.t.Helper()
+	for d := range st.descriptions {
+		b := st.object(camera, sequence, d)
+		props := wire.AppendKeyValues(nil, wire.KeyValue{Type: parts.LengthProperty, Int: uint64(len(b))})
+		for len(b) > 0 {
+			n := min(len(b), 40)
+			dg := moqt.Datagram{
+				Group: uint64(1000 + sequence), Object: objects, Priority: 96, Properties: props,
+				EndOfGroup: d == st.descriptions-1 && n == len(b), Payload: b[:n],
+			}
+			if lost(objects) {
+				st.cameras[camera].BackfillDatagram(dg)
+			} else {
+				st.cameras[camera].SendDatagram(dg)
+			}
+			b, props = b[n:], nil
+			objects++
+		}
+	}
+	return objects
+}
+
+// TestFramesInDatagrams: frames that come in parts are shown like others, with what was
+// lost of them, and with what was published before the player came.
+func TestFramesInDatagrams(t *testing.T) {
+	st := newStage(t, 1, 4, "B", nil)
+	st.delivery = catalog.DeliveryDatagram
+	st.announce(1)
+	none := func(uint64) bool { return false }
+	count := st.datagrams(0, 1, none)
+	p, ended := st.play(Config{})
+	<-p.Joined()
+	r := st.until(p, "the frame before", func(r Report) bool { return r.Frames == 1 })
+	for i, lost := range []func(uint64) bool{
+		none,
+		func(id uint64) bool { return id == 0 },
+		func(id uint64) bool { return id == count-1 },
+		func(id uint64) bool { return id%3 == 1 },
+	} {
+		st.datagrams(0, uint32(2+i), lost)
+		r = st.until(p, "the next frame", func(r Report) bool { return r.Frames == uint64(i+2) })
+	}
+	if r.FramesLost != 0 || r.FramesPartial != 0 || r.Density != 1 || r.Parts == nil || r.Parts.PartsLost != 0 || r.Parts.Repaired < 3 || r.Parts.Requests == 0 {
+		t.Errorf("%+v, parts %+v", r, r.Parts)
+	}
+	// A part that nobody has costs its description, not the frame.
+	st.datagrams(0, 10, none)
+	for d := range uint64(4) {
+		if d != 2 {
+			b := st.object(0, 11, int(d))
+			st.cameras[0].SendDatagram(moqt.Datagram{Group: 1011, Object: d, Priority: 96, Payload: b, EndOfGroup: d == 3,
+				Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: parts.LengthProperty, Int: uint64(len(b))})})
+		}
+	}
+	st.datagrams(0, 12, none)
+	r = st.until(p, "the frame of three descriptions", func(r Report) bool { return r.FramesPartial == 1 && r.Frames == 8 })
+	doc, err := json.Marshal(r)
+	if err != nil || !bytes.Contains(doc, []byte(`"parts":{"frames":`)) || !strings.Contains(r.String(), "repaired") {
+		t.Errorf("%v: %s, %s", err, doc, r)
+	}
+	st.set.End(wire.DoneTrackEnded, "over")
+	if err := ended(); err != nil {
+		t.Error(err)
 	}
 }
