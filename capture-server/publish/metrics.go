@@ -17,6 +17,7 @@ func newMetrics(p *Publisher) *service.Metrics {
 		minRTT      = m.Gauge("relay_min_rtt_seconds", "Minimum round-trip time to the relay.")
 		bandwidth   = m.Gauge("relay_bandwidth_bytes_per_second", "Congestion control's bandwidth estimate of the path to the relay.", "controller")
 		lost        = m.Counter("relay_lost_packets_total", "Packets lost towards the relay in this connection.")
+		unsent      = m.Counter("relay_unsent_datagrams_total", "Datagrams to the relay dropped in this connection because they missed their delivery timeout or did not fit the queue.")
 		viewers     = m.Gauge("viewers", "Subscriptions to a track; a relay counts as one.", "track")
 		cached      = m.Gauge("cached_bytes", "Bytes kept for late joiners.", "track")
 		published   = m.Counter("published_bytes_total", "Bytes of objects published.", "track")
@@ -32,6 +33,7 @@ func newMetrics(p *Publisher) *service.Metrics {
 			put(rtt, st.RTT.Seconds())
 			put(minRTT, st.MinRTT.Seconds())
 			put(lost, float64(st.PacketsLost))
+			put(unsent, float64(st.DatagramsUnsent))
 			if st.Path.Controller != "" {
 				put(bandwidth, st.Path.Bandwidth, st.Path.Controller)
 			}

@@ -63,6 +63,7 @@ type Stats struct {
 	Late              uint64 // subgroups reset because they missed their deadline
 	Behind            uint64 // subgroups dropped because a viewer was too far behind
 	UnsentDatagrams   uint64
+	RepairedDatagrams uint64 // kept though no subscription brought them
 }
 
 // Add adds the counters of o; the gauges stay.
@@ -76,6 +77,7 @@ func (s *Stats) Add(o Stats) {
 	s.Late += o.Late
 	s.Behind += o.Behind
 	s.UnsentDatagrams += o.UnsentDatagrams
+	s.RepairedDatagrams += o.RepairedDatagrams
 }
 
 // Track is one track. Its methods are safe for concurrent use.
@@ -100,7 +102,7 @@ type Track struct {
 
 	bytes atomic.Int64 // of memory; written under mu
 
-	objects, received, duplicates, evicted, sentBytes, sentSubgroups, late, behind, unsent atomic.Uint64
+	objects, received, duplicates, evicted, sentBytes, sentSubgroups, late, behind, unsent, repaired atomic.Uint64
 }
 
 type group struct {
@@ -209,7 +211,7 @@ func (t *Track) Stats() Stats {
 	s.Objects, s.Bytes, s.DuplicateSubgroup = t.objects.Load(), t.received.Load(), t.duplicates.Load()
 	s.SentBytes, s.SentSubgroups = t.sentBytes.Load(), t.sentSubgroups.Load()
 	s.Late, s.Behind, s.UnsentDatagrams = t.late.Load(), t.behind.Load(), t.unsent.Load()
-	s.Evicted = t.evicted.Load()
+	s.Evicted, s.RepairedDatagrams = t.evicted.Load(), t.repaired.Load()
 	return s
 }
 
@@ -418,7 +420,9 @@ func (t *Track) BackfillDatagram(dg moqt.Datagram) {
 	defer t.limits.Memory.relieve()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.keep(dg, true)
+	if t.keep(dg, true) {
+		t.repaired.Add(1)
+	}
 }
 
 // keep puts a datagram into its group; false if it is there already. t.mu is held.

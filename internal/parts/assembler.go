@@ -10,12 +10,12 @@ import (
 
 // Bounds of what an Assembler holds, whatever it is given.
 const (
-	maxFrames   = 16  // groups being put together
-	maxHoles    = 256 // gaps in the object IDs of one group
-	maxStarts   = 255 // payloads of one group
-	history     = 64  // groups remembered after they were whole or given up
-	partCost    = 128 // bytes of memory besides a part's payload
-	roomOfWhole = 4   // payloads of the greatest length that are held at a time
+	maxFrames = 16       // groups being put together
+	maxHoles  = 256      // gaps in the object IDs of one group
+	maxStarts = 255      // payloads of one group
+	history   = 64       // groups remembered after they were whole or given up
+	partCost  = 128      // bytes of memory besides a part's payload
+	room      = 32 << 20 // bytes of memory, unless that is less than two payloads need
 )
 
 // When parts that have not come are taken for lost.
@@ -24,8 +24,11 @@ const (
 	// (RFC 9002 §6.1.1).
 	reordering = 3
 	// quiet is how long nothing of a group has come before its missing end is
-	// asked for; a quarter of the round-trip time if that is longer.
-	quiet = 8 * time.Millisecond
+	// asked for; a quarter of the round-trip time if that is longer. An end of more
+	// than nearby parts is more likely still to be sent: it waits until another group
+	// has begun, or for much longer.
+	quiet  = 8 * time.Millisecond
+	longer = 10
 	// Requests for parts nearer to each other than this are one: what comes twice
 	// costs less than another message.
 	nearby = 8
@@ -39,12 +42,15 @@ const defaultTimeout = 2 * time.Second
 
 // Limits bound an Assembler.
 type Limits struct {
-	// MaxPayload is the greatest payload taken, bytes. Four times as much is held of
-	// all groups together.
+	// MaxPayload is the greatest payload taken, bytes.
 	MaxPayload int
 	// Timeout is how long after its first part a group is given up; 0 is 2 s.
 	Timeout time.Duration
 }
+
+// room is how many bytes are held at most, costs included: sixteen payloads, if that is not
+// too much.
+func (l Limits) room() int { return max(2*l.MaxPayload, min(maxFrames*l.MaxPayload, room)) }
 
 // Stats are an Assembler's counters.
 type Stats struct {
@@ -72,6 +78,15 @@ func (s *Stats) Add(o Stats) {
 	s.Refused += o.Refused
 }
 
+// Since are the counters less those of an earlier time.
+func (s Stats) Since(earlier Stats) Stats {
+	return Stats{
+		Frames: s.Frames - earlier.Frames, Repaired: s.Repaired - earlier.Repaired, Abandoned: s.Abandoned - earlier.Abandoned,
+		PartsLost: s.PartsLost - earlier.PartsLost, Requests: s.Requests - earlier.Requests, Requested: s.Requested - earlier.Requested,
+		Late: s.Late - earlier.Late, Duplicate: s.Duplicate - earlier.Duplicate, Refused: s.Refused - earlier.Refused,
+	}
+}
+
 // Payload is one that is whole.
 type Payload struct {
 	Group    uint64
@@ -89,8 +104,9 @@ type Request struct{ Group, First, Last uint64 }
 // reads no clock, and keeps the payloads it is given.
 type Assembler struct {
 	limits Limits
-	frames []*frame // oldest first
-	past   []uint64 // groups that are no longer taken, oldest first
+	frames []*frame  // oldest first
+	past   []uint64  // groups that are no longer taken, oldest first
+	begun  time.Time // when the newest group began
 	bytes  int
 	stats  Stats
 }
@@ -184,7 +200,7 @@ func (a *Assembler) Add(d *moqt.Datagram, fetched bool, now time.Time) []Payload
 	} else if len(f.holes) > maxHoles {
 		a.abandon(f)
 	}
-	for a.bytes > roomOfWhole*a.limits.MaxPayload && len(a.frames) > 0 {
+	for a.bytes > a.limits.room() && len(a.frames) > 0 {
 		a.abandon(a.frames[0])
 	}
 	return whole
@@ -365,10 +381,9 @@ func (a *Assembler) Due(now time.Time, rtt time.Duration, limit int) (list []Req
 		if now.Add(rtt).Sub(f.began) >= a.limits.Timeout {
 			continue
 		}
-		still := now.Sub(f.newest) >= max(quiet, rtt/4)
-		overtaken := a.frames[len(a.frames)-1].newest.After(f.newest)
-		over := still || overtaken
-		if still {
+		still := now.Sub(f.newest) >= patience(rtt)
+		overtaken := a.begun.After(f.newest)
+		if still && (overtaken || !now.Before(f.endDue(rtt))) {
 			f.expect(f.expected())
 		}
 		if still && overtaken && len(f.holes) == 0 && f.ready() {
@@ -377,10 +392,21 @@ func (a *Assembler) Due(now time.Time, rtt time.Duration, limit int) (list []Req
 			continue
 		}
 		if len(list) < limit {
-			list = a.ask(f, over, limit, list)
+			list = a.ask(f, still || overtaken, limit, list)
 		}
 	}
 	return list
+}
+
+// patience is how long nothing of a group has come before what it lacks is asked for.
+func patience(rtt time.Duration) time.Duration { return max(quiet, rtt/4) }
+
+// endDue is when a group's missing end is asked for though no other group has begun.
+func (f *frame) endDue(rtt time.Duration) time.Time {
+	if f.expected() > f.next+nearby {
+		return f.newest.Add(longer * patience(rtt))
+	}
+	return f.newest.Add(patience(rtt))
 }
 
 // ask appends the requests for what a group lacks; over says that what has not come
@@ -420,9 +446,12 @@ func (a *Assembler) Next(rtt time.Duration) (at time.Time, ok bool) {
 		if i == 0 {
 			at = deadline
 		}
-		still := f.newest.Add(max(quiet, rtt/4))
-		if f.incomplete() && still.Before(at) && still.Add(rtt).Before(deadline) {
-			at = still
+		due := f.newest.Add(patience(rtt))
+		if len(f.holes) == 0 {
+			due = f.endDue(rtt)
+		}
+		if f.incomplete() && due.Before(at) && due.Add(rtt).Before(deadline) {
+			at = due
 		}
 	}
 	return at, len(a.frames) > 0
@@ -444,7 +473,7 @@ func (a *Assembler) open(group uint64, now time.Time) *frame {
 		a.abandon(a.frames[0])
 	}
 	f := &frame{group: group, began: now, newest: now, parts: map[uint64][]byte{}}
-	a.frames = append(a.frames, f)
+	a.frames, a.begun = append(a.frames, f), now
 	return f
 }
 

@@ -204,7 +204,7 @@ func FuzzAssembler(f *testing.F) {
 				}
 				held += sum
 			}
-			if held != a.bytes || held > roomOfWhole*most+most || len(a.frames) > maxFrames || len(a.past) > history {
+			if held != a.bytes || held > a.limits.room() || len(a.frames) > maxFrames || len(a.past) > history {
 				t.Fatalf("%d bytes counted of %d in %d groups", a.bytes, held, len(a.frames))
 			}
 		}
@@ -216,6 +216,9 @@ func FuzzAssembler(f *testing.F) {
 		none.Add(a.Stats())
 		if !reflect.DeepEqual(none, a.Stats()) {
 			t.Fatal("Add leaves out a counter")
+		}
+		if none.Since(a.Stats()) != (Stats{}) {
+			t.Fatal("Since leaves out a counter")
 		}
 	})
 }

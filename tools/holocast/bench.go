@@ -48,8 +48,8 @@ func benchmarks() []benchmark {
 		{"codec", "point-cloud frame codec: bytes per point, encode and decode time", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return codec.Run(ctx, codec.Options{DataDir: o.data, Quick: o.quick, Log: o.log})
 		}},
-		{"path", "relay: first byte, fan-out, cost and delay", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
-			return path.Run(ctx, path.Options{Quick: o.quick, Log: o.log})
+		{"path", "relay: first byte, fan-out, cost and delay; frames in datagrams", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
+			return path.Run(ctx, path.Options{Parts: o.parts, Quick: o.quick, Log: o.log})
 		}},
 		{"relay", "relay under load, in turns with another implementation's (--peer): throughput of a core, delay, memory", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return relay.Run(ctx, relay.Options{Peer: o.peer, Quick: o.quick, Log: o.log})
@@ -140,7 +140,7 @@ func benchCommand() *cobra.Command {
 	f := c.Flags()
 	f.BoolVar(&quick, "quick", false, "shorter runs, less exact")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object, the last line of stdout")
-	f.StringSliceVar(&parts, "parts", nil, "of congestion: "+strings.Join(congestion.Parts(), ", ")+"; of narrow: "+strings.Join(narrow.Parts(), ", ")+"; of tiles: "+strings.Join(tiles.Parts(), ", ")+"; of duplication: "+strings.Join(duplication.Parts(), ", "))
+	f.StringSliceVar(&parts, "parts", nil, "of path: "+strings.Join(path.Parts(), ", ")+"; of congestion: "+strings.Join(congestion.Parts(), ", ")+"; of narrow: "+strings.Join(narrow.Parts(), ", ")+"; of tiles: "+strings.Join(tiles.Parts(), ", ")+"; of duplication: "+strings.Join(duplication.Parts(), ", "))
 	f.StringVar(&peer, "peer", "", "of relay: binary of moq-relay-ietf, or auto to look for it in PATH and build/peers/bin")
 	f.StringVar(&out, "out", "", "folder for NAME.md and NAME.json (bench all: docs/results)")
 	return c
@@ -155,7 +155,7 @@ func writeResult(dir string, b benchmark, o benchOptions, r interface{ Markdown(
 		return err
 	}
 	command := "holocast bench " + b.name
-	if len(o.parts) > 0 && b.name != "codec" && b.name != "path" {
+	if len(o.parts) > 0 && b.name != "codec" {
 		command += " --parts " + strings.Join(o.parts, ",")
 	}
 	if o.peer != "" && b.name == "relay" {

@@ -2,11 +2,13 @@
 // relay: when its first byte arrives while the rest is still being made, and how
 // much the relay fans out, at what cost of processor time and delay. The relay is
 // the program that users run; publisher and viewers are in this process, on the
-// same machine, and take their share of it.
+// same machine, and take their share of it. Frames in datagrams are compared with frames
+// on streams over an emulated path that loses packets.
 package path
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -29,8 +31,18 @@ const (
 	trickleTo    = 5 // viewers
 )
 
+// Parts of the benchmark.
+const (
+	relayPart    = "relay"
+	datagramPart = "datagram"
+)
+
+// Parts lists the parts of the benchmark.
+func Parts() []string { return []string{relayPart, datagramPart} }
+
 // Options say what to measure.
 type Options struct {
+	Parts []string  // of Parts; nil = all, datagrams only where there are network namespaces
 	Quick bool      // under a minute
 	Log   io.Writer // progress, a line each; nil for none
 	// Relay is the relay's binary. "" means the one beside this program or, in the
@@ -51,6 +63,24 @@ type Result struct {
 	DirectFirstByteMs float64        `json:"direct_first_byte_ms"`
 	FrameBytes        int            `json:"frame_bytes"`
 	Fanout            map[int]Fanout `json:"fanout"` // by number of viewers
+	Datagrams         []DatagramRun  `json:"datagrams,omitempty"`
+	DatagramsBegan    time.Time      `json:"datagrams_began,omitzero"`
+}
+
+// With adds to the result of some parts what an earlier one has of the others.
+func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
+	var old Result
+	if err := json.Unmarshal(earlier, &old); err != nil {
+		return nil, err
+	}
+	if len(r.Fanout) == 0 {
+		old.Datagrams, old.DatagramsBegan = r.Datagrams, r.DatagramsBegan
+		return old, nil
+	}
+	if len(r.Datagrams) == 0 {
+		r.Datagrams, r.DatagramsBegan = old.Datagrams, old.DatagramsBegan
+	}
+	return r, nil
 }
 
 // Fanout is one number of viewers.
@@ -74,29 +104,58 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if o.Log == nil {
 		o.Log = io.Discard
 	}
+	for _, part := range o.Parts {
+		if !slices.Contains(Parts(), part) {
+			return Result{}, fmt.Errorf("no part %q; there are %s", part, strings.Join(Parts(), ", "))
+		}
+	}
+	r := Result{FrameBytes: FrameBytes, Fanout: map[int]Fanout{}}
+	if len(o.Parts) == 0 || slices.Contains(o.Parts, relayPart) {
+		if err := r.measureRelay(ctx, o); err != nil {
+			return r, err
+		}
+	}
+	if len(o.Parts) == 0 || slices.Contains(o.Parts, datagramPart) {
+		err := canMeasureDatagrams()
+		if err != nil && len(o.Parts) == 0 {
+			fmt.Fprintf(o.Log, "frames in datagrams are left out: %v\n", err)
+			return r, nil
+		}
+		if err == nil {
+			r.DatagramsBegan = time.Now()
+			r.Datagrams, err = datagrams(ctx, o)
+		}
+		if err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// measureRelay measures first bytes and fan-out.
+func (r *Result) measureRelay(ctx context.Context, o Options) error {
 	objects, warm, paced := 40, 5*time.Second, 12*time.Second
 	if o.Quick {
 		objects, warm, paced = 8, 1500*time.Millisecond, 3*time.Second
 	}
 	relay, err := load.Start(ctx, o.Relay)
 	if err != nil {
-		return Result{}, err
+		return err
 	}
 	defer relay.Stop()
 	direct, err := load.Listen()
 	if err != nil {
-		return Result{}, err
+		return err
 	}
 	defer func() { _ = direct.Close() }()
 
-	r := Result{FrameBytes: FrameBytes, Fanout: map[int]Fanout{}}
 	first, err := firstBytes(ctx, direct, objects)
 	if err != nil {
-		return r, fmt.Errorf("first byte without a relay: %w", err)
+		return fmt.Errorf("first byte without a relay: %w", err)
 	}
 	r.DirectFirstByteMs = load.Quantile(first, 0.5)
 	if first, err = firstBytes(ctx, relay, objects); err != nil {
-		return r, fmt.Errorf("first byte: %w", err)
+		return fmt.Errorf("first byte: %w", err)
 	}
 	r.FirstByteMs, r.FirstByteP99Ms = load.Quantile(first, 0.5), load.Quantile(first, 0.99)
 	fmt.Fprintf(o.Log, "first byte after %.2f ms (without relay %.2f ms)\n", r.FirstByteMs, r.DirectFirstByteMs)
@@ -107,13 +166,13 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	for _, n := range viewers {
 		f, err := fanOut(ctx, relay, direct, n, warm, paced)
 		if err != nil {
-			return r, fmt.Errorf("fan-out to %d: %w", n, err)
+			return fmt.Errorf("fan-out to %d: %w", n, err)
 		}
 		r.Fanout[n] = f
 		fmt.Fprintf(o.Log, "1→%d: %.0f Mbit/s at %.1f frames/s, %.2f CPU s/Gbit, added delay p50 %.1f p99 %.1f ms\n",
 			n, f.MbitPerS, f.FramesPerS, f.CPUSPerGbit, f.AddedDelay.P50, f.AddedDelay.P99)
 	}
-	return r, nil
+	return nil
 }
 
 // fanOut measures n viewers. It looks for the rate first: how fast frames go when
@@ -249,8 +308,13 @@ func trickle(ctx context.Context, t *origin.Track, group uint64) (began time.Tim
 }
 
 // Markdown is the table of the result.
-func (r Result) Markdown() string {
+func (r Result) Markdown() string { return r.relayMarkdown() + r.datagramMarkdown() }
+
+func (r Result) relayMarkdown() string {
 	var b strings.Builder
+	if len(r.Fanout) == 0 {
+		return ""
+	}
 	fmt.Fprintf(&b, "Objects of %d kB made over %d ms, to %d viewers: first byte after **%.2f ms** (median; p99 %.2f ms; without relay %.2f ms).\n\n",
 		trickleBytes/1000, trickleTime.Milliseconds(), trickleTo, r.FirstByteMs, r.FirstByteP99Ms, r.DirectFirstByteMs)
 	fmt.Fprintf(&b, "Frames of %d kB, publisher, relay and viewers on one machine. Added delay is against the same frames sent straight to one viewer.\n\n", r.FrameBytes/1000)

@@ -13,7 +13,7 @@ import (
 func TestRun(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	r, err := Run(ctx, Options{Quick: true, Viewers: []int{1}, Log: t.Output()})
+	r, err := Run(ctx, Options{Parts: []string{relayPart}, Quick: true, Viewers: []int{1}, Log: t.Output()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -27,11 +28,12 @@ import (
 
 // Relay is a relay to load: a process that Start or StartPeer began, or one somewhere else.
 type Relay struct {
-	cmd  *exec.Cmd // nil: somewhere else
-	url  string
-	tls  *tls.Config
-	temp string // directory to remove
-	done chan struct{}
+	cmd    *exec.Cmd // nil: somewhere else
+	url    string
+	tls    *tls.Config
+	temp   string // directory to remove
+	remove func() // its binary, if that was built for it
+	done   chan struct{}
 }
 
 // At is the relay at a URL, whose certificate c trusts. It has no processor time or memory.
@@ -40,16 +42,29 @@ func At(url string, c *tls.Config) *Relay { return &Relay{url: url, tls: c} }
 // Start runs our relay on ports of its own. path is its binary; "" means the one beside this
 // program or, in the source tree, one built for this run.
 func Start(ctx context.Context, path string) (*Relay, error) {
-	p := &Relay{done: make(chan struct{})}
-	path, err := p.find(ctx, path)
+	path, remove, err := Binary(ctx, path)
 	if err != nil {
 		return nil, err
 	}
+	p, err := StartAt(path, "127.0.0.1", (*exec.Cmd).Start)
+	if err != nil {
+		remove()
+		return nil, err
+	}
+	p.remove = remove
+	return p, nil
+}
+
+// StartAt runs our relay, whose binary is at path, on an address where start starts it: in
+// a network namespace, say. It is open to everybody there.
+func StartAt(path, addr string, start func(*exec.Cmd) error) (*Relay, error) {
+	p := &Relay{done: make(chan struct{})}
 	type listening struct {
 		Msg, UDP string
 		Hash     string `json:"certificate_sha256"`
 	}
-	if err := p.run(exec.Command(path, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-format", "json"), func(line []byte) (bool, error) {
+	cmd := exec.Command(path, "--listen", net.JoinHostPort(addr, "0"), "--insecure", "--http", "", "--log-format", "json")
+	if err := p.run(cmd, start, func(line []byte) (bool, error) {
 		var l listening
 		_ = json.Unmarshal(line, &l) // lines of other shapes are not it
 		if l.Msg != "relay is listening" {
@@ -104,15 +119,15 @@ func StartPeer(path string) (*Relay, error) {
 	p.url, p.tls = "moqt://"+addr, devcert.Pinned(devcert.Hash(cert))
 	cmd := exec.Command(path, "--bind", addr, "--tls-cert", file("cert.pem"), "--tls-key", file("key.pem"),
 		"--coordinator-file", file("coordinator.json"))
-	if err := p.run(cmd, func(line []byte) (bool, error) { return bytes.Contains(line, []byte("listening")), nil }); err != nil {
+	if err := p.run(cmd, (*exec.Cmd).Start, func(line []byte) (bool, error) { return bytes.Contains(line, []byte("listening")), nil }); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-// run starts cmd and waits for a line that ready says yes to. After an error nothing is
+// run has start start cmd and waits for a line that ready says yes to. After an error nothing is
 // left of it.
-func (p *Relay) run(cmd *exec.Cmd, ready func(line []byte) (bool, error)) error {
+func (p *Relay) run(cmd *exec.Cmd, start func(*exec.Cmd) error, ready func(line []byte) (bool, error)) error {
 	p.cmd = cmd
 	output, err := p.cmd.StderrPipe()
 	if err != nil {
@@ -120,7 +135,7 @@ func (p *Relay) run(cmd *exec.Cmd, ready func(line []byte) (bool, error)) error 
 		return err
 	}
 	p.cmd.Stdout = p.cmd.Stderr
-	if err := p.cmd.Start(); err != nil {
+	if err := start(p.cmd); err != nil {
 		p.clean()
 		return fmt.Errorf("start %s: %w", filepath.Base(cmd.Path), err)
 	}
@@ -156,33 +171,38 @@ func (p *Relay) run(cmd *exec.Cmd, ready func(line []byte) (bool, error)) error 
 	}
 }
 
-// find is the relay's binary.
-func (p *Relay) find(ctx context.Context, path string) (string, error) {
+// Binary is the relay's: path, unless that is "", or the one beside this program, or one
+// built for this run. remove removes the latter.
+func Binary(ctx context.Context, path string) (_ string, remove func(), err error) {
+	remove = func() {}
 	if path != "" {
-		return path, nil
+		return path, remove, nil
 	}
 	if self, err := os.Executable(); err == nil {
 		beside := filepath.Join(filepath.Dir(self), "relay")
 		if _, err := os.Stat(beside); err == nil {
-			return beside, nil
+			return beside, remove, nil
 		}
 	}
 	temp, err := os.MkdirTemp("", "holocast-bench")
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	p.temp = temp
+	remove = func() { _ = os.RemoveAll(temp) }
 	path = filepath.Join(temp, "relay")
 	if out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "holocast/relay").CombinedOutput(); err != nil {
-		p.clean()
-		return "", fmt.Errorf("no relay beside this program, and it cannot be built: %w\n%s", err, out)
+		remove()
+		return "", nil, fmt.Errorf("no relay beside this program, and it cannot be built: %w\n%s", err, out)
 	}
-	return path, nil
+	return path, remove, nil
 }
 
 func (p *Relay) clean() {
 	if p.temp != "" {
 		_ = os.RemoveAll(p.temp)
+	}
+	if p.remove != nil {
+		p.remove()
 	}
 }
 
@@ -247,6 +267,11 @@ func (p *Relay) Publish(ctx context.Context, t *origin.Track) (func(), error) {
 		return nil, err
 	}
 	return func() { s.Close(wire.NoError, "") }, nil
+}
+
+// Dial opens a session by a URL scheme: moqt over raw QUIC, https over WebTransport.
+func (p *Relay) Dial(ctx context.Context, scheme string, h moqt.Handler) (*moqt.Session, error) {
+	return moqt.Dial(ctx, scheme+"://"+strings.TrimPrefix(p.url, "moqt://"), p.tls, h, direct.Quiet)
 }
 
 // View opens a viewer's session.
