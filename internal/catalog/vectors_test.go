@@ -88,6 +88,7 @@ type vectorCamera struct {
 	Descriptions    int             `json:"descriptions"`
 	MaxPoints       int             `json:"maxPoints"`
 	DeliveryTimeout int             `json:"deliveryTimeout"`
+	Datagrams       bool            `json:"datagrams,omitempty"`
 	Framerate       float64         `json:"framerate"`
 	Bitrate         int64           `json:"bitrate"`
 	Duration        int64           `json:"duration"`
@@ -177,7 +178,7 @@ func describe(t *testing.T, c *Catalog, track Track) vectorCamera {
 	p := track.Points
 	v := vectorCamera{
 		Track: track.Name, Camera: p.Camera, Name: p.CameraName, Quality: p.Quality, Layout: p.Layout, Descriptions: p.Descriptions,
-		MaxPoints: p.MaxPoints, DeliveryTimeout: p.DeliveryTimeout, Framerate: track.Framerate, Bitrate: track.Bitrate, Duration: track.TrackDuration,
+		MaxPoints: p.MaxPoints, DeliveryTimeout: p.DeliveryTimeout, Datagrams: p.Delivery == DeliveryDatagram, Framerate: track.Framerate, Bitrate: track.Bitrate, Duration: track.TrackDuration,
 	}
 	if m := track.Template; m != (Template{}) {
 		v.Timeline = &vectorTimeline{m.Media, m.MediaStep, m.Location[0], m.Step[0], m.Wallclock}

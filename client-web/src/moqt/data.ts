@@ -43,6 +43,8 @@ export interface ObjectHeader {
   readonly status: ObjectStatus;
   readonly length: bigint;
   readonly properties: Properties;
+  /** Fetched, and published as a datagram. */
+  readonly datagram?: boolean;
 }
 
 /** Receives what a parser finds. */
@@ -210,7 +212,7 @@ export class FetchParser extends ObjectParser {
     this.#prior = { group, id };
     this.#subgroup = subgroup;
     this.#priority = priority;
-    this.sink.object({ group, subgroup: subgroup ?? 0n, id, priority, status: "normal", length, properties });
+    this.sink.object({ group, subgroup: subgroup ?? 0n, id, priority, status: "normal", length, properties, datagram });
     return length;
   }
 
@@ -227,7 +229,10 @@ export interface Datagram {
   readonly alias: bigint;
   readonly group: bigint;
   readonly object: bigint;
+  /** No object after this one exists in the group. */
+  readonly endOfGroup: boolean;
   readonly status: ObjectStatus;
+  readonly properties: Properties;
   readonly payload: Uint8Array;
 }
 
@@ -255,7 +260,7 @@ export function parseDatagram(b: Uint8Array): Datagram | null {
       if (r.left > 0) throw violation(`${r.left} bytes after the status of a datagram`);
       if (status !== "normal" && properties !== none) throw violation("properties on an object that is a status");
     }
-    return { alias, group, object, status, payload: r.take(r.left) };
+    return { alias, group, object, endOfGroup: (t & 0x02) !== 0, status, properties, payload: r.take(r.left) };
   } catch (e) {
     if (e instanceof ShortError) throw violation("datagram ends inside a field");
     throw e;

@@ -231,16 +231,24 @@ export function encodeJoiningFetch(id: bigint, joining: bigint, groups: number, 
   });
 }
 
-/** A FETCH of a track's groups from `first` to `last`, whole (§10.12.1). */
-export function encodeFetch(id: bigint, track: TrackName, first: bigint, last: bigint, priority?: number): Uint8Array<ArrayBuffer> {
+/** The objects of a group from first to last. */
+export interface ObjectRange {
+  readonly first: number;
+  readonly last: number;
+}
+
+/** A FETCH of a track's groups from `first` to `last`, whole (§10.12.1), or of some objects of one. */
+export function encodeFetch(
+  id: bigint, track: TrackName, first: bigint, last: bigint, priority?: number, objects?: ObjectRange,
+): Uint8Array<ArrayBuffer> {
   return message(MessageType.FETCH, (w) => {
     w.varint(id);
     w.varint(1);
     writeTrack(w, track);
     w.varint(first);
-    w.varint(0);
+    w.varint(objects?.first ?? 0);
     w.varint(last);
-    w.varint(0);
+    w.varint(objects ? objects.last + 1 : 0); // exclusive; 0 = the whole group
     const p = new ParameterWriter();
     if (priority !== undefined) p.add(param.subscriberPriority, (v) => v.u8(priority));
     p.finish(w);

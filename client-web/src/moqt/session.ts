@@ -14,7 +14,7 @@ import {
 import {
   encodeFetch, encodeJoiningFetch, encodePublish, encodePublishDone, encodeRequestError, encodeRequestOk, encodeSetup, encodeSubscribe,
   encodeSubscribeNamespace, encodeUpdate, MAX_MESSAGE, readMessage, trackKey, UnknownMandatoryError,
-  type Location, type Message, type Namespace, type Properties, type SubscribeOptions, type SubscriptionUpdate, type TrackName,
+  type Location, type Message, type Namespace, type ObjectRange, type Properties, type SubscribeOptions, type SubscriptionUpdate, type TrackName,
 } from "./message.ts";
 
 /** The protocol identifier of this draft (§3.1). */
@@ -26,6 +26,8 @@ const REQUEST_TIMEOUT = 10_000;
 const ALIAS_TIMEOUT = 2_000;
 const MAX_EARLY = 256;
 const MAX_NAMESPACES = 4096;
+/** Datagrams received that may wait here: a frame may be hundreds at once, and browsers keep one by default. */
+const DATAGRAM_QUEUE = 2048;
 
 /** An object, whole. */
 export interface ReceivedObject {
@@ -35,6 +37,8 @@ export interface ReceivedObject {
   readonly status: ObjectStatus;
   readonly properties: Properties;
   readonly payload: Uint8Array<ArrayBuffer>;
+  /** Fetched, and published as a datagram. */
+  readonly datagram?: boolean | undefined;
 }
 
 /** Takes what arrives of a track. */
@@ -104,8 +108,8 @@ class Collector implements ObjectSink {
   }
 
   #finish(): void {
-    const { group, subgroup, id, status, properties } = this.#header!;
-    this.sink.object({ group, subgroup, id, status, properties, payload: this.#buf });
+    const { group, subgroup, id, status, properties, datagram } = this.#header!;
+    this.sink.object({ group, subgroup, id, status, properties, payload: this.#buf, datagram });
     this.#buf = new Uint8Array(0);
   }
 }
@@ -324,6 +328,7 @@ export class Session {
   readonly #subscriptions = new Map<bigint, Subscription>();
   readonly #tracks = new Map<string, Subscription>();
   readonly #early = new Map<bigint, ((s: Subscription | undefined) => void)[]>();
+  readonly #waiting = new Set<(why: SessionError) => void>();
   readonly #fetches = new Map<bigint, TrackSink>();
   readonly #fetchDone = new Map<bigint, { done: () => void; cut: (why: Error) => void }>();
   #nearly = 0;
@@ -341,6 +346,7 @@ export class Session {
     this.closed = new Promise((resolve) => (this.#end = resolve));
     this.goaway = new Promise((resolve) => (this.#leave = resolve));
     this.#datagrams = datagramWriter(transport);
+    transport.datagrams.incomingHighWaterMark = DATAGRAM_QUEUE;
     this.#datagrams.closed.catch(() => {});
   }
 
@@ -404,6 +410,7 @@ export class Session {
       // It was closed already.
     }
     for (const sub of [...this.#subscriptions.values(), ...this.#tracks.values()]) sub.finish(why);
+    for (const reject of this.#waiting) reject(why);
     this.#end(why);
   }
 
@@ -678,10 +685,20 @@ export class Session {
     return new RequestStream(await withTimeout(opened, REQUEST_TIMEOUT, "opening a request"));
   }
 
+  /** Settles as p does, or with the session's end. Of a session of many requests nothing stays at `closed`. */
+  #orClosed<T>(p: Promise<T>): Promise<T> {
+    if (this.#over) return Promise.reject(this.#over);
+    return new Promise((resolve, reject) => {
+      this.#waiting.add(reject);
+      const settled = () => void this.#waiting.delete(reject);
+      p.then(resolve, reject).then(settled, settled);
+    });
+  }
+
   /** Waits for the answer to a request; a refusal or an error ends its stream. */
   async #answer<T extends Message["type"]>(r: RequestStream, type: T, what: string, extra = 0): Promise<Extract<Message, { type: T }>> {
     try {
-      const m = await withTimeout(Promise.race([r.next(), this.closed.then((e) => Promise.reject(e))]), REQUEST_TIMEOUT + extra, what);
+      const m = await withTimeout(this.#orClosed(r.next()), REQUEST_TIMEOUT + extra, what);
       if (m === null) throw new RequestError(RequestCode.INTERNAL_ERROR, `the relay closed ${what} without an answer`, 0);
       if (m.type === "error") throw new RequestError(m.code, m.reason, m.retryAfter);
       if (m.type === "goaway") throw new RequestError(RequestCode.GOING_AWAY, "the relay asks to move the request", 0);
@@ -778,11 +795,11 @@ export class Session {
   }
 
   /**
-   * Fetches the groups of a track from `first` to `last`, as far as they were published, into a sink.
+   * Fetches the groups of a track from `first` to `last`, or some objects of one, as far as they were published, into a sink.
    * Settles when all is there, or with why it is not; nothing more arrives once `signal` has aborted.
    */
   async fetch(
-    track: TrackName, first: bigint, last: bigint, sink: TrackSink, o: { readonly priority?: number; readonly signal?: AbortSignal } = {},
+    track: TrackName, first: bigint, last: bigint, sink: TrackSink, o: { readonly priority?: number; readonly signal?: AbortSignal; readonly objects?: ObjectRange } = {},
   ): Promise<void> {
     const { signal } = o;
     const r = await this.#request();
@@ -790,15 +807,14 @@ export class Session {
     const over = new Promise<void>((resolve, reject) => {
       this.#fetchDone.set(id, { done: resolve, cut: reject });
       signal?.addEventListener("abort", () => reject(signal.reason), { once: true });
-      void this.closed.then(reject);
     });
     over.catch(() => {}); // the answer may fail first
     this.#fetches.set(id, { ...sink, accept: (h) => !signal?.aborted && sink.accept?.(h) !== false });
     try {
       signal?.throwIfAborted();
-      await r.send(encodeFetch(id, track, first, last, o.priority));
+      await r.send(encodeFetch(id, track, first, last, o.priority, o.objects));
       await Promise.race([this.#answer(r, "fetchOk", "FETCH"), over]);
-      await over;
+      await this.#orClosed(over);
       r.end();
     } catch (e) {
       r.abort(StreamCode.CANCELLED);

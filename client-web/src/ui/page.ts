@@ -189,6 +189,7 @@ export class Page {
       ...m,
       frames_received: counts?.received ?? 0, frames_lost: counts?.lost ?? 0, frames_late: counts?.late ?? 0,
       frames_skipped: (counts?.skipped ?? 0) + m.frames_overtaken, frames_declined: counts?.declined ?? 0,
+      parts: counts && Object.values(counts.parts).some((n) => n > 0) ? counts.parts : null,
       streams_cut: t?.cut ?? 0, streams_refused: t?.refused ?? 0, streams_malformed: t?.malformed ?? 0,
       reconnects: t?.reconnects ?? 0, rtt_ms: round(t?.rtt ?? 0, 2),
       clock: { offset_ms: this.#clock ? round(this.#clock.offset, 3) : null, error_ms: this.#clock ? round(this.#clock.error, 3) : null },

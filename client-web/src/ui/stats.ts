@@ -1,4 +1,5 @@
 import type { MeterSnapshot } from "./hud/meter.ts";
+import type { PartsCounts } from "../media/points/parts.ts";
 import type { Phase } from "../media/session/messages.ts";
 import type { VideoStats } from "./video.ts";
 
@@ -27,6 +28,8 @@ export interface Stats extends MeterSnapshot {
   readonly frames_skipped: number;
   /** Frames that the relay was asked not to send, as the page draws more slowly than the frame rate. */
   readonly frames_declined: number;
+  /** Of frames that came in datagrams; null where none did. */
+  readonly parts: PartsCounts | null;
   readonly streams_cut: number;
   readonly streams_refused: number;
   readonly streams_malformed: number;

@@ -40,8 +40,8 @@ describe("catalog vectors", () => {
     const catalog = await read(objects);
     const { qualities, hasPoses } = readCameras(catalog);
     const cameras = qualities.map((list) =>
-      list.map(({ grid, pose, timeline, ...rest }) => ({
-        ...rest, timeline: timeline ?? null, grid: grid.width === 1 ? null : [grid.width, grid.height], pose: pose.t,
+      list.map(({ grid, pose, timeline, datagrams, ...rest }) => ({
+        ...rest, ...(datagrams && { datagrams }), timeline: timeline ?? null, grid: grid.width === 1 ? null : [grid.width, grid.height], pose: pose.t,
       })),
     );
     const s = readSphere(catalog);

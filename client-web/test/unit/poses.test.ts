@@ -17,7 +17,7 @@ const front: Transform = { r: [1, 0, 0, 0, -1, 0, 0, 0, -1], t: [0, 1200, 2000] 
 const right: Transform = { r: [0, 0, -1, 0, -1, 0, -1, 0, 0], t: [2000, 1200, 0] };
 const grid = { width: 4, height: 2, fx: 500, fy: 500, cx: 2, cy: 1, k: [0, 0, 0, 0, 0, 0], p: [0, 0] };
 const track: CameraTrack = {
-  track: "points/0/full", camera: 0, name: "", quality: "full", layout: "B", descriptions: 1, maxPoints: 8, deliveryTimeout: 0,
+  track: "points/0/full", camera: 0, name: "", quality: "full", layout: "B", descriptions: 1, maxPoints: 8, deliveryTimeout: 0, datagrams: false,
   framerate: 30, grid, pose: origin, bitrate: 0, duration: 0, timeline: undefined,
 };
 

@@ -2,9 +2,10 @@
 import type { Subscription } from "../../moqt/index.ts";
 import { localTime } from "../session/clock.ts";
 import { Assembler } from "./assembler.ts";
-import { HEADER_LENGTH } from "./header.ts";
+import { DESCRIPTION, HEADER_LENGTH } from "./header.ts";
 import type { ToDecoder } from "./messages.ts";
 import { Pace } from "./pace.ts";
+import { addParts, noParts, PartsReceiver, type PartsCounts, type PartsRequest } from "./parts.ts";
 import { Sequence } from "./sequence.ts";
 import type { CameraTrack, Transform } from "./track.ts";
 
@@ -48,6 +49,11 @@ export class Feed {
   /** Counts the times that the feed's subscription was begun anew. */
   run = 0;
   skipped = 0;
+  /** Of frames in datagrams: what earlier subscriptions brought, and the receiver of this one. */
+  readonly #parts = noParts();
+  #receiver: PartsReceiver | undefined;
+  /** First group that the subscription brings. */
+  #from = 0n;
   /** Local time when the newest frame arrived, and its capture time; ms. */
   arrived = localTime();
   captured = 0;
@@ -93,6 +99,38 @@ export class Feed {
   follow(subscription: Subscription): void {
     this.subscription = subscription;
     this.#pace = new Pace();
+    this.#from = 0n;
+    const { largest } = subscription;
+    if (this.camera.datagrams && largest) this.#receiver?.assembler.expect(largest.group, largest.object, localTime());
+  }
+
+  /** Begins to take frames in datagrams. fetch asks for missing parts and hands what comes to the receiver. */
+  receiveParts(maxPayload: number, fetch: (r: PartsRequest, into: PartsReceiver) => Promise<void>): PartsReceiver {
+    this.#endParts();
+    const { assembler } = this;
+    const receiver: PartsReceiver = new PartsReceiver(
+      maxPayload, this.camera.deliveryTimeout, () => this.viewer.rtt,
+      ({ group, payload }) => {
+        if (payload.length >= HEADER_LENGTH) assembler.add(group, payload[DESCRIPTION]!, payload);
+      },
+      // What the relay was asked not to send is not missing.
+      (r) => (r.group < this.#from ? Promise.resolve() : fetch(r, receiver)), localTime,
+    );
+    this.#receiver = receiver;
+    return receiver;
+  }
+
+  #endParts(): void {
+    this.#receiver?.close();
+    if (this.#receiver) addParts(this.#parts, this.#receiver.assembler.counts);
+    this.#receiver = undefined;
+  }
+
+  /** Counters of frames in datagrams. */
+  get parts(): PartsCounts {
+    const sum = { ...this.#parts };
+    if (this.#receiver) addParts(sum, this.#receiver.assembler.counts);
+    return sum;
   }
 
   /** Whether frames can be declined: some relays end a subscription when asked to change it. */
@@ -178,7 +216,9 @@ export class Feed {
 
   /** Moves the start of the subscription. */
   #start(group: bigint | undefined): void {
-    if (group !== undefined) this.subscription?.startAt(group);
+    if (group === undefined) return;
+    this.#from = group;
+    this.subscription?.startAt(group);
   }
 
   #deliver(): void {
@@ -215,6 +255,7 @@ export class Feed {
   leave(): void {
     this.run++;
     clearTimeout(this.#timer);
+    this.#endParts();
     this.subscription?.cancel();
     this.restart();
   }

@@ -33,6 +33,8 @@ export interface Header {
 }
 
 export const HEADER_LENGTH = 44;
+/** Offset of the description's index. */
+export const DESCRIPTION = 30;
 const MAX_SIDE = 4096;
 
 /** A description's share of the grid: pixel (i, j) is pixel (step·i + dx, step·j + dy) of the frame. */

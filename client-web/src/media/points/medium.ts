@@ -6,6 +6,7 @@ import type { Host, Medium, Reel } from "../session/medium.ts";
 import { DOCUMENT_PRIORITY } from "../session/subscribe.ts";
 import { Feed } from "./feed.ts";
 import type { FromPoints, Spent, ToPoints, Undecoded } from "./messages.ts";
+import { addParts, noParts, partOf, type PartsCounts } from "./parts.ts";
 import { QualityChooser } from "./quality.ts";
 import { parsePoses, POSE_TRACK, readCameras, samePose, sameTrack, type CameraTrack, type Cameras, type Transform } from "./track.ts";
 
@@ -17,6 +18,10 @@ const SILENCE = 3000;
 const SILENT_FRAMES = 5;
 /** Subscriber priority (§7). */
 const PRIORITY = 128;
+/** Of what was lost of a frame, which is older than what is sent meanwhile. */
+const REPAIR_PRIORITY = 64;
+/** Greatest part of a frame that is fetched, bytes: no QUIC DATAGRAM holds more. */
+const MAX_PART = 65536;
 
 export class Points implements Medium {
   readonly #feeds = new Map<number, Feed>();
@@ -25,6 +30,7 @@ export class Points implements Medium {
   #poses: Session | undefined;
   /** Poses of the pose track, by camera: newer than the catalog's. */
   readonly #moved = new Map<number, Transform>();
+  readonly #countedParts: PartsCounts = noParts(); // likewise
   readonly #counted = { received: 0, lost: 0, late: 0, declined: 0, skipped: 0 }; // of feeds that are gone
 
   /** decoders: ports of the workers that decode. quality: a quality by name, or "auto". */
@@ -127,6 +133,7 @@ export class Points implements Medium {
     this.#counted.late += feed.sequence.late;
     this.#counted.declined += feed.sequence.declined;
     this.#counted.skipped += feed.skipped;
+    addParts(this.#countedParts, feed.parts);
   }
 
   clear(): void {
@@ -155,18 +162,28 @@ export class Points implements Medium {
   async #followFrames(s: Session, feed: Feed): Promise<void> {
     const run = ++feed.run;
     const { assembler, camera } = feed;
+    const track = this.host.track(camera.track);
+    const parts = feed.receiveParts(maxFrame(camera), (r, into) => s.fetch(track, r.group, r.group, {
+      maxObject: MAX_PART,
+      object: (o) => into.add(partOf(o), true),
+      received: (bytes) => this.host.received(bytes),
+    }, { priority: REPAIR_PRIORITY, objects: r }));
     const sink: TrackSink = {
       maxObject: maxFrame(camera),
       accept: (h) => feed.wants(h.group),
       object: (o) => {
-        if (o.status === "normal" && o.payload.length > 0) assembler.add(o.group, Number(o.subgroup), o.payload);
+        if (o.datagram) parts.add(partOf(o), true);
+        else if (o.status === "normal" && o.payload.length > 0) assembler.add(o.group, Number(o.subgroup), o.payload);
+      },
+      datagram: (d) => {
+        if (d.status === "normal" && feed.wants(d.group)) parts.add(partOf(d), false);
       },
       cut: (group, subgroup) => assembler.lost(group, subgroup === undefined ? 0 : Number(subgroup)),
       received: (bytes) => this.host.received(bytes),
     };
     while (!s.over && this.host.session === s && feed.run === run) {
       try {
-        const sub = await s.subscribe(this.host.track(camera.track), sink, {
+        const sub = await s.subscribe(track, sink, {
           join: true,
           priority: PRIORITY,
           filter: "largestObject",
@@ -238,14 +255,16 @@ export class Points implements Medium {
 
   tick(now: number): void {
     const n = { ...this.#counted };
+    const parts = { ...this.#countedParts };
     for (const f of this.#feeds.values()) {
+      addParts(parts, f.parts);
       n.received += f.sequence.received;
       n.lost += f.sequence.lost;
       n.late += f.sequence.late;
       n.declined += f.sequence.declined;
       n.skipped += f.skipped;
     }
-    this.send({ type: "frames", arrived: [...this.#feeds.values()].map((f) => [f.camera.camera, f.sequence.received] as const), ...n });
+    this.send({ type: "frames", arrived: [...this.#feeds.values()].map((f) => [f.camera.camera, f.sequence.received] as const), ...n, parts });
     if (!this.host.live) return;
     for (const f of this.#feeds.values()) f.look();
     if (!this.#cameras || !this.#automatic) return;

@@ -1,5 +1,6 @@
 /** Messages about point clouds between the page, the network worker and the decode workers. */
 import type { Form } from "./layout.ts";
+import type { PartsCounts } from "./parts.ts";
 import type { Subject } from "./subject.ts";
 import type { CameraTrack, Transform } from "./track.ts";
 
@@ -44,6 +45,8 @@ export interface FrameCounts {
   readonly declined: number;
   /** Frames that arrived, but before the page had use for one, and were never decoded. */
   readonly skipped: number;
+  /** Of frames in datagrams. */
+  readonly parts: PartsCounts;
 }
 
 /** From the network worker to the page. */

@@ -22,6 +22,8 @@ export interface CameraTrack {
   readonly maxPoints: number;
   /** Milliseconds; 0 = none. */
   readonly deliveryTimeout: number;
+  /** Whether frames come in datagrams, and not on streams. */
+  readonly datagrams: boolean;
   readonly framerate: number;
   /** The lens of the frame's pixel grid. */
   readonly grid: Intrinsics;
@@ -86,12 +88,14 @@ function readCamera(catalog: Catalog, t: Track): CameraTrack {
   if (descriptions !== 1 && descriptions !== 4) throw new CatalogError(`${path}.descriptions`, "neither 1 nor 4");
   const maxPoints = integer(p["maxPoints"] ?? 0, `${path}.maxPoints`, 1, MAX_POINTS);
   const deliveryTimeout = integer(p["deliveryTimeout"] ?? 0, `${path}.deliveryTimeout`, 0, 0x7fffffff);
+  const delivery = p["delivery"] ?? "";
+  if (delivery !== "" && delivery !== "stream" && delivery !== "datagram") throw new CatalogError(`${path}.delivery`, "neither stream nor datagram");
   const onGrid = formOf(layout) === "pixels";
   if (onGrid && (t.width < 1 || t.height < 1 || t.width > MAX_GRID || t.height > MAX_GRID)) {
     throw new CatalogError(`${path}.layout`, `layout ${layout} needs width and height in 1…${MAX_GRID}, not ${t.width}×${t.height}`);
   }
   const about = {
-    track: t.name, camera, name: word("cameraName"), quality: word("quality"), layout, descriptions, maxPoints, deliveryTimeout,
+    track: t.name, camera, name: word("cameraName"), quality: word("quality"), layout, descriptions, maxPoints, deliveryTimeout, datagrams: delivery === "datagram",
     framerate: t.framerate, bitrate: t.bitrate, duration: t.duration, timeline: t.timeline,
   };
   if (t.initRef === "") {

@@ -3,7 +3,7 @@ import type { Stats } from "../stats.ts";
 import { Graph } from "./graph.ts";
 import { TileMap } from "./tilemap.ts";
 
-type Row = readonly [label: string, title: string, value: (s: Stats) => string];
+type Row = readonly [label: string, title: string, value: (s: Stats) => string, shown?: (s: Stats) => boolean];
 
 /** Of point clouds, of a sphere of video, and of both. */
 const points: readonly Row[] = [
@@ -13,6 +13,7 @@ const points: readonly Row[] = [
   ["Points", "Points shown, of all cameras", (s) => s.points.toLocaleString("en")],
   ["Lost / late", "Frames that never arrived, and frames that arrived after a later one", (s) => `${s.frames_lost} / ${s.frames_late}`],
   ["Skipped / declined", "Frames received but superseded before they could be shown, and frames not sent because this page draws more slowly than the frame rate", (s) => `${s.frames_skipped} / ${s.frames_declined}`],
+  ["Repaired / lost parts", "Frames in datagrams that fetched parts made whole, and parts that came too late or not at all", (s) => `${s.parts!.repaired} / ${s.parts!.parts_lost}`, (s) => s.parts !== null],
   ["Decode", "Time to decode a frame, median", (s) => ms(s.decode_ms.p50)],
 ];
 const video: readonly Row[] = [
@@ -33,7 +34,7 @@ const ms = (v: number): string => `${v.toFixed(1)} ms`;
 
 /** The statistics beside the picture. */
 export class Panel {
-  readonly #rows: { readonly row: HTMLElement; readonly value: HTMLElement; readonly text: (s: Stats) => string; readonly of: "points" | "video" | "both" }[] = [];
+  readonly #rows: { readonly row: HTMLElement; readonly value: HTMLElement; readonly text: (s: Stats) => string; readonly shown: (s: Stats) => boolean; readonly of: "points" | "video" | "both" }[] = [];
   readonly #map: TileMap;
   readonly #title: HTMLElement;
   readonly #graph: Graph;
@@ -43,7 +44,7 @@ export class Panel {
     this.#title = root.querySelector<HTMLElement>("[data-title]")!;
     const list = root.querySelector("dl")!;
     for (const [of, group] of [["points", points], ["video", video], ["both", both]] as const) {
-      for (const [i, [label, title, text]] of group.entries()) {
+      for (const [i, [label, title, text, shown = () => true]] of group.entries()) {
         const row = document.createElement("div");
         row.title = title;
         row.hidden = of === "video"; // until there is one
@@ -53,7 +54,7 @@ export class Panel {
         const value = document.createElement("dd");
         row.append(dt, value);
         list.append(row);
-        this.#rows.push({ row, value, text, of });
+        this.#rows.push({ row, value, text, shown, of });
       }
     }
     this.#map = new TileMap(root.querySelector("#tiles canvas")!);
@@ -65,8 +66,8 @@ export class Panel {
     this.#graph.push(s.fps, s.frame_delay_ms.p50);
     if (this.root.hidden) return;
     this.#title.textContent = `${s.session === undefined ? "no session" : name(s.session)} at ${name(s.relay_host)}`;
-    for (const { row, value, text, of } of this.#rows) {
-      row.hidden = of === "video" ? s.video === null : of === "points" && s.video !== null && s.cameras === 0;
+    for (const { row, value, text, shown, of } of this.#rows) {
+      row.hidden = (of === "video" ? s.video === null : of === "points" && s.video !== null && s.cameras === 0) || !shown(s);
       if (row.hidden) continue;
       const t = text(s);
       if (value.textContent !== t) value.textContent = t;
