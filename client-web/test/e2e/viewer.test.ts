@@ -73,11 +73,17 @@ describe("a live session", () => {
     ["layout A in four descriptions", "--layout", "a", "--descriptions", "4"],
     ["layout B", "--layout", "b"],
     ["layout C", "--layout", "c"],
+    ["in datagrams, of which some are lost", "--layout", "a", "--descriptions", "4", "--datagrams", "9"],
   ];
   it.each(layouts)("shows the scene where it is: %s", async (_, ...args) => {
     await publisher("picture", ...small, ...args);
     const page = await view(lab.link(port, "picture"));
     await shows(page, 2);
+    if (args.includes("--datagrams")) {
+      const s = await until("a repaired frame", async () => (((await stats(page)).parts?.repaired ?? 0) > 3 ? stats(page) : undefined));
+      console.log(JSON.stringify(s.parts));
+      expect(s.frames_lost).toBeLessThan(s.frames_received / 10);
+    }
     const matrix = await page.evaluate(() => {
       const { studio } = window.holocast!;
       studio.setTheme("dark");

@@ -34,6 +34,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
+	"holocast/internal/parts"
 	"holocast/internal/pointcloud"
 	"holocast/internal/pointcloud/frametest"
 )
@@ -52,6 +53,7 @@ type options struct {
 	compress      bool
 	noCameras     bool
 	correct       bool
+	datagrams     int // every so manieth is lost; 0 = streams
 }
 
 func main() {
@@ -70,6 +72,7 @@ func main() {
 	flag.BoolVar(&o.compress, "compress", false, "with --delta: send the catalog's objects in gzip")
 	flag.BoolVar(&o.noCameras, "no-cameras", false, "publish a catalog without tracks")
 	flag.BoolVar(&o.correct, "correct", false, "publish the camera at the origin, and correct its pose on SIGUSR1")
+	flag.IntVar(&o.datagrams, "datagrams", 0, "send frames in datagrams and lose every Nth; 0 = on streams")
 	dump := flag.String("dump", "", "write frames to this directory")
 	data := flag.String("data", os.Getenv("HOLOCAST_DATA"), "folder with recordings of real sensors, for --dump; default HOLOCAST_DATA")
 	watching := flag.Bool("watch", false, "subscribe instead of publish")
@@ -119,6 +122,13 @@ func (o *options) lens() camera.Intrinsics {
 // pose stands the camera 1.2 m above the studio's floor, looking along −z, y up.
 var pose = camera.Transform{R: [9]float64{1, 0, 0, 0, -1, 0, 0, 0, -1}, T: [3]float64{0, 1200, 2000}}
 
+func (o *options) delivery() string {
+	if o.datagrams > 0 {
+		return catalog.DeliveryDatagram
+	}
+	return catalog.DeliveryStream
+}
+
 type publisher struct {
 	options
 	url         string
@@ -131,6 +141,7 @@ type publisher struct {
 	clock       clock.Estimator
 
 	group uint64
+	sent  int // datagrams
 }
 
 func publish(ctx context.Context, o options, url string) error {
@@ -211,7 +222,7 @@ func (p *publisher) describe(at camera.Transform) error {
 	t := catalog.Track{
 		Name: p.points.Name().Name, Packaging: catalog.PackagingPoints, IsLive: true, Role: catalog.RolePoints,
 		InitRef: ref, Framerate: p.fps,
-		Points: &catalog.Points{CameraName: "test", Quality: "full", Layout: layout, Descriptions: p.descriptions, MaxPoints: p.width * p.height, DeliveryTimeout: 500},
+		Points: &catalog.Points{CameraName: "test", Quality: "full", Layout: layout, Descriptions: p.descriptions, MaxPoints: p.width * p.height, DeliveryTimeout: 500, Delivery: p.delivery()},
 	}
 	if layout == "A" {
 		t.Width, t.Height = p.width, p.height
@@ -333,12 +344,29 @@ func (p *publisher) produce(ctx context.Context) error {
 			}
 			continue
 		}
+		next := uint64(0)
 		for d, object := range objects {
-			if err := p.write(p.points, p.group, d, stamp(object)); err != nil {
+			if p.datagrams > 0 {
+				next = p.writeParts(next, d == len(objects)-1, stamp(object))
+			} else if err := p.write(p.points, p.group, d, stamp(object)); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// writeParts sends a description in datagrams, as objects from next on. Those that are lost
+// can be fetched.
+func (p *publisher) writeParts(next uint64, last bool, description []byte) uint64 {
+	for d := range parts.Cut(moqt.Datagram{Group: p.group, Object: next, Priority: 96, EndOfGroup: last}, description) {
+		if p.sent++; p.sent%p.datagrams == 0 {
+			p.points.BackfillDatagram(d)
+		} else {
+			p.points.SendDatagram(d)
+		}
+		next = d.Object + 1
+	}
+	return next
 }
 
 func (o *options) encode(enc *pointcloud.Encoder, scene *frametest.Cloud, description int) ([]byte, error) {
