@@ -131,6 +131,7 @@ type frame struct {
 	starts   []start // ascending
 	end      uint64  // one above the last object's ID; 0 = unknown
 	requests int
+	seen     bool // a part came
 	fetched  bool // a fetched part was of use
 	bytes    int
 }
@@ -176,6 +177,7 @@ func (a *Assembler) Add(d *moqt.Datagram, fetched bool, now time.Time) []Payload
 		a.stats.Duplicate++
 		return nil
 	}
+	f.seen = true
 	f.parts[d.Object] = d.Payload
 	f.bytes += len(d.Payload) + partCost
 	a.bytes += len(d.Payload) + partCost
@@ -327,6 +329,10 @@ func (f *frame) ready() bool {
 
 // abandon gives a group up.
 func (a *Assembler) abandon(f *frame) {
+	if !f.seen {
+		a.forget(f) // it was expected, and did not come
+		return
+	}
 	if f.lost() == 0 && f.ready() { // whole, but for the word that nothing follows
 		a.stats.Frames++
 		if f.fetched {

@@ -20,6 +20,8 @@ import (
 	"holocast/internal/connect"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/parts"
+	"holocast/internal/pointcloud"
 	"holocast/internal/recording"
 )
 
@@ -59,6 +61,7 @@ type track struct {
 	// catalog takes the objects of the catalog track, nil for other tracks.
 	catalog    func(payload []byte, properties ...catalog.Properties)
 	properties moqt.Properties // of the track
+	parts      parts.Limits    // of frames in datagrams; zero = there are none
 }
 
 // New records to w, which stays the caller's to Sync and Close.
@@ -203,7 +206,8 @@ func (r *Recorder) Record(ctx context.Context, s *moqt.Session) error {
 			if !started[name.String()] && name.Namespace.HasPrefix(r.cfg.Namespace) && !name.Equal(t.name) {
 				started[name.String()] = true
 				r.listed[name.String()] = true // r.mu is held
-				media.Go(func() { x.follow(name) })
+				limits := partsOf(ct)
+				media.Go(func() { x.follow(name, limits) })
 			}
 		}
 	}
@@ -250,12 +254,13 @@ func (x *run) followCatalog(t *track) error {
 }
 
 // follow records a track that the catalog lists, as often as its publisher returns.
-func (x *run) follow(name moqt.TrackName) {
+func (x *run) follow(name moqt.TrackName, limits parts.Limits) {
 	t, ok := x.claim(name)
 	if !ok {
 		return
 	}
 	defer x.release(t)
+	t.parts = limits
 	for {
 		sub, err := connect.Subscribe(x.ctx, x.s, name, 0, true)
 		if err == nil {
@@ -288,13 +293,18 @@ func (x *run) receive(sub *moqt.Subscription, t *track) error {
 	x.mu.Lock()
 	t.properties = sub.Properties
 	x.mu.Unlock()
+	var frames *parts.Receiver
+	if t.parts != (parts.Limits{}) {
+		frames = x.receiveParts(ctx, sub, t)
+		wg.Go(func() { _ = frames.Run() }) // ends with the subscription
+	}
 	if sub.Largest != nil {
-		if err := x.fetch(ctx, sub, t, name); err != nil {
+		if err := x.fetch(ctx, sub, t, name, frames); err != nil {
 			return err
 		}
 	}
 	wg.Go(func() {
-		for {
+		for frames == nil {
 			d, err := sub.AcceptDatagram(ctx)
 			if err != nil {
 				return
@@ -317,9 +327,40 @@ func (x *run) receive(sub *moqt.Subscription, t *track) error {
 	}
 }
 
+// partsOf are the bounds of a track's frames in datagrams; zero where it has none.
+func partsOf(ct catalog.Track) (l parts.Limits) {
+	if p := ct.Points; p != nil && p.Delivery == catalog.DeliveryDatagram {
+		l.MaxPayload = min(12*p.MaxPoints+1<<16, recording.MaxObject-wire.MaxObjectProperties)
+		l.Timeout = time.Duration(p.DeliveryTimeout) * time.Millisecond
+	}
+	return l
+}
+
+// receiveParts records descriptions that come in datagrams as those on streams are: whole, so
+// that whoever plays the recording need not repair anything.
+func (x *run) receiveParts(ctx context.Context, sub *moqt.Subscription, t *track) *parts.Receiver {
+	r := parts.NewReceiver(ctx, sub, t.parts, func(p parts.Payload) {
+		h, err := pointcloud.ParseHeader(p.Bytes)
+		if err != nil {
+			x.log.Warn("frame not recorded", "track", t.name.String(), "group", p.Group, "err", err)
+			return
+		}
+		n := uint64(h.Description)
+		x.record(t, recording.Object{
+			Track: t.name, Group: p.Group, Subgroup: n, ObjectID: n, Priority: p.Priority, Payload: p.Bytes,
+			Forwarding: recording.Subgroup, FirstObject: true, EndOfGroup: p.Last, End: recording.EndFIN, Arrival: time.Now(),
+		})
+	})
+	r.Joining()
+	return r
+}
+
 // fetch records the group that the subscription began in, as far as it is the past
 // and was not recorded before the connection was lost.
-func (x *run) fetch(ctx context.Context, sub *moqt.Subscription, t *track, name wire.TrackName) error {
+func (x *run) fetch(ctx context.Context, sub *moqt.Subscription, t *track, name wire.TrackName, frames *parts.Receiver) error {
+	x.mu.Lock()
+	before := t.newest
+	x.mu.Unlock()
 	f, err := sub.Joined(ctx)
 	if err == nil {
 		defer f.Cancel()
@@ -339,6 +380,9 @@ func (x *run) fetch(ctx context.Context, sub *moqt.Subscription, t *track, name 
 			at := moqt.Location{Group: o.Group, Object: o.Object}
 			x.mu.Lock()
 			known := t.newest != nil && !t.newest.Less(at)
+			if frames != nil && o.Datagram { // whose IDs are not those recorded
+				known = before != nil && o.Group <= before.Group
+			}
 			if known && t.catalog != nil {
 				t.catalog(payload, o.Properties, t.properties) // what to follow on this connection
 			}
@@ -347,6 +391,10 @@ func (x *run) fetch(ctx context.Context, sub *moqt.Subscription, t *track, name 
 				continue
 			}
 			forwarding := recording.Subgroup
+			if o.Datagram && frames != nil {
+				frames.Add(parts.Fetched(o, payload), true)
+				continue
+			}
 			if o.Datagram {
 				forwarding = recording.Datagram
 			}

@@ -122,6 +122,8 @@ interface Frame {
   /** One above the last object's ID; 0 = unknown. */
   end: number;
   requests: number;
+  /** A part came; a fetched part was of use. */
+  seen: boolean;
   fetched: boolean;
   bytes: number;
 }
@@ -165,6 +167,7 @@ export class PartsAssembler {
       this.counts.duplicate++;
       return [];
     }
+    f.seen = true;
     f.parts.set(id, p.payload);
     this.#charge(f, p.payload.length + PART_COST);
     f.fetched ||= fetched;
@@ -238,7 +241,7 @@ export class PartsAssembler {
   #open(group: bigint, now: number): Frame {
     if (this.#frames.length === MAX_FRAMES) this.#abandon(this.#frames[0]!);
     const f: Frame = {
-      group, began: now, newest: now, parts: new Map(), next: 0, reached: 0, holes: [], starts: [], end: 0, requests: 0, fetched: false, bytes: 0,
+      group, began: now, newest: now, parts: new Map(), next: 0, reached: 0, holes: [], starts: [], end: 0, requests: 0, seen: false, fetched: false, bytes: 0,
     };
     this.#frames.push(f);
     this.#begun = now;
@@ -296,6 +299,7 @@ export class PartsAssembler {
   }
 
   #abandon(f: Frame): void {
+    if (!f.seen) return this.#forget(f); // it was expected, and did not come
     const n = lost(f);
     if (n === 0 && ready(f)) {
       this.#count(f);
