@@ -51,7 +51,7 @@ func startRelay(ctx context.Context, path string) (*relayProcess, error) {
 // runRelay runs the relay on an address, started by start.
 func runRelay(path, host string, start func(*exec.Cmd) error) (*relayProcess, error) {
 	p := &relayProcess{remove: func() {}, done: make(chan struct{})}
-	p.cmd = exec.Command(path, "--listen", net.JoinHostPort(host, "0"), "--http", "", "--log-format", "json")
+	p.cmd = exec.Command(path, "--listen", net.JoinHostPort(host, "0"), "--insecure", "--http", "", "--log-format", "json")
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
 		return nil, err

@@ -531,12 +531,12 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// datagrams publishes a frame in datagrams of 40 bytes; those of which lost is true come
+// datagrams publishes a frame of camera 0 in datagrams of 40 bytes; those of which lost is true come
 // by fetch only.
-func (st *stage) datagrams(camera int, sequence uint32, lost func(object uint64) bool) (objects uint64) {
+func (st *stage) datagrams(sequence uint32, lost func(object uint64) bool) (objects uint64) {
 	st.t.Helper()
 	for d := range st.descriptions {
-		b := st.object(camera, sequence, d)
+		b := st.object(0, sequence, d)
 		props := wire.AppendKeyValues(nil, wire.KeyValue{Type: parts.LengthProperty, Int: uint64(len(b))})
 		for len(b) > 0 {
 			n := min(len(b), 40)
@@ -545,9 +545,9 @@ func (st *stage) datagrams(camera int, sequence uint32, lost func(object uint64)
 				EndOfGroup: d == st.descriptions-1 && n == len(b), Payload: b[:n],
 			}
 			if lost(objects) {
-				st.cameras[camera].BackfillDatagram(dg)
+				st.cameras[0].BackfillDatagram(dg)
 			} else {
-				st.cameras[camera].SendDatagram(dg)
+				st.cameras[0].SendDatagram(dg)
 			}
 			b, props = b[n:], nil
 			objects++
@@ -563,7 +563,7 @@ func TestFramesInDatagrams(t *testing.T) {
 	st.delivery = catalog.DeliveryDatagram
 	st.announce(1)
 	none := func(uint64) bool { return false }
-	count := st.datagrams(0, 1, none)
+	count := st.datagrams(1, none)
 	p, ended := st.play(Config{})
 	<-p.Joined()
 	r := st.until(p, "the frame before", func(r Report) bool { return r.Frames == 1 })
@@ -573,14 +573,14 @@ func TestFramesInDatagrams(t *testing.T) {
 		func(id uint64) bool { return id == count-1 },
 		func(id uint64) bool { return id%3 == 1 },
 	} {
-		st.datagrams(0, uint32(2+i), lost)
+		st.datagrams(uint32(2+i), lost)
 		r = st.until(p, "the next frame", func(r Report) bool { return r.Frames == uint64(i+2) })
 	}
 	if r.FramesLost != 0 || r.FramesPartial != 0 || r.Density != 1 || r.Parts == nil || r.Parts.PartsLost != 0 || r.Parts.Repaired < 3 || r.Parts.Requests == 0 {
 		t.Errorf("%+v, parts %+v", r, r.Parts)
 	}
 	// A part that nobody has costs its description, not the frame.
-	st.datagrams(0, 10, none)
+	st.datagrams(10, none)
 	for d := range uint64(4) {
 		if d != 2 {
 			b := st.object(0, 11, int(d))
@@ -588,7 +588,7 @@ func TestFramesInDatagrams(t *testing.T) {
 				Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: parts.LengthProperty, Int: uint64(len(b))})})
 		}
 	}
-	st.datagrams(0, 12, none)
+	st.datagrams(12, none)
 	r = st.until(p, "the frame of three descriptions", func(r Report) bool { return r.FramesPartial == 1 && r.Frames == 8 })
 	doc, err := json.Marshal(r)
 	if err != nil || !bytes.Contains(doc, []byte(`"parts":{"frames":`)) || !strings.Contains(r.String(), "repaired") {

@@ -85,7 +85,9 @@ func TestFramesInDatagrams(t *testing.T) {
 		recorded(2 + i)
 	}
 	stop()
-	<-ended
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
