@@ -13,8 +13,10 @@ const (
 	maxDatagramBytes  = 4 << 20 // of all of them
 	maxDatagramGroups = 1024    // that they are of
 	datagramCost      = 64      // of each, besides its bytes
-	// A publication of which more waits is not worth sending in full once groups have
-	// waited for this long: groups after them would wait as long.
+	// The path is a bottleneck for so long after a datagram missed its deadline, or was
+	// dropped so as not to. A publication of which more waits then is not worth sending
+	// in full once groups have waited for long: groups after them would wait as long.
+	bottleneckFor    = 3 * time.Second
 	fewDatagramBytes = 64 << 10
 	datagramPatience = 100 * time.Millisecond
 )
@@ -28,6 +30,7 @@ type datagramQueue struct {
 	lines map[datagramLineKey]*datagramLine
 	bytes int
 	begun uint64
+	until time.Time     // the path is a bottleneck
 	ready chan struct{} // signalled when there is something to send
 }
 
@@ -104,10 +107,17 @@ func (q *datagramQueue) push(p *Publication, group uint64, priority uint16, d ou
 	return dropped, true
 }
 
-// keepUp drops what of a line waits behind the group being sent, but for the newest, once
-// it has waited for long. q.mu is held.
+// late says that a datagram has missed its deadline.
+func (q *datagramQueue) late(now time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.until = now.Add(bottleneckFor)
+}
+
+// keepUp drops what of a line waits at a bottleneck behind the group being sent, but for
+// the newest, once it has waited for long. q.mu is held.
 func (q *datagramQueue) keepUp(l *datagramLine, now time.Time) (dropped int) {
-	if l.bytes <= fewDatagramBytes {
+	if l.bytes <= fewDatagramBytes || !now.Before(q.until) {
 		return 0
 	}
 	newest := l.groups[len(l.groups)-1]
@@ -120,6 +130,7 @@ func (q *datagramQueue) keepUp(l *datagramLine, now time.Time) (dropped int) {
 			dropped += q.drop(g)
 		}
 	}
+	q.until = now.Add(bottleneckFor)
 	return dropped
 }
 

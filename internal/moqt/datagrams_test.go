@@ -20,7 +20,8 @@ func TestDatagramQueue(t *testing.T) {
 		prio uint16
 		size int
 		at   time.Duration
-		pop  int // so many are sent before
+		pop  int  // so many are sent before
+		late bool // something has just missed its deadline
 	}
 	frame := func(name string, prio uint16, at time.Duration, parts, size int) (list []push) {
 		for i := range parts {
@@ -41,8 +42,14 @@ func TestDatagramQueue(t *testing.T) {
 		{"the second descriptions after all first ones", []push{{name: "a1.0", prio: 1}, {name: "a1.1", prio: 2}, {name: "a2.0", prio: 1}, {name: "a2.1", prio: 2}}, "a1.0 a2.0 a1.1 a2.1", 0, 0},
 		{"small ones wait", []push{{name: "a1.0"}, {name: "a2.0", at: 150 * ms}, {name: "a3.0", at: 300 * ms}}, "a1.0 a2.0 a3.0", 0, 0},
 		{"frames at a bottleneck: the one being sent and the newest", slices.Concat(
-			frame("a1", 0, 0, 2, 30000), []push{{name: "a2.0", at: 33 * ms, size: 30000, pop: 1}, {name: "a2.1", at: 33 * ms, size: 30000},
+			frame("a1", 0, 0, 2, 30000), []push{{name: "a2.0", at: 33 * ms, size: 30000, pop: 1, late: true}, {name: "a2.1", at: 33 * ms, size: 30000},
 				{name: "a3.0", at: 66 * ms, size: 30000}, {name: "a4.0", at: 140 * ms, size: 30000}}), "a1.0 a1.1 a4.0", 3, 0},
+		{"frames where none was late", slices.Concat(
+			frame("a1", 0, 0, 2, 30000), []push{{name: "a2.0", at: 33 * ms, size: 30000, pop: 1}, {name: "a3.0", at: 66 * ms, size: 30000},
+				{name: "a4.0", at: 400 * ms, size: 30000}}), "a1.0 a1.1 a2.0 a3.0 a4.0", 0, 0},
+		{"frames long after one was late", slices.Concat(
+			[]push{{name: "a0.0", late: true}}, frame("a1", 0, 3*time.Second, 2, 30000), frame("a2", 0, 3100*ms, 2, 30000), frame("a3", 0, 3200*ms, 2, 30000)),
+			"a0.0 a1.0 a1.1 a2.0 a2.1 a3.0 a3.1", 0, 0},
 		{"frames after a hitch", slices.Concat(frame("a1", 0, 0, 2, 30000), frame("a2", 0, 33*ms, 2, 30000), frame("a3", 0, 66*ms, 2, 30000)),
 			"a1.0 a1.1 a2.0 a2.1 a3.0 a3.1", 0, 0},
 		{"a full queue: the oldest group of the last priority goes", slices.Concat(
@@ -73,6 +80,9 @@ func TestDatagramQueue(t *testing.T) {
 			dropped, refused := 0, 0
 			for _, p := range c.pushes {
 				send(p.pop)
+				if p.late {
+					q.late(began.Add(p.at))
+				}
 				var group uint64
 				var pub, i = p.name[:1], 0
 				if _, err := fmt.Sscanf(p.name[1:], "%d.%d", &group, &i); err != nil {

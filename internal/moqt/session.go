@@ -642,7 +642,8 @@ func (s *Session) sendDatagrams() {
 				return
 			}
 		}
-		if !d.deadline.IsZero() && time.Now().After(d.deadline) {
+		if now := time.Now(); !d.deadline.IsZero() && now.After(d.deadline) {
+			s.sendq.late(now)
 			s.count.datagramsUnsent.Add(1)
 			continue
 		}
