@@ -19,6 +19,7 @@ const (
 	bottleneckFor    = 3 * time.Second
 	fewDatagramBytes = 64 << 10
 	datagramPatience = 100 * time.Millisecond
+	maxSkipped       = 16 // groups of a publication that are remembered as dropped
 )
 
 // datagramQueue holds the datagrams of a session that the transport has not taken yet.
@@ -44,6 +45,12 @@ type datagramLine struct {
 type datagramLineKey struct {
 	p        *Publication
 	priority uint16 // the subscriber's, then the publisher's; lower first
+}
+
+// skippedGroup is a group that was dropped: what else comes of it is, too.
+type skippedGroup struct {
+	group    uint64
+	priority uint16
 }
 
 // datagramGroup is what waits of one group in a line.
@@ -73,6 +80,9 @@ func (q *datagramQueue) push(p *Publication, group uint64, priority uint16, d ou
 	cost := len(d.b) + datagramCost
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if slices.Contains(p.skipped, skippedGroup{group, priority}) {
+		return 0, false
+	}
 	key := datagramLineKey{p, priority}
 	l := q.lines[key]
 	var g *datagramGroup
@@ -86,7 +96,7 @@ func (q *datagramQueue) push(p *Publication, group uint64, priority uint16, d ou
 		if victim == nil || victim == g || victim.priority < priority {
 			return dropped, false
 		}
-		dropped += q.drop(victim)
+		dropped += q.skip(victim)
 	}
 	if l = q.lines[key]; l == nil {
 		l = &datagramLine{}
@@ -127,7 +137,7 @@ func (q *datagramQueue) keepUp(l *datagramLine, now time.Time) (dropped int) {
 	}
 	for _, g := range slices.Clone(l.groups) {
 		if waits(g) {
-			dropped += q.drop(g)
+			dropped += q.skip(g)
 		}
 	}
 	q.until = now.Add(bottleneckFor)
@@ -145,7 +155,17 @@ func (q *datagramQueue) leastImportant() (least *datagramGroup) {
 	return least
 }
 
-// drop drops a group and returns how many datagrams that is. q.mu is held.
+// skip drops a group, and what else will come of it. It returns how many datagrams that
+// is now. q.mu is held.
+func (q *datagramQueue) skip(g *datagramGroup) int {
+	if len(g.p.skipped) == maxSkipped {
+		g.p.skipped = slices.Delete(g.p.skipped, 0, 1)
+	}
+	g.p.skipped = append(g.p.skipped, skippedGroup{g.group, g.priority})
+	return q.drop(g)
+}
+
+// drop removes a group and returns how many datagrams that is. q.mu is held.
 func (q *datagramQueue) drop(g *datagramGroup) int {
 	l := q.lines[g.datagramLineKey]
 	l.groups = slices.DeleteFunc(l.groups, func(o *datagramGroup) bool { return o == g })

@@ -44,6 +44,9 @@ func TestDatagramQueue(t *testing.T) {
 		{"frames at a bottleneck: the one being sent and the newest", slices.Concat(
 			frame("a1", 0, 0, 2, 30000), []push{{name: "a2.0", at: 33 * ms, size: 30000, pop: 1, late: true}, {name: "a2.1", at: 33 * ms, size: 30000},
 				{name: "a3.0", at: 66 * ms, size: 30000}, {name: "a4.0", at: 140 * ms, size: 30000}}), "a1.0 a1.1 a4.0", 3, 0},
+		{"what comes later of a frame that was dropped", slices.Concat(
+			frame("a1", 0, 0, 3, 30000), []push{{name: "a2.0", at: 33 * ms, size: 30000, pop: 1, late: true},
+				{name: "a3.0", at: 140 * ms, size: 30000}, {name: "a2.1", at: 141 * ms, size: 30000}, {name: "a3.1", at: 141 * ms, size: 30000}}), "a1.0 a1.1 a1.2 a3.0 a3.1", 1, 1},
 		{"frames where none was late", slices.Concat(
 			frame("a1", 0, 0, 2, 30000), []push{{name: "a2.0", at: 33 * ms, size: 30000, pop: 1}, {name: "a3.0", at: 66 * ms, size: 30000},
 				{name: "a4.0", at: 400 * ms, size: 30000}}), "a1.0 a1.1 a2.0 a3.0 a4.0", 0, 0},

@@ -106,6 +106,7 @@ type Publication struct {
 	cancel context.CancelCauseFunc
 
 	defaultPriority uint8
+	skipped         []skippedGroup // under the datagram queue's lock
 
 	mu         sync.Mutex
 	forward    bool

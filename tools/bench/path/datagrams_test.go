@@ -1,0 +1,51 @@
+package path
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"holocast/internal/catalog"
+)
+
+// TestDatagrams measures frames in datagrams and on streams, briefly, and checks the shape of
+// the result and that frames come, not how many.
+func TestDatagrams(t *testing.T) {
+	if err := canMeasureDatagrams(); err != nil {
+		t.Skip(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	r, err := Run(ctx, Options{Parts: []string{datagramPart}, Quick: true, Log: t.Output()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Datagrams) != 6 {
+		t.Fatalf("%d measurements, want 6", len(r.Datagrams))
+	}
+	for _, d := range r.Datagrams {
+		if d.FPS == 0 || d.DelayP50 < datagramDelay || (d.Parts.Frames > 0) != (d.Delivery == catalog.DeliveryDatagram) {
+			t.Errorf("%+v", d)
+		}
+	}
+	if md := r.Markdown(); strings.Count(md, "| QUIC |") != 6 || strings.Contains(md, "viewers") {
+		t.Errorf("the table:\n%s", md)
+	}
+	// What is measured later of another part stands beside it.
+	b, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	both, err := Result{Fanout: map[int]Fanout{1: {}}}.With(b)
+	if err != nil || !strings.Contains(both.Markdown(), "| QUIC |") || !strings.Contains(both.Markdown(), "viewers") {
+		t.Errorf("%v:\n%v", err, both)
+	}
+}
+
+func TestParts(t *testing.T) {
+	if _, err := Run(t.Context(), Options{Parts: []string{"detour"}}); err == nil || !strings.Contains(err.Error(), "relay, datagram") {
+		t.Errorf("an unknown part: %v", err)
+	}
+}
