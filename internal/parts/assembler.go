@@ -55,7 +55,7 @@ func (l Limits) room() int { return max(2*l.MaxPayload, min(maxFrames*l.MaxPaylo
 // Stats are an Assembler's counters.
 type Stats struct {
 	Frames    uint64 `json:"frames"`     // groups that came whole
-	Repaired  uint64 `json:"repaired"`   // of those, groups that fetched parts made whole
+	Repaired  uint64 `json:"repaired"`   // of those, groups that parts asked for made whole
 	Abandoned uint64 `json:"abandoned"`  // groups given up
 	PartsLost uint64 `json:"parts_lost"` // parts that had not come when their group was given up
 	Requests  uint64 `json:"requests"`   // for missing parts
@@ -195,7 +195,7 @@ func (a *Assembler) Add(d *moqt.Datagram, fetched bool, now time.Time) []Payload
 	whole := a.collect(f, d.Object)
 	if f.whole() {
 		a.stats.Frames++
-		if f.fetched {
+		if f.fetched && f.requests > 0 {
 			a.stats.Repaired++
 		}
 		a.forget(f)
@@ -335,7 +335,7 @@ func (a *Assembler) abandon(f *frame) {
 	}
 	if f.lost() == 0 && f.ready() { // whole, but for the word that nothing follows
 		a.stats.Frames++
-		if f.fetched {
+		if f.fetched && f.requests > 0 {
 			a.stats.Repaired++
 		}
 	} else {

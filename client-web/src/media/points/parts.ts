@@ -58,7 +58,7 @@ export interface PartsRequest {
 }
 
 export interface PartsCounts {
-  /** Groups that came whole; those of them that fetched parts made whole; groups given up. */
+  /** Groups that came whole; those of them that parts asked for made whole; groups given up. */
   frames: number;
   repaired: number;
   abandoned: number;
@@ -295,7 +295,7 @@ export class PartsAssembler {
 
   #count(f: Frame): void {
     this.counts.frames++;
-    if (f.fetched) this.counts.repaired++;
+    if (f.fetched && f.requests > 0) this.counts.repaired++;
   }
 
   #abandon(f: Frame): void {
