@@ -165,7 +165,11 @@ func (t Target) Dial(ctx context.Context, h moqt.Handler, cfg moqt.Config) (*moq
 		cfg.Tokens = append(slices.Clone(cfg.Tokens), wire.Token{AliasType: wire.TokenUseValue, Value: []byte(token)})
 	}
 	cfg.Congestion = t.Congestion
-	return moqt.Dial(ctx, t.Address(), conf, h, cfg)
+	s, err := moqt.Dial(ctx, t.Address(), conf, h, cfg)
+	if err != nil {
+		return nil, t.explain(err)
+	}
+	return s, nil
 }
 
 func (t Target) tls(ctx context.Context) (*tls.Config, error) {
@@ -318,10 +322,18 @@ func (t Target) refused(err error) bool {
 
 // explain says what helps where the relay does not let us.
 func (t Target) explain(err error) error {
-	if !t.refused(err) {
+	if !t.refused(err) || errors.As(err, new(unauthorizedError)) {
 		return err
 	}
-	return fmt.Errorf("%w (a token is given with --token or $%s)", err, TokenVariable)
+	return unauthorizedError{err}
+}
+
+// unauthorizedError says what helps.
+type unauthorizedError struct{ error }
+
+func (e unauthorizedError) Unwrap() error { return e.error }
+func (e unauthorizedError) Error() string {
+	return fmt.Sprintf("%v (a token is given with --token or $%s)", e.error, TokenVariable)
 }
 
 type finalError struct{ error }

@@ -41,6 +41,9 @@ type NoSessionError struct {
 }
 
 func (e *NoSessionError) Error() string {
+	if (Target{}).refused(e.Err) {
+		return fmt.Sprintf("the relay does not let us watch session %q: %v", strings.Join(e.Namespace[1:], "/"), unauthorizedError{e.Err})
+	}
 	return fmt.Sprintf("the relay has no session %q: %v", strings.Join(e.Namespace[1:], "/"), e.Err)
 }
 

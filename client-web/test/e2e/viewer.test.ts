@@ -1,4 +1,6 @@
-import { mkdirSync, readFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
@@ -263,6 +265,34 @@ describe("a live session", () => {
     const quiet = await view(lab.link(port, "receipts", "&receipts=off"));
     await shows(quiet, 5);
     expect(new Set([...log.output.matchAll(/^receipt (\S+)/gm)].map((r) => r[1])).size).toBe(1);
+  });
+
+  it("is let in by the token in its link, and says so where it is not", async () => {
+    const dir = mkdtempSync(join(tmpdir(), "holocast-token-"));
+    try {
+      const key = join(dir, "relay.key");
+      const made = lab.program("relay", "key", key);
+      await until("the key", async () => !made.running);
+      const mint = async (...args: string[]): Promise<string> => {
+        const p = lab.program("relay", "token", "--keys", key, ...args);
+        return until("a token", async () => /^ey\S+$/m.exec(p.output)?.[0]);
+      };
+      const locked = await freePort();
+      const relay = lab.program("relay", "--listen", `127.0.0.1:${locked}`, "--http", `127.0.0.1:${locked}`, "--keys", key);
+      open.push(relay);
+      await relay.says(/relay is listening/);
+      const p = lab.program("publisher", ...small, `moqt://127.0.0.1:${locked}/locked#token=${await mint("--publish", "locked")}`);
+      open.push(p);
+      await p.says(/publishing/);
+      const page = await view(`${lab.link(locked, "locked")}#token=${await mint("--subscribe", "locked")}`);
+      await shows(page, 5);
+      const other = await view(`${lab.link(locked, "locked")}#token=${await mint("--subscribe", "lobby")}`);
+      await message(other, /does not serve this[\s\S]*does not allow to subscribe there[\s\S]*Ask for a link with a token/);
+      const none = await view(lab.link(locked, "locked"));
+      await message(none, /a token is needed/);
+    } finally {
+      rmSync(dir, { recursive: true });
+    }
   });
 
   it.each([["as it is"], ["in gzip", "--compress"]])("follows delta updates of a catalog: %s", async (_, ...args) => {
