@@ -38,9 +38,6 @@ func sessionID(s *webtransport.Session) (uint64, bool) {
 	return *(*uint64)(unsafe.Add(unsafe.Pointer(s), f.Offset)), true
 }
 
-// Alias is the track alias that objects of the subscription come with.
-func (sub *Subscription) Alias() uint64 { return sub.alias }
-
 // Alias is the track alias that objects of the publication are sent with.
 func (p *Publication) Alias() uint64 { return p.alias }
 
@@ -54,3 +51,6 @@ func (p *Publication) Range() (start Location, last uint64) {
 	}
 	return p.start, *p.last
 }
+
+// Alias is the track alias that objects of the subscription come with.
+func (sub *Subscription) Alias() uint64 { return sub.alias }
