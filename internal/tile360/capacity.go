@@ -12,6 +12,7 @@ type Capacity struct {
 	recent []float64 // bytes per second, at most meanOf
 	ratios []float64 // sample / mean before it, the latest last; at most ratiosKept
 	sorted []float64
+	guess  bool // recent is one
 }
 
 const (
@@ -24,6 +25,17 @@ const (
 // (Narayanan et al., WWW 2020).
 var priorRatios = [...]float64{0.2, 0.54, 0.84, 0.93, 0.99, 1.04, 1.11, 1.2, 1.51, 4.07}
 
+// Guess stands in for a rate until one is measured, bytes per second. It reports whether it is
+// what the prediction rests on.
+func (c *Capacity) Guess(rate float64) bool {
+	if len(c.recent) > 0 && !c.guess {
+		return false
+	}
+	c.recent, c.guess = append(c.recent[:0], max(rate, 1)), true
+	c.sorted = append(c.sorted[:0], priorRatios[:]...)
+	return true
+}
+
 // Add notes a rate that the network carried while there was something to carry, bytes per
 // second. Rates below 1 count as 1.
 func (c *Capacity) Add(rate float64) {
@@ -32,6 +44,9 @@ func (c *Capacity) Add(rate float64) {
 	}
 	if len(c.ratios) == 0 {
 		c.ratios = append(c.ratios, priorRatios[:]...)
+	}
+	if c.guess {
+		c.recent, c.guess = c.recent[:0], false
 	}
 	if mean := c.Mean(); mean > 0 {
 		if len(c.ratios) == ratiosKept {
@@ -84,4 +99,44 @@ func (c *Capacity) Distribution(seconds float64, to []float64) []float64 {
 		to = append(to, mean*r*seconds)
 	}
 	return to
+}
+
+// Train measures what a network carries by the frames that begin a GoP. A publisher sends those of
+// all tiles at once, so what arrives from the first of them to the last came at the network's
+// rate, however little the viewer asks for. The zero value is ready for use; it is not for
+// concurrent use.
+type Train struct {
+	group       uint64
+	begun       bool
+	bytes       float64 // of everything, so far
+	first, last float64 // s
+	from, to    float64 // bytes at those times
+}
+
+// A train shorter than this says little.
+const (
+	leastTrain     = 3000  // bytes
+	leastTrainTime = 0.005 // s
+)
+
+// Add notes an object that has arrived whole at a time in seconds: of any track, for the network
+// carried it, too. Begins says that it begins a tile's GoP, group.
+func (t *Train) Add(at float64, bytes int, group uint64, begins bool) {
+	t.bytes += float64(bytes)
+	switch {
+	case !begins || t.begun && group < t.group:
+	case !t.begun || group > t.group:
+		t.begun, t.group, t.first, t.last, t.from, t.to = true, group, at, at, t.bytes, t.bytes
+	case at >= t.last:
+		t.last, t.to = at, t.bytes
+	}
+}
+
+// Rate returns what the network carried while the GoP's first frames arrived, bytes per second; 0
+// where too few bytes came.
+func (t *Train) Rate(group uint64) float64 {
+	if !t.begun || group != t.group || t.to-t.from < leastTrain {
+		return 0
+	}
+	return (t.to - t.from) / max(t.last-t.first, leastTrainTime)
 }

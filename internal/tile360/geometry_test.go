@@ -226,6 +226,39 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
+func TestGuess(t *testing.T) {
+	var c Capacity
+	if !c.Guess(100) || !c.Guess(200) || c.Mean() != 200 || !(c.Percentile(10) > 0 && c.Percentile(10) < 200) {
+		t.Errorf("guessed mean %g, tenth percentile %g", c.Mean(), c.Percentile(10))
+	}
+	if c.Add(900); c.Mean() != 900 || c.Guess(100) || c.Mean() != 900 {
+		t.Errorf("mean %g, measured once", c.Mean())
+	}
+}
+
+func TestTrain(t *testing.T) {
+	var tr Train
+	if tr.Rate(0) != 0 {
+		t.Error("a rate of nothing")
+	}
+	tr.Add(0.9, 5000, 4, false)
+	for i := range 11 { // frames that begin GoP 5, a millisecond apart, and others in between
+		tr.Add(1+0.01*float64(i), 900, 5, true)
+		tr.Add(1+0.01*float64(i)+0.005, 100, 5, false)
+	}
+	tr.Add(1.2, 1000, 5, false)
+	tr.Add(1.3, 1000, 4, true) // late
+	if r := tr.Rate(5); math.Abs(r-100_000) > 1 || tr.Rate(4) != 0 || tr.Rate(6) != 0 {
+		t.Errorf("rate %g, want 100000; %g and %g of others", r, tr.Rate(4), tr.Rate(6))
+	}
+	if tr.Add(2, 2000, 6, true); tr.Rate(6) != 0 || tr.Rate(5) != 0 {
+		t.Errorf("a rate of a single frame: %g", tr.Rate(6))
+	}
+	if tr.Add(2, 2_000_000, 6, true); tr.Rate(6) > 2_000_000/leastTrainTime {
+		t.Errorf("%g bytes per second of frames at one time", tr.Rate(6))
+	}
+}
+
 // A planner that plans as long as the viewer watches does not allocate.
 func TestPlannerDoesNotAllocate(t *testing.T) {
 	p := &Planner{View: NewView(Grid{8, 4, 1920, 960}, Degrees(90, 90), 8), Qualities: 3, Solver: Solver{Refine: DefaultRefine}}

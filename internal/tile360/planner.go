@@ -1,6 +1,9 @@
 package tile360
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // GoP is what is known of one group of pictures of all tiles.
 type GoP struct {
@@ -27,6 +30,8 @@ type Planner struct {
 	Gaze      Gaze
 	Capacity  Capacity
 	Solver    Solver
+	// Percentile of the predicted capacity is what OWS may plan with; 0 = BudgetPercentile.
+	Percentile float64
 	// Latency is how long after a request its tile can be shown at the earliest, seconds.
 	Latency float64
 
@@ -89,7 +94,7 @@ func (p *Planner) Plan(gops []GoP, seconds, pending float64) []Request {
 		}
 		pr.Distortion = append(pr.Distortion, g.Distortion...)
 	}
-	pr.Budget = p.Capacity.Percentile(BudgetPercentile)*seconds - pending
+	pr.Budget = p.Capacity.Percentile(cmp.Or(p.Percentile, BudgetPercentile))*seconds - pending
 	pr.Capacity = p.Capacity.Distribution(seconds, pr.Capacity[:0])
 	for i := range pr.Capacity {
 		pr.Capacity[i] -= pending

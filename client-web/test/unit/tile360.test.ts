@@ -1,6 +1,7 @@
 /** Geometry, prediction and choice of tiles: internal/tile360's vectors. */
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
+import { Capacity, Train } from "../../src/media/tiles/capacity.ts";
 import { Crowd, Gaze } from "../../src/media/tiles/gaze.ts";
 import { ows, type Problem } from "../../src/media/tiles/ows.ts";
 import { BUDGET_PERCENTILE, Planner, type Gop } from "../../src/media/tiles/planner.ts";
@@ -127,5 +128,28 @@ describe("planner vectors", () => {
       const { loss, bound, expected } = p.chosen!;
       near([loss, bound, expected], [s.chosen.loss, s.chosen.bound, s.chosen.expected], `step ${i}: chosen`);
     });
+  });
+});
+
+describe("capacity", () => {
+  it("forgets a guess once a rate is measured", () => {
+    const c = new Capacity();
+    expect([c.guess(100), c.guess(200), c.mean]).toEqual([true, true, 200]);
+    expect(c.percentile(10)).toBeGreaterThan(0);
+    c.add(900);
+    expect([c.mean, c.guess(100), c.mean]).toEqual([900, false, 900]);
+  });
+  it("is the rate at which a GoP's first frames came", () => {
+    const t = new Train();
+    expect(t.rate(0n)).toBe(0);
+    for (let i = 0; i <= 10; i++) {
+      t.add(1000 + 10 * i, 900, 5n, true);
+      t.add(1005 + 10 * i, 100, 5n, false);
+    }
+    t.add(1200, 1000, 5n, false);
+    t.add(1300, 1000, 4n, true); // late
+    expect([t.rate(5n), t.rate(4n), t.rate(6n)]).toEqual([100_000, 0, 0]);
+    t.add(2000, 2000, 6n, true);
+    expect(t.rate(6n)).toBe(0); // a single frame
   });
 });

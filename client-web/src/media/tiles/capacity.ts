@@ -10,11 +10,25 @@ export class Capacity {
   readonly #recent: number[] = [];
   readonly #ratios: number[] = [];
   #sorted: number[] = [];
+  #guess = false;
+
+  /** Stands in for a rate until one is measured. */
+  guess(rate: number): boolean {
+    if (this.#recent.length > 0 && !this.#guess) return false;
+    this.#recent.splice(0, 1, Math.max(rate, 1));
+    this.#guess = true;
+    this.#sorted = [...prior];
+    return true;
+  }
 
   /** Notes a rate that was carried while there was something to carry. */
   add(rate: number): void {
     if (!(rate >= 1)) rate = 1;
     if (this.#ratios.length === 0) this.#ratios.push(...prior);
+    if (this.#guess) {
+      this.#recent.length = 0;
+      this.#guess = false;
+    }
     const { mean } = this;
     if (mean > 0) {
       if (this.#ratios.length === RATIOS) this.#ratios.shift();
@@ -47,5 +61,41 @@ export class Capacity {
   distribution(seconds: number): number[] {
     const { mean } = this;
     return this.#sorted.map((r) => mean * r * seconds);
+  }
+}
+
+/** A train shorter than this, bytes and ms, says little. */
+const LEAST_TRAIN = 3000;
+const LEAST_TRAIN_TIME = 5;
+
+/**
+ * What the network carries, by the frames that begin a GoP: those of all tiles are sent at once, so what arrives from
+ * the first to the last came at the network's rate, however little is asked for.
+ */
+export class Train {
+  #group = -1n;
+  #bytes = 0;
+  #first = 0;
+  #last = 0;
+  #from = 0;
+  #to = 0;
+
+  /** An object of any track arrived at a time, ms; begins: it begins a tile's GoP. */
+  add(at: number, bytes: number, group: bigint, begins: boolean): void {
+    this.#bytes += bytes;
+    if (!begins || group < this.#group) return;
+    if (group > this.#group) {
+      this.#group = group;
+      this.#first = at;
+      this.#from = this.#bytes;
+    }
+    this.#last = Math.max(this.#first, at);
+    this.#to = this.#bytes;
+  }
+
+  /** Bytes a second while the GoP's first frames arrived; 0 where too few came. */
+  rate(group: bigint): number {
+    const bytes = this.#to - this.#from;
+    return group !== this.#group || bytes < LEAST_TRAIN ? 0 : (1000 * bytes) / Math.max(this.#last - this.#first, LEAST_TRAIN_TIME);
   }
 }

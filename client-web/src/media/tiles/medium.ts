@@ -4,6 +4,7 @@ import { MAX_CATALOG, type Catalog } from "../session/catalog.ts";
 import { localTime } from "../session/clock.ts";
 import type { Host, Medium, Reel } from "../session/medium.ts";
 import { DOCUMENT_PRIORITY } from "../session/subscribe.ts";
+import { Train } from "./capacity.ts";
 import { WHOLE, type FromTiles, type ToTiles, type ToVideo } from "./messages.ts";
 import { BUDGET_PERCENTILE, Planner, type Gop } from "./planner.ts";
 import { Grid, View, type Vec } from "./sphere.ts";
@@ -28,11 +29,11 @@ const AHEAD = 80;
 const SAMPLES = 12;
 /** A tile that fills this share of the view is requested at once. */
 const IN_VIEW = 0.03;
-/** What is expected of the network before anything has come, bytes a second. */
-const FIRST_RATE = 1_250_000;
+/** What the network is expected to carry before anything is known of it, bytes a second. */
+const FIRST_RATE = 250_000;
 /** A GoP whose last object is this late, ms, saturated the path. */
 const LATE = 150;
-/** One that was not shows that the path carries more; assumed factor. */
+/** How a rate grows that was not measured while everything comes in time. */
 const GROWTH = 1.5;
 /** Bytes of one frame at most. */
 const MAX_FRAME = 8 << 20;
@@ -74,6 +75,7 @@ export class Tiles implements Medium {
   /** Bytes of tiles that came of the GoP under way, and how late its last object was, ms. */
   #came = 0;
   #late = 0;
+  #train = new Train();
   readonly #counts = { messages: 0, whole: 0, cut: 0 };
   captured = 0;
 
@@ -112,7 +114,7 @@ export class Tiles implements Medium {
       if (sphere && sphere.columns > 0 && !this.#planner) {
         const view = new View(new Grid(sphere.columns, sphere.rows, sphere.width, sphere.height), this.#view.width, this.#view.height, SAMPLES);
         this.#planner = new Planner(view, sphere.qualities, 0.1);
-        this.#planner.capacity.add(this.#limited(FIRST_RATE));
+        this.#planner.capacity.guess(this.#limited(FIRST_RATE));
       }
     };
   }
@@ -178,7 +180,7 @@ export class Tiles implements Medium {
   async #followVideo(s: Session, sphere: Sphere): Promise<void> {
     const run = this.#run;
     this.#arrived = localTime();
-    const sink = this.#sink(WHOLE, 0, (o, timestamp) => {
+    const sink = this.#sink(WHOLE, 0, undefined, (o, timestamp) => {
       if (o.id === 0n) this.#begins(o.group, timestamp / 1000);
     });
     while (!s.over && this.#run === run) {
@@ -215,8 +217,8 @@ export class Tiles implements Medium {
     }
   }
 
-  /** Takes a track's frames. A tile that is both fetched and subscribed to has each once. */
-  #sink(tile: number, quality: number, taken?: (o: ReceivedObject, timestamp: number) => void): TrackSink {
+  /** Takes a track's frames. A tile that is both fetched and subscribed to has each once. joined: the group that was under way. */
+  #sink(tile: number, quality: number, joined = -1n, taken?: (o: ReceivedObject, timestamp: number) => void): TrackSink {
     let newest = -1n;
     let next = 0n;
     return {
@@ -231,6 +233,7 @@ export class Tiles implements Medium {
         const timestamp = Number(o.properties.other?.get(TIMESTAMP) ?? 0n);
         const config = o.properties.other?.get(VIDEO_CONFIG);
         this.#timed(timestamp / 1000, now);
+        this.#train.add(now, o.payload.length, o.group, tile !== WHOLE && o.id === 0n && o.group > joined);
         if (tile !== WHOLE) {
           this.#came += o.payload.length;
           this.#late = now - timestamp / 1000 - this.#quickest;
@@ -265,21 +268,32 @@ export class Tiles implements Medium {
   /** A group of the whole sphere begins: it is time to measure the one before, and soon to choose for the next. */
   #begins(group: bigint, start: number): void {
     if (this.#newest && group <= this.#newest.group && group + 1000n > this.#newest.group) return;
+    const before = this.#newest?.group ?? -1n;
     this.#newest = { group, start };
     const sphere = this.#sphere!;
     const planner = this.#planner;
     if (!planner) return;
-    if (this.#came > 0) {
-      const rate = this.#came / (sphere.gop / 1000);
-      const late = Math.max(0, this.#late);
-      planner.capacity.add(this.#limited(late < LATE ? Math.max(GROWTH * rate, planner.capacity.mean) : (rate * sphere.gop) / (sphere.gop + late)));
-      this.#came = 0;
-    }
+    this.#measure(planner, before, sphere.gop);
     for (const f of this.#leaving) f.subscription?.cancel(); // their last group is over
     this.#leaving = [];
     clearTimeout(this.#deciding);
     const at = start + sphere.gop + (this.host.loops ? this.#quickest : -this.host.offset);
     this.#deciding = setTimeout(() => this.#decide(group + 1n), Math.max(0, at - AHEAD - 1.5 * this.host.rtt - localTime()));
+  }
+
+  /** What a GoP says of the network. */
+  #measure(planner: Planner, group: bigint, gop: number): void {
+    const came = (1000 * this.#came) / gop;
+    const carried = this.#train.rate(group);
+    this.#came = 0;
+    if (came === 0) return;
+    const { capacity } = planner;
+    if (carried > 0) capacity.add(this.#limited(Math.max(carried, came)));
+    else if (this.#late > LATE) capacity.add(this.#limited((came * gop) / (gop + this.#late)));
+    else {
+      const rate = this.#limited(Math.max(GROWTH * came, capacity.mean));
+      if (!capacity.guess(rate)) capacity.add(rate);
+    }
   }
 
   /** What is known of a GoP that begins at a timestamp, ms. */
@@ -354,7 +368,7 @@ export class Tiles implements Medium {
     this.#following.set(tile, f);
     this.#counts.messages++;
     session
-      .subscribe(this.host.track(track.track), this.#sink(tile, track.quality), {
+      .subscribe(this.host.track(track.track), this.#sink(tile, track.quality, atOnce ? from : undefined), {
         priority, subgroupDeliveryTimeout: Math.ceil(sphere.latency), ...(atOnce ? { filter: "largestObject", join: true } : { start: from }),
       })
       .then(

@@ -21,10 +21,10 @@ type schedule struct {
 // action is what a decision has the session do.
 type action func(context.Context, *moqt.Session)
 
-// The capacity's first estimate, and how it grows while everything comes in time: the viewer
-// receives what it asks for, which says no more than that the network carries that.
+// firstRate is what the network is expected to carry before anything is known of it, and
+// rateGrowth how a rate grows that was not measured while everything comes in time.
 const (
-	firstRate  = 4e6 / 8 // bytes per second
+	firstRate  = 1e6 / 8 // bytes per second
 	rateGrowth = 1.3
 )
 
@@ -66,22 +66,27 @@ func (v *Viewer) measure(now time.Time) {
 	if seconds < 0.1 {
 		return
 	}
-	rate := float64(m.bytes) / seconds
-	if m.late*10 > m.objects { // the network was full: that is what it carries
-		v.rate = rate
-	} else {
-		v.rate = max(v.rate*rateGrowth, rate*rateGrowth, firstRate)
-		most := 0.0
-		for _, tile := range v.latest.Data.Bytes {
-			for _, b := range tile {
-				if b != nil {
-					most += float64(*b)
-				}
+	came, measured := float64(m.bytes)/seconds, true
+	switch carried := v.train.Rate(v.newest); {
+	case carried > 0:
+		v.rate = max(carried, came)
+	case m.late*10 > m.objects: // the network was full: that is what it carries
+		v.rate = came
+	default:
+		v.rate, measured = max(v.rate*rateGrowth, came*rateGrowth, firstRate), false
+	}
+	most := 0.0
+	for _, tile := range v.latest.Data.Bytes {
+		for _, b := range tile {
+			if b != nil {
+				most += float64(*b)
 			}
 		}
-		v.rate = min(v.rate, max(most/v.gop.Seconds(), firstRate)) // no more is of use
 	}
-	v.planner.Capacity.Add(v.rate)
+	v.rate = min(v.rate, max(most/v.gop.Seconds(), firstRate)) // no more is of use
+	if measured || !v.planner.Capacity.Guess(v.rate) {
+		v.planner.Capacity.Add(v.rate)
+	}
 }
 
 // gopOf describes a GoP to the planner: by its own record where that is here, which it is of
@@ -139,7 +144,7 @@ func (v *Viewer) decideNext(now time.Time) (actions []action) {
 	if v.cfg.Scheme == Ours {
 		requests := v.planner.Plan([]tile360.GoP{gop}, v.gop.Seconds(), pending)
 		sure := len(v.planner.Chosen().Order)
-		spare := v.planner.Capacity.Percentile(tile360.BudgetPercentile)*v.gop.Seconds() - pending - v.planner.Chosen().Bytes
+		spare := v.planner.Capacity.Percentile(v.cfg.Percentile)*v.gop.Seconds() - pending - v.planner.Chosen().Bytes
 		// Not what comes beyond the budget: everything is sent as it is encoded, so that it would
 		// wait in the network's queue before what matters, not behind it.
 		for i, r := range requests[:sure] {
@@ -309,7 +314,7 @@ func (v *Viewer) baseline(gop *tile360.GoP, start, pending float64) []tile360.Re
 	capacity := &v.planner.Capacity
 	p := tile360.Problem{
 		Qualities: v.planner.Qualities, Seen: seen, Miss: gop.Miss, Bytes: gop.Bytes, Distortion: gop.Distortion,
-		Budget: capacity.Percentile(tile360.BudgetPercentile)*seconds - pending, Capacity: capacity.Distribution(seconds, nil),
+		Budget: capacity.Percentile(v.cfg.Percentile)*seconds - pending, Capacity: capacity.Distribution(seconds, nil),
 	}
 	var plan tile360.Plan
 	switch v.cfg.Scheme {

@@ -151,6 +151,7 @@ func (v *Viewer) add(k key, id, object uint64, properties wire.Properties, paylo
 	defer v.mu.Unlock()
 	v.interval.bytes += len(payload)
 	v.interval.objects++
+	v.train.Add(float64(now.UnixMicro())/1e6, len(payload), id, k.tile >= 0 && object == 0 && !fetched)
 	v.counters.Bytes += uint64(len(payload))
 	if err != nil || object >= maxFrames {
 		v.counters.Damaged++

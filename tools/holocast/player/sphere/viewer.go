@@ -42,6 +42,8 @@ type Config struct {
 	Crowd    *tile360.Crowd // what others looked at; nil = not known
 	Viewport tile360.Viewport
 	Scheme   string // "" = Ours
+	// Percentile of the predicted capacity is what is planned with; 0 = the planner's own.
+	Percentile float64
 	// Decode has FFmpeg decode what is seen, where it is installed.
 	Decode bool
 	// Reference is the source's file or URL; with it the viewport is compared with the
@@ -95,6 +97,7 @@ type Viewer struct {
 	urgent  map[fetched]bool
 
 	interval meter // since the last decision
+	train    tile360.Train
 	rate     float64
 	counters counters
 	judge    judge
@@ -149,7 +152,7 @@ func New(cfg Config) (*Viewer, error) {
 	if cfg.Viewport == (tile360.Viewport{}) {
 		cfg.Viewport = tile360.Degrees(90, 90)
 	}
-	cfg.Scheme = cmp.Or(cfg.Scheme, Ours)
+	cfg.Scheme, cfg.Percentile = cmp.Or(cfg.Scheme, Ours), cmp.Or(cfg.Percentile, tile360.BudgetPercentile)
 	switch cfg.Scheme {
 	case Ours, Whole, Viewport, Fixed, Paper:
 	default:
@@ -201,7 +204,7 @@ func (v *Viewer) Configure(c *catalog.Catalog, name func(catalog.Track) moqt.Tra
 	v.gop = time.Duration(cmp.Or(t.MaxGOPDuration, 1000) * float64(time.Millisecond))
 	v.latency = time.Duration(cmp.Or(t.TargetLatency, 1000) * float64(time.Millisecond))
 	v.planner.Qualities = max(1, s.Qualities)
-	v.planner.Solver.Refine = tile360.DefaultRefine
+	v.planner.Percentile, v.planner.Solver.Refine = v.cfg.Percentile, tile360.DefaultRefine
 	v.planner.Gaze.Crowd = v.cfg.Crowd
 	v.offered = map[key]catalog.Track{}
 	for _, t := range c.Tracks {
@@ -228,11 +231,11 @@ func (v *Viewer) Play(ctx context.Context, s *moqt.Session) error {
 	clear(v.subs)
 	v.ending = nil
 	v.interval = meter{began: time.Now()}
-	video, rates, latency := v.name(catalog.VideoTrack), v.name(catalog.RatesTrack), v.latency
+	video, rates, latency, gop := v.name(catalog.VideoTrack), v.name(catalog.RatesTrack), v.latency, v.gop
 	v.mu.Unlock()
 
 	ended := make(chan error, 1)
-	running.Go(func() { ended <- v.receiveTrack(ctx, s, video, key{-1, 0}, latency) })
+	running.Go(func() { ended <- v.receiveTrack(ctx, s, video, key{-1, 0}, latency+gop) })
 	if rates.Name != "" {
 		running.Go(func() { v.followRates(ctx, s, rates) })
 	}
