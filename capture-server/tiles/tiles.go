@@ -101,7 +101,11 @@ func New(session *publish.Publisher, cfg Config, src *equirect.Source) (*Medium,
 		return nil, fmt.Errorf("%s: %w", src.Input, err)
 	}
 	newTrack := func(name string, priority uint8) *track {
-		return &track{priority: priority, Track: session.NewTrack(publish.Track{Name: name, Priority: priority, DeliveryTimeout: cfg.TargetLatency, CacheAge: cacheAge})}
+		timeout := cfg.TargetLatency
+		if name == catalog.VideoTrack { // what follows a late frame in its GoP may be in time, and needs it
+			timeout += m.gopDuration()
+		}
+		return &track{priority: priority, Track: session.NewTrack(publish.Track{Name: name, Priority: priority, DeliveryTimeout: timeout, CacheAge: cacheAge})}
 	}
 	m.video = newTrack(catalog.VideoTrack, engine.PriorityVideo)
 	m.rates = newTrack(catalog.RatesTrack, engine.PriorityRates)

@@ -37,7 +37,7 @@ func NewReader(dir string) (*Reader, error) {
 	r := &Reader{s: s}
 	end := 0.0
 	for _, f := range s.tracks {
-		r.Info.Tracks = append(r.Info.Tracks, recording.TrackInfo{Track: track(f.Name), Properties: properties(f.priority)})
+		r.Info.Tracks = append(r.Info.Tracks, recording.TrackInfo{Track: track(f.Name), Properties: properties(f.Name, f.priority)})
 		if f.Name == catalog.VideoTrack {
 			last := f.fragments[len(f.fragments)-1]
 			samples, err := f.list(len(f.fragments) - 1)
@@ -52,7 +52,7 @@ func NewReader(dir string) (*Reader, error) {
 		}
 	}
 	r.Info.Tracks = append(r.Info.Tracks, recording.TrackInfo{Track: track(catalog.TrackName), Properties: nil},
-		recording.TrackInfo{Track: track(catalog.RatesTrack), Properties: properties(tiles.PriorityRates)})
+		recording.TrackInfo{Track: track(catalog.RatesTrack), Properties: properties(catalog.RatesTrack, tiles.PriorityRates)})
 	r.Info.Start = s.Start
 	r.Info.End = s.Start.Add(seconds(end - 1/s.Video.Framerate))
 	return r, nil
@@ -60,8 +60,11 @@ func NewReader(dir string) (*Reader, error) {
 
 func track(name string) wire.TrackName { return wire.TrackName{Namespace: root, Name: name} }
 
-func properties(priority uint8) []byte {
+func properties(name string, priority uint8) []byte {
 	ms := uint64(tiles.DefaultLatency.Milliseconds())
+	if name == catalog.VideoTrack { // docs/spec/tiles.md: a GoP longer, which is a second
+		ms += 1000
+	}
 	return wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyPublisherPriority, Int: uint64(priority)},
 		wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: ms}, wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: ms})
 }

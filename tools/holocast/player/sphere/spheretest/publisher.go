@@ -52,7 +52,10 @@ type track struct {
 func New(ns moqt.Namespace, film Film) (*Publisher, error) {
 	p := &Publisher{film: film}
 	ms := uint64(film.Latency.Milliseconds())
-	timeouts := wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: ms}, wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: ms})
+	timeout := func(ms uint64) moqt.Properties {
+		return moqt.Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: ms}, wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: ms}))
+	}
+	timeouts := timeout(ms)
 	add := func(name string, props moqt.Properties) *origin.Track {
 		t := origin.NewTrack(moqt.TrackName{Namespace: ns, Name: name}, props, origin.Limits{MaxAge: 2500 * time.Millisecond})
 		p.Set.Add(t)
@@ -74,7 +77,7 @@ func New(ns moqt.Namespace, film Film) (*Publisher, error) {
 	}
 	video.Width, video.Height, video.Sphere = film.VideoWidth, film.VideoHeight*film.Sphere.Eyes(), &film.Sphere
 	c.Tracks = append(c.Tracks, video)
-	p.video = &track{Track: add(catalog.VideoTrack, timeouts), priority: 64}
+	p.video = &track{Track: add(catalog.VideoTrack, timeout(ms+1000)), priority: 64}
 	depends := []string{catalog.VideoTrack}
 	for i := range film.Sphere.Tiles() {
 		var tile []*track
