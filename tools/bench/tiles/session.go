@@ -48,7 +48,7 @@ func sessions(ctx context.Context, log io.Writer, set setup, c *clip, traces []t
 		net := nets[n].scaled(2*c.bytes(c.qualities/2), set.sessionGOPs)
 		for h := range set.sessionHeads {
 			for _, name := range Schemes() {
-				report, failures, err := session(ctx, c, traces[h], net, name, set.sessionGOPs)
+				report, failures, err := session(ctx, c, traces[h], net, name, 0, set.sessionGOPs)
 				if err := errors.Join(err, ctx.Err()); err != nil {
 					return nil, fmt.Errorf("%s over %s: %w", name, net.name, err)
 				}
@@ -64,21 +64,23 @@ func sessions(ctx context.Context, log io.Writer, set setup, c *clip, traces []t
 }
 
 // session is one viewing.
-func session(ctx context.Context, c *clip, t trace, net network, scheme string, gops int) (report sphere.Report, late int, err error) {
+func session(ctx context.Context, c *clip, t trace, net network, scheme string, percentile float64, gops int) (report sphere.Report, late int, err error) {
 	var schedule strings.Builder
-	for i := range gops + 20 {
-		fmt.Fprintf(&schedule, "      - {at: %ds, rate: %.3fMbit, direction: forward}\n", i+1, max(leastMbit, 8e-6*net.at(float64(i))))
+	mbit := func(second int) float64 { return max(leastMbit, 8e-6*net.at(float64(second))) }
+	for i := 1; i < gops+20; i++ {
+		fmt.Fprintf(&schedule, "      - {at: %ds, rate: %.3fMbit, direction: forward}\n", i, mbit(i))
 	}
 	top, err := topology.Parse(fmt.Appendf(nil, `name: tiles
 hosts: [a, b]
 paths:
   - name: path
     between: [a, b]
-    rate: 20Mbit
+    rate: %.3fMbit
+    backward: {rate: 20Mbit}
     delay: %v
     queue: %v
     schedule:
-%s`, sessionDelay, sessionQueue, schedule.String()))
+%s`, mbit(0), sessionDelay, sessionQueue, schedule.String()))
 	if err != nil {
 		return report, 0, err
 	}
@@ -123,7 +125,7 @@ paths:
 	if err != nil {
 		return report, 0, err
 	}
-	v, err := sphere.New(sphere.Config{Head: t.head.At, Crowd: t.crowd, Viewport: fieldOfView, Scheme: scheme, Log: direct.Quiet.Log})
+	v, err := sphere.New(sphere.Config{Head: t.head.At, Crowd: t.crowd, Viewport: fieldOfView, Scheme: scheme, Percentile: percentile, Log: direct.Quiet.Log})
 	if err != nil {
 		return report, 0, err
 	}
