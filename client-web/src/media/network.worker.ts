@@ -36,6 +36,7 @@ addEventListener("message", ({ data: m }: MessageEvent<ToNetwork>) => {
       opened?.viewer.stop();
       break;
     case "gaze":
+    case "sound":
       opened?.tiles.take(m);
       break;
     default:

@@ -84,6 +84,10 @@ export class Studio {
 
   /** What is seen at once: angles between opposite edges, radians. */
   get fieldOfView(): readonly [width: number, height: number] {
+    if (this.renderer.xr.isPresenting) {
+      const { elements } = this.renderer.xr.getCamera().projectionMatrix; // of both eyes together
+      return [2 * Math.atan(1 / elements[0]!), 2 * Math.atan(1 / elements[5]!)];
+    }
     const height = (this.camera.fov * Math.PI) / 180;
     return [2 * Math.atan(Math.tan(height / 2) * this.camera.aspect), height];
   }

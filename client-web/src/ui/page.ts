@@ -57,7 +57,7 @@ export class Page {
     this.#refresh(REFRESH);
     this.#qualityMenu = new QualityMenu((quality) => workers?.send({ type: "quality", quality }));
     this.#playBar = new PlayBar(document.querySelector<HTMLElement>("#playback")!, (action) => workers?.send({ type: "playback", action }));
-    bindToolbar(this.#studio, this.#panel.root, () => JSON.stringify(this.stats(), undefined, 2), this.#playBar);
+    bindToolbar(this.#studio, this.#panel.root, () => JSON.stringify(this.stats(), undefined, 2), this.#playBar, this.#video);
     this.#tell();
     workers?.listen((m) => this.#fromNetwork(m), (m) => this.#points.fromDecoder(m), (m) => this.#video.fromVideo(m));
     const { xr } = this.#studio.renderer;
@@ -114,15 +114,16 @@ export class Page {
         break;
       case "sphere":
       case "due":
+      case "drop":
       case "tiles":
         this.#video.fromNetwork(m);
-        fitToolbar(this.#studio);
+        fitToolbar(this.#studio, this.#video.sphere?.sound !== undefined);
         break;
       case "openVideo":
         break; // the workers' affair
       default:
         this.#points.fromNetwork(m);
-        if (m.type === "cameras") fitToolbar(this.#studio);
+        if (m.type === "cameras") fitToolbar(this.#studio, this.#video.sphere?.sound !== undefined);
         if (m.type === "qualities") this.#qualityMenu.show(m.names, m.chosen, m.received);
     }
   }

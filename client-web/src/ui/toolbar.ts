@@ -20,7 +20,7 @@ function toggle(id: string, get: () => boolean, set: (on: boolean) => void): () 
 }
 
 /** Connects the buttons and their keys to the scene and the statistics. */
-export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => string, playback: { toggle(): void }): void {
+export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => string, playback: { toggle(): void }, video: { readonly sound: { readonly on: boolean }; turnSound(on: boolean): void }): void {
   const said = document.querySelector<HTMLElement>("#said")!;
   let clearing: ReturnType<typeof setTimeout> | undefined;
   const say = (text: string): void => {
@@ -40,6 +40,7 @@ export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => stri
     KeyV: toggle("walk", () => studio.controls.mode === "walk", (on) => (studio.controls.mode = on ? "walk" : "orbit")),
     KeyG: toggle("grid", () => studio.grid, (on) => (studio.grid = on)),
     KeyH: toggle("figures", () => !stats.hidden, (on) => (stats.hidden = !on)),
+    KeyM: toggle("sound", () => video.sound.on, (on) => video.turnSound(on)),
     KeyL: toggle("light", () => studio.theme === "light", (on) => {
       studio.setTheme(on ? "light" : "dark");
       applyTheme();
@@ -79,9 +80,10 @@ export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => stri
 }
 
 /** Hides the buttons that do nothing in this session: inside a sphere of video there is nowhere to walk. */
-export function fitToolbar(studio: Studio): void {
+export function fitToolbar(studio: Studio, audible: boolean): void {
   const { inside } = studio.controls;
   for (const id of ["home", "follow", "walk", "grid"]) document.querySelector<HTMLElement>(`button#${id}`)!.hidden = inside;
+  document.querySelector<HTMLElement>("button#sound")!.hidden = !audible;
   document.querySelector<HTMLElement>("button#motion")!.hidden = !inside || !Gyroscope.likely;
 }
 

@@ -1,9 +1,10 @@
 /** A sphere of video on its way from the decoder to the picture, and how well the viewer sees it. */
 import { localTime } from "../media/session/clock.ts";
-import { WHOLE, type FromTiles, type FromVideo, type TileState, type ToTiles } from "../media/tiles/messages.ts";
+import { mediaTime, WHOLE, type Due, type FromTiles, type FromVideo, type TileState, type ToTiles } from "../media/tiles/messages.ts";
 import { Grid, View, type Vec } from "../media/tiles/sphere.ts";
 import type { Sphere } from "../media/tiles/track.ts";
 import type { Studio } from "../scene/studio.ts";
+import { Sound, type SoundStats } from "./sound.ts";
 
 /** How often the gaze is sent to the network worker, ms. */
 const SEND = 50;
@@ -50,13 +51,22 @@ export interface VideoStats {
   readonly bad: number;
   /** Capture to picture of what is seen, ms. */
   readonly delay_ms: number;
+  /** Timestamp of the picture of the whole sphere that is shown, UNIX ms. */
+  readonly shown_ms: number;
+  /** Timestamp that is due now. */
+  readonly due_ms: number;
+  /** null: the session has none. */
+  readonly sound: SoundStats | null;
 }
 
 export class VideoView {
   sphere: Sphere | undefined;
   state: TileState | undefined;
   readonly #waiting = new Map<number, Waiting>();
-  #shift: number | undefined;
+  readonly sound = new Sound();
+  #due: Due | undefined;
+  /** Pictures of earlier runs are of before a seek. */
+  #run = 0;
   #view: View | undefined;
   #share = new Float64Array(0);
   /** What is in view and around it: only these tiles' pictures are put on the GPU. */
@@ -91,7 +101,10 @@ export class VideoView {
         this.studio.setSphere(m.sphere);
         break;
       case "due":
-        this.#shift = m.shift;
+        this.#due = this.sound.due = m;
+        break;
+      case "drop":
+        this.#seek(m.run);
         break;
       case "tiles":
         this.state = m;
@@ -104,15 +117,33 @@ export class VideoView {
       if (m.message !== this.#badMessage) console.warn(`tile ${m.tile}: ${(this.#badMessage = m.message)}`);
       return;
     }
-    if (!this.sphere) return m.frame.close();
+    if (m.run > this.#run) this.#seek(m.run); // the worker was told before the page was
+    if (m.type === "samples") {
+      if (m.run === this.#run) this.sound.add(m);
+      return;
+    }
+    if (!this.sphere || m.run < this.#run) return m.frame.close();
     let w = this.#waiting.get(m.tile);
     if (!w) this.#waiting.set(m.tile, (w = { frames: [], due: -Infinity, quality: -1, shown: -Infinity }));
     w.frames.push(m);
     if (w.frames.length > MOST_WAITING) w.frames.shift()!.frame.close();
   }
 
-  /** Drops all pictures. */
+  #seek(run: number): void {
+    if (run <= this.#run) return;
+    this.#run = run;
+    this.drop();
+  }
+
+  /** Turns the sound on or off; on must follow a click. */
+  turnSound(on: boolean): void {
+    this.sound.turn(on);
+    this.send({ type: "sound", on });
+  }
+
+  /** Drops all pictures and sound. */
   drop(): void {
+    this.sound.drop();
     for (const w of this.#waiting.values()) for (const { frame } of w.frames) frame.close();
     this.#waiting.clear();
   }
@@ -120,8 +151,8 @@ export class VideoView {
   /** Hands the pictures that are due to the GPU. Called on each animation frame, at the local time `now`. Returns whether there were any. */
   upload(now: number): boolean {
     const { sphere } = this.studio;
-    if (!this.sphere || !sphere || this.#shift === undefined) return false;
-    const due = (now - this.#shift) * 1000; // timestamp, µs
+    if (!this.sphere || !sphere || !this.#due) return false;
+    const due = 1000 * mediaTime(this.#due, now); // timestamp, µs
     let changed = false;
     for (const [tile, w] of this.#waiting) {
       let last: (typeof w.frames)[number] | undefined;
@@ -142,7 +173,7 @@ export class VideoView {
         last.frame.close();
         if (tile === WHOLE) {
           this.#pictures++;
-          this.#delay = now - w.shown / 1000 - this.#shift + this.sphere.latency;
+          this.#delay = (due - w.shown) / 1000 + this.sphere.latency;
         }
       }
     }
@@ -208,7 +239,7 @@ export class VideoView {
   stats(): VideoStats | null {
     const s = this.sphere;
     if (!s) return null;
-    const stale = this.#shift === undefined ? 0 : (localTime() - this.#shift) * 1000 - (2 * STALE * 1e6) / s.framerate;
+    const stale = this.#due ? 1000 * mediaTime(this.#due, localTime()) - (2 * STALE * 1e6) / s.framerate : 0;
     return {
       columns: s.columns, rows: s.rows, qualities: s.qualities,
       tiles: s.tiles.map((_, t) => {
@@ -219,6 +250,8 @@ export class VideoView {
       tile_hits: this.#looked === 0 ? 0 : Math.round((1000 * this.#hits) / this.#looked) / 1000,
       stalls: this.#stalls, motion_to_quality_ms: this.#motion === null ? null : Math.round(this.#motion),
       tile_messages: this.state?.messages ?? 0, pictures: this.#pictures, bad: this.#bad, delay_ms: Math.round(this.#delay),
+      shown_ms: Math.round((this.#waiting.get(WHOLE)?.shown ?? 0) / 1000),
+      due_ms: this.#due ? Math.round(mediaTime(this.#due, localTime())) : 0, sound: s.sound ? this.sound.stats() : null,
     };
   }
 }

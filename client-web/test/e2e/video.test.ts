@@ -1,12 +1,13 @@
 /** 360° video in tiles: films of our own, cut and encoded by the capture server. */
 import { execFileSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import type { Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import type { VideoStats } from "../../src/ui/video.ts";
-import { freePort, Lab, repo, shows, stats, until, type Program } from "./lab.ts";
+import { freePort, hide, hideable, Lab, repo, shows, stats, until, type Program } from "./lab.ts";
 import { canvasPicture, type Picture } from "./picture.ts";
 
 const lab = new Lab();
@@ -32,6 +33,18 @@ function film(name: string, width: number, height: number, filter: string): { fi
   execFileSync("ffmpeg", [...input, "-frames:v", "1", one]);
   execFileSync("ffmpeg", ["-v", "error", "-loop", "1", "-framerate", "10", "-i", one, "-t", "6", "-vf", "scale=out_color_matrix=bt709:out_range=tv", "-colorspace", "bt709", "-c:v", "libx264", "-preset", "veryfast", "-crf", "10", "-pix_fmt", "yuv420p", file]);
   return { file, picture: { width, height, rgba: new Uint8Array(rgba) } };
+}
+
+/** Seconds of grey, each brighter than the one before, and a tone in every other one. */
+const GREYS = 8;
+const grey = (second: number): number => 30 + 25 * second;
+function steps(): string {
+  const file = join(folder, "steps.mp4");
+  execFileSync("ffmpeg", [
+    "-v", "error", "-f", "lavfi", "-i", "color=gray:size=640x320:rate=10", "-f", "lavfi", "-i", "aevalsrc='0.5*sin(2*PI*440*t)*lt(mod(t,2),1)':s=48000",
+    "-t", `${GREYS}`, "-vf", `geq=lum='${grey(0)}+25*floor(T+0.01)':cb=128:cr=128`, "-c:v", "libx264", "-crf", "10", "-pix_fmt", "yuv420p", "-c:a", "aac", file,
+  ]);
+  return file;
 }
 
 let mono: ReturnType<typeof film>;
@@ -219,6 +232,224 @@ describe("360° video", () => {
     console.log(left, right);
     expect(left[0]! - left[2]!).toBeGreaterThan(100);
     expect(right[2]! - right[0]!).toBeGreaterThan(100);
+  });
+
+  it("shows each eye its own half in WebXR", async () => {
+    const stereo = film("stereo-xr", 640, 640, "geq=r='if(lt(Y,H/2),200,30)':g='60':b='if(lt(Y,H/2),30,200)'");
+    await publish("xr", stereo.file, "--stereo", "top-bottom");
+    const iwer = readFileSync(fileURLToPath(new URL("../../node_modules/iwer/build/iwer.min.js", import.meta.url)), "utf8");
+    const device = "const xr = new IWER.XRDevice(IWER.metaQuest3); xr.stereoEnabled = true; xr.installRuntime({ forceInstall: true });";
+    const page = await watch("xr", "", `${iwer}; { ${device} }`);
+    const button = page.locator("button#vr");
+    await until("the button", () => button.isVisible());
+    await button.click();
+    await until("a WebXR session", () => page.evaluate(() => window.holocast!.studio.renderer.xr.isPresenting));
+    const before = (await video(page))!.pictures;
+    await until("video to go on", async () => (await video(page))!.pictures > before + 5);
+    await until("a sharp view of both eyes", async () => (await video(page))!.viewport_quality > 0.45, 60_000);
+    // What the emulator shows of both eyes, side by side.
+    const eyes = await page.evaluate(
+      () =>
+        new Promise<number[][]>((resolve) => {
+          const { studio } = window.holocast!;
+          studio.renderer.xr.getSession()!.requestAnimationFrame(function look() {
+            const gl = studio.renderer.getContext();
+            const { drawingBufferWidth: width, drawingBufferHeight: height } = gl;
+            const at = (x: number) => {
+              const rgba = new Uint8Array(4);
+              gl.readPixels(Math.floor(x * width), height >> 1, 1, 1, gl.RGBA, gl.UNSIGNED_BYTE, rgba);
+              return [...rgba];
+            };
+            const both = [at(0.25), at(0.75)];
+            if (both.every((p) => p[0]! + p[2]! > 0)) resolve(both);
+            else studio.renderer.xr.getSession()!.requestAnimationFrame(look); // nothing was drawn in this frame
+          });
+        }),
+    );
+    console.log(JSON.stringify(eyes));
+    expect(eyes[0]![0]! - eyes[0]![2]!).toBeGreaterThan(100);
+    expect(eyes[1]![2]! - eyes[1]![0]!).toBeGreaterThan(100);
+    await button.dispatchEvent("click");
+    await until("its end", () => page.evaluate(() => !window.holocast!.studio.renderer.xr.isPresenting));
+    await sharp(page);
+  });
+
+  it("goes on after the tab stalled, and after it was hidden", async () => {
+    await publish("stall", mono.file);
+    const page = await watch("stall", "", hideable);
+    await sharp(page);
+    const before = (await video(page))!;
+    await page.evaluate(() => {
+      for (const end = performance.now() + 4000; performance.now() < end; ); // the page is busy, its workers are not
+    });
+    await until("more pictures", async () => (await video(page))!.pictures > before.pictures + 5);
+    const after = await sharp(page);
+    await until("pictures in time", async () => (await video(page))!.delay_ms < 2500);
+    expect(after.bad).toBe(before.bad);
+
+    await hide(page, true);
+    const hidden = await stats(page);
+    await new Promise((resolve) => setTimeout(resolve, 3000));
+    const still = await stats(page);
+    await hide(page, false);
+    expect(still.video!.pictures - hidden.video!.pictures).toBeLessThan(10);
+    await until("pictures again", async () => (await video(page))!.pictures > still.video!.pictures + 5);
+    await sharp(page);
+  });
+
+  it("refuses a catalog whose grid makes no sense", async () => {
+    const file = join(folder, "catalog.json");
+    const hcsphere = { projection: "equirectangular", stereo: "mono", width: 16384, height: 8192, columns: 128, rows: 128, qualities: 8 };
+    const track = {
+      name: "video", packaging: "loc", isLive: true, role: "video", renderGroup: 2, targetLatency: 1000, codec: "avc1.42c01e", width: 480, height: 240,
+      framerate: 30, maxGopDuration: 1000, hcsphere,
+    };
+    writeFileSync(file, JSON.stringify({ version: "draft-01", generatedAt: 1, tracks: [track] }));
+    open.push(await lab.publisher(port, "grid", "--catalog", file));
+    const page = await lab.page();
+    open.push(page);
+    await page.goto(lab.link(port, "grid"));
+    const text = await until("the reason", async () => {
+      const message = page.locator("#message");
+      return (await message.isVisible()) && /128×128 tiles/.test(await message.innerText()) ? message.innerText() : undefined;
+    });
+    expect(text).toContain("hcsphere");
+    expect((await stats(page)).video).toBeNull();
+  });
+
+  describe("of a recording", () => {
+    let prepared: string;
+    beforeAll(async () => {
+      prepared = join(folder, "steps");
+      const p = lab.program("holocast", "prepare", steps(), prepared, "--grid", "4x2", "--qualities", "2", "--preset", "veryfast");
+      await until("the film to be prepared", async () => !p.running, 120_000);
+    }, 150_000);
+
+    /** The grey in the middle of the view, as a second that has it. */
+    const second = async (page: Page): Promise<number> => {
+      const { width, height, rgba } = await canvasPicture(page);
+      const shown = rgba[4 * ((height >> 1) * width + (width >> 1))]!;
+      return (shown * (219 / 255) + 16 - grey(0)) / 25;
+    };
+    /** The second shown at a place, standing still. */
+    const at = async (page: Page, ms: number): Promise<number> => {
+      await page.locator("#place").fill(`${ms}`);
+      let last = NaN;
+      let since = 0;
+      await until(`a picture at ${ms} ms`, async () => {
+        const { playback } = await stats(page);
+        const now = await second(page);
+        if (playback!.position_ms !== ms || playback!.playing || playback!.waiting || !(Math.abs(now - last) < 0.1)) since = performance.now();
+        last = now;
+        return performance.now() - since > 700;
+      });
+      return last;
+    };
+
+    it("is paused and moved about in, tiles and all", async () => {
+      const p = lab.program("holocast", "replay", prepared, `moqt://127.0.0.1:${port}/past`, "--loop");
+      open.push(p);
+      const page = await watch("past");
+      await until("the playback bar", () => page.locator("#playback").isVisible());
+      const s = await stats(page);
+      expect(s.playback).toMatchObject({ live: true, playing: true });
+      expect(Math.abs(s.playback!.duration_ms - 1000 * GREYS)).toBeLessThan(200);
+      await page.locator("button#play").click();
+      await until("a pause", async () => !(await stats(page)).playback!.playing);
+      for (const ms of [500, 6300, 2950, 0, 4050]) expect(await at(page, ms), `at ${ms} ms`).toBeCloseTo(Math.floor(ms / 1000), 0);
+      await sharp(page);
+
+      // To look around while it stands brings the tiles there.
+      await turn(page, 180, 0);
+      await sharp(page);
+
+      await page.locator("button#play").click();
+      const before = (await video(page))!.pictures;
+      await until("its end", async () => {
+        const { playing, position_ms, duration_ms } = (await stats(page)).playback!;
+        return !playing && position_ms === duration_ms;
+      }, 60_000);
+      expect((await video(page))!.pictures - before).toBeGreaterThan(10);
+      expect((await video(page))!.bad).toBe(0);
+      await page.locator("button#golive").click();
+      const shared = (await video(page))!.pictures;
+      await until("the shared replay", async () => (await stats(page)).playback!.live && (await video(page))!.pictures > shared + 5);
+      await until("tiles of it", async () => (await video(page))!.viewport_quality > 0.45, 60_000);
+    });
+
+    it("goes on when the shared replay begins again", async () => {
+      open.push(lab.program("holocast", "replay", prepared, `moqt://127.0.0.1:${port}/loop`, "--loop"));
+      const page = await watch("loop");
+      let last = 0;
+      await until("it to begin again", async () => {
+        const { shown_ms } = (await video(page))!;
+        const again = shown_ms < last - 3000;
+        last = shown_ms;
+        return again;
+      });
+      const before = (await video(page))!.pictures;
+      await until("more pictures", async () => (await video(page))!.pictures > before + 15);
+      await sharp(page);
+    });
+
+    it.each([["live", false], ["at the viewer's own pace", true]] as const)("is heard in time, %s", async (_, own) => {
+      const session = own ? "heard" : "heard-live";
+      if (own) open.push(lab.program("holocast", "replay", prepared, `moqt://127.0.0.1:${port}/${session}`, "--loop"));
+      else await publish(session, join(folder, "steps.mp4"));
+      const page = await watch(session);
+      const button = page.locator("button#sound");
+      await until("the button", () => button.isVisible());
+      expect((await video(page))!.sound).toMatchObject({ on: false, played: 0 });
+      if (own) {
+        await until("the playback bar", () => page.locator("#playback").isVisible());
+        await button.click();
+        await page.locator("#place").fill("0");
+      } else {
+        await button.click();
+      }
+      await until("sound", async () => (await video(page))!.sound!.played > 20);
+      // Brightness and tone change at the same moments. That pictures are drawn late on a busy machine is not the sound's.
+      const apart = await page.evaluate(
+        () =>
+          new Promise<number[]>((resolve) => {
+            const { studio, stats } = window.holocast!;
+            const pen = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true })!;
+            const seen: number[] = [];
+            const heard: number[] = [];
+            let brightness = -1;
+            let loud: boolean | undefined;
+            const sphere = studio.sphere!;
+            const whole = sphere.whole.bind(sphere);
+            sphere.whole = (frame) => {
+              pen.drawImage(frame, 0, 0, 1, 1);
+              const now = pen.getImageData(0, 0, 1, 1).data[0]!;
+              const late = stats().video!.due_ms - frame.timestamp / 1000;
+              if (brightness >= 0 && Math.abs(now - brightness) > 12) seen.push(performance.now() - late);
+              brightness = now;
+              whole(frame);
+            };
+            const listening = setInterval(() => {
+              const now = stats().video!.sound!.level > 0.1;
+              if (loud !== undefined && now !== loud) heard.push(performance.now());
+              loud = now;
+            }, 5);
+            setTimeout(() => {
+              clearInterval(listening);
+              resolve(seen.flatMap((t) => {
+                const nearest = heard.toSorted((a, b) => Math.abs(a - t) - Math.abs(b - t))[0];
+                return nearest === undefined ? [] : [Math.round(nearest - t)];
+              }));
+            }, 5500);
+          }),
+      );
+      const sound = (await video(page))!.sound!;
+      console.log(JSON.stringify({ apart, sound }));
+      expect(apart.length).toBeGreaterThanOrEqual(3);
+      const middle = apart.toSorted((a, b) => a - b)[apart.length >> 1]!;
+      expect(Math.abs(middle)).toBeLessThan(100);
+      await button.click();
+      await until("silence", async () => (await video(page))!.sound!.level < 0.01 || !(await video(page))!.sound!.on);
+    });
   });
 
   it("surrounds a hologram", async () => {

@@ -54,6 +54,7 @@ type options struct {
 	noCameras     bool
 	correct       bool
 	datagrams     int // every so manieth is lost; 0 = streams
+	document      string
 }
 
 func main() {
@@ -73,6 +74,7 @@ func main() {
 	flag.BoolVar(&o.noCameras, "no-cameras", false, "publish a catalog without tracks")
 	flag.BoolVar(&o.correct, "correct", false, "publish the camera at the origin, and correct its pose on SIGUSR1")
 	flag.IntVar(&o.datagrams, "datagrams", 0, "send frames in datagrams and lose every Nth; 0 = on streams")
+	flag.StringVar(&o.document, "catalog", "", "publish this file as the catalog, and nothing else")
 	dump := flag.String("dump", "", "write frames to this directory")
 	data := flag.String("data", os.Getenv("HOLOCAST_DATA"), "folder with recordings of real sensors, for --dump; default HOLOCAST_DATA")
 	watching := flag.Bool("watch", false, "subscribe instead of publish")
@@ -152,6 +154,9 @@ func publish(ctx context.Context, o options, url string) error {
 	}
 	p := &publisher{options: o, url: url, ns: ns, group: uint64(time.Now().UnixMilli())}
 	p.catalog = p.newTrack(catalog.TrackName)
+	if o.document != "" {
+		return p.publishDocument(ctx, target)
+	}
 	p.points = p.newTrack(catalog.PointsTrack(0, "full"))
 	at := pose
 	if o.correct {
@@ -168,6 +173,22 @@ func publish(ctx context.Context, o options, url string) error {
 			os.Exit(1)
 		}
 	}()
+	err = target.Keep(ctx, p.set.Handler(), moqt.Config{}, p.serve)
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // it was stopped
+	}
+	return err
+}
+
+// publishDocument publishes a file as the catalog.
+func (p *publisher) publishDocument(ctx context.Context, target connect.Target) error {
+	b, err := os.ReadFile(p.document)
+	if err != nil {
+		return err
+	}
+	if err := p.write(p.catalog, p.group, 0, b); err != nil {
+		return err
+	}
 	err = target.Keep(ctx, p.set.Handler(), moqt.Config{}, p.serve)
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // it was stopped

@@ -1,6 +1,7 @@
 /** The seam between a session and the media it carries. */
-import type { Session, TrackName } from "../../moqt/index.ts";
+import type { Session, TrackName, TrackSink } from "../../moqt/index.ts";
 import type { Catalog, Timeline } from "./catalog.ts";
+import type { Part } from "./playback.ts";
 
 /** What a medium sees of its session. */
 export interface Host {
@@ -33,6 +34,14 @@ export interface Reel {
   skip(objects: Uint8Array<ArrayBuffer>[]): void;
 }
 
+/** A recording, to a medium that fetches of it what it chooses. */
+export interface Shelf {
+  /** ms. */
+  readonly duration: number;
+  /** Fetches a track's groups from first to last; rejects with `invalidRange` where the recording ends before. */
+  fetch(track: string, first: bigint, last: bigint, sink: TrackSink, priority: number, signal: AbortSignal): Promise<void>;
+}
+
 /** One kind of media, as the network worker has it. */
 export interface Medium {
   /** Whether the catalog has anything of it. */
@@ -51,6 +60,8 @@ export interface Medium {
   jump(): void;
   /** The recorded counterparts of the tracks received, by track name. */
   reels(recording: Catalog): ReadonlyMap<string, Reel>;
+  /** What of a recording is not played track by track; undefined where it has none of this medium. */
+  part?(recording: Catalog, shelf: Shelf): Part | undefined;
   /** Whether nothing has arrived for long enough to say so; local time, ms. */
   silent(now: number): boolean;
   /** Called every 250 ms. */

@@ -36,8 +36,24 @@ export function mediaAt(t: Timeline, group: bigint): number {
   return t.media + ((Number(group) - t.group) / t.groupStep) * t.mediaStep;
 }
 
+/** What is played of a recording: a track, or several that belong together. */
+export interface Part {
+  /** Something was shown since the last seek. */
+  readonly primed: boolean;
+  /** Nothing is to come. */
+  readonly ended: boolean;
+  /** Everything before this media time is here. */
+  readonly until: number;
+  seek(media: number): void;
+  stop(): void;
+  /** Fetches what follows a position, where that is not here. */
+  refill(position: number): void;
+  /** Shows what is due; moving: the position goes on. */
+  show(position: number, moving: boolean): void;
+}
+
 /** One track's frames ahead. */
-class Reel {
+class Reel implements Part {
   readonly frames: { readonly at: number; readonly objects: Objects }[] = [];
   /** Everything before this media time is here. */
   until = 0;
@@ -133,6 +149,7 @@ class Reel {
 
 export class Playback {
   readonly #reels: Reel[] = [];
+  #parts: readonly Part[] = [];
   #position = 0;
   #at = 0; // local time of the position
   #playing = false;
@@ -158,6 +175,16 @@ export class Playback {
     }
   }
 
+  /** Plays these beside the tracks. */
+  setParts(parts: readonly Part[]): void {
+    this.#parts = parts;
+    for (const p of parts) p.seek(this.#position);
+  }
+
+  get #all(): readonly Part[] {
+    return [...this.#reels, ...this.#parts];
+  }
+
   get position(): number {
     return this.#position;
   }
@@ -179,30 +206,31 @@ export class Playback {
   seek(media: number): void {
     this.#position = Math.max(0, Math.min(media, this.duration));
     this.#at = this.ports.now();
-    for (const reel of this.#reels) reel.seek(this.#position);
+    for (const p of this.#all) p.seek(this.#position);
   }
 
   stop(): void {
     this.#playing = false;
-    for (const reel of this.#reels) reel.stop();
+    for (const p of this.#all) p.stop();
   }
 
   /** Call often: advances, fetches ahead, shows what is due. */
   tick(): void {
     const now = this.ports.now();
-    this.waiting = this.#reels.some((r) => !r.primed && !r.ended);
+    const all = this.#all;
+    this.waiting = all.some((p) => !p.primed && !p.ended);
     if (this.#playing) {
       const wanted = this.waiting ? this.#position : this.#position + (now - this.#at);
       let here = this.duration;
-      for (const r of this.#reels) if (!r.ended) here = Math.min(here, Math.max(r.until, this.#position));
+      for (const p of all) if (!p.ended) here = Math.min(here, Math.max(p.until, this.#position));
       this.#position = Math.min(wanted, here);
       this.waiting ||= wanted > here && here < this.duration;
       if (this.#position >= this.duration) this.#playing = false;
     }
     this.#at = now;
-    for (const reel of this.#reels) {
-      reel.refill(this.#position);
-      reel.show(this.#position);
+    for (const p of all) {
+      p.refill(this.#position);
+      p.show(this.#position, this.#playing && !this.waiting);
     }
   }
 }

@@ -1,7 +1,7 @@
 /** A replay's recording, which a viewer can pause and seek on its own (docs/spec/replay.md). */
 import { RequestCode, RequestError, type Subscription, type TrackName, type TrackSink } from "../../moqt/index.ts";
 import type { Catalog } from "./catalog.ts";
-import type { Host, Medium, Reel } from "./medium.ts";
+import type { Host, Medium, Reel, Shelf } from "./medium.ts";
 import type { PlaybackAction, PlaybackState } from "./messages.ts";
 import { Playback, type PlaybackPorts } from "./playback.ts";
 import { subscribeCatalog } from "./subscribe.ts";
@@ -72,7 +72,7 @@ export class Recording {
   /** Length, ms; 0 without a recording, or with one of which no medium can play anything. */
   get #duration(): number {
     const catalog = this.#catalog;
-    if (!catalog || this.media.every((m) => m.reels(catalog).size === 0)) return 0;
+    if (!catalog || this.media.every((m) => m.reels(catalog).size === 0 && !m.part?.(catalog, this.#shelf(0)))) return 0;
     return Math.max(0, ...catalog.tracks.map((t) => (t.timeline ? t.duration : 0)));
   }
 
@@ -145,15 +145,20 @@ export class Recording {
     this.#playback = new Playback(this.#duration, ports);
     this.#playback.seek(place);
     this.#rewind();
+    const shelf = this.#shelf(this.#duration);
+    this.#playback.setParts(this.media.flatMap((m) => m.part?.(this.#catalog!, shelf) ?? []));
     this.#ticking = setInterval(() => this.#playback?.tick(), TICK);
+  }
+
+  #shelf(duration: number): Shelf {
+    return { duration, fetch: (name, first, last, sink, priority, signal) => this.#request(name, first, last, sink, priority, signal) };
   }
 
   async #fetch(
     name: string, first: bigint, last: bigint, object: (group: bigint, payload: Uint8Array<ArrayBuffer>) => void, signal: AbortSignal,
   ): Promise<void> {
     const reel = this.#reels.get(name);
-    const { session } = this.host;
-    if (!reel || !session || session.over) throw new Error("not connected");
+    if (!reel) throw new Error("not played");
     const sink: TrackSink = {
       maxObject: reel.maxObject,
       object: (o) => {
@@ -161,10 +166,14 @@ export class Recording {
       },
       received: (bytes) => this.host.received(bytes),
     };
+    await this.#request(name, first, last, sink, PRIORITY, signal);
+  }
+
+  async #request(name: string, first: bigint, last: bigint, sink: TrackSink, priority: number, signal: AbortSignal): Promise<void> {
+    const { session } = this.host;
+    if (!session || session.over) throw new Error("not connected");
     try {
-      await session.fetch(this.#track(name), first, last, sink, {
-        priority: PRIORITY, signal: AbortSignal.any([signal, AbortSignal.timeout(FETCH_TIMEOUT)]),
-      });
+      await session.fetch(this.#track(name), first, last, sink, { priority, signal: AbortSignal.any([signal, AbortSignal.timeout(FETCH_TIMEOUT)]) });
     } catch (e) {
       throw Object.assign(new Error(String(e)), { invalidRange: e instanceof RequestError && e.code === RequestCode.INVALID_RANGE });
     }

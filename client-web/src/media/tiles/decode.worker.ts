@@ -1,7 +1,7 @@
-/** Decodes the sphere and its tiles off the page's thread, one decoder a tile, shortly before each picture is due. */
+/** Decodes the sphere, its tiles and the sound off the page's thread, one decoder a tile, each picture shortly before it is due. */
 import { localTime } from "../session/clock.ts";
-import { WHOLE, type FromVideo, type PageToVideo, type ToVideo } from "./messages.ts";
-import type { Sphere } from "./track.ts";
+import { mediaTime, SOUND, WHOLE, type Due, type FromVideo, type PageToVideo, type ToVideo } from "./messages.ts";
+import type { Sphere, SoundTrack } from "./track.ts";
 
 /** How long before it is due a picture is decoded, ms, and how often that is looked after. */
 const AHEAD = 200;
@@ -16,7 +16,9 @@ type Chunk = Extract<ToVideo, { type: "chunk" }>;
 const send = (m: FromVideo, transfer: Transferable[] = []): void => postMessage(m, { transfer });
 
 let sphere: Sphere | undefined;
-let shift = 0;
+let due: Due = { type: "due", shift: 0, still: undefined };
+/** Decoders of what came before the last seek are gone. */
+let run = 0;
 const tiles = new Map<number, Tile>();
 
 /** One tile's decoder and what waits for it. */
@@ -37,12 +39,12 @@ class Tile {
     if (this.#waiting.length > MOST_WAITING) this.#waiting.shift();
   }
 
-  /** Decodes what is due soon. */
+  /** Decodes what is due soon; now: the timestamp that is due, ms. */
   feed(now: number): void {
     this.#skip(now);
     while (this.#waiting.length > 0 && (this.#decoder?.decodeQueueSize ?? 0) < MOST_QUEUED) {
       const c = this.#waiting[0]!;
-      if (c.timestamp / 1000 + shift - now > AHEAD) return;
+      if (c.timestamp / 1000 - now > AHEAD) return;
       this.#waiting.shift();
       const begins = c.id === 0;
       if (!begins && (c.group !== this.#group || c.quality !== this.#quality || c.id !== this.#next)) continue; // its beginning is missing
@@ -60,7 +62,7 @@ class Tile {
   #skip(now: number): void {
     let from = 0;
     this.#waiting.forEach((c, i) => {
-      if (c.id === 0 && c.timestamp / 1000 + shift <= now) from = i;
+      if (c.id === 0 && c.timestamp / 1000 <= now) from = i;
     });
     if (from > 0) this.#waiting.splice(0, from);
   }
@@ -84,7 +86,7 @@ class Tile {
   }
 
   #output(frame: VideoFrame): void {
-    send({ type: "picture", tile: this.tile, quality: this.#quality, timestamp: frame.timestamp, frame }, [frame]);
+    send({ type: "picture", run, tile: this.tile, quality: this.#quality, timestamp: frame.timestamp, frame }, [frame]);
   }
 
   #fail(e: unknown): void {
@@ -99,19 +101,71 @@ class Tile {
   }
 }
 
+/** The sound's decoder. */
+class Sound {
+  readonly #decoder = new AudioDecoder({ output: (data) => this.#output(data), error: (e) => this.#fail(e) });
+
+  constructor({ codec, config, sampleRate, channels }: SoundTrack) {
+    this.#decoder.configure({ codec, sampleRate, numberOfChannels: channels, ...(config && { description: config }) });
+  }
+
+  decode(timestamp: number, data: Uint8Array<ArrayBuffer>): void {
+    try {
+      if (this.#decoder.state === "configured") this.#decoder.decode(new EncodedAudioChunk({ type: "key", timestamp, data }));
+    } catch (e) {
+      this.#fail(e);
+    }
+  }
+
+  #output(data: AudioData): void {
+    const channels = Array.from({ length: data.numberOfChannels }, (_, planeIndex) => {
+      const samples = new Float32Array(data.numberOfFrames);
+      data.copyTo(samples, { planeIndex, format: "f32-planar" });
+      return samples;
+    });
+    const { timestamp, sampleRate } = data;
+    data.close();
+    send({ type: "samples", run, timestamp, sampleRate, channels }, channels.map((c) => c.buffer));
+  }
+
+  #fail(e: unknown): void {
+    send({ type: "bad", tile: SOUND, message: e instanceof Error ? e.message : String(e) });
+  }
+
+  close(): void {
+    if (this.#decoder.state !== "closed") this.#decoder.close();
+  }
+}
+
+let sound: Sound | undefined;
+
+/** Forgets what waits, and what is being decoded. */
+function drop(): void {
+  for (const t of tiles.values()) t.close();
+  tiles.clear();
+  sound?.close();
+  sound = undefined;
+}
+
 addEventListener("message", (e: MessageEvent<PageToVideo>) => {
   e.data.network.onmessage = ({ data: m }: MessageEvent<ToVideo>) => {
     switch (m.type) {
       case "sphere":
         sphere = m.sphere;
-        if (m.same) break;
-        for (const t of tiles.values()) t.close();
-        tiles.clear();
+        if (!m.same) drop();
         break;
       case "due":
-        shift = m.shift;
+        due = m;
+        break;
+      case "drop":
+        run = m.run;
+        drop();
+        break;
+      case "packet":
+        if (m.run === run && sphere?.sound) (sound ??= new Sound(sphere.sound)).decode(m.timestamp, m.data);
         break;
       case "chunk": {
+        if (m.run !== run) break;
         let t = tiles.get(m.tile);
         if (!t) tiles.set(m.tile, (t = new Tile(m.tile)));
         t.add(m);
@@ -120,6 +174,6 @@ addEventListener("message", (e: MessageEvent<PageToVideo>) => {
   };
 });
 setInterval(() => {
-  const now = localTime();
+  const now = mediaTime(due, localTime());
   for (const t of tiles.values()) t.feed(now);
 }, TICK);

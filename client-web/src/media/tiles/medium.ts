@@ -2,10 +2,12 @@
 import type { ObjectHeader, ReceivedObject, Session, Subscription, TrackSink } from "../../moqt/index.ts";
 import { MAX_CATALOG, type Catalog } from "../session/catalog.ts";
 import { localTime } from "../session/clock.ts";
-import type { Host, Medium, Reel } from "../session/medium.ts";
+import type { Host, Medium, Reel, Shelf } from "../session/medium.ts";
+import type { Part } from "../session/playback.ts";
 import { DOCUMENT_PRIORITY } from "../session/subscribe.ts";
 import { Train } from "./capacity.ts";
-import { WHOLE, type FromTiles, type ToTiles, type ToVideo } from "./messages.ts";
+import { Film, MAX_FRAME, type Choice } from "./film.ts";
+import { mediaTime, SOUND, WHOLE, type Due, type FromTiles, type ToTiles, type ToVideo } from "./messages.ts";
 import { BUDGET_PERCENTILE, Planner, type Gop } from "./planner.ts";
 import { Grid, View, type Vec } from "./sphere.ts";
 import { parseRates, readSphere, type Rates, type Sphere, type TileTrack } from "./track.ts";
@@ -17,7 +19,8 @@ const VIDEO_CONFIG = 0x0d;
 const RENDEZVOUS = 10_000;
 const RETRY = 500;
 const SILENCE = 3000;
-/** Subscriber priorities (§7): the whole sphere before tiles, and those in their order. */
+/** Subscriber priorities (§7): sound and the whole sphere before tiles, and those in their order. */
+const SOUND_PRIORITY = 48;
 const VIDEO_PRIORITY = 64;
 const TILE_PRIORITY = 130;
 const LAST_PRIORITY = 250;
@@ -35,8 +38,12 @@ const FIRST_RATE = 250_000;
 const LATE = 150;
 /** How a rate grows that was not measured while everything comes in time. */
 const GROWTH = 1.5;
-/** Bytes of one frame at most. */
-const MAX_FRAME = 8 << 20;
+/** A replay whose timestamps go back by so much, ms, has begun again. */
+const ANEW = 500;
+/** Smaller changes of when media is due, ms, are not worth a message. */
+const STEADY = 5;
+/** What came so fast, bytes, says nothing of the network. */
+const LEAST_MEASURED = 3000;
 
 /** What is received of a tile. */
 interface Following {
@@ -59,6 +66,13 @@ export class Tiles implements Medium {
   #port: MessagePort | undefined;
   #run = 0;
   #video: Subscription | undefined;
+  #sound: Subscription | undefined;
+  /** Whether the user wants to hear the session. */
+  #audible = false;
+  /** While a recording is played. */
+  #film: Film | undefined;
+  /** Seeks so far: what the decoder and the page have of earlier ones is not shown. */
+  #seeks = 0;
   #rates: Rates | undefined;
   #planner: Planner | undefined;
   #view = VIEW;
@@ -70,14 +84,14 @@ export class Tiles implements Medium {
   #deciding: ReturnType<typeof setTimeout> | undefined;
   /** Local time less timestamp of the quickest frame, ms: of a replay it stands for the clock. */
   #quickest = Infinity;
-  #shift: number | undefined;
+  #due: Due | undefined;
+  #stamp = 0;
   #arrived = 0;
   /** Bytes of tiles that came of the GoP under way, and how late its last object was, ms. */
   #came = 0;
   #late = 0;
   #train = new Train();
   readonly #counts = { messages: 0, whole: 0, cut: 0 };
-  captured = 0;
 
   /** open: makes the worker that decodes, and returns the port to it. most: bytes a second that tiles may take. */
   constructor(
@@ -91,11 +105,23 @@ export class Tiles implements Medium {
     return this.#sphere !== undefined;
   }
 
+  /** What is due now; the page shows it, or nearly. */
+  get captured(): number {
+    return this.#due ? mediaTime(this.#due, localTime()) : 0;
+  }
+
   take(m: ToTiles): void {
+    if (m.type === "sound") {
+      this.#audible = m.on;
+      if (!m.on) this.#sound?.cancel();
+      else if (this.#session && this.#sphere) void this.#followSound(this.#session, this.#sphere);
+      return;
+    }
     this.#view = m;
-    if (this.#planner && this.#shift !== undefined) {
-      this.#planner.gaze.add((localTime() - this.#shift) / 1000, m.gaze);
-      this.#urgent();
+    if (this.#planner && this.#due) {
+      this.#planner.gaze.add(this.captured / 1000, m.gaze);
+      if (this.#film) this.#film.turn();
+      else this.#urgent();
     }
   }
 
@@ -136,13 +162,19 @@ export class Tiles implements Medium {
     this.#session = session;
     void this.#followVideo(session, this.#sphere);
     if (this.#sphere.rates !== undefined) void this.#followRates(session, this.#sphere, this.#sphere.rates);
+    if (this.#audible) void this.#followSound(session, this.#sphere);
   }
 
   leave(): void {
     this.#run++;
     clearTimeout(this.#deciding);
     this.#video?.cancel();
-    this.#video = undefined;
+    this.#sound?.cancel();
+    if (this.#film) {
+      this.#film.stop();
+      this.#drop();
+    }
+    this.#video = this.#sound = this.#film = undefined;
     for (const f of [...this.#following.values(), ...this.#leaving]) f.subscription?.cancel();
     this.#following.clear();
     this.#leaving = [];
@@ -159,12 +191,68 @@ export class Tiles implements Medium {
 
   jump(): void {
     this.#quickest = Infinity;
-    this.#shift = undefined;
+    this.#due = undefined;
+    this.#stamp = 0;
   }
 
-  /** None: of a recording only the shared replay is shown. */
+  /** None: which tracks are played changes from GoP to GoP. */
   reels(): ReadonlyMap<string, Reel> {
     return new Map();
+  }
+
+  part(recording: Catalog, shelf: Shelf): Part | undefined {
+    const sphere = readSphere(recording);
+    if (!sphere?.timeline || !this.#sphere || sphere.columns !== this.#sphere.columns || sphere.rows !== this.#sphere.rows) return undefined;
+    const film = new Film(sphere, sphere.timeline, shelf, {
+      choose: (start, rates) => {
+        this.#film = film;
+        return this.#choose(sphere, start, rates);
+      },
+      turn: (start, rates, there) => this.#turn(sphere, start, rates, there),
+      take: (tile, quality, o) => this.#hand(tile, quality, o),
+      drop: () => this.#drop(),
+      due: (timestamp, moving) => this.#set(localTime() - timestamp, moving ? undefined : timestamp),
+      carried: (bytes, ms) => {
+        if (bytes > LEAST_MEASURED) this.#planner?.capacity.add(this.#limited((1000 * bytes) / Math.max(1, ms)));
+      },
+      received: (bytes) => this.host.received(bytes),
+      audible: () => this.#audible,
+      now: localTime,
+    });
+    return film;
+  }
+
+  /** What is shown and decoded is of another place. */
+  #drop(): void {
+    const m = { type: "drop", run: ++this.#seeks } as const;
+    this.#post(m);
+    this.send(m);
+  }
+
+  /** The tiles of a recorded GoP. */
+  #choose(sphere: Sphere, start: number, rates: Rates | undefined): readonly Choice[] {
+    const planner = this.#planner;
+    if (!planner) return [];
+    this.#look(planner);
+    return planner.plan([gopOf(sphere, rates, start)], sphere.gop / 1000, 0);
+  }
+
+  /** Those that are in view and not there. */
+  #turn(sphere: Sphere, start: number, rates: Rates | undefined, there: ReadonlySet<number>): readonly Choice[] {
+    const planner = this.#planner;
+    if (!planner) return [];
+    const missing = this.#missing(planner, sphere, (t) => there.has(t));
+    if (missing.length === 0) return [];
+    const plan = planner.plan([gopOf(sphere, rates, start)], sphere.gop / 1000, 0);
+    return missing.map((tile) => ({ tile, quality: plan.find((r) => r.tile === tile)?.quality ?? sphere.tiles[tile]![0]!.quality }));
+  }
+
+  /** Tiles in view that a viewer does not have. */
+  #missing(planner: Planner, sphere: Sphere, has: (tile: number) => boolean): number[] {
+    this.#look(planner);
+    const share = new Float64Array(sphere.tiles.length);
+    planner.view.expect([{ gaze: planner.gaze.last.gaze, p: 1 }], share);
+    return [...share.keys()].filter((t) => share[t]! > IN_VIEW && !has(t) && sphere.tiles[t]!.length > 0);
   }
 
   silent(now: number): boolean {
@@ -191,6 +279,32 @@ export class Tiles implements Medium {
         if (this.#run !== run) return sub.cancel();
         this.#video = sub;
         await sub.done;
+      } catch {
+        // The catalog's subscription says what there is to say.
+      }
+      await new Promise((resolve) => setTimeout(resolve, RETRY));
+    }
+  }
+
+  /** Follows the sound for as long as the user wants to hear it. */
+  async #followSound(s: Session, sphere: Sphere): Promise<void> {
+    const run = this.#run;
+    const sink: TrackSink = {
+      maxObject: MAX_FRAME,
+      object: (o) => {
+        if (o.status === "normal" && o.payload.length > 0) this.#hand(SOUND, 0, o);
+      },
+      received: (bytes) => this.host.received(bytes),
+    };
+    while (sphere.sound && this.#audible && !this.#sound && !s.over && this.#run === run) {
+      try {
+        const sub = await s.subscribe(this.host.track(sphere.sound.track), sink, {
+          join: true, priority: SOUND_PRIORITY, filter: "largestObject", rendezvousTimeout: RENDEZVOUS, subgroupDeliveryTimeout: Math.ceil(sphere.latency + sphere.gop),
+        });
+        if (this.#run !== run || !this.#audible || this.#sound) return sub.cancel();
+        this.#sound = sub;
+        await sub.done;
+        if (this.#sound === sub) this.#sound = undefined;
       } catch {
         // The catalog's subscription says what there is to say.
       }
@@ -230,39 +344,58 @@ export class Tiles implements Medium {
         if (o.group < newest || (o.group === newest && o.id < next)) return;
         if (o.group > newest) this.#counts.whole++;
         [newest, next] = [o.group, o.id + 1n];
-        const timestamp = Number(o.properties.other?.get(TIMESTAMP) ?? 0n);
-        const config = o.properties.other?.get(VIDEO_CONFIG);
-        this.#timed(timestamp / 1000, now);
+        const timestamp = stampOf(o);
+        this.#timed(tile, timestamp / 1000, now);
         this.#train.add(now, o.payload.length, o.group, tile !== WHOLE && o.id === 0n && o.group > joined);
         if (tile !== WHOLE) {
           this.#came += o.payload.length;
           this.#late = now - timestamp / 1000 - this.#quickest;
         }
         taken?.(o, timestamp);
-        this.#post(
-          {
-            type: "chunk", tile, quality, group: o.group, id: Number(o.id), timestamp,
-            config: config instanceof Uint8Array ? config : undefined, data: o.payload,
-          },
-          [o.payload.buffer],
-        );
+        this.#hand(tile, quality, o);
       },
       cut: () => void this.#counts.cut++,
       received: (bytes) => this.host.received(bytes),
     };
   }
 
+  /** Hands an object on to be decoded. */
+  #hand(tile: number, quality: number, o: ReceivedObject): void {
+    const timestamp = stampOf(o);
+    const run = this.#seeks;
+    if (tile === SOUND) return this.#post({ type: "packet", run, timestamp, data: o.payload }, [o.payload.buffer]);
+    const config = o.properties.other?.get(VIDEO_CONFIG);
+    this.#post(
+      {
+        type: "chunk", run, tile, quality, group: o.group, id: Number(o.id), timestamp,
+        config: config instanceof Uint8Array ? config : undefined, data: o.payload,
+      },
+      [o.payload.buffer],
+    );
+  }
+
   /** A frame of a timestamp, ms, arrived: from when on is it due? */
-  #timed(timestamp: number, now: number): void {
-    this.captured = timestamp;
-    this.#quickest = Math.min(this.#quickest, now - timestamp);
-    const { latency } = this.#sphere!;
+  #timed(tile: number, timestamp: number, now: number): void {
+    if (tile === WHOLE && this.host.loops) {
+      if (timestamp < this.#stamp - ANEW) {
+        this.jump();
+        this.#drop();
+      }
+      this.#stamp = timestamp;
+    }
+    // Tiles may be of the time before a replay began again.
+    if (tile === WHOLE || !this.host.loops) this.#quickest = Math.min(this.#quickest, now - timestamp);
     // Of a replay, whose frames are of the past, the quickest arrival is the clock.
-    const shift = (this.host.loops ? this.#quickest : -this.host.offset) + latency;
-    if (this.#shift !== undefined && Math.abs(shift - this.#shift) < 5) return;
-    this.#shift = shift;
-    this.#post({ type: "due", shift });
-    this.send({ type: "due", shift });
+    this.#set((this.host.loops ? this.#quickest : -this.host.offset) + this.#sphere!.latency, undefined);
+  }
+
+  #set(shift: number, still: number | undefined): void {
+    if (!Number.isFinite(shift)) return;
+    const d = this.#due;
+    if (d && d.still === still && (still !== undefined || Math.abs(shift - d.shift) < STEADY)) return;
+    this.#due = { type: "due", shift, still };
+    this.#post(this.#due);
+    this.send(this.#due);
   }
 
   /** A group of the whole sphere begins: it is time to measure the one before, and soon to choose for the next. */
@@ -296,24 +429,13 @@ export class Tiles implements Medium {
     }
   }
 
-  /** What is known of a GoP that begins at a timestamp, ms. */
-  #gop(start: number, have?: readonly number[]): Gop {
-    const s = this.#sphere!;
-    const r = this.#rates ?? nominal(s);
-    const duration = s.gop / 1000;
-    const listed = (tile: number, quality: number) => s.tiles[tile]!.some((t) => t.quality === quality);
-    // What is not encoded now is not offered, whatever the record says.
-    const bytes = r.bytes.map((b, i) => (listed(Math.floor(i / s.qualities), i % s.qualities) ? b : 0));
-    return { start: start / 1000, duration, miss: r.missing, bytes, distortion: r.distortion, ...(have && { have }) };
-  }
-
   /** Chooses the tiles of a group that begins soon. */
   #decide(group: bigint): void {
     const planner = this.#planner;
     const sphere = this.#sphere;
     if (!planner || !sphere || !this.#newest || !this.host.live) return;
     this.#look(planner);
-    const plan = planner.plan([this.#gop(this.#newest.start + sphere.gop)], sphere.gop / 1000, 0);
+    const plan = planner.plan([gopOf(sphere, this.#rates, this.#newest.start + sphere.gop)], sphere.gop / 1000, 0);
     const wanted = new Map(plan.map((r, rank) => [r.tile, { quality: r.quality, priority: Math.min(LAST_PRIORITY, TILE_PRIORITY + 3 * rank) }]));
     for (const [tile, f] of [...this.#following]) {
       const w = wanted.get(tile);
@@ -336,13 +458,10 @@ export class Tiles implements Medium {
     const planner = this.#planner;
     const sphere = this.#sphere;
     if (!planner || !sphere || !this.#newest || !this.host.live) return;
-    this.#look(planner);
-    const share = new Float64Array(sphere.tiles.length);
-    planner.view.expect([{ gaze: planner.gaze.last.gaze, p: 1 }], share);
-    const missing = [...share.keys()].filter((t) => share[t]! > IN_VIEW && !this.#following.has(t) && sphere.tiles[t]!.length > 0);
+    const missing = this.#missing(planner, sphere, (t) => this.#following.has(t));
     if (missing.length === 0) return;
     const have = sphere.tiles.map((_, t) => this.#following.get(t)?.track.quality ?? -1);
-    const plan = planner.plan([this.#gop(this.#newest.start, have)], sphere.gop / 1000, 0);
+    const plan = planner.plan([gopOf(sphere, this.#rates, this.#newest.start, have)], sphere.gop / 1000, 0);
     for (const tile of missing) {
       const quality = plan.find((r) => r.tile === tile)?.quality ?? sphere.tiles[tile]![0]!.quality;
       this.#begin(tile, quality, TILE_PRIORITY, this.#newest.group, true);
@@ -398,6 +517,18 @@ export class Tiles implements Medium {
     f.subscription.update({ start: f.from, end: last });
     this.#leaving.push(f);
   }
+}
+
+/** A frame's or packet's timestamp, UNIX µs. */
+const stampOf = (o: ReceivedObject): number => Number(o.properties.other?.get(TIMESTAMP) ?? 0n);
+
+/** What is known of a GoP that begins at a timestamp, ms. */
+function gopOf(s: Sphere, rates: Rates | undefined, start: number, have?: readonly number[]): Gop {
+  const r = rates ?? nominal(s);
+  const listed = (tile: number, quality: number) => s.tiles[tile]!.some((t) => t.quality === quality);
+  // What is not encoded now is not offered, whatever the record says.
+  const bytes = r.bytes.map((b, i) => (listed(Math.floor(i / s.qualities), i % s.qualities) ? b : 0));
+  return { start: start / 1000, duration: s.gop / 1000, miss: r.missing, bytes, distortion: r.distortion, ...(have && { have }) };
 }
 
 /** Rates by the tracks' bit rates, and distortions as encoders have them, until there is a record. */

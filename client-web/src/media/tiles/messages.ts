@@ -2,13 +2,34 @@
 import type { Sphere } from "./track.ts";
 import type { Vec } from "./sphere.ts";
 
-/** The low-resolution sphere, among the numbers of tiles. */
+/** The low-resolution sphere, and sound, among the numbers of tiles. */
 export const WHOLE = -1;
+export const SOUND = -2;
 
 /** From the page to the network worker. */
 export type ToTiles =
   /** Where the viewer looks, in the sphere's own coordinates, and what is seen: angles between opposite edges, radians. */
-  { readonly type: "gaze"; readonly gaze: Vec; readonly width: number; readonly height: number };
+  | { readonly type: "gaze"; readonly gaze: Vec; readonly width: number; readonly height: number }
+  /** Whether the user wants to hear the session. */
+  | { readonly type: "sound"; readonly on: boolean };
+
+/** When media is due. */
+export interface Due {
+  readonly type: "due";
+  /** Local time at which a frame is due, less its timestamp, ms. */
+  readonly shift: number;
+  /** Timestamp at which a recording stands, ms; undefined while time goes on. */
+  readonly still: number | undefined;
+}
+
+/** The timestamp, ms, that is due at a local time. */
+export const mediaTime = ({ shift, still }: Due, now: number): number => still ?? now - shift;
+
+/** After a seek: what comes of earlier runs is not to be shown. */
+export interface Drop {
+  readonly type: "drop";
+  readonly run: number;
+}
 
 export interface TileState {
   readonly type: "tiles";
@@ -26,17 +47,21 @@ export interface TileState {
 /** From the network worker to the page. */
 export type FromTiles =
   | { readonly type: "sphere"; readonly sphere: Sphere | undefined }
-  /** Local time at which a frame is due, less its timestamp, ms. */
-  | { readonly type: "due"; readonly shift: number }
+  | Due
+  | Drop
   | TileState;
 
 /** From the network worker to the one that decodes. */
 export type ToVideo =
   /** same: only which tracks there are has changed. */
   | { readonly type: "sphere"; readonly sphere: Sphere | undefined; readonly same: boolean }
-  | { readonly type: "due"; readonly shift: number }
+  | Due
+  | Drop
+  /** A packet of sound; timestamp: UNIX time, µs. */
+  | { readonly type: "packet"; readonly run: number; readonly timestamp: number; readonly data: Uint8Array<ArrayBuffer> }
   | {
       readonly type: "chunk";
+      readonly run: number;
       readonly tile: number;
       readonly quality: number;
       readonly group: bigint;
@@ -50,8 +75,20 @@ export type ToVideo =
 
 /** From the worker that decodes to the page. */
 export type FromVideo =
-  | { readonly type: "picture"; readonly tile: number; readonly quality: number; readonly timestamp: number; readonly frame: VideoFrame }
+  | { readonly type: "picture"; readonly run: number; readonly tile: number; readonly quality: number; readonly timestamp: number; readonly frame: VideoFrame }
+  | Samples
   | { readonly type: "bad"; readonly tile: number; readonly message: string };
+
+/** Decoded sound. */
+export interface Samples {
+  readonly type: "samples";
+  readonly run: number;
+  /** UNIX time of the first, µs. */
+  readonly timestamp: number;
+  readonly sampleRate: number;
+  /** One array a channel. */
+  readonly channels: readonly Float32Array<ArrayBuffer>[];
+}
 
 /** From the page to the worker that decodes: where its chunks come from. */
 export interface PageToVideo {

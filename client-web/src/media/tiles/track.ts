@@ -1,5 +1,5 @@
 /** What a catalog says of a sphere of video and its tiles (docs/spec/tiles.md). */
-import type { Catalog, Track } from "../session/catalog.ts";
+import type { Catalog, Timeline, Track } from "../session/catalog.ts";
 import { array, CatalogError, integer, number, object, parse, text } from "../session/json.ts";
 import { Grid, type Rect } from "./sphere.ts";
 
@@ -21,8 +21,21 @@ export interface TileTrack extends Coding {
   readonly bitrate: number;
 }
 
+/** A session's sound. */
+export interface SoundTrack {
+  readonly track: string;
+  readonly codec: string;
+  /** AudioSpecificConfig; undefined for Opus. */
+  readonly config: Uint8Array<ArrayBuffer> | undefined;
+  readonly sampleRate: number;
+  readonly channels: number;
+}
+
 export interface Sphere {
   readonly video: Coding;
+  readonly sound: SoundTrack | undefined;
+  /** Media time of groups, in a recording. */
+  readonly timeline: Timeline | undefined;
   readonly stereo: boolean;
   /** One eye's picture that the tiles make up, pixels. */
   readonly width: number;
@@ -50,6 +63,7 @@ const MAX_QUALITIES = 8;
 const MAX_SIZE = 16384;
 const MIN_TILE = 16;
 const MAX_PICTURE = 65535;
+const MAX_CHANNELS = 8;
 const RATES_EVENT = "dev.holocast.tiles.rd/v1";
 /** For catalogs that do not say. */
 const GOP = 1000;
@@ -93,7 +107,7 @@ export function readSphere(catalog: Catalog): Sphere | undefined {
     return typeof v === "number" && v > 0 ? Math.min(v, 60_000) : otherwise;
   };
   return {
-    video: coding(catalog, video), stereo, width, height, columns, rows, qualities, yaw: degrees("yaw"), pitch: degrees("pitch"), roll: degrees("roll"),
+    video: coding(catalog, video), sound: readSound(catalog), timeline: video.timeline, stereo, width, height, columns, rows, qualities, yaw: degrees("yaw"), pitch: degrees("pitch"), roll: degrees("roll"),
     framerate: video.framerate || 30, gop: figure("maxGopDuration", GOP), latency: figure("targetLatency", LATENCY),
     rates: catalog.tracks.find((t) => t.eventType === RATES_EVENT && t.namespace === "")?.name, tiles,
   };
@@ -116,18 +130,28 @@ function readTile(catalog: Catalog, t: Track, grid: Grid, qualities: number, ste
   tiles[tile]!.push({ ...coding(catalog, t), tile, quality, bitrate: t.bitrate });
 }
 
+function readSound(catalog: Catalog): SoundTrack | undefined {
+  const t = catalog.tracks.find((t) => t.role === "audio" && t.packaging === "loc" && t.namespace === "");
+  if (!t) return undefined;
+  const channels = Number(t.channelConfig || 2);
+  if (!(t.samplerate > 0) || !(channels >= 1 && channels <= MAX_CHANNELS)) throw new CatalogError(`${t.path}.samplerate`, "no sound has this format");
+  return { track: t.name, codec: t.codec, config: configuration(catalog, t), sampleRate: t.samplerate, channels };
+}
+
 function coding(catalog: Catalog, t: Track): Coding {
   if (t.width > MAX_PICTURE || t.height > MAX_PICTURE) throw new CatalogError(`${t.path}.width`, `pictures of ${t.width}×${t.height}`);
+  return { track: t.name, codec: t.codec, config: configuration(catalog, t), width: t.width, height: t.height };
+}
+
+/** A track's inline initialization data. */
+function configuration(catalog: Catalog, t: Track): Uint8Array<ArrayBuffer> | undefined {
   const init = t.initRef === "" ? undefined : catalog.inits.get(t.initRef);
-  let config: Uint8Array<ArrayBuffer> | undefined;
-  if (init?.data !== undefined) {
-    try {
-      config = Uint8Array.from(atob(init.data), (c) => c.charCodeAt(0));
-    } catch {
-      throw new CatalogError(init.path, "not base64");
-    }
+  if (init?.data === undefined) return undefined;
+  try {
+    return Uint8Array.from(atob(init.data), (c) => c.charCodeAt(0));
+  } catch {
+    throw new CatalogError(init.path, "not base64");
   }
-  return { track: t.name, codec: t.codec, config, width: t.width, height: t.height };
 }
 
 /** Bytes and distortion of a GoP's tiles: at [tile·qualities + quality], 0 bytes where that was not encoded. */

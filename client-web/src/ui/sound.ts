@@ -1,0 +1,133 @@
+/** The session's sound, in time with its pictures. Silent until the user turns it on. */
+import { localTime } from "../media/session/clock.ts";
+import { mediaTime, type Due, type Samples } from "../media/tiles/messages.ts";
+
+/** How long before it is due sound is handed to the browser, ms: the page may be busy meanwhile. */
+const AHEAD = 400;
+const TICK = 50;
+/** What is so far from where it should be, s, is not appended to what plays but put where it belongs. */
+const APART = 0.03;
+/** Pieces kept at most. */
+const MOST_WAITING = 600;
+
+interface Piece {
+  /** Timestamp, ms, of its beginning. */
+  readonly at: number;
+  readonly buffer: AudioBuffer;
+  source: AudioBufferSourceNode | undefined;
+  /** Time of its end on the context's clock, s, once it is handed on. */
+  end: number;
+}
+
+export interface SoundStats {
+  readonly on: boolean;
+  /** Pieces handed to the browser, and those that came too late for it. */
+  readonly played: number;
+  readonly late: number;
+  /** How far the newest is off its time, as far as the browser tells of its output; ms, positive: it is heard too late. */
+  readonly offset_ms: number | null;
+  /** Loudness of what is heard now, 0 to 1. */
+  readonly level: number;
+}
+
+export class Sound {
+  on = false;
+  #context: AudioContext | undefined;
+  #meter: AnalyserNode | undefined;
+  #due: Due | undefined;
+  #pieces: Piece[] = [];
+  /** When what was handed on ends, on the context's clock, s. */
+  #end = 0;
+  #played = 0;
+  #late = 0;
+  #offset: number | null = null;
+  #ticking: ReturnType<typeof setInterval> | undefined;
+
+  /** Must be called from a click, for browsers to allow sound. */
+  turn(on: boolean): void {
+    this.on = on;
+    clearInterval(this.#ticking);
+    if (on) {
+      this.#context ??= new AudioContext({ latencyHint: "interactive" });
+      this.#meter ??= new AnalyserNode(this.#context, { fftSize: 512 });
+      this.#meter.connect(this.#context.destination);
+      void this.#context.resume();
+      this.#ticking = setInterval(() => this.#tick(), TICK);
+    } else {
+      this.drop();
+      void this.#context?.suspend();
+    }
+  }
+
+  /** Sets when sound is due. */
+  set due(due: Due) {
+    const stands = due.still !== undefined;
+    if (stands && this.#due?.still === undefined) this.#hush();
+    this.#due = due;
+  }
+
+  /** Forgets what has not been heard. */
+  drop(): void {
+    this.#hush();
+    this.#pieces = [];
+  }
+
+  /** Takes back what was handed on and has not been heard. */
+  #hush(): void {
+    for (const p of this.#pieces) {
+      p.source?.stop();
+      p.source = undefined;
+    }
+    this.#end = 0;
+  }
+
+  add(m: Samples): void {
+    const [first] = m.channels;
+    if (!this.on || !this.#context || !first || first.length === 0) return;
+    const buffer = new AudioBuffer({ numberOfChannels: m.channels.length, length: first.length, sampleRate: m.sampleRate });
+    m.channels.forEach((c, i) => buffer.copyToChannel(c, i));
+    this.#pieces.push({ at: m.timestamp / 1000, buffer, source: undefined, end: 0 });
+    if (this.#pieces.length > MOST_WAITING) this.#pieces.shift();
+    this.#tick();
+  }
+
+  /** Hands on what is due soon. */
+  #tick(): void {
+    const context = this.#context;
+    const due = this.#due;
+    if (!context || !due || due.still !== undefined || context.state !== "running") return;
+    const now = mediaTime(due, localTime());
+    const { currentTime } = context;
+    const latency = context.outputLatency || context.baseLatency || 0;
+    this.#pieces = this.#pieces.filter((p) => (p.source ? p.end > currentTime : p.at + 1000 * p.buffer.duration > now || this.#missed()));
+    for (const p of this.#pieces) {
+      if (p.source) continue;
+      if (p.at - now > AHEAD) break;
+      const wanted = currentTime + (p.at - now) / 1000 - latency;
+      const start = Math.abs(wanted - this.#end) < APART ? this.#end : wanted;
+      if (start < currentTime - p.buffer.duration) continue; // dropped above, once it is over
+      p.source = new AudioBufferSourceNode(context, { buffer: p.buffer });
+      p.source.connect(this.#meter!);
+      p.source.start(Math.max(start, currentTime), Math.max(0, currentTime - start));
+      p.end = this.#end = start + p.buffer.duration;
+      this.#played++;
+      this.#offset = 1000 * (start - wanted);
+    }
+  }
+
+  #missed(): false {
+    this.#late++;
+    return false;
+  }
+
+  stats(): SoundStats {
+    let level = 0;
+    if (this.#meter) {
+      const wave = new Float32Array(this.#meter.fftSize);
+      this.#meter.getFloatTimeDomainData(wave);
+      for (const v of wave) level = Math.max(level, Math.abs(v));
+    }
+    const offset_ms = this.#offset === null ? null : Math.round(this.#offset);
+    return { on: this.on, played: this.#played, late: this.#late, offset_ms, level: Math.round(1000 * level) / 1000 };
+  }
+}
