@@ -18,6 +18,7 @@ import (
 	"holocast/internal/netlab"
 	"holocast/internal/netlab/topology"
 	"holocast/internal/quiccc"
+	"holocast/internal/tile360"
 	"holocast/tools/bench/internal/direct"
 	"holocast/tools/holocast/player/sphere"
 	"holocast/tools/holocast/player/sphere/spheretest"
@@ -43,24 +44,53 @@ func sessions(ctx context.Context, log io.Writer, set setup, c *clip, traces []t
 	if !quiccc.Patched() {
 		return nil, errors.New("this program has quic-go's own congestion control, and streams without priority: build it with the tree of tools/quicpatch (make build)")
 	}
-	r := &Sessions{Heads: set.sessionHeads, Networks: set.sessionNetworks, Seconds: set.sessionGOPs, Schemes: map[string]SessionFigures{}}
+	r := &Sessions{Heads: set.sessionHeads, Networks: set.sessionNetworks, Seconds: set.sessionGOPs, Schemes: map[string]SessionFigures{},
+		Gains: map[string]Gain{}, Began: time.Now()}
+	all := map[string]*gains{}
 	for n := range set.sessionNetworks {
 		net := nets[n].scaled(2*c.bytes(c.qualities/2), set.sessionGOPs)
 		for h := range set.sessionHeads {
-			for _, name := range Schemes() {
-				report, failures, err := session(ctx, c, traces[h], net, name, 0, set.sessionGOPs)
+			var ours sphere.Report
+			for _, s := range sessionSchemes {
+				report, failures, err := session(ctx, c, traces[h], net, s.name, s.percentile, set.sessionGOPs)
 				if err := errors.Join(err, ctx.Err()); err != nil {
-					return nil, fmt.Errorf("%s over %s: %w", name, net.name, err)
+					return nil, fmt.Errorf("%s over %s: %w", s.key, net.name, err)
 				}
-				fmt.Fprintf(log, "%s, %s, %s: %v\n", net.name, traces[h].name, name, report)
+				fmt.Fprintf(log, "%s, %s, %s: %v\n", net.name, traces[h].name, s.key, report)
 				r.Late += failures
-				f := r.Schemes[name]
+				f := r.Schemes[s.key]
 				f.add(report, float64(set.sessionNetworks*set.sessionHeads))
-				r.Schemes[name] = f
+				f.Percentile = s.percentile
+				r.Schemes[s.key] = f
+				if s.name == Ours {
+					ours = report
+					continue
+				}
+				if all[s.key] == nil {
+					all[s.key] = newGains(set.sessionHeads)
+				}
+				all[s.key].add(h, ours.PSNRMean-report.PSNRMean, ours.PSNRP5-report.PSNRP5, ours.StallRatio-report.StallRatio)
 			}
 		}
 	}
+	for key, g := range all {
+		r.Gains[key] = g.gain()
+	}
 	return r, nil
+}
+
+// sessionSchemes are compared in real sessions, ours first. All plan with the same percentile of
+// what they believe the network carries; the whole sphere also with the median.
+var sessionSchemes = []struct {
+	key, name  string
+	percentile float64
+}{
+	{Ours, Ours, tile360.BudgetPercentile},
+	{Whole, Whole, tile360.BudgetPercentile},
+	{"whole_median", Whole, 50},
+	{Viewport, Viewport, tile360.BudgetPercentile},
+	{Fixed, Fixed, tile360.BudgetPercentile},
+	{Paper, Paper, tile360.BudgetPercentile},
 }
 
 // session is one viewing.

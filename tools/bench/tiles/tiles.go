@@ -109,6 +109,8 @@ type Sessions struct {
 	Seconds  int                       `json:"seconds"`       // of each viewing
 	Late     int                       `json:"emulator_late"` // viewings whose emulator was late
 	Schemes  map[string]SessionFigures `json:"schemes"`
+	Gains    map[string]Gain           `json:"gains"` // of ours, by baseline
+	Began    time.Time                 `json:"began"`
 }
 
 // SessionFigures are means over viewings.
@@ -121,6 +123,8 @@ type SessionFigures struct {
 	Mbps      float64 `json:"mbps"`
 	QualityMs float64 `json:"motion_to_quality_ms"`
 	Messages  float64 `json:"messages_per_gop"`
+	// Percentile of the predicted capacity is what it planned with.
+	Percentile float64 `json:"budget_percentile"`
 }
 
 // Clip is a piece of video measured.
@@ -181,7 +185,7 @@ func setupOf(quick bool) setup {
 	if quick {
 		return setup{[]int{38, 32, 26}, 34, 4, 1, 8, 3, 20, []float64{10, 50}, nil, 1, 1, 8}
 	}
-	return setup{[]int{42, 37, 32, 27, 22}, 34, 8, 2, 8, 3, 40, []float64{10, 50}, []float64{0.5, 1, 2}, 2, 2, 12}
+	return setup{[]int{42, 37, 32, 27, 22}, 34, 8, 2, 8, 3, 40, []float64{10, 50}, []float64{0.5, 1, 2}, 8, 3, 12}
 }
 
 // trainedViewers is how many viewers of each video the gaze model was measured in; they are the
@@ -403,16 +407,31 @@ func figures(outs []outcome) (f Figures) {
 }
 
 // gain compares run by run; a head movement's gain is the median over its clips and networks.
-func gain(runs []*run, ours, theirs []outcome, heads int) (g Gain) {
-	means, p5s, stalls := make([][]float64, heads), make([][]float64, heads), make([][]float64, heads)
-	g.MeanLeast = math.Inf(1)
+func gain(runs []*run, ours, theirs []outcome, heads int) Gain {
+	g := newGains(heads)
 	for i, run := range runs {
 		a, b := figures(ours[i:i+1]), figures(theirs[i:i+1])
-		means[run.trace] = append(means[run.trace], a.PSNRMean-b.PSNRMean)
-		p5s[run.trace] = append(p5s[run.trace], a.PSNRP5-b.PSNRP5)
-		stalls[run.trace] = append(stalls[run.trace], a.Stall-b.Stall)
-		g.MeanLeast = min(g.MeanLeast, a.PSNRMean-b.PSNRMean)
+		g.add(run.trace, a.PSNRMean-b.PSNRMean, a.PSNRP5-b.PSNRP5, a.Stall-b.Stall)
 	}
+	return g.gain()
+}
+
+// gains collects differences of viewings by head movement.
+type gains struct {
+	means, p5s, stalls [][]float64
+	least              float64
+}
+
+func newGains(heads int) *gains {
+	return &gains{make([][]float64, heads), make([][]float64, heads), make([][]float64, heads), math.Inf(1)}
+}
+
+func (g *gains) add(head int, mean, p5, stall float64) {
+	g.means[head], g.p5s[head], g.stalls[head] = append(g.means[head], mean), append(g.p5s[head], p5), append(g.stalls[head], stall)
+	g.least = min(g.least, mean)
+}
+
+func (g *gains) gain() Gain {
 	median := func(v [][]float64) float64 {
 		var m []float64
 		for _, x := range v {
@@ -420,8 +439,7 @@ func gain(runs []*run, ours, theirs []outcome, heads int) (g Gain) {
 		}
 		return quantile.Of(m, 0.5)
 	}
-	g.MeanMedian, g.P5Median, g.Stalls = median(means), median(p5s), median(stalls)
-	return g
+	return Gain{MeanMedian: median(g.means), P5Median: median(g.p5s), MeanLeast: g.least, Stalls: median(g.stalls)}
 }
 
 // predictions measures the gaze predictors on viewers whose traces the model was not measured
