@@ -56,6 +56,35 @@ type Sphere struct {
 	Yaw        float64 `json:"yaw,omitempty"` // degrees
 	Pitch      float64 `json:"pitch,omitempty"`
 	Roll       float64 `json:"roll,omitempty"`
+	Color      Color   `json:"color,omitzero"`
+}
+
+// Color says what the samples of the sphere's tracks mean, by names that WebCodecs has for
+// code points of ITU-T H.273. "" is not known.
+type Color struct {
+	Primaries string `json:"primaries,omitempty"` // bt709, bt470bg, smpte170m
+	Transfer  string `json:"transfer,omitempty"`  // bt709, smpte170m, iec61966-2-1
+	Matrix    string `json:"matrix,omitempty"`    // bt709, bt470bg, smpte170m
+	FullRange bool   `json:"fullRange,omitempty"` // luma 0 to 255, not 16 to 235
+}
+
+// Names of a [Color], [Color.Primaries] and so on.
+var (
+	colorPrimaries = []string{"", "bt709", "bt470bg", "smpte170m"}
+	colorTransfers = []string{"", "bt709", "smpte170m", "iec61966-2-1"}
+	colorMatrices  = []string{"", "bt709", "bt470bg", "smpte170m"}
+)
+
+func (c *Color) validate() error {
+	switch {
+	case !slices.Contains(colorPrimaries, c.Primaries):
+		return fmt.Errorf("color.primaries: %.40q is not known", c.Primaries)
+	case !slices.Contains(colorTransfers, c.Transfer):
+		return fmt.Errorf("color.transfer: %.40q is not known", c.Transfer)
+	case !slices.Contains(colorMatrices, c.Matrix):
+		return fmt.Errorf("color.matrix: %.40q is not known", c.Matrix)
+	}
+	return nil
 }
 
 // Eyes is 1, or 2 in stereo.
@@ -81,6 +110,9 @@ const minTile = 16
 
 // Validate reports the first thing that is wrong, by its field.
 func (s *Sphere) Validate() error {
+	if err := s.Color.validate(); err != nil {
+		return err
+	}
 	finite := func(v float64) bool { return v >= -360 && v <= 360 }
 	switch {
 	case s.Projection != ProjectionEquirectangular:

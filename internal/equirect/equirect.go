@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,7 +48,8 @@ type Video struct {
 
 	layout string // of the input: spherical.Mono, TopBottom or SideBySide
 	scale  bool
-	aac    bool // this FFmpeg has no libopus
+	matrix string // of FFmpeg's: what the pictures' colours are converted to; "" where they are not
+	aac    bool   // this FFmpeg has no libopus
 }
 
 // Open finds out what an input shows. Errors say what is wrong with it.
@@ -94,6 +96,7 @@ func (v *Video) open(ctx context.Context, opts Options) error {
 	if err := v.chooseSize(opts); err != nil {
 		return err
 	}
+	v.chooseColor()
 	v.Sphere.Projection = catalog.ProjectionEquirectangular
 	v.Sphere.Stereo = catalog.StereoMono
 	if v.layout != spherical.Mono {
@@ -217,6 +220,44 @@ func (v *Video) chooseSize(opts Options) error {
 	return nil
 }
 
+// chooseColor finds out what the pictures' samples mean, or what they are converted to where
+// neither tiles nor viewers know that.
+func (v *Video) chooseColor() {
+	s := v.Info.Video
+	c := &v.Sphere.Color
+	// What does not say is taken for what players take it for: television of standard
+	// definition, or else of high definition.
+	standard := "bt709"
+	if s.Width <= 1024 && s.Height <= 576 {
+		standard = "smpte170m"
+	}
+	rgb := strings.Contains(s.PixelFormat, "rgb") || strings.Contains(s.PixelFormat, "bgr") || strings.HasPrefix(s.PixelFormat, "gbr") || strings.HasPrefix(s.PixelFormat, "pal8")
+	switch {
+	case rgb:
+		v.matrix, c.Matrix = "bt709", "bt709"
+	case s.ColorSpace == "":
+		c.Matrix = standard
+	case s.ColorSpace == "bt709" || s.ColorSpace == "bt470bg" || s.ColorSpace == "smpte170m":
+		c.Matrix = s.ColorSpace
+	default:
+		v.matrix, c.Matrix = "bt709", "bt709"
+		v.Notes = append(v.Notes, fmt.Sprintf("its colours, of %.20s, are converted to those of BT.709", s.ColorSpace))
+	}
+	one := func(got, otherwise string, of ...string) string {
+		if slices.Contains(of, got) {
+			return got
+		}
+		return otherwise
+	}
+	c.Primaries = one(s.ColorPrimaries, c.Matrix, "bt709", "bt470bg", "smpte170m")
+	transfer := "smpte170m"
+	if c.Matrix == "bt709" {
+		transfer = "bt709"
+	}
+	c.Transfer = one(s.ColorTransfer, transfer, "bt709", "smpte170m", "iec61966-2-1")
+	c.FullRange = !rgb && v.matrix == "" && (s.ColorRange == "pc" || strings.HasPrefix(s.PixelFormat, "yuvj"))
+}
+
 // frameSize is the size of the pictures that FFmpeg is to deliver.
 func (v *Video) frameSize() (width, height int) {
 	width, height = v.Sphere.Width, v.Sphere.Height
@@ -279,11 +320,19 @@ func (v *Video) Start(ctx context.Context, loop bool) (*Reader, error) {
 	if v.Input.Live() {
 		filter = fmt.Sprintf("fps=%d/%d", v.FPSNum, v.FPSDen)
 	}
-	if v.scale {
+	if v.scale || v.matrix != "" {
 		w, h := v.frameSize()
-		filter += fmt.Sprintf(",scale=%d:%d:flags=area,setsar=1", w, h)
+		filter += fmt.Sprintf(",scale=%d:%d:flags=area", w, h)
+		if v.matrix != "" {
+			filter += ":out_color_matrix=" + v.matrix + ":out_range=tv"
+		}
+		filter += ",setsar=1"
 	}
-	args = append(args, "-map", "0:v:0", "-vf", filter, "-pix_fmt", "yuv420p", "-f", "rawvideo", "pipe:3")
+	format := "yuv420p"
+	if v.Sphere.Color.FullRange {
+		format = "yuvj420p" // or FFmpeg would make it limited
+	}
+	args = append(args, "-map", "0:v:0", "-vf", filter, "-pix_fmt", format, "-f", "rawvideo", "pipe:3")
 	pipes := 1
 	if v.Info.Audio {
 		pipes = 2

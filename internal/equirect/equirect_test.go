@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"holocast/internal/catalog"
 	"holocast/internal/ffmpeg"
 	"holocast/internal/spherical"
 )
@@ -38,6 +39,39 @@ func tagged(t *testing.T, size, stereo string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+func TestColor(t *testing.T) {
+	bt709 := catalog.Color{Primaries: "bt709", Transfer: "bt709", Matrix: "bt709"}
+	bt601 := catalog.Color{Primaries: "smpte170m", Transfer: "smpte170m", Matrix: "smpte170m"}
+	full := bt601
+	full.FullRange = true
+	pal := catalog.Color{Primaries: "bt470bg", Transfer: "smpte170m", Matrix: "bt470bg"}
+	mixed := catalog.Color{Primaries: "bt709", Transfer: "iec61966-2-1", Matrix: "smpte170m"}
+	for _, tt := range []struct {
+		name   string
+		video  ffmpeg.Video
+		want   catalog.Color
+		matrix string // converted to
+		notes  int
+	}{
+		{"large, says nothing", ffmpeg.Video{Width: 1920, Height: 960, PixelFormat: "yuv420p"}, bt709, "", 0},
+		{"small, says nothing", ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "yuv420p"}, bt601, "", 0},
+		{"large, BT.601", ffmpeg.Video{Width: 1920, Height: 960, PixelFormat: "yuv420p", ColorSpace: "smpte170m", ColorRange: "tv"}, bt601, "", 0},
+		{"small, BT.709", ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "yuv420p", ColorSpace: "bt709"}, bt709, "", 0},
+		{"PAL", ffmpeg.Video{Width: 720, Height: 360, PixelFormat: "yuv420p", ColorSpace: "bt470bg", ColorTransfer: "gamma28"}, pal, "", 0},
+		{"mixed", ffmpeg.Video{Width: 1920, Height: 960, PixelFormat: "yuv420p", ColorSpace: "smpte170m", ColorPrimaries: "bt709", ColorTransfer: "iec61966-2-1"}, mixed, "", 0},
+		{"full range", ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "yuv420p", ColorRange: "pc"}, full, "", 0},
+		{"a camera's JPEG", ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "yuvj422p"}, full, "", 0},
+		{"RGB", ffmpeg.Video{Width: 640, Height: 320, PixelFormat: "gbrp", ColorSpace: "gbr", ColorRange: "pc"}, bt709, "bt709", 0},
+		{"BT.2020", ffmpeg.Video{Width: 1920, Height: 960, PixelFormat: "yuv420p10le", ColorSpace: "bt2020nc", ColorPrimaries: "bt2020", ColorTransfer: "smpte2084"}, bt709, "bt709", 1},
+	} {
+		v := &Video{Info: ffmpeg.Info{Video: &tt.video}}
+		v.chooseColor()
+		if v.Sphere.Color != tt.want || v.matrix != tt.matrix || len(v.Notes) != tt.notes {
+			t.Errorf("%s: %+v, converted to %q, notes %q", tt.name, v.Sphere.Color, v.matrix, v.Notes)
+		}
+	}
 }
 
 func TestOpen(t *testing.T) {

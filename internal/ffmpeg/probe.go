@@ -78,6 +78,10 @@ type Video struct {
 	Yaw            float64
 	Pitch          float64
 	Roll           float64
+	PixelFormat    string // FFmpeg's name, such as yuv420p
+	// Names of FFmpeg's; "" where the stream does not say.
+	ColorPrimaries, ColorTransfer, ColorSpace string
+	ColorRange                                string // tv, pc
 }
 
 // FPS is the frame rate.
@@ -115,6 +119,11 @@ func parseProbe(b []byte) (Info, error) {
 			Width       int    `json:"width"`
 			Height      int    `json:"height"`
 			Aspect      string `json:"sample_aspect_ratio"`
+			PixelFormat string `json:"pix_fmt"`
+			Primaries   string `json:"color_primaries"`
+			Transfer    string `json:"color_transfer"`
+			Space       string `json:"color_space"`
+			Range       string `json:"color_range"`
 			Rate        string `json:"r_frame_rate"`
 			Average     string `json:"avg_frame_rate"`
 			Disposition struct {
@@ -147,7 +156,8 @@ func parseProbe(b []byte) (Info, error) {
 		if s.Type != "video" || s.Disposition.Picture != 0 || info.Video != nil {
 			continue
 		}
-		v := &Video{Codec: s.Codec, Width: s.Width, Height: s.Height, PixelAspect: 1}
+		v := &Video{Codec: s.Codec, Width: s.Width, Height: s.Height, PixelAspect: 1, PixelFormat: s.PixelFormat,
+			ColorPrimaries: known(s.Primaries), ColorTransfer: known(s.Transfer), ColorSpace: known(s.Space), ColorRange: known(s.Range)}
 		if s.Codec == "" || s.Codec == "unknown" || s.Codec == "none" {
 			return info, &CodecError{Codec: "video of type " + s.Tag}
 		}
@@ -176,6 +186,14 @@ func parseProbe(b []byte) (Info, error) {
 		return info, fmt.Errorf("its pictures are %d×%d", info.Video.Width, info.Video.Height)
 	}
 	return info, nil
+}
+
+// known is "" for what FFmpeg does not know.
+func known(s string) string {
+	if s == "unknown" || s == "unspecified" || s == "reserved" {
+		return ""
+	}
+	return s
 }
 
 func ratio(s, by string) (num, den int, ok bool) {

@@ -119,6 +119,36 @@ func sphere(l Layout, w, h int) *image.YCbCr {
 	return p
 }
 
+func TestColors(t *testing.T) {
+	// Red, green and blue at three quarters, as the standards encode them.
+	for _, tt := range []struct {
+		c    Colors
+		want [3][3]uint8 // luma, Cb and Cr
+	}{
+		{Colors{}, [3][3]uint8{{65, 100, 212}, {112, 72, 58}, {35, 212, 114}}},
+		{Colors{BT709: true}, [3][3]uint8{{51, 109, 212}, {133, 63, 52}, {28, 212, 120}}},
+		{Colors{FullRange: true}, [3][3]uint8{{57, 96, 224}, {112, 65, 48}, {22, 224, 112}}},
+		{Colors{BT709: true, FullRange: true}, [3][3]uint8{{41, 106, 223}, {137, 54, 41}, {14, 223, 119}}},
+	} {
+		for channel, yuv := range tt.want {
+			p := image.NewYCbCr(image.Rect(0, 0, 8, 4), image.YCbCrSubsampleRatio444)
+			for i := range p.Y {
+				p.Y[i], p.Cb[i], p.Cr[i] = yuv[0], yuv[1], yuv[2]
+			}
+			got := NewSampler(Mono, 0, image.Pt(8, 4), Degrees(90, 90), Vec{0, 0, 1}, 3, 3).Draw(p, tt.c).RGBAAt(1, 1)
+			for k, v := range []uint8{got.R, got.G, got.B} {
+				want := 0.0
+				if k == channel {
+					want = 191
+				}
+				if math.Abs(float64(v)-want) > 3 {
+					t.Errorf("%+v, channel %d: %v", tt.c, channel, got)
+				}
+			}
+		}
+	}
+}
+
 func TestSampler(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 2))
 	for _, l := range []Layout{Mono, TopBottom, SideBySide} {
@@ -127,7 +157,7 @@ func TestSampler(t *testing.T) {
 			for range 20 {
 				gaze := randomDirection(r)
 				s := NewSampler(l, eye, image.Pt(512, 512), Degrees(90, 90), gaze, 33, 33)
-				picture := s.Draw(p)
+				picture := s.Draw(p, Colors{})
 				// The centre shows where the viewer looks.
 				c := picture.RGBAAt(16, 16)
 				y := (120 + 80*gaze.Y - float64(20*eye) - 16) * 1.164383

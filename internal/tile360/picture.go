@@ -76,20 +76,37 @@ func (s *Sampler) MSE(a, b *image.YCbCr) float64 {
 	return sum
 }
 
+// Colors is how luma and chroma make colours; the zero value is BT.601's way, of limited range.
+type Colors struct {
+	BT709     bool
+	FullRange bool
+}
+
 // Draw returns the viewport in colour. The picture must be of the sampler's size, 4:2:0 or
-// 4:4:4, BT.601 limited range as FFmpeg's decoders give it.
-func (s *Sampler) Draw(picture *image.YCbCr) *image.RGBA {
+// 4:4:4.
+func (s *Sampler) Draw(picture *image.YCbCr, c Colors) *image.RGBA {
+	const luma, chroma = 255. / 219, 255. / 224
+	black, yScale, cScale := float32(16), float32(luma), float32(chroma)
+	if c.FullRange {
+		black, yScale, cScale = 0, 1, 1
+	}
+	red, blue := float32(0.299), float32(0.114) // shares of luma
+	if c.BT709 {
+		red, blue = 0.2126, 0.0722
+	}
+	crRed, cbBlue := 2*(1-red)*cScale, 2*(1-blue)*cScale
+	crGreen, cbGreen := -crRed*red/(1-red-blue), -cbBlue*blue/(1-red-blue)
 	var shiftX, shiftY uint
 	if picture.SubsampleRatio == image.YCbCrSubsampleRatio420 {
 		shiftX, shiftY = 1, 1
 	}
 	dst := image.NewRGBA(image.Rect(0, 0, s.Width, s.Height))
 	for i, p := range s.points {
-		y := 1.164383 * (p.at(picture.Y, picture.YStride, 0, 0) - 16)
+		y := yScale * (p.at(picture.Y, picture.YStride, 0, 0) - black)
 		cb := p.at(picture.Cb, picture.CStride, shiftX, shiftY) - 128
 		cr := p.at(picture.Cr, picture.CStride, shiftX, shiftY) - 128
 		dst.SetRGBA(i%s.Width, i/s.Width, color.RGBA{
-			byteOf(y + 1.596027*cr), byteOf(y - 0.391762*cb - 0.812968*cr), byteOf(y + 2.017232*cb), 255,
+			byteOf(y + crRed*cr), byteOf(y + cbGreen*cb + crGreen*cr), byteOf(y + cbBlue*cb), 255,
 		})
 	}
 	return dst

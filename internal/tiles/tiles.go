@@ -174,7 +174,7 @@ func (e *Encoder) open(fps float64) error {
 	s := &e.cfg.Sphere
 	encoder := func(width, height, qp int, preset string) (*x264.Encoder, error) {
 		return x264.New(x264.Config{Width: width, Height: height * s.Eyes(), FPSNum: e.cfg.FPSNum, FPSDen: e.cfg.FPSDen,
-			QP: qp, Preset: preset})
+			QP: qp, Preset: preset, Color: x264.Color(s.Color)})
 	}
 	v := &e.video
 	v.width, v.height = VideoSize(s)

@@ -17,7 +17,8 @@ struct encoder {
 };
 
 static int encoder_open(struct encoder *e, const char *preset, int width, int height,
-			uint32_t fps_num, uint32_t fps_den, int qp)
+			uint32_t fps_num, uint32_t fps_den, int qp,
+			int primaries, int transfer, int matrix, int full_range)
 {
 	x264_param_t p;
 
@@ -31,6 +32,10 @@ static int encoder_open(struct encoder *e, const char *preset, int width, int he
 	p.i_timebase_num = fps_den;
 	p.i_timebase_den = fps_num;
 	p.b_vfr_input = 0;
+	p.vui.i_colorprim = primaries;
+	p.vui.i_transfer = transfer;
+	p.vui.i_colmatrix = matrix;
+	p.vui.b_fullrange = full_range;
 	// One thread: the caller runs many encoders side by side.
 	p.i_threads = 1;
 	p.i_lookahead_threads = 1;

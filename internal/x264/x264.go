@@ -35,7 +35,18 @@ type Config struct {
 	FPSNum, FPSDen int // frames per second
 	QP             int // quantiser, 1 to 51; IDR frames have 3 less
 	Preset         string
+	Color          Color
 }
+
+// Color is what the samples mean, in the names of WebCodecs and FFmpeg; "" is not told to
+// decoders.
+type Color struct {
+	Primaries, Transfer, Matrix string
+	FullRange                   bool
+}
+
+// codes are code points of ITU-T H.273.
+var codes = map[string]C.int{"": 2, "bt709": 1, "bt470bg": 5, "smpte170m": 6, "iec61966-2-1": 13}
 
 // Picture is a picture in 4:2:0: chroma planes have half the width and half the
 // height, rounded up.
@@ -66,11 +77,16 @@ func New(cfg Config) (*Encoder, error) {
 	case !slices.Contains(Presets, cfg.Preset):
 		return nil, fmt.Errorf("x264: preset %q, want one of %q", cfg.Preset, Presets)
 	}
+	for _, name := range []string{cfg.Color.Primaries, cfg.Color.Transfer, cfg.Color.Matrix} {
+		if _, ok := codes[name]; !ok {
+			return nil, fmt.Errorf("x264: colours of %q", name)
+		}
+	}
 	preset := C.CString(cfg.Preset)
 	defer C.free(unsafe.Pointer(preset))
 	e := &Encoder{cfg: cfg, e: (*C.struct_encoder)(C.calloc(1, C.sizeof_struct_encoder))}
 	if C.encoder_open(e.e, preset, C.int(cfg.Width), C.int(cfg.Height), C.uint32_t(cfg.FPSNum), C.uint32_t(cfg.FPSDen),
-		C.int(cfg.QP)) < 0 {
+		C.int(cfg.QP), codes[cfg.Color.Primaries], codes[cfg.Color.Transfer], codes[cfg.Color.Matrix], boolInt(cfg.Color.FullRange)) < 0 {
 		e.Close()
 		return nil, fmt.Errorf("x264: libx264 cannot encode %d×%d at preset %s", cfg.Width, cfg.Height, cfg.Preset)
 	}

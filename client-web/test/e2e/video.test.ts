@@ -24,14 +24,19 @@ const still = "128+70*sin(2*PI*X/W)";
 const checks = "24*(2*mod(floor(X/5)+floor(Y/5),2)-1)";
 const scene = `geq=r='${still}+${checks}':g='128+70*cos(4*PI*X/W)+${checks}':b='40+170*Y/H+${checks}'`;
 
+interface Coding {
+  readonly matrix: "bt709" | "smpte170m";
+  readonly full?: boolean;
+}
+
 /** Encodes seconds of a still that filters make; returns the file, and the still's pixels, R G B. */
-function film(name: string, width: number, height: number, filter: string): { file: string; picture: Picture } {
+function film(name: string, width: number, height: number, filter: string, { matrix, full }: Coding = { matrix: "bt709" }): { file: string; picture: Picture } {
   const file = join(folder, `${name}.mp4`);
   const input = ["-v", "error", "-f", "lavfi", "-i", `color=gray:size=${width}x${height}:rate=10`, "-vf", `format=rgb24,${filter}`];
   const rgba = execFileSync("ffmpeg", [...input, "-frames:v", "1", "-f", "rawvideo", "-pix_fmt", "rgba", "-"], { maxBuffer: 64 << 20 });
   const one = join(folder, `${name}.png`);
   execFileSync("ffmpeg", [...input, "-frames:v", "1", one]);
-  execFileSync("ffmpeg", ["-v", "error", "-loop", "1", "-framerate", "10", "-i", one, "-t", "6", "-vf", "scale=out_color_matrix=bt709:out_range=tv", "-colorspace", "bt709", "-c:v", "libx264", "-preset", "veryfast", "-crf", "10", "-pix_fmt", "yuv420p", file]);
+  execFileSync("ffmpeg", ["-v", "error", "-loop", "1", "-framerate", "10", "-i", one, "-t", "6", "-vf", `scale=out_color_matrix=${matrix}:out_range=${full ? "pc" : "tv"}`, "-colorspace", matrix, "-c:v", "libx264", "-preset", "veryfast", "-crf", "10", "-pix_fmt", full ? "yuvj420p" : "yuv420p", file]);
   return { file, picture: { width, height, rgba: new Uint8Array(rgba) } };
 }
 
@@ -166,6 +171,38 @@ describe("360° video", () => {
     const v = (await video(page))!;
     expect(v.bad).toBe(0);
     await page.screenshot({ path: `${images}/web-360.png` });
+  });
+
+  // Each of a size for which players assume the other standard.
+  it.each<[string, number, Coding]>([
+    ["BT.601", 1280, { matrix: "smpte170m" }],
+    ["BT.709", 640, { matrix: "bt709" }],
+    ["BT.601 of full range", 1280, { matrix: "smpte170m", full: true }],
+  ])("has the right colours of a film in %s", async (name, width, coding) => {
+    const bars = [[200, 40, 40], [40, 190, 40], [50, 60, 210]] as const;
+    const third = (c: number) => `if(lt(X,W/3),${bars[0][c]},if(lt(X,2*W/3),${bars[1][c]},${bars[2][c]}))`;
+    const { file } = film(`bars-${width}-${coding.full}`, width, width / 2, `geq=r='${third(0)}':g='${third(1)}':b='${third(2)}'`, coding);
+    const session = `colours-${width}-${coding.full}`;
+    await publish(session, file);
+    const page = await watch(session);
+    for (const [i, yaw] of [-120, 0, 120].entries()) {
+      await turn(page, yaw, 0);
+      for (const seen of ["tiles", "the sphere beneath"]) {
+        await sharp(page);
+        await page.evaluate((tiles) => {
+          const sphere = window.holocast!.studio.sphere!;
+          const show = Object.getPrototypeOf(sphere).show as typeof sphere.show;
+          sphere.show = (tile, there) => show.call(sphere, tile, tiles && there);
+          if (!tiles) for (let t = 0; t < 8; t++) sphere.show(t, false);
+        }, seen === "tiles");
+        await new Promise((resolve) => setTimeout(resolve, 500));
+        const shown = await canvasPicture(page);
+        const at = 4 * ((shown.height >> 1) * shown.width + (shown.width >> 1));
+        const rgb = [...shown.rgba.subarray(at, at + 3)];
+        console.log(name, seen, rgb.join(), "for", bars[i]!.join());
+        rgb.forEach((v, c) => expect(Math.abs(v - bars[i]![c]!), `${seen}: ${rgb.join()} for ${bars[i]!.join()}`).toBeLessThan(9));
+      }
+    }
   });
 
   it("asks for what is looked at where not everything fits, and again when the head turns", async () => {

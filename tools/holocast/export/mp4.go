@@ -338,9 +338,17 @@ type decoder struct {
 	frame         []byte
 }
 
+// format420 is FFmpeg's name of 4:2:0 in the film's range.
+func (f *film) format420() string {
+	if f.sphere.Color.FullRange {
+		return "yuvj420p"
+	}
+	return "yuv420p"
+}
+
 func (f *film) decode(ctx context.Context, stream, width, height int) (*decoder, error) {
 	p, pipes, err := ffmpeg.Start(ctx, 1, nil, "-threads", "1", "-f", "h264", "-i", "file:"+filepath.Join(f.dir, strconv.Itoa(stream)+".h264"),
-		"-vsync", "passthrough", "-f", "rawvideo", "-pix_fmt", "yuv420p", "pipe:3")
+		"-vsync", "passthrough", "-f", "rawvideo", "-pix_fmt", f.format420(), "pipe:3")
 	if err != nil {
 		return nil, err
 	}
@@ -393,7 +401,7 @@ func (f *film) compose(ctx context.Context, chosen [][]*filmTrack, out string) (
 			return result, err
 		}
 	}
-	args := []string{"-f", "rawvideo", "-pix_fmt", "yuv420p", "-s", fmt.Sprintf("%dx%d", s.Width, s.Height*s.Eyes()),
+	args := []string{"-f", "rawvideo", "-pix_fmt", f.format420(), "-s", fmt.Sprintf("%dx%d", s.Width, s.Height*s.Eyes()),
 		"-r", strconv.FormatFloat(f.video.Framerate, 'f', -1, 64), "-i", "pipe:0"}
 	if len(f.sound) > 0 {
 		path := filepath.Join(f.dir, "sound.mp4")
@@ -403,7 +411,13 @@ func (f *film) compose(ctx context.Context, chosen [][]*filmTrack, out string) (
 		}
 		args = append(args, "-itsoffset", strconv.FormatFloat(f.offset.Seconds(), 'f', 6, 64), "-i", "file:"+path, "-map", "0", "-map", "1", "-c:a", "copy")
 	}
-	args = append(args, "-c:v", "libx264", "-crf", "18", "-pix_fmt", "yuv420p", "-f", "mp4", "file:"+out)
+	args = append(args, "-c:v", "libx264", "-crf", "18", "-pix_fmt", f.format420())
+	for option, name := range map[string]string{"-color_primaries": s.Color.Primaries, "-color_trc": s.Color.Transfer, "-colorspace": s.Color.Matrix} {
+		if name != "" {
+			args = append(args, option, name)
+		}
+	}
+	args = append(args, "-f", "mp4", "file:"+out)
 	r, w := io.Pipe()
 	encoder, _, err := ffmpeg.Start(ctx, 0, r, args...)
 	if err != nil {

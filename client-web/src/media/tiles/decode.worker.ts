@@ -79,6 +79,7 @@ class Tile {
     if (key !== this.#configured) {
       this.#decoder.configure({
         codec: coding.codec, codedWidth: coding.width, codedHeight: coding.height, optimizeForLatency: true, ...(description && { description }),
+        ...(sphere?.color?.matrix && { colorSpace: sphere.color }),
       });
       this.#configured = key;
     }

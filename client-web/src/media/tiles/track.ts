@@ -1,6 +1,6 @@
 /** What a catalog says of a sphere of video and its tiles (docs/spec/tiles.md). */
 import type { Catalog, Timeline, Track } from "../session/catalog.ts";
-import { array, CatalogError, integer, number, object, parse, text } from "../session/json.ts";
+import { array, CatalogError, flag, integer, number, object, parse, text } from "../session/json.ts";
 import { Grid, type Rect } from "./sphere.ts";
 
 /** How a track's decoder is configured. */
@@ -13,6 +13,9 @@ export interface Coding {
   readonly width: number;
   readonly height: number;
 }
+
+/** What decoded samples mean, as WebCodecs has it. */
+export type Color = Partial<Pick<VideoColorSpaceInit, "primaries" | "transfer" | "matrix" | "fullRange">>;
 
 export interface TileTrack extends Coding {
   readonly tile: number;
@@ -48,6 +51,8 @@ export interface Sphere {
   readonly yaw: number;
   readonly pitch: number;
   readonly roll: number;
+  /** undefined: as the streams say. */
+  readonly color: Color | undefined;
   readonly framerate: number;
   /** Time from one group to the next, and from capture to picture, ms. */
   readonly gop: number;
@@ -108,7 +113,7 @@ export function readSphere(catalog: Catalog): Sphere | undefined {
   };
   return {
     video: coding(catalog, video), sound: readSound(catalog), timeline: video.timeline, stereo, width, height, columns, rows, qualities, yaw: degrees("yaw"), pitch: degrees("pitch"), roll: degrees("roll"),
-    framerate: video.framerate || 30, gop: figure("maxGopDuration", GOP), latency: figure("targetLatency", LATENCY),
+    color: readColor(s["color"], `${path}.color`), framerate: video.framerate || 30, gop: figure("maxGopDuration", GOP), latency: figure("targetLatency", LATENCY),
     rates: catalog.tracks.find((t) => t.eventType === RATES_EVENT && t.namespace === "")?.name, tiles,
   };
 }
@@ -128,6 +133,22 @@ function readTile(catalog: Catalog, t: Track, grid: Grid, qualities: number, ste
   }
   if (t.width !== got.width || t.height !== got.height * (stereo ? 2 : 1)) throw new CatalogError(`${path}.width`, `pictures of ${t.width}×${t.height}`);
   tiles[tile]!.push({ ...coding(catalog, t), tile, quality, bitrate: t.bitrate });
+}
+
+const colors = {
+  primaries: ["bt709", "bt470bg", "smpte170m"], transfer: ["bt709", "smpte170m", "iec61966-2-1"], matrix: ["bt709", "bt470bg", "smpte170m"],
+} as const;
+
+function readColor(v: unknown, path: string): Color | undefined {
+  if (v == null) return undefined;
+  const o = object(v, path);
+  const known = <K extends keyof typeof colors>(field: K) => {
+    if (o[field] == null) return {};
+    const name = text(o[field], `${path}.${field}`);
+    if (!(colors[field] as readonly string[]).includes(name)) throw new CatalogError(`${path}.${field}`, "not known");
+    return { [field]: name };
+  };
+  return { ...known("primaries"), ...known("transfer"), ...known("matrix"), fullRange: o["fullRange"] != null && flag(o["fullRange"], `${path}.fullRange`) };
 }
 
 function readSound(catalog: Catalog): SoundTrack | undefined {

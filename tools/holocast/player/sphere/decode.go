@@ -56,7 +56,8 @@ type decoder struct {
 	decoded int
 	missed  int
 	failed  error
-	picture *image.YCbCr // the newest, the left eye's, with the gaze
+	picture *image.YCbCr // the newest, the left eye's, with its colours and the gaze
+	colors  tile360.Colors
 	gaze    tile360.Vec
 }
 
@@ -170,6 +171,10 @@ func (d *decoder) decode(j *job, ref *reference) (err error) {
 			needed[key{t, q}] = true
 		}
 	}
+	format := "yuv420p"
+	if j.sphere.Color.FullRange {
+		format = "yuvj420p" // or FFmpeg would make it limited
+	}
 	var inputs, outputs []string
 	var order []key
 	for k := range needed {
@@ -195,7 +200,7 @@ func (d *decoder) decode(j *job, ref *reference) (err error) {
 			return err
 		}
 		inputs = append(inputs, "-f", "h264", "-i", file+".h264")
-		outputs = append(outputs, "-map", strconv.Itoa(n)+":v", "-fps_mode", "passthrough", "-pix_fmt", "yuv420p", "-f", "rawvideo", file+".yuv")
+		outputs = append(outputs, "-map", strconv.Itoa(n)+":v", "-fps_mode", "passthrough", "-pix_fmt", format, "-f", "rawvideo", file+".yuv")
 		order = append(order, k)
 	}
 	if err := ffmpeg.Run(d.ctx, append(append([]string{"-threads", "1"}, inputs...), outputs...)...); err != nil {
@@ -254,6 +259,7 @@ func (d *decoder) decode(j *job, ref *reference) (err error) {
 		d.psnr = append(d.psnr, psnr...)
 	}
 	d.picture, d.gaze = canvas, j.slots[len(j.slots)-1].gaze
+	d.colors = tile360.Colors{BT709: j.sphere.Color.Matrix == "bt709", FullRange: j.sphere.Color.FullRange}
 	return nil
 }
 
@@ -448,5 +454,5 @@ func (v *Viewer) Picture(width int) image.Image {
 		return nil
 	}
 	height := int(math.Round(float64(width) * math.Tan(d.viewport.Height/2) / math.Tan(d.viewport.Width/2)))
-	return tile360.NewSampler(tile360.Mono, 0, d.picture.Rect.Max, d.viewport, d.gaze, width, height).Draw(d.picture)
+	return tile360.NewSampler(tile360.Mono, 0, d.picture.Rect.Max, d.viewport, d.gaze, width, height).Draw(d.picture, d.colors)
 }
