@@ -116,6 +116,37 @@ func TestPrepareReplayRecordExport(t *testing.T) {
 	}
 }
 
+// A replay that begins again and again is played on, and heard.
+func TestPlayLoopingSphere(t *testing.T) {
+	folder, port := filepath.Join(t.TempDir(), "tour"), freePort(t)
+	start(t, "holocast", "prepare", tourFilm(t), folder, "--grid", "4x2", "--qualities", "2", "--preset", "ultrafast").mustSucceed()
+	startRelay(t, port)
+	url := sessionURL(port, "tour")
+	start(t, "holocast", "replay", folder, url, "--loop")
+	p := start(t, "holocast", "play", url, "--wait", "--duration", "10s", "--json")
+	p.mustSucceed()
+	var report struct {
+		Sphere struct {
+			GOPs     int     `json:"gops"`
+			TileHits float64 `json:"tile_hits"`
+			Stalls   float64 `json:"stall_ratio"`
+			Sound    *struct {
+				Codec   string
+				Packets int
+				Missing int `json:"packets_missing"`
+			}
+		}
+	}
+	p.lastLine(&report)
+	s := report.Sphere
+	if s.GOPs < 6 || s.TileHits < 0.5 || s.Stalls > 0.5 {
+		t.Errorf("%d GoPs, %.0f %% tile hits, %.0f %% stalls", s.GOPs, 100*s.TileHits, 100*s.Stalls)
+	}
+	if s.Sound == nil || s.Sound.Packets < 200 || s.Sound.Missing > s.Sound.Packets/10 {
+		t.Errorf("sound %+v", s.Sound)
+	}
+}
+
 // Ctrl-C leaves what the same command goes on from.
 func TestPrepareInterrupted(t *testing.T) {
 	film, folder := tourFilm(t), filepath.Join(t.TempDir(), "tour")

@@ -213,6 +213,17 @@ type Report struct {
 	Reset          uint64  `json:"groups_reset"`    // by the relay or the publisher: they were late
 	Damaged        uint64  `json:"objects_damaged"` // not understood
 	CapacityMbit   float64 `json:"capacity_mbit_per_s"`
+	// Sound is what came of the session's sound; nil where it has none.
+	Sound *SoundReport `json:"sound,omitempty"`
+}
+
+// SoundReport counts packets of sound.
+type SoundReport struct {
+	Codec   string `json:"codec"`
+	Packets uint64 `json:"packets"` // in time
+	Late    uint64 `json:"packets_late"`
+	Missing uint64 `json:"packets_missing"`
+	Bytes   uint64 `json:"bytes"`
 }
 
 // Report sums up the run so far.
@@ -242,6 +253,9 @@ func (v *Viewer) Report() Report {
 	r.MotionToQualityMS, r.MotionToQualityP95MS = 1000*mean, 1000*p95
 	m := &r.Messages
 	m.Subscribe, m.RequestUpdate, m.Unsubscribe, m.Fetch = c.Subscribes, c.Updates, c.Unsubscribes, c.Fetches
+	if v.audio != "" {
+		r.Sound = new(v.sound)
+	}
 	if j.gops > 0 {
 		r.MessagesPerGOP = float64(m.Subscribe+m.RequestUpdate+m.Unsubscribe+m.Fetch) / float64(j.gops)
 	}
@@ -254,8 +268,12 @@ func (r Report) String() string {
 	if r.DecodedPSNRMean > 0 {
 		s = fmt.Sprintf("viewport %.1f dB against the source (p5 %.1f)", r.DecodedPSNRMean, r.DecodedPSNRP5)
 	}
+	sound := ""
+	if r.Sound != nil {
+		sound = fmt.Sprintf("  %d packets of sound, %d late, %d missing", r.Sound.Packets, r.Sound.Late, r.Sound.Missing)
+	}
 	return s + fmt.Sprintf("  %.0f %% tile hits  %.1f %% stalls  %.2f Mbit/s  %.0f %% wasted  motion to quality %.0f ms  %.1f messages/GoP",
-		100*r.TileHits, 100*r.StallRatio, r.MbitPerS, 100*r.WastedRatio, r.MotionToQualityMS, r.MessagesPerGOP)
+		100*r.TileHits, 100*r.StallRatio, r.MbitPerS, 100*r.WastedRatio, r.MotionToQualityMS, r.MessagesPerGOP) + sound
 }
 
 // meanAnd returns the mean of values and a quantile, 0 without any.

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
+	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +22,7 @@ const replayProperty = 0x6863_7270
 // Priorities of what is subscribed to; tiles come behind, by their order.
 const (
 	priorityRates  = 16
+	prioritySound  = 24
 	priorityVideo  = 32
 	priorityTile   = 64 // of the most important tile
 	priorityUrgent = 160
@@ -195,18 +199,105 @@ func (v *Viewer) add(k key, id, object uint64, properties wire.Properties, paylo
 	if p.VideoConfig != nil {
 		r.config = p.VideoConfig
 	}
+	whole := k.tile < 0
+	if whole && v.replayed && v.began && id > v.newest && object == 0 && p.Timestamp.Before(v.groups[v.newest].start) {
+		v.again()
+	}
 	if !fetched {
-		if delay := now.Sub(p.Timestamp); delay < v.least {
+		// Tiles of a replay may be of the time before it began again.
+		if delay := now.Sub(p.Timestamp); delay < v.least && (whole || !v.replayed) {
 			v.least = delay
-		} else if delay > v.least+v.latency/2 {
+		} else if v.least < math.MaxInt64 && delay > v.least+v.latency/2 {
 			v.interval.late++
 		}
 	}
-	if k.tile < 0 && (!v.began || id > v.newest) && object == 0 {
+	if whole && (!v.began || id > v.newest) && object == 0 {
 		if v.first.IsZero() || p.Timestamp.Before(v.first) {
 			v.first = p.Timestamp
 		}
 		v.newest, v.began = id, true
+	}
+}
+
+// again notes that a replay begins again: its timestamps go back, and with them the clock. What
+// came before is judged by the clock that it came by. v.mu is held.
+func (v *Viewer) again() {
+	for _, id := range slices.Sorted(maps.Keys(v.groups)) {
+		if g := v.groups[id]; id <= v.newest && !g.judged && !g.start.IsZero() {
+			v.judgeGroup(g)
+		}
+	}
+	v.least = math.MaxInt64
+}
+
+// followSound counts a session's sound for as long as it lasts.
+func (v *Viewer) followSound(ctx context.Context, s *moqt.Session, name moqt.TrackName, timeout time.Duration) {
+	for ctx.Err() == nil {
+		sub, err := s.Subscribe(ctx, name, moqt.SubscribeOptions{
+			Filter: &moqt.Filter{Type: wire.FilterLargestObject}, Priority: new(uint8(prioritySound)),
+			ObjectDeliveryTimeout: timeout, RendezvousTimeout: 20 * time.Second,
+		})
+		v.count(func(c *counters) { c.Subscribes++ })
+		if err != nil {
+			if ctx.Err() == nil {
+				v.log.Warn("the session's sound cannot be received", "err", err)
+			}
+			return
+		}
+		var reading sync.WaitGroup
+		for {
+			r, err := sub.AcceptSubgroup(ctx)
+			if err != nil {
+				break
+			}
+			reading.Go(func() { v.readSound(r) })
+		}
+		sub.Cancel()
+		reading.Wait()
+		if !away(sub.Err()) {
+			return
+		}
+	}
+}
+
+// readSound takes a group of packets: one object each.
+func (v *Viewer) readSound(r *moqt.SubgroupReader) {
+	next, began := uint64(0), false
+	for {
+		o, err := r.NextObject()
+		if err == nil && o.Status != wire.StatusNormal {
+			continue
+		}
+		var payload []byte
+		if err == nil {
+			payload, err = r.ReadPayload(nil, maxObject)
+		}
+		if err != nil {
+			if err != io.EOF {
+				r.Cancel(wire.StreamCancelled)
+			}
+			return
+		}
+		p, err := loc.Parse(o.Properties)
+		now := time.Now()
+		v.mu.Lock()
+		v.counters.Bytes += uint64(len(payload))
+		v.interval.bytes += len(payload)
+		v.train.Add(float64(now.UnixMicro())/1e6, len(payload), r.Group, false)
+		switch {
+		case err != nil:
+			v.counters.Damaged++
+		case v.began && now.After(v.due(p.Timestamp)):
+			v.sound.Late++
+		default:
+			v.sound.Packets++
+			v.sound.Bytes += uint64(len(payload))
+		}
+		if began && o.ID > next {
+			v.sound.Missing += o.ID - next
+		}
+		v.mu.Unlock()
+		next, began = o.ID+1, true
 	}
 }
 

@@ -96,6 +96,8 @@ type Viewer struct {
 	ending  []*subscription
 	urgent  map[fetched]bool
 
+	audio    string     // name of the session's track of sound; "" = none
+	sound    SoundReport
 	interval meter // since the last decision
 	train    tile360.Train
 	rate     float64
@@ -206,8 +208,11 @@ func (v *Viewer) Configure(c *catalog.Catalog, name func(catalog.Track) moqt.Tra
 	v.planner.Qualities = max(1, s.Qualities)
 	v.planner.Percentile, v.planner.Solver.Refine = v.cfg.Percentile, tile360.DefaultRefine
 	v.planner.Gaze.Crowd = v.cfg.Crowd
-	v.offered = map[key]catalog.Track{}
+	v.offered, v.audio = map[key]catalog.Track{}, ""
 	for _, t := range c.Tracks {
+		if t.Role == catalog.RoleAudio && t.Packaging == catalog.PackagingLOC && t.Namespace == "" {
+			v.audio, v.sound.Codec = t.Name, t.Codec
+		}
 		if t.Tile != nil {
 			v.offered[key{t.Tile.Tile, t.Tile.Quality}] = t
 		}
@@ -232,12 +237,19 @@ func (v *Viewer) Play(ctx context.Context, s *moqt.Session) error {
 	v.ending = nil
 	v.interval = meter{began: time.Now()}
 	video, rates, latency, gop := v.name(catalog.VideoTrack), v.name(catalog.RatesTrack), v.latency, v.gop
+	var sound moqt.TrackName
+	if v.audio != "" {
+		sound = v.name(v.audio)
+	}
 	v.mu.Unlock()
 
 	ended := make(chan error, 1)
 	running.Go(func() { ended <- v.receiveTrack(ctx, s, video, key{-1, 0}, latency+gop) })
 	if rates.Name != "" {
 		running.Go(func() { v.followRates(ctx, s, rates) })
+	}
+	if sound.Name != "" {
+		running.Go(func() { v.followSound(ctx, s, sound, latency) })
 	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
