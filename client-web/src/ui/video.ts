@@ -29,6 +29,8 @@ interface Waiting {
   due: number;
   quality: number;
   shown: number;
+  /** The last that was due, of a tile out of view: it is shown if the view turns there. */
+  aside: VideoFrame | undefined;
 }
 
 export interface VideoStats {
@@ -124,7 +126,7 @@ export class VideoView {
     }
     if (!this.sphere || m.run < this.#run) return m.frame.close();
     let w = this.#waiting.get(m.tile);
-    if (!w) this.#waiting.set(m.tile, (w = { frames: [], due: -Infinity, quality: -1, shown: -Infinity }));
+    if (!w) this.#waiting.set(m.tile, (w = { frames: [], due: -Infinity, quality: -1, shown: -Infinity, aside: undefined }));
     w.frames.push(m);
     if (w.frames.length > MOST_WAITING) w.frames.shift()!.frame.close();
   }
@@ -144,7 +146,10 @@ export class VideoView {
   /** Drops all pictures and sound. */
   drop(): void {
     this.sound.drop();
-    for (const w of this.#waiting.values()) for (const { frame } of w.frames) frame.close();
+    for (const w of this.#waiting.values()) {
+      for (const { frame } of w.frames) frame.close();
+      w.aside?.close();
+    }
     this.#waiting.clear();
   }
 
@@ -163,14 +168,16 @@ export class VideoView {
       if (last) {
         w.due = last.frame.timestamp;
         w.quality = last.quality;
-        const near = tile === WHOLE || (this.#near[tile] ?? 1) > 0;
-        if (tile === WHOLE) sphere.whole(last.frame);
-        else if (near) sphere.tile(tile, last.frame);
-        if (near) {
-          w.shown = w.due;
-          changed = true;
-        }
-        last.frame.close();
+        w.aside?.close();
+        w.aside = last.frame;
+      }
+      if (w.aside && (tile === WHOLE || (this.#near[tile] ?? 1) > 0)) {
+        if (tile === WHOLE) sphere.whole(w.aside);
+        else sphere.tile(tile, w.aside);
+        w.aside.close();
+        w.aside = undefined;
+        w.shown = w.due;
+        changed = true;
         if (tile === WHOLE) {
           this.#pictures++;
           this.#delay = (due - w.shown) / 1000 + this.sphere.latency;

@@ -61,6 +61,7 @@ export class Film implements Part {
   #all: AbortController | undefined;
   #tiles: AbortController | undefined;
   #retry = 0;
+  #moving = false;
   #bytes = 0;
   /** Aborted by a seek. */
   #run = new AbortController();
@@ -98,20 +99,23 @@ export class Film implements Part {
     this.#place = position;
     if (this.#all) {
       // The whole sphere goes on, with tiles or without.
-      if (this.primed && !this.ended && this.until - position < SHORT) this.#tiles?.abort();
+      if (this.primed && this.#moving && !this.ended && this.until - position < SHORT) this.#tiles?.abort();
       return;
     }
     if (this.ended || this.until - position > AHEAD || this.ports.now() < this.#retry) return;
     const all = new AbortController();
     this.#all = all;
-    void this.#load(all.signal)
-      .catch(() => void (this.#retry = this.ports.now() + RETRY))
-      .finally(() => {
-        if (this.#all === all) this.#all = this.#tiles = undefined;
-      });
+    const over = (): void => {
+      if (this.#all === all) this.#all = this.#tiles = undefined;
+    };
+    this.#load(all.signal).then(over, () => {
+      if (this.#all === all) this.#retry = this.ports.now() + RETRY; // else it was a seek
+      over();
+    });
   }
 
   show(position: number, moving: boolean): void {
+    this.#moving = moving;
     this.ports.due(this.timeline.wallclock + position - this.timeline.media, moving);
   }
 
@@ -120,8 +124,7 @@ export class Film implements Part {
     const gop = this.#gops.findLast((g) => g.at <= this.#place);
     if (!gop) return;
     for (const c of this.ports.turn(this.#stamp(gop), gop.rates, gop.there)) {
-      gop.there.add(c.tile);
-      void this.#tile(gop.group, c, TILE_PRIORITY, this.#run.signal).catch(() => gop.there.delete(c.tile));
+      void this.#tile(gop, c, TILE_PRIORITY, this.#run.signal);
     }
   }
 
@@ -150,8 +153,7 @@ export class Film implements Part {
       const gop: Gop = { group, at: Number(group), rates: rates.get(group), there: new Set() };
       this.#gops = [...this.#gops.slice(-3), gop];
       const chosen = this.ports.choose(this.#stamp(gop), gop.rates);
-      for (const c of chosen) gop.there.add(c.tile);
-      await Promise.allSettled(chosen.map((c, rank) => this.#tile(group, c, Math.min(LAST_PRIORITY, TILE_PRIORITY + 3 * rank), ahead)));
+      await Promise.all(chosen.map((c, rank) => this.#tile(gop, c, Math.min(LAST_PRIORITY, TILE_PRIORITY + 3 * rank), ahead)));
     }
     await sound;
     if (!signal.aborted) this.ports.carried(this.#bytes, this.ports.now() - began);
@@ -205,8 +207,12 @@ export class Film implements Part {
     await this.shelf.fetch(this.sphere.sound.track, first, last, this.#sink((o) => this.ports.take(SOUND, 0, o), signal), SOUND_PRIORITY, signal).catch(() => {});
   }
 
-  async #tile(group: bigint, { tile, quality }: Choice, priority: number, signal: AbortSignal): Promise<void> {
+  /** Fetches a tile; one that did not come may be asked for again. */
+  async #tile({ group, there }: Gop, { tile, quality }: Choice, priority: number, signal: AbortSignal): Promise<void> {
     const track = this.sphere.tiles[tile]!.find((t) => t.quality === quality);
-    if (track) await this.shelf.fetch(track.track, group, group, this.#sink((o) => this.ports.take(tile, quality, o), signal), priority, signal);
+    if (!track) return;
+    there.add(tile);
+    const sink = this.#sink((o) => this.ports.take(tile, quality, o), signal);
+    await this.shelf.fetch(track.track, group, group, sink, priority, signal).catch(() => there.delete(tile));
   }
 }
