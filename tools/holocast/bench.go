@@ -164,7 +164,14 @@ func writeResult(dir string, b benchmark, o benchOptions, r interface{ Markdown(
 	if o.quick {
 		command += " --quick"
 	}
-	md := fmt.Sprintf("# %s\n\n%s. Made by `%s` on %s.\n\n%s\n", b.name, strings.ToUpper(b.about[:1])+b.about[1:], command,
+	made := []string{command}
+	if m, ok := r.(interface{ Measured() []string }); ok && len(o.parts) > 0 { // others of its parts may be from before
+		made = nil
+		for _, part := range m.Measured() {
+			made = append(made, "holocast bench "+b.name+" --parts "+part)
+		}
+	}
+	md := fmt.Sprintf("# %s\n\n%s. Made by `%s` on %s.\n\n%s\n", b.name, strings.ToUpper(b.about[:1])+b.about[1:], strings.Join(made, "`, `"),
 		time.Now().UTC().Format(time.DateOnly), strings.TrimSpace(r.Markdown()))
 	figures, err := json.MarshalIndent(map[string]any{"command": command, "result": r}, "", "  ")
 	if err != nil {

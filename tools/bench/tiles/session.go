@@ -18,7 +18,6 @@ import (
 	"holocast/internal/netlab"
 	"holocast/internal/netlab/topology"
 	"holocast/internal/quiccc"
-	"holocast/internal/tile360"
 	"holocast/tools/bench/internal/direct"
 	"holocast/tools/holocast/player/sphere"
 	"holocast/tools/holocast/player/sphere/spheretest"
@@ -77,20 +76,6 @@ func sessions(ctx context.Context, log io.Writer, set setup, c *clip, traces []t
 		r.Gains[key] = g.gain()
 	}
 	return r, nil
-}
-
-// sessionSchemes are compared in real sessions, ours first. All plan with the same percentile of
-// what they believe the network carries; the whole sphere also with the median.
-var sessionSchemes = []struct {
-	key, name  string
-	percentile float64
-}{
-	{Ours, Ours, tile360.BudgetPercentile},
-	{Whole, Whole, tile360.BudgetPercentile},
-	{"whole_median", Whole, 50},
-	{Viewport, Viewport, tile360.BudgetPercentile},
-	{Fixed, Fixed, tile360.BudgetPercentile},
-	{Paper, Paper, tile360.BudgetPercentile},
 }
 
 // session is one viewing.

@@ -61,6 +61,17 @@ func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	return r, nil
 }
 
+// Measured returns the parts that the result has.
+func (r Result) Measured() (parts []string) {
+	if len(r.Steps) > 0 {
+		parts = append(parts, simulated)
+	}
+	if r.Sessions != nil {
+		parts = append(parts, inSessions)
+	}
+	return parts
+}
+
 // Figures are what viewers got by one scheme, all slots of all runs together.
 type Figures struct {
 	PSNRMean   float64 `json:"psnr_mean"`    // of the viewport, weighted by solid angle, dB
@@ -442,6 +453,37 @@ func (g *gains) gain() Gain {
 	return Gain{MeanMedian: median(g.means), P5Median: median(g.p5s), MeanLeast: g.least, Stalls: median(g.stalls)}
 }
 
+// sessionSchemes are compared in real sessions, ours first. All plan with the same percentile of
+// what the viewer believes that the network carries; the whole sphere also with the median.
+var sessionSchemes = []struct {
+	key, title, name string
+	percentile       float64
+}{
+	{Ours, Ours, Ours, tile360.BudgetPercentile},
+	{Whole, "whole sphere at one quality", Whole, tile360.BudgetPercentile},
+	{"whole_median", "whole sphere, planning with the median", Whole, 50},
+	{Viewport, "predicted viewport only", Viewport, tile360.BudgetPercentile},
+	{Fixed, "tiles in fixed order", Fixed, tile360.BudgetPercentile},
+	{Paper, "OWS as printed", Paper, tile360.BudgetPercentile},
+}
+
+// markdown writes the section of real sessions.
+func (s *Sessions) markdown(b *strings.Builder) {
+	fmt.Fprintf(b, "\n## Real sessions\n\nThe first clip is published as it was encoded, live, over an emulated path of %v one way whose rate follows the trace second by second, scaled to twice the whole sphere at the middle quality (packets and objects have headers, and the viewer must find out what the path carries), to the viewer of `holocast play`: %d head movements × %d networks × %d s by each scheme. All plan with the tenth percentile of what the viewer believes that the path carries, the whole sphere a second time with the median, which is best for it in the simulation. Quality is by the publisher's distortions of whole tiles. %d viewings had an emulator that was late. Unlike in the simulation a GoP is sent as it is encoded, not a second before it is shown, and tiles beyond the budget are not asked for. A stall is a moment at which the low-resolution sphere is late and not all of the viewport has tiles.\n\n",
+		sessionDelayText, s.Heads, s.Networks, s.Seconds, s.Late)
+	fmt.Fprintf(b, "Measured by `holocast bench tiles --parts %s` at %s UTC.\n\n", inSessions, s.Began.UTC().Format("2006-01-02 15:04"))
+	b.WriteString("| scheme | viewport PSNR mean | p5 | stalls | wasted | tile hits | Mbit/s | motion to quality | messages a GoP |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
+	for _, scheme := range sessionSchemes {
+		f := s.Schemes[scheme.key]
+		fmt.Fprintf(b, "| %s | %.2f dB | %.2f dB | %.2f %% | %.0f %% | %.0f %% | %.2f | %.0f ms | %.1f |\n", scheme.title, f.PSNRMean, f.PSNRP5, 100*f.Stall, 100*f.Wasted, 100*f.Hits, f.Mbps, f.QualityMs, f.Messages)
+	}
+	b.WriteString("\nOurs against each, differences of the same viewing:\n\n| baseline | median over head movements: mean | p5 | stalls | least of all viewings: mean |\n| --- | ---: | ---: | ---: | ---: |\n")
+	for _, scheme := range sessionSchemes[1:] {
+		g := s.Gains[scheme.key]
+		fmt.Fprintf(b, "| %s | %+.2f dB | %+.2f dB | %+.2f %% | %+.2f dB |\n", scheme.title, g.MeanMedian, g.P5Median, 100*g.Stalls, g.MeanLeast)
+	}
+}
+
 // predictions measures the gaze predictors on viewers whose traces the model was not measured
 // in.
 func predictions(heads []gazetrace.Trace) []Prediction {
@@ -520,13 +562,8 @@ func (r Result) Markdown() string {
 		fmt.Fprintf(&b, "| %s | %.2f dB | %s | %.2f dB | %.2f |\n", s.Name, s.PSNRMean, step, s.PSNRP5, s.Mbps)
 	}
 
-	if s := r.Sessions; s != nil {
-		fmt.Fprintf(&b, "\n## Real sessions\n\nThe first clip is published as it was encoded, live, over an emulated path of %v one way whose rate follows the trace second by second, scaled to twice the whole sphere at the middle quality (packets and objects have headers, and the viewer must find out what the path carries), to the viewer of `holocast play`: %d head movements × %d networks × %d s by each scheme. All schemes plan with the same tenth percentile of what it believes. Quality is by the publisher's distortions of whole tiles. %d viewings had an emulator that was late. Unlike in the simulation a GoP is sent as it is encoded, not a second before it is shown, and tiles beyond the budget are not asked for. A stall is a moment at which the low-resolution sphere is late and not all of the viewport has tiles, so a scheme that sends every tile has fewer of the same delays counted.\n\n| scheme | viewport PSNR mean | p5 | stalls | wasted | tile hits | Mbit/s | motion to quality | messages a GoP |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
-			sessionDelayText, s.Heads, s.Networks, s.Seconds, s.Late)
-		for _, name := range Schemes() {
-			f := s.Schemes[name]
-			fmt.Fprintf(&b, "| %s | %.2f dB | %.2f dB | %.2f %% | %.0f %% | %.0f %% | %.2f | %.0f ms | %.1f |\n", name, f.PSNRMean, f.PSNRP5, 100*f.Stall, 100*f.Wasted, 100*f.Hits, f.Mbps, f.QualityMs, f.Messages)
-		}
+	if r.Sessions != nil {
+		r.Sessions.markdown(&b)
 	}
 
 	fmt.Fprintf(&b, "\n## The paper's own setting\n\nSection 6.3 reports 10 dB (LoS) to 13 dB (nLoS, mobility) more for OWS on FBDT than for FIX on MPTCP. Here: no low-resolution sphere, so that a missing tile is black; the gaze of the crowd alone; both with rates chosen for FBDT's mean throughput, of which MPTCP carries what the paper measured (%s). The paper gives no series, so the walking trace's variation stands in, weakened for LoS and nLoS. FBDT's LoS throughput is scaled to the whole sphere at the best quality.\n\n| |", paperRates())
