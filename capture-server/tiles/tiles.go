@@ -273,7 +273,9 @@ func (m *Medium) change(skip []bool) {
 	m.metrics.qualities.Set(float64(n))
 	if n < m.cfg.Qualities {
 		m.metrics.dropped.Inc()
-		m.session.Log().Warn("the machine is too slow for all qualities of 360° video", "qualities", n, "of", m.cfg.Qualities)
+		m.session.Log().Warn("this machine does not encode all qualities of 360° video in time: some are left out until it can. "+
+			"Fewer tiles.qualities, a smaller tiles.size or a faster tiles.preset need less; with a nice value it gets what other programs leave",
+			"qualities", n, "of", m.cfg.Qualities)
 	} else {
 		m.session.Log().Info("all qualities of 360° video again")
 	}
@@ -376,10 +378,10 @@ func newMetrics() *metrics {
 			Name: "holocast_tiles_frames_total", Help: "Pictures of the sphere by what became of them: published, dropped (the machine is too slow).",
 		}, []string{"result"}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "holocast_tiles_quality_drops_total", Help: "Times a quality of the tiles was left out because the machine is too slow.",
+			Name: "holocast_tiles_quality_drops_total", Help: "Times a quality of the tiles was left out because the machine did not encode them all in time: it is too slow, or busy with other programs.",
 		}),
 		qualities: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "holocast_tiles_qualities", Help: "Qualities of the tiles that are being encoded.",
+			Name: "holocast_tiles_qualities", Help: "Qualities of the tiles that are being encoded; fewer than configured while the machine does not encode them all in time.",
 		}),
 		encode: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "holocast_tiles_encode_seconds", Help: "Time that the tiles of a picture took to encode.", Buckets: buckets,

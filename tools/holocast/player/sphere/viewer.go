@@ -96,7 +96,7 @@ type Viewer struct {
 	ending  []*subscription
 	urgent  map[fetched]bool
 
-	audio    string     // name of the session's track of sound; "" = none
+	audio    string // name of the session's track of sound; "" = none
 	sound    SoundReport
 	interval meter // since the last decision
 	train    tile360.Train
