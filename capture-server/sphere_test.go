@@ -160,7 +160,8 @@ func TestSphereReachesViewerOfRelay(t *testing.T) {
 	if video == nil || len(c.Cameras()) != 1 {
 		t.Fatalf("the catalog has a sphere %v and cameras %v", video, c.Cameras())
 	}
-	want := catalog.Sphere{Projection: "equirectangular", Stereo: "mono", Width: width, Height: height, Columns: 4, Rows: 2, Qualities: 2}
+	want := catalog.Sphere{Projection: "equirectangular", Stereo: "mono", Width: width, Height: height, Columns: 4, Rows: 2, Qualities: 2,
+		Color: catalog.Color{Primaries: "smpte170m", Transfer: "smpte170m", Matrix: "smpte170m"}}
 	if *video.Sphere != want {
 		t.Fatalf("sphere %+v, want %+v", *video.Sphere, want)
 	}
