@@ -458,7 +458,9 @@ func (m *Manager) Stats() Stats {
 		if c.on && c.viewer >= 0 {
 			s.Viewers++
 			v := m.kernel.Viewer(c.viewer)
-			s.Budget += max(0, v.Allowed()-v.Sent())
+			sent := v.Sent()
+			s.Budget += max(0, v.Allowed()-sent)
+			s.Unregistered += sent - c.registered
 		}
 		if c.unfit {
 			s.Refused["cipher"]++
