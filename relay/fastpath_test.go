@@ -161,15 +161,16 @@ func (l *fastLab) metric(series string) float64 {
 	return metricIn(l.t, string(body), series)
 }
 
-// datagrams publishes objects as datagrams at a pace until the test ends, or end is called.
-func (l *fastLab) datagrams(tr *origin.Track, every time.Duration) (end func()) {
+// datagrams publishes 1000 objects a second as datagrams until the test ends, or end is
+// called.
+func (l *fastLab) datagrams(tr *origin.Track) (end func()) {
 	stop := make(chan struct{})
 	done := make(chan struct{})
 	end = sync.OnceFunc(func() { close(stop); <-done })
 	l.t.Cleanup(end)
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(every)
+		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()
 		for group := uint64(1); ; group++ {
 			select {
@@ -203,7 +204,7 @@ func TestFastPath(t *testing.T) {
 			}
 			viewer := l.dial(l.viewer, url[1], moqt.Handler{})
 			sub := subscribe(t, viewer, points)
-			end := l.datagrams(tr, time.Millisecond)
+			end := l.datagrams(tr)
 			seen := map[uint64]bool{}
 			for len(seen) < 3000 {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -265,7 +266,7 @@ func TestFastPathUnderLoss(t *testing.T) {
 			}
 			viewer := l.dial(l.viewer, "moqt://10.77.2.2:4443", moqt.Handler{})
 			sub, framesSub := subscribe(t, viewer, points), subscribe(t, viewer, frames)
-			l.datagrams(tr, time.Millisecond)
+			l.datagrams(tr)
 			var wg sync.WaitGroup
 			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 			defer cancel()
@@ -363,7 +364,7 @@ func TestFastPathMoves(t *testing.T) {
 	publisher := publish()
 	viewer := l.dial(l.viewer, "moqt://10.77.2.2:4443", moqt.Handler{})
 	sub := subscribe(t, viewer, points)
-	l.datagrams(tr, time.Millisecond)
+	l.datagrams(tr)
 	l.forwardedMore(sub, "at first")
 
 	var socket *net.UDPConn
@@ -436,7 +437,7 @@ func TestFastPathLeavesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			sub := subscribe(t, l.dial(l.viewer, "moqt://10.77.2.2:4443", moqt.Handler{}), points)
-			l.datagrams(tr, time.Millisecond)
+			l.datagrams(tr)
 			for range 500 {
 				if _, err := sub.AcceptDatagram(t.Context()); err != nil {
 					t.Fatal(err)
