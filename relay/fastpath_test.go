@@ -400,6 +400,14 @@ func TestFastPathMoves(t *testing.T) {
 	}
 }
 
+func TestListenPort(t *testing.T) {
+	for listen, want := range map[string]uint16{":4443": 4443, "[::1]:1": 1, "127.0.0.1:0": 0, ":https": 0, "4443": 0, ":65536": 0} {
+		if got, err := listenPort(listen); got != want || (err == nil) != (want != 0) {
+			t.Errorf("%q: %d, %v", listen, got, err)
+		}
+	}
+}
+
 // attached is the number of programs on the relay's interfaces.
 func (l *fastLab) attached() (n int) {
 	l.t.Helper()
