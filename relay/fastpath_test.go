@@ -18,6 +18,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/quic-go/quic-go"
 	"github.com/vishvananda/netlink"
 
 	"holocast/internal/moqt"
@@ -160,14 +161,16 @@ func (l *fastLab) metric(series string) float64 {
 	return metricIn(l.t, string(body), series)
 }
 
-// datagrams publishes objects as datagrams at a pace until the test ends.
-func (l *fastLab) datagrams(tr *origin.Track, every time.Duration) {
+// datagrams publishes 1000 objects a second as datagrams until the test ends, or end is
+// called.
+func (l *fastLab) datagrams(tr *origin.Track) (end func()) {
 	stop := make(chan struct{})
 	done := make(chan struct{})
-	l.t.Cleanup(func() { close(stop); <-done })
+	end = sync.OnceFunc(func() { close(stop); <-done })
+	l.t.Cleanup(end)
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(every)
+		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()
 		for group := uint64(1); ; group++ {
 			select {
@@ -179,6 +182,7 @@ func (l *fastLab) datagrams(tr *origin.Track, every time.Duration) {
 			}
 		}
 	}()
+	return end
 }
 
 // TestFastPath has viewers of every kind receive what the kernel forwards, each object
@@ -200,7 +204,7 @@ func TestFastPath(t *testing.T) {
 			}
 			viewer := l.dial(l.viewer, url[1], moqt.Handler{})
 			sub := subscribe(t, viewer, points)
-			l.datagrams(tr, time.Millisecond)
+			end := l.datagrams(tr)
 			seen := map[uint64]bool{}
 			for len(seen) < 3000 {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -223,6 +227,17 @@ func TestFastPath(t *testing.T) {
 			}
 			if err := errors.Join(viewer.Err(), s.Err()); err != nil {
 				t.Error(err)
+			}
+			// All that the kernel sent is known to congestion control in the end.
+			end()
+			for range 100 {
+				if l.metric("holocast_relay_fastpath_unregistered_bytes") == 0 {
+					break
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			if n := l.metric("holocast_relay_fastpath_unregistered_bytes"); n != 0 {
+				t.Errorf("%v bytes are not registered", n)
 			}
 			t.Logf("the kernel forwarded %v", forwarded)
 		})
@@ -251,7 +266,7 @@ func TestFastPathUnderLoss(t *testing.T) {
 			}
 			viewer := l.dial(l.viewer, "moqt://10.77.2.2:4443", moqt.Handler{})
 			sub, framesSub := subscribe(t, viewer, points), subscribe(t, viewer, frames)
-			l.datagrams(tr, time.Millisecond)
+			l.datagrams(tr)
 			var wg sync.WaitGroup
 			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 			defer cancel()
@@ -315,6 +330,84 @@ func TestFastPathUnderLoss(t *testing.T) {
 	}
 }
 
+// forwardedMore waits until the kernel forwarded more objects, while they are received.
+func (l *fastLab) forwardedMore(sub *moqt.Subscription, what string) {
+	l.t.Helper()
+	const series = "holocast_relay_fastpath_forwarded_packets_total"
+	before := l.metric(series)
+	ctx, cancel := context.WithTimeout(l.t.Context(), 20*time.Second)
+	defer cancel()
+	for n := 1; ; n++ {
+		if _, err := sub.AcceptDatagram(ctx); err != nil {
+			l.t.Fatalf("%s: %v objects forwarded, then: %v", what, l.metric(series)-before, err)
+		}
+		if n%200 == 0 && l.metric(series) > before+200 {
+			return
+		}
+	}
+}
+
+// TestFastPathMoves has a viewer move to another address, and a publisher leave and come
+// back: the kernel goes on forwarding.
+func TestFastPathMoves(t *testing.T) {
+	l := newFastLab(t)
+	tr := origin.NewTrack(points, nil, origin.Limits{})
+	var set origin.Set
+	set.Add(tr)
+	publish := func() *moqt.Session {
+		s := l.dial(l.publisher, "moqt://10.77.1.2:4443", set.Handler())
+		if _, err := s.PublishNamespace(t.Context(), session); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	publisher := publish()
+	viewer := l.dial(l.viewer, "moqt://10.77.2.2:4443", moqt.Handler{})
+	sub := subscribe(t, viewer, points)
+	l.datagrams(tr)
+	l.forwardedMore(sub, "at first")
+
+	var socket *net.UDPConn
+	if err := l.viewer.Do(func() (err error) {
+		socket, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(10, 77, 2, 1)})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	transport := &quic.Transport{Conn: socket}
+	t.Cleanup(func() {
+		viewer.Close(wire.NoError, "")
+		_ = transport.Close()
+		_ = socket.Close()
+	})
+	path, err := viewer.Conn().AddPath(transport)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := path.Probe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := path.Switch(); err != nil {
+		t.Fatal(err)
+	}
+	l.forwardedMore(sub, "after the viewer moved")
+
+	publisher.Close(wire.NoError, "")
+	publish()
+	l.forwardedMore(sub, "after the publisher came back")
+	if err := viewer.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestListenPort(t *testing.T) {
+	for listen, want := range map[string]uint16{":4443": 4443, "[::1]:1": 1, "127.0.0.1:0": 0, ":https": 0, "4443": 0, ":65536": 0} {
+		if got, err := listenPort(listen); got != want || (err == nil) != (want != 0) {
+			t.Errorf("%q: %d, %v", listen, got, err)
+		}
+	}
+}
+
 // attached is the number of programs on the relay's interfaces.
 func (l *fastLab) attached() (n int) {
 	l.t.Helper()
@@ -352,7 +445,7 @@ func TestFastPathLeavesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			sub := subscribe(t, l.dial(l.viewer, "moqt://10.77.2.2:4443", moqt.Handler{}), points)
-			l.datagrams(tr, time.Millisecond)
+			l.datagrams(tr)
 			for range 500 {
 				if _, err := sub.AcceptDatagram(t.Context()); err != nil {
 					t.Fatal(err)

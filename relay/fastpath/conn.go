@@ -167,7 +167,7 @@ func (c *conn) startSource() {
 // received notes that a publisher sent a datagram that viewers want: from then on, and for
 // a while, the kernel opens the connection's packets.
 func (c *conn) received() {
-	if now := bpf.Now(); now-time.Duration(c.lastDatagram.Swap(int64(now))) < linger {
+	if now := c.m.now(); now-time.Duration(c.lastDatagram.Swap(int64(now))) < linger {
 		return
 	}
 	c.mu.Lock()
@@ -272,7 +272,7 @@ func (c *conn) forwarded(p place) bool {
 		c.mu.Unlock()
 		return true
 	}
-	now := bpf.Now()
+	now := c.m.now()
 	waiting := c.on && c.block == nil && now-c.wanted > idle
 	c.wanted = now
 	c.mu.Unlock()
@@ -288,7 +288,7 @@ func (c *conn) Drain(p quicext.Port) {
 	c.m.drain()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := bpf.Now()
+	now := c.m.now()
 	if len(c.pending) > 0 {
 		_ = p.Sent(c.pending) // fails for numbers of a block that was overdue
 		for i, packet := range c.pending {
@@ -341,7 +341,7 @@ func (c *conn) takeBack() {
 		return
 	}
 	c.block = nil
-	b.taken = bpf.Now()
+	b.taken = c.m.now()
 	b.unused = max(b.first, c.m.kernel.Viewer(c.viewer).TakeBack())
 	c.old = append(c.old, b)
 }
@@ -375,7 +375,7 @@ func (c *conn) settle(p quicext.Port, now time.Duration) {
 func (c *conn) tick() (active bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := bpf.Now()
+	now := c.m.now()
 	if c.receiving && !c.gone && now-time.Duration(c.lastDatagram.Load()) > linger {
 		c.receiving = false
 		c.m.kernel.Source(c.source).Stop()

@@ -55,5 +55,8 @@ type Stats struct {
 	Registered uint64
 	Lag        time.Duration
 	Lost       uint64 // of those, lost on the way
-	Budget     int64  // bytes that the kernel may send now, of all viewers
+	// Unregistered is bytes that the kernel sent and that are not registered yet: what
+	// congestion control does not know of.
+	Unregistered int64
+	Budget       int64 // bytes that the kernel may send now, of all viewers
 }

@@ -140,7 +140,7 @@ func Start(cfg Config) (*Manager, error) {
 		stop()
 		return nil, errors.Join(err, m.detach(), kernel.Close())
 	}
-	kernel.Renew(bpf.Now() + lease)
+	kernel.Renew(m.now() + lease)
 	go m.run(ctx)
 	return m, nil
 }
@@ -184,7 +184,7 @@ func (m *Manager) run(ctx context.Context) {
 		case <-m.wanted:
 		case <-timer.C:
 		}
-		m.kernel.Renew(bpf.Now() + lease)
+		m.kernel.Renew(m.now() + lease)
 		m.drain()
 		wait := idle
 		if m.tick() {
@@ -234,6 +234,9 @@ func (m *Manager) drain() {
 		}
 	})
 }
+
+// now is the time of CLOCK_MONOTONIC, without a system call.
+func (m *Manager) now() time.Duration { return m.startK + time.Since(m.start) }
 
 // time converts a time of the kernel's clock.
 func (m *Manager) time(at time.Duration) time.Time { return m.start.Add(at - m.startK) }
@@ -458,7 +461,9 @@ func (m *Manager) Stats() Stats {
 		if c.on && c.viewer >= 0 {
 			s.Viewers++
 			v := m.kernel.Viewer(c.viewer)
-			s.Budget += max(0, v.Allowed()-v.Sent())
+			sent := v.Sent()
+			s.Budget += max(0, v.Allowed()-sent)
+			s.Unregistered += sent - c.registered
 		}
 		if c.unfit {
 			s.Refused["cipher"]++

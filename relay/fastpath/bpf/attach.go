@@ -5,6 +5,8 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"net"
+	"os"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -36,6 +38,11 @@ type Attachment struct {
 // Attach attaches the programs to an interface: by TCX links, which end with the process,
 // or by clsact filters before Linux 6.6, or with clsact set.
 func (k *Kernel) Attach(ifindex int, clsact bool) (_ *Attachment, err error) {
+	if k.unprotected {
+		if err := checkLaboratory(ifindex); err != nil {
+			return nil, err
+		}
+	}
 	a := &Attachment{ifindex: ifindex}
 	defer func() {
 		if err != nil {
@@ -49,6 +56,21 @@ func (k *Kernel) Attach(ifindex int, clsact bool) (_ *Attachment, err error) {
 		}
 	}
 	return a, a.attachClsact(k)
+}
+
+// checkLaboratory refuses an interface that packets could leave the machine by: one that is
+// not loopback, in the network namespace that the system began with.
+func checkLaboratory(ifindex int) error {
+	i, err := net.InterfaceByIndex(ifindex)
+	if err != nil {
+		return fmt.Errorf("interface %d: %w", ifindex, err)
+	}
+	mine, err1 := os.Readlink("/proc/thread-self/ns/net")
+	first, err2 := os.Readlink("/proc/1/ns/net")
+	if i.Flags&net.FlagLoopback == 0 && (err1 != nil || err2 != nil || mine == first) {
+		return fmt.Errorf("interface %s: packets without protection are for loopback and network namespaces of a laboratory alone", i.Name)
+	}
+	return nil
 }
 
 func (a *Attachment) attachTCX(k *Kernel) error {

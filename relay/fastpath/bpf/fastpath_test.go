@@ -178,3 +178,22 @@ func TestForward(t *testing.T) {
 		})
 	}
 }
+
+// TestLaboratory: packets without protection do not leave the machine.
+func TestLaboratory(t *testing.T) {
+	privileged(t)
+	k, err := Open(Options{Port: relayPort, ConnIDLen: 4, Unprotected: true})
+	must(t, err)
+	t.Cleanup(func() { must(t, k.Close()) })
+	interfaces, err := net.Interfaces()
+	must(t, err)
+	for _, i := range interfaces {
+		a, err := k.Attach(i.Index, false)
+		if loopback := i.Flags&net.FlagLoopback != 0; (err == nil) != loopback {
+			t.Errorf("interface %s: %v", i.Name, err)
+		}
+		if err == nil {
+			must(t, a.Detach())
+		}
+	}
+}

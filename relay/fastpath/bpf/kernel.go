@@ -33,7 +33,8 @@ type Options struct {
 	Port      uint16 // the relay's UDP port
 	ConnIDLen int    // of the connection IDs that the relay chooses, 1 to MaxConnID bytes
 	// Unprotected is for the laboratory: packets are taken and made without packet
-	// protection.
+	// protection. Attach refuses interfaces of the machine's own network then, but for
+	// loopback.
 	Unprotected bool
 }
 
@@ -46,6 +47,8 @@ type Kernel struct {
 	viewers  *table[Viewer]
 	leases   *table[fastpathLease]
 	ring     *ring
+
+	unprotected bool
 }
 
 // Check tells why the programs cannot run here, nil if nothing is known to be in the way.
@@ -98,7 +101,7 @@ func Open(o Options) (_ *Kernel, err error) {
 	if err != nil {
 		return nil, shared.Explain("load eBPF programs", err, requirements())
 	}
-	k := &Kernel{programs: c.Programs, maps: c.Maps}
+	k := &Kernel{programs: c.Programs, maps: c.Maps, unprotected: o.Unprotected}
 	defer func() {
 		if err != nil {
 			_ = k.Close()

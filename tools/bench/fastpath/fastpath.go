@@ -86,9 +86,9 @@ of each copy, by the kernel's time stamps of packet sockets. Each row is the pac
   session of QUIC exists without. Its processor time is that of the programs alone.
 * **forward**: IP forwarding in the kernel, one packet sent for each viewer. Its processor time cannot be told from the rest's.
 
-What a viewer's congestion window has no room for, or the kernel no packet number, is left to user space and waits there: these packets
+A packet that exceeds a viewer's congestion window, or finds no packet number, is left to user space and waits there: such packets
 are the tail of **chacha20** where they are more than 1 %%. On a network without delay BBR's window is a few packets, and
-the relay's process must get the processor to learn of an ACK. Before the run the load average was %.1f.
+the relay's process must get the processor to learn of an ACK. The load average before the run, by other work, was %.1f.
 
 `, packetsPerS, payloadSize, r.Processors, r.Turns, r.Seconds, r.LoadAverage)
 	for _, viewers := range sortedKeys(r.All) {

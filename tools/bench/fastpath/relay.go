@@ -78,7 +78,7 @@ func startRelay(ctx context.Context, l *lab, binary, fastpath string, viewers in
 	if _, err := s.PublishNamespace(ctx, trackName.Namespace); err != nil {
 		return nil, err
 	}
-	if r.up, err = openerOf(s, log, "CLIENT_TRAFFIC_SECRET_0", 4); err != nil {
+	if r.up, err = openerOf(s, log, "CLIENT_TRAFFIC_SECRET_0"); err != nil {
 		return nil, err
 	}
 	for i := range viewers {
@@ -87,7 +87,7 @@ func startRelay(ctx context.Context, l *lab, binary, fastpath string, viewers in
 			return nil, err
 		}
 		port := uint16(s.Conn().LocalAddr().(*net.UDPAddr).Port)
-		if r.down[port], err = openerOf(s, log, "SERVER_TRAFFIC_SECRET_0", 0); err != nil {
+		if r.down[port], err = openerOf(s, log, "SERVER_TRAFFIC_SECRET_0"); err != nil {
 			return nil, err
 		}
 		r.number[port] = i
@@ -161,12 +161,15 @@ func (r *relaySession) dial(ctx context.Context, from *namespace.Namespace, ip s
 	return s, log, err
 }
 
-func openerOf(s *moqt.Session, log *keyLog, label string, idLen int) (*opener, error) {
+// connIDLen is the length of the connection IDs that either end chooses.
+const connIDLen = 4
+
+func openerOf(s *moqt.Session, log *keyLog, label string) (*opener, error) {
 	secret, err := log.secret(label)
 	if err != nil {
 		return nil, err
 	}
-	return newOpener(secret, s.Conn().ConnectionState().TLS.CipherSuite == tls.TLS_CHACHA20_POLY1305_SHA256, idLen)
+	return newOpener(secret, s.Conn().ConnectionState().TLS.CipherSuite == tls.TLS_CHACHA20_POLY1305_SHA256, connIDLen)
 }
 
 func (r *relaySession) send(sequence uint64) {

@@ -184,8 +184,8 @@ func measure(ctx context.Context, relay, way, load string, viewers int, length t
 		}
 	}
 	m.cpu, m.cpuKnown = (after.cpu - before.cpu).Seconds(), after.known
-	if m.lost > len(m.delays) {
-		return measured{}, fmt.Errorf("%d of %d packets did not leave", m.lost, m.lost+len(m.delays))
+	if len(m.delays) == 0 {
+		return measured{}, fmt.Errorf("none of %d packets left", m.lost)
 	}
 	return m, nil
 }
