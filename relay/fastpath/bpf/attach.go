@@ -58,8 +58,12 @@ func (k *Kernel) Attach(ifindex int, clsact bool) (_ *Attachment, err error) {
 	return a, a.attachClsact(k)
 }
 
+// birthplace is the network namespace that this process began in.
+var birthplace, _ = os.Readlink("/proc/thread-self/ns/net")
+
 // checkLaboratory refuses an interface that packets could leave the machine by: one that is
-// not loopback, in the network namespace that the system began with.
+// not loopback, in the network namespace that the system, or where that is kept from us this
+// process, began with.
 func checkLaboratory(ifindex int) error {
 	i, err := net.InterfaceByIndex(ifindex)
 	if err != nil {
@@ -67,7 +71,10 @@ func checkLaboratory(ifindex int) error {
 	}
 	mine, err1 := os.Readlink("/proc/thread-self/ns/net")
 	first, err2 := os.Readlink("/proc/1/ns/net")
-	if i.Flags&net.FlagLoopback == 0 && (err1 != nil || err2 != nil || mine == first) {
+	if err2 != nil {
+		first = birthplace
+	}
+	if i.Flags&net.FlagLoopback == 0 && (err1 != nil || first == "" || mine == first) {
 		return fmt.Errorf("interface %s: packets without protection are for loopback and network namespaces of a laboratory alone", i.Name)
 	}
 	return nil
