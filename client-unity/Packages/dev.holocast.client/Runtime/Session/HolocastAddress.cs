@@ -29,7 +29,7 @@ namespace Holocast
             address = default;
             text = (text ?? "").Trim();
             int query = text.IndexOf('?');
-            if (query >= 0 && Scheme(text) != "moqt")
+            if (query >= 0 && Scheme(text).StartsWith("http", StringComparison.Ordinal))
             {
                 return TryParseLink(text, query, out address);
             }
@@ -104,7 +104,12 @@ namespace Holocast
                 }
                 relay = host + ":4443";
             }
-            return TryParse(relay.TrimEnd('/') + "/" + session.Trim('/') + token + (hash.Length > 0 ? "#" + hash : ""), out address);
+            string by = Scheme(relay);
+            if (by.Length > 0 && by != "moqt" && by != "https")
+            {
+                return false;
+            }
+            return TryParse("moqt://" + AfterScheme(relay).TrimEnd('/') + "/" + session.Trim('/') + token + (hash.Length > 0 ? "#" + hash : ""), out address);
         }
 
         /// <summary>host[:port].</summary>
