@@ -39,6 +39,8 @@
 #define SLOT_AHEAD 64
 #define SLOT_TRIES 4 /* lost races for a slot before the packet passes */
 
+#define MAX_TCP_WORDS 15 /* of a TCP header, 4 bytes each */
+#define MAX_EQUAL 8 /* packets without a number that may have one key while it is not stale */
 #define MAX_IP_LENGTH 0x3fff /* of a packet that the receiver looks at; jumbo frames are 9000 */
 
 #define UPLINK_RING (1 << 18)

@@ -113,6 +113,11 @@ func (h *host) enable(t testing.TB, name string) {
 	h.must(t, func() error { return os.WriteFile("/proc/sys/net/"+name, []byte("1"), 0) })
 }
 
+func (h *host) disable(t testing.TB, name string) {
+	t.Helper()
+	h.must(t, func() error { return os.WriteFile("/proc/sys/net/"+name, []byte("0"), 0) })
+}
+
 func (h *host) up(t testing.TB, name string) {
 	t.Helper()
 	if err := h.nl.LinkSetUp(h.link(t, name)); err != nil {

@@ -96,6 +96,13 @@ func tcp(from, to uint16, seq, ack uint32, payload []byte) []byte {
 	return append(b, payload...)
 }
 
+// tcpOptions is a segment's header with options, a multiple of four bytes.
+func tcpOptions(segment, options []byte) []byte {
+	b := append([]byte(nil), segment[:20]...)
+	b[12] = uint8(5+len(options)/4) << 4
+	return append(b, options...)
+}
+
 // fragmentHeader is that of IPv6 (RFC 8200 §4.5), before UDP.
 func fragmentHeader(offset uint16, id uint32) []byte {
 	b := []byte{unix.IPPROTO_UDP, 0}

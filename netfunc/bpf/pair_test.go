@@ -16,6 +16,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -188,7 +189,7 @@ func (h *host) socket(t testing.TB, local netip.AddrPort) *net.UDPConn {
 	return conn
 }
 
-func control(t testing.TB, conn *net.UDPConn, f func(fd int) error) {
+func control(t testing.TB, conn syscall.Conn, f func(fd int) error) {
 	t.Helper()
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -695,6 +696,78 @@ func TestPairTCP(t *testing.T) {
 			t.Logf("%d packets eliminated to, %d retransmissions, %d segments out of order", first, info.Total_retrans, info.Reord_seen)
 			if first < uint64(len(data)/1500) {
 				t.Errorf("only %d packets were duplicated", first)
+			}
+		})
+	}
+}
+
+// Connections end at once, also over IPv6: the FIN follows an ACK that differs from it in
+// nothing but a flag.
+func TestPairTCPClose(t *testing.T) {
+	const connections = 200
+	p := newPair(t)
+	for _, h := range []*host{p.source, p.viewer} {
+		h.disable(t, "ipv4/tcp_timestamps") // they would tell the two apart, most of the time
+	}
+	p.open(t)
+	p.warm(t)
+	for _, dst := range pairViewer {
+		t.Run(dst.String(), func(t *testing.T) {
+			var listener net.Listener
+			p.viewer.must(t, func() (err error) {
+				listener, err = net.Listen("tcp", netip.AddrPortFrom(dst, 0).String())
+				return err
+			})
+			go func() {
+				for {
+					conn, err := listener.Accept()
+					if err != nil {
+						return
+					}
+					go func() { // answers, and closes when the other end has
+						defer func() { _ = conn.Close() }()
+						_, _ = io.Copy(conn, conn)
+					}()
+				}
+			}()
+			defer func() { _ = listener.Close() }()
+			var took []time.Duration
+			retransmitted := 0
+			for range connections {
+				var conn net.Conn
+				p.source.must(t, func() (err error) {
+					conn, err = net.Dial("tcp", listener.Addr().String())
+					return err
+				})
+				b := make([]byte, 100)
+				_, err := conn.Write(b)
+				if err == nil {
+					_, err = io.ReadFull(conn, b)
+				}
+				start := time.Now()
+				if err == nil {
+					err = conn.(*net.TCPConn).CloseWrite()
+				}
+				if err == nil {
+					_, err = io.ReadAll(conn)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				took = append(took, time.Since(start))
+				control(t, conn.(syscall.Conn), func(fd int) error {
+					info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+					if err == nil && info.Total_retrans > 0 {
+						retransmitted++
+					}
+					return err
+				})
+				_ = conn.Close()
+			}
+			slices.Sort(took)
+			t.Logf("%d of %d connections retransmitted; closing took p50 %v, p95 %v", retransmitted, connections, took[connections/2], took[connections*95/100])
+			if retransmitted > connections/10 { // a busy machine may be late with an ACK
+				t.Errorf("%d of %d connections retransmitted", retransmitted, connections)
 			}
 		})
 	}

@@ -97,6 +97,7 @@ int eliminate(struct xdp_md *ctx)
 		return XDP_PASS;
 	}
 
+	bool numbered = !p.v6 || p.fragment;
 	__u64 time = bpf_ktime_get_ns();
 	__u32 flow_index = flow->id & (MAX_FLOWS - 1);
 	struct flow_counters *flow_counters = bpf_map_lookup_elem(&flow_counts, &flow_index);
@@ -106,7 +107,6 @@ int eliminate(struct xdp_md *ctx)
 	path &= MAX_PATHS - 1; /* here: Linux 5.15 forgets the bounds of what was on the stack as 32 bits */
 	struct path_arrived *arrived = &flow_counters->path[path];
 	struct arrival_record arrival = {
-		.key = key,
 		.time = time,
 		.flow = flow->id,
 		.id = id,
@@ -119,7 +119,9 @@ int eliminate(struct xdp_md *ctx)
 		arrived->outside++;
 	}
 
-	switch (claim(key, path, time >> SLOT_UNIT_SHIFT)) {
+	int result = claim_packet(&key, numbered, path, time >> SLOT_UNIT_SHIFT);
+	arrival.key = key;
+	switch (result) {
 	case CLAIM_TWICE:
 		arrival.flags |= ARRIVAL_TWICE;
 		arrived->twice++;

@@ -1,13 +1,26 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR MIT)
 /* The key that the replicas of a packet, and they alone, have in common: a hash of the
- * flow, the packet ID, the length, and bytes of the payload, among them the last eight,
- * where QUIC has its authentication tag. The ID alone, as in the paper, repeats after
- * 65536 packets. Left out is what differs between replicas: DSCP, TTL, and checksums,
- * which one path's device may compute and another's leave for later. */
+ * flow, the packet ID, the length, TCP's header, and bytes of the payload, among them the
+ * last eight, where QUIC has its authentication tag. The ID alone, as in the paper, repeats
+ * after 65536 packets. IPv6 packets have none: see claim_packet in replica_table.h. Left
+ * out is what differs between replicas: DSCP, TTL, and checksums, which one path's device
+ * may compute and another's leave for later. */
 #ifndef HOLOCAST_REPLICA_KEY_H
 #define HOLOCAST_REPLICA_KEY_H
 
 #include "packet.h"
+
+struct tcp {
+	__be16 source;
+	__be16 destination;
+	__be32 sequence;
+	__be32 acknowledged;
+	__u8 words; /* high four bits: of the header, in units of 4 bytes */
+	__u8 flags;
+	__be16 window;
+	__sum16 checksum;
+	__be16 urgent;
+};
 
 /* One step of the hash, by the golden ratio. */
 static __always_inline __u64 mix(__u64 hash, __u64 value)
@@ -25,6 +38,28 @@ static __always_inline __u64 load64(const void *at)
 static __always_inline __u32 load32(const void *at)
 {
 	return *(const __u32 *)at;
+}
+
+/* Mixes in what tells two TCP segments with the same numbers apart: flags, window and
+ * options, such as time stamps. A FIN follows an ACK, and a retransmission what it repeats,
+ * with no other difference in the header. */
+static __always_inline void mix_tcp(__u64 *hash, const struct packet *p, void *end)
+{
+	const __u8 *header = p->transport;
+
+	if (p->transport + sizeof(struct tcp) > end)
+		return;
+	*hash = mix(*hash, load32(header + 12));
+	__u32 words = header[12] >> 4, whole = (p->length - p->headers) / 4;
+	if (words > whole)
+		words = whole;
+#pragma unroll
+	for (__u32 i = sizeof(struct tcp) / 4; i < MAX_TCP_WORDS; i += 2) {
+		if (i + 1 < words && (void *)(header + 4 * i + 8) <= end)
+			*hash = mix(*hash, load64(header + 4 * i));
+		else if (i < words && (void *)(header + 4 * i + 4) <= end)
+			*hash = mix(*hash, load32(header + 4 * i));
+	}
 }
 
 /* Mixes in the ports and what follows the headers. False: the packet is cut off. */
@@ -54,6 +89,8 @@ static __always_inline bool mix_payload(__u64 *hash, const struct packet *p, voi
 		*hash = mix(*hash, load32(p->transport));
 	if (covered && payload >= front + 8 && p->transport + front + 8 <= end)
 		*hash = mix(*hash, load64(p->transport + front));
+	if (covered && p->protocol == IPPROTO_TCP && payload >= sizeof(struct tcp))
+		mix_tcp(hash, p, end);
 
 	/* The last eight bytes, or as many of them as are payload. The load stays within
 	 * the packet: its headers are longer than that. */

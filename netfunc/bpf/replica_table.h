@@ -4,6 +4,7 @@
 #define HOLOCAST_REPLICA_TABLE_H
 
 #include "receiver_maps.h"
+#include "replica_key.h"
 
 enum claim {
 	CLAIM_FIRST,
@@ -63,6 +64,24 @@ __noinline int claim(__u64 hash, __u32 path, __u64 now)
 			return oldest <= stale + SLOT_AHEAD ? CLAIM_EVICTED : CLAIM_FIRST;
 	}
 	return CLAIM_LOST;
+}
+
+/* Claims a packet, as claim does. IPv6 packets have no number, unless they are fragments. What
+ * a path delivers again is then not the same packet but one that equals it: the nth of
+ * them on one path is the nth on each, and gets a key of its own. As many pass as the best path
+ * delivers, up to MAX_EQUAL. */
+static __always_inline int claim_packet(__u64 *key, bool numbered, __u32 path, __u64 now)
+{
+	__u64 first = *key;
+	int result = claim(first, path, now);
+
+	if (numbered)
+		return result;
+	for (int i = 1; i < MAX_EQUAL && result == CLAIM_TWICE; i++) {
+		*key = mix(first, i);
+		result = claim(*key, path, now);
+	}
+	return result;
 }
 
 #endif

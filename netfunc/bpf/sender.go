@@ -76,11 +76,10 @@ type SenderOptions struct {
 	// MaxPolicies is the number of destinations that fit into the policy map;
 	// 0 = 4096. What is pinned keeps its size.
 	MaxPolicies uint32
-	// FlowLabel makes the sender number IPv6 packets in their flow label. IPv6 has
-	// no packet ID: without it, datagrams of one flow that are equal in length and
-	// in their first and last bytes, and are sent within Stale of each other, are
-	// taken for replicas. QUIC and TCP with time stamps never send such. Do not set
-	// it where a path spreads packets over several links by flow label.
+	// FlowLabel makes the sender number IPv6 packets in their flow label. IPv6 has no
+	// packet ID: without it, packets of one flow that are equal in length, in their first and
+	// last bytes and in TCP's header are counted per path, see README.md. Do not set it where
+	// a path spreads packets over several links by flow label.
 	FlowLabel bool
 	// Clsact attaches by a clsact filter also where the kernel has TCX (Linux 6.6).
 	Clsact bool
