@@ -136,7 +136,8 @@ func (c *Client) Eliminate(ctx context.Context, edge string, e Elimination) (Flo
 	return f, err
 }
 
-// Leave takes an edge out; its flows go on without duplication.
+// Leave takes an edge out; its flows go on without duplication. It returns when the senders of what
+// the edge received have stopped; the error is ErrUnconfirmed when one of them has not said so.
 func (c *Client) Leave(ctx context.Context, edge string) error {
 	return c.call(ctx, http.MethodDelete, edgePath(edge), nil, nil)
 }

@@ -114,6 +114,7 @@ func TestProblems(t *testing.T) {
 	}{
 		"stale":         {409, `{"type":"urn:holocast:stale-generation","title":"Stale generation","status":409,"detail":"it is 8"}`, ErrStale, false, "it is 8"},
 		"unknown edge":  {404, `{"type":"urn:holocast:unknown-edge","title":"x","status":404}`, ErrUnknownEdge, false, "x (404)"},
+		"unconfirmed":   {409, `{"type":"urn:holocast:unconfirmed","title":"x","status":409}`, ErrUnconfirmed, false, ""},
 		"unknown flow":  {404, `{"type":"urn:holocast:unknown-flow","title":"x","status":404}`, ErrUnknownFlow, false, ""},
 		"unauthorized":  {401, `{"title":"Unauthorized"}`, ErrUnauthorized, false, ""},
 		"overloaded":    {429, `{"title":"Too Many Requests"}`, nil, true, ""},

@@ -22,6 +22,7 @@ const (
 	TypeStale       = "urn:holocast:stale-generation"
 	TypeUnknownEdge = "urn:holocast:unknown-edge"
 	TypeUnknownFlow = "urn:holocast:unknown-flow"
+	TypeUnconfirmed = "urn:holocast:unconfirmed"
 )
 
 // Errors that errors.Is finds in what the client returns.
@@ -32,6 +33,8 @@ var (
 	ErrUnknownEdge = errors.New("the controller does not know this edge")
 	// ErrUnknownFlow: the controller has no such flow.
 	ErrUnknownFlow = errors.New("the controller does not know this flow")
+	// ErrUnconfirmed: a sender has not reported that it stopped to duplicate.
+	ErrUnconfirmed = errors.New("a sender has not reported that it stopped to duplicate")
 	// ErrUnauthorized: the token or the client certificate is missing or wrong.
 	ErrUnauthorized = errors.New("the token or client certificate is missing or wrong")
 )
@@ -53,6 +56,8 @@ func (p *Problem) Is(target error) bool {
 		return p.Type == TypeUnknownEdge
 	case ErrUnknownFlow:
 		return p.Type == TypeUnknownFlow
+	case ErrUnconfirmed:
+		return p.Type == TypeUnconfirmed
 	case ErrUnauthorized:
 		return p.Status == http.StatusUnauthorized
 	}

@@ -83,6 +83,9 @@ type Report struct {
 	Nonce uint64 `json:"nonce,string,omitempty"`
 	// Policies are the path sets that are in force in the sender's policy map.
 	Policies []Policy `json:"policies,omitempty"`
+	// Ready are the destinations whose replicas the receiver eliminates. A sender duplicates
+	// to no others.
+	Ready []netip.Addr `json:"ready,omitempty"`
 	// Routes are where plain routing takes packets to the destinations of flows that
 	// are left to it.
 	Routes []Route `json:"routes,omitempty"`

@@ -20,6 +20,7 @@ struct job {
 	__u64 bytes; /* of the IP packets that the segments become */
 	bool v6;
 	bool routed; /* the TTL is decremented here */
+	bool steered; /* by a policy of one path: no replicas, and nothing for the receiver to restore */
 };
 
 /* The index of the highest bit of a byte that is not 0. */
@@ -75,7 +76,7 @@ static __always_inline bool stamp(struct __sk_buff *skb, const struct job *job)
 
 		if (job->routed)
 			ip->hop_limit--;
-		if (flow_label)
+		if (flow_label && !job->steered)
 			ip->word = (ip->word & ~bpf_htonl(IPV6_LABEL_MASK)) | bpf_htonl(job->id & IPV6_LABEL_MASK);
 		__u64 sum = (__u64)sum_of_change(before0, words[0]) + sum_of_change(before1, words[1]);
 		bpf_csum_update(skb, (__u32)sum + (__u32)(sum >> 32));
@@ -92,7 +93,7 @@ static __always_inline bool stamp(struct __sk_buff *skb, const struct job *job)
 		ip->ttl--;
 		ip->checksum = checksum_after(ip->checksum, before, words[4]);
 	}
-	if (!(ip->fragment & bpf_htons(IPV4_MF | IPV4_OFFSET))) { /* the fragments of a packet share its ID */
+	if (!job->steered && !(ip->fragment & bpf_htons(IPV4_MF | IPV4_OFFSET))) { /* the fragments of a packet share its ID */
 		__be16 before = ip->id;
 		ip->id = bpf_htons(job->id);
 		ip->checksum = checksum_after(ip->checksum, before, ip->id);
@@ -100,14 +101,27 @@ static __always_inline bool stamp(struct __sk_buff *skb, const struct job *job)
 	return true;
 }
 
+enum how {
+	HOW_V6 = 1,
+	HOW_LAST = 2, /* the packet itself leaves, not a clone */
+	HOW_HERE = 4, /* by the interface that it is leaving by anyway */
+	HOW_STEERED = 8, /* unmarked, see struct job */
+};
+
 /* Marks a packet as the replica on path i, and addresses it to the next hop. */
-static __always_inline bool address_replica(struct __sk_buff *skb, const struct path *path, __u32 i, bool v6)
+static __always_inline bool address_replica(struct __sk_buff *skb, const struct path *path, __u32 i, __u32 how)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct ethernet *ethernet = data;
 	__u32 dscp = (i << CODEPOINT_STEP_BITS) + CODEPOINT_BASE;
 
-	if (v6) {
+	if (how & HOW_STEERED) {
+		if ((void *)(ethernet + 1) > end)
+			return false;
+		__builtin_memcpy(ethernet, path->next_hop, 12);
+		return true;
+	}
+	if (how & HOW_V6) {
 		struct ipv6 *ip = (void *)(ethernet + 1);
 		if ((void *)(ip + 1) > end)
 			return false;
@@ -163,12 +177,6 @@ __noinline __u32 fitting_paths(struct __sk_buff *skb, __u32 bits, __u32 turn)
 	return fitting | here << MAX_PATHS;
 }
 
-enum how {
-	HOW_V6 = 1,
-	HOW_LAST = 2, /* the packet itself leaves, not a clone */
-	HOW_HERE = 4, /* by the interface that it is leaving by anyway */
-};
-
 /* Sends a packet on path i. Returns the verdict if it was the last. */
 __noinline int send_replica(struct __sk_buff *skb, __u32 i, __u32 turn, __u32 how, __u64 bytes)
 {
@@ -177,7 +185,7 @@ __noinline int send_replica(struct __sk_buff *skb, __u32 i, __u32 turn, __u32 ho
 	int verdict = PASS;
 
 	path = path_entry(i, turn);
-	if (!counts || !path || !address_replica(skb, path, i, how & HOW_V6)) {
+	if (!counts || !path || !address_replica(skb, path, i, how)) {
 		if (counts)
 			counts->failed++;
 		return PASS;
@@ -202,7 +210,7 @@ __noinline int send_replica(struct __sk_buff *skb, __u32 i, __u32 turn, __u32 ho
  * on, the others get clones. Returns the verdict for the packet. */
 static __always_inline int replicate(struct __sk_buff *skb, const struct job *job, __u32 last, bool here)
 {
-	__u32 how = job->v6 ? HOW_V6 : 0;
+	__u32 how = (job->v6 ? HOW_V6 : 0) | (job->steered ? HOW_STEERED : 0);
 
 	skb->mark |= MARK_REPLICA;
 	for (__u32 i = 0; i < MAX_PATHS; i++)

@@ -77,6 +77,7 @@ static __always_inline int duplicate_packet(struct __sk_buff *skb, bool routed)
 	job.bits = *(volatile __u8 *)&policy->bits;
 	if (!job.bits)
 		return PASS;
+	job.steered = !(job.bits & (job.bits - 1));
 	if (p.offset + p.length > skb->len)
 		goto truncated;
 	if (routed && p.lifetime <= 1) {
@@ -105,7 +106,8 @@ static __always_inline int duplicate_packet(struct __sk_buff *skb, bool routed)
 	}
 
 	job.segments = segments_of(skb);
-	job.id = next_ids(&destination, job.segments);
+	if (!job.steered)
+		job.id = next_ids(&destination, job.segments);
 	job.bytes = p.length;
 	if (job.segments > 1)
 		job.bytes = skb->len - p.offset + (__u64)(job.segments - 1) * repeated(skb, &p);

@@ -374,7 +374,8 @@ type Policy struct {
 }
 
 // SetPolicy sets the path set of destination dst: bit i = path i+1; 0 = off, packets
-// take the route they would take anyway. One bit sends packets over that path alone.
+// take the route they would take anyway. One bit sends packets over that path alone, with their own
+// DSCP and unnumbered: there are no replicas to eliminate.
 // The error is ErrMapFull when the policy map is full.
 func (s *Sender) SetPolicy(dst netip.Addr, bits uint8) error {
 	if !dst.IsValid() || dst.IsUnspecified() || dst.Zone() != "" {

@@ -158,6 +158,20 @@ func (b *bench) policy(t testing.TB, bits uint8) {
 // checkReplica compares a replica with the packet that it is of.
 func (b *bench) checkReplica(t *testing.T, frame []byte, of packet, path int, id uint16, routed bool) {
 	t.Helper()
+	b.checkSent(t, frame, of, path, Codepoint(path)<<2|of.tos&3, id, routed)
+}
+
+// checkSteered compares a packet that a policy of one path sent with what it was.
+func (b *bench) checkSteered(t *testing.T, frame []byte, of packet, path int, routed bool) {
+	t.Helper()
+	b.checkSent(t, frame, of, path, of.tos, of.id, routed)
+	if v, _ := see(frame); v.v6 && v.label() != of.label {
+		t.Errorf("path %d: label %#x, want %#x", path, v.label(), of.label)
+	}
+}
+
+func (b *bench) checkSent(t *testing.T, frame []byte, of packet, path int, tos uint8, id uint16, routed bool) {
+	t.Helper()
 	v, ok := see(frame)
 	if !ok {
 		t.Fatalf("path %d: no packet in % x", path, frame)
@@ -166,8 +180,8 @@ func (b *bench) checkReplica(t *testing.T, frame []byte, of packet, path int, id
 	if !bytes.Equal(v.ethernet[:], want) {
 		t.Errorf("path %d: addresses % x, want % x", path, v.ethernet, want)
 	}
-	if got, want := v.tos(), Codepoint(path)<<2|of.tos&3; got != want {
-		t.Errorf("path %d: ToS %#x, want %#x", path, got, want)
+	if got := v.tos(); got != tos {
+		t.Errorf("path %d: ToS %#x, want %#x", path, got, tos)
 	}
 	ttl := of.ttl
 	if ttl == 0 {
@@ -215,7 +229,6 @@ func TestDuplicate(t *testing.T) {
 	}{
 		{name: "IPv4, two paths", packet: b.plain4("hello, viewer"), bits: pathBits(1, 2), ids: 7, id: 7, after: 8, want: []int{1, 2}, bytes: 41},
 		{name: "IPv4, three paths", packet: b.plain4(big), bits: pathBits(1, 3, 4), ids: 1, id: 1, after: 2, want: []int{1, 3, 4}, bytes: 1428},
-		{name: "one path steers", packet: b.plain4("x"), bits: pathBits(3), ids: 1, id: 1, after: 2, want: []int{3}, bytes: 29},
 		{name: "IPv6", packet: b.plain6("hello, viewer"), bits: pathBits(1, 2, 3), after: 1, want: []int{1, 2, 3}, bytes: 61},
 		{name: "a path is down", packet: b.plain4("x"), bits: pathBits(1, 2, 3), down: 3, ids: 5, id: 5, after: 6, want: []int{1, 2}, bytes: 29},
 		{name: "a path was never set", packet: b.plain4("x"), bits: pathBits(2, 7, 8), ids: 5, id: 5, after: 6, want: []int{2}, bytes: 29},
@@ -410,7 +423,11 @@ func TestDuplicateEightPaths(t *testing.T) {
 				if bits>>(path-1)&1 == 0 {
 					t.Errorf("policy %08b: replica on path %d", bits, path)
 				}
-				b.checkReplica(t, frame, p, path, uint16(id), true)
+				if mathbits.OnesCount8(uint8(bits)) == 1 {
+					b.checkSteered(t, frame, p, path, true)
+				} else {
+					b.checkReplica(t, frame, p, path, uint16(id), true)
+				}
 			}
 		}
 	}
@@ -467,7 +484,9 @@ func TestDuplicateOut(t *testing.T) {
 				for _, path := range test.clones {
 					b.checkReplica(t, o.clones[path], p, path, 11, false)
 				}
-				if test.last != 0 {
+				if mathbits.OnesCount8(test.bits) == 1 {
+					b.checkSteered(t, o.left, p, test.last, false)
+				} else if test.last != 0 {
 					b.checkReplica(t, o.left, p, test.last, 11, false)
 				} else if !bytes.Equal(o.left, p.frame()) {
 					t.Errorf("packet changed")

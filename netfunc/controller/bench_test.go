@@ -71,6 +71,9 @@ func BenchmarkReaction(b *testing.B) {
 		if err := client.Uplink(ctx, "b", []api.Observation{seen(0), seen(1), seen(2)}); err != nil {
 			b.Fatal(err)
 		}
+		if err := client.Report(ctx, "b", api.Report{Paths: paths, Ready: []netip.Addr{viewer.Addr()}}); err != nil {
+			b.Fatal(err)
+		}
 		began := time.Now()
 		if err := client.Uplink(ctx, "b", []api.Observation{seen(3)}); err != nil {
 			b.Fatal(err)

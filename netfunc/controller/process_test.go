@@ -261,6 +261,15 @@ func (p *pair) hello() {
 			p.t.Fatal(err)
 		}
 	}
+	p.confirm()
+}
+
+// confirm has the receiver report that it is ready for the viewer's replicas.
+func (p *pair) confirm() {
+	p.t.Helper()
+	if err := p.c.Report(context.Background(), "b", api.Report{Paths: p.paths, Ready: []netip.Addr{netip.MustParseAddr(viewer)}}); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 func (p *pair) report() {
@@ -274,9 +283,7 @@ func (p *pair) report() {
 	if err := p.c.Report(context.Background(), "a", r); err != nil {
 		p.t.Fatal(err)
 	}
-	if err := p.c.Report(context.Background(), "b", api.Report{Paths: p.paths}); err != nil {
-		p.t.Fatal(err)
-	}
+	p.confirm()
 }
 
 // trouble has the receiver see a flow in trouble.

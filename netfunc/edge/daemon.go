@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
@@ -233,24 +234,67 @@ func (d *daemon) leave() error {
 		d.log.Info("stopping; the programs in the kernel go on")
 		return nil
 	}
+	unconfirmed := false
 	if d.reporter != nil {
 		ctx, stop := context.WithTimeout(context.Background(), leaving)
-		if err := d.reporter.Leave(ctx); err != nil {
+		err := d.reporter.Leave(ctx)
+		unconfirmed = errors.Is(err, api.ErrUnconfirmed)
+		if err != nil && !unconfirmed {
 			d.log.Warn("the controller was not told that this edge leaves", "err", err)
 		}
 		stop()
 	}
-	return d.detach()
+	d.stopSending()
+	if quiet, err := d.drained(); err != nil || !quiet || unconfirmed {
+		d.kernel.close()
+		return errors.Join(err, fmt.Errorf("the sender has not stopped: the programs stay in the kernel, so that viewers get no packet twice; stop it, then run: edge detach --name %s", d.cfg.Name))
+	}
+	return d.remove()
 }
 
-// detach stops duplicating, waits for packets under way and removes everything.
+// detach stops duplicating, waits for packets under way and removes everything, whether or not the
+// sender at the other end has stopped.
 func (d *daemon) detach() error {
+	d.stopSending()
+	if quiet, err := d.drained(); err != nil || !quiet {
+		d.log.Warn("the sender has not stopped: viewers get its packets several times", "err", err)
+	}
+	return d.remove()
+}
+
+func (d *daemon) stopSending() {
 	if err := d.sending.stop(); err != nil {
 		d.log.Warn("duplication not stopped before detaching", "err", err)
 	}
-	if d.kernel.currentReceiver() != nil {
-		time.Sleep(d.cfg.Drain)
+}
+
+// drained waits until no replica has come in for the drain time, and reports whether that was so.
+func (d *daemon) drained() (quiet bool, err error) {
+	k := d.kernel.currentReceiver()
+	if k == nil {
+		return true, nil
 	}
+	arrived := func() (sum uint64) {
+		s, e := k.Stats()
+		err = errors.Join(err, e)
+		for _, p := range s.Paths {
+			sum += p.First + p.Late
+		}
+		return sum
+	}
+	for end := time.Now().Add(leaving); ; {
+		before := arrived()
+		time.Sleep(d.cfg.Drain)
+		switch {
+		case arrived() == before || err != nil:
+			return err == nil, err
+		case time.Now().After(end):
+			return false, nil
+		}
+	}
+}
+
+func (d *daemon) remove() error {
 	if err := d.kernel.detach(); err != nil {
 		return fmt.Errorf("detach: %w", err)
 	}
@@ -414,6 +458,11 @@ func (d *daemon) report() api.Report {
 	})
 	if err == nil {
 		err = d.kernel.withReceiver(func(k *bpf.Receiver) error {
+			flows, err := k.Flows()
+			if err != nil {
+				return err
+			}
+			out.Ready = slices.SortedFunc(maps.Keys(flows), netip.Addr.Compare)
 			s, err := k.Stats()
 			out.Counters["misaddressed"] = s.Misaddressed
 			out.Counters["unknown"], out.Counters["evicted"], out.Counters["arrivals_dropped"] = s.Unknown, s.Evicted, s.RingFull

@@ -211,6 +211,28 @@ func TestLeave(t *testing.T) {
 	}
 }
 
+// TestReceiverStopsFirst: a receiver whose sender goes on duplicating keeps its programs, and says so.
+func TestReceiverStopsFirst(t *testing.T) {
+	s := newSite(t)
+	near, far := s.pair()
+	f := s.traffic(2000)
+	time.Sleep(100 * time.Millisecond)
+	_ = far.process.cmd.Process.Signal(syscall.SIGTERM)
+	<-far.process.done
+	if out := far.process.output(); far.process.err == nil || !strings.Contains(out, "edge detach --name far") {
+		t.Errorf("ended with %v:\n%s", far.process.err, out)
+	}
+	time.Sleep(50 * time.Millisecond)
+	near.process.stop()
+	near.clean()
+	time.Sleep(50 * time.Millisecond)
+	if out, err := far.command("detach"); err != nil {
+		t.Errorf("detach: %v\n%s", err, out)
+	}
+	far.clean()
+	f.exact()
+}
+
 // TestKeep: with onExit keep the kernel goes on, and the next run takes over.
 func TestKeep(t *testing.T) {
 	s := newSite(t)

@@ -195,7 +195,11 @@ func (r *receiving) install(f *flow, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("flow to %s: %w", f.destination, err)
 	}
+	fresh := !f.set
 	f.set, f.inside = true, bits
+	if fresh && r.reporter != nil {
+		r.reporter.Soon() // the sender waits for it
+	}
 	return nil
 }
 

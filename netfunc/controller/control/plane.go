@@ -69,6 +69,9 @@ const (
 	quietFailure = 10 * time.Second
 )
 
+// confirmation is how long the senders of what an edge receives have to stop before it leaves.
+const confirmation = 1500 * time.Millisecond
+
 // New opens the signalling socket and the state file, and takes up an earlier run's
 // state. A damaged state file is set aside with a message, and the controller starts
 // afresh, and learns what is in force from the edges' reports.
@@ -296,8 +299,15 @@ func (p *Plane) flowsOf(edge string) []api.Flow {
 	return out
 }
 
-// Leave takes an edge out.
-func (p *Plane) Leave(edge string) (err error) {
+// Leave takes an edge out. It waits until the senders of what the edge receives report that they
+// stopped; the error is policy.ErrUnconfirmed if one does not.
+func (p *Plane) Leave(ctx context.Context, edge string) (err error) {
+	var changed []netip.Addr
+	p.event(func(now time.Time) { changed, err = p.engine.Retire(now, edge) })
+	if err != nil {
+		return err
+	}
+	unconfirmed := p.applied(ctx, changed)
 	p.event(func(now time.Time) {
 		err = p.engine.Leave(now, edge)
 		for w := range p.watchers {
@@ -306,7 +316,31 @@ func (p *Plane) Leave(edge string) (err error) {
 			}
 		}
 	})
+	if err == nil {
+		err = unconfirmed
+	}
 	return err
+}
+
+// applied waits until the senders of flows report that their path sets are in force.
+func (p *Plane) applied(ctx context.Context, flows []netip.Addr) error {
+	ctx, stop := context.WithTimeout(ctx, confirmation)
+	defer stop()
+	tick := time.NewTicker(confirmation / 100)
+	defer tick.Stop()
+	for {
+		p.mu.Lock()
+		done := p.engine.Applied(flows)
+		p.mu.Unlock()
+		if done {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return policy.ErrUnconfirmed
+		case <-tick.C:
+		}
+	}
 }
 
 // Report takes in an edge's heartbeat.

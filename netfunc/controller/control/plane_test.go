@@ -86,6 +86,9 @@ func hello(t *testing.T, p *Plane, to netip.AddrPort) {
 			t.Fatal(err)
 		}
 	}
+	if err := p.Report("b", api.Report{Paths: paths, Ready: []netip.Addr{viewer}}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // While the state cannot be saved the controller works on, and says so.
@@ -136,7 +139,7 @@ func TestWatcherKeepsNoHistory(t *testing.T) {
 	if err != nil || u.Snapshot || len(u.Flows) != 1 || u.Flows[0].State != api.Disabled {
 		t.Errorf("%+v, %v", u, err)
 	}
-	if err := p.Leave("b"); err != nil {
+	if err := p.Leave(t.Context(), "b"); !errors.Is(err, policy.ErrUnconfirmed) { // a never reports
 		t.Fatal(err)
 	}
 	<-w.C

@@ -62,10 +62,43 @@ func (e *Engine) stranded(now time.Time, f *flow) string {
 // receiver is the edge that removes duplicates of f, nil when there is none that
 // works.
 func (e *Engine) receiver(f *flow) *edge {
-	if r := e.edges[f.Receiver]; r != nil && !r.Lost {
+	if r := e.edges[f.Receiver]; r != nil && !r.Lost && !r.leaving {
 		return r
 	}
 	return nil
+}
+
+// prepared reports whether the receiver has confirmed that it eliminates the replicas of f.
+func (e *Engine) prepared(f *flow) bool {
+	r := e.receiver(f)
+	return r != nil && r.ready[f.Destination]
+}
+
+// held reports that the flow's path set has to wait for its receiver: a sender never duplicates what
+// nobody eliminates.
+func (e *Engine) held(f *flow) bool { return f.Paths.Len() > 1 && !e.prepared(f) }
+
+// due is when to signal the sender of f again; zero = not at all.
+func (e *Engine) due(f *flow) time.Time {
+	s := e.edges[f.Sender]
+	switch {
+	case !e.held(f):
+		return f.signalDue(e.conf.Signal, s)
+	case e.replicates(f) && !s.Lost:
+		return f.resent.Add(holdAgain * e.conf.Signal.First)
+	case e.replicates(f):
+		return f.resent.Add(e.conf.Signal.Slow)
+	}
+	return time.Time{} // until the receiver reports
+}
+
+// holdAgain is how much more slowly a sender is told to stop while its flow is held.
+const holdAgain = 5
+
+// replicates reports whether the flow's sender said last that it sends several replicas.
+func (e *Engine) replicates(f *flow) bool {
+	s := e.edges[f.Sender]
+	return s != nil && s.policies[f.Destination].Paths.Len() > 1
 }
 
 // settling reports that an edge of f said hello a moment ago: paths that it does not
@@ -138,7 +171,7 @@ func (e *Engine) pair(f *flow) (changed bool) {
 	})
 	s := e.edges[f.Sender]
 	f.Receiver = e.candidate(f.Receiver, func(c *edge) int {
-		if s == nil || !c.Role.Receives() || !paired(s, c) {
+		if s == nil || c.leaving || !c.Role.Receives() || !paired(s, c) {
 			return -1
 		}
 		return covers(c.Behind, f.Destination)

@@ -17,6 +17,8 @@ type edge struct {
 	api.EdgeStatus
 	policies map[netip.Addr]api.Policy // nil until its first report since the hello
 	routes   map[netip.Addr]api.Route  // of the last report
+	ready    map[netip.Addr]bool       // destinations whose replicas it eliminates, by its last report since the hello
+	leaving  bool                      // it receives nothing more
 	nonce    uint64
 	heard    time.Time // the last hello or report
 	hello    time.Time
@@ -96,6 +98,9 @@ func checkReport(r api.Report) error {
 	}
 	if len(r.Routes) > maxPolicies {
 		return fmt.Errorf("more than %d routes", maxPolicies)
+	}
+	if len(r.Ready) > maxPolicies {
+		return fmt.Errorf("more than %d ready destinations", maxPolicies)
 	}
 	for _, q := range r.Routes {
 		if q.Path < 0 || q.Path > pathset.Max {

@@ -53,6 +53,7 @@ var (
 	ErrNoPathLeft  = errors.New("the elimination would leave no path")
 	ErrInvalid     = errors.New("invalid")
 	ErrFull        = errors.New("no room for another")
+	ErrUnconfirmed = errors.New("a sender has not reported that it stopped to duplicate")
 )
 
 // New returns an engine that knows no edge and no flow. The configuration must be
@@ -112,6 +113,30 @@ func (e *Engine) Watching(name string, streams int) {
 	}
 }
 
+// Retire has no more replicas sent to a receiver that is about to leave, and returns the
+// destinations of the flows that this changes.
+func (e *Engine) Retire(now time.Time, name string) (changed []netip.Addr, err error) {
+	c := e.edges[name]
+	if c == nil {
+		return nil, ErrUnknownEdge
+	}
+	for _, f := range e.flows {
+		if f.Receiver == name && (f.Paths.Len() > 1 || !f.Applied) {
+			changed = append(changed, f.Destination)
+		}
+	}
+	if !c.leaving {
+		c.leaving = true
+		e.settle(now, fmt.Sprintf("edge %s is leaving", name))
+	}
+	return changed, nil
+}
+
+// Applied reports whether the senders of flows have their path sets in force.
+func (e *Engine) Applied(flows []netip.Addr) bool {
+	return !slices.ContainsFunc(flows, func(dst netip.Addr) bool { f := e.flows[dst]; return f != nil && !f.Applied })
+}
+
 // Leave takes an edge out.
 func (e *Engine) Leave(now time.Time, name string) error {
 	if e.edges[name] == nil {
@@ -159,8 +184,15 @@ func (e *Engine) Report(now time.Time, name string, r api.Report) error {
 		reason = pathNews(name, was, up)
 		e.decide(now, api.Decision{Kind: "path", Edge: name, From: was, To: up, Reason: reason})
 	}
+	c.ready = make(map[netip.Addr]bool, len(r.Ready))
+	for _, dst := range r.Ready {
+		c.ready[dst.Unmap()] = true
+	}
 	if c.Role.Sends() {
 		e.compare(now, c)
+	}
+	if c.Role.Receives() {
+		e.confirmed(now, c)
 	}
 	if lost {
 		e.settle(now, reason)
@@ -200,7 +232,7 @@ func (e *Engine) compare(now time.Time, c *edge) {
 			if f.Applied {
 				e.resignal(now, f) // the edge lost it, or somebody else signalled
 			}
-		case !f.Applied && nonce >= f.nonce:
+		case !f.Applied && !e.held(f) && nonce >= f.nonce:
 			f.Applied, f.reported = true, false
 			e.touch(f)
 		}
@@ -470,7 +502,7 @@ func (e *Engine) tick(now time.Time, f *flow) {
 		e.move(now, f, api.Armed, f.Paths, api.Decision{Kind: "rearm",
 			Reason: fmt.Sprintf("path %s carries the flow; the trigger is armed again", f.Paths)})
 	}
-	if due := f.signalDue(e.conf.Signal, e.edges[f.Sender]); !due.IsZero() && !now.Before(due) {
+	if due := e.due(f); !due.IsZero() && !now.Before(due) {
 		e.signal(now, f)
 	}
 	if !f.set && !f.Live && f.Paths == 0 && (f.Applied || f.Sender == "") && !now.Before(f.seen.Add(e.conf.Forget)) {
@@ -517,7 +549,7 @@ func (e *Engine) plan() {
 		if f.State == api.Single {
 			e.at(f.began.Add(f.rearm(e.conf)))
 		}
-		e.at(f.signalDue(e.conf.Signal, e.edges[f.Sender]))
+		e.at(e.due(f))
 	}
 }
 

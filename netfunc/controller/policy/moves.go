@@ -73,10 +73,19 @@ func (e *Engine) signalUnknown(now time.Time, f *flow) {
 	}
 }
 
-// signal sends the flow's path set to the sender once.
+// signal sends the flow's path set to the sender once. Where the receiver has to confirm first, a
+// sender that duplicates is sent one of the paths.
 func (e *Engine) signal(now time.Time, f *flow) {
 	s := e.edges[f.Sender]
 	if s == nil {
+		return
+	}
+	if e.held(f) {
+		if e.replicates(f) {
+			f.resent = now
+			e.effects.Signals = append(e.effects.Signals, Signal{Edge: s.Name, To: s.Signal, Destination: f.Destination, Paths: pathset.Of(e.least(f, f.Paths))})
+			e.at(e.due(f))
+		}
 		return
 	}
 	if f.signalled.IsZero() {
@@ -90,7 +99,23 @@ func (e *Engine) signal(now time.Time, f *flow) {
 			Generation: f.Generation, State: f.State,
 			Reason: fmt.Sprintf("edge %s has not reported paths %s in force for %s; still signalling", s.Name, f.Paths, ms(now.Sub(f.signalled)))})
 	}
-	e.at(f.signalDue(e.conf.Signal, s))
+	e.at(e.due(f))
+}
+
+// confirmed follows a receiver's report: senders whose flows it is ready for now are signalled, and
+// those that duplicate what it no longer eliminates stop.
+func (e *Engine) confirmed(now time.Time, c *edge) {
+	for _, f := range e.each() {
+		if f.Receiver != c.Name || f.Sender == "" || f.Paths.Len() < 2 {
+			continue
+		}
+		switch ready := e.prepared(f); {
+		case ready && !f.Applied && f.signalled.IsZero():
+			e.signal(now, f)
+		case !ready && f.Applied:
+			e.resignal(now, f)
+		}
+	}
 }
 
 // fire is the trigger.
@@ -250,7 +275,16 @@ func (e *Engine) follow(now time.Time, f *flow, why string) {
 			e.move(now, f, api.Disabled, 0, api.Decision{Kind: "stop", Reason: cmp.Or(why, "the flow is switched off")})
 		}
 	case api.Duplicate:
-		if all := e.expressible(f, usable); all != 0 && all != f.Paths && (f.Live || f.set) {
+		all := e.expressible(f, usable)
+		switch {
+		case all.Len() > 1 && e.receiver(f) == nil:
+			why := cmp.Or(why, "the receiver is lost") + ": no receiver removes duplicates"
+			if f.Paths.Len() > 1 || f.Paths != 0 && f.Paths&usable == 0 {
+				e.steer(now, f, why)
+			} else if f.Live || f.set {
+				e.futile(now, f, why)
+			}
+		case all != 0 && all != f.Paths && (f.Live || f.set):
 			e.move(now, f, api.Duplicating, all, api.Decision{Kind: "start", Reason: cmp.Or(why, "the paths that are up changed")})
 		}
 	case api.Redirect:

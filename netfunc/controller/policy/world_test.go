@@ -26,6 +26,7 @@ type world struct {
 	told   map[string]map[netip.Addr]uint8  // policy maps of the senders
 	nonce  uint64                           // of the last signalling packet
 	deaf   map[string]bool                  // edges that signalling does not reach
+	slow   map[string]bool                  // receivers that do not confirm
 	plain  map[string]api.Route             // where plain routing takes the viewer's flow
 	sent   []Signal                         // since the last look
 	log    []api.Decision                   // since the last look
@@ -40,7 +41,7 @@ func newWorld(t testing.TB, conf Config) *world {
 	}
 	return &world{
 		t: t, e: New(conf), now: time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC),
-		paths: map[string][]api.Path{}, told: map[string]map[netip.Addr]uint8{}, deaf: map[string]bool{}, plain: map[string]api.Route{},
+		paths: map[string][]api.Path{}, told: map[string]map[netip.Addr]uint8{}, deaf: map[string]bool{}, slow: map[string]bool{}, plain: map[string]api.Route{},
 		clock: map[string]time.Duration{"a": time.Hour, "b": 5 * time.Hour}, nonces: map[string]map[netip.Addr]uint64{},
 	}
 }
@@ -98,6 +99,7 @@ func (w *world) set(name string, index int, change func(*api.Path)) {
 func (w *world) report(name string) {
 	w.t.Helper()
 	r := api.Report{Paths: w.paths[name], Nonce: w.nonce}
+	r.Ready = w.ready(name)
 	for dst, paths := range w.told[name] {
 		r.Policies = append(r.Policies, api.Policy{Destination: dst, Paths: pathset.Set(paths), Nonce: w.nonces[name][dst]})
 	}
@@ -111,8 +113,27 @@ func (w *world) report(name string) {
 	w.deliver()
 }
 
+// ready are the flows that a receiver eliminates replicas of.
+func (w *world) ready(name string) (out []netip.Addr) {
+	for _, f := range w.e.Flows() {
+		if f.Receiver == name && !w.slow[name] {
+			out = append(out, f.Destination)
+		}
+	}
+	return out
+}
+
 // deliver carries signalling packets to the edges.
 func (w *world) deliver() {
+	for _, name := range w.e.names() {
+		if c := w.e.edges[name]; c.Role.Receives() && !c.Lost { // it hears of a flow at once, and confirms it
+			c.ready = map[netip.Addr]bool{}
+			for _, dst := range w.ready(name) {
+				c.ready[dst] = true
+			}
+			w.e.confirmed(w.now, c)
+		}
+	}
 	fx := w.e.Take()
 	w.log = append(w.log, fx.Decisions...)
 	for _, s := range fx.Signals {

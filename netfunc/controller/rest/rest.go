@@ -197,6 +197,8 @@ func problem(err error) *api.Problem {
 		return &api.Problem{Type: api.TypeUnknownFlow, Title: "Unknown flow", Status: http.StatusNotFound, Detail: err.Error()}
 	case errors.Is(err, policy.ErrStale):
 		return &api.Problem{Type: api.TypeStale, Title: "Stale generation", Status: http.StatusConflict, Detail: err.Error()}
+	case errors.Is(err, policy.ErrUnconfirmed):
+		return &api.Problem{Type: api.TypeUnconfirmed, Title: "Unconfirmed", Status: http.StatusConflict, Detail: err.Error()}
 	case errors.Is(err, policy.ErrPinned), errors.Is(err, policy.ErrNotReceiver), errors.Is(err, policy.ErrNoPathLeft):
 		return &api.Problem{Status: http.StatusConflict, Detail: err.Error()}
 	case errors.Is(err, policy.ErrInvalid):
@@ -291,7 +293,7 @@ func (s *Server) listEdges(w http.ResponseWriter, _ *http.Request) error {
 }
 
 func (s *Server) leave(w http.ResponseWriter, r *http.Request) error {
-	if err := s.plane.Leave(r.PathValue("name")); err != nil {
+	if err := s.plane.Leave(r.Context(), r.PathValue("name")); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -106,6 +106,9 @@ func (c *controller) hello() *api.Client {
 			c.t.Fatal(err)
 		}
 	}
+	if err := client.Report(c.t.Context(), "b", api.Report{Paths: b.Paths, Ready: []netip.Addr{viewer}}); err != nil {
+		c.t.Fatal(err)
+	}
 	return client
 }
 
@@ -214,6 +217,14 @@ func TestCourse(t *testing.T) {
 	if err != nil || len(edges) != 2 || edges[0].Policies[0].Nonce == 0 {
 		t.Errorf("%+v, %v", edges, err)
 	}
+	if err := edge.Leave(ctx, "b"); !errors.Is(err, api.ErrUnconfirmed) {
+		t.Error(err)
+	}
+	_, b := c.edges()
+	if _, err := edge.Hello(ctx, b); err != nil {
+		t.Error(err)
+	}
+	report(0, uint64(time.Now().UnixNano()))
 	if err := edge.Leave(ctx, "b"); err != nil {
 		t.Error(err)
 	}
@@ -374,7 +385,7 @@ func TestWhoseToken(t *testing.T) {
 		},
 		"leave": func(c *api.Client, name string) error {
 			err := c.Leave(ctx, name)
-			if err == nil {
+			if err == nil || errors.Is(err, api.ErrUnconfirmed) {
 				_, err = all.Hello(ctx, named(a, name))
 			}
 			return err

@@ -1,0 +1,135 @@
+package policy
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"holocast/netfunc/api"
+	"holocast/netfunc/pathset"
+)
+
+// The sender is signalled to duplicate when the receiver has confirmed, and not before.
+func TestReceiverConfirmsFirst(t *testing.T) {
+	for name, start := range map[string]func(*world){
+		"an operator": func(w *world) { w.mode(api.Duplicate, 1, 2) },
+		"the trigger": func(w *world) { w.live(time.Second, 33*time.Millisecond); w.trouble() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := pair(t, nil)
+			w.slow["b"] = true
+			start(w)
+			w.look()
+			w.pass(2 * time.Second)
+			w.report("a")
+			w.report("b")
+			if _, sent := w.look(); len(sent) != 0 || w.flow().Applied || w.flow().Paths.Len() < 2 {
+				t.Fatalf("signalled %v before the receiver confirmed: %+v", sent, w.flow())
+			}
+			w.slow["b"] = false
+			w.report("b")
+			if _, sent := w.look(); !slices.Equal(sent, []pathset.Set{w.flow().Paths}) {
+				t.Errorf("signalled %v when the receiver had confirmed", sent)
+			}
+			w.report("a")
+			if !w.flow().Applied {
+				t.Error("not applied")
+			}
+		})
+	}
+}
+
+// A receiver that takes its confirmation back is sent no more replicas.
+func TestReceiverNoLongerReady(t *testing.T) {
+	w := pair(t, nil)
+	w.mode(api.Duplicate, 1, 2)
+	w.report("a")
+	w.deaf["a"], w.slow["b"] = true, true
+	w.report("b")
+	w.report("a")
+	w.pass(50 * time.Millisecond)
+	w.deaf["a"] = false // the first packet was lost
+	w.pass(100 * time.Millisecond)
+	w.report("a")
+	if f := w.flow(); f.Applied || w.told["a"][viewer] != 0b01 {
+		t.Errorf("%+v, told %#x", f, w.told["a"][viewer])
+	}
+	w.look()
+	w.pass(time.Second)
+	if _, sent := w.look(); len(sent) > 0 {
+		t.Errorf("signalled %v on and on", sent)
+	}
+	w.slow["b"] = false
+	w.report("b")
+	w.report("a")
+	if f := w.flow(); !f.Applied || w.told["a"][viewer] != 0b11 {
+		t.Errorf("%+v, told %#x", f, w.told["a"][viewer])
+	}
+}
+
+// An operator's duplication waits for a receiver, and ends with it.
+func TestDuplicateWithoutReceiver(t *testing.T) {
+	for name, away := range map[string]func(*world){
+		"left":    func(w *world) { _ = w.e.Leave(w.now, "b"); w.deliver() },
+		"leaving": func(w *world) { _, _ = w.e.Retire(w.now, "b"); w.deliver() },
+		"lost": func(w *world) {
+			for range 4 {
+				w.pass(time.Second)
+				w.report("a")
+			}
+		},
+	} {
+		for _, before := range []bool{true, false} {
+			t.Run(name+map[bool]string{true: " before", false: " while duplicating"}[before], func(t *testing.T) {
+				w := pair(t, nil)
+				if before {
+					away(w)
+				}
+				w.look()
+				w.mode(api.Duplicate)
+				if !before {
+					w.report("a")
+					if w.told["a"][viewer] != 0x1f {
+						t.Fatalf("told %#x", w.told["a"][viewer])
+					}
+					away(w)
+				}
+				w.report("a")
+				if p := pathset.Set(w.told["a"][viewer]); p.Len() > 1 || w.flow().Paths.Len() > 1 {
+					t.Fatalf("duplicated over %s to nobody\n%s", p, w.reasons())
+				}
+				w.hello("b")
+				w.pass(1100 * time.Millisecond)
+				w.report("b")
+				w.report("a")
+				if w.told["a"][viewer] != 0x1f {
+					t.Errorf("told %#x when the receiver is back\n%s", w.told["a"][viewer], w.reasons())
+				}
+			})
+		}
+	}
+}
+
+// A receiver may go when the senders say that they have stopped.
+func TestRetire(t *testing.T) {
+	w := pair(t, nil)
+	w.mode(api.Duplicate)
+	w.report("a")
+	w.deaf["a"] = true
+	changed, err := w.e.Retire(w.now, "b")
+	w.deliver()
+	if err != nil || !slices.Equal(changed, []netip.Addr{viewer}) || w.e.Applied(changed) {
+		t.Fatalf("%v, %v, applied %v", changed, err, w.e.Applied(changed))
+	}
+	w.report("a")
+	if w.e.Applied(changed) {
+		t.Error("applied, though the sender heard nothing")
+	}
+	w.deaf["a"] = false
+	w.pass(time.Second)
+	w.report("a")
+	if !w.e.Applied(changed) {
+		t.Error("not applied")
+	}
+}
