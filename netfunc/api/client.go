@@ -39,7 +39,8 @@ const (
 	idleTimeout = 15 * time.Second // three of the controller's keep-alives
 )
 
-// Client calls a controller. It may be used from several goroutines.
+// Client calls a controller. It talks to the URL's host alone: it takes no proxy from the environment,
+// whose operator would get the token, and follows no redirection. It may be used from several goroutines.
 type Client struct {
 	base    *url.URL
 	token   string
@@ -72,7 +73,7 @@ func NewClient(o Options) (*Client, error) {
 		base: u, token: o.Token, timeout: o.Timeout,
 		http: &http.Client{
 			Transport: &http.Transport{
-				Proxy: http.ProxyFromEnvironment, DialContext: d.DialContext, TLSClientConfig: conf,
+				DialContext: d.DialContext, TLSClientConfig: conf,
 				TLSHandshakeTimeout: o.Timeout, ResponseHeaderTimeout: o.Timeout,
 				MaxIdleConnsPerHost: 4, IdleConnTimeout: 90 * time.Second,
 			},

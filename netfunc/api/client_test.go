@@ -281,3 +281,30 @@ func FuzzUpdate(f *testing.F) {
 		}
 	})
 }
+
+// The token goes to the controller that the options name, and to nobody else.
+func TestNobodyElse(t *testing.T) {
+	asked := make(chan string, 10)
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Method + " " + r.URL.String() }))
+	defer other.Close()
+	t.Setenv("HTTP_PROXY", other.URL)
+	t.Setenv("http_proxy", other.URL)
+	redirecting := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
+	})
+	absent, err := NewClient(Options{URL: "http://controller.invalid:4793", Token: "secret", Timeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer absent.Close()
+	for name, c := range map[string]*Client{"proxy": absent, "redirection": redirecting} {
+		if err := c.Leave(t.Context(), "a"); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		select {
+		case what := <-asked:
+			t.Errorf("%s: another host was asked %s", name, what)
+		default:
+		}
+	}
+}
