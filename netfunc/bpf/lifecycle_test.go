@@ -181,6 +181,39 @@ func TestSenderFirstNonce(t *testing.T) {
 	h.must(t, func() error { return s.Detach() })
 }
 
+// Another key begins with nonces of its own; the same one goes on.
+func TestSenderKeyChange(t *testing.T) {
+	h, _ := newRouter(t)
+	o := SenderOptions{Pin: pins(t), SignalKey: testKey}
+	s := h.openSender(t, o)
+	if err := s.raiseNonce(1<<63 - 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.maps[senderMapPolicies].Put(addressKey(viewer4), senderPolicy{Bits: 3, Nonce: 1<<63 - 1}); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.Close()
+	for _, step := range []struct {
+		key   []byte
+		reset bool
+	}{{testKey, false}, {[]byte("another key of some bytes"), true}} {
+		o.SignalKey = step.key
+		s = h.openSender(t, o)
+		n, err := s.Nonce()
+		policies, e := s.Policies()
+		if err != nil || e != nil || len(policies) != 1 || policies[0].Bits != 3 {
+			t.Fatal(policies, err, e)
+		}
+		if now := uint64(time.Now().UnixNano()); (n <= now) != step.reset || (policies[0].Nonce == 1) != step.reset {
+			t.Errorf("key %s: nonce %d, policy %+v", step.key, n, policies[0])
+		}
+		if !step.reset {
+			_ = s.Close()
+		}
+	}
+	h.must(t, func() error { return s.Detach() })
+}
+
 // What others attached stays.
 func TestDetachLeavesOthers(t *testing.T) {
 	h, _ := newRouter(t)
@@ -462,18 +495,20 @@ func TestReadersEnd(t *testing.T) {
 // The controller's own sender starts duplication, over the wire, with no daemon
 // running, and the edge's routes do not see the packet.
 func TestSignalOverTheWire(t *testing.T) {
+	wireKey := signal.GenerateKey()
 	p := newPair(t)
+	p.key = signal.EdgeKey(wireKey, "london")
 	p.open(t)
 	p.warm(t)
 	p.policy(t, 0)
 	var out *signal.Sender
 	p.source.must(t, func() (err error) {
-		out, err = signal.NewSender(testKey, addr("10.1.0.2"))
+		out, err = signal.NewSender(wireKey, addr("10.1.0.2"))
 		return err
 	})
 	defer func() { _ = out.Close() }()
 	edge := netip.MustParseAddrPort("10.1.0.1:4790")
-	nonce, err := out.Send(edge, pairViewer[0], 7)
+	nonce, err := out.Send("london", edge, pairViewer[0], 7)
 	if err != nil {
 		t.Fatal(err)
 	}

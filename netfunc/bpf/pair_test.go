@@ -47,7 +47,8 @@ func pairLoad() (perSecond int, duration time.Duration) {
 type pair struct {
 	source, a, b, viewer *host
 	pin                  string
-	clsact, egress       bool // how the sender attaches
+	key                  []byte // of signalling; nil = testKey
+	clsact, egress       bool   // how the sender attaches
 	sender               *Sender
 	receiver             *Receiver
 }
@@ -99,6 +100,9 @@ func newPair(t testing.TB) *pair {
 func (p *pair) openSender(t testing.TB) {
 	t.Helper()
 	o := SenderOptions{Pin: p.pin, Attach: []Attach{{"lan", Ingress}}, SignalKey: testKey, Clsact: p.clsact}
+	if p.key != nil {
+		o.SignalKey = p.key
+	}
 	if p.egress {
 		o.Attach = nil
 		for i := 1; i <= pairPaths; i++ {

@@ -2,6 +2,8 @@ package bpf
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -215,6 +217,9 @@ func set(spec *ebpf.CollectionSpec, values map[string]any) error {
 
 // open attaches the programs and opens the rings.
 func (s *Sender) open(programs map[string]*ebpf.Program, targets []target, o SenderOptions) error {
+	if err := s.rekey(o.SignalKey); err != nil {
+		return err
+	}
 	if err := s.raiseNonce(o.SignalNonce); err != nil {
 		return err
 	}
@@ -250,6 +255,38 @@ func (s *Sender) open(programs map[string]*ebpf.Program, targets []target, o Sen
 		}
 	}
 	return errors.Join(detachExcept(s.dir, keep), detachClsact(s.dir, clsact))
+}
+
+// rekey forgets the nonces of another key than that of the run before: what its holder sent must
+// not stop the new one. A packet of the new key from before now cannot be replayed.
+func (s *Sender) rekey(key []byte) error {
+	sum := sha256.Sum256(append([]byte("nonces "), key...))
+	is, was := binary.BigEndian.Uint64(sum[:]), uint64(0)
+	if err := s.maps[senderMapNonces].Lookup(uint32(1), &was); err != nil {
+		return fmt.Errorf("nonce: %w", err)
+	}
+	if is == was {
+		return nil
+	}
+	if was != 0 {
+		policies, err := s.Policies()
+		if err != nil {
+			return err
+		}
+		for _, p := range policies {
+			value := senderPolicy{Bits: p.Bits, Nonce: min(p.Nonce, 1)} // still signalled, and lower than any other
+			if err := s.maps[senderMapPolicies].Update(addressKey(p.Destination), value, ebpf.UpdateLock); err != nil {
+				return fmt.Errorf("policy of %s: %w", p.Destination, err)
+			}
+		}
+		if err := s.maps[senderMapNonces].Put(uint32(0), uint64(time.Now().Add(-clockAllowance).UnixNano())); err != nil {
+			return fmt.Errorf("nonce: %w", err)
+		}
+	}
+	if err := s.maps[senderMapNonces].Put(uint32(1), is); err != nil {
+		return fmt.Errorf("nonce: %w", err)
+	}
+	return nil
 }
 
 // raiseNonce raises the highest nonce that was accepted to floor.

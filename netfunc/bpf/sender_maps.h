@@ -41,9 +41,9 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2);
 	__type(key, __u32);
-	__type(value, __u64); /* highest nonce accepted */
+	__type(value, __u64); /* 0: highest nonce accepted; 1: user space's, which key it is of */
 } nonces SEC(".maps");
 
 struct {

@@ -84,7 +84,7 @@ func BenchmarkReaction(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			m, err := signal.Parse(buf[:n], key)
+			m, err := signal.Parse(buf[:n], signal.EdgeKey(key, "a"))
 			if err == nil && m.Destination == viewer.Addr() {
 				took = append(took, time.Since(began))
 				policies[m.Destination] = api.Policy{Destination: m.Destination, Paths: pathset.Set(m.Paths()), Nonce: m.Nonce}

@@ -36,6 +36,7 @@ type Config struct {
 		EdgeToken string            `yaml:"edgeToken"`
 		Operators []string          `yaml:"operators"`
 	} `yaml:"auth"`
+	Grants map[string]Grant `yaml:"grants"`
 	Signal struct {
 		Key    string        `yaml:"key"`
 		From   netip.Addr    `yaml:"from"`
@@ -67,6 +68,12 @@ type Config struct {
 	Log            config.Log    `yaml:"log"`
 }
 
+// Grant is what an edge may claim.
+type Grant struct {
+	Prefixes []netip.Prefix `yaml:"prefixes"`
+	Signal   []netip.Addr   `yaml:"signal"`
+}
+
 func defaultConfig() Config {
 	var c Config
 	p := policy.DefaultConfig()
@@ -74,6 +81,7 @@ func defaultConfig() Config {
 	c.HTTP.Rate, c.HTTP.Burst = 5000, 10000
 	c.HTTP.MaxBody, c.HTTP.MaxConnections = 1<<20, 1024
 	c.Auth.Edges, c.Auth.Operators = map[string]string{}, []string{}
+	c.Grants = map[string]Grant{}
 	c.Signal.Resend, c.Signal.Slow = p.Signal.First, p.Signal.Slow
 	c.State = "/var/lib/holocast/controller.json"
 	c.Mode = p.Mode
@@ -89,8 +97,19 @@ func defaultConfig() Config {
 
 // policy is the part of the configuration that decides.
 func (c *Config) policy() policy.Config {
+	var grants map[string]policy.Grant
+	for name, g := range c.Grants {
+		if grants == nil {
+			grants = make(map[string]policy.Grant)
+		}
+		p := policy.Grant{Prefixes: g.Prefixes}
+		for _, a := range g.Signal {
+			p.Signal = append(p.Signal, netip.PrefixFrom(a, a.BitLen()))
+		}
+		grants[name] = p
+	}
 	return policy.Config{
-		Mode: c.Mode,
+		Mode: c.Mode, Grants: grants,
 		Trigger: policy.Trigger{Interval: c.Trigger.Interval, Count: c.Trigger.Count, Silence: c.Trigger.Silence,
 			Merge: c.Trigger.Merge, Live: c.Trigger.Live},
 		Redirect:       policy.Redirect{Margin: c.Redirect.Margin, Gain: c.Redirect.Gain, Hold: c.Redirect.Hold, Follow: c.Redirect.Follow},

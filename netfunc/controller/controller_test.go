@@ -186,7 +186,7 @@ func TestSpoofedSignalling(t *testing.T) {
 	dst := netip.MustParseAddr(viewer)
 	future := uint64(time.Now().Add(time.Hour).UnixNano())
 	spoofed, _ := signal.Message{Destination: dst, Policy: signal.TurnOff, Nonce: future}.Append(nil, bytes.Repeat([]byte{1}, 32))
-	old, _ := signal.Message{Destination: dst, Policy: signal.TurnOff, Nonce: 1}.Append(nil, key)
+	old, _ := signal.Message{Destination: dst, Policy: signal.TurnOff, Nonce: 1}.Append(nil, signal.EdgeKey(key, "a"))
 	attack := func() {
 		for _, b := range [][]byte{spoofed, old, old[:40], append(bytes.Clone(old), 0), []byte("HCSG"), nil} {
 			_, _ = attacker.Write(b)
@@ -218,8 +218,8 @@ func TestSignalsUntilApplied(t *testing.T) {
 	t.Parallel()
 	p := start(t, workDir(t), "signal:\n  resend: 5ms\n")
 	edges := newPair(t, p.client())
-	ahead, _ := signal.Message{Destination: netip.MustParseAddr("10.9.0.99"), Policy: 0, Nonce: uint64(time.Now().Add(time.Hour).UnixNano())}.Append(nil, key)
-	if _, err := edges.guard.Accept(ahead, key); err != nil {
+	ahead, _ := signal.Message{Destination: netip.MustParseAddr("10.9.0.99"), Policy: 0, Nonce: uint64(time.Now().Add(time.Hour).UnixNano())}.Append(nil, signal.EdgeKey(key, "a"))
+	if _, err := edges.guard.Accept(ahead, signal.EdgeKey(key, "a")); err != nil {
 		t.Fatal(err)
 	}
 	edges.hello()

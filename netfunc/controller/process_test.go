@@ -237,7 +237,7 @@ func (p *pair) receive() {
 			p.mu.Unlock()
 			continue
 		}
-		m, err := p.guard.Accept(b[:n], key)
+		m, err := p.guard.Accept(b[:n], signal.EdgeKey(key, "a"))
 		if err != nil {
 			p.refused[err]++
 			p.mu.Unlock()

@@ -161,7 +161,7 @@ func (c *controller) set(paths pathset.Set, state api.State, generation uint64) 
 	if policy == 0 {
 		policy = signal.TurnOff
 	}
-	nonce, err := c.sender.Send(to, viewerAddr, policy)
+	nonce, err := c.sender.Send("near", to, viewerAddr, policy)
 	if err != nil {
 		c.s.t.Fatal(err)
 	}
@@ -399,11 +399,12 @@ func TestSignalsRefused(t *testing.T) {
 		}
 		return b
 	}
-	good := message(now, c.key)
+	good := message(now, signal.EdgeKey(c.key, "near"))
 	binary.BigEndian.PutUint16(good[6:], 1) // reserved
 	for _, b := range [][]byte{
 		message(now+1, []byte("another key of 32 bytes in all..")),
-		message(1, c.key),
+		message(now+1, signal.EdgeKey(c.key, "far")),
+		message(1, signal.EdgeKey(c.key, "near")),
 		good,
 		[]byte("HCSG"),
 	} {
@@ -411,7 +412,7 @@ func TestSignalsRefused(t *testing.T) {
 	}
 	st := near.until("refused", func(st *Status) bool {
 		g := st.Sender.Signals
-		return g.Spoofed == 1 && g.Replayed == 1 && g.Malformed == 2
+		return g.Spoofed == 2 && g.Replayed == 1 && g.Malformed == 2
 	})
 	if p := st.Sender.Policies; len(p) != 1 || p[0].Paths != pathset.Of(1, 2) || st.Sender.Signals.Applied != 1 {
 		t.Errorf("policies %+v, signals %+v", p, st.Sender.Signals)

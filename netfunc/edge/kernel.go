@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"holocast/netfunc/bpf"
+	"holocast/netfunc/signal"
 )
 
 // kernel is what the edge has in the kernel. It outlives the edge; the edge takes it over.
@@ -142,7 +143,7 @@ func (k *kernel) open() error {
 	}
 	if len(attach) > 0 {
 		sender, err = bpf.OpenSender(bpf.SenderOptions{
-			Pin: k.cfg.Pin, Attach: attach, SignalKey: k.key, SignalPort: k.cfg.Signal.Port,
+			Pin: k.cfg.Pin, Attach: attach, SignalKey: k.signalKey(), SignalPort: k.cfg.Signal.Port,
 			UplinkMin: k.cfg.Uplink.Min, UplinkMax: k.cfg.Uplink.Max,
 			MaxPolicies: k.cfg.Sender.MaxPolicies, FlowLabel: k.cfg.Sender.FlowLabel, Clsact: k.cfg.Sender.Clsact,
 		})
@@ -157,6 +158,14 @@ func (k *kernel) open() error {
 	defer k.mu.Unlock()
 	k.sender, k.receiver, k.attached = sender, receiver, devices
 	return nil
+}
+
+// signalKey is the key of signalling packets for this edge; nil without one.
+func (k *kernel) signalKey() []byte {
+	if k.key == nil {
+		return nil
+	}
+	return signal.EdgeKey(k.key, k.cfg.Name)
 }
 
 // close ends the readers and leaves everything running.

@@ -23,6 +23,11 @@ func GenerateKey() []byte {
 	return k
 }
 
+// EdgeKey is the key of the messages for one edge, derived from the one that all have in common:
+// HMAC-SHA256 with that key over "edge" and the edge's name. A message for one edge is
+// spoofed to any other.
+func EdgeKey(key []byte, edge string) []byte { return appendMAC(nil, []byte("edge "+edge), key) }
+
 // ReadKey reads a key file: hexadecimal digits, white space around them ignored.
 func ReadKey(path string) ([]byte, error) {
 	b, err := os.ReadFile(path)

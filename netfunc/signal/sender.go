@@ -1,8 +1,8 @@
 package signal
 
 import (
+	"bytes"
 	"fmt"
-	"math"
 	"net"
 	"net/netip"
 	"sync"
@@ -17,7 +17,7 @@ type Sender struct {
 
 	mu   sync.Mutex
 	key  []byte
-	last uint64 // nonce
+	last map[string]uint64 // nonces, by the name of the edge
 }
 
 // NewSender opens a socket for signalling packets that are signed with key. It sends
@@ -41,7 +41,7 @@ func NewSender(key []byte, local netip.Addr) (*Sender, error) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("signalling socket: set ToS 0x%02x: %w", ToS, err)
 	}
-	return &Sender{key: key, conn: conn}, nil
+	return &Sender{key: key, conn: conn, last: map[string]uint64{}}, nil
 }
 
 func checkKey(key []byte) error {
@@ -51,13 +51,16 @@ func checkKey(key []byte) error {
 	return nil
 }
 
-// SetKey makes the messages that follow be signed with key.
+// SetKey makes the messages that follow be signed with key. Another key begins with new nonces.
 func (s *Sender) SetKey(key []byte) error {
 	if err := checkKey(key); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !bytes.Equal(s.key, key) {
+		clear(s.last)
+	}
 	s.key = key
 	return nil
 }
@@ -65,9 +68,9 @@ func (s *Sender) SetKey(key []byte) error {
 // Close closes the socket.
 func (s *Sender) Close() error { return s.conn.Close() }
 
-// Send sets the policy of destination at the edge whose signalling address is to,
-// and returns the nonce that it used.
-func (s *Sender) Send(to netip.AddrPort, destination netip.Addr, policy uint8) (nonce uint64, err error) {
+// Send sets the policy of destination at an edge, whose signalling address is to, and returns the
+// nonce that it used.
+func (s *Sender) Send(edge string, to netip.AddrPort, destination netip.Addr, policy uint8) (nonce uint64, err error) {
 	if !to.Addr().Unmap().Is4() {
 		return 0, fmt.Errorf("signalling is sent over IPv4, not to %s", to)
 	}
@@ -75,25 +78,37 @@ func (s *Sender) Send(to netip.AddrPort, destination netip.Addr, policy uint8) (
 	// nonces and none is refused for having been overtaken here.
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last = max(s.last+1, uint64(time.Now().UnixNano()))
-	b, err := Message{Destination: destination, Policy: policy, Nonce: s.last}.Append(make([]byte, 0, Size), s.key)
+	nonce = max(s.last[edge]+1, uint64(time.Now().UnixNano()))
+	s.last[edge] = nonce
+	b, err := Message{Destination: destination, Policy: policy, Nonce: nonce}.Append(make([]byte, 0, Size), EdgeKey(s.key, edge))
 	if err != nil {
 		return 0, err
 	}
 	if _, err := s.conn.WriteToUDPAddrPort(b, netip.AddrPortFrom(to.Addr().Unmap(), to.Port())); err != nil {
-		return s.last, fmt.Errorf("signalling to %s: %w", to, err)
+		return nonce, fmt.Errorf("signalling to %s: %w", to, err)
 	}
-	return s.last, nil
+	return nonce, nil
 }
 
-// Exceed makes the nonces that follow greater than nonce: what an edge accepted from
-// an earlier run whose clock was ahead. A nonce that is not a time before the year 2262 is refused, since hardly any would be left above it.
-func (s *Sender) Exceed(nonce uint64) error {
-	if nonce > math.MaxInt64 {
-		return fmt.Errorf("nonce %d is not a time: the edge's signalling key must be changed", nonce)
+// MaxAhead is how far the nonces of an edge may be ahead of this clock.
+const MaxAhead = 24 * time.Hour
+
+// Exceed makes the nonces for an edge that follow greater than nonce: what the edge accepted from an
+// earlier run whose clock was ahead. One that is further ahead than MaxAhead is an error: no controller of
+// this key has sent it.
+func (s *Sender) Exceed(edge string, nonce uint64) error {
+	if nonce > uint64(time.Now().Add(MaxAhead).UnixNano()) {
+		return fmt.Errorf("nonce %d of edge %s is more than %s ahead: the signalling key must be changed", nonce, edge, MaxAhead)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last = max(s.last, nonce)
+	s.last[edge] = max(s.last[edge], nonce)
 	return nil
+}
+
+// Forget drops what is known of the nonces of an edge that is gone.
+func (s *Sender) Forget(edge string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.last, edge)
 }

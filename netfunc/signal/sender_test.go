@@ -60,12 +60,12 @@ func TestSender(t *testing.T) {
 	var g Guard
 	before := uint64(time.Now().UnixNano())
 	for _, dst := range []netip.Addr{netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("2001:db8::7")} {
-		nonce, err := s.Send(to, dst, 0x1f)
+		nonce, err := s.Send("a", to, dst, 0x1f)
 		if err != nil {
 			t.Fatal(err)
 		}
 		b, tos := receive(t, conn)
-		m, err := g.Accept(b, testKey())
+		m, err := g.Accept(b, EdgeKey(testKey(), "a"))
 		if err != nil || m != (Message{dst, 0x1f, nonce}) || nonce < before {
 			t.Errorf("%+v, %v; nonce %d", m, err, nonce)
 		}
@@ -88,7 +88,7 @@ func TestSenderKeepsOrder(t *testing.T) {
 	for range senders {
 		wg.Go(func() {
 			for range each {
-				if _, err := s.Send(to, netip.MustParseAddr("192.0.2.7"), 1); err != nil {
+				if _, err := s.Send("a", to, netip.MustParseAddr("192.0.2.7"), 1); err != nil {
 					t.Error(err)
 				}
 			}
@@ -98,7 +98,7 @@ func TestSenderKeepsOrder(t *testing.T) {
 	var g Guard
 	for i := range senders * each {
 		b, _ := receive(t, conn)
-		if _, err := g.Accept(b, testKey()); err != nil {
+		if _, err := g.Accept(b, EdgeKey(testKey(), "a")); err != nil {
 			t.Fatalf("packet %d: %v", i, err)
 		}
 	}
@@ -115,16 +115,52 @@ func TestSenderExceed(t *testing.T) {
 	for name, c := range map[string]struct {
 		nonce uint64
 		ok    bool
-	}{"an hour ahead": {ahead, true}, "far behind": {5, true}, "no time": {math.MaxUint64, false}} {
-		if err := s.Exceed(c.nonce); (err == nil) != c.ok {
+	}{"an hour ahead": {ahead, true}, "far behind": {5, true}, "no time": {math.MaxUint64, false}, "2262": {math.MaxInt64, false}, "two days ahead": {uint64(time.Now().Add(48 * time.Hour).UnixNano()), false}} {
+		if err := s.Exceed("a", c.nonce); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for range 2 {
-		nonce, err := s.Send(to, netip.MustParseAddr("192.0.2.7"), 1)
+		nonce, err := s.Send("a", to, netip.MustParseAddr("192.0.2.7"), 1)
 		if err != nil || nonce <= ahead || nonce > ahead+10 {
 			t.Errorf("nonce %d, %v; want just above %d", nonce, err, ahead)
 		}
+	}
+}
+
+// What one edge says of nonces is nothing to the others, and another key begins anew.
+func TestSenderNoncesArePerEdge(t *testing.T) {
+	conn, to := edge(t)
+	s, err := NewSender(testKey(), netip.Addr{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	ahead := uint64(time.Now().Add(time.Hour).UnixNano())
+	if err := s.Exceed("a", ahead); err != nil {
+		t.Fatal(err)
+	}
+	send := func(edge string) uint64 {
+		nonce, err := s.Send(edge, to, netip.MustParseAddr("192.0.2.7"), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := receive(t, conn)
+		for other, good := range map[string]bool{edge: true, "c": false} {
+			if _, err := Parse(b, EdgeKey(s.key, other)); (err == nil) != good {
+				t.Errorf("message for %s at %s: %v", edge, other, err)
+			}
+		}
+		return nonce
+	}
+	if send("a") != ahead+1 || send("b") >= ahead {
+		t.Error("the nonces of b follow those of a")
+	}
+	if err := s.SetKey(GenerateKey()); err != nil {
+		t.Fatal(err)
+	}
+	if send("a") >= ahead {
+		t.Error("another key goes on with the nonces of the one before")
 	}
 }
 
@@ -141,7 +177,7 @@ func TestSenderErrors(t *testing.T) {
 	}
 	defer func() { _ = s.Close() }()
 	for _, to := range []string{"[2001:db8::1]:4790", "0.0.0.0:0"} {
-		if _, err := s.Send(netip.MustParseAddrPort(to), netip.MustParseAddr("192.0.2.7"), 1); err == nil {
+		if _, err := s.Send("a", netip.MustParseAddrPort(to), netip.MustParseAddr("192.0.2.7"), 1); err == nil {
 			t.Errorf("sent to %s", to)
 		}
 	}

@@ -24,7 +24,7 @@ import (
 //	 6  reserved u16 = 0
 //	 8  nonce u64: UNIX time in nanoseconds, strictly increasing
 //	16  destination, 16 bytes: IPv6, or IPv4 mapped into it (RFC 4291 §2.5.5.2)
-//	32  HMAC-SHA256 over bytes 0 to 31
+//	32  HMAC-SHA256 over bytes 0 to 31, with the EdgeKey of the edge that it is for
 const (
 	Size    = 64
 	Version = 1

@@ -249,7 +249,7 @@ func (p *Plane) send(now time.Time, signals []policy.Signal) {
 		if bits == 0 {
 			bits = signal.TurnOff
 		}
-		nonce, err := p.signals.Send(s.To, s.Destination, bits)
+		nonce, err := p.signals.Send(s.Edge, s.To, s.Destination, bits)
 		if err != nil {
 			p.counts.SignalsFailed++
 			if now.Sub(p.sendErr[s.Edge]) >= quietFailure {
@@ -310,6 +310,7 @@ func (p *Plane) Leave(ctx context.Context, edge string) (err error) {
 	unconfirmed := p.applied(ctx, changed)
 	p.event(func(now time.Time) {
 		err = p.engine.Leave(now, edge)
+		p.signals.Forget(edge)
 		for w := range p.watchers {
 			if w.edge == edge {
 				signalled(w.C)
@@ -352,7 +353,7 @@ func (p *Plane) Report(edge string, r api.Report) (err error) {
 		}
 		if p.engine.Known(edge) {
 			// An earlier run whose clock was ahead may have numbered higher.
-			if e := p.signals.Exceed(highest); e != nil {
+			if e := p.signals.Exceed(edge, highest); e != nil {
 				p.conf.Log.Error("signalling", "edge", edge, "err", e)
 			}
 		}

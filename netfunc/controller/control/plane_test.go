@@ -190,7 +190,7 @@ func TestTicks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := signal.Parse(b[:n], p.conf.Key)
+		m, err := signal.Parse(b[:n], signal.EdgeKey(p.conf.Key, "a"))
 		if err != nil || m.Paths() != 0b11 {
 			t.Fatalf("%+v, %v", m, err)
 		}

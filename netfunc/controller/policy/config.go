@@ -3,6 +3,9 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
 	"time"
 
 	"holocast/netfunc/api"
@@ -15,13 +18,36 @@ type Config struct {
 	Redirect Redirect
 	Signal   Resend
 
-	ReportInterval time.Duration // an edge that is silent for three is lost
-	Rearm          time.Duration // from a start or the single path to the next trigger
-	End            time.Duration // a flow without uplink for so long has ended
-	Forget         time.Duration // and is forgotten after so long
+	ReportInterval time.Duration    // an edge that is silent for three is lost
+	Rearm          time.Duration    // from a start or the single path to the next trigger
+	End            time.Duration    // a flow without uplink for so long has ended
+	Forget         time.Duration    // and is forgotten after so long
+	Grants         map[string]Grant // of edges by their names; nil = each may claim anything
 	MaxFlows       int
 	MaxEdges       int
 	KeepDecisions  int
+}
+
+// Grant is what an edge may claim in its hello.
+type Grant struct {
+	Prefixes []netip.Prefix // that towards and behind lie in
+	Signal   []netip.Prefix // that its signalling address is in
+}
+
+// allows returns what of a hello is not granted, in one sentence.
+func (g Grant) allows(h api.Edge) error {
+	for _, p := range slices.Concat(h.Towards, h.Behind) {
+		if p.Addr().Is4In6() {
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		}
+		if !slices.ContainsFunc(g.Prefixes, func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) }) {
+			return fmt.Errorf("prefix %s is not granted to edge %s", p, h.Name)
+		}
+	}
+	if a := h.Signal.Addr().Unmap(); h.Role.Sends() && !slices.ContainsFunc(g.Signal, func(q netip.Prefix) bool { return q.Contains(a) }) {
+		return fmt.Errorf("signalling address %s is not granted to edge %s", a, h.Name)
+	}
+	return nil
 }
 
 // Trigger says when a flow is in trouble (Qian et al., section III.A, steps 1 and 2).
@@ -98,10 +124,28 @@ func (c Config) Validate() error {
 		return errors.New("end must be above trigger.interval and trigger.silence")
 	case c.Forget < c.End:
 		return errors.New("forget must be at least end")
+	case c.Grants != nil && c.grantsWrong() != "":
+		return errors.New(c.grantsWrong())
 	case c.MaxFlows < 1 || c.MaxEdges < 1 || c.KeepDecisions < 1:
 		return errors.New("maxFlows, maxEdges and keepDecisions must be at least 1")
 	}
 	return nil
+}
+
+// grantsWrong is what is wrong with the grants; "" = nothing.
+func (c Config) grantsWrong() string {
+	for _, name := range slices.Sorted(maps.Keys(c.Grants)) {
+		g := c.Grants[name]
+		if !EdgeName(name) {
+			return fmt.Sprintf("grants: %.80q is not the name of an edge: 1 to 64 letters, digits, '.', '_' or '-'", name)
+		}
+		for _, p := range slices.Concat(g.Prefixes, g.Signal) {
+			if p != p.Masked() || !p.IsValid() || p.Addr().Is4In6() {
+				return fmt.Sprintf("grants.%s: %s is not a prefix such as 10.9.0.0/24", name, p)
+			}
+		}
+	}
+	return ""
 }
 
 func knownMode(m api.Mode) bool {

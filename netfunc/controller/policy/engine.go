@@ -53,6 +53,7 @@ var (
 	ErrNoPathLeft  = errors.New("the elimination would leave no path")
 	ErrInvalid     = errors.New("invalid")
 	ErrFull        = errors.New("no room for another")
+	ErrForbidden   = errors.New("not granted")
 	ErrUnconfirmed = errors.New("a sender has not reported that it stopped to duplicate")
 )
 
@@ -84,6 +85,9 @@ func (e *Engine) Hello(now time.Time, h api.Edge) error {
 	if err := CheckEdge(h); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
+	if err := e.granted(h); err != nil {
+		return err
+	}
 	old := e.edges[h.Name]
 	if old == nil && len(e.edges) >= e.conf.MaxEdges {
 		return fmt.Errorf("%w edge: maxEdges is %d", ErrFull, e.conf.MaxEdges)
@@ -103,6 +107,21 @@ func (e *Engine) Hello(now time.Time, h api.Edge) error {
 	}
 	e.settle(now, reason)
 	e.at(now.Add(e.conf.ReportInterval))
+	return nil
+}
+
+// granted returns why an edge may not say what it does.
+func (e *Engine) granted(h api.Edge) error {
+	if e.conf.Grants == nil {
+		return nil
+	}
+	g, ok := e.conf.Grants[h.Name]
+	if !ok {
+		return fmt.Errorf("%w: nothing is granted to edge %s", ErrForbidden, h.Name)
+	}
+	if err := g.allows(h); err != nil {
+		return fmt.Errorf("%w: %w", ErrForbidden, err)
+	}
 	return nil
 }
 
@@ -286,6 +305,10 @@ func (e *Engine) Uplink(now time.Time, name string, seen []api.Observation) erro
 			return fmt.Errorf("%w: source %s of an observation is not an address and port", ErrInvalid, o.Source)
 		}
 		f := e.flows[dst]
+		if covers(c.Towards, dst) < 0 && covers(c.Behind, dst) < 0 && e.conf.Grants != nil {
+			e.ignored++ // not the edge's viewer
+			continue
+		}
 		if f == nil {
 			if !e.covered(dst) {
 				e.ignored++

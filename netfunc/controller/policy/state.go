@@ -40,6 +40,9 @@ func (e *Engine) Restore(now time.Time, s State) error {
 		if err := CheckEdge(k.Edge); err != nil {
 			return fmt.Errorf("edge %.80q: %w", k.Name, err)
 		}
+		if e.granted(k.Edge) != nil {
+			continue // no longer: it says hello again, and is refused
+		}
 		k.Policies = nil
 		e.edges[k.Name] = &edge{EdgeStatus: k, heard: now, hello: now}
 	}

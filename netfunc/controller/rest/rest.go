@@ -197,6 +197,8 @@ func problem(err error) *api.Problem {
 		return &api.Problem{Type: api.TypeUnknownFlow, Title: "Unknown flow", Status: http.StatusNotFound, Detail: err.Error()}
 	case errors.Is(err, policy.ErrStale):
 		return &api.Problem{Type: api.TypeStale, Title: "Stale generation", Status: http.StatusConflict, Detail: err.Error()}
+	case errors.Is(err, policy.ErrForbidden):
+		return &api.Problem{Status: http.StatusForbidden, Detail: err.Error()}
 	case errors.Is(err, policy.ErrUnconfirmed):
 		return &api.Problem{Type: api.TypeUnconfirmed, Title: "Unconfirmed", Status: http.StatusConflict, Detail: err.Error()}
 	case errors.Is(err, policy.ErrPinned), errors.Is(err, policy.ErrNotReceiver), errors.Is(err, policy.ErrNoPathLeft):

@@ -120,7 +120,7 @@ func (c *controller) signalled() (signal.Message, error) {
 	if err != nil {
 		return signal.Message{}, err
 	}
-	return signal.Parse(b[:n], key)
+	return signal.Parse(b[:n], signal.EdgeKey(key, "a"))
 }
 
 var (
