@@ -101,6 +101,13 @@ type Policy struct {
 	Nonce uint64 `json:"nonce,string"`
 }
 
+// MaxPolicies is the most policies that fit into a report of the controller's usual limit, 1 MiB, beside
+// the flows of a receiver.
+const MaxPolicies = 6144
+
+// MaxFlows is the most destinations that the kernel of a receiver holds.
+const MaxFlows = 1024
+
 // Route is where plain routing takes the packets to a destination.
 type Route struct {
 	Destination netip.Addr `json:"destination"`

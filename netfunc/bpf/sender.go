@@ -433,6 +433,25 @@ func (s *Sender) RemovePolicy(dst netip.Addr) error {
 	return nil
 }
 
+// RemoveOff forgets the destinations that are off, but for those that keep reports, so that they take no
+// room from others. One that a signalling packet turns on meanwhile may be forgotten, too: whoever signals
+// must look at what is in force.
+func (s *Sender) RemoveOff(keep func(netip.Addr) bool) error {
+	policies, err := s.Policies()
+	if err != nil {
+		return err
+	}
+	for _, p := range policies {
+		if p.Bits != 0 || keep(p.Destination) {
+			continue
+		}
+		if err := s.RemovePolicy(p.Destination); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Policies lists the policy map, off included, ordered by destination.
 func (s *Sender) Policies() ([]Policy, error) {
 	var (

@@ -264,6 +264,36 @@ func TestSignalPolicyMapFull(t *testing.T) {
 	}
 }
 
+// What is off makes room for others, unless it is to be kept.
+func TestRemoveOff(t *testing.T) {
+	b := newSignalBench(t, SenderOptions{MaxPolicies: 2})
+	nonce := uint64(200)
+	told := func(dst netip.Addr, bits uint8) {
+		nonce++
+		b.run(t, senderProgDuplicate, b.signalFrame(message(t, testKey, signal.Message{Destination: dst, Policy: bits, Nonce: nonce})).frame(), skb{})
+	}
+	kept, other := addr("198.51.100.1"), addr("198.51.100.2")
+	told(kept, signal.TurnOff)
+	told(other, signal.TurnOff)
+	told(viewer4, 3)
+	if _, ok := b.policyOf(t, viewer4); ok {
+		t.Fatal("there was room")
+	}
+	if err := b.RemoveOff(func(a netip.Addr) bool { return a == kept }); err != nil {
+		t.Fatal(err)
+	}
+	told(viewer4, 3)
+	if p, _ := b.policyOf(t, viewer4); p.Bits != 3 {
+		t.Errorf("%+v", p)
+	}
+	if err := b.RemoveOff(func(netip.Addr) bool { return false }); err != nil {
+		t.Fatal(err)
+	}
+	if policies, err := b.Policies(); err != nil || len(policies) != 1 || policies[0].Destination != viewer4 {
+		t.Errorf("%+v, %v", policies, err)
+	}
+}
+
 // Without a key no signal is good, not even one with an HMAC of the empty key.
 func TestSignalWithoutKey(t *testing.T) {
 	b := newBench(t, SenderOptions{})

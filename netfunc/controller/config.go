@@ -137,8 +137,10 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("http.listen %s is open to others: set auth.token or http.clientCA, or listen on 127.0.0.1", c.HTTP.Listen)
 	case c.HTTP.Rate < 0 || (c.HTTP.Rate > 0 && c.HTTP.Burst < 1):
 		return errors.New("http.rate must not be negative, and http.burst must be at least 1")
-	case c.HTTP.MaxBody < 1024:
-		return errors.New("http.maxBody must be at least 1024")
+	case c.MaxFlows > api.MaxFlows:
+		return fmt.Errorf("maxFlows %d is more than %d, which the kernel of a receiver holds", c.MaxFlows, api.MaxFlows)
+	case c.HTTP.MaxBody < bodyAtLeast+bodyPerFlow*int64(c.MaxFlows):
+		return fmt.Errorf("http.maxBody must be at least %d, for the reports of %d flows (maxFlows)", bodyAtLeast+bodyPerFlow*int64(c.MaxFlows), c.MaxFlows)
 	case c.HTTP.MaxConnections < 2:
 		return errors.New("http.maxConnections must be at least 2")
 	case c.Signal.Key == "":
@@ -163,6 +165,13 @@ func (c *Config) Validate() error {
 func (c *Config) certificate() service.CertificateFiles {
 	return service.CertificateFiles{Certificate: c.HTTP.Certificate, Key: c.HTTP.Key, Section: "http"}
 }
+
+// bodyPerFlow is what a report says of one flow at most, bytes: its policy, its route, and that it is ready;
+// bodyAtLeast is the rest.
+const (
+	bodyPerFlow = 256
+	bodyAtLeast = 64 << 10
+)
 
 func loopback(host string) bool {
 	a, err := netip.ParseAddr(host)

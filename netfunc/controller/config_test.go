@@ -62,6 +62,8 @@ func TestValidate(t *testing.T) {
 		"auth.operators":       func(c *Config) { c.Auth.Operators = []string{"x"} },
 		"http.burst":           func(c *Config) { c.HTTP.Burst = 0 },
 		"http.maxBody":         func(c *Config) { c.HTTP.MaxBody = 1 },
+		"maxFlows 1025":        func(c *Config) { c.MaxFlows = 1025 },
+		"at least 327680":      func(c *Config) { c.HTTP.MaxBody = 327679 },
 		"http.maxConnections":  func(c *Config) { c.HTTP.MaxConnections = 1 },
 		"signal.key":           func(c *Config) { c.Signal.Key = "" },
 		"signal.from":          func(c *Config) { _ = c.Signal.From.UnmarshalText([]byte("::1")) },

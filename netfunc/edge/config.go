@@ -258,6 +258,9 @@ func (c *Config) validateSender() error {
 	if len(c.Sender.Attach) == 0 {
 		return errors.New("sender.attach: at least one interface is needed whose packets are duplicated")
 	}
+	if c.Sender.MaxPolicies == 0 || c.Sender.MaxPolicies > api.MaxPolicies {
+		return fmt.Errorf("sender.maxPolicies %d is not 1 to %d, which a report holds", c.Sender.MaxPolicies, api.MaxPolicies)
+	}
 	for n, a := range c.Sender.Attach {
 		if a.Interface == "" {
 			return fmt.Errorf("sender.attach[%d].interface is missing", n)
@@ -293,6 +296,9 @@ func (c *Config) validateReceiver() error {
 }
 
 func (c *Config) validateFlows() error {
+	if len(c.Flows) > bpf.MaxFlows {
+		return fmt.Errorf("flows: %d are more than %d, which the kernel holds", len(c.Flows), bpf.MaxFlows)
+	}
 	seen := map[netip.Addr]bool{}
 	for n, f := range c.Flows {
 		where := fmt.Sprintf("flows[%d]", n)

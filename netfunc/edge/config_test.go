@@ -62,6 +62,8 @@ func TestValidate(t *testing.T) {
 		"nothing attached": {onePath + "role: sender", "sender.attach: at least one interface is needed"},
 		"direction":        {onePath + "role: sender\nsender: {attach: [{interface: lan0, direction: in}]}", `sender.attach[0].direction "in" is not ingress or egress`},
 		"receiver attach":  {gets + "sender: {attach: [{interface: lan0}]}", "sender.attach is set, but the role is receiver"},
+		"no policies":      {onePath + "role: sender\nsender: {attach: [{interface: lan0}], maxPolicies: 0}", "sender.maxPolicies 0 is not 1 to 6144"},
+		"many policies":    {onePath + "role: sender\nsender: {attach: [{interface: lan0}], maxPolicies: 6145}", "sender.maxPolicies 6145 is not 1 to 6144"},
 		"dscp":             {gets + "receiver: {dscp: 64}", "receiver.dscp 64 is not 0 to 63"},
 		"stale":            {gets + "receiver: {stale: 1ms}", "receiver.stale 1ms is not 10ms to 30s"},
 		"table":            {gets + "receiver: {tableSize: 0}", "receiver.tableSize 0 is not 1 to"},

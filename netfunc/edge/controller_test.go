@@ -303,6 +303,15 @@ func TestController(t *testing.T) {
 	}
 }
 
+// TestOffLeaves: a destination that is off takes no room in the policy map.
+func TestOffLeaves(t *testing.T) {
+	_, c, near, _ := controlled(t, quickly)
+	c.applied(c.set(pathset.Of(1, 2), api.Duplicating, 1))
+	near.until("on", func(st *Status) bool { return len(st.Sender.Policies) == 1 })
+	c.applied(c.set(0, api.Armed, 1))
+	near.until("off", func(st *Status) bool { return len(st.Sender.Policies) == 0 && st.Sender.Signals.Applied == 2 })
+}
+
 // TestRoutes: the controller learns where plain routing takes the flows that are left to it.
 func TestRoutes(t *testing.T) {
 	s, c, _, _ := controlled(t, quickly)

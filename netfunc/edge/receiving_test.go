@@ -33,6 +33,13 @@ func newReceiving(t *testing.T, text string, controlled bool) *receiving {
 	return r
 }
 
+// TestMaxFlows: the controller knows how many flows the kernel holds.
+func TestMaxFlows(t *testing.T) {
+	if api.MaxFlows != bpf.MaxFlows {
+		t.Errorf("the kernel holds %d flows, the controller may have %d", bpf.MaxFlows, api.MaxFlows)
+	}
+}
+
 // TestInstall: the kernel learns of more paths at once, and of fewer when nothing is under
 // way on them any more.
 func TestInstall(t *testing.T) {

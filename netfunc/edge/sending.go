@@ -98,13 +98,10 @@ func (s *sending) settle() error {
 		}
 		signalled := map[netip.Addr]bool{}
 		for _, p := range policies {
-			static := slices.ContainsFunc(s.cfg.Flows, func(f Flow) bool {
-				return f.Destination == p.Destination && len(f.Paths) > 0 && s.cfg.outbound(f.Destination)
-			})
 			switch {
 			case s.reporter != nil && p.Nonce > 0:
 				signalled[p.Destination] = true
-			case !static:
+			case !s.static(p.Destination):
 				if err := k.RemovePolicy(p.Destination); err != nil {
 					return fmt.Errorf("policy of %s: %w", p.Destination, err)
 				}
@@ -118,7 +115,15 @@ func (s *sending) settle() error {
 				return fmt.Errorf("policy of %s: %w", f.Destination, err)
 			}
 		}
-		return s.retire(k)
+		return errors.Join(k.RemoveOff(s.static), s.retire(k))
+	})
+}
+
+// static reports whether the configuration has a path set for a destination. Where the controller turned it off,
+// that is remembered, for the configuration would turn it on at the next start.
+func (s *sending) static(destination netip.Addr) bool {
+	return slices.ContainsFunc(s.cfg.Flows, func(f Flow) bool {
+		return f.Destination == destination && len(f.Paths) > 0 && s.cfg.outbound(destination)
 	})
 }
 
@@ -161,11 +166,16 @@ func (s *sending) signals(ctx context.Context) {
 		if err != nil {
 			return err
 		}
+		if in.Bits == 0 || in.Full {
+			if err := k.RemoveOff(s.static); err != nil {
+				s.log.Error("destinations that are off not removed", "err", err)
+			}
+		}
 		if s.reporter != nil {
 			s.reporter.Soon()
 		}
 		if in.Full {
-			s.log.Error("signalled policy has no room: raise sender.maxPolicies and detach once", "destination", in.Destination)
+			s.log.Error("signalled policy had no room: if this goes on, raise sender.maxPolicies and detach once", "destination", in.Destination)
 			return nil
 		}
 		s.log.Info("policy signalled", "destination", in.Destination, "paths", pathset.Set(in.Bits), "from", in.Source, "nonce", in.Nonce)
