@@ -48,6 +48,8 @@ type Plane struct {
 	counts   Counts
 	saveErr  error
 	sendErr  map[string]time.Time // when a failure to reach an edge was last logged
+
+	fullLogged time.Time // when it was last logged that flows find no room
 }
 
 // Counts are what a Plane has done since it started.
@@ -228,6 +230,10 @@ func (p *Plane) event(do func(now time.Time)) {
 	for _, d := range fx.Decisions {
 		p.counts.Decisions[d.Kind]++
 	}
+	full := fx.Full && now.Sub(p.fullLogged) >= quietFailure
+	if full {
+		p.fullLogged = now
+	}
 	next := p.engine.Next()
 	sooner := !next.IsZero() && (p.planned.IsZero() || next.Before(p.planned))
 	p.mu.Unlock()
@@ -236,6 +242,9 @@ func (p *Plane) event(do func(now time.Time)) {
 	}
 	if fx.Durable {
 		signalled(p.save)
+	}
+	if full {
+		p.conf.Log.Warn("viewers are ignored: maxFlows flows are in use", "maxFlows", p.conf.Policy.MaxFlows)
 	}
 	for _, d := range fx.Decisions { // not under the lock: the log may be slow
 		p.write(d)

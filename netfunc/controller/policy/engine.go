@@ -33,6 +33,7 @@ type Effects struct {
 	Flows     []netip.Addr // changed, made or forgotten; a destination may repeat
 	Decisions []api.Decision
 	Durable   bool // the state to keep over a restart changed
+	Full      bool // a flow found no room
 }
 
 // Signal is a signalling packet to send. Sent is to be called for it.
@@ -576,9 +577,43 @@ func (e *Engine) plan() {
 	}
 }
 
+// displace forgets, of the flows that have not proven themselves, the one whose viewer has been silent
+// for longest, and reports whether there was one. So forged sources of single packets displace
+// each other, and not a viewer that goes on sending.
+func (e *Engine) displace() bool {
+	var oldest *flow
+	for _, f := range e.flows {
+		if e.proven(f) || oldest != nil && !f.seen.Before(oldest.seen) {
+			continue
+		}
+		oldest = f
+	}
+	if oldest == nil {
+		return false
+	}
+	delete(e.flows, oldest.Destination)
+	e.touch(oldest)
+	return true
+}
+
+// proven reports whether a flow is to be kept: an operator set it, it has paths, or one of its viewers sent as many
+// packets as make a flow live.
+func (e *Engine) proven(f *flow) bool {
+	if f.set || f.Paths != 0 || !f.Applied {
+		return true
+	}
+	for _, m := range f.meters {
+		if m.packets >= e.conf.Trigger.Live {
+			return true
+		}
+	}
+	return false
+}
+
 // flow makes one to dst.
 func (e *Engine) flow(now time.Time, dst netip.Addr) (*flow, error) {
-	if len(e.flows) >= e.conf.MaxFlows {
+	if len(e.flows) >= e.conf.MaxFlows && !e.displace() {
+		e.effects.Full = true
 		return nil, fmt.Errorf("%w flow: maxFlows is %d", ErrFull, e.conf.MaxFlows)
 	}
 	f := &flow{

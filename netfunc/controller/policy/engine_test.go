@@ -719,6 +719,30 @@ func TestForget(t *testing.T) {
 	}
 }
 
+// A viewer that goes on sending is served, however many sources of single packets there are.
+func TestSpoofedViewers(t *testing.T) {
+	w := pair(t, func(c *Config) { c.MaxFlows = 100 })
+	for n := range 5000 {
+		if n%50 == 0 {
+			w.pass(33 * time.Millisecond)
+			w.see("b")
+			w.report("a")
+			w.report("b")
+		}
+		o := api.Observation{Time: 1, Source: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, byte(1 + n>>8), byte(n)}), 1)}
+		if err := w.e.Uplink(w.now, "b", []api.Observation{o}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f := w.flow(); !f.Live || len(w.e.Flows()) != 100 {
+		t.Errorf("%+v of %d flows", f, len(w.e.Flows()))
+	}
+	w.trouble()
+	if f := w.flow(); f.State != api.Duplicating {
+		t.Errorf("%+v\n%s", f, w.reasons())
+	}
+}
+
 func TestLimits(t *testing.T) {
 	w := pair(t, func(c *Config) { c.MaxFlows, c.MaxEdges = 2, 2 })
 	if err := w.e.Hello(w.now, api.Edge{Name: "c", Role: api.Receiver}); !errors.Is(err, ErrFull) {
@@ -730,17 +754,30 @@ func TestLimits(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if len(w.e.Flows()) != 2 || w.e.Ignored() != 3 {
-		t.Errorf("%d flows, %d ignored", len(w.e.Flows()), w.e.Ignored())
+	if f := w.e.Flows(); len(f) != 2 || f[1].Destination != netip.AddrFrom4([4]byte{10, 9, 0, 4}) {
+		t.Errorf("%+v", f)
+	}
+	for _, f := range w.e.Flows() { // they prove themselves, and are displaced no more
+		for i := range w.e.conf.Trigger.Live {
+			o := api.Observation{Time: int64(i) * int64(33*time.Millisecond), Source: netip.AddrPortFrom(f.Destination, 1)}
+			if err := w.e.Uplink(w.now, "b", []api.Observation{o}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	kept := w.e.Flows()
+	o := api.Observation{Time: 1, Source: netip.MustParseAddrPort("10.9.0.9:1")}
+	if err := w.e.Uplink(w.now, "b", []api.Observation{o}); err != nil || !w.e.Take().Full || !reflect.DeepEqual(w.e.Flows(), kept) {
+		t.Errorf("%v, %+v", err, w.e.Flows())
 	}
 	if _, err := w.e.Set(w.now, netip.MustParseAddr("10.9.1.1"), api.Setting{Mode: api.Auto}); !errors.Is(err, ErrFull) {
 		t.Error(err)
 	}
 	for i := range 2 * maxSources {
-		o := api.Observation{Time: 1, Source: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, 0, 1}), uint16(i+1))}
+		o := api.Observation{Time: 1, Source: netip.AddrPortFrom(kept[0].Destination, uint16(i+1))}
 		_ = w.e.Uplink(w.now, "b", []api.Observation{o})
 	}
-	if n := len(w.e.flows[netip.AddrFrom4([4]byte{10, 9, 0, 1})].meters); n != maxSources {
+	if n := len(w.e.flows[kept[0].Destination].meters); n != maxSources {
 		t.Errorf("%d viewers of one address are watched", n)
 	}
 }
