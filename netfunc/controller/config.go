@@ -29,6 +29,7 @@ type Config struct {
 		Burst          int     `yaml:"burst"`
 		MaxBody        int64   `yaml:"maxBody"`
 		MaxConnections int     `yaml:"maxConnections"`
+		PerAddress     int     `yaml:"perAddress"`
 	} `yaml:"http"`
 	Auth struct {
 		Token     string            `yaml:"token"`
@@ -79,7 +80,7 @@ func defaultConfig() Config {
 	p := policy.DefaultConfig()
 	c.HTTP.Listen = "127.0.0.1:4793"
 	c.HTTP.Rate, c.HTTP.Burst = 5000, 10000
-	c.HTTP.MaxBody, c.HTTP.MaxConnections = 1<<20, 1024
+	c.HTTP.MaxBody, c.HTTP.MaxConnections, c.HTTP.PerAddress = 1<<20, 1024, 64
 	c.Auth.Edges, c.Auth.Operators = map[string]string{}, []string{}
 	c.Grants = map[string]Grant{}
 	c.Signal.Resend, c.Signal.Slow = p.Signal.First, p.Signal.Slow
@@ -143,6 +144,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("http.maxBody must be at least %d, for the reports of %d flows (maxFlows)", bodyAtLeast+bodyPerFlow*int64(c.MaxFlows), c.MaxFlows)
 	case c.HTTP.MaxConnections < 2:
 		return errors.New("http.maxConnections must be at least 2")
+	case c.HTTP.PerAddress < 1 || c.HTTP.PerAddress >= c.HTTP.MaxConnections:
+		return errors.New("http.perAddress must be at least 1, and below http.maxConnections: else one address could take all")
 	case c.Signal.Key == "":
 		return errors.New(`signal.key is missing: a file with the key of signalling; "controller key" makes one`)
 	case c.Signal.From.IsValid() && !c.Signal.From.Is4():

@@ -65,6 +65,7 @@ func TestValidate(t *testing.T) {
 		"maxFlows 1025":        func(c *Config) { c.MaxFlows = 1025 },
 		"at least 327680":      func(c *Config) { c.HTTP.MaxBody = 327679 },
 		"http.maxConnections":  func(c *Config) { c.HTTP.MaxConnections = 1 },
+		"http.perAddress":      func(c *Config) { c.HTTP.PerAddress = c.HTTP.MaxConnections },
 		"signal.key":           func(c *Config) { c.Signal.Key = "" },
 		"signal.from":          func(c *Config) { _ = c.Signal.From.UnmarshalText([]byte("::1")) },
 		"end must be":          func(c *Config) { c.End = 0 },

@@ -25,6 +25,8 @@ import (
 const (
 	// keepAlive of watch streams.
 	keepAlive = 5 * time.Second
+	// idleTimeout of connections: longer than the report interval of most edges, which keep theirs.
+	idleTimeout = 5 * time.Second
 	// stopLimit is how long requests under way may take when the controller stops.
 	stopLimit = 5 * time.Second
 )
@@ -76,7 +78,7 @@ func run(ctx context.Context, cfg Config) (err error) {
 		KeepAlive: keepAlive, Metrics: service.MetricsHandler(reg), Answered: m.answered, Log: log,
 	}, plane)
 	srv := service.NewServer(handler, log)
-	srv.ReadTimeout, srv.IdleTimeout = 10*time.Second, 2*time.Minute
+	srv.ReadTimeout, srv.IdleTimeout = 10*time.Second, idleTimeout
 	srv.BaseContext = func(net.Listener) context.Context { return serving }
 	running, stopRunning := context.WithCancel(context.Background())
 	defer stopRunning()
@@ -143,7 +145,7 @@ func listen(cfg Config, cert *service.Certificate, log *slog.Logger) (net.Listen
 	if err != nil {
 		return nil, "", err
 	}
-	ln = netutil.LimitListener(ln, cfg.HTTP.MaxConnections)
+	ln = newAddressListener(netutil.LimitListener(ln, cfg.HTTP.MaxConnections), cfg.HTTP.PerAddress)
 	if cert == nil {
 		if host, _, _ := net.SplitHostPort(cfg.HTTP.Listen); !loopback(host) {
 			log.Warn("without http.certificate, tokens cross the network in the clear")
