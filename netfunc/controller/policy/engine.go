@@ -437,6 +437,9 @@ func (e *Engine) Set(now time.Time, dst netip.Addr, s api.Setting) (api.Flow, er
 	case !knownMode(s.Mode):
 		return api.Flow{}, fmt.Errorf("%w: mode %.20q is not auto, duplicate, redirect or off", ErrInvalid, s.Mode)
 	}
+	if err := e.settable(dst, s.Paths); err != nil {
+		return api.Flow{}, err
+	}
 	f := e.flows[dst]
 	if f == nil {
 		var err error
@@ -447,6 +450,30 @@ func (e *Engine) Set(now time.Time, dst netip.Addr, s api.Setting) (api.Flow, er
 	f.set = true
 	e.arrange(now, f, s, fmt.Sprintf("an operator set mode %s, paths %s", s.Mode, allowed(s.Paths)))
 	return f.viewing(), nil
+}
+
+// settable returns why an operator's setting could never have an effect: no edge sends to the destination,
+// or none that does has the paths. Before the first edge nobody knows.
+func (e *Engine) settable(dst netip.Addr, paths pathset.Set) error {
+	var there pathset.Set
+	covered := len(e.edges) == 0
+	for _, name := range e.names() {
+		c := e.edges[name]
+		if !c.Role.Sends() || covers(c.Towards, dst) < 0 {
+			continue
+		}
+		covered = true
+		for _, p := range c.Paths {
+			there |= pathset.Of(p.Index)
+		}
+	}
+	switch missing := paths &^ there; {
+	case !covered && e.flows[dst] == nil:
+		return fmt.Errorf("%w: no edge sends to %s: it is in no edge's sender.towards", ErrInvalid, dst)
+	case there != 0 && missing != 0:
+		return fmt.Errorf("%w: no edge that sends to %s has path %s; they have %s", ErrInvalid, dst, missing, there)
+	}
+	return nil
 }
 
 // Unset takes back what an operator wanted of a destination.

@@ -602,6 +602,9 @@ func TestPairing(t *testing.T) {
 				w.pass(2 * time.Second)
 			}
 			f, err := w.e.Set(w.now, viewer, api.Setting{Mode: api.Auto})
+			if c.sender == "" && errors.Is(err, ErrInvalid) {
+				return // nobody sends to it
+			}
 			if err != nil || f.Sender != c.sender || f.Receiver != c.receiver {
 				t.Errorf("%q → %q, %v; want %q → %q", f.Sender, f.Receiver, err, c.sender, c.receiver)
 			}

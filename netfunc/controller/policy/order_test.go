@@ -1,8 +1,10 @@
 package policy
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -108,6 +110,29 @@ func TestDuplicateWithoutReceiver(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A setting that can have no effect is refused, and says why.
+func TestSetRefuses(t *testing.T) {
+	w := pair(t, nil)
+	for _, c := range []struct {
+		dst   string
+		paths pathset.Set
+		want  string // "" = taken
+	}{
+		{"10.9.0.8", pathset.Of(1, 5), ""},
+		{"10.9.0.8", 0, ""},
+		{"10.9.0.8", pathset.Of(1, 7), "has path 7; they have 1+2+3+4+5"},
+		{"10.10.0.8", 0, "no edge sends to 10.10.0.8"},
+	} {
+		_, err := w.e.Set(w.now, netip.MustParseAddr(c.dst), api.Setting{Mode: api.Duplicate, Paths: c.paths})
+		if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s, paths %s: %v, want %q", c.dst, c.paths, err, c.want)
+		}
+	}
+	if _, err := New(DefaultConfig()).Set(w.now, viewer, api.Setting{Mode: api.Duplicate, Paths: pathset.Of(7)}); err != nil {
+		t.Errorf("before the first edge: %v", err)
 	}
 }
 
