@@ -102,6 +102,9 @@ func here(cfg Config) ([]Config, error) {
 		one.Name, one.Pin, one.Socket = name, "", ""
 		out = append(out, one)
 	}
+	if len(out) == 0 && os.Geteuid() != 0 {
+		return nil, errors.New("no edge of this machine can be seen without root: use sudo, or the group of its socket with --config")
+	}
 	if len(out) == 0 {
 		return nil, errors.New("no edge runs on this machine, or its pins and socket are elsewhere: name it with --config")
 	}

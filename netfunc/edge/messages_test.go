@@ -101,6 +101,17 @@ func TestUnprivileged(t *testing.T) {
 	}
 }
 
+// TestStatusWithoutRoot: who may not see the edges is not told that there are none.
+func TestStatusWithoutRoot(t *testing.T) {
+	c := exec.Command(edgeBinary, "status")
+	if os.Getuid() == 0 {
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+	if out, err := c.CombinedOutput(); err == nil || !strings.Contains(string(out), "can be seen without root") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 // TestTwice: an edge that runs is not run again, nor detached under its feet.
 func TestTwice(t *testing.T) {
 	s := newSite(t)

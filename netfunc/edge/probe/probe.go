@@ -44,12 +44,20 @@ func (p *Prober) Run(ctx context.Context) {
 	p.window.timeout, p.session = p.Timeout, rand.Uint64()
 	p.mu.Unlock()
 	log := p.Log.With("path", p.Path, "interface", p.Interface)
+	warned := false
 	for {
 		err := p.run(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		log.Debug("probes interrupted", "err", err)
+		taken := errors.Is(err, unix.EADDRINUSE)
+		if taken && !warned {
+			log.Warn("the path is not probed, and not noticed when it dies: another program has the UDP port; end that, or set another probe.port at both edges",
+				"port", p.Peer.Port())
+		} else {
+			log.Debug("probes interrupted", "err", err)
+		}
+		warned = taken
 		select {
 		case <-ctx.Done():
 			return

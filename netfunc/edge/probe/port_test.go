@@ -1,0 +1,67 @@
+//go:build linux
+
+package probe
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// buffer is a log that is read while it is written.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// A port that another program has is said once, and probing begins when it is free.
+func TestPortInUse(t *testing.T) {
+	taken, err := net.ListenUDP("udp4", &net.UDPAddr{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := taken.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+	var log buffer
+	p := &Prober{
+		Path: 1, Interface: "lo", Peer: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port),
+		Every: 10 * time.Millisecond, Timeout: time.Second, Log: slog.New(slog.NewTextHandler(&log, nil)),
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { p.Run(ctx) })
+	defer wg.Wait()
+	defer stop()
+	said := func() int { return strings.Count(log.String(), "probe.port") }
+	wait := func(what string, is func() bool) {
+		for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("not in time: %s\n%s", what, log.String())
+			}
+		}
+	}
+	wait("it is said", func() bool { return said() > 0 })
+	time.Sleep(2 * reopenAfter)
+	_ = taken.Close()
+	wait("probes are sent", func() bool { return p.Stats().Sent > 0 })
+	if said() != 1 {
+		t.Errorf("said %d times:\n%s", said(), log.String())
+	}
+}
