@@ -39,8 +39,9 @@ type Target struct {
 	// Congestion names the controller of what is sent to the relay; "" is the default.
 	Congestion string
 	// Token authorizes the session: a token, or @FILE for one that is read from a file at
-	// each attempt to connect. "" is the one of the URL (#token=…), or else of the
-	// environment variable HOLOCAST_TOKEN.
+	// each attempt to connect. "" is that of the environment variable HOLOCAST_TOKEN. A
+	// token in the URL (#token=…) comes before both; it names no file, as somebody else
+	// may have written the link.
 	Token string
 	// Client is a certificate that authorizes the session instead.
 	Client ClientCertificate
@@ -103,15 +104,22 @@ func (t Target) split() (address, token string) {
 	return u.String(), token
 }
 
+// tokenSource is the token to connect with, "" for none, or the name of the file that
+// holds it.
+func (t Target) tokenSource() (text string, file bool) {
+	if _, text = t.split(); text != "" {
+		return text, false
+	}
+	return strings.CutPrefix(cmp.Or(t.Token, os.Getenv(TokenVariable)), "@")
+}
+
 // token is the token to connect with, "" for none.
 func (t Target) token() (string, error) {
-	_, token := t.split()
-	token = cmp.Or(token, t.Token, os.Getenv(TokenVariable))
-	file, ok := strings.CutPrefix(token, "@")
-	if !ok {
-		return strings.TrimSpace(token), nil
+	text, file := t.tokenSource()
+	if !file {
+		return strings.TrimSpace(text), nil
 	}
-	f, err := os.Open(file)
+	f, err := os.Open(text)
 	if err != nil {
 		return "", fmt.Errorf("token: %w", err)
 	}
@@ -120,8 +128,9 @@ func (t Target) token() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("token: %w", err)
 	}
-	if token = strings.TrimSpace(string(b)); token == "" {
-		return "", fmt.Errorf("token: %s is empty", file)
+	token := strings.TrimSpace(string(b))
+	if token == "" {
+		return "", fmt.Errorf("token: %s is empty", text)
 	}
 	return token, nil
 }
@@ -300,7 +309,7 @@ func (t Target) Keep(ctx context.Context, h moqt.Handler, cfg moqt.Config, use f
 // refused reports whether an error says that the relay does not let us, which no further
 // attempt would change: a token from a file may be another one by then.
 func (t Target) refused(err error) bool {
-	if strings.HasPrefix(cmp.Or(t.Token, os.Getenv(TokenVariable)), "@") {
+	if _, file := t.tokenSource(); file {
 		return false
 	}
 	var closed *moqt.SessionError

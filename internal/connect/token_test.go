@@ -34,6 +34,7 @@ func TestTargetToken(t *testing.T) {
 		"query":                           {url: address + "?token=q.q.q", want: "q.q.q"},
 		"query and fragment":              {url: address + "?token=q.q.q#token=f.f.f", want: "f.f.f"},
 		"another fragment":                {url: address + "#here"},
+		"no file by a link":               {url: address + "#token=@" + file, want: "@" + file},
 		"file":                            {url: address, token: "@" + file, want: "of.a.file"},
 		"file in the variable":            {url: address, variable: "@" + file, want: "of.a.file"},
 		"absent file":                     {url: address, token: "@" + filepath.Join(dir, "absent"), err: "token: open"},
