@@ -56,7 +56,7 @@ func monitor(ctx context.Context, target connect.Target, address string, stdout 
 	web.Handle("GET /metrics", service.MetricsHandler(service.NewRegistry(v.metrics(), v.delays)))
 	web.HandleFunc("GET /healthz", service.Health(func() error { return nil }))
 	web.Start()
-	fmt.Fprintf(stdout, "viewers of %s: http://%s/metrics\n", target.URL, web.Addr())
+	fmt.Fprintf(stdout, "viewers of %s: http://%s/metrics\n", target.Address(), web.Addr())
 	err = target.Keep(ctx, v.handler(), moqt.Config{}, func(ctx context.Context, s *moqt.Session) error {
 		v.setConnected(true)
 		defer v.setConnected(false)

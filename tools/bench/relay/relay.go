@@ -19,6 +19,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/tools/bench/internal/load"
+	"holocast/tools/bench/internal/quantile"
 )
 
 // What is sent: one camera at 71 Mbit/s.
@@ -173,7 +174,7 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 		}
 		for i, c := range contenders {
 			f := middle(runs[i])
-			f.CapacityMbit = median(most[i])
+			f.CapacityMbit = quantile.Of(most[i], 0.5)
 			c.Fanout[n] = f
 			fmt.Fprintf(o.Log, "%s 1→%d: %.1f frames/s, %.2f CPU s/Gbit, added delay p50 %.1f p99 %.1f ms, at most %.0f Mbit/s\n",
 				c.Name, n, rate, f.CPUSPerGbit, f.AddedDelay.P50, f.AddedDelay.P99, f.CapacityMbit)
@@ -220,7 +221,7 @@ func middle(runs []Fanout) (f Fanout) {
 		for _, r := range runs {
 			v = append(v, figure(r))
 		}
-		return median(v)
+		return quantile.Of(v, 0.5)
 	}
 	for _, r := range runs {
 		f.Lost += r.Lost
@@ -231,11 +232,6 @@ func middle(runs []Fanout) (f Fanout) {
 	f.Delay.P50, f.Delay.P99 = of(func(r Fanout) float64 { return r.Delay.P50 }), of(func(r Fanout) float64 { return r.Delay.P99 })
 	f.AddedDelay.P50, f.AddedDelay.P99 = of(func(r Fanout) float64 { return r.AddedDelay.P50 }), of(func(r Fanout) float64 { return r.AddedDelay.P99 })
 	return f
-}
-
-func median(v []float64) float64 {
-	v = slices.Sorted(slices.Values(v))
-	return v[len(v)/2]
 }
 
 func (r *Result) compare() {

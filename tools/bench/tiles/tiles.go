@@ -52,7 +52,7 @@ func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 		return nil, fmt.Errorf("earlier result: %w", err)
 	}
 	if len(r.Steps) == 0 {
-		old.Sessions, old.sample = r.Sessions, nil
+		old.Sessions = r.Sessions
 		return old, nil
 	}
 	if r.Sessions == nil {

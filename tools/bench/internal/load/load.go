@@ -16,6 +16,7 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
 	"holocast/tools/bench/internal/direct"
+	"holocast/tools/bench/internal/quantile"
 )
 
 // Server is what viewers connect to: a relay, or the publisher itself.
@@ -135,14 +136,12 @@ type Quantiles struct {
 	P99 float64 `json:"p99"`
 }
 
-// Quantile sorts d and returns its q-quantile in milliseconds, NaN of nothing.
+// Quantile is the q-quantile of d in milliseconds, NaN of nothing.
 func Quantile(d []time.Duration, q float64) float64 {
 	if len(d) == 0 {
 		return math.NaN()
 	}
-	slices.Sort(d)
-	i := min(len(d)-1, int(q*float64(len(d))))
-	return float64(d[i]) / float64(time.Millisecond)
+	return float64(quantile.Of(d, q)) / float64(time.Millisecond)
 }
 
 // Transfer sends frames over a new track. A frame that is not there 2 s after the last was
