@@ -83,6 +83,17 @@ func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	return r, nil
 }
 
+// Measured returns the parts that the result has.
+func (r Result) Measured() (parts []string) {
+	if len(r.Fanout) > 0 {
+		parts = append(parts, relayPart)
+	}
+	if len(r.Datagrams) > 0 {
+		parts = append(parts, datagramPart)
+	}
+	return parts
+}
+
 // Fanout is one number of viewers.
 type Fanout struct {
 	MbitPerS    float64 `json:"mbit_per_s"`     // delivered to all viewers
