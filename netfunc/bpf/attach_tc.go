@@ -9,9 +9,9 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
+
+	shared "holocast/internal/bpf"
 )
 
 // attachTCX attaches a program by TCX, or replaces the one that is there. The error
@@ -22,47 +22,27 @@ func attachTCX(dir string, t target, program *ebpf.Program) error {
 	if err == nil || (!errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errGone)) {
 		return err
 	}
-	// The monitor goes first: what duplicate sends away would not reach it.
-	o := link.TCXOptions{Interface: t.Interface, Program: program, Attach: ebpf.AttachTCXIngress}
-	switch t.Direction {
-	case Egress:
-		o.Attach = ebpf.AttachTCXEgress
-	case Monitor:
-		o.Anchor = link.Head()
-	}
-	l, err := link.AttachTCX(o)
+	l, err := at(dir, t).AttachTCX(program)
 	if err != nil {
 		return err
 	}
 	return pinLink(l, pin)
 }
 
-// Priorities of our clsact filters; the monitor goes first.
+// Priorities of our clsact filters.
 const (
 	monitorPriority   = 0x4842
 	duplicatePriority = 0x4843
 )
 
-// clsactFilter is our filter at a target, recognised by its name.
-func clsactFilter(dir string, t target) *netlink.BpfFilter {
-	f := &netlink.BpfFilter{
-		FilterAttrs: netlink.FilterAttrs{
-			LinkIndex: t.Interface,
-			Parent:    netlink.HANDLE_MIN_INGRESS,
-			Handle:    1,
-			Priority:  duplicatePriority,
-			Protocol:  unix.ETH_P_ALL,
-		},
-		Name:         filterName(dir, t.Direction),
-		DirectAction: true,
+// at is a target's place in traffic control. The monitor goes first: what duplicate sends
+// away would not reach it.
+func at(dir string, t target) shared.TC {
+	tc := shared.TC{Interface: t.Interface, Egress: t.Direction == Egress, Priority: duplicatePriority, Name: filterName(dir, t.Direction)}
+	if t.Direction == Monitor {
+		tc.First, tc.Priority = true, monitorPriority
 	}
-	switch t.Direction {
-	case Egress:
-		f.Parent = netlink.HANDLE_MIN_EGRESS
-	case Monitor:
-		f.Priority = monitorPriority
-	}
-	return f
+	return tc
 }
 
 func filterName(dir string, d Direction) string { return fmt.Sprintf("holocast %s/%s", dir, d) }
@@ -70,25 +50,16 @@ func filterName(dir string, d Direction) string { return fmt.Sprintf("holocast %
 // attachClsact attaches a program by a clsact filter, or replaces the one that is
 // there.
 func attachClsact(dir string, t target, program *ebpf.Program) error {
-	qdisc := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
-		LinkIndex: t.Interface,
-		Handle:    netlink.MakeHandle(0xffff, 0),
-		Parent:    netlink.HANDLE_CLSACT,
-	}}
-	switch err := netlink.QdiscAdd(qdisc); {
-	case err == nil: // Detach removes what we made; a directory is all that a bpf file system can note it by
+	added, err := shared.AddClsact(t.Interface)
+	if err != nil {
+		return err
+	}
+	if added { // Detach removes what we made; a directory is all that a bpf file system can note it by
 		if err := os.Mkdir(clsactMark(dir, t.Interface), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
-	case !errors.Is(err, unix.EEXIST):
-		return fmt.Errorf("add clsact: %w", err)
 	}
-	f := clsactFilter(dir, t)
-	f.Fd = program.FD()
-	if err := netlink.FilterReplace(f); err != nil {
-		return fmt.Errorf("add clsact filter: %w", err)
-	}
-	return nil
+	return at(dir, t).AttachClsact(program)
 }
 
 func clsactMark(dir string, ifindex int) string {
@@ -106,8 +77,7 @@ func detachClsact(dir string, keep []target) error {
 		index := l.Attrs().Index
 		for _, d := range []Direction{Ingress, Egress, Monitor} {
 			t := target{Direction: d, Interface: index}
-			parent := clsactFilter(dir, t).Parent
-			filters, err := netlink.FilterList(l, parent)
+			filters, err := netlink.FilterList(l, at(dir, t).Filter().Parent)
 			if err != nil {
 				continue // no clsact
 			}
@@ -128,10 +98,7 @@ func detachClsact(dir string, keep []target) error {
 			continue
 		}
 		if !filtered(l) {
-			err := netlink.QdiscDel(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
-				LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
-			}})
-			if err != nil {
+			if err := netlink.QdiscDel(shared.Clsact(index)); err != nil {
 				return fmt.Errorf("remove clsact of %s: %w", l.Attrs().Name, err)
 			}
 		}

@@ -12,6 +12,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	shared "holocast/internal/bpf"
 )
 
 // hook is where a program sits on an interface.
@@ -80,13 +82,21 @@ func checkLaboratory(ifindex int) error {
 	return nil
 }
 
+// filterPriority is that of our first clsact filter.
+const filterPriority = 0x4846
+
+// at is the place of a hook on an interface.
+func at(ifindex, i int) shared.TC {
+	h := hooks[i]
+	return shared.TC{
+		Interface: ifindex, Egress: h.egress, First: h.egress,
+		Priority: filterPriority + uint16(i), Name: "holocast-relay/" + h.program,
+	}
+}
+
 func (a *Attachment) attachTCX(k *Kernel) error {
-	for _, h := range hooks {
-		o := link.TCXOptions{Interface: a.ifindex, Program: k.programs[h.program], Attach: ebpf.AttachTCXIngress}
-		if h.egress {
-			o.Attach, o.Anchor = ebpf.AttachTCXEgress, link.Head()
-		}
-		l, err := link.AttachTCX(o)
+	for i, h := range hooks {
+		l, err := at(a.ifindex, i).AttachTCX(k.programs[h.program])
 		if err != nil {
 			return fmt.Errorf("attach %s: %w", h.program, err)
 		}
@@ -95,43 +105,17 @@ func (a *Attachment) attachTCX(k *Kernel) error {
 	return nil
 }
 
-// filterPriority is that of our first clsact filter.
-const filterPriority = 0x4846
-
-func (a *Attachment) filter(i int, fd int) *netlink.BpfFilter {
-	f := &netlink.BpfFilter{
-		FilterAttrs: netlink.FilterAttrs{
-			LinkIndex: a.ifindex, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1,
-			Priority: filterPriority + uint16(i), Protocol: unix.ETH_P_ALL,
-		},
-		Fd: fd, Name: "holocast-relay/" + hooks[i].program, DirectAction: true,
-	}
-	if hooks[i].egress {
-		f.Parent = netlink.HANDLE_MIN_EGRESS
-	}
-	return f
-}
-
-func (a *Attachment) clsact() *netlink.Clsact {
-	return &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
-		LinkIndex: a.ifindex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
-	}}
-}
-
 // attachClsact also replaces the filters of a relay that was killed.
-func (a *Attachment) attachClsact(k *Kernel) error {
-	switch err := netlink.QdiscAdd(a.clsact()); {
-	case err == nil:
-		a.qdisc = true
-	case !errors.Is(err, unix.EEXIST):
-		return fmt.Errorf("add clsact: %w", err)
+func (a *Attachment) attachClsact(k *Kernel) (err error) {
+	if a.qdisc, err = shared.AddClsact(a.ifindex); err != nil {
+		return err
 	}
 	for i, h := range hooks {
-		f := a.filter(i, k.programs[h.program].FD())
-		if err := netlink.FilterReplace(f); err != nil {
-			return fmt.Errorf("add clsact filter: %w", err)
+		tc := at(a.ifindex, i)
+		if err := tc.AttachClsact(k.programs[h.program]); err != nil {
+			return err
 		}
-		a.filters = append(a.filters, f)
+		a.filters = append(a.filters, tc.Filter())
 	}
 	return nil
 }
@@ -151,7 +135,7 @@ func (a *Attachment) Detach() error {
 		}
 	}
 	if a.qdisc {
-		if e := netlink.QdiscDel(a.clsact()); !gone(e) {
+		if e := netlink.QdiscDel(shared.Clsact(a.ifindex)); !gone(e) {
 			err = errors.Join(err, fmt.Errorf("remove clsact: %w", e))
 		}
 	}
