@@ -25,7 +25,10 @@ type SubscribeOptions struct {
 	SubgroupDeliveryTimeout time.Duration // 0 = none
 	// RendezvousTimeout is how long a relay may wait for a publisher to appear.
 	RendezvousTimeout time.Duration
-	Tokens            []wire.Token
+	// NewGroupRequest asks the publisher for a new group, one above the largest that is
+	// known here, 0 for none known; nil = not (§10.2.13).
+	NewGroupRequest *uint64
+	Tokens          []wire.Token
 	// Join sends a joining FETCH for the current group right behind the SUBSCRIBE, so that
 	// a late joiner has the group after one round trip; see Subscription.Joined.
 	Join bool
@@ -44,6 +47,7 @@ func (o SubscribeOptions) parameters() Parameters {
 		ObjectDeliveryTimeout:   milliseconds(o.ObjectDeliveryTimeout),
 		SubgroupDeliveryTimeout: milliseconds(o.SubgroupDeliveryTimeout),
 		RendezvousTimeout:       milliseconds(o.RendezvousTimeout),
+		NewGroupRequest:         o.NewGroupRequest,
 	}
 	if o.GroupOrder != 0 {
 		p.GroupOrder = &o.GroupOrder
@@ -525,7 +529,7 @@ func newSubgroupReader(sub *Subscription, h wire.SubgroupHeader, str receiveStre
 	if h.DefaultPriority {
 		h.Priority = sub.defaultPriority
 	}
-	return &SubgroupReader{SubgroupHeader: h, sub: sub, str: str, br: br, dec: wire.ObjectDecoder{HasProperties: h.HasProperties}}
+	return &SubgroupReader{SubgroupHeader: h, sub: sub, str: str, br: br, dec: wire.ObjectDecoder{Group: h.Group, HasProperties: h.HasProperties}}
 }
 
 // NextObject reads the header of the next object, skipping what is left of the
@@ -636,6 +640,9 @@ func (r *SubgroupReader) forget() {
 	delete(r.sub.open, r)
 	r.sub.mu.Unlock()
 }
+
+// Malformed ends the subscription because its track breaks its own rules, as err says.
+func (sub *Subscription) Malformed(err error) { sub.end(err) }
 
 // Malformed ends the session or, for a track that breaks its own rules, the
 // subscription, because of what a scanner found in ReadRaw's bytes.

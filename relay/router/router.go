@@ -442,7 +442,7 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 		wait = min(time.Duration(min(*ms, 1<<31))*time.Millisecond, r.cfg.MaxRendezvous)
 	}
 	since := time.Now() // a subscriber that waited gets all that arrived since
-	t, err := r.acquire(req.Context(), req.Track, wait)
+	t, err := r.acquireFor(req.Context(), req.Track, wait, req.Parameters.NewGroupRequest)
 	if err != nil {
 		_ = req.RejectWith(err)
 		return
@@ -481,7 +481,7 @@ func (r *Router) trackStatus(req *moqt.TrackStatusRequest) {
 
 func (r *Router) fetch(req *moqt.FetchRequest) {
 	if t := r.local.Track(req.Track); t != nil {
-		_ = t.ServeFetch(req)
+		_ = t.ServeFetch(req, nil)
 		return
 	}
 	grant, err := r.allow(req.Request, auth.Subscribe, req.Track)
@@ -502,16 +502,16 @@ func (r *Router) fetch(req *moqt.FetchRequest) {
 	}
 	defer t.release()
 	t.awaitFill(req.Context())
-	if oldest, ok := t.OldestGroup(); req.Joining == nil && (!ok || req.Start.Group < oldest) {
-		if up := t.anyUpstream(); up != nil {
-			if err := r.pipeFetch(up, req); err != nil {
-				r.log.Debug("upstream fetch", "track", abridged(req.Track.String()), "err", abridged(err.Error()))
-			}
-			return
-		}
+	if fill := req.Parameters.FillTimeout; fill == nil || *fill > 0 {
+		t.fillGaps(req)
 	}
-	t.fillGaps(req)
-	_ = t.ServeFetch(req)
+	var source origin.Source
+	if up := t.anyUpstream(); up != nil {
+		source = r.source(up, req)
+	}
+	if err := t.ServeFetch(req, source); err != nil {
+		r.log.Debug("fetch not answered in full", "track", abridged(req.Track.String()), "err", abridged(err.Error()))
+	}
 }
 
 // beginFetch counts a fetch of a session; false at the limit.

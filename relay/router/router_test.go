@@ -661,7 +661,7 @@ func TestUnreadFetches(t *testing.T) {
 	if b, err := f.ReadPayload(nil, 100); err != nil || string(b) != "the newest" {
 		t.Errorf("%q, %v", b, err)
 	}
-	if took := time.Since(began); took > pipeStall {
+	if took := time.Since(began); took > origin.SourceStall {
 		t.Errorf("the newest group took %s", took)
 	}
 	honest := r.dial(moqt.Handler{})

@@ -112,7 +112,10 @@ func (t *track) ask(up Upstream) (*moqt.Subscription, error) {
 		t.r.log.Debug("upstream has no session", "upstream", up.String(), "err", abridged(err.Error()))
 		return nil, away(t.Name())
 	}
-	return s.Subscribe(s.Context(), t.Name(), moqt.SubscribeOptions{Join: true})
+	t.mu.Lock()
+	group := t.first
+	t.mu.Unlock()
+	return s.Subscribe(s.Context(), t.Name(), moqt.SubscribeOptions{Join: true, NewGroupRequest: group})
 }
 
 // away refuses a request for a track whose publisher cannot be reached now.
@@ -166,6 +169,9 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool) *trac
 	}
 	if sub.Largest != nil {
 		t.RaiseLargest(*sub.Largest)
+		if first {
+			t.Missed(sub.Largest)
+		}
 	}
 	switch {
 	case published:
@@ -178,6 +184,11 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool) *trac
 	t.upstreams[up] = sub
 	t.subject = subject
 	t.lostAt, t.lastErr, t.asked = time.Time{}, nil, newGroup{}
+	if t.first != nil && !published {
+		largest, _ := t.Largest()
+		t.asked = newGroup{true, *t.first, largest.Group}
+	}
+	t.first = nil
 	t.arm()
 	t.notify()
 	t.mu.Unlock()
@@ -197,6 +208,19 @@ func (t *track) leave(up Upstream) {
 	delete(t.pubs, up)
 	if len(t.upstreams) == 0 {
 		t.lostAt = time.Now()
+	}
+}
+
+// requestFirst has a new group requested with the SUBSCRIBE that the track is about to be
+// subscribed to with; the requests of several subscribers are one (§10.2.13). nil = none.
+func (t *track) requestFirst(group *uint64) {
+	if group == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.upstreams) == 0 && (t.first == nil || *t.first < *group) {
+		t.first = group
 	}
 }
 
@@ -273,7 +297,14 @@ func (t *track) receive(up Upstream, sub *moqt.Subscription) {
 		// Opened before the next one is accepted, so that viewers are offered the
 		// last subgroup before the track ends for them.
 		feed, err := t.OpenSubgroup(r.SubgroupHeader)
-		if err != nil {
+		switch {
+		case errors.Is(err, wire.ErrMalformedTrack):
+			r.Malformed(err)
+			continue
+		case errors.Is(err, origin.ErrDuplicate):
+			go t.compare(r)
+			continue
+		case err != nil:
 			r.Cancel(wire.StreamCancelled)
 			continue
 		}
@@ -314,6 +345,26 @@ func (t *track) receiveSubgroup(r *moqt.SubgroupReader, feed *origin.Feed) {
 	}
 }
 
+// comparedBytes is how much of a duplicate's first object is compared with what came before:
+// what its first packets bring.
+const comparedBytes = 4 << 10
+
+// compare looks at the beginning of a subgroup that is being received already, and refuses
+// it.
+func (t *track) compare(r *moqt.SubgroupReader) {
+	o, err := r.NextObject()
+	if err == nil {
+		payload := make([]byte, min(o.PayloadLength, comparedBytes))
+		if _, err = io.ReadFull(r, payload); err == nil {
+			if err := t.CheckDuplicate(r.Group, r.Subgroup, o, payload); err != nil {
+				r.Malformed(err)
+				return
+			}
+		}
+	}
+	r.Cancel(wire.StreamCancelled)
+}
+
 // refusal is the code for a subgroup that the cache refuses.
 func refusal(err error) wire.StreamCode {
 	if errors.Is(err, origin.ErrEvicted) {
@@ -331,7 +382,10 @@ func (t *track) receiveDatagrams(sub *moqt.Subscription) {
 		if d.Group > maxGroup {
 			continue
 		}
-		t.SendDatagram(*d)
+		if err := t.ReceiveDatagram(*d); err != nil {
+			sub.Malformed(err)
+			return
+		}
 	}
 }
 
@@ -351,6 +405,7 @@ func (t *track) lost(up Upstream, sub *moqt.Subscription, err error) {
 	if t.removed || len(t.upstreams) > 0 {
 		return
 	}
+	t.Interrupted()
 	var done *moqt.DoneError
 	switch {
 	case errors.Is(err, wire.ErrMalformedTrack):
