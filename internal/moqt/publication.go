@@ -26,6 +26,8 @@ type TrackInfo struct {
 	// Alias, if set, is the track alias to use if the session has it free: a relay's
 	// upstream's, so that datagrams can be forwarded as they are.
 	Alias *uint64
+	// Paused begins a PUBLISH with forward state 0.
+	Paused bool
 }
 
 func (i TrackInfo) largest() *Location {
@@ -354,12 +356,17 @@ func (p *Publication) run() {
 }
 
 func (p *Publication) update(m *wire.RequestUpdate) error {
-	if err := p.s.checkUpdate(m); err != nil {
+	refused, err := p.r.update(m)
+	if err != nil {
 		return err
 	}
 	largest := p.info.largest()
 	p.mu.Lock()
-	err := p.apply(m.Parameters, largest)
+	if refused != nil {
+		err = requestError(refused)
+	} else {
+		err = p.apply(m.Parameters, largest)
+	}
 	close(p.changed)
 	p.changed = make(chan struct{})
 	p.mu.Unlock()
@@ -777,6 +784,9 @@ func (s *Session) Publish(ctx context.Context, track TrackName, info TrackInfo, 
 	}
 	params := info.parameters()
 	params.AuthorizationTokens = tokens
+	if info.Paused {
+		p.forward, params.Forward = false, new(false)
+	}
 	r, err := s.openRequest(ctx, func(i uint64) wire.Message {
 		id = &i
 		s.mu.Lock()
@@ -794,7 +804,7 @@ func (s *Session) Publish(ctx context.Context, track TrackName, info TrackInfo, 
 		ok, isOK := m.(*wire.RequestOK)
 		if !isOK {
 			err = r.unexpectedMessage(m)
-		} else if err = p.begin(ok.Parameters, params.LargestObject); err != nil {
+		} else if err = p.begin(accepted(ok.Parameters), params.LargestObject); err != nil {
 			_ = p.Done(wire.DoneSubscriptionEnded, err.Error())
 		}
 	}
@@ -815,6 +825,14 @@ func (s *Session) Publish(ctx context.Context, track TrackName, info TrackInfo, 
 	return p, nil
 }
 
+// accepted are the parameters of a PUBLISH_OK with what it means by saying nothing (§10.2.12).
+func accepted(p Parameters) Parameters {
+	if p.Forward == nil {
+		p.Forward = new(true)
+	}
+	return p
+}
+
 // PublishRequest is an incoming PUBLISH (§10.10).
 type PublishRequest struct {
 	*Request
@@ -823,19 +841,24 @@ type PublishRequest struct {
 	Properties Properties
 	alias      uint64
 	role       *role
+	pending    *role // our own SUBSCRIBE's, in place of role
 }
 
 func (s *Session) handlePublish(req *Request, m *wire.Publish) {
-	claim := s.claimSoon(s.receiving, m.Track)
-	if claim == nil {
+	claim, pending := s.claimOffered(m.Track)
+	if claim == nil && pending == nil {
 		_ = req.Reject(wire.RequestDuplicateSubscription, "already subscribed to "+m.Track.String())
 		return
 	}
-	defer s.release(s.receiving, claim)
 	r := &PublishRequest{
 		Request: req, Track: m.Track, Largest: m.Parameters.LargestObject,
-		Properties: m.Properties, alias: m.TrackAlias, role: claim,
+		Properties: m.Properties, alias: m.TrackAlias, role: claim, pending: pending,
 	}
+	defer func() {
+		if r.role != nil {
+			s.release(s.receiving, r.role)
+		}
+	}()
 	if t, found := m.Properties.UnknownMandatory(); found {
 		_ = req.RejectWith(unknownMandatory(t))
 		return
@@ -846,6 +869,14 @@ func (s *Session) handlePublish(req *Request, m *wire.Publish) {
 // Accept answers PUBLISH_OK and returns the receiving end.
 func (r *PublishRequest) Accept(o SubscribeOptions) (*Subscription, error) {
 	s := r.stream.s
+	if r.pending != nil {
+		if r.role = s.takeOver(r.pending); r.role == nil {
+			err := &RequestError{Code: wire.RequestDuplicateSubscription, Reason: "already subscribed to " + r.Track.String()}
+			_ = r.RejectWith(err)
+			return nil, err
+		}
+		r.pending = nil
+	}
 	sub := s.newSubscription(r.Track, o)
 	sub.r, sub.role = r.stream, r.role
 	sub.establish(r.alias, r.Parameters, r.Properties)

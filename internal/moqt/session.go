@@ -180,7 +180,12 @@ type orphanDatagram struct {
 
 // role is this endpoint's part, publisher or subscriber, in the subscription of a
 // track. There is one of each at a time (§5.1).
-type role struct{ track string }
+type role struct {
+	track string
+	// give ends our SUBSCRIBE that the peer has not answered yet, so that its own PUBLISH takes
+	// the place (§5.1); nil = there is none. Under the session's mu.
+	give func()
+}
 
 // newSession exchanges SETUP over c. Incoming requests wait for Serve.
 func newSession(ctx context.Context, c conn, client bool, local *wire.Setup, cfg Config) (*Session, error) {
@@ -666,7 +671,7 @@ func (s *Session) claimTrack(in map[string]*role, track TrackName) *role {
 }
 
 func (s *Session) claimLocked(in map[string]*role, track TrackName) *role {
-	r := &role{track.String()}
+	r := &role{track: track.String()}
 	if in[r.track] != nil {
 		return nil
 	}
@@ -683,6 +688,49 @@ func (s *Session) claimSoon(in map[string]*role, track TrackName) (r *role) {
 		return r != nil
 	})
 	return r
+}
+
+// claimOffered is claimSoon for a track that the peer PUBLISHes. Where our own SUBSCRIBE has
+// not been answered yet, it returns that one's role as pending instead.
+func (s *Session) claimOffered(track TrackName) (r, pending *role) {
+	s.waitFor(s.wait.cancel, func() bool {
+		if r = s.claimLocked(s.receiving, track); r != nil {
+			return true
+		}
+		if taken := s.receiving[track.String()]; taken.give != nil {
+			pending = taken
+		}
+		return pending != nil
+	})
+	return r, pending
+}
+
+// takeOver gives up our SUBSCRIBE, which has the role pending, for the PUBLISH of the same
+// track; nil when it was answered meanwhile.
+func (s *Session) takeOver(pending *role) *role {
+	s.mu.Lock()
+	taken := s.receiving[pending.track]
+	if taken != nil && (taken != pending || pending.give == nil) {
+		s.mu.Unlock()
+		return nil
+	}
+	r := &role{track: pending.track}
+	s.receiving[r.track] = r
+	give := pending.give
+	pending.give = nil
+	s.mu.Unlock()
+	if give != nil {
+		give()
+	}
+	return r
+}
+
+// keepRole ends the time in which a role may be taken over; false when it was.
+func (s *Session) keepRole(r *role) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.give = nil
+	return s.receiving[r.track] == r
 }
 
 // release gives a role back, as often as it likes.

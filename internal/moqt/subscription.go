@@ -126,7 +126,14 @@ func (s *Session) Subscribe(ctx context.Context, track TrackName, o SubscribeOpt
 	if o.Join {
 		sub.join = s.join(r.id)
 	}
+	s.mu.Lock()
+	sub.role.give = func() { r.abort(wire.StreamCancelled) }
+	s.mu.Unlock()
 	m, err := r.awaitResponse(ctx, o.RendezvousTimeout)
+	if !s.keepRole(sub.role) {
+		r.abort(wire.StreamCancelled)
+		err = &RequestError{Code: wire.RequestDuplicateSubscription, Reason: "the publisher offered " + track.String() + " meanwhile"}
+	}
 	var ok *wire.SubscribeOK
 	if err == nil {
 		var isOK bool
@@ -408,9 +415,12 @@ func (sub *Subscription) run() {
 			return
 		case *wire.RequestUpdate:
 			// The publisher of a PUBLISH may update it; nothing of it concerns us.
-			err := sub.s.checkUpdate(m)
-			if err == nil {
+			refused, err := sub.r.update(m)
+			if err == nil && refused == nil {
 				err = sub.r.send(&wire.RequestOK{})
+			} else if err == nil {
+				_ = sub.r.send(refused)
+				err = requestError(refused)
 			}
 			if err != nil {
 				sub.end(err)
@@ -423,18 +433,37 @@ func (sub *Subscription) run() {
 	}
 }
 
-// checkUpdate accounts for the request ID of a REQUEST_UPDATE.
-func (s *Session) checkUpdate(m *wire.RequestUpdate) error {
+// update accounts for the request ID and the tokens of a REQUEST_UPDATE. refused is the
+// answer where the tokens are not taken; an error ends the session.
+func (r *requestStream) update(m *wire.RequestUpdate) (refused *wire.RequestError, err error) {
+	s := r.s
 	s.mu.Lock()
-	err := s.requests.check(m.RequestID)
+	err = s.requests.check(m.RequestID)
+	var tokens []wire.Token
 	if err == nil {
-		_, err = s.tokens.resolve(m.Parameters.AuthorizationTokens)
+		tokens, err = s.tokens.resolve(m.Parameters.AuthorizationTokens)
 	}
 	s.mu.Unlock()
 	if err != nil {
 		s.fail(err)
+		return nil, err
 	}
-	return err
+	if renew := r.renew.Load(); renew != nil && len(tokens) > 0 {
+		if err := (*renew)(tokens); err != nil {
+			return refusal(err), nil
+		}
+	}
+	return nil, nil
+}
+
+// refusal is the message that refuses a request because of err, which need be no
+// *RequestError.
+func refusal(err error) *wire.RequestError {
+	var e *RequestError
+	if !errors.As(err, &e) {
+		e = &RequestError{Code: wire.RequestInternalError, Reason: err.Error()}
+	}
+	return &wire.RequestError{Code: e.Code, Reason: e.Reason, RetryInterval: e.RetryInterval, Redirect: e.Redirect}
 }
 
 // awaitStreams waits for the streams that PUBLISH_DONE counts and that it may

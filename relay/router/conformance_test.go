@@ -460,3 +460,78 @@ func TestEndOfTrack(t *testing.T) {
 		t.Errorf("after an object beyond the end: %v", sub.Err())
 	}
 }
+
+// TestTracksUnderAPrefix: the tracks that a SUBSCRIBE_TRACKS brings are PUBLISHed with its
+// forward state (§10.19).
+func TestTracksUnderAPrefix(t *testing.T) {
+	r := start(t, short())
+	forward := make(chan *bool, 1)
+	subs := make(chan *moqt.Subscription, 1)
+	viewer := r.dial(moqt.Handler{Publish: func(req *moqt.PublishRequest) {
+		forward <- req.Parameters.Forward
+		sub, err := req.Accept(moqt.SubscribeOptions{Paused: true})
+		if err != nil {
+			t.Error(err)
+		}
+		subs <- sub
+	}})
+	if err := viewer.SubscribeTracksPaused(r.ctx, session); err != nil {
+		t.Fatal(err)
+	}
+	tr := newPoints()
+	since := time.Now()
+	pub, err := r.dial(moqt.Handler{}).Publish(r.ctx, points, tr.Info())
+	if err != nil {
+		t.Fatal(err)
+	}
+	go origin.NewQueue(0).Serve(tr, origin.Publication{Publication: pub}, since) //nolint:errcheck // ends with the session
+	if f := <-forward; f == nil || *f {
+		t.Errorf("PUBLISH said forward %v, want 0", f)
+	}
+	sub := <-subs
+	r.write(tr, 1, "not wanted")
+	r.eventually("the relay has it", func() bool { return r.objects() == 1 })
+	if _, err := sub.Update(r.ctx, moqt.Parameters{Forward: new(true)}); err != nil {
+		t.Fatal(err)
+	}
+	r.write(tr, 2, "wanted")
+	r.expect(sub, 2, "wanted")
+}
+
+// TestPrefixMoves: a subscriber of namespaces that changes its prefix is told of what there is
+// under the new one.
+func TestPrefixMoves(t *testing.T) {
+	r := start(t, short())
+	for _, ns := range []moqt.Namespace{{"a", "one"}, {"b", "two"}} {
+		if _, err := r.dial(moqt.Handler{}).PublishNamespace(r.ctx, ns); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n, err := r.dial(moqt.Handler{}).FollowNamespaces(r.ctx, moqt.Namespace{"a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect := func(added bool, ns ...string) {
+		t.Helper()
+		select {
+		case e := <-n.Events:
+			if e.Added != added || !e.Namespace.Equal(ns) {
+				t.Errorf("got %+v, want %v %v", e, ns, added)
+			}
+		case <-r.ctx.Done():
+			t.Fatalf("nothing of %v", ns)
+		}
+	}
+	expect(true, "a", "one")
+	moved := make(chan error, 1)
+	go func() { moved <- n.Move(r.ctx, moqt.Namespace{"b"}) }()
+	expect(false, "a", "one")
+	if err := <-moved; err != nil {
+		t.Fatal(err)
+	}
+	expect(true, "b", "two")
+	if _, err := r.dial(moqt.Handler{}).PublishNamespace(r.ctx, moqt.Namespace{"b", "three"}); err != nil {
+		t.Fatal(err)
+	}
+	expect(true, "b", "three")
+}

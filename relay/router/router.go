@@ -92,9 +92,11 @@ type discovery struct {
 	s      *moqt.Session
 	prefix moqt.Namespace
 	tracks bool
-	grant  *auth.Grant     // by which it may; nil = none is needed
+	permit *permit
 	a      *moqt.Announcer // once accepted
+	paused bool            // PUBLISHes begin with forward state 0
 
+	blocked map[string]bool           // tracks that it is not offered any more (§6.1)
 	changed map[string]moqt.Namespace // under the prefix, since announce looked
 	wake    chan struct{}             // signalled when there are some
 }
@@ -165,7 +167,8 @@ func (r *Router) Serve(s *moqt.Session) {
 }
 
 // stay returns when the session has ended. It ends a session that may do nothing any more,
-// or shows in time nothing by which it may.
+// or shows in time nothing by which it may. One that has renewed what its requests go on by
+// stays as long as that is valid.
 func (c *client) stay(s *moqt.Session, ended <-chan *moqt.SessionError) {
 	var unproven <-chan time.Time
 	if c.access != nil && !c.access.MayStay() {
@@ -173,19 +176,32 @@ func (c *client) stay(s *moqt.Session, ended <-chan *moqt.SessionError) {
 		defer t.Stop()
 		unproven = t.C
 	}
+	var expired *moqt.SessionError // what the session itself proved
+	var again <-chan time.Time
 	for {
 		select {
 		case <-s.Context().Done():
 			return
-		case why := <-ended:
-			s.Close(why.Code, why.Reason)
+		case expired = <-ended:
+			ended = nil
+		case <-again:
 		case <-unproven:
 			if !c.access.MayStay() {
 				s.Close(wire.Unauthorized, "a token is needed")
 			}
 		}
+		switch {
+		case expired == nil:
+		case c.access.Renewed():
+			again = time.After(renewedEvery)
+		default:
+			s.Close(expired.Code, expired.Reason)
+		}
 	}
 }
+
+// renewedEvery is how often a session is looked at that stays by tokens of its requests.
+const renewedEvery = time.Second
 
 // withoutQuery is a session's path without what may hold a token.
 func withoutQuery(path string) string {
@@ -252,7 +268,7 @@ func (d *discovery) note(ns moqt.Namespace) {
 func (r *Router) publishNamespace(req *moqt.NamespaceRequest) {
 	up := peer{req.Session()}
 	log := r.log.With("namespace", abridged(req.Namespace.String()), "peer", up.String())
-	grant, err := r.allow(req.Request, auth.Publish, moqt.TrackName{Namespace: req.Namespace})
+	permit, err := r.permit(req.Request, auth.Publish, moqt.TrackName{Namespace: req.Namespace})
 	if err == nil {
 		err = reserved(req.Namespace)
 	}
@@ -266,7 +282,7 @@ func (r *Router) publishNamespace(req *moqt.NamespaceRequest) {
 		_ = req.RejectWith(err)
 		return
 	}
-	stop := during(grant, func(why error) {
+	stop := permit.during(func(why error) {
 		req.Revoke(streamCode(why))
 		r.remove(o)
 		r.revoke(o.ns, up, why)
@@ -337,33 +353,42 @@ func (r *Router) Namespaces() []moqt.Namespace {
 }
 
 func (r *Router) discover(req *moqt.DiscoveryRequest) {
-	grant, err := r.allow(req.Request, auth.Subscribe, moqt.TrackName{Namespace: req.Prefix})
+	permit, err := r.permit(req.Request, auth.Subscribe, moqt.TrackName{Namespace: req.Prefix})
 	if err != nil {
 		_ = req.RejectWith(err)
 		return
 	}
-	defer during(grant, func(why error) { req.Revoke(streamCode(why)) })()
-	d := &discovery{s: req.Session(), prefix: req.Prefix, tracks: req.Tracks, grant: grant, changed: map[string]moqt.Namespace{}, wake: make(chan struct{}, 1)}
+	defer permit.during(func(why error) { req.Revoke(streamCode(why)) })()
+	d := &discovery{
+		s: req.Session(), prefix: req.Prefix, tracks: req.Tracks, permit: permit,
+		changed: map[string]moqt.Namespace{}, blocked: map[string]bool{}, wake: make(chan struct{}, 1),
+	}
+	if f := req.Parameters.Forward; f != nil {
+		d.paused = !*f
+	}
+	req.Move = func(prefix moqt.Namespace) (func(), error) {
+		g, err := r.allow(req.Request, auth.Subscribe, moqt.TrackName{Namespace: prefix})
+		if err != nil {
+			return nil, err
+		}
+		return func() {
+			permit.renew(g)
+			r.mu.Lock()
+			r.discoveries.remove(d.prefix, d)
+			d.prefix = prefix
+			r.mu.Unlock()
+			r.follow(d)
+		}, nil
+	}
 	ctx, cancel := context.WithCancel(req.Context())
 	var wg sync.WaitGroup
 	err = req.Accept(func(a *moqt.Announcer) {
 		d.a = a
-		r.mu.Lock()
-		r.discoveries.add(d.prefix, d)
+		r.follow(d)
 		if !d.tracks {
-			for o := range r.offersUnder.under(d.prefix) {
-				d.note(o.ns)
-			}
+			// In a goroutine: a subscriber that does not read blocks no other.
+			wg.Go(func() { r.announce(ctx, d, a) })
 		}
-		r.mu.Unlock()
-		if d.tracks {
-			for _, t := range r.published(d) {
-				go t.offerTo(d)
-			}
-			return
-		}
-		// In a goroutine: a subscriber that does not read blocks no other.
-		wg.Go(func() { r.announce(ctx, d, a) })
 	})
 	r.mu.Lock()
 	r.discoveries.remove(d.prefix, d)
@@ -373,10 +398,26 @@ func (r *Router) discover(req *moqt.DiscoveryRequest) {
 	r.log.Debug("discovery ended", "prefix", abridged(d.prefix.String()), "reason", reason(err))
 }
 
+// follow has d told of what there is under its prefix, and will be.
+func (r *Router) follow(d *discovery) {
+	r.mu.Lock()
+	r.discoveries.add(d.prefix, d)
+	if !d.tracks {
+		for o := range r.offersUnder.under(d.prefix) {
+			d.note(o.ns)
+		}
+	}
+	r.mu.Unlock()
+	if d.tracks {
+		for _, t := range r.published(d) {
+			go t.offerTo(d)
+		}
+	}
+}
+
 // announce sends a subscriber the namespaces that appear and disappear under its
 // prefix.
 func (r *Router) announce(ctx context.Context, d *discovery, a *moqt.Announcer) {
-	sent := map[string]bool{}
 	for {
 		r.mu.Lock()
 		changed := d.changed
@@ -390,16 +431,11 @@ func (r *Router) announce(ctx context.Context, d *discovery, a *moqt.Announcer) 
 		}
 		r.mu.Unlock()
 		for key, ns := range changed {
-			var err error
-			switch {
-			case there[key] && !sent[key]:
-				sent[key] = true
-				err = a.Added(ns)
-			case !there[key] && sent[key]:
-				delete(sent, key)
-				err = a.Done(ns)
+			tell := a.Done
+			if there[key] {
+				tell = a.Added
 			}
-			if err != nil {
+			if tell(ns) != nil {
 				return
 			}
 		}
@@ -432,7 +468,7 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 		}
 		return
 	}
-	grant, err := r.allow(req.Request, auth.Subscribe, req.Track)
+	permit, err := r.permit(req.Request, auth.Subscribe, req.Track)
 	if err != nil {
 		_ = req.RejectWith(err)
 		return
@@ -454,7 +490,7 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 	}
 	r.log.Debug("subscribed", "track", abridged(req.Track.String()), "peer", req.Session().RemoteAddr().String())
 	go func() {
-		defer during(grant, func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
+		defer permit.during(func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
 		err := r.queue(req.Session()).Serve(t.Track, r.cfg.FastPath.Viewer(t.Track, pub), since)
 		t.release()
 		r.log.Debug("subscription ended", "track", abridged(req.Track.String()), "reason", reason(err))
@@ -484,12 +520,12 @@ func (r *Router) fetch(req *moqt.FetchRequest) {
 		_ = t.ServeFetch(req, nil)
 		return
 	}
-	grant, err := r.allow(req.Request, auth.Subscribe, req.Track)
+	permit, err := r.permit(req.Request, auth.Subscribe, req.Track)
 	if err != nil {
 		_ = req.RejectWith(err)
 		return
 	}
-	defer during(grant, func(why error) { req.Revoke(streamCode(why)) })()
+	defer permit.during(func(why error) { req.Revoke(streamCode(why)) })()
 	if !r.beginFetch(req.Session()) {
 		_ = req.RejectWith(&moqt.RequestError{Code: wire.RequestExcessiveLoad, Reason: "too many fetches at a time", RetryInterval: 1 + 1000})
 		return

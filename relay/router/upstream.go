@@ -460,7 +460,7 @@ func (t *track) publishedByOther(s *moqt.Session) bool {
 func (r *Router) publish(req *moqt.PublishRequest) {
 	up := peer{req.Session()}
 	log := r.log.With("track", abridged(req.Track.String()), "peer", up.String())
-	grant, err := r.allow(req.Request, auth.Publish, req.Track)
+	permit, err := r.permit(req.Request, auth.Publish, req.Track)
 	if err == nil {
 		err = reserved(req.Track.Namespace)
 	}
@@ -492,7 +492,7 @@ func (r *Router) publish(req *moqt.PublishRequest) {
 	if t = t.adopt(up, sub, true); t == nil {
 		return
 	}
-	stop := during(grant, func(error) { sub.Cancel() })
+	stop := permit.during(func(error) { sub.Cancel() })
 	context.AfterFunc(sub.Session().Context(), func() { stop() })
 	log.Info("track published")
 	r.mu.Lock()
@@ -508,6 +508,30 @@ func (r *Router) publish(req *moqt.PublishRequest) {
 	}
 }
 
+// maxBlocked bounds the tracks that a subscriber is remembered not to get. One that has so
+// many is offered no further ones.
+const maxBlocked = 1024
+
+// mayOffer reports whether a PUBLISH of a track may be sent: none may after PUBLISH_BLOCKED
+// (§6.1).
+func (d *discovery) mayOffer(t *track) bool {
+	t.r.mu.Lock()
+	defer t.r.mu.Unlock()
+	return !d.blocked[t.Name().String()] && len(d.blocked) < maxBlocked
+}
+
+// block notes that a track is not offered any more; false when it was not before.
+func (d *discovery) block(t *track) bool {
+	t.r.mu.Lock()
+	defer t.r.mu.Unlock()
+	name := t.Name().String()
+	if d.blocked[name] {
+		return false
+	}
+	d.blocked[name] = true
+	return true
+}
+
 // offerTo publishes the track to a session that asked for all tracks of a prefix.
 func (t *track) offerTo(d *discovery) {
 	t.mu.Lock()
@@ -519,14 +543,19 @@ func (t *track) offerTo(d *discovery) {
 	t.mu.Unlock()
 	defer t.release()
 	since := time.Now()
-	pub, err := d.s.Publish(d.s.Context(), t.Name(), t.info())
-	if errors.Is(err, moqt.ErrRequestsBlocked) {
+	if !d.mayOffer(t) {
+		return
+	}
+	info := t.info()
+	info.Paused = d.paused
+	pub, err := d.s.Publish(d.s.Context(), t.Name(), info)
+	if errors.Is(err, moqt.ErrRequestsBlocked) && d.block(t) {
 		_ = d.a.Blocked(t.Name())
 	}
 	if err != nil {
 		t.r.log.Debug("PUBLISH refused", "track", abridged(t.Name().String()), "peer", d.s.RemoteAddr().String(), "err", abridged(err.Error()))
 		return
 	}
-	defer during(d.grant, func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
+	defer d.permit.during(func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
 	_ = t.r.queue(d.s).Serve(t.Track, t.r.cfg.FastPath.Viewer(t.Track, pub), since)
 }
