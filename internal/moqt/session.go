@@ -287,6 +287,13 @@ func (s *Session) WebTransport() bool { return s.conn.webTransport() }
 // RTT is the smoothed round-trip time of the connection.
 func (s *Session) RTT() time.Duration { return s.conn.quic().ConnectionStats().SmoothedRTT }
 
+// Publishing is how many tracks the peer is subscribed to.
+func (s *Session) Publishing() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.sending)
+}
+
 // Stats returns the session's counters now.
 func (s *Session) Stats() Stats {
 	q := s.conn.quic().ConnectionStats()

@@ -72,6 +72,8 @@ type Player struct {
 	joined chan struct{}
 	showed chan struct{}
 
+	onSphere chan struct{} // taken by the connection that plays 360° video
+
 	mu         sync.Mutex
 	sphere     *sphere.Viewer // nil where the session has none
 	feeds      map[int]*feed
@@ -88,7 +90,7 @@ type Player struct {
 func New(cfg Config) *Player {
 	return &Player{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), began: time.Now(),
-		joined: make(chan struct{}), showed: make(chan struct{}), feeds: map[int]*feed{},
+		joined: make(chan struct{}), showed: make(chan struct{}), onSphere: make(chan struct{}, 1), feeds: map[int]*feed{},
 	}
 }
 
@@ -117,6 +119,10 @@ func (p *Player) isJoined() bool {
 // Showing is closed when the first frame was shown.
 func (p *Player) Showing() <-chan struct{} { return p.showed }
 
+// Play may run over two connections at a time, while the session moves from one to the other
+// (connect.Target.KeepMoving); it has settled once each camera's frames come over its own. 360°
+// video plays over one: the other is to wait.
+//
 // Play plays over one connection until ctx or the connection ends, whose error it
 // returns, or the publisher ends the session: then it returns nil. A session that
 // does not exist is a *connect.NoSessionError. What another connection would not mend is
@@ -129,7 +135,7 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 	wg.Go(func() { p.followClock(ctx, s) })
 	if p.cfg.Viewer != "" {
 		wg.Go(func() { p.receipts.open(ctx, s, p.receiptsTrack(), p.log) })
-		defer p.receipts.close()
+		defer p.receipts.close(s)
 	}
 
 	updates := make(chan *catalog.Catalog)
@@ -140,8 +146,9 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 	})
 	watching := map[string]context.CancelFunc{}
 	var cameras sync.WaitGroup
+	settling := newSettling(ctx)
 	for c := range updates {
-		wanted, err := p.wanted(c)
+		wanted, err := p.wanted(c, settling)
 		if err != nil && p.isJoined() { // it played before
 			p.log.Warn("catalog ignored", "err", err)
 			continue
@@ -167,6 +174,7 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 				cameras.Go(func() { start(ctx, s) })
 			}
 		}
+		settling.begun()
 	}
 	if ended == nil { // in order: what is in flight still arrives
 		cameras.Wait()
@@ -179,7 +187,7 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 
 // wanted lists what to subscribe to, by full track name, and tells the feeds of
 // their cameras.
-func (p *Player) wanted(c *catalog.Catalog) (map[string]func(context.Context, *moqt.Session), error) {
+func (p *Player) wanted(c *catalog.Catalog, settling *settling) (map[string]func(context.Context, *moqt.Session), error) {
 	list := map[string]func(context.Context, *moqt.Session){}
 	if c.IsComplete {
 		return list, nil // whatever it still lists
@@ -210,7 +218,11 @@ func (p *Player) wanted(c *catalog.Catalog) (map[string]func(context.Context, *m
 		}
 		f.configure(t, init)
 		name := connect.TrackName(p.cfg.Namespace, t)
-		list[name.String()] = func(ctx context.Context, s *moqt.Session) { p.watch(ctx, s, name, f) }
+		settling.expect(n)
+		list[name.String()] = func(ctx context.Context, s *moqt.Session) {
+			p.watch(ctx, s, name, f, func() { settling.came(n) })
+			settling.came(n)
+		}
 	}
 	if t, ok := c.Poses(); ok {
 		name := connect.TrackName(p.cfg.Namespace, t)
@@ -260,6 +272,12 @@ func (p *Player) wantSphere(c *catalog.Catalog, list map[string]func(context.Con
 	name := func(t catalog.Track) moqt.TrackName { return connect.TrackName(p.cfg.Namespace, t) }
 	v.Configure(c, name)
 	list[name(*t).String()] = func(ctx context.Context, s *moqt.Session) {
+		select { // one after the other
+		case p.onSphere <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		defer func() { <-p.onSphere }()
 		if err := v.Play(ctx, s); err != nil && ctx.Err() == nil && s.Err() == nil {
 			p.log.Error("the 360° video cannot be received", "err", err)
 		}
@@ -328,12 +346,61 @@ func (f *feed) pose() camera.Transform {
 	return f.at
 }
 
-// watch receives one camera's track until it or the connection ends.
-func (p *Player) watch(ctx context.Context, s *moqt.Session, name moqt.TrackName, f *feed) {
+// settling tells when what a connection is to bring comes.
+type settling struct {
+	ctx context.Context
+
+	mu      sync.Mutex
+	cameras map[int]bool // expected; false = nothing came yet
+	all     bool         // there are no others
+}
+
+func newSettling(ctx context.Context) *settling {
+	return &settling{ctx: ctx, cameras: map[int]bool{}}
+}
+
+// expect says that a camera's frames are to come.
+func (s *settling) expect(camera int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cameras[camera] = s.cameras[camera] || false
+}
+
+// begun says that all cameras are expected.
+func (s *settling) begun() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = true
+	s.check()
+}
+
+// came says that a camera's frames come, or will not.
+func (s *settling) came(camera int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cameras[camera] = true
+	s.check()
+}
+
+// check is what follows from the above. s.mu is held.
+func (s *settling) check() {
+	for _, came := range s.cameras {
+		if !came {
+			return
+		}
+	}
+	if s.all {
+		connect.Settled(s.ctx)
+	}
+}
+
+// watch receives one camera's track until it or the connection ends. came is called when
+// something of it has come, once or more often.
+func (p *Player) watch(ctx context.Context, s *moqt.Session, name moqt.TrackName, f *feed, came func()) {
 	for {
 		sub, err := connect.Subscribe(ctx, s, name, f.timeout(p.cfg.DeliveryTimeout), true)
 		if err == nil {
-			err = f.receive(ctx, sub)
+			err = f.receive(ctx, sub, came)
 			sub.Cancel()
 		}
 		if connect.Ended(err) {
