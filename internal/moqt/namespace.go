@@ -33,7 +33,7 @@ func (r *NamespaceRequest) Accept(accepted func()) error {
 }
 
 // untilWithdrawn answers updates until the peer withdraws an accepted request,
-// by ending its direction of the stream or refusing ours. apply, where set, applies and
+// by ending its direction of the stream (in draft-18) or refusing ours. apply, where set, applies and
 // answers an update; an error of it ends the request (§10.9).
 func (r *Request) untilWithdrawn(apply func(Parameters) error) error {
 	defer r.stream.end()
@@ -42,6 +42,9 @@ func (r *Request) untilWithdrawn(apply func(Parameters) error) error {
 	for {
 		m, err := r.stream.read()
 		switch {
+		case err == io.EOF && r.stream.s.version >= wire.Draft19: // is no cancellation (§3.3.2)
+			<-r.Context().Done()
+			return streamError(context.Cause(r.Context()))
 		case err == io.EOF:
 			return nil
 		case err != nil:
@@ -370,7 +373,7 @@ func (s *Session) FollowNamespaces(ctx context.Context, prefix Namespace, tokens
 func (n *Namespaces) Move(ctx context.Context, prefix Namespace) error {
 	m := prefixMove{prefix, make(chan error, 1)}
 	n.mu.Lock()
-	if n.over || len(n.moves) == maxUpdates {
+	if n.over || len(n.moves) >= n.s.maxUpdates() {
 		n.mu.Unlock()
 		return errors.Join(ErrQueueFull, n.s.Err())
 	}

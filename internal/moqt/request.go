@@ -28,7 +28,7 @@ type requestStream struct {
 // send writes one message. A peer that does not read loses the
 // request: nothing can follow a message that was sent in part.
 func (r *requestStream) send(m wire.Message) error {
-	b, err := wire.AppendMessage(nil, m)
+	b, err := r.s.version.AppendMessage(nil, m)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (r *requestStream) abort(code wire.StreamCode) {
 // read returns the peer's next message on the stream. A GOAWAY, which may come
 // in the place of any message, is returned as the *RequestError it amounts to.
 func (r *requestStream) read() (wire.Message, error) {
-	m, err := wire.ReadMessage(r.br)
+	m, err := r.s.version.ReadMessage(r.br)
 	if g, ok := m.(*wire.Goaway); ok && err == nil {
 		return nil, r.goaway(g)
 	}
@@ -181,7 +181,7 @@ func (r *requestStream) awaitResponse(ctx context.Context, extra time.Duration) 
 		r.abort(wire.StreamCancelled)
 		return nil, err
 	}
-	if err := wire.CheckResponse(r.typ, m); err != nil {
+	if err := r.s.version.CheckResponse(r.typ, m); err != nil {
 		r.s.fail(err)
 		return nil, err
 	}
@@ -358,6 +358,11 @@ func (s *Session) handleRequest(str stream) {
 	// §3.2.1, §3.2.2: the application has no say in these.
 	if len(ns) > 0 && (ns[0] == "." || ns[0] == ".session") {
 		_ = req.Reject(wire.RequestDoesNotExist, "reserved namespace")
+		return
+	}
+
+	if req.Parameters.RangeFilters {
+		_ = req.Reject(wire.RequestInvalidFilter, "range filters were not offered")
 		return
 	}
 

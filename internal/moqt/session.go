@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -73,7 +74,19 @@ type Config struct {
 	// nil means slog.Default.
 	Log *slog.Logger
 
+	// Versions are the drafts to speak, the preferred one first; nil means wire.Versions.
+	// Where both ends speak several, the server's preference decides, over WebTransport the
+	// client's.
+	Versions []wire.Version
+
 	waits *waits // other than the default, in tests
+}
+
+func (c Config) versions() []wire.Version {
+	if c.Versions != nil {
+		return c.Versions
+	}
+	return wire.Versions()
 }
 
 func (c Config) wait() waits {
@@ -124,12 +137,13 @@ type counters struct {
 
 // Session is one MOQT session. Its methods are safe for concurrent use.
 type Session struct {
-	conn   conn
-	client bool
-	local  *wire.Setup
-	log    *slog.Logger
-	wait   waits
-	count  counters
+	conn    conn
+	version wire.Version
+	client  bool
+	local   *wire.Setup
+	log     *slog.Logger
+	wait    waits
+	count   counters
 
 	ctx       context.Context // ends with the session
 	cancel    context.CancelCauseFunc
@@ -164,6 +178,7 @@ type Session struct {
 	orphanStreams int
 	receiving     map[string]*role        // tracks we are the subscriber of
 	sending       map[string]*role        // tracks we are the publisher of
+	further       uint64                  // that made up names for those of one track
 	joinable      map[uint64]*Publication // by the peer's request ID; nil while pending
 	fetches       map[uint64]chan *FetchReader
 	openRequests  int
@@ -188,9 +203,9 @@ type role struct {
 }
 
 // newSession exchanges SETUP over c. Incoming requests wait for Serve.
-func newSession(ctx context.Context, c conn, client bool, local *wire.Setup, cfg Config) (*Session, error) {
+func newSession(ctx context.Context, c conn, v wire.Version, client bool, local *wire.Setup, cfg Config) (*Session, error) {
 	s := &Session{
-		conn: c, client: client, local: local, log: cmp.Or(cfg.Log, slog.Default()), wait: cfg.wait(),
+		conn: c, version: v, client: client, local: local, log: cmp.Or(cfg.Log, slog.Default()), wait: cfg.wait(),
 		set: make(chan struct{}), serving: make(chan struct{}), changed: make(chan struct{}),
 		sendq:         newDatagramQueue(),
 		subscriptions: map[uint64]*Subscription{}, retired: map[uint64]struct{}{},
@@ -242,7 +257,7 @@ func (s *Session) openControl(ctx context.Context) error {
 	s.controlMu.Lock()
 	defer s.controlMu.Unlock()
 	s.control = str
-	b, err := wire.AppendMessage(nil, s.local)
+	b, err := s.version.AppendMessage(nil, s.local)
 	if err != nil {
 		return err
 	}
@@ -262,6 +277,9 @@ func (s *Session) Context() context.Context { return s.ctx }
 
 // Err waits for nothing: it is nil while the session lasts, then why it ended.
 func (s *Session) Err() error { return context.Cause(s.ctx) }
+
+// Version is the draft that the session speaks.
+func (s *Session) Version() wire.Version { return s.version }
 
 // Path is the path and query the client asked for, "" when it named none.
 func (s *Session) Path() string { return cmp.Or(s.path, s.peer.Path) }
@@ -372,7 +390,11 @@ func (s *Session) Goaway(ctx context.Context, uri string, timeout time.Duration)
 	s.controlMu.Lock()
 	if !s.goawaySent {
 		s.goawaySent = true
-		b, err := wire.AppendMessage(nil, &wire.Goaway{NewSessionURI: uri, Timeout: uint64(timeout.Milliseconds()), RequestID: &next})
+		g := &wire.Goaway{NewSessionURI: uri, Timeout: uint64(timeout.Milliseconds())}
+		if s.version < wire.Draft19 {
+			g.RequestID = &next
+		}
+		b, err := s.version.AppendMessage(nil, g)
 		if err == nil {
 			_ = s.control.SetWriteDeadline(time.Now().Add(s.wait.send))
 			_, err = s.control.Write(b)
@@ -488,7 +510,7 @@ func (s *Session) handleControl(setup *wire.Setup, br *bufio.Reader) {
 	}
 	close(s.set)
 	for {
-		m, err := wire.ReadMessage(br)
+		m, err := s.version.ReadMessage(br)
 		switch {
 		case s.ctx.Err() != nil:
 			return
@@ -572,6 +594,7 @@ func (s *Session) handleGoaway(g *wire.Goaway) error {
 		return protocolViolation("a second GOAWAY")
 	case !s.client && g.NewSessionURI != "":
 		return protocolViolation("GOAWAY from a client names a URI")
+	case s.version >= wire.Draft19: // names no request
 	case g.RequestID == nil:
 		return protocolViolation("GOAWAY on the control stream without a request ID")
 	case *g.RequestID&1 != own:
@@ -684,6 +707,24 @@ func (s *Session) claimLocked(in map[string]*role, track TrackName) *role {
 	}
 	in[r.track] = r
 	return r
+}
+
+// claimPublishing is claimSoon for a track that the peer asks for, or is offered. From draft-19
+// on there may be several subscriptions of it at a time (§5.1); alone says that this is the
+// only one.
+func (s *Session) claimPublishing(track TrackName) (r *role, alone bool) {
+	if s.version < wire.Draft19 {
+		return s.claimSoon(s.sending, track), true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r = s.claimLocked(s.sending, track); r != nil {
+		return r, true
+	}
+	s.further++
+	r = &role{track: fmt.Sprintf("%s %d", track.String(), s.further)}
+	s.sending[r.track] = r
+	return r, false
 }
 
 // claimSoon is claimTrack for the peer's requests. A request may overtake the

@@ -78,6 +78,7 @@ type Subscription struct {
 	Properties Properties
 
 	defaultPriority uint8
+	asked           bool     // by SUBSCRIBE, not offered by PUBLISH
 	join            *joining // the FETCH that left with SUBSCRIBE, if any
 
 	datagrams chan *Datagram
@@ -122,7 +123,7 @@ func (s *Session) Subscribe(ctx context.Context, track TrackName, o SubscribeOpt
 		s.release(s.receiving, sub.role)
 		return nil, err
 	}
-	sub.r = r
+	sub.r, sub.asked = r, true
 	if o.Join {
 		sub.join = s.join(r.id)
 	}
@@ -415,6 +416,10 @@ func (sub *Subscription) run() {
 			return
 		case *wire.RequestUpdate:
 			// The publisher of a PUBLISH may update it; nothing of it concerns us.
+			if sub.s.version >= wire.Draft19 && sub.asked { // §10.9
+				sub.end(sub.r.unexpectedMessage(m))
+				return
+			}
 			refused, err := sub.r.update(m)
 			if err == nil && refused == nil {
 				err = sub.r.send(&wire.RequestOK{})
@@ -447,6 +452,9 @@ func (r *requestStream) update(m *wire.RequestUpdate) (refused *wire.RequestErro
 	if err != nil {
 		s.fail(err)
 		return nil, err
+	}
+	if m.Parameters.RangeFilters {
+		return &wire.RequestError{Code: wire.RequestInvalidFilter, Reason: "range filters were not offered"}, nil
 	}
 	if renew := r.renew.Load(); renew != nil && len(tokens) > 0 {
 		if err := (*renew)(tokens); err != nil {
@@ -501,7 +509,7 @@ func (sub *Subscription) reply(m wire.Message, u updateReply) {
 		}
 		return
 	}
-	if err := wire.CheckResponse(wire.TypeRequestUpdate, m); err != nil {
+	if err := sub.s.version.CheckResponse(wire.TypeRequestUpdate, m); err != nil {
 		sub.mu.Unlock()
 		sub.s.fail(err)
 		sub.end(err)
@@ -524,7 +532,7 @@ func (sub *Subscription) Update(ctx context.Context, p Parameters) (Parameters, 
 		return Parameters{}, sub.err
 	default:
 	}
-	if len(sub.updates) == maxUpdates {
+	if len(sub.updates) >= sub.s.maxUpdates() {
 		sub.mu.Unlock()
 		return Parameters{}, ErrQueueFull
 	}
@@ -541,6 +549,14 @@ func (sub *Subscription) Update(ctx context.Context, p Parameters) (Parameters, 
 	case <-ctx.Done():
 		return Parameters{}, ctx.Err()
 	}
+}
+
+// maxUpdates is how many REQUEST_UPDATEs of a request may be unanswered.
+func (s *Session) maxUpdates() int {
+	if n := s.peer.MaxRequestUpdates; n > 0 && s.version >= wire.Draft19 {
+		return int(min(n, maxUpdates))
+	}
+	return maxUpdates
 }
 
 // SubgroupReader reads one subgroup stream, either object by object (NextObject

@@ -126,6 +126,16 @@ func (s *subgroup) wait() <-chan struct{} {
 	return s.changed
 }
 
+// first is the properties of the subgroup's first object, nil where it is not here.
+func (s *subgroup) first() moqt.Properties {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.trimmed > 0 || len(s.objects) == 0 {
+		return nil
+	}
+	return s.objects[0].Properties
+}
+
 // object returns the i-th object, or the channel to wait on when it is not here
 // yet; over says that it will never be. Where objects from i on are no longer
 // kept, it returns the first that is, and its index.

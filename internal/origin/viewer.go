@@ -70,7 +70,7 @@ func (f *flight) setDeadline(object time.Time) {
 
 // subgroupEnded sets the deadline of the whole subgroup, which ended at a time.
 func (f *flight) subgroupEnded(at time.Time) {
-	_, timeout := f.v.sink.DeliveryTimeouts()
+	_, timeout := f.v.sink.DeliveryTimeouts(f.sg.first())
 	if timeout == 0 {
 		return
 	}
@@ -301,7 +301,7 @@ func (v *viewer) fly(f *flight) {
 		}
 		at = o.payload
 	}
-	w, err := v.sink.OpenSubgroup(h)
+	w, err := v.sink.OpenSubgroup(h, sg.first())
 	if err != nil {
 		if errors.Is(err, moqt.ErrStreamsBlocked) {
 			v.t.behind.Add(1)
@@ -337,7 +337,7 @@ func (v *viewer) fly(f *flight) {
 func (v *viewer) pump(f *flight, restart []byte, at int64, i int) error {
 	sg, w, ctx := f.sg, f.w, v.sink.Context()
 	updates := v.sink.Changed()
-	timeout, _ := v.sink.DeliveryTimeouts()
+	timeout, _ := v.sink.DeliveryTimeouts(sg.first())
 	cached := v.t.cacheAge()
 	f.sent.Store(at)
 	if o, n, changed, over := sg.object(i); changed == nil && !over && n == i && o.expired(cached) {
@@ -393,7 +393,7 @@ func (v *viewer) pump(f *flight, restart []byte, at int64, i int) error {
 		case <-changed:
 		case <-updates:
 			updates = v.sink.Changed()
-			timeout, _ = v.sink.DeliveryTimeouts()
+			timeout, _ = v.sink.DeliveryTimeouts(sg.first())
 			if !v.sink.Forwarding() {
 				w.Reset(wire.StreamCancelled)
 				return nil

@@ -94,6 +94,7 @@ type discovery struct {
 	tracks bool
 	permit *permit
 	a      *moqt.Announcer // once accepted
+	params moqt.Parameters // what the tracks' subscriptions begin with
 	paused bool            // PUBLISHes begin with forward state 0
 
 	blocked map[string]bool           // tracks that it is not offered any more (§6.1)
@@ -360,7 +361,7 @@ func (r *Router) discover(req *moqt.DiscoveryRequest) {
 	}
 	defer permit.during(func(why error) { req.Revoke(streamCode(why)) })()
 	d := &discovery{
-		s: req.Session(), prefix: req.Prefix, tracks: req.Tracks, permit: permit,
+		s: req.Session(), prefix: req.Prefix, tracks: req.Tracks, permit: permit, params: req.Parameters,
 		changed: map[string]moqt.Namespace{}, blocked: map[string]bool{}, wake: make(chan struct{}, 1),
 	}
 	if f := req.Parameters.Forward; f != nil {

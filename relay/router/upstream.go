@@ -547,7 +547,7 @@ func (t *track) offerTo(d *discovery) {
 		return
 	}
 	info := t.info()
-	info.Paused = d.paused
+	info.Paused, info.Defaults = d.paused, d.params
 	pub, err := d.s.Publish(d.s.Context(), t.Name(), info)
 	if errors.Is(err, moqt.ErrRequestsBlocked) && d.block(t) {
 		_ = d.a.Blocked(t.Name())
