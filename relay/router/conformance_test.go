@@ -535,3 +535,48 @@ func TestPrefixMoves(t *testing.T) {
 	}
 	expect(true, "b", "three")
 }
+
+// TestDraftsMeet: publisher and viewer may speak different drafts with the relay.
+func TestDraftsMeet(t *testing.T) {
+	for _, publishing := range wire.Versions() {
+		for _, watching := range wire.Versions() {
+			t.Run(fmt.Sprint(publishing, " to ", watching), func(t *testing.T) {
+				r := start(t, short())
+				dial := func(v wire.Version, h moqt.Handler) *moqt.Session {
+					cfg := quiet
+					cfg.Versions = []wire.Version{v}
+					s, err := moqt.Dial(r.ctx, r.url, r.tls, h, cfg)
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { s.Close(wire.NoError, "") })
+					return s
+				}
+				var set origin.Set
+				tr := newPoints()
+				set.Add(tr)
+				if _, err := dial(publishing, set.Handler()).PublishNamespace(r.ctx, session); err != nil {
+					t.Fatal(err)
+				}
+				r.write(tr, 1, "before")
+				viewer := dial(watching, moqt.Handler{})
+				sub, err := viewer.Subscribe(r.ctx, points, moqt.SubscribeOptions{Join: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				f, err := sub.Joined(r.ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := r.entries(f); !slices.Equal(got, []string{"1/0 before"}) {
+					t.Errorf("fetched %q", got)
+				}
+				r.write(tr, 2, "after")
+				r.expect(sub, 2, "after")
+				if _, err := sub.Update(r.ctx, moqt.Parameters{SubscriberPriority: new(uint8(3))}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}

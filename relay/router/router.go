@@ -593,13 +593,18 @@ func (r *Router) Stats() (tracks []TrackStats, gone origin.Stats) {
 	return tracks, gone
 }
 
+// steady is the time now by a clock that was right at a moment and goes on evenly: a step of
+// the wall clock, which frames in flight would seem to be late by, does not show.
+func steady(began time.Time) time.Time { return began.Add(time.Since(began)) }
+
 // RunClock publishes the relay's clock track until ctx ends.
 func (r *Router) RunClock(ctx context.Context) {
 	t := origin.NewTrack(clock.TrackName(), nil, origin.Limits{MaxAge: time.Second, MaxBytes: 1 << 12})
 	r.AddLocal(t)
 	tick := time.NewTicker(clock.Interval)
 	defer tick.Stop()
-	group := uint64(time.Now().UnixMilli())
+	began := time.Now()
+	group := uint64(began.UnixMilli())
 	var stamp clock.Stamp
 	for {
 		select {
@@ -609,7 +614,7 @@ func (r *Router) RunClock(ctx context.Context) {
 		case <-tick.C:
 			group++
 			stamp.Sequence++
-			stamp.Time = time.Now()
+			stamp.Time = steady(began)
 			t.SendDatagram(moqt.Datagram{Group: group, Payload: stamp.Append(nil)})
 		}
 	}
