@@ -95,8 +95,8 @@ test-web: setup-test build ## Test the web viewer, in Chromium too
 	cd client-web && npm run --silent test && npm run --silent test:e2e
 
 test-unity: setup-test build ## Test the Unity client, without Unity (needs cargo)
-	cd client-unity/native && cargo build --quiet --release --locked -p capi
 	$(MAKE) -C client-unity/native --no-print-directory test
+	cd client-unity/native && cargo build --quiet --locked --profile verify -p capi
 	client-unity/verify/verify.sh
 
 fuzz: quic-go ## Fuzz every target for FUZZ_TIME (3s), from the committed corpora
