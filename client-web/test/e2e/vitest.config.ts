@@ -1,6 +1,10 @@
 import { defineConfig } from "vitest/config";
 
-// Real browsers on a machine that may stall: what fails is tried twice more.
+// Real browsers on a machine that may stall: what fails is tried twice more. The files wait more than they compute: two
+// side by side, each with programs and a browser of its own.
 export default defineConfig({
-  test: { retry: 2, include: ["test/e2e/*.test.ts"], testTimeout: 90_000, hookTimeout: 120_000, fileParallelism: false, sequence: { concurrent: false } },
+  test: {
+    include: ["test/e2e/*.test.ts"], globalSetup: "test/e2e/programs.ts", retry: 2, testTimeout: 90_000, hookTimeout: 120_000, maxWorkers: 2,
+    sequence: { concurrent: false },
+  },
 });
