@@ -129,12 +129,15 @@ func (c *Client) Uplink(ctx context.Context, edge string, seen []Observation) er
 	return c.call(ctx, http.MethodPost, edgePath(edge)+"/uplink", Uplink{seen}, nil)
 }
 
-// Eliminate reports a result of Algorithm 1 and returns the flow after it. The
-// error is ErrStale when the path set changed in the meantime.
-func (c *Client) Eliminate(ctx context.Context, edge string, e Elimination) (Flow, error) {
-	var f Flow
-	err := c.call(ctx, http.MethodPost, edgePath(edge)+"/eliminations", e, &f)
-	return f, err
+// Eliminate reports results of Algorithm 1, at most MaxEliminations, and returns what became of
+// each.
+func (c *Client) Eliminate(ctx context.Context, edge string, e ...Elimination) ([]Outcome, error) {
+	var l OutcomeList
+	err := c.call(ctx, http.MethodPost, edgePath(edge)+"/eliminations", Eliminations{e}, &l)
+	if err == nil && len(l.Outcomes) != len(e) {
+		return nil, fmt.Errorf("%d outcomes of %d eliminations", len(l.Outcomes), len(e))
+	}
+	return l.Outcomes, err
 }
 
 // Leave takes an edge out; its flows go on without duplication. It returns when the senders of what
