@@ -8,6 +8,8 @@ NFPM_VERSION := v2.44.1
 ACTIONLINT_VERSION := v1.7.7
 LINT_VERSION := v2.15.0
 BIN          := bin
+# Go does not stamp it where there is a go.work.
+VERSION      := $(shell git describe --tags --always --dirty 2>/dev/null)
 PROGRAMS     := capture-server relay holocast edge controller
 PACKAGE_capture-server := ./capture-server
 PACKAGE_relay          := ./relay
@@ -43,7 +45,7 @@ quic-go: setup
 build: $(PROGRAMS) web ## Build the programs into bin/, and the web viewer
 
 $(PROGRAMS): quic-go
-	@go build -o $(BIN)/$@ $(PACKAGE_$@)
+	@go build -ldflags "-X holocast/internal/service.version=$(VERSION)" -o $(BIN)/$@ $(PACKAGE_$@)
 
 ifneq ($(shell command -v npm),)
 web: client-web/dist/index.html ## Build the web viewer into client-web/dist (needs Node)
