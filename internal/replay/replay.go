@@ -2,9 +2,9 @@
 // them the same objects, bit for bit, with their groups, subgroups, IDs,
 // priorities and properties, each at its recorded time.
 //
-// Every track carries the property connect.ReplayProperty, by which a player knows
-// that capture times are of the past. A loop's passes raise the group IDs so that
-// they go on ascending: nothing else of the objects changes.
+// Every track carries the property connect.ReplayProperty, which tells players that
+// capture times are in the past. Each pass of a loop raises the group IDs so that they
+// keep ascending; nothing else in the objects changes.
 package replay
 
 import (
@@ -34,18 +34,18 @@ type Config struct {
 	Namespace moqt.Namespace // published instead of the recorded one
 	Speed     float64        // 1 = as recorded; 0 means 1
 	Loop      bool
-	// WaitViewer holds everything but the catalog back until somebody subscribes to
+	// WaitViewer holds back everything but the catalog until somebody subscribes to
 	// another track.
 	WaitViewer bool
-	// Live has frames carry the time they are sent and numbers that go on ascending,
-	// and does not mark the tracks as replayed: to players it is a live session.
+	// Live stamps frames with the time they are sent and with ascending numbers, and does
+	// not mark the tracks as replayed: to players it is a live session.
 	Live bool
 	Log  *slog.Logger // nil = slog.Default
 }
 
 // Replayer replays one recording.
 type Replayer struct {
-	// Info sums up the recording.
+	// Info summarizes the recording.
 	Info recording.Info
 
 	cfg    Config
@@ -67,7 +67,7 @@ type Replayer struct {
 type track struct {
 	*origin.Track
 	catalog     bool
-	aligned     bool // its groups are the same moments as those of other tracks
+	aligned     bool // its groups are of the same moments as those of other tracks
 	stamps      stamps
 	feeds       map[subgroup]*feed
 	low, high   uint64 // groups of the first pass
@@ -83,7 +83,7 @@ type feed struct {
 	last time.Time // arrival of its newest object
 }
 
-// maxOpen lets a relay be far behind before anything of a replay is given up.
+// maxOpen lets a relay fall far behind before a replay drops anything.
 const maxOpen = 1024
 
 // Source is what is replayed: a recording, or a folder of prepared video. Next returns
@@ -154,8 +154,7 @@ func Open(path string, cfg Config) (*Replayer, error) {
 	return r, nil
 }
 
-// markReplayed adds the property that tells a replay from a live track, or takes it
-// away.
+// markReplayed adds the property that tells a replay from a live track, or removes it.
 func markReplayed(properties []byte, replayed bool) (moqt.Properties, error) {
 	kvs, err := wire.ParseKeyValues(properties)
 	if err != nil {
@@ -176,14 +175,14 @@ func (r *Replayer) Handler() moqt.Handler {
 	return r.past.handler(r.set.Handler())
 }
 
-// Progress is the objects published so far, where in the recording that is and in
-// which pass of a loop, from 0.
+// Progress returns the objects published so far, the position in the recording, and the
+// pass of a loop, from 0.
 func (r *Replayer) Progress() (objects uint64, at time.Duration, pass int) {
 	return r.objects.Load(), time.Duration(r.at.Load()), int(r.pass.Load())
 }
 
-// Unsent is how many subgroups and datagrams the relay could not be sent, because
-// it, or the path to it, was too far behind.
+// Unsent counts the subgroups and datagrams that were dropped because the relay, or the
+// path to it, was too slow.
 func (r *Replayer) Unsent() (n uint64) {
 	for _, t := range r.tracks {
 		s := t.Stats()
@@ -192,8 +191,8 @@ func (r *Replayer) Unsent() (n uint64) {
 	return n
 }
 
-// Run publishes the recording on the tracks until it is over or ctx ends; with
-// Loop, the latter. Sessions come and go meanwhile.
+// Run publishes the recording to its end, or with Loop until ctx ends. Sessions may come
+// and go meanwhile.
 func (r *Replayer) Run(ctx context.Context) error {
 	if r.past != nil {
 		defer r.past.close()
@@ -219,7 +218,7 @@ func (r *Replayer) Run(ctx context.Context) error {
 		r.pass.Add(1)
 		r.endSubgroups(func(*track, subgroup, *feed) bool { return true })
 		r.raise()
-		// The last frame is shown for as long as a frame is, too.
+		// The last frame stays for a frame's time, too.
 		began = began.Add(r.scale(r.Info.Duration() + time.Second/30))
 	}
 }
@@ -382,11 +381,11 @@ func (r *Replayer) play(ctx context.Context, began time.Time, first *recording.O
 	return ctx.Err()
 }
 
-// unendedFor is when a subgroup whose end was not recorded is taken to have ended,
-// if later groups came.
+// unendedFor is how long a subgroup whose end was not recorded stays open once later
+// groups have come.
 const unendedFor = 2 * time.Second
 
-// resetAfter is how long what came before a reset has to be delivered.
+// resetAfter is how long the peer has to receive what precedes a reset.
 const resetAfter = 200 * time.Millisecond
 
 // publish publishes one object, or the end of a subgroup, now.
@@ -445,7 +444,7 @@ func (r *Replayer) publish(t *track, o *recording.Object) error {
 	return nil
 }
 
-// endSubgroups ends the open subgroups that which names.
+// endSubgroups ends the open subgroups that which selects.
 func (r *Replayer) endSubgroups(which func(*track, subgroup, *feed) bool) {
 	for _, t := range r.tracks {
 		for key, f := range t.feeds {
@@ -457,9 +456,9 @@ func (r *Replayer) endSubgroups(which func(*track, subgroup, *feed) bool) {
 	}
 }
 
-// Serve offers the tracks over one connection until it, ctx or the replay ends:
-// over is closed by then, and nil returned when the relay has everything. What another
-// connection would not mend is marked with connect.Final.
+// Serve offers the tracks over one connection until it, ctx or the replay ends. The end
+// of the replay closes over; Serve then returns nil once the relay has everything. An
+// error that another connection would not fix is marked with connect.Final.
 func (r *Replayer) Serve(ctx context.Context, s *moqt.Session, over <-chan struct{}) error {
 	if r.cfg.Live {
 		go r.followClock(s)
@@ -483,7 +482,7 @@ func (r *Replayer) Serve(ctx context.Context, s *moqt.Session, over <-chan struc
 	return r.flush(ctx, s)
 }
 
-// flush waits until the relay was sent all, at most a few seconds.
+// flush waits until everything was sent to the relay, a few seconds at most.
 func (r *Replayer) flush(ctx context.Context, s *moqt.Session) error {
 	const step, calm = 50 * time.Millisecond, 6
 	sent, still := uint64(0), 0
