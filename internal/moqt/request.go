@@ -263,8 +263,17 @@ func (s *Session) acceptStreams() {
 		if err != nil {
 			return // the end of the transport's context says why
 		}
+		done, ok := s.takeStream()
+		if !ok {
+			str.reset(wire.StreamExcessiveLoad)
+			str.stop(wire.StreamExcessiveLoad)
+			continue
+		}
 		str.setPriority(controlPriority)
-		go s.handleRequest(str)
+		go func() {
+			defer done()
+			s.handleRequest(str)
+		}()
 	}
 }
 

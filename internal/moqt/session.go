@@ -427,7 +427,12 @@ func (s *Session) acceptUniStreams() {
 		if err != nil {
 			return // the end of the transport's context says why
 		}
-		go s.handleUni(str)
+		done, ok := s.takeStream()
+		if !ok {
+			str.stop(wire.StreamExcessiveLoad)
+			continue
+		}
+		go s.handleUni(countedStream{str, done})
 	}
 }
 
