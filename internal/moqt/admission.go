@@ -61,7 +61,7 @@ func (c ListenConfig) admittedQUIC() *quic.Config {
 	if c.Admit != nil {
 		// What a peer sends and nobody reads stays in memory: the window grows with what is
 		// read, as far as it may.
-		q.InitialStreamReceiveWindow, q.InitialConnectionReceiveWindow = firstWindow, firstWindow
+		q.InitialStreamReceiveWindow, q.InitialConnectionReceiveWindow = firstStreamWindow, firstWindow
 		q.AllowConnectionWindowIncrease = func(qc *quic.Conn, bytes uint64) bool {
 			a := admission(qc)
 			return a == nil || a.GrowWindow(bytes)
@@ -70,8 +70,12 @@ func (c ListenConfig) admittedQUIC() *quic.Config {
 	return q
 }
 
-// firstWindow is what a peer may send before any of it has been read, bytes.
-const firstWindow = 1 << 20
+// What a peer may send before any of it has been read, bytes: on a stream a frame, and on all
+// of them some more, so that a few streams that wait for a reader do not hold up the others.
+const (
+	firstStreamWindow = 512 << 10
+	firstWindow       = 2 << 20
+)
 
 // Admission is what the server lets the session's connection have; nil where nothing was
 // decided.

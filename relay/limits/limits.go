@@ -1,7 +1,7 @@
 // Package limits bounds what the peers of a relay take of it: one session, all sessions of
 // an address, and all of them together. Whoever reaches a limit is refused, or slowed down,
-// alone: where an address or the relay has little left, those who have more than an equal
-// share of it get no more, so that the others have room.
+// alone: the last quarter of what an address or the relay has is shared out equally, so that
+// those who want little have room, and rates are shared so that those who want little have it.
 package limits
 
 import (
@@ -205,8 +205,8 @@ func (l *Limits) acquire(n *node, k Kind, amount int64) error {
 			continue
 		}
 		held := at.held[k] + amount
-		scarce := held > limit-limit/4
-		if held > limit || child != nil && scarce && child.held[k]+amount > max(1, limit/int64(len(at.kids))) {
+		last := limit / 4 // shared out equally, so that who has little always has room
+		if held > limit || len(at.kids) > 1 && held > limit-last && child.held[k]+amount > max(1, last/int64(len(at.kids))) {
 			l.limited[k][at.scope]++
 			return &Refused{k, at.scope, limit}
 		}

@@ -62,8 +62,9 @@ func TestScopes(t *testing.T) {
 		why    []string
 	}{
 		"session":        {Bounds{Session: 3}, []string{"10.0.0.1", "10.0.0.1"}, []int{3, 3}, []string{"x.session", "x.session"}},
-		"address":        {Bounds{Session: 8, Address: 8}, []string{"10.0.0.1", "10.0.0.1", "10.0.0.2"}, []int{6, 2, 8}, []string{"x.address", "x.address", "x.session"}},
-		"all":            {Bounds{All: 16}, []string{"10.0.0.1", "10.0.0.2"}, []int{12, 4}, []string{"x.all", "x.all"}},
+		"many":           {Bounds{Address: 80}, []string{"10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.1"}, []int{60, 5, 5, 5}, []string{"x.address", "x.address", "x.address", "x.address"}},
+		"address":        {Bounds{Session: 8, Address: 8}, []string{"10.0.0.1", "10.0.0.1", "10.0.0.2"}, []int{6, 1, 8}, []string{"x.address", "x.address", "x.session"}},
+		"all":            {Bounds{All: 16}, []string{"10.0.0.1", "10.0.0.2"}, []int{12, 2}, []string{"x.all", "x.all"}},
 		"one /64":        {Bounds{Address: 4}, []string{"2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"}, []int{3, 1, 4}, []string{"x.address", "x.address", "x.address"}},
 		"nobody else":    {Bounds{All: 16}, []string{"10.0.0.1"}, []int{16}, []string{"x.all"}},
 		"mapped address": {Bounds{Address: 4}, []string{"::ffff:10.0.0.1", "10.0.0.1"}, []int{3, 1}, []string{"x.address", "x.address"}},
