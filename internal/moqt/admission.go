@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/quic-go/quic-go"
 
@@ -17,6 +18,9 @@ type Admission interface {
 	// take is refused with EXCESSIVE_LOAD.
 	OpenStream() bool
 	CloseStream()
+	// Opened counts a stream of objects, or with request a request or an update of one. The
+	// next one has to wait for so long.
+	Opened(request bool) (wait time.Duration)
 	// GrowWindow lets the peer send so many more bytes before they are read.
 	GrowWindow(bytes uint64) bool
 	// Close is called when the connection has ended, whether or not it became a session.
@@ -91,6 +95,24 @@ func (s *Session) takeStream() (done func(), ok bool) {
 		return nil, false
 	}
 	return sync.OnceFunc(a.CloseStream), true
+}
+
+// paceStreams counts a stream or request and waits until there may be another one.
+func (s *Session) paceStreams(request bool) {
+	a := s.Admission()
+	if a == nil {
+		return
+	}
+	wait := a.Opened(request)
+	if wait <= 0 {
+		return
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-s.ctx.Done():
+	}
 }
 
 // countedStream gives a stream back when it has been read, or refused.

@@ -264,16 +264,17 @@ func (s *Session) acceptStreams() {
 			return // the end of the transport's context says why
 		}
 		done, ok := s.takeStream()
-		if !ok {
+		if ok {
+			str.setPriority(controlPriority)
+			go func() {
+				defer done()
+				s.handleRequest(str)
+			}()
+		} else {
 			str.reset(wire.StreamExcessiveLoad)
 			str.stop(wire.StreamExcessiveLoad)
-			continue
 		}
-		str.setPriority(controlPriority)
-		go func() {
-			defer done()
-			s.handleRequest(str)
-		}()
+		s.paceStreams(true)
 	}
 }
 

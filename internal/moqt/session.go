@@ -428,11 +428,12 @@ func (s *Session) acceptUniStreams() {
 			return // the end of the transport's context says why
 		}
 		done, ok := s.takeStream()
-		if !ok {
+		if ok {
+			go s.handleUni(countedStream{str, done})
+		} else {
 			str.stop(wire.StreamExcessiveLoad)
-			continue
 		}
-		go s.handleUni(countedStream{str, done})
+		s.paceStreams(false)
 	}
 }
 

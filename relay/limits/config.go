@@ -23,15 +23,16 @@ const (
 	Cached     // bytes; what exceeds them is evicted, not refused
 	// These are a second's.
 	Handshakes
-	Requests
-	Objects // from publishers
-	Bytes   // of objects, from publishers
+	Requests // and their updates
+	Groups   // and subgroups: streams of objects
+	Objects  // from publishers
+	Bytes    // of objects, from publishers
 	kinds
 )
 
 const firstRate = Handshakes
 
-var names = [kinds]string{"connections", "streams", "window", "waiting", "subscriptions", "fetches", "namespaces", "tracks", "properties", "cached", "handshakes", "requests", "objects", "bytes"}
+var names = [kinds]string{"connections", "streams", "window", "waiting", "subscriptions", "fetches", "namespaces", "tracks", "properties", "cached", "handshakes", "requests", "groups", "objects", "bytes"}
 
 func (k Kind) String() string { return names[k] }
 
@@ -73,6 +74,7 @@ type Config struct {
 	Cached        Bounds `yaml:"cached"`
 	Handshakes    Bounds `yaml:"handshakes"`
 	Requests      Bounds `yaml:"requests"`
+	Groups        Bounds `yaml:"groups"`
 	Objects       Bounds `yaml:"objects"`
 	Bytes         Bounds `yaml:"bytes"`
 }
@@ -91,9 +93,10 @@ func Default() Config {
 		Properties:    Bounds{1 << 20, 16 << 20, 64 << 20},
 		Cached:        Bounds{512 << 20, 768 << 20, 0},
 		Handshakes:    Bounds{0, 200, 1000},
-		Requests:      Bounds{500, 4000, 16000},
-		Objects:       Bounds{100_000, 200_000, 400_000},
-		Bytes:         Bounds{125 << 20, 250 << 20, 500 << 20},
+		Requests:      Bounds{200, 1000, 4000},
+		Groups:        Bounds{2000, 4000, 16000},
+		Objects:       Bounds{80_000, 100_000, 200_000},
+		Bytes:         Bounds{80_000_000, 125_000_000, 250_000_000},
 	}
 }
 
@@ -101,7 +104,7 @@ func Default() Config {
 func (c *Config) of(k Kind) *Bounds {
 	return [kinds]*Bounds{
 		&c.Connections, &c.Streams, &c.Window, &c.Waiting, &c.Subscriptions, &c.Fetches, &c.Namespaces, &c.Tracks, &c.Properties, &c.Cached,
-		&c.Handshakes, &c.Requests, &c.Objects, &c.Bytes,
+		&c.Handshakes, &c.Requests, &c.Groups, &c.Objects, &c.Bytes,
 	}[k]
 }
 

@@ -273,6 +273,14 @@ func (p *Peer) OpenStream() bool { return p.Acquire(Streams, 1) == nil }
 // CloseStream implements moqt.Admission.
 func (p *Peer) CloseStream() { p.Release(Streams, 1) }
 
+// Opened implements moqt.Admission.
+func (p *Peer) Opened(request bool) (wait time.Duration) {
+	if request {
+		return p.Spend(Requests, 1)
+	}
+	return p.Spend(Groups, 1)
+}
+
 // GrowWindow implements moqt.Admission.
 func (p *Peer) GrowWindow(bytes uint64) bool { return p.Acquire(Window, int64(bytes)) == nil }
 

@@ -11,10 +11,10 @@ const window = 250 * time.Millisecond
 
 // burst is how far ahead of its rate one may be.
 func (k Kind) burst() time.Duration {
-	if k == Objects || k == Bytes {
-		return window
+	if k == Handshakes || k == Requests {
+		return time.Second // those of many viewers may come at once
 	}
-	return time.Second // connections and requests of many viewers may come at once
+	return window
 }
 
 // rate is what a node spends of a kind each second.

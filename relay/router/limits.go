@@ -40,11 +40,8 @@ func (r *Router) reject(req request, err error) {
 // until answered is called, or release.
 func (r *Router) admit(req request, needs ...limits.Kind) (answered, release func(), ok bool) {
 	p := allowance(req.Session())
-	err := p.Take(limits.Requests, 1)
 	var held func()
-	if err == nil {
-		answered, err = p.Hold(limits.Waiting)
-	}
+	answered, err := p.Hold(limits.Waiting)
 	if err == nil {
 		if held, err = p.Hold(needs...); err != nil {
 			answered()

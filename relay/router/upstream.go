@@ -289,7 +289,6 @@ func (t *track) receive(up Upstream, sub *moqt.Subscription) {
 			r.Malformed(fmt.Errorf("%w: group %d leaves no room for another", wire.ErrMalformedTrack, r.Group))
 			continue
 		}
-		in.spend(1, 0)
 		// Opened before the next one is accepted, so that viewers are offered the
 		// last subgroup before the track ends for them.
 		feed, err := t.OpenSubgroup(r.SubgroupHeader)
