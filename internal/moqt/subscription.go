@@ -419,8 +419,10 @@ func (sub *Subscription) run() {
 	}
 }
 
-// checkUpdate accounts for the request ID of a REQUEST_UPDATE.
+// checkUpdate accounts for the request ID of a REQUEST_UPDATE, and waits where there are too
+// many of them.
 func (s *Session) checkUpdate(m *wire.RequestUpdate) error {
+	s.paceStreams(true)
 	s.mu.Lock()
 	err := s.requests.check(m.RequestID)
 	if err == nil {

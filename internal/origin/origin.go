@@ -100,7 +100,8 @@ type Track struct {
 	ended      *moqt.DoneError
 	discarded  bool
 
-	bytes atomic.Int64 // of memory; written under mu
+	memory atomic.Pointer[Memory] // where bytes count; written under mu
+	bytes  atomic.Int64           // of memory; written under mu
 
 	objects, received, duplicates, evicted, sentBytes, sentSubgroups, late, behind, unsent, repaired atomic.Uint64
 }
@@ -134,8 +135,8 @@ type datagram struct {
 // NewTrack returns an empty track; props are what its subscribers are sent.
 func NewTrack(name moqt.TrackName, props moqt.Properties, limits Limits) *Track {
 	t := &Track{name: name, props: props, limits: limits.withDefaults(), viewers: map[*viewer]struct{}{}}
-	t.limits.Memory.use(int64(cap(props)))
-	t.limits.Memory.add(t)
+	t.memory.Store(limits.Memory)
+	limits.Memory.add(t)
 	return t
 }
 
@@ -166,7 +167,7 @@ func (t *Track) SetProperties(p moqt.Properties) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.discarded {
-		t.limits.Memory.use(int64(cap(p) - cap(t.props)))
+		t.memory.Load().use(int64(cap(p) - cap(t.props)))
 	}
 	t.props = p
 }
@@ -233,7 +234,7 @@ func (t *Track) OpenSubgroup(h wire.SubgroupHeader) (*Feed, error) { return t.op
 func (t *Track) Backfill(h wire.SubgroupHeader) (*Feed, error) { return t.open(h, true) }
 
 func (t *Track) open(h wire.SubgroupHeader, past bool) (*Feed, error) {
-	defer t.limits.Memory.relieve()
+	defer t.memory.Load().relieve()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
@@ -295,7 +296,7 @@ func (t *Track) charge(g *group, n int64, now time.Time) {
 		return
 	}
 	g.bytes += n
-	t.limits.Memory.use(n)
+	t.memory.Load().use(n)
 	if t.bytes.Add(n) > t.limits.MaxBytes {
 		t.reduce(t.limits.MaxBytes, now)
 	}
@@ -325,7 +326,7 @@ func (t *Track) reduce(limit int64, now time.Time) {
 		g := t.groups[0]
 		before := g.bytes
 		g.reduce(limit - limit/8)
-		t.limits.Memory.use(g.bytes - before)
+		t.memory.Load().use(g.bytes - before)
 		t.bytes.Add(g.bytes - before)
 	}
 }
@@ -336,7 +337,7 @@ func (t *Track) drop() {
 	t.groups[0] = nil
 	t.groups = t.groups[1:]
 	g.gone = true
-	t.limits.Memory.use(-g.bytes)
+	t.memory.Load().use(-g.bytes)
 	t.bytes.Add(-g.bytes)
 	for _, sg := range g.subgroups {
 		sg.evict()
@@ -396,7 +397,7 @@ func (d *datagram) cost() int64 { return int64(len(d.Payload)+len(d.Properties))
 // SendDatagram publishes an object as a datagram. A duplicate, from another
 // publisher, is dropped.
 func (t *Track) SendDatagram(dg moqt.Datagram) {
-	defer t.limits.Memory.relieve()
+	defer t.memory.Load().relieve()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.resume(dg.Group)
@@ -417,7 +418,7 @@ func (t *Track) SendDatagram(dg moqt.Datagram) {
 // BackfillDatagram keeps an object of the past for fetches; it is not sent to
 // subscriptions.
 func (t *Track) BackfillDatagram(dg moqt.Datagram) {
-	defer t.limits.Memory.relieve()
+	defer t.memory.Load().relieve()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.keep(dg, true) {
@@ -545,20 +546,6 @@ func (t *Track) resume(group uint64) {
 		if far || v.sink.Forwarding() && !v.sink.Passes(moqt.Location{Group: group, Object: math.MaxUint64}) {
 			v.strand()
 		}
-	}
-}
-
-// Discard frees the cache and disables it.
-func (t *Track) Discard() {
-	t.limits.Memory.remove(t)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.discarded {
-		t.limits.Memory.use(-int64(cap(t.props)))
-	}
-	t.discarded = true
-	for len(t.groups) > 0 {
-		t.drop()
 	}
 }
 

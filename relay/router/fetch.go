@@ -148,7 +148,8 @@ func claim(ctx context.Context, free chan struct{}) error {
 func (r *Router) pipeFetch(up *moqt.Session, req *moqt.FetchRequest) error {
 	to, from := r.slots(req.Session()).pipesTo, r.slots(up).pipesFrom
 	if err := claim(req.Context(), to); err != nil {
-		return errors.Join(err, req.RejectWith(err))
+		r.reject(req, err)
+		return err
 	}
 	defer func() { <-to }()
 	ctx, cancel := context.WithTimeout(req.Context(), pipeWait)
@@ -156,12 +157,14 @@ func (r *Router) pipeFetch(up *moqt.Session, req *moqt.FetchRequest) error {
 	cancel()
 	if err != nil {
 		busy := &moqt.RequestError{Code: wire.RequestExcessiveLoad, Reason: "too many fetches of old groups at a time", RetryInterval: 1 + 1000}
-		return errors.Join(err, req.RejectWith(busy))
+		r.reject(req, busy)
+		return err
 	}
 	defer func() { <-from }()
 	f, err := up.Fetch(req.Context(), req.Track, req.Start, req.End, moqt.FetchOptions{GroupOrder: req.Order})
 	if err != nil {
-		return errors.Join(err, req.RejectWith(err))
+		r.reject(req, err)
+		return err
 	}
 	defer f.Cancel()
 	w, err := req.Accept(f.End, f.EndOfTrack, f.Properties)

@@ -15,10 +15,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holocast/internal/devcert"
 	"holocast/tools/bench/codec"
 	"holocast/tools/bench/congestion"
 	"holocast/tools/bench/duplication"
 	"holocast/tools/bench/fastpath"
+	"holocast/tools/bench/hostile"
 	"holocast/tools/bench/narrow"
 	"holocast/tools/bench/path"
 	"holocast/tools/bench/relay"
@@ -53,6 +55,13 @@ func benchmarks() []benchmark {
 		}},
 		{"relay", "relay under load, in turns with another implementation's (--peer): throughput of a core, delay, memory", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return relay.Run(ctx, relay.Options{Peer: o.peer, Quick: o.quick, Log: o.log})
+		}},
+		{"hostile", "relay under attack: what a viewer beside the attacker notices, and what the relay needs", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
+			self, err := os.Executable()
+			if err != nil {
+				return nil, err
+			}
+			return hostile.Run(ctx, hostile.Options{Parts: o.parts, Quick: o.quick, Log: o.log, Attacker: []string{self, attackName}})
 		}},
 		{"congestion", "congestion control over emulated paths: throughput, queue, frames, fairness " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return congestion.Run(ctx, congestion.Options{Parts: o.parts, Quick: o.quick, Log: o.log})
@@ -140,10 +149,28 @@ func benchCommand() *cobra.Command {
 	f := c.Flags()
 	f.BoolVar(&quick, "quick", false, "shorter runs, less exact")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object, the last line of stdout")
-	f.StringSliceVar(&parts, "parts", nil, "of path: "+strings.Join(path.Parts(), ", ")+"; of congestion: "+strings.Join(congestion.Parts(), ", ")+"; of narrow: "+strings.Join(narrow.Parts(), ", ")+"; of tiles: "+strings.Join(tiles.Parts(), ", ")+"; of duplication: "+strings.Join(duplication.Parts(), ", "))
+	f.StringSliceVar(&parts, "parts", nil, "of path: "+strings.Join(path.Parts(), ", ")+"; of congestion: "+strings.Join(congestion.Parts(), ", ")+"; of hostile: "+strings.Join(hostile.Names(), ", ")+"; of narrow: "+strings.Join(narrow.Parts(), ", ")+"; of tiles: "+strings.Join(tiles.Parts(), ", ")+"; of duplication: "+strings.Join(duplication.Parts(), ", "))
 	f.StringVar(&peer, "peer", "", "of relay: binary of moq-relay-ietf, or auto to look for it in PATH and build/peers/bin")
 	f.StringVar(&out, "out", "", "folder for NAME.md and NAME.json (bench all: docs/results)")
 	return c
+}
+
+// attackName is the command of bench hostile's attackers.
+const attackName = "bench-attack"
+
+// attackCommand attacks a relay of this machine, for bench hostile.
+func attackCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: attackName + " NAME ADDRESS METRICS HASH", Hidden: true, Args: cobra.ExactArgs(4),
+		Short: "Attack a relay of this machine, for bench hostile",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			hash, err := devcert.ParseHash(args[3])
+			if err != nil {
+				return err
+			}
+			return hostile.Attack(cmd.Context(), args[0], &hostile.Target{Addr: args[1], HTTP: args[2], TLS: devcert.Pinned(hash)}, cmd.OutOrStdout())
+		},
+	}
 }
 
 // writeResult writes a benchmark's table and figures.
