@@ -94,9 +94,14 @@ func newRecorded(from time.Duration, script []Cue, own bool) *recorded {
 func (r *recorded) isReplay(replayed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.replayed = replayed; !replayed {
-		r.catalog, r.refused = nil, nil
+	r.replayed = replayed
+	if replayed {
+		return
 	}
+	if r.catalog != nil { // another session took its place
+		r.own, r.script = false, nil
+	}
+	r.catalog, r.refused = nil, nil
 }
 
 // wanted reports whether this player plays the recording by itself, and what there is of it: nil
@@ -245,31 +250,53 @@ func (p *Player) recordingNamespace() moqt.Namespace {
 	return append(slices.Clone(p.cfg.Namespace), replay.OnDemandField)
 }
 
-// followRecording learns what a replay's recording has.
+// recordingAgain is when a recording that ended is asked for again: its replay may return.
+const recordingAgain = time.Second
+
+// followRecording learns what a replay's recording has, for as long as the session lasts, or
+// until the replay says that it offers none.
 func (p *Player) followRecording(ctx context.Context, s *moqt.Session) {
 	r := p.recorded
-	refuse := func(err error) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.catalog == nil {
-			r.refused = fmt.Errorf("the replay does not offer its recording: %w", err)
+	for {
+		err := p.readRecording(ctx, s)
+		if ctx.Err() != nil || s.Err() != nil {
+			return
 		}
-		r.turn()
+		r.mu.Lock()
+		known := r.catalog != nil
+		if !known {
+			r.refused = fmt.Errorf("the replay does not offer its recording: %w", err)
+			r.turn()
+		}
+		r.mu.Unlock()
+		if e := (*moqt.RequestError)(nil); errors.As(err, &e) && !known {
+			return
+		}
+		select {
+		case <-time.After(recordingAgain):
+		case <-ctx.Done():
+			return
+		}
 	}
+}
+
+// readRecording takes the catalogs of a recording until their track ends, and returns why it
+// did.
+func (p *Player) readRecording(ctx context.Context, s *moqt.Session) error {
 	sub, err := connect.Subscribe(ctx, s, moqt.TrackName{Namespace: p.recordingNamespace(), Name: catalog.TrackName}, 0, false)
 	if err != nil {
-		if ctx.Err() == nil && s.Err() == nil {
-			refuse(err)
-		}
-		return
+		return err
 	}
 	defer sub.Cancel()
-	err = p.objects(ctx, sub, catalog.MaxSize, func(o wire.FetchObject, payload []byte) error {
-		var reader catalog.Reader
+	r := p.recorded
+	var reader catalog.Reader
+	return p.objects(ctx, sub, catalog.MaxSize, func(o wire.FetchObject, payload []byte) error {
 		c, err := reader.Read(payload, o.Properties, sub.Properties)
-		if err != nil || wallclock(c).IsZero() {
-			refuse(errors.Join(errors.New("its catalog cannot be read"), err))
-			return nil
+		if err != nil {
+			return fmt.Errorf("its catalog: %w", err)
+		}
+		if wallclock(c).IsZero() {
+			return errors.New("its catalog has no track with media times")
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -283,9 +310,6 @@ func (p *Player) followRecording(ctx context.Context, s *moqt.Session) {
 		r.turn()
 		return nil
 	})
-	if err != nil && ctx.Err() == nil && s.Err() == nil && !connect.Ended(err) {
-		p.log.Debug("the recording's catalog ended", "err", err)
-	}
 }
 
 // part is what is played of a recording: a camera's track, or the sphere.
