@@ -123,7 +123,7 @@ export class Lab {
 
   /** Runs a program to its end. */
   run(name: string, ...args: string[]): void {
-    execFileSync(join(this.#bin, name), args, { stdio: "ignore" });
+    execFileSync(join(inject("programs"), name), args, { stdio: "ignore" });
   }
 
   async relay(port: number): Promise<Program> {
