@@ -67,6 +67,7 @@ type cameraState struct {
 
 	previousDelay time.Duration
 	jitter        float64 // seconds
+	jumped        bool    // the next frame follows none
 }
 
 // Received counts bytes of media that arrived.
@@ -86,6 +87,16 @@ func (m *Meter) Received(n int, at time.Time) {
 		drop++
 	}
 	m.received = append(slices.Delete(m.received, 0, drop), byteCount{at, n})
+}
+
+// Jump says that the viewer moves about in a recording: each camera's next frame follows none
+// before it, so that none between them is lost or late.
+func (m *Meter) Jump() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.cameras {
+		c.jumped = true
+	}
 }
 
 // Shown counts a frame that was shown. A frame shown before is not counted
@@ -133,6 +144,11 @@ func (c *cameraState) marked(s uint32) bool { return c.seen[s%history/64]>>(s%64
 // follow places f in its camera's sequence and reports whether it is a new
 // frame.
 func (c *cameraState) follow(f Frame) bool {
+	if c.jumped {
+		c.jumped = false
+		c.begin(f)
+		return true
+	}
 	captured := f.Shown.Add(-f.Delay)
 	later := captured.Sub(c.captured)
 	switch d := int64(int32(f.Sequence - c.highest)); {

@@ -62,18 +62,22 @@ func (s *shift) renew(o *recording.Object, pass int, now func() time.Time) {
 	if o.EndOnly {
 		return
 	}
-	if p, err := loc.Parse(o.Properties); err == nil {
+	begin := func(stamp time.Time) {
 		if !s.some || s.pass != pass {
-			*s = shift{pass, now().Sub(p.Timestamp), true}
+			*s = shift{pass, now().Sub(stamp), true}
 		}
+	}
+	if p, err := loc.Parse(o.Properties); err == nil {
+		begin(p.Timestamp)
 		p.Timestamp = p.Timestamp.Add(s.by)
 		o.Properties = p.Append(nil)
 		return
 	}
 	var rates []catalog.Rates
-	if o.Track.Name != catalog.RatesTrack || !s.some || json.Unmarshal(o.Payload, &rates) != nil {
+	if o.Track.Name != catalog.RatesTrack || json.Unmarshal(o.Payload, &rates) != nil || len(rates) == 0 {
 		return
 	}
+	begin(time.UnixMilli(rates[0].T))
 	for i := range rates {
 		rates[i].T += s.by.Milliseconds()
 	}

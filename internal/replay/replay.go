@@ -40,7 +40,17 @@ type Config struct {
 	// Live stamps frames with the time they are sent and with ascending numbers, and does
 	// not mark the tracks as replayed: to players it is a live session.
 	Live bool
+	// Into makes the recording a part of a session that somebody else publishes, and that has a
+	// catalog of its own; nil = it is the session. Only with Live.
+	Into *Session
 	Log  *slog.Logger // nil = slog.Default
+}
+
+// Session is one that a recording is published into.
+type Session struct {
+	Add        func(*origin.Track) // makes a track known to subscribers
+	Clock      *clock.Estimator    // the relay's
+	FirstGroup uint64              // ID of the first group of tracks whose groups are the same moments
 }
 
 // Replayer replays one recording.
@@ -57,6 +67,8 @@ type Replayer struct {
 	tracks map[string]*track // by recorded name
 	past   *onDemand         // nil with Live
 	shift  shift
+	now    func() time.Time // the relay's time
+	based  bool             // groups are those of Config.Into
 
 	objects atomic.Uint64
 	at      atomic.Int64 // ns since the recording's beginning
@@ -123,6 +135,13 @@ func Open(path string, cfg Config) (*Replayer, error) {
 	if r.cfg.Speed < 0 {
 		return nil, fmt.Errorf("replay: speed %v is below 0", cfg.Speed)
 	}
+	r.now = r.clock.Now
+	if cfg.Into != nil {
+		if !cfg.Live {
+			return nil, errors.New("replay: what is a part of a session must be live")
+		}
+		r.now = cfg.Into.Clock.Now
+	}
 	r.set.MaxOpen = maxOpen
 	for _, t := range info.Tracks {
 		if t.Track.Name == catalog.TrackName && (r.root == nil || len(t.Track.Namespace) < len(r.root)) {
@@ -146,7 +165,12 @@ func Open(path string, cfg Config) (*Replayer, error) {
 		x := &track{Track: origin.NewTrack(name, props, origin.Limits{}), feeds: map[subgroup]*feed{}}
 		x.catalog = ns.Equal(r.root) && name.Name == catalog.TrackName
 		r.tracks[t.Track.String()] = x
-		r.set.Add(x.Track)
+		switch {
+		case cfg.Into == nil:
+			r.set.Add(x.Track)
+		case !x.catalog:
+			cfg.Into.Add(x.Track)
+		}
 	}
 	if !cfg.Live {
 		r.past = newOnDemand(r)
@@ -260,9 +284,34 @@ func (r *Replayer) scale(d time.Duration) time.Duration {
 	return time.Duration(float64(d) / r.cfg.Speed)
 }
 
+// End ends the tracks.
+func (r *Replayer) End(code wire.DoneCode, reason string) {
+	for _, t := range r.tracks {
+		t.End(code, reason)
+	}
+}
+
+// Catalog returns the recording's first catalog.
+func (r *Replayer) Catalog() (*catalog.Catalog, error) {
+	o, err := r.firstCatalog()
+	if err != nil {
+		return nil, err
+	}
+	return catalog.Parse(o.Payload)
+}
+
 // publishCatalog publishes the recording's first catalog ahead of everything else
 // and returns it.
 func (r *Replayer) publishCatalog() (*recording.Object, error) {
+	o, err := r.firstCatalog()
+	if err != nil {
+		return nil, err
+	}
+	r.align(o.Payload)
+	return o, r.publish(r.tracks[o.Track.String()], o)
+}
+
+func (r *Replayer) firstCatalog() (*recording.Object, error) {
 	reader, _, err := OpenSource(r.path)
 	if err != nil {
 		return nil, err
@@ -278,8 +327,7 @@ func (r *Replayer) publishCatalog() (*recording.Object, error) {
 			continue
 		}
 		if t := r.tracks[o.Track.String()]; t != nil && t.catalog && !o.EndOnly {
-			r.align(o.Payload)
-			return &o, r.publish(t, &o)
+			return &o, nil
 		}
 	}
 }
@@ -390,6 +438,14 @@ const resetAfter = 200 * time.Millisecond
 
 // publish publishes one object, or the end of a subgroup, now.
 func (r *Replayer) publish(t *track, o *recording.Object) error {
+	if r.cfg.Into != nil && t.aligned && !r.based {
+		r.based = true
+		for _, x := range r.tracks {
+			if x.aligned {
+				x.offset = r.cfg.Into.FirstGroup - o.Group
+			}
+		}
+	}
 	if !t.some {
 		t.low, t.high, t.some = o.Group, o.Group, true
 	}
@@ -400,8 +456,8 @@ func (r *Replayer) publish(t *track, o *recording.Object) error {
 		r.objects.Add(1)
 	}
 	if r.cfg.Live && !t.catalog {
-		t.stamps.renew(group, o.Payload, r.clock.Now)
-		r.shift.renew(o, int(r.pass.Load()), r.clock.Now)
+		t.stamps.renew(group, o.Payload, r.now)
+		r.shift.renew(o, int(r.pass.Load()), r.now)
 	}
 	if o.Forwarding == recording.Datagram {
 		t.SendDatagram(moqt.Datagram{

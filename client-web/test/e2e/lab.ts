@@ -121,6 +121,11 @@ export class Lab {
     return p;
   }
 
+  /** Runs a program to its end. */
+  run(name: string, ...args: string[]): void {
+    execFileSync(join(inject("programs"), name), args, { stdio: "ignore" });
+  }
+
   async relay(port: number): Promise<Program> {
     const p = this.program("relay", "--listen", `127.0.0.1:${port}`, "--http", `127.0.0.1:${port}`, "--grace", "3s", "--drain", "1s");
     await p.says(/relay is listening/);
