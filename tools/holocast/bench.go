@@ -144,7 +144,7 @@ func benchCommand() *cobra.Command {
 	f.BoolVar(&asJSON, "json", false, "print one JSON object, the last line of stdout")
 	f.StringSliceVar(&parts, "parts", nil, "of path: "+strings.Join(path.Parts(), ", ")+"; of congestion: "+strings.Join(congestion.Parts(), ", ")+"; of narrow: "+strings.Join(narrow.Parts(), ", ")+"; of tiles: "+strings.Join(tiles.Parts(), ", ")+"; of duplication: "+strings.Join(duplication.Parts(), ", "))
 	f.StringVar(&peer, "peer", "", "of relay: binary of moq-relay-ietf, or auto to look for it in PATH and build/peers/bin")
-	f.StringVar(&app, "app", "", "of duplication: push, our session (default), or livescan, whose viewers ask for each frame over TCP; its --parts are also cubic, bbr")
+	f.StringVar(&app, "app", "", "of duplication: push, our session (default); livescan, whose viewers ask for each frame over TCP, its --parts are also cubic, bbr; or uplink, from the publisher to the relay")
 	f.StringVar(&out, "out", "", "folder for NAME.md and NAME.json (bench all: docs/results)")
 	return c
 }
@@ -155,8 +155,8 @@ func writeResult(dir string, b benchmark, o benchOptions, r interface{ Markdown(
 		return err
 	}
 	name := b.name
-	if o.app == string(duplication.LiveScan) && b.name == "duplication" {
-		name += "-" + o.app
+	if b.name == "duplication" {
+		name += duplication.App(o.app).Suffix()
 	}
 	if r, err = withParts(filepath.Join(dir, name+".json"), o, r); err != nil {
 		return err

@@ -36,7 +36,18 @@ type App string
 const (
 	Push     App = "push"     // our session: relay and player, over QUIC with BBR
 	LiveScan App = "livescan" // LiveScan3D's viewer protocol: each frame is asked for, over TCP
+	Uplink   App = "uplink"   // our session, with the relay beside the viewer: its publisher is far away
 )
+
+var apps = []App{Push, LiveScan, Uplink}
+
+// Suffix is what the names of the application's results end with.
+func (a App) Suffix() string {
+	if a == "" || a == Push {
+		return ""
+	}
+	return "-" + string(a)
+}
 
 // Congestion is a congestion control of the kernel's TCP.
 type Congestion string
@@ -64,8 +75,12 @@ const (
 // Modes lists them all.
 var Modes = []Mode{Reference, Single, Redirect, Duplicate}
 
-// policy is how the controller chooses paths; "" = there is no pair.
-func (m Mode) policy() api.Mode {
+// policy is how the controller chooses paths; "" = there is no pair. Nothing that a publisher
+// is sent tells that it is in trouble, so of Uplink an operator chooses them.
+func (m Mode) policy(a App) api.Mode {
+	if a == Uplink && m == Duplicate {
+		return api.Off
+	}
 	return map[Mode]api.Mode{Redirect: api.Redirect, Duplicate: api.Auto}[m]
 }
 
@@ -116,12 +131,20 @@ const (
 // Parts are the names of levels and modes, which all applications have.
 func Parts() []string { return Push.parts() }
 
+// modes are those an application is measured in.
+func (a App) modes() []Mode {
+	if a == Uplink {
+		return []Mode{Reference, Single, Duplicate}
+	}
+	return Modes
+}
+
 // parts are an application's.
 func (a App) parts() (names []string) {
 	for _, l := range levels {
 		names = append(names, l.name)
 	}
-	for _, m := range Modes {
+	for _, m := range a.modes() {
 		names = append(names, string(m))
 	}
 	if a == LiveScan {
@@ -150,8 +173,8 @@ func (o Options) congestions() (list []Congestion) {
 
 // choose returns the levels and modes of Options.Parts.
 func (o Options) choose() (ls []level, ms []Mode, err error) {
-	if o.App != "" && o.App != Push && o.App != LiveScan {
-		return nil, nil, fmt.Errorf("app %q is neither %s nor %s", o.App, Push, LiveScan)
+	if o.App != "" && !slices.Contains(apps, o.App) {
+		return nil, nil, fmt.Errorf("app %q is none of %s, %s, %s", o.App, Push, LiveScan, Uplink)
 	}
 	for _, p := range o.Parts {
 		if names := o.App.parts(); !slices.Contains(names, p) {
@@ -163,7 +186,8 @@ func (o Options) choose() (ls []level, ms []Mode, err error) {
 			ls = append(ls, l)
 		}
 	}
-	for _, m := range Modes {
+	modes := o.App.modes()
+	for _, m := range modes {
 		if slices.Contains(o.Parts, string(m)) {
 			ms = append(ms, m)
 		}
@@ -172,7 +196,7 @@ func (o Options) choose() (ls []level, ms []Mode, err error) {
 		ls = levels
 	}
 	if ms == nil {
-		ms = Modes
+		ms = modes
 	}
 	return ls, ms, nil
 }

@@ -139,6 +139,7 @@ func made(t *testing.T) *Result {
 		for _, m := range Modes {
 			x := newMeasurement(l.name, m, s, frames, counted())
 			x.Attempts = 1
+			x.Processors = map[string]float64{"relay": 0.25, "network": 0.5}
 			if m == Duplicate {
 				x.Decisions = []Decision{{2.5, "start", []int{1, 2, 3, 4, 5}, "late"}, {5, "trim", []int{1, 2}, "no rewards"}, {9, "single", []int{1}, "enough"}}
 				x.Rewards = []Rewards{{3, 100, map[int]int{1: 90, 2: 80}}, {4, 100, map[int]int{1: 100}}}
@@ -177,7 +178,7 @@ func TestResult(t *testing.T) {
 		}
 	}
 	text := r.Markdown()
-	for _, want := range []string{"| FPS with duplication | almost full at all levels | NFOV 27.0, HD 27.0, FHD 27.0 |", "NFOV 1+2", "| 5.00 | trim | 1+2 | no rewards |"} {
+	for _, want := range []string{"| FPS with duplication | almost full at all levels | NFOV 27.0, HD 27.0, FHD 27.0 |", "NFOV 1+2", "| run | network | relay |", "| HD redirect | 0.50 | 0.25 |", "| 5.00 | trim | 1+2 | no rewards |"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
@@ -235,7 +236,9 @@ func TestChooseApp(t *testing.T) {
 		{LiveScan, "", "[cubic bbr]", ""},
 		{LiveScan, "nfov bbr", "[bbr]", ""},
 		{Push, "bbr", "", `part "bbr" is none of nfov, hd, fhd, reference, single, redirect, duplicate`},
-		{"web", "", "", `app "web" is neither push nor livescan`},
+		{Uplink, "nfov single", "[]", ""},
+		{Uplink, "redirect", "", `part "redirect" is none of nfov, hd, fhd, reference, single, duplicate`},
+		{"web", "", "", `app "web" is none of push, livescan, uplink`},
 	} {
 		o := Options{App: c.app, Parts: strings.Fields(c.parts)}
 		_, _, err := o.choose()

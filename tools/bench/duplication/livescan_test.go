@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"holocast/internal/camera"
+	"holocast/internal/catalog"
+	"holocast/internal/moqt"
 	"holocast/internal/pointcloud"
 	"holocast/internal/recording"
 )
@@ -58,21 +61,35 @@ func TestThin(t *testing.T) {
 			g.Depth[i] = uint16(1000 + rand.IntN(100))
 		}
 	}
-	for _, points := range []int{0, 1, 100, w * h} {
+	c := catalog.Catalog{Version: catalog.Version}
+	ref, err := c.AddInit("camera", catalog.CameraInit{Grid: camera.Intrinsics{Width: w, Height: h, Fx: 60, Fy: 60, Cx: 31.5, Cy: 23.5}, Pose: camera.Identity})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Tracks = []catalog.Track{{
+		Name: catalog.PointsTrack(0, "full"), Packaging: catalog.PackagingPoints, IsLive: true, InitRef: ref, Width: w, Height: h,
+		Points: &catalog.Points{Quality: "full", Layout: "A", Descriptions: 1, MaxPoints: w * h},
+	}}
+	text, err := c.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, points := range []int{1, 100, w * h} {
 		b, err := encoder.Encode(nil, pointcloud.Header{Sequence: 5, Descriptions: 1}, &pointcloud.Frame{Layout: pointcloud.LayoutGrid, Grid: g}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		frames := []recording.Object{{Payload: b}}
-		if err := thin(frames, points); err != nil {
+		others := []recording.Object{{Track: moqt.TrackName{Name: catalog.TrackName}, Payload: text}}
+		if err := thin(frames, others, points); err != nil {
 			t.Fatal(err)
 		}
-		header, err := pointcloud.ParseHeader(frames[0].Payload)
-		want := w * h * 2 / 3
-		if points > 0 {
-			want = min(want, points)
+		if c, err := catalog.Parse(others[0].Payload); err != nil || c.Tracks[0].Points.Layout != "B" || c.Tracks[0].Points.MaxPoints != points {
+			t.Errorf("catalog %s, %v", others[0].Payload, err)
 		}
-		if err != nil || int(header.Points) != want || header.Sequence != 5 {
+		header, err := pointcloud.ParseHeader(frames[0].Payload)
+		want := min(w*h*2/3, points)
+		if err != nil || int(header.Points) != want || header.Sequence != 5 || header.Layout != pointcloud.LayoutPoints {
 			t.Errorf("%d points: %+v, %v", points, header, err)
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"holocast/internal/camera"
+	"holocast/internal/catalog"
 	"holocast/internal/moqt"
 	"holocast/internal/netlab"
 	"holocast/internal/netlab/topology"
@@ -147,8 +149,10 @@ func retime(from, to string, points int) (err error) {
 	if len(frames) > 1 {
 		frames = frames[:len(frames)&^1] // the data's two frames in turn
 	}
-	if err := thin(frames, points); err != nil {
-		return err
+	if points > 0 {
+		if err := thin(frames, others, points); err != nil {
+			return err
+		}
 	}
 	w, err := recording.Create(to, nil)
 	if err != nil {
@@ -178,10 +182,33 @@ func retime(from, to string, points int) (err error) {
 	return nil
 }
 
-// thin leaves points of each frame's points, evenly chosen; 0 leaves all.
-func thin(frames []recording.Object, points int) error {
-	if points == 0 {
-		return nil
+// thin leaves points of each frame's points, evenly chosen, in layout B: whoever decodes it
+// does not look for them in the whole grid. The catalog among others says so.
+func thin(frames, others []recording.Object, points int) error {
+	var rays camera.RayTable
+	for i, o := range others {
+		if o.Track.Name != catalog.TrackName {
+			continue
+		}
+		c, err := catalog.Parse(o.Payload)
+		if err != nil {
+			return err
+		}
+		for k := range c.Tracks {
+			t := &c.Tracks[k]
+			if t.Points == nil {
+				continue
+			}
+			init, err := c.Init(*t)
+			if err != nil {
+				return err
+			}
+			rays = init.Grid.RayTable()
+			t.Points.Layout, t.Points.MaxPoints = pointcloud.LayoutPoints.String(), points
+		}
+		if others[i].Payload, err = c.Marshal(); err != nil {
+			return err
+		}
 	}
 	decoder, err := pointcloud.NewDecoder()
 	if err != nil {
@@ -194,10 +221,13 @@ func thin(frames []recording.Object, points int) error {
 	}
 	defer encoder.Close()
 	for i := range frames {
-		var f pointcloud.Frame
+		var f, thinned pointcloud.Frame
 		h, err := decoder.Decode(&f, frames[i].Payload)
 		if err != nil {
 			return err
+		}
+		if len(rays.X) != len(f.Grid.Depth) {
+			return fmt.Errorf("a frame of %d pixels, the catalog says %d", len(f.Grid.Depth), len(rays.X))
 		}
 		rest := 0
 		for k, d := range f.Grid.Depth {
@@ -210,7 +240,8 @@ func thin(frames []recording.Object, points int) error {
 				rest -= int(h.Points)
 			}
 		}
-		if frames[i].Payload, err = encoder.Encode(nil, h, &f, 0); err != nil {
+		thinned.SetGrid(pointcloud.LayoutPoints, &f.Grid, &rays)
+		if frames[i].Payload, err = encoder.Encode(nil, h, &thinned, 0); err != nil {
 			return err
 		}
 	}

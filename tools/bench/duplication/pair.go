@@ -93,9 +93,12 @@ func (s *session) startPair(ctx context.Context, mode api.Mode, w watched) error
 }
 
 // back has what goes back to the relay duplicated over some paths.
-func (p *pair) back(ctx context.Context, over pathset.Set) error {
+func (p *pair) back(ctx context.Context, over pathset.Set) error { return p.set(ctx, p.source, over) }
+
+// set has what goes to a destination duplicated over some paths, as an operator does.
+func (p *pair) set(ctx context.Context, destination netip.Addr, over pathset.Set) error {
 	var f api.Flow
-	return p.ask(ctx, http.MethodPut, "/v1/flows/"+p.source.String(), api.Setting{Mode: api.Duplicate, Paths: over}, &f)
+	return p.ask(ctx, http.MethodPut, "/v1/flows/"+destination.String(), api.Setting{Mode: api.Duplicate, Paths: over}, &f)
 }
 
 func random(n int) []byte {

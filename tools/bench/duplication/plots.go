@@ -43,10 +43,7 @@ func (r *Result) plotFile(dir, name string) string { return filepath.Join(dir, r
 
 // plotName is the name of a plot's file.
 func (r *Result) plotName(name string) string {
-	if r.App == LiveScan {
-		name = string(LiveScan) + r.Congestion.suffix() + "-" + name
-	}
-	return "duplication-" + name + ".png"
+	return "duplication" + r.App.Suffix() + r.Congestion.suffix() + "-" + name + ".png"
 }
 
 // overTime is Fig. 5: a level in all modes.

@@ -107,6 +107,10 @@ func newResult(o Options, s schedule) *Result {
 		r.Trigger = livescanTrigger
 		return r
 	}
+	if r.App == Uplink {
+		r.Trigger = "Paths 1 and 2, as an operator asks for: `controller set ADDRESS --mode duplicate --paths 1,2`."
+		return r
+	}
 	for _, l := range levels {
 		r.Trigger += fmt.Sprintf("%s %v, ", strings.ToUpper(l.name), l.trigger)
 	}

@@ -47,7 +47,7 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 	}
 	names := []string{"capture-server", "relay", "holocast"}
 	for _, m := range ms {
-		if m.policy() != "" {
+		if m.policy(o.App) != "" {
 			names = append(names, "edge", "controller")
 			break
 		}
@@ -119,13 +119,18 @@ func (b *bench) run(ctx context.Context, m *media, mode Mode, congestion Congest
 	defer func() { err = errors.Join(err, lab.Close()) }()
 	s := &session{programs: b.programs, lab: lab, dir: dir}
 	defer func() { err = errors.Join(err, s.stop()) }()
-	if policy := mode.policy(); policy != "" {
+	if policy := mode.policy(m.app); policy != "" {
 		if err := s.startPair(ctx, policy, m.watched()); err != nil {
 			return nil, err
 		}
 	}
 	if err := s.startMedia(ctx, m, congestion); err != nil {
 		return nil, err
+	}
+	if m.app == Uplink && s.pair != nil {
+		if err := s.pair.set(ctx, s.pair.destination, uplinkPaths); err != nil {
+			return nil, err
+		}
 	}
 	calm := settle
 	if s.pair != nil {
@@ -210,7 +215,11 @@ const firstFrame = 2 * time.Minute
 // frames.
 func (s *session) startMedia(ctx context.Context, m *media, congestion Congestion) error {
 	a, v := s.lab.Node(source), s.lab.Node(viewer)
-	url, hash, err := s.programs.startRelay(ctx, &s.group, a, s.dir)
+	at := a
+	if m.app == Uplink {
+		at = v
+	}
+	url, hash, err := s.programs.startRelay(ctx, &s.group, at, s.dir)
 	if err != nil {
 		return err
 	}
