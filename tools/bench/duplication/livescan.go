@@ -10,7 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -153,7 +153,7 @@ func (s *session) endLiveScan(begun time.Time) ([]frame, error) {
 	if err := s.bridge.stop(); err != nil {
 		return nil, err
 	}
-	f, err := os.Open(filepath.Clean(s.frames()))
+	f, err := os.Open(s.frames())
 	if err != nil {
 		return nil, err
 	}
@@ -197,17 +197,9 @@ func readSent(r io.Reader, arrivals []arrival, begun time.Time) ([]frame, error)
 // splitFields returns the numbers behind the first field, the viewer's address; nil where
 // one is none.
 func splitFields(line string) []int64 {
-	var viewer string
+	_, numbers, _ := strings.Cut(line, ",")
 	var f [6]int64
-	at := 0
-	for at < len(line) && line[at] != ',' {
-		at++
-	}
-	viewer, line = line[:at], line[at:]
-	if viewer == "" {
-		return nil
-	}
-	if _, err := fmt.Sscanf(line, ",%d,%d,%d,%d,%d,%d", &f[0], &f[1], &f[2], &f[3], &f[4], &f[5]); err != nil {
+	if _, err := fmt.Sscanf(numbers, "%d,%d,%d,%d,%d,%d", &f[0], &f[1], &f[2], &f[3], &f[4], &f[5]); err != nil {
 		return nil
 	}
 	return f[:]
