@@ -32,6 +32,7 @@ type benchOptions struct {
 	data  string // "" where there is none
 	parts []string
 	peer  string // of relay
+	app   string // of duplication
 	quick bool
 	log   io.Writer // progress
 }
@@ -76,14 +77,14 @@ func benchmarks() []benchmark {
 			return fastpath.Run(ctx, fastpath.Options{Quick: o.quick, Log: o.log})
 		}},
 		{"duplication", "packet duplication over the paths of Table I: single path, redirection, duplication " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
-			return duplication.Run(ctx, duplication.Options{Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})
+			return duplication.Run(ctx, duplication.Options{App: duplication.App(o.app), Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})
 		}},
 	}
 }
 
 func benchCommand() *cobra.Command {
 	var quick, asJSON bool
-	var out, peer string
+	var out, peer, app string
 	var parts []string
 	list := benchmarks()
 	names := make([]string, len(list))
@@ -100,6 +101,7 @@ func benchCommand() *cobra.Command {
 		Example: `  holocast bench codec
   holocast bench codec --quick --json
   holocast bench relay --peer auto
+  holocast bench duplication --app livescan
   holocast bench all --out docs/results`,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: append(slices.Clone(names), "all"),
@@ -110,7 +112,7 @@ func benchCommand() *cobra.Command {
 			if args[0] == "all" && out == "" {
 				out = filepath.Join("docs", "results")
 			}
-			o := benchOptions{quick: quick, parts: parts, peer: peer, log: cmd.ErrOrStderr()}
+			o := benchOptions{quick: quick, parts: parts, peer: peer, app: app, log: cmd.ErrOrStderr()}
 			if dir, err := findData(); err == nil {
 				o.data = dir
 			}
@@ -151,6 +153,7 @@ func benchCommand() *cobra.Command {
 	f.BoolVar(&asJSON, "json", false, "print one JSON object, the last line of stdout")
 	f.StringSliceVar(&parts, "parts", nil, "of path: "+strings.Join(path.Parts(), ", ")+"; of congestion: "+strings.Join(congestion.Parts(), ", ")+"; of hostile: "+strings.Join(hostile.Names(), ", ")+"; of narrow: "+strings.Join(narrow.Parts(), ", ")+"; of tiles: "+strings.Join(tiles.Parts(), ", ")+"; of duplication: "+strings.Join(duplication.Parts(), ", "))
 	f.StringVar(&peer, "peer", "", "of relay: binary of moq-relay-ietf, or auto to look for it in PATH and build/peers/bin")
+	f.StringVar(&app, "app", "", "of duplication: push, our session (default); livescan, whose viewers ask for each frame over TCP, its --parts are also cubic, bbr; or uplink, from the publisher to the relay")
 	f.StringVar(&out, "out", "", "folder for NAME.md and NAME.json (bench all: docs/results)")
 	return c
 }
@@ -178,10 +181,17 @@ func writeResult(dir string, b benchmark, o benchOptions, r interface{ Markdown(
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if r, err = withParts(filepath.Join(dir, b.name+".json"), o, r); err != nil {
+	name := b.name
+	if b.name == "duplication" {
+		name += duplication.App(o.app).Suffix()
+	}
+	if r, err = withParts(filepath.Join(dir, name+".json"), o, r); err != nil {
 		return err
 	}
 	command := "holocast bench " + b.name
+	if name != b.name {
+		command += " --app " + o.app
+	}
 	if len(o.parts) > 0 && b.name != "codec" {
 		command += " --parts " + strings.Join(o.parts, ",")
 	}
@@ -198,7 +208,7 @@ func writeResult(dir string, b benchmark, o benchOptions, r interface{ Markdown(
 			made = append(made, "holocast bench "+b.name+" --parts "+part)
 		}
 	}
-	md := fmt.Sprintf("# %s\n\n%s. Made by `%s` on %s.\n\n%s\n", b.name, strings.ToUpper(b.about[:1])+b.about[1:], strings.Join(made, "`, `"),
+	md := fmt.Sprintf("# %s\n\n%s. Made by `%s` on %s.\n\n%s\n", name, strings.ToUpper(b.about[:1])+b.about[1:], strings.Join(made, "`, `"),
 		time.Now().UTC().Format(time.DateOnly), strings.TrimSpace(r.Markdown()))
 	figures, err := json.MarshalIndent(map[string]any{"command": command, "result": r}, "", "  ")
 	if err != nil {
@@ -213,7 +223,7 @@ func writeResult(dir string, b benchmark, o benchOptions, r interface{ Markdown(
 		ext  string
 		text []byte
 	}{{".md", []byte(md)}, {".json", append(figures, '\n')}} {
-		err := writeFile(filepath.Join(dir, b.name+f.ext), func(w io.Writer) error {
+		err := writeFile(filepath.Join(dir, name+f.ext), func(w io.Writer) error {
 			_, err := w.Write(f.text)
 			return err
 		})

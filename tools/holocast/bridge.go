@@ -34,6 +34,7 @@ type bridgeOptions struct {
 	duration           time.Duration
 	frames             string
 	json               bool
+	congestion         string // of TCP
 }
 
 func bridgeCommand() *cobra.Command {
@@ -69,6 +70,7 @@ the session. By default that is this machine alone.`,
 	f.IntVar(&o.viewers, "max-viewers", o.viewers, "most viewers at a time")
 	f.IntVar(&o.perSource, "max-per-address", 0, "most viewers of one address (default as --max-viewers)")
 	f.StringVar(&o.http, "http", "", "TCP address for /metrics and /healthz (default none)")
+	f.StringVar(&o.congestion, "tcp-congestion", "", "congestion control of the kernel's TCP to viewers, such as cubic or bbr (default the system's)")
 	f.DurationVar(&o.duration, "duration", 0, "stop after this long (default at Ctrl-C)")
 	f.StringVar(&o.frames, "frames", "", "write a line for every frame sent to this CSV file (times in UNIX µs)")
 	f.BoolVar(&o.json, "json", false, "print what was served as one JSON object, the last line of stdout")
@@ -110,6 +112,11 @@ func serveBridge(ctx context.Context, o bridgeOptions, stdout io.Writer) (err er
 		return err
 	}
 	defer func() { _ = ln.Close() }()
+	if o.congestion != "" {
+		if err := bridge.SetCongestion(ln, o.congestion); err != nil {
+			return fmt.Errorf("--tcp-congestion: %w", err)
+		}
+	}
 	web, err := service.ListenHTTP("--http", o.http, slog.Default())
 	if err != nil {
 		return err

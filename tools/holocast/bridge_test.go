@@ -152,6 +152,7 @@ func TestBridgeRefuses(t *testing.T) {
 		{"viewers", []string{"--max-viewers", "0", url}, "--max-viewers is 0"},
 		{"viewers of an address", []string{"--max-per-address", "-1", url}, "--max-per-address is -1"},
 		{"address taken", []string{"--listen", taken.Addr().String(), url}, "--listen: "},
+		{"congestion control", []string{"--listen", "127.0.0.1:0", "--tcp-congestion", "none", url}, "--tcp-congestion: the kernel's TCP does not take \"none\""},
 		{"no address", []string{"--listen", "here", url}, "--listen"},
 		{"no session", []string{"moqt://localhost:4443"}, "names no session"},
 		{"folder of the list", []string{"--listen", "127.0.0.1:0", "--frames", "/nowhere/x.csv", url}, "frames: open /nowhere/x.csv"},
