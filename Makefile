@@ -8,6 +8,8 @@ NFPM_VERSION := v2.44.1
 ACTIONLINT_VERSION := v1.7.7
 LINT_VERSION := v2.15.0
 BIN          := bin
+# Go does not stamp it where there is a go.work.
+VERSION      := $(shell git describe --tags --always --dirty 2>/dev/null)
 PROGRAMS     := capture-server relay holocast edge controller
 PACKAGE_capture-server := ./capture-server
 PACKAGE_relay          := ./relay
@@ -16,6 +18,8 @@ PACKAGE_edge           := ./netfunc/edge
 PACKAGE_controller     := ./netfunc/controller
 # A release build of the kernels: the C compiler's default is -O2 -g already.
 export CGO_ENABLED := 1
+
+TESTS        := test-web test-go test-unity test-openflow test-quic-go test-deploy test-race
 
 .DEFAULT_GOAL := help
 WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/package.json client-web/*.ts 2>/dev/null)
@@ -41,7 +45,7 @@ quic-go: setup
 build: $(PROGRAMS) web ## Build the programs into bin/, and the web viewer
 
 $(PROGRAMS): quic-go
-	@go build -o $(BIN)/$@ $(PACKAGE_$@)
+	@go build -ldflags "-X holocast/internal/service.version=$(VERSION)" -o $(BIN)/$@ $(PACKAGE_$@)
 
 ifneq ($(shell command -v npm),)
 web: client-web/dist/index.html ## Build the web viewer into client-web/dist (needs Node)
@@ -64,7 +68,11 @@ demo: build ## Stream a session through a relay to a player on this machine
 setup-test: setup ## Install what the tests need, too (Debian, Ubuntu)
 	@tools/setup.sh --test
 
-test: setup-test build test-go test-race test-quic-go test-openflow test-web test-unity test-deploy ## Run all tests
+# Tests wait more than they compute: three stages at a time, the longest first. The output
+# of each comes when it has ended.
+test: setup-test build ## Run all tests
+	@echo "testing, three of these at a time: $(TESTS)"
+	@$(MAKE) --no-print-directory -j 3 --output-sync=recurse $(TESTS)
 
 # What has more than one goroutine runs under the race detector instead; not the packages
 # whose tests only start programs, but for the edge's, which build theirs with the
@@ -95,8 +103,8 @@ test-web: setup-test build ## Test the web viewer, in Chromium too
 	cd client-web && npm run --silent test && npm run --silent test:e2e
 
 test-unity: setup-test build ## Test the Unity client, without Unity (needs cargo)
-	cd client-unity/native && cargo build --quiet --release --locked -p capi
 	$(MAKE) -C client-unity/native --no-print-directory test
+	cd client-unity/native && cargo build --quiet --locked --profile verify -p capi
 	client-unity/verify/verify.sh
 
 fuzz: quic-go ## Fuzz every target for FUZZ_TIME (3s), from the committed corpora

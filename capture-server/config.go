@@ -156,9 +156,6 @@ func (c *Config) Validate() error {
 	if spheres > 1 {
 		return fmt.Errorf("sources has %d spheres of 360° video, but a session can have one", spheres)
 	}
-	if c.prepared() != "" && len(c.Sources) > 1 {
-		return errors.New("sources has prepared video (tiles:FOLDER) and others: prepared video is a session of its own; equirect:FILE goes beside cameras")
-	}
 	if err := c.Tiles.validate(); err != nil {
 		return err
 	}

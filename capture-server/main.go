@@ -15,7 +15,6 @@ import (
 	"holocast/capture-server/publish"
 	"holocast/capture-server/source"
 	"holocast/capture-server/source/k4a"
-	"holocast/capture-server/source/livescan"
 	"holocast/internal/config"
 	"holocast/internal/connect"
 	"holocast/internal/moqt/wire"
@@ -39,6 +38,7 @@ https://host:port/session over WebTransport.`,
   capture-server --source synthetic --cameras 4 moqt://relay.example/stage
   capture-server --source livescan:out/take1             # a take of LiveScan3D
   capture-server --source livescan:recording_0.bin       # its merged points
+  capture-server --source livescan-tcp::48001 --cameras 4   # its clients, in the place of its server
   capture-server --source k4amkv:take1.mkv --source k4amkv:take2.mkv --calibration poses.yaml
   capture-server list                                    # attached cameras
   capture-server --source k4a:000841194412 --depth-mode WFOV_2X2BINNED --descriptions 4
@@ -56,8 +56,8 @@ https://host:port/session over WebTransport.`,
 	f.SortFlags = false
 	c.PersistentFlags().String(config.Flag, "", "YAML configuration file; flags override it")
 	f.StringArrayVar(&cfg.Sources, "source", cfg.Sources, sourceForms+"; repeatable. "+syncForms)
-	f.IntVar(&cfg.Cameras, "cameras", cfg.Cameras, "number of cameras: of a livescan directory (0: all) or of the synthetic studio (0: one)")
-	f.Float64Var(&cfg.FPS, "fps", cfg.FPS, "frames per second of synthetic and k4a, and of livescan without time stamps")
+	f.IntVar(&cfg.Cameras, "cameras", cfg.Cameras, "number of cameras: of a livescan directory (0: all), most of livescan-tcp or of the synthetic studio (0: one)")
+	f.Float64Var(&cfg.FPS, "fps", cfg.FPS, "frames per second of synthetic and k4a, of livescan without time stamps, most of livescan-tcp")
 	f.StringVar(&cfg.DepthMode, "depth-mode", cfg.DepthMode, "depth mode of livescan, synthetic and k4a")
 	f.StringVar(&cfg.ColorMode, "color-mode", cfg.ColorMode, "colour mode of livescan, synthetic and k4a")
 	f.BoolVar(&cfg.Loop, "loop", cfg.Loop, "loop recordings and films")
@@ -197,12 +197,14 @@ func addClouds(p *publish.Publisher, cfg *Config, first int) error {
 		if err != nil || !spec.clouds() {
 			continue
 		}
-		b, err := livescan.OpenBin(spec.arg)
+		opened, err := cfg.openClouds(spec, p.Log())
 		if err != nil {
 			return fail(err)
 		}
-		p.Log().Info("clouds", "number", first+len(sources), "name", b.Name(), "fps", b.FPS(), "most_points", b.MaxPoints())
-		sources = append(sources, b)
+		for _, c := range opened {
+			p.Log().Info("clouds", "number", first+len(sources), "name", c.Name(), "fps", c.FPS(), "most_points", c.MaxPoints())
+			sources = append(sources, c)
+		}
 	}
 	if len(sources) == 0 {
 		return nil

@@ -76,8 +76,10 @@ func TestMessages(t *testing.T) {
 		want string
 	}{
 		{"no source", nil, "sources is empty: give --source synthetic, or another of synthetic, livescan:DIR, livescan:FILE.bin"},
-		{"unknown source", []string{"--source", "webcam"}, `source "webcam" is unknown: want one of synthetic, livescan:DIR, livescan:FILE.bin, k4amkv:FILE, k4a`},
+		{"unknown source", []string{"--source", "webcam"}, `source "webcam" is unknown: want one of synthetic, livescan:DIR, livescan:FILE.bin, livescan-tcp:HOST:PORT, k4amkv:FILE, k4a`},
 		{"livescan without a path", []string{"--source", "livescan"}, `source "livescan" has no path`},
+		{"clients without an address", []string{"--source", "livescan-tcp"}, `source "livescan-tcp" has no address: want livescan-tcp:HOST:PORT, such as livescan-tcp:192.168.1.20:48001`},
+		{"clients' address in use", []string{"--source", "livescan-tcp:" + ln.Addr().String()}, "livescan-tcp: listen tcp " + ln.Addr().String() + ": bind: address already in use"},
 		{"synthetic with a path", []string{"--source", "synthetic:4"}, "synthetic takes no argument; set the number of cameras with --cameras"},
 		{"missing directory", []string{"--source", "livescan:" + dir + "/none"}, "livescan: open " + dir + "/none: no such file or directory\n"},
 		{"directory without the mode", append([]string{"--color-mode", "1080p"}, livescan...),

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -16,12 +17,14 @@ import (
 	"holocast/capture-server/source/k4a"
 	"holocast/capture-server/source/k4amkv"
 	"holocast/capture-server/source/livescan"
+	"holocast/capture-server/source/livescantcp"
 	"holocast/capture-server/source/synthetic"
 	"holocast/internal/camera"
+	protocol "holocast/internal/livescan"
 )
 
 // sourceForms lists what a source can be, for messages.
-const sourceForms = "synthetic, livescan:DIR, livescan:FILE.bin, k4amkv:FILE, k4a, k4a:SERIAL, k4a:INDEX, equirect:FILE, equirect:URL, equirect:/dev/videoN, tiles:FOLDER"
+const sourceForms = "synthetic, livescan:DIR, livescan:FILE.bin, livescan-tcp:HOST:PORT, k4amkv:FILE, k4a, k4a:SERIAL, k4a:INDEX, equirect:FILE, equirect:URL, equirect:/dev/videoN, tiles:FOLDER"
 
 // maxCameras bounds a session's cameras.
 const maxCameras = 64
@@ -37,14 +40,14 @@ type sourceSpec struct {
 	subordinateDelay, depthDelay time.Duration
 }
 
-var sourceKinds = []string{"synthetic", "livescan", "k4amkv", "k4a", "equirect", "tiles"}
+var sourceKinds = []string{"synthetic", "livescan", "livescan-tcp", "k4amkv", "k4a", "equirect", "tiles"}
 
 // sphere reports whether the source is a sphere of video, not cameras.
 func (s sourceSpec) sphere() bool { return s.kind == "equirect" || s.kind == "tiles" }
 
 // clouds reports whether the source delivers points, not images.
 func (s sourceSpec) clouds() bool {
-	return s.kind == "livescan" && strings.EqualFold(filepath.Ext(s.arg), ".bin")
+	return s.kind == "livescan-tcp" || s.kind == "livescan" && strings.EqualFold(filepath.Ext(s.arg), ".bin")
 }
 
 // cameras reports whether the source is depth cameras.
@@ -60,6 +63,8 @@ func parseSource(s string) (sourceSpec, error) {
 	}
 	spec := sourceSpec{kind: kind, arg: arg}
 	switch {
+	case kind == "livescan-tcp" && arg == "":
+		return spec, fmt.Errorf("source %q has no address: want livescan-tcp:HOST:PORT, such as livescan-tcp:192.168.1.20:48001, or livescan-tcp::48001 for all of this machine's", s)
 	case (kind == "livescan" || kind == "k4amkv" || kind == "equirect" || kind == "tiles") && arg == "":
 		return spec, fmt.Errorf("source %q has no path: want one of %s", s, sourceForms)
 	case kind == "synthetic" && arg != "":
@@ -274,6 +279,37 @@ func (o *opener) kinect(spec sourceSpec) ([]points.Camera, error) {
 		return nil, err
 	}
 	return cameras(d), nil
+}
+
+// openClouds opens a source of points: a recording, or the places of a server's clients.
+func (c *Config) openClouds(spec sourceSpec, log *slog.Logger) ([]source.Clouds, error) {
+	if spec.kind == "livescan" {
+		b, err := livescan.OpenBin(spec.arg)
+		if err != nil {
+			return nil, err
+		}
+		return []source.Clouds{b}, nil
+	}
+	address := spec.arg
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		address = net.JoinHostPort(address, strconv.Itoa(protocol.CapturePort))
+	}
+	o := livescantcp.Options{Cameras: c.Cameras, FPS: c.FPS, Calibrate: c.Calibration == calibrationAuto, Log: log}
+	if box := c.Points.Crop; len(box) == 6 {
+		for i := range 3 {
+			o.Min[i], o.Max[i] = float32(box[i]/1000), float32(box[3+i]/1000)
+		}
+	}
+	places, err := livescantcp.Listen(address, o)
+	if err != nil {
+		return nil, err
+	}
+	log.Info("waiting for LiveScan3D's clients", "address", places[0].Address(), "cameras", len(places))
+	list := make([]source.Clouds, len(places))
+	for i, p := range places {
+		list[i] = p
+	}
+	return list, nil
 }
 
 func cameras(sources ...source.Source) []points.Camera {

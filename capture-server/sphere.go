@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"holocast/capture-server/film"
 	"holocast/capture-server/publish"
 	"holocast/capture-server/source/equirect"
 	"holocast/capture-server/tiles"
@@ -83,7 +84,12 @@ func addSphere(ctx context.Context, p *publish.Publisher, cfg *Config) error {
 		if err != nil || !spec.sphere() {
 			continue
 		}
-		m, err := openSphere(ctx, p, cfg, spec)
+		var m publish.Medium
+		if spec.kind == "tiles" {
+			m, err = film.New(p, spec.arg, cfg.Loop)
+		} else {
+			m, err = openSphere(ctx, p, cfg, spec)
+		}
 		if err != nil {
 			return err
 		}
@@ -114,12 +120,14 @@ func openSphere(ctx context.Context, p *publish.Publisher, cfg *Config, spec sou
 	}, src)
 }
 
-// prepared is the folder of prepared video among the sources, "" where there is none.
+// prepared is the folder of prepared video that is the only source, "" where it is not: beside
+// others it is live as they are (package film).
 func (c *Config) prepared() string {
-	for _, s := range c.Sources {
-		if spec, err := parseSource(s); err == nil && spec.kind == "tiles" {
-			return spec.arg
-		}
+	if len(c.Sources) != 1 {
+		return ""
+	}
+	if spec, err := parseSource(c.Sources[0]); err == nil && spec.kind == "tiles" {
+		return spec.arg
 	}
 	return ""
 }

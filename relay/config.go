@@ -15,6 +15,7 @@ import (
 	"holocast/internal/service"
 	"holocast/relay/auth"
 	"holocast/relay/fastpath"
+	"holocast/relay/limits"
 )
 
 // Config is the relay's configuration; relay.example.yaml is its reference.
@@ -46,7 +47,6 @@ type Config struct {
 	} `yaml:"cache"`
 	Viewer struct {
 		MaxOpenSubgroups int           `yaml:"maxOpenSubgroups"`
-		MaxFetches       int           `yaml:"maxFetches"`
 		MaxRendezvous    time.Duration `yaml:"maxRendezvous"`
 	} `yaml:"viewer"`
 	Publisher struct {
@@ -56,6 +56,7 @@ type Config struct {
 		Backups bool `yaml:"backups"`
 	} `yaml:"publisher"`
 	Auth        auth.Config   `yaml:"auth"`
+	Limits      limits.Config `yaml:"limits"`
 	MaxSessions int           `yaml:"maxSessions"`
 	MaxConnects int           `yaml:"maxConnects"`
 	Drain       time.Duration `yaml:"drain"`
@@ -71,7 +72,8 @@ func defaultConfig() Config {
 	c.MaxSessions, c.MaxConnects = 4096, 100
 	c.Qlog.MaxFiles, c.Qlog.MaxBytes = 100, 16<<20
 	c.Auth.Refresh = 5 * time.Minute
-	c.Viewer.MaxOpenSubgroups, c.Viewer.MaxFetches, c.Viewer.MaxRendezvous = origin.DefaultMaxOpen, 32, 30*time.Second
+	c.Viewer.MaxOpenSubgroups, c.Viewer.MaxRendezvous = origin.DefaultMaxOpen, 30*time.Second
+	c.Limits = limits.Default()
 	c.Publisher.Grace, c.Publisher.Linger = 15*time.Second, 5*time.Second
 	c.Drain = 5 * time.Second
 	c.Log.Level, c.Log.Format = "info", "text"
@@ -89,6 +91,9 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("congestion: %w", err)
 	}
 	if err := c.Auth.Validate(); err != nil {
+		return err
+	}
+	if err := c.Limits.Validate(); err != nil {
 		return err
 	}
 	for i, o := range c.Origins {
@@ -122,8 +127,6 @@ func (c *Config) Validate() error {
 		return errors.New("cache.maxAge must be above 0")
 	case c.Viewer.MaxOpenSubgroups <= 0:
 		return errors.New("viewer.maxOpenSubgroups must be above 0")
-	case c.Viewer.MaxFetches <= 0:
-		return errors.New("viewer.maxFetches must be above 0")
 	case c.Viewer.MaxRendezvous <= 0:
 		return errors.New("viewer.maxRendezvous must be above 0")
 	case c.Publisher.Grace <= 0 || c.Publisher.Linger <= 0:
@@ -146,7 +149,7 @@ func (c *Config) certificate() service.CertificateFiles {
 	return service.CertificateFiles{Certificate: c.TLS.Certificate, Key: c.TLS.Key, Hosts: c.TLS.Hosts, Section: "tls"}
 }
 
-func (c *Config) limits() origin.Limits {
+func (c *Config) cache() origin.Limits {
 	return origin.Limits{
 		MaxBytes: c.Cache.MaxBytes, MaxAge: c.Cache.MaxAge,
 		Memory: origin.NewMemory(c.Cache.TotalBytes),

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"holocast/internal/service"
 	"holocast/relay/auth"
 	"holocast/relay/fastpath"
+	"holocast/relay/limits"
 	"holocast/relay/live"
 	"holocast/relay/router"
 )
@@ -69,6 +71,7 @@ func command(cfg *Config) *cobra.Command {
 	f.DurationVar(&cfg.Publisher.Grace, "grace", cfg.Publisher.Grace, "how long viewers wait for a publisher that went away")
 	f.StringVar(&cfg.Qlog.Dir, "qlog", cfg.Qlog.Dir, "folder for a file of events (qlog) of each connection")
 	f.BoolVar(&cfg.Publisher.Backups, "backups", cfg.Publisher.Backups, "let several publishers have a namespace at a time")
+	f.Var(&cfg.Limits, "limit", "limit of a kind for a session, an address or all, such as subscriptions.session=100; repeatable")
 	f.IntVar(&cfg.MaxSessions, "sessions", cfg.MaxSessions, "sessions at a time; further ones are refused")
 	f.DurationVar(&cfg.Drain, "drain", cfg.Drain, "how long sessions may take to leave on SIGTERM")
 	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")
@@ -112,12 +115,13 @@ func run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer func() { _ = fast.Close() }()
+	cache := cfg.cache()
+	bounds := limits.New(cfg.Limits, cache.Memory)
 	r := router.New(router.Config{
 		Auth: authority, Backups: cfg.Publisher.Backups,
-		Limits: cfg.limits(), Grace: cfg.Publisher.Grace, Linger: cfg.Publisher.Linger,
+		Limits: cache, Grace: cfg.Publisher.Grace, Linger: cfg.Publisher.Linger,
 		MaxSessions: cfg.MaxSessions, MaxOpen: cfg.Viewer.MaxOpenSubgroups,
-		MaxFetches: cfg.Viewer.MaxFetches, MaxRendezvous: cfg.Viewer.MaxRendezvous,
-		FastPath: fast, Log: log,
+		MaxRendezvous: cfg.Viewer.MaxRendezvous, FastPath: fast, Log: log,
 	})
 	session := moqt.Config{Log: log, Congestion: cfg.Congestion, MaxAuthTokenCacheSize: tokenCache}
 	if cfg.Qlog.Dir != "" {
@@ -130,13 +134,15 @@ func run(ctx context.Context, cfg Config) error {
 	ln, err := moqt.Listen(cfg.Listen, moqt.ListenConfig{
 		Config: session,
 		TLS:    tlsConfig, ResetKey: reset, CheckOrigin: guard.allows, MaxConnects: cfg.MaxConnects,
-		NoGRO: fast != nil,
+		Suspect: bounds.Suspect,
+		Admit:   func(addr net.Addr) (moqt.Admission, error) { return bounds.Connect(addr) },
+		NoGRO:   fast != nil,
 	})
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	defer func() { _ = ln.Close() }()
-	web, admin, err := serveHTTP(ctx, cfg, r, fast, cert, guard, log)
+	web, admin, err := serveHTTP(ctx, cfg, r, bounds, fast, cert, guard, log)
 	if err != nil {
 		return err
 	}
@@ -159,7 +165,7 @@ func run(ctx context.Context, cfg Config) error {
 			wg.Go(func() { r.Serve(s) })
 		}
 	})
-	applied := []string{"log.level", "tls"}
+	applied := []string{"log.level", "tls", "limits"}
 	if authority != nil {
 		applied = append(applied, "auth")
 	}
@@ -172,8 +178,12 @@ func run(ctx context.Context, cfg Config) error {
 				return err
 			}
 		}
+		if err := cert.Replace(next.certificate()); err != nil {
+			return err
+		}
+		bounds.Replace(next.Limits)
 		logger.SetLevel(next.Log)
-		return cert.Replace(next.certificate())
+		return nil
 	})
 	defer unhook()
 	log.Info("relay is listening", "udp", ln.Addr().String(), "http", web.Addr(), "admin", admin.Addr(), "certificate_sha256", cert.Hash())
@@ -199,7 +209,7 @@ func drain(ln *moqt.Listener, r *router.Router, limit time.Duration, log *slog.L
 
 // serveHTTP serves health, the certificate's hash and the web viewer, and at an address for
 // the operator alone the metrics. The relay is healthy until ctx ends.
-func serveHTTP(ctx context.Context, cfg Config, r *router.Router, fast *fastpath.Manager, cert *service.Certificate, g *guard, log *slog.Logger) (web, admin *service.HTTP, err error) {
+func serveHTTP(ctx context.Context, cfg Config, r *router.Router, bounds *limits.Limits, fast *fastpath.Manager, cert *service.Certificate, g *guard, log *slog.Logger) (web, admin *service.HTTP, err error) {
 	if web, err = service.ListenHTTP("http", cfg.HTTP, log); err != nil {
 		return nil, nil, err
 	}
@@ -213,7 +223,7 @@ func serveHTTP(ctx context.Context, cfg Config, r *router.Router, fast *fastpath
 		}
 		return nil
 	})
-	metrics := g.host(service.MetricsHandler(service.NewRegistry(newMetrics(r), newFastPathMetrics(fast))))
+	metrics := g.host(service.MetricsHandler(service.NewRegistry(newMetrics(r), newLimitMetrics(bounds), newFastPathMetrics(fast))))
 	page := g.host(live.Handler(r))
 	admin.Handle("GET /metrics", metrics)
 	admin.Handle("GET /live/", page)

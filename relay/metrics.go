@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"holocast/internal/service"
+	"holocast/relay/limits"
 	"holocast/relay/router"
 )
 
@@ -34,6 +35,7 @@ func newMetrics(r *router.Router) *service.Metrics {
 		bandwidth   = m.Gauge("session_bandwidth_bytes_per_second", "Estimated bandwidth of the path to a peer.", "session", "peer", "controller")
 		inFlight    = m.Gauge("session_in_flight_bytes", "Bytes sent to a peer and not yet acknowledged.", "session", "peer", "controller")
 		window      = m.Gauge("session_congestion_window_bytes", "Congestion window towards a peer.", "session", "peer")
+		refused     = m.Counter("refused_requests_total", "Requests refused, by the code of REQUEST_ERROR.", "reason")
 		appLimited  = m.Gauge("session_app_limited", "1 while a peer is sent less than its path is estimated to carry.", "session", "peer", "controller")
 	)
 	m.Read(func(put service.Put) {
@@ -58,6 +60,9 @@ func newMetrics(r *router.Router) *service.Metrics {
 				put(appLimited, service.Bool(path.AppLimited), id, peer, path.Controller)
 			}
 		}
+		for code, n := range r.RefusedRequests() {
+			put(refused, float64(n), code.String())
+		}
 		put(sessions, quic, "quic")
 		put(sessions, wt, "webtransport")
 		all, sum := r.Stats()
@@ -78,6 +83,24 @@ func newMetrics(r *router.Router) *service.Metrics {
 		put(behind, float64(sum.Behind))
 		put(datagrams, float64(sum.UnsentDatagrams))
 		put(repaired, float64(sum.RepairedDatagrams))
+	})
+	return m
+}
+
+// newLimitMetrics are the limits, how much of them is used, and how often they were reached.
+func newLimitMetrics(l *limits.Limits) *service.Metrics {
+	m := service.NewMetrics("holocast_relay_")
+	var (
+		limit   = m.Gauge("limit", "Limit of a session, an address or all; 0 = none. Rates are a second's.", "kind", "scope")
+		used    = m.Gauge("limit_used", "Use of a limit by the session or the address that uses most, or by all.", "kind", "scope")
+		limited = m.Counter("limited_total", "Times that a limit refused or delayed something.", "kind", "scope")
+	)
+	m.Read(func(put service.Put) {
+		for _, u := range l.Usage() {
+			put(limit, float64(u.Limit), u.Kind.String(), u.Scope.String())
+			put(used, float64(u.Used), u.Kind.String(), u.Scope.String())
+			put(limited, float64(u.Limited), u.Kind.String(), u.Scope.String())
+		}
 	})
 	return m
 }

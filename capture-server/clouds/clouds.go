@@ -72,6 +72,7 @@ type stream struct {
 
 	sequence uint32
 	group    uint64
+	most     int       // points, as the catalog says
 	newest   time.Time // when a frame was published
 	frame    pointcloud.Frame
 	scratch  []byte
@@ -180,6 +181,7 @@ func (m *Medium) Run(ctx context.Context) error {
 // pace themselves and drop what is late, so each cloud is encoded before the next is asked for.
 func (s *stream) run(ctx context.Context) error {
 	var c source.Cloud
+	s.most = s.src.MaxPoints()
 	last := ""
 	for {
 		err := s.src.Next(ctx, &c)
@@ -192,6 +194,10 @@ func (s *stream) run(ctx context.Context) error {
 			continue
 		case err != nil:
 			return err
+		}
+		if most := s.src.MaxPoints(); most != s.most {
+			s.most = most
+			s.m.session.Changed()
 		}
 		if !s.wanted() {
 			s.count("idle")

@@ -102,6 +102,9 @@ func (p *Publisher) Close() {
 	}
 }
 
+// Namespace is the session's.
+func (p *Publisher) Namespace() moqt.Namespace { return p.namespace }
+
 // Log is where media log.
 func (p *Publisher) Log() *slog.Logger { return p.log }
 

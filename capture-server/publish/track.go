@@ -38,11 +38,16 @@ func (p *Publisher) NewTrack(t Track) *origin.Track {
 	}
 	track := origin.NewTrack(moqt.TrackName{Namespace: p.namespace, Name: t.Name},
 		wire.AppendKeyValues(nil, kvs...), origin.Limits{MaxAge: cmp.Or(t.CacheAge, defaultCacheAge)})
-	p.set.Add(track)
+	p.AddTrack(track)
+	return track
+}
+
+// AddTrack adds a track that a medium made itself; it can be subscribed to at once.
+func (p *Publisher) AddTrack(t *origin.Track) {
+	p.set.Add(t)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.tracks = append(p.tracks, track)
-	return track
+	p.tracks = append(p.tracks, t)
 }
 
 // SendParts sends a payload in datagrams, as objects from ID next on of the group that h

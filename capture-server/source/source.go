@@ -60,7 +60,7 @@ type Cloud struct {
 type Clouds interface {
 	Name() string
 	FPS() float64
-	MaxPoints() int // of any cloud
+	MaxPoints() int // of any cloud so far and the next; it may grow with a call of Next
 	Next(ctx context.Context, c *Cloud) error
 	Close() error
 }

@@ -26,19 +26,29 @@ if [[ ! -f $tool || -n $(find "$here/Tool" -newer "$tool" -name '*.cs') ]]; then
 fi
 verify() { "$dotnet" "$tool" "$root" "$@"; }
 run() { "$dotnet" "$out/linux/Holocast.Verify.dll" "$@"; }
+publisher() { go build -o bin/publisher ./client-web/test/publisher; }
 
 steps=("$@")
 ((${#steps[@]})) || steps=(build api package unit layout plugins shaders pictures end-to-end)
 for step in "${steps[@]}"; do
 	echo "== $step"
 	case $step in
-	pictures | end-to-end)
-		go build -o bin/publisher ./client-web/test/publisher
+	pictures)
+		publisher
 		CARGO_TARGET_DIR=$tools/draw cargo build --quiet --release --locked --manifest-path "$here/shaders/draw/Cargo.toml"
+		run pictures "$root"
 		;;
-	esac
-	case $step in
-	unit | layout | plugins | pictures | end-to-end) run "$step" "$root" ;;
+	end-to-end)
+		publisher
+		# The longest, which only waits, beside the others.
+		run end-to-end "$root" "no growth" >"$out/no-growth.log" 2>&1 &
+		failed=
+		run end-to-end "$root" "-no growth" || failed=1
+		wait $! || failed=1
+		cat "$out/no-growth.log"
+		[[ -z $failed ]]
+		;;
+	unit | layout | plugins) run "$step" "$root" ;;
 	*) verify "$step" ;;
 	esac
 done

@@ -32,7 +32,8 @@ type history struct {
 	next int64    // one above the highest
 }
 
-const minHistory = 256
+// minHistory is what an idle connection needs; the ring grows with what is in flight.
+const minHistory = 16
 
 // add makes room for number, which is above all before it.
 func (h *history) add(number int64) *packet {

@@ -325,9 +325,8 @@ func (r *FetchRequest) Accept(end Location, endOfTrack bool, props Properties) (
 	slot := r.stream.s.takeSlot()
 	str.setPriority(objectPriority(prio, wire.DefaultPriority, slot))
 	w := &FetchWriter{
-		patience: r.stream.s.wait.fetch,
-		r:        r.stream, str: str, slot: slot, enc: wire.NewFetchEncoder(r.Order),
-		buf: wire.FetchHeader{RequestID: r.stream.id}.Append(nil),
+		r: r.stream, str: str, slot: slot, patience: r.stream.s.wait.fetch,
+		enc: wire.NewFetchEncoder(r.Order), buf: wire.FetchHeader{RequestID: r.stream.id}.Append(nil),
 	}
 	w.stop = context.AfterFunc(r.Context(), func() { str.reset(wire.StreamCancelled) })
 	go func() {

@@ -917,6 +917,44 @@ func TestCloseUnblocksEverything(t *testing.T) {
 	})
 }
 
+// A publication that is about to end says so to those who open subgroups meanwhile.
+func TestOpenSubgroupWhileDone(t *testing.T) {
+	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
+		pubs := make(chan *Publication, 1)
+		p := connect(Handler{}, source(pubs, TrackInfo{}))
+		for i := range 50 {
+			if _, err := p.client.Subscribe(p.ctx, track(fmt.Sprint(i)), SubscribeOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			pub := <-pubs
+			var opening sync.WaitGroup
+			opening.Go(func() {
+				for {
+					w, err := pub.OpenSubgroup(wire.SubgroupHeader{})
+					var done *DoneError
+					switch {
+					case errors.Is(err, ErrStreamsBlocked):
+					case errors.As(err, &done):
+						return
+					case err != nil:
+						t.Errorf("OpenSubgroup: %v", err)
+						return
+					case w == nil:
+						t.Error("OpenSubgroup: neither a subgroup nor an error")
+						return
+					default:
+						_ = w.Close()
+					}
+				}
+			})
+			if err := pub.Done(wire.DoneTrackEnded, ""); err != nil {
+				t.Error(err)
+			}
+			opening.Wait()
+		}
+	})
+}
+
 // Random interleavings of what both sides of subscriptions may do leave nothing
 // behind.
 func TestRandomInterleavings(t *testing.T) {

@@ -40,6 +40,11 @@ type ListenConfig struct {
 	// prove that they receive at the address they send from (Retry, RFC 9000 §8.1.2),
 	// which costs them a round trip; 0 = any number.
 	MaxConnects int
+	// Suspect, if set, says of which addresses clients have to prove that, however few
+	// connect.
+	Suspect func(net.Addr) bool
+	// Admit, if set, decides on a connection before its handshake: an error refuses it.
+	Admit func(net.Addr) (Admission, error)
 	// NoGRO has the kernel not join datagrams that it receives, for eBPF programs that look
 	// at each.
 	NoGRO bool
@@ -91,8 +96,8 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 	l := &Listener{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), udp: udp,
 		tr: &quic.Transport{
-			Conn: udpio.Wrap(udp), ConnContext: connContext, StatelessResetKey: (*quic.StatelessResetKey)(cfg.ResetKey),
-			VerifySourceAddress: (&connects{limit: cfg.MaxConnects}).verify,
+			Conn: udpio.Wrap(udp), ConnContext: cfg.admit(connContext), StatelessResetKey: (*quic.StatelessResetKey)(cfg.ResetKey),
+			VerifySourceAddress: cfg.doubtful(),
 		},
 		sessions: make(chan *Session), conns: map[*quic.Conn]struct{}{},
 	}
@@ -100,7 +105,7 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 		udpio.DisableGRO(udp)
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	if l.ln, err = l.tr.Listen(tlsConfig, cfg.quic()); err != nil {
+	if l.ln, err = l.tr.Listen(tlsConfig, cfg.admittedQUIC()); err != nil {
 		l.cancel()
 		_ = udp.Close()
 		return nil, fmt.Errorf("listen on UDP %s: %w", addr, err)

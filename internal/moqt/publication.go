@@ -129,7 +129,7 @@ type Publication struct {
 	own, asked timeouts // delivery timeouts of the track and of the subscriber
 	streams    uint64
 	open       map[*SubgroupWriter]struct{}
-	finished   bool
+	ended      error         // why; set before ctx ends
 	changed    chan struct{} // closed and replaced at each update
 }
 
@@ -365,9 +365,9 @@ func (p *Publication) SubgroupTimeouts(first Properties) (object, subgroup time.
 func (p *Publication) run() {
 	stopped := context.AfterFunc(p.r.str.Context(), func() {
 		p.mu.Lock()
-		finished := p.finished
+		ended := p.ended != nil
 		p.mu.Unlock()
-		if !finished {
+		if !ended {
 			p.end(&StreamError{Code: wire.StreamCancelled, Remote: true})
 		}
 	})
@@ -425,11 +425,11 @@ func (p *Publication) update(m *wire.RequestUpdate) error {
 // end releases everything the publication holds; the first cause stays.
 func (p *Publication) end(cause error) {
 	p.mu.Lock()
-	if p.finished {
+	if p.ended != nil {
 		p.mu.Unlock()
 		return
 	}
-	p.finished = true
+	p.ended = cause
 	open := p.open
 	p.open = nil
 	p.mu.Unlock()
@@ -445,20 +445,20 @@ func (p *Publication) end(cause error) {
 // still open are reset.
 func (p *Publication) Done(code wire.DoneCode, reason string) error {
 	p.mu.Lock()
-	if p.finished {
-		p.mu.Unlock()
-		return context.Cause(p.ctx)
+	if p.ended != nil {
+		defer p.mu.Unlock()
+		return p.ended
 	}
-	p.finished = true
 	open, streams := p.open, p.streams
-	p.open = nil
+	done := &DoneError{code, streams, reason}
+	p.ended, p.open = done, nil
 	p.mu.Unlock()
 	for w := range open {
 		w.reset(wire.StreamCancelled)
 	}
 	err := p.r.send(&wire.PublishDone{Code: code, StreamCount: streams, Reason: reason})
 	p.r.end()
-	p.cancel(&DoneError{code, streams, reason})
+	p.cancel(done)
 	return err
 }
 
@@ -504,8 +504,8 @@ func (p *Publication) SendDatagram(d Datagram) error {
 func (p *Publication) OpenSubgroup(h wire.SubgroupHeader) (*SubgroupWriter, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.finished {
-		return nil, context.Cause(p.ctx)
+	if p.ended != nil {
+		return nil, p.ended
 	}
 	if !p.forward {
 		return nil, ErrNotForwarding

@@ -267,8 +267,18 @@ func (s *Session) acceptStreams() {
 		if err != nil {
 			return // the end of the transport's context says why
 		}
-		str.setPriority(controlPriority)
-		go s.handleRequest(str)
+		done, ok := s.takeStream()
+		if ok {
+			str.setPriority(controlPriority)
+			go func() {
+				defer done()
+				s.handleRequest(str)
+			}()
+		} else {
+			str.reset(wire.StreamExcessiveLoad)
+			str.stop(wire.StreamExcessiveLoad)
+		}
+		s.paceStreams(true)
 	}
 }
 

@@ -461,7 +461,13 @@ func (s *Session) acceptUniStreams() {
 		if err != nil {
 			return // the end of the transport's context says why
 		}
-		go s.handleUni(str)
+		done, ok := s.takeStream()
+		if ok {
+			go s.handleUni(countedStream{str, done})
+		} else {
+			str.stop(wire.StreamExcessiveLoad)
+		}
+		s.paceStreams(false)
 	}
 }
 

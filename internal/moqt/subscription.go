@@ -438,10 +438,12 @@ func (sub *Subscription) run() {
 	}
 }
 
-// update accounts for the request ID and the tokens of a REQUEST_UPDATE. refused is the
-// answer where the tokens are not taken; an error ends the session.
+// update accounts for the request ID and the tokens of a REQUEST_UPDATE, and waits where there
+// are too many of them. refused is the answer where the tokens are not taken; an error ends
+// the session.
 func (r *requestStream) update(m *wire.RequestUpdate) (refused *wire.RequestError, err error) {
 	s := r.s
+	s.paceStreams(true)
 	s.mu.Lock()
 	err = s.requests.check(m.RequestID)
 	var tokens []wire.Token

@@ -109,7 +109,8 @@ type Track struct {
 	ended      *moqt.DoneError
 	discarded  bool
 
-	bytes atomic.Int64 // of memory; written under mu
+	memory atomic.Pointer[Memory] // where bytes count; written under mu
+	bytes  atomic.Int64           // of memory; written under mu
 
 	objects, received, duplicates, evicted, sentBytes, sentSubgroups, late, behind, unsent, repaired atomic.Uint64
 }
@@ -145,8 +146,8 @@ type datagram struct {
 // NewTrack returns an empty track; props are what its subscribers are sent.
 func NewTrack(name moqt.TrackName, props moqt.Properties, limits Limits) *Track {
 	t := &Track{name: name, props: props, limits: limits.withDefaults(), viewers: map[*viewer]struct{}{}}
-	t.limits.Memory.use(int64(cap(props)))
-	t.limits.Memory.add(t)
+	t.memory.Store(limits.Memory)
+	limits.Memory.add(t)
 	return t
 }
 
@@ -177,7 +178,7 @@ func (t *Track) SetProperties(p moqt.Properties) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.discarded {
-		t.limits.Memory.use(int64(cap(p) - cap(t.props)))
+		t.memory.Load().use(int64(cap(p) - cap(t.props)))
 	}
 	t.props = p
 }
@@ -244,7 +245,7 @@ func (t *Track) OpenSubgroup(h wire.SubgroupHeader) (*Feed, error) { return t.op
 func (t *Track) Backfill(h wire.SubgroupHeader) (*Feed, error) { return t.open(h, true) }
 
 func (t *Track) open(h wire.SubgroupHeader, past bool) (*Feed, error) {
-	defer t.limits.Memory.relieve()
+	defer t.memory.Load().relieve()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
@@ -309,7 +310,7 @@ func (t *Track) charge(g *group, n int64, now time.Time) {
 		return
 	}
 	g.bytes += n
-	t.limits.Memory.use(n)
+	t.memory.Load().use(n)
 	if t.bytes.Add(n) > t.limits.MaxBytes {
 		t.reduce(t.limits.MaxBytes, now)
 	}
@@ -361,7 +362,7 @@ func (t *Track) reduce(limit int64, now time.Time) {
 		g := t.groups[0]
 		before := g.bytes
 		g.reduce(limit - limit/8)
-		t.limits.Memory.use(g.bytes - before)
+		t.memory.Load().use(g.bytes - before)
 		t.bytes.Add(g.bytes - before)
 	}
 }
@@ -372,7 +373,7 @@ func (t *Track) drop() {
 	t.groups[0] = nil
 	t.groups = t.groups[1:]
 	g.gone = true
-	t.limits.Memory.use(-g.bytes)
+	t.memory.Load().use(-g.bytes)
 	t.bytes.Add(-g.bytes)
 	for _, sg := range g.subgroups {
 		sg.evict()
@@ -465,7 +466,7 @@ func (t *Track) SendDatagram(dg moqt.Datagram) { _ = t.ReceiveDatagram(dg) }
 // wraps wire.ErrMalformedTrack for an object that is another one than came before under its
 // ID, or that comes after the end of the track.
 func (t *Track) ReceiveDatagram(dg moqt.Datagram) error {
-	defer t.limits.Memory.relieve()
+	defer t.memory.Load().relieve()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := moqt.Location{Group: dg.Group, Object: dg.Object}
@@ -528,7 +529,7 @@ func (t *Track) same(dg moqt.Datagram) error {
 // BackfillDatagram keeps an object of the past for fetches; it is not sent to
 // subscriptions.
 func (t *Track) BackfillDatagram(dg moqt.Datagram) {
-	defer t.limits.Memory.relieve()
+	defer t.memory.Load().relieve()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.keep(dg, true) {
@@ -666,20 +667,6 @@ func (t *Track) resume(group uint64) {
 		if far || v.sink.Forwarding() && !v.sink.Passes(moqt.Location{Group: group, Object: math.MaxUint64}) {
 			v.strand()
 		}
-	}
-}
-
-// Discard frees the cache and disables it.
-func (t *Track) Discard() {
-	t.limits.Memory.remove(t)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.discarded {
-		t.limits.Memory.use(-int64(cap(t.props)))
-	}
-	t.discarded = true
-	for len(t.groups) > 0 {
-		t.drop()
 	}
 }
 

@@ -292,6 +292,7 @@ type Feed struct {
 	tail    []byte // the last chunk, beyond what is published
 	used    int    // bytes of tail received
 	checked int    // bytes of tail published
+	objects int    // published
 
 	identified bool // the subgroup's ID is settled
 }
@@ -335,7 +336,7 @@ func (f *Feed) charge(n int64, added []object, now time.Time) error {
 	for i := range added {
 		n += added[i].cost()
 	}
-	defer sg.t.limits.Memory.relieve()
+	defer sg.t.memory.Load().relieve()
 	sg.t.mu.Lock()
 	defer sg.t.mu.Unlock()
 	for i := range added {
@@ -408,6 +409,7 @@ func (f *Feed) publish(n int64, added []object, now time.Time) error {
 			}
 			f.identified = true
 		}
+		f.objects += len(added)
 		sg.t.objects.Add(uint64(len(added)))
 		if err := f.charge(0, added, now); err != nil {
 			return err
@@ -525,6 +527,9 @@ func (f *Feed) WriteObject(o moqt.Object, payload []byte) error {
 	added := []object{{Object: o, arrived: now, offset: at, payload: at + int64(len(header))}}
 	return f.publish(int64(len(header)+len(payload)), added, now)
 }
+
+// Objects is how many objects began to arrive.
+func (f *Feed) Objects() int { return f.objects }
 
 // Close ends the subgroup. Ending it inside an object is an error and resets it.
 func (f *Feed) Close() error {

@@ -32,7 +32,7 @@ type output struct {
 // batch is how many files are written at a time.
 const batch = 128
 
-// assemble makes the folder's files of the parts.
+// assemble writes the folder's files from the parts.
 func (p *preparation) assemble(frames int64, sound []loc.Packet) error {
 	gops := (frames + p.gop - 1) / p.gop
 	headers := make([]partHeader, gops)
@@ -214,7 +214,7 @@ func (p *preparation) writeSound(sound []loc.Packet, f *loc.AudioFormat, gops in
 	return o, nil
 }
 
-// catalog is that of the recorded sphere (docs/spec/tiles.md).
+// catalog returns the catalog of the recorded sphere (docs/spec/tiles.md).
 func (p *preparation) catalog(f *loc.AudioFormat, length time.Duration) (*catalog.Catalog, error) {
 	c := &catalog.Catalog{Version: catalog.Version, GeneratedAt: time.Now().UnixMilli()}
 	if err := p.enc.Describe(c, tiles.Description{Label: p.video.Name(), Audio: f}); err != nil {

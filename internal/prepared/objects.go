@@ -15,12 +15,12 @@ import (
 	"holocast/internal/tiles"
 )
 
-// Root is the namespace of the session that a prepared sphere would be the recording of.
+// Root is the session's namespace in what Reader reads.
 var root = []string{"prepared"}
 
-// Reader reads a prepared sphere as the recording of a session that streamed it: the same
-// objects, each at the time at which a live encoder would have sent it. Rates come a
-// GoP ahead.
+// Reader reads a prepared sphere as if it were the recording of a session: the same
+// objects, each at the time at which a live encoder would have sent it. Rates come a GoP
+// ahead.
 type Reader struct {
 	Info   recording.Info
 	s      *Sphere
@@ -111,7 +111,7 @@ func (r *Reader) ReadChunk(offset int64) ([]recording.Object, error) {
 	return r.s.gop(int(offset), true)
 }
 
-// firstGroup is the group ID of the first GoP, as a publisher that started then has it.
+// firstGroup is the group ID that a publisher which started then gives the first GoP.
 func (s *Sphere) firstGroup() uint64 { return uint64(s.Start.UnixMilli()) }
 
 // gop returns the objects of a GoP in the order in which they would be sent: first the
@@ -139,7 +139,7 @@ func (s *Sphere) gop(g int, payload bool) ([]recording.Object, error) {
 	}
 	for n := g; n <= g+1 && n < len(s.Rates); n++ {
 		if n == g && g > 0 {
-			continue // it came a GoP ago
+			continue // sent a GoP earlier
 		}
 		b, err := json.Marshal(s.Rates[n : n+1])
 		if err != nil {
@@ -172,8 +172,8 @@ func (s *Sphere) pictures(out []recording.Object, f *file, g int, group uint64, 
 	return s.objects(out, f, group, f.fragments[g].begin, samples), nil
 }
 
-// sound appends the packets that begin within a GoP. Fragments of sound are those of the
-// same number, but may begin or end somewhat off.
+// sound appends the packets that begin within a GoP. Its fragments have the GoPs'
+// numbers, but need not begin and end exactly with them.
 func (s *Sphere) sound(out []recording.Object, f *file, group uint64, begin, end float64, payload bool) ([]recording.Object, error) {
 	for i, x := range f.fragments {
 		if x.begin >= end || x.begin < begin {
@@ -188,7 +188,7 @@ func (s *Sphere) sound(out []recording.Object, f *file, group uint64, begin, end
 	return out, nil
 }
 
-// samples are those of a fragment, with or without their data.
+// samples returns a fragment's samples, with or without their data.
 func (f *file) samples(i int, data bool) ([]cmaf.Sample, error) {
 	if data {
 		return f.read(i)

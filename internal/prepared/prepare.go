@@ -30,15 +30,15 @@ type Options struct {
 	Quantisers    []int  // of the qualities, the worst first
 	Preset        string // medium
 	Log           *slog.Logger
-	// Progress, where set, is told how many pictures of about how many are done; total
-	// is 0 where that is not known.
+	// Progress, if set, is called with how many pictures of about how many are done;
+	// total is 0 while unknown.
 	Progress func(done, total int64)
 }
 
-// workFolder holds what is encoded so far, a file a GoP. It is deleted at the end.
+// workFolder holds what is encoded so far, one file per GoP. It is deleted at the end.
 const workFolder = ".prepare"
 
-// identity is what must be the same for an interrupted preparation to go on.
+// identity is what must match for an interrupted preparation to resume.
 type identity struct {
 	Version    int
 	Input      string
@@ -63,8 +63,8 @@ type preparation struct {
 	gop   int64 // frames
 }
 
-// Prepare encodes a film as tiles into a folder. Interrupted, it goes on where it was when
-// it is called again.
+// Prepare encodes a film as tiles into a folder. A preparation that was interrupted
+// resumes when Prepare is called again.
 func Prepare(ctx context.Context, input, dir string, opts Options) error {
 	if opts.Columns == 0 && opts.Rows == 0 {
 		opts.Columns, opts.Rows = 8, 4
@@ -84,7 +84,7 @@ func Prepare(ctx context.Context, input, dir string, opts Options) error {
 	p := &preparation{opts: opts, dir: dir, work: filepath.Join(dir, workFolder)}
 	if err := p.run(ctx, input); err != nil {
 		if errors.Is(err, syscall.ENOSPC) {
-			return fmt.Errorf("%w: make room, then run the same command again, which goes on from there", err)
+			return fmt.Errorf("%w: free some space, then run the same command again to resume", err)
 		}
 		return err
 	}
@@ -123,7 +123,7 @@ func (p *preparation) run(ctx context.Context, input string) error {
 	return os.RemoveAll(p.work)
 }
 
-// identify makes the folders, or finds that they are of this preparation.
+// identify creates the folders, or checks that those there belong to this preparation.
 func (p *preparation) identify(input string, sphere catalog.Sphere) error {
 	p.id = identity{Version: 1, Input: input, Sphere: sphere, FPSNum: p.video.FPSNum, FPSDen: p.video.FPSDen,
 		Quantisers: p.opts.Quantisers, Preset: p.opts.Preset, Start: time.Now().UnixMilli()}
@@ -147,7 +147,7 @@ func (p *preparation) identify(input string, sphere catalog.Sphere) error {
 		now := p.id
 		now.Start = was.Start
 		if a, b := mustMarshal(was), mustMarshal(now); !bytes.Equal(a, b) {
-			return fmt.Errorf("%s holds the beginning of another preparation, of %s: delete it, or name another folder", p.dir, was.Input)
+			return fmt.Errorf("%s holds an unfinished preparation of %s: delete it, or name another folder", p.dir, was.Input)
 		}
 		p.id = was
 		return nil
@@ -156,7 +156,7 @@ func (p *preparation) identify(input string, sphere catalog.Sphere) error {
 		return err
 	}
 	if list, err := os.ReadDir(p.dir); err == nil && len(list) > 0 {
-		return fmt.Errorf("%s holds something else: name an empty folder, or a new one", p.dir)
+		return fmt.Errorf("%s is not empty: name an empty folder, or a new one", p.dir)
 	}
 	if err := os.MkdirAll(p.work, 0o755); err != nil {
 		return err
@@ -167,7 +167,7 @@ func (p *preparation) identify(input string, sphere catalog.Sphere) error {
 func mustMarshal(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // only types of this package that can be
+		panic(err) // the types of this package always can
 	}
 	return b
 }
@@ -196,7 +196,7 @@ func (p *preparation) part(gop int64, kind string) string {
 	return filepath.Join(p.work, fmt.Sprintf("%06d.%s", gop, kind))
 }
 
-// partHeader is what is known of an encoded GoP before its frames.
+// partHeader describes an encoded GoP.
 type partHeader struct {
 	Frames     int
 	VideoBytes int64
@@ -206,8 +206,7 @@ type partHeader struct {
 // readAhead is how many pictures are decoded ahead of the encoders.
 const readAhead = 4
 
-// encode encodes the GoPs that are not there yet, and returns how many frames there are
-// and the sound.
+// encode encodes the missing GoPs and returns the number of frames and the sound.
 func (p *preparation) encode(ctx context.Context) (frames int64, sound []loc.Packet, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -289,7 +288,7 @@ func (p *preparation) encode(ctx context.Context) (frames int64, sound []loc.Pac
 	case soundErr != nil:
 		return 0, nil, fmt.Errorf("%s: its sound: %w", p.video.Input, soundErr)
 	case frames == 0:
-		return 0, nil, fmt.Errorf("%s: there is no picture in it", p.video.Input)
+		return 0, nil, fmt.Errorf("%s: it has no pictures", p.video.Input)
 	case (frames+p.gop-1)/p.gop > cmaf.MaxFragments:
 		return 0, nil, fmt.Errorf("%s: longer than %d GoPs", p.video.Input, cmaf.MaxFragments)
 	}
@@ -352,7 +351,7 @@ func (g *gopBuffer) add(tile, quality int, payload []byte) error {
 	return nil
 }
 
-// writePart keeps a GoP: its frames, then, as the sign that they are complete, its header.
+// writePart stores a GoP: its frames, then its header, which marks them as complete.
 func (p *preparation) writePart(gop int64, g *gopBuffer) error {
 	h := partHeader{Frames: g.frames, Rates: p.enc.Rates()}
 	var b []byte

@@ -3,7 +3,7 @@
 //
 //	catalog.json          the session's catalog (MSF)
 //	rates.json            bytes and distortion of each tile, GoP and quality
-//	manifest.mpd          MPEG-DASH with SRD, for other people's players
+//	manifest.mpd          MPEG-DASH with SRD, for other players
 //	video.mp4, audio.mp4  the whole sphere at low resolution, and the sound
 //	tiles/<tile>/<quality>.mp4
 //
@@ -34,7 +34,7 @@ const (
 // fileOf is the file of a track.
 func fileOf(track string) string { return filepath.FromSlash(track) + ".mp4" }
 
-// IsFolder reports whether a path is a folder, as what prepare writes is.
+// IsFolder reports whether a path is a folder, as prepare's output is.
 func IsFolder(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
@@ -88,9 +88,9 @@ func (s *Sphere) open() error {
 	b, err := os.ReadFile(filepath.Join(s.dir, catalogFile))
 	if errors.Is(err, os.ErrNotExist) {
 		if _, err := os.Stat(filepath.Join(s.dir, workFolder)); err == nil {
-			return errors.New("its preparation was interrupted: run holocast prepare again, which goes on from there")
+			return errors.New("its preparation was interrupted: run holocast prepare again to resume it")
 		}
-		return fmt.Errorf("it has no %s: it is no output of holocast prepare", catalogFile)
+		return fmt.Errorf("it has no %s: holocast prepare did not write it", catalogFile)
 	}
 	if err != nil {
 		return err
@@ -173,7 +173,7 @@ func (f *file) open(s *Sphere) (err error) {
 		f.timescale = float64(num)
 	}
 	if f.timescale <= 0 {
-		return errors.New("the catalog tells no rate")
+		return errors.New("the catalog gives no rate")
 	}
 	info, err := f.f.Stat()
 	if err != nil {
@@ -240,10 +240,10 @@ func (f *file) read(i int) ([]cmaf.Sample, error) {
 	return samples, nil
 }
 
-// headerGuess is enough of most fragments to know their samples.
+// headerGuess is as much of a fragment as most headers take, which list the samples.
 const headerGuess = 4 << 10
 
-// list reads what samples a fragment has, without their data.
+// list reads the list of a fragment's samples, without their data.
 func (f *file) list(i int) ([]cmaf.Sample, error) {
 	x := f.fragments[i]
 	for n := int64(headerGuess); ; n *= 8 {

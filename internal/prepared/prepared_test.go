@@ -200,7 +200,7 @@ func TestInterrupted(t *testing.T) {
 	}
 	other := options()
 	other.Preset = "veryfast"
-	if err := Prepare(t.Context(), input, dir, other); err == nil || !strings.Contains(err.Error(), "beginning of another preparation") {
+	if err := Prepare(t.Context(), input, dir, other); err == nil || !strings.Contains(err.Error(), "holds an unfinished preparation") {
 		t.Errorf("with other settings: %v", err)
 	}
 	o.Progress = func(done, _ int64) {
@@ -228,7 +228,7 @@ func TestInterrupted(t *testing.T) {
 	if err := Prepare(t.Context(), input, dir, options()); err == nil || !strings.Contains(err.Error(), "holds prepared video already") {
 		t.Errorf("once more: %v", err)
 	}
-	if err := Prepare(t.Context(), input, filepath.Dir(dir), options()); err == nil || !strings.Contains(err.Error(), "holds something else") {
+	if err := Prepare(t.Context(), input, filepath.Dir(dir), options()); err == nil || !strings.Contains(err.Error(), "is not empty") {
 		t.Errorf("into a folder with other things: %v", err)
 	}
 }
@@ -248,7 +248,7 @@ func TestDiskFull(t *testing.T) {
 	o := options()
 	o.Quantisers = []int{12, 1}
 	err := Prepare(t.Context(), input, dir, o)
-	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "make room, then run the same command again") {
+	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "free some space, then run the same command again") {
 		t.Fatal(err)
 	}
 	if err := syscall.Mount("none", disk, "tmpfs", syscall.MS_REMOUNT, "size=100m"); err != nil {
@@ -271,7 +271,7 @@ func TestBadFolders(t *testing.T) {
 		damage func(dir string) error
 		want   string
 	}{
-		{"nothing", func(dir string) error { return os.Remove(filepath.Join(dir, "catalog.json")) }, "it is no output of holocast prepare"},
+		{"nothing", func(dir string) error { return os.Remove(filepath.Join(dir, "catalog.json")) }, "holocast prepare did not write it"},
 		{"catalog", func(dir string) error { return os.WriteFile(filepath.Join(dir, "catalog.json"), []byte("{"), 0o600) }, "catalog.json: catalog: $"},
 		{"no sphere", func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, "catalog.json"), []byte(`{"version":"draft-01","tracks":[]}`), 0o600)

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A distribution counts delays in bins of 10 µs from −0.5 s (a clock estimate
-// may be wrong) to 2 s, and of 1 ms from there to 60 s; what lies outside counts
-// as the nearest bin. Hours of frames take no more memory than the first.
+// A distribution counts delays in bins of 10 µs from −0.5 s (a clock estimate may be
+// wrong) to 2 s, and of 1 ms from there to 60 s; a delay outside counts in the nearest
+// bin. Memory does not grow with the run.
 type distribution struct {
 	bins  []uint32
 	count uint64
@@ -37,8 +37,8 @@ func (d *distribution) add(delay time.Duration) {
 	d.count++
 }
 
-// percentile returns the least delay, in milliseconds, that at least p percent
-// of all do not exceed; 0 when there are none.
+// percentile returns the smallest delay, in milliseconds, that at least p percent of all
+// do not exceed; 0 if there are none.
 func (d *distribution) percentile(p int) float64 {
 	rank := rankOf(d.count, p)
 	var below uint64

@@ -1,11 +1,11 @@
-// Package qoe owns what a viewer measures of its session: frame rate, frame
-// delay, jitter, lost and late frames, points and bit rate; and the receipts
-// with which it tells the publisher.
+// Package qoe owns what a viewer measures of its session: frame rate, frame delay,
+// jitter, lost and late frames, points and bit rate; and the receipts that report it to
+// the publisher.
 //
-// The terms are those of Qian et al., "Enabling eBPF-based packet duplication
-// for robust volumetric video streaming": the frame delay is the moment a frame
-// is fully decoded and handed to the renderer less its capture time, both on
-// the session's clock; FPS counts the distinct frames shown.
+// The terms are those of Qian et al., "Enabling eBPF-based packet duplication for robust
+// volumetric video streaming": the frame delay is the moment a frame is fully decoded and
+// handed to the renderer minus its capture time, both on the session's clock; FPS counts
+// the distinct frames shown.
 package qoe
 
 import (
@@ -18,9 +18,9 @@ import (
 const (
 	rateWindow  = time.Second     // of the live frame and bit rates
 	delayWindow = 5 * time.Second // of the live percentiles
-	maxRecent   = 1 << 14         // frames kept for the live line at most
+	maxRecent   = 1 << 14         // most frames kept for Live
 	history     = 1024            // sequence numbers by which a late frame is recognized
-	maxRate     = 1000            // frames per second no camera reaches
+	maxRate     = 1000            // frames per second; no camera reaches it
 	byteBucket  = 50 * time.Millisecond
 )
 
@@ -53,8 +53,8 @@ type byteCount struct {
 	bytes int
 }
 
-// cameraState follows one camera's sequence numbers. A publisher that starts
-// again begins a new epoch: numbers are compared within an epoch only.
+// cameraState follows one camera's sequence numbers. A publisher that restarts begins a
+// new epoch; numbers are compared within an epoch only.
 type cameraState struct {
 	firstShown      time.Time
 	frames          uint64
@@ -67,6 +67,7 @@ type cameraState struct {
 
 	previousDelay time.Duration
 	jitter        float64 // seconds
+	jumped        bool    // the next frame follows none
 }
 
 // Received counts bytes of media that arrived.
@@ -86,6 +87,16 @@ func (m *Meter) Received(n int, at time.Time) {
 		drop++
 	}
 	m.received = append(slices.Delete(m.received, 0, drop), byteCount{at, n})
+}
+
+// Jump says that the viewer moves about in a recording: each camera's next frame follows none
+// before it, so that none between them is lost or late.
+func (m *Meter) Jump() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.cameras {
+		c.jumped = true
+	}
 }
 
 // Shown counts a frame that was shown. A frame shown before is not counted
@@ -133,6 +144,11 @@ func (c *cameraState) marked(s uint32) bool { return c.seen[s%history/64]>>(s%64
 // follow places f in its camera's sequence and reports whether it is a new
 // frame.
 func (c *cameraState) follow(f Frame) bool {
+	if c.jumped {
+		c.jumped = false
+		c.begin(f)
+		return true
+	}
 	captured := f.Shown.Add(-f.Delay)
 	later := captured.Sub(c.captured)
 	switch d := int64(int32(f.Sequence - c.highest)); {
@@ -146,7 +162,7 @@ func (c *cameraState) follow(f Frame) bool {
 		c.dup++
 		return false
 	case d < 0 && (d <= -history || later > 0):
-		// A number from before, captured after: the publisher began again.
+		// A lower number, captured later: the publisher restarted.
 		c.restart(f)
 	case d < 0:
 		c.mark(f.Sequence)
@@ -155,7 +171,7 @@ func (c *cameraState) follow(f Frame) bool {
 			c.lost-- // it was counted as lost when a later frame overtook it
 		}
 	case d > 1+history && float64(d) > maxRate*later.Seconds():
-		// More frames than any camera makes in the time between the two.
+		// More frames than any camera captures between the two.
 		c.restart(f)
 	default:
 		c.lost += uint64(d - 1)
@@ -210,8 +226,8 @@ type Snapshot struct {
 	PerCamera         []CameraSnapshot `json:"per_camera"`
 }
 
-// Snapshot sums up the run so far. Percentiles are exact to 10 µs below two
-// seconds and to 1 ms above.
+// Snapshot summarizes the run so far. Percentiles are exact to 10 µs below two seconds
+// and to 1 ms above.
 func (m *Meter) Snapshot(now time.Time) Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -228,8 +244,8 @@ func (m *Meter) Snapshot(now time.Time) Snapshot {
 	return s
 }
 
-// Live sums up the moment: frame and bit rate of the last second, percentiles
-// and points of the last five; counts are the run's.
+// Live summarizes the present: frame and bit rate of the last second, percentiles and
+// points of the last five; counts are the run's.
 func (m *Meter) Live(now time.Time) Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()

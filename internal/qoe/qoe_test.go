@@ -258,3 +258,18 @@ func FuzzSequence(f *testing.F) {
 		}
 	})
 }
+
+// What a viewer leaves out, or sees again, by moving about in a recording is neither lost nor
+// late.
+func TestMeterJump(t *testing.T) {
+	var m Meter
+	show(&m, span(100, 110)...)
+	m.Jump()
+	show(&m, span(5000, 5010)...)
+	m.Jump()
+	end := show(&m, 100, 101, 104)
+	s := m.Snapshot(end)
+	if s.Frames != 23 || s.FramesLost != 2 || s.FramesLate != 0 || s.FramesDuplicate != 0 || s.PublisherRestarts != 0 {
+		t.Errorf("%+v", s)
+	}
+}

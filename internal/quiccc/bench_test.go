@@ -1,6 +1,6 @@
 //go:build unix
 
-package quiccc
+package quiccc_test
 
 import (
 	"io"

@@ -1,21 +1,15 @@
-package quiccc
+package quiccc_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
 	"io"
-	"math/big"
-	"net"
 	"testing"
-	"time"
 
 	"github.com/quic-go/quic-go"
 
 	"holocast/internal/congestion"
+	"holocast/internal/quiccc"
+	"holocast/internal/quiccc/quiccctest"
 )
 
 func TestConnectionsUseTheController(t *testing.T) {
@@ -37,9 +31,9 @@ func TestConnectionsUseTheController(t *testing.T) {
 			if err != nil || n != 4<<20 {
 				t.Fatalf("received %d bytes: %v", n, err)
 			}
-			e, ok := Estimates(server)
-			if ok != Patched() {
-				t.Fatalf("estimates %v with patched quic-go %v", ok, Patched())
+			e, ok := quiccc.Estimates(server)
+			if ok != quiccc.Patched() {
+				t.Fatalf("estimates %v with patched quic-go %v", ok, quiccc.Patched())
 			}
 			if !ok {
 				return
@@ -47,7 +41,7 @@ func TestConnectionsUseTheController(t *testing.T) {
 			if e.Controller != name || e.Delivered < 1<<20 || e.Bandwidth <= 0 || e.MinRTT <= 0 || e.Window <= 0 {
 				t.Errorf("estimates after 4 MiB: %+v", e)
 			}
-			if e, ok := Estimates(client); !ok || e.Controller != name {
+			if e, ok := quiccc.Estimates(client); !ok || e.Controller != name {
 				t.Errorf("the client's estimates: %+v, %v", e, ok)
 			}
 		})
@@ -55,10 +49,10 @@ func TestConnectionsUseTheController(t *testing.T) {
 }
 
 func TestUnknownController(t *testing.T) {
-	if _, err := WithController(t.Context(), "tahoe"); err == nil {
+	if _, err := quiccc.WithController(t.Context(), "tahoe"); err == nil {
 		t.Error("no error for a dialer")
 	}
-	if _, err := ConnContext("tahoe"); err == nil {
+	if _, err := quiccc.ConnContext("tahoe"); err == nil {
 		t.Error("no error for a listener")
 	}
 }
@@ -67,37 +61,17 @@ func TestUnknownController(t *testing.T) {
 // no controller.
 func pair(t testing.TB, name string) (client, server *quic.Conn) {
 	t.Helper()
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &k.PublicKey, k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, tr := t.Context(), &quic.Transport{Conn: udp}
-	if name != "stock" {
-		if tr.ConnContext, err = ConnContext(name); err != nil {
-			t.Fatal(err)
-		}
-		if ctx, err = WithController(ctx, name); err != nil {
+	ctx := t.Context()
+	if name == "stock" {
+		name = ""
+	} else {
+		var err error
+		if ctx, err = quiccc.WithController(ctx, name); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() { _ = tr.Close(); _ = udp.Close() })
-	ln, err := tr.Listen(&tls.Config{
-		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: k}},
-		NextProtos:   []string{"test"},
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err = quic.DialAddr(ctx, udp.LocalAddr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"test"}}, nil)
+	_, ln := quiccctest.Listen(t, name, nil)
+	client, err := quic.DialAddr(ctx, ln.Addr().String(), quiccctest.ClientTLS(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

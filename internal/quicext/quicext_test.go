@@ -2,15 +2,9 @@ package quicext
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/binary"
 	"errors"
 	"io"
-	"math/big"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -20,7 +14,7 @@ import (
 
 	"github.com/quic-go/quic-go"
 
-	"holocast/internal/quiccc"
+	"holocast/internal/quiccc/quiccctest"
 )
 
 // How often both ends update keys, in packets sent or received with one key.
@@ -42,43 +36,12 @@ func useAES(t *testing.T) {
 	defaultCipherSuitesTLS13, defaultCipherSuitesTLS13NoAES = []uint16{aes128}, []uint16{aes128}
 }
 
-// serve listens with the named congestion control; "" is quic-go's own.
-func serve(t *testing.T, controller string) (*net.UDPConn, *quic.Listener) {
-	t.Helper()
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &k.PublicKey, k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	tr := &quic.Transport{Conn: udp}
-	if controller != "" {
-		if tr.ConnContext, err = quiccc.ConnContext(controller); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Cleanup(func() { _ = tr.Close(); _ = udp.Close() })
-	ln, err := tr.Listen(&tls.Config{
-		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: k}},
-		NextProtos:   []string{"test"},
-	}, &quic.Config{EnableDatagrams: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return udp, ln
-}
+// datagrams is the configuration of both ends.
+var datagrams = &quic.Config{EnableDatagrams: true}
 
 func connect(t *testing.T, ln *quic.Listener, addr net.Addr) (client, server *quic.Conn) {
 	t.Helper()
-	tlsConf := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"test"}}
-	client, err := quic.DialAddr(t.Context(), addr.String(), tlsConf, &quic.Config{EnableDatagrams: true})
+	client, err := quic.DialAddr(t.Context(), addr.String(), quiccctest.ClientTLS(), datagrams)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +82,7 @@ func testSendOutside(t *testing.T, controller string) {
 	useAES(t)
 	old := keyUpdateInterval.Swap(500)
 	defer keyUpdateInterval.Store(old)
-	udp, ln := serve(t, controller)
+	udp, ln := quiccctest.Listen(t, controller, datagrams)
 	p, addr := newPath(t, ln.Addr(), delay, 0.01, 0.02)
 	client, server := connect(t, ln, addr)
 
@@ -287,7 +250,7 @@ func TestMigration(t *testing.T) {
 
 func testMigration(t *testing.T, controller string) {
 	useAES(t)
-	udp, ln := serve(t, controller)
+	udp, ln := quiccctest.Listen(t, controller, datagrams)
 	var transports [2]*quic.Transport
 	for i := range transports {
 		c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -298,8 +261,7 @@ func testMigration(t *testing.T, controller string) {
 		transports[i] = &quic.Transport{Conn: c, ConnectionIDLength: 4}
 		t.Cleanup(func() { _ = transports[i].Close(); _ = c.Close() })
 	}
-	tlsConf := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"test"}}
-	client, err := transports[0].Dial(t.Context(), ln.Addr(), tlsConf, &quic.Config{EnableDatagrams: true})
+	client, err := transports[0].Dial(t.Context(), ln.Addr(), quiccctest.ClientTLS(), datagrams)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,7 +329,7 @@ func TestReleased(t *testing.T) {
 func testViolation(t *testing.T, then func(k *kernel)) {
 	needsHooks(t)
 	useAES(t)
-	udp, ln := serve(t, "")
+	udp, ln := quiccctest.Listen(t, "", datagrams)
 	_, server := connect(t, ln, ln.Addr())
 	k := newKernel(t, udp)
 	h, err := Attach(server, k)

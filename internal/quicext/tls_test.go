@@ -10,6 +10,8 @@ import (
 	"math/big"
 	"testing"
 	"time"
+
+	"holocast/internal/quiccc/quiccctest"
 )
 
 const (
@@ -118,7 +120,7 @@ func negotiate(t *testing.T, offered []uint16) uint16 {
 func TestConnectionsPreferChaCha20(t *testing.T) {
 	restoreOrder(t)
 	PreferChaCha20()
-	_, ln := serve(t, "")
+	_, ln := quiccctest.Listen(t, "", datagrams)
 	client, server := connect(t, ln, ln.Addr())
 	for _, c := range []uint16{client.ConnectionState().TLS.CipherSuite, server.ConnectionState().TLS.CipherSuite} {
 		if c != chacha {

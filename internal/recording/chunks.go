@@ -8,10 +8,10 @@ import (
 	"github.com/foxglove/mcap/go/mcap"
 )
 
-// Chunks reads the whole recording in the order of the file and hands over each
-// chunk's objects, by arrival, with the byte at which the chunk begins, for
-// ReadChunk. Damaged chunks are passed over. The slices of the objects are parts of
-// the chunk: who keeps one keeps all of it. Next begins anew afterwards.
+// Chunks reads the whole recording in the order of the file and hands over each chunk's
+// objects, by arrival, with the byte at which the chunk begins, for ReadChunk. Damaged
+// chunks are skipped. Objects share their chunk's memory: keeping one keeps the whole
+// chunk. Afterwards Next starts from the beginning.
 func (r *Reader) Chunks(visit func(offset int64, objects []Object) error) error {
 	r.rewind()
 	defer r.rewind()
@@ -34,7 +34,7 @@ func (r *Reader) Chunks(visit func(offset int64, objects []Object) error) error 
 func (r *Reader) ReadChunk(offset int64) ([]Object, error) {
 	op, length, err := r.recordAt(offset)
 	if err == nil && op != mcap.OpChunk {
-		err = fmt.Errorf("a %v record where a chunk was", op)
+		err = fmt.Errorf("found a %v record instead of the chunk", op)
 	}
 	var objects []Object
 	if err == nil {
@@ -46,7 +46,7 @@ func (r *Reader) ReadChunk(offset int64) ([]Object, error) {
 	return objects, nil
 }
 
-// rewind has Next begin with the first object. Channels stay known.
+// rewind makes Next start with the first object again. Known channels are kept.
 func (r *Reader) rewind() {
 	r.offset, r.dataEnd = int64(len(mcap.Magic)), false
 	r.ready, r.ahead = nil, nil

@@ -133,7 +133,7 @@ func (o *Object) appendTo(b []byte) ([]byte, error) {
 	return append(b, o.Payload...), nil
 }
 
-// parseObject reads a message's data; the object's slices are parts of b.
+// parseObject reads a message's data; the object's slices alias b.
 func parseObject(b []byte) (Object, error) {
 	if len(b) < headerSize {
 		return Object{}, fmt.Errorf("object header has %d bytes, needs %d", len(b), headerSize)

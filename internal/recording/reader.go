@@ -70,13 +70,12 @@ type Reader struct {
 	size     int64
 	offset   int64 // of the next record
 	end      int64 // where the data section ends
-	dataEnd  bool  // offset is behind the DataEnd record
+	dataEnd  bool  // offset is past the DataEnd record
 	chunkAt  int64 // of the chunk that was read last
 	channels map[uint16]TrackInfo
 
-	// Objects of the chunk being emitted and of the one after it, by arrival.
-	// Two chunks are enough to put right whatever disorder concurrent writers
-	// left, and bound the memory.
+	// Objects of the chunk being emitted and of the one after it, by arrival. Two chunks
+	// are enough to sort what concurrent writers left out of order, and bound memory.
 	ready, ahead []Object
 }
 
@@ -138,9 +137,9 @@ func (r *Reader) Close() error {
 	return r.close()
 }
 
-// Next returns the next object in order of arrival, io.EOF after the last one.
-// The object's slices stay valid. An error that names a damaged chunk is not the
-// end: the next call goes on behind it.
+// Next returns the next object in order of arrival, io.EOF after the last one. The
+// object's slices stay valid. After an error that names a damaged chunk, the next call
+// continues with the chunk after it.
 func (r *Reader) Next() (Object, error) {
 	for len(r.ready) == 0 || len(r.ahead) == 0 {
 		objects, err := r.nextChunk()
@@ -160,7 +159,7 @@ func (r *Reader) Next() (Object, error) {
 		}
 	}
 	from := &r.ready
-	// Where the next chunk has something older, it takes its turn first.
+	// An older object in the next chunk comes first.
 	if len(r.ready) == 0 || len(r.ahead) > 0 && r.ahead[0].Arrival.Before(r.ready[0].Arrival) {
 		from = &r.ahead
 	}
@@ -168,12 +167,12 @@ func (r *Reader) Next() (Object, error) {
 		return Object{}, io.EOF
 	}
 	o := (*from)[0]
-	(*from)[0] = Object{} // let go of the payload
+	(*from)[0] = Object{} // releases the payload
 	*from = (*from)[1:]
 	return o, nil
 }
 
-// frameError says that no record begins at an offset where one should.
+// frameError means that there is no valid record at an offset where one should begin.
 type frameError struct {
 	offset int64
 	err    error
@@ -216,7 +215,7 @@ func (r *Reader) nextChunk() ([]Object, error) {
 func (r *Reader) recordAt(offset int64) (mcap.OpCode, int64, error) {
 	var head [9]byte
 	if r.size-offset < int64(len(head)) {
-		return 0, 0, fmt.Errorf("%d bytes are no record", r.size-offset)
+		return 0, 0, fmt.Errorf("the last %d bytes are not a record", r.size-offset)
 	}
 	if err := r.readAt(head[:], offset); err != nil {
 		return 0, 0, err
@@ -263,7 +262,7 @@ func (r *Reader) chunk(offset, length int64) ([]Object, error) {
 	stored := binary.LittleEndian.Uint64(b[nameLength:])
 	b = b[nameLength+8:]
 	if stored != uint64(len(b)) {
-		return nil, fmt.Errorf("it says %d bytes of records and has %d", stored, len(b))
+		return nil, fmt.Errorf("it announces %d bytes of records and has %d", stored, len(b))
 	}
 	if size > maxChunk {
 		return nil, fmt.Errorf("%d bytes uncompressed, more than %d", size, int64(maxChunk))
@@ -281,7 +280,7 @@ func (r *Reader) chunk(offset, length int64) ([]Object, error) {
 		return nil, fmt.Errorf("compressed with %.32q, only zstd is supported", compression)
 	}
 	if uint64(len(b)) != size {
-		return nil, fmt.Errorf("it says %d bytes uncompressed and has %d", size, len(b))
+		return nil, fmt.Errorf("it announces %d bytes uncompressed and has %d", size, len(b))
 	}
 	if sum != 0 && crc32.ChecksumIEEE(b) != sum {
 		return nil, errors.New("its checksum is wrong")
@@ -294,7 +293,7 @@ func (r *Reader) records(b []byte) ([]Object, error) {
 	var objects []Object
 	for pos := 0; pos < len(b); {
 		if len(b)-pos < 9 {
-			return nil, fmt.Errorf("%d bytes at its end are no record", len(b)-pos)
+			return nil, fmt.Errorf("the last %d bytes are not a record", len(b)-pos)
 		}
 		op, length := mcap.OpCode(b[pos]), binary.LittleEndian.Uint64(b[pos+1:])
 		if length > uint64(len(b)-pos-9) {
@@ -316,7 +315,7 @@ func (r *Reader) records(b []byte) ([]Object, error) {
 			}
 			channel, ok := r.channels[m.ChannelID]
 			if !ok {
-				return nil, fmt.Errorf("a message on channel %d, which no record has introduced", m.ChannelID)
+				return nil, fmt.Errorf("a message on unknown channel %d", m.ChannelID)
 			}
 			o, err := parseObject(m.Data)
 			if err != nil {

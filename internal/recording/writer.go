@@ -94,8 +94,8 @@ func newWriter(path string, file *os.File, metadata map[string]string) (*Writer,
 	return w, nil
 }
 
-// AddTrack announces a track with its alias and properties. Write does it by
-// itself, without them, for a track it has not seen.
+// AddTrack announces a track with its alias and properties. Write does so for a track
+// that was not announced, without alias and properties.
 func (w *Writer) AddTrack(info TrackInfo) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -183,7 +183,7 @@ func (w *Writer) flushPending(endChunk bool) error {
 	}
 	w.hasPending = false
 	if cap(w.pending.Data) > 2*chunkBytes {
-		w.pending.Data = nil // do not keep one huge object's memory for good
+		w.pending.Data = nil // do not hold on to the memory of one huge object
 	}
 	if w.mcap.Offset() != before {
 		w.whole = int64(w.mcap.Offset())
@@ -229,7 +229,7 @@ func (w *Writer) Close() error {
 	err := errors.Join(w.encoder.Close(), w.file.Close())
 	w.file = nil
 	switch {
-	case ended: // the caller has had the error already
+	case ended: // already returned to the caller
 	case w.err != nil:
 		return w.err
 	case err != nil:

@@ -27,7 +27,7 @@ type stamp struct {
 // openGroups is how many groups may be open at a time.
 const openGroups = 16
 
-// renew stamps an object, in place. What is no frame stays as it is.
+// renew stamps a frame's object in place; other objects stay as they are.
 func (s *stamps) renew(group uint64, payload []byte, now func() time.Time) {
 	if _, err := pointcloud.ParseHeader(payload); err != nil {
 		return
@@ -49,8 +49,8 @@ func (s *stamps) renew(group uint64, payload []byte, now func() time.Time) {
 	_ = pointcloud.Restamp(payload, x.sequence, x.time) // its header was just read
 }
 
-// shift moves the time stamps of media (draft-ietf-moq-loc) and of rates, all by the same
-// in a pass, to when the first of the pass is sent.
+// shift moves the time stamps of media (draft-ietf-moq-loc) and of rates, all of a pass
+// by the same offset, so that the first carries the time it is sent.
 type shift struct {
 	pass int
 	by   time.Duration
@@ -62,18 +62,22 @@ func (s *shift) renew(o *recording.Object, pass int, now func() time.Time) {
 	if o.EndOnly {
 		return
 	}
-	if p, err := loc.Parse(o.Properties); err == nil {
+	begin := func(stamp time.Time) {
 		if !s.some || s.pass != pass {
-			*s = shift{pass, now().Sub(p.Timestamp), true}
+			*s = shift{pass, now().Sub(stamp), true}
 		}
+	}
+	if p, err := loc.Parse(o.Properties); err == nil {
+		begin(p.Timestamp)
 		p.Timestamp = p.Timestamp.Add(s.by)
 		o.Properties = p.Append(nil)
 		return
 	}
 	var rates []catalog.Rates
-	if o.Track.Name != catalog.RatesTrack || !s.some || json.Unmarshal(o.Payload, &rates) != nil {
+	if o.Track.Name != catalog.RatesTrack || json.Unmarshal(o.Payload, &rates) != nil || len(rates) == 0 {
 		return
 	}
+	begin(time.UnixMilli(rates[0].T))
 	for i := range rates {
 		rates[i].T += s.by.Milliseconds()
 	}

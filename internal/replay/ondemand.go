@@ -25,11 +25,12 @@ import (
 // what it wants to see, at its own pace, beside the replay and beside the others.
 const OnDemandField = "recording"
 
-// cachedChunks are kept of a recording: viewers that watch the same second share it.
+// cachedChunks is how many chunks of a recording are cached: viewers of the same second
+// share them.
 const cachedChunks = 4
 
-// onDemand answers FETCHes from a recording. It is read for the first time when
-// somebody asks for it.
+// onDemand answers FETCHes from a recording. The recording is not read before somebody
+// asks for it.
 type onDemand struct {
 	r      *Replayer
 	ns     moqt.Namespace
@@ -49,9 +50,9 @@ type chunk struct {
 	objects []recording.Object
 }
 
-// pastTrack is a track with nothing to come. Its groups are those of the recorded
-// track; their IDs are the milliseconds from the recording's beginning at which they
-// began to arrive, or as few later as keep them apart.
+// pastTrack is a complete track: nothing more is published on it. Its groups are those of
+// the recorded track; a group's ID is the time in milliseconds from the start of the
+// recording to the group's first arrival, or the next that is free.
 type pastTrack struct {
 	*origin.Track // takes subscriptions, on which nothing is sent
 	recorded      wire.TrackName
@@ -72,7 +73,7 @@ func newOnDemand(r *Replayer) *onDemand {
 	return o
 }
 
-// close ends all reading, for good.
+// close ends all reading permanently.
 func (o *onDemand) close() {
 	o.stop()
 	o.opened.Do(func() {})
@@ -84,7 +85,7 @@ func (o *onDemand) close() {
 	o.reader, o.cache = nil, nil
 }
 
-// handler is h and the recording's own tracks.
+// handler adds the recording's tracks to those of h.
 func (o *onDemand) handler(h moqt.Handler) moqt.Handler {
 	subscribe, fetch, status := h.Subscribe, h.Fetch, h.TrackStatus
 	h.Subscribe = func(r *moqt.SubscribeRequest) {
@@ -108,7 +109,7 @@ func (o *onDemand) handler(h moqt.Handler) moqt.Handler {
 	return h
 }
 
-// find finds a track of the recording's, nil for one that is none.
+// find returns a track of the recording, nil if there is no such track.
 func (o *onDemand) find(name moqt.TrackName) *pastTrack {
 	if !name.Namespace.HasPrefix(o.ns) {
 		return nil
@@ -121,8 +122,7 @@ func (o *onDemand) find(name moqt.TrackName) *pastTrack {
 	return o.tracks[name.String()]
 }
 
-// index finds out where the groups of the recording are, and publishes a catalog of
-// its tracks.
+// index locates the groups of the recording and publishes a catalog of its tracks.
 func (o *onDemand) index() error {
 	reader, _, err := OpenSource(o.r.path)
 	if err != nil {
@@ -137,7 +137,7 @@ func (o *onDemand) index() error {
 	})
 	x.align()
 	if err == nil && x.catalog == nil {
-		err = errors.New("it has no catalog that can be read")
+		err = errors.New("it has no readable catalog")
 	}
 	if err != nil {
 		return errors.Join(err, reader.Close())
@@ -171,14 +171,14 @@ func (o *onDemand) index() error {
 	return t.WriteObject(wire.SubgroupHeader{Mode: wire.SubgroupIDExplicit, FirstObject: true}, moqt.Object{}, b)
 }
 
-// indexer collects what index wants to know of a recording.
+// indexer collects what index needs to know about a recording.
 type indexer struct {
 	r          *Replayer
 	reader     catalog.Reader
 	catalog    *catalog.Catalog // the last that lists tracks
 	groups     map[string]map[uint64]*pastGroup
 	properties map[string]moqt.Properties
-	captured   time.Time // of the first frame there is
+	captured   time.Time // of the first frame
 	arrived    time.Duration
 }
 
@@ -224,8 +224,8 @@ func captureTime(o *recording.Object) (time.Time, bool) {
 	return p.Timestamp, err == nil
 }
 
-// align gives groups of tracks that have them in common the time at which the first
-// of their media arrived, so that they keep one ID.
+// align gives groups that several tracks have in common one time, the first arrival of
+// any of their media, so that they keep one ID.
 func (x *indexer) align() {
 	if x.catalog == nil {
 		return
@@ -257,7 +257,7 @@ func (x *indexer) addCatalog(o *recording.Object) {
 	}
 }
 
-// wallclock is the capture time of the recording's beginning, UNIX ms.
+// wallclock is the capture time at the start of the recording, UNIX ms.
 func (x *indexer) wallclock() float64 {
 	if x.captured.IsZero() {
 		return float64(x.r.Info.Start.UnixMilli())
@@ -265,7 +265,7 @@ func (x *indexer) wallclock() float64 {
 	return float64(x.captured.Add(-x.arrived).UnixMilli())
 }
 
-// track makes the past of a track that the catalog lists, nil where there is none.
+// track returns the recorded part of a track in the catalog, nil if there is none.
 func (x *indexer) track(t catalog.Track) *pastTrack {
 	switch t.Packaging {
 	case catalog.PackagingEventTimeline:
@@ -354,7 +354,7 @@ func (o *onDemand) write(w *moqt.FetchWriter, t *pastTrack, g *pastGroup, first,
 	return nil
 }
 
-// chunk reads a chunk of the recording, or has it.
+// chunk returns a chunk of the recording, from the cache or the file.
 func (o *onDemand) chunk(offset int64) ([]recording.Object, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

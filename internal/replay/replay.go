@@ -2,9 +2,9 @@
 // them the same objects, bit for bit, with their groups, subgroups, IDs,
 // priorities and properties, each at its recorded time.
 //
-// Every track carries the property connect.ReplayProperty, by which a player knows
-// that capture times are of the past. A loop's passes raise the group IDs so that
-// they go on ascending: nothing else of the objects changes.
+// Every track carries the property connect.ReplayProperty, which tells players that
+// capture times are in the past. Each pass of a loop raises the group IDs so that they
+// keep ascending; nothing else in the objects changes.
 package replay
 
 import (
@@ -34,18 +34,28 @@ type Config struct {
 	Namespace moqt.Namespace // published instead of the recorded one
 	Speed     float64        // 1 = as recorded; 0 means 1
 	Loop      bool
-	// WaitViewer holds everything but the catalog back until somebody subscribes to
+	// WaitViewer holds back everything but the catalog until somebody subscribes to
 	// another track.
 	WaitViewer bool
-	// Live has frames carry the time they are sent and numbers that go on ascending,
-	// and does not mark the tracks as replayed: to players it is a live session.
+	// Live stamps frames with the time they are sent and with ascending numbers, and does
+	// not mark the tracks as replayed: to players it is a live session.
 	Live bool
+	// Into makes the recording a part of a session that somebody else publishes, and that has a
+	// catalog of its own; nil = it is the session. Only with Live.
+	Into *Session
 	Log  *slog.Logger // nil = slog.Default
+}
+
+// Session is one that a recording is published into.
+type Session struct {
+	Add        func(*origin.Track) // makes a track known to subscribers
+	Clock      *clock.Estimator    // the relay's
+	FirstGroup uint64              // ID of the first group of tracks whose groups are the same moments
 }
 
 // Replayer replays one recording.
 type Replayer struct {
-	// Info sums up the recording.
+	// Info summarizes the recording.
 	Info recording.Info
 
 	cfg    Config
@@ -57,6 +67,8 @@ type Replayer struct {
 	tracks map[string]*track // by recorded name
 	past   *onDemand         // nil with Live
 	shift  shift
+	now    func() time.Time // the relay's time
+	based  bool             // groups are those of Config.Into
 
 	objects atomic.Uint64
 	at      atomic.Int64 // ns since the recording's beginning
@@ -67,7 +79,7 @@ type Replayer struct {
 type track struct {
 	*origin.Track
 	catalog     bool
-	aligned     bool // its groups are the same moments as those of other tracks
+	aligned     bool // its groups are of the same moments as those of other tracks
 	stamps      stamps
 	feeds       map[subgroup]*feed
 	low, high   uint64 // groups of the first pass
@@ -83,7 +95,7 @@ type feed struct {
 	last time.Time // arrival of its newest object
 }
 
-// maxOpen lets a relay be far behind before anything of a replay is given up.
+// maxOpen lets a relay fall far behind before a replay drops anything.
 const maxOpen = 1024
 
 // Source is what is replayed: a recording, or a folder of prepared video. Next returns
@@ -123,6 +135,13 @@ func Open(path string, cfg Config) (*Replayer, error) {
 	if r.cfg.Speed < 0 {
 		return nil, fmt.Errorf("replay: speed %v is below 0", cfg.Speed)
 	}
+	r.now = r.clock.Now
+	if cfg.Into != nil {
+		if !cfg.Live {
+			return nil, errors.New("replay: what is a part of a session must be live")
+		}
+		r.now = cfg.Into.Clock.Now
+	}
 	r.set.MaxOpen = maxOpen
 	for _, t := range info.Tracks {
 		if t.Track.Name == catalog.TrackName && (r.root == nil || len(t.Track.Namespace) < len(r.root)) {
@@ -146,7 +165,12 @@ func Open(path string, cfg Config) (*Replayer, error) {
 		x := &track{Track: origin.NewTrack(name, props, origin.Limits{}), feeds: map[subgroup]*feed{}}
 		x.catalog = ns.Equal(r.root) && name.Name == catalog.TrackName
 		r.tracks[t.Track.String()] = x
-		r.set.Add(x.Track)
+		switch {
+		case cfg.Into == nil:
+			r.set.Add(x.Track)
+		case !x.catalog:
+			cfg.Into.Add(x.Track)
+		}
 	}
 	if !cfg.Live {
 		r.past = newOnDemand(r)
@@ -154,8 +178,7 @@ func Open(path string, cfg Config) (*Replayer, error) {
 	return r, nil
 }
 
-// markReplayed adds the property that tells a replay from a live track, or takes it
-// away.
+// markReplayed adds the property that tells a replay from a live track, or removes it.
 func markReplayed(properties []byte, replayed bool) (moqt.Properties, error) {
 	kvs, err := wire.ParseKeyValues(properties)
 	if err != nil {
@@ -176,14 +199,14 @@ func (r *Replayer) Handler() moqt.Handler {
 	return r.past.handler(r.set.Handler())
 }
 
-// Progress is the objects published so far, where in the recording that is and in
-// which pass of a loop, from 0.
+// Progress returns the objects published so far, the position in the recording, and the
+// pass of a loop, from 0.
 func (r *Replayer) Progress() (objects uint64, at time.Duration, pass int) {
 	return r.objects.Load(), time.Duration(r.at.Load()), int(r.pass.Load())
 }
 
-// Unsent is how many subgroups and datagrams the relay could not be sent, because
-// it, or the path to it, was too far behind.
+// Unsent counts the subgroups and datagrams that were dropped because the relay, or the
+// path to it, was too slow.
 func (r *Replayer) Unsent() (n uint64) {
 	for _, t := range r.tracks {
 		s := t.Stats()
@@ -192,8 +215,8 @@ func (r *Replayer) Unsent() (n uint64) {
 	return n
 }
 
-// Run publishes the recording on the tracks until it is over or ctx ends; with
-// Loop, the latter. Sessions come and go meanwhile.
+// Run publishes the recording to its end, or with Loop until ctx ends. Sessions may come
+// and go meanwhile.
 func (r *Replayer) Run(ctx context.Context) error {
 	if r.past != nil {
 		defer r.past.close()
@@ -219,7 +242,7 @@ func (r *Replayer) Run(ctx context.Context) error {
 		r.pass.Add(1)
 		r.endSubgroups(func(*track, subgroup, *feed) bool { return true })
 		r.raise()
-		// The last frame is shown for as long as a frame is, too.
+		// The last frame stays for a frame's time, too.
 		began = began.Add(r.scale(r.Info.Duration() + time.Second/30))
 	}
 }
@@ -261,9 +284,34 @@ func (r *Replayer) scale(d time.Duration) time.Duration {
 	return time.Duration(float64(d) / r.cfg.Speed)
 }
 
+// End ends the tracks.
+func (r *Replayer) End(code wire.DoneCode, reason string) {
+	for _, t := range r.tracks {
+		t.End(code, reason)
+	}
+}
+
+// Catalog returns the recording's first catalog.
+func (r *Replayer) Catalog() (*catalog.Catalog, error) {
+	o, err := r.firstCatalog()
+	if err != nil {
+		return nil, err
+	}
+	return catalog.Parse(o.Payload)
+}
+
 // publishCatalog publishes the recording's first catalog ahead of everything else
 // and returns it.
 func (r *Replayer) publishCatalog() (*recording.Object, error) {
+	o, err := r.firstCatalog()
+	if err != nil {
+		return nil, err
+	}
+	r.align(o.Payload)
+	return o, r.publish(r.tracks[o.Track.String()], o)
+}
+
+func (r *Replayer) firstCatalog() (*recording.Object, error) {
 	reader, _, err := OpenSource(r.path)
 	if err != nil {
 		return nil, err
@@ -279,8 +327,7 @@ func (r *Replayer) publishCatalog() (*recording.Object, error) {
 			continue
 		}
 		if t := r.tracks[o.Track.String()]; t != nil && t.catalog && !o.EndOnly {
-			r.align(o.Payload)
-			return &o, r.publish(t, &o)
+			return &o, nil
 		}
 	}
 }
@@ -382,15 +429,23 @@ func (r *Replayer) play(ctx context.Context, began time.Time, first *recording.O
 	return ctx.Err()
 }
 
-// unendedFor is when a subgroup whose end was not recorded is taken to have ended,
-// if later groups came.
+// unendedFor is how long a subgroup whose end was not recorded stays open once later
+// groups have come.
 const unendedFor = 2 * time.Second
 
-// resetAfter is how long what came before a reset has to be delivered.
+// resetAfter is how long the peer has to receive what precedes a reset.
 const resetAfter = 200 * time.Millisecond
 
 // publish publishes one object, or the end of a subgroup, now.
 func (r *Replayer) publish(t *track, o *recording.Object) error {
+	if r.cfg.Into != nil && t.aligned && !r.based {
+		r.based = true
+		for _, x := range r.tracks {
+			if x.aligned {
+				x.offset = r.cfg.Into.FirstGroup - o.Group
+			}
+		}
+	}
 	if !t.some {
 		t.low, t.high, t.some = o.Group, o.Group, true
 	}
@@ -401,8 +456,8 @@ func (r *Replayer) publish(t *track, o *recording.Object) error {
 		r.objects.Add(1)
 	}
 	if r.cfg.Live && !t.catalog {
-		t.stamps.renew(group, o.Payload, r.clock.Now)
-		r.shift.renew(o, int(r.pass.Load()), r.clock.Now)
+		t.stamps.renew(group, o.Payload, r.now)
+		r.shift.renew(o, int(r.pass.Load()), r.now)
 	}
 	if o.Forwarding == recording.Datagram {
 		t.SendDatagram(moqt.Datagram{
@@ -445,7 +500,7 @@ func (r *Replayer) publish(t *track, o *recording.Object) error {
 	return nil
 }
 
-// endSubgroups ends the open subgroups that which names.
+// endSubgroups ends the open subgroups that which selects.
 func (r *Replayer) endSubgroups(which func(*track, subgroup, *feed) bool) {
 	for _, t := range r.tracks {
 		for key, f := range t.feeds {
@@ -457,9 +512,9 @@ func (r *Replayer) endSubgroups(which func(*track, subgroup, *feed) bool) {
 	}
 }
 
-// Serve offers the tracks over one connection until it, ctx or the replay ends:
-// over is closed by then, and nil returned when the relay has everything. What another
-// connection would not mend is marked with connect.Final.
+// Serve offers the tracks over one connection until it, ctx or the replay ends. The end
+// of the replay closes over; Serve then returns nil once the relay has everything. An
+// error that another connection would not fix is marked with connect.Final.
 func (r *Replayer) Serve(ctx context.Context, s *moqt.Session, over <-chan struct{}) error {
 	if r.cfg.Live {
 		go r.followClock(s)
@@ -483,7 +538,7 @@ func (r *Replayer) Serve(ctx context.Context, s *moqt.Session, over <-chan struc
 	return r.flush(ctx, s)
 }
 
-// flush waits until the relay was sent all, at most a few seconds.
+// flush waits until everything was sent to the relay, a few seconds at most.
 func (r *Replayer) flush(ctx context.Context, s *moqt.Session) error {
 	const step, calm = 50 * time.Millisecond, 6
 	sent, still := uint64(0), 0

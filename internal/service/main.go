@@ -107,8 +107,9 @@ not read, and no address is tried.`,
 	}
 }
 
-// Context returns a context that SIGINT or SIGTERM ends. By then the signals have their
-// default effect again: a second one ends the process at once. stop ends the context, too.
+// Context returns a context that SIGINT or SIGTERM ends. By then the service manager knows, and
+// the signals have their default effect again: a second one ends the process at once. stop ends
+// the context, too.
 func Context() (ctx context.Context, stop context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 1)
@@ -116,6 +117,7 @@ func Context() (ctx context.Context, stop context.CancelFunc) {
 	go func() {
 		select {
 		case <-signals:
+			notify("STOPPING=1") // before the program can have ended
 		case <-ctx.Done():
 		}
 		signal.Stop(signals)

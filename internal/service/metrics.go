@@ -1,7 +1,9 @@
 package service
 
 import (
+	"bytes"
 	"net/http"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -17,10 +19,46 @@ func NewRegistry(cs ...prometheus.Collector) *prometheus.Registry {
 	return reg
 }
 
-// MetricsHandler serves a registry in Prometheus' format.
+// maxScrapes bounds the requests for metrics at a time; further ones are answered 503.
+const maxScrapes = 8
+
+// MetricsHandler serves a registry in Prometheus' format. It reads the metrics for one request
+// after the other: many of them leave time for what the program is there for.
 func MetricsHandler(reg *prometheus.Registry) http.Handler {
-	return promhttp.HandlerFor(reg, promhttp.HandlerOpts{})
+	var mu sync.Mutex
+	serve := promhttp.HandlerFor(reg, promhttp.HandlerOpts{})
+	waiting := make(chan struct{}, maxScrapes)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case waiting <- struct{}{}:
+			defer func() { <-waiting }()
+		default:
+			http.Error(w, "too many requests for metrics at a time", http.StatusServiceUnavailable)
+			return
+		}
+		page := &page{header: w.Header()}
+		mu.Lock()
+		serve.ServeHTTP(page, r)
+		mu.Unlock()
+		if page.code != 0 {
+			w.WriteHeader(page.code)
+		}
+		_, _ = w.Write(page.Bytes())
+	})
 }
+
+// page is a response that is not sent yet: whoever takes long to receive it holds up nobody.
+type page struct {
+	bytes.Buffer
+	header http.Header
+	code   int
+}
+
+// Header implements http.ResponseWriter.
+func (p *page) Header() http.Header { return p.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (p *page) WriteHeader(code int) { p.code = code }
 
 // Metrics are figures of a program that are read when Prometheus asks for them, instead of
 // being kept up to date. They implement prometheus.Collector.

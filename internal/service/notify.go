@@ -11,9 +11,8 @@ import (
 )
 
 // Ready tells the service manager that the program is ready, and from then on that it is
-// alive: alive is called twice in each watchdog period and must return, as it does unless the
-// program hangs. When ctx ends, the manager is told that the program is stopping. Without a
-// manager Ready does nothing. See sd_notify(3).
+// alive, until ctx ends: alive is called twice in each watchdog period and must return, as it
+// does unless the program hangs. Without a manager Ready does nothing. See sd_notify(3).
 func Ready(ctx context.Context, alive func()) {
 	if os.Getenv("NOTIFY_SOCKET") == "" {
 		return
@@ -29,7 +28,6 @@ func Ready(ctx context.Context, alive func()) {
 		for {
 			select {
 			case <-ctx.Done():
-				notify("STOPPING=1")
 				return
 			case <-tick:
 				alive()
@@ -65,6 +63,7 @@ func notify(state string) {
 	if err != nil {
 		return
 	}
+	_ = conn.SetWriteDeadline(time.Now().Add(time.Second)) // a manager that hangs does not hold us up
 	_, _ = conn.Write([]byte(state))
 	_ = conn.Close()
 }

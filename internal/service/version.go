@@ -15,7 +15,7 @@ func Version(parts ...string) string {
 	version := version
 	if version == "" {
 		version = "development"
-		if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
 			version = info.Main.Version
 		}
 	}

@@ -129,12 +129,15 @@ func (c *Client) Uplink(ctx context.Context, edge string, seen []Observation) er
 	return c.call(ctx, http.MethodPost, edgePath(edge)+"/uplink", Uplink{seen}, nil)
 }
 
-// Eliminate reports a result of Algorithm 1 and returns the flow after it. The
-// error is ErrStale when the path set changed in the meantime.
-func (c *Client) Eliminate(ctx context.Context, edge string, e Elimination) (Flow, error) {
-	var f Flow
-	err := c.call(ctx, http.MethodPost, edgePath(edge)+"/eliminations", e, &f)
-	return f, err
+// Eliminate reports results of Algorithm 1, at most MaxEliminations, and returns what became of
+// each.
+func (c *Client) Eliminate(ctx context.Context, edge string, e ...Elimination) ([]Outcome, error) {
+	var l OutcomeList
+	err := c.call(ctx, http.MethodPost, edgePath(edge)+"/eliminations", Eliminations{e}, &l)
+	if err == nil && len(l.Outcomes) != len(e) {
+		return nil, fmt.Errorf("%d outcomes of %d eliminations", len(l.Outcomes), len(e))
+	}
+	return l.Outcomes, err
 }
 
 // Leave takes an edge out; its flows go on without duplication. It returns when the senders of what
@@ -236,16 +239,16 @@ func (c *Client) watch(ctx context.Context, edge string, do func(Update) error) 
 		idle.Reset(idleTimeout)
 		var u Update
 		if err := json.Unmarshal(lines.Bytes(), &u); err != nil {
-			return fmt.Errorf("controller: watch: %w", err)
+			return fmt.Errorf("watch: %w", err)
 		}
 		if err := do(u); err != nil {
 			return err
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return cause(ctx, fmt.Errorf("controller: watch: %w", err))
+		return cause(ctx, fmt.Errorf("watch: %w", err))
 	}
-	return errors.New("controller: the watch stream ended")
+	return errors.New("the watch stream ended")
 }
 
 // cause replaces err by why ctx was cancelled.
@@ -277,13 +280,13 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return fmt.Errorf("controller: %w", err)
+		return err
 	}
 	if out == nil {
 		return nil
 	}
 	if err := json.Unmarshal(answer, out); err != nil {
-		return fmt.Errorf("controller: answer to %s %s: %w", method, path, err)
+		return fmt.Errorf("answer to %s %s: %w", method, path, err)
 	}
 	return nil
 }
@@ -306,7 +309,7 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) (*htt
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("controller: %w", err)
+		return nil, err
 	}
 	if resp.StatusCode/100 == 2 {
 		return resp, nil

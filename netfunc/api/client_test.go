@@ -57,12 +57,14 @@ func TestCalls(t *testing.T) {
 			return c.Uplink(ctx, "a", []Observation{{Time: 5, Source: netip.AddrPortFrom(dst, 9), Destination: netip.AddrPortFrom(dst, 10), Length: 240}})
 		}, `POST /v1/edges/a/uplink {"observations":[{"time_ns":5,"source":"[2001:db8::7]:9","destination":"[2001:db8::7]:10","length":240}]}`, ""},
 		"eliminate": {func(ctx context.Context, c *Client) error {
-			f, err := c.Eliminate(ctx, "a", Elimination{Destination: dst, Generation: 7, Removed: pathset.Of(1), Remaining: pathset.Of(2, 3)})
-			if f.State != Trimmed {
-				err = fmt.Errorf("%+v, %w", f, err)
+			e := Elimination{Destination: dst, Generation: 7, Removed: pathset.Of(1), Remaining: pathset.Of(2, 3)}
+			out, err := c.Eliminate(ctx, "a", e, e)
+			if err != nil || out[0].Flow.State != Trimmed || out[0].Err() != nil || !errors.Is(out[1].Err(), ErrStale) {
+				err = fmt.Errorf("%+v, %w", out, err)
 			}
 			return err
-		}, `POST /v1/edges/a/eliminations {"destination":"2001:db8::7","generation":7,"removed":[1],"remaining":[2,3]}`, `{"destination":"2001:db8::7","state":"trimmed"}`},
+		}, `POST /v1/edges/a/eliminations {"eliminations":[{"destination":"2001:db8::7","generation":7,"removed":[1],"remaining":[2,3]},{"destination":"2001:db8::7","generation":7,"removed":[1],"remaining":[2,3]}]}`,
+			`{"outcomes":[{"destination":"2001:db8::7","flow":{"destination":"2001:db8::7","state":"trimmed"}},{"destination":"2001:db8::7","problem":{"type":"urn:holocast:stale-generation","title":"x","status":409}}]}`},
 		"leave": {func(ctx context.Context, c *Client) error { return c.Leave(ctx, "a") }, "DELETE /v1/edges/a ", ""},
 		"set": {func(ctx context.Context, c *Client) error {
 			_, err := c.SetFlow(ctx, dst, Setting{Mode: Redirect, Paths: pathset.Of(4)})

@@ -42,9 +42,9 @@ var (
 // Error implements error.
 func (p *Problem) Error() string {
 	if p.Detail != "" {
-		return fmt.Sprintf("controller: %s (%d)", p.Detail, p.Status)
+		return fmt.Sprintf("%s (%d)", p.Detail, p.Status)
 	}
-	return fmt.Sprintf("controller: %s (%d)", p.Title, p.Status)
+	return fmt.Sprintf("%s (%d)", p.Title, p.Status)
 }
 
 // Is makes errors.Is find the errors above.

@@ -150,6 +150,34 @@ type Elimination struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// MaxEliminations is how many outcomes a call reports at most.
+const MaxEliminations = 256
+
+// Eliminations are outcomes of Algorithm 1 for several destinations, one of each.
+type Eliminations struct {
+	Eliminations []Elimination `json:"eliminations"`
+}
+
+// Outcome is what became of an elimination: the flow as it is then, or why it was refused.
+type Outcome struct {
+	Destination netip.Addr `json:"destination"`
+	Flow        *Flow      `json:"flow,omitempty"`
+	Problem     *Problem   `json:"problem,omitempty"`
+}
+
+// Err is why the elimination was refused; ErrStale when the path set changed in the meantime.
+func (o Outcome) Err() error {
+	if o.Problem == nil {
+		return nil
+	}
+	return o.Problem
+}
+
+// OutcomeList is a list of outcomes, in the order of the eliminations.
+type OutcomeList struct {
+	Outcomes []Outcome `json:"outcomes"`
+}
+
 // Reward is the cumulative reward N_i of a path over the last W packets.
 type Reward struct {
 	Path   int `json:"path"`

@@ -1,38 +1,11 @@
 #!/usr/bin/env bash
-# Compiles the eBPF C and writes the Go that embeds it. Needs clang, llvm-strip and
-# libbpf-dev; the committed objects are those of Debian 12's clang 14.
-#
-#   generate.sh          regenerate
-#   generate.sh --check  fail if regenerating would change a byte
-set -euo pipefail
-cd "$(dirname "$0")"
+# Compiles the eBPF C and writes the Go that embeds it, with --check fails if that would
+# change a byte: see internal/bpf/generate.sh.
+source "$(dirname "$0")/../../internal/bpf/generate.sh"
 
-generate() { # into directory $1
-	local multiarch
-	multiarch=$(gcc -print-multiarch 2>/dev/null || uname -m)-
-	export BPF2GO_CC=${BPF2GO_CC:-clang} BPF2GO_STRIP=${BPF2GO_STRIP:-llvm-strip}
-	local cflags="-O2 -g -Wall -Wextra -Werror -mcpu=v3 -I/usr/include/${multiarch%-} -I../../internal/bpf"
-	local name
-	for name in sender receiver; do
-		GOPACKAGE=bpf go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel,bpfeb -cflags "$cflags" \
-			-go-package bpf -output-dir "$1" $(types $name) $name $name.bpf.c >/dev/null
-	done
+programs() { # into a directory
+	bpf2go "$1" sender "path path_state policy sender_counters uplink_record signal_record" -target bpfel,bpfeb
+	bpf2go "$1" receiver "flow flow_counters receiver_counters ledger interface arrival_record" -target bpfel,bpfeb
 }
 
-types() {
-	case $1 in
-	sender) printf -- '-type %s ' path path_state policy sender_counters uplink_record signal_record ;;
-	receiver) printf -- '-type %s ' flow flow_counters receiver_counters ledger interface arrival_record ;;
-	esac
-}
-
-if [ "${1:-}" = --check ]; then
-	dir=$(mktemp -d)
-	trap 'rm -rf "$dir"' EXIT
-	generate "$dir"
-	for file in "$dir"/*; do
-		cmp "$file" "$(basename "$file")" || { echo "$(basename "$file") is not what the C makes with $(${BPF2GO_CC} --version | head -1): run netfunc/bpf/generate.sh" >&2; exit 1; }
-	done
-	exit
-fi
-generate .
+main "$@"

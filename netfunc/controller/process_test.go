@@ -329,11 +329,11 @@ func (p *pair) eliminate(removed ...int) api.Flow {
 	p.t.Helper()
 	f := p.flow()
 	r := pathset.Of(removed...)
-	f, err := p.c.Eliminate(context.Background(), "b", api.Elimination{Destination: f.Destination, Generation: f.Generation, Removed: r, Remaining: f.Paths &^ r})
-	if err != nil {
-		p.t.Fatal(err)
+	out, err := p.c.Eliminate(context.Background(), "b", api.Elimination{Destination: f.Destination, Generation: f.Generation, Removed: r, Remaining: f.Paths &^ r})
+	if err != nil || out[0].Err() != nil {
+		p.t.Fatal(err, out)
 	}
-	return f
+	return *out[0].Flow
 }
 
 // eventually waits until is holds.

@@ -103,10 +103,14 @@ func (c *controller) start() {
 		return nil, err
 	})
 	handle("POST /v1/edges/{name}/eliminations", func(r *http.Request) (any, error) {
-		var v api.Elimination
+		var v api.Eliminations
 		err := json.NewDecoder(r.Body).Decode(&v)
-		c.eliminations = append(c.eliminations, v)
-		return c.flow, err
+		c.eliminations = append(c.eliminations, v.Eliminations...)
+		out := make([]api.Outcome, len(v.Eliminations))
+		for i, e := range v.Eliminations {
+			out[i] = api.Outcome{Destination: e.Destination, Flow: &c.flow}
+		}
+		return api.OutcomeList{Outcomes: out}, err
 	})
 	handle("DELETE /v1/edges/{name}", func(r *http.Request) (any, error) {
 		c.left = append(c.left, r.PathValue("name"))

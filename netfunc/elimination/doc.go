@@ -43,7 +43,7 @@
 // right now is returned at once.
 //
 // [Config].Span therefore lets W follow the observed rate: the window is what passed in a
-// time, never less than W packets. The two rules need different times, because
+// time, and where that is less than W packets, the last W. The two rules need different times, because
 // they err differently. Removing must outlast a bad spell of a path worth keeping, but every
 // further second costs the bytes of paths that are worth nothing. Stopping gives up all
 // protection: CompleteSpan must be long enough to see the path fail that is to be relied on,

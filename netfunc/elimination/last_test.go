@@ -118,3 +118,40 @@ func TestSpare(t *testing.T) {
 		t.Errorf("%+v", decisions)
 	}
 }
+
+// TestSlowFlow: a flow so slow that Span passes with fewer than W packets is decided about when
+// there are W of them, and no sooner.
+func TestSlowFlow(t *testing.T) {
+	for _, rate := range []int{1, 5, 20, 40, 49, 51, 100} {
+		c := Default()
+		f := newFlow(t, c, 1, 2, 3, 4)
+		period := time.Second / time.Duration(rate)
+		var arrivals []arrival
+		for n := range 1000 {
+			sent := time.Duration(n) * period
+			// Two paths take turns at being late, one is always late, and one is dead.
+			delays := []time.Duration{20 * ms, 40 * ms, 60 * ms}
+			if n%4 == 0 {
+				delays[0], delays[1] = 40*ms, 20*ms
+			}
+			for i, delay := range delays {
+				arrivals = append(arrivals, arrival{uint64(n), i + 1, sent + delay})
+			}
+		}
+		sortArrivals(arrivals)
+		var decisions []Decision
+		for _, a := range arrivals {
+			if d, ok := f.Observe(a.key, a.path, a.at); ok {
+				decisions = append(decisions, d)
+			}
+		}
+		window := max(2*time.Second, 100*period)
+		if len(decisions) != 1 {
+			t.Fatalf("%d packets a second: %+v", rate, decisions)
+		}
+		if d := decisions[0]; d.Remaining != pathset.Of(1, 2) || d.Silent != pathset.Of(4) || d.Window < 100 ||
+			d.At < window || d.At > window+c.Guard+3*period+100*ms {
+			t.Errorf("%d packets a second: %+v, want it about %v after the start", rate, d, window)
+		}
+	}
+}

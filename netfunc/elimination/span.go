@@ -8,13 +8,14 @@ const spanSlots = 50
 // maxSpans is how many times Span CompleteSpan may be.
 const maxSpans = 20
 
-// spanWindow holds the packets of the last Span, and of the last LastSpan and CompleteSpan. It
-// moves in steps of Span/spanSlots, so that its memory does not depend on the rate, and the
-// rules are asked when it has moved.
+// spanWindow holds the packets of the last Span, and of the last LastSpan and CompleteSpan; of
+// a flow so slow that those are fewer than W, the last W packets. It moves in steps of
+// Span/spanSlots, so that its memory does not depend on the rate, and the rules are asked when
+// it has moved.
 type spanWindow struct {
-	step  int64 // ns
-	least uint32
-	slack float64
+	step   int64 // ns
+	slack  float64
+	recent *packetWindow // the last W packets
 
 	slots       []slot // the last ones; slot number s is at s mod len(slots)
 	first, last int64  // slot numbers: where the window began, and the one being filled
@@ -40,7 +41,7 @@ type sum struct {
 
 func newSpanWindow(c Config) *spanWindow {
 	step := int64(c.Span) / spanSlots
-	w := &spanWindow{step: step, least: uint32(c.W), slack: c.Slack, empty: true}
+	w := &spanWindow{step: step, slack: c.Slack, recent: newPacketWindow(c), empty: true}
 	w.short.slots = spanSlots + 1
 	lastSpan := c.LastSpan
 	if lastSpan == 0 {
@@ -56,6 +57,7 @@ func newSpanWindow(c Config) *spanWindow {
 func (w *spanWindow) slot(number int64) *slot { return &w.slots[number%int64(len(w.slots))] }
 
 func (w *spanWindow) add(at int64, reward pathset.Set) (moved bool) {
+	w.recent.add(at, reward)
 	number := at / w.step
 	switch {
 	case w.empty:
@@ -100,20 +102,28 @@ func (t *sum) drop(s *slot) {
 	}
 }
 
-// filled reports whether the window has passed once and holds enough packets.
-func (w *spanWindow) filled(t *sum) bool {
-	return w.last-w.first >= t.slots && t.packets >= w.least
+// counts is what a window holds, the last W packets where its time has fewer, and whether it
+// has passed once.
+func (w *spanWindow) counts(t *sum) (s slot, filled bool) {
+	s = t.slot
+	if w.sparse(t) {
+		s.rewards, s.packets = w.recent.sums(false)
+	}
+	return s, w.last-w.first >= t.slots && s.packets >= uint32(len(w.recent.rewards))
 }
+
+// sparse reports that the time of a window has fewer than W packets.
+func (w *spanWindow) sparse(t *sum) bool { return t.packets < uint32(len(w.recent.rewards)) }
 
 func (w *spanWindow) judge(paths pathset.Set) (useless, complete pathset.Set) {
 	useless = w.useless(&w.short, paths)
 	if (paths &^ useless).Len() == 1 {
 		useless &^= w.spare(useless)
 	}
-	if w.filled(&w.long) {
-		all := w.long.packets - w.few(&w.long)
+	if long, filled := w.counts(&w.long); filled {
+		all := long.packets - w.few(long)
 		for s := paths; s != 0; s &= s - 1 {
-			if w.long.rewards[s.First()-1] >= all {
+			if long.rewards[s.First()-1] >= all {
 				complete |= s & -s
 			}
 		}
@@ -121,16 +131,17 @@ func (w *spanWindow) judge(paths pathset.Set) (useless, complete pathset.Set) {
 	return useless, complete
 }
 
-// few is how many rewards in a window are as good as none.
-func (w *spanWindow) few(t *sum) uint32 { return uint32(float64(t.packets) * w.slack) }
+// few is how many rewards of so many packets are as good as none.
+func (w *spanWindow) few(s slot) uint32 { return uint32(float64(s.packets) * w.slack) }
 
 // useless returns the paths that earned as good as nothing in a window.
 func (w *spanWindow) useless(t *sum, paths pathset.Set) (useless pathset.Set) {
-	if !w.filled(t) {
+	c, filled := w.counts(t)
+	if !filled {
 		return 0
 	}
 	for s := paths; s != 0; s &= s - 1 {
-		if t.rewards[s.First()-1] <= w.few(t) {
+		if c.rewards[s.First()-1] <= w.few(c) {
 			useless |= s & -s
 		}
 	}
@@ -143,9 +154,10 @@ func (w *spanWindow) spare(paths pathset.Set) (best pathset.Set) {
 	if w.useless(&w.mid, paths) == paths {
 		return 0
 	}
+	mid, _ := w.counts(&w.mid)
 	most := uint32(0)
 	for s := paths; s != 0; s &= s - 1 {
-		if n := w.mid.rewards[s.First()-1]; best == 0 || n > most {
+		if n := mid.rewards[s.First()-1]; best == 0 || n > most {
 			best, most = s&-s, n
 		}
 	}
@@ -161,14 +173,21 @@ func (w *spanWindow) of(last bool) *sum {
 }
 
 func (w *spanWindow) sums(last bool) ([pathset.Max]uint32, uint32) {
-	t := w.of(last)
-	return t.rewards, t.packets
+	c, _ := w.counts(w.of(last))
+	return c.rewards, c.packets
 }
 
-func (w *spanWindow) began(last bool) int64 { return max(w.first, w.last-w.of(last).slots+1) * w.step }
+func (w *spanWindow) began(last bool) int64 {
+	t := w.of(last)
+	if w.sparse(t) {
+		return w.recent.began(last)
+	}
+	return max(w.first, w.last-t.slots+1) * w.step
+}
 
 func (w *spanWindow) reset(careful bool) {
 	clear(w.slots)
+	w.recent.reset(careful)
 	w.short.slot, w.mid.slot, w.long.slot = slot{}, slot{}, slot{}
 	w.empty = true
 	w.mid.slots = w.midSlots

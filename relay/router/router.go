@@ -20,6 +20,7 @@ import (
 	"holocast/internal/origin"
 	"holocast/relay/auth"
 	"holocast/relay/fastpath"
+	"holocast/relay/limits"
 )
 
 // Config sets a router's limits; zero fields take the defaults.
@@ -32,11 +33,9 @@ type Config struct {
 	Linger time.Duration
 	// MaxRendezvous bounds how long a SUBSCRIBE may wait for a publisher. 30 s.
 	MaxRendezvous time.Duration
-	// MaxSessions bounds concurrent sessions. 4096. The requests of one session are
-	// bounded by the streams it may open.
+	// MaxSessions bounds concurrent sessions. 4096. What each may have is its connection's
+	// admission (limits.Peer).
 	MaxSessions int
-	// MaxFetches bounds the fetches that one session is served at a time. 32.
-	MaxFetches int
 	// MaxOpen bounds the subgroups in flight to one session at a time.
 	// origin.DefaultMaxOpen.
 	MaxOpen int
@@ -67,6 +66,7 @@ type Router struct {
 	local       origin.Set          // the relay's own tracks
 	gone        origin.Stats        // counters of removed tracks
 	served      uint64              // sessions so far
+	refused     map[wire.RequestCode]uint64
 
 	dialled slots // of sessions that are not served
 }
@@ -76,7 +76,6 @@ type client struct {
 	number  uint64
 	access  *auth.Session // nil = it may do anything
 	subject string        // who it has proved to be, "" for nobody
-	fetches int           // being served
 	queue   *origin.Queue // what is in flight to it
 	slots   slots
 }
@@ -108,14 +107,13 @@ func New(cfg Config) *Router {
 	cfg.Linger = cmp.Or(cfg.Linger, 5*time.Second)
 	cfg.MaxRendezvous = cmp.Or(cfg.MaxRendezvous, 30*time.Second)
 	cfg.MaxSessions = cmp.Or(cfg.MaxSessions, 4096)
-	cfg.MaxFetches = cmp.Or(cfg.MaxFetches, 32)
 	cfg.Limits.MaxAge = cmp.Or(cfg.Limits.MaxAge, 3*time.Second)
 	return &Router{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()),
 		sessions: map[*moqt.Session]*client{}, leaving: map[*track]struct{}{},
 		offers: map[*offer]struct{}{}, offersAt: newExact[*offer](), offersUnder: newIndex[*offer](),
 		tracks: map[string]*track{}, tracksUnder: newIndex[*track](), discoveries: newExact[*discovery](),
-		dialled: newSlots(),
+		dialled: newSlots(), refused: map[wire.RequestCode]uint64{},
 	}
 }
 
@@ -268,6 +266,11 @@ func (d *discovery) note(ns moqt.Namespace) {
 
 func (r *Router) publishNamespace(req *moqt.NamespaceRequest) {
 	up := peer{req.Session()}
+	answered, release, ok := r.admit(req, limits.Namespaces)
+	if !ok {
+		return
+	}
+	defer release()
 	log := r.log.With("namespace", abridged(req.Namespace.String()), "peer", up.String())
 	permit, err := r.permit(req.Request, auth.Publish, moqt.TrackName{Namespace: req.Namespace})
 	if err == nil {
@@ -280,7 +283,7 @@ func (r *Router) publishNamespace(req *moqt.NamespaceRequest) {
 	}
 	if err != nil {
 		log.Info("namespace refused", "reason", reason(err))
-		_ = req.RejectWith(err)
+		r.reject(req, err)
 		return
 	}
 	stop := permit.during(func(why error) {
@@ -289,6 +292,7 @@ func (r *Router) publishNamespace(req *moqt.NamespaceRequest) {
 		r.revoke(o.ns, up, why)
 	})
 	err = req.Accept(func() {
+		answered()
 		r.joinAll(o)
 		log.Info("namespace published")
 	})
@@ -354,9 +358,14 @@ func (r *Router) Namespaces() []moqt.Namespace {
 }
 
 func (r *Router) discover(req *moqt.DiscoveryRequest) {
+	answered, release, ok := r.admit(req, limits.Subscriptions)
+	if !ok {
+		return
+	}
+	defer release()
 	permit, err := r.permit(req.Request, auth.Subscribe, moqt.TrackName{Namespace: req.Prefix})
 	if err != nil {
-		_ = req.RejectWith(err)
+		r.reject(req, err)
 		return
 	}
 	defer permit.during(func(why error) { req.Revoke(streamCode(why)) })()
@@ -384,6 +393,7 @@ func (r *Router) discover(req *moqt.DiscoveryRequest) {
 	ctx, cancel := context.WithCancel(req.Context())
 	var wg sync.WaitGroup
 	err = req.Accept(func(a *moqt.Announcer) {
+		answered()
 		d.a = a
 		r.follow(d)
 		if !d.tracks {
@@ -462,16 +472,30 @@ func (r *Router) published(d *discovery) []*track {
 }
 
 func (r *Router) subscribe(req *moqt.SubscribeRequest) {
+	answered, release, ok := r.admit(req, limits.Subscriptions)
+	if !ok {
+		return
+	}
+	serving := false
+	defer func() {
+		if answered(); !serving {
+			release()
+		}
+	}()
 	if t := r.local.Track(req.Track); t != nil {
 		since := time.Now()
 		if pub, err := req.Accept(t.Info()); err == nil {
-			go r.queue(req.Session()).Serve(t, origin.Publication{Publication: pub}, since) //nolint:errcheck // why the viewer left does not matter
+			serving = true
+			go func() {
+				defer release()
+				_ = r.queue(req.Session()).Serve(t, origin.Publication{Publication: pub}, since)
+			}()
 		}
 		return
 	}
 	permit, err := r.permit(req.Request, auth.Subscribe, req.Track)
 	if err != nil {
-		_ = req.RejectWith(err)
+		r.reject(req, err)
 		return
 	}
 	wait := time.Duration(0)
@@ -481,7 +505,7 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 	since := time.Now() // a subscriber that waited gets all that arrived since
 	t, err := r.acquireFor(req.Context(), req.Track, wait, req.Parameters.NewGroupRequest)
 	if err != nil {
-		_ = req.RejectWith(err)
+		r.reject(req, err)
 		return
 	}
 	pub, err := req.Accept(t.info())
@@ -490,7 +514,9 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 		return
 	}
 	r.log.Debug("subscribed", "track", abridged(req.Track.String()), "peer", req.Session().RemoteAddr().String())
+	serving = true
 	go func() {
+		defer release()
 		defer permit.during(func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
 		err := r.queue(req.Session()).Serve(t.Track, r.cfg.FastPath.Viewer(t.Track, pub), since)
 		t.release()
@@ -499,17 +525,22 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 }
 
 func (r *Router) trackStatus(req *moqt.TrackStatusRequest) {
+	_, release, ok := r.admit(req)
+	if !ok {
+		return
+	}
+	defer release()
 	if t := r.local.Track(req.Track); t != nil {
 		_ = req.Accept(t.Info())
 		return
 	}
 	if _, err := r.allow(req.Request, auth.Subscribe, req.Track); err != nil {
-		_ = req.RejectWith(err)
+		r.reject(req, err)
 		return
 	}
 	t, err := r.acquire(req.Context(), req.Track, 0)
 	if err != nil {
-		_ = req.RejectWith(err)
+		r.reject(req, err)
 		return
 	}
 	_ = req.Accept(t.Info())
@@ -517,28 +548,29 @@ func (r *Router) trackStatus(req *moqt.TrackStatusRequest) {
 }
 
 func (r *Router) fetch(req *moqt.FetchRequest) {
+	answered, release, ok := r.admit(req, limits.Fetches)
+	if !ok {
+		return
+	}
+	defer release()
 	if t := r.local.Track(req.Track); t != nil {
 		_ = t.ServeFetch(req, nil)
 		return
 	}
 	permit, err := r.permit(req.Request, auth.Subscribe, req.Track)
 	if err != nil {
-		_ = req.RejectWith(err)
+		r.reject(req, err)
 		return
 	}
 	defer permit.during(func(why error) { req.Revoke(streamCode(why)) })()
-	if !r.beginFetch(req.Session()) {
-		_ = req.RejectWith(&moqt.RequestError{Code: wire.RequestExcessiveLoad, Reason: "too many fetches at a time", RetryInterval: 1 + 1000})
-		return
-	}
-	defer r.endFetch(req.Session())
 	t, err := r.acquire(req.Context(), req.Track, 0)
 	if err != nil {
-		_ = req.RejectWith(err)
+		r.reject(req, err)
 		return
 	}
 	defer t.release()
 	t.awaitFill(req.Context())
+	answered()
 	if fill := req.Parameters.FillTimeout; fill == nil || *fill > 0 {
 		t.fillGaps(req)
 	}
@@ -548,26 +580,6 @@ func (r *Router) fetch(req *moqt.FetchRequest) {
 	}
 	if err := t.ServeFetch(req, source); err != nil {
 		r.log.Debug("fetch not answered in full", "track", abridged(req.Track.String()), "err", abridged(err.Error()))
-	}
-}
-
-// beginFetch counts a fetch of a session; false at the limit.
-func (r *Router) beginFetch(s *moqt.Session) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	c := r.sessions[s]
-	if c == nil || c.fetches >= r.cfg.MaxFetches {
-		return false
-	}
-	c.fetches++
-	return true
-}
-
-func (r *Router) endFetch(s *moqt.Session) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if c := r.sessions[s]; c != nil {
-		c.fetches--
 	}
 }
 

@@ -21,11 +21,12 @@ type track struct {
 
 	mu        sync.Mutex
 	upstreams map[Upstream]*moqt.Subscription
-	joining   map[Upstream]bool // SUBSCRIBE sent, not answered
-	pubs      map[Upstream]bool // upstreams that came by PUBLISH
-	refs      int               // viewers and requests that hold the track
-	subject   string            // the identity of the last upstream
-	lostAt    time.Time         // when the last upstream was lost; zero while there is one
+	held      map[Upstream]func() // gives back what an upstream's subscription takes of its session
+	joining   map[Upstream]bool   // SUBSCRIBE sent, not answered
+	pubs      map[Upstream]bool   // upstreams that came by PUBLISH
+	refs      int                 // viewers and requests that hold the track
+	subject   string              // the identity of the last upstream
+	lostAt    time.Time           // when the last upstream was lost; zero while there is one
 	removed   bool
 	timer     *time.Timer   // of Linger or Grace
 	changed   chan struct{} // closed and replaced when upstreams or removed change, or a join fails
@@ -52,7 +53,7 @@ func (r *Router) find(name moqt.TrackName) *track {
 	if t == nil {
 		t = &track{
 			Track: origin.NewTrack(name, nil, r.cfg.Limits), r: r,
-			upstreams: map[Upstream]*moqt.Subscription{}, joining: map[Upstream]bool{},
+			upstreams: map[Upstream]*moqt.Subscription{}, held: map[Upstream]func(){}, joining: map[Upstream]bool{},
 			pubs: map[Upstream]bool{}, filled: make(chan struct{}), changed: make(chan struct{}), appeared: make(chan struct{}),
 		}
 		t.Relayed = true

@@ -85,7 +85,8 @@ func (t *track) subscribe(up Upstream) {
 		}
 		return
 	}
-	if t = t.adopt(up, sub, false); t == nil {
+	release, err := receipt(sub.Session(), sub.Properties)
+	if t = t.adopt(up, sub, false, release, err); t == nil {
 		return
 	}
 	filled := t.filling()
@@ -123,17 +124,21 @@ func away(name moqt.TrackName) error {
 	return &moqt.RequestError{Code: wire.RequestDoesNotExist, Reason: "the publisher of " + name.String() + " went away", RetryInterval: 1 + 1000}
 }
 
-// adopt makes sub the track's subscription at up and starts receiving. What a publisher
+// adopt makes sub the track's subscription at up and starts receiving, unless refused says why
+// not; release gives back what that takes. What a publisher
 // said of the track goes with it: viewers of another identity's, or of one with other
 // properties, are told to subscribe again. adopt returns the track that has sub then; nil,
 // having cancelled sub, when there is none.
-func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool) *track {
+func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool, release func(), refused error) *track {
 	t.r.mu.Lock()
 	t.mu.Lock()
 	delete(t.joining, up)
-	switch err := sane(sub.Largest, sub.Properties); {
-	case err != nil:
-		t.lastErr = err
+	if refused == nil {
+		refused = sane(sub.Largest, sub.Properties)
+	}
+	switch {
+	case refused != nil:
+		t.lastErr = refused
 		delete(t.pubs, up)
 		t.arm()
 		t.notify()
@@ -142,6 +147,9 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool) *trac
 		t.mu.Unlock()
 		t.r.mu.Unlock()
 		sub.Cancel()
+		if release != nil {
+			release()
+		}
 		return nil
 	}
 	for other, old := range t.upstreams { // whose end is about to be noticed
@@ -156,7 +164,7 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool) *trac
 		again := t.r.find(t.Name())
 		t.r.mu.Unlock()
 		defer again.release()
-		return again.adopt(up, sub, published)
+		return again.adopt(up, sub, published, release, nil)
 	}
 	known, ok := t.Largest()
 	missed := ok && t.refs > 0 && sub.Largest != nil && known.Less(*sub.Largest)
@@ -181,7 +189,13 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool) *trac
 		t.closeFilled(t.filled)
 		t.filled = make(chan struct{})
 	}
-	t.upstreams[up] = sub
+	if first {
+		t.SetMemory(allowance(sub.Session()).Memory())
+	}
+	if before := t.held[up]; before != nil { // of a subscription that this one replaces
+		before()
+	}
+	t.upstreams[up], t.held[up] = sub, release
 	t.subject = subject
 	t.lostAt, t.lastErr, t.asked = time.Time{}, nil, newGroup{}
 	if t.first != nil && !published {
@@ -204,6 +218,10 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool) *trac
 
 // leave removes an upstream. t.mu is held.
 func (t *track) leave(up Upstream) {
+	if release := t.held[up]; release != nil {
+		release()
+	}
+	delete(t.held, up)
 	delete(t.upstreams, up)
 	delete(t.pubs, up)
 	if len(t.upstreams) == 0 {
@@ -282,6 +300,7 @@ func (t *track) relayGroupRequests() {
 }
 
 func (t *track) receive(up Upstream, sub *moqt.Subscription) {
+	in := ingress{allowance(sub.Session()), sub}
 	for {
 		// The subscription ends with its session at the latest; its error is the
 		// more precise one.
@@ -308,16 +327,20 @@ func (t *track) receive(up Upstream, sub *moqt.Subscription) {
 			r.Cancel(wire.StreamCancelled)
 			continue
 		}
-		go t.receiveSubgroup(r, feed)
+		go t.receiveSubgroup(r, feed, in)
 	}
 }
 
 // receiveSubgroup passes a subgroup on as it arrives.
-func (t *track) receiveSubgroup(r *moqt.SubgroupReader, feed *origin.Feed) {
+func (t *track) receiveSubgroup(r *moqt.SubgroupReader, feed *origin.Feed, in ingress) {
+	objects := 0
 	for {
 		n, err := r.ReadRaw(feed.Space())
 		if n > 0 {
-			switch cerr := feed.Commit(n); {
+			cerr := feed.Commit(n)
+			in.spend(feed.Objects()-objects, n)
+			objects = feed.Objects()
+			switch {
 			case cerr == nil:
 			case errors.Is(cerr, origin.ErrDuplicate), errors.Is(cerr, origin.ErrEvicted):
 				feed.Reset(wire.StreamTooFarBehind)
@@ -374,12 +397,13 @@ func refusal(err error) wire.StreamCode {
 }
 
 func (t *track) receiveDatagrams(sub *moqt.Subscription) {
+	in := ingress{allowance(sub.Session()), sub}
 	for {
 		d, err := sub.AcceptDatagram(context.Background())
 		if err != nil {
 			return
 		}
-		if d.Group > maxGroup {
+		if d.Group > maxGroup || !in.take(len(d.Payload)) {
 			continue
 		}
 		if err := t.ReceiveDatagram(*d); err != nil {
@@ -459,6 +483,11 @@ func (t *track) publishedByOther(s *moqt.Session) bool {
 // publish accepts a track that its publisher PUBLISHes.
 func (r *Router) publish(req *moqt.PublishRequest) {
 	up := peer{req.Session()}
+	answered, _, ok := r.admit(req)
+	if !ok {
+		return
+	}
+	defer answered()
 	log := r.log.With("track", abridged(req.Track.String()), "peer", up.String())
 	permit, err := r.permit(req.Request, auth.Publish, req.Track)
 	if err == nil {
@@ -466,6 +495,10 @@ func (r *Router) publish(req *moqt.PublishRequest) {
 	}
 	if err == nil {
 		err = sane(req.Largest, req.Properties)
+	}
+	var release func()
+	if err == nil {
+		release, err = receipt(req.Session(), req.Properties)
 	}
 	t := r.hold(req.Track)
 	defer func(held *track) { held.release() }(t)
@@ -479,17 +512,21 @@ func (r *Router) publish(req *moqt.PublishRequest) {
 	}
 	if err != nil {
 		log.Info("track refused", "reason", reason(err))
-		_ = req.RejectWith(err)
+		if release != nil {
+			release()
+		}
+		r.reject(req, err)
 		return
 	}
 	sub, err := req.Accept(moqt.SubscribeOptions{})
 	if err != nil {
+		release()
 		t.mu.Lock()
 		delete(t.pubs, up)
 		t.mu.Unlock()
 		return
 	}
-	if t = t.adopt(up, sub, true); t == nil {
+	if t = t.adopt(up, sub, true, release, nil); t == nil {
 		return
 	}
 	stop := permit.during(func(error) { sub.Cancel() })

@@ -15,10 +15,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holocast/internal/devcert"
 	"holocast/tools/bench/codec"
 	"holocast/tools/bench/congestion"
 	"holocast/tools/bench/duplication"
 	"holocast/tools/bench/fastpath"
+	"holocast/tools/bench/hostile"
 	"holocast/tools/bench/narrow"
 	"holocast/tools/bench/path"
 	"holocast/tools/bench/relay"
@@ -30,6 +32,7 @@ type benchOptions struct {
 	data  string // "" where there is none
 	parts []string
 	peer  string // of relay
+	app   string // of duplication
 	quick bool
 	log   io.Writer // progress
 }
@@ -54,6 +57,13 @@ func benchmarks() []benchmark {
 		{"relay", "relay under load, in turns with another implementation's (--peer): throughput of a core, delay, memory", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return relay.Run(ctx, relay.Options{Peer: o.peer, Quick: o.quick, Log: o.log})
 		}},
+		{"hostile", "relay under attack: what a viewer beside the attacker notices, and what the relay needs", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
+			self, err := os.Executable()
+			if err != nil {
+				return nil, err
+			}
+			return hostile.Run(ctx, hostile.Options{Parts: o.parts, Quick: o.quick, Log: o.log, Attacker: []string{self, attackName}})
+		}},
 		{"congestion", "congestion control over emulated paths: throughput, queue, frames, fairness " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return congestion.Run(ctx, congestion.Options{Parts: o.parts, Quick: o.quick, Log: o.log})
 		}},
@@ -67,14 +77,14 @@ func benchmarks() []benchmark {
 			return fastpath.Run(ctx, fastpath.Options{Quick: o.quick, Log: o.log})
 		}},
 		{"duplication", "packet duplication over the paths of Table I: single path, redirection, duplication " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
-			return duplication.Run(ctx, duplication.Options{Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})
+			return duplication.Run(ctx, duplication.Options{App: duplication.App(o.app), Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})
 		}},
 	}
 }
 
 func benchCommand() *cobra.Command {
 	var quick, asJSON bool
-	var out, peer string
+	var out, peer, app string
 	var parts []string
 	list := benchmarks()
 	names := make([]string, len(list))
@@ -91,6 +101,7 @@ func benchCommand() *cobra.Command {
 		Example: `  holocast bench codec
   holocast bench codec --quick --json
   holocast bench relay --peer auto
+  holocast bench duplication --app livescan
   holocast bench all --out docs/results`,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: append(slices.Clone(names), "all"),
@@ -101,7 +112,7 @@ func benchCommand() *cobra.Command {
 			if args[0] == "all" && out == "" {
 				out = filepath.Join("docs", "results")
 			}
-			o := benchOptions{quick: quick, parts: parts, peer: peer, log: cmd.ErrOrStderr()}
+			o := benchOptions{quick: quick, parts: parts, peer: peer, app: app, log: cmd.ErrOrStderr()}
 			if dir, err := findData(); err == nil {
 				o.data = dir
 			}
@@ -140,10 +151,29 @@ func benchCommand() *cobra.Command {
 	f := c.Flags()
 	f.BoolVar(&quick, "quick", false, "shorter runs, less exact")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object, the last line of stdout")
-	f.StringSliceVar(&parts, "parts", nil, "of path: "+strings.Join(path.Parts(), ", ")+"; of congestion: "+strings.Join(congestion.Parts(), ", ")+"; of narrow: "+strings.Join(narrow.Parts(), ", ")+"; of tiles: "+strings.Join(tiles.Parts(), ", ")+"; of duplication: "+strings.Join(duplication.Parts(), ", "))
+	f.StringSliceVar(&parts, "parts", nil, "of path: "+strings.Join(path.Parts(), ", ")+"; of congestion: "+strings.Join(congestion.Parts(), ", ")+"; of hostile: "+strings.Join(hostile.Names(), ", ")+"; of narrow: "+strings.Join(narrow.Parts(), ", ")+"; of tiles: "+strings.Join(tiles.Parts(), ", ")+"; of duplication: "+strings.Join(duplication.Parts(), ", "))
 	f.StringVar(&peer, "peer", "", "of relay: binary of moq-relay-ietf, or auto to look for it in PATH and build/peers/bin")
+	f.StringVar(&app, "app", "", "of duplication: push, our session (default); livescan, whose viewers ask for each frame over TCP, its --parts are also cubic, bbr; or uplink, from the publisher to the relay")
 	f.StringVar(&out, "out", "", "folder for NAME.md and NAME.json (bench all: docs/results)")
 	return c
+}
+
+// attackName is the command of bench hostile's attackers.
+const attackName = "bench-attack"
+
+// attackCommand attacks a relay of this machine, for bench hostile.
+func attackCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: attackName + " NAME ADDRESS METRICS HASH", Hidden: true, Args: cobra.ExactArgs(4),
+		Short: "Attack a relay of this machine, for bench hostile",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			hash, err := devcert.ParseHash(args[3])
+			if err != nil {
+				return err
+			}
+			return hostile.Attack(cmd.Context(), args[0], &hostile.Target{Addr: args[1], HTTP: args[2], TLS: devcert.Pinned(hash)}, cmd.OutOrStdout())
+		},
+	}
 }
 
 // writeResult writes a benchmark's table and figures.
@@ -151,10 +181,17 @@ func writeResult(dir string, b benchmark, o benchOptions, r interface{ Markdown(
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if r, err = withParts(filepath.Join(dir, b.name+".json"), o, r); err != nil {
+	name := b.name
+	if b.name == "duplication" {
+		name += duplication.App(o.app).Suffix()
+	}
+	if r, err = withParts(filepath.Join(dir, name+".json"), o, r); err != nil {
 		return err
 	}
 	command := "holocast bench " + b.name
+	if name != b.name {
+		command += " --app " + o.app
+	}
 	if len(o.parts) > 0 && b.name != "codec" {
 		command += " --parts " + strings.Join(o.parts, ",")
 	}
@@ -171,7 +208,7 @@ func writeResult(dir string, b benchmark, o benchOptions, r interface{ Markdown(
 			made = append(made, "holocast bench "+b.name+" --parts "+part)
 		}
 	}
-	md := fmt.Sprintf("# %s\n\n%s. Made by `%s` on %s.\n\n%s\n", b.name, strings.ToUpper(b.about[:1])+b.about[1:], strings.Join(made, "`, `"),
+	md := fmt.Sprintf("# %s\n\n%s. Made by `%s` on %s.\n\n%s\n", name, strings.ToUpper(b.about[:1])+b.about[1:], strings.Join(made, "`, `"),
 		time.Now().UTC().Format(time.DateOnly), strings.TrimSpace(r.Markdown()))
 	figures, err := json.MarshalIndent(map[string]any{"command": command, "result": r}, "", "  ")
 	if err != nil {
@@ -186,7 +223,7 @@ func writeResult(dir string, b benchmark, o benchOptions, r interface{ Markdown(
 		ext  string
 		text []byte
 	}{{".md", []byte(md)}, {".json", append(figures, '\n')}} {
-		err := writeFile(filepath.Join(dir, b.name+f.ext), func(w io.Writer) error {
+		err := writeFile(filepath.Join(dir, name+f.ext), func(w io.Writer) error {
 			_, err := w.Write(f.text)
 			return err
 		})

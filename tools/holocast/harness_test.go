@@ -112,13 +112,17 @@ func tail(s string) string {
 	return s
 }
 
+// patience is how long a program that has to end may take where others want the processor,
+// too: the demo renders and encodes first.
+const patience = 4 * time.Minute
+
 // wait waits for the program's end.
 func (p *process) wait() error {
 	p.t.Helper()
 	select {
 	case <-p.done:
 		return p.err
-	case <-time.After(60 * time.Second):
+	case <-time.After(patience):
 		p.t.Fatalf("%s did not end", p.cmd.Path)
 		return nil
 	}

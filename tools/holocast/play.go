@@ -46,6 +46,10 @@ type playOptions struct {
 	reference   string
 	scheme      string
 	noDecode    bool
+
+	from   time.Duration
+	own    bool // --from was given
+	script []player.Cue
 }
 
 func playCommand() *cobra.Command {
@@ -63,15 +67,24 @@ head as recorded: CSV with the columns t and x, y, z (right, up, forward) or yaw
 (degrees), and perhaps video, user: FILE:VIDEO/USER picks one of several, the others of
 that video are the crowd that helps to predict the gaze.
 
+Of a replay each viewer may play the recording by itself, without anybody else's noticing:
+--from begins there. --seek AT:TO goes to TO when it gets to AT, and --pause-at AT pauses it,
+AT:TIME for so long; in the order in which they are given, each once. It ends with the recording.
+On a terminal the space bar pauses and continues, ← and → move 5 s, ↓ and ↑ a minute, Home goes to
+the beginning, L returns to the replay that all viewers share, Q quits.
+
 A receipt of every frame goes back on the track receipts/<viewer> of the session,
 a datagram of 200 to 240 bytes.`,
 		Example: `  holocast play moqt://localhost:4443/demo
   holocast play https://relay.example/studio --camera 0 --duration 10s --json
   holocast play moqt://localhost:4443/demo --duration 5s --png cloud.png --ply cloud.ply
+  holocast play moqt://localhost:4443/tour --from 1m30s --duration 20s
+  holocast play moqt://localhost:4443/tour --from 5s --seek 10s:40s --pause-at 42s:3s --json
   holocast play moqt://localhost:4443/tour --gaze traces.csv:10/0EUCC2 --reference panorama.mp4 --png viewport.png`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.target.URL = args[0]
+			o.own = cmd.Flags().Changed("from") || len(o.script) > 0
 			return play(cmd.Context(), o, cmd.OutOrStdout(), os.Stderr)
 		},
 	}
@@ -92,6 +105,9 @@ a datagram of 200 to 240 bytes.`,
 	f.StringVar(&o.reference, "reference", "", "360°: the source's file, to compare the viewport with")
 	f.StringVar(&o.scheme, "scheme", sphere.Ours, "360°: how tiles are chosen: ours, whole, viewport, fixed or paper")
 	f.BoolVar(&o.noDecode, "no-decode", false, "360°: leave out decoding; viewport quality is then by the publisher's distortions alone")
+	f.DurationVar(&o.from, "from", 0, "of a replay: position to begin at")
+	f.Var(&cueValue{script: &o.script}, "seek", "of a replay: at a position go to another, AT:TO; repeatable")
+	f.Var(&cueValue{script: &o.script, pause: true}, "pause-at", "of a replay: pause at a position, AT for good or AT:TIME; repeatable")
 	f.StringVar(&o.ply, "ply", "", "write the last frame, all cameras merged")
 	return c
 }
@@ -102,7 +118,11 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 	if err != nil {
 		return err
 	}
-	cfg := player.Config{Namespace: ns, Cameras: o.cameras, Quality: o.quality, DeliveryTimeout: o.timeout, Wait: o.wait}
+	if o.from < 0 {
+		return fmt.Errorf("--from %s is below 0", o.from)
+	}
+	cfg := player.Config{Namespace: ns, Cameras: o.cameras, Quality: o.quality, DeliveryTimeout: o.timeout, Wait: o.wait,
+		Own: o.own, From: o.from, Script: o.script}
 	if !o.noReceipts {
 		cfg.Viewer = fmt.Sprintf("%08x", rand.Uint32())
 	}
@@ -152,6 +172,8 @@ func watch(ctx context.Context, o playOptions, p *player.Player, stderr *os.File
 		ended <- keep(playing, o.target, moqt.Handler{}, o.wait, p.Play)
 	}()
 	line := newLiveLine(stderr)
+	keys, restore := readKeys(os.Stdin)
+	defer restore()
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	showing, joined := p.Showing(), p.Joined()
@@ -174,6 +196,12 @@ func watch(ctx context.Context, o playOptions, p *player.Player, stderr *os.File
 			stop()
 		case err = <-ended:
 			going = false
+		case k := <-keys:
+			if k == keyQuit {
+				stop()
+			} else if err := k.press(p); err != nil {
+				line.show(err.Error())
+			}
 		case now := <-tick.C:
 			if showing == nil {
 				line.show(p.Live(now).String())
@@ -196,6 +224,47 @@ func watch(ctx context.Context, o playOptions, p *player.Player, stderr *os.File
 		return report, errors.New("no frame arrived")
 	}
 	return report, nil
+}
+
+// cueValue is a flag that adds to a script.
+type cueValue struct {
+	script *[]player.Cue
+	pause  bool
+}
+
+// Set implements pflag.Value.
+func (v *cueValue) Set(s string) (err error) {
+	c := player.Cue{Pause: v.pause}
+	at, then, more := strings.Cut(s, ":")
+	if !more && !v.pause {
+		return errors.New("want AT:TO, such as 10s:1m30s")
+	}
+	if c.At, err = position(at); err == nil && more && v.pause {
+		c.For, err = position(then)
+	} else if err == nil && more {
+		c.To, err = position(then)
+	}
+	*v.script = append(*v.script, c)
+	return err
+}
+
+func position(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%q is no position; write it like 1m30s", s)
+	}
+	return d, nil
+}
+
+// String implements pflag.Value.
+func (v *cueValue) String() string { return "" }
+
+// Type implements pflag.Value.
+func (v *cueValue) Type() string {
+	if v.pause {
+		return "AT[:TIME]"
+	}
+	return "AT:TO"
 }
 
 // sphere says how to play 360° video.

@@ -98,6 +98,9 @@ func (p *process) fps() float64 {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	for i := len(lines) - 1; i >= 0; i-- {
 		if rate, _, found := strings.Cut(lines[i], " fps "); found {
+			if at := strings.LastIndexByte(strings.TrimSpace(rate), ' '); at >= 0 {
+				rate = rate[at:] // behind the position in a recording
+			}
 			if v, err := strconv.ParseFloat(strings.TrimSpace(rate), 64); err == nil {
 				return v
 			}

@@ -150,7 +150,7 @@ func TestPlayLoopingSphere(t *testing.T) {
 // Ctrl-C leaves what the same command goes on from.
 func TestPrepareInterrupted(t *testing.T) {
 	film, folder := tourFilm(t), filepath.Join(t.TempDir(), "tour")
-	p := start(t, "holocast", "prepare", film, folder, "--preset", "veryslow", "--qualities", "8", "--grid", "2x1", "--size", "512x256")
+	p := start(t, "holocast", "prepare", film, folder, "--preset", "veryslow", "--qualities", "4", "--grid", "2x1", "--size", "512x256")
 	until(t, "the first GoP", func() bool {
 		list, _ := filepath.Glob(filepath.Join(folder, ".prepare", "*.json"))
 		select {
@@ -167,7 +167,7 @@ func TestPrepareInterrupted(t *testing.T) {
 	if out := start(t, "holocast", "export", folder, "--mp4", filepath.Join(t.TempDir(), "a.mp4")).mustFail(); !strings.Contains(out, "its preparation was interrupted") {
 		t.Errorf("half a preparation: %s", out)
 	}
-	start(t, "holocast", "prepare", film, folder, "--preset", "veryslow", "--qualities", "8", "--grid", "2x1", "--size", "512x256").mustSucceed()
+	start(t, "holocast", "prepare", film, folder, "--preset", "veryslow", "--qualities", "4", "--grid", "2x1", "--size", "512x256").mustSucceed()
 }
 
 func TestPrepareRefuses(t *testing.T) {

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.."
 client=moq-test-client@0.2.0
 relay=moq-relay-ietf@0.8.0
 scenarios=18 # of moq-test-client 0.2.0
-port=${INTEROP_PORT:-14443}
+port=${INTEROP_PORT:-$((20000 + RANDOM % 10000))} # and the one after it
 peers=build/peers
 
 work=$(mktemp -d)
@@ -66,6 +66,13 @@ for _ in $(seq 100); do
 	curl -fs "http://127.0.0.1:$port/healthz" >/dev/null && break
 	sleep 0.1
 done
+# Two runs on one relay refuse each other: the scenarios share a namespace, which has one
+# owner. The second publisher is answered UNINTERESTED ("closed, code=32") at once.
+kill -0 "${pids[0]}" 2>/dev/null || {
+	echo "Bail out! our relay did not start; is port $port taken?"
+	diagnose "$work/relay.log"
+	exit 1
+}
 for scheme in moqt https; do
 	out=$work/$scheme.tap
 	timeout 300 "$peers/bin/moq-test-client" --relay "$scheme://127.0.0.1:$port" --tls-disable-verify >"$out" 2>&1 || true

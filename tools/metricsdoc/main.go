@@ -57,6 +57,7 @@ var programs = []struct{ prefix, title string }{
 	{"holocast_capture_", "Capture server"},
 	{"holocast_tiles_", "Capture server: tiles of a sphere"},
 	{"holocast_viewer_", "Monitor: what viewers see"},
+	{"holocast_bridge_", "Bridge: LiveScan3D's viewers"},
 	{"holocast_edge_", "Edge"},
 	{"holocast_controller_", "Controller"},
 }

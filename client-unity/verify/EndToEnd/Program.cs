@@ -26,7 +26,7 @@ namespace Holocast.Verify
             {
                 return Plugins.Run(scratch);
             }
-            Lab.UseLibrary(Path.Combine(root, "client-unity/native/target/release/libholocast.so"));
+            Lab.UseLibrary(Path.Combine(root, "client-unity/native/target/verify/libholocast.so"));
             switch (command)
             {
                 case "unit": return UnitTests.Run(name);
@@ -38,12 +38,13 @@ namespace Holocast.Verify
             }
         }
 
+        // NAME: the tests to run, or with a minus those not to run.
         static int EndToEnd(string name)
         {
             int failed = 0, passed = 0;
             foreach (var (test, run) in Tests.All)
             {
-                if (!test.Contains(name))
+                if (name.StartsWith("-") ? test.Contains(name.Substring(1)) : !test.Contains(name))
                 {
                     continue;
                 }

@@ -3,7 +3,7 @@ import type { FromDecoder, PageToDecoder } from "./points/messages.ts";
 import type { Watched } from "./session/messages.ts";
 import type { FromVideo, PageToVideo } from "./tiles/messages.ts";
 
-/** The workers of a page, at work before the page itself is there: what they say meanwhile is kept. */
+/** The workers of a page, which start before it does: their messages are kept until it takes them. */
 export class Workers {
   readonly #network = new Worker(new URL("./network.worker.ts", import.meta.url), { type: "module" });
   #kept: (() => void)[] | undefined = [];
@@ -41,7 +41,7 @@ export class Workers {
     else message();
   }
 
-  /** Hands on all messages, those that were kept first. */
+  /** Delivers all messages, the kept ones first. */
   listen(fromNetwork: (m: FromNetwork) => void, fromDecoder: (m: FromDecoder) => void, fromVideo: (m: FromVideo) => void): void {
     this.#fromNetwork = fromNetwork;
     this.#fromDecoder = fromDecoder;

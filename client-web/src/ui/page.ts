@@ -120,7 +120,7 @@ export class Page {
         fitToolbar(this.#studio, this.#video.sphere?.sound !== undefined);
         break;
       case "openVideo":
-        break; // the workers' affair
+        break; // for the workers alone
       default:
         this.#points.fromNetwork(m);
         if (m.type === "cameras") fitToolbar(this.#studio, this.#video.sphere?.sound !== undefined);

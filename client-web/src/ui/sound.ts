@@ -5,9 +5,9 @@ import { mediaTime, type Due, type Samples } from "../media/tiles/messages.ts";
 /** How long before it is due sound is handed to the browser, ms: the page may be busy meanwhile. */
 const AHEAD = 400;
 const TICK = 50;
-/** What is so far from where it should be, s, is not appended to what plays but put where it belongs. */
+/** A piece this far off its time, s, is not appended to what plays but placed at its time. */
 const APART = 0.03;
-/** Pieces kept at most. */
+/** Most pieces kept. */
 const MOST_WAITING = 600;
 
 interface Piece {
@@ -24,7 +24,7 @@ export interface SoundStats {
   /** Pieces handed to the browser, and those that came too late for it. */
   readonly played: number;
   readonly late: number;
-  /** How far the newest is off its time, as far as the browser tells of its output; ms, positive: it is heard too late. */
+  /** How far the newest is off its time, by what the browser reports of its output, ms; positive: it is heard too late. */
   readonly offset_ms: number | null;
   /** Loudness of what is heard now, 0 to 1. */
   readonly level: number;
@@ -66,13 +66,13 @@ export class Sound {
     this.#due = due;
   }
 
-  /** Forgets what has not been heard. */
+  /** Discards what has not been heard. */
   drop(): void {
     this.#hush();
     this.#pieces = [];
   }
 
-  /** Takes back what was handed on and has not been heard. */
+  /** Cancels what was handed on and has not been heard. */
   #hush(): void {
     for (const p of this.#pieces) {
       p.source?.stop();

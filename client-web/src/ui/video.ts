@@ -43,7 +43,7 @@ export interface VideoStats {
   readonly viewport_quality: number;
   /** Share of the viewport, over time, where there was a tile. */
   readonly tile_hits: number;
-  /** Times that the whole sphere stood still. */
+  /** Times that the whole sphere stalled. */
   readonly stalls: number;
   /** From the last turn of the head to a sharp viewport, ms; null before one. */
   readonly motion_to_quality_ms: number | null;
@@ -67,7 +67,7 @@ export class VideoView {
   readonly #waiting = new Map<number, Waiting>();
   readonly sound = new Sound();
   #due: Due | undefined;
-  /** Pictures of earlier runs are of before a seek. */
+  /** Pictures of earlier runs are from before a seek. */
   #run = 0;
   #view: View | undefined;
   #share = new Float64Array(0);
@@ -119,7 +119,7 @@ export class VideoView {
       if (m.message !== this.#badMessage) console.warn(`tile ${m.tile}: ${(this.#badMessage = m.message)}`);
       return;
     }
-    if (m.run > this.#run) this.#seek(m.run); // the worker was told before the page was
+    if (m.run > this.#run) this.#seek(m.run); // the worker learned of the seek before the page
     if (m.type === "samples") {
       if (m.run === this.#run) this.sound.add(m);
       return;
@@ -198,7 +198,7 @@ export class VideoView {
     return changed;
   }
 
-  /** How good the viewport is, and where it is, for the network worker. */
+  /** Measures the viewport's quality, and reports the gaze to the network worker. */
   #look(now: number, stale: number): void {
     if (now - this.#sent < SEND) return;
     this.#sent = now;

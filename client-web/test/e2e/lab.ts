@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { extname, join, normalize } from "node:path";
 import { fileURLToPath } from "node:url";
 import { chromium, type BrowserContext, type Page } from "playwright-core";
+import { inject } from "vitest";
 import type { Stats } from "../../src/ui/stats.ts";
 
 export const repo = fileURLToPath(new URL("../../../", import.meta.url));
@@ -89,8 +90,8 @@ export class Program {
 
 export class Lab {
   readonly #programs: Program[] = [];
-  readonly #bin = mkdtempSync(join(tmpdir(), "holocast-web-"));
-  readonly #profile = join(this.#bin, "profile");
+  readonly #folder = mkdtempSync(join(tmpdir(), "holocast-web-"));
+  readonly #profile = join(this.#folder, "profile");
   #web: Server | undefined;
   #context: BrowserContext | undefined;
   webPort = 0;
@@ -98,13 +99,9 @@ export class Lab {
   readonly foreign: string[] = [];
   readonly errors: string[] = [];
 
-  /** Builds the programs and serves the page. */
+  /** Serves the page. */
   async open(): Promise<void> {
     if (!existsSync(join(dist, "index.html"))) throw new Error("dist is missing: run npm run build");
-    for (const [name, pkg] of [["relay", "./relay"], ["capture-server", "./capture-server"], ["publisher", "./client-web/test/publisher"], ["holocast", "./tools/holocast"]]) {
-      const from = process.env["HOLOCAST_GO_DIR"] ?? repo;
-      execFileSync("go", ["build", "-o", join(this.#bin, name!), pkg!], { cwd: from, stdio: "inherit" });
-    }
     this.#web = createServer((req, res) => {
       const path = normalize(new URL(req.url ?? "/", "http://x").pathname).replace(/\/$/, "/index.html");
       const file = [dist, extra].map((root) => join(root, path)).find((f) => existsSync(f));
@@ -119,9 +116,14 @@ export class Lab {
   }
 
   program(name: string, ...args: string[]): Program {
-    const p = new Program(join(this.#bin, name), args);
+    const p = new Program(join(inject("programs"), name), args);
     this.#programs.push(p);
     return p;
+  }
+
+  /** Runs a program to its end. */
+  run(name: string, ...args: string[]): void {
+    execFileSync(join(inject("programs"), name), args, { stdio: "ignore" });
   }
 
   async relay(port: number): Promise<Program> {
@@ -139,7 +141,7 @@ export class Lab {
 
   /** Records a session for some seconds and returns the file. */
   async record(port: number, session: string, seconds: number): Promise<string> {
-    const file = join(this.#bin, `${session}.mcap`);
+    const file = join(this.#folder, `${session}.mcap`);
     const p = this.program("holocast", "record", `moqt://127.0.0.1:${port}/${session}`, file, "--duration", `${seconds}s`);
     await until("the recording", async () => !p.running, 1000 * seconds + 30_000);
     if (!existsSync(file)) throw new Error(`not recorded:\n${p.output}`);
@@ -188,7 +190,7 @@ export class Lab {
 
   /** Runs the test publisher to its end and returns what it writes. */
   publisherOutput(...args: string[]): Buffer {
-    return execFileSync(join(this.#bin, "publisher"), args, { maxBuffer: 64 << 20 });
+    return execFileSync(join(inject("programs"), "publisher"), args, { maxBuffer: 64 << 20 });
   }
 
   /** executable: the browser's, where it is not that of CHROMIUM. */
@@ -231,7 +233,7 @@ export class Lab {
     await this.#context?.close();
     for (const p of this.#programs.reverse()) await p.stop();
     await new Promise((resolve) => (this.#web ? this.#web.close(resolve) : resolve(undefined)));
-    rmSync(this.#bin, { recursive: true, force: true });
+    rmSync(this.#folder, { recursive: true, force: true });
   }
 }
 

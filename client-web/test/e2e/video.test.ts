@@ -493,9 +493,21 @@ describe("360° video", () => {
     });
   });
 
-  it("surrounds a hologram", async () => {
-    await publish("both", mono.file, "--source", "synthetic", "--fps", "5");
-    const page = await watch("both");
+  /** A film as a source, encoded as it is published, or before. */
+  const sources: Record<string, () => string> = {
+    live: () => `equirect:${mono.file}`,
+    prepared: () => {
+      const tour = join(folder, "tour");
+      lab.run("holocast", "prepare", mono.file, tour, "--grid", "4x2", "--qualities", "2", "--preset", "ultrafast");
+      return `tiles:${tour}`;
+    },
+  };
+  it.each(Object.keys(sources))("surrounds a hologram, %s", async (kind) => {
+    const p = lab.program("capture-server", "--source", sources[kind]!(), "--grid", "4x2", "--qualities", "2", "--source", "synthetic", "--fps", "5", `moqt://127.0.0.1:${port}/both-${kind}`);
+    open.push(p);
+    await p.says(/publishing/);
+    const page = await watch(`both-${kind}`);
+    expect((await stats(page)).playback).toBeNull(); // nobody can pause a camera
     const s = await shows(page, 3);
     expect(s.cameras).toBe(1);
     expect(s.points).toBeGreaterThan(1000);

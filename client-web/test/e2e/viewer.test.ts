@@ -478,7 +478,7 @@ describe("the page", () => {
   });
 
   it("keeps the screen on while frames come", async () => {
-    await publisher("awake", ...small, "--frames", "30");
+    await publisher("awake", ...small, "--frames", "15");
     const page = await view(lab.link(port, "awake"), `
       globalThis.lock = { held: false, taken: 0 };
       Object.defineProperty(navigator, "wakeLock", { value: { request: async () => {

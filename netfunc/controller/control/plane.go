@@ -382,10 +382,25 @@ func (p *Plane) Uplink(edge string, seen []api.Observation) (err error) {
 	return err
 }
 
-// Eliminate takes in an outcome of Algorithm 1 and returns the flow as it is then.
-func (p *Plane) Eliminate(edge string, o api.Elimination) (f api.Flow, err error) {
-	p.event(func(now time.Time) { f, err = p.engine.Eliminate(now, edge, o) })
-	return f, err
+// Eliminated is a flow after an outcome of Algorithm 1, or why that was refused.
+type Eliminated struct {
+	Flow api.Flow
+	Err  error
+}
+
+// Eliminate takes in outcomes of Algorithm 1 and returns what became of each.
+func (p *Plane) Eliminate(edge string, outcomes []api.Elimination) (out []Eliminated, err error) {
+	p.event(func(now time.Time) {
+		for _, o := range outcomes {
+			var e Eliminated
+			if e.Flow, e.Err = p.engine.Eliminate(now, edge, o); errors.Is(e.Err, policy.ErrUnknownEdge) {
+				err = e.Err
+				return
+			}
+			out = append(out, e)
+		}
+	})
+	return out, err
 }
 
 // Set takes in what an operator wants of a destination.

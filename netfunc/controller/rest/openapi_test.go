@@ -94,7 +94,7 @@ func TestOpenAPIHasTheRoutes(t *testing.T) {
 func TestOpenAPIHasTheTypes(t *testing.T) {
 	d := parsed(t)
 	types := map[string]reflect.Type{}
-	for _, v := range []any{api.Edge{}, api.Path{}, api.Welcome{}, api.Report{}, api.Policy{}, api.Route{}, api.Uplink{}, api.Observation{}, api.Elimination{},
+	for _, v := range []any{api.Edge{}, api.Path{}, api.Welcome{}, api.Report{}, api.Policy{}, api.Route{}, api.Uplink{}, api.Observation{}, api.Elimination{}, api.Eliminations{}, api.Outcome{}, api.OutcomeList{},
 		api.Reward{}, api.Setting{}, api.Flow{}, api.Update{}, api.EdgeStatus{}, api.Decision{}, api.Status{}, api.Trigger{},
 		api.EdgeList{}, api.FlowList{}, api.DecisionList{}, api.Problem{}} {
 		types[reflect.TypeOf(v).Name()] = reflect.TypeOf(v)
@@ -175,6 +175,9 @@ func fields(typ reflect.Type) map[string]reflect.StructField {
 
 // jsonType is the JSON type of a Go type, and the schema that it would refer to.
 func jsonType(typ reflect.Type, quoted bool) (kind, ref string) {
+	if typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
+	}
 	ref = typ.Name()
 	switch {
 	case typ == reflect.TypeFor[time.Time](), typ.PkgPath() == "net/netip", quoted:

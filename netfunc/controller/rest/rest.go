@@ -211,15 +211,16 @@ func problem(err error) *api.Problem {
 	return &api.Problem{Status: http.StatusInternalServerError, Detail: err.Error()}
 }
 
+// complete fills in what RFC 9457 gives every problem.
+func complete(p api.Problem) api.Problem {
+	p.Type = cmp.Or(p.Type, "about:blank")
+	p.Title = cmp.Or(p.Title, http.StatusText(p.Status))
+	return p
+}
+
 // fail answers with problem details (RFC 9457).
 func (s *Server) fail(w http.ResponseWriter, route string, p *api.Problem) {
-	out := *p
-	if out.Type == "" {
-		out.Type = "about:blank"
-	}
-	if out.Title == "" {
-		out.Title = http.StatusText(out.Status)
-	}
+	out := complete(*p)
 	h := w.Header()
 	h.Set("Content-Type", api.ProblemType)
 	h.Set("Cache-Control", "no-store")
@@ -327,13 +328,27 @@ func (s *Server) uplink(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) eliminate(w http.ResponseWriter, r *http.Request) error {
-	var in api.Elimination
+	var in api.Eliminations
 	if err := read(r, &in, false); err != nil {
 		return err
 	}
-	out, err := s.plane.Eliminate(r.PathValue("name"), in)
+	if n := len(in.Eliminations); n == 0 || n > api.MaxEliminations {
+		return fmt.Errorf("%w: %d eliminations, not from 1 to %d", policy.ErrInvalid, n, api.MaxEliminations)
+	}
+	eliminated, err := s.plane.Eliminate(r.PathValue("name"), in.Eliminations)
 	if err != nil {
 		return err
+	}
+	out := api.OutcomeList{Outcomes: make([]api.Outcome, len(eliminated))}
+	for i, e := range eliminated {
+		o := &out.Outcomes[i]
+		o.Destination = in.Eliminations[i].Destination
+		if e.Err != nil {
+			p := complete(*problem(e.Err))
+			o.Problem = &p
+		} else {
+			o.Flow = &e.Flow
+		}
 	}
 	return write(w, out)
 }

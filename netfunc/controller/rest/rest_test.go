@@ -165,13 +165,13 @@ func TestCourse(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 
-	if _, err := edge.Eliminate(ctx, "b", api.Elimination{Destination: viewer, Generation: f.Generation - 1, Removed: 0b100}); !errors.Is(err, api.ErrStale) {
-		t.Errorf("stale: %v", err)
+	outcomes, err := edge.Eliminate(ctx, "b", api.Elimination{Destination: viewer, Generation: f.Generation - 1, Removed: 0b100},
+		api.Elimination{Destination: viewer, Generation: f.Generation, Removed: 0b101, Remaining: 0b010, Rewards: []api.Reward{{Path: 2, Reward: 99, Window: 100}}})
+	if err != nil || !errors.Is(outcomes[0].Err(), api.ErrStale) {
+		t.Errorf("stale: %v, %v", outcomes, err)
 	}
-	f, err = edge.Eliminate(ctx, "b", api.Elimination{Destination: viewer, Generation: f.Generation, Removed: 0b101, Remaining: 0b010,
-		Rewards: []api.Reward{{Path: 2, Reward: 99, Window: 100}}})
-	if err != nil || f.State != api.Single || f.Paths != 0b010 {
-		t.Errorf("%+v, %v", f, err)
+	if f := outcomes[1].Flow; f == nil || f.State != api.Single || f.Paths != 0b010 {
+		t.Errorf("%+v", outcomes[1])
 	}
 	for m.Paths() != 0b010 { // after repetitions of the first
 		if m, err = c.signalled(); err != nil {
@@ -366,9 +366,9 @@ func TestWhoseToken(t *testing.T) {
 		"report": func(c *api.Client, name string) error { return c.Report(ctx, name, api.Report{}) },
 		"uplink": func(c *api.Client, name string) error { return c.Uplink(ctx, name, nil) },
 		"elimination": func(c *api.Client, name string) error {
-			_, err := c.Eliminate(ctx, name, api.Elimination{Destination: netip.MustParseAddr("10.9.0.8")})
-			if errors.Is(err, api.ErrUnknownFlow) {
-				return nil
+			outcomes, err := c.Eliminate(ctx, name, api.Elimination{Destination: netip.MustParseAddr("10.9.0.8")})
+			if err == nil && !errors.Is(outcomes[0].Err(), api.ErrUnknownFlow) {
+				return outcomes[0].Err()
 			}
 			return err
 		},
@@ -502,7 +502,9 @@ func TestRefuses(t *testing.T) {
 		"slip of the pen":     {"PUT", "/v1/flows/10.9.0.7", js, `{"mode":"off","path":[1]}`, 400, "path"},
 		"since":               {"GET", "/v1/decisions?since=-1", "", "", 422, "since"},
 		"limit":               {"GET", "/v1/decisions?limit=1001", "", "", 422, "limit"},
-		"elimination of none": {"POST", "/v1/edges/b/eliminations", js, `{"destination":"10.9.0.7","generation":1,"removed":[1],"remaining":[2]}`, 404, "flow"},
+		"no elimination":      {"POST", "/v1/edges/b/eliminations", js, `{"destination":"10.9.0.7","generation":1,"removed":[1],"remaining":[2]}`, 422, "0 eliminations"},
+		"of an unknown edge":  {"POST", "/v1/edges/x/eliminations", js, `{"eliminations":[{"destination":"10.9.0.7","generation":1,"removed":[1],"remaining":[2]}]}`, 404, "hello"},
+		"many eliminations":   {"POST", "/v1/edges/b/eliminations", js, `{"eliminations":[{}` + strings.Repeat(`,{}`, 256) + `]}`, 422, "257 eliminations"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			req, err := http.NewRequestWithContext(t.Context(), r.method, c.URL+r.path, strings.NewReader(r.body))

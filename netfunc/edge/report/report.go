@@ -7,7 +7,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -214,32 +217,44 @@ func (r *Reporter) decisions(ctx context.Context) error {
 		case <-r.found:
 		}
 		r.mu.Lock()
-		waiting := make([]api.Elimination, 0, len(r.eliminations))
-		for _, e := range r.eliminations {
-			waiting = append(waiting, e)
-		}
+		waiting := slices.Collect(maps.Values(r.eliminations))
 		r.mu.Unlock()
-		for _, e := range waiting {
-			_, err := r.Client.Eliminate(ctx, r.Name, e)
-			var problem *api.Problem
-			switch {
-			case err == nil:
-				r.count(func(s *Status) { s.Eliminations++ })
-			case errors.Is(err, api.ErrStale):
-				r.count(func(s *Status) { s.Stale++ })
-			case errors.Is(err, api.ErrUnknownEdge) || !errors.As(err, &problem) || problem.Temporary() || problem.Status == 401:
-				return err
-			default:
-				// Refused for good: the flow is gone, or its operator decided otherwise.
-				r.Log.Warn("elimination refused", "destination", e.Destination, "removed", e.Removed, "err", err)
+		for some := range slices.Chunk(waiting, api.MaxEliminations) {
+			outcomes, refused := r.Client.Eliminate(ctx, r.Name, some...)
+			for i, e := range some {
+				err := refused // all together
+				if err == nil {
+					err = outcomes[i].Err()
+				}
+				if err := r.eliminated(e, err); err != nil {
+					return err
+				}
 			}
-			r.mu.Lock()
-			if now := r.eliminations[e.Destination]; now.Generation == e.Generation && now.Removed == e.Removed {
-				delete(r.eliminations, e.Destination)
-			}
-			r.mu.Unlock()
 		}
 	}
+}
+
+// eliminated counts what became of an elimination. It returns an error where it is to be told
+// again later.
+func (r *Reporter) eliminated(e api.Elimination, err error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var problem *api.Problem
+	switch {
+	case err == nil:
+		r.status.Eliminations++
+	case errors.Is(err, api.ErrStale):
+		r.status.Stale++
+	case errors.Is(err, api.ErrUnknownEdge) || !errors.As(err, &problem) || problem.Temporary() || problem.Status == http.StatusUnauthorized:
+		return err
+	default:
+		// Refused for good: the flow is gone, or its operator decided otherwise.
+		r.Log.Warn("elimination refused", "destination", e.Destination, "removed", e.Removed, "err", err)
+	}
+	if now := r.eliminations[e.Destination]; now.Generation == e.Generation && now.Removed == e.Removed {
+		delete(r.eliminations, e.Destination)
+	}
+	return nil
 }
 
 // flows applies what the controller wants.

@@ -34,8 +34,10 @@ type controller struct {
 	last         api.Report
 	uplink       []api.Observation
 	eliminations []api.Elimination
+	calls        int // about eliminations
 	left         bool
-	refuse       map[string]*api.Problem // by the last element of the path
+	refuse       map[string]*api.Problem     // by the last element of the path
+	refuseOne    map[netip.Addr]*api.Problem // eliminations of destinations
 	updates      chan api.Update
 }
 
@@ -66,8 +68,16 @@ func (c *controller) start() {
 		c.told(w, r, "uplink", &api.Uplink{}, func(v any) { c.uplink = append(c.uplink, v.(*api.Uplink).Observations...) })
 	})
 	mux.HandleFunc("POST /v1/edges/london/eliminations", func(w http.ResponseWriter, r *http.Request) {
-		if c.told(w, r, "eliminations", &api.Elimination{}, func(v any) { c.eliminations = append(c.eliminations, *v.(*api.Elimination)) }) {
-			_ = json.NewEncoder(w).Encode(api.Flow{})
+		var told api.Eliminations
+		if c.told(w, r, "eliminations", &told, func(any) {
+			c.eliminations = append(c.eliminations, told.Eliminations...)
+			c.calls++
+		}) {
+			out := make([]api.Outcome, len(told.Eliminations))
+			for i, e := range told.Eliminations {
+				out[i] = api.Outcome{Destination: e.Destination, Problem: c.refuseOne[e.Destination]}
+			}
+			_ = json.NewEncoder(w).Encode(api.OutcomeList{Outcomes: out})
 		}
 	})
 	mux.HandleFunc("DELETE /v1/edges/london", func(w http.ResponseWriter, r *http.Request) {
@@ -137,6 +147,11 @@ func (c *controller) until(what string, ok func() bool) {
 
 // start runs a reporter; updates are what it was told.
 func start(t *testing.T, c *controller) (r *Reporter, updates chan api.Update) {
+	return startWith(t, c, func(*Reporter) {})
+}
+
+// startWith does something with the reporter before it runs.
+func startWith(t *testing.T, c *controller, do func(*Reporter)) (r *Reporter, updates chan api.Update) {
 	client, err := api.NewClient(api.Options{URL: "http://" + c.address})
 	if err != nil {
 		t.Fatal(err)
@@ -148,6 +163,7 @@ func start(t *testing.T, c *controller) (r *Reporter, updates chan api.Update) {
 		Report: func() api.Report { return api.Report{Nonce: 7} },
 		Update: func(u api.Update) { updates <- u },
 	}
+	do(r)
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { r.Run(ctx) })
@@ -278,6 +294,29 @@ func TestRefused(t *testing.T) {
 			c.until("status", func() bool { return p.status(r.Status()) })
 			c.until("reports go on", func() bool { return c.reports > 3 && c.hellos == 1 })
 		})
+	}
+}
+
+// TestTogether: outcomes that wait go in one call, and one that is refused does not hold up
+// the others.
+func TestTogether(t *testing.T) {
+	c := newController(t)
+	gone := netip.MustParseAddr("10.9.1.7")
+	c.refuseOne = map[netip.Addr]*api.Problem{gone: {Type: api.TypeUnknownFlow, Title: "unknown flow", Status: 404}}
+	r, _ := startWith(t, c, func(r *Reporter) {
+		for i := range 300 {
+			r.Eliminate(api.Elimination{Destination: netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}), Generation: 1, Removed: pathset.Of(2)})
+		}
+	})
+	c.until("all were told", func() bool { return len(c.eliminations) == 300 })
+	c.until("status", func() bool { s := r.Status(); return s.Eliminations == 299 && s.Connected })
+	if c.calls != 2 {
+		t.Errorf("%d calls", c.calls)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.eliminations); n != 0 {
+		t.Errorf("%d wait still", n)
 	}
 }
 

@@ -1,36 +1,12 @@
 #!/usr/bin/env bash
-# Compiles the eBPF C and writes the Go that embeds it. Needs clang, llvm-strip and
-# libbpf-dev; the committed objects are those of Debian 12's clang 14.
-#
-#   generate.sh          regenerate
-#   generate.sh --check  fail if regenerating would change a byte
-set -euo pipefail
-cd "$(dirname "$0")"
+# Compiles the eBPF C and writes the Go that embeds it, with --check fails if that would
+# change a byte: see internal/bpf/generate.sh.
+source "$(dirname "$0")/../../../internal/bpf/generate.sh"
 
-generate() { # into directory $1
-	local multiarch
-	multiarch=$(gcc -print-multiarch 2>/dev/null || uname -m)-
-	export BPF2GO_CC=${BPF2GO_CC:-clang} BPF2GO_STRIP=${BPF2GO_STRIP:-llvm-strip}
-	local cflags="-O2 -g -Wall -Wextra -Werror -Wno-unused-parameter -mcpu=v3 -I/usr/include/${multiarch%-} -I../../../internal/bpf"
-	bpf2go() { # output suffix, name, types
-		local suffix=$1 name=$2 types=() t
-		shift 2
-		for t in "$@"; do types+=(-type "$t"); done
-		GOPACKAGE=bpf go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel -tags linux -cflags "$cflags" -output-suffix "$suffix" \
-			-go-package bpf -output-dir "$dir" "${types[@]}" "$name" "$name.bpf.c" >/dev/null
-	}
-	local dir=$1
-	bpf2go "" fastpath address packet_key subscription sent_record count
-	bpf2go _test aead aead
+warnings=-Wno-unused-parameter
+programs() { # into a directory
+	bpf2go "$1" fastpath "address packet_key subscription sent_record count" -target bpfel -tags linux
+	bpf2go "$1" aead "" -target bpfel -tags linux -output-suffix _test
 }
 
-if [ "${1:-}" = --check ]; then
-	dir=$(mktemp -d)
-	trap 'rm -rf "$dir"' EXIT
-	generate "$dir"
-	for file in "$dir"/*; do
-		cmp "$file" "$(basename "$file")" || { echo "$(basename "$file") is not what the C makes with $(${BPF2GO_CC} --version | head -1): run relay/fastpath/bpf/generate.sh" >&2; exit 1; }
-	done
-	exit
-fi
-generate .
+main "$@"

@@ -19,12 +19,47 @@ import (
 type Options struct {
 	Data  string // folder of recordings of real cameras; "" = the synthetic performer
 	Quick bool   // 20 s a run instead of 60
-	// Parts names levels and modes; of either kind none stands for all.
+	// App is what carries frames: Push, the default, or LiveScan.
+	App App
+	// Parts names levels and modes, and of LiveScan congestion controls; of each kind none
+	// stands for all.
 	Parts []string
 	Log   io.Writer // progress, a line each; nil = none
 	// Keep is a folder for the programs' logs and lists of frames; "" = they are removed.
 	Keep string
 }
+
+// App is what carries frames from the source to the viewer.
+type App string
+
+// The applications.
+const (
+	Push     App = "push"     // our session: relay and player, over QUIC with BBR
+	LiveScan App = "livescan" // LiveScan3D's viewer protocol: each frame is asked for, over TCP
+	Uplink   App = "uplink"   // our session, with the relay beside the viewer: its publisher is far away
+)
+
+var apps = []App{Push, LiveScan, Uplink}
+
+// Suffix is what the names of the application's results end with.
+func (a App) Suffix() string {
+	if a == "" || a == Push {
+		return ""
+	}
+	return "-" + string(a)
+}
+
+// Congestion is a congestion control of the kernel's TCP.
+type Congestion string
+
+// The congestion controls that LiveScan is measured with. The paper's section IV-A says BBR.
+const (
+	Cubic Congestion = "cubic" // Linux's default
+	BBR   Congestion = "bbr"
+)
+
+// Congestions lists them all.
+var Congestions = []Congestion{Cubic, BBR}
 
 // Mode is how packets take the paths.
 type Mode string
@@ -40,8 +75,12 @@ const (
 // Modes lists them all.
 var Modes = []Mode{Reference, Single, Redirect, Duplicate}
 
-// policy is how the controller chooses paths; "" = there is no pair.
-func (m Mode) policy() api.Mode {
+// policy is how the controller chooses paths; "" = there is no pair. Nothing that a publisher
+// is sent tells that it is in trouble, so of Uplink an operator chooses them.
+func (m Mode) policy(a App) api.Mode {
+	if a == Uplink && m == Duplicate {
+		return api.Off
+	}
 	return map[Mode]api.Mode{Redirect: api.Redirect, Duplicate: api.Auto}[m]
 }
 
@@ -56,12 +95,15 @@ type level struct {
 	// for every frame shown: 33 ms are in order, and 40 ms more where packets had to be sent
 	// again over path 1, in the largest frames more than once.
 	trigger time.Duration
+	// points is how many points a frame of LiveScan has, of which each takes 9 bytes: as
+	// many as make the bit rate that the level has in our session.
+	points int
 }
 
 var levels = []level{
-	{"nfov", "NFOV: every reading of the depth camera", "depth", "720P", true, 100 * time.Millisecond},
-	{"hd", "HD: depth mapped to 1280×720 pixels of colour", "color", "720P", false, 90 * time.Millisecond},
-	{"fhd", "FHD: depth mapped to 1920×1080 pixels of colour", "color", "1080P", false, 110 * time.Millisecond},
+	{"nfov", "NFOV: every reading of the depth camera", "depth", "720P", true, 100 * time.Millisecond, 33_000},
+	{"hd", "HD: depth mapped to 1280×720 pixels of colour", "color", "720P", false, 90 * time.Millisecond, 53_000},
+	{"fhd", "FHD: depth mapped to 1920×1080 pixels of colour", "color", "1080P", false, 110 * time.Millisecond, 100_000},
 }
 
 // schedule says when things happen in a run, from the moment its times count.
@@ -86,22 +128,57 @@ const (
 	spare = 4
 )
 
-// Parts are the names of levels and modes.
-func Parts() (names []string) {
+// Parts are the names of levels and modes, which all applications have.
+func Parts() []string { return Push.parts() }
+
+// modes are those an application is measured in.
+func (a App) modes() []Mode {
+	if a == Uplink {
+		return []Mode{Reference, Single, Duplicate}
+	}
+	return Modes
+}
+
+// parts are an application's.
+func (a App) parts() (names []string) {
 	for _, l := range levels {
 		names = append(names, l.name)
 	}
-	for _, m := range Modes {
+	for _, m := range a.modes() {
 		names = append(names, string(m))
+	}
+	if a == LiveScan {
+		for _, c := range Congestions {
+			names = append(names, string(c))
+		}
 	}
 	return names
 }
 
+// congestions returns the congestion controls of Options.Parts; Push has its own.
+func (o Options) congestions() (list []Congestion) {
+	if o.App != LiveScan {
+		return []Congestion{""}
+	}
+	for _, c := range Congestions {
+		if slices.Contains(o.Parts, string(c)) {
+			list = append(list, c)
+		}
+	}
+	if list == nil {
+		list = Congestions
+	}
+	return list
+}
+
 // choose returns the levels and modes of Options.Parts.
 func (o Options) choose() (ls []level, ms []Mode, err error) {
+	if o.App != "" && !slices.Contains(apps, o.App) {
+		return nil, nil, fmt.Errorf("app %q is none of %s, %s, %s", o.App, Push, LiveScan, Uplink)
+	}
 	for _, p := range o.Parts {
-		if !slices.Contains(Parts(), p) {
-			return nil, nil, fmt.Errorf("part %q is none of %s", p, strings.Join(Parts(), ", "))
+		if names := o.App.parts(); !slices.Contains(names, p) {
+			return nil, nil, fmt.Errorf("part %q is none of %s", p, strings.Join(names, ", "))
 		}
 	}
 	for _, l := range levels {
@@ -109,7 +186,8 @@ func (o Options) choose() (ls []level, ms []Mode, err error) {
 			ls = append(ls, l)
 		}
 	}
-	for _, m := range Modes {
+	modes := o.App.modes()
+	for _, m := range modes {
 		if slices.Contains(o.Parts, string(m)) {
 			ms = append(ms, m)
 		}
@@ -118,7 +196,7 @@ func (o Options) choose() (ls []level, ms []Mode, err error) {
 		ls = levels
 	}
 	if ms == nil {
-		ms = Modes
+		ms = modes
 	}
 	return ls, ms, nil
 }

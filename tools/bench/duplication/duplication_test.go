@@ -139,6 +139,7 @@ func made(t *testing.T) *Result {
 		for _, m := range Modes {
 			x := newMeasurement(l.name, m, s, frames, counted())
 			x.Attempts = 1
+			x.Processors = map[string]float64{"relay": 0.25, "network": 0.5}
 			if m == Duplicate {
 				x.Decisions = []Decision{{2.5, "start", []int{1, 2, 3, 4, 5}, "late"}, {5, "trim", []int{1, 2}, "no rewards"}, {9, "single", []int{1}, "enough"}}
 				x.Rewards = []Rewards{{3, 100, map[int]int{1: 90, 2: 80}}, {4, 100, map[int]int{1: 100}}}
@@ -177,7 +178,7 @@ func TestResult(t *testing.T) {
 		}
 	}
 	text := r.Markdown()
-	for _, want := range []string{"| FPS with duplication | almost full at all levels | NFOV 27.0, HD 27.0, FHD 27.0 |", "NFOV 1+2", "| 5.00 | trim | 1+2 | no rewards |"} {
+	for _, want := range []string{"| FPS with duplication | almost full at all levels | NFOV 27.0, HD 27.0, FHD 27.0 |", "NFOV 1+2", "| run | network | relay |", "| HD redirect | 0.50 | 0.25 |", "| 5.00 | trim | 1+2 | no rewards |"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
@@ -216,7 +217,103 @@ func TestWith(t *testing.T) {
 	if !strings.Contains(all.Markdown(), "Runs began, UTC: FHD single 2026-01-02 03:04.") || len(all.run("nfov", Duplicate).Decisions) != 3 {
 		t.Error("what was measured before is lost, or what was measured now")
 	}
+	if _, err := newResult(Options{App: LiveScan}, schedule{length: 10 * time.Second}).With(earlier); err == nil || !strings.Contains(err.Error(), "is of push, not of livescan") {
+		t.Errorf("error %v", err)
+	}
 	if _, err := newResult(Options{}, full).With(earlier); err == nil || !strings.Contains(err.Error(), "runs of 10 s") {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestChooseApp(t *testing.T) {
+	for _, c := range []struct {
+		app   App
+		parts string
+		want  string
+		err   string
+	}{
+		{Push, "", "[]", ""},
+		{LiveScan, "", "[cubic bbr]", ""},
+		{LiveScan, "nfov bbr", "[bbr]", ""},
+		{Push, "bbr", "", `part "bbr" is none of nfov, hd, fhd, reference, single, redirect, duplicate`},
+		{Uplink, "nfov single", "[]", ""},
+		{Uplink, "redirect", "", `part "redirect" is none of nfov, hd, fhd, reference, single, duplicate`},
+		{"web", "", "", `app "web" is none of push, livescan, uplink`},
+	} {
+		o := Options{App: c.app, Parts: strings.Fields(c.parts)}
+		_, _, err := o.choose()
+		if c.err != "" {
+			if err == nil || err.Error() != c.err {
+				t.Errorf("%s %q: error %v", c.app, c.parts, err)
+			}
+			continue
+		}
+		if got := fmt.Sprint(o.congestions()); err != nil || got != c.want {
+			t.Errorf("%s %q: %s, %v", c.app, c.parts, got, err)
+		}
+	}
+}
+
+// madeLiveScan is a result of LiveScan whose runs were not made.
+func madeLiveScan(t *testing.T, parts ...string) *Result {
+	t.Helper()
+	o := Options{App: LiveScan, Parts: parts}
+	r := newResult(o, schedule{10 * time.Second, 2 * time.Second, 8 * time.Second})
+	for _, c := range o.congestions() {
+		for i, x := range made(t).Runs {
+			x.FPS = map[Congestion]float64{Cubic: 10, BBR: 20}[c]
+			r.of(c).add(levels[i/len(Modes)], x)
+		}
+	}
+	return r
+}
+
+func TestLiveScanResult(t *testing.T) {
+	r := madeLiveScan(t)
+	out, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		App        string                           `json:"app"`
+		Congestion string                           `json:"congestion"`
+		NFOV       struct{ FPS map[string]float64 } `json:"nfov"`
+		BBR        struct {
+			FHD struct{ FPS map[string]float64 }
+		} `json:"bbr"`
+	}
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.App != "livescan" || got.Congestion != "cubic" || got.NFOV.FPS["single"] != 10 || got.BBR.FHD.FPS["duplicate"] != 20 {
+		t.Errorf("%+v", got)
+	}
+	text := r.Markdown()
+	for _, want := range []string{"## The kernel's TCP with CUBIC", "## The kernel's TCP with BBR", "(duplication-livescan-cubic-nfov.png)", "(duplication-livescan-bbr-gain.png)"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	dir := t.TempDir()
+	if err := r.SavePlots(dir); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := filepath.Glob(dir + "/duplication-livescan-*.png"); err != nil || len(list) != 10 {
+		t.Errorf("plots %v", list)
+	}
+}
+
+func TestLiveScanWith(t *testing.T) {
+	earlier, err := json.Marshal(madeLiveScan(t, "cubic"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := madeLiveScan(t, "bbr").With(earlier)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, ok := x.(*Result)
+	if !ok || all.Congestion != Cubic || all.BBR == nil || all.FHD.FPS[Single] != 10 || all.BBR.FHD.FPS[Single] != 20 {
+		t.Errorf("%+v", all)
 	}
 }

@@ -139,14 +139,14 @@ func newFaults(t *testing.T, mode api.Mode) *faults {
 		}
 	})
 	// A busy machine delays receipts too: the silence after a path has died is to count.
-	if err := f.startPair(ctx, mode, 400*time.Millisecond); err != nil {
+	if err := f.startPair(ctx, mode, watched{400 * time.Millisecond, 1, 200, 300}); err != nil {
 		t.Fatal(err)
 	}
 	// Whatever becomes of one path, acknowledgements get through.
 	if err := f.pair.back(ctx, pathset.Of(1, 2)); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.startMedia(ctx, cloudMedia(t)); err != nil {
+	if err := f.startMedia(ctx, cloudMedia(t), ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := lab.Begin(); err != nil {

@@ -11,15 +11,19 @@ import (
 	"path/filepath"
 	"time"
 
+	"holocast/internal/camera"
+	"holocast/internal/catalog"
 	"holocast/internal/moqt"
 	"holocast/internal/netlab"
 	"holocast/internal/netlab/topology"
+	"holocast/internal/pointcloud"
 	"holocast/internal/recording"
 )
 
 // media is where a level's frames come from.
 type media struct {
 	level level
+	app   App
 	data  string // recordings of real cameras; "" = the synthetic performer
 	file  string // frames that were encoded before; "" = the level is live
 }
@@ -45,10 +49,14 @@ func (m *media) start(p *programs, node *netlab.Node, dir, url, hash string) (*p
 }
 
 // openMedia encodes a level's frames where they are not encoded live.
-func openMedia(ctx context.Context, p *programs, l level, data, dir string) (*media, error) {
-	m := &media{level: l, data: data}
-	if l.live {
+func openMedia(ctx context.Context, p *programs, l level, o Options, dir string) (*media, error) {
+	m := &media{level: l, app: o.App, data: o.Data}
+	if l.live && o.App != LiveScan {
 		return m, nil
+	}
+	points := 0
+	if o.App == LiveScan {
+		points = l.points
 	}
 	dir = filepath.Join(dir, l.name+"-encode")
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
@@ -59,7 +67,7 @@ func openMedia(ctx context.Context, p *programs, l level, data, dir string) (*me
 		return nil, fmt.Errorf("%s: encode: %w", l.name, err)
 	}
 	m.file = filepath.Join(dir, "second.mcap")
-	if err := retime(raw, m.file); err != nil {
+	if err := retime(raw, m.file, points); err != nil {
 		return nil, fmt.Errorf("%s: encode: %w", l.name, err)
 	}
 	return m, os.Remove(raw)
@@ -107,15 +115,15 @@ func (m *media) record(ctx context.Context, p *programs, dir, path string) (err 
 }
 
 // retime writes a second of a recording's frames, exactly 1/fps apart, so that a replay in
-// a loop is as regular as a camera.
-func retime(from, to string) (err error) {
+// a loop is as regular as a camera; with no more than points points each, unless that is 0.
+func retime(from, to string, points int) (err error) {
 	r, err := recording.Open(from)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = r.Close() }() // only read
 	var frames, others []recording.Object
-	points := func(t moqt.TrackName) bool {
+	isFrame := func(t moqt.TrackName) bool {
 		ok, _ := filepath.Match("points/*/*", t.Name)
 		return ok
 	}
@@ -129,7 +137,7 @@ func retime(from, to string) (err error) {
 		}
 		switch {
 		case o.EndOnly: // the end of a frame's subgroup; each has one object
-		case points(o.Track):
+		case isFrame(o.Track):
 			frames = append(frames, o)
 		default:
 			others = append(others, o)
@@ -140,6 +148,11 @@ func retime(from, to string) (err error) {
 	}
 	if len(frames) > 1 {
 		frames = frames[:len(frames)&^1] // the data's two frames in turn
+	}
+	if points > 0 {
+		if err := thin(frames, others, points); err != nil {
+			return err
+		}
 	}
 	w, err := recording.Create(to, nil)
 	if err != nil {
@@ -163,6 +176,72 @@ func retime(from, to string) (err error) {
 		o.Arrival = start.Add(time.Duration(i) * time.Second / fps)
 		o.Group, o.End = frames[0].Group+uint64(i), recording.EndFIN
 		if err := w.Write(o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// thin leaves points of each frame's points, evenly chosen, in layout B: whoever decodes it
+// does not look for them in the whole grid. The catalog among others says so.
+func thin(frames, others []recording.Object, points int) error {
+	var rays camera.RayTable
+	for i, o := range others {
+		if o.Track.Name != catalog.TrackName {
+			continue
+		}
+		c, err := catalog.Parse(o.Payload)
+		if err != nil {
+			return err
+		}
+		for k := range c.Tracks {
+			t := &c.Tracks[k]
+			if t.Points == nil {
+				continue
+			}
+			init, err := c.Init(*t)
+			if err != nil {
+				return err
+			}
+			rays = init.Grid.RayTable()
+			t.Points.Layout, t.Points.MaxPoints = pointcloud.LayoutPoints.String(), points
+		}
+		if others[i].Payload, err = c.Marshal(); err != nil {
+			return err
+		}
+	}
+	decoder, err := pointcloud.NewDecoder()
+	if err != nil {
+		return err
+	}
+	defer decoder.Close()
+	encoder, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})
+	if err != nil {
+		return err
+	}
+	defer encoder.Close()
+	for i := range frames {
+		var f, thinned pointcloud.Frame
+		h, err := decoder.Decode(&f, frames[i].Payload)
+		if err != nil {
+			return err
+		}
+		if len(rays.X) != len(f.Grid.Depth) {
+			return fmt.Errorf("a frame of %d pixels, the catalog says %d", len(f.Grid.Depth), len(rays.X))
+		}
+		rest := 0
+		for k, d := range f.Grid.Depth {
+			if d == 0 {
+				continue
+			}
+			if rest += points; rest < int(h.Points) {
+				f.Grid.Depth[k] = 0
+			} else {
+				rest -= int(h.Points)
+			}
+		}
+		thinned.SetGrid(pointcloud.LayoutPoints, &f.Grid, &rays)
+		if frames[i].Payload, err = encoder.Encode(nil, h, &thinned, 0); err != nil {
 			return err
 		}
 	}

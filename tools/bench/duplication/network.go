@@ -9,6 +9,7 @@ import (
 	"holocast/internal/netlab"
 	"holocast/internal/netlab/topology"
 	"holocast/internal/netlab/wire"
+	"holocast/netfunc/pathset"
 )
 
 // Nodes of the network: Table I's, and the controller's own on a network of its own.
@@ -19,6 +20,9 @@ const (
 	far        = "eb" // the edge beside the viewer
 	management = "c"  // the controller
 )
+
+// uplinkPaths are those of Uplink's duplication, 1 and 2: the two that carry every level.
+const uplinkPaths pathset.Set = 0b11
 
 func pathName(index int) string { return fmt.Sprintf("path%d", index) }
 

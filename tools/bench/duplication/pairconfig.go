@@ -8,7 +8,7 @@ auth: {token: %s}
 signal: {key: %s}
 state: %s
 mode: %s
-trigger: {interval: %v, count: 1}
+trigger: {interval: %v, count: %d}
 rearm: 5s
 `
 
@@ -27,9 +27,8 @@ sender: {attach: [{interface: %s, direction: ingress}], towards: [%s/32]}
 receiver: {behind: [%s/32]}
 ` + eliminate + "\n"
 
-	// monitor is for the interface that receipts come in by. They have 259 to 284 bytes,
-	// and nothing else from a viewer has more than 100.
-	monitor = "uplink: {interfaces: [%s], min: 200, max: 300}\n"
+	// monitor is for the interface that the watched packets come in by.
+	monitor = "uplink: {interfaces: [%s], min: %d, max: %d}\n"
 
 	// The window is a time: see package elimination.
 	eliminate = "elimination: {window: 100, threshold: 5ms, span: 2s, completeSpan: 10s, guard: 100ms}"

@@ -18,23 +18,33 @@ import (
 func (r *Result) SavePlots(dir string) error {
 	for _, l := range levels {
 		if r.draws(l.name) {
-			if err := chart.Save(plotFile(dir, l.name), r.overTime(l.name)); err != nil {
+			if err := chart.Save(r.plotFile(dir, l.name), r.overTime(l.name)); err != nil {
 				return err
 			}
 		}
 	}
 	if r.draws("paths") {
-		if err := chart.Save(plotFile(dir, "paths"), r.overPaths()); err != nil {
+		if err := chart.Save(r.plotFile(dir, "paths"), r.overPaths()); err != nil {
 			return err
 		}
 	}
 	if r.draws("gain") {
-		return r.bars(plotFile(dir, "gain"))
+		if err := r.bars(r.plotFile(dir, "gain")); err != nil {
+			return err
+		}
+	}
+	if r.BBR != nil {
+		return r.BBR.SavePlots(dir)
 	}
 	return nil
 }
 
-func plotFile(dir, name string) string { return filepath.Join(dir, "duplication-"+name+".png") }
+func (r *Result) plotFile(dir, name string) string { return filepath.Join(dir, r.plotName(name)) }
+
+// plotName is the name of a plot's file.
+func (r *Result) plotName(name string) string {
+	return "duplication" + r.App.Suffix() + r.Congestion.suffix() + "-" + name + ".png"
+}
 
 // overTime is Fig. 5: a level in all modes.
 func (r *Result) overTime(level string) []chart.Panel {

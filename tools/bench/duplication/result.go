@@ -1,6 +1,7 @@
 package duplication
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"runtime"
@@ -10,9 +11,13 @@ import (
 
 // Result is what was measured.
 type Result struct {
-	NFOV *Level `json:"nfov,omitempty"`
-	HD   *Level `json:"hd,omitempty"`
-	FHD  *Level `json:"fhd,omitempty"`
+	// App is what carried the frames; "" = Push, in results that have no other.
+	App App `json:"app"`
+	// Congestion is that of the kernel's TCP, of LiveScan.
+	Congestion Congestion `json:"congestion,omitempty"`
+	NFOV       *Level     `json:"nfov,omitempty"`
+	HD         *Level     `json:"hd,omitempty"`
+	FHD        *Level     `json:"fhd,omitempty"`
 
 	Seconds float64 `json:"seconds"` // of a run
 	From    float64 `json:"from_s"`  // FPS, delays and throughput are of the time from here
@@ -22,6 +27,9 @@ type Result struct {
 	// Processors of the machine.
 	Processors int            `json:"processors"`
 	Runs       []*Measurement `json:"runs"`
+
+	// BBR is the same over TCP with BBR.
+	BBR *Result `json:"bbr,omitempty"`
 }
 
 // Level sums up the runs of one level, by mode.
@@ -94,11 +102,41 @@ func newResult(o Options, s schedule) *Result {
 	if o.Data == "" {
 		r.Source = "synthetic performer"
 	}
+	if r.App = cmp.Or(o.App, Push); r.App == LiveScan {
+		r.Congestion = o.congestions()[0]
+		r.Trigger = livescanTrigger
+		return r
+	}
+	if r.App == Uplink {
+		r.Trigger = "Paths 1 and 2, as an operator asks for: `controller set ADDRESS --mode duplicate --paths 1,2`."
+		return r
+	}
 	for _, l := range levels {
 		r.Trigger += fmt.Sprintf("%s %v, ", strings.ToUpper(l.name), l.trigger)
 	}
 	r.Trigger = fmt.Sprintf("Trigger: one interval between receipts above %s; or none for 450 ms; armed again after 5 s. Elimination: α 5 ms, W the packets of 2 s, or of 4 s for the last path but one, of which a path may miss 1 %%.", strings.TrimSuffix(r.Trigger, ", "))
 	return r
+}
+
+// of is the result over TCP with a congestion control: r itself, or that beside it.
+func (r *Result) of(c Congestion) *Result {
+	if c == r.Congestion {
+		return r
+	}
+	if r.BBR == nil {
+		beside := *r
+		beside.Congestion, beside.Runs, beside.NFOV, beside.HD, beside.FHD, beside.BBR = c, nil, nil, nil, nil, nil
+		r.BBR = &beside
+	}
+	return r.BBR
+}
+
+// suffix is how a congestion control ends names.
+func (c Congestion) suffix() string {
+	if c == "" {
+		return ""
+	}
+	return "-" + string(c)
 }
 
 func newMeasurement(level string, mode Mode, s schedule, frames []frame, counted []traffic) *Measurement {
@@ -174,16 +212,57 @@ func (r *Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	if old.Seconds != r.Seconds || old.Source != r.Source {
 		return nil, fmt.Errorf("the earlier result has runs of %.0f s of %s, not of %.0f s of %s: measure all parts, or write to another folder", old.Seconds, old.Source, r.Seconds, r.Source)
 	}
-	all := *r
-	all.Runs, all.NFOV, all.HD, all.FHD = nil, nil, nil, nil
+	if old.App = cmp.Or(old.App, Push); old.App != r.App {
+		return nil, fmt.Errorf("the earlier result is of %s, not of %s: write to another folder", old.App, r.App)
+	}
+	var all *Result
+	for _, c := range append([]Congestion{""}, Congestions...) {
+		x := r.measured(c).with(old.measured(c))
+		switch {
+		case x == nil:
+		case all == nil:
+			all = x
+		default:
+			all.BBR = x
+		}
+	}
+	return all, nil
+}
+
+// measured is the result over TCP with a congestion control, "" where there is no TCP; nil if
+// there is none.
+func (r *Result) measured(c Congestion) *Result {
+	switch {
+	case r.Congestion == c:
+		return r
+	case r.BBR != nil && r.BBR.Congestion == c:
+		return r.BBR
+	}
+	return nil
+}
+
+// with adds the runs of old that r has not. Either may be nil.
+func (r *Result) with(old *Result) *Result {
+	if r == nil && old == nil {
+		return nil
+	}
+	all := *cmp.Or(r, old)
+	all.Runs, all.NFOV, all.HD, all.FHD, all.BBR = nil, nil, nil, nil, nil
 	for _, l := range levels {
 		for _, m := range Modes {
-			if x := r.run(l.name, m); x != nil {
-				all.add(l, x)
-			} else if x := old.run(l.name, m); x != nil {
-				all.add(l, x)
+			for _, from := range []*Result{r, old} {
+				if from == nil {
+					continue
+				}
+				if x := from.run(l.name, m); x != nil {
+					all.add(l, x)
+					break
+				}
 			}
 		}
 	}
-	return &all, nil
+	return &all
 }
+
+// livescanTrigger says how the pair was set for LiveScan.
+const livescanTrigger = "Trigger: 150 ms between requests, three times running, as in the paper; or none for 450 ms; armed again after 5 s. Elimination: α 5 ms, W the packets of 2 s, or of 4 s for the last path but one, of which a path may miss 1 %."

@@ -47,7 +47,7 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 	}
 	names := []string{"capture-server", "relay", "holocast"}
 	for _, m := range ms {
-		if m.policy() != "" {
+		if m.policy(o.App) != "" {
 			names = append(names, "edge", "controller")
 			break
 		}
@@ -62,34 +62,36 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 
 	r = newResult(o, b.schedule)
 	for _, l := range ls {
-		m, err := openMedia(ctx, b.programs, l, o.Data, b.dir)
+		m, err := openMedia(ctx, b.programs, l, o, b.dir)
 		if err != nil {
 			return nil, err
 		}
-		for _, mode := range ms {
-			run, err := b.measure(ctx, m, mode)
-			if err != nil {
-				return nil, fmt.Errorf("%s, %s: %w", l.name, mode, err)
+		for _, congestion := range o.congestions() {
+			for _, mode := range ms {
+				run, err := b.measure(ctx, m, mode, congestion)
+				if err != nil {
+					return nil, fmt.Errorf("%s, %s %s: %w", l.name, mode, congestion, err)
+				}
+				r.of(congestion).add(l, run)
 			}
-			r.add(l, run)
 		}
 	}
 	return r, nil
 }
 
 // measure makes a run, again where the lab was not exact.
-func (b *bench) measure(ctx context.Context, m *media, mode Mode) (*Measurement, error) {
+func (b *bench) measure(ctx context.Context, m *media, mode Mode, congestion Congestion) (*Measurement, error) {
 	var best *Measurement
 	for i := 1; ; i++ {
-		dir := filepath.Join(b.dir, fmt.Sprintf("%s-%s-%d", m.level.name, mode, i))
+		dir := filepath.Join(b.dir, fmt.Sprintf("%s-%s%s-%d", m.level.name, mode, congestion.suffix(), i))
 		if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 			return nil, err
 		}
-		run, err := b.run(ctx, m, mode, dir)
+		run, err := b.run(ctx, m, mode, congestion, dir)
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(b.log, "%s %s: %v\n", m.level.name, mode, run)
+		fmt.Fprintf(b.log, "%s %s%s: %v\n", m.level.name, mode, congestion.suffix(), run)
 		for _, f := range run.Failures {
 			fmt.Fprintf(b.log, "  not exact: %s\n", f)
 		}
@@ -105,7 +107,7 @@ func (b *bench) measure(ctx context.Context, m *media, mode Mode) (*Measurement,
 }
 
 // run makes one run.
-func (b *bench) run(ctx context.Context, m *media, mode Mode, dir string) (r *Measurement, err error) {
+func (b *bench) run(ctx context.Context, m *media, mode Mode, congestion Congestion, dir string) (r *Measurement, err error) {
 	t, err := network(b.schedule, mode != Reference)
 	if err != nil {
 		return nil, err
@@ -117,13 +119,18 @@ func (b *bench) run(ctx context.Context, m *media, mode Mode, dir string) (r *Me
 	defer func() { err = errors.Join(err, lab.Close()) }()
 	s := &session{programs: b.programs, lab: lab, dir: dir}
 	defer func() { err = errors.Join(err, s.stop()) }()
-	if policy := mode.policy(); policy != "" {
-		if err := s.startPair(ctx, policy, m.level.trigger); err != nil {
+	if policy := mode.policy(m.app); policy != "" {
+		if err := s.startPair(ctx, policy, m.watched()); err != nil {
 			return nil, err
 		}
 	}
-	if err := s.startMedia(ctx, m); err != nil {
+	if err := s.startMedia(ctx, m, congestion); err != nil {
 		return nil, err
+	}
+	if m.app == Uplink && s.pair != nil {
+		if err := s.pair.set(ctx, s.pair.destination, uplinkPaths); err != nil {
+			return nil, err
+		}
 	}
 	calm := settle
 	if s.pair != nil {
@@ -173,12 +180,17 @@ type session struct {
 	lab      *netlab.Lab
 	dir      string
 	group    group
-	player   *process
+	player   *process // nil where the viewer is LiveScan3D's
+	livescan *livescanViewer
+	bridge   *process
 	pair     *pair
 }
 
 // stop ends all processes of the session.
 func (s *session) stop() error {
+	if s.livescan != nil {
+		s.livescan.stop()
+	}
 	s.group.stop()
 	if s.pair == nil {
 		return nil
@@ -201,9 +213,13 @@ const firstFrame = 2 * time.Minute
 
 // startMedia starts relay, publisher and player, and returns when the player shows
 // frames.
-func (s *session) startMedia(ctx context.Context, m *media) error {
+func (s *session) startMedia(ctx context.Context, m *media, congestion Congestion) error {
 	a, v := s.lab.Node(source), s.lab.Node(viewer)
-	url, hash, err := s.programs.startRelay(ctx, &s.group, a, s.dir)
+	at := a
+	if m.app == Uplink {
+		at = v
+	}
+	url, hash, err := s.programs.startRelay(ctx, &s.group, at, s.dir)
 	if err != nil {
 		return err
 	}
@@ -213,6 +229,9 @@ func (s *session) startMedia(ctx context.Context, m *media) error {
 	}
 	publisher.title = "publisher"
 	s.group.add(publisher)
+	if m.app == LiveScan {
+		return s.startLiveScan(ctx, m, congestion, url, hash)
+	}
 	s.player, err = s.programs.start(v, s.dir, "holocast", "play", url, "--certificate-hash", hash, "--wait", "--frames", s.frames())
 	if err != nil {
 		return err
@@ -227,6 +246,9 @@ func (s *session) frames() string { return filepath.Join(s.dir, "frames.csv") }
 
 // endMedia ends the player and returns what it showed.
 func (s *session) endMedia(begun time.Time) ([]frame, error) {
+	if s.livescan != nil {
+		return s.endLiveScan(begun)
+	}
 	if err := s.player.stop(); err != nil {
 		return nil, err
 	}

@@ -11,9 +11,15 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
+// update is a catalog of the session, and whether that is a replay.
+type update struct {
+	*catalog.Catalog
+	replayed bool
+}
+
 // followCatalog sends every catalog of the session to updates until the track or
 // the connection ends. nil means that the publisher ended it.
-func (p *Player) followCatalog(ctx context.Context, s *moqt.Session, updates chan<- *catalog.Catalog) error {
+func (p *Player) followCatalog(ctx context.Context, s *moqt.Session, updates chan<- update) error {
 	name := moqt.TrackName{Namespace: p.cfg.Namespace, Name: catalog.TrackName}
 	wait := p.cfg.Wait
 	select {
@@ -30,6 +36,7 @@ func (p *Player) followCatalog(ctx context.Context, s *moqt.Session, updates cha
 			return err
 		}
 		var reader catalog.Reader
+		replayed, _ := sub.Properties.Int(connect.ReplayProperty)
 		err = p.objects(ctx, sub, catalog.MaxSize, func(o wire.FetchObject, payload []byte) error {
 			current, err := reader.Read(payload, o.Properties, sub.Properties)
 			if err != nil { // another one may follow; until then the last that was understood holds
@@ -37,7 +44,7 @@ func (p *Player) followCatalog(ctx context.Context, s *moqt.Session, updates cha
 				return nil
 			}
 			select {
-			case updates <- current:
+			case updates <- update{current, replayed != 0}:
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()

@@ -34,6 +34,7 @@ type shown struct {
 	arrived  time.Time // its first object's last byte
 	at       time.Time
 	replayed bool
+	own      bool // of a recording that this player plays by itself
 	late     bool
 }
 
@@ -104,9 +105,15 @@ func (p *Player) show(f shown) {
 const replayAge = time.Minute
 
 // measure counts a frame with its delay since its capture or, of a recording's,
-// since its arrival here. p.mu is held.
+// since its arrival here or, where this player plays that by itself, since it was due. p.mu is
+// held.
 func (p *Player) measure(f shown) {
-	delay := p.clock.At(f.at).Sub(time.UnixMicro(int64(f.header.CaptureTime)))
+	captured := time.UnixMicro(int64(f.header.CaptureTime))
+	delay := p.clock.At(f.at).Sub(captured)
+	p.own = f.own
+	if !f.own {
+		p.recorded.captured.Store(captured.UnixMicro())
+	}
 	if p.replayed = f.replayed || delay > replayAge; p.replayed {
 		delay = f.at.Sub(f.arrived)
 		if f.late {
@@ -116,5 +123,8 @@ func (p *Player) measure(f shown) {
 	p.meter.Shown(qoe.Frame{
 		Camera: f.header.Camera, Sequence: f.header.Sequence, Shown: f.at, Delay: delay, Points: f.points,
 	})
+	if f.own {
+		return // the publisher's rate and duplication have no part in it
+	}
 	p.receipts.send(qoe.Receipt{Camera: f.header.Camera, Sequence: f.header.Sequence, Delay: delay}, p.log)
 }

@@ -50,11 +50,13 @@ type feed struct {
 	sources  int             // subscriptions that are received
 	receiver *parts.Receiver // of the newest one
 	parts    parts.Stats     // of those before
+	run      int             // jumps so far
 
 	picture sync.Mutex
 	frame   pointcloud.Frame // the newest
 	header  pointcloud.Header
 	has     bool
+	showed  int // jumps before it
 }
 
 // counters are what a feed did with what arrived.
@@ -76,6 +78,8 @@ type frame struct {
 	lost     int
 	arrived  time.Time
 	replayed bool
+	own      bool // of a recording that this player plays by itself; it arrived when it was due
+	run      int  // jumps before it
 	late     bool // overtaken before anything of it had arrived
 }
 
@@ -344,9 +348,51 @@ func (f *feed) complete() {
 	}
 }
 
+// name is the camera's track in the session, and in its recording.
+func (f *feed) name() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.track.Name
+}
+
+func (f *feed) damaged() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counters.damaged++
+}
+
+// handRecorded hands on a frame of the recording that is due now, as are so many before it that
+// are not shown.
+func (f *feed) handRecorded(fr *frame, skipped int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counters.skipped += uint64(skipped)
+	fr.arrived = time.Now()
+	f.hand(fr)
+}
+
+// jump forgets what was received: what comes next does not follow it.
+func (f *feed) jump() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.run++
+	f.current, f.started = nil, false
+	clear(f.past)
+	for {
+		select {
+		case <-f.queue:
+			f.queued--
+		default:
+			f.idle.Broadcast()
+			return
+		}
+	}
+}
+
 // hand gives a frame to the decoder, and when that is behind makes room. f.mu is
 // held.
 func (f *feed) hand(fr *frame) {
+	fr.run = f.run
 	f.past[fr.group] = struct{}{}
 	for g := range f.past {
 		if g+history < f.newest {
@@ -401,12 +447,12 @@ func (f *feed) decode(dec *pointcloud.Decoder) {
 		h, err := dec.Decode(&frame, fr.objects...)
 		if err == nil {
 			f.picture.Lock()
-			if !f.has || int32(h.Sequence-f.header.Sequence) > 0 || h.CaptureTime > f.header.CaptureTime {
+			if !f.has || fr.run > f.showed || int32(h.Sequence-f.header.Sequence) > 0 || h.CaptureTime > f.header.CaptureTime {
 				f.frame, frame = frame, f.frame
-				f.header, f.has = h, true
+				f.header, f.has, f.showed = h, true, fr.run
 			}
 			f.picture.Unlock()
-			f.p.show(shown{header: h, points: int(h.Points), bytes: size(fr.objects), arrived: fr.arrived, at: time.Now(), replayed: fr.replayed, late: fr.late})
+			f.p.show(shown{header: h, points: int(h.Points), bytes: size(fr.objects), arrived: fr.arrived, at: time.Now(), replayed: fr.replayed, own: fr.own, late: fr.late})
 		} else {
 			f.p.log.Debug("frame", "camera", f.camera, "group", fr.group, "err", err)
 		}

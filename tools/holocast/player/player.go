@@ -48,7 +48,13 @@ type Config struct {
 	// Shown, if set, is called for every frame that was shown, one after the other. It
 	// must not call the player.
 	Shown func(ShownFrame)
-	Log   *slog.Logger // nil = slog.Default
+	// Own has the player play a replay's recording by itself from the start, from From on
+	// and as Script says: the cues one after the other, each when the position gets to it. Else it
+	// does so once it is told to pause or seek.
+	Own    bool
+	From   time.Duration
+	Script []Cue
+	Log    *slog.Logger // nil = slog.Default
 }
 
 // ShownFrame is a frame that was shown.
@@ -71,8 +77,9 @@ type Player struct {
 	began  time.Time
 	joined chan struct{}
 	showed chan struct{}
+	turn   chan struct{} // taken by the connection that plays 360° video or a recording
 
-	onSphere chan struct{} // taken by the connection that plays 360° video
+	recorded *recorded
 
 	mu         sync.Mutex
 	sphere     *sphere.Viewer // nil where the session has none
@@ -83,6 +90,7 @@ type Player struct {
 	minRTT     time.Duration
 	unmeasured []shown // frames that wait for the clock
 	replayed   bool    // the newest frame came from a recording
+	own        bool    // which this player plays by itself
 	receipts   receipts
 }
 
@@ -90,7 +98,8 @@ type Player struct {
 func New(cfg Config) *Player {
 	return &Player{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), began: time.Now(),
-		joined: make(chan struct{}), showed: make(chan struct{}), onSphere: make(chan struct{}, 1), feeds: map[int]*feed{},
+		joined: make(chan struct{}), showed: make(chan struct{}), turn: make(chan struct{}, 1), feeds: map[int]*feed{},
+		recorded: newRecorded(cfg.From, cfg.Script, cfg.Own),
 	}
 }
 
@@ -121,7 +130,7 @@ func (p *Player) Showing() <-chan struct{} { return p.showed }
 
 // Play may run over two connections at a time, while the session moves from one to the other
 // (connect.Target.KeepMoving); it has settled once each camera's frames come over its own. 360°
-// video plays over one: the other is to wait.
+// video and recordings play over one: the other is to wait.
 //
 // Play plays over one connection until ctx or the connection ends, whose error it
 // returns, or the publisher ends the session: then it returns nil. A session that
@@ -138,27 +147,56 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 		defer p.receipts.close(s)
 	}
 
-	updates := make(chan *catalog.Catalog)
+	updates := make(chan update)
 	var ended error
 	wg.Go(func() {
 		ended = p.followCatalog(ctx, s, updates)
 		close(updates)
 	})
+	fail := func(err error) error {
+		stop()
+		for range updates {
+			continue // until its sender is gone
+		}
+		return connect.Final(err)
+	}
 	watching := map[string]context.CancelFunc{}
 	var cameras sync.WaitGroup
 	settling := newSettling(ctx)
-	for c := range updates {
-		wanted, err := p.wanted(c, settling)
+	var current *catalog.Catalog
+	following := false // the recording's catalog
+	for going := true; going; {
+		select {
+		case u, ok := <-updates:
+			if going = ok; !ok {
+				continue
+			}
+			current = u.Catalog
+			p.recorded.isReplay(u.replayed)
+			if u.replayed && !following {
+				following = true
+				wg.Go(func() { p.followRecording(ctx, s) })
+			}
+		case <-p.recorded.turned:
+			if p.recorded.ended() {
+				stop()
+				cameras.Wait()
+				for range updates {
+					continue
+				}
+				return nil
+			}
+		}
+		if current == nil {
+			continue
+		}
+		wanted, err := p.wanted(current, settling)
 		if err != nil && p.isJoined() { // it played before
 			p.log.Warn("catalog ignored", "err", err)
 			continue
 		}
 		if err != nil {
-			stop()
-			for range updates {
-				continue // until its sender is gone
-			}
-			return connect.Final(err)
+			return fail(err)
 		}
 		for name, cancel := range watching {
 			if _, ok := wanted[name]; !ok {
@@ -185,13 +223,80 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 	return ended
 }
 
-// wanted lists what to subscribe to, by full track name, and tells the feeds of
-// their cameras.
+// wanted lists what to receive, by full track name, and tells the feeds of their cameras.
 func (p *Player) wanted(c *catalog.Catalog, settling *settling) (map[string]func(context.Context, *moqt.Session), error) {
 	list := map[string]func(context.Context, *moqt.Session){}
 	if c.IsComplete {
 		return list, nil // whatever it still lists
 	}
+	own, recording, err := p.recorded.wanted()
+	if err != nil || own && recording == nil {
+		return list, err
+	}
+	session := c
+	if own {
+		c = recording
+	}
+	feeds, err := p.configure(c)
+	if err != nil {
+		return nil, err
+	}
+	if t, ok := session.Poses(); ok {
+		name := connect.TrackName(p.cfg.Namespace, t)
+		list[name.String()] = func(ctx context.Context, s *moqt.Session) { p.followPoses(ctx, s, name) }
+	}
+	v, err := p.configureSphere(c)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case own:
+		list[recordingKey] = func(ctx context.Context, s *moqt.Session) {
+			p.alone(ctx, func() { p.playRecording(ctx, s, c, feeds, v) })
+		}
+	default:
+		for _, f := range feeds {
+			name := connect.TrackName(p.cfg.Namespace, f.track)
+			settling.expect(f.camera)
+			list[name.String()] = func(ctx context.Context, s *moqt.Session) {
+				p.watch(ctx, s, name, f, func() { settling.came(f.camera) })
+				settling.came(f.camera)
+			}
+		}
+		if v != nil {
+			list[connect.TrackName(p.cfg.Namespace, *c.Sphere()).String()] = func(ctx context.Context, s *moqt.Session) {
+				p.alone(ctx, func() {
+					if err := v.Play(ctx, s); err != nil && ctx.Err() == nil && s.Err() == nil {
+						p.log.Error("the 360° video cannot be received", "err", err)
+					}
+				})
+			}
+		}
+	}
+	select {
+	case <-p.joined:
+	default:
+		close(p.joined)
+	}
+	return list, nil
+}
+
+// alone calls play once no other connection does what it does.
+func (p *Player) alone(ctx context.Context, play func()) {
+	select {
+	case p.turn <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	defer func() { <-p.turn }()
+	play()
+}
+
+// recordingKey stands for the recording in what is wanted.
+const recordingKey = "recording"
+
+// configure tells the feeds of a catalog's cameras, those that are to be played.
+func (p *Player) configure(c *catalog.Catalog) (feeds []*feed, err error) {
 	cameras := c.Cameras()
 	for _, n := range p.cfg.Cameras {
 		if !slices.Contains(cameras, n) {
@@ -217,33 +322,16 @@ func (p *Player) wanted(c *catalog.Catalog, settling *settling) (map[string]func
 			return nil, err
 		}
 		f.configure(t, init)
-		name := connect.TrackName(p.cfg.Namespace, t)
-		settling.expect(n)
-		list[name.String()] = func(ctx context.Context, s *moqt.Session) {
-			p.watch(ctx, s, name, f, func() { settling.came(n) })
-			settling.came(n)
-		}
+		feeds = append(feeds, f)
 	}
-	if t, ok := c.Poses(); ok {
-		name := connect.TrackName(p.cfg.Namespace, t)
-		list[name.String()] = func(ctx context.Context, s *moqt.Session) { p.followPoses(ctx, s, name) }
-	}
-	if err := p.wantSphere(c, list); err != nil {
-		return nil, err
-	}
-	select {
-	case <-p.joined:
-	default:
-		close(p.joined)
-	}
-	return list, nil
+	return feeds, nil
 }
 
-// wantSphere adds the session's 360° video to what is wanted.
-func (p *Player) wantSphere(c *catalog.Catalog, list map[string]func(context.Context, *moqt.Session)) error {
-	t := c.Sphere()
-	if t == nil || p.cfg.Sphere == nil {
-		return nil
+// configureSphere tells the viewer of a catalog's 360° video; nil where there is none, or it is
+// not to be played.
+func (p *Player) configureSphere(c *catalog.Catalog) (*sphere.Viewer, error) {
+	if c.Sphere() == nil || p.cfg.Sphere == nil {
+		return nil, nil
 	}
 	v := p.Sphere()
 	if v == nil {
@@ -256,7 +344,7 @@ func (p *Player) wantSphere(c *catalog.Catalog, list map[string]func(context.Con
 		}
 		var err error
 		if v, err = sphere.New(cfg); err != nil {
-			return err
+			return nil, err
 		}
 		p.mu.Lock()
 		p.sphere = v
@@ -269,20 +357,8 @@ func (p *Player) wantSphere(c *catalog.Catalog, list map[string]func(context.Con
 			}
 		}()
 	}
-	name := func(t catalog.Track) moqt.TrackName { return connect.TrackName(p.cfg.Namespace, t) }
-	v.Configure(c, name)
-	list[name(*t).String()] = func(ctx context.Context, s *moqt.Session) {
-		select { // one after the other
-		case p.onSphere <- struct{}{}:
-		case <-ctx.Done():
-			return
-		}
-		defer func() { <-p.onSphere }()
-		if err := v.Play(ctx, s); err != nil && ctx.Err() == nil && s.Err() == nil {
-			p.log.Error("the 360° video cannot be received", "err", err)
-		}
-	}
-	return nil
+	v.Configure(c, func(t catalog.Track) moqt.TrackName { return connect.TrackName(p.cfg.Namespace, t) })
+	return v, nil
 }
 
 // Sphere returns the viewer of the session's 360° video, nil where there is none.

@@ -14,7 +14,8 @@ import (
 type Report struct {
 	qoe.Snapshot
 	// DelayFrom is what frame delays are counted from: "capture", or of a replayed
-	// recording, whose capture lies in the past, the frame's "arrival" here.
+	// recording, whose capture lies in the past, the frame's "arrival" here, or when it was
+	// "due" where this player plays the recording by itself.
 	DelayFrom string `json:"delay_from"`
 	// Clock is whose clock delays are on: "relay", or "local" where the relay sends
 	// none.
@@ -35,6 +36,8 @@ type Report struct {
 	Parts *parts.Stats `json:"parts,omitempty"`
 	// Sphere is of the 360° video; nil where the session has none.
 	Sphere *sphere.Report `json:"sphere,omitempty"`
+	// Recording is of the session's recording; nil where the session is live.
+	Recording *Recording `json:"recording,omitempty"`
 }
 
 // Snapshot sums up the run so far.
@@ -44,11 +47,14 @@ func (p *Player) Snapshot(now time.Time) Report { return p.report(p.meter.Snapsh
 func (p *Player) Live(now time.Time) Report { return p.report(p.meter.Live(now), now) }
 
 func (p *Player) report(s qoe.Snapshot, now time.Time) Report {
-	r := Report{Snapshot: s, DelayFrom: "capture", Clock: "relay"}
+	r := Report{Snapshot: s, DelayFrom: "capture", Clock: "relay", Recording: p.recordingReport()}
 	feeds := p.sorted()
 	p.mu.Lock()
 	if p.replayed {
 		r.DelayFrom = "arrival"
+	}
+	if p.own {
+		r.DelayFrom = "due"
 	}
 	if p.hasClock != clockRelay {
 		r.Clock = "local"
@@ -92,6 +98,10 @@ func milliseconds(d time.Duration) float64 { return math.Round(float64(d)/1e4) /
 
 // String is the report on one line.
 func (r Report) String() string {
+	if x := r.Recording; x != nil {
+		r.Recording = nil
+		return x.String() + "  " + r.String()
+	}
 	if r.Sphere != nil {
 		s := r.Sphere.String()
 		if r.Frames == 0 {
@@ -115,4 +125,16 @@ func (r Report) String() string {
 		s += fmt.Sprintf("  density %.2f", r.Density)
 	}
 	return s
+}
+
+// String is the position, as players show it.
+func (r *Recording) String() string {
+	clock := func(seconds float64) string {
+		return fmt.Sprintf("%d:%04.1f", int(seconds)/60, seconds-float64(int(seconds)/60*60))
+	}
+	state := ""
+	if !r.Playing {
+		state = " paused"
+	}
+	return clock(r.PositionS) + " / " + clock(r.LengthS) + state
 }

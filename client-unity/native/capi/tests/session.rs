@@ -11,7 +11,7 @@ use holocast::*;
 /// What a viewer sees of the capture server's performer, beside what `holocast play` says of the same stream.
 #[test]
 fn a_session_of_the_capture_server() {
-    let _alone = alone();
+    let _beside = beside();
     let port = free_port();
     let _relay = relay(port, &[]);
     let url = url(port);
@@ -90,7 +90,7 @@ fn a_session_of_the_capture_server() {
 
 #[test]
 fn one_who_comes_late_and_cameras_of_four_descriptions() {
-    let _alone = alone();
+    let _beside = beside();
     for (args, layout, words) in [
         (&["--descriptions", "4"][..], HC_LAYOUT_A, 2),
         (&["--layout", "b"], HC_LAYOUT_B, 3),
@@ -113,7 +113,7 @@ fn one_who_comes_late_and_cameras_of_four_descriptions() {
 
 #[test]
 fn fewer_descriptions() {
-    let _alone = alone();
+    let _beside = beside();
     let port = free_port();
     let _relay = relay(port, &[]);
     let _publisher = publisher(port, &["--descriptions", "4"]);
@@ -128,7 +128,7 @@ fn fewer_descriptions() {
 
 #[test]
 fn relay_and_publisher_go_and_return() {
-    let _alone = alone();
+    let _beside = beside();
     let port = free_port();
     let mut first = relay(port, &["--grace", "1s", "--drain", "1s"]);
     let publisher_1 = publisher(port, &[]);
@@ -164,7 +164,7 @@ fn relay_and_publisher_go_and_return() {
 
 #[test]
 fn a_relay_that_sends_elsewhere() {
-    let _alone = alone();
+    let _beside = beside();
     let (port, elsewhere) = (free_port(), free_port());
     let _relay = relay(elsewhere, &[]);
     let _publisher = publisher(elsewhere, &[]);
@@ -179,7 +179,7 @@ fn a_relay_that_sends_elsewhere() {
 
 #[test]
 fn a_silent_publisher_is_told() {
-    let _alone = alone();
+    let _beside = beside();
     let port = free_port();
     let _relay = relay(port, &[]);
     let _publisher = publisher(port, &["--frames", "10"]);
@@ -190,7 +190,7 @@ fn a_silent_publisher_is_told() {
 
 #[test]
 fn recordings() {
-    let _alone = alone();
+    let _beside = beside();
     let port = free_port();
     let _relay = relay(port, &[]);
     let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("recording-{port}.mcap"));
@@ -283,7 +283,7 @@ fn a_hostile_publisher() {
 
 #[test]
 fn sessions_are_listed() {
-    let _alone = alone();
+    let _beside = beside();
     let port = free_port();
     let _relay = relay(port, &["--grace", "1s"]);
     let list = Open::url(&format!("moqt://127.0.0.1:{port}")).open().unwrap();
@@ -297,7 +297,7 @@ fn sessions_are_listed() {
 
 #[test]
 fn what_goes_wrong_is_said() {
-    let _alone = alone();
+    let _beside = beside();
     let port = free_port();
     let waits = Open::url(&url(port)).open().unwrap();
     waits.wait(HC_PHASE_UNREACHABLE);

@@ -1,7 +1,6 @@
 /**
  * A session's catalog: the MSF document (draft-ietf-moq-msf) that lists its tracks, as internal/catalog writes
- * it. Fields that are not known are passed over (MSF §5); those that are, are checked. Both sides prove
- * themselves by internal/catalog/testdata/vectors.json.
+ * it. Unknown fields are ignored (MSF §5), known ones checked. internal/catalog/testdata/vectors.json tests both.
  */
 import { array, CatalogError, flag, integer, number, object, parse, parseObject, text, type Json } from "./json.ts";
 
@@ -98,7 +97,7 @@ export function parseCatalog(payload: Uint8Array): Catalog {
   return readCatalog(parseObject(payload, MAX_CATALOG));
 }
 
-/** The document that a delta update (MSF §5.1.6, §5.3) makes of another, which stays as it was. */
+/** Applies a delta update (MSF §5.1.6, §5.3) to a document, which stays as it was, and returns the result. */
 function applyDelta(doc: Json, delta: Json): Json {
   const operations = array(delta["deltaUpdate"] ?? [], "$.deltaUpdate", MAX_OPERATIONS);
   if (operations.length === 0) throw new CatalogError("$.deltaUpdate", "missing or empty");
@@ -119,7 +118,7 @@ function applyDelta(doc: Json, delta: Json): Json {
   return { ...doc, ...ended, generatedAt: delta["generatedAt"], tracks };
 }
 
-/** MSF's text wants an update's target in parentName, its example puts it in name: either is taken. */
+/** MSF's text wants an update's target in parentName, its example puts it in name: either is accepted. */
 function applyTo(tracks: unknown[], op: unknown, track: Json, path: string): unknown[] {
   const { parentName, parentNamespace, ...rest } = track;
   if (op === "add") return [...tracks, track];

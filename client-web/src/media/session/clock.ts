@@ -77,7 +77,7 @@ export class ClockEstimator {
     return this.#best !== undefined;
   }
 
-  /** The relay's clock less the local one. 0 before the first stamp. */
+  /** The relay's clock minus the local one. 0 before the first stamp. */
   get offset(): number {
     return this.#best ? this.#best.offset + this.minRtt / 2 : 0;
   }

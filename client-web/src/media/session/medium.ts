@@ -13,7 +13,7 @@ export interface Host {
   readonly loops: boolean;
   /** Smoothed round-trip time, ms. */
   readonly rtt: number;
-  /** The relay's clock less the local one, ms; 0 as long as that is unknown. */
+  /** The relay's clock minus the local one, ms; 0 as long as that is unknown. */
   readonly offset: number;
   /** Full name of a track of the session. */
   track(name: string): TrackName;

@@ -56,7 +56,7 @@ export interface Traffic {
 
 export interface ClockState {
   readonly type: "clock";
-  /** Relay's clock less the local one, ms. */
+  /** The relay's clock minus the local one, ms. */
   readonly offset: number;
   /** Bound of the offset's error, ms. */
   readonly error: number;

@@ -3,7 +3,7 @@
 const MEAN_OF = 3;
 const RATIOS = 40;
 const MOST_RATIO = 10;
-/** The middles of the deciles of second by second ratios in 5G networks, until there are own ones. */
+/** The middles of the deciles of second by second ratios in 5G networks, until there are measured ones. */
 const prior = [0.2, 0.54, 0.84, 0.93, 0.99, 1.04, 1.11, 1.2, 1.51, 4.07] as const;
 
 export class Capacity {
@@ -64,7 +64,7 @@ export class Capacity {
   }
 }
 
-/** A train shorter than this, bytes and ms, says little. */
+/** A train shorter than this, bytes and ms, is too short to measure. */
 const LEAST_TRAIN = 3000;
 const LEAST_TRAIN_TIME = 5;
 
@@ -80,7 +80,7 @@ export class Train {
   #from = 0;
   #to = 0;
 
-  /** An object of any track arrived at a time, ms; begins: it begins a tile's GoP. */
+  /** Notes an object of any track that arrived at a time, ms; begins: it is the first of a tile's GoP. */
   add(at: number, bytes: number, group: bigint, begins: boolean): void {
     this.#bytes += bytes;
     if (!begins || group < this.#group) return;

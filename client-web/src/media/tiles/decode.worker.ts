@@ -3,12 +3,12 @@ import { localTime } from "../session/clock.ts";
 import { mediaTime, SOUND, WHOLE, type Due, type FromVideo, type PageToVideo, type ToVideo } from "./messages.ts";
 import type { Sphere, SoundTrack } from "./track.ts";
 
-/** How long before it is due a picture is decoded, ms, and how often that is looked after. */
+/** How long before it is due a picture is decoded, ms, and how often that is checked. */
 const AHEAD = 200;
 const TICK = 15;
-/** Chunks that a decoder has at most. */
+/** Most chunks queued in a decoder. */
 const MOST_QUEUED = 8;
-/** Chunks of a tile kept at most: some GoPs. */
+/** Most chunks kept of a tile: some GoPs. */
 const MOST_WAITING = 600;
 
 type Chunk = Extract<ToVideo, { type: "chunk" }>;
@@ -58,7 +58,7 @@ class Tile {
     }
   }
 
-  /** Leaves out what has been overtaken by the beginning of a later group, or of a better quality. */
+  /** Drops what has been overtaken by the beginning of a later group, or of a better quality. */
   #skip(now: number): void {
     let from = 0;
     this.#waiting.forEach((c, i) => {
@@ -140,7 +140,7 @@ class Sound {
 
 let sound: Sound | undefined;
 
-/** Forgets what waits, and what is being decoded. */
+/** Discards what waits and what is being decoded. */
 function drop(): void {
   for (const t of tiles.values()) t.close();
   tiles.clear();

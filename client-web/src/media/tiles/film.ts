@@ -28,14 +28,14 @@ export interface Choice {
 export interface FilmPorts {
   /** Chooses the tiles of a GoP that begins at a timestamp, ms: the most important first. */
   choose(start: number, rates: Rates | undefined): readonly Choice[];
-  /** Chooses those that are in view now and not there. */
+  /** Chooses missing tiles that are in view now. */
   turn(start: number, rates: Rates | undefined, there: ReadonlySet<number>): readonly Choice[];
   take(tile: number, quality: number, object: ReceivedObject): void;
-  /** Nothing of what was taken before is to be shown. */
+  /** Discards everything taken before. */
   drop(): void;
-  /** A timestamp, ms, is due; moving: time goes on from there. */
+  /** Sets the timestamp that is due, ms; moving: playback continues from it. */
   due(timestamp: number, moving: boolean): void;
-  /** So many bytes came in so many ms. */
+  /** Reports bytes that arrived within a time, ms. */
   carried(bytes: number, ms: number): void;
   received(bytes: number): void;
   /** Whether sound is wanted. */
@@ -80,7 +80,7 @@ export class Film implements Part {
   seek(media: number): void {
     this.stop();
     this.#place = media;
-    // The GoP that holds it has begun before.
+    // The GoP that holds it began earlier.
     this.until = Math.max(0, Math.floor(media) - this.sphere.gop + 1);
     this.primed = false;
     this.#gops = [];
@@ -195,7 +195,7 @@ export class Film implements Part {
       try {
         found.set(o.group, parseRates(o.payload, this.sphere));
       } catch {
-        // Without a record the tracks' bit rates tell.
+        // Without a record, by the tracks' bit rates.
       }
     }, signal, MAX_CATALOG);
     await this.shelf.fetch(this.sphere.rates, first, last, sink, RATES_PRIORITY, signal).catch(() => {});

@@ -55,7 +55,7 @@ interface Following {
   ended: boolean;
 }
 
-/** The viewport that is assumed until the page tells. */
+/** The viewport that is assumed until the page reports one. */
 const VIEW = { gaze: [0, 0, 1] as Vec, width: Math.PI / 2, height: Math.PI / 2 };
 
 export class Tiles implements Medium {
@@ -82,7 +82,7 @@ export class Tiles implements Medium {
   /** The newest group of the whole sphere: its ID, and its first timestamp, ms. */
   #newest: { readonly group: bigint; readonly start: number } | undefined;
   #deciding: ReturnType<typeof setTimeout> | undefined;
-  /** Local time less timestamp of the quickest frame, ms: of a replay it stands for the clock. */
+  /** Local time minus timestamp of the quickest frame, ms: a replay's clock. */
   #quickest = Infinity;
   #due: Due | undefined;
   #stamp = 0;
@@ -105,7 +105,7 @@ export class Tiles implements Medium {
     return this.#sphere !== undefined;
   }
 
-  /** What is due now; the page shows it, or nearly. */
+  /** The timestamp due now, which the page shows or is about to. */
   get captured(): number {
     return this.#due ? mediaTime(this.#due, localTime()) : 0;
   }
@@ -157,7 +157,7 @@ export class Tiles implements Medium {
   follow(): void {
     const { session } = this.host;
     if (!session || !this.host.live || !this.#sphere) return;
-    if (this.#session === session) return; // it subscribes again by itself where it has to
+    if (this.#session === session) return; // it resubscribes by itself where necessary
     this.leave();
     this.#session = session;
     void this.#followVideo(session, this.#sphere);
@@ -222,7 +222,7 @@ export class Tiles implements Medium {
     return film;
   }
 
-  /** What is shown and decoded is of another place. */
+  /** What is shown and decoded belongs to another position. */
   #drop(): void {
     const m = { type: "drop", run: ++this.#seeks } as const;
     this.#post(m);
@@ -237,7 +237,7 @@ export class Tiles implements Medium {
     return planner.plan([gopOf(sphere, rates, start)], sphere.gop / 1000, 0);
   }
 
-  /** Those that are in view and not there. */
+  /** The missing tiles that are in view. */
   #turn(sphere: Sphere, start: number, rates: Rates | undefined, there: ReadonlySet<number>): readonly Choice[] {
     const planner = this.#planner;
     if (!planner) return [];
@@ -280,7 +280,7 @@ export class Tiles implements Medium {
         this.#video = sub;
         await sub.done;
       } catch {
-        // The catalog's subscription says what there is to say.
+        // The catalog's subscription reports the error.
       }
       await new Promise((resolve) => setTimeout(resolve, RETRY));
     }
@@ -306,7 +306,7 @@ export class Tiles implements Medium {
         await sub.done;
         if (this.#sound === sub) this.#sound = undefined;
       } catch {
-        // The catalog's subscription says what there is to say.
+        // The catalog's subscription reports the error.
       }
       await new Promise((resolve) => setTimeout(resolve, RETRY));
     }
@@ -320,7 +320,7 @@ export class Tiles implements Medium {
         try {
           this.#rates = parseRates(o.payload, sphere);
         } catch {
-          // Without a record the tracks' bit rates tell.
+          // Without a record, by the tracks' bit rates.
         }
       },
     };
@@ -374,7 +374,7 @@ export class Tiles implements Medium {
     );
   }
 
-  /** A frame of a timestamp, ms, arrived: from when on is it due? */
+  /** Learns from a frame of a timestamp, ms, that arrived when media is due. */
   #timed(tile: number, timestamp: number, now: number): void {
     if (tile === WHOLE && this.host.loops) {
       if (timestamp < this.#stamp - ANEW) {
@@ -414,7 +414,7 @@ export class Tiles implements Medium {
     this.#deciding = setTimeout(() => this.#decide(group + 1n), Math.max(0, at - AHEAD - 1.5 * this.host.rtt - localTime()));
   }
 
-  /** What a GoP says of the network. */
+  /** Measures the network by a GoP. */
   #measure(planner: Planner, group: bigint, gop: number): void {
     const came = (1000 * this.#came) / gop;
     const carried = this.#train.rate(group);

@@ -16,7 +16,7 @@ export type ToTiles =
 /** When media is due. */
 export interface Due {
   readonly type: "due";
-  /** Local time at which a frame is due, less its timestamp, ms. */
+  /** Local time at which a frame is due, minus its timestamp, ms. */
   readonly shift: number;
   /** Timestamp at which a recording stands, ms; undefined while time goes on. */
   readonly still: number | undefined;

@@ -1,6 +1,6 @@
 /**
- * Directions, the grid of tiles and the viewport, as internal/tile360 computes them; both prove themselves by its
- * vectors. Directions are unit vectors [x to the right, y up, z forward], yaw is positive to the right, pitch
+ * Directions, the grid of tiles and the viewport, as internal/tile360 computes them; its vectors
+ * test both. Directions are unit vectors [x to the right, y up, z forward], yaw is positive to the right, pitch
  * upwards, angles are radians.
  */
 

@@ -1,6 +1,6 @@
 /**
  * What a viewer measures, as internal/qoe and the duplication paper define it: frame delay is the
- * moment a frame is drawn less its capture time on the session's clock; FPS counts the distinct
+ * moment a frame is drawn minus its capture time on the session's clock; FPS counts the distinct
  * frames shown in the last second. Allocates nothing per frame. Times are local milliseconds.
  */
 

@@ -20,7 +20,7 @@ const video: readonly Row[] = [
   ["Viewport", "Quality of what is in view: 0 % is the low-resolution sphere, 100 % the best tiles everywhere", (s) => percent(s.video!.viewport_quality)],
   ["Tile hits", "Share of what was in view, over time, that a tile showed", (s) => percent(s.video!.tile_hits)],
   ["Motion to quality", "From the last turn of the head to a sharp view", (s) => (s.video!.motion_to_quality_ms === null ? "–" : ms(s.video!.motion_to_quality_ms))],
-  ["Stalls", "Times that the video stood still", (s) => String(s.video!.stalls)],
+  ["Stalls", "Times that the video stalled", (s) => String(s.video!.stalls)],
   ["Video delay", "Capture to picture", (s) => ms(s.video!.delay_ms)],
 ];
 const both: readonly Row[] = [

@@ -10,7 +10,9 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,6 +32,8 @@ import (
 type Relay struct {
 	cmd    *exec.Cmd // nil: somewhere else
 	url    string
+	http   string   // address of its metrics; "" = none
+	hash   [32]byte // of its certificate
 	tls    *tls.Config
 	temp   string // directory to remove
 	remove func() // its binary, if that was built for it
@@ -57,13 +61,15 @@ func Start(ctx context.Context, path string) (*Relay, error) {
 
 // StartAt runs our relay, whose binary is at path, on an address where start starts it: in
 // a network namespace, say. It is open to everybody there.
-func StartAt(path, addr string, start func(*exec.Cmd) error) (*Relay, error) {
+// more are further arguments.
+func StartAt(path, addr string, start func(*exec.Cmd) error, more ...string) (*Relay, error) {
 	p := &Relay{done: make(chan struct{})}
 	type listening struct {
-		Msg, UDP string
-		Hash     string `json:"certificate_sha256"`
+		Msg, UDP, HTTP string
+		Hash           string `json:"certificate_sha256"`
 	}
 	cmd := exec.Command(path, "--listen", net.JoinHostPort(addr, "0"), "--insecure", "--http", "", "--log-format", "json")
+	cmd.Args = append(cmd.Args, more...)
 	if err := p.run(cmd, start, func(line []byte) (bool, error) {
 		var l listening
 		_ = json.Unmarshal(line, &l) // lines of other shapes are not it
@@ -74,7 +80,7 @@ func StartAt(path, addr string, start func(*exec.Cmd) error) (*Relay, error) {
 		if err != nil {
 			return false, fmt.Errorf("the relay's certificate: %w", err)
 		}
-		p.url, p.tls = "moqt://"+l.UDP, devcert.Pinned(hash)
+		p.url, p.http, p.hash, p.tls = "moqt://"+l.UDP, l.HTTP, hash, devcert.Pinned(hash)
 		return true, nil
 	}); err != nil {
 		return nil, err
@@ -218,13 +224,46 @@ func (p *Relay) Stop() {
 	p.clean()
 }
 
+// Addr is the relay's host:port for sessions.
+func (p *Relay) Addr() string { return strings.TrimPrefix(p.url, "moqt://") }
+
+// HTTP is the host:port of the relay's metrics, "" where it serves none.
+func (p *Relay) HTTP() string { return p.http }
+
+// Hash is that of the certificate of a relay that StartAt began.
+func (p *Relay) Hash() [32]byte { return p.hash }
+
+// Goroutines is how many the relay says it has; 0 where it does not answer.
+func (p *Relay) Goroutines(ctx context.Context) (n int) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.http+"/metrics", nil)
+	if err != nil {
+		return 0
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, _ := io.ReadAll(resp.Body)
+	_, rest, _ := bytes.Cut(b, []byte("\ngo_goroutines "))
+	_, _ = fmt.Sscan(string(rest), &n)
+	return n
+}
+
 // Memory is what the process has in memory, bytes.
-func (p *Relay) Memory() (int64, error) {
+func (p *Relay) Memory() (int64, error) { return p.status("VmRSS") }
+
+// PeakMemory is the most that the process had in memory, bytes.
+func (p *Relay) PeakMemory() (int64, error) { return p.status("VmHWM") }
+
+func (p *Relay) status(field string) (int64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
 		return 0, fmt.Errorf("memory of the relay: %w", err)
 	}
-	_, rest, _ := bytes.Cut(b, []byte("\nVmRSS:"))
+	_, rest, _ := bytes.Cut(b, []byte("\n"+field+":"))
 	var kb int64
 	if _, err := fmt.Sscanf(string(rest), "%d kB", &kb); err != nil {
 		return 0, fmt.Errorf("memory of the relay: /proc/PID/status: %w", err)

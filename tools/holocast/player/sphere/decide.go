@@ -75,18 +75,26 @@ func (v *Viewer) measure(now time.Time) {
 	default:
 		v.rate, measured = max(v.rate*rateGrowth, came*rateGrowth, firstRate), false
 	}
-	most := 0.0
-	for _, tile := range v.latest.Data.Bytes {
-		for _, b := range tile {
-			if b != nil {
-				most += float64(*b)
-			}
-		}
-	}
-	v.rate = min(v.rate, max(most/v.gop.Seconds(), firstRate)) // no more is of use
+	v.rate = v.useful(v.rate)
 	if measured || !v.planner.Capacity.Guess(v.rate) {
 		v.planner.Capacity.Add(v.rate)
 	}
+}
+
+// useful returns a rate, or the greatest that is of use where that is less: all tiles at all
+// qualities.
+func (v *Viewer) useful(rate float64) float64 {
+	most := 0.0
+	if v.latest != nil {
+		for _, tile := range v.latest.Data.Bytes {
+			for _, b := range tile {
+				if b != nil {
+					most += float64(*b)
+				}
+			}
+		}
+	}
+	return min(rate, max(most/v.gop.Seconds(), firstRate))
 }
 
 // gopOf describes a GoP to the planner: by its own record where that is here, which it is of
@@ -259,13 +267,7 @@ func (v *Viewer) decideAgain(now time.Time) (actions []action) {
 				gop.Have[s.tile] = max(gop.Have[s.tile], s.quality)
 			}
 		}
-		// What has something, keeps it: to change the quality of a GoP under way is to begin it
-		// anew, and to lose what has come.
-		for t, q := range gop.Have {
-			if q >= 0 {
-				clear(gop.Bytes[t*v.planner.Qualities : (t+1)*v.planner.Qualities])
-			}
-		}
+		v.keep(&gop)
 		gops, ids = append(gops, gop), append(ids, id)
 	}
 	if len(gops) == 0 {
@@ -295,6 +297,16 @@ func (v *Viewer) decideAgain(now time.Time) (actions []action) {
 		}
 	}
 	return actions
+}
+
+// keep has the tiles of a GoP keep what they have: to change the quality of a GoP under way is to
+// begin it anew, and to lose what has come.
+func (v *Viewer) keep(gop *tile360.GoP) {
+	for t, q := range gop.Have {
+		if q >= 0 {
+			clear(gop.Bytes[t*v.planner.Qualities : (t+1)*v.planner.Qualities])
+		}
+	}
 }
 
 // baseline chooses as one of the schemes to compare with does.

@@ -88,6 +88,9 @@ func (v *Viewer) judgeGroup(g *group) {
 	used := map[key]bool{{-1, 0}: true}
 	var seen []slotShown
 	for i := range slots {
+		if slot := v.gop / time.Duration(slots); v.film != nil && !v.film.seen(g.start.Add(time.Duration(i)*slot), slot) {
+			continue
+		}
 		frame := (2*i + 1) * frames / (2 * slots)
 		media := v.media(g.start) + (float64(i)+0.5)*v.gop.Seconds()/float64(slots)
 		gaze := v.cfg.Head(max(0, media))
@@ -124,9 +127,8 @@ func (v *Viewer) judgeGroup(g *group) {
 			}
 			continue
 		}
-		if j.slots++; j.slots == 1 {
-			close(v.showing)
-		}
+		j.slots++
+		v.shows()
 		j.hits += hits
 		if v.latest != nil && len(j.psnr) < maxSlots {
 			j.psnr = append(j.psnr, tile360.PSNR(mse))

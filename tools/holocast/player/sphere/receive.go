@@ -176,28 +176,8 @@ func (v *Viewer) add(k key, id, object uint64, properties wire.Properties, paylo
 		g = &group{id: id, tracks: map[key]*received{}}
 		v.groups[id] = g
 	}
-	if g.start.IsZero() && object == 0 {
-		g.start = p.Timestamp
-	}
-	r := g.tracks[k]
-	if r == nil {
-		r = &received{}
-		g.tracks[k] = r
-	}
-	for uint64(len(r.frames)) <= object {
-		r.frames = append(r.frames, frame{})
-	}
-	if r.frames[object].payload != nil {
+	if !v.store(g, k, object, &p, payload, now) {
 		return
-	}
-	if r.bytes+len(payload) > maxGroup {
-		v.counters.Damaged++
-		return
-	}
-	r.frames[object] = frame{payload, now, p.Timestamp}
-	r.bytes += len(payload)
-	if p.VideoConfig != nil {
-		r.config = p.VideoConfig
 	}
 	whole := k.tile < 0
 	if whole && v.replayed && v.began && id > v.newest && object == 0 && p.Timestamp.Before(v.groups[v.newest].start) {
@@ -217,6 +197,34 @@ func (v *Viewer) add(k key, id, object uint64, properties wire.Properties, paylo
 		}
 		v.newest, v.began = id, true
 	}
+}
+
+// store keeps a frame that came at a time, unless it is here already. v.mu is held.
+func (v *Viewer) store(g *group, k key, object uint64, p *loc.Properties, payload []byte, at time.Time) bool {
+	if g.start.IsZero() && object == 0 {
+		g.start = p.Timestamp
+	}
+	r := g.tracks[k]
+	if r == nil {
+		r = &received{}
+		g.tracks[k] = r
+	}
+	for uint64(len(r.frames)) <= object {
+		r.frames = append(r.frames, frame{})
+	}
+	if r.frames[object].payload != nil {
+		return false
+	}
+	if r.bytes+len(payload) > maxGroup {
+		v.counters.Damaged++
+		return false
+	}
+	r.frames[object] = frame{payload, at, p.Timestamp}
+	r.bytes += len(payload)
+	if p.VideoConfig != nil {
+		r.config = p.VideoConfig
+	}
+	return true
 }
 
 // again notes that a replay begins again: its timestamps go back, and with them the clock. What

@@ -104,6 +104,8 @@ type Viewer struct {
 	counters counters
 	judge    judge
 	decoder  *decoder
+	film     *Film // while a recording is played by this viewer alone
+	shown    bool  // showing is closed
 	showing  chan struct{}
 	closed   chan struct{}
 }
@@ -185,6 +187,14 @@ func (v *Viewer) Close() {
 
 // Showing is closed when the first picture was shown.
 func (v *Viewer) Showing() <-chan struct{} { return v.showing }
+
+// shows notes that something is shown. v.mu is held.
+func (v *Viewer) shows() {
+	if !v.shown {
+		v.shown = true
+		close(v.showing)
+	}
+}
 
 // Closed is closed by Close.
 func (v *Viewer) Closed() <-chan struct{} { return v.closed }
@@ -289,8 +299,13 @@ func (v *Viewer) local(stamp time.Time) time.Time {
 	return stamp.Add(v.least)
 }
 
-// due returns when a frame is to be shown. v.mu is held.
-func (v *Viewer) due(stamp time.Time) time.Time { return v.local(stamp).Add(v.latency) }
+// due returns when a frame is to be shown: by this machine's clock, or by a film's. v.mu is held.
+func (v *Viewer) due(stamp time.Time) time.Time {
+	if v.film != nil {
+		return stamp
+	}
+	return v.local(stamp).Add(v.latency)
+}
 
 // playhead returns the seconds since the first picture that are shown at a time. v.mu is held.
 func (v *Viewer) playhead(now time.Time) float64 { return now.Sub(v.due(v.first)).Seconds() }

@@ -7,7 +7,7 @@ use std::net::{TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::ptr::{null, null_mut};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use holocast::*;
@@ -19,10 +19,16 @@ pub fn size<T>() -> u32 {
 /// What waits for something waits so long: machines that test may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// One test with programs at a time.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(|e| e.into_inner())
+static RUNNING: RwLock<()> = RwLock::new(());
+
+/// What a test holds that measures this process's memory: no other with programs runs.
+pub fn alone() -> RwLockWriteGuard<'static, ()> {
+    RUNNING.write().unwrap_or_else(|e| e.into_inner())
+}
+
+/// What the other tests with programs hold: they mostly wait, and run side by side.
+pub fn beside() -> RwLockReadGuard<'static, ()> {
+    RUNNING.read().unwrap_or_else(|e| e.into_inner())
 }
 
 pub fn until<T>(what: &str, mut f: impl FnMut() -> Option<T>) -> T {

@@ -1,0 +1,259 @@
+// Package livescantcp takes the clients of LiveScan3D, which run at its cameras and connect
+// to a server, as sources of clouds.
+//
+// A client is told the settings, is asked for its pose where it says none, and then for one
+// frame after the other. Clients with a pose send points in the space of the studio. Both
+// LiveScan3D for the Kinect v2 and that for the Azure Kinect are understood.
+package livescantcp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/bits"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"holocast/capture-server/source"
+	"holocast/internal/livescan"
+	"holocast/internal/pointcloud"
+)
+
+// Options say how clients are taken. Zero values stand for the defaults.
+type Options struct {
+	Cameras int     // most clients at a time; default 1
+	FPS     float64 // frames a second that a client is asked for at most; default 30
+	// Min and Max bound the points of clients with a pose, metres; default 5 m each way.
+	Min, Max [3]float32
+	// Calibrate asks clients without a pose to find a marker of LiveScan3D, numbers 0 to 5;
+	// its middle becomes the studio's origin.
+	Calibrate bool
+	// Probe is how long a client may take to say that it is an Azure Kinect's; default 5 s.
+	Probe time.Duration
+	// Patience is how long a client may leave a request unanswered; default 15 s.
+	Patience time.Duration
+	Log      *slog.Logger // nil = slog.Default
+}
+
+// listener takes clients for its cameras.
+type listener struct {
+	o   Options
+	log *slog.Logger
+	ln  net.Listener
+	wg  sync.WaitGroup
+
+	mu      sync.Mutex
+	cameras []*Camera
+	conns   map[net.Conn]struct{}
+	open    int // cameras that are not closed
+}
+
+// Camera is the place of one client. It implements [source.Clouds].
+type Camera struct {
+	l    *listener
+	name string
+	most atomic.Int64 // points of a cloud
+
+	// Guarded by l.mu.
+	taken  bool
+	last   string // host of the client that had the place last
+	closed bool
+
+	mu    sync.Mutex
+	cloud source.Cloud // the newest
+	fresh bool
+	some  chan struct{} // holds one while there is a fresh cloud
+}
+
+var _ source.Clouds = (*Camera)(nil)
+
+// maxCameras bounds Options.Cameras.
+const maxCameras = 64
+
+// firstPoints is what a camera's clouds have at most until one has more: the depth picture
+// of a Kinect v2 has 217,088.
+const firstPoints = 1 << 18
+
+// Listen takes clients at a TCP address. Closing all cameras ends it.
+func Listen(address string, o Options) ([]*Camera, error) {
+	o.Cameras, o.FPS = cmp.Or(o.Cameras, 1), cmp.Or(o.FPS, 30)
+	o.Probe, o.Patience = cmp.Or(o.Probe, 5*time.Second), cmp.Or(o.Patience, 15*time.Second)
+	if o.Min == o.Max {
+		o.Min, o.Max = [3]float32{-5, -5, -5}, [3]float32{5, 5, 5}
+	}
+	if o.Cameras < 1 || o.Cameras > maxCameras {
+		return nil, fmt.Errorf("livescan-tcp: %d cameras, want 1 to %d", o.Cameras, maxCameras)
+	}
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("livescan-tcp: %w", err)
+	}
+	l := &listener{o: o, log: cmp.Or(o.Log, slog.Default()), ln: ln, conns: map[net.Conn]struct{}{}, open: o.Cameras}
+	for i := range o.Cameras {
+		c := &Camera{l: l, name: fmt.Sprintf("livescan-tcp-%d", i), some: make(chan struct{}, 1)}
+		c.most.Store(firstPoints)
+		l.cameras = append(l.cameras, c)
+	}
+	l.wg.Go(l.accept)
+	return l.cameras, nil
+}
+
+// Address is where clients connect.
+func (c *Camera) Address() net.Addr { return c.l.ln.Addr() }
+
+// Name implements [source.Clouds].
+func (c *Camera) Name() string { return c.name }
+
+// FPS implements [source.Clouds]: clients do not say.
+func (c *Camera) FPS() float64 { return 0 }
+
+// MaxPoints implements [source.Clouds]. It grows where a cloud has more.
+func (c *Camera) MaxPoints() int { return int(c.most.Load()) }
+
+// Next implements [source.Clouds]: it waits for a client and its next cloud. What comes from
+// clients is no error here, but a line in the log.
+func (c *Camera) Next(ctx context.Context, to *source.Cloud) error {
+	select {
+	case <-c.some:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	*to, c.cloud = c.cloud, *to
+	c.fresh = false
+	return nil
+}
+
+// put makes p the newest cloud, and gives the caller slices that are free.
+func (c *Camera) put(p *pointcloud.Points, captured time.Time, device time.Duration) {
+	if n := int64(len(p.XYZ) / 3); n > c.most.Load() {
+		c.most.Store(min(livescan.MaxPoints, int64(1)<<bits.Len64(uint64(n-1)))) //nolint:gosec // n is positive
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cloud.Points, *p = *p, c.cloud.Points
+	c.cloud.CaptureTime, c.cloud.DeviceTime = captured, device
+	if !c.fresh {
+		c.fresh = true
+		c.some <- struct{}{}
+	}
+}
+
+// Close implements [source.Clouds].
+func (c *Camera) Close() error {
+	l := c.l
+	l.mu.Lock()
+	if c.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	if l.open--; l.open > 0 {
+		l.mu.Unlock()
+		return nil
+	}
+	err := l.ln.Close()
+	for conn := range l.conns {
+		_ = conn.Close()
+	}
+	l.mu.Unlock()
+	l.wg.Wait()
+	return err
+}
+
+// accept takes clients until the listener is closed.
+func (l *listener) accept() {
+	for {
+		conn, err := l.ln.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // no descriptor is left
+			l.log.Warn("LiveScan3D client not accepted", "err", err)
+			time.Sleep(100 * time.Millisecond)
+			continue
+		}
+		c := l.place(conn)
+		if c == nil {
+			l.log.Warn("LiveScan3D client refused: all places are taken; raise --cameras", "client", conn.RemoteAddr(), "cameras", l.o.Cameras)
+			_ = conn.Close()
+			continue
+		}
+		l.wg.Go(func() {
+			defer l.free(c, conn)
+			l.serve(c, conn)
+		})
+	}
+}
+
+// place finds a free place, that which the host had before where it can.
+func (l *listener) place(conn net.Conn) (found *Camera) {
+	host, _, err := net.SplitHostPort(conn.RemoteAddr().String())
+	if err != nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open == 0 {
+		return nil
+	}
+	better := func(c *Camera) bool { // than what was found
+		switch {
+		case found == nil, c.last == host:
+			return true
+		case found.last == host:
+			return false
+		}
+		return c.last == "" && found.last != ""
+	}
+	for _, c := range l.cameras {
+		if !c.taken && !c.closed && (found == nil || found.last != host) && better(c) {
+			found = c
+		}
+	}
+	if found != nil {
+		found.taken, found.last = true, host
+		l.conns[conn] = struct{}{}
+	}
+	return found
+}
+
+func (l *listener) free(c *Camera, conn net.Conn) {
+	_ = conn.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.taken = false
+	delete(l.conns, conn)
+}
+
+// serve takes a client's frames until it goes or must.
+func (l *listener) serve(c *Camera, conn net.Conn) {
+	log := l.log.With("camera", c.name, "client", conn.RemoteAddr())
+	log.Info("LiveScan3D client connected")
+	x := &client{o: &l.o, c: c, conn: conn, log: log}
+	err := x.run()
+	var protocol *livescan.ProtocolError
+	l.mu.Lock()
+	ending := l.open == 0
+	l.mu.Unlock()
+	switch e := (net.Error)(nil); {
+	case ending:
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		log.Info("LiveScan3D client gone", "frames", x.frames)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		log.Warn("LiveScan3D client gone in the middle of a message", "frames", x.frames)
+	case errors.As(err, &e) && e.Timeout():
+		log.Warn("LiveScan3D client dropped: it does not answer", "for", l.o.Patience, "frames", x.frames)
+	case errors.As(err, &protocol):
+		log.Warn("LiveScan3D client dropped: what it sends is not LiveScan3D's", "err", err, "frames", x.frames)
+	default:
+		log.Warn("LiveScan3D client lost", "err", err, "frames", x.frames)
+	}
+}

@@ -1,0 +1,279 @@
+package limits
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+)
+
+// clocked are limits whose time passes as the test says.
+type clocked struct {
+	*Limits
+	t  *testing.T
+	at time.Time
+}
+
+func newClocked(t *testing.T, c Config) *clocked {
+	k := &clocked{New(c, origin.NewMemory(1<<20)), t, time.Unix(1e9, 0)}
+	k.now = func() time.Time { return k.at }
+	return k
+}
+
+func udp(ip string) *net.UDPAddr { return &net.UDPAddr{IP: net.ParseIP(ip), Port: 4443} }
+
+func (k *clocked) connect(ip string) *Peer {
+	k.t.Helper()
+	p, err := k.Connect(udp(ip))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return p
+}
+
+// refusedBy is the limit that err is of, "" for none.
+func refusedBy(err error) string {
+	if r := (*Refused)(nil); errors.As(err, &r) {
+		return fmt.Sprintf("%s.%s", r.Kind, r.Scope)
+	}
+	return ""
+}
+
+// most acquires one after the other until that is refused, and returns how many and why.
+func most(p *Peer, k Kind) (n int, why string) {
+	for {
+		if err := p.Acquire(k, 1); err != nil {
+			return n, refusedBy(err)
+		}
+		n++
+	}
+}
+
+func TestScopes(t *testing.T) {
+	for name, c := range map[string]struct {
+		bounds Bounds
+		peers  []string // addresses, that acquire all they can, one after the other
+		got    []int
+		why    []string
+	}{
+		"session":        {Bounds{Session: 3}, []string{"10.0.0.1", "10.0.0.1"}, []int{3, 3}, []string{"x.session", "x.session"}},
+		"many":           {Bounds{Address: 80}, []string{"10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.1"}, []int{60, 5, 5, 5}, []string{"x.address", "x.address", "x.address", "x.address"}},
+		"address":        {Bounds{Session: 8, Address: 8}, []string{"10.0.0.1", "10.0.0.1", "10.0.0.2"}, []int{6, 1, 8}, []string{"x.address", "x.address", "x.session"}},
+		"all":            {Bounds{All: 16}, []string{"10.0.0.1", "10.0.0.2"}, []int{12, 2}, []string{"x.all", "x.all"}},
+		"one /64":        {Bounds{Address: 4}, []string{"2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"}, []int{3, 1, 4}, []string{"x.address", "x.address", "x.address"}},
+		"nobody else":    {Bounds{All: 16}, []string{"10.0.0.1"}, []int{16}, []string{"x.all"}},
+		"mapped address": {Bounds{Address: 4}, []string{"::ffff:10.0.0.1", "10.0.0.1"}, []int{3, 1}, []string{"x.address", "x.address"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newClocked(t, Config{Fetches: c.bounds})
+			var peers []*Peer
+			for _, ip := range c.peers {
+				peers = append(peers, k.connect(ip))
+			}
+			for i, p := range peers {
+				n, why := most(p, Fetches)
+				if n != c.got[i] || why != "fetches"+c.why[i][1:] {
+					t.Errorf("peer %d got %d, then %s; want %d, %s", i, n, why, c.got[i], c.why[i])
+				}
+			}
+			for _, p := range peers {
+				p.Close()
+				p.Close()
+				p.Release(Fetches, 1) // late
+			}
+			for _, u := range k.Usage() {
+				if u.Used != 0 {
+					t.Errorf("%s.%s: %d still used", u.Kind, u.Scope, u.Used)
+				}
+			}
+		})
+	}
+}
+
+// TestRefusal: whoever is refused learns which limit it was, and when to come again.
+func TestRefusal(t *testing.T) {
+	k := newClocked(t, Config{Subscriptions: Bounds{Session: 1}})
+	p := k.connect("10.0.0.1")
+	release, err := p.Hold(Subscriptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.Hold(Waiting, Subscriptions)
+	var refused *moqt.RequestError
+	if !errors.As(err, &refused) || refused.Code != wire.RequestExcessiveLoad || refused.RetryInterval == 0 || refused.Reason != "limit subscriptions.session reached: 1 of a session" {
+		t.Errorf("refused with %v", err)
+	}
+	release()
+	release()
+	if _, err := p.Hold(Subscriptions); err != nil {
+		t.Error(err)
+	}
+	if err := p.Acquire(Waiting, 1); err != nil {
+		t.Error(err)
+	}
+	for _, u := range k.Usage() {
+		if want := map[Kind]uint64{Subscriptions: 1}[u.Kind]; u.Scope == Session && u.Limited != want {
+			t.Errorf("%s: counted %d times, want %d", u.Kind, u.Limited, want)
+		}
+	}
+}
+
+// TestHandshakes: an address that connects too often has to prove itself first, and is then
+// refused; others are not.
+func TestHandshakes(t *testing.T) {
+	k := newClocked(t, Config{Handshakes: Bounds{Address: 10}, Connections: Bounds{Address: 100}})
+	n := 0
+	for ; !k.Suspect(udp("10.0.0.1")); n++ {
+		k.connect("10.0.0.1").Close()
+	}
+	if n != 6 {
+		t.Errorf("doubted after %d connections", n)
+	}
+	var err error
+	for ; err == nil; n++ {
+		_, err = k.Connect(udp("10.0.0.1"))
+	}
+	if refusedBy(err) != "handshakes.address" || n != 11 {
+		t.Errorf("connection %d: %v", n, err)
+	}
+	if k.Suspect(udp("10.0.0.2")) {
+		t.Error("another address is doubted")
+	}
+	k.connect("10.0.0.2")
+	k.at = k.at.Add(time.Second)
+	k.connect("10.0.0.1")
+}
+
+// TestAddressesAreForgotten: nothing is kept of those who left.
+func TestAddressesAreForgotten(t *testing.T) {
+	k := newClocked(t, Default())
+	for i := range 1000 {
+		k.connect(fmt.Sprintf("10.0.%d.%d", i/250, i%250)).Close()
+	}
+	k.at = k.at.Add(2 * time.Second)
+	k.connect("10.1.0.1")
+	if n := len(k.addresses); n != 1 || len(k.all.kids) != 1 {
+		t.Errorf("%d addresses are kept", n)
+	}
+}
+
+// run has peers spend as fast as they want for some seconds and returns what each spent a
+// second.
+func (k *clocked) run(wanted map[*Peer]float64, wait time.Duration) map[*Peer]float64 {
+	const step = 5 * time.Millisecond
+	total, owed, until := map[*Peer]float64{}, map[*Peer]float64{}, map[*Peer]time.Time{}
+	began := k.at
+	for ; k.at.Sub(began) < wait; k.at = k.at.Add(step) {
+		for p, rate := range wanted {
+			owed[p] = min(owed[p]+rate*step.Seconds(), rate) // what is older is dropped
+			for owed[p] >= 100 && !k.at.Before(until[p]) {
+				owed[p] -= 100
+				total[p] += 100
+				until[p] = k.at.Add(p.Spend(Bytes, 100))
+			}
+		}
+	}
+	for p := range total {
+		total[p] /= wait.Seconds()
+	}
+	return total
+}
+
+// TestFairRates: those who want little have it, whatever others want.
+func TestFairRates(t *testing.T) {
+	k := newClocked(t, Config{Bytes: Bounds{Session: 80_000, Address: 100_000, All: 150_000}})
+	honest, greedy := k.connect("10.0.0.1"), k.connect("10.0.0.1")
+	far, farGreedy := k.connect("10.0.0.2"), k.connect("10.0.0.3")
+	got := k.run(map[*Peer]float64{honest: 20_000, greedy: 1e6, far: 10_000, farGreedy: 1e6}, 10*time.Second)
+	sum := 0.0
+	for name, c := range map[string]struct {
+		p        *Peer
+		min, max float64
+	}{
+		"beside a greedy one of its address":    {honest, 19_900, 20_000},
+		"beside greedy ones of other addresses": {far, 9_900, 10_000},
+		"greedy":                                {greedy, 40_000, 65_000},
+		"greedy, with an address of its own":    {farGreedy, 55_000, 82_000},
+	} {
+		if v := got[c.p]; v < c.min || v > c.max {
+			t.Errorf("%s: %.0f bytes/s, want %.0f to %.0f", name, v, c.min, c.max)
+		}
+		sum += got[c.p]
+	}
+	if sum > 165_000 {
+		t.Errorf("all together have %.0f bytes/s", sum)
+	}
+	if got := k.run(map[*Peer]float64{greedy: 1e6}, 10*time.Second)[greedy]; got < 78_000 || got > 84_000 {
+		t.Errorf("alone it has %.0f bytes/s", got)
+	}
+}
+
+// TestTake: what is refused costs nothing.
+func TestTake(t *testing.T) {
+	k := newClocked(t, Config{Requests: Bounds{Session: 10}})
+	p := k.connect("10.0.0.1")
+	taken := 0
+	for range 300 {
+		for range 5 {
+			if p.Take(Requests, 1) == nil {
+				taken++
+			}
+		}
+		k.at = k.at.Add(10 * time.Millisecond)
+	}
+	if taken < 38 || taken > 41 { // a second's at once, and three seconds'
+		t.Errorf("%d requests in 3 s at 10 a second", taken)
+	}
+}
+
+// TestReplace: new limits hold at once; what there is stays.
+func TestReplace(t *testing.T) {
+	k := newClocked(t, Config{Tracks: Bounds{Session: 5}, Cached: Bounds{Session: 5}})
+	p := k.connect("10.0.0.1")
+	m := p.Memory()
+	if n, _ := most(p, Tracks); n != 5 {
+		t.Fatalf("%d tracks", n)
+	}
+	k.Replace(Config{Tracks: Bounds{Session: 7}})
+	if n, _ := most(p, Tracks); n != 2 {
+		t.Errorf("%d more tracks", n)
+	}
+	if m != p.Memory() {
+		t.Error("the session's memory is another one")
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for text, want := range map[string]string{
+		"subscriptions.session=100": "",
+		"cached.address=0":          "",
+		"subscriptions=100":         `"subscriptions=100" is not of the form subscriptions.session=100`,
+		"fetches.session=many":      `"many" is not a whole number`,
+		"viewers.all=5":             `there is no limit "viewers.all"; kinds are`,
+	} {
+		c := Default()
+		err := c.Set(text)
+		if (err == nil) != (want == "") || err != nil && err.Error()[:min(len(want), len(err.Error()))] != want {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"fetches.all=-1":        "limits.fetches.all must not be negative; 0 is no limit",
+		"connections.session=3": "limits.connections.session: a session has one connection",
+		"cached.all=3":          "limits.cached.all: the cache of all tracks is bounded by cache.totalBytes",
+		"cached.session=3":      "",
+	} {
+		c := Default()
+		if err := c.Set(text); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Validate(); (err == nil) != (want == "") || err != nil && err.Error() != want {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+)
+
+// excess is the limit that a request was refused by, "" where it was not.
+func excess(err error) string {
+	var refused *moqt.RequestError
+	if !errors.As(err, &refused) || refused.Code != wire.RequestExcessiveLoad || refused.RetryInterval == 0 {
+		return ""
+	}
+	name, _, _ := strings.Cut(strings.TrimPrefix(refused.Reason, "limit "), " ")
+	return name
+}
+
+// TestLimits: each limit refuses what is beyond it and says so, in the answer and in the
+// metrics; sessions beside it notice nothing, and there is room again afterwards.
+func TestLimits(t *testing.T) {
+	long := wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x3fff1, Bytes: make([]byte, 900)})
+	numbered := func(i int) moqt.TrackName {
+		return moqt.TrackName{Namespace: moqt.Namespace{"holocast-test", "own"}, Name: fmt.Sprint(i)}
+	}
+	for name, c := range map[string]struct {
+		limit string
+		ask   func(s *moqt.Session, i int) error // the i-th
+	}{
+		"subscriptions of a session": {"subscriptions.session", func(s *moqt.Session, i int) error {
+			if i == 0 {
+				_, err := s.Subscribe(within(t), points, moqt.SubscribeOptions{})
+				return err
+			}
+			_, err := s.SubscribeNamespace(within(t), moqt.Namespace{fmt.Sprint(i)})
+			return err
+		}},
+		"subscriptions of an address": {"subscriptions.address", func(s *moqt.Session, i int) error {
+			_, err := s.SubscribeNamespace(within(t), moqt.Namespace{fmt.Sprint(i)})
+			return err
+		}},
+		"namespaces": {"namespaces.session", func(s *moqt.Session, i int) error {
+			_, err := s.PublishNamespace(within(t), moqt.Namespace{"holocast-test", fmt.Sprint(i)})
+			return err
+		}},
+		"tracks": {"tracks.session", func(s *moqt.Session, i int) error {
+			_, err := s.Publish(within(t), numbered(i), moqt.TrackInfo{})
+			return err
+		}},
+		"properties": {"properties.session", func(s *moqt.Session, i int) error {
+			_, err := s.Publish(within(t), numbered(i), moqt.TrackInfo{Properties: long})
+			return err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bound := "3"
+			if strings.HasPrefix(c.limit, "properties") {
+				bound = "3000"
+			}
+			p := start(t, "--limit", c.limit+"="+bound)
+			tr := origin.NewTrack(points, nil, origin.Limits{})
+			p.publish(tr)
+			s := p.dial(moqt.Handler{})
+			var err error
+			asked := 0
+			for ; err == nil && asked < 10; asked++ {
+				err = c.ask(s, asked)
+			}
+			if excess(err) != c.limit || asked > 4 {
+				t.Fatalf("request %d: %v; want a refusal by %s", asked, err, c.limit)
+			}
+			if s.Err() != nil {
+				t.Errorf("the session ended: %v", s.Err())
+			}
+			kind, scope, _ := strings.Cut(c.limit, ".")
+			series := fmt.Sprintf("holocast_relay_limited_total{kind=%q,scope=%q}", kind, scope)
+			if n := p.metric(series); n < 1 {
+				t.Errorf("%s is %v", series, n)
+			}
+			if n := p.metric(`holocast_relay_refused_requests_total{reason="EXCESSIVE_LOAD"}`); n < 1 {
+				t.Errorf("%v refused requests", n)
+			}
+			if scope == "session" {
+				sub := subscribe(t, p.dial(moqt.Handler{}), points)
+				write(t, tr, 1, []byte("undisturbed"))
+				expect(t, sub, 1, []byte("undisturbed"))
+			}
+			s.Close(wire.NoError, "")
+			eventually(t, "there is room again", func() bool { return c.ask(p.dial(moqt.Handler{}), 9) == nil })
+		})
+	}
+}
+
+// TestWaitingRequests: of those that wait for a publisher, three at a time may.
+func TestWaitingRequests(t *testing.T) {
+	p := start(t, "--limit", "waiting.session=3")
+	s := p.dial(moqt.Handler{})
+	answers := make(chan error, 4)
+	for i := range cap(answers) {
+		go func() {
+			track := moqt.TrackName{Namespace: moqt.Namespace{"holocast-test", "nobody"}, Name: fmt.Sprint(i)}
+			_, err := s.Subscribe(t.Context(), track, moqt.SubscribeOptions{RendezvousTimeout: 20 * time.Second})
+			answers <- err
+		}()
+	}
+	if err := <-answers; excess(err) != "waiting.session" {
+		t.Errorf("the first answer: %v", err)
+	}
+	select {
+	case err := <-answers:
+		t.Errorf("another answer: %v", err)
+	default:
+	}
+}
+
+// TestConnectionLimit: an address gets no more connections than it may have, and gets another
+// one when one has ended.
+func TestConnectionLimit(t *testing.T) {
+	p := start(t, "--limit", "connections.address=2")
+	a, b := p.dial(moqt.Handler{}), p.dial(moqt.Handler{})
+	if s, err := moqt.Dial(t.Context(), "moqt://"+p.udp, pinned(t, p.hash), moqt.Handler{}, quiet); err == nil {
+		s.Close(wire.NoError, "")
+		t.Error("a third connection was let in")
+	}
+	if a.Err() != nil || b.Err() != nil {
+		t.Errorf("the others ended: %v, %v", a.Err(), b.Err())
+	}
+	b.Close(wire.NoError, "")
+	eventually(t, "there is room again", func() bool {
+		s, err := moqt.Dial(t.Context(), "moqt://"+p.udp, pinned(t, p.hash), moqt.Handler{}, quiet)
+		if err == nil {
+			s.Close(wire.NoError, "")
+		}
+		return err == nil
+	})
+}
+
+// TestHandshakeLimit: who connects again and again is refused; once that is over, it may.
+func TestHandshakeLimit(t *testing.T) {
+	p := start(t, "--limit", "handshakes.address=5")
+	connect := func() error {
+		s, err := moqt.Dial(t.Context(), "moqt://"+p.udp, pinned(t, p.hash), moqt.Handler{}, quiet)
+		if err == nil {
+			s.Close(wire.NoError, "")
+		}
+		return err
+	}
+	refused := false
+	for range 100 {
+		refused = refused || connect() != nil
+	}
+	if !refused {
+		t.Error("100 connections were let in at 5 a second")
+	}
+	eventually(t, "it may connect again", func() bool { return connect() == nil })
+}
+
+// TestStreamLimit: streams beyond the limit are refused; the session goes on.
+func TestStreamLimit(t *testing.T) {
+	p := start(t, "--limit", "streams.session=8")
+	r := p.raw(p.udp)
+	for range 30 {
+		r.uni([]byte{0x10}) // half a header
+	}
+	series := `holocast_relay_limited_total{kind="streams",scope="session"}`
+	eventually(t, "streams are refused", func() bool { return p.metric(series) > 0 })
+	if n := p.metric(`holocast_relay_limit_used{kind="streams",scope="session"}`); n > 8 {
+		t.Errorf("%v streams are open", n)
+	}
+	if r.conn.Context().Err() != nil {
+		t.Error("the session ended")
+	}
+}
+
+// TestGreedyPublisherIsSlowedDown: one that sends all it can gets through what it may, and the
+// one beside it loses no frame.
+func TestGreedyPublisherIsSlowedDown(t *testing.T) {
+	p := start(t, "--limit", "bytes.all=2000000", "--limit", "cached.session=1000000")
+	honest := origin.NewTrack(points, nil, origin.Limits{})
+	p.publish(honest)
+	sub := subscribe(t, p.dial(moqt.Handler{}), points)
+	greedy := p.dial(moqt.Handler{})
+	pub, err := greedy.Publish(within(t), moqt.TrackName{Namespace: moqt.Namespace{"greedy"}, Name: "x"}, moqt.TrackInfo{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flooding := make(chan struct{})
+	go func() {
+		defer close(flooding)
+		payload := make([]byte, 100_000)
+		for group := uint64(0); ; group++ {
+			w, err := pub.OpenSubgroup(header(group))
+			if errors.Is(err, moqt.ErrStreamsBlocked) {
+				time.Sleep(time.Millisecond)
+				continue
+			}
+			if err != nil {
+				return
+			}
+			if err := w.WriteObject(moqt.Object{}, payload); err != nil && greedy.Err() != nil {
+				return
+			}
+			_ = w.Close()
+		}
+	}()
+	eventually(t, "the greedy one is slowed down", func() bool {
+		return p.metric(`holocast_relay_limited_total{kind="bytes",scope="all"}`) > 0
+	})
+	for group := range uint64(50) {
+		payload := []byte(fmt.Sprint("frame ", group, strings.Repeat(".", 10_000)))
+		write(t, honest, group, payload)
+		expect(t, sub, group, payload)
+	}
+	if n := p.metric(`holocast_relay_limit_used{kind="cached",scope="session"}`); n > 1_000_000 {
+		t.Errorf("%v bytes cached of one session", n)
+	}
+	greedy.Close(wire.NoError, "")
+	<-flooding
+}
+
+// TestLimitsReload: SIGHUP applies limits to living sessions; wrong ones change nothing.
+func TestLimitsReload(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "relay.yaml")
+	write := func(yaml string) {
+		if err := os.WriteFile(config, []byte(yaml), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("limits: {namespaces: {session: 1}}\n")
+	p := start(t, "--config", config)
+	hup := func(says string) {
+		t.Helper()
+		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, says, func() bool { return strings.Contains(p.output(), says) })
+	}
+	s := p.dial(moqt.Handler{})
+	publish := func(name string) error {
+		_, err := s.PublishNamespace(within(t), moqt.Namespace{"holocast-test", name})
+		return err
+	}
+	if err := publish("a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := publish("b"); excess(err) != "namespaces.session" {
+		t.Fatalf("the second namespace: %v", err)
+	}
+	write("limits: {namespaces: {session: -1}}\n")
+	hup("limits.namespaces.session must not be negative")
+	if err := publish("b"); excess(err) != "namespaces.session" {
+		t.Errorf("after a wrong file: %v", err)
+	}
+	write("limits: {namespaces: {session: 2}}\n")
+	hup("configuration reloaded")
+	if err := publish("b"); err != nil {
+		t.Errorf("with the new limit: %v", err)
+	}
+	if strings.Contains(p.output(), "take effect after a restart") {
+		t.Error("limits are said to need a restart")
+	}
+}

@@ -1,0 +1,296 @@
+// Package bridge serves a session's clouds to LiveScan3D's viewers.
+//
+// A viewer asks for each frame, and is answered with the newest that it has not got: all
+// cameras' points, merged in the space of the studio. However many viewers there are, a
+// frame is merged and encoded once, and not at all while nobody asks.
+package bridge
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"holocast/internal/livescan"
+)
+
+// Config says how viewers are served. Zero values stand for the defaults.
+type Config struct {
+	Viewers    int // most at a time; default 16
+	PerAddress int // most from one address; default as Viewers
+	// Patience is how long a viewer waits for a frame that it has not got, before it is sent
+	// the newest again; default 200 ms. Some viewers do nothing else while they wait.
+	Patience time.Duration
+	// Stall is how long a viewer may take nothing of what it is sent; default 5 s.
+	Stall time.Duration
+	// Idle is how long a viewer may ask for nothing; default 1 min.
+	Idle time.Duration
+	// Sent, if set, is called for every frame sent, from the viewers' goroutines.
+	Sent func(Sent)
+	Log  *slog.Logger // nil = slog.Default
+}
+
+// Sent is a frame that a viewer was sent.
+type Sent struct {
+	Viewer   string    // address
+	Frame    uint64    // number of the frame, from 1; 0 where there was none yet
+	Captured time.Time // of the frame's camera that is furthest ahead, on the relay's clock
+	Asked    time.Time // the request was read
+	Taken    time.Time // the last byte was handed to the network
+	Points   int
+	Bytes    int
+}
+
+// Server serves viewers.
+type Server struct {
+	cfg    Config
+	log    *slog.Logger
+	frames *Frames
+
+	mu      sync.Mutex
+	viewers map[net.Conn]netip.Addr
+	closed  bool
+	wg      sync.WaitGroup
+	sum     Statistics
+
+	connected       prometheus.Gauge
+	sent, sentBytes prometheus.Counter
+	gone            *prometheus.CounterVec
+}
+
+// Statistics sum up a server's life.
+type Statistics struct {
+	Viewers int    `json:"viewers"` // that connected
+	Most    int    `json:"most_viewers"`
+	Refused int    `json:"refused"` // viewers: too many
+	Dropped int    `json:"dropped"` // viewers: too slow, silent, or no viewer of LiveScan3D
+	Frames  uint64 `json:"frames"`  // sent to viewers
+	Again   uint64 `json:"frames_again"`
+	Points  uint64 `json:"points"`
+	Bytes   uint64 `json:"bytes"`
+	Encoded uint64 `json:"frames_encoded"` // each for all viewers
+}
+
+// NewServer makes a server of what frames has.
+func NewServer(frames *Frames, cfg Config) *Server {
+	cfg.Viewers = cmp.Or(cfg.Viewers, 16)
+	cfg.PerAddress = cmp.Or(cfg.PerAddress, cfg.Viewers)
+	cfg.Patience = cmp.Or(cfg.Patience, 200*time.Millisecond)
+	cfg.Stall = cmp.Or(cfg.Stall, 5*time.Second)
+	cfg.Idle = cmp.Or(cfg.Idle, time.Minute)
+	return &Server{
+		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), frames: frames, viewers: map[net.Conn]netip.Addr{},
+		connected: prometheus.NewGauge(prometheus.GaugeOpts{Name: "holocast_bridge_viewers", Help: "Viewers of LiveScan3D that are connected."}),
+		sent:      prometheus.NewCounter(prometheus.CounterOpts{Name: "holocast_bridge_sent_frames_total", Help: "Frames sent to viewers."}),
+		sentBytes: prometheus.NewCounter(prometheus.CounterOpts{Name: "holocast_bridge_sent_bytes_total", Help: "Bytes sent to viewers."}),
+		gone: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "holocast_bridge_connections_ended_total",
+			Help: "Connections of viewers by why they ended: closed, slow, silent, protocol, refused.",
+		}, []string{"reason"}),
+	}
+}
+
+// Metrics are the server's.
+func (s *Server) Metrics() []prometheus.Collector {
+	return []prometheus.Collector{s.connected, s.sent, s.sentBytes, s.gone}
+}
+
+// Statistics sum up what was done so far.
+func (s *Server) Statistics() Statistics {
+	encoded := s.frames.encodedCount()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sum := s.sum
+	sum.Encoded = encoded
+	return sum
+}
+
+// Serve accepts viewers until ctx ends, which is no error, and returns when they are gone.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	stop := context.AfterFunc(ctx, func() { s.close(ln) })
+	defer stop()
+	defer s.wg.Wait()
+	defer s.close(ln)
+	for {
+		conn, err := ln.Accept()
+		if ctx.Err() != nil {
+			if err == nil {
+				_ = conn.Close()
+			}
+			return nil
+		}
+		if e := (net.Error)(nil); errors.As(err, &e) && !errors.Is(err, net.ErrClosed) { // no descriptor is left
+			s.log.Warn("viewer not accepted", "err", err)
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if why := s.admit(conn); why != "" {
+			s.log.Warn("viewer refused", "viewer", conn.RemoteAddr(), "reason", why)
+			s.gone.WithLabelValues("refused").Inc()
+			_ = conn.Close()
+			continue
+		}
+		s.wg.Go(func() { s.serve(ctx, conn) })
+	}
+}
+
+// close ends all connections.
+func (s *Server) close(ln net.Listener) {
+	_ = ln.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for conn := range s.viewers {
+		_ = conn.Close()
+	}
+}
+
+// admit counts a viewer; otherwise it says why not.
+func (s *Server) admit(conn net.Conn) string {
+	addr := address(conn)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	same := 0
+	for _, a := range s.viewers {
+		if a == addr {
+			same++
+		}
+	}
+	switch {
+	case s.closed:
+		return "the bridge is ending"
+	case len(s.viewers) >= s.cfg.Viewers:
+		s.sum.Refused++
+		return "there are as many viewers as --max-viewers allows"
+	case same >= s.cfg.PerAddress:
+		s.sum.Refused++
+		return "its address has as many viewers as --max-per-address allows"
+	}
+	s.viewers[conn] = addr
+	s.sum.Viewers++
+	s.sum.Most = max(s.sum.Most, len(s.viewers))
+	s.connected.Set(float64(len(s.viewers)))
+	return ""
+}
+
+func address(conn net.Conn) netip.Addr {
+	a, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return a.Addr().Unmap()
+}
+
+// errSilent and errSlow say why a viewer is dropped.
+var (
+	errSilent = errors.New("it asked for no frame")
+	errSlow   = errors.New("it took nothing of a frame")
+)
+
+// serve answers one viewer until it goes or must.
+func (s *Server) serve(ctx context.Context, conn net.Conn) {
+	log := s.log.With("viewer", conn.RemoteAddr())
+	log.Info("viewer connected")
+	began := time.Now()
+	frames, err := s.answer(ctx, conn)
+	_ = conn.Close()
+	reason, dropped := "closed", false
+	var protocol *livescan.ProtocolError
+	switch {
+	case errors.Is(err, errSlow):
+		reason, dropped = "slow", true
+		log.Warn("viewer dropped: it is too slow, or its network is", "took_nothing_for", s.cfg.Stall, "frames", frames)
+	case errors.Is(err, errSilent):
+		reason, dropped = "silent", true
+		log.Warn("viewer dropped: it asks for no frame", "for", s.cfg.Idle, "frames", frames)
+	case errors.As(err, &protocol):
+		reason, dropped = "protocol", true
+		log.Warn("viewer dropped: it is none of LiveScan3D's", "err", err)
+	default:
+		log.Info("viewer gone", "after", time.Since(began).Round(time.Millisecond), "frames", frames)
+	}
+	s.gone.WithLabelValues(reason).Inc()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.viewers, conn)
+	s.connected.Set(float64(len(s.viewers)))
+	if dropped {
+		s.sum.Dropped++
+	}
+}
+
+// piece is how much a viewer is given Stall for.
+const piece = 64 << 10
+
+// answer answers a viewer's requests, and returns how many. Requests that come ahead of
+// their answers wait in the connection.
+func (s *Server) answer(ctx context.Context, conn net.Conn) (frames int, err error) {
+	var has uint64 // the newest frame that the viewer got
+	for ; ; frames++ {
+		if err := conn.SetReadDeadline(time.Now().Add(s.cfg.Idle)); err != nil {
+			return frames, err
+		}
+		var request [1]byte
+		if _, err := io.ReadFull(conn, request[:]); err != nil {
+			if e := (net.Error)(nil); errors.As(err, &e) && e.Timeout() {
+				err = errSilent
+			}
+			return frames, err
+		}
+		if request[0] != livescan.RequestFrame {
+			return frames, &livescan.ProtocolError{What: "a viewer sends the byte 0 to ask for a frame, this one sent another"}
+		}
+		asked := time.Now()
+		f, err := s.frames.newest(ctx, has, s.cfg.Patience)
+		if err != nil {
+			return frames, err
+		}
+		for rest := f.answer; len(rest) > 0; {
+			if err := conn.SetWriteDeadline(time.Now().Add(s.cfg.Stall)); err != nil {
+				return frames, err
+			}
+			n, err := conn.Write(rest[:min(piece, len(rest))])
+			if e := (net.Error)(nil); errors.As(err, &e) && e.Timeout() {
+				return frames, errSlow
+			}
+			if err != nil {
+				return frames, err
+			}
+			rest = rest[n:]
+		}
+		s.count(f, has)
+		if s.cfg.Sent != nil {
+			s.cfg.Sent(Sent{
+				Viewer: conn.RemoteAddr().String(), Frame: f.number, Captured: f.captured,
+				Asked: asked, Taken: time.Now(), Points: f.points, Bytes: len(f.answer),
+			})
+		}
+		has = f.number
+	}
+}
+
+func (s *Server) count(f *encoded, had uint64) {
+	s.sent.Inc()
+	s.sentBytes.Add(float64(len(f.answer)))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sum.Frames++
+	if f.number == had {
+		s.sum.Again++
+	}
+	s.sum.Points += uint64(f.points) //nolint:gosec // not negative
+	s.sum.Bytes += uint64(len(f.answer))
+}
