@@ -33,7 +33,7 @@ func TestVersions(t *testing.T) {
 		{[]wire.Version{d18}, []wire.Version{d19}, 0, true},
 	} {
 		for _, scheme := range transports {
-			t.Run(fmt.Sprint(scheme, tt.client, tt.server), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s %v %v", scheme, tt.client, tt.server), func(t *testing.T) {
 				p, err := connectVersions(t, scheme, Handler{}, Handler{}, tt.client, tt.server)
 				if tt.fails {
 					if err == nil {
@@ -157,7 +157,9 @@ func TestFinIsNoCancellation19(t *testing.T) {
 	case <-time.After(100 * time.Millisecond):
 	}
 	ns.Withdraw()
-	<-gone
+	if err := <-gone; err == nil {
+		t.Error("withdrawn without a reset")
+	}
 }
 
 // TestUpdateByThePublisher19: in draft-19 a publisher that was SUBSCRIBEd to may not update the
@@ -182,14 +184,14 @@ func TestUpdateByThePublisher19(t *testing.T) {
 func TestSubgroupTimeouts19(t *testing.T) {
 	track := Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: 100}, wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: 200}))
 	first := Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: 900}))
-	for v, want := range map[wire.Version]time.Duration{wire.Draft18: 100, wire.Draft19: 500} {
+	for v, want := range map[wire.Version]time.Duration{wire.Draft18: 100 * time.Millisecond, wire.Draft19: 500 * time.Millisecond} {
 		s := &Session{version: v, conn: orderedConn{}, ctx: t.Context(), wished: map[uint64]string{}}
 		p := s.newPublication(track19, nil, TrackInfo{Properties: track})
 		if err := p.begin(Parameters{ObjectDeliveryTimeout: new(uint64(500))}, nil); err != nil {
 			t.Fatal(err)
 		}
 		object, subgroup := p.SubgroupTimeouts(first)
-		if object != want*time.Millisecond || subgroup != 200*time.Millisecond {
+		if object != want || subgroup != 200*time.Millisecond {
 			t.Errorf("%v: %v and %v", v, object, subgroup)
 		}
 	}

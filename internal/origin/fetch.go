@@ -64,7 +64,7 @@ func (t *Track) ServeFetch(r *moqt.FetchRequest, source Source) error {
 	if source != nil && p.allElsewhere() {
 		// Nothing of it is here: what the source says of the request is the answer.
 		a.first, err = a.open(r.Context(), p.pieces[0])
-		if err != nil && !(p.known && errors.Is(err, errTooSlow)) {
+		if late := p.known && errors.Is(err, errTooSlow); err != nil && !late {
 			return errors.Join(err, r.RejectWith(err))
 		}
 		if err != nil {
@@ -394,7 +394,7 @@ func (a *answer) pipe(ctx context.Context, x piece, at *cursor) (done bool, err 
 	a.first = nil
 	if resp == nil {
 		if resp, err = a.open(ctx, x); err != nil {
-			return false, nil //nolint:nilerr // what did not come is unknown
+			return false, nil // what did not come is unknown
 		}
 	}
 	defer resp.Objects.Cancel()
@@ -416,7 +416,7 @@ func (a *answer) pipe(ctx context.Context, x piece, at *cursor) (done bool, err 
 			return true, nil
 		}
 		if err != nil || !a.in(x, o) {
-			return false, nil //nolint:nilerr // what did not come is unknown
+			return false, nil // what did not come is unknown
 		}
 		payload := a.buf[:0]
 		if o.Range == wire.RangeNone {

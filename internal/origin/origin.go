@@ -493,7 +493,7 @@ func (t *Track) ReceiveDatagram(dg moqt.Datagram) error {
 func (t *Track) follows(l moqt.Location, status wire.ObjectStatus) error {
 	end := status == wire.StatusEndOfTrack
 	switch {
-	case t.final != nil && !l.Less(*t.final) && !(end && l == *t.final):
+	case t.final != nil && !l.Less(*t.final) && (!end || l != *t.final):
 		return malformed("object {%d, %d} after the end of the track", l.Group, l.Object)
 	case end && t.hasLargest && l.Less(t.largest):
 		return malformed("the track ends at {%d, %d}, before {%d, %d}", l.Group, l.Object, t.largest.Group, t.largest.Object)

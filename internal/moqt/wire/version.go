@@ -95,5 +95,5 @@ func (v Version) repeats(param uint64) bool {
 // knows reports whether a message type exists.
 func (v Version) knows(t MessageType) bool {
 	_, known := messageTypeNames[t]
-	return known && !(v >= Draft19 && t == typePublishOK)
+	return known && (v < Draft19 || t != typePublishOK)
 }
