@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"sync"
 	"time"
 
@@ -28,6 +29,7 @@ import (
 	"holocast/relay/limits"
 	"holocast/relay/live"
 	"holocast/relay/router"
+	"holocast/relay/steer"
 )
 
 // tokenCache is how much of tokens a session may register by alias, bytes.
@@ -131,9 +133,17 @@ func run(ctx context.Context, cfg Config) error {
 		}
 		session.Trace = folder.Trace
 	}
+	sockets, err := steer.Listen(cfg.Listen, runtime.GOMAXPROCS(0))
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	defer sockets.Close()
+	if err := sockets.Off(); err != nil {
+		log.Info("one UDP socket for all processors", "reason", err)
+	}
 	ln, err := moqt.Listen(cfg.Listen, moqt.ListenConfig{
-		Config: session,
-		TLS:    tlsConfig, ResetKey: reset, CheckOrigin: guard.allows, MaxConnects: cfg.MaxConnects,
+		Config: session, Sockets: sockets.Sockets(),
+		TLS: tlsConfig, ResetKey: reset, CheckOrigin: guard.allows, MaxConnects: cfg.MaxConnects,
 		Suspect: bounds.Suspect,
 		Admit:   func(addr net.Addr) (moqt.Admission, error) { return bounds.Connect(addr) },
 		NoGRO:   fast != nil,
