@@ -123,7 +123,7 @@ func startBy(t *testing.T, begin func(*exec.Cmd) error, args ...string) *process
 				Msg, UDP, HTTP, Admin string
 				Hash                  string `json:"certificate_sha256"`
 			}
-			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "relay is listening" {
+			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "relay is listening" && p.udp == "" { // upgrades say it again
 				p.udp, p.http, p.admin, p.hash = line.UDP, line.HTTP, line.Admin, line.Hash
 				close(ready)
 			}
