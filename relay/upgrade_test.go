@@ -334,11 +334,19 @@ func TestBridgeIsPrivate(t *testing.T) {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
-	s, err := dial(b.URL)
-	if err == nil {
-		_, err = s.SubscribeNamespace(t.Context(), nil)
-	}
-	if err != nil {
+	ctx, cancel := context.WithCancel(t.Context())
+	joined, over := make(chan struct{}), make(chan error, 1)
+	go func() {
+		over <- router.New(router.Config{}).Bridge(ctx, func(h moqt.Handler) (*moqt.Session, error) {
+			return moqt.Dial(ctx, b.URL, devcert.Pinned(b.Hash), h, quiet)
+		}, nil, func() { close(joined) })
+	}()
+	select {
+	case <-joined:
+		cancel()
+		<-over
+	case err := <-over:
 		t.Errorf("with the secret: %v", err)
 	}
+	cancel()
 }
