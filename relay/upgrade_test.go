@@ -344,7 +344,9 @@ func TestBridgeIsPrivate(t *testing.T) {
 	select {
 	case <-joined:
 		cancel()
-		<-over
+		if err := <-over; err == nil {
+			t.Error("a bridge that was ended reports nothing")
+		}
 	case err := <-over:
 		t.Errorf("with the secret: %v", err)
 	}
