@@ -142,6 +142,7 @@ type Session struct {
 	handler Handler
 
 	sendq    *datagramQueue
+	sendOnce sync.Once     // starts what empties it
 	nextSlot atomic.Uint64 // of a stream of objects
 
 	controlMu  sync.Mutex
@@ -207,7 +208,6 @@ func newSession(ctx context.Context, c conn, client bool, local *wire.Setup, cfg
 	go s.acceptUniStreams()
 	go s.acceptStreams()
 	go s.receiveDatagrams()
-	go s.sendDatagrams()
 
 	if err := s.openControl(ctx); err != nil {
 		s.fail(err)
