@@ -19,12 +19,13 @@ PACKAGE_controller     := ./netfunc/controller
 # A release build of the kernels: the C compiler's default is -O2 -g already.
 export CGO_ENABLED := 1
 
-TESTS        := test-web test-go test-unity test-openflow test-quic-go test-deploy test-race
+TESTS        := test-web test-go test-unity test-quic-go test-deploy test-race
+TESTS_LAST   := test-busy test-openflow
 
 .DEFAULT_GOAL := help
 WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/package.json client-web/*.ts 2>/dev/null)
 
-.PHONY: help setup setup-test quic-go build web demo packages test test-deploy test-packages test-images arm64 sbom site test-site test-go test-race test-quic-go test-openflow test-web test-unity fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
+.PHONY: help setup setup-test quic-go build web demo packages test test-deploy test-packages test-images arm64 sbom site test-site test-go test-race test-quic-go test-openflow test-web test-busy test-unity fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,11 +69,13 @@ demo: build ## Stream a session through a relay to a player on this machine
 setup-test: setup ## Install what the tests need, too (Debian, Ubuntu)
 	@tools/setup.sh --test
 
-# Tests wait more than they compute: three stages at a time, the longest first. The output
-# of each comes when it has ended.
+# Tests wait more than they compute: three stages at a time. The output of each comes when it
+# has ended. A browser short of the processor is judged last, beside nothing that computes.
 test: setup-test build ## Run all tests
 	@echo "testing, three of these at a time: $(TESTS)"
 	@$(MAKE) --no-print-directory -j 3 --output-sync=recurse $(TESTS)
+	@echo "testing, then: $(TESTS_LAST)"
+	@$(MAKE) --no-print-directory -j 2 --output-sync=recurse $(TESTS_LAST)
 
 # What has more than one goroutine runs under the race detector instead; not the packages
 # whose tests only start programs, but for the edge's, which build theirs with the
@@ -102,6 +105,9 @@ test-openflow: setup-test build
 test-web: setup-test build ## Test the web viewer, in Chromium too
 	cd client-web && npm run --silent test && npm run --silent test:e2e
 
+test-busy: setup-test build ## Test the web viewer short of processor time (root)
+	cd client-web && npm run --silent test:busy
+
 test-unity: setup-test build ## Test the Unity client, without Unity (needs cargo)
 	$(MAKE) -C client-unity/native --no-print-directory test
 	cd client-unity/native && cargo build --quiet --locked --profile verify -p capi
@@ -125,12 +131,14 @@ generate: ## Compile the eBPF programs again (needs clang)
 	@tools/setup.sh --bpf
 	netfunc/bpf/generate.sh
 	relay/fastpath/bpf/generate.sh
+	relay/steer/generate.sh
 
 # The compiler is Debian 12's.
 check-generate: ## Fail where the committed eBPF objects are not what the C makes
 	@tools/setup.sh --bpf
 	netfunc/bpf/generate.sh --check
 	relay/fastpath/bpf/generate.sh --check
+	relay/steer/generate.sh --check
 
 packages: build ## Build the Debian and RPM packages into build/packages
 	@test -x build/tools/nfpm-$(NFPM_VERSION) || { \

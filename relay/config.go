@@ -60,7 +60,9 @@ type Config struct {
 	MaxSessions int           `yaml:"maxSessions"`
 	MaxConnects int           `yaml:"maxConnects"`
 	Drain       time.Duration `yaml:"drain"`
-	Log         config.Log    `yaml:"log"`
+	// DrainTimeout is how long sessions may stay with a process that was replaced.
+	DrainTimeout time.Duration `yaml:"drainTimeout"`
+	Log          config.Log    `yaml:"log"`
 }
 
 func defaultConfig() Config {
@@ -75,7 +77,7 @@ func defaultConfig() Config {
 	c.Viewer.MaxOpenSubgroups, c.Viewer.MaxRendezvous = origin.DefaultMaxOpen, 30*time.Second
 	c.Limits = limits.Default()
 	c.Publisher.Grace, c.Publisher.Linger = 15*time.Second, 5*time.Second
-	c.Drain = 5 * time.Second
+	c.Drain, c.DrainTimeout = 5*time.Second, time.Hour
 	c.Log.Level, c.Log.Format = "info", "text"
 	return c
 }
@@ -121,8 +123,8 @@ func (c *Config) Validate() error {
 		return errors.New("cache.totalBytes must be at least cache.maxBytes")
 	case c.MaxSessions <= 0:
 		return errors.New("maxSessions must be above 0")
-	case c.Drain < 0:
-		return errors.New("drain must not be negative")
+	case c.Drain < 0 || c.DrainTimeout < 0:
+		return errors.New("drain and drainTimeout must not be negative")
 	case c.Cache.MaxAge <= 0:
 		return errors.New("cache.maxAge must be above 0")
 	case c.Viewer.MaxOpenSubgroups <= 0:

@@ -11,6 +11,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"os/signal"
+	"runtime"
 	"sync"
 	"time"
 
@@ -28,6 +31,7 @@ import (
 	"holocast/relay/limits"
 	"holocast/relay/live"
 	"holocast/relay/router"
+	"holocast/relay/upgrade"
 )
 
 // tokenCache is how much of tokens a session may register by alias, bytes.
@@ -74,11 +78,12 @@ func command(cfg *Config) *cobra.Command {
 	f.Var(&cfg.Limits, "limit", "limit of a kind for a session, an address or all, such as subscriptions.session=100; repeatable")
 	f.IntVar(&cfg.MaxSessions, "sessions", cfg.MaxSessions, "sessions at a time; further ones are refused")
 	f.DurationVar(&cfg.Drain, "drain", cfg.Drain, "how long sessions may take to leave on SIGTERM")
+	f.DurationVar(&cfg.DrainTimeout, "drain-timeout", cfg.DrainTimeout, "how long sessions may stay with a process that was replaced (relay upgrade)")
 	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")
 	f.StringVar(&cfg.Log.Format, "log-format", cfg.Log.Format, "text or json")
 	c.PreRunE = func(*cobra.Command, []string) error { return cfg.Validate() }
 	c.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), *cfg) }
-	c.AddCommand(tokenCommand(cfg), keyCommand())
+	c.AddCommand(tokenCommand(cfg), keyCommand(), upgradeCommand(cfg))
 	return c
 }
 
@@ -88,10 +93,23 @@ func run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	log := logger.Logger
+	before, st, err := inherit(cfg)
+	if err != nil {
+		return err
+	}
 	log.Debug("memory", "limit_bytes", limitMemory(cfg.Cache.TotalBytes))
 	cert, err := service.NewCertificate(cfg.certificate(), log)
 	if err != nil {
 		return err
+	}
+	shared := st.Keys
+	if before == nil {
+		shared = newKeys()
+	}
+	if development, err := shared.development(); err != nil {
+		return err
+	} else if development != nil {
+		cert.Adopt(development)
 	}
 	reset, err := resetKey(cfg, cert)
 	if err != nil {
@@ -107,6 +125,7 @@ func run(ctx context.Context, cfg Config) error {
 	}
 	guard := &guard{origins: cfg.Origins, cert: cert}
 	tlsConfig := cert.TLS()
+	tlsConfig.SetSessionTicketKeys([][32]byte{shared.Ticket})
 	if cfg.Auth.ClientCA != "" {
 		tlsConfig.ClientAuth = tls.RequestClientCert // the authority verifies it
 	}
@@ -131,9 +150,17 @@ func run(ctx context.Context, cfg Config) error {
 		}
 		session.Trace = folder.Trace
 	}
+	sockets, err := openSockets(cfg, runtime.GOMAXPROCS(0), before, st)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	defer sockets.Close()
+	if err := sockets.Off(); err != nil {
+		log.Info("one UDP socket for all processors", "reason", err)
+	}
 	ln, err := moqt.Listen(cfg.Listen, moqt.ListenConfig{
-		Config: session,
-		TLS:    tlsConfig, ResetKey: reset, CheckOrigin: guard.allows, MaxConnects: cfg.MaxConnects,
+		Config: session, Sockets: sockets.Sockets(),
+		TLS: tlsConfig, ResetKey: reset, TokenKey: &shared.Token, CheckOrigin: guard.allows, MaxConnects: cfg.MaxConnects,
 		Suspect: bounds.Suspect,
 		Admit:   func(addr net.Addr) (moqt.Admission, error) { return bounds.Connect(addr) },
 		NoGRO:   fast != nil,
@@ -142,12 +169,14 @@ func run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	defer func() { _ = ln.Close() }()
-	web, admin, err := serveHTTP(ctx, cfg, r, bounds, fast, cert, guard, log)
+	serve := func(cfg Config, before *upgrade.Predecessor) (web, admin *service.HTTP, err error) {
+		return serveHTTP(ctx, cfg, before, st, r, bounds, fast, cert, guard, log)
+	}
+	web, admin, err := serve(cfg, before)
 	if err != nil {
 		return err
 	}
-	defer web.Close()
-	defer admin.Close()
+	defer func() { web.Close(); admin.Close() }()
 	running, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -186,10 +215,69 @@ func run(ctx context.Context, cfg Config) error {
 		return nil
 	})
 	defer unhook()
+	older, err := joinBefore(running, r, before, st, log)
+	if err != nil {
+		return err
+	}
+	if err := sockets.Accept(); err != nil {
+		return err
+	}
+	control := listenControl(before, ln.Addr().String(), log)
+	u := &upgrader{
+		cfg: cfg, keys: shared, cert: cert, address: ln.Addr().String(), sockets: sockets, r: r, log: log,
+		replaced: make(chan *upgrade.Successor, 1),
+		files:    func() ([]upgrade.File, error) { return inheritance(web, admin, control) },
+	}
+	defer u.close()
+	serveControl := func(c *upgrade.Control) {
+		wg.Go(func() { c.Serve(func() (int, error) { return u.upgrade(ctx) }) })
+	}
+	serveControl(control)
+	defer func() { control.Close() }()
+	signals := make(chan os.Signal, 1)
+	if upgrade.Signal != nil {
+		signal.Notify(signals, upgrade.Signal)
+		defer signal.Stop(signals)
+	}
+	if err := before.Ready(); err != nil {
+		return err
+	}
 	log.Info("relay is listening", "udp", ln.Addr().String(), "http", web.Addr(), "admin", admin.Addr(), "certificate_sha256", cert.Hash())
 	service.Ready(ctx, func() { r.Stats() })
-	<-ctx.Done()
-	return drain(ln, r, cfg.Drain, log)
+	for {
+		select {
+		case <-ctx.Done():
+			before.Stopping()
+			return drain(ln, r, cfg.Drain, log)
+		case <-signals:
+			wg.Go(func() { _, _ = u.upgrade(ctx) }) // says in the log what came of it
+		case s := <-u.replaced:
+			service.Replaced(s.PID)
+			before.Replaced()
+			web.Close()
+			admin.Close()
+			control.Close()
+			stopping, err := u.retire(ctx, s, older)
+			if err == nil {
+				if stopping {
+					before.Stopping()
+				}
+				return drain(ln, r, cfg.Drain, log)
+			}
+			unexpected := err
+			again := cfg // at the same addresses, whatever they were asked for as
+			again.HTTP, again.Admin = web.Addr(), admin.Addr()
+			if web, admin, err = serve(again, nil); err != nil {
+				return errors.Join(unexpected, err)
+			}
+			control = listenControl(nil, u.address, log)
+			serveControl(control)
+			if err := u.resume(); err != nil {
+				return errors.Join(unexpected, err)
+			}
+			log.Error("this process takes new sessions again", "err", unexpected)
+		}
+	}
 }
 
 // drain asks every session to leave and waits for them, at most for limit.
@@ -209,11 +297,11 @@ func drain(ln *moqt.Listener, r *router.Router, limit time.Duration, log *slog.L
 
 // serveHTTP serves health, the certificate's hash and the web viewer, and at an address for
 // the operator alone the metrics. The relay is healthy until ctx ends.
-func serveHTTP(ctx context.Context, cfg Config, r *router.Router, bounds *limits.Limits, fast *fastpath.Manager, cert *service.Certificate, g *guard, log *slog.Logger) (web, admin *service.HTTP, err error) {
-	if web, err = service.ListenHTTP("http", cfg.HTTP, log); err != nil {
+func serveHTTP(ctx context.Context, cfg Config, before *upgrade.Predecessor, st state, r *router.Router, bounds *limits.Limits, fast *fastpath.Manager, cert *service.Certificate, g *guard, log *slog.Logger) (web, admin *service.HTTP, err error) {
+	if web, err = listenHTTP(before, fileHTTP, st.HTTP, cfg.HTTP, log); err != nil {
 		return nil, nil, err
 	}
-	if admin, err = service.ListenHTTP("admin", cfg.Admin, log); err != nil {
+	if admin, err = listenHTTP(before, fileAdmin, st.Admin, cfg.Admin, log); err != nil {
 		web.Close()
 		return nil, nil, err
 	}

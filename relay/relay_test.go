@@ -59,6 +59,9 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
+	if err := os.Chmod(dir, 0o755); err != nil { // for relays of other users
+		panic(err)
+	}
 	binary = filepath.Join(dir, "relay")
 	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build the relay: %v\n%s", err, out)
@@ -121,7 +124,7 @@ func startBy(t *testing.T, begin func(*exec.Cmd) error, args ...string) *process
 				Msg, UDP, HTTP, Admin string
 				Hash                  string `json:"certificate_sha256"`
 			}
-			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "relay is listening" {
+			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "relay is listening" && p.udp == "" { // upgrades say it again
 				p.udp, p.http, p.admin, p.hash = line.UDP, line.HTTP, line.Admin, line.Hash
 				close(ready)
 			}

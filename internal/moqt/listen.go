@@ -3,6 +3,7 @@ package moqt
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -48,15 +48,26 @@ type ListenConfig struct {
 	// NoGRO has the kernel not join datagrams that it receives, for eBPF programs that look
 	// at each.
 	NoGRO bool
+	// Sockets are the sockets to listen on, of one address, in the place of one of the
+	// listener's own. Close closes them.
+	Sockets []Socket
+	// TokenKey is the key of Retry and address validation tokens (RFC 9000 §8.1), which
+	// servers of one address share; nil = one of the listener's own.
+	TokenKey *[32]byte
+}
+
+// Socket is a socket that shares its address with others.
+type Socket struct {
+	Conn *net.UDPConn
+	// IDs makes connection IDs whose first byte has the kernel select this socket.
+	IDs quic.ConnectionIDGenerator
 }
 
 // Listener accepts sessions over raw QUIC and WebTransport on one UDP port.
 type Listener struct {
 	cfg ListenConfig
 	log *slog.Logger
-	udp *net.UDPConn
-	tr  *quic.Transport
-	ln  *quic.Listener
+	on  []endpoint
 	wt  *webtransport.Server
 
 	sessions chan *Session
@@ -65,6 +76,20 @@ type Listener struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
+}
+
+// endpoint is QUIC on one socket.
+type endpoint struct {
+	udp *net.UDPConn
+	tr  *quic.Transport
+	ln  *quic.Listener
+}
+
+func (e endpoint) close() error {
+	_ = e.ln.Close()
+	err := e.tr.Close()
+	_ = e.udp.Close()
+	return err
 }
 
 // Listen opens addr ("host:port") for sessions.
@@ -79,36 +104,49 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	ua, err := net.ResolveUDPAddr("udp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("listen address %q: %w", addr, err)
-	}
-	udp, err := net.ListenUDP("udp", ua)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("UDP port %d is in use by another program", ua.Port)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("listen on UDP %s: %w", addr, err)
+	sockets := cfg.Sockets
+	if len(sockets) == 0 {
+		udp, err := udpio.Listen(addr, nil)
+		if err != nil {
+			return nil, err
+		}
+		sockets = []Socket{{Conn: udp}}
 	}
 	tlsConfig := cfg.TLS.Clone()
 	tlsConfig.NextProtos = append(wire.ALPNs(cfg.versions()), http3.NextProtoH3)
 	tlsConfig.MinVersion = tls.VersionTLS13
 	l := &Listener{
-		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), udp: udp,
-		tr: &quic.Transport{
-			Conn: udpio.Wrap(udp), ConnContext: cfg.admit(connContext), StatelessResetKey: (*quic.StatelessResetKey)(cfg.ResetKey),
-			VerifySourceAddress: cfg.doubtful(),
-		},
+		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()),
 		sessions: make(chan *Session), conns: map[*quic.Conn]struct{}{},
 	}
-	if cfg.NoGRO {
-		udpio.DisableGRO(udp)
-	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	if l.ln, err = l.tr.Listen(tlsConfig, cfg.admittedQUIC()); err != nil {
-		l.cancel()
-		_ = udp.Close()
-		return nil, fmt.Errorf("listen on UDP %s: %w", addr, err)
+	if cfg.TokenKey == nil {
+		cfg.TokenKey = new([32]byte)
+		_, _ = rand.Read(cfg.TokenKey[:]) // never fails
+	}
+	admit, doubtful := cfg.admit(connContext), cfg.doubtful()
+	for i, socket := range sockets {
+		e := endpoint{udp: socket.Conn, tr: &quic.Transport{
+			Conn: udpio.Wrap(socket.Conn), ConnContext: admit, ConnectionIDGenerator: socket.IDs,
+			StatelessResetKey: (*quic.StatelessResetKey)(cfg.ResetKey), TokenGeneratorKey: (*quic.TokenGeneratorKey)(cfg.TokenKey),
+			VerifySourceAddress: doubtful,
+		}}
+		if cfg.NoGRO {
+			udpio.DisableGRO(socket.Conn)
+		} else if socket.IDs != nil {
+			udpio.DropStrays(e.tr.Conn)
+		}
+		if e.ln, err = e.tr.Listen(tlsConfig, cfg.admittedQUIC()); err != nil {
+			l.cancel()
+			for _, e := range l.on {
+				_ = e.close()
+			}
+			for _, s := range sockets[i:] {
+				_ = s.Conn.Close()
+			}
+			return nil, fmt.Errorf("listen on UDP %s: %w", addr, err)
+		}
+		l.on = append(l.on, e)
 	}
 	checkOrigin := cfg.CheckOrigin
 	if checkOrigin == nil {
@@ -127,7 +165,9 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 		CheckOrigin:          checkOrigin,
 	}
 	webtransport.ConfigureHTTP3Server(l.wt.H3)
-	l.wg.Go(l.run)
+	for _, e := range l.on {
+		l.wg.Go(func() { l.run(e.ln) })
+	}
 	return l, nil
 }
 
@@ -138,7 +178,7 @@ const httpIdleTimeout = 10 * time.Second
 type quicConnKey struct{}
 
 // Addr is the UDP address listened on.
-func (l *Listener) Addr() net.Addr { return l.udp.LocalAddr() }
+func (l *Listener) Addr() net.Addr { return l.on[0].udp.LocalAddr() }
 
 // Accept returns the next session, its SETUP exchanged. The caller calls its
 // Serve.
@@ -154,12 +194,16 @@ func (l *Listener) Accept(ctx context.Context) (*Session, error) {
 }
 
 // StopAccepting refuses new connections; sessions go on.
-func (l *Listener) StopAccepting() { _ = l.ln.Close() }
+func (l *Listener) StopAccepting() {
+	for _, e := range l.on {
+		_ = e.ln.Close()
+	}
+}
 
 // Close ends all sessions and releases the port.
 func (l *Listener) Close() error {
 	l.cancel()
-	_ = l.ln.Close()
+	l.StopAccepting()
 	l.mu.Lock()
 	conns := l.conns
 	l.conns = nil
@@ -168,15 +212,17 @@ func (l *Listener) Close() error {
 		_ = qc.CloseWithError(0, "the server is closing")
 	}
 	_ = l.wt.Close()
-	err := l.tr.Close()
-	_ = l.udp.Close()
+	var errs []error
+	for _, e := range l.on {
+		errs = append(errs, e.close())
+	}
 	l.wg.Wait()
-	return err
+	return errors.Join(errs...)
 }
 
-func (l *Listener) run() {
+func (l *Listener) run(ln *quic.Listener) {
 	for {
-		qc, err := l.ln.Accept(l.ctx)
+		qc, err := ln.Accept(l.ctx)
 		if err != nil {
 			return
 		}

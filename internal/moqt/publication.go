@@ -481,6 +481,7 @@ func (p *Publication) SendDatagram(d Datagram) error {
 	if err != nil {
 		return err
 	}
+	p.s.sendOnce.Do(func() { go p.s.sendDatagrams() })
 	now := time.Now()
 	out := outgoingDatagram{b: b}
 	if t := shorter(p.DeliveryTimeouts()); t > 0 {

@@ -156,6 +156,7 @@ type Session struct {
 	handler Handler
 
 	sendq    *datagramQueue
+	sendOnce sync.Once     // starts what empties it
 	nextSlot atomic.Uint64 // of a stream of objects
 
 	controlMu  sync.Mutex
@@ -227,7 +228,6 @@ func newSession(ctx context.Context, c conn, v wire.Version, client bool, local 
 	go s.acceptUniStreams()
 	go s.acceptStreams()
 	go s.receiveDatagrams()
-	go s.sendDatagrams()
 
 	if err := s.openControl(ctx); err != nil {
 		s.fail(err)

@@ -107,6 +107,16 @@ func (c *Certificate) state() (s [2]fileState) {
 	return s
 }
 
+// Adopt uses a development certificate that clients of the process before have pinned. It does
+// nothing where certificates come from files.
+func (c *Certificate) Adopt(development *tls.Certificate) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.files.Certificate == "" {
+		c.current = development
+	}
+}
+
 // Get returns the certificate to use now.
 func (c *Certificate) Get() *tls.Certificate {
 	now := time.Now()

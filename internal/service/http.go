@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -66,6 +67,15 @@ func (h *HTTP) Addr() string {
 		return ""
 	}
 	return h.ln.Addr().String()
+}
+
+// File is the listener for another process, which serves the address after this one; nil
+// without a listener.
+func (h *HTTP) File() (*os.File, error) {
+	if l, ok := h.ln.(*net.TCPListener); ok {
+		return l.File()
+	}
+	return nil, nil
 }
 
 // Handle adds a route as http.ServeMux.Handle does.

@@ -37,6 +37,13 @@ func Ready(ctx context.Context, alive func()) {
 	}()
 }
 
+// Replaced tells the service manager that another process is the program from now on. This
+// one is no longer of interest to the manager, which hears nothing more of it.
+func Replaced(pid int) {
+	notify("MAINPID=" + strconv.Itoa(pid))
+	_ = os.Unsetenv("NOTIFY_SOCKET")
+}
+
 // watchdog is the period in which the manager wants to hear of the program; 0 = it does not.
 func watchdog() time.Duration {
 	if pid := os.Getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {

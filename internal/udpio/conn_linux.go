@@ -63,6 +63,16 @@ func DisableGRO(c *net.UDPConn) {
 	}
 }
 
+// DropStrays is for a socket that the kernel selects by the first byte of connection IDs, in
+// packets with short headers (RFC 9000 §17.3). Of datagrams that it received together the
+// kernel looks at the first; one with another byte is another socket's and is dropped, for
+// here it would be taken for one of a connection that is gone.
+func DropStrays(c net.PacketConn) {
+	if c, ok := c.(*Conn); ok {
+		c.read.strays = true
+	}
+}
+
 // write is one call of sendmsg.
 type write struct {
 	message unix.Msghdr
@@ -165,6 +175,9 @@ type read struct {
 	errno    syscall.Errno
 	call     func(fd uintptr) (done bool)
 
+	strays bool   // those of other sockets are dropped
+	first  []byte // datagram of the message before next
+
 	next    int    // message
 	rest    []byte // of the message before next
 	segment int    // bytes of a datagram of it, but the last
@@ -220,12 +233,22 @@ func (c *Conn) ReadBatch(ms []ipv4.Message, _ int) (n int, err error) {
 			continue
 		}
 		size := min(r.segment, len(r.rest))
+		if r.strays && stray(r.first, r.rest[:size]) {
+			r.rest = r.rest[size:]
+			continue
+		}
 		m := &ms[n]
 		m.N, m.NN, m.Addr, m.Flags = copy(m.Buffers[0], r.rest[:size]), copy(m.OOB, r.control), r.addr, 0
 		r.rest = r.rest[size:]
 		n++
 	}
 	return n, nil
+}
+
+// stray reports whether a packet has a connection ID of another socket than the one before it.
+func stray(first, packet []byte) bool {
+	const long = 0x80
+	return len(first) > 1 && len(packet) > 1 && (first[0]|packet[0])&long == 0 && first[1] != packet[1]
 }
 
 // take goes on to the next message.
@@ -235,6 +258,7 @@ func (r *read) take() {
 	r.next++
 	r.rest = r.buffers[i*bufferSize:][:m.size]
 	r.segment = int(m.size)
+	r.first = r.rest
 	r.addr = udpAddr(&r.names[i])
 	r.control = r.oob[i][:0]
 	for oob := r.oob[i][:m.header.Controllen]; len(oob) > 0; {

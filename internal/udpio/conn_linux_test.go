@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -131,6 +132,41 @@ func TestControl(t *testing.T) {
 				t.Fatalf("control messages %+v, %v: not the ECN mark alone", controls, err)
 			}
 		}
+	}
+}
+
+// TestStrays: of datagrams that came together, those of other sockets' connections are dropped.
+func TestStrays(t *testing.T) {
+	a, b := listen(t, "udp4", "127.0.0.1:0"), listen(t, "udp4", "127.0.0.1:0")
+	DropStrays(a)
+	const size = 100
+	var together []byte
+	for _, p := range []struct{ flags, slot byte }{{0x40, 5}, {0x41, 5}, {0x40, 6}, {0xc0, 0}, {0x40, 5}} {
+		packet := make([]byte, size)
+		packet[0], packet[1] = p.flags, p.slot
+		together = append(together, packet...)
+	}
+	to := a.LocalAddr().(*net.UDPAddr)
+	if _, _, err := b.WriteMsgUDP(together, segments(size), to); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := b.WriteMsgUDP([]byte{0x40, 6}, nil, to); err != nil { // alone: it is the kernel's choice
+		t.Fatal(err)
+	}
+	var got [][2]byte
+	ms := messages(8, 1452)
+	_ = a.SetReadDeadline(time.Now().Add(10 * time.Second))
+	for len(got) < 5 {
+		n, err := a.ReadBatch(ms, 0)
+		if err != nil {
+			t.Fatalf("after %v: %v", got, err)
+		}
+		for _, m := range ms[:n] {
+			got = append(got, [2]byte(m.Buffers[0]))
+		}
+	}
+	if want := [][2]byte{{0x40, 5}, {0x41, 5}, {0xc0, 0}, {0x40, 5}, {0x40, 6}}; !slices.Equal(got, want) {
+		t.Errorf("received %x, want %x", got, want)
 	}
 }
 

@@ -9,3 +9,6 @@ func Wrap(c *net.UDPConn) net.PacketConn { return c }
 
 // DisableGRO does nothing: there is none.
 func DisableGRO(*net.UDPConn) {}
+
+// DropStrays does nothing: there are none.
+func DropStrays(net.PacketConn) {}

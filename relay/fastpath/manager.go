@@ -20,6 +20,7 @@ import (
 	"holocast/internal/origin"
 	"holocast/internal/quicext"
 	"holocast/relay/fastpath/bpf"
+	"holocast/relay/steer"
 )
 
 // Config is how a Manager works.
@@ -30,8 +31,8 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// connIDLen is the length of the connection IDs that quic-go chooses.
-const connIDLen = 4
+// connIDLen is the length of the connection IDs that the relay chooses.
+const connIDLen = steer.IDLength
 
 // Times of the manager's goroutine.
 const (

@@ -76,6 +76,7 @@ type client struct {
 	number  uint64
 	access  *auth.Session // nil = it may do anything
 	subject string        // who it has proved to be, "" for nobody
+	bridge  bool          // another process of the relay
 	queue   *origin.Queue // what is in flight to it
 	slots   slots
 }
@@ -214,7 +215,9 @@ func (r *Router) Sessions() map[uint64]*moqt.Session {
 	defer r.mu.Unlock()
 	m := make(map[uint64]*moqt.Session, len(r.sessions))
 	for s, c := range r.sessions {
-		m[c.number] = s
+		if !c.bridge {
+			m[c.number] = s
+		}
 	}
 	return m
 }
@@ -435,9 +438,11 @@ func (r *Router) announce(ctx context.Context, d *discovery, a *moqt.Announcer) 
 		d.changed = map[string]moqt.Namespace{}
 		there := map[string]bool{}
 		for key, ns := range changed {
-			for range r.offersAt.at(ns) {
-				there[key] = true
-				break
+			for o := range r.offersAt.at(ns) {
+				if o.up != (peer{d.s}) || !r.bridged(d.s) { // a bridge has what came from it
+					there[key] = true
+					break
+				}
 			}
 		}
 		r.mu.Unlock()

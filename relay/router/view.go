@@ -47,6 +47,9 @@ func (r *Router) View() View {
 	}
 	queues := map[*origin.Queue]uint64{}
 	for s, c := range r.sessions {
+		if c.bridge {
+			continue
+		}
 		queues[c.queue] = c.number
 		v.Sessions = append(v.Sessions, SessionView{Number: c.number, Session: s, Subject: c.subject, Offers: offers[s]})
 	}
@@ -61,9 +64,9 @@ func (r *Router) View() View {
 		t.mu.Lock()
 		for up := range t.upstreams {
 			p, ok := up.(peer)
-			if c := r.sessions[p.s]; ok && c != nil {
+			if c := r.sessions[p.s]; ok && c != nil && !c.bridge {
 				one.From = append(one.From, c.number)
-			} else if !ok {
+			} else if !ok || c != nil {
 				one.Other = append(one.Other, up.String())
 			}
 		}

@@ -84,8 +84,8 @@ func Attack(ctx context.Context, name string, t *Target, out io.Writer) error {
 
 // Sessions of the attacker.
 
-func (t *Target) dial(ctx context.Context, h moqt.Handler) (*moqt.Session, error) {
-	return moqt.Dial(ctx, "moqt://"+t.Addr, t.TLS, h, direct.Quiet)
+func (t *Target) dial(ctx context.Context) (*moqt.Session, error) {
+	return moqt.Dial(ctx, "moqt://"+t.Addr, t.TLS, moqt.Handler{}, direct.Quiet)
 }
 
 // raw is a session spoken by hand.
@@ -163,8 +163,8 @@ func each(ctx context.Context, n int, f func(i int) error) error {
 }
 
 // inSession runs f in a new session.
-func (t *Target) inSession(ctx context.Context, h moqt.Handler, f func(*moqt.Session) error) error {
-	s, err := t.dial(ctx, h)
+func (t *Target) inSession(ctx context.Context, f func(*moqt.Session) error) error {
+	s, err := t.dial(ctx)
 	if err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func own(name string) moqt.TrackName {
 
 // publishing runs f with a publication of the attacker's.
 func (t *Target) publishing(ctx context.Context, track moqt.TrackName, info moqt.TrackInfo, f func(*moqt.Publication) error) error {
-	return t.inSession(ctx, moqt.Handler{}, func(s *moqt.Session) error {
+	return t.inSession(ctx, func(s *moqt.Session) error {
 		p, err := s.Publish(ctx, track, info)
 		if err != nil {
 			return err
@@ -218,7 +218,7 @@ func stealNamespace(ctx context.Context, t *Target) error {
 	bad := moqt.TrackInfo{Largest: func() (moqt.Location, bool) { return moqt.Location{Group: 1<<62 - 1}, true },
 		Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: 1})}
 	return each(ctx, 2, func(int) error {
-		return t.inSession(ctx, moqt.Handler{}, func(s *moqt.Session) error {
+		return t.inSession(ctx, func(s *moqt.Session) error {
 			for ctx.Err() == nil && s.Err() == nil {
 				for _, ns := range []moqt.Namespace{camera.Namespace, camera.Namespace[:1], {}, {".relay"}} {
 					_, _ = s.PublishNamespace(ctx, ns)
@@ -236,7 +236,7 @@ func badPublisher(ctx context.Context, t *Target) error {
 			Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: 1})}
 		track := own("catalog")
 		return t.publishing(ctx, track, info, func(p *moqt.Publication) error {
-			viewer, err := t.dial(ctx, moqt.Handler{})
+			viewer, err := t.dial(ctx)
 			if err != nil {
 				return err
 			}
@@ -260,9 +260,9 @@ func badPublisher(ctx context.Context, t *Target) error {
 	})
 }
 
-func (t *Target) subscribeTo(name string, wait *uint64) func(id uint64) wire.Message {
+func subscribeTo(name string) func(id uint64) wire.Message {
 	return func(id uint64) wire.Message {
-		return &wire.Subscribe{RequestID: id, Track: moqt.TrackName{Namespace: camera.Namespace, Name: name}, Parameters: moqt.Parameters{RendezvousTimeout: wait}}
+		return &wire.Subscribe{RequestID: id, Track: moqt.TrackName{Namespace: camera.Namespace, Name: name}}
 	}
 }
 
@@ -270,7 +270,7 @@ func resetRequests(ctx context.Context, t *Target) error {
 	return each(ctx, 4, func(int) error {
 		return t.inRaw(ctx, func(r *raw) error {
 			for i := 0; ; i++ {
-				s, err := r.request(ctx, t.subscribeTo(fmt.Sprint("missing", i), nil))
+				s, err := r.request(ctx, subscribeTo(fmt.Sprint("missing", i)))
 				if err != nil {
 					return err
 				}
@@ -285,7 +285,7 @@ func missingTracks(ctx context.Context, t *Target) error {
 	return each(ctx, 4, func(int) error {
 		return t.inRaw(ctx, func(r *raw) error {
 			for i := 0; ; i++ {
-				s, err := r.request(ctx, t.subscribeTo(fmt.Sprint("missing", i), nil))
+				s, err := r.request(ctx, subscribeTo(fmt.Sprint("missing", i)))
 				if err != nil {
 					return err
 				}
@@ -314,7 +314,7 @@ func waitingRequests(ctx context.Context, t *Target) error {
 
 func unreadFetches(ctx context.Context, t *Target) error {
 	return each(ctx, 20, func(int) error {
-		return t.inSession(ctx, moqt.Handler{}, func(s *moqt.Session) error {
+		return t.inSession(ctx, func(s *moqt.Session) error {
 			for range 4 {
 				_, _ = s.Fetch(ctx, camera, moqt.Location{}, moqt.Location{Group: 1 << 40}, moqt.FetchOptions{})
 			}
@@ -345,7 +345,7 @@ func manyNamespaces(ctx context.Context, t *Target) error {
 // flood publishes 8 tracks in a session and calls send for each, again and again.
 func flood(ctx context.Context, t *Target, sessions int, send func(p *moqt.Publication, group uint64) error) error {
 	return each(ctx, sessions, func(int) error {
-		return t.inSession(ctx, moqt.Handler{}, func(s *moqt.Session) error {
+		return t.inSession(ctx, func(s *moqt.Session) error {
 			var list []*moqt.Publication
 			for range 8 {
 				p, err := s.Publish(ctx, own("flood"), moqt.TrackInfo{})
@@ -383,7 +383,7 @@ func propertyFlood(ctx context.Context, t *Target) error {
 	props := twelveKB()
 	go func() {
 		_ = each(ctx, 4, func(int) error {
-			return t.inSession(ctx, moqt.Handler{}, func(s *moqt.Session) error {
+			return t.inSession(ctx, func(s *moqt.Session) error {
 				for range 1000 {
 					if _, err := s.Publish(ctx, own("properties"), moqt.TrackInfo{Properties: props}); err != nil && s.Err() != nil {
 						return err
@@ -403,7 +403,7 @@ func emptyObjects(ctx context.Context, t *Target) error {
 	return each(ctx, 4, func(int) error {
 		track := own("empty")
 		return t.publishing(ctx, track, moqt.TrackInfo{}, func(p *moqt.Publication) error {
-			viewer, err := t.dial(ctx, moqt.Handler{})
+			viewer, err := t.dial(ctx)
 			if err != nil {
 				return err
 			}
@@ -467,7 +467,7 @@ func longTimers(ctx context.Context, t *Target) error {
 	track := own("timers")
 	go func() {
 		_ = each(ctx, 20, func(int) error {
-			return t.inSession(ctx, moqt.Handler{}, func(s *moqt.Session) error {
+			return t.inSession(ctx, func(s *moqt.Session) error {
 				sub, err := s.Subscribe(ctx, track, moqt.SubscribeOptions{SubgroupDeliveryTimeout: 24 * time.Hour, ObjectDeliveryTimeout: 24 * time.Hour})
 				if err != nil {
 					return err
@@ -505,7 +505,7 @@ func (r rawReader) Read(p []byte) (int, error) { return r.r.ReadRaw(p) }
 func slowReaders(ctx context.Context, t *Target) error {
 	return each(ctx, 20, func(int) error {
 		return t.inRaw(ctx, func(r *raw) error {
-			if _, err := r.request(ctx, t.subscribeTo(camera.Name, nil)); err != nil {
+			if _, err := r.request(ctx, subscribeTo(camera.Name)); err != nil {
 				return err
 			}
 			<-r.Context().Done()
@@ -517,7 +517,7 @@ func slowReaders(ctx context.Context, t *Target) error {
 func newGroups(ctx context.Context, t *Target) error {
 	return each(ctx, 4, func(int) error {
 		return t.inRaw(ctx, func(r *raw) error {
-			s, err := r.request(ctx, t.subscribeTo(camera.Name, nil))
+			s, err := r.request(ctx, subscribeTo(camera.Name))
 			if err != nil {
 				return err
 			}
@@ -538,7 +538,7 @@ func newGroups(ctx context.Context, t *Target) error {
 
 func churn(ctx context.Context, t *Target) error {
 	return each(ctx, 8, func(int) error {
-		return t.inSession(ctx, moqt.Handler{}, func(s *moqt.Session) error {
+		return t.inSession(ctx, func(s *moqt.Session) error {
 			for ctx.Err() == nil {
 				sub, err := s.Subscribe(ctx, camera, moqt.SubscribeOptions{Join: true})
 				if err != nil {
@@ -581,7 +581,7 @@ func unreadWindows(ctx context.Context, t *Target) error {
 	return each(ctx, 16, func(int) error {
 		return t.inRaw(ctx, func(r *raw) error {
 			for range 32 {
-				s, err := r.request(ctx, t.subscribeTo(camera.Name, nil))
+				s, err := r.request(ctx, subscribeTo(camera.Name))
 				if err != nil {
 					return err
 				}
@@ -615,16 +615,6 @@ func longNames(ctx context.Context, t *Target) error {
 		}
 		return nil
 	})
-}
-
-// idle opens n sessions, which stay.
-func idle(ctx context.Context, t *Target, n int) {
-	for range n {
-		again(ctx, func() error {
-			_, err := t.raw(ctx, nil)
-			return err
-		})
-	}
 }
 
 func idleSessions(ctx context.Context, t *Target) error {
@@ -686,10 +676,10 @@ func scrapes(ctx context.Context, t *Target) error {
 func connections(ctx context.Context, t *Target) error {
 	return each(ctx, 8, func(int) error {
 		r, err := t.raw(ctx, nil)
-		if err != nil {
-			return nil // at once again
+		if err == nil {
+			_ = r.CloseWithError(0, "")
 		}
-		return r.CloseWithError(0, "")
+		return nil // and at once again
 	})
 }
 

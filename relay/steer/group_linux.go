@@ -1,0 +1,234 @@
+//go:build linux && (amd64 || arm64)
+
+package steer
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+
+	"holocast/internal/bpf"
+	"holocast/internal/moqt"
+	"holocast/internal/udpio"
+)
+
+// Group is the sockets of one process for one address.
+type Group struct {
+	sockets []moqt.Socket
+	off     error
+	first   int // slot of sockets[0]; the others follow
+
+	all       *ebpf.Map // sockets of all processes, by slot
+	acceptors *ebpf.Map
+}
+
+// requirements are what steering cannot do without.
+func requirements() []bpf.Requirement {
+	return []bpf.Requirement{
+		{Name: "steering of UDP sockets by eBPF (SK_REUSEPORT)", Since: "4.19", Have: func() error {
+			return errors.Join(features.HaveProgramType(ebpf.SkReuseport), features.HaveMapType(ebpf.ReusePortSockArray))
+		}},
+	}
+}
+
+// Listen opens n sockets, at least two, at addr ("host:port"), which no other program has.
+// Where the kernel does not let packets be steered there is one, and Off tells why.
+func Listen(addr string, n int) (*Group, error) {
+	program, all, acceptors, err := load()
+	if err != nil {
+		return alone(addr, fmt.Errorf("%w: %w", ErrOff, err))
+	}
+	defer func() { _ = program.Close() }()
+	g := &Group{all: all, acceptors: acceptors}
+	if err := g.begin(addr, max(n, 2), program); err != nil {
+		g.Close()
+		return nil, err
+	}
+	return g, nil
+}
+
+// begin opens the sockets of an address that nobody has.
+func (g *Group) begin(addr string, n int, program *ebpf.Program) error {
+	// Alone at first, so that it fails where another program has the address.
+	c, err := udpio.Listen(addr, nil)
+	if err != nil {
+		return err
+	}
+	conns := []*net.UDPConn{c}
+	if err = set(c, unix.SO_REUSEPORT, 1); err == nil {
+		conns, err = share(conns, c.LocalAddr().String(), n)
+	}
+	if err == nil {
+		err = set(c, unix.SO_ATTACH_REUSEPORT_EBPF, program.FD())
+	}
+	if err = g.take(conns, err); err != nil {
+		return err
+	}
+	return g.Accept()
+}
+
+// Join opens n sockets at an address that another process has, of which files are what its
+// group's Files returned. They receive nothing until Accept.
+func Join(addr string, n int, files []*os.File) (_ *Group, err error) {
+	if len(files) != groupFiles {
+		return nil, fmt.Errorf("%d files of the process before, not %d", len(files), groupFiles)
+	}
+	g := &Group{}
+	defer func() {
+		if err != nil {
+			g.Close()
+		}
+	}()
+	for i, m := range []**ebpf.Map{&g.all, &g.acceptors} {
+		fd, err := unix.FcntlInt(files[i].Fd(), unix.F_DUPFD_CLOEXEC, 3)
+		if err == nil {
+			*m, err = ebpf.NewMapFromFD(fd)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("maps of the process before: %w", err)
+		}
+	}
+	conns, err := share(nil, addr, n)
+	return g, g.take(conns, err)
+}
+
+// share opens sockets at addr until there are n.
+func share(conns []*net.UDPConn, addr string, n int) ([]*net.UDPConn, error) {
+	for len(conns) < min(n, MaxSockets) {
+		c, err := udpio.Listen(addr, func(_, _ string, raw syscall.RawConn) error {
+			var err error
+			return errors.Join(raw.Control(func(fd uintptr) {
+				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+			}), err)
+		})
+		if err != nil {
+			return conns, err
+		}
+		conns = append(conns, c)
+	}
+	return conns, nil
+}
+
+// take gives sockets slots, unless opening them failed.
+func (g *Group) take(conns []*net.UDPConn, err error) error {
+	if err == nil {
+		g.first, err = g.free(len(conns))
+	}
+	for i, c := range conns {
+		slot := g.first + i
+		if err == nil {
+			err = control(c, func(fd int) error { return g.all.Put(uint32(slot), uint64(fd)) })
+		}
+		if err == nil {
+			g.sockets = append(g.sockets, moqt.Socket{Conn: c, IDs: ids{byte(slot)}})
+		} else {
+			_ = c.Close()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("steer packets to sockets: %w", err)
+	}
+	return nil
+}
+
+// free finds n slots in a row without sockets.
+func (g *Group) free(n int) (first int, err error) {
+	for slot := range slots {
+		var cookie uint64
+		switch err := g.all.Lookup(uint32(slot), &cookie); {
+		case err == nil:
+			first = slot + 1
+		case !errors.Is(err, ebpf.ErrKeyNotExist):
+			return 0, err
+		case slot+1-first == n:
+			return first, nil
+		}
+	}
+	return 0, errors.New("the processes before have all slots: too many have not ended yet")
+}
+
+// Accept makes new connections come to the group's sockets, and no longer to others'.
+func (g *Group) Accept() error {
+	if g.off != nil {
+		return nil //nolint:nilerr // the one socket has all packets
+	}
+	if err := g.acceptors.Put(uint32(0), steerAccepting{First: uint32(g.first), Count: uint32(len(g.sockets))}); err != nil {
+		return fmt.Errorf("take new connections: %w", err)
+	}
+	return nil
+}
+
+// groupFiles is how many files a group has.
+const groupFiles = 2
+
+// Files are what another process needs to Join. The caller closes them.
+func (g *Group) Files() ([]*os.File, error) {
+	if g.off != nil {
+		return nil, g.off
+	}
+	var files []*os.File
+	for _, m := range []*ebpf.Map{g.all, g.acceptors} {
+		fd, err := unix.FcntlInt(uintptr(m.FD()), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			for _, f := range files {
+				_ = f.Close()
+			}
+			return nil, err
+		}
+		files = append(files, os.NewFile(uintptr(fd), "steer"))
+	}
+	return files, nil
+}
+
+// Close closes the sockets. What the kernel steers by is there as long as there are others.
+func (g *Group) Close() {
+	for _, s := range g.sockets {
+		_ = s.Conn.Close()
+	}
+	for _, m := range []*ebpf.Map{g.all, g.acceptors} {
+		if m != nil {
+			_ = m.Close()
+		}
+	}
+}
+
+func load() (program *ebpf.Program, all, acceptors *ebpf.Map, err error) {
+	if err := features.HaveProgramType(ebpf.SkReuseport); errors.Is(err, unix.EPERM) {
+		return nil, nil, nil, errPrivilege
+	}
+	if err := bpf.Missing(requirements()); err != nil {
+		return nil, nil, nil, err
+	}
+	if err := rlimit.RemoveMemlock(); err != nil { // for Linux before 5.11
+		return nil, nil, nil, fmt.Errorf("memory limit: %w", err)
+	}
+	var o steerObjects
+	if err := loadSteerObjects(&o, nil); err != nil {
+		return nil, nil, nil, bpf.Explain("load eBPF programs", err, requirements())
+	}
+	return o.Steer, o.Sockets, o.Acceptors, nil
+}
+
+// errPrivilege says less than bpf.ErrPrivilege, as sockets need less than interfaces.
+var errPrivilege = fmt.Errorf("it needs root or CAP_BPF: %w", unix.EPERM)
+
+// set sets an integer option of a socket.
+func set(c *net.UDPConn, option, value int) error {
+	return control(c, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, value) })
+}
+
+func control(c *net.UDPConn, do func(fd int) error) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	e := raw.Control(func(fd uintptr) { err = do(int(fd)) })
+	return errors.Join(e, err)
+}

@@ -1,0 +1,34 @@
+//go:build !linux || !(amd64 || arm64)
+
+package steer
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"holocast/internal/moqt"
+)
+
+// Group is the socket of one process for one address.
+type Group struct {
+	sockets []moqt.Socket
+	off     error
+}
+
+var errSystem = fmt.Errorf("%w: it is for Linux on x86-64 and arm64", ErrOff)
+
+// Listen opens a socket at addr ("host:port").
+func Listen(addr string, _ int) (*Group, error) { return alone(addr, errSystem) }
+
+// Join fails.
+func Join(string, int, []*os.File) (*Group, error) { return nil, errors.ErrUnsupported }
+
+// Accept does nothing: packets come to the one socket.
+func (g *Group) Accept() error { return nil }
+
+// Files fails.
+func (g *Group) Files() ([]*os.File, error) { return nil, g.off }
+
+// Close closes the socket.
+func (g *Group) Close() { _ = g.sockets[0].Conn.Close() }

@@ -1,0 +1,54 @@
+package steer
+
+import (
+	"crypto/rand"
+	"errors"
+
+	"github.com/quic-go/quic-go"
+
+	"holocast/internal/moqt"
+	"holocast/internal/udpio"
+)
+
+// IDLength is the length of the connection IDs, bytes. Those that clients choose for their
+// first packets are longer (RFC 9000 §7.2), so a packet tells which of both it has.
+const IDLength = 7
+
+// slots is how many sockets there may be, of all processes.
+const slots = 256
+
+// MaxSockets is how many sockets one process may have, so that there are slots for it and
+// those that it replaces.
+const MaxSockets = 32
+
+// ErrOff is wrapped by the errors of what needs steering where it is off.
+var ErrOff = errors.New("packets are not steered")
+
+// ids makes the connection IDs of a slot.
+type ids struct{ slot byte }
+
+func (g ids) GenerateConnectionID() (quic.ConnectionID, error) {
+	var b [IDLength]byte
+	if _, err := rand.Read(b[1:]); err != nil {
+		return quic.ConnectionID{}, err
+	}
+	b[0] = g.slot
+	return quic.ConnectionIDFromBytes(b[:]), nil
+}
+
+func (ids) ConnectionIDLen() int { return IDLength }
+
+// alone is a group of one socket, whose packets nobody steers.
+func alone(addr string, why error) (*Group, error) {
+	c, err := udpio.Listen(addr, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &Group{sockets: []moqt.Socket{{Conn: c, IDs: ids{}}}, off: why}, nil
+}
+
+// Sockets are the group's own.
+func (g *Group) Sockets() []moqt.Socket { return g.sockets }
+
+// Off tells why there is one socket whose packets are not steered; nil where they are.
+func (g *Group) Off() error { return g.off }

@@ -1,0 +1,253 @@
+//go:build linux && (amd64 || arm64)
+
+package steer
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"holocast/internal/udpio"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func listen(t *testing.T, addr string, n int) *Group {
+	t.Helper()
+	g, err := Listen(addr, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Close)
+	if g.Off() != nil {
+		t.Skip(g.Off())
+	}
+	return g
+}
+
+// join is a group of another process at the same address.
+func join(t *testing.T, g *Group, n int) *Group {
+	t.Helper()
+	files, err := g.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		for _, f := range files {
+			_ = f.Close()
+		}
+	}()
+	other, err := Join(g.Sockets()[0].Conn.LocalAddr().String(), n, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(other.Close)
+	return other
+}
+
+// client sends packets to the groups' address.
+type client struct {
+	t    *testing.T
+	conn net.Conn
+}
+
+func dial(t *testing.T, g *Group) client {
+	t.Helper()
+	_, port, _ := net.SplitHostPort(g.Sockets()[0].Conn.LocalAddr().String())
+	conn, err := net.Dial("udp", net.JoinHostPort("127.0.0.1", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return client{t, conn}
+}
+
+func (c client) send(packet []byte) {
+	c.t.Helper()
+	if _, err := c.conn.Write(packet); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func short(id []byte) []byte { return append(append([]byte{0x40}, id...), make([]byte, 30)...) }
+
+func long(id []byte) []byte {
+	return append(append([]byte{0xc0, 0, 0, 0, 1, byte(len(id))}, id...), make([]byte, 30)...)
+}
+
+// receiver is which socket the next packet of all comes to: group.socket.
+func receiver(t *testing.T, groups ...*Group) string {
+	t.Helper()
+	for range 500 {
+		for i, g := range groups {
+			for k, s := range g.Sockets() {
+				_ = s.Conn.SetReadDeadline(time.Now())
+				raw, err := s.Conn.SyscallConn()
+				if err != nil {
+					continue // closed
+				}
+				got := false
+				_ = raw.Control(func(fd uintptr) {
+					var b [100]byte
+					n, _, _ := syscall.Recvfrom(int(fd), b[:], syscall.MSG_DONTWAIT)
+					got = n > 0
+				})
+				if got {
+					return fmt.Sprint(i, ".", k)
+				}
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("a packet came to no socket")
+	return ""
+}
+
+func (g *Group) id(t *testing.T, socket int) []byte {
+	t.Helper()
+	id, err := g.Sockets()[socket].IDs.GenerateConnectionID()
+	if err != nil || id.Len() != IDLength {
+		t.Fatalf("connection ID %v, %v", id, err)
+	}
+	return id.Bytes()
+}
+
+// TestSteering sends packets of every kind, from changing addresses, while a process takes
+// over from another and that one ends.
+func TestSteering(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1:0", ":0"} {
+		t.Run(addr, func(t *testing.T) {
+			g := listen(t, addr, 3)
+			owned := func(groups ...*Group) {
+				t.Helper()
+				for i, owner := range groups {
+					for k := range owner.Sockets() {
+						for name, packet := range map[string][]byte{"short": short(owner.id(t, k)), "long": long(owner.id(t, k))} {
+							c := dial(t, groups[0]) // of another address each time
+							c.send(packet)
+							if got, want := receiver(t, groups...), fmt.Sprint(i, ".", k); got != want {
+								t.Errorf("a %s packet of socket %s came to %s", name, want, got)
+							}
+						}
+					}
+				}
+			}
+			// taken sends first packets of connections; all sockets of a group get some, each
+			// client's the same one.
+			taken := func(by int, groups ...*Group) {
+				t.Helper()
+				seen := map[string]bool{}
+				for range 200 {
+					c, first := dial(t, groups[len(groups)-1]), ""
+					for n := 8; n <= 20; n += 6 {
+						id := make([]byte, n)
+						id[0] = byte(groups[0].first) // looks like a slot
+						c.send(long(id))
+						got := receiver(t, groups...)
+						if first == "" {
+							first = got
+						}
+						if got != first {
+							t.Fatalf("packets of one client came to %s and %s", first, got)
+						}
+					}
+					if seen[first] = true; len(seen) == len(groups[by].Sockets()) {
+						break
+					}
+				}
+				for k := range groups[by].Sockets() {
+					if !seen[fmt.Sprint(by, ".", k)] {
+						t.Errorf("new connections came to %v, not to %d.%d", seen, by, k)
+					}
+				}
+				if len(seen) != len(groups[by].Sockets()) {
+					t.Errorf("new connections came to %v", seen)
+				}
+			}
+			owned(g)
+			taken(0, g)
+
+			next := join(t, g, 2)
+			owned(g, next)
+			taken(0, g, next) // until it says so
+			if err := next.Accept(); err != nil {
+				t.Fatal(err)
+			}
+			owned(g, next)
+			taken(1, g, next)
+
+			third := join(t, next, 2)
+			if err := third.Accept(); err != nil {
+				t.Fatal(err)
+			}
+			owned(g, next, third)
+			g.Close()
+			owned(next, third)
+			taken(1, next, third)
+			c := dial(t, third)
+			c.send(short(append([]byte{byte(g.first)}, make([]byte, IDLength)...)))
+			if got := receiver(t, third, next); got[0] != '0' {
+				t.Errorf("a packet of a connection that is gone came to %s: who takes new ones tells its peer", got)
+			}
+			if err := next.Accept(); err != nil { // the third is about to go
+				t.Fatal(err)
+			}
+			third.Close()
+			taken(0, next)
+
+			again := join(t, next, 3) // in the slots that are free now
+			if err := again.Accept(); err != nil {
+				t.Fatal(err)
+			}
+			owned(next, again)
+			taken(1, next, again)
+		})
+	}
+}
+
+// An address is one program's, unless it was handed over.
+func TestAddressInUse(t *testing.T) {
+	g := listen(t, "127.0.0.1:0", 2)
+	addr := g.Sockets()[0].Conn.LocalAddr().String()
+	for name, open := range map[string]func() error{
+		"another group":  func() error { _, err := Listen(addr, 2); return err },
+		"another socket": func() error { _, err := udpio.Listen(addr, nil); return err },
+	} {
+		if err := open(); err == nil {
+			t.Errorf("%s has the address as well", name)
+		}
+	}
+	if _, err := Join(addr, 2, []*os.File{os.Stdin, os.Stdin}); err == nil {
+		t.Error("a group was joined by files that are none of it")
+	}
+	if _, err := Join(addr, 2, nil); err == nil {
+		t.Error("a group was joined without its files")
+	}
+}
+
+// There is always room for one more process, but not for any number.
+func TestSlotsRunOut(t *testing.T) {
+	g := listen(t, "127.0.0.1:0", MaxSockets+1)
+	if n := len(g.Sockets()); n != MaxSockets {
+		t.Fatalf("%d sockets", n)
+	}
+	groups := 1
+	for ; groups < slots/MaxSockets; groups++ {
+		join(t, g, MaxSockets)
+	}
+	files, err := g.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		defer func() { _ = f.Close() }()
+	}
+	if _, err := Join(g.Sockets()[0].Conn.LocalAddr().String(), 1, files); err == nil {
+		t.Errorf("%d groups, and room for another one", groups)
+	}
+}

@@ -1,0 +1,310 @@
+//go:build linux
+
+package upgrade
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// variable tells a process that it was started by Start.
+const variable = "HOLOCAST_UPGRADE"
+
+// Descriptors of a process that was started by Start: its end of the line to the old process,
+// the error output that it has once it is ready, and the files.
+const (
+	lineFD = 3 + iota
+	stderrFD
+	filesFD
+)
+
+// message is what a new process tells the old one, a line of JSON each.
+type message string
+
+const (
+	ready    message = "ready"    // it serves
+	replaced message = "replaced" // another one has taken over from it
+	stopping message = "stopping" // it was asked to end
+)
+
+// Signal asks a process to upgrade.
+var Signal os.Signal = unix.SIGUSR2
+
+// File is an open file by what it is for.
+type File struct {
+	Name string
+	*os.File
+}
+
+// hello is what a new process is told.
+type hello struct {
+	Files []string
+	State json.RawMessage
+}
+
+// Successor is a new process, seen by the old one.
+type Successor struct {
+	PID  int
+	line net.Conn
+	in   *bufio.Scanner
+}
+
+// Start starts the program again, as it was started, with files and state, which is encoded as
+// JSON, and waits until it is ready. If it does not become ready, or ctx ends, it is killed; the
+// error has the last line that it wrote. Start closes the files.
+func Start(ctx context.Context, state any, files []File) (*Successor, error) {
+	defer func() {
+		for _, f := range files {
+			_ = f.Close()
+		}
+	}()
+	program, err := exec.LookPath(os.Args[0])
+	if err != nil {
+		return nil, err
+	}
+	encoded, err := json.Marshal(state)
+	if err != nil {
+		return nil, err
+	}
+	ours, theirs, err := pair()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(program, os.Args[1:]...)
+	cmd.Stdout = os.Stdout
+	said, stderr, err := os.Pipe()
+	if err != nil {
+		_, _ = ours.Close(), theirs.Close()
+		return nil, err
+	}
+	cmd.Stderr = stderr
+	cmd.ExtraFiles = []*os.File{theirs, os.Stderr}
+	h := hello{State: encoded}
+	for _, f := range files {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, f.File)
+		h.Files = append(h.Files, f.Name)
+	}
+	cmd.Env = []string{variable + "=1"}
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "WATCHDOG_PID=") { // it is not that process
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	err = cmd.Start()
+	_, _ = stderr.Close(), theirs.Close() // so that we see when it has closed its own
+	for _, f := range files {             // as ours, too, which Fd changed
+		_ = unix.SetNonblock(int(f.Fd()), true)
+	}
+	if err != nil {
+		_, _ = ours.Close(), said.Close()
+		return nil, err
+	}
+	var heard tail
+	var hearing sync.WaitGroup
+	hearing.Go(func() { // until it ends or is ready, when it has our error output itself
+		defer func() { _ = said.Close() }()
+		_, _ = io.Copy(io.MultiWriter(os.Stderr, &heard), said)
+	})
+	s := &Successor{PID: cmd.Process.Pid, line: ours, in: bufio.NewScanner(ours)}
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+	err = json.NewEncoder(ours).Encode(h)
+	var m message
+	if err == nil {
+		m, err = s.next()
+	}
+	if err == nil && m != ready {
+		err = fmt.Errorf("it says %q", m)
+	}
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		_ = cmd.Process.Kill()
+		ended := cmd.Wait()
+		hearing.Wait()
+		_ = ours.Close()
+		switch last := heard.line(); {
+		case ctx.Err() != nil:
+			err = errors.New("it was not ready in time")
+		case last != "":
+			err = errors.New(last)
+		case ended != nil:
+			err = ended
+		}
+		return nil, fmt.Errorf("the new process did not start: %w", err)
+	}
+	go func() { _ = cmd.Wait() }()
+	return s, nil
+}
+
+// next reads a message.
+func (s *Successor) next() (m message, err error) {
+	if !s.in.Scan() {
+		return "", errors.Join(s.in.Err(), io.ErrUnexpectedEOF)
+	}
+	return m, json.Unmarshal(s.in.Bytes(), &m)
+}
+
+// Wait returns when the new process ends. asked says that it was asked to; an error says that it
+// ended unexpectedly. It is neither where it was itself replaced before.
+func (s *Successor) Wait() (asked bool, err error) {
+	defer func() { _ = s.line.Close() }()
+	over := false
+	for {
+		switch m, err := s.next(); {
+		case m == stopping:
+			return true, nil
+		case m == replaced:
+			over = true
+		case err != nil && !over:
+			return false, fmt.Errorf("the new process %d has ended unexpectedly", s.PID)
+		case err != nil:
+			return false, nil
+		}
+	}
+}
+
+// Predecessor is the old process, seen by the new one.
+type Predecessor struct {
+	line  net.Conn
+	files []File
+	state json.RawMessage
+}
+
+// Inherit returns the process that started this one to be replaced by it; nil if there is none.
+func Inherit() (*Predecessor, error) {
+	if os.Getenv(variable) == "" {
+		return nil, nil
+	}
+	_ = os.Unsetenv(variable)
+	for _, fd := range []int{lineFD, stderrFD} {
+		unix.CloseOnExec(fd)
+	}
+	f := os.NewFile(lineFD, "predecessor")
+	line, err := net.FileConn(f)
+	_ = f.Close()
+	if err != nil {
+		return nil, fmt.Errorf("%s is set, but nobody is replaced: %w", variable, err)
+	}
+	_ = line.SetReadDeadline(time.Now().Add(10 * time.Second))
+	var h hello
+	in := bufio.NewReader(line)
+	b, err := in.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(b, &h)
+	}
+	if err != nil {
+		_ = line.Close()
+		return nil, fmt.Errorf("the process to replace: %w", err)
+	}
+	p := &Predecessor{line: line, state: h.State}
+	for i, name := range h.Files {
+		unix.CloseOnExec(filesFD + i)
+		p.files = append(p.files, File{name, os.NewFile(uintptr(filesFD+i), name)})
+	}
+	return p, nil
+}
+
+// State decodes what the old process told.
+func (p *Predecessor) State(to any) error { return json.Unmarshal(p.state, to) }
+
+// Files are those of a name, in their order. They stay the Predecessor's.
+func (p *Predecessor) Files(name string) (files []*os.File) {
+	for _, f := range p.files {
+		if f.Name == name {
+			files = append(files, f.File)
+		}
+	}
+	return files
+}
+
+// Listener is the listener of a name, nil if there is none. The old process has it, too.
+func (p *Predecessor) Listener(name string) (net.Listener, error) {
+	for _, f := range p.Files(name) {
+		return net.FileListener(f)
+	}
+	return nil, nil
+}
+
+// Ready tells the old process, if there is one, that this one serves, and takes over its error
+// output.
+func (p *Predecessor) Ready() error {
+	if p == nil {
+		return nil
+	}
+	for _, f := range p.files {
+		_ = f.Close()
+	}
+	p.files = nil
+	if err := unix.Dup3(stderrFD, 2, 0); err != nil {
+		return err
+	}
+	_ = unix.Close(stderrFD)
+	return p.say(ready)
+}
+
+// Replaced tells the old process that another one has taken over from this one, if there is an
+// old process. It may have ended.
+func (p *Predecessor) Replaced() {
+	if p != nil {
+		_ = p.say(replaced)
+	}
+}
+
+// Stopping tells the old process that this one was asked to end.
+func (p *Predecessor) Stopping() {
+	if p != nil {
+		_ = p.say(stopping)
+		_ = p.line.Close()
+	}
+}
+
+func (p *Predecessor) say(m message) error {
+	_ = p.line.SetWriteDeadline(time.Now().Add(time.Second))
+	return json.NewEncoder(p.line).Encode(m)
+}
+
+// pair is a line between two processes: our end, and theirs.
+func pair() (net.Conn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "line"), os.NewFile(uintptr(fds[1]), "line")
+	defer func() { _ = ours.Close() }()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		_ = theirs.Close()
+		return nil, nil, err
+	}
+	return conn, theirs, nil
+}
+
+// tail keeps the end of what is written to it.
+type tail struct{ b []byte }
+
+func (t *tail) Write(b []byte) (int, error) {
+	const keep = 4 << 10
+	t.b = append(t.b, b...)
+	t.b = t.b[max(0, len(t.b)-keep):]
+	return len(b), nil
+}
+
+// line is the last line.
+func (t *tail) line() string {
+	b := bytes.TrimSpace(t.b)
+	return string(bytes.TrimSpace(b[bytes.LastIndexByte(b, '\n')+1:]))
+}

@@ -1,0 +1,354 @@
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"holocast/internal/devcert"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+	"holocast/relay/router"
+	"holocast/relay/upgrade"
+)
+
+// upgradable runs a relay from a program of its own, which tests replace.
+func upgradable(t *testing.T, args ...string) (p *process, program string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("not root: the relay may not use eBPF")
+	}
+	program = filepath.Join(t.TempDir(), "relay")
+	if err := os.Link(binary, program); err != nil {
+		t.Fatal(err)
+	}
+	p = startBy(t, func(cmd *exec.Cmd) error {
+		cmd.Path, cmd.Args[0] = program, program
+		return cmd.Start()
+	}, append([]string{"--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"}, args...)...)
+	return p, program
+}
+
+// upgrade replaces the relay and returns the new process. It ends with the test.
+func (p *process) upgrade() *os.Process {
+	p.t.Helper()
+	pid, err := upgrade.Ask(p.udp, time.Minute)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return p.owns(pid)
+}
+
+func (p *process) owns(pid int) *os.Process {
+	p.t.Helper()
+	process, err := os.FindProcess(pid)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = process.Kill() })
+	return process
+}
+
+// running reports whether a process has not ended.
+func running(p *os.Process) bool { return p.Signal(syscall.Signal(0)) == nil }
+
+// camera writes 30 frames a second of one object each to a track, until stop is called, which
+// returns the last group.
+func camera(t *testing.T, tr *origin.Track) (stop func() (last uint64)) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var group atomic.Uint64
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		payload := make([]byte, 1000) // fits the window of a connection that has just begun
+		tick := time.NewTicker(time.Second / 30)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				if err := tr.WriteObject(header(group.Add(1)), moqt.Object{}, payload); err != nil {
+					t.Error(err)
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	stop = sync.OnceValue(func() uint64 { cancel(); wg.Wait(); return group.Load() })
+	t.Cleanup(func() { stop() })
+	return stop
+}
+
+// watcher is a viewer that notes what it receives.
+type watcher struct {
+	session *moqt.Session
+	mu      sync.Mutex
+	got     map[uint64]int
+	first   uint64
+	err     error
+}
+
+func watch(t *testing.T, p *process, name moqt.TrackName) *watcher {
+	t.Helper()
+	w := &watcher{session: p.dial(moqt.Handler{}), got: map[uint64]int{}}
+	sub := subscribe(t, w.session, name)
+	go func() {
+		for {
+			f, err := next(t.Context(), sub)
+			w.mu.Lock()
+			if err == nil {
+				w.got[f.group]++
+				if w.first == 0 {
+					w.first = f.group
+				}
+			} else if w.err == nil {
+				w.err = err
+			}
+			w.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	eventually(t, "a frame", func() bool { return w.frames() > 0 })
+	return w
+}
+
+func (w *watcher) frames() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.got)
+}
+
+// whole waits for the last group, and reports those that are missing or came twice.
+func (w *watcher) whole(t *testing.T, who string, last uint64) {
+	t.Helper()
+	eventually(t, who+" to have the last frame", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.got[last] > 0 || w.err != nil
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for g := w.first; g <= last; g++ {
+		if w.got[g] != 1 {
+			t.Errorf("%s has frame %d of %d to %d %d times; its session: %v", who, g, w.first, last, w.got[g], w.err)
+			return
+		}
+	}
+}
+
+// TestUpgrade replaces a relay twice while 20 viewers watch a camera, some from before, some
+// from in between: none loses a frame. The old processes end with their last sessions.
+func TestUpgrade(t *testing.T) {
+	for _, fastpath := range []string{"off", "auto"} {
+		t.Run("fastpath "+fastpath, func(t *testing.T) {
+			args := []string{"--fastpath", fastpath}
+			if fastpath != "off" {
+				args = append(args, "--listen", "127.0.0.1:47443") // whose port is known beforehand
+			}
+			p, _ := upgradable(t, args...)
+			tr := origin.NewTrack(points, nil, origin.Limits{})
+			p.publish(tr)
+			stop := camera(t, tr)
+			watchers := map[string]*watcher{}
+			join := func(n int, when string) {
+				t.Helper()
+				for i := range n {
+					watchers[fmt.Sprint("viewer ", i, " ", when)] = watch(t, p, points)
+				}
+			}
+			join(8, "before")
+			second := p.upgrade()
+			if !running(p.cmd.Process) {
+				t.Fatal("the old process has ended, though it has sessions")
+			}
+			join(6, "of the second process")
+			third := p.upgrade()
+			join(6, "of the third process")
+			if status, body := p.get("/healthz"); status != 200 {
+				t.Errorf("health: %d %s", status, body)
+			}
+			if got := p.metric(`holocast_relay_sessions{transport="quic"}`); got != 6 {
+				t.Errorf("%v sessions at the third process, want its 6", got)
+			}
+			time.Sleep(300 * time.Millisecond)
+			last := stop()
+			for who, w := range watchers {
+				w.whole(t, who, last)
+			}
+			for _, w := range watchers {
+				w.session.Close(0, "")
+			}
+			_ = third.Signal(syscall.SIGTERM) // the old ones, which have the publisher, end with it
+			for i, process := range []*os.Process{third, second} {
+				eventually(t, fmt.Sprint("process ", 3-i, " to end"), func() bool { return !running(process) })
+			}
+			select {
+			case <-p.done:
+			case <-time.After(20 * time.Second):
+				t.Error("the first process has not ended")
+			}
+		})
+	}
+}
+
+// TestUpgradeFails: whatever keeps a new process from starting leaves the old one serving, and
+// whoever asked is told why.
+func TestUpgradeFails(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "relay.yaml")
+	settings := func(yaml string) {
+		t.Helper()
+		if err := os.WriteFile(config, []byte(yaml), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settings("maxSessions: 100\n")
+	p, program := upgradable(t, "--config", config)
+	tr := origin.NewTrack(points, nil, origin.Limits{})
+	p.publish(tr)
+	stop := camera(t, tr)
+	before := watch(t, p, points)
+	replace := func(content string) {
+		t.Helper()
+		if err := errors.Join(os.Remove(program), os.WriteFile(program, []byte(content), 0o700)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fails := func(want string) {
+		t.Helper()
+		if _, err := upgrade.Ask(p.udp, time.Minute); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("upgrade: %v, want %q", err, want)
+		}
+		watch(t, p, points).session.Close(0, "")
+	}
+	settings("maxSessions: 0\n")
+	fails("maxSessions must be above 0")
+	settings("tls: {certificate: /none.pem, key: /none.pem}\n")
+	fails("open /none.pem: no such file or directory")
+	settings("maxSessions: 100\n")
+	replace("no program")
+	fails("exec format error")
+	replace("#!/bin/sh\nexit 3\n")
+	fails("exit status 3")
+
+	// One that is killed while it starts.
+	replace("#!/bin/sh\necho $$ >" + program + ".pid\nexec sleep 60\n")
+	asked := make(chan error, 1)
+	go func() {
+		_, err := upgrade.Ask(p.udp, time.Minute)
+		asked <- err
+	}()
+	var pid int
+	eventually(t, "the new process", func() bool {
+		b, _ := os.ReadFile(program + ".pid")
+		_, err := fmt.Sscan(string(b), &pid)
+		return err == nil
+	})
+	if process, err := os.FindProcess(pid); err == nil {
+		_ = process.Kill()
+	}
+	if err := <-asked; err == nil || !strings.Contains(err.Error(), "signal: killed") {
+		t.Errorf("upgrade: %v", err)
+	}
+
+	if err := errors.Join(os.Remove(program), os.Link(binary, program)); err != nil {
+		t.Fatal(err)
+	}
+	second := p.upgrade()
+	watch(t, p, points)
+	// And one that is killed once it serves: its sessions are lost, the old process takes new
+	// ones again.
+	_ = second.Kill()
+	eventually(t, "the old process to take over", func() bool { return strings.Contains(p.output(), "takes new sessions again") })
+	watch(t, p, points)
+	if status, _ := p.get("/healthz"); status != 200 {
+		t.Errorf("health: %d", status)
+	}
+	before.whole(t, "the viewer of the old process", stop())
+}
+
+// TestUpgradeCommand asks by the command and by the signal.
+func TestUpgradeCommand(t *testing.T) {
+	p, _ := upgradable(t)
+	out, err := exec.Command(binary, "upgrade", "--listen", p.udp).CombinedOutput()
+	var pid int
+	if _, e := fmt.Sscanf(string(out), "process %d takes new sessions", &pid); err != nil || e != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	second := p.owns(pid)
+	if err := second.Signal(syscall.SIGUSR2); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the third process", func() bool { return strings.Count(p.output(), `"relay is listening"`) == 3 })
+	eventually(t, "the second process to end", func() bool { return !running(second) })
+	fields := strings.Split(p.output(), `"pid":`)
+	if _, err := fmt.Sscan(fields[len(fields)-1], &pid); err != nil {
+		t.Fatal(err)
+	}
+	third := p.owns(pid)
+	_ = third.Signal(syscall.SIGTERM)
+	<-p.done
+	if out, err := exec.Command(binary, "upgrade", "--listen", p.udp).CombinedOutput(); err == nil || !strings.Contains(string(out), "no relay runs here") {
+		t.Errorf("without a relay: %v, %s", err, out)
+	}
+}
+
+// TestBridgeIsPrivate: the address between two processes serves nobody who was not given it.
+func TestBridgeIsPrivate(t *testing.T) {
+	b, err := newBridgeServer(router.New(router.Config{}), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.close()
+	dial := func(url string) (*moqt.Session, error) {
+		t.Helper()
+		s, err := moqt.Dial(t.Context(), url, devcert.Pinned(b.Hash), moqt.Handler{}, quiet)
+		if err == nil {
+			t.Cleanup(func() { s.Close(wire.NoError, "") })
+		}
+		return s, err
+	}
+	i := strings.LastIndexByte(b.URL, '/')
+	for _, url := range []string{b.URL[:i], b.URL[:i+1] + strings.Repeat("0", len(b.URL)-i-1), b.URL + "0"} {
+		s, err := dial(url)
+		if err == nil { // refused a moment later
+			<-s.Context().Done()
+			err = s.Err()
+		}
+		var e *moqt.SessionError
+		if !errors.As(err, &e) || e.Code != wire.Unauthorized {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	joined, over := make(chan struct{}), make(chan error, 1)
+	go func() {
+		over <- router.New(router.Config{}).Bridge(ctx, func(h moqt.Handler) (*moqt.Session, error) {
+			return moqt.Dial(ctx, b.URL, devcert.Pinned(b.Hash), h, quiet)
+		}, nil, func() { close(joined) })
+	}()
+	select {
+	case <-joined:
+		cancel()
+		if err := <-over; err == nil {
+			t.Error("a bridge that was ended reports nothing")
+		}
+	case err := <-over:
+		t.Errorf("with the secret: %v", err)
+	}
+	cancel()
+}

@@ -1,0 +1,62 @@
+package hostile
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"holocast/internal/devcert"
+)
+
+// envAttack makes the test binary the attacker.
+const envAttack = "HOLOCAST_TEST_ATTACK"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(envAttack) == "" {
+		os.Exit(m.Run())
+	}
+	args := os.Args[len(os.Args)-4:]
+	hash, err := devcert.ParseHash(args[3])
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := Attack(ctx, args[0], &Target{Addr: args[1], HTTP: args[2], TLS: devcert.Pinned(hash)}, os.Stdout); err != nil {
+		panic(err)
+	}
+}
+
+// TestAttacks: under each attack the relay lives, within its memory, the viewer has the camera's
+// frames, and a new one gets them.
+func TestAttacks(t *testing.T) {
+	t.Setenv(envAttack, "1")
+	r, err := Run(t.Context(), Options{Time: time.Second, Log: t.Output(), Attacker: []string{os.Args[0]}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Attacks) != len(attacks()) {
+		t.Errorf("%d attacks of %d", len(r.Attacks), len(attacks()))
+	}
+	for _, u := range r.Attacks {
+		if u.FPS == 0 || u.NewViewerMs >= newViewerMs || u.PeakMB == 0 || u.PeakMB > r.LimitMB {
+			t.Errorf("%s: %s", u.Name, u.Figures)
+		}
+	}
+}
+
+// TestOnlyThisMachine: others cannot be attacked.
+func TestOnlyThisMachine(t *testing.T) {
+	for _, addr := range []string{"192.0.2.1:4443", "relay.example:4443", ":4443", "[::]:4443", "0.0.0.0:4443"} {
+		if err := Attack(t.Context(), attacks()[0].name, &Target{Addr: addr}, t.Output()); err == nil {
+			t.Errorf("%s was attacked", addr)
+		}
+	}
+	if err := Attack(t.Context(), "none", &Target{Addr: "127.0.0.1:1"}, t.Output()); err == nil {
+		t.Error("an attack that there is not")
+	}
+	if _, err := Run(t.Context(), Options{Parts: []string{"none"}, Attacker: []string{"x"}}); err == nil {
+		t.Error("an attack that there is not is measured")
+	}
+}
