@@ -401,6 +401,51 @@ func TestTokenEnds(t *testing.T) {
 // TestKeyRotation: keys are replaced while a publisher and viewers of the old and the new
 // key are at it. None of them loses a frame; once the old key is gone, its sessions end and
 // the new ones still lose nothing.
+// TestTokenRenewed: a token in a REQUEST_UPDATE is what the request goes on by from then on; a
+// wrong one ends it.
+func TestTokenRenewed(t *testing.T) {
+	x := newIssuer(t, "ES256")
+	revoked := filepath.Join(t.TempDir(), "revoked")
+	config := filepath.Join(t.TempDir(), "relay.yaml")
+	if err := errors.Join(os.WriteFile(revoked, nil, 0o600),
+		os.WriteFile(config, fmt.Appendf(nil, "auth: {keys: [%s], revoked: %s}\n", x.file, revoked), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, "--config", config)
+	tr := origin.NewTrack(points, nil, origin.Limits{})
+	publishing(t, p, x.publisher(), tr)
+	of := func(id string) []wire.Token {
+		return []wire.Token{value(x.mint(auth.Claims{Claims: jwt.Claims{ID: id}, Subscribe: auth.Prefixes{points.Namespace}}))}
+	}
+	by := func(tokens []wire.Token) *moqt.Subscription {
+		sub, err := p.with(moqt.Handler{}).Subscribe(t.Context(), points, moqt.SubscribeOptions{Tokens: tokens})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sub
+	}
+	renewed, left, wrong := by(of("old")), by(of("old")), by(of("other"))
+	if _, err := renewed.Update(t.Context(), moqt.Parameters{AuthorizationTokens: of("new")}); err != nil {
+		t.Fatal(err)
+	}
+	bad := []wire.Token{value(x.mint(auth.Claims{Subscribe: auth.Prefixes{{"holocast", "elsewhere"}}}))}
+	var refused *moqt.RequestError
+	if _, err := wrong.Update(t.Context(), moqt.Parameters{AuthorizationTokens: bad}); !errors.As(err, &refused) || refused.Code != wire.RequestUnauthorized {
+		t.Errorf("a token for another namespace: %v", err)
+	}
+	<-wrong.Done()
+	if err := os.WriteFile(revoked, []byte("old\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	<-left.Done()
+	write(t, tr, 1, []byte("goes on"))
+	expect(t, renewed, 1, []byte("goes on"))
+	if err := os.WriteFile(revoked, []byte("old\nnew # too\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	<-renewed.Done()
+}
+
 func TestKeyRotation(t *testing.T) {
 	old := newIssuer(t, "RS256")
 	key, err := auth.NewKey("EdDSA")

@@ -24,6 +24,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -683,6 +684,85 @@ func TestCertificateReload(t *testing.T) {
 		return strings.Contains(p.output(), "keeping the old certificate") && strings.Contains(p.output(), "expired on")
 	})
 	p.dial(moqt.Handler{})
+}
+
+// TestCertificateRotation: certificates that are replaced while frames flow cost nobody a frame,
+// and who connects afterwards is shown the new one.
+func TestCertificateRotation(t *testing.T) {
+	dir := t.TempDir()
+	soon := time.Now().Add(24 * time.Hour)
+	cert, key, _ := pair(t, dir, soon)
+	p := start(t, "--certificate", cert, "--key", key)
+	tr := origin.NewTrack(points, nil, origin.Limits{})
+	var set origin.Set
+	set.Add(tr)
+	if _, err := p.dial(set.Handler()).PublishNamespace(t.Context(), points.Namespace); err != nil {
+		t.Fatal(err)
+	}
+	type watcher struct {
+		s      *moqt.Session
+		frames atomic.Uint64
+		groups []uint64 // valid once the session has ended
+	}
+	var wg sync.WaitGroup
+	var all []*watcher
+	watch := func() {
+		w := &watcher{s: p.dial(moqt.Handler{})}
+		sub := subscribe(t, w.s, points)
+		all = append(all, w)
+		wg.Go(func() {
+			for {
+				f, err := next(context.Background(), sub)
+				if err != nil {
+					return
+				}
+				w.groups = append(w.groups, f.group)
+				w.frames.Add(1)
+			}
+		})
+	}
+	stop := make(chan struct{})
+	wg.Go(func() {
+		for group := uint64(1); ; group++ {
+			write(t, tr, group, make([]byte, 20_000))
+			select {
+			case <-time.After(time.Second / 30):
+			case <-stop:
+				return
+			}
+		}
+	})
+	watch()
+	for i := range 4 {
+		_, _, hash := pair(t, dir, soon.Add(time.Duration(i+1)*time.Hour))
+		want := fmt.Sprintf("%x", hash)
+		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the new certificate is served", func() bool { _, b := p.get("/certificate.sha256"); return strings.TrimSpace(b) == want })
+		p.hash = want
+		watch()
+		for _, w := range all {
+			n := w.frames.Load()
+			eventually(t, "frames arrive", func() bool { return w.frames.Load() > n+10 })
+		}
+	}
+	close(stop)
+	time.Sleep(200 * time.Millisecond) // what is in flight
+	for i, w := range all {
+		if err := w.s.Err(); err != nil {
+			t.Errorf("viewer %d: %v", i, err)
+		}
+		w.s.Close(wire.NoError, "")
+	}
+	wg.Wait()
+	for i, w := range all {
+		slices.Sort(w.groups)
+		first, last := w.groups[0], w.groups[len(w.groups)-1]
+		if lost := last - first + 1 - uint64(len(w.groups)); lost > 0 {
+			t.Errorf("viewer %d lost %d of frames %d to %d", i, lost, first, last)
+		}
+	}
 }
 
 // TestRestartIsNoticed: a session with a relay that was killed ends as soon as the

@@ -52,7 +52,6 @@ type Publisher struct {
 	log       *slog.Logger
 	registry  prometheus.Registerer
 	set       origin.Set
-	goaway    chan struct{}
 	session   atomic.Pointer[moqt.Session] // once the relay accepted the namespace
 	relayTime clock.Estimator
 	catalog   *Document
@@ -72,7 +71,7 @@ type running struct {
 
 // New makes a publisher without media.
 func New(cfg Config) *Publisher {
-	p := &Publisher{namespace: cfg.Namespace, log: cfg.Log, registry: cfg.Metrics, goaway: make(chan struct{}, 1)}
+	p := &Publisher{namespace: cfg.Namespace, log: cfg.Log, registry: cfg.Metrics}
 	if p.log == nil {
 		p.log = slog.Default()
 	}

@@ -16,19 +16,10 @@ import (
 // so that the first capture times are on it already.
 const clockPatience = 10 * clock.Interval
 
-var errGoaway = errors.New("the relay sent GOAWAY")
-
 // keepSession publishes the namespace at the relay and reconnects as needed. It returns nil
 // when ctx ends, and an error only where reconnecting would not help.
 func (p *Publisher) keepSession(ctx context.Context, target connect.Target) error {
-	h := p.Handler()
-	h.Goaway = func(string, time.Duration) {
-		select {
-		case p.goaway <- struct{}{}:
-		default:
-		}
-	}
-	err := target.Keep(ctx, h, moqt.Config{Log: p.log}, p.serveSession)
+	err := target.KeepMoving(ctx, p.Handler(), moqt.Config{Log: p.log}, p.serveSession)
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // ctx ended it, it did not fail
 	}
@@ -36,12 +27,8 @@ func (p *Publisher) keepSession(ctx context.Context, target connect.Target) erro
 }
 
 func (p *Publisher) serveSession(ctx context.Context, s *moqt.Session) error {
-	select { // a GOAWAY of the session before
-	case <-p.goaway:
-	default:
-	}
 	known := make(chan struct{})
-	go p.followClock(s, known)
+	go p.followClock(ctx, s, known)
 	select {
 	case <-known:
 	case <-time.After(clockPatience):
@@ -58,25 +45,52 @@ func (p *Publisher) serveSession(ctx context.Context, s *moqt.Session) error {
 	}
 	p.log.Info("publishing", "namespace", p.namespace.String(), "relay", s.RemoteAddr().String(), "implementation", s.Implementation())
 	p.session.Store(s)
-	defer p.session.Store(nil)
+	defer p.session.CompareAndSwap(s, nil)
+	connect.Settled(ctx)
 	select {
 	case <-ns.Done():
 		return ns.Err()
-	case <-p.goaway:
-		return errGoaway
 	case <-ctx.Done():
-		return ctx.Err()
+	}
+	if errors.Is(context.Cause(ctx), connect.ErrMoved) {
+		p.log.Info("moved to another relay", "from", s.RemoteAddr().String())
+		ns.Withdraw()
+		leave(s)
+	}
+	return ctx.Err()
+}
+
+// leave keeps a session that was moved for as long as its relay subscribes to tracks on it,
+// but no longer than leaveLimit: viewers there move, too.
+func leave(s *moqt.Session) {
+	limit := time.NewTimer(leaveLimit)
+	defer limit.Stop()
+	tick := time.NewTicker(leavePoll)
+	defer tick.Stop()
+	for s.Publishing() > 0 {
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			return
+		case <-s.Context().Done():
+			return
+		}
 	}
 }
 
-// followClock follows the relay's clock while the session lasts. It closes known once the
+const (
+	leaveLimit = 30 * time.Second
+	leavePoll  = 100 * time.Millisecond
+)
+
+// followClock follows the relay's clock while ctx and the session last. It closes known once the
 // clock is known, or the relay turns out to have none.
-func (p *Publisher) followClock(s *moqt.Session, known chan<- struct{}) {
+func (p *Publisher) followClock(ctx context.Context, s *moqt.Session, known chan<- struct{}) {
 	var once sync.Once
 	learned := func() { once.Do(func() { close(known) }) }
 	defer learned()
-	err := connect.FollowClock(s.Context(), s, &p.relayTime, func(moqt.Stats) { learned() })
-	if err != nil && s.Context().Err() == nil {
+	err := connect.FollowClock(ctx, s, &p.relayTime, func(moqt.Stats) { learned() })
+	if err != nil && s.Context().Err() == nil && ctx.Err() == nil {
 		p.log.Warn("the relay has no clock track: capture times are on this machine's clock", "err", err)
 	}
 }

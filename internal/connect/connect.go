@@ -9,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -252,58 +250,6 @@ func askHash(ctx context.Context, u *url.URL) (hash [32]byte, err error) {
 		return hash, err
 	}
 	return devcert.ParseHash(string(b))
-}
-
-// Back-off between attempts.
-const (
-	firstRetry = 200 * time.Millisecond
-	lastRetry  = 5 * time.Second
-)
-
-// Keep connects, calls use with the session, and connects again when the session
-// is lost, until ctx ends, use returns nil or an error made by Final, or the relay
-// takes no token of ours. use
-// returns when it is done with the session, at the latest when that ends. The log
-// warns of each reason once, until another comes or a session lasts.
-func (t Target) Keep(ctx context.Context, h moqt.Handler, cfg moqt.Config, use func(context.Context, *moqt.Session) error) error {
-	wait := firstRetry
-	var reported string
-	for {
-		s, err := t.Dial(ctx, h, cfg)
-		if err == nil {
-			began := time.Now()
-			err = use(ctx, s)
-			if why := s.Err(); t.refused(why) {
-				err = Final(why)
-			}
-			s.Close(wire.NoError, "")
-			if time.Since(began) > lastRetry {
-				wait, reported = firstRetry, ""
-			}
-		}
-		var final finalError
-		switch {
-		case err == nil, ctx.Err() != nil:
-			return err
-		case errors.As(err, &final):
-			return t.explain(final.error)
-		case t.refused(err):
-			return t.explain(err)
-		}
-		level := slog.LevelWarn
-		if err.Error() == reported {
-			level = slog.LevelDebug
-		}
-		reported = err.Error()
-		slog.Log(ctx, level, "trying again until the relay answers", "relay", t.Address(), "in", wait.Round(time.Millisecond), "reason", err)
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return err
-		}
-		wait = min(2*wait, lastRetry)
-		wait += rand.N(wait / 4) // so that many clients do not return together
-	}
 }
 
 // refused reports whether an error says that the relay does not let us, which no further

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,7 +63,7 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 	var protocols []string
 	switch u.Scheme {
 	case "moqt":
-		protocols = []string{wire.ALPN}
+		protocols = wire.ALPNs(cfg.versions())
 	case "https":
 		protocols = []string{http3.NextProtoH3}
 	default:
@@ -98,21 +99,22 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 	}
 	local := &wire.Setup{Implementation: implementation}
 	var c conn
-	if qc.ConnectionState().TLS.NegotiatedProtocol == wire.ALPN {
+	version, raw := wire.VersionOf(qc.ConnectionState().TLS.NegotiatedProtocol)
+	if raw {
 		local.Path, local.HasPath = u.EscapedPath(), true
 		if u.RawQuery != "" {
 			local.Path += "?" + u.RawQuery
 		}
 		local.Authority, local.HasAuthority = u.Host, true
 		c = quicConn{qc}
-	} else if c, err = dialWebTransport(ctx, qc, u); err != nil {
+	} else if c, version, err = dialWebTransport(ctx, qc, u, cfg.versions()); err != nil {
 		_ = qc.CloseWithError(0, "")
 		if e := (*webtransport.RequirementsNotMetError)(nil); errors.As(err, &e) {
 			err = fmt.Errorf("the server does not offer WebTransport: %w", err)
 		}
 		return nil, fmt.Errorf("connect to %s: %w", rawURL, err)
 	}
-	s, err := newSession(ctx, c, true, local, cfg)
+	s, err := newSession(ctx, c, version, true, local, cfg)
 	if err != nil {
 		_ = qc.CloseWithError(0, "")
 		return nil, fmt.Errorf("connect to %s: %w", rawURL, err)
@@ -121,12 +123,14 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 	return s, nil
 }
 
-func dialWebTransport(ctx context.Context, qc *quic.Conn, u *url.URL) (conn, error) {
-	tr := &webtransport.Transport{ApplicationProtocols: []string{wire.ALPN}}
+// dialWebTransport opens a session of one of the versions, the first where the server names
+// none.
+func dialWebTransport(ctx context.Context, qc *quic.Conn, u *url.URL, versions []wire.Version) (conn, wire.Version, error) {
+	tr := &webtransport.Transport{ApplicationProtocols: wire.ALPNs(versions)}
 	cc, err := tr.NewClientConn(qc)
 	if err != nil {
 		_ = tr.Close()
-		return nil, err
+		return nil, 0, err
 	}
 	target := *u
 	target.Scheme = "https"
@@ -134,17 +138,21 @@ func dialWebTransport(ctx context.Context, qc *quic.Conn, u *url.URL) (conn, err
 	if err != nil {
 		_ = tr.Close()
 		if resp != nil {
-			return nil, fmt.Errorf("the server answered %s to WebTransport: %w", resp.Status, err)
+			return nil, 0, fmt.Errorf("the server answered %s to WebTransport: %w", resp.Status, err)
 		}
-		return nil, err
+		return nil, 0, err
 	}
-	if p := sess.SessionState().ApplicationProtocol; p != "" && p != wire.ALPN {
-		_ = sess.CloseWithError(webtransport.WTALPNErrorCode, "")
-		_ = tr.Close()
-		return nil, fmt.Errorf("the server speaks %q; this client speaks %s", p, wire.ALPN)
+	version := versions[0]
+	if p := sess.SessionState().ApplicationProtocol; p != "" {
+		var known bool
+		if version, known = wire.VersionOf(p); !known || !slices.Contains(versions, version) {
+			_ = sess.CloseWithError(webtransport.WTALPNErrorCode, "")
+			_ = tr.Close()
+			return nil, 0, fmt.Errorf("the server speaks %q; this client speaks %s", p, strings.Join(wire.ALPNs(versions), ", "))
+		}
 	}
 	context.AfterFunc(qc.Context(), func() { _ = tr.Close() })
-	return wtConn{sess, qc}, nil
+	return wtConn{sess, qc}, version, nil
 }
 
 // dialError says in the user's words what commonly goes wrong.
@@ -158,7 +166,7 @@ func dialError(rawURL string, err error) error {
 		if strings.HasPrefix(rawURL, "https:") {
 			return fmt.Errorf("connect to %s: the server does not speak WebTransport (%s)", rawURL, http3.NextProtoH3)
 		}
-		return fmt.Errorf("connect to %s: the server does not speak %s", rawURL, wire.ALPN)
+		return fmt.Errorf("connect to %s: the server does not speak %s", rawURL, strings.Join(wire.ALPNs(wire.Versions()), " or "))
 	case errors.As(err, &te) && te.ErrorCode.IsCryptoError() && !te.Remote:
 		for _, cause := range te.Unwrap() { // what our own verification found
 			if cause != nil && cause != net.ErrClosed {

@@ -1,5 +1,5 @@
 // Package moqt is a Media over QUIC Transport session,
-// draft-ietf-moq-transport-18, over raw QUIC (ALPN moqt-18) and over
+// draft-ietf-moq-transport-18 or -19 (see wire.Version), over raw QUIC and over
 // WebTransport, for clients, servers and relays. The bytes are package wire's;
 // here are streams, goroutines, state and errors. It knows nothing of media.
 //

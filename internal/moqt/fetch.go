@@ -252,7 +252,13 @@ func (w *FetchWriter) run() {
 			_ = w.r.unexpectedMessage(m)
 			return
 		}
-		if w.r.s.checkUpdate(u) != nil {
+		refused, err := w.r.update(u)
+		if err != nil {
+			return
+		}
+		if refused != nil {
+			_ = w.r.send(refused)
+			w.Reset(wire.StreamCancelled)
 			return
 		}
 		if p := u.Parameters.SubscriberPriority; p != nil {

@@ -113,7 +113,7 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 		sockets = []Socket{{Conn: udp}}
 	}
 	tlsConfig := cfg.TLS.Clone()
-	tlsConfig.NextProtos = []string{wire.ALPN, http3.NextProtoH3}
+	tlsConfig.NextProtos = append(wire.ALPNs(cfg.versions()), http3.NextProtoH3)
 	tlsConfig.MinVersion = tls.VersionTLS13
 	l := &Listener{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()),
@@ -161,7 +161,7 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 			Logger:      slog.New(slog.DiscardHandler),
 			IdleTimeout: httpIdleTimeout,
 		},
-		ApplicationProtocols: []string{wire.ALPN},
+		ApplicationProtocols: wire.ALPNs(cfg.versions()),
 		CheckOrigin:          checkOrigin,
 	}
 	webtransport.ConfigureHTTP3Server(l.wt.H3)
@@ -231,8 +231,8 @@ func (l *Listener) run(ln *quic.Listener) {
 			return
 		}
 		l.wg.Go(func() {
-			if qc.ConnectionState().TLS.NegotiatedProtocol == wire.ALPN {
-				l.start(quicConn{qc}, "")
+			if v, raw := wire.VersionOf(qc.ConnectionState().TLS.NegotiatedProtocol); raw {
+				l.start(quicConn{qc}, v, "")
 				return
 			}
 			if err := l.wt.ServeQUICConn(qc); err != nil && !errors.Is(err, http.ErrServerClosed) {
@@ -259,10 +259,10 @@ func (l *Listener) track(qc *quic.Conn) bool {
 }
 
 // start exchanges SETUP and offers the session to Accept.
-func (l *Listener) start(c conn, path string) {
+func (l *Listener) start(c conn, v wire.Version, path string) {
 	ctx, cancel := context.WithTimeout(l.ctx, l.cfg.wait().setup)
 	defer cancel()
-	s, err := newSession(ctx, c, false, &wire.Setup{Implementation: implementation}, l.cfg.Config)
+	s, err := newSession(ctx, c, v, false, &wire.Setup{Implementation: implementation}, l.cfg.Config)
 	if err != nil {
 		l.log.Debug("moqt session refused", "err", err, "peer", c.quic().RemoteAddr())
 		return
@@ -286,8 +286,8 @@ func (l *Listener) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	qc, _ := r.Context().Value(quicConnKey{}).(*quic.Conn)
-	if !offersProtocol(r.Header) {
-		http.Error(w, "this server speaks "+wire.ALPN, http.StatusBadRequest)
+	if !l.offersProtocol(r.Header) {
+		http.Error(w, "this server speaks "+strings.Join(wire.ALPNs(l.cfg.versions()), " and "), http.StatusBadRequest)
 		return
 	}
 	sess, err := l.wt.Upgrade(w, r)
@@ -296,14 +296,18 @@ func (l *Listener) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
-	l.wg.Go(func() { l.start(wtConn{sess, qc}, r.URL.RequestURI()) })
+	v, named := wire.VersionOf(sess.SessionState().ApplicationProtocol)
+	if !named {
+		v = l.cfg.versions()[0]
+	}
+	l.wg.Go(func() { l.start(wtConn{sess, qc}, v, r.URL.RequestURI()) })
 }
 
 // offersProtocol reports whether a client that names the protocols it speaks
-// (draft-ietf-webtrans-http3, §3.3) names ours. One that names none is taken to.
-func offersProtocol(h http.Header) bool {
+// (draft-ietf-webtrans-http3, §3.3) names one of ours. One that names none is taken to.
+func (l *Listener) offersProtocol(h http.Header) bool {
 	offered := h.Values("WT-Available-Protocols")
 	return len(offered) == 0 || slices.ContainsFunc(offered, func(list string) bool {
-		return strings.Contains(list, `"`+wire.ALPN+`"`)
+		return slices.ContainsFunc(l.cfg.versions(), func(v wire.Version) bool { return strings.Contains(list, `"`+v.ALPN()+`"`) })
 	})
 }

@@ -2,6 +2,7 @@ package moqt
 
 import (
 	"context"
+	"errors"
 	"io"
 	"slices"
 	"sync"
@@ -32,15 +33,18 @@ func (r *NamespaceRequest) Accept(accepted func()) error {
 }
 
 // untilWithdrawn answers updates until the peer withdraws an accepted request,
-// by ending its direction of the stream or refusing ours. refuse, where set, may
-// turn an update down, which ends the request (§10.9).
-func (r *Request) untilWithdrawn(refuse func(Parameters) *wire.RequestError) error {
+// by ending its direction of the stream (in draft-18) or refusing ours. apply, where set, applies and
+// answers an update; an error of it ends the request (§10.9).
+func (r *Request) untilWithdrawn(apply func(Parameters) error) error {
 	defer r.stream.end()
 	stop := context.AfterFunc(r.Context(), func() { r.stream.str.stop(wire.StreamCancelled) })
 	defer stop()
 	for {
 		m, err := r.stream.read()
 		switch {
+		case err == io.EOF && r.stream.s.version >= wire.Draft19: // is no cancellation (§3.3.2)
+			<-r.Context().Done()
+			return streamError(context.Cause(r.Context()))
 		case err == io.EOF:
 			return nil
 		case err != nil:
@@ -50,15 +54,17 @@ func (r *Request) untilWithdrawn(refuse func(Parameters) *wire.RequestError) err
 		if !ok {
 			return r.stream.unexpectedMessage(m)
 		}
-		if err := r.stream.s.checkUpdate(u); err != nil {
-			return err
+		refused, err := r.stream.update(u)
+		switch {
+		case err != nil:
+		case refused != nil:
+			return errors.Join(requestError(refused), r.stream.send(refused))
+		case apply != nil:
+			err = apply(u.Parameters)
+		default:
+			err = r.stream.send(&wire.RequestOK{})
 		}
-		if refuse != nil {
-			if e := refuse(u.Parameters); e != nil {
-				return r.stream.send(e)
-			}
-		}
-		if err := r.stream.send(&wire.RequestOK{}); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -154,8 +160,14 @@ func (p *PublishedNamespace) Withdraw() { p.end(&StreamError{Code: wire.StreamCa
 // SUBSCRIBE_TRACKS (§10.18, §10.19).
 type DiscoveryRequest struct {
 	*Request
-	Prefix Namespace
+	Prefix Namespace // that it began with
 	Tracks bool
+	// Move, if set before the request is accepted, decides about another prefix that the
+	// subscriber wants instead (§10.9.2): an error, as for RejectWith, refuses it and ends the
+	// request; moved is called once the subscriber knows.
+	Move func(prefix Namespace) (moved func(), err error)
+
+	prefix Namespace // now; under the session's mu
 }
 
 // handleDiscovery refuses a prefix that overlaps another of the same kind.
@@ -168,7 +180,7 @@ func (s *Session) handleDiscovery(r *DiscoveryRequest, h func(*DiscoveryRequest)
 		return true
 	})
 	if !free {
-		_ = r.Reject(wire.RequestPrefixOverlap, "the prefix overlaps that of another request")
+		_ = r.RejectWith(errPrefixOverlap)
 		return
 	}
 	serve(r.Request, h, r)
@@ -178,8 +190,26 @@ func (s *Session) handleDiscovery(r *DiscoveryRequest, h func(*DiscoveryRequest)
 	s.notify()
 }
 
+var errPrefixOverlap = &RequestError{Code: wire.RequestPrefixOverlap, Reason: "the prefix overlaps that of another request"}
+
+// overlaps reports whether another request is in the way of r. s.mu is held.
 func (r *DiscoveryRequest) overlaps(d *DiscoveryRequest) bool {
-	return r.Tracks == d.Tracks && (r.Prefix.HasPrefix(d.Prefix) || d.Prefix.HasPrefix(r.Prefix))
+	return r != d && r.Tracks == d.Tracks && (r.prefix.HasPrefix(d.prefix) || d.prefix.HasPrefix(r.prefix))
+}
+
+// move gives the request another prefix unless that of another request is in the way.
+func (r *DiscoveryRequest) move(to Namespace) error {
+	s := r.stream.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	from := r.prefix
+	r.prefix = to
+	if slices.ContainsFunc(s.discoveries, r.overlaps) {
+		r.prefix = from
+		return errPrefixOverlap
+	}
+	s.notify()
+	return nil
 }
 
 // Accept answers REQUEST_OK, calls begin, which may announce from then on, and
@@ -192,35 +222,91 @@ func (r *DiscoveryRequest) Accept(begin func(*Announcer)) error {
 	if err := r.stream.send(&wire.RequestOK{}); err != nil {
 		return err
 	}
-	begin(&Announcer{r.stream, len(r.Prefix)})
-	return r.untilWithdrawn(func(p Parameters) *wire.RequestError {
-		if p.NamespacePrefix == nil {
-			return nil
+	a := &Announcer{r: r.stream, prefix: r.Prefix, active: map[string]Namespace{}}
+	begin(a)
+	return r.untilWithdrawn(func(p Parameters) error {
+		if p.NamespacePrefix == nil || p.NamespacePrefix.Equal(a.prefix) {
+			return r.stream.send(&wire.RequestOK{})
 		}
-		return &wire.RequestError{Code: wire.RequestNotSupported, Reason: "the prefix cannot be changed; subscribe again"}
+		moved, err := func() {}, error(&RequestError{Code: wire.RequestNotSupported, Reason: "the prefix cannot be changed; subscribe again"})
+		if r.Move != nil {
+			moved, err = r.Move(*p.NamespacePrefix)
+		}
+		if err == nil {
+			err = r.move(*p.NamespacePrefix)
+		}
+		if err != nil {
+			return errors.Join(err, r.stream.send(refusal(err)))
+		}
+		if err := a.move(*p.NamespacePrefix); err != nil {
+			return err
+		}
+		moved()
+		return nil
 	})
 }
 
-// Announcer tells a namespace subscriber what comes and goes.
+// Announcer tells a namespace subscriber what comes and goes. Its methods are safe for
+// concurrent use.
 type Announcer struct {
-	r      *requestStream
-	prefix int
+	r *requestStream
+
+	mu     sync.Mutex
+	prefix Namespace
+	active map[string]Namespace // announced, and not taken back
 }
 
-// Added announces a namespace under the prefix.
+// Added announces a namespace, unless that was done or it is not under the prefix.
 func (a *Announcer) Added(ns Namespace) error {
-	return a.r.send(&wire.NamespaceAdded{Suffix: ns[a.prefix:]})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	key := ns.String()
+	if _, known := a.active[key]; known || !ns.HasPrefix(a.prefix) {
+		return nil
+	}
+	a.active[key] = ns
+	return a.r.send(&wire.NamespaceAdded{Suffix: ns[len(a.prefix):]})
 }
 
-// Done takes back a namespace that was announced.
+// Done takes back a namespace, if it was announced.
 func (a *Announcer) Done(ns Namespace) error {
-	return a.r.send(&wire.NamespaceDone{Suffix: ns[a.prefix:]})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	key := ns.String()
+	if _, known := a.active[key]; !known {
+		return nil
+	}
+	delete(a.active, key)
+	return a.r.send(&wire.NamespaceDone{Suffix: ns[len(a.prefix):]})
+}
+
+// move changes the prefix: what is not under the new one is taken back before the subscriber
+// is told of it, while suffixes are those of the old one.
+func (a *Announcer) move(to Namespace) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for key, ns := range a.active {
+		if ns.HasPrefix(to) {
+			continue
+		}
+		delete(a.active, key)
+		if err := a.r.send(&wire.NamespaceDone{Suffix: ns[len(a.prefix):]}); err != nil {
+			return err
+		}
+	}
+	a.prefix = to
+	return a.r.send(&wire.RequestOK{})
 }
 
 // Blocked says that a track could not be published for want of streams: Publish
 // failed with ErrRequestsBlocked.
 func (a *Announcer) Blocked(track TrackName) error {
-	return a.r.send(&wire.PublishBlocked{NamespaceSuffix: track.Namespace[a.prefix:], Name: track.Name})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !track.Namespace.HasPrefix(a.prefix) {
+		return nil
+	}
+	return a.r.send(&wire.PublishBlocked{NamespaceSuffix: track.Namespace[len(a.prefix):], Name: track.Name})
 }
 
 // NamespaceEvent is a namespace that appeared (Added) or went away.
@@ -236,6 +322,36 @@ const maxNamespaces = 1 << 14
 // The channel is closed when the subscription is over; none of the namespaces is
 // then known to be published any more.
 func (s *Session) SubscribeNamespace(ctx context.Context, prefix Namespace, tokens ...wire.Token) (<-chan NamespaceEvent, error) {
+	n, err := s.FollowNamespaces(ctx, prefix, tokens...)
+	if err != nil {
+		return nil, err
+	}
+	return n.Events, nil
+}
+
+// Namespaces is a SUBSCRIBE_NAMESPACE whose prefix may change.
+type Namespaces struct {
+	// Events are the namespaces that appear and go away. It is closed at the end.
+	Events <-chan NamespaceEvent
+
+	s      *Session
+	r      *requestStream
+	events chan NamespaceEvent
+	active map[string]Namespace
+
+	mu     sync.Mutex
+	prefix Namespace
+	moves  []prefixMove // not yet answered
+	over   bool
+}
+
+type prefixMove struct {
+	to   Namespace
+	done chan error
+}
+
+// FollowNamespaces is SubscribeNamespace for a subscriber that may want another prefix later.
+func (s *Session) FollowNamespaces(ctx context.Context, prefix Namespace, tokens ...wire.Token) (*Namespaces, error) {
 	r, err := s.openAccepted(ctx, func(id uint64) wire.Message {
 		return &wire.SubscribeNamespace{RequestID: id, Prefix: prefix, Parameters: Parameters{AuthorizationTokens: tokens}}
 	})
@@ -243,29 +359,109 @@ func (s *Session) SubscribeNamespace(ctx context.Context, prefix Namespace, toke
 		return nil, err
 	}
 	events := make(chan NamespaceEvent)
+	n := &Namespaces{Events: events, s: s, r: r, events: events, prefix: prefix, active: map[string]Namespace{}}
 	go func() {
 		defer close(events)
-		active := map[string]bool{}
-		s.follow(ctx, r, func(m wire.Message) bool {
-			e, err := namespaceEvent(prefix, m, active)
-			if err != nil {
-				s.fail(err)
-				return false
-			}
-			if len(active) > maxNamespaces {
-				s.log.Warn("moqt namespace subscription cancelled: too many namespaces", "prefix", truncate(prefix.String()), "peer", s.RemoteAddr())
-				return false
-			}
-			select {
-			case events <- e:
-				return true
-			case <-ctx.Done():
-			case <-s.ctx.Done():
-			}
-			return false
-		})
+		defer n.end()
+		s.follow(ctx, r, func(m wire.Message) bool { return n.handle(ctx, m) })
 	}()
-	return events, nil
+	return n, nil
+}
+
+// Move changes the prefix (§10.9.2). What is not under the new one is reported as gone. A
+// refusal ends the subscription.
+func (n *Namespaces) Move(ctx context.Context, prefix Namespace) error {
+	m := prefixMove{prefix, make(chan error, 1)}
+	n.mu.Lock()
+	if n.over || len(n.moves) >= n.s.maxUpdates() {
+		n.mu.Unlock()
+		return errors.Join(ErrQueueFull, n.s.Err())
+	}
+	n.moves = append(n.moves, m)
+	err := n.r.send(&wire.RequestUpdate{RequestID: n.s.takeRequestID(), Parameters: Parameters{NamespacePrefix: &prefix}})
+	n.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	select {
+	case err := <-m.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// end answers those who wait.
+func (n *Namespaces) end() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.over = true
+	for _, m := range n.moves {
+		m.done <- errors.New("moqt: the subscription of namespaces has ended")
+	}
+	n.moves = nil
+}
+
+// handle takes one message of the publisher; false ends the subscription.
+func (n *Namespaces) handle(ctx context.Context, m wire.Message) bool {
+	switch m := m.(type) {
+	case *wire.RequestOK:
+		return n.moved(ctx)
+	case *wire.RequestError:
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if len(n.moves) == 0 {
+			_ = n.r.unexpectedMessage(m)
+			return false
+		}
+		n.moves[0].done <- requestError(m)
+		n.moves = n.moves[1:]
+		return false
+	}
+	e, err := namespaceEvent(n.prefix, m, n.active)
+	if err != nil {
+		n.s.fail(err)
+		return false
+	}
+	if len(n.active) > maxNamespaces {
+		n.s.log.Warn("moqt namespace subscription cancelled: too many namespaces", "prefix", truncate(n.prefix.String()), "peer", n.s.RemoteAddr())
+		return false
+	}
+	return n.emit(ctx, e)
+}
+
+// moved is the publisher's acceptance of another prefix.
+func (n *Namespaces) moved(ctx context.Context) bool {
+	n.mu.Lock()
+	if len(n.moves) == 0 {
+		n.mu.Unlock()
+		_ = n.r.unexpectedMessage(&wire.RequestOK{})
+		return false
+	}
+	m := n.moves[0]
+	n.moves = n.moves[1:]
+	n.prefix = m.to
+	n.mu.Unlock()
+	m.done <- nil
+	for key, ns := range n.active {
+		if !ns.HasPrefix(m.to) {
+			delete(n.active, key)
+			if !n.emit(ctx, NamespaceEvent{Namespace: ns}) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (n *Namespaces) emit(ctx context.Context, e NamespaceEvent) bool {
+	select {
+	case n.events <- e:
+		return true
+	case <-ctx.Done():
+	case <-n.s.ctx.Done():
+	}
+	return false
 }
 
 // follow hands the messages of an accepted request to f until the request ends,
@@ -287,7 +483,7 @@ func (s *Session) follow(ctx context.Context, r *requestStream, f func(wire.Mess
 
 // namespaceEvent is what a message says of a namespace; active holds those that
 // are there.
-func namespaceEvent(prefix Namespace, m wire.Message, active map[string]bool) (NamespaceEvent, error) {
+func namespaceEvent(prefix Namespace, m wire.Message, active map[string]Namespace) (NamespaceEvent, error) {
 	var e NamespaceEvent
 	switch m := m.(type) {
 	case *wire.NamespaceAdded:
@@ -302,8 +498,8 @@ func namespaceEvent(prefix Namespace, m wire.Message, active map[string]bool) (N
 	}
 	key := e.Namespace.String()
 	if e.Added {
-		active[key] = true
-	} else if !active[key] {
+		active[key] = e.Namespace
+	} else if _, known := active[key]; !known {
 		return e, protocolViolation("NAMESPACE_DONE without its NAMESPACE")
 	} else {
 		delete(active, key)
@@ -314,8 +510,18 @@ func namespaceEvent(prefix Namespace, m wire.Message, active map[string]bool) (N
 // SubscribeTracks asks for a PUBLISH of every track under prefix, until ctx ends
 // (§10.19). They come to the session's Handler.
 func (s *Session) SubscribeTracks(ctx context.Context, prefix Namespace, tokens ...wire.Token) error {
+	return s.subscribeTracks(ctx, prefix, Parameters{AuthorizationTokens: tokens})
+}
+
+// SubscribeTracksPaused is SubscribeTracks with a forward state of 0: nothing of a track is
+// sent before its PUBLISH is accepted, unless that is accepted as paused.
+func (s *Session) SubscribeTracksPaused(ctx context.Context, prefix Namespace, tokens ...wire.Token) error {
+	return s.subscribeTracks(ctx, prefix, Parameters{AuthorizationTokens: tokens, Forward: new(false)})
+}
+
+func (s *Session) subscribeTracks(ctx context.Context, prefix Namespace, p Parameters) error {
 	r, err := s.openAccepted(ctx, func(id uint64) wire.Message {
-		return &wire.SubscribeTracks{RequestID: id, Prefix: prefix, Parameters: Parameters{AuthorizationTokens: tokens}}
+		return &wire.SubscribeTracks{RequestID: id, Prefix: prefix, Parameters: p}
 	})
 	if err != nil {
 		return err

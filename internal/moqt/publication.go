@@ -26,6 +26,11 @@ type TrackInfo struct {
 	// Alias, if set, is the track alias to use if the session has it free: a relay's
 	// upstream's, so that datagrams can be forwarded as they are.
 	Alias *uint64
+	// Paused begins a PUBLISH with forward state 0.
+	Paused bool
+	// Defaults are what the subscriber of a PUBLISH wants unless its answer says otherwise: the
+	// parameters of its SUBSCRIBE_TRACKS (draft-19 §10.19.1).
+	Defaults Parameters
 }
 
 func (i TrackInfo) largest() *Location {
@@ -47,22 +52,27 @@ type SubscribeRequest struct {
 	*Request
 	Track TrackName
 	role  *role
+	// further says that the peer is subscribed to the track already: it gets an alias of its own.
+	further bool
 }
 
 func (s *Session) handleSubscribe(req *Request, m *wire.Subscribe) {
-	claim := s.claimSoon(s.sending, m.Track)
+	claim, alone := s.claimPublishing(m.Track)
 	if claim == nil {
 		_ = req.Reject(wire.RequestDuplicateSubscription, "already subscribed to "+m.Track.String())
 		return
 	}
 	defer s.release(s.sending, claim)
-	serve(req, s.handler.Subscribe, &SubscribeRequest{Request: req, Track: m.Track, role: claim})
+	serve(req, s.handler.Subscribe, &SubscribeRequest{Request: req, Track: m.Track, role: claim, further: !alone})
 }
 
 // Accept answers SUBSCRIBE_OK and returns the sending end. It fails when the
 // filter lies wholly in the past, having rejected the request.
 func (r *SubscribeRequest) Accept(info TrackInfo) (*Publication, error) {
 	s := r.stream.s
+	if r.further {
+		info.Alias = nil
+	}
 	p := s.newPublication(r.Track, r.stream, info)
 	params := info.parameters()
 	if err := p.begin(r.Parameters, params.LargestObject); err != nil {
@@ -115,6 +125,7 @@ type Publication struct {
 	joining    *Location
 	priority   uint8 // subscriber's
 	order      GroupOrder
+	filter     *Filter  // where the answer to a PUBLISH has none
 	own, asked timeouts // delivery timeouts of the track and of the subscriber
 	streams    uint64
 	open       map[*SubgroupWriter]struct{}
@@ -180,6 +191,17 @@ func (s *Session) takeAlias(track TrackName, wish *uint64) uint64 {
 	}
 }
 
+// assume applies what a SUBSCRIBE_TRACKS says of the subscriptions that it brings.
+func (p *Publication) assume(d Parameters) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = p.apply(Parameters{ // none of these fails
+		SubscriberPriority: d.SubscriberPriority, GroupOrder: d.GroupOrder,
+		ObjectDeliveryTimeout: d.ObjectDeliveryTimeout, SubgroupDeliveryTimeout: d.SubgroupDeliveryTimeout,
+	}, nil)
+	p.filter = d.Filter
+}
+
 // timeout converts milliseconds of the wire; an absurd one is as good as none.
 func timeout(ms uint64) time.Duration {
 	if ms > uint64(24*time.Hour/time.Millisecond) {
@@ -193,6 +215,9 @@ func (p *Publication) begin(params Parameters, largest *Location) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.joining = largest
+	if params.Filter == nil {
+		params.Filter = p.filter
+	}
 	return p.apply(params, largest)
 }
 
@@ -319,6 +344,23 @@ func (p *Publication) DeliveryTimeouts() (object, subgroup time.Duration) {
 	return shorter(p.own.object, p.asked.object), shorter(p.own.subgroup, p.asked.subgroup)
 }
 
+// SubgroupTimeouts are DeliveryTimeouts for a subgroup whose first object has properties: from
+// draft-19 on they may take the place of the track's.
+func (p *Publication) SubgroupTimeouts(first Properties) (object, subgroup time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	own := p.own
+	if p.s.version >= wire.Draft19 && len(first) > 0 {
+		if ms, ok := first.Int(wire.PropertyObjectDeliveryTimeout); ok {
+			own.object = timeout(ms)
+		}
+		if ms, ok := first.Int(wire.PropertySubgroupDeliveryTimeout); ok {
+			own.subgroup = timeout(ms)
+		}
+	}
+	return shorter(own.object, p.asked.object), shorter(own.subgroup, p.asked.subgroup)
+}
+
 // run reads the subscriber's updates until the subscription ends.
 func (p *Publication) run() {
 	stopped := context.AfterFunc(p.r.str.Context(), func() {
@@ -354,12 +396,17 @@ func (p *Publication) run() {
 }
 
 func (p *Publication) update(m *wire.RequestUpdate) error {
-	if err := p.s.checkUpdate(m); err != nil {
+	refused, err := p.r.update(m)
+	if err != nil {
 		return err
 	}
 	largest := p.info.largest()
 	p.mu.Lock()
-	err := p.apply(m.Parameters, largest)
+	if refused != nil {
+		err = requestError(refused)
+	} else {
+		err = p.apply(m.Parameters, largest)
+	}
 	close(p.changed)
 	p.changed = make(chan struct{})
 	p.mu.Unlock()
@@ -537,8 +584,10 @@ type SubgroupWriter struct {
 	priority uint8  // publisher's
 	slot     uint64 // among those of equal priorities; under p.mu
 	enc      wire.ObjectEncoder
-	buf      []byte // of an object's header
-	left     uint64 // of the current object's payload
+	buf      []byte     // of an object's header
+	left     uint64     // of the current object's payload
+	begun    bool       // an object was written
+	first    Properties // of the first object
 
 	mu       sync.Mutex // the publication's end may write the header, too
 	header   []byte     // of the stream, until it was written
@@ -595,6 +644,9 @@ func (w *SubgroupWriter) encode(o Object) error {
 	if err != nil {
 		return err
 	}
+	if !w.begun {
+		w.begun, w.first = true, o.Properties
+	}
 	w.buf, w.left = b, o.PayloadLength
 	return nil
 }
@@ -613,6 +665,9 @@ func (w *SubgroupWriter) Write(payload []byte) (int, error) {
 	}
 	return len(payload), nil
 }
+
+// SetFirst says what properties the first object of WriteRaw's bytes has.
+func (w *SubgroupWriter) SetFirst(p Properties) { w.begun, w.first = true, p }
 
 // WriteRaw writes bytes of the stream after its header.
 func (w *SubgroupWriter) WriteRaw(b []byte) error { return w.flush(b) }
@@ -669,7 +724,7 @@ func (w *SubgroupWriter) Close() error {
 	if err := w.str.Close(); err != nil {
 		return streamError(err)
 	}
-	if _, t := w.p.DeliveryTimeouts(); t > 0 {
+	if _, t := w.p.SubgroupTimeouts(w.first); t > 0 {
 		w.resetAfter(t)
 	}
 	return nil
@@ -762,7 +817,7 @@ func (s *Session) Publish(ctx context.Context, track TrackName, info TrackInfo, 
 		return nil, err
 	}
 	claim := s.claimTrack(s.sending, track)
-	if claim == nil {
+	if claim == nil { // from draft-19 on we might, and do not
 		return nil, &RequestError{Code: wire.RequestDuplicateSubscription, Reason: "already publishing " + track.String()}
 	}
 	p := s.newPublication(track, nil, info)
@@ -778,6 +833,13 @@ func (s *Session) Publish(ctx context.Context, track TrackName, info TrackInfo, 
 	}
 	params := info.parameters()
 	params.AuthorizationTokens = tokens
+	if s.version >= wire.Draft19 {
+		p.assume(info.Defaults)
+		params.GroupOrder = info.Defaults.GroupOrder
+	}
+	if info.Paused {
+		p.forward, params.Forward = false, new(false)
+	}
 	r, err := s.openRequest(ctx, func(i uint64) wire.Message {
 		id = &i
 		s.mu.Lock()
@@ -795,7 +857,7 @@ func (s *Session) Publish(ctx context.Context, track TrackName, info TrackInfo, 
 		ok, isOK := m.(*wire.RequestOK)
 		if !isOK {
 			err = r.unexpectedMessage(m)
-		} else if err = p.begin(ok.Parameters, params.LargestObject); err != nil {
+		} else if err = p.begin(accepted(ok.Parameters), params.LargestObject); err != nil {
 			_ = p.Done(wire.DoneSubscriptionEnded, err.Error())
 		}
 	}
@@ -816,6 +878,23 @@ func (s *Session) Publish(ctx context.Context, track TrackName, info TrackInfo, 
 	return p, nil
 }
 
+// accepted are the parameters of a PUBLISH_OK with what it means by saying nothing (§10.2.12).
+func accepted(p Parameters) Parameters {
+	if p.Forward == nil {
+		p.Forward = new(true)
+	}
+	return p
+}
+
+// duplicate is the code for a PUBLISH of a track that is received already. Draft-19 has none
+// of its own: it allows that, and we do not want it.
+func (s *Session) duplicate() wire.RequestCode {
+	if s.version >= wire.Draft19 {
+		return wire.RequestUninterested
+	}
+	return wire.RequestDuplicateSubscription
+}
+
 // PublishRequest is an incoming PUBLISH (§10.10).
 type PublishRequest struct {
 	*Request
@@ -824,19 +903,24 @@ type PublishRequest struct {
 	Properties Properties
 	alias      uint64
 	role       *role
+	pending    *role // our own SUBSCRIBE's, in place of role
 }
 
 func (s *Session) handlePublish(req *Request, m *wire.Publish) {
-	claim := s.claimSoon(s.receiving, m.Track)
-	if claim == nil {
-		_ = req.Reject(wire.RequestDuplicateSubscription, "already subscribed to "+m.Track.String())
+	claim, pending := s.claimOffered(m.Track)
+	if claim == nil && pending == nil {
+		_ = req.Reject(s.duplicate(), "already subscribed to "+m.Track.String())
 		return
 	}
-	defer s.release(s.receiving, claim)
 	r := &PublishRequest{
 		Request: req, Track: m.Track, Largest: m.Parameters.LargestObject,
-		Properties: m.Properties, alias: m.TrackAlias, role: claim,
+		Properties: m.Properties, alias: m.TrackAlias, role: claim, pending: pending,
 	}
+	defer func() {
+		if r.role != nil {
+			s.release(s.receiving, r.role)
+		}
+	}()
 	if t, found := m.Properties.UnknownMandatory(); found {
 		_ = req.RejectWith(unknownMandatory(t))
 		return
@@ -847,6 +931,14 @@ func (s *Session) handlePublish(req *Request, m *wire.Publish) {
 // Accept answers PUBLISH_OK and returns the receiving end.
 func (r *PublishRequest) Accept(o SubscribeOptions) (*Subscription, error) {
 	s := r.stream.s
+	if r.pending != nil {
+		if r.role = s.takeOver(r.pending); r.role == nil {
+			err := &RequestError{Code: wire.RequestDuplicateSubscription, Reason: "already subscribed to " + r.Track.String()}
+			_ = r.RejectWith(err)
+			return nil, err
+		}
+		r.pending = nil
+	}
 	sub := s.newSubscription(r.Track, o)
 	sub.r, sub.role = r.stream, r.role
 	sub.establish(r.alias, r.Parameters, r.Properties)

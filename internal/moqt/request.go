@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holocast/internal/moqt/wire"
@@ -20,12 +21,14 @@ type requestStream struct {
 	str stream
 	br  *bufio.Reader
 	wmu sync.Mutex
+
+	renew atomic.Pointer[func([]wire.Token) error] // asked about tokens of updates; nil = they mean nothing
 }
 
 // send writes one message. A peer that does not read loses the
 // request: nothing can follow a message that was sent in part.
 func (r *requestStream) send(m wire.Message) error {
-	b, err := wire.AppendMessage(nil, m)
+	b, err := r.s.version.AppendMessage(nil, m)
 	if err != nil {
 		return err
 	}
@@ -61,7 +64,7 @@ func (r *requestStream) abort(code wire.StreamCode) {
 // read returns the peer's next message on the stream. A GOAWAY, which may come
 // in the place of any message, is returned as the *RequestError it amounts to.
 func (r *requestStream) read() (wire.Message, error) {
-	m, err := wire.ReadMessage(r.br)
+	m, err := r.s.version.ReadMessage(r.br)
 	if g, ok := m.(*wire.Goaway); ok && err == nil {
 		return nil, r.goaway(g)
 	}
@@ -178,7 +181,7 @@ func (r *requestStream) awaitResponse(ctx context.Context, extra time.Duration) 
 		r.abort(wire.StreamCancelled)
 		return nil, err
 	}
-	if err := wire.CheckResponse(r.typ, m); err != nil {
+	if err := r.s.version.CheckResponse(r.typ, m); err != nil {
 		r.s.fail(err)
 		return nil, err
 	}
@@ -221,6 +224,11 @@ func (r *Request) Session() *Session { return r.stream.s }
 // outlives the request's acceptance.
 func (r *Request) Context() context.Context { return r.stream.str.Context() }
 
+// Renewed has f decide about the tokens that the peer sends in updates of the request
+// (§10.9): an error, as for RejectWith, refuses the update, which ends the request. It is
+// called before the request is accepted.
+func (r *Request) Renewed(f func(tokens []wire.Token) error) { r.stream.renew.Store(&f) }
+
 // Revoke ends an accepted request from our side, as if the peer had withdrawn it.
 func (r *Request) Revoke(code wire.StreamCode) { r.stream.abort(code) }
 
@@ -249,12 +257,8 @@ func (r *Request) RejectWith(err error) error {
 		return err
 	}
 	defer r.running.Done()
-	var e *RequestError
-	if !errors.As(err, &e) {
-		e = &RequestError{Code: wire.RequestInternalError, Reason: err.Error()}
-	}
 	defer r.stream.end()
-	return r.stream.send(&wire.RequestError{Code: e.Code, Reason: e.Reason, RetryInterval: e.RetryInterval, Redirect: e.Redirect})
+	return r.stream.send(refusal(err))
 }
 
 func (s *Session) acceptStreams() {
@@ -367,6 +371,11 @@ func (s *Session) handleRequest(str stream) {
 		return
 	}
 
+	if req.Parameters.RangeFilters {
+		_ = req.Reject(wire.RequestInvalidFilter, "range filters were not offered")
+		return
+	}
+
 	switch m := m.(type) {
 	case *wire.Subscribe:
 		s.handleSubscribe(req, m)
@@ -380,9 +389,9 @@ func (s *Session) handleRequest(str stream) {
 		n := &NamespaceRequest{Request: req, Namespace: m.Namespace}
 		serve(req, s.handler.PublishNamespace, n)
 	case *wire.SubscribeNamespace:
-		s.handleDiscovery(&DiscoveryRequest{Request: req, Prefix: m.Prefix}, s.handler.SubscribeNamespace)
+		s.handleDiscovery(&DiscoveryRequest{Request: req, Prefix: m.Prefix, prefix: m.Prefix}, s.handler.SubscribeNamespace)
 	case *wire.SubscribeTracks:
-		s.handleDiscovery(&DiscoveryRequest{Request: req, Prefix: m.Prefix, Tracks: true}, s.handler.SubscribeTracks)
+		s.handleDiscovery(&DiscoveryRequest{Request: req, Prefix: m.Prefix, prefix: m.Prefix, Tracks: true}, s.handler.SubscribeTracks)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -73,7 +74,19 @@ type Config struct {
 	// nil means slog.Default.
 	Log *slog.Logger
 
+	// Versions are the drafts to speak, the preferred one first; nil means wire.Versions.
+	// Where both ends speak several, the server's preference decides, over WebTransport the
+	// client's.
+	Versions []wire.Version
+
 	waits *waits // other than the default, in tests
+}
+
+func (c Config) versions() []wire.Version {
+	if c.Versions != nil {
+		return c.Versions
+	}
+	return wire.Versions()
 }
 
 func (c Config) wait() waits {
@@ -124,12 +137,13 @@ type counters struct {
 
 // Session is one MOQT session. Its methods are safe for concurrent use.
 type Session struct {
-	conn   conn
-	client bool
-	local  *wire.Setup
-	log    *slog.Logger
-	wait   waits
-	count  counters
+	conn    conn
+	version wire.Version
+	client  bool
+	local   *wire.Setup
+	log     *slog.Logger
+	wait    waits
+	count   counters
 
 	ctx       context.Context // ends with the session
 	cancel    context.CancelCauseFunc
@@ -165,6 +179,7 @@ type Session struct {
 	orphanStreams int
 	receiving     map[string]*role        // tracks we are the subscriber of
 	sending       map[string]*role        // tracks we are the publisher of
+	further       uint64                  // that made up names for those of one track
 	joinable      map[uint64]*Publication // by the peer's request ID; nil while pending
 	fetches       map[uint64]chan *FetchReader
 	openRequests  int
@@ -181,12 +196,17 @@ type orphanDatagram struct {
 
 // role is this endpoint's part, publisher or subscriber, in the subscription of a
 // track. There is one of each at a time (§5.1).
-type role struct{ track string }
+type role struct {
+	track string
+	// give ends our SUBSCRIBE that the peer has not answered yet, so that its own PUBLISH takes
+	// the place (§5.1); nil = there is none. Under the session's mu.
+	give func()
+}
 
 // newSession exchanges SETUP over c. Incoming requests wait for Serve.
-func newSession(ctx context.Context, c conn, client bool, local *wire.Setup, cfg Config) (*Session, error) {
+func newSession(ctx context.Context, c conn, v wire.Version, client bool, local *wire.Setup, cfg Config) (*Session, error) {
 	s := &Session{
-		conn: c, client: client, local: local, log: cmp.Or(cfg.Log, slog.Default()), wait: cfg.wait(),
+		conn: c, version: v, client: client, local: local, log: cmp.Or(cfg.Log, slog.Default()), wait: cfg.wait(),
 		set: make(chan struct{}), serving: make(chan struct{}), changed: make(chan struct{}),
 		sendq:         newDatagramQueue(),
 		subscriptions: map[uint64]*Subscription{}, retired: map[uint64]struct{}{},
@@ -237,7 +257,7 @@ func (s *Session) openControl(ctx context.Context) error {
 	s.controlMu.Lock()
 	defer s.controlMu.Unlock()
 	s.control = str
-	b, err := wire.AppendMessage(nil, s.local)
+	b, err := s.version.AppendMessage(nil, s.local)
 	if err != nil {
 		return err
 	}
@@ -257,6 +277,9 @@ func (s *Session) Context() context.Context { return s.ctx }
 
 // Err waits for nothing: it is nil while the session lasts, then why it ended.
 func (s *Session) Err() error { return context.Cause(s.ctx) }
+
+// Version is the draft that the session speaks.
+func (s *Session) Version() wire.Version { return s.version }
 
 // Path is the path and query the client asked for, "" when it named none.
 func (s *Session) Path() string { return cmp.Or(s.path, s.peer.Path) }
@@ -281,6 +304,13 @@ func (s *Session) WebTransport() bool { return s.conn.webTransport() }
 
 // RTT is the smoothed round-trip time of the connection.
 func (s *Session) RTT() time.Duration { return s.conn.quic().ConnectionStats().SmoothedRTT }
+
+// Publishing is how many tracks the peer is subscribed to.
+func (s *Session) Publishing() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.sending)
+}
 
 // Stats returns the session's counters now.
 func (s *Session) Stats() Stats {
@@ -360,7 +390,11 @@ func (s *Session) Goaway(ctx context.Context, uri string, timeout time.Duration)
 	s.controlMu.Lock()
 	if !s.goawaySent {
 		s.goawaySent = true
-		b, err := wire.AppendMessage(nil, &wire.Goaway{NewSessionURI: uri, Timeout: uint64(timeout.Milliseconds()), RequestID: &next})
+		g := &wire.Goaway{NewSessionURI: uri, Timeout: uint64(timeout.Milliseconds())}
+		if s.version < wire.Draft19 {
+			g.RequestID = &next
+		}
+		b, err := s.version.AppendMessage(nil, g)
 		if err == nil {
 			_ = s.control.SetWriteDeadline(time.Now().Add(s.wait.send))
 			_, err = s.control.Write(b)
@@ -482,7 +516,7 @@ func (s *Session) handleControl(setup *wire.Setup, br *bufio.Reader) {
 	}
 	close(s.set)
 	for {
-		m, err := wire.ReadMessage(br)
+		m, err := s.version.ReadMessage(br)
 		switch {
 		case s.ctx.Err() != nil:
 			return
@@ -566,6 +600,7 @@ func (s *Session) handleGoaway(g *wire.Goaway) error {
 		return protocolViolation("a second GOAWAY")
 	case !s.client && g.NewSessionURI != "":
 		return protocolViolation("GOAWAY from a client names a URI")
+	case s.version >= wire.Draft19: // names no request
 	case g.RequestID == nil:
 		return protocolViolation("GOAWAY on the control stream without a request ID")
 	case *g.RequestID&1 != own:
@@ -672,12 +707,30 @@ func (s *Session) claimTrack(in map[string]*role, track TrackName) *role {
 }
 
 func (s *Session) claimLocked(in map[string]*role, track TrackName) *role {
-	r := &role{track.String()}
+	r := &role{track: track.String()}
 	if in[r.track] != nil {
 		return nil
 	}
 	in[r.track] = r
 	return r
+}
+
+// claimPublishing is claimSoon for a track that the peer asks for, or is offered. From draft-19
+// on there may be several subscriptions of it at a time (§5.1); alone says that this is the
+// only one.
+func (s *Session) claimPublishing(track TrackName) (r *role, alone bool) {
+	if s.version < wire.Draft19 {
+		return s.claimSoon(s.sending, track), true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r = s.claimLocked(s.sending, track); r != nil {
+		return r, true
+	}
+	s.further++
+	r = &role{track: fmt.Sprintf("%s %d", track.String(), s.further)}
+	s.sending[r.track] = r
+	return r, false
 }
 
 // claimSoon is claimTrack for the peer's requests. A request may overtake the
@@ -689,6 +742,49 @@ func (s *Session) claimSoon(in map[string]*role, track TrackName) (r *role) {
 		return r != nil
 	})
 	return r
+}
+
+// claimOffered is claimSoon for a track that the peer PUBLISHes. Where our own SUBSCRIBE has
+// not been answered yet, it returns that one's role as pending instead.
+func (s *Session) claimOffered(track TrackName) (r, pending *role) {
+	s.waitFor(s.wait.cancel, func() bool {
+		if r = s.claimLocked(s.receiving, track); r != nil {
+			return true
+		}
+		if taken := s.receiving[track.String()]; taken.give != nil {
+			pending = taken
+		}
+		return pending != nil
+	})
+	return r, pending
+}
+
+// takeOver gives up our SUBSCRIBE, which has the role pending, for the PUBLISH of the same
+// track; nil when it was answered meanwhile.
+func (s *Session) takeOver(pending *role) *role {
+	s.mu.Lock()
+	taken := s.receiving[pending.track]
+	if taken != nil && (taken != pending || pending.give == nil) {
+		s.mu.Unlock()
+		return nil
+	}
+	r := &role{track: pending.track}
+	s.receiving[r.track] = r
+	give := pending.give
+	pending.give = nil
+	s.mu.Unlock()
+	if give != nil {
+		give()
+	}
+	return r
+}
+
+// keepRole ends the time in which a role may be taken over; false when it was.
+func (s *Session) keepRole(r *role) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.give = nil
+	return s.receiving[r.track] == r
 }
 
 // release gives a role back, as often as it likes.

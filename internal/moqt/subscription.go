@@ -25,7 +25,10 @@ type SubscribeOptions struct {
 	SubgroupDeliveryTimeout time.Duration // 0 = none
 	// RendezvousTimeout is how long a relay may wait for a publisher to appear.
 	RendezvousTimeout time.Duration
-	Tokens            []wire.Token
+	// NewGroupRequest asks the publisher for a new group, one above the largest that is
+	// known here, 0 for none known; nil = not (§10.2.13).
+	NewGroupRequest *uint64
+	Tokens          []wire.Token
 	// Join sends a joining FETCH for the current group right behind the SUBSCRIBE, so that
 	// a late joiner has the group after one round trip; see Subscription.Joined.
 	Join bool
@@ -44,6 +47,7 @@ func (o SubscribeOptions) parameters() Parameters {
 		ObjectDeliveryTimeout:   milliseconds(o.ObjectDeliveryTimeout),
 		SubgroupDeliveryTimeout: milliseconds(o.SubgroupDeliveryTimeout),
 		RendezvousTimeout:       milliseconds(o.RendezvousTimeout),
+		NewGroupRequest:         o.NewGroupRequest,
 	}
 	if o.GroupOrder != 0 {
 		p.GroupOrder = &o.GroupOrder
@@ -74,6 +78,7 @@ type Subscription struct {
 	Properties Properties
 
 	defaultPriority uint8
+	asked           bool     // by SUBSCRIBE, not offered by PUBLISH
 	join            *joining // the FETCH that left with SUBSCRIBE, if any
 
 	datagrams chan *Datagram
@@ -118,11 +123,18 @@ func (s *Session) Subscribe(ctx context.Context, track TrackName, o SubscribeOpt
 		s.release(s.receiving, sub.role)
 		return nil, err
 	}
-	sub.r = r
+	sub.r, sub.asked = r, true
 	if o.Join {
 		sub.join = s.join(r.id)
 	}
+	s.mu.Lock()
+	sub.role.give = func() { r.abort(wire.StreamCancelled) }
+	s.mu.Unlock()
 	m, err := r.awaitResponse(ctx, o.RendezvousTimeout)
+	if !s.keepRole(sub.role) {
+		r.abort(wire.StreamCancelled)
+		err = &RequestError{Code: wire.RequestDuplicateSubscription, Reason: "the publisher offered " + track.String() + " meanwhile"}
+	}
 	var ok *wire.SubscribeOK
 	if err == nil {
 		var isOK bool
@@ -404,9 +416,16 @@ func (sub *Subscription) run() {
 			return
 		case *wire.RequestUpdate:
 			// The publisher of a PUBLISH may update it; nothing of it concerns us.
-			err := sub.s.checkUpdate(m)
-			if err == nil {
+			if sub.s.version >= wire.Draft19 && sub.asked { // §10.9
+				sub.end(sub.r.unexpectedMessage(m))
+				return
+			}
+			refused, err := sub.r.update(m)
+			if err == nil && refused == nil {
 				err = sub.r.send(&wire.RequestOK{})
+			} else if err == nil {
+				_ = sub.r.send(refused)
+				err = requestError(refused)
 			}
 			if err != nil {
 				sub.end(err)
@@ -419,20 +438,42 @@ func (sub *Subscription) run() {
 	}
 }
 
-// checkUpdate accounts for the request ID of a REQUEST_UPDATE, and waits where there are too
-// many of them.
-func (s *Session) checkUpdate(m *wire.RequestUpdate) error {
+// update accounts for the request ID and the tokens of a REQUEST_UPDATE, and waits where there
+// are too many of them. refused is the answer where the tokens are not taken; an error ends
+// the session.
+func (r *requestStream) update(m *wire.RequestUpdate) (refused *wire.RequestError, err error) {
+	s := r.s
 	s.paceStreams(true)
 	s.mu.Lock()
-	err := s.requests.check(m.RequestID)
+	err = s.requests.check(m.RequestID)
+	var tokens []wire.Token
 	if err == nil {
-		_, err = s.tokens.resolve(m.Parameters.AuthorizationTokens)
+		tokens, err = s.tokens.resolve(m.Parameters.AuthorizationTokens)
 	}
 	s.mu.Unlock()
 	if err != nil {
 		s.fail(err)
+		return nil, err
 	}
-	return err
+	if m.Parameters.RangeFilters {
+		return &wire.RequestError{Code: wire.RequestInvalidFilter, Reason: "range filters were not offered"}, nil
+	}
+	if renew := r.renew.Load(); renew != nil && len(tokens) > 0 {
+		if err := (*renew)(tokens); err != nil {
+			return refusal(err), nil
+		}
+	}
+	return nil, nil
+}
+
+// refusal is the message that refuses a request because of err, which need be no
+// *RequestError.
+func refusal(err error) *wire.RequestError {
+	var e *RequestError
+	if !errors.As(err, &e) {
+		e = &RequestError{Code: wire.RequestInternalError, Reason: err.Error()}
+	}
+	return &wire.RequestError{Code: e.Code, Reason: e.Reason, RetryInterval: e.RetryInterval, Redirect: e.Redirect}
 }
 
 // awaitStreams waits for the streams that PUBLISH_DONE counts and that it may
@@ -470,7 +511,7 @@ func (sub *Subscription) reply(m wire.Message, u updateReply) {
 		}
 		return
 	}
-	if err := wire.CheckResponse(wire.TypeRequestUpdate, m); err != nil {
+	if err := sub.s.version.CheckResponse(wire.TypeRequestUpdate, m); err != nil {
 		sub.mu.Unlock()
 		sub.s.fail(err)
 		sub.end(err)
@@ -493,7 +534,7 @@ func (sub *Subscription) Update(ctx context.Context, p Parameters) (Parameters, 
 		return Parameters{}, sub.err
 	default:
 	}
-	if len(sub.updates) == maxUpdates {
+	if len(sub.updates) >= sub.s.maxUpdates() {
 		sub.mu.Unlock()
 		return Parameters{}, ErrQueueFull
 	}
@@ -512,6 +553,14 @@ func (sub *Subscription) Update(ctx context.Context, p Parameters) (Parameters, 
 	}
 }
 
+// maxUpdates is how many REQUEST_UPDATEs of a request may be unanswered.
+func (s *Session) maxUpdates() int {
+	if n := s.peer.MaxRequestUpdates; n > 0 && s.version >= wire.Draft19 {
+		return int(min(n, maxUpdates))
+	}
+	return maxUpdates
+}
+
 // SubgroupReader reads one subgroup stream, either object by object (NextObject
 // and Read) or as the bytes it is made of (ReadRaw), not both.
 type SubgroupReader struct {
@@ -527,7 +576,7 @@ func newSubgroupReader(sub *Subscription, h wire.SubgroupHeader, str receiveStre
 	if h.DefaultPriority {
 		h.Priority = sub.defaultPriority
 	}
-	return &SubgroupReader{SubgroupHeader: h, sub: sub, str: str, br: br, dec: wire.ObjectDecoder{HasProperties: h.HasProperties}}
+	return &SubgroupReader{SubgroupHeader: h, sub: sub, str: str, br: br, dec: wire.ObjectDecoder{Group: h.Group, HasProperties: h.HasProperties}}
 }
 
 // NextObject reads the header of the next object, skipping what is left of the
@@ -638,6 +687,9 @@ func (r *SubgroupReader) forget() {
 	delete(r.sub.open, r)
 	r.sub.mu.Unlock()
 }
+
+// Malformed ends the subscription because its track breaks its own rules, as err says.
+func (sub *Subscription) Malformed(err error) { sub.end(err) }
 
 // Malformed ends the session or, for a track that breaks its own rules, the
 // subscription, because of what a scanner found in ReadRaw's bytes.

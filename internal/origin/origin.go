@@ -16,6 +16,8 @@ package origin
 import (
 	"cmp"
 	"errors"
+	"fmt"
+	"hash/maphash"
 	"maps"
 	"math"
 	"slices"
@@ -86,6 +88,10 @@ type Track struct {
 	// (NEW_GROUP_REQUEST, §10.2.14); the track's property DYNAMIC_GROUPS says that
 	// one may. It is not changed once the track is subscribed to.
 	NewGroup func(group uint64)
+	// Relayed says that the track comes from elsewhere: what is not here may exist all the
+	// same, and is kept no longer than the publisher allows (MAX_CACHE_DURATION, §12.3). It
+	// is not changed once the track is in use.
+	Relayed bool
 
 	name   moqt.TrackName
 	limits Limits
@@ -96,6 +102,9 @@ type Track struct {
 	largest    moqt.Location
 	hasLargest bool
 	before     *moqt.Location // the largest before a restart, until it shows where the track goes on
+	final      *moqt.Location // no object is at it or after it, as the publisher said
+	missed     *moqt.Location // the group up to here was published before it was subscribed to, and is not here
+	absent     []Span         // groups that are known not to exist
 	viewers    map[*viewer]struct{}
 	ended      *moqt.DoneError
 	discarded  bool
@@ -112,11 +121,13 @@ type group struct {
 	subgroups []*subgroup
 	index     map[subgroupKey]*subgroup
 	datagrams []datagram
-	sent      map[uint64]struct{} // object IDs of datagrams that are kept
+	sent      map[uint64]uint64 // object IDs of datagrams that are kept, with hashes to know other ones by
 	bytes     int64
 	gone      bool   // evicted
 	shed      uint64 // objects below this ID may be missing
 	end       uint64 // one above the last object, as a datagram said; 0 = unknown
+	torn      uint64 // one above the first object ID from which on objects may be missing; 0 = none
+	asked     []Span // of the gaps between datagrams, those that the source was asked for
 }
 
 // subgroupKey distinguishes the streams of a subgroup: with and without its
@@ -260,13 +271,16 @@ func (t *Track) open(h wire.SubgroupHeader, past bool) (*Feed, error) {
 			v.offer(sg)
 		}
 	}
-	return &Feed{sg: sg, scanner: wire.ObjectScanner{Decoder: wire.ObjectDecoder{HasProperties: h.HasProperties}}}, nil
+	return &Feed{sg: sg, scanner: wire.ObjectScanner{Decoder: wire.ObjectDecoder{Group: h.Group, HasProperties: h.HasProperties}}}, nil
 }
 
 // enter puts sg into the group's index under its ID. t.mu is held.
 func (g *group) enter(sg *subgroup, id uint64) error {
 	k := subgroupKey{id, sg.header.FirstObject, sg.past}
 	if old := g.index[k]; old != nil && !old.wasReset() {
+		if old.header.Priority != sg.header.Priority {
+			return malformed("subgroup %d of group %d of priority %d and of %d", id, g.id, old.header.Priority, sg.header.Priority)
+		}
 		return ErrDuplicate
 	}
 	if g.index == nil {
@@ -278,7 +292,7 @@ func (g *group) enter(sg *subgroup, id uint64) error {
 
 // group finds or makes a group. t.mu is held.
 func (t *Track) group(id uint64, now time.Time) *group {
-	i, ok := slices.BinarySearchFunc(t.groups, id, func(g *group, id uint64) int { return cmp.Compare(g.id, id) })
+	i, ok := t.find(id)
 	if ok {
 		return t.groups[i]
 	}
@@ -306,12 +320,34 @@ func (t *Track) charge(g *group, n int64, now time.Time) {
 // never the newest. t.mu is held.
 func (t *Track) evictOld(now time.Time) {
 	maxAge := t.limits.MaxAge
-	if ms, ok := t.props.Int(wire.PropertyMaxCacheDuration); ok && ms < uint64(maxAge.Milliseconds()) {
-		maxAge = time.Duration(ms) * time.Millisecond
+	if age, ok := t.maxCacheDuration(); ok {
+		maxAge = min(maxAge, age)
 	}
 	for len(t.groups) > 1 && now.Sub(t.groups[0].began) > maxAge {
 		t.drop()
 	}
+}
+
+// maxCacheAge is the publisher's MAX_CACHE_DURATION for what was relayed, negative for none.
+// t.mu is held.
+func (t *Track) maxCacheAge() time.Duration {
+	if age, ok := t.maxCacheDuration(); ok && t.Relayed {
+		return age
+	}
+	return -1
+}
+
+// maxCacheDuration is the publisher's MAX_CACHE_DURATION, false for none. t.mu is held.
+func (t *Track) maxCacheDuration() (time.Duration, bool) {
+	ms, ok := t.props.Int(wire.PropertyMaxCacheDuration)
+	return time.Duration(min(ms, math.MaxInt32)) * time.Millisecond, ok
+}
+
+// cacheAge is how long what was relayed may be sent after it arrived, negative for any time.
+func (t *Track) cacheAge() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.maxCacheAge()
 }
 
 // reduce drops old groups, then the oldest of the newest one, until at most limit
@@ -381,6 +417,9 @@ func (g *group) evict(limit int64, may func(*subgroup) bool) {
 			kept = append(kept, sg)
 			continue
 		}
+		if sg.isOpen() || sg.wasReset() {
+			g.tear(sg.after())
+		}
 		id, next, cost := sg.evict()
 		g.bytes -= cost
 		g.shed = max(g.shed, next)
@@ -392,20 +431,53 @@ func (g *group) evict(limit int64, may func(*subgroup) bool) {
 	g.subgroups = kept
 }
 
+// tear notes that objects from an ID on may be missing. t.mu is held.
+func (g *group) tear(from uint64) {
+	if g.torn == 0 || from < g.torn-1 {
+		g.torn = min(from, math.MaxUint64-1) + 1
+	}
+}
+
+// Interrupted notes that the source went away: more may have been published than came of the
+// group that is under way.
+func (t *Track) Interrupted() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if i, ok := t.find(t.largest.Group); ok && t.hasLargest {
+		t.groups[i].tear(t.largest.Object + 1)
+	}
+}
+
+// Missed notes that a group was published up to a location before it was subscribed to, or
+// with nil that this has been fetched since.
+func (t *Track) Missed(upTo *moqt.Location) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.missed = upTo
+}
+
 func (d *datagram) cost() int64 { return int64(len(d.Payload)+len(d.Properties)) + datagramCost }
 
 // SendDatagram publishes an object as a datagram. A duplicate, from another
-// publisher, is dropped.
-func (t *Track) SendDatagram(dg moqt.Datagram) {
+// publisher, is dropped, and so is what ReceiveDatagram refuses.
+func (t *Track) SendDatagram(dg moqt.Datagram) { _ = t.ReceiveDatagram(dg) }
+
+// ReceiveDatagram is SendDatagram for what comes from elsewhere. It returns an error that
+// wraps wire.ErrMalformedTrack for an object that is another one than came before under its
+// ID, or that comes after the end of the track.
+func (t *Track) ReceiveDatagram(dg moqt.Datagram) error {
 	defer t.memory.Load().relieve()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	l := moqt.Location{Group: dg.Group, Object: dg.Object}
+	if err := t.follows(l, dg.Status); err != nil {
+		return err
+	}
 	t.resume(dg.Group)
 	if !t.keep(dg, false) {
 		t.duplicates.Add(1)
-		return
+		return t.same(dg)
 	}
-	l := moqt.Location{Group: dg.Group, Object: dg.Object}
 	t.objects.Add(1)
 	t.received.Add(uint64(len(dg.Payload)))
 	for v := range t.viewers {
@@ -413,6 +485,45 @@ func (t *Track) SendDatagram(dg moqt.Datagram) {
 			v.sendDatagram(dg)
 		}
 	}
+	return nil
+}
+
+// follows checks an object against the end of the track, and notes that end (§2.4.2).
+// t.mu is held.
+func (t *Track) follows(l moqt.Location, status wire.ObjectStatus) error {
+	end := status == wire.StatusEndOfTrack
+	switch {
+	case t.final != nil && !l.Less(*t.final) && (!end || l != *t.final):
+		return malformed("object {%d, %d} after the end of the track", l.Group, l.Object)
+	case end && t.hasLargest && l.Less(t.largest):
+		return malformed("the track ends at {%d, %d}, before {%d, %d}", l.Group, l.Object, t.largest.Group, t.largest.Object)
+	case end:
+		t.final = &l
+	}
+	return nil
+}
+
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", wire.ErrMalformedTrack, fmt.Sprintf(format, args...))
+}
+
+var hashSeed = maphash.MakeSeed()
+
+// hash tells a datagram from another one of the same ID.
+func hash(dg *moqt.Datagram) uint64 {
+	return maphash.Bytes(hashSeed, dg.Payload) ^ uint64(dg.Priority)<<8 ^ uint64(dg.Status)
+}
+
+// same checks a datagram whose ID came before (§9.1). t.mu is held.
+func (t *Track) same(dg moqt.Datagram) error {
+	i, ok := t.find(dg.Group)
+	if !ok {
+		return nil
+	}
+	if was, kept := t.groups[i].sent[dg.Object]; kept && was != hash(&dg) {
+		return malformed("object {%d, %d} came twice with different content", dg.Group, dg.Object)
+	}
+	return nil
 }
 
 // BackfillDatagram keeps an object of the past for fetches; it is not sent to
@@ -439,9 +550,9 @@ func (t *Track) keep(dg moqt.Datagram, past bool) bool {
 	}
 	d := datagram{dg, now, past}
 	if g.sent == nil {
-		g.sent = map[uint64]struct{}{}
+		g.sent = map[uint64]uint64{}
 	}
-	g.sent[dg.Object] = struct{}{}
+	g.sent[dg.Object] = hash(&dg)
 	g.datagrams = append(g.datagrams, d)
 	if dg.EndOfGroup {
 		g.end = dg.Object + 1
@@ -459,11 +570,20 @@ type Span struct{ First, Last uint64 }
 func (t *Track) Missing(id, first, last uint64) (list []Span) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	i, ok := slices.BinarySearchFunc(t.groups, id, func(g *group, id uint64) int { return cmp.Compare(g.id, id) })
+	i, ok := t.find(id)
 	if !ok || len(t.groups[i].datagrams) == 0 {
 		return nil
 	}
-	g := t.groups[i]
+	return t.groups[i].gaps(first, last)
+}
+
+// find returns the index of a group, or where it belongs. t.mu is held.
+func (t *Track) find(id uint64) (i int, ok bool) {
+	return slices.BinarySearchFunc(t.groups, id, func(g *group, id uint64) int { return cmp.Compare(g.id, id) })
+}
+
+// gaps lists what of the objects first to last did not come as datagrams. t.mu is held.
+func (g *group) gaps(first, last uint64) (list []Span) {
 	if first = max(first, g.shed); g.end > 0 {
 		last = min(last, g.end-1)
 	}
@@ -529,6 +649,7 @@ func (t *Track) Restart(next *moqt.Location) {
 		t.before = &moqt.Location{Group: t.largest.Group}
 	}
 	t.largest, t.hasLargest = moqt.Location{}, false
+	t.final, t.missed, t.absent = nil, nil, nil
 	if next != nil {
 		t.resume(next.Group)
 	}

@@ -86,7 +86,7 @@ func (s *Set) Handler() moqt.Handler {
 				_ = r.Reject(wire.RequestDoesNotExist, "no track "+r.Track.String())
 				return
 			}
-			_ = t.ServeFetch(r)
+			_ = t.ServeFetch(r, nil)
 		},
 		TrackStatus: func(r *moqt.TrackStatusRequest) {
 			t := s.Track(r.Track)

@@ -25,13 +25,14 @@ type Sink interface {
 	// Priority is the subscriber's priority, lower first.
 	Priority() uint8
 	// DeliveryTimeouts are an object's, from its first byte, and a subgroup's, from
-	// its end; 0 = none.
-	DeliveryTimeouts() (object, subgroup time.Duration)
+	// its end; 0 = none. first are the properties of the subgroup's first object, which from
+	// draft-19 on may have their own.
+	DeliveryTimeouts(first moqt.Properties) (object, subgroup time.Duration)
 
 	// SendDatagram sends an object without waiting, or fails.
 	SendDatagram(moqt.Datagram) error
-	// OpenSubgroup begins a subgroup without waiting, or fails.
-	OpenSubgroup(wire.SubgroupHeader) (SubgroupSink, error)
+	// OpenSubgroup begins a subgroup without waiting, or fails. first is as above.
+	OpenSubgroup(h wire.SubgroupHeader, first moqt.Properties) (SubgroupSink, error)
 	// Done ends the subscription.
 	Done(code wire.DoneCode, reason string) error
 }
@@ -53,11 +54,17 @@ type SubgroupSink interface {
 // Publication is the sink of a subscription over its session.
 type Publication struct{ *moqt.Publication }
 
+// DeliveryTimeouts are those of a subgroup.
+func (p Publication) DeliveryTimeouts(first moqt.Properties) (object, subgroup time.Duration) {
+	return p.SubgroupTimeouts(first)
+}
+
 // OpenSubgroup opens a stream.
-func (p Publication) OpenSubgroup(h wire.SubgroupHeader) (SubgroupSink, error) {
+func (p Publication) OpenSubgroup(h wire.SubgroupHeader, first moqt.Properties) (SubgroupSink, error) {
 	w, err := p.Publication.OpenSubgroup(h)
 	if err != nil {
 		return nil, err // not w, which would be no nil SubgroupSink
 	}
+	w.SetFirst(first)
 	return w, nil
 }

@@ -25,12 +25,14 @@ func (s *countingSink) Passes(moqt.Location) bool { return true }
 func (s *countingSink) Ended(uint64) bool         { return false }
 func (s *countingSink) Forwarding() bool          { return true }
 func (s *countingSink) Priority() uint8           { return 128 }
-func (s *countingSink) DeliveryTimeouts() (object, subgroup time.Duration) {
+func (s *countingSink) DeliveryTimeouts(moqt.Properties) (object, subgroup time.Duration) {
 	return time.Minute, time.Minute
 }
-func (s *countingSink) OpenSubgroup(wire.SubgroupHeader) (SubgroupSink, error) { return s, nil }
-func (s *countingSink) Done(wire.DoneCode, string) error                       { return nil }
-func (s *countingSink) SetDeadline(time.Time)                                  {}
+func (s *countingSink) OpenSubgroup(wire.SubgroupHeader, moqt.Properties) (SubgroupSink, error) {
+	return s, nil
+}
+func (s *countingSink) Done(wire.DoneCode, string) error { return nil }
+func (s *countingSink) SetDeadline(time.Time)            {}
 func (s *countingSink) WriteRaw(b []byte) error {
 	s.writes.Add(1)
 	s.bytes.Add(int64(len(b)))

@@ -1,6 +1,7 @@
 package origin
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -34,6 +35,10 @@ func (o *object) end() int64 { return o.payload + int64(o.PayloadLength) }
 // cost is the memory of the object beside its bytes: its place in the index, with a copy of
 // its properties.
 func (o *object) cost() int64 { return objectCost + int64(cap(o.Properties)) }
+
+// expired reports whether the object may no longer be sent from a cache that keeps objects
+// for age; negative = for good.
+func (o *object) expired(age time.Duration) bool { return age >= 0 && time.Since(o.arrived) > age }
 
 type subgroupState uint8
 
@@ -90,6 +95,22 @@ func (s *subgroup) reaches(since time.Time) bool {
 	return s.state == open || n > 0 && !s.objects[n-1].arrived.Before(since)
 }
 
+// after is the ID from which on objects of the subgroup are still to come, or were when it
+// was reset.
+func (s *subgroup) after() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.afterLocked()
+}
+
+// afterLocked is after. s.mu is held.
+func (s *subgroup) afterLocked() uint64 {
+	if n := len(s.objects); n > 0 && s.objects[n-1].end() > s.size {
+		return s.objects[n-1].ID
+	}
+	return s.next
+}
+
 // wake wakes the waiters. s.mu is held.
 func (s *subgroup) wake() {
 	if s.waiting {
@@ -103,6 +124,16 @@ func (s *subgroup) wake() {
 func (s *subgroup) wait() <-chan struct{} {
 	s.waiting = true
 	return s.changed
+}
+
+// first is the properties of the subgroup's first object, nil where it is not here.
+func (s *subgroup) first() moqt.Properties {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.trimmed > 0 || len(s.objects) == 0 {
+		return nil
+	}
+	return s.objects[0].Properties
 }
 
 // object returns the i-th object, or the channel to wait on when it is not here
@@ -279,7 +310,7 @@ func (f *Feed) Space() []byte {
 		f.used, f.checked = copy(next, rest), 0
 		f.tail = next
 		f.sg.append(next)
-		f.charge(int64(len(next)), nil, time.Now())
+		_ = f.charge(int64(len(next)), nil, time.Now()) // nothing to refuse
 	}
 	return f.tail[f.used:cap(f.tail)]
 }
@@ -300,18 +331,23 @@ func (s *subgroup) append(chunk []byte) {
 
 // charge accounts for n bytes of memory and the index of objects that are about to
 // be published.
-func (f *Feed) charge(n int64, added []object, now time.Time) {
+func (f *Feed) charge(n int64, added []object, now time.Time) error {
 	sg := f.sg
 	for i := range added {
 		n += added[i].cost()
 	}
+	defer sg.t.memory.Load().relieve()
 	sg.t.mu.Lock()
-	if k := len(added); k > 0 {
-		sg.t.raise(moqt.Location{Group: sg.header.Group, Object: added[k-1].ID})
+	defer sg.t.mu.Unlock()
+	for i := range added {
+		l := moqt.Location{Group: sg.header.Group, Object: added[i].ID}
+		if err := sg.t.follows(l, added[i].Status); err != nil {
+			return err
+		}
+		sg.t.raise(l)
 	}
 	sg.charge(n, now)
-	sg.t.mu.Unlock()
-	sg.t.memory.Load().relieve()
+	return nil
 }
 
 // charge accounts for n bytes of memory. s.t.mu is held.
@@ -352,6 +388,10 @@ func (f *Feed) Commit(n int) error {
 		f.checked += n
 	}
 	if err := f.publish(int64(f.checked-before), added, now); err != nil {
+		if errors.Is(err, ErrDuplicate) {
+			payload := f.tail[added[0].payload-base : f.used]
+			return cmp.Or(f.sg.t.CheckDuplicate(f.sg.header.Group, added[0].ID, added[0].Object, payload), err)
+		}
 		return err
 	}
 	return failed
@@ -371,7 +411,9 @@ func (f *Feed) publish(n int64, added []object, now time.Time) error {
 		}
 		f.objects += len(added)
 		sg.t.objects.Add(uint64(len(added)))
-		f.charge(0, added, now)
+		if err := f.charge(0, added, now); err != nil {
+			return err
+		}
 	}
 	sg.t.received.Add(uint64(n))
 	sg.mu.Lock()
@@ -386,6 +428,56 @@ func (f *Feed) publish(n int64, added []object, now time.Time) error {
 	sg.objects = append(sg.objects, added...)
 	sg.wake()
 	return nil
+}
+
+// CheckDuplicate compares an object with the one of the same ID that a subgroup has here: a
+// publisher may send it again, but not another one (§9.1). payload is the first bytes of it;
+// only so much is compared. An error wraps wire.ErrMalformedTrack.
+func (t *Track) CheckDuplicate(group, id uint64, o wire.Object, payload []byte) error {
+	t.mu.Lock()
+	i, ok := t.find(group)
+	var list []*subgroup
+	if ok {
+		for k, sg := range t.groups[i].index {
+			if k.id == id {
+				list = append(list, sg)
+			}
+		}
+	}
+	t.mu.Unlock()
+	payload = payload[:min(uint64(len(payload)), o.PayloadLength)]
+	for _, sg := range list {
+		if sg.differs(o, payload) {
+			return malformed("object {%d, %d} came twice with different content", group, o.ID)
+		}
+	}
+	return nil
+}
+
+// differs reports whether the subgroup has another object of o's ID.
+func (s *subgroup) differs(o wire.Object, payload []byte) bool {
+	s.mu.Lock()
+	i, ok := slices.BinarySearchFunc(s.objects, o.ID, func(x object, id uint64) int { return cmp.Compare(x.ID, id) })
+	if !ok {
+		s.mu.Unlock()
+		return false
+	}
+	was := s.objects[i]
+	s.mu.Unlock()
+	if was.PayloadLength != o.PayloadLength || was.Status != o.Status {
+		return true
+	}
+	for at := was.payload; len(payload) > 0; {
+		b, _, _ := s.bytes(at, int64(len(payload)))
+		if len(b) == 0 {
+			return false // is still to come, or no longer kept
+		}
+		if !bytes.Equal(b, payload[:len(b)]) {
+			return true
+		}
+		at, payload = at+int64(len(b)), payload[len(b):]
+	}
+	return false
 }
 
 // identify settles the subgroup's ID when its first object is known.
@@ -431,7 +523,7 @@ func (f *Feed) WriteObject(o moqt.Object, payload []byte) error {
 		}
 	}
 	sg.mu.Unlock()
-	f.charge(int64(cap(header)+cap(payload)), nil, now)
+	_ = f.charge(int64(cap(header)+cap(payload)), nil, now) // nothing to refuse
 	added := []object{{Object: o, arrived: now, offset: at, payload: at + int64(len(header))}}
 	return f.publish(int64(len(header)+len(payload)), added, now)
 }

@@ -70,7 +70,7 @@ func (f *flight) setDeadline(object time.Time) {
 
 // subgroupEnded sets the deadline of the whole subgroup, which ended at a time.
 func (f *flight) subgroupEnded(at time.Time) {
-	_, timeout := f.v.sink.DeliveryTimeouts()
+	_, timeout := f.v.sink.DeliveryTimeouts(f.sg.first())
 	if timeout == 0 {
 		return
 	}
@@ -173,6 +173,7 @@ func (v *viewer) finish(end *moqt.DoneError) error {
 func (t *Track) attach(v *viewer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	expired := t.expiry(time.Now())
 	for _, g := range t.groups {
 		for _, sg := range g.subgroups {
 			if !sg.past && sg.reaches(v.since) {
@@ -180,7 +181,7 @@ func (t *Track) attach(v *viewer) {
 			}
 		}
 		for _, d := range g.datagrams {
-			if !d.past && !d.arrived.Before(v.since) && v.sink.Passes(moqt.Location{Group: d.Group, Object: d.Object}) {
+			if !d.past && !d.arrived.Before(v.since) && !d.arrived.Before(expired) && v.sink.Passes(moqt.Location{Group: d.Group, Object: d.Object}) {
 				v.sendDatagram(d.Datagram)
 			}
 		}
@@ -300,7 +301,7 @@ func (v *viewer) fly(f *flight) {
 		}
 		at = o.payload
 	}
-	w, err := v.sink.OpenSubgroup(h)
+	w, err := v.sink.OpenSubgroup(h, sg.first())
 	if err != nil {
 		if errors.Is(err, moqt.ErrStreamsBlocked) {
 			v.t.behind.Add(1)
@@ -336,8 +337,13 @@ func (v *viewer) fly(f *flight) {
 func (v *viewer) pump(f *flight, restart []byte, at int64, i int) error {
 	sg, w, ctx := f.sg, f.w, v.sink.Context()
 	updates := v.sink.Changed()
-	timeout, _ := v.sink.DeliveryTimeouts()
+	timeout, _ := v.sink.DeliveryTimeouts(sg.first())
+	cached := v.t.cacheAge()
 	f.sent.Store(at)
+	if o, n, changed, over := sg.object(i); changed == nil && !over && n == i && o.expired(cached) {
+		w.Reset(wire.StreamDeliveryTimeout)
+		return moqt.ErrDeliveryTimeout
+	}
 	if restart != nil {
 		if err := w.WriteRaw(restart); err != nil {
 			return err
@@ -345,7 +351,7 @@ func (v *viewer) pump(f *flight, restart []byte, at int64, i int) error {
 	}
 	for {
 		limit := int64(maxWrite)
-		if timeout > 0 {
+		if timeout > 0 || cached >= 0 {
 			// Each object has its own deadline; a write stays within one, or those that
 			// arrived together.
 			o, n, changed, over := sg.object(i)
@@ -355,7 +361,13 @@ func (v *viewer) pump(f *flight, restart []byte, at int64, i int) error {
 					continue
 				}
 				limit = min(limit, max(o.end(), sg.together(i, deadlineSlack))-at)
-				f.setDeadline(o.arrived.Add(timeout))
+				if at == o.offset && o.expired(cached) {
+					w.Reset(wire.StreamDeliveryTimeout)
+					return moqt.ErrDeliveryTimeout
+				}
+				if timeout > 0 {
+					f.setDeadline(o.arrived.Add(timeout))
+				}
 			}
 		}
 		b, changed, state := sg.bytes(at, limit)
@@ -381,7 +393,7 @@ func (v *viewer) pump(f *flight, restart []byte, at int64, i int) error {
 		case <-changed:
 		case <-updates:
 			updates = v.sink.Changed()
-			timeout, _ = v.sink.DeliveryTimeouts()
+			timeout, _ = v.sink.DeliveryTimeouts(sg.first())
 			if !v.sink.Forwarding() {
 				w.Reset(wire.StreamCancelled)
 				return nil

@@ -138,6 +138,7 @@ type Authority struct {
 // state is what has been read of a configuration.
 type state struct {
 	keys      map[string][]Key // by source
+	away      map[string]error // URLs that did not answer; their keys are those from before
 	revoked   map[string]struct{}
 	roots     *x509.CertPool
 	anonymous rights
@@ -151,7 +152,8 @@ type fileState struct {
 	size     int64
 }
 
-// New reads keys and certificates. Run keeps them up to date.
+// New reads keys and certificates. Run keeps them up to date. A server of keys that does not
+// answer is no error: it is asked again until it does, and nobody has its keys meanwhile.
 func New(ctx context.Context, cfg Config, log *slog.Logger) (*Authority, error) {
 	a := &Authority{log: cmp.Or(log, slog.Default()), live: map[*Grant]struct{}{}}
 	if err := a.Replace(ctx, cfg); err != nil {
@@ -161,7 +163,8 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (*Authority, error) 
 }
 
 // Replace reads everything anew, from now on as cfg says. What living sessions were
-// allowed by what is no longer valid ends. With an error everything stays as it was.
+// allowed by what is no longer valid ends. With an error everything stays as it was. The keys
+// of a server that does not answer stay, and it is asked again.
 func (a *Authority) Replace(ctx context.Context, cfg Config) error {
 	a.reading.Lock()
 	defer a.reading.Unlock()
@@ -170,15 +173,22 @@ func (a *Authority) Replace(ctx context.Context, cfg Config) error {
 
 // read is Replace. a.reading is held.
 func (a *Authority) read(ctx context.Context, cfg Config) error {
-	next := state{keys: map[string][]Key{}, clients: map[string]rights{}, files: map[string]fileState{}}
+	next := state{keys: map[string][]Key{}, away: map[string]error{}, clients: map[string]rights{}, files: map[string]fileState{}}
+	a.mu.Lock()
+	before := a.now
+	a.mu.Unlock()
 	for _, source := range cfg.Keys {
 		// Before the file is read, so that a change in between is seen later.
 		next.note(source)
 		keys, err := ReadKeys(ctx, source)
-		if err != nil {
+		switch away := (*awayError)(nil); {
+		case errors.As(err, &away):
+			next.keys[source], next.away[source] = before.keys[source], err
+		case err != nil:
 			return fmt.Errorf("auth.keys: %w", err)
+		default:
+			next.keys[source] = keys
 		}
-		next.keys[source] = keys
 	}
 	if err := next.readRevoked(cfg.Revoked); err != nil {
 		return err
@@ -186,6 +196,7 @@ func (a *Authority) read(ctx context.Context, cfg Config) error {
 	if err := next.readClients(cfg); err != nil {
 		return err
 	}
+	a.report(before, next)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.cfg, a.now = cfg, next
@@ -197,6 +208,25 @@ func (a *Authority) read(ctx context.Context, cfg Config) error {
 		a.anonymous = a.grant(Grant{rights: next.anonymous, renew: func(time.Time) error { return nil }})
 	}
 	return nil
+}
+
+// report logs which URLs of keys stopped to answer, and which do again.
+func (a *Authority) report(before, next state) {
+	for source, err := range next.away {
+		if before.away[source] != nil {
+			continue
+		}
+		if keys := len(next.keys[source]); keys > 0 {
+			a.log.Error("a server of keys does not answer: its keys from before stay valid", "url", source, "keys", keys, "retry", awayRetry, "err", err)
+		} else {
+			a.log.Error("a server of keys does not answer: nobody with a token of its keys is let in until it does", "url", source, "retry", awayRetry, "err", err)
+		}
+	}
+	for source := range before.away {
+		if next.away[source] == nil && next.keys[source] != nil {
+			a.log.Info("a server of keys answers again", "url", source, "keys", len(next.keys[source]))
+		}
+	}
 }
 
 // note remembers a file as it is now.
@@ -256,6 +286,9 @@ func (s *state) readClients(cfg Config) (err error) {
 	return nil
 }
 
+// awayRetry is how often a server of keys that does not answer is asked again.
+const awayRetry = 2 * time.Second
+
 // checkEvery is how often grants and files are looked at. The wall clock is asked each
 // time, so that a step of it does not prolong anything.
 const checkEvery = time.Second
@@ -278,7 +311,8 @@ func (a *Authority) Run(ctx context.Context) {
 		}
 		a.mu.Lock()
 		a.sweep(time.Now(), false)
-		due := time.Since(read) >= a.cfg.Refresh && slices.ContainsFunc(a.cfg.Keys, isURL)
+		due := time.Since(read) >= a.cfg.Refresh && slices.ContainsFunc(a.cfg.Keys, isURL) ||
+			time.Since(read) >= awayRetry && len(a.now.away) > 0
 		changed := a.now.changed()
 		a.mu.Unlock()
 		if !due && !changed {

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -290,6 +291,58 @@ func TestKeySetURL(t *testing.T) {
 	defer to.Close()
 	if _, err := ReadKeys(t.Context(), to.URL); err == nil || !strings.Contains(err.Error(), "keys come over https") {
 		t.Errorf("a redirect to plain HTTP: %v", err)
+	}
+}
+
+// TestKeySetURLAwayAtStart: a server of keys that does not answer keeps nobody from starting;
+// other keys are valid, and its own once it answers.
+func TestKeySetURLAwayAtStart(t *testing.T) {
+	here, there := newTestKey(t, "ES256"), newTestKey(t, "EdDSA")
+	b, err := MarshalKey(here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var up atomic.Bool
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if !up.Load() {
+			http.Error(w, "down", http.StatusServiceUnavailable)
+			return
+		}
+		b, _ := MarshalPublic([]Key{there})
+		_, _ = w.Write(b)
+	}))
+	defer srv.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	var log bytes.Buffer
+	a, err := New(ctx, Config{Keys: []string{file, srv.URL}, Refresh: time.Hour}, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), srv.URL) || !strings.Contains(log.String(), "level=ERROR") {
+		t.Errorf("logged %q", log.String())
+	}
+	if _, err := a.token(mint(t, here, Claims{})); err != nil {
+		t.Error(err)
+	}
+	young := mint(t, there, Claims{})
+	if _, err := a.token(young); !errors.Is(err, ErrUnknown) {
+		t.Errorf("a key that was not read: %v", err)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); a.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	up.Store(true)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if _, err := a.token(young); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the keys were not read once their server answered")
+		}
 	}
 }
 

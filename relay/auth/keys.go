@@ -261,7 +261,7 @@ func checkURL(source string) error {
 	ip := net.ParseIP(u.Hostname())
 	local := u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 	if u.Scheme != "https" && (u.Scheme != "http" || !local) {
-		return fmt.Errorf("%s: keys come over https", source)
+		return fmt.Errorf("%s: %w", source, errInsecure)
 	}
 	return nil
 }
@@ -284,12 +284,27 @@ func fetch(ctx context.Context, source string) ([]byte, error) {
 	client := &http.Client{CheckRedirect: func(r *http.Request, _ []*http.Request) error { return checkURL(r.URL.String()) }}
 	defer client.CloseIdleConnections()
 	resp, err := client.Do(req)
-	if err != nil {
+	if errors.Is(err, errInsecure) {
 		return nil, err
+	}
+	if err != nil {
+		return nil, &awayError{err}
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answers %s", source, resp.Status)
+		return nil, &awayError{fmt.Errorf("%s answers %s", source, resp.Status)}
 	}
-	return io.ReadAll(io.LimitReader(resp.Body, maxKeySet))
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxKeySet))
+	if err != nil {
+		return nil, &awayError{err}
+	}
+	return b, nil
 }
+
+// awayError says that a server of keys could not be reached, or had no keys to give.
+type awayError struct{ error }
+
+func (e *awayError) Unwrap() error { return e.error }
+
+// errInsecure says that keys would come by a way on which they can be changed.
+var errInsecure = errors.New("keys come over https")

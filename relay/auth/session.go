@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 
@@ -146,6 +147,19 @@ func (x *Session) Ended() <-chan *moqt.SessionError {
 		})
 	}
 	return ended
+}
+
+// Renewed reports whether something that the session proved, by a token of a request perhaps,
+// is valid still.
+func (x *Session) Renewed() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, g := range x.byText {
+		if g.ctx.Err() == nil {
+			return true
+		}
+	}
+	return slices.ContainsFunc(x.own, func(g *Grant) bool { return g.ctx.Err() == nil })
 }
 
 // Allow says by which grant the session may act on a track, or on a namespace where

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 	"time"
 
 	"holocast/internal/moqt"
@@ -61,15 +62,20 @@ func (t *track) fetchNewest(sub *moqt.Subscription) error {
 			_ = feed.Close()
 		}
 	}()
+	whole := true
 	for {
 		o, err := f.Next()
 		if err == io.EOF {
+			if whole {
+				t.Missed(nil)
+			}
 			return nil
 		}
 		if err != nil {
 			return err
 		}
 		if o.Range != wire.RangeNone {
+			whole = whole && o.Range != wire.RangeUnknown
 			continue
 		}
 		payload, err := f.ReadPayload(nil, maxFetchedObject)
@@ -110,12 +116,8 @@ const (
 	maxPipes         = 2  // of what is older than the cache, from one publisher and to one viewer
 )
 
-// Bounds of how long a viewer holds up what is fetched for others: while it waits for its
-// turn, and for it to take what was read.
-const (
-	pipeWait  = 2 * time.Second
-	pipeStall = 3 * time.Second
-)
+// pipeWait is how long a viewer waits for its turn to have old groups fetched.
+const pipeWait = 2 * time.Second
 
 // slots bound what goes on at a time between the relay and one session.
 type slots struct{ fills, lost, pipesFrom, pipesTo chan struct{} }
@@ -144,49 +146,41 @@ func claim(ctx context.Context, free chan struct{}) error {
 	}
 }
 
-// pipeFetch answers a FETCH with an upstream's response.
-func (r *Router) pipeFetch(up *moqt.Session, req *moqt.FetchRequest) error {
+// source fetches from an upstream what a viewer's FETCH asks for and the cache has not. Each
+// response takes a slot of the upstream's and one of the viewer's until it is cancelled.
+func (r *Router) source(up *moqt.Session, req *moqt.FetchRequest) origin.Source {
 	to, from := r.slots(req.Session()).pipesTo, r.slots(up).pipesFrom
-	if err := claim(req.Context(), to); err != nil {
-		r.reject(req, err)
-		return err
-	}
-	defer func() { <-to }()
-	ctx, cancel := context.WithTimeout(req.Context(), pipeWait)
-	err := claim(ctx, from)
-	cancel()
-	if err != nil {
-		busy := &moqt.RequestError{Code: wire.RequestExcessiveLoad, Reason: "too many fetches of old groups at a time", RetryInterval: 1 + 1000}
-		r.reject(req, busy)
-		return err
-	}
-	defer func() { <-from }()
-	f, err := up.Fetch(req.Context(), req.Track, req.Start, req.End, moqt.FetchOptions{GroupOrder: req.Order})
-	if err != nil {
-		r.reject(req, err)
-		return err
-	}
-	defer f.Cancel()
-	w, err := req.Accept(f.End, f.EndOfTrack, f.Properties)
-	if err != nil {
-		return err
-	}
-	w.SetPatience(pipeStall)
-	var buf []byte
-	for {
-		o, err := f.Next()
-		if err == io.EOF {
-			return w.Close()
+	return func(ctx context.Context, start, end moqt.Location, order moqt.GroupOrder, patience time.Duration) (*origin.Response, error) {
+		if err := claim(ctx, to); err != nil {
+			return nil, err
 		}
-		if err == nil && o.Range == wire.RangeNone {
-			buf, err = f.ReadPayload(buf, maxFetchedObject)
-		}
-		if err == nil {
-			err = w.WriteObject(o, buf[:o.PayloadLength])
-		}
+		turn, cancel := context.WithTimeout(ctx, pipeWait)
+		err := claim(turn, from)
+		cancel()
 		if err != nil {
-			w.Reset(wire.StreamUnknownObjectStatus)
-			return err
+			<-to
+			return nil, &moqt.RequestError{Code: wire.RequestExcessiveLoad, Reason: "too many fetches of old groups at a time", RetryInterval: 1 + 1000}
 		}
+		f, err := up.Fetch(ctx, req.Track, start, end, moqt.FetchOptions{GroupOrder: order, FillTimeout: &patience})
+		if err != nil {
+			<-from
+			<-to
+			return nil, err
+		}
+		p := &piped{FetchReader: f, release: func() { <-from; <-to }}
+		return &origin.Response{Objects: p, End: f.End, EndOfTrack: f.EndOfTrack, Properties: f.Properties}, nil
 	}
+}
+
+// piped is an upstream's response that holds slots.
+type piped struct {
+	*moqt.FetchReader
+	release func()
+	once    sync.Once
+}
+
+// Cancel implements origin.ResponseReader.
+func (p *piped) Cancel() {
+	p.FetchReader.Cancel()
+	p.once.Do(p.release)
 }

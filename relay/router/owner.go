@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"strings"
+	"sync"
 	"time"
 
 	"holocast/internal/clock"
@@ -43,13 +44,18 @@ func sane(largest *moqt.Location, props moqt.Properties) error {
 // allow checks that a request may be made and returns by which grant; nil where anything
 // is allowed.
 func (r *Router) allow(req *moqt.Request, action auth.Action, name moqt.TrackName) (*auth.Grant, error) {
+	return r.allowBy(req, action, name, req.Tokens)
+}
+
+// allowBy is allow by tokens that came otherwise than with the request.
+func (r *Router) allowBy(req *moqt.Request, action auth.Action, name moqt.TrackName, tokens []wire.Token) (*auth.Grant, error) {
 	r.mu.Lock()
 	c := r.sessions[req.Session()]
 	r.mu.Unlock()
 	if c == nil || c.access == nil {
 		return nil, nil
 	}
-	g, err := c.access.Allow(action, name, req.Tokens)
+	g, err := c.access.Allow(action, name, tokens)
 	if err != nil {
 		r.log.Debug("request not allowed", "name", abridged(name.String()), "peer", req.Session().RemoteAddr().String(), "err", abridged(err.Error()))
 		return nil, err
@@ -64,12 +70,82 @@ func (r *Router) allow(req *moqt.Request, action auth.Action, name moqt.TrackNam
 	return g, nil
 }
 
-// during calls revoke once g has ended, unless stop is called before.
-func during(g *auth.Grant, revoke func(why error)) (stop func() bool) {
-	if g == nil {
-		return func() bool { return true }
+// permit is by what a request may go on: a grant, until a token in an update of the request
+// brings another one (§10.2.2).
+type permit struct {
+	mu      sync.Mutex
+	grant   *auth.Grant // nil = none is needed
+	stop    func() bool // of watching it
+	revokes map[uint64]func(why error)
+	next    uint64
+}
+
+// permit is allow for a request that goes on: tokens in its updates renew what allow returns.
+func (r *Router) permit(req *moqt.Request, action auth.Action, name moqt.TrackName) (*permit, error) {
+	g, err := r.allow(req, action, name)
+	if err != nil {
+		return nil, err
 	}
-	return context.AfterFunc(g.Context(), func() { revoke(context.Cause(g.Context())) })
+	p := &permit{grant: g, revokes: map[uint64]func(error){}}
+	if g != nil {
+		req.Renewed(func(tokens []wire.Token) error {
+			next, err := r.allowBy(req, action, name, tokens)
+			if err == nil {
+				p.renew(next)
+			}
+			return err
+		})
+	}
+	return p, nil
+}
+
+// during calls revoke once the permit has ended, unless stop is called before.
+func (p *permit) during(revoke func(why error)) (stop func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next++
+	id := p.next
+	p.revokes[id] = revoke
+	p.watch()
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.revokes, id)
+		p.watch()
+	}
+}
+
+// watch waits for the grant to end while somebody wants to know. p.mu is held.
+func (p *permit) watch() {
+	if p.stop != nil {
+		p.stop()
+		p.stop = nil
+	}
+	g := p.grant
+	if g == nil || len(p.revokes) == 0 {
+		return
+	}
+	p.stop = context.AfterFunc(g.Context(), func() {
+		p.mu.Lock()
+		revokes := p.revokes
+		if p.grant != g {
+			revokes = nil
+		} else {
+			p.revokes = map[uint64]func(error){}
+		}
+		p.mu.Unlock()
+		for _, revoke := range revokes {
+			revoke(context.Cause(g.Context()))
+		}
+	})
+}
+
+// renew lets the request go on by another grant.
+func (p *permit) renew(g *auth.Grant) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.grant = g
+	p.watch()
 }
 
 // reserved refuses namespaces that nobody but the relay has.

@@ -92,9 +92,12 @@ type discovery struct {
 	s      *moqt.Session
 	prefix moqt.Namespace
 	tracks bool
-	grant  *auth.Grant     // by which it may; nil = none is needed
+	permit *permit
 	a      *moqt.Announcer // once accepted
+	params moqt.Parameters // what the tracks' subscriptions begin with
+	paused bool            // PUBLISHes begin with forward state 0
 
+	blocked map[string]bool           // tracks that it is not offered any more (§6.1)
 	changed map[string]moqt.Namespace // under the prefix, since announce looked
 	wake    chan struct{}             // signalled when there are some
 }
@@ -164,7 +167,8 @@ func (r *Router) Serve(s *moqt.Session) {
 }
 
 // stay returns when the session has ended. It ends a session that may do nothing any more,
-// or shows in time nothing by which it may.
+// or shows in time nothing by which it may. One that has renewed what its requests go on by
+// stays as long as that is valid.
 func (c *client) stay(s *moqt.Session, ended <-chan *moqt.SessionError) {
 	var unproven <-chan time.Time
 	if c.access != nil && !c.access.MayStay() {
@@ -172,19 +176,32 @@ func (c *client) stay(s *moqt.Session, ended <-chan *moqt.SessionError) {
 		defer t.Stop()
 		unproven = t.C
 	}
+	var expired *moqt.SessionError // what the session itself proved
+	var again <-chan time.Time
 	for {
 		select {
 		case <-s.Context().Done():
 			return
-		case why := <-ended:
-			s.Close(why.Code, why.Reason)
+		case expired = <-ended:
+			ended = nil
+		case <-again:
 		case <-unproven:
 			if !c.access.MayStay() {
 				s.Close(wire.Unauthorized, "a token is needed")
 			}
 		}
+		switch {
+		case expired == nil:
+		case c.access.Renewed():
+			again = time.After(renewedEvery)
+		default:
+			s.Close(expired.Code, expired.Reason)
+		}
 	}
 }
+
+// renewedEvery is how often a session is looked at that stays by tokens of its requests.
+const renewedEvery = time.Second
 
 // withoutQuery is a session's path without what may hold a token.
 func withoutQuery(path string) string {
@@ -258,7 +275,7 @@ func (r *Router) publishNamespace(req *moqt.NamespaceRequest) {
 	}
 	defer release()
 	log := r.log.With("namespace", abridged(req.Namespace.String()), "peer", up.String())
-	grant, err := r.allow(req.Request, auth.Publish, moqt.TrackName{Namespace: req.Namespace})
+	permit, err := r.permit(req.Request, auth.Publish, moqt.TrackName{Namespace: req.Namespace})
 	if err == nil {
 		err = reserved(req.Namespace)
 	}
@@ -272,7 +289,7 @@ func (r *Router) publishNamespace(req *moqt.NamespaceRequest) {
 		r.reject(req, err)
 		return
 	}
-	stop := during(grant, func(why error) {
+	stop := permit.during(func(why error) {
 		req.Revoke(streamCode(why))
 		r.remove(o)
 		r.revoke(o.ns, up, why)
@@ -349,34 +366,43 @@ func (r *Router) discover(req *moqt.DiscoveryRequest) {
 		return
 	}
 	defer release()
-	grant, err := r.allow(req.Request, auth.Subscribe, moqt.TrackName{Namespace: req.Prefix})
+	permit, err := r.permit(req.Request, auth.Subscribe, moqt.TrackName{Namespace: req.Prefix})
 	if err != nil {
 		r.reject(req, err)
 		return
 	}
-	defer during(grant, func(why error) { req.Revoke(streamCode(why)) })()
-	d := &discovery{s: req.Session(), prefix: req.Prefix, tracks: req.Tracks, grant: grant, changed: map[string]moqt.Namespace{}, wake: make(chan struct{}, 1)}
+	defer permit.during(func(why error) { req.Revoke(streamCode(why)) })()
+	d := &discovery{
+		s: req.Session(), prefix: req.Prefix, tracks: req.Tracks, permit: permit, params: req.Parameters,
+		changed: map[string]moqt.Namespace{}, blocked: map[string]bool{}, wake: make(chan struct{}, 1),
+	}
+	if f := req.Parameters.Forward; f != nil {
+		d.paused = !*f
+	}
+	req.Move = func(prefix moqt.Namespace) (func(), error) {
+		g, err := r.allow(req.Request, auth.Subscribe, moqt.TrackName{Namespace: prefix})
+		if err != nil {
+			return nil, err
+		}
+		return func() {
+			permit.renew(g)
+			r.mu.Lock()
+			r.discoveries.remove(d.prefix, d)
+			d.prefix = prefix
+			r.mu.Unlock()
+			r.follow(d)
+		}, nil
+	}
 	ctx, cancel := context.WithCancel(req.Context())
 	var wg sync.WaitGroup
 	err = req.Accept(func(a *moqt.Announcer) {
 		answered()
 		d.a = a
-		r.mu.Lock()
-		r.discoveries.add(d.prefix, d)
+		r.follow(d)
 		if !d.tracks {
-			for o := range r.offersUnder.under(d.prefix) {
-				d.note(o.ns)
-			}
+			// In a goroutine: a subscriber that does not read blocks no other.
+			wg.Go(func() { r.announce(ctx, d, a) })
 		}
-		r.mu.Unlock()
-		if d.tracks {
-			for _, t := range r.published(d) {
-				go t.offerTo(d)
-			}
-			return
-		}
-		// In a goroutine: a subscriber that does not read blocks no other.
-		wg.Go(func() { r.announce(ctx, d, a) })
 	})
 	r.mu.Lock()
 	r.discoveries.remove(d.prefix, d)
@@ -386,10 +412,26 @@ func (r *Router) discover(req *moqt.DiscoveryRequest) {
 	r.log.Debug("discovery ended", "prefix", abridged(d.prefix.String()), "reason", reason(err))
 }
 
+// follow has d told of what there is under its prefix, and will be.
+func (r *Router) follow(d *discovery) {
+	r.mu.Lock()
+	r.discoveries.add(d.prefix, d)
+	if !d.tracks {
+		for o := range r.offersUnder.under(d.prefix) {
+			d.note(o.ns)
+		}
+	}
+	r.mu.Unlock()
+	if d.tracks {
+		for _, t := range r.published(d) {
+			go t.offerTo(d)
+		}
+	}
+}
+
 // announce sends a subscriber the namespaces that appear and disappear under its
 // prefix.
 func (r *Router) announce(ctx context.Context, d *discovery, a *moqt.Announcer) {
-	sent := map[string]bool{}
 	for {
 		r.mu.Lock()
 		changed := d.changed
@@ -405,16 +447,11 @@ func (r *Router) announce(ctx context.Context, d *discovery, a *moqt.Announcer) 
 		}
 		r.mu.Unlock()
 		for key, ns := range changed {
-			var err error
-			switch {
-			case there[key] && !sent[key]:
-				sent[key] = true
-				err = a.Added(ns)
-			case !there[key] && sent[key]:
-				delete(sent, key)
-				err = a.Done(ns)
+			tell := a.Done
+			if there[key] {
+				tell = a.Added
 			}
-			if err != nil {
+			if tell(ns) != nil {
 				return
 			}
 		}
@@ -461,7 +498,7 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 		}
 		return
 	}
-	grant, err := r.allow(req.Request, auth.Subscribe, req.Track)
+	permit, err := r.permit(req.Request, auth.Subscribe, req.Track)
 	if err != nil {
 		r.reject(req, err)
 		return
@@ -471,7 +508,7 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 		wait = min(time.Duration(min(*ms, 1<<31))*time.Millisecond, r.cfg.MaxRendezvous)
 	}
 	since := time.Now() // a subscriber that waited gets all that arrived since
-	t, err := r.acquire(req.Context(), req.Track, wait)
+	t, err := r.acquireFor(req.Context(), req.Track, wait, req.Parameters.NewGroupRequest)
 	if err != nil {
 		r.reject(req, err)
 		return
@@ -485,7 +522,7 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 	serving = true
 	go func() {
 		defer release()
-		defer during(grant, func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
+		defer permit.during(func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
 		err := r.queue(req.Session()).Serve(t.Track, r.cfg.FastPath.Viewer(t.Track, pub), since)
 		t.release()
 		r.log.Debug("subscription ended", "track", abridged(req.Track.String()), "reason", reason(err))
@@ -522,15 +559,15 @@ func (r *Router) fetch(req *moqt.FetchRequest) {
 	}
 	defer release()
 	if t := r.local.Track(req.Track); t != nil {
-		_ = t.ServeFetch(req)
+		_ = t.ServeFetch(req, nil)
 		return
 	}
-	grant, err := r.allow(req.Request, auth.Subscribe, req.Track)
+	permit, err := r.permit(req.Request, auth.Subscribe, req.Track)
 	if err != nil {
 		r.reject(req, err)
 		return
 	}
-	defer during(grant, func(why error) { req.Revoke(streamCode(why)) })()
+	defer permit.during(func(why error) { req.Revoke(streamCode(why)) })()
 	t, err := r.acquire(req.Context(), req.Track, 0)
 	if err != nil {
 		r.reject(req, err)
@@ -539,16 +576,16 @@ func (r *Router) fetch(req *moqt.FetchRequest) {
 	defer t.release()
 	t.awaitFill(req.Context())
 	answered()
-	if oldest, ok := t.OldestGroup(); req.Joining == nil && (!ok || req.Start.Group < oldest) {
-		if up := t.anyUpstream(); up != nil {
-			if err := r.pipeFetch(up, req); err != nil {
-				r.log.Debug("upstream fetch", "track", abridged(req.Track.String()), "err", abridged(err.Error()))
-			}
-			return
-		}
+	if fill := req.Parameters.FillTimeout; fill == nil || *fill > 0 {
+		t.fillGaps(req)
 	}
-	t.fillGaps(req)
-	_ = t.ServeFetch(req)
+	var source origin.Source
+	if up := t.anyUpstream(); up != nil {
+		source = r.source(up, req)
+	}
+	if err := t.ServeFetch(req, source); err != nil {
+		r.log.Debug("fetch not answered in full", "track", abridged(req.Track.String()), "err", abridged(err.Error()))
+	}
 }
 
 // Track statistics, for the metrics.
@@ -573,13 +610,18 @@ func (r *Router) Stats() (tracks []TrackStats, gone origin.Stats) {
 	return tracks, gone
 }
 
+// steady is the time now by a clock that was right at a moment and goes on evenly: a step of
+// the wall clock, which frames in flight would seem to be late by, does not show.
+func steady(began time.Time) time.Time { return began.Add(time.Since(began)) }
+
 // RunClock publishes the relay's clock track until ctx ends.
 func (r *Router) RunClock(ctx context.Context) {
 	t := origin.NewTrack(clock.TrackName(), nil, origin.Limits{MaxAge: time.Second, MaxBytes: 1 << 12})
 	r.AddLocal(t)
 	tick := time.NewTicker(clock.Interval)
 	defer tick.Stop()
-	group := uint64(time.Now().UnixMilli())
+	began := time.Now()
+	group := uint64(began.UnixMilli())
 	var stamp clock.Stamp
 	for {
 		select {
@@ -589,7 +631,7 @@ func (r *Router) RunClock(ctx context.Context) {
 		case <-tick.C:
 			group++
 			stamp.Sequence++
-			stamp.Time = time.Now()
+			stamp.Time = steady(began)
 			t.SendDatagram(moqt.Datagram{Group: group, Payload: stamp.Append(nil)})
 		}
 	}

@@ -30,25 +30,37 @@ var (
 // relay is a router with its listener in this process.
 type relay struct {
 	*Router
-	t   *testing.T
-	ctx context.Context
-	url string
-	tls *tls.Config
+	t    *testing.T
+	ctx  context.Context
+	url  string
+	tls  *tls.Config
+	hash [32]byte // of its certificate
 }
 
 func start(t *testing.T, cfg Config) *relay {
+	t.Helper()
+	return startWith(t, cfg, newCertificate(t))
+}
+
+func newCertificate(t *testing.T) tls.Certificate {
 	t.Helper()
 	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return cert
+}
+
+func startWith(t *testing.T, cfg Config, cert tls.Certificate) *relay {
+	t.Helper()
 	ln, err := moqt.Listen("127.0.0.1:0", moqt.ListenConfig{Config: quiet, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg.Log = quiet.Log
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	r := &relay{New(cfg), t, ctx, "moqt://" + ln.Addr().String(), devcert.Pinned(devcert.Hash(cert))}
+	hash := devcert.Hash(cert)
+	r := &relay{New(cfg), t, ctx, "moqt://" + ln.Addr().String(), devcert.Pinned(hash), hash}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -672,7 +684,7 @@ func TestUnreadFetches(t *testing.T) {
 	if b, err := f.ReadPayload(nil, 100); err != nil || string(b) != "the newest" {
 		t.Errorf("%q, %v", b, err)
 	}
-	if took := time.Since(began); took > pipeStall {
+	if took := time.Since(began); took > origin.SourceStall {
 		t.Errorf("the newest group took %s", took)
 	}
 	honest := r.dial(moqt.Handler{})

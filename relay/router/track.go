@@ -31,6 +31,7 @@ type track struct {
 	timer     *time.Timer   // of Linger or Grace
 	changed   chan struct{} // closed and replaced when upstreams or removed change, or a join fails
 	lastErr   error         // of the last join that failed
+	first     *uint64       // group to request with the first SUBSCRIBE upstream, nil = none
 	asked     newGroup      // outstanding request upstream
 	wanted    *uint64       // group to request upstream next, nil = none
 	relaying  bool          // somebody does
@@ -55,6 +56,7 @@ func (r *Router) find(name moqt.TrackName) *track {
 			upstreams: map[Upstream]*moqt.Subscription{}, held: map[Upstream]func(){}, joining: map[Upstream]bool{},
 			pubs: map[Upstream]bool{}, filled: make(chan struct{}), changed: make(chan struct{}), appeared: make(chan struct{}),
 		}
+		t.Relayed = true
 		r.tracks[key] = t
 		r.tracksUnder.add(name.Namespace, t)
 	}
@@ -76,10 +78,16 @@ func (t *track) release() {
 // acquire returns a track that has an upstream subscription. It makes one if needed and
 // waits for a publisher for at most wait. The caller releases the track.
 func (r *Router) acquire(ctx context.Context, name moqt.TrackName, wait time.Duration) (*track, error) {
+	return r.acquireFor(ctx, name, wait, nil)
+}
+
+// acquireFor is acquire for a subscriber that requests a new group, unless group is nil.
+func (r *Router) acquireFor(ctx context.Context, name moqt.TrackName, wait time.Duration, group *uint64) (*track, error) {
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
 	for {
 		t := r.hold(name)
+		t.requestFirst(group)
 		again, err := t.await(ctx, wait > 0, deadline.C)
 		if err == nil && !again {
 			return t, nil

@@ -113,7 +113,10 @@ func (t *track) ask(up Upstream) (*moqt.Subscription, error) {
 		t.r.log.Debug("upstream has no session", "upstream", up.String(), "err", abridged(err.Error()))
 		return nil, away(t.Name())
 	}
-	return s.Subscribe(s.Context(), t.Name(), moqt.SubscribeOptions{Join: true})
+	t.mu.Lock()
+	group := t.first
+	t.mu.Unlock()
+	return s.Subscribe(s.Context(), t.Name(), moqt.SubscribeOptions{Join: true, NewGroupRequest: group})
 }
 
 // away refuses a request for a track whose publisher cannot be reached now.
@@ -174,6 +177,9 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool, relea
 	}
 	if sub.Largest != nil {
 		t.RaiseLargest(*sub.Largest)
+		if first {
+			t.Missed(sub.Largest)
+		}
 	}
 	switch {
 	case published:
@@ -192,6 +198,11 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool, relea
 	t.upstreams[up], t.held[up] = sub, release
 	t.subject = subject
 	t.lostAt, t.lastErr, t.asked = time.Time{}, nil, newGroup{}
+	if t.first != nil && !published {
+		largest, _ := t.Largest()
+		t.asked = newGroup{true, *t.first, largest.Group}
+	}
+	t.first = nil
 	t.arm()
 	t.notify()
 	t.mu.Unlock()
@@ -215,6 +226,19 @@ func (t *track) leave(up Upstream) {
 	delete(t.pubs, up)
 	if len(t.upstreams) == 0 {
 		t.lostAt = time.Now()
+	}
+}
+
+// requestFirst has a new group requested with the SUBSCRIBE that the track is about to be
+// subscribed to with; the requests of several subscribers are one (§10.2.13). nil = none.
+func (t *track) requestFirst(group *uint64) {
+	if group == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.upstreams) == 0 && (t.first == nil || *t.first < *group) {
+		t.first = group
 	}
 }
 
@@ -292,7 +316,14 @@ func (t *track) receive(up Upstream, sub *moqt.Subscription) {
 		// Opened before the next one is accepted, so that viewers are offered the
 		// last subgroup before the track ends for them.
 		feed, err := t.OpenSubgroup(r.SubgroupHeader)
-		if err != nil {
+		switch {
+		case errors.Is(err, wire.ErrMalformedTrack):
+			r.Malformed(err)
+			continue
+		case errors.Is(err, origin.ErrDuplicate):
+			go t.compare(r)
+			continue
+		case err != nil:
 			r.Cancel(wire.StreamCancelled)
 			continue
 		}
@@ -337,6 +368,26 @@ func (t *track) receiveSubgroup(r *moqt.SubgroupReader, feed *origin.Feed, in in
 	}
 }
 
+// comparedBytes is how much of a duplicate's first object is compared with what came before:
+// what its first packets bring.
+const comparedBytes = 4 << 10
+
+// compare looks at the beginning of a subgroup that is being received already, and refuses
+// it.
+func (t *track) compare(r *moqt.SubgroupReader) {
+	o, err := r.NextObject()
+	if err == nil {
+		payload := make([]byte, min(o.PayloadLength, comparedBytes))
+		if _, err = io.ReadFull(r, payload); err == nil {
+			if err := t.CheckDuplicate(r.Group, r.Subgroup, o, payload); err != nil {
+				r.Malformed(err)
+				return
+			}
+		}
+	}
+	r.Cancel(wire.StreamCancelled)
+}
+
 // refusal is the code for a subgroup that the cache refuses.
 func refusal(err error) wire.StreamCode {
 	if errors.Is(err, origin.ErrEvicted) {
@@ -355,7 +406,10 @@ func (t *track) receiveDatagrams(sub *moqt.Subscription) {
 		if d.Group > maxGroup || !in.take(len(d.Payload)) {
 			continue
 		}
-		t.SendDatagram(*d)
+		if err := t.ReceiveDatagram(*d); err != nil {
+			sub.Malformed(err)
+			return
+		}
 	}
 }
 
@@ -375,6 +429,7 @@ func (t *track) lost(up Upstream, sub *moqt.Subscription, err error) {
 	if t.removed || len(t.upstreams) > 0 {
 		return
 	}
+	t.Interrupted()
 	var done *moqt.DoneError
 	switch {
 	case errors.Is(err, wire.ErrMalformedTrack):
@@ -434,7 +489,7 @@ func (r *Router) publish(req *moqt.PublishRequest) {
 	}
 	defer answered()
 	log := r.log.With("track", abridged(req.Track.String()), "peer", up.String())
-	grant, err := r.allow(req.Request, auth.Publish, req.Track)
+	permit, err := r.permit(req.Request, auth.Publish, req.Track)
 	if err == nil {
 		err = reserved(req.Track.Namespace)
 	}
@@ -474,7 +529,7 @@ func (r *Router) publish(req *moqt.PublishRequest) {
 	if t = t.adopt(up, sub, true, release, nil); t == nil {
 		return
 	}
-	stop := during(grant, func(error) { sub.Cancel() })
+	stop := permit.during(func(error) { sub.Cancel() })
 	context.AfterFunc(sub.Session().Context(), func() { stop() })
 	log.Info("track published")
 	r.mu.Lock()
@@ -490,6 +545,30 @@ func (r *Router) publish(req *moqt.PublishRequest) {
 	}
 }
 
+// maxBlocked bounds the tracks that a subscriber is remembered not to get. One that has so
+// many is offered no further ones.
+const maxBlocked = 1024
+
+// mayOffer reports whether a PUBLISH of a track may be sent: none may after PUBLISH_BLOCKED
+// (§6.1).
+func (d *discovery) mayOffer(t *track) bool {
+	t.r.mu.Lock()
+	defer t.r.mu.Unlock()
+	return !d.blocked[t.Name().String()] && len(d.blocked) < maxBlocked
+}
+
+// block notes that a track is not offered any more; false when it was not before.
+func (d *discovery) block(t *track) bool {
+	t.r.mu.Lock()
+	defer t.r.mu.Unlock()
+	name := t.Name().String()
+	if d.blocked[name] {
+		return false
+	}
+	d.blocked[name] = true
+	return true
+}
+
 // offerTo publishes the track to a session that asked for all tracks of a prefix.
 func (t *track) offerTo(d *discovery) {
 	t.mu.Lock()
@@ -501,14 +580,19 @@ func (t *track) offerTo(d *discovery) {
 	t.mu.Unlock()
 	defer t.release()
 	since := time.Now()
-	pub, err := d.s.Publish(d.s.Context(), t.Name(), t.info())
-	if errors.Is(err, moqt.ErrRequestsBlocked) {
+	if !d.mayOffer(t) {
+		return
+	}
+	info := t.info()
+	info.Paused, info.Defaults = d.paused, d.params
+	pub, err := d.s.Publish(d.s.Context(), t.Name(), info)
+	if errors.Is(err, moqt.ErrRequestsBlocked) && d.block(t) {
 		_ = d.a.Blocked(t.Name())
 	}
 	if err != nil {
 		t.r.log.Debug("PUBLISH refused", "track", abridged(t.Name().String()), "peer", d.s.RemoteAddr().String(), "err", abridged(err.Error()))
 		return
 	}
-	defer during(d.grant, func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
+	defer d.permit.during(func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
 	_ = t.r.queue(d.s).Serve(t.Track, t.r.cfg.FastPath.Viewer(t.Track, pub), since)
 }

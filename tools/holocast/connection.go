@@ -5,7 +5,6 @@ import (
 
 	"holocast/internal/connect"
 	"holocast/internal/moqt"
-	"holocast/internal/moqt/wire"
 )
 
 // keep connects to the target and calls use, and does so again when the connection
@@ -13,15 +12,14 @@ import (
 // Unless patient, a relay that cannot be reached at first is an error.
 func keep(ctx context.Context, t connect.Target, h moqt.Handler, patient bool, use func(context.Context, *moqt.Session) error) error {
 	if !patient {
-		s, err := t.Dial(ctx, h, moqt.Config{})
-		if err != nil {
-			return err
-		}
-		err = use(ctx, s)
-		s.Close(wire.NoError, "")
-		if err == nil || ctx.Err() != nil || connect.IsFinal(err) {
+		began := false
+		err := t.Use(ctx, h, moqt.Config{}, func(ctx context.Context, s *moqt.Session) error {
+			began = true
+			return use(ctx, s)
+		})
+		if !began || err == nil || ctx.Err() != nil || connect.IsFinal(err) {
 			return err
 		}
 	}
-	return t.Keep(ctx, h, moqt.Config{}, use)
+	return t.KeepMoving(ctx, h, moqt.Config{}, use)
 }

@@ -1,7 +1,7 @@
 /** Media over QUIC Transport, draft-ietf-moq-transport-18, over WebTransport. Knows no media. */
 export * from "./codes.ts";
 export { connect, ConnectError, keep, type ConnectFailure } from "./connect.ts";
-export { Session, Subscription, DatagramTrack, PROTOCOL } from "./session.ts";
+export { Session, Subscription, DatagramTrack, PROTOCOLS } from "./session.ts";
 export type { ReceivedObject, TrackSink, SessionCounters } from "./session.ts";
 export type { Datagram, ObjectHeader } from "./data.ts";
 export type { Namespace, TrackName, Location, Properties } from "./message.ts";

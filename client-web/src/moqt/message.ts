@@ -1,9 +1,25 @@
 /**
- * Control messages of draft-ietf-moq-transport-18 §10: those a viewer sends, encoded;
+ * Control messages of draft-ietf-moq-transport-18 and -19 §10: those a viewer sends, encoded;
  * those it may be sent, parsed.
  */
 import { Reader, ShortError, Writer } from "./bytes.ts";
 import { violation, WireError, SessionCode } from "./codes.ts";
+
+/** A draft of the protocol. What differs between them is decided by it, here and in the session. */
+export type Version = 18 | 19;
+
+/** Those that are spoken, the preferred one first. */
+export const versions: readonly Version[] = [18, 19];
+
+/** The protocol identifier of a draft (§3.1). */
+export function protocolOf(v: Version): string {
+  return `moqt-${v}`;
+}
+
+/** The draft of a protocol identifier, undefined where it is not spoken. */
+export function versionOf(protocol: string): Version | undefined {
+  return versions.find((v) => protocolOf(v) === protocol);
+}
 
 /** A track namespace: 0 to 32 non-empty fields (§2.4.1). */
 export type Namespace = readonly string[];
@@ -439,10 +455,10 @@ function readSetup(r: Reader): Message {
   return { type: "setup", implementation };
 }
 
-function readGoaway(r: Reader): Message {
+function readGoaway(r: Reader, version: Version): Message {
   const uri = r.string(MAX_URI, "new session URI");
   const timeout = Number(r.varint());
-  if (r.left > 0) r.varint(); // the first request ID that was not processed
+  if (r.left > 0 && version < 19) r.varint(); // the first request ID that was not processed
   return { type: "goaway", uri, timeout };
 }
 
@@ -459,7 +475,7 @@ function readError(r: Reader): Message {
 }
 
 /** Parses the payload of a control message, which must end exactly where its last field does. */
-export function parseMessage(type: number, payload: Uint8Array): Message {
+export function parseMessage(type: number, payload: Uint8Array, version: Version = 18): Message {
   const r = new Reader(payload);
   let m: Message;
   try {
@@ -468,7 +484,7 @@ export function parseMessage(type: number, payload: Uint8Array): Message {
         m = readSetup(r);
         break;
       case MessageType.GOAWAY:
-        m = readGoaway(r);
+        m = readGoaway(r, version);
         break;
       case MessageType.SUBSCRIBE_OK: {
         const alias = r.varint();
@@ -486,6 +502,7 @@ export function parseMessage(type: number, payload: Uint8Array): Message {
       }
       case MessageType.REQUEST_OK:
       case MessageType.PUBLISH_OK: {
+        if (type === MessageType.PUBLISH_OK && version >= 19) throw violation(`unknown message type 0x${type.toString(16)}`);
         const parameters = readParameters(r, "ok");
         readProperties(r, true);
         m = { type: "ok", parameters };
@@ -522,10 +539,10 @@ export function parseMessage(type: number, payload: Uint8Array): Message {
 }
 
 /** Reads one whole message from r, or throws ShortError. */
-export function readMessage(r: Reader): Message {
+export function readMessage(r: Reader, version: Version = 18): Message {
   const type = Number(r.varint());
   const known = Object.values(MessageType) as number[];
   if (!known.includes(type) && !peerRequests.has(type)) throw violation(`unknown message type 0x${type.toString(16)}`);
   const length = (r.u8() << 8) | r.u8();
-  return parseMessage(type, r.take(length));
+  return parseMessage(type, r.take(length), version);
 }

@@ -1,5 +1,5 @@
 /**
- * A MOQT session over WebTransport, subscriber's side: draft-ietf-moq-transport-18.
+ * A MOQT session over WebTransport, subscriber's side: draft-ietf-moq-transport-18 and -19.
  * Knows no media. All input is bounded before memory is allocated for it.
  */
 import { Reader, ShortError } from "./bytes.ts";
@@ -13,12 +13,12 @@ import {
 } from "./data.ts";
 import {
   encodeFetch, encodeJoiningFetch, encodePublish, encodePublishDone, encodeRequestError, encodeRequestOk, encodeSetup, encodeSubscribe,
-  encodeSubscribeNamespace, encodeUpdate, MAX_MESSAGE, readMessage, trackKey, UnknownMandatoryError,
-  type Location, type Message, type Namespace, type ObjectRange, type Properties, type SubscribeOptions, type SubscriptionUpdate, type TrackName,
+  encodeSubscribeNamespace, encodeUpdate, MAX_MESSAGE, protocolOf, readMessage, trackKey, UnknownMandatoryError, versionOf, versions,
+  type Location, type Message, type Namespace, type ObjectRange, type Properties, type SubscribeOptions, type SubscriptionUpdate, type TrackName, type Version,
 } from "./message.ts";
 
-/** The protocol identifier of this draft (§3.1). */
-export const PROTOCOL = "moqt-18";
+/** The protocol identifiers of the drafts that are spoken (§3.1), the preferred one first. */
+export const PROTOCOLS: readonly string[] = versions.map(protocolOf);
 
 const SETUP_TIMEOUT = 10_000;
 const REQUEST_TIMEOUT = 10_000;
@@ -146,7 +146,10 @@ class RequestStream {
   #buf: Uint8Array = new Uint8Array(0);
   #ended = false;
 
-  constructor(readonly stream: WebTransportBidirectionalStream) {
+  constructor(
+    readonly stream: WebTransportBidirectionalStream,
+    private readonly version: Version,
+  ) {
     this.#writer = stream.writable.getWriter();
     this.#reader = stream.readable.getReader();
     this.#writer.closed.catch(() => {});
@@ -163,7 +166,7 @@ class RequestStream {
       const r = new Reader(this.#buf);
       try {
         if (r.left > 0) {
-          const m = readMessage(r);
+          const m = readMessage(r, this.version);
           this.#buf = this.#buf.slice(r.pos);
           return m;
         }
@@ -308,6 +311,8 @@ export interface ConnectOptions {
   readonly implementation?: string;
   /** Authorizes the session. */
   readonly token?: string;
+  /** Of PROTOCOLS, those to offer; all of them unless named. */
+  readonly protocols?: readonly string[];
 }
 
 export class Session {
@@ -342,7 +347,11 @@ export class Session {
   #leave!: (uri: string) => void;
   #ready!: () => void;
 
-  private constructor(readonly transport: WebTransport) {
+  private constructor(
+    readonly transport: WebTransport,
+    /** The draft that the session speaks. */
+    readonly version: Version,
+  ) {
     this.closed = new Promise((resolve) => (this.#end = resolve));
     this.goaway = new Promise((resolve) => (this.#leave = resolve));
     this.#datagrams = datagramWriter(transport);
@@ -353,7 +362,7 @@ export class Session {
   /** Opens a session to an https URL and exchanges SETUP. */
   static async connect(url: string, o: ConnectOptions = {}): Promise<Session> {
     const options: WebTransportOptions & { protocols: string[] } = {
-      protocols: [PROTOCOL],
+      protocols: [...(o.protocols ?? PROTOCOLS)],
       congestionControl: "low-latency",
       requireUnreliable: true,
     };
@@ -369,11 +378,12 @@ export class Session {
       throw e;
     }
     const chosen = (transport as { protocol?: string }).protocol;
-    if (chosen !== undefined && chosen !== "" && chosen !== PROTOCOL) {
+    const version = chosen ? versionOf(chosen) : versionOf((o.protocols ?? PROTOCOLS)[0]!);
+    if (version === undefined) {
       transport.close();
-      throw new SessionError(SessionCode.VERSION_NEGOTIATION_FAILED, `the relay speaks ${chosen}, this viewer ${PROTOCOL}`, false);
+      throw new SessionError(SessionCode.VERSION_NEGOTIATION_FAILED, `the relay speaks ${chosen}, this viewer ${PROTOCOLS.join(" and ")}`, false);
     }
-    const s = new Session(transport);
+    const s = new Session(transport, version);
     const ready = new Promise<void>((resolve) => (s.#ready = resolve));
     void s.#watch();
     void s.#acceptUni();
@@ -540,7 +550,7 @@ export class Session {
           while (r.left > 0) {
             const at = r.pos;
             try {
-              const m = readMessage(r);
+              const m = readMessage(r, this.version);
               if (m.type === "setup" && !set) {
                 set = true;
                 this.implementation = m.implementation;
@@ -578,7 +588,7 @@ export class Session {
       for (;;) {
         const { value, done } = await streams.read();
         if (done) return;
-        void this.#refuseRequest(new RequestStream(value));
+        void this.#refuseRequest(new RequestStream(value, this.version));
       }
     } catch {
       // The transport's own error is reported.
@@ -682,7 +692,7 @@ export class Session {
   async #request(): Promise<RequestStream> {
     if (this.#over) throw this.#over;
     const opened = this.transport.createBidirectionalStream({ sendOrder: 1000 } as WebTransportSendStreamOptions);
-    return new RequestStream(await withTimeout(opened, REQUEST_TIMEOUT, "opening a request"));
+    return new RequestStream(await withTimeout(opened, REQUEST_TIMEOUT, "opening a request"), this.version);
   }
 
   /** Settles as p does, or with the session's end. Of a session of many requests nothing stays at `closed`. */
@@ -761,6 +771,8 @@ export class Session {
           case "goaway":
             return sub.finish(new DoneError(DoneCode.GOING_AWAY, m.uri));
           case "update":
+            // A publisher that was SUBSCRIBEd to may not change the request (draft-19 §10.9).
+            if (this.version >= 19) throw violation("the publisher changes a subscription");
             await sub.request.send(encodeRequestOk());
             break;
           case "ok":

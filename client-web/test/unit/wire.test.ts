@@ -7,7 +7,7 @@ import {
 } from "../../src/moqt/data.ts";
 import {
   encodeJoiningFetch, encodePublish, encodePublishDone, encodeRequestError, encodeRequestOk, encodeSetup, encodeSubscribe,
-  encodeUpdate, encodeSubscribeNamespace, readMessage, UnknownMandatoryError,
+  encodeUpdate, encodeSubscribeNamespace, MessageType, parseMessage, protocolOf, readMessage, UnknownMandatoryError, versionOf, versions,
 } from "../../src/moqt/message.ts";
 
 // Written by internal/moqt/wire: go test ./client-web/test/wirevectors -update
@@ -218,5 +218,34 @@ describe("datagrams", () => {
   it("refuses one that is cut off", () => {
     const b = bytes(vectors.datagrams["status"]!);
     for (let n = 0; n < b.length; n++) expect(() => parseDatagram(b.subarray(0, n))).toThrow(WireError);
+  });
+});
+
+describe("draft-19", () => {
+  const uri = "https://other.example:4443/";
+  const goaway = (rest: number[]): Uint8Array => {
+    const w = new Writer();
+    w.string(uri);
+    w.varint(5000);
+    for (const v of rest) w.varint(v);
+    return w.finish();
+  };
+
+  it("has a GOAWAY without a request ID", () => {
+    const want = { type: "goaway", uri, timeout: 5000 };
+    expect(parseMessage(MessageType.GOAWAY, goaway([]), 19)).toEqual(want);
+    expect(() => parseMessage(MessageType.GOAWAY, goaway([12]), 19)).toThrow(/after the last field/);
+    expect(parseMessage(MessageType.GOAWAY, goaway([12]), 18)).toEqual(want);
+  });
+
+  it("has no PUBLISH_OK", () => {
+    expect(parseMessage(MessageType.PUBLISH_OK, Uint8Array.of(0), 18).type).toBe("ok");
+    expect(() => parseMessage(MessageType.PUBLISH_OK, Uint8Array.of(0), 19)).toThrow(/unknown message type/);
+  });
+
+  it("is known by its identifier", () => {
+    expect(versions.map(protocolOf)).toEqual(["moqt-18", "moqt-19"]);
+    expect(versionOf("moqt-19")).toBe(19);
+    expect(versionOf("moqt-17")).toBeUndefined();
   });
 });

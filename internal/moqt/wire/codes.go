@@ -27,6 +27,7 @@ const (
 	ExpiredAuthToken        SessionCode = 0x18
 	InvalidAuthority        SessionCode = 0x19
 	MalformedAuthority      SessionCode = 0x1a
+	TooManyRequestUpdates   SessionCode = 0x1b // draft-19
 )
 
 func (c SessionCode) String() string { return codeName(c, sessionCodeNames) }
@@ -52,6 +53,7 @@ var sessionCodeNames = map[SessionCode]string{
 	ExpiredAuthToken:        "EXPIRED_AUTH_TOKEN",
 	InvalidAuthority:        "INVALID_AUTHORITY",
 	MalformedAuthority:      "MALFORMED_AUTHORITY",
+	TooManyRequestUpdates:   "TOO_MANY_REQUEST_UPDATES",
 }
 
 // RequestCode says why a request was refused (§10.6).
@@ -70,13 +72,15 @@ const (
 	RequestDoesNotExist            RequestCode = 0x10
 	RequestInvalidRange            RequestCode = 0x11
 	RequestMalformedTrack          RequestCode = 0x12
-	RequestDuplicateSubscription   RequestCode = 0x19
+	RequestDuplicateSubscription   RequestCode = 0x19 // draft-18
 	RequestUninterested            RequestCode = 0x20
 	RequestPrefixOverlap           RequestCode = 0x30
 	RequestNamespaceTooLarge       RequestCode = 0x31
 	RequestInvalidJoiningRequestID RequestCode = 0x32
 	RequestUnsupportedExtension    RequestCode = 0x33
 	RequestRedirect                RequestCode = 0x34
+	RequestConflictingFilters      RequestCode = 0x35 // draft-19
+	RequestInvalidFilter           RequestCode = 0x36 // draft-19
 )
 
 func (c RequestCode) String() string { return codeName(c, requestCodeNames) }
@@ -100,6 +104,8 @@ var requestCodeNames = map[RequestCode]string{
 	RequestInvalidJoiningRequestID: "INVALID_JOINING_REQUEST_ID",
 	RequestUnsupportedExtension:    "UNSUPPORTED_EXTENSION",
 	RequestRedirect:                "REDIRECT",
+	RequestConflictingFilters:      "CONFLICTING_FILTERS",
+	RequestInvalidFilter:           "INVALID_FILTER",
 }
 
 // DoneCode says why a publisher ended a subscription (§10.11).

@@ -65,10 +65,21 @@ type Message interface {
 	append(b []byte) []byte
 }
 
+// AppendMessage is that of Draft18.
+func AppendMessage(b []byte, m Message) ([]byte, error) { return Draft18.AppendMessage(b, m) }
+
+// ReadMessage is that of Draft18.
+func ReadMessage(r ByteReader) (Message, error) { return Draft18.ReadMessage(r) }
+
+// ParseMessage is that of Draft18.
+func ParseMessage(t MessageType, payload []byte) (Message, error) {
+	return Draft18.ParseMessage(t, payload)
+}
+
 // AppendMessage appends m with its type and length. It fails when the payload
 // does not fit the 16-bit length, or holds what the peer would have to close the
 // session for: a name that is too long, a parameter out of its place.
-func AppendMessage(b []byte, m Message) ([]byte, error) {
+func (v Version) AppendMessage(b []byte, m Message) ([]byte, error) {
 	b = AppendVarint(b, uint64(m.Type()))
 	at := len(b)
 	b = m.append(append(b, 0, 0))
@@ -77,7 +88,7 @@ func AppendMessage(b []byte, m Message) ([]byte, error) {
 		return nil, fmt.Errorf("moqt: %s of %d bytes exceeds %d", m.Type(), n, MaxMessageLength)
 	}
 	b[at], b[at+1] = byte(n>>8), byte(n)
-	if _, err := ParseMessage(m.Type(), b[at+2:]); err != nil {
+	if _, err := v.ParseMessage(m.Type(), b[at+2:]); err != nil {
 		return nil, fmt.Errorf("moqt: cannot send %s: %v", m.Type(), err) //nolint:errorlint // our mistake: no *Error, which would end the session
 	}
 	return b, nil
@@ -85,19 +96,19 @@ func AppendMessage(b []byte, m Message) ([]byte, error) {
 
 // ReadMessage reads one control message. It returns io.EOF when the stream ends
 // before one, an *Error for anything the draft forbids.
-func ReadMessage(r ByteReader) (Message, error) {
+func (v Version) ReadMessage(r ByteReader) (Message, error) {
 	t, err := ReadVarint(r)
 	if err != nil {
 		return nil, err
 	}
-	if _, known := messageTypeNames[MessageType(t)]; !known {
+	if !v.knows(MessageType(t)) {
 		return nil, violation("unknown message type %#x", t) // don't wait for its payload
 	}
 	payload, err := readPayload(r)
 	if err != nil {
 		return nil, err
 	}
-	return ParseMessage(MessageType(t), payload)
+	return v.ParseMessage(MessageType(t), payload)
 }
 
 // readPayload reads a control message's length and payload.
@@ -119,15 +130,15 @@ func readPayload(r ByteReader) ([]byte, error) {
 
 // ParseMessage reads the payload of a control message of type t, which must end
 // exactly where its last field does.
-func ParseMessage(t MessageType, payload []byte) (Message, error) {
-	c := cursor{b: payload}
+func (v Version) ParseMessage(t MessageType, payload []byte) (Message, error) {
+	c := cursor{b: payload, v: v}
 	var m Message
 	switch t {
 	case TypeSetup:
 		m = c.setup()
 	case TypeGoaway:
 		m = c.goaway()
-	case TypeRequestOK, typePublishOK:
+	case TypeRequestOK, typePublishOK: // the latter of Draft18 only
 		m = c.requestOK()
 	case TypeRequestError:
 		m = c.requestError()

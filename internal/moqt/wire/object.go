@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 )
 
 // ObjectStatus marks an object that carries no payload (§11.2.1.1).
@@ -37,7 +36,7 @@ func (s ObjectStatus) validate(props Properties) error {
 var ErrMalformedTrack = errors.New("moqt: malformed track")
 
 // validateObject checks what can be known from the properties of the one object
-// at that location. A group of 2^64-1 stands for one that the caller knows.
+// at that location.
 func (p Properties) validateObject(at Location) error {
 	v := objectValidator{at: at}
 	return v.list(p, false)
@@ -101,7 +100,8 @@ type Object struct {
 // state changes only when a whole header was read, so a caller that runs out of
 // bytes may try again with more.
 type ObjectDecoder struct {
-	HasProperties bool // the stream header's PROPERTIES bit
+	Group         uint64 // the stream header's
+	HasProperties bool   // the stream header's PROPERTIES bit
 	started       bool
 	ended         bool // by an End of Group or End of Track status
 	prev          uint64
@@ -142,7 +142,7 @@ func (d *ObjectDecoder) Decode(r ByteReader) (Object, error) {
 	if err := o.Status.validate(o.Properties); err != nil {
 		return o, err
 	}
-	if err := o.Properties.validateObject(Location{math.MaxUint64, o.ID}); err != nil {
+	if err := o.Properties.validateObject(Location{d.Group, o.ID}); err != nil {
 		return o, err
 	}
 	d.started, d.prev = true, o.ID

@@ -362,3 +362,19 @@ func BenchmarkScanner(b *testing.B) {
 		})
 	}
 }
+
+// TestPriorGroupIDGap: a gap that covers more groups than there are before the object's is a
+// malformed track (§12.8), on a subgroup stream, too.
+func TestPriorGroupIDGap(t *testing.T) {
+	for gap, ok := range map[uint64]bool{0: true, 3: true, 4: false} {
+		o := Object{Properties: AppendKeyValues(nil, KeyValue{Type: PropertyPriorGroupIDGap, Int: gap}), PayloadLength: 1}
+		b, err := (&ObjectEncoder{HasProperties: true}).Append(nil, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dec := ObjectDecoder{Group: 3, HasProperties: true}
+		if _, err = dec.Decode(bytes.NewReader(b)); ok && err != nil || !ok && !errors.Is(err, ErrMalformedTrack) {
+			t.Errorf("gap %d of group 3: %v", gap, err)
+		}
+	}
+}

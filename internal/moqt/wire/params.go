@@ -31,6 +31,9 @@ type Parameters struct {
 	GroupOrder              *GroupOrder // 0x22
 	NewGroupRequest         *uint64     // 0x32
 	NamespacePrefix         *Namespace  // 0x34
+	// RangeFilters says that there were some (draft-19 §5.1.3). They are not read, and their
+	// request is refused: a peer may not send any to who does not offer MAX_FILTER_RANGES.
+	RangeFilters bool
 }
 
 // Parameter types, §15.7.
@@ -50,7 +53,7 @@ const (
 	paramNamespacePrefix         = 0x34
 )
 
-// paramScope lists the messages each parameter may appear in. REQUEST_OK stands
+// paramScope lists the messages each parameter may appear in, in draft-18. REQUEST_OK stands
 // for all the responses the draft names after their requests; CheckResponse
 // tells them apart.
 var paramScope = map[uint64][]MessageType{
@@ -138,15 +141,15 @@ func (c *cursor) params(m MessageType) (p Parameters) {
 			c.fail(violation("parameter type exceeds 2^64-1"))
 			return p
 		}
-		if i > 0 && delta == 0 && t != paramAuthorizationToken {
+		if i > 0 && delta == 0 && !c.v.repeats(t) {
 			c.fail(violation("parameter %#x is repeated in %s", t, m))
 			return p
 		}
 		prev = t
-		scope, known := paramScope[t]
+		known, allowed := c.v.allows(t, m)
 		if c.err == nil && !known {
 			c.fail(violation("unknown parameter %#x in %s", t, m))
-		} else if c.err == nil && !slices.Contains(scope, m) {
+		} else if c.err == nil && !allowed {
 			c.fail(violation("parameter %#x is not allowed in %s", t, m))
 		}
 		if c.err != nil {
@@ -201,6 +204,10 @@ func (c *cursor) params(m MessageType) (p Parameters) {
 			p.NewGroupRequest = new(c.varint())
 		case paramNamespacePrefix:
 			p.NamespacePrefix = new(c.namespace())
+		case paramSubgroupFilter, paramObjectIDFilter, paramPriorityFilter, paramObjectPropertyFilter, paramTrackPropertyFilter:
+			if b := c.bytes(MaxMessageLength, "range filter"); len(b) > 0 {
+				p.RangeFilters = true
+			}
 		}
 	}
 	return p

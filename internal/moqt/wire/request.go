@@ -22,12 +22,13 @@ func (c *cursor) requestOK() *RequestOK {
 // request tells: REQUEST_OK answers six requests, of which one gets properties
 // and most get few parameters (§10.2, §10.5), and a redirected namespace has no
 // track name (§10.6.1). Whether the type of the response fits is not its matter.
-func CheckResponse(request MessageType, response Message) error {
+func (v Version) CheckResponse(request MessageType, response Message) error {
 	switch m := response.(type) {
 	case *RequestOK:
-		return m.check(request)
+		return m.check(v, request)
 	case *RequestError:
-		namespace := request == TypePublishNamespace || request == TypeSubscribeNamespace
+		namespace := request == TypePublishNamespace || request == TypeSubscribeNamespace ||
+			v >= Draft19 && request == TypeSubscribeTracks
 		if namespace && m.Redirect != nil && m.Redirect.Track.Name != "" {
 			return violation("redirect of %s has a track name", request)
 		}
@@ -35,7 +36,12 @@ func CheckResponse(request MessageType, response Message) error {
 	return nil
 }
 
-func (m *RequestOK) check(request MessageType) error {
+// CheckResponse is that of Draft18.
+func CheckResponse(request MessageType, response Message) error {
+	return Draft18.CheckResponse(request, response)
+}
+
+func (m *RequestOK) check(v Version, request MessageType) error {
 	if len(m.Properties) > 0 && request != TypeTrackStatus {
 		return violation("track properties in the response to %s", request)
 	}
@@ -47,6 +53,10 @@ func (m *RequestOK) check(request MessageType) error {
 		misplaced.Filter, misplaced.GroupOrder, misplaced.NewGroupRequest = nil, nil, nil
 	case TypeRequestUpdate, TypeTrackStatus:
 		misplaced.Expires, misplaced.LargestObject = nil, nil
+	case TypeSubscribeNamespace, TypeSubscribeTracks, TypePublishNamespace:
+		if v >= Draft19 { // §10.2.10
+			misplaced.Expires = nil
+		}
 	}
 	// The number of parameters, and the type of the first: each fits one byte.
 	if b := misplaced.append(nil); b[0] > 0 {

@@ -11,6 +11,9 @@ type Setup struct {
 	MaxAuthTokenCacheSize uint64 // bytes
 	AuthorizationTokens   []Token
 	Implementation        string
+	// MaxRequestUpdates bounds the unanswered REQUEST_UPDATEs of one request that the sender
+	// takes; 0 = any number (draft-19 §10.3.1.7).
+	MaxRequestUpdates uint64
 }
 
 // Setup option types, §15.4.
@@ -20,6 +23,7 @@ const (
 	optionMaxAuthTokenCacheSize = 0x04
 	optionAuthority             = 0x05
 	optionImplementation        = 0x07
+	optionMaxRequestUpdates     = 0x08 // draft-19; unknown to draft-18
 )
 
 // Type is TypeSetup.
@@ -41,6 +45,9 @@ func (m *Setup) append(b []byte) []byte {
 	}
 	if m.Implementation != "" {
 		kvs = append(kvs, KeyValue{Type: optionImplementation, Bytes: []byte(m.Implementation)})
+	}
+	if m.MaxRequestUpdates > 0 {
+		kvs = append(kvs, KeyValue{Type: optionMaxRequestUpdates, Int: m.MaxRequestUpdates})
 	}
 	return AppendKeyValues(b, kvs...)
 }
@@ -80,6 +87,8 @@ func (c *cursor) setup() *Setup {
 			m.AuthorizationTokens = append(m.AuthorizationTokens, t)
 		case optionMaxAuthTokenCacheSize:
 			m.MaxAuthTokenCacheSize = kv.Int
+		case optionMaxRequestUpdates:
+			m.MaxRequestUpdates = kv.Int
 		case optionAuthority:
 			m.Authority, m.HasAuthority = string(kv.Bytes), true
 		case optionImplementation:
@@ -96,7 +105,7 @@ func (c *cursor) setup() *Setup {
 type Goaway struct {
 	NewSessionURI string
 	Timeout       uint64  // milliseconds; 0 = as quickly as possible
-	RequestID     *uint64 // on the control stream only
+	RequestID     *uint64 // on the control stream only, and in draft-18 only
 }
 
 // Type is TypeGoaway.
@@ -112,7 +121,7 @@ func (m *Goaway) append(b []byte) []byte {
 
 func (c *cursor) goaway() *Goaway {
 	m := &Goaway{NewSessionURI: string(c.bytes(MaxSessionURILength, "new session URI")), Timeout: c.varint()}
-	if len(c.b) > 0 {
+	if len(c.b) > 0 && c.v < Draft19 {
 		m.RequestID = new(c.varint())
 	}
 	return m

@@ -1,10 +1,9 @@
 // Package wire is the byte format of Media over QUIC Transport,
-// draft-ietf-moq-transport-18: integers, names, parameters, control messages,
+// draft-ietf-moq-transport-18 and -19 (see Version): integers, names, parameters, control messages,
 // data streams and datagrams. It does no I/O beyond reading from an io.Reader,
 // keeps no state between messages and bounds every length before it allocates.
 //
-// Everything that depends on the draft's number lives here; a later draft is a
-// sibling package behind the same session.
+// Sections are those of draft-18 unless they say otherwise.
 package wire
 
 import (
@@ -13,7 +12,7 @@ import (
 	"io"
 )
 
-// ALPN is the protocol identifier of this draft (§3.1), used in TLS for raw QUIC
+// ALPN is the protocol identifier of draft-18 (§3.1), used in TLS for raw QUIC
 // and in WT-Available-Protocols for WebTransport.
 const ALPN = "moqt-18"
 
@@ -51,6 +50,7 @@ var errShort = errors.New("moqt: message ends inside a field")
 // every read returns zero and the error sticks.
 type cursor struct {
 	b   []byte
+	v   Version
 	err error
 }
 

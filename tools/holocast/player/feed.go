@@ -47,7 +47,8 @@ type feed struct {
 	queued   int                 // frames in the queue or being decoded
 	idle     *sync.Cond          // queued reached 0
 	counters counters
-	receiver *parts.Receiver // of the subscription
+	sources  int             // subscriptions that are received
+	receiver *parts.Receiver // of the newest one
 	parts    parts.Stats     // of those before
 	run      int             // jumps so far
 
@@ -138,19 +139,27 @@ func (f *feed) maxObject() int {
 	return 12*f.track.Points.MaxPoints + 1<<16
 }
 
-// receive takes what a subscription brings until it ends, and returns why.
-func (f *feed) receive(ctx context.Context, sub *moqt.Subscription) error {
+// receive takes what a subscription brings until it ends, and returns why. It calls came
+// whenever an object was not fetched. The frames of two subscriptions at a time are the same.
+func (f *feed) receive(ctx context.Context, sub *moqt.Subscription, came func()) error {
 	f.mu.Lock()
-	f.current, f.started = nil, false
-	clear(f.past)
+	if f.sources++; f.sources == 1 {
+		f.current, f.started = nil, false
+		clear(f.past)
+	}
 	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.sources--
+	}()
 	replay, _ := sub.Properties.Int(connect.ReplayProperty)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	limit := f.maxObject()
-	datagrams := f.receiveParts(ctx, &wg, sub, limit, replay != 0)
+	datagrams := f.receiveParts(ctx, &wg, sub, limit, replay != 0, came)
 	if sub.Largest != nil {
 		wg.Go(func() {
 			err := fetch(ctx, sub, limit, func(o wire.FetchObject, payload []byte) error {
@@ -176,16 +185,17 @@ func (f *feed) receive(ctx context.Context, sub *moqt.Subscription) error {
 			}
 			return err
 		}
-		wg.Go(func() { f.read(r, limit, replay != 0) })
+		wg.Go(func() { f.read(r, limit, replay != 0, came) })
 	}
 }
 
 // receiveParts begins to take what comes in datagrams.
-func (f *feed) receiveParts(ctx context.Context, wg *sync.WaitGroup, sub *moqt.Subscription, limit int, replayed bool) *parts.Receiver {
+func (f *feed) receiveParts(ctx context.Context, wg *sync.WaitGroup, sub *moqt.Subscription, limit int, replayed bool, came func()) *parts.Receiver {
 	r := parts.NewReceiver(ctx, sub, parts.Limits{MaxPayload: limit, Timeout: f.timeout(f.p.cfg.DeliveryTimeout)}, func(p parts.Payload) {
 		now := time.Now()
 		f.p.meter.Received(len(p.Bytes), now)
 		f.add(p.Group, p.Bytes, now, replayed, false)
+		came()
 	})
 	f.mu.Lock()
 	f.receiver = r
@@ -200,7 +210,9 @@ func (f *feed) receiveParts(ctx context.Context, wg *sync.WaitGroup, sub *moqt.S
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.parts.Add(sum)
-		f.receiver = nil
+		if f.receiver == r {
+			f.receiver = nil
+		}
 	})
 	return r
 }
@@ -217,7 +229,7 @@ func (f *feed) partStats() (s parts.Stats) {
 }
 
 // read takes one subgroup.
-func (f *feed) read(r *moqt.SubgroupReader, limit int, replayed bool) {
+func (f *feed) read(r *moqt.SubgroupReader, limit int, replayed bool, came func()) {
 	for {
 		o, err := r.NextObject()
 		if err == nil && o.Status != wire.StatusNormal {
@@ -244,6 +256,7 @@ func (f *feed) read(r *moqt.SubgroupReader, limit int, replayed bool) {
 			now := time.Now()
 			f.p.meter.Received(len(payload), now)
 			f.add(r.Group, payload, now, replayed, false)
+			came()
 			continue
 		}
 		if err == io.EOF {
@@ -272,7 +285,9 @@ func (f *feed) add(group uint64, payload []byte, at time.Time, replayed, fetched
 		return
 	}
 	if _, shown := f.past[group]; shown {
-		f.counters.late++
+		if f.sources < 2 { // else it came over the other one
+			f.counters.late++
+		}
 		return
 	}
 	if f.started && group < f.newest {

@@ -77,6 +77,7 @@ type Player struct {
 	began  time.Time
 	joined chan struct{}
 	showed chan struct{}
+	turn   chan struct{} // taken by the connection that plays 360° video or a recording
 
 	recorded *recorded
 
@@ -97,7 +98,7 @@ type Player struct {
 func New(cfg Config) *Player {
 	return &Player{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), began: time.Now(),
-		joined: make(chan struct{}), showed: make(chan struct{}), feeds: map[int]*feed{},
+		joined: make(chan struct{}), showed: make(chan struct{}), turn: make(chan struct{}, 1), feeds: map[int]*feed{},
 		recorded: newRecorded(cfg.From, cfg.Script, cfg.Own),
 	}
 }
@@ -127,6 +128,10 @@ func (p *Player) isJoined() bool {
 // Showing is closed when the first frame was shown.
 func (p *Player) Showing() <-chan struct{} { return p.showed }
 
+// Play may run over two connections at a time, while the session moves from one to the other
+// (connect.Target.KeepMoving); it has settled once each camera's frames come over its own. 360°
+// video and recordings play over one: the other is to wait.
+//
 // Play plays over one connection until ctx or the connection ends, whose error it
 // returns, or the publisher ends the session: then it returns nil. A session that
 // does not exist is a *connect.NoSessionError. What another connection would not mend is
@@ -139,7 +144,7 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 	wg.Go(func() { p.followClock(ctx, s) })
 	if p.cfg.Viewer != "" {
 		wg.Go(func() { p.receipts.open(ctx, s, p.receiptsTrack(), p.log) })
-		defer p.receipts.close()
+		defer p.receipts.close(s)
 	}
 
 	updates := make(chan update)
@@ -157,6 +162,7 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 	}
 	watching := map[string]context.CancelFunc{}
 	var cameras sync.WaitGroup
+	settling := newSettling(ctx)
 	var current *catalog.Catalog
 	following := false // the recording's catalog
 	for going := true; going; {
@@ -184,7 +190,7 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 		if current == nil {
 			continue
 		}
-		wanted, err := p.wanted(current)
+		wanted, err := p.wanted(current, settling)
 		if err != nil && p.isJoined() { // it played before
 			p.log.Warn("catalog ignored", "err", err)
 			continue
@@ -206,6 +212,7 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 				cameras.Go(func() { start(ctx, s) })
 			}
 		}
+		settling.begun()
 	}
 	if ended == nil { // in order: what is in flight still arrives
 		cameras.Wait()
@@ -217,7 +224,7 @@ func (p *Player) Play(ctx context.Context, s *moqt.Session) error {
 }
 
 // wanted lists what to receive, by full track name, and tells the feeds of their cameras.
-func (p *Player) wanted(c *catalog.Catalog) (map[string]func(context.Context, *moqt.Session), error) {
+func (p *Player) wanted(c *catalog.Catalog, settling *settling) (map[string]func(context.Context, *moqt.Session), error) {
 	list := map[string]func(context.Context, *moqt.Session){}
 	if c.IsComplete {
 		return list, nil // whatever it still lists
@@ -244,17 +251,25 @@ func (p *Player) wanted(c *catalog.Catalog) (map[string]func(context.Context, *m
 	}
 	switch {
 	case own:
-		list[recordingKey] = func(ctx context.Context, s *moqt.Session) { p.playRecording(ctx, s, c, feeds, v) }
+		list[recordingKey] = func(ctx context.Context, s *moqt.Session) {
+			p.alone(ctx, func() { p.playRecording(ctx, s, c, feeds, v) })
+		}
 	default:
 		for _, f := range feeds {
 			name := connect.TrackName(p.cfg.Namespace, f.track)
-			list[name.String()] = func(ctx context.Context, s *moqt.Session) { p.watch(ctx, s, name, f) }
+			settling.expect(f.camera)
+			list[name.String()] = func(ctx context.Context, s *moqt.Session) {
+				p.watch(ctx, s, name, f, func() { settling.came(f.camera) })
+				settling.came(f.camera)
+			}
 		}
 		if v != nil {
 			list[connect.TrackName(p.cfg.Namespace, *c.Sphere()).String()] = func(ctx context.Context, s *moqt.Session) {
-				if err := v.Play(ctx, s); err != nil && ctx.Err() == nil && s.Err() == nil {
-					p.log.Error("the 360° video cannot be received", "err", err)
-				}
+				p.alone(ctx, func() {
+					if err := v.Play(ctx, s); err != nil && ctx.Err() == nil && s.Err() == nil {
+						p.log.Error("the 360° video cannot be received", "err", err)
+					}
+				})
 			}
 		}
 	}
@@ -264,6 +279,17 @@ func (p *Player) wanted(c *catalog.Catalog) (map[string]func(context.Context, *m
 		close(p.joined)
 	}
 	return list, nil
+}
+
+// alone calls play once no other connection does what it does.
+func (p *Player) alone(ctx context.Context, play func()) {
+	select {
+	case p.turn <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	defer func() { <-p.turn }()
+	play()
 }
 
 // recordingKey stands for the recording in what is wanted.
@@ -396,12 +422,61 @@ func (f *feed) pose() camera.Transform {
 	return f.at
 }
 
-// watch receives one camera's track until it or the connection ends.
-func (p *Player) watch(ctx context.Context, s *moqt.Session, name moqt.TrackName, f *feed) {
+// settling tells when what a connection is to bring comes.
+type settling struct {
+	ctx context.Context
+
+	mu      sync.Mutex
+	cameras map[int]bool // expected; false = nothing came yet
+	all     bool         // there are no others
+}
+
+func newSettling(ctx context.Context) *settling {
+	return &settling{ctx: ctx, cameras: map[int]bool{}}
+}
+
+// expect says that a camera's frames are to come.
+func (s *settling) expect(camera int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cameras[camera] = s.cameras[camera] || false
+}
+
+// begun says that all cameras are expected.
+func (s *settling) begun() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = true
+	s.check()
+}
+
+// came says that a camera's frames come, or will not.
+func (s *settling) came(camera int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cameras[camera] = true
+	s.check()
+}
+
+// check is what follows from the above. s.mu is held.
+func (s *settling) check() {
+	for _, came := range s.cameras {
+		if !came {
+			return
+		}
+	}
+	if s.all {
+		connect.Settled(s.ctx)
+	}
+}
+
+// watch receives one camera's track until it or the connection ends. came is called when
+// something of it has come, once or more often.
+func (p *Player) watch(ctx context.Context, s *moqt.Session, name moqt.TrackName, f *feed, came func()) {
 	for {
 		sub, err := connect.Subscribe(ctx, s, name, f.timeout(p.cfg.DeliveryTimeout), true)
 		if err == nil {
-			err = f.receive(ctx, sub)
+			err = f.receive(ctx, sub, came)
 			sub.Cancel()
 		}
 		if connect.Ended(err) {

@@ -41,10 +41,13 @@ func (r *receipts) open(ctx context.Context, s *moqt.Session, name moqt.TrackNam
 	r.mu.Unlock()
 }
 
-func (r *receipts) close() {
+// close stops sending them on a session.
+func (r *receipts) close(s *moqt.Session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pub = nil
+	if r.pub != nil && r.pub.Session() == s {
+		r.pub = nil
+	}
 }
 
 // send sends one receipt, if it can be sent now.

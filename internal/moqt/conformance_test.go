@@ -1,0 +1,157 @@
+package moqt
+
+import (
+	"errors"
+	"testing"
+
+	"holocast/internal/moqt/wire"
+)
+
+// TestPublishDuringSubscribe: a PUBLISH of a track that we have asked for, and not been
+// answered about, takes the place of our SUBSCRIBE, which ends before PUBLISH_OK is sent
+// (§5.1).
+func TestPublishDuringSubscribe(t *testing.T) {
+	track := TrackName{Namespace: Namespace{"holocast"}, Name: "points"}
+	asked, withdrawn := make(chan struct{}), make(chan struct{})
+	taken := make(chan *Subscription, 1)
+	p := connect(t, "moqt", Handler{Publish: func(r *PublishRequest) {
+		sub, err := r.Accept(SubscribeOptions{})
+		if err != nil {
+			t.Error(err)
+		}
+		taken <- sub
+	}}, Handler{Subscribe: func(r *SubscribeRequest) {
+		close(asked)
+		<-r.Context().Done() // never answered
+		close(withdrawn)
+	}})
+	refused := make(chan error, 1)
+	go func() {
+		_, err := p.client.Subscribe(p.ctx, track, SubscribeOptions{})
+		refused <- err
+	}()
+	<-asked
+	// The publisher has our SUBSCRIBE in its hands, so its own role is taken: it PUBLISHes
+	// all the same, as one whose PUBLISH was under way does.
+	p.server.mu.Lock()
+	clear(p.server.sending)
+	p.server.mu.Unlock()
+	pub, err := p.server.Publish(p.ctx, track, TrackInfo{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := (*RequestError)(nil); !errors.As(<-refused, &e) || e.Code != wire.RequestDuplicateSubscription {
+		t.Errorf("our SUBSCRIBE ended with %v", e)
+	}
+	<-withdrawn
+	sub := <-taken
+	w, err := pub.OpenSubgroup(wire.SubgroupHeader{Group: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.WriteObject(Object{}, []byte("x")), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sub.AcceptSubgroup(p.ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPublishPaused: a track that is PUBLISHed with forward state 0 is not sent until the
+// subscriber wants it (§5.1); a PUBLISH_OK that says nothing wants it (§10.2.12).
+func TestPublishPaused(t *testing.T) {
+	track := TrackName{Namespace: Namespace{"holocast"}, Name: "points"}
+	requests := make(chan *bool, 1)
+	taken := make(chan *Subscription, 1)
+	p := connect(t, "moqt", Handler{Publish: func(r *PublishRequest) {
+		requests <- r.Parameters.Forward
+		sub, _ := r.Accept(SubscribeOptions{Paused: len(taken) == 0})
+		taken <- sub
+	}}, Handler{})
+	pub, err := p.server.Publish(p.ctx, track, TrackInfo{Paused: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := <-requests; f == nil || *f {
+		t.Errorf("PUBLISH said forward %v", f)
+	}
+	if pub.Forwarding() {
+		t.Error("sent to a subscriber that accepted it paused")
+	}
+	if _, err := (<-taken).Update(p.ctx, Parameters{Forward: new(true)}); err != nil {
+		t.Fatal(err)
+	}
+	if !pub.Forwarding() {
+		t.Error("not sent after the subscriber wants it")
+	}
+	if p := accepted(Parameters{}); p.Forward == nil || !*p.Forward {
+		t.Error("a PUBLISH_OK that says nothing does not forward")
+	}
+}
+
+// TestPrefixMoves: a SUBSCRIBE_NAMESPACE may change its prefix to one that no other request
+// of the session is in the way of (§10.9.2).
+func TestPrefixMoves(t *testing.T) {
+	announcers := make(chan *Announcer, 2)
+	moved := make(chan Namespace, 1)
+	p := connect(t, "moqt", Handler{}, Handler{SubscribeNamespace: func(r *DiscoveryRequest) {
+		r.Move = func(prefix Namespace) (func(), error) {
+			if prefix.Equal(Namespace{"secret"}) {
+				return nil, &RequestError{Code: wire.RequestUnauthorized, Reason: "no"}
+			}
+			return func() { moved <- prefix }, nil
+		}
+		_ = r.Accept(func(a *Announcer) { announcers <- a })
+	}})
+	follow := func(prefix ...string) (*Namespaces, *Announcer) {
+		n, err := p.client.FollowNamespaces(p.ctx, prefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n, <-announcers
+	}
+	n, a := follow("a", "b")
+	expect := func(added bool, ns ...string) {
+		t.Helper()
+		if e := <-n.Events; e.Added != added || !e.Namespace.Equal(ns) {
+			t.Errorf("got %+v, want %v %v", e, ns, added)
+		}
+	}
+	for _, ns := range []Namespace{{"a", "b", "one"}, {"a", "b", "c", "two"}} {
+		go func() { _ = a.Added(ns) }()
+		expect(true, ns...)
+	}
+	done := make(chan error, 1)
+	go func() { done <- n.Move(p.ctx, Namespace{"a", "b", "c"}) }()
+	expect(false, "a", "b", "one")
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if to := <-moved; !to.Equal(Namespace{"a", "b", "c"}) {
+		t.Errorf("moved to %v", to)
+	}
+	if err := errors.Join(a.Added(Namespace{"a", "b", "c", "two"}), a.Added(Namespace{"a", "x"})); err != nil { // known; not under it
+		t.Fatal(err)
+	}
+	go func() { _ = a.Added(Namespace{"a", "b", "c", "three"}) }()
+	expect(true, "a", "b", "c", "three")
+
+	other, _ := follow("z")
+	code := func(err error) wire.RequestCode {
+		var e *RequestError
+		if !errors.As(err, &e) {
+			t.Errorf("not refused: %v", err)
+			return 0
+		}
+		return e.Code
+	}
+	if c := code(other.Move(p.ctx, Namespace{"a"})); c != wire.RequestPrefixOverlap {
+		t.Errorf("a prefix that overlaps: %v", c)
+	}
+	if _, more := <-other.Events; more {
+		t.Error("a refused update does not end the request")
+	}
+	if c := code(n.Move(p.ctx, Namespace{"secret"})); c != wire.RequestUnauthorized {
+		t.Errorf("a prefix that is not allowed: %v", c)
+	}
+}

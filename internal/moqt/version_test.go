@@ -1,0 +1,241 @@
+package moqt
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"holocast/internal/devcert"
+	"holocast/internal/moqt/wire"
+)
+
+// TestVersions: both ends speak the draft that the server prefers of those that both speak, over
+// WebTransport the one that the client prefers; a client that has none in common is told so.
+func TestVersions(t *testing.T) {
+	d18, d19 := wire.Draft18, wire.Draft19
+	for _, tt := range []struct {
+		client, server []wire.Version
+		want           wire.Version
+		fails          bool
+	}{
+		{nil, nil, wire.Versions()[0], false},
+		{[]wire.Version{d18}, nil, d18, false},
+		{[]wire.Version{d19}, nil, d19, false},
+		{nil, []wire.Version{d18}, d18, false},
+		{nil, []wire.Version{d19}, d19, false},
+		{[]wire.Version{d19, d18}, []wire.Version{d18, d19}, d18, false},
+		{[]wire.Version{d18}, []wire.Version{d19}, 0, true},
+	} {
+		for _, scheme := range transports {
+			t.Run(fmt.Sprintf("%s %v %v", scheme, tt.client, tt.server), func(t *testing.T) {
+				p, err := connectVersions(t, scheme, Handler{}, Handler{}, tt.client, tt.server)
+				if tt.fails {
+					if err == nil {
+						t.Error("connected")
+					}
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := tt.want
+				if scheme == "https" && tt.client != nil && slices.Contains(tt.server, tt.client[0]) {
+					want = tt.client[0]
+				}
+				if c, s := p.client.Version(), p.server.Version(); c != want || s != want {
+					t.Errorf("client speaks %v, server %v, want %v", c, s, want)
+				}
+			})
+		}
+	}
+}
+
+func connectVersions(t *testing.T, scheme string, client, server Handler, cv, sv []wire.Version) (*pair, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	cert, err := devcert.Generate(time.Now(), "localhost", "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{Log: slog.New(slog.DiscardHandler), waits: patient(), Versions: sv}
+	ln, err := Listen("127.0.0.1:0", ListenConfig{Config: cfg, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	accepted := make(chan *Session, 1)
+	go func() {
+		if s, err := ln.Accept(ctx); err == nil {
+			s.Serve(server)
+			accepted <- s
+		}
+	}()
+	cfg.Versions = cv
+	c, err := Dial(ctx, scheme+"://"+ln.Addr().String()+"/test", devcert.Pinned(devcert.Hash(cert)), client, cfg)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { c.Close(wire.NoError, "") })
+	return &pair{ctx: ctx, client: c, server: <-accepted, ln: ln}, nil
+}
+
+// connect19 connects ends that speak draft-19 only.
+func connect19(t *testing.T, client, server Handler) *pair {
+	t.Helper()
+	p, err := connectVersions(t, "moqt", client, server, []wire.Version{wire.Draft19}, []wire.Version{wire.Draft19})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+var track19 = TrackName{Namespace: Namespace{"holocast"}, Name: "points"}
+
+// TestGoaway19: a GOAWAY of draft-19 names no request.
+func TestGoaway19(t *testing.T) {
+	told := make(chan string, 1)
+	p := connect19(t, Handler{Goaway: func(uri string, _ time.Duration) { told <- uri }}, Handler{})
+	go func() { _ = p.server.Goaway(p.ctx, "moqt://elsewhere.example/", time.Minute) }()
+	select {
+	case uri := <-told:
+		if uri != "moqt://elsewhere.example/" {
+			t.Errorf("moved to %q", uri)
+		}
+	case <-p.client.Context().Done():
+		t.Fatal(p.client.Err())
+	}
+}
+
+// TestSubscriptionsOfOneTrack19: in draft-19 a track may have several subscriptions in a
+// session, each with an alias of its own here; in draft-18 the second is refused.
+func TestSubscriptionsOfOneTrack19(t *testing.T) {
+	pubs := make(chan *Publication, 2)
+	p := connect19(t, Handler{}, Handler{Subscribe: func(r *SubscribeRequest) {
+		pub, err := r.Accept(TrackInfo{Alias: new(uint64(70))})
+		if err != nil {
+			t.Error(err)
+		}
+		pubs <- pub
+	}})
+	aliases := map[uint64]bool{}
+	for range 2 {
+		sub, err := p.client.Subscribe(p.ctx, track19, SubscribeOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		aliases[sub.Alias()] = true
+		// Our own end asks for a track once: forget that it did.
+		p.client.mu.Lock()
+		clear(p.client.receiving)
+		p.client.mu.Unlock()
+	}
+	if len(aliases) != 2 || p.server.Publishing() != 2 {
+		t.Errorf("aliases %v, %d publications", aliases, p.server.Publishing())
+	}
+}
+
+// TestFinIsNoCancellation19: a request stream that the peer finished goes on in draft-19
+// (§3.3.2).
+func TestFinIsNoCancellation19(t *testing.T) {
+	gone := make(chan error, 1)
+	p := connect19(t, Handler{}, Handler{PublishNamespace: func(r *NamespaceRequest) { gone <- r.Accept(nil) }})
+	ns, err := p.client.PublishNamespace(p.ctx, Namespace{"holocast"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.r.finish()
+	select {
+	case err := <-gone:
+		t.Fatalf("withdrawn by a FIN: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	ns.Withdraw()
+	if err := <-gone; err == nil {
+		t.Error("withdrawn without a reset")
+	}
+}
+
+// TestUpdateByThePublisher19: in draft-19 a publisher that was SUBSCRIBEd to may not update the
+// request (§10.9).
+func TestUpdateByThePublisher19(t *testing.T) {
+	p := connect19(t, Handler{}, Handler{Subscribe: func(r *SubscribeRequest) {
+		if _, err := r.Accept(TrackInfo{}); err == nil {
+			_ = r.stream.send(&wire.RequestUpdate{RequestID: r.Session().takeRequestID()})
+		}
+	}})
+	if _, err := p.client.Subscribe(p.ctx, track19, SubscribeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	<-p.client.Context().Done()
+	if e := (*SessionError)(nil); !errors.As(p.client.Err(), &e) || e.Code != wire.ProtocolViolation {
+		t.Errorf("the session ended with %v", p.client.Err())
+	}
+}
+
+// TestSubgroupTimeouts19: the first object's properties take the place of the track's timeouts,
+// and the subscriber's still bound them (§8).
+func TestSubgroupTimeouts19(t *testing.T) {
+	track := Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: 100}, wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: 200}))
+	first := Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: 900}))
+	for v, want := range map[wire.Version]time.Duration{wire.Draft18: 100 * time.Millisecond, wire.Draft19: 500 * time.Millisecond} {
+		s := &Session{version: v, conn: orderedConn{}, ctx: t.Context(), wished: map[uint64]string{}}
+		p := s.newPublication(track19, nil, TrackInfo{Properties: track})
+		if err := p.begin(Parameters{ObjectDeliveryTimeout: new(uint64(500))}, nil); err != nil {
+			t.Fatal(err)
+		}
+		object, subgroup := p.SubgroupTimeouts(first)
+		if object != want || subgroup != 200*time.Millisecond {
+			t.Errorf("%v: %v and %v", v, object, subgroup)
+		}
+	}
+}
+
+// TestParametersOfTracks19: what SUBSCRIBE_TRACKS says of the subscriptions that it brings is
+// what they begin with, and their PUBLISH names the group order (§10.19.1).
+func TestParametersOfTracks19(t *testing.T) {
+	orders := make(chan *GroupOrder, 1)
+	p := connect19(t, Handler{Publish: func(r *PublishRequest) {
+		orders <- r.Parameters.GroupOrder
+		_, _ = r.Accept(SubscribeOptions{})
+	}}, Handler{})
+	pub, err := p.server.Publish(p.ctx, track19, TrackInfo{Defaults: Parameters{
+		GroupOrder: new(wire.Descending), SubscriberPriority: new(uint8(9)), Filter: &Filter{Type: wire.FilterAbsoluteStart, Start: Location{Group: 7}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := <-orders; o == nil || *o != wire.Descending {
+		t.Errorf("PUBLISH said %v", o)
+	}
+	if pub.Priority() != 9 || pub.Start() != (Location{Group: 7}) {
+		t.Errorf("priority %d from %v", pub.Priority(), pub.Start())
+	}
+}
+
+// TestRangeFilters19: a request with range filters, which were not offered, is refused.
+func TestRangeFilters19(t *testing.T) {
+	p := connect19(t, Handler{}, Handler{Subscribe: func(r *SubscribeRequest) { _, _ = r.Accept(TrackInfo{}) }})
+	str, err := p.client.conn.openStream(p.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := wire.AppendVarint(nil, p.client.takeRequestID())
+	body = append(body, 1, 1, 'a', 1, 'b')               // a namespace of one field, a name
+	body = append(body, 2, 0x25, 3, 0, 1, 2, 0, 2, 1, 9) // two SUBGROUP_FILTERs: sets 0 and 1
+	message := append([]byte{byte(wire.TypeSubscribe), 0, byte(len(body))}, body...)
+	if _, err := str.Write(message); err != nil {
+		t.Fatal(err)
+	}
+	r := &requestStream{s: p.client, str: str, br: bufio.NewReader(str)}
+	m, err := r.read()
+	if e, ok := m.(*wire.RequestError); !ok || e.Code != wire.RequestInvalidFilter {
+		t.Errorf("answered %+v, %v", m, err)
+	}
+}

@@ -1,0 +1,582 @@
+package router
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+)
+
+// entries reads a response: "3/0 text" for an object, "?3/7" and "-3/7" where a range ends
+// of which nothing is known, or nothing exists.
+func (r *relay) entries(f *moqt.FetchReader) (list []string) {
+	r.t.Helper()
+	defer f.Cancel()
+	for {
+		o, err := f.Next()
+		if err == io.EOF {
+			return list
+		}
+		if err != nil {
+			r.t.Fatalf("after %q: %v", list, err)
+		}
+		at := fmt.Sprintf("%d/%d", o.Group, o.Object)
+		if o.Object >= 1<<62 {
+			at = fmt.Sprintf("%d/end", o.Group)
+		}
+		switch o.Range {
+		case wire.RangeUnknown:
+			list = append(list, "?"+at)
+			continue
+		case wire.RangeNonExistent:
+			list = append(list, "-"+at)
+			continue
+		}
+		b, err := f.ReadPayload(nil, 1<<20)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		list = append(list, at+" "+string(b))
+	}
+}
+
+// fetched is a publisher whose FETCHes, but for joining ones, are counted, and answered as
+// answer says.
+type fetched struct {
+	*publisher
+	fetches atomic.Int32
+}
+
+func (r *relay) publishFetched(tr *origin.Track, answer func(*moqt.FetchRequest)) *fetched {
+	r.t.Helper()
+	var set origin.Set
+	set.Add(tr)
+	p := &fetched{}
+	h := set.Handler()
+	h.Fetch = func(req *moqt.FetchRequest) {
+		if req.Joining != nil || answer == nil {
+			if req.Joining == nil {
+				p.fetches.Add(1)
+			}
+			_ = tr.ServeFetch(req, nil)
+			return
+		}
+		p.fetches.Add(1)
+		answer(req)
+	}
+	s := r.dial(h)
+	ns, err := s.PublishNamespace(r.ctx, session)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	p.publisher = &publisher{s, ns}
+	return p
+}
+
+func refuse(req *moqt.FetchRequest) { _ = req.Reject(wire.RequestNotSupported, "no FETCH here") }
+
+// hang answers nothing until the request is withdrawn.
+func hang(req *moqt.FetchRequest) { <-req.Context().Done() }
+
+func lasting(props ...wire.KeyValue) *origin.Track {
+	return origin.NewTrack(points, wire.AppendKeyValues(nil, props...), origin.Limits{MaxAge: time.Hour})
+}
+
+// TestFetchOfWhatIsElsewhere: a range that is in the cache in part is answered from there and
+// from the publisher, in the time that FILL_TIMEOUT allows; what does not come is unknown
+// (§10.2.5, §10.12.3).
+func TestFetchOfWhatIsElsewhere(t *testing.T) {
+	all := []string{"1/0 old 1", "2/0 old 2", "3/0 old 3", "4/0 old 4", "5/0 new 5", "6/0 new 6"}
+	rest := append([]string{"?3/end"}, all[3:]...)
+	ms := func(n int) *time.Duration { d := time.Duration(n) * time.Millisecond; return &d }
+	for name, tt := range map[string]struct {
+		answer  func(*moqt.FetchRequest)
+		fill    *time.Duration
+		order   moqt.GroupOrder
+		want    []string
+		fetches int32
+	}{
+		"from both":                 {want: all, fetches: 1},
+		"from both, descending":     {order: wire.Descending, want: reversed(all), fetches: 1},
+		"in time":                   {fill: ms(5000), want: all, fetches: 1},
+		"only what is here":         {fill: ms(0), want: rest},
+		"refused by the publisher":  {answer: refuse, want: rest, fetches: 1},
+		"not answered in time":      {answer: hang, fill: ms(50), want: rest, fetches: 1},
+		"not in time, descending":   {answer: hang, fill: ms(50), order: wire.Descending, want: append(reversed(all[3:]), "?1/end"), fetches: 1},
+		"only here, descending":     {fill: ms(0), order: wire.Descending, want: append(reversed(all[3:]), "?1/end")},
+		"cut off by the publisher":  {answer: cutOff, want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...), fetches: 1},
+		"answered in part by it":    {answer: inPart, want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...), fetches: 1},
+		"answered with other ones":  {answer: others, want: rest, fetches: 1},
+		"stuck inside the response": {answer: stuck, fill: ms(50), want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...), fetches: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, Config{Linger: 20 * time.Millisecond, Limits: origin.Limits{MaxAge: time.Hour}})
+			tr := lasting()
+			for i := range uint64(5) {
+				r.write(tr, i, fmt.Sprint("old ", i))
+			}
+			p := r.publishFetched(tr, tt.answer)
+			viewer := r.dial(moqt.Handler{})
+			sub := r.subscribe(viewer)
+			for i := uint64(5); i < 7; i++ {
+				r.write(tr, i, fmt.Sprint("new ", i))
+				r.expect(sub, i, fmt.Sprint("new ", i))
+			}
+			f, err := viewer.Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 6}, moqt.FetchOptions{FillTimeout: tt.fill, GroupOrder: tt.order})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := r.entries(f); !slices.Equal(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			if n := p.fetches.Load(); n != tt.fetches {
+				t.Errorf("the publisher got %d FETCHes, want %d", n, tt.fetches)
+			}
+		})
+	}
+}
+
+func reversed(list []string) []string {
+	list = slices.Clone(list)
+	slices.Reverse(list)
+	return list
+}
+
+// begun answers a FETCH and writes the first of the objects asked for.
+func begun(req *moqt.FetchRequest, group, end uint64) *moqt.FetchWriter {
+	w, err := req.Accept(moqt.Location{Group: end}, false, nil)
+	if err != nil {
+		return nil
+	}
+	_ = w.WriteObject(wire.FetchObject{Group: group}, fmt.Append(nil, "old ", group))
+	return w
+}
+
+func cutOff(req *moqt.FetchRequest) {
+	w := begun(req, 1, 3)
+	time.Sleep(50 * time.Millisecond) // the object arrives
+	w.Reset(wire.StreamInternalError)
+}
+func inPart(req *moqt.FetchRequest) { _ = begun(req, 1, 1).Close() }
+func others(req *moqt.FetchRequest) { _ = begun(req, 7, 3).Close() }
+func stuck(req *moqt.FetchRequest) {
+	_ = begun(req, 1, 3)
+	<-req.Context().Done()
+}
+
+// TestFetchOverResetSubgroup: what a subgroup that was reset would have held is unknown,
+// unless the publisher still has it (§10.12.3).
+func TestFetchOverResetSubgroup(t *testing.T) {
+	for name, tt := range map[string]struct {
+		answer func(*moqt.FetchRequest)
+		want   []string
+	}{
+		"the publisher has it":     {nil, []string{"1/0 a", "1/1 b", "1/2 c", "2/0 next"}},
+		"the publisher has it not": {refuse, []string{"1/0 a", "?1/end", "2/0 next"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, Config{Linger: 20 * time.Millisecond, Limits: origin.Limits{MaxAge: time.Hour}})
+			// What is subscribed to is cut off, what is fetched is whole.
+			whole, cut := lasting(), lasting()
+			h := wire.SubgroupHeader{Group: 1, FirstObject: true}
+			f, err := whole.OpenSubgroup(h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, text := range []string{"a", "b", "c"} {
+				if err := f.WriteObject(moqt.Object{ID: uint64(i)}, []byte(text)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+			r.write(whole, 2, "next")
+			answer := tt.answer
+			if answer == nil {
+				answer = func(req *moqt.FetchRequest) { _ = whole.ServeFetch(req, nil) }
+			}
+			r.publishFetched(cut, answer)
+			viewer := r.dial(moqt.Handler{})
+			sub := r.subscribe(viewer)
+			if f, err = cut.OpenSubgroup(h); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.WriteObject(moqt.Object{}, []byte("a")); err != nil {
+				t.Fatal(err)
+			}
+			sg, err := sub.AcceptSubgroup(r.ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := sg.NextObject(); err != nil {
+				t.Fatal(err)
+			}
+			f.Reset(wire.StreamDeliveryTimeout)
+			if _, err := sg.NextObject(); err == nil {
+				t.Fatal("the subgroup was not reset")
+			}
+			r.write(cut, 2, "next")
+			r.expect(sub, 2, "next")
+			fetch, err := viewer.Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 2}, moqt.FetchOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := r.entries(fetch); !slices.Equal(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestMaxCacheDuration: an object that the publisher lets nobody keep for longer comes from
+// the publisher again, even the newest (§12.3).
+func TestMaxCacheDuration(t *testing.T) {
+	r := start(t, short())
+	const keep = 50 * time.Millisecond
+	tr := lasting(wire.KeyValue{Type: wire.PropertyMaxCacheDuration, Int: uint64(keep.Milliseconds())})
+	p := r.publishFetched(tr, func(req *moqt.FetchRequest) {
+		w, err := req.Accept(req.End, false, nil)
+		if err != nil {
+			return
+		}
+		_ = w.WriteObject(wire.FetchObject{Group: 1}, []byte("fresh"))
+		_ = w.Close()
+	})
+	viewer := r.dial(moqt.Handler{})
+	sub := r.subscribe(viewer)
+	r.write(tr, 1, "cached")
+	r.expect(sub, 1, "cached")
+	time.Sleep(2 * keep)
+	fetch := func(fill *time.Duration) []string {
+		f, err := viewer.Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 1}, moqt.FetchOptions{FillTimeout: fill})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.entries(f)
+	}
+	if got, want := fetch(nil), []string{"1/0 fresh"}; !slices.Equal(got, want) || p.fetches.Load() != 1 {
+		t.Errorf("got %q after %d FETCHes, want %q after one", got, p.fetches.Load(), want)
+	}
+	if got, want := fetch(new(time.Duration)), []string{"?1/0"}; !slices.Equal(got, want) {
+		t.Errorf("without asking the publisher: %q, want %q", got, want)
+	}
+}
+
+// TestNewGroupWithFirstSubscribe: a new group that the first subscriber requests is requested
+// with the SUBSCRIBE upstream (§10.2.13), and not again.
+func TestNewGroupWithFirstSubscribe(t *testing.T) {
+	r := start(t, short())
+	props := moqt.Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyDynamicGroups, Int: 1}))
+	first, updates := make(chan *uint64, 1), make(chan uint64, 10)
+	p := r.dial(moqt.Handler{Subscribe: func(req *moqt.SubscribeRequest) {
+		first <- req.Parameters.NewGroupRequest
+		_, _ = req.Accept(moqt.TrackInfo{Properties: props, NewGroup: func(g uint64) { updates <- g }})
+	}})
+	if _, err := p.PublishNamespace(r.ctx, session); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.dial(moqt.Handler{}).Subscribe(r.ctx, points, moqt.SubscribeOptions{NewGroupRequest: new(uint64(7))}); err != nil {
+		t.Fatal(err)
+	}
+	if g := <-first; g == nil || *g != 7 {
+		t.Errorf("the publisher was asked for group %v, want 7", g)
+	}
+	if g := <-updates; g != 7 { // by the SUBSCRIBE
+		t.Errorf("the publisher was asked for %d, want 7", g)
+	}
+	select {
+	case g := <-updates:
+		t.Errorf("asked for %d, too", g)
+	case <-time.After(2 * groupRequestsApart):
+	}
+}
+
+// TestDifferentDuplicates: where two publishers have a track, an object of the same place
+// with another content or priority is a malformed track of the one that sent it later; the
+// other's goes on (§9.1).
+func TestDifferentDuplicates(t *testing.T) {
+	write := func(tr *origin.Track, h wire.SubgroupHeader, text string) {
+		if err := tr.WriteObject(h, moqt.Object{}, []byte(text)); err != nil {
+			t.Error(err)
+		}
+	}
+	explicit := func(group uint64) wire.SubgroupHeader {
+		return wire.SubgroupHeader{Group: group, FirstObject: true, Mode: wire.SubgroupIDExplicit, Priority: 100}
+	}
+	for name, tt := range map[string]struct {
+		send, again func(*origin.Track, uint64)
+		malformed   bool
+	}{
+		"the same": {
+			send:  func(tr *origin.Track, g uint64) { write(tr, explicit(g), "x") },
+			again: func(tr *origin.Track, g uint64) { write(tr, explicit(g), "x") },
+		},
+		"another payload": {
+			send:      func(tr *origin.Track, g uint64) { write(tr, explicit(g), "x") },
+			again:     func(tr *origin.Track, g uint64) { write(tr, explicit(g), "y") },
+			malformed: true,
+		},
+		"another length": {
+			send:      func(tr *origin.Track, g uint64) { write(tr, explicit(g), "x") },
+			again:     func(tr *origin.Track, g uint64) { write(tr, explicit(g), "xx") },
+			malformed: true,
+		},
+		"another payload, subgroups without IDs": {
+			send: func(tr *origin.Track, g uint64) {
+				write(tr, wire.SubgroupHeader{Group: g, FirstObject: true, Mode: wire.SubgroupIDFirstObject}, "x")
+			},
+			again: func(tr *origin.Track, g uint64) {
+				write(tr, wire.SubgroupHeader{Group: g, FirstObject: true, Mode: wire.SubgroupIDFirstObject}, "y")
+			},
+			malformed: true,
+		},
+		"another priority": {
+			send: func(tr *origin.Track, g uint64) { write(tr, explicit(g), "x") },
+			again: func(tr *origin.Track, g uint64) {
+				h := explicit(g)
+				h.Priority = 1
+				write(tr, h, "x")
+			},
+			malformed: true,
+		},
+		"the same datagram": {
+			send:  func(tr *origin.Track, g uint64) { tr.SendDatagram(moqt.Datagram{Group: g, Payload: []byte("x")}) },
+			again: func(tr *origin.Track, g uint64) { tr.SendDatagram(moqt.Datagram{Group: g, Payload: []byte("x")}) },
+		},
+		"another datagram": {
+			send:      func(tr *origin.Track, g uint64) { tr.SendDatagram(moqt.Datagram{Group: g, Payload: []byte("x")}) },
+			again:     func(tr *origin.Track, g uint64) { tr.SendDatagram(moqt.Datagram{Group: g, Payload: []byte("y")}) },
+			malformed: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, backups())
+			one, other := newPoints(), newPoints()
+			r.publish(one)
+			r.publish(other)
+			sub := r.subscribe(r.dial(moqt.Handler{}))
+			r.eventually("the relay is subscribed at both", func() bool { return r.upstreams() == 2 })
+			tt.send(one, 1)
+			r.eventually("the object is here", func() bool { return r.objects() == 1 })
+			tt.again(other, 1)
+			if tt.malformed {
+				r.eventually("the relay leaves one of them", func() bool { return r.upstreams() == 1 })
+			} else {
+				r.eventually("the duplicate is counted", func() bool { return r.duplicates() == 1 })
+				if n := r.upstreams(); n != 2 {
+					t.Errorf("subscribed at %d publishers, want 2", n)
+				}
+			}
+			r.write(one, 2, "on")
+			for {
+				if g, text := r.read(sub); g == 2 {
+					if text != "on" {
+						t.Errorf("group 2 is %q", text)
+					}
+					return
+				}
+			}
+		})
+	}
+}
+
+// stats are those of points.
+func (r *relay) stats() (s origin.Stats) {
+	tracks, _ := r.Stats()
+	for _, tr := range tracks {
+		if tr.Name.Equal(points) {
+			s = tr.Stats
+		}
+	}
+	return s
+}
+
+func (r *relay) objects() uint64    { return r.stats().Objects }
+func (r *relay) duplicates() uint64 { return r.stats().DuplicateSubgroup }
+
+// TestEndOfTrack: what the publisher says is the end of its track is passed on and told to
+// those who fetch; an object after it is a malformed track (§2.4.2, §11.2.1.1).
+func TestEndOfTrack(t *testing.T) {
+	r := start(t, short())
+	type sender struct{ *moqt.Publication }
+	pubs := make(chan sender, 1)
+	p := r.dial(moqt.Handler{Subscribe: func(req *moqt.SubscribeRequest) {
+		pub, err := req.Accept(moqt.TrackInfo{})
+		if err != nil {
+			t.Error(err)
+		}
+		pubs <- sender{pub}
+	}})
+	if _, err := p.PublishNamespace(r.ctx, session); err != nil {
+		t.Fatal(err)
+	}
+	viewer := r.dial(moqt.Handler{})
+	sub := r.subscribe(viewer)
+	pub := <-pubs
+	send := func(group uint64, o moqt.Object, payload string) {
+		w, err := pub.OpenSubgroup(wire.SubgroupHeader{Group: group, FirstObject: true, Mode: wire.SubgroupIDFirstObject})
+		if err == nil {
+			err = w.WriteObject(o, []byte(payload))
+		}
+		if err == nil {
+			err = w.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(1, moqt.Object{}, "last")
+	r.expect(sub, 1, "last")
+	send(2, moqt.Object{Status: wire.StatusEndOfTrack}, "")
+	sg, err := sub.AcceptSubgroup(r.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o, err := sg.NextObject(); err != nil || o.Status != wire.StatusEndOfTrack {
+		t.Errorf("got %+v, %v, want the end of the track", o, err)
+	}
+	f, err := viewer.Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 9}, moqt.FetchOptions{FillTimeout: new(time.Duration)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !f.EndOfTrack || f.End != (moqt.Location{Group: 2, Object: 1}) {
+		t.Errorf("FETCH_OK says end of track %v, end %v", f.EndOfTrack, f.End)
+	}
+	f.Cancel()
+	send(2, moqt.Object{ID: 1}, "beyond")
+	select {
+	case <-sub.Done():
+	case <-r.ctx.Done():
+		t.Fatal("the subscription goes on after an object beyond the end")
+	}
+	if e, ok := sub.Err().(*moqt.DoneError); !ok || e.Code != wire.DoneMalformedTrack { //nolint:errorlint // as it is
+		t.Errorf("after an object beyond the end: %v", sub.Err())
+	}
+}
+
+// TestTracksUnderAPrefix: the tracks that a SUBSCRIBE_TRACKS brings are PUBLISHed with its
+// forward state (§10.19).
+func TestTracksUnderAPrefix(t *testing.T) {
+	r := start(t, short())
+	forward := make(chan *bool, 1)
+	subs := make(chan *moqt.Subscription, 1)
+	viewer := r.dial(moqt.Handler{Publish: func(req *moqt.PublishRequest) {
+		forward <- req.Parameters.Forward
+		sub, err := req.Accept(moqt.SubscribeOptions{Paused: true})
+		if err != nil {
+			t.Error(err)
+		}
+		subs <- sub
+	}})
+	if err := viewer.SubscribeTracksPaused(r.ctx, session); err != nil {
+		t.Fatal(err)
+	}
+	tr := newPoints()
+	since := time.Now()
+	pub, err := r.dial(moqt.Handler{}).Publish(r.ctx, points, tr.Info())
+	if err != nil {
+		t.Fatal(err)
+	}
+	go origin.NewQueue(0).Serve(tr, origin.Publication{Publication: pub}, since) //nolint:errcheck // ends with the session
+	if f := <-forward; f == nil || *f {
+		t.Errorf("PUBLISH said forward %v, want 0", f)
+	}
+	sub := <-subs
+	r.write(tr, 1, "not wanted")
+	r.eventually("the relay has it", func() bool { return r.objects() == 1 })
+	if _, err := sub.Update(r.ctx, moqt.Parameters{Forward: new(true)}); err != nil {
+		t.Fatal(err)
+	}
+	r.write(tr, 2, "wanted")
+	r.expect(sub, 2, "wanted")
+}
+
+// TestPrefixMoves: a subscriber of namespaces that changes its prefix is told of what there is
+// under the new one.
+func TestPrefixMoves(t *testing.T) {
+	r := start(t, short())
+	for _, ns := range []moqt.Namespace{{"a", "one"}, {"b", "two"}} {
+		if _, err := r.dial(moqt.Handler{}).PublishNamespace(r.ctx, ns); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n, err := r.dial(moqt.Handler{}).FollowNamespaces(r.ctx, moqt.Namespace{"a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect := func(added bool, ns ...string) {
+		t.Helper()
+		select {
+		case e := <-n.Events:
+			if e.Added != added || !e.Namespace.Equal(ns) {
+				t.Errorf("got %+v, want %v %v", e, ns, added)
+			}
+		case <-r.ctx.Done():
+			t.Fatalf("nothing of %v", ns)
+		}
+	}
+	expect(true, "a", "one")
+	moved := make(chan error, 1)
+	go func() { moved <- n.Move(r.ctx, moqt.Namespace{"b"}) }()
+	expect(false, "a", "one")
+	if err := <-moved; err != nil {
+		t.Fatal(err)
+	}
+	expect(true, "b", "two")
+	if _, err := r.dial(moqt.Handler{}).PublishNamespace(r.ctx, moqt.Namespace{"b", "three"}); err != nil {
+		t.Fatal(err)
+	}
+	expect(true, "b", "three")
+}
+
+// TestDraftsMeet: publisher and viewer may speak different drafts with the relay.
+func TestDraftsMeet(t *testing.T) {
+	for _, publishing := range wire.Versions() {
+		for _, watching := range wire.Versions() {
+			t.Run(fmt.Sprint(publishing, " to ", watching), func(t *testing.T) {
+				r := start(t, short())
+				dial := func(v wire.Version, h moqt.Handler) *moqt.Session {
+					cfg := quiet
+					cfg.Versions = []wire.Version{v}
+					s, err := moqt.Dial(r.ctx, r.url, r.tls, h, cfg)
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { s.Close(wire.NoError, "") })
+					return s
+				}
+				var set origin.Set
+				tr := newPoints()
+				set.Add(tr)
+				if _, err := dial(publishing, set.Handler()).PublishNamespace(r.ctx, session); err != nil {
+					t.Fatal(err)
+				}
+				r.write(tr, 1, "before")
+				viewer := dial(watching, moqt.Handler{})
+				sub, err := viewer.Subscribe(r.ctx, points, moqt.SubscribeOptions{Join: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				f, err := sub.Joined(r.ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := r.entries(f); !slices.Equal(got, []string{"1/0 before"}) {
+					t.Errorf("fetched %q", got)
+				}
+				r.write(tr, 2, "after")
+				r.expect(sub, 2, "after")
+				if _, err := sub.Update(r.ctx, moqt.Parameters{SubscriberPriority: new(uint8(3))}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
