@@ -11,6 +11,8 @@ use crate::pool::BufferPool;
 pub type Nanos = i64;
 
 const MS: Nanos = 1_000_000;
+/// Buffers of large objects are multiples of this, bytes.
+const STEP: usize = 64 << 10;
 
 /// A stream, as session and driver call it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -418,8 +420,10 @@ impl Sink for Collecting<'_> {
         let Some(h) = &self.c.header else { return false };
         let (length, buf) = (h.length as usize, &mut self.c.buf);
         if buf.capacity() - buf.len() < b.len() {
-            // Room follows what came: at first half a MiB, then twice what there is, never more than the object.
-            let want = (2 * (buf.len() + b.len())).max(512 << 10).min(length);
+            // Room follows what came: at first half a MiB, then twice what there is, never more than the object. That of
+            // large ones is in whole steps, so that buffers that go round need not grow for every frame.
+            let most = if length < STEP { length } else { length.next_multiple_of(STEP) };
+            let want = (2 * (buf.len() + b.len())).max(512 << 10).min(most);
             let before = buf.capacity();
             buf.reserve_exact(want - buf.len());
             *self.held += buf.capacity() - before;
