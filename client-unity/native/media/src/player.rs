@@ -808,7 +808,7 @@ impl Player {
             Purpose::Catalog => {
                 if !absent {
                     self.enter(Phase::Refused);
-                    self.shared.note_error(&format!("the relay refuses the session: {e}"));
+                    self.shared.note_error(&e.to_string());
                 } else if e.code == request::DOES_NOT_EXIST {
                     let had = self.shared.look(|s| s.has_catalog);
                     self.enter(if had { Phase::Ended } else { Phase::Waiting });
@@ -817,7 +817,7 @@ impl Player {
             }
             Purpose::Sessions => {
                 self.enter(Phase::Refused);
-                self.shared.note_error(&format!("the relay does not list its sessions: {e}"));
+                self.shared.note_error(&e.to_string());
                 self.retry(now + 5 * RETRY, purpose);
             }
             // Who has no recording answers that it does not exist.

@@ -390,7 +390,9 @@ fn a_range_of_a_group_in_datagrams() {
     let mut w = Writer::new();
     // Object 4 with the property that begins a payload, and object 5.
     w.varint(5).varint(r.0).varint(0x7c).varint(3).varint(4).u8(128);
-    w.varint(6).varint(0x6863_706c).varint(300).varint(2).raw(b"ab").varint(0x40).varint(1).raw(b"c");
+    let mut length = Writer::new();
+    length.varint(0x6863_706c).varint(300);
+    w.bytes(&length.0).varint(2).raw(b"ab").varint(0x40).varint(1).raw(b"c");
     p.send(data, &w.0);
     p.s.finished(p.now, data);
     let events = p.events();

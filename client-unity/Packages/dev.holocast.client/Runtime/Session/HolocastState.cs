@@ -73,7 +73,7 @@ namespace Holocast
                 case HolocastState.CertificateRefused:
                     return With("The certificate of the relay at " + host + " is not trusted", host, detail);
                 case HolocastState.Refused:
-                    return With("The relay at " + host + " does not serve “" + session + "”", host, detail);
+                    return With(session.Length > 0 ? "The relay at " + host + " does not serve “" + session + "”" : "The relay at " + host + " does not list its sessions", host, detail);
                 case HolocastState.Lost:
                     return With("The connection to " + host + " broke; trying again", host, detail);
                 case HolocastState.Waiting:

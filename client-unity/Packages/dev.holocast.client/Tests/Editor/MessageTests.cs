@@ -28,6 +28,13 @@ namespace Holocast.Tests
         }
 
         [Test]
+        public void TellsThatSessionsAreNotListed()
+        {
+            Assert.AreEqual("The relay at pc:4443 does not list its sessions: UNAUTHORIZED: a token is needed.",
+                Messages.For(HolocastState.Refused, new HolocastAddress("moqt://pc:4443", ""), "UNAUTHORIZED: a token is needed", 0));
+        }
+
+        [Test]
         public void TellsThatThereIsNoCamera()
         {
             var native = new HcState { phase = HcPhase.Live, flags = Abi.StateNoCamera };
