@@ -686,7 +686,7 @@ mod tests {
                 prop_assert!(held == a.bytes && held <= a.room() && a.frames.len() <= MAX_FRAMES && a.past.len() <= HISTORY);
                 prop_assert!(a.frames.iter().all(|f| f.holes.len() <= MAX_HOLES && f.starts.len() <= MAX_STARTS));
                 let soon = a.next(10 * MS);
-                prop_assert!(soon.is_some() == !a.frames.is_empty());
+                prop_assert_ne!(soon.is_some(), a.frames.is_empty());
             }
             a.close();
             prop_assert!(a.bytes == 0 && a.frames.is_empty());
