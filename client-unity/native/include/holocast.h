@@ -26,7 +26,7 @@
 #include <stdint.h>
 
 // What hc_abi_version returns. It changes with every change to a function or struct.
-#define HC_ABI_VERSION 1
+#define HC_ABI_VERSION 2
 
 // Results: 0 and above are no errors. hc_error has a sentence for those below.
 #define HC_OK 0
@@ -102,6 +102,9 @@
 
 // The catalog has no camera.
 #define HC_STATE_NO_CAMERA 4
+
+// The session has 360° video, which is not received.
+#define HC_STATE_SPHERE 8
 
 // HcConfig.flags: send no receipts.
 #define HC_NO_RECEIPTS 1
@@ -393,6 +396,13 @@ typedef struct {
   uint64_t receipts;
   // Held by frames and objects now.
   uint64_t memory_bytes;
+  // Of frames in datagrams: those that parts asked for made whole.
+  uint64_t frames_repaired;
+  // Those given up, and their parts that had not come.
+  uint64_t frames_abandoned;
+  uint64_t parts_lost;
+  // Requests for missing parts.
+  uint64_t repair_requests;
 } HcStats;
 
 // A recording.

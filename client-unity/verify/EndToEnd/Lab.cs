@@ -26,7 +26,7 @@ namespace Holocast.Verify
     // Real programs, and a scene with the package's components, driven as Unity would.
     sealed class Lab : IDisposable
     {
-        public static string Root, Binaries, Library;
+        public static string Root, Binaries, Library, Scratch;
 
         readonly List<Running> programs = new List<Running>();
 

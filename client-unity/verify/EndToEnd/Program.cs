@@ -21,6 +21,8 @@ namespace Holocast.Verify
             string root = Path.GetFullPath(args[1]), name = args.Length > 2 ? args[2] : "";
             string scratch = Path.Combine(root, "build/unity/out/scratch");
             Lab.Root = root;
+            Lab.Scratch = scratch;
+            Directory.CreateDirectory(scratch);
             Lab.Binaries = Path.Combine(root, "bin");
             if (command == "plugins")
             {

@@ -22,6 +22,7 @@ namespace Holocast.Verify
             ("receipts reach the publisher", Receipts),
             ("no allocation per frame", NoAllocation),
             ("layouts B and C, four descriptions", Layouts),
+            ("frames in datagrams", Datagrams),
             ("relay restart", RelayRestart),
             ("publisher gone and back", PublisherReturns),
             ("GOAWAY", Goaway),
@@ -35,6 +36,8 @@ namespace Holocast.Verify
             ("refused certificate", RefusedCertificate),
             ("frame larger than the buffers", LargerThanBuffers),
             ("catalog without cameras", NoCameras),
+            ("360° video", Sphere),
+            ("token", Token),
         };
 
         static string Url(int port, string session) => "moqt://127.0.0.1:" + port + "/" + session;
@@ -162,6 +165,21 @@ namespace Holocast.Verify
                     Check.That(view.Transform.GetComponent<MeshFilter>().sharedMesh.GetSubMesh(0).indexCount == 6 * view.Points, "the submesh is not as long as the frame");
                 }
             }
+        }
+
+        // Of every ninth part the relay has nothing but by asking the publisher for it.
+        static void Datagrams(Lab lab)
+        {
+            int port = Lab.FreePort();
+            lab.Relay(port);
+            Publisher(lab, port, "datagrams", "--descriptions", "4", "--datagrams", "9");
+            var stage = new Stage(Url(port, "datagrams"));
+            stage.UntilShown("frames in datagrams", 30, 60);
+            stage.Until("a frame that was repaired", 30, () => stage.Statistics().FramesRepaired > 0);
+            stage.Until("the HUD's word of it", 5, () => stage.Hud.Text.Contains("Repaired "));
+            HolocastStatistics s = stage.Statistics();
+            Check.That(s.FramesDamaged == 0, s.FramesDamaged + " damaged");
+            Console.WriteLine("      " + s.FramesShown + " frames shown, " + s.FramesRepaired + " repaired, " + s.FramesAbandoned + " given up, " + s.PartsLost + " parts lost");
         }
 
         static void RelayRestart(Lab lab)
@@ -462,6 +480,49 @@ namespace Holocast.Verify
             stage.Until("the catalog", 20, () => stage.Session.State == HolocastState.Waiting && stage.Session.Message.Contains("no cameras"));
             stage.Run(0.5);
             Told(stage, HolocastState.Waiting, "Session “empty” has no cameras so far; they appear here when it has.");
+        }
+
+        // What this client does not show is named.
+        static void Sphere(Lab lab)
+        {
+            int port = Lab.FreePort();
+            lab.Relay(port);
+            string catalog = Path.Combine(Lab.Scratch, "sphere.json");
+            File.WriteAllText(catalog, "{\"version\":\"draft-01\",\"tracks\":[{\"name\":\"video\",\"packaging\":\"loc\",\"role\":\"video\",\"isLive\":true,"
+                + "\"codec\":\"avc1.42c01f\",\"width\":640,\"height\":320,\"hcsphere\":{\"projection\":\"equirectangular\",\"stereo\":\"mono\",\"width\":640,\"height\":320,"
+                + "\"columns\":0,\"rows\":0,\"qualities\":0}}]}");
+            Publisher(lab, port, "sphere", "--catalog", catalog);
+            var stage = new Stage(Url(port, "sphere"));
+            stage.Until("the catalog", 20, () => stage.Session.HasSphere);
+            stage.Run(0.5);
+            Told(stage, HolocastState.Waiting, "Session “sphere” is 360° video, which this client does not show; the web viewer does.");
+        }
+
+        // A relay with keys: without a token, and with one that allows to list sessions and to watch them.
+        static void Token(Lab lab)
+        {
+            int port = Lab.FreePort();
+            string keys = Path.Combine(Lab.Scratch, "relay.key");
+            File.Delete(keys);
+            lab.Start("relay", "key", keys).MustEnd(20);
+            string TokenFor(params string[] rights) => lab.Start("relay", new[] { "token", "--keys", keys }.Concat(rights).ToArray()).MustEnd(20).Split('\n').First(l => l.StartsWith("eyJ")).Trim();
+            lab.Relay(port, "--keys", keys);
+            string mayPublish = TokenFor("--publish", "secret"), mayWatch = TokenFor("--subscribe", "/");
+            Publisher(lab, port, "secret?token=" + mayPublish);
+            var without = new Stage(Url(port, "secret"));
+            without.Until("the refusal", 20, () => without.Session.State == HolocastState.Refused);
+            without.Run(0.5);
+            Told(without, HolocastState.Refused, "token");
+            Loop.Clear();
+            var stage = new Stage("", "", s => s.Hologram.AddComponent<HolocastBrowser>());
+            HolocastBrowser browser = stage.Hologram.GetComponent<HolocastBrowser>();
+            browser.Browse("127.0.0.1:" + port);
+            stage.Until("that the relay lists nothing without a token", 20, () => browser.Message.Contains("token"));
+            Console.WriteLine("      " + browser.Message);
+            browser.Browse("127.0.0.1:" + port + "/secret?token=" + mayWatch);
+            stage.Until("the sessions that the token allows", 20, () => browser.Sessions.SequenceEqual(new[] { "secret" }));
+            browser.Join("secret");
+            stage.UntilShown("frames of a session with a token", 3);
         }
 
         // One sentence, in the HUD.

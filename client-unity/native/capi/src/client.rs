@@ -175,7 +175,8 @@ impl HcClient {
                 },
                 flags: flag(s.replayed, HC_STATE_REPLAYED)
                     | flag(s.playback.duration > 0.0, HC_STATE_RECORDING)
-                    | flag(s.has_catalog && s.tracks.is_empty(), HC_STATE_NO_CAMERA),
+                    | flag(s.has_catalog && s.tracks.is_empty(), HC_STATE_NO_CAMERA)
+                    | flag(s.has_sphere, HC_STATE_SPHERE),
                 catalog_version: s.catalog_version,
                 sessions_version: s.sessions_version,
                 error_version: s.error_version,
@@ -374,6 +375,10 @@ impl HcClient {
             bytes: r.bytes,
             receipts: s.receipts,
             memory_bytes: s.memory as u64,
+            frames_repaired: s.repaired,
+            frames_abandoned: s.abandoned,
+            parts_lost: s.parts_lost,
+            repair_requests: s.repairs,
         };
         Ok(HC_OK)
     }

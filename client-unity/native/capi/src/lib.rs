@@ -13,7 +13,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 pub use client::HcClient;
 
 /// What hc_abi_version returns. It changes with every change to a function or struct.
-pub const HC_ABI_VERSION: u32 = 1;
+pub const HC_ABI_VERSION: u32 = 2;
 
 /// Results: 0 and above are no errors. hc_error has a sentence for those below.
 pub const HC_OK: i32 = 0;
@@ -67,6 +67,8 @@ pub const HC_STATE_REPLAYED: u32 = 1;
 pub const HC_STATE_RECORDING: u32 = 2;
 /// The catalog has no camera.
 pub const HC_STATE_NO_CAMERA: u32 = 4;
+/// The session has 360° video, which is not received.
+pub const HC_STATE_SPHERE: u32 = 8;
 
 /// HcConfig.flags: send no receipts.
 pub const HC_NO_RECEIPTS: u32 = 1;
@@ -353,6 +355,13 @@ pub struct HcStats {
     pub receipts: u64,
     /// Held by frames and objects now.
     pub memory_bytes: u64,
+    /// Of frames in datagrams: those that parts asked for made whole.
+    pub frames_repaired: u64,
+    /// Those given up, and their parts that had not come.
+    pub frames_abandoned: u64,
+    pub parts_lost: u64,
+    /// Requests for missing parts.
+    pub repair_requests: u64,
 }
 
 /// A recording.

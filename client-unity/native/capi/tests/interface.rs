@@ -113,7 +113,11 @@ fn layouts() -> Vec<String> {
             publisher_restarts,
             bytes,
             receipts,
-            memory_bytes
+            memory_bytes,
+            frames_repaired,
+            frames_abandoned,
+            parts_lost,
+            repair_requests
         }
     );
     layout!(out, HcPlayback { size, flags, duration_ms, position_ms });
@@ -152,7 +156,7 @@ fn sizes() {
         size_of::<HcStats>(),
         size_of::<HcPlayback>(),
     ];
-    assert_eq!(sizes, [48, 40, 288, 24, 120, 56, 264, 24]);
+    assert_eq!(sizes, [48, 40, 288, 24, 120, 56, 296, 24]);
 }
 
 #[test]

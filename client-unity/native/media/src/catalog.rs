@@ -55,6 +55,8 @@ pub struct Track {
     pub max_points: u32,
     /// Milliseconds; 0 = none.
     pub delivery_timeout_ms: u32,
+    /// Frames come in datagrams (docs/spec/frames-in-datagrams.md).
+    pub datagrams: bool,
     /// Frames per second; 0 = unknown.
     pub framerate: f64,
     /// At most, bits per second; 0 = unknown.
@@ -102,6 +104,8 @@ pub struct Catalog {
     pub complete: bool,
     /// There is a track of poses.
     pub has_poses: bool,
+    /// There is 360° video (docs/spec/tiles.md), which a viewer of points does not receive.
+    pub has_sphere: bool,
 }
 
 impl Catalog {
@@ -271,6 +275,11 @@ fn points_track(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<Track
         width: 0,
         height: 0,
         max_points: p.integer("maxPoints", None, 1, MAX_POINTS)? as u32,
+        datagrams: match p.text("delivery")? {
+            None | Some("" | "stream") => false,
+            Some("datagram") => true,
+            Some(_) => return wrong(&p.at("delivery"), "neither stream nor datagram"),
+        },
         delivery_timeout_ms: p.integer("deliveryTimeout", Some(0), 0, i32::MAX as u64)? as u32,
         framerate: f.number("framerate", Some(0.0), 0.0, 1e6)?,
         bitrate: f.number("bitrate", Some(0.0), 0.0, 1e15)? as u64,
@@ -334,6 +343,7 @@ fn read(doc: &Map<String, Value>) -> Parsed<Catalog> {
         if packaging == Some("eventtimeline") && f.text("eventType")? == Some(POSE_EVENT) && f.text("name")? == Some(POSE_TRACK) {
             c.has_poses = true;
         }
+        c.has_sphere |= f.get("hcsphere").is_some();
         // Only the session's own tracks: a catalog that points elsewhere is not followed.
         if packaging != Some("hcpf") || !f.text("namespace")?.unwrap_or_default().is_empty() {
             continue;
@@ -548,6 +558,9 @@ mod tests {
             ("catalog: $.tracks: not an array", &|d| d["tracks"] = json!(3)),
             ("catalog: $.tracks[0].hcpf.layout: none of A, B, C", &|d| d["tracks"][0]["hcpf"]["layout"] = json!("D")),
             ("catalog: $.tracks[0].hcpf.descriptions: neither 1 nor 4", &|d| d["tracks"][0]["hcpf"]["descriptions"] = json!(2)),
+            ("catalog: $.tracks[0].hcpf.delivery: neither stream nor datagram", &|d| {
+                d["tracks"][0]["hcpf"]["delivery"] = json!("post");
+            }),
             ("catalog: $.tracks[0].hcpf.maxPoints: not a whole number in 1…12582912", &|d| {
                 d["tracks"][0]["hcpf"]["maxPoints"] = json!(0)
             }),

@@ -5,9 +5,10 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, OnceLock};
 
 use cloud::{Header, Subject};
-use moqt::Nanos;
+use moqt::{BufferPool, Nanos, Object};
 
 use crate::catalog::Track;
+use crate::parts::{Assembler, Whole};
 
 /// Whole frames of a camera that may wait for its decoder. What comes on top pushes out the oldest: the decoder is
 /// behind then, and the newest frame is what matters.
@@ -88,6 +89,10 @@ pub(crate) struct Counters {
     pub reset: u64,
     pub shown: u64,
     pub whole: u64,
+    pub repaired: u64,
+    pub abandoned: u64,
+    pub parts_lost: u64,
+    pub repairs: u64,
 }
 
 /// A camera as threads share it.
@@ -176,11 +181,17 @@ pub(crate) struct Feed {
     pub late: u64,
     pub reset: u64,
     pub damaged: u64,
+    /// Frames that come in datagrams.
+    pub parts: Assembler,
+    /// When what is missing of them is to be looked for.
+    pub look: Option<Nanos>,
 }
 
 impl Feed {
-    pub fn new(source: Arc<Source>, wanted: u8, now: Nanos) -> Self {
+    pub fn new(source: Arc<Source>, wanted: u8, pool: Arc<BufferPool>, now: Nanos) -> Self {
         Feed {
+            parts: Assembler::new(source.track.max_object(), 0, pool),
+            look: None,
             source,
             wanted,
             current: None,
@@ -198,23 +209,38 @@ impl Feed {
     pub fn restart(&mut self, now: Nanos) {
         (self.current, self.newest) = (None, None);
         self.past.clear();
+        self.parts.restart();
+        self.look = None;
         self.arrived = now;
     }
 
-    /// Takes an object. What was fetched is of no use when a later frame has begun.
-    pub fn add(&mut self, group: u64, payload: Vec<u8>, now: Nanos, replayed: bool, fetched: bool, out: &mut Vec<Handed>) {
+    /// Takes an object that is part of a frame's description; the bytes that it made whole, if it did.
+    pub fn add_part(&mut self, o: Object, now: Nanos, replayed: bool, out: &mut Vec<Handed>) -> Option<usize> {
+        let mut length = None;
+        for Whole { group, bytes, .. } in self.parts.add(o, now) {
+            *length.get_or_insert(0) += bytes.len();
+            if self.add(group, bytes, now, replayed, false, out) {
+                self.parts.finish(group); // the rest is not wanted
+            }
+        }
+        length
+    }
+
+    /// Takes an object; true where its frame has all that is wanted of it now. What was fetched is of no use when a
+    /// later frame has begun.
+    pub fn add(&mut self, group: u64, payload: Vec<u8>, now: Nanos, replayed: bool, fetched: bool, out: &mut Vec<Handed>) -> bool {
         self.arrived = now;
         let h = match Header::parse(&payload) {
             Ok(h) if h.camera == self.source.track.camera && h.layout == self.source.track.layout => h,
             _ => {
                 self.damaged += 1;
                 out.push(Handed::Unused(payload));
-                return;
+                return false;
             }
         };
         if h.description >= self.wanted.max(1) {
             out.push(Handed::Unused(payload));
-            return;
+            return false;
         }
         if self.newest.is_some_and(|n| group < n && n - group >= ANEW) {
             self.restart(now);
@@ -223,17 +249,17 @@ impl Feed {
         if self.past.contains(&group) {
             self.late += u64::from(!fetched);
             out.push(Handed::Unused(payload));
-            return;
+            return false;
         }
         if self.newest.is_some_and(|n| group < n) && self.current.as_ref().is_none_or(|c| c.group != group) {
             if fetched {
                 out.push(Handed::Unused(payload));
-                return;
+                return false;
             }
             // A frame of which nothing had arrived when it was overtaken.
             self.note(group);
             out.push(Handed::Frame { objects: vec![payload], arrived: now, replayed, late: true });
-            return;
+            return false;
         }
         if self.current.as_ref().is_some_and(|c| c.group != group) {
             self.hand(out);
@@ -250,11 +276,11 @@ impl Feed {
         });
         if c.has & 1 << h.description != 0 {
             out.push(Handed::Unused(payload)); // fetched and subscribed both
-            return;
+            return false;
         }
         c.has |= 1 << h.description;
         c.objects.push(payload);
-        self.complete(out);
+        self.complete(out)
     }
 
     /// Nothing more of a subgroup will come.
@@ -266,12 +292,14 @@ impl Feed {
         }
     }
 
-    fn complete(&mut self, out: &mut Vec<Handed>) {
-        let Some(c) = &self.current else { return };
+    fn complete(&mut self, out: &mut Vec<Handed>) -> bool {
+        let Some(c) = &self.current else { return false };
         let n = c.objects.len() as u32;
-        if n > 0 && n + u32::from(c.lost) >= u32::from(c.descriptions.min(self.wanted.max(1))) {
+        let complete = n > 0 && n + u32::from(c.lost) >= u32::from(c.descriptions.min(self.wanted.max(1)));
+        if complete {
             self.hand(out);
         }
+        complete
     }
 
     /// Hands on what there is of the current frame.
@@ -309,6 +337,7 @@ mod tests {
             height: 0,
             max_points: 10,
             delivery_timeout_ms: 0,
+            datagrams: false,
             framerate: 30.0,
             bitrate: 0,
             lens: Lens::default(),
@@ -317,7 +346,7 @@ mod tests {
             duration: 0.0,
             timeline: None,
         };
-        Feed::new(Arc::new(Source { track, version: 1, rays: Arc::default() }), 4, 0)
+        Feed::new(Arc::new(Source { track, version: 1, rays: Arc::default() }), 4, Arc::default(), 0)
     }
 
     fn object(description: u8, descriptions: u8) -> Vec<u8> {

@@ -70,7 +70,7 @@ pub struct Run {
 #[derive(Debug, Default)]
 pub struct Meter {
     cameras: BTreeMap<u16, Camera>,
-    /// Bins of 10 µs below two seconds and 1 ms above; the key is the delay in 10 µs.
+    /// By [`bin`]: the memory of a long run is that of a short one.
     delays: BTreeMap<i64, u64>,
     frames: u64,
     recent: VecDeque<Seen>,
@@ -160,6 +160,19 @@ fn milliseconds(d: Nanos) -> f64 {
     d.div_euclid(10_000) as f64 / 100.0
 }
 
+/// The delay in 10 µs, to at least three digits: in steps of 10 µs below 20 ms, of 0.1 ms below 200 ms, of 1 ms below
+/// 2 s, of 10 ms up to a minute.
+fn bin(delay: Nanos) -> i64 {
+    let us10 = delay.clamp(-SECOND / 2, 60 * SECOND).div_euclid(10_000);
+    let step = match us10.abs() {
+        0..=1_999 => 1,
+        2_000..=19_999 => 10,
+        20_000..=199_999 => 100,
+        _ => 1_000,
+    };
+    us10.div_euclid(step) * step
+}
+
 /// Index of a percentile by nearest rank.
 fn rank(n: u64, p: u64) -> u64 {
     (n * p).div_ceil(100)
@@ -224,9 +237,7 @@ impl Meter {
         c.jitter += ((f.delay - c.last_delay).abs() as f64 - c.jitter) / 16.0;
         c.last_delay = f.delay;
         self.frames += 1;
-        let us10 = f.delay.clamp(-SECOND / 2, 60 * SECOND).div_euclid(10_000);
-        let bin = if us10 < 200_000 { us10 } else { us10 / 100 * 100 };
-        *self.delays.entry(bin).or_default() += 1;
+        *self.delays.entry(bin(f.delay)).or_default() += 1;
         while self.recent.len() >= MAX_RECENT || self.recent.front().is_some_and(|r| f.at - r.at > DELAY_WINDOW) {
             self.recent.pop_front();
         }
@@ -293,6 +304,17 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bins_are_few_and_fine() {
+        let mut all = std::collections::BTreeSet::new();
+        for us10 in -60_000..6_100_000i64 {
+            let b = bin(us10 * 10_000);
+            all.insert(b);
+            assert!(!(-50_000..=6_000_000).contains(&us10) || b <= us10 && us10 - b <= us10.abs() / 200, "{us10} in {b}");
+        }
+        assert!(all.len() < 16_000, "{}", all.len());
+    }
 
     const MS: Nanos = 1_000_000;
     const START: Nanos = 1_763_665_200 * SECOND;

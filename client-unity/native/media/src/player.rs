@@ -4,11 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use moqt::code::request;
-use moqt::{Ended, Event, Filter, Namespace, Nanos, Object, ObjectStatus, Properties, Request, Session, SubscribeOptions, TrackName};
+use moqt::{
+    Ended, Event, Filter, Location, Namespace, Nanos, Object, ObjectStatus, Properties, Request, Session, SubscribeOptions, TrackName,
+};
 
 use crate::catalog::{parse_poses, Catalog, CatalogReader, Timeline, MAX_SIZE, POSE_TRACK};
 use crate::clock::{self, Rtt};
 use crate::feed::{Feed, Handed, Job, Source};
+use crate::parts;
 use crate::playback::{Action, Playback};
 use crate::receipt;
 use crate::shared::{ClockSource, Command, Phase, PlaybackAction, PlaybackInfo, Shared, TrackInfo, Wish};
@@ -33,6 +36,13 @@ const FETCH_TIMEOUT: Nanos = 20_000 * MS;
 /// Subscriber priorities (§7): time before the catalog before frames.
 const PRIORITY_CLOCK: u8 = 0;
 const PRIORITY_CATALOG: u8 = 16;
+/// A frame that waits for its lost parts is older than what is sent meanwhile.
+const PRIORITY_REPAIR: u8 = 64;
+/// Repairs of a track under way at a time.
+const MAX_REPAIRS: usize = 8;
+/// The shortest wait for missing parts, and how late it may end before this thread is taken to have been busy: what
+/// seems not to have come may be waiting then.
+const MOMENT: Nanos = 2 * MS;
 const RECORDING: &str = "recording";
 /// Largest clock stamp taken; later versions may append fields.
 const MAX_STAMP: usize = 1024;
@@ -60,6 +70,8 @@ enum Purpose {
     Catalog,
     Poses,
     Points(u16),
+    /// Lost parts of a camera's frames.
+    Repair(u16),
     Recording,
     /// What a publisher keeps of its catalog, or of its recording's.
     Past {
@@ -260,12 +272,14 @@ impl Player {
                     f.restart(now);
                 }
                 let t = &f.source.track;
+                let timeout_ms = match self.config.delivery_timeout_ms {
+                    0 => t.delivery_timeout_ms,
+                    ms => ms,
+                };
+                f.parts.set_limits(t.max_object(), Nanos::from(timeout_ms) * MS);
                 let o = SubscribeOptions {
                     filter: Some(Filter::LargestObject),
-                    delivery_timeout_ms: match self.config.delivery_timeout_ms {
-                        0 => t.delivery_timeout_ms.into(),
-                        ms => ms.into(),
-                    },
+                    delivery_timeout_ms: timeout_ms.into(),
                     rendezvous_ms: RENDEZVOUS,
                     join: true,
                     max_object: t.max_object(),
@@ -275,7 +289,7 @@ impl Player {
                 let name = t.name.clone();
                 s.subscribe(now, &self.track(&name), o)
             }
-            Purpose::Reel(_) | Purpose::Past { .. } => return,
+            Purpose::Reel(_) | Purpose::Past { .. } | Purpose::Repair(_) => return,
         };
         if let Some(c) = &mut self.connection {
             c.requests.insert(request, purpose);
@@ -315,6 +329,9 @@ impl Player {
             return false;
         }
         self.connection = None;
+        for camera in self.feeds.keys().copied().collect::<Vec<_>>() {
+            self.give_up_parts(camera);
+        }
         for (id, _) in self.reels.drain() {
             if let Some(p) = &mut self.playback {
                 p.failed(0, id, false);
@@ -330,7 +347,6 @@ impl Player {
         let Some(c) = connection else { return };
         let request = match &e {
             Event::Subscribed { request, .. }
-            | Event::Datagram { request, .. }
             | Event::Cut { request, .. }
             | Event::Fetched { request }
             | Event::Failed { request, .. }
@@ -349,6 +365,9 @@ impl Player {
         if old {
             // Frames alone still count of a connection that was left.
             match (purpose, e) {
+                (Purpose::Points(camera) | Purpose::Repair(camera), Event::Object(o)) if o.datagram => {
+                    self.part(now, camera, o);
+                }
                 (Purpose::Points(camera), Event::Object(o)) => self.points(now, camera, o, false),
                 (Purpose::Points(camera), Event::Cut { group, remote, .. }) => self.cut(camera, group, remote),
                 _ => {}
@@ -357,10 +376,9 @@ impl Player {
         }
         match e {
             Event::Subscribed { largest, properties, .. } => {
-                self.subscribed(now, s, request, purpose, largest.is_none(), &properties);
+                self.subscribed(now, s, request, purpose, largest, &properties);
             }
             Event::Object(o) => self.object(now, s, purpose, o),
-            Event::Datagram { payload, .. } => self.datagram(now, purpose, &payload),
             Event::Cut { group, remote, .. } => {
                 if let Purpose::Points(camera) = purpose {
                     self.cut(camera, group, remote);
@@ -374,6 +392,7 @@ impl Player {
                     }
                     self.play(now, s);
                 }
+                Purpose::Repair(camera) => self.repaired(now, s, request, camera),
                 Purpose::Past { .. } => {
                     if let Some(c) = &mut self.connection {
                         c.requests.remove(&request);
@@ -382,7 +401,7 @@ impl Player {
                 }
                 _ => {}
             },
-            Event::Failed { error, .. } => self.failed(now, request, purpose, &error),
+            Event::Failed { error, .. } => self.failed(now, s, request, purpose, &error),
             Event::Ended { why, .. } => self.ended(now, s, purpose, &why),
             Event::Namespace { added, suffix, .. } => self.session_listed(added, &suffix),
             Event::Published { .. } | Event::Ready { .. } | Event::Goaway { .. } | Event::Closed { .. } => {}
@@ -397,7 +416,7 @@ impl Player {
         }
     }
 
-    fn subscribed(&mut self, now: Nanos, s: &mut Session, request: Request, purpose: Purpose, empty: bool, p: &Properties) {
+    fn subscribed(&mut self, now: Nanos, s: &mut Session, request: Request, purpose: Purpose, largest: Option<Location>, p: &Properties) {
         let small = matches!(purpose, Purpose::Catalog | Purpose::Recording);
         let name = match purpose {
             Purpose::Recording => self.recorded_track("catalog"),
@@ -408,10 +427,19 @@ impl Player {
         c.replayed.insert(request, p.replayed);
         // A relay may answer a track's first SUBSCRIBE before its publisher did, and not know what the newest group
         // is: then all that the publisher keeps is asked for.
-        if small && empty {
-            let id = s.fetch(now, &name, 0, 1 << 60, Some(PRIORITY_CATALOG), MAX_SIZE);
+        if small && largest.is_none() {
+            let (first, end) = (Location::default(), Location { group: 1 << 60, object: 0 });
+            let id = s.fetch(now, &name, first, end, Some(PRIORITY_CATALOG), MAX_SIZE);
             c.requests.insert(id, Purpose::Past { recording: purpose == Purpose::Recording });
             c.compression.insert(id, p.compression.unwrap_or(0));
+        }
+        if let Purpose::Points(camera) = purpose {
+            // What the group has so far is being fetched.
+            let f = self.feeds.get_mut(&camera).filter(|f| f.source.track.datagrams);
+            if let (Some(f), Some(l)) = (f, largest) {
+                f.parts.expect(l.group, l.object, now);
+                self.ask(now, s, camera);
+            }
         }
         if purpose == Purpose::Catalog {
             self.shared.status().replayed = p.replayed;
@@ -426,6 +454,14 @@ impl Player {
     fn object(&mut self, now: Nanos, s: &mut Session, purpose: Purpose, o: Object) {
         let normal = o.status == ObjectStatus::Normal && !o.payload.is_empty();
         match purpose {
+            Purpose::Points(camera) | Purpose::Repair(camera) if o.datagram => {
+                let fetched = o.fetched;
+                let whole = self.part(now, camera, o);
+                self.ask(now, s, camera);
+                if whole && !fetched {
+                    self.supersede();
+                }
+            }
             Purpose::Points(camera) => {
                 let fetched = o.fetched;
                 self.points(now, camera, o, fetched);
@@ -457,13 +493,13 @@ impl Player {
                     status.catalog_version = status.catalog_version.wrapping_add(1);
                 }
             }
-            Purpose::Clock if normal => self.datagram(now, purpose, &o.payload),
+            Purpose::Clock if normal => self.stamp(now, &o.payload),
             _ => {}
         }
     }
 
-    fn datagram(&mut self, now: Nanos, purpose: Purpose, payload: &[u8]) {
-        let (Purpose::Clock, Some(stamp)) = (purpose, clock::parse_stamp(payload)) else { return };
+    fn stamp(&mut self, now: Nanos, payload: &[u8]) {
+        let Some(stamp) = clock::parse_stamp(payload) else { return };
         let rtt = self.connection.as_ref().map(|c| c.rtt).unwrap_or_default();
         let mut m = self.shared.measures();
         m.clock.observe(stamp, now, rtt);
@@ -485,6 +521,67 @@ impl Player {
         self.hand(camera, out);
     }
 
+    /// Takes part of a frame; whether it made a description whole.
+    fn part(&mut self, now: Nanos, camera: u16, o: Object) -> bool {
+        let points = self.connection.as_ref().and_then(|c| c.replayed.get(&c.of(Purpose::Points(camera))?));
+        let replayed = points.copied().unwrap_or(false);
+        let Some(f) = self.feeds.get_mut(&camera).filter(|_| o.status == ObjectStatus::Normal) else { return false };
+        let mut out = Vec::new();
+        let whole = f.add_part(o, now, replayed, &mut out);
+        // Of a connection that is being left: what is missing is asked for over the new one.
+        f.look.get_or_insert(now + MOMENT);
+        if let Some(n) = whole {
+            self.shared.measures().received(camera, n, now);
+        }
+        self.hand(camera, out);
+        while self.feeds.values().map(|f| f.parts.bytes()).sum::<usize>() > parts::MOST {
+            let Some(largest) = self.feeds.values_mut().max_by_key(|f| f.parts.bytes()) else { break };
+            largest.parts.give_way();
+        }
+        whole.is_some()
+    }
+
+    /// Asks for what is missing of a camera's frames.
+    fn ask(&mut self, now: Nanos, s: &mut Session, camera: u16) {
+        let (Some(f), Some(c)) = (self.feeds.get_mut(&camera), &mut self.connection) else { return };
+        let (rtt, purpose) = (c.rtt.smoothed, Purpose::Repair(camera));
+        let under_way = c.requests.values().filter(|p| **p == purpose).count();
+        let missing = f.parts.due(now, rtt, MAX_REPAIRS.saturating_sub(under_way));
+        f.look = f.parts.next(rtt).map(|at| at.max(now + MOMENT));
+        if !missing.is_empty() {
+            let (name, until) = (f.source.track.name.clone(), now + f.parts.timeout());
+            let track = self.track(&name);
+            for m in missing {
+                let first = Location { group: m.group, object: m.first };
+                let end = Location { group: m.group, object: m.last + 1 };
+                let request = s.fetch(now, &track, first, end, Some(PRIORITY_REPAIR), parts::MAX_PART);
+                if let Some(c) = &mut self.connection {
+                    c.requests.insert(request, purpose);
+                    c.fetches.push((until, request));
+                }
+            }
+        }
+        self.count(camera);
+    }
+
+    /// The answer to a request for missing parts is over: what did not come is lost.
+    fn repaired(&mut self, now: Nanos, s: &mut Session, request: Request, camera: u16) {
+        if let Some(c) = &mut self.connection {
+            c.requests.remove(&request);
+            c.fetches.retain(|(_, r)| *r != request);
+        }
+        self.ask(now, s, camera);
+    }
+
+    /// Gives up what is there of a camera's frames in datagrams.
+    fn give_up_parts(&mut self, camera: u16) {
+        if let Some(f) = self.feeds.get_mut(&camera) {
+            f.parts.close();
+            f.look = None;
+        }
+        self.count(camera);
+    }
+
     fn cut(&mut self, camera: u16, group: u64, remote: bool) {
         let Some(f) = self.feeds.get_mut(&camera) else { return };
         let mut out = Vec::new();
@@ -504,13 +601,24 @@ impl Player {
                 Handed::Unused(b) => self.shared.pool.give(b),
             }
         }
+        self.count(camera);
+    }
+
+    /// Passes on what a feed counted.
+    fn count(&mut self, camera: u16) {
+        let Some(f) = self.feeds.get_mut(&camera) else { return };
         let (late, reset, damaged) = (std::mem::take(&mut f.late), std::mem::take(&mut f.reset), std::mem::take(&mut f.damaged));
-        if late + reset + damaged > 0 {
+        let p = f.parts.take_counts();
+        if late + reset + damaged + p.repaired + p.abandoned + p.requests > 0 {
             let mut cameras = self.shared.cameras();
             let k = &mut cameras.entry(camera).or_default().counters;
             k.late += late;
             k.reset += reset;
             k.damaged += damaged;
+            k.repaired += p.repaired;
+            k.abandoned += p.abandoned;
+            k.parts_lost += p.parts_lost;
+            k.repairs += p.requests;
         }
     }
 
@@ -604,7 +712,7 @@ impl Player {
                 Some(f) if f.source.track.name == source.track.name && f.wanted == *wanted => f.source = source.clone(),
                 _ => {
                     self.leave(s, *camera);
-                    self.feeds.insert(*camera, Feed::new(source.clone(), *wanted, now));
+                    self.feeds.insert(*camera, Feed::new(source.clone(), *wanted, self.shared.pool.clone(), now));
                     if let Some(p) = &mut self.playback {
                         let place = p.position();
                         p.seek(now, place); // what is there ahead is of another track
@@ -638,6 +746,7 @@ impl Player {
         let mut status = self.shared.status();
         status.tracks = tracks;
         status.has_catalog = true;
+        status.has_sphere = catalog.has_sphere;
         status.catalog_version = status.catalog_version.wrapping_add(1);
     }
 
@@ -652,11 +761,15 @@ impl Player {
 
     /// Receives nothing more of a camera.
     fn leave(&mut self, s: &mut Session, camera: u16) {
+        self.give_up_parts(camera);
         let purpose = Purpose::Points(camera);
         let Some(c) = &mut self.connection else { return };
         c.retries.retain(|r| r.1 != purpose);
-        if let Some(request) = c.of(purpose) {
+        let over = |p: &Purpose| *p == purpose || *p == Purpose::Repair(camera);
+        let requests: Vec<_> = c.requests.iter().filter(|(_, p)| over(p)).map(|(r, _)| *r).collect();
+        for request in requests {
             c.requests.remove(&request);
+            c.fetches.retain(|(_, r)| *r != request);
             s.cancel(request);
         }
     }
@@ -683,7 +796,7 @@ impl Player {
         }
     }
 
-    fn failed(&mut self, now: Nanos, request: Request, purpose: Purpose, e: &moqt::RequestError) {
+    fn failed(&mut self, now: Nanos, s: &mut Session, request: Request, purpose: Purpose, e: &moqt::RequestError) {
         let absent = matches!(e.code, request::DOES_NOT_EXIST | request::TIMEOUT | request::GOING_AWAY);
         match purpose {
             Purpose::Clock => {
@@ -695,7 +808,7 @@ impl Player {
             Purpose::Catalog => {
                 if !absent {
                     self.enter(Phase::Refused);
-                    self.shared.note_error(&format!("the relay refuses the session: {e}"));
+                    self.shared.note_error(&e.to_string());
                 } else if e.code == request::DOES_NOT_EXIST {
                     let had = self.shared.look(|s| s.has_catalog);
                     self.enter(if had { Phase::Ended } else { Phase::Waiting });
@@ -704,7 +817,7 @@ impl Player {
             }
             Purpose::Sessions => {
                 self.enter(Phase::Refused);
-                self.shared.note_error(&format!("the relay does not list its sessions: {e}"));
+                self.shared.note_error(&e.to_string());
                 self.retry(now + 5 * RETRY, purpose);
             }
             // Who has no recording answers that it does not exist.
@@ -716,6 +829,7 @@ impl Player {
                     p.failed(now, id, e.code == request::INVALID_RANGE);
                 }
             }
+            Purpose::Repair(camera) => self.repaired(now, s, request, camera),
             // The relay takes none, or has nothing of the past: a viewer works without.
             Purpose::Receipts | Purpose::Past { .. } => {}
         }
@@ -876,7 +990,8 @@ impl Player {
                         continue;
                     };
                     let (name, most) = (f.source.track.name.clone(), f.source.track.max_object());
-                    let request = s.fetch(now, &self.recorded_track(&name), first, last, None, most);
+                    let (first, end) = (Location { group: first, object: 0 }, Location { group: last, object: 0 });
+                    let request = s.fetch(now, &self.recorded_track(&name), first, end, None, most);
                     if let Some(c) = &mut self.connection {
                         c.requests.insert(request, Purpose::Reel(id));
                         c.fetches.push((now + FETCH_TIMEOUT, request));
@@ -973,7 +1088,8 @@ impl Player {
     pub fn deadline(&self) -> Nanos {
         let tick = self.playback.as_ref().map(|_| self.looked.max(0) + TICK);
         let retries = self.connection.iter().flat_map(|c| c.retries.iter().map(|r| r.0));
-        let all = retries.chain(self.clock_until).chain(self.waiting_from).chain(tick);
+        let looks = self.feeds.values().filter(|_| self.connection.is_some()).filter_map(|f| f.look);
+        let all = retries.chain(self.clock_until).chain(self.waiting_from).chain(tick).chain(looks);
         all.min().map_or(self.looked + LOOK, |t| t.min(self.looked + LOOK))
     }
 
@@ -1002,14 +1118,30 @@ impl Player {
                 wait
             });
             late.extend(c.fetches.iter().filter(|(t, _)| now >= *t).filter_map(|(_, r)| match c.requests.get(r) {
-                Some(Purpose::Reel(id)) => Some(*id),
+                Some(p @ (Purpose::Reel(_) | Purpose::Repair(_))) => Some((*r, *p)),
                 _ => None,
             }));
         }
-        for id in late {
-            self.cancel_reel(s, id);
-            if let Some(p) = &mut self.playback {
-                p.failed(now, id, false);
+        for (request, purpose) in late {
+            match purpose {
+                Purpose::Reel(id) => {
+                    self.cancel_reel(s, id);
+                    if let Some(p) = &mut self.playback {
+                        p.failed(now, id, false);
+                    }
+                }
+                Purpose::Repair(camera) => {
+                    s.cancel(request);
+                    self.repaired(now, s, request, camera);
+                }
+                _ => {}
+            }
+        }
+        let looking: Vec<_> = self.feeds.iter().filter_map(|(n, f)| Some((*n, f.look.filter(|at| now >= *at)?))).collect();
+        for (camera, at) in looking {
+            match self.feeds.get_mut(&camera) {
+                Some(f) if now - at > MOMENT => f.look = Some(now + MOMENT),
+                _ => self.ask(now, s, camera),
             }
         }
         for purpose in due {

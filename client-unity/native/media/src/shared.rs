@@ -77,6 +77,8 @@ pub struct Status {
     pub replayed: bool,
     pub tracks: Vec<TrackInfo>,
     pub has_catalog: bool,
+    /// There is 360° video, which a viewer of points does not receive.
+    pub has_sphere: bool,
     /// These change with what they count.
     pub catalog_version: u32,
     pub sessions: Vec<String>,
@@ -178,6 +180,10 @@ pub struct Stats {
     pub reset: u64,
     pub receipts: u64,
     pub memory: usize,
+    pub repaired: u64,
+    pub abandoned: u64,
+    pub parts_lost: u64,
+    pub repairs: u64,
 }
 
 /// Frames that wait for the clock to be measured, at most.
@@ -500,6 +506,10 @@ impl Shared {
             s.damaged += k.damaged;
             s.late += k.late;
             s.reset += k.reset;
+            s.repaired += k.repaired;
+            s.abandoned += k.abandoned;
+            s.parts_lost += k.parts_lost;
+            s.repairs += k.repairs;
             shown += k.shown;
             whole += k.whole;
             s.memory += c.bytes();

@@ -50,6 +50,8 @@ struct Relay {
     /// Streams of SUBSCRIBEs and PUBLISHes, by the name that is in them.
     requests: HashMap<String, StreamKey>,
     datagrams: Vec<Vec<u8>>,
+    /// Standalone FETCHes and their messages.
+    fetches: Vec<(StreamKey, Vec<u8>)>,
 }
 
 struct Stage {
@@ -77,7 +79,7 @@ impl Stage {
     fn connect(&mut self, link: u64) -> Relay {
         let now = self.shared.now();
         let s = Session::new(moqt::Config::default(), Arc::default(), now);
-        let mut r = Relay { link: Link(link), s, requests: HashMap::new(), datagrams: Vec::new() };
+        let mut r = Relay { link: Link(link), s, requests: HashMap::new(), datagrams: Vec::new(), fetches: Vec::new() };
         let control = r.s.accept_uni();
         r.s.receive(now, control, &message(kind::SETUP, &[]));
         assert!(matches!(r.s.poll_event(), Some(Event::Ready { .. })));
@@ -94,11 +96,14 @@ impl Stage {
         while let Some(o) = r.s.poll_output() {
             match o {
                 Output::Send(k, b) => {
+                    if b[0] == kind::FETCH as u8 && b[4] == 1 && b.windows(7).any(|w| w == b"points/") {
+                        r.fetches.push((k, b[3..].to_vec()));
+                    }
                     if b[0] != kind::SUBSCRIBE as u8 && b[0] != kind::PUBLISH as u8 {
                         continue;
                     }
                     let text = String::from_utf8_lossy(&b).into_owned();
-                    for name in ["clock", "catalog", "points/513/full", "receipts/me"] {
+                    for name in ["clock", "catalog", "points/513/full", "receipts/me", "pose"] {
                         if text.contains(name) {
                             r.requests.insert(name.into(), k);
                         }
@@ -121,12 +126,40 @@ impl Stage {
         self.answer(r, name, &message(kind::SUBSCRIBE_OK, &fields(&[alias, 0])));
     }
 
+    /// Answers a FETCH with one object that was published in a datagram.
+    fn answer_fetch(&mut self, r: &mut Relay, k: StreamKey, request: u64, group: u64, id: u64, payload: &[u8]) {
+        let now = self.shared.now();
+        r.s.receive(now, k, &message(kind::FETCH_OK, &fields(&[0, group, id + 1, 0])));
+        let data = r.s.accept_uni();
+        let mut w = Writer::new();
+        w.varint(5).varint(request).varint(0x5c).varint(group).varint(id).u8(128).varint(payload.len() as u64).raw(payload);
+        r.s.receive(now, data, &w.0);
+        r.s.finished(now, data);
+        self.pump(r);
+    }
+
     fn object(&mut self, r: &mut Relay, alias: u64, group: u64, payload: &[u8]) {
         let k = r.s.accept_uni();
         let mut w = Writer::new();
         w.varint(0x10).varint(alias).varint(group).u8(128).varint(0).varint(payload.len() as u64).raw(payload);
         r.s.receive(self.shared.now(), k, &w.0);
         r.s.finished(self.shared.now(), k);
+        self.pump(r);
+    }
+
+    /// An object in a datagram; length: of the payload that it begins.
+    #[allow(clippy::too_many_arguments)] // those of a datagram
+    fn datagram(&mut self, r: &mut Relay, alias: u64, group: u64, id: u64, length: Option<usize>, end: bool, payload: &[u8]) {
+        let mut w = Writer::new();
+        let kind = u64::from(length.is_some()) | if end { 2 } else { 0 };
+        w.varint(kind).varint(alias).varint(group).varint(id).u8(128);
+        if let Some(n) = length {
+            let mut property = Writer::new();
+            property.varint(0x6863_706c).varint(n as u64);
+            w.bytes(&property.0);
+        }
+        w.raw(payload);
+        r.s.datagram(self.shared.now(), &w.0);
         self.pump(r);
     }
 
@@ -165,7 +198,7 @@ fn a_frame_and_its_receipt() {
     let (now, hour) = (st.shared.now(), 3_600_000 * MS);
     let mut stamp = vec![1, 0, 0, 0, 1, 0, 0, 0];
     stamp.extend((((now + hour) / 1000) as u64).to_le_bytes());
-    r.s.datagram(&moqt::Datagram::encode(3, 0, 128, &stamp));
+    r.s.datagram(now, &moqt::Datagram::encode(3, 0, 128, &stamp));
     st.pump(&mut r);
     let relay = st.shared.clock().relay - st.shared.clock().local;
     st.object(&mut r, 2, 100, &frame(7, now + relay - 50 * MS));
@@ -182,6 +215,88 @@ fn a_frame_and_its_receipt() {
     assert!((us - 80_000).abs() < 1_000, "{us} µs");
     let s = st.shared.stats(None).unwrap();
     assert_eq!((s.run.frames, s.run.shown, s.receipts), (1, 1, 1));
+}
+
+/// Frames in datagrams: one whose parts all come, one whose lost part is fetched, one that is given up.
+#[test]
+fn frames_in_datagrams() {
+    let mut st = Stage::new();
+    let mut r = st.session(0);
+    let now = st.shared.now();
+    let b = frame(1, now);
+    let size = b.len().div_ceil(5);
+    let parts = |b: &[u8]| b.chunks(size).map(<[u8]>::to_vec).collect::<Vec<_>>();
+    let send = |st: &mut Stage, r: &mut Relay, group: u64, b: &[u8], lost: &[usize]| {
+        for (i, p) in parts(b).iter().enumerate().filter(|(i, _)| !lost.contains(i)) {
+            st.datagram(r, 2, group, i as u64, (i == 0).then_some(b.len()), i == 4, p);
+        }
+    };
+    send(&mut st, &mut r, 100, &b, &[]);
+    let a = st.acquired();
+    assert_eq!((a.info.header.sequence, a.info.bytes as usize), (1, b.len()));
+    st.shared.release(a.handle, None);
+    assert!(r.fetches.is_empty());
+    // The second part is lost, which the fifth tells: it alone is asked for.
+    let b = frame(2, now);
+    send(&mut st, &mut r, 101, &b, &[1]);
+    let (k, m) = r.fetches.pop().expect("no FETCH");
+    let mut w = Writer::new();
+    w.varint(101).varint(1).varint(101).varint(2);
+    assert!(m.windows(w.0.len()).any(|at| at == w.0), "{m:x?}");
+    let request = u64::from(m[0]);
+    st.answer_fetch(&mut r, k, request, 101, 1, &parts(&b)[1]);
+    let a = st.acquired();
+    assert_eq!((a.info.header.sequence, a.info.bytes as usize), (2, b.len()));
+    st.shared.release(a.handle, None);
+    let s = st.shared.stats(None).unwrap();
+    assert_eq!((s.repaired, s.abandoned, s.repairs), (1, 0, 1));
+    // The end of one is lost; nothing more of it comes, and it is asked for after a while.
+    send(&mut st, &mut r, 102, &frame(3, now), &[3, 4]);
+    assert!(r.fetches.is_empty());
+    st.player.tick(st.shared.now(), Some(&mut r.s));
+    let until = st.shared.now() + 20 * MS;
+    while r.fetches.is_empty() && st.player.deadline() < until {
+        let at = st.player.deadline();
+        st.player.tick(at, Some(&mut r.s));
+        st.pump(&mut r);
+    }
+    let (k, _) = r.fetches.pop().expect("no FETCH");
+    // The relay has not got it, and it is given up in time.
+    r.s.receive(st.shared.now(), k, &message(kind::REQUEST_ERROR, &fields(&[0x11, 0, 0])));
+    st.pump(&mut r);
+    // A wait that ends late goes on for a moment.
+    let later = st.shared.now() + 2500 * MS;
+    for at in [later, later + 2 * MS] {
+        st.player.tick(at, Some(&mut r.s));
+        st.pump(&mut r);
+    }
+    let s = st.shared.stats(None).unwrap();
+    assert_eq!((s.repaired, s.abandoned, s.parts_lost, s.repairs), (1, 1, 2, 2));
+    assert!(r.fetches.is_empty());
+    // What is not wanted any more is not asked for.
+    send(&mut st, &mut r, 103, &frame(4, now), &[1]);
+    assert_eq!(r.fetches.len(), 1);
+    st.shared.command(Command::Unsubscribe(None));
+    st.player.commands(st.shared.now(), Some(&mut r.s));
+    st.pump(&mut r);
+    assert_eq!(st.shared.stats(None).unwrap().abandoned, 2);
+}
+
+/// A catalog and poses in datagrams, of which nothing is put together.
+#[test]
+fn small_tracks_in_datagrams() {
+    let mut st = Stage::new();
+    let mut r = st.connect(0);
+    st.accept(&mut r, "catalog", 1);
+    let mut c: serde_json::Value = serde_json::from_slice(&catalog(1)).unwrap();
+    c["tracks"].as_array_mut().unwrap().push(serde_json::json!(
+        {"name": "pose", "packaging": "eventtimeline", "eventType": "dev.holocast.pose/v1"}));
+    st.datagram(&mut r, 1, 1, 0, None, true, c.to_string().as_bytes());
+    assert_eq!(st.phase(), Phase::Live);
+    st.accept(&mut r, "pose", 4);
+    let poses = serde_json::json!([{"data": {"camera": CAMERA, "pose": {"r": [1,0,0,0,1,0,0,0,1], "t": [7,8,9]}}}]);
+    st.datagram(&mut r, 4, 1, 0, None, true, poses.to_string().as_bytes());
+    assert_eq!(st.shared.look(|s| s.tracks[0].track.pose.t), [7.0, 8.0, 9.0]);
 }
 
 /// The old session is used until frames come over the new one, and no frame is counted twice.

@@ -98,6 +98,8 @@ pub struct ObjectHeader {
     pub length: u64,
     /// Its properties.
     pub properties: Properties,
+    /// It was fetched, and published as a datagram.
+    pub datagram: bool,
 }
 
 fn status(v: u64) -> Read<ObjectStatus> {
@@ -240,7 +242,7 @@ impl Parser {
                 *last = Some(id);
                 *ended = status != ObjectStatus::Normal;
                 let subgroup = *subgroup.get_or_insert(id);
-                Ok(Some(ObjectHeader { group: header.group, subgroup, id, status, length, properties }))
+                Ok(Some(ObjectHeader { group: header.group, subgroup, id, status, length, properties, datagram: false }))
             }
             Order::Fetch { last, subgroup, has_priority } => fetched(r, last, subgroup, has_priority),
         }
@@ -310,7 +312,7 @@ fn fetched(
     *subgroup = sub;
     *has_priority = true;
     let status = ObjectStatus::Normal;
-    Ok(Some(ObjectHeader { group, subgroup: sub.unwrap_or(0), id, status, length, properties }))
+    Ok(Some(ObjectHeader { group, subgroup: sub.unwrap_or(0), id, status, length, properties, datagram }))
 }
 
 /// One object in a datagram (§11.3.1).
@@ -322,8 +324,12 @@ pub struct Datagram<'a> {
     pub group: u64,
     /// Object ID.
     pub object: u64,
+    /// No object of a greater ID follows in the group.
+    pub end_of_group: bool,
     /// What it is.
     pub status: ObjectStatus,
+    /// Its properties.
+    pub properties: Properties,
     /// Its payload.
     pub payload: &'a [u8],
 }
@@ -368,7 +374,7 @@ impl<'a> Datagram<'a> {
                 return Err(violation("properties on an object that is a status").into());
             }
         }
-        Ok(Some(Datagram { alias, group, object, status: is, payload: r.rest() }))
+        Ok(Some(Datagram { alias, group, object, end_of_group: t & 0x02 != 0, status: is, properties, payload: r.rest() }))
     }
 
     /// Encodes object 0 of a group as a datagram.

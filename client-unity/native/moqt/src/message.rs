@@ -174,6 +174,9 @@ pub struct Properties {
     pub compression: Option<u64>,
     /// The track is a recording that is replayed (docs/spec/replay.md).
     pub replayed: bool,
+    /// Bytes of the payload that begins with this object and goes on in those after it
+    /// (docs/spec/frames-in-datagrams.md).
+    pub payload_length: Option<u64>,
     /// A mandatory track property, none of which is known here (§2.5.1).
     pub unknown_mandatory: Option<u64>,
     /// There was a property at all.
@@ -324,12 +327,13 @@ pub fn joining_fetch(id: u64, joining: u64, priority: Option<u8>) -> Vec<u8> {
     message(kind::FETCH, w)
 }
 
-/// FETCH of the groups from `first` to `last`, whole (§10.12.1).
-pub fn fetch(id: u64, track: &TrackName, first: u64, last: u64, priority: Option<u8>) -> Vec<u8> {
+/// FETCH of the objects from `first` to the one before `end`, or all of `end`'s group where its object is 0
+/// (§10.12.1).
+pub fn fetch(id: u64, track: &TrackName, first: Location, end: Location, priority: Option<u8>) -> Vec<u8> {
     let mut w = Writer::new();
     w.varint(id).varint(1);
     track.write(&mut w);
-    w.varint(first).varint(0).varint(last).varint(0);
+    w.varint(first.group).varint(first.object).varint(end.group).varint(end.object);
     let mut p = ParameterWriter::new();
     p.priority(priority);
     p.finish(&mut w);
@@ -464,6 +468,7 @@ const GROUP_ORDER: u64 = 0x22;
 const DYNAMIC_GROUPS: u64 = 0x30;
 const MSF_COMPRESSION: u64 = 0x78;
 const REPLAYED: u64 = 0x6863_7270;
+const PAYLOAD_LENGTH: u64 = 0x6863_706c;
 
 fn cut_pair(e: ReadError) -> ReadError {
     match e {
@@ -514,6 +519,7 @@ fn pairs(b: &[u8], of_track: bool, p: &mut Properties, nested: bool) -> Read<()>
             }
             MSF_COMPRESSION => p.compression = Some(value),
             REPLAYED => p.replayed = value != 0,
+            PAYLOAD_LENGTH => p.payload_length = Some(value),
             _ => {}
         }
     }

@@ -1,15 +1,15 @@
 use std::sync::{Mutex, PoisonError};
 
 /// Buffers that go round between a session and those that use up its objects, so that frames do not cost an
-/// allocation each. Keeps at most [`BufferPool::KEPT`] of them.
+/// allocation each. Keeps at most [`BufferPool::KEPT`] of them, and [`BufferPool::KEPT_BYTES`].
 #[derive(Debug, Default)]
 pub struct BufferPool(Mutex<Vec<Vec<u8>>>);
 
 impl BufferPool {
     /// Buffers kept at most.
     pub const KEPT: usize = 16;
-    /// Bytes of a buffer that is kept at most.
-    const LARGEST: usize = 2 << 20;
+    /// Bytes of buffers kept at most: a burst leaves no more behind.
+    pub const KEPT_BYTES: usize = 4 << 20;
 
     /// An empty buffer.
     pub fn take(&self) -> Vec<u8> {
@@ -18,12 +18,13 @@ impl BufferPool {
 
     /// Gives a buffer back.
     pub fn give(&self, mut b: Vec<u8>) {
-        if b.capacity() == 0 || b.capacity() > Self::LARGEST {
+        if b.capacity() == 0 || b.capacity() > Self::KEPT_BYTES / 2 {
             return;
         }
         b.clear();
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if list.len() < Self::KEPT {
+        let held: usize = list.iter().map(Vec::capacity).sum();
+        if list.len() < Self::KEPT && held + b.capacity() <= Self::KEPT_BYTES {
             list.push(b);
         }
     }

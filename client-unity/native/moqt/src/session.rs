@@ -11,6 +11,8 @@ use crate::pool::BufferPool;
 pub type Nanos = i64;
 
 const MS: Nanos = 1_000_000;
+/// Buffers of large objects are multiples of this, bytes.
+const STEP: usize = 64 << 10;
 
 /// A stream, as session and driver call it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,6 +50,10 @@ pub struct Object {
     pub request: Request,
     /// It came by FETCH.
     pub fetched: bool,
+    /// It came in a datagram, or was published in one and fetched.
+    pub datagram: bool,
+    /// It came in a datagram that ends its group.
+    pub end_of_group: bool,
     /// Group ID.
     pub group: u64,
     /// Subgroup ID.
@@ -60,6 +66,23 @@ pub struct Object {
     pub properties: Properties,
     /// Its payload, to be given back to the [`BufferPool`].
     pub payload: Vec<u8>,
+}
+
+impl Object {
+    fn of(request: Request, d: &Datagram<'_>) -> Self {
+        Object {
+            request,
+            fetched: false,
+            datagram: true,
+            end_of_group: d.end_of_group,
+            group: d.group,
+            subgroup: 0,
+            id: d.object,
+            status: d.status,
+            properties: d.properties.clone(),
+            payload: d.payload.to_vec(),
+        }
+    }
 }
 
 /// Why a publisher ended a subscription (§10.11).
@@ -98,15 +121,6 @@ pub enum Event {
     },
     /// An object arrived.
     Object(Object),
-    /// An object arrived as a datagram.
-    Datagram {
-        /// The SUBSCRIBE.
-        request: Request,
-        /// Group ID.
-        group: u64,
-        /// Its payload.
-        payload: Vec<u8>,
-    },
     /// A subgroup was reset, or refused here: nothing more of it comes.
     Cut {
         /// The SUBSCRIBE.
@@ -174,7 +188,7 @@ pub enum Event {
 pub struct Limits {
     /// Bytes of objects that have not arrived whole.
     pub partial_bytes: usize,
-    /// Subgroups whose alias is not known so far, and their bytes.
+    /// Subgroups, and datagrams, whose alias is not known so far, and the bytes of both.
     pub orphans: usize,
     /// See `orphans`.
     pub orphan_bytes: usize,
@@ -184,7 +198,7 @@ pub struct Limits {
     pub updates: u32,
     /// Waits for SETUP, and for the answer to a request.
     pub answer: Nanos,
-    /// Wait for the alias of an early subgroup.
+    /// Wait for the alias of an early subgroup or datagram.
     pub orphan: Nanos,
     /// Wait for streams that PUBLISH_DONE overtook.
     pub done: Nanos,
@@ -321,6 +335,14 @@ enum Stream {
     Data { parser: Parser, objects: Collector },
 }
 
+/// A datagram whose alias is not known so far.
+#[derive(Debug)]
+struct Early {
+    alias: u64,
+    since: Nanos,
+    bytes: Vec<u8>,
+}
+
 /// Puts a stream's objects together.
 #[derive(Debug)]
 struct Collector {
@@ -356,6 +378,8 @@ impl Collecting<'_> {
         self.events.push_back(Event::Object(Object {
             request: self.c.owner,
             fetched: self.c.fetched,
+            datagram: h.datagram,
+            end_of_group: false,
             group: h.group,
             subgroup: h.subgroup,
             id: h.id,
@@ -378,7 +402,8 @@ impl Sink for Collecting<'_> {
         }
         let empty = h.length == 0;
         if !empty {
-            self.c.buf = self.pool.take();
+            // Parts of frames are many and small: buffers that go round are for what is large.
+            self.c.buf = if h.datagram { Vec::new() } else { self.pool.take() };
             *self.held += self.c.buf.capacity();
         }
         self.c.header = Some(h);
@@ -395,8 +420,10 @@ impl Sink for Collecting<'_> {
         let Some(h) = &self.c.header else { return false };
         let (length, buf) = (h.length as usize, &mut self.c.buf);
         if buf.capacity() - buf.len() < b.len() {
-            // Room follows what came: at first half a MiB, then twice what there is, never more than the object.
-            let want = (2 * (buf.len() + b.len())).max(512 << 10).min(length);
+            // Room follows what came: at first half a MiB, then twice what there is, never more than the object. That of
+            // large ones is in whole steps, so that buffers that go round need not grow for every frame.
+            let most = if length < STEP { length } else { length.next_multiple_of(STEP) };
+            let want = (2 * (buf.len() + b.len())).max(512 << 10).min(most);
             let before = buf.capacity();
             buf.reserve_exact(want - buf.len());
             *self.held += buf.capacity() - before;
@@ -428,6 +455,7 @@ pub struct Session {
     next_alias: u64,
     held: usize,
     orphan_bytes: usize,
+    early: VecDeque<Early>,
     control_in: bool,
     goaway: bool,
     refuses_changes: bool,
@@ -451,6 +479,7 @@ impl Session {
             next_alias: 0,
             held: 0,
             orphan_bytes: 0,
+            early: VecDeque::new(),
             control_in: false,
             goaway: false,
             refuses_changes: false,
@@ -615,13 +644,16 @@ impl Session {
         }
     }
 
-    /// Fetches the groups of a track from `first` to `last`, as far as they were published (§10.12.1).
-    pub fn fetch(&mut self, now: Nanos, track: &TrackName, first: u64, last: u64, priority: Option<u8>, max_object: usize) -> Request {
+    /// Fetches a track's objects from `first` to the one before `end`, or all of `end`'s group where its object is 0,
+    /// as far as they were published (§10.12.1).
+    pub fn fetch(
+        &mut self, now: Nanos, track: &TrackName, first: Location, end: Location, priority: Option<u8>, max_object: usize,
+    ) -> Request {
         if !track.valid() || self.closed() {
             return self.fail_early(format!("{track} cannot be asked for"));
         }
         let kind = Kind::Fetch { joining: None, max_object, again: false, complete: false, data: None };
-        self.ask(now, 0, kind, |id| message::fetch(id, track, first, last, priority))
+        self.ask(now, 0, kind, |id| message::fetch(id, track, first, end, priority))
     }
 
     /// Follows the namespaces under a prefix (§10.18).
@@ -702,22 +734,39 @@ impl Session {
     }
 
     /// A datagram arrived.
-    pub fn datagram(&mut self, b: &[u8]) {
+    pub fn datagram(&mut self, now: Nanos, b: &[u8]) {
         if self.closed() {
             return;
         }
         match Datagram::parse(b) {
             Ok(Some(d)) => match self.aliases.get(&d.alias) {
-                Some(&request) => {
-                    let payload = d.payload.to_vec();
-                    self.events.push_back(Event::Datagram { request, group: d.group, payload });
-                }
-                None => self.counters.datagrams_unknown += 1,
+                Some(&request) => self.events.push_back(Event::Object(Object::of(request, &d))),
+                None => self.early(now, d.alias, b),
             },
             Ok(None) => {}
             Err(ReadError::Wire(e)) => self.shut(e.code, e.reason, false),
             Err(_) => self.counters.malformed += 1,
         }
+    }
+
+    /// Keeps a datagram that came before its track's alias.
+    fn early(&mut self, now: Nanos, alias: u64, b: &[u8]) {
+        let expected = self.requests.values().any(|a| !a.answered && matches!(a.kind, Kind::Subscribe(_)));
+        let room = self.early.len() < self.limits.orphans && self.orphan_bytes + b.len() <= self.limits.orphan_bytes;
+        if !expected || !room {
+            self.counters.datagrams_unknown += 1;
+            return;
+        }
+        self.orphan_bytes += b.len();
+        self.early.push_back(Early { alias, since: now, bytes: b.to_vec() });
+    }
+
+    /// Takes out the early datagrams for which `wanted` holds.
+    fn take_early(&mut self, wanted: impl Fn(&Early) -> bool) -> Vec<Early> {
+        let (taken, kept) = std::mem::take(&mut self.early).into_iter().partition::<Vec<_>, _>(wanted);
+        self.early = kept.into();
+        self.orphan_bytes -= taken.iter().map(|e| e.bytes.len()).sum::<usize>();
+        taken
     }
 
     /// The connection is over.
@@ -735,7 +784,8 @@ impl Session {
             Stream::Orphan { since, .. } => Some(since + self.limits.orphan),
             _ => None,
         });
-        self.requests.values().filter_map(|a| a.until).chain(orphans).chain(phase).min()
+        let early = self.early.front().map(|e| e.since + self.limits.orphan);
+        self.requests.values().filter_map(|a| a.until).chain(orphans).chain(early).chain(phase).min()
     }
 
     /// Time passed.
@@ -755,6 +805,10 @@ impl Session {
         for key in late {
             self.counters.subgroups_unknown += 1;
             self.stop(key, code::stream::CANCELLED);
+        }
+        if self.early.front().is_some_and(|e| now >= e.since + self.limits.orphan) {
+            let limit = self.limits.orphan;
+            self.counters.datagrams_unknown += self.take_early(|e| now >= e.since + limit).len() as u64;
         }
         let late: Vec<_> = self.requests.iter().filter(|(_, a)| a.until.is_some_and(|t| now >= t)).map(|(r, _)| *r).collect();
         for request in late {
@@ -852,6 +906,7 @@ impl Session {
         self.streams.clear();
         self.requests.clear();
         self.aliases.clear();
+        self.early.clear();
         (self.held, self.orphan_bytes) = (0, 0);
         self.outputs.clear();
         if !remote {
@@ -1309,6 +1364,9 @@ impl Session {
                     self.take_end(now, key)?;
                 }
             }
+        }
+        for e in self.take_early(|e| e.alias == alias) {
+            self.datagram(now, &e.bytes);
         }
         Ok(())
     }

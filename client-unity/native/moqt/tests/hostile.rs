@@ -24,7 +24,7 @@ fn session() -> (Session, Vec<StreamKey>) {
     s.receive(0, control, &framed(kind::SETUP, &[]));
     let t = TrackName::new(Namespace::new(["a"]), "t");
     s.subscribe(0, &t, SubscribeOptions { join: true, max_object: 1 << 30, ..SubscribeOptions::default() });
-    s.fetch(0, &t, 0, 9, None, 1 << 30);
+    s.fetch(0, &t, Location::default(), Location { group: 9, object: 0 }, None, 1 << 30);
     s.subscribe_namespace(0, &Namespace::new(["a"]));
     s.publish(0, &t, 0);
     let mut keys = vec![control];
@@ -64,7 +64,7 @@ fn play(steps: &[Step]) {
             }
             Step::Finish(k) => s.finished(now, keys[k % keys.len()]),
             Step::Reset(k) => s.reset(now, keys[k % keys.len()]),
-            Step::Datagram(b) => s.datagram(b),
+            Step::Datagram(b) => s.datagram(now, b),
             Step::Pass(ms) => {
                 now += Nanos::from(*ms) * 1_000_000;
                 s.tick(now);

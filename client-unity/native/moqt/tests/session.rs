@@ -357,7 +357,8 @@ fn cancel_ends_everything() {
 #[test]
 fn fetches_of_groups() {
     let mut p = Peer::open();
-    let r = p.s.fetch(0, &TrackName::new(Namespace::new(["a"]), "t"), 3, 4, None, 1000);
+    let (track, whole) = (TrackName::new(Namespace::new(["a"]), "t"), |group| Location { group, object: 0 });
+    let r = p.s.fetch(0, &track, whole(3), whole(4), None, 1000);
     let k = p.request(0);
     p.send(k, &message(kind::FETCH_OK, &fields(&[0, 4, 0, 0])));
     let data = p.s.accept_uni();
@@ -369,10 +370,67 @@ fn fetches_of_groups() {
     let events = p.events();
     assert_eq!(objects(&events), [(3, 0, 2, true), (4, 0, 1, true)]);
     assert_eq!(events.last(), Some(&Event::Fetched { request: r }));
-    let r = p.s.fetch(0, &TrackName::new(Namespace::new(["a"]), "t"), 9, 9, None, 1000);
+    let r = p.s.fetch(0, &track, whole(9), whole(9), None, 1000);
     let k = p.request(1);
     p.send(k, &message(kind::REQUEST_ERROR, &fields(&[0x11, 0, 0])));
     assert!(matches!(&p.events()[..], [Event::Failed { request, error }] if *request == r && error.code == 0x11));
+}
+
+/// Objects 4 to 6 of a group that was published in datagrams.
+#[test]
+fn a_range_of_a_group_in_datagrams() {
+    let mut p = Peer::open();
+    let track = TrackName::new(Namespace::new(["a"]), "t");
+    let r = p.s.fetch(0, &track, Location { group: 3, object: 4 }, Location { group: 3, object: 7 }, Some(64), 1000);
+    let k = p.request(0);
+    let sent = p.local[&k].sent.clone();
+    assert_eq!(sent, message(kind::FETCH, &[0, 1, 1, 1, b'a', 1, b't', 3, 4, 3, 7, 1, 0x20, 64]));
+    p.send(k, &message(kind::FETCH_OK, &fields(&[0, 3, 7, 0])));
+    let data = p.s.accept_uni();
+    let mut w = Writer::new();
+    // Object 4 with the property that begins a payload, and object 5.
+    w.varint(5).varint(r.0).varint(0x7c).varint(3).varint(4).u8(128);
+    let mut length = Writer::new();
+    length.varint(0x6863_706c).varint(300);
+    w.bytes(&length.0).varint(2).raw(b"ab").varint(0x40).varint(1).raw(b"c");
+    p.send(data, &w.0);
+    p.s.finished(p.now, data);
+    let events = p.events();
+    assert_eq!(objects(&events), [(3, 4, 2, true), (3, 5, 1, true)]);
+    let of = |e: &Event| match e {
+        Event::Object(o) => Some((o.datagram, o.properties.payload_length)),
+        _ => None,
+    };
+    assert_eq!(events.iter().filter_map(of).collect::<Vec<_>>(), [(true, Some(300)), (true, None)]);
+}
+
+/// Datagrams of a track whose SUBSCRIBE is not answered wait for it, within bounds.
+#[test]
+fn datagrams_before_their_alias() {
+    let limits = Limits { orphans: 2, ..Limits::default() };
+    let mut p = Peer::with(limits);
+    let control = p.s.accept_uni();
+    p.send(control, &message(kind::SETUP, &[]));
+    p.events();
+    p.s.datagram(0, &Datagram::encode(7, 1, 128, b"of nobody"));
+    p.subscribe(false);
+    for group in 2..5 {
+        p.s.datagram(0, &Datagram::encode(7, group, 128, b"early"));
+    }
+    assert!(p.events().is_empty() && p.s.held() > 0 && p.s.counters().datagrams_unknown == 2);
+    let k = p.request(0);
+    p.send(k, &message(kind::SUBSCRIBE_OK, &fields(&[7, 0])));
+    assert_eq!(objects(&p.events()), [(2, 0, 5, false), (3, 0, 5, false)]);
+    // Type 0x03: properties, and the end of the group.
+    p.s.datagram(0, &[0x03, 7, 9, 2, 128, 2, 0x78, 1, b'z']);
+    let [Event::Object(o)] = &p.events()[..] else { panic!("no object") };
+    assert_eq!((o.id, o.end_of_group, o.datagram, o.properties.compression), (2, true, true, Some(1)));
+    // Those of an alias that does not come are forgotten.
+    p.subscribe(false);
+    p.s.datagram(0, &Datagram::encode(8, 1, 128, b"early"));
+    assert!(p.s.held() > 0 && p.s.deadline().is_some_and(|d| d <= 2000 * MS));
+    p.pass(2000 * MS);
+    assert_eq!((p.s.held(), p.s.counters().datagrams_unknown), (0, 3));
 }
 
 #[test]

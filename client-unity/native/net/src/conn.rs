@@ -159,7 +159,7 @@ impl<A: App + 'static> Conn<A> {
         let c = self.clone();
         spawn_local(async move {
             while let Ok(b) = c.connection.read_datagram().await {
-                c.session.borrow_mut().datagram(&b);
+                c.session.borrow_mut().datagram(c.driver.now(), &b);
                 c.pump();
             }
         });
@@ -194,7 +194,7 @@ impl<A: App + 'static> Conn<A> {
             let output = self.session.borrow_mut().poll_output();
             match output {
                 Some(o) => self.perform(o),
-                None => return,
+                None => return self.driver.wake_in_time(),
             }
         }
     }

@@ -101,9 +101,20 @@ pub(crate) struct Driver<A> {
     options: Options,
     news: mpsc::UnboundedSender<News>,
     current: Cell<Option<u64>>,
+    /// When `keep` wakes by itself, and how it is told that this is too late.
+    wakes: Cell<Nanos>,
+    sooner: Notify,
 }
 
 impl<A: App + 'static> Driver<A> {
+    /// Sees to it that `App::tick` comes in time, which what happened may have made earlier.
+    pub fn wake_in_time(&self) {
+        if self.app.borrow().deadline() < self.wakes.get() {
+            self.wakes.set(Nanos::MIN);
+            self.sooner.notify_one();
+        }
+    }
+
     pub fn now(&self) -> Nanos {
         self.app.borrow().now()
     }
@@ -134,7 +145,7 @@ impl<A: App + 'static> Driver<A> {
             e => {
                 let mut app = self.app.borrow_mut();
                 let now = app.now();
-                if matches!(e, Event::Datagram { .. }) {
+                if matches!(&e, Event::Object(o) if o.datagram && !o.fetched) {
                     app.path(c.link, c.rtt());
                 }
                 app.event(now, c.link, &mut c.session.borrow_mut(), e);
@@ -164,7 +175,14 @@ struct Keeper<A> {
 
 async fn keep<A: App + 'static>(options: Options, app: A, handle: Arc<Handle>) {
     let (news, mut receive) = mpsc::unbounded_channel();
-    let driver = Rc::new(Driver { app: RefCell::new(app), options, news, current: Cell::new(None) });
+    let driver = Rc::new(Driver {
+        app: RefCell::new(app),
+        options,
+        news,
+        current: Cell::new(None),
+        wakes: Cell::new(Nanos::MIN),
+        sooner: Notify::new(),
+    });
     let mut k = Keeper {
         driver,
         conns: BTreeMap::new(),
@@ -186,6 +204,7 @@ async fn keep<A: App + 'static>(options: Options, app: A, handle: Arc<Handle>) {
                 }
             }
             () = handle.woken.notified() => k.woken(),
+            () = k.driver.sooner.notified() => {}
             () = tokio::time::sleep_until(wake) => {}
         }
     }
@@ -334,6 +353,7 @@ impl<A: App + 'static> Keeper<A> {
         self.close_superseded();
         let sessions = self.conns.values().filter_map(|c| c.session.borrow().deadline());
         let next = sessions.min().unwrap_or(Nanos::MAX).min(self.driver.app.borrow().deadline());
+        self.driver.wakes.set(next);
         let wait = Duration::from_nanos(u64::try_from(next.saturating_sub(self.driver.now())).unwrap_or(0));
         let wake = Instant::now() + wait.min(Duration::from_secs(1));
         self.retry.map_or(wake, |r| r.min(wake))

@@ -59,7 +59,8 @@ impl Target {
             host: host.to_owned(),
             port,
             authority: authority.to_owned(),
-            path: path.to_owned(),
+            // A query needs a path before it, be it the root.
+            path: if path.starts_with('?') { format!("/{path}") } else { path.to_owned() },
             session: (!session.is_empty()).then(|| unescape(session)),
         })
     }
@@ -103,6 +104,7 @@ mod tests {
             ("MOQT://[::1]:5000", "::1", 5000, "", None),
             ("moqt://10.0.0.1:1/", "10.0.0.1", 1, "/", None),
             ("moqt://h/b%C3%BChne?x=1", "h", 443, "/b%C3%BChne?x=1", Some("bühne")),
+            ("moqt://h?token=a.b", "h", 443, "/?token=a.b", None),
             (" moqt://h/s#there ", "h", 443, "/s", Some("s")),
         ] {
             let t = Target::parse(url).unwrap();

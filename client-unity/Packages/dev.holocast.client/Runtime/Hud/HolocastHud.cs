@@ -184,6 +184,14 @@ namespace Holocast
                 t.Add('\n');
                 t.Add("Points ").Add((long)(points != null ? points.Points : 0)).Add("  ").Add(s.MbitPerSecond).Add(" Mbit/s  decode ").Add(s.DecodeMs).Add(" ms\n");
                 t.Add("Lost ").Add(s.FramesLost).Add("  late ").Add(s.FramesLate).Add("  skipped ").Add(s.FramesSkipped);
+                if (s.FramesRepaired + s.PartsLost > 0)
+                {
+                    t.Add("\nRepaired ").Add(s.FramesRepaired).Add("  parts lost ").Add(s.PartsLost);
+                }
+            }
+            if (session.HasSphere && message.Length == 0)
+            {
+                t.Add("\n360° video of this session is not shown here");
             }
         }
 

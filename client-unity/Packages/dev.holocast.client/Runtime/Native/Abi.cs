@@ -7,7 +7,7 @@ namespace Holocast.Native
 
     static class Abi
     {
-        public const uint Version = 1;
+        public const uint Version = 2;
 
         public const int Ok = 0;
         public const int Empty = 1;
@@ -20,6 +20,7 @@ namespace Holocast.Native
         public const uint StateReplayed = 1;
         public const uint StateRecording = 2;
         public const uint StateNoCamera = 4;
+        public const uint StateSphere = 8;
 
         public const uint NoReceipts = 1;
         public const uint Insecure = 2;
@@ -211,6 +212,10 @@ namespace Holocast.Native
         public ulong bytes;
         public ulong receipts;
         public ulong memoryBytes;
+        public ulong framesRepaired;
+        public ulong framesAbandoned;
+        public ulong partsLost;
+        public ulong repairRequests;
     }
 
     [StructLayout(LayoutKind.Sequential)]

@@ -143,7 +143,7 @@ namespace Holocast
             }
             else
             {
-                Tell(Messages.For(Messages.State(now), address, client.Error(), false));
+                Tell(Messages.For(Messages.State(now), address, client.Error(), 0));
             }
         }
 

@@ -76,6 +76,9 @@ namespace Holocast
         /// <summary>Frames are of the past: a replayed recording, whose delays count from their arrival.</summary>
         public bool Replayed => (native.flags & Abi.StateReplayed) != 0;
 
+        /// <summary>The session has 360° video, which this client does not show.</summary>
+        public bool HasSphere => (native.flags & Abi.StateSphere) != 0;
+
         public bool Receipts
         {
             get => receipts;
@@ -267,7 +270,7 @@ namespace Holocast
 
         void Tell()
         {
-            string message = Messages.For(State, address, detail, (native.flags & Abi.StateNoCamera) != 0);
+            string message = Messages.For(State, address, detail, native.flags);
             Message = message.Length > 0 ? message : notice;
         }
     }

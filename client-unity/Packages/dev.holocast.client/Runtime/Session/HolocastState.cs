@@ -60,8 +60,8 @@ namespace Holocast
             }
         }
 
-        // detail: what the native library says of its latest error, a sentence or nothing.
-        public static string For(HolocastState state, in HolocastAddress address, string detail, bool noCamera)
+        // detail: what the native library says of its latest error, a sentence or nothing. flags: HcState's.
+        public static string For(HolocastState state, in HolocastAddress address, string detail, uint flags)
         {
             string host = address.Host, session = address.Session;
             switch (state)
@@ -73,11 +73,15 @@ namespace Holocast
                 case HolocastState.CertificateRefused:
                     return With("The certificate of the relay at " + host + " is not trusted", host, detail);
                 case HolocastState.Refused:
-                    return With("The relay at " + host + " does not serve “" + session + "”", host, detail);
+                    return With(session.Length > 0 ? "The relay at " + host + " does not serve “" + session + "”" : "The relay at " + host + " does not list its sessions", host, detail);
                 case HolocastState.Lost:
                     return With("The connection to " + host + " broke; trying again", host, detail);
                 case HolocastState.Waiting:
-                    return noCamera
+                    if ((flags & (Abi.StateNoCamera | Abi.StateSphere)) == (Abi.StateNoCamera | Abi.StateSphere))
+                    {
+                        return "Session “" + session + "” is 360° video, which this client does not show; the web viewer does.";
+                    }
+                    return (flags & Abi.StateNoCamera) != 0
                         ? "Session “" + session + "” has no cameras so far; they appear here when it has."
                         : "Nobody publishes “" + session + "” at " + host + " so far; it appears here when it begins.";
                 case HolocastState.Silent:

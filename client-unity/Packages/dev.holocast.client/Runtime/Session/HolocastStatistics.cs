@@ -40,6 +40,9 @@ namespace Holocast
         /// <summary>Gaps in the sequence numbers; frames after a later one; not decoded in time; not decodable.</summary>
         public readonly long FramesLost, FramesLate, FramesSkipped, FramesDamaged;
 
+        /// <summary>Of frames in datagrams: those that fetched parts made whole; those given up; parts lost with them.</summary>
+        public readonly long FramesRepaired, FramesAbandoned, PartsLost;
+
         public readonly long Receipts;
 
         /// <summary>Bytes that the native library holds in frames.</summary>
@@ -75,6 +78,9 @@ namespace Holocast
             FramesLate = (long)s.framesLate;
             FramesSkipped = (long)s.framesSkipped;
             FramesDamaged = (long)s.framesDamaged;
+            FramesRepaired = (long)s.framesRepaired;
+            FramesAbandoned = (long)s.framesAbandoned;
+            PartsLost = (long)s.partsLost;
             Receipts = (long)s.receipts;
             MemoryBytes = (long)s.memoryBytes;
             ClockErrorMs = clock.source == 0 ? -1 : clock.errorUs / 1000.0;

@@ -24,7 +24,14 @@ namespace Holocast.Tests
         [TestCase(HolocastState.Disconnected, "", "")]
         public void Tells(HolocastState state, string detail, string sentence)
         {
-            Assert.AreEqual(sentence, Messages.For(state, Address, detail, false));
+            Assert.AreEqual(sentence, Messages.For(state, Address, detail, 0));
+        }
+
+        [Test]
+        public void TellsThatSessionsAreNotListed()
+        {
+            Assert.AreEqual("The relay at pc:4443 does not list its sessions: UNAUTHORIZED: a token is needed.",
+                Messages.For(HolocastState.Refused, new HolocastAddress("moqt://pc:4443", ""), "UNAUTHORIZED: a token is needed", 0));
         }
 
         [Test]
@@ -33,7 +40,10 @@ namespace Holocast.Tests
             var native = new HcState { phase = HcPhase.Live, flags = Abi.StateNoCamera };
             Assert.AreEqual(HolocastState.Waiting, Messages.State(native));
             Assert.AreEqual("Session “demo” has no cameras so far; they appear here when it has.",
-                Messages.For(HolocastState.Waiting, Address, "", true));
+                Messages.For(HolocastState.Waiting, Address, "", native.flags));
+            native.flags |= Abi.StateSphere;
+            Assert.AreEqual("Session “demo” is 360° video, which this client does not show; the web viewer does.",
+                Messages.For(HolocastState.Waiting, Address, "", native.flags));
         }
     }
 }

@@ -7,6 +7,7 @@ use std::net::{TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
@@ -301,4 +302,75 @@ pub fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// The SHA-256 of a relay's certificate, as it says over HTTP.
+pub fn certificate_hash(port: u16) -> String {
+    use std::io::{Read, Write};
+    let mut c = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    write!(c, "GET /certificate.sha256 HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\n\r\n").unwrap();
+    let mut text = String::new();
+    c.read_to_string(&mut text).unwrap();
+    text.trim().lines().last().unwrap().trim().to_owned()
+}
+
+/// A path to a relay that loses, from the moment it is told to, every so manieth large packet on its way to the client.
+pub struct Path {
+    pub port: u16,
+    pub lose: Arc<AtomicUsize>,
+    pub lost: Arc<AtomicUsize>,
+    over: Arc<AtomicBool>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Path {
+    pub fn to(relay: u16) -> Path {
+        let (near, far) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        far.connect(("127.0.0.1", relay)).unwrap();
+        let port = near.local_addr().unwrap().port();
+        for s in [&near, &far] {
+            s.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        }
+        let (lose, lost, over) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        let client = Arc::new(Mutex::new(None));
+        let up = {
+            let (near, far, over, client) = (near.try_clone().unwrap(), far.try_clone().unwrap(), over.clone(), client.clone());
+            std::thread::spawn(move || {
+                let mut b = [0; 1 << 16];
+                while !over.load(Relaxed) {
+                    if let Ok((n, from)) = near.recv_from(&mut b) {
+                        *client.lock().unwrap() = Some(from);
+                        let _ = far.send(&b[..n]);
+                    }
+                }
+            })
+        };
+        let down = {
+            let (lose, lost, over) = (lose.clone(), lost.clone(), over.clone());
+            std::thread::spawn(move || {
+                let mut b = [0; 1 << 16];
+                let mut large = 0;
+                while !over.load(Relaxed) {
+                    let (Ok(n), Some(to)) = (far.recv(&mut b), *client.lock().unwrap()) else { continue };
+                    let every = lose.load(Relaxed);
+                    large += usize::from(n > 1000);
+                    if n > 1000 && every > 0 && large % every == 0 {
+                        lost.fetch_add(1, Relaxed);
+                    } else {
+                        let _ = near.send_to(&b[..n], to);
+                    }
+                }
+            })
+        };
+        Path { port, lose, lost, over, threads: vec![up, down] }
+    }
+}
+
+impl Drop for Path {
+    fn drop(&mut self) {
+        self.over.store(true, Relaxed);
+        for t in self.threads.drain(..) {
+            let _ = t.join();
+        }
+    }
 }
