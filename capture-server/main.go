@@ -21,6 +21,7 @@ import (
 	"holocast/internal/pointcloud"
 	"holocast/internal/quiccc"
 	"holocast/internal/service"
+	"holocast/internal/trace"
 )
 
 func main() { service.Main("capture-server", defaultConfig, command) }
@@ -86,6 +87,7 @@ https://host:port/session over WebTransport.`,
 	f.BoolVar(&cfg.Insecure, "insecure", cfg.Insecure, "trust the development certificate that the relay names over plain HTTP")
 	f.StringVar(&cfg.Token, "token", cfg.Token, connect.TokenUsage)
 	cfg.Client.AddFlags(f)
+	cfg.Trace.AddFlags(f)
 	f.StringVar(&cfg.Congestion, "congestion", cfg.Congestion, connect.CongestionUsage)
 	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")
 	f.StringVar(&cfg.Log.Format, "log-format", cfg.Log.Format, "text or json")
@@ -125,7 +127,12 @@ func run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	p := publish.New(publish.Config{Namespace: ns, Log: log, Metrics: reg})
+	tracer, err := trace.New(ctx, cfg.Trace, trace.Program{Name: "capture-server", Version: service.Version()}, log)
+	if err != nil {
+		return err
+	}
+	defer tracer.Close()
+	p := publish.New(publish.Config{Namespace: ns, Log: log, Metrics: reg, Tracer: tracer})
 	defer p.Close()
 	var m *points.Medium
 	if len(cameras) > 0 {

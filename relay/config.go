@@ -13,6 +13,7 @@ import (
 	"holocast/internal/origin"
 	"holocast/internal/quiccc"
 	"holocast/internal/service"
+	"holocast/internal/trace"
 	"holocast/relay/auth"
 	"holocast/relay/fastpath"
 	"holocast/relay/limits"
@@ -62,6 +63,7 @@ type Config struct {
 	Drain       time.Duration `yaml:"drain"`
 	// DrainTimeout is how long sessions may stay with a process that was replaced.
 	DrainTimeout time.Duration `yaml:"drainTimeout"`
+	Trace        trace.Config  `yaml:"trace"`
 	Log          config.Log    `yaml:"log"`
 }
 
@@ -78,6 +80,7 @@ func defaultConfig() Config {
 	c.Limits = limits.Default()
 	c.Publisher.Grace, c.Publisher.Linger = 15*time.Second, 5*time.Second
 	c.Drain, c.DrainTimeout = 5*time.Second, time.Hour
+	c.Trace.Every = trace.DefaultEvery
 	c.Log.Level, c.Log.Format = "info", "text"
 	return c
 }
@@ -133,6 +136,9 @@ func (c *Config) Validate() error {
 		return errors.New("viewer.maxRendezvous must be above 0")
 	case c.Publisher.Grace <= 0 || c.Publisher.Linger <= 0:
 		return errors.New("publisher.grace and publisher.linger must be above 0")
+	}
+	if err := c.Trace.Validate(); err != nil {
+		return err
 	}
 	return c.Log.Validate()
 }

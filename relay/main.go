@@ -26,6 +26,7 @@ import (
 	"holocast/internal/qlogfiles"
 	"holocast/internal/quiccc"
 	"holocast/internal/service"
+	"holocast/internal/trace"
 	"holocast/relay/auth"
 	"holocast/relay/fastpath"
 	"holocast/relay/limits"
@@ -74,6 +75,7 @@ func command(cfg *Config) *cobra.Command {
 	f.DurationVar(&cfg.Cache.MaxAge, "cache-age", cfg.Cache.MaxAge, "how long groups but the newest are kept")
 	f.DurationVar(&cfg.Publisher.Grace, "grace", cfg.Publisher.Grace, "how long viewers wait for a publisher that went away")
 	f.StringVar(&cfg.Qlog.Dir, "qlog", cfg.Qlog.Dir, "folder for a file of events (qlog) of each connection")
+	cfg.Trace.AddFlags(f)
 	f.BoolVar(&cfg.Publisher.Backups, "backups", cfg.Publisher.Backups, "let several publishers have a namespace at a time")
 	f.Var(&cfg.Limits, "limit", "limit of a kind for a session, an address or all, such as subscriptions.session=100; repeatable")
 	f.IntVar(&cfg.MaxSessions, "sessions", cfg.MaxSessions, "sessions at a time; further ones are refused")
@@ -129,6 +131,11 @@ func run(ctx context.Context, cfg Config) error {
 	if cfg.Auth.ClientCA != "" {
 		tlsConfig.ClientAuth = tls.RequestClientCert // the authority verifies it
 	}
+	tracer, err := trace.New(ctx, cfg.Trace, trace.Program{Name: "relay", Version: service.Version()}, log)
+	if err != nil {
+		return err
+	}
+	defer tracer.Close()
 	fast, err := startFastPath(cfg, log)
 	if err != nil {
 		return err
@@ -140,7 +147,7 @@ func run(ctx context.Context, cfg Config) error {
 		Auth: authority, Backups: cfg.Publisher.Backups,
 		Limits: cache, Grace: cfg.Publisher.Grace, Linger: cfg.Publisher.Linger,
 		MaxSessions: cfg.MaxSessions, MaxOpen: cfg.Viewer.MaxOpenSubgroups,
-		MaxRendezvous: cfg.Viewer.MaxRendezvous, FastPath: fast, Log: log,
+		MaxRendezvous: cfg.Viewer.MaxRendezvous, FastPath: fast, Tracer: tracer, Log: log,
 	})
 	session := moqt.Config{Log: log, Congestion: cfg.Congestion, MaxAuthTokenCacheSize: tokenCache}
 	if cfg.Qlog.Dir != "" {

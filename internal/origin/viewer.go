@@ -302,9 +302,12 @@ func (v *viewer) fly(f *flight) {
 	}
 	w, err := v.sink.OpenSubgroup(h)
 	if err != nil {
+		failed := "ended"
 		if errors.Is(err, moqt.ErrStreamsBlocked) {
 			v.t.behind.Add(1)
+			failed = "blocked"
 		}
+		f.report(&o, failed)
 		return
 	}
 	f.mu.Lock()
@@ -316,18 +319,39 @@ func (v *viewer) fly(f *flight) {
 	f.mu.Unlock()
 	if dropped {
 		w.Reset(wire.StreamTooFarBehind)
+		f.report(&o, "behind")
 		return
 	}
 	v.t.sentSubgroups.Add(1)
+	failed := ""
 	switch err := v.pump(f, restart, at, first); {
 	case f.givenUp(): // whatever the error
+		failed = "behind"
 	case errors.Is(err, moqt.ErrDeliveryTimeout):
 		v.t.late.Add(1)
 		v.q.keepUp(f)
+		failed = "late"
 	case errors.Is(err, ErrEvicted):
 		v.t.behind.Add(1)
 		w.Reset(wire.StreamTooFarBehind)
+		failed = "behind"
+	case err != nil:
+		failed = "ended"
+	case sg.wasReset():
+		failed = "reset"
 	}
+	f.report(&o, failed)
+}
+
+// report tells Queue.Sent of the flight's end; o is the first object that was to be sent.
+func (f *flight) report(o *object, failed string) {
+	if f.v.q.Sent == nil {
+		return
+	}
+	f.v.q.Sent(Sent{
+		Track: f.v.t, Group: f.sg.header.Group, Subgroup: f.sg.ID(), Arrived: o.arrived, Ended: time.Now(),
+		Bytes: f.sent.Load(), Failed: failed,
+	})
 }
 
 // pump copies the subgroup's bytes from at, where object i begins or whose header

@@ -18,6 +18,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
+	"holocast/internal/trace"
 	"holocast/relay/auth"
 	"holocast/relay/fastpath"
 	"holocast/relay/limits"
@@ -46,7 +47,9 @@ type Config struct {
 	Backups bool
 	// FastPath forwards datagrams in the kernel; nil = off.
 	FastPath *fastpath.Manager
-	Log      *slog.Logger
+	// Tracer reports traced frames; nil = none.
+	Tracer *trace.Tracer
+	Log    *slog.Logger
 }
 
 // Router routes. Make one with New.
@@ -122,6 +125,9 @@ func (r *Router) AddLocal(t *origin.Track) { r.local.Add(t) }
 func (r *Router) Serve(s *moqt.Session) {
 	log := r.log.With("peer", s.RemoteAddr().String())
 	c := &client{queue: origin.NewQueue(r.cfg.MaxOpen), slots: newSlots()}
+	if r.cfg.Tracer != nil {
+		c.queue.Sent = func(sent origin.Sent) { r.traceSent(s, sent) }
+	}
 	var ended <-chan *moqt.SessionError
 	if r.cfg.Auth != nil {
 		access, err := r.cfg.Auth.Open(s)

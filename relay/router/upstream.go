@@ -296,15 +296,20 @@ func (t *track) receive(up Upstream, sub *moqt.Subscription) {
 			r.Cancel(wire.StreamCancelled)
 			continue
 		}
-		go t.receiveSubgroup(r, feed, in)
+		go t.receiveSubgroup(r, feed, t.r.traceReceived(t.Name(), up, r.SubgroupHeader), in)
 	}
 }
 
-// receiveSubgroup passes a subgroup on as it arrives.
-func (t *track) receiveSubgroup(r *moqt.SubgroupReader, feed *origin.Feed, in ingress) {
-	objects := 0
+// receiveSubgroup passes a subgroup on as it arrives. traced, if not nil, is told of its end:
+// how many bytes came, and why not all.
+func (t *track) receiveSubgroup(r *moqt.SubgroupReader, feed *origin.Feed, traced func(bytes int, failed string), in ingress) {
+	bytes, objects, failed := 0, 0, ""
+	if traced != nil {
+		defer func() { traced(bytes, failed) }()
+	}
 	for {
 		n, err := r.ReadRaw(feed.Space())
+		bytes += n
 		if n > 0 {
 			cerr := feed.Commit(n)
 			in.spend(feed.Objects()-objects, n)
@@ -314,10 +319,12 @@ func (t *track) receiveSubgroup(r *moqt.SubgroupReader, feed *origin.Feed, in in
 			case errors.Is(cerr, origin.ErrDuplicate), errors.Is(cerr, origin.ErrEvicted):
 				feed.Reset(wire.StreamTooFarBehind)
 				r.Cancel(refusal(cerr))
+				failed = "refused"
 				return
 			default:
 				feed.Reset(wire.StreamMalformedTrack)
 				r.Malformed(cerr)
+				failed = "malformed"
 				return
 			}
 		}
@@ -327,11 +334,14 @@ func (t *track) receiveSubgroup(r *moqt.SubgroupReader, feed *origin.Feed, in in
 		case err == io.EOF:
 			if cerr := feed.Close(); cerr != nil {
 				r.Malformed(io.ErrUnexpectedEOF)
+				failed = "malformed"
 			}
 		case errors.As(err, &e):
 			feed.Reset(e.Code)
+			failed = "reset"
 		default:
 			feed.Reset(wire.StreamInternalError)
+			failed = "reset"
 		}
 		return
 	}
