@@ -47,7 +47,7 @@ https://host:port/session over WebTransport.`,
   capture-server --source tiles:tour                     # what holocast prepare wrote
   capture-server --source equirect:rtmp://encoder/live --grid 6x3 --qualities 4
   capture-server --source k4a:000841194412,sync=master --source k4a:000123456789,sync=subordinate,depth-delay=160us
-  capture-server --config capture-server.yaml --http :9090`,
+  capture-server --config capture-server.yaml --http 127.0.0.1:9190`,
 		Version:       service.Version(wire.ALPN, quiccc.Build()),
 		Args:          cobra.MaximumNArgs(1),
 		SilenceUsage:  true,
