@@ -17,6 +17,7 @@ import (
 	"holocast/relay/auth"
 	"holocast/relay/fastpath"
 	"holocast/relay/limits"
+	"holocast/relay/router"
 )
 
 // Config is the relay's configuration; relay.example.yaml is its reference.
@@ -157,9 +158,15 @@ func (c *Config) certificate() service.CertificateFiles {
 	return service.CertificateFiles{Certificate: c.TLS.Certificate, Key: c.TLS.Key, Hosts: c.TLS.Hosts, Section: "tls"}
 }
 
-func (c *Config) cache() origin.Limits {
-	return origin.Limits{
-		MaxBytes: c.Cache.MaxBytes, MaxAge: c.Cache.MaxAge,
-		Memory: origin.NewMemory(c.Cache.TotalBytes),
+// routing are those of the router; SIGHUP puts others in force.
+func (c *Config) routing() router.Config {
+	return router.Config{
+		Limits: origin.Limits{MaxBytes: c.Cache.MaxBytes, MaxAge: c.Cache.MaxAge},
+		Grace:  c.Publisher.Grace, Linger: c.Publisher.Linger,
+		MaxSessions: c.MaxSessions, MaxOpen: c.Viewer.MaxOpenSubgroups,
+		MaxRendezvous: c.Viewer.MaxRendezvous,
 	}
 }
+
+// limitSettings are the settings that limits, guard.origins and the end of a relay come from.
+var limitSettings = []string{"cache", "viewer", "publisher.grace", "publisher.linger", "maxSessions", "origins", "drain"}

@@ -15,6 +15,7 @@ import (
 	"os/signal"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,6 +24,7 @@ import (
 	"holocast/internal/connect"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
 	"holocast/internal/qlogfiles"
 	"holocast/internal/quiccc"
 	"holocast/internal/service"
@@ -125,7 +127,8 @@ func run(ctx context.Context, cfg Config) error {
 	} else if cfg.Insecure {
 		log.Warn("insecure: whoever reaches this relay may publish and watch everything", "listen", cfg.Listen)
 	}
-	guard := &guard{origins: cfg.Origins, cert: cert}
+	guard := &guard{cert: cert}
+	guard.allow(cfg.Origins)
 	tlsConfig := cert.TLS()
 	tlsConfig.SetSessionTicketKeys([][32]byte{shared.Ticket})
 	if cfg.Auth.ClientCA != "" {
@@ -141,14 +144,12 @@ func run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer func() { _ = fast.Close() }()
-	cache := cfg.cache()
-	bounds := limits.New(cfg.Limits, cache.Memory)
-	r := router.New(router.Config{
-		Auth: authority, Backups: cfg.Publisher.Backups,
-		Limits: cache, Grace: cfg.Publisher.Grace, Linger: cfg.Publisher.Linger,
-		MaxSessions: cfg.MaxSessions, MaxOpen: cfg.Viewer.MaxOpenSubgroups,
-		MaxRendezvous: cfg.Viewer.MaxRendezvous, FastPath: fast, Tracer: tracer, Log: log,
-	})
+	memory := origin.NewMemory(cfg.Cache.TotalBytes)
+	bounds := limits.New(cfg.Limits, memory)
+	routing := cfg.routing()
+	routing.Limits.Memory = memory
+	routing.Auth, routing.Backups, routing.FastPath, routing.Tracer, routing.Log = authority, cfg.Publisher.Backups, fast, tracer, log
+	r := router.New(routing)
 	session := moqt.Config{Log: log, Congestion: cfg.Congestion, MaxAuthTokenCacheSize: tokenCache}
 	if cfg.Qlog.Dir != "" {
 		folder, err := qlogfiles.New(cfg.Qlog.Dir, cfg.Qlog.MaxFiles, cfg.Qlog.MaxBytes, log)
@@ -201,7 +202,9 @@ func run(ctx context.Context, cfg Config) error {
 			wg.Go(func() { r.Serve(s) })
 		}
 	})
-	applied := []string{"log.level", "tls", "limits"}
+	var patience atomic.Int64 // drain
+	patience.Store(int64(cfg.Drain))
+	applied := append([]string{"log.level", "tls", "limits"}, limitSettings...)
 	if authority != nil {
 		applied = append(applied, "auth")
 	}
@@ -219,6 +222,11 @@ func run(ctx context.Context, cfg Config) error {
 		}
 		bounds.Replace(next.Limits)
 		logger.SetLevel(next.Log)
+		r.SetLimits(next.routing())
+		memory.SetLimit(next.Cache.TotalBytes)
+		limitMemory(next.Cache.TotalBytes)
+		guard.allow(next.Origins)
+		patience.Store(int64(next.Drain))
 		return nil
 	})
 	defer unhook()
@@ -255,7 +263,7 @@ func run(ctx context.Context, cfg Config) error {
 		select {
 		case <-ctx.Done():
 			before.Stopping()
-			return drain(ln, r, cfg.Drain, log)
+			return drain(ln, r, time.Duration(patience.Load()), log)
 		case <-signals:
 			wg.Go(func() { _, _ = u.upgrade(ctx) }) // says in the log what came of it
 		case s := <-u.replaced:
@@ -269,7 +277,7 @@ func run(ctx context.Context, cfg Config) error {
 				if stopping {
 					before.Stopping()
 				}
-				return drain(ln, r, cfg.Drain, log)
+				return drain(ln, r, time.Duration(patience.Load()), log)
 			}
 			unexpected := err
 			again := cfg // at the same addresses, whatever they were asked for as

@@ -45,6 +45,9 @@ type Target struct {
 	Token string
 	// Client is a certificate that authorizes the session instead.
 	Client ClientCertificate
+	// Renew, if set, returns what Keep is to authorize itself with from its next attempt on,
+	// and whom to trust: Token, Client, CertificateHash and Insecure.
+	Renew func() Target
 }
 
 // ClientCertificate names the PEM files of a client's certificate.
@@ -269,6 +272,10 @@ func (t Target) Keep(ctx context.Context, h moqt.Handler, cfg moqt.Config, use f
 	wait := firstRetry
 	var reported string
 	for {
+		if t.Renew != nil {
+			next := t.Renew()
+			t.Token, t.Client, t.CertificateHash, t.Insecure = next.Token, next.Client, next.CertificateHash, next.Insecure
+		}
 		s, err := t.Dial(ctx, h, cfg)
 		if err == nil {
 			began := time.Now()
@@ -307,8 +314,14 @@ func (t Target) Keep(ctx context.Context, h moqt.Handler, cfg moqt.Config, use f
 }
 
 // refused reports whether an error says that the relay does not let us, which no further
-// attempt would change: a token from a file may be another one by then.
+// attempt would change: a token from a file may be another one by then, and so may what Renew
+// returns.
 func (t Target) refused(err error) bool {
+	if t.Renew != nil {
+		if next := t.Renew(); next.Token != t.Token || next.Client != t.Client {
+			return false
+		}
+	}
 	if _, file := t.tokenSource(); file {
 		return false
 	}

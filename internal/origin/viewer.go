@@ -155,7 +155,10 @@ func (q *Queue) Serve(t *Track, sink Sink, since time.Time) error {
 // finish ends the subscription when what is in flight has arrived, or MaxAge has
 // passed.
 func (v *viewer) finish(end *moqt.DoneError) error {
-	late := time.AfterFunc(v.t.limits.MaxAge, func() {
+	v.t.mu.Lock()
+	patience := v.t.limits.MaxAge
+	v.t.mu.Unlock()
+	late := time.AfterFunc(patience, func() {
 		for _, f := range v.q.inFlight(v) {
 			v.t.behind.Add(1)
 			f.giveUp()

@@ -199,7 +199,7 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool, relea
 	if missed { // viewers missed groups published before this subscription
 		t.requestGroup(sub.Largest.Group + 1)
 	}
-	t.r.cfg.FastPath.Publisher(t.Track, sub)
+	t.r.cfg().FastPath.Publisher(t.Track, sub)
 	go t.receiveDatagrams(sub)
 	go t.receive(up, sub)
 	return t
@@ -394,7 +394,7 @@ func (t *track) lost(up Upstream, sub *moqt.Subscription, err error) {
 		t.end(done.Code, done.Reason)
 		return
 	}
-	t.r.log.Info("publisher lost", "track", abridged(t.Name().String()), "reason", reason(err), "grace", t.r.cfg.Grace)
+	t.r.log.Info("publisher lost", "track", abridged(t.Name().String()), "reason", reason(err), "grace", t.r.cfg().Grace)
 	for _, other := range t.r.publishers(t.Name()) {
 		if other == up {
 			t.rejoin(other)
@@ -520,5 +520,5 @@ func (t *track) offerTo(d *discovery) {
 		return
 	}
 	defer during(d.grant, func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
-	_ = t.r.queue(d.s).Serve(t.Track, t.r.cfg.FastPath.Viewer(t.Track, pub), since)
+	_ = t.r.queue(d.s).Serve(t.Track, t.r.cfg().FastPath.Viewer(t.Track, pub), since)
 }
