@@ -25,7 +25,7 @@ func traceCommand() *cobra.Command {
 --trace http://localhost:4318, and draws each traced frame: what every program did
 with it, and when, on the relay's clock. It is a small OpenTelemetry collector (OTLP over
 HTTP), for a look; others keep traces.`,
-		Example: `  holocast trace --frames 3 --svg frame.svg`,
+		Example: `  holocast trace --svg frame.svg`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return showTraces(cmd.Context(), cmd.OutOrStdout(), listen, frames, svg)
