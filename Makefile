@@ -167,7 +167,7 @@ sbom: build ## Write what the programs and the web viewer are made of into build
 	cd client-web && npm sbom --sbom-format cyclonedx --omit dev >../build/packages/holocast-web.cdx.json
 
 site: build/site-venv/ready ## Build the documentation's site into build/site (needs Python)
-	@NO_MKDOCS_2_WARNING=1 build/site-venv/bin/mkdocs build --quiet --config-file deploy/site/mkdocs.yml
+	@NO_MKDOCS_2_WARNING=1 build/site-venv/bin/mkdocs build --config-file deploy/site/mkdocs.yml
 
 build/site-venv/ready: deploy/site/requirements.txt
 	@tools/setup.sh --site

@@ -78,19 +78,29 @@ func (p *poses) apply(cameras []points.Camera) error {
 	if p == nil {
 		return nil
 	}
-	for i, c := range cameras {
-		pose, ok := p.byName[c.Source.Name()]
+	all, err := p.of(cameraNames(cameras))
+	for i, pose := range all {
+		cameras[i].Pose = pose
+	}
+	return err
+}
+
+// of returns the poses of the cameras with names, by their numbers. Every camera must have one.
+func (p *poses) of(names []string) (map[int]camera.Transform, error) {
+	all := map[int]camera.Transform{}
+	for i, name := range names {
+		pose, ok := p.byName[name]
 		if !ok {
 			var have []string
 			for name := range p.byName {
 				have = append(have, name)
 			}
 			slices.Sort(have)
-			return fmt.Errorf("calibration %s has no camera %s, only %s", p.path, c.Source.Name(), strings.Join(have, ", "))
+			return nil, fmt.Errorf("calibration %s has no camera %s, only %s", p.path, name, strings.Join(have, ", "))
 		}
-		cameras[i].Pose = pose
+		all[i] = pose
 	}
-	return nil
+	return all, nil
 }
 
 // unplacedStudio is a livescan source whose cameras' poses are to be solved.

@@ -15,6 +15,7 @@ import (
 	"holocast/internal/devcert"
 	"holocast/internal/pointcloud"
 	"holocast/internal/quiccc"
+	"holocast/internal/trace"
 )
 
 // Config is the capture server's configuration; capture-server.example.yaml is its
@@ -66,8 +67,9 @@ type Config struct {
 	AlwaysEncode    bool          `yaml:"alwaysEncode"`
 	Thin            bool          `yaml:"thin"`
 
-	HTTP string     `yaml:"http"`
-	Log  config.Log `yaml:"log"`
+	HTTP  string       `yaml:"http"`
+	Trace trace.Config `yaml:"trace"`
+	Log   config.Log   `yaml:"log"`
 }
 
 func defaultConfig() Config {
@@ -81,6 +83,7 @@ func defaultConfig() Config {
 	c.Delivery = catalog.DeliveryStream
 	c.DeliveryTimeout = 500 * time.Millisecond
 	c.Tiles = defaultTiles()
+	c.Trace.Every = trace.DefaultEvery
 	c.Log.Level, c.Log.Format = "info", "text"
 	return c
 }
@@ -157,6 +160,9 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("sources has %d spheres of 360° video, but a session can have one", spheres)
 	}
 	if err := c.Tiles.validate(); err != nil {
+		return err
+	}
+	if err := c.Trace.Validate(); err != nil {
 		return err
 	}
 	return c.Log.Validate()

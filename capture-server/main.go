@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -21,6 +22,7 @@ import (
 	"holocast/internal/pointcloud"
 	"holocast/internal/quiccc"
 	"holocast/internal/service"
+	"holocast/internal/trace"
 )
 
 func main() { service.Main("capture-server", defaultConfig, command) }
@@ -46,7 +48,7 @@ https://host:port/session over WebTransport.`,
   capture-server --source tiles:tour                     # what holocast prepare wrote
   capture-server --source equirect:rtmp://encoder/live --grid 6x3 --qualities 4
   capture-server --source k4a:000841194412,sync=master --source k4a:000123456789,sync=subordinate,depth-delay=160us
-  capture-server --config capture-server.yaml --http :9090`,
+  capture-server --config capture-server.yaml --http 127.0.0.1:9190`,
 		Version:       service.Version(wire.ALPN, quiccc.Build()),
 		Args:          cobra.MaximumNArgs(1),
 		SilenceUsage:  true,
@@ -86,6 +88,7 @@ https://host:port/session over WebTransport.`,
 	f.BoolVar(&cfg.Insecure, "insecure", cfg.Insecure, "trust the development certificate that the relay names over plain HTTP")
 	f.StringVar(&cfg.Token, "token", cfg.Token, connect.TokenUsage)
 	cfg.Client.AddFlags(f)
+	cfg.Trace.AddFlags(f)
 	f.StringVar(&cfg.Congestion, "congestion", cfg.Congestion, connect.CongestionUsage)
 	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")
 	f.StringVar(&cfg.Log.Format, "log-format", cfg.Log.Format, "text or json")
@@ -107,6 +110,20 @@ func run(ctx context.Context, cfg Config) error {
 	}
 	log := logger.Logger
 	target := cfg.target()
+	var current atomic.Pointer[Config] // as it was loaded last
+	current.Store(&cfg)
+	target.Renew = func() connect.Target { return current.Load().target() }
+	move := func(string) error { return nil } // the cameras, as a calibration says
+	reload := func() (stop func()) {
+		return service.OnReload(ctx, log, cfg, reloaded, func(next Config) error {
+			if err := move(next.Calibration); err != nil {
+				return err
+			}
+			logger.SetLevel(next.Log)
+			current.Store(&next)
+			return nil
+		})
+	}
 	ns, err := target.Namespace()
 	if err != nil {
 		return err
@@ -119,13 +136,19 @@ func run(ctx context.Context, cfg Config) error {
 	reg := service.NewRegistry()
 	web.Handle("GET /metrics", service.MetricsHandler(reg))
 	if dir := cfg.prepared(); dir != "" {
+		defer reload()()
 		return replayPrepared(ctx, dir, &cfg, target, ns, web, log)
 	}
 	cameras, unplaced, err := openSources(ctx, &cfg, log)
 	if err != nil {
 		return err
 	}
-	p := publish.New(publish.Config{Namespace: ns, Log: log, Metrics: reg})
+	tracer, err := trace.New(ctx, cfg.Trace, trace.Program{Name: "capture-server", Version: service.Version()}, log)
+	if err != nil {
+		return err
+	}
+	defer tracer.Close()
+	p := publish.New(publish.Config{Namespace: ns, Log: log, Metrics: reg, Tracer: tracer})
 	defer p.Close()
 	var m *points.Medium
 	if len(cameras) > 0 {
@@ -160,13 +183,42 @@ func run(ctx context.Context, cfg Config) error {
 	for _, s := range unplaced {
 		all.Go(func() { s.place(placing, m, log) })
 	}
-	unhook := service.OnReload(ctx, log, cfg, []string{"log.level"}, func(next Config) error {
-		logger.SetLevel(next.Log)
-		return nil
-	})
-	defer unhook()
+	names := cameraNames(cameras)
+	move = func(calibration string) error { return replace(m, names, cfg.Calibration, calibration) }
+	defer reload()()
 	service.Ready(ctx, func() { p.Connected() })
 	return p.Run(ctx, target)
+}
+
+// reloaded are the settings that SIGHUP puts in force: what authorizes the next connection to the
+// relay, and the cameras' poses.
+var reloaded = []string{"log.level", "token", "client", "certificateHash", "insecure", "calibration"}
+
+// replace moves the cameras to the poses of a calibration file, which may be the same one with
+// other poses.
+func replace(m *points.Medium, names []string, before, setting string) error {
+	p, err := loadPoses(setting)
+	switch {
+	case err != nil:
+		return err
+	case p == nil && setting != before:
+		return fmt.Errorf("calibration: %q takes effect after a restart; a file of poses at once", setting)
+	case p == nil || m == nil:
+		return nil
+	}
+	poses, err := p.of(names)
+	if err != nil {
+		return err
+	}
+	return m.Place(poses)
+}
+
+// cameraNames are the names by which a calibration file knows the cameras, by number.
+func cameraNames(cameras []points.Camera) (names []string) {
+	for _, c := range cameras {
+		names = append(names, c.Source.Name())
+	}
+	return names
 }
 
 // addPoints makes the cameras a medium of the session.

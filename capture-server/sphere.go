@@ -151,6 +151,7 @@ func replayPrepared(ctx context.Context, dir string, cfg *Config, target connect
 	}))
 	web.Start()
 	log.Info("prepared 360° video", "folder", dir, "length", r.Info.Duration().Round(time.Millisecond))
+	service.Ready(ctx, func() { connected.Load() })
 	link, unlink := context.WithCancel(ctx)
 	defer unlink()
 	first, over := make(chan struct{}), make(chan struct{})

@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
-# Tests the packages in build/packages: Debian's lintian on each, then a Debian system of their
-# own, booted with systemd in a container without a network, in which test/inside.sh installs,
-# uses, upgrades and removes them. Needs root. "make test-packages" calls it.
+# Tests the packages in build/packages: Debian's lintian on each, then Debian systems of their
+# own, booted with systemd in containers without a network. In the first, with nothing but
+# Debian, test/first.sh runs the commands of docs/install.md; what they say must be what that page
+# shows, but for versions and figures. In the second test/inside.sh installs, uses, upgrades and
+# removes the packages. Needs root. "make test-packages" calls it.
+#
+#   --update   writes what the commands say, and the picture, into docs/
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ "$EUID" = 0 ] || { echo "test.sh: root is needed for the container" >&2; exit 1; }
@@ -16,23 +20,85 @@ for package in build/packages/*.rpm; do
 	rpm -qp --nosignature "$package" >/dev/null
 done
 
-include=systemd,systemd-sysv,dbus,udev,iproute2,procps,curl,ca-certificates,libturbojpeg0,libx264-164,libzstd1
-base=build/deploy/debian-$(md5sum <<<"$include" | cut -c1-8).tar
-if [ ! -s "$base" ]; then
-	mkdir -p build/deploy
-	mmdebstrap --quiet --format=tar --variant=minbase \
-		--include="$include" bookworm "$base.new"
-	mv "$base.new" "$base"
-fi
-
 work=$(mktemp -d)
-root=$work/root
-mkdir "$root"
 trap 'umount "$work/bpf" 2>/dev/null; rm -rf "$work"' EXIT
-tar -xf "$base" -C "$root"
-printf '127.0.0.1 localhost\n::1 localhost\n' >"$root/etc/hosts" # which an installer writes
-mkdir -p "$root/test/next"
-cp build/packages/*.deb deploy/test/inside.sh "$root/test/"
+export LC_ALL=C.UTF-8
+
+# make_base NAME PACKAGES [HOOKS…] makes build/deploy/NAME-HASH.tar once, a Debian with packages,
+# and prints its name.
+make_base() {
+	local name=$1 include=$2 base; shift 2
+	base=build/deploy/$name-$(printf '%s\n' "$include" "$@" | md5sum | cut -c1-8).tar
+	if [ ! -s "$base" ]; then
+		mkdir -p build/deploy
+		mmdebstrap --quiet --format=tar --variant=minbase --include="$include" "$@" bookworm "$base.new"
+		mv "$base.new" "$base"
+	fi
+	echo "$base"
+}
+
+# unpack BASE ROOT SCRIPT unpacks a base in which SCRIPT of /test runs at the first boot.
+unpack() {
+	mkdir "$2"
+	tar -xf "$1" -C "$2"
+	printf '127.0.0.1 localhost\n::1 localhost\n' >"$2/etc/hosts" # which an installer writes
+	mkdir -p "$2/test" "$2/etc/systemd/system/default.target.wants"
+	cp build/packages/*.deb "deploy/test/$3" "$2/test/"
+	cat >"$2/etc/systemd/system/test.service" <<UNIT
+[Unit]
+After=multi-user.target
+[Service]
+Type=oneshot
+ExecStart=/bin/sh -c '/bin/bash /test/$3 >/test/log 2>&1; echo \$? >/test/status; systemctl poweroff'
+[Install]
+WantedBy=default.target
+UNIT
+	ln -sf /etc/systemd/system/test.service "$2/etc/systemd/system/default.target.wants/"
+	# Timers of Debian's own would change the inventory.
+	ln -sf /dev/null "$2/etc/systemd/system/apt-daily.timer"
+	ln -sf /dev/null "$2/etc/systemd/system/apt-daily-upgrade.timer"
+}
+
+# boot ROOT [OPTIONS…] boots it and fails unless its script succeeded.
+boot() {
+	local root=$1 status; shift
+	timeout 600 systemd-nspawn --quiet --register=no --keep-unit --directory="$root" --private-network "$@" \
+		--console=pipe --boot >"$root/test/console" 2>&1 </dev/null || true
+	status=$(cat "$root/test/status" 2>/dev/null || echo "did not end")
+	cat "$root/test/log" || true
+	[ "$status" = 0 ] || { tail -20 "$root/test/console"; echo "test.sh: the test in the container failed ($status)" >&2; exit 1; }
+}
+
+# block FILE MARK prints the shell block of a page that follows the line <!-- MARK -->.
+block() { awk -v mark="<!-- $2 -->" '$0 == mark { found = 1; next } found && /^```/ { if (inside) exit; inside = 1; next } inside' "$1"; }
+# general replaces what differs from run to run: versions, figures, durations.
+general() { sed -E 's/^(Setting up [^ ]+) .*/\1/; s/[0-9]+(\.[0-9]+)?/N/g; s/ +/ /g'; }
+
+# Nothing but Debian: what the packages depend on is downloaded, as apt would, but not installed.
+echo "== docs/install.md, on a Debian with nothing else"
+depends=$(for p in build/packages/holocast{,-relay,-capture}_*.deb; do dpkg-deb -f "$p" Depends Recommends; done | tr ',' '\n' |
+	sed -E 's/^(Depends|Recommends): *//; s/ *\(.*//; s/ *\|.*//; s/^ *//' | sort -u | grep -v '^systemd$' | paste -sd' ')
+plain=$(make_base plain systemd,systemd-sysv,dbus --skip=cleanup/apt --customize-hook="chroot \"\$1\" apt-get install --yes --quiet --option APT::Install-Recommends=true --download-only $depends >&2")
+first=$work/first
+unpack "$plain" "$first" first.sh
+block docs/install.md install >"$first/test/commands"
+boot "$first"
+if [ "${1:-}" = --update ]; then
+	awk -v file="$first/test/transcript" '{ print } $0 == "<!-- transcript -->" { found = 1; next }
+		found && /^```/ { while ((getline line <file) > 0) print line; while ((getline line) > 0 && line !~ /^```/); print "```"; found = 0 }' \
+		docs/install.md >"$work/install.md"
+	cat "$work/install.md" >docs/install.md
+	cp "$first/test/performer.png" docs/images/performer.png
+fi
+diff <(block docs/install.md transcript | general) <(general <"$first/test/transcript") ||
+	{ echo "test.sh: docs/install.md shows something else: deploy/test.sh --update" >&2; exit 1; }
+rm -rf "$first"
+
+echo "== install, use, upgrade, remove"
+base=$(make_base debian systemd,systemd-sysv,dbus,udev,iproute2,procps,curl,ca-certificates,libturbojpeg0,libx264-164,libzstd1)
+root=$work/root
+unpack "$base" "$root" inside.sh
+mkdir "$root/test/next"
 for package in build/packages/*.deb; do # the same, as a later version
 	unpacked=$(mktemp -d)
 	dpkg-deb -R "$package" "$unpacked"
@@ -40,21 +106,6 @@ for package in build/packages/*.deb; do # the same, as a later version
 	dpkg-deb --root-owner-group -Znone -b "$unpacked" "$root/test/next/" >/dev/null
 	rm -rf "$unpacked"
 done
-cat >"$root/etc/systemd/system/test.service" <<'EOF'
-[Unit]
-After=multi-user.target
-[Service]
-Type=oneshot
-ExecStart=/bin/sh -c '/bin/bash /test/inside.sh >/test/log 2>&1; echo $? >/test/status; systemctl poweroff'
-[Install]
-WantedBy=default.target
-EOF
-mkdir -p "$root/etc/systemd/system/default.target.wants"
-ln -sf /etc/systemd/system/test.service "$root/etc/systemd/system/default.target.wants/"
-# Timers of Debian's own would change the inventory.
-ln -sf /dev/null "$root/etc/systemd/system/apt-daily.timer"
-ln -sf /dev/null "$root/etc/systemd/system/apt-daily-upgrade.timer"
-
 # A bpf file system of the container's own; where the kernel has none, the edge is not run.
 bpf=()
 mkdir "$work/bpf"
@@ -63,8 +114,4 @@ if mount -t bpf -o mode=700 bpf "$work/bpf" 2>/dev/null; then
 	bpf=(--bind="$work/bpf:/sys/fs/bpf" --capability=CAP_BPF,CAP_NET_ADMIN,CAP_NET_RAW,CAP_PERFMON
 		--system-call-filter="bpf perf_event_open")
 fi
-timeout 600 systemd-nspawn --quiet --register=no --keep-unit --directory="$root" --private-network "${bpf[@]}" \
-	--console=pipe --boot >"$root/test/console" 2>&1 </dev/null || true
-status=$(cat "$root/test/status" 2>/dev/null || echo "did not end")
-cat "$root/test/log"
-[ "$status" = 0 ] || { tail -20 "$root/test/console"; echo "test.sh: the test in the container failed ($status)" >&2; exit 1; }
+boot "$root" "${bpf[@]}"

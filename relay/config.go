@@ -13,9 +13,11 @@ import (
 	"holocast/internal/origin"
 	"holocast/internal/quiccc"
 	"holocast/internal/service"
+	"holocast/internal/trace"
 	"holocast/relay/auth"
 	"holocast/relay/fastpath"
 	"holocast/relay/limits"
+	"holocast/relay/router"
 )
 
 // Config is the relay's configuration; relay.example.yaml is its reference.
@@ -62,6 +64,7 @@ type Config struct {
 	Drain       time.Duration `yaml:"drain"`
 	// DrainTimeout is how long sessions may stay with a process that was replaced.
 	DrainTimeout time.Duration `yaml:"drainTimeout"`
+	Trace        trace.Config  `yaml:"trace"`
 	Log          config.Log    `yaml:"log"`
 }
 
@@ -78,6 +81,7 @@ func defaultConfig() Config {
 	c.Limits = limits.Default()
 	c.Publisher.Grace, c.Publisher.Linger = 15*time.Second, 5*time.Second
 	c.Drain, c.DrainTimeout = 5*time.Second, time.Hour
+	c.Trace.Every = trace.DefaultEvery
 	c.Log.Level, c.Log.Format = "info", "text"
 	return c
 }
@@ -134,6 +138,9 @@ func (c *Config) Validate() error {
 	case c.Publisher.Grace <= 0 || c.Publisher.Linger <= 0:
 		return errors.New("publisher.grace and publisher.linger must be above 0")
 	}
+	if err := c.Trace.Validate(); err != nil {
+		return err
+	}
 	return c.Log.Validate()
 }
 
@@ -151,9 +158,15 @@ func (c *Config) certificate() service.CertificateFiles {
 	return service.CertificateFiles{Certificate: c.TLS.Certificate, Key: c.TLS.Key, Hosts: c.TLS.Hosts, Section: "tls"}
 }
 
-func (c *Config) cache() origin.Limits {
-	return origin.Limits{
-		MaxBytes: c.Cache.MaxBytes, MaxAge: c.Cache.MaxAge,
-		Memory: origin.NewMemory(c.Cache.TotalBytes),
+// routing are those of the router; SIGHUP puts others in force.
+func (c *Config) routing() router.Config {
+	return router.Config{
+		Limits: origin.Limits{MaxBytes: c.Cache.MaxBytes, MaxAge: c.Cache.MaxAge},
+		Grace:  c.Publisher.Grace, Linger: c.Publisher.Linger,
+		MaxSessions: c.MaxSessions, MaxOpen: c.Viewer.MaxOpenSubgroups,
+		MaxRendezvous: c.Viewer.MaxRendezvous,
 	}
 }
+
+// limitSettings are the settings that limits, guard.origins and the end of a relay come from.
+var limitSettings = []string{"cache", "viewer", "publisher.grace", "publisher.linger", "maxSessions", "origins", "drain"}

@@ -5,15 +5,19 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"sync/atomic"
 
 	"holocast/internal/service"
 )
 
 // guard keeps web pages of others from using a relay that their visitors reach.
 type guard struct {
-	origins []string // that are allowed beside the relay's own; "*" = all
+	origins atomic.Pointer[[]string] // that are allowed beside the relay's own; "*" = all
 	cert    *service.Certificate
 }
+
+// allow replaces the origins that are allowed beside the relay's own.
+func (g *guard) allow(origins []string) { g.origins.Store(&origins) }
 
 // allows reports whether the page that a request comes from may use the relay: one of the
 // relay's own host, of the machine that the browser runs on, or of a configured origin.
@@ -23,7 +27,8 @@ func (g *guard) allows(r *http.Request) bool {
 		return false
 	}
 	origin := r.Header.Get("Origin")
-	if origin == "" || slices.Contains(g.origins, origin) || slices.Contains(g.origins, "*") {
+	origins := *g.origins.Load()
+	if origin == "" || slices.Contains(origins, origin) || slices.Contains(origins, "*") {
 		return true
 	}
 	u, err := url.Parse(origin)
@@ -49,7 +54,7 @@ func (g *guard) knows(host string) bool {
 	if net.ParseIP(name) != nil || local(name) || g.cert.Get().Leaf.VerifyHostname(name) == nil {
 		return true
 	}
-	return slices.ContainsFunc(g.origins, func(o string) bool {
+	return slices.ContainsFunc(*g.origins.Load(), func(o string) bool {
 		u, err := url.Parse(o)
 		return o == "*" || err == nil && u.Hostname() == name
 	})

@@ -15,6 +15,7 @@ import (
 	"os/signal"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,9 +24,11 @@ import (
 	"holocast/internal/connect"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
 	"holocast/internal/qlogfiles"
 	"holocast/internal/quiccc"
 	"holocast/internal/service"
+	"holocast/internal/trace"
 	"holocast/relay/auth"
 	"holocast/relay/fastpath"
 	"holocast/relay/limits"
@@ -74,6 +77,7 @@ func command(cfg *Config) *cobra.Command {
 	f.DurationVar(&cfg.Cache.MaxAge, "cache-age", cfg.Cache.MaxAge, "how long groups but the newest are kept")
 	f.DurationVar(&cfg.Publisher.Grace, "grace", cfg.Publisher.Grace, "how long viewers wait for a publisher that went away")
 	f.StringVar(&cfg.Qlog.Dir, "qlog", cfg.Qlog.Dir, "folder for a file of events (qlog) of each connection")
+	cfg.Trace.AddFlags(f)
 	f.BoolVar(&cfg.Publisher.Backups, "backups", cfg.Publisher.Backups, "let several publishers have a namespace at a time")
 	f.Var(&cfg.Limits, "limit", "limit of a kind for a session, an address or all, such as subscriptions.session=100; repeatable")
 	f.IntVar(&cfg.MaxSessions, "sessions", cfg.MaxSessions, "sessions at a time; further ones are refused")
@@ -123,25 +127,29 @@ func run(ctx context.Context, cfg Config) error {
 	} else if cfg.Insecure {
 		log.Warn("insecure: whoever reaches this relay may publish and watch everything", "listen", cfg.Listen)
 	}
-	guard := &guard{origins: cfg.Origins, cert: cert}
+	guard := &guard{cert: cert}
+	guard.allow(cfg.Origins)
 	tlsConfig := cert.TLS()
 	tlsConfig.SetSessionTicketKeys([][32]byte{shared.Ticket})
 	if cfg.Auth.ClientCA != "" {
 		tlsConfig.ClientAuth = tls.RequestClientCert // the authority verifies it
 	}
+	tracer, err := trace.New(ctx, cfg.Trace, trace.Program{Name: "relay", Version: service.Version()}, log)
+	if err != nil {
+		return err
+	}
+	defer tracer.Close()
 	fast, err := startFastPath(cfg, log)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = fast.Close() }()
-	cache := cfg.cache()
-	bounds := limits.New(cfg.Limits, cache.Memory)
-	r := router.New(router.Config{
-		Auth: authority, Backups: cfg.Publisher.Backups,
-		Limits: cache, Grace: cfg.Publisher.Grace, Linger: cfg.Publisher.Linger,
-		MaxSessions: cfg.MaxSessions, MaxOpen: cfg.Viewer.MaxOpenSubgroups,
-		MaxRendezvous: cfg.Viewer.MaxRendezvous, FastPath: fast, Log: log,
-	})
+	memory := origin.NewMemory(cfg.Cache.TotalBytes)
+	bounds := limits.New(cfg.Limits, memory)
+	routing := cfg.routing()
+	routing.Limits.Memory = memory
+	routing.Auth, routing.Backups, routing.FastPath, routing.Tracer, routing.Log = authority, cfg.Publisher.Backups, fast, tracer, log
+	r := router.New(routing)
 	session := moqt.Config{Log: log, Congestion: cfg.Congestion, MaxAuthTokenCacheSize: tokenCache}
 	if cfg.Qlog.Dir != "" {
 		folder, err := qlogfiles.New(cfg.Qlog.Dir, cfg.Qlog.MaxFiles, cfg.Qlog.MaxBytes, log)
@@ -194,7 +202,9 @@ func run(ctx context.Context, cfg Config) error {
 			wg.Go(func() { r.Serve(s) })
 		}
 	})
-	applied := []string{"log.level", "tls", "limits"}
+	var patience atomic.Int64 // drain
+	patience.Store(int64(cfg.Drain))
+	applied := append([]string{"log.level", "tls", "limits"}, limitSettings...)
 	if authority != nil {
 		applied = append(applied, "auth")
 	}
@@ -212,6 +222,11 @@ func run(ctx context.Context, cfg Config) error {
 		}
 		bounds.Replace(next.Limits)
 		logger.SetLevel(next.Log)
+		r.SetLimits(next.routing())
+		memory.SetLimit(next.Cache.TotalBytes)
+		limitMemory(next.Cache.TotalBytes)
+		guard.allow(next.Origins)
+		patience.Store(int64(next.Drain))
 		return nil
 	})
 	defer unhook()
@@ -248,7 +263,7 @@ func run(ctx context.Context, cfg Config) error {
 		select {
 		case <-ctx.Done():
 			before.Stopping()
-			return drain(ln, r, cfg.Drain, log)
+			return drain(ln, r, time.Duration(patience.Load()), log)
 		case <-signals:
 			wg.Go(func() { _, _ = u.upgrade(ctx) }) // says in the log what came of it
 		case s := <-u.replaced:
@@ -262,7 +277,7 @@ func run(ctx context.Context, cfg Config) error {
 				if stopping {
 					before.Stopping()
 				}
-				return drain(ln, r, cfg.Drain, log)
+				return drain(ln, r, time.Duration(patience.Load()), log)
 			}
 			unexpected := err
 			again := cfg // at the same addresses, whatever they were asked for as

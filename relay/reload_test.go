@@ -2,12 +2,16 @@ package main
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"holocast/internal/moqt"
+	"holocast/internal/origin"
 )
 
 // TestSIGHUP: certificates that the file names are used, and others after SIGHUP; what
@@ -39,8 +43,8 @@ func TestSIGHUP(t *testing.T) {
 		}
 		eventually(t, says, func() bool { return strings.Contains(p.output(), says) })
 	}
-	second := write("second", "maxSessions: 9\n")
-	hup(`"settings":"maxSessions"`)
+	second := write("second", "maxConnects: 9\nmaxSessions: 9\n")
+	hup(`"settings":"maxConnects"`)
 	if _, hash := p.get("/certificate.sha256"); hash != second {
 		t.Errorf("after SIGHUP certificate %s, want %s", hash, second)
 	}
@@ -49,4 +53,67 @@ func TestSIGHUP(t *testing.T) {
 	if _, hash := p.get("/certificate.sha256"); hash != second {
 		t.Errorf("after a wrong file certificate %s, want %s", hash, second)
 	}
+}
+
+// Limits that a file sets are in force after SIGHUP, also for what is there: who is connected
+// stays, and tracks give up what is too much.
+func TestReloadOfLimits(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "relay.yaml")
+	set := func(yaml string) {
+		t.Helper()
+		if err := os.WriteFile(config, []byte(yaml), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("cache: {maxAge: 1h}\n")
+	p := start(t, "--config", config)
+	tr := origin.NewTrack(points, nil, origin.Limits{})
+	p.publish(tr)
+	sub := subscribe(t, p.dial(moqt.Handler{}), points)
+	payload := make([]byte, 100<<10)
+	for group := range uint64(20) {
+		write(t, tr, group, payload)
+		expect(t, sub, group, payload)
+	}
+	eventually(t, "20 groups in the cache", func() bool {
+		return p.metric(`holocast_relay_cached_bytes{track="holocast-test--points"}`) > 20*100<<10
+	})
+	pageMay := func() bool {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.http+"/certificate.sha256", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Origin", "https://viewer.example")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		return resp.Header.Get("Access-Control-Allow-Origin") != ""
+	}
+	if pageMay() {
+		t.Error("a page of others may read the certificate's hash")
+	}
+	set("cache: {maxAge: 1h, maxBytes: 1000000, totalBytes: 1000000}\nmaxSessions: 2\norigins: [https://viewer.example]\npublisher: {grace: 100ms}\ndrain: 1s\n")
+	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the reload", func() bool { return strings.Contains(p.output(), "configuration reloaded") })
+	if strings.Contains(p.output(), "after a restart") {
+		t.Error("a limit needs a restart")
+	}
+	eventually(t, "a smaller cache", func() bool { return p.metric(`holocast_relay_cached_bytes{track="holocast-test--points"}`) <= 1000000 })
+	c, err := moqt.Dial(t.Context(), "moqt://"+p.udp, pinned(t, p.hash), moqt.Handler{}, quiet)
+	if err == nil {
+		<-c.Context().Done()
+		err = c.Err()
+	}
+	if err == nil || !strings.Contains(err.Error(), "limit of sessions") {
+		t.Errorf("a third session: %v", err)
+	}
+	if !pageMay() {
+		t.Error("a page of an origin that the file names may not read the certificate's hash")
+	}
+	write(t, tr, 20, payload) // who was there goes on
+	expect(t, sub, 20, payload)
 }

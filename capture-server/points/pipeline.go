@@ -8,10 +8,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"holocast/capture-server/cloud"
 	"holocast/capture-server/source"
 	"holocast/internal/camera"
 	"holocast/internal/pointcloud"
+	"holocast/internal/trace"
 )
 
 // idleInterval bounds the age of the newest frame of a track that nobody watches.
@@ -215,12 +218,14 @@ func (l *pipeline) publish(c *capture) {
 		if !t.wanted(begun) {
 			continue
 		}
+		group, encoding := t.group, time.Now()
 		n, err := t.publish(l.encoder, h, &l.grid)
 		if err != nil {
 			l.fail(err)
 			return
 		}
 		size += n
+		l.trace(t, group, c, begun, mapped, encoding, n)
 	}
 	published := time.Now()
 	l.strain(published.Sub(c.taken), published)
@@ -235,6 +240,32 @@ func (l *pipeline) publish(c *capture) {
 	l.m.session.Log().Debug("frame published", "camera", l.number, "sequence", c.sequence, "bytes", size,
 		"wait", begun.Sub(c.taken), "map", mapped.Sub(begun), "encode", published.Sub(mapped),
 		"since_capture", published.Sub(c.CaptureTime))
+}
+
+// trace reports the spans of a frame that was published just now, if it is a traced one.
+func (l *pipeline) trace(t *pointsTrack, group uint64, c *capture, begun, mapped, encoding time.Time, size int) {
+	tracer := l.m.session.Tracer()
+	if !tracer.Traces(t.Name(), group) {
+		return
+	}
+	published := time.Now()
+	relay := l.m.session.RelayTime()
+	tracer.Frame(t.Name(), group, trace.Span{
+		Name: "frame", Begin: relay.At(c.CaptureTime), End: relay.At(published),
+		Attributes: []attribute.KeyValue{
+			attribute.Int("holocast.camera", l.number), attribute.Int64("holocast.sequence", int64(c.sequence)), attribute.Int("holocast.bytes", size),
+			attribute.Float64("holocast.clock_error_ms", float64(relay.Estimate(published).Error.Microseconds())/1e3),
+		},
+	})
+	for _, s := range []trace.Span{
+		{Name: "capture", Begin: c.CaptureTime, End: c.taken},
+		{Name: "wait", Begin: c.taken, End: begun},
+		{Name: "map", Begin: begun, End: mapped},
+		{Name: "encode", Begin: encoding, End: published},
+	} {
+		s.Begin, s.End = relay.At(s.Begin), relay.At(s.End)
+		tracer.Report(t.Name(), group, s)
+	}
 }
 
 // strain reports to the governor how long a capture took.

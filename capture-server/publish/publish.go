@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
 
 	"holocast/internal/catalog"
 	"holocast/internal/clock"
@@ -20,6 +21,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
+	"holocast/internal/trace"
 )
 
 // Medium is one kind of content in a session. It makes its tracks with the Publisher's
@@ -44,6 +46,7 @@ type Config struct {
 	Namespace moqt.Namespace
 	Log       *slog.Logger          // nil is slog.Default
 	Metrics   prometheus.Registerer // of the session and its media; nil is none
+	Tracer    *trace.Tracer         // of single frames; nil is none
 }
 
 // Publisher publishes a session. Make one with New and give it media with Add.
@@ -55,6 +58,7 @@ type Publisher struct {
 	session   atomic.Pointer[moqt.Session] // once the relay accepted the namespace
 	relayTime clock.Estimator
 	catalog   *Document
+	tracer    *trace.Tracer
 
 	mu     sync.Mutex
 	tracks []*origin.Track
@@ -71,7 +75,10 @@ type running struct {
 
 // New makes a publisher without media.
 func New(cfg Config) *Publisher {
-	p := &Publisher{namespace: cfg.Namespace, log: cfg.Log, registry: cfg.Metrics}
+	p := &Publisher{namespace: cfg.Namespace, log: cfg.Log, registry: cfg.Metrics, tracer: cfg.Tracer}
+	if p.tracer != nil {
+		p.set.Sent = p.traceSent
+	}
 	if p.log == nil {
 		p.log = slog.Default()
 	}
@@ -107,6 +114,20 @@ func (p *Publisher) Namespace() moqt.Namespace { return p.namespace }
 
 // Log is where media log.
 func (p *Publisher) Log() *slog.Logger { return p.log }
+
+// Tracer is where media report traced frames; nil traces none.
+func (p *Publisher) Tracer() *trace.Tracer { return p.tracer }
+
+// traceSent reports the span of a subgroup that was sent to the relay.
+func (p *Publisher) traceSent(s origin.Sent) {
+	if !p.tracer.Traces(s.Track.Name(), s.Group) {
+		return
+	}
+	p.tracer.Report(s.Track.Name(), s.Group, trace.Span{
+		Name: "send", Begin: p.relayTime.At(s.Arrived), End: p.relayTime.At(s.Ended), Failed: s.Failed,
+		Attributes: []attribute.KeyValue{attribute.Int64("holocast.subgroup", int64(s.Subgroup)), attribute.Int64("holocast.bytes", s.Bytes)},
+	})
+}
 
 // Register adds collectors to the session's metrics.
 func (p *Publisher) Register(cs ...prometheus.Collector) {

@@ -7,7 +7,6 @@ files are copied beside them, as text.
 
 import posixpath
 import re
-import shutil
 from pathlib import Path
 
 from mkdocs.structure.files import File
@@ -16,8 +15,6 @@ ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"(\]\()([^)\s]+)(\))|(<img[^>]* src=\")([^\"]+)(\")")
 ICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24"><path fill="none" stroke="#3f51b5" stroke-width="2"
 d="M12 13V3M12 13l9 5M12 13l-9 5"/></svg>"""
-
-copied: set[str] = set()  # files of the repository that pages link to
 
 
 def navigated(entry):
@@ -55,7 +52,6 @@ def on_config(config):
 
 
 def on_files(files, config):
-    copied.clear()
     for page in navigated(config.nav):
         if files.get_file_from_path(page) is None and (ROOT / page).is_file():
             files.append(File.generated(config, page, content=(ROOT / page).read_text()))
@@ -80,8 +76,9 @@ def on_page_markdown(markdown, page, config, files):
                 return ""
             if not real.is_file():
                 raise SystemExit(f"{folder}: {target} is not there")
-            copied.add(there)
             in_site = "source/" + there + ("" if real.suffix in (".png", ".svg", ".json") else ".txt")
+            if files.get_file_from_path(in_site) is None:
+                files.append(File.generated(config, in_site, abs_src_path=str(real)))
             return posixpath.relpath(in_site, posixpath.dirname(source) or ".")
         return posixpath.relpath(in_site, posixpath.dirname(source) or ".") + mark + fragment
 
@@ -92,10 +89,3 @@ def on_page_markdown(markdown, page, config, files):
     markdown = LINK.sub(replace, markdown)
     return re.sub(r"\[([^\]]*)\]\(\)", r"\1", markdown)  # folders have no page
 
-
-def on_post_build(config):
-    for there in sorted(copied):
-        real = ROOT / there
-        to = Path(config.site_dir) / "source" / (there + ("" if real.suffix in (".png", ".svg", ".json") else ".txt"))
-        to.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(real, to)

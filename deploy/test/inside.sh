@@ -58,11 +58,11 @@ bash -n /usr/share/bash-completion/completions/relay
 
 step "Another configuration, without a restart"
 relay check /etc/holocast/relay.yaml
-sed -i 's/^  level: info.*/  level: debug/; s/^maxSessions: 4096/maxSessions: 4000/' /etc/holocast/relay.yaml
+sed -i 's/^  level: info.*/  level: debug/; s/^maxSessions: 4096/maxSessions: 4000/; s/^maxConnects: 100/maxConnects: 90/' /etc/holocast/relay.yaml
 pid=$(systemctl show -P MainPID holocast-relay)
 systemctl reload holocast-relay
-for _ in $(seq 50); do logs holocast-relay 'take effect after a restart.*maxSessions' && break; sleep 0.1; done
-logs holocast-relay 'take effect after a restart.*maxSessions' || fail "SIGHUP did not reload"
+for _ in $(seq 50); do logs holocast-relay 'take effect after a restart.*settings=maxConnects$' && break; sleep 0.1; done
+logs holocast-relay 'take effect after a restart.*settings=maxConnects$' || fail "SIGHUP did not reload"
 [ "$pid" = "$(systemctl show -P MainPID holocast-relay)" ] || fail "a reload restarted the relay"
 sed -i 's/^drain: 5s/drain: 5/' /etc/holocast/relay.yaml
 if relay check /etc/holocast/relay.yaml 2>/test/check; then fail "a wrong file is taken for valid"; fi

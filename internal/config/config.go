@@ -218,7 +218,7 @@ func Changed(a, b any, but ...string) (changed []string) {
 		seen[name] = true
 		below := false
 		for _, section := range but {
-			below = below || section == All || name == section || strings.HasPrefix(name, section+".")
+			below = below || section == All || name == section || strings.HasPrefix(name, section+".") || strings.HasPrefix(name, section+"[")
 		}
 		if !below {
 			changed = append(changed, name)

@@ -112,6 +112,10 @@ func TestChanged(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
+	type list struct{ Origins []string }
+	if got := Changed(list{}, list{[]string{"a"}}, "origins"); got != nil {
+		t.Errorf("of a list: %q", got)
+	}
 	if got := Changed(a, a); got != nil {
 		t.Error(got)
 	}

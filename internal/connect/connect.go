@@ -43,6 +43,9 @@ type Target struct {
 	Token string
 	// Client is a certificate that authorizes the session instead.
 	Client ClientCertificate
+	// Renew, if set, returns what Keep is to authorize itself with from its next attempt on,
+	// and whom to trust: Token, Client, CertificateHash and Insecure.
+	Renew func() Target
 }
 
 // ClientCertificate names the PEM files of a client's certificate.
@@ -253,8 +256,14 @@ func askHash(ctx context.Context, u *url.URL) (hash [32]byte, err error) {
 }
 
 // refused reports whether an error says that the relay does not let us, which no further
-// attempt would change: a token from a file may be another one by then.
+// attempt would change: a token from a file may be another one by then, and so may what Renew
+// returns.
 func (t Target) refused(err error) bool {
+	if t.Renew != nil {
+		if next := t.Renew(); next.Token != t.Token || next.Client != t.Client {
+			return false
+		}
+	}
 	if _, file := t.tokenSource(); file {
 		return false
 	}

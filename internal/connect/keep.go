@@ -63,6 +63,7 @@ func (t Target) keep(ctx context.Context, h moqt.Handler, cfg moqt.Config, use f
 	wait := firstRetry
 	var reported string
 	for {
+		t.renew()
 		l, err := t.link(ctx, h, cfg, use)
 		if err == nil {
 			began := time.Now()
@@ -89,6 +90,14 @@ func (t Target) keep(ctx context.Context, h moqt.Handler, cfg moqt.Config, use f
 		if !backOff(ctx, nil, &wait) {
 			return err
 		}
+	}
+}
+
+// renew takes what may have changed since the last attempt.
+func (t *Target) renew() {
+	if t.Renew != nil {
+		next := t.Renew()
+		t.Token, t.Client, t.CertificateHash, t.Insecure = next.Token, next.Client, next.CertificateHash, next.Insecure
 	}
 }
 

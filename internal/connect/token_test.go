@@ -83,3 +83,16 @@ func TestRefusedForGood(t *testing.T) {
 		}
 	}
 }
+
+// TestRenewed: a relay that took no token of ours is asked again with the one that is ours by
+// then, and with no other.
+func TestRenewed(t *testing.T) {
+	t.Setenv(TokenVariable, "")
+	expired := &moqt.SessionError{Code: wire.ExpiredAuthToken, Remote: true}
+	for token, want := range map[string]bool{"a.b.c": true, "d.e.f": false} {
+		target := Target{Token: "a.b.c", Renew: func() Target { return Target{Token: token} }}
+		if got := target.refused(expired); got != want {
+			t.Errorf("with %s next: refused for good %v, want %v", token, got, want)
+		}
+	}
+}

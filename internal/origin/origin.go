@@ -151,6 +151,15 @@ func NewTrack(name moqt.TrackName, props moqt.Properties, limits Limits) *Track 
 	return t
 }
 
+// SetLimits replaces what bounds the track, but for the memory that it shares.
+func (t *Track) SetLimits(l Limits) {
+	l = l.withDefaults()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.limits.MaxBytes, t.limits.MaxAge = l.MaxBytes, l.MaxAge
+	t.reduce(l.MaxBytes, time.Now())
+}
+
 // Served returns the queues of the sessions that the track is sent to, one for each
 // subscription.
 func (t *Track) Served() []*Queue {

@@ -24,6 +24,10 @@ const patience = 100 * time.Millisecond
 // by priority and group order (moqt.Publication); the queue decides what is no longer
 // worth sending when the path is a bottleneck or the peer does not read.
 type Queue struct {
+	// Sent, if set, is called when a subgroup has been sent to a subscription or given up,
+	// from the goroutine that sent it. It is not changed once the queue serves.
+	Sent func(Sent)
+
 	maxOpen int
 
 	mu      sync.Mutex
@@ -35,6 +39,16 @@ type Queue struct {
 // 0 means DefaultMaxOpen.
 func NewQueue(maxOpen int) *Queue {
 	return &Queue{maxOpen: cmp.Or(maxOpen, DefaultMaxOpen), flights: map[*flight]struct{}{}, late: map[class]time.Time{}}
+}
+
+// Sent is a subgroup that was sent to one subscription, or why it was not.
+type Sent struct {
+	Track           *Track
+	Group, Subgroup uint64
+	Arrived         time.Time // the first byte of the first object that was to be sent
+	Ended           time.Time // when the transport had taken the last byte, or it was given up
+	Bytes           int64     // that were sent, headers of objects included
+	Failed          string    // why it was not sent whole: late, behind, blocked, reset or ended; "" = it was
 }
 
 // class orders subgroups by the subscriber's priority and then the publisher's, lower

@@ -75,6 +75,13 @@ type subgroup struct {
 	flights map[*flight]struct{}
 }
 
+// ID is the subgroup's, once its first object is here.
+func (s *subgroup) ID() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.id
+}
+
 func (s *subgroup) wasReset() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

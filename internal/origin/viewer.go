@@ -155,7 +155,10 @@ func (q *Queue) Serve(t *Track, sink Sink, since time.Time) error {
 // finish ends the subscription when what is in flight has arrived, or MaxAge has
 // passed.
 func (v *viewer) finish(end *moqt.DoneError) error {
-	late := time.AfterFunc(v.t.limits.MaxAge, func() {
+	v.t.mu.Lock()
+	patience := v.t.limits.MaxAge
+	v.t.mu.Unlock()
+	late := time.AfterFunc(patience, func() {
 		for _, f := range v.q.inFlight(v) {
 			v.t.behind.Add(1)
 			f.giveUp()
@@ -303,9 +306,12 @@ func (v *viewer) fly(f *flight) {
 	}
 	w, err := v.sink.OpenSubgroup(h, sg.first())
 	if err != nil {
+		failed := "ended"
 		if errors.Is(err, moqt.ErrStreamsBlocked) {
 			v.t.behind.Add(1)
+			failed = "blocked"
 		}
+		f.report(&o, failed)
 		return
 	}
 	f.mu.Lock()
@@ -317,18 +323,39 @@ func (v *viewer) fly(f *flight) {
 	f.mu.Unlock()
 	if dropped {
 		w.Reset(wire.StreamTooFarBehind)
+		f.report(&o, "behind")
 		return
 	}
 	v.t.sentSubgroups.Add(1)
+	failed := ""
 	switch err := v.pump(f, restart, at, first); {
 	case f.givenUp(): // whatever the error
+		failed = "behind"
 	case errors.Is(err, moqt.ErrDeliveryTimeout):
 		v.t.late.Add(1)
 		v.q.keepUp(f)
+		failed = "late"
 	case errors.Is(err, ErrEvicted):
 		v.t.behind.Add(1)
 		w.Reset(wire.StreamTooFarBehind)
+		failed = "behind"
+	case err != nil:
+		failed = "ended"
+	case sg.wasReset():
+		failed = "reset"
 	}
+	f.report(&o, failed)
+}
+
+// report tells Queue.Sent of the flight's end; o is the first object that was to be sent.
+func (f *flight) report(o *object, failed string) {
+	if f.v.q.Sent == nil {
+		return
+	}
+	f.v.q.Sent(Sent{
+		Track: f.v.t, Group: f.sg.header.Group, Subgroup: f.sg.ID(), Arrived: o.arrived, Ended: time.Now(),
+		Bytes: f.sent.Load(), Failed: failed,
+	})
 }
 
 // pump copies the subgroup's bytes from at, where object i begins or whose header

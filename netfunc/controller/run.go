@@ -87,7 +87,7 @@ func run(ctx context.Context, cfg Config) (err error) {
 	go func() { saved <- plane.Run(running) }()
 	log.Info("controller is listening", "url", scheme+"://"+ln.Addr().String(), "authentication", auth.String(), "state", cfg.State)
 
-	live := []string{"log.level", "http.certificate", "http.key", "auth", "signal.key"}
+	live := []string{"log.level", "http.certificate", "http.key", "http.rate", "http.burst", "auth", "signal.key"}
 	unhook := service.OnReload(ctx, log, cfg, live, func(next Config) error {
 		key, err := signal.ReadKey(next.Signal.Key)
 		if err != nil {
@@ -107,6 +107,7 @@ func run(ctx context.Context, cfg Config) (err error) {
 			return err
 		}
 		handler.SetAuth(auth)
+		handler.SetRate(rest.Rate{PerSecond: next.HTTP.Rate, Burst: next.HTTP.Burst})
 		logger.SetLevel(next.Log)
 		return nil
 	})

@@ -31,7 +31,7 @@ func (r *Router) Bridge(ctx context.Context, open func(moqt.Handler) (*moqt.Sess
 	}
 	defer s.Close(wire.NoError, "")
 	r.mu.Lock()
-	r.sessions[s] = &client{queue: origin.NewQueue(r.cfg.MaxOpen), slots: newSlots(), bridge: true}
+	r.sessions[s] = &client{queue: origin.NewQueue(r.cfg().MaxOpen), slots: newSlots(), bridge: true}
 	r.mu.Unlock()
 	close(known)
 	defer func() {

@@ -188,7 +188,7 @@ func (r *Router) subject(up Upstream) string {
 // owner is an upstream of another identity than up that has the namespace, a part of it or
 // one that it is a part of; nil when there is none. r.mu is held.
 func (r *Router) owner(ns moqt.Namespace, up Upstream) Upstream {
-	if r.cfg.Backups {
+	if r.cfg().Backups {
 		return nil
 	}
 	for _, overlapping := range []iter.Seq[*offer]{r.offersAt.above(ns), r.offersUnder.under(ns)} {
@@ -211,7 +211,7 @@ func (r *Router) owner(ns moqt.Namespace, up Upstream) Upstream {
 // trackOwner is an upstream of another identity than up to which a track belongs. r.mu is
 // held.
 func (r *Router) trackOwner(name moqt.TrackName, up Upstream) Upstream {
-	if r.cfg.Backups {
+	if r.cfg().Backups {
 		return nil
 	}
 	if !contributed(name) {

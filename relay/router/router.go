@@ -12,12 +12,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holocast/internal/clock"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
+	"holocast/internal/trace"
 	"holocast/relay/auth"
 	"holocast/relay/fastpath"
 	"holocast/relay/limits"
@@ -46,13 +48,15 @@ type Config struct {
 	Backups bool
 	// FastPath forwards datagrams in the kernel; nil = off.
 	FastPath *fastpath.Manager
-	Log      *slog.Logger
+	// Tracer reports traced frames; nil = none.
+	Tracer *trace.Tracer
+	Log    *slog.Logger
 }
 
 // Router routes. Make one with New.
 type Router struct {
-	cfg Config
-	log *slog.Logger
+	config atomic.Pointer[Config]
+	log    *slog.Logger
 
 	mu          sync.Mutex
 	sessions    map[*moqt.Session]*client
@@ -104,17 +108,47 @@ type discovery struct {
 
 // New returns an empty router.
 func New(cfg Config) *Router {
-	cfg.Grace = cmp.Or(cfg.Grace, 15*time.Second)
-	cfg.Linger = cmp.Or(cfg.Linger, 5*time.Second)
-	cfg.MaxRendezvous = cmp.Or(cfg.MaxRendezvous, 30*time.Second)
-	cfg.MaxSessions = cmp.Or(cfg.MaxSessions, 4096)
-	cfg.Limits.MaxAge = cmp.Or(cfg.Limits.MaxAge, 3*time.Second)
-	return &Router{
-		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()),
+	cfg = cfg.withDefaults()
+	r := &Router{
+		log:      cmp.Or(cfg.Log, slog.Default()),
 		sessions: map[*moqt.Session]*client{}, leaving: map[*track]struct{}{},
 		offers: map[*offer]struct{}{}, offersAt: newExact[*offer](), offersUnder: newIndex[*offer](),
 		tracks: map[string]*track{}, tracksUnder: newIndex[*track](), discoveries: newExact[*discovery](),
 		dialled: newSlots(), refused: map[wire.RequestCode]uint64{},
+	}
+	r.config.Store(&cfg)
+	return r
+}
+
+func (c Config) withDefaults() Config {
+	c.Grace = cmp.Or(c.Grace, 15*time.Second)
+	c.Linger = cmp.Or(c.Linger, 5*time.Second)
+	c.MaxRendezvous = cmp.Or(c.MaxRendezvous, 30*time.Second)
+	c.MaxSessions = cmp.Or(c.MaxSessions, 4096)
+	c.Limits.MaxAge = cmp.Or(c.Limits.MaxAge, 3*time.Second)
+	return c
+}
+
+// cfg is the configuration in force.
+func (r *Router) cfg() *Config { return r.config.Load() }
+
+// SetLimits puts the limits of a configuration in force, for what exists as for what comes,
+// but for MaxOpen, which is for sessions to come. More sessions than may be are not ended. The
+// memory that tracks share stays the router's, and Backups, Auth and so on stay as they were.
+func (r *Router) SetLimits(c Config) {
+	next := *r.cfg()
+	c = c.withDefaults()
+	c.Limits.Memory = next.Limits.Memory
+	next.Limits, next.Grace, next.Linger, next.MaxRendezvous = c.Limits, c.Grace, c.Linger, c.MaxRendezvous
+	next.MaxSessions, next.MaxOpen = c.MaxSessions, c.MaxOpen
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.config.Store(&next)
+	for _, t := range r.tracks {
+		t.SetLimits(next.Limits)
+		t.mu.Lock()
+		t.arm() // Linger or Grace
+		t.mu.Unlock()
 	}
 }
 
@@ -124,10 +158,13 @@ func (r *Router) AddLocal(t *origin.Track) { r.local.Add(t) }
 // Serve answers a session until it ends.
 func (r *Router) Serve(s *moqt.Session) {
 	log := r.log.With("peer", s.RemoteAddr().String())
-	c := &client{queue: origin.NewQueue(r.cfg.MaxOpen), slots: newSlots()}
+	c := &client{queue: origin.NewQueue(r.cfg().MaxOpen), slots: newSlots()}
+	if r.cfg().Tracer != nil {
+		c.queue.Sent = func(sent origin.Sent) { r.traceSent(s, sent) }
+	}
 	var ended <-chan *moqt.SessionError
-	if r.cfg.Auth != nil {
-		access, err := r.cfg.Auth.Open(s)
+	if r.cfg().Auth != nil {
+		access, err := r.cfg().Auth.Open(s)
 		if refused := (*moqt.SessionError)(nil); errors.As(err, &refused) {
 			log.Info("session refused", "reason", reason(err))
 			s.Close(refused.Code, refused.Reason)
@@ -137,7 +174,7 @@ func (r *Router) Serve(s *moqt.Session) {
 		c.access, c.subject, ended = access, access.Subject(), access.Ended()
 	}
 	r.mu.Lock()
-	full := len(r.sessions) >= r.cfg.MaxSessions
+	full := len(r.sessions) >= r.cfg().MaxSessions
 	if !full {
 		r.served++
 		c.number = r.served
@@ -145,7 +182,7 @@ func (r *Router) Serve(s *moqt.Session) {
 	}
 	r.mu.Unlock()
 	if full {
-		log.Warn("session refused: maxSessions reached", "sessions", r.cfg.MaxSessions)
+		log.Warn("session refused: maxSessions reached", "sessions", r.cfg().MaxSessions)
 		s.Close(wire.InternalError, "the relay is at its limit of sessions")
 		return
 	}
@@ -229,7 +266,7 @@ func (r *Router) queue(s *moqt.Session) *origin.Queue {
 	if c := r.sessions[s]; c != nil {
 		return c.queue
 	}
-	return origin.NewQueue(r.cfg.MaxOpen) // the session has just ended
+	return origin.NewQueue(r.cfg().MaxOpen) // the session has just ended
 }
 
 // publishers lists where a track's namespace, or a prefix of it, is offered. r.mu is
@@ -505,7 +542,7 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 	}
 	wait := time.Duration(0)
 	if ms := req.Parameters.RendezvousTimeout; ms != nil {
-		wait = min(time.Duration(min(*ms, 1<<31))*time.Millisecond, r.cfg.MaxRendezvous)
+		wait = min(time.Duration(min(*ms, 1<<31))*time.Millisecond, r.cfg().MaxRendezvous)
 	}
 	since := time.Now() // a subscriber that waited gets all that arrived since
 	t, err := r.acquireFor(req.Context(), req.Track, wait, req.Parameters.NewGroupRequest)
@@ -523,7 +560,7 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 	go func() {
 		defer release()
 		defer permit.during(func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
-		err := r.queue(req.Session()).Serve(t.Track, r.cfg.FastPath.Viewer(t.Track, pub), since)
+		err := r.queue(req.Session()).Serve(t.Track, r.cfg().FastPath.Viewer(t.Track, pub), since)
 		t.release()
 		r.log.Debug("subscription ended", "track", abridged(req.Track.String()), "reason", reason(err))
 	}()

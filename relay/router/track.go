@@ -52,7 +52,7 @@ func (r *Router) find(name moqt.TrackName) *track {
 	t := r.tracks[key]
 	if t == nil {
 		t = &track{
-			Track: origin.NewTrack(name, nil, r.cfg.Limits), r: r,
+			Track: origin.NewTrack(name, nil, r.cfg().Limits), r: r,
 			upstreams: map[Upstream]*moqt.Subscription{}, held: map[Upstream]func(){}, joining: map[Upstream]bool{},
 			pubs: map[Upstream]bool{}, filled: make(chan struct{}), changed: make(chan struct{}), appeared: make(chan struct{}),
 		}
@@ -164,9 +164,9 @@ func (t *track) arm() {
 		return
 	case t.refs == 0 && len(t.upstreams)+len(t.joining) == 0: // nothing to keep
 	case t.refs == 0 && len(t.pubs) == 0:
-		wait = t.r.cfg.Linger
+		wait = t.r.cfg().Linger
 	case t.orphaned():
-		wait = time.Until(t.lostAt.Add(t.r.cfg.Grace))
+		wait = time.Until(t.lostAt.Add(t.r.cfg().Grace))
 	default: // a PUBLISHed track stays for later subscribers
 		return
 	}
@@ -189,7 +189,7 @@ func (t *track) expire() {
 		for _, u := range t.upstreams {
 			go u.Cancel()
 		}
-	case t.orphaned() && time.Since(t.lostAt) >= t.r.cfg.Grace:
+	case t.orphaned() && time.Since(t.lostAt) >= t.r.cfg().Grace:
 		t.end(wire.DoneInternalError, "the publisher is gone")
 	}
 }
@@ -197,7 +197,7 @@ func (t *track) expire() {
 // end ends the track for its viewers. r.mu and t.mu are held.
 func (t *track) end(code wire.DoneCode, reason string) {
 	t.End(code, reason)
-	t.remove(2 * t.r.cfg.Limits.MaxAge) // leaves time for what is in flight
+	t.remove(2 * t.r.cfg().Limits.MaxAge) // leaves time for what is in flight
 }
 
 // remove takes the track out of the router, its cache after a while. r.mu and t.mu

@@ -210,7 +210,7 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool, relea
 	if missed { // viewers missed groups published before this subscription
 		t.requestGroup(sub.Largest.Group + 1)
 	}
-	t.r.cfg.FastPath.Publisher(t.Track, sub)
+	t.r.cfg().FastPath.Publisher(t.Track, sub)
 	go t.receiveDatagrams(sub)
 	go t.receive(up, sub)
 	return t
@@ -327,15 +327,20 @@ func (t *track) receive(up Upstream, sub *moqt.Subscription) {
 			r.Cancel(wire.StreamCancelled)
 			continue
 		}
-		go t.receiveSubgroup(r, feed, in)
+		go t.receiveSubgroup(r, feed, t.r.traceReceived(t.Name(), up, r.SubgroupHeader), in)
 	}
 }
 
-// receiveSubgroup passes a subgroup on as it arrives.
-func (t *track) receiveSubgroup(r *moqt.SubgroupReader, feed *origin.Feed, in ingress) {
-	objects := 0
+// receiveSubgroup passes a subgroup on as it arrives. traced, if not nil, is told of its end:
+// how many bytes came, and why not all.
+func (t *track) receiveSubgroup(r *moqt.SubgroupReader, feed *origin.Feed, traced func(bytes int, failed string), in ingress) {
+	bytes, objects, failed := 0, 0, ""
+	if traced != nil {
+		defer func() { traced(bytes, failed) }()
+	}
 	for {
 		n, err := r.ReadRaw(feed.Space())
+		bytes += n
 		if n > 0 {
 			cerr := feed.Commit(n)
 			in.spend(feed.Objects()-objects, n)
@@ -345,10 +350,12 @@ func (t *track) receiveSubgroup(r *moqt.SubgroupReader, feed *origin.Feed, in in
 			case errors.Is(cerr, origin.ErrDuplicate), errors.Is(cerr, origin.ErrEvicted):
 				feed.Reset(wire.StreamTooFarBehind)
 				r.Cancel(refusal(cerr))
+				failed = "refused"
 				return
 			default:
 				feed.Reset(wire.StreamMalformedTrack)
 				r.Malformed(cerr)
+				failed = "malformed"
 				return
 			}
 		}
@@ -358,11 +365,14 @@ func (t *track) receiveSubgroup(r *moqt.SubgroupReader, feed *origin.Feed, in in
 		case err == io.EOF:
 			if cerr := feed.Close(); cerr != nil {
 				r.Malformed(io.ErrUnexpectedEOF)
+				failed = "malformed"
 			}
 		case errors.As(err, &e):
 			feed.Reset(e.Code)
+			failed = "reset"
 		default:
 			feed.Reset(wire.StreamInternalError)
+			failed = "reset"
 		}
 		return
 	}
@@ -439,7 +449,7 @@ func (t *track) lost(up Upstream, sub *moqt.Subscription, err error) {
 		t.end(done.Code, done.Reason)
 		return
 	}
-	t.r.log.Info("publisher lost", "track", abridged(t.Name().String()), "reason", reason(err), "grace", t.r.cfg.Grace)
+	t.r.log.Info("publisher lost", "track", abridged(t.Name().String()), "reason", reason(err), "grace", t.r.cfg().Grace)
 	for _, other := range t.r.publishers(t.Name()) {
 		if other == up {
 			t.rejoin(other)
@@ -594,5 +604,5 @@ func (t *track) offerTo(d *discovery) {
 		return
 	}
 	defer d.permit.during(func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
-	_ = t.r.queue(d.s).Serve(t.Track, t.r.cfg.FastPath.Viewer(t.Track, pub), since)
+	_ = t.r.queue(d.s).Serve(t.Track, t.r.cfg().FastPath.Viewer(t.Track, pub), since)
 }

@@ -158,8 +158,8 @@ func (s *system) cable(a *namespace.Namespace, addressA string, b *namespace.Nam
 // fill puts this system's addresses and folders in a text of the compose file's.
 func (s *system) fill(text string, changes ...string) string {
 	return strings.NewReplacer(append(changes,
-		"/keys", filepath.Join(s.dir, "keys"), "$$", "$", "controller:4793", frontOfRelay+":4793", "relay:4443", relayInFront+":4443", "relay:9094", relayInFront+":9094",
-		"capture-server:9090", "127.0.0.1:9090", "monitor:9191", "127.0.0.1:9191",
+		"/keys", filepath.Join(s.dir, "keys"), "$$", "$", "controller:4793", frontOfRelay+":4793", "relay:4443", relayInFront+":4443", "relay:9192", relayInFront+":9192",
+		"capture-server:9190", "127.0.0.1:9190", "monitor:9191", "127.0.0.1:9191",
 	)...).Replace(text)
 }
 
@@ -262,7 +262,7 @@ func (s *system) start() {
 	if out, err := exec.Command("ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=512x256:rate=10", "-t", "2", film).CombinedOutput(); err != nil {
 		s.t.Fatalf("%v\n%s", err, out)
 	}
-	s.run(s.front, "capture-server", "--source", "equirect:"+film, "--grid", "4x2", "--qualities", "2", "--http", "127.0.0.1:9091", "--insecure", "moqt://"+relayInFront+":4443/tour")
+	s.run(s.front, "capture-server", "--source", "equirect:"+film, "--grid", "4x2", "--qualities", "2", "--http", "127.0.0.1:9193", "--insecure", "moqt://"+relayInFront+":4443/tour")
 	s.run(s.front, "holocast", s.args("monitor")...)
 	viewer := s.args("viewer")
 	s.run(s.viewer, viewer[0], viewer[1:]...)
@@ -278,7 +278,7 @@ func (s *system) prometheus(program string) {
 	s.run(s.front, program, "--config.file="+s.config("prometheus.yaml", "",
 		"scrape_interval: 5s", "scrape_interval: 1s\n  scrape_timeout: 1s",
 		"[holocast.rules.yml]", "["+rules+"]",
-		`"capture-server:9090"`, `"127.0.0.1:9090", "127.0.0.1:9091"`,
+		`"capture-server:9190"`, `"127.0.0.1:9190", "127.0.0.1:9193"`,
 		"dns_sd_configs: [{names: [london, paris], type: A, port: 4792}]", `static_configs: [{targets: ["`+relayInFront+`:4792", "`+viewerInFront+`:4792"]}]`,
 		"dns_sd_configs: [{names: [controller], type: A, port: 4793}]", `static_configs: [{targets: ["`+frontOfRelay+`:4793"]}]`,
 	), "--storage.tsdb.path="+filepath.Join(s.dir, "tsdb"), "--web.listen-address=127.0.0.1:9099", "--log.level=warn")

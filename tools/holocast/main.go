@@ -49,6 +49,6 @@ func command() *cobra.Command {
 		},
 	}
 	c.PersistentFlags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
-	c.AddCommand(playCommand(), bridgeCommand(), monitorCommand(), recordCommand(), replayCommand(), prepareCommand(), exportCommand(), demoCommand(), benchCommand(), attackCommand(), doctorCommand(), lab.Command())
+	c.AddCommand(playCommand(), bridgeCommand(), monitorCommand(), recordCommand(), replayCommand(), prepareCommand(), exportCommand(), demoCommand(), benchCommand(), attackCommand(), doctorCommand(), traceCommand(), lab.Command())
 	return c
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"image/png"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -23,7 +24,9 @@ import (
 	"holocast/internal/plyfile"
 	"holocast/internal/pointcloud"
 	"holocast/internal/render"
+	"holocast/internal/service"
 	"holocast/internal/tile360"
+	"holocast/internal/trace"
 	"holocast/tools/holocast/player"
 	"holocast/tools/holocast/player/sphere"
 )
@@ -40,6 +43,7 @@ type playOptions struct {
 	noReceipts bool
 	png, ply   string
 	frames     string
+	trace      trace.Config
 
 	gaze, crowd string // head traces
 	fov         string
@@ -53,7 +57,7 @@ type playOptions struct {
 }
 
 func playCommand() *cobra.Command {
-	var o playOptions
+	o := playOptions{trace: trace.Config{Every: trace.DefaultEvery}}
 	c := &cobra.Command{
 		Use:   "play URL",
 		Short: "Receive a session, show its frame rate and frame delay",
@@ -85,6 +89,9 @@ a datagram of 200 to 240 bytes.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.target.URL = args[0]
 			o.own = cmd.Flags().Changed("from") || len(o.script) > 0
+			if err := o.trace.Validate(); err != nil {
+				return err
+			}
 			return play(cmd.Context(), o, cmd.OutOrStdout(), os.Stderr)
 		},
 	}
@@ -99,6 +106,7 @@ a datagram of 200 to 240 bytes.`,
 	f.BoolVar(&o.noReceipts, "no-receipts", false, "send no receipts")
 	f.StringVar(&o.png, "png", "", "write a picture of the last frame, all cameras merged; of 360° video the viewport")
 	f.StringVar(&o.frames, "frames", "", "write a line for every frame shown to this CSV file (times in UNIX µs)")
+	o.trace.AddFlags(f)
 	f.StringVar(&o.gaze, "gaze", "", "360°: head trace, FILE or FILE:VIDEO/USER (default straight ahead)")
 	f.StringVar(&o.crowd, "crowd", "", "360°: head traces of others, FILE or FILE:VIDEO (default the others of --gaze's video)")
 	f.StringVar(&o.fov, "fov", "90x90", "360°: field of view, degrees, WIDTHxHEIGHT")
@@ -121,6 +129,11 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 	if o.from < 0 {
 		return fmt.Errorf("--from %s is below 0", o.from)
 	}
+	tracer, err := trace.New(ctx, o.trace, trace.Program{Name: "holocast play", Version: service.Version()}, slog.Default())
+	if err != nil {
+		return err
+	}
+	defer tracer.Close()
 	cfg := player.Config{Namespace: ns, Cameras: o.cameras, Quality: o.quality, DeliveryTimeout: o.timeout, Wait: o.wait,
 		Own: o.own, From: o.from, Script: o.script}
 	if !o.noReceipts {
@@ -129,6 +142,7 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 	if cfg.Sphere, err = o.sphere(); err != nil {
 		return err
 	}
+	cfg.Tracer = tracer
 	var list *frameList
 	if o.frames != "" {
 		if list, err = newFrameList(o.frames); err != nil {

@@ -42,7 +42,7 @@ type Server struct {
 	conf    Config
 	auth    atomic.Pointer[Auth]
 	plane   *control.Plane
-	limiter *limiter
+	limiter atomic.Pointer[limiter]
 	failing *limiter // of those who fail to authenticate
 	routes  []route
 	handler http.Handler
@@ -88,9 +88,13 @@ func routes() []route {
 // SetAuth replaces who may call, for the requests that follow.
 func (s *Server) SetAuth(a Auth) { s.auth.Store(&a) }
 
+// SetRate replaces how often an address may call.
+func (s *Server) SetRate(r Rate) { s.limiter.Store(newLimiter(r)) }
+
 // New returns a Server.
 func New(c Config, p *control.Plane) *Server {
-	s := &Server{conf: c, plane: p, limiter: newLimiter(c.Rate), failing: newLimiter(failures), routes: routes()}
+	s := &Server{conf: c, plane: p, failing: newLimiter(failures), routes: routes()}
+	s.SetRate(c.Rate)
 	s.SetAuth(c.Auth)
 	mux := http.NewServeMux()
 	methods := map[string]string{}
@@ -123,7 +127,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 // throttled refuses callers who ask too often.
 func (s *Server) throttled(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !s.limiter.allow(caller(r), time.Now()) {
+		if !s.limiter.Load().allow(caller(r), time.Now()) {
 			w.Header().Set("Retry-After", "1")
 			s.fail(w, "", &api.Problem{Status: http.StatusTooManyRequests, Detail: "more requests than http.rate allows"})
 			return

@@ -14,7 +14,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
-	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
 	shared "holocast/internal/bpf"
@@ -82,9 +81,6 @@ func Open(o Options) (_ *Kernel, err error) {
 	}
 	if err := Check(); err != nil {
 		return nil, err
-	}
-	if err := rlimit.RemoveMemlock(); err != nil { // for Linux before 5.11
-		return nil, fmt.Errorf("memory limit: %w", err)
 	}
 	spec, err := loadFastpath()
 	if err != nil {

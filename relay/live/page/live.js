@@ -35,13 +35,29 @@ function losses(now, before, reasons) {
     .join(", ");
 }
 
+/** The text of a name's field, whose bytes that are no letters, digits or _ are written as .2f. */
+function plain(field) {
+  try {
+    return decodeURIComponent(field.replace(/\.([0-9a-f]{2})/g, "%$1"));
+  } catch {
+    return field; // not UTF-8
+  }
+}
+
+/** The namespace and the name of a track, as holocast/studio and points/0/full. */
+function parts(name) {
+  const [namespace, ...track] = name.split("--");
+  return [namespace.split("-").map(plain).join("/"), plain(track.join("--"))];
+}
+
+// What was lost, by reason; the page explains them below the tables.
 const ofTracks = {
-  late_subgroups: "late", behind_subgroups: "viewer behind", duplicate_subgroups: "duplicate",
-  evicted_subgroups: "older than the cache", unsent_datagrams: "datagrams unsent",
+  late_subgroups: "late", behind_subgroups: "behind", unsent_datagrams: "datagrams unsent",
+  evicted_subgroups: "evicted", duplicate_subgroups: "duplicate",
 };
 const ofSessions = {
-  lost_packets: "packets", late_subgroups: "late", blocked_subgroups: "limit of streams",
-  unsent_datagrams: "datagrams unsent", refused_subgroups: "not accepted in time",
+  lost_packets: "packets lost", late_subgroups: "late", blocked_subgroups: "blocked",
+  unsent_datagrams: "datagrams unsent", refused_subgroups: "refused",
 };
 
 function show(report) {
@@ -49,32 +65,56 @@ function show(report) {
   const sessionsBefore = new Map(last?.sessions.map((s) => [s.number, s]));
   const tracksBefore = new Map(last?.tracks.map((t) => [t.name, t]));
   const rate = (now, before, key) => (before && seconds > 0 ? Math.max(0, now[key] - before[key]) / seconds : undefined);
-  const peers = new Map(report.sessions.map((s) => [s.number, `${s.number} ${s.subject || s.peer}`]));
-  const called = (numbers) => numbers.map((n) => peers.get(n) ?? n).join(", ");
+  const peers = new Map(report.sessions.map((s) => [s.number, `#${s.number}\u00a0${s.subject || s.peer}`]));
+  const called = (numbers) => numbers.map((n) => peers.get(n) ?? `#${n}`).join(", ");
 
-  document.querySelector("#tracks").replaceChildren(...report.tracks.map((t) => {
-    const before = tracksBefore.get(t.name);
-    const objects = rate(t, before, "received_objects");
-    return row([
-      [t.name, "wrap"], [[called(t.from), ...t.upstream].filter(Boolean).join(", ") || "nobody", "wrap"], [called(t.to) || "nobody", "wrap"],
-      [bits(rate(t, before, "received_bytes")), "n"], [bits(rate(t, before, "sent_bytes")), "n"],
-      [objects === undefined ? "" : objects.toFixed(1), "n"], [si(t.cached_bytes, "B"), "n"], [losses(t, before, ofTracks), "wrap lost"],
-    ]);
-  }));
+  const byNamespace = new Map(); // the tracks that go to somebody, and the others
+  for (const t of report.tracks) {
+    const [namespace, name] = parts(t.name);
+    if (!byNamespace.has(namespace)) byNamespace.set(namespace, { sent: [], kept: [] });
+    byNamespace.get(namespace)[t.to.length ? "sent" : "kept"].push([name, t]);
+  }
+  const rows = [];
+  for (const [namespace, { sent, kept }] of byNamespace) {
+    const head = row([[namespace, "head"]]);
+    head.firstChild.colSpan = 8;
+    rows.push(head);
+    for (const [name, t] of sent) {
+      const before = tracksBefore.get(t.name);
+      const objects = rate(t, before, "received_objects");
+      rows.push(row([
+        [name, "wrap"], [[called(t.from), ...t.upstream].filter(Boolean).join(", ") || "nobody", "wrap"], [called(t.to), "wrap"],
+        [bits(rate(t, before, "received_bytes")), "n"], [bits(rate(t, before, "sent_bytes")), "n"],
+        [objects === undefined ? "" : objects.toFixed(1), "n"], [si(t.cached_bytes, "B"), "n"], [losses(t, before, ofTracks), "wrap lost"],
+      ]));
+    }
+    if (kept.length) {
+      const line = row([[`to nobody: ${kept.map(([name, t]) => `${name} from ${called(t.from) || "nobody"}`).join(", ")}`, "wrap dim"]]);
+      line.firstChild.colSpan = 8;
+      rows.push(line);
+    }
+  }
+  document.querySelector("#tracks").replaceChildren(...rows);
+
   document.querySelector("#sessions").replaceChildren(...report.sessions.map((s) => {
     const before = sessionsBefore.get(s.number);
-    const carries = s.bandwidth_bytes_per_second ? `${bits(s.bandwidth_bytes_per_second)}${s.app_limited ? "+" : ""}` : "";
-    const watches = report.tracks.filter((t) => t.to.includes(s.number)).map((t) => t.name);
+    const carries = s.bandwidth_bytes_per_second ? `${s.app_limited ? "≥ " : ""}${bits(s.bandwidth_bytes_per_second)}` : "";
+    const watched = new Map(); // names by namespace
+    for (const t of report.tracks.filter((t) => t.to.includes(s.number))) {
+      const [namespace, name] = parts(t.name);
+      watched.set(namespace, [...(watched.get(namespace) ?? []), name]);
+    }
     return row([
-      [s.number, "n"], `${s.peer}${s.subject ? ` (${s.subject})` : ""} · ${s.transport}${s.implementation ? ` · ${s.implementation}` : ""}`,
-      [s.offers.join(", "), "wrap"], [watches.join(", "), "wrap"],
+      [`#${s.number}`, "n"], [`${s.peer}${s.subject ? ` (${s.subject})` : ""} · ${s.transport}${s.implementation ? ` · ${s.implementation}` : ""}`, "wrap"],
+      [s.offers.map((o) => parts(o)[0]).join(", "), "wrap"], [[...watched].map(([namespace, names]) => `${namespace}: ${names.join(", ")}`).join("; "), "wrap"],
       [bits(rate(s, before, "received_bytes")), "n"], [bits(rate(s, before, "sent_bytes")), "n"], [carries, "n"],
-      [`${s.rtt_ms.toFixed(1)} ms`, "n"], [losses(s, before, ofSessions), "wrap lost"],
+      [`${s.rtt_ms.toFixed(1)} (${s.min_rtt_ms.toFixed(1)}) ms`, "n"], [losses(s, before, ofSessions), "wrap lost"],
     ]);
   }));
   document.querySelector("#no-tracks").hidden = report.tracks.length > 0;
   document.querySelector("#no-sessions").hidden = report.sessions.length > 0;
-  state.textContent = `${report.sessions.length} sessions, ${report.tracks.length} tracks · ${new Date(report.time_ms).toLocaleTimeString()}`;
+  const to = report.sessions.filter((s) => report.tracks.some((t) => t.to.includes(s.number))).length;
+  state.textContent = `${byNamespace.size} namespaces, ${report.sessions.length} sessions, of which ${to} watch · ${new Date(report.time_ms).toLocaleTimeString()}`;
   state.className = "";
   last = report;
 }

@@ -3,12 +3,16 @@ package player
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
+
+	"go.opentelemetry.io/otel/attribute"
 
 	"holocast/internal/connect"
 	"holocast/internal/moqt"
 	"holocast/internal/pointcloud"
 	"holocast/internal/qoe"
+	"holocast/internal/trace"
 )
 
 // clockState is what is known of the relay's clock.
@@ -36,6 +40,11 @@ type shown struct {
 	replayed bool
 	own      bool // of a recording that this player plays by itself
 	late     bool
+
+	// Where time went, for traces.
+	track              moqt.TrackName
+	group              uint64
+	began, whole, took time.Time // its first object's first byte; its last object's last byte; the decoder's begin
 }
 
 // followClock estimates the relay's clock.
@@ -123,8 +132,31 @@ func (p *Player) measure(f shown) {
 	p.meter.Shown(qoe.Frame{
 		Camera: f.header.Camera, Sequence: f.header.Sequence, Shown: f.at, Delay: delay, Points: f.points,
 	})
+	p.trace(f, delay)
 	if f.own {
 		return // the publisher's rate and duplication have no part in it
 	}
 	p.receipts.send(qoe.Receipt{Camera: f.header.Camera, Sequence: f.header.Sequence, Delay: delay}, p.log)
+}
+
+// trace reports the spans of a frame that was shown, if it is a traced one.
+func (p *Player) trace(f shown, delay time.Duration) {
+	if !p.cfg.Tracer.Traces(f.track, f.group) {
+		return
+	}
+	about := []attribute.KeyValue{
+		attribute.String("holocast.viewer", p.cfg.Viewer), attribute.Int("holocast.camera", int(f.header.Camera)), attribute.Int64("holocast.sequence", int64(f.header.Sequence)),
+	}
+	shown := []attribute.KeyValue{
+		attribute.Float64("holocast.delay_ms", float64(delay.Microseconds())/1e3), attribute.Int("holocast.points", f.points),
+		attribute.Float64("holocast.clock_error_ms", float64(p.clock.Estimate(f.at).Error.Microseconds())/1e3),
+	}
+	for _, s := range []trace.Span{
+		{Name: "receive", Begin: f.began, End: f.whole, Attributes: append(slices.Clip(about), attribute.Int("holocast.bytes", f.bytes))},
+		{Name: "wait", Begin: f.whole, End: f.took, Attributes: about},
+		{Name: "decode", Begin: f.took, End: f.at, Attributes: append(slices.Clip(about), shown...)},
+	} {
+		s.Begin, s.End = p.clock.At(s.Begin), p.clock.At(s.End)
+		p.cfg.Tracer.Report(f.track, f.group, s)
+	}
 }

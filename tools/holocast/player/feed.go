@@ -35,22 +35,23 @@ type feed struct {
 	free   chan []byte // buffers of objects that were decoded, to be read into again
 	done   chan struct{}
 
-	mu       sync.Mutex
-	track    catalog.Track
-	init     catalog.CameraInit
-	at       camera.Transform // where the camera is now
-	rays     camera.RayTable
-	current  *frame              // being put together
-	newest   uint64              // the largest group begun
-	started  bool                // newest is set
-	past     map[uint64]struct{} // groups handed on, of the last history
-	queued   int                 // frames in the queue or being decoded
-	idle     *sync.Cond          // queued reached 0
-	counters counters
-	sources  int             // subscriptions that are received
-	receiver *parts.Receiver // of the newest one
-	parts    parts.Stats     // of those before
-	run      int             // jumps so far
+	mu         sync.Mutex
+	track      catalog.Track
+	subscribed moqt.TrackName
+	init       catalog.CameraInit
+	at         camera.Transform // where the camera is now
+	rays       camera.RayTable
+	current    *frame              // being put together
+	newest     uint64              // the largest group begun
+	started    bool                // newest is set
+	past       map[uint64]struct{} // groups handed on, of the last history
+	queued     int                 // frames in the queue or being decoded
+	idle       *sync.Cond          // queued reached 0
+	counters   counters
+	sources    int             // subscriptions that are received
+	receiver   *parts.Receiver // of the newest one
+	parts      parts.Stats     // of those before
+	run        int             // jumps so far
 
 	picture sync.Mutex
 	frame   pointcloud.Frame // the newest
@@ -76,7 +77,9 @@ type frame struct {
 	objects  [][]byte
 	has      [256]bool // by description
 	lost     int
-	arrived  time.Time
+	began    time.Time // the first byte of its first object
+	arrived  time.Time // the last
+	whole    time.Time // the last byte of its last object
 	replayed bool
 	own      bool // of a recording that this player plays by itself; it arrived when it was due
 	run      int  // jumps before it
@@ -147,6 +150,7 @@ func (f *feed) receive(ctx context.Context, sub *moqt.Subscription, came func())
 		f.current, f.started = nil, false
 		clear(f.past)
 	}
+	f.subscribed = sub.Track()
 	f.mu.Unlock()
 	defer func() {
 		f.mu.Lock()
@@ -169,7 +173,7 @@ func (f *feed) receive(ctx context.Context, sub *moqt.Subscription, came func())
 				}
 				now := time.Now()
 				f.p.meter.Received(len(payload), now)
-				f.add(o.Group, payload, now, replay != 0, true)
+				f.add(o.Group, payload, now, now, replay != 0, true)
 				return nil
 			})
 			if err != nil && ctx.Err() == nil {
@@ -194,7 +198,7 @@ func (f *feed) receiveParts(ctx context.Context, wg *sync.WaitGroup, sub *moqt.S
 	r := parts.NewReceiver(ctx, sub, parts.Limits{MaxPayload: limit, Timeout: f.timeout(f.p.cfg.DeliveryTimeout)}, func(p parts.Payload) {
 		now := time.Now()
 		f.p.meter.Received(len(p.Bytes), now)
-		f.add(p.Group, p.Bytes, now, replayed, false)
+		f.add(p.Group, p.Bytes, now, now, replayed, false)
 		came()
 	})
 	f.mu.Lock()
@@ -231,6 +235,7 @@ func (f *feed) partStats() (s parts.Stats) {
 // read takes one subgroup.
 func (f *feed) read(r *moqt.SubgroupReader, limit int, replayed bool, came func()) {
 	for {
+		began := time.Now()
 		o, err := r.NextObject()
 		if err == nil && o.Status != wire.StatusNormal {
 			continue
@@ -255,7 +260,7 @@ func (f *feed) read(r *moqt.SubgroupReader, limit int, replayed bool, came func(
 		if err == nil {
 			now := time.Now()
 			f.p.meter.Received(len(payload), now)
-			f.add(r.Group, payload, now, replayed, false)
+			f.add(r.Group, payload, began, now, replayed, false)
 			came()
 			continue
 		}
@@ -270,9 +275,9 @@ func (f *feed) read(r *moqt.SubgroupReader, limit int, replayed bool, came func(
 	}
 }
 
-// add takes one object. Objects that were fetched are of no use any more when a
-// later frame has begun.
-func (f *feed) add(group uint64, payload []byte, at time.Time, replayed, fetched bool) {
+// add takes one object, whose first byte arrived at began and whose last at at. Objects that
+// were fetched are of no use any more when a later frame has begun.
+func (f *feed) add(group uint64, payload []byte, began, at time.Time, replayed, fetched bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	h, err := pointcloud.ParseHeader(payload)
@@ -295,7 +300,7 @@ func (f *feed) add(group uint64, payload []byte, at time.Time, replayed, fetched
 			return
 		}
 		// A frame of which nothing had arrived when it was overtaken.
-		late := &frame{group: group, arrived: at, replayed: replayed, late: true}
+		late := &frame{group: group, began: began, arrived: at, whole: at, replayed: replayed, late: true}
 		late.take(h, payload)
 		f.hand(late)
 		return
@@ -306,11 +311,12 @@ func (f *feed) add(group uint64, payload []byte, at time.Time, replayed, fetched
 	}
 	f.newest, f.started = group, true
 	if f.current == nil {
-		f.current = &frame{group: group, arrived: at, replayed: replayed}
+		f.current = &frame{group: group, began: began, arrived: at, replayed: replayed}
 	}
 	if !f.current.take(h, payload) {
 		return
 	}
+	f.current.whole = at
 	f.complete()
 }
 
@@ -443,7 +449,9 @@ func (f *feed) decode(dec *pointcloud.Decoder) {
 	for fr := range f.queue {
 		f.mu.Lock()
 		dec.MaxPoints = f.track.Points.MaxPoints
+		name := f.subscribed
 		f.mu.Unlock()
+		took := time.Now()
 		h, err := dec.Decode(&frame, fr.objects...)
 		if err == nil {
 			f.picture.Lock()
@@ -452,7 +460,8 @@ func (f *feed) decode(dec *pointcloud.Decoder) {
 				f.header, f.has, f.showed = h, true, fr.run
 			}
 			f.picture.Unlock()
-			f.p.show(shown{header: h, points: int(h.Points), bytes: size(fr.objects), arrived: fr.arrived, at: time.Now(), replayed: fr.replayed, own: fr.own, late: fr.late})
+			f.p.show(shown{header: h, points: int(h.Points), bytes: size(fr.objects), arrived: fr.arrived, at: time.Now(), replayed: fr.replayed, own: fr.own, late: fr.late,
+				track: name, group: fr.group, began: fr.began, whole: fr.whole, took: took})
 		} else {
 			f.p.log.Debug("frame", "camera", f.camera, "group", fr.group, "err", err)
 		}

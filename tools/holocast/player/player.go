@@ -26,6 +26,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/pointcloud"
 	"holocast/internal/qoe"
+	"holocast/internal/trace"
 	"holocast/tools/holocast/player/sphere"
 )
 
@@ -54,7 +55,8 @@ type Config struct {
 	Own    bool
 	From   time.Duration
 	Script []Cue
-	Log    *slog.Logger // nil = slog.Default
+	Tracer *trace.Tracer // of single frames; nil = none
+	Log    *slog.Logger  // nil = slog.Default
 }
 
 // ShownFrame is a frame that was shown.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +27,8 @@ import (
 	"holocast/internal/pointcloud"
 	"holocast/internal/qoe"
 	"holocast/internal/sessiontest"
+	"holocast/internal/trace"
+	"holocast/internal/trace/collector"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -502,7 +505,7 @@ func newIdleFeed(t *testing.T, descriptions int) (*feed, *stage) {
 func TestReset(t *testing.T) {
 	f, st := newIdleFeed(t, 4)
 	for d := range 3 {
-		f.add(7, st.object(0, 7, d), time.Now(), false, false)
+		f.add(7, st.object(0, 7, d), time.Now(), time.Now(), false, false)
 	}
 	if len(f.queue) != 0 {
 		t.Fatal("a frame was shown before all of it was here")
@@ -521,7 +524,7 @@ func TestBehind(t *testing.T) {
 	f, st := newIdleFeed(t, 1)
 	const frames = 10
 	for n := range uint32(frames) {
-		f.add(uint64(n), st.object(0, n, 0), time.Now(), false, false)
+		f.add(uint64(n), st.object(0, n, 0), time.Now(), time.Now(), false, false)
 	}
 	if f.counters.skipped != frames-backlog || len(f.queue) != backlog {
 		t.Errorf("%d skipped, %d queued", f.counters.skipped, len(f.queue))
@@ -597,5 +600,50 @@ func TestFramesInDatagrams(t *testing.T) {
 	st.set.End(wire.DoneTrackEnded, "over")
 	if err := ended(); err != nil {
 		t.Error(err)
+	}
+}
+
+// The spans of a frame are on the relay's clock, however wrong the viewer's is, and the frame's
+// delay is from its capture to the end of the last.
+func TestTrace(t *testing.T) {
+	into := collector.New()
+	server := httptest.NewServer(into)
+	defer server.Close()
+	log := slog.New(slog.DiscardHandler)
+	tracer, err := trace.New(t.Context(), trace.Config{Endpoint: server.URL, Every: 2}, trace.Program{Name: "test"}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const ahead = time.Hour // the relay's clock
+	begun := time.Now().Add(ahead)
+	st := newStage(t, 1, 4, "A", nil)
+	p, _ := st.play(Config{Tracer: tracer, Viewer: "alice"})
+	sessiontest.Until(t, "the subscription", func() bool { return st.cameras[0].Viewers() > 0 })
+	st.stamp(ahead)
+	st.captured = time.Now().Add(ahead)
+	st.frame(0, 1) // group 1001
+	st.frame(0, 2)
+	st.until(p, "two frames", func(r Report) bool { return r.Frames == 2 })
+	tracer.Close()
+	ended := time.Now().Add(ahead)
+	frames := into.Frames()
+	if len(frames) != 1 || len(frames[0].Spans) != 3 {
+		t.Fatalf("%+v", frames)
+	}
+	id, root := trace.IDs(st.cameras[0].Name(), 1002)
+	slack := p.clock.Estimate(time.Now()).Error + time.Second // of the stamp's queueing, on a busy machine
+	for i, name := range []string{"receive", "wait", "decode"} {
+		s := frames[0].Spans[i]
+		if frames[0].Trace != id.String() || s.Parent != root.String() || s.Name != name || s.Attributes["holocast.viewer"] != "alice" || s.Attributes["holocast.sequence"] != "2" {
+			t.Errorf("%+v in %s", s, frames[0].Trace)
+		}
+		if s.Begin.Add(slack).Before(begun) || s.End.Add(-slack).After(ended) {
+			t.Errorf("%s from %v to %v, outside of %v to %v", name, s.Begin, s.End, begun, ended)
+		}
+	}
+	decode := frames[0].Spans[2]
+	delay, err := time.ParseDuration(decode.Attributes["holocast.delay_ms"] + "ms")
+	if off := decode.End.Sub(st.captured) - delay; err != nil || off.Abs() > 2*time.Microsecond {
+		t.Errorf("a delay of %v, %v from capture to the end, %v", delay, delay+off, err)
 	}
 }

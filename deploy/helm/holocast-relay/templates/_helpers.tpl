@@ -44,7 +44,7 @@ app.kubernetes.io/part-of: holocast
 
 {{/* relay.yaml: config, with what the chart sets. */}}
 {{- define "relay.config" -}}
-{{- $own := dict "listen" ":4443" "http" ":4443" "admin" ":9094" -}}
+{{- $own := dict "listen" ":4443" "http" ":4443" "admin" ":9192" -}}
 {{- if .Values.auth.keysSecret }}
 {{- $keys := list }}{{ range .Values.auth.keys }}{{ $keys = append $keys (printf "/etc/holocast/keys/%s" .) }}{{ end }}
 {{- $_ := set $own "auth" (dict "keys" $keys) }}

@@ -1,0 +1,228 @@
+// Package trace follows single frames through a session. What each program did with a frame, it
+// reports as spans of one OpenTelemetry trace over OTLP; docs/follow-one-frame.md describes them.
+//
+// Nothing of it is on the wire. A frame is a group of a track, and the IDs of its trace and of
+// the trace's root span are a hash of the track's full name and the group's ID: all programs
+// arrive at the same. So they do for which frames are traced: those whose group ID is a multiple
+// of Config.Every. The root span is the publisher's, and all others are its children. All times
+// are on the relay's clock.
+package trace
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	api "go.opentelemetry.io/otel/trace"
+
+	"holocast/internal/moqt"
+)
+
+// DefaultEvery traces one frame a second, where there are 30.
+const DefaultEvery = 30
+
+// tracks is how the names of the tracks begin whose groups are frames.
+const tracks = "points/"
+
+// path is where collectors take traces.
+const path = "/v1/traces"
+
+// flushLimit is how long Close waits for the collector.
+const flushLimit = 2 * time.Second
+
+// Config is the trace section of a program's configuration.
+type Config struct {
+	// Endpoint is the URL of an OTLP collector over HTTP; "" is what the environment says
+	// (OTEL_EXPORTER_OTLP_ENDPOINT), and where that says nothing, nothing is traced.
+	Endpoint string `yaml:"endpoint"`
+	// Every is of how many frames of a track one is traced.
+	Every uint64 `yaml:"every"`
+}
+
+// AddFlags adds --trace and --trace-every.
+func (c *Config) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&c.Endpoint, "trace", c.Endpoint, "URL of an OpenTelemetry collector (OTLP over HTTP), http://host:4318, that is sent spans of single frames (default $OTEL_EXPORTER_OTLP_ENDPOINT)")
+	f.Uint64Var(&c.Every, "trace-every", c.Every, "trace one frame of so many; the same in all programs")
+}
+
+// Validate returns an error that names the setting which is wrong.
+func (c Config) Validate() error {
+	if c.Every == 0 {
+		return errors.New("trace.every must be above 0")
+	}
+	if c.Endpoint == "" {
+		return nil
+	}
+	u, err := url.Parse(c.Endpoint)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return fmt.Errorf("trace.endpoint: %q is not of the form http://host:4318", c.Endpoint)
+	}
+	return nil
+}
+
+// Program says whose spans they are.
+type Program struct {
+	Name    string // service.name, unless the environment has another
+	Version string
+}
+
+// Tracer reports spans. A nil Tracer traces nothing.
+type Tracer struct {
+	every    uint64
+	provider *sdk.TracerProvider
+	tracer   api.Tracer
+}
+
+// New returns the tracer that a valid configuration describes, nil where it traces nothing.
+// Spans that the collector does not take are dropped; log says so.
+func New(ctx context.Context, cfg Config, p Program, log *slog.Logger) (*Tracer, error) {
+	var options []otlptracehttp.Option
+	switch {
+	case cfg.Endpoint != "":
+		u, err := url.Parse(cfg.Endpoint)
+		if err != nil {
+			return nil, fmt.Errorf("trace.endpoint: %w", err)
+		}
+		if u.Path == "" || u.Path == "/" {
+			u.Path = path
+		}
+		options = append(options, otlptracehttp.WithEndpointURL(u.String()))
+	case !environment():
+		return nil, nil
+	}
+	exporter, err := otlptracehttp.New(ctx, options...)
+	if err != nil {
+		return nil, fmt.Errorf("trace.endpoint: %w", err)
+	}
+	about, err := resource.New(ctx, resource.WithAttributes(
+		attribute.String("service.name", p.Name), attribute.String("service.version", p.Version),
+	), resource.WithHost(), resource.WithProcessPID(), resource.WithFromEnv())
+	if err != nil {
+		return nil, fmt.Errorf("trace: %w", err)
+	}
+	provider := sdk.NewTracerProvider(sdk.WithBatcher(&complaining{SpanExporter: exporter, log: log}, sdk.WithBatchTimeout(time.Second)),
+		sdk.WithResource(about), sdk.WithIDGenerator(ids{}))
+	return &Tracer{every: cfg.Every, provider: provider, tracer: provider.Tracer("holocast")}, nil
+}
+
+// environment reports whether the environment names a collector, by OpenTelemetry's variables.
+func environment() bool {
+	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
+		return false
+	}
+	return os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
+}
+
+// complaining logs the first of each series of failures, and its end.
+type complaining struct {
+	sdk.SpanExporter
+	log     *slog.Logger
+	failing atomic.Bool
+}
+
+// ExportSpans implements sdk.SpanExporter.
+func (c *complaining) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
+	err := c.SpanExporter.ExportSpans(ctx, spans)
+	switch {
+	case err != nil && !c.failing.Swap(true):
+		c.log.Warn("the collector of traces takes no spans; they are dropped until it does", "err", err)
+	case err == nil && c.failing.Swap(false):
+		c.log.Info("the collector of traces takes spans again")
+	}
+	return nil
+}
+
+// Close sends what is left and ends the tracer.
+func (t *Tracer) Close() {
+	if t == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), flushLimit)
+	defer cancel()
+	_ = t.provider.Shutdown(ctx) // failures are logged
+}
+
+// Traces reports whether a group is a frame that is traced.
+func (t *Tracer) Traces(track moqt.TrackName, group uint64) bool {
+	return t != nil && group%t.every == 0 && strings.HasPrefix(track.Name, tracks)
+}
+
+// Span is something done with a frame.
+type Span struct {
+	Name       string
+	Begin, End time.Time // on the relay's clock
+	Failed     string    // why it was not done whole; "" = it was
+	Attributes []attribute.KeyValue
+}
+
+// Frame reports the root span of a traced frame: from its capture until it was published.
+func (t *Tracer) Frame(track moqt.TrackName, group uint64, s Span) {
+	trace, root := IDs(track, group)
+	t.emit(context.WithValue(context.Background(), idsKey{}, rootIDs{trace, root}), track, group, s)
+}
+
+// Report reports a span of a traced frame.
+func (t *Tracer) Report(track moqt.TrackName, group uint64, s Span) {
+	trace, root := IDs(track, group)
+	t.emit(api.ContextWithRemoteSpanContext(context.Background(), api.NewSpanContext(api.SpanContextConfig{
+		TraceID: trace, SpanID: root, TraceFlags: api.FlagsSampled, Remote: true,
+	})), track, group, s)
+}
+
+func (t *Tracer) emit(ctx context.Context, track moqt.TrackName, group uint64, s Span) {
+	_, span := t.tracer.Start(ctx, s.Name, api.WithTimestamp(s.Begin), api.WithAttributes(
+		attribute.String("holocast.track", track.String()), attribute.Int64("holocast.group", int64(group)),
+	), api.WithAttributes(s.Attributes...))
+	if s.Failed != "" {
+		span.SetStatus(codes.Error, s.Failed)
+	}
+	span.End(api.WithTimestamp(s.End))
+}
+
+// IDs are those of a frame's trace and of its root span: the first 16 and the next 8 bytes of
+// the SHA-256 of the track's full name as it is printed, a slash and the group's ID in decimal.
+func IDs(track moqt.TrackName, group uint64) (api.TraceID, api.SpanID) {
+	sum := sha256.Sum256([]byte(track.String() + "/" + strconv.FormatUint(group, 10)))
+	return api.TraceID(sum[:16]), api.SpanID(sum[16:24])
+}
+
+type idsKey struct{}
+
+// ids gives root spans the IDs in their context, and others random ones.
+type ids struct{}
+
+// NewIDs implements sdk.IDGenerator.
+func (g ids) NewIDs(ctx context.Context) (api.TraceID, api.SpanID) {
+	root := ctx.Value(idsKey{}).(rootIDs)
+	return root.trace, root.span
+}
+
+// NewSpanID implements sdk.IDGenerator.
+func (ids) NewSpanID(context.Context, api.TraceID) (id api.SpanID) {
+	for !id.IsValid() {
+		for i := range id {
+			id[i] = byte(rand.Uint32())
+		}
+	}
+	return id
+}
+
+type rootIDs struct {
+	trace api.TraceID
+	span  api.SpanID
+}

@@ -1,0 +1,69 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestReload: after SIGHUP another token and another rate of requests are in force, what needs
+// a restart is named, and a wrong file changes nothing.
+func TestReload(t *testing.T) {
+	dir := workDir(t)
+	p := start(t, dir, "")
+	ask := func(token string) int {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"/v1/status", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode
+	}
+	hup := func(yaml, says string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, "controller.yaml"), []byte(yaml), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(30 * time.Second); !strings.Contains(p.output(), says); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("it does not say %s", says)
+			}
+		}
+	}
+	if status := ask(token); status != http.StatusOK {
+		t.Fatalf("status %d", status)
+	}
+	const other = "another-token-of-the-process-tests"
+	if err := os.WriteFile(filepath.Join(dir, "token"), []byte(other+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hup("maxFlows: 7\n", `"settings":"maxFlows"`)
+	if a, b := ask(token), ask(other); a != http.StatusUnauthorized || b != http.StatusOK {
+		t.Errorf("the old token gets %d, the new one %d", a, b)
+	}
+	hup("http: {rate: -1}\n", "http.rate")
+	hup("maxFlows: 7\nhttp: {rate: 0.001, burst: 1}\n", `"msg":"configuration reloaded"`)
+	for deadline := time.Now().Add(30 * time.Second); ask(other) != http.StatusTooManyRequests; {
+		if time.Now().After(deadline) {
+			t.Fatal("the new rate is not in force")
+		}
+	}
+}
