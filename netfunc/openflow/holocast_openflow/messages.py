@@ -17,6 +17,7 @@ UNKNOWN_EDGE = "urn:holocast:unknown-edge"
 UNKNOWN_FLOW = "urn:holocast:unknown-flow"
 
 MAX_PREFIXES = 1024
+MAX_ELIMINATIONS = 256
 
 
 class Refused(Exception):
@@ -106,8 +107,16 @@ def path_reports(body: Json) -> dict[int, PathReport]:
     return out
 
 
-def elimination(body: Json) -> Elimination:
+def eliminations(body: Json) -> list[Elimination]:
     """Parse POST /v1/edges/{name}/eliminations."""
+    entries = body.get("eliminations")
+    if not isinstance(entries, list) or not 1 <= len(entries) <= MAX_ELIMINATIONS:
+        raise Refused(400, f"eliminations is not an array of 1 to {MAX_ELIMINATIONS}")
+    return [elimination(e if isinstance(e, dict) else {}) for e in entries]
+
+
+def elimination(body: Json) -> Elimination:
+    """Parse one of POST /v1/edges/{name}/eliminations."""
     generation = body.get("generation")
     if type(generation) is not int:
         raise Refused(400, "generation is not a whole number")

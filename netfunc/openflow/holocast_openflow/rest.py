@@ -14,7 +14,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from . import messages
 from .config import Config
 from .control import Control
-from .messages import Json, Refused
+from .messages import Elimination, Json, Refused
+from .policy import Engine
 
 LOG = logging.getLogger(__name__)
 
@@ -22,6 +23,20 @@ MAX_BODY = 1 << 20
 MAX_CALLS = 64  # at a time, watch streams among them
 KEEP_ALIVE = 5.0  # seconds between lines of a watch stream
 IDLE = 30.0  # seconds that a connection may be silent
+
+
+def problem(e: Refused) -> Json:
+    """Problem details of RFC 9457."""
+    return {"type": e.kind, "title": HTTPStatus(e.status).phrase, "status": e.status, "detail": e.detail}
+
+
+def outcome(engine: Engine, now: float, name: str, e: Elimination) -> Json:
+    """Say what became of an elimination: the flow as it is then, or why it was refused."""
+    engine.edge(name)  # the whole call is refused to an unknown one
+    try:
+        return {"destination": str(e.destination), "flow": engine.flow_json(now, engine.eliminate(now, name, e))}
+    except Refused as refused:
+        return {"destination": str(e.destination), "problem": problem(refused)}
 
 
 class Server(ThreadingHTTPServer):
@@ -98,8 +113,7 @@ class Handler(BaseHTTPRequestHandler):
                 raise Refused(401, "the token or client certificate is missing or wrong")
             answer = self._call(body)
         except Refused as e:
-            problem = {"type": e.kind, "title": HTTPStatus(e.status).phrase, "status": e.status, "detail": e.detail}
-            self._send(e.status, problem, "application/problem+json")
+            self._send(e.status, problem(e), "application/problem+json")
         except OSError:
             raise
         except Exception:
@@ -141,7 +155,7 @@ class Handler(BaseHTTPRequestHandler):
                         engine.observe(now, name, seen)
                     return None
                 case "POST", ["v1", "edges", name, "eliminations"]:
-                    return engine.flow_json(now, engine.eliminate(now, name, messages.elimination(body)))
+                    return {"outcomes": [outcome(engine, now, name, e) for e in messages.eliminations(body)]}
                 case "DELETE", ["v1", "edges", name]:
                     engine.leave(now, name)
                     return None

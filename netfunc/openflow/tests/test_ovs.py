@@ -69,8 +69,13 @@ class Receiver:
                     return flow
 
     def eliminate(self, generation: int, removed: list[int], remaining: list[int]) -> tuple[int, Any]:
+        """The status of the outcome, and the flow or the problem."""
         body = {"destination": VIEWER, "generation": generation, "removed": removed, "remaining": remaining, "single": len(remaining) == 1}
-        return self.lab.call("POST", f"/v1/edges/{EDGE}/eliminations", body)
+        status, answer = self.lab.call("POST", f"/v1/edges/{EDGE}/eliminations", {"eliminations": [body]})
+        if status != 200:
+            return status, answer
+        [outcome] = answer["outcomes"]
+        return (200, outcome["flow"]) if "flow" in outcome else (outcome["problem"]["status"], outcome["problem"])
 
 
 @pytest.fixture

@@ -82,8 +82,12 @@ def test_contract(service: Service) -> None:
     assert (flow["state"], flow["paths"], flow["receiver"], flow["sender"]) == ("duplicating", [1, 2, 3], "r", "switch-1")
     assert [f.destination for f in service.routed][-1] == ipaddress.ip_address(VIEWER)
     elimination = {"destination": VIEWER, "generation": flow["generation"], "removed": [3], "remaining": [1, 2]}
-    status, answer = service.call("POST", "/v1/edges/r/eliminations", elimination)
-    assert (status, answer["paths"]) == (200, [1, 2])
+    stale = elimination | {"generation": flow["generation"] - 1}
+    status, answer = service.call("POST", "/v1/edges/r/eliminations", {"eliminations": [stale, elimination]})
+    assert (status, [o["destination"] for o in answer["outcomes"]]) == (200, [VIEWER, VIEWER])
+    assert answer["outcomes"][0]["problem"]["type"] == "urn:holocast:stale-generation"
+    answer = answer["outcomes"][1]["flow"]
+    assert answer["paths"] == [1, 2]
     assert json.loads(watch.readline())["flows"][0]["state"] == "trimmed"
     assert service.call("GET", "/v1/flows")[1]["flows"] == [answer]
     assert service.call("PUT", f"/v1/flows/{VIEWER}", {"mode": "off"})[1]["state"] == "off"
