@@ -19,7 +19,7 @@ func TestNewRefuses(t *testing.T) {
 	for _, tt := range []struct{ name, dir, want string }{
 		{"nothing", filepath.Join(t.TempDir(), "none"), "is no folder; holocast prepare makes one of a film"},
 		{"a film", file, "is no folder; holocast prepare makes one of a film"},
-		{"another folder", t.TempDir(), "it is no output of holocast prepare"},
+		{"another folder", t.TempDir(), "it has no catalog.json: holocast prepare did not write it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := publish.New(publish.Config{Namespace: moqt.Namespace{"holocast", "test"}})

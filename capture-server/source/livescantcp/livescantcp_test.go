@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -253,7 +254,7 @@ func TestPlaces(t *testing.T) {
 }
 
 func TestBadClients(t *testing.T) {
-	hello := livescantest.AppendConfiguration(nil, "1", "bad")
+	hello := slices.Clip(livescantest.AppendConfiguration(nil, "1", "bad")) // all append to it
 	for _, c := range []struct {
 		name string
 		do   func(net.Conn)

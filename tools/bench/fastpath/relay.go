@@ -29,6 +29,7 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/netlab/namespace"
 	"holocast/internal/origin"
+	"holocast/relay/steer"
 )
 
 // relaySession is a session through the relay's program.
@@ -78,7 +79,7 @@ func startRelay(ctx context.Context, l *lab, binary, fastpath string, viewers in
 	if _, err := s.PublishNamespace(ctx, trackName.Namespace); err != nil {
 		return nil, err
 	}
-	if r.up, err = openerOf(s, log, "CLIENT_TRAFFIC_SECRET_0"); err != nil {
+	if r.up, err = openerOf(s, log, "CLIENT_TRAFFIC_SECRET_0", steer.IDLength); err != nil {
 		return nil, err
 	}
 	for i := range viewers {
@@ -87,7 +88,7 @@ func startRelay(ctx context.Context, l *lab, binary, fastpath string, viewers in
 			return nil, err
 		}
 		port := uint16(s.Conn().LocalAddr().(*net.UDPAddr).Port)
-		if r.down[port], err = openerOf(s, log, "SERVER_TRAFFIC_SECRET_0"); err != nil {
+		if r.down[port], err = openerOf(s, log, "SERVER_TRAFFIC_SECRET_0", clientIDLen); err != nil {
 			return nil, err
 		}
 		r.number[port] = i
@@ -161,15 +162,16 @@ func (r *relaySession) dial(ctx context.Context, from *namespace.Namespace, ip s
 	return s, log, err
 }
 
-// connIDLen is the length of the connection IDs that either end chooses.
-const connIDLen = 4
+// clientIDLen is the length of the connection IDs that quic-go's clients choose.
+const clientIDLen = 4
 
-func openerOf(s *moqt.Session, log *keyLog, label string) (*opener, error) {
+// openerOf opens the packets whose key has a label, and which have connection IDs of idLen bytes.
+func openerOf(s *moqt.Session, log *keyLog, label string, idLen int) (*opener, error) {
 	secret, err := log.secret(label)
 	if err != nil {
 		return nil, err
 	}
-	return newOpener(secret, s.Conn().ConnectionState().TLS.CipherSuite == tls.TLS_CHACHA20_POLY1305_SHA256, connIDLen)
+	return newOpener(secret, s.Conn().ConnectionState().TLS.CipherSuite == tls.TLS_CHACHA20_POLY1305_SHA256, idLen)
 }
 
 func (r *relaySession) send(sequence uint64) {
