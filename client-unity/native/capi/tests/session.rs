@@ -85,6 +85,11 @@ fn a_session_of_the_capture_server() {
     // SAFETY: the client lives.
     assert_eq!(unsafe { hc_unsubscribe(client.0, HC_ALL_CAMERAS) }, HC_OK);
     until("the end of frames", || client.tracks().iter().all(|t| t.flags == 0).then_some(()));
+    std::thread::sleep(Duration::from_millis(100)); // for one that was being decoded
+    if let Some(f) = client.acquire(0) {
+        client.release(&f, HC_SHOWN_NOW);
+    }
+    std::thread::sleep(Duration::from_millis(300));
     assert!(client.acquire(0).is_none());
 }
 
