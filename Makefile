@@ -70,12 +70,12 @@ setup-test: setup ## Install what the tests need, too (Debian, Ubuntu)
 	@tools/setup.sh --test
 
 # Tests wait more than they compute: three stages at a time. The output of each comes when it
-# has ended. A browser short of the processor is judged last, beside nothing that computes.
+# has ended. What goes by the clock is judged last, one after the other.
 test: setup-test build ## Run all tests
 	@echo "testing, three of these at a time: $(TESTS)"
 	@$(MAKE) --no-print-directory -j 3 --output-sync=recurse $(TESTS)
 	@echo "testing, then: $(TESTS_LAST)"
-	@$(MAKE) --no-print-directory -j 2 --output-sync=recurse $(TESTS_LAST)
+	@$(MAKE) --no-print-directory $(TESTS_LAST)
 
 # What has more than one goroutine runs under the race detector instead; not the packages
 # whose tests only start programs, but for the edge's, which build theirs with the
