@@ -177,7 +177,7 @@ fn parts_that_the_relay_lacks() {
         (client.stats().frames_repaired >= 20).then_some(())
     });
     let s = client.stats();
-    assert!(s.frames_damaged == 0 && s.frames > 20, "{s:?}");
+    assert!(s.frames_damaged == 0 && s.frames >= s.frames_repaired, "{s:?}");
 }
 
 #[test]
