@@ -72,10 +72,12 @@ setup-test: setup ## Install what the tests need, too (Debian, Ubuntu)
 # Tests wait more than they compute: three stages at a time. The output of each comes when it
 # has ended. What goes by the clock is judged last, one after the other.
 test: setup-test build ## Run all tests
+	@rm -rf build/again
 	@echo "testing, three of these at a time: $(TESTS)"
 	@$(MAKE) --no-print-directory -j 3 --output-sync=recurse $(TESTS)
 	@echo "testing, then: $(TESTS_LAST)"
 	@$(MAKE) --no-print-directory $(TESTS_LAST)
+	@cat build/again/* 2>/dev/null || true
 
 # What has more than one goroutine runs under the race detector instead; not the packages
 # whose tests only start programs, but for the edge's, which build theirs with the
@@ -89,10 +91,10 @@ RACE := ./internal/moqt/... ./internal/origin/... ./internal/connect/... ./inter
 test-go: setup-test quic-go
 	GOWORK=off go build ./...
 	go vet ./...
-	go test -p 3 $(TEST_ARGS) $$(go list ./... | grep -v -x -F "$$(go list $(RACE))")
+	tools/again.sh test-go go test -p 3 $(TEST_ARGS) $$(go list ./... | grep -v -x -F "$$(go list $(RACE))")
 
 test-race: setup-test quic-go
-	go test -p 3 -race $(TEST_ARGS) $(RACE)
+	tools/again.sh test-race go test -p 3 -race $(TEST_ARGS) $(RACE)
 
 # quic-go's own unit tests on the patched tree.
 test-quic-go: quic-go
@@ -100,7 +102,7 @@ test-quic-go: quic-go
 
 # The OpenFlow controller on Open vSwitch; needs Python.
 test-openflow: setup-test build
-	netfunc/openflow/test.sh
+	tools/again.sh test-openflow netfunc/openflow/test.sh
 
 test-web: setup-test build ## Test the web viewer, in Chromium too
 	cd client-web && npm run --silent test && npm run --silent test:e2e
@@ -109,9 +111,9 @@ test-busy: setup-test build ## Test the web viewer short of processor time (root
 	cd client-web && npm run --silent test:busy
 
 test-unity: setup-test build ## Test the Unity client, without Unity (needs cargo)
-	$(MAKE) -C client-unity/native --no-print-directory test
+	tools/again.sh test-unity-native $(MAKE) -C client-unity/native --no-print-directory test
 	cd client-unity/native && cargo build --quiet --locked --profile verify -p capi
-	client-unity/verify/verify.sh
+	tools/again.sh test-unity client-unity/verify/verify.sh
 
 fuzz: quic-go ## Fuzz every target for FUZZ_TIME (3s), from the committed corpora
 	@tools/fuzz.sh $(FUZZ_TIME)

@@ -12,6 +12,9 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
+// ErrObjectTooLarge says that an object is longer than its reader takes.
+var ErrObjectTooLarge = errors.New("moqt: object exceeds the size this receiver accepts")
+
 // FetchOptions are the parameters of a FETCH (§10.12).
 type FetchOptions struct {
 	Priority    *uint8 // nil = 128
@@ -172,10 +175,10 @@ func (f *FetchReader) Next() (wire.FetchObject, error) {
 }
 
 // ReadPayload reads the payload of the current object into buf, which grows as
-// needed. A payload above limit is an error before anything is read.
+// needed. A payload above limit is ErrObjectTooLarge before anything is read.
 func (f *FetchReader) ReadPayload(buf []byte, limit int) ([]byte, error) {
 	if f.left > uint64(limit) {
-		return buf, errors.New("moqt: object exceeds the size this receiver accepts")
+		return buf, ErrObjectTooLarge
 	}
 	buf, err := readPayload(f.br, buf, f.left)
 	f.left = 0
@@ -186,6 +189,36 @@ func (f *FetchReader) ReadPayload(buf []byte, limit int) ([]byte, error) {
 		return buf, f.bad(err)
 	}
 	return buf, nil
+}
+
+// Each hands every object of the response to use, with its payload, and closes the fetch at its
+// end, an error, or when ctx ends. A payload above limit is ErrObjectTooLarge; use keeps the
+// payload.
+func (f *FetchReader) Each(ctx context.Context, limit int, use func(wire.FetchObject, []byte) error) error {
+	stop := context.AfterFunc(ctx, f.Cancel)
+	defer func() {
+		stop()
+		f.Cancel()
+	}()
+	for {
+		o, err := f.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if o.Range != wire.RangeNone {
+			continue
+		}
+		payload, err := f.ReadPayload(nil, limit)
+		if err != nil {
+			return err
+		}
+		if err := use(o, payload); err != nil {
+			return err
+		}
+	}
 }
 
 func (f *FetchReader) bad(err error) error {

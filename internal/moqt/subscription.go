@@ -633,7 +633,7 @@ func (r *SubgroupReader) Read(p []byte) (int, error) {
 // grows as needed. A payload above limit is an error before anything is read.
 func (r *SubgroupReader) ReadPayload(buf []byte, limit int) ([]byte, error) {
 	if r.left > uint64(limit) {
-		return buf, errors.New("moqt: object exceeds the size this receiver accepts")
+		return buf, ErrObjectTooLarge
 	}
 	buf, err := readPayload(r, buf, r.left)
 	if err != nil {

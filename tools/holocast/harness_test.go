@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,6 +28,7 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
 	"holocast/internal/pointcloud"
+	"holocast/internal/testlog"
 )
 
 // programs is the folder with the programs under test, built once.
@@ -60,26 +60,9 @@ func TestMain(m *testing.M) {
 type process struct {
 	t              *testing.T
 	cmd            *exec.Cmd
-	stdout, stderr lockedBuffer
+	stdout, stderr testlog.Buffer
 	done           chan struct{}
 	err            error
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // start starts a program; it is killed when the test ends before it.

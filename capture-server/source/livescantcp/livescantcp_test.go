@@ -1,7 +1,6 @@
 package livescantcp
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -20,32 +19,16 @@ import (
 	"holocast/internal/livescan"
 	"holocast/internal/livescan/livescantest"
 	"holocast/internal/pointcloud"
+	"holocast/internal/testlog"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
 
 // places are a server's under test.
 type places struct {
 	t       *testing.T
 	cameras []*Camera
-	log     lockedBuffer
+	log     testlog.Buffer
 }
 
 func listen(t *testing.T, o Options) *places {

@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"holocast/internal/testlog"
 	"holocast/netfunc/api"
 	"holocast/netfunc/controller/policy"
 	"holocast/netfunc/signal"
@@ -23,27 +24,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// log is a logger whose text can be read while it is written.
-type log struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *log) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *log) has(what string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Contains(l.b.String(), what)
-}
-
-func start(t *testing.T, change func(*Config)) (*Plane, *log) {
+func start(t *testing.T, change func(*Config)) (*Plane, *testlog.Buffer) {
 	t.Helper()
-	l := &log{}
+	l := &testlog.Buffer{}
 	c := Config{Policy: policy.DefaultConfig(), Key: bytes.Repeat([]byte{1}, signal.KeySize), Log: slog.New(slog.NewTextHandler(l, nil))}
 	if change != nil {
 		change(&c)
@@ -100,14 +83,14 @@ func TestStateNotSaved(t *testing.T) {
 		t.Fatal(err)
 	}
 	hello(t, p, netip.MustParseAddrPort("127.0.0.1:9"))
-	eventually(t, "the failure shows", func() bool { return p.Status().StateErr != "" && l.has("the state is not saved") })
+	eventually(t, "the failure shows", func() bool { return p.Status().StateErr != "" && l.Has("the state is not saved") })
 	if _, err := p.Set(viewer, api.Setting{Mode: api.Duplicate}); err != nil {
 		t.Error(err)
 	}
 	if err := os.Rename(dir+".away", dir); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the state is saved again", func() bool { return p.Status().StateErr == "" && l.has("saved again") })
+	eventually(t, "the state is saved again", func() bool { return p.Status().StateErr == "" && l.Has("saved again") })
 	b, err := os.ReadFile(file)
 	if err != nil || !bytes.Contains(b, []byte(`"mode":"duplicate"`)) || p.Counts().SavesFailed == 0 {
 		t.Errorf("%v, %s", err, b)
@@ -213,9 +196,7 @@ func TestUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "failures are counted", func() bool { return p.Counts().SignalsFailed > 3 })
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if n := strings.Count(l.b.String(), "msg=signalling"); n != 1 {
+	if n := strings.Count(l.String(), "msg=signalling"); n != 1 {
 		t.Errorf("%d lines about it", n)
 	}
 }

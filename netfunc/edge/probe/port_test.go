@@ -3,7 +3,6 @@
 package probe
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net"
@@ -12,25 +11,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"holocast/internal/testlog"
 )
-
-// buffer is a log that is read while it is written.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
 
 // A port that another program has is said once, and probing begins when it is free.
 func TestPortInUse(t *testing.T) {
@@ -39,7 +22,7 @@ func TestPortInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	port := taken.LocalAddr().(*net.UDPAddr).AddrPort().Port()
-	var log buffer
+	var log testlog.Buffer
 	p := &Prober{
 		Path: 1, Interface: "lo", Peer: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port),
 		Every: 10 * time.Millisecond, Timeout: time.Second, Log: slog.New(slog.NewTextHandler(&log, nil)),

@@ -17,6 +17,7 @@ import (
 
 	"holocast/internal/livescan"
 	"holocast/internal/pointcloud"
+	"holocast/internal/testlog"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -48,29 +49,12 @@ func line(n int, color byte) (p pointcloud.Points) {
 	return p
 }
 
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 // served is a server under test.
 type served struct {
 	*Server
 	frames *Frames
 	scene  scene
-	log    lockedBuffer
+	log    testlog.Buffer
 	addr   string
 	stop   func()
 }

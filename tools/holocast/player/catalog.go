@@ -156,31 +156,8 @@ func fetch(ctx context.Context, sub *moqt.Subscription, limit int, use func(wire
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, f.Cancel)
-	defer func() {
-		stop()
-		f.Cancel()
-	}()
-	for {
-		o, err := f.Next()
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if o.Range != wire.RangeNone {
-			continue
-		}
-		if o.PayloadLength > uint64(limit) {
-			return nil // nothing that can be used is behind it
-		}
-		payload, err := f.ReadPayload(nil, limit)
-		if err != nil {
-			return err
-		}
-		if err := use(o, payload); err != nil {
-			return err
-		}
+	if err = f.Each(ctx, limit, use); errors.Is(err, moqt.ErrObjectTooLarge) {
+		return nil // nothing that can be used is behind it
 	}
+	return err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"sync"
@@ -467,26 +466,8 @@ func (p *Player) fetchRecorded(ctx context.Context, s *moqt.Session, name moqt.T
 		over = errors.As(err, &refused) && refused.Code == wire.RequestInvalidRange
 		return over, err
 	}
-	stop := context.AfterFunc(ctx, f.Cancel)
-	defer func() {
-		stop()
-		f.Cancel()
-	}()
-	for {
-		o, err := f.Next()
-		if err == io.EOF {
-			return false, nil
-		}
-		if err != nil {
-			return false, err
-		}
-		if o.Range != wire.RangeNone {
-			continue
-		}
-		payload, err := f.ReadPayload(nil, limit)
-		if err != nil {
-			return false, err
-		}
+	return false, f.Each(ctx, limit, func(o wire.FetchObject, payload []byte) error {
 		use(o, payload)
-	}
+		return nil
+	})
 }

@@ -123,28 +123,10 @@ func (v *Viewer) readGroup(r *moqt.SubgroupReader, k key) {
 }
 
 func (v *Viewer) readFetch(ctx context.Context, f *moqt.FetchReader, k key) error {
-	stop := context.AfterFunc(ctx, f.Cancel)
-	defer func() {
-		stop()
-		f.Cancel()
-	}()
-	for {
-		o, err := f.Next()
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if o.Range != wire.RangeNone {
-			continue
-		}
-		payload, err := f.ReadPayload(nil, maxObject)
-		if err != nil {
-			return err
-		}
+	return f.Each(ctx, maxObject, func(o wire.FetchObject, payload []byte) error {
 		v.add(k, o.Group, o.Object, o.Properties, payload, time.Now(), true)
-	}
+		return nil
+	})
 }
 
 // add takes a frame. Objects that were fetched are older than what is sent now and say

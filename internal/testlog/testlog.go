@@ -1,0 +1,32 @@
+// Package testlog holds what a test reads while others still write it: logs, and the output of
+// processes.
+package testlog
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+)
+
+// Buffer is a bytes.Buffer for several goroutines. The zero value is empty.
+type Buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (b *Buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+// String is all that was written.
+func (b *Buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// Has reports whether s was written.
+func (b *Buffer) Has(s string) bool { return strings.Contains(b.String(), s) }
