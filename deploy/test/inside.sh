@@ -89,7 +89,7 @@ if [ -e /test/bpf ]; then
 	kill -0 "$old" || fail "the old process ended with a session open"
 	play # by the new process, from the publisher of the old one
 	wait "$player" || fail "the session did not outlive the upgrade"
-	tail -1 /test/upgraded.json | grep -o '"frames":[0-9]*,"frames_lost":[0-9]*'
+	tail -1 /test/upgraded.json | grep -o '"frames":[0-9]*,"frames_lost":[0-9]*,"points'
 	tail -1 /test/upgraded.json | grep -q '"frames_lost":0,' || fail "the upgrade lost frames"
 	systemctl restart holocast-relay # ends both
 	state holocast-relay active
