@@ -192,6 +192,7 @@ bench-web: setup-test build ## Measure the web viewer in Chromium
 
 interop: build ## Test against other implementations of MOQT (needs cargo)
 	tools/interop/interop.sh
+	tools/interop/fastpath.sh
 
 clean: ## Remove what was built
 	rm -rf $(BIN) build go.work go.work.sum demo-out client-web/dist client-web/node_modules

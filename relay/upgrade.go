@@ -169,18 +169,19 @@ func joinBefore(ctx context.Context, r *router.Router, before *upgrade.Predecess
 		close(over)
 		return over, nil
 	}
+	var reason error // written before over is closed
 	go func() {
 		defer close(over)
-		err = r.Bridge(ctx, func(h moqt.Handler) (*moqt.Session, error) {
+		reason = r.Bridge(ctx, func(h moqt.Handler) (*moqt.Session, error) {
 			return moqt.Dial(ctx, st.Bridge.URL, devcert.Pinned(st.Bridge.Hash), h, moqt.Config{Log: log})
 		}, st.Namespaces, func() { close(joined) })
-		log.Info("the process before has ended", "reason", err)
+		log.Info("the process before has ended", "reason", reason)
 	}()
 	select {
 	case <-joined:
 		return over, nil
 	case <-over:
-		return over, fmt.Errorf("bridge to the process before: %w", err)
+		return over, fmt.Errorf("bridge to the process before: %w", reason)
 	case <-time.After(bridgeLimit): // a publisher has left meanwhile
 		return over, nil
 	}

@@ -70,6 +70,38 @@ cat /test/check
 grep -q 'relay.yaml:[0-9]*: drain: "5" has no unit; write 5s' /test/check || fail "check does not say what is wrong"
 sed -i 's/^drain: 5$/drain: 5s/' /etc/holocast/relay.yaml
 
+step "Another process for new sessions, without ending one"
+if [ -e /test/bpf ]; then
+	mkdir -p /etc/systemd/system/holocast-relay.service.d
+	printf '[Service]\nAmbientCapabilities=CAP_BPF\nCapabilityBoundingSet=CAP_BPF\nSystemCallFilter=bpf\n' \
+		>/etc/systemd/system/holocast-relay.service.d/upgrade.conf # as docs/run-a-relay.md says
+	systemctl daemon-reload
+	systemctl restart holocast-relay
+	state holocast-relay active
+	old=$(systemctl show -P MainPID holocast-relay)
+	timeout 120 holocast play moqt://localhost:4443/demo --wait --duration 15s --json >/test/upgraded.json 2>/dev/null &
+	player=$!
+	for _ in $(seq 300); do has '^holocast_relay_viewers [1-9]' http://localhost:4443/metrics && break; sleep 0.1; done
+	relay upgrade --config /etc/holocast/relay.yaml
+	state holocast-relay active
+	for _ in $(seq 100); do new=$(systemctl show -P MainPID holocast-relay); [ "$new" != "$old" ] && break; sleep 0.1; done
+	[ "$new" != "$old" ] || fail "systemd did not follow the upgrade"
+	kill -0 "$old" || fail "the old process ended with a session open"
+	play # by the new process, from the publisher of the old one
+	wait "$player" || fail "the session did not outlive the upgrade"
+	tail -1 /test/upgraded.json | grep -o '"frames":[0-9]*,"frames_lost":[0-9]*,"points'
+	tail -1 /test/upgraded.json | grep -q '"frames_lost":0,' || fail "the upgrade lost frames"
+	systemctl restart holocast-relay # ends both
+	state holocast-relay active
+	! kill -0 "$old" 2>/dev/null || fail "a restart left the old process"
+	rm -r /etc/systemd/system/holocast-relay.service.d
+	systemctl daemon-reload
+	systemctl restart holocast-relay
+	pid=$(systemctl show -P MainPID holocast-relay)
+else
+	echo "not run: this machine does not let a container load eBPF programs"
+fi
+
 step "Upgrade: what runs is restarted, what was changed stays"
 install ./next/holocast-relay_*.deb ./next/holocast-capture_*.deb ./next/holocast_*.deb
 state holocast-relay active

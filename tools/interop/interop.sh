@@ -2,6 +2,8 @@
 # Holds Holocast against other implementations of MOQT draft-18, built from
 # crates.io: moq-test-client against our relay, and our publisher and player
 # through moq-relay-ietf. Prints TAP; exits 1 when anything is not ok.
+#
+#   INTEROP_RELAY_ARGS   further arguments of our relay, such as --fastpath=chacha20
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -61,7 +63,8 @@ go build -o bin/relay ./relay
 go build -o "$work/roundtrip" ./tools/interop
 
 # 1. Their client against our relay.
-start relay bin/relay --listen "127.0.0.1:$port" --http "127.0.0.1:$port" --log-level warn
+read -ra more <<<"${INTEROP_RELAY_ARGS:-}"
+start relay bin/relay --listen "127.0.0.1:$port" --http "127.0.0.1:$port" --log-level warn "${more[@]}"
 for _ in $(seq 100); do
 	curl -fs "http://127.0.0.1:$port/healthz" >/dev/null && break
 	sleep 0.1

@@ -126,8 +126,10 @@ export class Lab {
     execFileSync(join(inject("programs"), name), args, { stdio: "ignore" });
   }
 
-  async relay(port: number): Promise<Program> {
-    const p = this.program("relay", "--listen", `127.0.0.1:${port}`, "--http", `127.0.0.1:${port}`, "--grace", "3s", "--drain", "1s");
+  /** A relay; RELAY_ARGS in the environment has further arguments, such as --fastpath=chacha20. */
+  async relay(port: number, ...args: string[]): Promise<Program> {
+    const more = (process.env["RELAY_ARGS"] ?? "").split(" ").filter(Boolean);
+    const p = this.program("relay", "--listen", `127.0.0.1:${port}`, "--http", `127.0.0.1:${port}`, "--grace", "3s", "--drain", "1s", ...more, ...args);
     await p.says(/relay is listening/);
     return p;
   }
@@ -146,6 +148,13 @@ export class Lab {
     await until("the recording", async () => !p.running, 1000 * seconds + 30_000);
     if (!existsSync(file)) throw new Error(`not recorded:\n${p.output}`);
     return file;
+  }
+
+  /** A path to a relay that loses, doubles and reorders packets, and moves its clients to other addresses. */
+  async rough(port: number, relay: number): Promise<Program> {
+    const p = this.program("rough", `127.0.0.1:${port}`, `127.0.0.1:${relay}`);
+    await p.says(/listening/);
+    return p;
   }
 
   /** Replays a recording, again and again. */

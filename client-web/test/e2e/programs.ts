@@ -16,7 +16,7 @@ declare module "vitest" {
 export default function setup(project: TestProject): () => void {
   const folder = mkdtempSync(join(tmpdir(), "holocast-web-programs-"));
   const from = process.env["HOLOCAST_GO_DIR"] ?? fileURLToPath(new URL("../../../", import.meta.url));
-  execFileSync("go", ["build", "-o", `${folder}/`, "./relay", "./capture-server", "./tools/holocast", "./client-web/test/publisher"], { cwd: from, stdio: "inherit" });
+  execFileSync("go", ["build", "-o", `${folder}/`, "./relay", "./capture-server", "./tools/holocast", "./client-web/test/publisher", "./tools/interop/rough"], { cwd: from, stdio: "inherit" });
   project.provide("programs", folder);
   return () => rmSync(folder, { recursive: true, force: true });
 }

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Has viewers with QUIC stacks of different makes watch through the relay's kernel fast path,
+# over a path that loses, doubles and reorders packets and moves the viewers to other addresses:
+# quinn, by the Unity client's library, and quic-go. Fails unless each stays in one session, shows
+# frames, and gets packets that the kernel made under more than one key. Prints TAP. Chromium has
+# the same in client-web/test/e2e/fastpath.test.ts. Needs root and cargo.
+#
+#   fastpath.sh [SECONDS]   of each viewer; 20
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+seconds=${1:-${FASTPATH_SECONDS:-20}}
+port=${INTEROP_PORT:-$((20000 + RANDOM % 10000))} # and the one after it
+[ "$EUID" = 0 ] || {
+	echo "1..0 # SKIP the kernel fast path needs root"
+	exit 0
+}
+
+work=$(mktemp -d)
+pids=()
+cleanup() {
+	for p in "${pids[@]}"; do kill "$p" 2>/dev/null || true; done
+	for p in "${pids[@]}"; do wait "$p" 2>/dev/null || true; done
+	rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+tests=0 failed=0
+report() { # ok|"not ok" description
+	tests=$((tests + 1))
+	echo "$1 $tests - $2"
+	[ "$1" = ok ] || failed=$((failed + 1))
+}
+start() { # NAME COMMAND...
+	local name=$1
+	shift
+	"$@" >"$work/$name.log" 2>&1 &
+	pids+=($!)
+}
+await() { # NAME PATTERN
+	for _ in $(seq 600); do
+		grep -q "$2" "$work/$1.log" && return
+		sleep 0.1
+	done
+	echo "Bail out! $1 did not start"
+	tail -n 20 "$work/$1.log" | sed 's/^/# /'
+	exit 1
+}
+metric() { # NAME: the sum over its labels
+	curl -fs "http://127.0.0.1:$port/metrics" | awk -v name="holocast_relay_fastpath_$1" '$1 == name || index($1, name "{") == 1 { sum += $2 } END { printf "%d", sum }'
+}
+
+mkdir -p bin
+go build -o bin/ ./relay ./capture-server ./tools/holocast
+go build -o "$work/rough" ./tools/interop/rough
+(cd client-unity/native && cargo build --quiet --locked --example watch -p capi)
+start relay bin/relay --listen "127.0.0.1:$port" --http "127.0.0.1:$port" --fastpath chacha20 --qlog "$work/qlog"
+await relay "relay is listening"
+# Some two moves each: quic-go has no connection IDs left after four of a client, with or without the kernel.
+start rough "$work/rough" --move "$((seconds / 3))s" "127.0.0.1:$((port + 1))" "127.0.0.1:$port"
+await rough listening
+start capture-server bin/capture-server "moqt://127.0.0.1:$port/fastpath" --source synthetic --fps 10 --delivery datagram
+await capture-server publishing
+url=moqt://127.0.0.1:$((port + 1))/fastpath
+hash=$(curl -fs "http://127.0.0.1:$port/certificate.sha256")
+
+# view NAME COMMAND... runs a viewer, whose last line is JSON.
+view() {
+	local name=$1 forwarded lost moved lines keys problem=""
+	shift
+	forwarded=$(metric forwarded_packets_total) lost=$(metric lost_packets_total) moved=$(metric suspended_viewers_total)
+	lines=$(wc -l <"$work/relay.log")
+	rm -f "$work"/qlog/*
+	timeout $((seconds + 90)) "$@" >"$work/viewer.log" 2>&1 || problem="it failed"
+	forwarded=$(($(metric forwarded_packets_total) - forwarded)) lost=$(($(metric lost_packets_total) - lost)) moved=$(($(metric suspended_viewers_total) - moved))
+	tail -n +"$((lines + 1))" "$work/relay.log" >"$work/since.log"
+	keys=$(cat "$work"/qlog/* 2>/dev/null | grep -c key_updated || true)
+	tail -n 1 "$work/viewer.log" | grep -Eq '"frames": ?[1-9]' || problem="no frame was shown"
+	[ "$(grep -c 'msg="session open"' "$work/since.log")" = 1 ] || problem="it connected again"
+	if grep 'msg="session closed"' "$work/since.log" | grep -qv 'NO_ERROR'; then problem="its session ended with an error"; fi
+	[ "$forwarded" -gt 0 ] || problem="the kernel forwarded nothing"
+	[ "$moved" -gt 0 ] || problem="it did not move"
+	[ "$keys" -gt 0 ] || problem="keys were not updated"
+	echo "# $name: the kernel sent $forwarded packets, $lost of them lost; $moved moves; $keys events of key updates"
+	if [ -z "$problem" ]; then
+		report ok "$name through the kernel: $(tail -n 1 "$work/viewer.log")"
+	else
+		report "not ok" "$name through the kernel: $problem"
+		tail -n 5 "$work/viewer.log" "$work/since.log" | sed 's/^/# /'
+	fi
+}
+view quinn client-unity/native/target/debug/examples/watch "$url" "$seconds" "$hash"
+view quic-go bin/holocast play "$url" --certificate-hash "$hash" --wait --duration "${seconds}s" --json
+
+echo "1..$tests"
+[ "$failed" = 0 ] || exit 1
