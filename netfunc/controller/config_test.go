@@ -51,6 +51,8 @@ func TestValidate(t *testing.T) {
 	for want, change := range map[string]func(*Config){
 		"":                     func(*Config) {},
 		"http.listen":          func(c *Config) { c.HTTP.Listen = "4793" },
+		"http.operators":       func(c *Config) { c.HTTP.Operators = "4794" },
+		"http.operators :4794": func(c *Config) { c.HTTP.Operators = ":4794" },
 		"http.certificate":     func(c *Config) { c.HTTP.Key = "x" },
 		"http.clientCA":        func(c *Config) { c.HTTP.ClientCA = "x" },
 		"is open to others":    func(c *Config) { c.HTTP.Listen = ":4793" },

@@ -39,9 +39,13 @@ func (c *connection) flags(f *pflag.FlagSet) {
 func (c *connection) client(cfg *Config) (*api.Client, error) {
 	o := api.Options{URL: c.url, CA: c.ca, Certificate: c.certificate, Key: c.key}
 	if o.URL == "" {
-		host, port, err := net.SplitHostPort(cfg.HTTP.Listen)
+		setting, addr := "http.listen", cfg.HTTP.Listen
+		if cfg.HTTP.Operators != "" {
+			setting, addr = "http.operators", cfg.HTTP.Operators
+		}
+		host, port, err := net.SplitHostPort(addr)
 		if err != nil {
-			return nil, fmt.Errorf("http.listen %q is not host:port", cfg.HTTP.Listen)
+			return nil, fmt.Errorf("%s %q is not host:port", setting, addr)
 		}
 		if a, err := netip.ParseAddr(host); host == "" || (err == nil && a.IsUnspecified()) {
 			host = "localhost"
