@@ -142,8 +142,10 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("http.listen %s is open to others: set auth.token or http.clientCA, or listen on 127.0.0.1", c.HTTP.Listen)
 	case c.HTTP.Operators != "" && c.Auth.Token == "" && c.HTTP.ClientCA == "" && !loopback(operators):
 		return fmt.Errorf("http.operators %s is open to others: set auth.token or http.clientCA, or listen on 127.0.0.1", c.HTTP.Operators)
-	case c.HTTP.Rate < 0 || (c.HTTP.Rate > 0 && c.HTTP.Burst < 1):
-		return errors.New("http.rate must not be negative, and http.burst must be at least 1")
+	case c.HTTP.Rate < 0:
+		return errors.New("http.rate must not be negative")
+	case c.HTTP.Rate > 0 && c.HTTP.Burst < 1:
+		return errors.New("http.burst must be at least 1")
 	case c.MaxFlows > api.MaxFlows:
 		return fmt.Errorf("maxFlows %d is more than %d, which the kernel of a receiver holds", c.MaxFlows, api.MaxFlows)
 	case c.HTTP.MaxBody < bodyAtLeast+bodyPerFlow*int64(c.MaxFlows):
