@@ -68,6 +68,11 @@ func Decode(file string, b []byte, into any) error {
 		if m := syntaxError.FindStringSubmatch(err.Error()); m != nil {
 			return fmt.Errorf("%s:%s: %s", file, m[1], m[2])
 		}
+		for _, s := range entries(b) { // a type that reads itself, such as netip.Addr, quotes what it was given
+			if s.value != "" && strings.Contains(err.Error(), strconv.Quote(s.value)) {
+				return fmt.Errorf("%s:%d: %s: %w", file, s.line, s.path, err)
+			}
+		}
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	return nil

@@ -48,18 +48,18 @@ type Client struct {
 	http    *http.Client
 }
 
-// NewClient returns a client; it does not connect yet. The error names the option
-// that is wrong.
+// NewClient returns a client; it does not connect yet. The error begins with the option
+// that is wrong, in lower case, so that callers can put before it where they have it from.
 func NewClient(o Options) (*Client, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return nil, fmt.Errorf("the controller's URL %q is not http://host:port or https://host:port", o.URL)
+		return nil, fmt.Errorf("url: %q is not http://host:port or https://host:port", o.URL)
 	}
 	if u.Scheme == "http" && (o.CA != "" || o.Certificate != "") {
-		return nil, fmt.Errorf("certificates are given, but the controller's URL %s is not https://", o.URL)
+		return nil, fmt.Errorf("url: %s is not https://, which certificates need", o.URL)
 	}
 	if strings.ContainsAny(o.Token, " \t\r\n") {
-		return nil, errors.New("the token contains white space")
+		return nil, errors.New("token: contains white space")
 	}
 	conf, err := o.tls()
 	if err != nil {
@@ -87,20 +87,20 @@ func (o Options) tls() (*tls.Config, error) {
 	if o.CA != "" {
 		pem, err := os.ReadFile(o.CA)
 		if err != nil {
-			return nil, fmt.Errorf("certificates to trust: %w", err)
+			return nil, fmt.Errorf("ca: %w", err)
 		}
 		conf.RootCAs = x509.NewCertPool()
 		if !conf.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("certificates to trust: %s holds no PEM certificate", o.CA)
+			return nil, fmt.Errorf("ca: %s holds no PEM certificate", o.CA)
 		}
 	}
 	if (o.Certificate == "") != (o.Key == "") {
-		return nil, errors.New("a client certificate and its key must be given together")
+		return nil, errors.New("certificate and key must be given together")
 	}
 	if o.Certificate != "" {
 		cert, err := tls.LoadX509KeyPair(o.Certificate, o.Key)
 		if err != nil {
-			return nil, fmt.Errorf("client certificate %s, key %s: %w", o.Certificate, o.Key, err)
+			return nil, fmt.Errorf("certificate: %s, key %s: %w", o.Certificate, o.Key, err)
 		}
 		conf.Certificates = []tls.Certificate{cert}
 	}

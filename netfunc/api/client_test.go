@@ -218,21 +218,21 @@ func TestOptions(t *testing.T) {
 		o    Options
 		want string
 	}{
-		"no URL":             {Options{}, "URL"},
-		"no scheme":          {Options{URL: "localhost:4793"}, "URL"},
-		"other scheme":       {Options{URL: "ftp://localhost"}, "URL"},
-		"certificate, http":  {Options{URL: "http://x", Certificate: junk, Key: junk}, "https"},
-		"CA, http":           {Options{URL: "http://x", CA: junk}, "https"},
-		"CA is junk":         {Options{URL: "https://x", CA: junk}, junk},
-		"CA is missing":      {Options{URL: "https://x", CA: junk + "x"}, junk},
-		"key is missing":     {Options{URL: "https://x", Certificate: junk}, "together"},
-		"certificate's junk": {Options{URL: "https://x", Certificate: junk, Key: junk}, junk},
-		"token of two words": {Options{URL: "http://x", Token: "a b"}, "white space"},
+		"no URL":             {Options{}, "url: "},
+		"no scheme":          {Options{URL: "localhost:4793"}, "url: "},
+		"other scheme":       {Options{URL: "ftp://localhost"}, "url: "},
+		"certificate, http":  {Options{URL: "http://x", Certificate: junk, Key: junk}, "url: http://x is not https://"},
+		"CA, http":           {Options{URL: "http://x", CA: junk}, "url: http://x is not https://"},
+		"CA is junk":         {Options{URL: "https://x", CA: junk}, "ca: " + junk},
+		"CA is missing":      {Options{URL: "https://x", CA: junk + "x"}, "ca: open " + junk},
+		"key is missing":     {Options{URL: "https://x", Certificate: junk}, "certificate and key"},
+		"certificate's junk": {Options{URL: "https://x", Certificate: junk, Key: junk}, "certificate: " + junk},
+		"token of two words": {Options{URL: "http://x", Token: "a b"}, "token: "},
 		"good":               {Options{URL: "https://x/prefix", Token: "a"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := NewClient(c.o)
-			if (err == nil) != (c.want == "") || (err != nil && !strings.Contains(err.Error(), c.want)) {
+			if (err == nil) != (c.want == "") || (err != nil && !strings.HasPrefix(err.Error(), c.want)) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})

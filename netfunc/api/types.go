@@ -274,15 +274,18 @@ type Decision struct {
 	Time     time.Time `json:"time"`
 	// Kind: trigger, start, trim, single, rearm, redirect, stop, path, edge,
 	// operator, stale, signal, adopt, restart.
-	Kind        string      `json:"kind"`
-	Destination netip.Addr  `json:"destination,omitzero"`
-	Edge        string      `json:"edge,omitempty"`
-	From        pathset.Set `json:"from"`
-	To          pathset.Set `json:"to"`
-	Generation  uint64      `json:"generation,omitempty"`
-	State       State       `json:"state,omitempty"`
-	Reason      string      `json:"reason"` // one sentence
-	Rewards     []Reward    `json:"rewards,omitempty"`
+	Kind        string     `json:"kind"`
+	Destination netip.Addr `json:"destination,omitzero"`
+	// Others are further destinations that the same was decided for at that moment, as when a path fails
+	// that many flows take.
+	Others     []netip.Addr `json:"others,omitempty"`
+	Edge       string       `json:"edge,omitempty"`
+	From       pathset.Set  `json:"from"`
+	To         pathset.Set  `json:"to"`
+	Generation uint64       `json:"generation,omitempty"`
+	State      State        `json:"state,omitempty"`
+	Reason     string       `json:"reason"` // one sentence
+	Rewards    []Reward     `json:"rewards,omitempty"`
 }
 
 // Status is the controller's own.

@@ -20,6 +20,8 @@ var (
 	// ErrKernel: the kernel lacks a feature; the sentence names it and the version
 	// that has it.
 	ErrKernel = shared.ErrKernel
+	// ErrPin: the pin directory cannot be one.
+	ErrPin = errors.New("pin")
 	// ErrNoNativeXDP: an interface's driver has no native XDP.
 	ErrNoNativeXDP = errors.New("no native XDP")
 	// ErrMapFull: there is no room for another policy or flow.

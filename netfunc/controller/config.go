@@ -22,6 +22,7 @@ import (
 type Config struct {
 	HTTP struct {
 		Listen         string  `yaml:"listen"`
+		Operators      string  `yaml:"operators"`
 		Certificate    string  `yaml:"certificate"`
 		Key            string  `yaml:"key"`
 		ClientCA       string  `yaml:"clientCA"`
@@ -123,9 +124,12 @@ func (c *Config) policy() policy.Config {
 // Validate implements service.Settings.
 func (c *Config) Validate() error {
 	host, _, err := net.SplitHostPort(c.HTTP.Listen)
+	operators, _, operatorsErr := net.SplitHostPort(c.HTTP.Operators)
 	switch {
 	case err != nil:
 		return fmt.Errorf("http.listen %q is not host:port", c.HTTP.Listen)
+	case c.HTTP.Operators != "" && operatorsErr != nil:
+		return fmt.Errorf("http.operators %q is not host:port", c.HTTP.Operators)
 	case (c.HTTP.Certificate == "") != (c.HTTP.Key == ""):
 		return errors.New("http.certificate and http.key must be given together")
 	case c.HTTP.ClientCA != "" && c.HTTP.Certificate == "":
@@ -136,8 +140,12 @@ func (c *Config) Validate() error {
 		return errors.New("auth.token or auth.operators is missing: edges could report, but nobody could operate the controller")
 	case c.Auth.Token == "" && c.HTTP.ClientCA == "" && !loopback(host):
 		return fmt.Errorf("http.listen %s is open to others: set auth.token or http.clientCA, or listen on 127.0.0.1", c.HTTP.Listen)
-	case c.HTTP.Rate < 0 || (c.HTTP.Rate > 0 && c.HTTP.Burst < 1):
-		return errors.New("http.rate must not be negative, and http.burst must be at least 1")
+	case c.HTTP.Operators != "" && c.Auth.Token == "" && c.HTTP.ClientCA == "" && !loopback(operators):
+		return fmt.Errorf("http.operators %s is open to others: set auth.token or http.clientCA, or listen on 127.0.0.1", c.HTTP.Operators)
+	case c.HTTP.Rate < 0:
+		return errors.New("http.rate must not be negative")
+	case c.HTTP.Rate > 0 && c.HTTP.Burst < 1:
+		return errors.New("http.burst must be at least 1")
 	case c.MaxFlows > api.MaxFlows:
 		return fmt.Errorf("maxFlows %d is more than %d, which the kernel of a receiver holds", c.MaxFlows, api.MaxFlows)
 	case c.HTTP.MaxBody < bodyAtLeast+bodyPerFlow*int64(c.MaxFlows):

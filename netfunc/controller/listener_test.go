@@ -3,30 +3,36 @@
 package main
 
 import (
+	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"holocast/netfunc/api"
 )
 
-// One address does not lock out the others, and its connections do not stay for doing nothing.
-func TestConnectionsOfOneAddress(t *testing.T) {
-	t.Parallel()
-	p := start(t, workDir(t), "")
+// flood opens idle connections to a controller after a request each, and returns what ended each.
+func flood(t *testing.T, p *process, from net.IP, n int, header string) <-chan error {
+	t.Helper()
 	addr := strings.TrimPrefix(p.url, "http://")
-	ended := make(chan error, 2000)
-	for range 1100 {
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 7)}, Timeout: 30 * time.Second}
+	ended := make(chan error, n)
+	for range n {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}, Timeout: 30 * time.Second}
 		c, err := d.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
-		if _, err := c.Write([]byte("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")); err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+		t.Cleanup(func() { _ = c.Close() })
+		_, err = c.Write([]byte("GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + header + "\r\n"))
+		if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
 			t.Fatal(err)
 		}
 		go func() {
@@ -35,14 +41,134 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 			ended <- err
 		}()
 	}
-	if _, err := p.client().Status(t.Context()); err != nil { // from 127.0.0.1
-		t.Errorf("an operator is locked out: %v", err)
+	return ended
+}
+
+// Idle connections lock nobody out, not even those who come from the same address, and they do not stay.
+func TestIdleConnections(t *testing.T) {
+	t.Parallel()
+	for name, from := range map[string]func(int) net.IP{
+		"one address":         func(int) net.IP { return net.IPv4(127, 0, 0, 7) },
+		"everybody's address": func(int) net.IP { return net.IPv4(127, 0, 0, 1) },
+		"many addresses":      func(i int) net.IP { return net.IPv4(127, 0, 1, byte(1+i)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := start(t, workDir(t), "")
+			var ended []<-chan error
+			for i := range 22 {
+				ended = append(ended, flood(t, p, from(i), 50, ""))
+			}
+			newPair(t, p.client()).hello()
+			if _, err := p.client().Status(t.Context()); err != nil {
+				t.Errorf("an operator is locked out: %v", err)
+			}
+			for _, c := range ended {
+				for range 50 {
+					if err := <-c; errors.Is(err, os.ErrDeadlineExceeded) {
+						t.Fatal("an idle connection stays")
+					}
+				}
+			}
+		})
 	}
-	for range 1100 {
-		if err := <-ended; errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatal("an idle connection stays")
+}
+
+// An edge that opens all the connections it can does not lock operators out, nor the other way round.
+func TestConnectionsOfRoles(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	const edgeToken = "token-of-all-the-edges"
+	if err := os.WriteFile(filepath.Join(dir, "edge-token"), []byte(edgeToken+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, dir, "http: {maxConnections: 8, perAddress: 7}\n", "--edge-token", filepath.Join(dir, "edge-token"))
+	newPair(t, p.client()).hello()
+	// Watch streams are never idle. The calls are good for edges and for operators.
+	watch := func(token string, from byte) (status string) {
+		t.Helper()
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, from)}, Timeout: 30 * time.Second}
+		c, err := d.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		if _, err := fmt.Fprintf(c, "GET /v1/edges/b/watch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", token); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetReadDeadline(time.Now().Add(60 * time.Second))
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close() // reads no further, for the stream has no end; the connection stays
+		return resp.Status
+	}
+	for i := range 8 {
+		if got := watch(edgeToken, byte(11+i/4)); got != "200 OK" {
+			t.Fatalf("stream %d: %s", i, got)
 		}
 	}
+	if got := watch(edgeToken, 13); !strings.HasPrefix(got, "503 ") {
+		t.Errorf("the ninth stream of edges: %s", got)
+	}
+	for i := range 6 { // and the idle connection of the hello
+		if got := watch(token, 1); got != "200 OK" {
+			t.Fatalf("operators' stream %d: %s", i, got)
+		}
+	}
+	if _, err := p.client().Status(t.Context()); err != nil {
+		t.Errorf("idle connections of operators do not make room: %v", err)
+	}
+	if got := watch(token, 1); got != "200 OK" {
+		t.Errorf("operators' last stream: %s", got)
+	}
+	if got := watch(token, 1); !strings.HasPrefix(got, "503 ") {
+		t.Errorf("beyond perAddress: %s", got)
+	}
+}
+
+// With an address of their own, operators are not served at that of edges.
+func TestOperatorsAddress(t *testing.T) {
+	t.Parallel()
+	p := start(t, workDir(t), "", "--operators", "127.0.0.1:0")
+	var operators string
+	for _, word := range strings.Split(p.output(), `"`) {
+		if strings.HasPrefix(word, "http://") && word != p.url {
+			operators = word
+		}
+	}
+	c, err := api.NewClient(api.Options{URL: operators, Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	if _, err := c.Status(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := p.client().Status(t.Context()); err == nil || !strings.Contains(err.Error(), "http.operators") {
+		t.Errorf("at the address of edges: %v", err)
+	}
+	newPair(t, p.client()).hello()
+	for path, want := range map[string]int{"/": 404, "/metrics": 404, "/healthz": 200} {
+		resp, err := http.Get(p.url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s: %d, want %d", path, resp.StatusCode, want)
+		}
+	}
+	resp, err := http.Get(operators + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("the status page: %d", resp.StatusCode)
+	}
+	p.stop()
 }
 
 func TestOrigin(t *testing.T) {

@@ -57,6 +57,7 @@ it goes on from its state file and their reports.`,
 	f := c.Flags()
 	f.SortFlags = false
 	f.StringVar(&cfg.HTTP.Listen, "listen", cfg.HTTP.Listen, "TCP address for edges, operators and the status page")
+	f.StringVar(&cfg.HTTP.Operators, "operators", cfg.HTTP.Operators, "TCP address for operators and the status page, which --listen then does not serve")
 	f.StringVar(&cfg.HTTP.Certificate, "certificate", cfg.HTTP.Certificate, "PEM certificate; without it there is no TLS")
 	f.StringVar(&cfg.HTTP.Key, "key", cfg.HTTP.Key, "PEM key of the certificate")
 	f.StringVar(&cfg.HTTP.ClientCA, "client-ca", cfg.HTTP.ClientCA, "PEM certificates of the authorities of clients (mTLS)")

@@ -39,9 +39,13 @@ func (c *connection) flags(f *pflag.FlagSet) {
 func (c *connection) client(cfg *Config) (*api.Client, error) {
 	o := api.Options{URL: c.url, CA: c.ca, Certificate: c.certificate, Key: c.key}
 	if o.URL == "" {
-		host, port, err := net.SplitHostPort(cfg.HTTP.Listen)
+		setting, addr := "http.listen", cfg.HTTP.Listen
+		if cfg.HTTP.Operators != "" {
+			setting, addr = "http.operators", cfg.HTTP.Operators
+		}
+		host, port, err := net.SplitHostPort(addr)
 		if err != nil {
-			return nil, fmt.Errorf("http.listen %q is not host:port", cfg.HTTP.Listen)
+			return nil, fmt.Errorf("%s %q is not host:port", setting, addr)
 		}
 		if a, err := netip.ParseAddr(host); host == "" || (err == nil && a.IsUnspecified()) {
 			host = "localhost"
@@ -60,7 +64,11 @@ func (c *connection) client(cfg *Config) (*api.Client, error) {
 			return nil, err
 		}
 	}
-	return api.NewClient(o)
+	client, err := api.NewClient(o)
+	if err != nil {
+		return nil, fmt.Errorf("--%w", err)
+	}
+	return client, nil
 }
 
 func statusCommand(cfg *Config) *cobra.Command {
@@ -182,6 +190,9 @@ func (p picture) print(out io.Writer) error {
 		about, paths := d.Edge, ""
 		if d.Destination.IsValid() {
 			about, paths = d.Destination.String(), d.From.String()+" → "+d.To.String()
+		}
+		if n := len(d.Others); n > 0 {
+			about += fmt.Sprintf(" and %d more", n)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", d.Time.Local().Format("01-02 15:04:05.000"), d.Kind, dash(about), dash(paths), d.Reason)
 	}

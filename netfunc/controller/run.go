@@ -10,11 +10,10 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/http"
 	"os"
 	"slices"
 	"time"
-
-	"golang.org/x/net/netutil"
 
 	"holocast/internal/service"
 	"holocast/netfunc/controller/control"
@@ -55,11 +54,11 @@ func run(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return err
 	}
-	ln, scheme, err := listen(cfg, cert, log)
+	listeners, err := listen(cfg, cert, log)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = ln.Close() }()
+	defer listeners.close()
 	m := newMetrics()
 	plane, err := control.New(control.Config{
 		Policy: cfg.policy(), Key: key, From: cfg.Signal.From, StateFile: cfg.State,
@@ -75,17 +74,26 @@ func run(ctx context.Context, cfg Config) (err error) {
 	defer stopServing()
 	handler := rest.New(rest.Config{
 		Auth: auth, Rate: rest.Rate{PerSecond: cfg.HTTP.Rate, Burst: cfg.HTTP.Burst}, MaxBody: cfg.HTTP.MaxBody,
-		KeepAlive: keepAlive, Metrics: service.MetricsHandler(reg), Answered: m.answered, Log: log,
+		KeepAlive: keepAlive, Metrics: service.MetricsHandler(reg), Answered: m.answered, Admitted: admitted, Log: log,
 	}, plane)
-	srv := service.NewServer(handler, log)
-	srv.ReadTimeout, srv.IdleTimeout = 10*time.Second, idleTimeout
-	srv.BaseContext = func(net.Listener) context.Context { return serving }
 	running, stopRunning := context.WithCancel(context.Background())
 	defer stopRunning()
-	served, saved := make(chan error, 1), make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
+	served, saved := make(chan error, len(listeners)), make(chan error, 1)
+	servers := make([]*http.Server, len(listeners))
+	for i, ln := range listeners {
+		h := http.Handler(handler)
+		if ln.edges {
+			h = handler.Edges()
+		}
+		srv := service.NewServer(h, log)
+		srv.ReadTimeout, srv.IdleTimeout = 10*time.Second, idleTimeout
+		srv.BaseContext = func(net.Listener) context.Context { return serving }
+		srv.ConnContext = withConnection
+		servers[i] = srv
+		go func() { served <- srv.Serve(ln) }()
+	}
 	go func() { saved <- plane.Run(running) }()
-	log.Info("controller is listening", "url", scheme+"://"+ln.Addr().String(), "authentication", auth.String(), "state", cfg.State)
+	log.Info("controller is listening", listeners.urls("url", cert != nil, "authentication", auth.String(), "state", cfg.State)...)
 
 	live := []string{"log.level", "http.certificate", "http.key", "http.rate", "http.burst", "auth", "signal.key"}
 	unhook := service.OnReload(ctx, log, cfg, live, func(next Config) error {
@@ -121,8 +129,10 @@ func run(ctx context.Context, cfg Config) (err error) {
 	stopServing()
 	limited, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
-	if e := srv.Shutdown(limited); e != nil {
-		_ = srv.Close()
+	for _, srv := range servers {
+		if e := srv.Shutdown(limited); e != nil {
+			_ = srv.Close()
+		}
 	}
 	stopRunning()
 	if e := <-saved; err == nil {
@@ -140,25 +150,67 @@ func certificate(cfg Config, log *slog.Logger) (*service.Certificate, error) {
 	return service.NewCertificate(cfg.certificate(), log)
 }
 
-// listen opens the HTTP listener, with TLS where there is a certificate.
-func listen(cfg Config, cert *service.Certificate, log *slog.Logger) (net.Listener, string, error) {
-	ln, err := service.ListenTCP("http.listen", cfg.HTTP.Listen)
-	if err != nil {
-		return nil, "", err
-	}
-	ln = newAddressListener(netutil.LimitListener(ln, cfg.HTTP.MaxConnections), cfg.HTTP.PerAddress)
-	if cert == nil {
-		if host, _, _ := net.SplitHostPort(cfg.HTTP.Listen); !loopback(host) {
-			log.Warn("without http.certificate, tokens cross the network in the clear")
-		}
-		return ln, "http", nil
-	}
-	conf, err := tlsConfig(cfg, cert)
-	if err != nil {
+// endpoint is an HTTP listener.
+type endpoint struct {
+	net.Listener
+	edges bool // serves the calls of edges alone
+}
+
+type endpoints []endpoint
+
+func (l endpoints) close() {
+	for _, ln := range l {
 		_ = ln.Close()
-		return nil, "", err
 	}
-	return tls.NewListener(ln, conf), "https", nil
+}
+
+// urls returns attributes of a log line: the URL of the first endpoint under the name, that of the one for
+// operators, and more.
+func (l endpoints) urls(name string, tls bool, more ...any) []any {
+	scheme := "http://"
+	if tls {
+		scheme = "https://"
+	}
+	out := []any{name, scheme + l[0].Addr().String()}
+	for _, ln := range l[1:] {
+		out = append(out, "operators", scheme+ln.Addr().String())
+	}
+	return append(out, more...)
+}
+
+// listen opens the HTTP listeners, with TLS where there is a certificate: that of all, or those of edges
+// and of operators.
+func listen(cfg Config, cert *service.Certificate, log *slog.Logger) (out endpoints, err error) {
+	defer func() {
+		if err != nil {
+			out.close()
+		}
+	}()
+	add := func(setting, addr string, edges bool) error {
+		ln, err := service.ListenTCP(setting, addr)
+		if err != nil {
+			return err
+		}
+		ln = listener{ln, newConnections(cfg.HTTP.MaxConnections, cfg.HTTP.PerAddress)}
+		out = append(out, endpoint{ln, edges})
+		if cert == nil {
+			if host, _, _ := net.SplitHostPort(addr); !loopback(host) {
+				log.Warn("without http.certificate, tokens cross the network in the clear", "setting", setting)
+			}
+			return nil
+		}
+		conf, err := tlsConfig(cfg, cert)
+		if err != nil {
+			return err
+		}
+		out[len(out)-1].Listener = tls.NewListener(ln, conf)
+		return nil
+	}
+	apart := cfg.HTTP.Operators != ""
+	if err = add("http.listen", cfg.HTTP.Listen, apart); err == nil && apart {
+		err = add("http.operators", cfg.HTTP.Operators, false)
+	}
+	return out, err
 }
 
 func tlsConfig(cfg Config, cert *service.Certificate) (*tls.Config, error) {

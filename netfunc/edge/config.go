@@ -421,7 +421,7 @@ func (c *Config) client() (*api.Client, error) {
 	}
 	client, err := api.NewClient(o)
 	if err != nil {
-		return nil, fmt.Errorf("controller: %w", err)
+		return nil, fmt.Errorf("controller.%w", err)
 	}
 	return client, nil
 }

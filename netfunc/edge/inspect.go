@@ -20,6 +20,7 @@ import (
 
 	"holocast/internal/config"
 	"holocast/netfunc/bpf"
+	"holocast/netfunc/pathset"
 )
 
 // askTimeout is how long a running edge may take to answer.
@@ -163,13 +164,15 @@ func (c *Config) left() (*Status, error) {
 	for _, p := range c.Paths {
 		s.Paths = append(s.Paths, PathStatus{Index: p.Index, Interface: p.Interface})
 	}
+	var known pathset.Set
+	var err error
 	sender, errS := bpf.PinnedSender(c.Pin)
 	if errS == nil {
 		defer func() { _ = sender.Close() }()
 		if err := s.addSender(sender); err != nil {
 			return nil, err
 		}
-		if err := s.addPinnedPaths(sender); err != nil {
+		if known, err = s.addPinnedPaths(sender); err != nil {
 			return nil, err
 		}
 	}
@@ -188,23 +191,48 @@ func (c *Config) left() (*Status, error) {
 	if errS != nil && errR != nil {
 		return nil, errS
 	}
-	var err error
 	if s.Attached, err = attached(c.Pin); err != nil {
 		return nil, err
 	}
+	s.links(known)
 	s.sort()
 	return s, nil
 }
 
-// addPinnedPaths adds the paths as the sender last had them.
-func (s *Status) addPinnedPaths(k *bpf.Sender) error {
+// links completes what is known of the paths of a stopped edge, which the kernel has a state of where it
+// sends on them: one without carrier is down, and of the others nothing is known.
+func (s *Status) links(known pathset.Set) {
+	for i := range s.Paths {
+		p := &s.Paths[i]
+		p.Unknown = !known.Has(p.Index)
+		if p.Interface == "" {
+			continue
+		}
+		var problem string
+		switch link, err := net.InterfaceByName(p.Interface); {
+		case err != nil:
+			problem = fmt.Sprintf("interface %s does not exist", p.Interface)
+		case link.Flags&net.FlagUp == 0:
+			problem = fmt.Sprintf("interface %s is down", p.Interface)
+		case link.Flags&net.FlagRunning == 0:
+			problem = fmt.Sprintf("interface %s has no carrier", p.Interface)
+		default:
+			continue
+		}
+		p.Up, p.Unknown, p.Problem = false, false, problem
+	}
+}
+
+// addPinnedPaths adds the paths as the sender last had them, and returns which those are.
+func (s *Status) addPinnedPaths(k *bpf.Sender) (known pathset.Set, err error) {
 	paths, err := k.Paths()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for _, p := range paths {
 		to := s.path(p.Index)
 		to.Up = p.Up
+		known |= pathset.Of(p.Index)
 		if p.NextHop != nil {
 			to.Ethernet = p.NextHop.String()
 		}
@@ -212,7 +240,7 @@ func (s *Status) addPinnedPaths(k *bpf.Sender) error {
 			to.Interface = i.Name
 		}
 	}
-	return nil
+	return known, nil
 }
 
 func detachCommand(cfg *Config) *cobra.Command {

@@ -100,7 +100,7 @@ func (k *kernel) present() (attach []bpf.Attach, receive []string, devices map[s
 			return true
 		}
 		if !slices.ContainsFunc(k.cfg.Paths, func(p Path) bool { return p.Interface == name }) {
-			err = fmt.Errorf("interface %s does not exist", name)
+			err = fmt.Errorf("%s: interface %s does not exist", k.setting(name), name)
 		}
 		return false
 	}
@@ -117,11 +117,42 @@ func (k *kernel) present() (attach []bpf.Attach, receive []string, devices map[s
 	switch {
 	case err != nil:
 	case len(allAttach) > 0 && len(attach) == 0:
-		err = fmt.Errorf("none of the interfaces to attach to exists: %s", allAttach[0].Interface)
+		err = fmt.Errorf("%s: none of the interfaces to attach to exists: %s", k.setting(allAttach[0].Interface), allAttach[0].Interface)
 	case len(allReceive) > 0 && len(receive) == 0:
-		err = fmt.Errorf("none of the interfaces that replicas come in by exists: %s", strings.Join(allReceive, ", "))
+		err = fmt.Errorf("%s: none of the interfaces that replicas come in by exists: %s", k.setting(allReceive[0]), strings.Join(allReceive, ", "))
 	}
 	return attach, receive, devices, err
+}
+
+// setting is where the configuration has an interface first.
+func (k *kernel) setting(name string) string {
+	for i, p := range k.cfg.Paths {
+		if p.Interface == name {
+			return fmt.Sprintf("paths[%d].interface", i)
+		}
+	}
+	for i, a := range k.cfg.Sender.Attach {
+		if a.Interface == name {
+			return fmt.Sprintf("sender.attach[%d].interface", i)
+		}
+	}
+	for _, l := range []struct {
+		setting string
+		names   []string
+	}{{"signal.interfaces", k.cfg.Signal.Interfaces}, {"uplink.interfaces", k.cfg.Uplink.Interfaces}, {"receiver.interfaces", k.cfg.Receiver.Interfaces}} {
+		if i := slices.Index(l.names, name); i >= 0 {
+			return fmt.Sprintf("%s[%d]", l.setting, i)
+		}
+	}
+	return "controller.url" // the interface by which it is reached
+}
+
+// located puts the section of a configuration before an error about it; one of a pin names its setting.
+func located(section string, err error) error {
+	if errors.Is(err, bpf.ErrPin) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", section, err)
 }
 
 // open attaches, or takes over what is attached.
@@ -138,7 +169,7 @@ func (k *kernel) open() error {
 			Pin: k.cfg.Pin, Interfaces: receive, Stale: k.cfg.Receiver.Stale, TableSize: k.cfg.Receiver.TableSize,
 		})
 		if err != nil {
-			return fmt.Errorf("receiver: %w", err)
+			return located("receiver", err)
 		}
 	}
 	if len(attach) > 0 {
@@ -151,7 +182,7 @@ func (k *kernel) open() error {
 			if receiver != nil {
 				_ = receiver.Close()
 			}
-			return fmt.Errorf("sender: %w", err)
+			return located("sender", err)
 		}
 	}
 	k.mu.Lock()

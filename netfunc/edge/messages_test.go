@@ -35,12 +35,15 @@ func TestMessages(t *testing.T) {
 		receiver bool
 		want     string
 	}{
-		"interface missing":   {old: "lan0", new: "lan7", want: "edge: interface lan7 does not exist\n"},
-		"no path's interface": {old: "interface: wan", new: "interface: nowan", receiver: true, want: "edge: none of the interfaces that replicas come in by exists: nowan1, nowan2, nowan3\n"},
+		"interface missing":   {old: "lan0", new: "lan7", want: "edge.yml:9: sender.attach[0].interface: interface lan7 does not exist\n"},
+		"no path's interface": {old: "interface: wan", new: "interface: nowan", receiver: true, want: "edge.yml:12: paths[0].interface: none of the interfaces that replicas come in by exists: nowan1, nowan2, nowan3\n"},
 		"no native XDP":       {old: "role: receiver", new: "role: receiver\nreceiver: {interfaces: [lo]}", receiver: true, want: "edge.yml:9: receiver: "},
 		"map full":            {old: "sender: {", new: "sender: {maxPolicies: 1, ", want: "map full"},
 		"key missing":         {old: "role: sender", new: "role: sender\nsignal: {key: /none}", want: "edge.yml:9: signal.key: stat /none: no such file or directory\n"},
-		"pins elsewhere":      {old: "pin: /sys/fs/bpf", new: "pin: /tmp", want: "is not on a bpf file system"},
+		"pins elsewhere":      {old: "pin: /sys/fs/bpf", new: "pin: /tmp", want: "edge.yml:2: pin: /tmp/"},
+		"uplink missing":      {old: "role: receiver", new: "role: receiver\nuplink: {interfaces: [lan7]}", receiver: true, want: "edge.yml:9: uplink.interfaces[0]: interface lan7 does not exist\n"},
+		"controller's URL":    {old: "role: receiver", new: "role: receiver\nreceiver: {behind: [10.9.0.0/24]}\ncontroller: {url: \"ftp://x\"}", receiver: true, want: "edge.yml:10: controller.url: \"ftp://x\" is not http"},
+		"controller's CA":     {old: "role: receiver", new: "role: receiver\nreceiver: {behind: [10.9.0.0/24]}\ncontroller: {url: \"https://x\", ca: /none}", receiver: true, want: "edge.yml:10: controller.ca: open /none: no such file"},
 		"HTTP address wrong":  {old: `http: ""`, new: `http: "10.77.0.1:1"`, want: "edge.yml:4: http: listen tcp 10.77.0.1:1: bind: cannot assign requested address\n"},
 	} {
 		t.Run(name, func(t *testing.T) {

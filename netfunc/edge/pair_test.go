@@ -115,6 +115,27 @@ func TestBothDead(t *testing.T) {
 	if sender.Sender.Duplicated != n || sender.Paths[2].Sent != n || !sender.Paths[2].Up || len(sender.Sender.Policies) != 1 || len(sender.Attached) != 1 {
 		t.Errorf("sender %+v, want %d packets", sender, n)
 	}
+	for _, st := range []*Status{sender, receiver} {
+		for _, p := range st.Paths {
+			if st == receiver && (p.Up || !p.Unknown) || st == sender && (!p.Up || p.Unknown) {
+				t.Errorf("%s says of a path that works: %+v", st.Name, p)
+			}
+		}
+		var b strings.Builder
+		st.print(&b)
+		if strings.Contains(b.String(), " down ") {
+			t.Errorf("a path that works is said to be down:\n%s", b.String())
+		}
+	}
+	if err := s.far.Handle.LinkSetDown(s.link(s.far, "wan2")); err != nil {
+		t.Fatal(err)
+	}
+	if p := far.status().Paths[1]; p.Unknown || p.Problem != "interface wan2 is down" {
+		t.Errorf("of a path whose interface is down status says %+v", p)
+	}
+	if err := s.far.Handle.LinkSetUp(s.link(s.far, "wan2")); err != nil {
+		t.Fatal(err)
+	}
 	if p := receiver.Paths[2]; p.First+p.Late != n || len(receiver.Receiver.Flows) != 1 || len(receiver.Attached) != paths {
 		t.Errorf("receiver %+v, want %d packets", receiver, n)
 	}

@@ -35,6 +35,7 @@ type PathStatus struct {
 	Interface string  `json:"interface"`
 	Peer      string  `json:"peer,omitempty"`
 	Up        bool    `json:"up"`
+	Unknown   bool    `json:"unknown,omitempty"` // whether it is up: the edge does not run, and the kernel has no part in it
 	Problem   string  `json:"problem,omitempty"` // why it is not up
 	NextHop   string  `json:"next_hop,omitempty"`
 	Ethernet  string  `json:"ethernet,omitempty"` // of the next hop

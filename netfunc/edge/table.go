@@ -56,11 +56,13 @@ func (s *Status) printPaths(w io.Writer) {
 	rows := [][]string{{"PATH", "INTERFACE", "STATE", "RTT", "LEAST", "LOSS", "SENT", "FIRST", "LATE", "LOST", "ROGUE"}}
 	var problems []string
 	for _, p := range s.Paths {
-		state := "-"
+		var state string
 		switch {
 		case p.Up:
 			state = "up"
-		case s.Running || p.Interface != "":
+		case p.Unknown:
+			state = "unknown"
+		default:
 			state = "down"
 		}
 		rtt, least, loss := "-", "-", "-"

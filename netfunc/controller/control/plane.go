@@ -88,7 +88,7 @@ func New(c Config) (*Plane, error) {
 	p.counts.Decisions, p.counts.Uplinks = map[string]uint64{}, map[string]uint64{}
 	var err error
 	if p.signals, err = signal.NewSender(c.Key, c.From); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("signal.from: %w", err)
 	}
 	if c.StateFile != "" {
 		if err := p.restore(); err != nil {
@@ -280,6 +280,9 @@ func (p *Plane) write(d api.Decision) {
 	args := []any{"kind", d.Kind, "reason", d.Reason}
 	if d.Destination.IsValid() {
 		args = append(args, "destination", d.Destination, "from", d.From, "to", d.To, "generation", d.Generation, "state", d.State)
+	}
+	if n := len(d.Others); n > 0 {
+		args = append(args, "flows", 1+n)
 	}
 	if d.Edge != "" {
 		args = append(args, "edge", d.Edge)

@@ -112,10 +112,14 @@ func (c Config) Validate() error {
 		return errors.New("trigger.live must be at least 1")
 	case c.Redirect.Margin < 0 || c.Redirect.Margin >= 1:
 		return errors.New("redirect.margin must be at least 0 and below 1")
-	case c.Redirect.Gain < 0 || c.Redirect.Hold < 0:
-		return errors.New("redirect.gain and redirect.hold must not be negative")
-	case c.Signal.First < time.Millisecond || c.Signal.Slow < c.Signal.First:
-		return errors.New("signal.resend must be at least 1ms and at most signal.slow")
+	case c.Redirect.Gain < 0:
+		return errors.New("redirect.gain must not be negative")
+	case c.Redirect.Hold < 0:
+		return errors.New("redirect.hold must not be negative")
+	case c.Signal.First < time.Millisecond:
+		return errors.New("signal.resend must be at least 1ms")
+	case c.Signal.Slow < c.Signal.First:
+		return fmt.Errorf("signal.slow must be at least signal.resend, %v", c.Signal.First)
 	case c.ReportInterval < 10*time.Millisecond:
 		return errors.New("reportInterval must be at least 10ms")
 	case c.Rearm < 0:
@@ -126,8 +130,12 @@ func (c Config) Validate() error {
 		return errors.New("forget must be at least end")
 	case c.Grants != nil && c.grantsWrong() != "":
 		return errors.New(c.grantsWrong())
-	case c.MaxFlows < 1 || c.MaxEdges < 1 || c.KeepDecisions < 1:
-		return errors.New("maxFlows, maxEdges and keepDecisions must be at least 1")
+	case c.MaxFlows < 1:
+		return errors.New("maxFlows must be at least 1")
+	case c.MaxEdges < 1:
+		return errors.New("maxEdges must be at least 1")
+	case c.KeepDecisions < 1:
+		return errors.New("keepDecisions must be at least 1")
 	}
 	return nil
 }

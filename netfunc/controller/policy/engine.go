@@ -19,7 +19,8 @@ type Engine struct {
 	edges map[string]*edge
 	flows map[netip.Addr]*flow
 
-	decisions []api.Decision // the newest KeepDecisions
+	decisions []api.Decision // the newest, of KeepDecisions destinations
+	kept      int            // destinations that decisions are about
 	sequence  uint64         // of the last decision
 	ignored   uint64         // observations that made no flow
 
@@ -690,16 +691,38 @@ func (e *Engine) touch(f *flow) {
 	e.effects.Durable = true
 }
 
-// decide writes a decision down.
+// decide writes a decision down. What one event decides for many flows alike is one decision.
 func (e *Engine) decide(now time.Time, d api.Decision) {
-	e.sequence++
-	d.Sequence, d.Time = e.sequence, now
-	if len(e.decisions) >= 2*e.conf.KeepDecisions {
-		e.decisions = slices.Clone(e.decisions[len(e.decisions)-e.conf.KeepDecisions:])
-	}
-	e.decisions = append(e.decisions, d)
-	e.effects.Decisions = append(e.effects.Decisions, d)
+	d.Time = now
 	e.effects.Durable = true
+	e.kept++
+	if i := slices.IndexFunc(e.effects.Decisions, func(o api.Decision) bool { return alike(o, d) }); i >= 0 {
+		o := &e.effects.Decisions[i]
+		o.Others = append(o.Others, d.Destination)
+		e.decisions[len(e.decisions)-1-int(e.sequence-o.Sequence)].Others = o.Others
+	} else {
+		e.sequence++
+		d.Sequence = e.sequence
+		e.decisions = append(e.decisions, d)
+		e.effects.Decisions = append(e.effects.Decisions, d)
+	}
+	e.forgetDecisions()
+}
+
+// alike reports whether two decisions of one event differ in their destinations alone.
+func alike(a, b api.Decision) bool {
+	return a.Destination.IsValid() && b.Destination.IsValid() && a.Time.Equal(b.Time) && a.Kind == b.Kind && a.Edge == b.Edge &&
+		a.From == b.From && a.To == b.To && a.Generation == b.Generation && a.State == b.State && a.Reason == b.Reason &&
+		a.Rewards == nil && b.Rewards == nil
+}
+
+// forgetDecisions drops the oldest decisions while the others are about KeepDecisions destinations. Those
+// of the event under way stay.
+func (e *Engine) forgetDecisions() {
+	for len(e.decisions) > len(e.effects.Decisions) && e.kept-1-len(e.decisions[0].Others) >= e.conf.KeepDecisions {
+		e.kept -= 1 + len(e.decisions[0].Others)
+		e.decisions = e.decisions[1:] // appending moves the rest to new memory, in time
+	}
 }
 
 // Flows returns all flows by destination.
@@ -735,7 +758,7 @@ func (e *Engine) Known(name string) bool { return e.edges[name] != nil }
 // Decisions returns at most limit decisions after the one numbered since, oldest
 // first; those that are no longer kept are missing.
 func (e *Engine) Decisions(since uint64, limit int) []api.Decision {
-	kept := e.decisions[max(0, len(e.decisions)-e.conf.KeepDecisions):]
+	kept := e.decisions
 	i, _ := slices.BinarySearchFunc(kept, since, func(d api.Decision, s uint64) int {
 		if d.Sequence <= s {
 			return -1

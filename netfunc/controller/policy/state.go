@@ -68,6 +68,9 @@ func (e *Engine) Restore(now time.Time, s State) error {
 		previous = d.Sequence
 	}
 	e.decisions, e.sequence = s.Decisions, s.Sequence
+	for _, d := range s.Decisions {
+		e.kept += 1 + len(d.Others)
+	}
 	if len(e.edges)+len(e.flows) > 0 {
 		e.decide(now, api.Decision{Kind: "restart",
 			Reason: fmt.Sprintf("the controller started with %d edges and %d flows of an earlier run", len(e.edges), len(e.flows))})

@@ -95,7 +95,7 @@ func (s *Server) admit(who access, r *http.Request) *api.Problem {
 	case refused != nil && (token == "" || a.knows(token)):
 		return refused
 	}
-	if !s.failing.allow(caller(r), time.Now()) {
+	if !s.failing.allow(bucketKey{from: caller(r)}, time.Now()) {
 		return &api.Problem{Status: http.StatusTooManyRequests, Detail: "too many attempts with a wrong token"}
 	}
 	detail := "the bearer token is missing"
@@ -139,6 +139,25 @@ func (a Auth) callers(r *http.Request) (out []credential) {
 		out = append(out, credential{what: fmt.Sprintf("certificate %q", name), operator: slices.Contains(a.Operators, name), edge: name})
 	}
 	return append(out, a.tokens(bearer(r))...)
+}
+
+// class returns on whose behalf a request comes that needs who.
+func (a Auth) class(who access, r *http.Request) Class {
+	switch {
+	case who == open:
+		return Stranger
+	case a.Open() && who == operator:
+		return Operator
+	case a.Open():
+		return Edge
+	}
+	out := Stranger
+	for _, c := range a.callers(r) {
+		if out = max(out, Edge); c.operator {
+			return Operator
+		}
+	}
+	return out
 }
 
 // tokens returns what a token is good for. It compares with all that there are, so that the

@@ -15,12 +15,18 @@ type Rate struct {
 // failures is how often an address may present a wrong token.
 var failures = Rate{PerSecond: 2, Burst: 20}
 
-// limiter holds a token bucket for each address.
+// bucketKey says whose a token bucket is.
+type bucketKey struct {
+	from  netip.Addr
+	class Class
+}
+
+// limiter holds a token bucket for each address and class.
 type limiter struct {
 	rate Rate
 
 	mu      sync.Mutex
-	buckets map[netip.Addr]*bucket
+	buckets map[bucketKey]*bucket
 }
 
 type bucket struct {
@@ -29,13 +35,13 @@ type bucket struct {
 }
 
 // maxBuckets bounds the memory; beyond it full buckets are dropped, which changes
-// nothing for their addresses, and if there is none, all.
+// nothing for theirs, and if there is none, all.
 const maxBuckets = 8192
 
-func newLimiter(r Rate) *limiter { return &limiter{rate: r, buckets: map[netip.Addr]*bucket{}} }
+func newLimiter(r Rate) *limiter { return &limiter{rate: r, buckets: map[bucketKey]*bucket{}} }
 
 // allow takes a token from the bucket of a, and reports whether there was one.
-func (l *limiter) allow(a netip.Addr, now time.Time) bool {
+func (l *limiter) allow(a bucketKey, now time.Time) bool {
 	if l.rate.PerSecond <= 0 {
 		return true
 	}

@@ -34,8 +34,21 @@ type Config struct {
 	// Answered, if not nil, is called for every request: its route ("" where
 	// there is none) and the status of the answer.
 	Answered func(route string, status int)
+	// Admitted, if not nil, is called for every request that showed a credential, and its result when
+	// the request has been answered. Where it reports false there is no room for the request's connection.
+	Admitted func(context.Context, Class) (done func(), ok bool)
 	Log      *slog.Logger
 }
+
+// Class says on whose behalf a request comes. Each class has limits of its own.
+type Class int
+
+// Classes of requests.
+const (
+	Stranger Class = iota // without a credential, or without need of one
+	Edge
+	Operator
+)
 
 // Server answers requests for a control plane.
 type Server struct {
@@ -46,6 +59,7 @@ type Server struct {
 	failing *limiter // of those who fail to authenticate
 	routes  []route
 	handler http.Handler
+	edges   http.Handler // without what is an operator's
 }
 
 // route is a method and a path, and who may use it.
@@ -96,38 +110,58 @@ func New(c Config, p *control.Plane) *Server {
 	s := &Server{conf: c, plane: p, failing: newLimiter(failures), routes: routes()}
 	s.SetRate(c.Rate)
 	s.SetAuth(c.Auth)
+	s.handler = s.handle(func(route) bool { return true }, pageFiles())
+	s.edges = s.handle(func(r route) bool { return r.who != operator }, http.HandlerFunc(s.notFound))
+	return s
+}
+
+// handle serves the routes that it is to serve, and rest below "/".
+func (s *Server) handle(serves func(route) bool, rest http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	methods := map[string]string{}
 	for _, r := range s.routes {
-		mux.Handle(r.method+" "+r.path, s.guarded(r))
-		methods[r.path] += ", " + r.method
+		if serves(r) {
+			mux.Handle(r.method+" "+r.path, s.throttled(r.who, s.guarded(r)))
+			methods[r.path] += ", " + r.method
+		}
 	}
 	for path, allowed := range methods { // else the mux would answer in plain text
-		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+		mux.Handle(path, s.throttled(open, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Allow", allowed[2:])
 			s.fail(w, "", &api.Problem{Status: http.StatusMethodNotAllowed, Detail: "this path answers to " + allowed[2:]})
-		})
+		})))
 	}
-	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, "", &api.Problem{Status: http.StatusNotFound, Detail: "there is no such call; /v1/openapi.json lists them"})
-	})
-	mux.Handle("/", pageFiles())
+	mux.Handle("/v1/", s.throttled(open, http.HandlerFunc(s.notFound)))
+	mux.Handle("/", s.throttled(open, rest))
 	// A browser that holds a client certificate must not lend it to other sites.
 	csrf := http.NewCrossOriginProtection()
-	csrf.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	csrf.SetDenyHandler(s.throttled(open, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s.fail(w, "", &api.Problem{Status: http.StatusForbidden, Detail: "the request comes from another site"})
-	}))
-	s.handler = s.throttled(csrf.Handler(mux))
-	return s
+	})))
+	return csrf.Handler(mux)
+}
+
+func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
+	detail := "there is no such call; /v1/openapi.json lists them"
+	for _, o := range s.routes {
+		if o.who == operator && o.path == r.URL.Path { // of the listener for edges
+			detail = "calls of operators are served at http.operators alone"
+		}
+	}
+	s.fail(w, "", &api.Problem{Status: http.StatusNotFound, Detail: detail})
 }
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// throttled refuses callers who ask too often.
-func (s *Server) throttled(next http.Handler) http.Handler {
+// Edges serves the calls of edges and the health check, not those of operators, nor the page.
+func (s *Server) Edges() http.Handler { return s.edges }
+
+// throttled refuses callers who ask too often. Of one address, strangers, edges and operators
+// are counted apart.
+func (s *Server) throttled(who access, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !s.limiter.Load().allow(caller(r), time.Now()) {
+		if !s.limiter.Load().allow(bucketKey{caller(r), s.auth.Load().class(who, r)}, time.Now()) {
 			w.Header().Set("Retry-After", "1")
 			s.fail(w, "", &api.Problem{Status: http.StatusTooManyRequests, Detail: "more requests than http.rate allows"})
 			return
@@ -145,6 +179,15 @@ func (s *Server) guarded(r route) http.Handler {
 			}
 			s.fail(w, r.path, p)
 			return
+		}
+		if class := s.auth.Load().class(r.who, req); s.conf.Admitted != nil && class != Stranger {
+			done, ok := s.conf.Admitted(req.Context(), class)
+			if !ok {
+				w.Header().Set("Connection", "close")
+				s.fail(w, r.path, &api.Problem{Status: http.StatusServiceUnavailable, Detail: "http.maxConnections or http.perAddress connections are busy"})
+				return
+			}
+			defer done()
 		}
 		req.Body = http.MaxBytesReader(w, req.Body, s.conf.MaxBody)
 		rec := &recorder{ResponseWriter: w}

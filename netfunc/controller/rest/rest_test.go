@@ -553,7 +553,7 @@ func TestLimiter(t *testing.T) {
 	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 	allowed := func(x netip.Addr, n int) (yes int) {
 		for range n {
-			if l.allow(x, now) {
+			if l.allow(bucketKey{from: x}, now) {
 				yes++
 			}
 		}
@@ -565,12 +565,15 @@ func TestLimiter(t *testing.T) {
 	if n := allowed(b, 10); n != 3 {
 		t.Errorf("%d of another address, want 3", n)
 	}
+	if !l.allow(bucketKey{a, Operator}, now) {
+		t.Error("strangers use up what operators of their address may ask")
+	}
 	now = now.Add(250 * time.Millisecond)
 	if n := allowed(a, 10); n != 2 {
 		t.Errorf("%d after 250 ms, want 2", n)
 	}
 	for i := range 3 * maxBuckets {
-		l.allow(netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}), now)
+		l.allow(bucketKey{from: netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)})}, now)
 	}
 	if len(l.buckets) > maxBuckets {
 		t.Errorf("%d buckets", len(l.buckets))

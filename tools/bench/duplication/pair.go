@@ -15,6 +15,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -334,7 +335,7 @@ func (p *pair) history(ctx context.Context, begun time.Time) ([]Decision, []Rewa
 	}
 	var out []Decision
 	for _, d := range list.Decisions {
-		if d.Destination != p.destination {
+		if d.Destination != p.destination && !slices.Contains(d.Others, p.destination) {
 			continue
 		}
 		out = append(out, Decision{

@@ -147,11 +147,16 @@ function chips(paths, all) {
   return box;
 }
 
+/** Whether a decision is about a destination. */
+function concerns(d, destination) {
+  return d.destination === destination || (d.others ?? []).includes(destination);
+}
+
 /** The paths that any edge has, or any decision was about. */
 function allPaths(destination) {
   const set = new Set();
   for (const e of last.edges) for (const p of e.paths ?? []) set.add(p.index);
-  for (const d of decisions) if (d.destination === destination) for (const i of [...d.from, ...d.to]) set.add(i);
+  for (const d of decisions) if (concerns(d, destination)) for (const i of [...d.from, ...d.to]) set.add(i);
   return [...set].sort((a, b) => a - b);
 }
 
@@ -192,7 +197,7 @@ function drawSummary() {
 
 /** The stretches of time in which a flow had a path set, from decisions about it. */
 function stretches(flow, from, to) {
-  const about = decisions.filter((d) => d.destination === flow.destination && d.state);
+  const about = decisions.filter((d) => concerns(d, flow.destination) && d.state);
   const out = [];
   // Nothing is known of the time before the log and the controller began.
   const began = Math.min(Date.parse(last.status.started), Date.parse(decisions[0]?.time ?? last.status.now));
@@ -257,7 +262,7 @@ function timeline(flow, from, to) {
   }
   for (const d of decisions) {
     const t = Date.parse(d.time);
-    if (d.destination !== flow.destination || t < from || t > to || (d.kind !== 'start' && d.kind !== 'redirect')) continue;
+    if (!concerns(d, flow.destination) || t < from || t > to || (d.kind !== 'start' && d.kind !== 'redirect')) continue;
     const mark = svg('g', {}, svg('path', { class: 'tick', d: `M${x(t)} ${TOP - 6}V${bottom - GAP}` }), svg('path', { class: 'tick head', d: `M${x(t) - 4} ${TOP - 12}h8l-4 7z` }));
     mark.append(svg('title', {}, `${clock(t, true)} ${d.kind}: ${d.reason}`));
     g.append(mark);
@@ -356,7 +361,7 @@ function drawDecisions() {
     return el('tr', {},
       el('td', { title: d.time }, clock(d.time, true)),
       el('td', {}, d.kind),
-      el('td', {}, d.destination || d.edge || ''),
+      el('td', {}, (d.destination || d.edge || '') + (d.others ? ` and ${d.others.length} more` : '')),
       el('td', {}, same ? text(d.to) : `${text(d.from)} → ${text(d.to)}`),
       el('td', { class: 'reason' }, d.reason, rewards ? el('span', { class: 'dim' }, ` (rewards: ${rewards})`) : ''));
   }));
