@@ -11,16 +11,12 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"maps"
 	"math/big"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -398,9 +394,6 @@ func TestTokenEnds(t *testing.T) {
 	}
 }
 
-// TestKeyRotation: keys are replaced while a publisher and viewers of the old and the new
-// key are at it. None of them loses a frame; once the old key is gone, its sessions end and
-// the new ones still lose nothing.
 // TestTokenRenewed: a token in a REQUEST_UPDATE is what the request goes on by from then on; a
 // wrong one ends it.
 func TestTokenRenewed(t *testing.T) {
@@ -446,6 +439,9 @@ func TestTokenRenewed(t *testing.T) {
 	<-renewed.Done()
 }
 
+// TestKeyRotation: keys are replaced while a publisher and viewers of the old and the new
+// key are at it. None of them loses a frame; once the old key is gone, its sessions end and
+// the new ones still lose nothing.
 func TestKeyRotation(t *testing.T) {
 	old := newIssuer(t, "RS256")
 	key, err := auth.NewKey("EdDSA")
@@ -467,48 +463,10 @@ func TestKeyRotation(t *testing.T) {
 	hup("configuration reloaded")
 	publisher := publishing(t, p, young.publisher(), tr)
 
-	type watcher struct {
-		s      *moqt.Session
-		frames atomic.Uint64
-		groups map[uint64]bool // valid once the session has ended
-	}
-	var wg sync.WaitGroup
-	watch := func(token string) *watcher {
-		w := &watcher{s: p.with(moqt.Handler{}, token), groups: map[uint64]bool{}}
-		sub := subscribe(t, w.s, points)
-		wg.Go(func() {
-			for {
-				f, err := next(context.Background(), sub)
-				if err != nil {
-					return
-				}
-				w.groups[f.group] = true
-				w.frames.Add(1)
-			}
-		})
-		return w
-	}
-	stop := make(chan struct{})
-	wg.Go(func() {
-		for group := uint64(1); ; group++ {
-			write(t, tr, group, make([]byte, 20_000))
-			select {
-			case <-time.After(time.Second / 30):
-			case <-stop:
-				return
-			}
-		}
-	})
-	olds := []*watcher{watch(old.viewer()), watch(old.viewer())}
-	news := []*watcher{watch(young.viewer()), watch(young.viewer())}
-	flows := func(all ...*watcher) {
-		t.Helper()
-		for _, w := range all {
-			n := w.frames.Load()
-			eventually(t, "frames arrive", func() bool { return w.frames.Load() > n+10 })
-		}
-	}
-	flows(append(olds, news...)...)
+	stop := writeFrames(t, tr)
+	olds := []*frameLog{logFrames(t, p.with(moqt.Handler{}, old.viewer())), logFrames(t, p.with(moqt.Handler{}, old.viewer()))}
+	news := []*frameLog{logFrames(t, p.with(moqt.Handler{}, young.viewer())), logFrames(t, p.with(moqt.Handler{}, young.viewer()))}
+	flows(t, append(olds, news...)...)
 	for range 3 { // more keys, fewer keys, in the same order or not
 		third, err := auth.NewKey("ES256")
 		if err != nil {
@@ -516,7 +474,7 @@ func TestKeyRotation(t *testing.T) {
 		}
 		old.write(third, young.key, old.key)
 		hup("configuration reloaded")
-		flows(append(olds, news...)...)
+		flows(t, append(olds, news...)...)
 		old.write(old.key, young.key)
 		hup("configuration reloaded")
 	}
@@ -524,7 +482,7 @@ func TestKeyRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	hup("configuration not reloaded")
-	flows(append(olds, news...)...)
+	flows(t, append(olds, news...)...)
 
 	old.write(young.key)
 	for _, w := range olds {
@@ -534,7 +492,7 @@ func TestKeyRotation(t *testing.T) {
 			t.Errorf("a session of the old key ended with %v", w.s.Err())
 		}
 	}
-	flows(news...)
+	flows(t, news...)
 	s, err := p.attempt(moqt.Handler{}, old.viewer())
 	if err == nil {
 		_, err = s.Subscribe(t.Context(), points, moqt.SubscribeOptions{})
@@ -545,21 +503,15 @@ func TestKeyRotation(t *testing.T) {
 	if publisher.Err() != nil {
 		t.Error(publisher.Err())
 	}
-	close(stop)
-	time.Sleep(200 * time.Millisecond) // what is in flight
-	for _, w := range news {
-		w.s.Close(wire.NoError, "")
-	}
-	wg.Wait()
-	for i, w := range append(olds, news...) {
-		first, last := slices.Min(slices.Collect(maps.Keys(w.groups))), slices.Max(slices.Collect(maps.Keys(w.groups)))
-		lost := last - first + 1 - uint64(len(w.groups))
-		t.Logf("viewer %d: frames %d to %d, %d lost", i, first, last, lost)
-		if lost > 0 && i >= len(olds) {
-			t.Errorf("viewer %d lost %d frames", i, lost)
+	last := stop()
+	for i, w := range news {
+		if lost := w.lost(t, last); lost > 0 {
+			t.Errorf("viewer %d of the new key lost %d frames", i, lost)
 		}
-		if lost > 2 { // its session was closed in the middle of them
-			t.Errorf("viewer %d lost %d frames before its session ended", i, lost)
+	}
+	for i, w := range olds {
+		if lost := w.lost(t, 0); lost > 2 { // its session was closed in the middle of them
+			t.Errorf("viewer %d of the old key lost %d frames before its session ended", i, lost)
 		}
 	}
 }

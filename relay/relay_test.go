@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -320,6 +321,84 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	t.Fatalf("did not happen: %s", what)
+}
+
+// writeFrames writes a frame of 20 kB thirty times a second, a group each, until it is stopped,
+// which returns the last one.
+func writeFrames(t testing.TB, tr *origin.Track) (stop func() (last uint64)) {
+	over, done := make(chan struct{}), make(chan uint64)
+	go func() {
+		tick := time.NewTicker(time.Second / 30)
+		defer tick.Stop()
+		for group := uint64(1); ; group++ {
+			write(t, tr, group, make([]byte, 20_000))
+			select {
+			case <-tick.C:
+			case <-over:
+				done <- group
+				return
+			}
+		}
+	}()
+	stop = sync.OnceValue(func() uint64 { close(over); return <-done })
+	t.Cleanup(func() { stop() })
+	return stop
+}
+
+// frameLog is a viewer that notes which frames arrive.
+type frameLog struct {
+	s      *moqt.Session
+	frames atomic.Uint64
+	newest atomic.Uint64
+	groups map[uint64]bool // valid once done
+	done   chan struct{}
+}
+
+// logFrames subscribes to points.
+func logFrames(t testing.TB, s *moqt.Session) *frameLog {
+	t.Helper()
+	w := &frameLog{s: s, groups: map[uint64]bool{}, done: make(chan struct{})}
+	sub := subscribe(t, s, points)
+	go func() {
+		defer close(w.done)
+		for {
+			f, err := next(context.Background(), sub)
+			if err != nil {
+				return
+			}
+			w.groups[f.group] = true
+			w.newest.Store(max(f.group, w.newest.Load()))
+			w.frames.Add(1)
+		}
+	}()
+	return w
+}
+
+// flows waits until each has more frames.
+func flows(t testing.TB, all ...*frameLog) {
+	t.Helper()
+	for _, w := range all {
+		n := w.frames.Load()
+		eventually(t, "frames arrive", func() bool { return w.frames.Load() > n+10 })
+	}
+}
+
+// lost ends the session, once frame last has come and others had time to, and returns how many
+// of the frames between its first and its last are missing.
+func (w *frameLog) lost(t testing.TB, last uint64) uint64 {
+	t.Helper()
+	eventually(t, "the last frame", func() bool { return w.newest.Load() >= last })
+	time.Sleep(200 * time.Millisecond) // those that it has overtaken
+	w.s.Close(wire.NoError, "")
+	<-w.done
+	if len(w.groups) == 0 {
+		t.Fatal("a viewer without a frame")
+	}
+	groups := slices.Sorted(maps.Keys(w.groups))
+	first, end := groups[0], groups[len(groups)-1]
+	lost := end - first + 1 - uint64(len(groups))
+	t.Logf("frames %d to %d, %d lost", first, end, lost)
+	return lost
 }
 
 // delayLine passes UDP packets on to addr, each later by delay, and back.
@@ -699,40 +778,8 @@ func TestCertificateRotation(t *testing.T) {
 	if _, err := p.dial(set.Handler()).PublishNamespace(t.Context(), points.Namespace); err != nil {
 		t.Fatal(err)
 	}
-	type watcher struct {
-		s      *moqt.Session
-		frames atomic.Uint64
-		groups []uint64 // valid once the session has ended
-	}
-	var wg sync.WaitGroup
-	var all []*watcher
-	watch := func() {
-		w := &watcher{s: p.dial(moqt.Handler{})}
-		sub := subscribe(t, w.s, points)
-		all = append(all, w)
-		wg.Go(func() {
-			for {
-				f, err := next(context.Background(), sub)
-				if err != nil {
-					return
-				}
-				w.groups = append(w.groups, f.group)
-				w.frames.Add(1)
-			}
-		})
-	}
-	stop := make(chan struct{})
-	wg.Go(func() {
-		for group := uint64(1); ; group++ {
-			write(t, tr, group, make([]byte, 20_000))
-			select {
-			case <-time.After(time.Second / 30):
-			case <-stop:
-				return
-			}
-		}
-	})
-	watch()
+	stop := writeFrames(t, tr)
+	all := []*frameLog{logFrames(t, p.dial(moqt.Handler{}))}
 	for i := range 4 {
 		_, _, hash := pair(t, dir, soon.Add(time.Duration(i+1)*time.Hour))
 		want := fmt.Sprintf("%x", hash)
@@ -741,26 +788,16 @@ func TestCertificateRotation(t *testing.T) {
 		}
 		eventually(t, "the new certificate is served", func() bool { _, b := p.get("/certificate.sha256"); return strings.TrimSpace(b) == want })
 		p.hash = want
-		watch()
-		for _, w := range all {
-			n := w.frames.Load()
-			eventually(t, "frames arrive", func() bool { return w.frames.Load() > n+10 })
-		}
+		all = append(all, logFrames(t, p.dial(moqt.Handler{})))
+		flows(t, all...)
 	}
-	close(stop)
-	time.Sleep(200 * time.Millisecond) // what is in flight
+	last := stop()
 	for i, w := range all {
 		if err := w.s.Err(); err != nil {
 			t.Errorf("viewer %d: %v", i, err)
 		}
-		w.s.Close(wire.NoError, "")
-	}
-	wg.Wait()
-	for i, w := range all {
-		slices.Sort(w.groups)
-		first, last := w.groups[0], w.groups[len(w.groups)-1]
-		if lost := last - first + 1 - uint64(len(w.groups)); lost > 0 {
-			t.Errorf("viewer %d lost %d of frames %d to %d", i, lost, first, last)
+		if lost := w.lost(t, last); lost > 0 {
+			t.Errorf("viewer %d lost %d frames", i, lost)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,6 +37,12 @@ var quiet = moqt.Config{Log: slog.New(slog.DiscardHandler)}
 
 // relay listens for sessions and, where wanted, names its certificate over HTTP.
 func relay(t *testing.T, tellHash bool) (addr, hash string) {
+	t.Helper()
+	return serving(t, tellHash, func(*moqt.Session) {})
+}
+
+// serving is relay with a function that is told of each session.
+func serving(t *testing.T, tellHash bool, accepted func(*moqt.Session)) (addr, hash string) {
 	t.Helper()
 	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
 	if err != nil {
@@ -69,6 +76,7 @@ func relay(t *testing.T, tellHash bool) (addr, hash string) {
 				return
 			}
 			s.Serve(moqt.Handler{})
+			accepted(s)
 		}
 	}()
 	return addr, hash
@@ -116,5 +124,62 @@ func TestKeep(t *testing.T) {
 	})
 	if calls != 3 || !errors.Is(err, final) {
 		t.Errorf("%d sessions, %v", calls, err)
+	}
+}
+
+// TestMoveTakesNewestToken: a session that a relay asks to move is authorized by what Renew
+// returns then, or else by its URL's token; an empty URI means the relay that asked.
+func TestMoveTakesNewestToken(t *testing.T) {
+	t.Setenv(TokenVariable, "")
+	for name, c := range map[string]struct {
+		moving bool
+		token  string // in the URL
+		want   []string
+	}{
+		"one session after the other":     {want: []string{"1", "2", "3"}},
+		"both at a time":                  {moving: true, want: []string{"1", "2", "3"}},
+		"the URL's token comes before":    {token: "#token=a%2Bb", want: []string{"a+b", "a+b", "a+b"}},
+		"the URL's token, both at a time": {moving: true, token: "#token=a%2Bb", want: []string{"a+b", "a+b", "a+b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			type arrival struct {
+				relay int
+				*moqt.Session
+			}
+			arrivals := make(chan arrival, 1)
+			var addrs [2]string
+			for i := range addrs {
+				addrs[i], _ = serving(t, true, func(s *moqt.Session) { arrivals <- arrival{i, s} })
+			}
+			var newest atomic.Int32
+			target := Target{URL: "moqt://" + addrs[0] + "/x" + c.token, Renew: func() Target { return Target{Token: fmt.Sprint(newest.Load())} }}
+			newest.Store(1)
+			ctx, stop := context.WithCancel(t.Context())
+			over := make(chan error, 1)
+			go func() {
+				over <- target.keep(ctx, moqt.Handler{}, quiet, func(ctx context.Context, s *moqt.Session) error {
+					Settled(ctx)
+					<-ctx.Done()
+					return ctx.Err()
+				}, c.moving)
+			}()
+			for i, uri := range []string{"moqt://" + addrs[1], "", ""} {
+				s := <-arrivals
+				if relay := min(i, 1); s.relay != relay {
+					t.Errorf("session %d is with relay %d, want %d", i, s.relay, relay)
+				}
+				if got := s.SetupTokens(); len(got) != 1 || string(got[0].Value) != c.want[i] {
+					t.Errorf("session %d came with %+v, want %q", i, got, c.want[i])
+				}
+				newest.Add(1)
+				if i < 2 {
+					go func() { _ = s.Goaway(ctx, uri, time.Minute) }()
+				}
+			}
+			stop()
+			if err := <-over; !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
 	}
 }

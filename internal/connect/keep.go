@@ -1,7 +1,6 @@
 package connect
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -174,20 +173,22 @@ func (t Target) follow(ctx context.Context, l *link, h moqt.Handler, cfg moqt.Co
 			return l.err
 		case uri = <-l.goaway:
 		}
-		to := t.at(uri)
-		slog.Info("the relay asks to move", "relay", t.Address(), "to", to.Address())
+		from := t.Address()
+		t = t.at(uri)
+		slog.Info("the relay asks to move", "relay", from, "to", t.Address())
 		old := l
 		if !moving {
 			old.cancel(ErrMoved)
 			<-old.done
-			next, err := to.link(ctx, h, cfg, use)
+			t.renew()
+			next, err := t.link(ctx, h, cfg, use)
 			if err != nil {
 				return err
 			}
 			l = next
 			continue
 		}
-		next := to.beside(ctx, old, h, cfg, use)
+		next := t.beside(ctx, old, h, cfg, use)
 		if next == nil {
 			<-old.done
 			return old.err
@@ -203,6 +204,7 @@ func (t Target) follow(ctx context.Context, l *link, h moqt.Handler, cfg moqt.Co
 func (t Target) beside(ctx context.Context, old *link, h moqt.Handler, cfg moqt.Config, use func(context.Context, *moqt.Session) error) *link {
 	wait := firstRetry
 	for {
+		t.renew()
 		next, err := t.link(ctx, h, cfg, use)
 		if err == nil {
 			limit := time.NewTimer(moveLimit)
@@ -230,7 +232,8 @@ func (t Target) beside(ctx context.Context, old *link, h moqt.Handler, cfg moqt.
 }
 
 // at is the session where a GOAWAY says: what uri leaves out is as before, and so is whom we
-// trust and what authorizes us.
+// trust and what authorizes us. A token of the URL moves with it, as it comes before what Renew
+// returns.
 func (t Target) at(uri string) Target {
 	u, err := url.Parse(uri)
 	if uri == "" || err != nil || u.Host == "" || u.Scheme != "moqt" && u.Scheme != "https" {
@@ -240,7 +243,11 @@ func (t Target) at(uri string) Target {
 	if was, err := url.Parse(address); err == nil && (u.Path == "" || u.Path == "/") {
 		u.Path = was.Path
 	}
-	t.Token = cmp.Or(token, t.Token)
+	if _, theirs := (Target{URL: uri}).split(); token != "" && theirs == "" {
+		u.Fragment, u.RawFragment = "", ""
+		t.URL = u.String() + "#" + url.Values{tokenParameter: {token}}.Encode()
+		return t
+	}
 	t.URL = u.String()
 	return t
 }

@@ -478,13 +478,7 @@ func TestTracksUnderAPrefix(t *testing.T) {
 	if err := viewer.SubscribeTracksPaused(r.ctx, session); err != nil {
 		t.Fatal(err)
 	}
-	tr := newPoints()
-	since := time.Now()
-	pub, err := r.dial(moqt.Handler{}).Publish(r.ctx, points, tr.Info())
-	if err != nil {
-		t.Fatal(err)
-	}
-	go origin.NewQueue(0).Serve(tr, origin.Publication{Publication: pub}, since) //nolint:errcheck // ends with the session
+	tr := r.publishTrack()
 	if f := <-forward; f == nil || *f {
 		t.Errorf("PUBLISH said forward %v, want 0", f)
 	}

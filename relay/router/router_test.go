@@ -486,6 +486,19 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
+// publishTrack publishes points unasked (PUBLISH), from a session of its own.
+func (r *relay) publishTrack() *origin.Track {
+	r.t.Helper()
+	tr := newPoints()
+	since := time.Now()
+	pub, err := r.dial(moqt.Handler{}).Publish(r.ctx, points, tr.Info())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	go origin.NewQueue(0).Serve(tr, origin.Publication{Publication: pub}, since) //nolint:errcheck // ends with the session
+	return tr
+}
+
 // TestPublishedTrack: a track that is published unasked reaches those who asked
 // for all tracks, and those who subscribe.
 func TestPublishedTrack(t *testing.T) {
@@ -501,13 +514,7 @@ func TestPublishedTrack(t *testing.T) {
 	if err := all.SubscribeTracks(r.ctx, session); err != nil {
 		t.Fatal(err)
 	}
-	tr := newPoints()
-	since := time.Now()
-	pub, err := r.dial(moqt.Handler{}).Publish(r.ctx, points, tr.Info())
-	if err != nil {
-		t.Fatal(err)
-	}
-	go origin.NewQueue(0).Serve(tr, origin.Publication{Publication: pub}, since) //nolint:errcheck // ends with the session
+	tr := r.publishTrack()
 	given := <-taken
 	asked := r.subscribe(r.dial(moqt.Handler{}))
 	r.write(tr, 1, "unasked")

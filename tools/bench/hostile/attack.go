@@ -266,7 +266,8 @@ func subscribeTo(name string) func(id uint64) wire.Message {
 	}
 }
 
-func resetRequests(ctx context.Context, t *Target) error {
+// missing asks for tracks that do not exist, and hands then the stream of each request.
+func missing(ctx context.Context, t *Target, then func(*quic.Stream)) error {
 	return each(ctx, 4, func(int) error {
 		return t.inRaw(ctx, func(r *raw) error {
 			for i := 0; ; i++ {
@@ -274,25 +275,23 @@ func resetRequests(ctx context.Context, t *Target) error {
 				if err != nil {
 					return err
 				}
-				s.CancelWrite(quic.StreamErrorCode(wire.StreamCancelled))
-				s.CancelRead(quic.StreamErrorCode(wire.StreamCancelled))
+				then(s)
 			}
 		})
 	})
 }
 
+func resetRequests(ctx context.Context, t *Target) error {
+	return missing(ctx, t, func(s *quic.Stream) {
+		s.CancelWrite(quic.StreamErrorCode(wire.StreamCancelled))
+		s.CancelRead(quic.StreamErrorCode(wire.StreamCancelled))
+	})
+}
+
 func missingTracks(ctx context.Context, t *Target) error {
-	return each(ctx, 4, func(int) error {
-		return t.inRaw(ctx, func(r *raw) error {
-			for i := 0; ; i++ {
-				s, err := r.request(ctx, subscribeTo(fmt.Sprint("missing", i)))
-				if err != nil {
-					return err
-				}
-				_ = s.Close()
-				go func() { _, _ = io.Copy(io.Discard, s) }()
-			}
-		})
+	return missing(ctx, t, func(s *quic.Stream) {
+		_ = s.Close()
+		go func() { _, _ = io.Copy(io.Discard, s) }()
 	})
 }
 
