@@ -26,7 +26,7 @@
 #include <stdint.h>
 
 // What hc_abi_version returns. It changes with every change to a function or struct.
-#define HC_ABI_VERSION 2
+#define HC_ABI_VERSION 3
 
 // Results: 0 and above are no errors. hc_error has a sentence for those below.
 #define HC_OK 0
@@ -106,11 +106,20 @@
 // The session has 360° video, which is not received.
 #define HC_STATE_SPHERE 8
 
+// The relay does not list all of its sessions to this viewer: hc_sessions has those that the token names, and the URL's.
+#define HC_STATE_SOME_SESSIONS 16
+
+// No frame of a camera can be decoded: hc_error says why.
+#define HC_STATE_UNDECODABLE 32
+
 // HcConfig.flags: send no receipts.
 #define HC_NO_RECEIPTS 1
 
 // Take the certificate's hash from the relay itself, over plain HTTP. Loopback relays are asked without it.
 #define HC_INSECURE 2
+
+// List the relay's sessions, also where the URL names one.
+#define HC_LIST_SESSIONS 4
 
 // HcSubscribe.camera and hc_stats: every camera of the session.
 #define HC_ALL_CAMERAS 4294967295
@@ -195,7 +204,7 @@ typedef struct {
   const char *certificate_hash;
   // Names the receipts track receipts/<viewer>; null or "" = unity-<random>.
   const char *viewer;
-  // HC_NO_RECEIPTS, HC_INSECURE.
+  // HC_NO_RECEIPTS, HC_INSECURE, HC_LIST_SESSIONS.
   uint32_t flags;
   // Age at which an object is not worth sending any more, ms; 0 = the catalog's.
   uint32_t delivery_timeout_ms;

@@ -35,6 +35,7 @@ namespace Holocast.Verify
             ("wrong address", WrongAddress),
             ("refused certificate", RefusedCertificate),
             ("frame larger than the buffers", LargerThanBuffers),
+            ("frame larger than announced", LargerThanAnnounced),
             ("catalog without cameras", NoCameras),
             ("360° video", Sphere),
             ("token", Token),
@@ -471,6 +472,19 @@ namespace Holocast.Verify
             Told(stage, HolocastState.Live, "Camera 0 sends " + view.PointsOfFrame + " points and MaxPoints is 20000: one in ");
         }
 
+        // A publisher whose frames have more points than its catalog says.
+        static void LargerThanAnnounced(Lab lab)
+        {
+            int port = Lab.FreePort();
+            lab.Relay(port);
+            Publisher(lab, port, "announced", "--max-points", "20000");
+            var stage = new Stage(Url(port, "announced"));
+            stage.Until("the refusal of its frames", 60, () => stage.Session.Message.Contains("decoded"));
+            stage.Run(0.5);
+            Told(stage, HolocastState.Live, "No frame of camera 0 can be decoded: points: ");
+            Check.That(stage.Statistics().FramesShown == 0, stage.Statistics().FramesShown + " frames were shown");
+        }
+
         static void NoCameras(Lab lab)
         {
             int port = Lab.FreePort();
@@ -523,6 +537,24 @@ namespace Holocast.Verify
             stage.Until("the sessions that the token allows", 20, () => browser.Sessions.SequenceEqual(new[] { "secret" }));
             browser.Join("secret");
             stage.UntilShown("frames of a session with a token", 3);
+            Loop.Clear();
+            // One that allows to watch two sessions, one of which nobody publishes, and not to list.
+            string mayWatchTwo = TokenFor("--subscribe", "secret", "--subscribe", "later");
+            Publisher(lab, port, "other?token=" + TokenFor("--publish", "other"));
+            stage = new Stage("", "", s => s.Hologram.AddComponent<HolocastBrowser>());
+            browser = stage.Hologram.GetComponent<HolocastBrowser>();
+            browser.Browse("127.0.0.1:" + port + "?token=" + mayWatchTwo);
+            stage.Until("the session that the token names", 20, () => browser.Sessions.SequenceEqual(new[] { "secret" }));
+            Check.That(browser.Message == "The relay at 127.0.0.1:" + port + " lists only the sessions that the token allows.", browser.Message);
+            Console.WriteLine("      " + browser.Message);
+            Publisher(lab, port, "later?token=" + TokenFor("--publish", "later"));
+            stage.Until("the other one once it is published", 20, () => browser.Sessions.SequenceEqual(new[] { "later", "secret" }));
+            browser.Join("later");
+            stage.UntilShown("frames of a session that the token names", 3);
+            browser.Browse("127.0.0.1:" + port + "/secret?token=" + TokenFor("--subscribe", "absent"));
+            stage.Until("that there is nothing for this token", 20, () => browser.Message == "The relay at 127.0.0.1:" + port + " has no session that the token allows so far.");
+            Check.That(browser.Sessions.Count == 0, string.Join(" ", browser.Sessions));
+            Console.WriteLine("      " + browser.Message);
         }
 
         // One sentence, in the HUD.

@@ -14,6 +14,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/binary"
@@ -52,6 +53,7 @@ type options struct {
 	delta         bool
 	compress      bool
 	noCameras     bool
+	maxPoints     int
 	correct       bool
 	datagrams     int // every so manieth is lost; 0 = streams
 	document      string
@@ -72,6 +74,7 @@ func main() {
 	flag.BoolVar(&o.delta, "delta", false, "add the track by a delta update to a catalog without tracks")
 	flag.BoolVar(&o.compress, "compress", false, "with --delta: send the catalog's objects in gzip")
 	flag.BoolVar(&o.noCameras, "no-cameras", false, "publish a catalog without tracks")
+	flag.IntVar(&o.maxPoints, "max-points", 0, "points of a frame that the catalog announces; 0 = as many as there can be")
 	flag.BoolVar(&o.correct, "correct", false, "publish the camera at the origin, and correct its pose on SIGUSR1")
 	flag.IntVar(&o.datagrams, "datagrams", 0, "send frames in datagrams and lose every Nth; 0 = on streams")
 	flag.StringVar(&o.document, "catalog", "", "publish this file as the catalog, and nothing else")
@@ -243,7 +246,7 @@ func (p *publisher) describe(at camera.Transform) error {
 	t := catalog.Track{
 		Name: p.points.Name().Name, Packaging: catalog.PackagingPoints, IsLive: true, Role: catalog.RolePoints,
 		InitRef: ref, Framerate: p.fps,
-		Points: &catalog.Points{CameraName: "test", Quality: "full", Layout: layout, Descriptions: p.descriptions, MaxPoints: p.width * p.height, DeliveryTimeout: 500, Delivery: p.delivery()},
+		Points: &catalog.Points{CameraName: "test", Quality: "full", Layout: layout, Descriptions: p.descriptions, MaxPoints: cmp.Or(p.maxPoints, p.width*p.height), DeliveryTimeout: 500, Delivery: p.delivery()},
 	}
 	if layout == "A" {
 		t.Width, t.Height = p.width, p.height

@@ -115,7 +115,12 @@ impl HcClient {
             _ => String::new(),
         };
         let shared = Arc::new(Shared::new());
-        let config = Config { session: target.session.clone(), viewer, delivery_timeout_ms: c.delivery_timeout_ms };
+        let of_token = target.token().map(media::token::sessions).unwrap_or_default();
+        let mut named: Vec<_> = target.session.clone().into_iter().chain(of_token).collect();
+        named.sort();
+        named.dedup();
+        let session = target.session.clone().filter(|_| c.flags & HC_LIST_SESSIONS == 0);
+        let config = Config { session, named, viewer, delivery_timeout_ms: c.delivery_timeout_ms };
         let options = Options {
             target,
             pinned,
@@ -176,7 +181,9 @@ impl HcClient {
                 flags: flag(s.replayed, HC_STATE_REPLAYED)
                     | flag(s.playback.duration > 0.0, HC_STATE_RECORDING)
                     | flag(s.has_catalog && s.tracks.is_empty(), HC_STATE_NO_CAMERA)
-                    | flag(s.has_sphere, HC_STATE_SPHERE),
+                    | flag(s.has_sphere, HC_STATE_SPHERE)
+                    | flag(s.undecodable.is_some(), HC_STATE_UNDECODABLE)
+                    | flag(s.some_sessions, HC_STATE_SOME_SESSIONS),
                 catalog_version: s.catalog_version,
                 sessions_version: s.sessions_version,
                 error_version: s.error_version,

@@ -13,7 +13,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 pub use client::HcClient;
 
 /// What hc_abi_version returns. It changes with every change to a function or struct.
-pub const HC_ABI_VERSION: u32 = 2;
+pub const HC_ABI_VERSION: u32 = 3;
 
 /// Results: 0 and above are no errors. hc_error has a sentence for those below.
 pub const HC_OK: i32 = 0;
@@ -69,11 +69,17 @@ pub const HC_STATE_RECORDING: u32 = 2;
 pub const HC_STATE_NO_CAMERA: u32 = 4;
 /// The session has 360° video, which is not received.
 pub const HC_STATE_SPHERE: u32 = 8;
+/// The relay does not list all of its sessions to this viewer: hc_sessions has those that the token names, and the URL's.
+pub const HC_STATE_SOME_SESSIONS: u32 = 16;
+/// No frame of a camera can be decoded: hc_error says why.
+pub const HC_STATE_UNDECODABLE: u32 = 32;
 
 /// HcConfig.flags: send no receipts.
 pub const HC_NO_RECEIPTS: u32 = 1;
 /// Take the certificate's hash from the relay itself, over plain HTTP. Loopback relays are asked without it.
 pub const HC_INSECURE: u32 = 2;
+/// List the relay's sessions, also where the URL names one.
+pub const HC_LIST_SESSIONS: u32 = 4;
 
 /// HcSubscribe.camera and hc_stats: every camera of the session.
 pub const HC_ALL_CAMERAS: u32 = 0xffff_ffff;
@@ -142,7 +148,7 @@ pub struct HcConfig {
     pub certificate_hash: *const c_char,
     /// Names the receipts track receipts/<viewer>; null or "" = unity-<random>.
     pub viewer: *const c_char,
-    /// HC_NO_RECEIPTS, HC_INSECURE.
+    /// HC_NO_RECEIPTS, HC_INSECURE, HC_LIST_SESSIONS.
     pub flags: u32,
     /// Age at which an object is not worth sending any more, ms; 0 = the catalog's.
     pub delivery_timeout_ms: u32,

@@ -104,6 +104,8 @@ pub(crate) struct Camera {
     pub acquired: Vec<(u64, Decoded)>,
     pub free: Vec<Vec<u32>>,
     pub counters: Counters,
+    /// Frames one after the other that could not be decoded.
+    pub undecodable: u64,
     pub looked: Nanos,
     pub subject: Option<Subject>,
 }
@@ -122,6 +124,7 @@ impl Camera {
     /// Forgets what is on its way and what nobody has acquired.
     pub fn clear(&mut self) {
         self.queue.clear();
+        self.undecodable = 0;
         if let Some(d) = self.newest.take() {
             self.give_back(d.words);
         }

@@ -11,6 +11,7 @@ mod playback;
 mod player;
 mod receipt;
 mod shared;
+pub mod token;
 
 pub use feed::{Acquired, FrameInfo};
 pub use player::{Config, Link, Player};

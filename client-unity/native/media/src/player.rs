@@ -52,6 +52,8 @@ const MAX_STAMP: usize = 1024;
 pub struct Config {
     /// The session; nothing: the relay's are listed.
     pub session: Option<String>,
+    /// Sessions that are looked for one by one where the relay does not list all.
+    pub named: Vec<String>,
     /// Names the receipts' track; "": none are sent.
     pub viewer: String,
     /// Age at which an object is not worth sending any more, ms; 0 = the catalog's.
@@ -67,6 +69,8 @@ pub struct Link(pub u64);
 enum Purpose {
     Clock,
     Sessions,
+    /// One of [`Config::named`].
+    Session(usize),
     Catalog,
     Poses,
     Points(u16),
@@ -258,9 +262,15 @@ impl Player {
                 s.subscribe(now, &TrackName::new(Namespace::new([ns]), name), o)
             }
             Purpose::Sessions => {
-                self.shared.status().sessions.clear();
+                let mut status = self.shared.status();
+                if !status.sessions.is_empty() {
+                    status.sessions.clear();
+                    status.sessions_version = status.sessions_version.wrapping_add(1);
+                }
+                status.some_sessions = false;
                 s.subscribe_namespace(now, &Namespace::new([ROOT]))
             }
+            Purpose::Session(i) => s.subscribe_namespace(now, &Namespace::new([ROOT, self.config.named[i].as_str()])),
             Purpose::Catalog => s.subscribe(now, &self.track("catalog"), patient),
             Purpose::Poses => s.subscribe(now, &self.track(POSE_TRACK), patient),
             Purpose::Recording => s.subscribe(now, &self.recorded_track("catalog"), small),
@@ -403,7 +413,7 @@ impl Player {
             },
             Event::Failed { error, .. } => self.failed(now, s, request, purpose, &error),
             Event::Ended { why, .. } => self.ended(now, s, purpose, &why),
-            Event::Namespace { added, suffix, .. } => self.session_listed(added, &suffix),
+            Event::Namespace { added, suffix, .. } => self.session_listed(purpose, added, &suffix),
             Event::Published { .. } | Event::Ready { .. } | Event::Goaway { .. } | Event::Closed { .. } => {}
         }
     }
@@ -609,9 +619,15 @@ impl Player {
         let Some(f) = self.feeds.get_mut(&camera) else { return };
         let (late, reset, damaged) = (std::mem::take(&mut f.late), std::mem::take(&mut f.reset), std::mem::take(&mut f.damaged));
         let p = f.parts.take_counts();
+        let mut undecodable = 0;
         if late + reset + damaged + p.repaired + p.abandoned + p.requests > 0 {
             let mut cameras = self.shared.cameras();
-            let k = &mut cameras.entry(camera).or_default().counters;
+            let c = cameras.entry(camera).or_default();
+            if damaged > 0 {
+                c.undecodable += damaged;
+                undecodable = c.undecodable;
+            }
+            let k = &mut c.counters;
             k.late += late;
             k.reset += reset;
             k.damaged += damaged;
@@ -620,6 +636,7 @@ impl Player {
             k.parts_lost += p.parts_lost;
             k.repairs += p.requests;
         }
+        self.shared.note_undecodable(camera, undecodable, &"its objects are not the point-cloud frames that the catalog announces");
     }
 
     fn take_catalog(&mut self, now: Nanos, s: &mut Session, recording: bool, o: Object) {
@@ -747,6 +764,7 @@ impl Player {
         status.tracks = tracks;
         status.has_catalog = true;
         status.has_sphere = catalog.has_sphere;
+        status.undecodable = None;
         status.catalog_version = status.catalog_version.wrapping_add(1);
     }
 
@@ -815,10 +833,19 @@ impl Player {
                 }
                 self.retry(now + RETRY, purpose);
             }
-            Purpose::Sessions => {
+            // A token may be for some sessions alone.
+            Purpose::Sessions if e.code == request::UNAUTHORIZED && !self.config.named.is_empty() => {
+                self.shared.status().some_sessions = true;
+                for i in 0..self.config.named.len() {
+                    self.begin(now, s, Purpose::Session(i));
+                }
+            }
+            Purpose::Session(_) if self.connection.iter().any(|c| c.requests.values().any(|p| matches!(p, Purpose::Session(_)))) => {}
+            Purpose::Sessions | Purpose::Session(_) => {
+                self.shared.status().some_sessions = false;
                 self.enter(Phase::Refused);
                 self.shared.note_error(&e.to_string());
-                self.retry(now + 5 * RETRY, purpose);
+                self.retry(now + 5 * RETRY, Purpose::Sessions);
             }
             // Who has no recording answers that it does not exist.
             Purpose::Recording if e.code == request::DOES_NOT_EXIST => {}
@@ -862,13 +889,17 @@ impl Player {
         }
     }
 
-    fn session_listed(&mut self, added: bool, suffix: &Namespace) {
-        let [name] = suffix.0.as_slice() else { return };
-        let name = String::from_utf8_lossy(name).into_owned();
+    fn session_listed(&mut self, purpose: Purpose, added: bool, suffix: &Namespace) {
+        let name = match (purpose, suffix.0.as_slice()) {
+            (Purpose::Sessions, [name]) => String::from_utf8_lossy(name).into_owned(),
+            (Purpose::Session(i), []) => self.config.named[i].clone(),
+            _ => return,
+        };
         if name.contains('\0') {
             return;
         }
         let mut s = self.shared.status();
+        s.phase = Phase::Listing;
         match (s.sessions.binary_search(&name), added) {
             (Err(at), true) => s.sessions.insert(at, name),
             (Ok(at), false) => {

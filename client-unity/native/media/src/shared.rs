@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use cloud::{Decoder, Limits};
+use cloud::{Decoder, FrameError, Limits};
 use moqt::{BufferPool, Nanos};
 
 use crate::catalog::Track;
@@ -79,10 +79,14 @@ pub struct Status {
     pub has_catalog: bool,
     /// There is 360° video, which a viewer of points does not receive.
     pub has_sphere: bool,
+    /// A camera none of whose frames can be decoded; `error` says why.
+    pub undecodable: Option<u16>,
     /// These change with what they count.
     pub catalog_version: u32,
     pub sessions: Vec<String>,
     pub sessions_version: u32,
+    /// The relay does not list all, but those of [`crate::Config::named`].
+    pub some_sessions: bool,
     pub error: String,
     pub error_version: u32,
     pub reconnects: u32,
@@ -194,6 +198,9 @@ const REPLAY_AGE: Nanos = 60_000_000_000;
 const MAX_DELAY: Nanos = 14 * 86_400_000_000_000;
 /// Commands that wait for the player, at most: receipts beyond are dropped.
 const MAX_COMMANDS: usize = 1024;
+/// So many frames of a camera one after the other that cannot be decoded are its publisher's fault, and the user's to
+/// know.
+const UNDECODABLE: u64 = 10;
 /// How often it is looked where a camera's subject is: it is no faster than a view can follow.
 const LOOK: Nanos = 250_000_000;
 
@@ -374,6 +381,14 @@ impl Shared {
         if s.error != text {
             s.error = text.to_owned();
             s.error_version = s.error_version.wrapping_add(1);
+        }
+    }
+
+    /// Objects of a camera could not be decoded, `in_a_row` by now.
+    pub(crate) fn note_undecodable(&self, camera: u16, in_a_row: u64, why: &dyn std::fmt::Display) {
+        if in_a_row >= UNDECODABLE {
+            self.note_error(&format!("no frame of camera {camera} can be decoded: {why}"));
+            self.status().undecodable = Some(camera);
         }
     }
 
@@ -618,8 +633,10 @@ impl Shared {
         let grid = (track.width > 0).then_some((track.width, track.height));
         let limits = Limits { max_points: track.max_points as usize, grid };
         let began = self.now();
-        let decoded = decoder.decode(&job.objects, &limits, &mut words).ok();
-        let decoded = decoded.filter(|f| f.header.camera == camera && f.header.layout == track.layout);
+        let decoded = decoder.decode(&job.objects, &limits, &mut words).and_then(|f| {
+            let of_track = f.header.camera == camera && f.header.layout == track.layout;
+            of_track.then_some(f).ok_or_else(|| FrameError { field: "camera", detail: "frame of another track".into() })
+        });
         let now = self.now();
         let decoded = decoded.map(|f| {
             let rays = job.source.rays.get();
@@ -646,11 +663,12 @@ impl Shared {
             self.measures().decoded(&mut info, job.late);
             info
         });
-        {
+        let failed = {
             let mut cameras = self.cameras();
             let Some(c) = cameras.get_mut(&camera) else { return };
-            match decoded {
-                Some(mut info) => {
+            let failed = match decoded {
+                Ok(mut info) => {
+                    c.undecodable = 0;
                     if info.subject.is_some() {
                         (c.subject, c.looked) = (info.subject, now);
                     }
@@ -663,17 +681,28 @@ impl Shared {
                     } else if let Some(d) = c.newest.replace(Decoded { info, words }) {
                         c.give_back(d.words);
                     }
+                    None
                 }
-                None => {
+                Err(why) => {
                     c.counters.damaged += 1;
+                    c.undecodable += 1;
                     c.give_back(words);
+                    Some((c.undecodable, why))
                 }
-            }
+            };
             if c.queue.is_empty() {
                 c.decoding = false;
             } else {
                 lock(&self.work).cameras.push_back(camera);
                 self.ready.notify_one();
+            }
+            failed
+        };
+        match failed {
+            Some((in_a_row, why)) => self.note_undecodable(camera, in_a_row, &format_args!("{}: {}", why.field, why.detail)),
+            None => {
+                let mut s = self.status();
+                s.undecodable = s.undecodable.filter(|c| *c != camera);
             }
         }
         for b in job.objects {

@@ -52,6 +52,8 @@ struct Relay {
     datagrams: Vec<Vec<u8>>,
     /// Standalone FETCHes and their messages.
     fetches: Vec<(StreamKey, Vec<u8>)>,
+    /// SUBSCRIBE_NAMESPACEs and their messages.
+    listings: Vec<(StreamKey, Vec<u8>)>,
 }
 
 struct Stage {
@@ -67,9 +69,12 @@ impl Drop for Stage {
 
 impl Stage {
     fn new() -> Self {
+        Self::of(Config { session: Some("demo".into()), viewer: "me".into(), ..Config::default() })
+    }
+
+    fn of(config: Config) -> Self {
         let shared = Arc::new(Shared::new());
         shared.decoders(1).unwrap();
-        let config = Config { session: Some("demo".into()), viewer: "me".into(), delivery_timeout_ms: 0 };
         shared.command(Command::Subscribe(None, Wish::default()));
         let mut player = Player::new(config, shared.clone());
         player.commands(shared.now(), None);
@@ -79,7 +84,8 @@ impl Stage {
     fn connect(&mut self, link: u64) -> Relay {
         let now = self.shared.now();
         let s = Session::new(moqt::Config::default(), Arc::default(), now);
-        let mut r = Relay { link: Link(link), s, requests: HashMap::new(), datagrams: Vec::new(), fetches: Vec::new() };
+        let mut r =
+            Relay { link: Link(link), s, requests: HashMap::new(), datagrams: Vec::new(), fetches: Vec::new(), listings: Vec::new() };
         let control = r.s.accept_uni();
         r.s.receive(now, control, &message(kind::SETUP, &[]));
         assert!(matches!(r.s.poll_event(), Some(Event::Ready { .. })));
@@ -98,6 +104,9 @@ impl Stage {
                 Output::Send(k, b) => {
                     if b[0] == kind::FETCH as u8 && b[4] == 1 && b.windows(7).any(|w| w == b"points/") {
                         r.fetches.push((k, b[3..].to_vec()));
+                    }
+                    if b[0] == kind::SUBSCRIBE_NAMESPACE as u8 {
+                        r.listings.push((k, b.clone()));
                     }
                     if b[0] != kind::SUBSCRIBE as u8 && b[0] != kind::PUBLISH as u8 {
                         continue;
@@ -170,6 +179,36 @@ impl Stage {
         self.object(&mut r, 1, 1, &catalog(1));
         self.accept(&mut r, "points/513/full", 2);
         r
+    }
+
+    /// Answers the SUBSCRIBE_NAMESPACE of a prefix.
+    fn answer_listing(&mut self, r: &mut Relay, prefix: &[&str], messages: &[Vec<u8>]) {
+        let mut end = Writer::new();
+        end.varint(prefix.len() as u64);
+        for field in prefix {
+            end.bytes(field.as_bytes());
+        }
+        end.varint(0); // parameters
+        let at = r.listings.iter().position(|(_, m)| m.ends_with(&end.0)).expect("no such SUBSCRIBE_NAMESPACE");
+        let (k, _) = r.listings.remove(at);
+        for m in messages {
+            r.s.receive(self.shared.now(), k, m);
+        }
+        self.pump(r);
+    }
+
+    fn sessions(&self) -> (Phase, bool, Vec<String>) {
+        self.shared.look(|s| (s.phase, s.some_sessions, s.sessions.clone()))
+    }
+
+    fn until(&self, what: &str, happened: impl Fn(&Self) -> bool) {
+        for _ in 0..10_000 {
+            if happened(self) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        panic!("{what} did not come");
     }
 
     fn acquired(&self) -> Acquired {
@@ -351,6 +390,77 @@ fn a_publisher_goes_and_comes_again() {
     assert_eq!((st.phase(), st.shared.look(|s| s.tracks.len())), (Phase::Waiting, 0));
     st.object(&mut r, 5, 4, br#"{"version":"draft-01","tracks":[],"isComplete":true}"#);
     assert_eq!(st.phase(), Phase::Ended);
+}
+
+/// A relay that does not list all of its sessions is asked for those that are known by name.
+#[test]
+fn sessions_known_by_name() {
+    let refused = message(kind::REQUEST_ERROR, &fields(&[1, 0, 0]));
+    let accepted = message(kind::REQUEST_OK, &fields(&[0]));
+    let list = |named: &[&str]| Stage::of(Config { named: named.iter().map(|n| n.to_string()).collect(), ..Config::default() });
+
+    let mut st = list(&["a", "b"]);
+    let mut r = st.connect(0);
+    st.answer_listing(&mut r, &["holocast"], &[accepted.clone(), message(kind::NAMESPACE, b"\x01\x01c")]);
+    assert_eq!(st.sessions(), (Phase::Listing, false, vec!["c".into()]));
+    assert!(r.listings.is_empty());
+
+    let mut st = list(&["a", "b"]);
+    let mut r = st.connect(0);
+    st.answer_listing(&mut r, &["holocast"], std::slice::from_ref(&refused));
+    assert_eq!(st.sessions(), (Phase::Listing, true, vec![]));
+    st.answer_listing(&mut r, &["holocast", "a"], std::slice::from_ref(&refused));
+    assert_eq!(st.sessions(), (Phase::Listing, true, vec![]));
+    // What is below a session is none.
+    st.answer_listing(&mut r, &["holocast", "b"], &[accepted, message(kind::NAMESPACE, b"\x01\x01x"), message(kind::NAMESPACE, &[0])]);
+    assert_eq!(st.sessions(), (Phase::Listing, true, vec!["b".into()]));
+
+    // No session is allowed: all is tried again after a while.
+    for named in [&[][..], &["a"]] {
+        let mut st = list(named);
+        let mut r = st.connect(0);
+        st.answer_listing(&mut r, &["holocast"], std::slice::from_ref(&refused));
+        for name in named {
+            st.answer_listing(&mut r, &["holocast", name], std::slice::from_ref(&refused));
+        }
+        assert_eq!(st.sessions(), (Phase::Refused, false, vec![]));
+        assert!(r.listings.is_empty() && st.shared.look(|s| s.error.contains("UNAUTHORIZED")));
+        st.player.tick(st.shared.now() + 6000 * MS, Some(&mut r.s));
+        st.pump(&mut r);
+        let accepted = message(kind::REQUEST_OK, &fields(&[0]));
+        st.answer_listing(&mut r, &["holocast"], &[accepted, message(kind::NAMESPACE, b"\x01\x01c")]);
+        assert_eq!(st.sessions(), (Phase::Listing, false, vec!["c".into()]));
+    }
+}
+
+/// A publisher none of whose frames can be decoded is told of, until one can.
+#[test]
+fn frames_that_cannot_be_decoded() {
+    let mut st = Stage::new();
+    let mut r = st.session(0);
+    let good = frame(1, st.shared.now());
+    let told = |st: &Stage| st.shared.look(|s| (s.undecodable, s.error.clone()));
+    let mut group = 100;
+    let cut = &good[..good.len() - 4];
+    for (bad, why) in
+        [(cut, "no frame of camera 513 can be decoded: zstd: "), (b"no frame", "no frame of camera 513 can be decoded: its objects")]
+    {
+        let before = st.shared.stats(None).map_or(0, |s| s.damaged);
+        for n in 1..=10 {
+            assert_eq!(told(&st).0, None);
+            st.object(&mut r, 2, group, bad);
+            group += 1;
+            let counted = |st: &Stage| st.shared.stats(None).map_or(0, |s| s.damaged) == before + n;
+            st.until("a damaged frame", counted);
+        }
+        st.until("word of them", |st| told(st).0 == Some(CAMERA));
+        assert!(told(&st).1.starts_with(why), "{}", told(&st).1);
+        st.object(&mut r, 2, group, &good);
+        group += 1;
+        let a = st.acquired();
+        st.shared.release(a.handle, None);
+        st.until("word of a frame that can be decoded", |st| told(st).0.is_none());
+    }
 }
 
 #[test]

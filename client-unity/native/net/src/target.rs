@@ -65,6 +65,12 @@ impl Target {
         })
     }
 
+    /// The token that the URL's query has.
+    pub fn token(&self) -> Option<&str> {
+        let (_, query) = self.path.split_once('?')?;
+        query.split('&').find_map(|v| v.strip_prefix("token="))
+    }
+
     /// Whether the relay is on this machine.
     pub fn loopback(&self) -> bool {
         self.host == "localhost" || self.host.parse::<std::net::IpAddr>().is_ok_and(|a| a.is_loopback())
@@ -109,6 +115,18 @@ mod tests {
         ] {
             let t = Target::parse(url).unwrap();
             assert_eq!((t.host.as_str(), t.port, t.path.as_str(), t.session.as_deref()), (host, port, path, session), "{url}");
+        }
+    }
+
+    #[test]
+    fn tokens() {
+        for (url, token) in [
+            ("moqt://h/s", None),
+            ("moqt://h/s?token=a.b-c_", Some("a.b-c_")),
+            ("moqt://h?x=token=1&token=a", Some("a")),
+            ("moqt://h/token=a", None),
+        ] {
+            assert_eq!(Target::parse(url).unwrap().token(), token, "{url}");
         }
     }
 

@@ -7,7 +7,7 @@ namespace Holocast.Native
 
     static class Abi
     {
-        public const uint Version = 2;
+        public const uint Version = 3;
 
         public const int Ok = 0;
         public const int Empty = 1;
@@ -21,9 +21,12 @@ namespace Holocast.Native
         public const uint StateRecording = 2;
         public const uint StateNoCamera = 4;
         public const uint StateSphere = 8;
+        public const uint StateSomeSessions = 16;
+        public const uint StateUndecodable = 32;
 
         public const uint NoReceipts = 1;
         public const uint Insecure = 2;
+        public const uint ListSessions = 4;
 
         public const uint TrackSubscribed = 1;
 

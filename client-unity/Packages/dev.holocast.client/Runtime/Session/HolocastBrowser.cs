@@ -37,7 +37,10 @@ namespace Holocast
         /// <summary>Relay that is being asked.</summary>
         public HolocastAddress Relay => address;
 
-        /// <summary>Names of the relay's sessions, in order.</summary>
+        /// <summary>
+        /// Names of the relay's sessions, in order. A relay that does not list all to who holds a
+        /// token for some has those here that the token names, and the one of the address.
+        /// </summary>
         public IReadOnlyList<string> Sessions => sessions;
 
         /// <summary>Addresses that were joined before, the last one first.</summary>
@@ -62,7 +65,8 @@ namespace Holocast
             address = parsed.WithSession("");
             try
             {
-                client = Client.Open(address.Url, address.CertificateHash.Length > 0 ? address.CertificateHash : null, null, Abi.NoReceipts);
+                // A session that the address names is looked for where the relay does not list all.
+                client = Client.Open(parsed.Url, parsed.CertificateHash.Length > 0 ? parsed.CertificateHash : null, null, Abi.NoReceipts | Abi.ListSessions);
                 Tell("Asking " + address.Host + " for its sessions.");
             }
             catch (HolocastException e)
@@ -133,18 +137,12 @@ namespace Holocast
             {
                 client.Sessions(sessions);
             }
-            if (now.phase == before.phase && now.sessionsVersion == before.sessionsVersion && now.errorVersion == before.errorVersion)
+            if (now.phase == before.phase && now.flags == before.flags && now.sessionsVersion == before.sessionsVersion && now.errorVersion == before.errorVersion)
             {
                 return;
             }
-            if (now.phase == HcPhase.Listing)
-            {
-                Tell(sessions.Count > 0 ? "" : "The relay at " + address.Host + " has no sessions so far.");
-            }
-            else
-            {
-                Tell(Messages.For(Messages.State(now), address, client.Error(), 0));
-            }
+            bool none = now.phase == HcPhase.Listing && sessions.Count == 0;
+            Tell(none ? Messages.NoSessions(address, now.flags) : Messages.For(Messages.State(now), address, client.Error(), now.flags));
         }
 
         void Tell(string sentence)

@@ -84,6 +84,10 @@ namespace Holocast
                     return (flags & Abi.StateNoCamera) != 0
                         ? "Session “" + session + "” has no cameras so far; they appear here when it has."
                         : "Nobody publishes “" + session + "” at " + host + " so far; it appears here when it begins.";
+                case HolocastState.Listing:
+                    return (flags & Abi.StateSomeSessions) != 0 ? "The relay at " + host + " lists only the sessions that the token allows." : "";
+                case HolocastState.Live:
+                    return (flags & Abi.StateUndecodable) != 0 ? Sentence(detail) : "";
                 case HolocastState.Silent:
                     return "“" + session + "” is published, but no frame has come for some seconds.";
                 case HolocastState.Ended:
@@ -93,6 +97,12 @@ namespace Holocast
                 default:
                     return "";
             }
+        }
+
+        // Of an empty list of sessions. flags: HcState's.
+        public static string NoSessions(in HolocastAddress address, uint flags)
+        {
+            return "The relay at " + address.Host + " has no session " + ((flags & Abi.StateSomeSessions) != 0 ? "that the token allows " : "") + "so far.";
         }
 
         // detail: of the native library, which may name the host itself.

@@ -34,6 +34,21 @@ namespace Holocast.Tests
                 Messages.For(HolocastState.Refused, new HolocastAddress("moqt://pc:4443", ""), "UNAUTHORIZED: a token is needed", 0));
         }
 
+        [TestCase(0u, "", "The relay at pc:4443 has no session so far.")]
+        [TestCase(Abi.StateSomeSessions, "The relay at pc:4443 lists only the sessions that the token allows.", "The relay at pc:4443 has no session that the token allows so far.")]
+        public void TellsWhichSessionsAreListed(uint flags, string some, string none)
+        {
+            Assert.AreEqual(some, Messages.For(HolocastState.Listing, Address, "old error", flags));
+            Assert.AreEqual(none, Messages.NoSessions(Address, flags));
+        }
+
+        [Test]
+        public void TellsThatFramesCannotBeDecoded()
+        {
+            Assert.AreEqual("No frame of camera 0 can be decoded: points: too many.",
+                Messages.For(HolocastState.Live, Address, "no frame of camera 0 can be decoded: points: too many", Abi.StateUndecodable));
+        }
+
         [Test]
         public void TellsThatThereIsNoCamera()
         {
