@@ -6,9 +6,11 @@
 package fastpath
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
+	"time"
 )
 
 // Ways that packets go.
@@ -31,8 +33,19 @@ const (
 // Loads lists them.
 var Loads = []string{Idle, Busy}
 
+// Parts of the benchmark.
+const (
+	packetsPart = "packets" // one by one
+	cameraPart  = "camera"  // a camera's frames
+)
+
+// Parts lists them.
+func Parts() []string { return []string{packetsPart, cameraPart} }
+
 // Options say what to measure.
 type Options struct {
+	Data  string    // folder with recordings of real cameras; "" where there is none
+	Parts []string  // some of Parts; nil = all
 	Quick bool      // under a minute
 	Log   io.Writer // progress, a line each; nil for none
 	Relay string    // its binary; "" means the one beside this program or, in the source tree, one built for this run
@@ -71,10 +84,49 @@ type Result struct {
 	Turns      int     `json:"turns"`
 	// LoadAverage is the kernel's, of one minute, before the first cell.
 	LoadAverage float64 `json:"load_average"`
+
+	Camera       []CameraRun `json:"camera,omitempty"`
+	CameraSource string      `json:"camera_source,omitempty"` // of the frames
+	CameraMbps   float64     `json:"camera_mbit_per_s,omitempty"`
+	CameraBegan  time.Time   `json:"camera_began,omitzero"`
+	CameraLoad   float64     `json:"camera_load_average,omitempty"`
+}
+
+// With adds to the result of some parts what an earlier one has of the others.
+func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
+	var old Result
+	if err := json.Unmarshal(earlier, &old); err != nil {
+		return nil, err
+	}
+	if len(r.All) == 0 {
+		old.Camera, old.CameraSource, old.CameraMbps, old.CameraBegan, old.CameraLoad = r.Camera, r.CameraSource, r.CameraMbps, r.CameraBegan, r.CameraLoad
+		return old, nil
+	}
+	if len(r.Camera) == 0 {
+		r.Camera, r.CameraSource, r.CameraMbps, r.CameraBegan, r.CameraLoad = old.Camera, old.CameraSource, old.CameraMbps, old.CameraBegan, old.CameraLoad
+	}
+	return r, nil
+}
+
+// Measured returns the parts that the result has.
+func (r Result) Measured() (parts []string) {
+	if len(r.All) > 0 {
+		parts = append(parts, packetsPart)
+	}
+	if len(r.Camera) > 0 {
+		parts = append(parts, cameraPart)
+	}
+	return parts
 }
 
 // Markdown is the result for people.
-func (r Result) Markdown() string {
+func (r Result) Markdown() string { return r.packetsMarkdown() + r.cameraMarkdown() }
+
+// packetsMarkdown is the tables of single packets.
+func (r Result) packetsMarkdown() string {
+	if len(r.All) == 0 {
+		return ""
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, `A publisher sends %d objects a second of %d B, each in a datagram, through a relay to viewers; all three are in network
 namespaces of one machine with %d processors. Delay is from the arrival of a packet at the relay's interface to the departure

@@ -280,15 +280,20 @@ func processTime(pid int) (time.Duration, error) {
 
 // metrics passes the relay's metrics.
 func (r *relaySession) metrics(take func(series string, v float64)) error {
+	return metrics(r.l.relay, relayUpIP+":8080", take)
+}
+
+// metrics passes those that a relay in a namespace serves at an address.
+func metrics(in *namespace.Namespace, addr string, take func(series string, v float64)) error {
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (c net.Conn, err error) {
-		err = r.l.relay.Do(func() error {
+		err = in.Do(func() error {
 			c, err = new(net.Dialer).DialContext(ctx, network, address)
 			return err
 		})
 		return c, err
 	}}
 	defer transport.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: transport, Timeout: 30 * time.Second}).Get("http://" + relayUpIP + ":8080/metrics")
+	resp, err := (&http.Client{Transport: transport, Timeout: 30 * time.Second}).Get("http://" + addr + "/metrics")
 	if err != nil {
 		return fmt.Errorf("metrics of the relay: %w", err)
 	}

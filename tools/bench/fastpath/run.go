@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -77,13 +79,32 @@ func (m *measured) cell() Cell {
 }
 
 // Run measures. It needs root.
-func Run(ctx context.Context, o Options) (Result, error) {
-	p := planOf(o)
+func Run(ctx context.Context, o Options) (r Result, err error) {
+	for _, part := range o.Parts {
+		if !slices.Contains(Parts(), part) {
+			return r, fmt.Errorf("no part %q; there are %s", part, strings.Join(Parts(), ", "))
+		}
+	}
+	has := func(part string) bool { return len(o.Parts) == 0 || slices.Contains(o.Parts, part) }
 	relay, remove, err := findRelay(ctx, o.Relay)
 	if err != nil {
-		return Result{}, err
+		return r, err
 	}
 	defer remove()
+	if has(packetsPart) {
+		if r, err = runPackets(ctx, o, relay); err != nil {
+			return r, err
+		}
+	}
+	if has(cameraPart) {
+		err = camera(ctx, o, relay, &r)
+	}
+	return r, err
+}
+
+// runPackets measures single packets.
+func runPackets(ctx context.Context, o Options, relay string) (Result, error) {
+	p := planOf(o)
 	if stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME); err == nil { // the programs' processor time
 		defer func() { _ = stats.Close() }()
 	}
