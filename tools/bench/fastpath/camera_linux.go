@@ -243,9 +243,19 @@ links: [{between: [publisher, relay]}, {between: [near, relay]}], paths: [{name:
 		return err
 	}
 	r.Failures = report.Failures
-	last, err := readFastPath(atRelay)
-	r.UnregisteredEnd = last.unregistered
-	return err
+	for range 100 { // the relay's process may have to wait for a processor
+		last, err := readFastPath(atRelay)
+		if err != nil {
+			return err
+		}
+		if r.UnregisteredEnd = last.unregistered; r.UnregisteredEnd == 0 {
+			return nil
+		}
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func pause(ctx context.Context, d time.Duration) error {

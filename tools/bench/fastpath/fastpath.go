@@ -64,7 +64,9 @@ type Cell struct {
 	JitterUs float64 `json:"jitter_us"` // mean difference of successive packets' delays (RFC 3550 without the smoothing)
 	// CPU is the processor time of the relay's process and of the eBPF programs, for what
 	// viewers were sent. nil: not known apart from the rest of the machine.
-	CPU       *float64 `json:"cpu_s_per_gbit"`
+	CPU *float64 `json:"cpu_s_per_gbit"`
+	// Syscalls are those of the relay's process; nil without one.
+	Syscalls  *float64 `json:"syscalls_per_s"`
 	Packets   int      `json:"packets"`     // measured, of all viewers together
 	Lost      int      `json:"lost"`        // that came and did not leave within the run
 	Forwarded float64  `json:"kernel_part"` // of the packets that left, those the kernel made; of user space 0
@@ -149,16 +151,19 @@ the relay's process must get the processor to learn of an ACK. The load average 
 			if load == Busy {
 				title = fmt.Sprintf("%d busy threads beside it", r.Processors)
 			}
-			fmt.Fprintf(&b, "## %d viewer%s, %s\n\n| way | p50 µs | p99 µs | jitter µs | CPU s/Gbit | made by the kernel | left for the window | left otherwise | packets | lost |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+			fmt.Fprintf(&b, "## %d viewer%s, %s\n\n| way | p50 µs | p99 µs | jitter µs | CPU s/Gbit | system calls/s | made by the kernel | left for the window | left otherwise | packets | lost |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
 				viewers, map[bool]string{false: "s"}[viewers == 1], title)
 			for _, way := range Ways {
 				c, ok := r.All[viewers][load][way]
 				if !ok {
 					continue
 				}
-				cpu := "–"
+				cpu, calls := "–", "–"
 				if c.CPU != nil {
 					cpu = fmt.Sprintf("%.2f", *c.CPU)
+				}
+				if c.Syscalls != nil {
+					calls = fmt.Sprintf("%.0f", *c.Syscalls)
 				}
 				var other float64
 				for reason, n := range c.Left {
@@ -166,8 +171,8 @@ the relay's process must get the processor to learn of an ACK. The load average 
 						other += n
 					}
 				}
-				fmt.Fprintf(&b, "| %s | %.0f | %.0f | %.0f | %s | %.1f %% | %.0f | %.0f | %d | %d |\n",
-					way, c.P50, c.P99, c.JitterUs, cpu, 100*c.Forwarded, c.Left["budget"], other, c.Packets, c.Lost)
+				fmt.Fprintf(&b, "| %s | %.0f | %.0f | %.0f | %s | %s | %.1f %% | %.0f | %.0f | %d | %d |\n",
+					way, c.P50, c.P99, c.JitterUs, cpu, calls, 100*c.Forwarded, c.Left["budget"], other, c.Packets, c.Lost)
 			}
 			b.WriteByte('\n')
 		}

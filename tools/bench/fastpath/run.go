@@ -45,7 +45,9 @@ type measured struct {
 	kernel    float64            // packets that the kernel made
 	left      map[string]float64 // and those that it left to user space
 	cpu, bits float64            // seconds; of UDP payload to viewers
-	cpuKnown  bool
+	calls     float64            // system calls of the relay's process
+	seconds   float64
+	cpuKnown  bool // and its system calls
 }
 
 func (m *measured) add(o measured) {
@@ -60,6 +62,8 @@ func (m *measured) add(o measured) {
 	}
 	m.cpu += o.cpu
 	m.bits += o.bits
+	m.calls += o.calls
+	m.seconds += o.seconds
 	m.cpuKnown = o.cpuKnown
 }
 
@@ -74,6 +78,10 @@ func (m *measured) cell() Cell {
 	if m.cpuKnown && m.bits > 0 {
 		cpu := m.cpu / (m.bits / 1e9)
 		c.CPU = &cpu
+	}
+	if m.cpuKnown && m.calls > 0 && m.seconds > 0 {
+		calls := m.calls / m.seconds
+		c.Syscalls = &calls
 	}
 	return c
 }
@@ -187,11 +195,13 @@ func measure(ctx context.Context, relay, way, load string, viewers int, length t
 	if err != nil {
 		return measured{}, err
 	}
+	began := time.Now()
 	generate(w, &next, length)
 	after, err := w.usage()
 	if err != nil {
 		return measured{}, err
 	}
+	seconds := time.Since(began).Seconds()
 	time.Sleep(200 * time.Millisecond) // for what is on its way
 	l.halt()
 	m := l.match(w, first, next, viewers)
@@ -204,6 +214,7 @@ func measure(ctx context.Context, relay, way, load string, viewers int, length t
 			m.left[reason] = n - before.left[reason]
 		}
 	}
+	m.calls, m.seconds = float64(after.calls-before.calls), seconds
 	m.cpu, m.cpuKnown = (after.cpu - before.cpu).Seconds(), after.known
 	if len(m.delays) == 0 {
 		return measured{}, fmt.Errorf("none of %d packets left", m.lost)
@@ -226,7 +237,8 @@ type session interface {
 // usage is what a way has cost so far.
 type usage struct {
 	cpu    time.Duration
-	known  bool
+	calls  uint64             // system calls
+	known  bool               // cpu and calls
 	kernel float64            // packets that the kernel made
 	left   map[string]float64 // that it left to user space, by reason
 }
