@@ -242,7 +242,8 @@ func (m *Manager) now() time.Duration { return m.startK + time.Since(m.start) }
 // time converts a time of the kernel's clock.
 func (m *Manager) time(at time.Duration) time.Time { return m.start.Add(at - m.startK) }
 
-// attach attaches the programs to interfaces that are up, and forgets those that are gone.
+// attach attaches the programs to interfaces, again where somebody took them off, and forgets
+// interfaces that are gone.
 func (m *Manager) attach() error {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -254,7 +255,17 @@ func (m *Manager) attach() error {
 	for _, l := range links {
 		a := l.Attrs()
 		here[a.Index] = true
-		if m.attached[a.Index] != nil || a.EncapType != "ether" && a.EncapType != "loopback" {
+		if old := m.attached[a.Index]; old != nil {
+			if old.Intact() {
+				continue
+			}
+			m.log.Warn("the kernel fast path was taken off an interface, and is attached again", "interface", a.Name)
+			if e := old.Detach(); e != nil {
+				err = errors.Join(err, e)
+			}
+			delete(m.attached, a.Index)
+		}
+		if a.EncapType != "ether" && a.EncapType != "loopback" {
 			continue
 		}
 		attachment, e := m.kernel.Attach(a.Index, m.cfg.Clsact)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -118,6 +119,27 @@ func (a *Attachment) attachClsact(k *Kernel) (err error) {
 		a.filters = append(a.filters, tc.Filter())
 	}
 	return nil
+}
+
+// Intact reports whether all programs are still on the interface: somebody may have taken them
+// off (bpftool link detach, tc qdisc del dev … clsact).
+func (a *Attachment) Intact() bool {
+	for _, l := range a.links {
+		info, err := l.Info()
+		if err != nil || info.TCX() == nil || info.TCX().Ifindex != uint32(a.ifindex) {
+			return false
+		}
+	}
+	for _, f := range a.filters {
+		there, err := netlink.FilterList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: a.ifindex}}, f.Parent)
+		if err != nil || !slices.ContainsFunc(there, func(other netlink.Filter) bool {
+			b, ok := other.(*netlink.BpfFilter)
+			return ok && b.Name == f.Name && b.Priority == f.Priority
+		}) {
+			return false
+		}
+	}
+	return true
 }
 
 // Detach takes the programs off. An interface that is gone has none.

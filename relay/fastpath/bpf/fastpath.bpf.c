@@ -380,10 +380,13 @@ __noinline int forward(struct __sk_buff *skb, struct subscription *sub)
 	w->copy.size = frame + AEAD_TAG;
 	w->copy.ready = true;
 	int error = bpf_clone_redirect(skb, ifindex, 0);
-	if (w->copy.ready || error) { /* viewer_egress is not on that interface */
+	if (w->copy.ready) { /* viewer_egress is not on that interface: what left is not the viewer's */
 		w->copy.ready = false;
+		v->on = 0; /* for a moment, as after a move */
 		return COUNT_FAILED;
 	}
+	if (error)
+		return COUNT_FAILED;
 	add(COUNT_BYTES, payload);
 	return COUNT_FORWARDED;
 }

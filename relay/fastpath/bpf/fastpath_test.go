@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
+	shared "holocast/internal/bpf"
 	"holocast/internal/moqt/wire"
 )
 
@@ -29,6 +32,7 @@ type bench struct {
 	up, down                 keys
 	viewerID                 []byte
 	block                    int64
+	attached                 *Attachment // to the viewer's cable
 }
 
 // setting is what a bench is made with.
@@ -73,6 +77,7 @@ func newBench(t testing.TB, s setting) *bench {
 		b.relay.must(t, func() error {
 			a, err := k.Attach(index, false)
 			t.Cleanup(func() { _ = a.Detach() })
+			b.attached = a
 			return err
 		})
 	}
@@ -174,6 +179,76 @@ func TestForward(t *testing.T) {
 			}
 			if sent := b.k.Viewer(0).Sent(); sent == 0 {
 				t.Error("the viewer's bytes are not counted")
+			}
+		})
+	}
+}
+
+// TestDetachedByForce takes the programs off an interface behind the owner's back, who sees it and
+// attaches them again. Meanwhile each viewer loses one packet, and is suspended.
+func TestDetachedByForce(t *testing.T) {
+	for _, clsact := range []bool{false, true} {
+		t.Run(map[bool]string{false: "TCX", true: "clsact"}[clsact], func(t *testing.T) {
+			b := newBench(t, setting{alias: 7, viewAlias: 7, numberLen: 3})
+			down := b.relay.link(t, "viewer0").Attrs().Index
+			again := func() {
+				t.Helper()
+				b.relay.must(t, func() (err error) {
+					if err = b.attached.Detach(); err == nil {
+						b.attached, err = b.k.Attach(down, clsact)
+					}
+					return err
+				})
+				t.Cleanup(func() { b.relay.must(t, b.attached.Detach) })
+			}
+			intact := func() (ok bool) {
+				b.relay.must(t, func() error { ok = b.attached.Intact(); return nil })
+				return ok
+			}
+			number := int64(0)
+			pass := func(there bool) {
+				t.Helper()
+				number++
+				send(t, b.publish, b.up.seal(publisherID, number, 3, 0, append([]byte{0x30}, object(t, 7, 1, uint64(number), nil)...)), b.toRelay)
+				if got, _ := receive(t, b.serve, 5*time.Second); got == nil {
+					t.Fatal("user space did not get the packet")
+				}
+				wait := 5 * time.Second
+				if !there {
+					wait = 100 * time.Millisecond // the kernel was done with it before user space had it
+				}
+				if got, _ := receive(t, b.view, wait); there && got == nil {
+					c, _ := b.k.Counts()
+					t.Fatalf("the viewer did not get the packet: %+v", c)
+				} else if !there && got != nil {
+					t.Fatalf("the viewer got %x", got)
+				}
+			}
+			again()
+			b.introduce(t)
+			pass(true)
+			if !intact() {
+				t.Error("programs that are there are missed")
+			}
+			b.relay.must(t, func() error {
+				if clsact {
+					return netlink.QdiscDel(shared.Clsact(down))
+				}
+				return b.attached.links[0].Detach()
+			})
+			if intact() {
+				t.Error("programs that were taken off are not missed")
+			}
+			pass(false)
+			pass(false)
+			if c, err := b.k.Counts(); err != nil || c.Failed != 1 || c.Left["suspended"] != 1 {
+				t.Errorf("%+v, %v", c, err)
+			}
+			again()
+			b.k.Viewer(0).Start(ViewerOptions{Remote: b.toViewer, HeaderKey: b.down.header, MaxSize: 1452, MaxFrame: 65535})
+			pass(true)
+			if !intact() {
+				t.Error("programs that are there again are missed")
 			}
 		})
 	}

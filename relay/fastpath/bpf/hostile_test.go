@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"holocast/internal/moqt/wire"
 )
 
@@ -109,6 +111,40 @@ func TestHostile(t *testing.T) {
 	}
 	if got, _ := receive(t, b.view, 50*time.Millisecond); got != nil {
 		t.Errorf("the viewer got %d bytes too many", len(got))
+	}
+}
+
+// TestMerged sends two packets in one buffer, as a publisher on the same machine does that uses
+// UDP_SEGMENT, and a device that joins what it receives: user space gets both, the viewer none from
+// the kernel.
+func TestMerged(t *testing.T) {
+	b := newBench(t, setting{alias: 7, viewAlias: 7, numberLen: 2})
+	b.introduce(t)
+	packet := func(number int64) []byte {
+		return b.up.seal(publisherID, number, 2, 0, append([]byte{0x30}, object(t, 7, 1, uint64(number), random(500))...))
+	}
+	segment := func(size int) {
+		t.Helper()
+		raw, err := b.publish.SyscallConn()
+		must(t, err)
+		must(t, raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, size) }))
+		must(t, err)
+	}
+	first, second := packet(1), packet(2)
+	segment(len(first))
+	send(t, b.publish, append(bytes.Clone(first), second...), b.toRelay)
+	for _, want := range [][]byte{first, second} {
+		if got, _ := receive(t, b.serve, 5*time.Second); !bytes.Equal(got, want) {
+			t.Fatalf("user space got %x", got)
+		}
+	}
+	if c, err := b.k.Counts(); err != nil || c.Slow["gso"] != 1 || c.Opened != 0 || c.Forwarded != 0 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	segment(0)
+	send(t, b.publish, packet(3), b.toRelay)
+	if got, _ := receive(t, b.view, 5*time.Second); got == nil {
+		t.Error("a packet of its own was not forwarded afterwards")
 	}
 }
 

@@ -6,9 +6,11 @@
 package fastpath
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
+	"time"
 )
 
 // Ways that packets go.
@@ -31,8 +33,19 @@ const (
 // Loads lists them.
 var Loads = []string{Idle, Busy}
 
+// Parts of the benchmark.
+const (
+	packetsPart = "packets" // one by one
+	cameraPart  = "camera"  // a camera's frames
+)
+
+// Parts lists them.
+func Parts() []string { return []string{packetsPart, cameraPart} }
+
 // Options say what to measure.
 type Options struct {
+	Data  string    // folder with recordings of real cameras; "" where there is none
+	Parts []string  // some of Parts; nil = all
 	Quick bool      // under a minute
 	Log   io.Writer // progress, a line each; nil for none
 	Relay string    // its binary; "" means the one beside this program or, in the source tree, one built for this run
@@ -51,7 +64,9 @@ type Cell struct {
 	JitterUs float64 `json:"jitter_us"` // mean difference of successive packets' delays (RFC 3550 without the smoothing)
 	// CPU is the processor time of the relay's process and of the eBPF programs, for what
 	// viewers were sent. nil: not known apart from the rest of the machine.
-	CPU       *float64 `json:"cpu_s_per_gbit"`
+	CPU *float64 `json:"cpu_s_per_gbit"`
+	// Syscalls are those of the relay's process; nil without one.
+	Syscalls  *float64 `json:"syscalls_per_s"`
 	Packets   int      `json:"packets"`     // measured, of all viewers together
 	Lost      int      `json:"lost"`        // that came and did not leave within the run
 	Forwarded float64  `json:"kernel_part"` // of the packets that left, those the kernel made; of user space 0
@@ -71,10 +86,49 @@ type Result struct {
 	Turns      int     `json:"turns"`
 	// LoadAverage is the kernel's, of one minute, before the first cell.
 	LoadAverage float64 `json:"load_average"`
+
+	Camera       []CameraRun `json:"camera,omitempty"`
+	CameraSource string      `json:"camera_source,omitempty"` // of the frames
+	CameraMbps   float64     `json:"camera_mbit_per_s,omitempty"`
+	CameraBegan  time.Time   `json:"camera_began,omitzero"`
+	CameraLoad   float64     `json:"camera_load_average,omitempty"`
+}
+
+// With adds to the result of some parts what an earlier one has of the others.
+func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
+	var old Result
+	if err := json.Unmarshal(earlier, &old); err != nil {
+		return nil, err
+	}
+	if len(r.All) == 0 {
+		old.Camera, old.CameraSource, old.CameraMbps, old.CameraBegan, old.CameraLoad = r.Camera, r.CameraSource, r.CameraMbps, r.CameraBegan, r.CameraLoad
+		return old, nil
+	}
+	if len(r.Camera) == 0 {
+		r.Camera, r.CameraSource, r.CameraMbps, r.CameraBegan, r.CameraLoad = old.Camera, old.CameraSource, old.CameraMbps, old.CameraBegan, old.CameraLoad
+	}
+	return r, nil
+}
+
+// Measured returns the parts that the result has.
+func (r Result) Measured() (parts []string) {
+	if len(r.All) > 0 {
+		parts = append(parts, packetsPart)
+	}
+	if len(r.Camera) > 0 {
+		parts = append(parts, cameraPart)
+	}
+	return parts
 }
 
 // Markdown is the result for people.
-func (r Result) Markdown() string {
+func (r Result) Markdown() string { return r.packetsMarkdown() + r.cameraMarkdown() }
+
+// packetsMarkdown is the tables of single packets.
+func (r Result) packetsMarkdown() string {
+	if len(r.All) == 0 {
+		return ""
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, `A publisher sends %d objects a second of %d B, each in a datagram, through a relay to viewers; all three are in network
 namespaces of one machine with %d processors. Delay is from the arrival of a packet at the relay's interface to the departure
@@ -97,16 +151,19 @@ the relay's process must get the processor to learn of an ACK. The load average 
 			if load == Busy {
 				title = fmt.Sprintf("%d busy threads beside it", r.Processors)
 			}
-			fmt.Fprintf(&b, "## %d viewer%s, %s\n\n| way | p50 µs | p99 µs | jitter µs | CPU s/Gbit | made by the kernel | left for the window | left otherwise | packets | lost |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+			fmt.Fprintf(&b, "## %d viewer%s, %s\n\n| way | p50 µs | p99 µs | jitter µs | CPU s/Gbit | system calls/s | made by the kernel | left for the window | left otherwise | packets | lost |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
 				viewers, map[bool]string{false: "s"}[viewers == 1], title)
 			for _, way := range Ways {
 				c, ok := r.All[viewers][load][way]
 				if !ok {
 					continue
 				}
-				cpu := "–"
+				cpu, calls := "–", "–"
 				if c.CPU != nil {
 					cpu = fmt.Sprintf("%.2f", *c.CPU)
+				}
+				if c.Syscalls != nil {
+					calls = fmt.Sprintf("%.0f", *c.Syscalls)
 				}
 				var other float64
 				for reason, n := range c.Left {
@@ -114,8 +171,8 @@ the relay's process must get the processor to learn of an ACK. The load average 
 						other += n
 					}
 				}
-				fmt.Fprintf(&b, "| %s | %.0f | %.0f | %.0f | %s | %.1f %% | %.0f | %.0f | %d | %d |\n",
-					way, c.P50, c.P99, c.JitterUs, cpu, 100*c.Forwarded, c.Left["budget"], other, c.Packets, c.Lost)
+				fmt.Fprintf(&b, "| %s | %.0f | %.0f | %.0f | %s | %s | %.1f %% | %.0f | %.0f | %d | %d |\n",
+					way, c.P50, c.P99, c.JitterUs, cpu, calls, 100*c.Forwarded, c.Left["budget"], other, c.Packets, c.Lost)
 			}
 			b.WriteByte('\n')
 		}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"holocast/internal/netlab"
 )
 
 // TestMeasure measures each way for a moment. It opens every packet that the relay sent:
@@ -37,7 +39,38 @@ func TestMeasure(t *testing.T) {
 			if got := m.kernel > float64(len(m.delays))/2; got != kernel {
 				t.Errorf("the kernel made %v of %d packets", m.kernel, len(m.delays))
 			}
+			if relay := way == ChaCha20 || way == User; (m.calls > 0) != relay {
+				t.Errorf("%v system calls of the relay", m.calls)
+			}
 			t.Logf("%d packets, %v by the kernel, left %v, %d lost", len(m.delays), m.kernel, m.left, m.lost)
 		})
 	}
+}
+
+// TestCamera sends a few seconds of frames to near and far viewers: the kernel forwards, and in the
+// end congestion control knows of all that it sent.
+func TestCamera(t *testing.T) {
+	if err := netlab.Supported(); err != nil {
+		t.Skip(err)
+	}
+	relay, remove, err := findRelay(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer remove()
+	frames := [][]byte{make([]byte, 30_000), make([]byte, 31_000)}
+	for range 5 { // for a machine that stalls
+		r := CameraRun{Way: ChaCha20, TCP: true, Left: map[string]float64{}}
+		if err := r.measure(t.Context(), relay, frames, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%+v", r)
+		if r.Samples == 0 || r.UnregisteredEnd != 0 {
+			t.Fatalf("%d looks; in the end %v bytes are not registered", r.Samples, r.UnregisteredEnd)
+		}
+		if r.Forwarded > 0 && r.Near.FPS > 0 && r.Far.FPS > 0 && r.TCPMbps > 0 {
+			return
+		}
+	}
+	t.Error("nothing arrived")
 }

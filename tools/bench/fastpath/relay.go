@@ -47,6 +47,7 @@ type relaySession struct {
 	number   map[uint16]int     // of the viewer
 	used     map[packetID]bool
 	reused   int // packet numbers
+	calls    *syscalls
 }
 
 // packetID is a packet to a viewer.
@@ -68,6 +69,9 @@ func startRelay(ctx context.Context, l *lab, binary, fastpath string, viewers in
 		}
 	}()
 	if err := r.start(binary, fastpath); err != nil {
+		return nil, err
+	}
+	if r.calls, err = countSyscalls(r.cmd.Process.Pid); err != nil {
 		return nil, err
 	}
 	var set origin.Set
@@ -219,6 +223,9 @@ func (r *relaySession) usage() (usage, error) {
 		return usage{}, err
 	}
 	u := usage{cpu: process + programs, known: true, left: map[string]float64{}}
+	if u.calls, err = r.calls.soFar(); err != nil {
+		return usage{}, err
+	}
 	err = r.metrics(func(series string, v float64) {
 		if series == "holocast_relay_fastpath_forwarded_packets_total" {
 			u.kernel = v
@@ -280,15 +287,20 @@ func processTime(pid int) (time.Duration, error) {
 
 // metrics passes the relay's metrics.
 func (r *relaySession) metrics(take func(series string, v float64)) error {
+	return metrics(r.l.relay, relayUpIP+":8080", take)
+}
+
+// metrics passes those that a relay in a namespace serves at an address.
+func metrics(in *namespace.Namespace, addr string, take func(series string, v float64)) error {
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (c net.Conn, err error) {
-		err = r.l.relay.Do(func() error {
+		err = in.Do(func() error {
 			c, err = new(net.Dialer).DialContext(ctx, network, address)
 			return err
 		})
 		return c, err
 	}}
 	defer transport.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: transport, Timeout: 30 * time.Second}).Get("http://" + relayUpIP + ":8080/metrics")
+	resp, err := (&http.Client{Transport: transport, Timeout: 30 * time.Second}).Get("http://" + addr + "/metrics")
 	if err != nil {
 		return fmt.Errorf("metrics of the relay: %w", err)
 	}
@@ -317,6 +329,9 @@ func (r *relaySession) check() error {
 func (r *relaySession) close() {
 	for _, s := range r.sessions {
 		s.Close(wire.NoError, "")
+	}
+	if r.calls != nil {
+		_ = r.calls.close()
 	}
 	if r.cmd == nil {
 		return

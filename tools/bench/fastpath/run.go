@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -43,7 +45,9 @@ type measured struct {
 	kernel    float64            // packets that the kernel made
 	left      map[string]float64 // and those that it left to user space
 	cpu, bits float64            // seconds; of UDP payload to viewers
-	cpuKnown  bool
+	calls     float64            // system calls of the relay's process
+	seconds   float64
+	cpuKnown  bool // and its system calls
 }
 
 func (m *measured) add(o measured) {
@@ -58,6 +62,8 @@ func (m *measured) add(o measured) {
 	}
 	m.cpu += o.cpu
 	m.bits += o.bits
+	m.calls += o.calls
+	m.seconds += o.seconds
 	m.cpuKnown = o.cpuKnown
 }
 
@@ -73,17 +79,40 @@ func (m *measured) cell() Cell {
 		cpu := m.cpu / (m.bits / 1e9)
 		c.CPU = &cpu
 	}
+	if m.cpuKnown && m.calls > 0 && m.seconds > 0 {
+		calls := m.calls / m.seconds
+		c.Syscalls = &calls
+	}
 	return c
 }
 
 // Run measures. It needs root.
-func Run(ctx context.Context, o Options) (Result, error) {
-	p := planOf(o)
+func Run(ctx context.Context, o Options) (r Result, err error) {
+	for _, part := range o.Parts {
+		if !slices.Contains(Parts(), part) {
+			return r, fmt.Errorf("no part %q; there are %s", part, strings.Join(Parts(), ", "))
+		}
+	}
+	has := func(part string) bool { return len(o.Parts) == 0 || slices.Contains(o.Parts, part) }
 	relay, remove, err := findRelay(ctx, o.Relay)
 	if err != nil {
-		return Result{}, err
+		return r, err
 	}
 	defer remove()
+	if has(packetsPart) {
+		if r, err = runPackets(ctx, o, relay); err != nil {
+			return r, err
+		}
+	}
+	if has(cameraPart) {
+		err = camera(ctx, o, relay, &r)
+	}
+	return r, err
+}
+
+// runPackets measures single packets.
+func runPackets(ctx context.Context, o Options, relay string) (Result, error) {
+	p := planOf(o)
 	if stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME); err == nil { // the programs' processor time
 		defer func() { _ = stats.Close() }()
 	}
@@ -166,11 +195,13 @@ func measure(ctx context.Context, relay, way, load string, viewers int, length t
 	if err != nil {
 		return measured{}, err
 	}
+	began := time.Now()
 	generate(w, &next, length)
 	after, err := w.usage()
 	if err != nil {
 		return measured{}, err
 	}
+	seconds := time.Since(began).Seconds()
 	time.Sleep(200 * time.Millisecond) // for what is on its way
 	l.halt()
 	m := l.match(w, first, next, viewers)
@@ -183,6 +214,7 @@ func measure(ctx context.Context, relay, way, load string, viewers int, length t
 			m.left[reason] = n - before.left[reason]
 		}
 	}
+	m.calls, m.seconds = float64(after.calls-before.calls), seconds
 	m.cpu, m.cpuKnown = (after.cpu - before.cpu).Seconds(), after.known
 	if len(m.delays) == 0 {
 		return measured{}, fmt.Errorf("none of %d packets left", m.lost)
@@ -205,7 +237,8 @@ type session interface {
 // usage is what a way has cost so far.
 type usage struct {
 	cpu    time.Duration
-	known  bool
+	calls  uint64             // system calls
+	known  bool               // cpu and calls
 	kernel float64            // packets that the kernel made
 	left   map[string]float64 // that it left to user space, by reason
 }
