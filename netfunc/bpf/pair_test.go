@@ -777,11 +777,17 @@ func TestPairTCPClose(t *testing.T) {
 	}
 }
 
-// A packet that comes in with a VLAN tag goes on without, once.
+// A packet that comes in with VLAN tags goes on without, once, also where it fills the paths' MTU.
 func TestPairVLAN(t *testing.T) {
+	const mtu, tag = 1500, 4
 	for _, clsact := range []bool{false, true} {
 		p := newPair(t)
 		p.clsact = clsact
+		for _, h := range []*host{p.source, p.a} { // room for the tags
+			if err := h.nl.LinkSetMTU(h.link(t, "lan"), mtu+2*tag); err != nil {
+				t.Fatal(err)
+			}
+		}
 		p.open(t)
 		p.warm(t)
 		for _, dst := range pairViewer {
@@ -795,8 +801,15 @@ func TestPairVLAN(t *testing.T) {
 				}
 				const packets = 50
 				var frames [][]byte
+				full := mtu - 28
+				if dst.Is6() {
+					full = mtu - 48
+				}
 				for n := range uint64(packets) {
 					payload := make([]byte, 100)
+					if n%2 == 1 {
+						payload = make([]byte, full)
+					}
 					fill(payload, n)
 					f.body = udpSummed(local, dst, 999, in.LocalAddr().(*net.UDPAddr).AddrPort().Port(), payload)
 					frames = append(frames, f.frame())

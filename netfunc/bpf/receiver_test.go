@@ -161,6 +161,47 @@ func TestEliminate(t *testing.T) {
 	}
 }
 
+// What a path does to a packet on the way that changes what tells it from others: the receiver cannot know it
+// again. Where the bytes that it looks at are intact, a damaged packet counts as the first replica.
+func TestEliminateChangedOnTheWay(t *testing.T) {
+	g := newGate(t, ReceiverOptions{})
+	verdicts := func(name string, want uint32, packets ...packet) {
+		t.Helper()
+		for i, p := range packets {
+			if v, _ := g.run(t, p.frame()); v != want {
+				t.Errorf("%s, packet %d: verdict %d, want %d", name, i, v, want)
+			}
+		}
+	}
+	change := func(p packet, change func(*packet)) packet {
+		p.body = bytes.Clone(p.body)
+		change(&p)
+		return p
+	}
+	plain := media4(1)
+	plain.fragment, plain.body = 0, udp(1, 2, bytes.Repeat([]byte("payload!"), 100))
+	pieces := func(path int) []packet {
+		return []packet{
+			change(plain.on(path), func(p *packet) { p.fragment, p.body = 0x2000, p.body[:400] }),
+			change(plain.on(path), func(p *packet) { p.fragment, p.body = 400/8, p.body[400:] }),
+		}
+	}
+	verdicts("whole", xdpPass, plain.on(1))
+	verdicts("fragmented on path 2", xdpPass, pieces(2)...)
+	verdicts("fragmented alike on path 3", xdpDrop, pieces(3)...)
+	verdicts("whole again", xdpDrop, plain.on(4))
+
+	damaged := func(n uint64, at func(body []byte) int) packet {
+		return change(media4(n), func(p *packet) { p.body[at(p.body)] ^= 1 })
+	}
+	middle := func(b []byte) int { return len(b) / 2 }
+	verdicts("damaged in the middle, first", xdpPass, damaged(2, middle).on(1))
+	verdicts("intact after it", xdpDrop, media4(2).on(2))
+	last := func(b []byte) int { return len(b) - 1 }
+	verdicts("damaged in its key, first", xdpPass, damaged(3, last).on(1))
+	verdicts("intact after that", xdpPass, media4(3).on(2))
+}
+
 // Packets that differ a little are all first; those that differ only in what paths
 // may change are replicas.
 func TestEliminateTells(t *testing.T) {

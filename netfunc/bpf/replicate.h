@@ -145,9 +145,9 @@ static __always_inline bool address_replica(struct __sk_buff *skb, const struct 
 /* The functions below are global, so that the verifier looks at each once and not on
  * every course of a loop over the paths. */
 
-/* Which of the paths a packet fits on and whose interface is there; in the second
- * byte the one that leaves by the interface that the packet is on. */
-__noinline __u32 fitting_paths(struct __sk_buff *skb, __u32 bits, __u32 turn)
+/* Which of the paths a packet fits on, without its first excess bytes, and whose interface is
+ * there; in the second byte the one that leaves by the interface that the packet is on. */
+__noinline __u32 fitting_paths(struct __sk_buff *skb, __u32 bits, __u32 turn, __u32 excess)
 {
 	struct sender_counters *counts = counters();
 	__u32 fitting = 0, here = 0;
@@ -163,7 +163,7 @@ __noinline __u32 fitting_paths(struct __sk_buff *skb, __u32 bits, __u32 turn)
 		path = path_entry(i, turn);
 		if (!path)
 			continue;
-		int error = bpf_check_mtu(skb, path->ifindex, &mtu, 0, BPF_MTU_CHK_SEGS);
+		int error = bpf_check_mtu(skb, path->ifindex, &mtu, -(__s32)excess, BPF_MTU_CHK_SEGS);
 		if (error > 0) {
 			counts->path[i].too_big++;
 		} else if (error && error != -EINVAL) { /* EINVAL: nobody found the headers of a GSO packet */

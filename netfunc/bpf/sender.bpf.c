@@ -97,7 +97,8 @@ static __always_inline int duplicate_packet(struct __sk_buff *skb, bool routed)
 	struct path_state state;
 	__builtin_memcpy(&state, &word, sizeof(state));
 	job.turn = state.turn;
-	__u32 fitting = fitting_paths(skb, job.bits & state.up, job.turn);
+	/* Tags in the frame will be removed, see below. */
+	__u32 fitting = fitting_paths(skb, job.bits & state.up, job.turn, routed ? p.tags * sizeof(struct vlan_tag) : 0);
 	__u32 here = routed ? 0 : fitting >> MAX_PATHS;
 	job.bits = fitting & ((1 << MAX_PATHS) - 1);
 	if (!job.bits) {

@@ -502,3 +502,41 @@ func TestReload(t *testing.T) {
 	far.until("paths", allUp)
 	f.exact()
 }
+
+// TestFirewall: replicas that are made where packets come in never see the sender's forwarding, nor what
+// filters it; those that are made where packets leave have passed it.
+func TestFirewall(t *testing.T) {
+	for name, c := range map[string]struct {
+		attach string
+		passes bool // a packet that forwarding refuses
+	}{
+		"ingress": {"[{interface: lan0}]", true},
+		"egress":  {"[{interface: wan1, direction: egress}, {interface: wan2, direction: egress}, {interface: wan3, direction: egress}]", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			near, far := s.edge(s.near, "near", strings.Replace(staticSender, "[{interface: lan0}]", c.attach, 1)), s.edge(s.far, "far", staticReceiver)
+			far.start()
+			near.start()
+			near.until("paths", allUp)
+			f := s.traffic(1000)
+			far.until("replicas on all paths", func(st *Status) bool { return st.Paths[0].First+st.Paths[0].Late > 100 })
+			n := uint64(f.exact())
+			st := far.status()
+			for _, p := range st.Paths {
+				if p.First+p.Late != n || p.Rogue != 0 {
+					t.Errorf("path %+v, want %d arrivals", p, n)
+				}
+			}
+			if err := s.near.Set("net/ipv4/conf/lan0/forwarding", "0"); err != nil {
+				t.Fatal(err)
+			}
+			f = s.traffic(1000)
+			time.Sleep(200 * time.Millisecond)
+			sent, lost, doubled := f.counts()
+			if passed := sent - lost; sent == 0 || doubled > 0 || c.passes && lost > 0 || !c.passes && passed > 0 {
+				t.Errorf("of %d packets that forwarding refuses %d passed and %d came more than once", sent, passed, doubled)
+			}
+		})
+	}
+}

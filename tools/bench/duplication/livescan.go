@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -141,24 +140,6 @@ func (v *livescanViewer) stop() []arrival {
 	_ = v.conn.Close()
 	<-v.done
 	return v.arrivals
-}
-
-// endLiveScan ends viewer and bridge and returns what the viewer got.
-func (s *session) endLiveScan(begun time.Time) ([]frame, error) {
-	if err := s.livescan.failure(); err != nil {
-		return nil, err
-	}
-	arrivals := s.livescan.stop()
-	s.group.remove(s.bridge)
-	if err := s.bridge.stop(); err != nil {
-		return nil, err
-	}
-	f, err := os.Open(s.frames())
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return readSent(f, arrivals, begun)
 }
 
 // readSent reads the bridge's list of frames sent to one viewer, of which the k-th is the

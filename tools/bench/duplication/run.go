@@ -244,12 +244,20 @@ func (s *session) startMedia(ctx context.Context, m *media, congestion Congestio
 
 func (s *session) frames() string { return filepath.Join(s.dir, "frames.csv") }
 
-// endMedia ends the player and returns what it showed.
+// endMedia ends the player and returns what it showed; with LiveScan3D, it ends viewer and bridge and
+// returns what the viewer got.
 func (s *session) endMedia(begun time.Time) ([]frame, error) {
+	writer, read := s.player, readFrames
 	if s.livescan != nil {
-		return s.endLiveScan(begun)
+		if err := s.livescan.failure(); err != nil {
+			return nil, err
+		}
+		arrivals := s.livescan.stop()
+		s.group.remove(s.bridge)
+		writer = s.bridge
+		read = func(r io.Reader, begun time.Time) ([]frame, error) { return readSent(r, arrivals, begun) }
 	}
-	if err := s.player.stop(); err != nil {
+	if err := writer.stop(); err != nil {
 		return nil, err
 	}
 	f, err := os.Open(s.frames())
@@ -257,7 +265,7 @@ func (s *session) endMedia(begun time.Time) ([]frame, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return readFrames(f, begun)
+	return read(f, begun)
 }
 
 // watch reads the interfaces' counters until length has passed.
