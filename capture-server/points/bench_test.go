@@ -91,7 +91,7 @@ func BenchmarkLatency(b *testing.B) {
 		for track.newest.Load() == published {
 			time.Sleep(500 * time.Microsecond)
 		}
-		latencies = append(latencies, time.Duration(track.newest.Load()-camera.captured.Load()))
+		latencies = append(latencies, time.Duration(track.newest.Load().UnixNano()-camera.captured.Load()))
 	}
 	cancel()
 	if err := <-done; err != nil && ctx.Err() == nil {

@@ -25,6 +25,7 @@ import (
 	"holocast/capture-server/source/synthetic"
 	"holocast/internal/camera"
 	"holocast/internal/catalog"
+	"holocast/internal/clock/clocktest"
 	"holocast/internal/pointcloud"
 )
 
@@ -146,12 +147,18 @@ func TestUnwatchedTrackStaysFresh(t *testing.T) {
 	m := newMedium(t, Config{}, newStill(t))
 	track := m.pipelines[0].tracks[0]
 	now := time.Now()
-	track.newest.Store(now.UnixNano())
-	if track.wanted(now.Add(idleInterval - 1)) {
-		t.Error("a frame is wanted although nobody watches and the newest is fresh")
+	if !track.wanted(now) {
+		t.Error("no first frame is wanted")
 	}
-	if !track.wanted(now.Add(idleInterval)) {
-		t.Error("no frame is wanted although the newest is old")
+	track.newest.Store(&now)
+	for _, step := range []time.Duration{0, time.Hour, -time.Hour} { // of the wall clock
+		now := clocktest.Step(now, step)
+		if track.wanted(now.Add(idleInterval - 1)) {
+			t.Errorf("clock stepped by %v: a frame is wanted although nobody watches and the newest is fresh", step)
+		}
+		if !track.wanted(now.Add(idleInterval)) {
+			t.Errorf("clock stepped by %v: no frame is wanted although the newest is old", step)
+		}
 	}
 }
 

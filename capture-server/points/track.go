@@ -30,7 +30,7 @@ type pointsTrack struct {
 	always   bool
 	delivery string
 
-	newest atomic.Int64 // when a frame was published, ns since 1970
+	newest atomic.Pointer[time.Time] // when a frame was published; nil = none was
 
 	group   uint64
 	rays    camera.RayTable // of layouts that are not on a grid
@@ -63,7 +63,8 @@ func halfLens(in camera.Intrinsics) camera.Intrinsics {
 
 // wanted reports whether the track needs a frame now.
 func (t *pointsTrack) wanted(now time.Time) bool {
-	return t.always || t.Viewers() > 0 || now.UnixNano()-t.newest.Load() >= int64(idleInterval)
+	newest := t.newest.Load()
+	return t.always || t.Viewers() > 0 || newest == nil || now.Sub(*newest) >= idleInterval
 }
 
 // publish encodes a frame and writes each description to the track as soon as it is
@@ -93,7 +94,8 @@ func (t *pointsTrack) publish(e *pointcloud.Encoder, h pointcloud.Header, g *poi
 		size += len(payload)
 	}
 	t.group++
-	t.newest.Store(time.Now().UnixNano())
+	now := time.Now()
+	t.newest.Store(&now)
 	return size, nil
 }
 

@@ -32,11 +32,13 @@ type CertificateFiles struct {
 type Certificate struct {
 	files CertificateFiles
 	log   *slog.Logger
+	clock func() time.Time
 
 	mu      sync.Mutex
 	current *tls.Certificate
 	read    [2]fileState // the files when they were last read
 	checked time.Time
+	valid   time.Time // from when the files are of use, where they were not yet; else zero
 }
 
 // fileState tells a file from its replacement.
@@ -47,8 +49,8 @@ type fileState struct {
 
 // NewCertificate loads or makes the certificate.
 func NewCertificate(f CertificateFiles, log *slog.Logger) (*Certificate, error) {
-	c := &Certificate{files: f, log: log}
-	if err := c.load(time.Now()); err != nil {
+	c := &Certificate{files: f, log: log, clock: time.Now}
+	if err := c.load(c.clock()); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -64,7 +66,7 @@ func (c *Certificate) Replace(f CertificateFiles) error {
 	}
 	old := c.files
 	c.files = f
-	if err := c.load(time.Now()); err != nil {
+	if err := c.load(c.clock()); err != nil {
 		c.files = old
 		return err
 	}
@@ -83,7 +85,7 @@ func (c *Certificate) load(now time.Time) error {
 	name := c.files.Section + ".certificate " + c.files.Certificate
 	// Before the files are read, so that a change in between is seen later; also where they
 	// turn out to be of no use, so that it is reported once.
-	c.read = c.state()
+	c.read, c.valid = c.state(), time.Time{}
 	cert, err := tls.LoadX509KeyPair(c.files.Certificate, c.files.Key)
 	if err != nil {
 		return fmt.Errorf("%s, %s.key %s: %w", name, c.files.Section, c.files.Key, err)
@@ -92,6 +94,7 @@ func (c *Certificate) load(now time.Time) error {
 	case now.After(leaf.NotAfter):
 		return fmt.Errorf("%s expired on %s", name, leaf.NotAfter.Format(time.DateOnly))
 	case now.Before(leaf.NotBefore):
+		c.valid = leaf.NotBefore // by a clock that may be set right
 		return fmt.Errorf("%s is not valid before %s", name, leaf.NotBefore.Format(time.DateTime))
 	}
 	c.current = &cert
@@ -119,7 +122,7 @@ func (c *Certificate) Adopt(development *tls.Certificate) {
 
 // Get returns the certificate to use now.
 func (c *Certificate) Get() *tls.Certificate {
-	now := time.Now()
+	now := c.clock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	stale := false
@@ -128,7 +131,7 @@ func (c *Certificate) Get() *tls.Certificate {
 		stale = now.After(c.current.Leaf.NotAfter.Add(-renewBefore))
 	case now.Sub(c.checked) > checkEvery:
 		c.checked = now
-		stale = c.state() != c.read
+		stale = c.state() != c.read || !c.valid.IsZero() && !now.Before(c.valid)
 	}
 	if stale {
 		if err := c.load(now); err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"holocast/internal/clock/clocktest"
 	"holocast/internal/devcert"
 )
 
@@ -105,5 +106,47 @@ func TestDevelopmentCertificate(t *testing.T) {
 	leaf.NotAfter = time.Now().Add(renewBefore / 2)
 	if c.Hash() == first {
 		t.Error("it is not renewed in time")
+	}
+}
+
+// TestCertificateClockStep: files are looked at as often and replace each other whatever the wall
+// clock does. A certificate that a clock behind finds not valid yet is used once the clock is set.
+func TestCertificateClockStep(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	began := time.Now()
+	write(t, began, cert, key)
+	c, err := NewCertificate(CertificateFiles{Certificate: cert, Key: key, Section: "tls"}, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	elapsed := time.Duration(0)
+	at := func(step time.Duration) string { // once the files may be looked at again
+		elapsed += 2 * checkEvery
+		c.clock = func() time.Time { return clocktest.Step(began, step).Add(elapsed) }
+		return c.Hash()
+	}
+	last := at(0)
+	for i, s := range []struct {
+		step time.Duration
+		from time.Duration // when the next certificate becomes valid
+		used bool
+	}{
+		{time.Hour, -time.Hour, true},
+		{-time.Hour, -2 * time.Hour, true},
+		{-time.Hour, -30 * time.Minute, false},
+	} {
+		write(t, began.Add(s.from+time.Hour+time.Duration(i)*time.Second), cert, key)
+		got := at(s.step)
+		if used := got != last; used != s.used {
+			t.Errorf("clock stepped by %v, a certificate valid from %v: used %v, want %v", s.step, s.from, used, s.used)
+		}
+		if again := at(s.step); again != got {
+			t.Errorf("clock stepped by %v: %s, then %s", s.step, got, again)
+		}
+		last = got
+	}
+	if at(0) == last {
+		t.Error("a certificate that is valid by now is not used")
 	}
 }

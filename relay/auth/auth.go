@@ -124,7 +124,8 @@ func (r rights) none() bool { return len(r.publish)+len(r.subscribe) == 0 }
 // Authority verifies tokens and certificates, and takes back what they allowed when they
 // expire or are revoked. Its methods are safe for concurrent use.
 type Authority struct {
-	log *slog.Logger
+	log   *slog.Logger
+	clock func() time.Time
 
 	reading sync.Mutex // of keys; before mu
 
@@ -155,7 +156,7 @@ type fileState struct {
 // New reads keys and certificates. Run keeps them up to date. A server of keys that does not
 // answer is no error: it is asked again until it does, and nobody has its keys meanwhile.
 func New(ctx context.Context, cfg Config, log *slog.Logger) (*Authority, error) {
-	a := &Authority{log: cmp.Or(log, slog.Default()), live: map[*Grant]struct{}{}}
+	a := &Authority{log: cmp.Or(log, slog.Default()), clock: time.Now, live: map[*Grant]struct{}{}}
 	if err := a.Replace(ctx, cfg); err != nil {
 		return nil, err
 	}
@@ -200,7 +201,7 @@ func (a *Authority) read(ctx context.Context, cfg Config) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.cfg, a.now = cfg, next
-	a.sweep(time.Now(), true)
+	a.sweep(a.clock(), true)
 	if a.anonymous == nil || !a.anonymous.equal(next.anonymous) {
 		if a.anonymous != nil {
 			a.end(a.anonymous, ErrRevoked)
@@ -310,7 +311,7 @@ func (a *Authority) Run(ctx context.Context) {
 		case <-tick.C:
 		}
 		a.mu.Lock()
-		a.sweep(time.Now(), false)
+		a.sweep(a.clock(), false)
 		due := time.Since(read) >= a.cfg.Refresh && slices.ContainsFunc(a.cfg.Keys, isURL) ||
 			time.Since(read) >= awayRetry && len(a.now.away) > 0
 		changed := a.now.changed()
@@ -369,11 +370,20 @@ func (a *Authority) sweep(now time.Time, again bool) {
 			continue
 		}
 		if again {
-			if err := g.renew(now); err != nil {
+			if err := g.renew(later(now, g.given)); err != nil {
 				a.end(g, err)
 			}
 		}
 	}
+}
+
+// later is the later of two times of the wall clock. A grant is judged by no time before it was
+// given: a clock that is set back must not end what had begun.
+func later(a, b time.Time) time.Time {
+	if a.Round(0).Before(b.Round(0)) {
+		return b
+	}
+	return a
 }
 
 // end ends a grant. a.mu is held.
@@ -391,6 +401,7 @@ type Grant struct {
 	rights
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
+	given   time.Time
 	expires time.Time                 // zero = never
 	renew   func(now time.Time) error // whether it would still be given; a.mu is held
 }
@@ -399,6 +410,7 @@ type Grant struct {
 func (g *Grant) Context() context.Context { return g.ctx }
 
 func (a *Authority) grant(g Grant) *Grant {
+	g.given = a.clock()
 	g.ctx, g.cancel = context.WithCancelCause(context.Background())
 	a.live[&g] = struct{}{}
 	return &g
@@ -431,7 +443,7 @@ func (a *Authority) token(raw string) (*Grant, error) {
 		}
 		return c, nil
 	}
-	c, err := check(time.Now())
+	c, err := check(a.clock())
 	if err != nil {
 		return nil, err
 	}
@@ -479,7 +491,7 @@ func (a *Authority) certificate(chain []*x509.Certificate) (*Grant, error) {
 		}
 		return "", fmt.Errorf("the client's certificate: auth.clients does not name %q", leaf.Subject.CommonName)
 	}
-	name, err := check(time.Now())
+	name, err := check(a.clock())
 	if err != nil || name == "" {
 		return nil, err
 	}

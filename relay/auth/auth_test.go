@@ -26,6 +26,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 
+	"holocast/internal/clock/clocktest"
 	"holocast/internal/moqt"
 )
 
@@ -373,6 +374,61 @@ func TestClockStep(t *testing.T) {
 	a.mu.Unlock()
 	if !alive || !errors.Is(context.Cause(g.Context()), ErrExpired) {
 		t.Errorf("alive %v, then %v", alive, context.Cause(g.Context()))
+	}
+}
+
+// TestClockSetRight: a relay's clock that is set right by an hour ends no token that is valid by it
+// still, of a session that lives or one that comes, and all that is not.
+func TestClockSetRight(t *testing.T) {
+	key := newTestKey(t, "EdDSA")
+	file := filepath.Join(t.TempDir(), "keys.json")
+	b, err := MarshalKey(key)
+	if err == nil {
+		err = os.WriteFile(file, b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	before := func(d time.Duration) *jwt.NumericDate { return jwt.NewNumericDate(began.Add(d)) }
+	for name, c := range map[string]struct {
+		claims jwt.Claims
+		step   time.Duration
+		want   error // of the living session's
+	}{
+		"set forward, hours left":        {jwt.Claims{Expiry: before(2 * time.Hour)}, time.Hour, nil},
+		"set forward, no end":            {jwt.Claims{}, time.Hour, nil},
+		"set forward, half an hour left": {jwt.Claims{Expiry: before(30 * time.Minute)}, time.Hour, ErrExpired},
+		"set back":                       {jwt.Claims{Expiry: before(2 * time.Hour)}, -time.Hour, nil},
+		"set back, valid from now":       {jwt.Claims{NotBefore: before(0), Expiry: before(time.Hour)}, -time.Hour, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := Config{Keys: []string{file}, Refresh: time.Hour}
+			a, err := New(t.Context(), cfg, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			raw := mint(t, key, Claims{Claims: c.claims})
+			g, err := a.token(raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.clock = func() time.Time { return clocktest.Step(time.Now(), c.step) }
+			for range 2 { // keys are read again
+				if err := a.Replace(t.Context(), cfg); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := context.Cause(g.Context()); !errors.Is(got, c.want) || (got == nil) != (c.want == nil) {
+				t.Errorf("the living session's token: %v, want %v", got, c.want)
+			}
+			if _, err := a.token(raw); c.step > 0 && !errors.Is(err, c.want) {
+				t.Errorf("a new session's token: %v, want %v", err, c.want)
+			}
+			if _, err := a.token(mint(t, key, Claims{Claims: jwt.Claims{Expiry: jwt.NewNumericDate(began.Add(-2 * time.Hour))}})); err == nil {
+				t.Error("an expired token is taken")
+			}
+		})
 	}
 }
 

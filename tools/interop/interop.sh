@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Holds Holocast against other implementations of MOQT draft-18, built from
-# crates.io: moq-test-client against our relay, and our publisher and player
-# through moq-relay-ietf. Prints TAP; exits 1 when anything is not ok.
+# crates.io: moq-test-client and moqtap-client against our relay, our publisher and player
+# through moq-relay-ietf, and that relay behind ours. Prints TAP; exits 1 when anything is not ok.
 #
 #   INTEROP_RELAY_ARGS   further arguments of our relay, such as --fastpath=chacha20
 set -euo pipefail
@@ -10,7 +10,7 @@ cd "$(dirname "$0")/../.."
 client=moq-test-client@0.2.0
 relay=moq-relay-ietf@0.8.0
 scenarios=18 # of moq-test-client 0.2.0
-port=${INTEROP_PORT:-$((20000 + RANDOM % 10000))} # and the one after it
+port=${INTEROP_PORT:-$((20000 + RANDOM % 10000))} # and the two after it
 peers=build/peers
 
 work=$(mktemp -d)
@@ -58,6 +58,9 @@ for crate in "$client" "$relay"; do
 	echo "# building $crate"
 	cargo install --locked --quiet --root "$peers" "$crate" >&2
 done
+# Publisher and viewer made with moqtap-client, which is a library.
+moqtap=build/moqtap/debug/holocast-moqtap
+cargo build --locked --quiet --manifest-path tools/interop/moqtap/Cargo.toml --target-dir build/moqtap >&2
 mkdir -p bin
 go build -o bin/relay ./relay
 go build -o "$work/roundtrip" ./tools/interop
@@ -95,6 +98,15 @@ for scheme in moqt https; do
 	}
 done
 
+# What the publisher has sent the relay has as well: it passes on one FETCH of two.
+if timeout 60 "$moqtap" "127.0.0.1:$port" >"$work/moqtap.log" 2>&1 && grep -q ' 1 of 2 ' "$work/moqtap.log"; then
+	report ok "moqt: moqtap-client against our relay: $(tail -n 1 "$work/moqtap.log")"
+else
+	report "not ok" "moqt: moqtap-client against our relay"
+	diagnose "$work/moqtap.log"
+	diagnose "$work/relay.log"
+fi
+
 # 2. Our publisher and player through their relay, and the same through ours.
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 10 -subj /CN=localhost \
 	-addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout "$work/key.pem" -out "$work/cert.pem" 2>/dev/null
@@ -131,6 +143,27 @@ else
 	report "not ok" "moqt: capture-server and holocast play through moq-relay-ietf"
 	diagnose "$work/play.log"
 	diagnose "$work/capture-server.log"
+fi
+
+# 4. Their relay behind ours: it has the sessions of the scope /behind from ours, as its
+# coordinator says. Not the other way round: it dials ours and announces there (--announce, or
+# for a coordinator's namespace_subscribers), but answers no SUBSCRIBE on a session that it
+# dialled (moq-relay-ietf 0.8.0, src/consumer.rs:358 and 415).
+hex() { printf %s "$1" | od -An -v -tx1 | tr -d ' \n'; }
+behind=$((port + 2))
+cat >"$work/behind.json" <<JSON
+{"namespaces": {"/behind": {"$(hex holocast).$(hex behind)": "moqt://127.0.0.1:$port/"}}, "tracks": {}, "namespace_subscribers": {}}
+JSON
+start behind "$peers/bin/moq-relay-ietf" --bind "127.0.0.1:$behind" --tls-cert "$work/cert.pem" --tls-key "$work/key.pem" \
+	--tls-disable-verify --coordinator-file "$work/behind.json"
+await behind listening
+if timeout 60 "$work/roundtrip" --certificate-hash "$ours" --play "moqt://127.0.0.1:$behind/behind" --play-certificate-hash "$hash" \
+	"moqt://127.0.0.1:$port/behind" >"$work/roundtrip.log" 2>&1; then
+	report ok "moqt: our publisher at our relay, our player at moq-relay-ietf behind it: $(tail -n 1 "$work/roundtrip.log")"
+else
+	report "not ok" "moqt: our publisher at our relay, our player at moq-relay-ietf behind it"
+	diagnose "$work/roundtrip.log"
+	diagnose "$work/behind.log"
 fi
 
 echo "1..$tests"

@@ -1,5 +1,5 @@
-// Command interop publishes a session through a relay of any make and plays it
-// back, and fails unless every byte that was published arrives: frames of two
+// Command interop publishes a session through a relay of any make, or one and another behind it,
+// and plays it back, and fails unless every byte that was published arrives: frames of two
 // descriptions as point clouds are sent, a catalog that was there before the
 // player came, and datagrams.
 package main
@@ -31,6 +31,7 @@ const descriptions = 2
 // options are what the command line sets.
 type options struct {
 	target connect.Target
+	player connect.Target // where to play; target unless it has a URL
 	frames int
 	size   int // bytes of a description
 	fps    float64
@@ -43,12 +44,17 @@ func main() {
 	f.IntVar(&o.frames, "frames", 60, "frames to send")
 	f.IntVar(&o.size, "bytes", 188_000, "bytes of each of a frame's two descriptions")
 	f.Float64Var(&o.fps, "fps", 30, "frames a second")
+	f.StringVar(&o.player.URL, "play", "", "URL to play at instead, of a relay that has the session from the other")
+	f.StringVar(&o.player.CertificateHash, "play-certificate-hash", "", "SHA-256 of that relay's certificate, hex")
 	_ = f.Parse(os.Args[1:])
 	if f.NArg() != 1 {
 		fmt.Fprintln(os.Stderr, "usage: interop [flags] URL")
 		os.Exit(2)
 	}
 	o.target.URL = f.Arg(0)
+	if o.player.URL == "" {
+		o.player = o.target
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, 45*time.Second)
@@ -91,7 +97,7 @@ func run(ctx context.Context, o options) (string, error) {
 	}
 	defer published.Withdraw()
 
-	viewer, err := o.target.Dial(ctx, moqt.Handler{}, moqt.Config{})
+	viewer, err := o.player.Dial(ctx, moqt.Handler{}, moqt.Config{})
 	if err != nil {
 		return "", fmt.Errorf("player: %w", err)
 	}
@@ -133,6 +139,10 @@ func run(ctx context.Context, o options) (string, error) {
 // readCatalog fetches the object that was published before the subscription.
 func readCatalog(ctx context.Context, s *moqt.Session, name moqt.TrackName, want []byte) error {
 	sub, err := s.Subscribe(ctx, name, moqt.SubscribeOptions{})
+	for errors.As(err, new(*moqt.RequestError)) && ctx.Err() == nil { // a relay may not have heard of the session yet
+		time.Sleep(100 * time.Millisecond)
+		sub, err = s.Subscribe(ctx, name, moqt.SubscribeOptions{})
+	}
 	if err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}

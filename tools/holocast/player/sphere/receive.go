@@ -137,7 +137,7 @@ func (v *Viewer) add(k key, id, object uint64, properties wire.Properties, paylo
 	defer v.mu.Unlock()
 	v.interval.bytes += len(payload)
 	v.interval.objects++
-	v.train.Add(float64(now.UnixMicro())/1e6, len(payload), id, k.tile >= 0 && object == 0 && !fetched)
+	v.train.Add(now.Sub(v.opened).Seconds(), len(payload), id, k.tile >= 0 && object == 0 && !fetched)
 	v.counters.Bytes += uint64(len(payload))
 	if err != nil || object >= maxFrames {
 		v.counters.Damaged++
@@ -273,7 +273,7 @@ func (v *Viewer) readSound(r *moqt.SubgroupReader) {
 		v.mu.Lock()
 		v.counters.Bytes += uint64(len(payload))
 		v.interval.bytes += len(payload)
-		v.train.Add(float64(now.UnixMicro())/1e6, len(payload), r.Group, false)
+		v.train.Add(now.Sub(v.opened).Seconds(), len(payload), r.Group, false)
 		switch {
 		case err != nil:
 			v.counters.Damaged++

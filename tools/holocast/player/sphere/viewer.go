@@ -100,6 +100,7 @@ type Viewer struct {
 	sound    SoundReport
 	interval meter // since the last decision
 	train    tile360.Train
+	opened   time.Time // that train's times count from
 	rate     float64
 	counters counters
 	judge    judge
@@ -165,6 +166,7 @@ func New(cfg Config) (*Viewer, error) {
 	v := &Viewer{
 		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), groups: map[uint64]*group{}, rates: map[uint64]*catalog.Rates{},
 		subs: map[int]*subscription{}, urgent: map[fetched]bool{}, showing: make(chan struct{}), closed: make(chan struct{}), least: math.MaxInt64,
+		opened: time.Now(),
 	}
 	if cfg.Decode || cfg.Reference != "" {
 		var err error

@@ -1,0 +1,20 @@
+package clocktest
+
+import (
+	"testing"
+	"time"
+)
+
+// TestStep: the wall clock's reading is another one, the monotonic one is the same.
+func TestStep(t *testing.T) {
+	now := time.Now()
+	for _, d := range []time.Duration{time.Hour, -time.Hour, -time.Second, 0} {
+		stepped := Step(now, d)
+		if got := stepped.Round(0).Sub(now.Round(0)); got != d {
+			t.Errorf("%v: the wall clock's reading is %v later", d, got)
+		}
+		if got := stepped.Sub(now); got != 0 {
+			t.Errorf("%v: the monotonic reading is %v later", d, got)
+		}
+	}
+}
