@@ -25,7 +25,7 @@ TESTS_LAST   := test-busy test-openflow
 .DEFAULT_GOAL := help
 WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/package.json client-web/*.ts 2>/dev/null)
 
-.PHONY: help setup setup-test quic-go build web demo packages test test-deploy test-packages test-images arm64 sbom site test-site test-go test-race test-quic-go test-openflow test-web test-busy test-unity fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
+.PHONY: help setup setup-test quic-go build web demo packages test test-deploy test-packages test-images arm64 test-arm64 sbom site test-site test-go test-race test-quic-go test-openflow test-web test-busy test-unity fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -163,6 +163,10 @@ arm64: quic-go ## Build the programs for 64-bit ARM into bin/arm64
 	@tools/setup.sh --arm64
 	deploy/arm64.sh
 
+test-arm64: quic-go ## Run the tests that compute for 64-bit ARM, under emulation
+	@tools/setup.sh --arm64
+	deploy/arm64.sh --test $(TEST_ARGS)
+
 sbom: build ## Write what the programs and the web viewer are made of into build/packages (CycloneDX)
 	@mkdir -p build/packages
 	go run ./tools/sbom --version "$(or $(VERSION),development)" $(addprefix $(BIN)/,$(PROGRAMS)) >build/packages/holocast.cdx.json
@@ -177,8 +181,9 @@ build/site-venv/ready: deploy/site/requirements.txt
 	build/site-venv/bin/pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
-test-site: build site ## Test the site's links, and run the commands that its pages mark
+test-site: build site ## Test the site's links, pages and search, and run the commands that its pages mark (needs Node)
 	deploy/site/test.py
+	node deploy/site/browse.mjs
 
 fmt: ## Format the Go code
 	gofmt -l -w $$(git ls-files '*.go')

@@ -2,6 +2,13 @@
 # Builds the programs for 64-bit ARM into bin/arm64 on a machine of another kind, and has each
 # say its version under emulation. Libraries come from Debian 12's arm64 packages, which are
 # unpacked, not installed. "make arm64" calls it.
+#
+#   --test [ARGS]   runs tests under emulation instead; ARGS are go test's
+#
+# The tests are those of packages that compute: codecs, formats, geometry, decisions, the C kernels.
+# qemu-user has neither bpf() nor the ioctl of network devices (ethtool), and runs a program that
+# a test starts only where the kernel hands it over (binfmt_misc): tests of programs, eBPF and emulated networks
+# need an ARM machine. .github/workflows/ci.yml has one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,6 +20,16 @@ root=$PWD/build/.arm64
 }
 export GOOS=linux GOARCH=arm64 CC="aarch64-linux-gnu-gcc --sysroot=$root"
 export PKG_CONFIG_LIBDIR=$root/usr/lib/aarch64-linux-gnu/pkgconfig:$root/usr/share/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root
+
+if [ "${1:-}" = --test ]; then
+	# TestDiskFull starts its own binary.
+	CGO_ENABLED=1 go test -p 2 -skip '^TestDiskFull$' -exec "qemu-aarch64 -L $root" "${@:2}" \
+		./internal/{camera,catalog,clock,cmaf,config,congestion,gazetrace,k4amkv,livescan,loc,mjpeg,parts,plyfile,pointcloud} \
+		./internal/{prepared,qoe,recording,render,spherical,tile360,tiles,x264} ./internal/moqt/wire \
+		./relay/limits ./netfunc/{elimination,pathset,signal} ./netfunc/controller/policy
+	exit
+fi
+
 mkdir -p bin/arm64
 CGO_ENABLED=0 go build -o bin/arm64/ ./relay ./netfunc/edge ./netfunc/controller
 CGO_ENABLED=1 go build -o bin/arm64/ ./capture-server ./tools/holocast

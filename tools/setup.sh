@@ -53,6 +53,7 @@ elif [[ "${1:-}" == --arm64 ]]; then
 	want mmdebstrap
 	want qemu-user
 elif [[ "${1:-}" == --site ]]; then
+	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || want chromium
 	python3 -c 'import ensurepip' 2>/dev/null || want python3-venv
 	want curl
 elif [[ "${1:-}" == --bpf ]]; then

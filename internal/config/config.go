@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -68,14 +69,42 @@ func Decode(file string, b []byte, into any) error {
 		if m := syntaxError.FindStringSubmatch(err.Error()); m != nil {
 			return fmt.Errorf("%s:%s: %s", file, m[1], m[2])
 		}
-		for _, s := range entries(b) { // a type that reads itself, such as netip.Addr, quotes what it was given
-			if s.value != "" && strings.Contains(err.Error(), strconv.Quote(s.value)) {
-				return fmt.Errorf("%s:%d: %s: %w", file, s.line, s.path, err)
-			}
+		if s, ok := culprit(b, into, err); ok {
+			return fmt.Errorf("%s:%d: %s: %q is not %s", file, s.line, s.path, s.value, kindOf(err))
 		}
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	return nil
+}
+
+// culprit finds the setting that a type refused as its text, which yaml's error does not name: without
+// it, and those before it of the same value, that error is gone.
+func culprit(b []byte, into any, refused error) (entry, bool) {
+	var root yaml.Node
+	if yaml.Unmarshal(b, &root) != nil {
+		return entry{}, false
+	}
+	for _, s := range nodes(&root) {
+		if s.node == nil || !strings.Contains(refused.Error(), strconv.Quote(s.value)) {
+			continue
+		}
+		s.node.Tag, s.node.Value = "!!null", ""
+		if err := root.Decode(reflect.New(reflect.TypeOf(into).Elem()).Interface()); err == nil || err.Error() != refused.Error() {
+			return s, true
+		}
+	}
+	return entry{}, false
+}
+
+// kindOf says what a text would have to be that a type refused.
+func kindOf(refused error) string {
+	switch text := refused.Error(); {
+	case strings.HasPrefix(text, "ParseAddr("):
+		return "an IP address"
+	case strings.HasPrefix(text, "netip.ParsePrefix("):
+		return "a prefix such as 10.9.0.0/24"
+	}
+	return "valid: " + refused.Error()
 }
 
 var (
@@ -116,7 +145,7 @@ func inWords(file, text string, all []entry) string {
 		case w[2] == "time.Duration":
 			text = fmt.Sprintf("%q is not a duration such as 250ms, 3s or 1m", s.value)
 		default:
-			text = fmt.Sprintf("%q is not %s", s.value, cmp.Or(kinds[w[2]], w[2]))
+			text = fmt.Sprintf("%q is not %s", s.value, kind(w[2]))
 		}
 		return fmt.Sprintf("%s:%d: %s: %s", file, line, s.path, text)
 	}
@@ -127,6 +156,17 @@ func inWords(file, text string, all []entry) string {
 var kinds = map[string]string{
 	"int": "a whole number", "int64": "a whole number", "uint16": "a whole number from 0 to 65535", "uint8": "a whole number from 0 to 255",
 	"uint32": "a whole number above 0", "uint64": "a whole number above 0", "float64": "a number", "bool": "true or false", "string": "text",
+}
+
+// kind is one of Go's types in words.
+func kind(name string) string {
+	switch {
+	case strings.HasPrefix(name, "[]"):
+		return "a list"
+	case strings.HasPrefix(name, "map["), strings.HasPrefix(name, "struct"):
+		return "a section"
+	}
+	return cmp.Or(kinds[name], name)
 }
 
 // Locate puts the file and, where the error begins with the name of a setting in it, the
@@ -157,13 +197,22 @@ func Locate(file string, err error) error {
 type entry struct {
 	path  string // as errors name it: tls.certificate, paths[0].index
 	line  int
-	value string // of a scalar
+	value string     // of a scalar
+	node  *yaml.Node // of a scalar
 }
 
 // entries lists the settings of a file in their order.
 func entries(b []byte) (all []entry) {
 	var root yaml.Node
-	if yaml.Unmarshal(b, &root) != nil || len(root.Content) == 0 {
+	if yaml.Unmarshal(b, &root) != nil {
+		return nil
+	}
+	return nodes(&root)
+}
+
+// nodes lists the settings of a document in their order.
+func nodes(root *yaml.Node) (all []entry) {
+	if len(root.Content) == 0 {
 		return nil
 	}
 	var walk func(path string, n *yaml.Node, depth int)
@@ -176,17 +225,17 @@ func entries(b []byte) (all []entry) {
 			for i := 0; i+1 < len(n.Content); i += 2 {
 				key, value := n.Content[i], n.Content[i+1]
 				below := strings.TrimPrefix(path+"."+key.Value, ".")
-				all = append(all, entry{below, key.Line, ""})
+				all = append(all, entry{below, key.Line, "", nil})
 				walk(below, value, depth+1)
 			}
 		case yaml.SequenceNode:
 			for i, value := range n.Content {
 				below := fmt.Sprintf("%s[%d]", path, i)
-				all = append(all, entry{below, value.Line, ""})
+				all = append(all, entry{below, value.Line, "", nil})
 				walk(below, value, depth+1)
 			}
 		case yaml.ScalarNode:
-			all = append(all, entry{path, n.Line, n.Value})
+			all = append(all, entry{path, n.Line, n.Value, n})
 		}
 	}
 	walk("", root.Content[0], 0)

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,9 @@ type settings struct {
 	Cache  struct {
 		MaxBytes int64 `yaml:"maxBytes"`
 	} `yaml:"cache"`
+	Peer   netip.Addr                   `yaml:"peer"`
+	Behind [1]struct{ At netip.Prefix } `yaml:"behind"`
+	Name   string                       `yaml:"name"`
 }
 
 func TestLoad(t *testing.T) {
@@ -37,6 +41,9 @@ func TestLoad(t *testing.T) {
 		"no duration":   {file: "\ndrain: soon\n", args: []string{"--config", "FILE"}, err: `settings.yaml:2: drain: "soon" is not a duration such as 250ms, 3s or 1m`},
 		"two errors":    {file: "drain: 3\ncache: {maxBytes: x}\n", args: []string{"--config", "FILE"}, err: `settings.yaml:2: cache.maxBytes: "x" is not a whole number`},
 		"a section":     {file: "cache: 5\n", args: []string{"--config", "FILE"}, err: `settings.yaml:1: cache: "5" is not `},
+		"no address":    {file: "name: here\npeer: here\n", args: []string{"--config", "FILE"}, err: `settings.yaml:2: peer: "here" is not an IP address`},
+		"no prefix":     {file: "behind:\n  - at: 10.9.0.7\n", args: []string{"--config", "FILE"}, err: `settings.yaml:2: behind[0].at: "10.9.0.7" is not a prefix`},
+		"no list":       {file: "behind: all\n", args: []string{"--config", "FILE"}, err: `settings.yaml:1: behind: "all" is not `},
 		"twice":         {file: "drain: 1s\ndrain: 2s\n", args: []string{"--config", "FILE"}, err: "settings.yaml:2: "},
 		"not YAML":      {file: "listen: [\n", args: []string{"--config", "FILE"}, err: "settings.yaml:1: "},
 		"missing":       {args: []string{"--config", "FILE.none"}, err: "no such file"},

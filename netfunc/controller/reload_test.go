@@ -11,10 +11,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"holocast/netfunc/api"
 )
 
-// TestReload: after SIGHUP another token and another rate of requests are in force, what needs
-// a restart is named, and a wrong file changes nothing.
+// TestReload: after SIGHUP another token, another policy and another rate of requests are in force,
+// what needs a restart is named, and a wrong file changes nothing.
 func TestReload(t *testing.T) {
 	dir := workDir(t)
 	p := start(t, dir, "")
@@ -60,6 +62,27 @@ func TestReload(t *testing.T) {
 		t.Errorf("the old token gets %d, the new one %d", a, b)
 	}
 	hup("http: {rate: -1}\n", "http.rate")
+	hup("maxFlows: 7\nmode: redirect\ntrigger: {count: 5}\ngrants: {paris: {prefixes: [10.9.0.0/24]}}\n", `"msg":"configuration reloaded"`)
+	operator, err := api.NewClient(api.Options{URL: p.url, Token: other})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer operator.Close()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		s, err := operator.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Mode == api.Redirect && s.Trigger.Count == 5 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the new policy is not in force: %+v", s)
+		}
+	}
+	if _, err := operator.Hello(t.Context(), api.Edge{Name: "london", Role: api.Receiver}); err == nil || !strings.Contains(err.Error(), "nothing is granted to edge london") {
+		t.Errorf("an edge without a grant: %v", err)
+	}
 	hup("maxFlows: 7\nhttp: {rate: 0.001, burst: 1}\n", `"msg":"configuration reloaded"`)
 	for deadline := time.Now().Add(30 * time.Second); ask(other) != http.StatusTooManyRequests; {
 		if time.Now().After(deadline) {

@@ -95,7 +95,8 @@ func run(ctx context.Context, cfg Config) (err error) {
 	go func() { saved <- plane.Run(running) }()
 	log.Info("controller is listening", listeners.urls("url", cert != nil, "authentication", auth.String(), "state", cfg.State)...)
 
-	live := []string{"log.level", "http.certificate", "http.key", "http.rate", "http.burst", "auth", "signal.key"}
+	live := []string{"log.level", "http.certificate", "http.key", "http.rate", "http.burst", "auth", "grants",
+		"signal.key", "signal.resend", "signal.slow", "mode", "trigger", "redirect", "rearm", "end", "forget"}
 	unhook := service.OnReload(ctx, log, cfg, live, func(next Config) error {
 		key, err := signal.ReadKey(next.Signal.Key)
 		if err != nil {
@@ -114,6 +115,7 @@ func run(ctx context.Context, cfg Config) (err error) {
 		if err := plane.SetKey(key); err != nil {
 			return err
 		}
+		plane.SetPolicy(next.policy())
 		handler.SetAuth(auth)
 		handler.SetRate(rest.Rate{PerSecond: next.HTTP.Rate, Burst: next.HTTP.Burst})
 		logger.SetLevel(next.Log)

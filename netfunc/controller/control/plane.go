@@ -122,6 +122,27 @@ func (p *Plane) restore() (err error) {
 // SetKey makes the signalling packets that follow be signed with key.
 func (p *Plane) SetKey(key []byte) error { return p.signals.SetKey(key) }
 
+// SetPolicy puts other settings in force, as [policy.Engine.Reconfigure] does. An edge that it takes out
+// hears so at its next report.
+func (p *Plane) SetPolicy(c policy.Config) {
+	p.event(func(now time.Time) {
+		for _, edge := range p.engine.Reconfigure(now, c) {
+			p.left(edge)
+		}
+		p.conf.Policy = p.engine.Config()
+	})
+}
+
+// left forgets an edge that is out; the plane is locked.
+func (p *Plane) left(edge string) {
+	p.signals.Forget(edge)
+	for w := range p.watchers {
+		if w.edge == edge {
+			signalled(w.C)
+		}
+	}
+}
+
 // Close gives up the socket and the state file. Run must have ended.
 func (p *Plane) Close() {
 	_ = p.signals.Close()
@@ -234,6 +255,7 @@ func (p *Plane) event(do func(now time.Time)) {
 	if full {
 		p.fullLogged = now
 	}
+	maxFlows := p.conf.Policy.MaxFlows
 	next := p.engine.Next()
 	sooner := !next.IsZero() && (p.planned.IsZero() || next.Before(p.planned))
 	p.mu.Unlock()
@@ -244,7 +266,7 @@ func (p *Plane) event(do func(now time.Time)) {
 		signalled(p.save)
 	}
 	if full {
-		p.conf.Log.Warn("viewers are ignored: maxFlows flows are in use", "maxFlows", p.conf.Policy.MaxFlows)
+		p.conf.Log.Warn("viewers are ignored: maxFlows flows are in use", "maxFlows", maxFlows)
 	}
 	for _, d := range fx.Decisions { // not under the lock: the log may be slow
 		p.write(d)
@@ -322,12 +344,7 @@ func (p *Plane) Leave(ctx context.Context, edge string) (err error) {
 	unconfirmed := p.applied(ctx, changed)
 	p.event(func(now time.Time) {
 		err = p.engine.Leave(now, edge)
-		p.signals.Forget(edge)
-		for w := range p.watchers {
-			if w.edge == edge {
-				signalled(w.C)
-			}
-		}
+		p.left(edge)
 	})
 	if err == nil {
 		err = unconfirmed
@@ -441,10 +458,10 @@ func (p *Plane) Decisions(since uint64, limit int) []api.Decision {
 
 // Status returns the controller's own status.
 func (p *Plane) Status() api.Status {
-	t := p.conf.Policy.Trigger
 	millis := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	t := p.conf.Policy.Trigger
 	s := api.Status{
 		Version: p.conf.Version, Started: p.started, Now: time.Now(), Flows: len(p.engine.Flows()),
 		Signals: p.counts.Signals, Sequence: p.engine.Sequence(), Mode: p.conf.Policy.Mode,

@@ -65,6 +65,36 @@ func New(conf Config) *Engine {
 	return &Engine{conf: conf, edges: map[string]*edge{}, flows: map[netip.Addr]*flow{}}
 }
 
+// Reconfigure puts another valid configuration in force: flows that no operator set take its mode, and
+// edges leave that it grants less than they claim, whose names are returned. The report interval, which
+// edges learn with their hello, and the limits stay.
+func (e *Engine) Reconfigure(now time.Time, conf Config) (gone []string) {
+	conf.ReportInterval = e.conf.ReportInterval
+	conf.MaxFlows, conf.MaxEdges, conf.KeepDecisions = e.conf.MaxFlows, e.conf.MaxEdges, e.conf.KeepDecisions
+	e.conf = conf
+	for _, name := range e.names() {
+		if err := e.granted(e.edges[name].Edge); err != nil {
+			gone = append(gone, name)
+			e.remove(now, name, fmt.Sprintf("edge %s was taken out: %s", name, err))
+		}
+	}
+	e.arrangeAll(now)
+	e.plan()
+	return gone
+}
+
+// Config returns the configuration in force.
+func (e *Engine) Config() Config { return e.conf }
+
+// arrangeAll has flows that no operator set follow the configured mode.
+func (e *Engine) arrangeAll(now time.Time) {
+	for _, f := range e.each() {
+		if !f.set && f.Mode != e.conf.Mode {
+			e.arrange(now, f, api.Setting{Mode: e.conf.Mode}, "the configured mode is "+string(e.conf.Mode))
+		}
+	}
+}
+
 // Take returns what is to be done, and forgets it.
 func (e *Engine) Take() Effects {
 	out := e.effects
@@ -163,12 +193,15 @@ func (e *Engine) Leave(now time.Time, name string) error {
 	if e.edges[name] == nil {
 		return ErrUnknownEdge
 	}
+	e.remove(now, name, fmt.Sprintf("edge %s left", name))
+	return nil
+}
+
+func (e *Engine) remove(now time.Time, name, reason string) {
 	delete(e.edges, name)
-	reason := fmt.Sprintf("edge %s left", name)
 	e.decide(now, api.Decision{Kind: "edge", Edge: name, Reason: reason})
 	e.unwatch(name)
 	e.settle(now, reason)
-	return nil
 }
 
 // Report takes in an edge's heartbeat.

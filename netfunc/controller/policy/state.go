@@ -75,10 +75,8 @@ func (e *Engine) Restore(now time.Time, s State) error {
 		e.decide(now, api.Decision{Kind: "restart",
 			Reason: fmt.Sprintf("the controller started with %d edges and %d flows of an earlier run", len(e.edges), len(e.flows))})
 	}
+	e.arrangeAll(now) // the configuration may have changed
 	for _, f := range e.each() {
-		if !f.set && f.Mode != e.conf.Mode { // the configuration changed
-			e.arrange(now, f, api.Setting{Mode: e.conf.Mode}, "the configured mode is "+string(e.conf.Mode))
-		}
 		if !f.Applied {
 			e.resignal(now, f)
 		}
