@@ -16,37 +16,7 @@ port=${INTEROP_PORT:-$((20000 + RANDOM % 10000))} # and the one after it
 	exit 0
 }
 
-work=$(mktemp -d)
-pids=()
-cleanup() {
-	for p in "${pids[@]}"; do kill "$p" 2>/dev/null || true; done
-	for p in "${pids[@]}"; do wait "$p" 2>/dev/null || true; done
-	rm -rf "$work"
-}
-trap cleanup EXIT
-trap 'exit 130' INT TERM
-
-tests=0 failed=0
-report() { # ok|"not ok" description
-	tests=$((tests + 1))
-	echo "$1 $tests - $2"
-	[ "$1" = ok ] || failed=$((failed + 1))
-}
-start() { # NAME COMMAND...
-	local name=$1
-	shift
-	"$@" >"$work/$name.log" 2>&1 &
-	pids+=($!)
-}
-await() { # NAME PATTERN
-	for _ in $(seq 600); do
-		grep -q "$2" "$work/$1.log" && return
-		sleep 0.1
-	done
-	echo "Bail out! $1 did not start"
-	tail -n 20 "$work/$1.log" | sed 's/^/# /'
-	exit 1
-}
+. tools/interop/tap.sh
 metric() { # NAME: the sum over its labels
 	curl -fs "http://127.0.0.1:$port/metrics" | awk -v name="holocast_relay_fastpath_$1" '$1 == name || index($1, name "{") == 1 { sum += $2 } END { printf "%d", sum }'
 }

@@ -1,0 +1,38 @@
+# Sourced by the scripts beside it: servers, and a report in TAP. Everything that was started ends
+# with the script.
+
+work=$(mktemp -d)
+pids=()
+cleanup() {
+	for p in "${pids[@]}"; do kill "$p" 2>/dev/null || true; done
+	for p in "${pids[@]}"; do wait "$p" 2>/dev/null || true; done
+	rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+tests=0 failed=0
+report() { # ok|"not ok" description
+	tests=$((tests + 1))
+	echo "$1 $tests - $2"
+	[ "$1" = ok ] || failed=$((failed + 1))
+}
+diagnose() { sed 's/^/# /' "$1" | tail -n "${2:-20}"; }
+
+# start NAME COMMAND... runs a server, its output in $work/NAME.log.
+start() {
+	local name=$1
+	shift
+	"$@" >"$work/$name.log" 2>&1 &
+	pids+=($!)
+}
+# await NAME PATTERN waits for a line of a server's log, a minute at most.
+await() {
+	for _ in $(seq 600); do
+		grep -q "$2" "$work/$1.log" && return
+		sleep 0.1
+	done
+	echo "Bail out! $1 did not start"
+	diagnose "$work/$1.log"
+	exit 1
+}
