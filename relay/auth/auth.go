@@ -365,25 +365,17 @@ func (s *state) changed() bool {
 // those that would not be given any more. a.mu is held.
 func (a *Authority) sweep(now time.Time, again bool) {
 	for g := range a.live {
+		now := g.time(now)
 		if !g.expires.IsZero() && !now.Before(g.expires) {
 			a.end(g, ErrExpired)
 			continue
 		}
 		if again {
-			if err := g.renew(later(now, g.given)); err != nil {
+			if err := g.renew(now); err != nil {
 				a.end(g, err)
 			}
 		}
 	}
-}
-
-// later is the later of two times of the wall clock. A grant is judged by no time before it was
-// given: a clock that is set back must not end what had begun.
-func later(a, b time.Time) time.Time {
-	if a.Round(0).Before(b.Round(0)) {
-		return b
-	}
-	return a
 }
 
 // end ends a grant. a.mu is held.
@@ -404,6 +396,16 @@ type Grant struct {
 	given   time.Time
 	expires time.Time                 // zero = never
 	renew   func(now time.Time) error // whether it would still be given; a.mu is held
+}
+
+// time is the time by which the grant is judged: now by the wall clock, and where that was set
+// back, what it would be without. So that neither prolongs the grant, nor ends it as one that is
+// not valid yet.
+func (g *Grant) time(now time.Time) time.Time {
+	if steady := g.given.Add(now.Sub(g.given)); now.Round(0).Before(steady.Round(0)) {
+		return steady
+	}
+	return now
 }
 
 // Context ends with the grant.

@@ -394,13 +394,16 @@ func TestClockSetRight(t *testing.T) {
 	for name, c := range map[string]struct {
 		claims jwt.Claims
 		step   time.Duration
-		want   error // of the living session's
+		after  time.Duration // that it was given
+		want   error         // of the living session's
 	}{
-		"set forward, hours left":        {jwt.Claims{Expiry: before(2 * time.Hour)}, time.Hour, nil},
-		"set forward, no end":            {jwt.Claims{}, time.Hour, nil},
-		"set forward, half an hour left": {jwt.Claims{Expiry: before(30 * time.Minute)}, time.Hour, ErrExpired},
-		"set back":                       {jwt.Claims{Expiry: before(2 * time.Hour)}, -time.Hour, nil},
-		"set back, valid from now":       {jwt.Claims{NotBefore: before(0), Expiry: before(time.Hour)}, -time.Hour, nil},
+		"set forward, hours left":        {jwt.Claims{Expiry: before(2 * time.Hour)}, time.Hour, 0, nil},
+		"set forward, no end":            {jwt.Claims{}, time.Hour, 0, nil},
+		"set forward, half an hour left": {jwt.Claims{Expiry: before(30 * time.Minute)}, time.Hour, 0, ErrExpired},
+		"set back":                       {jwt.Claims{Expiry: before(2 * time.Hour)}, -time.Hour, 0, nil},
+		"set back, valid from now":       {jwt.Claims{NotBefore: before(0), Expiry: before(time.Hour)}, -time.Hour, 0, nil},
+		"set back, before its end":       {jwt.Claims{Expiry: before(30 * time.Minute)}, -time.Hour, 29 * time.Minute, nil},
+		"set back, after its end":        {jwt.Claims{Expiry: before(30 * time.Minute)}, -time.Hour, 31 * time.Minute, ErrExpired},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := Config{Keys: []string{file}, Refresh: time.Hour}
@@ -413,7 +416,7 @@ func TestClockSetRight(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a.clock = func() time.Time { return clocktest.Step(time.Now(), c.step) }
+			a.clock = func() time.Time { return clocktest.Step(time.Now(), c.step).Add(c.after) }
 			for range 2 { // keys are read again
 				if err := a.Replace(t.Context(), cfg); err != nil {
 					t.Fatal(err)
