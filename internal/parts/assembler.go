@@ -416,7 +416,8 @@ func (f *frame) endDue(rtt time.Duration) time.Time {
 }
 
 // ask appends the requests for what a group lacks; over says that what has not come
-// will not.
+// will not. The last request that limit allows takes all of it: what is left would wait
+// for an answer, and at a relay that bounds requests for longer than the group has.
 func (a *Assembler) ask(f *frame, over bool, limit int, list []Request) []Request {
 	var open *Request
 	for i := range f.holes {
@@ -425,7 +426,7 @@ func (a *Assembler) ask(f *frame, over bool, limit int, list []Request) []Reques
 			continue
 		}
 		switch {
-		case open != nil && (h.first-open.Last <= nearby || f.requests > maxRequests):
+		case open != nil && (h.first-open.Last <= nearby || f.requests > maxRequests || len(list) == limit):
 			open.Last = h.last
 		case len(list) == limit:
 			continue

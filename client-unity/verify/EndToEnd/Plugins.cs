@@ -2,6 +2,8 @@ using System;
 using System.Diagnostics;
 using System.IO;
 using System.Linq;
+using System.Reflection;
+using System.Runtime.Loader;
 using Holocast.Native;
 using UnityEngine.Stub;
 
@@ -31,6 +33,29 @@ namespace Holocast.Verify
                 // A file that is no library at all is one that cannot be loaded to some runtimes.
                 bool well = told == sentence || library == text && told.Contains("is missing or cannot be loaded");
                 Console.WriteLine((well ? "ok    " : "FAIL  ") + Path.GetFileName(library) + ": " + told);
+                failed += well ? 0 : 1;
+            }
+            return failed + Named();
+        }
+
+        // The file and the platform that the package names as it is compiled for each.
+        static int Named()
+        {
+            int failed = 0;
+            string outputs = Path.GetDirectoryName(Path.GetDirectoryName(typeof(Plugins).Assembly.Location));
+            foreach (var (platform, file, name) in new[]
+            {
+                ("uwp", "Plugins/WSA/ARM64/holocast.dll", "HoloLens 2 (UWP, ARM64)"),
+                ("android", "Plugins/Android/arm64-v8a/libholocast.so", "Android (ARM64)"),
+                ("editor", "Plugins/x86_64/holocast.dll", "Windows (x86_64)"),
+                ("linux", "Plugins/x86_64/libholocast.so", "Linux (x86_64)"),
+            })
+            {
+                Assembly package = new AssemblyLoadContext(platform).LoadFromAssemblyPath(Path.Combine(outputs, platform, "Holocast.Client.dll"));
+                Type plugin = package.GetType("Holocast.Native.Plugin", true);
+                string said = plugin.GetProperty("File").GetValue(null) + " for " + plugin.GetProperty("Platform").GetValue(null);
+                bool well = said == file + " for " + name;
+                Console.WriteLine((well ? "ok    " : "FAIL  ") + platform + ": " + said);
                 failed += well ? 0 : 1;
             }
             return failed;

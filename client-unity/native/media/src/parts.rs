@@ -498,7 +498,9 @@ impl Frame {
         self.expected() > self.next || self.holes.iter().any(|h| !h.asked)
     }
 
-    /// Appends the requests for what the group lacks. over: what has not come will not.
+    /// Appends the requests for what the group lacks. over: what has not come will not. The last request that limit
+    /// allows takes all of it: what is left would wait for an answer, and at a relay that bounds requests for longer
+    /// than the group has.
     fn ask(&mut self, over: bool, limit: usize, list: &mut Vec<Missing>, counts: &mut Counts) {
         let from = list.len();
         for h in &mut self.holes {
@@ -507,7 +509,7 @@ impl Frame {
             }
             let full = list.len() == limit;
             match list[from..].last_mut() {
-                Some(open) if h.first - open.last <= NEARBY || self.requests > MAX_REQUESTS => open.last = h.last,
+                Some(open) if full || h.first - open.last <= NEARBY || self.requests > MAX_REQUESTS => open.last = h.last,
                 _ if full => continue,
                 _ => {
                     list.push(Missing { group: self.group, first: h.first, last: h.last });

@@ -317,13 +317,16 @@ export class PartsAssembler {
     this.#past.push(f.group);
   }
 
-  /** Appends the requests for what a group lacks. over: what has not come will not. */
+  /**
+   * Appends the requests for what a group lacks. over: what has not come will not. The last request that limit allows takes all
+   * of it: what is left would wait for an answer, and at a relay that bounds requests for longer than the group has.
+   */
   #ask(f: Frame, over: boolean, limit: number, list: PartsRequest[]): void {
     let open: PartsRequest | undefined;
     const from = list.length;
     for (const h of f.holes) {
       if (h.asked || (!over && h.last + REORDERING >= f.reached)) continue;
-      if (open && (h.first - open.last <= NEARBY || f.requests > MAX_REQUESTS)) {
+      if (open && (h.first - open.last <= NEARBY || f.requests > MAX_REQUESTS || list.length === limit)) {
         open.last = h.last;
       } else if (list.length === limit) {
         continue;
