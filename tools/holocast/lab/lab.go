@@ -250,11 +250,15 @@ func interactive(ctx context.Context, l *netlab.Lab, node *netlab.Node, args []s
 	if err := node.Start(cmd); err != nil {
 		return err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	var failed error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		failed = cmd.Wait()
+	}()
 	select {
-	case err := <-ended:
-		return err
+	case <-ended:
+		return failed
 	case <-terminated:
 	}
 	_ = cmd.Process.Signal(unix.SIGTERM)
