@@ -272,6 +272,38 @@ func TestSet(t *testing.T) {
 	}
 }
 
+// A link that goes down forgets its neighbours, and finds them again when it comes back.
+func TestFlappedLink(t *testing.T) {
+	l := start(t, twoPaths)
+	ns := l.Node("ea").Namespace
+	quiet := probe.Flow{Size: 100, PacketRate: 200, Duration: 300 * time.Millisecond}
+	for _, back := range []bool{false, true} {
+		from, to, source, destination := "ea", "eb", "10.77.4.1", "10.77.4.2"
+		if back {
+			from, to, source, destination = to, from, destination, source
+		}
+		device, err := ns.Handle.LinkByName("path2")
+		if err == nil {
+			err = ns.Handle.LinkSetDown(device)
+		}
+		if err == nil {
+			err = ns.Handle.LinkSetUp(device)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		arrived := uint64(0)
+		for range 20 { // the first packets wait for the neighbour
+			if arrived = flow(t, l, from, to, source, destination, quiet).Received; arrived > 0 {
+				break
+			}
+		}
+		if arrived == 0 {
+			t.Errorf("nothing arrives from %s to %s", from, to)
+		}
+	}
+}
+
 func TestRun(t *testing.T) {
 	needRoot(t)
 	parsed := parse(t, twoPaths+`

@@ -299,14 +299,39 @@ func TestNobodyElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer absent.Close()
-	for name, c := range map[string]*Client{"proxy": absent, "redirection": redirecting} {
-		if err := c.Leave(t.Context(), "a"); err == nil {
-			t.Errorf("%s: no error", name)
-		}
-		select {
-		case what := <-asked:
-			t.Errorf("%s: another host was asked %s", name, what)
-		default:
+	dst := netip.MustParseAddr("10.9.0.7")
+	for call, do := range map[string]func(context.Context, *Client) error{
+		"hello":     func(ctx context.Context, c *Client) error { _, err := c.Hello(ctx, Edge{Name: "a"}); return err },
+		"report":    func(ctx context.Context, c *Client) error { return c.Report(ctx, "a", Report{}) },
+		"uplink":    func(ctx context.Context, c *Client) error { return c.Uplink(ctx, "a", []Observation{{}}) },
+		"eliminate": func(ctx context.Context, c *Client) error { _, err := c.Eliminate(ctx, "a", Elimination{}); return err },
+		"leave":     func(ctx context.Context, c *Client) error { return c.Leave(ctx, "a") },
+		"edges":     func(ctx context.Context, c *Client) error { _, err := c.Edges(ctx); return err },
+		"flows":     func(ctx context.Context, c *Client) error { _, err := c.Flows(ctx); return err },
+		"set": func(ctx context.Context, c *Client) error {
+			_, err := c.SetFlow(ctx, dst, Setting{Mode: Off})
+			return err
+		},
+		"unset":     func(ctx context.Context, c *Client) error { return c.UnsetFlow(ctx, dst) },
+		"status":    func(ctx context.Context, c *Client) error { _, err := c.Status(ctx); return err },
+		"decisions": func(ctx context.Context, c *Client) error { _, err := c.Decisions(ctx, 0); return err },
+		"watch": func(ctx context.Context, c *Client) error {
+			failed := make(chan error, 1)
+			ctx, stop := context.WithCancel(ctx)
+			defer stop()
+			_ = c.Watch(ctx, "a", func(Update) error { return nil }, func(err error) { failed <- err; stop() })
+			return <-failed
+		},
+	} {
+		for name, c := range map[string]*Client{"proxy": absent, "redirection": redirecting} {
+			if err := do(t.Context(), c); err == nil {
+				t.Errorf("%s, %s: no error", call, name)
+			}
+			select {
+			case what := <-asked:
+				t.Errorf("%s, %s: another host was asked %s", call, name, what)
+			default:
+			}
 		}
 	}
 }

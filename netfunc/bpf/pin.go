@@ -19,7 +19,7 @@ const bpffs = "/sys/fs/bpf"
 // preparePins makes the directory that maps and links are pinned in.
 func preparePins(dir string) error {
 	if !filepath.IsAbs(dir) {
-		return fmt.Errorf("%w: %s is not an absolute path", ErrPin, dir)
+		return fmt.Errorf("%w: directory %s is not an absolute path", ErrPin, dir)
 	}
 	if rel, err := filepath.Rel(bpffs, dir); err == nil && !strings.HasPrefix(rel, "..") && !onBPFFS(bpffs) {
 		if err := unix.Mount("bpf", bpffs, "bpf", 0, "mode=0700"); err != nil {
@@ -34,7 +34,7 @@ func preparePins(dir string) error {
 		parent = filepath.Dir(parent)
 	}
 	if !onBPFFS(parent) {
-		return fmt.Errorf("%w: %s is not on a bpf file system, such as %s", ErrPin, dir, bpffs)
+		return fmt.Errorf("%w: directory %s is not on a bpf file system, such as %s", ErrPin, dir, bpffs)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return explain("pin directory", err, nil)

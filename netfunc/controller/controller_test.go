@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -451,5 +452,26 @@ func TestMetrics(t *testing.T) {
 		`holocast_controller_reaction_seconds_count 1`,
 	} {
 		eventually(t, want, func() bool { return strings.Contains(read(), want) })
+	}
+}
+
+// An operator's token goes to the controller alone, whatever proxy the environment names.
+func TestOperatorAsksNoProxy(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	asked := make(chan string, 10)
+	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Method + " " + r.URL.String() }))
+	defer proxy.Close()
+	for _, args := range [][]string{{"status"}, {"set", viewer, "--mode", "off"}, {"set", viewer, "--default"}} {
+		c := exec.Command(binary, append(args, "--url", "http://controller.invalid:4793", "--token", filepath.Join(dir, "token"))...)
+		c.Env = append(os.Environ(), "HTTP_PROXY="+proxy.URL, "http_proxy="+proxy.URL)
+		if out, err := c.CombinedOutput(); err == nil {
+			t.Errorf("%v succeeded: %s", args, out)
+		}
+		select {
+		case what := <-asked:
+			t.Errorf("%v asked the proxy %s", args, what)
+		default:
+		}
 	}
 }

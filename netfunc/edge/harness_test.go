@@ -55,6 +55,12 @@ func TestMain(m *testing.M) {
 		fmt.Fprintf(os.Stderr, "build the edge: %v\n%s", err, out)
 		os.Exit(1)
 	}
+	// An edge that asked a proxy, to report, to leave or to detach, would not reach its controller.
+	for _, name := range []string{"HTTP_PROXY", "http_proxy", "ALL_PROXY"} {
+		if err := os.Setenv(name, "http://127.0.0.1:1"); err != nil {
+			panic(err)
+		}
+	}
 	code := m.Run()
 	_ = os.RemoveAll(dir)
 	os.Exit(code)

@@ -40,7 +40,7 @@ func TestMessages(t *testing.T) {
 		"no native XDP":       {old: "role: receiver", new: "role: receiver\nreceiver: {interfaces: [lo]}", receiver: true, want: "edge.yml:9: receiver: "},
 		"map full":            {old: "sender: {", new: "sender: {maxPolicies: 1, ", want: "map full"},
 		"key missing":         {old: "role: sender", new: "role: sender\nsignal: {key: /none}", want: "edge.yml:9: signal.key: stat /none: no such file or directory\n"},
-		"pins elsewhere":      {old: "pin: /sys/fs/bpf", new: "pin: /tmp", want: "edge.yml:2: pin: /tmp/"},
+		"pins elsewhere":      {old: "pin: /sys/fs/bpf", new: "pin: /tmp", want: "edge.yml:2: pin: directory /tmp/"},
 		"uplink missing":      {old: "role: receiver", new: "role: receiver\nuplink: {interfaces: [lan7]}", receiver: true, want: "edge.yml:9: uplink.interfaces[0]: interface lan7 does not exist\n"},
 		"controller's URL":    {old: "role: receiver", new: "role: receiver\nreceiver: {behind: [10.9.0.0/24]}\ncontroller: {url: \"ftp://x\"}", receiver: true, want: "edge.yml:10: controller.url: \"ftp://x\" is not http"},
 		"controller's CA":     {old: "role: receiver", new: "role: receiver\nreceiver: {behind: [10.9.0.0/24]}\ncontroller: {url: \"https://x\", ca: /none}", receiver: true, want: "edge.yml:10: controller.ca: open /none: no such file"},

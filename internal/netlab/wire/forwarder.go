@@ -23,20 +23,35 @@ const MaxLinks = C.FORWARD_LINKS
 type Socket struct{ fd int }
 
 // Open binds a packet socket to a device of the network namespace of the calling thread.
-// It takes unicast frames that the device receives, not those sent on it.
+// It takes unicast frames that the device receives, and what finds neighbours: ARP, neighbour
+// solicitations and advertisements. It does not take what is sent on the device.
 func Open(device int) (*Socket, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("packet socket: %w", err)
 	}
+	const (
+		etherType  = 12
+		nextHeader = 14 + 6  // of IPv6
+		icmpType   = 14 + 40 // of ICMPv6
+		neighbour  = 135     // neighbour solicitation; 136 is an advertisement
+	)
 	// The first bit of a frame says whether it is for a group.
-	unicast := []unix.SockFilter{
+	taken := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: 0},
-		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: 1, Jt: 1},
+		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: 1, Jf: 8},
+		{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: etherType},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.ETH_P_ARP, Jt: 6},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.ETH_P_IPV6, Jf: 6},
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: nextHeader},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.IPPROTO_ICMPV6, Jf: 4},
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: icmpType},
+		{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, K: neighbour, Jf: 2},
+		{Code: unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K, K: neighbour + 1, Jt: 1},
 		{Code: unix.BPF_RET | unix.BPF_K, K: math.MaxInt32},
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
 	}
-	program := unix.SockFprog{Len: uint16(len(unicast)), Filter: &unicast[0]}
+	program := unix.SockFprog{Len: uint16(len(taken)), Filter: &taken[0]}
 	err = errors.Join(
 		unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program),
 		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),

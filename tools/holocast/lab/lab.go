@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"holocast/internal/netlab"
 	"holocast/internal/netlab/chart"
@@ -185,7 +186,8 @@ func shellCommand() *cobra.Command {
 		Use:   "shell TOPOLOGY HOST [COMMAND [ARG...]]",
 		Short: "Open a shell in a host of a lab that lasts as long as it",
 		Long: `Open a shell in a host of a lab that lasts as long as it. Other terminals reach the lab's
-nodes with ip netns exec and the names that are printed. Schedules begin with the shell.`,
+nodes with nsenter and the names that are printed; ip netns exec would hide /sys/fs/bpf,
+where edges pin their programs. Schedules begin with the shell. SIGTERM ends both.`,
 		Example: `  holocast lab shell table1 a
   holocast lab shell path1 a ping -c 3 10.77.2.2`,
 		Args: cobra.MinimumNArgs(2),
@@ -212,7 +214,7 @@ nodes with ip netns exec and the names that are printed. Schedules begin with th
 			}
 			for _, name := range t.Nodes() {
 				n := l.Node(name)
-				fmt.Fprintf(cmd.ErrOrStderr(), "%-12s %-12v ip netns exec %s\n", name, n.Addr, n.Namespace.Name)
+				fmt.Fprintf(cmd.ErrOrStderr(), "%-12s %-12v nsenter --net=/run/netns/%s\n", name, n.Addr, n.Namespace.Name)
 			}
 			err = interactive(cmd.Context(), l, node, shell)
 			var exit *exec.ExitError
@@ -227,7 +229,11 @@ nodes with ip netns exec and the names that are printed. Schedules begin with th
 	return c
 }
 
-// interactive runs a command with the terminal. Ctrl-C is the command's.
+// hangUp is how long a shell may take to end when it is told to.
+const hangUp = 2 * time.Second
+
+// interactive runs a command with the terminal. Ctrl-C is the command's; SIGTERM ends it, and the lab
+// with it.
 func interactive(ctx context.Context, l *netlab.Lab, node *netlab.Node, args []string) error {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt)
@@ -238,10 +244,32 @@ func interactive(ctx context.Context, l *netlab.Lab, node *netlab.Node, args []s
 	if err := l.Begin(); err != nil {
 		return err
 	}
+	terminated := make(chan os.Signal, 1)
+	signal.Notify(terminated, unix.SIGTERM)
+	defer signal.Stop(terminated)
 	if err := node.Start(cmd); err != nil {
 		return err
 	}
-	return cmd.Wait()
+	var failed error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		failed = cmd.Wait()
+	}()
+	select {
+	case <-ended:
+		return failed
+	case <-terminated:
+	}
+	_ = cmd.Process.Signal(unix.SIGTERM)
+	_ = cmd.Process.Signal(unix.SIGHUP) // interactive shells ignore SIGTERM
+	select {
+	case <-ended:
+	case <-time.After(hangUp):
+		_ = cmd.Process.Kill()
+		<-ended
+	}
+	return context.Canceled
 }
 
 func checkCommand() *cobra.Command {

@@ -3,16 +3,38 @@
 package lab
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"holocast/internal/netlab"
 	"holocast/internal/netlab/topology"
+	"holocast/internal/service"
 )
+
+// asLab in the environment makes the test program be holocast lab.
+const asLab = "LAB_TEST_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asLab) == "" {
+		os.Exit(m.Run())
+	}
+	ctx, stop := service.Context()
+	defer stop()
+	c := Command()
+	c.SetArgs(os.Args[1:])
+	if err := c.ExecuteContext(ctx); err != nil && ctx.Err() == nil {
+		os.Exit(1)
+	}
+}
 
 // lab runs the command and returns what it printed.
 func lab(t *testing.T, args ...string) (string, error) {
@@ -97,7 +119,7 @@ func TestShell(t *testing.T) {
 		t.Skip("no lab here: ", err)
 	}
 	out, err := lab(t, "shell", "path1", "ea", "test", "-e", "/proc/self/ns/net")
-	if err != nil || !strings.Contains(out, "ip netns exec netlab-") {
+	if err != nil || !strings.Contains(out, "nsenter --net=/run/netns/netlab-") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if _, err := lab(t, "shell", "path1", "zz"); err == nil || !strings.Contains(err.Error(), `no node "zz"`) {
@@ -105,6 +127,44 @@ func TestShell(t *testing.T) {
 	}
 	if _, err := lab(t, "shell", "path1", "a", "false"); err == nil {
 		t.Error("the command's failure was lost")
+	}
+}
+
+// SIGTERM ends a shell that ignores it, and its lab.
+func TestShellEnds(t *testing.T) {
+	if err := netlab.Supported(); err != nil {
+		t.Skip("no lab here: ", err)
+	}
+	for name, shell := range map[string]string{
+		"obeys":       "echo ready; exec sleep 1000",
+		"ignores it":  "trap '' TERM; echo ready; while :; do sleep 1; done",
+		"ignores all": "trap '' TERM HUP; echo ready; while :; do sleep 1; done",
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.Command(os.Args[0], "shell", "path1", "a", "sh", "-c", shell)
+			cmd.Env = append(os.Environ(), asLab+"=1")
+			stdout, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			limit := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+			defer limit.Stop()
+			if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "ready\n" {
+				t.Fatalf("%q, %v", line, err)
+			}
+			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("it ended with %v", err)
+			}
+			if left, _ := filepath.Glob(fmt.Sprintf("/run/netns/netlab-%d-*", cmd.Process.Pid)); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
 	}
 }
 
