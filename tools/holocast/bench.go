@@ -25,6 +25,7 @@ import (
 	"holocast/tools/bench/path"
 	"holocast/tools/bench/relay"
 	"holocast/tools/bench/tiles"
+	"holocast/tools/bench/upgrade"
 )
 
 // benchOptions are every benchmark's.
@@ -75,6 +76,9 @@ func benchmarks() []benchmark {
 		}},
 		{"fastpath", "relay: delay of each packet and cost, in user space and in the kernel " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return fastpath.Run(ctx, fastpath.Options{Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})
+		}},
+		{"upgrade", "relay: frames and their delay while it is replaced under load " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
+			return upgrade.Run(ctx, upgrade.Options{Data: o.data, Quick: o.quick, Log: o.log})
 		}},
 		{"duplication", "packet duplication over the paths of Table I: single path, redirection, duplication " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return duplication.Run(ctx, duplication.Options{App: duplication.App(o.app), Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})

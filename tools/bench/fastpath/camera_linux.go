@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"net"
 	"net/netip"
@@ -26,11 +25,10 @@ import (
 	"holocast/internal/netlab/topology"
 	"holocast/internal/origin"
 	"holocast/internal/parts"
-	"holocast/internal/pointcloud"
-	"holocast/internal/pointcloud/frametest"
 	"holocast/tools/bench/internal/direct"
 	"holocast/tools/bench/internal/load"
 	"holocast/tools/bench/internal/quantile"
+	"holocast/tools/bench/internal/realframes"
 )
 
 // Addresses of the relay in the camera's network, by whom they are reached.
@@ -42,36 +40,12 @@ const (
 	tcpPort     = 5001
 )
 
-// cameraFrames are a real camera's frames, encoded; without recordings a synthetic one's.
-func cameraFrames(data string) (source string, frames [][]byte, err error) {
-	source = "Frames of an Azure Kinect (NFOV unbinned; LiveScan3D test data)"
-	clouds, err := frametest.Load(data, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		source, clouds = "Frames of a synthetic scene (HOLOCAST_DATA was not found)", []frametest.Frame{frametest.Synthetic(1), frametest.Synthetic(2)}
-	} else if err != nil {
-		return "", nil, err
-	}
-	e, err := pointcloud.NewEncoder(pointcloud.EncoderOptions{})
-	if err != nil {
-		return "", nil, err
-	}
-	defer e.Close()
-	for i := range clouds {
-		frame, err := e.Encode(nil, pointcloud.Header{Descriptions: 1}, clouds[i].NFOV.Frame(pointcloud.LayoutGrid), 0)
-		if err != nil {
-			return "", nil, err
-		}
-		frames = append(frames, frame)
-	}
-	return source, frames, nil
-}
-
 // camera measures a camera's frames by user space and by the kernel, in turns.
 func camera(ctx context.Context, o Options, binary string, r *Result) error {
 	if err := netlab.Supported(); err != nil {
 		return err
 	}
-	source, frames, err := cameraFrames(o.Data)
+	source, frames, err := realframes.Load(o.Data)
 	if err != nil {
 		return err
 	}

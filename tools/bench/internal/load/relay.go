@@ -50,18 +50,21 @@ func Start(ctx context.Context, path string) (*Relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	// All load comes from one address, at any rate.
-	var unlimited []string
-	for _, limit := range []string{"connections.address", "handshakes.address", "handshakes.all", "bytes.session", "bytes.address", "bytes.all"} {
-		unlimited = append(unlimited, "--limit", limit+"=0")
-	}
-	p, err := StartAt(path, "127.0.0.1", (*exec.Cmd).Start, unlimited...)
+	p, err := StartAt(path, "127.0.0.1", (*exec.Cmd).Start, Unlimited()...)
 	if err != nil {
 		remove()
 		return nil, err
 	}
 	p.remove = remove
 	return p, nil
+}
+
+// Unlimited are arguments of our relay where all load comes from one address, at any rate.
+func Unlimited() (args []string) {
+	for _, limit := range []string{"connections.address", "handshakes.address", "handshakes.all", "bytes.session", "bytes.address", "bytes.all"} {
+		args = append(args, "--limit", limit+"=0")
+	}
+	return args
 }
 
 // StartAt runs our relay, whose binary is at path, on an address where start starts it: in
