@@ -159,6 +159,10 @@ test-images: ## Build the images and run them (root; Debian's buildah)
 	@tools/setup.sh --images
 	deploy/images/test.sh
 
+test-kernels: quic-go ## Run the eBPF programs on Linux 5.10 to 6.12, in virtual machines
+	@tools/setup.sh --kernels
+	go run ./tools/kernels $(KERNELS)
+
 arm64: quic-go ## Build the programs for 64-bit ARM into bin/arm64
 	@tools/setup.sh --arm64
 	deploy/arm64.sh

@@ -4,7 +4,7 @@
 # compiling the eBPF programs needs (building does not: their objects are in the
 # repository), with --deploy what testing the packages needs, with --images what building
 # the images needs, with --site what building the documentation's site needs, with --arm64
-# what building for 64-bit ARM needs.
+# what building for 64-bit ARM needs, with --kernels what testing on other kernels needs.
 set -euo pipefail
 
 min_go=1.26
@@ -56,6 +56,13 @@ elif [[ "${1:-}" == --site ]]; then
 	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || want chromium
 	python3 -c 'import ensurepip' 2>/dev/null || want python3-venv
 	want curl
+	want iputils-ping
+elif [[ "${1:-}" == --kernels ]]; then
+	want qemu-system-x86
+	want debian-archive-keyring
+	want dpkg
+	want xz-utils
+	want zstd
 elif [[ "${1:-}" == --bpf ]]; then
 	want clang
 	want llvm

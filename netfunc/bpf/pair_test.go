@@ -26,7 +26,7 @@ import (
 
 var (
 	long = flag.Bool("long", false, "run the tests of a pair of edges at 100 000 packets/s for 60 s")
-	rate = flag.Int("rate", 0, "packets per second of the tests of a pair; 0 = 20 000, or 100 000 with -long")
+	rate = flag.Int("rate", 0, "packets per second of the tests of a pair, at most; 0 = 20 000, or 100 000 with -long")
 )
 
 // load of a test of a pair.
@@ -222,6 +222,9 @@ func fill(b []byte, n uint64) {
 // them at the viewer.
 func (p *pair) stream(t testing.TB, kind traffic, perSecond int, duration time.Duration) count {
 	t.Helper()
+	if *rate != 0 {
+		perSecond = min(perSecond, *rate)
+	}
 	h, local := p.from(kind.dst)
 	in := p.viewer.socket(t, netip.AddrPortFrom(kind.dst, 0))
 	to := in.LocalAddr().(*net.UDPAddr).AddrPort()

@@ -93,17 +93,17 @@ static __always_inline bool mix_payload(__u64 *hash, const struct packet *p, voi
 		mix_tcp(hash, p, end);
 
 	/* The last eight bytes, or as many of them as are payload. The load stays within
-	 * the packet: its headers are longer than that. */
+	 * the packet: its headers are longer than that. It is eight bytes back from a pointer
+	 * that was compared with the end, so that the verifier need not follow a difference,
+	 * which before Linux 6.18 it does not. */
 	__u32 length = p->length;
-	if (length < sizeof(struct ipv4))
-		return false;
-	OPAQUE(length); /* two comparisons, not one of the difference, which Linux 6.1 does not follow */
+	OPAQUE(length);
 	if (length > MAX_IP_LENGTH)
 		return false;
-	void *tail = p->ip + (length - 8);
-	if (tail + 8 > end)
+	void *tail = p->ip + length;
+	if (tail > end)
 		return false;
-	__u64 last = bpf_be64_to_cpu(load64(tail));
+	__u64 last = bpf_be64_to_cpu(load64(tail - 8));
 	__u32 bytes = payload > covered ? payload - covered : 0;
 	if (bytes < 8)
 		last &= (1ULL << (8 * bytes)) - 1;

@@ -4,8 +4,10 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -464,41 +466,57 @@ func TestBothDirections(t *testing.T) {
 	}
 }
 
+// hup replaces parts of the configuration, each a text and what comes in its place, sends
+// SIGHUP, and waits until the edge says something once more.
+func (e *edge) hup(says string, parts ...string) {
+	e.t.Helper()
+	e.rewrite(parts...)
+	before := strings.Count(e.process.output(), says)
+	if err := e.process.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		e.t.Fatal(err)
+	}
+	for limit := time.Now().Add(30 * time.Second); strings.Count(e.process.output(), says) == before; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(limit) {
+			e.t.Fatalf("it does not say %q", says)
+		}
+	}
+}
+
+// rewrite replaces parts of the configuration, each a text and what comes in its place.
+func (e *edge) rewrite(parts ...string) {
+	e.t.Helper()
+	b, err := os.ReadFile(e.config)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	text := string(b)
+	for i := 0; i < len(parts); i += 2 {
+		if !strings.Contains(text, parts[i]) {
+			e.t.Fatalf("%q is not in the configuration:\n%s", parts[i], text)
+		}
+		text = strings.Replace(text, parts[i], parts[i+1], 1)
+	}
+	if err := os.WriteFile(e.config, []byte(text), 0o600); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
 // SIGHUP applies another configuration without losing a packet; one that does not work
 // changes nothing.
 func TestReload(t *testing.T) {
 	s := newSite(t)
 	near, far := s.pair()
-	hup := func(e *edge, old, text, says string) {
-		t.Helper()
-		b, err := os.ReadFile(e.config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(e.config, []byte(strings.Replace(string(b), old, text, 1)), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		before := strings.Count(e.process.output(), says)
-		if err := e.process.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
-		for limit := time.Now().Add(30 * time.Second); strings.Count(e.process.output(), says) == before; time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(limit) {
-				t.Fatalf("it does not say %q", says)
-			}
-		}
-	}
 	f := s.traffic(1000)
-	hup(near, "paths: [1, 2, 3]", "paths: [1, 3]", "edge is running")
+	near.hup("edge is running", "paths: [1, 2, 3]", "paths: [1, 3]")
 	near.until("two paths", func(s *Status) bool {
 		return allUp(s) && len(s.Sender.Policies) == 1 && s.Sender.Policies[0].Paths == pathset.Of(1, 3)
 	})
-	hup(near, "name: near", "name: other", "stop it first")
-	hup(near, "name: other", "nome: near", `unknown setting \"nome\"`)
-	hup(near, "nome: near", "name: near", "edge is running")
-	hup(near, `http: ""`, `http: "10.77.0.1:1"`, "the new configuration does not work")
+	near.hup("stop it first", "name: near", "name: other")
+	near.hup(`unknown setting \"nome\"`, "name: other", "nome: near")
+	near.hup("edge is running", "nome: near", "name: near")
+	near.hup("the new configuration does not work", `http: ""`, `http: "10.77.0.1:1"`)
 	near.until("the old configuration", func(s *Status) bool { return allUp(s) && s.Sender.Policies[0].Paths == pathset.Of(1, 3) })
-	hup(far, "drain: 100ms", "drain: 150ms", "edge is running")
+	far.hup("edge is running", "drain: 100ms", "drain: 150ms")
 	far.until("paths", allUp)
 	f.exact()
 }
@@ -539,4 +557,57 @@ func TestFirewall(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestReloadPaths: paths come and go in the configuration of running edges, the receiver's first
+// when they come and the sender's first when they go, and no packet of a flow is lost or doubled.
+func TestReloadPaths(t *testing.T) {
+	s := newSite(t)
+	near, far := s.edge(s.near, "near", staticSender), s.edge(s.far, "far", staticReceiver)
+	line := func(e *edge, i int) string {
+		peer := 1
+		if e == near {
+			peer = 2
+		}
+		return fmt.Sprintf("  - {index: %d, interface: wan%d, peer: 10.1.%d.%d}\n", i, i, i, peer)
+	}
+	for _, e := range []*edge{far, near} {
+		e.rewrite(line(e, 3), "", "paths: [1, 2, 3]", "paths: [1, 2]")
+		e.start()
+	}
+	// reached waits until an edge has exactly these paths, each with answers from the other edge.
+	reached := func(e *edge, paths ...int) {
+		t.Helper()
+		e.until(fmt.Sprint("paths ", paths), func(s *Status) bool {
+			var at []int
+			for _, p := range s.Paths {
+				if p.Interface == "" { // a former path, here for its counters only
+					continue
+				}
+				if !p.Up || !p.Probed {
+					return false
+				}
+				at = append(at, p.Index)
+			}
+			return slices.Equal(at, paths)
+		})
+	}
+	reached(near, 1, 2)
+	reached(far, 1, 2)
+	f := s.traffic(1000)
+	for _, e := range []*edge{far, near} { // path 3 comes
+		e.hup("edge is running", line(e, 2), line(e, 2)+line(e, 3), "paths: [1, 2]", "paths: [1, 2, 3]")
+	}
+	reached(near, 1, 2, 3)
+	reached(far, 1, 2, 3)
+	far.until("packets on path 3", func(s *Status) bool { return s.Paths[2].First+s.Paths[2].Late > 0 })
+	for _, e := range []*edge{near, far} { // path 2 goes
+		e.hup("edge is running", line(e, 2), "", "paths: [1, 2, 3]", "paths: [1, 3]")
+	}
+	reached(near, 1, 3)
+	reached(far, 1, 3)
+	if p := near.status().Sender.Policies; len(p) != 1 || p[0].Paths != pathset.Of(1, 3) {
+		t.Errorf("policies %+v", p)
+	}
+	f.exact()
 }

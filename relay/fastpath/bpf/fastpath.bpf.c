@@ -83,8 +83,8 @@ __noinline int open_packet(struct __sk_buff *skb, __u32 index, __u32 at, __u32 p
 {
 	struct source *s = bpf_map_lookup_elem(&sources, &index);
 	struct work *w = the_work();
-	__u32 sample[4], header = 1 + cid_length, bytes, truncated, length;
-	__u64 number, tag[2];
+	__u32 sample[4], header = 1 + cid_length, bytes, truncated;
+	__u64 number, tag[2], length;
 	union {
 		__u8 bytes[32];
 		__u64 words[4];
@@ -119,8 +119,14 @@ __noinline int open_packet(struct __sk_buff *skb, __u32 index, __u32 at, __u32 p
 	for (int i = 0; i < 4; i++)
 		w->opened.data[i] = data.words[i];
 
+	/* One comparison after the other: the verifier before Linux 6.12 follows no difference,
+	 * and no comparison with 0. */
 	length = payload - header - AEAD_TAG;
-	if (length - 1 >= AEAD_TEXT)
+	OPAQUE(length);
+	if (length > AEAD_TEXT)
+		return COUNT_SLOW_FORGED;
+	OPAQUE(length);
+	if ((__s64)length < 1)
 		return COUNT_SLOW_FORGED;
 	if (bpf_skb_load_bytes(skb, at + header, w->opened.text, length) ||
 	    bpf_skb_load_bytes(skb, at + header + length, tag, sizeof(tag)))
@@ -299,6 +305,9 @@ static __always_inline bool build_packet(struct work *w, struct viewer *v, __u64
 	} else {
 		w->sealed.tag[0] = w->sealed.tag[1] = 0;
 	}
+	OPAQUE(frame);
+	if (frame > AEAD_TEXT) /* here: before Linux 6.18 the verifier forgets it on the way */
+		return false;
 	__u8 *end = (__u8 *)w->sealed.text + frame;
 	*(__u64 *)end = w->sealed.tag[0];
 	*(__u64 *)(end + 8) = w->sealed.tag[1];
@@ -472,11 +481,18 @@ static __always_inline int put_copy(struct __sk_buff *skb, struct work *w)
 		return DROP;
 	if (bpf_skb_change_tail(skb, start + size, 0))
 		return DROP;
+	/* One comparison after the other, as in open_packet. */
 	OPAQUE(start);
-	OPAQUE(size);
-	if (start - 1 >= sizeof(w->copy.start) - HEADERS_PAD - 1 || size - 1 >= AEAD_TEXT + AEAD_TAG - 1)
+	if (start > sizeof(w->copy.start) - HEADERS_PAD)
 		return DROP;
-	if (bpf_skb_store_bytes(skb, 0, w->copy.start + HEADERS_PAD, start, 0) || bpf_skb_store_bytes(skb, start, w->sealed.text, size, 0))
+	OPAQUE(start);
+	if (start < sizeof(struct ethernet) || bpf_skb_store_bytes(skb, 0, w->copy.start + HEADERS_PAD, start, 0))
+		return DROP;
+	OPAQUE(size);
+	if (size > AEAD_TEXT + AEAD_TAG)
+		return DROP;
+	OPAQUE(size);
+	if (size < AEAD_TAG || bpf_skb_store_bytes(skb, start, w->sealed.text, size, 0))
 		return DROP;
 	return PASS;
 }

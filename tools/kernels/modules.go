@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// wanted are the modules that the tests need: interfaces, and traffic control.
+var wanted = []string{"veth", "bridge", "8021q", "dummy", "sch_ingress", "cls_bpf", "sch_netem"}
+
+// module is a kernel module, not compressed.
+type module struct {
+	name string
+	elf  []byte
+}
+
+// modules finds modules below a directory and, before each, what it depends on.
+func modules(dir string, names []string) ([]module, error) {
+	files := make(map[string]string)
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if name, _, ok := strings.Cut(filepath.Base(path), ".ko"); ok && err == nil && !d.IsDir() {
+			files[underscored(name)] = path
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var found []module
+	var add func(name string) error
+	add = func(name string) error {
+		name = underscored(name)
+		if slices.ContainsFunc(found, func(m module) bool { return m.name == name }) {
+			return nil
+		}
+		path, ok := files[name]
+		if !ok {
+			return fmt.Errorf("no module %s in %s", name, dir)
+		}
+		m := module{name: name}
+		var needs []string
+		if m.elf, err = uncompressed(path); err == nil {
+			needs, err = dependencies(m.elf)
+		}
+		if err != nil {
+			return fmt.Errorf("module %s: %w", name, err)
+		}
+		for _, n := range needs {
+			if err := add(n); err != nil {
+				return err
+			}
+		}
+		found = append(found, m)
+		return nil
+	}
+	for _, name := range names {
+		if err := add(name); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// underscored is a module's name as the kernel has it; files may have dashes.
+func underscored(name string) string { return strings.ReplaceAll(name, "-", "_") }
+
+func uncompressed(path string) ([]byte, error) {
+	var unpack *exec.Cmd
+	switch filepath.Ext(path) {
+	case ".ko":
+		return os.ReadFile(path)
+	case ".xz":
+		unpack = exec.Command("xz", "--decompress", "--stdout", path)
+	case ".zst":
+		unpack = exec.Command("zstd", "--decompress", "--stdout", "--quiet", path)
+	default:
+		return nil, fmt.Errorf("%s is neither .ko nor .xz nor .zst", path)
+	}
+	unpack.Stderr = os.Stderr
+	return unpack.Output()
+}
+
+// dependencies are the modules that one says it needs, in its section .modinfo.
+func dependencies(object []byte) ([]string, error) {
+	f, err := elf.NewFile(bytes.NewReader(object))
+	if err != nil {
+		return nil, err
+	}
+	s := f.Section(".modinfo")
+	if s == nil {
+		return nil, errors.New("no section .modinfo")
+	}
+	info, err := s.Data()
+	if err != nil {
+		return nil, err
+	}
+	for _, field := range strings.Split(string(info), "\x00") {
+		if list, ok := strings.CutPrefix(field, "depends="); ok && list != "" {
+			return strings.Split(list, ","), nil
+		}
+	}
+	return nil, nil
+}

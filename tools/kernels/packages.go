@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// kernel is one that a distribution builds and maintains.
+type kernel struct {
+	version string   // of Linux
+	distro  string   // of whose
+	meta    string   // the package that depends on the newest kernel of this version
+	sources []string // of apt, without options
+	ubuntu  bool     // signed by Ubuntu, whose keys are a package of Debian's
+	skip    string   // tests that need what this kernel cannot do for a test
+}
+
+const debian = "http://deb.debian.org/debian"
+
+// kernels are those to be tested, the oldest first.
+var kernels = []kernel{
+	{"5.10", "Debian 11", "linux-image-cloud-amd64", suites("bullseye"), false, ""},
+	// The GSO packets of its test runs have no type, so that their segments are not measured;
+	// TestPairExactlyOnce sends real ones.
+	{"5.15", "Ubuntu 22.04", "linux-image-virtual", []string{"http://archive.ubuntu.com/ubuntu jammy-updates main"}, true, "TestDuplicateMTU"},
+	{"6.1", "Debian 12", "linux-image-cloud-amd64", suites("bookworm"), false, ""},
+	{"6.12", "Debian 13", "linux-image-cloud-amd64", suites("trixie"), false, ""},
+}
+
+func suites(release string) []string {
+	return []string{debian + " " + release + " main", debian + "-security " + release + "-security main"}
+}
+
+const debianKeys = "/usr/share/keyrings/debian-archive-keyring.gpg"
+
+// apt is apt's state for a few sources, apart from the system's.
+type apt struct{ dir string }
+
+// newApt reads the indices of sources that are signed with the keys in a file.
+func newApt(ctx context.Context, dir, keys string, sources []string) (apt, error) {
+	a := apt{dir}
+	for _, d := range []string{"state/lists/partial", "cache/archives/partial"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			return a, err
+		}
+	}
+	var list strings.Builder
+	for _, s := range sources {
+		fmt.Fprintf(&list, "deb [arch=amd64 signed-by=%s] %s\n", keys, s)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "sources.list"), []byte(list.String()), 0o600); err != nil {
+		return a, err
+	}
+	_, err := a.command(ctx, "", "apt-get", "-qq", "update")
+	return a, err
+}
+
+// command runs one of apt's programs in a directory, "" = this one.
+func (a apt) command(ctx context.Context, in, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, append([]string{
+		"-o", "Dir::Etc::sourcelist=" + filepath.Join(a.dir, "sources.list"), "-o", "Dir::Etc::sourceparts=-",
+		"-o", "Dir::State=" + filepath.Join(a.dir, "state"), "-o", "Dir::Cache=" + filepath.Join(a.dir, "cache"),
+		"-o", "APT::Architecture=amd64", "-o", "Acquire::Languages=none", "-o", "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false",
+		"-o", "APT::Sandbox::User=", "-o", "APT::Update::Error-Mode=any",
+	}, args...)...)
+	cmd.Dir = in
+	return output(cmd)
+}
+
+// fetch downloads packages and unpacks them into a directory.
+func (a apt) fetch(ctx context.Context, into string, packages ...string) error {
+	tmp, err := os.MkdirTemp(a.dir, "download")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(tmp) }()
+	if _, err := a.command(ctx, tmp, "apt-get", append([]string{"-qq", "download"}, packages...)...); err != nil {
+		return err
+	}
+	debs, err := filepath.Glob(filepath.Join(tmp, "*.deb"))
+	if err != nil {
+		return err
+	}
+	for _, deb := range debs {
+		if _, err := output(exec.CommandContext(ctx, "dpkg-deb", "--extract", deb, into)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newest is the package of the newest kernel.
+func (a apt) newest(ctx context.Context, meta string) (string, error) {
+	out, err := a.command(ctx, "", "apt-cache", "depends", "--no-recommends", "--no-suggests", meta)
+	if err != nil {
+		return "", err
+	}
+	return dependency(out)
+}
+
+var imageLine = regexp.MustCompile(`(?m)^ *Depends: (linux-image-[0-9]\S*)$`)
+
+// dependency is the package of a kernel in the output of apt-cache depends.
+func dependency(out string) (string, error) {
+	m := imageLine.FindStringSubmatch(out)
+	if m == nil {
+		return "", fmt.Errorf("no package of a kernel in %q", out)
+	}
+	return m[1], nil
+}
+
+// output runs a command; its error says what the command said.
+func output(cmd *exec.Cmd) (string, error) {
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path), err, strings.TrimSpace(stderr.String()))
+	}
+	return string(out), nil
+}
+
+// unpack puts a kernel's packages into a directory, unless they are there. Delete the
+// directory to have a newer one.
+func (k kernel) unpack(ctx context.Context, work string) (dir string, err error) {
+	dir = filepath.Join(work, k.version)
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	keys := debianKeys
+	if k.ubuntu {
+		if keys, err = ubuntuKeys(ctx, work); err != nil {
+			return "", fmt.Errorf("keys of Ubuntu's archive: %w", err)
+		}
+	}
+	a, err := newApt(ctx, filepath.Join(work, "apt-"+k.version), keys, k.sources)
+	if err != nil {
+		return "", err
+	}
+	image, err := a.newest(ctx, k.meta)
+	if err != nil {
+		return "", err
+	}
+	packages := []string{image}
+	if k.ubuntu {
+		packages = append(packages, strings.Replace(image, "image", "modules", 1))
+	}
+	unfinished := dir + ".new"
+	if err := os.RemoveAll(unfinished); err != nil {
+		return "", err
+	}
+	if err := a.fetch(ctx, unfinished, packages...); err != nil {
+		return "", err
+	}
+	return dir, os.Rename(unfinished, dir)
+}
+
+// ubuntuKeys is the file of the keys that Ubuntu signs with, of a package that Debian signs.
+func ubuntuKeys(ctx context.Context, work string) (string, error) {
+	a, err := newApt(ctx, filepath.Join(work, "apt-keys"), debianKeys, suites("trixie")[:1])
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(work, "keys")
+	return filepath.Join(dir, "usr/share/keyrings/ubuntu-archive-keyring.gpg"), a.fetch(ctx, dir, "ubuntu-keyring")
+}
