@@ -185,7 +185,7 @@ func (p *process) output() string {
 
 func (p *process) client() *api.Client {
 	p.t.Helper()
-	c, err := api.NewClient(api.Options{URL: p.url, Token: token})
+	c, err := api.NewClient(api.Options{URL: p.url, Token: token, Timeout: time.Minute})
 	if err != nil {
 		p.t.Fatal(err)
 	}

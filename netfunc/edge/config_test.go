@@ -58,7 +58,7 @@ func TestValidate(t *testing.T) {
 		"no interface":     {"name: a\nrole: receiver\npaths: [{index: 1, peer: 10.1.0.2}]", "paths[0].interface is missing"},
 		"no peer":          {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1}]", "paths[0].peer, the other edge's address on this path, is missing"},
 		"families":         {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: 10.1.0.2, gateway: \"fd00::1\"}]", "paths[0].gateway fd00::1 and peer 10.1.0.2 are not of one address family"},
-		"not an address":   {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: wan}]", "ParseAddr"},
+		"not an address":   {"name: a\nrole: receiver\npaths: [{index: 1, interface: wan1, peer: wan}]", `edge.yml:3: paths[0].peer: "wan" is not an IP address`},
 		"nothing attached": {onePath + "role: sender", "sender.attach: at least one interface is needed"},
 		"direction":        {onePath + "role: sender\nsender: {attach: [{interface: lan0, direction: in}]}", `sender.attach[0].direction "in" is not ingress or egress`},
 		"receiver attach":  {gets + "sender: {attach: [{interface: lan0}]}", "sender.attach is set, but the role is receiver"},

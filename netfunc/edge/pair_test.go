@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -237,7 +238,20 @@ func TestLeave(t *testing.T) {
 // TestReceiverStopsFirst: a receiver whose sender goes on duplicating keeps its programs, and says so.
 func TestReceiverStopsFirst(t *testing.T) {
 	s := newSite(t)
-	near, far := s.pair()
+	near, far := s.edge(s.near, "near", staticSender), s.edge(s.far, "far", staticReceiver)
+	b, err := os.ReadFile(far.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A machine without time for the traffic must not look like a sender that has stopped.
+	b = bytes.Replace(b, []byte("drain: 100ms"), []byte("drain: 1500ms"), 1)
+	if err := os.WriteFile(far.config, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	far.start()
+	near.start()
+	near.until("paths", allUp)
+	far.until("paths", allUp)
 	f := s.traffic(2000)
 	time.Sleep(100 * time.Millisecond)
 	_ = far.process.cmd.Process.Signal(syscall.SIGTERM)
