@@ -1,13 +1,20 @@
 package bpf
 
 import (
+	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +22,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/net/ipv4"
 	"golang.org/x/sys/unix"
 
 	"holocast/netfunc/signal"
@@ -194,9 +202,31 @@ func injector(b *testing.B, frame []byte) *ebpf.Program {
 // sink drops all that comes in by an interface, before the stack sees it.
 func (h *host) sink(b *testing.B, name string) {
 	b.Helper()
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.XDP, License: "MIT", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, int32(xdpDrop)), asm.Return()},
+	h.drop(b, name, asm.Instructions{asm.Mov.Imm(asm.R0, int32(xdpDrop)), asm.Return()})
+}
+
+// sinkOf drops what comes in by an interface for the IPv4 addresses of a /16.
+func (h *host) sinkOf(b *testing.B, name string, prefix [2]byte) {
+	b.Helper()
+	const destination = 30 // offset, behind Ethernet
+	h.drop(b, name, asm.Instructions{
+		asm.LoadMem(asm.R2, asm.R1, 0, asm.Word), // data
+		asm.LoadMem(asm.R3, asm.R1, 4, asm.Word), // data_end
+		asm.Mov.Imm(asm.R0, int32(xdpPass)),
+		asm.Mov.Reg(asm.R4, asm.R2),
+		asm.Add.Imm(asm.R4, destination+2),
+		asm.JGT.Reg(asm.R4, asm.R3, "out"),
+		asm.LoadMem(asm.R5, asm.R2, destination, asm.Half),
+		asm.JNE.Imm(asm.R5, int32(binary.NativeEndian.Uint16(prefix[:])), "out"),
+		asm.Mov.Imm(asm.R0, int32(xdpDrop)),
+		asm.Return().WithSymbol("out"),
 	})
+}
+
+// drop attaches an XDP program that drops packets.
+func (h *host) drop(b *testing.B, name string, code asm.Instructions) {
+	b.Helper()
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "MIT", Instructions: code})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -348,6 +378,203 @@ func BenchmarkLatency(b *testing.B) {
 	b.ReportMetric(median(times[0]), "ns/plain-p50")
 	b.ReportMetric(median(times[1]), "ns/duplicated-p50")
 	b.ReportMetric(median(times[1])-median(times[0]), "ns/added-p50")
+}
+
+// BenchmarkFlows sends as much as two processors carry to 1000 viewers through two edges, over
+// eight paths, forwarded plainly and duplicated over two, four and all in turn: packets/s that come
+// to the viewers' side, processor time of the whole machine per packet, what is lost for want of
+// it, and the delay of a packet to one more viewer meanwhile.
+func BenchmarkFlows(b *testing.B) {
+	const viewers = 1000
+	p := newPair(b)
+	var names []string
+	for i := 1; i <= MaxPaths; i++ {
+		name := fmt.Sprint("path", i)
+		if i > pairPaths {
+			cable(b, p.a, name, p.b, name)
+		}
+		names = append(names, name)
+	}
+	p.openSender(b)
+	p.b.must(b, func() (err error) {
+		p.receiver, err = OpenReceiver(ReceiverOptions{Pin: p.pin, Interfaces: names})
+		return err
+	})
+	b.Cleanup(func() {
+		p.a.must(b, func() error { return p.sender.Detach() })
+		p.b.must(b, func() error { return p.receiver.Detach() })
+	})
+	for i := 1; i <= MaxPaths; i++ {
+		p.setPath(b, i, true)
+	}
+	p.a.route(b, "10.4.0.0/16", "10.2.1.2")
+	p.b.route(b, "10.4.0.0/16", "10.3.0.2")
+	p.viewer.sinkOf(b, "lan", [2]byte{10, 4})
+	destinations := []netip.Addr{pairViewer[0]}
+	for i := range viewers {
+		destinations = append(destinations, netip.AddrFrom4([4]byte{10, 4, byte(i >> 8), byte(i)}))
+	}
+	for _, dst := range destinations {
+		if err := p.receiver.SetFlow(dst, Flow{Paths: 1<<MaxPaths - 1}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	warm := p.stream(b, traffic{dst: pairViewer[0], size: 100}, 100, 50*time.Millisecond)
+	if warm.received == 0 {
+		b.Fatal("nothing comes through")
+	}
+	in := p.viewer.socket(b, netip.AddrPortFrom(pairViewer[0], 0))
+	control(b, in, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1) })
+	out := p.source.socket(b, netip.AddrPort{})
+	var loads []*net.UDPConn
+	for range 2 {
+		loads = append(loads, p.source.socket(b, netip.AddrPort{}))
+	}
+
+	modes := []int{0, 2, 4, 8}
+	type sums struct{ rate, cpu, lost, delay []float64 }
+	results := make([]sums, len(modes))
+	for b.Loop() {
+		for m, paths := range modes {
+			for _, dst := range destinations {
+				if err := p.sender.SetPolicy(dst, uint8(1<<paths-1)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			first, probes := firsts(mustReceived(b, p.receiver)), uint64(0)
+			busy, came, start := busyTime(b), p.came(b), time.Now()
+			stop := make(chan struct{})
+			var sent atomic.Int64
+			var wg sync.WaitGroup
+			for _, c := range loads {
+				wg.Go(func() { sent.Add(flood(b, c, destinations[1:], stop)) })
+			}
+			for time.Since(start) < 500*time.Millisecond {
+				probes++
+				if d, ok := delayOf(b, in, out); ok {
+					results[m].delay = append(results[m].delay, d)
+				}
+				time.Sleep(time.Millisecond)
+			}
+			close(stop)
+			wg.Wait()
+			took, spent := time.Since(start), busyTime(b)-busy
+			time.Sleep(20 * time.Millisecond) // the last ones are on their way
+			if got := firsts(mustReceived(b, p.receiver)) - first; got > uint64(sent.Load())+probes {
+				b.Errorf("%d paths: %d first replicas of %d packets", paths, got, uint64(sent.Load())+probes)
+			}
+			n := float64(p.came(b) - came)
+			results[m].rate = append(results[m].rate, n/took.Seconds())
+			results[m].cpu = append(results[m].cpu, float64(spent.Nanoseconds())/n)
+			results[m].lost = append(results[m].lost, 100*max(0, 1-n/float64(sent.Load())))
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	for m, paths := range modes {
+		name := "plain"
+		if paths > 0 {
+			name = fmt.Sprint(paths, "-paths")
+		}
+		r := results[m]
+		b.ReportMetric(median(r.rate), "packets/s-"+name)
+		b.ReportMetric(median(r.cpu), "cpu-ns/packet-"+name)
+		b.ReportMetric(median(r.lost), "%lost-"+name)
+		if len(r.delay) > 0 {
+			slices.Sort(r.delay)
+			b.ReportMetric(median(r.delay)/1000, "µs-p50-"+name)
+			b.ReportMetric(r.delay[len(r.delay)*99/100]/1000, "µs-p99-"+name)
+		}
+	}
+}
+
+// firsts is how many first replicas came, of all paths.
+func firsts(s ReceiverStats) (n uint64) {
+	for _, p := range s.Paths {
+		n += p.First
+	}
+	return n
+}
+
+// came is how many packets the far edge has sent to the viewers' side.
+func (p *pair) came(b *testing.B) uint64 {
+	b.Helper()
+	return p.b.link(b, "lan").Attrs().Statistics.TxPackets
+}
+
+// flood sends datagrams to destinations, one after the other, and returns how many.
+func flood(b *testing.B, c *net.UDPConn, destinations []netip.Addr, stop <-chan struct{}) (n int64) {
+	pc := ipv4.NewPacketConn(c)
+	messages := make([]ipv4.Message, 64)
+	for i := range messages {
+		messages[i].Buffers = [][]byte{make([]byte, 1200)}
+	}
+	for next := uint64(0); ; {
+		select {
+		case <-stop:
+			return n
+		default:
+		}
+		for i := range messages {
+			fill(messages[i].Buffers[0], next)
+			messages[i].Addr = &net.UDPAddr{IP: destinations[next%uint64(len(destinations))].AsSlice(), Port: 9}
+			next++
+		}
+		w, err := pc.WriteBatch(messages, 0)
+		if err != nil && !errors.Is(err, unix.ENOBUFS) {
+			b.Error(err)
+			return n
+		}
+		n += int64(max(w, 0))
+	}
+}
+
+// delayOf sends a datagram and returns the nanoseconds until it was at the viewer's socket; false
+// if it was lost, as happens where more is sent than the machine carries.
+func delayOf(b *testing.B, in, out *net.UDPConn) (float64, bool) {
+	b.Helper()
+	payload, buf, oob := make([]byte, 1200), make([]byte, 2000), make([]byte, 200)
+	start := time.Now()
+	fill(payload, uint64(start.UnixNano()))
+	if _, err := out.WriteToUDPAddrPort(payload, in.LocalAddr().(*net.UDPAddr).AddrPort()); err != nil {
+		return 0, false
+	}
+	_ = in.SetReadDeadline(start.Add(100 * time.Millisecond))
+	for {
+		n, k, _, _, err := in.ReadMsgUDPAddrPort(buf, oob)
+		if err != nil {
+			return 0, false
+		}
+		if !bytes.Equal(buf[:n], payload) {
+			continue // one that was given up
+		}
+		control, err := unix.ParseSocketControlMessage(oob[:k])
+		if err != nil || len(control) != 1 {
+			b.Fatal(control, err)
+		}
+		at := time.Unix(int64(binary.NativeEndian.Uint64(control[0].Data)), int64(binary.NativeEndian.Uint64(control[0].Data[8:])))
+		return float64(at.UnixNano() - start.UnixNano()), true
+	}
+}
+
+// busyTime is the time that all processors have worked.
+func busyTime(b *testing.B) time.Duration {
+	b.Helper()
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		b.Fatal(err)
+	}
+	line, _, _ := strings.Cut(string(stat), "\n")
+	var ticks int64 // of 10 ms
+	for i, field := range strings.Fields(line)[1:9] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if i != 3 && i != 4 { // neither idle nor waiting for a disk
+			ticks += n
+		}
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
 // BenchmarkLive is the time in the programs while packets flow from a source over three
