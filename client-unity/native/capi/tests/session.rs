@@ -117,60 +117,48 @@ fn one_who_comes_late_and_cameras_of_four_descriptions() {
 }
 
 /// Frames in datagrams: as they are, of four descriptions or fewer, and over a path that loses packets.
-fn frames_over_a_path(program: &str, args: &[&str], wanted: u32) {
+#[test]
+fn frames_in_datagrams() {
     let _beside = beside();
-    let port = free_port();
-    let _relay = relay(port, &[]);
-    let url = url(port);
-    let _camera = Process::start(program, &[args, &[&url]].concat());
-    let path = Path::to(port);
-    let hash = certificate_hash(port);
-    let through = format!("moqt://127.0.0.1:{}/test", path.port);
-    let client = Open { hash: Some(&hash), ..Open::url(&through) }.open().unwrap();
-    let s = HcSubscribe { size: size::<HcSubscribe>(), camera: 0, quality: std::ptr::null(), descriptions: wanted, reserved: 0 };
-    // SAFETY: the client and the struct live.
-    assert_eq!(unsafe { hc_subscribe(client.0, &s) }, HC_OK);
-    let frames = client.frames(0, 60);
-    let most = if wanted > 0 { wanted } else { frames[0].descriptions_total };
-    assert!(frames.iter().all(|f| f.descriptions <= most) && frames.iter().any(|f| f.descriptions == most), "{frames:?}");
-    let whole = client.stats();
-    assert!(whole.frames >= 60 && whole.frames_damaged == 0 && whole.publisher_restarts == 0, "{whole:?}");
-    path.lose.store(60, std::sync::atomic::Ordering::Relaxed);
-    until("repairs", || {
-        if let Some(f) = client.acquire(0) {
-            client.release(&f, HC_SHOWN_NOW);
-        }
-        (client.stats().frames_repaired >= whole.frames_repaired + 20).then_some(())
-    });
-    let s = client.stats();
-    println!(
-        "{} packets lost on the path, {} frames repaired by {} requests, {} given up for {} parts, {} lost; before: {} repaired, {} given up",
-        path.lost.load(std::sync::atomic::Ordering::Relaxed),
-        s.frames_repaired,
-        s.repair_requests,
-        s.frames_abandoned,
-        s.parts_lost,
-        s.frames_lost,
-        whole.frames_repaired,
-        whole.frames_abandoned
-    );
-    assert!(s.frames_damaged == 0 && s.memory_bytes < 64 << 20, "{s:?}");
-}
-
-#[test]
-fn frames_in_datagrams_of_the_capture_server() {
-    let args = ["--source", "synthetic", "--http", "", "--delivery", "datagram", "--descriptions", "4"];
-    frames_over_a_path("capture-server", &args, 0);
-}
-
-#[test]
-fn frames_in_datagrams_of_one_description() {
-    frames_over_a_path("publisher", &["--datagrams", "1000000000", "--descriptions", "1"], 0);
-}
-
-#[test]
-fn frames_in_datagrams_of_two_descriptions_in_four() {
-    frames_over_a_path("publisher", &["--datagrams", "1000000000", "--descriptions", "4"], 2);
+    for (args, wanted) in [(&["--descriptions", "1"][..], 0), (&["--descriptions", "4"], 0), (&["--descriptions", "4"], 2)] {
+        let port = free_port();
+        let _relay = relay(port, &[]);
+        let url = url(port);
+        let _camera =
+            Process::start("capture-server", &[&["--source", "synthetic", "--http", "", "--delivery", "datagram"], args, &[&url]].concat());
+        let path = Path::to(port);
+        let hash = certificate_hash(port);
+        let through = format!("moqt://127.0.0.1:{}/test", path.port);
+        let client = Open { hash: Some(&hash), ..Open::url(&through) }.open().unwrap();
+        let s = HcSubscribe { size: size::<HcSubscribe>(), camera: 0, quality: std::ptr::null(), descriptions: wanted, reserved: 0 };
+        // SAFETY: the client and the struct live.
+        assert_eq!(unsafe { hc_subscribe(client.0, &s) }, HC_OK);
+        let frames = client.frames(0, 60);
+        let most = if wanted > 0 { wanted } else { frames[0].descriptions_total };
+        assert!(frames.iter().all(|f| f.descriptions <= most) && frames.iter().any(|f| f.descriptions == most), "{frames:?}");
+        let whole = client.stats();
+        assert!(whole.frames >= 60 && whole.frames_damaged == 0 && whole.publisher_restarts == 0, "{whole:?}");
+        path.lose.store(60, std::sync::atomic::Ordering::Relaxed);
+        until("repairs", || {
+            if let Some(f) = client.acquire(0) {
+                client.release(&f, HC_SHOWN_NOW);
+            }
+            (client.stats().frames_repaired >= whole.frames_repaired + 20).then_some(())
+        });
+        let s = client.stats();
+        println!(
+            "{} packets lost on the path, {} frames repaired by {} requests, {} given up for {} parts, {} lost; before: {} repaired, {} given up",
+            path.lost.load(std::sync::atomic::Ordering::Relaxed),
+            s.frames_repaired,
+            s.repair_requests,
+            s.frames_abandoned,
+            s.parts_lost,
+            s.frames_lost,
+            whole.frames_repaired,
+            whole.frames_abandoned
+        );
+        assert!(s.frames_damaged == 0 && s.memory_bytes < 64 << 20, "{s:?}");
+    }
 }
 
 /// Parts that the relay itself has not got are fetched from the publisher. More are lost than a relay takes requests for,
