@@ -147,10 +147,15 @@ func (k kernel) run(ctx context.Context, work string, programs []program, limit 
 	return lines, log, err
 }
 
-// accelerator is KVM where the processor has it, and the device is there; or else emulation.
+// accelerator is KVM where the processor has it and the device may be used; or else emulation.
 func accelerator() string {
+	device, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if err != nil {
+		return "tcg"
+	}
+	_ = device.Close()
 	info, err := os.ReadFile("/proc/cpuinfo")
-	if _, dev := os.Stat("/dev/kvm"); err == nil && dev == nil && regexp.MustCompile(`(?m)^flags\s*:.*\b(vmx|svm)\b`).Match(info) {
+	if err == nil && regexp.MustCompile(`(?m)^flags\s*:.*\b(vmx|svm)\b`).Match(info) {
 		return "kvm"
 	}
 	return "tcg"

@@ -225,6 +225,9 @@ func TestDetachedByForce(t *testing.T) {
 				}
 			}
 			again()
+			if !clsact && len(b.attached.links) == 0 {
+				t.Skip("no TCX, which came with Linux 6.6: everything is attached by clsact")
+			}
 			b.introduce(t)
 			pass(true)
 			if !intact() {
