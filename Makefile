@@ -20,12 +20,12 @@ PACKAGE_controller     := ./netfunc/controller
 export CGO_ENABLED := 1
 
 TESTS        := test-web test-go test-unity test-quic-go test-deploy test-race
-TESTS_LAST   := test-busy test-openflow
+TESTS_LAST   := test-alone test-openflow
 
 .DEFAULT_GOAL := help
 WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/package.json client-web/*.ts 2>/dev/null)
 
-.PHONY: help setup setup-test quic-go build web demo packages test test-deploy test-packages test-images arm64 test-arm64 sbom site test-site test-go test-race test-quic-go test-openflow test-web test-busy test-unity fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
+.PHONY: help setup setup-test quic-go build web demo packages test test-deploy test-packages test-images arm64 test-arm64 sbom site test-site test-go test-race test-quic-go test-openflow test-web test-alone test-unity fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -107,8 +107,8 @@ test-openflow: setup-test build
 test-web: setup-test build ## Test the web viewer, in Chromium too
 	cd client-web && npm run --silent test && npm run --silent test:e2e
 
-test-busy: setup-test build ## Test the web viewer short of processor time (root)
-	cd client-web && npm run --silent test:busy
+test-alone: setup-test build ## Test the web viewer where it goes by the clock, and short of processor time (root)
+	cd client-web && npm run --silent test:alone
 
 test-unity: setup-test build ## Test the Unity client, without Unity (needs cargo)
 	tools/again.sh test-unity-native $(MAKE) -C client-unity/native --no-print-directory test

@@ -23,6 +23,10 @@ const (
 // it is left all the same.
 const moveLimit = 15 * time.Second
 
+// moveOverlap is how long a session is still used beside the settled one that takes its place:
+// what was sent to it before that is under way.
+const moveOverlap = 250 * time.Millisecond
+
 // ErrMoved is the cause of the end of a session's context when another session has taken its
 // place: the relay asked for that (GOAWAY), or is about to close.
 var ErrMoved = errors.New("the relay asked to move the session")
@@ -42,8 +46,8 @@ func (t Target) Keep(ctx context.Context, h moqt.Handler, cfg moqt.Config, use f
 
 // KeepMoving is Keep for a use that may run twice at a time: when the relay asks to move, the
 // new session is used before the old one is left, so that nothing is lost in between. use
-// calls Settled once the new session does what the old one did; the old one's context then
-// ends with the cause ErrMoved.
+// calls Settled once the new session does what the old one did; the old one's context ends
+// soon afterwards with the cause ErrMoved.
 func (t Target) KeepMoving(ctx context.Context, h moqt.Handler, cfg moqt.Config, use func(context.Context, *moqt.Session) error) error {
 	return t.keep(ctx, h, cfg, use, true)
 }
@@ -193,8 +197,15 @@ func (t Target) follow(ctx context.Context, l *link, h moqt.Handler, cfg moqt.Co
 			<-old.done
 			return old.err
 		}
-		old.cancel(ErrMoved)
-		left.Go(func() { <-old.done })
+		left.Go(func() {
+			select {
+			case <-time.After(moveOverlap):
+			case <-old.done:
+			case <-ctx.Done():
+			}
+			old.cancel(ErrMoved)
+			<-old.done
+		})
 		l = next
 	}
 }
