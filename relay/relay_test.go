@@ -15,6 +15,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -350,6 +351,7 @@ type frameLog struct {
 	s      *moqt.Session
 	frames atomic.Uint64
 	newest atomic.Uint64
+	oldest atomic.Uint64
 	groups map[uint64]bool // valid once done
 	done   chan struct{}
 }
@@ -358,6 +360,7 @@ type frameLog struct {
 func logFrames(t testing.TB, s *moqt.Session) *frameLog {
 	t.Helper()
 	w := &frameLog{s: s, groups: map[uint64]bool{}, done: make(chan struct{})}
+	w.oldest.Store(math.MaxUint64)
 	sub := subscribe(t, s, points)
 	go func() {
 		defer close(w.done)
@@ -368,6 +371,7 @@ func logFrames(t testing.TB, s *moqt.Session) *frameLog {
 			}
 			w.groups[f.group] = true
 			w.newest.Store(max(f.group, w.newest.Load()))
+			w.oldest.Store(min(f.group, w.oldest.Load()))
 			w.frames.Add(1)
 		}
 	}()
@@ -388,7 +392,10 @@ func flows(t testing.TB, all ...*frameLog) {
 func (w *frameLog) lost(t testing.TB, last uint64) uint64 {
 	t.Helper()
 	eventually(t, "the last frame", func() bool { return w.newest.Load() >= last })
-	time.Sleep(200 * time.Millisecond) // those that it has overtaken
+	// Those that it has overtaken: a viewer that was late is sent the newest first.
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && w.frames.Load() < last-w.oldest.Load()+1; {
+		time.Sleep(10 * time.Millisecond)
+	}
 	w.s.Close(wire.NoError, "")
 	<-w.done
 	if len(w.groups) == 0 {
@@ -396,9 +403,14 @@ func (w *frameLog) lost(t testing.TB, last uint64) uint64 {
 	}
 	groups := slices.Sorted(maps.Keys(w.groups))
 	first, end := groups[0], groups[len(groups)-1]
-	lost := end - first + 1 - uint64(len(groups))
-	t.Logf("frames %d to %d, %d lost", first, end, lost)
-	return lost
+	var lost []uint64
+	for g := first; g <= end; g++ {
+		if !w.groups[g] {
+			lost = append(lost, g)
+		}
+	}
+	t.Logf("frames %d to %d, lost: %v", first, end, lost)
+	return uint64(len(lost))
 }
 
 // delayLine passes UDP packets on to addr, each later by delay, and back.
