@@ -557,9 +557,11 @@ func TestOfferDialsLater(t *testing.T) {
 	defer withdraw()
 	tr := newPoints()
 	far.publish(tr)
+	up.mu.Lock()
 	if up.dials != 0 {
 		t.Error("connected before any track was asked for")
 	}
+	up.mu.Unlock()
 	sub := near.subscribe(near.dial(moqt.Handler{}))
 	near.eventually("the near relay subscribes", func() bool { return tr.Viewers() == 1 })
 	near.write(tr, 1, "from afar")
@@ -576,6 +578,8 @@ func TestOfferDialsLater(t *testing.T) {
 	near.eventually("the near relay subscribes again", func() bool { return near.upstreams() == 1 })
 	near.write(tr, 2, "again")
 	near.expect(sub, 2, "again")
+	up.mu.Lock()
+	defer up.mu.Unlock()
 	up.s.Close(wire.NoError, "")
 }
 
@@ -695,7 +699,7 @@ func TestUnreadFetches(t *testing.T) {
 		t.Errorf("the newest group took %s", took)
 	}
 	honest := r.dial(moqt.Handler{})
-	r.eventually("an honest viewer has old groups", func() bool {
+	had := func() bool {
 		f, err := honest.Fetch(r.ctx, points, moqt.Location{}, moqt.Location{Group: 1}, moqt.FetchOptions{})
 		if err != nil {
 			return false
@@ -706,5 +710,11 @@ func TestUnreadFetches(t *testing.T) {
 			_, err = f.ReadPayload(nil, 16<<20)
 		}
 		return err == nil && o.PayloadLength == 12<<20
-	})
+	}
+	// Twenty fetches are before it, two at a time, and each is given up only once it has stalled.
+	for end := time.Now().Add(20 * origin.SourceStall); !had(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("an honest viewer has no old groups")
+		}
+	}
 }
