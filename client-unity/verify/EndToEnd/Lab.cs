@@ -276,7 +276,9 @@ namespace Holocast.Verify
             {
                 if (clock.Elapsed.TotalSeconds > end)
                 {
-                    throw new Failed(what + " did not happen in " + seconds + " s; " + Session.State + ": " + Session.Message + "\n" + string.Join("\n", Loop.Log));
+                    HolocastStatistics s = Statistics();
+                    string got = s.Frames + " frames, " + s.FramesShown + " shown, " + s.FramesLate + " late, " + s.FramesSkipped + " skipped, " + s.FramesDamaged + " damaged, " + s.MemoryBytes + " bytes held";
+                    throw new Failed(what + " did not happen in " + seconds + " s; " + Session.State + ": " + Session.Message + "; " + got + "\n" + string.Join("\n", Loop.Log));
                 }
                 Tick();
             }

@@ -25,6 +25,8 @@ namespace Holocast
         PointBuffers buffers;
         float spacing; // distance between neighbouring points at 1 mm
         uint shownVersion;
+        HcFrame waiting; // of which the track or its rays are not known yet, where waitingFor is not null
+        Client waitingFor;
 
         public CameraPoints(int camera, Transform parent, Shader shader)
         {
@@ -81,25 +83,39 @@ namespace Holocast
         // Shows the newest frame, if there is a new one.
         public void Show(Client client, HolocastCamera camera, int maxPoints, float spread)
         {
-            if (!client.Acquire((uint)Camera, out HcFrame frame))
+            if (client.Acquire((uint)Camera, out HcFrame frame))
             {
+                GiveBack(client);
+                waiting = frame;
+                waitingFor = client;
+            }
+            if (waitingFor != client)
+            {
+                waitingFor = null; // its frames went with it
                 return;
             }
-            client.Release(frame, TryShow(client, camera, frame, maxPoints, spread) ? Abi.ShownNow : Abi.NotShown);
+            HolocastTrack track = camera.TrackOfVersion(waiting.trackVersion);
+            bool grid = waiting.layout == Abi.LayoutA;
+            if (track == null || grid && !rays.Has(client, track.Raw))
+            {
+                return; // meanwhile the frame before stays; another one may be seconds away
+            }
+            waitingFor = null;
+            client.Release(waiting, TryShow(client, track, waiting, grid, maxPoints, spread) ? Abi.ShownNow : Abi.NotShown);
         }
 
-        bool TryShow(Client client, HolocastCamera camera, in HcFrame frame, int maxPoints, float spread)
+        // Gives back the frame that waits, if one does.
+        public void GiveBack(Client client)
         {
-            HolocastTrack track = camera.TrackOfVersion(frame.trackVersion);
-            if (track == null)
+            if (waitingFor == client)
             {
-                return false;
+                client.Release(waiting, Abi.NotShown);
             }
-            bool grid = frame.layout == Abi.LayoutA;
-            if (grid && !rays.Has(client, track.Raw))
-            {
-                return false; // meanwhile the frame before stays
-            }
+            waitingFor = null;
+        }
+
+        bool TryShow(Client client, HolocastTrack track, in HcFrame frame, bool grid, int maxPoints, float spread)
+        {
             Reserve(Math.Max(1, Math.Min(maxPoints, track.MaxPoints)), (int)frame.wordsPerPoint);
             uint step = 1;
             if (frame.points > buffers.Capacity)

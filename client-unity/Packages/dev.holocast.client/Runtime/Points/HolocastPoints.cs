@@ -292,6 +292,7 @@ namespace Holocast
                 if (catalog.Camera(n) == null || !Wanted(n))
                 {
                     client.Unsubscribe((uint)n);
+                    views[i].GiveBack(client);
                     views[i].Dispose();
                     views.RemoveAt(i);
                     Forget(n);
