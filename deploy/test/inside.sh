@@ -78,6 +78,7 @@ if [ -e /test/bpf ]; then
 	systemctl daemon-reload
 	systemctl restart holocast-relay
 	state holocast-relay active
+	play # the publisher has returned, and its frames flow
 	old=$(systemctl show -P MainPID holocast-relay)
 	timeout 120 holocast play moqt://localhost:4443/demo --wait --duration 15s --json >/test/upgraded.json 2>/dev/null &
 	player=$!
