@@ -45,13 +45,23 @@ func patient() *waits {
 
 func connect(t testing.TB, scheme string, client, server Handler) *pair {
 	t.Helper()
+	p, err := connectVersions(t, scheme, client, server, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// connectVersions connects ends that speak these versions, preferred first; nil = all.
+func connectVersions(t testing.TB, scheme string, client, server Handler, cv, sv []wire.Version) (*pair, error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	cert, err := devcert.Generate(time.Now(), "localhost", "127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Log: slog.New(slog.DiscardHandler), waits: patient()}
+	cfg := Config{Log: slog.New(slog.DiscardHandler), waits: patient(), Versions: sv}
 	ln, err := Listen("127.0.0.1:0", ListenConfig{Config: cfg, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
 	if err != nil {
 		t.Fatal(err)
@@ -65,16 +75,17 @@ func connect(t testing.TB, scheme string, client, server Handler) *pair {
 		}
 		accepted <- s
 	}()
+	cfg.Versions = cv
 	c, err := Dial(ctx, scheme+"://"+ln.Addr().String()+"/room?x=1", devcert.Pinned(devcert.Hash(cert)), client, cfg)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	t.Cleanup(func() { c.Close(wire.NoError, "") })
 	s := <-accepted
 	if s == nil {
 		t.Fatal("no session accepted")
 	}
-	return &pair{ctx, c, s, ln}
+	return &pair{ctx, c, s, ln}, nil
 }
 
 var testTrack = TrackName{Namespace: Namespace{"holocast", "test"}, Name: "points/0/full"}

@@ -2,16 +2,12 @@ package moqt
 
 import (
 	"bufio"
-	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"testing"
 	"time"
 
-	"holocast/internal/devcert"
 	"holocast/internal/moqt/wire"
 )
 
@@ -54,36 +50,6 @@ func TestVersions(t *testing.T) {
 			})
 		}
 	}
-}
-
-func connectVersions(t *testing.T, scheme string, client, server Handler, cv, sv []wire.Version) (*pair, error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	t.Cleanup(cancel)
-	cert, err := devcert.Generate(time.Now(), "localhost", "127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := Config{Log: slog.New(slog.DiscardHandler), waits: patient(), Versions: sv}
-	ln, err := Listen("127.0.0.1:0", ListenConfig{Config: cfg, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ln.Close() })
-	accepted := make(chan *Session, 1)
-	go func() {
-		if s, err := ln.Accept(ctx); err == nil {
-			s.Serve(server)
-			accepted <- s
-		}
-	}()
-	cfg.Versions = cv
-	c, err := Dial(ctx, scheme+"://"+ln.Addr().String()+"/test", devcert.Pinned(devcert.Hash(cert)), client, cfg)
-	if err != nil {
-		return nil, err
-	}
-	t.Cleanup(func() { c.Close(wire.NoError, "") })
-	return &pair{ctx: ctx, client: c, server: <-accepted, ln: ln}, nil
 }
 
 // connect19 connects ends that speak draft-19 only.
