@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"holocast/internal/livescan"
+	"holocast/tools/bench/internal/pause"
 )
 
 // ahead is how many frames the viewer has asked for and not got yet: enough for 30 a second
@@ -57,7 +58,7 @@ func (s *session) startLiveScan(ctx context.Context, m *media, congestion Conges
 		if time.Now().After(deadline) {
 			return err
 		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
+		if err := pause.For(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -68,7 +69,7 @@ func (s *session) startLiveScan(ctx context.Context, m *media, congestion Conges
 		if time.Now().After(deadline) {
 			return fmt.Errorf("the viewer has no frame after %v", firstFrame)
 		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
+		if err := pause.For(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"holocast/netfunc/api"
 	"holocast/netfunc/pathset"
 	"holocast/netfunc/signal"
+	"holocast/tools/bench/internal/pause"
 )
 
 // pair is the duplication pair and its controller.
@@ -302,7 +303,7 @@ func (p *pair) await(ctx context.Context) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("the pair is not ready after 20 s: %s", why)
 		}
-		if err := pause(ctx, 50*time.Millisecond); err != nil {
+		if err := pause.For(ctx, 50*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holocast/internal/netlab"
+	"holocast/tools/bench/internal/pause"
 )
 
 // bench is a benchmark under way.
@@ -136,7 +137,7 @@ func (b *bench) run(ctx context.Context, m *media, mode Mode, congestion Congest
 	if s.pair != nil {
 		calm = settlePair
 	}
-	if err := pause(ctx, calm); err != nil {
+	if err := pause.For(ctx, calm); err != nil {
 		return nil, err
 	}
 	if err := lab.Begin(); err != nil {
@@ -293,14 +294,5 @@ func (s *session) watch(ctx context.Context, begun time.Time, length time.Durati
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

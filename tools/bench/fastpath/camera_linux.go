@@ -27,6 +27,7 @@ import (
 	"holocast/internal/parts"
 	"holocast/tools/bench/internal/direct"
 	"holocast/tools/bench/internal/load"
+	"holocast/tools/bench/internal/pause"
 	"holocast/tools/bench/internal/quantile"
 	"holocast/tools/bench/internal/realframes"
 )
@@ -160,7 +161,7 @@ links: [{between: [publisher, relay]}, {between: [near, relay]}], paths: [{name:
 			return err
 		}
 	}
-	if err := pause(ctx, warmup); err != nil {
+	if err := pause.For(ctx, warmup); err != nil {
 		return err
 	}
 	lab.Mark()
@@ -174,7 +175,7 @@ links: [{between: [publisher, relay]}, {between: [near, relay]}], paths: [{name:
 		repaired = append(repaired, v.receiver.Stats().Repaired)
 	}
 	for time.Since(from) < length {
-		if err := pause(ctx, 200*time.Millisecond); err != nil {
+		if err := pause.For(ctx, 200*time.Millisecond); err != nil {
 			return err
 		}
 		now, err := readFastPath(atRelay)
@@ -199,7 +200,7 @@ links: [{between: [publisher, relay]}, {between: [near, relay]}], paths: [{name:
 	}
 	stop()
 	shot.Wait()
-	if err := pause(ctx, CameraTimeout+100*time.Millisecond); err != nil { // for the last frames
+	if err := pause.For(ctx, CameraTimeout+100*time.Millisecond); err != nil { // for the last frames
 		return err
 	}
 	r.Near.FPS = math.Inf(1)
@@ -225,20 +226,11 @@ links: [{between: [publisher, relay]}, {between: [near, relay]}], paths: [{name:
 		if r.UnregisteredEnd = last.unregistered; r.UnregisteredEnd == 0 {
 			return nil
 		}
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
+		if err := pause.For(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // sentFrames are when frames were sent, by group.
@@ -258,7 +250,7 @@ func (s *sentFrames) shoot(ctx context.Context, t *origin.Track, frames [][]byte
 			t.SendDatagram(d)
 		}
 		next = next.Add(time.Second / cameraFPS)
-		if pause(ctx, time.Until(next)) != nil {
+		if pause.For(ctx, time.Until(next)) != nil {
 			return
 		}
 	}

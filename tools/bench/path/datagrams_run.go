@@ -20,6 +20,7 @@ import (
 	"holocast/internal/parts"
 	"holocast/internal/quiccc"
 	"holocast/tools/bench/internal/load"
+	"holocast/tools/bench/internal/pause"
 	"holocast/tools/bench/internal/quantile"
 )
 
@@ -132,7 +133,7 @@ func (r *DatagramRun) measure(ctx context.Context, binary, transport string, war
 	v := &frameLog{began: time.Now()}
 	receiver := v.receive(ctx, &running, sub)
 	running.Go(func() { v.shoot(ctx, track, r.Delivery) })
-	if err := sleep(ctx, warm); err != nil {
+	if err := pause.For(ctx, warm); err != nil {
 		return err
 	}
 	lab.Mark()
@@ -141,7 +142,7 @@ func (r *DatagramRun) measure(ctx context.Context, binary, transport string, war
 		return err
 	}
 	from, received, before := time.Since(v.began), viewer.Stats().BytesReceived, receiver.Stats()
-	if err := sleep(ctx, duration); err != nil {
+	if err := pause.For(ctx, duration); err != nil {
 		return err
 	}
 	to, received := time.Since(v.began), viewer.Stats().BytesReceived-received
@@ -149,7 +150,7 @@ func (r *DatagramRun) measure(ctx context.Context, binary, transport string, war
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, Timeout+100*time.Millisecond); err != nil { // for the last frames
+	if err := pause.For(ctx, Timeout+100*time.Millisecond); err != nil { // for the last frames
 		return err
 	}
 	r.Parts = receiver.Stats().Since(before)
@@ -164,15 +165,6 @@ func (r *DatagramRun) measure(ctx context.Context, binary, transport string, war
 	}
 	r.Failures = report.Failures
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // frameLog is the frames of a measurement. Times are since began.
@@ -199,7 +191,7 @@ func (l *frameLog) shoot(ctx context.Context, t *origin.Track, delivery string) 
 			_ = t.WriteObject(wire.SubgroupHeader{Group: group, Mode: wire.SubgroupIDExplicit, Priority: wire.DefaultPriority, FirstObject: true, EndOfGroup: true}, moqt.Object{}, frame)
 		}
 		next = next.Add(time.Second / FramesPerS)
-		if sleep(ctx, time.Until(next)) != nil {
+		if pause.For(ctx, time.Until(next)) != nil {
 			return
 		}
 	}
