@@ -75,16 +75,10 @@ func TestMoveBetweenRelays(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				for {
-					o, err := f.Next()
-					if err != nil {
-						break
-					}
-					if o.Range == wire.RangeNone {
-						note(s, o.Group)
-					}
-				}
-				f.Cancel()
+				_ = f.Each(ctx, 100, func(o wire.FetchObject, _ []byte) error {
+					note(s, o.Group)
+					return nil
+				})
 			}
 			for {
 				sg, err := sub.AcceptSubgroup(ctx)

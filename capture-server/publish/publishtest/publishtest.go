@@ -5,8 +5,6 @@ package publishtest
 import (
 	"crypto/tls"
 	"encoding/hex"
-	"errors"
-	"io"
 	"log/slog"
 	"testing"
 	"time"
@@ -86,23 +84,13 @@ func Objects(t *testing.T, p *publish.Publisher, name string) [][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Cancel()
 	var objects [][]byte
-	for {
-		o, err := f.Next()
-		if errors.Is(err, io.EOF) {
-			return objects
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if o.Range != wire.RangeNone {
-			continue
-		}
-		b, err := f.ReadPayload(nil, 32<<20)
-		if err != nil {
-			t.Fatal(err)
-		}
+	err = f.Each(t.Context(), 32<<20, func(_ wire.FetchObject, b []byte) error {
 		objects = append(objects, b)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
+	return objects
 }

@@ -339,21 +339,10 @@ func (v *Viewer) followRates(ctx context.Context, s *moqt.Session, name moqt.Tra
 		}
 		if sub.Largest != nil {
 			if f, err := sub.Joined(ctx); err == nil {
-				for {
-					o, err := f.Next()
-					if err != nil {
-						break
-					}
-					if o.Range != wire.RangeNone {
-						continue
-					}
-					payload, err := f.ReadPayload(nil, catalog.MaxSize)
-					if err != nil {
-						break
-					}
+				_ = f.Each(ctx, catalog.MaxSize, func(o wire.FetchObject, payload []byte) error {
 					take(o.Group, payload)
-				}
-				f.Cancel()
+					return nil
+				}) // without them tiles are chosen by their bit rates, for a GoP
 			}
 		}
 		for {
