@@ -1,5 +1,5 @@
 /** A browser that gets as much of the processor as a test says: cgroups, version 1 or 2. Needs root. */
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 
@@ -41,26 +41,10 @@ class Group {
     return readFileSync(this.procs, "utf8").split("\n").filter(Boolean).map(Number);
   }
 
-  /** Takes one thread; only in version 1. */
-  addThread(tid: number): void {
-    writeFileSync(join(this.dir, "tasks"), `${tid}`);
-  }
-
   close(): void {
     rmdirSync(this.dir);
   }
 }
-
-/** A thread's name and the time that it has run, s. */
-interface Thread {
-  readonly pid: number;
-  readonly tid: number;
-  readonly name: string;
-  readonly ran: number;
-}
-
-/** A stage of the viewer that can be short of time on its own. */
-export type Stage = "network worker" | "decode workers" | "page" | "GPU process";
 
 export class Cage {
   readonly #group: Group;
@@ -75,52 +59,28 @@ export class Cage {
     writeFileSync(this.executable, `#!/bin/sh\necho $$ > ${this.#group.procs}\nexec ${browser} "$@"\n`, { mode: 0o755 });
   }
 
-  static readonly threads = existsSync(join(V1, "tasks"));
-
   /** How many cores the browser may use together. */
   limit(cores: number): void {
     this.#group.limit(cores);
   }
 
-  /** Limits one stage of the viewer, and no other. */
-  limitStage(stage: Stage, cores: number): void {
-    for (const t of this.stage(stage)) this.#inner.addThread(t.tid);
+  /** Limits the GPU process, and nothing else. */
+  limitGPU(cores: number): void {
+    for (const pid of this.#gpu()) writeFileSync(this.#inner.procs, `${pid}`);
     this.#inner.limit(cores);
   }
 
-  /** The threads of a stage. A page starts its network worker before those that decode. */
-  stage(stage: Stage): Thread[] {
-    const threads = this.threads();
-    const workers = threads.filter((t) => t.name.startsWith("DedicatedWorker")).sort((a, b) => a.tid - b.tid);
-    switch (stage) {
-      case "network worker":
-        return workers.slice(0, 1);
-      case "decode workers":
-        return workers.slice(1);
-      case "page":
-        return threads.filter((t) => t.pid === t.tid && t.pid === workers[0]?.pid);
-      case "GPU process":
-        return threads.filter((t) => commandLine(t.pid).includes("--type=gpu-process"));
-    }
+  #gpu(): number[] {
+    return this.#pids().filter((pid) => commandLine(pid).includes("--type=gpu-process"));
   }
 
-  threads(): Thread[] {
-    return [...this.#group.pids, ...this.#inner.pids].flatMap((pid) => {
-      try {
-        return readdirSync(`/proc/${pid}/task`).map((tid) => {
-          const stat = readFileSync(`/proc/${pid}/task/${tid}/stat`, "utf8");
-          const rest = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-          return { pid, tid: Number(tid), name: stat.slice(stat.indexOf("(") + 1, stat.lastIndexOf(")")), ran: (Number(rest[11]) + Number(rest[12])) / 100 };
-        });
-      } catch {
-        return []; // it has ended
-      }
-    });
+  #pids(): number[] {
+    return [...this.#group.pids, ...this.#inner.pids];
   }
 
-  /** Cores that a stage, or the whole browser, uses; over some seconds. */
-  async uses(stage: Stage | undefined, seconds: number): Promise<number> {
-    const sum = () => (stage ? this.stage(stage) : this.threads()).reduce((n, t) => n + t.ran, 0);
+  /** Cores that the GPU process, or the whole browser, uses; over some seconds. */
+  async uses(gpu: boolean, seconds: number): Promise<number> {
+    const sum = () => (gpu ? this.#gpu() : this.#pids()).reduce((n, pid) => n + ran(pid), 0);
     const before = sum();
     const began = performance.now();
     await new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
@@ -139,5 +99,16 @@ function commandLine(pid: number): string {
     return readFileSync(`/proc/${pid}/cmdline`, "utf8");
   } catch {
     return "";
+  }
+}
+
+/** The time that a process has run, s; 0 where it has ended. */
+function ran(pid: number): number {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
+    const rest = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+    return (Number(rest[11]) + Number(rest[12])) / 100;
+  } catch {
+    return 0;
   }
 }
