@@ -33,7 +33,9 @@ type Edge struct {
 	// Signal is the IPv4 address and UDP port that signalling packets go to. A
 	// sender must have one.
 	Signal netip.AddrPort `json:"signal,omitzero"`
-	Paths  []Path         `json:"paths"`
+	// SignalVersion is the version of signalling messages that a sender takes; 0 = 1.
+	SignalVersion int    `json:"signal_version,omitempty"`
+	Paths         []Path `json:"paths"`
 	// Towards are the destinations that a sender may duplicate packets to.
 	Towards []netip.Prefix `json:"towards,omitempty"`
 	// Behind are the destinations that lie behind a receiver.

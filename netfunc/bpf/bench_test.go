@@ -155,7 +155,7 @@ func drain(b *testing.B, m *ebpf.Map) (stop func()) {
 // BenchmarkSignal is the cost of a signalling packet with a good HMAC.
 func BenchmarkSignal(b *testing.B) {
 	bench := newSignalBench(b, SenderOptions{})
-	payload := message(b, testKey, signal.Message{Destination: viewer4, Policy: 7, Nonce: 200})
+	payload := message(b, testKey, signal.Message{Destination: viewer4, Paths: 7, Nonce: 200})
 	frame := bench.signalFrame(payload).frame()
 	b.Run("verified", func(b *testing.B) { // and, from the second on, refused as replayed
 		repeatProgram(b, bench.host, bench.programs[senderProgMonitor], frame)

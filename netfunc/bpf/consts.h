@@ -19,8 +19,7 @@
 #define SIGNAL_SIZE 64
 #define SIGNAL_SIGNED 32 /* bytes under the HMAC */
 #define SIGNAL_MAGIC 0x48435347 /* "HCSG" */
-#define SIGNAL_VERSION 1
-#define SIGNAL_OFF 0xff
+#define SIGNAL_VERSION 2
 
 /* skb->mark of replicas, so that none is duplicated again where they leave. */
 #define MARK_REPLICA 0x04000000

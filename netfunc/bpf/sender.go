@@ -513,15 +513,17 @@ func (s *Sender) ReadUplink(ctx context.Context) (Uplink, error) {
 	}, nil
 }
 
-// Signal is a signalling packet with a good HMAC and a new nonce.
+// Signal is a signalling packet with a good HMAC and a new nonce. It has no effect where Version is not
+// signal.Version.
 type Signal struct {
 	Time        time.Duration // CLOCK_MONOTONIC, when it was applied
 	Destination netip.Addr
-	Bits        uint8 // as stored: 0xff became 0
+	Bits        uint8 // bit i = path i+1; 0 = off
 	Nonce       uint64
 	Source      netip.Addr // who sent it
 	// Full says that it had no effect: the policy map is full.
-	Full bool
+	Full    bool
+	Version uint8
 }
 
 // ReadSignal waits for the next signalling packet that was accepted. The error is
@@ -539,6 +541,7 @@ func (s *Sender) ReadSignal(ctx context.Context) (Signal, error) {
 		Source:      recordIPv4(r.Source),
 		Bits:        r.Bits,
 		Full:        r.Full != 0,
+		Version:     r.Version,
 	}, nil
 }
 
@@ -561,11 +564,12 @@ type SenderStats struct {
 	Failed     uint64               // passed: the kernel refused to change the packet
 	Foreign    uint64               // passed: signalling packets that are for another host
 
-	Applied    uint64 // signalling packets accepted
-	Malformed  uint64 // refused: length, magic, version, reserved bits, destination
-	Spoofed    uint64 // refused: HMAC
-	Replayed   uint64 // refused: nonce
-	PolicyFull uint64 // accepted, but the policy map was full
+	Applied      uint64 // signalling packets accepted
+	Malformed    uint64 // refused: length, magic, reserved bits, destination
+	Spoofed      uint64 // refused: HMAC
+	OtherVersion uint64 // refused: of another version, with a good HMAC
+	Replayed     uint64 // refused: nonce
+	PolicyFull   uint64 // accepted, but the policy map was full
 
 	Uplink   uint64 // packets that the uplink monitor saw in its window
 	RingFull uint64 // of those, and of the signals, how many were lost because the reader was too slow
@@ -598,6 +602,7 @@ func (s *Sender) Stats() (SenderStats, error) {
 		stats.Applied += c.Applied
 		stats.Malformed += c.Malformed
 		stats.Spoofed += c.Spoofed
+		stats.OtherVersion += c.OtherVersion
 		stats.Replayed += c.Replayed
 		stats.PolicyFull += c.PolicyFull
 		stats.Uplink += c.Uplink

@@ -52,20 +52,21 @@ type senderSenderCounters struct {
 		Errors  uint64
 		TooBig  uint64
 	}
-	Duplicated uint64
-	Unusable   uint64
-	Expiring   uint64
-	Tagged     uint64
-	Truncated  uint64
-	Failed     uint64
-	Foreign    uint64
-	Applied    uint64
-	Malformed  uint64
-	Spoofed    uint64
-	Replayed   uint64
-	PolicyFull uint64
-	Uplink     uint64
-	RingFull   uint64
+	Duplicated   uint64
+	Unusable     uint64
+	Expiring     uint64
+	Tagged       uint64
+	Truncated    uint64
+	Failed       uint64
+	Foreign      uint64
+	Applied      uint64
+	Malformed    uint64
+	Spoofed      uint64
+	OtherVersion uint64
+	Replayed     uint64
+	PolicyFull   uint64
+	Uplink       uint64
+	RingFull     uint64
 }
 
 type senderSignalRecord struct {
@@ -74,9 +75,10 @@ type senderSignalRecord struct {
 	Nonce       uint64
 	Destination senderAddress
 	Source      uint32
+	Version     uint8
 	Bits        uint8
 	Full        uint8
-	Reserved    [2]uint8
+	Reserved    uint8
 }
 
 type senderUplinkRecord struct {

@@ -43,6 +43,14 @@ static __always_inline bool is_authentic(const struct signal_message *message)
 	return !difference;
 }
 
+static __always_inline bool is_above_highest(__u64 nonce)
+{
+	__u32 zero = 0;
+	__u64 *highest = bpf_map_lookup_elem(&nonces, &zero);
+
+	return highest && nonce > *(volatile __u64 *)highest;
+}
+
 /* Raises the highest nonce to this one; false if it is not higher. */
 static __always_inline bool raise_nonce(__u64 nonce)
 {
@@ -87,7 +95,7 @@ static __always_inline bool set_policy(const struct address *destination, __u8 b
 }
 
 static __always_inline void report_signal(struct sender_counters *counts, const struct signal_message *message,
-					  __be32 source, __u8 bits, bool full)
+					  __be32 source, bool full)
 {
 	struct signal_record *record = bpf_ringbuf_reserve(&signals, sizeof(*record), 0);
 
@@ -100,7 +108,8 @@ static __always_inline void report_signal(struct sender_counters *counts, const 
 		.nonce = bpf_be64_to_cpu(message->nonce),
 		.destination = message->destination,
 		.source = source,
-		.bits = bits,
+		.version = message->version,
+		.bits = message->bits,
 		.full = full,
 	};
 	bpf_ringbuf_submit(record, 0);
@@ -124,8 +133,8 @@ static __always_inline int take_signal(struct __sk_buff *skb, struct sender_coun
 	}
 	if (udp.length != bpf_htons(sizeof(udp) + SIGNAL_SIZE) || p->fragment & bpf_htons(IPV4_MF) ||
 	    bpf_skb_load_bytes(skb, offset + sizeof(udp), &message, sizeof(message)) ||
-	    message.magic != bpf_htonl(SIGNAL_MAGIC) || message.version != SIGNAL_VERSION || message.reserved ||
-	    is_zero_address(&message.destination)) {
+	    message.magic != bpf_htonl(SIGNAL_MAGIC) ||
+	    (message.version == SIGNAL_VERSION && (message.reserved || is_zero_address(&message.destination)))) {
 		counts->malformed++;
 		return DROP;
 	}
@@ -135,17 +144,22 @@ static __always_inline int take_signal(struct __sk_buff *skb, struct sender_coun
 	}
 
 	__u64 nonce = bpf_be64_to_cpu(message.nonce);
-	__u8 bits = message.bits == SIGNAL_OFF ? 0 : message.bits;
 
+	if (message.version != SIGNAL_VERSION) {
+		counts->other_version++;
+		if (is_above_highest(nonce)) /* so that replays of an earlier version's messages do not fill the ring */
+			report_signal(counts, &message, ip->source, false);
+		return DROP;
+	}
 	if (!raise_nonce(nonce)) {
 		counts->replayed++;
 		return DROP;
 	}
 	counts->applied++;
-	bool full = !set_policy(&message.destination, bits, nonce);
+	bool full = !set_policy(&message.destination, message.bits, nonce);
 	if (full)
 		counts->policy_full++;
-	report_signal(counts, &message, ip->source, bits, full);
+	report_signal(counts, &message, ip->source, full);
 	return DROP;
 }
 

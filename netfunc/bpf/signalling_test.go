@@ -14,14 +14,16 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"holocast/netfunc/pathset"
 	"holocast/netfunc/signal"
+	"holocast/netfunc/signal/signaltest"
 )
 
 var edge4 = addr("192.0.2.254")
 
 var testKey = []byte("0123456789abcdef0123456789abcdef")
 
-var signalMessage = signal.Message{Destination: viewer4, Policy: 3, Nonce: 1 << 60}
+var signalMessage = signal.Message{Destination: viewer4, Paths: 3, Nonce: 1 << 60}
 
 // signalFrame is a frame with a signalling packet's payload.
 func (b *bench) signalFrame(payload []byte) packet {
@@ -78,11 +80,12 @@ func TestSignalApplied(t *testing.T) {
 		message signal.Message
 		bits    uint8
 	}{
-		{"start", senderProgDuplicate, signal.Message{Destination: viewer4, Policy: 0x1f, Nonce: 101}, 0x1f},
-		{"trim", senderProgMonitor, signal.Message{Destination: viewer4, Policy: 3, Nonce: 102}, 3},
-		{"IPv6 destination", senderProgDuplicate, signal.Message{Destination: viewer6, Policy: 5, Nonce: 103}, 5},
-		{"stop", senderProgDuplicate, signal.Message{Destination: viewer4, Policy: signal.TurnOff, Nonce: 104}, 0},
-		{"off by zero", senderProgMonitor, signal.Message{Destination: viewer6, Policy: 0, Nonce: 1 << 62}, 0},
+		{"start", senderProgDuplicate, signal.Message{Destination: viewer4, Paths: 0x1f, Nonce: 101}, 0x1f},
+		{"trim", senderProgMonitor, signal.Message{Destination: viewer4, Paths: 3, Nonce: 102}, 3},
+		{"IPv6 destination", senderProgDuplicate, signal.Message{Destination: viewer6, Paths: 5, Nonce: 103}, 5},
+		{"all eight paths", senderProgDuplicate, signal.Message{Destination: viewer4, Paths: 0xff, Nonce: 104}, 0xff},
+		{"stop", senderProgDuplicate, signal.Message{Destination: viewer4, Paths: 0, Nonce: 105}, 0},
+		{"off, IPv6", senderProgMonitor, signal.Message{Destination: viewer6, Paths: 0, Nonce: 1 << 62}, 0},
 	}
 	for i, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -102,7 +105,7 @@ func TestSignalApplied(t *testing.T) {
 				t.Errorf("time %v", s.Time)
 			}
 			s.Time = 0
-			if want := (Signal{Destination: test.message.Destination, Bits: test.bits, Nonce: test.message.Nonce, Source: addr("192.0.2.100")}); s != want {
+			if want := (Signal{Destination: test.message.Destination, Bits: test.bits, Nonce: test.message.Nonce, Source: addr("192.0.2.100"), Version: signal.Version}); s != want {
 				t.Errorf("%+v, want %+v", s, want)
 			}
 			if n, err := b.Nonce(); err != nil || n != test.message.Nonce {
@@ -121,7 +124,7 @@ func TestSignalRefused(t *testing.T) {
 	if err := b.SetPolicy(viewer4, 3); err != nil {
 		t.Fatal(err)
 	}
-	good := message(t, testKey, signal.Message{Destination: viewer4, Policy: 0x1f, Nonce: 200})
+	good := message(t, testKey, signal.Message{Destination: viewer4, Paths: 0x1f, Nonce: 200})
 	change := func(at int, to byte) []byte {
 		c := bytes.Clone(good)
 		c[at] = to
@@ -141,22 +144,24 @@ func TestSignalRefused(t *testing.T) {
 		count  func(SenderStats) uint64
 	}{
 		{"wrong magic", b.signalFrame(resigned(0, 'h')), func(s SenderStats) uint64 { return s.Malformed }},
-		{"wrong version", b.signalFrame(resigned(4, 2)), func(s SenderStats) uint64 { return s.Malformed }},
+		{"version 1", b.signalFrame(resigned(4, 1)), func(s SenderStats) uint64 { return s.OtherVersion }},
+		{"version 3", b.signalFrame(resigned(4, 3)), func(s SenderStats) uint64 { return s.OtherVersion }},
+		{"another version, wrong HMAC", b.signalFrame(change(4, 1)), func(s SenderStats) uint64 { return s.Spoofed }},
 		{"reserved bits", b.signalFrame(resigned(7, 1)), func(s SenderStats) uint64 { return s.Malformed }},
 		{"too short", b.signalFrame(good[:63]), func(s SenderStats) uint64 { return s.Malformed }},
 		{"too long", b.signalFrame(append(bytes.Clone(good), 0)), func(s SenderStats) uint64 { return s.Malformed }},
 		{"empty", b.signalFrame(nil), func(s SenderStats) uint64 { return s.Malformed }},
 		{"fragment", fragment, func(s SenderStats) uint64 { return s.Malformed }},
-		{"no destination", b.signalFrame(message(t, testKey, signal.Message{Destination: netip.IPv6Unspecified(), Policy: 1, Nonce: 300})), func(s SenderStats) uint64 { return s.Malformed }},
-		{"IPv4 0.0.0.0", b.signalFrame(message(t, testKey, signal.Message{Destination: netip.IPv4Unspecified(), Policy: 1, Nonce: 300})), func(s SenderStats) uint64 { return s.Malformed }},
+		{"no destination", b.signalFrame(message(t, testKey, signal.Message{Destination: netip.IPv6Unspecified(), Paths: 1, Nonce: 300})), func(s SenderStats) uint64 { return s.Malformed }},
+		{"IPv4 0.0.0.0", b.signalFrame(message(t, testKey, signal.Message{Destination: netip.IPv4Unspecified(), Paths: 1, Nonce: 300})), func(s SenderStats) uint64 { return s.Malformed }},
 		{"other policy", b.signalFrame(change(5, 1)), func(s SenderStats) uint64 { return s.Spoofed }},
 		{"other nonce", b.signalFrame(change(8, 1)), func(s SenderStats) uint64 { return s.Spoofed }},
 		{"other destination", b.signalFrame(change(31, 9)), func(s SenderStats) uint64 { return s.Spoofed }},
 		{"first bit of the HMAC", b.signalFrame(change(32, good[32]^0x80)), func(s SenderStats) uint64 { return s.Spoofed }},
 		{"last bit of the HMAC", b.signalFrame(change(63, good[63]^1)), func(s SenderStats) uint64 { return s.Spoofed }},
-		{"other key", b.signalFrame(message(t, []byte("another key of some bytes"), signal.Message{Destination: viewer4, Policy: 1, Nonce: 300})), func(s SenderStats) uint64 { return s.Spoofed }},
-		{"the last nonce again", b.signalFrame(message(t, testKey, signal.Message{Destination: viewer4, Policy: 1, Nonce: 100})), func(s SenderStats) uint64 { return s.Replayed }},
-		{"an old nonce, another destination", b.signalFrame(message(t, testKey, signal.Message{Destination: viewer6, Policy: 1, Nonce: 99})), func(s SenderStats) uint64 { return s.Replayed }},
+		{"other key", b.signalFrame(message(t, []byte("another key of some bytes"), signal.Message{Destination: viewer4, Paths: 1, Nonce: 300})), func(s SenderStats) uint64 { return s.Spoofed }},
+		{"the last nonce again", b.signalFrame(message(t, testKey, signal.Message{Destination: viewer4, Paths: 1, Nonce: 100})), func(s SenderStats) uint64 { return s.Replayed }},
+		{"an old nonce, another destination", b.signalFrame(message(t, testKey, signal.Message{Destination: viewer6, Paths: 1, Nonce: 99})), func(s SenderStats) uint64 { return s.Replayed }},
 	}
 	for _, test := range tests {
 		for _, program := range []string{senderProgDuplicate, senderProgMonitor} {
@@ -168,7 +173,7 @@ func TestSignalRefused(t *testing.T) {
 					t.Errorf("verdict %d", int32(o.verdict))
 				}
 				if test.count(after) != test.count(before)+1 ||
-					after.Malformed+after.Spoofed+after.Replayed != before.Malformed+before.Spoofed+before.Replayed+1 || after.Applied != 0 {
+					refused(after) != refused(before)+1 || after.Applied != 0 {
 					t.Errorf("counted %+v", after)
 				}
 				if p, _ := b.policyOf(t, viewer4); p.Bits != 3 || p.Nonce != 0 {
@@ -195,10 +200,70 @@ func TestSignalRefused(t *testing.T) {
 	})
 }
 
+func refused(s SenderStats) uint64 { return s.Malformed + s.Spoofed + s.OtherVersion + s.Replayed }
+
+// A message of another version is reported, so that somebody is told; one that an attacker kept from before
+// an upgrade and repeats is counted alone, so that it takes no room from messages that count.
+func TestSignalOfAnotherVersionReported(t *testing.T) {
+	b := newSignalBench(t, SenderOptions{})
+	of := func(version byte, nonce uint64) packet {
+		m := message(t, testKey, signal.Message{Destination: viewer4, Paths: 0xff, Nonce: nonce})[:32]
+		m[4] = version
+		mac := hmac.New(sha256.New, testKey)
+		mac.Write(m)
+		return b.signalFrame(mac.Sum(m))
+	}
+	b.run(t, senderProgDuplicate, of(1, 99).frame(), skb{}) // below the bench's nonce
+	b.run(t, senderProgDuplicate, of(1, 101).frame(), skb{})
+	b.run(t, senderProgDuplicate, of(signal.Version, 101).frame(), skb{})
+	for _, version := range []uint8{1, signal.Version} {
+		s, err := b.ReadSignal(t.Context())
+		if err != nil || s.Version != version || s.Nonce != 101 || s.Source != addr("192.0.2.100") {
+			t.Errorf("%+v, %v; want version %d", s, err, version)
+		}
+	}
+	if s := mustStats(t, b.Sender); s.OtherVersion != 2 || s.Applied != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// The programs take and refuse what package signal does.
+func TestSignalVectors(t *testing.T) {
+	v := signaltest.Load(t)
+	b := newBench(t, SenderOptions{SignalKey: v.EdgeKey})
+	for _, c := range v.Messages {
+		t.Run(c.Name, func(t *testing.T) {
+			before := mustStats(t, b.Sender)
+			if o := b.run(t, senderProgDuplicate, b.signalFrame(c.Message).frame(), skb{}); o.verdict != tcShot {
+				t.Errorf("verdict %d", int32(o.verdict))
+			}
+			want := before
+			switch c.Verdict {
+			case "applied":
+				want.Applied++
+				if p, _ := b.policyOf(t, c.Destination); p != (Policy{c.Destination, uint8(c.Paths), c.Nonce}) {
+					t.Errorf("policy %+v", p)
+				}
+			case "malformed":
+				want.Malformed++
+			case "spoofed":
+				want.Spoofed++
+			case "replayed":
+				want.Replayed++
+			default:
+				want.OtherVersion++
+			}
+			if got := mustStats(t, b.Sender); got != want {
+				t.Errorf("%+v, want %+v", got, want)
+			}
+		})
+	}
+}
+
 // What looks a little like signalling but is none passes.
 func TestSignalLookalikes(t *testing.T) {
 	b := newSignalBench(t, SenderOptions{})
-	good := message(t, testKey, signal.Message{Destination: viewer4, Policy: 0x1f, Nonce: 200})
+	good := message(t, testKey, signal.Message{Destination: viewer4, Paths: 0x1f, Nonce: 200})
 	for name, change := range map[string]func(*packet){
 		"other ToS":      func(p *packet) { p.tos = 0xf8 },
 		"ECN":            func(p *packet) { p.tos |= 1 },
@@ -216,7 +281,7 @@ func TestSignalLookalikes(t *testing.T) {
 					t.Errorf("%s: verdict %d", program, int32(o.verdict))
 				}
 			}
-			if s := mustStats(t, b.Sender); s.Applied+s.Malformed+s.Spoofed+s.Replayed != 0 {
+			if s := mustStats(t, b.Sender); s.Applied+refused(s) != 0 {
 				t.Errorf("%+v", s)
 			}
 		})
@@ -229,7 +294,7 @@ func TestSignalInTransit(t *testing.T) {
 	b.host.address(t, "lan", "192.0.2.254/24")
 	b.host.address(t, "path1", "10.0.1.1/24")
 	b.host.enable(t, "ipv4/conf/all/forwarding")
-	p := b.signalFrame(message(t, testKey, signal.Message{Destination: viewer4, Policy: 0x1f, Nonce: 200}))
+	p := b.signalFrame(message(t, testKey, signal.Message{Destination: viewer4, Paths: 0x1f, Nonce: 200}))
 	p.dst = addr("10.0.1.9")
 	if o := b.run(t, senderProgDuplicate, p.frame(), skb{}); o.verdict != tcPass {
 		t.Errorf("in transit: verdict %d", int32(o.verdict))
@@ -251,7 +316,7 @@ func TestSignalPolicyMapFull(t *testing.T) {
 	if err := b.SetPolicy(viewer4, 1); err != nil {
 		t.Fatal(err)
 	}
-	b.run(t, senderProgDuplicate, b.signalFrame(message(t, testKey, signal.Message{Destination: viewer6, Policy: 3, Nonce: 200})).frame(), skb{})
+	b.run(t, senderProgDuplicate, b.signalFrame(message(t, testKey, signal.Message{Destination: viewer6, Paths: 3, Nonce: 200})).frame(), skb{})
 	s, err := b.ReadSignal(t.Context())
 	if err != nil || !s.Full {
 		t.Errorf("%+v, %v", s, err)
@@ -270,11 +335,11 @@ func TestRemoveOff(t *testing.T) {
 	nonce := uint64(200)
 	told := func(dst netip.Addr, bits uint8) {
 		nonce++
-		b.run(t, senderProgDuplicate, b.signalFrame(message(t, testKey, signal.Message{Destination: dst, Policy: bits, Nonce: nonce})).frame(), skb{})
+		b.run(t, senderProgDuplicate, b.signalFrame(message(t, testKey, signal.Message{Destination: dst, Paths: pathset.Set(bits), Nonce: nonce})).frame(), skb{})
 	}
 	kept, other := addr("198.51.100.1"), addr("198.51.100.2")
-	told(kept, signal.TurnOff)
-	told(other, signal.TurnOff)
+	told(kept, 0)
+	told(other, 0)
 	told(viewer4, 3)
 	if _, ok := b.policyOf(t, viewer4); ok {
 		t.Fatal("there was room")
@@ -298,7 +363,7 @@ func TestRemoveOff(t *testing.T) {
 func TestSignalWithoutKey(t *testing.T) {
 	b := newBench(t, SenderOptions{})
 	for _, key := range [][]byte{nil, testKey} {
-		b.run(t, senderProgDuplicate, b.signalFrame(message(t, key, signal.Message{Destination: viewer4, Policy: 1, Nonce: 1 << 62})).frame(), skb{})
+		b.run(t, senderProgDuplicate, b.signalFrame(message(t, key, signal.Message{Destination: viewer4, Paths: 1, Nonce: 1 << 62})).frame(), skb{})
 	}
 	if s := mustStats(t, b.Sender); s.Spoofed != 2 || s.Applied != 0 {
 		t.Errorf("%+v", s)
@@ -328,7 +393,7 @@ func TestSignalHMAC(t *testing.T) {
 					var dst [16]byte
 					binary.NativeEndian.PutUint64(dst[:], random.Uint64())
 					binary.NativeEndian.PutUint64(dst[8:], random.Uint64())
-					m := signal.Message{Destination: netip.AddrFrom16(dst), Policy: uint8(random.Uint32()), Nonce: uint64(i+1)<<40 | random.Uint64N(1<<40)}
+					m := signal.Message{Destination: netip.AddrFrom16(dst), Paths: pathset.Set(random.Uint32()), Nonce: uint64(i+1)<<40 | random.Uint64N(1<<40)}
 					b, err := m.Append(nil, key)
 					if err := errors.Join(err, run(b)); err != nil {
 						return err

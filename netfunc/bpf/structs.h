@@ -49,6 +49,7 @@ struct sender_counters {
 	__u64 applied;
 	__u64 malformed;
 	__u64 spoofed;
+	__u64 other_version;
 	__u64 replayed;
 	__u64 policy_full;
 	__u64 uplink;
@@ -69,16 +70,17 @@ struct signal_record {
 	__u64 nonce;
 	struct address destination;
 	__be32 source;
+	__u8 version; /* of the message; one that is not ours had no effect */
 	__u8 bits;
 	__u8 full;
-	__u8 reserved[2];
+	__u8 reserved;
 };
 
-/* The signalling message, network byte order. */
+/* The signalling message, network byte order. Magic, version, nonce and HMAC have these places in every version. */
 struct signal_message {
 	__be32 magic;
 	__u8 version;
-	__u8 bits;
+	__u8 bits; /* bit i = path i+1; 0 = off */
 	__be16 reserved;
 	__be64 nonce;
 	struct address destination;

@@ -17,7 +17,6 @@ import (
 	"holocast/netfunc/controller/control"
 	"holocast/netfunc/controller/policy"
 	"holocast/netfunc/controller/rest"
-	"holocast/netfunc/pathset"
 	"holocast/netfunc/signal"
 )
 
@@ -52,7 +51,7 @@ func BenchmarkReaction(b *testing.B) {
 	paths := []api.Path{{Index: 1, Up: true}, {Index: 2, Up: true}, {Index: 3, Up: true}}
 	prefix := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	for _, e := range []api.Edge{
-		{Name: "a", Role: api.Sender, Signal: udp.LocalAddr().(*net.UDPAddr).AddrPort(), Paths: paths, Towards: prefix},
+		{Name: "a", Role: api.Sender, Signal: udp.LocalAddr().(*net.UDPAddr).AddrPort(), SignalVersion: signal.Version, Paths: paths, Towards: prefix},
 		{Name: "b", Role: api.Receiver, Paths: paths, Behind: prefix},
 	} {
 		if _, err := client.Hello(ctx, e); err != nil {
@@ -87,7 +86,7 @@ func BenchmarkReaction(b *testing.B) {
 			m, err := signal.Parse(buf[:n], signal.EdgeKey(key, "a"))
 			if err == nil && m.Destination == viewer.Addr() {
 				took = append(took, time.Since(began))
-				policies[m.Destination] = api.Policy{Destination: m.Destination, Paths: pathset.Set(m.Paths()), Nonce: m.Nonce}
+				policies[m.Destination] = api.Policy{Destination: m.Destination, Paths: m.Paths, Nonce: m.Nonce}
 				break
 			}
 		}

@@ -189,8 +189,8 @@ func TestSpoofedSignalling(t *testing.T) {
 	defer attacker.Close()
 	dst := netip.MustParseAddr(viewer)
 	future := uint64(time.Now().Add(time.Hour).UnixNano())
-	spoofed, _ := signal.Message{Destination: dst, Policy: signal.TurnOff, Nonce: future}.Append(nil, bytes.Repeat([]byte{1}, 32))
-	old, _ := signal.Message{Destination: dst, Policy: signal.TurnOff, Nonce: 1}.Append(nil, signal.EdgeKey(key, "a"))
+	spoofed, _ := signal.Message{Destination: dst, Paths: 0, Nonce: future}.Append(nil, bytes.Repeat([]byte{1}, 32))
+	old, _ := signal.Message{Destination: dst, Paths: 0, Nonce: 1}.Append(nil, signal.EdgeKey(key, "a"))
 	attack := func() {
 		for _, b := range [][]byte{spoofed, old, old[:40], append(bytes.Clone(old), 0), []byte("HCSG"), nil} {
 			_, _ = attacker.Write(b)
@@ -222,7 +222,7 @@ func TestSignalsUntilApplied(t *testing.T) {
 	t.Parallel()
 	p := start(t, workDir(t), "signal:\n  resend: 5ms\n")
 	edges := newPair(t, p.client())
-	ahead, _ := signal.Message{Destination: netip.MustParseAddr("10.9.0.99"), Policy: 0, Nonce: uint64(time.Now().Add(time.Hour).UnixNano())}.Append(nil, signal.EdgeKey(key, "a"))
+	ahead, _ := signal.Message{Destination: netip.MustParseAddr("10.9.0.99"), Paths: 0, Nonce: uint64(time.Now().Add(time.Hour).UnixNano())}.Append(nil, signal.EdgeKey(key, "a"))
 	if _, err := edges.guard.Accept(ahead, signal.EdgeKey(key, "a")); err != nil {
 		t.Fatal(err)
 	}

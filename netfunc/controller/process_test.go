@@ -243,7 +243,7 @@ func (p *pair) receive() {
 			p.mu.Unlock()
 			continue
 		}
-		policy := api.Policy{Destination: m.Destination, Paths: pathset.Set(m.Paths()), Nonce: m.Nonce}
+		policy := api.Policy{Destination: m.Destination, Paths: m.Paths, Nonce: m.Nonce}
 		p.policies[m.Destination] = policy
 		p.mu.Unlock()
 		p.applied <- policy
@@ -254,7 +254,7 @@ func (p *pair) hello() {
 	p.t.Helper()
 	prefix := []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}
 	for _, e := range []api.Edge{
-		{Name: "a", Role: api.Sender, Signal: p.udp.LocalAddr().(*net.UDPAddr).AddrPort(), Paths: p.paths, Towards: prefix},
+		{Name: "a", Role: api.Sender, Signal: p.udp.LocalAddr().(*net.UDPAddr).AddrPort(), SignalVersion: signal.Version, Paths: p.paths, Towards: prefix},
 		{Name: "b", Role: api.Receiver, Paths: p.paths, Behind: prefix},
 	} {
 		if _, err := p.c.Hello(context.Background(), e); err != nil {

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -161,11 +163,7 @@ func (c *controller) set(paths pathset.Set, state api.State, generation uint64) 
 	}
 	to := c.edges["near"].Signal
 	c.mu.Unlock()
-	policy := uint8(paths)
-	if policy == 0 {
-		policy = signal.TurnOff
-	}
-	nonce, err := c.sender.Send("near", to, viewerAddr, policy)
+	nonce, err := c.sender.Send("near", to, viewerAddr, paths)
 	if err != nil {
 		c.s.t.Fatal(err)
 	}
@@ -383,7 +381,8 @@ func TestControllerDies(t *testing.T) {
 	f.exact()
 }
 
-// TestSignalsRefused: spoofed, replayed and malformed signalling packets change nothing.
+// TestSignalsRefused: spoofed, replayed and malformed signalling packets change nothing, nor does one of another version,
+// of which the log says both.
 func TestSignalsRefused(t *testing.T) {
 	s, c, near, _ := controlled(t, quickly)
 	c.applied(c.set(pathset.Of(1, 2), api.Duplicating, 1))
@@ -406,7 +405,7 @@ func TestSignalsRefused(t *testing.T) {
 	defer func() { _ = conn.Close() }()
 	now := uint64(time.Now().UnixNano())
 	message := func(nonce uint64, key []byte) []byte {
-		b, err := signal.Message{Destination: viewerAddr, Policy: 7, Nonce: nonce}.Append(nil, key)
+		b, err := signal.Message{Destination: viewerAddr, Paths: 7, Nonce: nonce}.Append(nil, key)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -414,21 +413,34 @@ func TestSignalsRefused(t *testing.T) {
 	}
 	good := message(now, signal.EdgeKey(c.key, "near"))
 	binary.BigEndian.PutUint16(good[6:], 1) // reserved
+	version1 := message(now+2, signal.EdgeKey(c.key, "near"))[:32]
+	version1[4] = 1
+	mac := hmac.New(sha256.New, signal.EdgeKey(c.key, "near"))
+	mac.Write(version1)
+	version1 = mac.Sum(version1)
 	for _, b := range [][]byte{
 		message(now+1, []byte("another key of 32 bytes in all..")),
 		message(now+1, signal.EdgeKey(c.key, "far")),
 		message(1, signal.EdgeKey(c.key, "near")),
 		good,
+		version1,
+		version1,
 		[]byte("HCSG"),
 	} {
 		write(t, conn, b)
 	}
 	st := near.until("refused", func(st *Status) bool {
 		g := st.Sender.Signals
-		return g.Spoofed == 2 && g.Replayed == 1 && g.Malformed == 2
+		return g.Spoofed == 2 && g.Replayed == 1 && g.Malformed == 2 && g.OtherVersion == 2
 	})
 	if p := st.Sender.Policies; len(p) != 1 || p[0].Paths != pathset.Of(1, 2) || st.Sender.Signals.Applied != 1 {
 		t.Errorf("policies %+v, signals %+v", p, st.Sender.Signals)
+	}
+	says := "signalling message of version 1, where this program speaks version 2: upgrade the controller and all edges together"
+	for limit := time.Now().Add(30 * time.Second); !strings.Contains(near.process.output(), says); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("it does not say %q:\n%s", says, near.process.output())
+		}
 	}
 }
 

@@ -27,6 +27,7 @@ import (
 	"holocast/netfunc/bpf"
 	"holocast/netfunc/edge/report"
 	"holocast/netfunc/pathset"
+	"holocast/netfunc/signal"
 )
 
 // leaving is how long telling the controller that the edge leaves may take.
@@ -384,6 +385,7 @@ func (d *daemon) hello(ctx context.Context) api.Edge {
 		}
 		if address.IsValid() {
 			e.Signal = netip.AddrPortFrom(address, d.cfg.Signal.Port)
+			e.SignalVersion = signal.Version
 		}
 		e.Towards = d.cfg.destinations(d.cfg.Sender.Towards, d.cfg.outbound)
 	}
@@ -454,6 +456,7 @@ func (d *daemon) report() api.Report {
 		out.Counters["duplicated"], out.Counters["no_usable_path"] = s.Duplicated, s.Unusable
 		out.Counters["signals_applied"], out.Counters["signals_malformed"] = s.Applied, s.Malformed
 		out.Counters["signals_spoofed"], out.Counters["signals_replayed"] = s.Spoofed, s.Replayed
+		out.Counters["signals_other_version"] = s.OtherVersion
 		return err
 	})
 	if err == nil {

@@ -83,7 +83,7 @@ func newMetrics(d *daemon) *service.Metrics {
 			}
 			for result, n := range map[string]uint64{
 				"applied": k.Signals.Applied, "malformed": k.Signals.Malformed, "spoofed": k.Signals.Spoofed,
-				"replayed": k.Signals.Replayed, "map_full": k.Signals.Full, "foreign": k.Signals.Foreign,
+				"other_version": k.Signals.OtherVersion, "replayed": k.Signals.Replayed, "map_full": k.Signals.Full, "foreign": k.Signals.Foreign,
 			} {
 				put(signals, float64(n), result)
 			}

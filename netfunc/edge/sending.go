@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -19,6 +20,7 @@ import (
 	"holocast/netfunc/bpf"
 	"holocast/netfunc/edge/report"
 	"holocast/netfunc/pathset"
+	"holocast/netfunc/signal"
 )
 
 // sending is the sender's half of the edge.
@@ -28,6 +30,7 @@ type sending struct {
 	kernel   *kernel
 	reporter *report.Reporter // nil without a controller
 	seen     func(viewer netip.Addr)
+	refused  time.Time // when a signalling packet of another version was logged last; used by signals
 
 	mu    sync.Mutex
 	plain map[netip.Addr]struct{} // destinations of flows that the controller leaves to plain routing
@@ -159,12 +162,22 @@ func (s *sending) stop() error {
 	})
 }
 
+// quiet is how long no further signalling packet of another version is logged: the controller repeats them.
+const quiet = time.Minute
+
 // signals logs the signalling packets that the kernel applied, and has a report sent.
 func (s *sending) signals(ctx context.Context) {
 	follow(ctx, s.kernel.currentSender, func(k *bpf.Sender) error {
 		in, err := k.ReadSignal(ctx)
 		if err != nil {
 			return err
+		}
+		if in.Version != signal.Version {
+			if time.Since(s.refused) >= quiet {
+				s.refused = time.Now()
+				s.log.Error("policy not applied", "from", in.Source, "err", signal.VersionError(in.Version))
+			}
+			return nil
 		}
 		if in.Bits == 0 || in.Full {
 			if err := k.RemoveOff(s.static); err != nil {

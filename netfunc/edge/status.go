@@ -78,13 +78,14 @@ type PassedBySender struct {
 
 // Signals counts signalling packets.
 type Signals struct {
-	Applied   uint64 `json:"applied"`
-	Malformed uint64 `json:"malformed"`
-	Spoofed   uint64 `json:"spoofed"`
-	Replayed  uint64 `json:"replayed"`
-	Full      uint64 `json:"map_full"`
-	Foreign   uint64 `json:"foreign"`
-	Nonce     uint64 `json:"nonce,string"` // highest accepted
+	Applied      uint64 `json:"applied"`
+	Malformed    uint64 `json:"malformed"`
+	Spoofed      uint64 `json:"spoofed"`
+	OtherVersion uint64 `json:"other_version"`
+	Replayed     uint64 `json:"replayed"`
+	Full         uint64 `json:"map_full"`
+	Foreign      uint64 `json:"foreign"`
+	Nonce        uint64 `json:"nonce,string"` // highest accepted
 }
 
 // PolicyStatus is the path set of a destination.
@@ -181,7 +182,7 @@ func (s *Status) addSender(k *bpf.Sender) error {
 		Duplicated: stats.Duplicated, Uplink: stats.Uplink, RingFull: stats.RingFull,
 		Passed: PassedBySender{stats.Unusable, stats.Expiring, stats.Tagged, stats.Short, stats.Failed},
 		Signals: Signals{
-			Applied: stats.Applied, Malformed: stats.Malformed, Spoofed: stats.Spoofed, Replayed: stats.Replayed,
+			Applied: stats.Applied, Malformed: stats.Malformed, Spoofed: stats.Spoofed, OtherVersion: stats.OtherVersion, Replayed: stats.Replayed,
 			Full: stats.PolicyFull, Foreign: stats.Foreign, Nonce: nonce,
 		},
 		Policies: []PolicyStatus{},

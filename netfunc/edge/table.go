@@ -92,8 +92,8 @@ func (k *SenderStatus) print(w io.Writer) {
 	fmt.Fprintf(w, "\nduplicated %d; passed plain: %d no usable path, %d expiring, %d tagged, %d truncated, %d failed\n",
 		k.Duplicated, p.Unusable, p.Expiring, p.Tagged, p.Short, p.Failed)
 	g := k.Signals
-	fmt.Fprintf(w, "signalling: %d applied, %d malformed, %d spoofed, %d replayed, %d without room; uplink: %d packets seen\n",
-		g.Applied, g.Malformed, g.Spoofed, g.Replayed, g.Full, k.Uplink)
+	fmt.Fprintf(w, "signalling: %d applied, %d malformed, %d spoofed, %d of another version, %d replayed, %d without room; uplink: %d packets seen\n",
+		g.Applied, g.Malformed, g.Spoofed, g.OtherVersion, g.Replayed, g.Full, k.Uplink)
 	rows := [][]string{{"POLICY", "PATHS", "SET BY"}}
 	for _, p := range k.Policies {
 		by := "configuration"

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/net/ipv4"
+
+	"holocast/netfunc/pathset"
 )
 
 // Sender sends signalling messages. It may be used from several goroutines.
@@ -68,9 +70,9 @@ func (s *Sender) SetKey(key []byte) error {
 // Close closes the socket.
 func (s *Sender) Close() error { return s.conn.Close() }
 
-// Send sets the policy of destination at an edge, whose signalling address is to, and returns the
+// Send sets the paths of destination at an edge, whose signalling address is to, and returns the
 // nonce that it used.
-func (s *Sender) Send(edge string, to netip.AddrPort, destination netip.Addr, policy uint8) (nonce uint64, err error) {
+func (s *Sender) Send(edge string, to netip.AddrPort, destination netip.Addr, paths pathset.Set) (nonce uint64, err error) {
 	if !to.Addr().Unmap().Is4() {
 		return 0, fmt.Errorf("signalling is sent over IPv4, not to %s", to)
 	}
@@ -80,7 +82,7 @@ func (s *Sender) Send(edge string, to netip.AddrPort, destination netip.Addr, po
 	defer s.mu.Unlock()
 	nonce = max(s.last[edge]+1, uint64(time.Now().UnixNano()))
 	s.last[edge] = nonce
-	b, err := Message{Destination: destination, Policy: policy, Nonce: nonce}.Append(make([]byte, 0, Size), EdgeKey(s.key, edge))
+	b, err := Message{Destination: destination, Paths: paths, Nonce: nonce}.Append(make([]byte, 0, Size), EdgeKey(s.key, edge))
 	if err != nil {
 		return 0, err
 	}

@@ -1,7 +1,8 @@
 // Package signal is the signalling packet with which the controller tells a sender
 // edge which paths to duplicate a destination's packets over: the IPv4 packet with
 // a ToS indicator of Qian et al., "Enabling eBPF-based packet duplication for robust
-// volumetric video streaming", section III, with a nonce and an HMAC in it.
+// volumetric video streaming", section III, with a nonce and an HMAC in it. Its bytes are in
+// docs/spec/signalling.md.
 //
 // The sender's kernel program verifies it; this package makes and sends it, and
 // verifies it the same way for tests and for edges without that program.
@@ -14,20 +15,25 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+
+	"holocast/netfunc/pathset"
 )
 
-// The message is the whole payload of a UDP datagram, network byte order:
+// The message is the whole payload of a UDP datagram, network byte order. Magic, version, nonce
+// and HMAC have these places in every version:
 //
 //	 0  magic "HCSG"
-//	 4  version u8 = 1
-//	 5  policy u8: bit i = path i+1; 0x00 and 0xff = off
+//	 4  version u8 = 2
+//	 5  paths u8: bit i = path i+1; 0x00 = off, 0xff = all eight
 //	 6  reserved u16 = 0
 //	 8  nonce u64: UNIX time in nanoseconds, strictly increasing
 //	16  destination, 16 bytes: IPv6, or IPv4 mapped into it (RFC 4291 §2.5.5.2)
 //	32  HMAC-SHA256 over bytes 0 to 31, with the EdgeKey of the edge that it is for
+//
+// In version 1 the paths 0xff meant off, as in the paper, so that eight paths could not be said.
 const (
 	Size    = 64
-	Version = 1
+	Version = 2
 	Magic   = "HCSG"
 
 	signed = 32 // bytes under the HMAC
@@ -39,13 +45,11 @@ const (
 	// ToS marks an IPv4 packet as signalling: DSCP 63, of the pool for local use
 	// (RFC 2474 §6), and no ECN.
 	ToS = 0xfc
-	// TurnOff is the policy that switches duplication off; the edge stores it as 0x00.
-	TurnOff = 0xff
 )
 
-// Reasons why a message is not accepted.
+// Reasons why a message is not accepted. A message of another version is a VersionError.
 var (
-	// ErrMalformed: wrong length, magic, version, reserved bits or destination.
+	// ErrMalformed: wrong length, magic, reserved bits or destination.
 	ErrMalformed = errors.New("malformed signalling message")
 	// ErrSpoofed: the HMAC is not that of the key.
 	ErrSpoofed = errors.New("signalling message with a wrong HMAC")
@@ -53,19 +57,18 @@ var (
 	ErrReplayed = errors.New("replayed signalling message")
 )
 
-// Message sets the policy of a destination.
-type Message struct {
-	Destination netip.Addr // without zone
-	Policy      uint8      // bit i = path i+1; 0x00 and TurnOff = off
-	Nonce       uint64
+// VersionError is the version of a message that has the right HMAC, and is not Version.
+type VersionError uint8
+
+func (v VersionError) Error() string {
+	return fmt.Sprintf("signalling message of version %d, where this program speaks version %d: upgrade the controller and all edges together", uint8(v), Version)
 }
 
-// Paths is the policy as it is stored: TurnOff becomes 0x00.
-func (m Message) Paths() uint8 {
-	if m.Policy == TurnOff {
-		return 0
-	}
-	return m.Policy
+// Message sets the paths of a destination.
+type Message struct {
+	Destination netip.Addr  // without zone
+	Paths       pathset.Set // empty = off
+	Nonce       uint64
 }
 
 // Append appends the message, signed with key, to b.
@@ -75,7 +78,7 @@ func (m Message) Append(b []byte, key []byte) ([]byte, error) {
 	}
 	start := len(b)
 	b = append(b, Magic...)
-	b = append(b, Version, m.Policy, 0, 0)
+	b = append(b, Version, uint8(m.Paths), 0, 0)
 	b = binary.BigEndian.AppendUint64(b, m.Nonce)
 	dst := m.Destination.As16()
 	b = append(b, dst[:]...)
@@ -89,20 +92,23 @@ func appendMAC(b, text, key []byte) []byte {
 	return mac.Sum(b)
 }
 
-// Parse reads a message and verifies its HMAC. The error is ErrMalformed or
-// ErrSpoofed. It does not look at the nonce: that is the Guard's part.
+// Parse reads a message and verifies its HMAC. The error is ErrMalformed, ErrSpoofed or a
+// VersionError. It does not look at the nonce: that is the Guard's part.
 func Parse(b []byte, key []byte) (Message, error) {
-	if len(b) != Size || string(b[:4]) != Magic || b[4] != Version || b[6] != 0 || b[7] != 0 {
+	if len(b) != Size || string(b[:4]) != Magic {
 		return Message{}, ErrMalformed
 	}
 	dst := netip.AddrFrom16([16]byte(b[16:32])).Unmap()
-	if dst.IsUnspecified() {
+	if b[4] == Version && (b[6] != 0 || b[7] != 0 || dst.IsUnspecified()) {
 		return Message{}, ErrMalformed
 	}
 	if !hmac.Equal(appendMAC(nil, b[:signed], key), b[signed:]) {
 		return Message{}, ErrSpoofed
 	}
-	return Message{Destination: dst, Policy: b[5], Nonce: binary.BigEndian.Uint64(b[8:])}, nil
+	if b[4] != Version {
+		return Message{}, VersionError(b[4])
+	}
+	return Message{Destination: dst, Paths: pathset.Set(b[5]), Nonce: binary.BigEndian.Uint64(b[8:])}, nil
 }
 
 // Guard accepts messages whose nonces strictly increase, over all destinations of

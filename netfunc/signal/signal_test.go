@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+
+	"holocast/netfunc/signal/signaltest"
 )
 
 // testKey is 00 01 … 1f, as in the fixtures of the kernel program.
@@ -26,9 +28,11 @@ func TestAppend(t *testing.T) {
 		want string
 	}{
 		"IPv4, three paths": {Message{netip.MustParseAddr("192.0.2.7"), 0x7, 1795287600000000001},
-			"484353470107000018ea248f73a9e00100000000000000000000ffffc0000207adbc21ee9e63b495e8ffda607ee7d96308cfd983f9917ca50e235a750325f3c5"},
-		"IPv6, off": {Message{netip.MustParseAddr("2001:db8::7"), 0xff, 2},
-			"4843534701ff0000000000000000000220010db80000000000000000000000079d72838382ff4f104ea9d22400d2dd54dc2aa0cee4e9d053e739e894158a21c2"},
+			"484353470207000018ea248f73a9e00100000000000000000000ffffc0000207e8d14251ae6eeadeac8f610ed6a2d1e2c04b7229f0ca1e1a231136e50fb449e5"},
+		"IPv6, off": {Message{netip.MustParseAddr("2001:db8::7"), 0, 2},
+			"4843534702000000000000000000000220010db8000000000000000000000007283a6da5a1a2fedb5ecdb756ff4ff25abda6c3fac8508a37c72b707dad0a782b"},
+		"IPv6, eight paths": {Message{netip.MustParseAddr("2001:db8::7"), 0xff, 3},
+			"4843534702ff0000000000000000000320010db8000000000000000000000007d80723483a4790500d3cd8d1bea2674322caceb358626876e6ca7737c2f21d3f"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := c.m.Append([]byte("before"), testKey())
@@ -53,17 +57,55 @@ func TestAppend(t *testing.T) {
 	}
 }
 
-func TestPaths(t *testing.T) {
-	for policy, want := range map[uint8]uint8{0: 0, 1: 1, 0xfe: 0xfe, TurnOff: 0} {
-		if got := (Message{Policy: policy}).Paths(); got != want {
-			t.Errorf("policy %#x: %#x, want %#x", policy, got, want)
-		}
+func TestVectors(t *testing.T) {
+	v := signaltest.Load(t)
+	key := EdgeKey(v.Key, v.Edge)
+	if !bytes.Equal(key, v.EdgeKey) {
+		t.Errorf("key of the edge %x, want %x", key, v.EdgeKey)
+	}
+	verdicts := map[string]error{
+		"applied": nil, "malformed": ErrMalformed, "spoofed": ErrSpoofed, "replayed": ErrReplayed,
+		"version 1": VersionError(1), "version 3": VersionError(3),
+	}
+	var g Guard
+	for _, c := range v.Messages {
+		t.Run(c.Name, func(t *testing.T) {
+			want, known := verdicts[c.Verdict]
+			if !known {
+				t.Fatalf("verdict %q", c.Verdict)
+			}
+			before := g.Last()
+			m, err := g.Accept(c.Message, key)
+			if !errors.Is(err, want) || (want == nil) != (err == nil) {
+				t.Fatalf("%v, want %v", err, want)
+			}
+			if err != nil {
+				if g.Last() != before {
+					t.Errorf("last nonce %d, want %d", g.Last(), before)
+				}
+				return
+			}
+			if m != (Message{c.Destination, c.Paths, c.Nonce}) {
+				t.Errorf("%+v", m)
+			}
+			if b, err := m.Append(nil, key); err != nil || !bytes.Equal(b, c.Message) {
+				t.Errorf("%x, %v", b, err)
+			}
+		})
+	}
+}
+
+// Whoever reads the error learns both versions, and what to do.
+func TestVersionError(t *testing.T) {
+	want := "signalling message of version 1, where this program speaks version 2: upgrade the controller and all edges together"
+	if got := VersionError(1).Error(); got != want {
+		t.Errorf("%q", got)
 	}
 }
 
 func message(t testing.TB, nonce uint64) []byte {
 	t.Helper()
-	b, err := Message{Destination: netip.MustParseAddr("192.0.2.7"), Policy: 3, Nonce: nonce}.Append(nil, testKey())
+	b, err := Message{Destination: netip.MustParseAddr("192.0.2.7"), Paths: 3, Nonce: nonce}.Append(nil, testKey())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,17 +130,19 @@ func TestParseRefuses(t *testing.T) {
 		"a byte short":    {good[:Size-1], testKey(), ErrMalformed},
 		"a byte more":     {append(slices.Clone(good), 0), testKey(), ErrMalformed},
 		"magic":           {resigned(0, 'X'), testKey(), ErrMalformed},
-		"version":         {resigned(4, 2), testKey(), ErrMalformed},
+		"version 1":       {resigned(4, 1), testKey(), VersionError(1)},
+		"version 3":       {resigned(4, 3), testKey(), VersionError(3)},
+		"version changed": {change(4, 1), testKey(), ErrSpoofed},
 		"reserved 1":      {resigned(6, 1), testKey(), ErrMalformed},
 		"reserved 2":      {resigned(7, 1), testKey(), ErrMalformed},
-		"policy changed":  {change(5, 0x1f), testKey(), ErrSpoofed},
+		"paths changed":   {change(5, 0x1f), testKey(), ErrSpoofed},
 		"nonce changed":   {change(15, 9), testKey(), ErrSpoofed},
 		"destination":     {change(31, 8), testKey(), ErrSpoofed},
 		"HMAC, first":     {change(32, good[32]^1), testKey(), ErrSpoofed},
 		"HMAC, last":      {change(63, good[63]^0x80), testKey(), ErrSpoofed},
 		"another key":     {good, otherKey, ErrSpoofed},
-		"no destination":  {sign(append([]byte("HCSG\x01\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00\x05"), make([]byte, 16)...)), testKey(), ErrMalformed},
-		"IPv4 unassigned": {sign([]byte("HCSG\x01\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\x00\x00\x00\x00")), testKey(), ErrMalformed},
+		"no destination":  {sign(append([]byte("HCSG\x02\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00\x05"), make([]byte, 16)...)), testKey(), ErrMalformed},
+		"IPv4 unassigned": {sign([]byte("HCSG\x02\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\x00\x00\x00\x00")), testKey(), ErrMalformed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if m, err := Parse(c.b, c.key); !errors.Is(err, c.want) {
@@ -175,7 +219,8 @@ func FuzzSigned(f *testing.F) {
 		full := appendMAC(slices.Clone(b), b, testKey())
 		m, err := Parse(full, testKey())
 		if err != nil {
-			if !errors.Is(err, ErrMalformed) {
+			var other VersionError
+			if !errors.Is(err, ErrMalformed) && (!errors.As(err, &other) || full[4] == Version) {
 				t.Errorf("%x: %v", full, err)
 			}
 			return
@@ -188,7 +233,7 @@ func FuzzSigned(f *testing.F) {
 
 func BenchmarkAppend(b *testing.B) {
 	key, buf := testKey(), make([]byte, 0, Size)
-	m := Message{Destination: netip.MustParseAddr("192.0.2.7"), Policy: 3}
+	m := Message{Destination: netip.MustParseAddr("192.0.2.7"), Paths: 3}
 	for b.Loop() {
 		m.Nonce++
 		_, _ = m.Append(buf, key)

@@ -276,11 +276,7 @@ func (p *Plane) event(do func(now time.Time)) {
 // send sends signalling packets.
 func (p *Plane) send(now time.Time, signals []policy.Signal) {
 	for _, s := range signals {
-		bits := uint8(s.Paths)
-		if bits == 0 {
-			bits = signal.TurnOff
-		}
-		nonce, err := p.signals.Send(s.Edge, s.To, s.Destination, bits)
+		nonce, err := p.signals.Send(s.Edge, s.To, s.Destination, s.Paths)
 		if err != nil {
 			p.counts.SignalsFailed++
 			if now.Sub(p.sendErr[s.Edge]) >= quietFailure {

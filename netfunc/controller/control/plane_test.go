@@ -62,7 +62,7 @@ var (
 func hello(t *testing.T, p *Plane, to netip.AddrPort) {
 	t.Helper()
 	for _, e := range []api.Edge{
-		{Name: "a", Role: api.Sender, Signal: to, Paths: paths, Towards: prefix},
+		{Name: "a", Role: api.Sender, Signal: to, SignalVersion: signal.Version, Paths: paths, Towards: prefix},
 		{Name: "b", Role: api.Receiver, Paths: paths, Behind: prefix},
 	} {
 		if _, err := p.Hello(e); err != nil {
@@ -174,7 +174,7 @@ func TestTicks(t *testing.T) {
 			t.Fatal(err)
 		}
 		m, err := signal.Parse(b[:n], signal.EdgeKey(p.conf.Key, "a"))
-		if err != nil || m.Paths() != 0b11 {
+		if err != nil || m.Paths != 0b11 {
 			t.Fatalf("%+v, %v", m, err)
 		}
 		if d := time.Since(began); i == 0 && d < 40*time.Millisecond {

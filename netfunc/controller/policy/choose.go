@@ -128,22 +128,6 @@ func (e *Engine) least(f *flow, set pathset.Set) int {
 	})
 }
 
-// expressible drops a path where a set has all eight: the policy 0xff that would
-// stand for it means off (Qian et al., section III.B). The one that the flow does
-// without already stays out, so that a changing RTT does not swap paths.
-func (e *Engine) expressible(f *flow, set pathset.Set) pathset.Set {
-	switch {
-	case set != 0xff:
-		return set
-	case f.Paths.Len() == pathset.Max-1:
-		return f.Paths
-	}
-	worst := slices.MaxFunc(set.Indices(), func(a, b int) int {
-		return cmp.Or(cmp.Compare(e.rtt(f, a), e.rtt(f, b)), cmp.Compare(a, b))
-	})
-	return set &^ pathset.Of(worst)
-}
-
 // better reports whether path to gains enough over path from to move a flow,
 // and says so in words.
 func (e *Engine) better(f *flow, from, to int) (string, bool) {

@@ -10,6 +10,7 @@ import (
 
 	"holocast/netfunc/api"
 	"holocast/netfunc/pathset"
+	"holocast/netfunc/signal"
 )
 
 // edge is one that said hello.
@@ -70,6 +71,15 @@ func CheckEdge(h api.Edge) error {
 		}
 	}
 	return checkPaths(h.Paths)
+}
+
+// understands returns, in one sentence, why a sender would take no signalling message of this controller.
+func understands(h api.Edge) error {
+	if !h.Role.Sends() || h.SignalVersion == signal.Version {
+		return nil
+	}
+	return fmt.Errorf("edge %s takes signalling messages of version %d, this controller sends version %d: upgrade the controller and all edges together",
+		h.Name, max(h.SignalVersion, 1), signal.Version)
 }
 
 func checkPaths(paths []api.Path) error {

@@ -120,6 +120,9 @@ func (e *Engine) Hello(now time.Time, h api.Edge) error {
 	if err := e.granted(h); err != nil {
 		return err
 	}
+	if err := understands(h); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
 	old := e.edges[h.Name]
 	if old == nil && len(e.edges) >= e.conf.MaxEdges {
 		return fmt.Errorf("%w edge: maxEdges is %d", ErrFull, e.conf.MaxEdges)
@@ -219,9 +222,6 @@ func (e *Engine) Report(now time.Time, name string, r api.Report) error {
 	c.policies = make(map[netip.Addr]api.Policy, len(r.Policies))
 	for _, p := range r.Policies {
 		p.Destination = p.Destination.Unmap()
-		if p.Paths == 0xff {
-			p.Paths = 0
-		}
 		c.policies[p.Destination] = p
 	}
 	c.routes = make(map[netip.Addr]api.Route, len(r.Routes))

@@ -12,6 +12,7 @@ import (
 
 	"holocast/netfunc/api"
 	"holocast/netfunc/pathset"
+	"holocast/netfunc/signal"
 )
 
 // Each step of the course of a flow; it starts live and armed, unless it is told to
@@ -564,7 +565,7 @@ func TestReasonOfAnEdge(t *testing.T) {
 func TestPairing(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	sender := func(name, peer, towards string) api.Edge {
-		return api.Edge{Name: name, Role: api.Both, Peer: peer, Signal: netip.MustParseAddrPort("10.1.0.1:4790"),
+		return api.Edge{Name: name, Role: api.Both, Peer: peer, Signal: netip.MustParseAddrPort("10.1.0.1:4790"), SignalVersion: signal.Version,
 			Towards: []netip.Prefix{prefix(towards)}, Paths: []api.Path{{Index: 1, Up: true}, {Index: 2, Up: true}}}
 	}
 	receiver := func(name, peer, behind string) api.Edge {
@@ -639,7 +640,7 @@ func TestSenderTakesOver(t *testing.T) {
 	}
 }
 
-// Eight paths cannot all be used: 0xff means off.
+// A flow takes all eight paths, is trimmed, and takes them again.
 func TestEightPaths(t *testing.T) {
 	conf := DefaultConfig()
 	w := newWorld(t, conf)
@@ -651,19 +652,55 @@ func TestEightPaths(t *testing.T) {
 	w.join()
 	w.live(time.Second, 33*time.Millisecond)
 	w.trouble()
-	if f := w.flow(); f.Paths != 0xff&^8 {
-		t.Fatalf("paths %s, want all but the slowest", f.Paths)
+	if f := w.flow(); f.Paths != 0xff || w.told["a"][viewer] != 0xff {
+		t.Fatalf("paths %s, told %#x; want all eight", f.Paths, w.told["a"][viewer])
 	}
 	_ = w.eliminate(1, 2, 3)
-	if f := w.flow(); f.Paths != pathset.Of(5, 6, 7, 8) {
+	if f := w.flow(); f.Paths != pathset.Of(4, 5, 6, 7, 8) {
 		t.Errorf("paths %s", f.Paths)
 	}
 	w.mode(api.Duplicate)
 	generation := w.flow().Generation
 	w.set("a", 1, func(p *api.Path) { p.RTT = 500 })
 	w.report("a")
-	if f := w.flow(); f.Paths.Len() != 7 || f.Generation != generation {
+	if f := w.flow(); f.Paths != 0xff || f.Generation != generation {
 		t.Errorf("paths %s of generation %d, want those of %d: an RTT changed", f.Paths, f.Generation, generation)
+	}
+}
+
+// A sender that takes signalling messages of another version is refused, also one that an earlier
+// controller knew.
+func TestSignalVersions(t *testing.T) {
+	w := pair(t, nil)
+	old := w.e.edges["a"].Edge
+	for version, want := range map[int]string{
+		0:                  "edge a takes signalling messages of version 1, this controller sends version 2: upgrade the controller and all edges together",
+		1:                  "edge a takes signalling messages of version 1, this controller sends version 2: ",
+		3:                  "edge a takes signalling messages of version 3, this controller sends version 2: ",
+		signal.Version:     "",
+		signal.Version - 3: "version 1, ",
+	} {
+		old.SignalVersion = version
+		err := New(DefaultConfig()).Hello(w.now, old)
+		if want == "" && err != nil || want != "" && (!errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("version %d: %v, want %q", version, err, want)
+		}
+		state := w.e.State(10)
+		for i := range state.Edges {
+			if state.Edges[i].Name == "a" {
+				state.Edges[i].SignalVersion = version
+			}
+		}
+		e := New(DefaultConfig())
+		if err := e.Restore(w.now, state); err != nil {
+			t.Fatal(err)
+		}
+		if known := e.edges["a"] != nil; known != (want == "") {
+			t.Errorf("version %d: known after a restart: %t", version, known)
+		}
+	}
+	if err := New(DefaultConfig()).Hello(w.now, w.e.edges["b"].Edge); err != nil {
+		t.Errorf("a receiver takes no signalling messages: %v", err)
 	}
 }
 
@@ -804,7 +841,7 @@ func TestDecisions(t *testing.T) {
 
 func TestCheckEdge(t *testing.T) {
 	good := func() api.Edge {
-		return api.Edge{Name: "edge-a.1", Role: api.Sender, Signal: netip.MustParseAddrPort("10.0.0.1:4790"),
+		return api.Edge{Name: "edge-a.1", Role: api.Sender, Signal: netip.MustParseAddrPort("10.0.0.1:4790"), SignalVersion: signal.Version,
 			Paths: []api.Path{{Index: 1, Interface: "eth1"}}, Towards: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 	}
 	for name, c := range map[string]struct {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"holocast/netfunc/api"
+	"holocast/netfunc/signal"
 )
 
 // An edge claims what is granted to it, or is refused with what is not.
@@ -26,21 +27,21 @@ func TestGrants(t *testing.T) {
 	if err := conf.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	signal := netip.MustParseAddrPort("10.1.0.1:4790")
+	address := netip.MustParseAddrPort("10.1.0.1:4790")
 	for name, c := range map[string]struct {
 		hello api.Edge
 		want  string // "" = taken
 	}{
-		"as granted":       {api.Edge{Name: "a", Role: api.Sender, Signal: signal, Towards: prefixes("10.9.0.0/16", "2001:db8:9::/48")}, ""},
-		"a part":           {api.Edge{Name: "a", Role: api.Sender, Signal: signal, Towards: prefixes("10.9.7.0/24")}, ""},
-		"mapped":           {api.Edge{Name: "a", Role: api.Sender, Signal: signal, Towards: prefixes("::ffff:10.9.7.0/120")}, ""},
+		"as granted":       {api.Edge{Name: "a", Role: api.Sender, Signal: address, SignalVersion: signal.Version, Towards: prefixes("10.9.0.0/16", "2001:db8:9::/48")}, ""},
+		"a part":           {api.Edge{Name: "a", Role: api.Sender, Signal: address, SignalVersion: signal.Version, Towards: prefixes("10.9.7.0/24")}, ""},
+		"mapped":           {api.Edge{Name: "a", Role: api.Sender, Signal: address, SignalVersion: signal.Version, Towards: prefixes("::ffff:10.9.7.0/120")}, ""},
 		"receiver":         {api.Edge{Name: "b", Role: api.Receiver, Behind: prefixes("10.9.0.0/24")}, ""},
 		"wider":            {api.Edge{Name: "b", Role: api.Receiver, Behind: prefixes("10.9.0.0/16")}, "prefix 10.9.0.0/16"},
 		"another's":        {api.Edge{Name: "b", Role: api.Receiver, Behind: prefixes("10.9.0.0/24", "10.9.1.0/24")}, "prefix 10.9.1.0/24"},
 		"everything":       {api.Edge{Name: "b", Role: api.Receiver, Behind: prefixes("0.0.0.0/0")}, "prefix 0.0.0.0/0"},
 		"IPv6":             {api.Edge{Name: "b", Role: api.Receiver, Behind: prefixes("::/0")}, "prefix ::/0"},
-		"another address":  {api.Edge{Name: "a", Role: api.Sender, Signal: netip.MustParseAddrPort("10.1.0.2:4790"), Towards: prefixes("10.9.0.0/16")}, "address 10.1.0.2"},
-		"a sender as well": {api.Edge{Name: "b", Role: api.Both, Signal: signal, Behind: prefixes("10.9.0.0/24")}, "address 10.1.0.1"},
+		"another address":  {api.Edge{Name: "a", Role: api.Sender, Signal: netip.MustParseAddrPort("10.1.0.2:4790"), SignalVersion: signal.Version, Towards: prefixes("10.9.0.0/16")}, "address 10.1.0.2"},
+		"a sender as well": {api.Edge{Name: "b", Role: api.Both, Signal: address, SignalVersion: signal.Version, Behind: prefixes("10.9.0.0/24")}, "address 10.1.0.1"},
 		"no grant":         {api.Edge{Name: "c", Role: api.Receiver}, "nothing is granted"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -52,7 +53,7 @@ func TestGrants(t *testing.T) {
 	}
 	// It reports no viewers but its own either.
 	e := New(conf)
-	if err := e.Hello(time.Unix(1, 0), api.Edge{Name: "a", Role: api.Sender, Signal: signal, Towards: prefixes("10.9.0.0/16")}); err != nil {
+	if err := e.Hello(time.Unix(1, 0), api.Edge{Name: "a", Role: api.Sender, Signal: address, SignalVersion: signal.Version, Towards: prefixes("10.9.0.0/16")}); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.Hello(time.Unix(1, 0), api.Edge{Name: "b", Role: api.Receiver, Behind: prefixes("10.9.0.0/24")}); err != nil {

@@ -11,7 +11,6 @@ import (
 
 // move brings a flow to a state and a path set, and writes down why.
 func (e *Engine) move(now time.Time, f *flow, state api.State, paths pathset.Set, d api.Decision) {
-	paths = e.expressible(f, paths)
 	d.Destination, d.From, d.To, d.State = f.Destination, f.Paths, paths, state
 	if paths&^f.Paths != 0 {
 		// The time, so that generations grow also over a restart without state.
@@ -131,7 +130,7 @@ func (e *Engine) fire(now time.Time, f *flow, why string) {
 // start begins duplication over all paths that can be used (step 3 of the paper's
 // section III.A), also out of a trimmed set that turned out too small.
 func (e *Engine) start(now time.Time, f *flow, why string) {
-	all := e.expressible(f, e.usable(f))
+	all := e.usable(f)
 	running := f.State == api.Duplicating || f.State == api.Trimmed
 	receiver := e.receiver(f)
 	switch {
@@ -275,7 +274,7 @@ func (e *Engine) follow(now time.Time, f *flow, why string) {
 			e.move(now, f, api.Disabled, 0, api.Decision{Kind: "stop", Reason: cmp.Or(why, "the flow is switched off")})
 		}
 	case api.Duplicate:
-		all := e.expressible(f, usable)
+		all := usable
 		switch {
 		case all.Len() > 1 && e.receiver(f) == nil:
 			why := cmp.Or(why, "the receiver is lost") + ": no receiver removes duplicates"

@@ -40,7 +40,7 @@ func (e *Engine) Restore(now time.Time, s State) error {
 		if err := CheckEdge(k.Edge); err != nil {
 			return fmt.Errorf("edge %.80q: %w", k.Name, err)
 		}
-		if e.granted(k.Edge) != nil {
+		if e.granted(k.Edge) != nil || understands(k.Edge) != nil {
 			continue // no longer: it says hello again, and is refused
 		}
 		k.Policies = nil
@@ -96,9 +96,9 @@ func possible(s api.State, p pathset.Set) bool {
 	case api.Single, api.Redirected:
 		return p.Len() == 1
 	case api.Trimmed:
-		return p.Len() > 1 && p != 0xff
+		return p.Len() > 1
 	case api.Duplicating:
-		return p.Len() >= 1 && p != 0xff // one, where an operator wants it and no more are up
+		return p.Len() >= 1 // one, where an operator wants it and no more are up
 	}
 	return false
 }

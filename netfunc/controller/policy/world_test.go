@@ -8,6 +8,7 @@ import (
 
 	"holocast/netfunc/api"
 	"holocast/netfunc/pathset"
+	"holocast/netfunc/signal"
 )
 
 var (
@@ -77,7 +78,7 @@ func (w *world) hello(name string) {
 	}
 	h := api.Edge{Name: name, Paths: w.paths[name]}
 	if name[0] == 'a' {
-		h.Role, h.Signal = api.Sender, netip.MustParseAddrPort("10.1.0.1:4790")
+		h.Role, h.Signal, h.SignalVersion = api.Sender, netip.MustParseAddrPort("10.1.0.1:4790"), signal.Version
 		h.Towards = []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("2001:db8:9::/48")}
 	} else {
 		h.Role = api.Receiver

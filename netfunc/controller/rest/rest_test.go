@@ -93,7 +93,7 @@ func (c *controller) client(token string) *api.Client {
 func (c *controller) edges() (a, b api.Edge) {
 	paths := []api.Path{{Index: 1, Interface: "p1", Up: true, RTT: 20}, {Index: 2, Interface: "p2", Up: true, RTT: 30}, {Index: 3, Interface: "p3", Up: true, RTT: 100}}
 	prefix := []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}
-	return api.Edge{Name: "a", Role: api.Sender, Signal: c.udp.LocalAddr().(*net.UDPAddr).AddrPort(), Paths: paths, Towards: prefix},
+	return api.Edge{Name: "a", Role: api.Sender, Signal: c.udp.LocalAddr().(*net.UDPAddr).AddrPort(), SignalVersion: signal.Version, Paths: paths, Towards: prefix},
 		api.Edge{Name: "b", Role: api.Receiver, Paths: paths, Behind: prefix}
 }
 
@@ -145,7 +145,7 @@ func TestCourse(t *testing.T) {
 		t.Fatal(err)
 	}
 	m, err := c.signalled()
-	if err != nil || m.Destination != viewer || m.Paths() != 0b111 {
+	if err != nil || m.Destination != viewer || m.Paths != 0b111 {
 		t.Fatalf("%+v, %v", m, err)
 	}
 	report := func(paths pathset.Set, nonce uint64) {
@@ -173,7 +173,7 @@ func TestCourse(t *testing.T) {
 	if f := outcomes[1].Flow; f == nil || f.State != api.Single || f.Paths != 0b010 {
 		t.Errorf("%+v", outcomes[1])
 	}
-	for m.Paths() != 0b010 { // after repetitions of the first
+	for m.Paths != 0b010 { // after repetitions of the first
 		if m, err = c.signalled(); err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +183,7 @@ func TestCourse(t *testing.T) {
 	if f, err = op.SetFlow(ctx, viewer, api.Setting{Mode: api.Off}); err != nil || f.State != api.Disabled {
 		t.Errorf("%+v, %v", f, err)
 	}
-	for m.Policy != signal.TurnOff {
+	for m.Paths != 0 {
 		if m, err = c.signalled(); err != nil {
 			t.Fatal(err)
 		}
