@@ -69,8 +69,12 @@ try {
     await page.click(".md-search__input"); // which loads the index
     await page.waitForFunction(() => !/^\s*$|Initializing/.test(document.querySelector(".md-search-result__meta").textContent));
     await page.keyboard.type(words);
-    await page.waitForFunction(() => /\d|No matching/.test(document.querySelector(".md-search-result__meta").textContent));
-    const found = await page.$$eval(".md-search-result__item > .md-search-result__link", (links) => links.slice(0, 5).map((a) => new URL(a.href).pathname.slice(1)));
+    // The answers follow each key: those of the whole word come last.
+    const answers = () => page.$$eval(".md-search-result__item > .md-search-result__link", (links) => links.slice(0, 5).map((a) => new URL(a.href).pathname.slice(1)));
+    let found = [];
+    for (const end = Date.now() + 30_000; !found.includes(wanted) && Date.now() < end; found = await answers()) {
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
     if (!found.includes(wanted)) wrong.push(`search for ${words}: ${found.join(", ") || "nothing"}, not ${wanted}`);
   }
   console.log(`${pages} pages on ${Object.keys(screens).join(" and ")}, ${Object.keys(searches).length} searches, ${wrong.length} faults; pictures in build/site-pictures`);
