@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -27,45 +25,20 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/pointcloud"
+	"holocast/internal/programtest"
 )
 
 // bin is where TestMain built the relay and the capture server.
 var bin string
 
-func TestMain(m *testing.M) { os.Exit(withPrograms(m)) }
-
-func withPrograms(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "capture-server-test-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	bin = dir
-	build := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "holocast/relay", "holocast/capture-server")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
-		return 1
-	}
-	return m.Run()
+func TestMain(m *testing.M) {
+	programtest.Main(m, func(dir string) { bin = dir }, "holocast/relay", "holocast/capture-server")
 }
 
-// start runs a program until the test ends and returns its process. Its log goes to
-// the test's.
-func start(t *testing.T, path string, args ...string) *exec.Cmd {
+// start runs a program until the test ends.
+func start(t *testing.T, path string, args ...string) *programtest.Process {
 	t.Helper()
-	c := exec.Command(path, args...)
-	c.Stdout, c.Stderr = t.Output(), t.Output()
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if c.ProcessState == nil {
-			_ = c.Process.Kill()
-			_ = c.Wait()
-		}
-	})
-	return c
+	return programtest.Start(t, exec.Command(path, args...))
 }
 
 // freePort finds a port that is free for TCP and UDP.
@@ -320,9 +293,7 @@ func TestFramesReachViewerOfRelay(t *testing.T) {
 	}
 
 	// The end of the session reaches the viewer.
-	if err := server.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	server.Signal(syscall.SIGTERM)
 	for {
 		r, err := sub.AcceptSubgroup(ctx)
 		if err == nil {
@@ -334,7 +305,7 @@ func TestFramesReachViewerOfRelay(t *testing.T) {
 		}
 		break
 	}
-	if err := server.Wait(); err != nil {
+	if err := server.Err(); err != nil {
 		t.Errorf("capture-server after SIGTERM: %v", err)
 	}
 	end, _ := next(ctx, t, catalogs)
@@ -391,7 +362,7 @@ func TestViewerGoesOnAfterServerIsKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serve := func() *exec.Cmd {
+	serve := func() *programtest.Process {
 		return start(t, filepath.Join(bin, "capture-server"), "--source", "synthetic", "--fps", "10", target.URL)
 	}
 	server := serve()
@@ -401,10 +372,7 @@ func TestViewerGoesOnAfterServerIsKilled(t *testing.T) {
 		o, _ := next(ctx, t, sub)
 		last = max(last, o.group)
 	}
-	if err := server.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = server.Wait()
+	server.Kill()
 	serve()
 	for range 10 {
 		// What was under way when the server died may still come.

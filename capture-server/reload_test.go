@@ -70,9 +70,7 @@ func TestReload(t *testing.T) {
 
 	place(2000)
 	config("new.key")
-	if err := server.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	server.Signal(syscall.SIGHUP)
 	for moved := false; !moved; {
 		document, _ := next(ctx, t, sub)
 		moved = at(document.payload) == 2000

@@ -453,9 +453,7 @@ func TestKeyRotation(t *testing.T) {
 	hup := func(says string) {
 		t.Helper()
 		n := strings.Count(p.output(), says)
-		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		p.Signal(syscall.SIGHUP)
 		eventually(t, says, func() bool { return strings.Count(p.output(), says) > n })
 	}
 	tr := origin.NewTrack(points, nil, origin.Limits{})
@@ -537,9 +535,7 @@ func TestAnonymous(t *testing.T) {
 		t.Errorf("published anonymously: %v", err)
 	}
 	write("")
-	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	p.Signal(syscall.SIGHUP)
 	<-sub.Done()
 	var done *moqt.DoneError
 	if !errors.As(sub.Err(), &done) || done.Code != wire.DoneUnauthorized {

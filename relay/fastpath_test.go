@@ -540,10 +540,8 @@ func TestFastPathLeavesNothing(t *testing.T) {
 			if n := l.attached(); n < 9 {
 				t.Fatalf("%d programs are attached, want 3 to each of 3 interfaces", n)
 			}
-			if err := l.p.cmd.Process.Signal(signal); err != nil {
-				t.Fatal(err)
-			}
-			<-l.p.done
+			l.p.Signal(signal)
+			<-l.p.Done()
 			for range 100 { // the kernel closes the links of a process that was killed
 				if l.attached() == 0 {
 					return

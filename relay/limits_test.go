@@ -239,9 +239,7 @@ func TestLimitsReload(t *testing.T) {
 	p := start(t, "--config", config)
 	hup := func(says string) {
 		t.Helper()
-		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		p.Signal(syscall.SIGHUP)
 		eventually(t, says, func() bool { return strings.Contains(p.output(), says) })
 	}
 	s := p.dial(moqt.Handler{})

@@ -32,12 +32,12 @@ import (
 	"time"
 
 	"github.com/quic-go/quic-go"
-	"go.uber.org/goleak"
 
 	"holocast/internal/devcert"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
+	"holocast/internal/programtest"
 )
 
 // The test binary is also the publisher and the viewer that are killed.
@@ -57,42 +57,17 @@ func TestMain(m *testing.M) {
 	if url := os.Getenv(envView); url != "" {
 		viewUntilKilled(url)
 	}
-	dir, err := os.MkdirTemp("", "relay")
-	if err != nil {
-		panic(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil { // for relays of other users
-		panic(err)
-	}
-	binary = filepath.Join(dir, "relay")
-	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build the relay: %v\n%s", err, out)
-		os.Exit(1)
-	}
-	code := m.Run()
-	_ = os.RemoveAll(dir)
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	programtest.Main(m, func(dir string) { binary = filepath.Join(dir, "relay") }, ".")
 }
 
 // process is a running relay.
 type process struct {
+	*programtest.Process
 	t     *testing.T
-	cmd   *exec.Cmd
 	udp   string
 	http  string
 	admin string
 	hash  string
-
-	mu   sync.Mutex
-	log  bytes.Buffer
-	done chan struct{} // closed when it has ended and its log is complete
-	err  error
 }
 
 // start runs a relay on ports of its own.
@@ -104,57 +79,20 @@ func start(t *testing.T, args ...string) *process {
 // startBy runs a relay by a function that starts its command.
 func startBy(t *testing.T, begin func(*exec.Cmd) error, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, done: make(chan struct{})}
-	args = append([]string{"--log-format", "json", "--log-level", "debug"}, args...)
-	p.cmd = exec.Command(binary, args...)
-	stderr, err := p.cmd.StderrPipe()
-	if err != nil {
+	c := exec.Command(binary, append([]string{"--log-format", "json", "--log-level", "debug"}, args...)...)
+	p := &process{Process: programtest.StartBy(t, c, begin), t: t}
+	var line struct {
+		UDP, HTTP, Admin string
+		Hash             string `json:"certificate_sha256"`
+	}
+	if err := json.Unmarshal([]byte(p.Line(`"relay is listening"`)), &line); err != nil {
 		t.Fatal(err)
 	}
-	if err := begin(p.cmd); err != nil {
-		t.Fatal(err)
-	}
-	ready := make(chan struct{})
-	go func() {
-		defer close(p.done)
-		lines := bufio.NewScanner(stderr)
-		for lines.Scan() {
-			p.mu.Lock()
-			p.log.Write(append(lines.Bytes(), '\n'))
-			p.mu.Unlock()
-			var line struct {
-				Msg, UDP, HTTP, Admin string
-				Hash                  string `json:"certificate_sha256"`
-			}
-			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "relay is listening" && p.udp == "" { // upgrades say it again
-				p.udp, p.http, p.admin, p.hash = line.UDP, line.HTTP, line.Admin, line.Hash
-				close(ready)
-			}
-		}
-		p.err = p.cmd.Wait()
-	}()
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		<-p.done
-		if t.Failed() {
-			t.Logf("relay's log:\n%s", p.output())
-		}
-	})
-	select {
-	case <-ready:
-	case <-p.done:
-		t.Fatalf("relay did not start: %v\n%s", p.err, p.output())
-	case <-time.After(30 * time.Second):
-		t.Fatal("relay did not start")
-	}
+	p.udp, p.http, p.admin, p.hash = line.UDP, line.HTTP, line.Admin, line.Hash
 	return p
 }
 
-func (p *process) output() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.log.String()
-}
+func (p *process) output() string { return p.Stderr.String() }
 
 var quiet = moqt.Config{Log: slog.New(slog.DiscardHandler)}
 
@@ -222,7 +160,7 @@ func metricIn(t testing.TB, body, series string) float64 {
 // resident is the process's memory, bytes.
 func (p *process) resident() int64 {
 	p.t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.cmd.Process.Pid))
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.Cmd.Process.Pid))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -706,24 +644,21 @@ func TestDrain(t *testing.T) {
 	s := p.dial(moqt.Handler{Goaway: func(_ string, timeout time.Duration) { told <- timeout }})
 	// One that is still being accepted would merely be closed.
 	eventually(t, "the relay knows the session", func() bool { return p.metric(`holocast_relay_sessions{transport="quic"}`) == 1 })
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	p.Signal(syscall.SIGTERM)
 	select {
 	case timeout := <-told:
 		if timeout != 10*time.Second {
 			t.Errorf("GOAWAY says %v", timeout)
 		}
-	case <-p.done:
+	case <-p.Done():
 		t.Fatal("the relay ended without GOAWAY")
 	}
 	if status, body := p.get("/healthz"); status != http.StatusServiceUnavailable {
 		t.Errorf("healthz says %d %q while draining", status, body)
 	}
 	s.Close(wire.NoError, "")
-	<-p.done
-	if p.err != nil {
-		t.Errorf("the relay ended with %v", p.err)
+	if err := p.Err(); err != nil {
+		t.Errorf("the relay ended with %v", err)
 	}
 	c, err := net.ListenPacket("udp", p.udp)
 	if err != nil {
@@ -795,9 +730,7 @@ func TestCertificateRotation(t *testing.T) {
 	for i := range 4 {
 		_, _, hash := pair(t, dir, soon.Add(time.Duration(i+1)*time.Hour))
 		want := fmt.Sprintf("%x", hash)
-		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		p.Signal(syscall.SIGHUP)
 		eventually(t, "the new certificate is served", func() bool { _, b := p.get("/certificate.sha256"); return strings.TrimSpace(b) == want })
 		p.hash = want
 		all = append(all, logFrames(t, p.dial(moqt.Handler{})))
@@ -822,10 +755,7 @@ func TestRestartIsNoticed(t *testing.T) {
 	var err error
 	for range 5 { // a busy machine may take longer for the restart than the idle timeout
 		s := p.dial(moqt.Handler{})
-		if err := p.cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		<-p.done
+		p.Kill()
 		p = start(t, "--certificate", cert, "--key", key, "--listen", p.udp)
 		select {
 		case <-s.Context().Done():

@@ -38,9 +38,7 @@ func TestSIGHUP(t *testing.T) {
 	}
 	hup := func(says string) {
 		t.Helper()
-		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		p.Signal(syscall.SIGHUP)
 		eventually(t, says, func() bool { return strings.Contains(p.output(), says) })
 	}
 	second := write("second", "maxConnects: 9\nmaxSessions: 9\n")
@@ -95,9 +93,7 @@ func TestReloadOfLimits(t *testing.T) {
 		t.Error("a page of others may read the certificate's hash")
 	}
 	set("cache: {maxAge: 1h, maxBytes: 1000000, totalBytes: 1000000}\nmaxSessions: 2\norigins: [https://viewer.example]\npublisher: {grace: 100ms}\ndrain: 1s\n")
-	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	p.Signal(syscall.SIGHUP)
 	eventually(t, "the reload", func() bool { return strings.Contains(p.output(), "configuration reloaded") })
 	if strings.Contains(p.output(), "after a restart") {
 		t.Error("a limit needs a restart")

@@ -234,7 +234,7 @@ func TestUpgrade(t *testing.T) {
 			}
 			join(20, "before")
 			second := p.upgrade()
-			if !running(p.cmd.Process) {
+			if !running(p.Cmd.Process) {
 				t.Fatal("the old process has ended, though it has sessions")
 			}
 			join(2, "of the second process")
@@ -260,7 +260,7 @@ func TestUpgrade(t *testing.T) {
 				eventually(t, fmt.Sprint("process ", 3-i, " to end"), func() bool { return !running(process) })
 			}
 			select {
-			case <-p.done:
+			case <-p.Done():
 			case <-time.After(20 * time.Second):
 				t.Error("the first process has not ended")
 			}
@@ -364,7 +364,7 @@ func TestUpgradeCommand(t *testing.T) {
 	}
 	third := p.owns(pid)
 	_ = third.Signal(syscall.SIGTERM)
-	<-p.done
+	<-p.Done()
 	if out, err := exec.Command(binary, "upgrade", "--listen", p.udp).CombinedOutput(); err == nil || !strings.Contains(string(out), "no relay runs here") {
 		t.Errorf("without a relay: %v, %s", err, out)
 	}

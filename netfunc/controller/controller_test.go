@@ -38,7 +38,7 @@ func TestRestart(t *testing.T) {
 	edges.until(0b10011)
 	edges.report()
 	eventually(t, "the state is saved", func() bool { return contains(filepath.Join(dir, "state.json"), `"state":"trimmed"`) })
-	p.kill()
+	p.Kill()
 
 	p = start(t, dir, "", "--listen", strings.TrimPrefix(p.url, "http://"))
 	ctx, stop := context.WithCancel(t.Context())
@@ -90,7 +90,7 @@ func TestDamagedState(t *testing.T) {
 			edges.trouble()
 			edges.until(0x1f)
 			edges.report()
-			p.stop()
+			p.Stop()
 			b, err := os.ReadFile(state)
 			if err != nil {
 				t.Fatal(err)
@@ -148,15 +148,11 @@ func TestDoesNotStart(t *testing.T) {
 				}
 			}
 			p := launch(t, dir, c.yaml, c.args...)
-			select {
-			case <-p.done:
-			case <-time.After(30 * time.Second):
-				t.Fatal("it runs")
-			}
+			err := p.Err()
 			lines := strings.Split(strings.TrimSpace(p.output()), "\n")
 			last := lines[len(lines)-1]
-			if p.err == nil || !strings.HasPrefix(last, "controller: ") || !strings.Contains(last, c.want) {
-				t.Errorf("%v\n%s\nwant %q", p.err, p.output(), c.want)
+			if err == nil || !strings.HasPrefix(last, "controller: ") || !strings.Contains(last, c.want) {
+				t.Errorf("%v\n%s\nwant %q", err, p.output(), c.want)
 			}
 		})
 	}
@@ -168,9 +164,8 @@ func TestDoesNotStart(t *testing.T) {
 			"in use by another program": {"--listen", strings.TrimPrefix(p.url, "http://")},
 		} {
 			q := launch(t, p.dir, "", args...)
-			<-q.done
-			if q.err == nil || !strings.Contains(q.output(), want) {
-				t.Errorf("%v\n%s", q.err, q.output())
+			if err := q.Err(); err == nil || !strings.Contains(q.output(), want) {
+				t.Errorf("%v\n%s", err, q.output())
 			}
 		}
 	})
@@ -290,7 +285,7 @@ func TestStops(t *testing.T) {
 	}()
 	<-watching
 	began := time.Now()
-	p.stop()
+	p.Stop()
 	if d := time.Since(began); d > 2*time.Second {
 		t.Errorf("it took %s", d)
 	}

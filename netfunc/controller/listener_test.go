@@ -167,7 +167,7 @@ func TestOperatorsAddress(t *testing.T) {
 	if resp.StatusCode != http.StatusOK {
 		t.Errorf("the status page: %d", resp.StatusCode)
 	}
-	p.stop()
+	p.Stop()
 }
 
 func TestOrigin(t *testing.T) {

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/hex"
@@ -16,12 +15,10 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"holocast/internal/programtest"
 	"holocast/netfunc/api"
 	"holocast/netfunc/pathset"
 	"holocast/netfunc/signal"
@@ -31,24 +28,7 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "controller")
-	if err != nil {
-		panic(err)
-	}
-	binary = filepath.Join(dir, "controller")
-	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build the controller: %v\n%s", err, out)
-		os.Exit(1)
-	}
-	code := m.Run()
-	_ = os.RemoveAll(dir)
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	programtest.Main(m, func(dir string) { binary = filepath.Join(dir, "controller") }, ".")
 }
 
 var key = bytes.Repeat([]byte{42}, signal.KeySize)
@@ -60,14 +40,10 @@ const (
 
 // process is a running controller.
 type process struct {
-	t    testing.TB
-	cmd  *exec.Cmd
-	url  string
-	dir  string // with signal.key, token and state.json
-	mu   sync.Mutex
-	log  bytes.Buffer
-	done chan struct{} // closed when it has ended and its log is complete
-	err  error
+	*programtest.Process
+	t   testing.TB
+	url string
+	dir string // with signal.key, token and state.json
 }
 
 // workDir returns a directory with a signalling key and a token.
@@ -86,13 +62,11 @@ func workDir(t testing.TB) string {
 func start(t testing.TB, dir, yaml string, args ...string) *process {
 	t.Helper()
 	p := launch(t, dir, yaml, args...)
-	select {
-	case <-p.done:
-		t.Fatalf("the controller did not start: %v\n%s", p.err, p.output())
-	case <-time.After(30 * time.Second):
-		t.Fatal("the controller did not start")
-	case <-p.ready():
+	var line struct{ URL string }
+	if err := json.Unmarshal([]byte(p.Line(`"controller is listening"`)), &line); err != nil {
+		t.Fatal(err)
 	}
+	p.url = line.URL
 	return p
 }
 
@@ -102,86 +76,12 @@ func launch(t testing.TB, dir, yaml string, args ...string) *process {
 	if err := os.WriteFile(config, []byte(yaml), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := &process{t: t, dir: dir, done: make(chan struct{})}
 	args = append([]string{"run", "--config", config, "--listen", "127.0.0.1:0", "--signal-key", filepath.Join(dir, "signal.key"),
 		"--token", filepath.Join(dir, "token"), "--state", filepath.Join(dir, "state.json"), "--log-format", "json", "--log-level", "debug"}, args...)
-	p.cmd = exec.Command(binary, args...)
-	stderr, err := p.cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(p.done)
-		lines := bufio.NewScanner(stderr)
-		for lines.Scan() {
-			p.mu.Lock()
-			p.log.Write(append(lines.Bytes(), '\n'))
-			var line struct{ Msg, URL string }
-			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "controller is listening" {
-				p.url = line.URL
-			}
-			p.mu.Unlock()
-		}
-		p.err = p.cmd.Wait()
-	}()
-	t.Cleanup(func() {
-		p.kill()
-		if t.Failed() {
-			t.Logf("the controller's log:\n%s", p.output())
-		}
-	})
-	return p
+	return &process{Process: programtest.Start(t, exec.Command(binary, args...)), t: t, dir: dir}
 }
 
-// ready is closed once the controller listens, or has ended.
-func (p *process) ready() <-chan struct{} {
-	c := make(chan struct{})
-	go func() {
-		defer close(c)
-		for {
-			p.mu.Lock()
-			url := p.url
-			p.mu.Unlock()
-			if url != "" {
-				return
-			}
-			select {
-			case <-p.done:
-				return
-			case <-time.After(5 * time.Millisecond):
-			}
-		}
-	}()
-	return c
-}
-
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill()
-	<-p.done
-}
-
-// stop sends SIGTERM and waits for the end.
-func (p *process) stop() {
-	p.t.Helper()
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-p.done:
-	case <-time.After(30 * time.Second):
-		p.t.Fatal("SIGTERM does not end the controller")
-	}
-	if p.err != nil {
-		p.t.Errorf("ended with %v", p.err)
-	}
-}
-
-func (p *process) output() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.log.String()
-}
+func (p *process) output() string { return p.Stderr.String() }
 
 func (p *process) client() *api.Client {
 	p.t.Helper()

@@ -41,9 +41,7 @@ func TestReload(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "controller.yaml"), []byte(yaml), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		p.Signal(syscall.SIGHUP)
 		for deadline := time.Now().Add(30 * time.Second); !strings.Contains(p.output(), says); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("it does not say %s", says)

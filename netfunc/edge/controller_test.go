@@ -296,8 +296,8 @@ func TestController(t *testing.T) {
 	}
 
 	// Both leave; the receiver says so before it detaches.
-	far.process.stop()
-	near.process.stop()
+	far.process.Stop()
+	near.process.Stop()
 	near.clean()
 	far.clean()
 	if _, _, left := c.told(); len(left) != 2 {
@@ -362,8 +362,8 @@ func TestControllerDies(t *testing.T) {
 	f := s.traffic(2000)
 	c.stop()
 	near.until("loss noticed", func(st *Status) bool { return !st.Controller.Connected && st.Controller.Error != "" })
-	near.process.kill()
-	far.process.kill()
+	near.process.Kill()
+	far.process.Kill()
 	near.start()
 	far.start()
 	st := near.until("paths", allUp)
@@ -437,9 +437,9 @@ func TestSignalsRefused(t *testing.T) {
 		t.Errorf("policies %+v, signals %+v", p, st.Sender.Signals)
 	}
 	says := "signalling message of version 1, where this program speaks version 2: upgrade the controller and all edges together"
-	for limit := time.Now().Add(30 * time.Second); !strings.Contains(near.process.output(), says); time.Sleep(20 * time.Millisecond) {
+	for limit := time.Now().Add(30 * time.Second); !strings.Contains(near.process.Stderr.String(), says); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(limit) {
-			t.Fatalf("it does not say %q:\n%s", says, near.process.output())
+			t.Fatalf("it does not say %q:\n%s", says, near.process.Stderr.String())
 		}
 	}
 }
@@ -452,7 +452,7 @@ func TestLatentError(t *testing.T) {
 	f := s.traffic(2000)
 	// Path 3 leads nowhere, and nothing tells: no probes, a neighbour that never has to answer.
 	s.cable(s.near, "hole", "10.7.0.1", s.relay, "hole", "10.7.0.2")
-	near.process.kill()
+	near.process.Kill()
 	text, err := os.ReadFile(near.config)
 	if err != nil {
 		t.Fatal(err)

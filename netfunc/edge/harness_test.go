@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -11,7 +10,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -29,12 +27,13 @@ import (
 
 	"holocast/internal/netlab/namespace"
 	"holocast/internal/netlab/namespace/namespacetest"
+	"holocast/internal/programtest"
 )
 
-// edgeBinary is the edge under test, built with buildFlags.
+// The programs under test, built with buildFlags.
 var (
-	edgeBinary string
-	buildFlags []string
+	edgeBinary, controllerBinary string
+	buildFlags                   []string
 )
 
 func TestMain(m *testing.M) {
@@ -43,27 +42,15 @@ func TestMain(m *testing.M) {
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		_ = f.Value.Set("6")
 	}
-	dir, err := os.MkdirTemp("", "edge")
-	if err != nil {
-		panic(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil { // for the test without privilege
-		panic(err)
-	}
-	edgeBinary = filepath.Join(dir, "edge")
-	if out, err := exec.Command("go", append(append([]string{"build", "-o", edgeBinary}, buildFlags...), ".")...).CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build the edge: %v\n%s", err, out)
-		os.Exit(1)
-	}
 	// An edge that asked a proxy, to report, to leave or to detach, would not reach its controller.
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "ALL_PROXY"} {
 		if err := os.Setenv(name, "http://127.0.0.1:1"); err != nil {
 			panic(err)
 		}
 	}
-	code := m.Run()
-	_ = os.RemoveAll(dir)
-	os.Exit(code)
+	programtest.Main(m, func(dir string) {
+		edgeBinary, controllerBinary = filepath.Join(dir, "edge"), filepath.Join(dir, "controller")
+	}, append(buildFlags, ".", "../controller")...)
 }
 
 // needRoot skips tests that need what only root has.
@@ -187,7 +174,7 @@ type edge struct {
 	config  string
 	pin     string
 	socket  string
-	process *process
+	process *programtest.Process
 }
 
 // edge writes a configuration; text is what it has besides the paths and places.
@@ -212,7 +199,7 @@ func (s *site) edge(n *namespace.Namespace, name, text string) *edge {
 	}
 	s.t.Cleanup(func() {
 		if e.process != nil {
-			e.process.kill()
+			e.process.Kill()
 		}
 		if out, err := e.command("detach"); err != nil && !strings.Contains(out, "nothing to detach") {
 			s.t.Errorf("detach: %v: %s", err, out)
@@ -234,90 +221,17 @@ func (e *edge) command(args ...string) (string, error) {
 	return out.String(), err
 }
 
-// process is a running edge.
-type process struct {
-	t    *testing.T
-	cmd  *exec.Cmd
-	done chan struct{}
-	err  error
-
-	mu  sync.Mutex
-	log bytes.Buffer
-}
-
 // start runs the edge and waits until it says that it runs.
 func (e *edge) start(args ...string) {
 	e.t.Helper()
-	p := &process{t: e.t, done: make(chan struct{})}
-	var stderr io.ReadCloser
-	err := e.ns.Do(func() error {
-		p.cmd = exec.Command(edgeBinary, append([]string{"run", "--config", e.config}, args...)...)
-		var err error
-		if stderr, err = p.cmd.StderrPipe(); err != nil {
-			return err
-		}
-		return p.cmd.Start()
-	})
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	e.process = p
-	ready := make(chan struct{})
-	go func() {
-		defer close(p.done)
-		lines, open := bufio.NewScanner(stderr), true
-		for lines.Scan() {
-			p.mu.Lock()
-			p.log.Write(append(lines.Bytes(), '\n'))
-			p.mu.Unlock()
-			if open && strings.Contains(lines.Text(), "edge is running") {
-				close(ready)
-				open = false
-			}
-		}
-		p.err = p.cmd.Wait()
-	}()
-	e.t.Cleanup(func() {
-		p.kill()
-		if e.t.Failed() {
-			e.t.Logf("edge's log:\n%s", p.output())
-		}
-	})
-	select {
-	case <-ready:
-	case <-p.done:
-		e.t.Fatalf("the edge did not start: %v\n%s", p.err, p.output())
-	case <-time.After(30 * time.Second):
-		e.t.Fatal("the edge did not start")
-	}
+	e.process = startIn(e.t, e.ns, exec.Command(edgeBinary, append([]string{"run", "--config", e.config}, args...)...))
+	e.process.Line("edge is running")
 }
 
-func (p *process) output() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.log.String()
-}
-
-// kill ends the process at once.
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill()
-	<-p.done
-}
-
-// stop ends the process as an operator does.
-func (p *process) stop() {
-	p.t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		p.t.Fatal(err)
-	}
-	select {
-	case <-p.done:
-	case <-time.After(30 * time.Second):
-		p.t.Fatalf("the edge does not end:\n%s", p.output())
-	}
-	if p.err != nil {
-		p.t.Errorf("the edge ended with %v:\n%s", p.err, p.output())
-	}
+// startIn starts a program in a namespace.
+func startIn(t *testing.T, ns *namespace.Namespace, c *exec.Cmd) *programtest.Process {
+	t.Helper()
+	return programtest.StartBy(t, c, func(c *exec.Cmd) error { return ns.Do(c.Start) })
 }
 
 // status asks "edge status --json".

@@ -82,7 +82,7 @@ func TestKilled(t *testing.T) {
 	for range 3 {
 		for _, e := range []*edge{near, far} {
 			time.Sleep(50 * time.Millisecond)
-			e.process.kill()
+			e.process.Kill()
 			time.Sleep(50 * time.Millisecond)
 			e.start()
 		}
@@ -107,8 +107,8 @@ func TestBothDead(t *testing.T) {
 	near, far := s.pair()
 	f := s.traffic(2000)
 	time.Sleep(50 * time.Millisecond)
-	near.process.kill()
-	far.process.kill()
+	near.process.Kill()
+	far.process.Kill()
 	time.Sleep(300 * time.Millisecond)
 	n := uint64(f.exact())
 	sender, receiver := near.status(), far.status()
@@ -224,10 +224,10 @@ func TestLeave(t *testing.T) {
 			if s := near.status(); len(s.Attached) != 1 || !strings.HasPrefix(s.Attached[0].Mode, name) {
 				t.Errorf("attached as %+v", s.Attached)
 			}
-			near.process.stop()
+			near.process.Stop()
 			near.clean()
 			time.Sleep(50 * time.Millisecond)
-			far.process.stop()
+			far.process.Stop()
 			far.clean()
 			time.Sleep(50 * time.Millisecond)
 			f.exact()
@@ -254,13 +254,12 @@ func TestReceiverStopsFirst(t *testing.T) {
 	far.until("paths", allUp)
 	f := s.traffic(2000)
 	time.Sleep(100 * time.Millisecond)
-	_ = far.process.cmd.Process.Signal(syscall.SIGTERM)
-	<-far.process.done
-	if out := far.process.output(); far.process.err == nil || !strings.Contains(out, "edge detach --name far") {
-		t.Errorf("ended with %v:\n%s", far.process.err, out)
+	far.process.Signal(syscall.SIGTERM)
+	if err := far.process.Err(); err == nil || !strings.Contains(far.process.Stderr.String(), "edge detach --name far") {
+		t.Errorf("ended with %v", err)
 	}
 	time.Sleep(50 * time.Millisecond)
-	near.process.stop()
+	near.process.Stop()
 	near.clean()
 	time.Sleep(50 * time.Millisecond)
 	if out, err := far.command("detach"); err != nil {
@@ -274,12 +273,12 @@ func TestReceiverStopsFirst(t *testing.T) {
 func TestKeep(t *testing.T) {
 	s := newSite(t)
 	near, far := s.pair()
-	near.process.stop()
+	near.process.Stop()
 	f := s.traffic(2000)
 	near.start("--on-exit", "keep")
 	near.until("paths", allUp)
 	for range 2 {
-		near.process.stop()
+		near.process.Stop()
 		time.Sleep(50 * time.Millisecond)
 		near.start("--on-exit", "keep")
 	}
@@ -321,7 +320,7 @@ func TestPathFails(t *testing.T) {
 	})
 	// An edge that is started now does without.
 	for _, e := range []*edge{near, far} {
-		e.process.kill()
+		e.process.Kill()
 		e.start()
 	}
 	near.until("started without the device", state(false))
@@ -397,7 +396,7 @@ func TestSilentPath(t *testing.T) {
 	near.until("heard again", allUp)
 
 	// When the other program is dead it answers nowhere, which says nothing of the paths.
-	far.process.kill()
+	far.process.Kill()
 	time.Sleep(500 * time.Millisecond)
 	if st := near.status(); !st.Paths[0].Up || !st.Paths[1].Up || !st.Paths[2].Up {
 		t.Errorf("paths are down without answers: %+v", st.Paths)
@@ -430,7 +429,7 @@ func TestOwnHost(t *testing.T) {
 	f := s.stream(2000, s.near, s.viewer, viewerAddress)
 	for range 2 {
 		time.Sleep(100 * time.Millisecond)
-		near.process.kill()
+		near.process.Kill()
 		time.Sleep(100 * time.Millisecond)
 		near.start()
 	}
@@ -461,7 +460,7 @@ func TestBothDirections(t *testing.T) {
 	down := s.traffic(2000)
 	up := s.stream(2000, s.viewer, s.relay, relayAddress)
 	time.Sleep(100 * time.Millisecond)
-	far.process.kill()
+	far.process.Kill()
 	far.start()
 	time.Sleep(100 * time.Millisecond)
 	n, m := uint64(down.exact()), uint64(up.exact())
@@ -485,11 +484,9 @@ func TestBothDirections(t *testing.T) {
 func (e *edge) hup(says string, parts ...string) {
 	e.t.Helper()
 	e.rewrite(parts...)
-	before := strings.Count(e.process.output(), says)
-	if err := e.process.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		e.t.Fatal(err)
-	}
-	for limit := time.Now().Add(30 * time.Second); strings.Count(e.process.output(), says) == before; time.Sleep(20 * time.Millisecond) {
+	before := strings.Count(e.process.Stderr.String(), says)
+	e.process.Signal(syscall.SIGHUP)
+	for limit := time.Now().Add(30 * time.Second); strings.Count(e.process.Stderr.String(), says) == before; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(limit) {
 			e.t.Fatalf("it does not say %q", says)
 		}

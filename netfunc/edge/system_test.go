@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"net"
 	"os"
@@ -13,37 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"holocast/internal/programtest"
 	"holocast/netfunc/api"
 	"holocast/netfunc/pathset"
 )
-
-// program is the controller itself, running on the relay's host.
-type program struct {
-	t      *testing.T
-	binary string
-	args   []string
-	s      *site
-	cmd    *exec.Cmd
-	log    *bytes.Buffer
-}
-
-func (p *program) start() {
-	p.t.Helper()
-	p.log = &bytes.Buffer{}
-	err := p.s.relay.Do(func() error {
-		p.cmd = exec.Command(p.binary, p.args...)
-		p.cmd.Stderr = p.log
-		return p.cmd.Start()
-	})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-}
-
-func (p *program) kill() {
-	_ = p.cmd.Process.Kill()
-	_ = p.cmd.Wait()
-}
 
 // viewing is a viewer that answers frames with receipts.
 type viewing struct {
@@ -99,11 +71,7 @@ func (v *viewing) at(every time.Duration) {
 func TestSystem(t *testing.T) {
 	s := newSite(t)
 	dir := t.TempDir()
-	p := &program{t: t, s: s, binary: filepath.Join(dir, "controller")}
-	if out, err := exec.Command("go", append(append([]string{"build", "-o", p.binary}, buildFlags...), "../controller")...).CombinedOutput(); err != nil {
-		t.Fatalf("build the controller: %v\n%s", err, out)
-	}
-	key, err := exec.Command(p.binary, "key").Output()
+	key, err := exec.Command(controllerBinary, "key").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,17 +84,12 @@ func TestSystem(t *testing.T) {
 	}
 	keyFile, tokenFile := file("signal.key", string(key)), file("token", token+"\n")
 	config := file("controller.yaml", "reportInterval: 300ms\nrearm: 100ms\n")
-	p.args = []string{
+	args := []string{
 		"run", "--config", config, "--listen", relayAddress + ":" + controllerPort, "--token", tokenFile,
 		"--signal-key", keyFile, "--state", filepath.Join(dir, "state.json"), "--log-level", "debug",
 	}
-	p.start()
-	t.Cleanup(func() {
-		p.kill()
-		if t.Failed() {
-			t.Logf("controller's log:\n%s", p.log)
-		}
-	})
+	startController := func() *programtest.Process { return startIn(t, s.relay, exec.Command(controllerBinary, args...)) }
+	controller := startController()
 	common := fmt.Sprintf("controller: {url: \"http://%s:%s\", token: %s}\nsignal: {key: %s}\n", relayAddress, controllerPort, tokenFile, keyFile)
 	near := s.edge(s.near, "near", common+"role: sender\nsender: {towards: [10.9.0.0/24], attach: [{interface: lan0}]}")
 	far := s.edge(s.far, "far", common+"role: receiver\nreceiver: {behind: [10.9.0.0/24]}\nuplink: {interfaces: [lan0]}\n"+
@@ -157,11 +120,11 @@ func TestSystem(t *testing.T) {
 	}
 	trouble()
 	// Everything is killed, one after the other.
-	p.kill()
-	near.process.kill()
+	controller.Kill()
+	near.process.Kill()
 	near.start()
-	p.start()
-	far.process.kill()
+	startController()
+	far.process.Kill()
 	far.start()
 	near.until("connected again", func(st *Status) bool { return allUp(st) && st.Controller.Connected })
 	far.until("connected again", func(st *Status) bool { return allUp(st) && st.Controller.Connected })
@@ -171,9 +134,9 @@ func TestSystem(t *testing.T) {
 	near.until("single path", func(st *Status) bool { return policy(st).Len() == 1 })
 	far.until("armed", func(st *Status) bool { return st.Receiver.Flows[0].Elimination.State == api.Armed })
 	trouble()
-	near.process.stop()
+	near.process.Stop()
 	near.clean()
-	far.process.stop()
+	far.process.Stop()
 	far.clean()
 	f.exact()
 }

@@ -21,8 +21,8 @@ func startBridge(t *testing.T, args ...string) (*process, string) {
 	t.Helper()
 	b := start(t, "holocast", append([]string{"bridge", "--listen", "127.0.0.1:0"}, args...)...)
 	const before = "LiveScan3D's viewers of "
-	until(t, "the bridge's start", func() bool { return strings.Contains(b.stdout.String(), before) })
-	line, _, _ := strings.Cut(b.stdout.String(), "\n")
+	until(t, "the bridge's start", func() bool { return strings.Contains(b.Stdout.String(), before) })
+	line, _, _ := strings.Cut(b.Stdout.String(), "\n")
 	return b, line[strings.LastIndex(line, " ")+1:]
 }
 
@@ -94,8 +94,7 @@ func TestBridge(t *testing.T) {
 	}
 
 	// The relay goes and comes back, and so does the picture; the viewer stays.
-	_ = relay.cmd.Process.Kill()
-	<-relay.done
+	relay.Kill()
 	for range 3 {
 		if n := v.frame(); n != 2*points {
 			t.Fatalf("%d points while the relay is away", n)
@@ -105,9 +104,7 @@ func TestBridge(t *testing.T) {
 	last := v.cloud.XYZ[2]
 	until(t, "a new frame", func() bool { v.frame(); return v.cloud.XYZ[2] != last })
 
-	if err := b.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	b.Signal(syscall.SIGTERM)
 	b.mustSucceed()
 	var sum struct {
 		Viewers  int    `json:"viewers"`
@@ -170,8 +167,8 @@ func TestBridgeDuration(t *testing.T) {
 	b := start(t, "holocast", "bridge", "--listen", "127.0.0.1:0", "--duration", "100ms", sessionURL(1, "none"))
 	begun := time.Now()
 	b.mustSucceed()
-	if !strings.Contains(b.stdout.String(), "0 frames of 0 points to 0 viewers") {
-		t.Errorf("after %v: %s", time.Since(begun), b.stdout.String())
+	if !strings.Contains(b.Stdout.String(), "0 frames of 0 points to 0 viewers") {
+		t.Errorf("after %v: %s", time.Since(begun), b.Stdout.String())
 	}
 }
 
@@ -192,7 +189,7 @@ func TestLiveScanBothWays(t *testing.T) {
 
 	in := fmt.Sprintf("127.0.0.1:%d", freePort(t))
 	back := start(t, "capture-server", "--source", "livescan-tcp:"+in, "--calibration", "none", "--always-encode", sessionURL(port, "back"))
-	until(t, "the address for clients", func() bool { return strings.Contains(back.stderr.String(), "waiting for LiveScan3D's clients") })
+	until(t, "the address for clients", func() bool { return strings.Contains(back.Stderr.String(), "waiting for LiveScan3D's clients") })
 	conn, err := net.Dial("tcp", in)
 	if err != nil {
 		t.Fatal(err)

@@ -16,9 +16,9 @@ var demoURL = regexp.MustCompile(`moqt://([^/]+)/demo`)
 
 // gone reports whether nothing answers any more where the demo's relay was.
 func (p *process) gone() bool {
-	m := demoURL.FindStringSubmatch(p.stderr.String())
+	m := demoURL.FindStringSubmatch(p.Stderr.String())
 	if m == nil {
-		p.t.Fatalf("the demo named no URL: %q", p.stderr.String())
+		p.t.Fatalf("the demo named no URL: %q", p.Stderr.String())
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get("http://" + m[1] + "/healthz")
@@ -53,8 +53,8 @@ func TestDemo(t *testing.T) {
 		t.Errorf("frame delay %s", delay)
 	}
 	picture := filepath.Join(out, "cloud.png")
-	if info, err := os.Stat(picture); err != nil || info.Size() < 1000 || !strings.Contains(p.stdout.String(), picture) {
-		t.Errorf("picture: %v, said %q", err, p.stdout.String())
+	if info, err := os.Stat(picture); err != nil || info.Size() < 1000 || !strings.Contains(p.Stdout.String(), picture) {
+		t.Errorf("picture: %v, said %q", err, p.Stdout.String())
 	}
 	if !p.gone() {
 		t.Error("the relay is still there")
@@ -73,7 +73,7 @@ func TestDemoEnds(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p, _ := startDemo(t)
 			until(t, "playing", func() bool { return p.fps() > 0 })
-			_ = p.cmd.Process.Signal(tt.signal)
+			_ = p.Cmd.Process.Signal(tt.signal)
 			if err := p.wait(); (err == nil) != tt.ok {
 				t.Errorf("ended with %v", err)
 			}

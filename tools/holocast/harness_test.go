@@ -9,17 +9,13 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 
 	"holocast/internal/camera"
 	"holocast/internal/catalog"
@@ -28,71 +24,26 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
 	"holocast/internal/pointcloud"
-	"holocast/internal/testlog"
+	"holocast/internal/programtest"
 )
 
 // programs is the folder with the programs under test, built once.
 var programs string
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "holocast-test-*")
-	if err != nil {
-		panic(err)
-	}
-	programs = dir
-	build := exec.Command("go", "build", "-o", dir+"/", "holocast/relay", "holocast/tools/holocast", "holocast/capture-server")
-	build.Stderr = os.Stderr
-	code := 1
-	if err := build.Run(); err == nil {
-		code = m.Run()
-	}
-	_ = os.RemoveAll(dir)
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	programtest.Main(m, func(dir string) { programs = dir }, "holocast/relay", "holocast/tools/holocast", "holocast/capture-server")
 }
 
 // process is a program under test.
 type process struct {
-	t              *testing.T
-	cmd            *exec.Cmd
-	stdout, stderr testlog.Buffer
-	done           chan struct{}
-	err            error
+	*programtest.Process
+	t *testing.T
 }
 
 // start starts a program; it is killed when the test ends before it.
 func start(t *testing.T, name string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(filepath.Join(programs, name), args...), done: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		p.err = p.cmd.Wait()
-		close(p.done)
-	}()
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		<-p.done
-		if t.Failed() {
-			t.Logf("%s %s\nstdout:\n%s\nstderr:\n%s", name, strings.Join(args, " "), tail(p.stdout.String()), tail(p.stderr.String()))
-		}
-	})
-	return p
-}
-
-func tail(s string) string {
-	if len(s) > 3000 {
-		s = "…" + s[len(s)-3000:]
-	}
-	return s
+	return &process{programtest.Start(t, exec.Command(filepath.Join(programs, name), args...)), t}
 }
 
 // patience is how long a program that has to end may take where others want the processor,
@@ -102,19 +53,13 @@ const patience = 4 * time.Minute
 // wait waits for the program's end.
 func (p *process) wait() error {
 	p.t.Helper()
-	select {
-	case <-p.done:
-		return p.err
-	case <-time.After(patience):
-		p.t.Fatalf("%s did not end", p.cmd.Path)
-		return nil
-	}
+	return p.Wait(patience)
 }
 
 func (p *process) mustSucceed() {
 	p.t.Helper()
 	if err := p.wait(); err != nil {
-		p.t.Fatalf("%s: %v", p.cmd.Path, err)
+		p.t.Fatalf("%s: %v", p.Cmd.Path, err)
 	}
 }
 
@@ -123,15 +68,15 @@ func (p *process) mustFail() string {
 	p.t.Helper()
 	var exit *exec.ExitError
 	if err := p.wait(); !errors.As(err, &exit) || exit.ExitCode() != 1 {
-		p.t.Fatalf("%s: %v, want exit code 1", p.cmd.Path, err)
+		p.t.Fatalf("%s: %v, want exit code 1", p.Cmd.Path, err)
 	}
-	return p.stderr.String()
+	return p.Stderr.String()
 }
 
 // lastLine unmarshals the last line of stdout.
 func (p *process) lastLine(into any) {
 	p.t.Helper()
-	lines := strings.Split(strings.TrimSpace(p.stdout.String()), "\n")
+	lines := strings.Split(strings.TrimSpace(p.Stdout.String()), "\n")
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), into); err != nil {
 		p.t.Fatalf("last line %q: %v", lines[len(lines)-1], err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"holocast/internal/programtest"
 	"holocast/tools/holocast/player"
 )
 
@@ -83,20 +84,9 @@ func TestPlayKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{t: t, cmd: exec.Command(filepath.Join(programs, "holocast"), "play", url, "--wait", "--json"), done: make(chan struct{})}
-	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = slave, &p.stdout, &p.stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		p.err = p.cmd.Wait()
-		close(p.done)
-	}()
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		<-p.done
-	})
+	c := exec.Command(filepath.Join(programs, "holocast"), "play", url, "--wait", "--json")
+	c.Stdin, c.SysProcAttr = slave, &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	p := &process{programtest.Start(t, c), t}
 	press := func(keys string) {
 		t.Helper()
 		if _, err := master.WriteString(keys); err != nil {
@@ -104,7 +94,7 @@ func TestPlayKeys(t *testing.T) {
 		}
 	}
 	newest := func() string {
-		lines := strings.Split(strings.TrimSpace(p.stderr.String()), "\n")
+		lines := strings.Split(strings.TrimSpace(p.Stderr.String()), "\n")
 		return lines[len(lines)-1]
 	}
 	until(t, "the shared replay", func() bool { return strings.Contains(newest(), " / 0:0") && p.fps() > 0 })

@@ -76,7 +76,7 @@ func TestMonitor(t *testing.T) {
 	m := start(t, "holocast", "monitor", url, "--http", "127.0.0.1:0")
 	var address string
 	until(t, "the monitor's start", func() bool {
-		found := regexp.MustCompile(`http://(\S+)/metrics`).FindStringSubmatch(m.stdout.String())
+		found := regexp.MustCompile(`http://(\S+)/metrics`).FindStringSubmatch(m.Stdout.String())
 		if found == nil {
 			return false
 		}

@@ -45,8 +45,8 @@ func TestPlay(t *testing.T) {
 			if r.Cameras != tt.shown || r.Frames < 10 || r.PointsPerFrame > whole || r.PointsPerFrame < least*whole || r.DelayFrom != "capture" || r.Clock != "relay" {
 				t.Errorf("%+v", r)
 			}
-			if !strings.Contains(p.stderr.String(), " fps  delay ") {
-				t.Errorf("no live line in %q", p.stderr.String())
+			if !strings.Contains(p.Stderr.String(), " fps  delay ") {
+				t.Errorf("no live line in %q", p.Stderr.String())
 			}
 			picture, err := os.ReadFile(filepath.Join(dir, "cloud.png"))
 			if err != nil {
@@ -93,7 +93,7 @@ func TestPlayLate(t *testing.T) {
 
 // fps is the frame rate that the program shows now, -1 before it shows one.
 func (p *process) fps() float64 {
-	text := p.stderr.String()
+	text := p.Stderr.String()
 	text = text[:strings.LastIndexByte(text, '\n')+1]
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	for i := len(lines) - 1; i >= 0; i-- {
@@ -112,9 +112,7 @@ func (p *process) fps() float64 {
 // interrupt ends the program as Ctrl-C does and reads its report.
 func (p *process) interrupt() player.Report {
 	p.t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
-		p.t.Fatal(err)
-	}
+	p.Signal(syscall.SIGINT)
 	p.mustSucceed()
 	var r player.Report
 	p.lastLine(&r)
@@ -146,10 +144,7 @@ func TestRelayReturns(t *testing.T) {
 	publish(t, url, 1, 1)
 	p := start(t, "holocast", "play", url, "--json")
 	until(t, "playing", func() bool { return p.fps() > 0 })
-	if err := relay.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	<-relay.done
+	relay.Kill()
 	until(t, "the stall", func() bool { return p.fps() == 0 })
 	startRelay(t, port)
 	until(t, "playing again", func() bool { return p.fps() > 0 })

@@ -55,8 +55,8 @@ func TestPrepareReplayRecordExport(t *testing.T) {
 	folder := filepath.Join(dir, "tour")
 	p := start(t, "holocast", "prepare", film, folder, "--grid", "4x2", "--qualities", "2", "--preset", "ultrafast")
 	p.mustSucceed()
-	if !strings.Contains(p.stdout.String(), "3.0 s of 4×2 tiles at 2 qualities") {
-		t.Errorf("prepare says %q", p.stdout.String())
+	if !strings.Contains(p.Stdout.String(), "3.0 s of 4×2 tiles at 2 qualities") {
+		t.Errorf("prepare says %q", p.Stdout.String())
 	}
 	source := decodeFilm(t, film)
 	for _, program := range []string{"holocast", "capture-server"} {
@@ -73,9 +73,7 @@ func TestPrepareReplayRecordExport(t *testing.T) {
 				pub = start(t, "capture-server", "--source", "tiles:"+folder, url)
 			}
 			r.mustSucceed()
-			if err := pub.cmd.Process.Signal(syscall.SIGINT); err != nil {
-				t.Fatal(err)
-			}
+			pub.Signal(syscall.SIGINT)
 			_ = pub.wait()
 			out := filepath.Join(dir, program+".mp4")
 			x := start(t, "holocast", "export", recorded, "--mp4", out, "--json")
@@ -154,13 +152,13 @@ func TestPrepareInterrupted(t *testing.T) {
 	until(t, "the first GoP", func() bool {
 		list, _ := filepath.Glob(filepath.Join(folder, ".prepare", "*.json"))
 		select {
-		case <-p.done:
+		case <-p.Done():
 			return true
 		default:
 			return len(list) > 1
 		}
 	})
-	_ = p.cmd.Process.Signal(syscall.SIGINT)
+	_ = p.Cmd.Process.Signal(syscall.SIGINT)
 	if p.wait() == nil {
 		t.Skip("the film was prepared before it could be interrupted")
 	}

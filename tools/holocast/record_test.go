@@ -209,7 +209,7 @@ func TestReplayTruncated(t *testing.T) {
 	compareObjects(t, got, want)
 	p := start(t, "holocast", "replay", first, sessionURL(port, "third"), "--speed", "100")
 	p.mustSucceed()
-	if said := p.stderr.String(); !strings.Contains(said, "cut off") {
+	if said := p.Stderr.String(); !strings.Contains(said, "cut off") {
 		t.Errorf("said %q", said)
 	}
 }
@@ -227,7 +227,7 @@ func TestReplayLoop(t *testing.T) {
 	rec := start(t, "holocast", "record", url, second, "--wait", "--duration", "6s")
 	rep := start(t, "holocast", "replay", first, url, "--wait-viewer", "--loop", "--speed", "2")
 	rec.mustSucceed()
-	_ = rep.cmd.Process.Signal(syscall.SIGINT)
+	_ = rep.Cmd.Process.Signal(syscall.SIGINT)
 	rep.mustSucceed()
 	want, _ := recordedObjects(t, first)
 	got, _ := recordedObjects(t, second)
@@ -261,7 +261,7 @@ func TestReplayLive(t *testing.T) {
 	rep := start(t, "holocast", "replay", first, url, "--wait-viewer", "--live", "--loop", "--speed", "2")
 	p := start(t, "holocast", "play", url, "--wait", "--duration", "3s", "--json", "--frames", frames)
 	p.mustSucceed()
-	_ = rep.cmd.Process.Signal(syscall.SIGINT)
+	_ = rep.Cmd.Process.Signal(syscall.SIGINT)
 	rep.mustSucceed()
 	var r player.Report
 	if p.lastLine(&r); r.DelayFrom != "capture" || r.FramesDuplicate != 0 || r.PublisherRestarts != 0 || r.FramesLost > r.Frames/3 || r.FramesPartial >= r.Frames {
@@ -297,7 +297,7 @@ func TestRecordInterrupted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.mcap")
 	p := start(t, "holocast", "record", url, path)
 	until(t, "recording", func() bool { info, err := os.Stat(path); return err == nil && info.Size() > 20_000 })
-	_ = p.cmd.Process.Signal(syscall.SIGINT)
+	_ = p.Cmd.Process.Signal(syscall.SIGINT)
 	p.mustSucceed()
 	if list, info := recordedObjects(t, path); info.Truncated != nil || len(list) == 0 {
 		t.Errorf("%d objects, truncated: %v", len(list), info.Truncated)
@@ -321,12 +321,11 @@ func TestRecordRelayReturns(t *testing.T) {
 		return info.Size()
 	}
 	until(t, "recording", func() bool { return size() > 100_000 })
-	_ = relay.cmd.Process.Kill()
-	<-relay.done
+	relay.Kill()
 	startRelay(t, port)
 	before := size()
 	until(t, "recording again", func() bool { return size() > before+3_000_000 })
-	_ = p.cmd.Process.Signal(syscall.SIGINT)
+	_ = p.Cmd.Process.Signal(syscall.SIGINT)
 	p.mustSucceed()
 	list, info := recordedObjects(t, path)
 	if info.Truncated != nil {

@@ -189,8 +189,8 @@ func TestTrace(t *testing.T) {
 		"     0.00     10.00  ████████████████████                      <program>: frame\n",
 		"     5.00     15.00            ██████████████████████████████  <program>: send (late)\n",
 	} {
-		if !strings.Contains(p.stdout.String(), want) {
-			t.Errorf("%q is not in\n%s", want, p.stdout.String())
+		if !strings.Contains(p.Stdout.String(), want) {
+			t.Errorf("%q is not in\n%s", want, p.Stdout.String())
 		}
 	}
 	b, err := os.ReadFile(picture)

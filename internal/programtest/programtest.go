@@ -1,0 +1,188 @@
+// Package programtest builds programs and runs them for tests.
+package programtest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"holocast/internal/testlog"
+)
+
+// patience is how long a program may take to start or to leave where others want the
+// processor, too.
+const patience = time.Minute
+
+// Build compiles Go packages into a new folder, which any user may enter; args are go
+// build's.
+func Build(args ...string) (dir string, err error) {
+	dir, err = os.MkdirTemp("", "holocast-test-")
+	if err != nil {
+		return "", err
+	}
+	args = append([]string{"build", "-o", dir + string(filepath.Separator)}, args...)
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		_ = os.RemoveAll(dir)
+		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		_ = os.RemoveAll(dir)
+		return "", err
+	}
+	return dir, nil
+}
+
+// Main is a TestMain: it builds programs as Build does, says where they are, runs the tests,
+// and fails where they leave goroutines behind.
+func Main(m *testing.M, built func(dir string), args ...string) {
+	dir, err := Build(args...)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	built(dir)
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// Process is a program that runs. It is killed when its test ends before it, and what it
+// wrote is logged where the test failed.
+type Process struct {
+	Cmd            *exec.Cmd
+	Stdout, Stderr testlog.Buffer
+
+	t    testing.TB
+	done chan struct{}
+	err  error
+}
+
+// Start starts a program. Streams that c has none for go to the process's buffers. The
+// program does not outlive the tests.
+func Start(t testing.TB, c *exec.Cmd) *Process {
+	t.Helper()
+	if c.SysProcAttr == nil {
+		c.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	c.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	return StartBy(t, c, (*exec.Cmd).Start)
+}
+
+// StartBy is Start with a function that starts the command, in a network namespace for one.
+func StartBy(t testing.TB, c *exec.Cmd, begin func(*exec.Cmd) error) *Process {
+	t.Helper()
+	p := &Process{Cmd: c, t: t, done: make(chan struct{})}
+	if c.Stdout == nil {
+		c.Stdout = &p.Stdout
+	}
+	if c.Stderr == nil {
+		c.Stderr = &p.Stderr
+	}
+	if err := begin(c); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		p.err = c.Wait()
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		p.Kill()
+		if t.Failed() {
+			t.Logf("%s\nstdout:\n%s\nstderr:\n%s", c, tail(p.Stdout.String()), tail(p.Stderr.String()))
+		}
+	})
+	return p
+}
+
+func tail(s string) string {
+	if len(s) > 20_000 {
+		s = "…" + s[len(s)-20_000:]
+	}
+	return s
+}
+
+// Done is closed when the program has ended and all it wrote is in the buffers.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Err waits for the program's end and returns how it ended, as exec.Cmd's Wait does.
+func (p *Process) Err() error {
+	p.t.Helper()
+	return p.Wait(patience)
+}
+
+// Wait is Err with patience of the caller's.
+func (p *Process) Wait(patience time.Duration) error {
+	p.t.Helper()
+	select {
+	case <-p.done:
+		return p.err
+	case <-time.After(patience):
+		p.t.Fatalf("%s did not end", p.Cmd)
+		return nil
+	}
+}
+
+// Signal sends a signal.
+func (p *Process) Signal(s os.Signal) {
+	p.t.Helper()
+	if err := p.Cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// Kill ends the program at once, if it has not ended.
+func (p *Process) Kill() {
+	_ = p.Cmd.Process.Kill()
+	<-p.done
+}
+
+// Stop ends the program as an operator does; it has to exit with 0.
+func (p *Process) Stop() {
+	p.t.Helper()
+	p.Signal(syscall.SIGTERM)
+	if err := p.Err(); err != nil {
+		p.t.Errorf("%s ended with %v", p.Cmd, err)
+	}
+}
+
+// Line waits for a line with a text on the program's standard error, and returns it.
+func (p *Process) Line(text string) string {
+	p.t.Helper()
+	find := func() (string, bool) {
+		for line := range strings.Lines(p.Stderr.String()) {
+			if strings.HasSuffix(line, "\n") && strings.Contains(line, text) {
+				return line, true
+			}
+		}
+		return "", false
+	}
+	for end := time.Now().Add(patience); ; {
+		if line, ok := find(); ok {
+			return line
+		}
+		select {
+		case <-p.done:
+			if line, ok := find(); ok {
+				return line
+			}
+			p.t.Fatalf("%s ended without %q: %v", p.Cmd, text, p.err)
+		case <-time.After(5 * time.Millisecond):
+		}
+		if time.Now().After(end) {
+			p.t.Fatalf("%s did not say %q", p.Cmd, text)
+		}
+	}
+}
