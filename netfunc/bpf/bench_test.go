@@ -68,6 +68,8 @@ const repeats = 20_000
 // BenchmarkEliminate is the receiver's cost of a packet, arrivals told of and read.
 func BenchmarkEliminate(b *testing.B) {
 	const always = 1<<32 - 64 // stale at once: each packet is a first one
+	full := media6(1)         // all of whose payload is looked at
+	full.body = udp(4443, 50000, make([]byte, 1200))
 	for _, v := range []struct {
 		name   string
 		packet packet
@@ -77,6 +79,8 @@ func BenchmarkEliminate(b *testing.B) {
 		{"later, IPv4", media4(1), false},
 		{"first, IPv6", media6(1), true},
 		{"later, IPv6", media6(1), false},
+		{"first, IPv6, 1248 bytes", full, true},
+		{"later, IPv6, 1248 bytes", full, false},
 	} {
 		b.Run(v.name, func(b *testing.B) {
 			spec, err := receiverSpec(ReceiverOptions{})

@@ -128,6 +128,9 @@ func rule(frame []byte) (what ruling, key string, numbered bool) {
 	}
 	if len(payload) > covered {
 		tail := payload[covered:]
+		if !numbered && next != unix.IPPROTO_TCP && next != unix.IPPROTO_ESP {
+			parts = append(parts, tail)
+		}
 		parts = append(parts, tail[max(len(tail)-8, 0):])
 	}
 	return replica, fmt.Sprintf("%v %d %d %d %x", proto, length, headers, next, parts), numbered

@@ -79,8 +79,8 @@ type SenderOptions struct {
 	// 0 = 4096. What is pinned keeps its size.
 	MaxPolicies uint32
 	// FlowLabel makes the sender number IPv6 packets in their flow label. IPv6 has no
-	// packet ID: without it, packets of one flow that are equal in length, in their first and
-	// last bytes and in TCP's header are counted per path, see README.md. Do not set it where
+	// packet ID: without it, packets of one flow whose bytes are all equal are counted per path, up to
+	// 8 within the time of staleness, see README.md. Do not set it where
 	// a path spreads packets over several links by flow label.
 	FlowLabel bool
 	// Clsact attaches by a clsact filter also where the kernel has TCX (Linux 6.6).

@@ -31,6 +31,7 @@ type Config struct {
 		MaxBody        int64   `yaml:"maxBody"`
 		MaxConnections int     `yaml:"maxConnections"`
 		PerAddress     int     `yaml:"perAddress"`
+		PerEdge        int     `yaml:"perEdge"`
 	} `yaml:"http"`
 	Auth struct {
 		Token     string            `yaml:"token"`
@@ -81,7 +82,7 @@ func defaultConfig() Config {
 	p := policy.DefaultConfig()
 	c.HTTP.Listen = "127.0.0.1:4793"
 	c.HTTP.Rate, c.HTTP.Burst = 5000, 10000
-	c.HTTP.MaxBody, c.HTTP.MaxConnections, c.HTTP.PerAddress = 1<<20, 1024, 64
+	c.HTTP.MaxBody, c.HTTP.MaxConnections, c.HTTP.PerAddress, c.HTTP.PerEdge = 1<<20, 1024, 64, 16
 	c.Auth.Edges, c.Auth.Operators = map[string]string{}, []string{}
 	c.Grants = map[string]Grant{}
 	c.Signal.Resend, c.Signal.Slow = p.Signal.First, p.Signal.Slow
@@ -154,6 +155,8 @@ func (c *Config) Validate() error {
 		return errors.New("http.maxConnections must be at least 2")
 	case c.HTTP.PerAddress < 1 || c.HTTP.PerAddress >= c.HTTP.MaxConnections:
 		return errors.New("http.perAddress must be at least 1, and below http.maxConnections: else one address could take all")
+	case c.HTTP.PerEdge < edgeConnections:
+		return fmt.Errorf("http.perEdge must be at least %d: an edge has so many at a time", edgeConnections)
 	case c.Signal.Key == "":
 		return errors.New(`signal.key is missing: a file with the key of signalling; "controller key" makes one`)
 	case c.Signal.From.IsValid() && !c.Signal.From.Is4():
@@ -183,6 +186,9 @@ const (
 	bodyPerFlow = 256
 	bodyAtLeast = 64 << 10
 )
+
+// edgeConnections is how many an edge has at a time: report, uplink, eliminations and watch stream.
+const edgeConnections = 4
 
 func loopback(host string) bool {
 	a, err := netip.ParseAddr(host)

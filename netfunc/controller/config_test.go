@@ -68,6 +68,7 @@ func TestValidate(t *testing.T) {
 		"at least 327680":      func(c *Config) { c.HTTP.MaxBody = 327679 },
 		"http.maxConnections":  func(c *Config) { c.HTTP.MaxConnections = 1 },
 		"http.perAddress":      func(c *Config) { c.HTTP.PerAddress = c.HTTP.MaxConnections },
+		"http.perEdge":         func(c *Config) { c.HTTP.PerEdge = 3 },
 		"maxEdges":             func(c *Config) { c.MaxEdges = 0 },
 		"keepDecisions":        func(c *Config) { c.KeepDecisions = 0 },
 		"redirect.hold":        func(c *Config) { c.Redirect.Hold = -1 },

@@ -15,17 +15,18 @@ import (
 
 // connections shares out those of a listener, so that nobody takes everybody's. Strangers, edges and
 // operators have room of their own: a connection counts as a stranger's until a request on it has shown a
-// credential. Where there is no room left, overall or for one address, the connection that has been
+// credential. Where there is no room left, overall, for one address or for one edge, the connection that has been
 // idle for longest goes.
 type connections struct {
 	most, perAddress int // of each class
+	perEdge          int // of an edge with a credential of its own
 
 	mu   sync.Mutex
 	open map[*sharedConn]struct{}
 }
 
-func newConnections(most, perAddress int) *connections {
-	return &connections{most: most, perAddress: perAddress, open: map[*sharedConn]struct{}{}}
+func newConnections(most, perAddress, perEdge int) *connections {
+	return &connections{most: most, perAddress: perAddress, perEdge: perEdge, open: map[*sharedConn]struct{}{}}
 }
 
 // sharedConn is one of a listener. Its fields below mu are guarded by those of all.
@@ -34,9 +35,9 @@ type sharedConn struct {
 	all  *connections
 	from netip.Prefix
 
-	class rest.Class
-	busy  int       // admitted requests under way
-	idle  time.Time // since when, if busy is 0
+	caller rest.Caller
+	busy   int       // admitted requests under way
+	idle   time.Time // since when, if busy is 0
 }
 
 // listener accepts connections that all shares out.
@@ -53,59 +54,70 @@ func (l listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		c := &sharedConn{Conn: conn, all: l.all, from: origin(conn.RemoteAddr()), idle: time.Now()}
-		if l.all.enter(c, rest.Stranger, 0) {
+		if l.all.enter(c, rest.Caller{}, 0) {
 			return c, nil
 		}
 		_ = conn.Close()
 	}
 }
 
-// enter gives c room in a class, and reports whether there is any.
-func (all *connections) enter(c *sharedConn, class rest.Class, busy int) bool {
-	displaced, ok := all.place(c, class, busy)
+// enter gives c room as one of a caller's, and reports whether there is any.
+func (all *connections) enter(c *sharedConn, caller rest.Caller, busy int) bool {
+	displaced, ok := all.place(c, caller, busy)
 	if displaced != nil {
 		_ = displaced.Close()
 	}
 	return ok
 }
 
-func (all *connections) place(c *sharedConn, class rest.Class, busy int) (displaced *sharedConn, ok bool) {
+// share counts connections that have room together.
+type share struct {
+	count int
+	idle  *sharedConn // for longest
+}
+
+func (s *share) add(c *sharedConn) {
+	s.count++
+	if c.busy == 0 && (s.idle == nil || c.idle.Before(s.idle.idle)) {
+		s.idle = c
+	}
+}
+
+func (all *connections) place(c *sharedConn, caller rest.Caller, busy int) (displaced *sharedConn, ok bool) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if _, known := all.open[c]; !known || c.class != class {
-		var total, same int
-		var idle, idleSame *sharedConn // for longest
+	if _, known := all.open[c]; !known || c.caller != caller {
+		var class, address, edge share
 		for o := range all.open {
-			if o == c || o.class != class {
+			if o == c || o.caller.Class != caller.Class {
 				continue
 			}
-			total++
-			if o.busy == 0 && (idle == nil || o.idle.Before(idle.idle)) {
-				idle = o
+			class.add(o)
+			if o.from == c.from {
+				address.add(o)
 			}
-			if o.from != c.from {
-				continue
-			}
-			same++
-			if o.busy == 0 && (idleSame == nil || o.idle.Before(idleSame.idle)) {
-				idleSame = o
+			if caller.Edge != "" && o.caller.Edge == caller.Edge {
+				edge.add(o)
 			}
 		}
+		var full *share
 		switch {
-		case same >= all.perAddress:
-			displaced, ok = idleSame, idleSame != nil
-		case total >= all.most:
-			displaced, ok = idle, idle != nil
-		default:
-			ok = true
+		case edge.count >= all.perEdge:
+			full = &edge
+		case address.count >= all.perAddress:
+			full = &address
+		case class.count >= all.most:
+			full = &class
 		}
-		if !ok {
-			return nil, false
+		if full != nil {
+			if displaced = full.idle; displaced == nil {
+				return nil, false
+			}
+			delete(all.open, displaced)
 		}
-		delete(all.open, displaced)
 	}
 	all.open[c] = struct{}{}
-	c.class = class
+	c.caller = caller
 	c.busy += busy
 	return displaced, true
 }
@@ -128,11 +140,11 @@ func withConnection(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, c)
 }
 
-// admitted has the connection of a request count as one of class from now on, and as busy until done is
-// called. It reports false where those of the class are all busy.
-func admitted(ctx context.Context, class rest.Class) (done func(), ok bool) {
+// admitted has the connection of a request count as one of a caller's from now on, and as busy until done is
+// called. It reports false where there is no room for it and none of those that have it is idle.
+func admitted(ctx context.Context, caller rest.Caller) (done func(), ok bool) {
 	c, ok := ctx.Value(connectionKey{}).(*sharedConn)
-	if !ok || !c.all.enter(c, class, 1) {
+	if !ok || !c.all.enter(c, caller, 1) {
 		return nil, false
 	}
 	return func() {

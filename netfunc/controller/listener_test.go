@@ -74,6 +74,60 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
+// watchEdge opens a watch stream, which is never idle, as an edge or as an operator, from an address, and returns the
+// status of the answer.
+func watchEdge(t *testing.T, p *process, edge, token string, from byte) (status string) {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, from)}, Timeout: 30 * time.Second}
+	c, err := d.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if _, err := fmt.Fprintf(c, "GET /v1/edges/%s/watch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", edge, token); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(60 * time.Second))
+	line, err := bufio.NewReader(c).ReadString('\n') // the stream has no end
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(strings.TrimPrefix(line, "HTTP/1.1 "))
+}
+
+// An edge that opens connections without end, from as many addresses as it likes, has those of one edge. Another
+// one, at one of these addresses as well, is served; and its own oldest idle ones make room.
+func TestConnectionsOfOneEdge(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	tokens := map[string]string{"a": "token-of-the-edge-a", "b": "token-of-the-edge-b"}
+	settings := "http: {maxConnections: 12, perAddress: 9, perEdge: 5}\nauth:\n  edges:\n"
+	for name, token := range tokens {
+		file := filepath.Join(dir, name+".token")
+		if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		settings += fmt.Sprintf("    %s: %s\n", name, file)
+	}
+	p := start(t, dir, settings)
+	newPair(t, p.client()).hello()
+	for i := range 5 {
+		if got := watchEdge(t, p, "a", tokens["a"], byte(11+i%2)); got != "200 OK" {
+			t.Fatalf("stream %d: %s", i, got)
+		}
+	}
+	for i := range 20 {
+		if got := watchEdge(t, p, "a", tokens["a"], byte(11+i)); !strings.HasPrefix(got, "503 ") {
+			t.Fatalf("stream %d of a: %s", 5+i, got)
+		}
+	}
+	for i := range 5 {
+		if got := watchEdge(t, p, "b", tokens["b"], 11); got != "200 OK" {
+			t.Errorf("b is locked out at stream %d: %s", i, got)
+		}
+	}
+}
+
 // An edge that opens all the connections it can does not lock operators out, nor the other way round.
 func TestConnectionsOfRoles(t *testing.T) {
 	t.Parallel()
@@ -84,25 +138,7 @@ func TestConnectionsOfRoles(t *testing.T) {
 	}
 	p := start(t, dir, "http: {maxConnections: 8, perAddress: 7}\n", "--edge-token", filepath.Join(dir, "edge-token"))
 	newPair(t, p.client()).hello()
-	// Watch streams are never idle. The calls are good for edges and for operators.
-	watch := func(token string, from byte) (status string) {
-		t.Helper()
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, from)}, Timeout: 30 * time.Second}
-		c, err := d.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close() })
-		if _, err := fmt.Fprintf(c, "GET /v1/edges/b/watch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", token); err != nil {
-			t.Fatal(err)
-		}
-		_ = c.SetReadDeadline(time.Now().Add(60 * time.Second))
-		line, err := bufio.NewReader(c).ReadString('\n') // the stream has no end
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.TrimSpace(strings.TrimPrefix(line, "HTTP/1.1 "))
-	}
+	watch := func(token string, from byte) string { return watchEdge(t, p, "b", token, from) }
 	for i := range 8 {
 		if got := watch(edgeToken, byte(11+i/4)); got != "200 OK" {
 			t.Fatalf("stream %d: %s", i, got)

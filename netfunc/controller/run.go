@@ -193,7 +193,7 @@ func listen(cfg Config, cert *service.Certificate, log *slog.Logger) (out endpoi
 		if err != nil {
 			return err
 		}
-		ln = listener{ln, newConnections(cfg.HTTP.MaxConnections, cfg.HTTP.PerAddress)}
+		ln = listener{ln, newConnections(cfg.HTTP.MaxConnections, cfg.HTTP.PerAddress, cfg.HTTP.PerEdge)}
 		out = append(out, endpoint{ln, edges})
 		if cert == nil {
 			if host, _, _ := net.SplitHostPort(addr); !loopback(host) {

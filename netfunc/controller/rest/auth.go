@@ -95,7 +95,7 @@ func (s *Server) admit(who access, r *http.Request) *api.Problem {
 	case refused != nil && (token == "" || a.knows(token)):
 		return refused
 	}
-	if !s.failing.allow(bucketKey{from: caller(r)}, time.Now()) {
+	if !s.failing.allow(bucketKey{from: address(r)}, time.Now()) {
 		return &api.Problem{Status: http.StatusTooManyRequests, Detail: "too many attempts with a wrong token"}
 	}
 	detail := "the bearer token is missing"
@@ -141,20 +141,22 @@ func (a Auth) callers(r *http.Request) (out []credential) {
 	return append(out, a.tokens(bearer(r))...)
 }
 
-// class returns on whose behalf a request comes that needs who.
-func (a Auth) class(who access, r *http.Request) Class {
+// caller returns on whose behalf a request comes that needs who.
+func (a Auth) caller(who access, r *http.Request) (out Caller) {
 	switch {
 	case who == open:
-		return Stranger
+		return Caller{}
 	case a.Open() && who == operator:
-		return Operator
+		return Caller{Class: Operator}
 	case a.Open():
-		return Edge
+		return Caller{Class: Edge}
 	}
-	out := Stranger
 	for _, c := range a.callers(r) {
-		if out = max(out, Edge); c.operator {
-			return Operator
+		if c.operator {
+			return Caller{Class: Operator}
+		}
+		if out.Class = Edge; out.Edge == "" {
+			out.Edge = c.edge
 		}
 	}
 	return out
@@ -232,9 +234,8 @@ func local(host string) bool {
 	return err == nil && a.Unmap().IsLoopback()
 }
 
-// caller is the address that a request comes from; of IPv6 the /64, which one host
-// has to itself.
-func caller(r *http.Request) netip.Addr {
+// address is where a request comes from; of IPv6 the /64, which one host has to itself.
+func address(r *http.Request) netip.Addr {
 	ap, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return netip.Addr{}

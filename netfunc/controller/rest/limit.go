@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"net/http"
 	"net/netip"
 	"sync"
 	"time"
@@ -17,11 +18,18 @@ var failures = Rate{PerSecond: 2, Burst: 20}
 
 // bucketKey says whose a token bucket is.
 type bucketKey struct {
-	from  netip.Addr
-	class Class
+	from netip.Addr // the zero address for an edge that is known by its credential
+	Caller
 }
 
-// limiter holds a token bucket for each address and class.
+func keyOf(c Caller, r *http.Request) bucketKey {
+	if c.Edge != "" {
+		return bucketKey{Caller: c}
+	}
+	return bucketKey{address(r), c}
+}
+
+// limiter holds a token bucket for each caller.
 type limiter struct {
 	rate Rate
 

@@ -36,7 +36,7 @@ type Config struct {
 	Answered func(route string, status int)
 	// Admitted, if not nil, is called for every request that showed a credential, and its result when
 	// the request has been answered. Where it reports false there is no room for the request's connection.
-	Admitted func(context.Context, Class) (done func(), ok bool)
+	Admitted func(context.Context, Caller) (done func(), ok bool)
 	Log      *slog.Logger
 }
 
@@ -49,6 +49,12 @@ const (
 	Edge
 	Operator
 )
+
+// Caller says who is behind a request, as far as its credential does.
+type Caller struct {
+	Class Class
+	Edge  string // whose own credential it is; "" = that of several, or of none
+}
 
 // Server answers requests for a control plane.
 type Server struct {
@@ -157,11 +163,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 // Edges serves the calls of edges and the health check, not those of operators, nor the page.
 func (s *Server) Edges() http.Handler { return s.edges }
 
-// throttled refuses callers who ask too often. Of one address, strangers, edges and operators
-// are counted apart.
+// throttled refuses callers who ask too often. An edge with a credential of its own is counted by its name, all
+// others by their address: strangers, edges and operators of one apart.
 func (s *Server) throttled(who access, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !s.limiter.Load().allow(bucketKey{caller(r), s.auth.Load().class(who, r)}, time.Now()) {
+		if !s.limiter.Load().allow(keyOf(s.auth.Load().caller(who, r), r), time.Now()) {
 			w.Header().Set("Retry-After", "1")
 			s.fail(w, "", &api.Problem{Status: http.StatusTooManyRequests, Detail: "more requests than http.rate allows"})
 			return
@@ -180,11 +186,11 @@ func (s *Server) guarded(r route) http.Handler {
 			s.fail(w, r.path, p)
 			return
 		}
-		if class := s.auth.Load().class(r.who, req); s.conf.Admitted != nil && class != Stranger {
-			done, ok := s.conf.Admitted(req.Context(), class)
+		if c := s.auth.Load().caller(r.who, req); s.conf.Admitted != nil && c.Class != Stranger {
+			done, ok := s.conf.Admitted(req.Context(), c)
 			if !ok {
 				w.Header().Set("Connection", "close")
-				s.fail(w, r.path, &api.Problem{Status: http.StatusServiceUnavailable, Detail: "http.maxConnections or http.perAddress connections are busy"})
+				s.fail(w, r.path, &api.Problem{Status: http.StatusServiceUnavailable, Detail: "http.maxConnections, http.perAddress or http.perEdge connections are busy"})
 				return
 			}
 			defer done()

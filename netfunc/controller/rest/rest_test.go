@@ -547,6 +547,27 @@ func TestRateLimit(t *testing.T) {
 	}
 }
 
+// An edge that calls without end uses up its own rate, not that of another edge behind the same address.
+func TestRateOfOneEdge(t *testing.T) {
+	tokens := map[string]string{"x": "token-of-the-edge-x", "y": "token-of-the-edge-y"}
+	c := start(t, func(c *Config) { c.Auth.Edges, c.Rate = tokens, Rate{PerSecond: 0.001, Burst: 5} })
+	limited := func(edge string) bool {
+		err := c.client(tokens[edge]).Report(t.Context(), edge, api.Report{})
+		var p *api.Problem
+		return errors.As(err, &p) && p.Status == http.StatusTooManyRequests
+	}
+	for i := range 6 {
+		if got := limited("x"); got != (i == 5) {
+			t.Errorf("request %d of x: limited %t", i, got)
+		}
+	}
+	for i := range 5 {
+		if limited("y") {
+			t.Errorf("request %d of y is limited by those of x", i)
+		}
+	}
+}
+
 func TestLimiter(t *testing.T) {
 	l := newLimiter(Rate{PerSecond: 10, Burst: 3})
 	now := time.Unix(0, 0)
@@ -565,7 +586,7 @@ func TestLimiter(t *testing.T) {
 	if n := allowed(b, 10); n != 3 {
 		t.Errorf("%d of another address, want 3", n)
 	}
-	if !l.allow(bucketKey{a, Operator}, now) {
+	if !l.allow(bucketKey{a, Caller{Class: Operator}}, now) {
 		t.Error("strangers use up what operators of their address may ask")
 	}
 	now = now.Add(250 * time.Millisecond)
