@@ -283,6 +283,20 @@ func (c *conn) forwarded(p place) bool {
 	return false
 }
 
+// passedOn notes that user space sent an object, which the kernel did not. Once it is the last
+// one that the kernel left, others overtake nothing any more.
+func (c *conn) passedOn(p place) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.viewer < 0 || c.gone {
+		return
+	}
+	v := c.m.kernel.Viewer(c.viewer)
+	if n, track, group, object := v.Left(); p == (place{track, group, object}) {
+		v.CatchUp(n)
+	}
+}
+
 // Drain implements quicext.Sender.
 func (c *conn) Drain(p quicext.Port) {
 	c.m.drain()

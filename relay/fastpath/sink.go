@@ -19,8 +19,10 @@ func (s *sink) SendDatagram(d moqt.Datagram) error {
 	if source := s.k.source.Load(); source != nil {
 		source.received()
 	}
-	if s.c.forwarded(place{s.k.id, d.Group, d.Object}) {
+	p := place{s.k.id, d.Group, d.Object}
+	if s.c.forwarded(p) {
 		return nil
 	}
+	defer s.c.passedOn(p)
 	return s.Publication.SendDatagram(d)
 }

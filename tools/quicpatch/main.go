@@ -1,8 +1,9 @@
 // Command quicpatch makes build/quic-go: the pinned quic-go from the module cache
 // with a seam for congestion control from outside, with hooks for packets that are sent
-// outside, with connections that outlive a moment without network, and with resets within
-// flow control. It writes a go.work that uses it. Nothing of quic-go's text is in this repository: the places to change
-// are found in its syntax tree, and what is added is ours (tree/).
+// outside, with connections that outlive a moment without network and any number of moves of
+// a client, and with resets within flow control. It writes a go.work that uses it. Nothing of
+// quic-go's text is in this repository: the places to change are found in its syntax tree, and
+// what is added is ours (tree/).
 //
 // docs/adr/0002-patched-quic-go.md and 0005-quic-go-hooks.md say why.
 package main

@@ -38,6 +38,8 @@ var added = map[string]string{
 	"internal/handshake/external_test.go":          "tree/internal_handshake_external_test.go.txt",
 	"outage.go":                                    "tree/outage.go.txt",
 	"outage_test.go":                               "tree/outage_test.go.txt",
+	"path_conn_id.go":                              "tree/path_conn_id.go.txt",
+	"path_conn_id_test.go":                         "tree/path_conn_id_test.go.txt",
 	"reset_credit.go":                              "tree/reset_credit.go.txt",
 	"reset_credit_test.go":                         "tree/reset_credit_test.go.txt",
 	"simulated_test.go":                            "tree/simulated_test.go.txt",
@@ -52,8 +54,12 @@ var changed = map[string]func(src []byte) ([]byte, error){
 		if err != nil {
 			return nil, err
 		}
+		if src, err = patchConnectionPath(src); err != nil {
+			return nil, err
+		}
 		return patchConnectionExternal(src)
 	},
+	"conn_id_manager.go":                         patchConnIDManager,
 	"datagram_queue.go":                          setConstant("maxDatagramRcvQueueLen", receivedDatagrams),
 	"frame_sorter.go":                            patchFrameSorter,
 	"framer.go":                                  patchFramer,
@@ -334,6 +340,21 @@ func patchSendConn(src []byte) ([]byte, error) {
 		return nil, fmt.Errorf("found %d types sconn and %d methods Write of it, not 1 of each", structs, writes)
 	}
 	return apply(src, edits)
+}
+
+// patchConnectionPath calls useConnIDOf where the connection switches to another path.
+func patchConnectionPath(src []byte) ([]byte, error) {
+	return patchExternal("connection.go", src,
+		change{"handleShortHeaderPacket", "c.pathManager.SwitchToPath(p.remoteAddr)", "c.useConnIDOf(p.remoteAddr)\n\t$"})
+}
+
+// patchConnIDManager keeps add from retiring a connection ID that is in use, or taking a
+// used one again, when its frame comes again.
+func patchConnIDManager(src []byte) ([]byte, error) {
+	return patchExternal("conn_id_manager.go", src,
+		change{"add", "f.SequenceNumber < max(h.activeSequenceNumber, h.highestProbingID) || f.SequenceNumber < h.highestRetired",
+			"!h.isInUse(f.SequenceNumber) && ($)"},
+		change{"add", "f.SequenceNumber == h.activeSequenceNumber", "h.isInUse(f.SequenceNumber) || f.SequenceNumber == h.highestProbingID"})
 }
 
 // patchSendStream keeps resets within flow control, and gives streams their order:

@@ -83,6 +83,11 @@ func TestPatchRefusesAnotherQuicGo(t *testing.T) {
 	if _, err := setConstant("MaxConnUnprocessedPackets", "2")([]byte("package protocol\n\nconst MaxAcceptQueueSize = 32\n")); err == nil {
 		t.Error("no constant: no error")
 	}
+	for name, patch := range map[string]func([]byte) ([]byte, error){"connection.go": patchConnectionPath, "conn_id_manager.go": patchConnIDManager} {
+		if _, err := patch([]byte("package quic\n\ntype Conn struct{}\n")); err == nil {
+			t.Errorf("%s is another one: no error", name)
+		}
+	}
 	out, err := setConstant("queueLen", "2048")([]byte("package quic\n\nconst (\n\ta = 1\n\tqueueLen = 128\n)\n"))
 	if err != nil || !strings.Contains(string(out), "queueLen = 2048") || !strings.Contains(string(out), "= 1\n") {
 		t.Errorf("%v:\n%s", err, out)

@@ -53,6 +53,7 @@ var hashes = map[string]string{
 	"internal/utils/connstats.go":                    "15c1d9d7f0724ce855d24a066b8dd5027bb0d35b840921ce2b14c52a4b3039d8",
 	"internal/utils/linkedlist/linkedlist.go":        "4007b540adc3819bb26e198c9a21e5821436f9d943d8e3e9fcbb93e04823f451",
 	"mtu_discoverer.go":                              "312dd22fd74f124588a8537e24c6fa1283b34377acf7cd127afb6b2d0de7c93d",
+	"path_manager.go":                                "b14f055c755c167619bb44de77d80c5f76628c07cebda4e761809d0aa6b75866",
 	"send_conn.go":                                   "69d07d84541928e275fc8738bb68a40eed526aca8ba70e4f0ba53f64a502edd3",
 	"send_queue.go":                                  "efecf7fa2b7db2e6caf3c5852fb7e0724b19165f63fb0351c7bbbca7d843b067",
 	"send_stream.go":                                 "5ec5766135d5f695f1dd919302d8011a9ead9deb12dedd8d0b9f54775cef7d85",

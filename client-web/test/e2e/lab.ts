@@ -152,7 +152,7 @@ export class Lab {
 
   /** A path to a relay that loses, doubles and reorders packets, and moves its clients to other addresses. */
   async rough(port: number, relay: number): Promise<Program> {
-    const p = this.program("rough", `127.0.0.1:${port}`, `127.0.0.1:${relay}`);
+    const p = this.program("rough", "--move", "2s", `127.0.0.1:${port}`, `127.0.0.1:${relay}`);
     await p.says(/listening/);
     return p;
   }

@@ -22,6 +22,7 @@ var (
 		"size":      fastpathCountCOUNT_LEFT_SIZE,
 		"numbers":   fastpathCountCOUNT_LEFT_NUMBERS,
 		"budget":    fastpathCountCOUNT_LEFT_BUDGET,
+		"behind":    fastpathCountCOUNT_LEFT_BEHIND,
 		"ring":      fastpathCountCOUNT_LEFT_RING,
 	}
 )

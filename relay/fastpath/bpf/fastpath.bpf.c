@@ -332,6 +332,25 @@ static __always_inline bool build_packet(struct work *w, struct viewer *v, __u64
 	return true;
 }
 
+/* Leaves an object of a viewer's to user space. Returns why. */
+static __always_inline int leave(const struct work *w, struct viewer *v, int why)
+{
+	v->last_left.track = w->track;
+	v->last_left.group = w->group;
+	v->last_left.object = w->object;
+	__sync_fetch_and_add(&v->left, 1);
+	return why;
+}
+
+/* An object of a viewer's would overtake what was left before it. */
+static __always_inline bool is_behind(const struct work *w, const struct viewer *v)
+{
+	__u64 left = *(volatile __u64 *)&v->left;
+
+	return left && (left != *(volatile __u64 *)&v->caught_up ||
+			(v->last_left.track == w->track && v->last_left.group == w->group));
+}
+
 /* Sends a copy of the opened object to a subscription's viewer. Returns what is counted. */
 __noinline int forward(struct __sk_buff *skb, struct subscription *sub)
 {
@@ -348,6 +367,8 @@ __noinline int forward(struct __sk_buff *skb, struct subscription *sub)
 		return COUNT_LEFT_FILTER;
 	if (!*(volatile __u32 *)&v->on)
 		return COUNT_LEFT_OFF;
+	if (is_behind(w, v))
+		return leave(w, v, COUNT_LEFT_BEHIND);
 	__u32 ifindex = take_route(w, &v->remote);
 	if (!ifindex)
 		return COUNT_LEFT_ROUTE;
@@ -355,18 +376,18 @@ __noinline int forward(struct __sk_buff *skb, struct subscription *sub)
 	__u32 frame = build_frame(w, v, sub);
 	__u32 payload = 1 + v->cid_length + number_length(v->cid_length) + frame + AEAD_TAG;
 	if (frame > v->max_frame || payload > v->max_size || payload > AEAD_TEXT)
-		return COUNT_LEFT_SIZE;
+		return leave(w, v, COUNT_LEFT_SIZE);
 
 	__u64 sent = __sync_fetch_and_add(&v->sent, payload);
 	if (sent + payload > *(volatile __u64 *)&v->allowed) {
 		__sync_fetch_and_add(&v->sent, -(__u64)payload);
-		return COUNT_LEFT_BUDGET;
+		return leave(w, v, COUNT_LEFT_BUDGET);
 	}
 	__u64 number = __sync_fetch_and_add(&v->block.next, 1);
 	__u64 limit = *(volatile __u64 *)&v->block.limit;
 	if (number < *(volatile __u64 *)&v->block.first || number >= limit >> 1) {
 		__sync_fetch_and_add(&v->sent, -(__u64)payload);
-		return COUNT_LEFT_NUMBERS;
+		return leave(w, v, COUNT_LEFT_NUMBERS);
 	}
 	/* Registered before it is sent: user space must know it when its ACK comes. */
 	w->record = (struct sent_record){
@@ -381,7 +402,7 @@ __noinline int forward(struct __sk_buff *skb, struct subscription *sub)
 	};
 	if (bpf_ringbuf_output(&records, &w->record, sizeof(w->record), BPF_RB_NO_WAKEUP)) {
 		__sync_fetch_and_add(&v->sent, -(__u64)payload);
-		return COUNT_LEFT_RING;
+		return leave(w, v, COUNT_LEFT_RING);
 	}
 	if (!build_packet(w, v, number, limit & 1, frame))
 		return COUNT_FAILED;

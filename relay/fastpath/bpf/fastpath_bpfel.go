@@ -50,15 +50,16 @@ const (
 	fastpathCountCOUNT_LEFT_SIZE            fastpathCount = 15
 	fastpathCountCOUNT_LEFT_NUMBERS         fastpathCount = 16
 	fastpathCountCOUNT_LEFT_BUDGET          fastpathCount = 17
-	fastpathCountCOUNT_LEFT_RING            fastpathCount = 18
-	fastpathCountCOUNT_FAILED               fastpathCount = 19
-	fastpathCountCOUNT_MOVED                fastpathCount = 20
-	fastpathCountCOUNTS                     fastpathCount = 21
+	fastpathCountCOUNT_LEFT_BEHIND          fastpathCount = 18
+	fastpathCountCOUNT_LEFT_RING            fastpathCount = 19
+	fastpathCountCOUNT_FAILED               fastpathCount = 20
+	fastpathCountCOUNT_MOVED                fastpathCount = 21
+	fastpathCountCOUNTS                     fastpathCount = 22
 )
 
 type fastpathCounters struct {
 	_     structs.HostLayout
-	Count [21]uint64
+	Count [22]uint64
 }
 
 type fastpathEndpoint struct {
@@ -152,8 +153,17 @@ type fastpathViewer struct {
 		First uint64
 		Limit uint64
 	}
-	Sent         uint64
-	Allowed      uint64
+	Sent     uint64
+	Allowed  uint64
+	Left     uint64
+	CaughtUp uint64
+	LastLeft struct {
+		_        structs.HostLayout
+		Track    uint32
+		Reserved uint32
+		Group    uint64
+		Object   uint64
+	}
 	HeaderKey    [8]uint32
 	Keys         [2]fastpathPacketKey
 	MaxSize      uint32

@@ -184,6 +184,58 @@ func TestForward(t *testing.T) {
 	}
 }
 
+// TestOrder leaves objects to user space, and those after them that would overtake them: while
+// user space has not passed them on, and of their group.
+func TestOrder(t *testing.T) {
+	b := newBench(t, setting{alias: 7, viewAlias: 7, numberLen: 3})
+	b.introduce(t)
+	v := b.k.Viewer(0)
+	number := int64(0)
+	publish := func(group, id uint64, reason string) { // why it is left; "" = it is not
+		t.Helper()
+		before, err := b.k.Counts()
+		must(t, err)
+		left, _, _, _ := v.Left()
+		number++
+		send(t, b.publish, b.up.seal(publisherID, number, 3, 0, append([]byte{0x30}, object(t, 7, group, id, nil)...)), b.toRelay)
+		if got, _ := receive(t, b.serve, 5*time.Second); got == nil {
+			t.Fatal("user space did not get the packet")
+		}
+		after, err := b.k.Counts()
+		must(t, err)
+		n, track, lastGroup, lastObject := v.Left()
+		if reason == "" {
+			if after.Forwarded != before.Forwarded+1 || n != left {
+				t.Fatalf("object %d/%d was left: %v", group, id, after.Left)
+			}
+			return
+		}
+		if after.Left[reason] != before.Left[reason]+1 || n != left+1 || track != 9 || lastGroup != group || lastObject != id {
+			t.Fatalf("object %d/%d: forwarded %d, left %v; the last of %d is %d/%d of track %d",
+				group, id, after.Forwarded, after.Left, n, lastGroup, lastObject, track)
+		}
+	}
+	publish(1, 0, "")
+	v.Allow(v.Sent())
+	publish(1, 1, "budget")
+	v.Allow(1 << 30) // there is room again, but the object waits in user space
+	publish(1, 2, "behind")
+	publish(2, 0, "behind")
+	v.CatchUp(2)
+	publish(3, 0, "behind")
+	v.CatchUp(4)
+	publish(3, 1, "behind") // of the same group
+	v.CatchUp(5)
+	publish(4, 0, "")
+	publish(4, 1, "")
+	v.TakeBack()
+	publish(5, 0, "numbers")
+	v.Give(2000, 2032, 0)
+	publish(6, 0, "behind")
+	v.CatchUp(7)
+	publish(7, 0, "")
+}
+
 // TestDetachedByForce takes the programs off an interface behind the owner's back, who sees it and
 // attaches them again. Meanwhile each viewer loses one packet, and is suspended.
 func TestDetachedByForce(t *testing.T) {

@@ -190,6 +190,18 @@ func (v *Viewer) TakeBack() (next int64) {
 // when it is used up.
 func (v *Viewer) Next() int64 { return int64(atomic.LoadUint64(&v.shared.Block.Next)) }
 
+// Left is how many objects the programs have left to user space, and the last of them; while
+// another is being left, perhaps that one.
+func (v *Viewer) Left() (n uint64, track uint32, group, object uint64) {
+	s := &v.shared
+	n = atomic.LoadUint64(&s.Left)
+	return n, atomic.LoadUint32(&s.LastLeft.Track), atomic.LoadUint64(&s.LastLeft.Group), atomic.LoadUint64(&s.LastLeft.Object)
+}
+
+// CatchUp says that user space has passed on the first n objects that were left to it: unless
+// there are more, the programs send what comes next, but for the rest of the last one's group.
+func (v *Viewer) CatchUp(n uint64) { atomic.StoreUint64(&v.shared.CaughtUp, n) }
+
 // Sent is how many bytes of UDP payload were sent in all.
 func (v *Viewer) Sent() int64 { return int64(atomic.LoadUint64(&v.shared.Sent)) }
 

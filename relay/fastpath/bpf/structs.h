@@ -68,13 +68,29 @@ struct block {
 
 #define BLOCK_NONE (1ULL << 62)
 
-/* A viewer's connection. Shared memory: user space writes all but sent and next. */
+/* An object of a track. */
+struct place {
+	__u32 track; /* id */
+	__u32 reserved;
+	__u64 group;
+	__u64 object;
+};
+
+/* A viewer's connection. Shared memory: user space writes all but sent, next, left and
+ * last_left.
+ *
+ * What follows an object that was left to user space for want of room, numbers or window is
+ * left to it, too: the rest of its group, and all until user space has passed it on. Otherwise it
+ * would overtake what waits there, and the viewer would take that for lost and ask for it. */
 struct viewer {
 	__u32 on;
 	struct endpoint remote;
 	struct block block;
 	__u64 sent; /* bytes of UDP payload in all */
 	__u64 allowed; /* sent may grow up to here */
+	__u64 left; /* objects left so, in all; last_left is written before */
+	__u64 caught_up; /* how many of them user space has passed on */
+	struct place last_left;
 	__u32 header_key[8];
 	struct packet_key keys[2]; /* by key phase bit */
 	__u32 max_size; /* of UDP payload, bytes */
@@ -174,6 +190,7 @@ enum count {
 	COUNT_LEFT_SIZE, /* too large for the path, or for the peer */
 	COUNT_LEFT_NUMBERS, /* no packet numbers */
 	COUNT_LEFT_BUDGET, /* congestion window full */
+	COUNT_LEFT_BEHIND, /* what came before was left, and this may not overtake it */
 	COUNT_LEFT_RING, /* user space is behind */
 	COUNT_FAILED, /* registered but not sent */
 	COUNT_MOVED, /* viewers suspended, as they came from another address */

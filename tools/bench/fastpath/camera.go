@@ -19,7 +19,8 @@ const (
 // CameraRun is a camera's frames at four viewers, one way.
 type CameraRun struct {
 	Way     string  `json:"way"`
-	TCP     bool    `json:"tcp"` // there was a TCP flow beside the far viewer
+	TCP     bool    `json:"tcp"`  // there was a TCP flow beside the far viewer
+	Busy    bool    `json:"busy"` // there was a busy thread for each processor
 	Seconds float64 `json:"seconds"`
 	Near    Shown   `json:"near"` // the one of the near viewers that had the fewest frames
 	Far     Shown   `json:"far"`
@@ -56,7 +57,7 @@ func (r Result) cameraMarkdown() string {
 	fmt.Fprintf(&b, `## A camera
 
 %s, %.0f Mbit/s in datagrams, 30 frames a second, through the relay to %d viewers near it and one behind a path of %s; then with a bulk
-TCP flow (CUBIC) from the relay's host over that path, too. Frames are those of %.0f s that came whole within %d ms; of the near viewers the
+TCP flow (CUBIC) from the relay's host over that path, too; then with a busy thread for each processor instead. Frames are those of %.0f s that came whole within %d ms; of the near viewers the
 one with the fewest counts. "Not registered" is what the kernel had sent and congestion control did not know of yet, at most, at so many
 looks during the run, and when the camera had stopped. The load average before the run, by other work, was %.1f. Measured at %s UTC.
 
@@ -65,8 +66,11 @@ looks during the run, and when the camera had stopped. The load average before t
 `, r.CameraSource, r.CameraMbps, nearViewers, FarPath, r.Camera[0].Seconds, CameraTimeout.Milliseconds(), r.CameraLoad, r.CameraBegan.UTC().Format("2006-01-02 15:04"))
 	for _, c := range r.Camera {
 		beside, tcp, mark := "", "", ""
-		if c.TCP {
+		switch {
+		case c.TCP:
 			beside, tcp = "TCP", fmt.Sprintf("%.0f", c.TCPMbps)
+		case c.Busy:
+			beside = "busy threads"
 		}
 		if len(c.Failures) > 0 {
 			mark = "*"

@@ -60,15 +60,15 @@ func camera(ctx context.Context, o Options, binary string, r *Result) error {
 	if o.Quick {
 		length = 4 * time.Second
 	}
-	for _, tcp := range []bool{false, true} {
+	for _, beside := range []CameraRun{{}, {TCP: true}, {Busy: true}} {
 		for _, way := range []string{User, ChaCha20} {
-			run := CameraRun{Way: way, TCP: tcp, Left: map[string]float64{}}
+			run := CameraRun{Way: way, TCP: beside.TCP, Busy: beside.Busy, Left: map[string]float64{}}
 			if err := run.measure(ctx, binary, frames, length); err != nil {
 				return fmt.Errorf("camera, %s: %w", way, err)
 			}
 			if o.Log != nil {
-				fmt.Fprintf(o.Log, "camera, %s, TCP beside it %t: near %.1f frames/s, far %.1f, TCP %.0f Mbit/s, %.0f packets by the kernel, at most %.0f B not registered\n",
-					way, tcp, run.Near.FPS, run.Far.FPS, run.TCPMbps, run.Forwarded, run.UnregisteredMax)
+				fmt.Fprintf(o.Log, "camera, %s, TCP beside it %t, busy threads %t: near %.1f frames/s, far %.1f, TCP %.0f Mbit/s, %.0f packets by the kernel, at most %.0f B not registered\n",
+					way, run.TCP, run.Busy, run.Near.FPS, run.Far.FPS, run.TCPMbps, run.Forwarded, run.UnregisteredMax)
 			}
 			r.Camera = append(r.Camera, run)
 		}
@@ -160,6 +160,13 @@ links: [{between: [publisher, relay]}, {between: [near, relay]}], paths: [{name:
 		if err := flow.start(ctx, &running, lab); err != nil {
 			return err
 		}
+	}
+	if r.Busy {
+		halt, err := startLoad(ctx)
+		if err != nil {
+			return err
+		}
+		defer halt()
 	}
 	if err := pause.For(ctx, warmup); err != nil {
 		return err
