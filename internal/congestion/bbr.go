@@ -22,6 +22,7 @@ const (
 	bbrMinPipePackets    = 4
 	bbrExtraAckedRounds  = 10
 	bbrStartupLossRanges = 6
+	bbrLossyRounds       = 2
 	bbrMinRTTFilterLen   = 10 * time.Second
 	bbrProbeRTTInterval  = 5 * time.Second
 	bbrProbeRTTDuration  = 200 * time.Millisecond
@@ -96,6 +97,11 @@ const (
 //   - A flow that the application limits, and not its window, does not enter
 //     ProbeRTT: it leaves the queue empty between its frames, so its samples refresh
 //     min_rtt as an idle period does (§5.3.4.2).
+//   - Two rounds in a row that lose more than they deliver end Startup (§5.3.1.3). A stream of
+//     frames below the path's rate stays there, paced faster than the path carries. Once that
+//     falls below the stream's rate, the end of each burst is lost, which is one range of packets
+//     and not six, and then the same of what is sent again: where a path of 2 Mbit/s with a queue
+//     of 150 ms fell to 0.4, frames before all others in priority were late by more than a second.
 //   - ECN: the draft asks for CE marks to be treated as congestion (§3.7) without
 //     saying how. The first mark of a round trip counts as a loss above LossThresh.
 //   - A queue that stands is congestion, whether or not it loses packets. BBR flows that
@@ -172,6 +178,7 @@ type BBR struct {
 	ceInRound          bool
 	lostInRound        int64
 	lossRanges         int
+	lossyRounds        int // in a row, of Startup, that lost more than they delivered
 	lastLost           int64
 	recoveryRound      int64 // round in which recovery began
 

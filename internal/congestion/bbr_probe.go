@@ -19,8 +19,20 @@ func (b *BBR) checkStartupDone() {
 	}
 }
 
-// checkStartupHighLoss is §5.3.1.3.
+// checkStartupHighLoss is §5.3.1.3, and two rounds in a row that lost more than they delivered end
+// Startup, too.
 func (b *BBR) checkStartupHighLoss() {
+	if b.lossRoundStart && !b.fullBwReached {
+		if b.lostInRound > b.inflightLatest {
+			b.lossyRounds++
+		} else {
+			b.lossyRounds = 0
+		}
+		if b.lossyRounds >= bbrLossyRounds {
+			b.exitStartupForCongestion()
+			return
+		}
+	}
 	if b.fullBwReached || !b.lossRoundStart || !b.c.InRecovery || b.roundCount <= b.recoveryRound {
 		return
 	}

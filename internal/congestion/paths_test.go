@@ -296,6 +296,25 @@ func TestBBRPhases(t *testing.T) {
 			t.Errorf("phases %v", order)
 		}
 	})
+	t.Run("a stream that the path carries no more", func(t *testing.T) {
+		f := start(func(p *simPath) {
+			p.queue = 30 << 10
+			p.rateAt = func(at time.Duration) float64 {
+				if at < 5*time.Second {
+					return 8 * mbit
+				}
+				return 0.4 * mbit
+			}
+		})
+		f.startFrames(0, 33*time.Millisecond, 7000)
+		if _, order := f.phases(5 * time.Second); !slices.Equal(order, []string{"startup"}) {
+			t.Fatalf("phases %v of a stream below the path's rate", order)
+		}
+		f.startFrames(5*time.Second, time.Second, 28000) // which begins a group of pictures
+		if seen, order := f.phases(8 * time.Second); !seen["drain"] {
+			t.Errorf("phases %v", order)
+		}
+	})
 	t.Run("a delay that varies", func(t *testing.T) {
 		f := start(func(p *simPath) { p.vary = 50 * time.Millisecond })
 		f.startBulk(0)

@@ -93,7 +93,7 @@ func Dial(ctx context.Context, rawURL string, tlsConfig *tls.Config, h Handler, 
 	if err != nil {
 		return nil, err
 	}
-	qc, err := dialQUIC(controlled, addr, tlsConfig, cfg.quic())
+	qc, err := dialQUIC(controlled, addr, tlsConfig, cfg.quic(), cfg.Packets)
 	if err != nil {
 		return nil, dialError(rawURL, err)
 	}
@@ -184,26 +184,30 @@ func dialError(rawURL string, err error) error {
 	return fmt.Errorf("connect to %s: %w", rawURL, err)
 }
 
-// dialQUIC is quic.DialAddr over a socket that reads and writes in batches.
-func dialQUIC(ctx context.Context, addr string, tlsConfig *tls.Config, config *quic.Config) (*quic.Conn, error) {
+// dialQUIC is quic.DialAddr over packets, or else over a socket that reads and writes in batches.
+func dialQUIC(ctx context.Context, addr string, tlsConfig *tls.Config, config *quic.Config, packets net.PacketConn) (*quic.Conn, error) {
 	ua, err := net.ResolveUDPAddr("udp", addr)
 	if err != nil {
 		return nil, err
 	}
-	socket, err := net.ListenUDP("udp", nil)
-	if err != nil {
-		return nil, err
+	closing := func() {}
+	if packets == nil {
+		socket, err := net.ListenUDP("udp", nil)
+		if err != nil {
+			return nil, err
+		}
+		packets, closing = udpio.Wrap(socket), func() { _ = socket.Close() }
 	}
-	tr := &quic.Transport{Conn: udpio.Wrap(socket)}
+	tr := &quic.Transport{Conn: packets}
 	qc, err := tr.Dial(ctx, ua, tlsConfig, config)
 	if err != nil {
 		_ = tr.Close()
-		_ = socket.Close()
+		closing()
 		return nil, err
 	}
 	context.AfterFunc(qc.Context(), func() {
 		_ = tr.Close()
-		_ = socket.Close()
+		closing()
 	})
 	return qc, nil
 }

@@ -80,7 +80,7 @@ type Listener struct {
 
 // endpoint is QUIC on one socket.
 type endpoint struct {
-	udp *net.UDPConn
+	udp *net.UDPConn // nil: packets are another's
 	tr  *quic.Transport
 	ln  *quic.Listener
 }
@@ -88,7 +88,9 @@ type endpoint struct {
 func (e endpoint) close() error {
 	_ = e.ln.Close()
 	err := e.tr.Close()
-	_ = e.udp.Close()
+	if e.udp != nil {
+		_ = e.udp.Close()
+	}
 	return err
 }
 
@@ -105,7 +107,9 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 		return nil, err
 	}
 	sockets := cfg.Sockets
-	if len(sockets) == 0 {
+	if cfg.Packets != nil {
+		sockets = []Socket{{}}
+	} else if len(sockets) == 0 {
 		udp, err := udpio.Listen(addr, nil)
 		if err != nil {
 			return nil, err
@@ -127,14 +131,17 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 	admit, doubtful := cfg.admit(connContext), cfg.doubtful()
 	for i, socket := range sockets {
 		e := endpoint{udp: socket.Conn, tr: &quic.Transport{
-			Conn: udpio.Wrap(socket.Conn), ConnContext: admit, ConnectionIDGenerator: socket.IDs,
+			Conn: cfg.Packets, ConnContext: admit, ConnectionIDGenerator: socket.IDs,
 			StatelessResetKey: (*quic.StatelessResetKey)(cfg.ResetKey), TokenGeneratorKey: (*quic.TokenGeneratorKey)(cfg.TokenKey),
 			VerifySourceAddress: doubtful,
 		}}
-		if cfg.NoGRO {
-			udpio.DisableGRO(socket.Conn)
-		} else if socket.IDs != nil {
-			udpio.DropStrays(e.tr.Conn)
+		if socket.Conn != nil {
+			e.tr.Conn = udpio.Wrap(socket.Conn)
+			if cfg.NoGRO {
+				udpio.DisableGRO(socket.Conn)
+			} else if socket.IDs != nil {
+				udpio.DropStrays(e.tr.Conn)
+			}
 		}
 		if e.ln, err = e.tr.Listen(tlsConfig, cfg.admittedQUIC()); err != nil {
 			l.cancel()
@@ -142,7 +149,7 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 				_ = e.close()
 			}
 			for _, s := range sockets[i:] {
-				_ = s.Conn.Close()
+				_ = s.Conn.Close() // nil is closed
 			}
 			return nil, fmt.Errorf("listen on UDP %s: %w", addr, err)
 		}
@@ -178,7 +185,7 @@ const httpIdleTimeout = 10 * time.Second
 type quicConnKey struct{}
 
 // Addr is the UDP address listened on.
-func (l *Listener) Addr() net.Addr { return l.on[0].udp.LocalAddr() }
+func (l *Listener) Addr() net.Addr { return l.on[0].tr.Conn.LocalAddr() }
 
 // Accept returns the next session, its SETUP exchanged. The caller calls its
 // Serve.

@@ -73,6 +73,9 @@ type Config struct {
 	// Log receives what the session does at debug level, what goes wrong at warn;
 	// nil means slog.Default.
 	Log *slog.Logger
+	// Packets, if set, carries the packets in the place of a UDP socket, as an emulated network
+	// does. It stays open; one end at a time may use it.
+	Packets net.PacketConn
 
 	// Versions are the drafts to speak, the preferred one first; nil means wire.Versions.
 	// Where both ends speak several, the server's preference decides, over WebTransport the

@@ -4,6 +4,7 @@
 package equirect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,7 +105,7 @@ func (s *Source) Run(ctx context.Context) error {
 		if n > 0 {
 			backoff = s.firstBackoff
 		}
-		s.opts.Log.Warn("input stopped, opening it again", "input", s.Input.String(), "frames", n, "in", backoff, "err", err)
+		s.opts.Log.Warn("input stopped, opening it again", "input", s.Input.String(), "frames", n, "in", backoff, "err", cmp.Or(err, errEnded))
 		select {
 		case <-time.After(backoff):
 		case <-ctx.Done():
@@ -114,7 +115,10 @@ func (s *Source) Run(ctx context.Context) error {
 	}
 }
 
-var errSilent = errors.New("no picture came for too long")
+var (
+	errEnded  = errors.New("its sender ended it")
+	errSilent = errors.New("no picture came for too long")
+)
 
 // play decodes the input once and returns how many pictures that brought.
 func (s *Source) play(ctx context.Context) (n int64, err error) {

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"holocast/internal/ffmpeg"
+	"holocast/internal/testlog"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -137,9 +138,11 @@ func TestLiveInputComesBack(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		silent bool
-	}{{"it ends", false}, {"it falls silent", true}} {
+		says   string
+	}{{"it ends", false, "its sender ended it"}, {"it falls silent", true, "no picture came for too long"}} {
 		t.Run(tt.name, func(t *testing.T) {
-			s, err := Open(t.Context(), server(t, stream, false), Options{Log: quiet})
+			var log testlog.Buffer
+			s, err := Open(t.Context(), server(t, stream, false), Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -150,6 +153,9 @@ func TestLiveInputComesBack(t *testing.T) {
 			frames, _, err := play(t, s, 150)
 			if !errors.Is(err, context.Canceled) || len(frames) < 150 {
 				t.Errorf("%d pictures, %v", len(frames), err)
+			}
+			if !log.Has("input stopped, opening it again") || !log.Has(tt.says) {
+				t.Errorf("the log is %s", log.String())
 			}
 		})
 	}

@@ -274,17 +274,23 @@ type run struct {
 
 func key(name string, percentile float64) string { return fmt.Sprintf("%s@%g", name, percentile) }
 
+// watchers are the head movements that watch a clip, each of another video.
+func watchers(heads []gazetrace.Trace, c *clip, set setup) (traces []trace) {
+	videos := gazetrace.Videos(heads)
+	for k := range set.heads {
+		of := gazetrace.Of(heads, videos[k*len(videos)/set.heads])
+		crowd := gazetrace.Crowd(of[:trainedViewers], 10)
+		head := of[trainedViewers+k%(len(of)-trainedViewers)]
+		traces = append(traces, newTrace("video "+head.Video+", viewer "+head.User, head, crowd, c.grid, set.watched))
+	}
+	return traces
+}
+
 // compare runs all schemes.
 func (r *Result) compare(ctx context.Context, o Options, set setup, clips []*clip, heads []gazetrace.Trace, nets []network) error {
 	traces := make([][]trace, len(clips))
-	videos := gazetrace.Videos(heads)
 	for i, c := range clips {
-		for k := range set.heads {
-			of := gazetrace.Of(heads, videos[k*len(videos)/set.heads])
-			crowd := gazetrace.Crowd(of[:trainedViewers], 10)
-			head := of[trainedViewers+k%(len(of)-trainedViewers)]
-			traces[i] = append(traces[i], newTrace("video "+head.Video+", viewer "+head.User, head, crowd, c.grid, set.watched))
-		}
+		traces[i] = watchers(heads, c, set)
 	}
 	if o.has(inSessions) {
 		var err error
@@ -469,9 +475,14 @@ var sessionSchemes = []struct {
 
 // markdown writes the section of real sessions.
 func (s *Sessions) markdown(b *strings.Builder) {
-	fmt.Fprintf(b, "\n## Real sessions\n\nThe first clip is published as it was encoded, live, over an emulated path of %v one way whose rate follows the trace second by second, scaled to twice the whole sphere at the middle quality (packets and objects have headers, and the viewer must find out what the path carries), to the viewer of `holocast play`: %d head movements × %d networks × %d s by each scheme. All plan with the tenth percentile of what the viewer believes that the path carries, the whole sphere a second time with the median, which is best for it in the simulation. Quality is by the publisher's distortions of whole tiles. %d viewings had an emulator that was late. Unlike in the simulation a GoP is sent as it is encoded, not a second before it is shown, and tiles beyond the budget are not asked for. A stall is a moment at which the low-resolution sphere is late and not all of the viewport has tiles.\n\n",
+	fmt.Fprintf(b, "\n## Real sessions\n\nThe first clip is published as it was encoded, live, over an emulated path of %v one way whose rate follows the trace second by second, scaled to twice the whole sphere at the middle quality (packets and objects have headers, and the viewer must find out what the path carries), to the viewer of `holocast play`: %d head movements × %d networks × %d s by each scheme. All plan with the tenth percentile of what the viewer believes that the path carries, the whole sphere a second time with the median, which is best for it in the simulation. Quality is by the publisher's distortions of whole tiles. %d viewings had an emulator that was late. Unlike in the simulation a GoP is sent as it is encoded, not a second before it is shown, and tiles beyond the budget are not asked for. A stall is a moment at which the low-resolution sphere is late and not all of the viewport has tiles. [The same in fake time](tiles-fake-time.md), where no machine is late.\n\n",
 		sessionDelayText, s.Heads, s.Networks, s.Seconds, s.Late)
 	fmt.Fprintf(b, "Measured by `holocast bench tiles --parts %s` at %s UTC.\n\n", inSessions, s.Began.UTC().Format("2006-01-02 15:04"))
+	s.tables(b)
+}
+
+// tables writes what the schemes got, and how much better ours is.
+func (s *Sessions) tables(b *strings.Builder) {
 	b.WriteString("| scheme | viewport PSNR mean | p5 | stalls | wasted | tile hits | Mbit/s | motion to quality | messages a GoP |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, scheme := range sessionSchemes {
 		f := s.Schemes[scheme.key]

@@ -3,6 +3,7 @@ package sphere
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"time"
 
@@ -394,9 +395,12 @@ func (v *Viewer) refused(k key, err error) {
 	if !errors.As(err, &refused) {
 		return
 	}
-	v.counters.Refused++
+	level := slog.LevelDebug
+	if v.counters.Refused++; v.counters.Refused == 1 {
+		level = slog.LevelWarn
+	}
 	delete(v.offered, k)
-	v.log.Debug("a tile is refused", "tile", k.tile, "quality", k.quality, "err", err)
+	v.log.Log(context.Background(), level, "a tile is refused: the low-resolution sphere is shown in its place", "tile", k.tile, "quality", k.quality, "err", err)
 }
 
 // update changes a subscription.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/sessiontest"
+	"holocast/internal/testlog"
 	"holocast/internal/tile360"
 	"holocast/tools/holocast/player/sphere"
 	"holocast/tools/holocast/player/sphere/spheretest"
@@ -183,7 +186,7 @@ func TestViewerBySchemes(t *testing.T) {
 	}
 }
 
-// A tile track that never comes leaves the low-resolution sphere visible.
+// A tile track that never comes leaves the low-resolution sphere visible, and the viewer says so.
 func TestViewerOfMissingTiles(t *testing.T) {
 	f := film()
 	p, err := spheretest.New(namespace, f)
@@ -213,7 +216,8 @@ func TestViewerOfMissingTiles(t *testing.T) {
 	defer running.Wait()
 	defer stop()
 	running.Go(func() { _ = p.Run(ctx) })
-	v, err := sphere.New(sphere.Config{})
+	var log testlog.Buffer
+	v, err := sphere.New(sphere.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,5 +238,8 @@ func TestViewerOfMissingTiles(t *testing.T) {
 	}
 	if r := v.Report(); r.TileHits != 0 || r.Refused == 0 {
 		t.Errorf("%+v", r)
+	}
+	if n := strings.Count(log.String(), "a tile is refused: the low-resolution sphere is shown in its place"); n != 1 {
+		t.Errorf("it is said %d times: %s", n, log.String())
 	}
 }

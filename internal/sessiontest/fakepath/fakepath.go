@@ -1,0 +1,245 @@
+// Package fakepath emulates a network path in the time of a testing/synctest bubble. A bottleneck
+// sends packets as its rate allows, and they arrive after a delay: on a busy machine as on an idle
+// one, and without waiting.
+package fakepath
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Test runs f in a bubble in which connections of quic-go work. Its clock begins after the process
+// did, not in the year 2000: quic-go counts time from the start of the process, and timers do not
+// work below 0.
+func Test(t *testing.T, f func(*testing.T)) {
+	t.Helper()
+	began := time.Now().Round(0) // without the monotonic clock, which the bubble has not
+	synctest.Test(t, func(t *testing.T) {
+		t.Helper()
+		time.Sleep(time.Until(began) + time.Hour)
+		f(t)
+	})
+}
+
+// Direction is what packets meet one way.
+type Direction struct {
+	// Rate is what the bottleneck carries in a second after Begin, the first of which is 0, bytes
+	// per second and more than 0. Nil = any.
+	Rate  func(second int) float64
+	Delay time.Duration
+	// Queue is for how long the bottleneck may be busy with what waits, at its rate when a packet
+	// comes: if longer, the packet is dropped. 0 = any.
+	Queue time.Duration
+}
+
+// Path is a path between two ends. It must be made and closed in a bubble.
+type Path struct {
+	A, B *End
+}
+
+// New returns a path.
+func New(fromA, fromB Direction) *Path {
+	p := &Path{A: newEnd(1), B: newEnd(2)}
+	p.A.out = &link{Direction: fromA, from: p.A, to: p.B}
+	p.B.out = &link{Direction: fromB, from: p.B, to: p.A}
+	return p
+}
+
+// Begin begins the seconds that rates are given for. Before, it is second 0.
+func (p *Path) Begin() {
+	for _, l := range []*link{p.A.out, p.B.out} {
+		l.mu.Lock()
+		l.began = time.Now()
+		l.mu.Unlock()
+	}
+}
+
+// Close closes both ends.
+func (p *Path) Close() {
+	_ = p.A.Close()
+	_ = p.B.Close()
+}
+
+// overhead is what a packet takes beside its UDP payload: headers of Ethernet, IP and UDP, bytes.
+const overhead = 14 + 20 + 8
+
+// link is one direction.
+type link struct {
+	Direction
+	from, to *End
+
+	mu    sync.Mutex
+	began time.Time // zero = not yet
+	free  time.Time // when the bottleneck has sent what it has
+}
+
+func (l *link) send(b []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if l.free.Before(now) {
+		l.free = now
+	}
+	if l.Rate != nil {
+		rate, _ := l.rate(now)
+		size := float64(len(b) + overhead)
+		if waiting := l.waiting(now); l.Queue > 0 && waiting > 0 && waiting+size > rate*l.Queue.Seconds() {
+			return
+		}
+		l.free = l.sent(size)
+	}
+	l.to.arrive(packet{bytes.Clone(b), l.from.addr, l.free.Add(l.Delay)})
+}
+
+// rate returns the rate at a time, and until when it lasts.
+func (l *link) rate(at time.Time) (rate float64, until time.Time) {
+	if l.began.IsZero() {
+		return l.Rate(0), at.Add(time.Second)
+	}
+	second := at.Sub(l.began).Truncate(time.Second)
+	return l.Rate(int(second.Seconds())), l.began.Add(second + time.Second)
+}
+
+// sent returns when the bottleneck has sent so many bytes more.
+func (l *link) sent(size float64) time.Time {
+	for at := l.free; ; {
+		rate, until := l.rate(at)
+		most := rate * until.Sub(at).Seconds()
+		if size <= most {
+			return at.Add(time.Duration(size / rate * float64(time.Second)))
+		}
+		size -= most
+		at = until
+	}
+}
+
+// waiting returns how many bytes the bottleneck has not sent.
+func (l *link) waiting(now time.Time) (size float64) {
+	for at := now; at.Before(l.free); {
+		rate, until := l.rate(at)
+		if until.After(l.free) {
+			until = l.free
+		}
+		size += rate * until.Sub(at).Seconds()
+		at = until
+	}
+	return size
+}
+
+type packet struct {
+	data []byte
+	from net.Addr
+	at   time.Time // of arrival
+}
+
+// End is one end of a path, as a socket.
+type End struct {
+	addr *net.UDPAddr
+	out  *link
+
+	mu       sync.Mutex
+	packets  []packet
+	closed   bool
+	deadline time.Time
+	changed  chan struct{} // closed and replaced when one of the above changes
+}
+
+var _ net.PacketConn = (*End)(nil)
+
+func newEnd(host byte) *End {
+	return &End{addr: &net.UDPAddr{IP: net.IPv4(192, 0, 2, host), Port: 4443}, changed: make(chan struct{})}
+}
+
+// change changes what readers wait for.
+func (e *End) change(what func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	what()
+	close(e.changed)
+	e.changed = make(chan struct{})
+}
+
+func (e *End) arrive(p packet) { e.change(func() { e.packets = append(e.packets, p) }) }
+
+// ReadFrom implements net.PacketConn.
+func (e *End) ReadFrom(b []byte) (int, net.Addr, error) {
+	for {
+		p, next, changed, err := e.next()
+		if err != nil {
+			return 0, nil, err
+		}
+		if p.data != nil {
+			return copy(b, p.data), p.from, nil
+		}
+		if next.IsZero() {
+			<-changed
+			continue
+		}
+		timer := time.NewTimer(time.Until(next))
+		select {
+		case <-changed:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// next returns a packet that has arrived, or when to look again, unless there is a change before.
+func (e *End) next() (p packet, next time.Time, changed <-chan struct{}, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	switch {
+	case e.closed:
+		return p, next, nil, net.ErrClosed
+	case !e.deadline.IsZero() && !now.Before(e.deadline):
+		return p, next, nil, os.ErrDeadlineExceeded
+	case len(e.packets) > 0 && !now.Before(e.packets[0].at):
+		p, e.packets = e.packets[0], e.packets[1:]
+		return p, next, nil, nil
+	case len(e.packets) > 0:
+		next = e.packets[0].at
+	}
+	if !e.deadline.IsZero() && (next.IsZero() || e.deadline.Before(next)) {
+		next = e.deadline
+	}
+	return p, next, e.changed, nil
+}
+
+// WriteTo implements net.PacketConn. All goes to the other end.
+func (e *End) WriteTo(b []byte, _ net.Addr) (int, error) {
+	e.mu.Lock()
+	closed := e.closed
+	e.mu.Unlock()
+	if closed {
+		return 0, net.ErrClosed
+	}
+	e.out.send(b)
+	return len(b), nil
+}
+
+// Close implements net.PacketConn.
+func (e *End) Close() error {
+	e.change(func() { e.closed = true })
+	return nil
+}
+
+// LocalAddr implements net.PacketConn.
+func (e *End) LocalAddr() net.Addr { return e.addr }
+
+// SetReadDeadline implements net.PacketConn.
+func (e *End) SetReadDeadline(t time.Time) error {
+	e.change(func() { e.deadline = t })
+	return nil
+}
+
+// SetDeadline implements net.PacketConn.
+func (e *End) SetDeadline(t time.Time) error { return e.SetReadDeadline(t) }
+
+// SetWriteDeadline implements net.PacketConn. Writing never waits.
+func (e *End) SetWriteDeadline(time.Time) error { return nil }
