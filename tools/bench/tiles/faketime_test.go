@@ -18,6 +18,7 @@ import (
 	"holocast/internal/gazetrace"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/quiccc"
 	"holocast/internal/sessiontest/fakepath"
 	"holocast/tools/bench/internal/direct"
 	"holocast/tools/holocast/player/sphere"
@@ -123,6 +124,9 @@ func streams(c *clip) {
 // Over paths that carry less than the whole sphere a viewer's picture does not stand still, and is
 // better than by the other schemes.
 func TestViewingsInFakeTime(t *testing.T) {
+	if !quiccc.Patched() {
+		t.Skip("needs quic-go as patched by tools/quicpatch (make build)")
+	}
 	c := synthetic()
 	streams(c)
 	h := head()
