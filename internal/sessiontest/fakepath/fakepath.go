@@ -5,12 +5,18 @@ package fakepath
 
 import (
 	"bytes"
+	"crypto/tls"
+	"log/slog"
 	"net"
 	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"holocast/internal/devcert"
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
 )
 
 // Test runs f in a bubble in which connections of quic-go work. Its clock begins after the process
@@ -63,6 +69,41 @@ func (p *Path) Begin() {
 func (p *Path) Close() {
 	_ = p.A.Close()
 	_ = p.B.Close()
+}
+
+// Connect returns the ends of a session over the path, the client at B. They end with the bubble's
+// test, and the path with them.
+func (p *Path) Connect(t *testing.T, client, server moqt.Handler) (c, s *moqt.Session) {
+	t.Helper()
+	cert, err := devcert.Generate(time.Now(), p.A.addr.IP.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := moqt.Config{Log: slog.New(slog.DiscardHandler), Packets: p.A}
+	ln, err := moqt.Listen("", moqt.ListenConfig{Config: cfg, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	t.Cleanup(func() { _ = ln.Close() })
+	accepted := make(chan *moqt.Session, 1)
+	go func() {
+		s, err := ln.Accept(t.Context())
+		if err == nil {
+			s.Serve(server)
+		}
+		accepted <- s
+	}()
+	cfg.Packets = p.B
+	c, err = moqt.Dial(t.Context(), "moqt://"+p.A.addr.String()+"/test", devcert.Pinned(devcert.Hash(cert)), client, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(wire.NoError, "") })
+	if s = <-accepted; s == nil {
+		t.Fatal("no session accepted")
+	}
+	return c, s
 }
 
 // overhead is what a packet takes beside its UDP payload: headers of Ethernet, IP and UDP, bytes.

@@ -2,7 +2,6 @@ package tiles
 
 import (
 	"context"
-	"crypto/tls"
 	"flag"
 	"fmt"
 	"os"
@@ -14,10 +13,8 @@ import (
 	"time"
 
 	"holocast/internal/catalog"
-	"holocast/internal/devcert"
 	"holocast/internal/gazetrace"
 	"holocast/internal/moqt"
-	"holocast/internal/moqt/wire"
 	"holocast/internal/quiccc"
 	"holocast/internal/sessiontest/fakepath"
 	"holocast/tools/bench/internal/direct"
@@ -37,7 +34,6 @@ func inFakeTime(t *testing.T, film spheretest.Film, tr trace, net network, schem
 		path := fakepath.New(
 			fakepath.Direction{Rate: func(s int) float64 { return max(leastMbit*1e6/8, net.at(float64(s))) }, Delay: sessionDelay, Queue: sessionQueue},
 			fakepath.Direction{Rate: func(int) float64 { return 20e6 / 8 }, Delay: sessionDelay, Queue: sessionQueue})
-		defer path.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		defer running.Wait()
@@ -47,30 +43,10 @@ func inFakeTime(t *testing.T, film spheretest.Film, tr trace, net network, schem
 		if err != nil {
 			t.Fatal(err)
 		}
-		cert, err := devcert.Generate(time.Now(), "192.0.2.1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		ours, theirs := direct.Quiet, direct.Quiet
-		theirs.Packets, ours.Packets = path.A, path.B
-		ln, err := moqt.Listen("", moqt.ListenConfig{Config: theirs, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = ln.Close() }()
-		running.Go(func() {
-			if s, err := ln.Accept(ctx); err == nil {
-				s.Serve(publisher.Set.Handler())
-			}
-		})
 		failed := make(chan error, 2)
 		running.Go(func() { failed <- publisher.Run(ctx) })
 		time.Sleep(2200 * time.Millisecond) // the rates of GoPs come when they have ended
-		s, err := moqt.Dial(ctx, "moqt://192.0.2.1:4443", devcert.Pinned(devcert.Hash(cert)), moqt.Handler{}, ours)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close(wire.NoError, "")
+		s, _ := path.Connect(t, moqt.Handler{}, publisher.Set.Handler())
 		cat, err := readCatalog(ctx, s, ns)
 		if err != nil {
 			t.Fatal(err)

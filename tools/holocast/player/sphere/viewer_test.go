@@ -17,6 +17,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/sessiontest"
+	"holocast/internal/sessiontest/fakepath"
 	"holocast/internal/testlog"
 	"holocast/internal/tile360"
 	"holocast/tools/holocast/player/sphere"
@@ -55,45 +56,21 @@ func film() spheretest.Film {
 	}
 }
 
-// unhindered is watch on a machine that keeps up: publisher and viewer go by the clock, and
-// what a viewer without a processor asks for late is over, and refused. Each viewing during
-// which timers were late by a tenth of a GoP, or the picture stood still, is repeated a few times.
-func unhindered(t *testing.T, f spheretest.Film, cfg sphere.Config, gops int) sphere.Report {
+// watch has a viewer watch the film until enough GoPs were judged, in fake time: publisher and
+// viewer go by the clock, and no machine is late.
+func watch(t *testing.T, f spheretest.Film, cfg sphere.Config, gops int) (report sphere.Report) {
 	t.Helper()
-	for attempt := 1; ; attempt++ {
-		watched := make(chan struct{})
-		late := make(chan time.Duration)
-		go func() {
-			var most time.Duration
-			for {
-				began := time.Now()
-				select {
-				case <-watched:
-					late <- most
-					return
-				case <-time.After(10 * time.Millisecond):
-					most = max(most, time.Since(began)-10*time.Millisecond)
-				}
-			}
-		}()
-		r := watch(t, f, cfg, gops)
-		close(watched)
-		most := <-late
-		if most < 100*time.Millisecond && r.StallRatio == 0 || attempt == 5 {
-			return r
-		}
-		t.Logf("the machine does not keep up: timers late by up to %s, stalls %.0f %%", most, 100*r.StallRatio)
-	}
+	fakepath.Test(t, func(t *testing.T) { report = watchNow(t, f, cfg, gops) })
+	return report
 }
 
-// watch has a viewer watch the film until enough GoPs were judged.
-func watch(t *testing.T, f spheretest.Film, cfg sphere.Config, gops int) sphere.Report {
+func watchNow(t *testing.T, f spheretest.Film, cfg sphere.Config, gops int) sphere.Report {
 	t.Helper()
 	p, err := spheretest.New(namespace, f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	session, _ := sessiontest.Connect(t, moqt.Handler{}, p.Set.Handler())
+	session, _ := fakepath.New(fakepath.Direction{}, fakepath.Direction{}).Connect(t, moqt.Handler{}, p.Set.Handler())
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -159,7 +136,7 @@ func readCatalog(t *testing.T, ctx context.Context, s *moqt.Session) *catalog.Ca
 }
 
 func TestViewerOfAWidePath(t *testing.T) {
-	r := unhindered(t, film(), sphere.Config{Head: func(s float64) tile360.Vec { return tile360.Direction(0.4*s, 0.1*math.Sin(s)) }}, 6)
+	r := watch(t, film(), sphere.Config{Head: func(s float64) tile360.Vec { return tile360.Direction(0.4*s, 0.1*math.Sin(s)) }}, 6)
 	if r.TileHits == 0 || r.PSNRMean < tile360.PSNR(300) || r.Decisions == 0 {
 		t.Errorf("nothing but the low-resolution sphere was seen: %+v", r)
 	}
@@ -175,7 +152,7 @@ func TestViewerBySchemes(t *testing.T) {
 	for _, scheme := range []string{sphere.Whole, sphere.Viewport, sphere.Fixed, sphere.Paper} {
 		t.Run(scheme, func(t *testing.T) {
 			t.Parallel()
-			r := unhindered(t, film(), sphere.Config{Scheme: scheme}, 4)
+			r := watch(t, film(), sphere.Config{Scheme: scheme}, 4)
 			if r.TileHits == 0 || r.Urgent != 0 {
 				t.Errorf("%+v", r)
 			}
