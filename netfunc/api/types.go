@@ -144,6 +144,8 @@ type Elimination struct {
 	// Removed are the paths to trim, Remaining those that the receiver keeps.
 	Removed   pathset.Set `json:"removed"`
 	Remaining pathset.Set `json:"remaining"`
+	// Lossy are those of Removed that did not deliver the flow: they are too narrow for it, or broken.
+	Lossy pathset.Set `json:"lossy,omitempty"`
 	// Single says that one path alone delivered a whole window in time.
 	Single bool `json:"single,omitempty"`
 	// Rewards are N_i of the paths at that moment, for the record.

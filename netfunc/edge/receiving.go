@@ -324,7 +324,7 @@ func (r *receiving) observe(arrivals []bpf.Arrival) {
 func (r *receiving) decided(f *flow, d elimination.Decision) {
 	e := api.Elimination{
 		Destination: f.destination, Generation: d.Generation,
-		Removed: d.Removed, Remaining: d.Remaining, Single: d.Single, Reason: reason(d),
+		Removed: d.Removed, Remaining: d.Remaining, Lossy: d.Lossy, Single: d.Single, Reason: reason(d),
 	}
 	for i := range pathset.Max {
 		if (e.Removed | e.Remaining).Has(i + 1) {

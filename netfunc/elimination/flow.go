@@ -40,6 +40,9 @@ type Decision struct {
 	Removed, Remaining pathset.Set
 	// Silent are those of Removed on which nothing at all came during the window.
 	Silent pathset.Set
+	// Lossy are those of Removed that lost LatentLoss of their replicas or more, as far as
+	// is known by then: they do not carry the flow.
+	Lossy pathset.Set
 	// Single says that one path is left: the algorithm has stopped, until
 	// SetPaths gives it a new generation.
 	Single bool
@@ -287,6 +290,7 @@ func (f *Flow) judge(at int64) {
 	f.paths &^= removed
 	f.decided = true
 	d.Removed |= removed
+	d.Lossy |= removed & f.latent.lossy(f.conf.LatentLoss)
 	d.Packet, d.At = f.n, time.Duration(at)
 	last := f.stopped() && complete == 0
 	d.Rewards, d.Window = f.window.sums(last)

@@ -377,6 +377,26 @@ func TestLatentError(t *testing.T) {
 	}
 }
 
+// TestLossy: of the paths that earn nothing, those are told that do not even deliver.
+func TestLossy(t *testing.T) {
+	c := Default()
+	c.Span, c.CompleteSpan = 2*time.Second, 10*time.Second
+	f := newFlow(t, c, 1, 2, 3, 4)
+	var arrivals []arrival
+	for key := range uint64(4000) { // one a millisecond; paths 1 and 2 are in time, 3 and 4 late, and 4 loses every second
+		at := time.Second + time.Duration(key)*ms
+		arrivals = append(arrivals, arrival{key, 1, at}, arrival{key, 2, at + time.Microsecond}, arrival{key, 3, at + 20*ms})
+		if key%2 == 0 {
+			arrivals = append(arrivals, arrival{key, 4, at + 20*ms})
+		}
+	}
+	sortArrivals(arrivals)
+	d := feed(f, arrivals)
+	if len(d) != 1 || d[0].Removed != pathset.Of(3, 4) || d[0].Lossy != pathset.Of(4) {
+		t.Errorf("%+v", d)
+	}
+}
+
 func TestNoAllocations(t *testing.T) {
 	for name, c := range map[string]Config{"printed": Printed(), "default": Default()} {
 		f := newFlow(t, c, 1, 2, 3)

@@ -32,6 +32,14 @@ func (f *Flow) over(p *packet) {
 	*test = latentTest{since: f.now, found: test.judge(f.conf.LatentLoss)}
 }
 
+// lossy are the paths that were found, and those that the period under way would find if it ended now.
+func (t *latentTest) lossy(share float64) pathset.Set {
+	if t.packets < leastTested {
+		return t.found
+	}
+	return t.found | t.judge(share)
+}
+
 // judge returns the paths that lost a share of their replicas or more.
 func (t *latentTest) judge(share float64) (found pathset.Set) {
 	for i, lost := range t.lost {

@@ -434,6 +434,9 @@ func (e *Engine) Eliminate(now time.Time, name string, o api.Elimination) (api.F
 	if o.Reason != "" {
 		reason = clean(o.Reason)
 	}
+	for _, i := range (f.Paths &^ left & o.Lossy).Indices() {
+		f.lossy[i-1] = now
+	}
 	d := api.Decision{Kind: "trim", Edge: name, Reason: reason, Rewards: o.Rewards}
 	state := api.Trimmed
 	if left.Len() == 1 {

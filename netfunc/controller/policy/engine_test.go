@@ -337,6 +337,46 @@ func TestAddedInVain(t *testing.T) {
 	}
 }
 
+// TestLossyPathsRest: paths that did not carry the flow stay out of what starts within sixteen times the
+// re-arm time, be there one path in between or not, unless fewer than two others are up. What was of no use otherwise does not.
+func TestLossyPathsRest(t *testing.T) {
+	w := pair(t, nil)
+	again := func(want ...int) {
+		t.Helper()
+		w.report("a")
+		w.report("b")
+		w.live(1100*time.Millisecond, 33*time.Millisecond)
+		w.trouble()
+		if got := w.flow().Paths; got != pathset.Of(want...) {
+			t.Fatalf("paths %s, want %s\n%s", got, pathset.Of(want...), w.reasons())
+		}
+	}
+	trim := func(lossy pathset.Set, removed ...int) {
+		t.Helper()
+		if err := w.eliminateLossy(lossy, removed...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.live(time.Second, 33*time.Millisecond)
+	w.trouble()
+	trim(pathset.Of(3, 4), 3, 4, 5)
+	again(1, 2, 5)
+	trim(pathset.Of(2), 5) // 2 was not removed: what is said of it does not count
+	trim(0, 2)
+	again(1, 2, 5) // from one path
+	trim(0, 5)
+	w.live(16*time.Second, 33*time.Millisecond)
+	again(1, 2, 3, 4, 5)
+	trim(pathset.Of(3, 4, 5), 3, 4, 5)
+	w.live(4*time.Second, 33*time.Millisecond)
+	again(1, 2)
+	if !strings.Contains(w.reasons(), "though all other paths that are up are in use; path 3+4+5 did not carry the flow lately") {
+		t.Error(w.reasons())
+	}
+	w.set("a", 2, func(p *api.Path) { p.Up = false })
+	again(1, 3, 4, 5) // rather than one path alone
+}
+
 // A viewer that is slow by itself does not have its packets duplicated for ever; one
 // that duplication helps is watched as closely as before.
 func TestDuplicationDoesNotHelp(t *testing.T) {

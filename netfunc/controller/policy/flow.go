@@ -32,6 +32,8 @@ type flow struct {
 	// them, and how often running it took them all out again, up to maxIdle.
 	tried pathset.Set
 	vain  int
+	// When each path was last removed as one that does not carry the flow.
+	lossy [pathset.Max]time.Time
 	// Whether the last start helped: Trigger.Live good intervals running were seen, or
 	// the trigger fired though all paths were in use.
 	helped, useless bool
@@ -69,6 +71,19 @@ func (f *flow) rearm(c Config) time.Duration { return c.Rearm << f.idle }
 // rest is how long a trimmed set is kept before paths are added again. Where they were removed
 // again, time after time, they cost bytes and processors, and bring nothing.
 func (f *flow) rest(c Config) time.Duration { return c.Rearm << f.vain }
+
+// restLossy is how often longer paths rest that do not carry the flow.
+const restLossy = 16
+
+// unfit are the paths that were found not to carry the flow a while ago.
+func (f *flow) unfit(c Config, now time.Time) (set pathset.Set) {
+	for i, at := range f.lossy {
+		if !at.IsZero() && now.Sub(at) < restLossy*c.Rearm {
+			set |= pathset.Of(i + 1)
+		}
+	}
+	return set
+}
 
 // calm restarts the count of long intervals.
 func (f *flow) calm() {

@@ -128,10 +128,16 @@ func (e *Engine) fire(now time.Time, f *flow, why string) {
 }
 
 // start begins duplication over all paths that can be used (step 3 of the paper's
-// section III.A), also out of a trimmed set that turned out too small.
+// section III.A), also out of a trimmed set that turned out too small. Paths that did not carry the flow lately
+// stay out where there are two others.
 func (e *Engine) start(now time.Time, f *flow, why string) {
 	all := e.usable(f)
 	running := f.State == api.Duplicating || f.State == api.Trimmed
+	var unfit string
+	if fit := all &^ (f.unfit(e.conf, now) &^ f.Paths); fit != all && fit.Len() > 1 {
+		unfit = fmt.Sprintf("; path %s did not carry the flow lately", all&^fit)
+		all = fit
+	}
 	receiver := e.receiver(f)
 	switch {
 	case all == 0:
@@ -151,7 +157,11 @@ func (e *Engine) start(now time.Time, f *flow, why string) {
 		return
 	case running && all&^f.Paths == 0:
 		f.useless = true
-		e.futile(now, f, why+", though all paths that are up are in use")
+		in := "all paths that are up"
+		if unfit != "" {
+			in = "all other paths that are up"
+		}
+		e.futile(now, f, why+", though "+in+" are in use"+unfit)
 		return
 	}
 	if all.Len() == 1 {
@@ -163,7 +173,7 @@ func (e *Engine) start(now time.Time, f *flow, why string) {
 		return
 	}
 	from := f.Paths
-	e.move(now, f, api.Duplicating, all, api.Decision{Kind: "start", Reason: why})
+	e.move(now, f, api.Duplicating, all, api.Decision{Kind: "start", Reason: why + unfit})
 	if running {
 		f.tried = from
 	}

@@ -236,10 +236,13 @@ func (w *world) flow() api.Flow {
 }
 
 // eliminate has edge b find paths of the present generation useless.
-func (w *world) eliminate(removed ...int) error {
+func (w *world) eliminate(removed ...int) error { return w.eliminateLossy(0, removed...) }
+
+// eliminateLossy is the same of paths of which some did not deliver the flow.
+func (w *world) eliminateLossy(lossy pathset.Set, removed ...int) error {
 	f := w.flow()
 	r := pathset.Of(removed...)
-	_, err := w.e.Eliminate(w.now, "b", api.Elimination{Destination: viewer, Generation: f.Generation, Removed: r, Remaining: f.Paths &^ r})
+	_, err := w.e.Eliminate(w.now, "b", api.Elimination{Destination: viewer, Generation: f.Generation, Removed: r, Remaining: f.Paths &^ r, Lossy: lossy})
 	w.deliver()
 	return err
 }

@@ -131,9 +131,8 @@ Where this differs from the paper, and why:
   its queue before the next trigger moves it to path 2, where it stays well.
 * FHD is at the limit of two processors. In 20 s runs on a machine where other programs took 0.6 to 0.9 processors, the parts of a run
   used 1.6 with path 1 alone and 1.8 with duplication, of which the player 0.5. While all five paths carry the stream, which is two
-  seconds whenever the trigger fires, its bytes are fivefold: in one such spell the mean frame delay rose from 105–135 ms to 200, at
-  the same frame rate. The paths that are added again earn no reward, as 50 and 150 Mbit/s do not carry the stream. That may be the
-  policy's part; one spell of one run does not prove it, and other slow seconds had no such cause.
+  seconds whenever the trigger starts all, its bytes are fivefold and its frames later. Paths 3 to 5 do not carry it: once the receiver
+  has found so, they stay out for 16 re-arm times.
 `)
 	if r.Trigger != "" {
 		fmt.Fprintf(b, "\n%s\n", r.Trigger)
