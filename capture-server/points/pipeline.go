@@ -123,7 +123,7 @@ func (l *pipeline) run(ctx context.Context) error {
 // take keeps a copy of a capture if a track wants it. It replaces one that still waits.
 func (l *pipeline) take(f *source.Frame) {
 	now, m := time.Now(), l.m.metrics
-	if !l.wanted(now) {
+	if !l.want(now) {
 		m.frames.WithLabelValues(l.label(), "idle").Inc()
 		return
 	}
@@ -151,13 +151,15 @@ func (l *pipeline) take(f *source.Frame) {
 	}
 }
 
-func (l *pipeline) wanted(now time.Time) bool {
+// want reports whether a track needs a capture now. The next frame is of those that do.
+func (l *pipeline) want(now time.Time) (any bool) {
 	for _, t := range l.tracks {
 		if t.wanted(now) {
-			return true
+			t.due.Store(true)
+			any = true
 		}
 	}
-	return false
+	return any
 }
 
 // encode publishes captures, always the newest, until ctx ends, or wake is closed and the
@@ -215,7 +217,7 @@ func (l *pipeline) publish(c *capture) {
 	}
 	size := 0
 	for _, t := range l.tracks {
-		if !t.wanted(begun) {
+		if !t.due.Load() && !t.wanted(begun) {
 			continue
 		}
 		group, encoding := t.group, time.Now()
@@ -275,9 +277,12 @@ func (l *pipeline) strain(took time.Duration, now time.Time) {
 	}
 }
 
-// fail counts a capture that could not be used, and logs an error that differs from the
-// last one.
+// fail counts a capture that could not be used, which the next one replaces, and logs an
+// error that differs from the last one.
 func (l *pipeline) fail(err error) {
+	for _, t := range l.tracks {
+		t.due.Store(false)
+	}
 	l.m.metrics.frames.WithLabelValues(l.label(), "failed").Inc()
 	if s := err.Error(); s != l.lastErr {
 		l.lastErr = s

@@ -162,6 +162,74 @@ func TestUnwatchedTrackStaysFresh(t *testing.T) {
 	}
 }
 
+// A viewer who joins has the newest frame fetched, and takes a gap between its number and that
+// of the next for a loss. While nobody watches, each number is that of a frame.
+func TestUnwatchedTrackHasNoGaps(t *testing.T) {
+	s := newStill(t)
+	m := newMedium(t, Config{Low: true}, s)
+	l := m.pipelines[0]
+	full, low := l.tracks[0], l.tracks[1]
+	take := func() *capture { // what waits to be encoded
+		f := s.frame
+		l.take(&f)
+		return l.pending
+	}
+	encode := func(c *capture) {
+		l.pending = nil
+		l.publish(c)
+		l.spare = append(l.spare, c)
+	}
+	sequences := func(of *pointsTrack) (list []uint32) {
+		for _, o := range publishtest.Objects(t, m.session, of.Track.Name().Name) {
+			h, err := pointcloud.ParseHeader(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, h.Sequence)
+		}
+		return list
+	}
+
+	c := take()
+	for range 3 {
+		take() // the first is being encoded
+	}
+	encode(c)
+	if take() != nil {
+		t.Error("a capture is taken though the newest frame is fresh")
+	}
+	long := time.Now().Add(-idleInterval)
+	full.newest.Store(&long)
+	c = take()
+	full.always = true // watched, and no longer when the capture is encoded
+	take()
+	full.always = false
+	encode(c)
+	if got := sequences(full); !slices.Equal(got, []uint32{0, 2}) { // 1 was overtaken while it was watched
+		t.Errorf("the frames of %s are %v, want 0 and 2", full.quality, got)
+	}
+	if got := sequences(low); !slices.Equal(got, []uint32{0}) {
+		t.Errorf("the frames of %s are %v, want 0", low.quality, got)
+	}
+	if idle, dropped, published := counted(t, m, "idle"), counted(t, m, "dropped"), counted(t, m, "published"); idle != 4 || dropped != 1 || published != 2 {
+		t.Errorf("%v captures idle, %v dropped, %v published; want 4, 1 and 2", idle, dropped, published)
+	}
+
+	// One that cannot be used is replaced at once.
+	full.newest.Store(&long)
+	c = take()
+	color := c.Color
+	c.Color = nil
+	encode(c)
+	c.Color = color
+	if failed := counted(t, m, "failed"); failed != 1 {
+		t.Errorf("%v captures failed, want 1", failed)
+	}
+	if take() == nil {
+		t.Error("no capture is taken after one that could not be used")
+	}
+}
+
 func TestQualities(t *testing.T) {
 	s := newStill(t)
 	var want pointcloud.Grid

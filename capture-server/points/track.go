@@ -31,6 +31,7 @@ type pointsTrack struct {
 	delivery string
 
 	newest atomic.Pointer[time.Time] // when a frame was published; nil = none was
+	due    atomic.Bool               // a capture was taken for it that is not published yet
 
 	group   uint64
 	rays    camera.RayTable // of layouts that are not on a grid
@@ -61,10 +62,16 @@ func halfLens(in camera.Intrinsics) camera.Intrinsics {
 	return in
 }
 
-// wanted reports whether the track needs a frame now.
+// wanted reports whether the track needs a capture now.
 func (t *pointsTrack) wanted(now time.Time) bool {
+	if t.always || t.Viewers() > 0 {
+		return true
+	}
+	if t.due.Load() { // before newest is read: a frame sets that first
+		return false
+	}
 	newest := t.newest.Load()
-	return t.always || t.Viewers() > 0 || newest == nil || now.Sub(*newest) >= idleInterval
+	return newest == nil || now.Sub(*newest) >= idleInterval
 }
 
 // publish encodes a frame and writes each description to the track as soon as it is
@@ -96,6 +103,7 @@ func (t *pointsTrack) publish(e *pointcloud.Encoder, h pointcloud.Header, g *poi
 	t.group++
 	now := time.Now()
 	t.newest.Store(&now)
+	t.due.Store(false)
 	return size, nil
 }
 

@@ -97,9 +97,9 @@ fn a_session_of_the_capture_server() {
 fn one_who_comes_late_and_cameras_of_four_descriptions() {
     let _beside = beside();
     for (args, layout, words) in [
-        (&["--descriptions", "4"][..], HC_LAYOUT_A, 2),
-        (&["--layout", "b"], HC_LAYOUT_B, 3),
-        (&["--layout", "c", "--descriptions", "4", "--fps", "2"], HC_LAYOUT_C, 3),
+        (&["--descriptions", "4", "--fps", "1"][..], HC_LAYOUT_A, 2),
+        (&["--layout", "b", "--fps", "1"], HC_LAYOUT_B, 3),
+        (&["--layout", "c", "--descriptions", "4", "--fps", "1"], HC_LAYOUT_C, 3),
     ] {
         let port = free_port();
         let _relay = relay(port, &[]);
