@@ -40,10 +40,13 @@ type conn struct {
 	unfit          bool          // it has another cipher
 	gone           bool          // it ended, or the manager did
 	ids            map[string]bool
-	route          routeKey // that was added; the zero one = none
-	receiving      bool     // datagrams, from a publisher
-	sourceKeys     uint64   // the key phase of the source's keys in the kernel, + 1; 0 = none
-	viewerKeys     uint64   // of the viewer's
+	route          routeKey    // that was added; the zero one = none
+	receiving      bool        // datagrams, from a publisher
+	sourceKeys     uint64      // the key phase of the source's keys in the kernel, + 1; 0 = none
+	viewerKeys     uint64      // of the viewer's
+	cipher         *bpf.Cipher // of these
+	ahead          int64       // key streams are made of packet numbers below
+	length         int         // of the texts that they are for: as of the last packets
 
 	pending    []quicext.Packet // sent, not registered yet
 	sentAt     []time.Duration  // of these
@@ -106,6 +109,9 @@ func (c *conn) becomeViewer() bool {
 			return false
 		}
 		c.m.kernel.Viewer(c.viewer).Clear()
+		if k := c.m.kernel.KeyStreams(c.viewer); k != nil {
+			k.Clear()
+		}
 		c.m.byViewer[c.viewer].Store(c)
 		c.enter()
 	}
@@ -153,7 +159,9 @@ func (c *conn) enter() {
 		}
 		if c.viewerKeys != s.KeyPhase+1 {
 			c.viewerKeys = s.KeyPhase + 1
-			c.m.kernel.Viewer(c.viewer).SetKeys(s.KeyPhase, bpf.Keys{Key: s.Tx.Key, IV: s.Tx.IV})
+			keys := bpf.Keys{Key: s.Tx.Key, IV: s.Tx.IV}
+			c.m.kernel.Viewer(c.viewer).SetKeys(s.KeyPhase, keys)
+			c.cipher, _ = bpf.NewCipher(keys) // nil: the kernel makes the key streams itself
 		}
 		c.startViewer()
 	}
@@ -252,6 +260,7 @@ func (c *conn) record(r bpf.Record) {
 	c.sentAt = append(c.sentAt, r.Time)
 	c.took[place{r.Track, r.Group, r.Object}] = r.Time
 	c.wanted = r.Time
+	c.length = max(r.Size, c.length-1)
 	if c.block != nil && c.block.see(r.Number) {
 		return
 	}
@@ -322,6 +331,23 @@ func (c *conn) Drain(p quicext.Port) {
 	}
 	c.changeBlock(p, now)
 	c.allow()
+	c.makeAhead()
+}
+
+// makeAhead makes the key streams of the packets that the kernel sends next. c.mu is held.
+func (c *conn) makeAhead() {
+	b := c.block
+	if b == nil || c.cipher == nil {
+		return
+	}
+	k := c.m.kernel.KeyStreams(c.viewer)
+	if k == nil {
+		return
+	}
+	next := c.m.kernel.Viewer(c.viewer).Next()
+	for c.ahead = max(c.ahead, next); c.ahead < min(next+bpf.Ahead, b.end); c.ahead++ {
+		k.Make(c.cipher, c.ahead, c.length)
+	}
 }
 
 // changeBlock takes the kernel's packet numbers back where they are of no use any more, and

@@ -250,12 +250,18 @@ static __always_inline void aead_pad(struct aead *a)
 		a->text[word + 1] = 0;
 }
 
+/* Completes the sealing of an encrypted text; the tag is in a->tag. */
+static __always_inline void aead_finish(struct aead *a)
+{
+	aead_pad(a);
+	aead_authenticate(a);
+}
+
 /* Encrypts the text; the tag is in a->tag. Key, nonce, lengths and data are set. */
 static __always_inline void aead_seal(struct aead *a)
 {
 	aead_crypt(a);
-	aead_pad(a);
-	aead_authenticate(a);
+	aead_finish(a);
 }
 
 /* Decrypts the text if low and high are its tag; changes nothing of it otherwise. */

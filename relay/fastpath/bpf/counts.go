@@ -47,6 +47,7 @@ func (k *Kernel) Counts() (Counts, error) {
 		return m
 	}
 	return Counts{
+		Ahead:  sum(fastpathCountCOUNT_AHEAD),
 		Opened: sum(fastpathCountCOUNT_OPENED), Forwarded: sum(fastpathCountCOUNT_FORWARDED), Bytes: sum(fastpathCountCOUNT_BYTES),
 		Failed: sum(fastpathCountCOUNT_FAILED), Moved: sum(fastpathCountCOUNT_MOVED),
 		Slow: by(slowReasons), Left: by(leftReasons),

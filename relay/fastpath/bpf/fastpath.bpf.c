@@ -281,6 +281,44 @@ static __always_inline __u8 *build_short_header(struct work *w, const struct vie
 	return start;
 }
 
+/* Encrypts the text of the packet in w->record by the key stream that user space made for its
+ * number. 0: there is none, and the text is as it was. The copy is of use only if user space
+ * did not begin to write another one meanwhile: each is used for one packet. */
+__noinline int crypt_ahead(struct work *w, const struct key_stream *s)
+{
+	if (!w || !s)
+		return 0;
+	__u64 number = w->record.number + 1;
+	__u32 length = w->sealed.length;
+
+	if (*(volatile __u64 *)&s->number != number || s->length < length)
+		return 0;
+#pragma clang loop unroll(disable)
+	for (__u32 i = 0; i < AHEAD_TEXT / 8; i++) {
+		if (8 * i >= length)
+			break;
+		w->stream[i] = *(volatile __u64 *)&s->words[i];
+	}
+	if (*(volatile __u64 *)&s->number != number)
+		return 0;
+#pragma clang loop unroll(disable)
+	for (__u32 i = 0; i < AHEAD_TEXT / 8; i++) {
+		if (8 * i >= length)
+			break;
+		w->sealed.text[i] ^= w->stream[i];
+	}
+	return 1;
+}
+
+/* The key stream that there may be for the packet in w->record. */
+static __always_inline const struct key_stream *find_stream(const struct work *w)
+{
+	__u32 index = w->record.viewer;
+	struct key_streams *s = bpf_map_lookup_elem(&ahead, &index);
+
+	return s ? &s->of[w->record.number % AHEAD_PACKETS] : NULL;
+}
+
 /* Makes a viewer's packet of the opened one in w: everything but the frame's place. */
 static __always_inline bool build_packet(struct work *w, struct viewer *v, __u64 number, __u32 phase, __u32 frame)
 {
@@ -301,7 +339,13 @@ static __always_inline bool build_packet(struct work *w, struct viewer *v, __u64
 	if (!unprotected) {
 		set_key(&w->sealed.cipher, key);
 		set_nonce(&w->sealed.cipher, key, number);
-		aead_seal(&w->sealed);
+		const struct key_stream *s = find_stream(w);
+		if (s && crypt_ahead(w, s)) {
+			count(COUNT_AHEAD);
+			aead_finish(&w->sealed);
+		} else {
+			aead_seal(&w->sealed);
+		}
 	} else {
 		w->sealed.tag[0] = w->sealed.tag[1] = 0;
 	}
@@ -347,7 +391,7 @@ static __always_inline bool is_behind(const struct work *w, const struct viewer 
 {
 	__u64 left = *(volatile __u64 *)&v->left;
 
-	return left && (left != *(volatile __u64 *)&v->caught_up ||
+	return left && ((v->last_left.object && left != *(volatile __u64 *)&v->caught_up) ||
 			(v->last_left.track == w->track && v->last_left.group == w->group));
 }
 

@@ -35,31 +35,32 @@ const (
 	fastpathCountCOUNT_FORWARDED            fastpathCount = 0
 	fastpathCountCOUNT_BYTES                fastpathCount = 1
 	fastpathCountCOUNT_OPENED               fastpathCount = 2
-	fastpathCountCOUNT_SLOW_GSO             fastpathCount = 3
-	fastpathCountCOUNT_SLOW_UNKNOWN_ADDRESS fastpathCount = 4
-	fastpathCountCOUNT_SLOW_KEY             fastpathCount = 5
-	fastpathCountCOUNT_SLOW_SEARCH          fastpathCount = 6
-	fastpathCountCOUNT_SLOW_FORGED          fastpathCount = 7
-	fastpathCountCOUNT_SLOW_REPLAYED        fastpathCount = 8
-	fastpathCountCOUNT_SLOW_FRAMES          fastpathCount = 9
-	fastpathCountCOUNT_SLOW_OBJECT          fastpathCount = 10
-	fastpathCountCOUNT_SLOW_ALIAS           fastpathCount = 11
-	fastpathCountCOUNT_LEFT_FILTER          fastpathCount = 12
-	fastpathCountCOUNT_LEFT_OFF             fastpathCount = 13
-	fastpathCountCOUNT_LEFT_ROUTE           fastpathCount = 14
-	fastpathCountCOUNT_LEFT_SIZE            fastpathCount = 15
-	fastpathCountCOUNT_LEFT_NUMBERS         fastpathCount = 16
-	fastpathCountCOUNT_LEFT_BUDGET          fastpathCount = 17
-	fastpathCountCOUNT_LEFT_BEHIND          fastpathCount = 18
-	fastpathCountCOUNT_LEFT_RING            fastpathCount = 19
-	fastpathCountCOUNT_FAILED               fastpathCount = 20
-	fastpathCountCOUNT_MOVED                fastpathCount = 21
-	fastpathCountCOUNTS                     fastpathCount = 22
+	fastpathCountCOUNT_AHEAD                fastpathCount = 3
+	fastpathCountCOUNT_SLOW_GSO             fastpathCount = 4
+	fastpathCountCOUNT_SLOW_UNKNOWN_ADDRESS fastpathCount = 5
+	fastpathCountCOUNT_SLOW_KEY             fastpathCount = 6
+	fastpathCountCOUNT_SLOW_SEARCH          fastpathCount = 7
+	fastpathCountCOUNT_SLOW_FORGED          fastpathCount = 8
+	fastpathCountCOUNT_SLOW_REPLAYED        fastpathCount = 9
+	fastpathCountCOUNT_SLOW_FRAMES          fastpathCount = 10
+	fastpathCountCOUNT_SLOW_OBJECT          fastpathCount = 11
+	fastpathCountCOUNT_SLOW_ALIAS           fastpathCount = 12
+	fastpathCountCOUNT_LEFT_FILTER          fastpathCount = 13
+	fastpathCountCOUNT_LEFT_OFF             fastpathCount = 14
+	fastpathCountCOUNT_LEFT_ROUTE           fastpathCount = 15
+	fastpathCountCOUNT_LEFT_SIZE            fastpathCount = 16
+	fastpathCountCOUNT_LEFT_NUMBERS         fastpathCount = 17
+	fastpathCountCOUNT_LEFT_BUDGET          fastpathCount = 18
+	fastpathCountCOUNT_LEFT_BEHIND          fastpathCount = 19
+	fastpathCountCOUNT_LEFT_RING            fastpathCount = 20
+	fastpathCountCOUNT_FAILED               fastpathCount = 21
+	fastpathCountCOUNT_MOVED                fastpathCount = 22
+	fastpathCountCOUNTS                     fastpathCount = 23
 )
 
 type fastpathCounters struct {
 	_     structs.HostLayout
-	Count [22]uint64
+	Count [23]uint64
 }
 
 type fastpathEndpoint struct {
@@ -67,6 +68,16 @@ type fastpathEndpoint struct {
 	Address  fastpathAddress
 	Port     uint16
 	Reserved uint16
+}
+
+type fastpathKeyStreams struct {
+	_  structs.HostLayout
+	Of [16]struct {
+		_      structs.HostLayout
+		Number uint64
+		Length uint64
+		Words  [192]uint64
+	}
 }
 
 type fastpathLease struct {
@@ -252,6 +263,7 @@ type fastpathWork struct {
 		_ [20]byte
 	}
 	Record  fastpathSentRecord
+	Stream  [192]uint64
 	At      uint32
 	Skip    uint32
 	Group   uint64
@@ -270,6 +282,7 @@ type fastpathWork struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	fastpathMapAhead             = "ahead"
 	fastpathMapConnections       = "connections"
 	fastpathMapCounts            = "counts"
 	fastpathMapLeases            = "leases"
@@ -340,6 +353,7 @@ type fastpathProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type fastpathMapSpecs struct {
+	Ahead       *ebpf.MapSpec `ebpf:"ahead"`
 	Connections *ebpf.MapSpec `ebpf:"connections"`
 	Counts      *ebpf.MapSpec `ebpf:"counts"`
 	Leases      *ebpf.MapSpec `ebpf:"leases"`
@@ -382,6 +396,7 @@ func (o *fastpathObjects) Close() error {
 //
 // It can be passed to loadFastpathObjects or ebpf.CollectionSpec.LoadAndAssign.
 type fastpathMaps struct {
+	Ahead       *ebpf.Map `ebpf:"ahead"`
 	Connections *ebpf.Map `ebpf:"connections"`
 	Counts      *ebpf.Map `ebpf:"counts"`
 	Leases      *ebpf.Map `ebpf:"leases"`
@@ -395,6 +410,7 @@ type fastpathMaps struct {
 
 func (m *fastpathMaps) Close() error {
 	return _FastpathClose(
+		m.Ahead,
 		m.Connections,
 		m.Counts,
 		m.Leases,

@@ -5,6 +5,7 @@ package bpf
 import (
 	"bytes"
 	"math"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"testing"
@@ -221,19 +222,70 @@ func TestOrder(t *testing.T) {
 	v.Allow(1 << 30) // there is room again, but the object waits in user space
 	publish(1, 2, "behind")
 	publish(2, 0, "behind")
-	v.CatchUp(2)
+	publish(2, 1, "behind")
 	publish(3, 0, "behind")
-	v.CatchUp(4)
-	publish(3, 1, "behind") // of the same group
 	v.CatchUp(5)
+	publish(3, 1, "behind") // of the same group
+	v.CatchUp(6)
 	publish(4, 0, "")
 	publish(4, 1, "")
 	v.TakeBack()
 	publish(5, 0, "numbers")
 	v.Give(2000, 2032, 0)
-	publish(6, 0, "behind")
-	v.CatchUp(7)
+	publish(6, 0, "") // groups of one object wait for nothing
 	publish(7, 0, "")
+	publish(5, 1, "behind")
+	publish(8, 0, "behind")
+	v.CatchUp(9)
+	publish(9, 0, "")
+}
+
+// TestKeyStreams has packets sealed with key streams made before: none, one of another number, one
+// that is too short, and such as fit. The viewer cannot tell.
+func TestKeyStreams(t *testing.T) {
+	b := newBench(t, setting{alias: 7, viewAlias: 7, numberLen: 3})
+	b.introduce(t)
+	streams := b.k.KeyStreams(0)
+	if streams == nil {
+		t.Skip("not made on this processor")
+	}
+	c, err := NewCipher(b.down.Keys)
+	must(t, err)
+	streams.Clear()
+	for i := int64(0); i < 200; i++ {
+		number := b.block + i
+		if i%32 == 0 && i > 0 {
+			b.k.Viewer(0).TakeBack()
+			b.k.Viewer(0).Give(number, number+32, 0)
+		}
+		payload := random(rand.IntN(1150))
+		before, err := b.k.Counts()
+		must(t, err)
+		fits := false
+		switch i % 4 {
+		case 1:
+			streams.Make(c, number, len(payload)+20)
+			fits = true
+		case 2:
+			streams.Make(c, number-Ahead, 1200)
+		case 3:
+			streams.Make(c, number, len(payload)/2)
+		}
+		o := object(t, 7, 1, uint64(i), payload)
+		send(t, b.publish, b.up.seal(publisherID, i, 3, 0, append([]byte{0x30}, o...)), b.toRelay)
+		receive(t, b.serve, 5*time.Second)
+		got, _ := receive(t, b.view, 5*time.Second)
+		n, _, opened, err := b.down.open(got, 0)
+		if err != nil || n != number || !bytes.Equal(opened, append([]byte{0x30}, o...)) {
+			t.Fatalf("packet %d of %d bytes: number %d, %x, %v", i, len(payload), n, opened, err)
+		}
+		after, err := b.k.Counts()
+		must(t, err)
+		if ahead := after.Ahead > before.Ahead; ahead != fits {
+			t.Fatalf("packet %d of %d bytes: key stream made before: %v", i, len(payload), ahead)
+		}
+		b.k.Drain(func(Record) {})
+	}
 }
 
 // TestDetachedByForce takes the programs off an interface behind the owner's back, who sees it and

@@ -44,6 +44,7 @@ type Kernel struct {
 	maps     map[string]*ebpf.Map
 	sources  *table[Source]
 	viewers  *table[Viewer]
+	ahead    *table[KeyStreams]
 	leases   *table[fastpathLease]
 	ring     *ring
 
@@ -109,6 +110,9 @@ func Open(o Options) (_ *Kernel, err error) {
 	if k.viewers, err = mapTable[Viewer](k.maps[fastpathMapViewers]); err != nil {
 		return nil, err
 	}
+	if k.ahead, err = mapTable[KeyStreams](k.maps[fastpathMapAhead]); err != nil {
+		return nil, err
+	}
 	if k.leases, err = mapTable[fastpathLease](k.maps[fastpathMapLeases]); err != nil {
 		return nil, err
 	}
@@ -118,7 +122,7 @@ func Open(o Options) (_ *Kernel, err error) {
 
 // Close unloads the programs, which are detached before.
 func (k *Kernel) Close() error {
-	err := errors.Join(k.ring.close(), k.sources.close(), k.viewers.close(), k.leases.close())
+	err := errors.Join(k.ring.close(), k.sources.close(), k.viewers.close(), k.ahead.close(), k.leases.close())
 	for _, p := range k.programs {
 		err = errors.Join(err, p.Close())
 	}
@@ -133,6 +137,14 @@ func (k *Kernel) Source(i int) *Source { return k.sources.at(i) }
 
 // Viewer is the i-th viewer's connection.
 func (k *Kernel) Viewer(i int) *Viewer { return k.viewers.at(i) }
+
+// KeyStreams returns those of one viewer, nil if it has none.
+func (k *Kernel) KeyStreams(i int) *KeyStreams {
+	if !makesAhead || i >= k.ahead.n {
+		return nil
+	}
+	return k.ahead.at(i)
+}
 
 // Renew lets the programs work until a time of CLOCK_MONOTONIC.
 func (k *Kernel) Renew(until time.Duration) {

@@ -32,6 +32,14 @@ struct {
 } viewers SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, AHEAD_VIEWERS);
+	__type(key, __u32);
+	__type(value, struct key_streams);
+} ahead SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_TRACKS);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -83,6 +91,7 @@ struct work {
 	struct copy copy;
 	struct headers headers; /* of the publisher's packet */
 	struct sent_record record;
+	__u64 stream[AHEAD_TEXT / 8]; /* a copy of a key stream */
 	__u32 at; /* the next frame in opened */
 	__u32 skip; /* integers of an ACK frame before it */
 	/* The object that was found: */

@@ -80,8 +80,9 @@ struct place {
  * last_left.
  *
  * What follows an object that was left to user space for want of room, numbers or window is
- * left to it, too: the rest of its group, and all until user space has passed it on. Otherwise it
- * would overtake what waits there, and the viewer would take that for lost and ask for it. */
+ * left to it, too: the rest of its group and, unless that is its first object, all until user
+ * space has passed it on. Otherwise it would overtake what waits there, and the viewer would take
+ * that for lost and ask for it. Groups of one object are whole, and wait for nothing. */
 struct viewer {
 	__u32 on;
 	struct endpoint remote;
@@ -100,6 +101,24 @@ struct viewer {
 	__u64 prefix;
 	struct connection_id cid;
 	__u32 ecn; /* field of the IP header */
+};
+
+#define AHEAD_VIEWERS 64 /* the first ones */
+#define AHEAD_PACKETS 16 /* of a viewer */
+#define AHEAD_TEXT 1536 /* as AEAD_TEXT */
+
+/* The key stream of one packet's text, made by user space while the text is unknown. User
+ * space takes the number away, and writes it when the rest is there. */
+struct key_stream {
+	__u64 number; /* of the packet, + 1; 0 = none */
+	__u64 length; /* bytes */
+	__u64 words[AHEAD_TEXT / 8];
+};
+
+/* Those of a viewer's next packets, by number % AHEAD_PACKETS. Shared memory, which user
+ * space writes. */
+struct key_streams {
+	struct key_stream of[AHEAD_PACKETS];
 };
 
 /* A track as one publisher sends it. */
@@ -173,6 +192,7 @@ enum count {
 	COUNT_FORWARDED, /* copies sent to viewers */
 	COUNT_BYTES, /* of these, UDP payload */
 	COUNT_OPENED, /* publishers' packets that were authentic */
+	COUNT_AHEAD, /* copies whose key stream was made before */
 	/* Packets that user space alone handles, and why: */
 	COUNT_SLOW_GSO, /* several packets in one buffer */
 	COUNT_SLOW_UNKNOWN_ADDRESS, /* a known connection ID from another address */
