@@ -92,16 +92,12 @@ int eliminate(struct xdp_md *ctx)
 		return XDP_PASS;
 	}
 	__u32 id = p.v6 ? 0 : p.number; /* before extension headers have another one */
-	if (!p.valid || !find_transport(&c, &p)) {
-		counts->truncated++;
-		return XDP_PASS;
-	}
-	bool numbered = !p.v6 || p.fragment;
-	if (!replica_key(ctx, &key, seed, &p, numbered, c.end)) {
+	if (!p.valid || !find_transport(&c, &p) || !replica_key(ctx, &key, seed, &p, c.end)) {
 		counts->truncated++;
 		return XDP_PASS;
 	}
 
+	bool numbered = !p.v6 || p.fragment;
 	__u64 time = bpf_ktime_get_ns();
 	__u32 flow_index = flow->id & (MAX_FLOWS - 1);
 	struct flow_counters *flow_counters = bpf_map_lookup_elem(&flow_counts, &flow_index);

@@ -63,31 +63,28 @@ static __always_inline void mix_tcp(__u64 *hash, const struct packet *p, void *e
 	}
 }
 
-/* How many bytes at the front of a packet's payload hold a checksum, or are mixed in apart. */
-static __always_inline __u32 covered_bytes(const struct packet *p)
-{
-	switch (p->protocol) {
-	case IPPROTO_UDP:
-		return 8;
-	case IPPROTO_TCP:
-		return 20;
-	case IPPROTO_ICMP:
-	case IPPROTO_ICMPV6:
-		return 4;
-	case IPPROTO_SCTP:
-		return 12;
-	}
-	return 0;
-}
-
 /* Mixes in the ports and what follows the headers. False: the packet is cut off. */
 static __always_inline bool mix_payload(__u64 *hash, const struct packet *p, void *end)
 {
 	__u32 payload = p->length - p->headers;
-	__u32 covered = p->later ? 0 : covered_bytes(p);
-	/* Offset of eight distinctive bytes: TCP's numbers, ICMP's, QUIC's. */
-	__u32 front = p->protocol == IPPROTO_TCP ? 4 : covered;
+	__u32 covered = 0; /* bytes at the front that hold a checksum, or that were mixed in */
+	__u32 front = 0; /* offset of eight distinctive bytes: TCP's numbers, ICMP's, QUIC's */
 
+	if (!p->later) {
+		if (p->protocol == IPPROTO_UDP) {
+			covered = 8;
+			front = 8;
+		} else if (p->protocol == IPPROTO_TCP) {
+			covered = 20;
+			front = 4;
+		} else if (p->protocol == IPPROTO_ICMP || p->protocol == IPPROTO_ICMPV6) {
+			covered = 4;
+			front = 4;
+		} else if (p->protocol == IPPROTO_SCTP) {
+			covered = 12;
+			front = 12;
+		}
+	}
 	if (covered && payload >= 4 && p->transport + 4 <= end &&
 	    p->protocol != IPPROTO_ICMP && p->protocol != IPPROTO_ICMPV6)
 		*hash = mix(*hash, load32(p->transport));
@@ -115,14 +112,31 @@ static __always_inline bool mix_payload(__u64 *hash, const struct packet *p, voi
 	return true;
 }
 
-/* Returns hash with length bytes of the frame from offset on mixed in, but for the last length % 8. In four lanes,
+/* Returns hash with all the payload of a packet without a number mixed in, which is length bytes of the frame from
+ * offset on: two of one flow may have the same head and tail. TCP's header and ESP's tail tell packets apart without
+ * it. Left out are checksums, and the last length % 8 bytes, which mix_payload has. In four lanes,
  * whose multiplications overlap. A global function, so that the verifier looks at it once. */
-__noinline __u64 mix_bytes(struct xdp_md *ctx, __u64 hash, __u32 offset, __u32 length)
+__noinline __u64 mix_unnumbered(struct xdp_md *ctx, __u64 hash, __u32 offset, __u32 length, __u32 protocol)
 {
 	void *end = (void *)(long)ctx->data_end;
 	void *at = (void *)(long)ctx->data;
 	__u64 a = hash, b = ~hash, c = hash << 1, d = hash >> 1;
+	__u32 covered = 0; /* bytes at the front that hold a checksum */
 
+	if (protocol == IPPROTO_TCP || protocol == IPPROTO_ESP)
+		return hash;
+	if (protocol == IPPROTO_UDP)
+		covered = 8;
+	else if (protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6)
+		covered = 4;
+	else if (protocol == IPPROTO_SCTP)
+		covered = 12;
+	if (length <= covered || offset > MAX_IP_LENGTH)
+		return hash;
+	offset += covered;
+	length -= covered;
+	OPAQUE(offset);
+	OPAQUE(length);
 	if (offset > MAX_IP_LENGTH)
 		return hash;
 	at += offset;
@@ -142,22 +156,8 @@ __noinline __u64 mix_bytes(struct xdp_md *ctx, __u64 hash, __u32 offset, __u32 l
 	return mix(mix(a, b), mix(c, d));
 }
 
-/* Mixes in all the payload of a packet without a number: two of one flow may have the same head and tail. TCP's
- * header and ESP's tail tell packets apart without it. */
-static __always_inline __u64 mix_unnumbered(struct xdp_md *ctx, __u64 hash, const struct packet *p)
-{
-	__u32 covered = covered_bytes(p);
-
-	if (p->protocol == IPPROTO_TCP || p->protocol == IPPROTO_ESP)
-		return hash;
-	if (p->length <= p->headers + covered)
-		return hash;
-	return mix_bytes(ctx, hash, p->offset + p->headers + covered, p->length - p->headers - covered);
-}
-
 /* The key of a packet whose transport header was found. False: the packet is cut off. */
-static __always_inline bool replica_key(struct xdp_md *ctx, __u64 *key, __u64 seed, const struct packet *p, bool numbered,
-					void *end)
+static __always_inline bool replica_key(struct xdp_md *ctx, __u64 *key, __u64 seed, const struct packet *p, void *end)
 {
 	__u64 hash = seed;
 
@@ -175,8 +175,9 @@ static __always_inline bool replica_key(struct xdp_md *ctx, __u64 *key, __u64 se
 	hash = mix(hash, p->headers << 8 | p->protocol);
 	if (!mix_payload(&hash, p, end))
 		return false;
-	if (!numbered)
-		hash = mix_unnumbered(ctx, hash, p);
+	/* A number tells packets apart, as TCP's header does. No branch here: the verifier would follow it to the end. */
+	__u32 protocol = !p->v6 || p->fragment ? IPPROTO_TCP : p->protocol;
+	hash = mix_unnumbered(ctx, hash, p->transport - (void *)(long)ctx->data, p->length - p->headers, protocol);
 	*key = mix(hash, hash >> 29);
 	return true;
 }
