@@ -624,7 +624,7 @@ func (w *SubgroupWriter) WriteObject(o Object, payload []byte) error {
 		return err
 	}
 	w.buf, w.left = append(w.buf, payload...), 0
-	return w.flush(w.buf)
+	return w.flush(w.buf, w.str.Write)
 }
 
 // BeginObject writes an object's header; Write then takes PayloadLength bytes.
@@ -632,7 +632,7 @@ func (w *SubgroupWriter) BeginObject(o Object) error {
 	if err := w.encode(o); err != nil {
 		return err
 	}
-	return w.flush(w.buf)
+	return w.flush(w.buf, w.str.Write)
 }
 
 // encode puts o's header into buf.
@@ -660,7 +660,7 @@ func (w *SubgroupWriter) Write(payload []byte) (int, error) {
 		return 0, nil
 	}
 	w.left -= uint64(len(payload))
-	if err := w.flush(payload); err != nil {
+	if err := w.flush(payload, w.str.Write); err != nil {
 		return 0, err
 	}
 	return len(payload), nil
@@ -670,12 +670,16 @@ func (w *SubgroupWriter) Write(payload []byte) (int, error) {
 func (w *SubgroupWriter) SetFirst(p Properties) { w.begun, w.first = true, p }
 
 // WriteRaw writes bytes of the stream after its header.
-func (w *SubgroupWriter) WriteRaw(b []byte) error { return w.flush(b) }
+func (w *SubgroupWriter) WriteRaw(b []byte) error { return w.flush(b, w.str.Write) }
 
-func (w *SubgroupWriter) flush(b []byte) error {
+// WriteShared is WriteRaw for bytes that nobody changes any more. The transport may refer to
+// them until they are acknowledged, which saves a copy of them.
+func (w *SubgroupWriter) WriteShared(b []byte) error { return w.flush(b, w.str.writeShared) }
+
+func (w *SubgroupWriter) flush(b []byte, write func([]byte) (int, error)) error {
 	err := w.writeHeader()
 	if err == nil && len(b) > 0 {
-		_, err = w.str.Write(b)
+		_, err = write(b)
 	}
 	if err == nil {
 		return nil
@@ -717,7 +721,7 @@ func (w *SubgroupWriter) Close() error {
 		w.Reset(wire.StreamInternalError)
 		return errors.New("moqt: subgroup closed inside an object")
 	}
-	if err := w.flush(nil); err != nil {
+	if err := w.flush(nil, nil); err != nil {
 		return err
 	}
 	w.forget()

@@ -50,6 +50,8 @@ type uniStream interface {
 	setReliable()
 	// delivered reports whether the peer has acknowledged the whole stream.
 	delivered() bool
+	// writeShared is Write for bytes that nobody changes any more.
+	writeShared([]byte) (int, error)
 }
 
 type receiveStream interface {
@@ -129,6 +131,8 @@ func (s quicSend) reset(code wire.StreamCode) { s.CancelWrite(quic.StreamErrorCo
 func (s quicSend) setPriority(p priority)     { setPriority(s.SendStream, p) }
 func (s quicSend) setReliable()               { s.SetReliableBoundary() }
 func (s quicSend) delivered() bool            { return delivered(s.SendStream) }
+
+func (s quicSend) writeShared(b []byte) (int, error) { return writeShared(s.SendStream, b) }
 
 type quicReceive struct{ *quic.ReceiveStream }
 
@@ -279,6 +283,21 @@ func (s wtSend) delivered() bool {
 	return ok && delivered(q)
 }
 
+// writeShared writes to the QUIC stream below, and leaves what fails to the WebTransport
+// stream: its errors are the session's. The stream's header went out with the subgroup's.
+func (s wtSend) writeShared(b []byte) (int, error) {
+	q, ok := belowWebTransport(s.SendStream).(*quic.SendStream)
+	if !ok {
+		return s.Write(b)
+	}
+	n, err := writeShared(q, b)
+	if err != nil {
+		m, err := s.Write(b[n:])
+		return n + m, err
+	}
+	return n, nil
+}
+
 type wtReceive struct{ *webtransport.ReceiveStream }
 
 func (s wtReceive) stop(code wire.StreamCode) {
@@ -358,6 +377,14 @@ func delivered(s *quic.SendStream) bool {
 	mu.Lock()
 	defer mu.Unlock()
 	return *(*bool)(unsafe.Add(unsafe.Pointer(s), completed.Offset))
+}
+
+// writeShared writes without a copy where the patched quic-go can.
+func writeShared(s io.Writer, b []byte) (int, error) {
+	if w, ok := s.(interface{ WriteShared([]byte) (int, error) }); ok {
+		return w.WriteShared(b)
+	}
+	return s.Write(b)
 }
 
 func openError(err error) error {

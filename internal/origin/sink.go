@@ -45,6 +45,8 @@ type SubgroupSink interface {
 	SetDeadline(t time.Time)
 	// WriteRaw writes bytes that follow the subgroup's header.
 	WriteRaw(b []byte) error
+	// WriteShared is WriteRaw for bytes that nobody changes any more.
+	WriteShared(b []byte) error
 	// Close ends the subgroup, Reset and Abort give it up.
 	Close() error
 	Reset(wire.StreamCode)

@@ -38,6 +38,8 @@ func (s *countingSink) WriteRaw(b []byte) error {
 	s.bytes.Add(int64(len(b)))
 	return nil
 }
+func (s *countingSink) WriteShared(b []byte) error { return s.WriteRaw(b) }
+
 func (s *countingSink) Close() error          { close(s.closed); return nil }
 func (s *countingSink) Reset(wire.StreamCode) {}
 func (s *countingSink) Abort(wire.StreamCode) {}

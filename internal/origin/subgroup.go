@@ -16,10 +16,12 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Chunk sizes of a subgroup's bytes: the first is small, for small objects.
+// Chunk sizes of a subgroup's bytes: the first is small, for small objects, and each after the
+// second twice the one before, for few writes of large ones.
 const (
-	firstChunk = 4 << 10
-	chunkSize  = 32 << 10
+	firstChunk  = 4 << 10
+	secondChunk = 32 << 10
+	maxChunk    = 128 << 10
 )
 
 // object is one object's place in its subgroup's bytes.
@@ -307,9 +309,10 @@ type Feed struct {
 // Space returns room for the next bytes of the stream. Commit publishes them.
 func (f *Feed) Space() []byte {
 	if f.used == cap(f.tail) {
-		size := chunkSize
-		if f.tail == nil {
-			size = firstChunk
+		size := firstChunk
+		if f.tail != nil {
+			// No more than the object under way still needs, unless that is little.
+			size = int(min(uint64(max(secondChunk, min(2*cap(f.tail), maxChunk))), max(secondChunk, f.scanner.Left())))
 		}
 		// The unpublished rest, part of an object's header, moves along.
 		rest := f.tail[f.checked:f.used]

@@ -16,7 +16,7 @@ const maxOffered = 1024
 
 // maxWrite bounds one write to a viewer's stream: deadlines and resets are checked
 // between writes.
-const maxWrite = 64 << 10
+const maxWrite = 128 << 10
 
 // deadlineSlack is within which objects have one deadline, so that many small ones take few
 // writes.
@@ -399,7 +399,7 @@ func (v *viewer) pump(f *flight, restart []byte, at int64, i int) error {
 		}
 		b, changed, state := sg.bytes(at, limit)
 		if len(b) > 0 {
-			if err := w.WriteRaw(b); err != nil {
+			if err := w.WriteShared(b); err != nil {
 				return err
 			}
 			at += int64(len(b))

@@ -18,7 +18,7 @@ import (
 
 // sources are this program's own files that decide what the tree holds.
 //
-//go:embed patch.go patch_external.go tree
+//go:embed patch.go patch_external.go patch_sending.go tree
 var sources embed.FS
 
 // added are the files that are ours, and where their text is.
@@ -36,29 +36,26 @@ var added = map[string]string{
 	"internal/ackhandler/external_numbers_test.go": "tree/internal_ackhandler_external_numbers_test.go.txt",
 	"internal/handshake/external.go":               "tree/internal_handshake_external.go.txt",
 	"internal/handshake/external_test.go":          "tree/internal_handshake_external_test.go.txt",
+	"internal/wire/shared_frame.go":                "tree/internal_wire_shared_frame.go.txt",
 	"outage.go":                                    "tree/outage.go.txt",
 	"outage_test.go":                               "tree/outage_test.go.txt",
 	"path_conn_id.go":                              "tree/path_conn_id.go.txt",
 	"path_conn_id_test.go":                         "tree/path_conn_id_test.go.txt",
 	"reset_credit.go":                              "tree/reset_credit.go.txt",
 	"reset_credit_test.go":                         "tree/reset_credit_test.go.txt",
+	"send_direct.go":                               "tree/send_direct.go.txt",
 	"simulated_test.go":                            "tree/simulated_test.go.txt",
 	"stream_order.go":                              "tree/stream_order.go.txt",
 	"stream_order_test.go":                         "tree/stream_order_test.go.txt",
+	"stream_run.go":                                "tree/stream_run.go.txt",
+	"stream_run_test.go":                           "tree/stream_run_test.go.txt",
+	"stream_shared.go":                             "tree/stream_shared.go.txt",
+	"stream_shared_test.go":                        "tree/stream_shared_test.go.txt",
 }
 
 // changed are quic-go's files that differ in the tree, and how.
 var changed = map[string]func(src []byte) ([]byte, error){
-	"connection.go": func(src []byte) ([]byte, error) {
-		src, err := patchConnection(src)
-		if err != nil {
-			return nil, err
-		}
-		if src, err = patchConnectionPath(src); err != nil {
-			return nil, err
-		}
-		return patchConnectionExternal(src)
-	},
+	"connection.go":                              inTurn(patchConnection, patchConnectionPath, patchConnectionExternal, patchConnectionSending),
 	"conn_id_manager.go":                         patchConnIDManager,
 	"datagram_queue.go":                          setConstant("maxDatagramRcvQueueLen", receivedDatagrams),
 	"frame_sorter.go":                            patchFrameSorter,
@@ -70,14 +67,28 @@ var changed = map[string]func(src []byte) ([]byte, error){
 	"internal/ackhandler/sent_packet_history.go": patchSentPacketHistory,
 	"internal/handshake/updatable_aead.go":       patchUpdatableAEAD,
 	"internal/protocol/params.go":                setConstant("MaxConnUnprocessedPackets", unprocessedPackets),
+	"internal/protocol/protocol.go":              setConstant("MaxLargePacketBufferSize", sendBuffer),
+	"internal/wire/stream_frame.go":              patchStreamFrame,
 	"send_conn.go":                               patchSendConn,
-	"send_stream.go":                             patchSendStream,
+	"send_stream.go":                             inTurn(patchSendStream, patchSendStreamSharing),
+}
+
+// inTurn makes several changes to a file.
+func inTurn(changes ...func([]byte) ([]byte, error)) func([]byte) ([]byte, error) {
+	return func(src []byte) (_ []byte, err error) {
+		for _, change := range changes {
+			if src, err = change(src); err != nil {
+				return nil, err
+			}
+		}
+		return src, nil
+	}
 }
 
 // stamp changes with everything that decides what the tree holds.
 func stamp() string {
 	h := sha256.New()
-	parts := []string{module, version, text("patch.go"), text("patch_external.go")}
+	parts := []string{module, version, text("patch.go"), text("patch_external.go"), text("patch_sending.go")}
 	for _, name := range slices.Sorted(maps.Keys(added)) {
 		parts = append(parts, name, text(added[name]))
 	}

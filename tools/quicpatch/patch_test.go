@@ -145,6 +145,7 @@ func TestPatchExternal(t *testing.T) {
 	for name, patch := range map[string]func([]byte) ([]byte, error){
 		"connection.go": patchConnectionExternal, "ecn.go": patchECN, "packet.go": patchPacket, "updatable_aead.go": patchUpdatableAEAD,
 		"sent_packet_handler.go": patchSentPacketHandler, "sent_packet_history.go": patchSentPacketHistory,
+		"connection.go, sending": patchConnectionSending, "send_stream.go": patchSendStreamSharing, "stream_frame.go": patchStreamFrame,
 	} {
 		if _, err := patch([]byte(history)); err == nil {
 			t.Errorf("%s is another one: no error", name)

@@ -26,6 +26,7 @@ const (
 
 // hashes are SHA-256 of the files whose text or declarations the patch relies on.
 var hashes = map[string]string{
+	"buffer_pool.go":                                 "20fbda42b43cc81a17c7df47219b1e442f7aa13d294d80fd395153da7929fd45",
 	"conn_id_generator.go":                           "3001576ff830487f85c6fe61b3e83cdbeee21a6a43fcfb724cb9cbdb16773844",
 	"conn_id_manager.go":                             "b5ec30125b7565acf32f6eb167181361833bdeacae10965bf015ae90521d26aa",
 	"connection.go":                                  "51f160cdef7aefe52e40fd48d9a71439f643e62cd8a4d561d3c28cec8db2888a",
@@ -50,10 +51,16 @@ var hashes = map[string]string{
 	"internal/handshake/updatable_aead.go":           "2c527ccdc0b38e8edf0ccee9b79ba2bdba1077df5c73d7d0efaadc644a5af52c",
 	"internal/monotime/time.go":                      "a9957ea88956b8c5139e4a57d7efcdc3a3a7ae703b92774c524bf52eadfdd13d",
 	"internal/protocol/params.go":                    "559b10f63a51332b7720a75f249629bc7173b2b5ff220cd654ccbe5049c4f3b5",
+	"internal/protocol/protocol.go":                  "a8da00928e939f35f4ddefb5cfd57f6e2b57f767cd41abea8f75bf73282ee886",
 	"internal/utils/connstats.go":                    "15c1d9d7f0724ce855d24a066b8dd5027bb0d35b840921ce2b14c52a4b3039d8",
 	"internal/utils/linkedlist/linkedlist.go":        "4007b540adc3819bb26e198c9a21e5821436f9d943d8e3e9fcbb93e04823f451",
+	"internal/wire/pool.go":                          "ae71ced5cd15bfb40e8841d9fa6885d33da9141747782efe4194b9444d148113",
+	"internal/wire/short_header.go":                  "f33ac1725936f91d2d5a2c11d010054c96c988b9310df55bc491e72318cd7e1e",
+	"internal/wire/stream_frame.go":                  "8fdd35e7d417df06b66b0e457c93a0a635dec9565128f4b0bf5dff24d6e81526",
 	"mtu_discoverer.go":                              "312dd22fd74f124588a8537e24c6fa1283b34377acf7cd127afb6b2d0de7c93d",
+	"packet_packer.go":                               "8688472d72e039d271d6d9fca6a5cf15ab01da43a454365eb8e3ba504cb05ae7",
 	"path_manager.go":                                "b14f055c755c167619bb44de77d80c5f76628c07cebda4e761809d0aa6b75866",
+	"retransmission_queue.go":                        "cbaf159fdbe5dbf50a8c05a49f85267fdc070136256de402191bd14e27400db0",
 	"send_conn.go":                                   "69d07d84541928e275fc8738bb68a40eed526aca8ba70e4f0ba53f64a502edd3",
 	"send_queue.go":                                  "efecf7fa2b7db2e6caf3c5852fb7e0724b19165f63fb0351c7bbbca7d843b067",
 	"send_stream.go":                                 "5ec5766135d5f695f1dd919302d8011a9ead9deb12dedd8d0b9f54775cef7d85",

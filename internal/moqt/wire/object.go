@@ -246,5 +246,8 @@ func (s *ObjectScanner) Next(b []byte) (n int, o Object, header bool, err error)
 	return len(b) - s.r.Len(), o, true, nil
 }
 
+// Left is how many bytes of the current object's payload are still to come.
+func (s *ObjectScanner) Left() uint64 { return s.payload }
+
 // Boundary reports whether the bytes so far end where an object ends.
 func (s *ObjectScanner) Boundary() bool { return s.payload == 0 }
