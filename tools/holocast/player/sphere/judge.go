@@ -82,7 +82,11 @@ func (v *Viewer) judgeGroup(g *group) {
 		j.counted += uint64(r.bytes)
 	}
 	shows := func(k key, frame int) bool { return frame < len(ready[k]) && ready[k][frame] }
-	rates := v.gopOf(g.id, 0)
+	var rates tile360.GoP // of no use until a record has come
+	rated := v.latest != nil
+	if rated {
+		rates = v.gopOf(g.id, 0)
+	}
 	slots := max(1, int(math.Round(v.gop.Seconds()*slotsPerS)))
 	shares := make([]float64, v.grid.Tiles())
 	used := map[key]bool{{-1, 0}: true}
@@ -109,7 +113,7 @@ func (v *Viewer) judgeGroup(g *group) {
 				continue
 			}
 			if best < 0 {
-				if v.latest != nil {
+				if rated {
 					mse += share * rates.Miss[t]
 				}
 				continue
@@ -117,8 +121,10 @@ func (v *Viewer) judgeGroup(g *group) {
 			hits += share
 			used[key{t, best}] = true
 			shown.quality[t] = best
-			if d := rates.Distortion[t*v.planner.Qualities+best]; d >= 0 {
-				mse += share * d
+			if rated {
+				if d := rates.Distortion[t*v.planner.Qualities+best]; d >= 0 {
+					mse += share * d
+				}
 			}
 		}
 		if !low && hits < 0.999 { // a part of the viewport has nothing to show
@@ -130,7 +136,7 @@ func (v *Viewer) judgeGroup(g *group) {
 		j.slots++
 		v.shows()
 		j.hits += hits
-		if v.latest != nil && len(j.psnr) < maxSlots {
+		if rated && len(j.psnr) < maxSlots {
 			j.psnr = append(j.psnr, tile360.PSNR(mse))
 		}
 		if low {

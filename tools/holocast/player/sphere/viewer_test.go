@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -64,13 +65,13 @@ func watch(t *testing.T, f spheretest.Film, cfg sphere.Config, gops int) (report
 	return report
 }
 
-func watchNow(t *testing.T, f spheretest.Film, cfg sphere.Config, gops int) sphere.Report {
+func watchNow(t *testing.T, f spheretest.Film, cfg sphere.Config, gops int, missing ...string) sphere.Report {
 	t.Helper()
 	p, err := spheretest.New(namespace, f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	session, _ := fakepath.New(fakepath.Direction{}, fakepath.Direction{}).Connect(t, moqt.Handler{}, p.Set.Handler())
+	session, _ := fakepath.New(fakepath.Direction{}, fakepath.Direction{}).Connect(t, moqt.Handler{}, without(p.Set.Handler(), missing...))
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -107,6 +108,29 @@ func watchNow(t *testing.T, f spheretest.Film, cfg sphere.Config, gops int) sphe
 		t.Errorf("the viewer ended with %v", err)
 	}
 	return report
+}
+
+// without returns a handler that has no tracks of names with these prefixes.
+func without(h moqt.Handler, prefixes ...string) moqt.Handler {
+	missing := func(n moqt.TrackName) bool {
+		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(n.Name, p) })
+	}
+	subscribe, fetch := h.Subscribe, h.Fetch
+	h.Subscribe = func(r *moqt.SubscribeRequest) {
+		if missing(r.Track) {
+			_ = r.Reject(wire.RequestDoesNotExist, fmt.Sprintf("no %s", r.Track.Name))
+			return
+		}
+		subscribe(r)
+	}
+	h.Fetch = func(r *moqt.FetchRequest) {
+		if missing(r.Track) {
+			_ = r.Reject(wire.RequestDoesNotExist, fmt.Sprintf("no %s", r.Track.Name))
+			return
+		}
+		fetch(r)
+	}
+	return h
 }
 
 func readCatalog(t *testing.T, ctx context.Context, s *moqt.Session) *catalog.Catalog {
@@ -163,6 +187,17 @@ func TestViewerBySchemes(t *testing.T) {
 	}
 }
 
+// Without rates nothing is known of the tiles: the low-resolution sphere is shown, and how
+// good it is, nobody can say.
+func TestViewerWithoutRates(t *testing.T) {
+	fakepath.Test(t, func(t *testing.T) {
+		r := watchNow(t, film(), sphere.Config{}, 3, catalog.RatesTrack)
+		if r.PSNRMean != 0 || r.TileHits != 0 || r.StallRatio != 0 {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
 // A tile track that never comes leaves the low-resolution sphere visible, and the viewer says so.
 func TestViewerOfMissingTiles(t *testing.T) {
 	f := film()
@@ -170,24 +205,7 @@ func TestViewerOfMissingTiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler := p.Set.Handler()
-	subscribe := handler.Subscribe
-	handler.Subscribe = func(r *moqt.SubscribeRequest) {
-		if len(r.Track.Name) > 6 && r.Track.Name[:6] == "tiles/" {
-			_ = r.Reject(wire.RequestDoesNotExist, fmt.Sprintf("no %s", r.Track.Name))
-			return
-		}
-		subscribe(r)
-	}
-	fetch := handler.Fetch
-	handler.Fetch = func(r *moqt.FetchRequest) {
-		if len(r.Track.Name) > 6 && r.Track.Name[:6] == "tiles/" {
-			_ = r.Reject(wire.RequestDoesNotExist, fmt.Sprintf("no %s", r.Track.Name))
-			return
-		}
-		fetch(r)
-	}
-	session, _ := sessiontest.Connect(t, moqt.Handler{}, handler)
+	session, _ := sessiontest.Connect(t, moqt.Handler{}, without(p.Set.Handler(), "tiles/"))
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	defer running.Wait()
