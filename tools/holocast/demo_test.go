@@ -109,14 +109,18 @@ func TestDemo360(t *testing.T) {
 	p := start(t, "holocast", "demo", "--360", "--out", out, "--seconds", "4", "--capture-arg=--size=512x256")
 	p.mustSucceed()
 	var r struct {
+		Frames int `json:"frames"`
+		Delay  struct {
+			P50 float64 `json:"p50"`
+		} `json:"frame_delay_ms"`
 		Sphere struct {
 			GOPs int     `json:"gops"`
 			Mean float64 `json:"viewport_psnr_mean"`
 		} `json:"sphere"`
 	}
 	p.lastLine(&r)
-	if r.Sphere.GOPs < 1 || r.Sphere.Mean < 20 {
-		t.Errorf("%d GoPs at %.1f dB", r.Sphere.GOPs, r.Sphere.Mean)
+	if r.Sphere.GOPs < 1 || r.Sphere.Mean < 20 || r.Frames < 1 || r.Delay.P50 <= 0 {
+		t.Errorf("%d GoPs at %.1f dB, %d frames, %.0f ms after their capture", r.Sphere.GOPs, r.Sphere.Mean, r.Frames, r.Delay.P50)
 	}
 	for _, name := range []string{"panorama.mp4", "viewport.png"} {
 		if info, err := os.Stat(filepath.Join(out, name)); err != nil || info.Size() < 1000 {

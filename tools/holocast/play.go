@@ -65,8 +65,8 @@ func playCommand() *cobra.Command {
 frame delay (captured to decoded, on the relay's clock), points per frame, bit
 rate and lost frames. It goes on when the publisher or the relay comes back.
 
-Of 360° video it shows how good the viewport is, how much of it tiles show, stalls,
-wasted bytes, and the time from a turn of the head to a sharp tile. --gaze moves the
+Of 360° video it shows the frame rate, how good the viewport is, how much of it tiles show,
+stalls, wasted bytes, and the time from a turn of the head to a sharp tile. --gaze moves the
 head as recorded: CSV with the columns t and x, y, z (right, up, forward) or yaw, pitch
 (degrees), and perhaps video, user: FILE:VIDEO/USER picks one of several, the others of
 that video are the crowd that helps to predict the gaze.

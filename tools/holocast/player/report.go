@@ -87,11 +87,24 @@ func (p *Player) report(s qoe.Snapshot, now time.Time) Report {
 	}
 	if v := p.Sphere(); v != nil {
 		r.Sphere = new(v.Report())
+		if len(feeds) == 0 {
+			r.ofSphere()
+		}
 	}
 	if whole > 0 {
 		r.Density = math.Round(1e4*float64(shown)/float64(whole)) / 1e4
 	}
 	return r
+}
+
+// ofSphere has the figures that all media have say what was seen of the sphere, in a session
+// that has nothing else. Every picture is shown at its time, so that all have the same delay.
+func (r *Report) ofSphere() {
+	s := r.Sphere
+	r.FPS, r.Frames, r.FramesLost, r.MbitPerS = s.FPS, uint64(s.Frames), uint64(s.FramesMissed), s.MbitPerS
+	if s.Frames > 0 {
+		r.FrameDelayMS = qoe.Percentiles{P50: s.LatencyMS, P95: s.LatencyMS, P99: s.LatencyMS}
+	}
 }
 
 func milliseconds(d time.Duration) float64 { return math.Round(float64(d)/1e4) / 100 }
@@ -104,7 +117,7 @@ func (r Report) String() string {
 	}
 	if r.Sphere != nil {
 		s := r.Sphere.String()
-		if r.Frames == 0 {
+		if r.Cameras == 0 {
 			return s
 		}
 		r.Sphere = nil

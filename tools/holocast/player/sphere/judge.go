@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"holocast/internal/qoe"
 	"holocast/internal/tile360"
 )
 
@@ -17,6 +18,9 @@ type judge struct {
 	hits      float64       // sum over slots of the viewport's share that tiles showed
 	slots     int           // that had a picture
 	stalled   int           // slots without one
+	frames    int           // of the low-resolution sphere that were there when they were due
+	missed    int           // that were not, since the first that was
+	arrivals  []float64     // s from capture to arrival, of the low-resolution sphere's frames as they were sent
 	useful    uint64        // bytes of tiles that were seen, and of what all need
 	counted   uint64        // bytes of the groups judged
 	gops      int
@@ -87,6 +91,7 @@ func (v *Viewer) judgeGroup(g *group) {
 	if rated {
 		rates = v.gopOf(g.id, 0)
 	}
+	whole := g.tracks[key{-1, 0}]
 	slots := max(1, int(math.Round(v.gop.Seconds()*slotsPerS)))
 	shares := make([]float64, v.grid.Tiles())
 	used := map[key]bool{{-1, 0}: true}
@@ -100,6 +105,13 @@ func (v *Viewer) judgeGroup(g *group) {
 		gaze := v.cfg.Head(max(0, media))
 		j.view.Shares(gaze, shares)
 		low := shows(key{-1, 0}, frame)
+		for f := i * frames / slots; f < (i+1)*frames/slots; f++ {
+			if shows(key{-1, 0}, f) {
+				j.frames++
+			} else if j.frames > 0 && !whole.ended(f) {
+				j.missed++
+			}
+		}
 		shown := slotShown{frame: frame, gaze: gaze, quality: map[int]int{}}
 		mse, hits := 0.0, 0.0
 		for t, share := range shares {
@@ -152,6 +164,9 @@ func (v *Viewer) judgeGroup(g *group) {
 	}
 }
 
+// ended reports whether the publisher ended the group before a frame.
+func (r *received) ended(frame int) bool { return r != nil && r.complete && frame >= len(r.frames) }
+
 // turned measures the time from the viewport's middle coming to another tile until that tile
 // is shown by more than the low-resolution sphere.
 func (v *Viewer) turned(gaze tile360.Vec, media time.Duration, quality map[int]int) {
@@ -189,19 +204,30 @@ type counters struct {
 // Report is what a viewer measured of a sphere.
 type Report struct {
 	Scheme string `json:"scheme"`
+	// Frames are pictures of the whole sphere that were there when they were due, FramesMissed
+	// those that were not, and FPS how many a second of playing were there.
+	Frames       int     `json:"frames"`
+	FramesMissed int     `json:"frames_missed"`
+	FPS          float64 `json:"fps"`
+	// LatencyMS is how long after its capture a picture is due: the session's target.
+	LatencyMS float64 `json:"latency_ms"`
+	// ArrivalMS has percentiles of the time from a picture's capture to its arrival, on the
+	// relay's clock; nil of recordings, and where that is not known.
+	ArrivalMS *qoe.Percentiles `json:"arrival_ms,omitempty"`
 	// PSNR is the viewport's, weighted by solid angle, from the distortions that the publisher
 	// measured; dB.
 	PSNRMean float64 `json:"viewport_psnr_mean"`
 	PSNRP5   float64 `json:"viewport_psnr_p5"` // exceeded 95 % of the time
-	// DecodedPSNR is the same of the decoded pictures against the reference; 0 without one.
-	DecodedPSNRMean float64 `json:"decoded_psnr_mean"`
-	DecodedPSNRP5   float64 `json:"decoded_psnr_p5"`
+	// DecodedPSNR is the same of the decoded pictures against the reference; absent without one.
+	DecodedPSNRMean float64 `json:"decoded_psnr_mean,omitempty"`
+	DecodedPSNRP5   float64 `json:"decoded_psnr_p5,omitempty"`
 	StallRatio      float64 `json:"stall_ratio"` // of the time since the first picture
 	TileHits        float64 `json:"tile_hits"`   // share of the viewport that tiles showed, not the low-resolution sphere
 	MbitPerS        float64 `json:"mbit_per_s"`  // of payload
 	WastedRatio     float64 `json:"wasted_ratio"`
 	// MotionToQualityMS is the time from the viewport's middle coming to another tile until
-	// that tile is sharp.
+	// that tile is sharp, over Turns of the head.
+	Turns                int     `json:"turns"`
 	MotionToQualityMS    float64 `json:"motion_to_quality_ms"`
 	MotionToQualityP95MS float64 `json:"motion_to_quality_p95_ms"`
 	GOPs                 int     `json:"gops"`
@@ -241,7 +267,12 @@ func (v *Viewer) Report() Report {
 	j, c := &v.judge, &v.counters
 	r := Report{
 		Scheme: v.cfg.Scheme, GOPs: j.gops, Decisions: c.Decisions, Urgent: c.Urgent, Refused: c.Refused, Reset: c.Reset, Damaged: c.Damaged,
-		CapacityMbit: 8e-6 * v.planner.Capacity.Mean(),
+		CapacityMbit: 8e-6 * v.planner.Capacity.Mean(), Frames: j.frames, FramesMissed: j.missed, LatencyMS: v.latency.Seconds() * 1000,
+		Turns: len(j.turns),
+	}
+	if len(j.arrivals) > 0 {
+		sorted := slices.Sorted(slices.Values(j.arrivals))
+		r.ArrivalMS = &qoe.Percentiles{P50: quantile(sorted, 0.50), P95: quantile(sorted, 0.95), P99: quantile(sorted, 0.99)}
 	}
 	r.PSNRMean, r.PSNRP5 = meanAnd(j.psnr, 0.05)
 	if v.decoder != nil {
@@ -252,6 +283,7 @@ func (v *Viewer) Report() Report {
 	if n := j.slots + j.stalled; n > 0 {
 		r.StallRatio = float64(j.stalled) / float64(n)
 		r.MbitPerS = 8e-6 * float64(c.Bytes) / (float64(n) / slotsPerS)
+		r.FPS = math.Round(100*float64(j.frames)/(float64(n)/slotsPerS)) / 100
 	}
 	r.TileHits = j.hits / float64(max(1, j.slots))
 	if j.counted > 0 {
@@ -272,16 +304,26 @@ func (v *Viewer) Report() Report {
 
 // String is the report on one line.
 func (r Report) String() string {
-	s := fmt.Sprintf("viewport %.1f dB (p5 %.1f)", r.PSNRMean, r.PSNRP5)
+	s := fmt.Sprintf("%5.1f fps  ", r.FPS)
 	if r.DecodedPSNRMean > 0 {
-		s = fmt.Sprintf("viewport %.1f dB against the source (p5 %.1f)", r.DecodedPSNRMean, r.DecodedPSNRP5)
+		s += fmt.Sprintf("viewport %.1f dB against the source (p5 %.1f)", r.DecodedPSNRMean, r.DecodedPSNRP5)
+	} else {
+		s += fmt.Sprintf("viewport %.1f dB (p5 %.1f)", r.PSNRMean, r.PSNRP5)
 	}
-	sound := ""
+	more := ""
+	if r.Turns > 0 {
+		more = fmt.Sprintf("  motion to quality %.0f ms", r.MotionToQualityMS)
+	}
 	if r.Sound != nil {
-		sound = fmt.Sprintf("  %d packets of sound, %d late, %d missing", r.Sound.Packets, r.Sound.Late, r.Sound.Missing)
+		more += fmt.Sprintf("  %d packets of sound, %d late, %d missing", r.Sound.Packets, r.Sound.Late, r.Sound.Missing)
 	}
-	return s + fmt.Sprintf("  %.0f %% tile hits  %.1f %% stalls  %.2f Mbit/s  %.0f %% wasted  motion to quality %.0f ms  %.1f messages/GoP",
-		100*r.TileHits, 100*r.StallRatio, r.MbitPerS, 100*r.WastedRatio, r.MotionToQualityMS, r.MessagesPerGOP) + sound
+	return s + fmt.Sprintf("  %.0f %% tile hits  %.1f %% stalls  %.2f Mbit/s  %.0f %% wasted  %.1f messages/GoP",
+		100*r.TileHits, 100*r.StallRatio, r.MbitPerS, 100*r.WastedRatio, r.MessagesPerGOP) + more
+}
+
+// quantile returns a quantile of sorted seconds in milliseconds, to a hundredth.
+func quantile(sorted []float64, q float64) float64 {
+	return math.Round(1e5*sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]) / 100
 }
 
 // meanAnd returns the mean of values and a quantile, 0 without any.

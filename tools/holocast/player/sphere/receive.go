@@ -172,6 +172,9 @@ func (v *Viewer) add(k key, id, object uint64, properties wire.Properties, paylo
 		} else if v.least < math.MaxInt64 && delay > v.least+v.latency/2 {
 			v.interval.late++
 		}
+		if whole && !v.replayed && v.cfg.Relay != nil && v.cfg.Relay() && len(v.judge.arrivals) < maxSlots {
+			v.judge.arrivals = append(v.judge.arrivals, now.Sub(v.local(p.Timestamp)).Seconds())
+		}
 	}
 	if whole && (!v.began || id > v.newest) && object == 0 {
 		if v.first.IsZero() || p.Timestamp.Before(v.first) {
