@@ -25,6 +25,10 @@ play() {
 }
 # Whether what is at a URL has a line of a pattern.
 has() { curl -fsS "$2" >/test/page && grep -q "$1" /test/page; }
+# How many captures the publisher could not encode in time.
+dropped() { curl -fsS http://localhost:9190/metrics >/test/page && awk '/^holocast_capture_frames_total.*"dropped"/ { n += $2 } END { print n + 0 }' /test/page; }
+# An integer of a file's last line, which is JSON.
+figure() { tail -1 "$2" | grep -o "\"$1\":[0-9]*" | sed 's/.*://; q'; }
 logs() { journalctl --no-pager -u "$1" >/test/journal && grep -q "$2" /test/journal; }
 state() { [ "$(systemctl is-active "$1")" = "$2" ] || { systemctl status --no-pager "$1" || true; journalctl --no-pager -n 15 -u "$1" || true; fail "$1 is not $2"; }; }
 # Exposure of a running unit, as systemd sees it: at most 2.9, "OK".
@@ -76,10 +80,15 @@ if [ -e /test/bpf ]; then
 	printf '[Service]\nAmbientCapabilities=CAP_BPF\nCapabilityBoundingSet=CAP_BPF\nSystemCallFilter=bpf\n' \
 		>/etc/systemd/system/holocast-relay.service.d/upgrade.conf # as docs/run-a-relay.md says
 	systemctl daemon-reload
-	systemctl restart holocast-relay
+	# A machine that is late is not what is tested: nothing is given up for being late, and what the
+	# camera or the player had no time for is counted apart.
+	sed -i 's/^deliveryTimeout: .*/deliveryTimeout: 0s/; s/^http: .*/http: "127.0.0.1:9190"/' /etc/holocast/capture-server.yaml
+	systemctl restart holocast-relay holocast-capture
 	state holocast-relay active
+	state holocast-capture active
 	play # the publisher has returned, and its frames flow
 	old=$(systemctl show -P MainPID holocast-relay)
+	before=$(dropped)
 	timeout 120 holocast play moqt://localhost:4443/demo --wait --duration 15s --json >/test/upgraded.json 2>/dev/null &
 	player=$!
 	for _ in $(seq 300); do has '^holocast_relay_viewers [1-9]' http://localhost:4443/metrics && break; sleep 0.1; done
@@ -90,8 +99,9 @@ if [ -e /test/bpf ]; then
 	kill -0 "$old" || fail "the old process ended with a session open"
 	play # by the new process, from the publisher of the old one
 	wait "$player" || fail "the session did not outlive the upgrade"
-	tail -1 /test/upgraded.json | grep -o '"frames":[0-9]*,"frames_lost":[0-9]*,"points'
-	tail -1 /test/upgraded.json | grep -q '"frames_lost":0,' || fail "the upgrade lost frames"
+	lost=$(figure frames_lost /test/upgraded.json) skipped=$(figure frames_skipped /test/upgraded.json) dropped=$(($(dropped) - before))
+	echo "$(figure frames /test/upgraded.json) frames, $lost lost, of which $skipped were not decoded and up to $dropped not encoded in time"
+	[ $((lost - skipped)) -le "$dropped" ] || fail "the upgrade lost frames"
 	systemctl restart holocast-relay # ends both
 	state holocast-relay active
 	! kill -0 "$old" 2>/dev/null || fail "a restart left the old process"
