@@ -14,6 +14,7 @@ import (
 	"holocast/internal/config"
 	"holocast/internal/connect"
 	"holocast/internal/moqt"
+	"holocast/internal/service"
 	"holocast/relay/auth"
 )
 
@@ -128,7 +129,7 @@ func keyCommand() *cobra.Command {
 With --public it reads FILE and writes the key set that relays need which only verify tokens.`,
 		Example: `  relay key relay.key
   relay key --public relay.key > public.json`,
-		Args: cobra.ExactArgs(1),
+		Args: service.Arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if public {
 				keys, err := auth.ReadKeys(cmd.Context(), args[0])

@@ -145,6 +145,9 @@ func (t Target) Session() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("URL %q: %w", t.URL, err)
 	}
+	if u.Scheme != "moqt" && u.Scheme != "https" {
+		return "", fmt.Errorf("URL %q must begin with moqt:// (raw QUIC) or https:// (WebTransport)", t.URL)
+	}
 	s := strings.Trim(u.Path, "/")
 	if s == "" {
 		return "", fmt.Errorf("URL %q names no session: it ends in /SESSION, as in moqt://localhost:4443/demo", t.URL)

@@ -25,6 +25,9 @@ func TestSession(t *testing.T) {
 		"moqt://localhost:4443":        "",
 		"moqt://localhost:4443/":       "",
 		"moqt://local host/":           "",
+		"localhost:4443/demo":          "",
+		"demo":                         "",
+		"http://localhost:4443/demo":   "",
 	} {
 		got, err := Target{URL: url}.Session()
 		if got != want || (err == nil) != (want != "") {

@@ -92,7 +92,7 @@ func (p *program[C, P]) checkCommand() *cobra.Command {
 
 An error names the file, the line and the setting. Files that the configuration names are
 not read, and no address is tried.`,
-		Args: cobra.ExactArgs(1),
+		Args: Arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg := p.defaults()
 			if err := config.Read(args[0], &cfg); err != nil {

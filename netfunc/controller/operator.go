@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"holocast/internal/service"
 	"holocast/netfunc/api"
 	"holocast/netfunc/controller/rest"
 	"holocast/netfunc/pathset"
@@ -71,6 +73,14 @@ func (c *connection) client(cfg *Config) (*api.Client, error) {
 	return client, nil
 }
 
+// explain says what to do where no controller answers.
+func explain(err error) error {
+	if e := (*net.OpError)(nil); errors.As(err, &e) && e.Op == "dial" {
+		return fmt.Errorf("no controller answers (is it running? --config or --url says where): %w", err)
+	}
+	return err
+}
+
 func statusCommand(cfg *Config) *cobra.Command {
 	var conn connection
 	var asJSON bool
@@ -94,7 +104,7 @@ func statusCommand(cfg *Config) *cobra.Command {
 		defer client.Close()
 		s, err := ask(cmd.Context(), client, decisions)
 		if err != nil {
-			return err
+			return explain(err)
 		}
 		if asJSON {
 			e := json.NewEncoder(cmd.OutOrStdout())
@@ -226,7 +236,7 @@ func setCommand(cfg *Config) *cobra.Command {
 	var paths []int
 	var back bool
 	c := &cobra.Command{
-		Use:   "set <destination>",
+		Use:   "set DESTINATION",
 		Short: "Set how the paths of a flow are chosen",
 		Long: `Set how the paths of a flow are chosen, until it is given back.
 
@@ -238,7 +248,7 @@ func setCommand(cfg *Config) *cobra.Command {
 		Example: `  controller set 10.9.0.7 --mode duplicate --paths 1,2
   controller set 2001:db8:9::7 --mode redirect --paths 3
   controller set 10.9.0.7 --default`,
-		Args: cobra.ExactArgs(1),
+		Args: service.Arguments,
 	}
 	f := c.Flags()
 	conn.flags(f)
@@ -264,11 +274,11 @@ func setCommand(cfg *Config) *cobra.Command {
 		}
 		defer client.Close()
 		if back {
-			return client.UnsetFlow(cmd.Context(), dst)
+			return explain(client.UnsetFlow(cmd.Context(), dst))
 		}
 		flow, err := client.SetFlow(cmd.Context(), dst, api.Setting{Mode: api.Mode(mode), Paths: pathset.Of(paths...)})
 		if err != nil {
-			return err
+			return explain(err)
 		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: mode %s, state %s, paths %s\n", flow.Destination, flow.Mode, flow.State, flow.Paths)
 		return err

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holocast/internal/devcert"
+	"holocast/internal/service"
 	"holocast/tools/bench/codec"
 	"holocast/tools/bench/congestion"
 	"holocast/tools/bench/duplication"
@@ -107,7 +108,15 @@ func benchCommand() *cobra.Command {
   holocast bench relay --peer auto
   holocast bench duplication --app livescan
   holocast bench all --out docs/results`,
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := service.Arguments(cmd, args); err != nil {
+				return err
+			}
+			if !slices.Contains(cmd.ValidArgs, args[0]) {
+				return fmt.Errorf("there is no benchmark %q, but %s", args[0], strings.Join(cmd.ValidArgs, ", "))
+			}
+			return nil
+		},
 		ValidArgs: append(slices.Clone(names), "all"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if args[0] == "all" && len(parts) > 0 {

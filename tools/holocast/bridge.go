@@ -52,7 +52,7 @@ the session. By default that is this machine alone.`,
 		Example: `  holocast bridge moqt://localhost:4443/demo
   holocast bridge --listen :48002 --points 100000 moqt://relay.example:4443/studio
   holocast bridge --listen 192.168.1.20:48002 --http 127.0.0.1:9192 moqt://relay.example:4443/studio`,
-		Args: cobra.ExactArgs(1),
+		Args: service.Arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.target.URL = args[0]
 			if !cmd.Flags().Changed("log-level") { // who comes and goes is worth a line

@@ -12,6 +12,7 @@ import (
 
 	"holocast/internal/camera"
 	"holocast/internal/recording"
+	"holocast/internal/service"
 	"holocast/tools/holocast/export"
 )
 
@@ -40,7 +41,7 @@ the best quality that was recorded, with sound and spherical metadata.`,
   holocast export demo.mcap --ply frames --camera 0,2 --per-camera
   holocast export demo.mcap --k4a kinects --color bgra
   holocast export tour.mcap --mp4 tour.mp4`,
-		Args: cobra.ExactArgs(1),
+		Args: service.Arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return exportRecording(cmd.Context(), o, args[0], cmd.OutOrStdout())
 		},

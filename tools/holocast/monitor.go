@@ -30,7 +30,7 @@ frame rate, frame delay and lost frames of each viewer under /metrics. It waits 
 relay that is not there.`,
 		Example: `  holocast monitor moqt://localhost:4443/demo
   curl http://localhost:9191/metrics`,
-		Args: cobra.ExactArgs(1),
+		Args: service.Arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			target.URL = args[0]
 			return monitor(cmd.Context(), target, address, cmd.OutOrStdout())

@@ -85,7 +85,7 @@ a datagram of 200 to 240 bytes.`,
   holocast play moqt://localhost:4443/tour --from 1m30s --duration 20s
   holocast play moqt://localhost:4443/tour --from 5s --seek 10s:40s --pause-at 42s:3s --json
   holocast play moqt://localhost:4443/tour --gaze traces.csv:10/0EUCC2 --reference panorama.mp4 --png viewport.png`,
-		Args: cobra.ExactArgs(1),
+		Args: service.Arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.target.URL = args[0]
 			o.own = cmd.Flags().Changed("from") || len(o.script) > 0
@@ -125,6 +125,11 @@ func play(ctx context.Context, o playOptions, stdout io.Writer, stderr *os.File)
 	ns, err := o.target.Namespace()
 	if err != nil {
 		return err
+	}
+	for _, f := range []struct{ flag, path string }{{"png", o.png}, {"ply", o.ply}} { // now, not when all has been played
+		if info, err := os.Stat(filepath.Dir(f.path)); f.path != "" && (err != nil || !info.IsDir()) {
+			return fmt.Errorf("--%s: there is no folder %s", f.flag, filepath.Dir(f.path))
+		}
 	}
 	if o.from < 0 {
 		return fmt.Errorf("--from %s is below 0", o.from)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holocast/internal/prepared"
+	"holocast/internal/service"
 )
 
 type prepareOptions struct {
@@ -31,7 +32,7 @@ projection, for one eye or for two.`,
 		Example: `  holocast prepare panorama.mp4 tour
   holocast prepare panorama.mp4 tour --qualities 8 --preset slow
   holocast replay tour moqt://localhost:4443/tour --loop`,
-		Args: cobra.ExactArgs(2),
+		Args: service.Arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return prepare(cmd.Context(), o, args[0], args[1], cmd.OutOrStdout())
 		},

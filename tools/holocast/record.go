@@ -36,7 +36,7 @@ exactly as received and with its arrival time, in an MCAP file that replay publi
 after a crash or on a full disk the file replays up to its last second.`,
 		Example: `  holocast record moqt://localhost:4443/demo demo.mcap
   holocast record moqt://localhost:4443/demo demo.mcap --duration 30s --wait`,
-		Args: cobra.ExactArgs(2),
+		Args: service.Arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.target.URL = args[0]
 			return record(cmd.Context(), o, args[1], cmd.OutOrStdout())

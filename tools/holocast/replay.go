@@ -13,6 +13,7 @@ import (
 	"holocast/internal/connect"
 	"holocast/internal/moqt"
 	"holocast/internal/replay"
+	"holocast/internal/service"
 )
 
 type replayOptions struct {
@@ -48,7 +49,7 @@ that were encoded before load a network like a camera, at a fraction of the work
   holocast replay demo.mcap moqt://localhost:4443/again --loop --speed 0.5
   holocast replay demo.mcap moqt://localhost:4443/again --wait-viewer
   holocast replay tour/ moqt://localhost:4443/tour --loop`,
-		Args: cobra.ExactArgs(2),
+		Args: service.Arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.target.URL = args[1]
 			return runReplay(cmd.Context(), o, args[0], cmd.OutOrStdout())

@@ -22,6 +22,7 @@ import (
 	"holocast/internal/netlab"
 	"holocast/internal/netlab/chart"
 	"holocast/internal/netlab/topology"
+	"holocast/internal/service"
 )
 
 // Command returns the lab command with its subcommands.
@@ -107,7 +108,7 @@ The run ends with the last command of --exec, or after the duration. It fails if
 command failed, or if the emulation was late or lost packets that it should not have.`,
 		Example: `  holocast lab run table1 --exec a='ping -c 10 $ADDR_B'
   holocast lab run path1-varying --background b='iperf3 -s' --exec a='iperf3 -c $ADDR_B -t 60 -J' --json --plot run.svg`,
-		Args: cobra.ExactArgs(1),
+		Args: service.Arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, err := load(args[0])
 			if err != nil {
@@ -284,7 +285,7 @@ path (table1 if none is named) in the forward direction and the conditions of th
 beginning: first few packets, for the delay, then more than every path can carry.`,
 		Example: `  holocast lab check
   holocast lab check path1 --size 1400 --json`,
-		Args: cobra.MaximumNArgs(1),
+		Args: service.Arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := "table1"
 			if len(args) > 0 {
@@ -321,7 +322,7 @@ func showCommand() *cobra.Command {
 		Use:     "show TOPOLOGY",
 		Short:   "Print a topology as YAML, to begin one of your own",
 		Example: `  holocast lab show table1-varying > mine.yaml`,
-		Args:    cobra.ExactArgs(1),
+		Args:    service.Arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, err := load(args[0])
 			if err != nil {

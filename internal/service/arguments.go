@@ -1,0 +1,27 @@
+package service
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Arguments is the Args of a command whose usage line names its arguments, those in brackets
+// being optional: an error says which one is missing, or is too many, and how the command is
+// written.
+func Arguments(c *cobra.Command, args []string) error {
+	names := strings.Fields(c.Use)[1:]
+	required := 0
+	for required < len(names) && !strings.HasPrefix(names[required], "[") {
+		required++
+	}
+	usage := strings.TrimSuffix(c.CommandPath(), c.Name()) + c.Use
+	switch {
+	case len(args) < required:
+		return fmt.Errorf("%s is missing: %s (%s --help has examples)", names[len(args)], usage, c.CommandPath())
+	case len(args) > len(names):
+		return fmt.Errorf("%q is one argument too many: %s", args[len(names)], usage)
+	}
+	return nil
+}
