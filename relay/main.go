@@ -81,7 +81,7 @@ func command(cfg *Config) *cobra.Command {
 	f.BoolVar(&cfg.Publisher.Backups, "backups", cfg.Publisher.Backups, "let several publishers have a namespace at a time")
 	f.Var(&cfg.Limits, "limit", "limit of a kind for a session, an address or all, such as subscriptions.session=100; repeatable")
 	f.IntVar(&cfg.MaxSessions, "sessions", cfg.MaxSessions, "sessions at a time; further ones are refused")
-	f.DurationVar(&cfg.Drain, "drain", cfg.Drain, "how long sessions may take to leave on SIGTERM")
+	f.DurationVar(&cfg.Drain, "drain", cfg.Drain, "how long sessions may take to leave on SIGTERM; half a second at most on Ctrl-C")
 	f.DurationVar(&cfg.DrainTimeout, "drain-timeout", cfg.DrainTimeout, "how long sessions may stay with a process that was replaced (relay upgrade)")
 	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")
 	f.StringVar(&cfg.Log.Format, "log-format", cfg.Log.Format, "text or json")
@@ -263,7 +263,11 @@ func run(ctx context.Context, cfg Config) error {
 		select {
 		case <-ctx.Done():
 			before.Stopping()
-			return drain(ln, r, time.Duration(patience.Load()), log)
+			limit := time.Duration(patience.Load())
+			if errors.Is(context.Cause(ctx), service.ErrInterrupted) {
+				limit = min(limit, interruptDrain)
+			}
+			return drain(ln, r, limit, log)
 		case <-signals:
 			wg.Go(func() { _, _ = u.upgrade(ctx) }) // says in the log what came of it
 		case s := <-u.replaced:
@@ -294,6 +298,10 @@ func run(ctx context.Context, cfg Config) error {
 		}
 	}
 }
+
+// interruptDrain is how long sessions may take to leave on Ctrl-C, where that is less than drain:
+// whoever pressed it waits.
+const interruptDrain = 500 * time.Millisecond
 
 // drain asks every session to leave and waits for them, at most for limit.
 func drain(ln *moqt.Listener, r *router.Router, limit time.Duration, log *slog.Logger) error {

@@ -667,6 +667,25 @@ func TestDrain(t *testing.T) {
 	_ = c.Close()
 }
 
+// TestInterrupt: Ctrl-C does not wait as long as a service manager.
+func TestInterrupt(t *testing.T) {
+	p := start(t, "--drain", "10m")
+	told := make(chan time.Duration, 1)
+	p.dial(moqt.Handler{Goaway: func(_ string, timeout time.Duration) { told <- timeout }})
+	eventually(t, "the relay knows the session", func() bool { return p.metric(`holocast_relay_sessions{transport="quic"}`) == 1 })
+	p.Signal(syscall.SIGINT)
+	if err := p.Err(); err != nil { // though the session stays
+		t.Errorf("the relay ended with %v", err)
+	}
+	select {
+	case timeout := <-told:
+		if timeout != 500*time.Millisecond {
+			t.Errorf("GOAWAY says %v", timeout)
+		}
+	default: // the end of the connection has overtaken it
+	}
+}
+
 // pair writes a certificate and its key as files.
 func pair(t *testing.T, dir string, notAfter time.Time) (cert, key string, hash [32]byte) {
 	t.Helper()

@@ -107,21 +107,29 @@ not read, and no address is tried.`,
 	}
 }
 
+// ErrInterrupted is the cause of the end of Context's context where that was SIGINT: somebody
+// waits at a terminal.
+var ErrInterrupted = fmt.Errorf("interrupted: %w", context.Canceled)
+
 // Context returns a context that SIGINT or SIGTERM ends. By then the service manager knows, and
 // the signals have their default effect again: a second one ends the process at once. stop ends
 // the context, too.
 func Context() (ctx context.Context, stop context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
+		var cause error
 		select {
-		case <-signals:
+		case s := <-signals:
 			notify("STOPPING=1") // before the program can have ended
+			if s == os.Interrupt {
+				cause = ErrInterrupted
+			}
 		case <-ctx.Done():
 		}
 		signal.Stop(signals)
-		cancel()
+		cancel(cause)
 	}()
-	return ctx, cancel
+	return ctx, func() { cancel(nil) }
 }

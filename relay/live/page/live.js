@@ -114,7 +114,9 @@ function show(report) {
   document.querySelector("#no-tracks").hidden = report.tracks.length > 0;
   document.querySelector("#no-sessions").hidden = report.sessions.length > 0;
   const to = report.sessions.filter((s) => report.tracks.some((t) => t.to.includes(s.number))).length;
-  state.textContent = `${byNamespace.size} namespaces, ${report.sessions.length} sessions, of which ${to} watch · ${new Date(report.time_ms).toLocaleTimeString()}`;
+  const namespaces = new Set([...byNamespace.keys(), ...report.sessions.flatMap((s) => s.offers.map((o) => parts(o)[0]))]).size;
+  const of = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
+  state.textContent = `${of(namespaces, "namespace")}, ${of(report.sessions.length, "session")}, of which ${to} watch · ${new Date(report.time_ms).toLocaleTimeString()}`;
   state.className = "";
   last = report;
 }
