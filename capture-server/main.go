@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -49,7 +50,7 @@ https://host:port/session over WebTransport.`,
   capture-server --source equirect:rtmp://encoder/live --grid 6x3 --qualities 4
   capture-server --source k4a:000841194412,sync=master --source k4a:000123456789,sync=subordinate,depth-delay=160us
   capture-server --config capture-server.yaml --http 127.0.0.1:9190`,
-		Version:       service.Version(wire.ALPN, quiccc.Build()),
+		Version:       service.Version(strings.Join(wire.ALPNs(wire.Versions()), ", "), quiccc.Build()),
 		Args:          service.Arguments,
 		SilenceUsage:  true,
 		SilenceErrors: true,

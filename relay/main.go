@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,7 +54,7 @@ func command(cfg *Config) *cobra.Command {
   relay token --keys relay.key --publish studio --for 2h
   relay --config relay.yaml
   curl http://localhost:4443/metrics`,
-		Version:       service.Version(wire.ALPN, quiccc.Build()),
+		Version:       service.Version(strings.Join(wire.ALPNs(wire.Versions()), ", "), quiccc.Build()),
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,

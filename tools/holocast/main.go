@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -36,7 +37,7 @@ func command() *cobra.Command {
   holocast record moqt://localhost:4443/demo demo.mcap --duration 10s
   holocast replay demo.mcap moqt://localhost:4443/again --loop
   holocast doctor`,
-		Version:       service.Version(wire.ALPN, quiccc.Build()),
+		Version:       service.Version(strings.Join(wire.ALPNs(wire.Versions()), ", "), quiccc.Build()),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
