@@ -51,7 +51,7 @@ https://host:port/session over WebTransport.`,
   capture-server --source k4a:000841194412,sync=master --source k4a:000123456789,sync=subordinate,depth-delay=160us
   capture-server --config capture-server.yaml --http 127.0.0.1:9190`,
 		Version:       service.Version(strings.Join(wire.ALPNs(wire.Versions()), ", "), quiccc.Build()),
-		Args:          service.Arguments,
+		Args:          cobra.MaximumNArgs(1),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
