@@ -35,7 +35,7 @@ func statusCommand(cfg *Config) *cobra.Command {
 --config or --name names. Of a stopped edge it shows what it left running in
 the kernel.`,
 		Example: `  edge status
-  edge status --config edge.yml
+  edge status --config edge.yaml
   edge status --name london --json | jq '.paths[] | {index, up, rtt_ms}'`,
 		Args: cobra.NoArgs,
 	}
@@ -249,7 +249,7 @@ func detachCommand(cfg *Config) *cobra.Command {
 		Short: "Remove from the kernel what a stopped edge left there",
 		Long: `Remove from the kernel what a stopped edge left there, as after SIGKILL or
 with onExit: keep. A running one detaches by SIGTERM.`,
-		Example: `  edge detach --config edge.yml     # tells the controller first
+		Example: `  edge detach --config edge.yaml    # tells the controller first
   edge detach --name london`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -23,10 +23,10 @@ func command(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "edge",
 		Short: "Duplicate packets over several paths, or eliminate the duplicates",
-		Example: `  edge run --config edge.yml                  # attach and watch the paths
+		Example: `  edge run --config edge.yaml                 # attach and watch the paths
   edge status                                 # the edges of this machine
-  edge status --config edge.yml --json        # one of them, for programs
-  edge detach --config edge.yml               # remove what a killed edge left in the kernel
+  edge status --config edge.yaml --json       # one of them, for programs
+  edge detach --config edge.yaml              # remove what a killed edge left in the kernel
   curl http://localhost:4792/metrics`,
 		Version:       service.Version(),
 		SilenceUsage:  true,
@@ -51,8 +51,8 @@ func runCommand(cfg *Config) *cobra.Command {
 What an earlier run left in the kernel is taken over without losing a packet. The
 program may be killed at any time: the kernel goes on duplicating and eliminating. On
 SIGTERM it detaches, unless onExit is keep.`,
-		Example: `  edge run --config edge.yml
-  edge run --config edge.yml --http :4792 --log-level debug`,
+		Example: `  edge run --config edge.yaml
+  edge run --config edge.yaml --http :4792 --log-level debug`,
 		Args: cobra.NoArgs,
 	}
 	f := c.Flags()
