@@ -50,6 +50,8 @@ function parts(name) {
   return [namespace.split("-").map(plain).join("/"), plain(track.join("--"))];
 }
 
+const inOrder = new Intl.Collator("en", { numeric: true }); // tiles/9 before tiles/10
+
 // What was lost, by reason; the page explains them below the tables.
 const ofTracks = {
   late_subgroups: "late", behind_subgroups: "behind", unsent_datagrams: "datagrams unsent",
@@ -68,6 +70,7 @@ function show(report) {
   const peers = new Map(report.sessions.map((s) => [s.number, `#${s.number}\u00a0${s.subject || s.peer}`]));
   const called = (numbers) => numbers.map((n) => peers.get(n) ?? `#${n}`).join(", ");
 
+  report.tracks.sort((a, b) => inOrder.compare(parts(a.name).join("/"), parts(b.name).join("/")));
   const byNamespace = new Map(); // the tracks that go to somebody, and the others
   for (const t of report.tracks) {
     const [namespace, name] = parts(t.name);
