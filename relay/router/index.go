@@ -39,6 +39,13 @@ func (x *index[V]) prefixes(ns moqt.Namespace) iter.Seq[uint64] {
 	}
 }
 
+// hash is that of the whole namespace.
+func (x *index[V]) hash(ns moqt.Namespace) (hash uint64) {
+	for hash = range x.prefixes(ns) {
+	}
+	return hash
+}
+
 func (x *index[V]) add(ns moqt.Namespace, v V) {
 	for h := range x.prefixes(ns) {
 		if x.all[h] == nil {
@@ -59,10 +66,7 @@ func (x *index[V]) remove(ns moqt.Namespace, v V) {
 // under are the values whose namespaces begin with prefix.
 func (x *index[V]) under(prefix moqt.Namespace) iter.Seq[V] {
 	return func(yield func(V) bool) {
-		var hash uint64
-		for hash = range x.prefixes(prefix) { // the last is the whole prefix
-		}
-		for v, ns := range x.all[hash] {
+		for v, ns := range x.all[x.hash(prefix)] {
 			if ns.HasPrefix(prefix) && !yield(v) { // else two hashes are the same
 				return
 			}
@@ -76,12 +80,6 @@ type exact[V comparable] struct {
 }
 
 func newExact[V comparable]() exact[V] { return exact[V]{newIndex[V]()} }
-
-func (x *exact[V]) hash(ns moqt.Namespace) (hash uint64) {
-	for hash = range x.prefixes(ns) {
-	}
-	return hash
-}
 
 func (x *exact[V]) add(ns moqt.Namespace, v V) {
 	h := x.hash(ns)
