@@ -119,7 +119,7 @@ function show(report) {
   const to = report.sessions.filter((s) => report.tracks.some((t) => t.to.includes(s.number))).length;
   const namespaces = new Set([...byNamespace.keys(), ...report.sessions.flatMap((s) => s.offers.map((o) => parts(o)[0]))]).size;
   const of = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
-  state.textContent = `${of(namespaces, "namespace")}, ${of(report.sessions.length, "session")}, of which ${to} watch · ${new Date(report.time_ms).toLocaleTimeString()}`;
+  state.textContent = `${of(namespaces, "namespace")}, ${of(report.sessions.length, "session")}, of which ${to} watching · ${new Date(report.time_ms).toLocaleTimeString()}`;
   state.className = "";
   last = report;
 }
