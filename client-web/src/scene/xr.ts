@@ -22,6 +22,11 @@ export async function enterXR(studio: Studio, mode: XRMode, ended: () => void): 
     ended();
   });
   studio.enterXR(mode);
-  await studio.renderer.xr.setSession(session);
+  try {
+    await studio.renderer.xr.setSession(session);
+  } catch (e) {
+    await session.end().catch(() => undefined); // nothing would be drawn in it
+    throw e;
+  }
   return session;
 }
