@@ -47,6 +47,8 @@ var added = map[string]string{
 	"simulated_test.go":                            "tree/simulated_test.go.txt",
 	"stream_order.go":                              "tree/stream_order.go.txt",
 	"stream_order_test.go":                         "tree/stream_order_test.go.txt",
+	"stream_repair.go":                             "tree/stream_repair.go.txt",
+	"stream_repair_test.go":                        "tree/stream_repair_test.go.txt",
 	"stream_run.go":                                "tree/stream_run.go.txt",
 	"stream_run_test.go":                           "tree/stream_run_test.go.txt",
 	"stream_shared.go":                             "tree/stream_shared.go.txt",
@@ -266,18 +268,23 @@ func patchFrameSorter(src []byte) ([]byte, error) {
 	return apply(src, edits)
 }
 
-// patchFramer sends the streams of one urgency in the order that SetOrder gives them:
+// patchFramer sends the streams of one urgency in the order that SetOrder gives them, whether
+// their data is new or was lost:
 //
 //   - the non-incremental streams wait in a streamQueue instead of a minheap.Heap, whose
 //     import goes;
-//   - what puts them there is its add, which asks the stream for its order.
+//   - what puts them there is its add, which asks the stream for its order;
+//   - streams with lost data wait in a repairQueue instead of a ring buffer;
+//   - Append retransmits in a function, repair, which leaves what comes after new data: it is called
+//     before each new frame and, with what is left of the packet, after them;
+//   - UpdateStreamPriority calls repairAgain.
 func patchFramer(src []byte) ([]byte, error) {
 	s, err := parse("framer.go", src)
 	if err != nil {
 		return nil, err
 	}
 	var edits []edit
-	var imports, queues, pushes int
+	var imports, queues, pushes, repairs, loops, updates int
 	ast.Inspect(s.file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.ImportSpec:
@@ -286,20 +293,58 @@ func patchFramer(src []byte) ([]byte, error) {
 				edits = append(edits, s.replace(n, ""))
 			}
 		case *ast.Field:
-			if len(n.Names) == 1 && n.Names[0].Name == "nonIncrementalStreams" {
+			if len(n.Names) != 1 {
+				return true
+			}
+			switch n.Names[0].Name {
+			case "nonIncrementalStreams":
 				queues++
 				edits = append(edits, s.replace(n.Type, "[8]streamQueue"))
+			case "retransmissionQueue":
+				queues++
+				edits = append(edits, s.replace(n.Type, "[8]repairQueue"))
 			}
 		case *ast.CallExpr:
-			if s.text(n.Fun) == "f.nonIncrementalStreams[urgency].Push" && len(n.Args) == 2 {
+			switch {
+			case s.text(n.Fun) == "f.nonIncrementalStreams[urgency].Push" && len(n.Args) == 2:
 				pushes++
 				edits = append(edits, s.replace(n, "f.nonIncrementalStreams[urgency].add("+s.text(n.Args[0])+", "+s.text(n.Args[1])+", str)"))
+			case strings.HasPrefix(s.text(n.Fun), "f.retransmissionQueue[") && strings.HasSuffix(s.text(n.Fun), ".PushBack") && len(n.Args) == 1:
+				pushes++
+				edits = append(edits, s.insert(n.Rparen, ", str"))
+			}
+		case *ast.LabeledStmt:
+			if n.Label.Name == "retransmissions" {
+				repairs++
+				edits = append(edits, s.insert(n.Pos(), "repair := func(all bool) {\n"), s.insert(n.End(), "\n}"))
+			}
+		case *ast.ForStmt:
+			if n.Cond != nil && strings.HasPrefix(s.text(n.Cond), "!bucket.Empty() && ") {
+				repairs++
+				edits = append(edits, s.insert(n.Cond.End(), " && (all || !f.newDataFirst(urgency))"))
+			}
+		case *ast.RangeStmt:
+			switch s.text(n.X) {
+			case "numActiveStreams":
+				loops++
+				edits = append(edits, s.insert(n.Body.Lbrace+1, "\nrepair(false)"))
+			case "f.incrementalStreams":
+				if n.Key != nil && len(n.Body.List) == 2 { // of Append; HasData's has one statement
+					loops++
+					edits = append(edits, s.insert(n.End(), "\nrepair(true)"))
+				}
+			}
+		case *ast.FuncDecl:
+			if n.Name.Name == "UpdateStreamPriority" && len(n.Body.List) > 2 {
+				updates++
+				edits = append(edits, s.insert(n.Body.List[2].Pos(), "f.repairAgain(id)\n"))
 			}
 		}
 		return true
 	})
-	if imports != 1 || queues != 1 || pushes != 2 {
-		return nil, fmt.Errorf("found %d imports of minheap, %d fields nonIncrementalStreams and %d calls of Push on it, not 1, 1 and 2", imports, queues, pushes)
+	if imports != 1 || queues != 2 || pushes != 4 || repairs != 2 || loops != 2 || updates != 1 {
+		return nil, fmt.Errorf("found %d imports of minheap, %d fields of queues, %d calls that add to them, %d parts of the loop that retransmits, %d loops over new data and %d functions UpdateStreamPriority, not 1, 2, 4, 2, 2 and 1",
+			imports, queues, pushes, repairs, loops, updates)
 	}
 	return apply(src, edits)
 }
