@@ -102,6 +102,8 @@ const (
 //     falls below the stream's rate, the end of each burst is lost, which is one range of packets
 //     and not six, and then the same of what is sent again: where a path of 2 Mbit/s with a queue
 //     of 150 ms fell to 0.4, frames before all others in priority were late by more than a second.
+//     The first such round does where the application limits the flow: Startup is not looking for
+//     more bandwidth then, and each round in it is lost again.
 //   - ECN: the draft asks for CE marks to be treated as congestion (§3.7) without
 //     saying how. The first mark of a round trip counts as a loss above LossThresh.
 //   - A queue that stands is congestion, whether or not it loses packets. BBR flows that

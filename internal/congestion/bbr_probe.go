@@ -20,7 +20,7 @@ func (b *BBR) checkStartupDone() {
 }
 
 // checkStartupHighLoss is §5.3.1.3, and two rounds in a row that lost more than they delivered end
-// Startup, too.
+// Startup, too; the first does where the application limits the flow.
 func (b *BBR) checkStartupHighLoss() {
 	if b.lossRoundStart && !b.fullBwReached {
 		if b.lostInRound > b.inflightLatest {
@@ -28,7 +28,7 @@ func (b *BBR) checkStartupHighLoss() {
 		} else {
 			b.lossyRounds = 0
 		}
-		if b.lossyRounds >= bbrLossyRounds {
+		if b.lossyRounds >= bbrLossyRounds || b.lossyRounds > 0 && b.rs.AppLimited {
 			b.exitStartupForCongestion()
 			return
 		}
