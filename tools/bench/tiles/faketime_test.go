@@ -28,7 +28,9 @@ var (
 
 // inFakeTime is session where no machine is late: the viewer's and the publisher's code and QUIC
 // run as they are, in the time of a bubble and over a path of that time.
-func inFakeTime(t *testing.T, film spheretest.Film, tr trace, net network, scheme string, percentile float64, gops int) (report sphere.Report) {
+//
+// The network's first second begins so long after the viewer did.
+func inFakeTime(t *testing.T, after time.Duration, film spheretest.Film, tr trace, net network, scheme string, percentile float64, gops int) (report sphere.Report) {
 	t.Helper()
 	fakepath.Test(t, func(t *testing.T) {
 		path := fakepath.New(
@@ -57,7 +59,7 @@ func inFakeTime(t *testing.T, film spheretest.Film, tr trace, net network, schem
 		}
 		defer v.Close()
 		v.Configure(cat, func(track catalog.Track) moqt.TrackName { return moqt.TrackName{Namespace: ns, Name: track.Name} })
-		path.Begin()
+		time.AfterFunc(after, path.Begin)
 		running.Go(func() { failed <- v.Play(ctx, s) })
 		for limit := time.Now().Add(time.Duration(gops+20) * time.Second); v.Report().GOPs < gops; time.Sleep(50 * time.Millisecond) {
 			select {
@@ -114,14 +116,14 @@ func TestViewingsInFakeTime(t *testing.T) {
 		{"falls and rises", append(append(seconds(4, 250_000), seconds(3, 100_000)...), seconds(13, 250_000)...)},
 	} {
 		t.Run(net.name, func(t *testing.T) {
-			ours := inFakeTime(t, c.film(), tr, net, Ours, 0, gops)
+			ours := inFakeTime(t, 0, c.film(), tr, net, Ours, 0, gops)
 			t.Logf("%s: %v", Ours, ours)
 			// Goroutines run in any order, and a frame more or less may be late after a fall.
 			if ours.GOPs < gops || ours.StallRatio > 0.02 {
 				t.Errorf("%d GoPs, %.1f %% stalls", ours.GOPs, 100*ours.StallRatio)
 			}
 			for _, name := range []string{Whole, Viewport, Fixed, Paper} {
-				r := inFakeTime(t, c.film(), tr, net, name, 0, gops)
+				r := inFakeTime(t, 0, c.film(), tr, net, name, 0, gops)
 				t.Logf("%s: %v", name, r)
 				if r.GOPs < gops {
 					t.Errorf("%s: %d GoPs", name, r.GOPs)
@@ -129,6 +131,60 @@ func TestViewingsInFakeTime(t *testing.T) {
 				if r.PSNRMean >= ours.PSNRMean {
 					t.Errorf("%s shows %.2f dB, ours %.2f dB", name, r.PSNRMean, ours.PSNRMean)
 				}
+			}
+		})
+	}
+}
+
+// fall is a rate that falls to a part of it for some seconds and rises again.
+type fall struct {
+	name    string
+	part    float64 // 0 = an outage
+	seconds int
+}
+
+var falls = []fall{
+	{"to a half for 5 s", 1. / 2, 5}, {"to a third for 5 s", 1. / 3, 5}, {"to a fifth for 5 s", 1. / 5, 5}, {"to a tenth for 5 s", 1. / 10, 5},
+	{"outage of 1 s", 0, 1}, {"outage of 3 s", 0, 3},
+}
+
+const (
+	fallBegins = 6
+	fallGOPs   = 14
+)
+
+// network is a path whose rate, bytes per second, falls.
+func (f fall) network(rate float64) network {
+	return network{f.name, append(append(seconds(fallBegins, rate), seconds(f.seconds, max(rate*f.part, leastMbit*1e6/8))...), seconds(20, rate)...)}
+}
+
+// A viewer asks for tiles within a rate that then falls: the low-resolution sphere comes in time all
+// the same, before what was lost of tiles.
+func TestFallsInFakeTime(t *testing.T) {
+	if !quiccc.Patched() {
+		t.Skip("needs quic-go as patched by tools/quicpatch (make build)")
+	}
+	c := synthetic()
+	streams(c)
+	h := head()
+	tr := newTrace("test", h, gazetrace.Crowd([]gazetrace.Trace{h, h}, 10), c.grid, 1)
+	for _, f := range falls {
+		t.Run(f.name, func(t *testing.T) {
+			var stall, psnr [2]float64
+			for i, scheme := range []string{Ours, Whole} {
+				for _, after := range []time.Duration{0, 500 * time.Millisecond} {
+					r := inFakeTime(t, after, c.film(), tr, f.network(250_000), scheme, 0, fallGOPs)
+					t.Logf("%s: %v", scheme, r)
+					stall[i] += r.StallRatio / 2
+					psnr[i] += r.PSNRMean / 2
+				}
+			}
+			// Goroutines run in any order, and some frames more or less may be late.
+			if most := stall[1] + 0.05; f.part == 0 && stall[0] > most || f.part > 0 && stall[0] > 0.04 {
+				t.Errorf("%.1f %% stalls, %.1f %% where the whole sphere is sent", 100*stall[0], 100*stall[1])
+			}
+			if psnr[0] < psnr[1]+0.5 {
+				t.Errorf("%.2f dB, %.2f dB where the whole sphere is sent", psnr[0], psnr[1])
 			}
 		})
 	}
@@ -161,7 +217,7 @@ func TestRecordingsInFakeTime(t *testing.T) {
 		set.sessionGOPs = s
 		r, err := viewings(t.Context(), t.Output(), set, c, watchers(heads, c, set), nets,
 			func(tr trace, net network, scheme string, percentile float64) (sphere.Report, int, error) {
-				return inFakeTime(t, film, tr, net, scheme, percentile, s), 0, nil
+				return inFakeTime(t, 0, film, tr, net, scheme, percentile, s), 0, nil
 			})
 		if err != nil {
 			t.Fatal(err)
@@ -175,7 +231,34 @@ func TestRecordingsInFakeTime(t *testing.T) {
 		b.WriteString(".\n\n")
 		r.tables(&b)
 	}
+	writeFalls(t, &b, film, watchers(heads, c, set)[:set.sessionHeads], 2*c.bytes(c.qualities/2))
 	if err := os.WriteFile(*recordings, []byte(b.String()), 0o644); err != nil { //nolint:gosec // a page of the documentation
 		t.Fatal(err)
+	}
+}
+
+// writeFalls writes what viewers see of a film over paths whose rate, bytes per second, falls.
+func writeFalls(t *testing.T, b *strings.Builder, film spheretest.Film, traces []trace, rate float64) {
+	t.Helper()
+	fmt.Fprintf(b, "\n## Falls of the rate\n\n%d head movements × 14 s. The path carries %.2f Mbit/s, falls after %d s, each viewing's at another moment of a GoP, and rises again.\n\n",
+		len(traces), 8e-6*rate, fallBegins)
+	b.WriteString("| fall | ours: stalls | whole sphere: stalls | ours: viewport PSNR mean | whole sphere: mean | gain, median |\n| --- | ---: | ---: | ---: | ---: | ---: |\n")
+	for _, f := range falls {
+		var stall, psnr [2]float64
+		var gain []float64
+		for h, tr := range traces {
+			var each [2]float64
+			for i, scheme := range []string{Ours, Whole} {
+				r := inFakeTime(t, time.Duration(h)*time.Second/time.Duration(len(traces)), film, tr, f.network(rate), scheme, 0, fallGOPs)
+				t.Logf("%s, %s: %v", f.name, scheme, r)
+				stall[i] += r.StallRatio / float64(len(traces))
+				psnr[i] += r.PSNRMean / float64(len(traces))
+				each[i] = r.PSNRMean
+			}
+			gain = append(gain, each[0]-each[1])
+		}
+		slices.Sort(gain)
+		fmt.Fprintf(b, "| %s | %.2f %% | %.2f %% | %.2f dB | %.2f dB | %+.2f dB |\n", f.name, 100*stall[0], 100*stall[1], psnr[0], psnr[1],
+			(gain[(len(gain)-1)/2]+gain[len(gain)/2])/2)
 	}
 }
