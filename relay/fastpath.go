@@ -65,6 +65,8 @@ func newFastPathMetrics(fast *fastpath.Manager) *service.Metrics {
 		registered = m.Counter("registered_packets_total", "Packets registered with their connections.")
 		lag        = m.Counter("registration_lag_seconds_total", "Time from sending to registering, of all packets registered.")
 		lost       = m.Counter("lost_packets_total", "Packets sent by the kernel that were lost on the way.")
+		handovers  = m.Counter("handovers_total", "Viewers handed to user space for a while because it did not catch up with what the kernel left.")
+		handed     = m.Gauge("handed_over_viewers", "Viewers handed to user space now.")
 		unknown    = m.Gauge("unregistered_bytes", "Bytes that the kernel sent and that are not registered yet.")
 		budget     = m.Gauge("budget_bytes", "Bytes that the kernel may send now, of all viewers.")
 	)
@@ -85,6 +87,8 @@ func newFastPathMetrics(fast *fastpath.Manager) *service.Metrics {
 		put(registered, float64(s.Registered))
 		put(lag, s.Lag.Seconds())
 		put(lost, float64(s.Lost))
+		put(handovers, float64(s.Handovers))
+		put(handed, float64(s.HandedOver))
 		put(unknown, float64(s.Unregistered))
 		put(budget, float64(s.Budget))
 		for reason, n := range s.Refused {

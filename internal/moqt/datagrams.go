@@ -201,6 +201,13 @@ func (q *datagramQueue) pop() (d outgoingDatagram, ok bool) {
 	return d, true
 }
 
+// waits tells whether there is something to send.
+func (q *datagramQueue) waits() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.order) > 0
+}
+
 // forget drops what waits of a publication that has ended.
 func (q *datagramQueue) forget(p *Publication) {
 	q.mu.Lock()

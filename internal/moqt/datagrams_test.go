@@ -73,7 +73,11 @@ func TestDatagramQueue(t *testing.T) {
 			var got []string
 			send := func(n int) {
 				for range n {
+					waits := q.waits()
 					d, ok := q.pop()
+					if ok != waits {
+						t.Errorf("something waits: %v; there was something: %v", waits, ok)
+					}
 					if !ok {
 						return
 					}

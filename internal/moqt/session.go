@@ -673,6 +673,9 @@ func (s *Session) deliverDatagram(d *wire.Datagram) {
 	}
 }
 
+// DatagramsWait tells whether datagrams wait for the transport to take them.
+func (s *Session) DatagramsWait() bool { return s.sendq.waits() }
+
 // sendDatagrams hands datagrams to the transport, which takes them at the pace of its
 // congestion control. One that has missed its deadline by then is dropped.
 func (s *Session) sendDatagrams() {

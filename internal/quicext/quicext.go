@@ -67,6 +67,9 @@ type Port = interface {
 	// duplicate (RFC 9000, Section 13.2.3). Reserve a new block, then release the old one's
 	// rest.
 	Overtaken() bool
+	// DatagramsWait tells whether DATAGRAM frames of the connection's own wait to be sent.
+	// A block that is reserved now is overtaken by them.
+	DatagramsWait() bool
 	// HoldKeyUpdates keeps the connection from starting key updates (RFC 9001, Section 6),
 	// for which blocks have to be given up. A key update that is due is told by State, and
 	// starts with the next packet of the connection's own after the hold ends. The hold

@@ -28,7 +28,8 @@ type routeKey = netip.AddrPort
 // connection's sender outside of quic-go.
 type conn struct {
 	m      *Manager
-	prefix []byte // of DATAGRAM frames
+	prefix []byte      // of DATAGRAM frames
+	waits  func() bool // datagrams of user space wait for quic-go
 	handle quicext.Handle
 
 	lastDatagram atomic.Int64 // of a publisher's, by CLOCK_MONOTONIC
@@ -42,6 +43,7 @@ type conn struct {
 	ids            map[string]bool
 	route          routeKey    // that was added; the zero one = none
 	receiving      bool        // datagrams, from a publisher
+	unneeded       bool        // user space sends them to all viewers
 	sourceKeys     uint64      // the key phase of the source's keys in the kernel, + 1; 0 = none
 	viewerKeys     uint64      // of the viewer's
 	cipher         *bpf.Cipher // of these
@@ -58,6 +60,8 @@ type conn struct {
 	wanted     time.Duration
 	suspended  time.Duration // since when the kernel has the viewer off by itself
 	held       bool          // key updates
+
+	handover
 }
 
 // place is an object of a track.
@@ -168,7 +172,26 @@ func (c *conn) enter() {
 	c.on = true
 }
 
+// open has the kernel open the packets of a publisher, or leave them to user space: while
+// datagrams come that it may send to a viewer. c.mu is held.
+func (c *conn) open(needed bool) {
+	if c.unneeded == !needed {
+		return
+	}
+	if c.unneeded = !needed; !c.on || c.source < 0 || !c.receiving {
+		return
+	}
+	if needed {
+		c.startSource()
+	} else {
+		c.m.kernel.Source(c.source).Stop()
+	}
+}
+
 func (c *conn) startSource() {
+	if c.unneeded {
+		return
+	}
 	c.m.kernel.Source(c.source).Start(bpf.SourceOptions{Remote: c.state.Remote, HeaderKey: c.state.Rx.HP, Prefix: c.prefix})
 }
 
@@ -188,6 +211,13 @@ func (c *conn) received() {
 		c.startSource()
 	}
 	c.m.want()
+}
+
+// inKernel tells whether the kernel may send to the viewer now.
+func (c *conn) inKernel() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.handed
 }
 
 func (c *conn) startViewer() {
@@ -282,7 +312,7 @@ func (c *conn) forwarded(p place) bool {
 		return true
 	}
 	now := c.m.now()
-	waiting := c.on && c.block == nil && now-c.wanted > idle
+	waiting := c.on && c.block == nil && !c.handed && now-c.wanted > idle
 	c.wanted = now
 	c.mu.Unlock()
 	if waiting {
@@ -292,17 +322,16 @@ func (c *conn) forwarded(p place) bool {
 	return false
 }
 
-// passedOn notes that user space sent an object, which the kernel did not. Once it is the last
-// one that the kernel left, others overtake nothing any more.
+// passedOn notes that user space passed on an object that the kernel did not send. Once it is the
+// last one that the kernel left, and has been sent, others overtake nothing any more.
 func (c *conn) passedOn(p place) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.viewer < 0 || c.gone {
 		return
 	}
-	v := c.m.kernel.Viewer(c.viewer)
-	if n, track, group, object := v.Left(); p == (place{track, group, object}) {
-		v.CatchUp(n)
+	if n, track, group, object := c.m.kernel.Viewer(c.viewer).Left(); p == (place{track, group, object}) {
+		c.passed = n
 	}
 }
 
@@ -351,7 +380,9 @@ func (c *conn) makeAhead() {
 }
 
 // changeBlock takes the kernel's packet numbers back where they are of no use any more, and
-// hands out others where there is something to send. c.mu is held.
+// hands out others where there is something to send and user space has caught up: while it
+// sends, each of its packets would overtake a block, and the kernel would overtake what waits.
+// c.mu is held.
 func (c *conn) changeBlock(p quicext.Port, now time.Duration) {
 	v := c.m.kernel.Viewer(c.viewer)
 	want := now-c.wanted < linger && !c.state.KeyUpdateDue
@@ -363,7 +394,7 @@ func (c *conn) changeBlock(p quicext.Port, now time.Duration) {
 		c.held = hold
 		p.HoldKeyUpdates(hold)
 	}
-	if !want || c.block != nil {
+	if !want || !c.mayGoOn(p, v, now) || c.block != nil {
 		return
 	}
 	first, generation, err := p.Reserve(blockSize)
@@ -372,6 +403,25 @@ func (c *conn) changeBlock(p quicext.Port, now time.Duration) {
 	}
 	c.block = &block{first: first, end: first + blockSize, generation: generation}
 	v.Give(first, first+blockSize, c.state.KeyPhase)
+}
+
+// mayGoOn tells whether the kernel may send: the viewer is not handed to user space, which has sent
+// all that it has for it. c.mu is held.
+func (c *conn) mayGoOn(p quicext.Port, v *bpf.Viewer, now time.Duration) bool {
+	left, _, _, object := v.Left()
+	handed := c.handed
+	goOn := c.look(now, left, object > 0, c.waits() || p.DatagramsWait())
+	if handed != c.handed {
+		c.m.sourcesChanged.Store(true)
+		if c.handed {
+			c.m.handovers.Add(1)
+			c.takeBack()
+		}
+	}
+	if goOn {
+		v.CatchUp(left)
+	}
+	return goOn
 }
 
 // takeBack takes the kernel's block back. c.mu is held.
@@ -437,7 +487,8 @@ func (c *conn) tick() (active bool) {
 		}
 	}
 	active = now-c.wanted < linger
-	if len(c.pending) > 0 || len(c.old) > 0 || active != (c.block != nil) || c.block != nil && c.block.end-v.Next() < blockLow {
+	wants := active && (!c.handed || now >= c.until)
+	if len(c.pending) > 0 || len(c.old) > 0 || wants != (c.block != nil) || c.block != nil && c.block.end-v.Next() < blockLow {
 		c.handle.Wake()
 	}
 	return active

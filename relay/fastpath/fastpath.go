@@ -55,6 +55,10 @@ type Stats struct {
 	Registered uint64
 	Lag        time.Duration
 	Lost       uint64 // of those, lost on the way
+	// Handovers are how often a viewer was handed to user space for a while, which had not
+	// caught up with what the kernel left to it; HandedOver is how many are.
+	Handovers  uint64
+	HandedOver int
 	// Unregistered is bytes that the kernel sent and that are not registered yet: what
 	// congestion control does not know of.
 	Unregistered int64

@@ -72,7 +72,8 @@ type Manager struct {
 	routesMu sync.Mutex // after conn.mu
 	routes   map[routeKey]int
 
-	registered, lag, lost atomic.Uint64
+	registered, lag, lost, handovers atomic.Uint64
+	sourcesChanged                   atomic.Bool // other publishers' packets may have to be opened
 }
 
 // track is a track that is received or sent.
@@ -211,7 +212,32 @@ func (m *Manager) tick() (active bool) {
 			active = true
 		}
 	}
+	if m.sourcesChanged.Swap(false) {
+		m.chooseSources()
+	}
 	return active
+}
+
+// chooseSources has the kernel open the packets of those publishers of whom a viewer is sent
+// something by the kernel. m.mu is held.
+func (m *Manager) chooseSources() {
+	needed := map[*conn]bool{}
+	for _, k := range m.tracks {
+		if k.installed == nil || needed[k.installed.c] {
+			continue
+		}
+		for s := range k.viewers {
+			if s.c.inKernel() {
+				needed[k.installed.c] = true
+				break
+			}
+		}
+	}
+	for _, c := range m.conns {
+		c.mu.Lock()
+		c.open(needed[c])
+		c.mu.Unlock()
+	}
 }
 
 // want makes run look soon.
@@ -355,7 +381,7 @@ func (m *Manager) connection(s *moqt.Session, take func(*conn) bool) *conn {
 			m.refused["webtransport"]++
 			return nil
 		}
-		c = &conn{m: m, prefix: prefix, source: -1, viewer: -1, took: map[place]time.Duration{}}
+		c = &conn{m: m, prefix: prefix, waits: s.DatagramsWait, source: -1, viewer: -1, handover: newHandover(), took: map[place]time.Duration{}}
 		h, err := quicext.Attach(qc, c)
 		if err != nil {
 			m.log.Warn("a connection is not in the kernel fast path", "peer", s.RemoteAddr().String(), "err", err)
@@ -448,6 +474,8 @@ func (m *Manager) install(k *track) error {
 	}
 	k.installed = only
 	k.source.Store(only.c)
+	m.sourcesChanged.Store(true)
+	m.want()
 	return m.kernel.SetTrack(only.c.source, only.alias, k.id, subs)
 }
 
@@ -472,6 +500,9 @@ func (m *Manager) Stats() Stats {
 		}
 		if c.on && c.viewer >= 0 {
 			s.Viewers++
+			if c.handed {
+				s.HandedOver++
+			}
 			v := m.kernel.Viewer(c.viewer)
 			sent := v.Sent()
 			s.Budget += max(0, v.Allowed()-sent)
@@ -483,6 +514,7 @@ func (m *Manager) Stats() Stats {
 		c.mu.Unlock()
 	}
 	s.Registered, s.Lag, s.Lost = m.registered.Load(), time.Duration(m.lag.Load()), m.lost.Load()
+	s.Handovers = m.handovers.Load()
 	return s
 }
 

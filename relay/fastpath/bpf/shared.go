@@ -198,7 +198,7 @@ func (v *Viewer) Left() (n uint64, track uint32, group, object uint64) {
 	return n, atomic.LoadUint32(&s.LastLeft.Track), atomic.LoadUint64(&s.LastLeft.Group), atomic.LoadUint64(&s.LastLeft.Object)
 }
 
-// CatchUp says that user space has passed on the first n objects that were left to it: unless
+// CatchUp says that user space has sent the first n objects that were left to it: unless
 // there are more, the programs send what comes next, but for the rest of the last one's group.
 func (v *Viewer) CatchUp(n uint64) { atomic.StoreUint64(&v.shared.CaughtUp, n) }
 

@@ -1,0 +1,73 @@
+//go:build linux && (amd64 || arm64)
+
+package fastpath
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"holocast/internal/quicext"
+	"holocast/relay/fastpath/bpf"
+)
+
+// port is a connection that counts what it is asked for.
+type port struct {
+	next      int64
+	reserved  int
+	overtaken bool
+	wait      bool
+}
+
+func (p *port) Reserve(n int) (int64, uint64, error) {
+	first := p.next
+	p.next += int64(n)
+	p.reserved, p.overtaken = p.reserved+1, false
+	return first, 1, nil
+}
+
+func (p *port) Sent([]quicext.Packet) error { return nil }
+func (p *port) Release(int64, int) error    { return nil }
+func (p *port) Overtaken() bool             { return p.overtaken }
+func (p *port) DatagramsWait() bool         { return p.wait }
+func (p *port) HoldKeyUpdates(bool)         {}
+func (p *port) Detach()                     {}
+
+// TestNumbersWhileUserSpaceSends: a viewer that user space sends to takes no packet numbers for
+// the kernel, however many packets it is sent. Once nothing waits, the kernel has some again.
+func TestNumbersWhileUserSpaceSends(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root: the kernel fast path needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
+	}
+	kernel, err := bpf.Open(bpf.Options{Port: 1, ConnIDLen: connIDLen})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = kernel.Close() })
+	m := &Manager{kernel: kernel, start: time.Now(), startK: bpf.Now()}
+	queued := false
+	c := &conn{m: m, waits: func() bool { return queued }, source: -1, on: true, handover: newHandover(), state: quicext.State{Generation: 1}}
+	kernel.Viewer(0).Clear()
+	p := &port{next: 100}
+	drain := func() {
+		c.wanted = m.now() + time.Hour // objects come, however slow the machine is
+		c.Drain(p)
+	}
+	for name, wait := range map[string]*bool{"in the session": &queued, "in the connection": &p.wait} {
+		drain()
+		before := p.reserved
+		*wait = true
+		for range 100 {
+			p.overtaken = true // by a packet of user space
+			drain()
+		}
+		if p.reserved != before || c.block != nil {
+			t.Errorf("datagrams wait %s: numbers were reserved %d times", name, p.reserved-before)
+		}
+		*wait = false
+		drain()
+		if p.reserved != before+1 || c.block == nil || kernel.Viewer(0).Next() != c.block.first {
+			t.Errorf("nothing waits %s: numbers were reserved %d times", name, p.reserved-before)
+		}
+	}
+}
