@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -124,5 +126,96 @@ func fetchParts(t *testing.T, sub *moqt.Subscription) (ids []uint64) {
 		if o.Range == wire.RangeNone && o.Datagram {
 			ids = append(ids, o.Object)
 		}
+	}
+}
+
+// TestRepairsAreMerged has viewers ask for overlapping parts of what was lost on the way to the
+// relay, while the publisher does not answer: the relay asks for each part once.
+func TestRepairsAreMerged(t *testing.T) {
+	const last = 15
+	relay := start(t)
+	name := moqt.TrackName{Namespace: moqt.Namespace{"holocast", "repairs"}, Name: "points/0/full"}
+	track := origin.NewTrack(name, nil, origin.Limits{MaxAge: time.Hour})
+	var set origin.Set
+	set.Add(track)
+	h := set.Handler()
+	serve, asked, answer := h.Fetch, make(chan [2]uint64, 8), make(chan struct{})
+	h.Fetch = func(r *moqt.FetchRequest) {
+		asked <- [2]uint64{r.Start.Object, r.End.Object}
+		<-answer
+		serve(r)
+	}
+	publisher := relay.dial(h)
+	if _, err := publisher.PublishNamespace(t.Context(), name.Namespace); err != nil {
+		t.Fatal(err)
+	}
+	viewer := relay.dial(moqt.Handler{})
+	sub, err := viewer.Subscribe(t.Context(), name, moqt.SubscribeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := func(id uint64) moqt.Datagram {
+		return moqt.Datagram{Group: 1, Object: id, EndOfGroup: id == last, Payload: []byte{byte(id)}}
+	}
+	for id := uint64(1); id < last; id++ {
+		track.BackfillDatagram(part(id)) // lost
+	}
+	for _, id := range []uint64{0, last} {
+		track.SendDatagram(part(id))
+		if d, err := sub.AcceptDatagram(t.Context()); err != nil || d.Object != id {
+			t.Fatalf("%+v instead of object %d: %v", d, id, err)
+		}
+	}
+	var fetches sync.WaitGroup
+	fetch := func(first, end uint64) {
+		s := relay.dial(moqt.Handler{})
+		fetches.Go(func() {
+			f, err := s.Fetch(t.Context(), name, moqt.Location{Group: 1, Object: first}, moqt.Location{Group: 1, Object: end}, moqt.FetchOptions{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer f.Cancel()
+			for {
+				// On a machine that stalls, the relay may have given the publisher up: then it
+				// says that it does not know.
+				o, err := f.Next()
+				if err == io.EOF {
+					return
+				}
+				if err != nil || o.Object >= end {
+					t.Errorf("objects %d to %d: %+v: %v", first, end-1, o, err)
+					return
+				}
+				if o.Range == wire.RangeNone {
+					if _, err := f.ReadPayload(nil, 1); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	upstream := func(first, end uint64) {
+		t.Helper()
+		select {
+		case got := <-asked:
+			if got != [2]uint64{first, end} {
+				t.Errorf("the relay asks for objects %d to %d, want %d to %d", got[0], got[1]-1, first, end-1)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("the relay does not ask for objects %d to %d", first, end-1)
+		}
+	}
+	fetch(1, 10)
+	upstream(1, 10)
+	fetch(1, 10)
+	fetch(5, 15)
+	upstream(10, 15)
+	fetch(3, 12)
+	close(answer)
+	fetches.Wait()
+	if n := len(asked); n != 0 {
+		t.Errorf("the relay asked %d more times", n)
 	}
 }

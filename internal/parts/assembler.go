@@ -446,6 +446,14 @@ func (a *Assembler) ask(f *frame, over bool, limit int, list []Request) []Reques
 	return list
 }
 
+// Deadline is when a group that is not whole will be given up; the zero time if it is not held.
+func (a *Assembler) Deadline(group uint64) time.Time {
+	if f := a.frame(group); f != nil {
+		return f.began.Add(a.limits.Timeout)
+	}
+	return time.Time{}
+}
+
 // Next is when to call Due, if no part comes before; false while nothing is held.
 func (a *Assembler) Next(rtt time.Duration) (at time.Time, ok bool) {
 	for i, f := range a.frames {

@@ -222,3 +222,17 @@ func FuzzAssembler(f *testing.F) {
 		}
 	})
 }
+
+// TestDeadline: what is fetched of a group is of use until the group is given up.
+func TestDeadline(t *testing.T) {
+	a, began := NewAssembler(Limits{MaxPayload: 100, Timeout: time.Second}), time.Now()
+	a.Add(&moqt.Datagram{Group: 3, Object: 0, Payload: []byte{1}}, false, began)
+	a.Add(&moqt.Datagram{Group: 3, Object: 2, Payload: []byte{1}}, false, began.Add(300*time.Millisecond))
+	if got := a.Deadline(3); !got.Equal(began.Add(time.Second)) {
+		t.Errorf("%v after the group began, not a second", got.Sub(began))
+	}
+	a.Due(began.Add(time.Second), 0, 1)
+	if got := a.Deadline(3); !got.IsZero() {
+		t.Errorf("a group that was given up: %v", got)
+	}
+}

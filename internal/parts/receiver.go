@@ -121,7 +121,8 @@ func (r *Receiver) ask() {
 	now, rtt := time.Now(), r.sub.Session().RTT()
 	for _, q := range r.a.Due(now, rtt, maxFetches-r.fetching) {
 		r.fetching++
-		r.fetches.Go(func() { r.fetch(q) })
+		until := r.a.Deadline(q.Group)
+		r.fetches.Go(func() { r.fetch(q, until) })
 	}
 	if at, ok := r.a.Next(rtt); ok {
 		wait := max(moment, at.Sub(now))
@@ -132,15 +133,16 @@ func (r *Receiver) ask() {
 	}
 }
 
-// fetch asks for missing parts. What the peer does not have is lost.
-func (r *Receiver) fetch(q Request) {
+// fetch asks for missing parts, which are of no use after until. What the peer does not have is
+// lost.
+func (r *Receiver) fetch(q Request, until time.Time) {
 	defer func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.fetching--
 		r.ask()
 	}()
-	ctx, cancel := context.WithTimeout(r.ctx, r.a.limits.Timeout)
+	ctx, cancel := context.WithDeadline(r.ctx, until)
 	defer cancel()
 	f, err := r.sub.Session().Fetch(ctx, r.sub.Track(), moqt.Location{Group: q.Group, Object: q.First},
 		moqt.Location{Group: q.Group, Object: q.Last + 1}, moqt.FetchOptions{Priority: new(fetchPriority)})

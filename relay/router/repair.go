@@ -42,22 +42,10 @@ func (t *track) fillGaps(req *moqt.FetchRequest) {
 		}
 	}
 	t.mu.Lock()
-	first, end := uint64(0), uint64(0)
-	var wait []chan struct{}
-	for _, s := range missing {
-		covered := slices.IndexFunc(t.repairs, func(r *repair) bool { return r.group == group && r.first <= s.First && s.Last <= r.last })
-		switch {
-		case covered >= 0:
-			wait = append(wait, t.repairs[covered].done)
-		case end == 0:
-			first, end = s.First, s.Last+1
-		default:
-			end = s.Last + 1
-		}
-	}
+	rest, wait := t.uncovered(group, missing)
 	var mine *repair
-	if first < end {
-		mine = &repair{group: group, first: first, last: end - 1, done: make(chan struct{})}
+	if n := len(rest); n > 0 {
+		mine = &repair{group: group, first: rest[0].First, last: rest[n-1].Last, done: make(chan struct{})}
 		if len(t.repairs) == maxRepairs {
 			t.repairs = slices.Delete(t.repairs, 0, 1)
 		}
@@ -77,6 +65,43 @@ func (t *track) fillGaps(req *moqt.FetchRequest) {
 	}
 }
 
+// uncovered is what of spans of a group no repair was made for, and what to wait for of those that
+// were. t.mu is held.
+func (t *track) uncovered(group uint64, spans []origin.Span) (rest []origin.Span, wait []chan struct{}) {
+	rest = slices.Clone(spans)
+	for _, r := range t.repairs {
+		if r.group != group {
+			continue
+		}
+		var left []origin.Span
+		for _, s := range rest {
+			if r.last < s.First || s.Last < r.first {
+				left = append(left, s)
+				continue
+			}
+			if n := len(wait); n == 0 || wait[n-1] != r.done {
+				wait = append(wait, r.done)
+			}
+			if s.First < r.first {
+				left = append(left, origin.Span{First: s.First, Last: r.first - 1})
+			}
+			if r.last < s.Last {
+				left = append(left, origin.Span{First: r.last + 1, Last: s.Last})
+			}
+		}
+		rest = left
+	}
+	return rest, wait
+}
+
+// repairTimeout is how long viewers may have use for what is fetched now.
+func (t *track) repairTimeout() time.Duration {
+	if ms, ok := t.Properties().Int(wire.PropertyObjectDeliveryTimeout); ok && ms > 0 && ms < uint64(repairTimeout.Milliseconds()) {
+		return time.Duration(ms) * time.Millisecond
+	}
+	return repairTimeout
+}
+
 // fetchLost puts what an upstream has of lost objects into the cache.
 func (t *track) fetchLost(r *repair) {
 	defer close(r.done)
@@ -84,7 +109,7 @@ func (t *track) fetchLost(r *repair) {
 	if up == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(up.Context(), repairTimeout)
+	ctx, cancel := context.WithTimeout(up.Context(), t.repairTimeout())
 	defer cancel()
 	slots := t.r.slots(up).lost
 	if err := claim(ctx, slots); err != nil {
