@@ -92,3 +92,21 @@ func (s *sparer) skip() []bool {
 	}
 	return skip
 }
+
+// dropReport says when to tell of dropped frames: at the first, and then at most once in reportEvery.
+type dropReport struct {
+	untold int
+	told   time.Time
+}
+
+const reportEvery = 10 * time.Second
+
+// dropped notes a dropped frame. It returns how many to tell of, 0 = none now.
+func (d *dropReport) dropped(now time.Time) (n int) {
+	d.untold++
+	if !d.told.IsZero() && now.Sub(d.told) < reportEvery {
+		return 0
+	}
+	n, d.untold, d.told = d.untold, 0, now
+	return n
+}

@@ -72,3 +72,17 @@ func TestPatienceGrows(t *testing.T) {
 		t.Errorf("tried %d times in 200 GoPs", tries)
 	}
 }
+
+// All dropped frames are told of, the first at once.
+func TestDropReport(t *testing.T) {
+	var d dropReport
+	begin := time.Unix(1, 0)
+	for i, want := range []struct {
+		after time.Duration
+		told  int
+	}{{0, 1}, {time.Second, 0}, {9 * time.Second, 0}, {reportEvery, 3}, {reportEvery + 1, 0}, {time.Minute, 2}} {
+		if got := d.dropped(begin.Add(want.after)); got != want.told {
+			t.Errorf("frame %d: told of %d, want %d", i, got, want.told)
+		}
+	}
+}

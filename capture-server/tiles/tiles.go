@@ -93,7 +93,8 @@ func New(session *publish.Publisher, cfg Config, src *equirect.Source) (*Medium,
 	}
 	m := &Medium{session: session, src: src, cfg: cfg, sphere: src.Sphere, metrics: newMetrics(), gop: int64(engine.GOP(src.FPSNum, src.FPSDen))}
 	m.sphere.Columns, m.sphere.Rows, m.sphere.Qualities = cfg.Columns, cfg.Rows, cfg.Qualities
-	m.skip.Store(&[]bool{})
+	skip := make([]bool, cfg.Qualities)
+	m.skip.Store(&skip)
 	var err error
 	m.encoder, err = engine.New(engine.Config{Sphere: m.sphere, FPSNum: src.FPSNum, FPSDen: src.FPSDen, Quantisers: cfg.Quantisers,
 		Preset: cfg.Preset, MaxBitrate: cfg.MaxBitrate, DistortEvery: distortEvery, RatesEvery: int(m.gop)})
@@ -190,6 +191,7 @@ func (m *Medium) publishPictures() error {
 		last   time.Time // timestamp of the frame before
 		gopAt  int64     // timestamp of the GoP's first frame, ms
 		sparer = newSparer(m.cfg.Qualities, m.gopDuration())
+		drops  dropReport
 	)
 	for f := range m.src.Frames() {
 		if !begun {
@@ -199,6 +201,10 @@ func (m *Medium) publishPictures() error {
 		if sparer.dropFrame(lag) {
 			m.metrics.frames.WithLabelValues("dropped").Inc()
 			m.src.Release(f)
+			if n := drops.dropped(time.Now()); n > 0 {
+				m.session.Log().Warn("this machine does not encode 360° video in time: frames are dropped. "+
+					"A smaller tiles.size or a faster tiles.preset needs less", "frames", n)
+			}
 			continue
 		}
 		now := first + uint64(max(0, m.frameAt(f.Captured.Sub(zero))/m.gop))
@@ -259,7 +265,12 @@ func (m *Medium) gopDuration() time.Duration { return m.src.Since(m.gop) }
 
 // change takes up that other qualities are left out from the GoP that begins on.
 func (m *Medium) change(skip []bool) {
-	m.skip.Store(&skip)
+	before := 0
+	for _, s := range *m.skip.Swap(&skip) {
+		if !s {
+			before++
+		}
+	}
 	n := 0
 	for q, s := range skip {
 		if !s {
@@ -271,13 +282,18 @@ func (m *Medium) change(skip []bool) {
 		}
 	}
 	m.metrics.qualities.Set(float64(n))
-	if n < m.cfg.Qualities {
+	if n < before {
 		m.metrics.dropped.Inc()
+	}
+	switch {
+	case n == m.cfg.Qualities:
+		m.session.Log().Info("all qualities of 360° video again")
+	case n > before:
+		m.session.Log().Info("a quality of 360° video more", "qualities", n, "of", m.cfg.Qualities)
+	default:
 		m.session.Log().Warn("this machine does not encode all qualities of 360° video in time: some are left out until it can. "+
 			"Fewer tiles.qualities, a smaller tiles.size or a faster tiles.preset need less; with a nice value it gets what other programs leave",
 			"qualities", n, "of", m.cfg.Qualities)
-	} else {
-		m.session.Log().Info("all qualities of 360° video again")
 	}
 	m.session.Changed()
 }
