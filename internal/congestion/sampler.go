@@ -114,11 +114,11 @@ func (s *sampler) sent(now time.Duration, number, size int64) {
 	if s.c.InFlight <= size {
 		s.firstSent, s.deliveredAt = now, now
 	}
-	*s.hist.add(number) = packet{
-		sent: now, firstSent: s.firstSent, deliveredAt: s.deliveredAt,
-		delivered: s.c.Delivered, lost: s.c.Lost, inFlight: s.c.InFlight,
-		size: int32(size), state: packetOutstanding, appLimited: s.c.AppLimited(),
-	}
+	p := s.hist.add(number)
+	// Field by field: a literal is put together on the stack first, and its copy waits for that.
+	p.sent, p.firstSent, p.deliveredAt = now, s.firstSent, s.deliveredAt
+	p.delivered, p.lost, p.inFlight = s.c.Delivered, s.c.Lost, s.c.InFlight
+	p.size, p.state, p.appLimited = int32(size), packetOutstanding, s.c.AppLimited()
 }
 
 // begin starts the sample of an ACK: InitRateSample of §4.1.2.3.
