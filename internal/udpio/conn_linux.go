@@ -152,10 +152,12 @@ func zoneIndex(zone string) uint32 {
 }
 
 const (
-	batchSize  = 8       // messages of a call of recvmmsg
-	bufferSize = 1 << 16 // datagrams that came together
-	oobSize    = 256
+	batchSize = 8 // messages of a call of recvmmsg
+	oobSize   = 256
 )
+
+// PieceSize is the most bytes of datagrams that came together.
+const PieceSize = 1 << 16
 
 // received is struct mmsghdr.
 type received struct {
@@ -170,7 +172,7 @@ type read struct {
 	data     [batchSize]unix.Iovec
 	names    [batchSize]unix.RawSockaddrInet6
 	oob      [batchSize][oobSize]byte
-	buffers  []byte // batchSize of bufferSize bytes
+	buffers  [batchSize][]byte // of PieceSize bytes
 	n        uintptr
 	errno    syscall.Errno
 	call     func(fd uintptr) (done bool)
@@ -186,12 +188,17 @@ type read struct {
 }
 
 func (r *read) init() {
-	r.buffers = make([]byte, batchSize*bufferSize)
-	for i := range r.data {
-		r.data[i].Base = &r.buffers[i*bufferSize]
-		r.data[i].SetLen(bufferSize)
+	for i := range r.buffers {
+		r.use(i, make([]byte, PieceSize))
 	}
 	r.call = r.recvmmsg
+}
+
+// use has the i-th message received into buffer.
+func (r *read) use(i int, buffer []byte) {
+	r.buffers[i] = buffer
+	r.data[i].Base = &buffer[0]
+	r.data[i].SetLen(PieceSize)
 }
 
 func (r *read) recvmmsg(fd uintptr) bool {
@@ -222,13 +229,8 @@ func (c *Conn) ReadBatch(ms []ipv4.Message, _ int) (n int, err error) {
 			if n > 0 {
 				return n, nil
 			}
-			r.next, r.n = 0, 0
-			if err := c.raw.Read(r.call); err != nil {
+			if err := c.receive(); err != nil {
 				return 0, err
-			}
-			if r.errno != 0 {
-				r.n = 0
-				return 0, &net.OpError{Op: "read", Net: "udp", Source: c.LocalAddr(), Err: os.NewSyscallError("recvmmsg", r.errno)}
 			}
 			continue
 		}
@@ -245,6 +247,56 @@ func (c *Conn) ReadBatch(ms []ipv4.Message, _ int) (n int, err error) {
 	return n, nil
 }
 
+// receive waits for messages.
+func (c *Conn) receive() error {
+	r := &c.read
+	r.next, r.n = 0, 0
+	if err := c.raw.Read(r.call); err != nil {
+		return err
+	}
+	if r.errno != 0 {
+		r.n = 0
+		return &net.OpError{Op: "read", Net: "udp", Source: c.LocalAddr(), Err: os.NewSyscallError("recvmmsg", r.errno)}
+	}
+	return nil
+}
+
+// ReadPiece reads datagrams of one peer that came together: each has segment bytes but the last,
+// which may have fewer. What it returns is valid until the next call of it or of ReadBatch.
+func (c *Conn) ReadPiece() (piece []byte, segment int, addr *net.UDPAddr, control []byte, err error) {
+	r := &c.read
+	for len(r.rest) == 0 {
+		if r.next == int(r.n) {
+			if err := c.receive(); err != nil {
+				return nil, 0, nil, nil, err
+			}
+			continue
+		}
+		r.take()
+		if r.strays {
+			r.dropStrays()
+		}
+	}
+	piece, r.rest = r.rest, nil
+	return piece, r.segment, r.addr, r.control, nil
+}
+
+// KeepPiece leaves what ReadPiece returned to the caller, for good and with all of its capacity,
+// and receives into next, of PieceSize bytes, instead.
+func (c *Conn) KeepPiece(next []byte) { c.read.use(c.read.next-1, next) }
+
+// dropStrays takes the strays out of a message that was taken just now.
+func (r *read) dropStrays() {
+	kept := 0
+	for at := 0; at < len(r.rest); at += r.segment {
+		packet := r.rest[at:min(at+r.segment, len(r.rest))]
+		if !stray(r.first, packet) {
+			kept += copy(r.rest[kept:], packet)
+		}
+	}
+	r.rest = r.rest[:kept]
+}
+
 // stray reports whether a packet has a connection ID of another socket than the one before it.
 func stray(first, packet []byte) bool {
 	const long = 0x80
@@ -256,7 +308,7 @@ func (r *read) take() {
 	i := r.next
 	m := &r.messages[i]
 	r.next++
-	r.rest = r.buffers[i*bufferSize:][:m.size]
+	r.rest = r.buffers[i][:m.size]
 	r.segment = int(m.size)
 	r.first = r.rest
 	r.addr = udpAddr(&r.names[i])

@@ -170,6 +170,72 @@ func TestStrays(t *testing.T) {
 	}
 }
 
+// TestPieces: datagrams that came together are read together, and what is kept of them stays.
+func TestPieces(t *testing.T) {
+	a, b := listen(t, "udp4", "127.0.0.1:0"), listen(t, "udp4", "127.0.0.1:0")
+	to := a.LocalAddr().(*net.UDPAddr)
+	_ = a.SetReadDeadline(time.Now().Add(10 * time.Second))
+	const size, last, sent = 1000, 700, 3 * batchSize
+	var kept, want [][]byte
+	for i := range sent {
+		together := bytes.Repeat([]byte{byte(i)}, 20*size+last)
+		if _, _, err := b.WriteMsgUDP(together, segments(size), to); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, together)
+		if i%batchSize != batchSize-1 { // so that some are received at once
+			continue
+		}
+		for len(kept) <= i {
+			piece, segment, addr, _, err := a.ReadPiece()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if segment != size || addr.Port != b.LocalAddr().(*net.UDPAddr).Port {
+				t.Fatalf("%d bytes a datagram from %v", segment, addr)
+			}
+			if cap(piece) != PieceSize {
+				t.Fatalf("the piece's buffer has %d bytes", cap(piece))
+			}
+			kept = append(kept, piece)
+			a.KeepPiece(make([]byte, PieceSize))
+		}
+	}
+	if !slices.EqualFunc(kept, want, bytes.Equal) {
+		t.Error("what was kept is not what was sent")
+	}
+	if err := a.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, _, err := a.ReadPiece(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after the deadline: %v", err)
+	}
+}
+
+// TestPieceStrays: those of other sockets are taken out of a piece.
+func TestPieceStrays(t *testing.T) {
+	a, b := listen(t, "udp4", "127.0.0.1:0"), listen(t, "udp4", "127.0.0.1:0")
+	DropStrays(a)
+	const size = 100
+	var together, want []byte
+	for i, slot := range []byte{5, 5, 6, 5, 7, 5} {
+		packet := bytes.Repeat([]byte{byte(i)}, size-i/5) // the last one is shorter
+		packet[0], packet[1] = 0x40, slot
+		together = append(together, packet...)
+		if slot == 5 {
+			want = append(want, packet...)
+		}
+	}
+	if _, _, err := b.WriteMsgUDP(together, segments(size), a.LocalAddr().(*net.UDPAddr)); err != nil {
+		t.Fatal(err)
+	}
+	_ = a.SetReadDeadline(time.Now().Add(10 * time.Second))
+	piece, segment, _, _, err := a.ReadPiece()
+	if err != nil || segment != size || !bytes.Equal(piece, want) {
+		t.Errorf("received %d bytes of %d, %v", len(piece), segment, err)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	a, b := listen(t, "udp4", "127.0.0.1:0"), listen(t, "udp4", "127.0.0.1:0")
 	to := a.LocalAddr().(*net.UDPAddr)

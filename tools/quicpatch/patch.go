@@ -18,7 +18,7 @@ import (
 
 // sources are this program's own files that decide what the tree holds.
 //
-//go:embed patch.go patch_external.go patch_sending.go tree
+//go:embed patch.go patch_external.go patch_receiving.go patch_sending.go tree
 var sources embed.FS
 
 // added are the files that are ours, and where their text is.
@@ -36,11 +36,16 @@ var added = map[string]string{
 	"internal/ackhandler/external_numbers_test.go": "tree/internal_ackhandler_external_numbers_test.go.txt",
 	"internal/handshake/external.go":               "tree/internal_handshake_external.go.txt",
 	"internal/handshake/external_test.go":          "tree/internal_handshake_external_test.go.txt",
+	"internal/wire/packet_frame.go":                "tree/internal_wire_packet_frame.go.txt",
 	"internal/wire/shared_frame.go":                "tree/internal_wire_shared_frame.go.txt",
 	"outage.go":                                    "tree/outage.go.txt",
 	"outage_test.go":                               "tree/outage_test.go.txt",
 	"path_conn_id.go":                              "tree/path_conn_id.go.txt",
 	"path_conn_id_test.go":                         "tree/path_conn_id_test.go.txt",
+	"receive_direct.go":                            "tree/receive_direct.go.txt",
+	"receive_direct_test.go":                       "tree/receive_direct_test.go.txt",
+	"receive_piece.go":                             "tree/receive_piece.go.txt",
+	"receive_piece_linux_test.go":                  "tree/receive_piece_linux_test.go.txt",
 	"reset_credit.go":                              "tree/reset_credit.go.txt",
 	"reset_credit_test.go":                         "tree/reset_credit_test.go.txt",
 	"send_direct.go":                               "tree/send_direct.go.txt",
@@ -53,11 +58,14 @@ var added = map[string]string{
 	"stream_run_test.go":                           "tree/stream_run_test.go.txt",
 	"stream_shared.go":                             "tree/stream_shared.go.txt",
 	"stream_shared_test.go":                        "tree/stream_shared_test.go.txt",
+	"sys_conn_piece.go":                            "tree/sys_conn_piece.go.txt",
 }
 
 // changed are quic-go's files that differ in the tree, and how.
 var changed = map[string]func(src []byte) ([]byte, error){
-	"connection.go":                              inTurn(patchConnection, patchConnectionPath, patchConnectionExternal, patchConnectionSending),
+	"buffer_pool.go": patchBufferPool,
+	"connection.go": inTurn(patchConnection, patchConnectionPath, patchConnectionExternal, patchConnectionSending,
+		patchConnectionPieces, patchConnectionStreams),
 	"conn_id_manager.go":                         patchConnIDManager,
 	"datagram_queue.go":                          setConstant("maxDatagramRcvQueueLen", receivedDatagrams),
 	"frame_sorter.go":                            patchFrameSorter,
@@ -70,9 +78,12 @@ var changed = map[string]func(src []byte) ([]byte, error){
 	"internal/handshake/updatable_aead.go":       patchUpdatableAEAD,
 	"internal/protocol/params.go":                setConstant("MaxConnUnprocessedPackets", unprocessedPackets),
 	"internal/protocol/protocol.go":              setConstant("MaxLargePacketBufferSize", sendBuffer),
-	"internal/wire/stream_frame.go":              patchStreamFrame,
+	"internal/wire/stream_frame.go":              inTurn(patchStreamFrame, patchPacketFrame),
+	"receive_stream.go":                          patchReceiveStream,
 	"send_conn.go":                               patchSendConn,
 	"send_stream.go":                             inTurn(patchSendStream, patchSendStreamSharing),
+	"sys_conn_oob.go":                            patchOOBConn,
+	"transport.go":                               patchTransport,
 }
 
 // inTurn makes several changes to a file.
@@ -90,7 +101,7 @@ func inTurn(changes ...func([]byte) ([]byte, error)) func([]byte) ([]byte, error
 // stamp changes with everything that decides what the tree holds.
 func stamp() string {
 	h := sha256.New()
-	parts := []string{module, version, text("patch.go"), text("patch_external.go"), text("patch_sending.go")}
+	parts := []string{module, version, text("patch.go"), text("patch_external.go"), text("patch_receiving.go"), text("patch_sending.go")}
 	for _, name := range slices.Sorted(maps.Keys(added)) {
 		parts = append(parts, name, text(added[name]))
 	}
