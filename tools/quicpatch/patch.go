@@ -28,6 +28,7 @@ var added = map[string]string{
 	"external_test.go":                             "tree/external_test.go.txt",
 	"frame_sorter_gaps.go":                         "tree/frame_sorter_gaps.go.txt",
 	"frame_sorter_gaps_test.go":                    "tree/frame_sorter_gaps_test.go.txt",
+	"internal/ackhandler/acks.go":                  "tree/internal_ackhandler_acks.go.txt",
 	"internal/ackhandler/backoff.go":               "tree/internal_ackhandler_backoff.go.txt",
 	"internal/ackhandler/controller.go":            "tree/internal_ackhandler_controller.go.txt",
 	"internal/ackhandler/external.go":              "tree/internal_ackhandler_external.go.txt",
