@@ -41,7 +41,8 @@ export async function freePort(): Promise<number> {
   }
 }
 
-export async function until<T>(what: string, check: () => Promise<T | undefined | false>, ms = 30_000): Promise<T> {
+/** Waits for something, so long that a machine which has other things to do gets there, too. */
+export async function until<T>(what: string, check: () => Promise<T | undefined | false>, ms = 90_000): Promise<T> {
   const end = Date.now() + ms;
   for (;;) {
     const v = await check();
@@ -67,7 +68,7 @@ export class Program {
     return this.#child.exitCode === null && this.#child.signalCode === null;
   }
 
-  async says(pattern: RegExp, ms = 60_000): Promise<void> {
+  async says(pattern: RegExp, ms = 180_000): Promise<void> {
     await until(`${this.#child.spawnfile} to say ${pattern}`, async () => {
       if (!this.running) throw new Error(`${this.#child.spawnfile} ended:\n${this.output}`);
       return pattern.test(this.output);
@@ -260,7 +261,7 @@ export const hide = (page: Page, on: boolean): Promise<void> => page.evaluate((o
 
 export const stats = (page: Page): Promise<Stats> => page.evaluate(() => window.holocast!.stats());
 
-export const shows = (page: Page, frames = 1, ms = 30_000): Promise<Stats> =>
+export const shows = (page: Page, frames = 1, ms = 90_000): Promise<Stats> =>
   until(`${frames} frames shown`, async () => {
     const s = await page.evaluate(() => window.holocast?.stats()); // a page that is loading has none
     return s && s.frames >= frames ? s : undefined;

@@ -1,7 +1,5 @@
 /** Builds the programs that tests start, once for all files. */
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { TestProject } from "vitest/node";
@@ -13,10 +11,10 @@ declare module "vitest" {
   }
 }
 
-export default function setup(project: TestProject): () => void {
-  const folder = mkdtempSync(join(tmpdir(), "holocast-web-programs-"));
-  const from = process.env["HOLOCAST_GO_DIR"] ?? fileURLToPath(new URL("../../../", import.meta.url));
+export default function setup(project: TestProject): void {
+  const root = fileURLToPath(new URL("../../../", import.meta.url));
+  const from = process.env["HOLOCAST_GO_DIR"] ?? root;
+  const folder = join(root, "build/programs/web"); // what has not changed is not linked again
   execFileSync("go", ["build", "-o", `${folder}/`, "./relay", "./capture-server", "./tools/holocast", "./client-web/test/publisher", "./tools/interop/rough"], { cwd: from, stdio: "inherit" });
   project.provide("programs", folder);
-  return () => rmSync(folder, { recursive: true, force: true });
 }

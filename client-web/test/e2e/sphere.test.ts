@@ -1,0 +1,215 @@
+/** What 360° video looks like, in all directions, at once and when it is sharp. */
+import { mkdirSync, readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { describe, expect, it } from "vitest";
+import { Cinema, sharp, turn, video, type Coding } from "./cinema.ts";
+import { repo, until } from "./lab.ts";
+import { canvasPicture, type Picture } from "./picture.ts";
+
+const cinema = new Cinema();
+const { lab } = cinema;
+const images = process.env["PICTURES"] ?? `${repo}client-web/test/out`;
+
+/** What a viewer sees of an equirectangular picture, pixel by pixel. */
+function reference(of: Picture, yaw: number, pitch: number, width: number, height: number, fov = 66): Picture {
+  const rgba = new Uint8Array(4 * width * height).fill(255);
+  const t = Math.tan((fov * Math.PI) / 360);
+  const [sy, cy, sp, cp] = [Math.sin((yaw * Math.PI) / 180), Math.cos((yaw * Math.PI) / 180), Math.sin((pitch * Math.PI) / 180), Math.cos((pitch * Math.PI) / 180)];
+  for (let v = 0; v < height; v++) {
+    for (let u = 0; u < width; u++) {
+      const x = t * ((2 * (u + 0.5)) / width - 1) * (width / height);
+      const y = t * (1 - (2 * (v + 0.5)) / height);
+      const [dx, dy, dz] = [x * cy + (cp - y * sp) * sy, sp + y * cp, (cp - y * sp) * cy - x * sy];
+      const px = (Math.atan2(dx, dz) / (2 * Math.PI) + 0.5) * of.width - 0.5;
+      const py = (0.5 - Math.asin(dy / Math.hypot(dx, dy, dz)) / Math.PI) * of.height - 0.5;
+      const [x0, y0] = [Math.floor(px), Math.floor(py)];
+      const at = (i: number, j: number, c: number) => of.rgba[4 * (Math.max(0, Math.min(of.height - 1, j)) * of.width + ((i + of.width) % of.width)) + c]!;
+      for (let c = 0; c < 3; c++) {
+        const a = at(x0, y0, c) + (px - x0) * (at(x0 + 1, y0, c) - at(x0, y0, c));
+        const b = at(x0, y0 + 1, c) + (px - x0) * (at(x0 + 1, y0 + 1, c) - at(x0, y0 + 1, c));
+        rgba[4 * (v * width + u) + c] = a + (py - y0) * (b - a);
+      }
+    }
+  }
+  return { width, height, rgba };
+}
+
+/** The greatest difference of a region's mean colour, and the share of the reference's detail that is there: of the regions, the least and the mean. */
+function judge(got: Picture, want: Picture, region = 64): { worst: number; least: number; detail: number } {
+  let worst = 0;
+  const shares: number[] = [];
+  for (let y = 0; y + region <= got.height; y += region) {
+    for (let x = 0; x + region <= got.width; x += region) {
+      let both = 0;
+      let power = 0;
+      for (let c = 0; c < 3; c++) {
+        const of = (p: Picture, mean = 0) => {
+          const list = [];
+          for (let v = y; v < y + region; v++) for (let u = x; u < x + region; u++) list.push(p.rgba[4 * (v * p.width + u) + c]! - mean);
+          return list;
+        };
+        const mean = (l: number[]) => l.reduce((a, b) => a + b, 0) / l.length;
+        const [g, w] = [of(got), of(want)];
+        const [mg, mw] = [mean(g), mean(w)];
+        worst = Math.max(worst, Math.abs(mg - mw));
+        g.forEach((a, i) => {
+          both += (a - mg) * (w[i]! - mw);
+          power += (w[i]! - mw) ** 2;
+        });
+      }
+      shares.push(both / power);
+    }
+  }
+  return { worst, least: Math.min(...shares), detail: shares.reduce((a, b) => a + b, 0) / shares.length };
+}
+
+describe("pictures of 360° video", () => {
+  it("looks like its source wherever one looks, and sharpens where the head turns to", async () => {
+    await cinema.publish("sphere", cinema.mono.file);
+    const page = await cinema.watch("sphere");
+    mkdirSync(images, { recursive: true });
+    for (const [yaw, pitch] of [[0, 0], [95, 10], [-150, -20], [180, 0], [30, 70]] as const) {
+      await turn(page, yaw, pitch);
+      const blurred = judge(await canvasPicture(page), reference(cinema.mono.picture, yaw, pitch, 960, 640));
+      const v = await sharp(page);
+      await new Promise((resolve) => setTimeout(resolve, 600));
+      const d = judge(await canvasPicture(page), reference(cinema.mono.picture, yaw, pitch, 960, 640));
+      console.log(JSON.stringify({ yaw, pitch, blurred, d, motion: v.motion_to_quality_ms, hits: v.tile_hits, tiles: v.tiles.join(), messages: v.tile_messages }));
+      expect(blurred.worst, `${yaw}, ${pitch}: at once, the sphere beneath`).toBeLessThan(40);
+      expect(d.worst, `${yaw}, ${pitch}`).toBeLessThan(10);
+      expect(d.detail, `${yaw}, ${pitch}`).toBeGreaterThan(0.5);
+    }
+    const v = (await video(page))!;
+    expect(v.bad).toBe(0);
+    await page.screenshot({ path: `${images}/web-360.png` });
+  });
+
+  // Each of a size for which players assume the other standard.
+  it.each<[string, number, Coding]>([
+    ["BT.601", 1280, { matrix: "smpte170m" }],
+    ["BT.709", 640, { matrix: "bt709" }],
+    ["BT.601 of full range", 1280, { matrix: "smpte170m", full: true }],
+  ])("has the right colours of a film in %s", async (name, width, coding) => {
+    const bars = [[200, 40, 40], [40, 190, 40], [50, 60, 210]] as const;
+    const third = (c: number) => `if(lt(X,W/3),${bars[0][c]},if(lt(X,2*W/3),${bars[1][c]},${bars[2][c]}))`;
+    const { file } = cinema.film(`bars-${width}-${coding.full}`, width, width / 2, `geq=r='${third(0)}':g='${third(1)}':b='${third(2)}'`, coding);
+    const session = `colours-${width}-${coding.full}`;
+    await cinema.publish(session, file);
+    const page = await cinema.watch(session);
+    for (const [i, yaw] of [-120, 0, 120].entries()) {
+      await turn(page, yaw, 0);
+      for (const seen of ["tiles", "the sphere beneath"]) {
+        await sharp(page);
+        await page.evaluate((tiles) => {
+          const sphere = window.holocast!.studio.sphere!;
+          const show = Object.getPrototypeOf(sphere).show as typeof sphere.show;
+          sphere.show = (tile, there) => show.call(sphere, tile, tiles && there);
+          if (!tiles) for (let t = 0; t < 8; t++) sphere.show(t, false);
+        }, seen === "tiles");
+        await new Promise((resolve) => setTimeout(resolve, 500));
+        const shown = await canvasPicture(page);
+        const at = 4 * ((shown.height >> 1) * shown.width + (shown.width >> 1));
+        const rgb = [...shown.rgba.subarray(at, at + 3)];
+        console.log(name, seen, rgb.join(), "for", bars[i]!.join());
+        rgb.forEach((v, c) => expect(Math.abs(v - bars[i]![c]!), `${seen}: ${rgb.join()} for ${bars[i]!.join()}`).toBeLessThan(9));
+      }
+    }
+  });
+
+  it("asks for what is looked at where not everything fits, and again when the head turns", async () => {
+    await cinema.publish("turn", cinema.mono.file, "--grid", "8x4");
+    const page = await cinema.watch("turn", "&rate=1.2");
+    const before = await sharp(page);
+    expect(before.tiles.filter((q) => q >= 0).length, before.tiles.join()).toBeLessThan(24);
+    await turn(page, 170, 0);
+    await until("a view that is not sharp", async () => (await video(page))!.viewport_quality < 0.4);
+    await sharp(page);
+    const after = await until("the time it took", async () => {
+      const v = (await video(page))!;
+      return v.motion_to_quality_ms !== null && v.viewport_quality > 0.45 ? v : undefined;
+    });
+    console.log(JSON.stringify({ motion: after.motion_to_quality_ms, before: before.tiles.join(), after: after.tiles.join(), messages: after.tile_messages }));
+    const d = judge(await canvasPicture(page), reference(cinema.mono.picture, 170, 0, 960, 640));
+    expect(d.detail).toBeGreaterThan(0.4);
+  });
+
+  it("shows the sphere where a tile never comes", async () => {
+    await cinema.publish("missing", cinema.mono.file);
+    const page = await cinema.watch("missing");
+    await sharp(page);
+    const whole = await until("all of the view to be sharp", async () => {
+      const d = judge(await canvasPicture(page), reference(cinema.mono.picture, 0, 0, 960, 640));
+      return d.least > 0.6 ? d : undefined;
+    });
+    await page.evaluate(() => {
+      const sphere = window.holocast!.studio.sphere!;
+      const show = sphere.show.bind(sphere);
+      sphere.show = (tile, there) => show(tile, there && tile !== 1); // above and left of where one looks
+      sphere.show(1, false);
+    });
+    const d = judge(await canvasPicture(page), reference(cinema.mono.picture, 0, 0, 960, 640));
+    console.log(JSON.stringify({ whole, d }));
+    expect(d.worst).toBeLessThan(40); // not black
+    expect(d.least).toBeLessThan(whole.least - 0.2); // but not sharp
+  });
+
+  it("shows each eye its own half of a stereo film", async () => {
+    const stereo = cinema.film("stereo", 640, 640, "geq=r='if(lt(Y,H/2),200,30)':g='60':b='if(lt(Y,H/2),30,200)'");
+    await cinema.publish("stereo", stereo.file, "--stereo", "top-bottom");
+    const page = await cinema.watch("stereo");
+    await sharp(page);
+    const middle = async () => {
+      const p = await canvasPicture(page);
+      const i = 4 * ((p.height >> 1) * p.width + (p.width >> 1));
+      return [...p.rgba.subarray(i, i + 3)];
+    };
+    const left = await middle();
+    await page.evaluate(() => window.holocast!.studio.camera.layers.set(2)); // as WebXR has the right eye's camera
+    const right = await middle();
+    console.log(left, right);
+    expect(left[0]! - left[2]!).toBeGreaterThan(100);
+    expect(right[2]! - right[0]!).toBeGreaterThan(100);
+  });
+
+  it("shows each eye its own half in WebXR", async () => {
+    const stereo = cinema.film("stereo-xr", 640, 640, "geq=r='if(lt(Y,H/2),200,30)':g='60':b='if(lt(Y,H/2),30,200)'");
+    await cinema.publish("xr", stereo.file, "--stereo", "top-bottom");
+    const iwer = readFileSync(fileURLToPath(new URL("../../node_modules/iwer/build/iwer.min.js", import.meta.url)), "utf8");
+    const device = "const xr = new IWER.XRDevice(IWER.metaQuest3); xr.stereoEnabled = true; xr.installRuntime({ forceInstall: true });";
+    const page = await cinema.watch("xr", "", `${iwer}; { ${device} }`);
+    const button = page.locator("button#vr");
+    await until("the button", () => button.isVisible());
+    await button.click();
+    await until("a WebXR session", () => page.evaluate(() => window.holocast!.studio.renderer.xr.isPresenting));
+    const before = (await video(page))!.pictures;
+    await until("video to go on", async () => (await video(page))!.pictures > before + 5);
+    await until("a sharp view of both eyes", async () => (await video(page))!.viewport_quality > 0.45);
+    // What the emulator shows of both eyes, side by side.
+    const eyes = await page.evaluate(
+      () =>
+        new Promise<number[][]>((resolve) => {
+          const { studio } = window.holocast!;
+          studio.renderer.xr.getSession()!.requestAnimationFrame(function look() {
+            const gl = studio.renderer.getContext();
+            const { drawingBufferWidth: width, drawingBufferHeight: height } = gl;
+            const at = (x: number) => {
+              const rgba = new Uint8Array(4);
+              gl.readPixels(Math.floor(x * width), height >> 1, 1, 1, gl.RGBA, gl.UNSIGNED_BYTE, rgba);
+              return [...rgba];
+            };
+            const both = [at(0.25), at(0.75)];
+            if (both.every((p) => p[0]! + p[2]! > 0)) resolve(both);
+            else studio.renderer.xr.getSession()!.requestAnimationFrame(look); // nothing was drawn in this frame
+          });
+        }),
+    );
+    console.log(JSON.stringify(eyes));
+    expect(eyes[0]![0]! - eyes[0]![2]!).toBeGreaterThan(100);
+    expect(eyes[1]![2]! - eyes[1]![0]!).toBeGreaterThan(100);
+    await button.dispatchEvent("click");
+    await until("its end", () => page.evaluate(() => !window.holocast!.studio.renderer.xr.isPresenting));
+    await sharp(page);
+  });
+
+  it("has no errors", () => expect(lab.errors).toEqual([]));
+});
