@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,22 +22,72 @@ import (
 const patience = time.Minute
 
 // Build compiles Go packages into a new folder, which any user may enter; args are go
-// build's.
+// build's flags and the packages. The programs are kept linked in build/programs, so that
+// the tests of several packages, and of several runs, link a program once.
 func Build(args ...string) (dir string, err error) {
+	flags, packages := args, []string(nil)
+	if i := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") }); i >= 0 {
+		flags, packages = args[:i], args[i:]
+	}
+	mod, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("go env GOMOD: %w", err)
+	}
+	kept := filepath.Join(filepath.Dir(strings.TrimSpace(string(mod))), "build", "programs", "go"+strings.Join(flags, ""))
+	unlock, err := lock(kept)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	args = slices.Concat([]string{"build", "-o", kept + string(filepath.Separator)}, flags, packages)
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+
 	dir, err = os.MkdirTemp("", "holocast-test-")
 	if err != nil {
 		return "", err
 	}
-	args = append([]string{"build", "-o", dir + string(filepath.Separator)}, args...)
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		_ = os.RemoveAll(dir)
-		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
+	programs := []string{"--"}
+	for _, p := range packages {
+		if strings.HasPrefix(p, ".") {
+			if p, err = filepath.Abs(p); err != nil {
+				return "", err
+			}
+		}
+		programs = append(programs, filepath.Join(kept, filepath.Base(p)))
 	}
-	if err := os.Chmod(dir, 0o755); err != nil {
+	// Go takes a file of the module that a test opens itself for an input of the test, and
+	// go build sets the time of a program that is up to date: no result would be remembered.
+	out, err := exec.Command("cp", append(programs, dir)...).CombinedOutput()
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
 		_ = os.RemoveAll(dir)
-		return "", err
+		return "", fmt.Errorf("copying %s: %w %s", kept, err, out)
 	}
 	return dir, nil
+}
+
+// lock makes a folder and locks it against the tests of other packages. It uses system calls,
+// as Go takes what a test opens for its input.
+func lock(dir string) (unlock func(), err error) {
+	if out, err := exec.Command("mkdir", "-p", dir).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("mkdir: %w: %s", err, out)
+	}
+	fd, err := syscall.Open(dir, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	for {
+		if err := syscall.Flock(fd, syscall.LOCK_EX); err == nil {
+			return func() { _ = syscall.Close(fd) }, nil
+		} else if err != syscall.EINTR {
+			_ = syscall.Close(fd)
+			return nil, fmt.Errorf("locking %s: %w", dir, err)
+		}
+	}
 }
 
 // Main is a TestMain: it builds programs as Build does, says where they are, runs the tests,

@@ -25,6 +25,7 @@ import (
 
 	"holocast/internal/netlab/namespace"
 	"holocast/internal/netlab/namespace/namespacetest"
+	"holocast/internal/programtest"
 )
 
 // patience is how long the system may take; a machine with two processors takes 20 s.
@@ -88,7 +89,12 @@ const (
 
 func newSystem(t *testing.T) *system {
 	t.Helper()
-	s := &system{t: t, dir: t.TempDir()}
+	dir, err := programtest.Build("holocast/relay", "holocast/capture-server", "holocast/tools/holocast", "holocast/netfunc/edge", "holocast/netfunc/controller")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s := &system{t: t, dir: dir}
 	text, err := os.ReadFile(root + "/deploy/compose/compose.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -100,11 +106,6 @@ func newSystem(t *testing.T) *system {
 	s.services = file.Services
 	if err := os.MkdirAll(filepath.Join(s.dir, "keys"), 0o755); err != nil {
 		t.Fatal(err)
-	}
-	build := exec.Command("go", "build", "-o", s.dir+"/", "./relay", "./capture-server", "./tools/holocast", "./netfunc/edge", "./netfunc/controller")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
 	}
 	g := namespacetest.NewGroup(t)
 	for name, into := range map[string]**namespace.Namespace{"relay": &s.relay, "viewer": &s.viewer, "front": &s.front} {
