@@ -48,6 +48,9 @@ func quicConfig() *quic.Config {
 func (c Config) quic() *quic.Config {
 	q := quicConfig()
 	q.Tracer = c.Trace
+	if c.streams > 0 {
+		q.MaxIncomingStreams, q.MaxIncomingUniStreams = c.streams, c.streams
+	}
 	return q
 }
 

@@ -162,7 +162,11 @@ func TestDuplicateSubscription(t *testing.T) {
 
 // A stream whose end nobody reads stays open and counts against the peer's limit.
 func TestRequestsLeakNoStreams(t *testing.T) {
-	rounds := 1100 // above quicConfig's MaxIncomingStreams
+	// Few streams are soon used up; a cancellation that the next request overtook may take its time.
+	const streams = 64
+	w := patient()
+	w.cancel = time.Minute
+	cfg := Config{waits: w, streams: streams}
 	server := Handler{
 		TrackStatus:        func(r *TrackStatusRequest) { _ = r.Accept(TrackInfo{}) },
 		Publish:            func(r *PublishRequest) { _ = r.Reject(wire.RequestUninterested, "") },
@@ -220,11 +224,14 @@ func TestRequestsLeakNoStreams(t *testing.T) {
 			return err
 		},
 	}
-	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
+	for _, scheme := range transports {
 		for name, request := range requests {
-			t.Run(name, func(t *testing.T) {
-				p := connect(Handler{}, server)
-				for i := range rounds {
+			t.Run(scheme+"/"+name, func(t *testing.T) {
+				p, err := connectConfigs(t, scheme, Handler{}, server, cfg, cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range 2 * streams {
 					if err := request(p); err != nil {
 						t.Fatalf("round %d: %v", i, err)
 					}
@@ -232,7 +239,7 @@ func TestRequestsLeakNoStreams(t *testing.T) {
 				until(t, p.ctx, "both sides idle", func() bool { return p.client.idle() && p.server.idle() })
 			})
 		}
-	})
+	}
 }
 
 func TestGoaway(t *testing.T) {

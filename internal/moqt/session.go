@@ -82,7 +82,8 @@ type Config struct {
 	// client's.
 	Versions []wire.Version
 
-	waits *waits // other than the default, in tests
+	waits   *waits // other than the default, in tests
+	streams int64  // of each kind that the peer may open; 0 is the default
 }
 
 func (c Config) versions() []wire.Version {

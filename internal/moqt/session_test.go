@@ -55,14 +55,20 @@ func connect(t testing.TB, scheme string, client, server Handler) *pair {
 // connectVersions connects ends that speak these versions, preferred first; nil = all.
 func connectVersions(t testing.TB, scheme string, client, server Handler, cv, sv []wire.Version) (*pair, error) {
 	t.Helper()
+	return connectConfigs(t, scheme, client, server, Config{waits: patient(), Versions: cv}, Config{waits: patient(), Versions: sv})
+}
+
+// connectConfigs connects ends of these configurations.
+func connectConfigs(t testing.TB, scheme string, client, server Handler, cc, sc Config) (*pair, error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	cert, err := devcert.Generate(time.Now(), "localhost", "127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Log: slog.New(slog.DiscardHandler), waits: patient(), Versions: sv}
-	ln, err := Listen("127.0.0.1:0", ListenConfig{Config: cfg, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	cc.Log, sc.Log = slog.New(slog.DiscardHandler), slog.New(slog.DiscardHandler)
+	ln, err := Listen("127.0.0.1:0", ListenConfig{Config: sc, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,8 +81,7 @@ func connectVersions(t testing.TB, scheme string, client, server Handler, cv, sv
 		}
 		accepted <- s
 	}()
-	cfg.Versions = cv
-	c, err := Dial(ctx, scheme+"://"+ln.Addr().String()+"/room?x=1", devcert.Pinned(devcert.Hash(cert)), client, cfg)
+	c, err := Dial(ctx, scheme+"://"+ln.Addr().String()+"/room?x=1", devcert.Pinned(devcert.Hash(cert)), client, cc)
 	if err != nil {
 		return nil, err
 	}
