@@ -57,7 +57,10 @@ func TestVerify(t *testing.T) {
 	for _, a := range []string{"HS256", "RS256", "ES256", "EdDSA"} {
 		t.Run(a, func(t *testing.T) {
 			key, other := newTestKey(t, a), newTestKey(t, a)
-			raw := mint(t, key, claims)
+			raw, _, err := Mint(key, claims, now)
+			if err != nil {
+				t.Fatal(err)
+			}
 			for name, keys := range map[string][]Key{"alone": {key}, "after another": {other, key}} {
 				c, err := verify(raw, keys, "", "", now)
 				if err != nil {

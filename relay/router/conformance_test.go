@@ -107,15 +107,16 @@ func TestFetchOfWhatIsElsewhere(t *testing.T) {
 		"in time":                   {fill: ms(5000), want: all, fetches: 1},
 		"only what is here":         {fill: ms(0), want: rest},
 		"refused by the publisher":  {answer: refuse, want: rest, fetches: 1},
-		"not answered in time":      {answer: hang, fill: ms(50), want: rest, fetches: 1},
-		"not in time, descending":   {answer: hang, fill: ms(50), order: wire.Descending, want: append(reversed(all[3:]), "?1/end"), fetches: 1},
+		"not answered in time":      {answer: hang, fill: ms(1000), want: rest, fetches: 1},
+		"not in time, descending":   {answer: hang, fill: ms(1000), order: wire.Descending, want: append(reversed(all[3:]), "?1/end"), fetches: 1},
 		"only here, descending":     {fill: ms(0), order: wire.Descending, want: append(reversed(all[3:]), "?1/end")},
 		"cut off by the publisher":  {answer: cutOff, want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...), fetches: 1},
 		"answered in part by it":    {answer: inPart, want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...), fetches: 1},
 		"answered with other ones":  {answer: others, want: rest, fetches: 1},
-		"stuck inside the response": {answer: stuck, fill: ms(50), want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...), fetches: 1},
+		"stuck inside the response": {answer: stuck, fill: ms(1000), want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...), fetches: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := start(t, Config{Linger: 20 * time.Millisecond, Limits: origin.Limits{MaxAge: time.Hour}})
 			tr := lasting()
 			for i := range uint64(5) {
