@@ -17,8 +17,8 @@ pytestmark = pytest.mark.skipif(labs.missing() is not None or not shutil.which("
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[EdgeLab]:
-    program = tmp_path / "edge"
+def lab() -> Iterator[EdgeLab]:
+    program = REPOSITORY / "build" / "openflow" / "edge"
     subprocess.run(["go", "build", "-o", program, "./netfunc/edge"], cwd=REPOSITORY, check=True)
     lab = EdgeLab()
     try:

@@ -143,6 +143,7 @@ def test_course(lab: Lab, receiver: Receiver) -> None:
     assert [k for k in kinds if k in ("start", "trim", "single", "rearm")] == ["start", "trim", "single", "rearm", "start"]
 
 
+@pytest.mark.alone
 def test_reaction(lab: Lab, receiver: Receiver) -> None:
     """From the uplink packet that triggers to the first duplicate."""
     lab.request(*[0.033] * 6, 0.4, 0.4)

@@ -35,7 +35,7 @@ class Service:
         self.control = Control(conf, self.routed.extend, lambda _: None)
         self.server = rest.Server(conf, self.control)
         self.port = self.server.server_address[1]
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()  # shutdown waits as long
 
     def request(self, method: str, path: str, body: Any = None, token: str | None = "secret", tls: ssl.SSLContext | None = None) -> Any:
         if tls:
