@@ -19,13 +19,15 @@ PACKAGE_controller     := ./netfunc/controller
 # A release build of the kernels: the C compiler's default is -O2 -g already.
 export CGO_ENABLED := 1
 
-TESTS        := test-web test-go test-unity test-quic-go test-deploy test-race
-TESTS_LAST   := test-alone test-openflow
+# The longest first, so that none of them is left over at the end.
+TESTS        := test-web test-unity test-race test-go test-openflow test-quic-go test-deploy
+CHECKS       := lint fuzz check-generate
 
 .DEFAULT_GOAL := help
-WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/package.json client-web/*.ts 2>/dev/null)
+# The modules of WebAssembly are made of these, by the build and by the tests.
+WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/package.json client-web/*.ts ! -name '*.wasm' 2>/dev/null)
 
-.PHONY: help setup setup-test quic-go build web demo packages test test-deploy test-packages test-images arm64 test-arm64 sbom site test-site test-go test-race test-quic-go test-openflow test-web test-alone test-unity fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
+.PHONY: help setup setup-test quic-go build web demo packages test gate test-deploy test-packages test-images arm64 test-arm64 sbom site test-site test-go test-race test-quic-go test-openflow test-web test-alone test-unity fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,13 +72,18 @@ setup-test: setup ## Install what the tests need, too (Debian, Ubuntu)
 	@tools/setup.sh --test
 
 # Tests wait more than they compute: three stages at a time. The output of each comes when it
-# has ended. What goes by the clock is judged last, one after the other.
-test: setup-test build ## Run all tests
+# has ended. What goes by the clock is judged last, when nothing else runs. The checks, which
+# only compute, have the time for which the tests wait.
+test: STAGES := $(TESTS)
+test: ## Run all tests
+gate: STAGES := $(TESTS) $(CHECKS)
+gate: ## Run all tests and the checks of what is committed: what every change has to pass
+test gate: setup-test build
 	@rm -rf build/again
-	@echo "testing, three of these at a time: $(TESTS)"
-	@$(MAKE) --no-print-directory -j 3 --output-sync=recurse $(TESTS)
-	@echo "testing, then: $(TESTS_LAST)"
-	@$(MAKE) --no-print-directory $(TESTS_LAST)
+	@echo "three of these at a time: $(STAGES)"
+	@$(MAKE) --no-print-directory -j 3 --output-sync=recurse $(STAGES)
+	@echo "then: test-alone"
+	@$(MAKE) --no-print-directory test-alone
 	@cat build/again/* 2>/dev/null || true
 
 # What has more than one goroutine runs under the race detector instead; not the packages
@@ -87,28 +94,33 @@ RACE := ./internal/moqt/... ./internal/origin/... ./internal/connect/... ./inter
 	./tools/holocast/player/... ./internal/replay/... ./internal/netlab/... \
 	./netfunc/api ./netfunc/signal ./netfunc/elimination ./netfunc/bpf ./netfunc/controller/... ./netfunc/edge/...
 
-# Most tests wait for processes and clocks: three packages at a time keep two cores busy.
+# Those that take longest, in the order in which they start, before all others.
+LONGEST := ./tools/holocast ./relay ./capture-server ./tools/bench/duplication ./tools/bench/path ./tools/bench/hostile ./tools/dashboards
+
+# Most tests wait for processes and clocks: three packages at a time keep two cores busy. All
+# has been vetted before.
 test-go: setup-test quic-go
 	GOWORK=off go build ./...
 	go vet ./...
-	tools/again.sh test-go go test -p 3 $(TEST_ARGS) $$(go list ./... | grep -v -x -F "$$(go list $(RACE))")
+	tools/again.sh test-go go test -p 3 -vet=off $(TEST_ARGS) $$(go list $(LONGEST) ./... | grep -v -x -F "$$(go list $(RACE))")
 
 test-race: setup-test quic-go
-	tools/again.sh test-race go test -p 3 -race $(TEST_ARGS) $(RACE)
+	tools/again.sh test-race go test -p 3 -vet=off -race $(TEST_ARGS) $(RACE)
 
 # quic-go's own unit tests on the patched tree.
 test-quic-go: quic-go
 	@tools/quicpatch/test.sh $(TEST_ARGS)
 
-# The OpenFlow controller on Open vSwitch; needs Python.
+# The OpenFlow controller on Open vSwitch, but for what goes by the clock; needs Python.
 test-openflow: setup-test build
-	tools/again.sh test-openflow netfunc/openflow/test.sh
+	tools/again.sh test-openflow netfunc/openflow/test.sh -m 'not alone'
 
 test-web: setup-test build ## Test the web viewer, in Chromium too
 	cd client-web && npm run --silent test && npm run --silent test:e2e
 
-test-alone: setup-test build ## Test the web viewer where it goes by the clock, and short of processor time (root)
+test-alone: setup-test build ## Test what goes by the clock, and the web viewer short of processor time (root)
 	cd client-web && npm run --silent test:alone
+	tools/again.sh test-openflow-alone netfunc/openflow/test.sh -m alone
 
 test-unity: setup-test build ## Test the Unity client, without Unity (needs cargo)
 	tools/again.sh test-unity-native $(MAKE) -C client-unity/native --no-print-directory test

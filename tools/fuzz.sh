@@ -22,7 +22,7 @@ trap 'rm -rf "$bin"' EXIT
 targets=$(git grep -o 'func Fuzz[A-Za-z0-9]*' -- '*_test.go' | sed -E 's|(.*)/[^/]*:func |\1 |' | sort -u)
 
 compile() { # package
-	go test -c -fuzz=. -o "$bin/${1//\//-}" "./$1" || { echo "fuzz: ./$1 does not compile" >&2; exit 255; }
+	go test -c -fuzz=. -ldflags=-s -o "$bin/${1//\//-}" "./$1" || { echo "fuzz: ./$1 does not compile" >&2; exit 255; }
 }
 
 run() { # package target
