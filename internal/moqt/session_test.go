@@ -61,7 +61,7 @@ func connectVersions(t testing.TB, scheme string, client, server Handler, cv, sv
 // connectConfigs connects ends of these configurations.
 func connectConfigs(t testing.TB, scheme string, client, server Handler, cc, sc Config) (*pair, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	cert, err := devcert.Generate(time.Now(), "localhost", "127.0.0.1")
 	if err != nil {

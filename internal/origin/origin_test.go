@@ -358,7 +358,7 @@ func here(f func() error) error { return f() }
 // newRoomAt opens a room whose socket do makes.
 func newRoomAt(t *testing.T, addr netip.Addr, do func(func() error) error, tracks ...*Track) *room {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	cert, err := devcert.Generate(time.Now(), addr.String())
 	if err != nil {
 		t.Fatal(err)

@@ -58,7 +58,7 @@ func startWith(t *testing.T, cfg Config, cert tls.Certificate) *relay {
 		t.Fatal(err)
 	}
 	cfg.Log = quiet.Log
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	hash := devcert.Hash(cert)
 	r := &relay{New(cfg), t, ctx, "moqt://" + ln.Addr().String(), devcert.Pinned(hash), hash}
 	var wg sync.WaitGroup
