@@ -55,8 +55,8 @@ type Manager struct {
 	done   chan struct{}
 	wanted chan struct{} // signalled when there is something to forward
 
-	ringMu sync.Mutex // of the ring; after mu, before conn.mu
-	closed bool       // written under both
+	ringMu sync.RWMutex // of the ring; after mu, before conn.mu. Held for reading to look whether it is empty
+	closed bool         // written under both
 
 	mu       sync.Mutex
 	conns    map[*quic.Conn]*conn
@@ -248,8 +248,15 @@ func (m *Manager) want() {
 	}
 }
 
-// drain hands the records of the ring to their connections.
+// drain hands the records of the ring to their connections. While there are none, connections do
+// not wait for each other.
 func (m *Manager) drain() {
+	m.ringMu.RLock()
+	empty := m.closed || m.kernel.Drained()
+	m.ringMu.RUnlock()
+	if empty {
+		return
+	}
 	m.ringMu.Lock()
 	defer m.ringMu.Unlock()
 	if m.closed {

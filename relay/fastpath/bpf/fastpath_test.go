@@ -172,7 +172,11 @@ func TestForward(t *testing.T) {
 					t.Fatalf("packet %d, phase %d, to %x:\n%x\nwant\n%x", number, phase, got[1:1+len(s.viewerID)], opened, want)
 				}
 				var records []Record
+				before := b.k.Drained()
 				b.k.Drain(func(r Record) { records = append(records, r) })
+				if before || !b.k.Drained() {
+					t.Fatalf("all records were passed before: %v, and after: %v", before, b.k.Drained())
+				}
 				if len(records) != 1 || records[0].Number != number || records[0].Group != 70000 || records[0].Object != uint64(i) ||
 					records[0].Size != len(got) || records[0].Track != 9 || records[0].Time > Now() {
 					t.Fatalf("records: %+v", records)

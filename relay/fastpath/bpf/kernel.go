@@ -258,6 +258,9 @@ type Record struct {
 	ECN           uint8
 }
 
+// Drained tells whether Drain has passed all records that there are.
+func (k *Kernel) Drained() bool { return k.ring.drained() }
+
 // Drain passes the records of what was sent since the last call. One goroutine calls it
 // at a time.
 func (k *Kernel) Drain(take func(Record)) {

@@ -61,6 +61,11 @@ func (r *ring) drain(take func([]byte)) {
 	}
 }
 
+// drained tells whether all records were passed.
+func (r *ring) drained() bool {
+	return atomic.LoadUint64((*uint64)(unsafe.Pointer(&r.consumer[0]))) == atomic.LoadUint64((*uint64)(unsafe.Pointer(&r.producer[0])))
+}
+
 func (r *ring) close() error {
 	if r == nil {
 		return nil
