@@ -20,6 +20,7 @@ type judge struct {
 	stalled   int           // slots without one
 	frames    int           // of the low-resolution sphere that were there when they were due
 	missed    int           // that were not, since the first that was
+	from, to  time.Time     // of live video: when the first GoP judged begins, and the last ends
 	arrivals  []float64     // s from capture to arrival, of the low-resolution sphere's frames as they were sent
 	useful    uint64        // bytes of tiles that were seen, and of what all need
 	counted   uint64        // bytes of the groups judged
@@ -75,6 +76,12 @@ func (v *Viewer) ready(r *received) []bool {
 func (v *Viewer) judgeGroup(g *group) {
 	g.judged = true
 	j := &v.judge
+	if j.from.IsZero() {
+		j.from = g.start
+	}
+	if end := g.start.Add(v.gop); v.film == nil && !v.replayed && end.After(j.to) {
+		j.to = end
+	}
 	j.gops++
 	if j.lastGroup = max(j.lastGroup, g.id); j.psnr == nil {
 		j.centre, j.since = -1, -1
@@ -205,7 +212,7 @@ type counters struct {
 type Report struct {
 	Scheme string `json:"scheme"`
 	// Frames are pictures of the whole sphere that were there when they were due, FramesMissed
-	// those that were not, and FPS how many a second of playing were there.
+	// those of the same GoPs that were not, and FPS how many a second of playing were there.
 	Frames       int     `json:"frames"`
 	FramesMissed int     `json:"frames_missed"`
 	FPS          float64 `json:"fps"`
@@ -283,7 +290,8 @@ func (v *Viewer) Report() Report {
 	if n := j.slots + j.stalled; n > 0 {
 		r.StallRatio = float64(j.stalled) / float64(n)
 		r.MbitPerS = 8e-6 * float64(c.Bytes) / (float64(n) / slotsPerS)
-		r.FPS = math.Round(100*float64(j.frames)/(float64(n)/slotsPerS)) / 100
+		// Of a GoP of which nothing came, nothing was judged.
+		r.FPS = math.Round(100*float64(j.frames)/max(float64(n)/slotsPerS, j.to.Sub(j.from).Seconds())) / 100
 	}
 	r.TileHits = j.hits / float64(max(1, j.slots))
 	if j.counted > 0 {
