@@ -30,7 +30,8 @@ if [[ "${1:-}" == --test ]]; then
 	# The dashboards' queries are asked of a real Prometheus, and units are verified.
 	command -v prometheus >/dev/null || want prometheus
 	command -v systemd-analyze >/dev/null || want systemd
-	# The Unity client: Microsoft's shader compiler, and shaders drawn without a GPU.
+	# The Unity client: a decoder in C++, Microsoft's shader compiler, and shaders drawn without a GPU.
+	want g++
 	want wine64
 	want glslang-tools
 	want mesa-vulkan-drivers

@@ -26,7 +26,7 @@
 #include <stdint.h>
 
 // What hc_abi_version returns. It changes with every change to a function or struct.
-#define HC_ABI_VERSION 3
+#define HC_ABI_VERSION 4
 
 // Results: 0 and above are no errors. hc_error has a sentence for those below.
 #define HC_OK 0
@@ -43,10 +43,10 @@
 // The buffer is too small; what it takes is in `needed`, `count` or the frame's `points`.
 #define HC_E_BUFFER -3
 
-// A frame that was released, or never was.
+// A frame or picture that was released, or never was.
 #define HC_E_HANDLE -4
 
-// Two frames of the camera are acquired already.
+// Two frames of the camera, or two pictures, are acquired already.
 #define HC_E_BUSY -5
 
 // The URL cannot be used.
@@ -103,13 +103,13 @@
 // The catalog has no camera.
 #define HC_STATE_NO_CAMERA 4
 
-// The session has 360° video, which is not received.
+// The session has 360° video: hc_subscribe with HC_SPHERE.
 #define HC_STATE_SPHERE 8
 
 // The relay does not list all of its sessions to this viewer: hc_sessions has those that the token names, and the URL's.
 #define HC_STATE_SOME_SESSIONS 16
 
-// No frame of a camera can be decoded: hc_error says why.
+// No frame of a camera, or of the 360° video, can be decoded: hc_error says why.
 #define HC_STATE_UNDECODABLE 32
 
 // HcConfig.flags: send no receipts.
@@ -123,6 +123,24 @@
 
 // HcSubscribe.camera and hc_stats: every camera of the session.
 #define HC_ALL_CAMERAS 4294967295
+
+// HcSubscribe.camera, hc_unsubscribe and hc_stats: the session's 360° video, which is not among all cameras.
+#define HC_SPHERE 4294967294
+
+// HcPicture.matrix: ITU-R BT.709.
+#define HC_MATRIX_BT709 0
+
+// ITU-R BT.601.
+#define HC_MATRIX_BT601 1
+
+// HcPicture.flags: samples go from 0 to 255, and not from 16 to 235 (240).
+#define HC_PICTURE_FULL_RANGE 1
+
+// The right eye's picture is below the left one's, each of half the height.
+#define HC_PICTURE_STEREO 2
+
+// Of a recording, see HC_STATE_REPLAYED.
+#define HC_PICTURE_REPLAYED 4
 
 // HcTrack.flags: subscribed to.
 #define HC_TRACK_SUBSCRIBED 1
@@ -277,7 +295,7 @@ typedef struct {
 // What hc_subscribe takes.
 typedef struct {
   uint32_t size;
-  // Or HC_ALL_CAMERAS.
+  // Or HC_ALL_CAMERAS, or HC_SPHERE, of which quality and descriptions are not looked at.
   uint32_t camera;
   // Null, "", or one that the camera has not: that of the highest bit rate.
   const char *quality;
@@ -327,6 +345,33 @@ typedef struct {
   // Studio's y, mm, below which nearly nothing is.
   float floor;
 } HcFrame;
+
+// A picture of the whole sphere, equirectangular, 4:2:0. Row 0 is the top; the middle of the picture is straight
+// ahead, and to the right of it is to the right.
+typedef struct {
+  uint32_t size;
+  // HC_PICTURE_…
+  uint32_t flags;
+  uint64_t handle;
+  // Pixels of luma, of both eyes; planes of colour have half of either, rounded up.
+  uint32_t width;
+  uint32_t height;
+  // HC_MATRIX_…
+  uint32_t matrix;
+  // Time taken to decode.
+  uint32_t decode_us;
+  // Relay's clock.
+  uint64_t captured_us;
+  // Local clock.
+  uint64_t arrived_us;
+  // Local clock.
+  uint64_t decoded_us;
+  // How the sphere is turned (Spherical Video V2, prhd), degrees.
+  float yaw;
+  float pitch;
+  float roll;
+  uint32_t reserved;
+} HcPicture;
 
 // The session's clock.
 typedef struct {
@@ -460,7 +505,7 @@ int32_t hc_rays(HcClient *client, uint32_t camera, uint32_t version, float *rays
 // happens to publisher, relay and connection. Again: with another quality or density.
 int32_t hc_subscribe(HcClient *client, const HcSubscribe *subscribe);
 
-// A camera or HC_ALL_CAMERAS.
+// A camera, HC_ALL_CAMERAS or HC_SPHERE.
 int32_t hc_unsubscribe(HcClient *client, uint32_t camera);
 
 // The camera's newest frame, if it was not acquired before; else HC_EMPTY.
@@ -478,10 +523,20 @@ int32_t hc_frame_copy(HcClient *client,
 // frame goes out.
 int32_t hc_frame_release(HcClient *client, uint64_t handle, int64_t shown_us);
 
+// The picture of the 360° video that is due, if it was not acquired before; else HC_EMPTY. A picture is due the
+// catalog's targetLatency after its capture; of a recording under hc_playback, at its place.
+int32_t hc_picture_acquire(HcClient *client, HcPicture *picture);
+
+// Copies a plane of an acquired picture, without padding between rows. plane: 0 = Y, 1 = Cb, 2 = Cr. capacity: bytes.
+int32_t hc_picture_copy(HcClient *client, uint64_t handle, uint32_t plane, uint8_t *bytes, size_t capacity);
+
+// Gives a picture back. shown_us: local time when it was shown, HC_SHOWN_NOW or HC_NOT_SHOWN.
+int32_t hc_picture_release(HcClient *client, uint64_t handle, int64_t shown_us);
+
 // The session's clock now.
 int32_t hc_clock(HcClient *client, HcClock *clock);
 
-// A camera's, or HC_ALL_CAMERAS. HC_EMPTY for a camera that had no frame so far.
+// A camera's, HC_ALL_CAMERAS or HC_SPHERE. HC_EMPTY for what had no frame so far.
 int32_t hc_stats(HcClient *client, uint32_t camera, HcStats *stats);
 
 // Controls a recording and says how it stands; what was asked for shows a moment later. position_ms is of

@@ -13,7 +13,7 @@ target=aarch64-pc-windows-gnullvm
 export ZIG ZIG_TARGET=aarch64-windows-gnu
 export ZIG_GLOBAL_CACHE_DIR=$PWD/target/zig ZIG_LOCAL_CACHE_DIR=$PWD/target/zig
 variable=${target//-/_}
-export "CC_$variable=$PWD/windows/cc" "AR_$variable=$PWD/windows/ar" "CARGO_TARGET_${variable^^}_LINKER=$PWD/windows/cc"
+export "CC_$variable=$PWD/windows/cc" "CXX_$variable=$PWD/windows/cxx" "AR_$variable=$PWD/windows/ar" "CARGO_TARGET_${variable^^}_LINKER=$PWD/windows/cc"
 export "CARGO_TARGET_${variable^^}_RUSTFLAGS=-Cdlltool=$PWD/windows/dlltool"
 RUSTUP_TOOLCHAIN=${HOLOCAST_NIGHTLY:-nightly} cargo build --locked --release -p capi --lib --target "windows/uwp/$target.json" \
 	-Zbuild-std=std,panic_unwind -Zjson-target-spec

@@ -15,7 +15,7 @@ namespace Holocast.Verify
     // against those of the package.
     static class LayoutTest
     {
-        static readonly Type[] Structs = { typeof(HcConfig), typeof(HcState), typeof(HcTrack), typeof(HcSubscribe), typeof(HcFrame), typeof(HcClock), typeof(HcStats), typeof(HcPlayback) };
+        static readonly Type[] Structs = { typeof(HcConfig), typeof(HcState), typeof(HcTrack), typeof(HcSubscribe), typeof(HcFrame), typeof(HcPicture), typeof(HcClock), typeof(HcStats), typeof(HcPlayback) };
 
         public static int Run(string header, string folder)
         {

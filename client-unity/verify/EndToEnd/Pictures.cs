@@ -38,7 +38,118 @@ namespace Holocast.Verify
                     }
                 }
             }
+            foreach (bool stereo in new[] { false, true })
+            {
+                using (var lab = new Lab())
+                {
+                    try
+                    {
+                        Sphere(lab, folder, stereo);
+                    }
+                    catch (Failed e)
+                    {
+                        Console.WriteLine("FAIL  360° video" + (stereo ? " for two eyes" : "") + ": " + e.Message + "\n" + lab.Output());
+                        failed++;
+                    }
+                }
+            }
             return failed;
+        }
+
+        // 360° video, seen along some gazes, against the film's own formula.
+        static void Sphere(Lab lab, string folder, bool stereo)
+        {
+            int port = Lab.FreePort();
+            string url = "moqt://127.0.0.1:" + port + "/film";
+            lab.Relay(port);
+            lab.Start("capture-server", "--source", "equirect:" + Tests.Film(10, stereo), "--stereo", stereo ? "top-bottom" : "mono", "--http", "", url);
+            var stage = new Stage(url);
+            HolocastSphere sphere = stage.Hologram.AddComponent<HolocastSphere>();
+            stage.Until("a picture", 120, () => sphere.Shows);
+            string scene = Path.Combine(folder, stereo ? "sphere2" : "sphere");
+            Dump(sphere, scene);
+            double first = sphere.Textures.Plane(2).StubPixels[0];
+            foreach (var (name, gaze) in new[]
+            {
+                ("ahead", Vector3.forward), ("right", Vector3.right), ("up", new Vector3(0.3f, 1, 0.3f).normalized), ("down behind", new Vector3(-0.5f, -0.6f, -0.7f).normalized),
+            })
+            {
+                Matrix4x4 view = View(stage.Eyes.position, stage.Eyes.position + gaze);
+                foreach (Matrix4x4[] eyes in new[] { new[] { view }, new[] { view, view } })
+                {
+                    byte[][] drawn = Draw(scene, name.Replace(' ', '-') + eyes.Length, eyes);
+                    for (int i = 0; i < eyes.Length; i++)
+                    {
+                        double red = first + (stereo && i == 1 ? 60 : 0);
+                        double worst = Worst(drawn[i], view, red, out int regions);
+                        string told = "360° video" + (stereo ? " for two eyes" : "") + ", " + name + (eyes.Length == 1 ? "" : i == 0 ? ", left" : ", right") + ": worst of " + regions + " regions off by " + worst.ToString("F2", CultureInfo.InvariantCulture);
+                        Check.That(regions > 1500 && worst < 10, told);
+                        Console.WriteLine("ok    " + told);
+                    }
+                }
+            }
+            Loop.Clear();
+        }
+
+        // The greatest difference of a region's mean colour from the film's formula. red: Cr.
+        static double Worst(byte[] drawn, Matrix4x4 view, double red, out int regions)
+        {
+            const int Region = 16;
+            double worst = 0;
+            regions = 0;
+            for (int y = 0; y + Region <= Height; y += Region)
+            {
+                for (int x = 0; x + Region <= Width; x += Region)
+                {
+                    var sums = new double[3];
+                    bool edge = false;
+                    for (int v = y; v < y + Region; v += 3)
+                    {
+                        for (int u = x; u < x + Region; u += 3)
+                        {
+                            // The pixel's ray in the eye's coordinates, then the world's: x right, y up, z ahead.
+                            double ex = (2 * (u + 0.5) / Width - 1) * Width / Height / Scale, ey = (1 - 2 * (v + 0.5) / Height) / Scale, ez = -1;
+                            double dx = view.m00 * ex + view.m10 * ey + view.m20 * ez, dy = view.m01 * ex + view.m11 * ey + view.m21 * ez, dz = view.m02 * ex + view.m12 * ey + view.m22 * ez;
+                            double across = Math.Atan2(dx, dz) / (2 * Math.PI) + 0.5, down = 0.5 - Math.Atan2(dy, Math.Sqrt(dx * dx + dz * dz)) / Math.PI;
+                            // Where the film's brightness jumps, and where the poles squeeze all of it into a region.
+                            edge |= across < 0.02 || across > 0.98 || down < 0.08 || down > 0.92;
+                            double luma = (30 + 190 * across - 16) / 219, cb = (60 + 130 * down - 128) / 224, cr = (red - 128) / 224;
+                            double[] wanted = { luma + 1.5748 * cr, luma - 0.1873 * cb - 0.4681 * cr, luma + 1.8556 * cb };
+                            for (int c = 0; c < 3; c++)
+                            {
+                                sums[c] += drawn[3 * (v * Width + u) + c] - 255 * Math.Max(0, Math.Min(1, wanted[c]));
+                            }
+                        }
+                    }
+                    if (!edge)
+                    {
+                        regions++;
+                        worst = Math.Max(worst, sums.Select(s => Math.Abs(s) / 36).Max());
+                    }
+                }
+            }
+            return worst;
+        }
+
+        static void Dump(HolocastSphere sphere, string scene)
+        {
+            MeshRenderer renderer = sphere.Surface;
+            Mesh mesh = renderer.transform.GetComponent<MeshFilter>().sharedMesh;
+            string name = Path.GetFileName(scene);
+            File.WriteAllBytes(scene + ".indices", MemoryMarshal.AsBytes<uint>(mesh.StubIndices).ToArray());
+            var lines = new List<string> { "object HolocastSphere " + name + ".indices " + Text(renderer.transform.localToWorldMatrix) };
+            foreach (string property in new[] { "_HolocastEyes", "_HolocastFullRange", "_HolocastRed", "_HolocastBlue" })
+            {
+                lines.Add("float " + property + " " + renderer.sharedMaterial.GetFloat(Shader.PropertyToID(property)).ToString("R", CultureInfo.InvariantCulture));
+            }
+            foreach (string property in new[] { "_HolocastLuma", "_HolocastCb", "_HolocastCr" })
+            {
+                var texture = (Texture2D)renderer.sharedMaterial.GetTexture(Shader.PropertyToID(property));
+                Check.That(texture.wrapModeU == TextureWrapMode.Repeat && texture.wrapModeV == TextureWrapMode.Clamp && texture.filterMode == FilterMode.Bilinear, "a texture's sampler");
+                File.WriteAllBytes(scene + "." + property, texture.StubPixels);
+                lines.Add("texture " + property + " 1 " + texture.width + " " + texture.height + " " + name + "." + property);
+            }
+            File.WriteAllLines(scene + ".scene", lines);
         }
 
         static void Compare(Lab lab, string folder, string layout)
@@ -124,17 +235,18 @@ namespace Holocast.Verify
                 GraphicsBuffer words = material.StubBuffer(Shader.PropertyToID("_HolocastWords"));
                 File.WriteAllBytes(name + ".words", words.StubBytes.ToArray());
                 File.WriteAllBytes(name + ".indices", MemoryMarshal.AsBytes<uint>(mesh.StubIndices.AsSpan(submesh.indexStart, submesh.indexCount)).ToArray());
-                string rays = "- 0 0";
+                string file = Path.GetFileName(name);
+                Matrix4x4 model = view.Transform.localToWorldMatrix;
+                models.Add(model);
+                lines.Add("object HolocastPoints " + file + ".indices " + Text(model) + (cloud ? " HOLOCAST_CLOUD" : ""));
+                lines.Add("float _HolocastEdge " + material.GetFloat(Shader.PropertyToID("_HolocastEdge")).ToString("R", CultureInfo.InvariantCulture));
+                lines.Add("buffer _HolocastWords " + file + ".words");
                 if (!cloud)
                 {
                     var texture = (Texture2D)material.GetTexture(Shader.PropertyToID("_HolocastRays"));
                     File.WriteAllBytes(name + ".rays", texture.StubPixels);
-                    rays = Path.GetFileName(name) + ".rays " + texture.width + " " + texture.height;
+                    lines.Add("texture _HolocastRays 8 " + texture.width + " " + texture.height + " " + file + ".rays");
                 }
-                Matrix4x4 model = view.Transform.localToWorldMatrix;
-                models.Add(model);
-                lines.Add("object " + Text(model) + " " + material.GetFloat(Shader.PropertyToID("_HolocastEdge")).ToString("R", CultureInfo.InvariantCulture)
-                    + " " + Path.GetFileName(name) + ".words " + Path.GetFileName(name) + ".indices " + rays + (cloud ? " HOLOCAST_CLOUD" : ""));
             }
             File.WriteAllLines(scene + ".scene", lines);
             return models;

@@ -37,7 +37,10 @@ namespace Holocast.Verify
             ("frame larger than the buffers", LargerThanBuffers),
             ("frame larger than announced", LargerThanAnnounced),
             ("catalog without cameras", NoCameras),
+            ("360° video that nothing shows", SphereUnseen),
             ("360° video", Sphere),
+            ("360° video that cannot be decoded", SphereUndecodable),
+            ("recorded 360° video", RecordedSphere),
             ("token", Token),
         };
 
@@ -497,8 +500,8 @@ namespace Holocast.Verify
             Told(stage, HolocastState.Waiting, "Session “empty” has no cameras so far; they appear here when it has.");
         }
 
-        // What this client does not show is named.
-        static void Sphere(Lab lab)
+        // What nothing shows is named.
+        static void SphereUnseen(Lab lab)
         {
             int port = Lab.FreePort();
             lab.Relay(port);
@@ -510,7 +513,179 @@ namespace Holocast.Verify
             var stage = new Stage(Url(port, "sphere"));
             stage.Until("the catalog", 20, () => stage.Session.HasSphere);
             stage.Run(0.5);
-            Told(stage, HolocastState.Waiting, "Session “sphere” is 360° video, which this client does not show; the web viewer does.");
+            Told(stage, HolocastState.Waiting, "Session “sphere” is 360° video, which nothing in this scene shows: add a HolocastSphere.");
+        }
+
+        // Ten pictures a second of a film that knows its own coordinates and time: Y is 30 at the left edge and 220 at
+        // the right, Cb 60 at the top and 190 at the bottom of each eye's picture, Cr 40 and 10 more each second, and of the
+        // right eye 60 more.
+        internal static string Film(int seconds, bool stereo)
+        {
+            string path = Path.Combine(Lab.Scratch, (stereo ? "stereo" : "mono") + seconds + ".mp4");
+            if (!File.Exists(path))
+            {
+                string height = stereo ? "480" : "240", eye = stereo ? "H/2" : "H";
+                string picture = "nullsrc=s=480x" + height + ":r=10:d=" + seconds + ",format=yuv420p,geq=lum='30+190*X/W':cb='60+130*mod(Y\\," + eye + ")/(" + eye + ")':cr='40+10*T" + (stereo ? "+60*gte(Y\\,H/2)'" : "'");
+                var ffmpeg = Process.Start(new ProcessStartInfo("ffmpeg") { ArgumentList = { "-v", "error", "-y", "-f", "lavfi", "-i", picture, "-c:v", "libx264", "-preset", "ultrafast", "-qp", "8", "-colorspace", "bt709", "-color_primaries", "bt709", "-color_trc", "bt709", path } });
+                ffmpeg.WaitForExit();
+                Check.That(ffmpeg.ExitCode == 0, "ffmpeg makes no film");
+            }
+            return path;
+        }
+
+        static HolocastSphere AddSphere(Stage stage)
+        {
+            return stage.Hologram.AddComponent<HolocastSphere>();
+        }
+
+        // The time of the film that is shown, seconds.
+        static double FilmTime(HolocastSphere sphere)
+        {
+            return (sphere.Textures.Plane(2).StubPixels.Average(v => (double)v) - 40) / 10;
+        }
+
+        static void Sphere(Lab lab)
+        {
+            foreach (bool stereo in new[] { false, true })
+            {
+                int port = Lab.FreePort();
+                lab.Relay(port);
+                lab.Start("capture-server", "--source", "equirect:" + Film(10, stereo), "--stereo", stereo ? "top-bottom" : "mono", "--http", "", Url(port, "film"));
+                var stage = new Stage(Url(port, "film"));
+                HolocastSphere sphere = AddSphere(stage);
+                stage.Until("a picture", 120, () => sphere.Shows);
+                Check.That(stage.Session.State == HolocastState.Live && stage.Session.Message == "", stage.Session.State + ": " + stage.Session.Message);
+                Check.That(sphere.Stereo == stereo && sphere.Width == (stereo ? 1 : 2) * sphere.Height, sphere.Width + "×" + sphere.Height);
+                double worst = Math.Max(Off(sphere, 0, (x, y) => 30 + 190 * x), Off(sphere, 1, (x, y) => 60 + 130 * (stereo ? 2 * y % 1 : y)));
+                Check.That(worst < 6, "samples are off by " + F(worst) + " in the mean of a region");
+                double first = FilmTime(sphere);
+                stage.Until("later pictures", 60, () => Math.Abs(FilmTime(sphere) - first) > 0.5);
+                stage.Until("the HUD's figures", 20, () => stage.Hud.Text.Contains("360° FPS "));
+                Console.WriteLine("      " + sphere.Width + "×" + sphere.Height + (stereo ? ", two eyes" : "") + ", samples off by " + F(worst) + " at most; " + stage.Hud.Text.Replace("\n", ", "));
+                if (!stereo)
+                {
+                    NoAllocationOf(stage);
+                }
+                Loop.Clear();
+            }
+        }
+
+        // The largest mean difference of a region of 8×8 samples from what the film has there.
+        static double Off(HolocastSphere sphere, int plane, Func<double, double, double> wanted)
+        {
+            Texture2D t = sphere.Textures.Plane(plane);
+            byte[] samples = t.StubPixels;
+            double worst = 0;
+            for (int y = 8; y + 16 <= t.height; y += 8)
+            {
+                for (int x = 8; x + 16 <= t.width; x += 8)
+                {
+                    double sum = 0;
+                    for (int i = 0; i < 64; i++)
+                    {
+                        int u = x + i % 8, v = y + i / 8;
+                        sum += samples[v * t.width + u] - wanted((u + 0.5) / t.width, (v + 0.5) / t.height);
+                    }
+                    // Where one eye's picture ends a region has both.
+                    bool seam = sphere.Stereo && y <= t.height / 2 && y + 8 >= t.height / 2;
+                    worst = seam ? worst : Math.Max(worst, Math.Abs(sum / 64));
+                }
+            }
+            return worst;
+        }
+
+        static void NoAllocationOf(Stage stage)
+        {
+            stage.Session.TryGetSphereStatistics(out HolocastStatistics s);
+            long shown = s.FramesShown;
+            long allocated = 0;
+            // Until a hundred pictures were shown, however long that takes.
+            stage.Until("a hundred pictures", 180, () =>
+            {
+                long before = GC.GetAllocatedBytesForCurrentThread();
+                stage.Tick();
+                stage.Session.TryGetSphereStatistics(out s);
+                allocated += GC.GetAllocatedBytesForCurrentThread() - before;
+                return s.FramesShown >= shown + 100;
+            });
+            Check.That(allocated == 0, allocated + " bytes in " + (s.FramesShown - shown) + " pictures");
+            Console.WriteLine("      0 bytes allocated in " + (s.FramesShown - shown) + " pictures");
+        }
+
+        static void SphereUndecodable(Lab lab)
+        {
+            int port = Lab.FreePort();
+            lab.Relay(port);
+            string catalog = Path.Combine(Lab.Scratch, "undecodable.json");
+            File.WriteAllText(catalog, "{\"version\":\"draft-01\",\"tracks\":[{\"name\":\"video\",\"packaging\":\"loc\",\"role\":\"video\",\"isLive\":true,"
+                + "\"codec\":\"av01.0.04M.08\",\"width\":640,\"height\":320,\"hcsphere\":{\"projection\":\"equirectangular\",\"stereo\":\"mono\",\"width\":640,\"height\":320}}]}");
+            Publisher(lab, port, "newer", "--catalog", catalog);
+            var stage = new Stage(Url(port, "newer"));
+            AddSphere(stage);
+            stage.Until("the refusal", 20, () => stage.Session.Message.Contains("decoded"));
+            Told(stage, HolocastState.Live, "The 360° video cannot be decoded: its codec is av01.0.04M.08, and this client knows avc1.");
+        }
+
+        static void RecordedSphere(Lab lab)
+        {
+            int port = Lab.FreePort();
+            lab.Relay(port);
+            string film = Film(20, false);
+            string folder = Path.Combine(Path.GetTempPath(), "holocast-verify-sphere-" + Process.GetCurrentProcess().Id);
+            Directory.CreateDirectory(folder);
+            try
+            {
+                string take = Path.Combine(folder, "take.mcap");
+                Running record = lab.Start("holocast", "record", Url(port, "take"), take, "--wait", "--duration", "7s");
+                Running capture = lab.Start("capture-server", "--source", "equirect:" + film, "--stereo", "mono", "--loop=false", "--http", "", Url(port, "take"));
+                record.MustEnd(120);
+                capture.Kill();
+                lab.Start("holocast", "replay", take, Url(port, "replay"), "--loop");
+                var stage = new Stage(Url(port, "replay"));
+                HolocastSphere sphere = AddSphere(stage);
+                stage.Until("a picture of the replay", 60, () => sphere.Shows);
+                stage.Until("the recording", 20, () => stage.Playback.Available && stage.Playback.Duration > 3);
+                Check.That(stage.Session.Replayed && stage.Playback.IsLive, "the session is not a live replay");
+
+                stage.Playback.Pause();
+                stage.Until("a pause", 20, () => !stage.Playback.IsLive && !stage.Playback.Playing);
+                double End() => stage.Playback.Duration;
+                double late = Math.Min(3, End() - 0.5);
+                stage.Playback.Seek(late);
+                stage.Until("the sought place", 20, () => Math.Abs(stage.Playback.Position - late) < 0.01 && !stage.Playback.Waiting);
+                double there = Settled(stage, sphere);
+                stage.Playback.Seek(1);
+                stage.Until("a place sought in a pause", 30, () => Math.Abs(stage.Playback.Position - 1) < 0.01 && FilmTime(sphere) < there - 0.5);
+                double here = Settled(stage, sphere);
+                Check.That(Math.Abs(there - here - (late - 1)) < 0.25, "places " + F(late - 1) + " s apart show pictures of " + there + " and " + here + " s");
+                stage.Run(0.5);
+                Check.That(FilmTime(sphere) == here, "the picture moves in a pause");
+                stage.Playback.Play();
+                stage.Until("that it plays", 30, () => stage.Playback.Position > 2 && FilmTime(sphere) > here + 0.7);
+                stage.Playback.GoLive();
+                stage.Until("what all see", 20, () => stage.Playback.IsLive);
+                double time = FilmTime(sphere);
+                stage.Until("pictures of what all see", 60, () => Math.Abs(FilmTime(sphere) - time) > 0.3);
+                Console.WriteLine("      a recording of " + F(End()) + " s: sought to " + F(late) + " s, pictures " + F(there - here) + " s apart for " + F(late - 1) + " s");
+            }
+            finally
+            {
+                Directory.Delete(folder, true);
+            }
+        }
+
+        // The film's time once no new picture comes.
+        static double Settled(Stage stage, HolocastSphere sphere)
+        {
+            for (; ; )
+            {
+                double time = FilmTime(sphere);
+                stage.Run(2);
+                if (FilmTime(sphere) == time)
+                {
+                    return time;
+                }
+            }
         }
 
         // A relay with keys: without a token, and with one that allows to list sessions and to watch them.

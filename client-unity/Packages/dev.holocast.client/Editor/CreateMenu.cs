@@ -20,5 +20,21 @@ namespace Holocast.Editor
             Undo.RegisterCreatedObjectUndo(hud, "Create Hologram");
             Selection.activeGameObject = hologram;
         }
+
+        [MenuItem("GameObject/Holocast/Sphere", false, 11)]
+        static void Sphere(MenuCommand command)
+        {
+            var sphere = new GameObject("Sphere");
+            // Below a hologram it shows the 360° video of the hologram's session.
+            var parent = command.context as GameObject;
+            if (parent == null || parent.transform.GetComponentInParent<HolocastSession>() == null)
+            {
+                sphere.AddComponent<HolocastSession>();
+            }
+            sphere.AddComponent<HolocastSphere>();
+            GameObjectUtility.SetParentAndAlign(sphere, parent);
+            Undo.RegisterCreatedObjectUndo(sphere, "Create Sphere");
+            Selection.activeGameObject = sphere;
+        }
     }
 }

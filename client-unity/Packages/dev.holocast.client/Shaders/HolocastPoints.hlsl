@@ -1,5 +1,5 @@
 // Where a point of a frame is, what colour it has, and the corners of the square that is
-// drawn for it. Nothing of an engine is in here: Points.shader includes it for Unity, and
+// drawn for it. Nothing of an engine is in here: HolocastPoints.shader includes it for Unity, and
 // the checks run the same text on Vulkan and compare it with a renderer in Go.
 //
 // A frame's points are words of 32 bits, as the native library writes them

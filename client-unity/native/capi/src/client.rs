@@ -1,7 +1,9 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use media::{ClockSource, Command, Config, Link, Phase, PlaybackAction, PlaybackInfo, Player, Shared, Stats, TooMany, TrackInfo, Wish};
+use media::{
+    ClockSource, Command, Config, Link, Matrix, Phase, PlaybackAction, PlaybackInfo, Player, Shared, Stats, TooMany, TrackInfo, Wish,
+};
 use moqt::{Event, Nanos, Session};
 use net::{App, Failure, Handle, NetError, Options, Rtt, Target};
 
@@ -182,7 +184,7 @@ impl HcClient {
                     | flag(s.playback.duration > 0.0, HC_STATE_RECORDING)
                     | flag(s.has_catalog && s.tracks.is_empty(), HC_STATE_NO_CAMERA)
                     | flag(s.has_sphere, HC_STATE_SPHERE)
-                    | flag(s.undecodable.is_some(), HC_STATE_UNDECODABLE)
+                    | flag(s.undecodable.is_some() || s.sphere_undecodable, HC_STATE_UNDECODABLE)
                     | flag(s.some_sessions, HC_STATE_SOME_SESSIONS),
                 catalog_version: s.catalog_version,
                 sessions_version: s.sessions_version,
@@ -236,13 +238,17 @@ impl HcClient {
     }
 
     pub(crate) fn subscribe(&self, n: u32, quality: Option<&str>, descriptions: u32) -> Call {
+        if n == HC_SPHERE {
+            self.shared.command(Command::Sphere(true));
+            return Ok(HC_OK);
+        }
         let wish = Wish { quality: quality.map(str::to_owned), descriptions: descriptions.min(4) as u8 };
         self.shared.command(Command::Subscribe(camera(n)?, wish));
         Ok(HC_OK)
     }
 
     pub(crate) fn unsubscribe(&self, n: u32) -> Call {
-        self.shared.command(Command::Unsubscribe(camera(n)?));
+        self.shared.command(if n == HC_SPHERE { Command::Sphere(false) } else { Command::Unsubscribe(camera(n)?) });
         Ok(HC_OK)
     }
 
@@ -312,15 +318,69 @@ impl HcClient {
     }
 
     pub(crate) fn release(&self, handle: u64, shown_us: i64) -> Call {
-        let shown = match shown_us {
-            HC_NOT_SHOWN => None,
-            HC_SHOWN_NOW => Some(self.shared.now()),
-            us if us > 0 => Some(us.saturating_mul(1000)),
-            _ => return Err(Fault::argument("the time when a frame was shown is before 1970")),
-        };
-        match self.shared.release(handle, shown) {
+        match self.shared.release(handle, self.shown(shown_us)?) {
             true => Ok(HC_OK),
             false => Err(Fault::new(HC_E_HANDLE, "the frame was released, or never was")),
+        }
+    }
+
+    /// The local time that a caller means.
+    fn shown(&self, us: i64) -> Result<Option<Nanos>, Fault> {
+        match us {
+            HC_NOT_SHOWN => Ok(None),
+            HC_SHOWN_NOW => Ok(Some(self.shared.now())),
+            us if us > 0 => Ok(Some(us.saturating_mul(1000))),
+            _ => Err(Fault::argument("the time when a frame was shown is before 1970")),
+        }
+    }
+
+    pub(crate) fn acquire_picture(&self, picture: &mut HcPicture) -> Call {
+        let a = match self.shared.acquire_picture() {
+            Ok(Some(a)) => a,
+            Ok(None) => return Ok(HC_EMPTY),
+            Err(TooMany) => return Err(Fault::new(HC_E_BUSY, "two pictures are acquired already")),
+        };
+        let i = &a.info;
+        let flag = |on: bool, f: u32| if on { f } else { 0 };
+        let [yaw, pitch, roll] = i.turned.map(|v| v as f32);
+        *picture = HcPicture {
+            size: picture.size,
+            flags: flag(i.full_range, HC_PICTURE_FULL_RANGE) | flag(i.stereo, HC_PICTURE_STEREO) | flag(i.replayed, HC_PICTURE_REPLAYED),
+            handle: a.handle,
+            width: i.width,
+            height: i.height,
+            matrix: if i.matrix == Matrix::Bt601 { HC_MATRIX_BT601 } else { HC_MATRIX_BT709 },
+            decode_us: micros(i.decode) as u32,
+            captured_us: micros(i.captured),
+            arrived_us: micros(i.arrived),
+            decoded_us: micros(i.decoded),
+            yaw,
+            pitch,
+            roll,
+            reserved: 0,
+        };
+        Ok(HC_OK)
+    }
+
+    /// # Safety
+    /// `bytes` is null or has room for `capacity` bytes.
+    pub(crate) unsafe fn copy_plane(&self, handle: u64, plane: u32, bytes: *mut u8, capacity: usize) -> Call {
+        let copied = self.shared.planes(handle, |planes| {
+            let Some(from) = planes.get(plane as usize) else { return Err(Fault::argument("a picture has the planes 0, 1 and 2")) };
+            if bytes.is_null() || from.len() > capacity {
+                return Ok(HC_E_BUFFER);
+            }
+            // SAFETY: there is room for the plane.
+            unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), bytes, from.len()) };
+            Ok(HC_OK)
+        });
+        copied.unwrap_or_else(|| Err(Fault::new(HC_E_HANDLE, "the picture was released, or never was")))
+    }
+
+    pub(crate) fn release_picture(&self, handle: u64, shown_us: i64) -> Call {
+        match self.shared.release_picture(handle, self.shown(shown_us)?) {
+            true => Ok(HC_OK),
+            false => Err(Fault::new(HC_E_HANDLE, "the picture was released, or never was")),
         }
     }
 
@@ -345,7 +405,8 @@ impl HcClient {
     }
 
     pub(crate) fn stats(&self, n: u32, stats: &mut HcStats) -> Call {
-        let Some(s) = self.shared.stats(camera(n)?) else { return Ok(HC_EMPTY) };
+        let of = if n == HC_SPHERE { self.shared.sphere_stats() } else { self.shared.stats(camera(n)?) };
+        let Some(s) = of else { return Ok(HC_EMPTY) };
         let Stats { live: l, run: r, .. } = s;
         *stats = HcStats {
             size: stats.size,

@@ -13,7 +13,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 pub use client::HcClient;
 
 /// What hc_abi_version returns. It changes with every change to a function or struct.
-pub const HC_ABI_VERSION: u32 = 3;
+pub const HC_ABI_VERSION: u32 = 4;
 
 /// Results: 0 and above are no errors. hc_error has a sentence for those below.
 pub const HC_OK: i32 = 0;
@@ -25,9 +25,9 @@ pub const HC_E_ARGUMENT: i32 = -1;
 pub const HC_E_VERSION: i32 = -2;
 /// The buffer is too small; what it takes is in `needed`, `count` or the frame's `points`.
 pub const HC_E_BUFFER: i32 = -3;
-/// A frame that was released, or never was.
+/// A frame or picture that was released, or never was.
 pub const HC_E_HANDLE: i32 = -4;
-/// Two frames of the camera are acquired already.
+/// Two frames of the camera, or two pictures, are acquired already.
 pub const HC_E_BUSY: i32 = -5;
 /// The URL cannot be used.
 pub const HC_E_URL: i32 = -6;
@@ -67,11 +67,11 @@ pub const HC_STATE_REPLAYED: u32 = 1;
 pub const HC_STATE_RECORDING: u32 = 2;
 /// The catalog has no camera.
 pub const HC_STATE_NO_CAMERA: u32 = 4;
-/// The session has 360° video, which is not received.
+/// The session has 360° video: hc_subscribe with HC_SPHERE.
 pub const HC_STATE_SPHERE: u32 = 8;
 /// The relay does not list all of its sessions to this viewer: hc_sessions has those that the token names, and the URL's.
 pub const HC_STATE_SOME_SESSIONS: u32 = 16;
-/// No frame of a camera can be decoded: hc_error says why.
+/// No frame of a camera, or of the 360° video, can be decoded: hc_error says why.
 pub const HC_STATE_UNDECODABLE: u32 = 32;
 
 /// HcConfig.flags: send no receipts.
@@ -83,6 +83,20 @@ pub const HC_LIST_SESSIONS: u32 = 4;
 
 /// HcSubscribe.camera and hc_stats: every camera of the session.
 pub const HC_ALL_CAMERAS: u32 = 0xffff_ffff;
+/// HcSubscribe.camera, hc_unsubscribe and hc_stats: the session's 360° video, which is not among all cameras.
+pub const HC_SPHERE: u32 = 0xffff_fffe;
+
+/// HcPicture.matrix: ITU-R BT.709.
+pub const HC_MATRIX_BT709: u32 = 0;
+/// ITU-R BT.601.
+pub const HC_MATRIX_BT601: u32 = 1;
+
+/// HcPicture.flags: samples go from 0 to 255, and not from 16 to 235 (240).
+pub const HC_PICTURE_FULL_RANGE: u32 = 1;
+/// The right eye's picture is below the left one's, each of half the height.
+pub const HC_PICTURE_STEREO: u32 = 2;
+/// Of a recording, see HC_STATE_REPLAYED.
+pub const HC_PICTURE_REPLAYED: u32 = 4;
 
 /// HcTrack.flags: subscribed to.
 pub const HC_TRACK_SUBSCRIBED: u32 = 1;
@@ -227,7 +241,7 @@ pub struct HcTrack {
 #[derive(Debug, Clone, Copy)]
 pub struct HcSubscribe {
     pub size: u32,
-    /// Or HC_ALL_CAMERAS.
+    /// Or HC_ALL_CAMERAS, or HC_SPHERE, of which quality and descriptions are not looked at.
     pub camera: u32,
     /// Null, "", or one that the camera has not: that of the highest bit rate.
     pub quality: *const c_char,
@@ -278,6 +292,35 @@ pub struct HcFrame {
     pub middle: [f32; 3],
     /// Studio's y, mm, below which nearly nothing is.
     pub floor: f32,
+}
+
+/// A picture of the whole sphere, equirectangular, 4:2:0. Row 0 is the top; the middle of the picture is straight
+/// ahead, and to the right of it is to the right.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HcPicture {
+    pub size: u32,
+    /// HC_PICTURE_…
+    pub flags: u32,
+    pub handle: u64,
+    /// Pixels of luma, of both eyes; planes of colour have half of either, rounded up.
+    pub width: u32,
+    pub height: u32,
+    /// HC_MATRIX_…
+    pub matrix: u32,
+    /// Time taken to decode.
+    pub decode_us: u32,
+    /// Relay's clock.
+    pub captured_us: u64,
+    /// Local clock.
+    pub arrived_us: u64,
+    /// Local clock.
+    pub decoded_us: u64,
+    /// How the sphere is turned (Spherical Video V2, prhd), degrees.
+    pub yaw: f32,
+    pub pitch: f32,
+    pub roll: f32,
+    pub reserved: u32,
 }
 
 /// The session's clock.
@@ -623,7 +666,7 @@ pub unsafe extern "C" fn hc_subscribe(client: *mut HcClient, subscribe: *const H
     }
 }
 
-/// A camera or HC_ALL_CAMERAS.
+/// A camera, HC_ALL_CAMERAS or HC_SPHERE.
 ///
 /// # Safety
 /// `client` is null or valid.
@@ -666,6 +709,37 @@ pub unsafe extern "C" fn hc_frame_release(client: *mut HcClient, handle: u64, sh
     unsafe { with(client, |c| c.release(handle, shown_us)) }
 }
 
+/// The picture of the 360° video that is due, if it was not acquired before; else HC_EMPTY. A picture is due the
+/// catalog's targetLatency after its capture; of a recording under hc_playback, at its place.
+///
+/// # Safety
+/// Pointers are null or valid.
+#[no_mangle]
+pub unsafe extern "C" fn hc_picture_acquire(client: *mut HcClient, picture: *mut HcPicture) -> i32 {
+    // SAFETY: as this function's.
+    unsafe { with(client, |c| c.acquire_picture(sized(picture)?)) }
+}
+
+/// Copies a plane of an acquired picture, without padding between rows. plane: 0 = Y, 1 = Cb, 2 = Cr. capacity: bytes.
+///
+/// # Safety
+/// Pointers are null or valid; `bytes` has room for `capacity` bytes.
+#[no_mangle]
+pub unsafe extern "C" fn hc_picture_copy(client: *mut HcClient, handle: u64, plane: u32, bytes: *mut u8, capacity: usize) -> i32 {
+    // SAFETY: as this function's.
+    unsafe { with(client, |c| c.copy_plane(handle, plane, bytes, capacity)) }
+}
+
+/// Gives a picture back. shown_us: local time when it was shown, HC_SHOWN_NOW or HC_NOT_SHOWN.
+///
+/// # Safety
+/// `client` is null or valid.
+#[no_mangle]
+pub unsafe extern "C" fn hc_picture_release(client: *mut HcClient, handle: u64, shown_us: i64) -> i32 {
+    // SAFETY: as this function's.
+    unsafe { with(client, |c| c.release_picture(handle, shown_us)) }
+}
+
 /// The session's clock now.
 ///
 /// # Safety
@@ -676,7 +750,7 @@ pub unsafe extern "C" fn hc_clock(client: *mut HcClient, clock: *mut HcClock) ->
     unsafe { with(client, |c| Ok(c.clock(sized(clock)?))) }
 }
 
-/// A camera's, or HC_ALL_CAMERAS. HC_EMPTY for a camera that had no frame so far.
+/// A camera's, HC_ALL_CAMERAS or HC_SPHERE. HC_EMPTY for what had no frame so far.
 ///
 /// # Safety
 /// Pointers are null or valid.

@@ -76,6 +76,25 @@ fn layouts() -> Vec<String> {
             floor
         }
     );
+    layout!(
+        out,
+        HcPicture {
+            size,
+            flags,
+            handle,
+            width,
+            height,
+            matrix,
+            decode_us,
+            captured_us,
+            arrived_us,
+            decoded_us,
+            yaw,
+            pitch,
+            roll,
+            reserved
+        }
+    );
     layout!(out, HcClock { size, source, local_us, relay_us, error_us, rtt_us, min_rtt_us, samples, steps });
     layout!(
         out,
@@ -152,11 +171,12 @@ fn sizes() {
         size_of::<HcTrack>(),
         size_of::<HcSubscribe>(),
         size_of::<HcFrame>(),
+        size_of::<HcPicture>(),
         size_of::<HcClock>(),
         size_of::<HcStats>(),
         size_of::<HcPlayback>(),
     ];
-    assert_eq!(sizes, [48, 40, 288, 24, 120, 56, 296, 24]);
+    assert_eq!(sizes, [48, 40, 288, 24, 120, 72, 56, 296, 24]);
 }
 
 #[test]
@@ -225,6 +245,13 @@ fn calls_without_sense() {
         assert_eq!(hc_frame_release(c, 7, HC_SHOWN_NOW), HC_E_HANDLE);
         assert_eq!(hc_frame_release(c, 7, -5), HC_E_ARGUMENT);
         assert_eq!(hc_stats(c, 3, &mut stats), HC_EMPTY);
+        let mut picture = HcPicture { size: size::<HcPicture>(), ..HcPicture::default() };
+        assert_eq!(hc_picture_acquire(c, &mut picture), HC_EMPTY);
+        assert_eq!(hc_picture_acquire(c, null_mut()), HC_E_ARGUMENT);
+        assert_eq!(hc_picture_copy(c, 7, 0, null_mut(), 0), HC_E_HANDLE);
+        assert_eq!(hc_picture_release(c, 7, HC_SHOWN_NOW), HC_E_HANDLE);
+        assert_eq!(hc_picture_release(c, 7, -5), HC_E_ARGUMENT);
+        assert_eq!(hc_stats(c, HC_SPHERE, &mut stats), HC_EMPTY);
         let mut playback = HcPlayback { size: size::<HcPlayback>(), ..HcPlayback::default() };
         assert_eq!(hc_playback(c, HC_PLAYBACK_QUERY, 0.0, &mut playback), HC_OK);
         assert_eq!(hc_playback(c, HC_PLAYBACK_SEEK, f64::NAN, &mut playback), HC_E_ARGUMENT);

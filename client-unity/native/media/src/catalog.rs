@@ -8,6 +8,10 @@ use base64::Engine;
 use cloud::{Layout, Lens, Transform};
 use serde_json::{Map, Value};
 
+mod sphere;
+
+pub use sphere::Sphere;
+
 /// Largest catalog object, bytes, after decompression.
 pub const MAX_SIZE: usize = 1 << 20;
 /// The track of poses.
@@ -104,8 +108,8 @@ pub struct Catalog {
     pub complete: bool,
     /// There is a track of poses.
     pub has_poses: bool,
-    /// There is 360° video (docs/spec/tiles.md), which a viewer of points does not receive.
-    pub has_sphere: bool,
+    /// 360° video (docs/spec/tiles.md).
+    pub sphere: Option<Sphere>,
 }
 
 impl Catalog {
@@ -343,15 +347,31 @@ fn read(doc: &Map<String, Value>) -> Parsed<Catalog> {
         if packaging == Some("eventtimeline") && f.text("eventType")? == Some(POSE_EVENT) && f.text("name")? == Some(POSE_TRACK) {
             c.has_poses = true;
         }
-        c.has_sphere |= f.get("hcsphere").is_some();
         // Only the session's own tracks: a catalog that points elsewhere is not followed.
-        if packaging != Some("hcpf") || !f.text("namespace")?.unwrap_or_default().is_empty() {
+        if !f.text("namespace")?.unwrap_or_default().is_empty() {
+            continue;
+        }
+        if f.get("hcsphere").is_some() {
+            if c.sphere.is_some() {
+                return wrong(&f.at("hcsphere"), "an earlier track has one, too");
+            }
+            c.sphere = Some(sphere::sphere(&f, &inits)?);
+        }
+        if packaging != Some("hcpf") {
             continue;
         }
         let t = points_track(&f, &inits)?;
         cameras.entry(t.camera).or_default().push(t);
         if cameras.len() > MAX_CAMERAS {
             return wrong("$.tracks", format!("more than {MAX_CAMERAS} cameras"));
+        }
+    }
+    for (i, v) in array(doc.get("tracks"), "$.tracks", MAX_TRACKS)?.iter().enumerate() {
+        let path = format!("$.tracks[{i}]");
+        let f = Fields { o: object(v, &path)?, path: &path };
+        let own = f.text("namespace")?.unwrap_or_default().is_empty();
+        if own && (f.text("role")? == Some("tile") || f.get("hctile").is_some()) {
+            sphere::check_tile(&f, c.sphere.as_ref())?;
         }
     }
     for mut tracks in cameras.into_values() {

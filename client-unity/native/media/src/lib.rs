@@ -10,12 +10,15 @@ mod parts;
 mod playback;
 mod player;
 mod receipt;
+mod screen;
 mod shared;
 pub mod token;
 
 pub use feed::{Acquired, FrameInfo};
 pub use player::{Config, Link, Player};
+pub use screen::{AcquiredPicture, PictureInfo};
 pub use shared::{ClockInfo, ClockSource, Command, Phase, PlaybackAction, PlaybackInfo, Shared, Stats, Status, TooMany, TrackInfo, Wish};
+pub use video::Matrix;
 
 /// First field of the namespace of all sessions.
 pub const ROOT: &str = "holocast";

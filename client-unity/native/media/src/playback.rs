@@ -18,16 +18,25 @@ const RETRY: Nanos = 500_000_000;
 /// Bytes of a camera that are kept ahead at most.
 const MOST_BYTES: usize = 64 << 20;
 
+/// What is played: a camera's frames, or 360° video.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// By its number; a group is a frame, which is handed out when it is due.
+    Camera(u16),
+    /// A group is a GoP, whose frames go to the decoder as they arrive.
+    Sphere,
+}
+
 /// The objects of a frame.
 pub type Objects = Vec<Vec<u8>>;
 
 /// What is to be done.
 #[derive(Debug, PartialEq)]
 pub enum Action {
-    /// Fetch a camera's groups; what comes is told by `id`.
+    /// Fetch groups; what comes is told by `id`.
     Fetch {
-        /// Camera.
-        camera: u16,
+        /// Whose.
+        part: Part,
         /// Names the fetch.
         id: u64,
         /// First group.
@@ -69,10 +78,14 @@ struct Waiting {
     objects: Objects,
 }
 
-/// One camera's frames ahead.
+/// What is there ahead of one part.
 #[derive(Debug)]
 struct Reel {
     timeline: Timeline,
+    /// A group that is needed at a place may have begun so long before it, ms.
+    before: f64,
+    /// Its frames do not wait here.
+    streamed: bool,
     frames: VecDeque<Waiting>,
     bytes: usize,
     /// Everything before this media time is here.
@@ -88,6 +101,36 @@ struct Reel {
 }
 
 impl Reel {
+    fn new(timeline: Timeline, gop: Option<f64>) -> Self {
+        Reel {
+            timeline,
+            before: gop.map_or(BEFORE, |g| (g - 1.0).max(0.0)),
+            streamed: gop.is_some(),
+            frames: VecDeque::new(),
+            bytes: 0,
+            until: 0.0,
+            primed: false,
+            window: 0.0,
+            request: None,
+            end: 0.0,
+            under_way: None,
+            retry: 0,
+        }
+    }
+
+    /// Nothing is there; what is needed at a place comes first.
+    fn begin(&mut self, place: f64) {
+        self.frames.clear();
+        self.under_way = None;
+        self.bytes = 0;
+        let place = if self.streamed { place.floor() } else { place };
+        self.until = (place - self.before).max(0.0);
+        self.primed = false;
+        // Of a GoP all that may hold the place.
+        self.window = if self.streamed { FIRST.max(self.before + 1.0) } else { FIRST };
+        self.retry = 0;
+    }
+
     fn finish(&mut self) {
         if let Some(f) = self.under_way.take() {
             self.frames.push_back(f);
@@ -99,7 +142,7 @@ impl Reel {
 #[derive(Debug)]
 pub struct Playback {
     duration: f64,
-    reels: BTreeMap<u16, Reel>,
+    reels: BTreeMap<Part, Reel>,
     position: f64,
     at: Nanos,
     playing: bool,
@@ -119,29 +162,21 @@ impl Playback {
         std::mem::take(&mut self.actions)
     }
 
-    /// Makes the cameras those with a place in the recording.
-    pub fn set_cameras(&mut self, timelines: &BTreeMap<u16, Timeline>) {
+    /// Makes the parts those with a place in the recording; of 360° video also the length of a GoP, ms.
+    pub fn set_parts(&mut self, parts: &BTreeMap<Part, (Timeline, Option<f64>)>) {
         let actions = &mut self.actions;
-        self.reels.retain(|camera, reel| {
-            let keep = timelines.get(camera) == Some(&reel.timeline);
+        self.reels.retain(|part, reel| {
+            let keep = parts.get(part).is_some_and(|(t, _)| *t == reel.timeline);
             if !keep {
                 actions.extend(reel.request.take().map(Action::Cancel));
             }
             keep
         });
-        for (camera, timeline) in timelines {
-            let until = (self.position - BEFORE).max(0.0);
-            self.reels.entry(*camera).or_insert_with(|| Reel {
-                timeline: *timeline,
-                frames: VecDeque::new(),
-                bytes: 0,
-                until,
-                primed: false,
-                window: FIRST,
-                request: None,
-                end: 0.0,
-                under_way: None,
-                retry: 0,
+        for (part, (timeline, gop)) in parts {
+            self.reels.entry(*part).or_insert_with(|| {
+                let mut reel = Reel::new(*timeline, *gop);
+                reel.begin(self.position);
+                reel
             });
         }
     }
@@ -181,13 +216,7 @@ impl Playback {
         self.at = now;
         for reel in self.reels.values_mut() {
             self.actions.extend(reel.request.take().map(Action::Cancel));
-            reel.frames.clear();
-            reel.under_way = None;
-            reel.bytes = 0;
-            reel.until = (self.position - BEFORE).max(0.0);
-            reel.primed = false;
-            reel.window = FIRST;
-            reel.retry = 0;
+            reel.begin(self.position);
         }
     }
 
@@ -218,6 +247,13 @@ impl Playback {
             if let Some(f) = reel.under_way.take() {
                 reel.bytes -= f.objects.iter().map(Vec::len).sum::<usize>().min(reel.bytes);
             }
+        }
+    }
+
+    /// An object of a fetch arrived that does not wait here.
+    pub fn streamed(&mut self, id: u64, group: u64) {
+        if let Some(reel) = self.reels.values_mut().find(|r| r.request == Some(id)) {
+            reel.until = reel.until.max(reel.timeline.media_at(group));
         }
     }
 
@@ -264,7 +300,8 @@ impl Playback {
         }
         self.at = now;
         let position = self.position;
-        for (camera, r) in &mut self.reels {
+        for (part, r) in &mut self.reels {
+            r.primed |= r.streamed && (r.until > position || ended(r));
             let full = r.until - position > AHEAD || r.bytes > MOST_BYTES / 2;
             if r.request.is_none() && !ended(r) && !full && now >= r.retry {
                 let id = self.next;
@@ -276,10 +313,12 @@ impl Playback {
                     r.until = r.end; // steps longer than the window: nothing begins in it
                 } else {
                     r.request = Some(id);
-                    self.actions.push(Action::Fetch { camera: *camera, id, first, last });
+                    self.actions.push(Action::Fetch { part: *part, id, first, last });
                 }
             }
-            show(*camera, r, position, &mut self.actions);
+            if let Part::Camera(camera) = *part {
+                show(camera, r, position, &mut self.actions);
+            }
         }
     }
 }
@@ -325,7 +364,7 @@ mod tests {
     impl Stage {
         fn new(duration: f64) -> Self {
             let mut p = Playback::new(duration);
-            p.set_cameras(&BTreeMap::from([(0, LINE)]));
+            p.set_parts(&BTreeMap::from([(Part::Camera(0), (LINE, None))]));
             Stage { p, now: 0, shown: Vec::new(), skipped: 0, duration }
         }
 
@@ -391,6 +430,29 @@ mod tests {
         assert!(s.p.waiting() && s.p.playing() && s.p.position() < reached + 3000.0);
     }
 
+    /// 360° video in GoPs of a second, of which all arrives at once.
+    #[test]
+    fn a_sphere_is_fetched_from_the_gop_that_holds_the_place() {
+        let mut p = Playback::new(60_000.0);
+        p.set_parts(&BTreeMap::from([(Part::Sphere, (LINE, Some(1000.0)))]));
+        p.seek(0, 30_500.0);
+        p.play(0);
+        let mut now = 0;
+        let mut fetched = Vec::new();
+        for _ in 0..300 {
+            now += 10 * MS;
+            p.tick(now);
+            for a in p.take() {
+                let Action::Fetch { part: Part::Sphere, id, first, last } = a else { panic!("{a:?}") };
+                fetched.extend((first..=last).filter(|g| g % 1000 == 0));
+                (first..=last).filter(|g| g % 1000 == 0).for_each(|g| p.streamed(id, g));
+                p.fetched(id);
+            }
+        }
+        assert_eq!(fetched[..4], [30_000, 31_000, 32_000, 33_000]);
+        assert!((p.position() - 33_480.0).abs() < 40.0 && p.playing() && !p.waiting(), "{}", p.position());
+    }
+
     #[test]
     fn seek_to_nonsense() {
         let mut s = Stage::new(1000.0);
@@ -404,14 +466,14 @@ mod tests {
     #[test]
     fn memory_is_bounded() {
         let mut p = Playback::new(1e9);
-        p.set_cameras(&BTreeMap::from([(0, LINE)]));
+        p.set_parts(&BTreeMap::from([(Part::Camera(0), (LINE, None))]));
         p.play(0);
         p.tick(MS);
         let Some(Action::Fetch { id, .. }) = p.take().pop() else { panic!("no fetch") };
         for g in 0..1000 {
             p.object(id, g, vec![0; 1 << 20]);
         }
-        assert!(p.reels[&0].bytes <= MOST_BYTES + (1 << 20));
+        assert!(p.reels[&Part::Camera(0)].bytes <= MOST_BYTES + (1 << 20));
         assert_eq!(p.take(), [Action::Cancel(id)]);
     }
 }

@@ -1,5 +1,7 @@
 //! A session as a viewer follows it, over any number of connections one after the other.
 
+mod sphere;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -12,7 +14,7 @@ use crate::catalog::{parse_poses, Catalog, CatalogReader, Timeline, MAX_SIZE, PO
 use crate::clock::{self, Rtt};
 use crate::feed::{Feed, Handed, Job, Source};
 use crate::parts;
-use crate::playback::{Action, Playback};
+use crate::playback::{Action, Part, Playback};
 use crate::receipt;
 use crate::shared::{ClockSource, Command, Phase, PlaybackAction, PlaybackInfo, Shared, TrackInfo, Wish};
 use crate::ROOT;
@@ -74,6 +76,8 @@ enum Purpose {
     Catalog,
     Poses,
     Points(u16),
+    /// 360° video.
+    Sphere,
     /// Lost parts of a camera's frames.
     Repair(u16),
     Recording,
@@ -143,9 +147,11 @@ pub struct Player {
     wish_all: Option<Wish>,
     unwished: Vec<u16>,
     feeds: BTreeMap<u16, Feed>,
+    wish_sphere: bool,
+    film: Option<sphere::Film>,
     playback: Option<Playback>,
-    /// Fetches of the playback: their requests and cameras.
-    reels: HashMap<u64, (Request, u16)>,
+    /// Fetches of the playback: their requests, and what they are of.
+    reels: HashMap<u64, (Request, Part)>,
     receipts: u64,
     receipts_track: TrackName,
 }
@@ -171,6 +177,8 @@ impl Player {
             wish_all: None,
             unwished: Vec::new(),
             feeds: BTreeMap::new(),
+            wish_sphere: false,
+            film: None,
             playback: None,
             reels: HashMap::new(),
             receipts: 0,
@@ -299,6 +307,10 @@ impl Player {
                 let name = t.name.clone();
                 s.subscribe(now, &self.track(&name), o)
             }
+            Purpose::Sphere => {
+                let Some((name, o)) = self.sphere_options(now) else { return };
+                s.subscribe(now, &self.track(&name), o)
+            }
             Purpose::Reel(_) | Purpose::Past { .. } | Purpose::Repair(_) => return,
         };
         if let Some(c) = &mut self.connection {
@@ -380,6 +392,7 @@ impl Player {
                 }
                 (Purpose::Points(camera), Event::Object(o)) => self.points(now, camera, o, false),
                 (Purpose::Points(camera), Event::Cut { group, remote, .. }) => self.cut(camera, group, remote),
+                (Purpose::Sphere, e) => self.old_sphere_event(now, e),
                 _ => {}
             }
             return;
@@ -480,12 +493,28 @@ impl Player {
                     self.supersede();
                 }
             }
-            Purpose::Reel(id) if normal => {
-                if let Some((_, camera)) = self.reels.get(&id) {
-                    self.shared.measures().received(*camera, o.payload.len(), now);
+            Purpose::Sphere => {
+                let fetched = o.fetched;
+                self.sphere_object(now, o, false);
+                if !fetched {
+                    self.supersede();
                 }
-                if let Some(p) = &mut self.playback {
-                    p.object(id, o.group, o.payload);
+            }
+            Purpose::Reel(id) if normal => {
+                match self.reels.get(&id).map(|(_, part)| *part) {
+                    Some(Part::Camera(camera)) => {
+                        self.shared.measures().received(camera, o.payload.len(), now);
+                        if let Some(p) = &mut self.playback {
+                            p.object(id, o.group, o.payload);
+                        }
+                    }
+                    Some(Part::Sphere) => {
+                        if let Some(p) = &mut self.playback {
+                            p.streamed(id, o.group);
+                        }
+                        self.sphere_object(now, o, true);
+                    }
+                    None => self.shared.pool.give(o.payload),
                 }
                 self.play(now, s);
             }
@@ -668,10 +697,10 @@ impl Player {
         if catalog.has_poses && self.connection.as_ref().is_some_and(|c| c.of(Purpose::Poses).is_none()) {
             self.begin(now, s, Purpose::Poses);
         }
-        let empty = catalog.tracks.is_empty();
+        let empty = catalog.tracks.is_empty() && catalog.sphere.is_none();
         self.catalog = Some(catalog);
         self.watch(now, s);
-        if self.feeds.is_empty() {
+        if self.feeds.is_empty() && self.film.is_none() {
             self.supersede();
         }
         self.enter(if empty { Phase::Waiting } else { Phase::Live });
@@ -738,6 +767,7 @@ impl Player {
             }
             self.follow(now, s, *camera);
         }
+        self.watch_sphere(now, s);
         self.tell_tracks(&catalog, &selected);
         self.set_reels();
         self.play(now, s);
@@ -763,7 +793,7 @@ impl Player {
         let mut status = self.shared.status();
         status.tracks = tracks;
         status.has_catalog = true;
-        status.has_sphere = catalog.has_sphere;
+        status.has_sphere = catalog.sphere.is_some();
         status.undecodable = None;
         status.catalog_version = status.catalog_version.wrapping_add(1);
     }
@@ -803,6 +833,9 @@ impl Player {
             self.leave(s, camera);
         }
         self.feeds.clear();
+        // The last picture stays; a publisher that returns is shown from its beginning.
+        self.leave_sphere(s);
+        self.film = None;
         self.catalog = None;
     }
 
@@ -849,7 +882,7 @@ impl Player {
             }
             // Who has no recording answers that it does not exist.
             Purpose::Recording if e.code == request::DOES_NOT_EXIST => {}
-            Purpose::Poses | Purpose::Points(_) | Purpose::Recording => self.retry(now + RETRY / 2, purpose),
+            Purpose::Poses | Purpose::Points(_) | Purpose::Sphere | Purpose::Recording => self.retry(now + RETRY / 2, purpose),
             Purpose::Reel(id) => {
                 self.end_reel(request, id);
                 if let Some(p) = &mut self.playback {
@@ -884,6 +917,7 @@ impl Player {
                 self.hand(camera, out);
                 self.retry(now + RETRY / 2, purpose);
             }
+            Purpose::Sphere => self.retry(now + RETRY / 2, purpose),
             Purpose::Clock | Purpose::Poses | Purpose::Recording => self.retry(now + RETRY, purpose),
             _ => {}
         }
@@ -925,19 +959,25 @@ impl Player {
 
     /// Length of the recording, ms; 0 without one.
     fn duration(&self) -> f64 {
-        let tracks = self.recording.iter().flat_map(|r| &r.tracks);
-        tracks.filter(|t| t.timeline.is_some()).map(|t| t.duration).fold(0.0, f64::max)
+        let Some(r) = &self.recording else { return 0.0 };
+        let points = r.tracks.iter().filter(|t| t.timeline.is_some()).map(|t| t.duration);
+        let sphere = r.sphere.iter().filter(|s| s.timeline.is_some()).map(|s| s.duration);
+        points.chain(sphere).fold(0.0, f64::max)
     }
 
-    fn timelines(&self) -> BTreeMap<u16, Timeline> {
+    /// What of the recording is received.
+    fn parts(&self) -> BTreeMap<Part, (Timeline, Option<f64>)> {
         let recorded = |name: &str| self.recording.iter().flat_map(|r| &r.tracks).find(|t| t.name == name)?.timeline;
-        self.feeds.iter().filter_map(|(n, f)| Some((*n, recorded(&f.source.track.name)?))).collect()
+        let cameras = self.feeds.iter().filter_map(|(n, f)| Some((Part::Camera(*n), (recorded(&f.source.track.name)?, None))));
+        let sphere = self.recording.as_ref().and_then(|r| r.sphere.as_ref()).filter(|_| self.film.is_some());
+        let sphere = sphere.and_then(|s| Some((Part::Sphere, (s.timeline?, Some(s.gop)))));
+        cameras.chain(sphere).collect()
     }
 
     fn set_reels(&mut self) {
-        let timelines = self.timelines();
+        let parts = self.parts();
         if let Some(p) = &mut self.playback {
-            p.set_cameras(&timelines);
+            p.set_parts(&parts);
         }
     }
 
@@ -946,9 +986,12 @@ impl Player {
         if let Some(p) = &self.playback {
             return p.position();
         }
-        let origin = self.recording.iter().flat_map(|r| &r.tracks).find_map(|t| t.timeline);
-        match (self.feeds.values().next(), origin) {
-            (Some(f), Some(o)) if f.captured > 0 => (f.captured as f64 / 1000.0 - o.wallclock).clamp(0.0, self.duration()),
+        let Some(r) = &self.recording else { return 0.0 };
+        let origin = r.tracks.iter().find_map(|t| t.timeline).or(r.sphere.as_ref().and_then(|s| s.timeline));
+        let points = self.feeds.values().next().map(|f| f.captured as f64 / 1e3);
+        let captured = points.or(self.film.as_ref().map(|f| f.captured as f64 / 1e6));
+        match (captured, origin) {
+            (Some(ms), Some(o)) if ms > 0.0 => (ms - o.wallclock).clamp(0.0, self.duration()),
             _ => 0.0,
         }
     }
@@ -968,10 +1011,14 @@ impl Player {
             for camera in self.feeds.keys().copied().collect::<Vec<_>>() {
                 self.leave(s, camera);
             }
+            self.leave_sphere(s);
             let mut p = Playback::new(self.duration());
             p.seek(now, place);
             self.playback = Some(p);
             self.set_reels();
+            self.jump_sphere();
+        } else if let PlaybackAction::Seek(_) = action {
+            self.jump_sphere();
         }
         let Some(p) = &mut self.playback else { return };
         match action {
@@ -998,6 +1045,8 @@ impl Player {
             }
             self.follow(now, s, camera);
         }
+        self.jump_sphere();
+        self.follow_sphere(now, s);
     }
 
     fn cancel_reel(&mut self, s: &mut Session, id: u64) {
@@ -1013,21 +1062,24 @@ impl Player {
         p.tick(now);
         for a in p.take() {
             match a {
-                Action::Fetch { camera, id, first, last } => {
-                    let (Some(f), true) = (self.feeds.get(&camera), self.connection.is_some()) else {
+                Action::Fetch { part, id, first, last } => {
+                    let of = match part {
+                        Part::Camera(n) => self.feeds.get(&n).map(|f| (f.source.track.name.clone(), f.source.track.max_object())),
+                        Part::Sphere => self.film.as_ref().map(|f| (f.sphere().name.clone(), sphere::MAX_FRAME)),
+                    };
+                    let (Some((name, most)), true) = (of, self.connection.is_some()) else {
                         if let Some(p) = &mut self.playback {
                             p.failed(now, id, false);
                         }
                         continue;
                     };
-                    let (name, most) = (f.source.track.name.clone(), f.source.track.max_object());
                     let (first, end) = (Location { group: first, object: 0 }, Location { group: last, object: 0 });
                     let request = s.fetch(now, &self.recorded_track(&name), first, end, None, most);
                     if let Some(c) = &mut self.connection {
                         c.requests.insert(request, Purpose::Reel(id));
                         c.fetches.push((now + FETCH_TIMEOUT, request));
                     }
-                    self.reels.insert(id, (request, camera));
+                    self.reels.insert(id, (request, part));
                 }
                 Action::Cancel(id) => self.cancel_reel(s, id),
                 Action::Show { camera, objects, .. } => {
@@ -1044,6 +1096,7 @@ impl Player {
                 }
             }
         }
+        self.place_sphere(now);
     }
 
     fn tell_playback(&mut self) {
@@ -1093,6 +1146,10 @@ impl Player {
                             self.unwished.clear();
                         }
                     }
+                }
+                Command::Sphere(wanted) => {
+                    changed = true;
+                    self.wish_sphere = wanted;
                 }
                 Command::Playback(action) => {
                     if let Some(s) = s.as_deref_mut() {
@@ -1177,6 +1234,7 @@ impl Player {
         }
         for purpose in due {
             match purpose {
+                Purpose::Sphere if self.playback.is_some() || self.film.is_none() => {}
                 Purpose::Points(camera) if self.playback.is_some() || !self.feeds.contains_key(&camera) => {}
                 Purpose::Recording if !self.shared.look(|s| s.replayed) => {}
                 p => self.begin(now, s, p),
@@ -1199,7 +1257,9 @@ impl Player {
             r if r > 0.0 => SILENCE.max((SILENT_FRAMES * 1e9 / r) as Nanos),
             _ => SILENCE,
         };
-        let silent = self.playback.is_none() && !self.feeds.is_empty() && self.feeds.values().all(|f| now - f.arrived >= patience(f));
+        let sphere = self.sphere_silent(now);
+        let any = sphere.is_some() || !self.feeds.is_empty();
+        let silent = self.playback.is_none() && any && sphere != Some(false) && self.feeds.values().all(|f| now - f.arrived >= patience(f));
         self.enter(if silent { Phase::Silent } else { Phase::Live });
     }
 }

@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cloud::{Decoder, FrameError, Limits};
 use moqt::{BufferPool, Nanos};
+use video::Picture;
 
-use crate::catalog::Track;
+use crate::catalog::{Sphere, Track};
 use crate::clock::{Estimator, Rtt};
 use crate::feed::{Acquired, Camera, Decoded, FrameInfo, Job, Source};
 use crate::meter::{Live, Meter, Run, Seen};
+use crate::screen::{AcquiredPicture, Chunk, Next, PictureInfo, Projector, Screen};
 
 /// Where a client stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -77,8 +79,10 @@ pub struct Status {
     pub replayed: bool,
     pub tracks: Vec<TrackInfo>,
     pub has_catalog: bool,
-    /// There is 360° video, which a viewer of points does not receive.
+    /// There is 360° video.
     pub has_sphere: bool,
+    /// None of its frames can be decoded; `error` says why.
+    pub sphere_undecodable: bool,
     /// A camera none of whose frames can be decoded; `error` says why.
     pub undecodable: Option<u16>,
     /// These change with what they count.
@@ -131,6 +135,8 @@ pub enum Command {
     Subscribe(Option<u16>, Wish),
     /// Receive a camera no more, or none.
     Unsubscribe(Option<u16>),
+    /// Receive 360° video, or no more.
+    Sphere(bool),
     /// Control a recording.
     Playback(PlaybackAction),
     /// A frame was shown.
@@ -215,6 +221,17 @@ pub(crate) struct Measures {
     first: Option<Nanos>,
     pub replayed: bool,
     pub receipts: u64,
+    sphere: SphereMeter,
+}
+
+/// Measures 360° video.
+#[derive(Debug, Default)]
+struct SphereMeter {
+    meter: Meter,
+    first: Option<Nanos>,
+    /// Frames have no numbers: they are counted by their timestamps.
+    number: u32,
+    captured: Nanos,
 }
 
 impl Measures {
@@ -241,6 +258,30 @@ impl Measures {
     fn since_capture(&self, info: &FrameInfo, at: Nanos) -> Nanos {
         let captured = i64::try_from(info.header.capture_time).unwrap_or(i64::MAX).saturating_mul(1000);
         self.clock.at(at).saturating_sub(captured).clamp(-MAX_DELAY, MAX_DELAY)
+    }
+
+    fn since_picture(&self, info: &PictureInfo, at: Nanos) -> Nanos {
+        let from = if info.replayed { info.arrived } else { info.captured };
+        let at = if info.replayed { at } else { self.clock.at(at) };
+        at.saturating_sub(from).clamp(-MAX_DELAY, MAX_DELAY)
+    }
+
+    /// Counts bytes of 360° video.
+    pub fn received_sphere(&mut self, n: usize, now: Nanos) {
+        self.sphere.meter.received(n, now);
+    }
+
+    /// Counts a picture that was decoded; framerate: of its track.
+    fn projected(&mut self, info: &PictureInfo, framerate: f64) {
+        let delay = self.since_picture(info, info.decoded);
+        let m = &mut self.sphere;
+        m.first.get_or_insert(info.decoded);
+        let later = (info.captured - m.captured) as f64 / 1e9 * framerate;
+        // A step back, or over a minute, is a jump and no loss.
+        let step = if later > 0.0 && later < 60.0 * framerate { (later.round() as u32).max(1) } else { 1 };
+        m.number = m.number.wrapping_add(step);
+        m.captured = info.captured;
+        m.meter.decoded(Seen { camera: 0, sequence: m.number, at: info.decoded, delay, points: 0, decode: info.decode });
     }
 
     fn delay(&mut self, info: &FrameInfo) -> Nanos {
@@ -308,6 +349,9 @@ pub struct Shared {
     status: Mutex<Status>,
     measures: Mutex<Measures>,
     cameras: Mutex<BTreeMap<u16, Camera>>,
+    screen: Mutex<Screen>,
+    /// Something changed in `screen`.
+    news: Condvar,
     handles: Mutex<(u64, BTreeMap<u64, u16>)>,
     work: Mutex<Work>,
     ready: Condvar,
@@ -344,6 +388,8 @@ impl Shared {
             status: Mutex::default(),
             measures: Mutex::default(),
             cameras: Mutex::default(),
+            screen: Mutex::default(),
+            news: Condvar::new(),
             handles: Mutex::default(),
             work: Mutex::default(),
             ready: Condvar::new(),
@@ -368,6 +414,17 @@ impl Shared {
 
     pub(crate) fn cameras(&self) -> MutexGuard<'_, BTreeMap<u16, Camera>> {
         lock(&self.cameras)
+    }
+
+    pub(crate) fn screen(&self) -> MutexGuard<'_, Screen> {
+        lock(&self.screen)
+    }
+
+    /// Changes the screen, and wakes its decoder.
+    pub(crate) fn project<T>(&self, f: impl FnOnce(&mut Screen) -> T) -> T {
+        let out = f(&mut self.screen());
+        self.news.notify_one();
+        out
     }
 
     /// Looks at what can be polled.
@@ -483,6 +540,42 @@ impl Shared {
         true
     }
 
+    /// The picture of the 360° video that is due, if it was not acquired before. An error: too many are.
+    pub fn acquire_picture(&self) -> Result<Option<AcquiredPicture>, TooMany> {
+        self.project(|s| s.acquire(self.now()))
+    }
+
+    /// Looks at the planes of an acquired picture: Y, Cb, Cr.
+    pub fn planes<T>(&self, handle: u64, f: impl FnOnce(&[Vec<u8>; 3]) -> T) -> Option<T> {
+        self.screen().look(handle, |p| f(&p.planes))
+    }
+
+    /// Gives a picture back. shown: local time when it was. False: there is no such picture.
+    pub fn release_picture(&self, handle: u64, shown: Option<Nanos>) -> bool {
+        let Some(info) = self.screen().release(handle) else { return false };
+        if let Some(at) = shown {
+            let at = at.clamp(0, info.decoded.saturating_add(MAX_DELAY));
+            let mut m = self.measures();
+            let delay = m.since_picture(&info, at);
+            m.sphere.meter.shown(0, at, delay);
+        }
+        true
+    }
+
+    /// What was measured of 360° video. Nothing: there was no picture so far.
+    pub fn sphere_stats(&self) -> Option<Stats> {
+        let now = self.now();
+        let mut s = Stats::default();
+        {
+            let m = self.measures();
+            s.first_frame = m.sphere.first? - self.began_at;
+            (s.live, s.run) = (m.sphere.meter.live(now), m.sphere.meter.run(now));
+        }
+        let screen = self.screen();
+        (s.skipped, s.damaged, s.memory) = (screen.counters.skipped, screen.counters.damaged, screen.held());
+        Some(s)
+    }
+
     /// The session's clock now.
     pub fn clock(&self) -> ClockInfo {
         let m = self.measures();
@@ -574,6 +667,9 @@ impl Shared {
             let t = std::thread::Builder::new().name(format!("holocast-decode-{i}")).spawn(move || shared.decode())?;
             lock(&self.threads).push(t);
         }
+        let shared = self.clone();
+        let t = std::thread::Builder::new().name("holocast-video".into()).spawn(move || shared.run_screen())?;
+        lock(&self.threads).push(t);
         Ok(())
     }
 
@@ -581,9 +677,79 @@ impl Shared {
     pub fn stop(&self) {
         lock(&self.work).over = true;
         self.ready.notify_all();
+        self.project(|s| s.over = true);
         for t in std::mem::take(&mut *lock(&self.threads)) {
             let _ = t.join();
         }
+    }
+
+    /// Decodes 360° video.
+    fn run_screen(&self) {
+        let mut projector = Projector::default();
+        loop {
+            let mut screen = self.screen();
+            let (chunk, sphere) = loop {
+                if screen.over {
+                    return;
+                }
+                screen = match screen.next(self.now()) {
+                    Next::Decode(c, sphere) => break (c, sphere),
+                    Next::Wait(n) => {
+                        let wait = Duration::from_nanos(n.unsigned_abs());
+                        self.news.wait_timeout(screen, wait).unwrap_or_else(PoisonError::into_inner).0
+                    }
+                    Next::Idle => self.news.wait(screen).unwrap_or_else(PoisonError::into_inner),
+                };
+            };
+            let (run, buffer) = (screen.run(), screen.buffer());
+            drop(screen);
+            // A defect costs a frame, not the thread.
+            if catch_unwind(AssertUnwindSafe(|| self.decode_picture(&mut projector, chunk, &sphere, run, buffer))).is_err() {
+                self.note_error("libholocast is defective: a picture could not be decoded");
+                projector = Projector::default();
+            }
+        }
+    }
+
+    /// Decodes a frame of 360° video.
+    fn decode_picture(&self, projector: &mut Projector, chunk: Chunk, sphere: &Sphere, run: u64, mut picture: Picture) {
+        let began = self.now();
+        let decoded = projector.decode(sphere, &chunk, &mut picture);
+        let now = self.now();
+        let in_a_row = match &decoded {
+            Ok(()) => {
+                let (matrix, full_range) = projector.color(sphere);
+                let info = PictureInfo {
+                    width: picture.width as u32,
+                    height: picture.height as u32,
+                    stereo: sphere.stereo,
+                    matrix,
+                    full_range,
+                    turned: sphere.turned,
+                    captured: chunk.timestamp,
+                    arrived: chunk.arrived,
+                    decoded: now,
+                    decode: now - began,
+                    replayed: chunk.replayed,
+                };
+                self.measures().projected(&info, sphere.framerate);
+                self.screen().ready(run, info, picture);
+                0
+            }
+            Err(_) => self.screen().damaged(run, picture),
+        };
+        self.pool.give(chunk.payload);
+        match decoded {
+            Err(why) if in_a_row >= UNDECODABLE => self.note_sphere(&why),
+            Err(_) => {}
+            Ok(()) => self.status().sphere_undecodable = false,
+        }
+    }
+
+    /// 360° video cannot be decoded.
+    pub(crate) fn note_sphere(&self, why: &dyn std::fmt::Display) {
+        self.note_error(&format!("the 360° video cannot be decoded: {why}"));
+        self.status().sphere_undecodable = true;
     }
 
     fn decode(&self) {

@@ -177,6 +177,10 @@ pub struct Properties {
     /// Bytes of the payload that begins with this object and goes on in those after it
     /// (docs/spec/frames-in-datagrams.md).
     pub payload_length: Option<u64>,
+    /// UNIX time of an object's capture, microseconds (draft-ietf-moq-loc-03).
+    pub timestamp: Option<u64>,
+    /// What an object's decoder is configured with: of H.264, avcC (draft-ietf-moq-loc-03).
+    pub video_config: Option<Vec<u8>>,
     /// A mandatory track property, none of which is known here (§2.5.1).
     pub unknown_mandatory: Option<u64>,
     /// There was a property at all.
@@ -468,6 +472,8 @@ const GROUP_ORDER: u64 = 0x22;
 const DYNAMIC_GROUPS: u64 = 0x30;
 const MSF_COMPRESSION: u64 = 0x78;
 const REPLAYED: u64 = 0x6863_7270;
+const TIMESTAMP: u64 = 0x0a;
+const VIDEO_CONFIG: u64 = 0x0d;
 const PAYLOAD_LENGTH: u64 = 0x6863_706c;
 
 fn cut_pair(e: ReadError) -> ReadError {
@@ -503,6 +509,8 @@ fn pairs(b: &[u8], of_track: bool, p: &mut Properties, nested: bool) -> Read<()>
                     return Err(WireError { code, reason: "nested immutable properties".into() }.into());
                 }
                 pairs(value, of_track, p, true)?;
+            } else if kind == VIDEO_CONFIG && !of_track {
+                p.video_config = Some(value.to_vec());
             }
             continue;
         }
@@ -519,6 +527,7 @@ fn pairs(b: &[u8], of_track: bool, p: &mut Properties, nested: bool) -> Read<()>
             }
             MSF_COMPRESSION => p.compression = Some(value),
             REPLAYED => p.replayed = value != 0,
+            TIMESTAMP if !of_track => p.timestamp = Some(value),
             PAYLOAD_LENGTH => p.payload_length = Some(value),
             _ => {}
         }

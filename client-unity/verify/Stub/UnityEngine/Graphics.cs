@@ -54,6 +54,8 @@ namespace UnityEngine
         public virtual int height { get; protected set; }
         public FilterMode filterMode { get; set; }
         public TextureWrapMode wrapMode { get; set; }
+        public TextureWrapMode wrapModeU { get; set; }
+        public TextureWrapMode wrapModeV { get; set; }
     }
 
     public enum FilterMode
@@ -72,11 +74,13 @@ namespace UnityEngine
     {
         RGBA32 = 4,
         RGFloat = 19,
+        R8 = 63,
     }
 
     public sealed class Texture2D : Texture
     {
         byte[] written = Array.Empty<byte>();
+        unsafe byte* raw;
 
         public Texture2D(int width, int height, TextureFormat format, bool mipChain, bool linear)
         {
@@ -97,9 +101,34 @@ namespace UnityEngine
             Buffer.BlockCopy(data, 0, written, 0, written.Length);
         }
 
-        public void Apply(bool updateMipmaps)
+        // Pixels in memory, to be written in place.
+        public unsafe NativeArray<T> GetRawTextureData<T>() where T : struct
         {
+            if (format != TextureFormat.R8 || Marshal.SizeOf<T>() != 1)
+            {
+                throw new ArgumentException("GetRawTextureData: the stub knows bytes of R8 alone");
+            }
+            if (raw == null)
+            {
+                raw = (byte*)Marshal.AllocHGlobal(width * height);
+                StubPixels = new byte[width * height];
+            }
+            return new NativeArray<T>(raw, width * height);
+        }
+
+        public unsafe void Apply(bool updateMipmaps)
+        {
+            if (raw != null)
+            {
+                Marshal.Copy((IntPtr)raw, StubPixels, 0, StubPixels.Length);
+                return;
+            }
             StubPixels = written;
+        }
+
+        unsafe ~Texture2D()
+        {
+            Marshal.FreeHGlobal((IntPtr)raw);
         }
 
         // For the checks: what the graphics card has.

@@ -189,9 +189,14 @@ namespace Holocast
                     t.Add("\nRepaired ").Add(s.FramesRepaired).Add("  parts lost ").Add(s.PartsLost);
                 }
             }
-            if (session.HasSphere && message.Length == 0)
+            if (session.TryGetSphereStatistics(out HolocastStatistics v))
             {
-                t.Add("\n360° video of this session is not shown here");
+                t.Add(t.Length > 0 && t[t.Length - 1] != '\n' ? "\n360° FPS " : "360° FPS ").Add(v.Fps).Add("  ").Add(v.MbitPerSecond).Add(" Mbit/s  decode ").Add(v.DecodeMs)
+                    .Add(" ms\n360° lost ").Add(v.FramesLost).Add("  skipped ").Add(v.FramesSkipped).Add("  damaged ").Add(v.FramesDamaged);
+            }
+            else if (session.HasSphere && !session.ShowsSphere && message.Length == 0)
+            {
+                t.Add("\n360° video of this session: nothing in the scene shows it");
             }
         }
 

@@ -7,7 +7,7 @@ namespace Holocast.Native
 
     static class Abi
     {
-        public const uint Version = 3;
+        public const uint Version = 4;
 
         public const int Ok = 0;
         public const int Empty = 1;
@@ -16,6 +16,14 @@ namespace Holocast.Native
         public const int ErrorUrl = -6;
 
         public const uint AllCameras = uint.MaxValue;
+        public const uint Sphere = uint.MaxValue - 1;
+
+        public const uint MatrixBt709 = 0;
+        public const uint MatrixBt601 = 1;
+
+        public const uint PictureFullRange = 1;
+        public const uint PictureStereo = 2;
+        public const uint PictureReplayed = 4;
 
         public const uint StateReplayed = 1;
         public const uint StateRecording = 2;
@@ -162,6 +170,25 @@ namespace Holocast.Native
         public uint trackVersion;
         public fixed float middle[3];
         public float floor;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    struct HcPicture
+    {
+        public uint size;
+        public uint flags;
+        public ulong handle;
+        public uint width;
+        public uint height;
+        public uint matrix;
+        public uint decodeUs;
+        public ulong capturedUs;
+        public ulong arrivedUs;
+        public ulong decodedUs;
+        public float yaw;
+        public float pitch;
+        public float roll;
+        public uint reserved;
     }
 
     [StructLayout(LayoutKind.Sequential)]

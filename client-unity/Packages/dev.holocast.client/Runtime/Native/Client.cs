@@ -156,6 +156,26 @@ namespace Holocast.Native
             NativeMethods.hc_frame_release(handle, frame.handle, shownUs);
         }
 
+        // The picture of the 360° video that is due, if there is a new one. It has to be released.
+        public bool Acquire(out HcPicture picture)
+        {
+            var p = new HcPicture { size = (uint)sizeof(HcPicture) };
+            int result = NativeMethods.hc_picture_acquire(handle, &p);
+            picture = p;
+            return result == Abi.Ok;
+        }
+
+        // Copies a plane: 0 = Y, 1 = Cb, 2 = Cr. False: it does not fit.
+        public bool Copy(in HcPicture picture, uint plane, byte* bytes, int capacity)
+        {
+            return NativeMethods.hc_picture_copy(handle, picture.handle, plane, bytes, (UIntPtr)(uint)capacity) == Abi.Ok;
+        }
+
+        public void Release(in HcPicture picture, long shownUs)
+        {
+            NativeMethods.hc_picture_release(handle, picture.handle, shownUs);
+        }
+
         public HcClock Clock()
         {
             var c = new HcClock { size = (uint)sizeof(HcClock) };

@@ -52,6 +52,15 @@ namespace Holocast.Native
         public static extern int hc_frame_release(ClientHandle client, ulong handle, long shownUs);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_picture_acquire(ClientHandle client, HcPicture* picture);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_picture_copy(ClientHandle client, ulong handle, uint plane, byte* bytes, UIntPtr capacity);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_picture_release(ClientHandle client, ulong handle, long shownUs);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_clock(ClientHandle client, HcClock* clock);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]

@@ -142,7 +142,7 @@ namespace Holocast
                 return;
             }
             bool none = now.phase == HcPhase.Listing && sessions.Count == 0;
-            Tell(none ? Messages.NoSessions(address, now.flags) : Messages.For(Messages.State(now), address, client.Error(), now.flags));
+            Tell(none ? Messages.NoSessions(address, now.flags) : Messages.For(Messages.State(now, false), address, client.Error(), now.flags));
         }
 
         void Tell(string sentence)

@@ -76,7 +76,7 @@ namespace Holocast
         /// <summary>Frames are of the past: a replayed recording, whose delays count from their arrival.</summary>
         public bool Replayed => (native.flags & Abi.StateReplayed) != 0;
 
-        /// <summary>The session has 360° video, which this client does not show.</summary>
+        /// <summary>The session has 360° video, which a HolocastSphere shows.</summary>
         public bool HasSphere => (native.flags & Abi.StateSphere) != 0;
 
         public bool Receipts
@@ -101,6 +101,9 @@ namespace Holocast
         public event Action SessionsChanged;
 
         internal Client Client => client;
+
+        // A HolocastSphere shows the session's 360° video.
+        internal bool ShowsSphere { get; set; }
 
         /// <summary>Changes with every connection: what was known of the previous one is void.</summary>
         internal int Generation { get; private set; }
@@ -154,6 +157,18 @@ namespace Holocast
             }
             HcClock clock = client.Clock();
             statistics = new HolocastStatistics(s, clock, Replayed);
+            return true;
+        }
+
+        /// <summary>The same of the 360° video; false while there is no picture of it.</summary>
+        public bool TryGetSphereStatistics(out HolocastStatistics statistics)
+        {
+            statistics = default;
+            if (client == null || !client.Stats(Abi.Sphere, out HcStats s))
+            {
+                return false;
+            }
+            statistics = new HolocastStatistics(s, client.Clock(), Replayed);
             return true;
         }
 
@@ -220,7 +235,7 @@ namespace Holocast
                 client.Sessions(sessions);
                 SessionsChanged?.Invoke();
             }
-            HolocastState state = Messages.State(now);
+            HolocastState state = Messages.State(now, ShowsSphere);
             if (state != State)
             {
                 Enter(state);

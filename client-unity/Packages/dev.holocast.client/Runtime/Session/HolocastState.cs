@@ -43,7 +43,8 @@ namespace Holocast
     // What a person is told of a state, in one sentence.
     static class Messages
     {
-        public static HolocastState State(in HcState native)
+        // showsSphere: something in the scene shows 360° video.
+        public static HolocastState State(in HcState native, bool showsSphere)
         {
             switch (native.phase)
             {
@@ -56,7 +57,9 @@ namespace Holocast
                 case HcPhase.Waiting: return HolocastState.Waiting;
                 case HcPhase.Silent: return HolocastState.Silent;
                 case HcPhase.Ended: return HolocastState.Ended;
-                default: return (native.flags & Abi.StateNoCamera) != 0 ? HolocastState.Waiting : HolocastState.Live;
+                default:
+                    bool sphere = showsSphere && (native.flags & Abi.StateSphere) != 0;
+                    return (native.flags & Abi.StateNoCamera) != 0 && !sphere ? HolocastState.Waiting : HolocastState.Live;
             }
         }
 
@@ -79,7 +82,7 @@ namespace Holocast
                 case HolocastState.Waiting:
                     if ((flags & (Abi.StateNoCamera | Abi.StateSphere)) == (Abi.StateNoCamera | Abi.StateSphere))
                     {
-                        return "Session “" + session + "” is 360° video, which this client does not show; the web viewer does.";
+                        return "Session “" + session + "” is 360° video, which nothing in this scene shows: add a HolocastSphere.";
                     }
                     return (flags & Abi.StateNoCamera) != 0
                         ? "Session “" + session + "” has no cameras so far; they appear here when it has."

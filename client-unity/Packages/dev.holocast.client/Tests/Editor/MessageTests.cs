@@ -53,12 +53,15 @@ namespace Holocast.Tests
         public void TellsThatThereIsNoCamera()
         {
             var native = new HcState { phase = HcPhase.Live, flags = Abi.StateNoCamera };
-            Assert.AreEqual(HolocastState.Waiting, Messages.State(native));
+            Assert.AreEqual(HolocastState.Waiting, Messages.State(native, false));
+            Assert.AreEqual(HolocastState.Waiting, Messages.State(native, true));
             Assert.AreEqual("Session “demo” has no cameras so far; they appear here when it has.",
                 Messages.For(HolocastState.Waiting, Address, "", native.flags));
             native.flags |= Abi.StateSphere;
-            Assert.AreEqual("Session “demo” is 360° video, which this client does not show; the web viewer does.",
+            Assert.AreEqual(HolocastState.Waiting, Messages.State(native, false));
+            Assert.AreEqual("Session “demo” is 360° video, which nothing in this scene shows: add a HolocastSphere.",
                 Messages.For(HolocastState.Waiting, Address, "", native.flags));
+            Assert.AreEqual(HolocastState.Live, Messages.State(native, true));
         }
     }
 }

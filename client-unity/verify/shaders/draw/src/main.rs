@@ -185,10 +185,12 @@ fn fill(members: &[(String, usize)], object: &Object, camera: &Camera) -> Result
                     bytes[at + 4 * i..at + 4 * i + 4].copy_from_slice(&v.to_le_bytes());
                 }
             }
-            "_HolocastEdge" => bytes[*at..at + 4].copy_from_slice(&object.edge.to_le_bytes()),
             // Not read by the shader.
             "unity_MatrixVP" | "unity_StereoMatrixVP" => {}
-            other => return Err(format!("the shader has {other}, which nobody sets").into()),
+            other => match object.floats.iter().find(|(n, _)| n == other) {
+                Some((_, v)) => bytes[*at..at + 4].copy_from_slice(&v.to_le_bytes()),
+                None => return Err(format!("the shader has {other}, which nobody sets").into()),
+            },
         }
     }
     Ok(bytes)
@@ -206,14 +208,16 @@ fn kind(k: Kind) -> vk::DescriptorType {
         Kind::Uniform => vk::DescriptorType::UNIFORM_BUFFER,
         Kind::Storage => vk::DescriptorType::STORAGE_BUFFER,
         Kind::Texture => vk::DescriptorType::SAMPLED_IMAGE,
+        Kind::Sampler => vk::DescriptorType::SAMPLER,
     }
 }
 
-fn pipeline(gpu: &Gpu, shaders: &Path, keywords: &[String]) -> Result<Pipeline> {
-    let name = std::iter::once("HolocastPoints".to_string()).chain(keywords.iter().cloned()).collect::<Vec<_>>().join(".");
+fn pipeline(gpu: &Gpu, shaders: &Path, shader: &str, keywords: &[String]) -> Result<Pipeline> {
+    let name = std::iter::once(shader.to_string()).chain(keywords.iter().cloned()).collect::<Vec<_>>().join(".");
     let vertex = code(shaders, &format!("{name}.vert.spv"))?;
     let fragment = code(shaders, &format!("{name}.frag.spv"))?;
-    let resources = spirv::resources(&vertex);
+    // The stages' bindings do not meet: those of the fragment shader begin higher.
+    let resources: Vec<_> = spirv::resources(&vertex).into_iter().chain(spirv::resources(&fragment)).collect();
     let bindings: Vec<_> = resources
         .iter()
         .map(|r| {
@@ -221,7 +225,7 @@ fn pipeline(gpu: &Gpu, shaders: &Path, keywords: &[String]) -> Result<Pipeline> 
                 .binding(r.binding)
                 .descriptor_type(kind(r.kind))
                 .descriptor_count(1)
-                .stage_flags(vk::ShaderStageFlags::VERTEX)
+                .stage_flags(vk::ShaderStageFlags::VERTEX | vk::ShaderStageFlags::FRAGMENT)
         })
         .collect();
     // SAFETY: see Gpu::open; what is pointed to outlives the calls.
@@ -270,39 +274,42 @@ fn pipeline(gpu: &Gpu, shaders: &Path, keywords: &[String]) -> Result<Pipeline> 
     }
 }
 
+/// A shader and its keywords.
+type Key = (String, Vec<String>);
+
 /// What a draw binds.
 struct Draw {
-    keywords: Vec<String>,
+    key: Key,
     set: vk::DescriptorSet,
     indices: vk::Buffer,
     count: u32,
 }
 
+/// A texture as shaders read it.
+fn upload(gpu: &Gpu, t: &scene::Texture) -> Result<vk::ImageView> {
+    let usage = vk::ImageUsageFlags::SAMPLED | vk::ImageUsageFlags::TRANSFER_DST;
+    let format = if t.pixel == 1 { vk::Format::R8_UNORM } else { vk::Format::R32G32_SFLOAT };
+    let (image, view) = gpu.image(format, t.width, t.height, 1, usage)?;
+    let staged = gpu.buffer(&t.bytes, 0, vk::BufferUsageFlags::TRANSFER_SRC)?;
+    let copy = vk::BufferImageCopy::default()
+        .image_subresource(vk::ImageSubresourceLayers {
+            aspect_mask: vk::ImageAspectFlags::COLOR,
+            mip_level: 0,
+            base_array_layer: 0,
+            layer_count: 1,
+        })
+        .image_extent(vk::Extent3D { width: t.width, height: t.height, depth: 1 });
+    gpu.run(|c| {
+        gpu.transition(c, image, format, 1, vk::ImageLayout::UNDEFINED, vk::ImageLayout::GENERAL);
+        // SAFETY: see Gpu::open.
+        unsafe { gpu.device.cmd_copy_buffer_to_image(c, staged.buffer, image, vk::ImageLayout::GENERAL, &[copy]) }
+        gpu.transition(c, image, format, 1, vk::ImageLayout::GENERAL, vk::ImageLayout::GENERAL);
+    })?;
+    Ok(view)
+}
+
 fn prepare(gpu: &Gpu, pipeline: &Pipeline, object: &Object, camera: &Camera) -> Result<Draw> {
-    let storage = gpu.buffer(&object.words, 0, vk::BufferUsageFlags::STORAGE_BUFFER)?;
     let indices = gpu.buffer(&object.indices, 0, vk::BufferUsageFlags::INDEX_BUFFER)?;
-    let mut rays = vk::ImageView::null();
-    if let Some((width, height, bytes)) = &object.rays {
-        let usage = vk::ImageUsageFlags::SAMPLED | vk::ImageUsageFlags::TRANSFER_DST;
-        let format = vk::Format::R32G32_SFLOAT;
-        let (image, view) = gpu.image(format, *width, *height, 1, usage)?;
-        let staged = gpu.buffer(bytes, 0, vk::BufferUsageFlags::TRANSFER_SRC)?;
-        let copy = vk::BufferImageCopy::default()
-            .image_subresource(vk::ImageSubresourceLayers {
-                aspect_mask: vk::ImageAspectFlags::COLOR,
-                mip_level: 0,
-                base_array_layer: 0,
-                layer_count: 1,
-            })
-            .image_extent(vk::Extent3D { width: *width, height: *height, depth: 1 });
-        gpu.run(|c| {
-            gpu.transition(c, image, format, 1, vk::ImageLayout::UNDEFINED, vk::ImageLayout::GENERAL);
-            // SAFETY: see Gpu::open.
-            unsafe { gpu.device.cmd_copy_buffer_to_image(c, staged.buffer, image, vk::ImageLayout::GENERAL, &[copy]) }
-            gpu.transition(c, image, format, 1, vk::ImageLayout::GENERAL, vk::ImageLayout::GENERAL);
-        })?;
-        rays = view;
-    }
     let sizes: Vec<_> = pipeline.resources.iter().map(|r| vk::DescriptorPoolSize { ty: kind(r.kind), descriptor_count: 1 }).collect();
     // SAFETY: see Gpu::open; what the writes point to outlives them.
     unsafe {
@@ -313,11 +320,26 @@ fn prepare(gpu: &Gpu, pipeline: &Pipeline, object: &Object, camera: &Camera) -> 
         for r in &pipeline.resources {
             let write = vk::WriteDescriptorSet::default().dst_set(set).dst_binding(r.binding).descriptor_type(kind(r.kind));
             match r.kind {
-                Kind::Texture if r.name == "_HolocastRays" => {
-                    let info = [vk::DescriptorImageInfo::default().image_view(rays).image_layout(vk::ImageLayout::GENERAL)];
+                Kind::Texture => {
+                    let texture = object.textures.iter().find(|t| t.name == r.name);
+                    let view = upload(gpu, texture.ok_or_else(|| format!("the shader has {}, which nobody binds", r.name))?)?;
+                    let info = [vk::DescriptorImageInfo::default().image_view(view).image_layout(vk::ImageLayout::GENERAL)];
                     gpu.device.update_descriptor_sets(&[write.image_info(&info)], &[]);
                 }
-                Kind::Storage if r.name == "_HolocastWords" => {
+                Kind::Sampler => {
+                    // As the component sets its textures up.
+                    let info = vk::SamplerCreateInfo::default()
+                        .mag_filter(vk::Filter::LINEAR)
+                        .min_filter(vk::Filter::LINEAR)
+                        .address_mode_u(vk::SamplerAddressMode::REPEAT)
+                        .address_mode_v(vk::SamplerAddressMode::CLAMP_TO_EDGE);
+                    let info = [vk::DescriptorImageInfo::default().sampler(gpu.device.create_sampler(&info, None)?)];
+                    gpu.device.update_descriptor_sets(&[write.image_info(&info)], &[]);
+                }
+                Kind::Storage => {
+                    let buffer = object.buffers.iter().find(|(n, _)| *n == r.name);
+                    let (_, bytes) = buffer.ok_or_else(|| format!("the shader has {}, which nobody binds", r.name))?;
+                    let storage = gpu.buffer(bytes, 0, vk::BufferUsageFlags::STORAGE_BUFFER)?;
                     let info = [vk::DescriptorBufferInfo { buffer: storage.buffer, offset: 0, range: storage.size }];
                     gpu.device.update_descriptor_sets(&[write.buffer_info(&info)], &[]);
                 }
@@ -326,10 +348,10 @@ fn prepare(gpu: &Gpu, pipeline: &Pipeline, object: &Object, camera: &Camera) -> 
                     let info = [vk::DescriptorBufferInfo { buffer: block.buffer, offset: 0, range: block.size }];
                     gpu.device.update_descriptor_sets(&[write.buffer_info(&info)], &[]);
                 }
-                _ => return Err(format!("the shader has {}, which nobody binds", r.name).into()),
             }
         }
-        Ok(Draw { keywords: object.keywords.clone(), set, indices: indices.buffer, count: (object.indices.len() / 4) as u32 })
+        let key = (object.shader.clone(), object.keywords.clone());
+        Ok(Draw { key, set, indices: indices.buffer, count: (object.indices.len() / 4) as u32 })
     }
 }
 
@@ -340,15 +362,16 @@ fn draw(shaders: &Path, objects: &[Object], camera: &Camera) -> Result<Vec<Vec<u
     let (color, color_view) =
         gpu.image(COLOR, width, height, eyes, vk::ImageUsageFlags::COLOR_ATTACHMENT | vk::ImageUsageFlags::TRANSFER_SRC)?;
     let (depth, depth_view) = gpu.image(DEPTH, width, height, eyes, vk::ImageUsageFlags::DEPTH_STENCIL_ATTACHMENT)?;
-    let mut pipelines: HashMap<Vec<String>, Pipeline> = HashMap::new();
+    let mut pipelines: HashMap<Key, Pipeline> = HashMap::new();
     let mut draws = Vec::new();
     for object in objects {
-        if !pipelines.contains_key(&object.keywords) {
+        let key = (object.shader.clone(), object.keywords.clone());
+        if !pipelines.contains_key(&key) {
             let stereo = (eyes == 2).then(|| "STEREO_INSTANCING_ON".to_string());
             let keywords: Vec<_> = stereo.into_iter().chain(object.keywords.iter().cloned()).collect();
-            pipelines.insert(object.keywords.clone(), pipeline(&gpu, shaders, &keywords)?);
+            pipelines.insert(key.clone(), pipeline(&gpu, shaders, &object.shader, &keywords)?);
         }
-        draws.push(prepare(&gpu, &pipelines[&object.keywords], object, camera)?);
+        draws.push(prepare(&gpu, &pipelines[&key], object, camera)?);
     }
     let bytes = u64::from(width * height * 4);
     let out = gpu.buffer(&[], bytes * u64::from(eyes), vk::BufferUsageFlags::TRANSFER_DST)?;
@@ -381,7 +404,7 @@ fn draw(shaders: &Path, objects: &[Object], camera: &Camera) -> Result<Vec<Vec<u
             );
             d.cmd_set_scissor(c, 0, &[area]);
             for draw in &draws {
-                let p = &pipelines[&draw.keywords];
+                let p = &pipelines[&draw.key];
                 d.cmd_bind_pipeline(c, vk::PipelineBindPoint::GRAPHICS, p.pipeline);
                 d.cmd_bind_descriptor_sets(c, vk::PipelineBindPoint::GRAPHICS, p.layout, 0, &[draw.set], &[]);
                 d.cmd_bind_index_buffer(c, draw.indices, 0, vk::IndexType::UINT32);

@@ -5,15 +5,25 @@ use std::path::Path;
 
 pub type Matrix = [f32; 16];
 
-/// A mesh renderer as Unity would draw it.
+/// A mesh renderer as Unity would draw it, with what its material has by name.
 pub struct Object {
+    pub shader: String,
     pub keywords: Vec<String>,
     /// Row-major.
     pub model: Matrix,
-    pub edge: f32,
-    pub words: Vec<u8>,
-    pub rays: Option<(u32, u32, Vec<u8>)>,
     pub indices: Vec<u8>,
+    pub floats: Vec<(String, f32)>,
+    pub buffers: Vec<(String, Vec<u8>)>,
+    pub textures: Vec<Texture>,
+}
+
+pub struct Texture {
+    pub name: String,
+    /// Bytes of a pixel: 1 for a share of 255, 8 for two floats.
+    pub pixel: usize,
+    pub width: u32,
+    pub height: u32,
+    pub bytes: Vec<u8>,
 }
 
 pub struct Eye {
@@ -43,27 +53,34 @@ fn read(folder: &Path, name: Option<&str>) -> Result<Vec<u8>, String> {
     fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// `object MODEL EDGE WORDS INDICES RAYS WIDTH HEIGHT KEYWORD…`, RAYS being `-` where there are none.
+/// `object SHADER INDICES MODEL KEYWORD…`, and what its material has below: `float NAME VALUE`, `buffer NAME FILE`,
+/// `texture NAME PIXEL WIDTH HEIGHT FILE`.
 pub fn objects(path: &Path) -> Result<Vec<Object>, String> {
     let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
     let folder = path.parent().unwrap_or(Path::new("."));
-    let mut found = Vec::new();
+    let mut found: Vec<Object> = Vec::new();
     for line in text.lines() {
         let mut words = line.split_whitespace();
-        if words.next() != Some("object") {
+        let kind = words.next().unwrap_or_default();
+        let name = words.next().unwrap_or_default().to_owned();
+        if kind == "object" {
+            let indices = read(folder, words.next())?;
+            let model = numbers::<16>(&mut words)?;
+            let keywords = words.map(String::from).collect();
+            found.push(Object { shader: name, keywords, model, indices, floats: Vec::new(), buffers: Vec::new(), textures: Vec::new() });
             continue;
         }
-        let model = numbers::<16>(&mut words)?;
-        let [edge] = numbers::<1>(&mut words)?;
-        let points = read(folder, words.next())?;
-        let indices = read(folder, words.next())?;
-        let file = words.next();
-        let [width, height] = numbers::<2>(&mut words)?;
-        let rays = match file {
-            Some("-") => None,
-            file => Some((width as u32, height as u32, read(folder, file)?)),
-        };
-        found.push(Object { keywords: words.map(String::from).collect(), model, edge, words: points, rays, indices });
+        let object = found.last_mut().ok_or("a property before any object")?;
+        match kind {
+            "float" => object.floats.push((name, numbers::<1>(&mut words)?[0])),
+            "buffer" => object.buffers.push((name, read(folder, words.next())?)),
+            "texture" => {
+                let [pixel, width, height] = numbers::<3>(&mut words)?;
+                let bytes = read(folder, words.next())?;
+                object.textures.push(Texture { name, pixel: pixel as usize, width: width as u32, height: height as u32, bytes });
+            }
+            _ => return Err(format!("{}: {line}", path.display())),
+        }
     }
     Ok(found)
 }

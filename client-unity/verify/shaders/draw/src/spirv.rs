@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// A uniform block, or a buffer or texture, which have no members.
+/// A uniform block, or a buffer, texture or sampler, which have no members.
 pub struct Resource {
     pub name: String,
     pub binding: u32,
@@ -16,6 +16,7 @@ pub enum Kind {
     Uniform,
     Storage,
     Texture,
+    Sampler,
 }
 
 fn text(words: &[u32]) -> String {
@@ -30,6 +31,7 @@ pub fn resources(code: &[u32]) -> Vec<Resource> {
     let mut offsets: HashMap<(u32, u32), usize> = HashMap::new();
     let mut bindings: HashMap<u32, u32> = HashMap::new();
     let mut buffer_blocks: Vec<u32> = Vec::new();
+    let mut samplers: Vec<u32> = Vec::new();
     let mut pointers: HashMap<u32, u32> = HashMap::new();
     let mut structs: Vec<u32> = Vec::new();
     let mut variables: Vec<(u32, u32, u32)> = Vec::new();
@@ -44,6 +46,7 @@ pub fn resources(code: &[u32]) -> Vec<Resource> {
             6 => {
                 member_names.insert((a[0], a[1]), text(&a[2..]));
             }
+            26 => samplers.push(a[0]),
             30 => structs.push(a[0]),
             32 => {
                 pointers.insert(a[0], a[2]);
@@ -65,6 +68,7 @@ pub fn resources(code: &[u32]) -> Vec<Resource> {
         let Some(&binding) = bindings.get(&variable) else { continue };
         let of = pointers[&pointer];
         let kind = match class {
+            0 if samplers.contains(&of) => Kind::Sampler,
             0 => Kind::Texture,
             12 => Kind::Storage,
             _ if buffer_blocks.contains(&of) => Kind::Storage,

@@ -1,0 +1,180 @@
+using Holocast.Native;
+using UnityEngine;
+using UnityEngine.Rendering;
+
+namespace Holocast
+{
+    /// <summary>
+    /// Shows the 360° video of a HolocastSession on this object or above it, around every camera and infinitely
+    /// far away: only how the head is turned counts. This object's rotation turns the sphere.
+    /// </summary>
+    [AddComponentMenu("Holocast/Holocast Sphere")]
+    [DefaultExecutionOrder(-50)]
+    [DisallowMultipleComponent]
+    public sealed class HolocastSphere : MonoBehaviour
+    {
+        const string ShaderName = "HolocastSphere";
+
+        static readonly int Eyes = Shader.PropertyToID("_HolocastEyes");
+        static readonly int FullRange = Shader.PropertyToID("_HolocastFullRange");
+        static readonly int Red = Shader.PropertyToID("_HolocastRed");
+        static readonly int Blue = Shader.PropertyToID("_HolocastBlue");
+
+        [SerializeField, Tooltip("Empty: the one on this object or above it")]
+        HolocastSession session;
+
+        readonly PictureTextures textures = new PictureTextures();
+        GameObject around;
+        MeshRenderer surface;
+        Mesh mesh;
+        Material material;
+        int generation = -1;
+
+        public HolocastSession Session
+        {
+            get => session;
+            set
+            {
+                Leave();
+                session = value;
+            }
+        }
+
+        /// <summary>Whether a picture is shown.</summary>
+        public bool Shows => surface != null && surface.enabled;
+
+        /// <summary>Pixels of the picture, of both eyes; 0 while there is none.</summary>
+        public int Width { get; private set; }
+
+        /// <summary>Pixels of the picture, of both eyes; 0 while there is none.</summary>
+        public int Height { get; private set; }
+
+        /// <summary>Each eye has a picture of its own.</summary>
+        public bool Stereo { get; private set; }
+
+        internal PictureTextures Textures => textures;
+
+        internal MeshRenderer Surface => surface;
+
+        void OnEnable()
+        {
+            if (session == null)
+            {
+                session = GetComponentInParent<HolocastSession>();
+            }
+            material = new Material(Resources.Load<Shader>(ShaderName)) { name = "Holocast sphere", hideFlags = HideFlags.HideAndDontSave };
+            mesh = Box();
+            around = new GameObject("360° video") { hideFlags = HideFlags.DontSave, layer = gameObject.layer };
+            around.transform.SetParent(transform, false);
+            around.AddComponent<MeshFilter>().sharedMesh = mesh;
+            surface = around.AddComponent<MeshRenderer>();
+            surface.sharedMaterial = material;
+            surface.shadowCastingMode = ShadowCastingMode.Off;
+            surface.receiveShadows = false;
+            surface.lightProbeUsage = LightProbeUsage.Off;
+            surface.reflectionProbeUsage = ReflectionProbeUsage.Off;
+            surface.motionVectorGenerationMode = MotionVectorGenerationMode.ForceNoMotion;
+            surface.enabled = false;
+        }
+
+        void OnDisable()
+        {
+            Leave();
+            surface.enabled = false;
+            textures.Dispose();
+            Destroy(material);
+            Destroy(mesh);
+            Destroy(around);
+        }
+
+        // Eight corners, which the shader tells apart by their numbers. Culling takes no part.
+        static Mesh Box()
+        {
+            var box = new Mesh { name = "Holocast sphere", hideFlags = HideFlags.HideAndDontSave };
+            box.SetVertices(new Vector3[8]);
+            box.SetTriangles(new[]
+            {
+                0, 2, 1, 1, 2, 3, 4, 5, 6, 5, 7, 6, // z
+                0, 1, 4, 1, 5, 4, 2, 6, 3, 3, 6, 7, // y
+                0, 4, 2, 2, 4, 6, 1, 3, 5, 3, 7, 5, // x
+            }, 0);
+            box.bounds = new Bounds(Vector3.zero, new Vector3(1e6f, 1e6f, 1e6f));
+            return box;
+        }
+
+        // Asks for nothing more. The last picture stays until the session is another one.
+        void Leave()
+        {
+            if (session == null)
+            {
+                return;
+            }
+            if (session.Client != null && generation == session.Generation)
+            {
+                session.Client.Unsubscribe(Abi.Sphere);
+            }
+            session.ShowsSphere = false;
+            generation = -1;
+        }
+
+        // After the session's Update, before the picture.
+        void LateUpdate()
+        {
+            if (session == null)
+            {
+                return;
+            }
+            Client client = session.Client;
+            if (client == null)
+            {
+                generation = -1;
+                Hide();
+                return;
+            }
+            if (generation != session.Generation)
+            {
+                Hide();
+                generation = session.Generation;
+                client.Subscribe(Abi.Sphere, null, 0);
+                session.ShowsSphere = true;
+            }
+            if (client.Acquire(out HcPicture picture))
+            {
+                bool shown = textures.Write(client, picture);
+                client.Release(picture, shown ? Abi.ShownNow : Abi.NotShown);
+                if (shown)
+                {
+                    Show(picture);
+                }
+            }
+        }
+
+        void Hide()
+        {
+            surface.enabled = false;
+            Width = Height = 0;
+        }
+
+        void Show(in HcPicture p)
+        {
+            Stereo = (p.flags & Abi.PictureStereo) != 0;
+            Width = (int)p.width;
+            Height = (int)p.height;
+            textures.Bind(material);
+            material.SetFloat(Eyes, Stereo ? 2 : 1);
+            material.SetFloat(FullRange, (p.flags & Abi.PictureFullRange) != 0 ? 1 : 0);
+            bool old = p.matrix == Abi.MatrixBt601;
+            material.SetFloat(Red, old ? 0.299f : 0.2126f);
+            material.SetFloat(Blue, old ? 0.114f : 0.0722f);
+            around.transform.localRotation = Turned(p.yaw, p.pitch, p.roll);
+            surface.enabled = true;
+        }
+
+        // From the picture's directions to this object's, as the web viewer has it: yaw turns the picture's middle to the
+        // right, pitch turns it upwards, roll turns it counter-clockwise. Degrees.
+        internal static Quaternion Turned(float yaw, float pitch, float roll)
+        {
+            return Quaternion.AngleAxis(yaw, Vector3.up) * Quaternion.AngleAxis(-pitch, Vector3.right) * Quaternion.AngleAxis(roll, Vector3.forward);
+        }
+    }
+}

@@ -1,0 +1,486 @@
+//! The 360° video as threads share it: what arrived waits here, a thread decodes each picture shortly before it is
+//! due, and whoever draws takes the one that is.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use moqt::Nanos;
+use video::{Config, Decoder, Matrix, OpenH264, Picture, VideoError};
+
+use crate::catalog::Sphere;
+
+const MS: Nanos = 1_000_000;
+/// How long before it is due a picture is decoded.
+const AHEAD: Nanos = 150 * MS;
+/// How long before it is due a frame is given up whose group has a gap before it: until then the gap may close.
+const CLOSING: Nanos = 30 * MS;
+/// Pictures that wait until they are due.
+const MOST_PICTURES: usize = 8;
+/// Pictures that may be acquired at a time.
+const MOST_ACQUIRED: usize = 2;
+/// Bytes of frames that wait to be decoded.
+const MOST_BYTES: usize = 16 << 20;
+/// So far below the newest a group is of a publisher that began anew, and not merely late.
+const ANEW: u64 = 1000;
+
+/// Which timestamp is due when.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Due {
+    /// Local time less timestamp.
+    pub shift: Nanos,
+    /// The one that is due for as long as nothing moves on.
+    pub still: Option<Nanos>,
+}
+
+impl Due {
+    /// The timestamp that is due at a local time.
+    pub fn at(&self, local: Nanos) -> Nanos {
+        self.still.unwrap_or_else(|| local.saturating_sub(self.shift))
+    }
+}
+
+/// A frame that waits to be decoded.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    pub group: u64,
+    pub id: u64,
+    pub timestamp: Nanos,
+    /// avcC.
+    pub config: Option<Vec<u8>>,
+    pub payload: Vec<u8>,
+    pub arrived: Nanos,
+    pub replayed: bool,
+}
+
+/// What a picture is, but for its samples.
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs)]
+pub struct PictureInfo {
+    /// Pixels, of both eyes.
+    pub width: u32,
+    pub height: u32,
+    /// The right eye's picture is below the left one's.
+    pub stereo: bool,
+    pub matrix: Matrix,
+    pub full_range: bool,
+    /// How the sphere is turned: yaw, pitch, roll, degrees.
+    pub turned: [f64; 3],
+    /// UNIX time of its capture by the relay's clock.
+    pub captured: Nanos,
+    /// Local times.
+    pub arrived: Nanos,
+    pub decoded: Nanos,
+    /// Time taken to decode.
+    pub decode: Nanos,
+    pub replayed: bool,
+}
+
+/// A picture in the hands of whoever draws.
+#[derive(Debug, Clone, Copy)]
+pub struct AcquiredPicture {
+    /// To be given back by.
+    pub handle: u64,
+    /// What it is.
+    pub info: PictureInfo,
+}
+
+#[derive(Debug)]
+struct Shown {
+    info: PictureInfo,
+    picture: Picture,
+}
+
+/// What became of frames.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counters {
+    /// Not decoded, as a later group was due already.
+    pub skipped: u64,
+    /// Not decodable.
+    pub damaged: u64,
+    /// One after the other.
+    pub undecodable: u64,
+}
+
+/// What the decoder does next.
+pub(crate) enum Next {
+    Decode(Chunk, Arc<Sphere>),
+    /// Wait so long, or for news.
+    Wait(Nanos),
+    /// Wait for news.
+    Idle,
+}
+
+/// The 360° video as threads share it.
+#[derive(Debug, Default)]
+pub(crate) struct Screen {
+    sphere: Option<Arc<Sphere>>,
+    due: Option<Due>,
+    chunks: BTreeMap<(u64, u64), Chunk>,
+    bytes: usize,
+    /// The frame decoded last.
+    last: Option<(u64, u64)>,
+    /// What is under way from before the last jump is not shown.
+    run: u64,
+    pictures: VecDeque<Shown>,
+    free: Vec<Picture>,
+    handles: u64,
+    acquired: Vec<(u64, Shown)>,
+    pub counters: Counters,
+    pub over: bool,
+}
+
+impl Screen {
+    /// What is shown, or nothing any more.
+    pub fn show(&mut self, sphere: Option<Arc<Sphere>>) {
+        self.jump();
+        if sphere.is_none() {
+            self.free.clear();
+        }
+        self.counters.undecodable = 0;
+        self.sphere = sphere;
+        self.due = None;
+    }
+
+    /// What is there belongs to another place of the timeline.
+    pub fn jump(&mut self) {
+        self.run += 1;
+        self.chunks.clear();
+        self.bytes = 0;
+        self.last = None;
+        while let Some(p) = self.pictures.pop_front() {
+            self.give_back(p.picture);
+        }
+    }
+
+    pub fn set_due(&mut self, due: Due) {
+        self.due = Some(due);
+    }
+
+    /// The timestamp that is due.
+    pub fn due(&self, now: Nanos) -> Option<Nanos> {
+        self.due.map(|d| d.at(now))
+    }
+
+    /// Takes a frame, in whatever order they come.
+    pub fn add(&mut self, chunk: Chunk) {
+        let key = (chunk.group, chunk.id);
+        if self.last.is_some_and(|(g, _)| chunk.group < g && g - chunk.group > ANEW) {
+            self.jump();
+        }
+        if self.sphere.is_none() || self.last.is_some_and(|l| key <= l) || self.chunks.contains_key(&key) {
+            return;
+        }
+        self.bytes += chunk.payload.len();
+        self.chunks.insert(key, chunk);
+        while self.bytes > MOST_BYTES {
+            self.drop_first();
+            self.counters.skipped += 1;
+        }
+    }
+
+    fn drop_first(&mut self) -> Option<Chunk> {
+        let (_, c) = self.chunks.pop_first()?;
+        self.bytes -= c.payload.len();
+        Some(c)
+    }
+
+    fn give_back(&mut self, picture: Picture) {
+        if self.free.len() < MOST_PICTURES {
+            self.free.push(picture);
+        }
+    }
+
+    /// Gives up the pictures that were overtaken.
+    fn overtake(&mut self, due: Nanos) {
+        while self.pictures.get(1).is_some_and(|p| p.info.captured <= due) {
+            if let Some(p) = self.pictures.pop_front() {
+                self.give_back(p.picture);
+            }
+        }
+    }
+
+    pub fn next(&mut self, now: Nanos) -> Next {
+        let (Some(due), Some(sphere)) = (self.due, self.sphere.clone()) else { return Next::Idle };
+        let at = due.at(now);
+        self.overtake(at);
+        // The beginning of a group that is due overtakes all that is before it.
+        let begun = self.chunks.values().rev().find(|c| c.id == 0 && c.timestamp <= at).map(|c| (c.group, 0));
+        while begun.is_some_and(|b| self.chunks.first_key_value().is_some_and(|(k, _)| *k < b)) {
+            self.drop_first();
+            self.counters.skipped += 1;
+        }
+        let wait = |until: Nanos| if due.still.is_some() { Next::Idle } else { Next::Wait((until - at).max(MS)) };
+        if let (true, Some(p)) = (self.pictures.len() >= MOST_PICTURES, self.pictures.get(1)) {
+            return wait(p.info.captured);
+        }
+        while let Some((key, c)) = self.chunks.first_key_value() {
+            let ready = c.timestamp - at;
+            if ready > AHEAD {
+                return wait(c.timestamp - AHEAD);
+            }
+            let follows = key.1 == 0 || self.last == Some((key.0, key.1 - 1));
+            if !follows && ready > CLOSING && due.still.is_none() {
+                return wait(c.timestamp - CLOSING);
+            }
+            let key = *key;
+            let Some(c) = self.drop_first() else { break };
+            if follows {
+                self.last = Some(key);
+                return Next::Decode(c, sphere);
+            }
+            self.counters.skipped += 1;
+        }
+        Next::Idle
+    }
+
+    pub fn run(&self) -> u64 {
+        self.run
+    }
+
+    pub fn buffer(&mut self) -> Picture {
+        self.free.pop().unwrap_or_default()
+    }
+
+    /// Takes a decoded picture of a run.
+    pub fn ready(&mut self, run: u64, info: PictureInfo, picture: Picture) {
+        if run != self.run {
+            return self.give_back(picture);
+        }
+        self.counters.undecodable = 0;
+        self.pictures.push_back(Shown { info, picture });
+    }
+
+    /// A frame could not be decoded, the others of its group with it.
+    pub fn damaged(&mut self, run: u64, picture: Picture) -> u64 {
+        self.give_back(picture);
+        if run == self.run {
+            self.last = None;
+        }
+        self.counters.damaged += 1;
+        self.counters.undecodable += 1;
+        self.counters.undecodable
+    }
+
+    /// The picture that is due, if it was not acquired before. An error: too many are.
+    pub fn acquire(&mut self, now: Nanos) -> Result<Option<AcquiredPicture>, crate::TooMany> {
+        let Some(due) = self.due(now) else { return Ok(None) };
+        self.overtake(due);
+        if self.pictures.front().is_none_or(|p| p.info.captured > due) {
+            return Ok(None);
+        }
+        if self.acquired.len() >= MOST_ACQUIRED {
+            return Err(crate::TooMany);
+        }
+        let Some(p) = self.pictures.pop_front() else { return Ok(None) };
+        self.handles += 1;
+        let acquired = AcquiredPicture { handle: self.handles, info: p.info };
+        self.acquired.push((self.handles, p));
+        Ok(Some(acquired))
+    }
+
+    /// Looks at an acquired picture.
+    pub fn look<T>(&self, handle: u64, f: impl FnOnce(&Picture) -> T) -> Option<T> {
+        self.acquired.iter().find(|(h, _)| *h == handle).map(|(_, p)| f(&p.picture))
+    }
+
+    pub fn release(&mut self, handle: u64) -> Option<PictureInfo> {
+        let at = self.acquired.iter().position(|(h, _)| *h == handle)?;
+        let (_, p) = self.acquired.swap_remove(at);
+        self.give_back(p.picture);
+        Some(p.info)
+    }
+
+    /// Bytes held.
+    pub fn held(&self) -> usize {
+        let shown = self.pictures.iter().chain(self.acquired.iter().map(|(_, p)| p)).map(|p| &p.picture);
+        self.bytes + shown.chain(&self.free).map(Picture::bytes).sum::<usize>()
+    }
+}
+
+/// Decodes the frames of a [`Screen`], one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Projector {
+    decoder: OpenH264,
+    config: Option<(Vec<u8>, Config)>,
+}
+
+impl Projector {
+    /// What is configured: the matrix and the range of samples.
+    pub fn color(&self, sphere: &Sphere) -> (Matrix, bool) {
+        let of = self.config.as_ref().map(|(_, c)| c);
+        let matrix = sphere.matrix.or(of.and_then(|c| c.matrix)).unwrap_or_default();
+        (matrix, sphere.full_range.unwrap_or(of.is_some_and(|c| c.full_range)))
+    }
+
+    /// Decodes a frame.
+    pub fn decode(&mut self, sphere: &Sphere, c: &Chunk, into: &mut Picture) -> Result<(), VideoError> {
+        if c.id == 0 {
+            let avcc = c.config.as_ref().or(sphere.config.as_ref());
+            let avcc = avcc.ok_or_else(|| VideoError("nothing says how its decoder is configured".into()))?;
+            if self.config.as_ref().is_none_or(|(of, _)| of != avcc) {
+                self.config = None;
+                let config = Config::parse(avcc)?;
+                let (w, h) = (sphere.width as usize, sphere.height as usize);
+                if (config.width, config.height) != (w, h) {
+                    return Err(VideoError(format!("its pictures are {}×{}, the catalog says {w}×{h}", config.width, config.height)));
+                }
+                self.decoder.configure(&config)?;
+                self.config = Some((avcc.clone(), config));
+            }
+        }
+        if self.config.is_none() {
+            return Err(VideoError("nothing says how its decoder is configured".into()));
+        }
+        self.decoder.decode(&c.payload, into)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRAME: Nanos = 40 * MS;
+
+    fn sphere() -> Arc<Sphere> {
+        let text = br#"{"version":"draft-01","tracks":[{"name":"video","packaging":"loc","codec":"avc1.42c01e","width":64,"height":32,
+            "hcsphere":{"projection":"equirectangular","stereo":"mono","width":64,"height":32}}]}"#;
+        let mut reader = crate::catalog::CatalogReader::default();
+        let catalog = reader.add(0, 0, text.to_vec(), 0).unwrap_or_default().unwrap_or_default();
+        Arc::new(catalog.sphere.unwrap_or_else(|| panic!("no sphere")))
+    }
+
+    fn chunk(group: u64, id: u64) -> Chunk {
+        let timestamp = (25 * group as Nanos + id as Nanos) * FRAME;
+        Chunk { group, id, timestamp, config: None, payload: vec![0; 10], arrived: 0, replayed: false }
+    }
+
+    fn screen() -> Screen {
+        let mut s = Screen::default();
+        s.show(Some(sphere()));
+        s.set_due(Due { shift: 0, still: None });
+        s
+    }
+
+    /// Decodes all that may be at a time; what that is.
+    fn decode(s: &mut Screen, now: Nanos) -> Vec<(u64, u64)> {
+        let mut list = Vec::new();
+        while let Next::Decode(c, sphere) = s.next(now) {
+            list.push((c.group, c.id));
+            let info = PictureInfo {
+                width: sphere.width,
+                height: sphere.height,
+                stereo: false,
+                matrix: Matrix::Bt709,
+                full_range: false,
+                turned: [0.0; 3],
+                captured: c.timestamp,
+                arrived: 0,
+                decoded: now,
+                decode: 0,
+                replayed: false,
+            };
+            let (run, buffer) = (s.run(), s.buffer());
+            s.ready(run, info, buffer);
+        }
+        list
+    }
+
+    fn shown(s: &mut Screen, now: Nanos) -> Option<Nanos> {
+        let a = s.acquire(now).unwrap_or_default()?;
+        s.release(a.handle);
+        Some(a.info.captured)
+    }
+
+    #[test]
+    fn decodes_shortly_before_and_shows_what_is_due() {
+        let mut s = screen();
+        (0..25).for_each(|id| s.add(chunk(0, id)));
+        assert_eq!(decode(&mut s, 0), [(0, 0), (0, 1), (0, 2), (0, 3)]); // those of 150 ms
+        assert_eq!(shown(&mut s, 0), Some(0));
+        assert_eq!(shown(&mut s, FRAME - 1), None);
+        assert_eq!(shown(&mut s, 2 * FRAME + 1), Some(2 * FRAME));
+        assert!(matches!(s.next(0), Next::Wait(n) if n == 4 * FRAME - AHEAD));
+    }
+
+    #[test]
+    fn takes_frames_in_any_order_once() {
+        let mut s = screen();
+        for id in [2, 0, 1, 1, 0] {
+            s.add(chunk(0, id));
+        }
+        assert_eq!(decode(&mut s, 0), [(0, 0), (0, 1), (0, 2)]);
+        s.add(chunk(0, 1));
+        assert_eq!(decode(&mut s, 0), []);
+    }
+
+    #[test]
+    fn waits_for_a_gap_to_close_and_then_for_the_next_group() {
+        let mut s = screen();
+        [0, 1, 3, 4].iter().for_each(|id| s.add(chunk(0, *id)));
+        s.add(chunk(1, 0));
+        assert_eq!(decode(&mut s, 0), [(0, 0), (0, 1)]);
+        s.add(chunk(0, 2));
+        assert_eq!(decode(&mut s, FRAME), [(0, 2), (0, 3), (0, 4)]);
+        [6, 7].iter().for_each(|id| s.add(chunk(0, *id)));
+        assert_eq!(decode(&mut s, 7 * FRAME), []);
+        assert_eq!(decode(&mut s, 22 * FRAME), [(1, 0)]);
+    }
+
+    #[test]
+    fn a_group_that_is_due_overtakes_the_one_before() {
+        let mut s = screen();
+        for g in 0..3 {
+            (0..25).for_each(|id| s.add(chunk(g, id)));
+        }
+        assert_eq!(decode(&mut s, 51 * FRAME).first(), Some(&(2, 0)));
+        assert_eq!(s.counters.skipped, 50);
+        assert_eq!(shown(&mut s, 51 * FRAME), Some(51 * FRAME));
+    }
+
+    #[test]
+    fn still_shows_its_picture_and_a_jump_drops_the_rest() {
+        let mut s = screen();
+        s.set_due(Due { shift: 0, still: Some(10 * FRAME) });
+        (0..25).for_each(|id| s.add(chunk(0, id)));
+        let decoded = decode(&mut s, 0);
+        assert_eq!((decoded.first(), decoded.last()), (Some(&(0, 0)), Some(&(0, 13))));
+        assert_eq!(shown(&mut s, 99 * FRAME), Some(10 * FRAME));
+        assert_eq!(shown(&mut s, 99 * FRAME), None);
+        s.jump();
+        assert_eq!(decode(&mut s, 0), []);
+        (0..3).for_each(|id| s.add(chunk(0, id)));
+        assert_eq!(decode(&mut s, 0), [(0, 0), (0, 1), (0, 2)]);
+    }
+
+    #[test]
+    fn a_publisher_that_begins_anew_is_followed() {
+        let mut s = screen();
+        s.add(chunk(5000, 0));
+        assert_eq!(decode(&mut s, 125_000 * FRAME), [(5000, 0)]);
+        s.add(chunk(0, 0));
+        s.set_due(Due { shift: 125_000 * FRAME, still: None });
+        assert_eq!(decode(&mut s, 125_000 * FRAME), [(0, 0)]);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut s = screen();
+        for id in 0..100 {
+            s.add(Chunk { payload: vec![0; 1 << 20], ..chunk(9, id) });
+        }
+        assert!(s.held() <= MOST_BYTES);
+    }
+
+    #[test]
+    fn two_pictures_may_be_acquired() {
+        let mut s = screen();
+        (0..4).for_each(|id| s.add(chunk(0, id)));
+        decode(&mut s, 0);
+        for i in 0..2 {
+            assert!(s.acquire(i * FRAME).is_ok_and(|a| a.is_some()));
+        }
+        assert!(s.acquire(2 * FRAME).is_err());
+        assert!(s.release(1).is_some() && s.release(1).is_none());
+        assert!(s.acquire(2 * FRAME).is_ok_and(|a| a.is_some()));
+    }
+}
