@@ -21,13 +21,12 @@ export CGO_ENABLED := 1
 
 # The longest first, so that none of them is left over at the end.
 TESTS        := test-web test-unity test-race test-go test-openflow test-quic-go test-deploy
-CHECKS       := lint fuzz check-generate
 
 .DEFAULT_GOAL := help
 # The modules of WebAssembly are made of these, by the build and by the tests.
 WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/package.json client-web/*.ts ! -name '*.wasm' 2>/dev/null)
 
-.PHONY: help setup setup-test quic-go build web demo packages test gate test-deploy test-packages test-images arm64 test-arm64 sbom site test-site test-go test-race test-quic-go test-openflow test-web test-alone test-unity fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
+.PHONY: help setup setup-test quic-go build web demo packages test test-deploy test-packages test-images arm64 test-arm64 sbom site test-site test-go test-race test-quic-go test-openflow test-web test-alone test-unity fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,16 +71,12 @@ setup-test: setup ## Install what the tests need, too (Debian, Ubuntu)
 	@tools/setup.sh --test
 
 # Tests wait more than they compute: three stages at a time. The output of each comes when it
-# has ended. What goes by the clock is judged last, when nothing else runs. The checks, which
-# only compute, have the time for which the tests wait.
-test: STAGES := $(TESTS)
-test: ## Run all tests
-gate: STAGES := $(TESTS) $(CHECKS)
-gate: ## Run all tests and the checks of what is committed: what every change has to pass
-test gate: setup-test build
+# has ended. What goes by the clock is judged last, when nothing else runs. Other targets, as
+# of checks that only compute, may have the time for which the tests wait: make test WITH=lint
+test: setup-test build ## Run all tests
 	@rm -rf build/again
-	@echo "three of these at a time: $(STAGES)"
-	@$(MAKE) --no-print-directory -j 3 --output-sync=recurse $(STAGES)
+	@echo "three of these at a time: $(TESTS) $(WITH)"
+	@$(MAKE) --no-print-directory -j 3 --output-sync=recurse $(TESTS) $(WITH)
 	@echo "then: test-alone"
 	@$(MAKE) --no-print-directory test-alone
 	@cat build/again/* 2>/dev/null || true
