@@ -4,8 +4,10 @@ package fastpath
 
 import (
 	"os"
+	"reflect"
 	"testing"
 	"time"
+	"unsafe"
 
 	"holocast/internal/quicext"
 	"holocast/relay/fastpath/bpf"
@@ -33,7 +35,7 @@ func (p *port) DatagramsWait() bool         { return p.wait }
 func (p *port) HoldKeyUpdates(bool)         {}
 func (p *port) Detach()                     {}
 
-// TestNumbersWhileUserSpaceSends: a viewer that user space sends to takes no packet numbers for
+// TestNumbersWhileUserSpaceSends: a viewer of frames that user space sends to takes no packet numbers for
 // the kernel, however many packets it is sent. Once nothing waits, the kernel has some again.
 func TestNumbersWhileUserSpaceSends(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -48,6 +50,12 @@ func TestNumbersWhileUserSpaceSends(t *testing.T) {
 	queued := false
 	c := &conn{m: m, waits: func() bool { return queued }, source: -1, on: true, handover: newHandover(), state: quicext.State{Generation: 1}}
 	kernel.Viewer(0).Clear()
+	// The kernel left the second object of a group, which user space passed on.
+	shared := reflect.ValueOf(kernel.Viewer(0)).Elem().FieldByName("shared")
+	for _, field := range []reflect.Value{shared.FieldByName("Left"), shared.FieldByName("LastLeft").FieldByName("Object")} {
+		*(*uint64)(unsafe.Pointer(field.UnsafeAddr())) = 1
+	}
+	c.passed = 1
 	p := &port{next: 100}
 	drain := func() {
 		c.wanted = m.now() + time.Hour // objects come, however slow the machine is

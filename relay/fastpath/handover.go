@@ -20,7 +20,7 @@ const (
 // handover is how far user space is with what the kernel left to it of one viewer, and whether
 // the viewer is handed to user space for a while.
 //
-// The kernel goes on once user space has sent all that it has. Where that takes too long, user
+// The kernel goes on once user space has sent all that it has; groups of one object wait for nothing. Where that takes too long, user
 // space sends everything for a second, twice as long where the kernel falls behind soon after that:
 // on a machine without processor time to spare two ways cost more than one.
 type handover struct {
@@ -45,11 +45,11 @@ func (h *handover) look(now time.Duration, left uint64, several, unsent bool) bo
 		h.handed, h.returned, h.returnedAt = false, left, now
 	}
 	switch {
-	case unsent || several && h.passed != left: // groups of one object wait for nothing
+	case several && (unsent || h.passed != left): // groups of one object wait for nothing
 		if h.behind == 0 {
 			h.behind = now
 		}
-		if several && now-h.behind > patience {
+		if now-h.behind > patience {
 			h.handOver(now)
 		}
 		return false

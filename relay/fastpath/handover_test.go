@@ -31,11 +31,10 @@ func TestHandover(t *testing.T) {
 			{at: 50 * ms, left: 12, several: true, passed: 9}, // again, and in time again
 			{at: 80 * ms, left: 12, several: true, passed: 12, goOn: true},
 		},
-		"groups of one object wait for what is unsent alone": {
+		"groups of one object wait for nothing": {
 			{at: 1 * ms, left: 5, goOn: true},
-			{at: 2 * ms, left: 5, unsent: true},
-			{at: 500 * ms, left: 5, unsent: true},
-			{at: 501 * ms, left: 5, goOn: true},
+			{at: 2 * ms, left: 5, unsent: true, goOn: true},
+			{at: 500 * ms, left: 5, unsent: true, goOn: true},
 		},
 		"handed over, and back": {
 			{at: 1 * ms, left: 5, several: true},
