@@ -135,6 +135,11 @@ namespace Holocast.Verify
                         "-DHOLOCAST_FULL_PRECISION=1", "-DUNITY_COLORSPACE_GAMMA=1", "-o", spirv, flat,
                     };
                     arguments.AddRange(on.Select(d => "-D" + d + "=1"));
+                    if (stage == "frag")
+                    {
+                        // The stages' bindings are not to meet.
+                        arguments.AddRange(new[] { "UBO", "texture", "sampler" }.SelectMany(k => new[] { "--shift-" + k + "-binding", "16" }));
+                    }
                     Build.Run("glslangValidator", arguments.ToArray());
                 }
             }

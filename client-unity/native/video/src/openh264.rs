@@ -33,7 +33,7 @@ impl Drop for Instance {
             if let Some(uninitialize) = (**self.0).Uninitialize {
                 uninitialize(self.0);
             }
-            APILoader::default().WelsDestroyDecoder(self.0);
+            APILoader.WelsDestroyDecoder(self.0);
         }
     }
 }
@@ -42,7 +42,7 @@ impl Instance {
     fn new() -> Result<Self, VideoError> {
         let mut decoder = null_mut();
         // SAFETY: the place is this function's.
-        let code = unsafe { APILoader::default().WelsCreateDecoder(&mut decoder) };
+        let code = unsafe { APILoader.WelsCreateDecoder(&mut decoder) };
         if code != 0 || decoder.is_null() {
             return wrong("there is no memory for a decoder");
         }
