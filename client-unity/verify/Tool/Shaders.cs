@@ -130,8 +130,6 @@ namespace Holocast.Verify
                     var arguments = new List<string>
                     {
                         "-D", "-V", "-S", stage, "-e", entry, "--source-entrypoint", entry, "--auto-map-bindings", "--auto-map-locations",
-                        // The stages' bindings are not to meet.
-                        "--shift-UBO-binding", "frag", "16", "--shift-texture-binding", "frag", "16", "--shift-sampler-binding", "frag", "16",
                         "-DHOLOCAST_FULL_PRECISION=1", "-DUNITY_COLORSPACE_GAMMA=1", "-o", spirv, flat,
                     };
                     arguments.AddRange(on.Select(d => "-D" + d + "=1"));
