@@ -69,7 +69,7 @@ func (v *Viewer) forget() {
 	clear(v.groups)
 	clear(v.rates)
 	clear(v.urgent)
-	v.latest, v.first, v.began, v.newest = nil, time.Time{}, false, 0
+	v.latest, v.first, v.began, v.newest, v.forgotten = nil, time.Time{}, false, 0, 0
 	v.planner.Gaze = tile360.Gaze{Crowd: v.cfg.Crowd}
 }
 

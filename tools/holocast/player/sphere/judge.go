@@ -52,6 +52,7 @@ func (v *Viewer) judgeDue(now time.Time) {
 	for id, g := range v.groups {
 		if id+keepGroups < v.newest || g.judged && id+2 < v.newest {
 			delete(v.groups, id)
+			v.forgotten = max(v.forgotten, id+1)
 		}
 	}
 }

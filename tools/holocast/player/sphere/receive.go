@@ -155,8 +155,8 @@ func (v *Viewer) add(k key, id, object uint64, properties wire.Properties, paylo
 			v.counters.Damaged++
 			return
 		}
-		if v.began && now.After(v.due(p.Timestamp).Add(v.gop+settle)) {
-			return // of a GoP that was judged and forgotten: it is not to be judged again
+		if id < v.forgotten {
+			return // it is not to be judged again
 		}
 		g = &group{id: id, tracks: map[key]*received{}}
 		v.groups[id] = g

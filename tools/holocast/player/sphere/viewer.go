@@ -83,18 +83,19 @@ type Viewer struct {
 	latency  time.Duration
 	replayed bool
 
-	groups  map[uint64]*group
-	newest  uint64 // largest group of video begun
-	began   bool
-	first   time.Time     // timestamp of the first picture, from which the head's time counts
-	least   time.Duration // least arrival − timestamp seen
-	rates   map[uint64]*catalog.Rates
-	latest  *catalog.Rates
-	planner tile360.Planner
-	solver  tile360.Solver
-	subs    map[int]*subscription // tiles subscribed to from the newest decision on
-	ending  []*subscription
-	urgent  map[fetched]bool
+	groups    map[uint64]*group
+	newest    uint64 // largest group of video begun
+	forgotten uint64 // groups below this are, unless groups has them
+	began     bool
+	first     time.Time     // timestamp of the first picture, from which the head's time counts
+	least     time.Duration // least arrival − timestamp seen
+	rates     map[uint64]*catalog.Rates
+	latest    *catalog.Rates
+	planner   tile360.Planner
+	solver    tile360.Solver
+	subs      map[int]*subscription // tiles subscribed to from the newest decision on
+	ending    []*subscription
+	urgent    map[fetched]bool
 
 	audio    string // name of the session's track of sound; "" = none
 	sound    SoundReport
