@@ -212,6 +212,11 @@ namespace Holocast.Verify
                 lab.Relay(port);
                 lab.Start("capture-server", "--source", source, url);
                 var stage = new Stage(url);
+                if (source.StartsWith("equirect:") || source.StartsWith("tiles:"))
+                {
+                    ShowSphere(stage, Path.Combine(folder, "panorama"), output);
+                    return 0;
+                }
                 stage.Until("all cameras", 120, () => stage.Points.Views.Count > 0 && stage.Points.Views.All(v => v.Points > 0 && v.HasSubject));
                 stage.Run(1);
                 string scene = Path.Combine(folder, "studio");
@@ -224,6 +229,26 @@ namespace Holocast.Verify
                 Console.WriteLine(output + ": " + stage.Points.Points + " points of " + stage.Points.Views.Count + " cameras");
             }
             return 0;
+        }
+
+        // 360° video ahead, for the left eye, after it has played for some seconds, and what was measured meanwhile.
+        static void ShowSphere(Stage stage, string scene, string output)
+        {
+            HolocastSphere sphere = stage.Hologram.AddComponent<HolocastSphere>();
+            var clock = Stopwatch.StartNew();
+            stage.Until("a picture", 120, () => sphere.Shows);
+            double first = clock.Elapsed.TotalSeconds;
+            for (int i = 0; i < 8; i++)
+            {
+                stage.Run(2);
+                stage.Session.TryGetSphereStatistics(out HolocastStatistics s);
+                string figures = FormattableString.Invariant($"FPS {s.Fps:F1}, delay p50 {s.FrameDelayP50:F0} ms, p95 {s.FrameDelayP95:F0} ms, {s.MbitPerSecond:F2} Mbit/s, decode {s.DecodeMs:F1} ms");
+                Console.WriteLine(figures + ", " + s.FramesShown + " shown of " + s.Frames + ", " + s.FramesLost + " lost, " + s.FramesSkipped + " skipped, " + s.FramesDamaged + " damaged");
+            }
+            Dump(sphere, scene);
+            Matrix4x4 ahead = View(stage.Eyes.position, stage.Eyes.position + Vector3.forward);
+            Png(output, Draw(scene, "show", new[] { ahead, ahead })[0]);
+            Console.WriteLine(output + ": " + sphere.Width + "×" + sphere.Height + (sphere.Stereo ? ", two eyes" : "") + ", first picture after " + first.ToString("F2", CultureInfo.InvariantCulture) + " s");
         }
 
         // Writes every mesh renderer that Unity would draw; returns their matrices.

@@ -75,6 +75,7 @@ pub struct Meter {
     frames: u64,
     recent: VecDeque<Seen>,
     shown: u64,
+    first_shown: Option<Nanos>,
     recent_shown: VecDeque<(u16, Nanos, Nanos)>,
     bytes: u64,
     received: VecDeque<(Nanos, usize)>,
@@ -247,6 +248,7 @@ impl Meter {
     /// Counts a frame that was shown, with its delay until then.
     pub fn shown(&mut self, camera: u16, at: Nanos, delay: Nanos) {
         self.shown += 1;
+        self.first_shown.get_or_insert(at);
         let list = &mut self.recent_shown;
         while list.len() >= MAX_RECENT || list.front().is_some_and(|r| at - r.1 > DELAY_WINDOW) {
             list.pop_front();
@@ -269,7 +271,12 @@ impl Meter {
         l.shown_ms = nearest(shown().map(|f| f.2).collect());
         let cameras = self.cameras.len().max(1) as f64;
         l.fps = recent.iter().filter(|f| now - f.at <= RATE_WINDOW).count() as f64 / cameras;
-        l.shown_fps = shown().filter(|f| now - f.1 <= RATE_WINDOW).count() as f64 / cameras;
+        let n = shown().filter(|f| now - f.1 <= RATE_WINDOW).count() as f64;
+        // In the first second the rate is that of the frames after the first.
+        l.shown_fps = match self.first_shown.map(|first| now - first) {
+            Some(since) if since < RATE_WINDOW => per_second((n - cameras).max(0.0), since) / cameras,
+            _ => n / cameras,
+        };
         l.jitter_ms = self.cameras.values().map(|c| c.jitter / 1e6).sum::<f64>() / cameras;
         let bytes: usize = self.received.iter().filter(|r| now - r.0 <= RATE_WINDOW).map(|r| r.1).sum();
         l.mbit_per_s = bytes as f64 * 8.0 / 1e6;
@@ -337,6 +344,16 @@ mod tests {
         let r = m.run(now);
         assert!((r.fps - 30.0).abs() < 1e-6);
         assert_eq!((r.frames, r.lost, r.delay_ms, r.bytes), (300, 0, [24.0, 29.0, 29.0], 300_000));
+    }
+
+    #[test]
+    fn the_rate_of_the_first_second_is_not_that_of_a_part_of_it() {
+        let mut m = Meter::default();
+        let mut rate = |frames: std::ops::Range<i64>| {
+            frames.clone().for_each(|i| m.shown(0, START + i * 100 * MS, 20 * MS));
+            m.live(START + (frames.end - 1) * 100 * MS).shown_fps
+        };
+        assert_eq!([rate(0..1), rate(1..2), rate(2..7), rate(7..40)], [0.0, 10.0, 10.0, 11.0]);
     }
 
     #[test]

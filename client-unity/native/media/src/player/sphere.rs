@@ -28,10 +28,20 @@ pub(super) struct Film {
     quickest: Option<Nanos>,
     /// The greatest timestamp of a replay.
     stamp: Nanos,
+    again: Again,
     /// Newest timestamp.
     pub captured: Nanos,
     pub arrived: Nanos,
     due: Option<Due>,
+}
+
+/// A replay that began again, whose timestamps went back.
+#[derive(Debug, Default)]
+struct Again {
+    /// The first group since then.
+    group: u64,
+    /// What is added to timestamps since then, and to those before.
+    added: [Nanos; 2],
 }
 
 impl Film {
@@ -39,8 +49,26 @@ impl Film {
         &self.sphere
     }
 
+    fn new(sphere: Arc<Sphere>, now: Nanos) -> Self {
+        Film { sphere, quickest: None, stamp: 0, again: Again::default(), captured: 0, arrived: now, due: None }
+    }
+
     fn jump(&mut self) {
-        (self.quickest, self.stamp, self.due) = (None, 0, None);
+        (self.quickest, self.stamp, self.again, self.due) = (None, 0, Again::default(), None);
+    }
+
+    /// The timestamp of a replay's frame as if the replay went on where it begins again: the last frames before have
+    /// arrived and are not due yet. What is fetched of the group under way may be older than what came before.
+    fn go_on(&mut self, now: Nanos, group: u64, timestamp: Nanos, fetched: bool) -> Nanos {
+        let a = &mut self.again;
+        if group < a.group {
+            return timestamp + a.added[1];
+        }
+        let back = timestamp + a.added[0] < self.stamp - ANEW;
+        if let (true, false, Some(quickest)) = (back, fetched, self.quickest) {
+            *a = Again { group, added: [now - quickest - timestamp, a.added[0]] };
+        }
+        timestamp + a.added[0]
     }
 }
 
@@ -86,7 +114,7 @@ impl Player {
                 avc
             });
             self.shared.project(|screen| screen.show(playable.clone()));
-            self.film = playable.map(|sphere| Film { sphere, quickest: None, stamp: 0, captured: 0, arrived: now, due: None });
+            self.film = playable.map(|sphere| Film::new(sphere, now));
             if let Some(p) = &mut self.playback {
                 let place = p.position();
                 p.seek(now, place);
@@ -133,12 +161,11 @@ impl Player {
         let Some(timestamp) = o.properties.timestamp.filter(|t| *t <= MAX_TIME) else {
             return self.shared.pool.give(o.payload);
         };
-        let timestamp = timestamp as Nanos * 1000;
+        let mut timestamp = timestamp as Nanos * 1000;
         f.captured = timestamp;
         if !playback {
-            // A replay that begins again goes back in its timestamps. What is fetched of the group under way may be older.
-            if replayed && !o.fetched && timestamp < f.stamp - ANEW {
-                self.jump_sphere();
+            if replayed {
+                timestamp = f.go_on(now, o.group, timestamp, o.fetched);
             }
             self.set_due(now, timestamp, replayed);
         }
@@ -193,5 +220,41 @@ impl Player {
     /// Whether nothing came of the sphere for long; nothing where none is received.
     pub(super) fn sphere_silent(&self, now: Nanos) -> Option<bool> {
         self.film.as_ref().map(|f| now - f.arrived >= SILENCE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRAME: Nanos = 100 * MS;
+
+    #[test]
+    fn a_replay_that_begins_again_goes_on() {
+        let text = br#"{"version":"draft-01","tracks":[{"name":"video","packaging":"loc","codec":"avc1.42c01e","width":64,"height":32,
+            "hcsphere":{"projection":"equirectangular","stereo":"mono","width":64,"height":32}}]}"#;
+        let catalog = crate::catalog::CatalogReader::default().add(0, 0, text.to_vec(), 0);
+        let sphere = catalog.unwrap_or_default().unwrap_or_default().sphere.unwrap_or_else(|| panic!("no sphere"));
+        let mut f = Film::new(Arc::new(sphere), 0);
+        // Groups of ten frames from 5 on, three of them a run; the frame of group and ID, however late it comes.
+        let mut arrives = |group: u64, id: i64, late: Nanos| {
+            let (run, n) = ((group - 5) / 3, (group - 5) % 3);
+            let sent = (10 * (group - 5) as Nanos + id) * FRAME;
+            let now = 1_000_000 * MS + sent + late;
+            let recorded = 5_000 * MS + (10 * n as Nanos + id) * FRAME;
+            let timestamp = f.go_on(now, group, recorded, false);
+            f.stamp = f.stamp.max(timestamp);
+            let quickest = f.quickest.map_or(now - timestamp, |q| q.min(now - timestamp));
+            f.quickest = Some(quickest);
+            (run, timestamp - 5_000 * MS - sent)
+        };
+        assert_eq!(arrives(5, 0, 7 * MS), (0, 0));
+        assert_eq!(arrives(7, 9, 7 * MS), (0, 0));
+        assert_eq!(arrives(8, 0, 9 * MS), (1, 2 * MS)); // as late as it came
+        assert_eq!(arrives(7, 8, 200 * MS), (0, 0)); // of the run before
+        assert_eq!(arrives(8, 1, 7 * MS), (1, 2 * MS));
+        assert_eq!(arrives(10, 9, 7 * MS), (1, 2 * MS));
+        assert_eq!(arrives(11, 0, 7 * MS), (2, 2 * MS));
+        assert_eq!(arrives(12, 0, 7 * MS), (2, 2 * MS));
     }
 }
