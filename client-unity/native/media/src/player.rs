@@ -970,7 +970,8 @@ impl Player {
         let recorded = |name: &str| self.recording.iter().flat_map(|r| &r.tracks).find(|t| t.name == name)?.timeline;
         let cameras = self.feeds.iter().filter_map(|(n, f)| Some((Part::Camera(*n), (recorded(&f.source.track.name)?, None))));
         let sphere = self.recording.as_ref().and_then(|r| r.sphere.as_ref()).filter(|_| self.film.is_some());
-        let sphere = sphere.and_then(|s| Some((Part::Sphere, (s.timeline?, Some(s.gop)))));
+        // A GoP of a busy publisher lasts longer than the catalog says: the one that holds a place may begin earlier.
+        let sphere = sphere.and_then(|s| Some((Part::Sphere, (s.timeline?, Some(1.5 * s.gop)))));
         cameras.chain(sphere).collect()
     }
 
