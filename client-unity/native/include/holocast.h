@@ -26,7 +26,7 @@
 #include <stdint.h>
 
 // What hc_abi_version returns. It changes with every change to a function or struct.
-#define HC_ABI_VERSION 4
+#define HC_ABI_VERSION 5
 
 // Results: 0 and above are no errors. hc_error has a sentence for those below.
 #define HC_OK 0
@@ -226,7 +226,7 @@ typedef struct {
   uint32_t flags;
   // Age at which an object is not worth sending any more, ms; 0 = the catalog's.
   uint32_t delivery_timeout_ms;
-  // Threads that decode; 0 = as many as there are processors less one, at most four.
+  // Threads that decode, and as many for tiles of 360° video; 0 = as many as there are processors less one, at most four.
   uint32_t decode_threads;
   uint32_t reserved;
 } HcConfig;
@@ -415,7 +415,7 @@ typedef struct {
   double mbit_per_s;
   double points_per_frame;
   double decode_ms;
-  // Part of the frames' descriptions that was there; of the run.
+  // Part of the frames' descriptions that was there; of the run. Of HC_SPHERE: the share of the view that tiles show, of the last second.
   double density;
   // From hc_open to the first decoded frame; 0 = none so far.
   double first_frame_ms;
@@ -507,6 +507,16 @@ int32_t hc_subscribe(HcClient *client, const HcSubscribe *subscribe);
 
 // A camera, HC_ALL_CAMERAS or HC_SPHERE.
 int32_t hc_unsubscribe(HcClient *client, uint32_t camera);
+
+// Where a viewer of the 360° video looks, for the tiles that make it sharp there: a direction (right, up, forward, as the
+// picture has it, the sphere's turn undone), and how much is seen at once, degrees. To be called at every picture; without it the whole
+// sphere is received at low resolution alone.
+int32_t hc_gaze(HcClient *client,
+                float right,
+                float up,
+                float forward,
+                float width,
+                float height);
 
 // The camera's newest frame, if it was not acquired before; else HC_EMPTY.
 int32_t hc_frame_acquire(HcClient *client, uint32_t camera, HcFrame *frame);

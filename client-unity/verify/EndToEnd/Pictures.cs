@@ -242,7 +242,7 @@ namespace Holocast.Verify
             {
                 stage.Run(2);
                 stage.Session.TryGetSphereStatistics(out HolocastStatistics s);
-                string figures = FormattableString.Invariant($"FPS {s.Fps:F1}, delay p50 {s.FrameDelayP50:F0} ms, p95 {s.FrameDelayP95:F0} ms, {s.MbitPerSecond:F2} Mbit/s, decode {s.DecodeMs:F1} ms");
+                string figures = FormattableString.Invariant($"FPS {s.Fps:F1}, delay p50 {s.FrameDelayP50:F0} ms, p95 {s.FrameDelayP95:F0} ms, {s.MbitPerSecond:F2} Mbit/s, decode {s.DecodeMs:F1} ms, tiles {100 * s.TileHits:F0} % of the view");
                 Console.WriteLine(figures + ", " + s.FramesShown + " shown of " + s.Frames + ", " + s.FramesLost + " lost, " + s.FramesSkipped + " skipped, " + s.FramesDamaged + " damaged");
             }
             Dump(sphere, scene);

@@ -39,6 +39,7 @@ namespace Holocast.Verify
             ("catalog without cameras", NoCameras),
             ("360° video that nothing shows", SphereUnseen),
             ("360° video", Sphere),
+            ("360° video in tiles", Tiles),
             ("360° video that cannot be decoded", SphereUndecodable),
             ("recorded 360° video", RecordedSphere),
             ("token", Token),
@@ -567,6 +568,78 @@ namespace Holocast.Verify
                     NoAllocationOf(stage);
                 }
                 Loop.Clear();
+            }
+        }
+
+        // What the eyes look at becomes sharp, what is behind them does not; nothing is ever black.
+        static void Tiles(Lab lab)
+        {
+            string film = Path.Combine(Lab.Scratch, "stripes.mp4");
+            if (!File.Exists(film))
+            {
+                var ffmpeg = Process.Start(new ProcessStartInfo("ffmpeg") { ArgumentList = { "-v", "error", "-y", "-f", "lavfi", "-i", "nullsrc=s=960x480:r=10:d=10,format=yuv420p,geq=lum='128+60*sin(2*PI*X/6)':cb=128:cr=128", "-c:v", "libx264", "-preset", "ultrafast", "-qp", "8", film } });
+                ffmpeg.WaitForExit();
+                Check.That(ffmpeg.ExitCode == 0, "ffmpeg makes no film");
+            }
+            int port = Lab.FreePort();
+            Running relay = lab.Relay(port);
+            lab.Start("capture-server", "--source", "equirect:" + film, "--stereo", "mono", "--grid", "8x4", "--http", "", Url(port, "film"));
+            var stage = new Stage(Url(port, "film"));
+            HolocastSphere sphere = AddSphere(stage);
+            stage.Until("a picture", 120, () => sphere.Shows);
+            stage.Until("sharp tiles ahead", 120, () => Contrast(sphere, 0.5) > 30);
+            Check.That(sphere.Width == 960 && sphere.Height == 480, sphere.Width + "×" + sphere.Height);
+            double ahead = Contrast(sphere, 0.5), behind = Contrast(sphere, 0.02);
+            Check.That(behind < 20, "contrast behind the eyes is " + F(behind) + ", ahead " + F(ahead));
+            NeverBlack(sphere);
+            stage.Until("the share of the view that tiles show", 60, () => stage.Session.TryGetSphereStatistics(out HolocastStatistics s) && s.TileHits > 0.5);
+            Console.WriteLine("      contrast " + F(ahead) + " ahead, " + F(behind) + " behind; " + stage.Hud.Text.Replace("\n", ", "));
+            // The head turns: what was behind is sharp soon, what was ahead no more.
+            stage.Eyes.rotation = Quaternion.AngleAxis(180, Vector3.up);
+            stage.Until("sharp tiles behind", 120, () =>
+            {
+                NeverBlack(sphere);
+                return Contrast(sphere, 0.02) > 30 && Contrast(sphere, 0.5) < 20;
+            });
+            relay.Kill();
+            lab.Relay(port);
+            stage.Until("sharp tiles over the new relay", 120, () =>
+            {
+                NeverBlack(sphere);
+                return stage.Session.State == HolocastState.Live && stage.Session.Reconnects > 0 && Contrast(sphere, 0.02) > 30;
+            });
+        }
+
+        // Standard deviation of luma around a place of the horizon, a share of the picture's width.
+        static double Contrast(HolocastSphere sphere, double across)
+        {
+            Texture2D t = sphere.Textures.Plane(0);
+            var samples = new List<double>();
+            for (int y = t.height * 9 / 20; y < t.height * 11 / 20; y++)
+            {
+                for (int x = 0; x < t.width / 40; x++)
+                {
+                    samples.Add(t.StubPixels[y * t.width + ((int)(across * t.width) + x) % t.width]);
+                }
+            }
+            double mean = samples.Average();
+            return Math.Sqrt(samples.Average(v => (v - mean) * (v - mean)));
+        }
+
+        static void NeverBlack(HolocastSphere sphere)
+        {
+            Texture2D t = sphere.Textures.Plane(0);
+            for (int y = 0; y + 12 <= t.height; y += 12)
+            {
+                for (int x = 0; x + 12 <= t.width; x += 12)
+                {
+                    double sum = 0;
+                    for (int i = 0; i < 144; i++)
+                    {
+                        sum += t.StubPixels[(y + i / 12) * t.width + x + i % 12];
+                    }
+                    Check.That(Math.Abs(sum / 144 - 128) < 20, "mean luma of " + F(sum / 144) + " at " + x + ", " + y);
+                }
             }
         }
 

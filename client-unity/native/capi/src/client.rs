@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -14,12 +15,16 @@ use crate::*;
 const STACK: usize = 1 << 20;
 /// Most characters of a viewer's name.
 const MAX_VIEWER: usize = 256;
+/// How often it is looked where a viewer looks.
+const GAZE_EVERY: Nanos = 40_000_000;
 
 /// A connection to a relay, kept until hc_close.
 pub struct HcClient {
     shared: Arc<Shared>,
     handle: Arc<Handle>,
     thread: Option<JoinHandle<()>>,
+    /// When it was looked where the viewer looks.
+    looked: AtomicI64,
 }
 
 /// The player, as the network drives it.
@@ -133,7 +138,7 @@ impl HcClient {
         let handle = Arc::new(Handle::default());
         let waker = handle.clone();
         shared.on_command(move || waker.wake());
-        let mut client = HcClient { shared: shared.clone(), handle: handle.clone(), thread: None };
+        let mut client = HcClient { shared: shared.clone(), handle: handle.clone(), thread: None, looked: AtomicI64::new(0) };
         let system = |e: std::io::Error| Fault::new(HC_E_SYSTEM, format!("the system gives no thread: {e}"));
         let threads = match c.decode_threads {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get() - 1).clamp(1, 4),
@@ -332,6 +337,20 @@ impl HcClient {
             us if us > 0 => Ok(Some(us.saturating_mul(1000))),
             _ => Err(Fault::argument("the time when a frame was shown is before 1970")),
         }
+    }
+
+    pub(crate) fn gaze(&self, direction: [f32; 3], view: [f32; 2]) -> Call {
+        if direction.iter().chain(&view).any(|v| !v.is_finite()) || view.iter().any(|v| *v <= 0.0 || *v >= 180.0) {
+            return Err(Fault::argument("a gaze is a direction and two angles between 0 and 180 degrees"));
+        }
+        let now = self.shared.now();
+        let before = self.looked.load(Relaxed);
+        if now - before >= GAZE_EVERY || now < before {
+            self.looked.store(now, Relaxed);
+            let (direction, view) = (direction.map(f64::from), view.map(|v| f64::from(v).to_radians()));
+            self.shared.command(Command::Gaze { direction, view });
+        }
+        Ok(HC_OK)
     }
 
     pub(crate) fn acquire_picture(&self, picture: &mut HcPicture) -> Call {

@@ -13,7 +13,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 pub use client::HcClient;
 
 /// What hc_abi_version returns. It changes with every change to a function or struct.
-pub const HC_ABI_VERSION: u32 = 4;
+pub const HC_ABI_VERSION: u32 = 5;
 
 /// Results: 0 and above are no errors. hc_error has a sentence for those below.
 pub const HC_OK: i32 = 0;
@@ -166,7 +166,7 @@ pub struct HcConfig {
     pub flags: u32,
     /// Age at which an object is not worth sending any more, ms; 0 = the catalog's.
     pub delivery_timeout_ms: u32,
-    /// Threads that decode; 0 = as many as there are processors less one, at most four.
+    /// Threads that decode, and as many for tiles of 360° video; 0 = as many as there are processors less one, at most four.
     pub decode_threads: u32,
     pub reserved: u32,
 }
@@ -369,7 +369,7 @@ pub struct HcStats {
     pub mbit_per_s: f64,
     pub points_per_frame: f64,
     pub decode_ms: f64,
-    /// Part of the frames' descriptions that was there; of the run.
+    /// Part of the frames' descriptions that was there; of the run. Of HC_SPHERE: the share of the view that tiles show, of the last second.
     pub density: f64,
     /// From hc_open to the first decoded frame; 0 = none so far.
     pub first_frame_ms: f64,
@@ -674,6 +674,18 @@ pub unsafe extern "C" fn hc_subscribe(client: *mut HcClient, subscribe: *const H
 pub unsafe extern "C" fn hc_unsubscribe(client: *mut HcClient, camera: u32) -> i32 {
     // SAFETY: as this function's.
     unsafe { with(client, |c| c.unsubscribe(camera)) }
+}
+
+/// Where a viewer of the 360° video looks, for the tiles that make it sharp there: a direction (right, up, forward, as the
+/// picture has it, the sphere's turn undone), and how much is seen at once, degrees. To be called at every picture; without it the whole
+/// sphere is received at low resolution alone.
+///
+/// # Safety
+/// `client` is null or valid.
+#[no_mangle]
+pub unsafe extern "C" fn hc_gaze(client: *mut HcClient, right: f32, up: f32, forward: f32, width: f32, height: f32) -> i32 {
+    // SAFETY: as this function's.
+    unsafe { with(client, |c| c.gaze([right, up, forward], [width, height])) }
 }
 
 /// The camera's newest frame, if it was not acquired before; else HC_EMPTY.

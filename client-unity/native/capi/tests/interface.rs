@@ -252,6 +252,9 @@ fn calls_without_sense() {
         assert_eq!(hc_picture_release(c, 7, HC_SHOWN_NOW), HC_E_HANDLE);
         assert_eq!(hc_picture_release(c, 7, -5), HC_E_ARGUMENT);
         assert_eq!(hc_stats(c, HC_SPHERE, &mut stats), HC_EMPTY);
+        assert_eq!(hc_gaze(c, 0.0, 0.0, 1.0, 90.0, 60.0), HC_OK);
+        assert_eq!(hc_gaze(c, f32::NAN, 0.0, 1.0, 90.0, 60.0), HC_E_ARGUMENT);
+        assert_eq!(hc_gaze(c, 0.0, 0.0, 1.0, 90.0, 180.0), HC_E_ARGUMENT);
         let mut playback = HcPlayback { size: size::<HcPlayback>(), ..HcPlayback::default() };
         assert_eq!(hc_playback(c, HC_PLAYBACK_QUERY, 0.0, &mut playback), HC_OK);
         assert_eq!(hc_playback(c, HC_PLAYBACK_SEEK, f64::NAN, &mut playback), HC_E_ARGUMENT);

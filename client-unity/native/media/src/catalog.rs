@@ -10,13 +10,15 @@ use serde_json::{Map, Value};
 
 mod sphere;
 
-pub use sphere::Sphere;
+pub(crate) use sphere::rates;
+pub use sphere::{Rates, Sphere, TileTrack};
 
 /// Largest catalog object, bytes, after decompression.
 pub const MAX_SIZE: usize = 1 << 20;
 /// The track of poses.
 pub const POSE_TRACK: &str = "pose";
 const POSE_EVENT: &str = "dev.holocast.pose/v1";
+const RATES_EVENT: &str = "dev.holocast.tiles.rd/v1";
 const MAX_TRACKS: usize = 4096;
 const MAX_POINTS: u64 = 4096 * 3072;
 const MAX_SIDE: u64 = 4096;
@@ -110,6 +112,10 @@ pub struct Catalog {
     pub has_poses: bool,
     /// 360° video (docs/spec/tiles.md).
     pub sphere: Option<Sphere>,
+    /// Its tiles, as far as they are encoded now.
+    pub tiles: Vec<TileTrack>,
+    /// Name of the track of their rates and distortions.
+    pub rates: Option<String>,
 }
 
 impl Catalog {
@@ -347,6 +353,9 @@ fn read(doc: &Map<String, Value>) -> Parsed<Catalog> {
         if packaging == Some("eventtimeline") && f.text("eventType")? == Some(POSE_EVENT) && f.text("name")? == Some(POSE_TRACK) {
             c.has_poses = true;
         }
+        if packaging == Some("eventtimeline") && f.text("eventType")? == Some(RATES_EVENT) {
+            c.rates = f.text("name")?.map(str::to_owned).filter(|n| n.len() <= 4096);
+        }
         // Only the session's own tracks: a catalog that points elsewhere is not followed.
         if !f.text("namespace")?.unwrap_or_default().is_empty() {
             continue;
@@ -371,7 +380,8 @@ fn read(doc: &Map<String, Value>) -> Parsed<Catalog> {
         let f = Fields { o: object(v, &path)?, path: &path };
         let own = f.text("namespace")?.unwrap_or_default().is_empty();
         if own && (f.text("role")? == Some("tile") || f.get("hctile").is_some()) {
-            sphere::check_tile(&f, c.sphere.as_ref())?;
+            let t = sphere::tile(&f, c.sphere.as_ref())?;
+            c.tiles.push(t);
         }
     }
     for mut tracks in cameras.into_values() {

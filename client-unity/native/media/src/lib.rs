@@ -6,6 +6,7 @@ pub mod catalog;
 pub mod clock;
 mod feed;
 pub mod meter;
+mod mosaic;
 mod parts;
 mod playback;
 mod player;

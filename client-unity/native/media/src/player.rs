@@ -1,6 +1,7 @@
 //! A session as a viewer follows it, over any number of connections one after the other.
 
 mod sphere;
+mod tiles;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -78,6 +79,10 @@ enum Purpose {
     Points(u16),
     /// 360° video.
     Sphere,
+    /// One of its tiles.
+    Tile(u16),
+    /// What its tiles take and are worth.
+    Rates,
     /// Lost parts of a camera's frames.
     Repair(u16),
     Recording,
@@ -221,6 +226,7 @@ impl Player {
         self.connections += 1;
         self.shared.status().reconnects = self.connections - 1;
         self.previous = self.connection.take();
+        self.leave_tiles(None);
         self.connection = Some(Connection {
             link,
             requests: HashMap::new(),
@@ -311,7 +317,7 @@ impl Player {
                 let Some((name, o)) = self.sphere_options(now) else { return };
                 s.subscribe(now, &self.track(&name), o)
             }
-            Purpose::Reel(_) | Purpose::Past { .. } | Purpose::Repair(_) => return,
+            Purpose::Reel(_) | Purpose::Past { .. } | Purpose::Repair(_) | Purpose::Tile(_) | Purpose::Rates => return,
         };
         if let Some(c) = &mut self.connection {
             c.requests.insert(request, purpose);
@@ -351,6 +357,7 @@ impl Player {
             return false;
         }
         self.connection = None;
+        self.leave_tiles(None);
         for camera in self.feeds.keys().copied().collect::<Vec<_>>() {
             self.give_up_parts(camera);
         }
@@ -425,6 +432,7 @@ impl Player {
                 _ => {}
             },
             Event::Failed { error, .. } => self.failed(now, s, request, purpose, &error),
+            Event::Ended { .. } if matches!(purpose, Purpose::Tile(_)) => self.tile_gone(request),
             Event::Ended { why, .. } => self.ended(now, s, purpose, &why),
             Event::Namespace { added, suffix, .. } => self.session_listed(purpose, added, &suffix),
             Event::Published { .. } | Event::Ready { .. } | Event::Goaway { .. } | Event::Closed { .. } => {}
@@ -500,6 +508,8 @@ impl Player {
                     self.supersede();
                 }
             }
+            Purpose::Tile(tile) => self.tile_object(now, tile, o),
+            Purpose::Rates if normal => self.tile_rates(&o.payload),
             Purpose::Reel(id) if normal => {
                 match self.reels.get(&id).map(|(_, part)| *part) {
                     Some(Part::Camera(camera)) => {
@@ -890,8 +900,9 @@ impl Player {
                 }
             }
             Purpose::Repair(camera) => self.repaired(now, s, request, camera),
+            Purpose::Tile(_) => self.tile_gone(request),
             // The relay takes none, or has nothing of the past: a viewer works without.
-            Purpose::Receipts | Purpose::Past { .. } => {}
+            Purpose::Receipts | Purpose::Past { .. } | Purpose::Rates => {}
         }
     }
 
@@ -1152,6 +1163,7 @@ impl Player {
                     changed = true;
                     self.wish_sphere = wanted;
                 }
+                Command::Gaze { direction, view } => self.gaze(now, s.as_deref_mut(), direction, view),
                 Command::Playback(action) => {
                     if let Some(s) = s.as_deref_mut() {
                         self.control(now, s, action);
@@ -1178,7 +1190,8 @@ impl Player {
         let tick = self.playback.as_ref().map(|_| self.looked.max(0) + TICK);
         let retries = self.connection.iter().flat_map(|c| c.retries.iter().map(|r| r.0));
         let looks = self.feeds.values().filter(|_| self.connection.is_some()).filter_map(|f| f.look);
-        let all = retries.chain(self.clock_until).chain(self.waiting_from).chain(tick).chain(looks);
+        let tiles = self.film.as_ref().filter(|_| self.connection.is_some()).and_then(|f| f.tiles.as_ref()?.deadline());
+        let all = retries.chain(tiles).chain(self.clock_until).chain(self.waiting_from).chain(tick).chain(looks);
         all.min().map_or(self.looked + LOOK, |t| t.min(self.looked + LOOK))
     }
 
@@ -1241,6 +1254,7 @@ impl Player {
                 p => self.begin(now, s, p),
             }
         }
+        self.tick_tiles(now, s);
         self.play(now, s);
         if self.duration() > 0.0 {
             self.tell_playback();

@@ -8,12 +8,15 @@ use moqt::Nanos;
 use video::{Config, Decoder, Matrix, OpenH264, Picture, VideoError};
 
 use crate::catalog::Sphere;
+use crate::mosaic::{Mosaic, NextTile, Part, TileJob};
 
 const MS: Nanos = 1_000_000;
 /// How long before it is due a picture is decoded.
-const AHEAD: Nanos = 150 * MS;
+pub(crate) const AHEAD: Nanos = 150 * MS;
+/// How long before it is due a picture is made of the whole sphere and the tiles that are there.
+const COMPOSE: Nanos = 50 * MS;
 /// How long before it is due a frame is given up whose group has a gap before it: until then the gap may close.
-const CLOSING: Nanos = 30 * MS;
+pub(crate) const CLOSING: Nanos = 30 * MS;
 /// Pictures that wait until they are due.
 const MOST_PICTURES: usize = 8;
 /// Pictures that may be acquired at a time.
@@ -85,9 +88,9 @@ pub struct AcquiredPicture {
 }
 
 #[derive(Debug)]
-struct Shown {
-    info: PictureInfo,
-    picture: Picture,
+pub(crate) struct Shown {
+    pub info: PictureInfo,
+    pub picture: Picture,
 }
 
 /// What became of frames.
@@ -104,6 +107,8 @@ pub(crate) struct Counters {
 /// What the decoder does next.
 pub(crate) enum Next {
     Decode(Chunk, Arc<Sphere>),
+    /// Make a picture of the whole sphere and of tiles.
+    Compose(Shown, Vec<Part>, Arc<Sphere>),
     /// Wait so long, or for news.
     Wait(Nanos),
     /// Wait for news.
@@ -122,6 +127,10 @@ pub(crate) struct Screen {
     /// What is under way from before the last jump is not shown.
     run: u64,
     pictures: VecDeque<Shown>,
+    /// Those of the whole sphere that wait for their tiles.
+    low: VecDeque<Shown>,
+    /// Where tiles are received.
+    pub mosaic: Option<Mosaic>,
     free: Vec<Picture>,
     handles: u64,
     acquired: Vec<(u64, Shown)>,
@@ -137,6 +146,7 @@ impl Screen {
             self.free.clear();
         }
         self.counters.undecodable = 0;
+        self.mosaic = None;
         self.sphere = sphere;
         self.due = None;
     }
@@ -147,8 +157,21 @@ impl Screen {
         self.chunks.clear();
         self.bytes = 0;
         self.last = None;
-        while let Some(p) = self.pictures.pop_front() {
+        while let Some(p) = self.pictures.pop_front().or_else(|| self.low.pop_front()) {
             self.give_back(p.picture);
+        }
+        if let Some(m) = &mut self.mosaic {
+            m.jump();
+        }
+    }
+
+    /// Whether tiles are received.
+    pub fn receive_tiles(&mut self, on: bool) {
+        let grid = self.sphere.as_ref().and_then(|s| s.grid());
+        match (on, grid) {
+            (true, Some(g)) if self.mosaic.is_none() => self.mosaic = Some(Mosaic::new(g)),
+            (false, _) => self.mosaic = None,
+            _ => {}
         }
     }
 
@@ -210,7 +233,23 @@ impl Screen {
             self.counters.skipped += 1;
         }
         let wait = |until: Nanos| if due.still.is_some() { Next::Idle } else { Next::Wait((until - at).max(MS)) };
-        if let (true, Some(p)) = (self.pictures.len() >= MOST_PICTURES, self.pictures.get(1)) {
+        // Of pictures that wait for their tiles the last that is due counts.
+        while self.low.get(1).is_some_and(|p| p.info.captured <= at) {
+            if let Some(p) = self.low.pop_front() {
+                self.give_back(p.picture);
+            }
+        }
+        let mut compose = Nanos::MAX;
+        if let Some(p) = self.low.front() {
+            compose = p.info.captured - COMPOSE;
+            if compose <= at || due.still.is_some() || self.mosaic.is_none() {
+                let Some(p) = self.low.pop_front() else { return Next::Idle };
+                let parts = self.mosaic.as_mut().map(|m| m.take(p.info.captured)).unwrap_or_default();
+                return Next::Compose(p, parts, sphere);
+            }
+        }
+        let wait = |until: Nanos| wait(until.min(compose));
+        if let (true, Some(p)) = (self.pictures.len() + self.low.len() >= MOST_PICTURES, self.pictures.get(1)) {
             return wait(p.info.captured);
         }
         while let Some((key, c)) = self.chunks.first_key_value() {
@@ -230,7 +269,24 @@ impl Screen {
             }
             self.counters.skipped += 1;
         }
+        if compose < Nanos::MAX {
+            return wait(compose);
+        }
         Next::Idle
+    }
+
+    /// The frame of a tile to be decoded next.
+    pub fn next_tile(&mut self, now: Nanos) -> NextTile {
+        let (Some(due), Some(sphere), Some(m)) = (self.due, &self.sphere, &mut self.mosaic) else { return NextTile::Idle };
+        m.next(due, due.at(now), sphere.eyes())
+    }
+
+    /// Takes a tile's frame of a run.
+    pub fn tile_ready(&mut self, run: u64, job: TileJob, decoded: bool) {
+        let run = run == self.run;
+        if let Some(m) = &mut self.mosaic {
+            m.ready(job, decoded && run);
+        }
     }
 
     pub fn run(&self) -> u64 {
@@ -247,7 +303,19 @@ impl Screen {
             return self.give_back(picture);
         }
         self.counters.undecodable = 0;
-        self.pictures.push_back(Shown { info, picture });
+        let list = if self.mosaic.is_some() { &mut self.low } else { &mut self.pictures };
+        list.push_back(Shown { info, picture });
+    }
+
+    /// Takes a picture made of the whole sphere and of tiles, and what it was made of.
+    pub fn composed(&mut self, run: u64, info: PictureInfo, picture: Picture, low: Picture, parts: Vec<Part>) {
+        self.give_back(low);
+        if let Some(m) = &mut self.mosaic {
+            m.composed(parts);
+        }
+        if run == self.run {
+            self.pictures.push_back(Shown { info, picture });
+        }
     }
 
     /// A frame could not be decoded, the others of its group with it.
@@ -293,7 +361,8 @@ impl Screen {
     /// Bytes held.
     pub fn held(&self) -> usize {
         let shown = self.pictures.iter().chain(self.acquired.iter().map(|(_, p)| p)).map(|p| &p.picture);
-        self.bytes + shown.chain(&self.free).map(Picture::bytes).sum::<usize>()
+        let shown = shown.chain(&self.free).chain(self.low.iter().map(|p| &p.picture));
+        self.bytes + shown.map(Picture::bytes).sum::<usize>() + self.mosaic.as_ref().map_or(0, Mosaic::held)
     }
 }
 
@@ -312,15 +381,22 @@ impl Projector {
         (matrix, sphere.full_range.unwrap_or(of.is_some_and(|c| c.full_range)))
     }
 
-    /// Decodes a frame.
+    /// Decodes a frame of the whole sphere.
     pub fn decode(&mut self, sphere: &Sphere, c: &Chunk, into: &mut Picture) -> Result<(), VideoError> {
+        let size = (sphere.width as usize, sphere.height as usize);
+        self.decode_sized(size, sphere.config.as_ref(), c, into)
+    }
+
+    /// Decodes a frame. config: of a group that does not bring one.
+    pub fn decode_sized(
+        &mut self, (w, h): (usize, usize), config: Option<&Vec<u8>>, c: &Chunk, into: &mut Picture,
+    ) -> Result<(), VideoError> {
         if c.id == 0 {
-            let avcc = c.config.as_ref().or(sphere.config.as_ref());
+            let avcc = c.config.as_ref().or(config);
             let avcc = avcc.ok_or_else(|| VideoError("nothing says how its decoder is configured".into()))?;
             if self.config.as_ref().is_none_or(|(of, _)| of != avcc) {
                 self.config = None;
                 let config = Config::parse(avcc)?;
-                let (w, h) = (sphere.width as usize, sphere.height as usize);
                 if (config.width, config.height) != (w, h) {
                     return Err(VideoError(format!("its pictures are {}×{}, the catalog says {w}×{h}", config.width, config.height)));
                 }

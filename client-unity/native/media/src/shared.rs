@@ -14,7 +14,8 @@ use crate::catalog::{Sphere, Track};
 use crate::clock::{Estimator, Rtt};
 use crate::feed::{Acquired, Camera, Decoded, FrameInfo, Job, Source};
 use crate::meter::{Live, Meter, Run, Seen};
-use crate::screen::{AcquiredPicture, Chunk, Next, PictureInfo, Projector, Screen};
+use crate::mosaic::{compose, NextTile, Part, TileJob};
+use crate::screen::{AcquiredPicture, Chunk, Next, PictureInfo, Projector, Screen, Shown};
 
 /// Where a client stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -137,6 +138,13 @@ pub enum Command {
     Unsubscribe(Option<u16>),
     /// Receive 360° video, or no more.
     Sphere(bool),
+    /// A viewer of 360° video looks somewhere.
+    Gaze {
+        /// As the picture has it: right, up, forward.
+        direction: [f64; 3],
+        /// Angles between opposite edges of what is seen, radians.
+        view: [f64; 2],
+    },
     /// Control a recording.
     Playback(PlaybackAction),
     /// A frame was shown.
@@ -423,7 +431,7 @@ impl Shared {
     /// Changes the screen, and wakes its decoder.
     pub(crate) fn project<T>(&self, f: impl FnOnce(&mut Screen) -> T) -> T {
         let out = f(&mut self.screen());
-        self.news.notify_one();
+        self.news.notify_all();
         out
     }
 
@@ -573,6 +581,7 @@ impl Shared {
         }
         let screen = self.screen();
         (s.skipped, s.damaged, s.memory) = (screen.counters.skipped, screen.counters.damaged, screen.held());
+        s.density = screen.mosaic.as_ref().map_or(0.0, |m| m.hits);
         Some(s)
     }
 
@@ -670,6 +679,11 @@ impl Shared {
         let shared = self.clone();
         let t = std::thread::Builder::new().name("holocast-video".into()).spawn(move || shared.run_screen())?;
         lock(&self.threads).push(t);
+        for i in 0..n.max(1) {
+            let shared = self.clone();
+            let t = std::thread::Builder::new().name(format!("holocast-tiles-{i}")).spawn(move || shared.run_tiles())?;
+            lock(&self.threads).push(t);
+        }
         Ok(())
     }
 
@@ -688,12 +702,13 @@ impl Shared {
         let mut projector = Projector::default();
         loop {
             let mut screen = self.screen();
-            let (chunk, sphere) = loop {
+            let (next, sphere) = loop {
                 if screen.over {
                     return;
                 }
                 screen = match screen.next(self.now()) {
-                    Next::Decode(c, sphere) => break (c, sphere),
+                    Next::Decode(c, sphere) => break (Ok(c), sphere),
+                    Next::Compose(low, parts, sphere) => break (Err((low, parts)), sphere),
                     Next::Wait(n) => {
                         let wait = Duration::from_nanos(n.unsigned_abs());
                         self.news.wait_timeout(screen, wait).unwrap_or_else(PoisonError::into_inner).0
@@ -704,10 +719,51 @@ impl Shared {
             let (run, buffer) = (screen.run(), screen.buffer());
             drop(screen);
             // A defect costs a frame, not the thread.
-            if catch_unwind(AssertUnwindSafe(|| self.decode_picture(&mut projector, chunk, &sphere, run, buffer))).is_err() {
+            let work = AssertUnwindSafe(|| match next {
+                Ok(chunk) => self.decode_picture(&mut projector, chunk, &sphere, run, buffer),
+                Err((low, parts)) => self.compose_picture(low, parts, &sphere, run, buffer),
+            });
+            if catch_unwind(work).is_err() {
                 self.note_error("libholocast is defective: a picture could not be decoded");
                 projector = Projector::default();
             }
+        }
+    }
+
+    /// Makes a picture of the whole sphere and of tiles.
+    fn compose_picture(&self, low: Shown, parts: Vec<Part>, sphere: &Sphere, run: u64, mut picture: Picture) {
+        compose(sphere, &low.picture, &parts, &mut picture);
+        let info = PictureInfo { width: picture.width as u32, height: picture.height as u32, ..low.info };
+        self.screen().composed(run, info, picture, low.picture, parts);
+    }
+
+    /// Decodes tiles.
+    fn run_tiles(&self) {
+        loop {
+            let mut screen = self.screen();
+            let (mut job, run) = loop {
+                if screen.over {
+                    return;
+                }
+                screen = match screen.next_tile(self.now()) {
+                    NextTile::Decode(job) => break (*job, screen.run()),
+                    NextTile::Wait(n) => {
+                        let wait = Duration::from_nanos(n.unsigned_abs());
+                        self.news.wait_timeout(screen, wait).unwrap_or_else(PoisonError::into_inner).0
+                    }
+                    NextTile::Idle => self.news.wait(screen).unwrap_or_else(PoisonError::into_inner),
+                };
+            };
+            drop(screen);
+            // A defect costs a frame, not the thread.
+            let decode = |j: &mut TileJob| j.projector.decode_sized(j.size, None, &j.chunk, &mut j.into).is_ok();
+            let decoded = catch_unwind(AssertUnwindSafe(|| decode(&mut job))).unwrap_or_else(|_| {
+                self.note_error("libholocast is defective: a tile could not be decoded");
+                job.projector = Projector::default();
+                false
+            });
+            self.pool.give(std::mem::take(&mut job.chunk.payload));
+            self.project(|s| s.tile_ready(run, job, decoded));
         }
     }
 

@@ -1,5 +1,7 @@
 //! The vectors of internal/tile360/testdata, which every implementation must compute.
 
+#![allow(clippy::panic)]
+
 use serde::Deserialize;
 use tile360::{ows, Crowd, Gop, Grid, Look, Planner, Problem, Request, Vec3, View, BUDGET_PERCENTILE, REFINE};
 

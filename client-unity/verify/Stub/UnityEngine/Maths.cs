@@ -265,6 +265,8 @@ namespace UnityEngine
         public static int Min(int a, int b) => a < b ? a : b;
         public static float Clamp(float v, float low, float high) => v < low ? low : v > high ? high : v;
         public static float Exp(float v) => MathF.Exp(v);
+        public static float Tan(float v) => (float)Math.Tan(v);
+        public static float Atan(float v) => (float)Math.Atan(v);
         public static float Abs(float v) => MathF.Abs(v);
         public static float Atan2(float y, float x) => MathF.Atan2(y, x);
     }

@@ -393,6 +393,7 @@ namespace UnityEngine
     public sealed class Camera : Behaviour
     {
         public float fieldOfView { get; set; } = 60;
+        public float aspect { get; set; } = 1.5f;
         public float nearClipPlane { get; set; } = 0.3f;
         public float farClipPlane { get; set; } = 1000;
         public CameraClearFlags clearFlags { get; set; }

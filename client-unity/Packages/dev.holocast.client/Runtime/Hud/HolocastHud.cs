@@ -193,6 +193,7 @@ namespace Holocast
             {
                 t.Add(t.Length > 0 && t[t.Length - 1] != '\n' ? "\n360° FPS " : "360° FPS ").Add(v.Fps).Add("  ").Add(v.MbitPerSecond).Add(" Mbit/s  decode ").Add(v.DecodeMs)
                     .Add(" ms\n360° lost ").Add(v.FramesLost).Add("  skipped ").Add(v.FramesSkipped).Add("  damaged ").Add(v.FramesDamaged);
+                t.Add("  tiles ").Add((long)(100 * v.TileHits + 0.5)).Add(" % of the view");
             }
             else if (session.HasSphere && !session.ShowsSphere && message.Length == 0)
             {

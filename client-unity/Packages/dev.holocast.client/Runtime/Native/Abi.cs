@@ -7,7 +7,7 @@ namespace Holocast.Native
 
     static class Abi
     {
-        public const uint Version = 4;
+        public const uint Version = 5;
 
         public const int Ok = 0;
         public const int Empty = 1;

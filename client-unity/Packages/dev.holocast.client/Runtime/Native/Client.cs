@@ -134,6 +134,12 @@ namespace Holocast.Native
             NativeMethods.hc_unsubscribe(handle, camera);
         }
 
+        // Where the viewer of the 360° video looks, as the picture has it, and the degrees seen at once.
+        public void Gaze(float right, float up, float forward, float width, float height)
+        {
+            NativeMethods.hc_gaze(handle, right, up, forward, width, height);
+        }
+
         // The camera's newest frame, if there is a new one. It has to be released.
         public bool Acquire(uint camera, out HcFrame frame)
         {

@@ -43,6 +43,9 @@ namespace Holocast.Native
         public static extern int hc_unsubscribe(ClientHandle client, uint camera);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
+        public static extern int hc_gaze(ClientHandle client, float right, float up, float forward, float width, float height);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_frame_acquire(ClientHandle client, uint camera, HcFrame* frame);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]

@@ -31,6 +31,9 @@ namespace Holocast
 
         public readonly double DecodeMs;
 
+        /// <summary>Of 360° video: share of the view that tiles show, 0 to 1.</summary>
+        public readonly double TileHits;
+
         /// <summary>From connecting to the first decoded frame, ms; 0 = none so far.</summary>
         public readonly double FirstFrameMs;
 
@@ -70,6 +73,7 @@ namespace Holocast
             RunDelayP95 = s.runP95Ms;
             MbitPerSecond = s.mbitPerS;
             PointsPerFrame = s.pointsPerFrame;
+            TileHits = s.density;
             DecodeMs = s.decodeMs;
             FirstFrameMs = s.firstFrameMs;
             Frames = (long)s.frames;

@@ -28,6 +28,7 @@ namespace Holocast
         MeshRenderer surface;
         Mesh mesh;
         Material material;
+        Camera eyes;
         int generation = -1;
 
         public HolocastSession Session
@@ -138,6 +139,7 @@ namespace Holocast
                 client.Subscribe(Abi.Sphere, null, 0);
                 session.ShowsSphere = true;
             }
+            Look(client);
             if (client.Acquire(out HcPicture picture))
             {
                 bool shown = textures.Write(client, picture);
@@ -147,6 +149,23 @@ namespace Holocast
                     Show(picture);
                 }
             }
+        }
+
+        // Tells where the main camera looks, for the tiles that make the picture sharp there.
+        void Look(Client client)
+        {
+            if (eyes == null)
+            {
+                eyes = Camera.main;
+                if (eyes == null)
+                {
+                    return;
+                }
+            }
+            Vector3 gaze = Quaternion.Inverse(around.transform.rotation) * (eyes.transform.rotation * Vector3.forward);
+            float height = Mathf.Clamp(eyes.fieldOfView, 10, 150);
+            float width = 2 * Mathf.Rad2Deg * Mathf.Atan(eyes.aspect * Mathf.Tan(height * Mathf.Deg2Rad / 2));
+            client.Gaze(gaze.x, gaze.y, gaze.z, Mathf.Clamp(width, 10, 150), height);
         }
 
         void Hide()

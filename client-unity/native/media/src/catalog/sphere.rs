@@ -76,6 +76,73 @@ impl Grid {
     }
 }
 
+impl Sphere {
+    /// The tiles; nothing: there are none.
+    pub fn grid(&self) -> Option<tile360::Grid> {
+        let g = &self.grid;
+        let side = |v: u64| v as usize;
+        (g.columns > 0).then(|| tile360::Grid {
+            columns: side(g.columns),
+            rows: side(g.rows),
+            width: side(g.width),
+            height: side(g.height),
+        })
+    }
+
+    /// Of a tile.
+    pub fn qualities(&self) -> usize {
+        self.grid.qualities as usize
+    }
+
+    /// Pictures one below the other.
+    pub fn eyes(&self) -> usize {
+        1 + usize::from(self.stereo)
+    }
+}
+
+/// A tile at a quality.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TileTrack {
+    /// Name of its track.
+    pub name: String,
+    /// Row by row from the top left.
+    pub tile: usize,
+    /// 0 is the worst.
+    pub quality: usize,
+    /// At most, bits per second; 0 = unknown.
+    pub bitrate: f64,
+}
+
+/// What the tiles of a GoP take and are worth.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rates {
+    /// At [tile·qualities + quality]; 0 = not encoded.
+    pub bytes: Vec<f64>,
+    /// As bytes.
+    pub distortion: Vec<f64>,
+    /// Of each tile, the distortion of the whole sphere there.
+    pub missing: Vec<f64>,
+}
+
+/// Reads a record of rates and distortions of a GoP. Nothing: it is not one.
+pub(crate) fn rates(payload: &[u8], tiles: usize, qualities: usize) -> Option<Rates> {
+    let v: Value = serde_json::from_slice(payload).ok()?;
+    let data = v.get(0)?.get("data")?;
+    let list = |v: &Value, n: usize| v.as_array().filter(|l| l.len() == n).cloned();
+    let number = |v: &Value| v.as_f64().filter(|n| *n >= 0.0);
+    let figures = |field, missing: f64| {
+        let mut all = Vec::new();
+        for of in list(data.get(field)?, tiles)? {
+            for v in list(&of, qualities)? {
+                all.push(if v.is_null() { missing } else { number(&v)? });
+            }
+        }
+        Some(all)
+    };
+    let missing = list(data.get("missing")?, tiles)?.iter().map(number).collect::<Option<_>>()?;
+    Some(Rates { bytes: figures("bytes", 0.0)?, distortion: figures("mse", f64::INFINITY)?, missing })
+}
+
 /// Reads the track that has `hcsphere`.
 pub(super) fn sphere(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<Sphere> {
     let path = f.at("hcsphere");
@@ -144,8 +211,8 @@ pub(super) fn sphere(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<
     })
 }
 
-/// Refuses a tile's track that breaks the rules of its sphere.
-pub(super) fn check_tile(f: &Fields<'_, '_>, sphere: Option<&Sphere>) -> Parsed<()> {
+/// Reads a tile's track; refuses one that breaks the rules of its sphere.
+pub(super) fn tile(f: &Fields<'_, '_>, sphere: Option<&Sphere>) -> Parsed<TileTrack> {
     let path = f.at("hctile");
     let Some(v) = f.get("hctile") else { return wrong(&path, "missing, and the role is “tile”") };
     let Some(sphere) = sphere else { return wrong(&path, "no track has hcsphere") };
@@ -168,7 +235,12 @@ pub(super) fn check_tile(f: &Fields<'_, '_>, sphere: Option<&Sphere>) -> Parsed<
     if f.integer("width", None, 1, MAX_SIZE)? != rect[2] || f.integer("height", None, 1, 2 * MAX_SIZE)? != rect[3] * eyes {
         return wrong(&f.at("width"), "not that of the tile's rectangle");
     }
-    Ok(())
+    let name = f.text("name")?.unwrap_or_default().to_owned();
+    if name.len() > 4096 {
+        return wrong(&f.at("name"), "too long");
+    }
+    let bitrate = f.get("bitrate").and_then(Value::as_f64).unwrap_or(0.0);
+    Ok(TileTrack { name, tile: tile as usize, quality: quality as usize, bitrate })
 }
 
 /// What samples mean: the matrix, and whether they use the full range.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use moqt::{Event, Nanos, Object, ObjectStatus, Session, SubscribeOptions};
 
+use super::tiles::Tiles;
 use super::{Player, Purpose, MS, RENDEZVOUS, SILENCE};
 use crate::catalog::Sphere;
 use crate::screen::{Chunk, Due};
@@ -23,16 +24,17 @@ const MAX_TIME: u64 = 7_258_118_400 * 1_000_000;
 /// 360° video that is received.
 #[derive(Debug)]
 pub(super) struct Film {
-    sphere: Arc<Sphere>,
+    pub sphere: Arc<Sphere>,
+    pub tiles: Option<Tiles>,
     /// Local time less timestamp of the quickest frame: a replay's clock.
-    quickest: Option<Nanos>,
+    pub quickest: Option<Nanos>,
     /// The greatest timestamp of a replay.
     stamp: Nanos,
     again: Again,
     /// Newest timestamp.
     pub captured: Nanos,
     pub arrived: Nanos,
-    due: Option<Due>,
+    pub due: Option<Due>,
 }
 
 /// A replay that began again, whose timestamps went back.
@@ -49,8 +51,8 @@ impl Film {
         &self.sphere
     }
 
-    fn new(sphere: Arc<Sphere>, now: Nanos) -> Self {
-        Film { sphere, quickest: None, stamp: 0, again: Again::default(), captured: 0, arrived: now, due: None }
+    fn new(sphere: Arc<Sphere>, tiles: Option<Tiles>, now: Nanos) -> Self {
+        Film { sphere, tiles, quickest: None, stamp: 0, again: Again::default(), captured: 0, arrived: now, due: None }
     }
 
     fn jump(&mut self) {
@@ -59,7 +61,7 @@ impl Film {
 
     /// The timestamp of a replay's frame as if the replay went on where it begins again: the last frames before have
     /// arrived and are not due yet. What is fetched of the group under way may be older than what came before.
-    fn go_on(&mut self, now: Nanos, group: u64, timestamp: Nanos, fetched: bool) -> Nanos {
+    pub fn go_on(&mut self, now: Nanos, group: u64, timestamp: Nanos, fetched: bool) -> Nanos {
         let a = &mut self.again;
         if group < a.group {
             return timestamp + a.added[1];
@@ -70,6 +72,11 @@ impl Film {
         }
         timestamp + a.added[0]
     }
+}
+
+/// A frame's timestamp, if it is one.
+pub(super) fn stamp(o: &Object) -> Option<Nanos> {
+    o.properties.timestamp.filter(|t| *t <= MAX_TIME).map(|t| t as Nanos * 1000)
 }
 
 impl Player {
@@ -114,11 +121,16 @@ impl Player {
                 avc
             });
             self.shared.project(|screen| screen.show(playable.clone()));
-            self.film = playable.map(|sphere| Film::new(sphere, now));
+            let catalog = self.catalog.as_ref();
+            let tiles = |sphere: &Sphere| catalog.and_then(|c| Tiles::new(sphere, c));
+            self.film = playable.map(|sphere| Film::new(sphere.clone(), tiles(&sphere), now));
             if let Some(p) = &mut self.playback {
                 let place = p.position();
                 p.seek(now, place);
             }
+        }
+        if let (Some(c), Some(t)) = (&self.catalog, self.film.as_mut().and_then(|f| f.tiles.as_mut())) {
+            t.set_tracks(&c.tiles);
         }
         self.follow_sphere(now, s);
     }
@@ -130,10 +142,16 @@ impl Player {
         if !asked && self.film.is_some() && self.playback.is_none() {
             self.begin(now, s, purpose);
         }
+        if self.film.is_some() && self.playback.is_none() {
+            self.shared.project(|screen| screen.receive_tiles(true));
+            self.follow_tiles(now, s);
+        }
     }
 
     /// Receives nothing more of the sphere.
     pub(super) fn leave_sphere(&mut self, s: &mut Session) {
+        self.leave_tiles(Some(s));
+        self.shared.project(|screen| screen.receive_tiles(false));
         let Some(c) = &mut self.connection else { return };
         c.retries.retain(|r| r.1 != Purpose::Sphere);
         if let Some(request) = c.of(Purpose::Sphere) {
@@ -158,25 +176,25 @@ impl Player {
         };
         self.shared.measures().received_sphere(o.payload.len(), now);
         f.arrived = now;
-        let Some(timestamp) = o.properties.timestamp.filter(|t| *t <= MAX_TIME) else {
-            return self.shared.pool.give(o.payload);
-        };
-        let mut timestamp = timestamp as Nanos * 1000;
+        let Some(mut timestamp) = stamp(&o) else { return self.shared.pool.give(o.payload) };
         f.captured = timestamp;
         if !playback {
             if replayed {
                 timestamp = f.go_on(now, o.group, timestamp, o.fetched);
             }
-            self.set_due(now, timestamp, replayed);
+            let offset = self.set_due(now, timestamp, replayed);
+            if let (0, Some(offset)) = (o.id, offset) {
+                self.tiles_begin(o.group, timestamp, offset);
+            }
         }
         let (group, id, config, payload) = (o.group, o.id, o.properties.video_config, o.payload);
         let chunk = Chunk { group, id, timestamp, config, payload, arrived: now, replayed: replayed || playback };
         self.shared.project(|screen| screen.add(chunk));
     }
 
-    /// Learns from a frame that arrived when media is due.
-    fn set_due(&mut self, now: Nanos, timestamp: Nanos, replayed: bool) {
-        let Some(f) = &mut self.film else { return };
+    /// Learns from a frame that arrived when media is due. Returns local time less timestamp, where it is known.
+    fn set_due(&mut self, now: Nanos, timestamp: Nanos, replayed: bool) -> Option<Nanos> {
+        let f = self.film.as_mut()?;
         f.stamp = f.stamp.max(timestamp);
         let quickest = f.quickest.map_or(now - timestamp, |q| q.min(now - timestamp));
         f.quickest = Some(quickest);
@@ -184,7 +202,7 @@ impl Player {
         let offset = match m.source {
             // Of a replay, whose frames are of the past, the quickest arrival is the clock; so it is without the relay's.
             ClockSource::Relay if !replayed => now - m.clock.at(now),
-            ClockSource::Unknown if !replayed => return,
+            ClockSource::Unknown if !replayed => return None,
             _ => quickest,
         };
         drop(m);
@@ -194,6 +212,7 @@ impl Player {
             f.due = Some(due);
             self.shared.project(|screen| screen.set_due(due));
         }
+        Some(offset)
     }
 
     /// Makes the picture that is due the one of the playback's place.
@@ -235,7 +254,7 @@ mod tests {
             "hcsphere":{"projection":"equirectangular","stereo":"mono","width":64,"height":32}}]}"#;
         let catalog = crate::catalog::CatalogReader::default().add(0, 0, text.to_vec(), 0);
         let sphere = catalog.unwrap_or_default().unwrap_or_default().sphere.unwrap_or_else(|| panic!("no sphere"));
-        let mut f = Film::new(Arc::new(sphere), 0);
+        let mut f = Film::new(Arc::new(sphere), None, 0);
         // Groups of ten frames from 5 on, three of them a run; the frame of group and ID, however late it comes.
         let mut arrives = |group: u64, id: i64, late: Nanos| {
             let (run, n) = ((group - 5) / 3, (group - 5) % 3);

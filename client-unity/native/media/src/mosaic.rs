@@ -1,0 +1,398 @@
+//! The tiles of 360° video: those that arrived are decoded shortly before they are due, and laid over the whole sphere,
+//! which shows where one is missing.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use moqt::Nanos;
+use tile360::Grid;
+use video::Picture;
+
+use crate::catalog::Sphere;
+use crate::screen::{Chunk, Due, Projector, AHEAD, CLOSING};
+
+/// Bytes of tiles' frames that wait to be decoded.
+const MOST_BYTES: usize = 32 << 20;
+/// Pictures of a tile that wait for the sphere's.
+const MOST_PICTURES: usize = 16;
+/// Pictures kept to be used again.
+const MOST_FREE: usize = 256;
+/// A tile of which nothing came for so long loses its decoder.
+const FORGOTTEN: Nanos = 3_000_000_000;
+/// Weight of a picture in the mean share of the view that tiles show.
+const RECENT: f64 = 1.0 / 30.0;
+
+/// A tile's picture.
+#[derive(Debug)]
+pub(crate) struct Part {
+    tile: usize,
+    picture: Picture,
+}
+
+#[derive(Debug, Default)]
+struct Tile {
+    chunks: BTreeMap<(u64, u64), Chunk>,
+    /// The frame decoded last.
+    last: Option<(u64, u64)>,
+    /// Nothing: a thread has it.
+    projector: Option<Projector>,
+    pictures: VecDeque<(Nanos, Picture)>,
+    /// Newest timestamp that was decoded.
+    newest: Nanos,
+}
+
+/// A frame of a tile to be decoded.
+#[derive(Debug)]
+pub(crate) struct TileJob {
+    pub tile: usize,
+    pub chunk: Chunk,
+    pub projector: Projector,
+    pub into: Picture,
+    /// Pixels, of all eyes.
+    pub size: (usize, usize),
+}
+
+/// What a thread that decodes tiles does next.
+pub(crate) enum NextTile {
+    Decode(Box<TileJob>),
+    /// Wait so long, or for news.
+    Wait(Nanos),
+    /// Wait for news.
+    Idle,
+}
+
+/// The tiles as threads share them.
+#[derive(Debug)]
+pub(crate) struct Mosaic {
+    grid: Grid,
+    tiles: BTreeMap<usize, Tile>,
+    bytes: usize,
+    free: Vec<Picture>,
+    /// Share of the view that each tile fills.
+    view: Vec<f64>,
+    /// Mean share of the view that tiles showed of late.
+    pub hits: f64,
+    pub damaged: u64,
+}
+
+impl Mosaic {
+    pub fn new(grid: Grid) -> Self {
+        Mosaic { grid, tiles: BTreeMap::new(), bytes: 0, free: Vec::new(), view: Vec::new(), hits: 0.0, damaged: 0 }
+    }
+
+    /// What is there belongs to another place of the timeline.
+    pub fn jump(&mut self) {
+        for t in self.tiles.values_mut() {
+            t.chunks.clear();
+            t.last = None;
+            self.free.extend(t.pictures.drain(..).map(|p| p.1));
+        }
+        self.bytes = 0;
+        self.free.truncate(MOST_FREE);
+    }
+
+    /// Sets the share of the view that each tile fills.
+    pub fn look(&mut self, view: Vec<f64>) {
+        self.view = view;
+    }
+
+    /// Takes a frame of a tile, in whatever order they come.
+    pub fn add(&mut self, tile: usize, chunk: Chunk) {
+        let t = self.tiles.entry(tile).or_insert_with(|| Tile { projector: Some(Projector::default()), ..Tile::default() });
+        let key = (chunk.group, chunk.id);
+        if t.last.is_some_and(|l| key <= l) || t.chunks.contains_key(&key) || self.bytes + chunk.payload.len() > MOST_BYTES {
+            return;
+        }
+        self.bytes += chunk.payload.len();
+        t.chunks.insert(key, chunk);
+    }
+
+    /// The frame that is due first of those that can be decoded.
+    pub fn next(&mut self, due: Due, at: Nanos, eyes: usize) -> NextTile {
+        let (mut wait, mut best) = (Nanos::MAX, None);
+        for (n, t) in self.tiles.iter_mut().filter(|(_, t)| t.projector.is_some()) {
+            // The beginning of a group that is due overtakes all that is before it.
+            let begun = t.chunks.values().rev().find(|c| c.id == 0 && c.timestamp <= at).map(|c| (c.group, 0));
+            while let Some((key, c)) = t.chunks.first_key_value() {
+                let ready = c.timestamp - at;
+                let follows = key.1 == 0 || t.last == Some((key.0, key.1 - 1));
+                let over = begun.is_some_and(|b| *key < b);
+                if !over && ready > AHEAD {
+                    wait = wait.min(ready - AHEAD);
+                    break;
+                }
+                if !over && follows {
+                    if best.is_none_or(|(_, timestamp)| c.timestamp < timestamp) {
+                        best = Some((*n, c.timestamp));
+                    }
+                    break;
+                }
+                if !over && ready > CLOSING && due.still.is_none() {
+                    wait = wait.min(ready - CLOSING);
+                    break;
+                }
+                self.bytes -= c.payload.len();
+                t.chunks.pop_first();
+            }
+        }
+        let job = best.and_then(|(n, _)| {
+            let t = self.tiles.get_mut(&n)?;
+            let (key, chunk) = t.chunks.pop_first()?;
+            self.bytes -= chunk.payload.len();
+            t.last = Some(key);
+            let [_, _, w, h] = self.grid.rect(n);
+            let into = self.free.pop().unwrap_or_default();
+            Some(Box::new(TileJob { tile: n, chunk, projector: t.projector.take()?, into, size: (w, h * eyes) }))
+        });
+        match (job, due.still) {
+            (Some(job), _) => NextTile::Decode(job),
+            (None, None) if wait < Nanos::MAX => NextTile::Wait(wait.max(1_000_000)),
+            _ => NextTile::Idle,
+        }
+    }
+
+    /// Takes a decoded frame.
+    pub fn ready(&mut self, job: TileJob, decoded: bool) {
+        let Some(t) = self.tiles.get_mut(&job.tile) else { return };
+        t.projector = Some(job.projector);
+        t.newest = job.chunk.timestamp;
+        if !decoded {
+            t.last = None;
+            self.damaged += 1;
+            return self.give_back(job.into);
+        }
+        t.pictures.push_back((job.chunk.timestamp, job.into));
+        let over = if t.pictures.len() > MOST_PICTURES { t.pictures.pop_front() } else { None };
+        if let Some((_, p)) = over {
+            self.give_back(p);
+        }
+    }
+
+    fn give_back(&mut self, p: Picture) {
+        if self.free.len() < MOST_FREE {
+            self.free.push(p);
+        }
+    }
+
+    /// The tiles' pictures of a timestamp; those before it are given up.
+    pub fn take(&mut self, timestamp: Nanos) -> Vec<Part> {
+        let (mut parts, mut hits) = (Vec::new(), 0.0);
+        for (n, t) in &mut self.tiles {
+            while let Some((at, _)) = t.pictures.front().filter(|p| p.0 <= timestamp) {
+                let same = *at == timestamp;
+                let Some((_, picture)) = t.pictures.pop_front() else { break };
+                if same {
+                    hits += self.view.get(*n).copied().unwrap_or(0.0);
+                    parts.push(Part { tile: *n, picture });
+                } else if self.free.len() < MOST_FREE {
+                    self.free.push(picture);
+                }
+            }
+        }
+        self.hits += RECENT * (hits - self.hits);
+        let used = |t: &Tile| t.projector.is_none() || !t.chunks.is_empty() || (timestamp - t.newest).abs() < FORGOTTEN;
+        self.tiles.retain(|_, t| used(t));
+        parts
+    }
+
+    /// What pictures were made of is used again.
+    pub fn composed(&mut self, parts: Vec<Part>) {
+        parts.into_iter().for_each(|p| self.give_back(p.picture));
+    }
+
+    /// Bytes held.
+    pub fn held(&self) -> usize {
+        let pictures = self.tiles.values().flat_map(|t| &t.pictures).map(|p| &p.1);
+        self.bytes + pictures.chain(&self.free).map(Picture::bytes).sum::<usize>()
+    }
+}
+
+/// A sample between two of a line that goes around, or that ends: where they are, and the second one's weight of 256.
+fn between(i: usize, n: usize, of: usize, around: bool) -> (usize, usize, u32) {
+    let at = ((2 * i + 1) * of) as f64 / (2 * n) as f64 - 0.5;
+    let (floor, f) = (at.floor(), ((at - at.floor()) * 256.0) as u32);
+    let place = |v: f64| match around {
+        true => v.rem_euclid(of as f64) as usize,
+        false => v.clamp(0.0, (of - 1) as f64) as usize,
+    };
+    (place(floor), place(floor + 1.0), f)
+}
+
+/// Makes a picture of the whole sphere, enlarged, and of tiles at their own size.
+pub(crate) fn compose(sphere: &Sphere, low: &Picture, parts: &[Part], into: &mut Picture) {
+    let Some(grid) = sphere.grid() else { return };
+    let eyes = sphere.eyes();
+    (into.width, into.height) = (grid.width, grid.height * eyes);
+    let mut there = vec![None; grid.tiles()];
+    for p in parts {
+        there[p.tile] = Some(&p.picture);
+    }
+    for plane in 0..3 {
+        let half = |v: usize| if plane == 0 { v } else { v / 2 };
+        let (w, h) = (half(grid.width), half(grid.height));
+        let (from_w, from_h) =
+            if plane == 0 { (low.width, low.height / eyes) } else { (low.width.div_ceil(2), low.height.div_ceil(2) / eyes) };
+        let columns: Vec<_> = (0..w).map(|x| between(x, w, from_w, true)).collect();
+        let out = &mut into.planes[plane];
+        out.resize(w * h * eyes, 0);
+        for eye in 0..eyes {
+            for row in 0..grid.rows {
+                let [_, top, _, height] = grid.rect(row * grid.columns).map(half);
+                for y in top..top + height {
+                    let (above, below, fy) = between(y, h, from_h, false);
+                    let line = |v: usize| &low.planes[plane][(eye * from_h + v) * from_w..][..from_w];
+                    let (above, below) = (line(above), line(below));
+                    let to = &mut out[(eye * h + y) * w..][..w];
+                    for c in 0..grid.columns {
+                        let tile = row * grid.columns + c;
+                        let [x, _, width, _] = grid.rect(tile).map(half);
+                        if let Some(p) = there[tile] {
+                            to[x..x + width].copy_from_slice(&p.planes[plane][(eye * height + y - top) * width..][..width]);
+                            continue;
+                        }
+                        for (v, (l, r, fx)) in to[x..x + width].iter_mut().zip(&columns[x..x + width]) {
+                            let mix = |line: &[u8]| u32::from(line[*l]) * (256 - fx) + u32::from(line[*r]) * fx;
+                            *v = ((mix(above) * (256 - fy) + mix(below) * fy + (1 << 15)) >> 16) as u8;
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    const MS: Nanos = 1_000_000;
+    const FRAME: Nanos = 40 * MS;
+
+    fn sphere(stereo: &str) -> Arc<Sphere> {
+        let text = format!(
+            r#"{{"version":"draft-01","tracks":[{{"name":"video","packaging":"loc","codec":"avc1.42c01e","width":16,"height":{},
+            "hcsphere":{{"projection":"equirectangular","stereo":"{stereo}","width":64,"height":32,"columns":4,"rows":2,"qualities":1}}}}]}}"#,
+            if stereo == "mono" { 8 } else { 16 }
+        );
+        let catalog = crate::catalog::CatalogReader::default().add(0, 0, text.into_bytes(), 0);
+        Arc::new(catalog.unwrap_or_default().unwrap_or_default().sphere.unwrap_or_else(|| panic!("no sphere")))
+    }
+
+    fn picture(width: usize, height: usize, f: impl Fn(usize, usize) -> u8) -> Picture {
+        let plane = |w: usize, h: usize| (0..w * h).map(|i| f(i % w, i / w)).collect();
+        Picture { width, height, planes: [plane(width, height), plane(width / 2, height / 2), plane(width / 2, height / 2)] }
+    }
+
+    #[test]
+    fn tiles_lie_over_the_whole_sphere() {
+        for stereo in ["mono", "top-bottom"] {
+            let s = sphere(stereo);
+            let eyes = s.eyes();
+            // The left eye's sphere is 100 and its tiles 200, the right eye's 50 and 150.
+            let of_eyes = |height, left, right| {
+                let p = picture(16, height * eyes, |_, _| left);
+                let planes = [0, 1, 2].map(|i| if eyes == 1 { p.planes[i].clone() } else { halves(&p.planes[i], left, right) });
+                Picture { planes, ..p }
+            };
+            let low = of_eyes(8, 100, 50);
+            let part = |tile| Part { tile, picture: of_eyes(16, 200, 150) };
+            let mut out = Picture::default();
+            compose(&s, &low, &[part(1), part(6)], &mut out);
+            assert_eq!((out.width, out.height), (64, 32 * eyes));
+            for plane in 0..3 {
+                let (w, h) = if plane == 0 { (64, 32) } else { (32, 16) };
+                for eye in 0..eyes {
+                    for y in 0..h {
+                        for x in 0..w {
+                            let tile = y / (h / 2) * 4 + x / (w / 4);
+                            let there = tile == 1 || tile == 6;
+                            let want = if there { 200 } else { 100 } - 50 * eye as u8;
+                            assert_eq!(out.planes[plane][(eye * h + y) * w + x], want, "{stereo}: plane {plane}, eye {eye}, {x}, {y}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn halves(of: &[u8], above: u8, below: u8) -> Vec<u8> {
+        (0..of.len()).map(|i| if i < of.len() / 2 { above } else { below }).collect()
+    }
+
+    #[test]
+    fn the_sphere_is_enlarged_around_its_seam() {
+        let s = sphere("mono");
+        let low = picture(16, 8, |x, _| (16 * x) as u8);
+        let mut out = Picture::default();
+        compose(&s, &low, &[], &mut out);
+        let row = &out.planes[0][..64];
+        // Between the samples 0 and 16, of which pixels 2 and 3 lie 1/8 and 3/8 on the way; the first is between 240 and 0.
+        assert_eq!((row[2], row[3], row[32], row[0]), (2, 6, 122, 90));
+    }
+
+    fn chunk(group: u64, id: u64) -> Chunk {
+        let timestamp = (25 * group as Nanos + id as Nanos) * FRAME;
+        Chunk { group, id, timestamp, config: None, payload: vec![0; 10], arrived: 0, replayed: false }
+    }
+
+    /// All that is decoded at a time.
+    fn decode(m: &mut Mosaic, at: Nanos) -> Vec<(usize, u64, u64)> {
+        let mut list = Vec::new();
+        while let NextTile::Decode(job) = m.next(Due { shift: 0, still: None }, at, 1) {
+            list.push((job.tile, job.chunk.group, job.chunk.id));
+            m.ready(*job, true);
+        }
+        list
+    }
+
+    fn mosaic() -> Mosaic {
+        Mosaic::new(Grid { columns: 4, rows: 2, width: 64, height: 32 })
+    }
+
+    #[test]
+    fn tiles_are_decoded_in_their_order_and_taken_with_the_sphere() {
+        let mut m = mosaic();
+        m.look(vec![0.0, 0.5, 0.25, 0.0, 0.0, 0.0, 0.0, 0.0]);
+        for id in [2, 0, 1] {
+            m.add(1, chunk(0, id));
+        }
+        m.add(2, chunk(0, 1)); // its first frame is missing
+        assert_eq!(decode(&mut m, 0), [(1, 0, 0), (1, 0, 1), (1, 0, 2)]);
+        assert_eq!(m.take(0).iter().map(|p| p.tile).collect::<Vec<_>>(), [1]);
+        assert!((m.hits - 0.5 * RECENT).abs() < 1e-9);
+        assert_eq!(m.take(2 * FRAME).len(), 1);
+        assert!(m.take(3 * FRAME).is_empty());
+        m.add(2, chunk(1, 0));
+        assert_eq!(decode(&mut m, 25 * FRAME), [(2, 1, 0)]);
+    }
+
+    #[test]
+    fn after_damage_a_tile_waits_for_the_next_group() {
+        let mut m = mosaic();
+        (0..3).for_each(|id| m.add(1, chunk(0, id)));
+        let NextTile::Decode(job) = m.next(Due { shift: 0, still: None }, 0, 1) else { panic!("nothing to decode") };
+        m.ready(*job, false);
+        assert_eq!(decode(&mut m, 2 * FRAME), []);
+        m.add(1, chunk(1, 0));
+        assert_eq!(decode(&mut m, 25 * FRAME), [(1, 1, 0)]);
+    }
+
+    #[test]
+    fn a_tile_of_which_nothing_comes_loses_its_decoder() {
+        let mut m = mosaic();
+        m.add(1, chunk(0, 0));
+        assert_eq!(decode(&mut m, 0), [(1, 0, 0)]);
+        assert_eq!((m.take(FRAME).len(), m.tiles.len()), (0, 1));
+        assert_eq!((m.take(FORGOTTEN).len(), m.tiles.len()), (0, 0));
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut m = mosaic();
+        for id in 0..100 {
+            m.add(1, Chunk { payload: vec![0; 1 << 20], ..chunk(9, id) });
+        }
+        assert!(m.held() <= MOST_BYTES);
+    }
+}

@@ -1,0 +1,313 @@
+//! Which tiles of 360° video are received.
+
+use std::collections::BTreeMap;
+
+use moqt::{Filter, Nanos, Object, ObjectStatus, Request, Session, SubscribeOptions};
+use tile360::{Gop, Look, Planner, Train, Vec3, View};
+
+use super::sphere::MAX_FRAME;
+use super::{Player, Purpose, MS, PRIORITY_CATALOG};
+use crate::catalog::{rates, Catalog, Rates, Sphere, TileTrack, MAX_SIZE};
+use crate::screen::Chunk;
+
+/// Subscriber priorities (§7) of tiles, in their order.
+const PRIORITY: u8 = 130;
+const LAST_PRIORITY: u8 = 250;
+/// How long before a GoP begins its tiles are chosen, beside a round trip.
+const AHEAD: Nanos = 80 * MS;
+/// How long after a GoP's end the last frames of a tile may come.
+const TAIL: Nanos = 150 * MS;
+/// Points of the viewport that are looked at, along an edge.
+const SAMPLES: usize = 12;
+/// A tile that fills this share of the view is requested at once.
+const IN_VIEW: f64 = 0.03;
+/// What the network is expected to carry before anything is known of it, bytes a second.
+const FIRST_RATE: f64 = 250_000.0;
+/// A GoP whose last object is this late saturated the path.
+const LATE: Nanos = 150 * MS;
+/// How a rate grows that was not measured while everything comes in time.
+const GROWTH: f64 = 1.5;
+
+/// What is received of a tile.
+#[derive(Debug, Clone, Copy)]
+struct Following {
+    request: Request,
+    quality: usize,
+}
+
+/// The tiles that are received.
+#[derive(Debug)]
+pub(super) struct Tiles {
+    planner: Planner,
+    /// Angles between opposite edges of the view.
+    view: [f64; 2],
+    looked: bool,
+    tracks: Vec<TileTrack>,
+    rates: Option<Rates>,
+    following: BTreeMap<usize, Following>,
+    /// Subscriptions that end with a group, and when.
+    leaving: Vec<(Nanos, Request)>,
+    /// The newest group of the whole sphere and its first timestamp.
+    newest: Option<(u64, Nanos)>,
+    decide: Option<Nanos>,
+    train: Train,
+    came: f64,
+    late: Nanos,
+}
+
+impl Tiles {
+    /// Nothing: there are none.
+    pub fn new(sphere: &Sphere, catalog: &Catalog) -> Option<Self> {
+        let view = [std::f64::consts::FRAC_PI_2; 2];
+        let mut planner = Planner::new(View::new(sphere.grid()?, view[0], view[1], SAMPLES), sphere.qualities(), 0.1);
+        planner.capacity.guess(FIRST_RATE);
+        Some(Tiles {
+            planner,
+            view,
+            looked: false,
+            tracks: catalog.tiles.clone(),
+            rates: None,
+            following: BTreeMap::new(),
+            leaving: Vec::new(),
+            newest: None,
+            decide: None,
+            train: Train::default(),
+            came: 0.0,
+            late: 0,
+        })
+    }
+
+    /// The catalog lists what is encoded now.
+    pub fn set_tracks(&mut self, tracks: &[TileTrack]) {
+        self.tracks = tracks.to_vec();
+    }
+
+    fn track(&self, tile: usize, quality: usize) -> Option<&TileTrack> {
+        self.tracks.iter().find(|t| t.tile == tile && t.quality == quality)
+    }
+
+    /// What is known of a GoP that begins at a timestamp; by the tracks' bit rates until there is a record.
+    fn gop(&self, sphere: &Sphere, start: Nanos) -> Gop {
+        let (tiles, qualities) = (self.planner.view.grid().tiles(), sphere.qualities());
+        let mut g = Gop { start: start as f64 / 1e9, duration: sphere.gop / 1000.0, ..Gop::default() };
+        for tile in 0..tiles {
+            for q in 0..qualities {
+                let i = tile * qualities + q;
+                let nominal = |t: &TileTrack| if t.bitrate > 0.0 { t.bitrate } else { 300_000.0 } / 8.0 * g.duration;
+                // What is not encoded now is not offered, whatever the record says.
+                let bytes = self.track(tile, q).map(|t| self.rates.as_ref().map_or_else(|| nominal(t), |r| r.bytes[i]));
+                g.bytes.push(bytes.unwrap_or(0.0));
+                g.distortion.push(self.rates.as_ref().map_or(60.0 / f64::from(1u32 << q), |r| r.distortion[i]));
+            }
+        }
+        g.miss = self.rates.as_ref().map_or_else(|| vec![150.0; tiles], |r| r.missing.clone());
+        g
+    }
+
+    /// Measures the network by a GoP.
+    fn measure(&mut self, group: u64, gop: f64) {
+        let came = 1000.0 * std::mem::take(&mut self.came) / gop;
+        if came == 0.0 {
+            return;
+        }
+        let (carried, late, capacity) = (self.train.rate(group), self.late as f64 / 1e6, &mut self.planner.capacity);
+        if carried > 0.0 {
+            capacity.add(carried.max(came));
+        } else if self.late > LATE {
+            capacity.add(came * gop / (gop + late));
+        } else {
+            let rate = (GROWTH * came).max(capacity.mean());
+            if !capacity.guess(rate) {
+                capacity.add(rate);
+            }
+        }
+    }
+
+    /// When something is to be done.
+    pub fn deadline(&self) -> Option<Nanos> {
+        self.leaving.iter().map(|l| l.0).chain(self.decide).min()
+    }
+}
+
+impl Player {
+    /// Where a viewer looks.
+    pub(super) fn gaze(&mut self, now: Nanos, s: Option<&mut Session>, direction: [f64; 3], view: [f64; 2]) {
+        let Some(f) = &mut self.film else { return };
+        let (Some(t), Some(due)) = (&mut f.tiles, f.due) else { return };
+        if (view[0] - t.view[0]).abs() + (view[1] - t.view[1]).abs() > 0.02 {
+            t.planner.view = View::new(*t.planner.view.grid(), view[0], view[1], SAMPLES);
+            t.view = view;
+        }
+        t.planner.gaze.add(due.at(now) as f64 / 1e9, Vec3(direction));
+        t.looked = true;
+        let share = t.planner.view.expect(&[Look { gaze: t.planner.gaze.last().gaze, p: 1.0 }]).0;
+        let missing: Vec<_> = (0..share.len()).filter(|n| share[*n] > IN_VIEW && !t.following.contains_key(n)).collect();
+        self.shared.project(|screen| {
+            if let Some(m) = &mut screen.mosaic {
+                m.look(share);
+            }
+        });
+        // Tiles that the view has turned to are requested at once.
+        let (Some((group, start)), Some(s), false) = (t.newest, s, missing.is_empty() || self.playback.is_some()) else { return };
+        let mut gop = t.gop(&f.sphere, start);
+        gop.have = (0..t.planner.view.grid().tiles()).map(|n| t.following.get(&n).map(|f| f.quality)).collect();
+        let plan = t.planner.plan(&[gop], f.sphere.gop / 1000.0, 0.0);
+        let least = |tile| t.tracks.iter().filter(|t| t.tile == tile).map(|t| t.quality).min();
+        let quality = |tile| plan.iter().find(|r| r.tile == tile).map(|r| r.quality).or_else(|| least(tile));
+        let wanted: Vec<_> = missing.into_iter().filter_map(|tile| Some((tile, quality(tile)?))).collect();
+        for (tile, quality) in wanted {
+            self.begin_tile(now, s, tile, quality, PRIORITY, group, true);
+        }
+    }
+
+    /// Subscribes to a tile from a group on; at_once: including what was published of it already.
+    #[allow(clippy::too_many_arguments)]
+    fn begin_tile(&mut self, now: Nanos, s: &mut Session, tile: usize, quality: usize, priority: u8, from: u64, at_once: bool) {
+        let Some(f) = &self.film else { return };
+        let Some(track) = f.tiles.as_ref().and_then(|t| t.track(tile, quality)) else { return };
+        let o = SubscribeOptions {
+            filter: Some(if at_once { Filter::LargestObject } else { Filter::From(from) }),
+            priority: Some(priority),
+            delivery_timeout_ms: f.sphere.latency.ceil() as u64,
+            join: at_once,
+            max_object: MAX_FRAME,
+            ..SubscribeOptions::default()
+        };
+        let name = self.track(&track.name);
+        let request = s.subscribe(now, &name, o);
+        let (Some(c), Some(t)) = (&mut self.connection, self.film.as_mut().and_then(|f| f.tiles.as_mut())) else { return };
+        c.requests.insert(request, Purpose::Tile(tile as u16));
+        t.following.insert(tile, Following { request, quality });
+    }
+
+    /// Takes a record of rates and distortions.
+    pub(super) fn tile_rates(&mut self, payload: &[u8]) {
+        if let Some(f) = &mut self.film {
+            if let Some(t) = &mut f.tiles {
+                // What cannot be read leaves the one before.
+                t.rates = rates(payload, t.planner.view.grid().tiles(), f.sphere.qualities()).or(t.rates.take());
+            }
+        }
+    }
+
+    /// Takes a tile's frame.
+    pub(super) fn tile_object(&mut self, now: Nanos, tile: u16, o: Object) {
+        let Some(f) = self.film.as_mut().filter(|_| o.status == ObjectStatus::Normal && !o.payload.is_empty()) else {
+            return self.shared.pool.give(o.payload);
+        };
+        let replayed = self.connection.as_ref().and_then(|c| c.replayed.get(&o.request)).copied().unwrap_or(false);
+        self.shared.measures().received_sphere(o.payload.len(), now);
+        let Some(mut timestamp) = super::sphere::stamp(&o) else { return self.shared.pool.give(o.payload) };
+        if replayed {
+            timestamp = f.go_on(now, o.group, timestamp, o.fetched);
+        }
+        let Some(t) = &mut f.tiles else { return self.shared.pool.give(o.payload) };
+        t.train.add(now as f64 / 1e9, o.payload.len(), o.group, o.id == 0 && !o.fetched);
+        t.came += o.payload.len() as f64;
+        t.late = now - timestamp - f.quickest.unwrap_or(now - timestamp);
+        let (group, id, config, payload) = (o.group, o.id, o.properties.video_config, o.payload);
+        let chunk = Chunk { group, id, timestamp, config, payload, arrived: now, replayed };
+        self.shared.project(|screen| {
+            if let Some(m) = &mut screen.mosaic {
+                m.add(tile.into(), chunk);
+            }
+        });
+    }
+
+    /// A group of the whole sphere begins: it is time to measure the one before, and soon to choose for the next.
+    pub(super) fn tiles_begin(&mut self, group: u64, start: Nanos, offset: Nanos) {
+        let rtt = self.connection.as_ref().map_or(0, |c| c.rtt.smoothed);
+        let Some(f) = &mut self.film else { return };
+        let Some(t) = &mut f.tiles else { return };
+        let before = t.newest.map(|n| n.0);
+        if before.is_some_and(|b| group <= b && b - group < 1000) {
+            return;
+        }
+        t.newest = Some((group, start));
+        if let Some(b) = before {
+            t.measure(b, f.sphere.gop);
+        }
+        t.planner.latency = rtt as f64 / 1e9 + 0.1;
+        t.decide = Some(start + (f.sphere.gop * 1e6) as Nanos + offset - AHEAD - rtt * 3 / 2);
+    }
+
+    /// Ends subscriptions whose last group is over, and chooses the tiles of a group that begins soon.
+    pub(super) fn tick_tiles(&mut self, now: Nanos, s: &mut Session) {
+        let Some(f) = &mut self.film else { return };
+        let Some(t) = &mut f.tiles else { return };
+        let over: Vec<_> = t.leaving.iter().filter(|l| now >= l.0).map(|l| l.1).collect();
+        t.leaving.retain(|l| now < l.0);
+        let (mut from, mut begin) = (0, Vec::new());
+        let mut cancel = over;
+        if let (Some((group, start)), true) = (t.newest, t.decide.is_some_and(|d| now >= d)) {
+            t.decide = None;
+            from = group + 1;
+            if t.looked && self.playback.is_none() {
+                let next = start + (f.sphere.gop * 1e6) as Nanos;
+                let gop = t.gop(&f.sphere, next);
+                let plan = t.planner.plan(&[gop], f.sphere.gop / 1000.0, 0.0);
+                let mut wanted: BTreeMap<_, _> = plan.iter().enumerate().map(|(rank, r)| (r.tile, (r.quality, rank))).collect();
+                let ends = now + AHEAD + TAIL;
+                t.following.retain(|tile, f| {
+                    let stays = wanted.get(tile).is_some_and(|w| w.0 == f.quality);
+                    if stays {
+                        wanted.remove(tile);
+                    } else {
+                        t.leaving.push((ends, f.request));
+                    }
+                    stays
+                });
+                begin.extend(wanted);
+            }
+        }
+        if let Some(c) = &mut self.connection {
+            cancel.retain(|r| c.requests.remove(r).is_some());
+        }
+        cancel.into_iter().for_each(|r| s.cancel(r));
+        for (tile, (quality, rank)) in begin {
+            let priority = u8::try_from(usize::from(PRIORITY) + 3 * rank).unwrap_or(LAST_PRIORITY).min(LAST_PRIORITY);
+            self.begin_tile(now, s, tile, quality, priority, from, false);
+        }
+    }
+
+    /// A tile is received no more.
+    pub(super) fn tile_gone(&mut self, request: Request) {
+        if let Some(t) = self.film.as_mut().and_then(|f| f.tiles.as_mut()) {
+            t.following.retain(|_, f| f.request != request);
+            t.leaving.retain(|l| l.1 != request);
+        }
+    }
+
+    /// Receives the tiles' rates, and then tiles.
+    pub(super) fn follow_tiles(&mut self, now: Nanos, s: &mut Session) {
+        let asked = self.connection.as_ref().is_none_or(|c| c.of(Purpose::Rates).is_some());
+        let named = self.catalog.as_ref().and_then(|c| c.rates.clone());
+        let (Some(name), false, Some(_)) = (named, asked, self.film.as_ref().and_then(|f| f.tiles.as_ref())) else { return };
+        let o = SubscribeOptions {
+            filter: Some(Filter::LargestObject),
+            priority: Some(PRIORITY_CATALOG),
+            join: true,
+            max_object: MAX_SIZE,
+            ..SubscribeOptions::default()
+        };
+        let request = s.subscribe(now, &self.track(&name), o);
+        if let Some(c) = &mut self.connection {
+            c.requests.insert(request, Purpose::Rates);
+        }
+    }
+
+    /// Receives no tiles any more. Nothing: the connection is gone.
+    pub(super) fn leave_tiles(&mut self, s: Option<&mut Session>) {
+        if let Some(t) = self.film.as_mut().and_then(|f| f.tiles.as_mut()) {
+            t.following.clear();
+            t.leaving.clear();
+            (t.newest, t.decide) = (None, None);
+        }
+        let (Some(c), Some(s)) = (&mut self.connection, s) else { return };
+        let of: Vec<_> = c.requests.iter().filter(|(_, p)| matches!(p, Purpose::Tile(_) | Purpose::Rates)).map(|(r, _)| *r).collect();
+        for request in of {
+            c.requests.remove(&request);
+            s.cancel(request);
+        }
+    }
+}
