@@ -200,7 +200,8 @@ func run(ctx context.Context, cfg Config) error {
 			if err != nil {
 				return
 			}
-			wg.Go(func() { r.Serve(s) })
+			wg.Add(1)
+			go r.Serve(s, wg.Done)
 		}
 	})
 	var patience atomic.Int64 // drain

@@ -78,10 +78,11 @@ type Router struct {
 // client is a session being served.
 type client struct {
 	number  uint64
-	access  *auth.Session // nil = it may do anything
-	subject string        // who it has proved to be, "" for nobody
-	bridge  bool          // another process of the relay
-	queue   *origin.Queue // what is in flight to it
+	access  *auth.Session             // nil = it may do anything
+	subject string                    // who it has proved to be, "" for nobody
+	ended   <-chan *moqt.SessionError // what it proved itself; nil = nothing
+	bridge  bool                      // another process of the relay
+	queue   *origin.Queue             // what is in flight to it
 	slots   slots
 }
 
@@ -155,23 +156,56 @@ func (r *Router) SetLimits(c Config) {
 // AddLocal serves a track of the relay's own.
 func (r *Router) AddLocal(t *origin.Track) { r.local.Add(t) }
 
-// Serve answers a session until it ends.
-func (r *Router) Serve(s *moqt.Session) {
-	log := r.log.With("peer", s.RemoteAddr().String())
+// Serve has the router answer a session. It calls done when the session has ended.
+func (r *Router) Serve(s *moqt.Session, done func()) {
 	c := &client{queue: origin.NewQueue(r.cfg().MaxOpen), slots: newSlots()}
+	if !r.open(s, c) {
+		done()
+		return
+	}
+	s.Serve(moqt.Handler{
+		Subscribe:          r.subscribe,
+		TrackStatus:        r.trackStatus,
+		Fetch:              r.fetch,
+		Publish:            r.publish,
+		PublishNamespace:   r.publishNamespace,
+		SubscribeNamespace: r.discover,
+		SubscribeTracks:    r.discover,
+	})
+	end := func() {
+		r.mu.Lock()
+		delete(r.sessions, s)
+		r.mu.Unlock()
+		if c.access != nil {
+			c.access.Close()
+		}
+		r.logOf(s).Info("session closed", "reason", abridged(s.Err().Error()))
+		done()
+	}
+	if c.access == nil || c.ended == nil && c.access.MayStay() {
+		context.AfterFunc(s.Context(), end) // no goroutine, whose stack most idle sessions can do without
+		return
+	}
+	go func() {
+		c.stay(s)
+		end()
+	}()
+}
+
+// open admits a session, or closes it.
+func (r *Router) open(s *moqt.Session, c *client) bool {
+	log := r.logOf(s)
 	if r.cfg().Tracer != nil {
 		c.queue.Sent = func(sent origin.Sent) { r.traceSent(s, sent) }
 	}
-	var ended <-chan *moqt.SessionError
 	if r.cfg().Auth != nil {
 		access, err := r.cfg().Auth.Open(s)
 		if refused := (*moqt.SessionError)(nil); errors.As(err, &refused) {
 			log.Info("session refused", "reason", reason(err))
 			s.Close(refused.Code, refused.Reason)
-			return
+			return false
 		}
-		defer access.Close()
-		c.access, c.subject, ended = access, access.Subject(), access.Ended()
+		c.access, c.subject, c.ended = access, access.Subject(), access.Ended()
 	}
 	r.mu.Lock()
 	full := len(r.sessions) >= r.cfg().MaxSessions
@@ -184,31 +218,26 @@ func (r *Router) Serve(s *moqt.Session) {
 	if full {
 		log.Warn("session refused: maxSessions reached", "sessions", r.cfg().MaxSessions)
 		s.Close(wire.InternalError, "the relay is at its limit of sessions")
-		return
+		if c.access != nil {
+			c.access.Close()
+		}
+		return false
 	}
 	log.Info("session open", "implementation", abridged(s.Implementation()), "webtransport", s.WebTransport(), "path", abridged(withoutQuery(s.Path())), "subject", abridged(c.subject))
-	s.Serve(moqt.Handler{
-		Subscribe:          r.subscribe,
-		TrackStatus:        r.trackStatus,
-		Fetch:              r.fetch,
-		Publish:            r.publish,
-		PublishNamespace:   r.publishNamespace,
-		SubscribeNamespace: r.discover,
-		SubscribeTracks:    r.discover,
-	})
-	c.stay(s, ended)
-	r.mu.Lock()
-	delete(r.sessions, s)
-	r.mu.Unlock()
-	log.Info("session closed", "reason", abridged(s.Err().Error()))
+	return true
+}
+
+func (r *Router) logOf(s *moqt.Session) *slog.Logger {
+	return r.log.With("peer", s.RemoteAddr().String())
 }
 
 // stay returns when the session has ended. It ends a session that may do nothing any more,
 // or shows in time nothing by which it may. One that has renewed what its requests go on by
 // stays as long as that is valid.
-func (c *client) stay(s *moqt.Session, ended <-chan *moqt.SessionError) {
+func (c *client) stay(s *moqt.Session) {
+	ended := c.ended
 	var unproven <-chan time.Time
-	if c.access != nil && !c.access.MayStay() {
+	if !c.access.MayStay() {
 		t := time.NewTimer(unprovenFor)
 		defer t.Stop()
 		unproven = t.C

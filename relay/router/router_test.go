@@ -68,7 +68,8 @@ func startWith(t *testing.T, cfg Config, cert tls.Certificate) *relay {
 			if err != nil {
 				return
 			}
-			wg.Go(func() { r.Serve(s) })
+			wg.Add(1)
+			go r.Serve(s, wg.Done)
 		}
 	})
 	t.Cleanup(func() {

@@ -18,7 +18,7 @@ import (
 
 // sources are this program's own files that decide what the tree holds.
 //
-//go:embed patch.go patch_external.go patch_receiving.go patch_sending.go tree
+//go:embed patch.go patch_external.go patch_idle.go patch_receiving.go patch_sending.go tree
 var sources embed.FS
 
 // added are the files that are ours, and where their text is.
@@ -37,6 +37,8 @@ var added = map[string]string{
 	"internal/ackhandler/external_numbers_test.go": "tree/internal_ackhandler_external_numbers_test.go.txt",
 	"internal/handshake/external.go":               "tree/internal_handshake_external.go.txt",
 	"internal/handshake/external_test.go":          "tree/internal_handshake_external_test.go.txt",
+	"internal/handshake/finished.go":               "tree/internal_handshake_finished.go.txt",
+	"internal/handshake/finished_test.go":          "tree/internal_handshake_finished_test.go.txt",
 	"internal/wire/packet_frame.go":                "tree/internal_wire_packet_frame.go.txt",
 	"internal/wire/shared_frame.go":                "tree/internal_wire_shared_frame.go.txt",
 	"outage.go":                                    "tree/outage.go.txt",
@@ -49,6 +51,8 @@ var added = map[string]string{
 	"receive_piece_linux_test.go":                  "tree/receive_piece_linux_test.go.txt",
 	"reset_credit.go":                              "tree/reset_credit.go.txt",
 	"reset_credit_test.go":                         "tree/reset_credit_test.go.txt",
+	"idle.go":                                      "tree/idle.go.txt",
+	"idle_test.go":                                 "tree/idle_test.go.txt",
 	"send_direct.go":                               "tree/send_direct.go.txt",
 	"simulated_test.go":                            "tree/simulated_test.go.txt",
 	"stream_order.go":                              "tree/stream_order.go.txt",
@@ -66,7 +70,8 @@ var added = map[string]string{
 var changed = map[string]func(src []byte) ([]byte, error){
 	"buffer_pool.go": patchBufferPool,
 	"connection.go": inTurn(patchConnection, patchConnectionPath, patchConnectionExternal, patchConnectionSending,
-		patchConnectionPieces, patchConnectionStreams),
+		patchConnectionPieces, patchConnectionStreams, patchConnectionIdle),
+	"crypto_stream.go":                           patchCryptoStream,
 	"conn_id_manager.go":                         patchConnIDManager,
 	"datagram_queue.go":                          setConstant("maxDatagramRcvQueueLen", receivedDatagrams),
 	"frame_sorter.go":                            patchFrameSorter,
@@ -76,6 +81,7 @@ var changed = map[string]func(src []byte) ([]byte, error){
 	"internal/ackhandler/packet.go":              patchPacket,
 	"internal/ackhandler/sent_packet_handler.go": patchSentPacketHandler,
 	"internal/ackhandler/sent_packet_history.go": patchSentPacketHistory,
+	"internal/handshake/crypto_setup.go":         patchCryptoSetup,
 	"internal/handshake/updatable_aead.go":       patchUpdatableAEAD,
 	"internal/protocol/params.go":                setConstant("MaxConnUnprocessedPackets", unprocessedPackets),
 	"internal/protocol/protocol.go":              setConstant("MaxLargePacketBufferSize", sendBuffer),
@@ -102,7 +108,7 @@ func inTurn(changes ...func([]byte) ([]byte, error)) func([]byte) ([]byte, error
 // stamp changes with everything that decides what the tree holds.
 func stamp() string {
 	h := sha256.New()
-	parts := []string{module, version, text("patch.go"), text("patch_external.go"), text("patch_receiving.go"), text("patch_sending.go")}
+	parts := []string{module, version, text("patch.go"), text("patch_external.go"), text("patch_idle.go"), text("patch_receiving.go"), text("patch_sending.go")}
 	for _, name := range slices.Sorted(maps.Keys(added)) {
 		parts = append(parts, name, text(added[name]))
 	}
