@@ -30,6 +30,7 @@ var hashes = map[string]string{
 	"conn_id_generator.go":                           "3001576ff830487f85c6fe61b3e83cdbeee21a6a43fcfb724cb9cbdb16773844",
 	"conn_id_manager.go":                             "b5ec30125b7565acf32f6eb167181361833bdeacae10965bf015ae90521d26aa",
 	"connection.go":                                  "51f160cdef7aefe52e40fd48d9a71439f643e62cd8a4d561d3c28cec8db2888a",
+	"crypto_stream.go":                               "4b6a0af4d3bbd0c9090c951bc1cd569af432f7d3143bc57146238200db12475a",
 	"datagram_queue.go":                              "fbe89ef1692df3836ad296f6a05c9e502bfc0ff6da9f37de6ba3f72deaf9422b",
 	"flow_controller_connection.go":                  "d780f3beb3ad5e29ae429a77866396374c2c01d8312233383cfc30322ea09031",
 	"flow_controller_stream.go":                      "4aed772ebddebda72311b61cbeed8d99316519be096798ac8f9f4f7090cc9787",
