@@ -114,17 +114,26 @@ func prefix(a net.Addr) netip.Prefix {
 	return p
 }
 
-// Suspect reports whether an address has so many connections, or attempts so many, that it
-// should prove to be the sender's before it is given more: others may forge it.
+// Suspect reports whether an address has so many connections, or it or all attempt so many,
+// that it should prove to be the sender's before it is given more: others may forge it.
 func (l *Limits) Suspect(a net.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.hurries(&l.all) {
+		return true
+	}
 	n := l.addresses[prefix(a)]
 	if n == nil {
 		return false
 	}
 	limit := l.c.Connections.Address
-	return limit > 0 && 2*n.held[Connections] >= limit || n.rates[Handshakes-firstRate].due.Sub(l.now()) > Handshakes.burst()/2
+	return limit > 0 && 2*n.held[Connections] >= limit || l.hurries(n)
+}
+
+// hurries reports whether half of the handshakes that n may begin at once have been begun.
+// l.mu is held.
+func (l *Limits) hurries(n *node) bool {
+	return n.rates[Handshakes-firstRate].due.Sub(l.now()) > Handshakes.burst()/2
 }
 
 // Connect lets a new connection in.

@@ -149,6 +149,46 @@ func TestHandshakes(t *testing.T) {
 	k.connect("10.0.0.1")
 }
 
+// TestHandshakesOfManyAddresses: no more connect than all together may, though each address
+// does so once. Meanwhile each of them has to prove itself.
+func TestHandshakesOfManyAddresses(t *testing.T) {
+	const limit, seconds, attempts = 100, 5, 2000 // attempts a second
+	k := newClocked(t, Config{Handshakes: Bounds{Address: 50, All: limit}})
+	admitted, doubted := 0, 0
+	for i := range seconds * attempts {
+		addr := udp(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255))
+		if k.Suspect(addr) {
+			doubted++
+		}
+		p, err := k.Connect(addr)
+		switch by := refusedBy(err); {
+		case err == nil:
+			admitted++
+			p.Close()
+		case by != "handshakes.all":
+			t.Fatalf("refused by %s", by)
+		}
+		k.at = k.at.Add(time.Second / attempts)
+	}
+	if most := limit * (seconds + 1); admitted > most || admitted < limit {
+		t.Errorf("%d connections were let in, want %d to %d", admitted, limit, most)
+	}
+	if doubted < seconds*attempts/2 {
+		t.Errorf("%d of %d were doubted", doubted, seconds*attempts)
+	}
+	k.at = k.at.Add(2 * time.Second)
+	if addr := udp("10.200.0.1"); k.Suspect(addr) {
+		t.Error("one that connects alone is doubted")
+	} else {
+		k.connect("10.200.0.1")
+	}
+	for _, u := range k.Usage() {
+		if u.Kind == Handshakes && u.Scope == All && u.Limited != uint64(seconds*attempts-admitted) {
+			t.Errorf("counted %d refusals of %d", u.Limited, seconds*attempts-admitted)
+		}
+	}
+}
+
 // TestAddressesAreForgotten: nothing is kept of those who left.
 func TestAddressesAreForgotten(t *testing.T) {
 	k := newClocked(t, Default())

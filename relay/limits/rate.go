@@ -19,7 +19,7 @@ func (k Kind) burst() time.Duration {
 
 // rate is what a node spends of a kind each second.
 type rate struct {
-	due   time.Time // when all that was spent will be within the node's share
+	due   time.Time // when all that was spent will be within the node's share; of all, within the limit of handshakes
 	began time.Time // the window
 	spent float64   // in it
 	last  float64   // in the one before
@@ -93,13 +93,23 @@ func (l *Limits) pay(n *node, k Kind, amount float64, always bool) (wait time.Du
 		may = min(may, r.share)
 	}
 	due := later(n.rates[i].due, now).Add(time.Duration(amount / may * float64(time.Second)))
-	if wait = due.Sub(now) - k.burst(); wait > 0 {
+	wait = due.Sub(now) - k.burst()
+	all := &l.all.rates[i]
+	dueOfAll := all.due
+	if limit := l.c.of(k).All; k == Handshakes && limit > 0 {
+		// Shares bound those who come again. Thousands of addresses may connect once each.
+		dueOfAll = later(all.due, now).Add(time.Duration(amount / float64(limit) * float64(time.Second)))
+		if w := dueOfAll.Sub(now) - k.burst(); w > max(0, wait) {
+			wait, why = w, &Refused{k, All, limit}
+		}
+	}
+	if wait > 0 {
 		l.limited[k][why.Scope]++
 		if !always {
 			return wait, why
 		}
 	}
-	n.rates[i].due = due
+	n.rates[i].due, all.due = due, dueOfAll
 	for _, at := range path {
 		at.rates[i].spent += amount
 	}
