@@ -42,7 +42,7 @@ type Options struct {
 	// PATH or in build/peers/bin, "" none.
 	Peer    string
 	Viewers []int // fan-outs; nil means 1, 4, 16 and 50
-	// Sessions are how many idle sessions tell the memory of one; 0 means 500.
+	// Sessions are how many idle sessions tell the memory of one; 0 means 2,000.
 	Sessions int
 }
 
@@ -87,7 +87,7 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 		o.Log = io.Discard
 	}
 	turns, warm, paced, newcomers := 3, 4*time.Second, 8*time.Second, 10
-	viewers, sessions := []int{1, 4, 16, 50}, 500
+	viewers, sessions := []int{1, 4, 16, 50}, 2000
 	if o.Quick {
 		turns, warm, paced, newcomers = 1, time.Second, 3*time.Second, 5
 		viewers, sessions = []int{1, 4, 16}, 200
