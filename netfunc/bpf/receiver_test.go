@@ -327,6 +327,43 @@ func TestEliminateAlike(t *testing.T) {
 	}
 }
 
+// No relation between two words of a payload makes packets equal that are not: the lanes of the hash do not cancel
+// each other out.
+func TestEliminateLanes(t *testing.T) {
+	relations := []struct {
+		name string
+		of   func(uint64) uint64
+	}{
+		{"equal", func(v uint64) uint64 { return v }},
+		{"inverted", func(v uint64) uint64 { return ^v }},
+		{"negative", func(v uint64) uint64 { return -v }},
+		{"doubled", func(v uint64) uint64 { return v << 1 }},
+		{"halved", func(v uint64) uint64 { return v >> 1 }},
+		{"turned by 16 bits", func(v uint64) uint64 { return v<<16 | v>>48 }},
+		{"turned by 32 bits", func(v uint64) uint64 { return v<<32 | v>>32 }},
+	}
+	for _, relation := range relations {
+		t.Run(relation.name, func(t *testing.T) {
+			g := newGate(t, ReceiverOptions{Stale: 30 * time.Second})
+			for _, length := range []int{32, 64} {
+				for pair := range 16 {
+					one, other := pair/4, pair%4
+					for n := uint64(1); one != other && n < 5; n++ {
+						p := media6(1)
+						p.label, p.proto, p.body = uint32(pair), 253, make([]byte, length)
+						v := n * 0x0123456789abcdef
+						binary.LittleEndian.PutUint64(p.body[8*one:], v)
+						binary.LittleEndian.PutUint64(p.body[8*other:], relation.of(v))
+						if verdict, _ := g.run(t, p.on(int(n)).frame()); verdict != xdpPass { // a path's own would pass as an equal one
+							t.Errorf("%d bytes, words %d and %d, packet %d: taken for a replica", length, one, other, n)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
 // What passes untouched, and how it is counted.
 func TestEliminatePasses(t *testing.T) {
 	g := newGate(t, ReceiverOptions{})

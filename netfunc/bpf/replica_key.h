@@ -115,12 +115,13 @@ static __always_inline bool mix_payload(__u64 *hash, const struct packet *p, voi
 /* Returns hash with all the payload of a packet without a number mixed in, which is length bytes of the frame from
  * offset on: two of one flow may have the same head and tail. TCP's header and ESP's tail tell packets apart without
  * it. Left out are checksums, and the last length % 8 bytes, which mix_payload has. In four lanes,
- * whose multiplications overlap. A global function, so that the verifier looks at it once. */
+ * whose multiplications overlap. They begin far apart, so that no words but by chance make two of them equal, which
+ * would cancel each other out. A global function, so that the verifier looks at it once. */
 __noinline __u64 mix_unnumbered(struct xdp_md *ctx, __u64 hash, __u32 offset, __u32 length, __u32 protocol)
 {
 	void *end = (void *)(long)ctx->data_end;
 	void *at = (void *)(long)ctx->data;
-	__u64 a = hash, b = ~hash, c = hash << 1, d = hash >> 1;
+	__u64 a = hash, b = mix(hash, 1), c = mix(hash, 2), d = mix(hash, 3);
 	__u32 covered = 0; /* bytes at the front that hold a checksum */
 
 	if (protocol == IPPROTO_TCP || protocol == IPPROTO_ESP)
