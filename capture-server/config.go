@@ -96,7 +96,7 @@ func (c *Config) Validate() error {
 	u, err := url.Parse(c.Relay)
 	switch {
 	case err != nil:
-		return fmt.Errorf("relay: %w", err)
+		return fmt.Errorf("relay: %w", connect.URLError(c.Relay, err))
 	case u.Scheme != "moqt" && u.Scheme != "https":
 		return fmt.Errorf("relay %q must begin with moqt:// (raw QUIC) or https:// (WebTransport)", c.Relay)
 	case u.Hostname() == "":

@@ -80,6 +80,9 @@ func TestMessages(t *testing.T) {
 		{"livescan without a path", []string{"--source", "livescan"}, `source "livescan" has no path`},
 		{"clients without an address", []string{"--source", "livescan-tcp"}, `source "livescan-tcp" has no address: want livescan-tcp:HOST:PORT, such as livescan-tcp:192.168.1.20:48001`},
 		{"clients' address in use", []string{"--source", "livescan-tcp:" + ln.Addr().String()}, "livescan-tcp: listen tcp " + ln.Addr().String() + ": bind: address already in use"},
+		{"clients at no host", []string{"--source", "livescan-tcp:no..host"}, `source "livescan-tcp:no..host": "no..host:48001" is not an address of this machine; want HOST:PORT with an address of this machine, or :PORT for all of them`},
+		{"clients at another machine", []string{"--source", "livescan-tcp:192.0.2.1:48001"}, `source "livescan-tcp:192.0.2.1:48001": "192.0.2.1:48001" is not an address of this machine; want HOST:PORT`},
+		{"clients at no port", []string{"--source", "livescan-tcp:127.0.0.1:99999"}, `source "livescan-tcp:127.0.0.1:99999": "127.0.0.1:99999" is not an address to listen on; want HOST:PORT`},
 		{"synthetic with a path", []string{"--source", "synthetic:4"}, "synthetic takes no argument; set the number of cameras with --cameras"},
 		{"missing directory", []string{"--source", "livescan:" + dir + "/none"}, "livescan: open " + dir + "/none: no such file or directory\n"},
 		{"directory without the mode", append([]string{"--color-mode", "1080p"}, livescan...),
@@ -96,6 +99,7 @@ func TestMessages(t *testing.T) {
 		{"fps of a Kinect", []string{"--source", "k4a", "--fps", "29.97"}, "fps is 29.97, but an Azure Kinect has 5, 15 or 30"},
 
 		{"URL of a page", []string{"--source", "synthetic", "http://localhost/demo"}, `relay "http://localhost/demo" must begin with moqt:// (raw QUIC) or https:// (WebTransport)`},
+		{"URL with a bad port", []string{"--source", "synthetic", "moqt://localhost:foo/demo"}, `relay: "moqt://localhost:foo/demo": invalid port ":foo" after host; want moqt://HOST:PORT/SESSION`},
 		{"URL without a session", []string{"--source", "synthetic", "moqt://localhost:4443"}, "names no session"},
 		{"URL without a host", []string{"--source", "synthetic", "moqt:///demo"}, "names no host"},
 		{"certificate hash", []string{"--source", "synthetic", "--certificate-hash", "12"}, "certificateHash: "},

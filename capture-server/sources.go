@@ -21,6 +21,7 @@ import (
 	"holocast/capture-server/source/synthetic"
 	"holocast/internal/camera"
 	protocol "holocast/internal/livescan"
+	"holocast/internal/service"
 )
 
 // sourceForms lists what a source can be, for messages.
@@ -294,6 +295,10 @@ func (c *Config) openClouds(spec sourceSpec, log *slog.Logger) ([]source.Clouds,
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		address = net.JoinHostPort(address, strconv.Itoa(protocol.CapturePort))
 	}
+	setting := fmt.Sprintf("source %q", spec.kind+":"+spec.arg)
+	if err := service.CheckAddress(setting, address); err != nil {
+		return nil, err
+	}
 	o := livescantcp.Options{Cameras: c.Cameras, FPS: c.FPS, Calibrate: c.Calibration == calibrationAuto, Log: log}
 	if box := c.Points.Crop; len(box) == 6 {
 		for i := range 3 {
@@ -302,7 +307,7 @@ func (c *Config) openClouds(spec sourceSpec, log *slog.Logger) ([]source.Clouds,
 	}
 	places, err := livescantcp.Listen(address, o)
 	if err != nil {
-		return nil, err
+		return nil, service.AddressError(setting, address, err)
 	}
 	log.Info("waiting for LiveScan3D's clients", "address", places[0].Address(), "cameras", len(places))
 	list := make([]source.Clouds, len(places))

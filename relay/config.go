@@ -110,6 +110,14 @@ func (c *Config) Validate() error {
 	if err := c.FastPath.Check(); err != nil {
 		return err
 	}
+	for _, a := range []struct{ setting, addr string }{{"listen", c.Listen}, {"http", c.HTTP}, {"admin", c.Admin}} {
+		if a.addr == "" && a.setting != "listen" {
+			continue
+		}
+		if err := service.CheckAddress(a.setting, a.addr); err != nil {
+			return err
+		}
+	}
 	switch {
 	case !c.Insecure && !c.Auth.Enabled() && !loopback(c.Listen):
 		return fmt.Errorf("listen: at %s everybody could publish and watch everything: make a key (relay key relay.key) and name it in auth.keys (--keys), listen on 127.0.0.1, or allow it with insecure (--insecure)", c.Listen)

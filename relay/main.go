@@ -161,7 +161,7 @@ func run(ctx context.Context, cfg Config) error {
 	}
 	sockets, err := openSockets(cfg, runtime.GOMAXPROCS(0), before, st)
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return service.AddressError("listen", cfg.Listen, err)
 	}
 	defer sockets.Close()
 	if err := sockets.Off(); err != nil {
@@ -175,7 +175,7 @@ func run(ctx context.Context, cfg Config) error {
 		NoGRO:   fast != nil,
 	})
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return service.AddressError("listen", cfg.Listen, err)
 	}
 	defer func() { _ = ln.Close() }()
 	serve := func(cfg Config, before *upgrade.Predecessor) (web, admin *service.HTTP, err error) {

@@ -817,6 +817,7 @@ func TestStartErrors(t *testing.T) {
 		"key without":         {[]string{"--key", key}, `^relay: tls.certificate and tls.key must be given together\n$`},
 		"key of another":      {[]string{"--certificate", cert, "--key", cert}, `^relay: tls.certificate .*, tls.key .*: tls: .*\n$`},
 		"UDP port in use":     {[]string{"--listen", udp.LocalAddr().String()}, `^relay: listen: UDP port \d+ is in use by another program\n$`},
+		"another's address":   {[]string{"--listen", "192.0.2.1:4443", "--insecure"}, `relay: listen: "192.0.2.1:4443" is not an address of this machine; want HOST:PORT with an address of this machine, or :PORT for all of them\n$`},
 		"TCP port in use":     {[]string{"--http", tcp.Addr().String()}, `^relay: http: TCP address 127.0.0.1:\d+ is in use by another program\n$`},
 		"unknown setting":     {[]string{"--config", config}, `^relay: .*relay.yaml:2: unknown setting "maxByte"`},
 		"bad bounds":          {[]string{"--cache-total-bytes", "1"}, `^relay: cache.totalBytes must be at least cache.maxBytes\n$`},

@@ -139,11 +139,19 @@ func (t Target) token() (string, error) {
 // CongestionUsage explains the setting that names a congestion controller.
 const CongestionUsage = "congestion controller: bbr (the default), cubic, newreno, vegas or yeah"
 
+// URLError is err, of parsing the URL of a session, with the form that is expected.
+func URLError(text string, err error) error {
+	if e := (*url.Error)(nil); errors.As(err, &e) {
+		err = e.Err
+	}
+	return fmt.Errorf("%q: %w; want moqt://HOST:PORT/SESSION", text, err)
+}
+
 // Session is the session the URL names: its path.
 func (t Target) Session() (string, error) {
 	u, err := url.Parse(t.URL)
 	if err != nil {
-		return "", fmt.Errorf("URL %q: %w", t.URL, err)
+		return "", fmt.Errorf("URL %w", URLError(t.URL, err))
 	}
 	if u.Scheme != "moqt" && u.Scheme != "https" {
 		return "", fmt.Errorf("URL %q must begin with moqt:// (raw QUIC) or https:// (WebTransport)", t.URL)
@@ -209,7 +217,7 @@ func (t Target) trust(ctx context.Context) (*tls.Config, error) {
 	}
 	u, err := url.Parse(t.URL)
 	if err != nil {
-		return nil, fmt.Errorf("URL %q: %w", t.URL, err)
+		return nil, fmt.Errorf("URL %w", URLError(t.URL, err))
 	}
 	local := loopback(u.Hostname())
 	if !local && !t.Insecure {

@@ -14,12 +14,15 @@ import (
 
 // ListenTCP listens on addr ("host:port"). Its errors name the setting that holds addr.
 func ListenTCP(setting, addr string) (net.Listener, error) {
+	if err := CheckAddress(setting, addr); err != nil {
+		return nil, err
+	}
 	ln, err := net.Listen("tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("%s: TCP address %s is in use by another program", setting, addr)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", setting, err)
+		return nil, AddressError(setting, addr, err)
 	}
 	return ln, nil
 }

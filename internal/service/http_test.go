@@ -74,8 +74,11 @@ func TestListenHTTPErrors(t *testing.T) {
 	defer func() { _ = ln.Close() }()
 	for addr, want := range map[string]string{
 		ln.Addr().String(): "http: TCP address " + ln.Addr().String() + " is in use by another program",
-		"127.0.0.1":        "http: listen tcp: address 127.0.0.1: missing port in address",
-		"192.0.2.1:80":     "http: listen tcp 192.0.2.1:80: bind: cannot assign requested address",
+		"127.0.0.1":        `http: "127.0.0.1" is not an address to listen on; want HOST:PORT with an address of this machine, or :PORT for all of them`,
+		"localhost:65536":  `http: "localhost:65536" is not an address to listen on; want HOST:PORT with an address of this machine, or :PORT for all of them`,
+		"[::1:80":          `http: "[::1:80" is not an address to listen on; want HOST:PORT with an address of this machine, or :PORT for all of them`,
+		"192.0.2.1:80":     `http: "192.0.2.1:80" is not an address of this machine; want HOST:PORT with an address of this machine, or :PORT for all of them`,
+		"no..host:80":      `http: "no..host:80" is not an address of this machine; want HOST:PORT with an address of this machine, or :PORT for all of them`,
 	} {
 		if _, err := ListenHTTP("http", addr, quiet); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", addr, err, want)
