@@ -44,7 +44,7 @@ func TestMessages(t *testing.T) {
 		"uplink missing":      {old: "role: receiver", new: "role: receiver\nuplink: {interfaces: [lan7]}", receiver: true, want: "edge.yml:9: uplink.interfaces[0]: interface lan7 does not exist\n"},
 		"controller's URL":    {old: "role: receiver", new: "role: receiver\nreceiver: {behind: [10.9.0.0/24]}\ncontroller: {url: \"ftp://x\"}", receiver: true, want: "edge.yml:10: controller.url: \"ftp://x\" is not http"},
 		"controller's CA":     {old: "role: receiver", new: "role: receiver\nreceiver: {behind: [10.9.0.0/24]}\ncontroller: {url: \"https://x\", ca: /none}", receiver: true, want: "edge.yml:10: controller.ca: open /none: no such file"},
-		"HTTP address wrong":  {old: `http: ""`, new: `http: "10.77.0.1:1"`, want: "edge.yml:4: http: listen tcp 10.77.0.1:1: bind: cannot assign requested address\n"},
+		"HTTP address wrong":  {old: `http: ""`, new: `http: "10.77.0.1:1"`, want: `edge.yml:4: http: "10.77.0.1:1" is not an address of this machine; want HOST:PORT with an address of this machine, or :PORT for all of them` + "\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ns, text := s.near, staticSender+"\n"

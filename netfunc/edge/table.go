@@ -52,6 +52,14 @@ func table(w io.Writer, rows ...[]string) {
 	_ = t.Flush()
 }
 
+// roundTrip is a round-trip time in milliseconds; 0 = no probe was answered.
+func roundTrip(rtt float64) string {
+	if rtt == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f ms", rtt)
+}
+
 func (s *Status) printPaths(w io.Writer) {
 	rows := [][]string{{"PATH", "INTERFACE", "STATE", "RTT", "LEAST", "LOSS", "SENT", "FIRST", "LATE", "LOST", "ROGUE"}}
 	var problems []string
@@ -67,7 +75,7 @@ func (s *Status) printPaths(w io.Writer) {
 		}
 		rtt, least, loss := "-", "-", "-"
 		if p.Probed {
-			rtt, least, loss = fmt.Sprintf("%.2f ms", p.RTT), fmt.Sprintf("%.2f ms", p.MinRTT), fmt.Sprintf("%.1f %%", 100*p.Loss)
+			rtt, least, loss = roundTrip(p.RTT), roundTrip(p.MinRTT), fmt.Sprintf("%.1f %%", 100*p.Loss)
 		}
 		rows = append(rows, append([]string{fmt.Sprint(p.Index), dash(p.Interface), state, rtt, least, loss}, numbers(p.Sent, p.First, p.Late, p.Lost, p.Rogue)...))
 		if p.Problem != "" {
