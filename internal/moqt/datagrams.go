@@ -19,7 +19,7 @@ const (
 	bottleneckFor    = 3 * time.Second
 	fewDatagramBytes = 64 << 10
 	datagramPatience = 100 * time.Millisecond
-	maxSkipped       = 16 // groups of a publication that are remembered as dropped
+	maxRemembered    = 16 // groups of a publication that are remembered as begun, and as dropped
 )
 
 // datagramQueue holds the datagrams of a session that the transport has not taken yet.
@@ -47,10 +47,18 @@ type datagramLineKey struct {
 	priority uint16 // the subscriber's, then the publisher's; lower first
 }
 
-// skippedGroup is a group that was dropped: what else comes of it is, too.
-type skippedGroup struct {
+// lineGroup is a group of a publication's line, whether or not something of it waits.
+type lineGroup struct {
 	group    uint64
 	priority uint16
+}
+
+// remember adds a group to those that a publication remembers.
+func remember(list *[]lineGroup, g *datagramGroup) {
+	if len(*list) == maxRemembered {
+		*list = slices.Delete(*list, 0, 1)
+	}
+	*list = append(*list, lineGroup{g.group, g.priority})
 }
 
 // datagramGroup is what waits of one group in a line.
@@ -80,7 +88,7 @@ func (q *datagramQueue) push(p *Publication, group uint64, priority uint16, d ou
 	cost := len(d.b) + datagramCost
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if slices.Contains(p.skipped, skippedGroup{group, priority}) {
+	if slices.Contains(p.skipped, lineGroup{group, priority}) {
 		return 0, false
 	}
 	key := datagramLineKey{p, priority}
@@ -104,7 +112,7 @@ func (q *datagramQueue) push(p *Publication, group uint64, priority uint16, d ou
 	}
 	if g == nil {
 		q.begun++
-		g = &datagramGroup{datagramLineKey: key, group: group, number: q.begun, began: now}
+		g = &datagramGroup{datagramLineKey: key, group: group, number: q.begun, began: now, started: slices.Contains(p.begun, lineGroup{group, priority})}
 		l.groups = append(l.groups, g)
 		heap.Push(&q.order, g)
 	}
@@ -117,11 +125,30 @@ func (q *datagramQueue) push(p *Publication, group uint64, priority uint16, d ou
 	return dropped, true
 }
 
-// late says that a datagram has missed its deadline.
-func (q *datagramQueue) late(now time.Time) {
+// late says that a datagram of a group has missed its deadline. Where more waits than a bottleneck
+// carries in time, the group is dropped, for it misses a part. It returns how many datagrams that is.
+func (q *datagramQueue) late(g *datagramGroup, now time.Time) (dropped int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.until = now.Add(bottleneckFor)
+	if l := q.lines[g.datagramLineKey]; l != nil && l.bytes > fewDatagramBytes && slices.Contains(l.groups, g) {
+		dropped = q.skip(g)
+	}
+	return dropped
+}
+
+// gaveUp tells whether a group of a track was dropped and others of it wait: a FETCH of what the
+// group misses would take their place.
+func (q *datagramQueue) gaveUp(track TrackName, group uint64) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for key, l := range q.lines {
+		if l.bytes > fewDatagramBytes && key.p.track.Equal(track) &&
+			slices.ContainsFunc(key.p.skipped, func(s lineGroup) bool { return s.group == group }) {
+			return true
+		}
+	}
+	return false
 }
 
 // keepUp drops what of a line waits at a bottleneck behind the group being sent, but for
@@ -158,10 +185,7 @@ func (q *datagramQueue) leastImportant() (least *datagramGroup) {
 // skip drops a group, and what else will come of it. It returns how many datagrams that
 // is now. q.mu is held.
 func (q *datagramQueue) skip(g *datagramGroup) int {
-	if len(g.p.skipped) == maxSkipped {
-		g.p.skipped = slices.Delete(g.p.skipped, 0, 1)
-	}
-	g.p.skipped = append(g.p.skipped, skippedGroup{g.group, g.priority})
+	remember(&g.p.skipped, g)
 	return q.drop(g)
 }
 
@@ -178,27 +202,30 @@ func (q *datagramQueue) drop(g *datagramGroup) int {
 	return len(g.list)
 }
 
-// pop returns the datagram to send next, false when none waits.
-func (q *datagramQueue) pop() (d outgoingDatagram, ok bool) {
+// pop returns the datagram to send next and its group, nil when none waits.
+func (q *datagramQueue) pop() (d outgoingDatagram, g *datagramGroup) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.order) == 0 {
-		return d, false
+		return d, nil
 	}
-	g := q.order[0]
+	g = q.order[0]
 	d = g.list[0]
+	if !g.started {
+		g.started = true
+		remember(&g.p.begun, g)
+	}
 	if len(g.list) == 1 {
 		q.drop(g)
-		return d, true
+		return d, g
 	}
-	g.started = true
 	g.list[0] = outgoingDatagram{}
 	g.list = g.list[1:]
 	cost := len(d.b) + datagramCost
 	g.bytes -= cost
 	q.lines[g.datagramLineKey].bytes -= cost
 	q.bytes -= cost
-	return d, true
+	return d, g
 }
 
 // waits tells whether there is something to send.

@@ -47,6 +47,10 @@ func TestDatagramQueue(t *testing.T) {
 		{"what comes later of a frame that was dropped", slices.Concat(
 			frame("a1", 0, 0, 3, 30000), []push{{name: "a2.0", at: 33 * ms, size: 30000, pop: 1, late: true},
 				{name: "a3.0", at: 140 * ms, size: 30000}, {name: "a2.1", at: 141 * ms, size: 30000}, {name: "a3.1", at: 141 * ms, size: 30000}}), "a1.0 a1.1 a1.2 a3.0 a3.1", 1, 1},
+		{"a frame that was sent as far as it had come", slices.Concat(
+			frame("a1", 0, 0, 2, 30000), []push{{name: "a2.0", at: 33 * ms, size: 30000, late: true}, {name: "a2.1", at: 34 * ms, size: 30000, pop: 3},
+				{name: "a3.0", at: 140 * ms, size: 30000}, {name: "a2.2", at: 141 * ms, size: 30000, pop: 1}, {name: "a4.0", at: 250 * ms, size: 30000}}),
+			"a1.0 a1.1 a2.0 a2.1 a2.2 a4.0", 1, 0},
 		{"frames where none was late", slices.Concat(
 			frame("a1", 0, 0, 2, 30000), []push{{name: "a2.0", at: 33 * ms, size: 30000, pop: 1}, {name: "a3.0", at: 66 * ms, size: 30000},
 				{name: "a4.0", at: 400 * ms, size: 30000}}), "a1.0 a1.1 a2.0 a3.0 a4.0", 0, 0},
@@ -74,11 +78,11 @@ func TestDatagramQueue(t *testing.T) {
 			send := func(n int) {
 				for range n {
 					waits := q.waits()
-					d, ok := q.pop()
-					if ok != waits {
-						t.Errorf("something waits: %v; there was something: %v", waits, ok)
+					d, g := q.pop()
+					if (g != nil) != waits {
+						t.Errorf("something waits: %v; there was something: %v", waits, g != nil)
 					}
-					if !ok {
+					if g == nil {
 						return
 					}
 					got = append(got, strings.TrimRight(string(d.b), " "))
@@ -88,7 +92,7 @@ func TestDatagramQueue(t *testing.T) {
 			for _, p := range c.pushes {
 				send(p.pop)
 				if p.late {
-					q.late(began.Add(p.at))
+					q.late(&datagramGroup{}, began.Add(p.at)) // of a publication that has nothing else waiting
 				}
 				var group uint64
 				var pub, i = p.name[:1], 0
@@ -116,6 +120,48 @@ func TestDatagramQueue(t *testing.T) {
 	}
 }
 
+// TestLateDatagram: what misses its deadline takes its group with it where as much waits as at a
+// bottleneck, and the group is not fetched while that lasts.
+func TestLateDatagram(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		size    int
+		dropped int
+	}{{"frames", 30000, 3}, {"sound", 300, 0}} {
+		t.Run(c.name, func(t *testing.T) {
+			q, p, now := newDatagramQueue(), &Publication{track: testTrack}, time.Now()
+			push := func(group uint64) bool {
+				_, queued := q.push(p, group, 0, outgoingDatagram{b: make([]byte, c.size)}, now)
+				return queued
+			}
+			for _, group := range []uint64{1, 1, 1, 1, 2, 2, 2} {
+				push(group)
+			}
+			_, g := q.pop()
+			if n := q.late(g, now); n != c.dropped {
+				t.Errorf("%d dropped, want %d", n, c.dropped)
+			}
+			gone := c.dropped > 0
+			if push(1) == gone {
+				t.Error("whether what comes later is queued")
+			}
+			for group, want := range map[uint64]bool{1: gone, 2: false} {
+				if got := q.gaveUp(testTrack, group); got != want {
+					t.Errorf("group %d given up: %v, want %v", group, got, want)
+				}
+			}
+			if q.gaveUp(TrackName{Name: "another"}, 1) {
+				t.Error("the group of another track is given up")
+			}
+			for _, g := q.pop(); g != nil; _, g = q.pop() {
+			}
+			if q.gaveUp(testTrack, 1) {
+				t.Error("given up though nothing waits")
+			}
+		})
+	}
+}
+
 // TestDatagramQueueForgets: what waits of a publication goes with it.
 func TestDatagramQueueForgets(t *testing.T) {
 	q, a, b := newDatagramQueue(), &Publication{}, &Publication{}
@@ -125,7 +171,7 @@ func TestDatagramQueueForgets(t *testing.T) {
 	}
 	q.forget(a)
 	n := 0
-	for d, ok := q.pop(); ok; d, ok = q.pop() {
+	for d, g := q.pop(); g != nil; d, g = q.pop() {
 		if n++; string(d.b) != "b" {
 			t.Errorf("sent %q", d.b)
 		}
@@ -182,4 +228,22 @@ func TestFrameInDatagrams(t *testing.T) {
 		}
 		pub.end(errors.New("over"))
 	})
+}
+
+// TestFetchOfDroppedGroup: what a bottleneck made the sender drop is not sent by other means.
+func TestFetchOfDroppedGroup(t *testing.T) {
+	p := connect(t, "moqt", Handler{}, Handler{Fetch: func(r *FetchRequest) { _ = r.Reject(wire.RequestDoesNotExist, "asked") }})
+	q, pub, now := p.server.sendq, &Publication{track: testTrack}, time.Now()
+	for _, group := range []uint64{1, 1, 2, 2, 2} {
+		q.push(pub, group, 0, outgoingDatagram{b: make([]byte, 30000)}, now)
+	}
+	_, g := q.pop()
+	q.late(g, now)
+	for group, want := range map[uint64]wire.RequestCode{1: wire.RequestExcessiveLoad, 2: wire.RequestDoesNotExist} {
+		var e *RequestError
+		_, err := p.client.Fetch(p.ctx, testTrack, Location{Group: group, Object: 1}, Location{Group: group, Object: 2}, FetchOptions{})
+		if !errors.As(err, &e) || e.Code != want {
+			t.Errorf("FETCH of group %d: %v, want %v", group, err, want)
+		}
+	}
 }

@@ -270,6 +270,10 @@ func (s *Session) handleFetch(req *Request, m *wire.Fetch) {
 		_ = req.Reject(wire.RequestInvalidRange, "the range ends before it starts")
 		return
 	}
+	if m.FetchType == wire.FetchStandalone && s.sendq.gaveUp(r.Track, r.Start.Group) {
+		_ = req.Reject(wire.RequestExcessiveLoad, "the group was dropped at a bottleneck")
+		return
+	}
 	serve(req, s.handler.Fetch, r)
 }
 

@@ -116,7 +116,9 @@ type Publication struct {
 	cancel context.CancelCauseFunc
 
 	defaultPriority uint8
-	skipped         []skippedGroup // under the datagram queue's lock
+	// The latest groups of which datagrams were sent, and those that were dropped: what else comes
+	// of these is, too. Under the datagram queue's lock.
+	begun, skipped []lineGroup
 
 	mu         sync.Mutex
 	forward    bool

@@ -681,8 +681,8 @@ func (s *Session) DatagramsWait() bool { return s.sendq.waits() }
 // congestion control. One that has missed its deadline by then is dropped.
 func (s *Session) sendDatagrams() {
 	for {
-		d, ok := s.sendq.pop()
-		if !ok {
+		d, group := s.sendq.pop()
+		if group == nil {
 			select {
 			case <-s.sendq.ready:
 				continue
@@ -691,8 +691,7 @@ func (s *Session) sendDatagrams() {
 			}
 		}
 		if now := time.Now(); !d.deadline.IsZero() && now.After(d.deadline) {
-			s.sendq.late(now)
-			s.count.datagramsUnsent.Add(1)
+			s.count.datagramsUnsent.Add(1 + uint64(s.sendq.late(group, now)))
 			continue
 		}
 		if err := s.conn.sendDatagram(d.b); err != nil {
