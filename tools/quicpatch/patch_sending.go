@@ -8,11 +8,20 @@ package main
 const sendBuffer = "62 * 1024"
 
 // patchConnectionSending has connections send on their own goroutine, and packets in runs.
+// quic-go's goroutine for a send queue looks up which one when it runs; only quic-go's own queue
+// keeps the connection from having another one, of a new path, by then.
 func patchConnectionSending(src []byte) ([]byte, error) {
-	const queue, direct = "newSendQueue(c.conn)", "newDirectSender(c.conn, c.destroyImpl)"
+	const (
+		queue  = "newSendQueue(c.conn)"
+		direct = "newDirectSender(c.conn, c.destroyImpl)"
+		later  = "go func() {\n\t\tif err := c.sendQueue.Run(); err != nil {\n\t\t\tc.destroyImpl(err)\n\t\t}\n\t}()"
+		now    = "go func(s sender) {\n\t\tif err := s.Run(); err != nil {\n\t\t\tc.destroyImpl(err)\n\t\t}\n\t}(c.sendQueue)"
+	)
 	return patchExternal("connection.go", src,
 		change{"preSetup", queue, direct},
 		change{"switchToNewPath", queue, direct},
+		change{"run", later, now},
+		change{"switchToNewPath", later, now},
 		change{"sendPacketsWithGSO", "c.appendOneShortHeaderPacket", "c.appendShortHeaderPackets"})
 }
 
