@@ -9,16 +9,15 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"holocast/capture-server/publish"
 	"holocast/capture-server/publish/publishtest"
 	"holocast/capture-server/source"
 	"holocast/internal/catalog"
+	"holocast/internal/leaktest"
 	"holocast/internal/pointcloud"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // script is a source that returns errors and clouds of one point in turn.
 type script struct {

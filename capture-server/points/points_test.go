@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
-	"go.uber.org/goleak"
 
 	"holocast/capture-server/cloud"
 	"holocast/capture-server/publish"
@@ -26,10 +25,11 @@ import (
 	"holocast/internal/camera"
 	"holocast/internal/catalog"
 	"holocast/internal/clock/clocktest"
+	"holocast/internal/leaktest"
 	"holocast/internal/pointcloud"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // still is a camera that shows the same picture again and again.
 type still struct {

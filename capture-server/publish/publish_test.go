@@ -11,18 +11,18 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 
 	"holocast/capture-server/publish"
 	"holocast/capture-server/publish/publishtest"
 	"holocast/internal/catalog"
 	"holocast/internal/clock"
+	"holocast/internal/leaktest"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // ticker is a medium of one track, named after it, that gets an object every few
 // milliseconds.

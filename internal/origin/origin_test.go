@@ -15,14 +15,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"holocast/internal/devcert"
+	"holocast/internal/leaktest"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var testName = moqt.TrackName{Namespace: moqt.Namespace{"holocast", "test"}, Name: "points/0/full"}
 

@@ -12,8 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"holocast/internal/leaktest"
 	"holocast/internal/testlog"
 )
 
@@ -101,13 +100,7 @@ func Main(m *testing.M, built func(dir string), args ...string) {
 	built(dir)
 	code := m.Run()
 	_ = os.RemoveAll(dir)
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	os.Exit(leaktest.Code(code))
 }
 
 // Process is a program that runs. It is killed when its test ends before it, and what it

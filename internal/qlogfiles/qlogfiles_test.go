@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"github.com/quic-go/quic-go"
-	"go.uber.org/goleak"
 
 	"holocast/internal/devcert"
+	"holocast/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // exchange sends some data over a connection that folder records at both ends.
 func exchange(t *testing.T, folder *Folder) {

@@ -13,7 +13,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
-	"go.uber.org/goleak"
+
+	"holocast/internal/leaktest"
 )
 
 // settings are those of the program that the tests start: this test binary.
@@ -35,7 +36,7 @@ const programEnv = "HOLOCAST_TEST_SERVICE"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(programEnv) == "" {
-		goleak.VerifyTestMain(m)
+		leaktest.Main(m)
 		return
 	}
 	Main("program", func() settings { return settings{End: "success"} }, func(cfg *settings) *cobra.Command {

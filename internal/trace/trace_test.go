@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.uber.org/goleak"
 
+	"holocast/internal/leaktest"
 	"holocast/internal/moqt"
 	"holocast/internal/trace/collector"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var track = moqt.TrackName{Namespace: moqt.Namespace{"holocast", "demo"}, Name: "points/0/full"}
 

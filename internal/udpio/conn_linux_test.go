@@ -13,12 +13,13 @@ import (
 	"time"
 	"unsafe"
 
-	"go.uber.org/goleak"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/sys/unix"
+
+	"holocast/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func listen(t testing.TB, network, addr string) *Conn {
 	t.Helper()
@@ -77,7 +78,7 @@ func TestDatagrams(t *testing.T) {
 			}
 			var got [][]byte
 			ms := messages(7, 1452)
-			_ = a.SetReadDeadline(time.Now().Add(10 * time.Second))
+			_ = a.SetReadDeadline(time.Now().Add(time.Minute))
 			for len(got) < whole+2 {
 				n, err := a.ReadBatch(ms, 0)
 				if err != nil {
@@ -119,7 +120,7 @@ func TestControl(t *testing.T) {
 		t.Fatal(err)
 	}
 	ms := messages(8, 1452)
-	_ = a.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = a.SetReadDeadline(time.Now().Add(time.Minute))
 	for count := 0; count < 3; {
 		n, err := a.ReadBatch(ms, 0)
 		if err != nil {
@@ -155,7 +156,7 @@ func TestStrays(t *testing.T) {
 	}
 	var got [][2]byte
 	ms := messages(8, 1452)
-	_ = a.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = a.SetReadDeadline(time.Now().Add(time.Minute))
 	for len(got) < 5 {
 		n, err := a.ReadBatch(ms, 0)
 		if err != nil {
@@ -174,7 +175,7 @@ func TestStrays(t *testing.T) {
 func TestPieces(t *testing.T) {
 	a, b := listen(t, "udp4", "127.0.0.1:0"), listen(t, "udp4", "127.0.0.1:0")
 	to := a.LocalAddr().(*net.UDPAddr)
-	_ = a.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = a.SetReadDeadline(time.Now().Add(time.Minute))
 	const size, last, sent = 1000, 700, 3 * batchSize
 	var kept, want [][]byte
 	for i := range sent {
@@ -229,7 +230,7 @@ func TestPieceStrays(t *testing.T) {
 	if _, _, err := b.WriteMsgUDP(together, segments(size), a.LocalAddr().(*net.UDPAddr)); err != nil {
 		t.Fatal(err)
 	}
-	_ = a.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = a.SetReadDeadline(time.Now().Add(time.Minute))
 	piece, segment, _, _, err := a.ReadPiece()
 	if err != nil || segment != size || !bytes.Equal(piece, want) {
 		t.Errorf("received %d bytes of %d, %v", len(piece), segment, err)

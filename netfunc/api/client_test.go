@@ -15,12 +15,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"holocast/internal/leaktest"
 	"holocast/netfunc/pathset"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // serve runs a controller that answers with h, and returns a client of it.
 func serve(t *testing.T, h http.HandlerFunc) *Client {

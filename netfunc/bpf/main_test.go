@@ -3,7 +3,7 @@ package bpf
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"holocast/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }

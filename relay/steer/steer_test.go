@@ -10,12 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"holocast/internal/leaktest"
 	"holocast/internal/udpio"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func listen(t *testing.T, addr string, n int) *Group {
 	t.Helper()

@@ -13,16 +13,15 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"holocast/capture-server/source"
+	"holocast/internal/leaktest"
 	"holocast/internal/livescan"
 	"holocast/internal/livescan/livescantest"
 	"holocast/internal/pointcloud"
 	"holocast/internal/testlog"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // places are a server's under test.
 type places struct {

@@ -13,13 +13,13 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
-	"go.uber.org/goleak"
 
+	"holocast/internal/leaktest"
 	"holocast/internal/netlab/namespace"
 	"holocast/internal/netlab/namespace/namespacetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // wire is two namespaces and a cable between them.
 type wire struct {

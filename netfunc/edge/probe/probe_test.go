@@ -13,13 +13,13 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
-	"go.uber.org/goleak"
 
+	"holocast/internal/leaktest"
 	"holocast/internal/netlab/namespace"
 	"holocast/internal/netlab/namespace/namespacetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // pair is two namespaces with one path between them.
 type pair struct {

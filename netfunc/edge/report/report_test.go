@@ -12,13 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"holocast/internal/leaktest"
 	"holocast/netfunc/api"
 	"holocast/netfunc/pathset"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // controller answers as the real one does, and remembers what it was told.
 type controller struct {

@@ -13,14 +13,14 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"go.uber.org/goleak"
 
+	"holocast/internal/leaktest"
 	"holocast/internal/livescan"
 	"holocast/internal/pointcloud"
 	"holocast/internal/testlog"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // scene is the clouds of a session's cameras.
 type scene struct {

@@ -14,12 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"holocast/internal/camera"
 	"holocast/internal/catalog"
 	"holocast/internal/clock"
 	"holocast/internal/connect"
+	"holocast/internal/leaktest"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
@@ -31,7 +30,7 @@ import (
 	"holocast/internal/trace/collector"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var namespace = moqt.Namespace{"holocast", "test"}
 

@@ -9,10 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"holocast/internal/catalog"
 	"holocast/internal/connect"
+	"holocast/internal/leaktest"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/recording"
@@ -21,7 +20,7 @@ import (
 	"holocast/internal/sessiontest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var (
 	quiet   = slog.New(slog.DiscardHandler)

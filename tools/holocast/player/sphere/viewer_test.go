@@ -12,9 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"holocast/internal/catalog"
+	"holocast/internal/leaktest"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/sessiontest"
@@ -25,7 +24,7 @@ import (
 	"holocast/tools/holocast/player/sphere/spheretest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var namespace = moqt.Namespace{"holocast", "tour"}
 
