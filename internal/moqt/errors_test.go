@@ -21,7 +21,7 @@ import (
 
 // What a user reads when a session cannot be opened.
 func TestDialErrors(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	now := time.Now()
 	cert := func(at time.Time) tls.Certificate {

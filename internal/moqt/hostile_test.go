@@ -24,11 +24,12 @@ type rawPeer struct {
 	control *quic.SendStream
 }
 
-// quick are waits short enough to wait for in a test.
-func quick() *waits {
-	w := defaultWaits()
-	w.setup, w.header, w.orphan, w.done, w.join, w.accept = 300*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond, 300*time.Millisecond, 200*time.Millisecond
-	return &w
+// hasty is a configuration whose end waits a moment for what change names, so that a test can
+// wait for it, and long for all else.
+func hasty(change func(w *waits, soon time.Duration)) Config {
+	w := patient()
+	change(w, 200*time.Millisecond)
+	return Config{waits: w}
 }
 
 func testTLS(t *testing.T) (server, client *tls.Config) {
@@ -44,12 +45,12 @@ func testTLS(t *testing.T) (server, client *tls.Config) {
 // sent no SETUP yet; the server's session comes on the channel once it has.
 func rawClient(t *testing.T, h Handler, cfg Config) (*rawPeer, <-chan *Session) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	serverTLS, clientTLS := testTLS(t)
 	cfg.Log = slog.New(slog.DiscardHandler)
 	if cfg.waits == nil {
-		cfg.waits = quick()
+		cfg.waits = patient()
 	}
 	ln, err := Listen("127.0.0.1:0", ListenConfig{Config: cfg, TLS: serverTLS})
 	if err != nil {
@@ -104,7 +105,7 @@ func (p *rawPeer) bidi(b []byte) *quic.Stream {
 
 func (p *rawPeer) read(str *quic.Stream) wire.Message {
 	p.t.Helper()
-	_ = str.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = str.SetReadDeadline(time.Now().Add(time.Minute))
 	m, err := wire.ReadMessage(bufio.NewReaderSize(str, 16))
 	if err != nil {
 		p.t.Fatalf("reading a response: %v", err)
@@ -251,17 +252,18 @@ func TestHostilePeerClosesSession(t *testing.T) {
 }
 
 func TestPeerWithoutSetupTimesOut(t *testing.T) {
+	cfg := hasty(func(w *waits, soon time.Duration) { w.setup = soon })
 	t.Run("no stream", func(t *testing.T) {
-		p, _ := rawClient(t, Handler{}, Config{})
+		p, _ := rawClient(t, Handler{}, cfg)
 		p.expectClose(wire.ControlMessageTimeout)
 	})
 	t.Run("half a SETUP", func(t *testing.T) {
-		p, _ := rawClient(t, Handler{}, Config{})
+		p, _ := rawClient(t, Handler{}, cfg)
 		p.uni(message(t, &wire.Setup{Implementation: "slow"})[:4])
 		p.expectClose(wire.ControlMessageTimeout)
 	})
 	t.Run("requests only", func(t *testing.T) {
-		p, _ := rawClient(t, acceptAll(nil), Config{})
+		p, _ := rawClient(t, acceptAll(nil), cfg)
 		p.bidi(message(t, &wire.Subscribe{Track: track("t")}))
 		p.expectClose(wire.ControlMessageTimeout)
 	})
@@ -278,7 +280,7 @@ func TestRequestBeforeSetup(t *testing.T) {
 }
 
 func TestStreamsThatSayNothingAreRefused(t *testing.T) {
-	p, sessions := rawClient(t, acceptAll(nil), Config{})
+	p, sessions := rawClient(t, acceptAll(nil), hasty(func(w *waits, soon time.Duration) { w.header = soon }))
 	p.setup(&wire.Setup{})
 	s := <-sessions
 	data, request := p.uni([]byte{0x10}), p.bidi([]byte{0x03, 0})
@@ -295,7 +297,7 @@ func TestStreamsThatSayNothingAreRefused(t *testing.T) {
 }
 
 func TestUnknownAliasIsHeldThenRefused(t *testing.T) {
-	p, sessions := rawClient(t, acceptAll(nil), Config{})
+	p, sessions := rawClient(t, acceptAll(nil), hasty(func(w *waits, soon time.Duration) { w.orphan = soon }))
 	p.setup(&wire.Setup{})
 	s := <-sessions
 	streams := make([]*quic.SendStream, 0, maxOrphanStreams+5)
@@ -362,9 +364,7 @@ func TestObjectsBeforePublish(t *testing.T) {
 // PUBLISH_DONE overtakes the streams it counts (§10.11).
 func TestPublishDoneBeforeStreams(t *testing.T) {
 	subs := make(chan *Subscription, 1)
-	w := quick()
-	w.done = 10 * time.Second
-	p, _ := rawClient(t, acceptAll(subs), Config{waits: w})
+	p, _ := rawClient(t, acceptAll(subs), Config{})
 	p.setup(&wire.Setup{})
 	req := p.bidi(message(t, &wire.Publish{Track: track("t"), TrackAlias: 5}))
 	p.read(req)
@@ -389,7 +389,7 @@ func TestPublishDoneBeforeStreams(t *testing.T) {
 // A stream count that is never reached ends the wait all the same.
 func TestPublishDoneWithWrongCount(t *testing.T) {
 	subs := make(chan *Subscription, 1)
-	p, _ := rawClient(t, acceptAll(subs), Config{})
+	p, _ := rawClient(t, acceptAll(subs), hasty(func(w *waits, soon time.Duration) { w.done = soon }))
 	p.setup(&wire.Setup{})
 	req := p.bidi(message(t, &wire.Publish{Track: track("t"), TrackAlias: 5}))
 	p.read(req)
@@ -487,7 +487,7 @@ func TestJoiningFetchOvertakesSubscribe(t *testing.T) {
 			_, _ = r.Accept(TrackInfo{Largest: func() (Location, bool) { return largest, true }})
 		},
 		Fetch: func(r *FetchRequest) { fetched <- r },
-	}, Config{waits: func() *waits { w := quick(); w.join = 10 * time.Second; return w }()})
+	}, Config{})
 	p.setup(&wire.Setup{})
 	p.bidi(message(t, &wire.Fetch{RequestID: 2, FetchType: wire.FetchRelativeJoining, JoiningRequestID: 0, JoiningStart: 3}))
 	time.Sleep(20 * time.Millisecond)
@@ -520,7 +520,7 @@ func TestJoiningFetchRefused(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			h := acceptAll(nil)
 			h.Subscribe = func(r *SubscribeRequest) { _, _ = r.Accept(tt.info) }
-			p, _ := rawClient(t, h, Config{})
+			p, _ := rawClient(t, h, hasty(func(w *waits, soon time.Duration) { w.join = soon }))
 			p.setup(&wire.Setup{})
 			if tt.subscribe != nil {
 				tt.subscribe.Track = track("t")

@@ -737,7 +737,7 @@ func TestUnreadSubscriptionBlocksNobody(t *testing.T) {
 
 func TestSubgroupNobodyAcceptsIsRefused(t *testing.T) {
 	subs := make(chan *Subscription, 1)
-	p, sessions := rawClient(t, acceptAll(subs), Config{})
+	p, sessions := rawClient(t, acceptAll(subs), hasty(func(w *waits, soon time.Duration) { w.accept = soon }))
 	p.setup(&wire.Setup{})
 	s := <-sessions
 	p.read(p.bidi(message(t, &wire.Publish{Track: track("t"), TrackAlias: 5})))

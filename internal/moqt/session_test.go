@@ -11,13 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"holocast/internal/devcert"
+	"holocast/internal/leaktest"
 	"holocast/internal/moqt/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // pair is a listener and a connected client for each transport.
 type pair struct {
@@ -39,6 +38,7 @@ func forTransports(t *testing.T, f func(t *testing.T, connect func(client, serve
 // patient are waits that do not run out because the machine is busy.
 func patient() *waits {
 	w := defaultWaits()
+	w.setup, w.header, w.request, w.send = time.Minute, time.Minute, time.Minute, time.Minute
 	w.orphan, w.done, w.join, w.accept = time.Minute, time.Minute, time.Minute, time.Minute
 	return &w
 }
