@@ -43,6 +43,7 @@ func (r *relay) entries(f *moqt.FetchReader) (list []string) {
 			r.t.Fatal(err)
 		}
 		list = append(list, at+" "+string(b))
+		r.entriesRead.Add(1)
 	}
 }
 
@@ -97,6 +98,7 @@ func TestFetchOfWhatIsElsewhere(t *testing.T) {
 	ms := func(n int) *time.Duration { d := time.Duration(n) * time.Millisecond; return &d }
 	for name, tt := range map[string]struct {
 		answer  func(*moqt.FetchRequest)
+		cut     bool // the answer, once its first object is with the viewer
 		fill    *time.Duration
 		order   moqt.GroupOrder
 		want    []string
@@ -104,16 +106,16 @@ func TestFetchOfWhatIsElsewhere(t *testing.T) {
 	}{
 		"from both":                 {want: all, fetches: 1},
 		"from both, descending":     {order: wire.Descending, want: reversed(all), fetches: 1},
-		"in time":                   {fill: ms(5000), want: all, fetches: 1},
+		"in time":                   {fill: ms(60_000), want: all, fetches: 1},
 		"only what is here":         {fill: ms(0), want: rest},
 		"refused by the publisher":  {answer: refuse, want: rest, fetches: 1},
 		"not answered in time":      {answer: hang, fill: ms(1000), want: rest, fetches: 1},
 		"not in time, descending":   {answer: hang, fill: ms(1000), order: wire.Descending, want: append(reversed(all[3:]), "?1/end"), fetches: 1},
 		"only here, descending":     {fill: ms(0), order: wire.Descending, want: append(reversed(all[3:]), "?1/end")},
-		"cut off by the publisher":  {answer: cutOff, want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...), fetches: 1},
+		"cut off by the publisher":  {cut: true, want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...), fetches: 1},
 		"answered in part by it":    {answer: inPart, want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...), fetches: 1},
 		"answered with other ones":  {answer: others, want: rest, fetches: 1},
-		"stuck inside the response": {answer: stuck, fill: ms(1000), want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...), fetches: 1},
+		"stuck inside the response": {answer: stuck, fill: ms(5000), want: append([]string{"1/0 old 1", "?3/end"}, all[3:]...), fetches: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -122,7 +124,15 @@ func TestFetchOfWhatIsElsewhere(t *testing.T) {
 			for i := range uint64(5) {
 				r.write(tr, i, fmt.Sprint("old ", i))
 			}
-			p := r.publishFetched(tr, tt.answer)
+			answer := tt.answer
+			if tt.cut {
+				answer = func(req *moqt.FetchRequest) {
+					w := begun(req, 1, 3)
+					r.eventually("the viewer has the first object", func() bool { return r.entriesRead.Load() > 0 })
+					w.Reset(wire.StreamInternalError)
+				}
+			}
+			p := r.publishFetched(tr, answer)
 			viewer := r.dial(moqt.Handler{})
 			sub := r.subscribe(viewer)
 			for i := uint64(5); i < 7; i++ {
@@ -159,11 +169,6 @@ func begun(req *moqt.FetchRequest, group, end uint64) *moqt.FetchWriter {
 	return w
 }
 
-func cutOff(req *moqt.FetchRequest) {
-	w := begun(req, 1, 3)
-	time.Sleep(50 * time.Millisecond) // the object arrives
-	w.Reset(wire.StreamInternalError)
-}
 func inPart(req *moqt.FetchRequest) { _ = begun(req, 1, 1).Close() }
 func others(req *moqt.FetchRequest) { _ = begun(req, 7, 3).Close() }
 func stuck(req *moqt.FetchRequest) {
