@@ -245,7 +245,7 @@ func TestWhatAPublisherSaidGoesWithIt(t *testing.T) {
 			honest := origin.NewTrack(points, nil, origin.Limits{})
 			p.publish(honest)
 			group := uint64(1000)
-			deadline := time.After(20 * time.Second)
+			deadline := time.After(2 * time.Minute)
 			for got := 0; got < 10; {
 				group++
 				write(t, honest, group, make([]byte, 100_000))
