@@ -278,18 +278,16 @@ func TestStops(t *testing.T) {
 	edges := newPair(t, p.client())
 	edges.hello()
 	ctx, cancel := context.WithCancel(t.Context())
-	watching, ended := make(chan struct{}, 1), make(chan struct{})
+	watching, ended := make(chan struct{}, 1), make(chan error, 1)
 	go func() {
-		defer close(ended)
-		_ = edges.c.Watch(ctx, "a", func(api.Update) error { watching <- struct{}{}; return nil }, func(error) { cancel() })
+		_ = edges.c.Watch(ctx, "a", func(api.Update) error { watching <- struct{}{}; return nil }, func(err error) { ended <- err; cancel() })
 	}()
 	<-watching
-	began := time.Now()
 	p.Stop()
-	if d := time.Since(began); d > 2*time.Second {
-		t.Errorf("it took %s", d)
+	// One that keeps the controller from stopping is cut off after five seconds, in its middle.
+	if err := <-ended; err.Error() != "the watch stream ended" {
+		t.Errorf("the watch stream was cut off: %v", err)
 	}
-	<-ended
 	if !contains(filepath.Join(p.dir, "state.json"), `"name":"b"`) {
 		t.Error("the state is not saved")
 	}
@@ -334,9 +332,8 @@ func TestSlowCallers(t *testing.T) {
 	for _, c := range []struct { // the quickest first
 		name string
 		conn net.Conn
-		most time.Duration
-	}{{"long", long, 3 * time.Second}, {"head", head, 8 * time.Second}, {"body", body, 14 * time.Second}} {
-		_ = c.conn.SetReadDeadline(began.Add(c.most))
+	}{{"long", long}, {"head", head}, {"body", body}} {
+		_ = c.conn.SetReadDeadline(began.Add(time.Minute))
 		b := make([]byte, 4096)
 		for {
 			if _, err := c.conn.Read(b); err != nil {

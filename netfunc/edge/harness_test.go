@@ -287,6 +287,7 @@ type traffic struct {
 	in       *net.UDPConn
 	receiver sync.WaitGroup
 	seen     []uint8 // how often each number came
+	came     atomic.Int64
 	strange  int
 }
 
@@ -327,6 +328,7 @@ func (s *site) stream(rate int, from, to *namespace.Namespace, address string) *
 			if err != nil {
 				return
 			}
+			f.came.Add(1)
 			if n < 4 {
 				f.strange++
 				continue
@@ -373,7 +375,14 @@ func (f *traffic) end() {
 	}
 	close(f.stopping)
 	f.sending.Wait()
-	time.Sleep(100 * time.Millisecond)
+	// Until nothing comes any more, for longer where packets are missing. It is counted in
+	// looks: one that takes long, as others want the processor, is one.
+	for looks, before := 0, int64(0); looks < 20 || before < int64(f.sent) && looks < 100; looks++ {
+		time.Sleep(5 * time.Millisecond)
+		if came := f.came.Load(); came != before {
+			looks, before = 0, came
+		}
+	}
 	_ = f.in.Close()
 	f.receiver.Wait()
 }

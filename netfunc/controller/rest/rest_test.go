@@ -17,8 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"holocast/internal/leaktest"
 	"holocast/netfunc/api"
 	"holocast/netfunc/controller/control"
 	"holocast/netfunc/controller/policy"
@@ -26,7 +25,7 @@ import (
 	"holocast/netfunc/signal"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const (
 	token     = "operator-token-of-the-tests"
@@ -115,7 +114,7 @@ func (c *controller) hello() *api.Client {
 // signalled returns the next signalling message.
 func (c *controller) signalled() (signal.Message, error) {
 	b := make([]byte, 100)
-	_ = c.udp.SetReadDeadline(time.Now().Add(2 * time.Second))
+	_ = c.udp.SetReadDeadline(time.Now().Add(30 * time.Second))
 	n, err := c.udp.Read(b)
 	if err != nil {
 		return signal.Message{}, err
