@@ -524,7 +524,7 @@ func childrenOf(t *testing.T, pid int) (children []int) {
 // gone waits until nothing is left of a lab.
 func gone(t *testing.T, pid int) bool {
 	t.Helper()
-	for range 100 {
+	for range 1000 {
 		if len(namespaces(t, pid)) == 0 {
 			return true
 		}
