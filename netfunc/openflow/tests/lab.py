@@ -249,10 +249,27 @@ class Lab:
             time.sleep(interval)
             self.uplink.sendto(bytes(length - 28), (RELAY, 5000))
 
-    def seen(self, settle: float = 0.3) -> tuple[dict[int, list[Seen]], list[Seen]]:
-        """Return what passed each path, and what the viewer got, since the last call."""
-        time.sleep(settle)
-        return {i: t.read() for i, t in self.taps.items()}, self.arrivals.read()
+    def seen(self, settle: float = 0.3, packets: int = 0) -> tuple[dict[int, list[Seen]], list[Seen]]:
+        """Return what passed each path, and what the viewer got, since the last call.
+
+        That is over once the viewer has so many packets, for which a busy machine may take
+        long, and nothing has come for a time, of which a machine that stands still counts little.
+        """
+        on: dict[int, list[Seen]] = {i: [] for i in self.taps}
+        got: list[Seen] = []
+        deadline = time.monotonic() + 30
+        looks, step = 0, 0.01
+        while looks * step < settle:
+            time.sleep(step)
+            new = self.arrivals.read()
+            got += new
+            for i, tap in self.taps.items():
+                passed = tap.read()
+                on[i] += passed
+                new += passed
+            missing = len(got) < packets and time.monotonic() < deadline
+            looks = 0 if new or missing else looks + 1
+        return on, got
 
     def call(self, method: str, path: str, body: Any = None, token: str = TOKEN) -> tuple[int, Any]:
         """Call the controller; return status and JSON."""

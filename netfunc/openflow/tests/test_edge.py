@@ -45,7 +45,7 @@ def test_with_edge(lab: EdgeLab) -> None:
 
     before = lab.sent
     lab.send(200)
-    on, got = lab.seen()
+    on, got = lab.seen(packets=200)
     for i in lab.paths:
         assert [s.number for s in on[i]] == list(range(before, lab.sent)), f"path {i}"
     assert [s.number for s in got] == list(range(before, lab.sent)), "the viewer misses packets, or has them twice"
@@ -59,7 +59,7 @@ def test_with_edge(lab: EdgeLab) -> None:
     lab.seen(0.5)
     before = lab.sent
     lab.send(50)
-    on, got = lab.seen()
+    on, got = lab.seen(packets=50)
     for i in lab.paths:
         assert [s.number for s in on[i]] == (list(range(before, lab.sent)) if i in left else []), f"path {i}"
     assert [s.number for s in got] == list(range(before, lab.sent))

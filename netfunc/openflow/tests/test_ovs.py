@@ -95,7 +95,7 @@ def check(lab: Lab, paths: list[int], *, marked: bool = True) -> None:
     lab.seen(0.2)  # the datapath follows the rules in a moment
     before = lab.sent
     lab.send(50)
-    on, got = lab.seen()
+    on, got = lab.seen(packets=50 * len(paths))
     for i in lab.paths:
         want = list(range(before, before + 50)) if i in paths else []
         assert [s.number for s in on[i]] == want, f"path {i}"
