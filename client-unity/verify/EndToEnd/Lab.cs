@@ -75,7 +75,7 @@ namespace Holocast.Verify
         {
             string address = "127.0.0.1:" + port;
             Running relay = Start("relay", new[] { "--listen", address, "--http", address }.Concat(more).ToArray());
-            using (var http = new HttpClient { Timeout = TimeSpan.FromSeconds(1) })
+            using (var http = new HttpClient { Timeout = TimeSpan.FromSeconds(10) })
             {
                 Until("the relay's start", 30, () =>
                 {
@@ -93,8 +93,12 @@ namespace Holocast.Verify
             return relay;
         }
 
+        // How long to wait at least: a machine with much else to do stands still for seconds.
+        public const double Patience = 60;
+
         public static void Until(string what, double seconds, Func<bool> happened)
         {
+            seconds = Math.Max(seconds, Patience);
             var clock = Stopwatch.StartNew();
             while (!happened())
             {
@@ -272,6 +276,7 @@ namespace Holocast.Verify
 
         public void Until(string what, double seconds, Func<bool> happened)
         {
+            seconds = Math.Max(seconds, Lab.Patience);
             for (double end = clock.Elapsed.TotalSeconds + seconds; !happened();)
             {
                 if (clock.Elapsed.TotalSeconds > end)
@@ -294,6 +299,43 @@ namespace Holocast.Verify
         {
             long before = Statistics().FramesShown;
             Until(what, seconds, () => Statistics().FramesShown >= before + frames);
+        }
+    }
+
+    // How long the machine stood still: times in which a thread that only sleeps did not run.
+    sealed class Standstill : IDisposable
+    {
+        readonly Thread thread;
+        volatile bool ended;
+        long ticks;
+
+        public double Milliseconds => Interlocked.Read(ref ticks) / (Stopwatch.Frequency / 1000.0);
+
+        public Standstill()
+        {
+            thread = new Thread(Watch) { IsBackground = true };
+            thread.Start();
+        }
+
+        void Watch()
+        {
+            long usual = 15 * Stopwatch.Frequency / 1000, last = Stopwatch.GetTimestamp();
+            while (!ended)
+            {
+                Thread.Sleep(5);
+                long now = Stopwatch.GetTimestamp();
+                if (now - last > usual)
+                {
+                    Interlocked.Add(ref ticks, now - last);
+                }
+                last = now;
+            }
+        }
+
+        public void Dispose()
+        {
+            ended = true;
+            thread.Join();
         }
     }
 
