@@ -42,6 +42,7 @@ namespace Holocast.Verify
             ("360° video in tiles", Tiles),
             ("360° video that cannot be decoded", SphereUndecodable),
             ("recorded 360° video", RecordedSphere),
+            ("tiles of recorded 360° video", RecordedTiles),
             ("token", Token),
         };
 
@@ -744,6 +745,62 @@ namespace Holocast.Verify
                 double time = FilmTime(sphere);
                 stage.Until("pictures of what all see", 60, () => Math.Abs(FilmTime(sphere) - time) > 0.3);
                 Console.WriteLine("      a recording of " + F(End()) + " s: sought to " + F(late) + " s, pictures " + F(there - here) + " s apart for " + F(late - 1) + " s");
+            }
+            finally
+            {
+                Directory.Delete(folder, true);
+            }
+        }
+
+        // A recording that is paused and sought is sharp where the eyes look, and soon where they turn to.
+        static void RecordedTiles(Lab lab)
+        {
+            string folder = Path.Combine(Path.GetTempPath(), "holocast-verify-tiles-" + Process.GetCurrentProcess().Id);
+            Directory.CreateDirectory(folder);
+            try
+            {
+                // Stripes that the whole sphere at low resolution does not show; Cr is 40 and 10 more each second.
+                string film = Path.Combine(folder, "stripes.mp4");
+                var ffmpeg = Process.Start(new ProcessStartInfo("ffmpeg") { ArgumentList = { "-v", "error", "-y", "-f", "lavfi", "-i", "nullsrc=s=960x480:r=10:d=10,format=yuv420p,geq=lum='128+60*sin(2*PI*X/6)':cb=128:cr='40+10*T'", "-c:v", "libx264", "-preset", "ultrafast", "-qp", "8", film } });
+                ffmpeg.WaitForExit();
+                Check.That(ffmpeg.ExitCode == 0, "ffmpeg makes no film");
+                string tour = Path.Combine(folder, "tour");
+                lab.Start("holocast", "prepare", film, tour, "--stereo", "mono", "--qualities", "2", "--preset", "ultrafast").MustEnd(300);
+                int port = Lab.FreePort();
+                Running relay = lab.Relay(port);
+                lab.Start("capture-server", "--source", "tiles:" + tour, "--http", "", Url(port, "tour"));
+                var stage = new Stage(Url(port, "tour"));
+                HolocastSphere sphere = AddSphere(stage);
+                stage.Until("a picture", 120, () => sphere.Shows);
+                stage.Until("the recording", 60, () => stage.Playback.Available);
+                stage.Playback.Pause();
+                stage.Until("a pause", 60, () => !stage.Playback.IsLive && !stage.Playback.Playing);
+                foreach (double place in new[] { 6.5, 2.3 })
+                {
+                    stage.Playback.Seek(place);
+                    stage.Until("sharp tiles at " + F(place) + " s", 120, () => Math.Abs(FilmTime(sphere) - place) < 0.3 && Contrast(sphere, 0.5) > 30);
+                    NeverBlack(sphere);
+                    stage.Until("the share of the view that tiles show", 60, () => stage.Session.TryGetSphereStatistics(out HolocastStatistics s) && s.TileHits > 0.9);
+                }
+                double there = Settled(stage, sphere);
+                stage.Eyes.rotation = Quaternion.AngleAxis(180, Vector3.up);
+                stage.Until("sharp tiles behind", 120, () =>
+                {
+                    NeverBlack(sphere);
+                    return Contrast(sphere, 0.02) > 30;
+                });
+                Check.That(FilmTime(sphere) == there || Math.Abs(FilmTime(sphere) - there) < 0.05, "the picture moves in a pause");
+                stage.Playback.Play();
+                stage.Until("sharp tiles while it plays", 120, () => FilmTime(sphere) > 4 && Contrast(sphere, 0.02) > 30);
+                stage.Playback.Pause();
+                stage.Until("another pause", 60, () => !stage.Playback.Playing);
+                relay.Kill();
+                lab.Relay(port);
+                stage.Until("the new relay", 120, () => stage.Session.State == HolocastState.Live && stage.Session.Reconnects > 0 && stage.Playback.Available);
+                stage.Playback.Seek(7.5);
+                stage.Until("sharp tiles over the new relay", 120, () => Math.Abs(FilmTime(sphere) - 7.5) < 0.3 && Contrast(sphere, 0.02) > 30);
+                stage.Playback.GoLive();
+                stage.Until("sharp tiles of what all see", 120, () => stage.Playback.IsLive && Contrast(sphere, 0.02) > 30);
             }
             finally
             {

@@ -24,8 +24,8 @@ const RECENT: f64 = 1.0 / 30.0;
 /// A tile's picture.
 #[derive(Debug)]
 pub(crate) struct Part {
-    tile: usize,
-    picture: Picture,
+    pub tile: usize,
+    pub picture: Picture,
 }
 
 #[derive(Debug, Default)]
@@ -158,45 +158,52 @@ impl Mosaic {
         if !decoded {
             t.last = None;
             self.damaged += 1;
-            return self.give_back(job.into);
+            return self.keep(job.into);
         }
         t.pictures.push_back((job.chunk.timestamp, job.into));
         let over = if t.pictures.len() > MOST_PICTURES { t.pictures.pop_front() } else { None };
         if let Some((_, p)) = over {
-            self.give_back(p);
+            self.keep(p);
         }
     }
 
-    fn give_back(&mut self, p: Picture) {
+    fn keep(&mut self, p: Picture) {
         if self.free.len() < MOST_FREE {
             self.free.push(p);
         }
     }
 
-    /// The tiles' pictures of a timestamp; those before it are given up.
-    pub fn take(&mut self, timestamp: Nanos) -> Vec<Part> {
-        let (mut parts, mut hits) = (Vec::new(), 0.0);
+    /// Whether a tile's picture of a timestamp waits.
+    pub fn has(&self, timestamp: Nanos) -> bool {
+        self.tiles.values().any(|t| t.pictures.iter().any(|p| p.0 == timestamp))
+    }
+
+    /// Adds the tiles' pictures of a timestamp; those before it are given up.
+    pub fn take(&mut self, timestamp: Nanos, parts: &mut Vec<Part>) {
         for (n, t) in &mut self.tiles {
             while let Some((at, _)) = t.pictures.front().filter(|p| p.0 <= timestamp) {
                 let same = *at == timestamp;
                 let Some((_, picture)) = t.pictures.pop_front() else { break };
                 if same {
-                    hits += self.view.get(*n).copied().unwrap_or(0.0);
                     parts.push(Part { tile: *n, picture });
                 } else if self.free.len() < MOST_FREE {
                     self.free.push(picture);
                 }
             }
         }
-        self.hits += RECENT * (hits - self.hits);
         let used = |t: &Tile| t.projector.is_none() || !t.chunks.is_empty() || (timestamp - t.newest).abs() < FORGOTTEN;
         self.tiles.retain(|_, t| used(t));
-        parts
+    }
+
+    /// Counts the share of the view that the tiles of a picture show. still: it stays.
+    pub fn count(&mut self, parts: &[Part], still: bool) {
+        let hits: f64 = parts.iter().filter_map(|p| self.view.get(p.tile)).sum();
+        self.hits += if still { 1.0 } else { RECENT } * (hits - self.hits);
     }
 
     /// What pictures were made of is used again.
-    pub fn composed(&mut self, parts: Vec<Part>) {
-        parts.into_iter().for_each(|p| self.give_back(p.picture));
+    pub fn give_back(&mut self, parts: Vec<Part>) {
+        parts.into_iter().for_each(|p| self.keep(p.picture));
     }
 
     /// Bytes held.
@@ -346,6 +353,12 @@ mod tests {
         list
     }
 
+    fn take(m: &mut Mosaic, timestamp: Nanos) -> Vec<Part> {
+        let mut parts = Vec::new();
+        m.take(timestamp, &mut parts);
+        parts
+    }
+
     fn mosaic() -> Mosaic {
         Mosaic::new(Grid { columns: 4, rows: 2, width: 64, height: 32 })
     }
@@ -359,10 +372,15 @@ mod tests {
         }
         m.add(2, chunk(0, 1)); // its first frame is missing
         assert_eq!(decode(&mut m, 0), [(1, 0, 0), (1, 0, 1), (1, 0, 2)]);
-        assert_eq!(m.take(0).iter().map(|p| p.tile).collect::<Vec<_>>(), [1]);
+        assert!(m.has(0) && !m.has(3 * FRAME));
+        let parts = take(&mut m, 0);
+        assert_eq!(parts.iter().map(|p| p.tile).collect::<Vec<_>>(), [1]);
+        m.count(&parts, false);
         assert!((m.hits - 0.5 * RECENT).abs() < 1e-9);
-        assert_eq!(m.take(2 * FRAME).len(), 1);
-        assert!(m.take(3 * FRAME).is_empty());
+        m.count(&parts, true);
+        assert!((m.hits - 0.5).abs() < 1e-9);
+        assert_eq!(take(&mut m, 2 * FRAME).len(), 1);
+        assert!(take(&mut m, 3 * FRAME).is_empty());
         m.add(2, chunk(1, 0));
         assert_eq!(decode(&mut m, 25 * FRAME), [(2, 1, 0)]);
     }
@@ -383,8 +401,8 @@ mod tests {
         let mut m = mosaic();
         m.add(1, chunk(0, 0));
         assert_eq!(decode(&mut m, 0), [(1, 0, 0)]);
-        assert_eq!((m.take(FRAME).len(), m.tiles.len()), (0, 1));
-        assert_eq!((m.take(FORGOTTEN).len(), m.tiles.len()), (0, 0));
+        assert_eq!((take(&mut m, FRAME).len(), m.tiles.len()), (0, 1));
+        assert_eq!((take(&mut m, FORGOTTEN).len(), m.tiles.len()), (0, 0));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A session as a viewer follows it, over any number of connections one after the other.
 
+mod shots;
 mod sphere;
 mod tiles;
 
@@ -83,6 +84,10 @@ enum Purpose {
     Tile(u16),
     /// What its tiles take and are worth.
     Rates,
+    /// A tile of a GoP of a recording.
+    Shot,
+    /// Rates, of GoPs of a recording.
+    RecordedRates,
     /// Lost parts of a camera's frames.
     Repair(u16),
     Recording,
@@ -318,6 +323,7 @@ impl Player {
                 s.subscribe(now, &self.track(&name), o)
             }
             Purpose::Reel(_) | Purpose::Past { .. } | Purpose::Repair(_) | Purpose::Tile(_) | Purpose::Rates => return,
+            Purpose::Shot | Purpose::RecordedRates => return,
         };
         if let Some(c) = &mut self.connection {
             c.requests.insert(request, purpose);
@@ -423,6 +429,7 @@ impl Player {
                     self.play(now, s);
                 }
                 Purpose::Repair(camera) => self.repaired(now, s, request, camera),
+                Purpose::Shot | Purpose::RecordedRates => self.shot_over(now, request),
                 Purpose::Past { .. } => {
                     if let Some(c) = &mut self.connection {
                         c.requests.remove(&request);
@@ -510,6 +517,8 @@ impl Player {
             }
             Purpose::Tile(tile) => self.tile_object(now, tile, o),
             Purpose::Rates if normal => self.tile_rates(&o.payload),
+            Purpose::Shot => self.shot_object(now, o),
+            Purpose::RecordedRates if normal => self.recorded_rates(o.group, &o.payload),
             Purpose::Reel(id) if normal => {
                 match self.reels.get(&id).map(|(_, part)| *part) {
                     Some(Part::Camera(camera)) => {
@@ -901,6 +910,7 @@ impl Player {
             }
             Purpose::Repair(camera) => self.repaired(now, s, request, camera),
             Purpose::Tile(_) => self.tile_gone(request),
+            Purpose::Shot | Purpose::RecordedRates => self.shot_over(now, request),
             // The relay takes none, or has nothing of the past: a viewer works without.
             Purpose::Receipts | Purpose::Past { .. } | Purpose::Rates => {}
         }
@@ -1028,8 +1038,10 @@ impl Player {
             p.seek(now, place);
             self.playback = Some(p);
             self.set_reels();
+            self.list_tiles();
             self.jump_sphere();
         } else if let PlaybackAction::Seek(_) = action {
+            self.leave_tiles(Some(s));
             self.jump_sphere();
         }
         let Some(p) = &mut self.playback else { return };
@@ -1057,6 +1069,8 @@ impl Player {
             }
             self.follow(now, s, camera);
         }
+        self.leave_tiles(Some(s));
+        self.list_tiles();
         self.jump_sphere();
         self.follow_sphere(now, s);
     }
@@ -1085,6 +1099,9 @@ impl Player {
                         }
                         continue;
                     };
+                    if part == Part::Sphere {
+                        self.fetch_rates(now, s, first, last);
+                    }
                     let (first, end) = (Location { group: first, object: 0 }, Location { group: last, object: 0 });
                     let request = s.fetch(now, &self.recorded_track(&name), first, end, None, most);
                     if let Some(c) = &mut self.connection {
@@ -1109,6 +1126,7 @@ impl Player {
             }
         }
         self.place_sphere(now);
+        self.fetch_shots(now, s);
     }
 
     fn tell_playback(&mut self) {
@@ -1220,7 +1238,7 @@ impl Player {
                 wait
             });
             late.extend(c.fetches.iter().filter(|(t, _)| now >= *t).filter_map(|(_, r)| match c.requests.get(r) {
-                Some(p @ (Purpose::Reel(_) | Purpose::Repair(_))) => Some((*r, *p)),
+                Some(p @ (Purpose::Reel(_) | Purpose::Repair(_) | Purpose::Shot | Purpose::RecordedRates)) => Some((*r, *p)),
                 _ => None,
             }));
         }
@@ -1236,7 +1254,10 @@ impl Player {
                     s.cancel(request);
                     self.repaired(now, s, request, camera);
                 }
-                _ => {}
+                _ => {
+                    s.cancel(request);
+                    self.shot_over(now, request);
+                }
             }
         }
         let looking: Vec<_> = self.feeds.iter().filter_map(|(n, f)| Some((*n, f.look.filter(|at| now >= *at)?))).collect();

@@ -129,6 +129,8 @@ pub(crate) struct Screen {
     pictures: VecDeque<Shown>,
     /// Those of the whole sphere that wait for their tiles.
     low: VecDeque<Shown>,
+    /// What the pictures were made of that were due last or are to be due: while nothing moves on, tiles may be added.
+    made: VecDeque<(Shown, Vec<Part>)>,
     /// Where tiles are received.
     pub mosaic: Option<Mosaic>,
     free: Vec<Picture>,
@@ -160,9 +162,20 @@ impl Screen {
         while let Some(p) = self.pictures.pop_front().or_else(|| self.low.pop_front()) {
             self.give_back(p.picture);
         }
+        while self.forget() {}
         if let Some(m) = &mut self.mosaic {
             m.jump();
         }
+    }
+
+    /// Gives back what a picture was made of, the oldest first; whether there was one.
+    fn forget(&mut self) -> bool {
+        let Some((low, parts)) = self.made.pop_front() else { return false };
+        self.give_back(low.picture);
+        if let Some(m) = &mut self.mosaic {
+            m.give_back(parts);
+        }
+        true
     }
 
     /// Whether tiles are received.
@@ -170,7 +183,10 @@ impl Screen {
         let grid = self.sphere.as_ref().and_then(|s| s.grid());
         match (on, grid) {
             (true, Some(g)) if self.mosaic.is_none() => self.mosaic = Some(Mosaic::new(g)),
-            (false, _) => self.mosaic = None,
+            (false, _) => {
+                while self.forget() {}
+                self.mosaic = None;
+            }
             _ => {}
         }
     }
@@ -239,14 +255,24 @@ impl Screen {
                 self.give_back(p.picture);
             }
         }
+        while self.made.get(1).is_some_and(|(p, _)| p.info.captured <= at) {
+            self.forget();
+        }
+        let still = due.still.is_some();
+        // Where nothing moves on, a picture is made of the frame that is due alone, when it is decoded.
+        let closer = still && self.chunks.first_key_value().is_some_and(|(_, c)| c.timestamp <= at);
         let mut compose = Nanos::MAX;
-        if let Some(p) = self.low.front() {
-            compose = p.info.captured - COMPOSE;
-            if compose <= at || due.still.is_some() || self.mosaic.is_none() {
+        if let Some(p) = self.low.front().filter(|_| !closer) {
+            compose = p.info.captured - if still { 0 } else { COMPOSE };
+            if compose <= at || self.mosaic.is_none() {
                 let Some(p) = self.low.pop_front() else { return Next::Idle };
-                let parts = self.mosaic.as_mut().map(|m| m.take(p.info.captured)).unwrap_or_default();
-                return Next::Compose(p, parts, sphere);
+                return self.compose(p, Vec::new(), still, sphere);
             }
+        }
+        let more = |(p, _): &(Shown, Vec<Part>)| self.mosaic.as_ref().is_some_and(|m| p.info.captured <= at && m.has(p.info.captured));
+        if still && self.made.front().is_some_and(more) {
+            let Some((p, parts)) = self.made.pop_front() else { return Next::Idle };
+            return self.compose(p, parts, still, sphere);
         }
         let wait = |until: Nanos| wait(until.min(compose));
         if let (true, Some(p)) = (self.pictures.len() + self.low.len() >= MOST_PICTURES, self.pictures.get(1)) {
@@ -273,6 +299,15 @@ impl Screen {
             return wait(compose);
         }
         Next::Idle
+    }
+
+    /// A picture to be made of the whole sphere, and of tiles that are there now and were before.
+    fn compose(&mut self, low: Shown, mut parts: Vec<Part>, still: bool, sphere: Arc<Sphere>) -> Next {
+        if let Some(m) = &mut self.mosaic {
+            m.take(low.info.captured, &mut parts);
+            m.count(&parts, still);
+        }
+        Next::Compose(low, parts, sphere)
     }
 
     /// The frame of a tile to be decoded next.
@@ -308,13 +343,14 @@ impl Screen {
     }
 
     /// Takes a picture made of the whole sphere and of tiles, and what it was made of.
-    pub fn composed(&mut self, run: u64, info: PictureInfo, picture: Picture, low: Picture, parts: Vec<Part>) {
-        self.give_back(low);
-        if let Some(m) = &mut self.mosaic {
-            m.composed(parts);
-        }
+    pub fn composed(&mut self, run: u64, info: PictureInfo, picture: Picture, low: Shown, parts: Vec<Part>) {
+        let at = self.made.iter().position(|(p, _)| p.info.captured > info.captured).unwrap_or(self.made.len());
+        self.made.insert(at, (low, parts));
         if run == self.run {
-            self.pictures.push_back(Shown { info, picture });
+            let at = self.pictures.iter().position(|p| p.info.captured > info.captured).unwrap_or(self.pictures.len());
+            self.pictures.insert(at, Shown { info, picture });
+        } else {
+            while self.forget() {}
         }
     }
 
@@ -361,7 +397,8 @@ impl Screen {
     /// Bytes held.
     pub fn held(&self) -> usize {
         let shown = self.pictures.iter().chain(self.acquired.iter().map(|(_, p)| p)).map(|p| &p.picture);
-        let shown = shown.chain(&self.free).chain(self.low.iter().map(|p| &p.picture));
+        let low = self.low.iter().chain(self.made.iter().map(|(p, _)| p)).map(|p| &p.picture);
+        let shown = shown.chain(&self.free).chain(low).chain(self.made.iter().flat_map(|(_, parts)| parts).map(|p| &p.picture));
         self.bytes + shown.map(Picture::bytes).sum::<usize>() + self.mosaic.as_ref().map_or(0, Mosaic::held)
     }
 }
@@ -437,26 +474,31 @@ mod tests {
         s
     }
 
+    /// Takes a frame as decoded at a time.
+    fn take(s: &mut Screen, c: &Chunk, sphere: &Sphere, now: Nanos) {
+        let info = PictureInfo {
+            width: sphere.width,
+            height: sphere.height,
+            stereo: false,
+            matrix: Matrix::Bt709,
+            full_range: false,
+            turned: [0.0; 3],
+            captured: c.timestamp,
+            arrived: 0,
+            decoded: now,
+            decode: 0,
+            replayed: false,
+        };
+        let (run, buffer) = (s.run(), s.buffer());
+        s.ready(run, info, buffer);
+    }
+
     /// Decodes all that may be at a time; what that is.
     fn decode(s: &mut Screen, now: Nanos) -> Vec<(u64, u64)> {
         let mut list = Vec::new();
         while let Next::Decode(c, sphere) = s.next(now) {
             list.push((c.group, c.id));
-            let info = PictureInfo {
-                width: sphere.width,
-                height: sphere.height,
-                stereo: false,
-                matrix: Matrix::Bt709,
-                full_range: false,
-                turned: [0.0; 3],
-                captured: c.timestamp,
-                arrived: 0,
-                decoded: now,
-                decode: 0,
-                replayed: false,
-            };
-            let (run, buffer) = (s.run(), s.buffer());
-            s.ready(run, info, buffer);
+            take(s, &c, &sphere, now);
         }
         list
     }
@@ -526,6 +568,63 @@ mod tests {
         assert_eq!(decode(&mut s, 0), []);
         (0..3).for_each(|id| s.add(chunk(0, id)));
         assert_eq!(decode(&mut s, 0), [(0, 0), (0, 1), (0, 2)]);
+    }
+
+    /// A screen that stands at a place, of a sphere in tiles of 32×32.
+    fn still(at: Nanos) -> Screen {
+        let text = br#"{"version":"draft-01","tracks":[{"name":"video","packaging":"loc","codec":"avc1.42c01e","width":16,"height":8,
+            "hcsphere":{"projection":"equirectangular","stereo":"mono","width":64,"height":32,"columns":2,"rows":1,"qualities":1}}]}"#;
+        let catalog = crate::catalog::CatalogReader::default().add(0, 0, text.to_vec(), 0).unwrap_or_default().unwrap_or_default();
+        let mut s = Screen::default();
+        s.show(catalog.sphere.map(Arc::new));
+        s.receive_tiles(true);
+        s.set_due(Due { shift: 0, still: Some(at) });
+        s
+    }
+
+    /// Decodes and composes all that may be at a time; the frames and the tiles that pictures were made of.
+    fn make(s: &mut Screen, now: Nanos) -> Vec<(Nanos, Vec<usize>)> {
+        let mut list = Vec::new();
+        loop {
+            while let NextTile::Decode(job) = s.next_tile(now) {
+                let run = s.run();
+                s.tile_ready(run, *job, true);
+            }
+            match s.next(now) {
+                Next::Decode(c, sphere) => take(s, &c, &sphere, now),
+                Next::Compose(low, parts, _) => {
+                    list.push((low.info.captured, parts.iter().map(|p| p.tile).collect()));
+                    let (run, info, buffer) = (s.run(), low.info, s.buffer());
+                    s.composed(run, info, buffer, low, parts);
+                }
+                Next::Wait(_) | Next::Idle => return list,
+            }
+        }
+    }
+
+    #[test]
+    fn where_it_stands_tiles_that_come_later_are_added() {
+        let mut s = still(10 * FRAME);
+        (0..25).for_each(|id| s.add(chunk(0, id)));
+        let tile = |s: &mut Screen, n| (0..25).for_each(|id| s.mosaic.iter_mut().for_each(|m| m.add(n, chunk(0, id))));
+        // Of all frames before it none is composed, and none of those to come.
+        assert_eq!(make(&mut s, 0), [(10 * FRAME, vec![])]);
+        assert_eq!((shown(&mut s, 0), shown(&mut s, 0)), (Some(10 * FRAME), None));
+        tile(&mut s, 1);
+        assert_eq!(make(&mut s, 0), [(10 * FRAME, vec![1])]);
+        assert_eq!((shown(&mut s, 0), shown(&mut s, 0)), (Some(10 * FRAME), None));
+        tile(&mut s, 0);
+        assert_eq!(make(&mut s, 0), [(10 * FRAME, vec![1, 0])]);
+        assert_eq!(shown(&mut s, 0), Some(10 * FRAME));
+        // It moves on, with the tiles' frames that were decoded meanwhile.
+        s.set_due(Due { shift: -11 * FRAME, still: None });
+        assert_eq!(make(&mut s, 0).first(), Some(&(11 * FRAME, vec![0, 1])));
+        assert_eq!(shown(&mut s, 0), Some(11 * FRAME));
+        // It stands again, at a picture that was made before others that are to come.
+        s.set_due(Due { shift: 0, still: Some(11 * FRAME) });
+        assert_eq!(make(&mut s, 0), []);
+        s.jump();
+        assert_eq!((make(&mut s, 0), s.made.len()), (vec![], 0));
     }
 
     #[test]

@@ -734,7 +734,7 @@ impl Shared {
     fn compose_picture(&self, low: Shown, parts: Vec<Part>, sphere: &Sphere, run: u64, mut picture: Picture) {
         compose(sphere, &low.picture, &parts, &mut picture);
         let info = PictureInfo { width: picture.width as u32, height: picture.height as u32, ..low.info };
-        self.screen().composed(run, info, picture, low.picture, parts);
+        self.screen().composed(run, info, picture, low, parts);
     }
 
     /// Decodes tiles.

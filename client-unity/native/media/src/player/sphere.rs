@@ -129,10 +129,16 @@ impl Player {
                 p.seek(now, place);
             }
         }
-        if let (Some(c), Some(t)) = (&self.catalog, self.film.as_mut().and_then(|f| f.tiles.as_mut())) {
+        self.list_tiles();
+        self.follow_sphere(now, s);
+    }
+
+    /// Which tiles there are: of the recording, where its playback is at a viewer's own pace.
+    pub(super) fn list_tiles(&mut self) {
+        let catalog = if self.playback.is_some() { &self.recording } else { &self.catalog };
+        if let (Some(c), Some(t)) = (catalog, self.film.as_mut().and_then(|f| f.tiles.as_mut())) {
             t.set_tracks(&c.tiles);
         }
-        self.follow_sphere(now, s);
     }
 
     /// Receives the sphere as it is published.
@@ -187,6 +193,9 @@ impl Player {
                 self.tiles_begin(o.group, timestamp, offset);
             }
         }
+        if playback && o.id == 0 {
+            self.shot_begins(o.group, timestamp);
+        }
         let (group, id, config, payload) = (o.group, o.id, o.properties.video_config, o.payload);
         let chunk = Chunk { group, id, timestamp, config, payload, arrived: now, replayed: replayed || playback };
         self.shared.project(|screen| screen.add(chunk));
@@ -215,11 +224,16 @@ impl Player {
         Some(offset)
     }
 
+    /// The timestamp of the playback's place.
+    pub(super) fn recorded_place(&self) -> Option<Nanos> {
+        let t = self.recording.as_ref().and_then(|r| r.sphere.as_ref()?.timeline)?;
+        Some(((t.wallclock + self.playback.as_ref()?.position() - t.media) * 1e6) as Nanos)
+    }
+
     /// Makes the picture that is due the one of the playback's place.
     pub(super) fn place_sphere(&mut self, now: Nanos) {
-        let recorded = self.recording.as_ref().and_then(|r| r.sphere.as_ref()?.timeline);
-        let (Some(f), Some(p), Some(t)) = (&mut self.film, &self.playback, recorded) else { return };
-        let timestamp = ((t.wallclock + p.position() - t.media) * 1e6) as Nanos;
+        let recorded = self.recorded_place();
+        let (Some(f), Some(p), Some(timestamp)) = (&mut self.film, &self.playback, recorded) else { return };
         let still = (!p.playing() || p.waiting()).then_some(timestamp);
         let due = Due { shift: now - timestamp, still };
         let near = |d: Due| d.still == due.still && (due.still.is_some() || (d.shift - due.shift).abs() < STEADY);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use moqt::{Filter, Nanos, Object, ObjectStatus, Request, Session, SubscribeOptions};
 use tile360::{Gop, Look, Planner, Train, Vec3, View};
 
+use super::shots::Shots;
 use super::sphere::MAX_FRAME;
 use super::{Player, Purpose, MS, PRIORITY_CATALOG};
 use crate::catalog::{rates, Catalog, Rates, Sphere, TileTrack, MAX_SIZE};
@@ -38,12 +39,12 @@ struct Following {
 /// The tiles that are received.
 #[derive(Debug)]
 pub(super) struct Tiles {
-    planner: Planner,
+    pub planner: Planner,
     /// Angles between opposite edges of the view.
     view: [f64; 2],
-    looked: bool,
+    pub looked: bool,
     tracks: Vec<TileTrack>,
-    rates: Option<Rates>,
+    pub rates: Option<Rates>,
     following: BTreeMap<usize, Following>,
     /// Subscriptions that end with a group, and when.
     leaving: Vec<(Nanos, Request)>,
@@ -53,6 +54,18 @@ pub(super) struct Tiles {
     train: Train,
     came: f64,
     late: Nanos,
+    /// Those of a recording.
+    pub shots: Shots,
+}
+
+/// The tiles that fill so much of the view that they are missed at once. share: of the view that each fills.
+pub(super) fn in_view(share: &[f64]) -> impl Iterator<Item = usize> + '_ {
+    (0..share.len()).filter(|n| share[*n] > IN_VIEW)
+}
+
+/// The subscriber priority of a tile, by its rank in a plan.
+pub(super) fn priority(rank: usize) -> u8 {
+    u8::try_from(usize::from(PRIORITY) + 3 * rank).unwrap_or(LAST_PRIORITY).min(LAST_PRIORITY)
 }
 
 impl Tiles {
@@ -74,6 +87,7 @@ impl Tiles {
             train: Train::default(),
             came: 0.0,
             late: 0,
+            shots: Shots::default(),
         })
     }
 
@@ -82,12 +96,17 @@ impl Tiles {
         self.tracks = tracks.to_vec();
     }
 
-    fn track(&self, tile: usize, quality: usize) -> Option<&TileTrack> {
+    pub fn track(&self, tile: usize, quality: usize) -> Option<&TileTrack> {
         self.tracks.iter().find(|t| t.tile == tile && t.quality == quality)
     }
 
-    /// What is known of a GoP that begins at a timestamp; by the tracks' bit rates until there is a record.
-    fn gop(&self, sphere: &Sphere, start: Nanos) -> Gop {
+    /// The worst quality of a tile.
+    pub fn least(&self, tile: usize) -> Option<usize> {
+        self.tracks.iter().filter(|t| t.tile == tile).map(|t| t.quality).min()
+    }
+
+    /// What is known of a GoP that begins at a timestamp; by the tracks' bit rates where there is no record.
+    pub fn gop(&self, sphere: &Sphere, start: Nanos, rates: Option<&Rates>) -> Gop {
         let (tiles, qualities) = (self.planner.view.grid().tiles(), sphere.qualities());
         let mut g = Gop { start: start as f64 / 1e9, duration: sphere.gop / 1000.0, ..Gop::default() };
         for tile in 0..tiles {
@@ -95,12 +114,12 @@ impl Tiles {
                 let i = tile * qualities + q;
                 let nominal = |t: &TileTrack| if t.bitrate > 0.0 { t.bitrate } else { 300_000.0 } / 8.0 * g.duration;
                 // What is not encoded now is not offered, whatever the record says.
-                let bytes = self.track(tile, q).map(|t| self.rates.as_ref().map_or_else(|| nominal(t), |r| r.bytes[i]));
+                let bytes = self.track(tile, q).map(|t| rates.map_or_else(|| nominal(t), |r| r.bytes[i]));
                 g.bytes.push(bytes.unwrap_or(0.0));
-                g.distortion.push(self.rates.as_ref().map_or(60.0 / f64::from(1u32 << q), |r| r.distortion[i]));
+                g.distortion.push(rates.map_or(60.0 / f64::from(1u32 << q), |r| r.distortion[i]));
             }
         }
-        g.miss = self.rates.as_ref().map_or_else(|| vec![150.0; tiles], |r| r.missing.clone());
+        g.miss = rates.map_or_else(|| vec![150.0; tiles], |r| r.missing.clone());
         g
     }
 
@@ -131,7 +150,7 @@ impl Tiles {
 
 impl Player {
     /// Where a viewer looks.
-    pub(super) fn gaze(&mut self, now: Nanos, s: Option<&mut Session>, direction: [f64; 3], view: [f64; 2]) {
+    pub(super) fn gaze(&mut self, now: Nanos, mut s: Option<&mut Session>, direction: [f64; 3], view: [f64; 2]) {
         let Some(f) = &mut self.film else { return };
         let (Some(t), Some(due)) = (&mut f.tiles, f.due) else { return };
         if (view[0] - t.view[0]).abs() + (view[1] - t.view[1]).abs() > 0.02 {
@@ -141,19 +160,23 @@ impl Player {
         t.planner.gaze.add(due.at(now) as f64 / 1e9, Vec3(direction));
         t.looked = true;
         let share = t.planner.view.expect(&[Look { gaze: t.planner.gaze.last().gaze, p: 1.0 }]).0;
-        let missing: Vec<_> = (0..share.len()).filter(|n| share[*n] > IN_VIEW && !t.following.contains_key(n)).collect();
+        let missing: Vec<_> = in_view(&share).filter(|n| !t.following.contains_key(n)).collect();
+        if let (Some(_), Some(s)) = (&self.playback, s.as_deref_mut()) {
+            self.turn_shots(now, s, &share);
+        }
         self.shared.project(|screen| {
             if let Some(m) = &mut screen.mosaic {
                 m.look(share);
             }
         });
+        let Some(f) = &mut self.film else { return };
+        let Some(t) = &mut f.tiles else { return };
         // Tiles that the view has turned to are requested at once.
         let (Some((group, start)), Some(s), false) = (t.newest, s, missing.is_empty() || self.playback.is_some()) else { return };
-        let mut gop = t.gop(&f.sphere, start);
+        let mut gop = t.gop(&f.sphere, start, t.rates.as_ref());
         gop.have = (0..t.planner.view.grid().tiles()).map(|n| t.following.get(&n).map(|f| f.quality)).collect();
         let plan = t.planner.plan(&[gop], f.sphere.gop / 1000.0, 0.0);
-        let least = |tile| t.tracks.iter().filter(|t| t.tile == tile).map(|t| t.quality).min();
-        let quality = |tile| plan.iter().find(|r| r.tile == tile).map(|r| r.quality).or_else(|| least(tile));
+        let quality = |tile| plan.iter().find(|r| r.tile == tile).map(|r| r.quality).or_else(|| t.least(tile));
         let wanted: Vec<_> = missing.into_iter().filter_map(|tile| Some((tile, quality(tile)?))).collect();
         for (tile, quality) in wanted {
             self.begin_tile(now, s, tile, quality, PRIORITY, group, true);
@@ -244,7 +267,7 @@ impl Player {
             from = group + 1;
             if t.looked && self.playback.is_none() {
                 let next = start + (f.sphere.gop * 1e6) as Nanos;
-                let gop = t.gop(&f.sphere, next);
+                let gop = t.gop(&f.sphere, next, t.rates.as_ref());
                 let plan = t.planner.plan(&[gop], f.sphere.gop / 1000.0, 0.0);
                 let mut wanted: BTreeMap<_, _> = plan.iter().enumerate().map(|(rank, r)| (r.tile, (r.quality, rank))).collect();
                 let ends = now + AHEAD + TAIL;
@@ -265,8 +288,7 @@ impl Player {
         }
         cancel.into_iter().for_each(|r| s.cancel(r));
         for (tile, (quality, rank)) in begin {
-            let priority = u8::try_from(usize::from(PRIORITY) + 3 * rank).unwrap_or(LAST_PRIORITY).min(LAST_PRIORITY);
-            self.begin_tile(now, s, tile, quality, priority, from, false);
+            self.begin_tile(now, s, tile, quality, priority(rank), from, false);
         }
     }
 
@@ -302,11 +324,21 @@ impl Player {
             t.following.clear();
             t.leaving.clear();
             (t.newest, t.decide) = (None, None);
+            match s {
+                Some(_) => t.shots = Shots::default(),
+                None => t.shots.lost(),
+            }
         }
         let (Some(c), Some(s)) = (&mut self.connection, s) else { return };
-        let of: Vec<_> = c.requests.iter().filter(|(_, p)| matches!(p, Purpose::Tile(_) | Purpose::Rates)).map(|(r, _)| *r).collect();
+        let of: Vec<_> = c
+            .requests
+            .iter()
+            .filter(|(_, p)| matches!(p, Purpose::Tile(_) | Purpose::Rates | Purpose::Shot | Purpose::RecordedRates))
+            .map(|(r, _)| *r)
+            .collect();
         for request in of {
             c.requests.remove(&request);
+            c.fetches.retain(|(_, r)| *r != request);
             s.cancel(request);
         }
     }
