@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"sync"
 	"time"
@@ -46,17 +47,18 @@ func (s *Session) Fetch(ctx context.Context, track TrackName, start, end Locatio
 	if err := track.Validate(); err != nil {
 		return nil, err
 	}
-	return s.fetch(ctx, wire.Fetch{FetchType: wire.FetchStandalone, Track: track, Start: start, End: end}, o)
+	return s.fetch(ctx, wire.Fetch{FetchType: wire.FetchStandalone, Track: track, Start: start, End: end}, o, 0)
 }
 
 // FetchJoining asks for the groups objects before the largest that sub began
 // with, so that response and subscription meet without gap or overlap
 // (§10.12.2). groups counts the groups before that object's own.
 func (s *Session) FetchJoining(ctx context.Context, sub *Subscription, groups uint64, o FetchOptions) (*FetchReader, error) {
-	return s.fetch(ctx, wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: sub.RequestID(), JoiningStart: groups}, o)
+	return s.fetch(ctx, wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: sub.RequestID(), JoiningStart: groups}, o, 0)
 }
 
-func (s *Session) fetch(ctx context.Context, m wire.Fetch, o FetchOptions) (*FetchReader, error) {
+// fetch gives the peer patience more to answer than other requests.
+func (s *Session) fetch(ctx context.Context, m wire.Fetch, o FetchOptions, patience time.Duration) (*FetchReader, error) {
 	m.Parameters = Parameters{SubscriberPriority: o.Priority, AuthorizationTokens: o.Tokens}
 	order := wire.Ascending
 	if o.GroupOrder != 0 {
@@ -92,7 +94,10 @@ func (s *Session) fetch(ctx context.Context, m wire.Fetch, o FetchOptions) (*Fet
 		drop()
 		return nil, err
 	}
-	f, err := s.awaitFetch(ctx, r, order, data, m, o)
+	if o.FillTimeout != nil {
+		patience = *o.FillTimeout
+	}
+	f, err := s.awaitFetch(ctx, r, order, data, m, patience)
 	if err != nil {
 		drop()
 		s.closeRequest()
@@ -102,12 +107,8 @@ func (s *Session) fetch(ctx context.Context, m wire.Fetch, o FetchOptions) (*Fet
 }
 
 // awaitFetch waits for the answer to a FETCH and the stream that comes with it.
-func (s *Session) awaitFetch(ctx context.Context, r *requestStream, order GroupOrder, data <-chan *FetchReader, m wire.Fetch, o FetchOptions) (*FetchReader, error) {
-	var fill time.Duration
-	if o.FillTimeout != nil {
-		fill = *o.FillTimeout
-	}
-	answer, err := r.awaitResponse(ctx, fill)
+func (s *Session) awaitFetch(ctx context.Context, r *requestStream, order GroupOrder, data <-chan *FetchReader, m wire.Fetch, patience time.Duration) (*FetchReader, error) {
+	answer, err := r.awaitResponse(ctx, patience)
 	if err != nil {
 		return nil, err
 	}
@@ -309,15 +310,19 @@ func (w *FetchWriter) run() {
 
 // resolveJoining computes the range of a joining fetch (§10.12.2.1).
 func (s *Session) resolveJoining(r *FetchRequest, m *wire.Fetch) error {
+	// A SUBSCRIBE may still come; one that was answered and is gone, or a PUBLISH of ours that
+	// was never sent, will not.
 	var p *Publication
-	s.waitFor(s.wait.join, func() bool {
-		var known bool
+	known := false
+	find := func() bool {
 		p, known = s.joinable[m.JoiningRequestID]
-		// A SUBSCRIBE may still come; one that was answered and is gone, or a PUBLISH
-		// of ours that was never sent, will not.
 		ours := m.JoiningRequestID&1 != s.requests.parity
-		return p != nil || !known && (ours || s.requests.seen(m.JoiningRequestID))
-	})
+		return known || ours || s.requests.seen(m.JoiningRequestID)
+	}
+	// One that is here may wait long for a publisher.
+	if s.waitFor(r.Context(), s.wait.join, find) && known {
+		s.waitFor(r.Context(), math.MaxInt64, func() bool { return find() && (p != nil || !known) })
+	}
 	if p == nil {
 		return &RequestError{Code: wire.RequestInvalidJoiningRequestID, Reason: "no such subscription"}
 	}

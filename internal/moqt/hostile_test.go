@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"reflect"
 	"testing"
 	"time"
 
@@ -499,6 +500,41 @@ func TestJoiningFetchOvertakesSubscribe(t *testing.T) {
 		}
 	case <-p.ctx.Done():
 		t.Fatal("the fetch was not served")
+	}
+}
+
+// A joining FETCH waits as long as the SUBSCRIBE that left before it waits for a publisher.
+func TestJoiningFetchOfPatientSubscribe(t *testing.T) {
+	info := TrackInfo{Largest: func() (Location, bool) { return Location{Group: 9}, true }}
+	for _, tt := range []struct {
+		name   string
+		answer func(r *SubscribeRequest)
+		want   any
+	}{
+		{"a publisher came", func(r *SubscribeRequest) { _, _ = r.Accept(info) }, &wire.FetchOK{}},
+		{"none came", func(r *SubscribeRequest) { _ = r.Reject(wire.RequestTimeout, "none") }, &wire.RequestError{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			pending, came := make(chan struct{}), make(chan struct{})
+			h := acceptAll(nil)
+			h.Subscribe = func(r *SubscribeRequest) {
+				close(pending)
+				<-came
+				tt.answer(r)
+			}
+			h.Fetch = func(r *FetchRequest) { _, _ = r.Accept(r.End, false, nil) }
+			p, _ := rawClient(t, h, hasty(func(w *waits, soon time.Duration) { w.join = soon }))
+			p.setup(&wire.Setup{})
+			subscribe := p.bidi(message(t, &wire.Subscribe{RequestID: 0, Track: track("t")}))
+			<-pending
+			fetch := p.bidi(message(t, &wire.Fetch{RequestID: 2, FetchType: wire.FetchRelativeJoining}))
+			time.Sleep(500 * time.Millisecond) // longer than for a SUBSCRIBE that was overtaken
+			close(came)
+			p.read(subscribe)
+			if got := p.read(fetch); reflect.TypeOf(got) != reflect.TypeOf(tt.want) {
+				t.Errorf("%T %+v, want %T", got, got, tt.want)
+			}
+		})
 	}
 }
 

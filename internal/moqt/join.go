@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"holocast/internal/moqt/wire"
 )
@@ -20,11 +21,12 @@ type joining struct {
 	ended bool
 }
 
-// join sends the joining FETCH of the subscription that request asks for.
-func (s *Session) join(request uint64) *joining {
+// join sends the joining FETCH of the subscription that request asks for, which may wait for a
+// publisher for as long as patience.
+func (s *Session) join(request uint64, patience time.Duration) *joining {
 	j := &joining{done: make(chan struct{}), over: make(chan struct{})}
 	go func() {
-		f, err := s.fetch(s.ctx, wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: request}, FetchOptions{})
+		f, err := s.fetch(s.ctx, wire.Fetch{FetchType: wire.FetchRelativeJoining, JoiningRequestID: request}, FetchOptions{}, patience)
 		j.mu.Lock()
 		j.f, j.err = f, err
 		unwanted := j.ended && f != nil

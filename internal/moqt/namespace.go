@@ -172,7 +172,7 @@ type DiscoveryRequest struct {
 
 // handleDiscovery refuses a prefix that overlaps another of the same kind.
 func (s *Session) handleDiscovery(r *DiscoveryRequest, h func(*DiscoveryRequest)) {
-	free := s.waitFor(s.wait.cancel, func() bool {
+	free := s.waitFor(s.ctx, s.wait.cancel, func() bool {
 		if slices.ContainsFunc(s.discoveries, r.overlaps) {
 			return false
 		}

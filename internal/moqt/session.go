@@ -436,8 +436,8 @@ func (s *Session) notify() {
 }
 
 // waitFor calls find under s.mu, again after every change, until it reports true,
-// the time is over or the session ends.
-func (s *Session) waitFor(timeout time.Duration, find func() bool) bool {
+// the time is over, or ctx or the session ends.
+func (s *Session) waitFor(ctx context.Context, timeout time.Duration, find func() bool) bool {
 	t := time.NewTimer(timeout)
 	defer t.Stop()
 	for {
@@ -450,6 +450,8 @@ func (s *Session) waitFor(timeout time.Duration, find func() bool) bool {
 		select {
 		case <-changed:
 		case <-t.C:
+			return false
+		case <-ctx.Done():
 			return false
 		case <-s.ctx.Done():
 			return false
@@ -743,7 +745,7 @@ func (s *Session) claimPublishing(track TrackName) (r *role, alone bool) {
 // cancellation of the one it replaces, which is on another stream, so a role that
 // is taken has a moment to become free.
 func (s *Session) claimSoon(in map[string]*role, track TrackName) (r *role) {
-	s.waitFor(s.wait.cancel, func() bool {
+	s.waitFor(s.ctx, s.wait.cancel, func() bool {
 		r = s.claimLocked(in, track)
 		return r != nil
 	})
@@ -753,7 +755,7 @@ func (s *Session) claimSoon(in map[string]*role, track TrackName) (r *role) {
 // claimOffered is claimSoon for a track that the peer PUBLISHes. Where our own SUBSCRIBE has
 // not been answered yet, it returns that one's role as pending instead.
 func (s *Session) claimOffered(track TrackName) (r, pending *role) {
-	s.waitFor(s.wait.cancel, func() bool {
+	s.waitFor(s.ctx, s.wait.cancel, func() bool {
 		if r = s.claimLocked(s.receiving, track); r != nil {
 			return true
 		}
@@ -868,7 +870,7 @@ func (s *Session) deliverSubgroup(h wire.SubgroupHeader, str receiveStream, br *
 	}
 	s.mu.Unlock()
 	if hold {
-		s.waitFor(s.wait.orphan, find)
+		s.waitFor(s.ctx, s.wait.orphan, find)
 		s.mu.Lock()
 		s.orphanStreams--
 		s.mu.Unlock()

@@ -125,7 +125,7 @@ func (s *Session) Subscribe(ctx context.Context, track TrackName, o SubscribeOpt
 	}
 	sub.r, sub.asked = r, true
 	if o.Join {
-		sub.join = s.join(r.id)
+		sub.join = s.join(r.id, o.RendezvousTimeout)
 	}
 	s.mu.Lock()
 	sub.role.give = func() { r.abort(wire.StreamCancelled) }

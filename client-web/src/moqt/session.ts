@@ -734,9 +734,11 @@ export class Session {
     const sub = new Subscription(this, track, id, sink, r);
     this.#tracks.set(key, sub);
     const began = performance.now();
+    let joined: Promise<boolean> | undefined;
     try {
       await r.send(encodeSubscribe(id, track, o));
-      if (o.join) void this.#join(sub, o.priority).catch(() => {}); // nothing was published yet, or the subscription was refused
+      // It fails where nothing was published yet or the subscription is refused.
+      joined = o.join ? this.#join(sub, o.priority, o.rendezvousTimeout).then(() => true, () => false) : undefined;
       const ok = await this.#answer(r, "subscribeOk", "SUBSCRIBE", o.rendezvousTimeout ?? 0);
       if (!o.rendezvousTimeout) this.requestTime = Math.min(this.requestTime, performance.now() - began);
       if (this.#subscriptions.has(ok.alias)) {
@@ -756,6 +758,8 @@ export class Session {
     this.#early.delete(sub.alias);
     for (const settle of waiting ?? []) settle(sub);
     void this.#follow(sub);
+    // A relay may refuse to join what it has not answered yet.
+    if (sub.largest !== undefined) void joined?.then((done) => (done || sub.ended ? undefined : this.#join(sub, o.priority))).catch(() => {});
     return sub;
   }
 
@@ -790,14 +794,14 @@ export class Session {
   }
 
   /** Fetches the newest group of a subscription into the same sink. */
-  async #join(sub: Subscription, priority: number | undefined): Promise<void> {
+  async #join(sub: Subscription, priority: number | undefined, patience = 0): Promise<void> {
     const r = await this.#request();
     const id = this.takeId();
     const over = new Promise<void>((resolve) => this.#fetchDone.set(id, { done: resolve, cut: () => resolve() }));
     this.#fetches.set(id, sub.sink);
     try {
       await r.send(encodeJoiningFetch(id, sub.id, 0, priority));
-      await this.#answer(r, "fetchOk", "FETCH");
+      await this.#answer(r, "fetchOk", "FETCH", patience);
       await withTimeout(over, REQUEST_TIMEOUT, "FETCH");
       r.end();
     } finally {

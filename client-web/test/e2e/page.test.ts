@@ -22,6 +22,7 @@ describe("messages", () => {
   it("says that nothing is published yet, and shows it when it is", async () => {
     const page = await fixture.view(lab.link(fixture.port, "soon"));
     await message(page, /Nothing published yet/, 25_000);
+    await new Promise((resolve) => setTimeout(resolve, 6000)); // the page waits in one request, and the relay with it
     await fixture.publisher("soon", ...small);
     await shows(page);
   });
