@@ -16,10 +16,21 @@ export class Fixture {
       this.port = await freePort();
       this.relay = await this.lab.relay(this.port);
     });
-    afterEach(async () => {
+    afterEach(async ({ task }) => {
+      if (task.result?.state === "fail") await this.#tell(task.name);
       for (const x of this.open.splice(0)) await ("close" in x ? x.close() : x.stop());
     });
     afterAll(() => this.lab.close());
+  }
+
+  /** What there is to know where a test failed. */
+  async #tell(test: string): Promise<void> {
+    console.log(`${test} failed; the relay said:\n${this.relay.output}`);
+    for (const x of this.open) {
+      if (!("close" in x)) console.log(`${x.name} said:\n${x.output}`);
+      else console.log(`${x.url()}:`, await x.evaluate(() => JSON.stringify({ stats: window.holocast?.stats(), message: document.querySelector("#message")?.textContent })).catch(String));
+    }
+    if (this.lab.errors.length) console.log(this.lab.errors.join("\n"));
   }
 
   async publisher(session: string, ...args: string[]): Promise<Program> {

@@ -57,7 +57,7 @@ export class Program {
   readonly #child: ChildProcess;
   output = "";
 
-  constructor(name: string, args: string[]) {
+  constructor(readonly name: string, args: string[]) {
     this.#child = spawn(name, args, { stdio: ["ignore", "pipe", "pipe"] });
     const keep = (b: Buffer) => (this.output = (this.output + b.toString()).slice(-20_000));
     this.#child.stdout!.on("data", keep);

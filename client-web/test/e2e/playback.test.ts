@@ -54,15 +54,16 @@ it("lets each viewer pause, seek and come back", async () => {
   expect(offered).toMatchObject({ delay_from: "arrival", playback: { live: true, playing: true } });
   expect(offered.playback!.duration_ms).toBeGreaterThan(5000);
   expect(offered.playback!.duration_ms).toBeLessThan(7000);
-  expect(offered.frame_delay_ms.p50).toBeLessThan(2000); // not the age of the recording
+  await until("a delay that is not the recording's age", async () => (await stats(a)).frame_delay_ms.p50 < 2000);
 
   await a.locator("button#play").click();
   await until("a pause", async () => !(await stats(a)).playback!.playing);
   expect(await a.locator("button#play").innerText()).toBe("Play");
-  const first = await still(a, 0);
-  const later = await still(a, 3000);
-  expect(Math.abs(later - first - 3 * FPS)).toBeLessThanOrEqual(2);
-  expect(Math.abs((await still(a, 1000)) - first - FPS)).toBeLessThanOrEqual(2);
+  // A frame that stands for a second may still be an old one, where the next takes longer to decode.
+  const first = await until("frames as far apart as their places", async () => {
+    const [start, later, back] = [await still(a, 0), await still(a, 3000), await still(a, 1000)];
+    return Math.abs(later - start - 3 * FPS) <= 2 && Math.abs(back - start - FPS) <= 2 ? { sequence: start } : undefined;
+  }, 200_000);
 
   // The other viewer noticed nothing, and what it does is not noticed either.
   const before = await stats(b);
@@ -71,9 +72,9 @@ it("lets each viewer pause, seek and come back", async () => {
   await place(b, 4000);
   await until("the other's place", async () => {
     const s = await stats(b);
-    return !s.playback!.live && s.playback!.playing && sequence(s) >= first + 4 * FPS - 1;
+    return !s.playback!.live && s.playback!.playing && sequence(s) >= first.sequence + 4 * FPS - 1;
   });
-  expect(sequence(await stats(a)) - first).toBeLessThanOrEqual(FPS + 2);
+  expect(sequence(await stats(a)) - first.sequence).toBeLessThanOrEqual(FPS + 2);
 
   await a.locator("#place").focus();
   await a.keyboard.press("k");

@@ -93,19 +93,16 @@ describe("360° video", () => {
       const shown = rgba[4 * ((height >> 1) * width + (width >> 1))]!;
       return (shown * (219 / 255) + 16 - grey(0)) / 25;
     };
-    /** The second shown at a place, standing still. */
-    const at = async (page: Page, ms: number): Promise<number> => {
+    /** Goes to a place, and waits until its second stands there. */
+    const at = async (page: Page, ms: number): Promise<void> => {
       await page.locator("#place").fill(`${ms}`);
-      let last = NaN;
       let since = 0;
-      await until(`a picture at ${ms} ms`, async () => {
+      await until(`the picture at ${ms} ms`, async () => {
         const { playback } = await stats(page);
-        const now = await second(page);
-        if (playback!.position_ms !== ms || playback!.playing || playback!.waiting || !(Math.abs(now - last) < 0.1)) since = performance.now();
-        last = now;
+        const right = Math.abs((await second(page)) - Math.floor(ms / 1000)) < 0.5;
+        if (playback!.position_ms !== ms || playback!.playing || playback!.waiting || !right) since = performance.now();
         return performance.now() - since > 700;
       });
-      return last;
     };
 
     it("is paused and moved about in, tiles and all", async () => {
@@ -118,7 +115,7 @@ describe("360° video", () => {
       expect(Math.abs(s.playback!.duration_ms - 1000 * GREYS)).toBeLessThan(200);
       await page.locator("button#play").click();
       await until("a pause", async () => !(await stats(page)).playback!.playing);
-      for (const ms of [500, 6300, 2950, 0, 4050]) expect(await at(page, ms), `at ${ms} ms`).toBeCloseTo(Math.floor(ms / 1000), 0);
+      for (const ms of [500, 6300, 2950, 0, 4050]) await at(page, ms);
       await sharp(page);
 
       // To look around while it stands brings the tiles there.
