@@ -429,7 +429,7 @@ impl Player {
                     self.play(now, s);
                 }
                 Purpose::Repair(camera) => self.repaired(now, s, request, camera),
-                Purpose::Shot | Purpose::RecordedRates => self.shot_over(now, request),
+                Purpose::Shot | Purpose::RecordedRates => self.shot_over(now, request, true),
                 Purpose::Past { .. } => {
                     if let Some(c) = &mut self.connection {
                         c.requests.remove(&request);
@@ -910,7 +910,7 @@ impl Player {
             }
             Purpose::Repair(camera) => self.repaired(now, s, request, camera),
             Purpose::Tile(_) => self.tile_gone(request),
-            Purpose::Shot | Purpose::RecordedRates => self.shot_over(now, request),
+            Purpose::Shot | Purpose::RecordedRates => self.shot_over(now, request, false),
             // The relay takes none, or has nothing of the past: a viewer works without.
             Purpose::Receipts | Purpose::Past { .. } | Purpose::Rates => {}
         }
@@ -1256,7 +1256,7 @@ impl Player {
                 }
                 _ => {
                     s.cancel(request);
-                    self.shot_over(now, request);
+                    self.shot_over(now, request, false);
                 }
             }
         }

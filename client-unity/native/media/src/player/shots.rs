@@ -7,7 +7,7 @@ use moqt::{Location, Nanos, Object, ObjectStatus, Request, Session};
 
 use super::sphere::{stamp, MAX_FRAME};
 use super::tiles::{in_view, priority, Tiles};
-use super::{Player, Purpose, FETCH_TIMEOUT, MS, PRIORITY_CATALOG};
+use super::{Player, Purpose, FETCH_TIMEOUT, MS, PRIORITY_CATALOG, RETRY};
 use crate::catalog::{rates, Rates, MAX_SIZE};
 use crate::screen::Chunk;
 
@@ -25,6 +25,8 @@ struct Shot {
     chosen: bool,
     /// The tiles that were asked for, and their qualities.
     there: BTreeMap<usize, usize>,
+    /// What fails is not asked for again before.
+    again: Nanos,
     began: Nanos,
     bytes: usize,
 }
@@ -88,7 +90,7 @@ impl Player {
         self.shared.project(|screen| screen.receive_tiles(true));
         let list = &mut t.shots.list;
         if let Err(at) = list.binary_search_by_key(&group, |s| s.group) {
-            list.insert(at, Shot { group, start, chosen: false, there: BTreeMap::new(), began: 0, bytes: 0 });
+            list.insert(at, Shot { group, start, chosen: false, there: BTreeMap::new(), again: 0, began: 0, bytes: 0 });
         }
         while list.len() > MOST {
             list.pop_front();
@@ -158,7 +160,8 @@ impl Player {
         let still = !p.playing() || p.waiting();
         let Some(f) = &mut self.film else { return };
         let Some(t) = &mut f.tiles else { return };
-        let Some(i) = t.shots.shown(place).filter(|i| t.shots.list[*i].chosen) else { return };
+        let ready = |shot: &Shot| shot.chosen && now >= shot.again;
+        let Some(i) = t.shots.shown(place).filter(|i| ready(&t.shots.list[*i])) else { return };
         let group = t.shots.list[i].group;
         let missing: Vec<_> = in_view(share).filter(|n| !t.shots.list[i].there.contains_key(n)).collect();
         if missing.is_empty() {
@@ -205,15 +208,20 @@ impl Player {
         });
     }
 
-    /// A fetch of a tile or of rates is over. What did not come of a GoP is not asked for again.
-    pub(super) fn shot_over(&mut self, now: Nanos, request: Request) {
+    /// A fetch of a tile or of rates is over. What did not come of a tile in view is asked for again after a while: a
+    /// relay passes on few fetches at a time.
+    pub(super) fn shot_over(&mut self, now: Nanos, request: Request, came: bool) {
         if let Some(c) = &mut self.connection {
             c.requests.remove(&request);
             c.fetches.retain(|(_, r)| *r != request);
         }
         let Some(t) = self.film.as_mut().and_then(|f| f.tiles.as_mut()) else { return };
         t.shots.records.retain(|r| *r != request);
-        let Some((_, group)) = t.shots.fetching.remove(&request) else { return };
+        let Some((tile, group)) = t.shots.fetching.remove(&request) else { return };
+        if let (false, Some(shot)) = (came, t.shots.get(group)) {
+            shot.there.remove(&tile);
+            shot.again = now + RETRY;
+        }
         if t.shots.fetching.values().any(|(_, g)| *g == group) {
             return;
         }
