@@ -403,6 +403,48 @@ func TestFastPathMoves(t *testing.T) {
 	}
 }
 
+// TestFastPathPeersDie cuts off a viewer, and then the publisher, while the kernel forwards:
+// they are forgotten in the kernel, too, and the others go on.
+func TestFastPathPeersDie(t *testing.T) {
+	l := newFastLab(t)
+	tr := origin.NewTrack(points, nil, origin.Limits{})
+	var set origin.Set
+	set.Add(tr)
+	publish := func(from *namespace.Namespace, url string) {
+		t.Helper()
+		if _, err := l.dial(from, url, set.Handler()).PublishNamespace(t.Context(), session); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cut := func(device string) {
+		t.Helper()
+		link, err := namespace.End{Namespace: l.relay, Device: device}.Link()
+		if err == nil {
+			err = l.relay.Handle.LinkSetDown(link)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func(series string) float64 { return l.metric("holocast_relay_fastpath_" + series) }
+
+	publish(l.viewer, "moqt://10.77.2.2:4443")
+	dying := subscribe(t, l.dial(l.publisher, "moqt://10.77.1.2:4443", moqt.Handler{}), points)
+	sub := subscribe(t, l.dial(l.viewer, "moqt://10.77.2.2:4443", moqt.Handler{}), points)
+	l.datagrams(tr)
+	l.forwardedMore(dying, "to the viewer that dies")
+	l.forwardedMore(sub, "to the other")
+	if n := count("viewers"); n != 2 {
+		t.Fatalf("%v viewers in the kernel", n)
+	}
+	cut("publisher")
+	l.forwardedMore(sub, "after a viewer died")
+	eventually(t, "the viewer to be forgotten", func() bool { return count("viewers") == 1 && count("unregistered_bytes") == 0 })
+
+	cut("viewer")
+	eventually(t, "all to be forgotten", func() bool { return count("viewers") == 0 && count("publishers") == 0 })
+}
+
 func TestListenPort(t *testing.T) {
 	for listen, want := range map[string]uint16{":4443": 4443, "[::1]:1": 1, "127.0.0.1:0": 0, ":https": 0, "4443": 0, ":65536": 0} {
 		if got, err := listenPort(listen); got != want || (err == nil) != (want != 0) {
