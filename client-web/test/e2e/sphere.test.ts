@@ -71,13 +71,15 @@ describe("pictures of 360° video", () => {
     for (const [yaw, pitch] of [[0, 0], [95, 10], [-150, -20], [180, 0], [30, 70]] as const) {
       await turn(page, yaw, pitch);
       const blurred = judge(await canvasPicture(page), reference(cinema.mono.picture, yaw, pitch, 960, 640));
-      const v = await sharp(page);
-      await new Promise((resolve) => setTimeout(resolve, 600));
-      const d = judge(await canvasPicture(page), reference(cinema.mono.picture, yaw, pitch, 960, 640));
-      console.log(JSON.stringify({ yaw, pitch, blurred, d, motion: v.motion_to_quality_ms, hits: v.tile_hits, tiles: v.tiles.join(), messages: v.tile_messages }));
+      // A busy machine leaves tiles out now and then.
+      let d = blurred;
+      const v = await until(`${yaw}, ${pitch}: the source, sharp`, async () => {
+        const now = await sharp(page);
+        d = judge(await canvasPicture(page), reference(cinema.mono.picture, yaw, pitch, 960, 640));
+        return d.worst < 10 && d.detail > 0.5 && now;
+      }).finally(() => console.log(JSON.stringify({ yaw, pitch, blurred, d })));
+      console.log(JSON.stringify({ motion: v.motion_to_quality_ms, hits: v.tile_hits, tiles: v.tiles.join(), messages: v.tile_messages }));
       expect(blurred.worst, `${yaw}, ${pitch}: at once, the sphere beneath`).toBeLessThan(40);
-      expect(d.worst, `${yaw}, ${pitch}`).toBeLessThan(10);
-      expect(d.detail, `${yaw}, ${pitch}`).toBeGreaterThan(0.5);
     }
     const v = (await video(page))!;
     expect(v.bad).toBe(0);
