@@ -14,7 +14,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -30,6 +29,7 @@ import (
 	"holocast/internal/netlab/namespace"
 	"holocast/internal/origin"
 	"holocast/relay/steer"
+	"holocast/tools/bench/internal/cputime"
 )
 
 // relaySession is a session through the relay's program.
@@ -214,7 +214,7 @@ func (r *relaySession) out(p captured) (uint64, int, bool) {
 // usage is the processor time of the relay's process and of the programs on its
 // interfaces, and the packets that these sent.
 func (r *relaySession) usage() (usage, error) {
-	process, err := processTime(r.cmd.Process.Pid)
+	process, err := cputime.Of(r.cmd.Process.Pid)
 	if err != nil {
 		return usage{}, err
 	}
@@ -268,21 +268,6 @@ func (r *relaySession) programTime() (total time.Duration, err error) {
 		}
 	}
 	return total / time.Duration(len(r.l.ends)), nil // each program is on both interfaces
-}
-
-// processTime is the processor time of a process, user and system.
-func processTime(pid int) (time.Duration, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, fmt.Errorf("processor time of the relay: %w", err)
-	}
-	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // from the third field on
-	if len(f) < 13 {
-		return 0, errors.New("processor time of the relay: /proc/PID/stat is too short")
-	}
-	user, err1 := strconv.ParseInt(string(f[11]), 10, 64)
-	system, err2 := strconv.ParseInt(string(f[12]), 10, 64)
-	return time.Duration(user+system) * 10 * time.Millisecond, errors.Join(err1, err2) // Linux's fixed unit for user space
 }
 
 // metrics passes the relay's metrics.

@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,7 +15,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -25,6 +23,7 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
+	"holocast/tools/bench/internal/cputime"
 	"holocast/tools/bench/internal/direct"
 )
 
@@ -279,27 +278,8 @@ func (p *Relay) status(field string) (int64, error) {
 	return kb << 10, nil
 }
 
-// clockTick is the unit of /proc/PID/stat, which Linux fixes for user space.
-const clockTick = 10 * time.Millisecond
-
 // CPU is the processor time the relay has used, user and system.
-func (p *Relay) CPU() (time.Duration, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-	if err != nil {
-		return 0, fmt.Errorf("processor time of the relay: %w", err)
-	}
-	// Fields after the name, which is in parentheses, begin with the third.
-	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-	if len(f) < 13 {
-		return 0, errors.New("processor time of the relay: /proc/PID/stat is too short")
-	}
-	user, err1 := strconv.ParseInt(string(f[11]), 10, 64)
-	system, err2 := strconv.ParseInt(string(f[12]), 10, 64)
-	if err := errors.Join(err1, err2); err != nil {
-		return 0, fmt.Errorf("processor time of the relay: %w", err)
-	}
-	return time.Duration(user+system) * clockTick, nil
-}
+func (p *Relay) CPU() (time.Duration, error) { return cputime.Of(p.cmd.Process.Pid) }
 
 // Publish offers t over a session of its own, which stop ends.
 func (p *Relay) Publish(ctx context.Context, t *origin.Track) (func(), error) {
