@@ -88,6 +88,35 @@ func (t *Track) ServeFetch(r *moqt.FetchRequest, source Source) error {
 	return a.w.Close()
 }
 
+// ServeUnknown answers a FETCH of a track of which nothing is known, not even how far it goes:
+// all of it is unknown.
+func ServeUnknown(r *moqt.FetchRequest) error {
+	w, err := r.Accept(r.End, false, nil)
+	if err != nil {
+		return err
+	}
+	p := plan{start: r.Start, last: lastOf(r.End), end: r.End}
+	a := &answer{plan: p, w: w}
+	end := p.last.Group
+	if r.Order == wire.Descending {
+		end = p.start.Group
+	}
+	_, last := p.limits(end)
+	if err := a.unknown(end, last); err != nil {
+		w.Reset(wire.StreamUnknownObjectStatus)
+		return err
+	}
+	return w.Close()
+}
+
+// lastOf is the last object of a FETCH that ends at a location, as it is on the wire.
+func lastOf(end moqt.Location) moqt.Location {
+	if end.Object == 0 {
+		return moqt.Location{Group: end.Group, Object: math.MaxUint64}
+	}
+	return moqt.Location{Group: end.Group, Object: end.Object - 1}
+}
+
 // budget is how long an answer may wait for its source.
 type budget struct {
 	left  time.Duration
@@ -161,11 +190,7 @@ func (t *Track) plan(r *moqt.FetchRequest, sourced bool) (p plan, err error) {
 	if !t.hasLargest && !sourced || t.hasLargest && t.largest.Less(r.Start) {
 		return p, &moqt.RequestError{Code: wire.RequestInvalidRange, Reason: "nothing was published in the range yet"}
 	}
-	p = plan{known: t.hasLargest, start: r.Start, end: r.End, order: r.Order}
-	p.last = moqt.Location{Group: r.End.Group, Object: r.End.Object - 1}
-	if r.End.Object == 0 {
-		p.last.Object = math.MaxUint64
-	}
+	p = plan{known: t.hasLargest, start: r.Start, last: lastOf(r.End), end: r.End, order: r.Order}
 	if t.hasLargest && t.largest.Less(p.last) {
 		p.last = t.largest
 		p.end = moqt.Location{Group: p.last.Group, Object: p.last.Object + 1}

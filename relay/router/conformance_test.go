@@ -1,6 +1,7 @@
 package router
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -139,6 +140,10 @@ func TestFetchOfWhatIsElsewhere(t *testing.T) {
 				r.write(tr, i, fmt.Sprint("new ", i))
 				r.expect(sub, i, fmt.Sprint("new ", i))
 			}
+			r.mu.Lock()
+			shared := r.tracks[points.String()]
+			r.mu.Unlock()
+			shared.awaitFill(r.ctx) // group 4, which was there before the relay subscribed
 			f, err := viewer.Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 6}, moqt.FetchOptions{FillTimeout: tt.fill, GroupOrder: tt.order})
 			if err != nil {
 				t.Fatal(err)
@@ -151,6 +156,93 @@ func TestFetchOfWhatIsElsewhere(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFetchWithoutWaiting: a FETCH waits for nothing from upstream for longer than FILL_TIMEOUT
+// says, neither for objects nor for a subscription; 0 asks for nothing there (§10.2.5).
+func TestFetchWithoutWaiting(t *testing.T) {
+	fetch := func(r *relay, order moqt.GroupOrder, fill time.Duration) []string {
+		t.Helper()
+		f, err := r.dial(moqt.Handler{}).Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 3},
+			moqt.FetchOptions{FillTimeout: &fill, GroupOrder: order})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.entries(f)
+	}
+	t.Run("a track that nobody watches", func(t *testing.T) {
+		r := start(t, short())
+		var asked atomic.Int32
+		p := r.dial(moqt.Handler{Subscribe: func(req *moqt.SubscribeRequest) {
+			asked.Add(1)
+			<-req.Context().Done()
+		}})
+		if _, err := p.PublishNamespace(r.ctx, session); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := fetch(r, wire.Ascending, 0), []string{"?3/end"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if got, want := fetch(r, wire.Descending, 0), []string{"?1/end"}; !slices.Equal(got, want) {
+			t.Errorf("descending: %q, want %q", got, want)
+		}
+		if n := asked.Load(); n != 0 {
+			t.Errorf("the publisher got %d SUBSCRIBEs", n)
+		}
+		if got, want := fetch(r, wire.Ascending, 100*time.Millisecond), []string{"?3/end"}; !slices.Equal(got, want) {
+			t.Errorf("in 100 ms: %q, want %q", got, want)
+		}
+		p.Close(wire.NoError, "")
+		r.eventually("the publisher is gone", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.offers) == 0 })
+		_, err := r.dial(moqt.Handler{}).Fetch(r.ctx, points, moqt.Location{Group: 1}, moqt.Location{Group: 3}, moqt.FetchOptions{FillTimeout: new(time.Duration)})
+		if e := (*moqt.RequestError)(nil); !errors.As(err, &e) || e.Code != wire.RequestDoesNotExist {
+			t.Errorf("a track that nobody publishes: %v", err)
+		}
+	})
+	t.Run("a joining FETCH that is not answered", func(t *testing.T) {
+		for _, fill := range []time.Duration{0, 100 * time.Millisecond} {
+			early := false
+			for range 5 { // on a machine that stalls the relay may give up first
+				r := start(t, short())
+				var ended atomic.Bool
+				p := r.dial(moqt.Handler{
+					Subscribe: func(req *moqt.SubscribeRequest) {
+						_, _ = req.Accept(moqt.TrackInfo{Largest: func() (moqt.Location, bool) { return moqt.Location{Group: 3}, true }})
+					},
+					Fetch: func(req *moqt.FetchRequest) {
+						<-req.Context().Done()
+						ended.Store(true)
+					},
+				})
+				if _, err := p.PublishNamespace(r.ctx, session); err != nil {
+					t.Fatal(err)
+				}
+				r.subscribe(r.dial(moqt.Handler{}))
+				if got, want := fetch(r, wire.Ascending, fill), []string{"?3/0"}; !slices.Equal(got, want) {
+					t.Errorf("in %v: %q, want %q", fill, got, want)
+				}
+				if early = !ended.Load(); early {
+					break
+				}
+			}
+			if !early {
+				t.Errorf("in %v: answered when the joining FETCH had ended", fill)
+			}
+		}
+	})
+	t.Run("a publisher that is away", func(t *testing.T) {
+		r := start(t, short())
+		tr := newPoints()
+		p := r.publish(tr)
+		sub := r.subscribe(r.dial(moqt.Handler{}))
+		r.write(tr, 2, "cached")
+		r.expect(sub, 2, "cached")
+		p.Close(wire.NoError, "")
+		r.eventually("the publisher is gone", func() bool { return r.upstreams() == 0 })
+		if got, want := fetch(r, wire.Ascending, 0), []string{"?1/end", "2/0 cached"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
 }
 
 func reversed(list []string) []string {

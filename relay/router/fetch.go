@@ -42,6 +42,28 @@ func (t *track) awaitFill(ctx context.Context) {
 	}
 }
 
+// acquireForFetch is acquire for a FETCH. Where that may not wait (FILL_TIMEOUT 0, §10.2.5), the
+// track is what is here of it, and the error of ctx when nothing is and somebody publishes it.
+func (r *Router) acquireForFetch(ctx context.Context, req *moqt.FetchRequest) (*track, error) {
+	if ms := req.Parameters.FillTimeout; ms == nil || *ms > 0 {
+		return r.acquire(ctx, req.Track, 0)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t := r.tracks[req.Track.String()]; t != nil {
+		t.mu.Lock()
+		subscribed := len(t.upstreams) > 0
+		t.mu.Unlock()
+		if _, some := t.Largest(); some || subscribed {
+			return r.find(req.Track), nil
+		}
+	}
+	if len(r.publishers(req.Track)) > 0 {
+		return nil, context.DeadlineExceeded
+	}
+	return nil, &moqt.RequestError{Code: wire.RequestDoesNotExist, Reason: "nobody publishes " + req.Track.String()}
+}
+
 // fetchNewest fills the cache with the current group of sub.
 func (t *track) fetchNewest(sub *moqt.Subscription) error {
 	ctx, cancel := context.WithTimeout(sub.Session().Context(), 5*time.Second)

@@ -25,9 +25,9 @@ type repair struct {
 }
 
 // fillGaps fetches upstream what of the objects that req asks for was lost, and waits
-// for it.
-func (t *track) fillGaps(req *moqt.FetchRequest) {
-	if req.Start.Group != req.End.Group { // repairs are of one group
+// for it until ctx ends.
+func (t *track) fillGaps(ctx context.Context, req *moqt.FetchRequest) {
+	if req.Start.Group != req.End.Group || ctx.Err() != nil { // repairs are of one group
 		return
 	}
 	group, last := req.Start.Group, req.End.Object-1 // of 0, the whole group
@@ -59,7 +59,7 @@ func (t *track) fillGaps(req *moqt.FetchRequest) {
 	for _, done := range wait {
 		select {
 		case <-done:
-		case <-req.Context().Done():
+		case <-ctx.Done():
 			return
 		}
 	}

@@ -634,20 +634,32 @@ func (r *Router) fetch(req *moqt.FetchRequest) {
 		return
 	}
 	defer permit.during(func(why error) { req.Revoke(streamCode(why)) })()
-	t, err := r.acquire(req.Context(), req.Track, 0)
-	if err != nil {
+	ctx := req.Context()
+	if ms := req.Parameters.FillTimeout; ms != nil { // for all that follows, not for each wait
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(min(*ms, 1<<31))*time.Millisecond)
+		defer cancel()
+	}
+	t, err := r.acquireForFetch(ctx, req)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil:
+		answered()
+		_ = origin.ServeUnknown(req)
+		return
+	case err != nil:
 		r.reject(req, err)
 		return
 	}
 	defer t.release()
-	t.awaitFill(req.Context())
+	t.awaitFill(ctx)
 	answered()
-	if fill := req.Parameters.FillTimeout; fill == nil || *fill > 0 {
-		t.fillGaps(req)
-	}
+	t.fillGaps(ctx, req)
 	var source origin.Source
 	if up := t.anyUpstream(); up != nil {
 		source = r.source(up, req)
+	}
+	if end, ok := ctx.Deadline(); ok {
+		req.Parameters.FillTimeout = new(uint64(max(0, time.Until(end).Milliseconds())))
 	}
 	if err := t.ServeFetch(req, source); err != nil {
 		r.log.Debug("fetch not answered in full", "track", abridged(req.Track.String()), "err", abridged(err.Error()))
