@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -588,6 +589,40 @@ func TestTracksUnderAPrefix(t *testing.T) {
 	}
 	r.write(tr, 2, "wanted")
 	r.expect(sub, 2, "wanted")
+}
+
+// TestTracksOfInterestEnd: who has withdrawn its SUBSCRIBE_TRACKS is sent no further PUBLISH,
+// and goes on with those that it has accepted (§6.1).
+func TestTracksOfInterestEnd(t *testing.T) {
+	r := start(t, short())
+	subs := make(chan *moqt.Subscription, 2)
+	viewer := r.dial(moqt.Handler{Publish: func(req *moqt.PublishRequest) {
+		sub, err := req.Accept(moqt.SubscribeOptions{})
+		if err != nil {
+			t.Error(err)
+		}
+		subs <- sub
+	}})
+	ctx, withdraw := context.WithCancel(r.ctx)
+	if err := viewer.SubscribeTracks(ctx, session); err != nil {
+		t.Fatal(err)
+	}
+	tr := r.publishTrack()
+	sub := <-subs
+	withdraw()
+	r.eventually("nobody is interested any more", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.discoveries.all) == 0 })
+	later := moqt.TrackName{Namespace: session, Name: "later"}
+	if _, err := r.dial(moqt.Handler{}).Publish(r.ctx, later, moqt.TrackInfo{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.dial(moqt.Handler{}).Subscribe(r.ctx, later, moqt.SubscribeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.write(tr, 1, "goes on")
+	r.expect(sub, 1, "goes on")
+	if len(subs) > 0 {
+		t.Error("a track was published to who did not ask for it")
+	}
 }
 
 // TestPrefixMoves: a subscriber of namespaces that changes its prefix is told of what there is

@@ -567,7 +567,7 @@ func (d *discovery) mayOffer(t *track) bool {
 	return !d.blocked[t.Name().String()] && len(d.blocked) < maxBlocked
 }
 
-// block notes that a track is not offered any more; false when it was not before.
+// block notes that a track is not offered any more; false when that was known.
 func (d *discovery) block(t *track) bool {
 	t.r.mu.Lock()
 	defer t.r.mu.Unlock()
