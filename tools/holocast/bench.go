@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holocast/internal/connect"
 	"holocast/internal/devcert"
 	"holocast/internal/service"
 	"holocast/tools/bench/codec"
@@ -33,9 +34,10 @@ import (
 type benchOptions struct {
 	data  string // "" where there is none
 	parts []string
-	peer  string // of relay
+	relay relay.Options
 	app   string // of duplication
 	quick bool
+	flags string    // of the benchmark alone, as they were given
 	log   io.Writer // progress
 }
 
@@ -57,7 +59,8 @@ func benchmarks() []benchmark {
 			return path.Run(ctx, path.Options{Parts: o.parts, Quick: o.quick, Log: o.log})
 		}},
 		{"relay", "relay under load, in turns with another implementation's (--peer): throughput of a core, delay, memory", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
-			return relay.Run(ctx, relay.Options{Peer: o.peer, Quick: o.quick, Log: o.log})
+			o.relay.Quick, o.relay.Log = o.quick, o.log
+			return relay.Run(ctx, o.relay)
 		}},
 		{"hostile", "relay under attack: what a viewer beside the attacker notices, and what the relay needs", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			self, err := os.Executable()
@@ -88,9 +91,8 @@ func benchmarks() []benchmark {
 }
 
 func benchCommand() *cobra.Command {
-	var quick, asJSON bool
-	var out, peer, app string
-	var parts []string
+	var o benchOptions
+	var w benchWriter
 	list := benchmarks()
 	names := make([]string, len(list))
 	about := ""
@@ -119,56 +121,136 @@ func benchCommand() *cobra.Command {
 		},
 		ValidArgs: append(slices.Clone(names), "all"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if args[0] == "all" && len(parts) > 0 {
+			all := args[0] == "all"
+			if all && len(o.parts) > 0 {
 				return errors.New("--parts are those of one benchmark")
 			}
-			if args[0] == "all" && out == "" {
-				out = filepath.Join("docs", "results")
+			if all && w.out == "" {
+				w.out = filepath.Join("docs", "results")
 			}
-			o := benchOptions{quick: quick, parts: parts, peer: peer, app: app, log: cmd.ErrOrStderr()}
-			if dir, err := findData(); err == nil {
-				o.data = dir
+			if all {
+				return w.run(cmd, o, list, true)
 			}
-			results := map[string]any{}
-			for _, b := range list {
-				if args[0] != "all" && args[0] != b.name {
-					continue
-				}
-				if args[0] == "all" && strings.Contains(b.about, needsRoot) && os.Geteuid() != 0 {
-					fmt.Fprintf(cmd.ErrOrStderr(), "bench %s is left out: it needs root\n", b.name)
-					continue
-				}
-				r, err := b.run(cmd.Context(), o)
-				if err != nil {
-					return fmt.Errorf("bench %s: %w", b.name, err)
-				}
-				if !asJSON {
-					fmt.Fprintf(cmd.OutOrStdout(), "%s\n", r.Markdown())
-				}
-				if out != "" {
-					if err := writeResult(out, b, o, r); err != nil {
-						return err
-					}
-				}
-				results[b.name] = r
+			i := slices.Index(names, args[0])
+			return w.run(cmd, o, list[i:i+1], false)
+		},
+	}
+	shared := c.PersistentFlags()
+	shared.BoolVar(&o.quick, "quick", false, "shorter runs, less exact")
+	shared.BoolVar(&w.json, "json", false, "print one JSON object, the last line of stdout")
+	shared.StringVar(&o.relay.Peer, "peer", "", "of relay: another one to alternate with: the binary of moq-relay-ietf, auto to look for that in PATH and build/peers/bin, or a command with {addr}, {cert} and {key} for its address and PEM files")
+	shared.StringVar(&w.out, "out", "", "folder for NAME.md and NAME.json (bench all: docs/results)")
+	f := c.Flags()
+	f.StringSliceVar(&o.parts, "parts", nil, "of path: "+strings.Join(path.Parts(), ", ")+"; of congestion: "+strings.Join(congestion.Parts(), ", ")+"; of fastpath: "+strings.Join(fastpath.Parts(), ", ")+"; of hostile: "+strings.Join(hostile.Names(), ", ")+"; of narrow: "+strings.Join(narrow.Parts(), ", ")+"; of tiles: "+strings.Join(tiles.Parts(), ", ")+"; of duplication: "+strings.Join(duplication.Parts(), ", "))
+	f.StringVar(&o.app, "app", "", "of duplication: push, our session (default); livescan, whose viewers ask for each frame over TCP, its --parts are also cubic, bbr; or uplink, from the publisher to the relay")
+	c.AddCommand(benchRelayCommand(&o, &w, list))
+	return c
+}
+
+// benchRelayCommand is bench relay with what it alone has to set.
+func benchRelayCommand(o *benchOptions, w *benchWriter, list []benchmark) *cobra.Command {
+	var at connect.Target
+	var transport string
+	var loss float64
+	c := &cobra.Command{
+		Use:   "relay [URL]",
+		Short: "Load a relay",
+		Long: `Loads a relay with frames of publishers that every viewer has; viewers do not decode. Of
+each number of viewers it measures throughput, processor time and delay at a rate that is
+carried, the most that is carried frame by frame, and how the relay fares past saturation; and the
+time to a newcomer's first object and the memory of idle sessions.
+
+URL is a session at a relay of any make, moqt://host:port/session or https://host:port/session;
+publishers are below it: session/0 and so on. Its own limits bound the load. Without a URL our relay is
+started on this machine, without limits, and with --peer another one beside it: they take turns
+with the same work.`,
+		Example: `  holocast bench relay --peer auto --json
+  holocast bench relay --publishers 4 --viewers 1,10 --rate 30 --size 100000
+  holocast bench relay --viewers 4 --transport webtransport --loss 1 --time 20s
+  holocast bench relay --peer 'moq-relay-ietf --bind {addr} --tls-cert {cert} --tls-key {key}'
+  HOLOCAST_TOKEN=… holocast bench relay moqt://relay.example.com/load --viewers 50`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r := &o.relay
+			if len(args) > 0 {
+				at.URL = args[0]
+				r.At = &at
 			}
-			switch {
-			case !asJSON:
-				return nil
-			case args[0] != "all":
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(results[args[0]])
+			switch transport {
+			case "quic":
+			case "webtransport":
+				r.WebTransport = true
+			default:
+				return fmt.Errorf("--transport %q: want quic or webtransport", transport)
 			}
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(results)
+			if loss < 0 || loss >= 100 {
+				return fmt.Errorf("--loss %g: want percent, from 0 to less than 100", loss)
+			}
+			r.Loss = loss / 100
+			for _, name := range []string{"publishers", "viewers", "rate", "size", "loss", "transport", "time"} {
+				if f := cmd.Flags().Lookup(name); f.Changed {
+					o.flags += " --" + name + " " + strings.Trim(f.Value.String(), "[]")
+				}
+			}
+			if r.At != nil {
+				o.flags = " " + at.Address() + o.flags
+			}
+			i := slices.IndexFunc(list, func(b benchmark) bool { return b.name == "relay" })
+			return w.run(cmd, *o, list[i:i+1], false)
 		},
 	}
 	f := c.Flags()
-	f.BoolVar(&quick, "quick", false, "shorter runs, less exact")
-	f.BoolVar(&asJSON, "json", false, "print one JSON object, the last line of stdout")
-	f.StringSliceVar(&parts, "parts", nil, "of path: "+strings.Join(path.Parts(), ", ")+"; of congestion: "+strings.Join(congestion.Parts(), ", ")+"; of fastpath: "+strings.Join(fastpath.Parts(), ", ")+"; of hostile: "+strings.Join(hostile.Names(), ", ")+"; of narrow: "+strings.Join(narrow.Parts(), ", ")+"; of tiles: "+strings.Join(tiles.Parts(), ", ")+"; of duplication: "+strings.Join(duplication.Parts(), ", "))
-	f.StringVar(&peer, "peer", "", "of relay: binary of moq-relay-ietf, or auto to look for it in PATH and build/peers/bin")
-	f.StringVar(&app, "app", "", "of duplication: push, our session (default); livescan, whose viewers ask for each frame over TCP, its --parts are also cubic, bbr; or uplink, from the publisher to the relay")
-	f.StringVar(&out, "out", "", "folder for NAME.md and NAME.json (bench all: docs/results)")
+	f.SortFlags = false
+	f.IntVar(&o.relay.Publishers, "publishers", 1, "publishers, each with a track")
+	f.IntSliceVar(&o.relay.Viewers, "viewers", nil, "numbers of viewers (default 1,4,16,50; --quick 1,4,16)")
+	f.Float64Var(&o.relay.Rate, "rate", relay.FramesPerS, "frames a second of each publisher")
+	f.IntVar(&o.relay.FrameBytes, "size", relay.FrameBytes, "bytes of a frame, which is an object")
+	f.Float64Var(&loss, "loss", 0, "percent of the packets to viewers, and of those from them, to drop")
+	f.StringVar(&transport, "transport", "quic", "quic or webtransport; of a URL its scheme says it")
+	f.DurationVar(&o.relay.Time, "time", 0, "length of a run at that rate (default 8s, --quick 3s)")
+	at.AddFlags(f)
 	return c
+}
+
+// benchWriter says what becomes of results.
+type benchWriter struct {
+	json bool
+	out  string // folder; "" for none
+}
+
+// run runs benchmarks, all of them or one.
+func (w *benchWriter) run(cmd *cobra.Command, o benchOptions, list []benchmark, all bool) error {
+	o.log = cmd.ErrOrStderr()
+	if dir, err := findData(); err == nil {
+		o.data = dir
+	}
+	results := map[string]any{}
+	for _, b := range list {
+		if all && strings.Contains(b.about, needsRoot) && os.Geteuid() != 0 {
+			fmt.Fprintf(cmd.ErrOrStderr(), "bench %s is left out: it needs root\n", b.name)
+			continue
+		}
+		r, err := b.run(cmd.Context(), o)
+		if err != nil {
+			return fmt.Errorf("bench %s: %w", b.name, err)
+		}
+		if !w.json {
+			fmt.Fprintf(cmd.OutOrStdout(), "%s\n", r.Markdown())
+		}
+		if w.out != "" {
+			if err := writeResult(w.out, b, o, r); err != nil {
+				return err
+			}
+		}
+		results[b.name] = r
+	}
+	switch {
+	case !w.json:
+		return nil
+	case !all:
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(results[list[0].name])
+	}
+	return json.NewEncoder(cmd.OutOrStdout()).Encode(results)
 }
 
 // attackName is the command of bench hostile's attackers.
@@ -201,15 +283,18 @@ func writeResult(dir string, b benchmark, o benchOptions, r interface{ Markdown(
 	if r, err = withParts(filepath.Join(dir, name+".json"), o, r); err != nil {
 		return err
 	}
-	command := "holocast bench " + b.name
+	command := "holocast bench " + b.name + o.flags
 	if name != b.name {
 		command += " --app " + o.app
 	}
 	if len(o.parts) > 0 && b.name != "codec" {
 		command += " --parts " + strings.Join(o.parts, ",")
 	}
-	if o.peer != "" && b.name == "relay" {
-		command += " --peer auto"
+	if peer := o.relay.Peer; peer != "" && b.name == "relay" {
+		if !strings.Contains(peer, "{") {
+			peer = "auto" // the path is this machine's
+		}
+		command += " --peer " + quoted(peer)
 	}
 	if o.quick {
 		command += " --quick"
@@ -245,6 +330,14 @@ func writeResult(dir string, b benchmark, o benchOptions, r interface{ Markdown(
 		}
 	}
 	return nil
+}
+
+// quoted is an argument as a shell takes it.
+func quoted(arg string) string {
+	if strings.ContainsAny(arg, " {}") {
+		return "'" + arg + "'"
+	}
+	return arg
 }
 
 // withParts adds to a result of some parts what the file has of the others, if the

@@ -231,14 +231,14 @@ func fanOut(ctx context.Context, relay *load.Relay, direct *load.Direct, n int, 
 // firstBytes sends objects that take a while to be made and returns how long the
 // first byte of each took to each viewer.
 func firstBytes(ctx context.Context, s load.Server, objects int) ([]time.Duration, error) {
-	t := load.NewTrack("trickle")
+	t := load.NewTrack(s, "trickle")
 	type event struct {
 		group uint64
 		at    time.Time
 	}
 	events := make(chan event, objects*trickleTo)
 	complete := make(chan struct{}, objects*trickleTo)
-	stop, err := load.Audience(ctx, s, t, trickleTo, func(r *moqt.SubgroupReader) {
+	stop, err := load.Audience(ctx, s, []*origin.Track{t}, trickleTo, func(_ int, r *moqt.SubgroupReader) {
 		if _, err := r.NextObject(); err != nil {
 			return
 		}

@@ -122,7 +122,7 @@ func Run(ctx context.Context, o Options) (out Result, err error) {
 		return out, err
 	}
 	defer relay.Stop()
-	track := load.NewTrack("upgrade")
+	track := load.NewTrack(relay, "upgrade")
 	unpublish, err := relay.Publish(ctx, track)
 	if err != nil {
 		return out, err

@@ -48,8 +48,11 @@ func Listen(addr netip.Addr, h moqt.Handler) (*Server, error) {
 }
 
 // Dial opens a session to the server, from the network namespace of the calling thread.
-func (s *Server) Dial(ctx context.Context) (*moqt.Session, error) {
-	return moqt.Dial(ctx, "moqt://"+s.ln.Addr().String(), s.tls, moqt.Handler{}, Quiet)
+func (s *Server) Dial(ctx context.Context) (*moqt.Session, error) { return s.DialWith(ctx, Quiet) }
+
+// DialWith is Dial with another configuration.
+func (s *Server) DialWith(ctx context.Context, cfg moqt.Config) (*moqt.Session, error) {
+	return moqt.Dial(ctx, "moqt://"+s.ln.Addr().String(), s.tls, moqt.Handler{}, cfg)
 }
 
 // Close ends all sessions.

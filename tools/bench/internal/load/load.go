@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -21,6 +22,8 @@ import (
 
 // Server is what viewers connect to: a relay, or the publisher itself.
 type Server interface {
+	// Namespace is where a publisher's tracks are; publishers count from 0.
+	Namespace(publisher int) moqt.Namespace
 	// Publish offers a track; stop takes it back.
 	Publish(ctx context.Context, t *origin.Track) (stop func(), err error)
 	// View opens a viewer's session.
@@ -30,7 +33,8 @@ type Server interface {
 // Direct is the publisher as a server of its own.
 type Direct struct {
 	*direct.Server
-	set *origin.Set
+	Loss float64 // share of the packets to viewers, and of those from them, that are dropped
+	set  *origin.Set
 }
 
 // Listen opens a port of loopback for viewers.
@@ -40,8 +44,11 @@ func Listen() (*Direct, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Direct{s, set}, nil
+	return &Direct{Server: s, set: set}, nil
 }
+
+// Namespace is where a publisher's tracks are.
+func (d *Direct) Namespace(publisher int) moqt.Namespace { return namespace(publisher) }
 
 // Publish adds t to what viewers may subscribe to; stop ends it.
 func (d *Direct) Publish(_ context.Context, t *origin.Track) (stop func(), err error) {
@@ -50,70 +57,93 @@ func (d *Direct) Publish(_ context.Context, t *origin.Track) (stop func(), err e
 }
 
 // View opens a viewer's session.
-func (d *Direct) View(ctx context.Context) (*moqt.Session, error) { return d.Dial(ctx) }
+func (d *Direct) View(ctx context.Context) (*moqt.Session, error) {
+	return lossy(d.Loss, func(cfg moqt.Config) (*moqt.Session, error) { return d.DialWith(ctx, cfg) })
+}
 
-// NewTrack is a track whose name nobody else has.
-func NewTrack(name string) *origin.Track {
-	n := moqt.TrackName{Namespace: moqt.Namespace{"holocast", "bench"}, Name: fmt.Sprint(name, " ", time.Now().UnixNano())}
+// namespace is where a publisher's tracks are at a relay of this machine. Each publisher has
+// one of its own, as a relay may refuse two for one.
+func namespace(publisher int) moqt.Namespace {
+	return moqt.Namespace{"holocast", "bench", strconv.Itoa(publisher)}
+}
+
+// NewTrack is a track of a server's first publisher, whose name nobody else has.
+func NewTrack(s Server, name string) *origin.Track { return newTrack(s, 0, name) }
+
+func newTrack(s Server, publisher int, name string) *origin.Track {
+	n := moqt.TrackName{Namespace: s.Namespace(publisher), Name: fmt.Sprint(name, " ", time.Now().UnixNano())}
 	return origin.NewTrack(n, nil, origin.Limits{})
 }
 
-// Audience connects n viewers to a new track and calls each for every subgroup that they
-// get. stop waits until all have left.
-func Audience(ctx context.Context, s Server, t *origin.Track, n int, each func(*moqt.SubgroupReader)) (stop func(), err error) {
-	unpublish, err := s.Publish(ctx, t)
-	if err != nil {
-		return nil, err
-	}
+// Audience connects n viewers to new tracks, each over a session of its own, and calls each for
+// every subgroup that they get; track counts from 0. stop waits until all have left.
+func Audience(ctx context.Context, s Server, tracks []*origin.Track, n int, each func(track int, r *moqt.SubgroupReader)) (stop func(), err error) {
 	var wg sync.WaitGroup
 	var sessions []*moqt.Session
-	stop = func() {
+	var published []func()
+	leave := func() {
 		for _, v := range sessions {
 			v.Close(wire.NoError, "")
 		}
 		wg.Wait()
-		unpublish()
+		for _, unpublish := range published {
+			unpublish()
+		}
+	}
+	defer func() {
+		if err != nil {
+			leave()
+		}
+	}()
+	for _, t := range tracks {
+		unpublish, err := s.Publish(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		published = append(published, unpublish)
 	}
 	for range n {
 		v, err := s.View(ctx)
 		if err != nil {
-			stop()
 			return nil, err
 		}
 		sessions = append(sessions, v)
-		sub, err := v.Subscribe(ctx, t.Name(), moqt.SubscribeOptions{})
-		if err != nil {
-			stop()
-			return nil, err
-		}
-		wg.Go(func() {
-			for {
-				r, err := sub.AcceptSubgroup(ctx)
-				if err != nil {
-					return
-				}
-				wg.Go(func() { each(r) })
+		for track, t := range tracks {
+			sub, err := v.Subscribe(ctx, t.Name(), moqt.SubscribeOptions{})
+			if err != nil {
+				return nil, err
 			}
-		})
+			wg.Go(func() {
+				for {
+					r, err := sub.AcceptSubgroup(ctx)
+					if err != nil {
+						return
+					}
+					wg.Go(func() { each(track, r) })
+				}
+			})
+		}
 	}
-	return stop, nil
+	return leave, nil
 }
 
 // Frames are what Transfer sends.
 type Frames struct {
-	Viewers int
-	Bytes   int           // of a frame
-	Rate    float64       // frames a second; 0 = each when all viewers have the last
-	Time    time.Duration // how long
+	Publishers int // each with a session and a track; every viewer has all of them. 0 = 1
+	Viewers    int
+	Bytes      int           // of a frame
+	Rate       float64       // frames a second of each publisher; 0 = each when all viewers have the last
+	Time       time.Duration // how long
 }
 
 // Sample is one transfer of frames.
 type Sample struct {
-	Delays []time.Duration // of each frame at each viewer
-	Sent   int             // frames
-	Lost   int             // frames, of all viewers together
-	Took   time.Duration
-	bytes  int // of a frame
+	Delays     []time.Duration // of each frame at each viewer
+	Sent       int             // frames, of all publishers together
+	Lost       int             // frames, of all viewers together
+	Took       time.Duration   // to the last arrival
+	publishers int
+	bytes      int // of a frame
 }
 
 // Bits is how much all viewers together received.
@@ -122,8 +152,10 @@ func (s Sample) Bits() float64 { return float64(len(s.Delays)) * float64(s.bytes
 // MbitPerS is the rate of all viewers together.
 func (s Sample) MbitPerS() float64 { return s.Bits() / s.Took.Seconds() / 1e6 }
 
-// FramesPerS is the publisher's rate.
-func (s Sample) FramesPerS() float64 { return float64(s.Sent) / s.Took.Seconds() }
+// FramesPerS is the rate of each publisher.
+func (s Sample) FramesPerS() float64 {
+	return float64(s.Sent) / float64(s.publishers) / s.Took.Seconds()
+}
 
 // Quantiles are those of the delays.
 func (s Sample) Quantiles() Quantiles {
@@ -144,38 +176,57 @@ func Quantile(d []time.Duration, q float64) float64 {
 	return float64(quantile.Of(d, q)) / float64(time.Millisecond)
 }
 
-// Transfer sends frames over a new track. A frame that is not there 2 s after the last was
+// frame is one of a transfer.
+type frame struct {
+	track int
+	group uint64
+}
+
+// Transfer sends frames over new tracks. A frame that is not there 2 s after the last was
 // sent is lost.
 func Transfer(ctx context.Context, s Server, f Frames) (Sample, error) {
-	t := NewTrack("frames")
+	f.Publishers = max(1, f.Publishers)
+	tracks := make([]*origin.Track, f.Publishers)
+	for i := range tracks {
+		tracks[i] = newTrack(s, i, "frames")
+	}
 	var mu sync.Mutex
-	out := Sample{bytes: f.Bytes}
-	sent := map[uint64]time.Time{}
+	out := Sample{publishers: f.Publishers, bytes: f.Bytes}
+	var last time.Time // of the arrivals
+	sent := map[frame]time.Time{}
 	arrived := make(chan struct{}, 1<<16)
-	stop, err := Audience(ctx, s, t, f.Viewers, func(r *moqt.SubgroupReader) {
+	stop, err := Audience(ctx, s, tracks, f.Viewers, func(track int, r *moqt.SubgroupReader) {
 		if _, err := r.NextObject(); err != nil {
 			return
 		}
 		if got, err := io.Copy(io.Discard, r); err != nil || got != int64(f.Bytes) {
 			return
 		}
-		now := time.Now()
 		mu.Lock()
-		out.Delays = append(out.Delays, now.Sub(sent[r.Group]))
+		last = time.Now()
+		out.Delays = append(out.Delays, last.Sub(sent[frame{track, r.Group}]))
 		mu.Unlock()
-		arrived <- struct{}{}
+		select {
+		case arrived <- struct{}{}:
+		case <-ctx.Done():
+		}
 	})
 	if err != nil {
 		return out, err
 	}
 	defer stop()
 	payload := make([]byte, f.Bytes)
-	send := func(group uint64) error {
-		mu.Lock()
-		sent[group] = time.Now()
-		mu.Unlock()
-		out.Sent++
-		return t.WriteObject(wire.SubgroupHeader{Group: group, FirstObject: true, EndOfGroup: true}, moqt.Object{}, payload)
+	send := func(group uint64) error { // a frame of each publisher
+		for track, t := range tracks {
+			mu.Lock()
+			sent[frame{track, group}] = time.Now()
+			mu.Unlock()
+			out.Sent++
+			if err := t.WriteObject(wire.SubgroupHeader{Group: group, FirstObject: true, EndOfGroup: true}, moqt.Object{}, payload); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	wait := func(count int, limit time.Duration) error {
 		timer := time.NewTimer(limit)
@@ -191,28 +242,31 @@ func Transfer(ctx context.Context, s Server, f Frames) (Sample, error) {
 		}
 		return nil
 	}
-	// A first frame opens the congestion windows.
+	all := f.Publishers * f.Viewers
+	// First frames open the congestion windows.
 	for group := range uint64(3) {
 		if err := send(group); err != nil {
 			return out, err
 		}
-		if err := wait(f.Viewers, 10*time.Second); err != nil {
+		if err := wait(all, 10*time.Second); err != nil {
 			return out, err
 		}
 	}
 	mu.Lock()
-	out = Sample{bytes: f.Bytes}
+	out = Sample{publishers: f.Publishers, bytes: f.Bytes}
 	mu.Unlock()
 	began := time.Now()
+	var ended time.Time // of sending
 	if f.Rate == 0 {
 		for group := uint64(3); time.Since(began) < f.Time; group++ {
 			if err := send(group); err != nil {
 				return out, err
 			}
-			if err := wait(f.Viewers, 10*time.Second); err != nil {
+			if err := wait(all, 10*time.Second); err != nil {
 				return out, err
 			}
 		}
+		ended = time.Now()
 	} else {
 		tick := time.NewTicker(time.Duration(float64(time.Second) / f.Rate))
 		defer tick.Stop()
@@ -226,13 +280,17 @@ func Transfer(ctx context.Context, s Server, f Frames) (Sample, error) {
 				return out, err
 			}
 		}
+		ended = time.Now()
 		if err := wait(f.Viewers*out.Sent, 2*time.Second); err != nil {
 			return out, err
 		}
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	out.Took = time.Since(began)
+	if ended.Before(last) {
+		ended = last
+	}
+	out.Took = ended.Sub(began)
 	out.Lost = f.Viewers*out.Sent - len(out.Delays)
 	out.Delays = slices.Clone(out.Delays)
 	return out, nil

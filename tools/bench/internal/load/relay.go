@@ -15,10 +15,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"holocast/internal/connect"
 	"holocast/internal/devcert"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
@@ -29,7 +31,12 @@ import (
 
 // Relay is a relay to load: a process that Start or StartPeer began, or one somewhere else.
 type Relay struct {
-	cmd    *exec.Cmd // nil: somewhere else
+	// Set before sessions are opened.
+	WebTransport bool    // instead of raw QUIC
+	Loss         float64 // share of the packets to viewers, and of those from them, that are dropped
+
+	cmd    *exec.Cmd       // nil: somewhere else
+	target *connect.Target // somewhere else
 	url    string
 	http   string   // address of its metrics; "" = none
 	hash   [32]byte // of its certificate
@@ -37,10 +44,24 @@ type Relay struct {
 	temp   string // directory to remove
 	remove func() // its binary, if that was built for it
 	done   chan struct{}
+	said   bytes.Buffer // at its start; to be read once done is closed
 }
 
-// At is the relay at a URL, whose certificate c trusts. It has no processor time or memory.
-func At(url string, c *tls.Config) *Relay { return &Relay{url: url, tls: c} }
+// maxSaid bounds what is kept of a relay's output, bytes.
+const maxSaid = 16 << 10
+
+// At is the relay of a session's URL. Publishers have namespaces below the session's. Its
+// processor time and memory are not known.
+func At(t connect.Target) (*Relay, error) {
+	if _, err := t.Namespace(); err != nil {
+		return nil, err
+	}
+	return &Relay{target: &t, url: t.Address()}, nil
+}
+
+// Local reports whether the relay is a process of this machine, whose processor time and memory
+// are known.
+func (p *Relay) Local() bool { return p.cmd != nil }
 
 // Start runs our relay on ports of its own. path is its binary; "" means the one beside this
 // program or, in the source tree, one built for this run.
@@ -95,8 +116,16 @@ func StartAt(path, addr string, start func(*exec.Cmd) error, more ...string) (*R
 	return p, nil
 }
 
-// StartPeer runs moq-relay-ietf, whose binary is at path, on a port of its own.
-func StartPeer(path string) (*Relay, error) {
+// moqRelayIETF is how moq-relay-ietf is started; see StartPeer.
+const moqRelayIETF = " --bind {addr} --tls-cert {cert} --tls-key {key} --coordinator-file {dir}/coordinator.json"
+
+// StartPeer runs another implementation's relay on a port of its own: a command, with {addr} for
+// host:port, {cert} and {key} for PEM files and {dir} for an empty folder; without any of these,
+// the binary of a moq-relay-ietf. It is up once it takes a session.
+func StartPeer(ctx context.Context, command string) (*Relay, error) {
+	if !strings.Contains(command, "{") {
+		command += moqRelayIETF
+	}
 	temp, err := os.MkdirTemp("", "holocast-bench")
 	if err != nil {
 		return nil, err
@@ -130,16 +159,47 @@ func StartPeer(path string) (*Relay, error) {
 	addr := udp.LocalAddr().String()
 	_ = udp.Close() // it takes no port of its own choice
 	p.url, p.tls = "moqt://"+addr, devcert.Pinned(devcert.Hash(cert))
-	cmd := exec.Command(path, "--bind", addr, "--tls-cert", file("cert.pem"), "--tls-key", file("key.pem"),
-		"--coordinator-file", file("coordinator.json"))
-	if err := p.run(cmd, (*exec.Cmd).Start, func(line []byte) (bool, error) { return bytes.Contains(line, []byte("listening")), nil }); err != nil {
+	words := strings.Fields(command)
+	for i, word := range words {
+		words[i] = strings.NewReplacer("{addr}", addr, "{cert}", file("cert.pem"), "{key}", file("key.pem"), "{dir}", temp).Replace(word)
+	}
+	if err := p.run(exec.Command(words[0], words[1:]...), (*exec.Cmd).Start, nil); err != nil {
 		return nil, err
+	}
+	if err := p.answers(ctx); err != nil {
+		p.Stop()
+		return nil, fmt.Errorf("%s: %w", filepath.Base(words[0]), err)
 	}
 	return p, nil
 }
 
-// run has start start cmd and waits for a line that ready says yes to. After an error nothing is
-// left of it.
+// answers waits until the relay takes a session.
+func (p *Relay) answers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for {
+		attempt, stop := context.WithTimeout(ctx, time.Second)
+		s, err := moqt.Dial(attempt, p.url, p.tls, moqt.Handler{}, direct.Quiet)
+		stop()
+		if err == nil {
+			s.Close(wire.NoError, "")
+			return nil
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("did not start: %s", p.said.String())
+		case <-ctx.Done():
+			return fmt.Errorf("no session within %v: %w", startLimit, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// startLimit is how long a relay may take to start.
+const startLimit = 10 * time.Second
+
+// run has start start cmd and waits for a line that ready says yes to, unless ready is nil. After
+// an error nothing is left of it.
 func (p *Relay) run(cmd *exec.Cmd, start func(*exec.Cmd) error, ready func(line []byte) (bool, error)) error {
 	p.cmd = cmd
 	output, err := p.cmd.StderrPipe()
@@ -153,15 +213,16 @@ func (p *Relay) run(cmd *exec.Cmd, start func(*exec.Cmd) error, ready func(line 
 		return fmt.Errorf("start %s: %w", filepath.Base(cmd.Path), err)
 	}
 	up := make(chan error, 1)
-	var said bytes.Buffer // until it is ready
 	go func() {
 		defer close(p.done)
-		waiting := true
+		waiting := ready != nil
 		for lines := bufio.NewScanner(output); lines.Scan(); {
+			if p.said.Len() < maxSaid {
+				p.said.Write(append(lines.Bytes(), '\n'))
+			}
 			if !waiting {
 				continue
 			}
-			said.Write(append(lines.Bytes(), '\n'))
 			if ok, err := ready(lines.Bytes()); ok || err != nil {
 				waiting = false
 				up <- err
@@ -169,6 +230,9 @@ func (p *Relay) run(cmd *exec.Cmd, start func(*exec.Cmd) error, ready func(line 
 		}
 		_ = p.cmd.Wait()
 	}()
+	if ready == nil {
+		return nil
+	}
 	select {
 	case err := <-up:
 		if err != nil {
@@ -177,10 +241,10 @@ func (p *Relay) run(cmd *exec.Cmd, start func(*exec.Cmd) error, ready func(line 
 		return err
 	case <-p.done:
 		p.clean()
-		return fmt.Errorf("%s did not start: %s", filepath.Base(cmd.Path), said.String())
-	case <-time.After(10 * time.Second):
+		return fmt.Errorf("%s did not start: %s", filepath.Base(cmd.Path), p.said.String())
+	case <-time.After(startLimit):
 		p.Stop()
-		return fmt.Errorf("%s did not start within 10 s", filepath.Base(cmd.Path))
+		return fmt.Errorf("%s did not start within %v", filepath.Base(cmd.Path), startLimit)
 	}
 }
 
@@ -281,11 +345,20 @@ func (p *Relay) status(field string) (int64, error) {
 // CPU is the processor time the relay has used, user and system.
 func (p *Relay) CPU() (time.Duration, error) { return cputime.Of(p.cmd.Process.Pid) }
 
+// Namespace is where a publisher's tracks are.
+func (p *Relay) Namespace(publisher int) moqt.Namespace {
+	if p.target == nil {
+		return namespace(publisher)
+	}
+	ns, _ := p.target.Namespace() // it has one: see At
+	return append(ns, strconv.Itoa(publisher))
+}
+
 // Publish offers t over a session of its own, which stop ends.
 func (p *Relay) Publish(ctx context.Context, t *origin.Track) (func(), error) {
 	var set origin.Set
 	set.Add(t)
-	s, err := moqt.Dial(ctx, p.url, p.tls, set.Handler(), direct.Quiet)
+	s, err := p.open(ctx, set.Handler(), direct.Quiet)
 	if err != nil {
 		return nil, err
 	}
@@ -296,12 +369,24 @@ func (p *Relay) Publish(ctx context.Context, t *origin.Track) (func(), error) {
 	return func() { s.Close(wire.NoError, "") }, nil
 }
 
+// open opens a session.
+func (p *Relay) open(ctx context.Context, h moqt.Handler, cfg moqt.Config) (*moqt.Session, error) {
+	if p.target != nil {
+		return p.target.Dial(ctx, h, cfg)
+	}
+	scheme := "moqt"
+	if p.WebTransport {
+		scheme = "https"
+	}
+	return moqt.Dial(ctx, scheme+"://"+p.Addr(), p.tls, h, cfg)
+}
+
 // Dial opens a session by a URL scheme: moqt over raw QUIC, https over WebTransport.
 func (p *Relay) Dial(ctx context.Context, scheme string, h moqt.Handler) (*moqt.Session, error) {
-	return moqt.Dial(ctx, scheme+"://"+strings.TrimPrefix(p.url, "moqt://"), p.tls, h, direct.Quiet)
+	return moqt.Dial(ctx, scheme+"://"+p.Addr(), p.tls, h, direct.Quiet)
 }
 
 // View opens a viewer's session.
 func (p *Relay) View(ctx context.Context) (*moqt.Session, error) {
-	return moqt.Dial(ctx, p.url, p.tls, moqt.Handler{}, direct.Quiet)
+	return lossy(p.Loss, func(cfg moqt.Config) (*moqt.Session, error) { return p.open(ctx, moqt.Handler{}, cfg) })
 }
