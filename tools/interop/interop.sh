@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Holds Holocast against other implementations of MOQT draft-18, built from
 # crates.io: moq-test-client and moqtap-client against our relay, our publisher and player
-# through moq-relay-ietf, and that relay behind ours. Prints TAP; exits 1 when anything is not ok.
+# through moq-relay-ietf, and either relay behind the other. Prints TAP; exits 1 when anything
+# is not ok.
 #
 #   INTEROP_RELAY_ARGS   further arguments of our relay, such as --fastpath=chacha20
 set -euo pipefail
@@ -111,10 +112,19 @@ else
 	diagnose "$work/capture-server.log"
 fi
 
-# 4. Their relay behind ours: it has the sessions of the scope /behind from ours, as its
-# coordinator says. Not the other way round: it dials ours and announces there (--announce, or
-# for a coordinator's namespace_subscribers), but answers no SUBSCRIBE on a session that it
-# dialled (moq-relay-ietf 0.8.0, src/consumer.rs:358 and 415).
+# 4. Our relay behind theirs: it dials theirs. Theirs dials ours and announces there, too
+# (--announce, or for a coordinator's namespace_subscribers), but answers no SUBSCRIBE on a
+# session that it dialled (moq-relay-ietf 0.8.0, src/consumer.rs:358 and 415).
+if timeout 60 "$work/roundtrip" --behind --certificate-hash "$hash" "moqt://127.0.0.1:$theirs/upstream" >"$work/roundtrip.log" 2>&1; then
+	report ok "moqt: our publisher at moq-relay-ietf, our player at our relay behind it: $(tail -n 1 "$work/roundtrip.log")"
+else
+	report "not ok" "moqt: our publisher at moq-relay-ietf, our player at our relay behind it"
+	diagnose "$work/roundtrip.log"
+	diagnose "$work/moq-relay-ietf.log"
+fi
+
+# 5. Their relay behind ours: it has the sessions of the scope /behind from ours, as its
+# coordinator says.
 hex() { printf %s "$1" | od -An -v -tx1 | tr -d ' \n'; }
 behind=$((port + 2))
 cat >"$work/behind.json" <<JSON

@@ -32,6 +32,7 @@ const descriptions = 2
 type options struct {
 	target connect.Target
 	player connect.Target // where to play; target unless it has a URL
+	behind bool           // play at a relay of ours that has the session from target
 	frames int
 	size   int // bytes of a description
 	fps    float64
@@ -46,6 +47,7 @@ func main() {
 	f.Float64Var(&o.fps, "fps", 30, "frames a second")
 	f.StringVar(&o.player.URL, "play", "", "URL to play at instead, of a relay that has the session from the other")
 	f.StringVar(&o.player.CertificateHash, "play-certificate-hash", "", "SHA-256 of that relay's certificate, hex")
+	f.BoolVar(&o.behind, "behind", false, "play at a relay of ours in this process, which has the session from URL's")
 	_ = f.Parse(os.Args[1:])
 	if f.NArg() != 1 {
 		fmt.Fprintln(os.Stderr, "usage: interop [flags] URL")
@@ -97,6 +99,14 @@ func run(ctx context.Context, o options) (string, error) {
 	}
 	defer published.Withdraw()
 
+	if o.behind {
+		near, err := startBehind(ctx, o.target, ns)
+		if err != nil {
+			return "", fmt.Errorf("relay behind it: %w", err)
+		}
+		defer near.stop()
+		o.player = near.target
+	}
 	viewer, err := o.player.Dial(ctx, moqt.Handler{}, moqt.Config{})
 	if err != nil {
 		return "", fmt.Errorf("player: %w", err)

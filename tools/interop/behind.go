@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/hex"
+	"log/slog"
+	"sync"
+	"time"
+
+	"holocast/internal/connect"
+	"holocast/internal/devcert"
+	"holocast/internal/moqt"
+	"holocast/internal/origin"
+	"holocast/relay/router"
+)
+
+// upstream is another relay, which ours connects to when somebody asks for a track.
+type upstream struct {
+	target connect.Target
+	mu     sync.Mutex
+	s      *moqt.Session
+}
+
+// String names it in logs.
+func (u *upstream) String() string { return u.target.Address() }
+
+// Session returns the session with it, a new one where there is none.
+func (u *upstream) Session(ctx context.Context) (*moqt.Session, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.s != nil && u.s.Err() == nil {
+		return u.s, nil
+	}
+	s, err := u.target.Dial(ctx, moqt.Handler{}, moqt.Config{})
+	if err != nil {
+		return nil, err
+	}
+	u.s = s
+	return s, nil
+}
+
+// behind is a relay of ours that has a namespace from another one.
+type behind struct {
+	target connect.Target // of the session
+	stop   func()
+}
+
+func startBehind(ctx context.Context, from connect.Target, ns moqt.Namespace) (b behind, err error) {
+	session, err := from.Session()
+	if err != nil {
+		return b, err
+	}
+	cert, err := devcert.Generate(time.Now(), "127.0.0.1")
+	if err != nil {
+		return b, err
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	ln, err := moqt.Listen("127.0.0.1:0", moqt.ListenConfig{Config: moqt.Config{Log: quiet}, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	if err != nil {
+		return b, err
+	}
+	r := router.New(router.Config{Log: quiet, Limits: origin.Limits{MaxAge: time.Minute}})
+	withdraw := r.Offer(ns, &upstream{target: from})
+	ctx, cancel := context.WithCancel(ctx)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			s, err := ln.Accept(ctx)
+			if err != nil {
+				return
+			}
+			serving.Add(1)
+			go r.Serve(s, serving.Done)
+		}
+	})
+	hash := devcert.Hash(cert)
+	b.target = connect.Target{URL: "moqt://" + ln.Addr().String() + "/" + session, CertificateHash: hex.EncodeToString(hash[:])}
+	b.stop = func() {
+		withdraw()
+		cancel()
+		_ = ln.Close()
+		serving.Wait()
+	}
+	return b, nil
+}
