@@ -482,6 +482,9 @@ func (t *Track) ReceiveDatagram(dg moqt.Datagram) error {
 	if err := t.follows(l, dg.Status); err != nil {
 		return err
 	}
+	if i, ok := t.find(dg.Group); ok && t.groups[i].holds(dg.Object) {
+		return malformed("object {%d, %d} came in a subgroup and as a datagram", dg.Group, dg.Object)
+	}
 	t.resume(dg.Group)
 	if !t.keep(dg, false) {
 		t.duplicates.Add(1)

@@ -354,10 +354,29 @@ func (f *Feed) charge(n int64, added []object, now time.Time) error {
 		if err := sg.t.follows(l, added[i].Status); err != nil {
 			return err
 		}
+		if _, came := sg.g.sent[l.Object]; came {
+			return malformed("object {%d, %d} came as a datagram and in a subgroup", l.Group, l.Object)
+		}
 		sg.t.raise(l)
 	}
 	sg.charge(n, now)
 	return nil
+}
+
+// lookedAt bounds the subgroups of a group in which a datagram's object is looked for.
+const lookedAt = 16
+
+// holds reports whether an object came in a subgroup of the group. t.mu is held.
+func (g *group) holds(object uint64) bool {
+	return slices.ContainsFunc(g.subgroups[:min(len(g.subgroups), lookedAt)], func(sg *subgroup) bool { return sg.holds(object) })
+}
+
+// holds reports whether the subgroup has an object.
+func (s *subgroup) holds(id uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := slices.BinarySearchFunc(s.objects, id, func(x object, id uint64) int { return cmp.Compare(x.ID, id) })
+	return ok
 }
 
 // charge accounts for n bytes of memory. s.t.mu is held.

@@ -398,8 +398,8 @@ func TestNewGroupWithFirstSubscribe(t *testing.T) {
 }
 
 // TestDifferentDuplicates: where two publishers have a track, an object of the same place
-// with another content or priority is a malformed track of the one that sent it later; the
-// other's goes on (§9.1).
+// with another content, priority or forwarding preference is a malformed track of the one that
+// sent it later; the other's goes on (§9.1).
 func TestDifferentDuplicates(t *testing.T) {
 	write := func(tr *origin.Track, h wire.SubgroupHeader, text string) {
 		if err := tr.WriteObject(h, moqt.Object{}, []byte(text)); err != nil {
@@ -443,6 +443,16 @@ func TestDifferentDuplicates(t *testing.T) {
 				h.Priority = 1
 				write(tr, h, "x")
 			},
+			malformed: true,
+		},
+		"a datagram instead of a subgroup": {
+			send:      func(tr *origin.Track, g uint64) { write(tr, explicit(g), "x") },
+			again:     func(tr *origin.Track, g uint64) { tr.SendDatagram(moqt.Datagram{Group: g, Payload: []byte("x")}) },
+			malformed: true,
+		},
+		"a subgroup instead of a datagram": {
+			send:      func(tr *origin.Track, g uint64) { tr.SendDatagram(moqt.Datagram{Group: g, Payload: []byte("x")}) },
+			again:     func(tr *origin.Track, g uint64) { write(tr, explicit(g), "x") },
 			malformed: true,
 		},
 		"the same datagram": {
@@ -557,6 +567,60 @@ func TestEndOfTrack(t *testing.T) {
 	}
 	if e, ok := sub.Err().(*moqt.DoneError); !ok || e.Code != wire.DoneMalformedTrack { //nolint:errorlint // as it is
 		t.Errorf("after an object beyond the end: %v", sub.Err())
+	}
+}
+
+// TestPriorGroupIDGap: a gap that reaches below group 0 is a malformed track, as the viewers are
+// told; one that does not is passed on (§12.8).
+func TestPriorGroupIDGap(t *testing.T) {
+	for gap, malformed := range map[uint64]bool{3: false, 4: true} {
+		for _, datagram := range []bool{false, true} {
+			t.Run(fmt.Sprint("gap ", gap, ", datagram ", datagram), func(t *testing.T) {
+				t.Parallel()
+				r := start(t, short())
+				tr := newPoints()
+				r.publish(tr)
+				sub := r.subscribe(r.dial(moqt.Handler{}))
+				props := moqt.Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyPriorGroupIDGap, Int: gap}))
+				if datagram {
+					tr.SendDatagram(moqt.Datagram{Group: 3, Properties: props, Payload: []byte("x")})
+				} else if err := tr.WriteObject(wire.SubgroupHeader{Group: 3, FirstObject: true, HasProperties: true}, moqt.Object{Properties: props}, []byte("x")); err != nil {
+					t.Fatal(err)
+				}
+				if malformed {
+					select {
+					case <-sub.Done():
+					case <-r.ctx.Done():
+						t.Fatal("the subscription goes on")
+					}
+					if e := (*moqt.DoneError)(nil); !errors.As(sub.Err(), &e) || e.Code != wire.DoneMalformedTrack {
+						t.Errorf("the subscription ended with %v", sub.Err())
+					}
+					return
+				}
+				var got moqt.Properties
+				if datagram {
+					d, err := sub.AcceptDatagram(r.ctx)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got = d.Properties
+				} else {
+					sg, err := sub.AcceptSubgroup(r.ctx)
+					if err != nil {
+						t.Fatal(err)
+					}
+					o, err := sg.NextObject()
+					if err != nil {
+						t.Fatal(err)
+					}
+					got = o.Properties
+				}
+				if v, _ := got.Int(wire.PropertyPriorGroupIDGap); v != gap {
+					t.Errorf("gap %d arrived", v)
+				}
+			})
+		}
 	}
 }
 
