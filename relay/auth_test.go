@@ -783,6 +783,11 @@ func TestTokenCommand(t *testing.T) {
 	for _, algorithm := range []string{"EdDSA", "ES256", "RS256", "HS256"} {
 		name := algorithm + ".key"
 		run("key", "--algorithm", algorithm, name)
+		again := exec.Command(binary, "key", "--algorithm", algorithm, name)
+		again.Dir = dir
+		if out, err := again.CombinedOutput(); err == nil || !strings.Contains(string(out), name+" exists") {
+			t.Errorf("a key in the place of another one: %v %s", err, out)
+		}
 		verifying := filepath.Join(dir, name)
 		if algorithm != "HS256" {
 			verifying += ".public"

@@ -152,6 +152,9 @@ With --public it reads FILE and writes the key set that relays need which only v
 				return err
 			}
 			f, err := os.OpenFile(args[0], os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+			if errors.Is(err, os.ErrExist) {
+				return fmt.Errorf("%s exists, and tokens may rest on its key; give another name, or move it away", args[0])
+			}
 			if err != nil {
 				return err
 			}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"holocast/internal/clock/clocktest"
 )
 
 // world is a relay and an endpoint whose clocks differ, joined by a path whose
@@ -119,6 +121,32 @@ func TestRelayClockIsSet(t *testing.T) {
 				t.Errorf("%d steps, want 1", e.Steps)
 			}
 		})
+	}
+}
+
+// The endpoint's own wall clock may be set: the estimate goes by its monotonic one.
+func TestLocalClockIsSet(t *testing.T) {
+	for _, step := range []time.Duration{time.Hour, -time.Hour} {
+		began := time.Now()
+		relay := began.Round(0).Add(time.Minute)
+		var est Estimator
+		at := func(i int) time.Time { // the endpoint's clock, set after a second
+			local := began
+			if i > 10 {
+				local = clocktest.Step(began, step)
+			}
+			return local.Add(time.Duration(i) * Interval)
+		}
+		for i := range 100 {
+			now := relay.Add(time.Duration(i) * Interval)
+			est.Observe(Stamp{Sequence: uint32(i), Time: now}, at(i), RTT{})
+			if got := est.At(at(i)).Sub(now); got.Abs() > time.Millisecond {
+				t.Fatalf("set by %v, stamp %d: the estimate is off by %v", step, i, got)
+			}
+		}
+		if e := est.Estimate(at(100)); e.Steps != 0 {
+			t.Errorf("set by %v: %d steps of the relay's clock", step, e.Steps)
+		}
 	}
 }
 

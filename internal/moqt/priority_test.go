@@ -76,3 +76,54 @@ func (s *Session) newPublicationForTest(t *testing.T, name string, params Parame
 	}
 	return p
 }
+
+// TestGroupOrder: the groups of a track are sent in the order that the subscriber wants, else in
+// the publisher's, else ascending (§10.2.8, §12.5).
+func TestGroupOrder(t *testing.T) {
+	for name, c := range map[string]struct {
+		publisher, subscriber GroupOrder // 0 says nothing
+		want                  []uint64
+	}{
+		"nobody says":                   {0, 0, []uint64{1, 2, 3}},
+		"the publisher":                 {wire.Descending, 0, []uint64{3, 2, 1}},
+		"the subscriber":                {0, wire.Descending, []uint64{3, 2, 1}},
+		"the subscriber, other than it": {wire.Descending, wire.Ascending, []uint64{1, 2, 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &Session{conn: orderedConn{}, ctx: t.Context()}
+			var info TrackInfo
+			if c.publisher != 0 {
+				info.Properties = wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyPublisherGroupOrder, Int: uint64(c.publisher)})
+			}
+			var params Parameters
+			if c.subscriber != 0 {
+				params.GroupOrder = &c.subscriber
+			}
+			p := s.newPublication(TrackName{Name: "points"}, nil, info)
+			if err := p.begin(params, nil); err != nil {
+				t.Fatal(err)
+			}
+			groups := map[*orderedStream]uint64{}
+			var streams []*orderedStream
+			for _, group := range []uint64{2, 1, 3} {
+				w, err := p.OpenSubgroup(wire.SubgroupHeader{Group: group})
+				if err != nil {
+					t.Fatal(err)
+				}
+				str := w.str.(*orderedStream)
+				streams = append(streams, str)
+				groups[str] = group
+			}
+			slices.SortFunc(streams, func(a, b *orderedStream) int {
+				return cmp.Or(cmp.Compare(a.urgency, b.urgency), cmp.Compare(a.order, b.order))
+			})
+			var got []uint64
+			for _, str := range streams {
+				got = append(got, groups[str])
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("sent in the order %v, want %v", got, c.want)
+			}
+		})
+	}
+}

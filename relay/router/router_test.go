@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"holocast/internal/clock/clocktest"
 	"holocast/internal/devcert"
 	"holocast/internal/leaktest"
 	"holocast/internal/moqt"
@@ -730,6 +731,18 @@ func TestUnreadFetches(t *testing.T) {
 	for end := time.Now().Add(60 * origin.SourceStall); !had(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("an honest viewer has no old groups")
+		}
+	}
+}
+
+// TestClockIsSteady: the time that the relay tells goes on evenly when its wall clock is set.
+func TestClockIsSteady(t *testing.T) {
+	for _, step := range []time.Duration{time.Hour, -time.Hour} {
+		began := clocktest.Step(time.Now(), -step) // as read before the wall clock was set by step
+		before := time.Now()
+		told := steady(began).Round(0).Sub(began.Round(0))
+		if least, most := before.Sub(began), time.Since(began); told < least || told > most {
+			t.Errorf("set by %v: %v have passed, told %v", step, most, told)
 		}
 	}
 }
