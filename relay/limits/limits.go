@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -167,7 +168,8 @@ func (l *Limits) sweep(now time.Time) {
 	}
 	l.swept = now
 	for key, n := range l.addresses {
-		if len(n.kids) == 0 && n.rates[Handshakes-firstRate].due.Before(now) && (n.memory == nil || n.memory.Used() == 0) {
+		spent := slices.ContainsFunc(n.rates[:], func(r rate) bool { return r.due.After(now) })
+		if len(n.kids) == 0 && !spent && (n.memory == nil || n.memory.Used() == 0) {
 			n.memory.Close()
 			delete(l.addresses, key)
 			delete(l.all.kids, n)

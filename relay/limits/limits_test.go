@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -250,6 +251,66 @@ func TestFairRates(t *testing.T) {
 	}
 	if got := k.run(map[*Peer]float64{greedy: 1e6}, 10*time.Second)[greedy]; got < 78_000 || got > 84_000 {
 		t.Errorf("alone it has %.0f bytes/s", got)
+	}
+}
+
+// TestRatesOfThoseWhoComeAgain: sessions that come one after the other have no more together than
+// their address, or all of them, may. One that has less than its equal part notices nothing.
+func TestRatesOfThoseWhoComeAgain(t *testing.T) {
+	const step, lasts, limit = 5 * time.Millisecond, 10, 1000 // ms, s
+	for name, c := range map[string]struct {
+		bounds Bounds
+		stay   time.Duration // of each session; 200 come in a second
+		apart  bool          // each has an address of its own
+		waits  bool          // as does the one beside them: its part is less than a request in a window
+	}{
+		"leave at once":              {Bounds{Session: 200, Address: limit, All: 4000}, step, false, false},
+		"leave after a second":       {Bounds{Session: 200, Address: limit, All: 4000}, time.Second, false, false},
+		"leave after five":           {Bounds{Session: 200, Address: limit, All: 4000}, 5 * time.Second, false, true},
+		"have addresses":             {Bounds{Session: 200, All: limit}, time.Second, true, true},
+		"have the limit of all each": {Bounds{Session: 2000, Address: limit, All: limit}, time.Second, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newClocked(t, Config{Requests: c.bounds})
+			type session struct {
+				*Peer
+				next, leaves time.Time
+			}
+			var sessions []*session
+			honest := k.connect("10.0.0.1")
+			spent, waited := 0, time.Duration(0)
+			for i := range int(lasts * time.Second / step) {
+				addr := "10.0.0.1"
+				if c.apart {
+					addr = fmt.Sprintf("10.1.%d.%d", i/250, i%250)
+				}
+				sessions = append(sessions, &session{Peer: k.connect(addr), leaves: k.at.Add(c.stay)})
+				for _, s := range sessions {
+					for !s.next.After(k.at) && spent < 1e6 {
+						spent++
+						s.next = k.at.Add(s.Spend(Requests, 1))
+					}
+				}
+				if i%int(time.Second/step) == 0 {
+					waited = max(waited, honest.Spend(Requests, 1))
+				}
+				k.at = k.at.Add(step)
+				sessions = slices.DeleteFunc(sessions, func(s *session) bool {
+					if k.at.Before(s.leaves) {
+						return false
+					}
+					s.Close()
+					return true
+				})
+			}
+			// A second's at once, and one that each session is not made to wait for.
+			if most := limit*(lasts+1) + 200*lasts; spent > most {
+				t.Errorf("%d requests in %d s, want at most %d", spent, lasts, most)
+			}
+			if waited > 0 && !c.waits {
+				t.Errorf("another session waits for %s", waited)
+			}
+		})
 	}
 }
 

@@ -19,7 +19,7 @@ func (k Kind) burst() time.Duration {
 
 // rate is what a node spends of a kind each second.
 type rate struct {
-	due   time.Time // when all that was spent will be within the node's share; of all, within the limit of handshakes
+	due   time.Time // when all that was spent will be within a session's share, or an address's or everybody's limit
 	began time.Time // the window
 	spent float64   // in it
 	last  float64   // in the one before
@@ -35,6 +35,11 @@ func (r *rate) recent(now time.Time) float64 {
 		return r.spent / window.Seconds()
 	}
 	return 0
+}
+
+// latest is the rate of late, with what is about to be spent.
+func (r *rate) latest(amount float64) float64 {
+	return max(r.last, r.spent+amount) / window.Seconds()
 }
 
 // roll begins a new window if it is time to, and reports whether it did.
@@ -92,15 +97,23 @@ func (l *Limits) pay(n *node, k Kind, amount float64, always bool) (wait time.Du
 		}
 		may = min(may, r.share)
 	}
-	due := later(n.rates[i].due, now).Add(time.Duration(amount / may * float64(time.Second)))
-	wait = due.Sub(now) - k.burst()
-	all := &l.all.rates[i]
-	dueOfAll := all.due
-	if limit := l.c.of(k).All; k == Handshakes && limit > 0 {
-		// Shares bound those who come again. Thousands of addresses may connect once each.
-		dueOfAll = later(all.due, now).Add(time.Duration(amount / float64(limit) * float64(time.Second)))
-		if w := dueOfAll.Sub(now) - k.burst(); w > max(0, wait) {
-			wait, why = w, &Refused{k, All, limit}
+	took := seconds(amount / may)
+	if n.scope == Session && n.rates[i].due.IsZero() {
+		n.rates[i].due = l.start(n, k, now).Add(-took) // it need not wait for what it spends first
+	}
+	var due [scopes]time.Time
+	due[n.scope] = later(n.rates[i].due, now).Add(took)
+	wait = due[n.scope].Sub(now) - k.burst()
+	// Shares are of those who were there a while ago: who comes again and again would have more.
+	for above, at := range path {
+		limit := float64(*l.c.of(k).at(at.scope))
+		if at == n || limit == 0 {
+			continue
+		}
+		due[at.scope] = later(at.rates[i].due, now).Add(seconds(amount / limit))
+		w := due[at.scope].Sub(now) - k.burst()
+		if w > max(0, wait) && (k == Handshakes || !little(path[:above+1], i, amount, limit)) {
+			wait, why = w, &Refused{k, at.scope, int64(limit)}
 		}
 	}
 	if wait > 0 {
@@ -109,12 +122,36 @@ func (l *Limits) pay(n *node, k Kind, amount float64, always bool) (wait time.Du
 			return wait, why
 		}
 	}
-	n.rates[i].due, all.due = due, dueOfAll
 	for _, at := range path {
 		at.rates[i].spent += amount
+		at.rates[i].due = later(at.rates[i].due, due[at.scope])
 	}
 	return max(0, wait), why
 }
+
+// little reports whether the first node of path, or one that it is part of, has no more than its
+// equal part of limit, which is the last node's.
+func little(path []*node, k Kind, amount, limit float64) bool {
+	for i := len(path) - 1; i > 0; i-- {
+		limit /= float64(len(path[i].kids))
+		if path[i-1].rates[k].latest(amount) <= limit {
+			return true
+		}
+	}
+	return false
+}
+
+// start is how far ahead of its rate a new session is: as far as its address is, or all are.
+// l.mu is held.
+func (l *Limits) start(n *node, k Kind, now time.Time) time.Time {
+	due := now
+	for at := n.parent; at != nil; at = at.parent {
+		due = later(due, at.rates[k-firstRate].due)
+	}
+	return earlier(due, now.Add(k.burst()))
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // Take spends n of a rate, or fails with a *Refused and spends nothing.
 func (p *Peer) Take(k Kind, n int64) error {
@@ -138,6 +175,13 @@ func (p *Peer) Spend(k Kind, n int64) (wait time.Duration) {
 	defer p.l.mu.Unlock()
 	wait, _ = p.l.pay(&p.node, k, float64(n), true)
 	return wait
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 func later(a, b time.Time) time.Time {
