@@ -2,8 +2,10 @@ package service
 
 import (
 	"bytes"
+	"maps"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -19,14 +21,20 @@ func NewRegistry(cs ...prometheus.Collector) *prometheus.Registry {
 	return reg
 }
 
-// maxScrapes bounds the requests for metrics at a time; further ones are answered 503.
-const maxScrapes = 8
+// Bounds of what metrics may take of a program that is there for something else.
+const (
+	maxScrapes  = 8                      // requests at a time; further ones are answered 503
+	scrapeShare = 10                     // a page made anew takes this part of a processor at most,
+	scrapeAhead = 500 * time.Millisecond // or so much at once
+	scrapeDebt  = 100 * time.Millisecond // and no page is older than such a debt is
+	maxPages    = 4                      // formats and encodings of which the last page is kept
+)
 
 // MetricsHandler serves a registry in Prometheus' format. It reads the metrics for one request
-// after the other: many of them leave time for what the program is there for.
+// after the other and, where more time goes to that than may, sends the last page again, which is
+// up to a second old.
 func MetricsHandler(reg *prometheus.Registry) http.Handler {
-	var mu sync.Mutex
-	serve := promhttp.HandlerFor(reg, promhttp.HandlerOpts{})
+	s := &scrapes{serve: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), last: map[string]*page{}}
 	waiting := make(chan struct{}, maxScrapes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -36,15 +44,57 @@ func MetricsHandler(reg *prometheus.Registry) http.Handler {
 			http.Error(w, "too many requests for metrics at a time", http.StatusServiceUnavailable)
 			return
 		}
-		page := &page{header: w.Header()}
-		mu.Lock()
-		serve.ServeHTTP(page, r)
-		mu.Unlock()
+		page := s.page(r)
+		maps.Copy(w.Header(), page.header)
 		if page.code != 0 {
 			w.WriteHeader(page.code)
 		}
 		_, _ = w.Write(page.Bytes())
 	})
+}
+
+// scrapes makes the pages of metrics.
+type scrapes struct {
+	serve http.Handler
+
+	mu    sync.Mutex
+	ahead time.Duration // that making pages may still take; negative for a debt
+	at    time.Time     // of that
+	last  map[string]*page
+}
+
+// page returns a new page for a request, or the last one.
+func (s *scrapes) page(r *http.Request) *page {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	form := r.Header.Get("Accept") + "\n" + r.Header.Get("Accept-Encoding")
+	if s.earn(); s.ahead <= 0 {
+		if last := s.last[form]; last != nil {
+			return last
+		}
+		time.Sleep(scrapeShare * -s.ahead)
+		s.earn()
+	}
+	began := time.Now()
+	made := &page{header: http.Header{}}
+	s.serve.ServeHTTP(made, r)
+	s.ahead = max(s.ahead-time.Since(began), -scrapeDebt)
+	if s.last[form] == nil && len(s.last) == maxPages {
+		clear(s.last)
+	}
+	s.last[form] = made
+	return made
+}
+
+// earn counts the time that has passed. s.mu is held.
+func (s *scrapes) earn() {
+	now := time.Now()
+	if s.at.IsZero() {
+		s.ahead = scrapeAhead
+	} else {
+		s.ahead = min(s.ahead+now.Sub(s.at)/scrapeShare, scrapeAhead)
+	}
+	s.at = now
 }
 
 // page is a response that is not sent yet: whoever takes long to receive it holds up nobody.
