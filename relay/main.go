@@ -170,9 +170,9 @@ func run(ctx context.Context, cfg Config) error {
 	ln, err := moqt.Listen(cfg.Listen, moqt.ListenConfig{
 		Config: session, Sockets: sockets.Sockets(),
 		TLS: tlsConfig, ResetKey: reset, TokenKey: &shared.Token, CheckOrigin: guard.allows, MaxConnects: cfg.MaxConnects,
-		Suspect: bounds.Suspect,
-		Admit:   func(addr net.Addr) (moqt.Admission, error) { return bounds.Connect(addr) },
-		NoGRO:   fast != nil,
+		Suspect: bounds.Suspect, Greedy: bounds.Greedy,
+		Admit: func(addr net.Addr) (moqt.Admission, error) { return bounds.Connect(addr) },
+		NoGRO: fast != nil,
 	})
 	if err != nil {
 		return service.AddressError("listen", cfg.Listen, err)

@@ -71,6 +71,17 @@ func (c ListenConfig) admittedQUIC() *quic.Config {
 			return a == nil || a.GrowWindow(bytes)
 		}
 	}
+	if c.Greedy == nil {
+		return q
+	}
+	few := q.Clone()
+	few.InitialStreamReceiveWindow, few.InitialConnectionReceiveWindow = greedyWindow, greedyWindow
+	q.GetConfigForClient = func(info *quic.ClientInfo) (*quic.Config, error) {
+		if c.Greedy(info.RemoteAddr) {
+			return few, nil
+		}
+		return q, nil
+	}
 	return q
 }
 
@@ -79,6 +90,7 @@ func (c ListenConfig) admittedQUIC() *quic.Config {
 const (
 	firstStreamWindow = 512 << 10
 	firstWindow       = 2 << 20
+	greedyWindow      = 32 << 10
 )
 
 // Admission is what the server lets the session's connection have; nil where nothing was

@@ -45,6 +45,9 @@ type ListenConfig struct {
 	Suspect func(net.Addr) bool
 	// Admit, if set, decides on a connection before its handshake: an error refuses it.
 	Admit func(net.Addr) (Admission, error)
+	// Greedy, if set, says of which addresses connections begin with a small window, which grows
+	// as what they send is read.
+	Greedy func(net.Addr) bool
 	// NoGRO has the kernel not join datagrams that it receives, for eBPF programs that look
 	// at each.
 	NoGRO bool

@@ -137,6 +137,23 @@ func (l *Limits) hurries(n *node) bool {
 	return n.rates[Handshakes-firstRate].due.Sub(l.now()) > Handshakes.burst()/2
 }
 
+// Greedy reports whether the sessions of an address have spent so much of a rate that a new one
+// would have to wait. They may connect again and again, to have a window's bytes read each time.
+func (l *Limits) Greedy(a net.Addr) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n, now := l.addresses[prefix(a)], l.now()
+	if n == nil {
+		return false
+	}
+	for k := Handshakes + 1; k < kinds; k++ {
+		if n.rates[k-firstRate].due.Sub(now) > k.burst()/2 {
+			return true
+		}
+	}
+	return false
+}
+
 // Connect lets a new connection in.
 func (l *Limits) Connect(a net.Addr) (*Peer, error) {
 	l.mu.Lock()

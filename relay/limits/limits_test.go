@@ -314,6 +314,29 @@ func TestRatesOfThoseWhoComeAgain(t *testing.T) {
 	}
 }
 
+// TestGreedy: an address is greedy while a new session of it would have to wait.
+func TestGreedy(t *testing.T) {
+	k := newClocked(t, Config{Requests: Bounds{Session: 10, Address: 20}})
+	if k.Greedy(udp("10.0.0.1")) {
+		t.Error("an unknown address is greedy")
+	}
+	p := k.connect("10.0.0.1")
+	k.connect("10.0.0.2")
+	p.Spend(Requests, 10)
+	if k.Greedy(udp("10.0.0.1")) {
+		t.Error("greedy for half of what it may have at once")
+	}
+	p.Spend(Requests, 1)
+	p.Close()
+	if !k.Greedy(udp("10.0.0.1")) || k.Greedy(udp("10.0.0.2")) {
+		t.Error("the greedy address is not told from the other one")
+	}
+	k.at = k.at.Add(time.Second)
+	if k.Greedy(udp("10.0.0.1")) {
+		t.Error("greedy a second later")
+	}
+}
+
 // TestTake: what is refused costs nothing.
 func TestTake(t *testing.T) {
 	k := newClocked(t, Config{Requests: Bounds{Session: 10}})
