@@ -29,7 +29,7 @@ func BenchmarkConnections(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			group, err := steer.Listen("127.0.0.1:0", n)
+			group, err := steer.Listen("127.0.0.1:0", n, nil)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -159,7 +159,7 @@ func run(ctx context.Context, cfg Config) error {
 		}
 		session.Trace = folder.Trace
 	}
-	sockets, err := openSockets(cfg, runtime.GOMAXPROCS(0), before, st)
+	sockets, err := openSockets(cfg, runtime.GOMAXPROCS(0), reset, before, st)
 	if err != nil {
 		return service.AddressError("listen", cfg.Listen, err)
 	}

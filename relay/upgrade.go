@@ -105,11 +105,11 @@ func inherit(cfg Config) (*upgrade.Predecessor, state, error) {
 }
 
 // openSockets opens the sockets for sessions, beside those of the process before.
-func openSockets(cfg Config, n int, before *upgrade.Predecessor, st state) (*steer.Group, error) {
+func openSockets(cfg Config, n int, reset *[32]byte, before *upgrade.Predecessor, st state) (*steer.Group, error) {
 	if before != nil {
-		return steer.Join(st.Address, n, before.Files(fileSteer))
+		return steer.Join(st.Address, n, reset, before.Files(fileSteer))
 	}
-	return steer.Listen(cfg.Listen, n)
+	return steer.Listen(cfg.Listen, n, reset)
 }
 
 // bridgeServer takes the session of a new process on a private address.

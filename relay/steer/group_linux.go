@@ -24,6 +24,7 @@ type Group struct {
 	sockets []moqt.Socket
 	off     error
 	first   int // slot of sockets[0]; the others follow
+	tags    tagger
 
 	all       *ebpf.Map // sockets of all processes, by slot
 	acceptors *ebpf.Map
@@ -39,14 +40,15 @@ func requirements() []bpf.Requirement {
 }
 
 // Listen opens n sockets, at least two, at addr ("host:port"), which no other program has.
-// Where the kernel does not let packets be steered there is one, and Off tells why.
-func Listen(addr string, n int) (*Group, error) {
+// Where the kernel does not let packets be steered there is one, and Off tells why. With the same
+// key as before a restart, packets for connections of that time are received; nil is a new one.
+func Listen(addr string, n int, key *[32]byte) (*Group, error) {
 	program, all, acceptors, err := load()
 	if err != nil {
-		return alone(addr, fmt.Errorf("%w: %w", ErrOff, err))
+		return alone(addr, newTagger(key), fmt.Errorf("%w: %w", ErrOff, err))
 	}
 	defer func() { _ = program.Close() }()
-	g := &Group{all: all, acceptors: acceptors}
+	g := &Group{all: all, acceptors: acceptors, tags: newTagger(key)}
 	if err := g.begin(addr, max(n, 2), program); err != nil {
 		g.Close()
 		return nil, err
@@ -75,12 +77,12 @@ func (g *Group) begin(addr string, n int, program *ebpf.Program) error {
 }
 
 // Join opens n sockets at an address that another process has, of which files are what its
-// group's Files returned. They receive nothing until Accept.
-func Join(addr string, n int, files []*os.File) (_ *Group, err error) {
+// group's Files returned. They receive nothing until Accept. The key is as for Listen.
+func Join(addr string, n int, key *[32]byte, files []*os.File) (_ *Group, err error) {
 	if len(files) != groupFiles {
 		return nil, fmt.Errorf("%d files of the process before, not %d", len(files), groupFiles)
 	}
-	g := &Group{}
+	g := &Group{tags: newTagger(key)}
 	defer func() {
 		if err != nil {
 			g.Close()
@@ -124,10 +126,13 @@ func (g *Group) take(conns []*net.UDPConn, err error) error {
 	for i, c := range conns {
 		slot := g.first + i
 		if err == nil {
+			err = attach(c, g.tags.filter())
+		}
+		if err == nil {
 			err = control(c, func(fd int) error { return g.all.Put(uint32(slot), uint64(fd)) })
 		}
 		if err == nil {
-			g.sockets = append(g.sockets, moqt.Socket{Conn: c, IDs: ids{byte(slot)}})
+			g.sockets = append(g.sockets, moqt.Socket{Conn: c, IDs: ids{byte(slot), g.tags}})
 		} else {
 			_ = c.Close()
 		}

@@ -19,10 +19,12 @@ type Group struct {
 var errSystem = fmt.Errorf("%w: it is for Linux on x86-64 and arm64", ErrOff)
 
 // Listen opens a socket at addr ("host:port").
-func Listen(addr string, _ int) (*Group, error) { return alone(addr, errSystem) }
+func Listen(addr string, _ int, key *[32]byte) (*Group, error) {
+	return alone(addr, newTagger(key), errSystem)
+}
 
 // Join fails.
-func Join(string, int, []*os.File) (*Group, error) { return nil, errors.ErrUnsupported }
+func Join(string, int, *[32]byte, []*os.File) (*Group, error) { return nil, errors.ErrUnsupported }
 
 // Accept does nothing: packets come to the one socket.
 func (g *Group) Accept() error { return nil }

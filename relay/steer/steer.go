@@ -3,6 +3,7 @@ package steer
 import (
 	"crypto/rand"
 	"errors"
+	"fmt"
 
 	"github.com/quic-go/quic-go"
 
@@ -25,26 +26,33 @@ const MaxSockets = 32
 var ErrOff = errors.New("packets are not steered")
 
 // ids makes the connection IDs of a slot.
-type ids struct{ slot byte }
+type ids struct {
+	slot byte
+	tagger
+}
 
 func (g ids) GenerateConnectionID() (quic.ConnectionID, error) {
-	var b [IDLength]byte
+	var b [IDLength - 1]byte
 	if _, err := rand.Read(b[1:]); err != nil {
 		return quic.ConnectionID{}, err
 	}
 	b[0] = g.slot
-	return quic.ConnectionIDFromBytes(b[:]), nil
+	return quic.ConnectionIDFromBytes(append(b[:], g.tag(b))), nil
 }
 
 func (ids) ConnectionIDLen() int { return IDLength }
 
 // alone is a group of one socket, whose packets nobody steers.
-func alone(addr string, why error) (*Group, error) {
+func alone(addr string, tags tagger, why error) (*Group, error) {
 	c, err := udpio.Listen(addr, nil)
 	if err != nil {
 		return nil, err
 	}
-	return &Group{sockets: []moqt.Socket{{Conn: c, IDs: ids{}}}, off: why}, nil
+	if err := attach(c, tags.filter()); err != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("filter of the UDP socket: %w", err)
+	}
+	return &Group{sockets: []moqt.Socket{{Conn: c, IDs: ids{tagger: tags}}}, off: why}, nil
 }
 
 // Sockets are the group's own.

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func listen(t *testing.T, addr string, n int) *Group {
 	t.Helper()
-	g, err := Listen(addr, n)
+	g, err := Listen(addr, n, &key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func join(t *testing.T, g *Group, n int) *Group {
 			_ = f.Close()
 		}
 	}()
-	other, err := Join(g.Sockets()[0].Conn.LocalAddr().String(), n, files)
+	other, err := Join(g.Sockets()[0].Conn.LocalAddr().String(), n, &key, files)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,10 +73,8 @@ func (c client) send(packet []byte) {
 	}
 }
 
-func short(id []byte) []byte { return append(append([]byte{0x40}, id...), make([]byte, 30)...) }
-
 func long(id []byte) []byte {
-	return append(append([]byte{0xc0, 0, 0, 0, 1, byte(len(id))}, id...), make([]byte, 30)...)
+	return append(append([]byte{0xc0, 0, 0, 0, 1, byte(len(id))}, id...), make([]byte, firstBytes)...)
 }
 
 // receiver is which socket the next packet of all comes to: group.socket.
@@ -85,18 +83,7 @@ func receiver(t *testing.T, groups ...*Group) string {
 	for range 500 {
 		for i, g := range groups {
 			for k, s := range g.Sockets() {
-				_ = s.Conn.SetReadDeadline(time.Now())
-				raw, err := s.Conn.SyscallConn()
-				if err != nil {
-					continue // closed
-				}
-				got := false
-				_ = raw.Control(func(fd uintptr) {
-					var b [100]byte
-					n, _, _ := syscall.Recvfrom(int(fd), b[:], syscall.MSG_DONTWAIT)
-					got = n > 0
-				})
-				if got {
+				if took(s.Conn) {
 					return fmt.Sprint(i, ".", k)
 				}
 			}
@@ -105,6 +92,20 @@ func receiver(t *testing.T, groups ...*Group) string {
 	}
 	t.Fatal("a packet came to no socket")
 	return ""
+}
+
+// took takes a packet that a socket has received, if there is one.
+func took(c *net.UDPConn) (got bool) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false // closed
+	}
+	_ = raw.Control(func(fd uintptr) {
+		var b [100]byte
+		n, _, _ := syscall.Recvfrom(int(fd), b[:], syscall.MSG_DONTWAIT)
+		got = n > 0
+	})
+	return got
 }
 
 func (g *Group) id(t *testing.T, socket int) []byte {
@@ -185,11 +186,12 @@ func TestSteering(t *testing.T) {
 				t.Fatal(err)
 			}
 			owned(g, next, third)
+			gone := g.id(t, 0)
 			g.Close()
 			owned(next, third)
 			taken(1, next, third)
 			c := dial(t, third)
-			c.send(short(append([]byte{byte(g.first)}, make([]byte, IDLength)...)))
+			c.send(short(gone))
 			if got := receiver(t, third, next); got[0] != '0' {
 				t.Errorf("a packet of a connection that is gone came to %s: who takes new ones tells its peer", got)
 			}
@@ -209,22 +211,49 @@ func TestSteering(t *testing.T) {
 	}
 }
 
+// TestJunkIsDropped: what can neither be for a connection nor begin one wakes nobody.
+func TestJunkIsDropped(t *testing.T) {
+	g := listen(t, "127.0.0.1:0", 2)
+	c := dial(t, g)
+	wanted, junk := packets(t, g.tags)
+	for name, p := range junk {
+		if len(p) == 0 {
+			continue
+		}
+		c.send(p)
+		c.send(short(g.id(t, 1)))
+		c.send(short(g.id(t, 0)))
+		for range 2 {
+			receiver(t, g)
+		}
+		for i, s := range g.Sockets() {
+			if took(s.Conn) {
+				t.Errorf("%s: socket %d has another packet", name, i)
+			}
+		}
+	}
+	for _, p := range wanted {
+		c.send(p)
+		receiver(t, g)
+	}
+}
+
 // An address is one program's, unless it was handed over.
 func TestAddressInUse(t *testing.T) {
 	g := listen(t, "127.0.0.1:0", 2)
 	addr := g.Sockets()[0].Conn.LocalAddr().String()
 	for name, open := range map[string]func() error{
-		"another group":  func() error { _, err := Listen(addr, 2); return err },
+		"another group":  func() error { _, err := Listen(addr, 2, nil); return err },
 		"another socket": func() error { _, err := udpio.Listen(addr, nil); return err },
 	} {
 		if err := open(); err == nil {
 			t.Errorf("%s has the address as well", name)
 		}
 	}
-	if _, err := Join(addr, 2, []*os.File{os.Stdin, os.Stdin}); err == nil {
+	if _, err := Join(addr, 2, nil, []*os.File{os.Stdin, os.Stdin}); err == nil {
 		t.Error("a group was joined by files that are none of it")
 	}
-	if _, err := Join(addr, 2, nil); err == nil {
+	if _, err := Join(addr, 2, nil, nil); err == nil {
 		t.Error("a group was joined without its files")
 	}
 }
@@ -246,7 +275,7 @@ func TestSlotsRunOut(t *testing.T) {
 	for _, f := range files {
 		defer func() { _ = f.Close() }()
 	}
-	if _, err := Join(g.Sockets()[0].Conn.LocalAddr().String(), 1, files); err == nil {
+	if _, err := Join(g.Sockets()[0].Conn.LocalAddr().String(), 1, nil, files); err == nil {
 		t.Errorf("%d groups, and room for another one", groups)
 	}
 }

@@ -212,7 +212,7 @@ func relay() (string, func() error, error) {
 }
 
 func steering() (string, func() error, error) {
-	g, err := steer.Listen("127.0.0.1:0", 2)
+	g, err := steer.Listen("127.0.0.1:0", 2, nil)
 	if err != nil {
 		return "", nil, err
 	}

@@ -1,0 +1,170 @@
+package steer
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"golang.org/x/net/bpf"
+)
+
+// passes is what a filter does, in other words.
+func passes(t tagger, packet []byte) bool {
+	own := func(at int) bool {
+		if len(packet) < at+IDLength {
+			return false
+		}
+		return packet[at+IDLength-1] == t.tag([IDLength - 1]byte(packet[at:]))
+	}
+	if len(packet) == 0 {
+		return false
+	}
+	if packet[0]&0x80 == 0 {
+		return packet[0]&0x40 != 0 && len(packet) >= shortest && own(1)
+	}
+	if len(packet) < 5 {
+		return false
+	}
+	version, initial := binary.BigEndian.Uint32(packet[1:]), byte(0)
+	switch version {
+	case 0:
+		return false
+	case version1:
+	case version2:
+		initial = 0x10
+	default:
+		return len(packet) >= firstBytes
+	}
+	if len(packet) < 6 {
+		return false
+	}
+	n := int(packet[5])
+	if n == IDLength {
+		return own(6)
+	}
+	return n > IDLength && n <= 20 && len(packet) >= firstBytes && packet[6+n] <= 20 && packet[0]&0x30 == initial
+}
+
+// machine runs a filter as the kernel does, which sees the UDP header first.
+func machine(t testing.TB, tags tagger) func(packet []byte) bool {
+	t.Helper()
+	vm, err := bpf.NewVM(tags.filter())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(packet []byte) bool {
+		n, err := vm.Run(append(make([]byte, udpHeader), packet...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n > 0
+	}
+}
+
+// short is a packet with a short header.
+func short(id []byte) []byte { return append(append([]byte{0x40}, id...), make([]byte, 30)...) }
+
+// key is a key of tests.
+var key = [32]byte{1, 2, 3}
+
+// packets of each kind, by what a filter does with them.
+func packets(t testing.TB, tags tagger) (wanted, junk map[string][]byte) {
+	t.Helper()
+	id, err := ids{3, tags}.GenerateConnectionID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := id.Bytes()
+	other := append([]byte(nil), own...)
+	other[IDLength-1]++
+	build := func(first byte, version uint32, id []byte, source byte, size int) []byte {
+		b := binary.BigEndian.AppendUint32([]byte{first}, version)
+		b = append(append(append(b, byte(len(id))), id...), source)
+		return append(b, make([]byte, size-len(b))...)
+	}
+	chosen := make([]byte, 8)
+	wanted = map[string][]byte{
+		"short header":                       short(own),
+		"first packet":                       build(0xc0, version1, chosen, 0, firstBytes),
+		"first packet with the longest IDs":  build(0xc0, version1, make([]byte, 20), 20, firstBytes),
+		"first packet of version 2":          build(0xd0, version2, chosen, 5, firstBytes),
+		"first packet of an unknown version": build(0x80, 0x1a2a3a4a, make([]byte, 30), 0, firstBytes),
+		"Initial after the first":            build(0xc0, version1, own, 0, 50),
+		"Handshake":                          build(0xe0, version1, own, 0, 50),
+		"Handshake of version 2":             build(0xf0, version2, own, 0, 50),
+		"many together":                      append(short(own), make([]byte, 60000)...),
+	}
+	junk = map[string][]byte{
+		"empty":                          {},
+		"one byte":                       {0x40},
+		"no QUIC":                        append([]byte{0}, short(own)[1:]...),
+		"short header, another ID":       short(other),
+		"short header, too short":        short(own)[:shortest-1],
+		"version alone":                  {0xc0, 0, 0, 0, 1},
+		"small first packet":             build(0xc0, version1, chosen, 0, firstBytes-1),
+		"small, of an unknown version":   build(0x80, 0x1a2a3a4a, chosen, 0, firstBytes-1),
+		"version negotiation":            build(0xc0, 0, chosen, 0, firstBytes),
+		"ID shorter than clients choose": build(0xc0, version1, chosen[:4], 0, firstBytes),
+		"ID longer than there are":       build(0xc0, version1, make([]byte, 21), 0, firstBytes),
+		"source's ID longer":             build(0xc0, version1, chosen, 21, firstBytes),
+		"0-RTT":                          build(0xd0, version1, chosen, 0, firstBytes),
+		"0-RTT of version 2":             build(0xe0, version2, chosen, 0, firstBytes),
+		"Handshake of another's":         build(0xe0, version1, other, 0, 50),
+		"Handshake of a new connection":  build(0xe0, version1, chosen, 0, firstBytes),
+		"Retry":                          build(0xf0, version1, chosen, 0, firstBytes),
+	}
+	return wanted, junk
+}
+
+func TestFilter(t *testing.T) {
+	tags := newTagger(&key)
+	run := machine(t, tags)
+	wanted, junk := packets(t, tags)
+	for name, p := range wanted {
+		if !run(p) || !passes(tags, p) {
+			t.Errorf("%s is dropped", name)
+		}
+	}
+	for name, p := range junk {
+		if run(p) || passes(tags, p) {
+			t.Errorf("%s passes", name)
+		}
+	}
+	// IDs are told from random ones, those of an earlier life known, those of others not.
+	known, foreign, random := 0, 0, 0
+	for i := range 2000 {
+		id, err := ids{byte(i), newTagger(&key)}.GenerateConnectionID()
+		if err != nil {
+			t.Fatal(err)
+		}
+		count := func(n *int, id []byte) {
+			if run(short(id)) {
+				*n++
+			}
+		}
+		count(&known, id.Bytes())
+		another, _ := ids{byte(i), newTagger(nil)}.GenerateConnectionID()
+		count(&foreign, another.Bytes())
+		noise := id.Bytes()
+		noise[IDLength-1] ^= byte(1 + i%255)
+		count(&random, noise)
+	}
+	if known != 2000 || foreign > 60 || random != 0 {
+		t.Errorf("of 2000 IDs of each kind pass %d of its own, %d of others and %d with another tag", known, foreign, random)
+	}
+}
+
+func FuzzFilter(f *testing.F) {
+	tags := newTagger(&key)
+	wanted, junk := packets(f, tags)
+	for _, list := range []map[string][]byte{wanted, junk} {
+		for _, p := range list {
+			f.Add(p)
+		}
+	}
+	run := machine(f, tags)
+	f.Fuzz(func(t *testing.T, packet []byte) {
+		if got, want := run(packet), passes(tags, packet); got != want {
+			t.Errorf("passes: %t, want %t", got, want)
+		}
+	})
+}
