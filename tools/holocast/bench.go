@@ -26,6 +26,7 @@ import (
 	"holocast/tools/bench/narrow"
 	"holocast/tools/bench/path"
 	"holocast/tools/bench/relay"
+	"holocast/tools/bench/steady"
 	"holocast/tools/bench/tiles"
 	"holocast/tools/bench/upgrade"
 )
@@ -68,6 +69,9 @@ func benchmarks() []benchmark {
 				return nil, err
 			}
 			return hostile.Run(ctx, hostile.Options{Parts: o.parts, Quick: o.quick, Log: o.log, Attacker: []string{self, attackName}})
+		}},
+		{"steady", "relay: 200 viewers for minutes, and whether what it needs grows", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
+			return steady.Run(ctx, steady.Options{Quick: o.quick, Log: o.log})
 		}},
 		{"congestion", "congestion control over emulated paths: throughput, queue, frames, fairness " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
 			return congestion.Run(ctx, congestion.Options{Parts: o.parts, Quick: o.quick, Log: o.log})

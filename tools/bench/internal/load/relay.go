@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -305,22 +304,29 @@ func (p *Relay) HTTP() string { return p.http }
 func (p *Relay) Hash() [32]byte { return p.hash }
 
 // Goroutines is how many the relay says it has; 0 where it does not answer.
-func (p *Relay) Goroutines(ctx context.Context) (n int) {
+func (p *Relay) Goroutines(ctx context.Context) int { return int(p.Metrics(ctx)["go_goroutines"]) }
+
+// Metrics are those of the relay that have no labels, by name; nil where it does not answer.
+func (p *Relay) Metrics(ctx context.Context) map[string]float64 {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.http+"/metrics", nil)
 	if err != nil {
-		return 0
+		return nil
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return 0
+		return nil
 	}
 	defer func() { _ = resp.Body.Close() }()
-	b, _ := io.ReadAll(resp.Body)
-	_, rest, _ := bytes.Cut(b, []byte("\ngo_goroutines "))
-	_, _ = fmt.Sscan(string(rest), &n)
-	return n
+	all := map[string]float64{}
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		if v, err := strconv.ParseFloat(value, 64); err == nil {
+			all[name] = v
+		}
+	}
+	return all
 }
 
 // Memory is what the process has in memory, bytes.
