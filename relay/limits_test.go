@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
@@ -48,6 +51,10 @@ func TestLimits(t *testing.T) {
 			_, err := s.SubscribeNamespace(within(t), moqt.Namespace{fmt.Sprint(i)})
 			return err
 		}},
+		"fetches": {"fetches.session", func(s *moqt.Session, i int) error { // and reads nothing
+			_, err := s.Fetch(within(t), points, moqt.Location{}, moqt.Location{}, moqt.FetchOptions{})
+			return err
+		}},
 		"namespaces": {"namespaces.session", func(s *moqt.Session, i int) error {
 			_, err := s.PublishNamespace(within(t), moqt.Namespace{"holocast-test", fmt.Sprint(i)})
 			return err
@@ -69,6 +76,7 @@ func TestLimits(t *testing.T) {
 			p := start(t, "--limit", c.limit+"="+bound)
 			tr := origin.NewTrack(points, nil, origin.Limits{})
 			p.publish(tr)
+			write(t, tr, 0, make([]byte, 8<<20))
 			s := p.dial(moqt.Handler{})
 			var err error
 			asked := 0
@@ -125,23 +133,42 @@ func TestWaitingRequests(t *testing.T) {
 // TestConnectionLimit: an address gets no more connections than it may have, and gets another
 // one when one has ended.
 func TestConnectionLimit(t *testing.T) {
-	p := start(t, "--limit", "connections.address=2")
-	a, b := p.dial(moqt.Handler{}), p.dial(moqt.Handler{})
-	if s, err := moqt.Dial(t.Context(), "moqt://"+p.udp, pinned(t, p.hash), moqt.Handler{}, quiet); err == nil {
-		s.Close(wire.NoError, "")
-		t.Error("a third connection was let in")
+	for name, protocol := range map[string]string{"sessions": wire.ALPN, "HTTP/3 without a session": http3.NextProtoH3} {
+		t.Run(name, func(t *testing.T) {
+			p := start(t, "--limit", "connections.address=2")
+			conf := pinned(t, p.hash)
+			conf.NextProtos, conf.ServerName = []string{protocol}, "localhost"
+			connect := func() (*quic.Conn, error) {
+				return quic.DialAddr(t.Context(), p.udp, conf, &quic.Config{EnableDatagrams: true, EnableStreamResetPartialDelivery: true})
+			}
+			var there []*quic.Conn
+			for range 2 {
+				c, err := connect()
+				if err != nil {
+					t.Fatal(err)
+				}
+				there = append(there, c)
+			}
+			if c, err := connect(); err == nil {
+				_ = c.CloseWithError(0, "")
+				t.Error("a third connection was let in")
+			}
+			for _, c := range there {
+				if err := c.Context().Err(); err != nil {
+					t.Errorf("one that was there ended: %v", err)
+				}
+			}
+			_ = there[1].CloseWithError(0, "")
+			eventually(t, "there is room again", func() bool {
+				c, err := connect()
+				if err == nil {
+					_ = c.CloseWithError(0, "")
+				}
+				return err == nil
+			})
+			_ = there[0].CloseWithError(0, "")
+		})
 	}
-	if a.Err() != nil || b.Err() != nil {
-		t.Errorf("the others ended: %v, %v", a.Err(), b.Err())
-	}
-	b.Close(wire.NoError, "")
-	eventually(t, "there is room again", func() bool {
-		s, err := moqt.Dial(t.Context(), "moqt://"+p.udp, pinned(t, p.hash), moqt.Handler{}, quiet)
-		if err == nil {
-			s.Close(wire.NoError, "")
-		}
-		return err == nil
-	})
 }
 
 // TestHandshakeLimit: who connects again and again is refused; once that is over, it may.
@@ -178,6 +205,93 @@ func TestStreamLimit(t *testing.T) {
 	}
 	if r.conn.Context().Err() != nil {
 		t.Error("the session ended")
+	}
+}
+
+// TestRates: whoever exceeds a rate is delayed, which the metrics count; its session goes on, and
+// one beside it loses no frame.
+func TestRates(t *testing.T) {
+	publishing := func(send func(p *moqt.Publication, group uint64) error) func(*testing.T, *moqt.Session) func(uint64) error {
+		return func(t *testing.T, s *moqt.Session) func(uint64) error {
+			p, err := s.Publish(within(t), moqt.TrackName{Namespace: moqt.Namespace{"greedy"}, Name: "x"}, moqt.TrackInfo{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return func(group uint64) error {
+				if err := send(p, group); !errors.Is(err, moqt.ErrStreamsBlocked) && !errors.Is(err, moqt.ErrQueueFull) {
+					return err
+				}
+				return nil
+			}
+		}
+	}
+	objects := func(number, size int) func(*moqt.Publication, uint64) error {
+		return func(p *moqt.Publication, group uint64) error {
+			w, err := p.OpenSubgroup(header(group))
+			if err != nil {
+				return err
+			}
+			for i := range number {
+				if err := w.WriteObject(moqt.Object{ID: uint64(i)}, make([]byte, size)); err != nil {
+					return err
+				}
+			}
+			return w.Close()
+		}
+	}
+	for name, c := range map[string]struct {
+		kind, bound string
+		greed       func(*testing.T, *moqt.Session) (once func(n uint64) error)
+	}{
+		"requests": {"requests", "20", func(t *testing.T, s *moqt.Session) func(uint64) error {
+			return func(n uint64) error {
+				_, _, err := s.TrackStatus(within(t), moqt.TrackName{Namespace: moqt.Namespace{"nobody"}, Name: fmt.Sprint(n)})
+				var refused *moqt.RequestError
+				if errors.As(err, &refused) {
+					return nil
+				}
+				return err
+			}
+		}},
+		"groups":    {"groups", "40", publishing(objects(1, 1))},
+		"objects":   {"objects", "100", publishing(objects(100, 1))},
+		"datagrams": {"objects", "100", publishing(func(p *moqt.Publication, group uint64) error { return p.SendDatagram(moqt.Datagram{Group: group}) })},
+		"bytes":     {"bytes", "100000", publishing(objects(1, 20_000))},
+		"properties": {"bytes", "100000", publishing(func(p *moqt.Publication, group uint64) error {
+			w, err := p.OpenSubgroup(wire.SubgroupHeader{Group: group, FirstObject: true, HasProperties: true})
+			if err != nil {
+				return err
+			}
+			props := wire.AppendKeyValues(nil, wire.KeyValue{Type: 0x3fff1, Bytes: make([]byte, 10_000)})
+			return errors.Join(w.WriteObject(moqt.Object{Properties: props}, nil), w.Close())
+		})},
+	} {
+		for _, scope := range []string{"session", "address", "all"} {
+			t.Run(name+" of "+scope, func(t *testing.T) {
+				p := start(t, "--limit", c.kind+"."+scope+"="+c.bound)
+				greedy := p.dial(moqt.Handler{})
+				once := c.greed(t, greedy)
+				series := fmt.Sprintf("holocast_relay_limited_total{kind=%q,scope=%q}", c.kind, scope)
+				n := uint64(0)
+				eventually(t, "it is delayed", func() bool {
+					for range 20 {
+						if err := once(n); err != nil {
+							t.Fatal(err)
+						}
+						n++
+					}
+					return p.metric(series) > 0
+				})
+				if greedy.Err() != nil {
+					t.Errorf("its session ended: %v", greedy.Err())
+				}
+				honest := origin.NewTrack(points, nil, origin.Limits{})
+				p.publish(honest)
+				sub := subscribe(t, p.dial(moqt.Handler{}), points)
+				write(t, honest, 1, []byte("undisturbed"))
+				expect(t, sub, 1, []byte("undisturbed"))
+			})
+		}
 	}
 }
 

@@ -355,6 +355,31 @@ func TestTake(t *testing.T) {
 	}
 }
 
+// TestPeer: what a connection asks for is bounded by the limits of that.
+func TestPeer(t *testing.T) {
+	k := newClocked(t, Config{Streams: Bounds{Session: 2}, Window: Bounds{Session: 100}, Requests: Bounds{Session: 1}, Groups: Bounds{Session: 4}})
+	p := k.connect("10.0.0.1")
+	if !p.OpenStream() || !p.OpenStream() || p.OpenStream() {
+		t.Error("not two streams")
+	}
+	if p.CloseStream(); !p.OpenStream() {
+		t.Error("no stream in the place of one that was closed")
+	}
+	if !p.GrowWindow(60) || p.GrowWindow(60) || !p.GrowWindow(40) {
+		t.Error("the window does not grow by 100 bytes")
+	}
+	if p.Opened(true) > 0 || p.Opened(true) == 0 {
+		t.Error("a second request within a second need not wait")
+	}
+	if p.Opened(false) > 0 || p.Opened(false) == 0 {
+		t.Error("a second stream within a quarter of a second need not wait")
+	}
+	p.Close()
+	if other := k.connect("10.0.0.1"); !other.GrowWindow(100) {
+		t.Error("another session's window does not grow")
+	}
+}
+
 // TestReplace: new limits hold at once; what there is stays.
 func TestReplace(t *testing.T) {
 	k := newClocked(t, Config{Tracks: Bounds{Session: 5}, Cached: Bounds{Session: 5}})
