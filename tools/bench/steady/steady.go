@@ -13,6 +13,7 @@ import (
 
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
 	"holocast/tools/bench/internal/load"
 	"holocast/tools/bench/internal/quantile"
 )
@@ -98,8 +99,8 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	}
 	defer relay.Stop()
 	a := &audience{}
-	t := load.NewTrack("steady")
-	leave, err := load.Audience(ctx, relay, t, o.Viewers, a.take)
+	t := load.NewTrack(relay, "steady")
+	leave, err := load.Audience(ctx, relay, []*origin.Track{t}, o.Viewers, func(_ int, r *moqt.SubgroupReader) { a.take(r) })
 	if err != nil {
 		return r, err
 	}
