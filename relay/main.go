@@ -103,6 +103,7 @@ func run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	log.Debug("memory", "limit_bytes", limitMemory(cfg.Cache.TotalBytes))
+	go fitProcessors(ctx)
 	cert, err := service.NewCertificate(cfg.certificate(), log)
 	if err != nil {
 		return err
