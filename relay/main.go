@@ -103,7 +103,6 @@ func run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	log.Debug("memory", "limit_bytes", limitMemory(cfg.Cache.TotalBytes))
-	go fitProcessors(ctx)
 	cert, err := service.NewCertificate(cfg.certificate(), log)
 	if err != nil {
 		return err
@@ -165,6 +164,7 @@ func run(ctx context.Context, cfg Config) error {
 		return service.AddressError("listen", cfg.Listen, err)
 	}
 	defer sockets.Close()
+	go fitProcessors(ctx) // the sockets are as many as all processors
 	if err := sockets.Off(); err != nil {
 		log.Info("one UDP socket for all processors", "reason", err)
 	}

@@ -26,6 +26,7 @@ type sourced interface {
 		Deadline() time.Time
 	}) error
 	More()
+	Retime()
 	WaitSource() error
 }
 
@@ -91,11 +92,23 @@ func (w *SubgroupWriter) Send(src Source) error {
 	return w.failed(err)
 }
 
-// More says that the source of Send has more, or another deadline. It may be called at any time, by
-// anybody who holds no lock that the source takes.
+// More says that the source of Send has more. It may be called at any time, by anybody who holds no
+// lock that the source takes.
 func (w *SubgroupWriter) More() {
 	if w.pull != nil {
 		w.pull.More()
+		return
+	}
+	select {
+	case w.grown <- struct{}{}:
+	default:
+	}
+}
+
+// Retime says that the source of Send has more or another deadline. It may be called as More.
+func (w *SubgroupWriter) Retime() {
+	if w.pull != nil {
+		w.pull.Retime()
 		return
 	}
 	w.mu.Lock()
@@ -104,10 +117,7 @@ func (w *SubgroupWriter) More() {
 	if src != nil {
 		w.SetDeadline(src.Deadline())
 	}
-	select {
-	case w.grown <- struct{}{}:
-	default:
-	}
+	w.More()
 }
 
 // copy is Send where the transport takes no source.

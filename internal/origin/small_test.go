@@ -34,6 +34,7 @@ func (s *countingSink) OpenSubgroup(wire.SubgroupHeader, moqt.Properties) (Subgr
 func (s *countingSink) Done(wire.DoneCode, string) error { return nil }
 func (s *countingSink) WriteRaw([]byte) error            { return nil }
 func (s *countingSink) More()                            {}
+func (s *countingSink) Retime()                          {}
 func (s *countingSink) Send(src moqt.Source) error {
 	for {
 		b, err := src.Next()

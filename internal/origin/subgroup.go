@@ -627,7 +627,6 @@ func (f *Feed) finish(state subgroupState, code wire.StreamCode) {
 	freed, flights := sg.end(state, code, now)
 	for _, f := range flights {
 		f.subgroupEnded(now)
-		f.more()
 	}
 	sg.t.mu.Lock()
 	defer sg.t.mu.Unlock()

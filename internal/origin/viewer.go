@@ -62,21 +62,28 @@ func (f *flight) waits(now time.Time) time.Duration {
 	return now.Sub(arrived)
 }
 
+// stream is the flight's, nil until it is open.
+func (f *flight) stream() SubgroupSink {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.w
+}
+
+// more tells the stream that there is more to send.
+func (f *flight) more() {
+	if w := f.stream(); w != nil {
+		w.More()
+	}
+}
+
 // retime takes over the timeouts that the subscriber asks for now.
 func (f *flight) retime() {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	object, _ := f.v.sink.DeliveryTimeouts(f.sg.first())
 	f.timeout.Store(int64(object))
-}
-
-// more tells the stream that there is more to send, or another deadline.
-func (f *flight) more() {
-	f.mu.Lock()
-	w := f.w
 	f.mu.Unlock()
-	if w != nil {
-		w.More()
+	if w := f.stream(); w != nil {
+		w.Retime()
 	}
 }
 
@@ -84,6 +91,9 @@ func (f *flight) more() {
 func (f *flight) subgroupEnded(at time.Time) {
 	if _, timeout := f.v.sink.DeliveryTimeouts(f.sg.first()); timeout != 0 {
 		f.whole.Store(new(at.Add(timeout)))
+	}
+	if w := f.stream(); w != nil {
+		w.Retime()
 	}
 }
 
@@ -147,7 +157,6 @@ func (q *Queue) Serve(t *Track, sink Sink, since time.Time) error {
 			updates = sink.Changed()
 			for _, f := range q.inFlight(v) {
 				f.retime()
-				f.more()
 			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
