@@ -130,11 +130,16 @@ func TestDialErrors(t *testing.T) {
 func TestDialCancelledDuringSetup(t *testing.T) {
 	serverTLS, clientTLS := testTLS(t)
 	serverTLS.NextProtos = []string{wire.ALPN}
-	ln, err := quic.ListenAddr("127.0.0.1:0", serverTLS, quicConfig())
+	udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = ln.Close() })
+	tr := &quic.Transport{Conn: udp} // whose end, other than a listener's, is that of its connections
+	t.Cleanup(func() { _, _ = tr.Close(), udp.Close() })
+	ln, err := tr.Listen(serverTLS, quicConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		if c, err := ln.Accept(ctx); err == nil { // and never sends SETUP
