@@ -307,6 +307,15 @@ func TestTokenAlias(t *testing.T) {
 	if got := refusal(use(again, register), again); got != "session: DUPLICATE_AUTH_TOKEN_ALIAS" {
 		t.Errorf("registered twice: %q", got)
 	}
+	// A token that is expired is registered all the same, and says so whenever it is used (§10.2.2).
+	past := auth.Claims{Subscribe: auth.Prefixes{points.Namespace}}
+	past.Expiry = jwt.NewNumericDate(time.Now().Add(-time.Second))
+	late := p.with(moqt.Handler{})
+	for i, token := range []wire.Token{{AliasType: wire.TokenRegister, Alias: 7, Value: []byte(x.mint(past))}, alias, alias} {
+		if got := refusal(use(late, token), late); got != "request: EXPIRED_AUTH_TOKEN" {
+			t.Errorf("use %d of an expired token: %q", i, got)
+		}
+	}
 	if err := os.WriteFile(revoked, []byte("# lost\nalias # the laptop\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

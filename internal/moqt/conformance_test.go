@@ -155,3 +155,50 @@ func TestPrefixMoves(t *testing.T) {
 		t.Errorf("a prefix that is not allowed: %v", c)
 	}
 }
+
+// TestPrefixesOfTracks: the prefixes of SUBSCRIBE_TRACKS overlap no other one of them, whatever
+// those of SUBSCRIBE_NAMESPACE are (§10.19), and may be changed as well (§10.9.2).
+func TestPrefixesOfTracks(t *testing.T) {
+	moved := make(chan Namespace, 1)
+	discover := func(r *DiscoveryRequest) {
+		r.Move = func(prefix Namespace) (func(), error) { return func() { moved <- prefix }, nil }
+		_ = r.Accept(func(*Announcer) {})
+	}
+	p := connect(t, "moqt", Handler{}, Handler{SubscribeNamespace: discover, SubscribeTracks: discover})
+	if _, err := p.client.FollowNamespaces(p.ctx, Namespace{"a", "b"}); err != nil {
+		t.Fatal(err)
+	}
+	subscribe := func(prefix ...string) (*requestStream, error) {
+		return p.client.openAccepted(p.ctx, func(id uint64) wire.Message { return &wire.SubscribeTracks{RequestID: id, Prefix: prefix} })
+	}
+	refused := func(what string, err error) {
+		t.Helper()
+		if e := (*RequestError)(nil); !errors.As(err, &e) || e.Code != wire.RequestPrefixOverlap {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	tracks, err := subscribe("a", "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = subscribe("a")
+	refused("a prefix of another one's", err)
+	update := func(prefix ...string) error {
+		to := Namespace(prefix)
+		if err := tracks.send(&wire.RequestUpdate{RequestID: p.client.takeRequestID(), Parameters: Parameters{NamespacePrefix: &to}}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := tracks.awaitResponse(p.ctx, 0)
+		return err
+	}
+	if err := update("c"); err != nil {
+		t.Fatal(err)
+	}
+	if to := <-moved; !to.Equal(Namespace{"c"}) {
+		t.Errorf("moved to %v", to)
+	}
+	if _, err := subscribe("a"); err != nil { // nobody's any more
+		t.Fatal(err)
+	}
+	refused("an update to a prefix below another one's", update("a", "b"))
+}
