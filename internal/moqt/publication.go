@@ -943,6 +943,9 @@ func (r *PublishRequest) Accept(o SubscribeOptions) (*Subscription, error) {
 	s := r.stream.s
 	if r.pending != nil {
 		if r.role = s.takeOver(r.pending); r.role == nil {
+			r.role = s.claimSoon(s.receiving, r.Track) // it may have been refused
+		}
+		if r.role == nil {
 			err := &RequestError{Code: wire.RequestDuplicateSubscription, Reason: "already subscribed to " + r.Track.String()}
 			_ = r.RejectWith(err)
 			return nil, err

@@ -129,6 +129,7 @@ func (s *Session) Subscribe(ctx context.Context, track TrackName, o SubscribeOpt
 	}
 	s.mu.Lock()
 	sub.role.give = func() { r.abort(wire.StreamCancelled) }
+	s.notify() // a PUBLISH may be here
 	s.mu.Unlock()
 	m, err := r.awaitResponse(ctx, o.RendezvousTimeout)
 	if !s.keepRole(sub.role) {

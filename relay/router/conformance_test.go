@@ -570,6 +570,44 @@ func TestEndOfTrack(t *testing.T) {
 	}
 }
 
+// TestPublishMeetsSubscribe: where a publisher's PUBLISH and the relay's SUBSCRIBE of a track meet,
+// the subscriber that waits is served by whichever is accepted (§5.1, §9.5).
+func TestPublishMeetsSubscribe(t *testing.T) {
+	r := start(t, short())
+	p := r.dial(moqt.Handler{Subscribe: func(req *moqt.SubscribeRequest) {
+		if req.Track.Name == "never" {
+			_ = req.Reject(wire.RequestDuplicateSubscription, "a PUBLISH is under way")
+			return
+		}
+		_, _ = req.Accept(moqt.TrackInfo{})
+	}})
+	if _, err := p.PublishNamespace(r.ctx, session); err != nil {
+		t.Fatal(err)
+	}
+	viewer := r.dial(moqt.Handler{})
+	met := 0
+	for i := range 200 {
+		name := moqt.TrackName{Namespace: session, Name: fmt.Sprint(i)}
+		published := make(chan error, 1)
+		go func() {
+			_, err := p.Publish(r.ctx, name, moqt.TrackInfo{})
+			published <- err
+		}()
+		_, err := viewer.Subscribe(r.ctx, name, moqt.SubscribeOptions{})
+		if err := <-published; err == nil {
+			met++
+		}
+		if err != nil {
+			t.Errorf("track %d: %v", i, err)
+		}
+	}
+	t.Logf("%d of 200 tracks were PUBLISHed", met)
+	_, err := viewer.Subscribe(r.ctx, moqt.TrackName{Namespace: session, Name: "never"}, moqt.SubscribeOptions{})
+	if e := (*moqt.RequestError)(nil); !errors.As(err, &e) || e.Code != wire.RequestDoesNotExist {
+		t.Errorf("a PUBLISH that does not come: %v", err)
+	}
+}
+
 // TestPriorGroupIDGap: a gap that reaches below group 0 is a malformed track, as the viewers are
 // told; one that does not is passed on (§12.8).
 func TestPriorGroupIDGap(t *testing.T) {

@@ -3,6 +3,7 @@ package router
 import (
 	"cmp"
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -103,7 +104,8 @@ func (r *Router) acquireFor(ctx context.Context, name moqt.TrackName, wait time.
 // for a publisher to appear until deadline. again says that the track was removed and
 // must be looked up again.
 func (t *track) await(ctx context.Context, patient bool, deadline <-chan time.Time) (again bool, err error) {
-	asked := false
+	asked, waited := false, false
+	var meeting <-chan time.Time
 	for {
 		t.r.mu.Lock()
 		appeared := t.appeared
@@ -112,7 +114,7 @@ func (t *track) await(ctx context.Context, patient bool, deadline <-chan time.Ti
 
 		t.mu.Lock()
 		ready, removed, changed, refused := len(t.upstreams) > 0, t.removed, t.changed, t.lastErr
-		asking := len(t.joining) > 0
+		asking := len(t.joining) > 0 || len(t.pubs) > 0 // a PUBLISH is about to be accepted
 		t.mu.Unlock()
 		switch {
 		case removed:
@@ -126,6 +128,12 @@ func (t *track) await(ctx context.Context, patient bool, deadline <-chan time.Ti
 				t.join(up)
 			}
 			continue
+		case len(publishers) > 0 && duplicate(refused) && !waited:
+			if meeting == nil {
+				meeting = time.After(publishWait)
+			}
+		case len(publishers) > 0 && duplicate(refused): // of ours, not of the subscriber's
+			return false, away(t.Name())
 		case len(publishers) > 0:
 			return false, cmp.Or(refused, away(t.Name()))
 		case !patient:
@@ -135,6 +143,8 @@ func (t *track) await(ctx context.Context, patient bool, deadline <-chan time.Ti
 		case <-appeared:
 			asked = false
 		case <-changed:
+		case <-meeting:
+			waited = true
 		case <-deadline:
 			if patient {
 				return false, &moqt.RequestError{Code: wire.RequestTimeout, Reason: "no publisher of " + t.Name().String() + " appeared in time", RetryInterval: 1}
@@ -144,6 +154,16 @@ func (t *track) await(ctx context.Context, patient bool, deadline <-chan time.Ti
 			return false, context.Cause(ctx)
 		}
 	}
+}
+
+// publishWait is how long a publisher's PUBLISH may take to come once it has refused our SUBSCRIBE
+// because of it (§5.1).
+const publishWait = time.Second
+
+// duplicate reports whether a SUBSCRIBE met a PUBLISH of the same track.
+func duplicate(err error) bool {
+	var e *moqt.RequestError
+	return errors.As(err, &e) && e.Code == wire.RequestDuplicateSubscription
 }
 
 // notify wakes those waiting for the track to change. t.mu is held.

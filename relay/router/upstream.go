@@ -533,6 +533,7 @@ func (r *Router) publish(req *moqt.PublishRequest) {
 		release()
 		t.mu.Lock()
 		delete(t.pubs, up)
+		t.notify()
 		t.mu.Unlock()
 		return
 	}
