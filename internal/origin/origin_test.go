@@ -19,6 +19,7 @@ import (
 	"holocast/internal/leaktest"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/sessiontest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -695,6 +696,77 @@ func TestForwardToggle(t *testing.T) {
 	forward(true)
 	write(4)
 	upTo(4, 1, 2)
+}
+
+// TestMaxCacheDurationOfSubscriptions: a subscriber that is served late is sent nothing of a relay's
+// track that is older than its publisher lets a cache serve, in subgroups or datagrams (§12.3).
+func TestMaxCacheDurationOfSubscriptions(t *testing.T) {
+	const keep = 200 * time.Millisecond
+	tr := NewTrack(testName, wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyMaxCacheDuration, Int: uint64(keep.Milliseconds())}), Limits{MaxAge: time.Hour})
+	tr.Relayed = true
+	since := time.Now()
+	write := func(group uint64) {
+		t.Helper()
+		if err := tr.WriteObject(header(group, 0), moqt.Object{}, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		tr.SendDatagram(moqt.Datagram{Group: group + 1000, Payload: []byte("x")})
+	}
+	write(1)
+	time.Sleep(2 * keep)
+	c, _ := sessiontest.Connect(t, moqt.Handler{}, moqt.Handler{Subscribe: func(req *moqt.SubscribeRequest) {
+		pub, err := req.Accept(tr.Info())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		go NewQueue(0).Serve(tr, Publication{pub}, since) //nolint:errcheck // ends with the session
+	}})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	sub, err := c.Subscribe(ctx, testName, moqt.SubscribeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan uint64, 1000)
+	go func() {
+		for {
+			d, err := sub.AcceptDatagram(ctx)
+			if err != nil {
+				return
+			}
+			got <- d.Group
+		}
+	}()
+	go func() {
+		for {
+			sg, err := sub.AcceptSubgroup(ctx)
+			if err != nil {
+				return
+			}
+			if _, err := sg.NextObject(); err == nil {
+				got <- sg.Group
+			}
+		}
+	}()
+	// A machine that stalls makes new ones too old, too: they are written until one of each came.
+	streams, datagrams := false, false
+	for group := uint64(2); !streams || !datagrams; group++ {
+		write(group)
+		for wait := time.After(50 * time.Millisecond); wait != nil; {
+			select {
+			case g := <-got:
+				if g == 1 || g == 1001 {
+					t.Fatalf("group %d was sent after twice the time that it may be kept", g)
+				}
+				streams, datagrams = streams || g < 1000, datagrams || g > 1000
+			case <-wait:
+				wait = nil
+			case <-ctx.Done():
+				t.Fatal("nothing new came")
+			}
+		}
+	}
 }
 
 // BenchmarkFanOut is the cost of the path from Commit to the viewers' streams, in
