@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -691,6 +694,76 @@ func TestTracksUnderAPrefix(t *testing.T) {
 	}
 	r.write(tr, 2, "wanted")
 	r.expect(sub, 2, "wanted")
+}
+
+// lines passes on what a log writes, as long as somebody reads it.
+type lines chan string
+
+func (w lines) Write(b []byte) (int, error) {
+	select {
+	case w <- string(b):
+	default:
+	}
+	return len(b), nil
+}
+
+// TestPublishBlocked: a subscriber of tracks that has no stream left for a PUBLISH is told of the
+// track, is not sent the PUBLISH later, and may subscribe (§6.1).
+func TestPublishBlocked(t *testing.T) {
+	t.Parallel()
+	r := start(t, short())
+	var answer sync.Mutex // held while nothing is answered
+	answer.Lock()
+	seen := make(chan string, 2000)
+	told := make(lines, 100)
+	cfg := quiet
+	cfg.Log = slog.New(slog.NewTextHandler(told, nil))
+	viewer, err := moqt.Dial(r.ctx, r.url, r.tls, moqt.Handler{Publish: func(req *moqt.PublishRequest) {
+		seen <- req.Track.Namespace[1] + " " + req.Track.Name
+		answer.Lock()
+		answer.Unlock() //nolint:staticcheck // it may be answered now
+		_ = req.Reject(wire.RequestUninterested, "enough")
+	}}, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { viewer.Close(wire.NoError, "") })
+	if err := viewer.SubscribeTracks(r.ctx, moqt.Namespace{"many"}); err != nil {
+		t.Fatal(err)
+	}
+	// More than a session may have open: half of them each.
+	const each = 600
+	for _, who := range []string{"one", "other"} {
+		p := r.dial(moqt.Handler{Subscribe: func(req *moqt.SubscribeRequest) { _, _ = req.Accept(moqt.TrackInfo{}) }})
+		for i := range each {
+			if _, err := p.Publish(r.ctx, moqt.TrackName{Namespace: moqt.Namespace{"many", who}, Name: fmt.Sprint(i)}, moqt.TrackInfo{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var line string
+	select {
+	case line = <-told:
+	case <-r.ctx.Done():
+		t.Fatal("the subscriber was not told")
+	}
+	var name string
+	_, rest, _ := strings.Cut(line, "track=many-")
+	if _, err := fmt.Sscan(rest, &name); err != nil {
+		t.Fatalf("it was told %q", line)
+	}
+	who, track, _ := strings.Cut(name, "--")
+	answer.Unlock()
+	if _, err := viewer.Subscribe(r.ctx, moqt.TrackName{Namespace: moqt.Namespace{"many", who}, Name: track}, moqt.SubscribeOptions{}); err != nil {
+		t.Error(err)
+	}
+	// All others have come, or are said not to.
+	r.eventually("all tracks are told of", func() bool { return len(seen)+len(told)+1 >= 2*each || len(told) == cap(told) })
+	for len(seen) > 0 {
+		if got := <-seen; got == who+" "+track {
+			t.Errorf("%s was published after PUBLISH_BLOCKED", got)
+		}
+	}
 }
 
 // TestTracksOfInterestEnd: who has withdrawn its SUBSCRIBE_TRACKS is sent no further PUBLISH,
