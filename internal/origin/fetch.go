@@ -64,7 +64,7 @@ func (t *Track) ServeFetch(r *moqt.FetchRequest, source Source) error {
 	if source != nil && p.allElsewhere() {
 		// Nothing of it is here: what the source says of the request is the answer.
 		a.first, err = a.open(r.Context(), p.pieces[0])
-		if late := p.known && errors.Is(err, errTooSlow); err != nil && !late {
+		if late := errors.Is(err, errTooSlow) && (p.known || fill.total); err != nil && !late {
 			return errors.Join(err, r.RejectWith(err))
 		}
 		if err != nil {

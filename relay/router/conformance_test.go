@@ -234,6 +234,20 @@ func TestFetchWithoutWaiting(t *testing.T) {
 			}
 		}
 	})
+	t.Run("a FETCH that is not answered, of a track without objects so far", func(t *testing.T) {
+		r := start(t, short())
+		p := r.dial(moqt.Handler{
+			Subscribe: func(req *moqt.SubscribeRequest) { _, _ = req.Accept(moqt.TrackInfo{}) },
+			Fetch:     hang,
+		})
+		if _, err := p.PublishNamespace(r.ctx, session); err != nil {
+			t.Fatal(err)
+		}
+		r.subscribe(r.dial(moqt.Handler{}))
+		if got, want := fetch(r, wire.Ascending, 100*time.Millisecond), []string{"?3/end"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
 	t.Run("a publisher that is away", func(t *testing.T) {
 		r := start(t, short())
 		tr := newPoints()
