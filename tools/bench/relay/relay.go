@@ -108,6 +108,9 @@ type Result struct {
 	Peer         *Contender      `json:"peer,omitempty"`
 	Asked        float64         `json:"asked_frames_per_s"` // of each publisher
 	Rate         map[int]float64 `json:"frames_per_s"`       // offered by each publisher, by number of viewers
+	// Straight is what the same frames straight to as many viewers take longer than to one: most
+	// of it is the viewers' own work, and in every relay's added delay as well.
+	Straight map[int]load.Quantiles `json:"straight_ms"`
 	// ThroughputPerCoreRatio is ours to the peer's, the least of all fan-outs;
 	// P99DelayRatio is that of the added delay, the greatest of all. 0 without a peer.
 	ThroughputPerCoreRatio float64 `json:"throughput_per_core_ratio,omitempty"`
@@ -163,7 +166,7 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	direct.Loss = o.Loss
 	r = Result{
 		Publishers: o.Publishers, FrameBytes: o.FrameBytes, Loss: o.Loss, WebTransport: o.WebTransport, Turns: turns,
-		Ours: Contender{Name: "holocast relay", Fanout: map[int]Fanout{}}, Asked: o.Rate, Rate: map[int]float64{},
+		Ours: Contender{Name: "holocast relay", Fanout: map[int]Fanout{}}, Asked: o.Rate, Rate: map[int]float64{}, Straight: map[int]load.Quantiles{},
 	}
 	contenders := []*Contender{&r.Ours}
 	var relays []*load.Relay
@@ -227,6 +230,7 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 		}
 		r.Rate[n] = rate
 		runs := make([][]Fanout, len(relays))
+		var straight []Fanout
 		for range turns {
 			frames := offered
 			frames.Rate, frames.Time = rate, o.Time
@@ -236,6 +240,11 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 			if err != nil {
 				return r, err
 			}
+			same, err := load.Transfer(ctx, direct, frames)
+			if err != nil {
+				return r, err
+			}
+			straight = append(straight, Fanout{AddedDelay: same.Quantiles().Less(without.Quantiles())})
 			for i, relay := range relays {
 				f, err := turn(ctx, relay, frames, without.Quantiles())
 				if err != nil {
@@ -251,6 +260,7 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 				}
 			}
 		}
+		r.Straight[n] = middle(straight).AddedDelay
 		for i, c := range contenders {
 			f := middle(runs[i])
 			f.CapacityMbit = quantile.Of(most[i], 0.5)
@@ -332,7 +342,7 @@ func turn(ctx context.Context, relay *load.Relay, frames load.Frames, without lo
 		return f, errors.New("no frame arrived")
 	}
 	f = Fanout{MbitPerS: s.MbitPerS(), CPUSPerGbit: (after - before).Seconds() / (s.Bits() / 1e9), Delay: s.Quantiles(), Lost: s.Lost}
-	f.AddedDelay = load.Quantiles{P50: f.Delay.P50 - without.P50, P99: f.Delay.P99 - without.P99}
+	f.AddedDelay = f.Delay.Less(without)
 	return f, nil
 }
 
@@ -503,7 +513,7 @@ func (r Result) Markdown() string {
 		fmt.Fprintf(&b, ", publisher, relay and viewers on one machine")
 	}
 	fmt.Fprintf(&b, ", medians of %d turns. ", r.Turns)
-	fmt.Fprintf(&b, "Where the slower relay does not carry that, all are offered two thirds of its most. Added delay is against the same frames sent straight to one viewer over raw QUIC.\n\n")
+	fmt.Fprintf(&b, "Where the slower relay does not carry that, all are offered two thirds of its most. Added delay is against the same frames sent straight to one viewer over raw QUIC; without a relay it is that of the publisher sending them to all viewers itself.\n\n")
 	contenders := []Contender{r.Ours}
 	if r.Peer != nil {
 		contenders = append(contenders, *r.Peer)
@@ -523,6 +533,7 @@ func (r Result) Markdown() string {
 			fmt.Fprintf(&b, "| %s | %d | %.1f | %.0f | %s | %s | %.1f / %.1f | %.0f | %d |\n", c.Name, n, r.Rate[n], f.MbitPerS, known("%.2f", f.CPUSPerGbit), known("%.2f", f.GbitPerS),
 				f.AddedDelay.P50, f.AddedDelay.P99, f.CapacityMbit, f.Lost)
 		}
+		fmt.Fprintf(&b, "| none | %d | %.1f | – | – | – | %.1f / %.1f | – | – |\n", n, r.Rate[n], r.Straight[n].P50, r.Straight[n].P99)
 	}
 	fmt.Fprintf(&b, "\nPast saturation, at the first rate, in steps of a half, at which less than %.0f %% of the frames come whole, or half of those take more than %d ms:\n\n", 100*carried, lateAfter)
 	fmt.Fprintf(&b, "| relay | viewers | offered Mbit/s | in whole frames Mbit/s | frames whole | delay p50 / p99 ms | memory MB |\n")

@@ -168,6 +168,9 @@ type Quantiles struct {
 	P99 float64 `json:"p99"`
 }
 
+// Less is q without what o has of it.
+func (q Quantiles) Less(o Quantiles) Quantiles { return Quantiles{q.P50 - o.P50, q.P99 - o.P99} }
+
 // Quantile is the q-quantile of d in milliseconds, NaN of nothing.
 func Quantile(d []time.Duration, q float64) float64 {
 	if len(d) == 0 {
