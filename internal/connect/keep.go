@@ -25,7 +25,7 @@ const moveLimit = 15 * time.Second
 
 // moveOverlap is how long a session is still used beside the settled one that takes its place:
 // what was sent to it before that is under way.
-const moveOverlap = 250 * time.Millisecond
+const moveOverlap = time.Second
 
 // ErrMoved is the cause of the end of a session's context when another session has taken its
 // place: the relay asked for that (GOAWAY), or is about to close.
@@ -52,14 +52,14 @@ func (t Target) KeepMoving(ctx context.Context, h moqt.Handler, cfg moqt.Config,
 	return t.keep(ctx, h, cfg, use, true)
 }
 
-// Use is one turn of KeepMoving: it connects once, moves where the relay asks for that, and
-// returns what use returned for the last session.
-func (t Target) Use(ctx context.Context, h moqt.Handler, cfg moqt.Config, use func(context.Context, *moqt.Session) error) error {
+// Use is one turn of Keep, or with moving of KeepMoving: it connects once, moves where the relay
+// asks for that, and returns what use returned for the last session.
+func (t Target) Use(ctx context.Context, h moqt.Handler, cfg moqt.Config, moving bool, use func(context.Context, *moqt.Session) error) error {
 	l, err := t.link(ctx, h, cfg, use)
 	if err != nil {
 		return err
 	}
-	return t.follow(ctx, l, h, cfg, use, true)
+	return t.follow(ctx, l, h, cfg, use, moving)
 }
 
 func (t Target) keep(ctx context.Context, h moqt.Handler, cfg moqt.Config, use func(context.Context, *moqt.Session) error, moving bool) error {

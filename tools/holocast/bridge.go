@@ -187,7 +187,7 @@ func (b bridged) String() string {
 // receiveSession plays the session, again when it ends, until ctx does.
 func receiveSession(ctx context.Context, t connect.Target, p *player.Player) error {
 	for {
-		err := keep(ctx, t, moqt.Handler{}, true, p.Play)
+		err := keep(ctx, t, moqt.Handler{}, true, true, p.Play)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // ctx ended it, it did not fail
 		}

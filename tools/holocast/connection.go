@@ -9,11 +9,12 @@ import (
 
 // keep connects to the target and calls use, and does so again when the connection
 // is lost, until use returns nil or an error made by connect.Final, or ctx ends.
-// Unless patient, a relay that cannot be reached at first is an error.
-func keep(ctx context.Context, t connect.Target, h moqt.Handler, patient bool, use func(context.Context, *moqt.Session) error) error {
+// Unless patient, a relay that cannot be reached at first is an error. With moving, use may run
+// twice at a time while the session moves (connect.Target.KeepMoving).
+func keep(ctx context.Context, t connect.Target, h moqt.Handler, patient, moving bool, use func(context.Context, *moqt.Session) error) error {
 	if !patient {
 		began := false
-		err := t.Use(ctx, h, moqt.Config{}, func(ctx context.Context, s *moqt.Session) error {
+		err := t.Use(ctx, h, moqt.Config{}, moving, func(ctx context.Context, s *moqt.Session) error {
 			began = true
 			return use(ctx, s)
 		})
@@ -21,5 +22,8 @@ func keep(ctx context.Context, t connect.Target, h moqt.Handler, patient bool, u
 			return err
 		}
 	}
-	return t.KeepMoving(ctx, h, moqt.Config{}, use)
+	if moving {
+		return t.KeepMoving(ctx, h, moqt.Config{}, use)
+	}
+	return t.Keep(ctx, h, moqt.Config{}, use)
 }

@@ -188,7 +188,7 @@ func watch(ctx context.Context, o playOptions, p *player.Player, stderr *os.File
 	defer stop()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- keep(playing, o.target, moqt.Handler{}, o.wait, p.Play)
+		ended <- keep(playing, o.target, moqt.Handler{}, o.wait, true, p.Play)
 	}()
 	line := newLiveLine(stderr)
 	keys, restore := readKeys(os.Stdin)

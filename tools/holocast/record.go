@@ -81,7 +81,7 @@ func record(ctx context.Context, o recordOptions, path string, stdout io.Writer)
 	defer stop()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- keep(running, o.target, r.Handler(), o.wait, r.Record)
+		ended <- keep(running, o.target, r.Handler(), o.wait, false, r.Record)
 	}()
 
 	bar := newBytesBar("recording")
