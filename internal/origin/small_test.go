@@ -2,6 +2,8 @@ package origin
 
 import (
 	"context"
+	"errors"
+	"io"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -38,8 +40,10 @@ func (s *countingSink) Retime()                          {}
 func (s *countingSink) Send(src moqt.Source) error {
 	for {
 		b, err := src.Next()
-		if err != nil {
+		if errors.Is(err, io.EOF) {
 			return nil
+		} else if err != nil {
+			return err
 		}
 		s.pieces.Add(1)
 		s.bytes.Add(int64(len(b)))
