@@ -249,6 +249,25 @@ class Lab:
             time.sleep(interval)
             self.uplink.sendto(bytes(length - 28), (RELAY, 5000))
 
+    def stall(self) -> None:
+        """Send uplink packets as they come when the stream stalls, until the controller has noticed.
+
+        Where the machine stands still meanwhile, they come otherwise, and it does not.
+        """
+        before = self._triggers()
+        for _ in range(20):
+            self.request(*[0.033] * 6, 0.4, 0.4, 0.4)
+            deadline = time.monotonic() + 1
+            while time.monotonic() < deadline:
+                if self._triggers() > before:
+                    return
+                time.sleep(0.01)
+        raise AssertionError("the controller noticed no stall")
+
+    def _triggers(self) -> int:
+        decisions = self.call("GET", "/v1/decisions?since=0")[1]["decisions"]
+        return sum(d["kind"] in ("trigger", "start") for d in decisions)
+
     def seen(self, settle: float = 0.3, packets: int = 0) -> tuple[dict[int, list[Seen]], list[Seen]]:
         """Return what passed each path, and what the viewer got, since the last call.
 

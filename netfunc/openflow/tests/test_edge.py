@@ -38,7 +38,7 @@ def test_with_edge(lab: EdgeLab) -> None:
     lab.send(5)  # ARP
     wait("a packet at the viewer", lab.arrivals.read)
     lab.seen()
-    lab.request(*[0.033] * 6, 0.4, 0.4, 0.4)
+    lab.stall()
     wait("duplication", lambda: flow(lab)["state"] == "duplicating" and flow(lab)["applied"])
     time.sleep(0.3)  # the edge hears of it, and the datapath follows
     lab.seen()

@@ -85,11 +85,6 @@ def receiver(lab: Lab) -> Iterator[Receiver]:
     receiver.stop.set()
 
 
-def late(lab: Lab) -> None:
-    """Uplink as it is when the stream stalls."""
-    lab.request(*[0.033] * 6, 0.4, 0.4, 0.4)
-
-
 def check(lab: Lab, paths: list[int], *, marked: bool = True) -> None:
     """Send packets and see that each path in use gets all of them, with its mark, once."""
     lab.seen(0.2)  # the datapath follows the rules in a moment
@@ -116,7 +111,7 @@ def test_course(lab: Lab, receiver: Receiver) -> None:
     assert (flow["destination"], flow["state"], flow["paths"], flow["receiver"]) == (VIEWER, "armed", [], EDGE)
     check(lab, [1], marked=False)
 
-    late(lab)
+    lab.stall()
     flow = receiver.flow("duplicating")
     assert flow["paths"] == ALL
     check(lab, ALL)
@@ -134,7 +129,7 @@ def test_course(lab: Lab, receiver: Receiver) -> None:
     receiver.flow("armed")
     check(lab, [2])
 
-    late(lab)
+    lab.stall()
     again = receiver.flow("duplicating")
     assert again["paths"] == ALL
     assert again["generation"] > generation
@@ -167,7 +162,7 @@ def test_reaction(lab: Lab, receiver: Receiver) -> None:
 
 
 def test_controller_restart(lab: Lab, receiver: Receiver) -> None:
-    late(lab)
+    lab.stall()
     flow = receiver.flow("duplicating")
     receiver.eliminate(flow["generation"], [3], [1, 2])
     receiver.flow("trimmed")
@@ -197,7 +192,7 @@ def test_controller_restart(lab: Lab, receiver: Receiver) -> None:
 
 
 def test_path_lost(lab: Lab, receiver: Receiver) -> None:
-    late(lab)
+    lab.stall()
     receiver.flow("duplicating")
     labs.run("ip", "-n", lab.switches, "link", "set", "p2a", "down")
     assert receiver.flow("trimmed")["paths"] == [1, 3]
@@ -210,7 +205,7 @@ def test_path_lost(lab: Lab, receiver: Receiver) -> None:
 
 
 def test_receiver_lost(lab: Lab) -> None:
-    late(lab)
+    lab.stall()
     time.sleep(0.2)
     kinds = [d["kind"] for d in lab.call("GET", "/v1/decisions?since=0")[1]["decisions"]]
     assert "trigger" in kinds, "the trigger left no trace"
