@@ -50,9 +50,8 @@ type uniStream interface {
 	setReliable()
 	// delivered reports whether the peer has acknowledged the whole stream.
 	delivered() bool
-	// sourced is the stream that takes what it sends from a source, nil where the transport
-	// has none.
-	sourced() sourced
+	// writeShared is Write for bytes that nobody changes any more.
+	writeShared([]byte) (int, error)
 }
 
 type receiveStream interface {
@@ -133,7 +132,7 @@ func (s quicSend) setPriority(p priority)     { setPriority(s.SendStream, p) }
 func (s quicSend) setReliable()               { s.SetReliableBoundary() }
 func (s quicSend) delivered() bool            { return delivered(s.SendStream) }
 
-func (s quicSend) sourced() sourced { return asSourced(s.SendStream) }
+func (s quicSend) writeShared(b []byte) (int, error) { return writeShared(s.SendStream, b) }
 
 type quicReceive struct{ *quic.ReceiveStream }
 
@@ -284,12 +283,19 @@ func (s wtSend) delivered() bool {
 	return ok && delivered(q)
 }
 
-func (s wtSend) sourced() sourced {
-	q, ok := belowWebTransport(s.SendStream).(sourced)
+// writeShared writes to the QUIC stream below, and leaves what fails to the WebTransport
+// stream: its errors are the session's. The stream's header went out with the subgroup's.
+func (s wtSend) writeShared(b []byte) (int, error) {
+	q, ok := belowWebTransport(s.SendStream).(*quic.SendStream)
 	if !ok {
-		return nil
+		return s.Write(b)
 	}
-	return wtSource{q, s}
+	n, err := writeShared(q, b)
+	if err != nil {
+		m, err := s.Write(b[n:])
+		return n + m, err
+	}
+	return n, nil
 }
 
 type wtReceive struct{ *webtransport.ReceiveStream }
@@ -371,6 +377,14 @@ func delivered(s *quic.SendStream) bool {
 	mu.Lock()
 	defer mu.Unlock()
 	return *(*bool)(unsafe.Add(unsafe.Pointer(s), completed.Offset))
+}
+
+// writeShared writes without a copy where the patched quic-go can.
+func writeShared(s io.Writer, b []byte) (int, error) {
+	if w, ok := s.(interface{ WriteShared([]byte) (int, error) }); ok {
+		return w.WriteShared(b)
+	}
+	return s.Write(b)
 }
 
 func openError(err error) error {
