@@ -195,16 +195,7 @@ func run(ctx context.Context, cfg Config) error {
 	if authority != nil {
 		wg.Go(func() { authority.Run(running) })
 	}
-	wg.Go(func() {
-		for {
-			s, err := ln.Accept(running)
-			if err != nil {
-				return
-			}
-			wg.Add(1)
-			go r.Serve(s, wg.Done)
-		}
-	})
+	wg.Go(func() { r.ServeAll(running, ln) })
 	var patience atomic.Int64 // drain
 	patience.Store(int64(cfg.Drain))
 	applied := append([]string{"log.level", "tls", "limits"}, limitSettings...)

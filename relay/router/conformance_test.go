@@ -784,14 +784,7 @@ func TestPublishBlocked(t *testing.T) {
 // and goes on with those that it has accepted (§6.1).
 func TestTracksOfInterestEnd(t *testing.T) {
 	r := start(t, short())
-	subs := make(chan *moqt.Subscription, 2)
-	viewer := r.dial(moqt.Handler{Publish: func(req *moqt.PublishRequest) {
-		sub, err := req.Accept(moqt.SubscribeOptions{})
-		if err != nil {
-			t.Error(err)
-		}
-		subs <- sub
-	}})
+	viewer, subs := r.dialAccepting()
 	ctx, withdraw := context.WithCancel(r.ctx)
 	if err := viewer.SubscribeTracks(ctx, session); err != nil {
 		t.Fatal(err)

@@ -156,6 +156,21 @@ func (r *Router) SetLimits(c Config) {
 // AddLocal serves a track of the relay's own.
 func (r *Router) AddLocal(t *origin.Track) { r.local.Add(t) }
 
+// ServeAll serves the sessions that a listener accepts, until that is closed or ctx ends, and
+// returns when the last of them has ended.
+func (r *Router) ServeAll(ctx context.Context, ln *moqt.Listener) {
+	var sessions sync.WaitGroup
+	defer sessions.Wait()
+	for {
+		s, err := ln.Accept(ctx)
+		if err != nil {
+			return
+		}
+		sessions.Add(1)
+		go r.Serve(s, sessions.Done)
+	}
+}
+
 // Serve has the router answer a session. It calls done when the session has ended.
 func (r *Router) Serve(s *moqt.Session, done func()) {
 	c := &client{queue: origin.NewQueue(r.cfg().MaxOpen), slots: newSlots()}

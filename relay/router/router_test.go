@@ -65,16 +65,7 @@ func startWith(t *testing.T, cfg Config, cert tls.Certificate) *relay {
 	hash := devcert.Hash(cert)
 	r := &relay{Router: New(cfg), t: t, ctx: ctx, url: "moqt://" + ln.Addr().String(), tls: devcert.Pinned(hash), hash: hash}
 	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			s, err := ln.Accept(ctx)
-			if err != nil {
-				return
-			}
-			wg.Add(1)
-			go r.Serve(s, wg.Done)
-		}
-	})
+	wg.Go(func() { r.ServeAll(ctx, ln) })
 	t.Cleanup(func() {
 		cancel()
 		_ = ln.Close()
@@ -501,18 +492,23 @@ func (r *relay) publishTrack() *origin.Track {
 	return tr
 }
 
+// dialAccepting is a client that takes what is published to it.
+func (r *relay) dialAccepting() (*moqt.Session, <-chan *moqt.Subscription) {
+	taken := make(chan *moqt.Subscription, 2)
+	return r.dial(moqt.Handler{Publish: func(req *moqt.PublishRequest) {
+		sub, err := req.Accept(moqt.SubscribeOptions{})
+		if err != nil {
+			r.t.Error(err)
+		}
+		taken <- sub
+	}}), taken
+}
+
 // TestPublishedTrack: a track that is published unasked reaches those who asked
 // for all tracks, and those who subscribe.
 func TestPublishedTrack(t *testing.T) {
 	r := start(t, short())
-	taken := make(chan *moqt.Subscription, 1)
-	all := r.dial(moqt.Handler{Publish: func(req *moqt.PublishRequest) {
-		sub, err := req.Accept(moqt.SubscribeOptions{})
-		if err != nil {
-			t.Error(err)
-		}
-		taken <- sub
-	}})
+	all, taken := r.dialAccepting()
 	if err := all.SubscribeTracks(r.ctx, session); err != nil {
 		t.Fatal(err)
 	}

@@ -35,16 +35,7 @@ func startMovable(t *testing.T, cert tls.Certificate) movable {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { r.RunClock(ctx) })
-	wg.Go(func() {
-		for {
-			s, err := ln.Accept(ctx)
-			if err != nil {
-				return
-			}
-			wg.Add(1)
-			go r.Serve(s, wg.Done)
-		}
-	})
+	wg.Go(func() { r.ServeAll(ctx, ln) })
 	t.Cleanup(func() {
 		cancel()
 		_ = ln.Close()

@@ -64,16 +64,7 @@ func startBehind(ctx context.Context, from connect.Target, ns moqt.Namespace) (b
 	withdraw := r.Offer(ns, &upstream{target: from})
 	ctx, cancel := context.WithCancel(ctx)
 	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			s, err := ln.Accept(ctx)
-			if err != nil {
-				return
-			}
-			serving.Add(1)
-			go r.Serve(s, serving.Done)
-		}
-	})
+	serving.Go(func() { r.ServeAll(ctx, ln) })
 	hash := devcert.Hash(cert)
 	b.target = connect.Target{URL: "moqt://" + ln.Addr().String() + "/" + session, CertificateHash: hex.EncodeToString(hash[:])}
 	b.stop = func() {

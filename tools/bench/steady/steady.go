@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os/exec"
 	"strings"
 	"sync"
 	"time"
@@ -88,12 +87,7 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	if o.Every == 0 {
 		o.Every = o.Time / 10
 	}
-	binary, remove, err := load.Binary(ctx, o.Relay)
-	if err != nil {
-		return r, err
-	}
-	defer remove()
-	relay, err := load.StartAt(binary, "127.0.0.1", (*exec.Cmd).Start, append(load.Unlimited(), "--http", "127.0.0.1:0")...)
+	relay, err := load.Start(ctx, o.Relay, "--http", "127.0.0.1:0")
 	if err != nil {
 		return r, err
 	}

@@ -63,13 +63,13 @@ func At(t connect.Target) (*Relay, error) {
 func (p *Relay) Local() bool { return p.cmd != nil }
 
 // Start runs our relay on ports of its own. path is its binary; "" means the one beside this
-// program or, in the source tree, one built for this run.
-func Start(ctx context.Context, path string) (*Relay, error) {
+// program or, in the source tree, one built for this run. more are further arguments.
+func Start(ctx context.Context, path string, more ...string) (*Relay, error) {
 	path, remove, err := Binary(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	p, err := StartAt(path, "127.0.0.1", (*exec.Cmd).Start, Unlimited()...)
+	p, err := StartAt(path, "127.0.0.1", (*exec.Cmd).Start, append(Unlimited(), more...)...)
 	if err != nil {
 		remove()
 		return nil, err
