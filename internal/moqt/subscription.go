@@ -563,7 +563,8 @@ func (s *Session) maxUpdates() int {
 }
 
 // SubgroupReader reads one subgroup stream, either object by object (NextObject
-// and Read) or as the bytes it is made of (ReadRaw), not both.
+// and Read) or as the bytes it is made of (ReadRaw), not both. It is to be read until an error,
+// io.EOF or another, or cancelled: until then it is one of the streams that the publisher may have open.
 type SubgroupReader struct {
 	wire.SubgroupHeader // Priority is set whether or not the header had it
 	sub                 *Subscription

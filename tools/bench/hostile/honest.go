@@ -98,21 +98,27 @@ func (v *viewer) see(ctx context.Context, relay *load.Relay) error {
 			return err
 		}
 		v.wg.Go(func() {
-			if _, err := r.NextObject(); err != nil {
-				return
-			}
-			if n, err := io.Copy(io.Discard, r); err != nil || n != FrameBytes {
-				return
-			}
-			v.mu.Lock()
-			defer v.mu.Unlock()
-			now := time.Now()
-			v.frames = append(v.frames, frame{now, now.Sub(v.sent[r.Group])})
-			select {
-			case v.arrived <- struct{}{}:
-			default:
-			}
+			v.take(r)
+			_, _ = r.NextObject() // the stream's end, so that another may be opened
 		})
+	}
+}
+
+// take reads a frame.
+func (v *viewer) take(r *moqt.SubgroupReader) {
+	if _, err := r.NextObject(); err != nil {
+		return
+	}
+	if n, err := io.Copy(io.Discard, r); err != nil || n != FrameBytes {
+		return
+	}
+	now := time.Now()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.frames = append(v.frames, frame{now, now.Sub(v.sent[r.Group])})
+	select {
+	case v.arrived <- struct{}{}:
+	default:
 	}
 }
 

@@ -119,7 +119,10 @@ func Audience(ctx context.Context, s Server, tracks []*origin.Track, n int, each
 					if err != nil {
 						return
 					}
-					wg.Go(func() { each(track, r) })
+					wg.Go(func() {
+						each(track, r)
+						_, _ = r.NextObject() // the stream's end, so that another may be opened
+					})
 				}
 			})
 		}
