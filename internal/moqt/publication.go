@@ -528,7 +528,7 @@ func (p *Publication) OpenSubgroup(h wire.SubgroupHeader) (*SubgroupWriter, erro
 	slot := p.s.takeSlot()
 	str.setPriority(objectPriority(p.priority, prio, slot))
 	w := &SubgroupWriter{
-		p: p, str: str, group: h.Group, subgroup: h.Subgroup, priority: prio, slot: slot,
+		p: p, str: str, pull: str.sourced(), grown: make(chan struct{}, 1), group: h.Group, subgroup: h.Subgroup, priority: prio, slot: slot,
 		enc:    wire.ObjectEncoder{HasProperties: h.HasProperties},
 		header: h.Append(make([]byte, 0, 96)),
 	}
@@ -586,12 +586,15 @@ type SubgroupWriter struct {
 	priority uint8  // publisher's
 	slot     uint64 // among those of equal priorities; under p.mu
 	enc      wire.ObjectEncoder
-	buf      []byte     // of an object's header
-	left     uint64     // of the current object's payload
-	begun    bool       // an object was written
-	first    Properties // of the first object
+	buf      []byte        // of an object's header
+	left     uint64        // of the current object's payload
+	begun    bool          // an object was written
+	first    Properties    // of the first object
+	pull     sourced       // str, for Send; nil: it takes no source
+	grown    chan struct{} // without pull: Send's source has more
 
 	mu       sync.Mutex // the publication's end may write the header, too
+	src      Source     // Send's
 	header   []byte     // of the stream, until it was written
 	deadline time.Time
 	over     bool // reset
@@ -674,15 +677,16 @@ func (w *SubgroupWriter) SetFirst(p Properties) { w.begun, w.first = true, p }
 // WriteRaw writes bytes of the stream after its header.
 func (w *SubgroupWriter) WriteRaw(b []byte) error { return w.flush(b, w.str.Write) }
 
-// WriteShared is WriteRaw for bytes that nobody changes any more. The transport may refer to
-// them until they are acknowledged, which saves a copy of them.
-func (w *SubgroupWriter) WriteShared(b []byte) error { return w.flush(b, w.str.writeShared) }
-
 func (w *SubgroupWriter) flush(b []byte, write func([]byte) (int, error)) error {
 	err := w.writeHeader()
 	if err == nil && len(b) > 0 {
 		_, err = write(b)
 	}
+	return w.failed(err)
+}
+
+// failed is what an error of the stream, or none, means to the writer.
+func (w *SubgroupWriter) failed(err error) error {
 	if err == nil {
 		return nil
 	}

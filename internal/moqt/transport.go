@@ -50,8 +50,9 @@ type uniStream interface {
 	setReliable()
 	// delivered reports whether the peer has acknowledged the whole stream.
 	delivered() bool
-	// writeShared is Write for bytes that nobody changes any more.
-	writeShared([]byte) (int, error)
+	// sourced is the stream that takes what it sends from a source, nil where the transport
+	// has none.
+	sourced() sourced
 }
 
 type receiveStream interface {
@@ -132,7 +133,7 @@ func (s quicSend) setPriority(p priority)     { setPriority(s.SendStream, p) }
 func (s quicSend) setReliable()               { s.SetReliableBoundary() }
 func (s quicSend) delivered() bool            { return delivered(s.SendStream) }
 
-func (s quicSend) writeShared(b []byte) (int, error) { return writeShared(s.SendStream, b) }
+func (s quicSend) sourced() sourced { return asSourced(s.SendStream) }
 
 type quicReceive struct{ *quic.ReceiveStream }
 
@@ -283,19 +284,12 @@ func (s wtSend) delivered() bool {
 	return ok && delivered(q)
 }
 
-// writeShared writes to the QUIC stream below, and leaves what fails to the WebTransport
-// stream: its errors are the session's. The stream's header went out with the subgroup's.
-func (s wtSend) writeShared(b []byte) (int, error) {
-	q, ok := belowWebTransport(s.SendStream).(*quic.SendStream)
+func (s wtSend) sourced() sourced {
+	q, ok := belowWebTransport(s.SendStream).(sourced)
 	if !ok {
-		return s.Write(b)
+		return nil
 	}
-	n, err := writeShared(q, b)
-	if err != nil {
-		m, err := s.Write(b[n:])
-		return n + m, err
-	}
-	return n, nil
+	return wtSource{q, s}
 }
 
 type wtReceive struct{ *webtransport.ReceiveStream }
@@ -377,14 +371,6 @@ func delivered(s *quic.SendStream) bool {
 	mu.Lock()
 	defer mu.Unlock()
 	return *(*bool)(unsafe.Add(unsafe.Pointer(s), completed.Offset))
-}
-
-// writeShared writes without a copy where the patched quic-go can.
-func writeShared(s io.Writer, b []byte) (int, error) {
-	if w, ok := s.(interface{ WriteShared([]byte) (int, error) }); ok {
-		return w.WriteShared(b)
-	}
-	return s.Write(b)
 }
 
 func openError(err error) error {

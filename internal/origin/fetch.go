@@ -625,7 +625,7 @@ func (f *fetched) send(ctx context.Context, group uint64, w *moqt.FetchWriter) e
 		return err
 	}
 	for at, end := o.payload, o.end(); at < end; {
-		b, changed, state := f.sg.bytes(at, min(maxWrite, end-at))
+		b, changed, state := f.sg.bytes(at, min(maxPiece, end-at))
 		switch {
 		case len(b) > 0:
 			if _, err := w.Write(b); err != nil {

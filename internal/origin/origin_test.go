@@ -790,7 +790,7 @@ func BenchmarkFanOut(b *testing.B) {
 				go func() {
 					at, writes := int64(0), int64(0)
 					for at < total {
-						p, changed, _ := f.sg.bytes(at, maxWrite)
+						p, changed, _ := f.sg.bytes(at, maxPiece)
 						if len(p) == 0 {
 							if changed == nil {
 								break

@@ -37,16 +37,17 @@ type Sink interface {
 	Done(code wire.DoneCode, reason string) error
 }
 
-// SubgroupSink takes the bytes of one subgroup. SetDeadline and Abort may be called
-// while another method runs.
+// SubgroupSink takes the bytes of one subgroup. More, Retime and Abort may be called while another
+// method runs.
 type SubgroupSink interface {
-	// SetDeadline makes WriteRaw fail with moqt.ErrDeliveryTimeout after t, and resets
-	// the subgroup then. The zero time means never.
-	SetDeadline(t time.Time)
 	// WriteRaw writes bytes that follow the subgroup's header.
 	WriteRaw(b []byte) error
-	// WriteShared is WriteRaw for bytes that nobody changes any more.
-	WriteShared(b []byte) error
+	// Send sends what src has and waits until that is sent. It fails with moqt.ErrDeliveryTimeout, and
+	// resets the subgroup, when that is not done by src's deadline.
+	Send(src moqt.Source) error
+	// More says that Send's source has more; Retime that it has, or that its deadline is another.
+	More()
+	Retime()
 	// Close ends the subgroup, Reset and Abort give it up.
 	Close() error
 	Reset(wire.StreamCode)

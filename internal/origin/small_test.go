@@ -2,6 +2,8 @@ package origin
 
 import (
 	"context"
+	"errors"
+	"io"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,11 +12,11 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// countingSink counts the writes of the one subgroup that it is sent.
+// countingSink counts the pieces of the one subgroup that it is sent.
 type countingSink struct {
 	Sink
 	ctx    context.Context
-	writes atomic.Int64
+	pieces atomic.Int64
 	bytes  atomic.Int64
 	closed chan struct{}
 }
@@ -32,13 +34,21 @@ func (s *countingSink) OpenSubgroup(wire.SubgroupHeader, moqt.Properties) (Subgr
 	return s, nil
 }
 func (s *countingSink) Done(wire.DoneCode, string) error { return nil }
-func (s *countingSink) SetDeadline(time.Time)            {}
-func (s *countingSink) WriteRaw(b []byte) error {
-	s.writes.Add(1)
-	s.bytes.Add(int64(len(b)))
-	return nil
+func (s *countingSink) WriteRaw([]byte) error            { return nil }
+func (s *countingSink) More()                            {}
+func (s *countingSink) Retime()                          {}
+func (s *countingSink) Send(src moqt.Source) error {
+	for {
+		b, err := src.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		s.pieces.Add(1)
+		s.bytes.Add(int64(len(b)))
+	}
 }
-func (s *countingSink) WriteShared(b []byte) error { return s.WriteRaw(b) }
 
 func (s *countingSink) Close() error          { close(s.closed); return nil }
 func (s *countingSink) Reset(wire.StreamCode) {}
@@ -79,7 +89,7 @@ func TestSmallObjectsShareWrites(t *testing.T) {
 	<-sink.closed
 	cancel()
 	<-done
-	if sink.bytes.Load() != want || sink.writes.Load() > objects/10 {
-		t.Errorf("%d of %d bytes in %d writes", sink.bytes.Load(), want, sink.writes.Load())
+	if sink.bytes.Load() != want || sink.pieces.Load() > objects/10 {
+		t.Errorf("%d of %d bytes in %d pieces", sink.bytes.Load(), want, sink.pieces.Load())
 	}
 }

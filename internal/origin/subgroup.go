@@ -5,7 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
+	"io"
 	"math"
 	"slices"
 	"sync"
@@ -74,7 +74,7 @@ type subgroup struct {
 	ended   time.Time       // when the state left open
 	changed chan struct{}   // closed and replaced when any of the above changes
 	waiting bool            // changed was handed out
-	flights map[*flight]struct{}
+	flights []*flight
 }
 
 // ID is the subgroup's, once its first object is here.
@@ -163,20 +163,58 @@ func (s *subgroup) object(i int) (o object, at int, changed <-chan struct{}, ove
 	return o, i, s.wait(), false
 }
 
-// together returns where the last of the objects from i on ends that arrived within slack
-// of i's arrival; the i-th is here.
-func (s *subgroup) together(i int, slack time.Duration) (end int64) {
+// piece returns what a flight sends from offset at on: at most maxPiece contiguous bytes, none where
+// more is to come. An error says that nothing does, io.EOF that the subgroup is finished. With
+// timed it returns no more than the rest of one object, o, and those that arrived within
+// deadlineSlack of it; *i is that object's index, and before one that is at most that.
+func (s *subgroup) piece(at int64, i *int, timed bool) (b []byte, o *object, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i -= s.trimmed
-	if i < 0 || i >= len(s.objects) {
-		return 0
+	switch {
+	case s.state == evicted || s.size > at && at < s.starts[0]:
+		return nil, nil, ErrEvicted
+	case at < s.size:
+	case s.state == finished:
+		return nil, nil, io.EOF
+	case s.state == reset:
+		return nil, nil, errReset
+	default:
+		return nil, nil, nil
 	}
-	last := i
-	for last+1 < len(s.objects) && s.objects[last+1].arrived.Sub(s.objects[i].arrived) < slack {
-		last++
+	limit := int64(maxPiece)
+	if timed {
+		k := max(*i-s.trimmed, 0)
+		for k < len(s.objects) && at >= s.objects[k].end() {
+			k++
+		}
+		*i = k + s.trimmed
+		if k < len(s.objects) {
+			last := k
+			for last+1 < len(s.objects) && s.objects[last+1].arrived.Sub(s.objects[k].arrived) < deadlineSlack {
+				last++
+			}
+			o, limit = &s.objects[k], min(limit, s.objects[last].end()-at)
+		}
 	}
-	return s.objects[last].end()
+	return s.from(at, limit), o, nil
+}
+
+// errReset is the end of a subgroup that its publisher reset.
+var errReset = errors.New("origin: the subgroup was reset")
+
+// from returns at most limit contiguous bytes of those from offset at on, which are here. s.mu is
+// held.
+func (s *subgroup) from(at, limit int64) []byte {
+	// Most readers are near the end.
+	i := len(s.starts) - 1
+	for s.starts[i] > at {
+		i--
+	}
+	b := s.chunks[i][at-s.starts[i]:]
+	if i == len(s.chunks)-1 {
+		b = b[:s.size-at]
+	}
+	return b[:min(int64(len(b)), limit)]
 }
 
 // bytes returns at most limit contiguous bytes from offset at, or the channel to wait
@@ -193,16 +231,7 @@ func (s *subgroup) bytes(at, limit int64) (b []byte, changed <-chan struct{}, st
 	if at < s.starts[0] {
 		return nil, nil, evicted
 	}
-	// Most readers are near the end.
-	i := len(s.starts) - 1
-	for s.starts[i] > at {
-		i--
-	}
-	b = s.chunks[i][at-s.starts[i]:]
-	if i == len(s.chunks)-1 {
-		b = b[:s.size-at]
-	}
-	return b[:min(int64(len(b)), limit)], nil, s.state
+	return s.from(at, limit), nil, s.state
 }
 
 // unsent returns when the first object beyond offset at began to arrive, false when
@@ -228,10 +257,8 @@ func (s *subgroup) board(f *flight) bool {
 		s.mu.Unlock()
 		return false
 	}
-	if s.flights == nil {
-		s.flights = map[*flight]struct{}{}
-	}
-	s.flights[f] = struct{}{}
+	f.seat = len(s.flights)
+	s.flights = append(s.flights, f)
 	ended := s.ended
 	s.mu.Unlock()
 	if !ended.IsZero() {
@@ -243,7 +270,14 @@ func (s *subgroup) board(f *flight) bool {
 func (s *subgroup) leave(f *flight) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.flights, f)
+	if f.seat >= len(s.flights) || s.flights[f.seat] != f {
+		return // evicted
+	}
+	last := len(s.flights) - 1
+	s.flights[f.seat] = s.flights[last]
+	s.flights[f.seat].seat = f.seat
+	s.flights[last] = nil
+	s.flights = s.flights[:last]
 }
 
 // evict frees the subgroup and drops the flights that are not finished.
@@ -258,7 +292,7 @@ func (s *subgroup) evict() (id, next uint64, cost int64) {
 	s.state = evicted
 	s.wake()
 	s.mu.Unlock()
-	for f := range flights {
+	for _, f := range flights {
 		if f.giveUp() {
 			s.t.behind.Add(1)
 		}
@@ -298,10 +332,11 @@ type Feed struct {
 	sg      *subgroup
 	scanner wire.ObjectScanner
 	enc     *wire.ObjectEncoder
-	tail    []byte // the last chunk, beyond what is published
-	used    int    // bytes of tail received
-	checked int    // bytes of tail published
-	objects int    // published
+	tail    []byte    // the last chunk, beyond what is published
+	used    int       // bytes of tail received
+	checked int       // bytes of tail published
+	objects int       // published
+	aboard  []*flight // room for publish
 
 	identified bool // the subgroup's ID is settled
 }
@@ -445,18 +480,32 @@ func (f *Feed) publish(n int64, added []object, now time.Time) error {
 		}
 	}
 	sg.t.received.Add(uint64(n))
-	sg.mu.Lock()
-	defer sg.mu.Unlock()
-	sg.size += n
-	if len(added) > 0 {
-		sg.next = added[len(added)-1].ID + 1
-	}
-	if sg.state == evicted {
+	if !sg.grow(n, added, &f.aboard) {
 		return ErrEvicted
 	}
-	sg.objects = append(sg.objects, added...)
-	sg.wake()
+	for i, flight := range f.aboard {
+		flight.more()
+		f.aboard[i] = nil
+	}
 	return nil
+}
+
+// grow publishes n bytes, in which the objects added begin. It lists the flights, which are to be
+// told, and reports false when the subgroup was evicted.
+func (s *subgroup) grow(n int64, added []object, aboard *[]*flight) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.size += n
+	if len(added) > 0 {
+		s.next = added[len(added)-1].ID + 1
+	}
+	if s.state == evicted {
+		return false
+	}
+	s.objects = append(s.objects, added...)
+	s.wake()
+	*aboard = append((*aboard)[:0], s.flights...)
+	return true
 }
 
 // CheckDuplicate compares an object with the one of the same ID that a subgroup has here: a
@@ -602,5 +651,5 @@ func (s *subgroup) end(state subgroupState, code wire.StreamCode, now time.Time)
 		s.chunks[n-1] = last
 	}
 	s.wake()
-	return freed, slices.Collect(maps.Keys(s.flights))
+	return freed, slices.Clone(s.flights)
 }

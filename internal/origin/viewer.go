@@ -3,6 +3,7 @@ package origin
 import (
 	"context"
 	"errors"
+	"io"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,12 +15,11 @@ import (
 // maxOffered bounds the new subgroups waiting for a viewer's goroutine.
 const maxOffered = 1024
 
-// maxWrite bounds one write to a viewer's stream: deadlines and resets are checked
-// between writes.
-const maxWrite = 128 << 10
+// maxPiece bounds what a stream takes of a subgroup at a time: deadlines are looked at between.
+const maxPiece = 128 << 10
 
-// deadlineSlack is within which objects have one deadline, so that many small ones take few
-// writes.
+// deadlineSlack is within which objects have one deadline, so that many small ones are few
+// pieces.
 const deadlineSlack = time.Millisecond
 
 // viewer is one subscription being served.
@@ -42,13 +42,15 @@ type flight struct {
 	sg     *subgroup
 	began  time.Time
 	behind chan struct{} // closed when it is dropped: the viewer is too far behind
+	seat   int           // in the subgroup's flights; under its mu
 	sent   atomic.Int64  // offset in the subgroup up to which it was sent
+
+	timeout atomic.Int64              // an object's, from its first byte; 0 = none
+	whole   atomic.Pointer[time.Time] // deadline of the subgroup, known once that has ended
 
 	mu      sync.Mutex
 	w       SubgroupSink // nil until it is open
 	dropped bool
-	object  time.Time // deadline of the object being sent; zero = none
-	whole   time.Time // deadline of the subgroup, known once that has ended
 }
 
 // waits is how long the oldest unsent object has waited since it arrived.
@@ -60,34 +62,39 @@ func (f *flight) waits(now time.Time) time.Duration {
 	return now.Sub(arrived)
 }
 
-// setDeadline sets the deadline of the object that is sent next.
-func (f *flight) setDeadline(object time.Time) {
+// stream is the flight's, nil until it is open.
+func (f *flight) stream() SubgroupSink {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.object = object
-	f.w.SetDeadline(f.deadline())
+	return f.w
+}
+
+// more tells the stream that there is more to send.
+func (f *flight) more() {
+	if w := f.stream(); w != nil {
+		w.More()
+	}
+}
+
+// retime takes over the timeouts that the subscriber asks for now.
+func (f *flight) retime() {
+	f.mu.Lock()
+	object, _ := f.v.sink.DeliveryTimeouts(f.sg.first())
+	f.timeout.Store(int64(object))
+	f.mu.Unlock()
+	if w := f.stream(); w != nil {
+		w.Retime()
+	}
 }
 
 // subgroupEnded sets the deadline of the whole subgroup, which ended at a time.
 func (f *flight) subgroupEnded(at time.Time) {
-	_, timeout := f.v.sink.DeliveryTimeouts(f.sg.first())
-	if timeout == 0 {
-		return
+	if _, timeout := f.v.sink.DeliveryTimeouts(f.sg.first()); timeout != 0 {
+		f.whole.Store(new(at.Add(timeout)))
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.whole = at.Add(timeout)
-	if f.w != nil {
-		f.w.SetDeadline(f.deadline())
+	if w := f.stream(); w != nil {
+		w.Retime()
 	}
-}
-
-// deadline is the earlier of the two. f.mu is held.
-func (f *flight) deadline() time.Time {
-	if f.object.IsZero() || !f.whole.IsZero() && f.whole.Before(f.object) {
-		return f.whole
-	}
-	return f.object
 }
 
 // giveUp drops the flight, from any goroutine. It reports whether the viewer lost
@@ -127,7 +134,7 @@ func (q *Queue) Serve(t *Track, sink Sink, since time.Time) error {
 		t.mu.Unlock()
 	}()
 	defer v.wg.Wait()
-	ctx := sink.Context()
+	ctx, updates := sink.Context(), sink.Changed()
 	for {
 		for _, sg := range v.take() {
 			if sink.Ended(sg.header.Group) {
@@ -146,6 +153,11 @@ func (q *Queue) Serve(t *Track, sink Sink, since time.Time) error {
 		}
 		select {
 		case <-v.wake:
+		case <-updates:
+			updates = sink.Changed()
+			for _, f := range q.inFlight(v) {
+				f.retime()
+			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -316,9 +328,6 @@ func (v *viewer) fly(f *flight) {
 	}
 	f.mu.Lock()
 	f.w = w
-	if !f.whole.IsZero() {
-		w.SetDeadline(f.whole)
-	}
 	dropped := f.dropped
 	f.mu.Unlock()
 	if dropped {
@@ -358,16 +367,14 @@ func (f *flight) report(o *object, failed string) {
 	})
 }
 
-// pump copies the subgroup's bytes from at, where object i begins or whose header
-// is in restart, to the flight's stream. It returns ErrEvicted when they were
-// evicted.
+// pump sends the subgroup's bytes from at, where object i begins or whose header is in
+// restart. It returns ErrEvicted when they were evicted.
 func (v *viewer) pump(f *flight, restart []byte, at int64, i int) error {
-	sg, w, ctx := f.sg, f.w, v.sink.Context()
-	updates := v.sink.Changed()
-	timeout, _ := v.sink.DeliveryTimeouts(sg.first())
-	cached := v.t.cacheAge()
+	sg, w := f.sg, f.w
 	f.sent.Store(at)
-	if o, n, changed, over := sg.object(i); changed == nil && !over && n == i && o.expired(cached) {
+	f.retime()
+	s := &source{f: f, at: at, i: i, cached: v.t.cacheAge()}
+	if o, n, changed, over := sg.object(i); changed == nil && !over && n == i && o.expired(s.cached) {
 		w.Reset(wire.StreamDeliveryTimeout)
 		return moqt.ErrDeliveryTimeout
 	}
@@ -376,57 +383,73 @@ func (v *viewer) pump(f *flight, restart []byte, at int64, i int) error {
 			return err
 		}
 	}
-	for {
-		limit := int64(maxWrite)
-		if timeout > 0 || cached >= 0 {
-			// Each object has its own deadline; a write stays within one, or those that
-			// arrived together.
-			o, n, changed, over := sg.object(i)
-			if here := changed == nil && !over; here && n == i {
-				if at >= o.end() {
-					i++
-					continue
-				}
-				limit = min(limit, max(o.end(), sg.together(i, deadlineSlack))-at)
-				if at == o.offset && o.expired(cached) {
-					w.Reset(wire.StreamDeliveryTimeout)
-					return moqt.ErrDeliveryTimeout
-				}
-				if timeout > 0 {
-					f.setDeadline(o.arrived.Add(timeout))
-				}
-			}
-		}
-		b, changed, state := sg.bytes(at, limit)
-		if len(b) > 0 {
-			if err := w.WriteShared(b); err != nil {
-				return err
-			}
-			at += int64(len(b))
-			f.sent.Store(at)
-			v.t.sentBytes.Add(uint64(len(b)))
-			continue
-		}
-		switch state {
-		case finished:
-			return w.Close()
-		case reset:
-			w.Reset(sg.code)
-			return nil
-		case evicted:
-			return ErrEvicted
-		}
-		select {
-		case <-changed:
-		case <-updates:
-			updates = v.sink.Changed()
-			timeout, _ = v.sink.DeliveryTimeouts(sg.first())
-			if !v.sink.Forwarding() {
-				w.Reset(wire.StreamCancelled)
-				return nil
-			}
-		case <-ctx.Done():
-			return context.Cause(ctx)
+	err := w.Send(s)
+	switch {
+	case err == nil:
+		return w.Close()
+	case s.err == nil && !v.sink.Forwarding():
+		return nil
+	case s.err == nil:
+		return err
+	case errors.Is(s.err, moqt.ErrDeliveryTimeout):
+		w.Reset(wire.StreamDeliveryTimeout)
+	case errors.Is(s.err, errReset):
+		w.Reset(sg.code)
+		return nil
+	}
+	return s.err
+}
+
+// source is a flight's bytes, which its stream takes as packets are made. But for Deadline it is for
+// one goroutine at a time.
+type source struct {
+	f       *flight
+	at      int64         // the end of what was taken
+	i       int           // the object there, or one before it
+	cached  time.Duration // objects older than this are not sent; negative = all are
+	arrived atomic.Int64  // of the object that was taken last, nanoseconds after epoch; 0 = it has no deadline
+	err     error         // why there is no more, but for the end
+}
+
+// epoch is when times in source began.
+var epoch = time.Now().Add(-time.Nanosecond)
+
+// Next returns the bytes that follow, of one object or those that arrived together, where
+// each has its deadline.
+func (s *source) Next() ([]byte, error) {
+	f := s.f
+	if n := s.at - f.sent.Load(); n > 0 {
+		f.sent.Store(s.at)
+		f.v.t.sentBytes.Add(uint64(n))
+	}
+	timed := f.timeout.Load() > 0 || s.cached >= 0
+	b, o, err := f.sg.piece(s.at, &s.i, timed)
+	switch {
+	case len(b) == 0:
+	case o == nil:
+		s.arrived.Store(0)
+	case s.at == o.offset && o.expired(s.cached):
+		b, err = nil, moqt.ErrDeliveryTimeout
+	default:
+		s.arrived.Store(int64(o.arrived.Sub(epoch)))
+	}
+	if err != nil && err != io.EOF {
+		s.err = err
+	}
+	s.at += int64(len(b))
+	return b, err
+}
+
+// Deadline is the earlier of the object's and the subgroup's.
+func (s *source) Deadline() (by time.Time) {
+	if whole := s.f.whole.Load(); whole != nil {
+		by = *whole
+	}
+	timeout, arrived := s.f.timeout.Load(), s.arrived.Load()
+	if timeout > 0 && arrived > 0 {
+		if object := epoch.Add(time.Duration(arrived + timeout)); by.IsZero() || object.Before(by) {
+			by = object
 		}
 	}
+	return by
 }

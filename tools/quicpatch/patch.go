@@ -62,6 +62,8 @@ var added = map[string]string{
 	"stream_run.go":                                "tree/stream_run.go.txt",
 	"stream_run_test.go":                           "tree/stream_run_test.go.txt",
 	"stream_shared.go":                             "tree/stream_shared.go.txt",
+	"stream_source.go":                             "tree/stream_source.go.txt",
+	"stream_source_test.go":                        "tree/stream_source_test.go.txt",
 	"stream_shared_test.go":                        "tree/stream_shared_test.go.txt",
 	"sys_conn_piece.go":                            "tree/sys_conn_piece.go.txt",
 }

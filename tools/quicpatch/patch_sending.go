@@ -1,7 +1,7 @@
 package main
 
 // What makes sending cheaper (docs/adr/0009-send-path.md): where quic-go's files call
-// tree/send_direct.go.txt, tree/stream_shared.go.txt and tree/stream_run.go.txt.
+// tree/send_direct.go.txt, tree/stream_shared.go.txt, tree/stream_run.go.txt and tree/stream_source.go.txt.
 
 // sendBuffer is what one call of sendmsg may send. quic-go's 20 kB are 14 packets; the kernel
 // segments up to 64 kB.
@@ -25,10 +25,12 @@ func patchConnectionSending(src []byte) ([]byte, error) {
 		change{"sendPacketsWithGSO", "c.appendOneShortHeaderPacket", "c.appendShortHeaderPackets"})
 }
 
-// patchSendStreamSharing has frames refer to what WriteShared was given.
+// patchSendStreamSharing has frames refer to what WriteShared was given, and take what a source has.
 func patchSendStreamSharing(src []byte) ([]byte, error) {
 	return patchExternal("send_stream.go", src,
 		change{"SendStream", "", "sharedWrite"},
+		change{"SendStream", "", "sourcedStream"},
+		change{"popNewStreamFrameForPacket", "limitedWrite := s.writeLimiter != nil && s.nextFrame == nil", "s.gather(maxBytes, v)\n\t$"},
 		change{"popNewStreamFrame", "f := wire.GetStreamFrame()", "f := s.newFrame()"},
 		change{"popNewStreamFrame", "s.getDataForWriting(f, maxDataLen)", "s.fill(f, maxDataLen)"})
 }
