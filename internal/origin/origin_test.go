@@ -90,24 +90,24 @@ func TestHostilePublishers(t *testing.T) {
 	for name, send := range map[string]func(tr *Track, i uint64) error{
 		"empty groups":             func(tr *Track, i uint64) error { _, err := tr.OpenSubgroup(header(i, 0)); return err },
 		"empty groups, descending": func(tr *Track, i uint64) error { _, err := tr.OpenSubgroup(header(1<<40-i, 0)); return err },
-		"empty subgroups":          func(tr *Track, i uint64) error { return tr.WriteObject(header(1, i), moqt.Object{}, nil) },
+		"empty subgroups":          func(tr *Track, i uint64) error { return tr.WriteObject(header(1, i), moqt.Object{ID: i}, nil) },
 		"groups behind a huge one": func(tr *Track, i uint64) error {
-			return tr.WriteObject(header(i%2*math.MaxUint64+i/2*(1-i%2), i), moqt.Object{}, payload)
+			return tr.WriteObject(header(i%2*math.MaxUint64+i/2*(1-i%2), i), moqt.Object{ID: i}, payload)
 		},
 		"small datagrams, a group": func(tr *Track, i uint64) error { tr.SendDatagram(moqt.Datagram{Group: 1, Object: i}); return nil },
 		"small datagrams, groups":  func(tr *Track, i uint64) error { tr.SendDatagram(moqt.Datagram{Group: i}); return nil },
 		"objects with properties": func(tr *Track, i uint64) error {
 			h := header(1, i)
 			h.HasProperties = true
-			return tr.WriteObject(h, moqt.Object{Properties: slices.Clone(properties)}, nil)
+			return tr.WriteObject(h, moqt.Object{ID: i, Properties: slices.Clone(properties)}, nil)
 		},
-		"subgroups of a group": func(tr *Track, i uint64) error { return tr.WriteObject(header(1, i), moqt.Object{}, payload) },
+		"subgroups of a group": func(tr *Track, i uint64) error { return tr.WriteObject(header(1, i), moqt.Object{ID: i}, payload) },
 		"unfinished, of old groups": func(tr *Track, i uint64) error {
 			f, err := tr.OpenSubgroup(header(i%100, i))
 			if err != nil {
 				return err
 			}
-			return chunked(f, moqt.Object{}, payload)
+			return chunked(f, moqt.Object{ID: i}, payload)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

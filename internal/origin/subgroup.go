@@ -392,18 +392,31 @@ func (f *Feed) charge(n int64, added []object, now time.Time) error {
 		if _, came := sg.g.sent[l.Object]; came {
 			return malformed("object {%d, %d} came as a datagram and in a subgroup", l.Group, l.Object)
 		}
+		if id, ok := sg.g.elsewhere(sg, l.Object); ok {
+			return malformed("object {%d, %d} came in subgroups %d and %d", l.Group, l.Object, id, sg.id)
+		}
 		sg.t.raise(l)
 	}
 	sg.charge(n, now)
 	return nil
 }
 
-// lookedAt bounds the subgroups of a group in which a datagram's object is looked for.
+// lookedAt bounds the subgroups of a group in which an object is looked for that came otherwise.
 const lookedAt = 16
 
 // holds reports whether an object came in a subgroup of the group. t.mu is held.
 func (g *group) holds(object uint64) bool {
 	return slices.ContainsFunc(g.subgroups[:min(len(g.subgroups), lookedAt)], func(sg *subgroup) bool { return sg.holds(object) })
+}
+
+// elsewhere returns another subgroup than sg's in which an object came, too. t.mu is held.
+func (g *group) elsewhere(sg *subgroup, object uint64) (id uint64, ok bool) {
+	for _, o := range g.subgroups[:min(len(g.subgroups), lookedAt)] {
+		if o != sg && o.holds(object) && o.ID() != sg.id {
+			return o.ID(), true
+		}
+	}
+	return 0, false
 }
 
 // holds reports whether the subgroup has an object.

@@ -415,8 +415,8 @@ func TestNewGroupWithFirstSubscribe(t *testing.T) {
 }
 
 // TestDifferentDuplicates: where two publishers have a track, an object of the same place
-// with another content, priority or forwarding preference is a malformed track of the one that
-// sent it later; the other's goes on (§9.1).
+// with another content, subgroup, priority or forwarding preference is a malformed track of the one
+// that sent it later; the other's goes on (§9.1).
 func TestDifferentDuplicates(t *testing.T) {
 	write := func(tr *origin.Track, h wire.SubgroupHeader, text string) {
 		if err := tr.WriteObject(h, moqt.Object{}, []byte(text)); err != nil {
@@ -458,6 +458,15 @@ func TestDifferentDuplicates(t *testing.T) {
 			again: func(tr *origin.Track, g uint64) {
 				h := explicit(g)
 				h.Priority = 1
+				write(tr, h, "x")
+			},
+			malformed: true,
+		},
+		"another subgroup": {
+			send: func(tr *origin.Track, g uint64) { write(tr, explicit(g), "x") },
+			again: func(tr *origin.Track, g uint64) {
+				h := explicit(g)
+				h.Subgroup = 1
 				write(tr, h, "x")
 			},
 			malformed: true,
