@@ -57,7 +57,7 @@ type Sample struct {
 	Seconds    float64 `json:"seconds"` // from the first frame to the sample's end
 	Goroutines float64 `json:"goroutines"`
 	HeapMB     float64 `json:"heap_mb"`   // at which garbage is collected next, twice what was reachable; median
-	MemoryMB   float64 `json:"memory_mb"` // resident
+	MemoryMB   float64 `json:"memory_mb"` // resident; median
 	CPU        float64 `json:"cpu"`       // processors kept busy
 	Frames     int     `json:"frames"`    // that arrived, of all viewers
 	load.Quantiles
@@ -136,7 +136,7 @@ func sample(ctx context.Context, relay *load.Relay, a *audience, d time.Duration
 		return s, err
 	}
 	began := time.Now()
-	var heaps []float64
+	var heaps, memories []float64
 	tick := time.NewTicker(min(time.Second, d/4))
 	defer tick.Stop()
 	for time.Since(began) < d {
@@ -145,6 +145,11 @@ func sample(ctx context.Context, relay *load.Relay, a *audience, d time.Duration
 		case <-ctx.Done():
 			return s, ctx.Err()
 		}
+		memory, err := relay.Memory()
+		if err != nil {
+			return s, err
+		}
+		memories = append(memories, float64(memory)/1e6)
 		m := relay.Metrics(ctx)
 		if m == nil {
 			continue // a busy machine
@@ -156,11 +161,7 @@ func sample(ctx context.Context, relay *load.Relay, a *audience, d time.Duration
 	if err != nil {
 		return s, err
 	}
-	memory, err := relay.Memory()
-	if err != nil {
-		return s, err
-	}
-	s.HeapMB, s.MemoryMB = quantile.Of(heaps, 0.5), float64(memory)/1e6
+	s.HeapMB, s.MemoryMB = quantile.Of(heaps, 0.5), quantile.Of(memories, 0.5)
 	s.CPU = (after - before).Seconds() / time.Since(began).Seconds()
 	delays := a.delaysSince()
 	s.Frames = len(delays)
@@ -265,7 +266,7 @@ func (r *Result) compare() {
 func (r Result) Markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d viewers of a track of %.0f Mbit/s, %d frames a second, for %.0f s; publisher, relay and viewers on one machine. ", r.Viewers, FrameBytes*FramesPerS*8/1e6, FramesPerS, r.Seconds)
-	fmt.Fprintf(&b, "Heap is that at which garbage is collected next, twice what was reachable, the median of a sample; goroutines are the most of it. %d of %d frames did not arrive.\n\n", r.Lost, r.Sent*r.Viewers)
+	fmt.Fprintf(&b, "Heap is that at which garbage is collected next, twice what was reachable; it and memory are the median of a sample, goroutines the most of it. %d of %d frames did not arrive.\n\n", r.Lost, r.Sent*r.Viewers)
 	flat := "Flat"
 	if !r.Flat {
 		flat = "**Not flat**"
