@@ -15,31 +15,6 @@ import (
 	"holocast/relay/router"
 )
 
-// upstream is another relay, which ours connects to when somebody asks for a track.
-type upstream struct {
-	target connect.Target
-	mu     sync.Mutex
-	s      *moqt.Session
-}
-
-// String names it in logs.
-func (u *upstream) String() string { return u.target.Address() }
-
-// Session returns the session with it, a new one where there is none.
-func (u *upstream) Session(ctx context.Context) (*moqt.Session, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.s != nil && u.s.Err() == nil {
-		return u.s, nil
-	}
-	s, err := u.target.Dial(ctx, moqt.Handler{}, moqt.Config{})
-	if err != nil {
-		return nil, err
-	}
-	u.s = s
-	return s, nil
-}
-
 // behind is a relay of ours that has a namespace from another one.
 type behind struct {
 	target connect.Target // of the session
@@ -61,7 +36,8 @@ func startBehind(ctx context.Context, from connect.Target, ns moqt.Namespace) (b
 		return b, err
 	}
 	r := router.New(router.Config{Log: quiet, Limits: origin.Limits{MaxAge: time.Minute}})
-	withdraw := r.Offer(ns, &upstream{target: from})
+	up := &connect.Lazy{Target: from}
+	withdraw := r.Offer(ns, up)
 	ctx, cancel := context.WithCancel(ctx)
 	var serving sync.WaitGroup
 	serving.Go(func() { r.ServeAll(ctx, ln) })
@@ -72,6 +48,7 @@ func startBehind(ctx context.Context, from connect.Target, ns moqt.Namespace) (b
 		cancel()
 		_ = ln.Close()
 		serving.Wait()
+		up.Close()
 	}
 	return b, nil
 }

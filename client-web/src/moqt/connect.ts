@@ -86,11 +86,16 @@ export async function connect(url: string, pinned: string | undefined, o: Connec
 
 const FIRST_RETRY = 200;
 const LAST_RETRY = 5000;
+/** How long a session lasts beside the one that takes its place, ms: until that has begun to receive. */
+const OVERLAP = 1000;
 
 export interface KeepOptions extends ConnectOptions {
   readonly url: string;
   readonly pinned?: string;
-  /** A session is open. It is left for a new one when it ends or its relay asks for that. */
+  /**
+   * A session is open, in the place of the one before. That has ended, or lasts a little longer, so that nothing is
+   * missed, where its relay asked to move.
+   */
   readonly use: (session: Session) => void;
   /** A session ended or could not be opened; the next attempt comes in `retryIn` milliseconds. */
   readonly failed: (why: Error, retryIn: number) => void;
@@ -107,15 +112,19 @@ export async function keep(o: KeepOptions, signal: AbortSignal): Promise<void> {
     try {
       const s = await connect(url, o.pinned, o);
       if (signal.aborted) return s.close();
-      previous?.close();
+      const before = previous;
       previous = s;
       const began = performance.now();
       o.use(s);
+      if (before) {
+        setTimeout(() => before.close(), OVERLAP);
+        signal.addEventListener("abort", () => before.close(), { once: true });
+      }
       const next = await Promise.race([s.closed, s.goaway, left]);
       if (next === "abort") return s.close();
       if (performance.now() - began > LAST_RETRY) wait = FIRST_RETRY;
       if (typeof next === "string") {
-        // The relay asks to move (§3.6): this session lasts until the new one is open.
+        // The relay asks to move (§3.6).
         url = next.startsWith("https://") ? next : o.url;
         continue;
       }

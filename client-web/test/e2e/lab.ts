@@ -177,9 +177,9 @@ export class Lab {
     return p;
   }
 
-  /** A relay that sends everybody to another. */
-  async leaving(port: number, to: number): Promise<Program> {
-    const p = this.program("publisher", "--leave-for", `https://127.0.0.1:${to}/`, `127.0.0.1:${port}`);
+  /** A relay that sends everybody to another, where a session is; after some time in which it passes that on. */
+  async leaving(port: number, to: number, session: string, ...after: string[]): Promise<Program> {
+    const p = this.program("publisher", "--leave-for", `https://127.0.0.1:${to}/${session}`, ...after, `127.0.0.1:${port}`);
     await p.says(/sending away/);
     return p;
   }

@@ -199,7 +199,7 @@ describe("a live session", () => {
   it("moves to the relay that GOAWAY names", async () => {
     await fixture.publisher("moved", ...small);
     const from = await freePort();
-    const leaving = await lab.leaving(from, fixture.port);
+    const leaving = await lab.leaving(from, fixture.port, "moved");
     open.push(leaving);
     const page = await fixture.view(lab.link(from, "moved"));
     const s = await shows(page, 3);
@@ -207,6 +207,23 @@ describe("a live session", () => {
     expect(s.phase).toBe("live");
     await leaving.stop();
     await shows(page, s.frames + 3);
+  });
+
+  it.each([["in streams", []], ["in datagrams", ["--datagrams", "1000000"]]])("loses no frame %s while it moves", async (how, args) => {
+    const name = `moving-${how.slice(3)}`;
+    await fixture.publisher(name, ...small, "--fps", "10", ...args);
+    const from = await freePort();
+    open.push(await lab.leaving(from, fixture.port, name, "--after", "4s"));
+    const page = await fixture.view(lab.link(from, name));
+    const before = await shows(page, 5);
+    expect(before.reconnects).toBe(0);
+    const moved = await until("the move", async () => {
+      const s = await stats(page);
+      return s.reconnects > 0 ? s : undefined;
+    });
+    const after = await shows(page, moved.frames + 15); // beyond the end of the session before
+    expect(after.reconnects).toBe(1);
+    expect([after.frames_lost, after.frames_late]).toEqual([before.frames_lost, before.frames_late]);
   });
 
   it("sends a receipt of every frame it shows", async () => {

@@ -14,7 +14,9 @@ import (
 	"holocast/internal/devcert"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
 	"holocast/internal/qoe"
+	"holocast/relay/router"
 )
 
 // printReceipts writes the receipts that a session's viewers send, one a line:
@@ -62,8 +64,8 @@ func printReceipts(ctx context.Context, w io.Writer, url string) error {
 }
 
 // sendAway is a relay at addr, UDP and TCP, that asks whoever connects to move to
-// uri, and has nothing to offer.
-func sendAway(ctx context.Context, addr, uri string) error {
+// uri, a session. It has nothing to offer or, where it asks only after a while, that session.
+func sendAway(ctx context.Context, addr, uri string, after time.Duration) error {
 	cert, err := serveCertificate(ctx, addr)
 	if err != nil {
 		return err
@@ -73,17 +75,31 @@ func sendAway(ctx context.Context, addr, uri string) error {
 		return err
 	}
 	defer func() { _ = ln.Close() }()
+	elsewhere := &connect.Lazy{Target: connect.Target{URL: uri}}
+	defer elsewhere.Close()
+	relay := router.New(router.Config{Log: slog.Default(), Limits: origin.Limits{MaxAge: time.Minute}})
+	if after > 0 {
+		ns, err := elsewhere.Target.Namespace()
+		if err != nil {
+			return err
+		}
+		defer relay.Offer(ns, elsewhere)()
+	}
 	slog.Info("sending away", "to", uri)
 	for {
 		s, err := ln.Accept(ctx)
 		if err != nil {
 			return nil // it was stopped
 		}
-		s.Serve(moqt.Handler{
-			Subscribe: func(r *moqt.SubscribeRequest) { _ = r.Reject(wire.RequestGoingAway, "elsewhere") },
-			Publish:   func(r *moqt.PublishRequest) { _ = r.Reject(wire.RequestGoingAway, "elsewhere") },
-		})
-		go func() { _ = s.Goaway(ctx, uri, 5*time.Second) }()
+		if after > 0 {
+			go relay.Serve(s, func() {})
+		} else {
+			s.Serve(moqt.Handler{
+				Subscribe: func(r *moqt.SubscribeRequest) { _ = r.Reject(wire.RequestGoingAway, "elsewhere") },
+				Publish:   func(r *moqt.PublishRequest) { _ = r.Reject(wire.RequestGoingAway, "elsewhere") },
+			})
+		}
+		time.AfterFunc(after, func() { _ = s.Goaway(ctx, uri, 5*time.Second) })
 	}
 }
 

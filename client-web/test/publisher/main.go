@@ -7,7 +7,7 @@
 //	publisher --object [flags]                        the frame as an object on stdout
 //	publisher --dump DIR                              frames of several sizes and layouts, as files
 //	publisher --receipts moqt://127.0.0.1:4443/SESSION  print the receipts of the session's viewers
-//	publisher --leave-for URI ADDRESS                 a relay that sends everybody to another
+//	publisher --leave-for URI [--after 3s] ADDRESS    a relay that sends everybody to another
 //	publisher --refuse-updates URI [--cut] ADDRESS    a relay before another that cannot change a subscription
 //	publisher --watch moqt://127.0.0.1:4443/SESSION   receive the session's frames and look at none
 package main
@@ -82,7 +82,8 @@ func main() {
 	data := flag.String("data", os.Getenv("HOLOCAST_DATA"), "folder with recordings of real sensors, for --dump; default HOLOCAST_DATA")
 	watching := flag.Bool("watch", false, "subscribe instead of publish")
 	receipts := flag.Bool("receipts", false, "print receipts instead of publishing")
-	leaveFor := flag.String("leave-for", "", "be a relay that sends everybody there")
+	leaveFor := flag.String("leave-for", "", "be a relay that sends everybody there, to a session")
+	after := flag.Duration("after", 0, "with --leave-for: only so long after they came, and let them have the session until then")
 	refuse := flag.String("refuse-updates", "", "be a relay before this one that refuses REQUEST_UPDATE")
 	cut := flag.Bool("cut", false, "with --refuse-updates: cut the subscription off")
 	flag.Parse()
@@ -99,7 +100,7 @@ func main() {
 	case *receipts && flag.NArg() == 1:
 		err = printReceipts(ctx, os.Stdout, flag.Arg(0))
 	case *leaveFor != "" && flag.NArg() == 1:
-		err = sendAway(ctx, flag.Arg(0), *leaveFor)
+		err = sendAway(ctx, flag.Arg(0), *leaveFor, *after)
 	case *refuse != "" && flag.NArg() == 1:
 		err = refuseUpdates(ctx, flag.Arg(0), *refuse, *cut)
 	case *watching && flag.NArg() == 1:

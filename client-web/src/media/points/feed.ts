@@ -49,9 +49,10 @@ export class Feed {
   /** Counts the times that the feed's subscription was begun anew. */
   run = 0;
   skipped = 0;
-  /** Of frames in datagrams: what earlier subscriptions brought, and the receiver of this one. */
+  /** Of frames in datagrams: what earlier subscriptions brought, and the receivers of this one and of the next. */
   readonly #parts = noParts();
   #receiver: PartsReceiver | undefined;
+  #nextReceiver: PartsReceiver | undefined;
   /** First group that the subscription brings. */
   #from = 0n;
   /** Local time when the newest frame arrived, and its capture time; ms. */
@@ -98,15 +99,20 @@ export class Feed {
   /** Goes on with another subscription. */
   follow(subscription: Subscription): void {
     this.subscription = subscription;
+    if (this.#nextReceiver) {
+      this.#endParts();
+      this.#receiver = this.#nextReceiver;
+      this.#nextReceiver = undefined;
+    }
     this.#pace = new Pace();
     this.#from = 0n;
     const { largest } = subscription;
     if (this.camera.datagrams && largest) this.#receiver?.assembler.expect(largest.group, largest.object, localTime());
   }
 
-  /** Begins to take frames in datagrams. fetch asks for missing parts and hands what comes to the receiver. */
+  /** Takes frames in datagrams of the subscription that is to follow. fetch asks for missing parts and hands what comes to the receiver. */
   receiveParts(maxPayload: number, fetch: (r: PartsRequest, into: PartsReceiver) => Promise<void>): PartsReceiver {
-    this.#endParts();
+    this.#nextReceiver?.close();
     const { assembler } = this;
     const receiver: PartsReceiver = new PartsReceiver(
       maxPayload, this.camera.deliveryTimeout, () => this.viewer.rtt,
@@ -116,7 +122,7 @@ export class Feed {
       // What the relay was asked not to send is not missing.
       (r) => (r.group < this.#from ? Promise.resolve() : fetch(r, receiver)), localTime,
     );
-    this.#receiver = receiver;
+    this.#nextReceiver = receiver;
     return receiver;
   }
 
@@ -256,6 +262,8 @@ export class Feed {
     this.run++;
     clearTimeout(this.#timer);
     this.#endParts();
+    this.#nextReceiver?.close();
+    this.#nextReceiver = undefined;
     this.subscription?.cancel();
     this.restart();
   }

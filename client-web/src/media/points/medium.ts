@@ -178,7 +178,9 @@ export class Points implements Medium {
       datagram: (d) => {
         if (d.status === "normal" && feed.wants(d.group)) parts.add(partOf(d), false);
       },
-      cut: (group, subgroup) => assembler.lost(group, subgroup === undefined ? 0 : Number(subgroup)),
+      cut: (group, subgroup) => {
+        if (feed.run === run) assembler.lost(group, subgroup === undefined ? 0 : Number(subgroup)); // else it comes by the next
+      },
       received: (bytes) => this.host.received(bytes),
     };
     while (!s.over && this.host.session === s && feed.run === run) {

@@ -115,7 +115,7 @@ export class Viewer implements Host {
     this.send({ type: "phase", phase, detail });
   }
 
-  /** A new session is open and replaces the previous one. */
+  /** A new session is open and replaces the previous one, whose media still come until it is closed. */
   #use(s: Session): void {
     const before = this.session;
     if (before) {
@@ -140,6 +140,7 @@ export class Viewer implements Host {
     this.#enter("listing", "");
     try {
       await s.subscribeNamespace([ROOT], (list) => {
+        if (this.session !== s) return;
         const names = list.flatMap((ns) => (ns.length === 2 ? [ns[1]!] : [])).sort();
         this.send({ type: "sessions", sessions: names });
       });
@@ -154,7 +155,7 @@ export class Viewer implements Host {
       object: () => {},
       datagram: (d) => {
         const stamp = parseStamp(d.payload);
-        if (stamp !== undefined) this.#clock.observe(stamp, localTime());
+        if (stamp !== undefined && this.session === s) this.#clock.observe(stamp, localTime());
       },
     };
     try {
