@@ -116,10 +116,7 @@ export async function keep(o: KeepOptions, signal: AbortSignal): Promise<void> {
       previous = s;
       const began = performance.now();
       o.use(s);
-      if (before) {
-        setTimeout(() => before.close(), OVERLAP);
-        signal.addEventListener("abort", () => before.close(), { once: true });
-      }
+      if (before) setTimeout(() => before.close(), OVERLAP);
       const next = await Promise.race([s.closed, s.goaway, left]);
       if (next === "abort") return s.close();
       if (performance.now() - began > LAST_RETRY) wait = FIRST_RETRY;

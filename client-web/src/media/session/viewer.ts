@@ -136,16 +136,21 @@ export class Viewer implements Host {
     void this.#followCatalog(s);
   }
 
+  /** Whether a session is open and no other has taken its place. */
+  #current(s: Session): boolean {
+    return this.session === s && !s.over;
+  }
+
   async #list(s: Session): Promise<void> {
     this.#enter("listing", "");
     try {
       await s.subscribeNamespace([ROOT], (list) => {
-        if (this.session !== s) return;
+        if (!this.#current(s)) return;
         const names = list.flatMap((ns) => (ns.length === 2 ? [ns[1]!] : [])).sort();
         this.send({ type: "sessions", sessions: names });
       });
     } catch (e) {
-      if (!s.over) this.#enter("refused", reason(e));
+      if (this.#current(s)) this.#enter("refused", reason(e));
     }
   }
 
@@ -155,7 +160,7 @@ export class Viewer implements Host {
       object: () => {},
       datagram: (d) => {
         const stamp = parseStamp(d.payload);
-        if (stamp !== undefined && this.session === s) this.#clock.observe(stamp, localTime());
+        if (stamp !== undefined && this.#current(s)) this.#clock.observe(stamp, localTime());
       },
     };
     try {
@@ -167,7 +172,8 @@ export class Viewer implements Host {
 
   async #openReceipts(s: Session): Promise<void> {
     try {
-      this.#receipts = await s.publishDatagrams(this.track(`receipts/web-${crypto.randomUUID().slice(0, 8)}`));
+      const receipts = await s.publishDatagrams(this.track(`receipts/web-${crypto.randomUUID().slice(0, 8)}`));
+      if (this.#current(s)) this.#receipts = receipts;
     } catch {
       // The relay refuses receipts; a viewer works without.
     }
@@ -175,16 +181,16 @@ export class Viewer implements Host {
 
   /** Follows the catalog as long as the session lasts; a publisher may come, go and come again. */
   async #followCatalog(s: Session): Promise<void> {
-    while (!s.over && this.session === s) {
+    while (this.#current(s)) {
       let sub: Subscription | undefined;
       const patience = setTimeout(() => {
-        if (this.session === s && !s.over && !this.#hadCatalog) this.#enter("waiting", "");
+        if (this.#current(s) && !this.#hadCatalog) this.#enter("waiting", "");
       }, PATIENCE);
       try {
         sub = await subscribeCatalog(s, this.track("catalog"), { rendezvousTimeout: RENDEZVOUS }, (c) => this.#takeCatalog(s, c));
       } catch (e) {
         clearTimeout(patience);
-        if (s.over) return;
+        if (!this.#current(s)) return;
         const absent = e instanceof RequestError && (e.code === RequestCode.DOES_NOT_EXIST || e.code === RequestCode.TIMEOUT);
         if (absent) this.#enter(this.#hadCatalog ? "ended" : "waiting", "");
         else this.#enter("refused", reason(e));
@@ -192,6 +198,7 @@ export class Viewer implements Host {
         await new Promise((resolve) => setTimeout(resolve, 1000));
         continue;
       }
+      if (!this.#current(s)) return;
       const replayed = sub.properties.other?.get(REPLAYED_PROPERTY);
       this.loops = replayed !== undefined && replayed !== 0n;
       this.send({ type: "replayed", replayed: this.loops });
@@ -199,7 +206,7 @@ export class Viewer implements Host {
       else this.#recording.offer(undefined);
       const why = await sub.done;
       clearTimeout(patience);
-      if (s.over || this.session !== s) return;
+      if (!this.#current(s)) return;
       this.#forget();
       const ended = why instanceof DoneError && (why.code === DoneCode.TRACK_ENDED || why.code === DoneCode.SUBSCRIPTION_ENDED);
       this.#enter("ended", ended ? "" : why.message);
@@ -213,7 +220,7 @@ export class Viewer implements Host {
   }
 
   #takeCatalog(s: Session, catalog: Catalog | Error): void {
-    if (s.over || this.session !== s) return;
+    if (!this.#current(s)) return;
     try {
       if (catalog instanceof Error) throw catalog;
       if (catalog.complete) {
