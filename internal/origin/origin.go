@@ -482,7 +482,7 @@ func (t *Track) ReceiveDatagram(dg moqt.Datagram) error {
 	if err := t.follows(l, dg.Status); err != nil {
 		return err
 	}
-	if i, ok := t.find(dg.Group); ok && t.groups[i].holds(dg.Object) {
+	if i, ok := t.find(dg.Group); ok && t.groups[i].holder(dg.Object, nil) != nil {
 		return malformed("object {%d, %d} came in a subgroup and as a datagram", dg.Group, dg.Object)
 	}
 	t.resume(dg.Group)

@@ -392,8 +392,8 @@ func (f *Feed) charge(n int64, added []object, now time.Time) error {
 		if _, came := sg.g.sent[l.Object]; came {
 			return malformed("object {%d, %d} came as a datagram and in a subgroup", l.Group, l.Object)
 		}
-		if id, ok := sg.g.elsewhere(sg, l.Object); ok {
-			return malformed("object {%d, %d} came in subgroups %d and %d", l.Group, l.Object, id, sg.id)
+		if o := sg.g.holder(l.Object, sg); o != nil {
+			return malformed("object {%d, %d} came in subgroups %d and %d", l.Group, l.Object, o.ID(), sg.id)
 		}
 		sg.t.raise(l)
 	}
@@ -404,19 +404,15 @@ func (f *Feed) charge(n int64, added []object, now time.Time) error {
 // lookedAt bounds the subgroups of a group in which an object is looked for that came otherwise.
 const lookedAt = 16
 
-// holds reports whether an object came in a subgroup of the group. t.mu is held.
-func (g *group) holds(object uint64) bool {
-	return slices.ContainsFunc(g.subgroups[:min(len(g.subgroups), lookedAt)], func(sg *subgroup) bool { return sg.holds(object) })
-}
-
-// elsewhere returns another subgroup than sg's in which an object came, too. t.mu is held.
-func (g *group) elsewhere(sg *subgroup, object uint64) (id uint64, ok bool) {
-	for _, o := range g.subgroups[:min(len(g.subgroups), lookedAt)] {
-		if o != sg && o.holds(object) && o.ID() != sg.id {
-			return o.ID(), true
+// holder returns a subgroup of the group in which an object came, none of the ID of but, which may
+// be nil; nil = there is none. t.mu is held.
+func (g *group) holder(object uint64, but *subgroup) *subgroup {
+	for _, sg := range g.subgroups[:min(len(g.subgroups), lookedAt)] {
+		if sg != but && sg.holds(object) && (but == nil || sg.ID() != but.id) {
+			return sg
 		}
 	}
-	return 0, false
+	return nil
 }
 
 // holds reports whether the subgroup has an object.

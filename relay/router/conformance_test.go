@@ -426,6 +426,13 @@ func TestDifferentDuplicates(t *testing.T) {
 	explicit := func(group uint64) wire.SubgroupHeader {
 		return wire.SubgroupHeader{Group: group, FirstObject: true, Mode: wire.SubgroupIDExplicit, Priority: 100}
 	}
+	with := func(change func(*wire.SubgroupHeader)) func(*origin.Track, uint64) {
+		return func(tr *origin.Track, g uint64) {
+			h := explicit(g)
+			change(&h)
+			write(tr, h, "x")
+		}
+	}
 	for name, tt := range map[string]struct {
 		send, again func(*origin.Track, uint64)
 		malformed   bool
@@ -454,21 +461,13 @@ func TestDifferentDuplicates(t *testing.T) {
 			malformed: true,
 		},
 		"another priority": {
-			send: func(tr *origin.Track, g uint64) { write(tr, explicit(g), "x") },
-			again: func(tr *origin.Track, g uint64) {
-				h := explicit(g)
-				h.Priority = 1
-				write(tr, h, "x")
-			},
+			send:      func(tr *origin.Track, g uint64) { write(tr, explicit(g), "x") },
+			again:     with(func(h *wire.SubgroupHeader) { h.Priority = 1 }),
 			malformed: true,
 		},
 		"another subgroup": {
-			send: func(tr *origin.Track, g uint64) { write(tr, explicit(g), "x") },
-			again: func(tr *origin.Track, g uint64) {
-				h := explicit(g)
-				h.Subgroup = 1
-				write(tr, h, "x")
-			},
+			send:      func(tr *origin.Track, g uint64) { write(tr, explicit(g), "x") },
+			again:     with(func(h *wire.SubgroupHeader) { h.Subgroup = 1 }),
 			malformed: true,
 		},
 		"a datagram instead of a subgroup": {

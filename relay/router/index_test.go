@@ -92,7 +92,7 @@ func TestNamespacesOfOthers(t *testing.T) {
 	}
 	var withdraw []func()
 	for i := range 1000 {
-		withdraw = append(withdraw, r.Offer(moqt.Namespace{"elsewhere", fmt.Sprint(i)}, &dialled{target: r}))
+		withdraw = append(withdraw, r.Offer(moqt.Namespace{"elsewhere", fmt.Sprint(i)}, dials(r)))
 	}
 	for _, w := range withdraw {
 		w()
@@ -100,7 +100,7 @@ func TestNamespacesOfOthers(t *testing.T) {
 	if woken() {
 		t.Error("woken by namespaces elsewhere")
 	}
-	r.Offer(session, &dialled{target: r})()
+	r.Offer(session, dials(r))()
 	if !woken() || len(d.wake) == 0 {
 		t.Error("not woken by its own namespace")
 	}

@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"crypto/tls"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"holocast/internal/clock/clocktest"
+	"holocast/internal/connect"
 	"holocast/internal/devcert"
 	"holocast/internal/leaktest"
 	"holocast/internal/moqt"
@@ -520,29 +522,28 @@ func TestPublishedTrack(t *testing.T) {
 	r.expect(asked, 1, "unasked")
 }
 
-// dialled is an upstream that is connected to when its first track is asked for.
+// dialled is an upstream that is connected to when its first track is asked for, and counts how
+// often.
 type dialled struct {
-	target *relay
-	mu     sync.Mutex
-	s      *moqt.Session
-	dials  int
+	connect.Lazy
+	mu    sync.Mutex
+	s     *moqt.Session
+	dials int
 }
 
-func (d *dialled) String() string { return d.target.url }
+func dials(r *relay) *dialled {
+	return &dialled{Lazy: connect.Lazy{Target: connect.Target{URL: r.url, CertificateHash: hex.EncodeToString(r.hash[:])}}}
+}
 
 func (d *dialled) Session(ctx context.Context) (*moqt.Session, error) {
+	s, err := d.Lazy.Session(ctx)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.s != nil && d.s.Err() == nil {
-		return d.s, nil
+	if err == nil && s != d.s {
+		d.s = s
+		d.dials++
 	}
-	d.dials++
-	s, err := moqt.Dial(ctx, d.target.url, d.target.tls, moqt.Handler{}, quiet)
-	if err != nil {
-		return nil, err
-	}
-	d.s = s
-	return s, nil
+	return s, err
 }
 
 // TestOfferDialsLater: an offered namespace may come from another relay, which is
@@ -550,7 +551,7 @@ func (d *dialled) Session(ctx context.Context) (*moqt.Session, error) {
 func TestOfferDialsLater(t *testing.T) {
 	far := start(t, Config{})
 	near := start(t, short())
-	up := &dialled{target: far}
+	up := dials(far)
 	withdraw := near.Offer(session, up)
 	defer withdraw()
 	tr := newPoints()
@@ -587,7 +588,7 @@ func TestOfferWithoutSession(t *testing.T) {
 	far := start(t, Config{})
 	near := start(t, Config{})
 	far.url = "moqt://127.0.0.1:0" // nothing can be sent there: a port where nobody answers takes a handshake's time
-	defer near.Offer(session, &dialled{target: far})()
+	defer near.Offer(session, dials(far))()
 	_, err := near.dial(moqt.Handler{}).Subscribe(near.ctx, points, moqt.SubscribeOptions{})
 	var refused *moqt.RequestError
 	if !errors.As(err, &refused) || refused.Code != wire.RequestDoesNotExist || refused.RetryInterval == 0 {

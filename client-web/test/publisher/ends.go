@@ -75,15 +75,22 @@ func sendAway(ctx context.Context, addr, uri string, after time.Duration) error 
 		return err
 	}
 	defer func() { _ = ln.Close() }()
-	elsewhere := &connect.Lazy{Target: connect.Target{URL: uri}}
-	defer elsewhere.Close()
-	relay := router.New(router.Config{Log: slog.Default(), Limits: origin.Limits{MaxAge: time.Minute}})
+	serve := func(s *moqt.Session) {
+		s.Serve(moqt.Handler{
+			Subscribe: func(r *moqt.SubscribeRequest) { _ = r.Reject(wire.RequestGoingAway, "elsewhere") },
+			Publish:   func(r *moqt.PublishRequest) { _ = r.Reject(wire.RequestGoingAway, "elsewhere") },
+		})
+	}
 	if after > 0 {
+		elsewhere := &connect.Lazy{Target: connect.Target{URL: uri}}
+		defer elsewhere.Close()
 		ns, err := elsewhere.Target.Namespace()
 		if err != nil {
 			return err
 		}
+		relay := router.New(router.Config{Log: slog.Default(), Limits: origin.Limits{MaxAge: time.Minute}})
 		defer relay.Offer(ns, elsewhere)()
+		serve = func(s *moqt.Session) { go relay.Serve(s, func() {}) }
 	}
 	slog.Info("sending away", "to", uri)
 	for {
@@ -91,14 +98,7 @@ func sendAway(ctx context.Context, addr, uri string, after time.Duration) error 
 		if err != nil {
 			return nil // it was stopped
 		}
-		if after > 0 {
-			go relay.Serve(s, func() {})
-		} else {
-			s.Serve(moqt.Handler{
-				Subscribe: func(r *moqt.SubscribeRequest) { _ = r.Reject(wire.RequestGoingAway, "elsewhere") },
-				Publish:   func(r *moqt.PublishRequest) { _ = r.Reject(wire.RequestGoingAway, "elsewhere") },
-			})
-		}
+		serve(s)
 		time.AfterFunc(after, func() { _ = s.Goaway(ctx, uri, 5*time.Second) })
 	}
 }

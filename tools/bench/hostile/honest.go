@@ -106,10 +106,7 @@ func (v *viewer) see(ctx context.Context, relay *load.Relay) error {
 
 // take reads a frame.
 func (v *viewer) take(r *moqt.SubgroupReader) {
-	if _, err := r.NextObject(); err != nil {
-		return
-	}
-	if n, err := io.Copy(io.Discard, r); err != nil || n != FrameBytes {
+	if !load.ReadFrame(r, FrameBytes) {
 		return
 	}
 	now := time.Now()

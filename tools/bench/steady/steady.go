@@ -201,10 +201,7 @@ func (a *audience) film(ctx context.Context, send func(group uint64, payload []b
 
 // take takes a viewer's frame.
 func (a *audience) take(r *moqt.SubgroupReader) {
-	if _, err := r.NextObject(); err != nil {
-		return
-	}
-	if n, err := io.Copy(io.Discard, r); err != nil || n != FrameBytes {
+	if !load.ReadFrame(r, FrameBytes) {
 		return
 	}
 	now := time.Now()

@@ -130,6 +130,16 @@ func Audience(ctx context.Context, s Server, tracks []*origin.Track, n int, each
 	return leave, nil
 }
 
+// ReadFrame reads a frame of so many bytes, and reports whether it came whole. The stream's end is left:
+// it may come in a packet of its own.
+func ReadFrame(r *moqt.SubgroupReader, bytes int) bool {
+	if _, err := r.NextObject(); err != nil {
+		return false
+	}
+	n, err := io.Copy(io.Discard, r)
+	return err == nil && n == int64(bytes)
+}
+
 // Frames are what Transfer sends.
 type Frames struct {
 	Publishers int // each with a session and a track; every viewer has all of them. 0 = 1
@@ -202,10 +212,7 @@ func Transfer(ctx context.Context, s Server, f Frames) (Sample, error) {
 	sent := map[frame]time.Time{}
 	arrived := make(chan struct{}, 1<<16)
 	stop, err := Audience(ctx, s, tracks, f.Viewers, func(track int, r *moqt.SubgroupReader) {
-		if _, err := r.NextObject(); err != nil {
-			return
-		}
-		if got, err := io.Copy(io.Discard, r); err != nil || got != int64(f.Bytes) {
+		if !ReadFrame(r, f.Bytes) {
 			return
 		}
 		mu.Lock()
