@@ -283,6 +283,10 @@ namespace Holocast.Verify
                 {
                     HolocastStatistics s = Statistics();
                     string got = s.Frames + " frames, " + s.FramesShown + " shown, " + s.FramesLate + " late, " + s.FramesSkipped + " skipped, " + s.FramesDamaged + " damaged, " + s.MemoryBytes + " bytes held";
+                    if (Session.TryGetSphereStatistics(out s))
+                    {
+                        got += "; of 360° video " + s.Frames + " frames, " + s.FramesDamaged + " damaged, tiles in " + s.TileHits + " of the view";
+                    }
                     throw new Failed(what + " did not happen in " + seconds + " s; " + Session.State + ": " + Session.Message + "; " + got + "\n" + string.Join("\n", Loop.Log));
                 }
                 Tick();

@@ -69,14 +69,16 @@ pub(crate) struct Mosaic {
     free: Vec<Picture>,
     /// Share of the view that each tile fills.
     view: Vec<f64>,
-    /// Mean share of the view that tiles showed of late.
+    /// Mean share of the view that tiles showed of late; where nothing moves on, that they show now.
     pub hits: f64,
+    /// The tiles of the picture that stays.
+    still: Option<Vec<usize>>,
     pub damaged: u64,
 }
 
 impl Mosaic {
     pub fn new(grid: Grid) -> Self {
-        Mosaic { grid, tiles: BTreeMap::new(), bytes: 0, free: Vec::new(), view: Vec::new(), hits: 0.0, damaged: 0 }
+        Mosaic { grid, tiles: BTreeMap::new(), bytes: 0, free: Vec::new(), view: Vec::new(), hits: 0.0, still: None, damaged: 0 }
     }
 
     /// What is there belongs to another place of the timeline.
@@ -93,6 +95,14 @@ impl Mosaic {
     /// Sets the share of the view that each tile fills.
     pub fn look(&mut self, view: Vec<f64>) {
         self.view = view;
+        if let Some(tiles) = &self.still {
+            self.hits = self.share(tiles.iter().copied());
+        }
+    }
+
+    /// The share of the view that tiles fill.
+    fn share(&self, tiles: impl Iterator<Item = usize>) -> f64 {
+        tiles.filter_map(|n| self.view.get(n)).fold(0.0, |sum, share| sum + share)
     }
 
     /// Takes a frame of a tile, in whatever order they come.
@@ -197,8 +207,11 @@ impl Mosaic {
 
     /// Counts the share of the view that the tiles of a picture show. still: it stays.
     pub fn count(&mut self, parts: &[Part], still: bool) {
-        let hits: f64 = parts.iter().filter_map(|p| self.view.get(p.tile)).sum();
-        self.hits += if still { 1.0 } else { RECENT } * (hits - self.hits);
+        let hits = self.share(parts.iter().map(|p| p.tile));
+        self.still = still.then(|| parts.iter().map(|p| p.tile).collect());
+        if still || !self.view.is_empty() {
+            self.hits += if still { 1.0 } else { RECENT } * (hits - self.hits);
+        }
     }
 
     /// What pictures were made of is used again.
@@ -379,6 +392,13 @@ mod tests {
         assert!((m.hits - 0.5 * RECENT).abs() < 1e-9);
         m.count(&parts, true);
         assert!((m.hits - 0.5).abs() < 1e-9);
+        // The picture stays, and the view turns.
+        m.look(vec![0.0, 0.75, 0.25, 0.0, 0.0, 0.0, 0.0, 0.0]);
+        assert!((m.hits - 0.75).abs() < 1e-9);
+        m.count(&parts, false);
+        let before = m.hits;
+        m.look(vec![1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+        assert!((m.hits - before).abs() < 1e-9);
         assert_eq!(take(&mut m, 2 * FRAME).len(), 1);
         assert!(take(&mut m, 3 * FRAME).is_empty());
         m.add(2, chunk(1, 0));
