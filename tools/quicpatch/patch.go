@@ -35,6 +35,7 @@ var added = map[string]string{
 	"internal/ackhandler/external_test.go":         "tree/internal_ackhandler_external_test.go.txt",
 	"internal/ackhandler/external_numbers.go":      "tree/internal_ackhandler_external_numbers.go.txt",
 	"internal/ackhandler/external_numbers_test.go": "tree/internal_ackhandler_external_numbers_test.go.txt",
+	"internal/ackhandler/run.go":                   "tree/internal_ackhandler_run.go.txt",
 	"internal/handshake/external.go":               "tree/internal_handshake_external.go.txt",
 	"internal/handshake/external_test.go":          "tree/internal_handshake_external_test.go.txt",
 	"internal/handshake/finished.go":               "tree/internal_handshake_finished.go.txt",

@@ -71,6 +71,8 @@ func patchExternal(name string, src []byte, changes ...change) ([]byte, error) {
 func patchSentPacketHandler(src []byte) ([]byte, error) {
 	return patchExternal("sent_packet_handler.go", src,
 		change{"sentPacketHandler", "", "external *External"},
+		change{"sentPacketHandler", "", "runHandler"},
+		change{"SentPacket", "getPacket()", "h.newPacket()"},
 		change{"SentPacket", "h.congestion.OnPacketSent(t, h.bytesInFlight, pn, size, isAckEliciting)",
 			"h.congestion.OnPacketSent(t, h.bytesInFlight, h.external.sent(pn, p), size, isAckEliciting)"},
 		change{"ReceivedAck", "var spuriousLosses []protocol.PacketNumber", "h.external.acked(ack, encLevel, ackedPackets, rcvTime)\n\t$"},
@@ -103,6 +105,8 @@ func patchSentPacketHistory(src []byte) ([]byte, error) {
 func patchPacket(src []byte) ([]byte, error) {
 	return patchExternal("packet.go", src,
 		change{"packet", "", "externalPacket"},
+		change{"packet", "", "runPacket"},
+		change{"putPacket", "packetPool.Put(p)", "if !p.inRun {\n\t\t$\n\t}"},
 		change{"getPacket", "p.isPathProbePacket = false", "$\n\tp.externalPacket = externalPacket{}"})
 }
 
