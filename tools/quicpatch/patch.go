@@ -60,6 +60,8 @@ var added = map[string]string{
 	"stream_order_test.go":                         "tree/stream_order_test.go.txt",
 	"stream_repair.go":                             "tree/stream_repair.go.txt",
 	"stream_repair_test.go":                        "tree/stream_repair_test.go.txt",
+	"stream_grant.go":                              "tree/stream_grant.go.txt",
+	"stream_grant_test.go":                         "tree/stream_grant_test.go.txt",
 	"stream_run.go":                                "tree/stream_run.go.txt",
 	"stream_run_test.go":                           "tree/stream_run_test.go.txt",
 	"stream_shared.go":                             "tree/stream_shared.go.txt",
@@ -92,6 +94,7 @@ var changed = map[string]func(src []byte) ([]byte, error){
 	"receive_stream.go":                          patchReceiveStream,
 	"send_conn.go":                               patchSendConn,
 	"send_stream.go":                             inTurn(patchSendStream, patchSendStreamSharing),
+	"streams_map_incoming.go":                    patchIncomingStreams,
 	"sys_conn_oob.go":                            patchOOBConn,
 	"transport.go":                               patchTransport,
 }

@@ -58,3 +58,10 @@ func patchReceiveStream(src []byte) ([]byte, error) {
 func patchPacketFrame(src []byte) ([]byte, error) {
 	return patchExternal("stream_frame.go", src, change{"StreamFrame", "", "packetData"})
 }
+
+// patchIncomingStreams has the peer told of further streams it may open when that is worth a packet
+// (tree/stream_grant.go.txt).
+func patchIncomingStreams(src []byte) ([]byte, error) {
+	return patchExternal("streams_map_incoming.go", src,
+		change{"deleteStream", "maxStream <= protocol.MaxStreamID", "$ && m.worthGranting(maxStream)"})
+}

@@ -146,6 +146,7 @@ func TestPatchExternal(t *testing.T) {
 		"connection.go": patchConnectionExternal, "ecn.go": patchECN, "packet.go": patchPacket, "updatable_aead.go": patchUpdatableAEAD,
 		"sent_packet_handler.go": patchSentPacketHandler, "sent_packet_history.go": patchSentPacketHistory,
 		"connection.go, sending": patchConnectionSending, "send_stream.go": patchSendStreamSharing, "stream_frame.go": patchStreamFrame,
+		"streams_map_incoming.go": patchIncomingStreams,
 	} {
 		if _, err := patch([]byte(history)); err == nil {
 			t.Errorf("%s is another one: no error", name)

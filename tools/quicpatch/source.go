@@ -65,6 +65,7 @@ var hashes = map[string]string{
 	"send_conn.go":                                   "69d07d84541928e275fc8738bb68a40eed526aca8ba70e4f0ba53f64a502edd3",
 	"send_queue.go":                                  "efecf7fa2b7db2e6caf3c5852fb7e0724b19165f63fb0351c7bbbca7d843b067",
 	"send_stream.go":                                 "5ec5766135d5f695f1dd919302d8011a9ead9deb12dedd8d0b9f54775cef7d85",
+	"streams_map_incoming.go":                        "223ce3cab68ecc7b72c2ad28e6222dbf94702837cd23891087d1dd55ea6f68b0",
 }
 
 // checkRequired compares the version that go.mod asks for with the patch's.
