@@ -20,6 +20,7 @@ import (
 	"github.com/quic-go/quic-go/qlogwriter"
 
 	"holocast/internal/congestion"
+	"holocast/internal/crew"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/quiccc"
 )
@@ -462,6 +463,8 @@ func (s *Session) waitFor(ctx context.Context, timeout time.Duration, find func(
 // Streams from the peer.
 
 func (s *Session) acceptUniStreams() {
+	readers := crew.New()
+	defer readers.Close()
 	for {
 		str, err := s.conn.acceptUni(s.ctx)
 		if err != nil {
@@ -469,7 +472,7 @@ func (s *Session) acceptUniStreams() {
 		}
 		done, ok := s.takeStream()
 		if ok {
-			go s.handleUni(countedStream{str, done})
+			readers.Go(func() { s.handleUni(countedStream{str, done}) })
 		} else {
 			str.stop(wire.StreamExcessiveLoad)
 		}

@@ -76,7 +76,7 @@ func (q *Queue) launch(v *viewer, sg *subgroup) {
 	}
 	if victim != f || len(q.flights) < q.maxOpen {
 		q.flights[f] = struct{}{}
-		v.wg.Go(func() {
+		v.crew.Go(func() {
 			v.fly(f)
 			q.remove(f)
 		})

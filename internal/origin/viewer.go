@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"holocast/internal/crew"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 )
@@ -33,7 +34,7 @@ type viewer struct {
 	offered  []*subgroup
 	stranded bool // by Restart
 	wake     chan struct{}
-	wg       sync.WaitGroup
+	crew     *crew.Crew // sees to flights
 }
 
 // flight is one subgroup in flight to one viewer.
@@ -126,14 +127,14 @@ func (f *flight) givenUp() bool {
 // was accepted, so that nothing is lost between the two. No goroutine of it is left
 // when it returns.
 func (q *Queue) Serve(t *Track, sink Sink, since time.Time) error {
-	v := &viewer{t: t, q: q, sink: sink, since: since, wake: make(chan struct{}, 1)}
+	v := &viewer{t: t, q: q, sink: sink, since: since, wake: make(chan struct{}, 1), crew: crew.New()}
 	t.attach(v)
 	defer func() {
 		t.mu.Lock()
 		delete(t.viewers, v)
 		t.mu.Unlock()
 	}()
-	defer v.wg.Wait()
+	defer v.crew.Wait()
 	ctx, updates := sink.Context(), sink.Changed()
 	for {
 		for _, sg := range v.take() {
@@ -176,7 +177,7 @@ func (v *viewer) finish(end *moqt.DoneError) error {
 			f.giveUp()
 		}
 	})
-	v.wg.Wait()
+	v.crew.Wait()
 	late.Stop()
 	if err := v.sink.Done(end.Code, end.Reason); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"holocast/internal/crew"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
@@ -301,6 +302,8 @@ func (t *track) relayGroupRequests() {
 
 func (t *track) receive(up Upstream, sub *moqt.Subscription) {
 	in := ingress{allowance(sub.Session()), sub}
+	receivers := crew.New()
+	defer receivers.Close()
 	for {
 		// The subscription ends with its session at the latest; its error is the
 		// more precise one.
@@ -327,7 +330,8 @@ func (t *track) receive(up Upstream, sub *moqt.Subscription) {
 			r.Cancel(wire.StreamCancelled)
 			continue
 		}
-		go t.receiveSubgroup(r, feed, t.r.traceReceived(t.Name(), up, r.SubgroupHeader), in)
+		traced := t.r.traceReceived(t.Name(), up, r.SubgroupHeader)
+		receivers.Go(func() { t.receiveSubgroup(r, feed, traced, in) })
 	}
 }
 
