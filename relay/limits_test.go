@@ -1,8 +1,10 @@
 package main
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -189,6 +191,40 @@ func TestHandshakeLimit(t *testing.T) {
 		t.Error("100 connections were let in at 5 a second")
 	}
 	eventually(t, "it may connect again", func() bool { return connect() == nil })
+}
+
+// TestInitialsLimit: an address that sends first packets of connections as fast as it can keeps nobody else
+// from connecting, and may itself again once it has stopped.
+func TestInitialsLimit(t *testing.T) {
+	p := start(t, "--limit", "initials.address=100")
+	to, err := net.ResolveUDPAddr("udp", p.udp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 2)}, to)
+	if err != nil {
+		t.Skip(err) // other systems have one loopback address
+	}
+	defer func() { _ = c.Close() }()
+	dropped := `holocast_relay_limited_total{kind="initials",scope="address"}`
+	packet := append([]byte{0xc0, 0, 0, 0, 1, 8}, make([]byte, 1200)...)
+	eventually(t, "first packets are dropped", func() bool {
+		for range 1000 {
+			copy(packet[6:], rand.Text()[:8])
+			_, _ = c.Write(packet)
+		}
+		return p.metric(dropped) > 0
+	})
+	if n := p.metric(`holocast_relay_limited_total{kind="initials",scope="all"}`); n > 0 {
+		t.Errorf("%v first packets of others were dropped", n)
+	}
+	s, err := moqt.Dial(within(t), "moqt://"+p.udp, pinned(t, p.hash), moqt.Handler{}, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close(wire.NoError, "")
+	used := `holocast_relay_limit_used{kind="initials",scope="address"}`
+	eventually(t, "nothing is dropped any more", func() bool { return p.metric(used) == 0 })
 }
 
 // TestStreamLimit: streams beyond the limit are refused; the session goes on.

@@ -168,6 +168,7 @@ func run(ctx context.Context, cfg Config) error {
 	if err := sockets.Off(); err != nil {
 		log.Info("one UDP socket for all processors", "reason", err)
 	}
+	sockets.OnInitials(bounds.CountInitials)
 	ln, err := moqt.Listen(cfg.Listen, moqt.ListenConfig{
 		Config: session, Sockets: sockets.Sockets(),
 		TLS: tlsConfig, ResetKey: reset, TokenKey: &shared.Token, CheckOrigin: guard.allows, MaxConnects: cfg.MaxConnects,
@@ -192,6 +193,9 @@ func run(ctx context.Context, cfg Config) error {
 	defer wg.Wait()
 	defer stop()
 	wg.Go(func() { r.RunClock(running) })
+	wg.Go(func() {
+		bounds.FitInitials(running, func(s limits.Shares) error { return sockets.Pass(s.Own, s.Rest) }, log)
+	})
 	if authority != nil {
 		wg.Go(func() { authority.Run(running) })
 	}

@@ -64,6 +64,8 @@ type Socket struct {
 	Conn *net.UDPConn
 	// IDs makes connection IDs whose first byte has the kernel select this socket.
 	IDs quic.ConnectionIDGenerator
+	// Tap, if set, sees what is received: a message of one or more datagrams of a peer.
+	Tap func(from *net.UDPAddr, message []byte, datagrams int)
 }
 
 // Listener accepts sessions over raw QUIC and WebTransport on one UDP port.
@@ -140,6 +142,7 @@ func Listen(addr string, cfg ListenConfig) (*Listener, error) {
 		}}
 		if socket.Conn != nil {
 			e.tr.Conn = udpio.Wrap(socket.Conn)
+			udpio.Tap(e.tr.Conn, socket.Tap)
 			if cfg.NoGRO {
 				udpio.DisableGRO(socket.Conn)
 			} else if socket.IDs != nil {

@@ -73,6 +73,14 @@ func DropStrays(c net.PacketConn) {
 	}
 }
 
+// Tap has f see what is received, before all else: a message of one or more datagrams of a peer. Nil is
+// for none.
+func Tap(c net.PacketConn, f func(from *net.UDPAddr, message []byte, datagrams int)) {
+	if c, ok := c.(*Conn); ok {
+		c.read.tap = f
+	}
+}
+
 // write is one call of sendmsg.
 type write struct {
 	message unix.Msghdr
@@ -177,6 +185,7 @@ type read struct {
 	errno    syscall.Errno
 	call     func(fd uintptr) (done bool)
 
+	tap    func(from *net.UDPAddr, message []byte, datagrams int)
 	strays bool   // those of other sockets are dropped
 	first  []byte // datagram of the message before next
 
@@ -328,6 +337,9 @@ func (r *read) take() {
 			r.control = append(r.control, oob[:len(oob)-len(rest)]...)
 		}
 		oob = rest
+	}
+	if r.tap != nil && len(r.rest) > 0 {
+		r.tap(r.addr, r.rest, (len(r.rest)+r.segment-1)/r.segment)
 	}
 }
 

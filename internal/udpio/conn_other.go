@@ -12,3 +12,6 @@ func DisableGRO(*net.UDPConn) {}
 
 // DropStrays does nothing: there are none.
 func DropStrays(net.PacketConn) {}
+
+// Tap does nothing: what is received is not read here.
+func Tap(net.PacketConn, func(*net.UDPAddr, []byte, int)) {}

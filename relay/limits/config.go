@@ -27,14 +27,18 @@ const (
 	Groups   // and subgroups: streams of objects
 	Objects  // from publishers
 	Bytes    // of objects, from publishers
+	Initials // the first packets of connections
 	kinds
 )
 
 const firstRate = Handshakes
 
-var names = [kinds]string{"connections", "streams", "window", "waiting", "subscriptions", "fetches", "namespaces", "tracks", "properties", "cached", "handshakes", "requests", "groups", "objects", "bytes"}
+var names = [kinds]string{"connections", "streams", "window", "waiting", "subscriptions", "fetches", "namespaces", "tracks", "properties", "cached", "handshakes", "requests", "groups", "objects", "bytes", "initials"}
 
 func (k Kind) String() string { return names[k] }
+
+// ofSessions reports whether a session may have more or less of it.
+func (k Kind) ofSessions() bool { return k != Connections && k != Handshakes && k != Initials }
 
 // Scope is whose a limit is.
 type Scope int
@@ -77,6 +81,7 @@ type Config struct {
 	Groups        Bounds `yaml:"groups"`
 	Objects       Bounds `yaml:"objects"`
 	Bytes         Bounds `yaml:"bytes"`
+	Initials      Bounds `yaml:"initials"`
 }
 
 // Default is for a relay of some thousand sessions.
@@ -97,6 +102,7 @@ func Default() Config {
 		Groups:        Bounds{2000, 4000, 16000},
 		Objects:       Bounds{80_000, 100_000, 200_000},
 		Bytes:         Bounds{80_000_000, 125_000_000, 250_000_000},
+		Initials:      Bounds{0, 1000, 10_000}, // two of a client with a post-quantum key, and those that are lost
 	}
 }
 
@@ -104,7 +110,7 @@ func Default() Config {
 func (c *Config) of(k Kind) *Bounds {
 	return [kinds]*Bounds{
 		&c.Connections, &c.Streams, &c.Window, &c.Waiting, &c.Subscriptions, &c.Fetches, &c.Namespaces, &c.Tracks, &c.Properties, &c.Cached,
-		&c.Handshakes, &c.Requests, &c.Groups, &c.Objects, &c.Bytes,
+		&c.Handshakes, &c.Requests, &c.Groups, &c.Objects, &c.Bytes, &c.Initials,
 	}[k]
 }
 
@@ -115,7 +121,7 @@ func (c *Config) Validate() error {
 			switch v := *c.of(k).at(s); {
 			case v < 0:
 				return fmt.Errorf("limits.%s.%s must not be negative; 0 is no limit", k, s)
-			case v != 0 && s == Session && (k == Connections || k == Handshakes):
+			case v != 0 && s == Session && !k.ofSessions():
 				return fmt.Errorf("limits.%s.session: a session has one connection", k)
 			case v != 0 && s == All && k == Cached:
 				return fmt.Errorf("limits.cached.all: the cache of all tracks is bounded by cache.totalBytes")

@@ -20,8 +20,9 @@ import (
 // Limits are those of a relay. Its methods, and those of its sessions, are safe for
 // concurrent use.
 type Limits struct {
-	memory *origin.Memory
-	now    func() time.Time
+	memory   *origin.Memory
+	now      func() time.Time
+	initials initials
 
 	mu        sync.Mutex
 	c         Config
@@ -43,10 +44,12 @@ type node struct {
 
 // New returns limits. What is cached counts towards memory as well.
 func New(c Config, memory *origin.Memory) *Limits {
-	return &Limits{
+	l := &Limits{
 		memory: memory, now: time.Now, c: c,
 		all: node{scope: All, kids: map[*node]struct{}{}, memory: memory}, addresses: map[netip.Prefix]*node{},
 	}
+	l.initials.init()
+	return l
 }
 
 // Replace changes the limits. Whoever has more than they allow keeps it.
@@ -106,7 +109,11 @@ func prefix(a net.Addr) netip.Prefix {
 	if !ok {
 		return netip.Prefix{}
 	}
-	ip := udp.AddrPort().Addr().Unmap().WithZone("")
+	return prefixOf(udp.AddrPort().Addr())
+}
+
+func prefixOf(ip netip.Addr) netip.Prefix {
+	ip = ip.Unmap().WithZone("")
 	bits := 32
 	if ip.Is6() {
 		bits = 64
@@ -346,10 +353,14 @@ func (l *Limits) Usage() (list []Usage) {
 			}
 		}
 		for s := range scopes {
-			if s == Session && (k == Connections || k == Handshakes) || s == All && k == Cached {
+			if s == Session && !k.ofSessions() || s == All && k == Cached {
 				continue
 			}
-			list = append(list, Usage{k, s, *l.c.of(k).at(s), used[s], l.limited[k][s]})
+			u := Usage{k, s, *l.c.of(k).at(s), used[s], l.limited[k][s]}
+			if k == Initials {
+				u.Used, u.Limited = l.initials.usage(s)
+			}
+			list = append(list, u)
 		}
 	}
 	return list

@@ -13,6 +13,9 @@
 // kernel has joined is judged by its first packet. Stateless resets (RFC 9000 §10.3) of clients are
 // dropped as well, as they are made to look like junk: sessions of those end by their timeout.
 //
+// Of first packets the filter lets a share pass (Group.Pass), where more come than can be answered: all of
+// a connection's or none, as the client's ID and a number say that changes from call to call.
+//
 // A client that changes its address stays with its socket, which the kernel's own choice among
 // sockets of an address (SO_REUSEPORT), by addresses and ports, would not do.
 package steer

@@ -1,9 +1,14 @@
 package steer
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
+	"maps"
+	"math"
+	"net/netip"
+	"slices"
 
 	"golang.org/x/net/bpf"
 )
@@ -40,12 +45,82 @@ const (
 	version2   = 0x6b3343cf // RFC 9369
 )
 
+const drop, pass = 0, 1 << 18 // what a filter returns: how many bytes are kept
+
+// shares are those of the first packets of connections that pass: of addresses that have one of their
+// own, and of all others. 1 is all. Which ones follows from the connection's ID and salt: a client
+// whose greeting takes two packets has both let through or none, and another try with another salt.
+type shares struct {
+	own  map[netip.Prefix]float64
+	rest float64
+	salt uint32
+}
+
+// filter lets the shares of packets with long headers pass. It always returns.
+func (s shares) filter() (list []bpf.Instruction) {
+	const network = 0xfff00000 // SKF_NET_OFF: where the IP header begins
+	const hash = 0             // scratch memory
+	some := func(share float64) []bpf.Instruction {
+		if share >= 1 {
+			return []bpf.Instruction{bpf.RetConstant{Val: pass}}
+		}
+		return []bpf.Instruction{
+			bpf.LoadScratch{Dst: bpf.RegA, N: hash},
+			bpf.JumpIf{Cond: bpf.JumpLessThan, Val: uint32(max(0, share) * math.MaxUint32), SkipTrue: 1},
+			bpf.RetConstant{Val: drop},
+			bpf.RetConstant{Val: pass},
+		}
+	}
+	// word compares four bytes of the IP header with an address's, and goes on if they are the same.
+	word := func(off uint32, address []byte, then []bpf.Instruction) []bpf.Instruction {
+		return append([]bpf.Instruction{
+			bpf.LoadAbsolute{Off: network + off, Size: 4},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: binary.BigEndian.Uint32(address), SkipFalse: uint8(len(then))},
+		}, then...)
+	}
+	var of [2][]bpf.Instruction // addresses of IPv4 and of IPv6
+	for _, p := range slices.SortedFunc(maps.Keys(s.own), func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits())
+	}) {
+		then := some(s.own[p])
+		if p.Addr().Is4() {
+			of[0] = append(of[0], word(12, p.Addr().AsSlice(), then)...)
+			continue
+		}
+		half := p.Addr().AsSlice()[:8]
+		of[1] = append(of[1], word(8, half[:4], word(12, half[4:], then))...)
+	}
+	if len(s.own) > 0 || s.rest < 1 {
+		const odd = 0x9e3779b1 // that of Fibonacci hashing
+		list = append(list,
+			bpf.LoadAbsolute{Off: udpHeader + 6, Size: 4}, // of the destination's ID
+			bpf.ALUOpConstant{Op: bpf.ALUOpXor, Val: s.salt},
+			bpf.ALUOpConstant{Op: bpf.ALUOpMul, Val: odd},
+			bpf.TAX{},
+			bpf.ALUOpConstant{Op: bpf.ALUOpShiftRight, Val: 15},
+			bpf.ALUOpX{Op: bpf.ALUOpXor},
+			bpf.ALUOpConstant{Op: bpf.ALUOpMul, Val: odd},
+			bpf.StoreScratch{Src: bpf.RegA, N: hash},
+		)
+	}
+	if len(s.own) > 0 {
+		list = append(list,
+			bpf.LoadAbsolute{Off: network, Size: 1},
+			bpf.ALUOpConstant{Op: bpf.ALUOpShiftRight, Val: 4},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: 4, SkipTrue: 1},
+			bpf.Jump{Skip: uint32(len(of[0])) + 1},
+		)
+		list = append(append(list, of[0]...), bpf.Jump{Skip: uint32(len(of[1]))})
+		list = append(list, of[1]...)
+	}
+	return append(list, some(s.rest)...)
+}
+
 // filter is a classic BPF program for a UDP socket: of the datagrams that come, it lets those pass
-// whose first packet may be for a connection that the relay has or had, or the first of a new one.
-// Stateless resets by clients look like junk and go with it.
-func (t tagger) filter() []bpf.Instruction {
-	const drop, pass = 0, 1 << 18
-	const kind, size = 0, 1 // scratch memory; A is the accumulator
+// whose first packet may be for a connection that the relay has or had, and of those that begin a new one
+// some. Stateless resets by clients look like junk and go with it.
+func (t tagger) filter(first shares) []bpf.Instruction {
+	const kind = 0 // scratch memory; A is the accumulator
 	require := func(cond bpf.JumpTest, val uint32) []bpf.Instruction {
 		return []bpf.Instruction{bpf.JumpIf{Cond: cond, Val: val, SkipTrue: 1}, bpf.RetConstant{Val: drop}}
 	}
@@ -85,25 +160,8 @@ func (t tagger) filter() []bpf.Instruction {
 		return []bpf.Instruction{bpf.LoadAbsolute{Off: udpHeader + off, Size: size}}
 	}
 	length := []bpf.Instruction{bpf.LoadExtension{Num: bpf.ExtLen}}
-	return program(
-		load(0, 1),
-		either(bpf.JumpBitsNotSet, 0x80, program( // short header
-			require(bpf.JumpBitsSet, 0x40),
-			length, require(bpf.JumpGreaterOrEqual, udpHeader+shortest),
-			tagged(udpHeader+1))),
-		[]bpf.Instruction{bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0x30}, bpf.StoreScratch{Src: bpf.RegA, N: kind}},
-		length, []bpf.Instruction{bpf.StoreScratch{Src: bpf.RegA, N: size}},
-		load(1, 4), // version
-		require(bpf.JumpNotEqual, 0),
-		[]bpf.Instruction{
-			bpf.JumpIf{Cond: bpf.JumpEqual, Val: version1, SkipTrue: 8},
-			bpf.JumpIf{Cond: bpf.JumpEqual, Val: version2, SkipTrue: 4},
-			// Another one, which is answered with those there are.
-			bpf.LoadScratch{Dst: bpf.RegA, N: size},
-			bpf.JumpIf{Cond: bpf.JumpGreaterOrEqual, Val: udpHeader + firstBytes, SkipTrue: 1},
-			bpf.RetConstant{Val: drop},
-			bpf.RetConstant{Val: pass},
-			// Version 2, made to look like 1.
+	versions := program(
+		[]bpf.Instruction{ // version 2, made to look like 1
 			bpf.LoadScratch{Dst: bpf.RegA, N: kind},
 			bpf.ALUOpConstant{Op: bpf.ALUOpSub, Val: 0x10},
 			bpf.StoreScratch{Src: bpf.RegA, N: kind},
@@ -116,9 +174,22 @@ func (t tagger) filter() []bpf.Instruction {
 		[]bpf.Instruction{bpf.TAX{}, bpf.LoadIndirect{Off: udpHeader + 6, Size: 1}}, // length of the source's
 		require(bpf.JumpLessOrEqual, 20),
 		[]bpf.Instruction{bpf.LoadScratch{Dst: bpf.RegA, N: kind}},
-		require(bpf.JumpEqual, 0),
-		[]bpf.Instruction{bpf.LoadScratch{Dst: bpf.RegA, N: size}},
-		require(bpf.JumpGreaterOrEqual, udpHeader+firstBytes),
-		[]bpf.Instruction{bpf.RetConstant{Val: pass}},
-	)
+		require(bpf.JumpEqual, 0))
+	return program(
+		load(0, 1),
+		either(bpf.JumpBitsNotSet, 0x80, program( // short header
+			require(bpf.JumpBitsSet, 0x40),
+			length, require(bpf.JumpGreaterOrEqual, udpHeader+shortest),
+			tagged(udpHeader+1))),
+		[]bpf.Instruction{bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0x30}, bpf.StoreScratch{Src: bpf.RegA, N: kind}},
+		load(1, 4), // version
+		require(bpf.JumpNotEqual, 0),
+		[]bpf.Instruction{
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: version1, SkipTrue: 2 + 3},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: version2, SkipTrue: 1},
+			bpf.Jump{Skip: uint32(len(versions))}, // another one, which is answered with those there are
+		},
+		versions,
+		length, require(bpf.JumpGreaterOrEqual, udpHeader+firstBytes),
+		first.filter())
 }

@@ -1,7 +1,10 @@
 package steer
 
 import (
+	"bytes"
 	"encoding/binary"
+	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"golang.org/x/net/bpf"
@@ -44,10 +47,10 @@ func passes(t tagger, packet []byte) bool {
 	return n > IDLength && n <= 20 && len(packet) >= firstBytes && packet[6+n] <= 20 && packet[0]&0x30 == initial
 }
 
-// machine runs a filter as the kernel does, which sees the UDP header first.
-func machine(t testing.TB, tags tagger) func(packet []byte) bool {
+// machine runs a filter as the kernel does, which sees the UDP header first. It knows no addresses.
+func machine(t testing.TB, tags tagger, first shares) func(packet []byte) bool {
 	t.Helper()
-	vm, err := bpf.NewVM(tags.filter())
+	vm, err := bpf.NewVM(tags.filter(first))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +120,7 @@ func packets(t testing.TB, tags tagger) (wanted, junk map[string][]byte) {
 
 func TestFilter(t *testing.T) {
 	tags := newTagger(&key)
-	run := machine(t, tags)
+	run := machine(t, tags, shares{rest: 1})
 	wanted, junk := packets(t, tags)
 	for name, p := range wanted {
 		if !run(p) || !passes(tags, p) {
@@ -153,6 +156,50 @@ func TestFilter(t *testing.T) {
 	}
 }
 
+// TestShares: of the first packets of connections a share passes, all of a connection's or none, and with
+// another salt other ones. All other packets pass as before.
+func TestShares(t *testing.T) {
+	tags := newTagger(&key)
+	wanted, junk := packets(t, tags)
+	none, half, again := machine(t, tags, shares{}), machine(t, tags, shares{rest: 0.5, salt: 1}), machine(t, tags, shares{rest: 0.5, salt: 2})
+	for name, p := range wanted {
+		if first := strings.HasPrefix(name, "first packet"); none(p) == first {
+			t.Errorf("%s passes: %t where no first packets do", name, first)
+		}
+	}
+	for name, p := range junk {
+		if half(p) || again(p) {
+			t.Errorf("%s passes", name)
+		}
+	}
+	const n = 4000
+	for what, id := range map[string]func(i int) uint64{
+		"random": func(int) uint64 { return rand.Uint64() },
+		"counts": func(i int) uint64 { return uint64(i) << 32 },
+	} {
+		passed, other := 0, 0
+		for i := range n {
+			p := bytes.Clone(wanted["first packet"])
+			binary.BigEndian.PutUint64(p[6:], id(i))
+			first, second := half(p), half(append(p, 1))
+			if first != second {
+				t.Fatalf("%s: one of two packets of a connection passes", what)
+			}
+			if first {
+				passed++
+			}
+			if again(p) != first {
+				other++
+			}
+		}
+		for _, count := range []int{passed, other} {
+			if count < n*4/10 || count > n*6/10 {
+				t.Errorf("%s: %d of %d pass, %d otherwise with another salt: not half", what, passed, n, other)
+			}
+		}
+	}
+}
+
 func FuzzFilter(f *testing.F) {
 	tags := newTagger(&key)
 	wanted, junk := packets(f, tags)
@@ -161,7 +208,7 @@ func FuzzFilter(f *testing.F) {
 			f.Add(p)
 		}
 	}
-	run := machine(f, tags)
+	run := machine(f, tags, shares{rest: 1})
 	f.Fuzz(func(t *testing.T, packet []byte) {
 		if got, want := run(packet), passes(tags, packet); got != want {
 			t.Errorf("passes: %t, want %t", got, want)

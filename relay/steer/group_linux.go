@@ -126,7 +126,7 @@ func (g *Group) take(conns []*net.UDPConn, err error) error {
 	for i, c := range conns {
 		slot := g.first + i
 		if err == nil {
-			err = attach(c, g.tags.filter())
+			err = attach(c, g.tags.filter(shares{rest: 1}))
 		}
 		if err == nil {
 			err = control(c, func(fd int) error { return g.all.Put(uint32(slot), uint64(fd)) })

@@ -14,6 +14,7 @@ import (
 type Group struct {
 	sockets []moqt.Socket
 	off     error
+	tags    tagger
 }
 
 var errSystem = fmt.Errorf("%w: it is for Linux on x86-64 and arm64", ErrOff)

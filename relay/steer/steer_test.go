@@ -5,6 +5,7 @@ package steer
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 	"testing"
@@ -92,6 +93,14 @@ func receiver(t *testing.T, groups ...*Group) string {
 	}
 	t.Fatal("a packet came to no socket")
 	return ""
+}
+
+// loopback is what an address of this machine reaches.
+func loopback(from string) net.IP {
+	if net.ParseIP(from).To4() == nil {
+		return net.IPv6loopback
+	}
+	return net.IPv4(127, 0, 0, 1)
 }
 
 // took takes a packet that a socket has received, if there is one.
@@ -235,6 +244,92 @@ func TestJunkIsDropped(t *testing.T) {
 	for _, p := range wanted {
 		c.send(p)
 		receiver(t, g)
+	}
+}
+
+// TestPass: the kernel drops first packets of addresses by the share of each, and nothing else; a
+// socket that is not steered, too.
+func TestPass(t *testing.T) {
+	shared := listen(t, "127.0.0.1:0", 2)
+	lone := func(addr string) *Group {
+		g, err := alone(addr, newTagger(&key), ErrOff)
+		if err != nil {
+			t.Skip(err) // no IPv6
+		}
+		t.Cleanup(g.Close)
+		return g
+	}
+	for name, g := range map[string]*Group{
+		"steered": shared, "alone": lone("127.0.0.1:0"), "IPv6": lone("[::1]:0"), "both": lone("[::]:0"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			to := g.Sockets()[0].Conn.LocalAddr().(*net.UDPAddr)
+			v6, v4 := to.IP.To4() == nil, !to.IP.IsLoopback() || to.IP.To4() != nil
+			froms := map[string]netip.Prefix{}
+			if v4 {
+				froms["127.0.0.2"], froms["127.0.0.3"] = netip.MustParsePrefix("127.0.0.2/32"), netip.MustParsePrefix("127.0.0.3/32")
+			}
+			if v6 {
+				froms["::1"] = netip.MustParsePrefix("::/64")
+			}
+			id := g.id(t, 0)
+			count := func(from string, least int) (first int) { // which pass of 50
+				t.Helper()
+				c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP(from)}, &net.UDPAddr{IP: loopback(from), Port: to.Port})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = c.Close() }()
+				for i := range 50 {
+					client{t, c}.send(long([]byte{byte(i), 7, byte(i), 5, 1, 2, 3, 4}))
+				}
+				client{t, c}.send(short(id)) // which always passes
+				for range 500 {
+					for _, s := range g.Sockets() {
+						for took(s.Conn) {
+							first++
+						}
+					}
+					if first > least {
+						return first - 1
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+				return first - 1
+			}
+			other := netip.MustParsePrefix("2001:db8::/64")
+			for from, prefix := range froms {
+				for _, tt := range []struct {
+					own         map[netip.Prefix]float64
+					rest        float64
+					least, most int
+				}{
+					{nil, 1, 50, 50},
+					{nil, 0, 0, 0},
+					{map[netip.Prefix]float64{prefix: 0}, 1, 0, 0},
+					{map[netip.Prefix]float64{prefix: 1}, 0, 50, 50},
+					{map[netip.Prefix]float64{prefix: 0.5}, 0, 5, 45},
+					{map[netip.Prefix]float64{other: 0, netip.MustParsePrefix("127.0.0.9/32"): 0}, 1, 50, 50},
+					{map[netip.Prefix]float64{other: 0, netip.MustParsePrefix("1.2.3.4/32"): 0, netip.MustParsePrefix("::/64"): 1, netip.MustParsePrefix("127.0.0.2/32"): 1, netip.MustParsePrefix("127.0.0.3/32"): 1}, 0, 50, 50},
+				} {
+					if err := g.Pass(tt.own, tt.rest); err != nil {
+						t.Fatal(err)
+					}
+					if n := count(from, tt.least); n < tt.least || n > tt.most {
+						t.Errorf("%s: with %v and %v of others %d of 50 pass, not %d to %d", from, tt.own, tt.rest, n, tt.least, tt.most)
+					}
+				}
+			}
+			// As many as have shares of their own, of both kinds.
+			many := map[netip.Prefix]float64{}
+			for i := range 16 {
+				many[netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32)] = 0.1
+				many[netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, 1, byte(i)}), 64)] = 0.1
+			}
+			if err := g.Pass(many, 0.5); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/quic-go/quic-go"
+	"golang.org/x/net/ipv4"
 
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
@@ -61,6 +62,8 @@ func attacks() []attack {
 		{"connections", "connects and leaves, as fast as it goes", connections},
 		{"handshakes", "begins handshakes and says no more", handshakes},
 		{"datagram flood", "UDP datagrams of junk, as fast as they go", datagramFlood},
+		{"first packets", "first packets of connections with nothing wrong in their headers, as fast as they go, from one address", firstPackets(1)},
+		{"forged addresses", "the same from 60,000 addresses", firstPackets(60_000)},
 	}
 }
 
@@ -735,4 +738,40 @@ func datagramFlood(ctx context.Context, t *Target) error {
 		}
 		return nil
 	})
+}
+
+// firstPackets sends first packets of connections (RFC 9000 §17.2.2) from so many addresses. Without
+// the keys nobody can tell that there is nothing in them.
+func firstPackets(addresses int) func(ctx context.Context, t *Target) error {
+	return func(ctx context.Context, t *Target) error {
+		hello, err := t.hello(ctx)
+		if err != nil {
+			return err
+		}
+		to, err := net.ResolveUDPAddr("udp4", t.Addr)
+		if err != nil {
+			return err
+		}
+		out, err := net.ListenUDP("udp4", nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = out.Close() }()
+		batch := make([]ipv4.Message, 64)
+		for i := range batch {
+			batch[i] = ipv4.Message{Buffers: [][]byte{bytes.Clone(hello)}, Addr: to}
+		}
+		packets := ipv4.NewPacketConn(out)
+		for i := 0; ctx.Err() == nil; {
+			for j := range batch {
+				const id = 6 // where the connection's ID begins, which is of eight bytes at least
+				_, _ = rand.Read(batch[j].Buffers[0][id : id+8])
+				from := ipv4.ControlMessage{Src: net.IPv4(127, 1+byte(i>>16), byte(i>>8), byte(i))}
+				batch[j].OOB = from.Marshal()
+				i = (i + 1) % addresses
+			}
+			_, _ = packets.WriteBatch(batch, 0)
+		}
+		return nil
+	}
 }

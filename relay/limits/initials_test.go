@@ -1,0 +1,233 @@
+package limits
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"holocast/internal/origin"
+)
+
+// kernel passes first packets as it was told to.
+type kernel struct {
+	*Limits
+	random *rand.Rand
+	shares Shares
+	calls  int
+	passed map[netip.Addr]int
+}
+
+func (k *kernel) pass(s Shares) error {
+	k.shares = Shares{maps.Clone(s.Own), s.Rest}
+	k.calls++
+	return nil
+}
+
+func (k *kernel) send(from netip.Addr, n int) {
+	share := k.shares.of(prefixOf(from))
+	for range n {
+		if k.random.Float64() < share {
+			k.passed[from]++
+			k.CountInitials(from, 1)
+		}
+	}
+}
+
+// during has each of a hundred milliseconds' windows of so long send something.
+func (k *kernel) during(d time.Duration, send func(window int)) {
+	for window := range int(d / lookEvery) {
+		send(window)
+		time.Sleep(lookEvery)
+	}
+}
+
+func inBubble(t *testing.T, bounds Bounds, f func(k *kernel)) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &kernel{
+			Limits: New(Config{Initials: bounds}, origin.NewMemory(1<<20)), random: rand.New(rand.NewPCG(1, 2)),
+			shares: Shares{Rest: 1}, passed: map[netip.Addr]int{},
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan struct{})
+		go func() {
+			k.FitInitials(ctx, k.pass, slog.New(slog.DiscardHandler))
+			close(ended)
+		}()
+		k.CountInitials(addr(1<<20), 1)
+		time.Sleep(lookEvery / 2) // all that follows is between two looks
+		f(k)
+		cancel()
+		<-ended
+	})
+}
+
+func addr(i int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+}
+
+// TestInitials: of a flood as much is let through as the limits say, those who send little beside one
+// address's flood lose nothing, and all pass again when it is over.
+func TestInitials(t *testing.T) {
+	const clients = 50
+	calm := func(k *kernel) { // 500 packets a second of many clients
+		for i := range clients {
+			k.send(addr(1<<16+i), 1)
+		}
+	}
+	for name, tt := range map[string]struct {
+		bounds      Bounds
+		attackers   int
+		each        int // packets of each in a window
+		most, least int // of theirs that come in a second, once that is settled
+		spared      bool
+	}{
+		"one address":                {Bounds{0, 1000, 10_000}, 1, 10_000, 1300, 700, true},
+		"sixteen addresses":          {Bounds{0, 1000, 10_000}, 16, 2000, 6500, 3500, true},
+		"more than have own shares":  {Bounds{0, 1000, 10_000}, 40, 1000, 13_000, 7000, false},
+		"forged addresses":           {Bounds{0, 1000, 10_000}, 10_000, 1, 13_000, 7000, false},
+		"no limit of an address":     {Bounds{0, 0, 10_000}, 1, 10_000, 13_000, 7000, false},
+		"no limit of all":            {Bounds{0, 1000, 0}, 1, 10_000, 1300, 700, true},
+		"no limit":                   {Bounds{}, 1, 10_000, 100_000, 100_000, true},
+		"within the limit":           {Bounds{0, 1000, 10_000}, 1, 90, 900, 900, true},
+		"below the limit, many more": {Bounds{0, 1000, 10_000}, 90, 10, 9000, 9000, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, tt.bounds, func(k *kernel) {
+				flood := func(int) {
+					calm(k)
+					for i := range tt.attackers {
+						k.send(addr(i), tt.each)
+					}
+				}
+				k.during(3*time.Second, flood)
+				clear(k.passed)
+				k.during(5*time.Second, flood)
+				ours, theirs := 0, 0
+				for a, n := range k.passed {
+					if a.As4()[1] == 1 {
+						ours += n
+					} else {
+						theirs += n
+					}
+				}
+				if theirs/5 > tt.most || theirs/5 < tt.least {
+					t.Errorf("%d packets a second of the flood pass, not %d to %d", theirs/5, tt.least, tt.most)
+				}
+				if lost := clients*50 - ours; tt.spared && lost > 0 {
+					t.Errorf("%d packets of others were dropped", lost)
+				}
+				for _, u := range k.Usage() {
+					sent := tt.attackers * tt.each * 10
+					if u.Kind == Initials && u.Scope == All && math.Abs(float64(u.Used)/float64(sent+500)-1) > 0.3 {
+						t.Errorf("%d packets a second are estimated, where %d came", u.Used, sent+500)
+					}
+				}
+				if len(k.shares.Own) > MaxOwnShares {
+					t.Errorf("%d addresses have shares", len(k.shares.Own))
+				}
+				k.during(3*time.Second, func(int) { calm(k) })
+				if !k.shares.equal(Shares{Rest: 1}) {
+					t.Errorf("after the flood %v pass", k.shares)
+				}
+				k.during(time.Second, func(int) {})
+				calls := k.calls
+				k.during(time.Minute, func(int) {})
+				if k.calls != calls {
+					t.Error("the kernel is told things while nothing comes")
+				}
+				for _, u := range k.Usage() {
+					if u.Kind == Initials && u.Used != 0 {
+						t.Errorf("%v: %d a second when nothing comes", u.Scope, u.Used)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestInitialsBurst: what a second allows may come at once.
+func TestInitialsBurst(t *testing.T) {
+	inBubble(t, Bounds{0, 1000, 10_000}, func(k *kernel) {
+		for range 5 {
+			k.send(addr(1), 1000)
+			time.Sleep(2 * time.Second)
+		}
+		if k.passed[addr(1)] != 5000 || k.calls != 0 {
+			t.Errorf("%d of 5000 packets passed", k.passed[addr(1)])
+		}
+	})
+}
+
+// TestInitialsOfManyAddresses bounds what is remembered.
+func TestInitialsOfManyAddresses(t *testing.T) {
+	inBubble(t, Bounds{0, 1000, 10_000}, func(k *kernel) {
+		k.during(2*time.Second, func(window int) {
+			for i := range 20_000 {
+				k.send(addr(window*20_000+i), 1)
+			}
+			if n := len(k.initials.came); n > maxSources+1 {
+				t.Errorf("%d addresses are remembered", n)
+			}
+		})
+		if n := len(k.initials.flows); n > maxSources {
+			t.Errorf("%d flows are remembered", n)
+		}
+	})
+}
+
+// TestInitialsReplaced: limits that are taken away let all pass again.
+func TestInitialsReplaced(t *testing.T) {
+	inBubble(t, Bounds{0, 1000, 10_000}, func(k *kernel) {
+		k.during(time.Second, func(int) { k.send(addr(1), 10_000) })
+		if k.shares.of(prefixOf(addr(1))) > 0.1 {
+			t.Errorf("%v pass", k.shares)
+		}
+		k.Replace(Config{})
+		k.during(time.Second, func(int) { k.send(addr(1), 10_000) })
+		if !k.shares.equal(Shares{Rest: 1}) {
+			t.Errorf("without limits %v pass", k.shares)
+		}
+	})
+}
+
+// TestInitialsFail: where the kernel does not take the shares, nothing goes on without end.
+func TestInitialsFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Config{Initials: Bounds{0, 10, 10}}, origin.NewMemory(1<<20))
+		said := &logLines{}
+		l.CountInitials(addr(1), 1000)
+		l.FitInitials(t.Context(), func(Shares) error { return errors.New("no such filter") }, slog.New(slog.NewTextHandler(said, nil)))
+		if len(*said) != 1 {
+			t.Errorf("it says %q", *said)
+		}
+	})
+}
+
+type logLines []string
+
+func (l *logLines) Write(b []byte) (int, error) {
+	*l = append(*l, string(b))
+	return len(b), nil
+}
+
+func BenchmarkCountInitials(b *testing.B) {
+	for _, sources := range []int{1, 100_000} {
+		b.Run(fmt.Sprint("sources=", sources), func(b *testing.B) {
+			l := New(Config{}, origin.NewMemory(1<<20))
+			for i := 0; b.Loop(); i++ {
+				l.CountInitials(addr(i%sources), 1)
+				if i%1000 == 0 { // as after a tenth of a second
+					l.lookAtInitials()
+				}
+			}
+		})
+	}
+}
