@@ -5,7 +5,6 @@ package load
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"net/netip"
 	"slices"
@@ -130,15 +129,23 @@ func Audience(ctx context.Context, s Server, tracks []*origin.Track, n int, each
 	return leave, nil
 }
 
-// ReadFrame reads a frame of so many bytes, and reports whether it came whole. The stream's end is left:
+// ReadFrame reads a frame of so many bytes as a player does, and reports whether it came whole. The stream's end is left:
 // it may come in a packet of its own.
 func ReadFrame(r *moqt.SubgroupReader, bytes int) bool {
 	if _, err := r.NextObject(); err != nil {
 		return false
 	}
-	n, err := io.Copy(io.Discard, r)
-	return err == nil && n == int64(bytes)
+	payload, _ := payloads.Get().(*[]byte)
+	if payload == nil {
+		payload = new([]byte)
+	}
+	defer payloads.Put(payload)
+	var err error
+	*payload, err = r.ReadPayload(*payload, bytes)
+	return err == nil && len(*payload) == bytes
 }
+
+var payloads sync.Pool // *[]byte that frames were read into
 
 // Frames are what Transfer sends.
 type Frames struct {
