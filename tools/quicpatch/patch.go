@@ -55,6 +55,8 @@ var added = map[string]string{
 	"idle.go":                                      "tree/idle.go.txt",
 	"idle_test.go":                                 "tree/idle_test.go.txt",
 	"send_direct.go":                               "tree/send_direct.go.txt",
+	"server_retry.go":                              "tree/server_retry.go.txt",
+	"server_retry_test.go":                         "tree/server_retry_test.go.txt",
 	"simulated_test.go":                            "tree/simulated_test.go.txt",
 	"stream_order.go":                              "tree/stream_order.go.txt",
 	"stream_order_test.go":                         "tree/stream_order_test.go.txt",
@@ -96,6 +98,7 @@ var changed = map[string]func(src []byte) ([]byte, error){
 	"send_stream.go":                             inTurn(patchSendStream, patchSendStreamSharing),
 	"streams_map_incoming.go":                    patchIncomingStreams,
 	"sys_conn_oob.go":                            patchOOBConn,
+	"server.go":                                  patchServer,
 	"transport.go":                               patchTransport,
 }
 

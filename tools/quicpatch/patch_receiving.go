@@ -8,6 +8,7 @@ func patchConnectionPieces(src []byte) ([]byte, error) {
 	const datagrams = "c.receivedPieces.datagrams"
 	return patchExternal("connection.go", src,
 		change{"receivedPacket", "", "pieceOf"},
+		change{"receivedPacket", "", "askedAddress"},
 		change{"Conn", "", "receivedPieces"},
 		change{"handlePacket", "c.receivedPackets.Len()", datagrams},
 		change{"handlePacket", "c.receivedPackets.PushBack(p)", "$\n\t" + datagrams + " += p.count()"},
@@ -21,9 +22,18 @@ func patchOOBConn(src []byte) ([]byte, error) {
 	return patchExternal("sys_conn_oob.go", src, change{"ReadPacket", "func", "readDatagram"})
 }
 
-// patchTransport passes several datagrams on at once.
+// patchTransport passes several datagrams on at once, and answers first packets of a flood.
 func patchTransport(src []byte) ([]byte, error) {
-	return patchExternal("transport.go", src, change{"listen", "t.handlePacket(p)", "t.handlePiece(p)"})
+	return patchExternal("transport.go", src,
+		change{"listen", "t.handlePacket(p)", "t.handlePiece(p)"},
+		change{"handlePacket", "t.mutex.Lock()", "if t.retryAtOnce(&p) {\n\t\treturn\n\t}\n\t$"})
+}
+
+// patchServer has first packets of a flood answered where they are read.
+func patchServer(src []byte) ([]byte, error) {
+	return patchExternal("server.go", src,
+		change{"baseServer", "", "lastRetry"},
+		change{"handleInitialImpl", "s.verifySourceAddress(p.remoteAddr)", "s.verify(p)"})
 }
 
 // patchBufferPool has buffers of several datagrams put back.
