@@ -39,8 +39,8 @@ setup: ## Install what the build needs (Debian, Ubuntu)
 	@tools/setup.sh
 
 # quic-go with congestion control of ours (docs/adr/0002-patched-quic-go.md), in
-# build/quic-go, and the go.work that uses it. Without them everything builds too, with
-# NewReno.
+# build/quic-go, webtransport-go beside it, and the go.work that uses them. Without them
+# everything builds too, with NewReno.
 quic-go: setup
 	@GOWORK=off go run ./tools/quicpatch -q
 
@@ -102,7 +102,7 @@ test-go: setup-test quic-go
 test-race: setup-test quic-go
 	tools/again.sh test-race go test -p 3 -vet=off -race $(TEST_ARGS) $(RACE)
 
-# quic-go's own unit tests on the patched tree.
+# The own tests of quic-go and webtransport-go on the patched trees.
 test-quic-go: quic-go
 	@tools/quicpatch/test.sh $(TEST_ARGS)
 

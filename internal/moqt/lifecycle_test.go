@@ -2,16 +2,19 @@ package moqt
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"holocast/internal/devcert"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/quiccc"
 )
@@ -77,6 +80,47 @@ func TestCloseTellsThePeerWhy(t *testing.T) {
 			})
 		}
 	})
+}
+
+// TestIdleSessionGoroutines: few goroutines wait for an idle session, as their stacks take memory.
+func TestIdleSessionGoroutines(t *testing.T) {
+	if !quiccc.Patched() {
+		t.Skip("the published quic-go and webtransport-go have goroutines that wait")
+	}
+	const sessions = 20
+	cert, err := devcert.Generate(time.Now(), "localhost", "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// At the server one, the connection's, and over WebTransport two that accept streams. At the client
+	// also two of its socket, and over WebTransport three more.
+	for scheme, most := range map[string]int{"moqt": 1 + 3, "https": 3 + 8} {
+		t.Run(scheme, func(t *testing.T) {
+			cfg := Config{waits: patient(), Log: slog.New(slog.DiscardHandler)}
+			ln, err := Listen("127.0.0.1:0", ListenConfig{Config: cfg, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = ln.Close() }()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			before := runtime.NumGoroutine()
+			for range sessions {
+				c, err := Dial(ctx, scheme+"://"+ln.Addr().String(), devcert.Pinned(devcert.Hash(cert)), Handler{}, cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close(wire.NoError, "")
+				s, err := ln.Accept(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.Serve(Handler{})
+			}
+			// Half a goroutine a session is for those of the listener that had not begun.
+			until(t, ctx, "few goroutines", func() bool { return runtime.NumGoroutine()-before <= sessions*most+sessions/2 })
+		})
+	}
 }
 
 func TestListenerCloseEndsSessions(t *testing.T) {

@@ -248,11 +248,20 @@ func (l *Listener) run(ln *quic.Listener) {
 				l.start(quicConn{qc}, v, "")
 				return
 			}
-			if err := l.wt.ServeQUICConn(qc); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			if err := l.serveHTTP3(qc); err != nil && !errors.Is(err, http.ErrServerClosed) {
 				l.log.Debug("http/3 connection ended", "err", err, "peer", qc.RemoteAddr())
 			}
 		})
 	}
+}
+
+// serveHTTP3 serves a connection. With the patched webtransport-go it returns at once, and no
+// goroutine waits for the connection's end.
+func (l *Listener) serveHTTP3(qc *quic.Conn) error {
+	if wt, ok := any(l.wt).(interface{ StartQUICConn(*quic.Conn) error }); ok {
+		return wt.StartQUICConn(qc)
+	}
+	return l.wt.ServeQUICConn(qc)
 }
 
 // track notes qc while it lasts; false once the listener is closed.
@@ -313,7 +322,11 @@ func (l *Listener) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	if !named {
 		v = l.cfg.versions()[0]
 	}
-	l.wg.Go(func() { l.start(wtConn{sess, qc}, v, r.URL.RequestURI()) })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conns != nil { // else Close may wait already, and the session has ended
+		l.wg.Go(func() { l.start(wtConn{sess, qc}, v, r.URL.RequestURI()) })
+	}
 }
 
 // offersProtocol reports whether a client that names the protocols it speaks

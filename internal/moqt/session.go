@@ -230,9 +230,10 @@ func newSession(ctx context.Context, c conn, v wire.Version, client bool, local 
 	s.requests.next = s.requests.parity
 
 	context.AfterFunc(c.context(), func() { s.fail(c.ended()) })
-	go s.acceptUniStreams()
-	go s.acceptStreams()
-	go s.receiveDatagrams()
+	// Goroutines, whose stacks take memory, begin when there is something for them to do.
+	s.conn.whenUni(s.acceptFirstUniStream)
+	s.conn.whenStream(s.acceptStreams)
+	s.conn.whenDatagram(s.receiveDatagrams)
 
 	if err := s.openControl(ctx); err != nil {
 		s.fail(err)
@@ -462,22 +463,35 @@ func (s *Session) waitFor(ctx context.Context, timeout time.Duration, find func(
 
 // Streams from the peer.
 
+// acceptFirstUniStream accepts a stream, which mostly is the control stream, and has the others
+// accepted once there are some. What reads it has a large stack and is not kept.
+func (s *Session) acceptFirstUniStream() {
+	if s.acceptUniStream(func(f func()) { go f() }) {
+		s.conn.whenUni(s.acceptUniStreams)
+	}
+}
+
 func (s *Session) acceptUniStreams() {
 	readers := crew.New()
 	defer readers.Close()
-	for {
-		str, err := s.conn.acceptUni(s.ctx)
-		if err != nil {
-			return // the end of the transport's context says why
-		}
-		done, ok := s.takeStream()
-		if ok {
-			readers.Go(func() { s.handleUni(countedStream{str, done}) })
-		} else {
-			str.stop(wire.StreamExcessiveLoad)
-		}
-		s.paceStreams(false)
+	for s.acceptUniStream(readers.Go) {
 	}
+}
+
+// acceptUniStream accepts a stream and has it read by run; false once the session has ended.
+func (s *Session) acceptUniStream(run func(f func())) bool {
+	str, err := s.conn.acceptUni(s.ctx)
+	if err != nil {
+		return false // the end of the transport's context says why
+	}
+	done, ok := s.takeStream()
+	if ok {
+		run(func() { s.handleUni(countedStream{str, done}) })
+	} else {
+		str.stop(wire.StreamExcessiveLoad)
+	}
+	s.paceStreams(false)
+	return true
 }
 
 func (s *Session) handleUni(str receiveStream) {
@@ -491,7 +505,7 @@ func (s *Session) handleUni(str receiveStream) {
 	}
 	_ = str.SetReadDeadline(time.Time{})
 	if setup, ok := h.(*wire.Setup); ok {
-		s.handleControl(setup, br)
+		s.handleControl(setup, str, br)
 		return
 	}
 	select {
@@ -518,12 +532,21 @@ func (s *Session) badStream(err error) {
 	}
 }
 
-func (s *Session) handleControl(setup *wire.Setup, br *bufio.Reader) {
+func (s *Session) handleControl(setup *wire.Setup, str receiveStream, br *bufio.Reader) {
 	if err := s.checkSetup(setup); err != nil {
 		s.fail(err)
 		return
 	}
 	close(s.set)
+	read := func() { s.readControl(bufio.NewReaderSize(str, 512)) }
+	if br.Buffered() > 0 || !str.whenReadable(read) {
+		s.readControl(br)
+	}
+}
+
+// readControl reads the control stream. Most peers send nothing there after SETUP, and no goroutine
+// waits for it.
+func (s *Session) readControl(br *bufio.Reader) {
 	for {
 		m, err := s.version.ReadMessage(br)
 		switch {

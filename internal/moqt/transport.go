@@ -26,6 +26,11 @@ type conn interface {
 	acceptUni(ctx context.Context) (receiveStream, error)
 	sendDatagram(b []byte) error // may block while the transport's queue is full
 	receiveDatagram(ctx context.Context) ([]byte, error)
+	// These run f on a goroutine of its own, once: as soon as an acceptStream, an acceptUni or a
+	// receiveDatagram would not wait, or before where the transport cannot tell.
+	whenStream(f func())
+	whenUni(f func())
+	whenDatagram(f func())
 	close(code wire.SessionCode, reason string)
 	context() context.Context
 	ended() error // why context ended; called once it has
@@ -59,6 +64,9 @@ type receiveStream interface {
 	io.Reader
 	SetReadDeadline(time.Time) error
 	stop(wire.StreamCode)
+	// whenReadable runs f on a goroutine of its own once a Read would not wait, and reports
+	// whether the transport can. Nobody reads until then.
+	whenReadable(f func()) bool
 }
 
 type stream interface {
@@ -117,6 +125,10 @@ func (q quicConn) receiveDatagram(ctx context.Context) ([]byte, error) {
 	return b, sessionError(err)
 }
 
+func (q quicConn) whenStream(f func())   { whenStream(q.c, f) }
+func (q quicConn) whenUni(f func())      { whenUni(q.c, f) }
+func (q quicConn) whenDatagram(f func()) { whenDatagram(q.c, f) }
+
 func (q quicConn) close(code wire.SessionCode, reason string) {
 	_ = q.c.CloseWithError(quic.ApplicationErrorCode(code), reason)
 }
@@ -137,13 +149,15 @@ func (s quicSend) sourced() sourced { return asSourced(s.SendStream) }
 
 type quicReceive struct{ *quic.ReceiveStream }
 
-func (s quicReceive) stop(code wire.StreamCode) { s.CancelRead(quic.StreamErrorCode(code)) }
+func (s quicReceive) stop(code wire.StreamCode)  { s.CancelRead(quic.StreamErrorCode(code)) }
+func (s quicReceive) whenReadable(f func()) bool { return whenReadable(s.ReceiveStream, f) }
 
 type quicStream struct{ *quic.Stream }
 
 func (s quicStream) reset(code wire.StreamCode) { s.CancelWrite(quic.StreamErrorCode(code)) }
 func (s quicStream) stop(code wire.StreamCode)  { s.CancelRead(quic.StreamErrorCode(code)) }
 func (s quicStream) setPriority(p priority)     { setPriority(s.Stream, p) }
+func (s quicStream) whenReadable(f func()) bool { return whenReadable(s.Stream, f) }
 
 // WebTransport.
 
@@ -198,6 +212,10 @@ func (w wtConn) receiveDatagram(ctx context.Context) ([]byte, error) {
 	b, err := w.s.ReceiveDatagram(ctx)
 	return b, sessionError(err)
 }
+
+func (w wtConn) whenStream(f func())   { whenStream(w.s, f) }
+func (w wtConn) whenUni(f func())      { whenUni(w.s, f) }
+func (w wtConn) whenDatagram(f func()) { whenDatagram(w.s, f) }
 
 // closeWait is what the peer gets to read why a WebTransport session was closed
 // before the connection below is closed as well.
@@ -299,6 +317,8 @@ func (s wtReceive) stop(code wire.StreamCode) {
 	_ = s.SetReadDeadline(time.Unix(1, 0))
 }
 
+func (s wtReceive) whenReadable(f func()) bool { return whenReadable(s.ReceiveStream, f) }
+
 type wtStream struct{ *webtransport.Stream }
 
 func (s wtStream) reset(code wire.StreamCode) {
@@ -315,6 +335,43 @@ func (s wtStream) setPriority(p priority) {
 	if q := belowWebTransport(sendSide(s.Stream)); q != nil {
 		setPriority(q, p)
 	}
+}
+
+func (s wtStream) whenReadable(f func()) bool { return whenReadable(s.Stream, f) }
+
+// The patched quic-go and webtransport-go run a function when there is something for it to do. Of
+// the published ones a goroutine has to wait for that.
+
+func whenStream(c any, f func()) {
+	if w, ok := c.(interface{ WhenStream(func()) }); ok {
+		w.WhenStream(f)
+		return
+	}
+	go f()
+}
+
+func whenUni(c any, f func()) {
+	if w, ok := c.(interface{ WhenUniStream(func()) }); ok {
+		w.WhenUniStream(f)
+		return
+	}
+	go f()
+}
+
+func whenDatagram(c any, f func()) {
+	if w, ok := c.(interface{ WhenDatagram(func()) }); ok {
+		w.WhenDatagram(f)
+		return
+	}
+	go f()
+}
+
+func whenReadable(s io.Reader, f func()) bool {
+	r, ok := s.(interface{ WhenReadable(func()) })
+	if ok {
+		r.WhenReadable(f)
+	}
+	return ok
 }
 
 // prioritized is a QUIC stream that sends, *quic.SendStream or *quic.Stream.

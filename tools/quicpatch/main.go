@@ -1,9 +1,10 @@
 // Command quicpatch makes build/quic-go: the pinned quic-go from the module cache
 // with a seam for congestion control from outside, with hooks for packets that are sent
 // outside, with connections that outlive a moment without network and any number of moves of
-// a client, and with resets within flow control. It writes a go.work that uses it. Nothing of
-// quic-go's text is in this repository: the places to change are found in its syntax tree, and
-// what is added is ours (tree/).
+// a client, and with resets within flow control. It makes build/webtransport-go as well, in
+// which fewer goroutines wait, and writes a go.work that uses both. Nothing of their text is in
+// this repository: the places to change are found in its syntax tree, and what is added is
+// ours (tree/).
 //
 // docs/adr/0002-patched-quic-go.md and 0005-quic-go-hooks.md say why.
 package main
@@ -26,36 +27,43 @@ func main() {
 		fmt.Fprintln(os.Stderr, "quicpatch:", err)
 		os.Exit(1)
 	case changed:
-		fmt.Printf("quicpatch: quic-go %s with our congestion control in %s\n", version, filepath.Join(*root, treeDir))
+		fmt.Printf("quicpatch: quic-go %s with our congestion control in %s\n", quicGo.version, filepath.Join(*root, quicGo.tree))
 	case !*quiet:
-		fmt.Printf("quicpatch: %s is up to date\n", filepath.Join(*root, treeDir))
+		fmt.Printf("quicpatch: %s is up to date\n", filepath.Join(*root, quicGo.tree))
 	}
 }
 
-// run makes the tree and, with work, go.work below root where they are not up to
+// run makes the trees and, with work, go.work below root where they are not up to
 // date.
 func run(root string, work bool) (changed bool, err error) {
-	if changed, err = makeTree(root); err != nil || !work {
-		return changed, err
+	for _, m := range modules {
+		made, err := m.make(root)
+		if err != nil {
+			return false, err
+		}
+		changed = changed || made
+	}
+	if !work {
+		return changed, nil
 	}
 	written, err := writeWork(root)
 	return changed || written, err
 }
 
-func makeTree(root string) (changed bool, err error) {
-	if err := checkRequired(root); err != nil {
+func (m module) make(root string) (changed bool, err error) {
+	if err := m.checkRequired(root); err != nil {
 		return false, err
 	}
-	want := stamp()
-	tree := filepath.Join(root, treeDir)
+	want := m.stamp()
+	tree := filepath.Join(root, m.tree)
 	if have, err := os.ReadFile(filepath.Join(tree, stampFile)); err == nil && string(have) == want {
 		return false, nil
 	}
-	source, err := locate(root)
+	source, err := m.locate(root)
 	if err != nil {
 		return false, err
 	}
-	if err := verify(source); err != nil {
+	if err := m.verify(source); err != nil {
 		return false, err
 	}
 	// Made aside and renamed, so that an interrupted run leaves no half of a tree.
@@ -67,7 +75,7 @@ func makeTree(root string) (changed bool, err error) {
 	if err := copyTree(tmp, source); err != nil {
 		return false, err
 	}
-	if err := patch(tmp); err != nil {
+	if err := m.patch(tmp); err != nil {
 		return false, err
 	}
 	if err := os.WriteFile(filepath.Join(tmp, stampFile), []byte(want), 0o644); err != nil {

@@ -18,10 +18,10 @@ import (
 
 // sources are this program's own files that decide what the tree holds.
 //
-//go:embed patch.go patch_external.go patch_idle.go patch_receiving.go patch_sending.go tree
+//go:embed patch.go patch_external.go patch_idle.go patch_receiving.go patch_sending.go patch_webtransport.go tree
 var sources embed.FS
 
-// added are the files that are ours, and where their text is.
+// added are the files of quic-go's tree that are ours, and where their text is.
 var added = map[string]string{
 	"congestion_controller.go":                     "tree/congestion_controller.go.txt",
 	"external.go":                                  "tree/external.go.txt",
@@ -48,10 +48,14 @@ var added = map[string]string{
 	"path_conn_id_test.go":                         "tree/path_conn_id_test.go.txt",
 	"receive_direct.go":                            "tree/receive_direct.go.txt",
 	"receive_direct_test.go":                       "tree/receive_direct_test.go.txt",
+	"rest.go":                                      "tree/rest.go.txt",
+	"rest_test.go":                                 "tree/rest_test.go.txt",
 	"receive_piece.go":                             "tree/receive_piece.go.txt",
 	"receive_piece_linux_test.go":                  "tree/receive_piece_linux_test.go.txt",
 	"reset_credit.go":                              "tree/reset_credit.go.txt",
 	"reset_credit_test.go":                         "tree/reset_credit_test.go.txt",
+	"http3/rest.go":                                "tree/http3_rest.go.txt",
+	"http3/rest_test.go":                           "tree/http3_rest_test.go.txt",
 	"idle.go":                                      "tree/idle.go.txt",
 	"idle_test.go":                                 "tree/idle_test.go.txt",
 	"send_direct.go":                               "tree/send_direct.go.txt",
@@ -80,10 +84,13 @@ var changed = map[string]func(src []byte) ([]byte, error){
 		patchConnectionPieces, patchConnectionStreams, patchConnectionIdle),
 	"crypto_stream.go":                           patchCryptoStream,
 	"conn_id_manager.go":                         patchConnIDManager,
-	"datagram_queue.go":                          setConstant("maxDatagramRcvQueueLen", receivedDatagrams),
+	"datagram_queue.go":                          inTurn(setConstant("maxDatagramRcvQueueLen", receivedDatagrams), patchDatagramQueue),
 	"frame_sorter.go":                            patchFrameSorter,
 	"framer.go":                                  patchFramer,
-	"http3/state_tracking_stream.go":             setConstant("streamDatagramQueueLen", receivedDatagrams),
+	"http3/conn.go":                              patchRawConn,
+	"http3/frames.go":                            patchFrameParser,
+	"http3/server_conn.go":                       patchServerConn,
+	"http3/state_tracking_stream.go":             inTurn(setConstant("streamDatagramQueueLen", receivedDatagrams), patchTrackedStream),
 	"internal/ackhandler/ecn.go":                 patchECN,
 	"internal/ackhandler/packet.go":              patchPacket,
 	"internal/ackhandler/sent_packet_handler.go": patchSentPacketHandler,
@@ -93,10 +100,10 @@ var changed = map[string]func(src []byte) ([]byte, error){
 	"internal/protocol/params.go":                setConstant("MaxConnUnprocessedPackets", unprocessedPackets),
 	"internal/protocol/protocol.go":              setConstant("MaxLargePacketBufferSize", sendBuffer),
 	"internal/wire/stream_frame.go":              inTurn(patchStreamFrame, patchPacketFrame),
-	"receive_stream.go":                          patchReceiveStream,
+	"receive_stream.go":                          inTurn(patchReceiveStream, patchReceiveStreamRest),
 	"send_conn.go":                               patchSendConn,
 	"send_stream.go":                             inTurn(patchSendStream, patchSendStreamSharing),
-	"streams_map_incoming.go":                    patchIncomingStreams,
+	"streams_map_incoming.go":                    inTurn(patchIncomingStreams, patchIncomingStreamsRest),
 	"sys_conn_oob.go":                            patchOOBConn,
 	"server.go":                                  patchServer,
 	"transport.go":                               patchTransport,
@@ -115,11 +122,11 @@ func inTurn(changes ...func([]byte) ([]byte, error)) func([]byte) ([]byte, error
 }
 
 // stamp changes with everything that decides what the tree holds.
-func stamp() string {
+func (m module) stamp() string {
 	h := sha256.New()
-	parts := []string{module, version, text("patch.go"), text("patch_external.go"), text("patch_idle.go"), text("patch_receiving.go"), text("patch_sending.go")}
-	for _, name := range slices.Sorted(maps.Keys(added)) {
-		parts = append(parts, name, text(added[name]))
+	parts := []string{m.path, m.version, text("patch.go"), text("patch_external.go"), text("patch_idle.go"), text("patch_receiving.go"), text("patch_sending.go"), text("patch_webtransport.go")}
+	for _, name := range slices.Sorted(maps.Keys(m.added)) {
+		parts = append(parts, name, text(m.added[name]))
 	}
 	for _, s := range parts {
 		fmt.Fprintf(h, "%d\n%s", len(s), s)
@@ -137,13 +144,13 @@ func text(name string) string {
 }
 
 // patch changes the copy in dir.
-func patch(dir string) error {
-	for name, from := range added {
+func (m module) patch(dir string) error {
+	for name, from := range m.added {
 		if err := os.WriteFile(filepath.Join(dir, filepath.FromSlash(name)), []byte(text(from)), 0o644); err != nil {
 			return err
 		}
 	}
-	for name, change := range changed {
+	for name, change := range m.changed {
 		path := filepath.Join(dir, filepath.FromSlash(name))
 		src, err := os.ReadFile(path)
 		if err != nil {

@@ -146,7 +146,11 @@ func TestPatchExternal(t *testing.T) {
 		"connection.go": patchConnectionExternal, "ecn.go": patchECN, "packet.go": patchPacket, "updatable_aead.go": patchUpdatableAEAD,
 		"sent_packet_handler.go": patchSentPacketHandler, "sent_packet_history.go": patchSentPacketHistory,
 		"connection.go, sending": patchConnectionSending, "send_stream.go": patchSendStreamSharing, "stream_frame.go": patchStreamFrame,
-		"streams_map_incoming.go": patchIncomingStreams,
+		"streams_map_incoming.go": patchIncomingStreams, "http3/frames.go": patchFrameParser, "http3/server_conn.go": patchServerConn,
+		"receive_stream.go": patchReceiveStreamRest, "streams_map_incoming.go, resting": patchIncomingStreamsRest, "datagram_queue.go": patchDatagramQueue,
+		"http3/conn.go": patchRawConn, "http3/state_tracking_stream.go": patchTrackedStream, "webtransport-go's streams_map_incoming.go": patchWebTransportStreams,
+		"webtransport-go's server.go": patchWebTransportServer, "webtransport-go's session.go": patchWebTransportSession,
+		"webtransport-go's capsule.go": patchCapsules,
 	} {
 		if _, err := patch([]byte(history)); err == nil {
 			t.Errorf("%s is another one: no error", name)
@@ -156,7 +160,7 @@ func TestPatchExternal(t *testing.T) {
 
 func TestVerify(t *testing.T) {
 	dir := t.TempDir()
-	for name := range hashes {
+	for name := range quicGo.hashes {
 		path := filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -165,7 +169,7 @@ func TestVerify(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := verify(dir); err == nil || !strings.Contains(err.Error(), version) {
+	if err := quicGo.verify(dir); err == nil || !strings.Contains(err.Error(), quicGo.version) {
 		t.Errorf("error for another quic-go: %v", err)
 	}
 }
@@ -208,17 +212,19 @@ func TestTree(t *testing.T) {
 			t.Fatalf("run %d: changed %v, error %v", i, changed, err)
 		}
 	}
-	for name := range added {
-		if _, err := os.Stat(filepath.Join(root, treeDir, filepath.FromSlash(name))); err != nil {
-			t.Error(err)
+	for _, m := range modules {
+		for name := range m.added {
+			if _, err := os.Stat(filepath.Join(root, m.tree, filepath.FromSlash(name))); err != nil {
+				t.Error(err)
+			}
 		}
-	}
-	// Another version in go.mod is refused even though the tree of this one is there.
-	other := strings.Replace(string(mod), module+" "+version, module+" v0.60.0", 1)
-	if err := os.WriteFile(filepath.Join(root, "go.mod"), []byte(other), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := run(root, true); err == nil || !strings.Contains(err.Error(), "v0.60.0") {
-		t.Errorf("error for another version: %v", err)
+		// Another version in go.mod is refused even though the tree of this one is there.
+		other := strings.Replace(string(mod), m.path+" "+m.version, m.path+" v0.1.0", 1)
+		if err := os.WriteFile(filepath.Join(root, "go.mod"), []byte(other), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := run(root, true); err == nil || !strings.Contains(err.Error(), m.path+" v0.1.0") {
+			t.Errorf("error for another version: %v", err)
+		}
 	}
 }

@@ -14,18 +14,30 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 )
 
-const (
-	module  = "github.com/quic-go/quic-go"
-	version = "v0.64.1"
+const stampFile = ".holocast-stamp"
 
-	treeDir   = "build/quic-go"
-	stampFile = ".holocast-stamp"
-)
+// module is a module that is patched.
+type module struct {
+	path, version string
+	tree          string                                      // where it is made
+	hashes        map[string]string                           // SHA-256 of the files whose text or declarations the patch relies on
+	added         map[string]string                           // files that are ours, and where their text is
+	changed       map[string]func(src []byte) ([]byte, error) // files that differ in the tree, and how
+}
 
-// hashes are SHA-256 of the files whose text or declarations the patch relies on.
-var hashes = map[string]string{
+// modules are those that are patched.
+var modules = []module{quicGo, webTransport}
+
+var quicGo = module{
+	path: "github.com/quic-go/quic-go", version: "v0.64.1", tree: "build/quic-go",
+	hashes: quicGoHashes, added: added, changed: changed,
+}
+
+// quicGoHashes are those of quic-go.
+var quicGoHashes = map[string]string{
 	"buffer_pool.go":                                 "20fbda42b43cc81a17c7df47219b1e442f7aa13d294d80fd395153da7929fd45",
 	"conn_id_generator.go":                           "3001576ff830487f85c6fe61b3e83cdbeee21a6a43fcfb724cb9cbdb16773844",
 	"conn_id_manager.go":                             "b5ec30125b7565acf32f6eb167181361833bdeacae10965bf015ae90521d26aa",
@@ -36,6 +48,9 @@ var hashes = map[string]string{
 	"flow_controller_stream.go":                      "4aed772ebddebda72311b61cbeed8d99316519be096798ac8f9f4f7090cc9787",
 	"frame_sorter.go":                                "6f22ebac07d86a2666004dc1d000c32ab0edbf435348476549bf960b77ed34df",
 	"framer.go":                                      "925ced4e4ae3b69f7762b1d1a994678a464a71ebff4e7a38881a0902f21c53a2",
+	"http3/conn.go":                                  "87f63b89cc9a0e85287cf71cf516556fe2315d9b9ad11517e1f3605ae20355c1",
+	"http3/frames.go":                                "c15056479d707abb4f5f2e018ccae1c484960b7521e3f5581a20f2a24df162fe",
+	"http3/server_conn.go":                           "605412620104879a2f14fc2cf9a95f25bc7989fff5c43bc7dea841a7209db59f",
 	"http3/state_tracking_stream.go":                 "3faccaaa040a979082a3794db2d86b60eda920803ad52895f5d81d2f624735c6",
 	"internal/ackhandler/ecn.go":                     "1f55951da1085ab0c53ba0a13abe13155b189f9aca28d73e927baf4205a3ab37",
 	"internal/ackhandler/interfaces.go":              "7b43539175ae5e582a34807270b8bb1d730f288fcb34aa6075f674ffe9ebf840",
@@ -61,6 +76,7 @@ var hashes = map[string]string{
 	"mtu_discoverer.go":                              "312dd22fd74f124588a8537e24c6fa1283b34377acf7cd127afb6b2d0de7c93d",
 	"packet_packer.go":                               "8688472d72e039d271d6d9fca6a5cf15ab01da43a454365eb8e3ba504cb05ae7",
 	"path_manager.go":                                "b14f055c755c167619bb44de77d80c5f76628c07cebda4e761809d0aa6b75866",
+	"receive_stream.go":                              "f9db2677411dcf00dbbe4366a4bcf75900d755e9e98cd657f661ecc8a070de7b",
 	"retransmission_queue.go":                        "cbaf159fdbe5dbf50a8c05a49f85267fdc070136256de402191bd14e27400db0",
 	"send_conn.go":                                   "69d07d84541928e275fc8738bb68a40eed526aca8ba70e4f0ba53f64a502edd3",
 	"send_queue.go":                                  "efecf7fa2b7db2e6caf3c5852fb7e0724b19165f63fb0351c7bbbca7d843b067",
@@ -69,54 +85,52 @@ var hashes = map[string]string{
 }
 
 // checkRequired compares the version that go.mod asks for with the patch's.
-func checkRequired(root string) error {
+func (m module) checkRequired(root string) error {
 	data, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
 		return err
 	}
-	found := requirement.FindSubmatch(data)
+	found := regexp.MustCompile(`(?m)^(?:require)?\s+` + regexp.QuoteMeta(m.path) + ` (v\S+)`).FindSubmatch(data)
 	if found == nil {
-		return fmt.Errorf("%s does not ask for %s", filepath.Join(root, "go.mod"), module)
+		return fmt.Errorf("%s does not ask for %s", filepath.Join(root, "go.mod"), m.path)
 	}
-	if got := string(found[1]); got != version {
-		return fmt.Errorf("go.mod asks for %s %s; the patch is for %s: review tools/quicpatch for the new version, or remove go.work to build without it", module, got, version)
+	if got := string(found[1]); got != m.version {
+		return fmt.Errorf("go.mod asks for %s %s; the patch is for %s: review tools/quicpatch for the new version, or remove go.work to build without it", m.path, got, m.version)
 	}
 	return nil
 }
 
-var requirement = regexp.MustCompile(`(?m)^(?:require)?\s+` + regexp.QuoteMeta(module) + ` (v\S+)`)
-
 // locate finds the module in the module cache, fetching it if need be.
-func locate(root string) (dir string, err error) {
-	cmd := exec.Command("go", "mod", "download", "-json", module)
+func (m module) locate(root string) (dir string, err error) {
+	cmd := exec.Command("go", "mod", "download", "-json", m.path)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "GOWORK=off")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
-	var m struct{ Version, Dir, Error string }
-	if jsonErr := json.Unmarshal(out, &m); jsonErr != nil && err == nil {
+	var found struct{ Version, Dir, Error string }
+	if jsonErr := json.Unmarshal(out, &found); jsonErr != nil && err == nil {
 		err = jsonErr
 	}
 	switch {
-	case m.Error != "":
-		return "", fmt.Errorf("%s: %s", module, m.Error)
+	case found.Error != "":
+		return "", fmt.Errorf("%s: %s", m.path, found.Error)
 	case err != nil:
-		return "", fmt.Errorf("go mod download %s: %w", module, err)
-	case m.Version != version:
-		return "", fmt.Errorf("the build uses %s %s, not %s", module, m.Version, version)
+		return "", fmt.Errorf("go mod download %s: %w", m.path, err)
+	case found.Version != m.version:
+		return "", fmt.Errorf("the build uses %s %s, not %s", m.path, found.Version, m.version)
 	}
-	return m.Dir, nil
+	return found.Dir, nil
 }
 
 // verify compares the files with those the patch was written for.
-func verify(source string) error {
-	for _, name := range slices.Sorted(maps.Keys(hashes)) {
+func (m module) verify(source string) error {
+	for _, name := range slices.Sorted(maps.Keys(m.hashes)) {
 		data, err := os.ReadFile(filepath.Join(source, filepath.FromSlash(name)))
 		if err != nil {
 			return err
 		}
-		if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != hashes[name] {
-			return fmt.Errorf("%s in %s is not that of %s %s: run go clean -modcache if the module cache was changed, or review tools/quicpatch", name, source, module, version)
+		if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != m.hashes[name] {
+			return fmt.Errorf("%s in %s is not that of %s %s: run go clean -modcache if the module cache was changed, or review tools/quicpatch", name, source, m.path, m.version)
 		}
 	}
 	return nil
@@ -147,19 +161,22 @@ func copyTree(dst, source string) error {
 // writeWork writes go.work, unless the user has one of their own.
 func writeWork(root string) (changed bool, err error) {
 	name := filepath.Join(root, "go.work")
-	want := []byte(fmt.Sprintf(`// Written by tools/quicpatch. Set GOWORK=off to build with quic-go as published.
+	var replace strings.Builder
+	for _, m := range modules {
+		fmt.Fprintf(&replace, "replace %s %s => ./%s\n", m.path, m.version, m.tree)
+	}
+	want := []byte(`// Written by tools/quicpatch. Set GOWORK=off to build with quic-go as published.
 go 1.26.0
 
 use .
 
-replace %s %s => ./%s
-`, module, version, treeDir))
+` + replace.String())
 	have, err := os.ReadFile(name)
 	switch {
 	case err == nil && bytes.Equal(have, want):
 		return false, nil
 	case err == nil && !bytes.Contains(have, []byte("tools/quicpatch")):
-		return false, fmt.Errorf("%s is not ours; add to it: replace %s %s => ./%s", name, module, version, treeDir)
+		return false, fmt.Errorf("%s is not ours; add to it:\n%s", name, replace.String())
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return false, err
 	}
