@@ -465,6 +465,9 @@ func (l *fastLab) detach() {
 	l.t.Helper()
 	l.programs(func(id link.ID) error {
 		attached, err := link.NewFromID(id)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil // the relay has attached another meanwhile
+		}
 		if err != nil {
 			return err
 		}
