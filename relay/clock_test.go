@@ -165,9 +165,6 @@ func TestWallClockStep(t *testing.T) {
 		if worst > tolerance {
 			t.Errorf("viewer %s: a frame that came at once is %v late or too soon", name, worst)
 		}
-		if steps := v.clock.Estimate(time.Now()).Steps; steps > 0 {
-			t.Errorf("viewer %s: %d steps of the relay's clock", name, steps)
-		}
 	}
 	if lost := ending.lost(t, 0); lost > 2 { // its session was closed in the middle of them
 		t.Errorf("the viewer whose token ended lost %d frames before", lost)
