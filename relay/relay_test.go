@@ -265,12 +265,17 @@ func eventually(t testing.TB, what string, ok func() bool) {
 // writeFrames writes a frame of 20 kB thirty times a second, a group each, until it is stopped,
 // which returns the last one.
 func writeFrames(t testing.TB, tr *origin.Track) (stop func() (last uint64)) {
+	return writeFramesOf(t, tr, func() []byte { return make([]byte, 20_000) })
+}
+
+// writeFramesOf is writeFrames with frames of the caller's.
+func writeFramesOf(t testing.TB, tr *origin.Track, payload func() []byte) (stop func() (last uint64)) {
 	over, done := make(chan struct{}), make(chan uint64)
 	go func() {
 		tick := time.NewTicker(time.Second / 30)
 		defer tick.Stop()
 		for group := uint64(1); ; group++ {
-			write(t, tr, group, make([]byte, 20_000))
+			write(t, tr, group, payload())
 			select {
 			case <-tick.C:
 			case <-over:
@@ -297,6 +302,12 @@ type frameLog struct {
 // logFrames subscribes to points.
 func logFrames(t testing.TB, s *moqt.Session) *frameLog {
 	t.Helper()
+	return logFramesAs(t, s, func(frame) {})
+}
+
+// logFramesAs is logFrames with a function that is called with each frame.
+func logFramesAs(t testing.TB, s *moqt.Session, arrived func(frame)) *frameLog {
+	t.Helper()
 	w := &frameLog{s: s, groups: map[uint64]bool{}, done: make(chan struct{})}
 	w.oldest.Store(math.MaxUint64)
 	sub := subscribe(t, s, points)
@@ -307,6 +318,7 @@ func logFrames(t testing.TB, s *moqt.Session) *frameLog {
 			if err != nil {
 				return
 			}
+			arrived(f)
 			w.groups[f.group] = true
 			w.newest.Store(max(f.group, w.newest.Load()))
 			w.oldest.Store(min(f.group, w.oldest.Load()))

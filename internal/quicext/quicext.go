@@ -53,7 +53,8 @@ type Port = interface {
 	// all others.
 	//
 	// Every packet must be registered: an ACK of a number that is still open waits for that,
-	// and after a probe timeout, 100 ms at least, it is a protocol violation of the peer.
+	// and after a probe timeout, 100 ms at least, it is a protocol violation of the peer. Time in
+	// which the connection was held up does not count.
 	// Where it is unknown whether a packet was sent, register it; if it was not, it will be
 	// lost.
 	Sent(packets []Packet) error

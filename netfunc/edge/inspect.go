@@ -23,8 +23,9 @@ import (
 	"holocast/netfunc/pathset"
 )
 
-// askTimeout is how long a running edge may take to answer.
-const askTimeout = 3 * time.Second
+// askTimeout is how long a running edge may take to answer. It takes milliseconds, unless the
+// processor is withheld from it.
+const askTimeout = 10 * time.Second
 
 func statusCommand(cfg *Config) *cobra.Command {
 	var asJSON bool
@@ -121,6 +122,9 @@ func (c *Config) look(ctx context.Context) (*Status, error) {
 	}
 	if errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("status: %w: only root and the group of %s may ask", err, c.Socket)
+	}
+	if errors.Is(err, context.DeadlineExceeded) { // it has not stopped
+		return nil, fmt.Errorf("status: edge %s runs, but does not answer at %s: try again", c.Name, c.Socket)
 	}
 	s, failed := c.left()
 	if errors.Is(failed, fs.ErrNotExist) {

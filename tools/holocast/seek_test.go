@@ -48,11 +48,12 @@ func TestPlayMovesAbout(t *testing.T) {
 	var r player.Report
 	p.lastLine(&r)
 	x := r.Recording
-	if x == nil || !x.Own || x.Seeks != 3 || x.PositionS != x.LengthS || x.LengthS < 1.5 || x.PausedS < 0.25 {
-		t.Fatalf("recording %+v", x)
+	if x == nil || !x.Own || x.Seeks != 3 || x.PositionS != x.LengthS || x.LengthS < 1.5 || x.PausedS != 0.3 {
+		t.Fatalf("recording %s", p.Stdout.String())
 	}
-	if r.DelayFrom != "due" || r.PublisherRestarts != 0 || r.FramesDuplicate != 0 || r.Cameras != 2 || r.FramesLost > r.Frames/3 {
-		t.Errorf("%+v", r)
+	// Of frames that are due at once, as the player was held up, the newest is shown.
+	if r.DelayFrom != "due" || r.PublisherRestarts != 0 || r.FramesDuplicate != 0 || r.Cameras != 2 || r.FramesLost > r.FramesSkipped+r.Frames/3 {
+		t.Errorf("%s", p.Stdout.String())
 	}
 	list := captures(t, frames, "0")
 	// Frames were recorded when they arrived, on a busy machine some time after their capture: it

@@ -12,31 +12,42 @@ import (
 	"strings"
 )
 
-// packages are those with eBPF programs, whose tests the guests run.
-var packages = []string{"netfunc/bpf", "relay/fastpath/bpf", "relay/steer"}
+// packages are those whose tests the guests run: those with eBPF programs, and the relay, of
+// which they run the test that sets the machine's clock.
+var packages = []string{"netfunc/bpf", "relay/fastpath/bpf", "relay/steer", "relay"}
+
+// static has a package's C code linked with the C library, which guests have none of.
+var static = []string{"-tags", "netgo,osusergo", "-ldflags", "-linkmode external -extldflags -static"}
 
 // program is a file of an image.
 type program struct{ name, path string }
 
-// build compiles the guest and the tests, without a C library, which guests have none of.
+// build compiles the guest, the tests and the relay that one of them runs, for guests without
+// a C library.
 func build(ctx context.Context, work string) ([]program, error) {
 	dir := filepath.Join(work, "programs")
-	run := func(args ...string) error {
+	run := func(cgo string, args ...string) error {
 		cmd := exec.CommandContext(ctx, "go", args...)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo, "GOOS=linux", "GOARCH=amd64")
 		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("go %s: %w", strings.Join(args, " "), err)
 		}
 		return nil
 	}
-	programs := []program{{"init", filepath.Join(dir, "init")}}
-	if err := run("build", "-o", programs[0].path, "holocast/tools/kernels/guest"); err != nil {
-		return nil, err
+	programs := []program{{"init", filepath.Join(dir, "init")}, {"programs/relay", filepath.Join(dir, "relay.program")}}
+	for i, p := range []string{"holocast/tools/kernels/guest", "holocast/relay"} {
+		if err := run("0", "build", "-o", programs[i].path, p); err != nil {
+			return nil, err
+		}
 	}
 	for _, p := range packages {
 		t := program{path.Join("tests", p, "test"), filepath.Join(dir, strings.ReplaceAll(p, "/", "-"))}
-		if err := run("test", "-c", "-o", t.path, "holocast/"+p); err != nil {
+		compile, cgo := []string{"test", "-c", "-o", t.path}, "0"
+		if p == "relay" { // its tests emulate paths with C code
+			compile, cgo = append(compile, static...), "1"
+		}
+		if err := run(cgo, append(compile, "holocast/"+p)...); err != nil {
 			return nil, err
 		}
 		programs = append(programs, t)

@@ -54,6 +54,9 @@ func judge(k kernel, lines []report.Line) (rows []row, problems []string) {
 			problems = append(problems, l.End.Failed...)
 		}
 	}
+	if results[report.ClockTest] != "PASS" {
+		problems = append(problems, report.ClockTest+" did not pass")
+	}
 	if !ended {
 		problems = append(problems, "the guest did not end as it should")
 	}

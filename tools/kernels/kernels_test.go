@@ -95,7 +95,7 @@ func TestJudge(t *testing.T) {
 			lines = append(lines, report.Line{Program: &report.Program{Name: p.program, Attach: "here"}},
 				report.Line{Test: &report.Test{Name: p.test, Result: "PASS"}})
 		}
-		return append(lines, report.Line{End: &report.End{}})
+		return append(lines, report.Line{Test: &report.Test{Name: report.ClockTest, Result: "PASS"}}, report.Line{End: &report.End{}})
 	}
 	program := func(lines []report.Line) *report.Program { return lines[1].Program }
 	tests := []struct {
@@ -124,6 +124,10 @@ func TestJudge(t *testing.T) {
 			l[2].Test.Result = "SKIP"
 			return slices.Delete(l, 8, 9) // eliminate's is the same
 		}, "TestPairExactlyOnce does not pass", "TestPairExactlyOnce did not pass"},
+		{"the clock is not set", func(l []report.Line) []report.Line {
+			l[len(l)-2].Test.Result = "SKIP"
+			return l
+		}, "works", "TestWallClockStep did not pass"},
 		{"no end", func(l []report.Line) []report.Line { return l[:len(l)-1] }, "works", "did not end"},
 		{"another kernel", func(l []report.Line) []report.Line {
 			l[0].Kernel.Release = "5.100.1"

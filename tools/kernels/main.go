@@ -1,6 +1,7 @@
 // Command kernels runs the project's eBPF programs on kernels that distributions maintain, in
 // virtual machines: it loads and attaches each, runs the tests of their packages, and prints
-// a table of kernels and programs. A kernel that is too old for a program must be named too
+// a table of kernels and programs. It also runs the relay's test of a step of the wall clock,
+// which would disturb other machines. A kernel that is too old for a program must be named too
 // old by the program's own error. It fails where a program neither works nor says so.
 //
 // The kernels come by apt and are neither installed nor changed. QEMU emulates the processor

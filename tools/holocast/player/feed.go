@@ -41,12 +41,12 @@ type feed struct {
 	init       catalog.CameraInit
 	at         camera.Transform // where the camera is now
 	rays       camera.RayTable
-	current    *frame              // being put together
-	newest     uint64              // the largest group begun
-	started    bool                // newest is set
-	past       map[uint64]struct{} // groups handed on, of the last history
-	queued     int                 // frames in the queue or being decoded
-	idle       *sync.Cond          // queued reached 0
+	current    *frame               // being put together
+	newest     uint64               // the largest group begun
+	started    bool                 // newest is set
+	past       map[uint64][256]bool // groups handed on, of the last history, and which of their descriptions came
+	queued     int                  // frames in the queue or being decoded
+	idle       *sync.Cond           // queued reached 0
 	counters   counters
 	sources    int             // subscriptions that are received
 	receiver   *parts.Receiver // of the newest one
@@ -91,7 +91,7 @@ func newFeed(p *Player, camera int) (*feed, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &feed{p: p, camera: camera, queue: make(chan *frame, backlog), free: make(chan []byte, 4*backlog), done: make(chan struct{}), past: map[uint64]struct{}{}}
+	f := &feed{p: p, camera: camera, queue: make(chan *frame, backlog), free: make(chan []byte, 4*backlog), done: make(chan struct{}), past: map[uint64][256]bool{}}
 	f.idle = sync.NewCond(&f.mu)
 	go f.decode(dec)
 	return f, nil
@@ -289,8 +289,10 @@ func (f *feed) add(group uint64, payload []byte, began, at time.Time, replayed, 
 		f.p.log.Debug("object", "camera", f.camera, "group", group, "err", err)
 		return
 	}
-	if _, shown := f.past[group]; shown {
-		if f.sources < 2 { // else it came over the other one
+	if came, shown := f.past[group]; shown {
+		if !came[h.Description] { // else it came over the other subscription
+			came[h.Description] = true
+			f.past[group] = came
 			f.counters.late++
 		}
 		return
@@ -399,7 +401,7 @@ func (f *feed) jump() {
 // held.
 func (f *feed) hand(fr *frame) {
 	fr.run = f.run
-	f.past[fr.group] = struct{}{}
+	f.past[fr.group] = fr.has
 	for g := range f.past {
 		if g+history < f.newest {
 			delete(f.past, g)

@@ -55,6 +55,35 @@ func TestFramesOverTwoConnections(t *testing.T) {
 	second()
 	r := p.Snapshot(time.Now())
 	if r.Frames != 2*uint64(sequence) || r.FramesPartial != 0 || r.FramesDamaged != 0 || r.DescriptionsLate != 0 {
-		t.Errorf("after %d frames of each camera: %+v", sequence, r)
+		t.Errorf("after %d frames of each camera: %d shown, %d partial, %d damaged, %d descriptions late", sequence, r.Frames, r.FramesPartial, r.FramesDamaged, r.DescriptionsLate)
+	}
+}
+
+// TestCopiesAreNotLate: what comes again after its frame was shown is not late, though the
+// connection that brought it first has gone; what comes for the first time is, once.
+func TestCopiesAreNotLate(t *testing.T) {
+	f, st := newIdleFeed(t, 4)
+	add := func(sequence uint32, description int) {
+		now := time.Now()
+		f.add(uint64(sequence), st.object(0, sequence, description), now, now, false, false)
+	}
+	for d := range 4 {
+		add(1, d)
+	}
+	for d := range 3 {
+		add(2, d)
+	}
+	add(3, 0) // the second frame is shown without its last description
+	for d := range 4 {
+		add(1, d)
+	}
+	add(2, 0)
+	if late := f.counters.late; late != 0 {
+		t.Errorf("%d copies count as late", late)
+	}
+	add(2, 3)
+	add(2, 3)
+	if late := f.counters.late; late != 1 {
+		t.Errorf("%d descriptions are late, want 1", late)
 	}
 }

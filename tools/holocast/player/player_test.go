@@ -490,7 +490,7 @@ func TestNoSession(t *testing.T) {
 func newIdleFeed(t *testing.T, descriptions int) (*feed, *stage) {
 	t.Helper()
 	p := New(Config{Namespace: namespace, Log: slog.New(slog.DiscardHandler)})
-	f := &feed{p: p, queue: make(chan *frame, backlog), past: map[uint64]struct{}{}}
+	f := &feed{p: p, queue: make(chan *frame, backlog), past: map[uint64][256]bool{}}
 	st := &stage{t: t, descriptions: descriptions, layout: "A", captured: time.Now()}
 	var err error
 	if st.enc, err = pointcloud.NewEncoder(pointcloud.EncoderOptions{}); err != nil {

@@ -379,6 +379,10 @@ func (b *playback) tick(now time.Time) (over bool) {
 	r := b.p.recorded
 	r.mu.Lock()
 	if !r.resume.IsZero() && !now.Before(r.resume) {
+		if paused := r.resume.Sub(b.at); paused > 0 { // the recording goes on from then, however late this tick is
+			r.stats.paused += paused
+			b.at = r.resume
+		}
 		r.resume, r.playing = time.Time{}, true
 	}
 	b.jump(now)

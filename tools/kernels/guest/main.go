@@ -1,8 +1,8 @@
 //go:build linux && amd64
 
 // Command guest is the init process of the virtual machines that tools/kernels starts. It
-// loads the kernel's modules, attaches every eBPF program, runs the tests of their packages,
-// writes what came of it to the second serial port, and switches the machine off.
+// loads the kernel's modules, attaches every eBPF program, runs the tests of their packages and
+// the one that sets the machine's clock, writes what came of it to the second serial port, and switches the machine off.
 package main
 
 import (
@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	shared "holocast/internal/bpf"
+	"holocast/internal/programtest"
 	pair "holocast/netfunc/bpf"
 	fastpath "holocast/relay/fastpath/bpf"
 	"holocast/relay/steer"
@@ -116,6 +117,7 @@ func (g *guest) run() error {
 			g.test(pkg)
 		}
 	}
+	g.test("relay")
 	return nil
 }
 
@@ -268,7 +270,8 @@ var verdict = regexp.MustCompile(`^ *--- (PASS|FAIL|SKIP): (\S+)`)
 // test runs the tests of a package.
 func (g *guest) test(pkg string) {
 	args := []string{"-test.v", "-test.timeout", "30m"}
-	if pkg == "netfunc/bpf" {
+	switch pkg {
+	case "netfunc/bpf":
 		// What an emulated processor carries; and without the many packets at random, of
 		// which one kernel sees enough.
 		skip := "TestEliminateModel|TestDuplicateAny|Fuzz.*"
@@ -276,10 +279,12 @@ func (g *guest) test(pkg string) {
 			skip += "|" + more
 		}
 		args = append(args, "-rate", "500", "-test.skip", "^("+skip+")$")
+	case "relay":
+		args = append(args, "-test.run", "^"+report.ClockTest+"$")
 	}
 	cmd := exec.Command(filepath.Join("/tests", pkg, "test"), args...)
 	cmd.Dir = filepath.Join("/tests", pkg)
-	cmd.Env = []string{"PATH=/bin", "HOME=/tmp"}
+	cmd.Env = []string{"PATH=/bin", "HOME=/tmp", programtest.EnvPrograms + "=/programs", report.ClockVariable + "=1"}
 	cmd.Stderr = os.Stdout
 	out, err := cmd.StdoutPipe()
 	if err == nil {

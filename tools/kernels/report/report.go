@@ -12,6 +12,13 @@ import (
 // SkipVariable is the guest's environment variable that names tests to be left out, by |.
 const SkipVariable = "holocast_skip"
 
+// ClockTest is the relay's test that sets the machine's clock. ClockVariable is the environment
+// variable that allows it to.
+const (
+	ClockTest     = "TestWallClockStep"
+	ClockVariable = "HOLOCAST_TEST_SET_CLOCK"
+)
+
 // Line is one thing that a guest found out. Exactly one of its pointers is set.
 type Line struct {
 	Kernel  *Kernel  `json:"kernel,omitempty"`
