@@ -102,7 +102,7 @@ func Default() Config {
 		Groups:        Bounds{2000, 4000, 16000},
 		Objects:       Bounds{80_000, 100_000, 200_000},
 		Bytes:         Bounds{80_000_000, 125_000_000, 250_000_000},
-		Initials:      Bounds{0, 1000, 40_000}, // two of a client with a post-quantum key, and those that are lost
+		Initials:      Bounds{0, 5000, 20_000}, // two of a client with a post-quantum key, and those that are lost
 	}
 }
 
