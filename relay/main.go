@@ -193,9 +193,7 @@ func run(ctx context.Context, cfg Config) error {
 	defer wg.Wait()
 	defer stop()
 	wg.Go(func() { r.RunClock(running) })
-	wg.Go(func() {
-		bounds.FitInitials(running, func(s limits.Shares) error { return sockets.Pass(s.Own, s.Rest) }, log)
-	})
+	wg.Go(func() { bounds.FitInitials(running, sockets.Pass, log) })
 	if authority != nil {
 		wg.Go(func() { authority.Run(running) })
 	}

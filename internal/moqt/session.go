@@ -231,9 +231,10 @@ func newSession(ctx context.Context, c conn, v wire.Version, client bool, local 
 
 	context.AfterFunc(c.context(), func() { s.fail(c.ended()) })
 	// Goroutines, whose stacks take memory, begin when there is something for them to do.
-	s.conn.whenUni(s.acceptFirstUniStream)
-	s.conn.whenStream(s.acceptStreams)
-	s.conn.whenDatagram(s.receiveDatagrams)
+	when := s.conn.when()
+	when.WhenUniStream(s.acceptFirstUniStream)
+	when.WhenStream(s.acceptStreams)
+	when.WhenDatagram(s.receiveDatagrams)
 
 	if err := s.openControl(ctx); err != nil {
 		s.fail(err)
@@ -467,7 +468,7 @@ func (s *Session) waitFor(ctx context.Context, timeout time.Duration, find func(
 // accepted once there are some. What reads it has a large stack and is not kept.
 func (s *Session) acceptFirstUniStream() {
 	if s.acceptUniStream(func(f func()) { go f() }) {
-		s.conn.whenUni(s.acceptUniStreams)
+		s.conn.when().WhenUniStream(s.acceptUniStreams)
 	}
 }
 

@@ -26,11 +26,7 @@ type conn interface {
 	acceptUni(ctx context.Context) (receiveStream, error)
 	sendDatagram(b []byte) error // may block while the transport's queue is full
 	receiveDatagram(ctx context.Context) ([]byte, error)
-	// These run f on a goroutine of its own, once: as soon as an acceptStream, an acceptUni or a
-	// receiveDatagram would not wait, or before where the transport cannot tell.
-	whenStream(f func())
-	whenUni(f func())
-	whenDatagram(f func())
+	when() waiter
 	close(code wire.SessionCode, reason string)
 	context() context.Context
 	ended() error // why context ended; called once it has
@@ -125,9 +121,7 @@ func (q quicConn) receiveDatagram(ctx context.Context) ([]byte, error) {
 	return b, sessionError(err)
 }
 
-func (q quicConn) whenStream(f func())   { whenStream(q.c, f) }
-func (q quicConn) whenUni(f func())      { whenUni(q.c, f) }
-func (q quicConn) whenDatagram(f func()) { whenDatagram(q.c, f) }
+func (q quicConn) when() waiter { return waiterOf(q.c) }
 
 func (q quicConn) close(code wire.SessionCode, reason string) {
 	_ = q.c.CloseWithError(quic.ApplicationErrorCode(code), reason)
@@ -213,9 +207,7 @@ func (w wtConn) receiveDatagram(ctx context.Context) ([]byte, error) {
 	return b, sessionError(err)
 }
 
-func (w wtConn) whenStream(f func())   { whenStream(w.s, f) }
-func (w wtConn) whenUni(f func())      { whenUni(w.s, f) }
-func (w wtConn) whenDatagram(f func()) { whenDatagram(w.s, f) }
+func (w wtConn) when() waiter { return waiterOf(w.s) }
 
 // closeWait is what the peer gets to read why a WebTransport session was closed
 // before the connection below is closed as well.
@@ -342,29 +334,28 @@ func (s wtStream) whenReadable(f func()) bool { return whenReadable(s.Stream, f)
 // The patched quic-go and webtransport-go run a function when there is something for it to do. Of
 // the published ones a goroutine has to wait for that.
 
-func whenStream(c any, f func()) {
-	if w, ok := c.(interface{ WhenStream(func()) }); ok {
-		w.WhenStream(f)
-		return
-	}
-	go f()
+// waiter runs f on a goroutine of its own, once: as soon as an acceptStream, an acceptUni or a
+// receiveDatagram would not wait, or before where the transport cannot tell.
+type waiter interface {
+	WhenStream(f func())
+	WhenUniStream(f func())
+	WhenDatagram(f func())
 }
 
-func whenUni(c any, f func()) {
-	if w, ok := c.(interface{ WhenUniStream(func()) }); ok {
-		w.WhenUniStream(f)
-		return
+// waiterOf is that of a connection.
+func waiterOf(c any) waiter {
+	if w, ok := c.(waiter); ok {
+		return w
 	}
-	go f()
+	return atOnce{}
 }
 
-func whenDatagram(c any, f func()) {
-	if w, ok := c.(interface{ WhenDatagram(func()) }); ok {
-		w.WhenDatagram(f)
-		return
-	}
-	go f()
-}
+// atOnce is a waiter that cannot tell.
+type atOnce struct{}
+
+func (atOnce) WhenStream(f func())    { go f() }
+func (atOnce) WhenUniStream(f func()) { go f() }
+func (atOnce) WhenDatagram(f func())  { go f() }
 
 func whenReadable(s io.Reader, f func()) bool {
 	r, ok := s.(interface{ WhenReadable(func()) })

@@ -96,19 +96,18 @@ const EnvPrograms = "HOLOCAST_TEST_PROGRAMS"
 // Main is a TestMain: it builds programs as Build does, unless EnvPrograms is set, says where
 // they are, runs the tests, and fails where they leave goroutines behind.
 func Main(m *testing.M, built func(dir string), args ...string) {
-	dir := os.Getenv(EnvPrograms)
-	if dir != "" {
-		built(dir)
-		os.Exit(leaktest.Code(m.Run()))
-	}
-	dir, err := Build(args...)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+	dir, remove := os.Getenv(EnvPrograms), func() {}
+	if dir == "" {
+		var err error
+		if dir, err = Build(args...); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		remove = func() { _ = os.RemoveAll(dir) }
 	}
 	built(dir)
 	code := m.Run()
-	_ = os.RemoveAll(dir)
+	remove()
 	os.Exit(leaktest.Code(code))
 }
 

@@ -2,8 +2,10 @@ package limits
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -15,24 +17,25 @@ const (
 	lookEvery = 100 * time.Millisecond
 	// maxSources is how many addresses are told apart at a time: a flood may forge any number.
 	maxSources = 4096
-	// MaxOwnShares is how many addresses have a share of their own.
-	MaxOwnShares = 16
+	// maxOwnShares is how many addresses have a share of their own.
+	maxOwnShares = 16
 )
 
-// Shares are those of the first packets of connections that may pass: 1 is all of them.
-type Shares struct {
-	Own  map[netip.Prefix]float64 // of addresses (of /64s of IPv6) that send more than they may
-	Rest float64                  // of all others
+// shares are those of the first packets of connections that may pass: 1 is all of them.
+type shares struct {
+	own  map[netip.Prefix]float64 // of addresses (of /64s of IPv6) that send more than they may
+	rest float64                  // of all others
 }
 
-func (s Shares) of(p netip.Prefix) float64 {
-	if own, ok := s.Own[p]; ok {
+func (s shares) of(p netip.Prefix) float64 {
+	if own, ok := s.own[p]; ok {
 		return own
 	}
-	return s.Rest
+	return s.rest
 }
 
-func (s Shares) equal(o Shares) bool { return s.Rest == o.Rest && maps.Equal(s.Own, o.Own) }
+// all reports whether all pass.
+func (s shares) all() bool { return len(s.own) == 0 && s.rest == 1 }
 
 // initials are the first packets of connections (Initial packets, RFC 9000 §17.2.2). A flood of them
 // costs an answer each, and cannot be told from those of clients before. So whoever sends more than a
@@ -44,7 +47,7 @@ type initials struct {
 	came    map[netip.Prefix]float64 // since the last look; those of too many addresses are of the zero one
 	flows   map[netip.Prefix]*flow   // that are ahead of their limit
 	rest    flow                     // all that have no share of their own
-	shares  Shares
+	shares  shares
 	looked  time.Time
 	used    [scopes]float64 // a second
 	dropped [scopes]float64 // as is estimated
@@ -52,7 +55,7 @@ type initials struct {
 
 func (i *initials) init() {
 	i.began = make(chan struct{}, 1)
-	i.came, i.flows, i.shares.Rest = map[netip.Prefix]float64{}, map[netip.Prefix]*flow{}, 1
+	i.came, i.flows, i.shares.rest = map[netip.Prefix]float64{}, map[netip.Prefix]*flow{}, 1
 }
 
 // flow is packets of one address or of many.
@@ -91,45 +94,53 @@ func (l *Limits) CountInitials(from netip.Addr, n int) {
 }
 
 // FitInitials has pass let through the shares of the first packets of connections that the limits
-// allow, until ctx ends. It calls it again and again while that is not all of them, so that it may choose others.
-func (l *Limits) FitInitials(ctx context.Context, pass func(Shares) error, log *slog.Logger) {
-	i := &l.initials
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
+// allow, those of some addresses and of all others, until ctx ends. It calls it again and again while
+// that is not all of them, so that it may choose others.
+func (l *Limits) FitInitials(ctx context.Context, pass func(own map[netip.Prefix]float64, rest float64) error, log *slog.Logger) {
 	for {
-		tick.Stop()
 		select {
 		case <-ctx.Done():
 			return
-		case <-i.began:
+		case <-l.initials.began:
 		}
-		i.start(l.now())
-		tick.Reset(lookEvery)
-		for calm := false; !calm; {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-			was := i.shares // which lookAtInitials alone changes
-			calm = l.lookAtInitials()
-			all := Shares{Rest: 1}
-			if was.equal(all) && i.shares.equal(all) {
-				continue
-			}
-			if err := pass(i.shares); err != nil {
+		if err := l.fitUntilCalm(ctx, pass, log); err != nil {
+			if !errors.Is(err, net.ErrClosed) { // the relay ends
 				log.Error("first packets of connections cannot be bounded", "err", err)
-				return
 			}
-			switch {
-			case was.equal(all):
-				log.Warn("first packets of connections come too fast: some are dropped", "limits", "initials",
-					"addresses", slices.Collect(maps.Keys(i.shares.Own)), "of_others", 1-i.shares.Rest)
-			case i.shares.equal(all):
-				log.Info("first packets of connections are all let through again")
-			}
+			return
 		}
 	}
+}
+
+func (l *Limits) fitUntilCalm(ctx context.Context, pass func(own map[netip.Prefix]float64, rest float64) error, log *slog.Logger) error {
+	i := &l.initials
+	i.start(l.now())
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for calm := false; !calm; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		before := i.shares.all() // which lookAtInitials alone changes
+		calm = l.lookAtInitials()
+		after := i.shares.all()
+		if before && after {
+			continue
+		}
+		if err := pass(i.shares.own, i.shares.rest); err != nil {
+			return err
+		}
+		switch {
+		case before:
+			log.Warn("first packets of connections come too fast: some are dropped", "limits", "initials",
+				"addresses", slices.Collect(maps.Keys(i.shares.own)), "of_others", 1-i.shares.rest)
+		case after:
+			log.Info("first packets of connections are all let through again")
+		}
+	}
+	return nil
 }
 
 func (i *initials) start(now time.Time) {
@@ -154,7 +165,7 @@ func (l *Limits) lookAtInitials() (calm bool) {
 	for key, n := range i.came {
 		arrived[key] = n / i.shares.of(key)
 		scope := All
-		if _, own := i.shares.Own[key]; own {
+		if _, own := i.shares.own[key]; own {
 			scope = Address
 		}
 		i.dropped[scope] += arrived[key] - n
@@ -180,19 +191,19 @@ func (l *Limits) lookAtInitials() (calm bool) {
 		}
 		return 1
 	})
-	over = over[:min(len(over), MaxOwnShares)]
+	over = over[:min(len(over), maxOwnShares)]
 	// They have half of what all may have at most, so that others have the other half.
 	each, others := ofAddress, ofAll
 	if ofAll > 0 {
 		each = min(each, ofAll/2/float64(max(1, len(over))))
 		others -= each * float64(len(over))
 	}
-	i.shares = Shares{Rest: 1}
+	i.shares = shares{rest: 1}
 	for _, key := range over {
-		if i.shares.Own == nil {
-			i.shares.Own = map[netip.Prefix]float64{}
+		if i.shares.own == nil {
+			i.shares.own = map[netip.Prefix]float64{}
 		}
-		i.shares.Own[key] = min(1, each/i.flows[key].rate)
+		i.shares.own[key] = min(1, each/i.flows[key].rate)
 		i.used[All] += i.flows[key].rate
 		delete(arrived, key)
 	}
@@ -201,7 +212,7 @@ func (l *Limits) lookAtInitials() (calm bool) {
 		rest += n
 	}
 	if i.rest.look(rest, others, elapsed) {
-		i.shares.Rest = min(1, others/i.rest.rate)
+		i.shares.rest = min(1, others/i.rest.rate)
 	}
 	i.used[All] += i.rest.rate
 	if calm = len(arrived) == 0 && len(i.flows) == 0 && i.rest.ahead == 0; calm {

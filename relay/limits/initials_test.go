@@ -20,13 +20,13 @@ import (
 type kernel struct {
 	*Limits
 	random *rand.Rand
-	shares Shares
+	shares shares
 	calls  int
 	passed map[netip.Addr]int
 }
 
-func (k *kernel) pass(s Shares) error {
-	k.shares = Shares{maps.Clone(s.Own), s.Rest}
+func (k *kernel) pass(own map[netip.Prefix]float64, rest float64) error {
+	k.shares = shares{maps.Clone(own), rest}
 	k.calls++
 	return nil
 }
@@ -53,7 +53,7 @@ func inBubble(t *testing.T, bounds Bounds, f func(k *kernel)) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &kernel{
 			Limits: New(Config{Initials: bounds}, origin.NewMemory(1<<20)), random: rand.New(rand.NewPCG(1, 2)),
-			shares: Shares{Rest: 1}, passed: map[netip.Addr]int{},
+			shares: shares{rest: 1}, passed: map[netip.Addr]int{},
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan struct{})
@@ -130,11 +130,11 @@ func TestInitials(t *testing.T) {
 						t.Errorf("%d packets a second are estimated, where %d came", u.Used, sent+500)
 					}
 				}
-				if len(k.shares.Own) > MaxOwnShares {
-					t.Errorf("%d addresses have shares", len(k.shares.Own))
+				if len(k.shares.own) > maxOwnShares {
+					t.Errorf("%d addresses have shares", len(k.shares.own))
 				}
 				k.during(3*time.Second, func(int) { calm(k) })
-				if !k.shares.equal(Shares{Rest: 1}) {
+				if !k.shares.all() {
 					t.Errorf("after the flood %v pass", k.shares)
 				}
 				k.during(time.Second, func(int) {})
@@ -192,7 +192,7 @@ func TestInitialsReplaced(t *testing.T) {
 		}
 		k.Replace(Config{})
 		k.during(time.Second, func(int) { k.send(addr(1), 10_000) })
-		if !k.shares.equal(Shares{Rest: 1}) {
+		if !k.shares.all() {
 			t.Errorf("without limits %v pass", k.shares)
 		}
 	})
@@ -204,7 +204,7 @@ func TestInitialsFail(t *testing.T) {
 		l := New(Config{Initials: Bounds{0, 10, 10}}, origin.NewMemory(1<<20))
 		said := &logLines{}
 		l.CountInitials(addr(1), 1000)
-		l.FitInitials(t.Context(), func(Shares) error { return errors.New("no such filter") }, slog.New(slog.NewTextHandler(said, nil)))
+		l.FitInitials(t.Context(), func(map[netip.Prefix]float64, float64) error { return errors.New("no such filter") }, slog.New(slog.NewTextHandler(said, nil)))
 		if len(*said) != 1 {
 			t.Errorf("it says %q", *said)
 		}

@@ -129,23 +129,20 @@ func Audience(ctx context.Context, s Server, tracks []*origin.Track, n int, each
 	return leave, nil
 }
 
-// ReadFrame reads a frame of so many bytes as a player does, and reports whether it came whole. The stream's end is left:
-// it may come in a packet of its own.
+// ReadFrame reads a frame of so many bytes as a player does, and reports whether it came whole. The
+// stream's end is left: it may come in a packet of its own.
 func ReadFrame(r *moqt.SubgroupReader, bytes int) bool {
 	if _, err := r.NextObject(); err != nil {
 		return false
 	}
-	payload, _ := payloads.Get().(*[]byte)
-	if payload == nil {
-		payload = new([]byte)
-	}
+	payload := payloads.Get().(*[]byte)
 	defer payloads.Put(payload)
 	var err error
 	*payload, err = r.ReadPayload(*payload, bytes)
 	return err == nil && len(*payload) == bytes
 }
 
-var payloads sync.Pool // *[]byte that frames were read into
+var payloads = sync.Pool{New: func() any { return new([]byte) }} // that frames were read into
 
 // Frames are what Transfer sends.
 type Frames struct {
