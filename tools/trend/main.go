@@ -1,4 +1,4 @@
-// Command trend keeps the figures of benchmarks over time. It adds what "holocast bench --out" wrote to a
+// Command trend keeps the figures of benchmarks over time. It adds what "holocast-lab bench --out" wrote to a
 // history, a JSON object a line, and draws the page of it: a line for each figure.
 //
 //	go run ./tools/trend --commit abc1234 --history trend.jsonl --page index.html build/bench/*.json
@@ -118,7 +118,7 @@ func (r *Run) add(file string) error {
 	before := len(r.Figures)
 	r.flatten(strings.TrimSuffix(filepath.Base(file), ".json"), result.Result)
 	if len(r.Figures) == before {
-		return fmt.Errorf("%s has no figures: is it a result of holocast bench --out?", file)
+		return fmt.Errorf("%s has no figures: is it a result of holocast-lab bench --out?", file)
 	}
 	return nil
 }

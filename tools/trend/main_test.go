@@ -16,7 +16,7 @@ func TestTrend(t *testing.T) {
 	night := time.Date(2026, 11, 1, 2, 0, 0, 0, time.UTC)
 	measure := func(encode float64) {
 		t.Helper()
-		text := fmt.Sprintf(`{"command": "holocast bench codec", "result": {"source": "synthetic", "nfov": {"a": {"encode_ms": %g, "bytes_per_point": 1.5}, "series": [1, 2]}}}`, encode)
+		text := fmt.Sprintf(`{"command": "holocast-lab bench codec", "result": {"source": "synthetic", "nfov": {"a": {"encode_ms": %g, "bytes_per_point": 1.5}, "series": [1, 2]}}}`, encode)
 		if err := os.WriteFile(result, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

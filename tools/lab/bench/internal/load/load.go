@@ -1,0 +1,314 @@
+// Package load publishes a track to a relay and views it there, as often as a benchmark
+// wants.
+package load
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/origin"
+	"holocast/tools/lab/bench/internal/direct"
+	"holocast/tools/lab/bench/internal/quantile"
+)
+
+// Server is what viewers connect to: a relay, or the publisher itself.
+type Server interface {
+	// Namespace is where a publisher's tracks are; publishers count from 0.
+	Namespace(publisher int) moqt.Namespace
+	// Publish offers a track; stop takes it back.
+	Publish(ctx context.Context, t *origin.Track) (stop func(), err error)
+	// View opens a viewer's session.
+	View(ctx context.Context) (*moqt.Session, error)
+}
+
+// Direct is the publisher as a server of its own.
+type Direct struct {
+	*direct.Server
+	Loss float64 // share of the packets to viewers, and of those from them, that are dropped
+	set  *origin.Set
+}
+
+// Listen opens a port of loopback for viewers.
+func Listen() (*Direct, error) {
+	set := &origin.Set{}
+	s, err := direct.Listen(netip.MustParseAddr("127.0.0.1"), set.Handler())
+	if err != nil {
+		return nil, err
+	}
+	return &Direct{Server: s, set: set}, nil
+}
+
+// Namespace is where a publisher's tracks are.
+func (d *Direct) Namespace(publisher int) moqt.Namespace { return namespace(publisher) }
+
+// Publish adds t to what viewers may subscribe to; stop ends it.
+func (d *Direct) Publish(_ context.Context, t *origin.Track) (stop func(), err error) {
+	d.set.Add(t)
+	return func() { t.End(wire.DoneTrackEnded, "") }, nil
+}
+
+// View opens a viewer's session.
+func (d *Direct) View(ctx context.Context) (*moqt.Session, error) {
+	return lossy(d.Loss, func(cfg moqt.Config) (*moqt.Session, error) { return d.DialWith(ctx, cfg) })
+}
+
+// namespace is where a publisher's tracks are at a relay of this machine. Each publisher has
+// one of its own, as a relay may refuse two for one.
+func namespace(publisher int) moqt.Namespace {
+	return moqt.Namespace{"holocast", "bench", strconv.Itoa(publisher)}
+}
+
+// NewTrack is a track of a server's first publisher, whose name nobody else has.
+func NewTrack(s Server, name string) *origin.Track { return newTrack(s, 0, name) }
+
+func newTrack(s Server, publisher int, name string) *origin.Track {
+	n := moqt.TrackName{Namespace: s.Namespace(publisher), Name: fmt.Sprint(name, " ", time.Now().UnixNano())}
+	return origin.NewTrack(n, nil, origin.Limits{})
+}
+
+// Audience connects n viewers to new tracks, each over a session of its own, and calls each for
+// every subgroup that they get; track counts from 0. stop waits until all have left.
+func Audience(ctx context.Context, s Server, tracks []*origin.Track, n int, each func(track int, r *moqt.SubgroupReader)) (stop func(), err error) {
+	var wg sync.WaitGroup
+	var sessions []*moqt.Session
+	var published []func()
+	leave := func() {
+		for _, v := range sessions {
+			v.Close(wire.NoError, "")
+		}
+		wg.Wait()
+		for _, unpublish := range published {
+			unpublish()
+		}
+	}
+	defer func() {
+		if err != nil {
+			leave()
+		}
+	}()
+	for _, t := range tracks {
+		unpublish, err := s.Publish(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		published = append(published, unpublish)
+	}
+	for range n {
+		v, err := s.View(ctx)
+		if err != nil {
+			return nil, err
+		}
+		sessions = append(sessions, v)
+		for track, t := range tracks {
+			sub, err := v.Subscribe(ctx, t.Name(), moqt.SubscribeOptions{})
+			if err != nil {
+				return nil, err
+			}
+			wg.Go(func() {
+				for {
+					r, err := sub.AcceptSubgroup(ctx)
+					if err != nil {
+						return
+					}
+					wg.Go(func() {
+						each(track, r)
+						_, _ = r.NextObject() // the stream's end, so that another may be opened
+					})
+				}
+			})
+		}
+	}
+	return leave, nil
+}
+
+// ReadFrame reads a frame of so many bytes as a player does, and reports whether it came whole. The
+// stream's end is left: it may come in a packet of its own.
+func ReadFrame(r *moqt.SubgroupReader, bytes int) bool {
+	if _, err := r.NextObject(); err != nil {
+		return false
+	}
+	payload := payloads.Get().(*[]byte)
+	defer payloads.Put(payload)
+	var err error
+	*payload, err = r.ReadPayload(*payload, bytes)
+	return err == nil && len(*payload) == bytes
+}
+
+var payloads = sync.Pool{New: func() any { return new([]byte) }} // that frames were read into
+
+// Frames are what Transfer sends.
+type Frames struct {
+	Publishers int // each with a session and a track; every viewer has all of them. 0 = 1
+	Viewers    int
+	Bytes      int           // of a frame
+	Rate       float64       // frames a second of each publisher; 0 = each when all viewers have the last
+	Time       time.Duration // how long
+}
+
+// Sample is one transfer of frames.
+type Sample struct {
+	Delays     []time.Duration // of each frame at each viewer
+	Sent       int             // frames, of all publishers together
+	Lost       int             // frames, of all viewers together
+	Took       time.Duration   // to the last arrival
+	publishers int
+	bytes      int // of a frame
+}
+
+// Bits is how much all viewers together received.
+func (s Sample) Bits() float64 { return float64(len(s.Delays)) * float64(s.bytes) * 8 }
+
+// MbitPerS is the rate of all viewers together.
+func (s Sample) MbitPerS() float64 { return s.Bits() / s.Took.Seconds() / 1e6 }
+
+// FramesPerS is the rate of each publisher.
+func (s Sample) FramesPerS() float64 {
+	return float64(s.Sent) / float64(s.publishers) / s.Took.Seconds()
+}
+
+// Quantiles are those of the delays.
+func (s Sample) Quantiles() Quantiles {
+	return Quantiles{Quantile(s.Delays, 0.5), Quantile(s.Delays, 0.99)}
+}
+
+// Quantiles of a delay, milliseconds.
+type Quantiles struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+}
+
+// Less is q without what o has of it.
+func (q Quantiles) Less(o Quantiles) Quantiles { return Quantiles{q.P50 - o.P50, q.P99 - o.P99} }
+
+// Quantile is the q-quantile of d in milliseconds, NaN of nothing.
+func Quantile(d []time.Duration, q float64) float64 {
+	if len(d) == 0 {
+		return math.NaN()
+	}
+	return float64(quantile.Of(d, q)) / float64(time.Millisecond)
+}
+
+// frame is one of a transfer.
+type frame struct {
+	track int
+	group uint64
+}
+
+// Transfer sends frames over new tracks. A frame that is not there 2 s after the last was
+// sent is lost.
+func Transfer(ctx context.Context, s Server, f Frames) (Sample, error) {
+	f.Publishers = max(1, f.Publishers)
+	tracks := make([]*origin.Track, f.Publishers)
+	for i := range tracks {
+		tracks[i] = newTrack(s, i, "frames")
+	}
+	var mu sync.Mutex
+	out := Sample{publishers: f.Publishers, bytes: f.Bytes}
+	var last time.Time // of the arrivals
+	sent := map[frame]time.Time{}
+	arrived := make(chan struct{}, 1<<16)
+	stop, err := Audience(ctx, s, tracks, f.Viewers, func(track int, r *moqt.SubgroupReader) {
+		if !ReadFrame(r, f.Bytes) {
+			return
+		}
+		mu.Lock()
+		last = time.Now()
+		out.Delays = append(out.Delays, last.Sub(sent[frame{track, r.Group}]))
+		mu.Unlock()
+		select {
+		case arrived <- struct{}{}:
+		case <-ctx.Done():
+		}
+	})
+	if err != nil {
+		return out, err
+	}
+	defer stop()
+	payload := make([]byte, f.Bytes)
+	send := func(group uint64) error { // a frame of each publisher
+		for track, t := range tracks {
+			mu.Lock()
+			sent[frame{track, group}] = time.Now()
+			mu.Unlock()
+			out.Sent++
+			if err := t.WriteObject(wire.SubgroupHeader{Group: group, FirstObject: true, EndOfGroup: true}, moqt.Object{}, payload); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	wait := func(count int, limit time.Duration) error {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		for range count {
+			select {
+			case <-arrived:
+			case <-timer.C:
+				return nil // counted as lost
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return nil
+	}
+	all := f.Publishers * f.Viewers
+	// First frames open the congestion windows.
+	for group := range uint64(3) {
+		if err := send(group); err != nil {
+			return out, err
+		}
+		if err := wait(all, 10*time.Second); err != nil {
+			return out, err
+		}
+	}
+	mu.Lock()
+	out = Sample{publishers: f.Publishers, bytes: f.Bytes}
+	mu.Unlock()
+	began := time.Now()
+	var ended time.Time // of sending
+	if f.Rate == 0 {
+		for group := uint64(3); time.Since(began) < f.Time; group++ {
+			if err := send(group); err != nil {
+				return out, err
+			}
+			if err := wait(all, 10*time.Second); err != nil {
+				return out, err
+			}
+		}
+		ended = time.Now()
+	} else {
+		tick := time.NewTicker(time.Duration(float64(time.Second) / f.Rate))
+		defer tick.Stop()
+		for group := uint64(3); time.Since(began) < f.Time; group++ {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return out, ctx.Err()
+			}
+			if err := send(group); err != nil {
+				return out, err
+			}
+		}
+		ended = time.Now()
+		if err := wait(f.Viewers*out.Sent, 2*time.Second); err != nil {
+			return out, err
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if ended.Before(last) {
+		ended = last
+	}
+	out.Took = ended.Sub(began)
+	out.Lost = f.Viewers*out.Sent - len(out.Delays)
+	out.Delays = slices.Clone(out.Delays)
+	return out, nil
+}

@@ -1,0 +1,297 @@
+//go:build linux
+
+package narrow
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"holocast/internal/moqt"
+	"holocast/internal/moqt/wire"
+	"holocast/internal/netlab"
+	"holocast/internal/netlab/topology"
+	"holocast/internal/quiccc"
+	"holocast/tools/lab/bench/internal/direct"
+	"holocast/tools/lab/bench/internal/quantile"
+)
+
+// attempts is how often a measurement is made whose emulator was late.
+const attempts = 3
+
+// paths have a round trip of 60 ms and a queue of twice that.
+func paths(quick bool) []Path {
+	path := func(rate, loss float64) Path { return Path{RateMbps: rate, DelayMs: 30, QueueMs: 120, Loss: loss} }
+	if quick {
+		return []Path{path(15, 0.001)}
+	}
+	return []Path{path(10, 0.001), path(15, 0.001), path(25, 0.001), path(34, 0.001), path(40, 0.001), path(60, 0.001), path(15, 0.01)}
+}
+
+// Run measures. It needs the rights to make network namespaces.
+func Run(ctx context.Context, o Options) (Result, error) {
+	if err := errors.Join(o.check(), netlab.Supported()); err != nil {
+		return Result{}, err
+	}
+	if !quiccc.Patched() {
+		return Result{}, errors.New("this program has quic-go's own congestion control, and streams without priority: build it with the tree of tools/quicpatch (make build)")
+	}
+	if o.Log == nil {
+		o.Log = io.Discard
+	}
+	repeat, warmup, duration := 3, 2*time.Second, 4*time.Second
+	if o.Quick {
+		repeat, duration = 1, 2*time.Second
+	}
+	r := Result{FrameBytes: FrameBytes, FramesPerS: FramesPerS, TimeoutMs: Timeout.Milliseconds(), Began: time.Now()}
+	// What is compared takes turns, so that a busy machine slows all alike.
+	turns := func(paths []Path, measure func(Path, string) (failures []string, accept func(), err error)) error {
+		for _, path := range paths {
+			for _, contender := range Contenders() {
+				for attempt := 1; ; attempt++ {
+					failures, accept, err := measure(path, contender)
+					if err := errors.Join(err, ctx.Err()); err != nil {
+						return fmt.Errorf("%v, %s: %w", path, contender, err)
+					}
+					if len(failures) > 0 && attempt < attempts && !o.Quick {
+						r.Repeated++
+						continue
+					}
+					accept()
+					break
+				}
+			}
+		}
+		return nil
+	}
+	for range repeat {
+		var err error
+		if o.has(camera) {
+			err = turns(paths(o.Quick), func(path Path, contender string) ([]string, func(), error) {
+				run, err := measure(ctx, path, contender, warmup, duration)
+				return run.Failures, func() {
+					fmt.Fprintf(o.Log, "%v, %s: %.1f frames/s of %.1f, delay p50 %.0f ms, %.0f %% in vain\n", path, contender, run.FPS, path.fits(), run.DelayP50Ms, run.InVain)
+					r.Runs = append(r.Runs, run)
+				}, err
+			})
+		}
+		if err == nil && o.has(tiles) {
+			err = turns(tilePaths(o.Quick), func(path Path, contender string) ([]string, func(), error) {
+				run, err := measureTiles(ctx, path, contender, warmup, duration)
+				return run.Failures, func() {
+					fmt.Fprintf(o.Log, "%d tracks, %v, %s: base %.0f %% whole, %.1f tiles of %.1f, %.0f %% inverted, %.0f %% in vain\n", 1+Tiles, path, contender, run.Base, run.Whole, path.tilesFit(), run.Inverted, run.InVain)
+					r.Tiles = append(r.Tiles, run)
+				}, err
+			})
+		}
+		if err != nil {
+			return Result{}, err
+		}
+	}
+	r.Seconds = time.Since(r.Began).Seconds()
+	r.summarize()
+	return r, nil
+}
+
+// link is a session of host b with a server at host a, over one path of a lab.
+type link struct {
+	lab     *netlab.Lab
+	server  *direct.Server
+	session *moqt.Session
+}
+
+func open(ctx context.Context, path Path, handler moqt.Handler) (l *link, err error) {
+	t, err := topology.OnePath("narrow", path.conditions())
+	if err != nil {
+		return nil, err
+	}
+	l = &link{}
+	if l.lab, err = netlab.Start(t, netlab.Options{}); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.close())
+		}
+	}()
+	if err := l.lab.Node("a").Namespace.Do(func() (err error) {
+		l.server, err = direct.Listen(l.lab.Node("a").Addr, handler)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	if err := l.lab.Node("b").Namespace.Do(func() (err error) {
+		l.session, err = l.server.Dial(ctx)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *link) close() error {
+	if l.session != nil {
+		l.session.Close(wire.NoError, "")
+	}
+	if l.server != nil {
+		_ = l.server.Close()
+	}
+	return l.lab.Close()
+}
+
+// measure has host a send to host b over one path.
+func measure(ctx context.Context, path Path, contender string, warmup, duration time.Duration) (r Measurement, err error) {
+	src := newSource(contender)
+	defer func() { src.wait() }()
+	l, err := open(ctx, path, src.handler)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	v := &viewer{began: time.Now(), session: l.session}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer v.session.Close(wire.NoError, "")
+	defer cancel() // before the session's end, which is no failure then
+	sub, err := v.session.Subscribe(ctx, trackName, moqt.SubscribeOptions{})
+	if err != nil {
+		return r, err
+	}
+	if err := l.lab.Begin(); err != nil {
+		return r, err
+	}
+	failed := make(chan error, 2)
+	running.Go(func() { failed <- v.receive(ctx, sub) })
+	running.Go(func() { failed <- shoot(ctx, v.began, src) })
+	pauses := func(d time.Duration) error {
+		select {
+		case err := <-failed:
+			return err
+		case <-time.After(d):
+			return nil
+		}
+	}
+	if err := pauses(warmup); err != nil {
+		return r, err
+	}
+	l.lab.Mark()
+	v.measuring.Store(true)
+	from, received := time.Since(v.began), v.session.Stats().BytesReceived
+	if err := pauses(duration); err != nil {
+		return r, err
+	}
+	v.measuring.Store(false)
+	to, received := time.Since(v.began), v.session.Stats().BytesReceived-received
+	if err := pauses(lateFrame); err != nil { // for the last frames to arrive
+		return r, err
+	}
+	r = Measurement{Path: path, Contender: contender, Seconds: (to - from).Seconds()}
+	r.Figures = v.figures(from, to, received)
+	report, err := l.lab.Finish()
+	if err != nil {
+		return r, err
+	}
+	forward := report.Paths[0]
+	r.QueueP50Ms, r.DepartureP99Us = forward.Wait.P50, forward.Late.P99
+	r.Failures, r.Warnings = report.Failures, report.Warnings
+	return r, nil
+}
+
+// shoot is the camera: it captures frames until ctx ends. Their payload begins with the time
+// of capture, ns since began.
+func shoot(ctx context.Context, began time.Time, src source) error {
+	next := time.Now()
+	for group := uint64(0); ; group++ {
+		frame := make([]byte, FrameBytes)
+		binary.BigEndian.PutUint64(frame, uint64(time.Since(began)))
+		if err := src.send(ctx, group, frame); err != nil {
+			return fmt.Errorf("frame %d was not sent: %w", group, err)
+		}
+		next = next.Add(time.Second / FramesPerS)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Until(next)):
+		}
+	}
+}
+
+// viewer is who the frames are for. Times are since began.
+type viewer struct {
+	session   *moqt.Session
+	began     time.Time
+	measuring atomic.Bool
+
+	mu     sync.Mutex
+	frames []frame
+}
+
+// frame is one that came whole.
+type frame struct {
+	captured, arrived time.Duration
+	measured          int // bytes that came in the time measured
+}
+
+// receive accepts frames until the subscription or ctx ends.
+func (v *viewer) receive(ctx context.Context, sub *moqt.Subscription) error {
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	for {
+		sg, err := sub.AcceptSubgroup(ctx)
+		if err != nil {
+			return fmt.Errorf("the viewer's subscription ended: %w", err)
+		}
+		reading.Go(func() { v.read(sg) })
+	}
+}
+
+func (v *viewer) read(sg *moqt.SubgroupReader) {
+	if _, err := sg.NextObject(); err != nil {
+		return
+	}
+	var f frame
+	payload := make([]byte, FrameBytes)
+	for at := 0; at < len(payload); {
+		n, err := sg.Read(payload[at:])
+		if v.measuring.Load() {
+			f.measured += n
+		}
+		if at += n; err != nil && at < len(payload) {
+			return
+		}
+	}
+	f.captured, f.arrived = time.Duration(binary.BigEndian.Uint64(payload)), time.Since(v.began)
+	v.mu.Lock()
+	v.frames = append(v.frames, f)
+	v.mu.Unlock()
+	_, _ = sg.NextObject() // the stream's end, so that the publisher may open another
+}
+
+// figures are those of the time measured, in which the viewer received so many bytes.
+func (v *viewer) figures(from, to time.Duration, received uint64) (f Figures) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	within := func(t time.Duration) bool { return t >= from && t < to }
+	var delays []time.Duration
+	inTime, useful := 0, 0
+	for _, frame := range v.frames {
+		delay := frame.arrived - frame.captured
+		if within(frame.captured) && delay < lateFrame {
+			inTime++
+		}
+		if within(frame.arrived) {
+			delays = append(delays, delay)
+		}
+		useful += frame.measured
+	}
+	f.FPS = float64(inTime) / (to - from).Seconds()
+	f.DelayP50Ms, f.DelayP95Ms = ms(quantile.Of(delays, 0.5)), ms(quantile.Of(delays, 0.95))
+	f.InVain = 100 * max(0, 1-float64(useful)/float64(max(received, 1)))
+	return f
+}
