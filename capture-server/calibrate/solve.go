@@ -6,7 +6,7 @@
 // forward from marker 0; millimetres.
 //
 // It uses gonum/mat for four solvers: symmetric eigenvectors, SVD, least squares and Cholesky.
-// Replacing them all takes more code than the 1.4 MB they add to the program is worth.
+// Replacing them all takes more code than the 1.3 MB they add to the program is worth.
 package calibrate
 
 import (
