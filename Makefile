@@ -93,7 +93,7 @@ RACE := ./internal/moqt/... ./internal/crew ./internal/quicext ./internal/origin
 	./netfunc/api ./netfunc/signal ./netfunc/elimination ./netfunc/bpf ./netfunc/controller/... ./netfunc/edge/...
 
 # Those that take longest, in the order in which they start, before all others.
-LONGEST := ./tools/holocast ./relay ./capture-server ./tools/lab/bench/duplication ./tools/lab/bench/path ./tools/lab/bench/hostile ./tools/dashboards
+LONGEST := ./tools/holocast ./relay ./capture-server ./tools/lab/bench/duplication ./tools/lab/bench/bottleneck ./tools/lab/bench/hostile ./tools/lab/bench/relay ./tools/dashboards
 
 # Most tests wait for processes and clocks: three packages at a time keep two cores busy. All
 # has been vetted before.

@@ -19,80 +19,106 @@ import (
 	"holocast/internal/devcert"
 	"holocast/internal/sampledata"
 	"holocast/internal/service"
+	"holocast/tools/lab/bench/bottleneck"
 	"holocast/tools/lab/bench/codec"
 	"holocast/tools/lab/bench/congestion"
 	"holocast/tools/lab/bench/duplication"
 	"holocast/tools/lab/bench/fastpath"
 	"holocast/tools/lab/bench/hostile"
-	"holocast/tools/lab/bench/narrow"
-	"holocast/tools/lab/bench/path"
 	"holocast/tools/lab/bench/relay"
-	"holocast/tools/lab/bench/steady"
 	"holocast/tools/lab/bench/tiles"
-	"holocast/tools/lab/bench/upgrade"
 )
 
-// benchOptions are every benchmark's.
+// benchOptions are shared by all benchmarks.
 type benchOptions struct {
-	data  string // "" where there is none
+	data  string // folder with recordings; "" if missing
 	parts []string
 	relay relay.Options
 	app   string // of duplication
 	quick bool
-	flags string    // of the benchmark alone, as they were given
+	flags string    // flags of bench relay alone, as given
 	log   io.Writer // progress
 }
 
-// needsRoot ends the description of a benchmark that makes network namespaces.
-const needsRoot = "(needs root)"
+// result is printed as JSON and as Markdown.
+type result interface{ Markdown() string }
 
-// benchmark is one benchmark: its result is JSON, and Markdown for people.
 type benchmark struct {
 	name, about string
-	run         func(context.Context, benchOptions) (result interface{ Markdown() string }, err error)
+	parts       func() []string // nil: the benchmark has one part
+	root        bool            // needs network namespaces
+	run         func(context.Context, benchOptions) (result, error)
 }
 
 func benchmarks() []benchmark {
 	return []benchmark{
-		{"codec", "point-cloud frame codec: bytes per point, encode and decode time", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
-			return codec.Run(ctx, codec.Options{DataDir: o.data, Quick: o.quick, Log: o.log})
-		}},
-		{"path", "relay: first byte, fan-out, cost and delay; frames in datagrams", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
-			return path.Run(ctx, path.Options{Parts: o.parts, Quick: o.quick, Log: o.log})
-		}},
-		{"relay", "relay under load, in turns with another implementation's (--peer): throughput of a core, delay, memory", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
-			o.relay.Quick, o.relay.Log = o.quick, o.log
-			return relay.Run(ctx, o.relay)
-		}},
-		{"hostile", "relay under attack: what a viewer beside the attacker notices, and what the relay needs", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
-			self, err := os.Executable()
-			if err != nil {
-				return nil, err
-			}
-			return hostile.Run(ctx, hostile.Options{Parts: o.parts, Quick: o.quick, Log: o.log, Attacker: []string{self, attackName}})
-		}},
-		{"steady", "relay: 200 viewers for minutes, and whether what it needs grows", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
-			return steady.Run(ctx, steady.Options{Quick: o.quick, Log: o.log})
-		}},
-		{"congestion", "congestion control over emulated paths: throughput, queue, frames, fairness " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
-			return congestion.Run(ctx, congestion.Options{Parts: o.parts, Quick: o.quick, Log: o.log})
-		}},
-		{"narrow", "bottlenecks: a camera, and 33 tracks, over paths below their rate: what comes whole, delay, what is sent in vain " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
-			return narrow.Run(ctx, narrow.Options{Parts: o.parts, Quick: o.quick, Log: o.log})
-		}},
-		{"tiles", "tiled 360° video: what a viewport shows, by way of choosing tiles", func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
-			return tiles.Run(ctx, tiles.Options{Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})
-		}},
-		{"fastpath", "relay: delay of each packet and cost, in user space and in the kernel " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
-			return fastpath.Run(ctx, fastpath.Options{Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})
-		}},
-		{"upgrade", "relay: frames and their delay while it is replaced under load " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
-			return upgrade.Run(ctx, upgrade.Options{Data: o.data, Quick: o.quick, Log: o.log})
-		}},
-		{"duplication", "packet duplication over the paths of Table I: single path, redirection, duplication " + needsRoot, func(ctx context.Context, o benchOptions) (interface{ Markdown() string }, error) {
-			return duplication.Run(ctx, duplication.Options{App: duplication.App(o.app), Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})
-		}},
+		{
+			name: "codec", about: "point-cloud codec: bytes per point, encoding and decoding time",
+			run: func(ctx context.Context, o benchOptions) (result, error) {
+				return codec.Run(ctx, codec.Options{DataDir: o.data, Quick: o.quick, Log: o.log})
+			},
+		},
+		{
+			name: "relay", about: "relay: throughput per core, delay, memory, minutes of load, upgrade", parts: relay.Parts,
+			run: func(ctx context.Context, o benchOptions) (result, error) {
+				o.relay.Parts, o.relay.Data, o.relay.Quick, o.relay.Log = o.parts, o.data, o.quick, o.log
+				return relay.Run(ctx, o.relay)
+			},
+		},
+		{
+			name: "hostile", about: "relay under attack: its resource use and another viewer's frames", parts: hostile.Names,
+			run: func(ctx context.Context, o benchOptions) (result, error) {
+				self, err := os.Executable()
+				if err != nil {
+					return nil, err
+				}
+				return hostile.Run(ctx, hostile.Options{Parts: o.parts, Quick: o.quick, Log: o.log, Attacker: []string{self, attackName}})
+			},
+		},
+		{
+			name: "congestion", about: "congestion control over emulated paths: throughput, queue, frames, fairness", parts: congestion.Parts,
+			root: true,
+			run: func(ctx context.Context, o benchOptions) (result, error) {
+				return congestion.Run(ctx, congestion.Options{Parts: o.parts, Quick: o.quick, Log: o.log})
+			},
+		},
+		{
+			name: "bottleneck", about: "a camera and 33 tracks over paths below their rate, frames in datagrams over lossy paths",
+			parts: bottleneck.Parts, root: true,
+			run: func(ctx context.Context, o benchOptions) (result, error) {
+				return bottleneck.Run(ctx, bottleneck.Options{Parts: o.parts, Quick: o.quick, Log: o.log})
+			},
+		},
+		{
+			name: "tiles", about: "tiled 360° video: quality in the viewport, by tile selection scheme", parts: tiles.Parts,
+			run: func(ctx context.Context, o benchOptions) (result, error) {
+				return tiles.Run(ctx, tiles.Options{Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})
+			},
+		},
+		{
+			name: "fastpath", about: "relay: packet delay and cost in user space and in the kernel", parts: fastpath.Parts, root: true,
+			run: func(ctx context.Context, o benchOptions) (result, error) {
+				return fastpath.Run(ctx, fastpath.Options{Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log})
+			},
+		},
+		{
+			name: "duplication", about: "packet duplication over the paths of Table I: single path, redirection, duplication",
+			parts: duplication.Parts, root: true,
+			run: func(ctx context.Context, o benchOptions) (result, error) {
+				return duplication.Run(ctx, duplication.Options{
+					App: duplication.App(o.app), Data: o.data, Parts: o.parts, Quick: o.quick, Log: o.log,
+				})
+			},
+		},
 	}
+}
+
+// describe returns about as a sentence of the listing and of result pages.
+func (b benchmark) describe() string {
+	if b.root {
+		return b.about + " (needs root)"
+	}
+	return b.about
 }
 
 func benchCommand() *cobra.Command {
@@ -100,19 +126,23 @@ func benchCommand() *cobra.Command {
 	var w benchWriter
 	list := benchmarks()
 	names := make([]string, len(list))
-	about := ""
+	about, parts := "", ""
 	for i, b := range list {
 		names[i] = b.name
-		about += fmt.Sprintf("  %-11s %s\n", b.name, b.about)
+		about += fmt.Sprintf("  %-11s %s\n", b.name, b.describe())
+		if b.parts != nil {
+			parts += fmt.Sprintf("  %-11s %s\n", b.name, strings.Join(b.parts(), ", "))
+		}
 	}
 	c := &cobra.Command{
 		Use:   "bench NAME|all",
-		Short: "Measure",
-		Long: "Runs one benchmark or all of them and prints a table. With --out the table and the\n" +
-			"figures are written to NAME.md and NAME.json, with the command that made them.\n\nBenchmarks:\n" + about,
+		Short: "Run benchmarks",
+		Long: "Run one benchmark or all of them and print a table. --out also writes the table to NAME.md and\n" +
+			"the figures to NAME.json, with the command.\n\nBenchmarks:\n" + about + "\nParts, for --parts:\n" + parts,
 		Example: `  holocast-lab bench codec
   holocast-lab bench codec --quick --json
   holocast-lab bench relay --peer auto
+  holocast-lab bench relay --parts soak,upgrade
   holocast-lab bench duplication --app livescan
   holocast-lab bench all --out docs/results`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -120,7 +150,7 @@ func benchCommand() *cobra.Command {
 				return err
 			}
 			if !slices.Contains(cmd.ValidArgs, args[0]) {
-				return fmt.Errorf("there is no benchmark %q, but %s", args[0], strings.Join(cmd.ValidArgs, ", "))
+				return fmt.Errorf("no benchmark %q; there are %s", args[0], strings.Join(cmd.ValidArgs, ", "))
 			}
 			return nil
 		},
@@ -128,7 +158,7 @@ func benchCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			all := args[0] == "all"
 			if all && len(o.parts) > 0 {
-				return errors.New("--parts are those of one benchmark")
+				return errors.New("--parts needs a single benchmark")
 			}
 			if all && w.out == "" {
 				w.out = filepath.Join("docs", "results")
@@ -141,34 +171,35 @@ func benchCommand() *cobra.Command {
 		},
 	}
 	shared := c.PersistentFlags()
-	shared.BoolVar(&o.quick, "quick", false, "shorter runs, less exact")
-	shared.BoolVar(&w.json, "json", false, "print one JSON object, the last line of stdout")
-	shared.StringVar(&o.relay.Peer, "peer", "", "of relay: another one to alternate with: the binary of moq-relay-ietf, auto to look for that in PATH and build/peers/bin, or a command with {addr}, {cert} and {key} for its address and PEM files")
+	shared.BoolVar(&o.quick, "quick", false, "shorter, less accurate runs")
+	shared.BoolVar(&w.json, "json", false, "print the result as one JSON object on the last line of stdout")
+	shared.StringVar(&o.relay.Peer, "peer", "", "of relay: another relay to compare with: a moq-relay-ietf binary, auto to look for it in PATH "+
+		"and build/peers/bin, or a command with {addr}, {cert} and {key}")
 	shared.StringVar(&w.out, "out", "", "folder for NAME.md and NAME.json (bench all: docs/results)")
-	f := c.Flags()
-	f.StringSliceVar(&o.parts, "parts", nil, "of path: "+strings.Join(path.Parts(), ", ")+"; of congestion: "+strings.Join(congestion.Parts(), ", ")+"; of fastpath: "+strings.Join(fastpath.Parts(), ", ")+"; of hostile: "+strings.Join(hostile.Names(), ", ")+"; of narrow: "+strings.Join(narrow.Parts(), ", ")+"; of tiles: "+strings.Join(tiles.Parts(), ", ")+"; of duplication: "+strings.Join(duplication.Parts(), ", "))
-	f.StringVar(&o.app, "app", "", "of duplication: push, our session (default); livescan, whose viewers ask for each frame over TCP, its --parts are also cubic, bbr; or uplink, from the publisher to the relay")
+	shared.StringSliceVar(&o.parts, "parts", nil, "measure only these parts")
+	c.Flags().StringVar(&o.app, "app", "", "of duplication: push (default), livescan (frames requested over TCP; parts also cubic, bbr) "+
+		"or uplink (publisher to relay)")
 	c.AddCommand(benchRelayCommand(&o, &w, list))
 	return c
 }
 
-// benchRelayCommand is bench relay with what it alone has to set.
+// benchRelayCommand returns bench relay, which has flags of its own.
 func benchRelayCommand(o *benchOptions, w *benchWriter, list []benchmark) *cobra.Command {
-	var at connect.Target
+	var target connect.Target
 	var transport string
 	var loss float64
 	c := &cobra.Command{
 		Use:   "relay [URL]",
 		Short: "Load a relay",
-		Long: `Loads a relay with frames of publishers that every viewer has; viewers do not decode. Of
-each number of viewers it measures throughput, processor time and delay at a rate that is
-carried, the most that is carried frame by frame, and how the relay fares past saturation; and the
-time to a newcomer's first object and the memory of idle sessions.
+		Long: `Load a relay with publishers' frames, each of which every viewer receives without decoding it. For
+each number of viewers it measures throughput, CPU time and delay at a sustainable rate, the
+maximum rate, and behaviour past saturation; also a late joiner's time to the first object and
+the memory of idle sessions.
 
-URL is a session at a relay of any make, moqt://host:port/session or https://host:port/session;
-publishers are below it: session/0 and so on. Its own limits bound the load. Without a URL our relay is
-started on this machine, without limits, and with --peer another one beside it: they take turns
-with the same work.`,
+Without a URL it starts our relay on this machine, without limits, and runs all parts: load,
+first-byte, soak and upgrade. With --peer it runs load alone, alternating between our relay and the
+peer. With a URL, moqt://host:port/session or https://host:port/session, it loads that relay, whose
+own limits apply; publishers use the namespaces session/0, session/1, …`,
 		Example: `  holocast-lab bench relay --peer auto --json
   holocast-lab bench relay --publishers 4 --viewers 1,10 --rate 30 --size 100000
   holocast-lab bench relay --viewers 4 --transport webtransport --loss 1 --time 20s
@@ -178,8 +209,8 @@ with the same work.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r := &o.relay
 			if len(args) > 0 {
-				at.URL = args[0]
-				r.At = &at
+				target.URL = args[0]
+				r.At = &target
 			}
 			switch transport {
 			case "quic":
@@ -198,7 +229,7 @@ with the same work.`,
 				}
 			}
 			if r.At != nil {
-				o.flags = " " + at.Address() + o.flags
+				o.flags = " " + target.Address() + o.flags
 			}
 			i := slices.IndexFunc(list, func(b benchmark) bool { return b.name == "relay" })
 			return w.run(cmd, *o, list[i:i+1], false)
@@ -206,24 +237,24 @@ with the same work.`,
 	}
 	f := c.Flags()
 	f.SortFlags = false
-	f.IntVar(&o.relay.Publishers, "publishers", 1, "publishers, each with a track")
+	f.IntVar(&o.relay.Publishers, "publishers", 1, "publishers, with a track each")
 	f.IntSliceVar(&o.relay.Viewers, "viewers", nil, "numbers of viewers (default 1,4,16,50; --quick 1,4,16)")
-	f.Float64Var(&o.relay.Rate, "rate", relay.FramesPerS, "frames a second of each publisher")
-	f.IntVar(&o.relay.FrameBytes, "size", relay.FrameBytes, "bytes of a frame, which is an object")
-	f.Float64Var(&loss, "loss", 0, "percent of the packets to viewers, and of those from them, to drop")
-	f.StringVar(&transport, "transport", "quic", "quic or webtransport; of a URL its scheme says it")
-	f.DurationVar(&o.relay.Time, "time", 0, "length of a run at that rate (default 8s, --quick 3s)")
-	at.AddFlags(f)
+	f.Float64Var(&o.relay.Rate, "rate", relay.FramesPerS, "frames per second and publisher")
+	f.IntVar(&o.relay.FrameBytes, "size", relay.FrameBytes, "bytes per frame (one object)")
+	f.Float64Var(&loss, "loss", 0, "percentage of packets to and from viewers to drop")
+	f.StringVar(&transport, "transport", "quic", "quic or webtransport; a URL's scheme takes precedence")
+	f.DurationVar(&o.relay.Time, "time", 0, "length of a run (default 8s, --quick 3s)")
+	target.AddFlags(f)
 	return c
 }
 
-// benchWriter says what becomes of results.
+// benchWriter prints and stores results.
 type benchWriter struct {
 	json bool
-	out  string // folder; "" for none
+	out  string // folder; "" stores nothing
 }
 
-// run runs benchmarks, all of them or one.
+// run runs the benchmarks of list: all of them, or one.
 func (w *benchWriter) run(cmd *cobra.Command, o benchOptions, list []benchmark, all bool) error {
 	o.log = cmd.ErrOrStderr()
 	if dir, err := sampledata.Find(); err == nil {
@@ -231,8 +262,8 @@ func (w *benchWriter) run(cmd *cobra.Command, o benchOptions, list []benchmark, 
 	}
 	results := map[string]any{}
 	for _, b := range list {
-		if all && strings.Contains(b.about, needsRoot) && os.Geteuid() != 0 {
-			fmt.Fprintf(cmd.ErrOrStderr(), "bench %s is left out: it needs root\n", b.name)
+		if all && b.root && os.Geteuid() != 0 {
+			fmt.Fprintf(cmd.ErrOrStderr(), "skip bench %s: it needs root\n", b.name)
 			continue
 		}
 		r, err := b.run(cmd.Context(), o)
@@ -258,14 +289,18 @@ func (w *benchWriter) run(cmd *cobra.Command, o benchOptions, list []benchmark, 
 	return json.NewEncoder(cmd.OutOrStdout()).Encode(results)
 }
 
-// attackName is the command of bench hostile's attackers.
+// attackName is the command that runs the attackers of bench hostile.
 const attackName = "attack"
 
-// attackCommand attacks a relay of this machine, for bench hostile.
 func attackCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: attackName + " NAME ADDRESS METRICS HASH", Hidden: true, Args: cobra.ExactArgs(4),
-		Short: "Attack a relay of this machine, for bench hostile",
+		Use:   attackName + " NAME ADDRESS METRICS HASH",
+		Short: "Attack a local relay",
+		Long: `Run one attack of bench hostile against a relay: NAME is a part of that benchmark, ADDRESS the
+relay's UDP host:port, METRICS its HTTP host:port, and HASH the SHA-256 of its certificate in hex.
+It runs until interrupted.`,
+		Example: `  holocast-lab attack "unread windows" 127.0.0.1:4443 127.0.0.1:8080 HASH`,
+		Args:    cobra.ExactArgs(4),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			hash, err := devcert.ParseHash(args[3])
 			if err != nil {
@@ -276,8 +311,8 @@ func attackCommand() *cobra.Command {
 	}
 }
 
-// writeResult writes a benchmark's table and figures.
-func writeResult(dir string, b benchmark, o benchOptions, r interface{ Markdown() string }) (err error) {
+// writeResult writes a benchmark's table to NAME.md and its figures to NAME.json.
+func writeResult(dir string, b benchmark, o benchOptions, r result) (err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -297,7 +332,7 @@ func writeResult(dir string, b benchmark, o benchOptions, r interface{ Markdown(
 	}
 	if peer := o.relay.Peer; peer != "" && b.name == "relay" {
 		if !strings.Contains(peer, "{") {
-			peer = "auto" // the path is this machine's
+			peer = "auto" // omit this machine's path
 		}
 		command += " --peer " + quoted(peer)
 	}
@@ -305,13 +340,13 @@ func writeResult(dir string, b benchmark, o benchOptions, r interface{ Markdown(
 		command += " --quick"
 	}
 	made := []string{command}
-	if m, ok := r.(interface{ Measured() []string }); ok && len(o.parts) > 0 { // others of its parts may be from before
+	if m, ok := r.(interface{ Measured() []string }); ok && len(o.parts) > 0 { // other parts may be of earlier runs
 		made = nil
 		for _, part := range m.Measured() {
 			made = append(made, "holocast-lab bench "+b.name+" --parts "+part)
 		}
 	}
-	md := fmt.Sprintf("# %s\n\n%s. Made by `%s` on %s.\n\n%s\n", name, strings.ToUpper(b.about[:1])+b.about[1:], strings.Join(made, "`, `"),
+	md := fmt.Sprintf("# %s\n\n%s. Measured by `%s` on %s.\n\n%s\n", name, strings.ToUpper(b.about[:1])+b.describe()[1:], strings.Join(made, "`, `"),
 		time.Now().UTC().Format(time.DateOnly), strings.TrimSpace(r.Markdown()))
 	figures, err := json.MarshalIndent(map[string]any{"command": command, "result": r}, "", "  ")
 	if err != nil {
@@ -334,7 +369,7 @@ func writeResult(dir string, b benchmark, o benchOptions, r interface{ Markdown(
 	return nil
 }
 
-// quoted is an argument as a shell takes it.
+// quoted quotes an argument for the shell.
 func quoted(arg string) string {
 	if strings.ContainsAny(arg, " {}") {
 		return "'" + arg + "'"
@@ -342,9 +377,9 @@ func quoted(arg string) string {
 	return arg
 }
 
-// withParts adds to a result of some parts what the file has of the others, if the
-// benchmark can do that.
-func withParts(name string, o benchOptions, r interface{ Markdown() string }) (interface{ Markdown() string }, error) {
+// withParts completes a result of some parts with the others of an earlier result file, if the
+// benchmark supports it.
+func withParts(name string, o benchOptions, r result) (result, error) {
 	m, ok := r.(interface {
 		With(earlier []byte) (interface{ Markdown() string }, error)
 	})

@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -145,7 +147,7 @@ are the tail of **chacha20** where they are more than 1 %%. On a network without
 the relay's process must get the processor to learn of an ACK. The load average before the run, by other work, was %.1f.
 
 `, packetsPerS, payloadSize, r.Processors, r.Turns, r.Seconds, r.LoadAverage)
-	for _, viewers := range sortedKeys(r.All) {
+	for _, viewers := range slices.Sorted(maps.Keys(r.All)) {
 		for _, load := range Loads {
 			title := "idle"
 			if load == Busy {

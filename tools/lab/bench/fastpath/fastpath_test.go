@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"holocast/internal/netlab"
+	"holocast/tools/lab/bench/internal/load"
 )
 
 // TestMeasure measures each way for a moment. It opens every packet that the relay sent:
@@ -17,7 +18,7 @@ func TestMeasure(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: network namespaces need CAP_SYS_ADMIN")
 	}
-	relay, remove, err := findRelay(t.Context(), "")
+	relay, remove, err := load.Binary(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +54,7 @@ func TestCamera(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
 		t.Skip(err)
 	}
-	relay, remove, err := findRelay(t.Context(), "")
+	relay, remove, err := load.Binary(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 
 	"github.com/vishvananda/netlink"
 
@@ -134,11 +132,4 @@ func discard(c *net.UDPConn) {
 			return
 		}
 	}
-}
-
-func dirOf(path string) string { return filepath.Dir(path) }
-
-func exists(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"holocast/tools/lab/bench/internal/load"
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
@@ -94,7 +95,7 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 		}
 	}
 	has := func(part string) bool { return len(o.Parts) == 0 || slices.Contains(o.Parts, part) }
-	relay, remove, err := findRelay(ctx, o.Relay)
+	relay, remove, err := load.Binary(ctx, o.Relay)
 	if err != nil {
 		return r, err
 	}
@@ -334,26 +335,4 @@ func startLoad(ctx context.Context) (stop func(), err error) {
 		cmds = append(cmds, c)
 	}
 	return stop, nil
-}
-
-// findRelay is the relay's binary: the one given, beside this program, or one built.
-func findRelay(ctx context.Context, path string) (string, func(), error) {
-	if path != "" {
-		return path, func() {}, nil
-	}
-	if self, err := os.Executable(); err == nil {
-		if beside := dirOf(self) + "/relay"; exists(beside) {
-			return beside, func() {}, nil
-		}
-	}
-	dir, err := os.MkdirTemp("", "holocast-bench")
-	if err != nil {
-		return "", nil, err
-	}
-	remove := func() { _ = os.RemoveAll(dir) }
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", dir+"/relay", "holocast/relay").CombinedOutput(); err != nil {
-		remove()
-		return "", nil, fmt.Errorf("no relay beside this program, and it cannot be built: %w\n%s", err, out)
-	}
-	return dir + "/relay", remove, nil
 }

@@ -6,11 +6,13 @@ package relay
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"math"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -43,8 +45,20 @@ const (
 	lateAfter = 100 // milliseconds
 )
 
+// Parts of the benchmark.
+const (
+	loadPart      = "load"
+	firstBytePart = "first-byte"
+	soakPart      = "soak"
+	upgradePart   = "upgrade"
+)
+
+// Parts lists the parts of the benchmark.
+func Parts() []string { return []string{loadPart, firstBytePart, soakPart, upgradePart} }
+
 // Options say what to measure. Zero values are the defaults.
 type Options struct {
+	Parts []string // of Parts; nil: all that can run here, or load alone with At or Peer
 	Quick bool
 	Log   io.Writer // progress, a line each; nil for none
 	// Relay is the relay's binary. "" means the one beside this program or, in the
@@ -57,6 +71,7 @@ type Options struct {
 	// "auto" for the one in PATH or in build/peers/bin, or a command that load.StartPeer
 	// takes; "" none.
 	Peer string
+	Data string // folder with recordings of real cameras for the upgrade part; "" for synthetic frames
 
 	Publishers   int           // each with a track, which every viewer has; default 1
 	Viewers      []int         // fan-outs; default 1, 4, 16 and 50
@@ -68,6 +83,8 @@ type Options struct {
 	// Sessions are how many idle sessions tell the memory of one; default 2,000, 200 when
 	// Quick.
 	Sessions int
+
+	soak soakOptions
 }
 
 // withDefaults fills in what is not set.
@@ -84,7 +101,14 @@ func (o Options) withDefaults() (Options, error) {
 		o.Viewers = viewers
 	}
 	o.Sessions, o.Time = cmp.Or(o.Sessions, sessions), cmp.Or(o.Time, length)
+	for _, part := range o.Parts {
+		if !slices.Contains(Parts(), part) {
+			return o, fmt.Errorf("no part %q; there are %s", part, strings.Join(Parts(), ", "))
+		}
+	}
 	switch {
+	case o.At != nil && slices.ContainsFunc(o.Parts, func(part string) bool { return part != loadPart }):
+		return o, fmt.Errorf("a relay elsewhere can only be measured with --parts %s", loadPart)
 	case o.At != nil && o.Peer != "":
 		return o, errors.New("a relay elsewhere cannot be compared with a peer on this machine")
 	case o.At != nil && o.WebTransport:
@@ -94,11 +118,100 @@ func (o Options) withDefaults() (Options, error) {
 	case o.Loss < 0 || o.Loss >= 1:
 		return o, fmt.Errorf("%v is no share of packets that may be lost: from 0 to less than 1", o.Loss)
 	}
+	switch {
+	case o.Parts != nil:
+	case o.At != nil || o.Peer != "":
+		o.Parts = []string{loadPart}
+	case os.Geteuid() != 0:
+		o.Parts = []string{loadPart, firstBytePart, soakPart}
+		fmt.Fprintf(o.Log, "skip part %s: %v\n", upgradePart, errNotRoot)
+	default:
+		o.Parts = Parts()
+	}
 	return o, nil
 }
 
-// Result is what a run measured.
+// Result holds the parts measured; the others are nil.
 type Result struct {
+	*Load                // its fields are the result's own in JSON
+	FirstByte *FirstByte `json:"first_byte,omitempty"`
+	Soak      *Soak      `json:"soak,omitempty"`
+	Upgrade   *Upgrade   `json:"upgrade,omitempty"`
+}
+
+// Run measures.
+func Run(ctx context.Context, o Options) (r Result, err error) {
+	if o, err = o.withDefaults(); err != nil {
+		return r, err
+	}
+	for _, part := range o.Parts {
+		switch part {
+		case loadPart:
+			var l Load
+			l, err = underLoad(ctx, o)
+			r.Load = &l
+		case firstBytePart:
+			r.FirstByte, err = measureFirstByte(ctx, o)
+		case soakPart:
+			r.Soak, err = soak(ctx, o)
+		case upgradePart:
+			r.Upgrade, err = upgradeUnderLoad(ctx, o)
+		}
+		if err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// With adds the parts of an earlier result that r lacks.
+func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
+	var old Result
+	if err := json.Unmarshal(earlier, &old); err != nil {
+		return nil, err
+	}
+	r.Load, r.FirstByte = cmp.Or(r.Load, old.Load), cmp.Or(r.FirstByte, old.FirstByte)
+	r.Soak, r.Upgrade = cmp.Or(r.Soak, old.Soak), cmp.Or(r.Upgrade, old.Upgrade)
+	return r, nil
+}
+
+// Measured returns the parts of the result.
+func (r Result) Measured() (parts []string) {
+	for i, has := range []bool{r.Load != nil, r.FirstByte != nil, r.Soak != nil, r.Upgrade != nil} {
+		if has {
+			parts = append(parts, Parts()[i])
+		}
+	}
+	return parts
+}
+
+// Markdown returns a section for each part.
+func (r Result) Markdown() string {
+	var b strings.Builder
+	section := func(title string, began time.Time, text string) {
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(&b, "## %s\n\nMeasured on %s.\n\n%s", title, began.UTC().Format(time.DateOnly), text)
+	}
+	if r.Load != nil {
+		section("Load", r.Load.Began, r.Load.markdown())
+	}
+	if r.FirstByte != nil {
+		section("First byte", r.FirstByte.Began, r.FirstByte.markdown())
+	}
+	if r.Soak != nil {
+		section("Soak", r.Soak.Began, r.Soak.markdown())
+	}
+	if r.Upgrade != nil {
+		section("Upgrade", r.Upgrade.Began, r.Upgrade.markdown())
+	}
+	return b.String()
+}
+
+// Load compares relays under load.
+type Load struct {
+	Began        time.Time       `json:"began"`
 	Publishers   int             `json:"publishers"`
 	FrameBytes   int             `json:"frame_bytes"`
 	Loss         float64         `json:"loss"`
@@ -149,11 +262,7 @@ type Saturated struct {
 	MemoryMB    float64        `json:"memory_mb,omitempty"`
 }
 
-// Run measures.
-func Run(ctx context.Context, o Options) (r Result, err error) {
-	if o, err = o.withDefaults(); err != nil {
-		return r, err
-	}
+func underLoad(ctx context.Context, o Options) (r Load, err error) {
 	turns, warm, newcomers := 3, o.Time/2, 10
 	if o.Quick {
 		turns, warm, newcomers = 1, o.Time/3, 5
@@ -164,8 +273,8 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	}
 	defer func() { _ = direct.Close() }()
 	direct.Loss = o.Loss
-	r = Result{
-		Publishers: o.Publishers, FrameBytes: o.FrameBytes, Loss: o.Loss, WebTransport: o.WebTransport, Turns: turns,
+	r = Load{
+		Began: time.Now(), Publishers: o.Publishers, FrameBytes: o.FrameBytes, Loss: o.Loss, WebTransport: o.WebTransport, Turns: turns,
 		Ours: Contender{Name: "holocast relay", Fanout: map[int]Fanout{}}, Asked: o.Rate, Rate: map[int]float64{}, Straight: map[int]load.Quantiles{},
 	}
 	contenders := []*Contender{&r.Ours}
@@ -376,7 +485,7 @@ func middle(runs []Fanout) (f Fanout) {
 	return f
 }
 
-func (r *Result) compare() {
+func (r *Load) compare() {
 	if r.Peer == nil {
 		return
 	}
@@ -439,24 +548,10 @@ func firstObject(ctx context.Context, relay *load.Relay, newcomers int, o Option
 		return 0, err
 	}
 	defer stop()
-	sending, done := make(chan struct{}), make(chan error, 1)
-	go func() {
-		payload := make([]byte, o.FrameBytes)
-		tick := time.NewTicker(time.Duration(float64(time.Second) / o.Rate))
-		defer tick.Stop()
-		for group := uint64(0); ; group++ {
-			if err := t.WriteObject(wire.SubgroupHeader{Group: group, FirstObject: true, EndOfGroup: true}, moqt.Object{}, payload); err != nil {
-				done <- err
-				return
-			}
-			select {
-			case <-tick.C:
-			case <-sending:
-				done <- nil
-				return
-			}
-		}
-	}()
+	sending, end := context.WithCancel(ctx)
+	defer end()
+	done := make(chan error, 1)
+	go func() { done <- load.Feed(sending, t, o.FrameBytes, o.Rate, func(uint64) {}) }()
 	var took []time.Duration
 	for range newcomers {
 		d, e := newcomer(ctx, relay, t.Name())
@@ -465,7 +560,7 @@ func firstObject(ctx context.Context, relay *load.Relay, newcomers int, o Option
 		}
 		took = append(took, d)
 	}
-	close(sending)
+	end()
 	return load.Quantile(took, 0.5), errors.Join(err, <-done)
 }
 
@@ -494,8 +589,7 @@ func newcomer(ctx context.Context, relay *load.Relay, name moqt.TrackName) (time
 	return time.Since(began), err
 }
 
-// Markdown is the table of the result.
-func (r Result) Markdown() string {
+func (r *Load) markdown() string {
 	var b strings.Builder
 	source, transport := "A camera", "raw QUIC"
 	if r.Publishers > 1 {

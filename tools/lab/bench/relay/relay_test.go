@@ -18,7 +18,7 @@ import (
 func TestRun(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	r, err := Run(ctx, Options{Quick: true, Viewers: []int{1}, Sessions: 5, Log: t.Output()})
+	r, err := Run(ctx, Options{Parts: []string{loadPart}, Quick: true, Viewers: []int{1}, Sessions: 5, Log: t.Output()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestCompare(t *testing.T) {
 	fanout := func(cpu, p99 float64) Fanout {
 		return Fanout{CPUSPerGbit: cpu, GbitPerS: 1 / cpu, AddedDelay: load.Quantiles{P99: p99}}
 	}
-	r := Result{
+	r := Load{
 		Ours: Contender{Fanout: map[int]Fanout{1: fanout(0.5, 10), 4: fanout(0.4, 30)}},
 		Peer: &Contender{Fanout: map[int]Fanout{1: fanout(1, 40), 4: fanout(0.6, 40)}},
 	}

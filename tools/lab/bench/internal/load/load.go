@@ -196,6 +196,24 @@ func Quantile(d []time.Duration, q float64) float64 {
 	return float64(quantile.Of(d, q)) / float64(time.Millisecond)
 }
 
+// Feed writes frames of n bytes to t, rate a second, until ctx ends. It calls before with each group.
+func Feed(ctx context.Context, t *origin.Track, n int, rate float64, before func(group uint64)) error {
+	payload := make([]byte, n)
+	tick := time.NewTicker(time.Duration(float64(time.Second) / rate))
+	defer tick.Stop()
+	for group := uint64(0); ; group++ {
+		before(group)
+		if err := t.WriteObject(wire.SubgroupHeader{Group: group, FirstObject: true, EndOfGroup: true}, moqt.Object{}, payload); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
 // frame is one of a transfer.
 type frame struct {
 	track int

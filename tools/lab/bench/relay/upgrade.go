@@ -1,12 +1,10 @@
-// Package upgrade replaces a relay by new processes while viewers watch a camera: whether a frame is
-// lost, and what happens to its delay.
-package upgrade
+package relay
 
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -21,89 +19,80 @@ import (
 	"holocast/tools/lab/bench/internal/realframes"
 )
 
-// What is sent, and to whom.
+// The upgrade part sends up to FramesPerS frames a second, each after all viewers have the last one.
 const (
-	FramesPerS = 30 // at most: a frame is sent when all viewers have the last
-	Viewers    = 20 // from the beginning
-	Newcomers  = 2  // after each upgrade
-	Upgrades   = 2
-	after      = 2 * time.Second  // of an upgrade: when the delay may show it
-	limit      = 20 * time.Second // after which a frame is lost
+	upgradeViewers = 20
+	lateJoiners    = 2 // after each upgrade
+	upgrades       = 2
+	upgradeEffect  = 2 * time.Second  // frames sent this long after an upgrade count as affected
+	lossTimeout    = 20 * time.Second // a frame that has not arrived by then is lost
 )
 
-// Options say how to measure.
-type Options struct {
-	Data  string // folder with recordings of real cameras; "" where there is none
-	Quick bool
-	Log   io.Writer // progress, a line each; nil for none
-	Relay string    // its binary; "" as of load.Binary
-}
-
-// Result is what a run measured.
-type Result struct {
+// Upgrade is the effect on viewers of replacing the relay's process under load.
+type Upgrade struct {
+	Began      time.Time      `json:"began"`
 	Source     string         `json:"source"` // of the frames
 	FrameBytes int            `json:"frame_bytes"`
 	Seconds    float64        `json:"seconds"`
 	Sent       int            `json:"frames_sent"`
-	Expected   int            `json:"frames_expected"` // at all viewers together
+	Expected   int            `json:"frames_expected"` // over all viewers
 	Lost       int            `json:"frames_lost"`     // of those: missing or damaged
-	Sessions   int            `json:"sessions_ended"`  // before their time
-	UpgradeMs  []float64      `json:"upgrade_ms"`      // from asked for to serving
-	Delay      load.Quantiles `json:"delay_ms"`        // of whole frames, while no upgrade was under way or just over
+	Sessions   int            `json:"sessions_ended"`  // early
+	UpgradeMs  []float64      `json:"upgrade_ms"`      // from the command to the new process's readiness
+	Delay      load.Quantiles `json:"delay_ms"`        // of complete frames away from upgrades
 	DelayAfter load.Quantiles `json:"delay_upgrade_ms"`
 	GapMs      float64        `json:"longest_gap_ms"` // between two frames at any viewer
-	// LoadAverage is the kernel's, of one minute, before the run.
+	// LoadAverage is the kernel's one-minute load average before the run.
 	LoadAverage float64 `json:"load_average"`
 }
 
-// Markdown is the result for people.
-func (r Result) Markdown() string {
+var errNotRoot = errors.New("the relay's upgrade needs root: it uses eBPF")
+
+func (r *Upgrade) markdown() string {
 	var took []string
 	for _, ms := range r.UpgradeMs {
 		took = append(took, fmt.Sprintf("%.0f", ms))
 	}
-	return fmt.Sprintf(`%s, %d kB on average, to %d viewers on loopback while the relay is replaced %d times; %d more viewers come
-after each upgrade. Frames are sent 30 times a second, or as fast as all viewers have them. The load average before the run, by other
-work, was %.1f.
+	return fmt.Sprintf(`%s, %d kB on average, to %d viewers on loopback while the relay is replaced %d times; %d more viewers join
+after each upgrade. Frames are sent 30 times a second, or slower if viewers do not keep up. Load average before the run: %.1f.
 
-| frames sent | frames/s | expected by viewers | lost | sessions ended | upgrade took ms | delay p50 / p99 ms | of frames during an upgrade and %d s after | longest gap ms |
+| frames sent | frames/s | expected by viewers | lost | sessions ended | upgrade took ms | delay p50 / p99 ms | until %d s after an upgrade | longest gap ms |
 | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 | %d | %.1f | %d | %d | %d | %s | %.0f / %.0f | %.0f / %.0f | %.0f |
-`, r.Source, r.FrameBytes/1000, Viewers, Upgrades, Newcomers, r.LoadAverage, int(after.Seconds()),
-		r.Sent, float64(r.Sent)/r.Seconds, r.Expected, r.Lost, r.Sessions, strings.Join(took, ", "), r.Delay.P50, r.Delay.P99, r.DelayAfter.P50, r.DelayAfter.P99, r.GapMs)
+`, r.Source, r.FrameBytes/1000, upgradeViewers, upgrades, lateJoiners, r.LoadAverage, int(upgradeEffect.Seconds()),
+		r.Sent, float64(r.Sent)/r.Seconds, r.Expected, r.Lost, r.Sessions, strings.Join(took, ", "),
+		r.Delay.P50, r.Delay.P99, r.DelayAfter.P50, r.DelayAfter.P99, r.GapMs)
 }
 
-// run is one measurement.
-type run struct {
+// upgradeRun is the state of one measurement.
+type upgradeRun struct {
 	frames  [][]byte
 	arrived chan struct{} // signalled by viewers
 
 	mu       sync.Mutex
 	sent     map[uint64]time.Time
 	last     uint64
-	viewers  []*viewer
-	upgrades [][2]time.Time // from asked for to serving
+	viewers  []*upgradeViewer
+	upgrades [][2]time.Time // command and readiness
 }
 
-// viewer notes when it had which frame.
-type viewer struct {
-	first uint64 // that it must have
-	whole map[uint64]time.Time
-	ended bool
+// upgradeViewer records when each frame was complete at one viewer.
+type upgradeViewer struct {
+	first    uint64 // first frame it must receive
+	complete map[uint64]time.Time
+	ended    bool
 }
 
-// Run measures. It needs the right to use eBPF, as an upgrade does.
-func Run(ctx context.Context, o Options) (out Result, err error) {
-	if o.Log == nil {
-		o.Log = io.Discard
-	}
+// upgradeUnderLoad measures. It needs root.
+func upgradeUnderLoad(ctx context.Context, o Options) (out *Upgrade, err error) {
 	phase := 8 * time.Second // before, between and after upgrades
 	if o.Quick {
 		phase = 2 * time.Second
 	}
-	r := &run{arrived: make(chan struct{}, 1), sent: map[uint64]time.Time{}}
+	out = &Upgrade{Began: time.Now()}
+	r := &upgradeRun{arrived: make(chan struct{}, 1), sent: map[uint64]time.Time{}}
 	if out.Source, r.frames, err = realframes.Load(o.Data); err != nil {
-		return out, err
+		return nil, err
 	}
 	for _, f := range r.frames {
 		out.FrameBytes += len(f) / len(r.frames)
@@ -113,19 +102,19 @@ func Run(ctx context.Context, o Options) (out Result, err error) {
 	}
 	binary, remove, err := load.Binary(ctx, o.Relay)
 	if err != nil {
-		return out, err
+		return nil, err
 	}
 	defer remove()
-	// A frame that a busy machine delays is not too old for the cache.
+	// Frames that a busy machine delays must not expire from the cache.
 	relay, err := load.StartAt(binary, "127.0.0.1", (*exec.Cmd).Start, append(load.Unlimited(), "--cache-age", "1m")...)
 	if err != nil {
-		return out, err
+		return nil, err
 	}
 	defer relay.Stop()
 	track := load.NewTrack(relay, "upgrade")
 	unpublish, err := relay.Publish(ctx, track)
 	if err != nil {
-		return out, err
+		return nil, err
 	}
 	defer unpublish()
 	ctx, cancel := context.WithCancel(ctx)
@@ -146,48 +135,48 @@ func Run(ctx context.Context, o Options) (out Result, err error) {
 		return nil
 	}
 	failed := make(chan error, 1)
-	shooting, stop := context.WithCancel(ctx)
+	sending, stop := context.WithCancel(ctx)
 	defer stop()
-	running.Go(func() { failed <- r.shoot(shooting, track) })
-	if err := join(Viewers); err != nil {
-		return out, err
+	running.Go(func() { failed <- r.send(sending, track) })
+	if err := join(upgradeViewers); err != nil {
+		return nil, err
 	}
 	began := time.Now()
-	for i := range Upgrades + 1 {
+	for i := range upgrades + 1 {
 		if i > 0 {
-			asked := time.Now()
+			command := time.Now()
 			pid, err := upgrade(ctx, binary, relay.Addr())
 			if err != nil {
-				return out, err
+				return nil, err
 			}
 			defer func() { _ = syscall.Kill(pid, syscall.SIGTERM) }()
 			r.mu.Lock()
-			r.upgrades = append(r.upgrades, [2]time.Time{asked, time.Now()})
+			r.upgrades = append(r.upgrades, [2]time.Time{command, time.Now()})
 			r.mu.Unlock()
-			out.UpgradeMs = append(out.UpgradeMs, float64(time.Since(asked))/1e6)
-			fmt.Fprintf(o.Log, "upgrade %d of %d took %d ms\n", i, Upgrades, time.Since(asked).Milliseconds())
-			if err := join(Newcomers); err != nil {
-				return out, err
+			out.UpgradeMs = append(out.UpgradeMs, float64(time.Since(command))/1e6)
+			fmt.Fprintf(o.Log, "upgrade %d of %d took %d ms\n", i, upgrades, time.Since(command).Milliseconds())
+			if err := join(lateJoiners); err != nil {
+				return nil, err
 			}
 		}
 		select {
 		case err := <-failed:
-			return out, err
+			return nil, err
 		case <-time.After(phase):
 		case <-ctx.Done():
-			return out, ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
 	out.Seconds = time.Since(began).Seconds()
 	stop()
 	if err := <-failed; err != nil {
-		return out, err
+		return nil, err
 	}
-	r.result(&out)
+	r.result(out)
 	return out, ctx.Err()
 }
 
-// upgrade has the relay at an address replaced, and returns the new process.
+// upgrade replaces the relay at addr and returns the new process.
 func upgrade(ctx context.Context, binary, addr string) (pid int, err error) {
 	out, err := exec.CommandContext(ctx, binary, "upgrade", "--listen", addr).CombinedOutput()
 	if err == nil {
@@ -199,13 +188,13 @@ func upgrade(ctx context.Context, binary, addr string) (pid int, err error) {
 	return pid, nil
 }
 
-// watch subscribes, and expects all frames from the next on.
-func (r *run) watch(ctx context.Context, running *sync.WaitGroup, s *moqt.Session, name moqt.TrackName) error {
+// watch subscribes. It expects all frames from the next one on.
+func (r *upgradeRun) watch(ctx context.Context, running *sync.WaitGroup, s *moqt.Session, name moqt.TrackName) error {
 	sub, err := s.Subscribe(ctx, name, moqt.SubscribeOptions{})
 	if err != nil {
 		return err
 	}
-	v := &viewer{whole: map[uint64]time.Time{}}
+	v := &upgradeViewer{complete: map[uint64]time.Time{}}
 	r.mu.Lock()
 	v.first = r.last + 1
 	r.viewers = append(r.viewers, v)
@@ -219,14 +208,13 @@ func (r *run) watch(ctx context.Context, running *sync.WaitGroup, s *moqt.Sessio
 				r.mu.Unlock()
 				return
 			}
-			running.Go(func() { r.take(v, g) })
+			running.Go(func() { r.receive(v, g) })
 		}
 	})
 	return nil
 }
 
-// take reads a frame.
-func (r *run) take(v *viewer, g *moqt.SubgroupReader) {
+func (r *upgradeRun) receive(v *upgradeViewer, g *moqt.SubgroupReader) {
 	if _, err := g.NextObject(); err != nil {
 		return
 	}
@@ -235,28 +223,28 @@ func (r *run) take(v *viewer, g *moqt.SubgroupReader) {
 		return
 	}
 	r.mu.Lock()
-	v.whole[g.Group] = time.Now()
+	v.complete[g.Group] = time.Now()
 	r.mu.Unlock()
 	select {
 	case r.arrived <- struct{}{}:
 	default:
 	}
-	_, _ = g.NextObject() // the stream's end, so that another may be opened
+	_, _ = g.NextObject() // reading to the stream's end returns its credit
 }
 
-func (r *run) frame(group uint64) []byte { return r.frames[group%uint64(len(r.frames))] }
+func (r *upgradeRun) frame(group uint64) []byte { return r.frames[group%uint64(len(r.frames))] }
 
-// shoot sends frames until ctx ends and all have arrived.
-func (r *run) shoot(ctx context.Context, t *origin.Track) error {
+// send sends frames until ctx ends and all have arrived.
+func (r *upgradeRun) send(ctx context.Context, t *origin.Track) error {
 	tick := time.NewTicker(time.Second / FramesPerS)
 	defer tick.Stop()
 	for {
-		deadline := time.NewTimer(limit)
+		deadline := time.NewTimer(lossTimeout)
 		for over := false; !over && !r.complete(); {
 			select {
 			case <-r.arrived:
 			case <-deadline.C:
-				over = true // it is counted as lost
+				over = true // counted as lost
 			}
 		}
 		deadline.Stop()
@@ -277,22 +265,22 @@ func (r *run) shoot(ctx context.Context, t *origin.Track) error {
 }
 
 // complete reports whether all viewers have the last frame.
-func (r *run) complete() bool {
+func (r *upgradeRun) complete() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, v := range r.viewers {
-		if _, ok := v.whole[r.last]; !ok && v.first <= r.last && !v.ended {
+		if _, ok := v.complete[r.last]; !ok && v.first <= r.last && !v.ended {
 			return false
 		}
 	}
 	return true
 }
 
-func (r *run) result(out *Result) {
+func (r *upgradeRun) result(out *Upgrade) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out.Sent = int(r.last)
-	var calm, upgraded []time.Duration
+	var normal, affected []time.Duration
 	for _, v := range r.viewers {
 		if v.ended {
 			out.Sessions++
@@ -300,7 +288,7 @@ func (r *run) result(out *Result) {
 		var before time.Time
 		for group := v.first; group <= r.last; group++ {
 			out.Expected++
-			at, ok := v.whole[group]
+			at, ok := v.complete[group]
 			if !ok {
 				out.Lost++
 				continue
@@ -312,20 +300,20 @@ func (r *run) result(out *Result) {
 			sent := r.sent[group]
 			near := false
 			for _, u := range r.upgrades {
-				near = near || sent.After(u[0]) && sent.Before(u[1].Add(after))
+				near = near || sent.After(u[0]) && sent.Before(u[1].Add(upgradeEffect))
 			}
 			if near {
-				upgraded = append(upgraded, at.Sub(sent))
+				affected = append(affected, at.Sub(sent))
 			} else {
-				calm = append(calm, at.Sub(sent))
+				normal = append(normal, at.Sub(sent))
 			}
 		}
 	}
 	quantiles := func(d []time.Duration) (q load.Quantiles) {
 		if len(d) > 0 { // JSON has no NaN
-			q = load.Quantiles{P50: load.Quantile(d, 0.5), P99: load.Quantile(d, 0.99)}
+			q = load.Sample{Delays: d}.Quantiles()
 		}
 		return q
 	}
-	out.Delay, out.DelayAfter = quantiles(calm), quantiles(upgraded)
+	out.Delay, out.DelayAfter = quantiles(normal), quantiles(affected)
 }

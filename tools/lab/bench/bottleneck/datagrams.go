@@ -1,20 +1,17 @@
-package path
+package bottleneck
 
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"holocast/internal/parts"
 )
 
-// What frames in datagrams are measured with: the first path of Table I of Qian et al.
-// without its variation, and at other rates of loss.
+// The lossy paths: path 1 of Table I of Qian et al. without its variation, at several loss rates.
 const (
-	datagramRate  = 400 // Mbit/s of Ethernet frames
-	datagramDelay = 20  // ms one way
-	// Timeout is the tracks' delivery timeout. What comes later is of no use.
-	Timeout = 500 * time.Millisecond
+	datagramFrameBytes = 376_000 // a real NFOV frame of 238 k points in layout A
+	datagramRate       = 400     // Mbit/s of Ethernet frames
+	datagramDelay      = 20      // ms one way
 )
 
 // Hops that lose packets: from the relay to the viewer, or from the publisher to the relay.
@@ -51,8 +48,8 @@ func (r Result) datagramMarkdown() string {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n### Frames in datagrams\n\n%d kB %d times a second from a publisher through the relay to one viewer, on streams and in datagrams of at most %d bytes of payload, in turns. One hop is a path of %d Mbit/s, %d ms and a queue of 30 ms that loses packets in both directions, the other the host's own. Frames are those sent in the %.0f s measured that came whole within %d ms. Repaired frames came whole by FETCH; overhead is what the viewer received above the frames' payload. Measured at %s UTC.\n\n",
-		FrameBytes/1000, FramesPerS, parts.MaxPart, datagramRate, datagramDelay, r.Datagrams[0].Seconds, Timeout.Milliseconds(), r.DatagramsBegan.UTC().Format("2006-01-02 15:04"))
+	fmt.Fprintf(&b, "\n## Frames in datagrams\n\n%d kB %d times a second from a publisher through the relay to one viewer, on streams and in datagrams of at most %d bytes of payload, in turns. One hop is a path of %d Mbit/s, %d ms and a queue of 30 ms that loses packets in both directions, the other the host's own. Frames are those sent in the %.0f s measured that came whole within %d ms. Repaired frames came whole by FETCH; overhead is what the viewer received above the frames' payload. Measured at %s UTC.\n\n",
+		datagramFrameBytes/1000, FramesPerS, parts.MaxPart, datagramRate, datagramDelay, r.Datagrams[0].Seconds, Timeout.Milliseconds(), r.DatagramsBegan.UTC().Format("2006-01-02 15:04"))
 	b.WriteString("| loss | hop | transport | delivery | frames/s | delay p50 / p95 / p99 ms | repaired | parts lost | overhead | relay CPU s/Gbit |\n| ---: | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, d := range r.Datagrams {
 		mark := ""

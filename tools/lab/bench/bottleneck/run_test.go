@@ -1,6 +1,6 @@
 //go:build linux
 
-package narrow
+package bottleneck
 
 import (
 	"testing"
@@ -34,7 +34,7 @@ func TestRun(t *testing.T) {
 	if !quiccc.Patched() {
 		t.Skip("built with the published quic-go")
 	}
-	r, err := Run(t.Context(), Options{Quick: true, Log: t.Output()})
+	r, err := Run(t.Context(), Options{Parts: []string{cameraPart, tilesPart}, Quick: true, Log: t.Output()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,6 @@
-package path
+//go:build linux
+
+package bottleneck
 
 import (
 	"context"
@@ -8,18 +10,23 @@ import (
 	"time"
 
 	"holocast/internal/catalog"
+	"holocast/internal/netlab"
+	"holocast/internal/quiccc"
 )
 
 // TestDatagrams measures frames in datagrams and on streams, briefly, and checks the shape of
 // the result and that frames come, not how many. Of a path that the machine had no time to
 // emulate nothing is known.
 func TestDatagrams(t *testing.T) {
-	if err := canMeasureDatagrams(); err != nil {
-		t.Skip(err)
+	if err := netlab.Supported(); err != nil {
+		t.Skip("no network namespaces: ", err)
+	}
+	if !quiccc.Patched() {
+		t.Skip("built with the published quic-go")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	r, err := Run(ctx, Options{Parts: []string{datagramPart}, Quick: true, Log: t.Output()})
+	r, err := Run(ctx, Options{Parts: []string{datagramsPart}, Quick: true, Log: t.Output()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +42,7 @@ func TestDatagrams(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	}
-	if md := r.Markdown(); strings.Count(md, "| QUIC |") != 6 || strings.Contains(md, "viewers") {
+	if md := r.Markdown(); strings.Count(md, "| QUIC |") != 6 || strings.Contains(md, "base whole") {
 		t.Errorf("the table:\n%s", md)
 	}
 	// What is measured later of another part stands beside it.
@@ -43,14 +50,14 @@ func TestDatagrams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	both, err := Result{Fanout: map[int]Fanout{1: {}}}.With(b)
-	if err != nil || !strings.Contains(both.Markdown(), "| QUIC |") || !strings.Contains(both.Markdown(), "viewers") {
+	both, err := Result{Tiles: []TileMeasurement{{Contender: Holocast}}}.With(b)
+	if err != nil || !strings.Contains(both.Markdown(), "| QUIC |") || !strings.Contains(both.Markdown(), "base whole") {
 		t.Errorf("%v:\n%v", err, both)
 	}
 }
 
 func TestParts(t *testing.T) {
-	if _, err := Run(t.Context(), Options{Parts: []string{"detour"}}); err == nil || !strings.Contains(err.Error(), "relay, datagram") {
+	if _, err := Run(t.Context(), Options{Parts: []string{"detour"}}); err == nil || !strings.Contains(err.Error(), "camera, tiles, datagrams") {
 		t.Errorf("an unknown part: %v", err)
 	}
 }

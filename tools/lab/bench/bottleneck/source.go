@@ -1,6 +1,6 @@
 //go:build linux
 
-package narrow
+package bottleneck
 
 import (
 	"context"

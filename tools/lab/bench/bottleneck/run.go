@@ -1,6 +1,6 @@
 //go:build linux
 
-package narrow
+package bottleneck
 
 import (
 	"context"
@@ -71,7 +71,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	}
 	for range repeat {
 		var err error
-		if o.has(camera) {
+		if o.has(cameraPart) {
 			err = turns(paths(o.Quick), func(path Path, contender string) ([]string, func(), error) {
 				run, err := measure(ctx, path, contender, warmup, duration)
 				return run.Failures, func() {
@@ -80,7 +80,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 				}, err
 			})
 		}
-		if err == nil && o.has(tiles) {
+		if err == nil && o.has(tilesPart) {
 			err = turns(tilePaths(o.Quick), func(path Path, contender string) ([]string, func(), error) {
 				run, err := measureTiles(ctx, path, contender, warmup, duration)
 				return run.Failures, func() {
@@ -90,6 +90,13 @@ func Run(ctx context.Context, o Options) (Result, error) {
 			})
 		}
 		if err != nil {
+			return Result{}, err
+		}
+	}
+	if o.has(datagramsPart) {
+		r.DatagramsBegan = time.Now()
+		var err error
+		if r.Datagrams, err = measureDatagrams(ctx, o); err != nil {
 			return Result{}, err
 		}
 	}
@@ -106,7 +113,7 @@ type link struct {
 }
 
 func open(ctx context.Context, path Path, handler moqt.Handler) (l *link, err error) {
-	t, err := topology.OnePath("narrow", path.conditions())
+	t, err := topology.OnePath("bottleneck", path.conditions())
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +160,7 @@ func measure(ctx context.Context, path Path, contender string, warmup, duration 
 		return r, err
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
-	v := &viewer{began: time.Now(), session: l.session}
+	v := &viewer{began: time.Now(), session: l.session, frameBytes: FrameBytes}
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -168,7 +175,7 @@ func measure(ctx context.Context, path Path, contender string, warmup, duration 
 	}
 	failed := make(chan error, 2)
 	running.Go(func() { failed <- v.receive(ctx, sub) })
-	running.Go(func() { failed <- shoot(ctx, v.began, src) })
+	running.Go(func() { failed <- sendFrames(ctx, v.began, FrameBytes, src.send) })
 	pauses := func(d time.Duration) error {
 		select {
 		case err := <-failed:
@@ -203,15 +210,14 @@ func measure(ctx context.Context, path Path, contender string, warmup, duration 
 	return r, nil
 }
 
-// shoot is the camera: it captures frames until ctx ends. Their payload begins with the time
-// of capture, ns since began.
-func shoot(ctx context.Context, began time.Time, src source) error {
+// sendFrames sends frames of n bytes until ctx ends. Each starts with its capture time, ns since began.
+func sendFrames(ctx context.Context, began time.Time, n int, send func(ctx context.Context, group uint64, frame []byte) error) error {
 	next := time.Now()
 	for group := uint64(0); ; group++ {
-		frame := make([]byte, FrameBytes)
+		frame := make([]byte, n)
 		binary.BigEndian.PutUint64(frame, uint64(time.Since(began)))
-		if err := src.send(ctx, group, frame); err != nil {
-			return fmt.Errorf("frame %d was not sent: %w", group, err)
+		if err := send(ctx, group, frame); err != nil {
+			return fmt.Errorf("send frame %d: %w", group, err)
 		}
 		next = next.Add(time.Second / FramesPerS)
 		select {
@@ -222,30 +228,31 @@ func shoot(ctx context.Context, began time.Time, src source) error {
 	}
 }
 
-// viewer is who the frames are for. Times are since began.
+// viewer records the complete frames of one track. Times are since began.
 type viewer struct {
-	session   *moqt.Session
-	began     time.Time
-	measuring atomic.Bool
+	session    *moqt.Session
+	began      time.Time
+	frameBytes int
+	measuring  atomic.Bool
 
 	mu     sync.Mutex
 	frames []frame
 }
 
-// frame is one that came whole.
+// frame is one complete frame.
 type frame struct {
 	captured, arrived time.Duration
-	measured          int // bytes that came in the time measured
+	measured          int // bytes received during the measurement
 }
 
-// receive accepts frames until the subscription or ctx ends.
+// receive reads frames on streams until the subscription or ctx ends.
 func (v *viewer) receive(ctx context.Context, sub *moqt.Subscription) error {
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	for {
 		sg, err := sub.AcceptSubgroup(ctx)
 		if err != nil {
-			return fmt.Errorf("the viewer's subscription ended: %w", err)
+			return fmt.Errorf("subscription ended: %w", err)
 		}
 		reading.Go(func() { v.read(sg) })
 	}
@@ -255,22 +262,26 @@ func (v *viewer) read(sg *moqt.SubgroupReader) {
 	if _, err := sg.NextObject(); err != nil {
 		return
 	}
-	var f frame
-	payload := make([]byte, FrameBytes)
+	measured := 0
+	payload := make([]byte, v.frameBytes)
 	for at := 0; at < len(payload); {
 		n, err := sg.Read(payload[at:])
 		if v.measuring.Load() {
-			f.measured += n
+			measured += n
 		}
 		if at += n; err != nil && at < len(payload) {
 			return
 		}
 	}
-	f.captured, f.arrived = time.Duration(binary.BigEndian.Uint64(payload)), time.Since(v.began)
+	v.add(payload, measured)
+	_, _ = sg.NextObject() // reading to the stream's end returns its credit
+}
+
+func (v *viewer) add(payload []byte, measured int) {
+	f := frame{captured: time.Duration(binary.BigEndian.Uint64(payload)), arrived: time.Since(v.began), measured: measured}
 	v.mu.Lock()
+	defer v.mu.Unlock()
 	v.frames = append(v.frames, f)
-	v.mu.Unlock()
-	_, _ = sg.NextObject() // the stream's end, so that the publisher may open another
 }
 
 // figures are those of the time measured, in which the viewer received so many bytes.

@@ -2,7 +2,7 @@
 // frames a second and how old; of a base track and its tiles, which arrive whole; and what was
 // sent in vain. internal/origin is compared with MOQT's delivery timeout alone and with no timeout,
 // in the same run, over paths of the network lab.
-package narrow
+package bottleneck
 
 import (
 	"cmp"
@@ -52,14 +52,15 @@ type Options struct {
 	Log   io.Writer // progress, a line each; nil for none
 }
 
-// The parts of the benchmark.
+// Parts of the benchmark.
 const (
-	camera = "camera" // one track of frames
-	tiles  = "tiles"  // a base track and tiles of descending priority
+	cameraPart    = "camera"    // one track of frames
+	tilesPart     = "tiles"     // a base track and tiles of descending priority
+	datagramsPart = "datagrams" // frames in datagrams and on streams, over lossy paths
 )
 
-// Parts are the benchmark's.
-func Parts() []string { return []string{camera, tiles} }
+// Parts lists the parts of the benchmark.
+func Parts() []string { return []string{cameraPart, tilesPart, datagramsPart} }
 
 func (o Options) has(part string) bool { return len(o.Parts) == 0 || slices.Contains(o.Parts, part) }
 
@@ -84,6 +85,9 @@ func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	if len(r.Tiles) == 0 {
 		r.Tiles = old.Tiles
 	}
+	if len(r.Datagrams) == 0 {
+		r.Datagrams, r.DatagramsBegan = old.Datagrams, old.DatagramsBegan
+	}
 	return r, nil
 }
 
@@ -98,6 +102,9 @@ type Result struct {
 	Paths      []Summary         `json:"paths"`
 	Runs       []Measurement     `json:"runs"`
 	Tiles      []TileMeasurement `json:"tiles"`
+
+	Datagrams      []DatagramRun `json:"datagrams,omitempty"`
+	DatagramsBegan time.Time     `json:"datagrams_began,omitzero"`
 }
 
 // Path is a path of the lab.
@@ -197,12 +204,14 @@ func (r *Result) summarize() {
 
 // plotFile and plotTitle are of the only plot.
 const (
-	plotFile  = "narrow-rate.svg"
+	plotFile  = "bottleneck-rate.svg"
 	plotTitle = "Frames and their delay over the path's rate"
 )
 
 // Markdown is the result for people.
-func (r Result) Markdown() string { return r.cameraMarkdown() + r.tilesMarkdown() }
+func (r Result) Markdown() string {
+	return r.cameraMarkdown() + r.tilesMarkdown() + r.datagramMarkdown()
+}
 
 func (r Result) cameraMarkdown() string {
 	var b strings.Builder

@@ -1,13 +1,11 @@
 //go:build linux
 
-package path
+package bottleneck
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"time"
 
@@ -18,32 +16,20 @@ import (
 	"holocast/internal/netlab/topology"
 	"holocast/internal/origin"
 	"holocast/internal/parts"
-	"holocast/internal/quiccc"
 	"holocast/tools/lab/bench/internal/load"
 	"holocast/tools/lab/bench/internal/pause"
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
-// attempts is how often a measurement is made whose emulator was late.
-const attempts = 3
-
-// canMeasureDatagrams says what is missing for it.
-func canMeasureDatagrams() error {
-	if !quiccc.Patched() {
-		return errors.New("frames in datagrams: this program has the published quic-go, which drops what it receives beyond 128 datagrams: build it with the tree of tools/quicpatch (make build)")
-	}
-	return netlab.Supported()
-}
-
-// datagrams measures frames on streams and in datagrams.
-func datagrams(ctx context.Context, o Options) (runs []DatagramRun, err error) {
+// measureDatagrams measures frames on streams and in datagrams.
+func measureDatagrams(ctx context.Context, o Options) (runs []DatagramRun, err error) {
 	warm, duration := 1500*time.Millisecond, 20*time.Second
 	hops, transports := []DatagramRun{{Hop: downstream}, {Hop: downstream, Loss: 0.0005}, {Hop: downstream, Loss: 0.01}, {Hop: upstream, Loss: 0.01}}, []string{"moqt", "https"}
 	if o.Quick {
 		duration, transports = 4*time.Second, transports[:1]
 		hops = hops[:3]
 	}
-	binary, remove, err := load.Binary(ctx, o.Relay)
+	binary, remove, err := load.Binary(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -98,9 +84,7 @@ func (r *DatagramRun) measure(ctx context.Context, binary, transport string, war
 	defer running.Wait()
 	defer cancel()
 
-	ms := uint64(Timeout.Milliseconds())
-	track := origin.NewTrack(moqt.TrackName{Namespace: moqt.Namespace{"holocast", "bench"}, Name: "points/0/full"},
-		wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: ms}, wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: ms}), origin.Limits{MaxAge: time.Second})
+	track := origin.NewTrack(trackName, properties(Timeout), origin.Limits{MaxAge: time.Second})
 	var set origin.Set
 	set.Add(track)
 	dial := func(n *netlab.Node, scheme string, h moqt.Handler) (s *moqt.Session, err error) {
@@ -118,21 +102,27 @@ func (r *DatagramRun) measure(ctx context.Context, binary, transport string, war
 	if _, err := publisher.PublishNamespace(ctx, track.Name().Namespace); err != nil {
 		return err
 	}
-	viewer, err := dial(b, transport, moqt.Handler{})
+	viewerSession, err := dial(b, transport, moqt.Handler{})
 	if err != nil {
 		return err
 	}
-	defer viewer.Close(wire.NoError, "")
-	sub, err := viewer.Subscribe(ctx, track.Name(), moqt.SubscribeOptions{})
+	defer viewerSession.Close(wire.NoError, "")
+	sub, err := viewerSession.Subscribe(ctx, track.Name(), moqt.SubscribeOptions{})
 	if err != nil {
 		return err
 	}
 	if err := lab.Begin(); err != nil {
 		return err
 	}
-	v := &frameLog{began: time.Now()}
-	receiver := v.receive(ctx, &running, sub)
-	running.Go(func() { v.shoot(ctx, track, r.Delivery) })
+	v := &viewer{began: time.Now(), session: viewerSession, frameBytes: datagramFrameBytes}
+	receiver := parts.NewReceiver(ctx, sub, parts.Limits{MaxPayload: datagramFrameBytes, Timeout: Timeout}, func(p parts.Payload) {
+		if len(p.Bytes) == datagramFrameBytes {
+			v.add(p.Bytes, 0)
+		}
+	})
+	running.Go(func() { _ = receiver.Run() }) // until ctx ends
+	running.Go(func() { _ = v.receive(ctx, sub) })
+	running.Go(func() { _ = sendFrames(ctx, v.began, datagramFrameBytes, sender(track, r.Delivery)) })
 	if err := pause.For(ctx, warm); err != nil {
 		return err
 	}
@@ -141,11 +131,11 @@ func (r *DatagramRun) measure(ctx context.Context, binary, transport string, war
 	if err != nil {
 		return err
 	}
-	from, received, before := time.Since(v.began), viewer.Stats().BytesReceived, receiver.Stats()
+	from, received, before := time.Since(v.began), viewerSession.Stats().BytesReceived, receiver.Stats()
 	if err := pause.For(ctx, duration); err != nil {
 		return err
 	}
-	to, received := time.Since(v.began), viewer.Stats().BytesReceived-received
+	to, received := time.Since(v.began), viewerSession.Stats().BytesReceived-received
 	cpuEnd, err := relay.CPU()
 	if err != nil {
 		return err
@@ -155,8 +145,8 @@ func (r *DatagramRun) measure(ctx context.Context, binary, transport string, war
 	}
 	r.Parts = receiver.Stats().Since(before)
 	r.Unsent = publisher.Stats().DatagramsUnsent
-	v.figures(r, from, to)
-	bits := float64(8*FrameBytes*FramesPerS) * r.Seconds
+	r.figures(v, from, to)
+	bits := float64(8*datagramFrameBytes*FramesPerS) * r.Seconds
 	r.Overhead = 8*float64(received)/bits - 1
 	r.CPU = (cpuEnd - cpu).Seconds() / (bits / 1e9)
 	report, err := lab.Finish()
@@ -167,77 +157,29 @@ func (r *DatagramRun) measure(ctx context.Context, binary, transport string, war
 	return nil
 }
 
-// frameLog is the frames of a measurement. Times are since began.
-type frameLog struct {
-	began time.Time
-
-	mu     sync.Mutex
-	frames []frameTimes
-}
-
-type frameTimes struct{ sent, whole time.Duration }
-
-// shoot sends frames until ctx ends. They begin with the time at which they were sent.
-func (l *frameLog) shoot(ctx context.Context, t *origin.Track, delivery string) {
-	next := time.Now()
-	for group := uint64(next.UnixMilli()); ; group++ {
-		frame := make([]byte, FrameBytes)
-		binary.BigEndian.PutUint64(frame, uint64(time.Since(l.began)))
+// sender writes frames to t on streams or in datagrams.
+func sender(t *origin.Track, delivery string) func(context.Context, uint64, []byte) error {
+	first := uint64(time.Now().UnixMilli())
+	return func(_ context.Context, n uint64, frame []byte) error {
+		group := first + n
 		if delivery == catalog.DeliveryDatagram {
 			for d := range parts.Cut(moqt.Datagram{Group: group, Priority: wire.DefaultPriority, EndOfGroup: true}, frame) {
 				t.SendDatagram(d)
 			}
-		} else {
-			_ = t.WriteObject(wire.SubgroupHeader{Group: group, Mode: wire.SubgroupIDExplicit, Priority: wire.DefaultPriority, FirstObject: true, EndOfGroup: true}, moqt.Object{}, frame)
+			return nil
 		}
-		next = next.Add(time.Second / FramesPerS)
-		if pause.For(ctx, time.Until(next)) != nil {
-			return
-		}
+		_ = t.WriteObject(header(group), moqt.Object{}, frame) // fails once the session ends
+		return nil
 	}
 }
 
-// receive takes frames, whichever way they come, until ctx ends.
-func (l *frameLog) receive(ctx context.Context, running *sync.WaitGroup, sub *moqt.Subscription) *parts.Receiver {
-	whole := func(frame []byte) {
-		now := time.Since(l.began)
-		if len(frame) != FrameBytes {
-			return
-		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.frames = append(l.frames, frameTimes{time.Duration(binary.BigEndian.Uint64(frame)), now})
-	}
-	r := parts.NewReceiver(ctx, sub, parts.Limits{MaxPayload: FrameBytes, Timeout: Timeout}, func(p parts.Payload) { whole(p.Bytes) })
-	running.Go(func() { _ = r.Run() }) // until ctx ends
-	running.Go(func() {
-		for {
-			g, err := sub.AcceptSubgroup(ctx)
-			if err != nil {
-				return
-			}
-			running.Go(func() {
-				if _, err := g.NextObject(); err != nil {
-					return
-				}
-				if b, err := g.ReadPayload(nil, FrameBytes); err == nil {
-					whole(b)
-				}
-				_, _ = io.Copy(io.Discard, g)
-				_, _ = g.NextObject() // the stream's end, so that another may be opened
-			})
-		}
-	})
-	return r
-}
-
-// figures are of the frames sent from from to to.
-func (l *frameLog) figures(r *DatagramRun, from, to time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// figures fills in the figures of frames sent between from and to.
+func (r *DatagramRun) figures(v *viewer, from, to time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	var delays []float64
-	for _, f := range l.frames {
-		if d := f.whole - f.sent; f.sent >= from && f.sent < to && d <= Timeout {
+	for _, f := range v.frames {
+		if d := f.arrived - f.captured; f.captured >= from && f.captured < to && d <= Timeout {
 			delays = append(delays, float64(d)/1e6)
 		}
 	}

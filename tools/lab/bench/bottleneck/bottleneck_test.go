@@ -1,4 +1,4 @@
-package narrow
+package bottleneck
 
 import (
 	"bytes"
