@@ -46,7 +46,7 @@ TOPOLOGY is a YAML file or one of
 	return c
 }
 
-// load reads a file, or takes a built-in topology.
+// load reads a topology file or returns a built-in topology.
 func load(name string) (*topology.Topology, error) {
 	if !strings.ContainsAny(name, "./") {
 		return topology.Builtin(name)
@@ -68,7 +68,7 @@ func writeJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// failed turns a report's failures into an error.
+// failed returns an error that lists a report's failures, if any.
 func failed(failures []string) error {
 	if len(failures) == 0 {
 		return nil
@@ -76,16 +76,16 @@ func failed(failures []string) error {
 	return errors.New(strings.Join(failures, "\n"))
 }
 
-// emulatorFlag adds --emulator to a command that builds a lab.
+// emulatorFlag adds --emulator to a command that starts a lab.
 func emulatorFlag(c *cobra.Command, into *netlab.Emulator) {
-	c.Flags().Func("emulator", "forwarder (default) or netem, where the kernel has it", func(name string) error {
+	c.Flags().Func("emulator", "forwarder (default) or netem, if the kernel supports it", func(name string) error {
 		for _, e := range []netlab.Emulator{netlab.Forwarder, netlab.Netem} {
 			if name == e.String() {
 				*into = e
 				return nil
 			}
 		}
-		return errors.New("there are forwarder and netem")
+		return errors.New("want forwarder or netem")
 	})
 }
 
@@ -99,7 +99,7 @@ func runCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "run TOPOLOGY",
-		Short: "Run commands in a lab and report what its paths did",
+		Short: "Run commands in a lab and report on its paths",
 		Long: `Run commands in a lab and report what its paths did.
 
 Commands are the topology's and those of --exec and --background, each run by the shell in
@@ -127,7 +127,7 @@ command failed, or if the emulation was late or lost packets that it should not 
 				waits = waits || !c.Background
 			}
 			if !waits {
-				return errors.New("nothing to wait for: give --exec or --duration")
+				return errors.New("nothing to wait for: set --exec or --duration")
 			}
 			report, err := netlab.Run(cmd.Context(), t, options)
 			if err != nil {
@@ -148,11 +148,11 @@ command failed, or if the emulation was late or lost packets that it should not 
 	}
 	emulatorFlag(c, &options.Emulator)
 	f := c.Flags()
-	f.StringArrayVar(&foreground, "exec", nil, "HOST='COMMAND' to run and wait for, any number of times")
-	f.StringArrayVar(&background, "background", nil, "HOST='COMMAND' to run until the others have ended")
-	f.DurationVar(&duration, "duration", 0, "longest time of the run (default: the topology's)")
+	f.StringArrayVar(&foreground, "exec", nil, "HOST='COMMAND' to run and wait for; repeatable")
+	f.StringArrayVar(&background, "background", nil, "HOST='COMMAND' to run until the foreground commands end; repeatable")
+	f.DurationVar(&duration, "duration", 0, "maximum duration (default: the topology's)")
 	f.StringArrayVar(&plots, "plot", nil, "draw the time series into this .png or .svg file")
-	f.BoolVar(&asJSON, "json", false, "print the whole report as JSON, with time series and the commands' output")
+	f.BoolVar(&asJSON, "json", false, "print the full report as JSON, with time series and command output")
 	return c
 }
 
@@ -185,7 +185,7 @@ func shellCommand() *cobra.Command {
 	var options netlab.Options
 	c := &cobra.Command{
 		Use:   "shell TOPOLOGY HOST [COMMAND [ARG...]]",
-		Short: "Open a shell in a host of a lab that lasts as long as it",
+		Short: "Open a shell in a host of a new lab",
 		Long: `Open a shell in a host of a lab that lasts as long as it. Other terminals reach the lab's
 nodes with nsenter and the names that are printed; ip netns exec would hide /sys/fs/bpf,
 where edges pin their programs. Schedules begin with the shell. SIGTERM ends both.`,
@@ -220,21 +220,21 @@ where edges pin their programs. Schedules begin with the shell. SIGTERM ends bot
 			err = interactive(cmd.Context(), l, node, shell)
 			var exit *exec.ExitError
 			if len(args) == 2 && errors.As(err, &exit) {
-				return nil // the status of a shell's last command is nobody's business
+				return nil // the status of the shell's last command does not matter
 			}
 			return err
 		},
 	}
 	emulatorFlag(c, &options.Emulator)
-	c.Flags().SetInterspersed(false) // the flags behind HOST are the command's
+	c.Flags().SetInterspersed(false) // flags after HOST belong to the command
 	return c
 }
 
-// hangUp is how long a shell may take to end when it is told to.
+// hangUp is the time that a shell has to end after a signal.
 const hangUp = 2 * time.Second
 
-// interactive runs a command with the terminal. Ctrl-C is the command's; SIGTERM ends it, and the lab
-// with it.
+// interactive runs a command on the terminal. Ctrl-C reaches only the command; SIGTERM ends it and
+// the lab.
 func interactive(ctx context.Context, l *netlab.Lab, node *netlab.Node, args []string) error {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt)
@@ -279,7 +279,7 @@ func checkCommand() *cobra.Command {
 	var options netlab.Options
 	c := &cobra.Command{
 		Use:   "check [TOPOLOGY]",
-		Short: "Measure how well a lab keeps to its topology on this machine",
+		Short: "Measure how accurately a lab emulates its topology on this machine",
 		Long: `Measure how well a lab keeps to its topology on this machine, with UDP packets over every
 path (table1 if none is named) in the forward direction and the conditions of the
 beginning: first few packets, for the delay, then more than every path can carry.`,
@@ -320,7 +320,7 @@ beginning: first few packets, for the delay, then more than every path can carry
 func showCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "show TOPOLOGY",
-		Short:   "Print a topology as YAML, to begin one of your own",
+		Short:   "Print a topology as YAML, as a template",
 		Example: `  holocast-lab lab show table1-varying > mine.yaml`,
 		Args:    service.Arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -341,7 +341,7 @@ func showCommand() *cobra.Command {
 func cleanCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "clean",
-		Short: "Remove what labs left that were killed",
+		Short: "Remove the remains of killed labs",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := netlab.Supported(); err != nil {

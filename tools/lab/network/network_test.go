@@ -20,7 +20,7 @@ import (
 	"holocast/internal/service"
 )
 
-// asLab in the environment makes the test program be holocast-lab lab.
+// asLab in the environment makes the test binary run holocast-lab lab.
 const asLab = "LAB_TEST_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// lab runs the command and returns what it printed.
+// lab runs the command and returns its output.
 func lab(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	c := Command()
@@ -91,7 +91,7 @@ func TestErrors(t *testing.T) {
 
 func TestRunAndPlot(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
-		t.Skip("no lab here: ", err)
+		t.Skip("no network namespaces: ", err)
 	}
 	plot := filepath.Join(t.TempDir(), "run.svg")
 	out, err := lab(t, "run", "lan", "--exec", `a=echo "{\"b\":\"$ADDR_B\"}"`, "--background", "b=sleep 60", "--json", "--plot", plot)
@@ -116,7 +116,7 @@ func TestRunAndPlot(t *testing.T) {
 
 func TestShell(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
-		t.Skip("no lab here: ", err)
+		t.Skip("no network namespaces: ", err)
 	}
 	out, err := lab(t, "shell", "path1", "ea", "test", "-e", "/proc/self/ns/net")
 	if err != nil || !strings.Contains(out, "nsenter --net=/run/netns/netlab-") {
@@ -126,19 +126,19 @@ func TestShell(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := lab(t, "shell", "path1", "a", "false"); err == nil {
-		t.Error("the command's failure was lost")
+		t.Error("the command's exit status was lost")
 	}
 }
 
-// SIGTERM ends a shell that ignores it, and its lab.
+// SIGTERM ends a shell that ignores it, together with its lab.
 func TestShellEnds(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
-		t.Skip("no lab here: ", err)
+		t.Skip("no network namespaces: ", err)
 	}
 	for name, shell := range map[string]string{
-		"obeys":       "echo ready; exec sleep 1000",
-		"ignores it":  "trap '' TERM; echo ready; while :; do sleep 1; done",
-		"ignores all": "trap '' TERM HUP; echo ready; while :; do sleep 1; done",
+		"exits":           "echo ready; exec sleep 1000",
+		"ignores SIGTERM": "trap '' TERM; echo ready; while :; do sleep 1; done",
+		"ignores SIGHUP":  "trap '' TERM HUP; echo ready; while :; do sleep 1; done",
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.Command(os.Args[0], "shell", "path1", "a", "sh", "-c", shell)
@@ -170,7 +170,7 @@ func TestShellEnds(t *testing.T) {
 
 func TestClean(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
-		t.Skip("no lab here: ", err)
+		t.Skip("no network namespaces: ", err)
 	}
 	if _, err := lab(t, "clean"); err != nil {
 		t.Error(err)

@@ -1,7 +1,8 @@
-// Package narrow measures what a viewer gets over a bottleneck: of one live camera, how many
-// frames a second and how old; of a base track and its tiles, which arrive whole; and what was
-// sent in vain. internal/origin is compared with MOQT's delivery timeout alone and with no timeout,
-// in the same run, over paths of the network lab.
+// Package bottleneck measures what a viewer receives over a path below the stream's rate: frame
+// rate and delay of one camera; complete groups of a base track and its tiles; and wasted bytes. It
+// compares internal/origin with MOQT's delivery timeout alone and with no timeout, interleaved,
+// over emulated paths. It also compares frames in datagrams with frames on streams over lossy
+// paths.
 package bottleneck
 
 import (
@@ -20,36 +21,40 @@ import (
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
-// The stream.
+// The camera's stream.
 const (
-	FrameBytes = 150_000 // of one frame's payload: 36 Mbit/s
+	FrameBytes = 150_000 // of payload per frame: 36 Mbit/s
 	FramesPerS = 30
+	//
 	// Timeout is the track's delivery timeout, the capture server's default.
 	Timeout = 500 * time.Millisecond
 )
 
-// lateFrame is the delay after which a frame is of no use.
+// lateFrame is the delay after which a frame is useless.
 const lateFrame = time.Second
 
 // The contenders.
 const (
-	// Holocast is internal/origin, as the relay and the capture server serve viewers.
+	//
+	// Holocast is internal/origin, as relay and capture server use it.
 	Holocast = "holocast"
-	// DeliveryTimeout is the draft's delivery timeout alone: a frame that is late is reset,
-	// those behind it wait for their turn.
+	//
+	// DeliveryTimeout is the draft's delivery timeout alone: late frames are reset, the following
+	// ones wait.
 	DeliveryTimeout = "timeout"
-	// Queue sends all frames whole, one after the other.
+	//
+	// Queue sends every frame in full, in order.
 	Queue = "queue"
 )
 
-// Contenders are compared, in the order of the tables.
+// Contenders lists the contenders in table order.
 func Contenders() []string { return []string{Holocast, DeliveryTimeout, Queue} }
 
-// Options say what to measure.
+// Options configure Run.
 type Options struct {
-	Parts []string  // some of Parts(); nil = all
-	Quick bool      // one path a part, a few seconds
-	Log   io.Writer // progress, a line each; nil for none
+	Parts []string  // some of Parts; nil = all
+	Quick bool      // one path per part, a few seconds each
+	Log   io.Writer // progress lines; nil discards them
 }
 
 // Parts of the benchmark.
@@ -73,7 +78,7 @@ func (o Options) check() error {
 	return nil
 }
 
-// With is r with an earlier result's figures where r has none.
+// With adds the parts of an earlier result that r lacks.
 func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	var old Result
 	if err := json.Unmarshal(earlier, &old); err != nil {
@@ -91,14 +96,14 @@ func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	return r, nil
 }
 
-// Result is what a run measured.
+// Result holds the measurements.
 type Result struct {
 	FrameBytes int               `json:"frame_bytes"`
 	FramesPerS int               `json:"frames_per_s"` // sent
 	TimeoutMs  int64             `json:"delivery_timeout_ms"`
 	Began      time.Time         `json:"began"`
-	Seconds    float64           `json:"seconds"`  // that it took
-	Repeated   int               `json:"repeated"` // measurements made anew because the emulator was late
+	Seconds    float64           `json:"seconds"`  // duration of the run
+	Repeated   int               `json:"repeated"` // measurements repeated because the emulator was late
 	Paths      []Summary         `json:"paths"`
 	Runs       []Measurement     `json:"runs"`
 	Tiles      []TileMeasurement `json:"tiles"`
@@ -107,43 +112,43 @@ type Result struct {
 	DatagramsBegan time.Time     `json:"datagrams_began,omitzero"`
 }
 
-// Path is a path of the lab.
+// Path is an emulated path.
 type Path struct {
 	RateMbps float64 `json:"rate_mbps"` // of Ethernet frames
-	DelayMs  float64 `json:"delay_ms"`  // one-way
-	QueueMs  float64 `json:"queue_ms"`  // that it holds at its rate, before it drops
-	Loss     float64 `json:"loss"`      // probability for each packet, beside those
+	DelayMs  float64 `json:"delay_ms"`  // one way
+	QueueMs  float64 `json:"queue_ms"`  // capacity at the path's rate
+	Loss     float64 `json:"loss"`      // random loss per packet, in addition to queue drops
 }
 
 func (p Path) String() string { return fmt.Sprintf("%g Mbit/s, %g %% loss", p.RateMbps, 100*p.Loss) }
 
-// conditions are the path's as a topology has them.
+// conditions returns the path in a topology file's syntax.
 func (p Path) conditions() string {
 	return fmt.Sprintf("rate: %gMbit, delay: %gms, queue: %gms, loss: %g%%", p.RateMbps, p.DelayMs, p.QueueMs, 100*p.Loss)
 }
 
-// payloadShare is what of a path's rate payload can be, with full packets over QUIC: what BBR
-// reaches of 400 Mbit/s (docs/results/congestion.md). The rest is headers, of Ethernet's to
-// QUIC's.
+// payloadShare is the payload's share of the path's rate, with full packets over QUIC, as BBR
+// reaches it at 400 Mbit/s (docs/results/congestion.md). The rest is headers from Ethernet to QUIC.
 const payloadShare = 381.0 / 400
 
-// fits is how many frames a second the path can carry of those that are sent.
+// fits returns the frame rate that the path can carry, up to the camera's.
 func (p Path) fits() float64 {
 	return min(FramesPerS, p.RateMbps*1e6*payloadShare*(1-p.Loss)/(8*FrameBytes))
 }
 
-// Figures are what a viewer got in the time measured.
+// Figures are one viewer's results.
 type Figures struct {
-	FPS        float64 `json:"fps"`                // frames captured in it that came whole within a second
-	DelayP50Ms float64 `json:"frame_delay_ms_p50"` // from capture to the last byte, of frames that came whole in it; 0 = none did
+	FPS        float64 `json:"fps"`                // captured during the measurement and complete within lateFrame
+	DelayP50Ms float64 `json:"frame_delay_ms_p50"` // capture to last byte, of frames completed during the measurement; 0 = none
 	DelayP95Ms float64 `json:"frame_delay_ms_p95"`
-	// InVain is the share of the bytes of QUIC packets that reached the viewer without being
-	// payload of frames that came whole, %.
-	InVain     float64 `json:"in_vain_percent"`
-	QueueP50Ms float64 `json:"queue_delay_ms_p50"` // of the path's queue
+	//
+	// Wasted is the percentage of received QUIC packet bytes that are not payload of complete
+	// frames.
+	Wasted     float64 `json:"wasted_percent"`
+	QueueP50Ms float64 `json:"queue_delay_ms_p50"` // in the path's queue
 }
 
-// Measurement is one contender over one path.
+// Measurement holds one contender's figures over one path.
 type Measurement struct {
 	Path      Path    `json:"path"`
 	Contender string  `json:"contender"`
@@ -154,16 +159,17 @@ type Measurement struct {
 	Warnings       []string `json:"emulator_warnings,omitempty"`
 }
 
-// Summary is the medians of one path.
+// Summary holds the medians for one path.
 type Summary struct {
 	Path
-	Fits float64            `json:"fits_fps"` // frames a second that the path can carry
+	Fits float64            `json:"fits_fps"` // frame rate that the path can carry
 	Of   map[string]Figures `json:"of"`       // by contender
-	// Late are the contenders that the emulator was late for in every attempt at one of them.
+	//
+	// Late lists contenders for which the emulator stayed late in every attempt of a measurement.
 	Late []string `json:"emulator_late"`
 }
 
-// summarize makes the medians of the runs, paths in the order of the first.
+// summarize computes the medians. Paths keep their order of appearance.
 func (r *Result) summarize() {
 	r.Paths = nil
 	of := map[Path]map[string][]Measurement{}
@@ -192,7 +198,7 @@ func (r *Result) summarize() {
 				FPS:        median(func(f Figures) float64 { return f.FPS }),
 				DelayP50Ms: median(func(f Figures) float64 { return f.DelayP50Ms }),
 				DelayP95Ms: median(func(f Figures) float64 { return f.DelayP95Ms }),
-				InVain:     median(func(f Figures) float64 { return f.InVain }),
+				Wasted:     median(func(f Figures) float64 { return f.Wasted }),
 				QueueP50Ms: median(func(f Figures) float64 { return f.QueueP50Ms }),
 			}
 			if slices.ContainsFunc(runs, func(run Measurement) bool { return len(run.Failures) > 0 }) {
@@ -202,13 +208,13 @@ func (r *Result) summarize() {
 	}
 }
 
-// plotFile and plotTitle are of the only plot.
+// The plot.
 const (
 	plotFile  = "bottleneck-rate.svg"
 	plotTitle = "Frames and their delay over the path's rate"
 )
 
-// Markdown is the result for people.
+// Markdown returns the tables.
 func (r Result) Markdown() string {
 	return r.cameraMarkdown() + r.tilesMarkdown() + r.datagramMarkdown()
 }
@@ -219,13 +225,21 @@ func (r Result) cameraMarkdown() string {
 		return ""
 	}
 	repeats, seconds := len(r.Runs)/len(r.Paths)/len(Contenders()), r.Runs[0].Seconds
-	fmt.Fprintf(&b, "One camera, %d kB %d times a second: %.0f Mbit/s, over bottlenecks below that rate and over wider paths. `%s` is what relay and capture server do, with a delivery timeout of %d ms; `%s` is that timeout alone, each frame in its turn until it is late; `%s` is no timeout at all.\n\n",
+	fmt.Fprintf(&b, "One camera, %d kB %d times a second: %.0f Mbit/s, over paths below and above that rate. `%s` is what relay "+
+		"and capture server do, with a delivery timeout of %d ms; `%s` is that timeout alone, with frames sent in order until they are late; "+
+		"`%s` has no timeout.\n\n",
 		r.FrameBytes/1000, r.FramesPerS, float64(8*r.FrameBytes*r.FramesPerS)*1e-6, Holocast, r.TimeoutMs, DeliveryTimeout, Queue)
-	fmt.Fprintf(&b, "Measured at %s UTC in %.0f s; medians of %d measurements of %.0f s each, in which one frame is %.2f frames/s. Frames a second are those captured in the time measured that came whole within %g s. What fits is %.1f %% of the path's rate, the rest being headers, less its losses. Delays are from capture to the last byte, of the frames that came whole in the time measured, however late: those of `%s` grow with time. In vain is what reached the viewer and was not payload of a frame that came whole; some 2 %% are headers. %d measurements were made anew because the emulator was late; what is marked * was late all the same.\n\n",
+	fmt.Fprintf(&b, "Measured at %s UTC in %.0f s; medians of %d measurements of %.0f s each, in which one frame is %.2f frames/s. "+
+		"Frames/s counts frames captured during the measurement and complete within %g s. The path's capacity in frames is %.1f %% of its "+
+		"rate, without headers and losses. Delays are from capture to the last byte of frames completed during the measurement, however "+
+		"late; those of `%s` grow with time. Wasted bytes reached the viewer without being payload of a complete frame; about 2 %% are "+
+		"headers. %d measurements were repeated because the emulator was late; rows marked * were late in every attempt.\n\n",
 		r.Began.UTC().Format("2006-01-02 15:04"), r.Seconds, repeats, seconds, 1/seconds, lateFrame.Seconds(), 100*payloadShare, Queue, r.Repeated)
 	fmt.Fprintf(&b, "![%s](%s)\n", plotTitle, plotFile)
 	for _, s := range r.Paths {
-		fmt.Fprintf(&b, "\n### %v\n\n%g ms one way, a queue of %g ms: %.1f frames/s fit.\n\n| | frames/s | of what fits | frame delay p50 / p95 ms | in vain | queue p50 ms |\n| --- | ---: | ---: | ---: | ---: | ---: |\n", s.Path, s.DelayMs, s.QueueMs, s.Fits)
+		fmt.Fprintf(&b, "\n### %v\n\n%g ms one way, a queue of %g ms: capacity %.1f frames/s.\n\n"+
+			"| | frames/s | of capacity | frame delay p50 / p95 ms | wasted | queue p50 ms |\n| --- | ---: | ---: | ---: | ---: | ---: |\n",
+			s.Path, s.DelayMs, s.QueueMs, s.Fits)
 		for _, contender := range Contenders() {
 			f, ok := s.Of[contender]
 			if !ok {
@@ -233,19 +247,19 @@ func (r Result) cameraMarkdown() string {
 			}
 			delays, mark := fmt.Sprintf("%.0f / %.0f", f.DelayP50Ms, f.DelayP95Ms), ""
 			if f.DelayP50Ms == 0 {
-				delays = "none came"
+				delays = "none arrived"
 			}
 			if slices.Contains(s.Late, contender) {
 				mark = "*"
 			}
-			fmt.Fprintf(&b, "| %s%s | %.1f | %.0f %% | %s | %.0f %% | %.0f |\n", contender, mark, f.FPS, 100*f.FPS/s.Fits, delays, f.InVain, f.QueueP50Ms)
+			fmt.Fprintf(&b, "| %s%s | %.1f | %.0f %% | %s | %.0f %% | %.0f |\n", contender, mark, f.FPS, 100*f.FPS/s.Fits, delays, f.Wasted, f.QueueP50Ms)
 		}
 	}
 	return b.String()
 }
 
-// SavePlots draws frames a second and their delay over the rate, of the paths that lose as
-// much as the first, into dir.
+// SavePlots draws frame rate and delay over the path's rate into dir, for paths with the first
+// one's loss.
 func (r Result) SavePlots(dir string) error {
 	if len(r.Paths) == 0 {
 		return nil
@@ -262,8 +276,8 @@ func (r Result) SavePlots(dir string) error {
 		}
 		return s
 	}
-	frames := chart.Panel{Title: fmt.Sprintf("Frames a second that came within %g s", lateFrame.Seconds())}
-	delay := chart.Panel{Title: fmt.Sprintf("Median delay of frames, ms, where it is below %g s", lateFrame.Seconds()), X: "Mbit/s of the path"}
+	frames := chart.Panel{Title: fmt.Sprintf("Frames per second, complete within %g s", lateFrame.Seconds())}
+	delay := chart.Panel{Title: fmt.Sprintf("Median frame delay, ms, where below %g s", lateFrame.Seconds()), X: "Mbit/s of the path"}
 	for _, contender := range Contenders() {
 		frames.Series = append(frames.Series, line(contender, func(s Summary) float64 { return s.Of[contender].FPS }))
 		delay.Series = append(delay.Series, line(contender, func(s Summary) float64 {
@@ -273,7 +287,7 @@ func (r Result) SavePlots(dir string) error {
 			return math.NaN()
 		}))
 	}
-	frames.Series = append(frames.Series, line("fits", func(s Summary) float64 { return s.Fits }))
+	frames.Series = append(frames.Series, line("capacity", func(s Summary) float64 { return s.Fits }))
 	return chart.Save(filepath.Join(dir, plotFile), []chart.Panel{frames, delay})
 }
 

@@ -57,8 +57,8 @@ func measureDatagrams(ctx context.Context, o Options) (runs []DatagramRun, err e
 	return runs, nil
 }
 
-// measure has a publisher on host a, a viewer on host b, and the relay on the host that
-// makes the path the hop that is measured.
+// measure runs a publisher on host a and a viewer on host b. The relay's host decides which hop is
+// emulated.
 func (r *DatagramRun) measure(ctx context.Context, binary, transport string, warm, duration time.Duration) (err error) {
 	t, err := topology.OnePath("datagrams", fmt.Sprintf("rate: %dMbit, delay: %dms, queue: 30ms, loss: %g%%", datagramRate, datagramDelay, 100*r.Loss))
 	if err != nil {
@@ -140,7 +140,7 @@ func (r *DatagramRun) measure(ctx context.Context, binary, transport string, war
 	if err != nil {
 		return err
 	}
-	if err := pause.For(ctx, Timeout+100*time.Millisecond); err != nil { // for the last frames
+	if err := pause.For(ctx, Timeout+100*time.Millisecond); err != nil { // for frames in flight
 		return err
 	}
 	r.Parts = receiver.Stats().Since(before)

@@ -21,10 +21,10 @@ import (
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
-// attempts is how often a measurement is made whose emulator was late.
+// attempts limits the repetitions of a measurement with a late emulator.
 const attempts = 3
 
-// paths have a round trip of 60 ms and a queue of twice that.
+// paths returns the camera part's paths: round trip 60 ms, queue twice that.
 func paths(quick bool) []Path {
 	path := func(rate, loss float64) Path { return Path{RateMbps: rate, DelayMs: 30, QueueMs: 120, Loss: loss} }
 	if quick {
@@ -33,13 +33,13 @@ func paths(quick bool) []Path {
 	return []Path{path(10, 0.001), path(15, 0.001), path(25, 0.001), path(34, 0.001), path(40, 0.001), path(60, 0.001), path(15, 0.01)}
 }
 
-// Run measures. It needs the rights to make network namespaces.
+// Run measures. It needs permission to create network namespaces.
 func Run(ctx context.Context, o Options) (Result, error) {
 	if err := errors.Join(o.check(), netlab.Supported()); err != nil {
 		return Result{}, err
 	}
 	if !quiccc.Patched() {
-		return Result{}, errors.New("this program has quic-go's own congestion control, and streams without priority: build it with the tree of tools/quicpatch (make build)")
+		return Result{}, errors.New("this program lacks our quic-go patches (congestion control, stream priorities): build it with make")
 	}
 	if o.Log == nil {
 		o.Log = io.Discard
@@ -49,7 +49,8 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		repeat, duration = 1, 2*time.Second
 	}
 	r := Result{FrameBytes: FrameBytes, FramesPerS: FramesPerS, TimeoutMs: Timeout.Milliseconds(), Began: time.Now()}
-	// What is compared takes turns, so that a busy machine slows all alike.
+	//
+	// Contenders alternate, so a busy machine slows all alike.
 	turns := func(paths []Path, measure func(Path, string) (failures []string, accept func(), err error)) error {
 		for _, path := range paths {
 			for _, contender := range Contenders() {
@@ -75,7 +76,8 @@ func Run(ctx context.Context, o Options) (Result, error) {
 			err = turns(paths(o.Quick), func(path Path, contender string) ([]string, func(), error) {
 				run, err := measure(ctx, path, contender, warmup, duration)
 				return run.Failures, func() {
-					fmt.Fprintf(o.Log, "%v, %s: %.1f frames/s of %.1f, delay p50 %.0f ms, %.0f %% in vain\n", path, contender, run.FPS, path.fits(), run.DelayP50Ms, run.InVain)
+					fmt.Fprintf(o.Log, "%v, %s: %.1f frames/s of %.1f, delay p50 %.0f ms, %.0f %% wasted\n",
+						path, contender, run.FPS, path.fits(), run.DelayP50Ms, run.Wasted)
 					r.Runs = append(r.Runs, run)
 				}, err
 			})
@@ -84,7 +86,8 @@ func Run(ctx context.Context, o Options) (Result, error) {
 			err = turns(tilePaths(o.Quick), func(path Path, contender string) ([]string, func(), error) {
 				run, err := measureTiles(ctx, path, contender, warmup, duration)
 				return run.Failures, func() {
-					fmt.Fprintf(o.Log, "%d tracks, %v, %s: base %.0f %% whole, %.1f tiles of %.1f, %.0f %% inverted, %.0f %% in vain\n", 1+Tiles, path, contender, run.Base, run.Whole, path.tilesFit(), run.Inverted, run.InVain)
+					fmt.Fprintf(o.Log, "%d tracks, %v, %s: base %.0f %% complete, %.1f tiles of %.1f, %.0f %% inverted, %.0f %% wasted\n",
+						1+Tiles, path, contender, run.Base, run.Complete, path.tilesFit(), run.Inverted, run.Wasted)
 					r.Tiles = append(r.Tiles, run)
 				}, err
 			})
@@ -105,7 +108,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	return r, nil
 }
 
-// link is a session of host b with a server at host a, over one path of a lab.
+// link is a session from host b to a server on host a over one emulated path.
 type link struct {
 	lab     *netlab.Lab
 	server  *direct.Server
@@ -151,7 +154,7 @@ func (l *link) close() error {
 	return l.lab.Close()
 }
 
-// measure has host a send to host b over one path.
+// measure sends frames from host a to host b over one path.
 func measure(ctx context.Context, path Path, contender string, warmup, duration time.Duration) (r Measurement, err error) {
 	src := newSource(contender)
 	defer func() { src.wait() }()
@@ -165,7 +168,7 @@ func measure(ctx context.Context, path Path, contender string, warmup, duration 
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer v.session.Close(wire.NoError, "")
-	defer cancel() // before the session's end, which is no failure then
+	defer cancel() // first, so the session's end is no failure
 	sub, err := v.session.Subscribe(ctx, trackName, moqt.SubscribeOptions{})
 	if err != nil {
 		return r, err
@@ -176,7 +179,7 @@ func measure(ctx context.Context, path Path, contender string, warmup, duration 
 	failed := make(chan error, 2)
 	running.Go(func() { failed <- v.receive(ctx, sub) })
 	running.Go(func() { failed <- sendFrames(ctx, v.began, FrameBytes, src.send) })
-	pauses := func(d time.Duration) error {
+	pause := func(d time.Duration) error {
 		select {
 		case err := <-failed:
 			return err
@@ -184,18 +187,18 @@ func measure(ctx context.Context, path Path, contender string, warmup, duration 
 			return nil
 		}
 	}
-	if err := pauses(warmup); err != nil {
+	if err := pause(warmup); err != nil {
 		return r, err
 	}
 	l.lab.Mark()
 	v.measuring.Store(true)
 	from, received := time.Since(v.began), v.session.Stats().BytesReceived
-	if err := pauses(duration); err != nil {
+	if err := pause(duration); err != nil {
 		return r, err
 	}
 	v.measuring.Store(false)
 	to, received := time.Since(v.began), v.session.Stats().BytesReceived-received
-	if err := pauses(lateFrame); err != nil { // for the last frames to arrive
+	if err := pause(lateFrame); err != nil { // for frames in flight
 		return r, err
 	}
 	r = Measurement{Path: path, Contender: contender, Seconds: (to - from).Seconds()}
@@ -210,7 +213,8 @@ func measure(ctx context.Context, path Path, contender string, warmup, duration 
 	return r, nil
 }
 
-// sendFrames sends frames of n bytes until ctx ends. Each starts with its capture time, ns since began.
+// sendFrames sends frames of n bytes until ctx ends. Each starts with its capture time in ns since
+// began.
 func sendFrames(ctx context.Context, began time.Time, n int, send func(ctx context.Context, group uint64, frame []byte) error) error {
 	next := time.Now()
 	for group := uint64(0); ; group++ {
@@ -284,7 +288,7 @@ func (v *viewer) add(payload []byte, measured int) {
 	v.frames = append(v.frames, f)
 }
 
-// figures are those of the time measured, in which the viewer received so many bytes.
+// figures computes the figures between from and to, given the bytes received in that time.
 func (v *viewer) figures(from, to time.Duration, received uint64) (f Figures) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -303,6 +307,6 @@ func (v *viewer) figures(from, to time.Duration, received uint64) (f Figures) {
 	}
 	f.FPS = float64(inTime) / (to - from).Seconds()
 	f.DelayP50Ms, f.DelayP95Ms = ms(quantile.Of(delays, 0.5)), ms(quantile.Of(delays, 0.95))
-	f.InVain = 100 * max(0, 1-float64(useful)/float64(max(received, 1)))
+	f.Wasted = 100 * max(0, 1-float64(useful)/float64(max(received, 1)))
 	return f
 }

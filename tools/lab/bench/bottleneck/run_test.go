@@ -13,23 +13,22 @@ import (
 func TestFigures(t *testing.T) {
 	s := time.Second
 	v := viewer{frames: []frame{
-		{captured: s / 2, arrived: s, measured: 30},        // before, but arrived in the time measured
+		{captured: s / 2, arrived: s, measured: 30},        // captured before, arrived during the measurement
 		{captured: s, arrived: 3 * s / 2, measured: 100},   // in time
 		{captured: s, arrived: 5 * s / 2, measured: 100},   // late
 		{captured: 5 * s / 2, arrived: 3 * s, measured: 7}, // in time, but arrived after it
 		{captured: 3 * s, arrived: 4 * s},                  // after
 	}}
-	want := Figures{FPS: 1, DelayP50Ms: 500, DelayP95Ms: 1500, InVain: 52.6}
+	want := Figures{FPS: 1, DelayP50Ms: 500, DelayP95Ms: 1500, Wasted: 52.6}
 	if got := v.figures(s, 3*s, 500); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 
-// TestRun looks at what a quick run's figures can be at all, not at how good they are: the
-// machine may be busy.
+// TestRun checks that a quick run's figures are possible, not that they are good.
 func TestRun(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
-		t.Skip("no lab here: ", err)
+		t.Skip("no network namespaces: ", err)
 	}
 	if !quiccc.Patched() {
 		t.Skip("built with the published quic-go")
@@ -42,7 +41,7 @@ func TestRun(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	for contender, f := range r.Paths[0].Of {
-		if f.FPS < 0 || f.FPS > 2*FramesPerS || f.InVain < 0 || f.InVain > 100 || f.DelayP95Ms < f.DelayP50Ms {
+		if f.FPS < 0 || f.FPS > 2*FramesPerS || f.Wasted < 0 || f.Wasted > 100 || f.DelayP95Ms < f.DelayP50Ms {
 			t.Errorf("%s: %+v", contender, f)
 		}
 		if f.DelayP50Ms > 0 && f.DelayP50Ms < r.Paths[0].DelayMs {
@@ -50,6 +49,6 @@ func TestRun(t *testing.T) {
 		}
 	}
 	if f := r.Paths[0].Of[Queue]; f.DelayP50Ms == 0 {
-		t.Errorf("nothing came of all that was sent: %+v", f)
+		t.Errorf("no frame arrived: %+v", f)
 	}
 }

@@ -14,12 +14,13 @@ import (
 
 var trackName = moqt.TrackName{Namespace: moqt.Namespace{"holocast", "bench"}, Name: "points/0/full"}
 
-// A source sends frames to one viewer as a contender does.
+// source sends frames to one viewer as a contender does.
 type source struct {
 	handler moqt.Handler
-	// send does not wait for the frame before. It keeps the frame until it was sent.
+	//
+	// send does not wait for the previous frame. It owns frame until that is sent.
 	send func(ctx context.Context, group uint64, frame []byte) error
-	wait func() // until nothing is in flight, once the session has ended
+	wait func() // waits for writers, after the session has ended
 }
 
 func newSource(contender string) source {
@@ -32,12 +33,12 @@ func newSource(contender string) source {
 	return fromPublication(0)
 }
 
-// header is that of a frame of one description.
+// header returns a frame's subgroup header.
 func header(group uint64) wire.SubgroupHeader {
 	return wire.SubgroupHeader{Group: group, Mode: wire.SubgroupIDExplicit, Priority: wire.DefaultPriority, FirstObject: true, EndOfGroup: true}
 }
 
-// properties are those of a track with a delivery timeout, as the capture server sets them.
+// properties returns a track's properties with a delivery timeout, as the capture server sets them.
 func properties(timeout time.Duration) moqt.Properties {
 	if timeout == 0 {
 		return nil
@@ -60,8 +61,8 @@ func fromOrigin() source {
 	}
 }
 
-// fromPublication writes each frame from a goroutine of its own. With no timeout all frames
-// of a measurement that the path has not carried yet wait in memory: some 50 MB.
+// fromPublication writes each frame on its own goroutine. Without a timeout, unsent frames stay in
+// memory: about 50 MB per measurement.
 func fromPublication(timeout time.Duration) source {
 	accepted := make(chan *moqt.Publication, 1)
 	var pub *moqt.Publication
@@ -80,7 +81,7 @@ func fromPublication(timeout time.Duration) source {
 					return ctx.Err()
 				}
 			}
-			w, err := pub.OpenSubgroup(header(group)) // here, so that streams are sent in this order
+			w, err := pub.OpenSubgroup(header(group)) // on this goroutine, so streams open in order
 			if err != nil {
 				return err
 			}
@@ -88,7 +89,8 @@ func fromPublication(timeout time.Duration) source {
 				w.SetDeadline(time.Now().Add(timeout))
 			}
 			writing.Go(func() {
-				// An error is a frame that was late, or the end of the session.
+				//
+				// Fails if the frame was late or the session ended.
 				if w.WriteObject(moqt.Object{}, frame) == nil {
 					_ = w.Close()
 				}

@@ -16,7 +16,7 @@ import (
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
-// tilePaths carry a part of the tiled stream's 34 Mbit/s, or all of it.
+// tilePaths returns paths below and above the tiled stream's 34 Mbit/s.
 func tilePaths(quick bool) []Path {
 	path := func(rate, loss float64) Path { return Path{RateMbps: rate, DelayMs: 30, QueueMs: 120, Loss: loss} }
 	if quick {
@@ -44,11 +44,11 @@ func tileHeader(track int, group uint64) wire.SubgroupHeader {
 	return wire.SubgroupHeader{Group: group, Mode: wire.SubgroupIDExplicit, Priority: priority(track), FirstObject: true, EndOfGroup: true}
 }
 
-// tileSource sends the tracks as a contender does; send does not wait.
+// tileSource sends the tracks as a contender does. send does not wait.
 type tileSource struct {
 	handler moqt.Handler
 	send    func(track int, group, object uint64, payload []byte) error
-	wait    func() // until nothing is in flight, once the session has ended
+	wait    func() // waits for writers, after the session has ended
 }
 
 func newTileSource(contender string) tileSource {
@@ -88,7 +88,7 @@ func tilesFromOrigin() tileSource {
 	}
 }
 
-// tilesFromPublications has a goroutine for each group, which writes its objects.
+// tilesFromPublications writes each group's objects on its own goroutine.
 func tilesFromPublications(timeout time.Duration) tileSource {
 	var mu sync.Mutex
 	pubs := map[string]*moqt.Publication{}
@@ -110,7 +110,7 @@ func tilesFromPublications(timeout time.Duration) tileSource {
 				mu.Unlock()
 				w, err := pub.OpenSubgroup(tileHeader(track, group))
 				if errors.Is(err, moqt.ErrStreamsBlocked) {
-					groups[track], writers[track] = nil, nil // the peer has too many: the group is lost
+					groups[track], writers[track] = nil, nil // stream limit reached: the group is lost
 					return nil
 				}
 				if err != nil {
@@ -121,7 +121,8 @@ func tilesFromPublications(timeout time.Duration) tileSource {
 				writing.Go(func() {
 					var id uint64
 					for payload := range objects {
-						// An error is a group that was late, or the end of the session.
+						//
+						// Fails if the group was late or the session ended.
 						if w.WriteObject(moqt.Object{ID: id}, payload) != nil {
 							return
 						}
@@ -133,7 +134,7 @@ func tilesFromPublications(timeout time.Duration) tileSource {
 			if groups[track] == nil {
 				return nil
 			}
-			groups[track] <- payload // has room
+			groups[track] <- payload // never blocks: the channel holds a group
 			if object == ObjectsPerS-1 {
 				if timeout > 0 {
 					writers[track].SetDeadline(time.Now().Add(timeout))
@@ -154,11 +155,11 @@ func tilesFromPublications(timeout time.Duration) tileSource {
 	}
 }
 
-// measureTiles has host a send the tiled stream to host b over one path.
+// measureTiles sends the tiled stream from host a to host b over one path.
 func measureTiles(ctx context.Context, path Path, contender string, warmup, duration time.Duration) (r TileMeasurement, err error) {
 	src := newTileSource(contender)
-	var running, shooting sync.WaitGroup
-	defer func() { shooting.Wait(); src.wait() }()
+	var running, sending sync.WaitGroup
+	defer func() { sending.Wait(); src.wait() }()
 	l, err := open(ctx, path, src.handler)
 	if err != nil {
 		return r, err
@@ -168,7 +169,7 @@ func measureTiles(ctx context.Context, path Path, contender string, warmup, dura
 	ctx, cancel := context.WithCancel(ctx)
 	defer running.Wait()
 	defer v.session.Close(wire.NoError, "")
-	defer cancel() // before the session's end, which is no failure then
+	defer cancel() // first, so the session's end is no failure
 	failed := make(chan error, 2+Tiles)
 	for i := range 1 + Tiles {
 		sub, err := v.session.Subscribe(ctx, tileName(i), moqt.SubscribeOptions{})
@@ -181,7 +182,7 @@ func measureTiles(ctx context.Context, path Path, contender string, warmup, dura
 		return r, err
 	}
 	began := time.Now()
-	shooting.Go(func() { failed <- shootTiles(ctx, v.began, src) })
+	sending.Go(func() { failed <- sendTiles(ctx, v.began, src) })
 	pause := func(until time.Time) error {
 		select {
 		case err := <-failed:
@@ -201,12 +202,13 @@ func measureTiles(ctx context.Context, path Path, contender string, warmup, dura
 	}
 	v.measure(false)
 	bytes = v.session.Stats().BytesReceived - bytes
-	// The last group ends when the time does; then it has its timeout.
+	//
+	// The last group ends now and then has its timeout.
 	if err := pause(began.Add(warmup + duration + lateFrame)); err != nil {
 		return r, err
 	}
 	r = TileMeasurement{Path: path, Contender: contender, Seconds: duration.Seconds()}
-	r.TileFigures, r.WholeOf = v.figures(uint64(warmup/time.Second), uint64((warmup+duration)/time.Second), bytes)
+	r.TileFigures, r.CompleteOf = v.figures(uint64(warmup/time.Second), uint64((warmup+duration)/time.Second), bytes)
 	report, err := l.lab.Finish()
 	if err != nil {
 		return r, err
@@ -215,9 +217,9 @@ func measureTiles(ctx context.Context, path Path, contender string, warmup, dura
 	return r, nil
 }
 
-// shootTiles sends the tracks until ctx ends. Each payload begins with the time of
-// capture, ns since began.
-func shootTiles(ctx context.Context, began time.Time, src tileSource) error {
+// sendTiles sends the tracks until ctx ends. Each payload starts with its capture time in ns since
+// began.
+func sendTiles(ctx context.Context, began time.Time, src tileSource) error {
 	next := time.Now()
 	for n := uint64(0); ; n++ {
 		for track := range 1 + Tiles {
@@ -227,7 +229,7 @@ func shootTiles(ctx context.Context, began time.Time, src tileSource) error {
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
-				return fmt.Errorf("group %d of track %d was not sent: %w", n/ObjectsPerS, track, err)
+				return fmt.Errorf("send group %d of track %d: %w", n/ObjectsPerS, track, err)
 			}
 		}
 		next = next.Add(time.Second / ObjectsPerS)
@@ -244,14 +246,14 @@ type tileGroup struct {
 	group uint64
 }
 
-// received is what came of a group.
+// received is the part of a group that arrived.
 type received struct {
 	objects  int
-	measured int // bytes that came in the time measured
+	measured int // bytes received during the measurement
 	delays   []time.Duration
 }
 
-// tileViewer is who the tiles are for.
+// tileViewer records the objects received.
 type tileViewer struct {
 	session *moqt.Session
 	began   time.Time
@@ -273,7 +275,7 @@ func (v *tileViewer) receive(ctx context.Context, track int, sub *moqt.Subscript
 	for {
 		sg, err := sub.AcceptSubgroup(ctx)
 		if err != nil {
-			return fmt.Errorf("the viewer's subscription to track %d ended: %w", track, err)
+			return fmt.Errorf("subscription to track %d ended: %w", track, err)
 		}
 		reading.Go(func() { v.read(track, sg) })
 	}
@@ -306,30 +308,30 @@ func (v *tileViewer) read(track int, sg *moqt.SubgroupReader) {
 	}
 }
 
-// whole reports whether a group came whole and in time. v.mu is held.
-func (v *tileViewer) whole(track int, group uint64) bool {
+// complete reports whether a group arrived completely and in time. The caller holds v.mu.
+func (v *tileViewer) complete(track int, group uint64) bool {
 	g := v.groups[tileGroup{track, group}]
 	return g != nil && g.objects == ObjectsPerS && g.delays[len(g.delays)-1] < lateFrame
 }
 
-// figures are those of the groups from one up to another, while the viewer received so
-// many bytes.
-func (v *tileViewer) figures(from, to uint64, bytes uint64) (f TileFigures, whole []float64) {
+// figures computes the figures of the groups from up to, not including, to, given the bytes
+// received in that time.
+func (v *tileViewer) figures(from, to uint64, bytes uint64) (f TileFigures, complete []float64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	groups := float64(to - from)
-	whole = make([]float64, 1+Tiles)
+	complete = make([]float64, 1+Tiles)
 	var inverted, tiles float64
 	var delays []time.Duration
 	for group := from; group < to; group++ {
 		missing := false
 		for track := range 1 + Tiles {
-			if !v.whole(track, group) {
+			if !v.complete(track, group) {
 				missing = true
 				continue
 			}
 			delays = append(delays, v.groups[tileGroup{track, group}].delays...)
-			whole[track] += 100 / groups
+			complete[track] += 100 / groups
 			if track > 0 {
 				tiles++
 				if missing {
@@ -340,14 +342,14 @@ func (v *tileViewer) figures(from, to uint64, bytes uint64) (f TileFigures, whol
 	}
 	useful := 0
 	for key, g := range v.groups {
-		if v.whole(key.track, key.group) {
+		if v.complete(key.track, key.group) {
 			useful += g.measured
 		}
 	}
 	f = TileFigures{
-		Base: whole[0], Whole: tiles / groups, Inverted: 100 * inverted / max(tiles, 1),
+		Base: complete[0], Complete: tiles / groups, Inverted: 100 * inverted / max(tiles, 1),
 		DelayP95Ms: ms(quantile.Of(delays, 0.95)),
-		InVain:     100 * max(0, 1-float64(useful)/float64(max(bytes, 1))),
+		Wasted:     100 * max(0, 1-float64(useful)/float64(max(bytes, 1))),
 	}
-	return f, whole
+	return f, complete
 }

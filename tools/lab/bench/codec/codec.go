@@ -1,7 +1,6 @@
-// Package codec measures the point-cloud frame codec on one thread: bytes per
-// point, encode and decode time of layouts A and B beside LiveScan3D's layout and
-// zstd level, all in the same run and interleaved, so that a busy machine slows
-// them alike.
+// Package codec measures the point-cloud codec on one thread: bytes per point and encoding and
+// decoding time of layouts A and B, and of LiveScan3D's layout and zstd level. Runs are
+// interleaved, so a busy machine slows all alike.
 package codec
 
 import (
@@ -21,47 +20,46 @@ import (
 // LiveScan3D's zstd level.
 const liveScanLevel = 2
 
-// Options say what to measure.
+// Options configure Run.
 type Options struct {
-	// DataDir is where the real frames are (HOLOCAST_DATA): those of
-	// livescan_testdata below it. Without them a synthetic scene is measured and
-	// the result says so.
+	//
+	// DataDir is the folder (HOLOCAST_DATA) that contains livescan_testdata. Without it Run
+	// measures a synthetic scene and the result says so.
 	DataDir string
-	Quick   bool      // one frame a camera and few repetitions: seconds, not a minute
-	Log     io.Writer // progress, a line each; nil for none
+	Quick   bool      // one frame per camera and few repetitions; takes seconds
+	Log     io.Writer // progress lines; nil discards them
 }
 
-// Result is what a run measured.
+// Result holds the measurements.
 type Result struct {
 	Source string   `json:"source"` // "livescan_testdata" or "synthetic"
-	Frames int      `json:"frames"` // frames measured, of all cameras
+	Frames int      `json:"frames"` // over all cameras
 	NFOV   Geometry `json:"nfov"`   // 640×576, the depth camera's grid
-	FHD    Geometry `json:"fhd"`    // 1920×1080, depth warped into the colour camera
+	FHD    Geometry `json:"fhd"`    // 1920×1080, depth warped into the color camera
 }
 
-// Geometry is one grid's measurements. Medians are over all frames and
-// repetitions.
+// Geometry holds one grid's measurements, medians over all frames and repetitions.
 type Geometry struct {
 	Points   int    `json:"points"` // median over frames
 	A        Layout `json:"a"`
-	A4       Layout `json:"a4"` // layout A as four descriptions, all of them
+	A4       Layout `json:"a4"` // layout A as four descriptions, summed
 	B        Layout `json:"b"`
 	LiveScan Layout `json:"livescan"` // layout C at LiveScan3D's zstd level
 }
 
-// Layout is one layout's measurements.
+// Layout holds one layout's measurements.
 type Layout struct {
-	BytesPerPoint float64 `json:"bytes_per_point"` // header and all
+	BytesPerPoint float64 `json:"bytes_per_point"` // headers included
 	EncodeMs      float64 `json:"encode_ms"`
 	EncodeMinMs   float64 `json:"encode_min_ms"`
 	EncodeMaxMs   float64 `json:"encode_max_ms"`
 	DecodeMs      float64 `json:"decode_ms"`
 	DecodeMinMs   float64 `json:"decode_min_ms"`
 	DecodeMaxMs   float64 `json:"decode_max_ms"`
-	ZstdLevel     int     `json:"zstd_level"` // 0: zstd's entropy coder alone
+	ZstdLevel     int     `json:"zstd_level"` // 0: entropy coding only
 }
 
-// Run measures. It fails where a decoded frame is not the encoded one.
+// Run measures. It fails if a decoded frame differs from its input.
 func Run(ctx context.Context, o Options) (Result, error) {
 	if o.Log == nil {
 		o.Log = io.Discard
@@ -119,7 +117,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	return result, nil
 }
 
-// samples are one layout's: a value a frame and repetition.
+// samples are one layout's figures, one per frame and repetition.
 type samples struct{ bytesPerPoint, encode, decode []float64 }
 
 func (s *samples) layout(level int) Layout {
@@ -136,7 +134,7 @@ func median(v []float64) float64 {
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
-// bench is the codecs and their buffers.
+// bench holds the codecs and their buffers.
 type bench struct {
 	planes, liveScan *pointcloud.Encoder
 	decoder          *pointcloud.Decoder
@@ -189,7 +187,7 @@ func (b *bench) measure(c *frametest.Cloud, s *[4]samples) error {
 	return nil
 }
 
-var errLossy = errors.New("the decoded frame is not the encoded one")
+var errLossy = errors.New("the decoded frame differs from the input")
 
 func (b *bench) measureLayout(c *frametest.Cloud, e *pointcloud.Encoder, l pointcloud.Layout, descriptions int, s *samples) error {
 	h := pointcloud.Header{Descriptions: uint8(descriptions)}
@@ -217,7 +215,7 @@ func (b *bench) measureLayout(c *frametest.Cloud, e *pointcloud.Encoder, l point
 	return nil
 }
 
-// add takes a sample whose decoding has just ended.
+// add records a sample whose decoding has just finished.
 func (s *samples) add(start, encoded time.Time, points int, objects [][]byte) {
 	s.decode = append(s.decode, time.Since(encoded).Seconds()*1e3)
 	s.encode = append(s.encode, encoded.Sub(start).Seconds()*1e3)
@@ -228,7 +226,7 @@ func (s *samples) add(start, encoded time.Time, points int, objects [][]byte) {
 	s.bytesPerPoint = append(s.bytesPerPoint, float64(bytes)/float64(max(points, 1)))
 }
 
-// Markdown is the table of the result.
+// Markdown returns the table.
 func (r Result) Markdown() string {
 	var b strings.Builder
 	scene := "real Azure Kinect frames (LiveScan3D test data)"

@@ -15,10 +15,10 @@ func TestRunWithoutData(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(log.String(), "HOLOCAST_DATA not found") {
-		t.Errorf("the log does not say that the data is absent: %q", log.String())
+		t.Errorf("the log does not report missing data: %q", log.String())
 	}
 	if !strings.Contains(r.Markdown(), "synthetic") || !strings.Contains(r.Markdown(), "| **A, lossless** |") {
-		t.Errorf("the table does not name its source or misses layout A:\n%s", r.Markdown())
+		t.Errorf("the table lacks its source or layout A:\n%s", r.Markdown())
 	}
 	b, err := json.Marshal(r)
 	if err != nil {

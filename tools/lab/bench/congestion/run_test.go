@@ -70,8 +70,11 @@ func TestMeasure(t *testing.T) {
 		transports []string
 		load       load
 	}{
-		{[]string{"bbr"}, short}, {[]string{stock}, short}, {[]string{"tcp-cubic"}, short},
-		{[]string{"bbr", "tcp-cubic"}, short}, {[]string{"bbr"}, frames},
+		{[]string{"bbr"}, short},
+		{[]string{stock}, short},
+		{[]string{"tcp-cubic"}, short},
+		{[]string{"bbr", "tcp-cubic"}, short},
+		{[]string{"bbr"}, frames},
 	} {
 		m, err := measure(t.Context(), slow, tt.transports, tt.load)
 		if err != nil {
@@ -135,8 +138,10 @@ func TestWith(t *testing.T) {
 		}
 		return m
 	}
-	old := Result{CPU: &CPU{BBR: 1, Stock: 2}, Measured: []Part{{Name: "path1"}, {Name: "fairness", Plots: plotsOf["fairness"]}},
-		Runs: []Measurement{run("path1", "path1", 100), run("fairness", "shared", 50, 40)}}
+	old := Result{
+		CPU: &CPU{BBR: 1, Stock: 2}, Measured: []Part{{Name: "path1"}, {Name: "fairness", Plots: plotsOf["fairness"]}},
+		Runs: []Measurement{run("path1", "path1", 100), run("fairness", "shared", 50, 40)},
+	}
 	data, err := json.Marshal(old)
 	if err != nil {
 		t.Fatal(err)

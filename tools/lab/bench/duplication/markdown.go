@@ -88,8 +88,11 @@ func (r *Result) table(b *strings.Builder) {
 	b.WriteString("\nBytes are counted at the edges' interfaces, both ways, over the whole run: sent on all paths, by received from source and viewer.\n\n")
 	r.times(b)
 	for _, f := range []struct{ file, about string }{
-		{"nfov", "NFOV over time (Fig. 5)"}, {"hd", "HD over time"}, {"fhd", "FHD over time"},
-		{"paths", "Packets and rewards of the paths, NFOV with duplication (Fig. 6)"}, {"gain", "Throughput by that of the single path (Fig. 7)"},
+		{"nfov", "NFOV over time (Fig. 5)"},
+		{"hd", "HD over time"},
+		{"fhd", "FHD over time"},
+		{"paths", "Packets and rewards of the paths, NFOV with duplication (Fig. 6)"},
+		{"gain", "Throughput by that of the single path (Fig. 7)"},
 	} {
 		if r.draws(f.file) {
 			fmt.Fprintf(b, "![%s](%s)\n", f.about, r.plotName(f.file))

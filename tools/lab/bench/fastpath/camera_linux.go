@@ -32,7 +32,7 @@ import (
 	"holocast/tools/lab/bench/internal/realframes"
 )
 
-// Addresses of the relay in the camera's network, by whom they are reached.
+// The relay's addresses in the camera part's network, by link.
 const (
 	toPublisher = "10.77.1.2"
 	toNear      = "10.77.2.2"
@@ -41,7 +41,7 @@ const (
 	tcpPort     = 5001
 )
 
-// camera measures a camera's frames by user space and by the kernel, in turns.
+// camera measures a camera's frames through user space and the kernel, alternately.
 func camera(ctx context.Context, o Options, binary string, r *Result) error {
 	if err := netlab.Supported(); err != nil {
 		return err
@@ -60,14 +60,15 @@ func camera(ctx context.Context, o Options, binary string, r *Result) error {
 	if o.Quick {
 		length = 4 * time.Second
 	}
-	for _, beside := range []CameraRun{{}, {TCP: true}, {Busy: true}} {
+	for _, condition := range []CameraRun{{}, {TCP: true}, {Busy: true}} {
 		for _, way := range []string{User, ChaCha20} {
-			run := CameraRun{Way: way, TCP: beside.TCP, Busy: beside.Busy, Left: map[string]float64{}}
+			run := CameraRun{Way: way, TCP: condition.TCP, Busy: condition.Busy, Fallback: map[string]float64{}}
 			if err := run.measure(ctx, binary, frames, length); err != nil {
 				return fmt.Errorf("camera, %s: %w", way, err)
 			}
 			if o.Log != nil {
-				fmt.Fprintf(o.Log, "camera, %s, TCP beside it %t, busy threads %t: near %.1f frames/s, far %.1f, TCP %.0f Mbit/s, %.0f packets by the kernel, at most %.0f B not registered\n",
+				fmt.Fprintf(o.Log, "camera, %s, TCP flow %t, busy threads %t: near %.1f frames/s, far %.1f, TCP %.0f Mbit/s, "+
+					"%.0f packets by the kernel, up to %.0f B unregistered\n",
 					way, run.TCP, run.Busy, run.Near.FPS, run.Far.FPS, run.TCPMbps, run.Forwarded, run.UnregisteredMax)
 			}
 			r.Camera = append(r.Camera, run)
@@ -76,7 +77,7 @@ func camera(ctx context.Context, o Options, binary string, r *Result) error {
 	return nil
 }
 
-// measure runs the network, the relay, the camera and its viewers.
+// measure runs the network, relay, camera and viewers.
 func (r *CameraRun) measure(ctx context.Context, binary string, frames [][]byte, length time.Duration) (err error) {
 	t, err := topology.Parse([]byte(`{name: camera, hosts: [publisher, near, far], edges: [relay],
 links: [{between: [publisher, relay]}, {between: [near, relay]}], paths: [{name: path1, between: [far, relay], ` + FarPath + `}]}`))
@@ -143,7 +144,7 @@ links: [{between: [publisher, relay]}, {between: [near, relay]}], paths: [{name:
 		if err != nil {
 			return err
 		}
-		v := &cameraViewer{whole: map[uint64]time.Time{}}
+		v := &cameraViewer{complete: map[uint64]time.Time{}}
 		v.receiver = parts.NewReceiver(ctx, sub, parts.Limits{MaxPayload: most, Timeout: CameraTimeout}, v.take)
 		running.Go(func() { _ = v.receiver.Run() }) // until ctx ends
 		viewers = append(viewers, v)
@@ -151,10 +152,10 @@ links: [{between: [publisher, relay]}, {between: [near, relay]}], paths: [{name:
 	if err := lab.Begin(); err != nil {
 		return err
 	}
-	shooting, stop := context.WithCancel(ctx)
+	sending, stop := context.WithCancel(ctx)
 	defer stop()
 	var shot sync.WaitGroup
-	shot.Go(func() { sent.shoot(shooting, track, frames) })
+	shot.Go(func() { sent.send(sending, track, frames) })
 	flow := &tcpFlow{}
 	if r.TCP {
 		if err := flow.start(ctx, &running, lab); err != nil {
@@ -200,14 +201,14 @@ links: [{between: [publisher, relay]}, {between: [near, relay]}], paths: [{name:
 		return err
 	}
 	r.Forwarded, r.Lost = after.forwarded-before.forwarded, after.lost-before.lost
-	for reason, n := range after.left {
-		if n > before.left[reason] {
-			r.Left[reason] = n - before.left[reason]
+	for reason, n := range after.fallback {
+		if n > before.fallback[reason] {
+			r.Fallback[reason] = n - before.fallback[reason]
 		}
 	}
 	stop()
 	shot.Wait()
-	if err := pause.For(ctx, CameraTimeout+100*time.Millisecond); err != nil { // for the last frames
+	if err := pause.For(ctx, CameraTimeout+100*time.Millisecond); err != nil { // for frames in flight
 		return err
 	}
 	r.Near.FPS = math.Inf(1)
@@ -225,7 +226,7 @@ links: [{between: [publisher, relay]}, {between: [near, relay]}], paths: [{name:
 		return err
 	}
 	r.Failures = report.Failures
-	for range 100 { // the relay's process may have to wait for a processor
+	for range 100 { // the relay may have to wait for a processor
 		last, err := readFastPath(atRelay)
 		if err != nil {
 			return err
@@ -240,14 +241,14 @@ links: [{between: [publisher, relay]}, {between: [near, relay]}], paths: [{name:
 	return nil
 }
 
-// sentFrames are when frames were sent, by group.
+// sentFrames records when frames were sent, by group.
 type sentFrames struct {
 	mu sync.Mutex
 	at map[uint64]time.Time
 }
 
-// shoot sends frames until ctx ends.
-func (s *sentFrames) shoot(ctx context.Context, t *origin.Track, frames [][]byte) {
+// send sends frames until ctx ends.
+func (s *sentFrames) send(ctx context.Context, t *origin.Track, frames [][]byte) {
 	next := time.Now()
 	for group := uint64(1); ; group++ {
 		s.mu.Lock()
@@ -263,23 +264,23 @@ func (s *sentFrames) shoot(ctx context.Context, t *origin.Track, frames [][]byte
 	}
 }
 
-// cameraViewer notes when it had each frame.
+// cameraViewer records when frames were complete.
 type cameraViewer struct {
 	receiver *parts.Receiver
 	mu       sync.Mutex
-	whole    map[uint64]time.Time
+	complete map[uint64]time.Time
 }
 
 func (v *cameraViewer) take(p parts.Payload) {
 	now := time.Now()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if _, again := v.whole[p.Group]; !again {
-		v.whole[p.Group] = now
+	if _, again := v.complete[p.Group]; !again {
+		v.complete[p.Group] = now
 	}
 }
 
-// shown is what the viewer had of the frames sent from from to to.
+// shown computes the viewer's figures for frames sent between from and to.
 func (v *cameraViewer) shown(sent *sentFrames, from, to time.Time) (s Shown) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -287,8 +288,8 @@ func (v *cameraViewer) shown(sent *sentFrames, from, to time.Time) (s Shown) {
 	defer sent.mu.Unlock()
 	var delays []float64
 	for group, at := range sent.at {
-		whole, ok := v.whole[group]
-		if d := whole.Sub(at); ok && !at.Before(from) && at.Before(to) && d <= CameraTimeout {
+		complete, ok := v.complete[group]
+		if d := complete.Sub(at); ok && !at.Before(from) && at.Before(to) && d <= CameraTimeout {
 			delays = append(delays, float64(d)/1e6)
 		}
 	}
@@ -346,20 +347,20 @@ func (f *tcpFlow) start(ctx context.Context, running *sync.WaitGroup, lab *netla
 	return nil
 }
 
-// fastPathCounts are those of the relay's metrics.
+// fastPathCounts are the relay's fast-path metrics.
 type fastPathCounts struct {
 	forwarded, lost, unregistered float64
-	left                          map[string]float64
+	fallback                      map[string]float64
 }
 
 func readFastPath(relay *netlab.Node) (c fastPathCounts, err error) {
-	c.left = map[string]float64{}
+	c.fallback = map[string]float64{}
 	err = metrics(relay.Namespace, toPublisher+":8080", func(series string, v float64) {
 		name, ok := strings.CutPrefix(series, "holocast_relay_fastpath_")
 		switch reason, left := strings.CutPrefix(name, `left_packets_total{reason="`); {
 		case !ok:
 		case left:
-			c.left[strings.TrimSuffix(reason, `"}`)] = v
+			c.fallback[strings.TrimSuffix(reason, `"}`)] = v
 		case name == "forwarded_packets_total":
 			c.forwarded = v
 		case name == "lost_packets_total":

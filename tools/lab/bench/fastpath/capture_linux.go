@@ -13,8 +13,8 @@ import (
 
 // captured is a UDP packet at one of the relay's interfaces.
 type captured struct {
-	at       time.Time // as the kernel stamped it
-	out      bool      // it leaves
+	at       time.Time // the kernel's time stamp
+	out      bool      // outgoing
 	from, to uint16    // ports
 	payload  []byte
 }
@@ -28,7 +28,7 @@ type capture struct {
 	packets []captured
 }
 
-// startCapture captures what leaves by an interface, or what comes in.
+// startCapture captures an interface's outgoing or incoming packets.
 func startCapture(end namespace.End, out bool) (*capture, error) {
 	link, err := end.Link()
 	if err != nil {
@@ -75,7 +75,8 @@ func (c *capture) run(closing <-chan struct{}) {
 		if !ok || (ll.Pkttype == unix.PACKET_OUTGOING) != c.out {
 			continue
 		}
-		// IPv4 without options, and UDP.
+		//
+		// Only IPv4 without options, carrying UDP.
 		if n < 28 || b[0] != 0x45 || b[9] != unix.IPPROTO_UDP {
 			continue
 		}

@@ -12,8 +12,8 @@ import (
 	"holocast/tools/lab/bench/internal/load"
 )
 
-// TestMeasure measures each way for a moment. It opens every packet that the relay sent:
-// no number is used twice under one key.
+// TestMeasure measures each way briefly. It decrypts every packet of the relay and checks that no
+// packet number repeats under one key.
 func TestMeasure(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: network namespaces need CAP_SYS_ADMIN")
@@ -31,25 +31,25 @@ func TestMeasure(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(m.delays) < 1000 {
-				t.Errorf("%d packets were measured", len(m.delays))
+				t.Errorf("only %d packets measured", len(m.delays))
 			}
 			if slices.Min(m.delays) < 0 {
-				t.Errorf("a packet left %v µs before it came", -slices.Min(m.delays))
+				t.Errorf("a packet left %v µs before it arrived", -slices.Min(m.delays))
 			}
 			kernel := way == ChaCha20 || way == None
 			if got := m.kernel > float64(len(m.delays))/2; got != kernel {
-				t.Errorf("the kernel made %v of %d packets", m.kernel, len(m.delays))
+				t.Errorf("kernel forwarded %v of %d packets", m.kernel, len(m.delays))
 			}
 			if relay := way == ChaCha20 || way == User; (m.calls > 0) != relay {
 				t.Errorf("%v system calls of the relay", m.calls)
 			}
-			t.Logf("%d packets, %v by the kernel, left %v, %d lost", len(m.delays), m.kernel, m.left, m.lost)
+			t.Logf("%d packets, %v by the kernel, fallback %v, %d lost", len(m.delays), m.kernel, m.fallback, m.lost)
 		})
 	}
 }
 
-// TestCamera sends a few seconds of frames to near and far viewers: the kernel forwards, and in the
-// end congestion control knows of all that it sent.
+// TestCamera sends frames to near and far viewers. The kernel forwards, and in the end congestion
+// control knows of every byte sent.
 func TestCamera(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
 		t.Skip(err)
@@ -60,14 +60,14 @@ func TestCamera(t *testing.T) {
 	}
 	defer remove()
 	frames := [][]byte{make([]byte, 30_000), make([]byte, 31_000)}
-	for range 5 { // for a machine that stalls
-		r := CameraRun{Way: ChaCha20, TCP: true, Left: map[string]float64{}}
+	for range 5 { // a stalled machine may deliver nothing
+		r := CameraRun{Way: ChaCha20, TCP: true, Fallback: map[string]float64{}}
 		if err := r.measure(t.Context(), relay, frames, time.Second); err != nil {
 			t.Fatal(err)
 		}
 		t.Logf("%+v", r)
 		if r.Samples == 0 || r.UnregisteredEnd != 0 {
-			t.Fatalf("%d looks; in the end %v bytes are not registered", r.Samples, r.UnregisteredEnd)
+			t.Fatalf("%d samples; %v bytes unregistered in the end", r.Samples, r.UnregisteredEnd)
 		}
 		if r.Forwarded > 0 && r.Near.FPS > 0 && r.Far.FPS > 0 && r.TCPMbps > 0 {
 			return

@@ -16,18 +16,18 @@ import (
 // Addresses.
 const (
 	relayPort   = 4443
-	viewerPort  = 6000 // of the first viewer, where it is chosen
+	viewerPort  = 6000 // the first viewer's, for ways with chosen ports
 	publisherIP = "10.76.1.1"
 	relayUpIP   = "10.76.1.2"
 	relayDownIP = "10.76.2.2"
 	viewerIP    = "10.76.2.1"
 )
 
-// lab is the network of a cell.
+// lab is the network of one cell.
 type lab struct {
 	group                    *namespace.Group
 	publisher, relay, viewer *namespace.Namespace
-	ends                     map[string]namespace.End // the relay's
+	ends                     map[string]namespace.End // the relay's interfaces
 	up, down                 *capture
 	closing                  chan struct{}
 }
@@ -59,7 +59,7 @@ func newLab() (_ *lab, err error) {
 	return l, l.relay.Set("net/ipv4/ip_forward", "1")
 }
 
-// cable joins a host to the relay and routes everything by it.
+// cable connects a host to the relay and adds the host's default route.
 func (l *lab) cable(host *namespace.Namespace, hostIP, relayIP, device string) error {
 	a, b := namespace.End{Namespace: host, Device: "relay"}, namespace.End{Namespace: l.relay, Device: device}
 	if err := namespace.Connect(a, b); err != nil {
@@ -94,7 +94,7 @@ func (l *lab) capture() (err error) {
 	return nil
 }
 
-// halt ends the capture.
+// halt stops the captures.
 func (l *lab) halt() {
 	if l.up == nil || l.down == nil {
 		return

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/crypto/chacha20poly1305"
 )
 
-// keyLog takes the traffic secrets that crypto/tls logs.
+// keyLog collects the traffic secrets logged by crypto/tls.
 type keyLog struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -28,7 +28,7 @@ func (k *keyLog) Write(b []byte) (int, error) {
 	return k.text.Write(b)
 }
 
-// secret is the one with a label, such as CLIENT_TRAFFIC_SECRET_0.
+// secret returns the secret with a label such as CLIENT_TRAFFIC_SECRET_0.
 func (k *keyLog) secret(label string) ([]byte, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -40,8 +40,8 @@ func (k *keyLog) secret(label string) ([]byte, error) {
 	return nil, fmt.Errorf("TLS logged no %s", label)
 }
 
-// opener opens the short-header packets of one direction of a connection whose cipher
-// has 32-byte secrets (RFC 9001 section 5).
+// opener decrypts short-header packets of one direction of a connection whose cipher suite has
+// 32-byte secrets (RFC 9001, Section 5).
 type opener struct {
 	idLen   int
 	chacha  bool
@@ -55,7 +55,7 @@ type opener struct {
 
 func newOpener(secret []byte, chacha bool, idLen int) (*opener, error) {
 	if len(secret) != sha256.Size {
-		return nil, fmt.Errorf("a traffic secret of %d bytes; only SHA-256 suites are known", len(secret))
+		return nil, fmt.Errorf("traffic secret of %d bytes: only SHA-256 cipher suites are supported", len(secret))
 	}
 	o := &opener{idLen: idLen, chacha: chacha, secret: secret, largest: -1}
 	o.hp = expand(secret, "quic hp", o.keyLen())
@@ -84,7 +84,7 @@ func (o *opener) setKeys() (err error) {
 	return err
 }
 
-// expand is HKDF-Expand-Label (RFC 8446 section 7.1) without context.
+// expand is HKDF-Expand-Label (RFC 8446, Section 7.1) with an empty context.
 func expand(secret []byte, label string, n int) []byte {
 	info := binary.BigEndian.AppendUint16(nil, uint16(n))
 	info = append(info, byte(len("tls13 ")+len(label)))
@@ -158,17 +158,17 @@ func (o *opener) openWith(b []byte, header int, number int64) ([]byte, error) {
 	return o.aead.Open(nil, nonce, b[header:], b[:header])
 }
 
-// marker begins each payload; its sequence number follows in 8 bytes.
+// marker starts each payload; the sequence number follows in 8 bytes.
 var marker = []byte("holocast fastpath bench ")
 
-// payload is that of one object.
+// payload returns one object's payload.
 func payload(sequence uint64) []byte {
 	b := make([]byte, payloadSize)
 	binary.BigEndian.PutUint64(b[copy(b, marker):], sequence)
 	return b
 }
 
-// sequenceIn finds the sequence number in what a packet holds.
+// sequenceIn finds the sequence number in decrypted data.
 func sequenceIn(b []byte) (uint64, bool) {
 	i := bytes.Index(b, marker)
 	if i < 0 || len(b) < i+len(marker)+8 {

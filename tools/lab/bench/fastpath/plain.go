@@ -15,7 +15,7 @@ import (
 	"holocast/relay/fastpath/bpf"
 )
 
-// forwarding is IP forwarding by the relay's kernel.
+// forwarding sends packets through IP forwarding in the relay's kernel.
 type forwarding struct {
 	publisher *net.UDPConn
 	viewers   []*net.UDPConn
@@ -35,7 +35,7 @@ func startForwarding(l *lab, viewers int) (session, error) {
 	return f, nil
 }
 
-// listenViewers opens the sockets of viewers that only receive.
+// listenViewers opens sockets that discard what they receive.
 func listenViewers(l *lab, n int) (conns []*net.UDPConn, at []netip.AddrPort, err error) {
 	for i := range n {
 		c, err := listen(l.viewer, viewerIP, viewerPort+i)
@@ -56,8 +56,7 @@ func (f *forwarding) send(sequence uint64) {
 	}
 }
 
-// in makes sequence numbers of viewers differ, for each has a packet of its own: the
-// capture has the packet of the first viewer only.
+// in considers only the packet of the first viewer, as every viewer has its own incoming packet.
 func (f *forwarding) in(p captured) (uint64, bool) {
 	if p.to != viewerPort {
 		return 0, false
@@ -80,19 +79,19 @@ func (f *forwarding) close() {
 	}
 }
 
-// programs are those of the fast path, without packet protection and without a relay.
+// programs runs the fast path's programs without packet protection and without a relay.
 type programs struct {
 	forwarding
 	kernel   *bpf.Kernel
 	attached []*bpf.Attachment
-	sink     *net.UDPConn // gets what the relay would
+	sink     *net.UDPConn // receives packets meant for the relay
 	toRelay  netip.AddrPort
 	viewers  int
 	stop     chan struct{}
 	wg       sync.WaitGroup
 }
 
-var programsID = []byte{1, 2, 3, 4} // the connection ID of its packets
+var programsID = []byte{1, 2, 3, 4} // the packets' connection ID
 
 func startPrograms(l *lab, viewers int) (_ session, err error) {
 	p := &programs{viewers: viewers, stop: make(chan struct{}), toRelay: netip.AddrPortFrom(netip.MustParseAddr(relayUpIP), relayPort)}
@@ -167,13 +166,12 @@ func startPrograms(l *lab, viewers int) (_ session, err error) {
 	return p, nil
 }
 
-// send sends a packet with a short header whose protection is left out, and zeros for
-// its tag.
+// send sends an unprotected short-header packet with a zero authentication tag.
 func (p *programs) send(sequence uint64) {
 	o := wire.Datagram{TrackAlias: 1, Group: sequence, DefaultPriority: true, Payload: payload(sequence)}
 	object, err := o.Append([]byte{0x30})
 	if err != nil {
-		panic(err) // it is well-formed
+		panic(err) // the header is well-formed
 	}
 	b := append([]byte{0x40 | 3}, programsID...)
 	b = append(b, byte(sequence>>24), byte(sequence>>16), byte(sequence>>8), byte(sequence))

@@ -32,25 +32,25 @@ import (
 	"holocast/tools/lab/bench/internal/cputime"
 )
 
-// relaySession is a session through the relay's program.
+// relaySession is a publisher and viewers connected to the relay program.
 type relaySession struct {
-	l     *lab
-	cmd   *exec.Cmd
-	done  chan struct{}
-	said  bytes.Buffer // until it listens
-	hash  [32]byte
-	track *origin.Track
+	l      *lab
+	cmd    *exec.Cmd
+	done   chan struct{}
+	output bytes.Buffer // output before it listens
+	hash   [32]byte
+	track  *origin.Track
 
 	sessions []*moqt.Session
 	up       *opener
-	down     map[uint16]*opener // by the viewer's port
-	number   map[uint16]int     // of the viewer
+	down     map[uint16]*opener // by viewer port
+	number   map[uint16]int     // viewer by port
 	used     map[packetID]bool
-	reused   int // packet numbers
+	reused   int // repeated packet numbers
 	calls    *syscalls
 }
 
-// packetID is a packet to a viewer.
+// packetID identifies a packet to a viewer.
 type packetID struct {
 	port   uint16
 	number int64
@@ -113,14 +113,15 @@ func startRelay(ctx context.Context, l *lab, binary, fastpath string, viewers in
 
 // start runs the relay and waits until it listens.
 func (r *relaySession) start(binary, fastpath string) error {
-	r.cmd = exec.Command(binary, "--listen", ":"+strconv.Itoa(relayPort), "--insecure", "--http", "", "--admin", relayUpIP+":8080", "--log-format", "json", "--drain", "0s", "--fastpath", fastpath)
+	r.cmd = exec.Command(binary, "--listen", ":"+strconv.Itoa(relayPort), "--insecure", "--http", "", "--admin", relayUpIP+":8080",
+		"--log-format", "json", "--drain", "0s", "--fastpath", fastpath)
 	stderr, err := r.cmd.StderrPipe()
 	if err != nil {
 		return err
 	}
 	if err := r.l.relay.Do(r.cmd.Start); err != nil {
 		r.cmd = nil
-		return fmt.Errorf("start the relay: %w", err)
+		return fmt.Errorf("start relay: %w", err)
 	}
 	ready := make(chan string, 1)
 	go func() {
@@ -135,7 +136,7 @@ func (r *relaySession) start(binary, fastpath string) error {
 				listening = true
 				ready <- line.Hash
 			} else if !listening {
-				r.said.Write(append(lines.Bytes(), '\n'))
+				r.output.Write(append(lines.Bytes(), '\n'))
 			}
 		}
 		_ = r.cmd.Wait()
@@ -145,13 +146,13 @@ func (r *relaySession) start(binary, fastpath string) error {
 		r.hash, err = devcert.ParseHash(text)
 		return err
 	case <-r.done:
-		return fmt.Errorf("the relay did not start: %s", r.said.String())
+		return fmt.Errorf("the relay did not start: %s", r.output.String())
 	case <-time.After(30 * time.Second):
 		return errors.New("the relay did not start within 30 s")
 	}
 }
 
-// dial opens a session whose traffic secrets are logged.
+// dial opens a session with logged traffic secrets.
 func (r *relaySession) dial(ctx context.Context, from *namespace.Namespace, ip string, h moqt.Handler) (s *moqt.Session, log *keyLog, err error) {
 	log = &keyLog{}
 	config := devcert.Pinned(r.hash)
@@ -166,10 +167,10 @@ func (r *relaySession) dial(ctx context.Context, from *namespace.Namespace, ip s
 	return s, log, err
 }
 
-// clientIDLen is the length of the connection IDs that quic-go's clients choose.
+// clientIDLen is the connection ID length of quic-go's clients.
 const clientIDLen = 4
 
-// openerOf opens the packets whose key has a label, and which have connection IDs of idLen bytes.
+// openerOf returns an opener for the secret with a label and connection IDs of idLen bytes.
 func openerOf(s *moqt.Session, log *keyLog, label string, idLen int) (*opener, error) {
 	secret, err := log.secret(label)
 	if err != nil {
@@ -211,8 +212,7 @@ func (r *relaySession) out(p captured) (uint64, int, bool) {
 	return s, r.number[p.to], ok
 }
 
-// usage is the processor time of the relay's process and of the programs on its
-// interfaces, and the packets that these sent.
+// usage returns the CPU time of the relay's process and eBPF programs, and the packets these sent.
 func (r *relaySession) usage() (usage, error) {
 	process, err := cputime.Of(r.cmd.Process.Pid)
 	if err != nil {
@@ -222,7 +222,7 @@ func (r *relaySession) usage() (usage, error) {
 	if err != nil {
 		return usage{}, err
 	}
-	u := usage{cpu: process + programs, known: true, left: map[string]float64{}}
+	u := usage{cpu: process + programs, known: true, fallback: map[string]float64{}}
 	if u.calls, err = r.calls.soFar(); err != nil {
 		return usage{}, err
 	}
@@ -230,14 +230,14 @@ func (r *relaySession) usage() (usage, error) {
 		if series == "holocast_relay_fastpath_forwarded_packets_total" {
 			u.kernel = v
 		} else if reason, ok := strings.CutPrefix(series, `holocast_relay_fastpath_left_packets_total{reason="`); ok {
-			u.left[strings.TrimSuffix(reason, `"}`)] = v
+			u.fallback[strings.TrimSuffix(reason, `"}`)] = v
 		}
 	})
 	return u, err
 }
 
-// programTime is the time that eBPF programs ran at the ingress of the relay's interfaces,
-// which is also the time that copies took to leave.
+// programTime returns the run time of the eBPF programs at the ingress of the relay's interfaces,
+// which includes sending the copies.
 func (r *relaySession) programTime() (total time.Duration, err error) {
 	for _, end := range r.l.ends {
 		l, err := end.Link()
@@ -267,15 +267,15 @@ func (r *relaySession) programTime() (total time.Duration, err error) {
 			return 0, fmt.Errorf("eBPF programs of the relay: %w", err)
 		}
 	}
-	return total / time.Duration(len(r.l.ends)), nil // each program is on both interfaces
+	return total / time.Duration(len(r.l.ends)), nil // each program is attached to both interfaces
 }
 
-// metrics passes the relay's metrics.
+// metrics passes the relay's metrics to take.
 func (r *relaySession) metrics(take func(series string, v float64)) error {
 	return metrics(r.l.relay, relayUpIP+":8080", take)
 }
 
-// metrics passes those that a relay in a namespace serves at an address.
+// metrics passes the metrics served at addr in a namespace to take.
 func metrics(in *namespace.Namespace, addr string, take func(series string, v float64)) error {
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (c net.Conn, err error) {
 		err = in.Do(func() error {
@@ -287,12 +287,12 @@ func metrics(in *namespace.Namespace, addr string, take func(series string, v fl
 	defer transport.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: transport, Timeout: 30 * time.Second}).Get("http://" + addr + "/metrics")
 	if err != nil {
-		return fmt.Errorf("metrics of the relay: %w", err)
+		return fmt.Errorf("relay's metrics: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return fmt.Errorf("metrics of the relay: %w", err)
+		return fmt.Errorf("relay's metrics: %w", err)
 	}
 	for line := range strings.Lines(string(body)) {
 		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -303,7 +303,7 @@ func metrics(in *namespace.Namespace, addr string, take func(series string, v fl
 	return nil
 }
 
-// check fails where the relay sealed two packets with one number.
+// check fails if the relay sealed two packets with one number.
 func (r *relaySession) check() error {
 	if r.reused > 0 {
 		return fmt.Errorf("the relay used %d packet numbers twice", r.reused)

@@ -21,13 +21,13 @@ import (
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
-// warmup is before the packets that are measured.
+// warmup precedes each measurement.
 const warmup = 1500 * time.Millisecond
 
-// plan is how much is measured.
+// plan sets the extent of the measurements.
 type plan struct {
 	viewers []int
-	length  time.Duration // of a cell
+	length  time.Duration // per cell
 	turns   int
 }
 
@@ -38,28 +38,28 @@ func planOf(o Options) plan {
 	return plan{viewers: []int{1, 4, 16}, length: 5 * time.Second, turns: 3}
 }
 
-// measured is what turns of a cell gave.
+// measured accumulates a cell's turns.
 type measured struct {
 	delays    []float64 // µs
-	steps     []float64 // µs, between successive packets' delays
+	steps     []float64 // µs, differences between successive delays
 	lost      int
-	kernel    float64            // packets that the kernel made
-	left      map[string]float64 // and those that it left to user space
-	cpu, bits float64            // seconds; of UDP payload to viewers
+	kernel    float64            // packets forwarded by the kernel
+	fallback  map[string]float64 // packets left to user space, by reason
+	cpu, bits float64            // seconds; UDP payload to viewers
 	calls     float64            // system calls of the relay's process
 	seconds   float64
-	cpuKnown  bool // and its system calls
+	cpuKnown  bool // cpu and calls are valid
 }
 
 func (m *measured) add(o measured) {
 	m.delays, m.steps = append(m.delays, o.delays...), append(m.steps, o.steps...)
 	m.lost += o.lost
 	m.kernel += o.kernel
-	if m.left == nil {
-		m.left = map[string]float64{}
+	if m.fallback == nil {
+		m.fallback = map[string]float64{}
 	}
-	for reason, n := range o.left {
-		m.left[reason] += n
+	for reason, n := range o.fallback {
+		m.fallback[reason] += n
 	}
 	m.cpu += o.cpu
 	m.bits += o.bits
@@ -69,7 +69,7 @@ func (m *measured) add(o measured) {
 }
 
 func (m *measured) cell() Cell {
-	c := Cell{P50: quantile.Of(m.delays, 0.5), P99: quantile.Of(m.delays, 0.99), Packets: len(m.delays), Lost: m.lost, Left: m.left}
+	c := Cell{P50: quantile.Of(m.delays, 0.5), P99: quantile.Of(m.delays, 0.99), Packets: len(m.delays), Lost: m.lost, Fallback: m.fallback}
 	for _, s := range m.steps {
 		c.JitterUs += s / float64(len(m.steps))
 	}
@@ -114,7 +114,7 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 // runPackets measures single packets.
 func runPackets(ctx context.Context, o Options, relay string) (Result, error) {
 	p := planOf(o)
-	if stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME); err == nil { // the programs' processor time
+	if stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME); err == nil { // CPU time of eBPF programs
 		defer func() { _ = stats.Close() }()
 	}
 	load := loadAverage()
@@ -203,48 +203,50 @@ func measure(ctx context.Context, relay, way, load string, viewers int, length t
 		return measured{}, err
 	}
 	seconds := time.Since(began).Seconds()
-	time.Sleep(200 * time.Millisecond) // for what is on its way
+	time.Sleep(200 * time.Millisecond) // for packets in flight
 	l.halt()
 	m := l.match(w, first, next, viewers)
 	if err := w.check(); err != nil {
 		return measured{}, err
 	}
-	m.kernel, m.left = after.kernel-before.kernel, map[string]float64{}
-	for reason, n := range after.left {
-		if n > before.left[reason] {
-			m.left[reason] = n - before.left[reason]
+	m.kernel, m.fallback = after.kernel-before.kernel, map[string]float64{}
+	for reason, n := range after.fallback {
+		if n > before.fallback[reason] {
+			m.fallback[reason] = n - before.fallback[reason]
 		}
 	}
 	m.calls, m.seconds = float64(after.calls-before.calls), seconds
 	m.cpu, m.cpuKnown = (after.cpu - before.cpu).Seconds(), after.known
 	if len(m.delays) == 0 {
-		return measured{}, fmt.Errorf("none of %d packets left", m.lost)
+		return measured{}, fmt.Errorf("none of %d packets was forwarded", m.lost)
 	}
 	return m, nil
 }
 
-// session is one way of getting packets from publisher to viewers.
+// session is one way of forwarding from publisher to viewers.
 type session interface {
 	send(sequence uint64)
-	// in and out tell which packet is which: its sequence number, and its viewer.
+	//
+	// in and out identify a captured packet: its sequence number, and its viewer.
 	in(p captured) (sequence uint64, ok bool)
 	out(p captured) (sequence uint64, viewer int, ok bool)
 	usage() (usage, error)
-	// check tells what was wrong with the packets that left.
+	//
+	// check validates the packets sent.
 	check() error
 	close()
 }
 
-// usage is what a way has cost so far.
+// usage is the cost of a way so far.
 type usage struct {
-	cpu    time.Duration
-	calls  uint64             // system calls
-	known  bool               // cpu and calls
-	kernel float64            // packets that the kernel made
-	left   map[string]float64 // that it left to user space, by reason
+	cpu      time.Duration
+	calls    uint64             // system calls
+	known    bool               // cpu and calls are valid
+	kernel   float64            // packets forwarded by the kernel
+	fallback map[string]float64 // packets left to user space, by reason
 }
 
-// generate sends packets at their pace. What a busy machine delays follows, a few at a time.
+// generate sends packets at a fixed pace. A busy machine's backlog follows in bursts of up to 20.
 func generate(w session, next *uint64, length time.Duration) {
 	const every = time.Second / packetsPerS
 	begin := time.Now()
@@ -261,7 +263,7 @@ func generate(w session, next *uint64, length time.Duration) {
 	}
 }
 
-// match finds out how long each packet took to each viewer.
+// match computes each packet's delay to each viewer.
 func (l *lab) match(w session, first, end uint64, viewers int) (m measured) {
 	in := map[uint64]time.Time{}
 	for _, p := range l.up.packets {
@@ -289,16 +291,16 @@ func (l *lab) match(w session, first, end uint64, viewers int) (m measured) {
 	for viewer := range viewers {
 		last := math.NaN()
 		for s := first; s < end; s++ {
-			came, ok := in[s]
+			arrived, ok := in[s]
 			if !ok {
 				continue
 			}
-			left, ok := out[key{s, viewer}]
+			departed, ok := out[key{s, viewer}]
 			if !ok {
 				m.lost++
 				continue
 			}
-			delay := float64(left.Sub(came).Nanoseconds()) / 1000
+			delay := float64(departed.Sub(arrived).Nanoseconds()) / 1000
 			m.delays = append(m.delays, delay)
 			if !math.IsNaN(last) {
 				m.steps = append(m.steps, math.Abs(delay-last))
@@ -309,7 +311,7 @@ func (l *lab) match(w session, first, end uint64, viewers int) (m measured) {
 	return m
 }
 
-// loadAverage is that of the last minute, 0 if it is not known.
+// loadAverage returns the one-minute load average, 0 if unknown.
 func loadAverage() (load float64) {
 	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
 		_, _ = fmt.Sscan(string(b), &load)
@@ -317,7 +319,7 @@ func loadAverage() (load float64) {
 	return load
 }
 
-// startLoad starts as many busy processes as there are processors.
+// startLoad starts one busy process per processor.
 func startLoad(ctx context.Context) (stop func(), err error) {
 	var cmds []*exec.Cmd
 	stop = func() {

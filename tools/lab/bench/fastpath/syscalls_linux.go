@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syscalls counts the system calls of a process, by a program at the kernel's tracepoint of all
-// system calls. Those of other processes cost a few nanoseconds more while it runs.
+// syscalls counts a process's system calls with a program at the kernel's sys_enter tracepoint. It
+// adds a few nanoseconds to those of other processes.
 type syscalls struct {
 	count   *ebpf.Map
 	program *ebpf.Program
 	link    link.Link
 }
 
-// countSyscalls counts those of a process of our PID namespace.
+// countSyscalls counts the system calls of a process in our PID namespace.
 func countSyscalls(pid int) (_ *syscalls, err error) {
 	s := &syscalls{}
 	defer func() {
@@ -65,7 +65,7 @@ func countSyscalls(pid int) (_ *syscalls, err error) {
 	return s, err
 }
 
-// soFar is how many there were.
+// soFar returns the current count.
 func (s *syscalls) soFar() (n uint64, err error) {
 	return n, s.count.Lookup(uint32(0), &n)
 }

@@ -218,8 +218,10 @@ func object(p *moqt.Publication, group uint64, o moqt.Object, payload []byte) er
 // The attacks.
 
 func stealNamespace(ctx context.Context, t *Target) error {
-	bad := moqt.TrackInfo{Largest: func() (moqt.Location, bool) { return moqt.Location{Group: 1<<62 - 1}, true },
-		Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: 1})}
+	bad := moqt.TrackInfo{
+		Largest:    func() (moqt.Location, bool) { return moqt.Location{Group: 1<<62 - 1}, true },
+		Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: 1}),
+	}
 	return each(ctx, 2, func(int) error {
 		return t.inSession(ctx, func(s *moqt.Session) error {
 			for ctx.Err() == nil && s.Err() == nil {
@@ -235,8 +237,10 @@ func stealNamespace(ctx context.Context, t *Target) error {
 
 func badPublisher(ctx context.Context, t *Target) error {
 	return each(ctx, 2, func(int) error {
-		info := moqt.TrackInfo{Largest: func() (moqt.Location, bool) { return moqt.Location{Group: 1 << 50}, true },
-			Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: 1})}
+		info := moqt.TrackInfo{
+			Largest:    func() (moqt.Location, bool) { return moqt.Location{Group: 1 << 50}, true },
+			Properties: wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: 1}),
+		}
 		track := own("catalog")
 		return t.publishing(ctx, track, info, func(p *moqt.Publication) error {
 			viewer, err := t.dial(ctx)

@@ -1,6 +1,6 @@
-// Package relay loads a relay with a camera's frames and more and more viewers, and, where
-// there is one, another implementation's relay in turns with it: what a core carries, what
-// delay the relay adds, how soon a newcomer has a frame, and what a session costs.
+// Package relay measures a relay: throughput per core, added delay and memory under load, compared
+// with another implementation if there is one; the first byte's delay; resource use over minutes;
+// and upgrades.
 package relay
 
 import (
@@ -27,20 +27,20 @@ import (
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
-// What is sent unless Options say otherwise: one camera at 71 Mbit/s.
+// Default load: one camera at 71 Mbit/s.
 const (
 	FrameBytes = 296_000
 	FramesPerS = 30
 )
 
-// PeerName is the program that Options.Peer stands for when it is "auto".
+// PeerName is the program that Options.Peer "auto" selects.
 const PeerName = "moq-relay-ietf"
 
-// Past saturation a relay is offered more and more, from what it carries frame by frame on, until
-// it delivers less than a share of the frames, or half of them late.
+// Saturation: starting at the relay's capacity, the offered rate grows until fewer than the carried
+// share of frames arrive or half of them arrive late.
 const (
-	overload  = 1.5 // each step to the one before
-	steps     = 8   // at most
+	overload  = 1.5 // factor per step
+	steps     = 8   // maximum
 	carried   = 0.95
 	lateAfter = 100 // milliseconds
 )
@@ -56,38 +56,40 @@ const (
 // Parts lists the parts of the benchmark.
 func Parts() []string { return []string{loadPart, firstBytePart, soakPart, upgradePart} }
 
-// Options say what to measure. Zero values are the defaults.
+// Options configure Run. Zero values select defaults.
 type Options struct {
-	Parts []string // of Parts; nil: all that can run here, or load alone with At or Peer
+	Parts []string // some of Parts; nil: all that can run here, or load alone with At or Peer
 	Quick bool
-	Log   io.Writer // progress, a line each; nil for none
-	// Relay is the relay's binary. "" means the one beside this program or, in the
-	// source tree, one built for this run.
+	Log   io.Writer // progress lines; nil discards them
+	//
+	// Relay is the relay's binary; "" selects the one next to this program, or builds one.
 	Relay string
-	// At, if set, is a relay of any make to measure instead, whose certificate and token
-	// the target has. Its processor time and memory are not known.
+	//
+	// At, if set, is a remote relay to measure instead, with its certificate and token. Its CPU
+	// time and memory are unknown.
 	At *connect.Target
-	// Peer is a relay of another make to alternate with: the binary of a moq-relay-ietf, or
-	// "auto" for the one in PATH or in build/peers/bin, or a command that load.StartPeer
-	// takes; "" none.
+	//
+	// Peer is another relay implementation to alternate with: a moq-relay-ietf binary, "auto" to
+	// look for it in PATH and build/peers/bin, or a command for load.StartPeer; "" = none.
 	Peer string
 	Data string // folder with recordings of real cameras for the upgrade part; "" for synthetic frames
 
-	Publishers   int           // each with a track, which every viewer has; default 1
-	Viewers      []int         // fan-outs; default 1, 4, 16 and 50
-	Rate         float64       // frames a second of each publisher; default FramesPerS
-	FrameBytes   int           // of a frame, which is an object; default FrameBytes
-	Loss         float64       // share of the packets to viewers, and of those from them, that are lost
-	WebTransport bool          // instead of raw QUIC, between the relays and all others
-	Time         time.Duration // of a run at the offered rate; default 8 s, 3 s when Quick
-	// Sessions are how many idle sessions tell the memory of one; default 2,000, 200 when
+	Publishers   int           // one track each, which every viewer receives; default 1
+	Viewers      []int         // default 1, 4, 16 and 50
+	Rate         float64       // frames per second and publisher; default FramesPerS
+	FrameBytes   int           // per frame (one object); default FrameBytes
+	Loss         float64       // share of packets dropped between relay and viewers, in each direction
+	WebTransport bool          // instead of raw QUIC, on all sessions with the relays
+	Time         time.Duration // of a run at the offered rate; default 8 s, 3 s if Quick
+	//
+	// Sessions is the number of idle sessions whose memory is measured; default 2,000, 200 if
 	// Quick.
 	Sessions int
 
 	soak soakOptions
 }
 
-// withDefaults fills in what is not set.
+// withDefaults checks o and sets defaults.
 func (o Options) withDefaults() (Options, error) {
 	if o.Log == nil {
 		o.Log = io.Discard
@@ -108,15 +110,15 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	switch {
 	case o.At != nil && slices.ContainsFunc(o.Parts, func(part string) bool { return part != loadPart }):
-		return o, fmt.Errorf("a relay elsewhere can only be measured with --parts %s", loadPart)
+		return o, fmt.Errorf("a remote relay supports only --parts %s", loadPart)
 	case o.At != nil && o.Peer != "":
-		return o, errors.New("a relay elsewhere cannot be compared with a peer on this machine")
+		return o, errors.New("a remote relay cannot be compared with a local peer: omit --peer")
 	case o.At != nil && o.WebTransport:
-		return o, errors.New("the scheme of the relay's URL says how it is spoken to: https for WebTransport")
+		return o, errors.New("the URL's scheme selects the transport of a remote relay: use https for WebTransport")
 	case o.Publishers < 1 || o.Rate < 0 || o.FrameBytes < 1 || o.Time < 0 || slices.ContainsFunc(o.Viewers, func(n int) bool { return n < 1 }):
-		return o, errors.New("publishers, viewers, frames a second, bytes of a frame and the length of a run must be more than 0")
+		return o, errors.New("publishers, viewers, rate, frame size and time must be positive")
 	case o.Loss < 0 || o.Loss >= 1:
-		return o, fmt.Errorf("%v is no share of packets that may be lost: from 0 to less than 1", o.Loss)
+		return o, fmt.Errorf("packet loss %v is out of range: want 0 to less than 1", o.Loss)
 	}
 	switch {
 	case o.Parts != nil:
@@ -131,9 +133,9 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Result holds the parts measured; the others are nil.
+// Result holds the measured parts; others are nil.
 type Result struct {
-	*Load                // its fields are the result's own in JSON
+	*Load                // inlined in JSON
 	FirstByte *FirstByte `json:"first_byte,omitempty"`
 	Soak      *Soak      `json:"soak,omitempty"`
 	Upgrade   *Upgrade   `json:"upgrade,omitempty"`
@@ -175,7 +177,7 @@ func (r Result) With(earlier []byte) (interface{ Markdown() string }, error) {
 	return r, nil
 }
 
-// Measured returns the parts of the result.
+// Measured lists the parts present.
 func (r Result) Measured() (parts []string) {
 	for i, has := range []bool{r.Load != nil, r.FirstByte != nil, r.Soak != nil, r.Upgrade != nil} {
 		if has {
@@ -216,56 +218,59 @@ type Load struct {
 	FrameBytes   int             `json:"frame_bytes"`
 	Loss         float64         `json:"loss"`
 	WebTransport bool            `json:"webtransport"`
-	Turns        int             `json:"turns"` // figures are medians of as many
+	Turns        int             `json:"turns"` // figures are medians over the turns
 	Ours         Contender       `json:"ours"`
 	Peer         *Contender      `json:"peer,omitempty"`
-	Asked        float64         `json:"asked_frames_per_s"` // of each publisher
-	Rate         map[int]float64 `json:"frames_per_s"`       // offered by each publisher, by number of viewers
-	// Straight is what the same frames straight to as many viewers take longer than to one: most
-	// of it is the viewers' own work, and in every relay's added delay as well.
+	Requested    float64         `json:"requested_frames_per_s"` // per publisher
+	Rate         map[int]float64 `json:"frames_per_s"`           // offered per publisher, by number of viewers
+	//
+	// Straight is the delay to that many viewers minus the delay to one, both without a relay. It
+	// is mostly the viewers' own work, which every relay's added delay includes.
 	Straight map[int]load.Quantiles `json:"straight_ms"`
-	// ThroughputPerCoreRatio is ours to the peer's, the least of all fan-outs;
-	// P99DelayRatio is that of the added delay, the greatest of all. 0 without a peer.
+	//
+	// ThroughputPerCoreRatio is ours divided by the peer's, the minimum over all fan-outs.
+	// P99DelayRatio is the same for the added delay, the maximum. Both are 0 without a peer.
 	ThroughputPerCoreRatio float64 `json:"throughput_per_core_ratio,omitempty"`
 	P99DelayRatio          float64 `json:"p99_delay_ratio,omitempty"`
 }
 
-// Contender is one relay. What is known of processes of this machine alone is 0 for others.
+// Contender holds one relay's figures. Those of the process are 0 for a remote relay.
 type Contender struct {
 	Name   string         `json:"name"`
 	Fanout map[int]Fanout `json:"fanout"` // by number of viewers
-	// FirstObjectMs is from a viewer's first packet to its first object of a track that
-	// others watch, milliseconds.
+	//
+	// FirstObjectMs is the time from a viewer's first packet to its first object, on a track with
+	// other viewers, in milliseconds.
 	FirstObjectMs float64 `json:"first_object_ms"`
-	SessionKB     float64 `json:"session_kb,omitempty"` // memory of an idle session
+	SessionKB     float64 `json:"session_kb,omitempty"` // per idle session
 	MemoryMB      float64 `json:"memory_mb,omitempty"`  // after all fan-outs, before saturation
 }
 
-// Fanout is one number of viewers.
+// Fanout holds the figures for one number of viewers.
 type Fanout struct {
-	MbitPerS     float64        `json:"mbit_per_s"`                // delivered to all viewers at the offered rate
+	MbitPerS     float64        `json:"mbit_per_s"`                // received by all viewers at the offered rate
 	CPUSPerGbit  float64        `json:"cpu_s_per_gbit,omitempty"`  // of the relay's process
-	GbitPerS     float64        `json:"gbit_per_core_s,omitempty"` // throughput of a core that does nothing else
-	Delay        load.Quantiles `json:"delay_ms"`                  // of whole frames
-	AddedDelay   load.Quantiles `json:"added_delay_ms"`            // less that of the same frames without a relay
-	CapacityMbit float64        `json:"capacity_mbit_per_s"`       // when each frame follows the last at once
-	Lost         int            `json:"frames_lost"`               // of all turns
+	GbitPerS     float64        `json:"gbit_per_core_s,omitempty"` // throughput of a fully used core
+	Delay        load.Quantiles `json:"delay_ms"`                  // of complete frames
+	AddedDelay   load.Quantiles `json:"added_delay_ms"`            // minus the delay without a relay
+	CapacityMbit float64        `json:"capacity_mbit_per_s"`       // if each frame is sent once all viewers have the last
+	Lost         int            `json:"frames_lost"`               // over all turns
 	Saturated    Saturated      `json:"saturated"`
 }
 
-// Saturated is how a relay fares at the first rate that it does not carry.
+// Saturated holds the figures at the first rate above the relay's capacity.
 type Saturated struct {
-	OfferedMbit float64        `json:"offered_mbit_per_s"` // to all viewers
-	MbitPerS    float64        `json:"mbit_per_s"`         // in whole frames
-	Delivered   float64        `json:"delivered"`          // share of the frames that came whole
-	Delay       load.Quantiles `json:"delay_ms"`           // of these; 0 without any
+	OfferedMbit float64        `json:"offered_mbit_per_s"` // over all viewers
+	MbitPerS    float64        `json:"mbit_per_s"`         // of complete frames
+	Delivered   float64        `json:"delivered"`          // share of frames that arrived complete
+	Delay       load.Quantiles `json:"delay_ms"`           // of those; 0 if there are none
 	MemoryMB    float64        `json:"memory_mb,omitempty"`
 }
 
 func underLoad(ctx context.Context, o Options) (r Load, err error) {
-	turns, warm, newcomers := 3, o.Time/2, 10
+	turns, warm, joins := 3, o.Time/2, 10
 	if o.Quick {
-		turns, warm, newcomers = 1, o.Time/3, 5
+		turns, warm, joins = 1, o.Time/3, 5
 	}
 	direct, err := load.Listen()
 	if err != nil {
@@ -275,7 +280,7 @@ func underLoad(ctx context.Context, o Options) (r Load, err error) {
 	direct.Loss = o.Loss
 	r = Load{
 		Began: time.Now(), Publishers: o.Publishers, FrameBytes: o.FrameBytes, Loss: o.Loss, WebTransport: o.WebTransport, Turns: turns,
-		Ours: Contender{Name: "holocast relay", Fanout: map[int]Fanout{}}, Asked: o.Rate, Rate: map[int]float64{}, Straight: map[int]load.Quantiles{},
+		Ours: Contender{Name: "holocast relay", Fanout: map[int]Fanout{}}, Requested: o.Rate, Rate: map[int]float64{}, Straight: map[int]load.Quantiles{},
 	}
 	contenders := []*Contender{&r.Ours}
 	var relays []*load.Relay
@@ -285,12 +290,12 @@ func underLoad(ctx context.Context, o Options) (r Load, err error) {
 		}
 	}()
 	if o.At != nil {
-		there, err := load.At(*o.At)
+		remote, err := load.At(*o.At)
 		if err != nil {
 			return r, err
 		}
 		r.WebTransport = strings.HasPrefix(o.At.URL, "https:")
-		r.Ours.Name, relays = o.At.Address(), append(relays, there)
+		r.Ours.Name, relays = o.At.Address(), append(relays, remote)
 	} else {
 		ours, err := load.Start(ctx, o.Relay)
 		if err != nil {
@@ -319,14 +324,16 @@ func underLoad(ctx context.Context, o Options) (r Load, err error) {
 				return r, fmt.Errorf("%s: idle sessions: %w", c.Name, err)
 			}
 		}
-		if c.FirstObjectMs, err = firstObject(ctx, relay, newcomers, o); err != nil {
+		if c.FirstObjectMs, err = firstObject(ctx, relay, joins, o); err != nil {
 			return r, fmt.Errorf("%s: first object: %w", c.Name, err)
 		}
 		fmt.Fprintf(o.Log, "%s: idle session %.0f kB, first object after %.1f ms\n", c.Name, c.SessionKB, c.FirstObjectMs)
 	}
 	for _, n := range o.Viewers {
 		offered := load.Frames{Publishers: o.Publishers, Viewers: n, Bytes: o.FrameBytes, Time: warm}
-		// The rate that all carry without queues: the one asked for, or two thirds of the most.
+		//
+		// The rate that all relays sustain without queueing: the requested one, or two thirds of
+		// the lowest capacity.
 		rate := o.Rate
 		most := make([][]float64, len(relays))
 		for i, relay := range relays {
@@ -343,9 +350,9 @@ func underLoad(ctx context.Context, o Options) (r Load, err error) {
 		for range turns {
 			frames := offered
 			frames.Rate, frames.Time = rate, o.Time
-			alone := frames
-			alone.Viewers = 1
-			without, err := load.Transfer(ctx, direct, alone)
+			single := frames
+			single.Viewers = 1
+			without, err := load.Transfer(ctx, direct, single)
 			if err != nil {
 				return r, err
 			}
@@ -369,9 +376,9 @@ func underLoad(ctx context.Context, o Options) (r Load, err error) {
 				}
 			}
 		}
-		r.Straight[n] = middle(straight).AddedDelay
+		r.Straight[n] = medians(straight).AddedDelay
 		for i, c := range contenders {
-			f := middle(runs[i])
+			f := medians(runs[i])
 			f.CapacityMbit = quantile.Of(most[i], 0.5)
 			c.Fanout[n] = f
 			fmt.Fprintf(o.Log, "%s %d→%d: %.1f frames/s, %.2f CPU s/Gbit, added delay p50 %.1f p99 %.1f ms, at most %.0f Mbit/s\n",
@@ -383,7 +390,8 @@ func underLoad(ctx context.Context, o Options) (r Load, err error) {
 			return r, err
 		}
 	}
-	// Last, so that what it leaves behind is in no other figure.
+	//
+	// Saturation comes last, as its aftereffects would distort other figures.
 	for _, n := range o.Viewers {
 		for i, relay := range relays {
 			c := contenders[i]
@@ -400,7 +408,7 @@ func underLoad(ctx context.Context, o Options) (r Load, err error) {
 	return r, nil
 }
 
-// memory is what a relay of this machine has in memory, megabytes; 0 of one elsewhere.
+// memory returns a local relay's memory in megabytes, 0 for a remote one.
 func memory(relay *load.Relay) (float64, error) {
 	if !relay.Local() {
 		return 0, nil
@@ -409,7 +417,7 @@ func memory(relay *load.Relay) (float64, error) {
 	return float64(bytes) / 1e6, err
 }
 
-// saturate offers a relay more than a rate of all viewers together, until it does not carry that.
+// saturate raises the rate over all viewers from mbit until the relay no longer sustains it.
 func saturate(ctx context.Context, relay *load.Relay, mbit float64, f load.Frames) (out Saturated, err error) {
 	for range steps {
 		mbit *= overload
@@ -433,7 +441,7 @@ func saturate(ctx context.Context, relay *load.Relay, mbit float64, f load.Frame
 	return out, nil
 }
 
-// turn is one transfer at a rate.
+// turn measures one transfer at a fixed rate.
 func turn(ctx context.Context, relay *load.Relay, frames load.Frames, without load.Quantiles) (f Fanout, err error) {
 	before, err := processorTime(relay)
 	if err != nil {
@@ -455,7 +463,7 @@ func turn(ctx context.Context, relay *load.Relay, frames load.Frames, without lo
 	return f, nil
 }
 
-// processorTime is that of a relay of this machine; 0 of one elsewhere.
+// processorTime returns a local relay's CPU time, 0 for a remote one.
 func processorTime(relay *load.Relay) (time.Duration, error) {
 	if !relay.Local() {
 		return 0, nil
@@ -463,8 +471,8 @@ func processorTime(relay *load.Relay) (time.Duration, error) {
 	return relay.CPU()
 }
 
-// middle has the median of each figure, and all losses.
-func middle(runs []Fanout) (f Fanout) {
+// medians returns each figure's median, and the sum of losses.
+func medians(runs []Fanout) (f Fanout) {
 	of := func(figure func(Fanout) float64) float64 {
 		var v []float64
 		for _, r := range runs {
@@ -497,7 +505,7 @@ func (r *Load) compare() {
 	}
 }
 
-// findPeer is the command that Options.Peer means, and what the relay is called.
+// findPeer resolves Options.Peer to a command and a name for the report.
 func findPeer(peer string) (command, name string, err error) {
 	if peer != "auto" {
 		if strings.TrimSpace(peer) == "" {
@@ -515,7 +523,7 @@ func findPeer(peer string) (command, name string, err error) {
 	return found, PeerName, nil
 }
 
-// sessionMemory is what the relay's memory grows by for each idle session, kB.
+// sessionMemory returns the memory growth per idle session, in kB.
 func sessionMemory(ctx context.Context, relay *load.Relay, n int) (float64, error) {
 	before, err := relay.Memory()
 	if err != nil {
@@ -534,15 +542,15 @@ func sessionMemory(ctx context.Context, relay *load.Relay, n int) (float64, erro
 		}
 		sessions = append(sessions, s)
 	}
-	time.Sleep(500 * time.Millisecond) // for what follows a handshake
+	time.Sleep(500 * time.Millisecond) // lets post-handshake work finish
 	after, err := relay.Memory()
 	return float64(after-before) / 1000 / float64(n), err
 }
 
-// firstObject is the median time from a viewer's first packet to the first bytes of an
-// object, of a track that has a viewer already.
-func firstObject(ctx context.Context, relay *load.Relay, newcomers int, o Options) (float64, error) {
-	t := load.NewTrack(relay, "newcomers")
+// firstObject returns the median time from a viewer's first packet to the first bytes of an object,
+// on a track that already has a viewer.
+func firstObject(ctx context.Context, relay *load.Relay, joins int, o Options) (float64, error) {
+	t := load.NewTrack(relay, "joins")
 	stop, err := load.Audience(ctx, relay, []*origin.Track{t}, 1, func(_ int, r *moqt.SubgroupReader) { _, _ = io.Copy(io.Discard, r) })
 	if err != nil {
 		return 0, err
@@ -553,8 +561,8 @@ func firstObject(ctx context.Context, relay *load.Relay, newcomers int, o Option
 	done := make(chan error, 1)
 	go func() { done <- load.Feed(sending, t, o.FrameBytes, o.Rate, func(uint64) {}) }()
 	var took []time.Duration
-	for range newcomers {
-		d, e := newcomer(ctx, relay, t.Name())
+	for range joins {
+		d, e := lateJoiner(ctx, relay, t.Name())
 		if err = e; err != nil {
 			break
 		}
@@ -564,7 +572,7 @@ func firstObject(ctx context.Context, relay *load.Relay, newcomers int, o Option
 	return load.Quantile(took, 0.5), errors.Join(err, <-done)
 }
 
-func newcomer(ctx context.Context, relay *load.Relay, name moqt.TrackName) (time.Duration, error) {
+func lateJoiner(ctx context.Context, relay *load.Relay, name moqt.TrackName) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	began := time.Now()
@@ -598,7 +606,7 @@ func (r *Load) markdown() string {
 	if r.WebTransport {
 		transport = "WebTransport"
 	}
-	fmt.Fprintf(&b, "%s of %g frames of %g kB a second over %s", source, r.Asked, float64(r.FrameBytes)/1000, transport)
+	fmt.Fprintf(&b, "%s of %g frames of %g kB a second over %s", source, r.Requested, float64(r.FrameBytes)/1000, transport)
 	if r.Loss > 0 {
 		fmt.Fprintf(&b, ", %g %% of the packets to and from viewers lost", 100*r.Loss)
 	}
@@ -607,19 +615,22 @@ func (r *Load) markdown() string {
 		fmt.Fprintf(&b, ", publisher, relay and viewers on one machine")
 	}
 	fmt.Fprintf(&b, ", medians of %d turns. ", r.Turns)
-	fmt.Fprintf(&b, "Where the slower relay does not carry that, all are offered two thirds of its most. Added delay is against the same frames sent straight to one viewer over raw QUIC; without a relay it is that of the publisher sending them to all viewers itself.\n\n")
+	b.WriteString("If the slower relay does not sustain that rate, all are offered two thirds of its capacity. Added delay is " +
+		"relative to the same frames sent directly to one viewer over raw QUIC. In rows without a relay the publisher serves all viewers " +
+		"itself.\n\n")
 	contenders := []Contender{r.Ours}
 	if r.Peer != nil {
 		contenders = append(contenders, *r.Peer)
-		fmt.Fprintf(&b, "Throughput of a core **%.2f×** the peer's, added delay p99 **%.2f×**, each at the fan-out where it is worst.\n\n", r.ThroughputPerCoreRatio, r.P99DelayRatio)
+		fmt.Fprintf(&b, "Throughput per core **%.2f×** the peer's, added delay p99 **%.2f×**, each at its worst fan-out.\n\n",
+			r.ThroughputPerCoreRatio, r.P99DelayRatio)
 	}
-	known := func(format string, v float64) string { // of a process elsewhere it is not
+	known := func(format string, v float64) string { // dash for a remote relay's process
 		if !local {
 			return "–"
 		}
 		return fmt.Sprintf(format, v)
 	}
-	fmt.Fprintf(&b, "| relay | viewers | frames/s | Mbit/s | CPU s/Gbit | Gbit/s a core | added delay p50 / p99 ms | most Mbit/s | lost |\n")
+	b.WriteString("| relay | viewers | frames/s | Mbit/s | CPU s/Gbit | Gbit/s per core | added delay p50 / p99 ms | capacity Mbit/s | lost |\n")
 	fmt.Fprintf(&b, "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, n := range slices.Sorted(maps.Keys(r.Rate)) {
 		for _, c := range contenders {
@@ -629,8 +640,9 @@ func (r *Load) markdown() string {
 		}
 		fmt.Fprintf(&b, "| none | %d | %.1f | – | – | – | %.1f / %.1f | – | – |\n", n, r.Rate[n], r.Straight[n].P50, r.Straight[n].P99)
 	}
-	fmt.Fprintf(&b, "\nPast saturation, at the first rate, in steps of a half, at which less than %.0f %% of the frames come whole, or half of those take more than %d ms:\n\n", 100*carried, lateAfter)
-	fmt.Fprintf(&b, "| relay | viewers | offered Mbit/s | in whole frames Mbit/s | frames whole | delay p50 / p99 ms | memory MB |\n")
+	fmt.Fprintf(&b, "\nPast saturation: the first rate, in steps of a half, at which fewer than %.0f %% of the frames arrive complete or "+
+		"half of them take more than %d ms.\n\n", 100*carried, lateAfter)
+	b.WriteString("| relay | viewers | offered Mbit/s | complete frames Mbit/s | frames complete | delay p50 / p99 ms | memory MB |\n")
 	fmt.Fprintf(&b, "| --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, n := range slices.Sorted(maps.Keys(r.Rate)) {
 		for _, c := range contenders {
@@ -638,7 +650,7 @@ func (r *Load) markdown() string {
 			fmt.Fprintf(&b, "| %s | %d | %.0f | %.0f | %.0f %% | %.0f / %.0f | %s |\n", c.Name, n, s.OfferedMbit, s.MbitPerS, 100*s.Delivered, s.Delay.P50, s.Delay.P99, known("%.0f", s.MemoryMB))
 		}
 	}
-	fmt.Fprintf(&b, "\n| relay | first object of a newcomer ms | idle session kB | memory after all MB |\n| --- | --- | --- | --- |\n")
+	b.WriteString("\n| relay | late joiner's first object ms | idle session kB | memory before saturation MB |\n| --- | --- | --- | --- |\n")
 	for _, c := range contenders {
 		fmt.Fprintf(&b, "| %s | %.1f | %s | %s |\n", c.Name, c.FirstObjectMs, known("%.0f", c.SessionKB), known("%.0f", c.MemoryMB))
 	}

@@ -13,8 +13,7 @@ import (
 	"holocast/tools/lab/bench/internal/load"
 )
 
-// TestRun runs everything with one viewer, briefly, and checks the shape of the result, not
-// its figures.
+// TestRun measures one viewer briefly and checks the result's shape, not its figures.
 func TestRun(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -27,7 +26,7 @@ func TestRun(t *testing.T) {
 	}
 	f := r.Ours.Fanout[1]
 	if f.MbitPerS <= 0 || f.CPUSPerGbit <= 0 || f.CapacityMbit <= 0 || r.Ours.FirstObjectMs <= 0 || r.Ours.MemoryMB <= 0 || r.Peer != nil {
-		t.Errorf("the result is not whole: %+v", r)
+		t.Errorf("incomplete result: %+v", r)
 	}
 	if x := f.Saturated; x.OfferedMbit <= 0 || x.MemoryMB <= 0 {
 		t.Errorf("past saturation: %+v", x)
@@ -37,8 +36,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestElsewhere loads a relay by its URL: two publishers, over paths that lose packets.
-func TestElsewhere(t *testing.T) {
+// TestRemoteRelay loads a relay by URL, with two publishers and packet loss.
+func TestRemoteRelay(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	relay, err := load.Start(ctx, "")
@@ -57,10 +56,10 @@ func TestElsewhere(t *testing.T) {
 		}
 		f := r.Ours.Fanout[2]
 		if r.Ours.Name != at.URL || r.WebTransport != webTransport || f.MbitPerS <= 0 || f.CapacityMbit <= 0 || r.Ours.FirstObjectMs <= 0 {
-			t.Errorf("the result is not whole: %+v", r)
+			t.Errorf("incomplete result: %+v", r)
 		}
 		if f.CPUSPerGbit != 0 || f.GbitPerS != 0 || r.Ours.MemoryMB != 0 || f.Saturated.MemoryMB != 0 {
-			t.Errorf("of a process elsewhere it says what cannot be known: %+v", r.Ours)
+			t.Errorf("process figures of a remote relay: %+v", r.Ours)
 		}
 		if !strings.Contains(r.Markdown(), "| – |") {
 			t.Errorf("the table:\n%s", r.Markdown())
@@ -71,15 +70,15 @@ func TestElsewhere(t *testing.T) {
 func TestOptions(t *testing.T) {
 	at := &connect.Target{URL: "moqt://localhost/load"}
 	for name, o := range map[string]Options{
-		"elsewhere, with a peer":   {At: at, Peer: "auto"},
-		"elsewhere, and transport": {At: at, WebTransport: true},
-		"publishers":               {Publishers: -1},
-		"viewers":                  {Viewers: []int{4, 0}},
-		"rate":                     {Rate: -1},
-		"size":                     {FrameBytes: -1},
-		"time":                     {Time: -time.Second},
-		"all is lost":              {Loss: 1},
-		"less than nothing is":     {Loss: -0.1},
+		"remote with peer":      {At: at, Peer: "auto"},
+		"remote with transport": {At: at, WebTransport: true},
+		"publishers":            {Publishers: -1},
+		"viewers":               {Viewers: []int{4, 0}},
+		"rate":                  {Rate: -1},
+		"size":                  {FrameBytes: -1},
+		"time":                  {Time: -time.Second},
+		"total loss":            {Loss: 1},
+		"negative loss":         {Loss: -0.1},
 	} {
 		if _, err := o.withDefaults(); err == nil {
 			t.Errorf("%s: taken", name)
@@ -91,7 +90,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestPeerCommand: any relay that can be told its address, certificate and key is a peer.
+// Any relay command with an address, certificate and key can be a peer.
 func TestPeerCommand(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -114,7 +113,7 @@ func TestPeerCommand(t *testing.T) {
 		t.Errorf("%v bits, %v", s.Bits(), err)
 	}
 	if _, err := load.StartPeer(ctx, binary+" --no-such-flag {addr}"); err == nil || !strings.Contains(err.Error(), "no-such-flag") {
-		t.Errorf("a peer that does not start: %v", err)
+		t.Errorf("start a broken peer: %v", err)
 	}
 }
 
@@ -132,14 +131,14 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-func TestMiddle(t *testing.T) {
-	f := middle([]Fanout{{MbitPerS: 3, CPUSPerGbit: 2, Lost: 1}, {MbitPerS: 1, CPUSPerGbit: 0.5}, {MbitPerS: 2, CPUSPerGbit: 4, Lost: 2}})
+func TestMedians(t *testing.T) {
+	f := medians([]Fanout{{MbitPerS: 3, CPUSPerGbit: 2, Lost: 1}, {MbitPerS: 1, CPUSPerGbit: 0.5}, {MbitPerS: 2, CPUSPerGbit: 4, Lost: 2}})
 	if f.MbitPerS != 2 || f.CPUSPerGbit != 2 || f.GbitPerS != 0.5 || f.Lost != 3 {
-		t.Errorf("middle: %+v", f)
+		t.Errorf("medians: %+v", f)
 	}
 }
 
-func TestPeerIsMissing(t *testing.T) {
+func TestMissingPeer(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv("PATH", "")
 	if _, _, err := findPeer("auto"); err == nil || !strings.Contains(err.Error(), "cargo install") {

@@ -108,8 +108,10 @@ func measure(ctx context.Context, s source, crfs []int, videoCRF, seconds int) (
 	}
 	input := []string{"-i", s.file, "-t", fmt.Sprint(seconds), "-r", fmt.Sprint(fps)}
 	x264 := func(crf int) []string {
-		return []string{"-an", "-c:v", "libx264", "-preset", "veryfast", "-crf", fmt.Sprint(crf), "-threads", "1",
-			"-g", fmt.Sprint(fps), "-keyint_min", fmt.Sprint(fps), "-sc_threshold", "0", "-bf", "0", "-f", "h264"}
+		return []string{
+			"-an", "-c:v", "libx264", "-preset", "veryfast", "-crf", fmt.Sprint(crf), "-threads", "1",
+			"-g", fmt.Sprint(fps), "-keyint_min", fmt.Sprint(fps), "-sc_threshold", "0", "-bf", "0", "-f", "h264",
+		}
 	}
 	original := func() []string {
 		return append([]string{"-i", s.file, "-vf", s.crop + "format=yuv420p", "-t", fmt.Sprint(seconds), "-r", fmt.Sprint(fps)}, raw...)

@@ -17,14 +17,12 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/quiccc"
 	"holocast/internal/sessiontest/fakepath"
-	"holocast/tools/lab/bench/internal/direct"
 	"holocast/tools/holocast/player/sphere"
 	"holocast/tools/holocast/player/sphere/spheretest"
+	"holocast/tools/lab/bench/internal/direct"
 )
 
-var (
-	recordings = flag.String("recordings", "", "page to write on viewings of the recordings in HOLOCAST_DATA, in fake time")
-)
+var recordings = flag.String("recordings", "", "page to write on viewings of the recordings in HOLOCAST_DATA, in fake time")
 
 // inFakeTime is session where no machine is late: the viewer's and the publisher's code and QUIC
 // run as they are, in the time of a bubble and over a path of that time.
@@ -144,8 +142,12 @@ type fall struct {
 }
 
 var falls = []fall{
-	{"to a half for 5 s", 1. / 2, 5}, {"to a third for 5 s", 1. / 3, 5}, {"to a fifth for 5 s", 1. / 5, 5}, {"to a tenth for 5 s", 1. / 10, 5},
-	{"outage of 1 s", 0, 1}, {"outage of 3 s", 0, 3},
+	{"to a half for 5 s", 1. / 2, 5},
+	{"to a third for 5 s", 1. / 3, 5},
+	{"to a fifth for 5 s", 1. / 5, 5},
+	{"to a tenth for 5 s", 1. / 10, 5},
+	{"outage of 1 s", 0, 1},
+	{"outage of 3 s", 0, 3},
 }
 
 const (

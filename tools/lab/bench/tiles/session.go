@@ -18,9 +18,9 @@ import (
 	"holocast/internal/netlab"
 	"holocast/internal/netlab/topology"
 	"holocast/internal/quiccc"
-	"holocast/tools/lab/bench/internal/direct"
 	"holocast/tools/holocast/player/sphere"
 	"holocast/tools/holocast/player/sphere/spheretest"
+	"holocast/tools/lab/bench/internal/direct"
 )
 
 // sessions has a viewer watch over an emulated path, by every scheme in turn.

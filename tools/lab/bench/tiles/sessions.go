@@ -23,9 +23,12 @@ const (
 // viewings has a viewer watch by every scheme in turn, and compares. Watch is one viewing; it
 // returns 1 if the emulator was late.
 func viewings(ctx context.Context, log io.Writer, set setup, c *clip, traces []trace, nets []network,
-	watch func(t trace, net network, scheme string, percentile float64) (sphere.Report, int, error)) (*Sessions, error) {
-	r := &Sessions{Heads: set.sessionHeads, Networks: set.sessionNetworks, Seconds: set.sessionGOPs, Schemes: map[string]SessionFigures{},
-		Gains: map[string]Gain{}, Began: time.Now()}
+	watch func(t trace, net network, scheme string, percentile float64) (sphere.Report, int, error),
+) (*Sessions, error) {
+	r := &Sessions{
+		Heads: set.sessionHeads, Networks: set.sessionNetworks, Seconds: set.sessionGOPs, Schemes: map[string]SessionFigures{},
+		Gains: map[string]Gain{}, Began: time.Now(),
+	}
 	all := map[string]*gains{}
 	for n := range set.sessionNetworks {
 		net := nets[n].scaled(2*c.bytes(c.qualities/2), set.sessionGOPs)
@@ -87,8 +90,10 @@ func (c *clip) film() spheretest.Film {
 		return &c.encoded[tile][quality]
 	}
 	return spheretest.Film{
-		Sphere: catalog.Sphere{Projection: catalog.ProjectionEquirectangular, Stereo: catalog.StereoMono, Width: c.grid.Width, Height: c.grid.Height,
-			Columns: c.grid.Columns, Rows: c.grid.Rows, Qualities: c.qualities},
+		Sphere: catalog.Sphere{
+			Projection: catalog.ProjectionEquirectangular, Stereo: catalog.StereoMono, Width: c.grid.Width, Height: c.grid.Height,
+			Columns: c.grid.Columns, Rows: c.grid.Rows, Qualities: c.qualities,
+		},
 		VideoWidth: c.lowWidth, VideoHeight: c.lowHeight, FPS: fps, GOPs: len(c.gops), Latency: time.Second,
 		Frame:  func(gop, tile, quality, frame int) []byte { return of(tile, quality).frames[gop*fps+frame] },
 		Config: func(tile, quality int) []byte { return of(tile, quality).config },

@@ -1,4 +1,4 @@
-// Package cputime tells how much processor time another process has used.
+// Package cputime reads the CPU time of another process.
 package cputime
 
 import (
@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Of is the processor time, user and system, of all threads that the process has or had, in
-// nanoseconds as the scheduler counts it: /proc/PID/stat has whole ticks of 10 ms, and
-// /proc/PID/task forgets threads that ended. A thread that runs meanwhile is counted up to its
-// last tick. An error says that there is no such process.
+// Of returns the CPU time, user and system, of all present and former threads of a process. It uses
+// the scheduler's nanoseconds: /proc/PID/stat counts ticks of 10 ms, and /proc/PID/task forgets
+// threads that ended. Running threads are counted up to their last tick. Of fails if the process
+// does not exist.
 func Of(pid int) (time.Duration, error) {
 	var t unix.Timespec
 	if err := unix.ClockGettime(clock(pid), &t); err != nil {
@@ -20,6 +20,6 @@ func Of(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// clock is the ID of a process's clock, as clock_getcpuclockid(3) makes it: the complement of
-// the process ID above three bits that say CPUCLOCK_SCHED, of the whole process.
+// clock returns the ID of a process's CPU clock, as clock_getcpuclockid(3) does: the complement of
+// the process ID, then three bits for CPUCLOCK_SCHED of the whole process.
 func clock(pid int) int32 { return ^int32(pid)<<3 | 2 }

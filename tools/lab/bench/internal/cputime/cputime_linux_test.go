@@ -11,15 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain is the process that TestOf watches: it uses processor time in a thread that ends,
-// and then waits.
+// TestMain also runs as TestOf's child: it uses CPU time in a thread that ends, then waits.
 func TestMain(m *testing.M) {
 	if os.Getenv("CPUTIME_TEST_CHILD") == "" {
 		os.Exit(m.Run())
 	}
 	used := make(chan time.Duration)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // locked until it ends, so the thread ends with the goroutine
 		var t unix.Timespec
 		for t.Nano() < int64(100*time.Millisecond) {
 			_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)
@@ -58,13 +57,14 @@ func TestOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Its thread ends, or has ended already.
+	//
+	// The child's thread ends now or has ended.
 	before, err := Of(child.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if before < thread {
-		t.Errorf("the process has used %v, less than one of its threads had: %v", before, thread)
+		t.Errorf("process used %v, less than one of its threads: %v", before, thread)
 	}
 	if err := in.Close(); err != nil {
 		t.Fatal(err)
@@ -73,10 +73,10 @@ func TestOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Of(child.Process.Pid); err == nil {
-		t.Error("a process that has ended still has processor time")
+		t.Error("an ended process still has CPU time")
 	}
 	all := child.ProcessState.UserTime() + child.ProcessState.SystemTime()
 	if before > all {
-		t.Errorf("the process had used %v, more than when it had ended: %v", before, all)
+		t.Errorf("process used %v before its end, more than in total: %v", before, all)
 	}
 }

@@ -1,6 +1,6 @@
 //go:build !linux
 
-// Package cputime tells how much processor time another process has used.
+// Package cputime reads the CPU time of another process.
 package cputime
 
 import (
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Of is the processor time, user and system, of a process: an error, but on Linux.
+// Of fails: only Linux is supported.
 func Of(pid int) (time.Duration, error) {
 	return 0, fmt.Errorf("processor time of process %d: %w", pid, errors.ErrUnsupported)
 }

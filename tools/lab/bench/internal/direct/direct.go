@@ -1,4 +1,4 @@
-// Package direct lets a benchmark serve its viewers without a relay.
+// Package direct serves a benchmark's viewers without a relay.
 package direct
 
 import (
@@ -13,18 +13,18 @@ import (
 	"holocast/internal/moqt"
 )
 
-// Quiet is the configuration of sessions that log nothing.
+// Quiet configures sessions that log nothing.
 var Quiet = moqt.Config{Log: slog.New(slog.DiscardHandler)}
 
 // Server answers sessions over raw QUIC.
 type Server struct {
 	ln        *moqt.Listener
-	tls       *tls.Config // trusts the server's certificate
+	tls       *tls.Config // for clients; trusts the server's certificate
 	accepting sync.WaitGroup
 }
 
-// Listen opens a UDP port of addr, in the network namespace of the calling thread; h answers
-// all sessions.
+// Listen opens a UDP port of addr in the calling thread's network namespace. h handles all
+// sessions.
 func Listen(addr netip.Addr, h moqt.Handler) (*Server, error) {
 	cert, err := devcert.Generate(time.Now(), addr.String())
 	if err != nil {
@@ -47,10 +47,10 @@ func Listen(addr netip.Addr, h moqt.Handler) (*Server, error) {
 	return s, nil
 }
 
-// Dial opens a session to the server, from the network namespace of the calling thread.
+// Dial opens a session to the server from the calling thread's network namespace.
 func (s *Server) Dial(ctx context.Context) (*moqt.Session, error) { return s.DialWith(ctx, Quiet) }
 
-// DialWith is Dial with another configuration.
+// DialWith is Dial with a configuration.
 func (s *Server) DialWith(ctx context.Context, cfg moqt.Config) (*moqt.Session, error) {
 	return moqt.Dial(ctx, "moqt://"+s.ln.Addr().String(), s.tls, moqt.Handler{}, cfg)
 }

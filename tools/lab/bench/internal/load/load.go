@@ -1,5 +1,4 @@
-// Package load publishes a track to a relay and views it there, as often as a benchmark
-// wants.
+// Package load publishes tracks to a relay and views them there.
 package load
 
 import (
@@ -19,24 +18,26 @@ import (
 	"holocast/tools/lab/bench/internal/quantile"
 )
 
-// Server is what viewers connect to: a relay, or the publisher itself.
+// Server accepts viewers: a relay, or the publisher itself.
 type Server interface {
-	// Namespace is where a publisher's tracks are; publishers count from 0.
+	//
+	// Namespace returns the namespace of a publisher's tracks; publishers count from 0.
 	Namespace(publisher int) moqt.Namespace
-	// Publish offers a track; stop takes it back.
+	//
+	// Publish publishes a track until stop is called.
 	Publish(ctx context.Context, t *origin.Track) (stop func(), err error)
 	// View opens a viewer's session.
 	View(ctx context.Context) (*moqt.Session, error)
 }
 
-// Direct is the publisher as a server of its own.
+// Direct is a publisher that serves viewers without a relay.
 type Direct struct {
 	*direct.Server
-	Loss float64 // share of the packets to viewers, and of those from them, that are dropped
+	Loss float64 // share of packets dropped, in each direction
 	set  *origin.Set
 }
 
-// Listen opens a port of loopback for viewers.
+// Listen opens a port on loopback.
 func Listen() (*Direct, error) {
 	set := &origin.Set{}
 	s, err := direct.Listen(netip.MustParseAddr("127.0.0.1"), set.Handler())
@@ -46,27 +47,27 @@ func Listen() (*Direct, error) {
 	return &Direct{Server: s, set: set}, nil
 }
 
-// Namespace is where a publisher's tracks are.
+// Namespace implements Server.
 func (d *Direct) Namespace(publisher int) moqt.Namespace { return namespace(publisher) }
 
-// Publish adds t to what viewers may subscribe to; stop ends it.
+// Publish implements Server.
 func (d *Direct) Publish(_ context.Context, t *origin.Track) (stop func(), err error) {
 	d.set.Add(t)
 	return func() { t.End(wire.DoneTrackEnded, "") }, nil
 }
 
-// View opens a viewer's session.
+// View implements Server.
 func (d *Direct) View(ctx context.Context) (*moqt.Session, error) {
 	return lossy(d.Loss, func(cfg moqt.Config) (*moqt.Session, error) { return d.DialWith(ctx, cfg) })
 }
 
-// namespace is where a publisher's tracks are at a relay of this machine. Each publisher has
-// one of its own, as a relay may refuse two for one.
+// namespace returns a publisher's namespace at a local relay. Publishers do not share one, as
+// relays may refuse a second publisher.
 func namespace(publisher int) moqt.Namespace {
 	return moqt.Namespace{"holocast", "bench", strconv.Itoa(publisher)}
 }
 
-// NewTrack is a track of a server's first publisher, whose name nobody else has.
+// NewTrack returns a track of the first publisher with a unique name.
 func NewTrack(s Server, name string) *origin.Track { return newTrack(s, 0, name) }
 
 func newTrack(s Server, publisher int, name string) *origin.Track {
@@ -74,8 +75,8 @@ func newTrack(s Server, publisher int, name string) *origin.Track {
 	return origin.NewTrack(n, nil, origin.Limits{})
 }
 
-// Audience connects n viewers to new tracks, each over a session of its own, and calls each for
-// every subgroup that they get; track counts from 0. stop waits until all have left.
+// Audience publishes tracks and connects n viewers with a session each. It calls each for every
+// subgroup received; track counts from 0. stop disconnects them and waits.
 func Audience(ctx context.Context, s Server, tracks []*origin.Track, n int, each func(track int, r *moqt.SubgroupReader)) (stop func(), err error) {
 	var wg sync.WaitGroup
 	var sessions []*moqt.Session
@@ -120,7 +121,7 @@ func Audience(ctx context.Context, s Server, tracks []*origin.Track, n int, each
 					}
 					wg.Go(func() {
 						each(track, r)
-						_, _ = r.NextObject() // the stream's end, so that another may be opened
+						_, _ = r.NextObject() // reading to the stream's end returns its credit
 					})
 				}
 			})
@@ -129,66 +130,66 @@ func Audience(ctx context.Context, s Server, tracks []*origin.Track, n int, each
 	return leave, nil
 }
 
-// ReadFrame reads a frame of so many bytes as a player does, and reports whether it came whole. The
-// stream's end is left: it may come in a packet of its own.
-func ReadFrame(r *moqt.SubgroupReader, bytes int) bool {
+// ReadFrame reads a frame of size bytes as a player does and reports success. It leaves the stream's
+// end unread, since that may arrive in a later packet.
+func ReadFrame(r *moqt.SubgroupReader, size int) bool {
 	if _, err := r.NextObject(); err != nil {
 		return false
 	}
 	payload := payloads.Get().(*[]byte)
 	defer payloads.Put(payload)
 	var err error
-	*payload, err = r.ReadPayload(*payload, bytes)
-	return err == nil && len(*payload) == bytes
+	*payload, err = r.ReadPayload(*payload, size)
+	return err == nil && len(*payload) == size
 }
 
-var payloads = sync.Pool{New: func() any { return new([]byte) }} // that frames were read into
+var payloads = sync.Pool{New: func() any { return new([]byte) }} // frame buffers for reuse
 
-// Frames are what Transfer sends.
+// Frames describes a transfer.
 type Frames struct {
-	Publishers int // each with a session and a track; every viewer has all of them. 0 = 1
+	Publishers int // each has a session and a track, which every viewer subscribes to; 0 = 1
 	Viewers    int
-	Bytes      int           // of a frame
-	Rate       float64       // frames a second of each publisher; 0 = each when all viewers have the last
-	Time       time.Duration // how long
+	Bytes      int           // per frame
+	Rate       float64       // frames per second and publisher; 0 sends each frame once all viewers have the last
+	Time       time.Duration // duration
 }
 
-// Sample is one transfer of frames.
+// Sample holds the figures of one transfer.
 type Sample struct {
-	Delays     []time.Duration // of each frame at each viewer
-	Sent       int             // frames, of all publishers together
-	Lost       int             // frames, of all viewers together
-	Took       time.Duration   // to the last arrival
+	Delays     []time.Duration // one per frame and viewer
+	Sent       int             // frames, over all publishers
+	Lost       int             // frames, over all viewers
+	Took       time.Duration   // until the last arrival
 	publishers int
-	bytes      int // of a frame
+	bytes      int // per frame
 }
 
-// Bits is how much all viewers together received.
+// Bits returns the payload received by all viewers.
 func (s Sample) Bits() float64 { return float64(len(s.Delays)) * float64(s.bytes) * 8 }
 
-// MbitPerS is the rate of all viewers together.
+// MbitPerS returns the payload rate of all viewers.
 func (s Sample) MbitPerS() float64 { return s.Bits() / s.Took.Seconds() / 1e6 }
 
-// FramesPerS is the rate of each publisher.
+// FramesPerS returns the frame rate of each publisher.
 func (s Sample) FramesPerS() float64 {
 	return float64(s.Sent) / float64(s.publishers) / s.Took.Seconds()
 }
 
-// Quantiles are those of the delays.
+// Quantiles returns the delays' quantiles.
 func (s Sample) Quantiles() Quantiles {
 	return Quantiles{Quantile(s.Delays, 0.5), Quantile(s.Delays, 0.99)}
 }
 
-// Quantiles of a delay, milliseconds.
+// Quantiles of a delay in milliseconds.
 type Quantiles struct {
 	P50 float64 `json:"p50"`
 	P99 float64 `json:"p99"`
 }
 
-// Less is q without what o has of it.
+// Less returns q minus o.
 func (q Quantiles) Less(o Quantiles) Quantiles { return Quantiles{q.P50 - o.P50, q.P99 - o.P99} }
 
-// Quantile is the q-quantile of d in milliseconds, NaN of nothing.
+// Quantile returns the q-quantile of d in milliseconds, or NaN if d is empty.
 func Quantile(d []time.Duration, q float64) float64 {
 	if len(d) == 0 {
 		return math.NaN()
@@ -196,7 +197,8 @@ func Quantile(d []time.Duration, q float64) float64 {
 	return float64(quantile.Of(d, q)) / float64(time.Millisecond)
 }
 
-// Feed writes frames of n bytes to t, rate a second, until ctx ends. It calls before with each group.
+// Feed writes frames of n bytes to t at rate per second until ctx ends. It calls before with each
+// group.
 func Feed(ctx context.Context, t *origin.Track, n int, rate float64, before func(group uint64)) error {
 	payload := make([]byte, n)
 	tick := time.NewTicker(time.Duration(float64(time.Second) / rate))
@@ -214,14 +216,14 @@ func Feed(ctx context.Context, t *origin.Track, n int, rate float64, before func
 	}
 }
 
-// frame is one of a transfer.
+// frame identifies a frame within a transfer.
 type frame struct {
 	track int
 	group uint64
 }
 
-// Transfer sends frames over new tracks. A frame that is not there 2 s after the last was
-// sent is lost.
+// Transfer sends frames over new tracks. Frames still missing 2 s after the last one was sent are
+// lost.
 func Transfer(ctx context.Context, s Server, f Frames) (Sample, error) {
 	f.Publishers = max(1, f.Publishers)
 	tracks := make([]*origin.Track, f.Publishers)
@@ -230,7 +232,7 @@ func Transfer(ctx context.Context, s Server, f Frames) (Sample, error) {
 	}
 	var mu sync.Mutex
 	out := Sample{publishers: f.Publishers, bytes: f.Bytes}
-	var last time.Time // of the arrivals
+	var last time.Time // last arrival
 	sent := map[frame]time.Time{}
 	arrived := make(chan struct{}, 1<<16)
 	stop, err := Audience(ctx, s, tracks, f.Viewers, func(track int, r *moqt.SubgroupReader) {
@@ -251,7 +253,7 @@ func Transfer(ctx context.Context, s Server, f Frames) (Sample, error) {
 	}
 	defer stop()
 	payload := make([]byte, f.Bytes)
-	send := func(group uint64) error { // a frame of each publisher
+	send := func(group uint64) error { // one frame per publisher
 		for track, t := range tracks {
 			mu.Lock()
 			sent[frame{track, group}] = time.Now()
@@ -278,7 +280,8 @@ func Transfer(ctx context.Context, s Server, f Frames) (Sample, error) {
 		return nil
 	}
 	all := f.Publishers * f.Viewers
-	// First frames open the congestion windows.
+	//
+	// The first frames open the congestion windows.
 	for group := range uint64(3) {
 		if err := send(group); err != nil {
 			return out, err
@@ -291,7 +294,7 @@ func Transfer(ctx context.Context, s Server, f Frames) (Sample, error) {
 	out = Sample{publishers: f.Publishers, bytes: f.Bytes}
 	mu.Unlock()
 	began := time.Now()
-	var ended time.Time // of sending
+	var ended time.Time // end of sending
 	if f.Rate == 0 {
 		for group := uint64(3); time.Since(began) < f.Time; group++ {
 			if err := send(group); err != nil {

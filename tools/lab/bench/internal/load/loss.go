@@ -10,10 +10,10 @@ import (
 	"holocast/tools/lab/bench/internal/direct"
 )
 
-// closeAfter is how long a session's socket outlives it, for what QUIC has to say at its end.
+// closeAfter keeps a closed session's socket open for QUIC's final packets.
 const closeAfter = time.Second
 
-// lossy has dial open a session that loses a share of its packets, in both directions.
+// lossy opens a session that drops a share of its packets in each direction.
 func lossy(share float64, dial func(moqt.Config) (*moqt.Session, error)) (*moqt.Session, error) {
 	cfg := direct.Quiet
 	if share == 0 {
@@ -33,21 +33,21 @@ func lossy(share float64, dial func(moqt.Config) (*moqt.Session, error)) (*moqt.
 	return s, nil
 }
 
-// dropping is a socket that drops a share of its packets, each way. It has no more of a UDP
-// socket's methods than these, or quic-go would read and write past it.
+// dropping is a socket that drops a share of packets in each direction. It hides the UDP socket's
+// other methods, with which quic-go would bypass it.
 type dropping struct {
 	net.PacketConn
 	buffers
 	share float64
 }
 
-// buffers lets quic-go choose the sizes of a socket's buffers.
+// buffers lets quic-go set the socket's buffer sizes.
 type buffers interface {
 	SetReadBuffer(bytes int) error
 	SetWriteBuffer(bytes int) error
 }
 
-// ReadFrom returns the next packet that is not dropped.
+// ReadFrom returns the next packet that it does not drop.
 func (d dropping) ReadFrom(b []byte) (n int, from net.Addr, err error) {
 	for {
 		if n, from, err = d.PacketConn.ReadFrom(b); err != nil || rand.Float64() >= d.share {
@@ -56,7 +56,7 @@ func (d dropping) ReadFrom(b []byte) (n int, from net.Addr, err error) {
 	}
 }
 
-// WriteTo sends a packet, or drops it and says that it was sent.
+// WriteTo sends or drops a packet and reports success either way.
 func (d dropping) WriteTo(b []byte, to net.Addr) (int, error) {
 	if rand.Float64() < d.share {
 		return len(b), nil

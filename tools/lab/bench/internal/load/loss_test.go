@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// counting is a socket that has packets left to read and counts those written.
+// counting is a socket that provides a number of packets to read and counts packets written.
 type counting struct {
 	net.PacketConn
 	left, written int
@@ -25,7 +25,7 @@ func (c *counting) WriteTo(b []byte, _ net.Addr) (int, error) {
 	return len(b), nil
 }
 
-// TestDropping: of many packets about the share that is asked for is dropped, each way.
+// The dropped share of many packets is near the configured one, in each direction.
 func TestDropping(t *testing.T) {
 	const packets, share = 10_000, 0.25
 	socket := &counting{left: packets}
@@ -39,7 +39,7 @@ func TestDropping(t *testing.T) {
 	}
 	for range packets {
 		if n, err := lossy.WriteTo([]byte("x"), &net.UDPAddr{}); n != 1 || err != nil {
-			t.Fatalf("a packet of one byte: %d, %v", n, err)
+			t.Fatalf("write of a one-byte packet: %d, %v", n, err)
 		}
 	}
 	for way, n := range map[string]int{"read": read, "written": socket.written} {

@@ -28,29 +28,30 @@ import (
 	"holocast/tools/lab/bench/internal/direct"
 )
 
-// Relay is a relay to load: a process that Start or StartPeer began, or one somewhere else.
+// Relay is a relay under test: a child process of Start or StartPeer, or a remote relay.
 type Relay struct {
-	// Set before sessions are opened.
+	//
+	// Set these fields before opening sessions.
 	WebTransport bool    // instead of raw QUIC
-	Loss         float64 // share of the packets to viewers, and of those from them, that are dropped
+	Loss         float64 // share of packets dropped, in each direction
 
-	cmd    *exec.Cmd       // nil: somewhere else
-	target *connect.Target // somewhere else
+	cmd    *exec.Cmd       // nil if remote
+	target *connect.Target // of a remote relay
 	url    string
-	http   string   // address of its metrics; "" = none
-	hash   [32]byte // of its certificate
+	http   string   // address of /metrics; "" = none
+	hash   [32]byte // of the certificate
 	tls    *tls.Config
-	temp   string // directory to remove
-	remove func() // its binary, if that was built for it
+	temp   string // folder to remove
+	remove func() // removes a binary built for this run
 	done   chan struct{}
-	said   bytes.Buffer // at its start; to be read once done is closed
+	output bytes.Buffer // output; read it after done is closed
 }
 
-// maxSaid bounds what is kept of a relay's output, bytes.
-const maxSaid = 16 << 10
+// maxOutput limits the output kept, in bytes.
+const maxOutput = 16 << 10
 
-// At is the relay of a session's URL. Publishers have namespaces below the session's. Its
-// processor time and memory are not known.
+// At returns the remote relay of a session's URL. Publishers use namespaces below the session's.
+// CPU time and memory are unknown.
 func At(t connect.Target) (*Relay, error) {
 	if _, err := t.Namespace(); err != nil {
 		return nil, err
@@ -58,12 +59,11 @@ func At(t connect.Target) (*Relay, error) {
 	return &Relay{target: &t, url: t.Address()}, nil
 }
 
-// Local reports whether the relay is a process of this machine, whose processor time and memory
-// are known.
+// Local reports whether the relay is a local process with known CPU time and memory.
 func (p *Relay) Local() bool { return p.cmd != nil }
 
-// Start runs our relay on ports of its own. path is its binary; "" means the one beside this
-// program or, in the source tree, one built for this run. more are further arguments.
+// Start runs our relay on unused ports. path is the binary; "" selects the one next to this
+// program, or builds one. more are additional arguments.
 func Start(ctx context.Context, path string, more ...string) (*Relay, error) {
 	path, remove, err := Binary(ctx, path)
 	if err != nil {
@@ -78,7 +78,8 @@ func Start(ctx context.Context, path string, more ...string) (*Relay, error) {
 	return p, nil
 }
 
-// Unlimited are arguments of our relay where all load comes from one address, at any rate.
+// Unlimited returns arguments that lift the per-address and rate limits, as all load comes from one
+// address.
 func Unlimited() (args []string) {
 	for _, limit := range []string{"connections.address", "handshakes.address", "handshakes.all", "initials.address", "initials.all", "bytes.session", "bytes.address", "bytes.all"} {
 		args = append(args, "--limit", limit+"=0")
@@ -86,9 +87,8 @@ func Unlimited() (args []string) {
 	return args
 }
 
-// StartAt runs our relay, whose binary is at path, on an address where start starts it: in
-// a network namespace, say. It is open to everybody there.
-// more are further arguments.
+// StartAt runs our relay, without authentication, on addr. start starts the process, for example in
+// a network namespace. more are additional arguments.
 func StartAt(path, addr string, start func(*exec.Cmd) error, more ...string) (*Relay, error) {
 	p := &Relay{done: make(chan struct{})}
 	type listening struct {
@@ -99,13 +99,13 @@ func StartAt(path, addr string, start func(*exec.Cmd) error, more ...string) (*R
 	cmd.Args = append(cmd.Args, more...)
 	if err := p.run(cmd, start, func(line []byte) (bool, error) {
 		var l listening
-		_ = json.Unmarshal(line, &l) // lines of other shapes are not it
+		_ = json.Unmarshal(line, &l) // other lines differ in shape
 		if l.Msg != "relay is listening" {
 			return false, nil
 		}
 		hash, err := devcert.ParseHash(l.Hash)
 		if err != nil {
-			return false, fmt.Errorf("the relay's certificate: %w", err)
+			return false, fmt.Errorf("relay's certificate: %w", err)
 		}
 		p.url, p.http, p.hash, p.tls = "moqt://"+l.UDP, l.HTTP, hash, devcert.Pinned(hash)
 		return true, nil
@@ -115,12 +115,12 @@ func StartAt(path, addr string, start func(*exec.Cmd) error, more ...string) (*R
 	return p, nil
 }
 
-// moqRelayIETF is how moq-relay-ietf is started; see StartPeer.
+// moqRelayIETF are the arguments of moq-relay-ietf; see StartPeer.
 const moqRelayIETF = " --bind {addr} --tls-cert {cert} --tls-key {key} --coordinator-file {dir}/coordinator.json"
 
-// StartPeer runs another implementation's relay on a port of its own: a command, with {addr} for
-// host:port, {cert} and {key} for PEM files and {dir} for an empty folder; without any of these,
-// the binary of a moq-relay-ietf. It is up once it takes a session.
+// StartPeer runs another relay implementation on an unused port. command contains {addr} for
+// host:port, {cert} and {key} for PEM files and {dir} for an empty folder. Without placeholders it
+// is the path of a moq-relay-ietf binary. StartPeer returns once the relay accepts a session.
 func StartPeer(ctx context.Context, command string) (*Relay, error) {
 	if !strings.Contains(command, "{") {
 		command += moqRelayIETF
@@ -156,7 +156,7 @@ func StartPeer(ctx context.Context, command string) (*Relay, error) {
 		return nil, err
 	}
 	addr := udp.LocalAddr().String()
-	_ = udp.Close() // it takes no port of its own choice
+	_ = udp.Close() // the peer cannot choose a port itself
 	p.url, p.tls = "moqt://"+addr, devcert.Pinned(devcert.Hash(cert))
 	words := strings.Fields(command)
 	for i, word := range words {
@@ -165,15 +165,15 @@ func StartPeer(ctx context.Context, command string) (*Relay, error) {
 	if err := p.run(exec.Command(words[0], words[1:]...), (*exec.Cmd).Start, nil); err != nil {
 		return nil, err
 	}
-	if err := p.answers(ctx); err != nil {
+	if err := p.awaitReady(ctx); err != nil {
 		p.Stop()
 		return nil, fmt.Errorf("%s: %w", filepath.Base(words[0]), err)
 	}
 	return p, nil
 }
 
-// answers waits until the relay takes a session.
-func (p *Relay) answers(ctx context.Context) error {
+// awaitReady waits until the relay accepts a session.
+func (p *Relay) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	for {
@@ -186,7 +186,7 @@ func (p *Relay) answers(ctx context.Context) error {
 		}
 		select {
 		case <-p.done:
-			return fmt.Errorf("did not start: %s", p.said.String())
+			return fmt.Errorf("did not start: %s", p.output.String())
 		case <-ctx.Done():
 			return fmt.Errorf("no session within %v: %w", startLimit, err)
 		case <-time.After(50 * time.Millisecond):
@@ -194,14 +194,14 @@ func (p *Relay) answers(ctx context.Context) error {
 	}
 }
 
-// startLimit is how long a relay may take to start.
+// startLimit limits a relay's start.
 const startLimit = 10 * time.Second
 
-// run has start start cmd and waits for a line that ready says yes to, unless ready is nil. After
-// an error nothing is left of it.
+// run starts cmd by start and, unless ready is nil, waits for an output line that ready accepts. It
+// cleans up after an error.
 func (p *Relay) run(cmd *exec.Cmd, start func(*exec.Cmd) error, ready func(line []byte) (bool, error)) error {
 	p.cmd = cmd
-	output, err := p.cmd.StderrPipe()
+	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
 		p.clean()
 		return err
@@ -215,9 +215,9 @@ func (p *Relay) run(cmd *exec.Cmd, start func(*exec.Cmd) error, ready func(line 
 	go func() {
 		defer close(p.done)
 		waiting := ready != nil
-		for lines := bufio.NewScanner(output); lines.Scan(); {
-			if p.said.Len() < maxSaid {
-				p.said.Write(append(lines.Bytes(), '\n'))
+		for lines := bufio.NewScanner(stderr); lines.Scan(); {
+			if p.output.Len() < maxOutput {
+				p.output.Write(append(lines.Bytes(), '\n'))
 			}
 			if !waiting {
 				continue
@@ -240,24 +240,24 @@ func (p *Relay) run(cmd *exec.Cmd, start func(*exec.Cmd) error, ready func(line 
 		return err
 	case <-p.done:
 		p.clean()
-		return fmt.Errorf("%s did not start: %s", filepath.Base(cmd.Path), p.said.String())
+		return fmt.Errorf("%s did not start: %s", filepath.Base(cmd.Path), p.output.String())
 	case <-time.After(startLimit):
 		p.Stop()
 		return fmt.Errorf("%s did not start within %v", filepath.Base(cmd.Path), startLimit)
 	}
 }
 
-// Binary is the relay's: path, unless that is "", or the one beside this program, or one
-// built for this run. remove removes the latter.
+// Binary returns path if set, otherwise the relay next to this program, otherwise one that it
+// builds. remove deletes a built binary.
 func Binary(ctx context.Context, path string) (_ string, remove func(), err error) {
 	remove = func() {}
 	if path != "" {
 		return path, remove, nil
 	}
 	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), "relay")
-		if _, err := os.Stat(beside); err == nil {
-			return beside, remove, nil
+		sibling := filepath.Join(filepath.Dir(self), "relay")
+		if _, err := os.Stat(sibling); err == nil {
+			return sibling, remove, nil
 		}
 	}
 	temp, err := os.MkdirTemp("", "holocast-bench")
@@ -268,7 +268,7 @@ func Binary(ctx context.Context, path string) (_ string, remove func(), err erro
 	path = filepath.Join(temp, "relay")
 	if out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "holocast/relay").CombinedOutput(); err != nil {
 		remove()
-		return "", nil, fmt.Errorf("no relay beside this program, and it cannot be built: %w\n%s", err, out)
+		return "", nil, fmt.Errorf("no relay next to this program, and building one failed: %w\n%s", err, out)
 	}
 	return path, remove, nil
 }
@@ -282,7 +282,7 @@ func (p *Relay) clean() {
 	}
 }
 
-// Stop ends the relay that Start or StartPeer began.
+// Stop ends a relay started by Start or StartPeer.
 func (p *Relay) Stop() {
 	if p.cmd == nil {
 		return
@@ -294,19 +294,19 @@ func (p *Relay) Stop() {
 	p.clean()
 }
 
-// Addr is the relay's host:port for sessions.
+// Addr returns the relay's host:port for sessions.
 func (p *Relay) Addr() string { return strings.TrimPrefix(p.url, "moqt://") }
 
-// HTTP is the host:port of the relay's metrics, "" where it serves none.
+// HTTP returns the host:port of the relay's metrics, "" if it serves none.
 func (p *Relay) HTTP() string { return p.http }
 
-// Hash is that of the certificate of a relay that StartAt began.
+// Hash returns the certificate hash of a relay started by StartAt.
 func (p *Relay) Hash() [32]byte { return p.hash }
 
-// Goroutines is how many the relay says it has; 0 where it does not answer.
+// Goroutines returns the relay's goroutine count, 0 if it does not respond.
 func (p *Relay) Goroutines(ctx context.Context) int { return int(p.Metrics(ctx)["go_goroutines"]) }
 
-// Metrics are those of the relay that have no labels, by name; nil where it does not answer.
+// Metrics returns the relay's metrics without labels, by name; nil if it does not respond.
 func (p *Relay) Metrics(ctx context.Context) map[string]float64 {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -329,38 +329,38 @@ func (p *Relay) Metrics(ctx context.Context) map[string]float64 {
 	return all
 }
 
-// Memory is what the process has in memory, bytes.
+// Memory returns the process's resident memory in bytes.
 func (p *Relay) Memory() (int64, error) { return p.status("VmRSS") }
 
-// PeakMemory is the most that the process had in memory, bytes.
+// PeakMemory returns the process's peak resident memory in bytes.
 func (p *Relay) PeakMemory() (int64, error) { return p.status("VmHWM") }
 
 func (p *Relay) status(field string) (int64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
-		return 0, fmt.Errorf("memory of the relay: %w", err)
+		return 0, fmt.Errorf("relay's memory: %w", err)
 	}
 	_, rest, _ := bytes.Cut(b, []byte("\n"+field+":"))
 	var kb int64
 	if _, err := fmt.Sscanf(string(rest), "%d kB", &kb); err != nil {
-		return 0, fmt.Errorf("memory of the relay: /proc/PID/status: %w", err)
+		return 0, fmt.Errorf("relay's memory: /proc/PID/status: %w", err)
 	}
 	return kb << 10, nil
 }
 
-// CPU is the processor time the relay has used, user and system.
+// CPU returns the relay's CPU time, user and system.
 func (p *Relay) CPU() (time.Duration, error) { return cputime.Of(p.cmd.Process.Pid) }
 
-// Namespace is where a publisher's tracks are.
+// Namespace implements Server.
 func (p *Relay) Namespace(publisher int) moqt.Namespace {
 	if p.target == nil {
 		return namespace(publisher)
 	}
-	ns, _ := p.target.Namespace() // it has one: see At
+	ns, _ := p.target.Namespace() // checked by At
 	return append(ns, strconv.Itoa(publisher))
 }
 
-// Publish offers t over a session of its own, which stop ends.
+// Publish implements Server; each call opens a session.
 func (p *Relay) Publish(ctx context.Context, t *origin.Track) (func(), error) {
 	var set origin.Set
 	set.Add(t)
@@ -387,12 +387,12 @@ func (p *Relay) open(ctx context.Context, h moqt.Handler, cfg moqt.Config) (*moq
 	return moqt.Dial(ctx, scheme+"://"+p.Addr(), p.tls, h, cfg)
 }
 
-// Dial opens a session by a URL scheme: moqt over raw QUIC, https over WebTransport.
+// Dial opens a session by URL scheme: moqt for raw QUIC, https for WebTransport.
 func (p *Relay) Dial(ctx context.Context, scheme string, h moqt.Handler) (*moqt.Session, error) {
 	return moqt.Dial(ctx, scheme+"://"+p.Addr(), p.tls, h, direct.Quiet)
 }
 
-// View opens a viewer's session.
+// View implements Server.
 func (p *Relay) View(ctx context.Context) (*moqt.Session, error) {
 	return lossy(p.Loss, func(cfg moqt.Config) (*moqt.Session, error) { return p.open(ctx, moqt.Handler{}, cfg) })
 }

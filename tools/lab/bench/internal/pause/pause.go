@@ -1,4 +1,4 @@
-// Package pause waits, as long as a benchmark goes on.
+// Package pause sleeps with a context.
 package pause
 
 import (
@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// For waits for d. It returns early, with ctx's error, when ctx ends.
+// For sleeps for d. It returns ctx's error as soon as ctx ends.
 func For(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

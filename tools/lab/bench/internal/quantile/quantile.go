@@ -1,4 +1,4 @@
-// Package quantile sums up what a benchmark measured.
+// Package quantile computes quantiles of measurements.
 package quantile
 
 import (
@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Of is the smallest of values, in any order, that more than a share q of them does not
-// exceed, 0 ≤ q < 1. It is the zero value for none.
+// Of returns the q-quantile of values in any order, 0 ≤ q < 1: the smallest value that more than a
+// share q of them do not exceed. It returns the zero value if v is empty.
 func Of[T cmp.Ordered](v []T, q float64) (of T) {
 	if len(v) == 0 {
 		return of

@@ -14,9 +14,9 @@ func TestOf(t *testing.T) {
 		}
 	}
 	if got := Of([]float64(nil), 0.5); got != 0 {
-		t.Errorf("median of none is %f", got)
+		t.Errorf("median of no values is %f", got)
 	}
 	if !slices.Equal(v, []time.Duration{4, 1, 3, 2}) {
-		t.Errorf("the values are sorted: %v", v)
+		t.Errorf("the input was sorted: %v", v)
 	}
 }

@@ -1,4 +1,4 @@
-// Package realframes has a camera's frames for benchmarks to send.
+// Package realframes provides camera frames for benchmarks.
 package realframes
 
 import (
@@ -9,8 +9,8 @@ import (
 	"holocast/internal/pointcloud/frametest"
 )
 
-// Load encodes the frames of the cameras below dataDir (HOLOCAST_DATA), without recordings those of
-// a synthetic scene, in layout A as one description. source says for people which they are.
+// Load encodes the cameras' frames below dataDir (HOLOCAST_DATA), or a synthetic scene if there are
+// none, in layout A as one description. source names them for a report.
 func Load(dataDir string) (source string, frames [][]byte, err error) {
 	source = "Frames of an Azure Kinect (NFOV unbinned; LiveScan3D test data)"
 	clouds, err := frametest.Load(dataDir, 0)
