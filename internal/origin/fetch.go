@@ -14,8 +14,8 @@ import (
 )
 
 // Source asks where a track comes from for objects of it, from start to end as in a FETCH.
-// patience is how long that may take; ctx bounds the wait for the answer.
-type Source func(ctx context.Context, start, end moqt.Location, order moqt.GroupOrder, patience time.Duration) (*Response, error)
+// timeout is how long that may take; ctx bounds the wait for the answer.
+type Source func(ctx context.Context, start, end moqt.Location, order moqt.GroupOrder, timeout time.Duration) (*Response, error)
 
 // Response is the answer of a Source: what a [moqt.FetchReader] reads.
 type Response struct {
@@ -61,7 +61,7 @@ func (t *Track) ServeFetch(r *moqt.FetchRequest, source Source) error {
 		return errors.Join(err, r.RejectWith(err))
 	}
 	a := &answer{t: t, plan: p, source: source, fill: fill}
-	if source != nil && p.allElsewhere() {
+	if source != nil && p.nothingCached() {
 		// Nothing of it is here: what the source says of the request is the answer.
 		a.first, err = a.open(r.Context(), p.pieces[0])
 		if late := errors.Is(err, errTooSlow) && (p.known || fill.total); err != nil && !late {
@@ -138,14 +138,14 @@ func (b *budget) wait(cancel func(), f func() error) error {
 	if b.left <= 0 {
 		return errTooSlow
 	}
-	began := time.Now()
+	started := time.Now()
 	late := time.AfterFunc(b.left, cancel)
 	err := f()
 	if !late.Stop() && err != nil {
 		err = errTooSlow
 	}
 	if b.total {
-		b.left -= time.Since(began)
+		b.left -= time.Since(started)
 	}
 	return err
 }
@@ -165,11 +165,11 @@ type plan struct {
 type piece struct {
 	first, last uint64
 	groups      []*group // in the cache, ascending
-	elsewhere   bool
+	incomplete  bool
 }
 
-func (p *plan) allElsewhere() bool {
-	return len(p.pieces) == 1 && p.pieces[0].elsewhere && len(p.pieces[0].groups) == 0
+func (p *plan) nothingCached() bool {
+	return len(p.pieces) == 1 && p.pieces[0].incomplete && len(p.pieces[0].groups) == 0
 }
 
 // limits are the first and the last object asked for of a group.
@@ -209,7 +209,7 @@ func (t *Track) plan(r *moqt.FetchRequest, sourced bool) (p plan, err error) {
 func (t *Track) pieces(p *plan, now time.Time) []piece {
 	var list []piece
 	add := func(x piece) {
-		if n := len(list); n > 0 && x.elsewhere && list[n-1].elsewhere {
+		if n := len(list); n > 0 && x.incomplete && list[n-1].incomplete {
 			list[n-1].last = x.last
 			list[n-1].groups = append(list[n-1].groups, x.groups...)
 			return
@@ -219,7 +219,7 @@ func (t *Track) pieces(p *plan, now time.Time) []piece {
 	next, more := p.start.Group, true // not looked at yet
 	missing := func(last uint64) {
 		if more && next <= last {
-			add(piece{first: next, last: last, elsewhere: true})
+			add(piece{first: next, last: last, incomplete: true})
 		}
 	}
 	for i, g := range t.groups {
@@ -232,20 +232,20 @@ func (t *Track) pieces(p *plan, now time.Time) []piece {
 			missing(g.id - 1)
 		}
 		first, last := p.limits(g.id)
-		add(piece{first: g.id, last: g.id, groups: []*group{g}, elsewhere: !g.whole(t, first, last, now)})
+		add(piece{first: g.id, last: g.id, groups: []*group{g}, incomplete: !g.complete(t, first, last, now)})
 		next, more = g.id+1, g.id != math.MaxUint64
 	}
 	if len(list) == 0 || t.Relayed && !t.isAbsent(next, p.last.Group) {
 		missing(p.last.Group)
 	}
-	return merged(list)
+	return limitPieces(list)
 }
 
 // merged makes at most maxPieces of a list come from elsewhere.
-func merged(list []piece) []piece {
+func limitPieces(list []piece) []piece {
 	n, first, last := 0, -1, -1
 	for i, x := range list {
-		if x.elsewhere {
+		if x.incomplete {
 			if n++; first < 0 {
 				first = i
 			}
@@ -255,7 +255,7 @@ func merged(list []piece) []piece {
 	if n <= maxPieces {
 		return list
 	}
-	one := piece{first: list[first].first, last: list[last].last, elsewhere: true}
+	one := piece{first: list[first].first, last: list[last].last, incomplete: true}
 	for _, x := range list[first : last+1] {
 		one.groups = append(one.groups, x.groups...)
 	}
@@ -281,7 +281,7 @@ func (a *answer) write(ctx context.Context) error {
 			at.group = x.last
 			at.object, _ = a.limits(x.last)
 		}
-		if x.elsewhere && a.source != nil {
+		if x.incomplete && a.source != nil {
 			done, err := a.pipe(ctx, x, &at)
 			if err != nil {
 				return err
@@ -347,7 +347,7 @@ func (a *answer) cached(ctx context.Context, x piece, at cursor) error {
 		at.group, at.after = g.id, true
 	}
 	_, last := a.limits(end)
-	if !x.elsewhere || at.group == end && (at.after || at.object > last) {
+	if !x.incomplete || at.group == end && (at.after || at.object > last) {
 		return nil
 	}
 	return a.unknown(end, last)
@@ -435,7 +435,7 @@ func (a *answer) pipe(ctx context.Context, x piece, at *cursor) (done bool, err 
 		})
 		if err == io.EOF {
 			if a.order != wire.Descending {
-				return a.pipedTo(x, resp, seen, at)
+				return a.finishPipe(x, resp, seen, at)
 			}
 			a.t.noteAbsent(x.first, x.last, seen)
 			return true, nil
@@ -457,9 +457,9 @@ func (a *answer) pipe(ctx context.Context, x piece, at *cursor) (done bool, err 
 	}
 }
 
-// pipedTo is the regular end of a source's response, which may be before that of the piece:
+// finishPipe is the regular end of a source's response, which may be before that of the piece:
 // what comes after is unknown.
-func (a *answer) pipedTo(x piece, resp *Response, seen []uint64, at *cursor) (done bool, err error) {
+func (a *answer) finishPipe(x piece, resp *Response, seen []uint64, at *cursor) (done bool, err error) {
 	_, last := a.limits(x.last)
 	end := moqt.Location{Group: resp.End.Group, Object: resp.End.Object - 1}
 	if resp.End.Object == 0 {
@@ -495,58 +495,58 @@ type fetched struct {
 	datagram *moqt.Datagram
 }
 
-// knowledge is what is known of the objects of a group that are not here.
-type knowledge struct {
-	head  uint64 // those below may exist
-	torn  uint64 // those from here on may exist; 2^64-1 = none
-	holes bool   // any may
+// coverage is what is known of the objects of a group that are not here.
+type coverage struct {
+	knownFrom   uint64 // those below may exist
+	knownTo     uint64 // those from here on may exist; 2^64-1 = none
+	unconfirmed bool   // any may
 }
 
 // absent reports whether the objects from first to last are known not to exist.
-func (k knowledge) absent(first, last uint64) bool {
-	return !k.holes && first >= k.head && (last < k.torn || k.torn == math.MaxUint64)
+func (k coverage) absent(first, last uint64) bool {
+	return !k.unconfirmed && first >= k.knownFrom && (last < k.knownTo || k.knownTo == math.MaxUint64)
 }
 
 // know says what is known of a group. t.mu is held.
-func (g *group) know(t *Track, now time.Time) knowledge {
-	k := knowledge{head: g.shed, torn: math.MaxUint64}
-	if g.torn > 0 {
-		k.torn = g.torn - 1
+func (g *group) coverage(t *Track, now time.Time) coverage {
+	k := coverage{knownFrom: g.evictedBelow, knownTo: math.MaxUint64}
+	if g.missingFrom > 0 {
+		k.knownTo = g.missingFrom - 1
 	}
 	if t.missed != nil && t.missed.Group == g.id {
-		k.head = max(k.head, t.missed.Object+1)
+		k.knownFrom = max(k.knownFrom, t.missed.Object+1)
 	}
 	expired := t.expiry(now)
 	for _, sg := range g.subgroups {
-		head, torn := sg.know(expired)
-		k.head = max(k.head, head)
-		if g.index[subgroupKey{sg.id, sg.header.FirstObject, sg.past}] == sg { // else there is a newer one
-			k.torn = min(k.torn, torn)
+		knownFrom, knownTo := sg.coverage(expired)
+		k.knownFrom = max(k.knownFrom, knownFrom)
+		if g.index[subgroupKey{sg.id, sg.header.FirstObject, sg.backfilled}] == sg { // else there is a newer one
+			k.knownTo = min(k.knownTo, knownTo)
 		}
 	}
 	for i := range g.datagrams {
 		if d := &g.datagrams[i]; d.arrived.Before(expired) {
-			k.head = max(k.head, d.Object+1)
+			k.knownFrom = max(k.knownFrom, d.Object+1)
 		}
 	}
 	return k
 }
 
 // know says below and from which object on the subgroup may have more than is here.
-func (s *subgroup) know(expired time.Time) (head, torn uint64) {
+func (s *subgroup) coverage(expired time.Time) (knownFrom, knownTo uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	torn = math.MaxUint64
+	knownTo = math.MaxUint64
 	if s.state == reset {
-		torn = s.afterLocked()
+		knownTo = s.missingFromLocked()
 	}
 	for i := range s.objects {
 		if !s.objects[i].arrived.Before(expired) {
 			break
 		}
-		head = s.objects[i].ID + 1
+		knownFrom = s.objects[i].ID + 1
 	}
-	return head, torn
+	return knownFrom, knownTo
 }
 
 // expiry is the time before which nothing of the cache may be sent that arrived then
@@ -560,22 +560,22 @@ func (t *Track) expiry(now time.Time) time.Time {
 
 // whole reports whether all objects of a group from first to last are here that exist, or
 // will be. Gaps between datagrams are no matter of it. t.mu is held.
-func (g *group) whole(t *Track, first, last uint64, now time.Time) bool {
-	return g.know(t, now).absent(first, last)
+func (g *group) complete(t *Track, first, last uint64, now time.Time) bool {
+	return g.coverage(t, now).absent(first, last)
 }
 
 // list lists the objects of a group from first to last, those of normal status, in
 // ascending order.
-func (t *Track) list(g *group, first, last uint64) (list []fetched, k knowledge, gone bool) {
+func (t *Track) list(g *group, first, last uint64) (list []fetched, k coverage, gone bool) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if g.gone {
 		return nil, k, true
 	}
-	k, expired := g.know(t, now), t.expiry(now)
-	k.holes = t.Relayed && len(g.datagrams) > 0 && !g.confirmed(first, last)
-	in := func(id uint64) bool { return id >= max(first, g.shed) && id <= last }
+	k, expired := g.coverage(t, now), t.expiry(now)
+	k.unconfirmed = t.Relayed && len(g.datagrams) > 0 && !g.confirmed(first, last)
+	in := func(id uint64) bool { return id >= max(first, g.evictedBelow) && id <= last }
 	for _, sg := range g.subgroups {
 		list = sg.appendFetched(list, in, expired)
 	}
@@ -657,8 +657,8 @@ func (t *Track) Confirm(id, first, last uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if i, ok := t.find(id); ok {
-		if g := t.groups[i]; len(g.asked) < maxConfirmed {
-			g.asked = append(g.asked, Span{first, last})
+		if g := t.groups[i]; len(g.requested) < maxConfirmed {
+			g.requested = append(g.requested, Span{first, last})
 		}
 	}
 }
@@ -672,7 +672,7 @@ const (
 // t.mu is held.
 func (g *group) confirmed(first, last uint64) bool {
 	for _, gap := range g.gaps(first, last) {
-		if !slices.ContainsFunc(g.asked, func(s Span) bool { return s.First <= gap.First && gap.Last <= s.Last }) {
+		if !slices.ContainsFunc(g.requested, func(s Span) bool { return s.First <= gap.First && gap.Last <= s.Last }) {
 			return false
 		}
 	}

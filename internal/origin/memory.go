@@ -93,7 +93,7 @@ func (m *Memory) exceeded() bool {
 }
 
 // relieve makes room where a bound is exceeded. No lock of a track is held.
-func (m *Memory) relieve() {
+func (m *Memory) reclaim() {
 	for ; m != nil; m = m.parent {
 		if m.exceeded() && m.tree.TryLock() { // else somebody is at it
 			m.makeRoom()
@@ -111,7 +111,7 @@ func (m *Memory) makeRoom() {
 			return // each has only its newest
 		}
 		limit := m.limit.Load()
-		if !t.give(m.used.Load()-limit+limit/16, all) {
+		if !t.free(m.used.Load()-limit+limit/16, all) {
 			v[t] = true
 		}
 	}
@@ -179,13 +179,13 @@ func (m *Memory) largest() (t *Track) {
 
 // give frees about n bytes, at most half of what the track keeps unless all of it may go. It
 // reports whether there was anything to free.
-func (t *Track) give(n int64, all bool) bool {
+func (t *Track) free(n int64, all bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := t.bytes.Load()
 	if all {
 		for len(t.groups) > 0 {
-			t.drop()
+			t.evictOldest()
 		}
 	} else {
 		t.reduce(before-min(n, before/2), time.Now())
@@ -233,7 +233,7 @@ func (t *Track) Discard() {
 	}
 	t.discarded = true
 	for len(t.groups) > 0 {
-		t.drop()
+		t.evictOldest()
 	}
 	if m := t.memory.Load(); m != nil {
 		m.use(-int64(cap(t.props)))

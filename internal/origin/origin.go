@@ -7,10 +7,10 @@
 // Viewers have no buffers: each reads the shared bytes at its own pace and on its own
 // stream, and is reset when they are evicted first. A viewer that reads nothing
 // therefore costs the others nothing, and the bounds of the cache bound what slow
-// viewers hold (draft-ietf-moq-transport-18 §8, §9). A Queue holds what is in flight
+// viewers hold (draft-ietf-moq-transport-18 §8, §9). A Queue holds what is in delivery
 // to one session, of all its tracks.
 //
-// Locks are taken in the order Memory, Track, viewer; Queue, subgroup, flight.
+// Locks are taken in the order Memory, Track, viewer; Queue, subgroup, delivery.
 package origin
 
 import (
@@ -96,51 +96,51 @@ type Track struct {
 	name   moqt.TrackName
 	limits Limits
 
-	mu         sync.Mutex
-	props      moqt.Properties
-	groups     []*group // ascending
-	largest    moqt.Location
-	hasLargest bool
-	before     *moqt.Location // the largest before a restart, until it shows where the track goes on
-	final      *moqt.Location // no object is at it or after it, as the publisher said
-	missed     *moqt.Location // the group up to here was published before it was subscribed to, and is not here
-	absent     []Span         // groups that are known not to exist
-	viewers    map[*viewer]struct{}
-	ended      *moqt.DoneError
-	discarded  bool
+	mu            sync.Mutex
+	props         moqt.Properties
+	groups        []*group // ascending
+	largest       moqt.Location
+	hasLargest    bool
+	beforeRestart *moqt.Location // the largest before a restart, until it shows where the track goes on
+	final         *moqt.Location // no object is at it or after it, as the publisher said
+	missed        *moqt.Location // the group up to here was published before it was subscribed to, and is not here
+	absent        []Span         // groups that are known not to exist
+	viewers       map[*viewer]struct{}
+	ended         *moqt.DoneError
+	discarded     bool
 
 	memory atomic.Pointer[Memory] // where bytes count; written under mu
 	bytes  atomic.Int64           // of memory; written under mu
 
-	objects, received, duplicates, evicted, sentBytes, sentSubgroups, late, behind, unsent, repaired atomic.Uint64
+	objects, received, duplicates, evicted, sentBytes, sentSubgroups, late, dropped, unsent, repaired atomic.Uint64
 }
 
 type group struct {
-	id        uint64
-	began     time.Time
-	subgroups []*subgroup
-	index     map[subgroupKey]*subgroup
-	datagrams []datagram
-	sent      map[uint64]uint64 // object IDs of datagrams that are kept, with hashes to know other ones by
-	bytes     int64
-	gone      bool   // evicted
-	shed      uint64 // objects below this ID may be missing
-	end       uint64 // one above the last object, as a datagram said; 0 = unknown
-	torn      uint64 // one above the first object ID from which on objects may be missing; 0 = none
-	asked     []Span // of the gaps between datagrams, those that the source was asked for
+	id           uint64
+	started      time.Time
+	subgroups    []*subgroup
+	index        map[subgroupKey]*subgroup
+	datagrams    []datagram
+	hashes       map[uint64]uint64 // object IDs of datagrams that are kept, with hashes to know other ones by
+	bytes        int64
+	gone         bool   // evicted
+	evictedBelow uint64 // objects below this ID may be missing
+	end          uint64 // one above the last object, as a datagram said; 0 = unknown
+	missingFrom  uint64 // one above the first object ID from which on objects may be missing; 0 = none
+	requested    []Span // of the gaps between datagrams, those that the source was asked for
 }
 
 // subgroupKey distinguishes the streams of a subgroup: with and without its
 // beginning, live and fetched.
 type subgroupKey struct {
-	id          uint64
-	first, past bool
+	id                uint64
+	first, backfilled bool
 }
 
 type datagram struct {
 	moqt.Datagram
-	arrived time.Time
-	past    bool // fetched, not for subscriptions
+	arrived    time.Time
+	backfilled bool // fetched, not for subscriptions
 }
 
 // NewTrack returns an empty track; props are what its subscribers are sent.
@@ -231,7 +231,7 @@ func (t *Track) Stats() Stats {
 	t.mu.Unlock()
 	s.Objects, s.Bytes, s.DuplicateSubgroup = t.objects.Load(), t.received.Load(), t.duplicates.Load()
 	s.SentBytes, s.SentSubgroups = t.sentBytes.Load(), t.sentSubgroups.Load()
-	s.Late, s.Behind, s.UnsentDatagrams = t.late.Load(), t.behind.Load(), t.unsent.Load()
+	s.Late, s.Behind, s.UnsentDatagrams = t.late.Load(), t.dropped.Load(), t.unsent.Load()
 	s.Evicted, s.RepairedDatagrams = t.evicted.Load(), t.repaired.Load()
 	return s
 }
@@ -253,16 +253,16 @@ func (t *Track) OpenSubgroup(h wire.SubgroupHeader) (*Feed, error) { return t.op
 // subscriptions.
 func (t *Track) Backfill(h wire.SubgroupHeader) (*Feed, error) { return t.open(h, true) }
 
-func (t *Track) open(h wire.SubgroupHeader, past bool) (*Feed, error) {
-	defer t.memory.Load().relieve()
+func (t *Track) open(h wire.SubgroupHeader, backfilled bool) (*Feed, error) {
+	defer t.memory.Load().reclaim()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	if !past {
+	if !backfilled {
 		t.resume(h.Group)
 	}
 	g := t.group(h.Group, now)
-	sg := &subgroup{t: t, g: g, header: h, past: past, changed: make(chan struct{})}
+	sg := &subgroup{t: t, g: g, header: h, backfilled: backfilled, changed: make(chan struct{})}
 	if h.Mode != wire.SubgroupIDFirstObject {
 		if err := g.enter(sg, h.Subgroup); err != nil {
 			t.duplicates.Add(1)
@@ -275,7 +275,7 @@ func (t *Track) open(h wire.SubgroupHeader, past bool) (*Feed, error) {
 		t.evicted.Add(1)
 		return nil, ErrEvicted
 	}
-	if !past {
+	if !backfilled {
 		for v := range t.viewers {
 			v.offer(sg)
 		}
@@ -285,7 +285,7 @@ func (t *Track) open(h wire.SubgroupHeader, past bool) (*Feed, error) {
 
 // enter puts sg into the group's index under its ID. t.mu is held.
 func (g *group) enter(sg *subgroup, id uint64) error {
-	k := subgroupKey{id, sg.header.FirstObject, sg.past}
+	k := subgroupKey{id, sg.header.FirstObject, sg.backfilled}
 	if old := g.index[k]; old != nil && !old.wasReset() {
 		if old.header.Priority != sg.header.Priority {
 			return malformed("subgroup %d of group %d of priority %d and of %d", id, g.id, old.header.Priority, sg.header.Priority)
@@ -305,7 +305,7 @@ func (t *Track) group(id uint64, now time.Time) *group {
 	if ok {
 		return t.groups[i]
 	}
-	g := &group{id: id, began: now}
+	g := &group{id: id, started: now}
 	t.groups = slices.Insert(t.groups, i, g)
 	t.charge(g, groupCost, now)
 	t.evictOld(now)
@@ -332,8 +332,8 @@ func (t *Track) evictOld(now time.Time) {
 	if age, ok := t.maxCacheDuration(); ok {
 		maxAge = min(maxAge, age)
 	}
-	for len(t.groups) > 1 && now.Sub(t.groups[0].began) > maxAge {
-		t.drop()
+	for len(t.groups) > 1 && now.Sub(t.groups[0].started) > maxAge {
+		t.evictOldest()
 	}
 }
 
@@ -365,7 +365,7 @@ func (t *Track) cacheAge() time.Duration {
 func (t *Track) reduce(limit int64, now time.Time) {
 	t.evictOld(now)
 	for len(t.groups) > 1 && t.bytes.Load() > limit {
-		t.drop()
+		t.evictOldest()
 	}
 	if len(t.groups) == 1 && t.bytes.Load() > limit {
 		g := t.groups[0]
@@ -377,7 +377,7 @@ func (t *Track) reduce(limit int64, now time.Time) {
 }
 
 // drop evicts the oldest group. t.mu is held.
-func (t *Track) drop() {
+func (t *Track) evictOldest() {
 	g := t.groups[0]
 	t.groups[0] = nil
 	t.groups = t.groups[1:]
@@ -387,7 +387,7 @@ func (t *Track) drop() {
 	for _, sg := range g.subgroups {
 		sg.evict()
 	}
-	g.subgroups, g.index, g.datagrams, g.sent = nil, nil, nil, nil
+	g.subgroups, g.index, g.datagrams, g.hashes = nil, nil, nil, nil
 }
 
 // reduce drops the oldest parts of a group until it uses at most limit bytes:
@@ -396,8 +396,8 @@ func (g *group) reduce(limit int64) {
 	if n := len(g.datagrams); n > 1 && g.bytes > limit {
 		for _, d := range g.datagrams[:n/2] {
 			g.bytes -= d.cost()
-			g.shed = max(g.shed, d.Object+1)
-			delete(g.sent, d.Object)
+			g.evictedBelow = max(g.evictedBelow, d.Object+1)
+			delete(g.hashes, d.Object)
 		}
 		g.datagrams = slices.Clone(g.datagrams[n/2:])
 	}
@@ -412,7 +412,7 @@ func (g *group) reduce(limit int64) {
 			break
 		}
 		g.bytes -= freed
-		g.shed = max(g.shed, next)
+		g.evictedBelow = max(g.evictedBelow, next)
 	}
 	g.evict(limit, func(*subgroup) bool { return true })
 }
@@ -427,12 +427,12 @@ func (g *group) evict(limit int64, may func(*subgroup) bool) {
 			continue
 		}
 		if sg.isOpen() || sg.wasReset() {
-			g.tear(sg.after())
+			g.markMissing(sg.missingFrom())
 		}
 		id, next, cost := sg.evict()
 		g.bytes -= cost
-		g.shed = max(g.shed, next)
-		if k := (subgroupKey{id, sg.header.FirstObject, sg.past}); g.index[k] == sg {
+		g.evictedBelow = max(g.evictedBelow, next)
+		if k := (subgroupKey{id, sg.header.FirstObject, sg.backfilled}); g.index[k] == sg {
 			delete(g.index, k)
 		}
 	}
@@ -441,9 +441,9 @@ func (g *group) evict(limit int64, may func(*subgroup) bool) {
 }
 
 // tear notes that objects from an ID on may be missing. t.mu is held.
-func (g *group) tear(from uint64) {
-	if g.torn == 0 || from < g.torn-1 {
-		g.torn = min(from, math.MaxUint64-1) + 1
+func (g *group) markMissing(from uint64) {
+	if g.missingFrom == 0 || from < g.missingFrom-1 {
+		g.missingFrom = min(from, math.MaxUint64-1) + 1
 	}
 }
 
@@ -453,7 +453,7 @@ func (t *Track) Interrupted() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if i, ok := t.find(t.largest.Group); ok && t.hasLargest {
-		t.groups[i].tear(t.largest.Object + 1)
+		t.groups[i].markMissing(t.largest.Object + 1)
 	}
 }
 
@@ -475,20 +475,20 @@ func (t *Track) SendDatagram(dg moqt.Datagram) { _ = t.ReceiveDatagram(dg) }
 // wraps wire.ErrMalformedTrack for an object that is another one than came before under its
 // ID, or that comes after the end of the track.
 func (t *Track) ReceiveDatagram(dg moqt.Datagram) error {
-	defer t.memory.Load().relieve()
+	defer t.memory.Load().reclaim()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := moqt.Location{Group: dg.Group, Object: dg.Object}
-	if err := t.follows(l, dg.Status); err != nil {
+	if err := t.checkEnd(l, dg.Status); err != nil {
 		return err
 	}
 	if i, ok := t.find(dg.Group); ok && t.groups[i].holder(dg.Object, nil) != nil {
 		return malformed("object {%d, %d} came in a subgroup and as a datagram", dg.Group, dg.Object)
 	}
 	t.resume(dg.Group)
-	if !t.keep(dg, false) {
+	if !t.store(dg, false) {
 		t.duplicates.Add(1)
-		return t.same(dg)
+		return t.checkSame(dg)
 	}
 	t.objects.Add(1)
 	t.received.Add(uint64(len(dg.Payload)))
@@ -502,7 +502,7 @@ func (t *Track) ReceiveDatagram(dg moqt.Datagram) error {
 
 // follows checks an object against the end of the track, and notes that end (§2.4.2).
 // t.mu is held.
-func (t *Track) follows(l moqt.Location, status wire.ObjectStatus) error {
+func (t *Track) checkEnd(l moqt.Location, status wire.ObjectStatus) error {
 	end := status == wire.StatusEndOfTrack
 	switch {
 	case t.final != nil && !l.Less(*t.final) && (!end || l != *t.final):
@@ -527,12 +527,12 @@ func hash(dg *moqt.Datagram) uint64 {
 }
 
 // same checks a datagram whose ID came before (§9.1). t.mu is held.
-func (t *Track) same(dg moqt.Datagram) error {
+func (t *Track) checkSame(dg moqt.Datagram) error {
 	i, ok := t.find(dg.Group)
 	if !ok {
 		return nil
 	}
-	if was, kept := t.groups[i].sent[dg.Object]; kept && was != hash(&dg) {
+	if was, kept := t.groups[i].hashes[dg.Object]; kept && was != hash(&dg) {
 		return malformed("object {%d, %d} came twice with different content", dg.Group, dg.Object)
 	}
 	return nil
@@ -541,30 +541,30 @@ func (t *Track) same(dg moqt.Datagram) error {
 // BackfillDatagram keeps an object of the past for fetches; it is not sent to
 // subscriptions.
 func (t *Track) BackfillDatagram(dg moqt.Datagram) {
-	defer t.memory.Load().relieve()
+	defer t.memory.Load().reclaim()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.keep(dg, true) {
+	if t.store(dg, true) {
 		t.repaired.Add(1)
 	}
 }
 
 // keep puts a datagram into its group; false if it is there already. t.mu is held.
-func (t *Track) keep(dg moqt.Datagram, past bool) bool {
+func (t *Track) store(dg moqt.Datagram, backfilled bool) bool {
 	now := time.Now()
 	g := t.group(dg.Group, now)
-	if _, again := g.sent[dg.Object]; again || dg.Object < g.shed {
+	if _, again := g.hashes[dg.Object]; again || dg.Object < g.evictedBelow {
 		return false
 	}
 	t.raise(moqt.Location{Group: dg.Group, Object: dg.Object})
 	if g.gone {
 		return true
 	}
-	d := datagram{dg, now, past}
-	if g.sent == nil {
-		g.sent = map[uint64]uint64{}
+	d := datagram{dg, now, backfilled}
+	if g.hashes == nil {
+		g.hashes = map[uint64]uint64{}
 	}
-	g.sent[dg.Object] = hash(&dg)
+	g.hashes[dg.Object] = hash(&dg)
 	g.datagrams = append(g.datagrams, d)
 	if dg.EndOfGroup {
 		g.end = dg.Object + 1
@@ -596,10 +596,10 @@ func (t *Track) find(id uint64) (i int, ok bool) {
 
 // gaps lists what of the objects first to last did not come as datagrams. t.mu is held.
 func (g *group) gaps(first, last uint64) (list []Span) {
-	if first = max(first, g.shed); g.end > 0 {
+	if first = max(first, g.evictedBelow); g.end > 0 {
 		last = min(last, g.end-1)
 	}
-	here := slices.DeleteFunc(slices.Collect(maps.Keys(g.sent)), func(id uint64) bool { return id < first || id > last })
+	here := slices.DeleteFunc(slices.Collect(maps.Keys(g.hashes)), func(id uint64) bool { return id < first || id > last })
 	slices.Sort(here)
 	for _, id := range here {
 		if id > first {
@@ -630,7 +630,7 @@ func (t *Track) WriteObject(h wire.SubgroupHeader, o moqt.Object, payload []byte
 }
 
 // End ends the track for all viewers, present and future. What is
-// in flight still arrives, within MaxAge.
+// in delivery still arrives, within MaxAge.
 func (t *Track) End(code wire.DoneCode, reason string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -643,8 +643,8 @@ func (t *Track) End(code wire.DoneCode, reason string) {
 	}
 }
 
-// farAhead is more groups than anybody publishes: four years of 30 a second.
-const farAhead = 1 << 32
+// maxGroupGap is more groups than anybody publishes: four years of 30 a second.
+const maxGroupGap = 1 << 32
 
 // Restart forgets what was published: the publisher is back, or another one is there, and
 // may number its groups anew. next is where it goes on, nil where that shows with its first
@@ -655,10 +655,10 @@ func (t *Track) Restart(next *moqt.Location) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for len(t.groups) > 0 {
-		t.drop()
+		t.evictOldest()
 	}
 	if t.hasLargest {
-		t.before = &moqt.Location{Group: t.largest.Group}
+		t.beforeRestart = &moqt.Location{Group: t.largest.Group}
 	}
 	t.largest, t.hasLargest = moqt.Location{}, false
 	t.final, t.missed, t.absent = nil, nil, nil
@@ -670,14 +670,14 @@ func (t *Track) Restart(next *moqt.Location) {
 // resume ends those who wait for what will not come now that the track goes on with a group
 // after a restart. t.mu is held.
 func (t *Track) resume(group uint64) {
-	if t.before == nil {
+	if t.beforeRestart == nil {
 		return
 	}
-	far := t.before.Group > group && t.before.Group-group > farAhead
-	t.before = nil
+	far := t.beforeRestart.Group > group && t.beforeRestart.Group-group > maxGroupGap
+	t.beforeRestart = nil
 	for v := range t.viewers {
 		if far || v.sink.Forwarding() && !v.sink.Passes(moqt.Location{Group: group, Object: math.MaxUint64}) {
-			v.strand()
+			v.endOnRestart()
 		}
 	}
 }

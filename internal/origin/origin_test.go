@@ -50,8 +50,8 @@ func checkAccount(t *testing.T, tr *Track) {
 		for i := range g.datagrams {
 			held += g.datagrams[i].cost()
 		}
-		if len(g.sent) != len(g.datagrams) {
-			t.Errorf("group %d keeps %d datagrams and the IDs of %d", g.id, len(g.datagrams), len(g.sent))
+		if len(g.hashes) != len(g.datagrams) {
+			t.Errorf("group %d keeps %d datagrams and the IDs of %d", g.id, len(g.datagrams), len(g.hashes))
 		}
 		if held != g.bytes {
 			t.Errorf("group %d holds %d bytes and accounts for %d", g.id, held, g.bytes)
@@ -339,7 +339,7 @@ func TestMissing(t *testing.T) {
 }
 
 // room is a track served over real sessions.
-type room struct {
+type testServer struct {
 	t   *testing.T
 	ctx context.Context
 	url string
@@ -347,16 +347,16 @@ type room struct {
 	set Set
 }
 
-func newRoom(t *testing.T, tracks ...*Track) *room {
+func newTestServer(t *testing.T, tracks ...*Track) *testServer {
 	t.Helper()
-	return newRoomAt(t, netip.MustParseAddr("127.0.0.1"), here, tracks...)
+	return newTestServerAt(t, netip.MustParseAddr("127.0.0.1"), currentNamespace, tracks...)
 }
 
 // here does what is to be done in the test's own network namespace.
-func here(f func() error) error { return f() }
+func currentNamespace(f func() error) error { return f() }
 
-// newRoomAt opens a room whose socket do makes.
-func newRoomAt(t *testing.T, addr netip.Addr, do func(func() error) error, tracks ...*Track) *room {
+// newTestServerAt opens a room whose socket do makes.
+func newTestServerAt(t *testing.T, addr netip.Addr, do func(func() error) error, tracks ...*Track) *testServer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	cert, err := devcert.Generate(time.Now(), addr.String())
@@ -372,7 +372,7 @@ func newRoomAt(t *testing.T, addr netip.Addr, do func(func() error) error, track
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cancel(); _ = ln.Close() })
-	r := &room{t: t, ctx: ctx, url: "moqt://" + ln.Addr().String(), tls: devcert.Pinned(devcert.Hash(cert))}
+	r := &testServer{t: t, ctx: ctx, url: "moqt://" + ln.Addr().String(), tls: devcert.Pinned(devcert.Hash(cert))}
 	for _, tr := range tracks {
 		r.set.Add(tr)
 	}
@@ -388,13 +388,13 @@ func newRoomAt(t *testing.T, addr netip.Addr, do func(func() error) error, track
 	return r
 }
 
-func (r *room) dial() *moqt.Session {
+func (r *testServer) dial() *moqt.Session {
 	r.t.Helper()
-	return r.dialFrom(here)
+	return r.dialFrom(currentNamespace)
 }
 
 // dialFrom dials from a socket that do makes.
-func (r *room) dialFrom(do func(func() error) error) *moqt.Session {
+func (r *testServer) dialFrom(do func(func() error) error) *moqt.Session {
 	r.t.Helper()
 	var s *moqt.Session
 	if err := do(func() (err error) {
@@ -407,7 +407,7 @@ func (r *room) dialFrom(do func(func() error) error) *moqt.Session {
 	return s
 }
 
-func (r *room) subscribe(s *moqt.Session, o moqt.SubscribeOptions) *moqt.Subscription {
+func (r *testServer) subscribe(s *moqt.Session, o moqt.SubscribeOptions) *moqt.Subscription {
 	r.t.Helper()
 	sub, err := s.Subscribe(r.ctx, testName, o)
 	if err != nil {
@@ -417,7 +417,7 @@ func (r *room) subscribe(s *moqt.Session, o moqt.SubscribeOptions) *moqt.Subscri
 }
 
 // read reads one subgroup to its end.
-func (r *room) read(sub *moqt.Subscription) (group uint64, objects [][]byte, err error) {
+func (r *testServer) read(sub *moqt.Subscription) (group uint64, objects [][]byte, err error) {
 	r.t.Helper()
 	sg, err := sub.AcceptSubgroup(r.ctx)
 	if err != nil {
@@ -446,7 +446,7 @@ func (r *room) read(sub *moqt.Subscription) (group uint64, objects [][]byte, err
 // there.
 func TestCutThrough(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{})
-	r := newRoom(t, tr)
+	r := newTestServer(t, tr)
 	sub := r.subscribe(r.dial(), moqt.SubscribeOptions{})
 	f, err := tr.OpenSubgroup(header(1, 0))
 	if err != nil {
@@ -483,12 +483,12 @@ func TestCutThrough(t *testing.T) {
 	}
 }
 
-// TestLateJoiner: what is in flight when the viewer comes is in its joining fetch,
+// TestLateJoiner: what is in delivery when the viewer comes is in its joining fetch,
 // what begins later in its subscription.
 func TestLateJoiner(t *testing.T) {
 	for _, mode := range []wire.SubgroupIDMode{wire.SubgroupIDExplicit, wire.SubgroupIDFirstObject} {
 		tr := NewTrack(testName, nil, Limits{})
-		r := newRoom(t, tr)
+		r := newTestServer(t, tr)
 		h := header(4, 0)
 		h.Mode = mode
 		f, err := tr.OpenSubgroup(h)
@@ -547,7 +547,7 @@ func TestLateJoiner(t *testing.T) {
 // TestFetchAfterTrim: what was freed of a group is reported as unknown.
 func TestFetchAfterTrim(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{MaxBytes: 100_000})
-	r := newRoom(t, tr)
+	r := newTestServer(t, tr)
 	f, err := tr.OpenSubgroup(header(0, 0))
 	if err != nil {
 		t.Fatal(err)
@@ -598,7 +598,7 @@ func TestViewerThatReadsNothing(t *testing.T) {
 	const maxOpen = 8
 	limits := Limits{MaxBytes: 8 << 20, MaxAge: time.Hour}
 	tr := NewTrack(testName, nil, limits)
-	r := newRoom(t, tr)
+	r := newTestServer(t, tr)
 	r.set.MaxOpen = maxOpen
 	stuck := r.subscribe(r.dial(), moqt.SubscribeOptions{})
 	// It accepts subgroups, so that its session cannot refuse them, and reads none.
@@ -628,8 +628,8 @@ func TestViewerThatReadsNothing(t *testing.T) {
 	}
 	tr.mu.Lock()
 	for v := range tr.viewers {
-		if n := len(v.q.inFlight(v)); n > maxOpen {
-			t.Errorf("%d subgroups in flight to a viewer, at most %d allowed", n, maxOpen)
+		if n := len(v.q.deliveriesTo(v)); n > maxOpen {
+			t.Errorf("%d subgroups in delivery to a viewer, at most %d allowed", n, maxOpen)
 		}
 	}
 	tr.mu.Unlock()
@@ -639,7 +639,7 @@ func TestViewerThatReadsNothing(t *testing.T) {
 // that reads nothing.
 func TestEndWithUnreadViewer(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{MaxAge: 50 * time.Millisecond})
-	r := newRoom(t, tr)
+	r := newTestServer(t, tr)
 	sub := r.subscribe(r.dial(), moqt.SubscribeOptions{})
 	if err := tr.WriteObject(header(0, 0), moqt.Object{}, make([]byte, 60<<20)); err != nil {
 		t.Fatal(err)
@@ -663,7 +663,7 @@ func TestEndWithUnreadViewer(t *testing.T) {
 // resumes.
 func TestForwardToggle(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{})
-	r := newRoom(t, tr)
+	r := newTestServer(t, tr)
 	sub := r.subscribe(r.dial(), moqt.SubscribeOptions{Paused: true})
 	write := func(group uint64) {
 		t.Helper()
@@ -783,7 +783,7 @@ func BenchmarkFanOut(b *testing.B) {
 			if err := f.Commit(copy(f.Space(), head)); err != nil {
 				b.Fatal(err)
 			}
-			var done = make(chan int64)
+			done := make(chan int64)
 			const packet = 1200
 			total := int64(len(head)) + int64(b.N)*packet
 			for range viewers {

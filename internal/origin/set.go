@@ -11,11 +11,11 @@ import (
 
 // Set is the tracks of a publisher. Its Handler answers subscriptions to them.
 type Set struct {
-	// MaxOpen bounds the subgroups in flight to one session at a time; 0 means
+	// MaxOpen bounds the subgroups in delivery to one session at a time; 0 means
 	// DefaultMaxOpen. It is not changed once a handler is in use.
 	MaxOpen int
 	// Sent is that of every session's queue. It is not changed once a handler is in use.
-	Sent func(Sent)
+	OnDone func(Delivery)
 
 	mu     sync.Mutex
 	tracks map[string]*Track
@@ -29,7 +29,7 @@ func (s *Set) queue(session *moqt.Session) *Queue {
 	q := s.queues[session]
 	if q == nil {
 		q = NewQueue(s.MaxOpen)
-		q.Sent = s.Sent
+		q.OnDone = s.OnDone
 		if s.queues == nil {
 			s.queues = map[*moqt.Session]*Queue{}
 		}

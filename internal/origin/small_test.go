@@ -30,6 +30,7 @@ func (s *countingSink) Priority() uint8           { return 128 }
 func (s *countingSink) DeliveryTimeouts(moqt.Properties) (object, subgroup time.Duration) {
 	return time.Minute, time.Minute
 }
+
 func (s *countingSink) OpenSubgroup(wire.SubgroupHeader, moqt.Properties) (SubgroupSink, error) {
 	return s, nil
 }

@@ -54,27 +54,27 @@ const (
 // subgroup is the bytes of one subgroup stream after its header, as far as they
 // arrived and were found well-formed.
 type subgroup struct {
-	t      *Track
-	g      *group
-	header wire.SubgroupHeader
-	past   bool         // fetched, not for subscriptions
-	cost   atomic.Int64 // bytes of memory; written under t.mu
-	gone   bool         // evicted; under t.mu
+	t          *Track
+	g          *group
+	header     wire.SubgroupHeader
+	backfilled bool         // fetched, not for subscriptions
+	cost       atomic.Int64 // bytes of memory; written under t.mu
+	gone       bool         // evicted; under t.mu
 
-	mu      sync.Mutex
-	id      uint64   // the subgroup's, known from its first object at the latest
-	chunks  [][]byte // each full but the last
-	starts  []int64  // offset of each chunk
-	size    int64
-	objects []object
-	trimmed int    // objects that are no longer kept, before objects[0]
-	next    uint64 // one above the last object's ID
-	state   subgroupState
-	code    wire.StreamCode // with reset
-	ended   time.Time       // when the state left open
-	changed chan struct{}   // closed and replaced when any of the above changes
-	waiting bool            // changed was handed out
-	flights []*flight
+	mu         sync.Mutex
+	id         uint64   // the subgroup's, known from its first object at the latest
+	chunks     [][]byte // each full but the last
+	starts     []int64  // offset of each chunk
+	size       int64
+	objects    []object
+	trimmed    int    // objects that are no longer kept, before objects[0]
+	next       uint64 // one above the last object's ID
+	state      subgroupState
+	code       wire.StreamCode // with reset
+	ended      time.Time       // when the state left open
+	changed    chan struct{}   // closed and replaced when any of the above changes
+	waiting    bool            // changed was handed out
+	deliveries []*delivery
 }
 
 // ID is the subgroup's, once its first object is here.
@@ -97,7 +97,7 @@ func (s *subgroup) isOpen() bool {
 }
 
 // reaches reports whether the subgroup has, or may get, objects from since on.
-func (s *subgroup) reaches(since time.Time) bool {
+func (s *subgroup) hasSince(since time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := len(s.objects)
@@ -106,14 +106,14 @@ func (s *subgroup) reaches(since time.Time) bool {
 
 // after is the ID from which on objects of the subgroup are still to come, or were when it
 // was reset.
-func (s *subgroup) after() uint64 {
+func (s *subgroup) missingFrom() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.afterLocked()
+	return s.missingFromLocked()
 }
 
-// afterLocked is after. s.mu is held.
-func (s *subgroup) afterLocked() uint64 {
+// missingFromLocked is after. s.mu is held.
+func (s *subgroup) missingFromLocked() uint64 {
 	if n := len(s.objects); n > 0 && s.objects[n-1].end() > s.size {
 		return s.objects[n-1].ID
 	}
@@ -163,7 +163,7 @@ func (s *subgroup) object(i int) (o object, at int, changed <-chan struct{}, ove
 	return o, i, s.wait(), false
 }
 
-// piece returns what a flight sends from offset at on: at most maxPiece contiguous bytes, none where
+// piece returns what a delivery sends from offset at on: at most maxPiece contiguous bytes, none where
 // more is to come. An error says that nothing does, io.EOF that the subgroup is finished. With
 // timed it returns no more than the rest of one object, o, and those that arrived within
 // deadlineSlack of it; *i is that object's index, and before one that is at most that.
@@ -251,14 +251,14 @@ func (s *subgroup) unsent(at int64) (arrived time.Time, ok bool) {
 
 // board registers f for the subgroup's end and its eviction; false when it was
 // evicted already.
-func (s *subgroup) board(f *flight) bool {
+func (s *subgroup) add(f *delivery) bool {
 	s.mu.Lock()
 	if s.state == evicted {
 		s.mu.Unlock()
 		return false
 	}
-	f.seat = len(s.flights)
-	s.flights = append(s.flights, f)
+	f.index = len(s.deliveries)
+	s.deliveries = append(s.deliveries, f)
 	ended := s.ended
 	s.mu.Unlock()
 	if !ended.IsZero() {
@@ -267,34 +267,34 @@ func (s *subgroup) board(f *flight) bool {
 	return true
 }
 
-func (s *subgroup) leave(f *flight) {
+func (s *subgroup) remove(f *delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f.seat >= len(s.flights) || s.flights[f.seat] != f {
+	if f.index >= len(s.deliveries) || s.deliveries[f.index] != f {
 		return // evicted
 	}
-	last := len(s.flights) - 1
-	s.flights[f.seat] = s.flights[last]
-	s.flights[f.seat].seat = f.seat
-	s.flights[last] = nil
-	s.flights = s.flights[:last]
+	last := len(s.deliveries) - 1
+	s.deliveries[f.index] = s.deliveries[last]
+	s.deliveries[f.index].index = f.index
+	s.deliveries[last] = nil
+	s.deliveries = s.deliveries[:last]
 }
 
-// evict frees the subgroup and drops the flights that are not finished.
+// evict frees the subgroup and drops the deliveries that are not finished.
 // It returns its ID, one above that of its last object, and what it cost. s.t.mu is
 // held.
 func (s *subgroup) evict() (id, next uint64, cost int64) {
 	s.gone = true
 	s.mu.Lock()
 	id, next = s.id, s.next
-	flights := s.flights
-	s.flights, s.chunks, s.starts, s.objects = nil, nil, nil, nil
+	deliveries := s.deliveries
+	s.deliveries, s.chunks, s.starts, s.objects = nil, nil, nil, nil
 	s.state = evicted
 	s.wake()
 	s.mu.Unlock()
-	for _, f := range flights {
-		if f.giveUp() {
-			s.t.behind.Add(1)
+	for _, f := range deliveries {
+		if f.drop() {
+			s.t.dropped.Add(1)
 		}
 	}
 	return id, next, s.cost.Swap(0)
@@ -332,11 +332,11 @@ type Feed struct {
 	sg      *subgroup
 	scanner wire.ObjectScanner
 	enc     *wire.ObjectEncoder
-	tail    []byte    // the last chunk, beyond what is published
-	used    int       // bytes of tail received
-	checked int       // bytes of tail published
-	objects int       // published
-	aboard  []*flight // room for publish
+	tail    []byte      // the last chunk, beyond what is published
+	used    int         // bytes of tail received
+	checked int         // bytes of tail published
+	objects int         // published
+	notify  []*delivery // room for publish
 
 	identified bool // the subgroup's ID is settled
 }
@@ -381,15 +381,15 @@ func (f *Feed) charge(n int64, added []object, now time.Time) error {
 	for i := range added {
 		n += added[i].cost()
 	}
-	defer sg.t.memory.Load().relieve()
+	defer sg.t.memory.Load().reclaim()
 	sg.t.mu.Lock()
 	defer sg.t.mu.Unlock()
 	for i := range added {
 		l := moqt.Location{Group: sg.header.Group, Object: added[i].ID}
-		if err := sg.t.follows(l, added[i].Status); err != nil {
+		if err := sg.t.checkEnd(l, added[i].Status); err != nil {
 			return err
 		}
-		if _, came := sg.g.sent[l.Object]; came {
+		if _, came := sg.g.hashes[l.Object]; came {
 			return malformed("object {%d, %d} came as a datagram and in a subgroup", l.Group, l.Object)
 		}
 		if o := sg.g.holder(l.Object, sg); o != nil {
@@ -401,13 +401,13 @@ func (f *Feed) charge(n int64, added []object, now time.Time) error {
 	return nil
 }
 
-// lookedAt bounds the subgroups of a group in which an object is looked for that came otherwise.
-const lookedAt = 16
+// maxScan bounds the subgroups of a group in which an object is looked for that came otherwise.
+const maxScan = 16
 
 // holder returns a subgroup of the group in which an object came, none of the ID of but, which may
 // be nil; nil = there is none. t.mu is held.
 func (g *group) holder(object uint64, but *subgroup) *subgroup {
-	for _, sg := range g.subgroups[:min(len(g.subgroups), lookedAt)] {
+	for _, sg := range g.subgroups[:min(len(g.subgroups), maxScan)] {
 		if sg != but && sg.holds(object) && (but == nil || sg.ID() != but.id) {
 			return sg
 		}
@@ -489,19 +489,19 @@ func (f *Feed) publish(n int64, added []object, now time.Time) error {
 		}
 	}
 	sg.t.received.Add(uint64(n))
-	if !sg.grow(n, added, &f.aboard) {
+	if !sg.grow(n, added, &f.notify) {
 		return ErrEvicted
 	}
-	for i, flight := range f.aboard {
-		flight.more()
-		f.aboard[i] = nil
+	for i, d := range f.notify {
+		d.more()
+		f.notify[i] = nil
 	}
 	return nil
 }
 
-// grow publishes n bytes, in which the objects added begin. It lists the flights, which are to be
+// grow publishes n bytes, in which the objects added begin. It lists the deliveries, which are to be
 // told, and reports false when the subgroup was evicted.
-func (s *subgroup) grow(n int64, added []object, aboard *[]*flight) bool {
+func (s *subgroup) grow(n int64, added []object, list *[]*delivery) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.size += n
@@ -513,7 +513,7 @@ func (s *subgroup) grow(n int64, added []object, aboard *[]*flight) bool {
 	}
 	s.objects = append(s.objects, added...)
 	s.wake()
-	*aboard = append((*aboard)[:0], s.flights...)
+	*list = append((*list)[:0], s.deliveries...)
 	return true
 }
 
@@ -633,8 +633,8 @@ func (f *Feed) Reset(code wire.StreamCode) { f.finish(reset, code) }
 
 func (f *Feed) finish(state subgroupState, code wire.StreamCode) {
 	sg, now := f.sg, time.Now()
-	freed, flights := sg.end(state, code, now)
-	for _, f := range flights {
+	freed, deliveries := sg.end(state, code, now)
+	for _, f := range deliveries {
 		f.subgroupEnded(now)
 	}
 	sg.t.mu.Lock()
@@ -643,8 +643,8 @@ func (f *Feed) finish(state subgroupState, code wire.StreamCode) {
 }
 
 // end is the end of the subgroup's feed. It gives back what a mostly empty last
-// chunk holds, and returns how many bytes that is and the flights of the subgroup.
-func (s *subgroup) end(state subgroupState, code wire.StreamCode, now time.Time) (freed int64, flights []*flight) {
+// chunk holds, and returns how many bytes that is and the deliveries of the subgroup.
+func (s *subgroup) end(state subgroupState, code wire.StreamCode, now time.Time) (freed int64, deliveries []*delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.state != open {
@@ -660,5 +660,5 @@ func (s *subgroup) end(state subgroupState, code wire.StreamCode, now time.Time)
 		s.chunks[n-1] = last
 	}
 	s.wake()
-	return freed, slices.Clone(s.flights)
+	return freed, slices.Clone(s.deliveries)
 }

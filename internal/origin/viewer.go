@@ -30,95 +30,95 @@ type viewer struct {
 	sink  Sink
 	since time.Time // earlier objects belong to the joining fetch
 
-	mu       sync.Mutex
-	offered  []*subgroup
-	stranded bool // by Restart
-	wake     chan struct{}
-	crew     *crew.Crew // sees to flights
+	mu        sync.Mutex
+	offered   []*subgroup
+	restarted bool // by Restart
+	wake      chan struct{}
+	crew      *crew.Crew // sees to deliveries
 }
 
-// flight is one subgroup in flight to one viewer.
-type flight struct {
-	v      *viewer
-	sg     *subgroup
-	began  time.Time
-	behind chan struct{} // closed when it is dropped: the viewer is too far behind
-	seat   int           // in the subgroup's flights; under its mu
-	sent   atomic.Int64  // offset in the subgroup up to which it was sent
+// delivery is one subgroup in delivery to one viewer.
+type delivery struct {
+	v       *viewer
+	sg      *subgroup
+	started time.Time
+	dropped chan struct{} // closed when it is dropped: the viewer is too far dropped
+	index   int           // in the subgroup's deliveries; under its mu
+	sent    atomic.Int64  // offset in the subgroup up to which it was sent
 
-	timeout atomic.Int64              // an object's, from its first byte; 0 = none
-	whole   atomic.Pointer[time.Time] // deadline of the subgroup, known once that has ended
+	timeout          atomic.Int64              // an object's, from its first byte; 0 = none
+	subgroupDeadline atomic.Pointer[time.Time] // deadline of the subgroup, known once that has ended
 
-	mu      sync.Mutex
-	w       SubgroupSink // nil until it is open
-	dropped bool
+	mu        sync.Mutex
+	w         SubgroupSink // nil until it is open
+	isDropped bool
 }
 
 // waits is how long the oldest unsent object has waited since it arrived.
-func (f *flight) waits(now time.Time) time.Duration {
-	arrived, ok := f.sg.unsent(f.sent.Load())
+func (d *delivery) waited(now time.Time) time.Duration {
+	arrived, ok := d.sg.unsent(d.sent.Load())
 	if !ok {
 		return 0
 	}
 	return now.Sub(arrived)
 }
 
-// stream is the flight's, nil until it is open.
-func (f *flight) stream() SubgroupSink {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.w
+// stream is the delivery's, nil until it is open.
+func (d *delivery) stream() SubgroupSink {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.w
 }
 
 // more tells the stream that there is more to send.
-func (f *flight) more() {
-	if w := f.stream(); w != nil {
+func (d *delivery) more() {
+	if w := d.stream(); w != nil {
 		w.More()
 	}
 }
 
 // retime takes over the timeouts that the subscriber asks for now.
-func (f *flight) retime() {
-	f.mu.Lock()
-	object, _ := f.v.sink.DeliveryTimeouts(f.sg.first())
-	f.timeout.Store(int64(object))
-	f.mu.Unlock()
-	if w := f.stream(); w != nil {
+func (d *delivery) retime() {
+	d.mu.Lock()
+	object, _ := d.v.sink.DeliveryTimeouts(d.sg.first())
+	d.timeout.Store(int64(object))
+	d.mu.Unlock()
+	if w := d.stream(); w != nil {
 		w.Retime()
 	}
 }
 
 // subgroupEnded sets the deadline of the whole subgroup, which ended at a time.
-func (f *flight) subgroupEnded(at time.Time) {
-	if _, timeout := f.v.sink.DeliveryTimeouts(f.sg.first()); timeout != 0 {
-		f.whole.Store(new(at.Add(timeout)))
+func (d *delivery) subgroupEnded(at time.Time) {
+	if _, timeout := d.v.sink.DeliveryTimeouts(d.sg.first()); timeout != 0 {
+		d.subgroupDeadline.Store(new(at.Add(timeout)))
 	}
-	if w := f.stream(); w != nil {
+	if w := d.stream(); w != nil {
 		w.Retime()
 	}
 }
 
-// giveUp drops the flight, from any goroutine. It reports whether the viewer lost
+// giveUp drops the delivery, from any goroutine. It reports whether the viewer lost
 // something.
-func (f *flight) giveUp() bool {
-	f.mu.Lock()
-	w, again := f.w, f.dropped
-	f.dropped = true
-	f.mu.Unlock()
+func (d *delivery) drop() bool {
+	d.mu.Lock()
+	w, again := d.w, d.isDropped
+	d.isDropped = true
+	d.mu.Unlock()
 	if again {
 		return false
 	}
-	close(f.behind)
+	close(d.dropped)
 	if w != nil {
 		w.Abort(wire.StreamTooFarBehind)
 	}
 	return w != nil
 }
 
-func (f *flight) givenUp() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.dropped
+func (d *delivery) wasDropped() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.isDropped
 }
 
 // Serve sends what a track receives from since on to an accepted subscription of the
@@ -141,13 +141,13 @@ func (q *Queue) Serve(t *Track, sink Sink, since time.Time) error {
 			if sink.Ended(sg.header.Group) {
 				return v.finish(&moqt.DoneError{Code: wire.DoneSubscriptionEnded, Reason: "the last group of the filter was sent"})
 			}
-			q.launch(v, sg)
+			q.start(v, sg)
 		}
 		t.mu.Lock()
 		ended := t.ended
 		t.mu.Unlock()
 		if ended == nil {
-			ended = v.leftBehind()
+			ended = v.restartError()
 		}
 		if ended != nil && v.idle() {
 			return v.finish(ended)
@@ -156,8 +156,8 @@ func (q *Queue) Serve(t *Track, sink Sink, since time.Time) error {
 		case <-v.wake:
 		case <-updates:
 			updates = sink.Changed()
-			for _, f := range q.inFlight(v) {
-				f.retime()
+			for _, d := range q.deliveriesTo(v) {
+				d.retime()
 			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -165,16 +165,16 @@ func (q *Queue) Serve(t *Track, sink Sink, since time.Time) error {
 	}
 }
 
-// finish ends the subscription when what is in flight has arrived, or MaxAge has
+// finish ends the subscription when what is in delivery has arrived, or MaxAge has
 // passed.
 func (v *viewer) finish(end *moqt.DoneError) error {
 	v.t.mu.Lock()
-	patience := v.t.limits.MaxAge
+	maxAge := v.t.limits.MaxAge
 	v.t.mu.Unlock()
-	late := time.AfterFunc(patience, func() {
-		for _, f := range v.q.inFlight(v) {
-			v.t.behind.Add(1)
-			f.giveUp()
+	late := time.AfterFunc(maxAge, func() {
+		for _, d := range v.q.deliveriesTo(v) {
+			v.t.dropped.Add(1)
+			d.drop()
 		}
 	})
 	v.crew.Wait()
@@ -192,12 +192,12 @@ func (t *Track) attach(v *viewer) {
 	expired := t.expiry(time.Now())
 	for _, g := range t.groups {
 		for _, sg := range g.subgroups {
-			if !sg.past && sg.reaches(v.since) {
+			if !sg.backfilled && sg.hasSince(v.since) {
 				v.offer(sg)
 			}
 		}
 		for _, d := range g.datagrams {
-			if !d.past && !d.arrived.Before(v.since) && !d.arrived.Before(expired) && v.sink.Passes(moqt.Location{Group: d.Group, Object: d.Object}) {
+			if !d.backfilled && !d.arrived.Before(v.since) && !d.arrived.Before(expired) && v.sink.Passes(moqt.Location{Group: d.Group, Object: d.Object}) {
 				v.sendDatagram(d.Datagram)
 			}
 		}
@@ -225,24 +225,24 @@ func (v *viewer) offer(sg *subgroup) {
 	if len(v.offered) < maxOffered {
 		v.offered = append(v.offered, sg)
 	} else {
-		v.t.behind.Add(1)
+		v.t.dropped.Add(1)
 	}
 	v.mu.Unlock()
 	v.signal()
 }
 
 // strand ends the viewer: the groups it waits for will not come.
-func (v *viewer) strand() {
+func (v *viewer) endOnRestart() {
 	v.mu.Lock()
-	v.stranded = true
+	v.restarted = true
 	v.mu.Unlock()
 	v.signal()
 }
 
-func (v *viewer) leftBehind() *moqt.DoneError {
+func (v *viewer) restartError() *moqt.DoneError {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if !v.stranded {
+	if !v.restarted {
 		return nil
 	}
 	return &moqt.DoneError{Code: wire.DoneInternalError, Reason: "the publisher numbers its groups anew"}
@@ -270,12 +270,12 @@ func (v *viewer) idle() bool {
 }
 
 // fly sends one subgroup.
-func (v *viewer) fly(f *flight) {
-	sg := f.sg
-	if !sg.board(f) {
+func (v *viewer) send(d *delivery) {
+	sg := d.sg
+	if !sg.add(d) {
 		return // evicted already
 	}
-	defer sg.leave(f)
+	defer sg.remove(d)
 	// Wait for the first object to send.
 	first := 0
 	var o object
@@ -290,7 +290,7 @@ func (v *viewer) fly(f *flight) {
 			select {
 			case <-changed:
 				continue
-			case <-f.behind:
+			case <-d.dropped:
 				return
 			case <-v.sink.Context().Done():
 				return
@@ -319,62 +319,62 @@ func (v *viewer) fly(f *flight) {
 	}
 	w, err := v.sink.OpenSubgroup(h, sg.first())
 	if err != nil {
-		failed := "ended"
+		reason := "ended"
 		if errors.Is(err, moqt.ErrStreamsBlocked) {
-			v.t.behind.Add(1)
-			failed = "blocked"
+			v.t.dropped.Add(1)
+			reason = "blocked"
 		}
-		f.report(&o, failed)
+		d.report(&o, reason)
 		return
 	}
-	f.mu.Lock()
-	f.w = w
-	dropped := f.dropped
-	f.mu.Unlock()
+	d.mu.Lock()
+	d.w = w
+	dropped := d.isDropped
+	d.mu.Unlock()
 	if dropped {
 		w.Reset(wire.StreamTooFarBehind)
-		f.report(&o, "behind")
+		d.report(&o, "behind")
 		return
 	}
 	v.t.sentSubgroups.Add(1)
-	failed := ""
-	switch err := v.pump(f, restart, at, first); {
-	case f.givenUp(): // whatever the error
-		failed = "behind"
+	reason := ""
+	switch err := v.pump(d, restart, at, first); {
+	case d.wasDropped(): // whatever the error
+		reason = "behind"
 	case errors.Is(err, moqt.ErrDeliveryTimeout):
 		v.t.late.Add(1)
-		v.q.keepUp(f)
-		failed = "late"
+		v.q.dropStale(d)
+		reason = "late"
 	case errors.Is(err, ErrEvicted):
-		v.t.behind.Add(1)
+		v.t.dropped.Add(1)
 		w.Reset(wire.StreamTooFarBehind)
-		failed = "behind"
+		reason = "behind"
 	case err != nil:
-		failed = "ended"
+		reason = "ended"
 	case sg.wasReset():
-		failed = "reset"
+		reason = "reset"
 	}
-	f.report(&o, failed)
+	d.report(&o, reason)
 }
 
-// report tells Queue.Sent of the flight's end; o is the first object that was to be sent.
-func (f *flight) report(o *object, failed string) {
-	if f.v.q.Sent == nil {
+// report tells Queue.Sent of the delivery's end; o is the first object that was to be sent.
+func (d *delivery) report(o *object, reason string) {
+	if d.v.q.OnDone == nil {
 		return
 	}
-	f.v.q.Sent(Sent{
-		Track: f.v.t, Group: f.sg.header.Group, Subgroup: f.sg.ID(), Arrived: o.arrived, Ended: time.Now(),
-		Bytes: f.sent.Load(), Failed: failed,
+	d.v.q.OnDone(Delivery{
+		Track: d.v.t, Group: d.sg.header.Group, Subgroup: d.sg.ID(), Arrived: o.arrived, Ended: time.Now(),
+		Bytes: d.sent.Load(), Dropped: reason,
 	})
 }
 
 // pump sends the subgroup's bytes from at, where object i begins or whose header is in
 // restart. It returns ErrEvicted when they were evicted.
-func (v *viewer) pump(f *flight, restart []byte, at int64, i int) error {
-	sg, w := f.sg, f.w
-	f.sent.Store(at)
-	f.retime()
-	s := &source{f: f, at: at, i: i, cached: v.t.cacheAge()}
+func (v *viewer) pump(d *delivery, restart []byte, at int64, i int) error {
+	sg, w := d.sg, d.w
+	d.sent.Store(at)
+	d.retime()
+	s := &source{d: d, at: at, i: i, cached: v.t.cacheAge()}
 	if o, n, changed, over := sg.object(i); changed == nil && !over && n == i && o.expired(s.cached) {
 		w.Reset(wire.StreamDeliveryTimeout)
 		return moqt.ErrDeliveryTimeout
@@ -401,10 +401,10 @@ func (v *viewer) pump(f *flight, restart []byte, at int64, i int) error {
 	return s.err
 }
 
-// source is a flight's bytes, which its stream takes as packets are made. But for Deadline it is for
+// source is a delivery's bytes, which its stream takes as packets are made. But for Deadline it is for
 // one goroutine at a time.
 type source struct {
-	f       *flight
+	d       *delivery
 	at      int64         // the end of what was taken
 	i       int           // the object there, or one before it
 	cached  time.Duration // objects older than this are not sent; negative = all are
@@ -418,13 +418,13 @@ var epoch = time.Now().Add(-time.Nanosecond)
 // Next returns the bytes that follow, of one object or those that arrived together, where
 // each has its deadline.
 func (s *source) Next() ([]byte, error) {
-	f := s.f
-	if n := s.at - f.sent.Load(); n > 0 {
-		f.sent.Store(s.at)
-		f.v.t.sentBytes.Add(uint64(n))
+	d := s.d
+	if n := s.at - d.sent.Load(); n > 0 {
+		d.sent.Store(s.at)
+		d.v.t.sentBytes.Add(uint64(n))
 	}
-	timed := f.timeout.Load() > 0 || s.cached >= 0
-	b, o, err := f.sg.piece(s.at, &s.i, timed)
+	timed := d.timeout.Load() > 0 || s.cached >= 0
+	b, o, err := d.sg.piece(s.at, &s.i, timed)
 	switch {
 	case len(b) == 0:
 	case o == nil:
@@ -443,10 +443,10 @@ func (s *source) Next() ([]byte, error) {
 
 // Deadline is the earlier of the object's and the subgroup's.
 func (s *source) Deadline() (by time.Time) {
-	if whole := s.f.whole.Load(); whole != nil {
+	if whole := s.d.subgroupDeadline.Load(); whole != nil {
 		by = *whole
 	}
-	timeout, arrived := s.f.timeout.Load(), s.arrived.Load()
+	timeout, arrived := s.d.timeout.Load(), s.arrived.Load()
 	if timeout > 0 && arrived > 0 {
 		if object := epoch.Add(time.Duration(arrived + timeout)); by.IsZero() || object.Before(by) {
 			by = object

@@ -9,11 +9,11 @@ import (
 )
 
 // A queue tells of each subgroup that it sent, or why it did not send it whole.
-func TestSent(t *testing.T) {
+func TestDeliveryReports(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{})
-	told := make(chan Sent, 10)
-	r := newRoom(t)
-	r.set.Sent = func(s Sent) { told <- s }
+	deliveries := make(chan Delivery, 10)
+	r := newTestServer(t)
+	r.set.OnDone = func(s Delivery) { deliveries <- s }
 	r.set.Add(tr)
 	sub := r.subscribe(r.dial(), moqt.SubscribeOptions{})
 	before := time.Now()
@@ -23,8 +23,8 @@ func TestSent(t *testing.T) {
 	if _, _, err := r.read(sub); err != nil {
 		t.Fatal(err)
 	}
-	s := <-told
-	if s.Track != tr || s.Group != 1 || s.Subgroup != 3 || s.Failed != "" || s.Bytes < 1000 || s.Arrived.Before(before) || s.Ended.Before(s.Arrived) {
+	s := <-deliveries
+	if s.Track != tr || s.Group != 1 || s.Subgroup != 3 || s.Dropped != "" || s.Bytes < 1000 || s.Arrived.Before(before) || s.Ended.Before(s.Arrived) {
 		t.Errorf("%+v", s)
 	}
 	f, err := tr.OpenSubgroup(header(2, 0))
@@ -38,7 +38,7 @@ func TestSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Reset(wire.StreamTooFarBehind)
-	if s = <-told; s.Group != 2 || s.Failed != "reset" {
+	if s = <-deliveries; s.Group != 2 || s.Dropped != "reset" {
 		t.Errorf("%+v", s)
 	}
 	f, err = tr.OpenSubgroup(header(3, 0))
@@ -52,7 +52,7 @@ func TestSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr.Discard() // evicts what is under way
-	if s = <-told; s.Group != 3 || s.Failed != "behind" {
+	if s = <-deliveries; s.Group != 3 || s.Dropped != "behind" {
 		t.Errorf("%+v", s)
 	}
 }

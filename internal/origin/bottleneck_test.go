@@ -11,7 +11,7 @@ import (
 	"holocast/internal/netlab/topology"
 )
 
-const narrowPath = `
+const bottleneckTopology = `
 name: narrow
 late: 1s # tests share their machine
 hosts: [a, b]
@@ -20,13 +20,13 @@ links: [{between: [a, ea]}, {between: [eb, b]}]
 paths: [{name: p, between: [ea, eb], rate: 16Mbit, delay: 20ms}]
 `
 
-// TestNarrowPath sends twice as many frames as a path carries: it is to carry what it
+// TestBottleneck sends twice as many frames as a path carries: it is to carry what it
 // can, not the beginnings of them all.
-func TestNarrowPath(t *testing.T) {
+func TestBottleneck(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
 		t.Skip("no lab here: ", err)
 	}
-	parsed, err := topology.Parse([]byte(narrowPath))
+	parsed, err := topology.Parse([]byte(bottleneckTopology))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestNarrowPath(t *testing.T) {
 	)
 	tr := NewTrack(testName, nil, Limits{})
 	a, b := lab.Node("a"), lab.Node("b")
-	r := newRoomAt(t, a.Addr, a.Namespace.Do, tr)
+	r := newTestServerAt(t, a.Addr, a.Namespace.Do, tr)
 	sub := r.subscribe(r.dialFrom(b.Namespace.Do), moqt.SubscribeOptions{ObjectDeliveryTimeout: timeout})
 	go func() {
 		next := time.Now()
@@ -56,23 +56,23 @@ func TestNarrowPath(t *testing.T) {
 			time.Sleep(time.Until(next))
 		}
 	}()
-	whole, given := 0, 0
+	arrived, dropped := 0, 0
 	for {
 		group, objects, err := r.read(sub)
 		if r.ctx.Err() != nil {
 			t.Fatal(r.ctx.Err())
 		}
 		if err == nil && len(objects) == 1 && len(objects[0]) == size {
-			whole++
+			arrived++
 		} else {
-			given++
+			dropped++
 		}
 		if group == frames-1 {
 			break
 		}
 	}
-	t.Logf("%d of %d frames arrived, %d were given up", whole, frames, given)
-	if whole < frames/4 {
-		t.Errorf("%d of %d frames arrived over a path that carries %d", whole, frames, frames/2)
+	t.Logf("%d of %d frames arrived, %d were dropped up", arrived, frames, dropped)
+	if arrived < frames/4 {
+		t.Errorf("%d of %d frames arrived over a path that carries %d", arrived, frames, frames/2)
 	}
 }
