@@ -8,7 +8,7 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// A queue tells of each subgroup that it sent, or why it did not send it whole.
+// TestDeliveryReports: OnDone reports complete, reset and evicted deliveries.
 func TestDeliveryReports(t *testing.T) {
 	tr := NewTrack(testName, nil, Limits{})
 	deliveries := make(chan Delivery, 10)
@@ -51,7 +51,7 @@ func TestDeliveryReports(t *testing.T) {
 	if _, err := sub.AcceptSubgroup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	tr.Discard() // evicts what is under way
+	tr.Discard() // evicts the subgroup in flight
 	if s = <-deliveries; s.Group != 3 || s.Dropped != "behind" {
 		t.Errorf("%+v", s)
 	}

@@ -8,59 +8,57 @@ import (
 	"time"
 )
 
-// DefaultMaxOpen is how many subgroups are in delivery to one session at a time,
-// unless its queue is given another limit.
+// DefaultMaxOpen limits the subgroups in flight per session.
 const DefaultMaxOpen = 256
 
-// congestedFor is how long a path is taken for a bottleneck after a subgroup was
-// late, or was skipped so as not to be. What exceeds the path's rate by a thirtieth
-// adds up to maxWait meanwhile.
+// congestedFor is how long a path counts as congested after a subgroup is late or dropped as stale.
+// Traffic at 31/30 of the path's rate takes that long to build a queue of maxWait.
 const congestedFor = 3 * time.Second
 
-// maxWait is how long subgroups may wait at a bottleneck: a hitch is made up for.
+// maxWait bounds the queueing delay on a congested path. Shorter stalls are absorbed.
 const maxWait = 100 * time.Millisecond
 
-// Queue is what is in delivery to one session, of all its tracks. The transport sends
-// by priority and group order (moqt.Publication); the queue decides what is no longer
-// worth sending when the path is a bottleneck or the peer does not read.
+// Queue holds the subgroups in flight to one session, across tracks. The transport orders them by
+// priority and group (moqt.Publication); Queue drops the ones not worth sending when the path is
+// congested or the peer stops reading.
 type Queue struct {
-	// Sent, if set, is called when a subgroup has been sent to a subscription or given up,
-	// from the goroutine that sent it. It is not changed once the queue serves.
+	// OnDone, if set, is called once per delivery, sent or dropped, on the sending goroutine. Set
+	// it before Serve.
 	OnDone func(Delivery)
 
 	maxOpen int
 
 	mu             sync.Mutex
 	deliveries     map[*delivery]struct{}
-	congestedUntil map[class]time.Time // until when the path is a bottleneck for a class and those after it
+	congestedUntil map[class]time.Time // end of the congestion of a class and all lower ones
 }
 
-// NewQueue returns the queue of a session with at most maxOpen subgroups in delivery;
-// 0 means DefaultMaxOpen.
+// NewQueue returns a session's queue that allows maxOpen subgroups in flight, or DefaultMaxOpen if
+// maxOpen is 0.
 func NewQueue(maxOpen int) *Queue {
 	return &Queue{maxOpen: cmp.Or(maxOpen, DefaultMaxOpen), deliveries: map[*delivery]struct{}{}, congestedUntil: map[class]time.Time{}}
 }
 
-// Sent is a subgroup that was sent to one subscription, or why it was not.
+// Delivery reports one subgroup sent to, or dropped for, one subscription.
 type Delivery struct {
 	Track           *Track
 	Group, Subgroup uint64
-	Arrived         time.Time // the first byte of the first object that was to be sent
-	Ended           time.Time // when the transport had taken the last byte, or it was given up
-	Bytes           int64     // that were sent, headers of objects included
-	Dropped         string    // why it was not sent whole: late, behind, blocked, reset or ended; "" = it was
+	Arrived         time.Time // first byte of the first object due
+	Ended           time.Time // when the transport took the last byte, or the drop
+	Bytes           int64     // sent, object headers included
+	Dropped         string    // late, behind, blocked, reset or ended; "" if sent in full
 }
 
-// class orders subgroups by the subscriber's priority and then the publisher's, lower
-// first. While one class has something to send, those after it wait.
+// class is a scheduling class: subscriber priority, then publisher priority. Lower values go first
+// and starve higher ones.
 type class uint16
 
 func (d *delivery) class() class {
 	return class(d.v.sink.Priority())<<8 | class(d.sg.header.Priority)
 }
 
-// launch sends a subgroup to a viewer. When too many are in delivery to its session, the
-// one that matters least is given up: of the last class, the one that began first.
+// start sends a subgroup to a viewer. At the limit it drops the least important delivery: the
+// oldest in the lowest class.
 func (q *Queue) start(v *viewer, sg *subgroup) {
 	d := &delivery{v: v, sg: sg, started: time.Now(), dropped: make(chan struct{})}
 	q.mu.Lock()
@@ -101,7 +99,7 @@ func (d *delivery) lessImportant(o *delivery) bool {
 	return d.started.Before(o.started)
 }
 
-// deliveriesTo lists what is in delivery to one viewer of the session.
+// deliveriesTo returns the deliveries in flight to one viewer of the session.
 func (q *Queue) deliveriesTo(v *viewer) []*delivery {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -114,22 +112,19 @@ func (q *Queue) deliveriesTo(v *viewer) []*delivery {
 	return list
 }
 
-// line is what one subscription has in delivery of one class: its groups follow one
-// another.
+// line identifies one subscription's deliveries of one class, which are sent in group order.
 type line struct {
 	v *viewer
 	class
 }
 
-// keepUp gives up what waits for its turn at a bottleneck while newer groups of its
-// track do. late, if not nil, has just missed its deadline and is no longer in delivery.
+// dropStale drops deliveries that a newer group of the same track makes pointless on a congested
+// path. late, if not nil, just missed its deadline.
 //
-// Groups of a track go one after the other. At a bottleneck they would all be late
-// once one is: the time of each is nearly over when its turn comes, and what was sent
-// of it was sent in vain. Therefore only the newest group of a track is left behind a
-// late one. Behind one that is being sent, only the newest is left once others have
-// waited for long, in the class that was late and in those that get what it leaves.
-// A group with objects still to come waits only while some that arrived are unsent.
+// Groups of a track are sent in order, so once one is late the following ones will be too, and
+// bytes spent on them are wasted. Behind a late group only the newest survives. Behind a group
+// still being sent, the others survive until one has waited maxWait. This applies to the class that
+// was late and to all lower ones. A delivery waits only while objects that have arrived are unsent.
 func (q *Queue) dropStale(late *delivery) {
 	now := time.Now()
 	var dropped []*delivery
@@ -166,7 +161,7 @@ func (q *Queue) dropStale(late *delivery) {
 	}
 }
 
-// bottleneck returns the first class for which the path is one. q.mu is held.
+// congested returns the highest congested class, if any. q.mu is held.
 func (q *Queue) congested(now time.Time) (first class, ok bool) {
 	first = math.MaxUint16
 	for c, until := range q.congestedUntil {
@@ -179,8 +174,7 @@ func (q *Queue) congested(now time.Time) (first class, ok bool) {
 	return first, ok
 }
 
-// skippable lists what of a line is to be given up; missed says that a group of it was
-// late just now.
+// stale returns the deliveries of a line to drop. missed reports that one was just late.
 func stale(deliveries []*delivery, missed bool, now time.Time) []*delivery {
 	oldest, newest := uint64(math.MaxUint64), uint64(0)
 	for _, d := range deliveries {

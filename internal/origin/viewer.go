@@ -13,48 +13,48 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// maxOffered bounds the new subgroups waiting for a viewer's goroutine.
+// maxOffered bounds the new subgroups queued for a viewer's goroutine.
 const maxOffered = 1024
 
-// maxPiece bounds what a stream takes of a subgroup at a time: deadlines are looked at between.
+// maxPiece bounds the bytes a stream takes at a time. Deadlines are checked between pieces.
 const maxPiece = 128 << 10
 
-// deadlineSlack is within which objects have one deadline, so that many small ones are few
-// pieces.
+// deadlineSlack is the interval within which objects share a deadline, so that many small objects
+// need few pieces.
 const deadlineSlack = time.Millisecond
 
-// viewer is one subscription being served.
+// viewer serves one subscription.
 type viewer struct {
 	t     *Track
-	q     *Queue // of its session
+	q     *Queue // the session's
 	sink  Sink
 	since time.Time // earlier objects belong to the joining fetch
 
 	mu        sync.Mutex
 	offered   []*subgroup
-	restarted bool // by Restart
+	restarted bool // Restart made the awaited groups unreachable
 	wake      chan struct{}
-	crew      *crew.Crew // sees to deliveries
+	crew      *crew.Crew // runs the deliveries
 }
 
-// delivery is one subgroup in delivery to one viewer.
+// delivery is the transmission of one subgroup to one viewer.
 type delivery struct {
 	v       *viewer
 	sg      *subgroup
 	started time.Time
-	dropped chan struct{} // closed when it is dropped: the viewer is too far dropped
-	index   int           // in the subgroup's deliveries; under its mu
-	sent    atomic.Int64  // offset in the subgroup up to which it was sent
+	dropped chan struct{} // closed when the delivery is dropped
+	index   int           // in subgroup.deliveries; guarded by its mu
+	sent    atomic.Int64  // offset in the subgroup, all before it is sent
 
-	timeout          atomic.Int64              // an object's, from its first byte; 0 = none
-	subgroupDeadline atomic.Pointer[time.Time] // deadline of the subgroup, known once that has ended
+	timeout          atomic.Int64              // an object's delivery timeout, from its first byte; 0 = none
+	subgroupDeadline atomic.Pointer[time.Time] // set when the subgroup ends
 
 	mu        sync.Mutex
-	w         SubgroupSink // nil until it is open
+	w         SubgroupSink // nil until the stream is open
 	isDropped bool
 }
 
-// waits is how long the oldest unsent object has waited since it arrived.
+// waited returns how long ago the oldest unsent object arrived; 0 if there is none.
 func (d *delivery) waited(now time.Time) time.Duration {
 	arrived, ok := d.sg.unsent(d.sent.Load())
 	if !ok {
@@ -63,21 +63,21 @@ func (d *delivery) waited(now time.Time) time.Duration {
 	return now.Sub(arrived)
 }
 
-// stream is the delivery's, nil until it is open.
+// stream returns the delivery's stream, nil until it is open.
 func (d *delivery) stream() SubgroupSink {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.w
 }
 
-// more tells the stream that there is more to send.
+// more tells the stream that more bytes have arrived.
 func (d *delivery) more() {
 	if w := d.stream(); w != nil {
 		w.More()
 	}
 }
 
-// retime takes over the timeouts that the subscriber asks for now.
+// retime applies the subscriber's current timeouts.
 func (d *delivery) retime() {
 	d.mu.Lock()
 	object, _ := d.v.sink.DeliveryTimeouts(d.sg.first())
@@ -88,7 +88,7 @@ func (d *delivery) retime() {
 	}
 }
 
-// subgroupEnded sets the deadline of the whole subgroup, which ended at a time.
+// subgroupEnded sets the subgroup's deadline once it has ended.
 func (d *delivery) subgroupEnded(at time.Time) {
 	if _, timeout := d.v.sink.DeliveryTimeouts(d.sg.first()); timeout != 0 {
 		d.subgroupDeadline.Store(new(at.Add(timeout)))
@@ -98,8 +98,7 @@ func (d *delivery) subgroupEnded(at time.Time) {
 	}
 }
 
-// giveUp drops the delivery, from any goroutine. It reports whether the viewer lost
-// something.
+// drop cancels the delivery, from any goroutine. It reports whether that reset a stream.
 func (d *delivery) drop() bool {
 	d.mu.Lock()
 	w, again := d.w, d.isDropped
@@ -121,11 +120,10 @@ func (d *delivery) wasDropped() bool {
 	return d.isDropped
 }
 
-// Serve sends what a track receives from since on to an accepted subscription of the
-// queue's session, until either ends. It returns why: the subscription's cause, or the
-// *moqt.DoneError that ended the track. since is a moment before the subscription
-// was accepted, so that nothing is lost between the two. No goroutine of it is left
-// when it returns.
+// Serve sends a track, from since on, to an accepted subscription of the queue's session until
+// either ends. since must be a time before the subscription was accepted. Serve returns the
+// subscription's cause, or the *moqt.DoneError that ended the track, after all its goroutines have
+// ended.
 func (q *Queue) Serve(t *Track, sink Sink, since time.Time) error {
 	v := &viewer{t: t, q: q, sink: sink, since: since, wake: make(chan struct{}, 1), crew: crew.New()}
 	t.attach(v)
@@ -165,8 +163,7 @@ func (q *Queue) Serve(t *Track, sink Sink, since time.Time) error {
 	}
 }
 
-// finish ends the subscription when what is in delivery has arrived, or MaxAge has
-// passed.
+// finish ends the subscription when its deliveries are done, at the latest after MaxAge.
 func (v *viewer) finish(end *moqt.DoneError) error {
 	v.t.mu.Lock()
 	maxAge := v.t.limits.MaxAge
@@ -185,7 +182,7 @@ func (v *viewer) finish(end *moqt.DoneError) error {
 	return end
 }
 
-// attach adds v to the viewers and offers it what arrived since it subscribed.
+// attach adds v to the viewers and offers it the objects that arrived since it subscribed.
 func (t *Track) attach(v *viewer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -213,8 +210,7 @@ func (v *viewer) sendDatagram(d moqt.Datagram) {
 	}
 }
 
-// wants reports whether an object is to be sent: it arrived after the viewer
-// subscribed and passes its filter.
+// wants reports whether the viewer is due an object: it arrived after since and passes the filter.
 func (v *viewer) wants(group uint64, o *object) bool {
 	return !o.arrived.Before(v.since) && v.sink.Passes(moqt.Location{Group: group, Object: o.ID})
 }
@@ -231,7 +227,7 @@ func (v *viewer) offer(sg *subgroup) {
 	v.signal()
 }
 
-// strand ends the viewer: the groups it waits for will not come.
+// endOnRestart ends the subscription: the groups it waits for will not be published.
 func (v *viewer) endOnRestart() {
 	v.mu.Lock()
 	v.restarted = true
@@ -245,7 +241,7 @@ func (v *viewer) restartError() *moqt.DoneError {
 	if !v.restarted {
 		return nil
 	}
-	return &moqt.DoneError{Code: wire.DoneInternalError, Reason: "the publisher numbers its groups anew"}
+	return &moqt.DoneError{Code: wire.DoneInternalError, Reason: "the publisher restarted its group numbering"}
 }
 
 func (v *viewer) signal() {
@@ -269,11 +265,11 @@ func (v *viewer) idle() bool {
 	return len(v.offered) == 0
 }
 
-// fly sends one subgroup.
+// send sends one subgroup.
 func (v *viewer) send(d *delivery) {
 	sg := d.sg
 	if !sg.add(d) {
-		return // evicted already
+		return // already evicted
 	}
 	defer sg.remove(d)
 	// Wait for the first object to send.
@@ -304,8 +300,8 @@ func (v *viewer) send(d *delivery) {
 	h, at := sg.header, int64(0)
 	var restart []byte
 	if first > 0 {
-		// The stream begins inside the subgroup: its first object's ID is written
-		// in full; the others are deltas and stay as they are.
+		// The stream starts mid-subgroup: rewrite the first object's ID in full. The following IDs
+		// are deltas and stay valid.
 		h.FirstObject = false
 		if h.Mode == wire.SubgroupIDFirstObject {
 			h.Mode, h.Subgroup = wire.SubgroupIDExplicit, sg.id
@@ -339,7 +335,7 @@ func (v *viewer) send(d *delivery) {
 	v.t.sentSubgroups.Add(1)
 	reason := ""
 	switch err := v.pump(d, restart, at, first); {
-	case d.wasDropped(): // whatever the error
+	case d.wasDropped(): // takes precedence over the error
 		reason = "behind"
 	case errors.Is(err, moqt.ErrDeliveryTimeout):
 		v.t.late.Add(1)
@@ -357,7 +353,7 @@ func (v *viewer) send(d *delivery) {
 	d.report(&o, reason)
 }
 
-// report tells Queue.Sent of the delivery's end; o is the first object that was to be sent.
+// report calls Queue.OnDone at the end of a delivery; o is the first object due.
 func (d *delivery) report(o *object, reason string) {
 	if d.v.q.OnDone == nil {
 		return
@@ -368,8 +364,8 @@ func (d *delivery) report(o *object, reason string) {
 	})
 }
 
-// pump sends the subgroup's bytes from at, where object i begins or whose header is in
-// restart. It returns ErrEvicted when they were evicted.
+// pump sends the subgroup's bytes from offset at, where object i starts (or its payload, if restart
+// holds its header). It returns ErrEvicted if the bytes are gone.
 func (v *viewer) pump(d *delivery, restart []byte, at int64, i int) error {
 	sg, w := d.sg, d.w
 	d.sent.Store(at)
@@ -401,22 +397,22 @@ func (v *viewer) pump(d *delivery, restart []byte, at int64, i int) error {
 	return s.err
 }
 
-// source is a delivery's bytes, which its stream takes as packets are made. But for Deadline it is for
-// one goroutine at a time.
+// source implements moqt.Source for a delivery: its stream pulls bytes as it builds packets. Except
+// for Deadline, it is not safe for concurrent use.
 type source struct {
 	d       *delivery
-	at      int64         // the end of what was taken
-	i       int           // the object there, or one before it
-	cached  time.Duration // objects older than this are not sent; negative = all are
-	arrived atomic.Int64  // of the object that was taken last, nanoseconds after epoch; 0 = it has no deadline
-	err     error         // why there is no more, but for the end
+	at      int64         // end of the bytes taken so far
+	i       int           // index of the object at that offset, or a smaller one
+	cached  time.Duration // objects older than this are not sent; negative = no limit
+	arrived atomic.Int64  // of the last object taken, nanoseconds after epoch; 0 = no deadline
+	err     error         // why the source ended early
 }
 
-// epoch is when times in source began.
+// epoch is the base of source's times.
 var epoch = time.Now().Add(-time.Nanosecond)
 
-// Next returns the bytes that follow, of one object or those that arrived together, where
-// each has its deadline.
+// Next returns the next bytes: of one object or, where objects have deadlines, of those that
+// arrived together.
 func (s *source) Next() ([]byte, error) {
 	d := s.d
 	if n := s.at - d.sent.Load(); n > 0 {
@@ -441,7 +437,7 @@ func (s *source) Next() ([]byte, error) {
 	return b, err
 }
 
-// Deadline is the earlier of the object's and the subgroup's.
+// Deadline returns the earlier of the object's and the subgroup's deadline.
 func (s *source) Deadline() (by time.Time) {
 	if whole := s.d.subgroupDeadline.Load(); whole != nil {
 		by = *whole
