@@ -11,7 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
-	shared "holocast/internal/bpf"
+	"holocast/internal/bpfload"
 )
 
 // attachTCX attaches a program by TCX, or replaces the one that is there. The error
@@ -37,8 +37,8 @@ const (
 
 // at is a target's place in traffic control. The monitor goes first: what duplicate sends
 // away would not reach it.
-func at(dir string, t target) shared.TC {
-	tc := shared.TC{Interface: t.Interface, Egress: t.Direction == Egress, Priority: duplicatePriority, Name: filterName(dir, t.Direction)}
+func at(dir string, t target) bpfload.TC {
+	tc := bpfload.TC{Interface: t.Interface, Egress: t.Direction == Egress, Priority: duplicatePriority, Name: filterName(dir, t.Direction)}
 	if t.Direction == Monitor {
 		tc.First, tc.Priority = true, monitorPriority
 	}
@@ -50,7 +50,7 @@ func filterName(dir string, d Direction) string { return fmt.Sprintf("holocast %
 // attachClsact attaches a program by a clsact filter, or replaces the one that is
 // there.
 func attachClsact(dir string, t target, program *ebpf.Program) error {
-	added, err := shared.AddClsact(t.Interface)
+	added, err := bpfload.AddClsact(t.Interface)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func detachClsact(dir string, keep []target) error {
 			continue
 		}
 		if !filtered(l) {
-			if err := netlink.QdiscDel(shared.Clsact(index)); err != nil {
+			if err := netlink.QdiscDel(bpfload.Clsact(index)); err != nil {
 				return fmt.Errorf("remove clsact of %s: %w", l.Attrs().Name, err)
 			}
 		}

@@ -18,10 +18,10 @@ static __always_inline void restore(const struct packet *p, __u8 dscp)
 		ip->word = (ip->word & ~bpf_htonl(IPV6_DSCP_MASK)) | bpf_htonl((__u32)dscp << IPV6_DSCP_SHIFT);
 		return;
 	}
-	struct ipv4 *ip = p->ip;
+	struct iphdr *ip = p->ip;
 	__u16 *words = (__u16 *)ip, before = words[0]; /* version, length, ToS */
 	ip->tos = dscp << 2 | (ip->tos & 3);
-	ip->checksum = checksum_after(ip->checksum, before, words[0]);
+	ip->check = checksum_after(ip->check, before, words[0]);
 }
 
 /* Whether a frame is addressed to this host. The stack would drop another one, from a

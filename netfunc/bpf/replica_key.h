@@ -169,8 +169,8 @@ static __always_inline bool replica_key(struct xdp_md *ctx, __u64 *key, __u64 se
 		hash = mix(hash, load64(&ip->destination.word[0]));
 		hash = mix(hash, load64(&ip->destination.word[2]));
 	} else {
-		struct ipv4 *ip = p->ip;
-		hash = mix(hash, (__u64)ip->source << 32 | ip->destination);
+		struct iphdr *ip = p->ip;
+		hash = mix(hash, (__u64)ip->saddr << 32 | ip->daddr);
 	}
 	hash = mix(hash, (__u64)p->number << 32 | p->fragment << 16 | p->length);
 	hash = mix(hash, p->headers << 8 | p->protocol);

@@ -83,7 +83,7 @@ static __always_inline bool stamp(struct __sk_buff *skb, const struct job *job)
 		return true;
 	}
 
-	struct ipv4 *ip = data + sizeof(struct ethernet);
+	struct iphdr *ip = data + sizeof(struct ethernet);
 	if ((void *)(ip + 1) > end)
 		return false;
 	__u16 *words = (__u16 *)ip;
@@ -91,12 +91,12 @@ static __always_inline bool stamp(struct __sk_buff *skb, const struct job *job)
 	if (job->routed) {
 		__u16 before = words[4]; /* TTL, protocol */
 		ip->ttl--;
-		ip->checksum = checksum_after(ip->checksum, before, words[4]);
+		ip->check = checksum_after(ip->check, before, words[4]);
 	}
-	if (!job->steered && !(ip->fragment & bpf_htons(IPV4_MF | IPV4_OFFSET))) { /* the fragments of a packet share its ID */
+	if (!job->steered && !(ip->frag_off & bpf_htons(IPV4_MF | IPV4_OFFSET))) { /* the fragments of a packet share its ID */
 		__be16 before = ip->id;
 		ip->id = bpf_htons(job->id);
-		ip->checksum = checksum_after(ip->checksum, before, ip->id);
+		ip->check = checksum_after(ip->check, before, ip->id);
 	}
 	return true;
 }
@@ -132,12 +132,12 @@ static __always_inline bool address_replica(struct __sk_buff *skb, const struct 
 		return true;
 	}
 
-	struct ipv4 *ip = (void *)(ethernet + 1);
+	struct iphdr *ip = (void *)(ethernet + 1);
 	if ((void *)(ip + 1) > end)
 		return false;
 	__u16 *words = (__u16 *)ip, before = words[0]; /* version, length, ToS */
 	ip->tos = dscp << 2 | (ip->tos & 3);
-	ip->checksum = checksum_after(ip->checksum, before, words[0]);
+	ip->check = checksum_after(ip->check, before, words[0]);
 	__builtin_memcpy(ethernet, path->next_hop, 12);
 	return true;
 }

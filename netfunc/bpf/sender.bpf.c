@@ -20,7 +20,7 @@ static __always_inline struct cursor open_packet(struct __sk_buff *skb)
 
 	if ((void *)(ethernet + 1) <= end) {
 		if (ethernet->type == bpf_htons(ETH_P_IP))
-			want = sizeof(struct ethernet) + sizeof(struct ipv4);
+			want = sizeof(struct ethernet) + sizeof(struct iphdr);
 		else if (ethernet->type == bpf_htons(ETH_P_IPV6))
 			want = sizeof(struct ethernet) + sizeof(struct ipv6);
 	}

@@ -10,13 +10,13 @@
 #include "verdict.h"
 
 /* Whether the stack would forward a packet, so that it is not for this host. */
-static __always_inline bool is_in_transit(struct __sk_buff *skb, const struct ipv4 *ip)
+static __always_inline bool is_in_transit(struct __sk_buff *skb, const struct iphdr *ip)
 {
 	struct bpf_fib_lookup route = {
 		.family = AF_INET,
 		.ifindex = skb->ifindex,
-		.ipv4_src = ip->source,
-		.ipv4_dst = ip->destination,
+		.ipv4_src = ip->saddr,
+		.ipv4_dst = ip->daddr,
 	};
 	long result = bpf_fib_lookup(skb, &route, sizeof(route), 0);
 
@@ -118,7 +118,7 @@ static __always_inline void report_signal(struct sender_counters *counts, const 
 /* Takes out a signalling packet that is for this host; PASS if it is none. */
 static __always_inline int take_signal(struct __sk_buff *skb, struct sender_counters *counts, const struct packet *p)
 {
-	const struct ipv4 *ip = p->ip;
+	const struct iphdr *ip = p->ip;
 	__u32 offset = p->offset + p->headers;
 	struct signal_message message;
 	struct udp udp;
@@ -148,7 +148,7 @@ static __always_inline int take_signal(struct __sk_buff *skb, struct sender_coun
 	if (message.version != SIGNAL_VERSION) {
 		counts->other_version++;
 		if (is_above_highest(nonce)) /* so that replays of an earlier version's messages do not fill the ring */
-			report_signal(counts, &message, ip->source, false);
+			report_signal(counts, &message, ip->saddr, false);
 		return DROP;
 	}
 	if (!raise_nonce(nonce)) {
@@ -159,7 +159,7 @@ static __always_inline int take_signal(struct __sk_buff *skb, struct sender_coun
 	bool full = !set_policy(&message.destination, message.bits, nonce);
 	if (full)
 		counts->policy_full++;
-	report_signal(counts, &message, ip->source, full);
+	report_signal(counts, &message, ip->saddr, full);
 	return DROP;
 }
 

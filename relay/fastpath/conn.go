@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"holocast/internal/quicext"
-	"holocast/relay/fastpath/bpf"
+	"holocast/relay/fastpath/kernel"
 )
 
 // Packet numbers for the kernel.
@@ -41,14 +41,14 @@ type conn struct {
 	unfit          bool          // it has another cipher
 	gone           bool          // it ended, or the manager did
 	ids            map[string]bool
-	route          routeKey    // that was added; the zero one = none
-	receiving      bool        // datagrams, from a publisher
-	unneeded       bool        // user space sends them to all viewers
-	sourceKeys     uint64      // the key phase of the source's keys in the kernel, + 1; 0 = none
-	viewerKeys     uint64      // of the viewer's
-	cipher         *bpf.Cipher // of these
-	ahead          int64       // key streams are made of packet numbers below
-	length         int         // of the texts that they are for: as of the last packets
+	route          routeKey       // that was added; the zero one = none
+	receiving      bool           // datagrams, from a publisher
+	unneeded       bool           // user space sends them to all viewers
+	sourceKeys     uint64         // the key phase of the source's keys in the kernel, + 1; 0 = none
+	viewerKeys     uint64         // of the viewer's
+	cipher         *kernel.Cipher // of these
+	ahead          int64          // key streams are made of packet numbers below
+	length         int            // of the texts that they are for: as of the last packets
 
 	pending    []quicext.Packet // sent, not registered yet
 	sentAt     []time.Duration  // of these
@@ -99,7 +99,7 @@ func (c *conn) becomeSource() bool {
 		if c.source = c.m.sources.take(); c.source < 0 {
 			return false
 		}
-		c.m.kernel.Source(c.source).Clear()
+		c.m.forwarder.Source(c.source).Clear()
 		c.enter()
 	}
 	return true
@@ -112,8 +112,8 @@ func (c *conn) becomeViewer() bool {
 		if c.viewer = c.m.viewers.take(); c.viewer < 0 {
 			return false
 		}
-		c.m.kernel.Viewer(c.viewer).Clear()
-		if k := c.m.kernel.KeyStreams(c.viewer); k != nil {
+		c.m.forwarder.Viewer(c.viewer).Clear()
+		if k := c.m.forwarder.KeyStreams(c.viewer); k != nil {
 			k.Clear()
 		}
 		c.m.byViewer[c.viewer].Store(c)
@@ -135,20 +135,20 @@ func (c *conn) enter() {
 	now := make(map[string]bool, len(s.ConnIDs))
 	for _, id := range s.ConnIDs {
 		now[string(id)] = true
-		_ = c.m.kernel.SetConnection(id, bpf.Role{Source: c.source, Viewer: c.viewer})
+		_ = c.m.forwarder.SetConnection(id, kernel.Role{Source: c.source, Viewer: c.viewer})
 	}
 	for id := range c.ids {
 		if !now[id] {
-			_ = c.m.kernel.RemoveConnection([]byte(id))
+			_ = c.m.forwarder.RemoveConnection([]byte(id))
 		}
 	}
 	c.ids = now
 	if c.source >= 0 {
-		k := c.m.kernel.Source(c.source)
+		k := c.m.forwarder.Source(c.source)
 		if c.sourceKeys != s.KeyPhase+1 {
 			c.sourceKeys = s.KeyPhase + 1
-			k.SetKeys(s.KeyPhase, bpf.Keys{Key: s.Rx.Key, IV: s.Rx.IV})
-			k.SetKeys(s.KeyPhase+1, bpf.Keys{Key: s.RxNext.Key, IV: s.RxNext.IV})
+			k.SetKeys(s.KeyPhase, kernel.Keys{Key: s.Rx.Key, IV: s.Rx.IV})
+			k.SetKeys(s.KeyPhase+1, kernel.Keys{Key: s.RxNext.Key, IV: s.RxNext.IV})
 		}
 		k.Stop()
 		if c.receiving {
@@ -163,9 +163,9 @@ func (c *conn) enter() {
 		}
 		if c.viewerKeys != s.KeyPhase+1 {
 			c.viewerKeys = s.KeyPhase + 1
-			keys := bpf.Keys{Key: s.Tx.Key, IV: s.Tx.IV}
-			c.m.kernel.Viewer(c.viewer).SetKeys(s.KeyPhase, keys)
-			c.cipher, _ = bpf.NewCipher(keys) // nil: the kernel makes the key streams itself
+			keys := kernel.Keys{Key: s.Tx.Key, IV: s.Tx.IV}
+			c.m.forwarder.Viewer(c.viewer).SetKeys(s.KeyPhase, keys)
+			c.cipher, _ = kernel.NewCipher(keys) // nil: the kernel makes the key streams itself
 		}
 		c.startViewer()
 	}
@@ -184,7 +184,7 @@ func (c *conn) open(needed bool) {
 	if needed {
 		c.startSource()
 	} else {
-		c.m.kernel.Source(c.source).Stop()
+		c.m.forwarder.Source(c.source).Stop()
 	}
 }
 
@@ -192,7 +192,7 @@ func (c *conn) startSource() {
 	if c.unneeded {
 		return
 	}
-	c.m.kernel.Source(c.source).Start(bpf.SourceOptions{Remote: c.state.Remote, HeaderKey: c.state.Rx.HP, Prefix: c.prefix})
+	c.m.forwarder.Source(c.source).Start(kernel.SourceOptions{Remote: c.state.Remote, HeaderKey: c.state.Rx.HP, Prefix: c.prefix})
 }
 
 // received notes that a publisher sent a datagram that viewers want: from then on, and for
@@ -223,7 +223,7 @@ func (c *conn) inKernel() bool {
 func (c *conn) startViewer() {
 	s := &c.state
 	c.suspended = 0
-	c.m.kernel.Viewer(c.viewer).Start(bpf.ViewerOptions{
+	c.m.forwarder.Viewer(c.viewer).Start(kernel.ViewerOptions{
 		Remote: s.Remote, ConnID: s.DestConnID, HeaderKey: s.Tx.HP, Prefix: c.prefix,
 		MaxSize: s.MaxPacketSize, MaxFrame: s.MaxDatagramFrame, ECN: s.ECN,
 	})
@@ -234,7 +234,7 @@ func (m *Manager) enterRoute(r routeKey) {
 	m.routesMu.Lock()
 	defer m.routesMu.Unlock()
 	if m.routes[r]++; m.routes[r] == 1 {
-		_ = m.kernel.AddRoute(r)
+		_ = m.forwarder.AddRoute(r)
 	}
 }
 
@@ -246,7 +246,7 @@ func (m *Manager) leaveRoute(r routeKey) {
 	defer m.routesMu.Unlock()
 	if m.routes[r]--; m.routes[r] == 0 {
 		delete(m.routes, r)
-		_ = m.kernel.RemoveRoute(r)
+		_ = m.forwarder.RemoveRoute(r)
 	}
 }
 
@@ -258,7 +258,7 @@ func (c *conn) Changed(s quicext.State) {
 		return
 	}
 	if s.Generation != c.state.Generation && c.viewer >= 0 {
-		c.m.kernel.Viewer(c.viewer).Stop()
+		c.m.forwarder.Viewer(c.viewer).Stop()
 		c.takeBack()
 	}
 	c.state = s
@@ -278,12 +278,12 @@ func (c *conn) Report(r quicext.Report) {
 // left then. c.mu is held.
 func (c *conn) allow() {
 	if c.viewer >= 0 && !c.gone {
-		c.m.kernel.Viewer(c.viewer).Allow(c.registered + c.budget)
+		c.m.forwarder.Viewer(c.viewer).Allow(c.registered + c.budget)
 	}
 }
 
 // record notes a packet that the kernel sent.
-func (c *conn) record(r bpf.Record) {
+func (c *conn) record(r kernel.Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pending = append(c.pending, quicext.Packet{Number: r.Number, Size: r.Size, Sent: c.m.time(r.Time), ECN: r.ECN})
@@ -330,7 +330,7 @@ func (c *conn) passedOn(p place) {
 	if c.viewer < 0 || c.gone {
 		return
 	}
-	if n, track, group, object := c.m.kernel.Viewer(c.viewer).Left(); p == (place{track, group, object}) {
+	if n, track, group, object := c.m.forwarder.Viewer(c.viewer).Left(); p == (place{track, group, object}) {
 		c.passed = n
 	}
 }
@@ -369,12 +369,12 @@ func (c *conn) makeAhead() {
 	if b == nil || c.cipher == nil {
 		return
 	}
-	k := c.m.kernel.KeyStreams(c.viewer)
+	k := c.m.forwarder.KeyStreams(c.viewer)
 	if k == nil {
 		return
 	}
-	next := c.m.kernel.Viewer(c.viewer).Next()
-	for c.ahead = max(c.ahead, next); c.ahead < min(next+bpf.Ahead, b.end); c.ahead++ {
+	next := c.m.forwarder.Viewer(c.viewer).Next()
+	for c.ahead = max(c.ahead, next); c.ahead < min(next+kernel.Ahead, b.end); c.ahead++ {
 		k.Make(c.cipher, c.ahead, c.length)
 	}
 }
@@ -384,7 +384,7 @@ func (c *conn) makeAhead() {
 // sends, each of its packets would overtake a block, and the kernel would overtake what waits.
 // c.mu is held.
 func (c *conn) changeBlock(p quicext.Port, now time.Duration) {
-	v := c.m.kernel.Viewer(c.viewer)
+	v := c.m.forwarder.Viewer(c.viewer)
 	want := now-c.wanted < linger && !c.state.KeyUpdateDue
 	if b := c.block; b != nil && (!want || b.generation != c.state.Generation || p.Overtaken() || b.end-v.Next() < blockLow) {
 		c.takeBack()
@@ -407,7 +407,7 @@ func (c *conn) changeBlock(p quicext.Port, now time.Duration) {
 
 // mayGoOn tells whether the kernel may send: the viewer is not handed to user space, which has sent
 // all that it has for it. c.mu is held.
-func (c *conn) mayGoOn(p quicext.Port, v *bpf.Viewer, now time.Duration) bool {
+func (c *conn) mayGoOn(p quicext.Port, v *kernel.Viewer, now time.Duration) bool {
 	left, _, _, object := v.Left()
 	handed := c.handed
 	goOn := c.look(now, left, object > 0, c.waits() || p.DatagramsWait())
@@ -432,7 +432,7 @@ func (c *conn) takeBack() {
 	}
 	c.block = nil
 	b.taken = c.m.now()
-	b.unused = max(b.first, c.m.kernel.Viewer(c.viewer).TakeBack())
+	b.unused = max(b.first, c.m.forwarder.Viewer(c.viewer).TakeBack())
 	c.old = append(c.old, b)
 }
 
@@ -468,7 +468,7 @@ func (c *conn) tick() (active bool) {
 	now := c.m.now()
 	if c.receiving && !c.gone && now-time.Duration(c.lastDatagram.Load()) > linger {
 		c.receiving = false
-		c.m.kernel.Source(c.source).Stop()
+		c.m.forwarder.Source(c.source).Stop()
 	}
 	if c.viewer < 0 || !c.on || c.gone {
 		return false
@@ -478,7 +478,7 @@ func (c *conn) tick() (active bool) {
 			delete(c.took, p)
 		}
 	}
-	v := c.m.kernel.Viewer(c.viewer)
+	v := c.m.forwarder.Viewer(c.viewer)
 	if !v.On() { // it came from another address: either it moved, which Changed tells, or somebody made it up
 		if c.suspended == 0 {
 			c.suspended = now
@@ -500,10 +500,10 @@ func (c *conn) suspend() {
 	defer c.mu.Unlock()
 	c.gone, c.on = true, false
 	if c.source >= 0 {
-		c.m.kernel.Source(c.source).Stop()
+		c.m.forwarder.Source(c.source).Stop()
 	}
 	if c.viewer >= 0 {
-		c.m.kernel.Viewer(c.viewer).Stop()
+		c.m.forwarder.Viewer(c.viewer).Stop()
 		c.takeBack()
 	}
 }
@@ -513,7 +513,7 @@ func (c *conn) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id := range c.ids {
-		_ = c.m.kernel.RemoveConnection([]byte(id))
+		_ = c.m.forwarder.RemoveConnection([]byte(id))
 	}
 	c.m.leaveRoute(c.route)
 	c.ids, c.route = nil, routeKey{}

@@ -10,7 +10,7 @@ import (
 	"unsafe"
 
 	"holocast/internal/quicext"
-	"holocast/relay/fastpath/bpf"
+	"holocast/relay/fastpath/kernel"
 )
 
 // port is a connection that counts what it is asked for.
@@ -41,17 +41,17 @@ func TestNumbersWhileUserSpaceSends(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: the kernel fast path needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
 	}
-	kernel, err := bpf.Open(bpf.Options{Port: 1, ConnIDLen: connIDLen})
+	k, err := kernel.Open(kernel.Options{Port: 1, ConnIDLen: connIDLen})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = kernel.Close() })
-	m := &Manager{kernel: kernel, start: time.Now(), startK: bpf.Now()}
+	t.Cleanup(func() { _ = k.Close() })
+	m := &Manager{forwarder: k, start: time.Now(), startK: kernel.Now()}
 	queued := false
 	c := &conn{m: m, waits: func() bool { return queued }, source: -1, on: true, handover: newHandover(), state: quicext.State{Generation: 1}}
-	kernel.Viewer(0).Clear()
+	k.Viewer(0).Clear()
 	// The kernel left the second object of a group, which user space passed on.
-	shared := reflect.ValueOf(kernel.Viewer(0)).Elem().FieldByName("shared")
+	shared := reflect.ValueOf(k.Viewer(0)).Elem().FieldByName("shared")
 	for _, field := range []reflect.Value{shared.FieldByName("Left"), shared.FieldByName("LastLeft").FieldByName("Object")} {
 		*(*uint64)(unsafe.Pointer(field.UnsafeAddr())) = 1
 	}
@@ -74,7 +74,7 @@ func TestNumbersWhileUserSpaceSends(t *testing.T) {
 		}
 		*wait = false
 		drain()
-		if p.reserved != before+1 || c.block == nil || kernel.Viewer(0).Next() != c.block.first {
+		if p.reserved != before+1 || c.block == nil || k.Viewer(0).Next() != c.block.first {
 			t.Errorf("nothing waits %s: numbers were reserved %d times", name, p.reserved-before)
 		}
 	}

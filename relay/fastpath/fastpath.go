@@ -20,7 +20,7 @@ import (
 	"fmt"
 	"time"
 
-	"holocast/relay/fastpath/bpf"
+	"holocast/relay/fastpath/kernel"
 )
 
 // Mode says whether to use the fast path.
@@ -44,7 +44,7 @@ func (m Mode) Check() error {
 
 // Stats are what the fast path did so far.
 type Stats struct {
-	bpf.Counts
+	kernel.Counts
 	Interfaces int // that the programs are attached to
 	Sources    int // publishers' connections in the kernel
 	Viewers    int // viewers' connections in the kernel

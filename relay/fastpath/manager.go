@@ -19,7 +19,7 @@ import (
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
 	"holocast/internal/quicext"
-	"holocast/relay/fastpath/bpf"
+	"holocast/relay/fastpath/kernel"
 	"holocast/relay/steer"
 )
 
@@ -46,14 +46,14 @@ const (
 
 // Manager is the fast path of one relay. A nil Manager is one that is off.
 type Manager struct {
-	cfg    Config
-	log    *slog.Logger
-	kernel *bpf.Kernel
-	start  time.Time     // a moment of both clocks,
-	startK time.Duration // by CLOCK_MONOTONIC
-	stop   context.CancelFunc
-	done   chan struct{}
-	wanted chan struct{} // signalled when there is something to forward
+	cfg       Config
+	log       *slog.Logger
+	forwarder *kernel.Forwarder
+	start     time.Time     // a moment of both clocks,
+	startK    time.Duration // by CLOCK_MONOTONIC
+	stop      context.CancelFunc
+	done      chan struct{}
+	wanted    chan struct{} // signalled when there is something to forward
 
 	ringMu sync.RWMutex // of the ring; after mu, before conn.mu. Held for reading to look whether it is empty
 	closed bool         // written under both
@@ -65,9 +65,9 @@ type Manager struct {
 	sources  slots
 	viewers  slots
 	refused  map[string]uint64
-	attached map[int]*bpf.Attachment
+	attached map[int]*kernel.Attachment
 
-	byViewer [bpf.MaxViewers]atomic.Pointer[conn]
+	byViewer [kernel.MaxViewers]atomic.Pointer[conn]
 
 	routesMu sync.Mutex // after conn.mu
 	routes   map[routeKey]int
@@ -102,7 +102,7 @@ func Possible() error {
 	if !quicext.Supported() {
 		return quicext.ErrUnsupported
 	}
-	return bpf.Check()
+	return kernel.Check()
 }
 
 // Try is Possible, and loads the programs without attaching them.
@@ -110,7 +110,7 @@ func Try() error {
 	if err := Possible(); err != nil {
 		return err
 	}
-	k, err := bpf.Open(bpf.Options{Port: 1, ConnIDLen: connIDLen})
+	k, err := kernel.Open(kernel.Options{Port: 1, ConnIDLen: connIDLen})
 	if err != nil {
 		return err
 	}
@@ -126,23 +126,23 @@ func Start(cfg Config) (*Manager, error) {
 	if !quicext.PreferChaCha20() {
 		return nil, errors.New("TLS is in FIPS 140-3 mode, which has no ChaCha20-Poly1305")
 	}
-	kernel, err := bpf.Open(bpf.Options{Port: cfg.Port, ConnIDLen: connIDLen})
+	k, err := kernel.Open(kernel.Options{Port: cfg.Port, ConnIDLen: connIDLen})
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	m := &Manager{
-		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), kernel: kernel, start: time.Now(), startK: bpf.Now(),
+		cfg: cfg, log: cmp.Or(cfg.Log, slog.Default()), forwarder: k, start: time.Now(), startK: kernel.Now(),
 		stop: stop, done: make(chan struct{}), wanted: make(chan struct{}, 1),
 		conns: map[*quic.Conn]*conn{}, tracks: map[*origin.Track]*track{}, refused: map[string]uint64{},
-		attached: map[int]*bpf.Attachment{}, routes: map[routeKey]int{},
-		sources: newSlots(bpf.MaxSources), viewers: newSlots(bpf.MaxViewers),
+		attached: map[int]*kernel.Attachment{}, routes: map[routeKey]int{},
+		sources: newSlots(kernel.MaxSources), viewers: newSlots(kernel.MaxViewers),
 	}
 	if err := m.attach(); err != nil {
 		stop()
-		return nil, errors.Join(err, m.detach(), kernel.Close())
+		return nil, errors.Join(err, m.detach(), k.Close())
 	}
-	kernel.Renew(m.now() + lease)
+	k.Renew(m.now() + lease)
 	go m.run(ctx)
 	return m, nil
 }
@@ -154,7 +154,7 @@ func (m *Manager) Close() error {
 	}
 	m.stop()
 	<-m.done
-	m.kernel.Renew(0)
+	m.forwarder.Renew(0)
 	err := m.detach()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -169,7 +169,7 @@ func (m *Manager) Close() error {
 	m.ringMu.Lock()
 	defer m.ringMu.Unlock()
 	m.closed = true
-	return errors.Join(err, m.kernel.Close())
+	return errors.Join(err, m.forwarder.Close())
 }
 
 // run keeps the kernel's lease, registers what no ACK or object has made anyone register,
@@ -186,7 +186,7 @@ func (m *Manager) run(ctx context.Context) {
 		case <-m.wanted:
 		case <-timer.C:
 		}
-		m.kernel.Renew(m.now() + lease)
+		m.forwarder.Renew(m.now() + lease)
 		m.drain()
 		wait := idle
 		if m.tick() {
@@ -252,7 +252,7 @@ func (m *Manager) want() {
 // not wait for each other.
 func (m *Manager) drain() {
 	m.ringMu.RLock()
-	empty := m.closed || m.kernel.Drained()
+	empty := m.closed || m.forwarder.Drained()
 	m.ringMu.RUnlock()
 	if empty {
 		return
@@ -262,7 +262,7 @@ func (m *Manager) drain() {
 	if m.closed {
 		return
 	}
-	m.kernel.Drain(func(r bpf.Record) {
+	m.forwarder.Drain(func(r kernel.Record) {
 		if c := m.byViewer[r.Viewer].Load(); c != nil {
 			c.record(r)
 		}
@@ -301,7 +301,7 @@ func (m *Manager) attach() error {
 		if a.EncapType != "ether" && a.EncapType != "loopback" {
 			continue
 		}
-		attachment, e := m.kernel.Attach(a.Index, m.cfg.Clsact)
+		attachment, e := m.forwarder.Attach(a.Index, m.cfg.Clsact)
 		if e != nil {
 			err = errors.Join(err, fmt.Errorf("interface %s: %w", a.Name, e))
 			continue
@@ -461,20 +461,20 @@ func (m *Manager) install(k *track) error {
 	if old := k.installed; old != nil && old != only {
 		k.installed = nil
 		k.source.Store(nil)
-		if err := m.kernel.RemoveTrack(old.c.source, old.alias); err != nil {
+		if err := m.forwarder.RemoveTrack(old.c.source, old.alias); err != nil {
 			return err
 		}
 	}
 	if only == nil {
 		return nil
 	}
-	var subs []bpf.Subscription
+	var subs []kernel.Subscription
 	for s := range k.viewers {
 		if !s.pub.Forwarding() {
 			continue
 		}
 		start, last := s.pub.Range()
-		subs = append(subs, bpf.Subscription{
+		subs = append(subs, kernel.Subscription{
 			Viewer: s.c.viewer, Alias: wire.AppendVarint(nil, s.pub.Alias()),
 			StartGroup: start.Group, StartObject: start.Object, LastGroup: last,
 		})
@@ -483,7 +483,7 @@ func (m *Manager) install(k *track) error {
 	k.source.Store(only.c)
 	m.sourcesChanged.Store(true)
 	m.want()
-	return m.kernel.SetTrack(only.c.source, only.alias, k.id, subs)
+	return m.forwarder.SetTrack(only.c.source, only.alias, k.id, subs)
 }
 
 // Stats returns the counters now.
@@ -497,7 +497,7 @@ func (m *Manager) Stats() Stats {
 	if m.closed {
 		return s
 	}
-	s.Counts, _ = m.kernel.Counts()
+	s.Counts, _ = m.forwarder.Counts()
 	s.Interfaces = len(m.attached)
 	s.Refused = map[string]uint64{"webtransport": m.refused["webtransport"], "attach": m.refused["attach"], "full": m.refused["full"], "cipher": m.refused["cipher"]}
 	for _, c := range m.conns {
@@ -510,7 +510,7 @@ func (m *Manager) Stats() Stats {
 			if c.handed {
 				s.HandedOver++
 			}
-			v := m.kernel.Viewer(c.viewer)
+			v := m.forwarder.Viewer(c.viewer)
 			sent := v.Sent()
 			s.Budget += max(0, v.Allowed()-sent)
 			s.Unregistered += sent - c.registered

@@ -14,7 +14,7 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
-	"holocast/internal/bpf"
+	"holocast/internal/bpfload"
 	"holocast/internal/moqt"
 	"holocast/internal/udpio"
 )
@@ -31,8 +31,8 @@ type Group struct {
 }
 
 // requirements are what steering cannot do without.
-func requirements() []bpf.Requirement {
-	return []bpf.Requirement{
+func requirements() []bpfload.Requirement {
+	return []bpfload.Requirement{
 		{Name: "steering of UDP sockets by eBPF (SK_REUSEPORT)", Since: "4.19", Have: func() error {
 			return errors.Join(features.HaveProgramType(ebpf.SkReuseport), features.HaveMapType(ebpf.ReusePortSockArray))
 		}},
@@ -208,7 +208,7 @@ func load() (program *ebpf.Program, all, acceptors *ebpf.Map, err error) {
 	if err := features.HaveProgramType(ebpf.SkReuseport); errors.Is(err, unix.EPERM) {
 		return nil, nil, nil, errPrivilege
 	}
-	if err := bpf.Missing(requirements()); err != nil {
+	if err := bpfload.Missing(requirements()); err != nil {
 		return nil, nil, nil, err
 	}
 	if err := rlimit.RemoveMemlock(); err != nil { // for Linux before 5.11
@@ -216,12 +216,12 @@ func load() (program *ebpf.Program, all, acceptors *ebpf.Map, err error) {
 	}
 	var o steerObjects
 	if err := loadSteerObjects(&o, nil); err != nil {
-		return nil, nil, nil, bpf.Explain("load eBPF programs", err, requirements())
+		return nil, nil, nil, bpfload.Explain("load eBPF programs", err, requirements())
 	}
 	return o.Steer, o.Sockets, o.Acceptors, nil
 }
 
-// errPrivilege says less than bpf.ErrPrivilege, as sockets need less than interfaces.
+// errPrivilege says less than bpfload.ErrPrivilege, as sockets need less than interfaces.
 var errPrivilege = fmt.Errorf("it needs root or CAP_BPF: %w", unix.EPERM)
 
 // set sets an integer option of a socket.

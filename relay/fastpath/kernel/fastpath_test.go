@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64)
 
-package bpf
+package kernel
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	shared "holocast/internal/bpf"
+	"holocast/internal/bpfload"
 	"holocast/internal/moqt/wire"
 )
 
@@ -26,7 +26,7 @@ var (
 
 // bench is a publisher, a relay and a viewer, joined by two cables.
 type bench struct {
-	k                        *Kernel
+	k                        *Forwarder
 	publisher, relay, viewer *host
 	publish, serve, view     *net.UDPConn
 	toRelay, toViewer        netip.AddrPort
@@ -343,7 +343,7 @@ func TestDetachedByForce(t *testing.T) {
 			}
 			b.relay.must(t, func() error {
 				if clsact {
-					return netlink.QdiscDel(shared.Clsact(down))
+					return netlink.QdiscDel(bpfload.Clsact(down))
 				}
 				return b.attached.links[0].Detach()
 			})

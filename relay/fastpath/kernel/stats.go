@@ -1,4 +1,4 @@
-package bpf
+package kernel
 
 // Counts are what became of packets since the programs were loaded.
 type Counts struct {

@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64)
 
-package bpf
+package kernel
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ import (
 	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
 
-	shared "holocast/internal/bpf"
+	"holocast/internal/bpfload"
 )
 
 // Limits of the programs.
@@ -39,7 +39,7 @@ type Options struct {
 
 // Kernel is the loaded programs with their maps. Its methods may be called from several
 // goroutines, but for Drain.
-type Kernel struct {
+type Forwarder struct {
 	programs map[string]*ebpf.Program
 	maps     map[string]*ebpf.Map
 	sources  *table[Source]
@@ -57,26 +57,26 @@ func Check() error {
 		return errors.New("cannot run on a kernel with PREEMPT_RT: a program may be interrupted there while it holds a processor's memory")
 	}
 	if err := features.HaveProgramType(ebpf.SchedCLS); errors.Is(err, unix.EPERM) {
-		return shared.Explain("eBPF", err, nil)
+		return bpfload.Explain("eBPF", err, nil)
 	}
-	return shared.Missing(requirements())
+	return bpfload.Missing(requirements())
 }
 
 // requirements are what the programs cannot do without, the oldest first. TCX is not
 // among them: without it there is clsact.
-func requirements() []shared.Requirement {
-	return []shared.Requirement{
-		{Name: "the helper bpf_clone_redirect in TC", Since: "4.2", Have: shared.Helper(ebpf.SchedCLS, asm.FnCloneRedirect)},
-		{Name: "the helper bpf_skb_change_proto in TC", Since: "4.8", Have: shared.Helper(ebpf.SchedCLS, asm.FnSkbChangeProto)},
+func requirements() []bpfload.Requirement {
+	return []bpfload.Requirement{
+		{Name: "the helper bpf_clone_redirect in TC", Since: "4.2", Have: bpfload.Helper(ebpf.SchedCLS, asm.FnCloneRedirect)},
+		{Name: "the helper bpf_skb_change_proto in TC", Since: "4.8", Have: bpfload.Helper(ebpf.SchedCLS, asm.FnSkbChangeProto)},
 		{Name: "bounded loops in eBPF", Since: "5.3", Have: features.HaveBoundedLoops},
 		{Name: "eBPF ring buffers", Since: "5.8", Have: func() error { return features.HaveMapType(ebpf.RingBuf) }},
 		// A helper of that version tells.
-		{Name: "atomic compare-and-exchange in eBPF", Since: "5.12", Have: shared.Helper(ebpf.SchedCLS, asm.FnCheckMtu)},
+		{Name: "atomic compare-and-exchange in eBPF", Since: "5.12", Have: bpfload.Helper(ebpf.SchedCLS, asm.FnCheckMtu)},
 	}
 }
 
 // Open loads the programs. They are not attached.
-func Open(o Options) (_ *Kernel, err error) {
+func Open(o Options) (_ *Forwarder, err error) {
 	if o.ConnIDLen < 1 || o.ConnIDLen > MaxConnID {
 		return nil, fmt.Errorf("connection IDs of %d bytes; 1 to %d are possible", o.ConnIDLen, MaxConnID)
 	}
@@ -96,9 +96,9 @@ func Open(o Options) (_ *Kernel, err error) {
 	}
 	c, err := ebpf.NewCollection(spec)
 	if err != nil {
-		return nil, shared.Explain("load eBPF programs", err, requirements())
+		return nil, bpfload.Explain("load eBPF programs", err, requirements())
 	}
-	k := &Kernel{programs: c.Programs, maps: c.Maps, unprotected: o.Unprotected}
+	k := &Forwarder{programs: c.Programs, maps: c.Maps, unprotected: o.Unprotected}
 	defer func() {
 		if err != nil {
 			_ = k.Close()
@@ -121,7 +121,7 @@ func Open(o Options) (_ *Kernel, err error) {
 }
 
 // Close unloads the programs, which are detached before.
-func (k *Kernel) Close() error {
+func (k *Forwarder) Close() error {
 	err := errors.Join(k.ring.close(), k.sources.close(), k.viewers.close(), k.ahead.close(), k.leases.close())
 	for _, p := range k.programs {
 		err = errors.Join(err, p.Close())
@@ -133,13 +133,13 @@ func (k *Kernel) Close() error {
 }
 
 // Source is the i-th publisher's connection.
-func (k *Kernel) Source(i int) *Source { return k.sources.at(i) }
+func (k *Forwarder) Source(i int) *Source { return k.sources.at(i) }
 
 // Viewer is the i-th viewer's connection.
-func (k *Kernel) Viewer(i int) *Viewer { return k.viewers.at(i) }
+func (k *Forwarder) Viewer(i int) *Viewer { return k.viewers.at(i) }
 
 // KeyStreams returns those of one viewer, nil if it has none.
-func (k *Kernel) KeyStreams(i int) *KeyStreams {
+func (k *Forwarder) KeyStreams(i int) *KeyStreams {
 	if !makesAhead || i >= k.ahead.n {
 		return nil
 	}
@@ -147,7 +147,7 @@ func (k *Kernel) KeyStreams(i int) *KeyStreams {
 }
 
 // Renew lets the programs work until a time of CLOCK_MONOTONIC.
-func (k *Kernel) Renew(until time.Duration) {
+func (k *Forwarder) Renew(until time.Duration) {
 	storeRelease(&k.leases.at(0).Until, uint64(until))
 }
 
@@ -162,12 +162,12 @@ func Now() time.Duration {
 type Role struct{ Source, Viewer int }
 
 // SetConnection makes packets with a connection ID known as a connection's.
-func (k *Kernel) SetConnection(id []byte, r Role) error {
+func (k *Forwarder) SetConnection(id []byte, r Role) error {
 	return k.maps[fastpathMapConnections].Put(connID(id), fastpathConnection{Source: uint32(r.Source + 1), Viewer: uint32(r.Viewer + 1)})
 }
 
 // RemoveConnection forgets a connection ID.
-func (k *Kernel) RemoveConnection(id []byte) error {
+func (k *Forwarder) RemoveConnection(id []byte) error {
 	return ignoreMissing(k.maps[fastpathMapConnections].Delete(connID(id)))
 }
 
@@ -186,7 +186,7 @@ type Subscription struct {
 
 // SetTrack replaces the subscriptions to a track that a source sends under an alias. At
 // most MaxTrackViewers are taken.
-func (k *Kernel) SetTrack(source int, alias uint64, id uint32, subs []Subscription) error {
+func (k *Forwarder) SetTrack(source int, alias uint64, id uint32, subs []Subscription) error {
 	t := fastpathTrack{Id: id}
 	for _, s := range subs[:min(len(subs), MaxTrackViewers)] {
 		v := &t.Viewers[t.Count]
@@ -198,7 +198,7 @@ func (k *Kernel) SetTrack(source int, alias uint64, id uint32, subs []Subscripti
 }
 
 // RemoveTrack forgets a track.
-func (k *Kernel) RemoveTrack(source int, alias uint64) error {
+func (k *Forwarder) RemoveTrack(source int, alias uint64) error {
 	return ignoreMissing(k.maps[fastpathMapTracks].Delete(trackKey(source, alias)))
 }
 
@@ -207,7 +207,7 @@ func trackKey(source int, alias uint64) fastpathTrackKey {
 }
 
 // AddRoute has the programs note how packets reach an address.
-func (k *Kernel) AddRoute(remote netip.AddrPort) error {
+func (k *Forwarder) AddRoute(remote netip.AddrPort) error {
 	err := k.maps[fastpathMapRoutes].Update(endpoint(remote), fastpathRoute{}, ebpf.UpdateNoExist)
 	if errors.Is(err, ebpf.ErrKeyExist) {
 		return nil
@@ -216,12 +216,12 @@ func (k *Kernel) AddRoute(remote netip.AddrPort) error {
 }
 
 // RemoveRoute forgets an address.
-func (k *Kernel) RemoveRoute(remote netip.AddrPort) error {
+func (k *Forwarder) RemoveRoute(remote netip.AddrPort) error {
 	return ignoreMissing(k.maps[fastpathMapRoutes].Delete(endpoint(remote)))
 }
 
 // Routed tells whether the stack has sent a packet to an address since AddRoute.
-func (k *Kernel) Routed(remote netip.AddrPort) bool {
+func (k *Forwarder) Routed(remote netip.AddrPort) bool {
 	var r fastpathRoute
 	return k.maps[fastpathMapRoutes].Lookup(endpoint(remote), &r) == nil && r.Ifindex != 0
 }
@@ -259,11 +259,11 @@ type Record struct {
 }
 
 // Drained tells whether Drain has passed all records that there are.
-func (k *Kernel) Drained() bool { return k.ring.drained() }
+func (k *Forwarder) Drained() bool { return k.ring.drained() }
 
 // Drain passes the records of what was sent since the last call. One goroutine calls it
 // at a time.
-func (k *Kernel) Drain(take func(Record)) {
+func (k *Forwarder) Drain(take func(Record)) {
 	k.ring.drain(func(b []byte) {
 		var r fastpathSentRecord
 		copy(bytesOf(&r), b)
@@ -277,7 +277,7 @@ func (k *Kernel) Drain(take func(Record)) {
 // Runtime is the time that the programs ran, where the kernel measures it (sysctl
 // kernel.bpf_stats_enabled); a program that another one's packets come by counts with
 // both.
-func (k *Kernel) Runtime() (total time.Duration, err error) {
+func (k *Forwarder) Runtime() (total time.Duration, err error) {
 	for name, p := range k.programs {
 		if name == fastpathProgViewerEgress { // runs within publisher_ingress
 			continue

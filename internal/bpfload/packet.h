@@ -71,16 +71,16 @@ static __always_inline enum parse_result parse_packet(struct cursor *c, struct p
 	p->offset = sizeof(struct ethernet) + tags * sizeof(struct vlan_tag);
 	p->ip = c->at;
 	if (type == bpf_htons(ETH_P_IP)) {
-		struct ipv4 *ip = TAKE(c, struct ipv4);
+		struct iphdr *ip = TAKE(c, struct iphdr);
 		if (!ip)
 			return PARSE_TRUNCATED;
 		p->v6 = false;
-		p->valid = ip->version == 4 && ip->words >= sizeof(*ip) / 4;
-		p->headers = ip->words * 4;
-		p->length = bpf_ntohs(ip->length);
+		p->valid = ip->version == 4 && ip->ihl >= sizeof(*ip) / 4;
+		p->headers = ip->ihl * 4;
+		p->length = bpf_ntohs(ip->tot_len);
 		p->number = bpf_ntohs(ip->id);
-		p->fragment = ip->fragment;
-		p->later = ip->fragment & bpf_htons(IPV4_OFFSET);
+		p->fragment = ip->frag_off;
+		p->later = ip->frag_off & bpf_htons(IPV4_OFFSET);
 		p->protocol = ip->protocol;
 		p->class = ip->tos;
 		p->lifetime = ip->ttl;
@@ -151,7 +151,7 @@ static __always_inline void source_of(const struct packet *p, struct address *so
 	if (p->v6)
 		*source = ((struct ipv6 *)p->ip)->source;
 	else
-		map_address(source, ((struct ipv4 *)p->ip)->source);
+		map_address(source, ((struct iphdr *)p->ip)->saddr);
 }
 
 static __always_inline void destination_of(const struct packet *p, struct address *destination)
@@ -159,7 +159,7 @@ static __always_inline void destination_of(const struct packet *p, struct addres
 	if (p->v6)
 		*destination = ((struct ipv6 *)p->ip)->destination;
 	else
-		map_address(destination, ((struct ipv4 *)p->ip)->destination);
+		map_address(destination, ((struct iphdr *)p->ip)->daddr);
 }
 
 #endif

@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64)
 
-package bpf
+package kernel
 
 // Reasons, as the metrics name them.
 var (
@@ -28,7 +28,7 @@ var (
 )
 
 // Counts returns the counters now.
-func (k *Kernel) Counts() (Counts, error) {
+func (k *Forwarder) Counts() (Counts, error) {
 	var each []fastpathCounters
 	if err := k.maps[fastpathMapCounts].Lookup(uint32(0), &each); err != nil {
 		return Counts{}, err

@@ -168,7 +168,7 @@ struct sent_record {
 };
 
 /* Bytes before UDP's payload. */
-#define HEADERS(v6) (sizeof(struct ethernet) + ((v6) ? sizeof(struct ipv6) : sizeof(struct ipv4)) + sizeof(struct udp))
+#define HEADERS(v6) (sizeof(struct ethernet) + ((v6) ? sizeof(struct ipv6) : sizeof(struct iphdr)) + sizeof(struct udp))
 
 /* The IP packet as headers of known length: no VLAN tag, no IP options, no extension
  * headers, no fragment, no GSO. Anything else has none. */
@@ -177,7 +177,7 @@ struct headers {
 	struct ethernet ethernet;
 	union {
 		struct {
-			struct ipv4 ip;
+			struct iphdr ip;
 			struct udp udp;
 		} v4;
 		struct {

@@ -7,6 +7,7 @@
 #include <linux/bpf.h>
 #include <linux/in.h>
 #include <linux/in6.h>
+#include <linux/ip.h>
 #include <stdbool.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
@@ -46,23 +47,6 @@ struct ethernet {
 struct vlan_tag {
 	__be16 tci;
 	__be16 type;
-};
-
-struct ipv4 {
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-	__u8 words : 4, version : 4;
-#else
-	__u8 version : 4, words : 4;
-#endif
-	__u8 tos;
-	__be16 length;
-	__be16 id;
-	__be16 fragment;
-	__u8 ttl;
-	__u8 protocol;
-	__sum16 checksum;
-	__be32 source;
-	__be32 destination;
 };
 
 struct ipv6 {

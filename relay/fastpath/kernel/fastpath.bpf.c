@@ -26,10 +26,10 @@ static __always_inline bool read_datagram(struct __sk_buff *skb, struct headers 
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
 		if (bpf_skb_load_bytes(skb, 0, &h->ethernet, HEADERS(false)))
 			return false;
-		if (h->v4.ip.version != 4 || h->v4.ip.words != 5 || h->v4.ip.protocol != IPPROTO_UDP ||
-		    h->v4.ip.fragment & bpf_htons(IPV4_MF | IPV4_OFFSET))
+		if (h->v4.ip.version != 4 || h->v4.ip.ihl != 5 || h->v4.ip.protocol != IPPROTO_UDP ||
+		    h->v4.ip.frag_off & bpf_htons(IPV4_MF | IPV4_OFFSET))
 			return false;
-		map_address(&d->remote.address, incoming ? h->v4.ip.source : h->v4.ip.destination);
+		map_address(&d->remote.address, incoming ? h->v4.ip.saddr : h->v4.ip.daddr);
 		udp = &h->v4.udp;
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
 		if (bpf_skb_load_bytes(skb, 0, &h->ethernet, HEADERS(true)))
@@ -239,12 +239,12 @@ static __always_inline void finish_headers(struct work *w, __u32 ecn, __u32 payl
 		__u64 ip = 0;
 
 		h->v4.ip.tos |= ecn;
-		h->v4.ip.length = bpf_htons(sizeof(h->v4.ip) + udp_length);
+		h->v4.ip.tot_len = bpf_htons(sizeof(h->v4.ip) + udp_length);
 #pragma unroll
 		for (int i = 0; i < 10; i++)
 			ip += words[i];
-		h->v4.ip.checksum = ~fold(ip);
-		sum = pseudo_header((__u32 *)&h->v4.ip.source, 2, udp_length);
+		h->v4.ip.check = ~fold(ip);
+		sum = pseudo_header((__u32 *)&h->v4.ip.saddr, 2, udp_length);
 		udp = &h->v4.udp;
 	}
 	udp->length = bpf_htons(udp_length);
@@ -526,7 +526,7 @@ int publisher_ingress(struct __sk_buff *skb)
 	w->track = t->id;
 	const struct headers *h = &w->headers;
 	__u16 pseudo = fold(d.v6 ? pseudo_header((__u32 *)&h->v6.ip.source, 8, d.payload + sizeof(struct udp))
-				 : pseudo_header((__u32 *)&h->v4.ip.source, 2, d.payload + sizeof(struct udp)));
+				 : pseudo_header((__u32 *)&h->v4.ip.saddr, 2, d.payload + sizeof(struct udp)));
 	w->partial = pseudo == (d.v6 ? h->v6.udp.checksum : h->v4.udp.checksum);
 	for (__u32 i = 0; i < MAX_TRACK_VIEWERS; i++) {
 		if (i >= t->count)
@@ -580,7 +580,7 @@ static __always_inline void learn_route(struct __sk_buff *skb)
 		h.v6.udp.length = h.v6.udp.checksum = 0;
 	} else {
 		h.v4.ip.tos &= ~3;
-		h.v4.ip.length = h.v4.ip.id = h.v4.ip.checksum = 0;
+		h.v4.ip.tot_len = h.v4.ip.id = h.v4.ip.check = 0;
 		h.v4.udp.length = h.v4.udp.checksum = 0;
 	}
 	bpf_spin_lock(&r->lock);

@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64)
 
-package bpf
+package kernel
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	shared "holocast/internal/bpf"
+	"holocast/internal/bpfload"
 )
 
 // hook is where a program sits on an interface.
@@ -40,7 +40,7 @@ type Attachment struct {
 
 // Attach attaches the programs to an interface: by TCX links, which end with the process,
 // or by clsact filters before Linux 6.6, or with clsact set.
-func (k *Kernel) Attach(ifindex int, clsact bool) (_ *Attachment, err error) {
+func (k *Forwarder) Attach(ifindex int, clsact bool) (_ *Attachment, err error) {
 	if k.unprotected {
 		if err := checkLaboratory(ifindex); err != nil {
 			return nil, err
@@ -87,15 +87,15 @@ func checkLaboratory(ifindex int) error {
 const filterPriority = 0x4846
 
 // at is the place of a hook on an interface.
-func at(ifindex, i int) shared.TC {
+func at(ifindex, i int) bpfload.TC {
 	h := hooks[i]
-	return shared.TC{
+	return bpfload.TC{
 		Interface: ifindex, Egress: h.egress, First: h.egress,
 		Priority: filterPriority + uint16(i), Name: "holocast-relay/" + h.program,
 	}
 }
 
-func (a *Attachment) attachTCX(k *Kernel) error {
+func (a *Attachment) attachTCX(k *Forwarder) error {
 	for i, h := range hooks {
 		l, err := at(a.ifindex, i).AttachTCX(k.programs[h.program])
 		if err != nil {
@@ -107,8 +107,8 @@ func (a *Attachment) attachTCX(k *Kernel) error {
 }
 
 // attachClsact also replaces the filters of a relay that was killed.
-func (a *Attachment) attachClsact(k *Kernel) (err error) {
-	if a.qdisc, err = shared.AddClsact(a.ifindex); err != nil {
+func (a *Attachment) attachClsact(k *Forwarder) (err error) {
+	if a.qdisc, err = bpfload.AddClsact(a.ifindex); err != nil {
 		return err
 	}
 	for i, h := range hooks {
@@ -157,7 +157,7 @@ func (a *Attachment) Detach() error {
 		}
 	}
 	if a.qdisc {
-		if e := netlink.QdiscDel(shared.Clsact(a.ifindex)); !gone(e) {
+		if e := netlink.QdiscDel(bpfload.Clsact(a.ifindex)); !gone(e) {
 			err = errors.Join(err, fmt.Errorf("remove clsact: %w", e))
 		}
 	}
