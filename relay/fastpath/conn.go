@@ -47,12 +47,12 @@ type conn struct {
 	sourceKeys     uint64         // the key phase of the source's keys in the kernel, + 1; 0 = none
 	viewerKeys     uint64         // of the viewer's
 	cipher         *kernel.Cipher // of these
-	ahead          int64          // key streams are made of packet numbers below
+	precomputed    int64          // key streams are made of packet numbers below
 	length         int            // of the texts that they are for: as of the last packets
 
 	pending    []quicext.Packet // sent, not registered yet
 	sentAt     []time.Duration  // of these
-	took       map[place]time.Duration
+	took       map[location]time.Duration
 	registered int64 // bytes
 	budget     int64
 	block      *block
@@ -64,8 +64,8 @@ type conn struct {
 	handover
 }
 
-// place is an object of a track.
-type place struct {
+// location is an object of a track.
+type location struct {
 	track         uint32
 	group, object uint64
 }
@@ -288,7 +288,7 @@ func (c *conn) record(r kernel.Record) {
 	defer c.mu.Unlock()
 	c.pending = append(c.pending, quicext.Packet{Number: r.Number, Size: r.Size, Sent: c.m.time(r.Time), ECN: r.ECN})
 	c.sentAt = append(c.sentAt, r.Time)
-	c.took[place{r.Track, r.Group, r.Object}] = r.Time
+	c.took[location{r.Track, r.Group, r.Object}] = r.Time
 	c.wanted = r.Time
 	c.length = max(r.Size, c.length-1)
 	if c.block != nil && c.block.see(r.Number) {
@@ -303,7 +303,7 @@ func (c *conn) record(r kernel.Record) {
 
 // forwarded tells whether the kernel sent an object. It is asked when user space has the
 // object, to which the kernel was done with it.
-func (c *conn) forwarded(p place) bool {
+func (c *conn) forwarded(p location) bool {
 	c.m.drain()
 	c.mu.Lock()
 	if _, ok := c.took[p]; ok {
@@ -324,13 +324,13 @@ func (c *conn) forwarded(p place) bool {
 
 // passedOn notes that user space passed on an object that the kernel did not send. Once it is the
 // last one that the kernel left, and has been sent, others overtake nothing any more.
-func (c *conn) passedOn(p place) {
+func (c *conn) passedOn(p location) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.viewer < 0 || c.gone {
 		return
 	}
-	if n, track, group, object := c.m.forwarder.Viewer(c.viewer).Left(); p == (place{track, group, object}) {
+	if n, track, group, object := c.m.forwarder.Viewer(c.viewer).Fallbacks(); p == (location{track, group, object}) {
 		c.passed = n
 	}
 }
@@ -374,8 +374,8 @@ func (c *conn) makeAhead() {
 		return
 	}
 	next := c.m.forwarder.Viewer(c.viewer).Next()
-	for c.ahead = max(c.ahead, next); c.ahead < min(next+kernel.Ahead, b.end); c.ahead++ {
-		k.Make(c.cipher, c.ahead, c.length)
+	for c.precomputed = max(c.precomputed, next); c.precomputed < min(next+kernel.PrecomputedPackets, b.end); c.precomputed++ {
+		k.Make(c.cipher, c.precomputed, c.length)
 	}
 }
 
@@ -408,7 +408,7 @@ func (c *conn) changeBlock(p quicext.Port, now time.Duration) {
 // mayGoOn tells whether the kernel may send: the viewer is not handed to user space, which has sent
 // all that it has for it. c.mu is held.
 func (c *conn) mayGoOn(p quicext.Port, v *kernel.Viewer, now time.Duration) bool {
-	left, _, _, object := v.Left()
+	left, _, _, object := v.Fallbacks()
 	handed := c.handed
 	goOn := c.look(now, left, object > 0, c.waits() || p.DatagramsWait())
 	if handed != c.handed {

@@ -52,7 +52,7 @@ func TestNumbersWhileUserSpaceSends(t *testing.T) {
 	k.Viewer(0).Clear()
 	// The kernel left the second object of a group, which user space passed on.
 	shared := reflect.ValueOf(k.Viewer(0)).Elem().FieldByName("shared")
-	for _, field := range []reflect.Value{shared.FieldByName("Left"), shared.FieldByName("LastLeft").FieldByName("Object")} {
+	for _, field := range []reflect.Value{shared.FieldByName("Fallbacks"), shared.FieldByName("LastFallback").FieldByName("Object")} {
 		*(*uint64)(unsafe.Pointer(field.UnsafeAddr())) = 1
 	}
 	c.passed = 1

@@ -19,7 +19,7 @@ func (s *sink) SendDatagram(d moqt.Datagram) error {
 	if source := s.k.source.Load(); source != nil {
 		source.received()
 	}
-	p := place{s.k.id, d.Group, d.Object}
+	p := location{s.k.id, d.Group, d.Object}
 	if s.c.forwarded(p) {
 		return nil
 	}

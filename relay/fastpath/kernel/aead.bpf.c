@@ -11,7 +11,7 @@ struct {
 	__type(value, struct aead);
 } work SEC(".maps");
 
-static __always_inline struct aead *the_work(void)
+static __always_inline struct aead *get_work(void)
 {
 	__u32 zero = 0;
 
@@ -22,7 +22,7 @@ static __always_inline struct aead *the_work(void)
 SEC("tc")
 int seal(struct __sk_buff *skb)
 {
-	struct aead *a = the_work();
+	struct aead *a = get_work();
 
 	if (!a)
 		return -1;
@@ -34,7 +34,7 @@ int seal(struct __sk_buff *skb)
 SEC("tc")
 int open(struct __sk_buff *skb)
 {
-	struct aead *a = the_work();
+	struct aead *a = get_work();
 
 	if (!a)
 		return -1;
@@ -45,7 +45,7 @@ int open(struct __sk_buff *skb)
 SEC("tc")
 int stream(struct __sk_buff *skb)
 {
-	struct aead *a = the_work();
+	struct aead *a = get_work();
 
 	return a ? chacha20_block(&a->cipher, &a->stream) : -1;
 }

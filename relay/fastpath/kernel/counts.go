@@ -4,26 +4,26 @@ package kernel
 
 // Reasons, as the metrics name them.
 var (
-	slowReasons = map[string]fastpathCount{
-		"gso":             fastpathCountCOUNT_SLOW_GSO,
-		"unknown_address": fastpathCountCOUNT_SLOW_UNKNOWN_ADDRESS,
-		"key_phase":       fastpathCountCOUNT_SLOW_KEY,
-		"search":          fastpathCountCOUNT_SLOW_SEARCH,
-		"forged":          fastpathCountCOUNT_SLOW_FORGED,
-		"replayed":        fastpathCountCOUNT_SLOW_REPLAYED,
-		"frames":          fastpathCountCOUNT_SLOW_FRAMES,
-		"object":          fastpathCountCOUNT_SLOW_OBJECT,
-		"alias":           fastpathCountCOUNT_SLOW_ALIAS,
+	userReasons = map[string]fastpathCount{
+		"gso":             fastpathCountCOUNT_USER_GSO,
+		"unknown_address": fastpathCountCOUNT_USER_UNKNOWN_ADDRESS,
+		"key_phase":       fastpathCountCOUNT_USER_KEY,
+		"search":          fastpathCountCOUNT_USER_SEARCH,
+		"forged":          fastpathCountCOUNT_USER_FORGED,
+		"replayed":        fastpathCountCOUNT_USER_REPLAYED,
+		"frames":          fastpathCountCOUNT_USER_FRAMES,
+		"object":          fastpathCountCOUNT_USER_OBJECT,
+		"alias":           fastpathCountCOUNT_USER_ALIAS,
 	}
-	leftReasons = map[string]fastpathCount{
-		"filter":    fastpathCountCOUNT_LEFT_FILTER,
-		"suspended": fastpathCountCOUNT_LEFT_OFF,
-		"route":     fastpathCountCOUNT_LEFT_ROUTE,
-		"size":      fastpathCountCOUNT_LEFT_SIZE,
-		"numbers":   fastpathCountCOUNT_LEFT_NUMBERS,
-		"budget":    fastpathCountCOUNT_LEFT_BUDGET,
-		"behind":    fastpathCountCOUNT_LEFT_BEHIND,
-		"ring":      fastpathCountCOUNT_LEFT_RING,
+	fallbackReasons = map[string]fastpathCount{
+		"filter":    fastpathCountCOUNT_FALLBACK_FILTER,
+		"suspended": fastpathCountCOUNT_FALLBACK_SUSPENDED,
+		"route":     fastpathCountCOUNT_FALLBACK_ROUTE,
+		"size":      fastpathCountCOUNT_FALLBACK_SIZE,
+		"numbers":   fastpathCountCOUNT_FALLBACK_NUMBERS,
+		"budget":    fastpathCountCOUNT_FALLBACK_BUDGET,
+		"order":     fastpathCountCOUNT_FALLBACK_ORDER,
+		"ring":      fastpathCountCOUNT_FALLBACK_RING,
 	}
 )
 
@@ -47,9 +47,9 @@ func (k *Forwarder) Counts() (Counts, error) {
 		return m
 	}
 	return Counts{
-		Ahead:  sum(fastpathCountCOUNT_AHEAD),
-		Opened: sum(fastpathCountCOUNT_OPENED), Forwarded: sum(fastpathCountCOUNT_FORWARDED), Bytes: sum(fastpathCountCOUNT_BYTES),
-		Failed: sum(fastpathCountCOUNT_FAILED), Moved: sum(fastpathCountCOUNT_MOVED),
-		Slow: by(slowReasons), Left: by(leftReasons),
+		Precomputed: sum(fastpathCountCOUNT_PRECOMPUTED),
+		Opened:      sum(fastpathCountCOUNT_OPENED), Forwarded: sum(fastpathCountCOUNT_FORWARDED), Bytes: sum(fastpathCountCOUNT_BYTES),
+		Failed: sum(fastpathCountCOUNT_FAILED), Migrated: sum(fastpathCountCOUNT_MIGRATED),
+		UserSpace: by(userReasons), Fallback: by(fallbackReasons),
 	}, nil
 }

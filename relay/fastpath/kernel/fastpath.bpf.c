@@ -82,7 +82,7 @@ static __always_inline __u64 pseudo_header(const __u32 *addresses, __u32 words, 
 __noinline int open_packet(struct __sk_buff *skb, __u32 index, __u32 at, __u32 payload)
 {
 	struct source *s = bpf_map_lookup_elem(&sources, &index);
-	struct work *w = the_work();
+	struct work *w = get_work();
 	__u32 sample[4], header = 1 + cid_length, bytes, truncated;
 	__u64 number, tag[2], length;
 	union {
@@ -91,15 +91,15 @@ __noinline int open_packet(struct __sk_buff *skb, __u32 index, __u32 at, __u32 p
 	} data = {};
 
 	if (!s || !w || header > 1 + MAX_CID || payload < header + 4 + 16)
-		return COUNT_SLOW_FORGED;
+		return COUNT_USER_FORGED;
 	if (bpf_skb_load_bytes(skb, at + header + 4, sample, sizeof(sample)) ||
 	    bpf_skb_load_bytes(skb, at, data.bytes, 1 + MAX_CID + 4))
-		return COUNT_SLOW_FORGED;
+		return COUNT_USER_FORGED;
 	__u64 mask = unprotected ? 0 : header_mask(&w->opened, s->header_key, sample);
 	data.bytes[0] ^= mask & PROTECTED_BITS;
 	bytes = (data.bytes[0] & 3) + 1;
 	if (bpf_skb_load_bytes(skb, at + header, &truncated, sizeof(truncated)))
-		return COUNT_SLOW_FORGED;
+		return COUNT_USER_FORGED;
 	truncated ^= mask >> 8;
 	truncated = bpf_ntohl(truncated) >> (8 * (4 - bytes));
 	number = expand_number(largest_number(s), truncated, bytes);
@@ -107,7 +107,7 @@ __noinline int open_packet(struct __sk_buff *skb, __u32 index, __u32 at, __u32 p
 	/* The header is the associated data: zeros are behind it. */
 	truncated = bpf_htonl(truncated << (8 * (4 - bytes)));
 	if (header > 1 + MAX_CID)
-		return COUNT_SLOW_FORGED;
+		return COUNT_USER_FORGED;
 	for (__u32 i = 0; i < sizeof(data.bytes); i++) {
 		if (i < header)
 			continue;
@@ -124,25 +124,25 @@ __noinline int open_packet(struct __sk_buff *skb, __u32 index, __u32 at, __u32 p
 	length = payload - header - AEAD_TAG;
 	OPAQUE(length);
 	if (length > AEAD_TEXT)
-		return COUNT_SLOW_FORGED;
+		return COUNT_USER_FORGED;
 	OPAQUE(length);
 	if ((__s64)length < 1)
-		return COUNT_SLOW_FORGED;
+		return COUNT_USER_FORGED;
 	if (bpf_skb_load_bytes(skb, at + header, w->opened.text, length) ||
 	    bpf_skb_load_bytes(skb, at + header + length, tag, sizeof(tag)))
-		return COUNT_SLOW_FORGED;
+		return COUNT_USER_FORGED;
 	w->opened.length = length;
 
 	struct packet_key *key = &s->keys[data.bytes[0] & KEY_PHASE ? 1 : 0];
 	if (!key->valid)
-		return COUNT_SLOW_KEY;
+		return COUNT_USER_KEY;
 	set_key(&w->opened.cipher, key);
 	set_nonce(&w->opened.cipher, key, number);
 	if (!unprotected && !aead_open(&w->opened, tag[0], tag[1]))
-		return search_on(s) ? COUNT_SLOW_SEARCH : COUNT_SLOW_FORGED;
+		return search_on(s) ? COUNT_USER_SEARCH : COUNT_USER_FORGED;
 	if (data.bytes[0] & 0x18) /* reserved bits: user space ends the connection */
-		return COUNT_SLOW_FRAMES;
-	return first_arrival(s, number) ? 0 : COUNT_SLOW_REPLAYED;
+		return COUNT_USER_FRAMES;
+	return first_arrival(s, number) ? 0 : COUNT_USER_REPLAYED;
 }
 
 /* Copies the opened text from an offset on to an offset of the text to be sealed. */
@@ -284,7 +284,7 @@ static __always_inline __u8 *build_short_header(struct work *w, const struct vie
 /* Encrypts the text of the packet in w->record by the key stream that user space made for its
  * number. 0: there is none, and the text is as it was. The copy is of use only if user space
  * did not begin to write another one meanwhile: each is used for one packet. */
-__noinline int crypt_ahead(struct work *w, const struct key_stream *s)
+__noinline int crypt_precomputed(struct work *w, const struct key_stream *s)
 {
 	if (!w || !s)
 		return 0;
@@ -294,7 +294,7 @@ __noinline int crypt_ahead(struct work *w, const struct key_stream *s)
 	if (*(volatile __u64 *)&s->number != number || s->length < length)
 		return 0;
 #pragma clang loop unroll(disable)
-	for (__u32 i = 0; i < AHEAD_TEXT / 8; i++) {
+	for (__u32 i = 0; i < PRECOMPUTED_TEXT / 8; i++) {
 		if (8 * i >= length)
 			break;
 		w->stream[i] = *(volatile __u64 *)&s->words[i];
@@ -302,7 +302,7 @@ __noinline int crypt_ahead(struct work *w, const struct key_stream *s)
 	if (*(volatile __u64 *)&s->number != number)
 		return 0;
 #pragma clang loop unroll(disable)
-	for (__u32 i = 0; i < AHEAD_TEXT / 8; i++) {
+	for (__u32 i = 0; i < PRECOMPUTED_TEXT / 8; i++) {
 		if (8 * i >= length)
 			break;
 		w->sealed.text[i] ^= w->stream[i];
@@ -314,9 +314,9 @@ __noinline int crypt_ahead(struct work *w, const struct key_stream *s)
 static __always_inline const struct key_stream *find_stream(const struct work *w)
 {
 	__u32 index = w->record.viewer;
-	struct key_streams *s = bpf_map_lookup_elem(&ahead, &index);
+	struct key_streams *s = bpf_map_lookup_elem(&precomputed, &index);
 
-	return s ? &s->of[w->record.number % AHEAD_PACKETS] : NULL;
+	return s ? &s->of[w->record.number % PRECOMPUTED_PACKETS] : NULL;
 }
 
 /* Makes a viewer's packet of the opened one in w: everything but the frame's place. */
@@ -340,8 +340,8 @@ static __always_inline bool build_packet(struct work *w, struct viewer *v, __u64
 		set_key(&w->sealed.cipher, key);
 		set_nonce(&w->sealed.cipher, key, number);
 		const struct key_stream *s = find_stream(w);
-		if (s && crypt_ahead(w, s)) {
-			count(COUNT_AHEAD);
+		if (s && crypt_precomputed(w, s)) {
+			count(COUNT_PRECOMPUTED);
 			aead_finish(&w->sealed);
 		} else {
 			aead_seal(&w->sealed);
@@ -377,28 +377,28 @@ static __always_inline bool build_packet(struct work *w, struct viewer *v, __u64
 }
 
 /* Leaves an object of a viewer's to user space. Returns why. */
-static __always_inline int leave(const struct work *w, struct viewer *v, int why)
+static __always_inline int fall_back(const struct work *w, struct viewer *v, int why)
 {
-	v->last_left.track = w->track;
-	v->last_left.group = w->group;
-	v->last_left.object = w->object;
-	__sync_fetch_and_add(&v->left, 1);
+	v->last_fallback.track = w->track;
+	v->last_fallback.group = w->group;
+	v->last_fallback.object = w->object;
+	__sync_fetch_and_add(&v->fallbacks, 1);
 	return why;
 }
 
 /* An object of a viewer's would overtake what was left before it. */
-static __always_inline bool is_behind(const struct work *w, const struct viewer *v)
+static __always_inline bool would_overtake(const struct work *w, const struct viewer *v)
 {
-	__u64 left = *(volatile __u64 *)&v->left;
+	__u64 fallbacks = *(volatile __u64 *)&v->fallbacks;
 
-	return left && ((v->last_left.object && left != *(volatile __u64 *)&v->caught_up) ||
-			(v->last_left.track == w->track && v->last_left.group == w->group));
+	return fallbacks && ((v->last_fallback.object && fallbacks != *(volatile __u64 *)&v->caught_up) ||
+			(v->last_fallback.track == w->track && v->last_fallback.group == w->group));
 }
 
 /* Sends a copy of the opened object to a subscription's viewer. Returns what is counted. */
 __noinline int forward(struct __sk_buff *skb, struct subscription *sub)
 {
-	struct work *w = the_work();
+	struct work *w = get_work();
 
 	if (!w || !sub)
 		return COUNT_FAILED;
@@ -408,30 +408,30 @@ __noinline int forward(struct __sk_buff *skb, struct subscription *sub)
 		return COUNT_FAILED;
 	if (w->group < sub->start_group || w->group > sub->last_group ||
 	    (w->group == sub->start_group && w->object < sub->start_object))
-		return COUNT_LEFT_FILTER;
+		return COUNT_FALLBACK_FILTER;
 	if (!*(volatile __u32 *)&v->on)
-		return COUNT_LEFT_OFF;
-	if (is_behind(w, v))
-		return leave(w, v, COUNT_LEFT_BEHIND);
+		return COUNT_FALLBACK_SUSPENDED;
+	if (would_overtake(w, v))
+		return fall_back(w, v, COUNT_FALLBACK_ORDER);
 	__u32 ifindex = take_route(w, &v->remote);
 	if (!ifindex)
-		return COUNT_LEFT_ROUTE;
+		return COUNT_FALLBACK_ROUTE;
 	w->copy.v6 = w->copy.headers == HEADERS(true);
 	__u32 frame = build_frame(w, v, sub);
 	__u32 payload = 1 + v->cid_length + number_length(v->cid_length) + frame + AEAD_TAG;
 	if (frame > v->max_frame || payload > v->max_size || payload > AEAD_TEXT)
-		return leave(w, v, COUNT_LEFT_SIZE);
+		return fall_back(w, v, COUNT_FALLBACK_SIZE);
 
 	__u64 sent = __sync_fetch_and_add(&v->sent, payload);
 	if (sent + payload > *(volatile __u64 *)&v->allowed) {
 		__sync_fetch_and_add(&v->sent, -(__u64)payload);
-		return leave(w, v, COUNT_LEFT_BUDGET);
+		return fall_back(w, v, COUNT_FALLBACK_BUDGET);
 	}
 	__u64 number = __sync_fetch_and_add(&v->block.next, 1);
 	__u64 limit = *(volatile __u64 *)&v->block.limit;
 	if (number < *(volatile __u64 *)&v->block.first || number >= limit >> 1) {
 		__sync_fetch_and_add(&v->sent, -(__u64)payload);
-		return leave(w, v, COUNT_LEFT_NUMBERS);
+		return fall_back(w, v, COUNT_FALLBACK_NUMBERS);
 	}
 	/* Registered before it is sent: user space must know it when its ACK comes. */
 	w->record = (struct sent_record){
@@ -446,7 +446,7 @@ __noinline int forward(struct __sk_buff *skb, struct subscription *sub)
 	};
 	if (bpf_ringbuf_output(&records, &w->record, sizeof(w->record), BPF_RB_NO_WAKEUP)) {
 		__sync_fetch_and_add(&v->sent, -(__u64)payload);
-		return leave(w, v, COUNT_LEFT_RING);
+		return fall_back(w, v, COUNT_FALLBACK_RING);
 	}
 	if (!build_packet(w, v, number, limit & 1, frame))
 		return COUNT_FAILED;
@@ -477,7 +477,7 @@ int publisher_ingress(struct __sk_buff *skb)
 {
 	struct datagram d;
 	struct connection_id id = {};
-	struct work *w = the_work();
+	struct work *w = get_work();
 
 	if (!w || !read_datagram(skb, &w->headers, &d, true))
 		return PASS;
@@ -496,11 +496,11 @@ int publisher_ingress(struct __sk_buff *skb)
 	if (!s || !*(volatile __u32 *)&s->on || !alive(bpf_ktime_get_ns()))
 		return PASS;
 	if (!same_endpoint(&s->remote, &d.remote)) {
-		count(COUNT_SLOW_UNKNOWN_ADDRESS);
+		count(COUNT_USER_UNKNOWN_ADDRESS);
 		return PASS;
 	}
 	if (skb->gso_segs > 1) {
-		count(COUNT_SLOW_GSO);
+		count(COUNT_USER_GSO);
 		return PASS;
 	}
 	int reason = open_packet(skb, index, at, d.payload);
@@ -510,17 +510,17 @@ int publisher_ingress(struct __sk_buff *skb)
 	}
 	count(COUNT_OPENED);
 	if (!find_datagram(w)) {
-		count(COUNT_SLOW_FRAMES);
+		count(COUNT_USER_FRAMES);
 		return PASS;
 	}
 	if (!parse_object(w, s)) {
-		count(COUNT_SLOW_OBJECT);
+		count(COUNT_USER_OBJECT);
 		return PASS;
 	}
 	w->key.source = index;
 	struct track *t = bpf_map_lookup_elem(&tracks, &w->key);
 	if (!t) {
-		count(COUNT_SLOW_ALIAS);
+		count(COUNT_USER_ALIAS);
 		return PASS;
 	}
 	w->track = t->id;
@@ -600,7 +600,7 @@ static __always_inline void learn_route(struct __sk_buff *skb)
 SEC("tc")
 int viewer_egress(struct __sk_buff *skb)
 {
-	struct work *w = the_work();
+	struct work *w = get_work();
 
 	if (!w)
 		return PASS;
@@ -642,7 +642,7 @@ int viewer_ingress(struct __sk_buff *skb)
 	if (!v || !*(volatile __u32 *)&v->on || same_endpoint(&v->remote, &d.remote))
 		return PASS;
 	v->on = 0;
-	count(COUNT_MOVED);
+	count(COUNT_MIGRATED);
 	return PASS;
 }
 

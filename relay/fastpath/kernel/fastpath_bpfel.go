@@ -35,26 +35,26 @@ const (
 	fastpathCountCOUNT_FORWARDED            fastpathCount = 0
 	fastpathCountCOUNT_BYTES                fastpathCount = 1
 	fastpathCountCOUNT_OPENED               fastpathCount = 2
-	fastpathCountCOUNT_AHEAD                fastpathCount = 3
-	fastpathCountCOUNT_SLOW_GSO             fastpathCount = 4
-	fastpathCountCOUNT_SLOW_UNKNOWN_ADDRESS fastpathCount = 5
-	fastpathCountCOUNT_SLOW_KEY             fastpathCount = 6
-	fastpathCountCOUNT_SLOW_SEARCH          fastpathCount = 7
-	fastpathCountCOUNT_SLOW_FORGED          fastpathCount = 8
-	fastpathCountCOUNT_SLOW_REPLAYED        fastpathCount = 9
-	fastpathCountCOUNT_SLOW_FRAMES          fastpathCount = 10
-	fastpathCountCOUNT_SLOW_OBJECT          fastpathCount = 11
-	fastpathCountCOUNT_SLOW_ALIAS           fastpathCount = 12
-	fastpathCountCOUNT_LEFT_FILTER          fastpathCount = 13
-	fastpathCountCOUNT_LEFT_OFF             fastpathCount = 14
-	fastpathCountCOUNT_LEFT_ROUTE           fastpathCount = 15
-	fastpathCountCOUNT_LEFT_SIZE            fastpathCount = 16
-	fastpathCountCOUNT_LEFT_NUMBERS         fastpathCount = 17
-	fastpathCountCOUNT_LEFT_BUDGET          fastpathCount = 18
-	fastpathCountCOUNT_LEFT_BEHIND          fastpathCount = 19
-	fastpathCountCOUNT_LEFT_RING            fastpathCount = 20
+	fastpathCountCOUNT_PRECOMPUTED          fastpathCount = 3
+	fastpathCountCOUNT_USER_GSO             fastpathCount = 4
+	fastpathCountCOUNT_USER_UNKNOWN_ADDRESS fastpathCount = 5
+	fastpathCountCOUNT_USER_KEY             fastpathCount = 6
+	fastpathCountCOUNT_USER_SEARCH          fastpathCount = 7
+	fastpathCountCOUNT_USER_FORGED          fastpathCount = 8
+	fastpathCountCOUNT_USER_REPLAYED        fastpathCount = 9
+	fastpathCountCOUNT_USER_FRAMES          fastpathCount = 10
+	fastpathCountCOUNT_USER_OBJECT          fastpathCount = 11
+	fastpathCountCOUNT_USER_ALIAS           fastpathCount = 12
+	fastpathCountCOUNT_FALLBACK_FILTER      fastpathCount = 13
+	fastpathCountCOUNT_FALLBACK_SUSPENDED   fastpathCount = 14
+	fastpathCountCOUNT_FALLBACK_ROUTE       fastpathCount = 15
+	fastpathCountCOUNT_FALLBACK_SIZE        fastpathCount = 16
+	fastpathCountCOUNT_FALLBACK_NUMBERS     fastpathCount = 17
+	fastpathCountCOUNT_FALLBACK_BUDGET      fastpathCount = 18
+	fastpathCountCOUNT_FALLBACK_ORDER       fastpathCount = 19
+	fastpathCountCOUNT_FALLBACK_RING        fastpathCount = 20
 	fastpathCountCOUNT_FAILED               fastpathCount = 21
-	fastpathCountCOUNT_MOVED                fastpathCount = 22
+	fastpathCountCOUNT_MIGRATED             fastpathCount = 22
 	fastpathCountCOUNTS                     fastpathCount = 23
 )
 
@@ -164,11 +164,11 @@ type fastpathViewer struct {
 		First uint64
 		Limit uint64
 	}
-	Sent     uint64
-	Allowed  uint64
-	Left     uint64
-	CaughtUp uint64
-	LastLeft struct {
+	Sent         uint64
+	Allowed      uint64
+	Fallbacks    uint64
+	CaughtUp     uint64
+	LastFallback struct {
 		_        structs.HostLayout
 		Track    uint32
 		Reserved uint32
@@ -190,10 +190,10 @@ type fastpathViewer struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	fastpathMapAhead             = "ahead"
 	fastpathMapConnections       = "connections"
 	fastpathMapCounts            = "counts"
 	fastpathMapLeases            = "leases"
+	fastpathMapPrecomputed       = "precomputed"
 	fastpathMapRecords           = "records"
 	fastpathMapRoutes            = "routes"
 	fastpathMapSources           = "sources"
@@ -261,10 +261,10 @@ type fastpathProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type fastpathMapSpecs struct {
-	Ahead       *ebpf.MapSpec `ebpf:"ahead"`
 	Connections *ebpf.MapSpec `ebpf:"connections"`
 	Counts      *ebpf.MapSpec `ebpf:"counts"`
 	Leases      *ebpf.MapSpec `ebpf:"leases"`
+	Precomputed *ebpf.MapSpec `ebpf:"precomputed"`
 	Records     *ebpf.MapSpec `ebpf:"records"`
 	Routes      *ebpf.MapSpec `ebpf:"routes"`
 	Sources     *ebpf.MapSpec `ebpf:"sources"`
@@ -304,10 +304,10 @@ func (o *fastpathObjects) Close() error {
 //
 // It can be passed to loadFastpathObjects or ebpf.CollectionSpec.LoadAndAssign.
 type fastpathMaps struct {
-	Ahead       *ebpf.Map `ebpf:"ahead"`
 	Connections *ebpf.Map `ebpf:"connections"`
 	Counts      *ebpf.Map `ebpf:"counts"`
 	Leases      *ebpf.Map `ebpf:"leases"`
+	Precomputed *ebpf.Map `ebpf:"precomputed"`
 	Records     *ebpf.Map `ebpf:"records"`
 	Routes      *ebpf.Map `ebpf:"routes"`
 	Sources     *ebpf.Map `ebpf:"sources"`
@@ -318,10 +318,10 @@ type fastpathMaps struct {
 
 func (m *fastpathMaps) Close() error {
 	return _FastpathClose(
-		m.Ahead,
 		m.Connections,
 		m.Counts,
 		m.Leases,
+		m.Precomputed,
 		m.Records,
 		m.Routes,
 		m.Sources,

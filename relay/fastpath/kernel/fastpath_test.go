@@ -200,7 +200,7 @@ func TestOrder(t *testing.T) {
 		t.Helper()
 		before, err := b.k.Counts()
 		must(t, err)
-		left, _, _, _ := v.Left()
+		left, _, _, _ := v.Fallbacks()
 		number++
 		send(t, b.publish, b.up.seal(publisherID, number, 3, 0, append([]byte{0x30}, object(t, 7, group, id, nil)...)), b.toRelay)
 		if got, _ := receive(t, b.serve, 5*time.Second); got == nil {
@@ -208,28 +208,28 @@ func TestOrder(t *testing.T) {
 		}
 		after, err := b.k.Counts()
 		must(t, err)
-		n, track, lastGroup, lastObject := v.Left()
+		n, track, lastGroup, lastObject := v.Fallbacks()
 		if reason == "" {
 			if after.Forwarded != before.Forwarded+1 || n != left {
-				t.Fatalf("object %d/%d was left: %v", group, id, after.Left)
+				t.Fatalf("object %d/%d was left: %v", group, id, after.Fallback)
 			}
 			return
 		}
-		if after.Left[reason] != before.Left[reason]+1 || n != left+1 || track != 9 || lastGroup != group || lastObject != id {
+		if after.Fallback[reason] != before.Fallback[reason]+1 || n != left+1 || track != 9 || lastGroup != group || lastObject != id {
 			t.Fatalf("object %d/%d: forwarded %d, left %v; the last of %d is %d/%d of track %d",
-				group, id, after.Forwarded, after.Left, n, lastGroup, lastObject, track)
+				group, id, after.Forwarded, after.Fallback, n, lastGroup, lastObject, track)
 		}
 	}
 	publish(1, 0, "")
 	v.Allow(v.Sent())
 	publish(1, 1, "budget")
 	v.Allow(1 << 30) // there is room again, but the object waits in user space
-	publish(1, 2, "behind")
-	publish(2, 0, "behind")
-	publish(2, 1, "behind")
-	publish(3, 0, "behind")
+	publish(1, 2, "order")
+	publish(2, 0, "order")
+	publish(2, 1, "order")
+	publish(3, 0, "order")
 	v.CatchUp(5)
-	publish(3, 1, "behind") // of the same group
+	publish(3, 1, "order") // of the same group
 	v.CatchUp(6)
 	publish(4, 0, "")
 	publish(4, 1, "")
@@ -238,8 +238,8 @@ func TestOrder(t *testing.T) {
 	v.Give(2000, 2032, 0)
 	publish(6, 0, "") // groups of one object wait for nothing
 	publish(7, 0, "")
-	publish(5, 1, "behind")
-	publish(8, 0, "behind")
+	publish(5, 1, "order")
+	publish(8, 0, "order")
 	v.CatchUp(9)
 	publish(9, 0, "")
 }
@@ -271,7 +271,7 @@ func TestKeyStreams(t *testing.T) {
 			streams.Make(c, number, len(payload)+20)
 			fits = true
 		case 2:
-			streams.Make(c, number-Ahead, 1200)
+			streams.Make(c, number-PrecomputedPackets, 1200)
 		case 3:
 			streams.Make(c, number, len(payload)/2)
 		}
@@ -285,7 +285,7 @@ func TestKeyStreams(t *testing.T) {
 		}
 		after, err := b.k.Counts()
 		must(t, err)
-		if ahead := after.Ahead > before.Ahead; ahead != fits {
+		if ahead := after.Precomputed > before.Precomputed; ahead != fits {
 			t.Fatalf("packet %d of %d bytes: key stream made before: %v", i, len(payload), ahead)
 		}
 		b.k.Drain(func(Record) {})
@@ -352,7 +352,7 @@ func TestDetachedByForce(t *testing.T) {
 			}
 			pass(false)
 			pass(false)
-			if c, err := b.k.Counts(); err != nil || c.Failed != 1 || c.Left["suspended"] != 1 {
+			if c, err := b.k.Counts(); err != nil || c.Failed != 1 || c.Fallback["suspended"] != 1 {
 				t.Errorf("%+v, %v", c, err)
 			}
 			again()

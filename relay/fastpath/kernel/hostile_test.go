@@ -87,8 +87,8 @@ func TestHostile(t *testing.T) {
 	}
 	pass(first, true)
 	pass(b.up.seal(publisherID, 502, 2, 1, join([]byte{0x30}, plain)), false)
-	if c, _ := b.k.Counts(); c.Slow["key_phase"] != 1 {
-		t.Errorf("a key phase without keys is not counted: %v", c.Slow)
+	if c, _ := b.k.Counts(); c.UserSpace["key_phase"] != 1 {
+		t.Errorf("a key phase without keys is not counted: %v", c.UserSpace)
 	}
 	b.k.Source(0).SetKeys(1, newKeys().Keys)
 	for _, tt := range tests {
@@ -98,8 +98,8 @@ func TestHostile(t *testing.T) {
 			pass(tt.packet, false)
 			after, err := b.k.Counts()
 			must(t, err)
-			if after.Slow[tt.reason] != before.Slow[tt.reason]+1 {
-				t.Errorf("not counted as %s: %v, before %v", tt.reason, after.Slow, before.Slow)
+			if after.UserSpace[tt.reason] != before.UserSpace[tt.reason]+1 {
+				t.Errorf("not counted as %s: %v, before %v", tt.reason, after.UserSpace, before.UserSpace)
 			}
 			pass(honest(), true)
 			if next := b.k.Viewer(0).Next(); next > b.block+24 {
@@ -138,7 +138,7 @@ func TestMerged(t *testing.T) {
 			t.Fatalf("user space got %x", got)
 		}
 	}
-	if c, err := b.k.Counts(); err != nil || c.Slow["gso"] != 1 || c.Opened != 0 || c.Forwarded != 0 {
+	if c, err := b.k.Counts(); err != nil || c.UserSpace["gso"] != 1 || c.Opened != 0 || c.Forwarded != 0 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	segment(0)
@@ -187,12 +187,12 @@ func TestLeft(t *testing.T) {
 		if got, _ := receive(t, b.serve, 5*time.Second); !bytes.Equal(got, p) {
 			t.Fatal("user space did not get the packet")
 		}
-		if n, _, last, _ := v.Left(); n > 0 { // user space sends it, and the rest of its group
+		if n, _, last, _ := v.Fallbacks(); n > 0 { // user space sends it, and the rest of its group
 			v.CatchUp(n)
 			group = last + 1
 		}
 		after, _ := b.k.Counts()
-		if reason == "" && after.Forwarded != before.Forwarded+1 || reason != "" && after.Left[reason] != before.Left[reason]+1 {
+		if reason == "" && after.Forwarded != before.Forwarded+1 || reason != "" && after.Fallback[reason] != before.Fallback[reason]+1 {
 			t.Fatalf("want %q: %+v", reason, after)
 		}
 		if reason == "" {
@@ -276,7 +276,7 @@ func TestMoved(t *testing.T) {
 	}
 	send(t, b.viewer.listen(t, "10.2.0.2:6001"), packet, toRelay)
 	receive(t, b.serve, 5*time.Second)
-	if c, _ := b.k.Counts(); b.k.Viewer(0).On() || c.Moved != 1 {
+	if c, _ := b.k.Counts(); b.k.Viewer(0).On() || c.Migrated != 1 {
 		t.Errorf("not suspended: %+v", c)
 	}
 }
@@ -385,7 +385,7 @@ func TestSearch(t *testing.T) {
 			}
 		}
 		c, _ := b.k.Counts()
-		t.Fatalf("packet number %d is not found with %d packets: %v", number, within, c.Slow)
+		t.Fatalf("packet number %d is not found with %d packets: %v", number, within, c.UserSpace)
 	}
 	found(40, 1)
 	src := b.k.Source(0)

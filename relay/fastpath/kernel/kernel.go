@@ -40,13 +40,13 @@ type Options struct {
 // Kernel is the loaded programs with their maps. Its methods may be called from several
 // goroutines, but for Drain.
 type Forwarder struct {
-	programs map[string]*ebpf.Program
-	maps     map[string]*ebpf.Map
-	sources  *table[Source]
-	viewers  *table[Viewer]
-	ahead    *table[KeyStreams]
-	leases   *table[fastpathLease]
-	ring     *ring
+	programs    map[string]*ebpf.Program
+	maps        map[string]*ebpf.Map
+	sources     *table[Source]
+	viewers     *table[Viewer]
+	precomputed *table[KeyStreams]
+	leases      *table[fastpathLease]
+	ring        *ring
 
 	unprotected bool
 }
@@ -110,7 +110,7 @@ func Open(o Options) (_ *Forwarder, err error) {
 	if k.viewers, err = mapTable[Viewer](k.maps[fastpathMapViewers]); err != nil {
 		return nil, err
 	}
-	if k.ahead, err = mapTable[KeyStreams](k.maps[fastpathMapAhead]); err != nil {
+	if k.precomputed, err = mapTable[KeyStreams](k.maps[fastpathMapPrecomputed]); err != nil {
 		return nil, err
 	}
 	if k.leases, err = mapTable[fastpathLease](k.maps[fastpathMapLeases]); err != nil {
@@ -122,7 +122,7 @@ func Open(o Options) (_ *Forwarder, err error) {
 
 // Close unloads the programs, which are detached before.
 func (k *Forwarder) Close() error {
-	err := errors.Join(k.ring.close(), k.sources.close(), k.viewers.close(), k.ahead.close(), k.leases.close())
+	err := errors.Join(k.ring.close(), k.sources.close(), k.viewers.close(), k.precomputed.close(), k.leases.close())
 	for _, p := range k.programs {
 		err = errors.Join(err, p.Close())
 	}
@@ -140,10 +140,10 @@ func (k *Forwarder) Viewer(i int) *Viewer { return k.viewers.at(i) }
 
 // KeyStreams returns those of one viewer, nil if it has none.
 func (k *Forwarder) KeyStreams(i int) *KeyStreams {
-	if !makesAhead || i >= k.ahead.n {
+	if !precomputes || i >= k.precomputed.n {
 		return nil
 	}
-	return k.ahead.at(i)
+	return k.precomputed.at(i)
 }
 
 // Renew lets the programs work until a time of CLOCK_MONOTONIC.

@@ -34,10 +34,10 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, AHEAD_VIEWERS);
+	__uint(max_entries, PRECOMPUTED_VIEWERS);
 	__type(key, __u32);
 	__type(value, struct key_streams);
-} ahead SEC(".maps");
+} precomputed SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -91,7 +91,7 @@ struct work {
 	struct copy copy;
 	struct headers headers; /* of the publisher's packet */
 	struct sent_record record;
-	__u64 stream[AHEAD_TEXT / 8]; /* a copy of a key stream */
+	__u64 stream[PRECOMPUTED_TEXT / 8]; /* a copy of a key stream */
 	__u32 at; /* the next frame in opened */
 	__u32 skip; /* integers of an ACK frame before it */
 	/* The object that was found: */
@@ -121,7 +121,7 @@ volatile const __be16 port = bpf_htons(4443); /* the relay's */
 volatile const __u32 cid_length = 4; /* of the connection IDs that the relay chooses */
 volatile const bool unprotected; /* laboratory: packets are neither sealed nor masked */
 
-static __always_inline struct work *the_work(void)
+static __always_inline struct work *get_work(void)
 {
 	__u32 zero = 0;
 

@@ -192,10 +192,10 @@ func (v *Viewer) Next() int64 { return int64(atomic.LoadUint64(&v.shared.Block.N
 
 // Left is how many objects the programs have left to user space, and the last of them; while
 // another is being left, perhaps that one.
-func (v *Viewer) Left() (n uint64, track uint32, group, object uint64) {
+func (v *Viewer) Fallbacks() (n uint64, track uint32, group, object uint64) {
 	s := &v.shared
-	n = atomic.LoadUint64(&s.Left)
-	return n, atomic.LoadUint32(&s.LastLeft.Track), atomic.LoadUint64(&s.LastLeft.Group), atomic.LoadUint64(&s.LastLeft.Object)
+	n = atomic.LoadUint64(&s.Fallbacks)
+	return n, atomic.LoadUint32(&s.LastFallback.Track), atomic.LoadUint64(&s.LastFallback.Group), atomic.LoadUint64(&s.LastFallback.Object)
 }
 
 // CatchUp says that user space has sent the first n objects that were left to it: unless

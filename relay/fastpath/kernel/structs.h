@@ -69,7 +69,7 @@ struct block {
 #define BLOCK_NONE (1ULL << 62)
 
 /* An object of a track. */
-struct place {
+struct location {
 	__u32 track; /* id */
 	__u32 reserved;
 	__u64 group;
@@ -77,7 +77,7 @@ struct place {
 };
 
 /* A viewer's connection. Shared memory: user space writes all but sent, next, left and
- * last_left.
+ * last_fallback.
  *
  * What follows an object that was left to user space for want of room, numbers or window is
  * left to it, too: the rest of its group and, unless that is its first object, all until user
@@ -89,9 +89,9 @@ struct viewer {
 	struct block block;
 	__u64 sent; /* bytes of UDP payload in all */
 	__u64 allowed; /* sent may grow up to here */
-	__u64 left; /* objects left so, in all; last_left is written before */
+	__u64 fallbacks; /* objects left so, in all; last_fallback is written before */
 	__u64 caught_up; /* how many of them user space has passed on */
-	struct place last_left;
+	struct location last_fallback;
 	__u32 header_key[8];
 	struct packet_key keys[2]; /* by key phase bit */
 	__u32 max_size; /* of UDP payload, bytes */
@@ -103,22 +103,22 @@ struct viewer {
 	__u32 ecn; /* field of the IP header */
 };
 
-#define AHEAD_VIEWERS 64 /* the first ones */
-#define AHEAD_PACKETS 16 /* of a viewer */
-#define AHEAD_TEXT 1536 /* as AEAD_TEXT */
+#define PRECOMPUTED_VIEWERS 64 /* the first ones */
+#define PRECOMPUTED_PACKETS 16 /* of a viewer */
+#define PRECOMPUTED_TEXT 1536 /* as AEAD_TEXT */
 
 /* The key stream of one packet's text, made by user space while the text is unknown. User
  * space takes the number away, and writes it when the rest is there. */
 struct key_stream {
 	__u64 number; /* of the packet, + 1; 0 = none */
 	__u64 length; /* bytes */
-	__u64 words[AHEAD_TEXT / 8];
+	__u64 words[PRECOMPUTED_TEXT / 8];
 };
 
-/* Those of a viewer's next packets, by number % AHEAD_PACKETS. Shared memory, which user
+/* Those of a viewer's next packets, by number % PRECOMPUTED_PACKETS. Shared memory, which user
  * space writes. */
 struct key_streams {
-	struct key_stream of[AHEAD_PACKETS];
+	struct key_stream of[PRECOMPUTED_PACKETS];
 };
 
 /* A track as one publisher sends it. */
@@ -192,28 +192,28 @@ enum count {
 	COUNT_FORWARDED, /* copies sent to viewers */
 	COUNT_BYTES, /* of these, UDP payload */
 	COUNT_OPENED, /* publishers' packets that were authentic */
-	COUNT_AHEAD, /* copies whose key stream was made before */
+	COUNT_PRECOMPUTED, /* copies whose key stream was made before */
 	/* Packets that user space alone handles, and why: */
-	COUNT_SLOW_GSO, /* several packets in one buffer */
-	COUNT_SLOW_UNKNOWN_ADDRESS, /* a known connection ID from another address */
-	COUNT_SLOW_KEY, /* of a key phase that is not known yet */
-	COUNT_SLOW_SEARCH, /* not authentic under the number that was tried */
-	COUNT_SLOW_FORGED, /* not authentic */
-	COUNT_SLOW_REPLAYED, /* a number again, or one that is too old */
-	COUNT_SLOW_FRAMES, /* other frames than one DATAGRAM with ACK, PING and PADDING */
-	COUNT_SLOW_OBJECT, /* no plain object: status, properties, padding or malformed */
-	COUNT_SLOW_ALIAS, /* of a track that has no viewers here */
+	COUNT_USER_GSO, /* several packets in one buffer */
+	COUNT_USER_UNKNOWN_ADDRESS, /* a known connection ID from another address */
+	COUNT_USER_KEY, /* of a key phase that is not known yet */
+	COUNT_USER_SEARCH, /* not authentic under the number that was tried */
+	COUNT_USER_FORGED, /* not authentic */
+	COUNT_USER_REPLAYED, /* a number again, or one that is too old */
+	COUNT_USER_FRAMES, /* other frames than one DATAGRAM with ACK, PING and PADDING */
+	COUNT_USER_OBJECT, /* no plain object: status, properties, padding or malformed */
+	COUNT_USER_ALIAS, /* of a track that has no viewers here */
 	/* Copies that user space sends, and why: */
-	COUNT_LEFT_FILTER, /* not in the subscription's range */
-	COUNT_LEFT_OFF, /* the viewer is suspended */
-	COUNT_LEFT_ROUTE, /* the stack has not sent it a packet yet */
-	COUNT_LEFT_SIZE, /* too large for the path, or for the peer */
-	COUNT_LEFT_NUMBERS, /* no packet numbers */
-	COUNT_LEFT_BUDGET, /* congestion window full */
-	COUNT_LEFT_BEHIND, /* what came before was left, and this may not overtake it */
-	COUNT_LEFT_RING, /* user space is behind */
+	COUNT_FALLBACK_FILTER, /* not in the subscription's range */
+	COUNT_FALLBACK_SUSPENDED, /* the viewer is suspended */
+	COUNT_FALLBACK_ROUTE, /* the stack has not sent it a packet yet */
+	COUNT_FALLBACK_SIZE, /* too large for the path, or for the peer */
+	COUNT_FALLBACK_NUMBERS, /* no packet numbers */
+	COUNT_FALLBACK_BUDGET, /* congestion window full */
+	COUNT_FALLBACK_ORDER, /* what came before was left, and this may not overtake it */
+	COUNT_FALLBACK_RING, /* user space is behind */
 	COUNT_FAILED, /* registered but not sent */
-	COUNT_MOVED, /* viewers suspended, as they came from another address */
+	COUNT_MIGRATED, /* viewers suspended, as they came from another address */
 	COUNTS,
 };
 

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/crypto/chacha20poly1305"
 )
 
-// makesAhead: key streams are written in the order that KeyStreams needs on x86-64 alone, and
+// precomputes: key streams are written in the order that KeyStreams needs on x86-64 alone, and
 // only there ChaCha20 is much faster in this process than in the programs.
-const makesAhead = runtime.GOARCH == "amd64"
+const precomputes = runtime.GOARCH == "amd64"
 
 // Ahead is how many packets of a viewer there are key streams for.
-const Ahead = int64(len(fastpathKeyStreams{}.Of))
+const PrecomputedPackets = int64(len(fastpathKeyStreams{}.Of))
 
 // KeyStreams are what the texts of a viewer's next packets are encrypted with, made before
 // the texts are known: four fifths of the time that sealing takes in the programs. Each is
@@ -47,7 +47,7 @@ const keyStreamSize = int(unsafe.Sizeof(fastpathKeyStreams{}.Of[0].Words))
 // Make makes the key stream of a packet for a text of up to length bytes, in the place of
 // that of the packet Ahead numbers before.
 func (s *KeyStreams) Make(c *Cipher, number int64, length int) {
-	k := &s.shared.Of[number%Ahead]
+	k := &s.shared.Of[number%PrecomputedPackets]
 	atomic.StoreUint64(&k.Number, 0)
 	length = min((length+7)&^7, len(c.zeros))
 	nonce := c.iv
