@@ -6,7 +6,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-/* The checksum of a header after one of its 16-bit words changed: equation 3. */
+/* Updates a header checksum after a change of one 16-bit word (RFC 1624, equation 3). */
 static __always_inline __sum16 checksum_after(__sum16 checksum, __u16 old, __u16 new)
 {
 	__u32 sum = (__u16)~checksum + (__u16)~old + new;
@@ -16,7 +16,7 @@ static __always_inline __sum16 checksum_after(__sum16 checksum, __u16 old, __u16
 	return ~sum;
 }
 
-/* What a change of a 32-bit word adds to an unfolded sum. */
+/* Contribution to an unfolded sum of a change of one 32-bit word. */
 static __always_inline __wsum sum_of_change(__u32 old, __u32 new)
 {
 	__u64 sum = (__u64)(__u32)~old + new;

@@ -1,4 +1,4 @@
-// Package bpfload is what the project's eBPF programs share: places in traffic control (TCX,
-// clsact), and errors that say what is missing to run them; beside it, the C headers of
-// packets on the wire.
+// Package bpfload is shared by all packages with eBPF programs. It attaches programs to traffic
+// control (TCX, clsact) and explains failures by the missing privilege or kernel feature. The
+// directory also holds the C headers that parse packets.
 package bpfload

@@ -11,42 +11,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Errors that callers tell apart with errors.Is. What is returned wraps them in one
-// sentence that names what failed and what is missing.
+// Errors for errors.Is. The errors returned wrap them and name what failed and what is missing.
 var (
-	// ErrPrivilege: the process may not use eBPF.
+	// ErrPrivilege: the process lacks the privileges for eBPF.
 	ErrPrivilege = errors.New("needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
-	// ErrKernel: the kernel lacks a feature; the sentence names it and the version
-	// that has it.
+	// ErrKernel: the kernel lacks a feature. The message names it and the first Linux version with
+	// it.
 	ErrKernel = errors.New("kernel too old")
 )
 
-// Requirement is a feature of the kernel that programs need.
+// Requirement is a kernel feature that the programs need.
 type Requirement struct {
 	Name  string
-	Since string       // version of Linux
-	Have  func() error // wraps ebpf.ErrNotSupported where it is missing
+	Since string       // first Linux version with it
+	Have  func() error // returns an error wrapping ebpf.ErrNotSupported if missing
 }
 
-// Helper is the check of a helper function in programs of a type.
+// Helper returns a check for a helper function in programs of type t.
 func Helper(t ebpf.ProgramType, f asm.BuiltinFunc) func() error {
 	return func() error { return features.HaveProgramHelper(t, f) }
 }
 
-// Missing is an error that wraps ErrKernel for the first requirement that the kernel does
-// not meet, nil if it meets all.
+// Missing returns an error wrapping ErrKernel for the first unmet requirement, or nil.
 func Missing(needs []Requirement) error {
 	for _, r := range needs {
 		if errors.Is(r.Have(), ebpf.ErrNotSupported) {
-			return fmt.Errorf("%w: %s came with Linux %s", ErrKernel, r.Name, r.Since)
+			return fmt.Errorf("%w: %s needs Linux %s", ErrKernel, r.Name, r.Since)
 		}
 	}
 	return nil
 }
 
-// Explain makes one sentence of why something of the kernel failed.
+// Explain wraps err, a failure of what, with the likely cause.
 func Explain(what string, err error, needs []Requirement) error {
-	var refused *ebpf.VerifierError // the verifier says EACCES, too
+	var refused *ebpf.VerifierError // the verifier returns EACCES, too
 	if errors.Is(err, unix.EPERM) || errors.Is(err, fs.ErrPermission) && !errors.As(err, &refused) {
 		return fmt.Errorf("%s: %w: %w", what, ErrPrivilege, unix.EPERM)
 	}

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR MIT)
-/* Headers on the wire, and a cursor that reads them one after the other and never past
- * the end of the packet. */
+/* Protocol headers, and a bounds-checked cursor over them. */
 #ifndef HOLOCAST_HEADERS_H
 #define HOLOCAST_HEADERS_H
 
@@ -15,7 +14,7 @@
 #define MAX_VLAN_TAGS 2
 #define MAX_EXTENSIONS 4 /* IPv6 extension headers before the transport header */
 
-/* linux/if_ether.h has them, but drags in what this does not need. */
+/* From linux/if_ether.h, without its other definitions. */
 #define ETH_P_IP 0x0800
 #define ETH_P_IPV6 0x86dd
 #define ETH_P_8021Q 0x8100
@@ -24,16 +23,18 @@
 #define IPV4_DF 0x4000
 #define IPV4_MF 0x2000
 #define IPV4_OFFSET 0x1fff
-#define IPV6_OFFSET 0xfff8 /* of a fragment header */
+#define IPV6_OFFSET 0xfff8 /* in a fragment header */
 
 #define PACKET_HOST 0 /* linux/if_packet.h: skb->pkt_type of frames to this host */
 #define AF_INET 2
 
-/* Hides where a value comes from, so that the compiler keeps a bound that it could
- * prove but the verifier cannot. */
+/*
+ * Hides the origin of a value from the compiler, which then keeps bounds checks that it considers
+ * redundant but the verifier needs.
+ */
 #define OPAQUE(value) asm volatile("" : "+r"(value))
 
-/* An IPv6 address, or an IPv4 address mapped into one (RFC 4291 section 2.5.5.2). */
+/* An IPv6 address, or an IPv4-mapped one (RFC 4291 section 2.5.5.2). */
 struct address {
 	__be32 word[4];
 };
@@ -50,7 +51,7 @@ struct vlan_tag {
 };
 
 struct ipv6 {
-	__be32 word; /* version 4 bits, traffic class 8, flow label 20 */
+	__be32 word; /* 4 bits version, 8 traffic class, 20 flow label */
 	__be16 payload;
 	__u8 next;
 	__u8 hop_limit;
@@ -71,9 +72,9 @@ struct udp {
 
 struct ipv6_extension {
 	__u8 next;
-	__u8 words; /* of 8 bytes, after the first */
-	__be16 fragment; /* of a fragment header: offset and flags */
-	__be32 id; /* of a fragment header */
+	__u8 words; /* in units of 8 bytes, the first excluded */
+	__be16 fragment; /* fragment header: offset and flags */
+	__be32 id; /* in a fragment header */
 };
 
 struct cursor {
@@ -81,7 +82,10 @@ struct cursor {
 	void *end;
 };
 
-/* A header of the given type, with the cursor behind it; NULL if it is cut off. */
+/*
+ * Returns the header of the given type at the cursor and advances the cursor, or NULL if the packet
+ * is too short.
+ */
 #define TAKE(cursor, type)                                                               \
 	({                                                                               \
 		type *header_ = (cursor)->at;                                            \

@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR MIT)
-/* The parser of every program: Ethernet, VLAN tags, IPv4 or IPv6, and on to the transport
- * header. */
+/* Packet parser: Ethernet, VLAN tags, IPv4 or IPv6, up to the transport header. */
 #ifndef HOLOCAST_PACKET_H
 #define HOLOCAST_PACKET_H
 
 #include "headers.h"
 
-/* What is known of a packet. Lengths are in bytes. */
+/* A parsed packet. Lengths are in bytes. */
 struct packet {
 	struct ethernet *ethernet;
 	void *ip; /* the IP header */
-	void *transport; /* what follows the IP headers; see find_transport */
-	__u32 tags; /* VLAN tags in the frame */
-	__u32 offset; /* of the IP header in the frame */
-	__u32 headers; /* of the IP header; with extension headers after find_transport */
-	__u32 length; /* of the IP packet */
-	__u32 number; /* packet ID, flow label, or a fragment's ID */
-	__u32 fragment; /* offset and flags, network byte order */
-	__u8 protocol; /* of what follows the headers */
+	void *transport; /* set by find_transport */
+	__u32 tags; /* number of VLAN tags in the frame */
+	__u32 offset; /* offset of the IP header in the frame */
+	__u32 headers; /* IP header length, including extensions after find_transport */
+	__u32 length; /* IP packet length */
+	__u32 number; /* packet ID, flow label or fragment ID */
+	__u32 fragment; /* fragment offset and flags, network byte order */
+	__u8 protocol; /* protocol after the headers */
 	__u8 class; /* DSCP and ECN */
 	__u8 lifetime; /* TTL or hop limit */
 	bool v6;
-	bool valid; /* the version is right, and an IPv4 header is long enough */
-	bool later; /* a fragment without transport header */
+	bool valid; /* correct version and, for IPv4, header length */
+	bool later; /* fragment without a transport header */
 };
 
 enum parse_result {
@@ -36,8 +35,10 @@ static __always_inline bool is_vlan(__be16 type)
 	return type == bpf_htons(ETH_P_8021Q) || type == bpf_htons(ETH_P_8021AD);
 }
 
-/* Moves behind up to MAX_VLAN_TAGS tags. Returns their number, or -1 if one is cut
- * off; type is that of what follows. */
+/*
+ * Skips up to MAX_VLAN_TAGS tags and sets type to the inner EtherType. Returns the number of tags,
+ * or -1 if the packet is too short.
+ */
 static __always_inline int skip_tags(struct cursor *c, __be16 *type)
 {
 	int tags = 0;
@@ -55,7 +56,7 @@ static __always_inline int skip_tags(struct cursor *c, __be16 *type)
 	return tags;
 }
 
-/* Parses up to the fixed IP header, which lies before the cursor then. */
+/* Parses up to the fixed IP header and leaves the cursor after it. */
 static __always_inline enum parse_result parse_packet(struct cursor *c, struct packet *p)
 {
 	struct ethernet *ethernet = TAKE(c, struct ethernet);
@@ -106,8 +107,10 @@ static __always_inline enum parse_result parse_packet(struct cursor *c, struct p
 	return PARSE_OTHER;
 }
 
-/* Goes on to the transport header, behind IPv4 options or IPv6 extension headers. False:
- * the headers are cut off, or longer than the packet. */
+/*
+ * Skips IPv4 options or IPv6 extension headers. Returns false if the headers are truncated or
+ * longer than the packet.
+ */
 static __always_inline bool find_transport(struct cursor *c, struct packet *p)
 {
 	if (!p->v6) {
@@ -140,7 +143,7 @@ static __always_inline bool find_transport(struct cursor *c, struct packet *p)
 	return p->headers <= p->length;
 }
 
-/* An IPv4 address as the maps hold it. */
+/* Maps an IPv4 address to IPv6, the form used in map keys. */
 static __always_inline void map_address(struct address *to, __be32 from)
 {
 	*to = (struct address){ { 0, 0, bpf_htonl(0xffff), from } };

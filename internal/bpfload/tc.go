@@ -10,17 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TC is a place for a program in an interface's traffic control.
+// TC is an attachment point in an interface's traffic control.
 type TC struct {
-	Interface int // index
+	Interface int // interface index
 	Egress    bool
-	First     bool // before what is there already; TCX only
-	// Of clsact filters: their order, and by which a program recognises its own.
+	First     bool // attach before all other programs; TCX only
+	// For clsact filters: the order, and the name that identifies our own filter.
 	Priority uint16
 	Name     string
 }
 
-// AttachTCX attaches a program by TCX. The error wraps ebpf.ErrNotSupported before Linux 6.6.
+// AttachTCX attaches a program with TCX. Before Linux 6.6 the error wraps ebpf.ErrNotSupported.
 func (t TC) AttachTCX(program *ebpf.Program) (link.Link, error) {
 	o := link.TCXOptions{Interface: t.Interface, Program: program, Attach: ebpf.AttachTCXIngress}
 	if t.Egress {
@@ -32,8 +32,7 @@ func (t TC) AttachTCX(program *ebpf.Program) (link.Link, error) {
 	return link.AttachTCX(o)
 }
 
-// AttachClsact attaches a program by a clsact filter, or replaces the one that is there. The
-// interface needs a clsact qdisc.
+// AttachClsact adds or replaces a clsact filter. The interface needs a clsact qdisc.
 func (t TC) AttachClsact(program *ebpf.Program) error {
 	f := t.Filter()
 	f.Fd = program.FD()
@@ -43,7 +42,7 @@ func (t TC) AttachClsact(program *ebpf.Program) error {
 	return nil
 }
 
-// Filter is the clsact filter, without a program.
+// Filter returns the clsact filter, without a program.
 func (t TC) Filter() *netlink.BpfFilter {
 	f := &netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{
@@ -58,14 +57,14 @@ func (t TC) Filter() *netlink.BpfFilter {
 	return f
 }
 
-// Clsact is an interface's clsact qdisc.
+// Clsact returns the clsact qdisc of an interface.
 func Clsact(ifindex int) *netlink.Clsact {
 	return &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
 		LinkIndex: ifindex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
 	}}
 }
 
-// AddClsact gives an interface a clsact qdisc and reports whether it had none.
+// AddClsact adds a clsact qdisc to an interface, unless it has one.
 func AddClsact(ifindex int) (added bool, err error) {
 	switch err := netlink.QdiscAdd(Clsact(ifindex)); {
 	case err == nil:

@@ -5,7 +5,7 @@
 
 #include <linux/pkt_cls.h>
 
-/* PASS leaves a packet to the programs after this one, then to the stack. */
+/* PASS continues with the next program and then the stack. */
 enum verdict { PASS = TC_ACT_UNSPEC, DROP = TC_ACT_SHOT };
 
 #endif

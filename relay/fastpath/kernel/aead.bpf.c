@@ -1,7 +1,7 @@
 //go:build ignore
 
 // SPDX-License-Identifier: (GPL-2.0-only OR MIT)
-/* Entries to the AEAD for tests. */
+/* Programs that expose the AEAD to tests. */
 #include "chacha20poly1305.h"
 
 struct {
@@ -18,7 +18,14 @@ static __always_inline struct aead *get_work(void)
 	return bpf_map_lookup_elem(&work, &zero);
 }
 
-/* seal: 0. Hook: BPF_PROG_TEST_RUN. Input: map work. */
+/*
+ * seal seals the text in work.
+ * Hook:     BPF_PROG_TEST_RUN.
+ * Input:    ignored.
+ * Reads:    work.
+ * Writes:   work.
+ * Verdicts: 0 on success.
+ */
 SEC("tc")
 int seal(struct __sk_buff *skb)
 {
@@ -30,7 +37,14 @@ int seal(struct __sk_buff *skb)
 	return 0;
 }
 
-/* open: 0, or 1 when the tag is wrong. Hook: BPF_PROG_TEST_RUN. Input: map work. */
+/*
+ * open opens the text in work.
+ * Hook:     BPF_PROG_TEST_RUN.
+ * Input:    ignored.
+ * Reads:    work.
+ * Writes:   work.
+ * Verdicts: 0 on success, 1 if the tag is wrong.
+ */
 SEC("tc")
 int open(struct __sk_buff *skb)
 {
@@ -41,7 +55,14 @@ int open(struct __sk_buff *skb)
 	return aead_open(a, a->tag[0], a->tag[1]) ? 0 : 1;
 }
 
-/* stream: one block of key stream. Hook: BPF_PROG_TEST_RUN. Input: map work. */
+/*
+ * stream computes one block of key stream in work.
+ * Hook:     BPF_PROG_TEST_RUN.
+ * Input:    ignored.
+ * Reads:    work.
+ * Writes:   work.
+ * Verdicts: 0 on success.
+ */
 SEC("tc")
 int stream(struct __sk_buff *skb)
 {

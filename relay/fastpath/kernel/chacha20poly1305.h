@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR MIT)
-/* AEAD_CHACHA20_POLY1305 (RFC 8439) of texts up to AEAD_TEXT bytes.
+/*
+ * AEAD_CHACHA20_POLY1305 (RFC 8439) for texts of up to AEAD_TEXT bytes.
  *
- * The functions that take time are global: the verifier looks at each once, whatever the
- * length and however many call it. All words on the wire are little-endian, and so are
- * the processors that this is built for. */
+ * Expensive functions are global: the verifier checks each once, for all lengths and callers. Words
+ * on the wire are little-endian, as on the supported processors.
+ */
 #ifndef HOLOCAST_CHACHA20POLY1305_H
 #define HOLOCAST_CHACHA20POLY1305_H
 
@@ -11,8 +12,8 @@
 #include <stdbool.h>
 #include <bpf/bpf_helpers.h>
 
-#define AEAD_TEXT 1536 /* bytes; a multiple of CHACHA20_BLOCK that holds any packet of an Ethernet MTU */
-#define AEAD_DATA 32 /* bytes of associated data: a short header is at most 25 */
+#define AEAD_TEXT 1536 /* bytes; a multiple of CHACHA20_BLOCK, large enough for an Ethernet MTU */
+#define AEAD_DATA 32 /* bytes of associated data; short headers have at most 25 */
 #define AEAD_TAG 16
 #define CHACHA20_BLOCK 64
 #define POLY1305_BLOCK 16
@@ -21,23 +22,25 @@
 #error "ChaCha20-Poly1305 is written for little-endian processors"
 #endif
 
-/* The input of the block function, without its constants. */
+/* Input of the block function, without its constants. */
 struct chacha20 {
 	__u32 key[8];
 	__u32 counter;
 	__u32 nonce[3];
 };
 
-/* A packet being opened or sealed. What lies behind the ends of text and data, up to the
- * next 16 bytes, is zero when the tag is computed. */
+/*
+ * A packet being opened or sealed. When the tag is computed, text and data are zero-padded to the
+ * next 16 bytes.
+ */
 struct aead {
 	struct chacha20 cipher;
 	__u64 stream[CHACHA20_BLOCK / 8]; /* key stream of one block */
 	__u64 tag[2];
-	__u32 length; /* of text */
+	__u32 length; /* length of text */
 	__u32 data_length;
 	__u64 data[AEAD_DATA / 8];
-	__u64 text[AEAD_TEXT / 8 + 3]; /* behind the text is room for a tag and a word */
+	__u64 text[AEAD_TEXT / 8 + 3]; /* with room for a tag and a word after the text */
 };
 
 #define ROTATE(x, n) ((x) << (n) | (x) >> (32 - (n)))
@@ -57,7 +60,7 @@ struct aead {
 		b = ROTATE(b, 7); \
 	} while (0)
 
-/* The key stream of one block (RFC 8439 section 2.3). */
+/* Computes the key stream of one block (RFC 8439 section 2.3). */
 __noinline int chacha20_block(const struct chacha20 *in, __u64 (*stream)[CHACHA20_BLOCK / 8])
 {
 	if (!in || !stream)
@@ -98,7 +101,7 @@ __noinline int chacha20_block(const struct chacha20 *in, __u64 (*stream)[CHACHA2
 	return 0;
 }
 
-/* Encrypts or decrypts the text, in whole blocks: bytes behind its end are changed. */
+/* Encrypts or decrypts the text in whole blocks, which also changes bytes after its end. */
 __noinline int aead_crypt(struct aead *a)
 {
 	if (!a)
@@ -123,7 +126,7 @@ __noinline int aead_crypt(struct aead *a)
 struct poly1305 {
 	__u64 h0, h1, h2, h3, h4;
 	__u64 r0, r1, r2, r3, r4;
-	__u64 s1, s2, s3, s4; /* 5 r: what lies above 2^130 counts 5 times at the bottom */
+	__u64 s1, s2, s3, s4; /* 5 r: 2^130 is congruent to 5 */
 };
 
 #define LIMB 0x3ffffffULL
@@ -144,7 +147,7 @@ static __always_inline void poly1305_begin(struct poly1305 *p, __u64 low, __u64 
 	p->s4 = p->r4 * 5;
 }
 
-/* Adds a whole block of 16 bytes and multiplies. */
+/* Adds a whole 16-byte block and multiplies. */
 static __always_inline void poly1305_block(struct poly1305 *p, __u64 low, __u64 high)
 {
 	__u64 h0 = p->h0 + (low & LIMB);
@@ -171,7 +174,7 @@ static __always_inline void poly1305_block(struct poly1305 *p, __u64 low, __u64 
 	p->h4 = d4 & LIMB;
 }
 
-/* The tag: what is left modulo 2^130 - 5, plus the second half of the key. */
+/* Computes the tag: reduces modulo 2^130 - 5 and adds the second half of the key. */
 static __always_inline void poly1305_end(const struct poly1305 *p, const __u64 *key, __u64 *tag)
 {
 	__u64 h0 = p->h0, h1 = p->h1, h2 = p->h2, h3 = p->h3, h4 = p->h4;
@@ -187,7 +190,7 @@ static __always_inline void poly1305_end(const struct poly1305 *p, const __u64 *
 	h1 += h0 >> 26;
 	h0 &= LIMB;
 
-	/* g = h - p, and all ones in use if that is not negative */
+	/* g = h - p; use is all ones if g >= 0 */
 	__u64 g0 = h0 + 5;
 	__u64 g1 = h1 + (g0 >> 26);
 	__u64 g2 = h2 + (g1 >> 26);
@@ -206,8 +209,10 @@ static __always_inline void poly1305_end(const struct poly1305 *p, const __u64 *
 	tag[1] = high + key[1] + (tag[0] < low);
 }
 
-/* The tag of data and text, encrypted, into a->tag. The block of key stream with counter 0
- * is there. */
+/*
+ * Computes the tag of data and encrypted text into a->tag. a->stream must hold the key stream block
+ * with counter 0.
+ */
 __noinline int poly1305_tag(struct aead *a)
 {
 	struct poly1305 p;
@@ -238,7 +243,7 @@ static __always_inline void aead_authenticate(struct aead *a)
 	poly1305_tag(a);
 }
 
-/* Makes the bytes behind the text zero, up to whole blocks of Poly1305. */
+/* Zero-pads the text to whole Poly1305 blocks. */
 static __always_inline void aead_pad(struct aead *a)
 {
 	__u32 length = a->length, word = length / 8;
@@ -250,21 +255,21 @@ static __always_inline void aead_pad(struct aead *a)
 		a->text[word + 1] = 0;
 }
 
-/* Completes the sealing of an encrypted text; the tag is in a->tag. */
+/* Finishes sealing an encrypted text and sets a->tag. */
 static __always_inline void aead_finish(struct aead *a)
 {
 	aead_pad(a);
 	aead_authenticate(a);
 }
 
-/* Encrypts the text; the tag is in a->tag. Key, nonce, lengths and data are set. */
+/* Encrypts the text and sets a->tag. Key, nonce, lengths and data must be set. */
 static __always_inline void aead_seal(struct aead *a)
 {
 	aead_crypt(a);
 	aead_finish(a);
 }
 
-/* Decrypts the text if low and high are its tag; changes nothing of it otherwise. */
+/* Decrypts the text if low and high are its tag; otherwise leaves it unchanged. */
 static __always_inline bool aead_open(struct aead *a, __u64 low, __u64 high)
 {
 	aead_pad(a);

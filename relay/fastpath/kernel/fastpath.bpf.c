@@ -10,14 +10,14 @@
 #include "quic.h"
 #include "verdict.h"
 
-/* A UDP packet of the relay's, and the other end. */
+/* A UDP packet to or from the relay, with its remote endpoint. */
 struct datagram {
 	struct endpoint remote;
 	__u32 v6;
-	__u32 payload; /* bytes of UDP payload */
+	__u32 payload; /* UDP payload length */
 };
 
-/* Reads the headers of a packet that is UDP from or to the relay's port. */
+/* Reads the headers of a packet. Returns false unless it is UDP to or from the relay's port. */
 static __always_inline bool read_datagram(struct __sk_buff *skb, struct headers *h, struct datagram *d, bool incoming)
 {
 	const struct udp *udp;
@@ -64,8 +64,10 @@ static __always_inline __u16 fold(__u64 sum)
 	return sum;
 }
 
-/* The sum of UDP's pseudo-header. Folded, not complemented, it is what the checksum field
- * holds where the device is to complete it. */
+/*
+ * Sums UDP's pseudo-header. With checksum offload, the checksum field holds this sum, folded but
+ * not complemented.
+ */
 static __always_inline __u64 pseudo_header(const __u32 *addresses, __u32 words, __u32 length)
 {
 	__u64 sum = bpf_htonl(IPPROTO_UDP) + (__u64)bpf_htonl(length);
@@ -77,8 +79,10 @@ static __always_inline __u64 pseudo_header(const __u32 *addresses, __u32 words, 
 	return sum;
 }
 
-/* Opens the packet of a source in w->opened. It is not known to be authentic unless 0 is
- * returned; otherwise the reason why user space alone handles it. */
+/*
+ * Opens a source's packet into w->opened. Returns 0 if it is authentic, otherwise the count of the
+ * reason why only user space handles it.
+ */
 __noinline int open_packet(struct __sk_buff *skb, __u32 index, __u32 at, __u32 payload)
 {
 	struct source *s = bpf_map_lookup_elem(&sources, &index);
@@ -104,7 +108,7 @@ __noinline int open_packet(struct __sk_buff *skb, __u32 index, __u32 at, __u32 p
 	truncated = bpf_ntohl(truncated) >> (8 * (4 - bytes));
 	number = expand_number(largest_number(s), truncated, bytes);
 
-	/* The header is the associated data: zeros are behind it. */
+	/* The unprotected header, zero-padded, is the associated data. */
 	truncated = bpf_htonl(truncated << (8 * (4 - bytes)));
 	if (header > 1 + MAX_CID)
 		return COUNT_USER_FORGED;
@@ -119,8 +123,10 @@ __noinline int open_packet(struct __sk_buff *skb, __u32 index, __u32 at, __u32 p
 	for (int i = 0; i < 4; i++)
 		w->opened.data[i] = data.words[i];
 
-	/* One comparison after the other: the verifier before Linux 6.12 follows no difference,
-	 * and no comparison with 0. */
+	/*
+	 * Separate comparisons: before Linux 6.12 the verifier tracks neither differences nor
+	 * comparisons with 0.
+	 */
 	length = payload - header - AEAD_TAG;
 	OPAQUE(length);
 	if (length > AEAD_TEXT)
@@ -140,12 +146,12 @@ __noinline int open_packet(struct __sk_buff *skb, __u32 index, __u32 at, __u32 p
 	set_nonce(&w->opened.cipher, key, number);
 	if (!unprotected && !aead_open(&w->opened, tag[0], tag[1]))
 		return search_on(s) ? COUNT_USER_SEARCH : COUNT_USER_FORGED;
-	if (data.bytes[0] & 0x18) /* reserved bits: user space ends the connection */
+	if (data.bytes[0] & 0x18) /* reserved bits set: user space closes the connection */
 		return COUNT_USER_FRAMES;
 	return first_arrival(s, number) ? 0 : COUNT_USER_REPLAYED;
 }
 
-/* Copies the opened text from an offset on to an offset of the text to be sealed. */
+/* Copies opened text from offset from to offset to of the text to seal. */
 __noinline int copy_text(struct work *w, __u32 from, __u32 to, __u32 length)
 {
 	if (!w)
@@ -159,20 +165,20 @@ __noinline int copy_text(struct work *w, __u32 from, __u32 to, __u32 length)
 		__u64 f = from + 8 * i, t = to + 8 * i;
 		OPAQUE(f);
 		OPAQUE(t);
-		if (f > AEAD_TEXT || t > AEAD_TEXT) /* there is a word of room behind the text */
+		if (f > AEAD_TEXT || t > AEAD_TEXT) /* the buffer has room for a word after the text */
 			break;
 		*(__u64 *)(target + t) = *(const __u64 *)(source + f);
 	}
 	return 0;
 }
 
-/* The DATAGRAM frame with the object under the viewer's alias, into w->sealed.text. */
+/* Builds the DATAGRAM frame with the viewer's alias in w->sealed.text and returns its length. */
 static __always_inline __u32 build_frame(struct work *w, const struct viewer *v, const struct subscription *sub)
 {
 	__u8 *text = (__u8 *)w->sealed.text;
 	__u32 prefix = v->prefix_length & 15, alias = sub->alias_length & 15, rest = w->end - w->rest, head;
 
-	text[0] = FRAME_DATAGRAM; /* up to the end of the packet */
+	text[0] = FRAME_DATAGRAM; /* extends to the end of the packet */
 	*(__u64 *)(text + 1) = v->prefix;
 	text[1 + prefix] = w->type;
 	*(__u64 *)(text + 2 + prefix) = sub->alias[0];
@@ -182,7 +188,7 @@ static __always_inline __u32 build_frame(struct work *w, const struct viewer *v,
 	return head + rest;
 }
 
-/* The route to an endpoint into w->copy; its interface, 0 if there is none. */
+/* Copies an endpoint's route to w->copy. Returns its interface, or 0 if the route is unknown. */
 static __always_inline __u32 take_route(struct work *w, const struct endpoint *remote)
 {
 	struct endpoint key = *remote;
@@ -199,15 +205,13 @@ static __always_inline __u32 take_route(struct work *w, const struct endpoint *r
 	return ifindex;
 }
 
-
-/* The sum of bytes, of which there are at most AEAD_TEXT, with zeros behind them up to a
- * multiple of 4. */
+/* Sums up to AEAD_TEXT bytes, which are zero-padded to a multiple of 4. */
 static __always_inline __u64 sum_of(void *bytes, __u32 length)
 {
 	__u64 sum = 0;
 
 #pragma unroll
-	for (__u32 i = 0; i < AEAD_TEXT / 512; i++) { /* the helper took no more than 512 bytes before Linux 6.14 */
+	for (__u32 i = 0; i < AEAD_TEXT / 512; i++) { /* before Linux 6.14 the helper takes at most 512 bytes */
 		if (length <= 512 * i)
 			break;
 		__u32 part = length - 512 * i;
@@ -220,8 +224,10 @@ static __always_inline __u64 sum_of(void *bytes, __u32 length)
 	return sum;
 }
 
-/* Completes IP's and UDP's headers in w->copy for a payload that is its short header and
- * the sealed text. */
+/*
+ * Completes the IP and UDP headers in w->copy. The payload is the short header followed by the
+ * sealed text.
+ */
 static __always_inline void finish_headers(struct work *w, __u32 ecn, __u32 payload)
 {
 	struct headers *h = (struct headers *)w->copy.start;
@@ -264,8 +270,10 @@ static __always_inline void finish_headers(struct work *w, __u32 ecn, __u32 payl
 		udp->checksum = 0xffff;
 }
 
-/* The short header of a packet behind the headers in w->copy. Its length is even, so that
- * the text begins at a word of the checksum. */
+/*
+ * Builds the short header after the headers in w->copy. Its length is even, so that the text is
+ * aligned to checksum words.
+ */
 static __always_inline __u8 *build_short_header(struct work *w, const struct viewer *v, __u64 number, __u32 phase)
 {
 	__u8 *start = w->copy.start + HEADERS_PAD + (w->copy.v6 ? HEADERS(true) : HEADERS(false));
@@ -281,9 +289,11 @@ static __always_inline __u8 *build_short_header(struct work *w, const struct vie
 	return start;
 }
 
-/* Encrypts the text of the packet in w->record by the key stream that user space made for its
- * number. 0: there is none, and the text is as it was. The copy is of use only if user space
- * did not begin to write another one meanwhile: each is used for one packet. */
+/*
+ * Encrypts the packet of w->record with its precomputed key stream. Returns 0, and leaves the text
+ * unchanged, if there is none. Checking the number again after the copy detects an overwrite by
+ * user space, so each key stream is used only once.
+ */
 __noinline int crypt_precomputed(struct work *w, const struct key_stream *s)
 {
 	if (!w || !s)
@@ -310,7 +320,7 @@ __noinline int crypt_precomputed(struct work *w, const struct key_stream *s)
 	return 1;
 }
 
-/* The key stream that there may be for the packet in w->record. */
+/* Returns the slot for the precomputed key stream of w->record, or NULL. */
 static __always_inline const struct key_stream *find_stream(const struct work *w)
 {
 	__u32 index = w->record.viewer;
@@ -319,7 +329,7 @@ static __always_inline const struct key_stream *find_stream(const struct work *w
 	return s ? &s->of[w->record.number % PRECOMPUTED_PACKETS] : NULL;
 }
 
-/* Makes a viewer's packet of the opened one in w: everything but the frame's place. */
+/* Builds a viewer's packet from the opened one in w. The frame is already in place. */
 static __always_inline bool build_packet(struct work *w, struct viewer *v, __u64 number, __u32 phase, __u32 frame)
 {
 	__u8 *start = build_short_header(w, v, number, phase);
@@ -350,7 +360,7 @@ static __always_inline bool build_packet(struct work *w, struct viewer *v, __u64
 		w->sealed.tag[0] = w->sealed.tag[1] = 0;
 	}
 	OPAQUE(frame);
-	if (frame > AEAD_TEXT) /* here: before Linux 6.18 the verifier forgets it on the way */
+	if (frame > AEAD_TEXT) /* at this point: before Linux 6.18 the verifier loses the bound */
 		return false;
 	__u8 *end = (__u8 *)w->sealed.text + frame;
 	*(__u64 *)end = w->sealed.tag[0];
@@ -362,7 +372,7 @@ static __always_inline bool build_packet(struct work *w, struct viewer *v, __u64
 	__u32 cid = v->cid_length, sample[4];
 	if (cid > MAX_CID)
 		return false;
-	/* The sample begins 4 bytes behind the number's first: in the text, or 1 before it ends. */
+	/* The sample starts 4 bytes after the start of the packet number. */
 	__u8 *from = (__u8 *)w->sealed.text + (4 - number_length(cid));
 	__builtin_memcpy(sample, from, sizeof(sample));
 	__u64 mask = header_mask(&w->sealed, v->header_key, sample);
@@ -376,17 +386,17 @@ static __always_inline bool build_packet(struct work *w, struct viewer *v, __u64
 	return true;
 }
 
-/* Leaves an object of a viewer's to user space. Returns why. */
-static __always_inline int fall_back(const struct work *w, struct viewer *v, int why)
+/* Leaves an object of a viewer to user space. Returns reason. */
+static __always_inline int fall_back(const struct work *w, struct viewer *v, int reason)
 {
 	v->last_fallback.track = w->track;
 	v->last_fallback.group = w->group;
 	v->last_fallback.object = w->object;
 	__sync_fetch_and_add(&v->fallbacks, 1);
-	return why;
+	return reason;
 }
 
-/* An object of a viewer's would overtake what was left before it. */
+/* True if an object would overtake one that was left to user space. */
 static __always_inline bool would_overtake(const struct work *w, const struct viewer *v)
 {
 	__u64 fallbacks = *(volatile __u64 *)&v->fallbacks;
@@ -395,7 +405,9 @@ static __always_inline bool would_overtake(const struct work *w, const struct vi
 			(v->last_fallback.track == w->track && v->last_fallback.group == w->group));
 }
 
-/* Sends a copy of the opened object to a subscription's viewer. Returns what is counted. */
+/*
+ * Sends a copy of the opened object to a subscription's viewer. Returns the count to increment.
+ */
 __noinline int forward(struct __sk_buff *skb, struct subscription *sub)
 {
 	struct work *w = get_work();
@@ -433,7 +445,7 @@ __noinline int forward(struct __sk_buff *skb, struct subscription *sub)
 		__sync_fetch_and_add(&v->sent, -(__u64)payload);
 		return fall_back(w, v, COUNT_FALLBACK_NUMBERS);
 	}
-	/* Registered before it is sent: user space must know it when its ACK comes. */
+	/* Register before sending: user space must know the packet when its ACK arrives. */
 	w->record = (struct sent_record){
 		.time = bpf_ktime_get_ns(),
 		.number = number,
@@ -454,9 +466,9 @@ __noinline int forward(struct __sk_buff *skb, struct subscription *sub)
 	w->copy.size = frame + AEAD_TAG;
 	w->copy.ready = true;
 	int error = bpf_clone_redirect(skb, ifindex, 0);
-	if (w->copy.ready) { /* viewer_egress is not on that interface: what left is not the viewer's */
+	if (w->copy.ready) { /* viewer_egress is not attached to that interface, so the clone left unchanged */
 		w->copy.ready = false;
-		v->on = 0; /* for a moment, as after a move */
+		v->on = 0; /* suspended until user space resumes it, as after an address change */
 		return COUNT_FAILED;
 	}
 	if (error)
@@ -466,11 +478,12 @@ __noinline int forward(struct __sk_buff *skb, struct subscription *sub)
 }
 
 /*
- * publisher_ingress: sends viewers copies of the objects that publishers send as datagrams.
- * Hook:     TC ingress, by TCX or clsact, of interfaces that publishers' packets come in by.
- * Input:    Ethernet, IPv4 or IPv6 without options, UDP to the relay's port; anything else passes.
- * Maps:     reads connections, sources, tracks, routes, leases; writes viewers, sources, records, counts.
- * Verdicts: UNSPEC, always: user space gets every packet as it came.
+ * publisher_ingress sends viewers copies of the objects that publishers send as datagrams.
+ * Hook:     TC ingress (TCX or clsact), on interfaces that receive publishers' packets.
+ * Input:    Ethernet, IPv4 or IPv6 without options, UDP to the relay's port. Other packets pass.
+ * Reads:    connections, sources, tracks, routes, leases, precomputed.
+ * Writes:   works, viewers, sources, records, counts.
+ * Verdicts: UNSPEC, always: user space gets every packet unchanged.
  */
 SEC("tc")
 int publisher_ingress(struct __sk_buff *skb)
@@ -536,7 +549,7 @@ int publisher_ingress(struct __sk_buff *skb)
 	return PASS;
 }
 
-/* Makes the clone that is leaving the viewer's packet. */
+/* Turns the outgoing clone into the viewer's packet. */
 static __always_inline int put_copy(struct __sk_buff *skb, struct work *w)
 {
 	__u32 start = w->copy.headers + w->copy.quic, size = w->copy.size;
@@ -546,7 +559,7 @@ static __always_inline int put_copy(struct __sk_buff *skb, struct work *w)
 		return DROP;
 	if (bpf_skb_change_tail(skb, start + size, 0))
 		return DROP;
-	/* One comparison after the other, as in open_packet. */
+	/* Separate comparisons, as in open_packet. */
 	OPAQUE(start);
 	if (start > sizeof(w->copy.start) - HEADERS_PAD)
 		return DROP;
@@ -562,7 +575,7 @@ static __always_inline int put_copy(struct __sk_buff *skb, struct work *w)
 	return PASS;
 }
 
-/* Notes how the stack reaches a viewer. */
+/* Records the headers with which the stack reaches a viewer. */
 static __always_inline void learn_route(struct __sk_buff *skb)
 {
 	struct headers h = {};
@@ -591,11 +604,12 @@ static __always_inline void learn_route(struct __sk_buff *skb)
 }
 
 /*
- * viewer_egress: turns clones into viewers' packets, and notes the headers of the relay's own packets.
- * Hook:     TC egress, by TCX or clsact, first of all, of interfaces that viewers are reached by.
+ * viewer_egress turns clones into viewers' packets and records the headers of the relay's own packets.
+ * Hook:     TC egress (TCX or clsact), before other programs, on interfaces that lead to viewers.
  * Input:    clones from publisher_ingress; Ethernet, IPv4 or IPv6 without options, UDP from the relay's port.
- * Maps:     reads works; writes routes.
- * Verdicts: SHOT a clone that could not be made a packet; UNSPEC all else.
+ * Reads:    works.
+ * Writes:   works, routes.
+ * Verdicts: SHOT a clone that could not be converted; UNSPEC other packets.
  */
 SEC("tc")
 int viewer_egress(struct __sk_buff *skb)
@@ -613,10 +627,11 @@ int viewer_egress(struct __sk_buff *skb)
 }
 
 /*
- * viewer_ingress: suspends a viewer that comes from another address, until user space knows its path.
- * Hook:     TC ingress, by TCX or clsact, of interfaces that viewers' packets come in by.
- * Input:    as publisher_ingress.
- * Maps:     reads connections; writes viewers, counts.
+ * viewer_ingress suspends a viewer whose address changes, until user space has validated the new path.
+ * Hook:     TC ingress (TCX or clsact), on interfaces that receive viewers' packets.
+ * Input:    as for publisher_ingress.
+ * Reads:    connections.
+ * Writes:   viewers, counts.
  * Verdicts: UNSPEC, always.
  */
 SEC("tc")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR MIT)
-/* Maps and settings. Nothing is pinned: all of it goes with the process. */
+/* Maps and settings. Nothing is pinned: the maps end with the process. */
 #ifndef HOLOCAST_FASTPATH_MAPS_H
 #define HOLOCAST_FASTPATH_MAPS_H
 
@@ -74,35 +74,35 @@ struct {
 	__type(value, struct lease);
 } leases SEC(".maps");
 
-/* A copy on its way to a viewer: what viewer_egress makes of the clone that it gets. */
+/* A copy in flight to a viewer: viewer_egress writes it to the clone. */
 struct copy {
-	__u32 ready; /* set while the clone is under way, on this processor */
-	__u32 headers; /* bytes up to the end of UDP's, without the pad */
-	__u32 quic; /* bytes of the short header */
-	__u32 size; /* of the frame */
+	__u32 ready; /* set while this CPU sends the clone */
+	__u32 headers; /* bytes up to the end of the UDP header, without the pad */
+	__u32 quic; /* length of the short header */
+	__u32 size; /* length of the sealed text */
 	__u32 v6;
-	__u8 start[128] __attribute__((aligned(8))); /* pad, headers and short header; behind them is room for stores of constant size */
+	__u8 start[128] __attribute__((aligned(8))); /* pad, headers and short header, with room for fixed-size stores */
 };
 
-/* A processor's memory for the packet that it is at. */
+/* Per-CPU scratch memory for the current packet. */
 struct work {
 	struct aead opened; /* the publisher's packet */
 	struct aead sealed; /* a viewer's packet */
 	struct copy copy;
 	struct headers headers; /* of the publisher's packet */
 	struct sent_record record;
-	__u64 stream[PRECOMPUTED_TEXT / 8]; /* a copy of a key stream */
-	__u32 at; /* the next frame in opened */
-	__u32 skip; /* integers of an ACK frame before it */
-	/* The object that was found: */
+	__u64 stream[PRECOMPUTED_TEXT / 8]; /* copy of a key stream */
+	__u32 at; /* offset of the next frame in opened */
+	__u32 skip; /* integers of an ACK frame to skip first */
+	/* The object found: */
 	__u64 group;
 	__u64 object;
 	__u32 type;
-	__u32 rest; /* where its bytes after the alias begin in opened */
-	__u32 end; /* and end */
+	__u32 rest; /* offset of its bytes after the alias in opened */
+	__u32 end; /* offset of their end */
 	__u32 track; /* id */
-	__u32 partial; /* the checksum is left to the device */
-	__u64 integer; /* what take_integer read */
+	__u32 partial; /* the checksum is offloaded */
+	__u64 integer; /* set by take_quic_integer and take_moq_integer */
 	struct track_key key;
 };
 
@@ -113,13 +113,13 @@ struct {
 	__type(value, struct work);
 } works SEC(".maps");
 
-/* Keep types in the object, from where bpf2go takes them. */
+/* Keep the types in the object for bpf2go. */
 const struct sent_record *const sent_record_type = NULL;
 const enum count *const count_type = NULL;
 
-volatile const __be16 port = bpf_htons(4443); /* the relay's */
-volatile const __u32 cid_length = 4; /* of the connection IDs that the relay chooses */
-volatile const bool unprotected; /* laboratory: packets are neither sealed nor masked */
+volatile const __be16 port = bpf_htons(4443); /* relay port */
+volatile const __u32 cid_length = 4; /* length of the relay's connection IDs */
+volatile const bool unprotected; /* for measurements: no packet protection */
 
 static __always_inline struct work *get_work(void)
 {
@@ -142,7 +142,7 @@ static __always_inline void count(__u32 which)
 	add(which, 1);
 }
 
-/* User space is there and registers what is sent. */
+/* True while user space is running and registers packets. */
 static __always_inline bool alive(__u64 now)
 {
 	__u32 zero = 0;

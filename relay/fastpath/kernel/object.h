@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR MIT)
-/* OBJECT_DATAGRAM (draft-ietf-moq-transport-18 section 11.3.1), whose integers are not
- * QUIC's: the leading ones of the first byte are the number of bytes after it (section
- * 1.4.1). */
+/*
+ * OBJECT_DATAGRAM (draft-ietf-moq-transport-18 section 11.3.1). Unlike in QUIC, the number of
+ * leading ones in an integer's first byte is the number of bytes that follow (section 1.4.1).
+ */
 #ifndef HOLOCAST_FASTPATH_OBJECT_H
 #define HOLOCAST_FASTPATH_OBJECT_H
 
 #include "quic.h"
 
 #define OBJECT_PROPERTIES 0x01
-#define OBJECT_FIRST 0x04 /* the object ID is 0 and left out */
+#define OBJECT_FIRST 0x04 /* the object ID is 0 and omitted */
 #define OBJECT_DEFAULT_PRIORITY 0x08
-#define OBJECT_PLAIN_TYPES 0x0e /* bits that are left: end of group, and the two above */
+#define OBJECT_PLAIN_TYPES 0x0e /* types handled here: end of group, and the two flags above */
 
-/* The integer at an offset of the text: its value in w->integer, its length returned, 0 if
- * it does not end before w->end. */
+/*
+ * Reads an integer at an offset of the text into w->integer. Returns its length, or 0 if it extends
+ * beyond w->end.
+ */
 __noinline __u32 take_moq_integer(struct work *w, __u32 at)
 {
 	if (!w || at >= AEAD_TEXT)
@@ -38,13 +41,15 @@ __noinline __u32 take_moq_integer(struct work *w, __u32 at)
 	return length;
 }
 
-/* Parses the object that the DATAGRAM frame holds, up to its alias and location. False:
- * only user space can tell what it is. */
+/*
+ * Parses the object in the DATAGRAM frame, up to its alias and location. Returns false if user
+ * space must parse it.
+ */
 static __always_inline bool parse_object(struct work *w, const struct source *s)
 {
 	__u32 at = w->rest, n;
 
-	if (s->prefix_length) { /* of another WebTransport session, or none */
+	if (s->prefix_length) { /* check the WebTransport session */
 		for (__u32 i = 0; i < 8; i++) {
 			if (i >= s->prefix_length)
 				break;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR MIT)
-/* QUIC short-header packets under ChaCha20-Poly1305: packet protection (RFC 9001 section
- * 5), packet numbers (RFC 9000 section 17.1), frames (section 19). */
+/*
+ * QUIC short-header packets with ChaCha20-Poly1305: packet protection (RFC 9001 section 5), packet
+ * numbers (RFC 9000 section 17.1) and frames (section 19).
+ */
 #ifndef HOLOCAST_FASTPATH_QUIC_H
 #define HOLOCAST_FASTPATH_QUIC_H
 
@@ -9,8 +11,8 @@
 #define LONG_HEADER 0x80
 #define FIXED_BIT 0x40
 #define KEY_PHASE 0x04
-#define PROTECTED_BITS 0x1f /* of a short header's first byte */
-#define NUMBER_LENGTH 4 /* at most, of packets that are made here */
+#define PROTECTED_BITS 0x1f /* in a short header's first byte */
+#define NUMBER_LENGTH 4 /* maximum in packets built here */
 
 #define FRAME_PADDING 0x00
 #define FRAME_PING 0x01
@@ -18,15 +20,15 @@
 #define FRAME_ACK_ECN 0x03
 #define FRAME_DATAGRAM 0x30
 #define FRAME_DATAGRAM_LENGTH 0x31
-#define MAX_STEPS 160 /* frames and ranges of ACKs in one packet: 64 ranges and some */
+#define MAX_STEPS 160 /* frames and ACK integers in one packet; allows for 64 ranges */
 
-/* Bytes of the packet number that make a short header's length even. */
+/* Packet number length that makes the short header's length even. */
 static __always_inline __u32 number_length(__u32 cid)
 {
 	return cid & 1 ? NUMBER_LENGTH : NUMBER_LENGTH - 1;
 }
 
-/* The nonce of a packet: its number, big-endian, exclusive-or the IV. */
+/* Sets the nonce: the packet number, big-endian, XOR the IV. */
 static __always_inline void set_nonce(struct chacha20 *cipher, const struct packet_key *key, __u64 number)
 {
 	cipher->nonce[0] = key->iv[0];
@@ -41,8 +43,7 @@ static __always_inline void set_key(struct chacha20 *cipher, const struct packet
 		cipher->key[i] = key->key[i];
 }
 
-/* The mask of the header of the packet whose sample is in 16 bytes of words; it stays in
- * a->stream. */
+/* Returns the header protection mask for a 16-byte sample. Leaves the block in a->stream. */
 static __always_inline __u64 header_mask(struct aead *a, const __u32 *key, const __u32 *sample)
 {
 #pragma unroll
@@ -56,8 +57,7 @@ static __always_inline __u64 header_mask(struct aead *a, const __u32 *key, const
 	return a->stream[0];
 }
 
-/* The packet number whose lowest bytes are truncated (RFC 9000 appendix A.3), with the
- * largest one so far. */
+/* Expands a truncated packet number, given the largest one so far (RFC 9000 appendix A.3). */
 static __always_inline __u64 expand_number(__u64 largest, __u64 truncated, __u32 bytes)
 {
 	__u64 expected = largest + 1, window = 1ULL << (8 * bytes), half = window / 2;
@@ -70,24 +70,29 @@ static __always_inline __u64 expand_number(__u64 largest, __u64 truncated, __u32
 	return number;
 }
 
-/* The number that a truncated one is expanded by. Nobody tells it of a connection that is
- * joined under way: there packets try the last one known and, by turns, 65536 numbers
- * more, until one is authentic. */
+/*
+ * Returns the number to expand truncated ones with. When the fast path joins a running connection,
+ * the number is unknown: packets alternately try the last one known and guesses in steps of 65536,
+ * until one is authentic.
+ */
 static __always_inline __u64 largest_number(const struct source *s)
 {
 	return s->found || !(s->guess & 1) ? s->largest : ((__u64)(s->guess >> 1) << 16) + 0x7ffe;
 }
 
-/* A packet was not authentic: true if that may be the number's fault. */
+/*
+ * Handles a packet that failed authentication. Returns true if a wrong number guess may be the
+ * cause.
+ */
 static __always_inline bool search_on(struct source *s)
 {
 	if (s->found)
 		return false;
-	s->guess = (s->guess + 1) & 0x1ffff; /* up to 2^32 */
+	s->guess = (s->guess + 1) & 0x1ffff; /* numbers up to 2^32 */
 	return true;
 }
 
-/* Notes that a packet arrived. False: it did before, or it is too old to tell. */
+/* Records a packet number. Returns false for a duplicate, or a number too old to check. */
 static __always_inline bool first_arrival(struct source *s, __u64 number)
 {
 	__u64 *seen = &s->seen[number % SEEN_PACKETS];
@@ -101,7 +106,7 @@ static __always_inline bool first_arrival(struct source *s, __u64 number)
 	return true;
 }
 
-/* A byte of the opened text; 0 behind its end. */
+/* Returns a byte of the opened text, or 0 after its end. */
 static __always_inline __u8 text_byte(const struct work *w, __u32 at)
 {
 	__u64 offset = at;
@@ -110,8 +115,10 @@ static __always_inline __u8 text_byte(const struct work *w, __u32 at)
 	return offset < AEAD_TEXT ? ((const __u8 *)w->opened.text)[offset] : 0;
 }
 
-/* The QUIC integer (RFC 9000 section 16) at an offset of the text: its value in
- * w->integer, its length returned, 0 if it is cut off. */
+/*
+ * Reads the QUIC integer (RFC 9000 section 16) at an offset of the text into w->integer. Returns
+ * its length, or 0 if it is truncated.
+ */
 __noinline __u32 take_quic_integer(struct work *w, __u32 at)
 {
 	if (!w)
@@ -130,15 +137,17 @@ __noinline __u32 take_quic_integer(struct work *w, __u32 at)
 	return length;
 }
 
-/* Where find_datagram is. */
+/* State of find_datagram. */
 enum step {
 	STEP_ON,
 	STEP_DONE,
 	STEP_UNCLEAR,
 };
 
-/* Passes one frame, or one integer of an ACK frame. What it knows is in w, and it is
- * global, so that to the verifier all steps are alike. */
+/*
+ * Parses one frame, or one integer of an ACK frame. All state is in w and the function is global,
+ * so that the verifier sees every step alike.
+ */
 __noinline int next_frame(struct work *w)
 {
 	if (!w)
@@ -162,7 +171,9 @@ __noinline int next_frame(struct work *w)
 		return STEP_ON;
 	case FRAME_ACK:
 	case FRAME_ACK_ECN:
-		/* largest, delay, count of ranges, first range; a gap and a length a range; three counts */
+		/*
+		 * largest, delay, range count, first range; a gap and a length per range; three ECN counts
+		 */
 		at += 1 << (text_byte(w, at) >> 6);
 		at += 1 << (text_byte(w, at) >> 6);
 		n = take_quic_integer(w, at);
@@ -185,15 +196,16 @@ __noinline int next_frame(struct work *w)
 		return STEP_UNCLEAR;
 	}
 	if (w->rest)
-		return STEP_UNCLEAR; /* a second one */
+		return STEP_UNCLEAR; /* second DATAGRAM */
 	w->rest = at;
 	w->at = w->end;
 	return STEP_ON;
 }
 
-/* Finds the DATAGRAM frame of the opened text: its content is from w->rest to w->end.
- * False if there is not exactly one, or a frame is neither DATAGRAM nor ACK nor PING nor
- * PADDING. */
+/*
+ * Finds the DATAGRAM frame in the opened text and sets w->rest and w->end to its content. Returns
+ * false unless there is exactly one, with only ACK, PING and PADDING beside it.
+ */
 static __always_inline bool find_datagram(struct work *w)
 {
 	w->at = w->skip = w->rest = w->end = 0;
