@@ -10,8 +10,8 @@ import (
 	"holocast/relay/fastpath"
 )
 
-// startFastPath starts the kernel fast path as configured, and says in the log why it is
-// off where it could be on. A nil Manager is off.
+// startFastPath starts the kernel fast path as configured, and logs why it is off if the mode
+// allows it. A nil Manager is off.
 func startFastPath(cfg Config, log *slog.Logger) (*fastpath.Manager, error) {
 	if cfg.FastPath == fastpath.Off {
 		return nil, nil
@@ -32,7 +32,8 @@ func startFastPath(cfg Config, log *slog.Logger) (*fastpath.Manager, error) {
 	return nil, fmt.Errorf("fastpath: %w", err)
 }
 
-// listenPort is the UDP port of a listen address, which the kernel must know beforehand.
+// listenPort returns the UDP port of a listen address, which the programs need before the socket
+// opens.
 func listenPort(listen string) (uint16, error) {
 	_, port, err := net.SplitHostPort(listen)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/crypto/chacha20poly1305"
 )
 
-// kernelAEAD is the AEAD of chacha20poly1305.h in the kernel.
+// kernelAEAD runs the AEAD of chacha20poly1305.h in the kernel.
 type kernelAEAD struct {
 	programs map[string]*ebpf.Program
 	work     *ebpf.Map
@@ -38,7 +38,7 @@ func newKernelAEAD(t testing.TB) *kernelAEAD {
 	return &kernelAEAD{c.Programs, c.Maps["work"]}
 }
 
-// run runs a program on a packet and returns its result with the packet it leaves.
+// run runs a program on a packet and returns its result and the packet afterwards.
 func (k *kernelAEAD) run(t testing.TB, program string, in aeadAead) (uint32, aeadAead) {
 	t.Helper()
 	if err := k.work.Put(uint32(0), &in); err != nil {
@@ -55,8 +55,8 @@ func (k *kernelAEAD) run(t testing.TB, program string, in aeadAead) (uint32, aea
 	return result, out
 }
 
-// input is a packet with its key, nonce, text and associated data, amid leftovers of
-// another one.
+// input returns a packet with its key, nonce, text and associated data, in a buffer with remains of
+// another packet.
 func input(key, nonce, text, data []byte) (a aeadAead) {
 	for i := range a.Cipher.Key {
 		a.Cipher.Key[i] = binary.LittleEndian.Uint32(key[4*i:])
@@ -96,7 +96,7 @@ func random(n int) []byte {
 	return b
 }
 
-// TestAEAD compares every edge of a block, and lengths at random, with x/crypto's.
+// TestAEAD compares lengths around every block boundary, and random ones, with x/crypto.
 func TestAEAD(t *testing.T) {
 	k := newKernelAEAD(t)
 	lengths := []int{0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 63, 64, 65, 127, 128, 1200, 1434, 1450, 1471, 1472, 1519, 1520, 1521, 1535, 1536}
@@ -118,9 +118,9 @@ func TestAEAD(t *testing.T) {
 		in := input(key, nonce, sealed[:length], data)
 		setBytes(in.Tag[:], sealed[length:])
 		if result, out := k.run(t, "open", in); result != 0 || !bytes.Equal(wordBytes(out.Text[:])[:length], text) {
-			t.Fatalf("opened wrongly: result %d, %s", result, where)
+			t.Fatalf("opened incorrectly: result %d, %s", result, where)
 		}
-		// One wrong bit anywhere, and nothing is decrypted.
+		// With one wrong bit anywhere, nothing is decrypted.
 		bit := rand.IntN(8 * (len(sealed) + len(data)))
 		if n := bit / 8; n < len(sealed) {
 			sealed[n] ^= 1 << (bit % 8)
@@ -130,12 +130,12 @@ func TestAEAD(t *testing.T) {
 		in = input(key, nonce, sealed[:length], data)
 		setBytes(in.Tag[:], sealed[length:])
 		if result, out := k.run(t, "open", in); result != 1 || !bytes.Equal(wordBytes(out.Text[:])[:length], sealed[:length]) {
-			t.Fatalf("bit %d is wrong, and the packet opens: %s", bit, where)
+			t.Fatalf("packet opens with a wrong bit %d: %s", bit, where)
 		}
 	}
 }
 
-// TestPoly1305Carries has texts whose sums are near 2^130, where carries go all the way.
+// TestPoly1305Carries uses texts with sums near 2^130, where carries propagate through all limbs.
 func TestPoly1305Carries(t *testing.T) {
 	k := newKernelAEAD(t)
 	for range 50 {
@@ -153,14 +153,14 @@ func TestPoly1305Carries(t *testing.T) {
 				}
 				sealed := a.Seal(nil, nonce, text, data)
 				if _, out := k.run(t, "seal", input(key, nonce, text, data)); !bytes.Equal(wordBytes(out.Tag[:]), sealed[length:]) {
-					t.Fatalf("%d bytes that are %#x when encrypted have a wrong tag", length, fill)
+					t.Fatalf("wrong tag for %d bytes of ciphertext %#x", length, fill)
 				}
 			}
 		}
 	}
 }
 
-// TestHeaderProtection compares masks (RFC 9001 section 5.4.4).
+// TestHeaderProtection compares header protection masks (RFC 9001 section 5.4.4).
 func TestHeaderProtection(t *testing.T) {
 	k := newKernelAEAD(t)
 	for range 50 {
@@ -178,7 +178,7 @@ func TestHeaderProtection(t *testing.T) {
 	}
 }
 
-// BenchmarkAEAD reports the time that the kernel takes for a packet.
+// BenchmarkAEAD measures the kernel's time per packet.
 func BenchmarkAEAD(b *testing.B) {
 	k := newKernelAEAD(b)
 	for _, length := range []int{200, 1200, 1450} {

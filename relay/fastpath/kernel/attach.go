@@ -17,13 +17,14 @@ import (
 	"holocast/internal/bpfload"
 )
 
-// hook is where a program sits on an interface.
+// hook is an attachment point on an interface.
 type hook struct {
 	program string
 	egress  bool
 }
 
-// hooks are those of an interface. What sends copies away comes after what sees them.
+// hooks lists an interface's attachments. Programs that send clones come after those that must see
+// them.
 var hooks = []hook{
 	{fastpathProgViewerEgress, true},
 	{fastpathProgViewerIngress, false},
@@ -35,11 +36,11 @@ type Attachment struct {
 	ifindex int
 	links   []link.Link
 	filters []*netlink.BpfFilter
-	qdisc   bool // clsact is ours
+	qdisc   bool // we created the clsact qdisc
 }
 
-// Attach attaches the programs to an interface: by TCX links, which end with the process,
-// or by clsact filters before Linux 6.6, or with clsact set.
+// Attach attaches the programs to an interface: with TCX links, which end with the process, or with
+// clsact filters before Linux 6.6 or if clsact is set.
 func (k *Forwarder) Attach(ifindex int, clsact bool) (_ *Attachment, err error) {
 	if k.unprotected {
 		if err := checkLaboratory(ifindex); err != nil {
@@ -61,12 +62,12 @@ func (k *Forwarder) Attach(ifindex int, clsact bool) (_ *Attachment, err error) 
 	return a, a.attachClsact(k)
 }
 
-// birthplace is the network namespace that this process began in.
+// birthplace is the network namespace in which this process started.
 var birthplace, _ = os.Readlink("/proc/thread-self/ns/net")
 
-// checkLaboratory refuses an interface that packets could leave the machine by: one that is
-// not loopback, in the network namespace that the system, or where that is kept from us this
-// process, began with.
+// checkLaboratory rejects an interface by which unprotected packets could leave the machine: one
+// other than loopback in the initial network namespace, or, if that is not accessible, in the
+// process's first one.
 func checkLaboratory(ifindex int) error {
 	i, err := net.InterfaceByIndex(ifindex)
 	if err != nil {
@@ -78,15 +79,15 @@ func checkLaboratory(ifindex int) error {
 		first = birthplace
 	}
 	if i.Flags&net.FlagLoopback == 0 && (err1 != nil || first == "" || mine == first) {
-		return fmt.Errorf("interface %s: packets without protection are for loopback and network namespaces of a laboratory alone", i.Name)
+		return fmt.Errorf("interface %s: unprotected packets are allowed only on loopback and in other network namespaces", i.Name)
 	}
 	return nil
 }
 
-// filterPriority is that of our first clsact filter.
+// filterPriority is the priority of our first clsact filter.
 const filterPriority = 0x4846
 
-// at is the place of a hook on an interface.
+// at returns a hook's attachment point on an interface.
 func at(ifindex, i int) bpfload.TC {
 	h := hooks[i]
 	return bpfload.TC{
@@ -106,7 +107,7 @@ func (a *Attachment) attachTCX(k *Forwarder) error {
 	return nil
 }
 
-// attachClsact also replaces the filters of a relay that was killed.
+// attachClsact also replaces filters left by a killed relay.
 func (a *Attachment) attachClsact(k *Forwarder) (err error) {
 	if a.qdisc, err = bpfload.AddClsact(a.ifindex); err != nil {
 		return err
@@ -121,8 +122,8 @@ func (a *Attachment) attachClsact(k *Forwarder) (err error) {
 	return nil
 }
 
-// Intact reports whether all programs are still on the interface: somebody may have taken them
-// off (bpftool link detach, tc qdisc del dev … clsact).
+// Intact reports whether all programs are still attached: others may detach them (bpftool link
+// detach, tc qdisc del dev … clsact).
 func (a *Attachment) Intact() bool {
 	for _, l := range a.links {
 		info, err := l.Info()
@@ -142,7 +143,7 @@ func (a *Attachment) Intact() bool {
 	return true
 }
 
-// Detach takes the programs off. An interface that is gone has none.
+// Detach detaches the programs. It ignores a deleted interface.
 func (a *Attachment) Detach() error {
 	var err error
 	for _, l := range a.links {

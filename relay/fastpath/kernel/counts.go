@@ -2,7 +2,7 @@
 
 package kernel
 
-// Reasons, as the metrics name them.
+// Reasons, as label values of the metrics.
 var (
 	userReasons = map[string]fastpathCount{
 		"gso":             fastpathCountCOUNT_USER_GSO,
@@ -27,7 +27,7 @@ var (
 	}
 )
 
-// Counts returns the counters now.
+// Counts returns the current counters.
 func (k *Forwarder) Counts() (Counts, error) {
 	var each []fastpathCounters
 	if err := k.maps[fastpathMapCounts].Lookup(uint32(0), &each); err != nil {

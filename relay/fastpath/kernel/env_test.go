@@ -23,7 +23,7 @@ func privileged(t testing.TB) {
 	}
 }
 
-// host is a network namespace of the test's own. It goes when its last user does.
+// host is a network namespace private to the test. It disappears with its last user.
 type host struct {
 	ns netns.NsHandle
 	nl *netlink.Handle
@@ -52,11 +52,11 @@ func newHost(t testing.TB) *host {
 	return h
 }
 
-// apart runs f on a thread that is thrown away: it may change its namespace.
+// apart runs f on a thread that is discarded afterwards, so f may change its namespace.
 func apart(f func() error) error {
 	result := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // stays locked: the thread ends with the goroutine
 		result <- f()
 	}()
 	return <-result
@@ -84,7 +84,7 @@ func (h *host) link(t testing.TB, name string) netlink.Link {
 	return l
 }
 
-// cable joins two hosts by a veth pair; each end is called by the other's name.
+// cable connects two hosts with a veth pair. Each end has the other host's name.
 func cable(t testing.TB, a *host, aName string, aPrefixes []string, b *host, bName string, bPrefixes []string) {
 	t.Helper()
 	attrs := netlink.NewLinkAttrs()
@@ -127,7 +127,7 @@ func (h *host) listen(t testing.TB, addr string) *net.UDPConn {
 	return c
 }
 
-// receive returns the next packet and whom it is from, nil when none comes.
+// receive returns the next packet and its source, or nil if none arrives.
 func receive(t testing.TB, c *net.UDPConn, wait time.Duration) ([]byte, netip.AddrPort) {
 	t.Helper()
 	b := make([]byte, 2048)
@@ -146,7 +146,7 @@ func send(t testing.TB, c *net.UDPConn, b []byte, to netip.AddrPort) {
 	}
 }
 
-// sendFrames puts frames on an interface, with the checksums that they have.
+// sendFrames sends frames on an interface with their checksums unchanged.
 func (h *host) sendFrames(t testing.TB, name string, frames ...[]byte) {
 	t.Helper()
 	index := h.link(t, name).Attrs().Index

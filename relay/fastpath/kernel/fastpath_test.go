@@ -20,11 +20,11 @@ import (
 const relayPort = 4443
 
 var (
-	publisherID = []byte{1, 2, 3, 4} // connection IDs that the relay chose
+	publisherID = []byte{1, 2, 3, 4} // connection IDs chosen by the relay
 	viewerOwnID = []byte{5, 6, 7, 8}
 )
 
-// bench is a publisher, a relay and a viewer, joined by two cables.
+// bench is a publisher, a relay and a viewer, connected by two cables.
 type bench struct {
 	k                        *Forwarder
 	publisher, relay, viewer *host
@@ -33,10 +33,10 @@ type bench struct {
 	up, down                 keys
 	viewerID                 []byte
 	block                    int64
-	attached                 *Attachment // to the viewer's cable
+	attached                 *Attachment // towards the viewer
 }
 
-// setting is what a bench is made with.
+// setting configures a bench.
 type setting struct {
 	publisherV6, viewerV6    bool
 	viewerID                 []byte
@@ -107,17 +107,16 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// introduce has the relay's stack send the viewer a packet, from which the programs learn
-// the route.
+// introduce makes the relay's stack send the viewer a packet, which teaches the programs the route.
 func (b *bench) introduce(t testing.TB) {
 	t.Helper()
 	send(t, b.serve, []byte("hello"), b.toViewer)
 	if got, _ := receive(t, b.view, 5*time.Second); string(got) != "hello" {
-		t.Fatalf("the viewer was sent %q", got)
+		t.Fatalf("the viewer received %q", got)
 	}
 }
 
-// object is an OBJECT_DATAGRAM.
+// object encodes an OBJECT_DATAGRAM.
 func object(t testing.TB, alias, group, id uint64, payload []byte) []byte {
 	t.Helper()
 	d := wire.Datagram{TrackAlias: alias, Group: group, Object: id, Priority: 5, Payload: payload}
@@ -126,16 +125,16 @@ func object(t testing.TB, alias, group, id uint64, payload []byte) []byte {
 	return b
 }
 
-// TestForward sends an object through the kernel in every combination of addresses and
-// headers, and opens what the viewer gets.
+// TestForward forwards an object for each combination of addresses and headers, and opens the
+// viewer's packet.
 func TestForward(t *testing.T) {
 	tests := map[string]setting{
 		"IPv4":                 {alias: 7, viewAlias: 300, numberLen: 2},
 		"IPv6":                 {publisherV6: true, viewerV6: true, alias: 1, viewAlias: 1, numberLen: 4},
 		"IPv4 to IPv6":         {viewerV6: true, alias: 1 << 20, viewAlias: 2, numberLen: 1},
 		"IPv6 to IPv4":         {publisherV6: true, alias: 1 << 60, viewAlias: 1<<64 - 1, numberLen: 3},
-		"connection ID, odd":   {viewerID: []byte{9}, alias: 0, viewAlias: 0, numberLen: 2},
-		"connection ID, even":  {viewerID: bytes.Repeat([]byte{8}, 20), alias: 5, viewAlias: 6, numberLen: 2},
+		"odd connection ID":    {viewerID: []byte{9}, alias: 0, viewAlias: 0, numberLen: 2},
+		"even connection ID":   {viewerID: bytes.Repeat([]byte{8}, 20), alias: 5, viewAlias: 6, numberLen: 2},
 		"connection ID, v6":    {viewerV6: true, viewerID: bytes.Repeat([]byte{8}, 19), alias: 5, viewAlias: 6, numberLen: 2},
 		"WebTransport to QUIC": {sourcePrefix: []byte{0}, alias: 5, viewAlias: 6, numberLen: 2},
 		"QUIC to WebTransport": {viewPrefix: []byte{0x40, 0x81}, alias: 5, viewAlias: 6, numberLen: 2},
@@ -152,12 +151,12 @@ func TestForward(t *testing.T) {
 				packet := b.up.seal(publisherID, int64(i), s.numberLen, 0, frames)
 				send(t, b.publish, packet, b.toRelay)
 				if got, _ := receive(t, b.serve, 5*time.Second); !bytes.Equal(got, packet) {
-					t.Fatalf("user space got %x, not the packet as it came", got)
+					t.Fatalf("user space received %x, not the original packet", got)
 				}
 				got, from := receive(t, b.view, 5*time.Second)
 				if got == nil {
 					c, _ := b.k.Counts()
-					t.Fatalf("%d bytes: the viewer got nothing: %+v", size, c)
+					t.Fatalf("%d bytes: the viewer received nothing: %+v", size, c)
 				}
 				if from.Port() != relayPort {
 					t.Fatalf("from %v", from)
@@ -175,7 +174,7 @@ func TestForward(t *testing.T) {
 				before := b.k.Drained()
 				b.k.Drain(func(r Record) { records = append(records, r) })
 				if before || !b.k.Drained() {
-					t.Fatalf("all records were passed before: %v, and after: %v", before, b.k.Drained())
+					t.Fatalf("Drained before Drain: %v, after: %v", before, b.k.Drained())
 				}
 				if len(records) != 1 || records[0].Number != number || records[0].Group != 70000 || records[0].Object != uint64(i) ||
 					records[0].Size != len(got) || records[0].Track != 9 || records[0].Time > Now() {
@@ -183,20 +182,20 @@ func TestForward(t *testing.T) {
 				}
 			}
 			if sent := b.k.Viewer(0).Sent(); sent == 0 {
-				t.Error("the viewer's bytes are not counted")
+				t.Error("bytes sent to the viewer are not counted")
 			}
 		})
 	}
 }
 
-// TestOrder leaves objects to user space, and those after them that would overtake them: while
-// user space has not passed them on, and of their group.
+// TestOrder: after a fallback, objects that would overtake it fall back too, until user space has
+// passed it on and for the rest of its group.
 func TestOrder(t *testing.T) {
 	b := newBench(t, setting{alias: 7, viewAlias: 7, numberLen: 3})
 	b.introduce(t)
 	v := b.k.Viewer(0)
 	number := int64(0)
-	publish := func(group, id uint64, reason string) { // why it is left; "" = it is not
+	publish := func(group, id uint64, reason string) { // expected reason for a fallback; "" = none
 		t.Helper()
 		before, err := b.k.Counts()
 		must(t, err)
@@ -204,26 +203,26 @@ func TestOrder(t *testing.T) {
 		number++
 		send(t, b.publish, b.up.seal(publisherID, number, 3, 0, append([]byte{0x30}, object(t, 7, group, id, nil)...)), b.toRelay)
 		if got, _ := receive(t, b.serve, 5*time.Second); got == nil {
-			t.Fatal("user space did not get the packet")
+			t.Fatal("user space did not receive the packet")
 		}
 		after, err := b.k.Counts()
 		must(t, err)
 		n, track, lastGroup, lastObject := v.Fallbacks()
 		if reason == "" {
 			if after.Forwarded != before.Forwarded+1 || n != left {
-				t.Fatalf("object %d/%d was left: %v", group, id, after.Fallback)
+				t.Fatalf("object %d/%d fell back: %v", group, id, after.Fallback)
 			}
 			return
 		}
 		if after.Fallback[reason] != before.Fallback[reason]+1 || n != left+1 || track != 9 || lastGroup != group || lastObject != id {
-			t.Fatalf("object %d/%d: forwarded %d, left %v; the last of %d is %d/%d of track %d",
+			t.Fatalf("object %d/%d: forwarded %d, fallbacks %v; the last of %d is %d/%d of track %d",
 				group, id, after.Forwarded, after.Fallback, n, lastGroup, lastObject, track)
 		}
 	}
 	publish(1, 0, "")
 	v.Allow(v.Sent())
 	publish(1, 1, "budget")
-	v.Allow(1 << 30) // there is room again, but the object waits in user space
+	v.Allow(1 << 30) // there is room again, but the object is queued in user space
 	publish(1, 2, "order")
 	publish(2, 0, "order")
 	publish(2, 1, "order")
@@ -236,7 +235,7 @@ func TestOrder(t *testing.T) {
 	v.TakeBack()
 	publish(5, 0, "numbers")
 	v.Give(2000, 2032, 0)
-	publish(6, 0, "") // groups of one object wait for nothing
+	publish(6, 0, "") // groups of one object do not wait
 	publish(7, 0, "")
 	publish(5, 1, "order")
 	publish(8, 0, "order")
@@ -244,14 +243,14 @@ func TestOrder(t *testing.T) {
 	publish(9, 0, "")
 }
 
-// TestKeyStreams has packets sealed with key streams made before: none, one of another number, one
-// that is too short, and such as fit. The viewer cannot tell.
+// TestKeyStreams seals packets with no precomputed key stream, one for another number, one that is
+// too short, and matching ones. The viewer sees no difference.
 func TestKeyStreams(t *testing.T) {
 	b := newBench(t, setting{alias: 7, viewAlias: 7, numberLen: 3})
 	b.introduce(t)
 	streams := b.k.KeyStreams(0)
 	if streams == nil {
-		t.Skip("not made on this processor")
+		t.Skip("key streams are not precomputed on this CPU")
 	}
 	c, err := NewCipher(b.down.Keys)
 	must(t, err)
@@ -286,14 +285,14 @@ func TestKeyStreams(t *testing.T) {
 		after, err := b.k.Counts()
 		must(t, err)
 		if ahead := after.Precomputed > before.Precomputed; ahead != fits {
-			t.Fatalf("packet %d of %d bytes: key stream made before: %v", i, len(payload), ahead)
+			t.Fatalf("packet %d of %d bytes: precomputed key stream used: %v", i, len(payload), ahead)
 		}
 		b.k.Drain(func(Record) {})
 	}
 }
 
-// TestDetachedByForce takes the programs off an interface behind the owner's back, who sees it and
-// attaches them again. Meanwhile each viewer loses one packet, and is suspended.
+// TestDetachedByForce detaches the programs without the owner, who detects it and attaches them
+// again. Each viewer loses one packet and is suspended.
 func TestDetachedByForce(t *testing.T) {
 	for _, clsact := range []bool{false, true} {
 		t.Run(map[bool]string{false: "TCX", true: "clsact"}[clsact], func(t *testing.T) {
@@ -319,27 +318,27 @@ func TestDetachedByForce(t *testing.T) {
 				number++
 				send(t, b.publish, b.up.seal(publisherID, number, 3, 0, append([]byte{0x30}, object(t, 7, 1, uint64(number), nil)...)), b.toRelay)
 				if got, _ := receive(t, b.serve, 5*time.Second); got == nil {
-					t.Fatal("user space did not get the packet")
+					t.Fatal("user space did not receive the packet")
 				}
 				wait := 5 * time.Second
 				if !there {
-					wait = 100 * time.Millisecond // the kernel was done with it before user space had it
+					wait = 100 * time.Millisecond // user space receives packets after the programs are done
 				}
 				if got, _ := receive(t, b.view, wait); there && got == nil {
 					c, _ := b.k.Counts()
-					t.Fatalf("the viewer did not get the packet: %+v", c)
+					t.Fatalf("the viewer did not receive the packet: %+v", c)
 				} else if !there && got != nil {
-					t.Fatalf("the viewer got %x", got)
+					t.Fatalf("the viewer received %x", got)
 				}
 			}
 			again()
 			if !clsact && len(b.attached.links) == 0 {
-				t.Skip("no TCX, which came with Linux 6.6: everything is attached by clsact")
+				t.Skip("TCX needs Linux 6.6: everything is attached with clsact")
 			}
 			b.introduce(t)
 			pass(true)
 			if !intact() {
-				t.Error("programs that are there are missed")
+				t.Error("Intact is false with the programs attached")
 			}
 			b.relay.must(t, func() error {
 				if clsact {
@@ -348,7 +347,7 @@ func TestDetachedByForce(t *testing.T) {
 				return b.attached.links[0].Detach()
 			})
 			if intact() {
-				t.Error("programs that were taken off are not missed")
+				t.Error("Intact is true with the programs detached")
 			}
 			pass(false)
 			pass(false)
@@ -359,13 +358,13 @@ func TestDetachedByForce(t *testing.T) {
 			b.k.Viewer(0).Start(ViewerOptions{Remote: b.toViewer, HeaderKey: b.down.header, MaxSize: 1452, MaxFrame: 65535})
 			pass(true)
 			if !intact() {
-				t.Error("programs that are there again are missed")
+				t.Error("Intact is false with the programs attached again")
 			}
 		})
 	}
 }
 
-// TestLaboratory: packets without protection do not leave the machine.
+// TestLaboratory: unprotected packets do not leave the machine.
 func TestLaboratory(t *testing.T) {
 	privileged(t)
 	k, err := Open(Options{Port: relayPort, ConnIDLen: 4, Unprotected: true})

@@ -16,8 +16,8 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// TestHostile sends what must not be forwarded: user space gets each packet as it came,
-// the viewer none, and its reason is counted. An honest packet passes between any two.
+// TestHostile sends packets that must not be forwarded. User space receives each unchanged, the
+// viewer none, and its reason is counted. Valid packets in between are forwarded.
 func TestHostile(t *testing.T) {
 	b := newBench(t, setting{alias: 7, viewAlias: 8, numberLen: 2})
 	b.introduce(t)
@@ -42,7 +42,7 @@ func TestHostile(t *testing.T) {
 		packet       []byte
 	}{
 		{"forged", "forged", append(join([]byte{0x41}, publisherID), random(300)...)},
-		{"forged, as short as can be", "forged", append(join([]byte{0x41}, publisherID), random(20)...)},
+		{"forged, minimum length", "forged", append(join([]byte{0x41}, publisherID), random(20)...)},
 		{"cut off", "forged", append(join([]byte{0x41}, publisherID), random(5)...)},
 		{"wrong tag", "forged", func() []byte { p := honest(); return flip(p, len(p)-1) }()},
 		{"wrong text", "forged", func() []byte { p := honest(); return flip(p, len(p)-20) }()},
@@ -55,24 +55,24 @@ func TestHostile(t *testing.T) {
 		{"status", "object", with(0x30, 0x24, 7, 1, 5, 3)},
 		{"properties", "object", with(0x30, 0x05, 7, 1, 5, 1, 2, 3)},
 		{"no object", "object", with(0, 0, 0, 0x30)},
-		{"a cut-off alias", "object", with(0x30, 0x04, 0xff, 1, 2)},
-		{"a cut-off group", "object", with(0x30, 0x04, 7)},
+		{"a truncated alias", "object", with(0x30, 0x04, 0xff, 1, 2)},
+		{"a truncated group", "object", with(0x30, 0x04, 7)},
 		{"no priority", "object", with(0x30, 0x04, 7, 1)},
 		{"two datagrams", "frames", with(join([]byte{0x31, byte(len(plain))}, plain, []byte{0x30}, plain)...)},
 		{"a stream besides", "frames", with(join([]byte{0x31, byte(len(plain))}, plain, []byte{0x08, 0, 1})...)},
 		{"datagram longer than the packet", "frames", with(join([]byte{0x31, 0x7f, 0xff}, plain)...)},
-		{"an ACK that does not end", "frames", with(0x02, 5, 0, 0x3f, 0, 0, 0, 0)},
+		{"a truncated ACK", "frames", with(0x02, 5, 0, 0x3f, 0, 0, 0, 0)},
 		{"an ACK with too many ranges", "frames", with(0x02, 5, 0, 0xc0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0)},
 		{"an unknown frame", "frames", with(join([]byte{0x40, 0x99}, plain)...)},
-		{"no frames but padding", "frames", with(0, 0, 0, 0, 0)},
+		{"only padding", "frames", with(0, 0, 0, 0, 0)},
 	}
 	pass := func(p []byte, forwarded bool) {
 		t.Helper()
 		send(t, b.publish, p, b.toRelay)
 		if got, _ := receive(t, b.serve, 5*time.Second); !bytes.Equal(got, p) {
-			t.Fatalf("user space got %x", got)
+			t.Fatalf("user space received %x", got)
 		}
-		// The kernel is done with a packet before user space gets it.
+		// User space receives a packet after the programs are done with it.
 		records := 0
 		b.k.Drain(func(Record) { records++ })
 		if got := records > 0; got != forwarded {
@@ -81,14 +81,14 @@ func TestHostile(t *testing.T) {
 		}
 		if forwarded {
 			if got, _ := receive(t, b.view, 5*time.Second); got == nil {
-				t.Fatal("the viewer got nothing")
+				t.Fatal("the viewer received nothing")
 			}
 		}
 	}
 	pass(first, true)
 	pass(b.up.seal(publisherID, 502, 2, 1, join([]byte{0x30}, plain)), false)
 	if c, _ := b.k.Counts(); c.UserSpace["key_phase"] != 1 {
-		t.Errorf("a key phase without keys is not counted: %v", c.UserSpace)
+		t.Errorf("an unknown key phase is not counted: %v", c.UserSpace)
 	}
 	b.k.Source(0).SetKeys(1, newKeys().Keys)
 	for _, tt := range tests {
@@ -110,13 +110,12 @@ func TestHostile(t *testing.T) {
 		})
 	}
 	if got, _ := receive(t, b.view, 50*time.Millisecond); got != nil {
-		t.Errorf("the viewer got %d bytes too many", len(got))
+		t.Errorf("the viewer received %d extra bytes", len(got))
 	}
 }
 
-// TestMerged sends two packets in one buffer, as a publisher on the same machine does that uses
-// UDP_SEGMENT, and a device that joins what it receives: user space gets both, the viewer none from
-// the kernel.
+// TestMerged sends two packets in one buffer, as a local publisher with UDP_SEGMENT or a device
+// with GRO does. User space receives both, and the kernel forwards neither.
 func TestMerged(t *testing.T) {
 	b := newBench(t, setting{alias: 7, viewAlias: 7, numberLen: 2})
 	b.introduce(t)
@@ -135,7 +134,7 @@ func TestMerged(t *testing.T) {
 	send(t, b.publish, append(bytes.Clone(first), second...), b.toRelay)
 	for _, want := range [][]byte{first, second} {
 		if got, _ := receive(t, b.serve, 5*time.Second); !bytes.Equal(got, want) {
-			t.Fatalf("user space got %x", got)
+			t.Fatalf("user space received %x", got)
 		}
 	}
 	if c, err := b.k.Counts(); err != nil || c.UserSpace["gso"] != 1 || c.Opened != 0 || c.Forwarded != 0 {
@@ -144,11 +143,11 @@ func TestMerged(t *testing.T) {
 	segment(0)
 	send(t, b.publish, packet(3), b.toRelay)
 	if got, _ := receive(t, b.view, 5*time.Second); got == nil {
-		t.Error("a packet of its own was not forwarded afterwards")
+		t.Error("a single packet was not forwarded afterwards")
 	}
 }
 
-// TestFrames forwards the datagram of packets that hold an ACK, a PING or padding besides.
+// TestFrames forwards the datagram of packets that also hold an ACK, PING or padding.
 func TestFrames(t *testing.T) {
 	b := newBench(t, setting{alias: 7, viewAlias: 7, numberLen: 2})
 	b.introduce(t)
@@ -173,8 +172,9 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// TestLeft has copies that the kernel leaves to user space, and takes up again.
-func TestLeft(t *testing.T) {
+// TestFallback: for each reason, a copy falls back to user space, and forwarding resumes
+// afterwards.
+func TestFallback(t *testing.T) {
 	b := newBench(t, setting{alias: 7, viewAlias: 7, numberLen: 3})
 	v := b.k.Viewer(0)
 	number, group := int64(0), uint64(10)
@@ -185,9 +185,9 @@ func TestLeft(t *testing.T) {
 		p := b.up.seal(publisherID, number, 3, 0, append([]byte{0x30}, object(t, 7, group, 10, make([]byte, 100))...))
 		send(t, b.publish, p, b.toRelay)
 		if got, _ := receive(t, b.serve, 5*time.Second); !bytes.Equal(got, p) {
-			t.Fatal("user space did not get the packet")
+			t.Fatal("user space did not receive the packet")
 		}
-		if n, _, last, _ := v.Fallbacks(); n > 0 { // user space sends it, and the rest of its group
+		if n, _, last, _ := v.Fallbacks(); n > 0 { // user space sends it and the rest of its group
 			v.CatchUp(n)
 			group = last + 1
 		}
@@ -197,7 +197,7 @@ func TestLeft(t *testing.T) {
 		}
 		if reason == "" {
 			if got, _ := receive(t, b.view, 5*time.Second); got == nil {
-				t.Fatal("the viewer got nothing")
+				t.Fatal("the viewer received nothing")
 			}
 		}
 	}
@@ -224,7 +224,7 @@ func TestLeft(t *testing.T) {
 	v.Allow(1 << 30)
 	pass("")
 	if v.Sent() <= sent {
-		t.Error("what is sent is not counted")
+		t.Error("sent bytes are not counted")
 	}
 	v.Stop()
 	pass("suspended")
@@ -238,7 +238,7 @@ func TestLeft(t *testing.T) {
 	v.Start(o)
 	pass("")
 	if next := v.TakeBack(); next != b.block+4 {
-		t.Errorf("%d numbers were used, want 4", next-b.block)
+		t.Errorf("%d packet numbers were used, want 4", next-b.block)
 	}
 	pass("numbers")
 	v.Give(2000, 2001, 1)
@@ -256,15 +256,15 @@ func TestLeft(t *testing.T) {
 	p := b.up.seal(publisherID, number, 3, 0, append([]byte{0x30}, object(t, 7, 10, 10, nil)...))
 	send(t, b.publish, p, b.toRelay)
 	if got, _ := receive(t, b.serve, 5*time.Second); !bytes.Equal(got, p) {
-		t.Fatal("user space did not get the packet")
+		t.Fatal("user space did not receive the packet")
 	}
 	if after, _ := b.k.Counts(); after.Opened != before.Opened {
-		t.Error("the programs work although the lease ran out")
+		t.Error("the programs forward after the lease expired")
 	}
 }
 
-// TestMoved suspends a viewer whose packets come from another address.
-func TestMoved(t *testing.T) {
+// TestMigrated suspends a viewer whose packets arrive from another address.
+func TestMigrated(t *testing.T) {
 	b := newBench(t, setting{alias: 7, viewAlias: 7, numberLen: 3})
 	b.introduce(t)
 	toRelay := netip.MustParseAddrPort("10.2.0.1:4443")
@@ -272,7 +272,7 @@ func TestMoved(t *testing.T) {
 	send(t, b.view, packet, toRelay)
 	receive(t, b.serve, 5*time.Second)
 	if !b.k.Viewer(0).On() {
-		t.Fatal("suspended where it is")
+		t.Fatal("suspended without an address change")
 	}
 	send(t, b.viewer.listen(t, "10.2.0.2:6001"), packet, toRelay)
 	receive(t, b.serve, 5*time.Second)
@@ -281,8 +281,8 @@ func TestMoved(t *testing.T) {
 	}
 }
 
-// TestChecksums sends publishers' packets whose checksums are there, as from a network
-// card: the viewer's stack verifies those of the copies.
+// TestChecksums sends publishers' packets with complete checksums, as from a network card. The
+// viewer's stack verifies the copies.
 func TestChecksums(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		b := newBench(t, setting{viewerV6: v6, alias: 7, viewAlias: 7, numberLen: 3, viewerID: random(rand.IntN(21))})
@@ -294,7 +294,7 @@ func TestChecksums(t *testing.T) {
 			p := b.up.seal(publisherID, number, 3, 0, append([]byte{0x30}, object(t, 7, 10, 10, random(rand.IntN(1100)))...))
 			b.publisher.sendFrames(t, "relay0", b.frame(t, p))
 			if got, _ := receive(t, b.serve, 5*time.Second); !bytes.Equal(got, p) {
-				t.Fatal("user space did not get the packet")
+				t.Fatal("user space did not receive the packet")
 			}
 			if got, _ := receive(t, b.view, 5*time.Second); got == nil {
 				t.Fatalf("the viewer's stack dropped packet %d", i)
@@ -306,7 +306,7 @@ func TestChecksums(t *testing.T) {
 	}
 }
 
-// frame is an Ethernet frame with a UDP packet from publisher to relay.
+// frame returns an Ethernet frame with a UDP packet from publisher to relay.
 func (b *bench) frame(t testing.TB, payload []byte) []byte {
 	t.Helper()
 	udp := binary.BigEndian.AppendUint16(nil, 5000)
@@ -336,7 +336,7 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// TestManyViewers sends one packet to as many viewers as a track may have.
+// TestManyViewers sends one packet to the maximum number of viewers of a track.
 func TestManyViewers(t *testing.T) {
 	b := newBench(t, setting{alias: 7, viewAlias: 7, numberLen: 3})
 	b.introduce(t)
@@ -363,12 +363,12 @@ func TestManyViewers(t *testing.T) {
 		}
 	}
 	if got, _ := receive(t, b.view, 50*time.Millisecond); got != nil {
-		t.Error("a viewer too many")
+		t.Error("SetTrack accepted one viewer too many")
 	}
 }
 
-// TestSearch has the kernel join a connection that is under way: it finds the packet
-// number, and again after it was off for long.
+// TestSearch makes the kernel join a running connection. It finds the packet number, also after it
+// was off for long.
 func TestSearch(t *testing.T) {
 	b := newBench(t, setting{alias: 7, viewAlias: 7})
 	b.introduce(t)
@@ -385,7 +385,7 @@ func TestSearch(t *testing.T) {
 			}
 		}
 		c, _ := b.k.Counts()
-		t.Fatalf("packet number %d is not found with %d packets: %v", number, within, c.UserSpace)
+		t.Fatalf("packet number %d not found with %d packets: %v", number, within, c.UserSpace)
 	}
 	found(40, 1)
 	src := b.k.Source(0)

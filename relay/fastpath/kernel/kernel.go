@@ -21,24 +21,23 @@ import (
 
 // Limits of the programs.
 const (
-	MaxSources      = 256  // publishers' connections
-	MaxViewers      = 1024 // viewers' connections
-	MaxTrackViewers = 64   // viewers of one track
+	MaxSources      = 256  // publisher connections
+	MaxViewers      = 1024 // viewer connections
+	MaxTrackViewers = 64   // viewers per track
 	MaxConnID       = 20   // bytes of a connection ID
 )
 
-// Options are settings of one load.
+// Options configure the programs at load time.
 type Options struct {
 	Port      uint16 // the relay's UDP port
-	ConnIDLen int    // of the connection IDs that the relay chooses, 1 to MaxConnID bytes
-	// Unprotected is for the laboratory: packets are taken and made without packet
-	// protection. Attach refuses interfaces of the machine's own network then, but for
-	// loopback.
+	ConnIDLen int    // length of the relay's connection IDs, 1 to MaxConnID bytes
+	// Unprotected disables packet protection, for measurements. Attach then rejects the interfaces
+	// of the machine's own network, except loopback.
 	Unprotected bool
 }
 
-// Kernel is the loaded programs with their maps. Its methods may be called from several
-// goroutines, but for Drain.
+// Forwarder holds the loaded programs and their maps. It is safe for concurrent use, except for
+// Drain.
 type Forwarder struct {
 	programs    map[string]*ebpf.Program
 	maps        map[string]*ebpf.Map
@@ -51,10 +50,10 @@ type Forwarder struct {
 	unprotected bool
 }
 
-// Check tells why the programs cannot run here, nil if nothing is known to be in the way.
+// Check returns why the programs cannot run on this kernel, or nil if it knows of no reason.
 func Check() error {
 	if b, err := os.ReadFile("/sys/kernel/realtime"); err == nil && strings.TrimSpace(string(b)) == "1" {
-		return errors.New("cannot run on a kernel with PREEMPT_RT: a program may be interrupted there while it holds a processor's memory")
+		return errors.New("cannot run on a kernel with PREEMPT_RT, where a program may be interrupted while it uses per-CPU memory")
 	}
 	if err := features.HaveProgramType(ebpf.SchedCLS); errors.Is(err, unix.EPERM) {
 		return bpfload.Explain("eBPF", err, nil)
@@ -62,23 +61,23 @@ func Check() error {
 	return bpfload.Missing(requirements())
 }
 
-// requirements are what the programs cannot do without, the oldest first. TCX is not
-// among them: without it there is clsact.
+// requirements lists the required kernel features, oldest first. TCX is optional, since clsact can
+// replace it.
 func requirements() []bpfload.Requirement {
 	return []bpfload.Requirement{
 		{Name: "the helper bpf_clone_redirect in TC", Since: "4.2", Have: bpfload.Helper(ebpf.SchedCLS, asm.FnCloneRedirect)},
 		{Name: "the helper bpf_skb_change_proto in TC", Since: "4.8", Have: bpfload.Helper(ebpf.SchedCLS, asm.FnSkbChangeProto)},
 		{Name: "bounded loops in eBPF", Since: "5.3", Have: features.HaveBoundedLoops},
 		{Name: "eBPF ring buffers", Since: "5.8", Have: func() error { return features.HaveMapType(ebpf.RingBuf) }},
-		// A helper of that version tells.
+		// Detected by a helper of the same version.
 		{Name: "atomic compare-and-exchange in eBPF", Since: "5.12", Have: bpfload.Helper(ebpf.SchedCLS, asm.FnCheckMtu)},
 	}
 }
 
-// Open loads the programs. They are not attached.
+// Open loads the programs without attaching them.
 func Open(o Options) (_ *Forwarder, err error) {
 	if o.ConnIDLen < 1 || o.ConnIDLen > MaxConnID {
-		return nil, fmt.Errorf("connection IDs of %d bytes; 1 to %d are possible", o.ConnIDLen, MaxConnID)
+		return nil, fmt.Errorf("connection IDs of %d bytes: want 1 to %d", o.ConnIDLen, MaxConnID)
 	}
 	if err := Check(); err != nil {
 		return nil, err
@@ -120,7 +119,7 @@ func Open(o Options) (_ *Forwarder, err error) {
 	return k, err
 }
 
-// Close unloads the programs, which are detached before.
+// Close unloads the programs. Detach them first.
 func (k *Forwarder) Close() error {
 	err := errors.Join(k.ring.close(), k.sources.close(), k.viewers.close(), k.precomputed.close(), k.leases.close())
 	for _, p := range k.programs {
@@ -132,13 +131,13 @@ func (k *Forwarder) Close() error {
 	return err
 }
 
-// Source is the i-th publisher's connection.
+// Source returns the i-th publisher connection.
 func (k *Forwarder) Source(i int) *Source { return k.sources.at(i) }
 
-// Viewer is the i-th viewer's connection.
+// Viewer returns the i-th viewer connection.
 func (k *Forwarder) Viewer(i int) *Viewer { return k.viewers.at(i) }
 
-// KeyStreams returns those of one viewer, nil if it has none.
+// KeyStreams returns the key streams of the i-th viewer, or nil if it has none.
 func (k *Forwarder) KeyStreams(i int) *KeyStreams {
 	if !precomputes || i >= k.precomputed.n {
 		return nil
@@ -146,27 +145,27 @@ func (k *Forwarder) KeyStreams(i int) *KeyStreams {
 	return k.precomputed.at(i)
 }
 
-// Renew lets the programs work until a time of CLOCK_MONOTONIC.
+// Renew lets the programs run until a time of CLOCK_MONOTONIC.
 func (k *Forwarder) Renew(until time.Duration) {
 	storeRelease(&k.leases.at(0).Until, uint64(until))
 }
 
-// Now is the time of CLOCK_MONOTONIC, the clock of all times in this package.
+// Now returns the time of CLOCK_MONOTONIC, which all times in this package use.
 func Now() time.Duration {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail for this clock
 	return time.Duration(ts.Nano())
 }
 
-// Role is which source and which viewer a connection is; -1 = none.
+// Role holds a connection's source and viewer index; -1 = none.
 type Role struct{ Source, Viewer int }
 
-// SetConnection makes packets with a connection ID known as a connection's.
+// SetConnection assigns a connection ID to a connection.
 func (k *Forwarder) SetConnection(id []byte, r Role) error {
 	return k.maps[fastpathMapConnections].Put(connID(id), fastpathConnection{Source: uint32(r.Source + 1), Viewer: uint32(r.Viewer + 1)})
 }
 
-// RemoveConnection forgets a connection ID.
+// RemoveConnection removes a connection ID.
 func (k *Forwarder) RemoveConnection(id []byte) error {
 	return ignoreMissing(k.maps[fastpathMapConnections].Delete(connID(id)))
 }
@@ -176,7 +175,7 @@ func connID(id []byte) (key fastpathConnectionId) {
 	return key
 }
 
-// Subscription is what a viewer is sent of a track.
+// Subscription is a viewer's subscription to a track.
 type Subscription struct {
 	Viewer                  int
 	Alias                   []byte // encoded, at most 9 bytes
@@ -184,8 +183,8 @@ type Subscription struct {
 	LastGroup               uint64
 }
 
-// SetTrack replaces the subscriptions to a track that a source sends under an alias. At
-// most MaxTrackViewers are taken.
+// SetTrack sets the subscriptions to a track that a source sends under an alias, at most
+// MaxTrackViewers.
 func (k *Forwarder) SetTrack(source int, alias uint64, id uint32, subs []Subscription) error {
 	t := fastpathTrack{Id: id}
 	for _, s := range subs[:min(len(subs), MaxTrackViewers)] {
@@ -197,7 +196,7 @@ func (k *Forwarder) SetTrack(source int, alias uint64, id uint32, subs []Subscri
 	return k.maps[fastpathMapTracks].Put(trackKey(source, alias), &t)
 }
 
-// RemoveTrack forgets a track.
+// RemoveTrack removes a track.
 func (k *Forwarder) RemoveTrack(source int, alias uint64) error {
 	return ignoreMissing(k.maps[fastpathMapTracks].Delete(trackKey(source, alias)))
 }
@@ -206,7 +205,7 @@ func trackKey(source int, alias uint64) fastpathTrackKey {
 	return fastpathTrackKey{Alias: alias, Source: uint32(source)}
 }
 
-// AddRoute has the programs note how packets reach an address.
+// AddRoute makes the programs learn the route to an address.
 func (k *Forwarder) AddRoute(remote netip.AddrPort) error {
 	err := k.maps[fastpathMapRoutes].Update(endpoint(remote), fastpathRoute{}, ebpf.UpdateNoExist)
 	if errors.Is(err, ebpf.ErrKeyExist) {
@@ -215,12 +214,12 @@ func (k *Forwarder) AddRoute(remote netip.AddrPort) error {
 	return err
 }
 
-// RemoveRoute forgets an address.
+// RemoveRoute removes an address.
 func (k *Forwarder) RemoveRoute(remote netip.AddrPort) error {
 	return ignoreMissing(k.maps[fastpathMapRoutes].Delete(endpoint(remote)))
 }
 
-// Routed tells whether the stack has sent a packet to an address since AddRoute.
+// Routed reports whether the stack has sent a packet to an address since AddRoute.
 func (k *Forwarder) Routed(remote netip.AddrPort) bool {
 	var r fastpathRoute
 	return k.maps[fastpathMapRoutes].Lookup(endpoint(remote), &r) == nil && r.Ifindex != 0
@@ -242,12 +241,12 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// bytesOf are the bytes of a value as they are in memory.
+// bytesOf returns the memory of a value.
 func bytesOf[T any](v *T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
 }
 
-// Record is a packet that was sent to a viewer.
+// Record describes a packet sent to a viewer.
 type Record struct {
 	Time          time.Duration // CLOCK_MONOTONIC
 	Number        int64
@@ -258,11 +257,10 @@ type Record struct {
 	ECN           uint8
 }
 
-// Drained tells whether Drain has passed all records that there are.
+// Drained reports whether the ring is empty.
 func (k *Forwarder) Drained() bool { return k.ring.drained() }
 
-// Drain passes the records of what was sent since the last call. One goroutine calls it
-// at a time.
+// Drain passes the records since the last call to pass. It must not be called concurrently.
 func (k *Forwarder) Drain(take func(Record)) {
 	k.ring.drain(func(b []byte) {
 		var r fastpathSentRecord
@@ -274,12 +272,11 @@ func (k *Forwarder) Drain(take func(Record)) {
 	})
 }
 
-// Runtime is the time that the programs ran, where the kernel measures it (sysctl
-// kernel.bpf_stats_enabled); a program that another one's packets come by counts with
-// both.
+// Runtime returns the run time of the programs, if the kernel measures it (sysctl
+// kernel.bpf_stats_enabled). A program that runs inside another one counts in both.
 func (k *Forwarder) Runtime() (total time.Duration, err error) {
 	for name, p := range k.programs {
-		if name == fastpathProgViewerEgress { // runs within publisher_ingress
+		if name == fastpathProgViewerEgress { // runs inside publisher_ingress
 			continue
 		}
 		s, err := p.Stats()

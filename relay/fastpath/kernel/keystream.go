@@ -12,26 +12,26 @@ import (
 	"golang.org/x/crypto/chacha20poly1305"
 )
 
-// precomputes: key streams are written in the order that KeyStreams needs on x86-64 alone, and
-// only there ChaCha20 is much faster in this process than in the programs.
+// precomputes: the layout that KeyStreams needs is implemented only on x86-64, and only there is
+// ChaCha20 much faster in user space than in the programs.
 const precomputes = runtime.GOARCH == "amd64"
 
-// Ahead is how many packets of a viewer there are key streams for.
+// PrecomputedPackets is the number of key streams per viewer.
 const PrecomputedPackets = int64(len(fastpathKeyStreams{}.Of))
 
-// KeyStreams are what the texts of a viewer's next packets are encrypted with, made before
-// the texts are known: four fifths of the time that sealing takes in the programs. Each is
-// for one packet number, which the programs use once. One goroutine calls the methods at a time.
+// KeyStreams holds precomputed key streams for a viewer's next packets, which saves the programs
+// four fifths of the sealing time. Each is for one packet number and is used once. It is not safe
+// for concurrent use.
 type KeyStreams struct{ shared fastpathKeyStreams }
 
-// Cipher makes the key streams under one key.
+// Cipher computes key streams for one key.
 type Cipher struct {
 	aead  cipher.AEAD
 	iv    [chacha20poly1305.NonceSize]byte
 	zeros []byte
 }
 
-// NewCipher returns one for a direction and key phase.
+// NewCipher returns the cipher for a direction and key phase.
 func NewCipher(k Keys) (*Cipher, error) {
 	a, err := chacha20poly1305.New(k.Key)
 	if err != nil {
@@ -44,22 +44,22 @@ func NewCipher(k Keys) (*Cipher, error) {
 
 const keyStreamSize = int(unsafe.Sizeof(fastpathKeyStreams{}.Of[0].Words))
 
-// Make makes the key stream of a packet for a text of up to length bytes, in the place of
-// that of the packet Ahead numbers before.
+// Make computes a packet's key stream for a text of up to length bytes. It replaces that of the
+// packet PrecomputedPackets numbers earlier.
 func (s *KeyStreams) Make(c *Cipher, number int64, length int) {
 	k := &s.shared.Of[number%PrecomputedPackets]
 	atomic.StoreUint64(&k.Number, 0)
 	length = min((length+7)&^7, len(c.zeros))
 	nonce := c.iv
 	binary.BigEndian.PutUint64(nonce[4:], binary.BigEndian.Uint64(nonce[4:])^uint64(number))
-	// What zeros are encrypted to; the tag behind it is of no use.
+	// Encrypting zeros yields the key stream; the tag after it is unused.
 	stream := unsafe.Slice((*byte)(unsafe.Pointer(&k.Words[0])), keyStreamSize)
 	c.aead.Seal(stream[:0], nonce[:], c.zeros[:length], nil)
 	k.Length = uint64(length)
 	atomic.StoreUint64(&k.Number, uint64(number)+1)
 }
 
-// Clear forgets all.
+// Clear removes all key streams.
 func (s *KeyStreams) Clear() {
 	for i := range s.shared.Of {
 		atomic.StoreUint64(&s.shared.Of[i].Number, 0)

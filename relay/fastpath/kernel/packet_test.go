@@ -11,7 +11,7 @@ import (
 	"golang.org/x/crypto/chacha20poly1305"
 )
 
-// keys are one direction's of a connection under TLS_CHACHA20_POLY1305_SHA256.
+// keys are the keys of one direction with TLS_CHACHA20_POLY1305_SHA256.
 type keys struct {
 	Keys
 	header []byte
@@ -35,8 +35,7 @@ func (k keys) mask(sample []byte) []byte {
 	return mask
 }
 
-// seal makes a short-header packet (RFC 9001 section 5) whose number takes numberLen
-// bytes.
+// seal returns a short-header packet (RFC 9001 section 5) with a packet number of numberLen bytes.
 func (k keys) seal(id []byte, number int64, numberLen int, phase byte, frames []byte) []byte {
 	b := append([]byte{0x40 | phase<<2 | byte(numberLen-1)}, id...)
 	at := len(b)
@@ -67,14 +66,14 @@ func (k keys) open(b []byte, idLen int) (number int64, phase byte, frames []byte
 		number = number<<8 | int64(b[1+idLen+i])
 	}
 	if b[0]&0x18 != 0 || b[0]&0xc0 != 0x40 {
-		return 0, 0, nil, errors.New("bits of the first byte")
+		return 0, 0, nil, errors.New("wrong bits in the first byte")
 	}
 	a, _ := chacha20poly1305.New(k.Key)
 	frames, err = a.Open(nil, k.nonce(number), b[1+idLen+n:], b[:1+idLen+n])
 	return number, b[0] >> 2 & 1, frames, err
 }
 
-// TestSealOpen keeps the two above honest.
+// TestSealOpen tests seal and open.
 func TestSealOpen(t *testing.T) {
 	k := newKeys()
 	for n := 1; n <= 4; n++ {

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ring reads a ring buffer without system calls: nobody waits for a record, as the packet
-// that it is about comes to user space as well.
+// ring reads a ring buffer without system calls. It never blocks, since the packet of each record
+// also reaches user space.
 type ring struct {
 	consumer, producer []byte
-	data               []byte // twice the ring's size: the second half is the first again
+	data               []byte // mapped twice in a row, so that records never wrap
 	mask               uint64
 }
 
-// Header of a record: its length in 4 bytes with two flags, and 4 bytes of the kernel's.
+// Record header: 4 bytes of length and two flags, 4 bytes used by the kernel.
 const (
 	ringHeader  = unix.BPF_RINGBUF_HDR_SZ
 	ringBusy    = unix.BPF_RINGBUF_BUSY_BIT
@@ -41,7 +41,7 @@ func mapRing(m *ebpf.Map) (*ring, error) {
 	return &ring{consumer, producer, producer[page:], uint64(size - 1)}, nil
 }
 
-// drain passes all records that are whole, in order.
+// drain passes all complete records in order.
 func (r *ring) drain(take func([]byte)) {
 	consumed := (*uint64)(unsafe.Pointer(&r.consumer[0]))
 	produced := (*uint64)(unsafe.Pointer(&r.producer[0]))
@@ -61,7 +61,7 @@ func (r *ring) drain(take func([]byte)) {
 	}
 }
 
-// drained tells whether all records were passed.
+// drained reports whether the ring is empty.
 func (r *ring) drained() bool {
 	return atomic.LoadUint64((*uint64)(unsafe.Pointer(&r.consumer[0]))) == atomic.LoadUint64((*uint64)(unsafe.Pointer(&r.producer[0])))
 }

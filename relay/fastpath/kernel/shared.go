@@ -52,7 +52,7 @@ func (t *table[T]) close() error {
 	return unix.Munmap(t.memory)
 }
 
-// The programs order their loads by atomics on the same memory.
+// The programs use atomics on the same memory to order their loads.
 
 func storeRelease(to *uint64, v uint64) { atomic.StoreUint64(to, v) }
 
@@ -79,41 +79,40 @@ func setHeaderKey(to *[8]uint32, key []byte) {
 	}
 }
 
-// Source is a publisher's connection, shared with the programs. One goroutine calls its
-// methods at a time.
+// Source is a publisher connection, shared with the programs. It is not safe for concurrent use.
 type Source struct{ shared fastpathSource }
 
-// SourceOptions describe a publisher's connection.
+// SourceOptions describes a publisher connection.
 type SourceOptions struct {
 	Remote    netip.AddrPort
 	HeaderKey []byte // 32 bytes
-	Prefix    []byte // quarter stream ID of a WebTransport session, encoded; none for raw QUIC
+	Prefix    []byte // encoded quarter stream ID of a WebTransport session; empty for raw QUIC
 }
 
-// Start sets a source up and turns it on; keys are set before. Packet numbers are found
-// again from the last one on.
+// Start configures and enables a source. Call SetKeys first. The search for packet numbers restarts
+// at the last one known.
 func (s *Source) Start(o SourceOptions) {
 	v := &s.shared
 	atomic.StoreUint32(&v.On, 0)
 	v.Remote = endpoint(o.Remote)
 	setHeaderKey(&v.HeaderKey, o.HeaderKey)
 	v.Prefix, v.PrefixLength = prefix(o.Prefix)
-	if v.Found != 0 { // packets may have passed since
+	if v.Found != 0 { // packets may have been missed since
 		v.Found, v.Guess = 0, uint32(v.Largest>>16)<<1
 	}
 	atomic.StoreUint32(&v.On, 1)
 }
 
-// On tells whether a source is on.
+// On reports whether a source is enabled.
 func (s *Source) On() bool { return atomic.LoadUint32(&s.shared.On) != 0 }
 
-// SetKeys sets the keys of packets with a key phase bit.
+// SetKeys sets the keys of a key phase bit.
 func (s *Source) SetKeys(phase uint64, k Keys) { k.set(&s.shared.Keys[phase&1]) }
 
-// Stop turns a source off; Clear also forgets what it was.
+// Stop disables a source.
 func (s *Source) Stop() { atomic.StoreUint32(&s.shared.On, 0) }
 
-// Clear makes a stopped source fit for another connection.
+// Clear resets a stopped source for another connection.
 func (s *Source) Clear() { s.shared = fastpathSource{} }
 
 func prefix(b []byte) (uint64, uint32) {
@@ -122,26 +121,25 @@ func prefix(b []byte) (uint64, uint32) {
 	return binary.LittleEndian.Uint64(p[:]), uint32(n)
 }
 
-// Viewer is a viewer's connection, shared with the programs. One goroutine calls its
-// methods at a time.
+// Viewer is a viewer connection, shared with the programs. It is not safe for concurrent use.
 type Viewer struct{ shared fastpathViewer }
 
-// ViewerOptions describe a viewer's connection.
+// ViewerOptions describes a viewer connection.
 type ViewerOptions struct {
 	Remote    netip.AddrPort
-	ConnID    []byte // that its packets carry
+	ConnID    []byte // destination connection ID of its packets
 	HeaderKey []byte // 32 bytes
-	Prefix    []byte // as of a source
-	MaxSize   int    // of UDP payload, bytes
-	MaxFrame  int    // of a DATAGRAM frame with its type, bytes
-	ECN       uint8  // field of the IP header
+	Prefix    []byte // as in SourceOptions
+	MaxSize   int    // UDP payload, bytes
+	MaxFrame  int    // DATAGRAM frame with its type, bytes
+	ECN       uint8  // ECN field of the IP header
 }
 
-// blockNone is where Block.next stands while there is no block.
+// blockNone is the value of Block.next without a block.
 const blockNone = 1 << 62
 
-// Start sets a viewer up and turns it on. It is sent nothing without a block of packet
-// numbers, their keys and an allowance.
+// Start configures and enables a viewer. To be sent packets it also needs a block of packet
+// numbers, keys and an allowance.
 func (v *Viewer) Start(o ViewerOptions) {
 	s := &v.shared
 	atomic.StoreUint32(&s.On, 0)
@@ -153,23 +151,22 @@ func (v *Viewer) Start(o ViewerOptions) {
 	atomic.StoreUint32(&s.On, 1)
 }
 
-// Stop turns a viewer off. Packets that are being made are still sent.
+// Stop disables a viewer. Packets in progress are still sent.
 func (v *Viewer) Stop() { atomic.StoreUint32(&v.shared.On, 0) }
 
-// On tells whether a viewer is on: the programs turn it off when it comes from another
-// address.
+// On reports whether a viewer is enabled. The programs disable it when its address changes.
 func (v *Viewer) On() bool { return atomic.LoadUint32(&v.shared.On) != 0 }
 
-// Clear makes a stopped viewer fit for another connection.
+// Clear resets a stopped viewer for another connection.
 func (v *Viewer) Clear() {
 	v.shared = fastpathViewer{}
 	v.shared.Block.Next = blockNone
 }
 
-// SetKeys sets the keys of packets with a key phase bit, of which there is no block.
+// SetKeys sets the keys of a key phase bit. No block may be using it.
 func (v *Viewer) SetKeys(phase uint64, k Keys) { k.set(&v.shared.Keys[phase&1]) }
 
-// Give hands out packet numbers from first to before end; the former block was taken
+// Give hands out the packet numbers from first to before end. An earlier block must have been taken
 // back.
 func (v *Viewer) Give(first, end int64, phase uint64) {
 	b := &v.shared.Block
@@ -178,35 +175,35 @@ func (v *Viewer) Give(first, end int64, phase uint64) {
 	atomic.StoreUint64(&b.Next, uint64(first))
 }
 
-// TakeBack takes a block back. Its numbers from next on are unused and stay so; those
-// below are in records, now or in a moment.
+// TakeBack takes the block back and returns the first unused number. Lower numbers have records, or
+// will shortly.
 func (v *Viewer) TakeBack() (next int64) {
 	b := &v.shared.Block
 	next = int64(atomic.SwapUint64(&b.Next, blockNone))
 	return min(next, int64(atomic.LoadUint64(&b.Limit)>>1))
 }
 
-// Next is the first number of the block that is unused yet; the end of the block or more
-// when it is used up.
+// Next returns the first unused number of the block, or the end of the block or more if all are
+// used.
 func (v *Viewer) Next() int64 { return int64(atomic.LoadUint64(&v.shared.Block.Next)) }
 
-// Left is how many objects the programs have left to user space, and the last of them; while
-// another is being left, perhaps that one.
+// Fallbacks returns the number of fallbacks and the location of the last one, which may already be
+// that of a fallback in progress.
 func (v *Viewer) Fallbacks() (n uint64, track uint32, group, object uint64) {
 	s := &v.shared
 	n = atomic.LoadUint64(&s.Fallbacks)
 	return n, atomic.LoadUint32(&s.LastFallback.Track), atomic.LoadUint64(&s.LastFallback.Group), atomic.LoadUint64(&s.LastFallback.Object)
 }
 
-// CatchUp says that user space has sent the first n objects that were left to it: unless
-// there are more, the programs send what comes next, but for the rest of the last one's group.
+// CatchUp records that user space has sent the first n fallbacks. If there are no more, the
+// programs continue, except with the rest of the last one's group.
 func (v *Viewer) CatchUp(n uint64) { atomic.StoreUint64(&v.shared.CaughtUp, n) }
 
-// Sent is how many bytes of UDP payload were sent in all.
+// Sent returns the total bytes of UDP payload sent.
 func (v *Viewer) Sent() int64 { return int64(atomic.LoadUint64(&v.shared.Sent)) }
 
-// Allow sets up to where Sent may grow.
+// Allow sets the limit for Sent.
 func (v *Viewer) Allow(sent int64) { atomic.StoreUint64(&v.shared.Allowed, uint64(max(sent, 0))) }
 
-// Allowed is what Allow set.
+// Allowed returns the limit set by Allow.
 func (v *Viewer) Allowed() int64 { return int64(atomic.LoadUint64(&v.shared.Allowed)) }

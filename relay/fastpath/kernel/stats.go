@@ -1,14 +1,14 @@
 package kernel
 
-// Counts are what became of packets since the programs were loaded.
+// Counts holds the packet counters since the programs were loaded.
 type Counts struct {
-	Opened      uint64 // publishers' packets that were authentic
+	Opened      uint64 // authentic publisher packets
 	Forwarded   uint64 // copies sent to viewers
-	Bytes       uint64 // of these, UDP payload
-	Precomputed uint64 // of the copies, those whose key stream was made before
-	Failed      uint64 // copies that were registered as sent but could not be
-	Migrated    uint64 // viewers suspended because they came from another address
-	// Slow are publishers' packets that only user space handled, Left copies that only
-	// user space sends, by reason.
+	Bytes       uint64 // UDP payload bytes of these copies
+	Precomputed uint64 // copies sent with a precomputed key stream
+	Failed      uint64 // copies registered as sent that could not be sent
+	Migrated    uint64 // viewers suspended after an address change
+	// UserSpace counts publisher packets that only user space handled, Fallback the copies for
+	// single viewers left to user space, both by reason.
 	UserSpace, Fallback map[string]uint64
 }
