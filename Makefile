@@ -142,14 +142,14 @@ lint: quic-go ## Run golangci-lint, and actionlint on the workflows
 generate: ## Compile the eBPF programs again (needs clang)
 	@tools/setup.sh --bpf
 	netfunc/bpf/generate.sh
-	relay/fastpath/bpf/generate.sh
+	relay/fastpath/kernel/generate.sh
 	relay/steer/generate.sh
 
 # The compiler is Debian 12's.
 check-generate: ## Fail where the committed eBPF objects are not what the C makes
 	@tools/setup.sh --bpf
 	netfunc/bpf/generate.sh --check
-	relay/fastpath/bpf/generate.sh --check
+	relay/fastpath/kernel/generate.sh --check
 	relay/steer/generate.sh --check
 
 packages: build ## Build the Debian and RPM packages into build/packages

@@ -38,11 +38,11 @@ hash=$(curl -fs "http://127.0.0.1:$port/certificate.sha256")
 view() {
 	local name=$1 forwarded lost moved lines keys problem=""
 	shift
-	forwarded=$(metric forwarded_packets_total) lost=$(metric lost_packets_total) moved=$(metric suspended_viewers_total)
+	forwarded=$(metric forwarded_packets_total) lost=$(metric lost_packets_total) moved=$(metric migrated_viewers_total)
 	lines=$(wc -l <"$work/relay.log")
 	rm -f "$work"/qlog/*
 	timeout $((seconds + 90)) "$@" >"$work/viewer.log" 2>&1 || problem="it failed"
-	forwarded=$(($(metric forwarded_packets_total) - forwarded)) lost=$(($(metric lost_packets_total) - lost)) moved=$(($(metric suspended_viewers_total) - moved))
+	forwarded=$(($(metric forwarded_packets_total) - forwarded)) lost=$(($(metric lost_packets_total) - lost)) moved=$(($(metric migrated_viewers_total) - moved))
 	tail -n +"$((lines + 1))" "$work/relay.log" >"$work/since.log"
 	keys=$(cat "$work"/qlog/* 2>/dev/null | grep -c key_updated || true)
 	tail -n 1 "$work/viewer.log" | grep -Eq '"frames": ?[1-9]' || problem="no frame was shown"

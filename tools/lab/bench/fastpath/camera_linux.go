@@ -357,7 +357,7 @@ func readFastPath(relay *netlab.Node) (c fastPathCounts, err error) {
 	c.fallback = map[string]float64{}
 	err = metrics(relay.Namespace, toPublisher+":8080", func(series string, v float64) {
 		name, ok := strings.CutPrefix(series, "holocast_relay_fastpath_")
-		switch reason, left := strings.CutPrefix(name, `left_packets_total{reason="`); {
+		switch reason, left := strings.CutPrefix(name, `fallback_packets_total{reason="`); {
 		case !ok:
 		case left:
 			c.fallback[strings.TrimSuffix(reason, `"}`)] = v

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"holocast/internal/moqt/wire"
-	"holocast/relay/fastpath/bpf"
+	"holocast/relay/fastpath/kernel"
 )
 
 // forwarding sends packets through IP forwarding in the relay's kernel.
@@ -82,8 +82,8 @@ func (f *forwarding) close() {
 // programs runs the fast path's programs without packet protection and without a relay.
 type programs struct {
 	forwarding
-	kernel   *bpf.Kernel
-	attached []*bpf.Attachment
+	kernel   *kernel.Forwarder
+	attached []*kernel.Attachment
 	sink     *net.UDPConn // receives packets meant for the relay
 	toRelay  netip.AddrPort
 	viewers  int
@@ -110,7 +110,7 @@ func startPrograms(l *lab, viewers int) (_ session, err error) {
 		return nil, err
 	}
 	go discard(p.sink)
-	if p.kernel, err = bpf.Open(bpf.Options{Port: relayPort, ConnIDLen: len(programsID), Unprotected: true}); err != nil {
+	if p.kernel, err = kernel.Open(kernel.Options{Port: relayPort, ConnIDLen: len(programsID), Unprotected: true}); err != nil {
 		return nil, err
 	}
 	for _, end := range l.ends {
@@ -126,12 +126,12 @@ func startPrograms(l *lab, viewers int) (_ session, err error) {
 			return nil, err
 		}
 	}
-	zero := bpf.Keys{Key: make([]byte, 32), IV: make([]byte, 12)}
+	zero := kernel.Keys{Key: make([]byte, 32), IV: make([]byte, 12)}
 	src := p.kernel.Source(0)
 	src.Clear()
 	src.SetKeys(0, zero)
-	src.Start(bpf.SourceOptions{Remote: netip.AddrPortFrom(netip.MustParseAddr(publisherIP), 5000), HeaderKey: zero.Key})
-	var subs []bpf.Subscription
+	src.Start(kernel.SourceOptions{Remote: netip.AddrPortFrom(netip.MustParseAddr(publisherIP), 5000), HeaderKey: zero.Key})
+	var subs []kernel.Subscription
 	for i, to := range p.to {
 		if err := p.kernel.AddRoute(to); err != nil {
 			return nil, err
@@ -139,25 +139,25 @@ func startPrograms(l *lab, viewers int) (_ session, err error) {
 		v := p.kernel.Viewer(i)
 		v.Clear()
 		v.SetKeys(0, zero)
-		v.Start(bpf.ViewerOptions{Remote: to, HeaderKey: zero.Key, MaxSize: 1452, MaxFrame: 1452})
+		v.Start(kernel.ViewerOptions{Remote: to, HeaderKey: zero.Key, MaxSize: 1452, MaxFrame: 1452})
 		v.Give(0, math.MaxInt32, 0)
 		v.Allow(math.MaxInt64)
-		subs = append(subs, bpf.Subscription{Viewer: i, Alias: wire.AppendVarint(nil, 1), LastGroup: math.MaxUint64})
+		subs = append(subs, kernel.Subscription{Viewer: i, Alias: wire.AppendVarint(nil, 1), LastGroup: math.MaxUint64})
 		if _, err := p.sink.WriteToUDPAddrPort([]byte("route"), to); err != nil {
 			return nil, fmt.Errorf("route to %v: %w", to, err)
 		}
 	}
-	if err := errors.Join(p.kernel.SetConnection(programsID, bpf.Role{Source: 0, Viewer: -1}), p.kernel.SetTrack(0, 1, 1, subs)); err != nil {
+	if err := errors.Join(p.kernel.SetConnection(programsID, kernel.Role{Source: 0, Viewer: -1}), p.kernel.SetTrack(0, 1, 1, subs)); err != nil {
 		return nil, err
 	}
-	p.kernel.Renew(bpf.Now() + time.Minute)
+	p.kernel.Renew(kernel.Now() + time.Minute)
 	p.wg.Go(func() {
 		tick := time.NewTicker(5 * time.Millisecond)
 		defer tick.Stop()
 		for {
 			select {
 			case <-tick.C:
-				p.kernel.Drain(func(bpf.Record) {})
+				p.kernel.Drain(func(kernel.Record) {})
 			case <-p.stop:
 				return
 			}

@@ -229,7 +229,7 @@ func (r *relaySession) usage() (usage, error) {
 	err = r.metrics(func(series string, v float64) {
 		if series == "holocast_relay_fastpath_forwarded_packets_total" {
 			u.kernel = v
-		} else if reason, ok := strings.CutPrefix(series, `holocast_relay_fastpath_left_packets_total{reason="`); ok {
+		} else if reason, ok := strings.CutPrefix(series, `holocast_relay_fastpath_fallback_packets_total{reason="`); ok {
 			u.fallback[strings.TrimSuffix(reason, `"}`)] = v
 		}
 	})
