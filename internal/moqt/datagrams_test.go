@@ -42,26 +42,50 @@ func TestDatagramQueue(t *testing.T) {
 		{"the second descriptions after all first ones", []push{{name: "a1.0", prio: 1}, {name: "a1.1", prio: 2}, {name: "a2.0", prio: 1}, {name: "a2.1", prio: 2}}, "a1.0 a2.0 a1.1 a2.1", 0, 0},
 		{"small ones wait", []push{{name: "a1.0"}, {name: "a2.0", at: 150 * ms}, {name: "a3.0", at: 300 * ms}}, "a1.0 a2.0 a3.0", 0, 0},
 		{"frames at a bottleneck: the one being sent and the newest", slices.Concat(
-			frame("a1", 0, 0, 2, 30000), []push{{name: "a2.0", at: 33 * ms, size: 30000, pop: 1, late: true}, {name: "a2.1", at: 33 * ms, size: 30000},
-				{name: "a3.0", at: 66 * ms, size: 30000}, {name: "a4.0", at: 140 * ms, size: 30000}}), "a1.0 a1.1 a4.0", 3, 0},
+			frame("a1", 0, 0, 2, 30000), []push{
+				{name: "a2.0", at: 33 * ms, size: 30000, pop: 1, late: true},
+				{name: "a2.1", at: 33 * ms, size: 30000},
+				{name: "a3.0", at: 66 * ms, size: 30000},
+				{name: "a4.0", at: 140 * ms, size: 30000},
+			}), "a1.0 a1.1 a4.0", 3, 0},
 		{"what comes later of a frame that was dropped", slices.Concat(
-			frame("a1", 0, 0, 3, 30000), []push{{name: "a2.0", at: 33 * ms, size: 30000, pop: 1, late: true},
-				{name: "a3.0", at: 140 * ms, size: 30000}, {name: "a2.1", at: 141 * ms, size: 30000}, {name: "a3.1", at: 141 * ms, size: 30000}}), "a1.0 a1.1 a1.2 a3.0 a3.1", 1, 1},
-		{"a frame that was sent as far as it had come", slices.Concat(
-			frame("a1", 0, 0, 2, 30000), []push{{name: "a2.0", at: 33 * ms, size: 30000, late: true}, {name: "a2.1", at: 34 * ms, size: 30000, pop: 3},
-				{name: "a3.0", at: 140 * ms, size: 30000}, {name: "a2.2", at: 141 * ms, size: 30000, pop: 1}, {name: "a4.0", at: 250 * ms, size: 30000}}),
-			"a1.0 a1.1 a2.0 a2.1 a2.2 a4.0", 1, 0},
+			frame("a1", 0, 0, 3, 30000), []push{
+				{name: "a2.0", at: 33 * ms, size: 30000, pop: 1, late: true},
+				{name: "a3.0", at: 140 * ms, size: 30000},
+				{name: "a2.1", at: 141 * ms, size: 30000},
+				{name: "a3.1", at: 141 * ms, size: 30000},
+			}), "a1.0 a1.1 a1.2 a3.0 a3.1", 1, 1},
+		{
+			"a frame that was sent as far as it had come", slices.Concat(
+				frame("a1", 0, 0, 2, 30000), []push{
+					{name: "a2.0", at: 33 * ms, size: 30000, late: true},
+					{name: "a2.1", at: 34 * ms, size: 30000, pop: 3},
+					{name: "a3.0", at: 140 * ms, size: 30000},
+					{name: "a2.2", at: 141 * ms, size: 30000, pop: 1},
+					{name: "a4.0", at: 250 * ms, size: 30000},
+				}),
+			"a1.0 a1.1 a2.0 a2.1 a2.2 a4.0", 1, 0,
+		},
 		{"frames where none was late", slices.Concat(
-			frame("a1", 0, 0, 2, 30000), []push{{name: "a2.0", at: 33 * ms, size: 30000, pop: 1}, {name: "a3.0", at: 66 * ms, size: 30000},
-				{name: "a4.0", at: 400 * ms, size: 30000}}), "a1.0 a1.1 a2.0 a3.0 a4.0", 0, 0},
-		{"frames long after one was late", slices.Concat(
-			[]push{{name: "a0.0", late: true}}, frame("a1", 0, 3*time.Second, 2, 30000), frame("a2", 0, 3100*ms, 2, 30000), frame("a3", 0, 3200*ms, 2, 30000)),
-			"a0.0 a1.0 a1.1 a2.0 a2.1 a3.0 a3.1", 0, 0},
-		{"frames after a hitch", slices.Concat(frame("a1", 0, 0, 2, 30000), frame("a2", 0, 33*ms, 2, 30000), frame("a3", 0, 66*ms, 2, 30000)),
-			"a1.0 a1.1 a2.0 a2.1 a3.0 a3.1", 0, 0},
-		{"a full queue: the oldest group of the last priority goes", slices.Concat(
-			frame("a1", 9, 0, 2, 1<<20), frame("b1", 3, 0, 1, 1<<20), []push{{name: "b2.0", prio: 3, size: 1<<20 - 1000}, {name: "b3.0", prio: 3, size: 1000}}),
-			"b1.0 b2.0 b3.0", 2, 0},
+			frame("a1", 0, 0, 2, 30000), []push{
+				{name: "a2.0", at: 33 * ms, size: 30000, pop: 1},
+				{name: "a3.0", at: 66 * ms, size: 30000},
+				{name: "a4.0", at: 400 * ms, size: 30000},
+			}), "a1.0 a1.1 a2.0 a3.0 a4.0", 0, 0},
+		{
+			"frames long after one was late", slices.Concat(
+				[]push{{name: "a0.0", late: true}}, frame("a1", 0, 3*time.Second, 2, 30000), frame("a2", 0, 3100*ms, 2, 30000), frame("a3", 0, 3200*ms, 2, 30000)),
+			"a0.0 a1.0 a1.1 a2.0 a2.1 a3.0 a3.1", 0, 0,
+		},
+		{
+			"frames after a hitch", slices.Concat(frame("a1", 0, 0, 2, 30000), frame("a2", 0, 33*ms, 2, 30000), frame("a3", 0, 66*ms, 2, 30000)),
+			"a1.0 a1.1 a2.0 a2.1 a3.0 a3.1", 0, 0,
+		},
+		{
+			"a full queue: the oldest group of the last priority goes", slices.Concat(
+				frame("a1", 9, 0, 2, 1<<20), frame("b1", 3, 0, 1, 1<<20), []push{{name: "b2.0", prio: 3, size: 1<<20 - 1000}, {name: "b3.0", prio: 3, size: 1000}}),
+			"b1.0 b2.0 b3.0", 2, 0,
+		},
 		{"a full queue refuses what matters less", slices.Concat(frame("b1", 3, 0, 3, 1<<20), []push{{name: "a1.0", prio: 9, size: 1 << 20}}), "b1.0 b1.1 b1.2", 0, 1},
 		{"a group larger than the queue", frame("a1", 0, 0, 5, 1<<20), "a1.0 a1.1 a1.2", 0, 2},
 		{"more groups than there is room for", func() (list []push) {
@@ -95,7 +119,7 @@ func TestDatagramQueue(t *testing.T) {
 					q.late(&datagramGroup{}, began.Add(p.at)) // of a publication that has nothing else waiting
 				}
 				var group uint64
-				var pub, i = p.name[:1], 0
+				pub, i := p.name[:1], 0
 				if _, err := fmt.Sscanf(p.name[1:], "%d.%d", &group, &i); err != nil {
 					t.Fatal(err)
 				}

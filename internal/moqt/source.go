@@ -46,7 +46,8 @@ type wtSource struct {
 func (w wtSource) StartSource(head []byte, source interface {
 	Next() ([]byte, error)
 	Deadline() time.Time
-}) error {
+},
+) error {
 	if len(head) > 0 { // behind WebTransport's own
 		if _, err := w.s.Write(head); err != nil {
 			return err

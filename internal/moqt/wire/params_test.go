@@ -18,7 +18,8 @@ var parameters = []struct {
 	scope  []MessageType
 }{
 	{
-		"OBJECT_DELIVERY_TIMEOUT", 0x02, "83e8", Parameters{ObjectDeliveryTimeout: new(uint64(1000))},
+		"OBJECT_DELIVERY_TIMEOUT", 0x02, "83e8",
+		Parameters{ObjectDeliveryTimeout: new(uint64(1000))},
 		[]MessageType{TypeRequestOK, TypeSubscribe, TypeRequestUpdate},
 	},
 	{
@@ -30,7 +31,8 @@ var parameters = []struct {
 		},
 	},
 	{
-		"RENDEZVOUS_TIMEOUT", 0x04, "05", Parameters{RendezvousTimeout: new(uint64(5))},
+		"RENDEZVOUS_TIMEOUT", 0x04, "05",
+		Parameters{RendezvousTimeout: new(uint64(5))},
 		[]MessageType{TypeSubscribe},
 	},
 	{
@@ -39,36 +41,44 @@ var parameters = []struct {
 		[]MessageType{TypeRequestOK, TypeSubscribe, TypeRequestUpdate},
 	},
 	{
-		"EXPIRES", 0x08, "00", Parameters{Expires: new(uint64(0))},
+		"EXPIRES", 0x08, "00",
+		Parameters{Expires: new(uint64(0))},
 		[]MessageType{TypeSubscribeOK, TypePublish, TypeRequestOK},
 	},
 	{
-		"LARGEST_OBJECT", 0x09, "07 8080", Parameters{LargestObject: &Location{7, 128}},
+		"LARGEST_OBJECT", 0x09, "07 8080",
+		Parameters{LargestObject: &Location{7, 128}},
 		[]MessageType{TypeSubscribeOK, TypePublish, TypeRequestOK},
 	},
 	{"FILL_TIMEOUT", 0x0a, "7f", Parameters{FillTimeout: new(uint64(127))}, []MessageType{TypeFetch}},
 	{
-		"FORWARD", 0x10, "01", Parameters{Forward: new(true)},
+		"FORWARD", 0x10, "01",
+		Parameters{Forward: new(true)},
 		[]MessageType{TypeSubscribe, TypeRequestUpdate, TypePublish, TypeRequestOK, TypeSubscribeTracks},
 	},
 	{
-		"SUBSCRIBER_PRIORITY", 0x20, "80", Parameters{SubscriberPriority: new(uint8(128))},
+		"SUBSCRIBER_PRIORITY", 0x20, "80",
+		Parameters{SubscriberPriority: new(uint8(128))},
 		[]MessageType{TypeSubscribe, TypeFetch, TypeRequestUpdate, TypeRequestOK},
 	},
 	{
-		"SUBSCRIPTION_FILTER", 0x21, "03 030102", Parameters{Filter: &Filter{Type: FilterAbsoluteStart, Start: Location{1, 2}}},
+		"SUBSCRIPTION_FILTER", 0x21, "03 030102",
+		Parameters{Filter: &Filter{Type: FilterAbsoluteStart, Start: Location{1, 2}}},
 		[]MessageType{TypeSubscribe, TypeRequestOK, TypeRequestUpdate},
 	},
 	{
-		"GROUP_ORDER", 0x22, "01", Parameters{GroupOrder: new(Ascending)},
+		"GROUP_ORDER", 0x22, "01",
+		Parameters{GroupOrder: new(Ascending)},
 		[]MessageType{TypeSubscribe, TypeRequestOK, TypeFetch},
 	},
 	{
-		"NEW_GROUP_REQUEST", 0x32, "00", Parameters{NewGroupRequest: new(uint64(0))},
+		"NEW_GROUP_REQUEST", 0x32, "00",
+		Parameters{NewGroupRequest: new(uint64(0))},
 		[]MessageType{TypeRequestOK, TypeSubscribe, TypeRequestUpdate},
 	},
 	{
-		"TRACK_NAMESPACE_PREFIX", 0x34, "02 0161 0162", Parameters{NamespacePrefix: &Namespace{"a", "b"}},
+		"TRACK_NAMESPACE_PREFIX", 0x34, "02 0161 0162",
+		Parameters{NamespacePrefix: &Namespace{"a", "b"}},
 		[]MessageType{TypeRequestUpdate},
 	},
 }
