@@ -303,32 +303,43 @@ func (s *Session) handleRequest(str stream) {
 	_ = str.SetReadDeadline(time.Time{})
 
 	req := &Request{stream: r}
-	var track *TrackName
 	var ns Namespace
+	var handle func()
 	switch m := m.(type) {
 	case *wire.Subscribe:
-		r.id, req.Parameters, track = m.RequestID, m.Parameters, &m.Track
+		r.id, req.Parameters, ns = m.RequestID, m.Parameters, m.Track.Namespace
+		handle = func() { s.handleSubscribe(req, m) }
 	case *wire.TrackStatus:
-		r.id, req.Parameters, track = m.RequestID, m.Parameters, &m.Track
+		r.id, req.Parameters, ns = m.RequestID, m.Parameters, m.Track.Namespace
+		handle = func() { serve(req, s.handler.TrackStatus, &TrackStatusRequest{Request: req, Track: m.Track}) }
 	case *wire.Publish:
-		r.id, req.Parameters, track = m.RequestID, m.Parameters, &m.Track
+		r.id, req.Parameters, ns = m.RequestID, m.Parameters, m.Track.Namespace
+		handle = func() { s.handlePublish(req, m) }
 	case *wire.Fetch:
 		r.id, req.Parameters = m.RequestID, m.Parameters
 		if m.FetchType == wire.FetchStandalone {
-			track = &m.Track
+			ns = m.Track.Namespace
 		}
+		handle = func() { s.handleFetch(req, m) }
 	case *wire.PublishNamespace:
 		r.id, req.Parameters, ns = m.RequestID, m.Parameters, m.Namespace
+		handle = func() {
+			serve(req, s.handler.PublishNamespace, &NamespaceRequest{Request: req, Namespace: m.Namespace})
+		}
 	case *wire.SubscribeNamespace:
 		r.id, req.Parameters, ns = m.RequestID, m.Parameters, m.Prefix
+		handle = func() {
+			s.handleDiscovery(&DiscoveryRequest{Request: req, Prefix: m.Prefix, prefix: m.Prefix}, s.handler.SubscribeNamespace)
+		}
 	case *wire.SubscribeTracks:
 		r.id, req.Parameters, ns = m.RequestID, m.Parameters, m.Prefix
+		handle = func() {
+			d := &DiscoveryRequest{Request: req, Prefix: m.Prefix, prefix: m.Prefix, Tracks: true}
+			s.handleDiscovery(d, s.handler.SubscribeTracks)
+		}
 	default:
 		_ = r.unexpectedMessage(m)
 		return
-	}
-	if track != nil {
-		ns = track.Namespace
 	}
 
 	s.mu.Lock()
@@ -370,29 +381,11 @@ func (s *Session) handleRequest(str stream) {
 		_ = req.Reject(wire.RequestDoesNotExist, "reserved namespace")
 		return
 	}
-
 	if req.Parameters.RangeFilters {
 		_ = req.Reject(wire.RequestInvalidFilter, "range filters were not offered")
 		return
 	}
-
-	switch m := m.(type) {
-	case *wire.Subscribe:
-		s.handleSubscribe(req, m)
-	case *wire.TrackStatus:
-		serve(req, s.handler.TrackStatus, &TrackStatusRequest{Request: req, Track: m.Track})
-	case *wire.Publish:
-		s.handlePublish(req, m)
-	case *wire.Fetch:
-		s.handleFetch(req, m)
-	case *wire.PublishNamespace:
-		n := &NamespaceRequest{Request: req, Namespace: m.Namespace}
-		serve(req, s.handler.PublishNamespace, n)
-	case *wire.SubscribeNamespace:
-		s.handleDiscovery(&DiscoveryRequest{Request: req, Prefix: m.Prefix, prefix: m.Prefix}, s.handler.SubscribeNamespace)
-	case *wire.SubscribeTracks:
-		s.handleDiscovery(&DiscoveryRequest{Request: req, Prefix: m.Prefix, prefix: m.Prefix, Tracks: true}, s.handler.SubscribeTracks)
-	}
+	handle()
 }
 
 // serve calls h for a request, sees to it that there is an answer and waits for
