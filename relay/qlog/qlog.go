@@ -1,7 +1,7 @@
-// Package qlogfiles writes the events of QUIC connections to files in a folder, as qlog
+// Package qlog writes the events of QUIC connections to files in a folder, as qlog
 // (draft-ietf-quic-qlog-main-schema, JSON text sequences), which tools such as qvis read. Each
 // file, and their number, is limited.
-package qlogfiles
+package qlog
 
 import (
 	"bufio"
@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/quic-go/quic-go"
-	"github.com/quic-go/quic-go/qlog"
+	quicqlog "github.com/quic-go/quic-go/qlog"
 	"github.com/quic-go/quic-go/qlogwriter"
 )
 
@@ -57,7 +57,7 @@ func (f *Folder) Trace(_ context.Context, client bool, id quic.ConnectionID) qlo
 	}
 	limited := &limitedFile{file: file, left: f.maxBytes}
 	limited.buffer = bufio.NewWriterSize(file, 64<<10)
-	trace := qlogwriter.NewConnectionFileSeq(limited, client, id, []string{qlog.EventSchema})
+	trace := qlogwriter.NewConnectionFileSeq(limited, client, id, []string{quicqlog.EventSchema})
 	go trace.Run() // until the connection ends
 	return trace
 }

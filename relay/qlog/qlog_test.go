@@ -1,4 +1,4 @@
-package qlogfiles
+package qlog
 
 import (
 	"bytes"
