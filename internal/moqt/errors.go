@@ -34,7 +34,7 @@ func (e *SessionError) Error() string {
 type RequestError struct {
 	Code          wire.RequestCode
 	Reason        string
-	RetryInterval uint64 // milliseconds plus one; 0 = do not retry
+	RetryInterval uint64 // see wire.RetryAfter; 0 = do not retry
 	Redirect      *wire.Redirect
 }
 

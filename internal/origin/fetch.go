@@ -131,7 +131,7 @@ func newBudget(milliseconds *uint64) budget {
 }
 
 // errTooSlow says that the source did not answer in the time it had.
-var errTooSlow = &moqt.RequestError{Code: wire.RequestTimeout, Reason: "the publisher did not answer the fetch in time", RetryInterval: 1}
+var errTooSlow = &moqt.RequestError{Code: wire.RequestTimeout, Reason: "the publisher did not answer the fetch in time", RetryInterval: wire.RetryAfter(0)}
 
 // wait calls f, and cancel where that takes too long.
 func (b *budget) wait(cancel func(), f func() error) error {

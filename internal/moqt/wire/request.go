@@ -1,5 +1,7 @@
 package wire
 
+import "time"
+
 // RequestOK accepts a PUBLISH, REQUEST_UPDATE, TRACK_STATUS, SUBSCRIBE_NAMESPACE,
 // SUBSCRIBE_TRACKS or PUBLISH_NAMESPACE (§10.5).
 type RequestOK struct {
@@ -68,10 +70,13 @@ func (m *RequestOK) check(v Version, request MessageType) error {
 // RequestError refuses a request (§10.6).
 type RequestError struct {
 	Code          RequestCode
-	RetryInterval uint64 // milliseconds plus one; 0 = do not retry
+	RetryInterval uint64 // see RetryAfter; 0 = do not retry
 	Reason        string
 	Redirect      *Redirect // with RequestRedirect only
 }
+
+// RetryAfter encodes a Retry Interval (§10.6): one more than the milliseconds to wait.
+func RetryAfter(d time.Duration) uint64 { return 1 + uint64(max(0, d.Milliseconds())) }
 
 // Redirect names where a request may succeed (§10.6.1). Empty fields mean the
 // current session's URI and the request's own names.
