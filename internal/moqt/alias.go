@@ -1,33 +1,33 @@
 package moqt
 
-// Aliases that nobody wishes for count from 0 at a client and from serverAliases at a
-// server, so that those of a relay's upstream, mostly a client, are free downstream.
-// Larger ones than these two bytes hold would be a byte more in each datagram.
+// Aliases chosen here start at 0 in a client and at serverAliases in a server. A relay's upstream
+// is usually a client, so its aliases are free downstream. Aliases up to this size take at most two
+// bytes per datagram.
 const (
-	serverAliases    = 1 << 13
-	maxWishedAliases = 1024 // of a session
+	serverAliases       = 1 << 13
+	maxPreferredAliases = 1024 // per session
 )
 
-// takeAlias returns the alias of a new publication. An alias is never another track's
-// later: objects of the first may still be in flight.
-func (s *Session) takeAlias(track TrackName, wish *uint64) uint64 {
+// takeAlias returns the alias of a new publication: preferred if it is free. An alias is never
+// reused for another track, because objects of the first may still be in flight.
+func (s *Session) takeAlias(track TrackName, preferred *uint64) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if wish != nil && (*wish < s.firstAlias || *wish >= s.nextAlias) {
-		switch of, taken := s.wished[*wish]; {
+	if preferred != nil && (*preferred < s.firstAlias || *preferred >= s.nextAlias) {
+		switch of, taken := s.preferredAliases[*preferred]; {
 		case taken && of == track.String():
-			return *wish
-		case !taken && len(s.wished) < maxWishedAliases:
-			s.wished[*wish] = track.String()
-			return *wish
+			return *preferred
+		case !taken && len(s.preferredAliases) < maxPreferredAliases:
+			s.preferredAliases[*preferred] = track.String()
+			return *preferred
 		}
 	}
 	for {
 		alias := s.nextAlias
 		s.nextAlias++
-		if _, taken := s.wished[alias]; !taken {
+		if _, taken := s.preferredAliases[alias]; !taken {
 			return alias
 		}
-		delete(s.wished, alias) // it is below the next one now
+		delete(s.preferredAliases, alias) // now below nextAlias
 	}
 }

@@ -36,7 +36,7 @@ func TestAliases(t *testing.T) {
 		}{{"a", -1, 0}, {"b", 0, 1}, {"c", 7, 7}, {"d", 3, 3}, {"e", -1, 2}, {"f", -1, 4}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &Session{firstAlias: c.first, nextAlias: c.first, wished: map[uint64]string{}}
+			s := &Session{firstAlias: c.first, nextAlias: c.first, preferredAliases: map[uint64]string{}}
 			for _, a := range c.asks {
 				var wish *uint64
 				if a.wish >= 0 {
@@ -46,11 +46,11 @@ func TestAliases(t *testing.T) {
 					t.Errorf("track %s, which wishes for %d, has %d, want %d", a.track, a.wish, got, a.want)
 				}
 			}
-			for i := range uint64(2 * maxWishedAliases) {
+			for i := range uint64(2 * maxPreferredAliases) {
 				s.takeAlias(track("x"), new(1<<20+7*i))
 			}
-			if len(s.wished) > maxWishedAliases {
-				t.Errorf("%d aliases are remembered", len(s.wished))
+			if len(s.preferredAliases) > maxPreferredAliases {
+				t.Errorf("%d aliases are remembered", len(s.preferredAliases))
 			}
 		})
 	}

@@ -101,7 +101,7 @@ func TestDatagramQueue(t *testing.T) {
 			var got []string
 			send := func(n int) {
 				for range n {
-					waits := q.waits()
+					waits := q.pending()
 					d, g := q.pop()
 					if (g != nil) != waits {
 						t.Errorf("something waits: %v; there was something: %v", waits, g != nil)
@@ -137,8 +137,8 @@ func TestDatagramQueue(t *testing.T) {
 			if dropped != c.dropped || refused != c.refuse {
 				t.Errorf("%d dropped and %d refused, want %d and %d", dropped, refused, c.dropped, c.refuse)
 			}
-			if q.bytes != 0 || len(q.lines) != 0 || len(q.order) != 0 {
-				t.Errorf("%d bytes of %d publications are left", q.bytes, len(q.lines))
+			if q.bytes != 0 || len(q.tracks) != 0 || len(q.order) != 0 {
+				t.Errorf("%d bytes of %d publications are left", q.bytes, len(q.tracks))
 			}
 		})
 	}
@@ -170,16 +170,16 @@ func TestLateDatagram(t *testing.T) {
 				t.Error("whether what comes later is queued")
 			}
 			for group, want := range map[uint64]bool{1: gone, 2: false} {
-				if got := q.gaveUp(testTrack, group); got != want {
+				if got := q.dropped(testTrack, group); got != want {
 					t.Errorf("group %d given up: %v, want %v", group, got, want)
 				}
 			}
-			if q.gaveUp(TrackName{Name: "another"}, 1) {
+			if q.dropped(TrackName{Name: "another"}, 1) {
 				t.Error("the group of another track is given up")
 			}
 			for _, g := q.pop(); g != nil; _, g = q.pop() {
 			}
-			if q.gaveUp(testTrack, 1) {
+			if q.dropped(testTrack, 1) {
 				t.Error("given up though nothing waits")
 			}
 		})

@@ -499,7 +499,7 @@ func TestSubgroupDeliveryTimeoutAfterFIN(t *testing.T) {
 		arrives := write(0, 1000)
 		write(1, int(quicConfig().InitialStreamReceiveWindow)+500)
 		until(t, p.ctx, "the timeout", func() bool { return p.server.Stats().DeliveryTimeouts == 1 })
-		until(t, p.ctx, "the timers", func() bool { p.server.mu.Lock(); defer p.server.mu.Unlock(); return len(p.server.lingering) == 0 })
+		until(t, p.ctx, "the timers", func() bool { p.server.mu.Lock(); defer p.server.mu.Unlock(); return len(p.server.unacked) == 0 })
 		if !arrives.str.delivered() {
 			t.Error("quic-go no longer keeps what delivered looks for where it looks")
 		}
@@ -528,7 +528,7 @@ func TestSubgroupDeliveryTimeoutAfterFIN(t *testing.T) {
 		p.server.Close(wire.NoError, "")
 		p.server.mu.Lock()
 		defer p.server.mu.Unlock()
-		if n := len(p.server.lingering); n != 0 {
+		if n := len(p.server.unacked); n != 0 {
 			t.Errorf("%d timers left", n)
 		}
 	})
@@ -551,7 +551,7 @@ func TestDeliveredSubgroupsAreForgotten(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		until(t, p.ctx, "all subgroups are forgotten", func() bool { p.server.mu.Lock(); defer p.server.mu.Unlock(); return len(p.server.lingering) == 0 })
+		until(t, p.ctx, "all subgroups are forgotten", func() bool { p.server.mu.Lock(); defer p.server.mu.Unlock(); return len(p.server.unacked) == 0 })
 		if n := p.server.Stats().DeliveryTimeouts; n != 0 {
 			t.Errorf("%d subgroups were late", n)
 		}
@@ -805,7 +805,7 @@ func TestPublishedNamespaceOutlivesFIN(t *testing.T) {
 	forTransports(t, func(t *testing.T, connect func(client, server Handler) *pair) {
 		requests := make(chan *NamespaceRequest, 1)
 		p := connect(Handler{}, Handler{PublishNamespace: func(r *NamespaceRequest) {
-			if r.claim() == nil {
+			if r.startResponse() == nil {
 				defer r.running.Done()
 				_ = r.stream.send(&wire.RequestOK{})
 				r.stream.finish()

@@ -15,7 +15,7 @@ type orderedStream struct {
 }
 
 func (s *orderedStream) setPriority(p priority) { s.priority = p }
-func (s *orderedStream) sourced() sourced       { return nil }
+func (s *orderedStream) sourced() sourceStream  { return nil }
 
 type orderedConn struct{ conn }
 

@@ -11,24 +11,24 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// TrackInfo is what a publisher tells of a track when a subscription begins.
+// TrackInfo describes a track to a subscriber.
 type TrackInfo struct {
-	// Largest returns the largest location published so far, false when none.
-	// It is asked again when the subscriber resumes a paused subscription.
+	// Largest returns the largest published location, false if nothing was published. It is called
+	// again when a paused subscription resumes.
 	Largest func() (Location, bool)
-	// Properties are the track's. Their delivery timeouts are honoured.
+	// Properties are the track properties, including its delivery timeouts.
 	Properties Properties
-	// Expires is when the publisher means to end the subscription; 0 = never.
+	// Expires is the time after which the publisher will end the subscription; 0 = never.
 	Expires time.Duration
 	// NewGroup, if set, is called when the subscriber requests a new group.
 	NewGroup func(group uint64)
-	// Alias, if set, is the track alias to use if the session has it free: a relay's
-	// upstream's, so that datagrams can be forwarded as they are.
+	// Alias, if set, is the preferred track alias. Relays prefer their upstream's alias, so that
+	// they can forward datagrams unchanged.
 	Alias *uint64
-	// Paused begins a PUBLISH with forward state 0.
+	// Paused sends a PUBLISH with forward state 0.
 	Paused bool
-	// Defaults are what the subscriber of a PUBLISH wants unless its answer says otherwise: the
-	// parameters of its SUBSCRIBE_TRACKS (draft-19 §10.19.1).
+	// Defaults apply to a PUBLISH unless the subscriber's response overrides them: the parameters
+	// of its SUBSCRIBE_TRACKS (draft-19 §10.19.1).
 	Defaults Parameters
 }
 
@@ -58,23 +58,23 @@ type Publication struct {
 	cancel context.CancelCauseFunc
 
 	defaultPriority uint8
-	// The latest groups of which datagrams were sent, and those that were dropped: what else comes
-	// of these is, too. Under the datagram queue's lock.
-	begun, skipped []lineGroup
+	// Recent groups with datagrams sent, and recent groups dropped. Later datagrams of these groups
+	// are sent or dropped too. Guarded by the datagram queue's lock.
+	startedGroups, droppedGroups []groupPriority
 
-	mu         sync.Mutex
-	forward    bool
-	start      Location
-	last       *uint64 // last group, nil = open
-	joining    *Location
-	priority   uint8 // subscriber's
-	order      GroupOrder
-	filter     *Filter  // where the answer to a PUBLISH has none
-	own, asked timeouts // delivery timeouts of the track and of the subscriber
-	streams    uint64
-	open       map[*SubgroupWriter]struct{}
-	ended      error         // why; set before ctx ends
-	changed    chan struct{} // closed and replaced at each update
+	mu                                sync.Mutex
+	forward                           bool
+	start                             Location
+	last                              *uint64 // last group, nil = open-ended
+	joining                           *Location
+	priority                          uint8 // subscriber priority
+	order                             GroupOrder
+	filter                            *Filter  // default if PUBLISH_OK has none
+	trackTimeouts, subscriberTimeouts timeouts // delivery timeouts set by the track and by the subscriber
+	streams                           uint64
+	open                              map[*SubgroupWriter]struct{}
+	ended                             error         // cause; set before ctx ends
+	changed                           chan struct{} // closed and replaced at each update
 }
 
 // timeouts are delivery timeouts (§8); 0 = none.
@@ -94,27 +94,27 @@ func (s *Session) newPublication(track TrackName, r *requestStream, info TrackIn
 		case wire.PropertyPublisherGroupOrder:
 			p.order = GroupOrder(kv.Int)
 		case wire.PropertyObjectDeliveryTimeout:
-			p.own.object = timeout(kv.Int)
+			p.trackTimeouts.object = timeout(kv.Int)
 		case wire.PropertySubgroupDeliveryTimeout:
-			p.own.subgroup = timeout(kv.Int)
+			p.trackTimeouts.subgroup = timeout(kv.Int)
 		}
 	}
 	p.alias = s.takeAlias(track, info.Alias)
 	return p
 }
 
-// assume applies what a SUBSCRIBE_TRACKS says of the subscriptions that it brings.
-func (p *Publication) assume(d Parameters) {
+// applyDefaults applies the parameters of a SUBSCRIBE_TRACKS.
+func (p *Publication) applyDefaults(d Parameters) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_ = p.apply(Parameters{ // none of these fails
+	_ = p.apply(Parameters{ // these parameters cannot fail
 		SubscriberPriority: d.SubscriberPriority, GroupOrder: d.GroupOrder,
 		ObjectDeliveryTimeout: d.ObjectDeliveryTimeout, SubgroupDeliveryTimeout: d.SubgroupDeliveryTimeout,
 	}, nil)
 	p.filter = d.Filter
 }
 
-// timeout converts milliseconds of the wire; an absurd one is as good as none.
+// timeout converts milliseconds. More than a day counts as none.
 func timeout(ms uint64) time.Duration {
 	if ms > uint64(24*time.Hour/time.Millisecond) {
 		return 0
@@ -122,7 +122,7 @@ func timeout(ms uint64) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// begin applies the subscriber's parameters, and the largest location it was sent.
+// begin applies the subscriber's parameters and the largest location sent to it.
 func (p *Publication) begin(params Parameters, largest *Location) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,7 +133,7 @@ func (p *Publication) begin(params Parameters, largest *Location) error {
 	return p.apply(params, largest)
 }
 
-// apply sets what params names. p.mu is held.
+// apply applies the parameters that are set. p.mu is held.
 func (p *Publication) apply(params Parameters, largest *Location) error {
 	if f := params.Filter; f != nil {
 		if f.Type == wire.FilterAbsoluteRange && largest != nil && f.EndGroup < largest.Group {
@@ -160,7 +160,7 @@ func (p *Publication) apply(params Parameters, largest *Location) error {
 			p.joining = largest
 		}
 		p.forward = *params.Forward
-		if !p.forward { // what is left of open subgroups will not be sent (§11.4.3)
+		if !p.forward { // open subgroups are abandoned (§11.4.3)
 			for w := range p.open {
 				w.reset(wire.StreamCancelled)
 			}
@@ -176,19 +176,19 @@ func (p *Publication) apply(params Parameters, largest *Location) error {
 	if o := params.GroupOrder; o != nil && *o != p.order {
 		p.order = *o
 		for w := range p.open {
-			p.arrange(w.priority)
+			p.reorder(w.priority)
 		}
 	}
 	if v := params.ObjectDeliveryTimeout; v != nil {
-		p.asked.object = timeout(*v)
+		p.subscriberTimeouts.object = timeout(*v)
 	}
 	if v := params.SubgroupDeliveryTimeout; v != nil {
-		p.asked.subgroup = timeout(*v)
+		p.subscriberTimeouts.subgroup = timeout(*v)
 	}
 	return nil
 }
 
-// shorter is the smaller of two timeouts of which 0 means none (§8).
+// shorter returns the smaller timeout; 0 means none (§8).
 func shorter(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -196,20 +196,20 @@ func shorter(a, b time.Duration) time.Duration {
 	return a
 }
 
-// Priority is the subscriber's priority, lower first.
+// Priority returns the subscriber priority; lower goes first.
 func (p *Publication) Priority() uint8 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.priority
 }
 
-// Track is the publication's track.
+// Track returns the publication's track.
 func (p *Publication) Track() TrackName { return p.track }
 
-// Session is the session the publication belongs to.
+// Session returns the publication's session.
 func (p *Publication) Session() *Session { return p.s }
 
-// Context ends when the subscription does; its cause says why.
+// Context ends with the subscription; its cause is the reason.
 func (p *Publication) Context() context.Context { return p.ctx }
 
 // Forwarding reports the subscription's forward state.
@@ -226,42 +226,41 @@ func (p *Publication) Changed() <-chan struct{} {
 	return p.changed
 }
 
-// Start is the first location that passes the subscription's filter.
+// Start returns the first location that passes the subscription's filter.
 func (p *Publication) Start() Location {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.start
 }
 
-// Passes reports whether an object at l is to be sent now: it passes the filter
-// and the forward state is 1.
+// Passes reports whether to send an object at l: it passes the filter and the forward state is 1.
 func (p *Publication) Passes(l Location) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.forward && !l.Less(p.start) && (p.last == nil || l.Group <= *p.last)
 }
 
-// Ended reports whether the filter lets no group from group on pass any more.
+// Ended reports whether the filter excludes group and all later groups.
 func (p *Publication) Ended(group uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.last != nil && group > *p.last
 }
 
-// DeliveryTimeouts are those in force (§8): of an object from its first byte, of
-// a subgroup from its end; 0 = none.
+// DeliveryTimeouts returns the effective timeouts (§8): of an object since its first byte, of a
+// subgroup since its end; 0 = none.
 func (p *Publication) DeliveryTimeouts() (object, subgroup time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return shorter(p.own.object, p.asked.object), shorter(p.own.subgroup, p.asked.subgroup)
+	return shorter(p.trackTimeouts.object, p.subscriberTimeouts.object), shorter(p.trackTimeouts.subgroup, p.subscriberTimeouts.subgroup)
 }
 
-// SubgroupTimeouts are DeliveryTimeouts for a subgroup whose first object has properties: from
-// draft-19 on they may take the place of the track's.
+// SubgroupTimeouts returns the delivery timeouts of a subgroup. From draft-19 on, the properties of
+// its first object may override the track's timeouts.
 func (p *Publication) SubgroupTimeouts(first Properties) (object, subgroup time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	own := p.own
+	own := p.trackTimeouts
 	if p.s.version >= wire.Draft19 && len(first) > 0 {
 		if ms, ok := first.Int(wire.PropertyObjectDeliveryTimeout); ok {
 			own.object = timeout(ms)
@@ -270,7 +269,7 @@ func (p *Publication) SubgroupTimeouts(first Properties) (object, subgroup time.
 			own.subgroup = timeout(ms)
 		}
 	}
-	return shorter(own.object, p.asked.object), shorter(own.subgroup, p.asked.subgroup)
+	return shorter(own.object, p.subscriberTimeouts.object), shorter(own.subgroup, p.subscriberTimeouts.subgroup)
 }
 
 // run reads the subscriber's updates until the subscription ends.
@@ -287,8 +286,7 @@ func (p *Publication) run() {
 	for {
 		m, err := p.r.read()
 		if err != nil {
-			// A FIN is not a cancellation: the subscriber cancels with
-			// STOP_SENDING.
+			// A FIN is not a cancellation: subscribers cancel with STOP_SENDING.
 			if e := (*StreamError)(nil); errors.As(err, &e) {
 				p.end(err)
 			}
@@ -334,7 +332,7 @@ func (p *Publication) update(m *wire.RequestUpdate) error {
 	return p.r.send(&wire.RequestOK{Parameters: Parameters{LargestObject: largest}})
 }
 
-// end releases everything the publication holds; the first cause stays.
+// end releases the publication's resources. The first cause is kept.
 func (p *Publication) end(cause error) {
 	p.mu.Lock()
 	if p.ended != nil {
@@ -353,8 +351,7 @@ func (p *Publication) end(cause error) {
 	p.r.abort(wire.StreamCancelled)
 }
 
-// Done ends the subscription from this side with PUBLISH_DONE (§10.11). Subgroups
-// still open are reset.
+// Done ends the subscription with PUBLISH_DONE (§10.11) and resets open subgroups.
 func (p *Publication) Done(code wire.DoneCode, reason string) error {
 	p.mu.Lock()
 	if p.ended != nil {
@@ -374,13 +371,12 @@ func (p *Publication) Done(code wire.DoneCode, reason string) error {
 	return err
 }
 
-// datagramHeader is room for the integers of a datagram.
+// datagramHeader is the capacity reserved for a datagram's integer fields.
 const datagramHeader = 32
 
-// SendDatagram sends an object as a datagram; TrackAlias is filled in. It never
-// waits: datagrams queue for the transport by priority, and what it cannot take in time
-// is dropped and counted: one that has missed the shorter of the delivery timeouts, and
-// at a bottleneck whole groups.
+// SendDatagram queues an object as a datagram; TrackAlias is filled in. It never blocks. Datagrams
+// are sent by priority. Those that miss the shorter delivery timeout, and whole groups on a
+// congested path, are dropped and counted.
 func (p *Publication) SendDatagram(d Datagram) error {
 	if p.ctx.Err() != nil {
 		return context.Cause(p.ctx)
@@ -412,8 +408,8 @@ func (p *Publication) SendDatagram(d Datagram) error {
 	return err
 }
 
-// OpenSubgroup begins a subgroup stream; TrackAlias is filled in. It does not
-// wait for the peer's stream limit: ErrStreamsBlocked says it is reached.
+// OpenSubgroup opens a subgroup stream; TrackAlias is filled in. It does not wait at the peer's
+// stream limit but returns ErrStreamsBlocked.
 func (p *Publication) OpenSubgroup(h wire.SubgroupHeader) (*SubgroupWriter, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -438,21 +434,21 @@ func (p *Publication) OpenSubgroup(h wire.SubgroupHeader) (*SubgroupWriter, erro
 	slot := p.s.takeSlot()
 	str.setPriority(objectPriority(p.priority, prio, slot))
 	w := &SubgroupWriter{
-		p: p, str: str, pull: str.sourced(), grown: make(chan struct{}, 1), group: h.Group, subgroup: h.Subgroup, priority: prio, slot: slot,
+		p: p, str: str, pull: str.sourced(), more: make(chan struct{}, 1), group: h.Group, subgroup: h.Subgroup, priority: prio, slot: slot,
 		enc:    wire.ObjectEncoder{HasProperties: h.HasProperties},
 		header: h.Append(make([]byte, 0, 96)),
 	}
 	p.streams++
 	p.open[w] = struct{}{}
-	p.arrange(prio)
+	p.reorder(prio)
 	return w, nil
 }
 
-// arrange hands the slots of the open subgroups of one publisher priority out anew, in
-// the order that the subscription asks for (§7): a group that begins late, or is to
-// overtake others, takes the slot of the first that comes after it. Tracks of equal
-// priorities take turns all the same, as no slot of another is touched. p.mu is held.
-func (p *Publication) arrange(priority uint8) {
+// reorder redistributes the slots of the open subgroups of one publisher priority in the
+// subscription's group order (§7). A group that starts late, or overtakes others, takes the slot of
+// the first group after it. Only the publication's own slots are permuted, so tracks of equal
+// priorities still share the path. p.mu is held.
+func (p *Publication) reorder(priority uint8) {
 	var list []*SubgroupWriter
 	for w := range p.open {
 		if w.priority == priority {
@@ -482,5 +478,5 @@ func (p *Publication) arrange(priority uint8) {
 	}
 }
 
-// takeSlot returns the place of a new stream behind all others of equal priorities.
+// takeSlot returns the slot of a new stream, after all earlier ones.
 func (s *Session) takeSlot() uint64 { return s.nextSlot.Add(1) }

@@ -6,13 +6,13 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Publish offers a track to the peer and waits for its answer (§10.10).
+// Publish offers a track to the peer and waits for the response (§10.10).
 func (s *Session) Publish(ctx context.Context, track TrackName, info TrackInfo, tokens ...wire.Token) (*Publication, error) {
 	if err := track.Validate(); err != nil {
 		return nil, err
 	}
-	claim := s.claimTrack(s.sending, track)
-	if claim == nil { // from draft-19 on we might, and do not
+	role := s.acquireRole(s.sending, track)
+	if role == nil { // draft-19 would allow a second publication; this package does not
 		return nil, &RequestError{Code: wire.RequestDuplicateSubscription, Reason: "already publishing " + track.String()}
 	}
 	p := s.newPublication(track, nil, info)
@@ -24,12 +24,12 @@ func (s *Session) Publish(ctx context.Context, track TrackName, info TrackInfo, 
 			delete(s.joinable, *id)
 			s.mu.Unlock()
 		}
-		s.release(s.sending, claim)
+		s.releaseRole(s.sending, role)
 	}
 	params := info.parameters()
 	params.AuthorizationTokens = tokens
 	if s.version >= wire.Draft19 {
-		p.assume(info.Defaults)
+		p.applyDefaults(info.Defaults)
 		params.GroupOrder = info.Defaults.GroupOrder
 	}
 	if info.Paused {
@@ -73,7 +73,7 @@ func (s *Session) Publish(ctx context.Context, track TrackName, info TrackInfo, 
 	return p, nil
 }
 
-// accepted are the parameters of a PUBLISH_OK with what it means by saying nothing (§10.2.12).
+// accepted returns the parameters of a PUBLISH_OK with the default forward state (§10.2.12).
 func accepted(p Parameters) Parameters {
 	if p.Forward == nil {
 		p.Forward = new(true)
@@ -81,9 +81,9 @@ func accepted(p Parameters) Parameters {
 	return p
 }
 
-// duplicate is the code for a PUBLISH of a track that is received already. Draft-19 has none
-// of its own: it allows that, and we do not want it.
-func (s *Session) duplicate() wire.RequestCode {
+// duplicateCode is the code that rejects a PUBLISH of a track that is already received. Draft-19
+// allows that and has no code for it.
+func (s *Session) duplicateCode() wire.RequestCode {
 	if s.version >= wire.Draft19 {
 		return wire.RequestUninterested
 	}
@@ -98,22 +98,22 @@ type PublishRequest struct {
 	Properties Properties
 	alias      uint64
 	role       *role
-	pending    *role // our own SUBSCRIBE's, in place of role
+	pending    *role // role of our unanswered SUBSCRIBE; role is then nil
 }
 
 func (s *Session) handlePublish(req *Request, m *wire.Publish) {
-	claim, pending := s.claimOffered(m.Track)
-	if claim == nil && pending == nil {
-		_ = req.Reject(s.duplicate(), "already subscribed to "+m.Track.String())
+	role, pending := s.acquireSubscriberRole(m.Track)
+	if role == nil && pending == nil {
+		_ = req.Reject(s.duplicateCode(), "already subscribed to "+m.Track.String())
 		return
 	}
 	r := &PublishRequest{
 		Request: req, Track: m.Track, Largest: m.Parameters.LargestObject,
-		Properties: m.Properties, alias: m.TrackAlias, role: claim, pending: pending,
+		Properties: m.Properties, alias: m.TrackAlias, role: role, pending: pending,
 	}
 	defer func() {
 		if r.role != nil {
-			s.release(s.receiving, r.role)
+			s.releaseRole(s.receiving, r.role)
 		}
 	}()
 	if t, found := m.Properties.UnknownMandatory(); found {
@@ -123,12 +123,12 @@ func (s *Session) handlePublish(req *Request, m *wire.Publish) {
 	serve(req, s.handler.Publish, r)
 }
 
-// Accept answers PUBLISH_OK and returns the receiving end.
+// Accept sends PUBLISH_OK and returns the receiving end.
 func (r *PublishRequest) Accept(o SubscribeOptions) (*Subscription, error) {
 	s := r.stream.s
 	if r.pending != nil {
 		if r.role = s.takeOver(r.pending); r.role == nil {
-			r.role = s.claimSoon(s.receiving, r.Track) // it may have been refused
+			r.role = s.waitForRole(s.receiving, r.Track) // the SUBSCRIBE may have been rejected
 		}
 		if r.role == nil {
 			err := &RequestError{Code: wire.RequestDuplicateSubscription, Reason: "already subscribed to " + r.Track.String()}
@@ -140,7 +140,7 @@ func (r *PublishRequest) Accept(o SubscribeOptions) (*Subscription, error) {
 	sub := s.newSubscription(r.Track, o)
 	sub.r, sub.role = r.stream, r.role
 	sub.establish(r.alias, r.Parameters, r.Properties)
-	if err := r.claim(); err != nil {
+	if err := r.startResponse(); err != nil {
 		return nil, err
 	}
 	if err := s.register(sub); err != nil {
@@ -149,7 +149,7 @@ func (r *PublishRequest) Accept(o SubscribeOptions) (*Subscription, error) {
 		return nil, err
 	}
 	s.mu.Lock()
-	s.openRequests++ // the request's own ends with its handler, this with the subscription
+	s.openRequests++ // the handler's count ends with the handler, this one with the subscription
 	s.mu.Unlock()
 	p := o.parameters()
 	p.AuthorizationTokens, p.RendezvousTimeout = nil, nil

@@ -13,7 +13,7 @@ import (
 // TestConnects: clients prove their addresses once more than the limit come in a second,
 // and no longer when it is quiet again.
 func TestConnects(t *testing.T) {
-	c := connects{limit: 10}
+	c := connectRate{limit: 10}
 	now := time.Now()
 	verified := func(n int, apart time.Duration) (count int) {
 		for range n {

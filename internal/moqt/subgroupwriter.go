@@ -10,47 +10,45 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// SubgroupWriter writes one subgroup stream, either object by object or as raw
-// bytes that a subgroup reader delivered. It is for one goroutine at a time, unless a
-// method says otherwise.
+// SubgroupWriter writes one subgroup stream, object by object or as raw bytes from a subgroup
+// reader. Use it from one goroutine at a time, unless a method permits more.
 type SubgroupWriter struct {
 	p        *Publication
 	str      uniStream
 	group    uint64
 	subgroup uint64
-	priority uint8  // publisher's
-	slot     uint64 // among those of equal priorities; under p.mu
+	priority uint8  // publisher priority
+	slot     uint64 // order among equal priorities; guarded by p.mu
 	enc      wire.ObjectEncoder
-	buf      []byte        // of an object's header
-	left     uint64        // of the current object's payload
+	buf      []byte        // object header
+	left     uint64        // bytes left of the current object's payload
 	begun    bool          // an object was written
 	first    Properties    // of the first object
-	pull     sourced       // str, for Send; nil: it takes no source
-	grown    chan struct{} // without pull: Send's source has more
+	pull     sourceStream  // str as used by Send; nil if it takes no source
+	more     chan struct{} // signalled by More if pull is nil
 
-	mu       sync.Mutex // the publication's end may write the header, too
-	src      Source     // Send's
-	header   []byte     // of the stream, until it was written
+	mu       sync.Mutex // because the end of the publication may write the header too
+	src      Source     // of Send
+	header   []byte     // stream header, nil once written
 	deadline time.Time
-	over     bool // reset
+	aborted  bool // the stream was reset
 }
 
-// smallObject is up to where a payload is copied to go out with its header.
+// smallObject is the largest payload that is copied, to be written together with its header.
 const smallObject = 512
 
-// SetDeadline makes writes fail with ErrDeliveryTimeout, and the stream be reset,
-// when they cannot be done by t. The zero time means never. It may be called from
-// another goroutine than the writer's.
+// SetDeadline sets the time after which writes fail with ErrDeliveryTimeout and reset the stream.
+// The zero time means never. It may be called from any goroutine.
 func (w *SubgroupWriter) SetDeadline(t time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.over && !t.Equal(w.deadline) {
+	if !w.aborted && !t.Equal(w.deadline) {
 		w.deadline = t
 		_ = w.str.SetWriteDeadline(t)
 	}
 }
 
-// WriteObject writes one object whole.
+// WriteObject writes a complete object.
 func (w *SubgroupWriter) WriteObject(o Object, payload []byte) error {
 	o.PayloadLength = uint64(len(payload))
 	if len(payload) > smallObject {
@@ -75,7 +73,7 @@ func (w *SubgroupWriter) BeginObject(o Object) error {
 	return w.flush(w.buf, w.str.Write)
 }
 
-// encode puts o's header into buf.
+// encode encodes o's header into buf.
 func (w *SubgroupWriter) encode(o Object) error {
 	if w.left > 0 {
 		return errors.New("moqt: the current object's payload is not complete")
@@ -106,10 +104,10 @@ func (w *SubgroupWriter) Write(payload []byte) (int, error) {
 	return len(payload), nil
 }
 
-// SetFirst says what properties the first object of WriteRaw's bytes has.
+// SetFirst sets the properties of the first object written with WriteRaw.
 func (w *SubgroupWriter) SetFirst(p Properties) { w.begun, w.first = true, p }
 
-// WriteRaw writes bytes of the stream after its header.
+// WriteRaw writes stream bytes that follow the header.
 func (w *SubgroupWriter) WriteRaw(b []byte) error { return w.flush(b, w.str.Write) }
 
 func (w *SubgroupWriter) flush(b []byte, write func([]byte) (int, error)) error {
@@ -117,11 +115,11 @@ func (w *SubgroupWriter) flush(b []byte, write func([]byte) (int, error)) error 
 	if err == nil && len(b) > 0 {
 		_, err = write(b)
 	}
-	return w.failed(err)
+	return w.writeError(err)
 }
 
-// failed is what an error of the stream, or none, means to the writer.
-func (w *SubgroupWriter) failed(err error) error {
+// writeError handles an error of the stream and returns the error for the writer.
+func (w *SubgroupWriter) writeError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -138,9 +136,8 @@ func (w *SubgroupWriter) failed(err error) error {
 	return streamError(err)
 }
 
-// writeHeader writes the stream's header once, and so that it survives a reset:
-// the subscriber counts streams by it (§11.4.3). The transport takes so few bytes
-// without waiting.
+// writeHeader writes the stream header once and makes it survive a reset, because the subscriber
+// counts streams by their headers (§11.4.3). The transport buffers a header without blocking.
 func (w *SubgroupWriter) writeHeader() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -155,8 +152,8 @@ func (w *SubgroupWriter) writeHeader() error {
 	return err
 }
 
-// Close ends the subgroup. With a subgroup delivery timeout in
-// force the stream is reset if it has not arrived by then (§8).
+// Close ends the subgroup. If a subgroup delivery timeout applies, the stream is reset if the peer
+// has not acknowledged it by then (§8).
 func (w *SubgroupWriter) Close() error {
 	if w.left > 0 {
 		w.Reset(wire.StreamInternalError)
@@ -175,10 +172,10 @@ func (w *SubgroupWriter) Close() error {
 	return nil
 }
 
-// sweepEvery is how often finished streams are looked at for having arrived.
+// sweepEvery is the interval at which acknowledged streams are forgotten.
 const sweepEvery = time.Second
 
-// resetAfter resets the finished stream if it has not arrived by t from now.
+// resetAfter resets the finished stream if it is not acknowledged within t.
 func (w *SubgroupWriter) resetAfter(t time.Duration) {
 	s := w.p.s
 	s.mu.Lock()
@@ -187,11 +184,11 @@ func (w *SubgroupWriter) resetAfter(t time.Duration) {
 		return
 	}
 	now := time.Now()
-	s.lingering[w] = now.Add(t)
+	s.unacked[w] = now.Add(t)
 	s.sweepBy(now.Add(min(t, sweepEvery)))
 }
 
-// sweepBy has lingering streams looked at by a time. s.mu is held.
+// sweepBy schedules a sweep at the given time or earlier. s.mu is held.
 func (s *Session) sweepBy(at time.Time) {
 	if s.sweeper != nil {
 		if !at.Before(s.sweepAt) {
@@ -203,26 +200,25 @@ func (s *Session) sweepBy(at time.Time) {
 	s.sweeper = time.AfterFunc(time.Until(at), s.sweep)
 }
 
-// sweep forgets the finished streams that have arrived, however long their timeouts,
-// and resets those that are late.
+// sweep forgets acknowledged streams and resets those past their deadline.
 func (s *Session) sweep() {
 	var late []*SubgroupWriter
 	now := time.Now()
 	s.mu.Lock()
 	s.sweeper = nil
 	next := now.Add(sweepEvery)
-	for w, deadline := range s.lingering {
+	for w, deadline := range s.unacked {
 		switch {
 		case w.str.delivered():
-			delete(s.lingering, w)
+			delete(s.unacked, w)
 		case !now.Before(deadline):
-			delete(s.lingering, w)
+			delete(s.unacked, w)
 			late = append(late, w)
 		case deadline.Before(next):
 			next = deadline
 		}
 	}
-	if len(s.lingering) > 0 {
+	if len(s.unacked) > 0 {
 		s.sweepBy(next)
 	}
 	s.mu.Unlock()
@@ -238,15 +234,15 @@ func (w *SubgroupWriter) Reset(code wire.StreamCode) {
 	w.reset(code)
 }
 
-// Abort is Reset for another goroutine than the writer's, whose write then fails.
+// Abort is Reset for other goroutines than the writer's, whose next write fails.
 func (w *SubgroupWriter) Abort(code wire.StreamCode) { w.Reset(code) }
 
 func (w *SubgroupWriter) reset(code wire.StreamCode) {
 	w.mu.Lock()
-	w.over = true
+	w.aborted = true
 	_ = w.str.SetWriteDeadline(time.Time{})
 	w.mu.Unlock()
-	_ = w.writeHeader() // tells the peer which subgroup it was
+	_ = w.writeHeader() // so that the peer learns which subgroup was reset
 	w.str.reset(code)
 }
 

@@ -9,25 +9,26 @@ type SubscribeRequest struct {
 	*Request
 	Track TrackName
 	role  *role
-	// further says that the peer is subscribed to the track already: it gets an alias of its own.
-	further bool
+	// additional means that the peer is already subscribed to the track. This subscription then
+	// gets its own alias.
+	additional bool
 }
 
 func (s *Session) handleSubscribe(req *Request, m *wire.Subscribe) {
-	claim, alone := s.claimPublishing(m.Track)
-	if claim == nil {
+	role, sole := s.acquirePublisherRole(m.Track)
+	if role == nil {
 		_ = req.Reject(wire.RequestDuplicateSubscription, "already subscribed to "+m.Track.String())
 		return
 	}
-	defer s.release(s.sending, claim)
-	serve(req, s.handler.Subscribe, &SubscribeRequest{Request: req, Track: m.Track, role: claim, further: !alone})
+	defer s.releaseRole(s.sending, role)
+	serve(req, s.handler.Subscribe, &SubscribeRequest{Request: req, Track: m.Track, role: role, additional: !sole})
 }
 
-// Accept answers SUBSCRIBE_OK and returns the sending end. It fails when the
-// filter lies wholly in the past, having rejected the request.
+// Accept sends SUBSCRIBE_OK and returns the sending end. If the filter's range was already
+// published, it rejects the request and returns an error.
 func (r *SubscribeRequest) Accept(info TrackInfo) (*Publication, error) {
 	s := r.stream.s
-	if r.further {
+	if r.additional {
 		info.Alias = nil
 	}
 	p := s.newPublication(r.Track, r.stream, info)
@@ -37,7 +38,7 @@ func (r *SubscribeRequest) Accept(info TrackInfo) (*Publication, error) {
 		_ = r.RejectWith(err)
 		return nil, err
 	}
-	if err := r.claim(); err != nil {
+	if err := r.startResponse(); err != nil {
 		p.cancel(err)
 		return nil, err
 	}
@@ -53,7 +54,7 @@ func (r *SubscribeRequest) Accept(info TrackInfo) (*Publication, error) {
 	go func() {
 		defer r.running.Done()
 		p.run()
-		s.release(s.sending, r.role)
+		s.releaseRole(s.sending, r.role)
 	}()
 	if g := r.Parameters.NewGroupRequest; g != nil && info.NewGroup != nil {
 		info.NewGroup(*g)

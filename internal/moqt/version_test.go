@@ -151,7 +151,7 @@ func TestSubgroupTimeouts19(t *testing.T) {
 	track := Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: 100}, wire.KeyValue{Type: wire.PropertySubgroupDeliveryTimeout, Int: 200}))
 	first := Properties(wire.AppendKeyValues(nil, wire.KeyValue{Type: wire.PropertyObjectDeliveryTimeout, Int: 900}))
 	for v, want := range map[wire.Version]time.Duration{wire.Draft18: 100 * time.Millisecond, wire.Draft19: 500 * time.Millisecond} {
-		s := &Session{version: v, conn: orderedConn{}, ctx: t.Context(), wished: map[uint64]string{}}
+		s := &Session{version: v, conn: orderedConn{}, ctx: t.Context(), preferredAliases: map[uint64]string{}}
 		p := s.newPublication(track19, nil, TrackInfo{Properties: track})
 		if err := p.begin(Parameters{ObjectDeliveryTimeout: new(uint64(500))}, nil); err != nil {
 			t.Fatal(err)

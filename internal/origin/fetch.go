@@ -423,7 +423,7 @@ func (a *answer) pipe(ctx context.Context, x piece, at *cursor) (done bool, err 
 		}
 	}
 	defer resp.Objects.Cancel()
-	a.w.SetPatience(SourceStall)
+	a.w.SetWriteTimeout(SourceStall)
 	seen := []uint64{} // groups
 	for {
 		var o wire.FetchObject
