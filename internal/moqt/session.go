@@ -20,7 +20,7 @@ import (
 	"github.com/quic-go/quic-go/qlogwriter"
 
 	"holocast/internal/congestion"
-	"holocast/internal/crew"
+	"holocast/internal/gopool"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/quiccc"
 )
@@ -470,7 +470,7 @@ func (s *Session) acceptFirstUniStream() {
 }
 
 func (s *Session) acceptUniStreams() {
-	readers := crew.New()
+	readers := gopool.New()
 	defer readers.Close()
 	for s.acceptUniStream(readers.Go) {
 	}

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"holocast/internal/crew"
+	"holocast/internal/gopool"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 )
@@ -34,7 +34,7 @@ type viewer struct {
 	offered  []*subgroup
 	stranded bool // by Restart
 	wake     chan struct{}
-	crew     *crew.Crew // sees to flights
+	crew     *gopool.Pool // sees to flights
 }
 
 // flight is one subgroup in flight to one viewer.
@@ -127,7 +127,7 @@ func (f *flight) givenUp() bool {
 // was accepted, so that nothing is lost between the two. No goroutine of it is left
 // when it returns.
 func (q *Queue) Serve(t *Track, sink Sink, since time.Time) error {
-	v := &viewer{t: t, q: q, sink: sink, since: since, wake: make(chan struct{}, 1), crew: crew.New()}
+	v := &viewer{t: t, q: q, sink: sink, since: since, wake: make(chan struct{}, 1), crew: gopool.New()}
 	t.attach(v)
 	defer func() {
 		t.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"holocast/internal/crew"
+	"holocast/internal/gopool"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
@@ -301,7 +301,7 @@ func (t *track) relayGroupRequests() {
 
 func (t *track) receive(up Upstream, sub *moqt.Subscription) {
 	in := ingress{allowance(sub.Session()), sub}
-	receivers := crew.New()
+	receivers := gopool.New()
 	defer receivers.Close()
 	for {
 		// The subscription ends with its session at the latest; its error is the
