@@ -147,7 +147,7 @@ func TestPatchExternal(t *testing.T) {
 		"sent_packet_handler.go": patchSentPacketHandler, "sent_packet_history.go": patchSentPacketHistory,
 		"connection.go, sending": patchConnectionSending, "send_stream.go": patchSendStreamSharing, "stream_frame.go": patchStreamFrame,
 		"streams_map_incoming.go": patchIncomingStreams, "http3/frames.go": patchFrameParser, "http3/server_conn.go": patchServerConn,
-		"receive_stream.go": patchReceiveStreamRest, "streams_map_incoming.go, resting": patchIncomingStreamsRest, "datagram_queue.go": patchDatagramQueue,
+		"receive_stream.go": patchReceiveStreamReady, "streams_map_incoming.go, onReady": patchIncomingStreamsReady, "datagram_queue.go": patchDatagramQueue,
 		"http3/conn.go": patchRawConn, "http3/state_tracking_stream.go": patchTrackedStream, "webtransport-go's streams_map_incoming.go": patchWebTransportStreams,
 		"webtransport-go's server.go": patchWebTransportServer, "webtransport-go's session.go": patchWebTransportSession,
 		"webtransport-go's capsule.go": patchCapsules,
