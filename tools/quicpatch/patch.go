@@ -442,8 +442,10 @@ func patchConnectionPath(src []byte) ([]byte, error) {
 // its frame is retransmitted.
 func patchConnIDManager(src []byte) ([]byte, error) {
 	return patchExternal("conn_id_manager.go", src,
-		change{"add", "f.SequenceNumber < max(h.activeSequenceNumber, h.highestProbingID) || f.SequenceNumber < h.highestRetired",
-			"!h.isInUse(f.SequenceNumber) && ($)"},
+		change{
+			"add", "f.SequenceNumber < max(h.activeSequenceNumber, h.highestProbingID) || f.SequenceNumber < h.highestRetired",
+			"!h.isInUse(f.SequenceNumber) && ($)",
+		},
 		change{"add", "f.SequenceNumber == h.activeSequenceNumber", "h.isInUse(f.SequenceNumber) || f.SequenceNumber == h.highestProbingID"})
 }
 

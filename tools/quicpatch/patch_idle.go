@@ -62,8 +62,10 @@ func patchFrameParser(src []byte) ([]byte, error) {
 // patchServerConn reads a client's control stream without a waiting goroutine.
 func patchServerConn(src []byte) ([]byte, error) {
 	return patchExternal("http3/server_conn.go", src,
-		change{"handleControlStream", "f, err := fp.ParseNext(c.qlogger)",
-			"if c.rest(fp) {\n\t\t\treturn\n\t\t}\n\t\t$\n\t\tif err == errFrameSkipped {\n\t\t\tcontinue\n\t\t}"})
+		change{
+			"handleControlStream", "f, err := fp.ParseNext(c.qlogger)",
+			"if c.rest(fp) {\n\t\t\treturn\n\t\t}\n\t\t$\n\t\tif err == errFrameSkipped {\n\t\t\tcontinue\n\t\t}",
+		})
 }
 
 // patchRawConn waits for the first datagram without a goroutine.

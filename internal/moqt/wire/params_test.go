@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// parameters are all the parameters of the draft with their values' bytes and
-// the messages that §10.2 allows them in.
+// parameters are all parameters of the draft with their encoded values and the messages in which
+// §10.2 allows them.
 var parameters = []struct {
 	name   string
 	typ    uint64
@@ -83,8 +83,7 @@ var parameters = []struct {
 	},
 }
 
-// carriers makes one message of each type that has parameters, and the payload
-// that precedes them.
+// carriers creates a message of each type with parameters, and the payload before the parameters.
 var carriers = []struct {
 	before string
 	make   func(Parameters) Message
@@ -136,7 +135,7 @@ func TestParameterScope(t *testing.T) {
 func TestParameterRepeated(t *testing.T) {
 	for _, p := range parameters {
 		t.Run(p.name, func(t *testing.T) {
-			// The first message that may carry it, with the parameter twice.
+			// The first message that allows the parameter, with the parameter twice.
 			for _, c := range carriers {
 				typ := c.make(Parameters{}).Type()
 				if typ != p.scope[0] {
@@ -162,7 +161,7 @@ func TestParameterRepeated(t *testing.T) {
 func TestParameterErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		params string // of a SUBSCRIBE, number first
+		params string // of a SUBSCRIBE, starting with their number
 		code   SessionCode
 		want   string
 	}{
@@ -243,7 +242,7 @@ func FuzzToken(f *testing.F) {
 		tok, err := ParseToken(b)
 		if err != nil {
 			if e := new(Error); !errors.As(err, &e) {
-				t.Fatalf("error %v is no *Error", err)
+				t.Fatalf("error %v is not an *Error", err)
 			}
 			return
 		}
