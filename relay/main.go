@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,7 +23,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"holocast/internal/config"
-	"holocast/internal/connect"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
@@ -50,8 +50,8 @@ func command(cfg *Config) *cobra.Command {
 		Short: "Forward Media over QUIC tracks from publishers to viewers",
 		Example: `  relay                                       # for this machine: 127.0.0.1:4443
   relay key relay.key                         # a key for tokens, and then a relay for others
-  relay --listen :4443 --http :4443 --keys relay.key
-  relay token --keys relay.key --publish studio --for 2h
+  relay --listen :4443 --http :4443 --auth-keys relay.key
+  relay token --auth-keys relay.key --publish studio --for 2h
   relay --config relay.yaml
   curl http://localhost:4443/metrics`,
 		Version:       service.Version(strings.Join(wire.ALPNs(wire.Versions()), ", "), quiccc.Build()),
@@ -61,31 +61,7 @@ func command(cfg *Config) *cobra.Command {
 	}
 	f := c.Flags()
 	f.String(config.Flag, "", "YAML configuration file; flags override it")
-	f.StringVar(&cfg.Listen, "listen", cfg.Listen, "UDP address for sessions")
-	f.BoolVar(&cfg.Insecure, "insecure", cfg.Insecure, "let others than this machine publish and watch without tokens")
-	f.StringSliceVar(&cfg.Auth.Keys, "keys", cfg.Auth.Keys, keysUsage)
-	f.StringVar(&cfg.HTTP, "http", cfg.HTTP, "TCP address for the web viewer, health and certificate hash; \"\" turns it off")
-	f.StringVar(&cfg.Admin, "admin", cfg.Admin, "TCP address for metrics and the live page (default that of --http where only this machine reaches it)")
-	f.StringSliceVar(&cfg.Origins, "origin", cfg.Origins, "web page that may connect, https://host:port, beside the relay's own and this machine's; repeatable")
-	f.StringVar(&cfg.Web, "web", cfg.Web, "folder with the built web viewer, served over HTTP")
-	f.StringVar(&cfg.Congestion, "congestion", cfg.Congestion, connect.CongestionUsage)
-	f.StringVar((*string)(&cfg.FastPath), "fastpath", string(cfg.FastPath), "forward datagrams in the kernel: off, auto (where it is possible) or chacha20 (or fail)")
-	f.StringVar(&cfg.TLS.Certificate, "certificate", cfg.TLS.Certificate, "PEM certificate; without it a development certificate is made")
-	f.StringVar(&cfg.TLS.Key, "key", cfg.TLS.Key, "PEM key of the certificate")
-	f.StringSliceVar(&cfg.TLS.Hosts, "host", cfg.TLS.Hosts, "names and addresses in the development certificate")
-	f.Int64Var(&cfg.Cache.MaxBytes, "cache-bytes", cfg.Cache.MaxBytes, "bytes kept of each track")
-	f.Int64Var(&cfg.Cache.TotalBytes, "cache-total-bytes", cfg.Cache.TotalBytes, "bytes kept of all tracks together")
-	f.DurationVar(&cfg.Cache.MaxAge, "cache-age", cfg.Cache.MaxAge, "how long groups but the newest are kept")
-	f.DurationVar(&cfg.Publisher.Grace, "grace", cfg.Publisher.Grace, "how long viewers wait for a publisher that went away")
-	f.StringVar(&cfg.Qlog.Dir, "qlog", cfg.Qlog.Dir, "folder for a file of events (qlog) of each connection")
-	cfg.Trace.AddFlags(f)
-	f.BoolVar(&cfg.Publisher.Backups, "backups", cfg.Publisher.Backups, "let several publishers have a namespace at a time")
-	f.Var(&cfg.Limits, "limit", "limit of a kind for a session, an address or all, such as subscriptions.session=100; repeatable")
-	f.IntVar(&cfg.MaxSessions, "sessions", cfg.MaxSessions, "sessions at a time; further ones are refused")
-	f.DurationVar(&cfg.Drain, "drain", cfg.Drain, "how long sessions may take to leave on SIGTERM; half a second at most on Ctrl-C")
-	f.DurationVar(&cfg.DrainTimeout, "drain-timeout", cfg.DrainTimeout, "how long sessions may stay with a process that was replaced (relay upgrade)")
-	f.StringVar(&cfg.Log.Level, "log-level", cfg.Log.Level, "debug, info, warn or error")
-	f.StringVar(&cfg.Log.Format, "log-format", cfg.Log.Format, "text or json")
+	settings.AddFlags(f, cfg)
 	c.PreRunE = func(*cobra.Command, []string) error { return cfg.Validate() }
 	c.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), *cfg) }
 	c.AddCommand(tokenCommand(cfg), keyCommand(), upgradeCommand(cfg))
@@ -200,9 +176,9 @@ func run(ctx context.Context, cfg Config) error {
 	wg.Go(func() { r.ServeAll(running, ln) })
 	var patience atomic.Int64 // drain
 	patience.Store(int64(cfg.Drain))
-	applied := append([]string{"log.level", "tls", "limits"}, limitSettings...)
-	if authority != nil {
-		applied = append(applied, "auth")
+	applied := settings.Reloaded()
+	if authority == nil { // enabling authentication requires a restart
+		applied = slices.DeleteFunc(applied, func(key string) bool { return key == "auth" })
 	}
 	unhook := service.OnReload(ctx, log, cfg, applied, func(next Config) error {
 		if authority != nil {

@@ -393,6 +393,6 @@ or CAP_BPF).`,
 	}
 	f := c.Flags()
 	f.String(config.Flag, "", "the relay's YAML configuration file")
-	f.StringVar(&cfg.Listen, "listen", cfg.Listen, "the relay's UDP address")
+	settings.AddFlags(f, cfg, "listen")
 	return c
 }

@@ -117,7 +117,7 @@ func Run(ctx context.Context, o Options) (out Result, err error) {
 	}
 	defer remove()
 	// A frame that a busy machine delays is not too old for the cache.
-	relay, err := load.StartAt(binary, "127.0.0.1", (*exec.Cmd).Start, append(load.Unlimited(), "--cache-age", "1m")...)
+	relay, err := load.StartAt(binary, "127.0.0.1", (*exec.Cmd).Start, append(load.Unlimited(), "--cache-max-age", "1m")...)
 	if err != nil {
 		return out, err
 	}
