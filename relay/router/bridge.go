@@ -5,7 +5,6 @@ import (
 
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
-	"holocast/internal/origin"
 )
 
 // Bridge joins this router and that of another process of the same relay, while one takes
@@ -18,26 +17,29 @@ import (
 // Bridges may form a chain, but no ring: what comes from one goes to all others.
 func (r *Router) Bridge(ctx context.Context, open func(moqt.Handler) (*moqt.Session, error), has []moqt.Namespace, joined func()) error {
 	known := make(chan struct{}) // closed once requests of the session are known as a bridge's
+	c := r.newClient()
+	c.bridge = true
 	s, err := open(moqt.Handler{
-		Subscribe:          after(known, r.subscribe),
-		TrackStatus:        after(known, r.trackStatus),
-		Fetch:              after(known, r.fetch),
-		Publish:            after(known, r.publish),
-		SubscribeNamespace: after(known, r.discover),
-		SubscribeTracks:    after(known, r.discover),
+		Subscribe:          after(known, c.subscribe),
+		TrackStatus:        after(known, c.trackStatus),
+		Fetch:              after(known, c.fetch),
+		Publish:            after(known, c.publish),
+		SubscribeNamespace: after(known, c.discover),
+		SubscribeTracks:    after(known, c.discover),
 	})
 	if err != nil {
 		return err
 	}
 	defer s.Close(wire.NoError, "")
+	c.s = s
 	r.mu.Lock()
-	r.sessions[s] = &client{queue: origin.NewQueue(r.cfg().MaxOpen), slots: newSlots(), bridge: true}
+	r.clients[c] = struct{}{}
 	r.mu.Unlock()
 	close(known)
 	defer func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		delete(r.sessions, s)
+		delete(r.clients, c)
 	}()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -65,7 +67,7 @@ func (r *Router) Bridge(ctx context.Context, open func(moqt.Handler) (*moqt.Sess
 		key := e.Namespace.String()
 		switch withdraw := offers[key]; {
 		case e.Added && withdraw == nil:
-			offers[key] = r.Offer(e.Namespace, peer{s})
+			offers[key] = r.Offer(e.Namespace, peer{c})
 		case !e.Added && withdraw != nil:
 			withdraw()
 			delete(offers, key)
@@ -88,10 +90,4 @@ func after[R any](known <-chan struct{}, handle func(R)) func(R) {
 		<-known
 		handle(request)
 	}
-}
-
-// bridged reports whether a session is a bridge. r.mu is held.
-func (r *Router) bridged(s *moqt.Session) bool {
-	c := r.sessions[s]
-	return c != nil && c.bridge
 }

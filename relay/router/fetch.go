@@ -65,10 +65,10 @@ func (r *Router) acquireForFetch(ctx context.Context, req *moqt.FetchRequest) (*
 }
 
 // fetchNewest fills the cache with the current group of sub.
-func (t *track) fetchNewest(sub *moqt.Subscription) error {
+func (t *track) fetchNewest(up Upstream, sub *moqt.Subscription) error {
 	ctx, cancel := context.WithTimeout(sub.Session().Context(), 5*time.Second)
 	defer cancel()
-	fills := t.r.slots(sub.Session()).fills
+	fills := t.r.slotsOf(up).fills
 	if err := claim(ctx, fills); err != nil {
 		return err
 	}
@@ -148,12 +148,10 @@ func newSlots() slots {
 	return slots{make(chan struct{}, maxFills), make(chan struct{}, maxLost), make(chan struct{}, maxPipes), make(chan struct{}, maxPipes)}
 }
 
-// slots are a session's; those of upstreams that the relay dialled are one.
-func (r *Router) slots(s *moqt.Session) slots {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if c := r.sessions[s]; c != nil {
-		return c.slots
+// slotsOf returns the slots of an upstream. Upstreams that the relay dialled share theirs.
+func (r *Router) slotsOf(up Upstream) slots {
+	if p, ok := up.(peer); ok {
+		return p.c.slots
 	}
 	return r.dialled
 }
@@ -170,8 +168,8 @@ func claim(ctx context.Context, free chan struct{}) error {
 
 // source fetches from an upstream what a viewer's FETCH asks for and the cache has not. Each
 // response takes a slot of the upstream's and one of the viewer's until it is cancelled.
-func (r *Router) source(up *moqt.Session, req *moqt.FetchRequest) origin.Source {
-	to, from := r.slots(req.Session()).pipesTo, r.slots(up).pipesFrom
+func (c *client) source(up Upstream, s *moqt.Session, req *moqt.FetchRequest) origin.Source {
+	to, from := c.slots.pipesTo, c.r.slotsOf(up).pipesFrom
 	return func(ctx context.Context, start, end moqt.Location, order moqt.GroupOrder, patience time.Duration) (*origin.Response, error) {
 		if err := claim(ctx, to); err != nil {
 			return nil, err
@@ -183,7 +181,7 @@ func (r *Router) source(up *moqt.Session, req *moqt.FetchRequest) origin.Source 
 			<-to
 			return nil, &moqt.RequestError{Code: wire.RequestExcessiveLoad, Reason: "too many fetches of old groups at a time", RetryInterval: 1 + 1000}
 		}
-		f, err := up.Fetch(ctx, req.Track, start, end, moqt.FetchOptions{GroupOrder: order, FillTimeout: &patience})
+		f, err := s.Fetch(ctx, req.Track, start, end, moqt.FetchOptions{GroupOrder: order, FillTimeout: &patience})
 		if err != nil {
 			<-from
 			<-to

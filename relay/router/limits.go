@@ -20,7 +20,6 @@ func allowance(s *moqt.Session) *limits.Peer {
 
 // request is any request of a peer.
 type request interface {
-	Session() *moqt.Session
 	RejectWith(err error) error
 }
 
@@ -38,8 +37,8 @@ func (r *Router) reject(req request, err error) {
 
 // admit takes what a request needs until release, or refuses the request. A request waits
 // until answered is called, or release.
-func (r *Router) admit(req request, needs ...limits.Kind) (answered, release func(), ok bool) {
-	p := allowance(req.Session())
+func (c *client) admit(req request, needs ...limits.Kind) (answered, release func(), ok bool) {
+	p := allowance(c.s)
 	var held func()
 	answered, err := p.Hold(limits.Waiting)
 	if err == nil {
@@ -48,8 +47,8 @@ func (r *Router) admit(req request, needs ...limits.Kind) (answered, release fun
 		}
 	}
 	if err != nil {
-		r.log.Debug("request refused", "peer", req.Session().RemoteAddr().String(), "reason", err.Error())
-		r.reject(req, err)
+		c.r.log.Debug("request refused", "peer", c.s.RemoteAddr().String(), "reason", err.Error())
+		c.r.reject(req, err)
 		return nil, nil, false
 	}
 	return answered, func() { answered(); held() }, true

@@ -41,55 +41,54 @@ func sane(largest *moqt.Location, props moqt.Properties) error {
 	return nil
 }
 
-// allow checks that a request may be made and returns by which grant; nil where anything
-// is allowed.
-func (r *Router) allow(req *moqt.Request, action auth.Action, name moqt.TrackName) (*auth.Grant, error) {
-	return r.allowBy(req, action, name, req.Tokens)
-}
+// errClosed refuses requests of a session that has ended.
+var errClosed = &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: "the session is closed"}
 
-// allowBy is allow by tokens that came otherwise than with the request.
-func (r *Router) allowBy(req *moqt.Request, action auth.Action, name moqt.TrackName, tokens []wire.Token) (*auth.Grant, error) {
-	r.mu.Lock()
-	c := r.sessions[req.Session()]
-	r.mu.Unlock()
-	if c == nil || c.access == nil {
+// allow checks the session's own grants and the given tokens, and returns the grant that allows the
+// action; nil without authentication. A closed session is allowed nothing.
+func (c *client) allow(action auth.Action, name moqt.TrackName, tokens []wire.Token) (*auth.Grant, error) {
+	if c.s.Err() != nil {
+		return nil, errClosed
+	}
+	if c.access == nil {
 		return nil, nil
 	}
 	g, err := c.access.Allow(action, name, tokens)
 	if err != nil {
-		r.log.Debug("request not allowed", "name", abridged(name.String()), "peer", req.Session().RemoteAddr().String(), "err", abridged(err.Error()))
+		c.r.log.Debug("request not allowed",
+			"name", abridged(name.String()), "peer", c.s.RemoteAddr().String(), "err", abridged(err.Error()))
 		return nil, err
 	}
 	if action == auth.Publish {
-		r.mu.Lock()
-		if c.subject == "" { // it proves itself by its requests
+		c.r.mu.Lock()
+		if c.subject == "" { // the session sent no token of its own
 			c.subject = g.Subject
 		}
-		r.mu.Unlock()
+		c.r.mu.Unlock()
 	}
 	return g, nil
 }
 
-// permit is by what a request may go on: a grant, until a token in an update of the request
-// brings another one (§10.2.2).
-type permit struct {
+// authorization is the grant of a live request. A token in an update of the request replaces it
+// (§10.2.2).
+type authorization struct {
 	mu      sync.Mutex
-	grant   *auth.Grant // nil = none is needed
-	stop    func() bool // of watching it
+	grant   *auth.Grant // nil without authentication
+	stop    func() bool // stops watching the grant
 	revokes map[uint64]func(why error)
 	next    uint64
 }
 
-// permit is allow for a request that goes on: tokens in its updates renew what allow returns.
-func (r *Router) permit(req *moqt.Request, action auth.Action, name moqt.TrackName) (*permit, error) {
-	g, err := r.allow(req, action, name)
+// authorize checks a long-lived request. Tokens in its updates renew the authorization.
+func (c *client) authorize(req *moqt.Request, action auth.Action, name moqt.TrackName) (*authorization, error) {
+	g, err := c.allow(action, name, req.Tokens)
 	if err != nil {
 		return nil, err
 	}
-	p := &permit{grant: g, revokes: map[uint64]func(error){}}
+	p := &authorization{grant: g, revokes: map[uint64]func(error){}}
 	if g != nil {
 		req.Renewed(func(tokens []wire.Token) error {
-			next, err := r.allowBy(req, action, name, tokens)
+			next, err := c.allow(action, name, tokens)
 			if err == nil {
 				p.renew(next)
 			}
@@ -99,8 +98,8 @@ func (r *Router) permit(req *moqt.Request, action auth.Action, name moqt.TrackNa
 	return p, nil
 }
 
-// during calls revoke once the permit has ended, unless stop is called before.
-func (p *permit) during(revoke func(why error)) (stop func()) {
+// onRevoke calls revoke when the grant ends, unless stop is called first.
+func (p *authorization) onRevoke(revoke func(why error)) (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.next++
@@ -115,8 +114,8 @@ func (p *permit) during(revoke func(why error)) (stop func()) {
 	}
 }
 
-// watch waits for the grant to end while somebody wants to know. p.mu is held.
-func (p *permit) watch() {
+// watch watches the grant while there are callbacks. p.mu is held.
+func (p *authorization) watch() {
 	if p.stop != nil {
 		p.stop()
 		p.stop = nil
@@ -140,8 +139,8 @@ func (p *permit) watch() {
 	})
 }
 
-// renew lets the request go on by another grant.
-func (p *permit) renew(g *auth.Grant) {
+// renew replaces the grant.
+func (p *authorization) renew(g *auth.Grant) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.grant = g
@@ -179,10 +178,14 @@ func (r *Router) same(a, b Upstream) bool {
 
 // subject is the identity that an upstream has proved, "" for none. r.mu is held.
 func (r *Router) subject(up Upstream) string {
-	if p, ok := up.(peer); ok && r.sessions[p.s] != nil {
-		return r.sessions[p.s].subject
+	p, ok := up.(peer)
+	if !ok {
+		return ""
 	}
-	return ""
+	if _, open := r.clients[p.c]; !open {
+		return ""
+	}
+	return p.c.subject
 }
 
 // owner is an upstream of another identity than up that has the namespace, a part of it or
@@ -252,14 +255,14 @@ func (r *Router) claim(ctx context.Context, find func() Upstream, take func()) e
 		}
 		r.mu.Unlock()
 		p, ok := other.(peer)
-		if !ok || p.s.Alive(ctx, silence) {
+		if !ok || p.c.s.Alive(ctx, silence) {
 			return errTaken
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		r.log.Info("a publisher is silent and another one takes its place", "peer", other.String())
-		p.s.Close(wire.NoError, "silent while another publisher came")
+		p.c.s.Close(wire.NoError, "silent while another publisher came")
 		r.disown(p)
 	}
 }

@@ -105,13 +105,13 @@ func (t *track) repairTimeout() time.Duration {
 // fetchLost puts what an upstream has of lost objects into the cache.
 func (t *track) fetchLost(r *repair) {
 	defer close(r.done)
-	up := t.anyUpstream()
-	if up == nil {
+	up, s := t.anyUpstream()
+	if s == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(up.Context(), t.repairTimeout())
+	ctx, cancel := context.WithTimeout(s.Context(), t.repairTimeout())
 	defer cancel()
-	slots := t.r.slots(up).lost
+	slots := t.r.slotsOf(up).lost
 	if err := claim(ctx, slots); err != nil {
 		return
 	}
@@ -120,7 +120,7 @@ func (t *track) fetchLost(r *repair) {
 	defer func() {
 		t.r.log.Debug("fetched what was lost", "track", t.Name().String(), "group", r.group, "first", r.first, "last", r.last, "objects", n, "err", err)
 	}()
-	f, err := up.Fetch(ctx, t.Name(), moqt.Location{Group: r.group, Object: r.first}, moqt.Location{Group: r.group, Object: r.last + 1}, moqt.FetchOptions{})
+	f, err := s.Fetch(ctx, t.Name(), moqt.Location{Group: r.group, Object: r.first}, moqt.Location{Group: r.group, Object: r.last + 1}, moqt.FetchOptions{})
 	if err != nil {
 		return
 	}

@@ -59,7 +59,7 @@ type Router struct {
 	log    *slog.Logger
 
 	mu          sync.Mutex
-	sessions    map[*moqt.Session]*client
+	clients     map[*client]struct{} // of open sessions
 	offers      map[*offer]struct{}
 	offersAt    exact[*offer]
 	offersUnder index[*offer]
@@ -75,8 +75,10 @@ type Router struct {
 	dialled slots // of sessions that are not served
 }
 
-// client is a session being served.
+// client is the peer of a session being served. Its methods handle the peer's requests.
 type client struct {
+	r       *Router
+	s       *moqt.Session
 	number  uint64
 	access  *auth.Session             // nil = it may do anything
 	subject string                    // who it has proved to be, "" for nobody
@@ -94,10 +96,10 @@ type offer struct {
 
 // discovery is a SUBSCRIBE_NAMESPACE or SUBSCRIBE_TRACKS.
 type discovery struct {
-	s      *moqt.Session
+	c      *client
 	prefix moqt.Namespace
 	tracks bool
-	permit *permit
+	authz  *authorization
 	a      *moqt.Announcer // once accepted
 	params moqt.Parameters // what the tracks' subscriptions begin with
 	paused bool            // PUBLISHes begin with forward state 0
@@ -111,8 +113,8 @@ type discovery struct {
 func New(cfg Config) *Router {
 	cfg = cfg.withDefaults()
 	r := &Router{
-		log:      cmp.Or(cfg.Log, slog.Default()),
-		sessions: map[*moqt.Session]*client{}, leaving: map[*track]struct{}{},
+		log:     cmp.Or(cfg.Log, slog.Default()),
+		clients: map[*client]struct{}{}, leaving: map[*track]struct{}{},
 		offers: map[*offer]struct{}{}, offersAt: newExact[*offer](), offersUnder: newIndex[*offer](),
 		tracks: map[string]*track{}, tracksUnder: newIndex[*track](), discoveries: newExact[*discovery](),
 		dialled: newSlots(), refused: map[wire.RequestCode]uint64{},
@@ -173,23 +175,24 @@ func (r *Router) ServeAll(ctx context.Context, ln *moqt.Listener) {
 
 // Serve has the router answer a session. It calls done when the session has ended.
 func (r *Router) Serve(s *moqt.Session, done func()) {
-	c := &client{queue: origin.NewQueue(r.cfg().MaxOpen), slots: newSlots()}
-	if !r.open(s, c) {
+	c := r.newClient()
+	c.s = s
+	if !c.open() {
 		done()
 		return
 	}
 	s.Serve(moqt.Handler{
-		Subscribe:          r.subscribe,
-		TrackStatus:        r.trackStatus,
-		Fetch:              r.fetch,
-		Publish:            r.publish,
-		PublishNamespace:   r.publishNamespace,
-		SubscribeNamespace: r.discover,
-		SubscribeTracks:    r.discover,
+		Subscribe:          c.subscribe,
+		TrackStatus:        c.trackStatus,
+		Fetch:              c.fetch,
+		Publish:            c.publish,
+		PublishNamespace:   c.publishNamespace,
+		SubscribeNamespace: c.discover,
+		SubscribeTracks:    c.discover,
 	})
 	end := func() {
 		r.mu.Lock()
-		delete(r.sessions, s)
+		delete(r.clients, c)
 		r.mu.Unlock()
 		if c.access != nil {
 			c.access.Close()
@@ -202,13 +205,19 @@ func (r *Router) Serve(s *moqt.Session, done func()) {
 		return
 	}
 	go func() {
-		c.stay(s)
+		c.stay()
 		end()
 	}()
 }
 
+// newClient returns a client whose session is yet to be set.
+func (r *Router) newClient() *client {
+	return &client{r: r, queue: origin.NewQueue(r.cfg().MaxOpen), slots: newSlots()}
+}
+
 // open admits a session, or closes it.
-func (r *Router) open(s *moqt.Session, c *client) bool {
+func (c *client) open() bool {
+	r, s := c.r, c.s
 	log := r.logOf(s)
 	if r.cfg().Tracer != nil {
 		c.queue.Sent = func(sent origin.Sent) { r.traceSent(s, sent) }
@@ -223,11 +232,11 @@ func (r *Router) open(s *moqt.Session, c *client) bool {
 		c.access, c.subject, c.ended = access, access.Subject(), access.Ended()
 	}
 	r.mu.Lock()
-	full := len(r.sessions) >= r.cfg().MaxSessions
+	full := len(r.clients) >= r.cfg().MaxSessions
 	if !full {
 		r.served++
 		c.number = r.served
-		r.sessions[s] = c
+		r.clients[c] = struct{}{}
 	}
 	r.mu.Unlock()
 	if full {
@@ -249,7 +258,8 @@ func (r *Router) logOf(s *moqt.Session) *slog.Logger {
 // stay returns when the session has ended. It ends a session that may do nothing any more,
 // or shows in time nothing by which it may. One that has renewed what its requests go on by
 // stays as long as that is valid.
-func (c *client) stay(s *moqt.Session) {
+func (c *client) stay() {
+	s := c.s
 	ended := c.ended
 	var unproven <-chan time.Time
 	if !c.access.MayStay() {
@@ -294,23 +304,13 @@ func withoutQuery(path string) string {
 func (r *Router) Sessions() map[uint64]*moqt.Session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := make(map[uint64]*moqt.Session, len(r.sessions))
-	for s, c := range r.sessions {
+	m := make(map[uint64]*moqt.Session, len(r.clients))
+	for c := range r.clients {
 		if !c.bridge {
-			m[c.number] = s
+			m[c.number] = c.s
 		}
 	}
 	return m
-}
-
-// queue is what is in flight to a session.
-func (r *Router) queue(s *moqt.Session) *origin.Queue {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if c := r.sessions[s]; c != nil {
-		return c.queue
-	}
-	return origin.NewQueue(r.cfg().MaxOpen) // the session has just ended
 }
 
 // publishers lists where a track's namespace, or a prefix of it, is offered. r.mu is
@@ -348,15 +348,15 @@ func (d *discovery) note(ns moqt.Namespace) {
 	}
 }
 
-func (r *Router) publishNamespace(req *moqt.NamespaceRequest) {
-	up := peer{req.Session()}
-	answered, release, ok := r.admit(req, limits.Namespaces)
+func (c *client) publishNamespace(req *moqt.NamespaceRequest) {
+	r, up := c.r, peer{c}
+	answered, release, ok := c.admit(req, limits.Namespaces)
 	if !ok {
 		return
 	}
 	defer release()
 	log := r.log.With("namespace", abridged(req.Namespace.String()), "peer", up.String())
-	permit, err := r.permit(req.Request, auth.Publish, moqt.TrackName{Namespace: req.Namespace})
+	authz, err := c.authorize(req.Request, auth.Publish, moqt.TrackName{Namespace: req.Namespace})
 	if err == nil {
 		err = reserved(req.Namespace)
 	}
@@ -370,7 +370,7 @@ func (r *Router) publishNamespace(req *moqt.NamespaceRequest) {
 		r.reject(req, err)
 		return
 	}
-	stop := permit.during(func(why error) {
+	stop := authz.onRevoke(func(why error) {
 		req.Revoke(streamCode(why))
 		r.remove(o)
 		r.revoke(o.ns, up, why)
@@ -441,32 +441,33 @@ func (r *Router) Namespaces() []moqt.Namespace {
 	return list
 }
 
-func (r *Router) discover(req *moqt.DiscoveryRequest) {
-	answered, release, ok := r.admit(req, limits.Subscriptions)
+func (c *client) discover(req *moqt.DiscoveryRequest) {
+	r := c.r
+	answered, release, ok := c.admit(req, limits.Subscriptions)
 	if !ok {
 		return
 	}
 	defer release()
-	permit, err := r.permit(req.Request, auth.Subscribe, moqt.TrackName{Namespace: req.Prefix})
+	authz, err := c.authorize(req.Request, auth.Subscribe, moqt.TrackName{Namespace: req.Prefix})
 	if err != nil {
 		r.reject(req, err)
 		return
 	}
-	defer permit.during(func(why error) { req.Revoke(streamCode(why)) })()
+	defer authz.onRevoke(func(why error) { req.Revoke(streamCode(why)) })()
 	d := &discovery{
-		s: req.Session(), prefix: req.Prefix, tracks: req.Tracks, permit: permit, params: req.Parameters,
+		c: c, prefix: req.Prefix, tracks: req.Tracks, authz: authz, params: req.Parameters,
 		changed: map[string]moqt.Namespace{}, blocked: map[string]bool{}, wake: make(chan struct{}, 1),
 	}
 	if f := req.Parameters.Forward; f != nil {
 		d.paused = !*f
 	}
 	req.Move = func(prefix moqt.Namespace) (func(), error) {
-		g, err := r.allow(req.Request, auth.Subscribe, moqt.TrackName{Namespace: prefix})
+		g, err := c.allow(auth.Subscribe, moqt.TrackName{Namespace: prefix}, req.Tokens)
 		if err != nil {
 			return nil, err
 		}
 		return func() {
-			permit.renew(g)
+			authz.renew(g)
 			r.mu.Lock()
 			r.discoveries.remove(d.prefix, d)
 			d.prefix = prefix
@@ -520,7 +521,7 @@ func (r *Router) announce(ctx context.Context, d *discovery, a *moqt.Announcer) 
 		there := map[string]bool{}
 		for key, ns := range changed {
 			for o := range r.offersAt.at(ns) {
-				if o.up != (peer{d.s}) || !r.bridged(d.s) { // a bridge has what came from it
+				if o.up != (peer{d.c}) || !d.c.bridge { // a bridge has what came from it
 					there[key] = true
 					break
 				}
@@ -550,15 +551,16 @@ func (r *Router) published(d *discovery) []*track {
 	defer r.mu.Unlock()
 	var list []*track
 	for t := range r.tracksUnder.under(d.prefix) {
-		if t.publishedByOther(d.s) {
+		if t.publishedByOther(d.c) {
 			list = append(list, t)
 		}
 	}
 	return list
 }
 
-func (r *Router) subscribe(req *moqt.SubscribeRequest) {
-	answered, release, ok := r.admit(req, limits.Subscriptions)
+func (c *client) subscribe(req *moqt.SubscribeRequest) {
+	r := c.r
+	answered, release, ok := c.admit(req, limits.Subscriptions)
 	if !ok {
 		return
 	}
@@ -574,12 +576,12 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 			serving = true
 			go func() {
 				defer release()
-				_ = r.queue(req.Session()).Serve(t, origin.Publication{Publication: pub}, since)
+				_ = c.queue.Serve(t, origin.Publication{Publication: pub}, since)
 			}()
 		}
 		return
 	}
-	permit, err := r.permit(req.Request, auth.Subscribe, req.Track)
+	authz, err := c.authorize(req.Request, auth.Subscribe, req.Track)
 	if err != nil {
 		r.reject(req, err)
 		return
@@ -603,15 +605,16 @@ func (r *Router) subscribe(req *moqt.SubscribeRequest) {
 	serving = true
 	go func() {
 		defer release()
-		defer permit.during(func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
-		err := r.queue(req.Session()).Serve(t.Track, r.cfg().FastPath.Viewer(t.Track, pub), since)
+		defer authz.onRevoke(func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
+		err := c.queue.Serve(t.Track, r.cfg().FastPath.Viewer(t.Track, pub), since)
 		t.release()
 		r.log.Debug("subscription ended", "track", abridged(req.Track.String()), "reason", reason(err))
 	}()
 }
 
-func (r *Router) trackStatus(req *moqt.TrackStatusRequest) {
-	_, release, ok := r.admit(req)
+func (c *client) trackStatus(req *moqt.TrackStatusRequest) {
+	r := c.r
+	_, release, ok := c.admit(req)
 	if !ok {
 		return
 	}
@@ -620,7 +623,7 @@ func (r *Router) trackStatus(req *moqt.TrackStatusRequest) {
 		_ = req.Accept(t.Info())
 		return
 	}
-	if _, err := r.allow(req.Request, auth.Subscribe, req.Track); err != nil {
+	if _, err := c.allow(auth.Subscribe, req.Track, req.Tokens); err != nil {
 		r.reject(req, err)
 		return
 	}
@@ -633,8 +636,9 @@ func (r *Router) trackStatus(req *moqt.TrackStatusRequest) {
 	t.release()
 }
 
-func (r *Router) fetch(req *moqt.FetchRequest) {
-	answered, release, ok := r.admit(req, limits.Fetches)
+func (c *client) fetch(req *moqt.FetchRequest) {
+	r := c.r
+	answered, release, ok := c.admit(req, limits.Fetches)
 	if !ok {
 		return
 	}
@@ -643,12 +647,12 @@ func (r *Router) fetch(req *moqt.FetchRequest) {
 		_ = t.ServeFetch(req, nil)
 		return
 	}
-	permit, err := r.permit(req.Request, auth.Subscribe, req.Track)
+	authz, err := c.authorize(req.Request, auth.Subscribe, req.Track)
 	if err != nil {
 		r.reject(req, err)
 		return
 	}
-	defer permit.during(func(why error) { req.Revoke(streamCode(why)) })()
+	defer authz.onRevoke(func(why error) { req.Revoke(streamCode(why)) })()
 	ctx := req.Context()
 	if ms := req.Parameters.FillTimeout; ms != nil { // for all that follows, not for each wait
 		var cancel context.CancelFunc
@@ -670,8 +674,8 @@ func (r *Router) fetch(req *moqt.FetchRequest) {
 	answered()
 	t.fillGaps(ctx, req)
 	var source origin.Source
-	if up := t.anyUpstream(); up != nil {
-		source = r.source(up, req)
+	if up, s := t.anyUpstream(); s != nil {
+		source = c.source(up, s, req)
 	}
 	if end, ok := ctx.Deadline(); ok {
 		req.Parameters.FillTimeout = new(uint64(max(0, time.Until(end).Milliseconds())))

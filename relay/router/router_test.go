@@ -76,7 +76,7 @@ func startWith(t *testing.T, cfg Config, cert tls.Certificate) *relay {
 		r.eventually("all tracks are forgotten", func() bool {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			return len(r.tracks)+len(r.leaving)+len(r.sessions)+len(r.offers)+len(r.offersAt.all)+len(r.offersUnder.all)+len(r.tracksUnder.all)+len(r.discoveries.all) == 0
+			return len(r.tracks)+len(r.leaving)+len(r.clients)+len(r.offers)+len(r.offersAt.all)+len(r.offersUnder.all)+len(r.tracksUnder.all)+len(r.discoveries.all) == 0
 		})
 	})
 	return r
@@ -640,13 +640,13 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-// only is the session that offers a namespace.
-func (r *relay) only(ns moqt.Namespace) *moqt.Session {
+// publisherOf returns the client that offers a namespace.
+func (r *relay) publisherOf(ns moqt.Namespace) *client {
 	r.t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for o := range r.offersAt.at(ns) {
-		return o.up.(peer).s
+		return o.up.(peer).c
 	}
 	r.t.Fatal("nobody offers the namespace")
 	return nil
@@ -677,7 +677,7 @@ func TestUnreadFetches(t *testing.T) {
 			}()
 		}
 	}
-	from := r.slots(r.only(session)).pipesFrom
+	from := r.publisherOf(session).slots.pipesFrom
 	newest := func(other *origin.Track) time.Duration {
 		for range 4 {
 			ask()

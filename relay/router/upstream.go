@@ -27,10 +27,10 @@ type Upstream interface {
 }
 
 // peer is the upstream of a session that the publisher opened.
-type peer struct{ s *moqt.Session }
+type peer struct{ c *client }
 
-func (p peer) Session(context.Context) (*moqt.Session, error) { return p.s, p.s.Err() }
-func (p peer) String() string                                 { return p.s.RemoteAddr().String() }
+func (p peer) Session(context.Context) (*moqt.Session, error) { return p.c.s, p.c.s.Err() }
+func (p peer) String() string                                 { return p.c.s.RemoteAddr().String() }
 
 // dialTimeout bounds Upstream.Session.
 const dialTimeout = 10 * time.Second
@@ -100,7 +100,7 @@ func (t *track) subscribe(up Upstream) {
 	if sub.Largest == nil {
 		return
 	}
-	if err := t.fetchNewest(sub); err != nil {
+	if err := t.fetchNewest(up, sub); err != nil {
 		t.r.log.Debug("newest group not fetched", "track", abridged(t.Name().String()), "err", abridged(err.Error()))
 	}
 }
@@ -472,22 +472,22 @@ func over(code wire.DoneCode) bool {
 	return false
 }
 
-// anyUpstream is a session that the track comes from, nil when there is none.
-func (t *track) anyUpstream() *moqt.Session {
+// anyUpstream returns an upstream of the track and its session, nil if there is none.
+func (t *track) anyUpstream() (Upstream, *moqt.Session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, sub := range t.upstreams {
-		return sub.Session()
+	for up, sub := range t.upstreams {
+		return up, sub.Session()
 	}
-	return nil
+	return nil, nil
 }
 
-// publishedByOther reports whether a session other than s PUBLISHed the track.
-func (t *track) publishedByOther(s *moqt.Session) bool {
+// publishedByOther reports whether a client other than c PUBLISHed the track.
+func (t *track) publishedByOther(c *client) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for p := range t.pubs {
-		if p != (peer{s}) {
+		if p != (peer{c}) {
 			return true
 		}
 	}
@@ -495,15 +495,15 @@ func (t *track) publishedByOther(s *moqt.Session) bool {
 }
 
 // publish accepts a track that its publisher PUBLISHes.
-func (r *Router) publish(req *moqt.PublishRequest) {
-	up := peer{req.Session()}
-	answered, _, ok := r.admit(req)
+func (c *client) publish(req *moqt.PublishRequest) {
+	r, up := c.r, peer{c}
+	answered, _, ok := c.admit(req)
 	if !ok {
 		return
 	}
 	defer answered()
 	log := r.log.With("track", abridged(req.Track.String()), "peer", up.String())
-	permit, err := r.permit(req.Request, auth.Publish, req.Track)
+	authz, err := c.authorize(req.Request, auth.Publish, req.Track)
 	if err == nil {
 		err = reserved(req.Track.Namespace)
 	}
@@ -544,13 +544,13 @@ func (r *Router) publish(req *moqt.PublishRequest) {
 	if t = t.adopt(up, sub, true, release, nil); t == nil {
 		return
 	}
-	stop := permit.during(func(error) { sub.Cancel() })
+	stop := authz.onRevoke(func(error) { sub.Cancel() })
 	context.AfterFunc(sub.Session().Context(), func() { stop() })
 	log.Info("track published")
 	r.mu.Lock()
 	var interested []*discovery
 	for d := range r.discoveries.above(req.Track.Namespace) {
-		if d.tracks && d.s != up.s {
+		if d.tracks && d.c != c {
 			interested = append(interested, d)
 		}
 	}
@@ -600,14 +600,15 @@ func (t *track) offerTo(d *discovery) {
 	}
 	info := t.info()
 	info.Paused, info.Defaults = d.paused, d.params
-	pub, err := d.s.Publish(d.s.Context(), t.Name(), info)
+	s := d.c.s
+	pub, err := s.Publish(s.Context(), t.Name(), info)
 	if errors.Is(err, moqt.ErrRequestsBlocked) && d.block(t) {
 		_ = d.a.Blocked(t.Name())
 	}
 	if err != nil {
-		t.r.log.Debug("PUBLISH refused", "track", abridged(t.Name().String()), "peer", d.s.RemoteAddr().String(), "err", abridged(err.Error()))
+		t.r.log.Debug("PUBLISH refused", "track", abridged(t.Name().String()), "peer", s.RemoteAddr().String(), "err", abridged(err.Error()))
 		return
 	}
-	defer d.permit.during(func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
-	_ = t.r.queue(d.s).Serve(t.Track, t.r.cfg().FastPath.Viewer(t.Track, pub), since)
+	defer d.authz.onRevoke(func(why error) { _ = pub.Done(auth.DoneCode(why), why.Error()) })()
+	_ = d.c.queue.Serve(t.Track, t.r.cfg().FastPath.Viewer(t.Track, pub), since)
 }

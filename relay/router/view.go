@@ -36,22 +36,22 @@ func (r *Router) View() View {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var v View
-	offers := map[*moqt.Session][]moqt.Namespace{}
+	offers := map[*client][]moqt.Namespace{}
 	for o := range r.offers {
 		if p, ok := o.up.(peer); ok {
-			offers[p.s] = append(offers[p.s], o.ns)
+			offers[p.c] = append(offers[p.c], o.ns)
 		}
 	}
 	for _, list := range offers {
 		slices.SortFunc(list, func(a, b moqt.Namespace) int { return slices.Compare(a, b) })
 	}
 	queues := map[*origin.Queue]uint64{}
-	for s, c := range r.sessions {
+	for c := range r.clients {
 		if c.bridge {
 			continue
 		}
 		queues[c.queue] = c.number
-		v.Sessions = append(v.Sessions, SessionView{Number: c.number, Session: s, Subject: c.subject, Offers: offers[s]})
+		v.Sessions = append(v.Sessions, SessionView{Number: c.number, Session: c.s, Subject: c.subject, Offers: offers[c]})
 	}
 	slices.SortFunc(v.Sessions, func(a, b SessionView) int { return cmp.Compare(a.Number, b.Number) })
 	for _, t := range r.tracks {
@@ -64,9 +64,11 @@ func (r *Router) View() View {
 		t.mu.Lock()
 		for up := range t.upstreams {
 			p, ok := up.(peer)
-			if c := r.sessions[p.s]; ok && c != nil && !c.bridge {
-				one.From = append(one.From, c.number)
-			} else if !ok || c != nil {
+			_, open := r.clients[p.c]
+			switch {
+			case open && !p.c.bridge:
+				one.From = append(one.From, p.c.number)
+			case open || !ok:
 				one.Other = append(one.Other, up.String())
 			}
 		}
