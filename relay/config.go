@@ -73,13 +73,13 @@ func defaultConfig() Config {
 	c.Listen, c.HTTP = "127.0.0.1:4443", "127.0.0.1:4443"
 	c.FastPath = fastpath.Off
 	c.TLS.Hosts = []string{"localhost", "127.0.0.1", "::1"}
-	c.Cache.MaxBytes, c.Cache.TotalBytes, c.Cache.MaxAge = 64<<20, 1<<30, 3*time.Second
-	c.MaxSessions, c.MaxConnects = 4096, 100
+	c.Cache.MaxBytes, c.Cache.TotalBytes, c.Cache.MaxAge = origin.DefaultMaxBytes, 1<<30, origin.DefaultMaxAge
+	c.MaxSessions, c.MaxConnects = router.DefaultMaxSessions, 100
 	c.Qlog.MaxFiles, c.Qlog.MaxBytes = 100, 16<<20
 	c.Auth.Refresh = 5 * time.Minute
-	c.Viewer.MaxOpenSubgroups, c.Viewer.MaxRendezvous = origin.DefaultMaxOpen, 30*time.Second
+	c.Viewer.MaxOpenSubgroups, c.Viewer.MaxRendezvous = origin.DefaultMaxOpen, router.DefaultMaxRendezvous
 	c.Limits = limits.Default()
-	c.Publisher.Grace, c.Publisher.Linger = 15*time.Second, 5*time.Second
+	c.Publisher.Grace, c.Publisher.Linger = router.DefaultGrace, router.DefaultLinger
 	c.Drain, c.DrainTimeout = 5*time.Second, time.Hour
 	c.Trace.Every = trace.DefaultEvery
 	c.Log.Level, c.Log.Format = "info", "text"

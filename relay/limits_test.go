@@ -92,7 +92,7 @@ func TestLimits(t *testing.T) {
 				t.Errorf("the session ended: %v", s.Err())
 			}
 			kind, scope, _ := strings.Cut(c.limit, ".")
-			series := fmt.Sprintf("holocast_relay_limited_total{kind=%q,scope=%q}", kind, scope)
+			series := fmt.Sprintf("holocast_relay_limit_reached_total{kind=%q,scope=%q}", kind, scope)
 			if n := p.metric(series); n < 1 {
 				t.Errorf("%s is %v", series, n)
 			}
@@ -206,7 +206,7 @@ func TestInitialsLimit(t *testing.T) {
 		t.Skip(err) // other systems have one loopback address
 	}
 	defer func() { _ = c.Close() }()
-	dropped := `holocast_relay_limited_total{kind="initials",scope="address"}`
+	dropped := `holocast_relay_limit_reached_total{kind="initials",scope="address"}`
 	packet := append([]byte{0xc0, 0, 0, 0, 1, 8}, make([]byte, 1200)...)
 	eventually(t, "first packets are dropped", func() bool {
 		for range 1000 {
@@ -215,7 +215,7 @@ func TestInitialsLimit(t *testing.T) {
 		}
 		return p.metric(dropped) > 0
 	})
-	if n := p.metric(`holocast_relay_limited_total{kind="initials",scope="all"}`); n > 0 {
+	if n := p.metric(`holocast_relay_limit_reached_total{kind="initials",scope="all"}`); n > 0 {
 		t.Errorf("%v first packets of others were dropped", n)
 	}
 	s, err := moqt.Dial(within(t), "moqt://"+p.udp, pinned(t, p.hash), moqt.Handler{}, quiet)
@@ -234,7 +234,7 @@ func TestStreamLimit(t *testing.T) {
 	for range 30 {
 		r.uni([]byte{0x10}) // half a header
 	}
-	series := `holocast_relay_limited_total{kind="streams",scope="session"}`
+	series := `holocast_relay_limit_reached_total{kind="streams",scope="session"}`
 	eventually(t, "streams are refused", func() bool { return p.metric(series) > 0 })
 	if n := p.metric(`holocast_relay_limit_used{kind="streams",scope="session"}`); n > 8 {
 		t.Errorf("%v streams are open", n)
@@ -307,7 +307,7 @@ func TestRates(t *testing.T) {
 				p := start(t, "--limits", c.kind+"."+scope+"="+c.bound)
 				greedy := p.dial(moqt.Handler{})
 				once := c.greed(t, greedy)
-				series := fmt.Sprintf("holocast_relay_limited_total{kind=%q,scope=%q}", c.kind, scope)
+				series := fmt.Sprintf("holocast_relay_limit_reached_total{kind=%q,scope=%q}", c.kind, scope)
 				n := uint64(0)
 				eventually(t, "it is delayed", func() bool {
 					for range 20 {
@@ -363,7 +363,7 @@ func TestGreedyPublisherIsSlowedDown(t *testing.T) {
 		}
 	}()
 	eventually(t, "the greedy one is slowed down", func() bool {
-		return p.metric(`holocast_relay_limited_total{kind="bytes",scope="all"}`) > 0
+		return p.metric(`holocast_relay_limit_reached_total{kind="bytes",scope="all"}`) > 0
 	})
 	for group := range uint64(50) {
 		payload := []byte(fmt.Sprint("frame ", group, strings.Repeat(".", 10_000)))

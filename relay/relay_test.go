@@ -549,7 +549,7 @@ func TestViewerThatReadsNothing(t *testing.T) {
 	if n := p.metric(`holocast_relay_cached_bytes{track="holocast-test--points"}`); n == 0 || n > cache {
 		t.Errorf("%.0f bytes cached, at most %d allowed", n, cache)
 	}
-	if p.metric("holocast_relay_behind_subgroups_total") == 0 {
+	if p.metric(`holocast_relay_dropped_subgroups_total{reason="behind"}`) == 0 {
 		t.Error("nothing was given up for the viewer that reads nothing")
 	}
 	// What it was sent before its window closed is not the relay's any more.
@@ -905,17 +905,17 @@ func TestMetrics(t *testing.T) {
 	}
 	object := float64(size + 3) // ID, length in two bytes, payload
 	for series, want := range map[string]float64{
-		`holocast_relay_sessions{transport="quic"}`:             4,
-		`holocast_relay_sessions{transport="webtransport"}`:     0,
-		`holocast_relay_tracks`:                                 1,
-		`holocast_relay_viewers{track="holocast-test--points"}`: 3,
-		`holocast_relay_received_objects_total`:                 n,
-		`holocast_relay_received_bytes_total`:                   n * object,
-		`holocast_relay_sent_bytes_total`:                       3 * n * object,
-		`holocast_relay_sent_subgroups_total`:                   3 * n,
-		`holocast_relay_duplicate_subgroups_total`:              0,
-		`holocast_relay_late_subgroups_total`:                   0,
-		`holocast_relay_behind_subgroups_total`:                 0,
+		`holocast_relay_sessions{transport="quic"}`:               4,
+		`holocast_relay_sessions{transport="webtransport"}`:       0,
+		`holocast_relay_tracks`:                                   1,
+		`holocast_relay_viewers{track="holocast-test--points"}`:   3,
+		`holocast_relay_received_objects_total`:                   n,
+		`holocast_relay_received_bytes_total`:                     n * object,
+		`holocast_relay_sent_bytes_total`:                         3 * n * object,
+		`holocast_relay_sent_subgroups_total`:                     3 * n,
+		`holocast_relay_duplicate_subgroups_total`:                0,
+		`holocast_relay_dropped_subgroups_total{reason="late"}`:   0,
+		`holocast_relay_dropped_subgroups_total{reason="behind"}`: 0,
 	} {
 		if got := p.metric(series); got != want {
 			t.Errorf("%s is %v, want %v", series, got, want)

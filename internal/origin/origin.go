@@ -29,16 +29,22 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
+// Defaults of Limits.
+const (
+	DefaultMaxBytes = 64 << 20
+	DefaultMaxAge   = 3 * time.Second
+)
+
 // Limits bound what a track keeps. Zero fields take the defaults.
 type Limits struct {
-	MaxBytes int64         // of memory for cached groups; 64 MiB
-	MaxAge   time.Duration // of cached groups but the newest; 3 s
+	MaxBytes int64         // of memory for cached groups
+	MaxAge   time.Duration // of cached groups but the newest
 	Memory   *Memory       // shared with other tracks; nil = none
 }
 
 func (l Limits) withDefaults() Limits {
-	l.MaxBytes = cmp.Or(l.MaxBytes, 64<<20)
-	l.MaxAge = cmp.Or(l.MaxAge, 3*time.Second)
+	l.MaxBytes = cmp.Or(l.MaxBytes, DefaultMaxBytes)
+	l.MaxAge = cmp.Or(l.MaxAge, DefaultMaxAge)
 	return l
 }
 

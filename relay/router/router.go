@@ -25,30 +25,35 @@ import (
 	"holocast/relay/limits"
 )
 
-// Config sets a router's limits; zero fields take the defaults.
+// Defaults of Config.
+const (
+	DefaultGrace         = 15 * time.Second
+	DefaultLinger        = 5 * time.Second
+	DefaultMaxRendezvous = 30 * time.Second
+	DefaultMaxSessions   = 4096
+)
+
+// Config configures a router. Zero limits and times take the defaults.
 type Config struct {
 	Limits origin.Limits
-	// Grace is how long viewers of a track keep their subscriptions while its
-	// publisher is gone, waiting for it to come back. 15 s.
+	// Grace is how long subscriptions survive their publisher.
 	Grace time.Duration
-	// Linger is how long a track without viewers stays subscribed upstream. 5 s.
+	// Linger is how long a track without viewers stays subscribed upstream.
 	Linger time.Duration
-	// MaxRendezvous bounds how long a SUBSCRIBE may wait for a publisher. 30 s.
+	// MaxRendezvous bounds a SUBSCRIBE's wait for a publisher.
 	MaxRendezvous time.Duration
-	// MaxSessions bounds concurrent sessions. 4096. What each may have is its connection's
-	// admission (limits.Peer).
+	// MaxSessions bounds concurrent sessions. limits.Peer bounds each of them.
 	MaxSessions int
-	// MaxOpen bounds the subgroups in flight to one session at a time.
-	// origin.DefaultMaxOpen.
+	// MaxOpen bounds the subgroups in flight per session. Default origin.DefaultMaxOpen.
 	MaxOpen int
-	// Auth says who may do what; nil allows everything to everybody.
+	// Auth authorizes requests; nil allows all.
 	Auth *auth.Authority
-	// Backups lets several publishers have a namespace at a time: the same tracks from
-	// all of them reach viewers once. Otherwise a second one is refused.
+	// Backups allows several publishers per namespace; viewers receive each track once. Otherwise only the first
+	// publisher is accepted.
 	Backups bool
-	// FastPath forwards datagrams in the kernel; nil = off.
+	// FastPath forwards datagrams in the kernel; nil disables it.
 	FastPath *fastpath.Manager
-	// Tracer reports traced frames; nil = none.
+	// Tracer reports traced frames; nil disables tracing.
 	Tracer *trace.Tracer
 	Log    *slog.Logger
 }
@@ -124,11 +129,11 @@ func New(cfg Config) *Router {
 }
 
 func (c Config) withDefaults() Config {
-	c.Grace = cmp.Or(c.Grace, 15*time.Second)
-	c.Linger = cmp.Or(c.Linger, 5*time.Second)
-	c.MaxRendezvous = cmp.Or(c.MaxRendezvous, 30*time.Second)
-	c.MaxSessions = cmp.Or(c.MaxSessions, 4096)
-	c.Limits.MaxAge = cmp.Or(c.Limits.MaxAge, 3*time.Second)
+	c.Grace = cmp.Or(c.Grace, DefaultGrace)
+	c.Linger = cmp.Or(c.Linger, DefaultLinger)
+	c.MaxRendezvous = cmp.Or(c.MaxRendezvous, DefaultMaxRendezvous)
+	c.MaxSessions = cmp.Or(c.MaxSessions, DefaultMaxSessions)
+	c.Limits.MaxAge = cmp.Or(c.Limits.MaxAge, origin.DefaultMaxAge)
 	return c
 }
 
