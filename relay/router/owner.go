@@ -14,24 +14,22 @@ import (
 	"holocast/relay/auth"
 )
 
-// Who may do what, and whose a namespace is.
+// tokenTimeout bounds how long a session without any rights may take to present a token.
+const tokenTimeout = 10 * time.Second
 
-// unprovenFor is how long a session that may do nothing yet has to show a token.
-const unprovenFor = 10 * time.Second
+// aliveTimeout bounds a publisher's response to a liveness check, which is made when another
+// publisher asks for its namespace. It exceeds the peers' keep-alive period.
+const aliveTimeout = 2 * time.Second
 
-// silence is how long a publisher has to show a sign of life when another one asks for its
-// namespace. It is longer than the peers' keep-alive period.
-const silence = 2 * time.Second
-
-// maxGroup bounds the group that an upstream says is its largest, so that there is room
-// for more: a subscription from there on would wait for good.
+// maxGroup bounds an upstream's largest group. A subscription from the largest possible group on
+// would never receive anything.
 const maxGroup = 1<<62 - 1<<32
 
-// maxProperties bounds a track's properties, bytes: they are kept as long as the track.
+// maxProperties bounds a track's properties in bytes; the relay keeps them as long as the track.
 const maxProperties = 16 << 10
 
-// sane refuses what a publisher says of a track where nobody could make use of it.
-func sane(largest *moqt.Location, props moqt.Properties) error {
+// checkTrack rejects a publisher's track parameters that no subscriber could use.
+func checkTrack(largest *moqt.Location, props moqt.Properties) error {
 	switch {
 	case largest != nil && largest.Group > maxGroup:
 		return &moqt.RequestError{Code: wire.RequestMalformedTrack, Reason: "the track's largest group leaves no room for another"}
@@ -56,12 +54,12 @@ func (c *client) allow(action auth.Action, name moqt.TrackName, tokens []wire.To
 	g, err := c.access.Allow(action, name, tokens)
 	if err != nil {
 		c.r.log.Debug("request not allowed",
-			"name", abridged(name.String()), "peer", c.s.RemoteAddr().String(), "err", abridged(err.Error()))
+			"name", truncated(name.String()), "peer", c.s.RemoteAddr().String(), "err", truncated(err.Error()))
 		return nil, err
 	}
 	if action == auth.Publish {
 		c.r.mu.Lock()
-		if c.subject == "" { // the session sent no token of its own
+		if c.subject == "" { // the session authenticates through its requests
 			c.subject = g.Subject
 		}
 		c.r.mu.Unlock()
@@ -147,8 +145,8 @@ func (p *authorization) renew(g *auth.Grant) {
 	p.watch()
 }
 
-// reserved refuses namespaces that nobody but the relay has.
-func reserved(ns moqt.Namespace) error {
+// checkReserved rejects namespaces reserved for the relay.
+func checkReserved(ns moqt.Namespace) error {
 	switch {
 	case len(ns) == 0:
 		return &moqt.RequestError{Code: wire.RequestUnauthorized, Reason: "the empty namespace is everybody's"}
@@ -158,16 +156,16 @@ func reserved(ns moqt.Namespace) error {
 	return nil
 }
 
-// errTaken refuses a namespace that has an owner. The publisher may ask again: the owner may
-// leave.
+// errTaken refuses a namespace that has an owner. It invites the publisher to retry, since the
+// owner may leave.
 var errTaken = &moqt.RequestError{Code: wire.RequestUninterested, Reason: "another publisher has the namespace", RetryInterval: 1 + 2000}
 
-// contributed reports whether a track comes from viewers, in the namespace of a publisher.
-func contributed(name moqt.TrackName) bool {
+// fromViewers reports whether viewers publish this track in the publisher's namespace.
+func fromViewers(name moqt.TrackName) bool {
 	return strings.HasPrefix(name.Name, connect.ReceiptsPrefix)
 }
 
-// same reports whether two upstreams are one identity's. r.mu is held.
+// same reports whether two upstreams have the same identity. r.mu is held.
 func (r *Router) same(a, b Upstream) bool {
 	if a == b {
 		return true
@@ -176,7 +174,7 @@ func (r *Router) same(a, b Upstream) bool {
 	return x != "" && x == y
 }
 
-// subject is the identity that an upstream has proved, "" for none. r.mu is held.
+// subject returns the authenticated identity of an upstream, "" if it has none. r.mu is held.
 func (r *Router) subject(up Upstream) string {
 	p, ok := up.(peer)
 	if !ok {
@@ -188,9 +186,9 @@ func (r *Router) subject(up Upstream) string {
 	return p.c.subject
 }
 
-// owner is an upstream of another identity than up that has the namespace, a part of it or
-// one that it is a part of; nil when there is none. r.mu is held.
-func (r *Router) owner(ns moqt.Namespace, up Upstream) Upstream {
+// otherOwner returns an upstream with another identity than up that owns the namespace, a prefix of
+// it or a namespace below it; nil if there is none. r.mu is held.
+func (r *Router) otherOwner(ns moqt.Namespace, up Upstream) Upstream {
 	if r.cfg().Backups {
 		return nil
 	}
@@ -202,8 +200,8 @@ func (r *Router) owner(ns moqt.Namespace, up Upstream) Upstream {
 		}
 	}
 	for t := range r.tracksUnder.under(ns) {
-		if !contributed(t.Name()) {
-			if other := t.publisherBut(up); other != nil {
+		if !fromViewers(t.Name()) {
+			if other := t.otherPublisher(up); other != nil {
 				return other
 			}
 		}
@@ -211,13 +209,13 @@ func (r *Router) owner(ns moqt.Namespace, up Upstream) Upstream {
 	return nil
 }
 
-// trackOwner is an upstream of another identity than up to which a track belongs. r.mu is
-// held.
-func (r *Router) trackOwner(name moqt.TrackName, up Upstream) Upstream {
+// otherTrackOwner returns an upstream with another identity than up that owns the track; nil if
+// there is none. r.mu is held.
+func (r *Router) otherTrackOwner(name moqt.TrackName, up Upstream) Upstream {
 	if r.cfg().Backups {
 		return nil
 	}
-	if !contributed(name) {
+	if !fromViewers(name) {
 		for o := range r.offersAt.above(name.Namespace) {
 			if !r.same(o.up, up) {
 				return o.up
@@ -225,13 +223,13 @@ func (r *Router) trackOwner(name moqt.TrackName, up Upstream) Upstream {
 		}
 	}
 	if t := r.tracks[name.String()]; t != nil {
-		return t.publisherBut(up)
+		return t.otherPublisher(up)
 	}
 	return nil
 }
 
-// publisherBut is a publisher of the track with another identity than up. r.mu is held.
-func (t *track) publisherBut(up Upstream) Upstream {
+// otherPublisher returns a publisher of the track with another identity than up. r.mu is held.
+func (t *track) otherPublisher(up Upstream) Upstream {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for other := range t.pubs {
@@ -242,9 +240,9 @@ func (t *track) publisherBut(up Upstream) Upstream {
 	return nil
 }
 
-// claim calls take once nobody else owns what find looks for. An owner that shows no sign
-// of life is taken for dead: its connection is closed, and what it had is free.
-func (r *Router) claim(ctx context.Context, find func() Upstream, take func()) error {
+// takeOwnership calls take once find returns no other owner. It closes the connection of an owner
+// that does not respond and releases what it owned.
+func (r *Router) takeOwnership(ctx context.Context, find func() Upstream, take func()) error {
 	for {
 		r.mu.Lock()
 		other := find()
@@ -255,7 +253,7 @@ func (r *Router) claim(ctx context.Context, find func() Upstream, take func()) e
 		}
 		r.mu.Unlock()
 		p, ok := other.(peer)
-		if !ok || p.c.s.Alive(ctx, silence) {
+		if !ok || p.c.s.Alive(ctx, aliveTimeout) {
 			return errTaken
 		}
 		if ctx.Err() != nil {
@@ -267,7 +265,7 @@ func (r *Router) claim(ctx context.Context, find func() Upstream, take func()) e
 	}
 }
 
-// disown takes back all that a session that has ended published.
+// disown removes everything a closed session published.
 func (r *Router) disown(p peer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -283,8 +281,7 @@ func (r *Router) disown(p peer) {
 	}
 }
 
-// revoke takes back what an upstream publishes under a namespace that it may no longer
-// publish in.
+// revoke cancels an upstream's subscriptions under a namespace that it may no longer publish in.
 func (r *Router) revoke(ns moqt.Namespace, up Upstream, why error) {
 	r.mu.Lock()
 	var subs []*moqt.Subscription
@@ -296,13 +293,13 @@ func (r *Router) revoke(ns moqt.Namespace, up Upstream, why error) {
 		t.mu.Unlock()
 	}
 	r.mu.Unlock()
-	r.log.Info("publisher's permission ended", "namespace", abridged(ns.String()), "peer", up.String(), "reason", reason(why))
+	r.log.Info("publisher's permission ended", "namespace", truncated(ns.String()), "peer", up.String(), "reason", reason(why))
 	for _, sub := range subs {
 		sub.Cancel()
 	}
 }
 
-// streamCode is the code to end a request with whose grant has ended.
+// streamCode returns the code for ending a request whose grant ended.
 func streamCode(why error) wire.StreamCode {
 	if auth.DoneCode(why) == wire.DoneExpired {
 		return wire.StreamExpiredAuthToken
@@ -310,21 +307,21 @@ func streamCode(why error) wire.StreamCode {
 	return wire.StreamCancelled
 }
 
-// maxLogged bounds what a log line has of text that a peer chose, bytes.
+// maxLogged bounds peer-controlled text in a log line, in bytes.
 const maxLogged = 256
 
-// abridged is text that a peer chose, for a log line.
-func abridged(s string) string {
+// truncated shortens peer-controlled text for a log line.
+func truncated(s string) string {
 	if len(s) <= maxLogged {
 		return s
 	}
 	return strings.ToValidUTF8(s[:maxLogged], "") + "…"
 }
 
-// reason is why something ended, for a log line; a regular end has none.
+// reason returns an error's text for a log line, "" for nil.
 func reason(err error) string {
 	if err == nil {
 		return ""
 	}
-	return abridged(err.Error())
+	return truncated(err.Error())
 }

@@ -8,7 +8,7 @@ import (
 	"holocast/internal/origin"
 )
 
-// View is who sends what to whom at a moment.
+// View is a snapshot of sessions and tracks.
 type View struct {
 	Sessions []SessionView
 	Tracks   []TrackView
@@ -18,16 +18,16 @@ type View struct {
 type SessionView struct {
 	Number  uint64
 	Session *moqt.Session
-	Subject string           // who it has proved to be, "" for nobody
-	Offers  []moqt.Namespace // that it publishes
+	Subject string           // authenticated identity, "" if none
+	Offers  []moqt.Namespace // namespaces it publishes
 }
 
 // TrackView is a track being forwarded.
 type TrackView struct {
 	Name  moqt.TrackName
-	From  []uint64 // numbers of the sessions that it comes from
-	Other []string // upstreams that are none of the open sessions, such as other relays
-	To    []uint64 // numbers of the sessions it is sent to
+	From  []uint64 // numbers of the publishing sessions
+	Other []string // other upstreams, such as other relays
+	To    []uint64 // numbers of the subscribed sessions
 	Stats origin.Stats
 }
 
