@@ -212,7 +212,7 @@ namespace Holocast.Verify
         static void PublisherReturns(Lab lab)
         {
             int port = Lab.FreePort();
-            lab.Relay(port, "--grace", "1s");
+            lab.Relay(port, "--publisher-grace", "1s");
             var stage = new Stage(Url(port, "returns"));
             stage.Until("that nobody publishes", 20, () => stage.Session.State == HolocastState.Waiting);
             Check.Contains("Nobody publishes “returns”", stage.Session.Message);
@@ -829,8 +829,8 @@ namespace Holocast.Verify
             string keys = Path.Combine(Lab.Scratch, "relay.key");
             File.Delete(keys);
             lab.Start("relay", "key", keys).MustEnd(20);
-            string TokenFor(params string[] rights) => lab.Start("relay", new[] { "token", "--keys", keys }.Concat(rights).ToArray()).MustEnd(20).Split('\n').First(l => l.StartsWith("eyJ")).Trim();
-            lab.Relay(port, "--keys", keys);
+            string TokenFor(params string[] rights) => lab.Start("relay", new[] { "token", "--auth-keys", keys }.Concat(rights).ToArray()).MustEnd(20).Split('\n').First(l => l.StartsWith("eyJ")).Trim();
+            lab.Relay(port, "--auth-keys", keys);
             string mayPublish = TokenFor("--publish", "secret"), mayWatch = TokenFor("--subscribe", "/");
             Publisher(lab, port, "secret?token=" + mayPublish);
             var without = new Stage(Url(port, "secret"));

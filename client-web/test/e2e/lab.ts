@@ -130,7 +130,7 @@ export class Lab {
   /** A relay; RELAY_ARGS in the environment has further arguments, such as --fastpath=chacha20. */
   async relay(port: number, ...args: string[]): Promise<Program> {
     const more = (process.env["RELAY_ARGS"] ?? "").split(" ").filter(Boolean);
-    const p = this.program("relay", "--listen", `127.0.0.1:${port}`, "--http", `127.0.0.1:${port}`, "--grace", "3s", "--drain", "1s", ...more, ...args);
+    const p = this.program("relay", "--listen", `127.0.0.1:${port}`, "--http", `127.0.0.1:${port}`, "--publisher-grace", "3s", "--drain", "1s", ...more, ...args);
     await p.says(/relay is listening/);
     return p;
   }

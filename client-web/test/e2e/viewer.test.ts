@@ -254,11 +254,11 @@ describe("a live session", () => {
       const made = lab.program("relay", "key", key);
       await until("the key", async () => !made.running);
       const mint = async (...args: string[]): Promise<string> => {
-        const p = lab.program("relay", "token", "--keys", key, ...args);
+        const p = lab.program("relay", "token", "--auth-keys", key, ...args);
         return until("a token", async () => /^ey\S+$/m.exec(p.output)?.[0]);
       };
       const locked = await freePort();
-      const relay = lab.program("relay", "--listen", `127.0.0.1:${locked}`, "--http", `127.0.0.1:${locked}`, "--keys", key);
+      const relay = lab.program("relay", "--listen", `127.0.0.1:${locked}`, "--http", `127.0.0.1:${locked}`, "--auth-keys", key);
       open.push(relay);
       await relay.says(/relay is listening/);
       const p = lab.program("publisher", ...small, `moqt://127.0.0.1:${locked}/locked#token=${await mint("--publish", "locked")}`);

@@ -218,7 +218,7 @@ fn fewer_descriptions() {
 fn relay_and_publisher_go_and_return() {
     let _beside = beside();
     let port = free_port();
-    let mut first = relay(port, &["--grace", "1s", "--drain", "1s"]);
+    let mut first = relay(port, &["--publisher-grace", "1s", "--drain", "1s"]);
     let publisher_1 = publisher(port, &[]);
     let client = Open::url(&url(port)).open().unwrap();
     client.subscribe(HC_ALL_CAMERAS, "");
@@ -228,13 +228,13 @@ fn relay_and_publisher_go_and_return() {
     first.wait();
     client.wait(HC_PHASE_UNREACHABLE);
     assert!(!client.error().is_empty());
-    let second = relay(port, &["--grace", "1s"]);
+    let second = relay(port, &["--publisher-grace", "1s"]);
     client.wait(HC_PHASE_LIVE);
     client.frames(0, 5);
     assert!(client.state().reconnects >= 1);
     // It crashes.
     drop(second);
-    let _third = relay(port, &["--grace", "1s"]);
+    let _third = relay(port, &["--publisher-grace", "1s"]);
     let before = client.state().reconnects;
     until("another connection", || {
         client.acquire(0).map(|f| client.release(&f, HC_NOT_SHOWN));
@@ -377,7 +377,7 @@ fn a_hostile_publisher() {
 fn sessions_are_listed() {
     let _beside = beside();
     let port = free_port();
-    let _relay = relay(port, &["--grace", "1s"]);
+    let _relay = relay(port, &["--publisher-grace", "1s"]);
     let list = Open::url(&format!("moqt://127.0.0.1:{port}")).open().unwrap();
     list.wait(HC_PHASE_LISTING);
     let one = publisher(port, &[]);
