@@ -88,8 +88,10 @@ func write(w io.Writer, kind string, panels []Panel) error {
 		canvas, to = c, vgimg.PngCanvas{Canvas: c}
 	}
 	if len(panels) > 0 {
-		tiles := draw.Tiles{Rows: len(panels), Cols: 1, PadY: 3 * vg.Millimeter, PadTop: 2 * vg.Millimeter,
-			PadBottom: 2 * vg.Millimeter, PadLeft: 2 * vg.Millimeter, PadRight: 2 * vg.Millimeter}
+		tiles := draw.Tiles{
+			Rows: len(panels), Cols: 1, PadY: 3 * vg.Millimeter, PadTop: 2 * vg.Millimeter,
+			PadBottom: 2 * vg.Millimeter, PadLeft: 2 * vg.Millimeter, PadRight: 2 * vg.Millimeter,
+		}
 		for i, row := range plot.Align(rows, tiles, draw.New(canvas)) {
 			rows[i][0].Draw(row[0])
 		}

@@ -86,9 +86,15 @@ func (g *Group) Close() error {
 	return errors.Join(errs...)
 }
 
-// Clean removes the namespaces of labs whose process is dead, with the processes in them,
-// and returns their names.
+// Clean kills the processes in the namespaces of labs whose process is dead, removes the
+// namespaces, also those hidden under a mount, and returns their names.
 func Clean() ([]string, error) {
+	if _, err := os.Stat(folder); errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err := uncover(); err != nil {
+		return nil, err
+	}
 	paths, err := filepath.Glob(filepath.Join(folder, prefix+"-*"))
 	if err != nil {
 		return nil, err

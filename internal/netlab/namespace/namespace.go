@@ -93,7 +93,9 @@ func (n *Namespace) serve(ready chan<- error) {
 		return
 	}
 	defer func() { _ = home.Close() }()
-	n.fd, err = netns.NewNamed(n.Name)
+	if err = share(); err == nil {
+		n.fd, err = netns.NewNamed(n.Name)
+	}
 	ready <- err
 	if err == nil {
 		for call := range n.calls {
@@ -135,7 +137,19 @@ func (n *Namespace) close() error {
 	return errors.Join(n.fd.Close(), remove(n.Name))
 }
 
+// remove unmounts a namespace and deletes its file.
 func remove(name string) error {
+	err := unlink(name)
+	if errors.Is(err, unix.EBUSY) { // something is mounted over folder and hides the mount
+		if err := uncover(); err != nil {
+			return fmt.Errorf("namespace %s: %w", name, err)
+		}
+		err = unlink(name)
+	}
+	return err
+}
+
+func unlink(name string) error {
 	path := filepath.Join(folder, name)
 	// EINVAL: nothing is mounted there yet.
 	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
@@ -147,10 +161,14 @@ func remove(name string) error {
 	return nil
 }
 
-// killInside kills every process in a namespace but the calling one.
+// killInside kills every process in a namespace. It spares the caller, and does nothing if the
+// namespace is the caller's own.
 func killInside(name string) {
-	var want, have unix.Stat_t
-	if unix.Stat(filepath.Join(folder, name), &want) != nil {
+	var want, own, have unix.Stat_t
+	if unix.Stat(filepath.Join(folder, name), &want) != nil || unix.Stat("/proc/self/ns/net", &own) != nil {
+		return
+	}
+	if want.Dev == own.Dev && want.Ino == own.Ino {
 		return
 	}
 	processes, _ := filepath.Glob("/proc/[0-9]*")
