@@ -24,7 +24,7 @@ paths: [{name: p, between: [ea, eb], rate: 16Mbit, delay: 20ms}]
 // can, not the beginnings of them all.
 func TestNarrowPath(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
-		t.Skip("no lab here: ", err)
+		t.Skip("network lab unavailable: ", err)
 	}
 	parsed, err := topology.Parse([]byte(narrowPath))
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -87,7 +88,7 @@ func uncover() (err error) {
 			_ = unix.Close(fd)
 		}
 	}()
-	// Mount whatever was cloned, even if a step fails.
+	// The deferred restore mounts the clones even if a step fails.
 	defer func() { err = errors.Join(err, restore(clones)) }()
 	for {
 		for _, path := range mounts.namespaces() {
@@ -95,7 +96,7 @@ func uncover() (err error) {
 				return err
 			}
 		}
-		if mounts.top() == nil {
+		if len(mounts.layers) == 0 {
 			return nil
 		}
 		if err := unix.Unmount(folder, unix.MNT_DETACH); err != nil {
@@ -147,26 +148,52 @@ type mount struct {
 	kind       string // file system type
 }
 
-// mountTable holds the mounts of a mount namespace by ID, in the kernel's order.
-type mountTable []mount
+// mountTable holds the mounts of a mount namespace, and which of them are mounts of folder.
+type mountTable struct {
+	mounts []mount
+	layers []mount // visible mounts of folder, top first; empty if folder is a plain directory
+	base   *mount  // the mount that holds the directory; nil if unknown
+}
 
 func readMounts() (mountTable, error) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		return nil, err
+		return mountTable{}, err
 	}
-	return parseMounts(string(text)), nil
+	var stat unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, folder, 0, unix.STATX_MNT_ID, &stat); err != nil {
+		return mountTable{}, fmt.Errorf("statx %s: %w", folder, err)
+	}
+	if stat.Mask&unix.STATX_MNT_ID == 0 {
+		return mountTable{}, fmt.Errorf("statx %s: no mount ID: needs Linux 5.8", folder)
+	}
+	return newMountTable(parseMounts(string(text)), strconv.FormatUint(stat.Mnt_id, 10)), nil
 }
 
-func parseMounts(text string) mountTable {
-	var mounts mountTable
+// newMountTable returns the table for the ID of the mount that path lookup of folder finds.
+func newMountTable(mounts []mount, id string) mountTable {
+	t := mountTable{mounts: mounts}
+	for m := t.byID(id); m != nil; m = t.byID(m.parent) {
+		if m.point != folder {
+			t.base = m
+			break
+		}
+		t.layers = append(t.layers, *m)
+	}
+	return t
+}
+
+func parseMounts(text string) []mount {
+	var mounts []mount
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
 		dash := slices.Index(fields, "-") // ends the optional fields
 		if dash < 6 || dash+1 >= len(fields) {
 			continue
 		}
-		m := mount{id: fields[0], parent: fields[1], device: fields[2], point: unescape.Replace(fields[4]), kind: fields[dash+1]}
+		m := mount{
+			id: fields[0], parent: fields[1], device: fields[2], point: unescape.Replace(fields[4]), kind: fields[dash+1],
+		}
 		for _, optional := range fields[6:dash] {
 			if strings.HasPrefix(optional, "shared:") {
 				m.peers = optional
@@ -181,64 +208,50 @@ func parseMounts(text string) mountTable {
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 func (t mountTable) byID(id string) *mount {
-	if i := slices.IndexFunc(t, func(m mount) bool { return m.id == id }); i >= 0 {
-		return &t[i]
+	if i := slices.IndexFunc(t.mounts, func(m mount) bool { return m.id == id }); i >= 0 {
+		return &t.mounts[i]
 	}
 	return nil
 }
 
-// top returns the visible mount of folder, nil if folder is a plain directory.
-func (t mountTable) top() *mount {
-	for i, m := range t {
-		if m.point != folder {
-			continue
-		}
-		// Each mount of folder but the top one is the parent of the next.
-		if !slices.ContainsFunc(t, func(o mount) bool { return o.point == folder && o.parent == m.id }) {
-			return &t[i]
-		}
-	}
-	return nil
-}
-
-// covered reports whether a mount of folder hides a namespace. A hidden mount in the top
-// mount's peer group does not count: it is the twin of a visible one and goes away with it.
+// covered reports whether a mount of folder hides a namespace. A hidden mount in the top mount's
+// peer group does not count: it is the twin of a visible one and goes away with it.
 func (t mountTable) covered() bool {
-	top := t.top()
-	return top != nil && slices.ContainsFunc(t, func(m mount) bool {
-		if m.kind != "nsfs" || filepath.Dir(m.point) != folder {
-			return false
-		}
-		for m.parent != top.id {
-			parent := t.byID(m.parent)
-			if parent == nil || parent.point != m.point {
-				return parent == nil || parent.peers == "" || parent.peers != top.peers
-			}
-			m = *parent // mounted twice at the same path
-		}
+	if len(t.layers) == 0 {
 		return false
+	}
+	top, below := t.layers[0], slices.Clone(t.layers[1:])
+	if t.base != nil {
+		below = append(below, *t.base)
+	}
+	return slices.ContainsFunc(below, func(layer mount) bool {
+		return (layer.peers == "" || layer.peers != top.peers) && len(t.on(layer)) > 0
 	})
 }
 
-// plain reports whether all mounts of folder are bind mounts of the directory below them.
-func (t mountTable) plain() bool {
-	return !slices.ContainsFunc(t, func(m mount) bool {
-		if m.point != folder {
-			return false
-		}
-		parent := t.byID(m.parent)
-		return parent != nil && parent.device != m.device
-	})
-}
-
-// namespaces returns the paths of the visible namespaces.
-func (t mountTable) namespaces() []string {
+// on returns the paths of the namespaces mounted in folder on one of its layers.
+func (t mountTable) on(layer mount) []string {
 	var paths []string
-	top := t.top()
-	for _, m := range t {
-		if m.kind == "nsfs" && filepath.Dir(m.point) == folder && (top == nil || m.parent == top.id) {
+	for _, m := range t.mounts {
+		if m.kind == "nsfs" && filepath.Dir(m.point) == folder && m.parent == layer.id {
 			paths = append(paths, m.point)
 		}
 	}
 	return paths
+}
+
+// plain reports whether all mounts of folder are bind mounts of the directory below them.
+func (t mountTable) plain() bool {
+	return !slices.ContainsFunc(t.layers, func(m mount) bool { return t.base == nil || m.device != t.base.device })
+}
+
+// namespaces returns the paths of the visible namespaces.
+func (t mountTable) namespaces() []string {
+	switch {
+	case len(t.layers) > 0:
+		return t.on(t.layers[0])
+	case t.base != nil:
+		return t.on(*t.base)
+	}
+	return nil
 }

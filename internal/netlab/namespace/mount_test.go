@@ -23,15 +23,16 @@ func isolated(t *testing.T, shared bool, f func(t *testing.T)) {
 		if os.Getpid() != 1 {
 			t.Fatal("not in a PID namespace")
 		}
-		for _, m := range []struct {
-			source, target, kind string
-			flags                uintptr
-		}{
-			{"", "/", "", unix.MS_PRIVATE | unix.MS_REC},
-			{"proc", "/proc", "proc", 0},
-			{"tmpfs", "/run", "tmpfs", 0},
+		if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
+			t.Fatal(err)
+		}
+		for unix.Unmount(folder, unix.MNT_DETACH) == nil { // the machine's own
+		}
+		for _, m := range []struct{ target, kind string }{
+			{"/proc", "proc"},
+			{"/run", "tmpfs"},
 		} {
-			if err := unix.Mount(m.source, m.target, m.kind, m.flags, ""); err != nil {
+			if err := unix.Mount(m.kind, m.target, m.kind, 0, ""); err != nil {
 				t.Fatal(m.target, err)
 			}
 		}
@@ -102,8 +103,8 @@ func leftMounts(t *testing.T) []string {
 		t.Error("mounts are hidden")
 	}
 	var left []string
-	for _, m := range mounts {
-		if m.kind == "nsfs" {
+	for _, m := range mounts.mounts {
+		if m.kind == "nsfs" && filepath.Dir(m.point) == folder {
 			left = append(left, m.point)
 		}
 	}
@@ -256,31 +257,38 @@ func TestParseMounts(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		lines   string
+		id      string // of the mount that holds the visible folder
 		covered bool
 		visible []string
 	}{
-		{"empty", "", false, nil},
-		{"visible", "40 31 0:4 net:[1] /run/netns/a\\040b rw shared:6 - nsfs nsfs rw\n", false, []string{"/run/netns/a b"}},
+		{"empty", "", "31", false, nil},
+		{"visible", "40 31 0:4 net:[1] /run/netns/a\\040b rw shared:6 - nsfs nsfs rw\n", "31", false, []string{"/run/netns/a b"}},
 		{
 			"twin in the peer group",
 			"40 31 0:4 net:[1] /run/netns/a rw shared:6 - nsfs nsfs rw\n41 30 0:4 net:[1] /run/netns/a rw shared:6 - nsfs nsfs rw\n",
-			false,
+			"31", false,
 			[]string{"/run/netns/a"},
 		},
 		{
 			"hidden",
 			"40 31 0:4 net:[1] /run/netns/a rw - nsfs nsfs rw\n50 31 0:21 /netns /run/netns rw shared:9 - tmpfs tmpfs rw\n",
-			true,
+			"50", true,
 			nil,
 		},
 		{
 			"twice on the top",
 			"40 31 0:4 net:[1] /run/netns/a rw - nsfs nsfs rw\n41 40 0:4 net:[2] /run/netns/a rw - nsfs nsfs rw\n",
-			false,
+			"31", false,
 			[]string{"/run/netns/a"},
 		},
+		{
+			"under another mount of /run",
+			"40 31 0:4 net:[1] /run/netns/a rw - nsfs nsfs rw\n60 30 0:99 / /run rw - tmpfs tmpfs rw\n",
+			"60", false,
+			nil,
+		},
 	} {
-		mounts := parseMounts(base + c.lines)
+		mounts := newMountTable(parseMounts(base+c.lines), c.id)
 		if got := mounts.covered(); got != c.covered {
 			t.Errorf("%s: covered %v", c.name, got)
 		}
@@ -291,8 +299,8 @@ func TestParseMounts(t *testing.T) {
 			t.Errorf("%s: not plain", c.name)
 		}
 	}
-	foreign := parseMounts(base + "50 31 0:99 / /run/netns rw - tmpfs tmpfs rw\n")
+	foreign := newMountTable(parseMounts(base+"50 31 0:99 / /run/netns rw - tmpfs tmpfs rw\n"), "50")
 	if foreign.plain() {
-		t.Error("another file system taken for a bind mount")
+		t.Error("plain accepts another file system over folder")
 	}
 }

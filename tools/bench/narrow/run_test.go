@@ -29,7 +29,7 @@ func TestFigures(t *testing.T) {
 // machine may be busy.
 func TestRun(t *testing.T) {
 	if err := netlab.Supported(); err != nil {
-		t.Skip("no lab here: ", err)
+		t.Skip("network lab unavailable: ", err)
 	}
 	if !quiccc.Patched() {
 		t.Skip("built with the published quic-go")
