@@ -8,7 +8,7 @@ import (
 	"holocast/internal/service/servicetest"
 )
 
-// "controller check" names the line and the setting that is wrong.
+// "controller check" names the line and the wrong setting.
 func TestCheck(t *testing.T) {
 	const key = "signal:\n  key: signal.key\n"
 	servicetest.Check(t, binary, map[string]string{

@@ -15,8 +15,8 @@ import (
 	"holocast/netfunc/api"
 )
 
-// TestReload: after SIGHUP another token, another policy and another rate of requests are in force,
-// what needs a restart is named, and a wrong file changes nothing.
+// TestReload: SIGHUP applies a new token, policy and request rate, and logs the settings that need
+// a restart. An invalid file changes nothing.
 func TestReload(t *testing.T) {
 	dir := workDir(t)
 	p := start(t, dir, "")
@@ -44,7 +44,7 @@ func TestReload(t *testing.T) {
 		p.Signal(syscall.SIGHUP)
 		for deadline := time.Now().Add(30 * time.Second); !strings.Contains(p.output(), says); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
-				t.Fatalf("it does not say %s", says)
+				t.Fatalf("the log does not contain %s", says)
 			}
 		}
 	}
@@ -78,7 +78,7 @@ func TestReload(t *testing.T) {
 			t.Fatalf("the new policy is not in force: %+v", s)
 		}
 	}
-	if _, err := operator.Hello(t.Context(), api.Edge{Name: "london", Role: api.Receiver}); err == nil || !strings.Contains(err.Error(), "nothing is granted to edge london") {
+	if _, err := operator.Hello(t.Context(), api.Edge{Name: "london", Role: api.Receiver}); err == nil || !strings.Contains(err.Error(), "no grant for edge london") {
 		t.Errorf("an edge without a grant: %v", err)
 	}
 	hup("maxFlows: 7\nhttp: {rate: 0.001, burst: 1}\n", `"msg":"configuration reloaded"`)
