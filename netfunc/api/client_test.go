@@ -26,7 +26,7 @@ func serve(t *testing.T, h http.HandlerFunc) *Client {
 	t.Helper()
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
-	c, err := NewClient(Options{URL: srv.URL + "/", Token: "secret", Timeout: time.Second})
+	c, err := NewClient(Options{URL: srv.URL + "/", Token: "secret", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,7 +297,7 @@ func TestNobodyElse(t *testing.T) {
 	redirecting := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
 	})
-	absent, err := NewClient(Options{URL: "http://controller.invalid:4793", Token: "secret", Timeout: time.Second})
+	absent, err := NewClient(Options{URL: "http://controller.invalid:4793", Token: "secret", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

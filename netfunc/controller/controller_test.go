@@ -255,19 +255,19 @@ func TestLostEdge(t *testing.T) {
 	edges.hello()
 	edges.trouble()
 	edges.until(0x1f)
-	for range 8 {
-		time.Sleep(25 * time.Millisecond)
+	eventually(t, "b is lost, a is not", func() bool {
 		if err := edges.c.Report(t.Context(), "a", api.Report{Paths: edges.paths}); err != nil {
 			t.Fatal(err)
 		}
-	}
+		list, err := edges.c.Edges(t.Context())
+		if err != nil || len(list) != 2 {
+			t.Fatalf("%+v, %v", list, err)
+		}
+		return !list[0].Lost && list[1].Lost
+	})
 	edges.until(0b00001)
 	if f := edges.flow(); f.State != api.Single {
 		t.Errorf("%+v", f)
-	}
-	list, err := edges.c.Edges(t.Context())
-	if err != nil || len(list) != 2 || !list[1].Lost {
-		t.Errorf("%+v, %v", list, err)
 	}
 }
 
@@ -333,7 +333,7 @@ func TestSlowCallers(t *testing.T) {
 		name string
 		conn net.Conn
 	}{{"long", long}, {"head", head}, {"body", body}} {
-		_ = c.conn.SetReadDeadline(began.Add(time.Minute))
+		_ = c.conn.SetReadDeadline(began.Add(patience))
 		b := make([]byte, 4096)
 		for {
 			if _, err := c.conn.Read(b); err != nil {

@@ -25,7 +25,7 @@ func flood(t *testing.T, p *process, from net.IP, n int, header string) <-chan e
 	addr := strings.TrimPrefix(p.url, "http://")
 	ended := make(chan error, n)
 	for range n {
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}, Timeout: 30 * time.Second}
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}, Timeout: patience}
 		c, err := d.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
@@ -36,7 +36,7 @@ func flood(t *testing.T, p *process, from net.IP, n int, header string) <-chan e
 			t.Fatal(err)
 		}
 		go func() {
-			_ = c.SetReadDeadline(time.Now().Add(60 * time.Second))
+			_ = c.SetReadDeadline(time.Now().Add(patience))
 			_, err := io.Copy(io.Discard, c)
 			ended <- err
 		}()
@@ -78,7 +78,7 @@ func TestIdleConnections(t *testing.T) {
 // returns the response's status.
 func watchEdge(t *testing.T, p *process, edge, token string, from byte) (status string) {
 	t.Helper()
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, from)}, Timeout: 30 * time.Second}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, from)}, Timeout: patience}
 	c, err := d.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func watchEdge(t *testing.T, p *process, edge, token string, from byte) (status 
 	if _, err := fmt.Fprintf(c, "GET /v1/edges/%s/watch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", edge, token); err != nil {
 		t.Fatal(err)
 	}
-	_ = c.SetReadDeadline(time.Now().Add(60 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(patience))
 	line, err := bufio.NewReader(c).ReadString('\n') // the stream is endless
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +173,7 @@ func TestOperatorsAddress(t *testing.T) {
 			operators = word
 		}
 	}
-	c, err := api.NewClient(api.Options{URL: operators, Token: token})
+	c, err := api.NewClient(api.Options{URL: operators, Token: token, Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -238,7 +238,7 @@ func setCommand(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "set DESTINATION",
 		Short: "Set the mode and paths of a flow",
-		Long: `Set how the paths of a flow are chosen, until it is given back.
+		Long: `Set how the paths of a flow are chosen until set to --default.
 
   auto       duplicate when the trigger fires, trim, stop with one path left
   redirect   move the flow to the path with the least RTT when the trigger fires;

@@ -34,6 +34,9 @@ func TestMain(m *testing.M) {
 var key = bytes.Repeat([]byte{42}, signal.KeySize)
 
 const (
+	// patience only guards against a hang.
+	patience = 2 * time.Minute
+
 	token  = "token-of-the-process-tests"
 	viewer = "10.9.0.7"
 )
@@ -73,7 +76,7 @@ func start(t testing.TB, dir, yaml string, args ...string) *process {
 func launch(t testing.TB, dir, yaml string, args ...string) *process {
 	t.Helper()
 	config := filepath.Join(dir, "controller.yaml")
-	if err := os.WriteFile(config, []byte(yaml), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(settings(yaml)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	args = append([]string{
@@ -83,11 +86,20 @@ func launch(t testing.TB, dir, yaml string, args ...string) *process {
 	return &process{Process: programtest.Start(t, exec.Command(binary, args...)), t: t, dir: dir}
 }
 
+// settings completes a configuration: unless yaml sets another report interval, no edge is lost
+// however slow the machine is.
+func settings(yaml string) string {
+	if strings.Contains(yaml, "reportInterval:") {
+		return yaml
+	}
+	return yaml + "reportInterval: 1h\n"
+}
+
 func (p *process) output() string { return p.Stderr.String() }
 
 func (p *process) client() *api.Client {
 	p.t.Helper()
-	c, err := api.NewClient(api.Options{URL: p.url, Token: token, Timeout: time.Minute})
+	c, err := api.NewClient(api.Options{URL: p.url, Token: token, Timeout: patience})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -206,7 +218,7 @@ func (p *pair) trouble() {
 // until waits until the sender has paths in force.
 func (p *pair) until(paths pathset.Set) {
 	p.t.Helper()
-	limit := time.After(30 * time.Second)
+	limit := time.After(patience)
 	for {
 		select {
 		case policy := <-p.applied:
@@ -243,12 +255,12 @@ func (p *pair) eliminate(removed ...int) api.Flow {
 // eventually waits until is returns true.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if is() {
 			return
 		}
 	}
-	t.Fatal("not within 30 s: " + what)
+	t.Fatal("not reached: " + what)
 }
 
 func contains(path, what string) bool {

@@ -94,8 +94,6 @@ func run(ctx context.Context, cfg Config) (err error) {
 		go func() { served <- srv.Serve(ln) }()
 	}
 	go func() { saved <- plane.Run(running) }()
-	log.Info("controller is listening", listeners.urls("url", cert != nil, "authentication", auth.String(), "state", cfg.State)...)
-
 	live := []string{
 		"log.level", "http.certificate", "http.key", "http.rate", "http.burst", "auth", "grants",
 		"signal.key", "signal.resend", "signal.slow", "mode", "trigger", "redirect", "rearm", "end", "forget",
@@ -125,6 +123,7 @@ func run(ctx context.Context, cfg Config) (err error) {
 		return nil
 	})
 	defer unhook()
+	log.Info("controller is listening", listeners.urls("url", cert != nil, "authentication", auth.String(), "state", cfg.State)...)
 	service.Ready(ctx, func() { plane.Counts() })
 	select {
 	case <-ctx.Done():

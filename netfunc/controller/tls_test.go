@@ -110,6 +110,7 @@ func TestTLS(t *testing.T) {
 			} else {
 				c.o.URL = strings.Replace(p.url, "https", "http", 1)
 			}
+			c.o.Timeout = patience
 			client, err := api.NewClient(c.o)
 			if err != nil {
 				t.Fatal(err)
@@ -128,7 +129,7 @@ func TestTLS(t *testing.T) {
 		t.Parallel()
 		p := start(t, workDir(t), operators, append(args, "--token", "")...)
 		client := func(cert, key string) *api.Client {
-			c, err := api.NewClient(api.Options{URL: p.url, CA: ours.file, Certificate: cert, Key: key})
+			c, err := api.NewClient(api.Options{URL: p.url, CA: ours.file, Certificate: cert, Key: key, Timeout: patience})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -160,7 +161,7 @@ func TestTLS(t *testing.T) {
 		own := workDir(t)
 		cert, key := ours.issue(t, own, "controller", 5)
 		p := start(t, own, "", "--certificate", cert, "--key", key)
-		first, err := api.NewClient(api.Options{URL: p.url, CA: theirs.file, Token: token})
+		first, err := api.NewClient(api.Options{URL: p.url, CA: theirs.file, Token: token, Timeout: patience})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,7 +31,7 @@ func edge(t *testing.T) (*net.UDPConn, netip.AddrPort) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(2 * time.Minute))
 	return conn, conn.LocalAddr().(*net.UDPAddr).AddrPort()
 }
 

@@ -46,7 +46,7 @@ type Signal struct {
 
 // Errors of events. Wrapping errors read as one sentence.
 var (
-	ErrUnknownEdge = errors.New("no edge of this name is registered")
+	ErrUnknownEdge = errors.New("no edge of this name is registered: say hello first")
 	ErrUnknownFlow = errors.New("no flow to this destination")
 	ErrStale       = errors.New("the generation is no longer in force")
 	ErrPinned      = errors.New("the mode of the flow does not eliminate paths")

@@ -123,7 +123,7 @@ func TestSetRefuses(t *testing.T) {
 	}{
 		{"10.9.0.8", pathset.Of(1, 5), ""},
 		{"10.9.0.8", 0, ""},
-		{"10.9.0.8", pathset.Of(1, 7), "has path 7; they have 1+2+3+4+5"},
+		{"10.9.0.8", pathset.Of(1, 7), "has path 7; available: 1+2+3+4+5"},
 		{"10.10.0.8", 0, "no edge sends to 10.10.0.8"},
 	} {
 		_, err := w.e.Set(w.now, netip.MustParseAddr(c.dst), api.Setting{Mode: api.Duplicate, Paths: c.paths})

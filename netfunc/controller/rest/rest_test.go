@@ -46,7 +46,9 @@ type controller struct {
 func start(t testing.TB, change func(*Config)) *controller {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	plane, err := control.New(control.Config{Policy: policy.DefaultConfig(), Key: key, Version: "test", Log: log})
+	conduct := policy.DefaultConfig()
+	conduct.ReportInterval = time.Hour // no edge is lost on a slow machine
+	plane, err := control.New(control.Config{Policy: conduct, Key: key, Version: "test", Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +82,7 @@ func start(t testing.TB, change func(*Config)) *controller {
 // client returns a client with a token.
 func (c *controller) client(token string) *api.Client {
 	c.t.Helper()
-	client, err := api.NewClient(api.Options{URL: c.URL, Token: token})
+	client, err := api.NewClient(api.Options{URL: c.URL, Token: token, Timeout: 2 * time.Minute})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -114,7 +116,7 @@ func (c *controller) hello() *api.Client {
 // signalled returns the next signalling message.
 func (c *controller) signalled() (signal.Message, error) {
 	b := make([]byte, 100)
-	_ = c.udp.SetReadDeadline(time.Now().Add(30 * time.Second))
+	_ = c.udp.SetReadDeadline(time.Now().Add(2 * time.Minute))
 	n, err := c.udp.Read(b)
 	if err != nil {
 		return signal.Message{}, err
@@ -249,7 +251,7 @@ func TestWatch(t *testing.T) {
 				if want(u) {
 					return u
 				}
-			case <-time.After(30 * time.Second):
+			case <-time.After(2 * time.Minute):
 				t.Fatal("no such update")
 			}
 		}
