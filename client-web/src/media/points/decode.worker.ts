@@ -1,6 +1,6 @@
 /**
- * Decodes frames off the page's thread. The network worker sends only those that the page can use. Buffers are
- * recycled with the frames.
+ * Decodes frames off the page's thread. The network worker sends only frames that the page can
+ * draw. Buffers travel with the frames and are reused.
  */
 import { localTime } from "../session/clock.ts";
 import { FrameDecoder } from "./frame.ts";
@@ -13,15 +13,15 @@ import { samePose, type CameraTrack, type Transform } from "./track.ts";
 import { Zstd } from "./zstd.ts";
 import zstdUrl from "./zstd.wasm?url";
 
-/** How often a camera's subject is located, ms. */
+/** Interval at which a camera's subject is located, ms. */
 const LOOK = 250;
 
 interface Camera {
   readonly track: CameraTrack;
   readonly rays: Float32Array | undefined;
-  /** The newest pose; the track has the catalog's. */
+  /** The current pose; `track.pose` is the catalog's. */
   pose: Transform;
-  /** Local time at which its subject was last located. */
+  /** Local time at which the subject was last located. */
   looked: number;
 }
 
@@ -41,7 +41,7 @@ function move(camera: number, pose: Transform): void {
   const c = cameras.get(camera);
   if (!c || samePose(c.pose, pose)) return;
   c.pose = pose;
-  c.looked = 0; // the page waits for it to frame its view
+  c.looked = 0; // locate it at once: the page needs it to frame the view
 }
 
 function decode(decoder: FrameDecoder, m: Extract<ToDecoder, { type: "frame" }>): void {

@@ -1,20 +1,20 @@
-/** Decodes point-cloud frames to words for the GPU. Knows no network and no scene. */
+/** Decodes point-cloud frames into 32-bit words for the GPU. Independent of network and scene. */
 import { FrameError, parseHeader, sameFrame, share, type Header } from "./header.ts";
 import { formOf, layouts, wordsPerPoint, type Form, type Kernel } from "./layout.ts";
 import type { Zstd } from "./zstd.ts";
 
-/** What a decoder takes: its own limits, below the format's. */
+/** Limits of one track, tighter than the format's. */
 export interface Limits {
-  /** Most points of a frame, of all its descriptions. */
+  /** Maximum number of points in a frame, over all descriptions. */
   readonly maxPoints: number;
-  /** Pixels of the grid that a frame on one must have; undefined = any. */
+  /** Grid size that frames in pixel form must have; undefined = any. */
   readonly width?: number;
   readonly height?: number;
 }
 
-/** A decoded frame, whatever its layout was. */
+/** A decoded frame of any layout. */
 export interface Frame {
-  /** The first object's; `points` counts all objects. */
+  /** Header of the first object; `points` counts all objects. */
   readonly header: Header;
   readonly points: number;
   readonly form: Form;
@@ -34,13 +34,13 @@ export class FrameDecoder {
     this.#kernel = kernel as unknown as Kernel;
   }
 
-  /** wasm: the compiled kernel, planes.wasm. */
+  /** wasm: planes.wasm, the compiled kernel. */
   static async create(wasm: BufferSource, zstd: Zstd): Promise<FrameDecoder> {
     const { instance } = await WebAssembly.instantiate(wasm, { env: { abort: () => {} } });
     return new FrameDecoder(instance.exports, zstd);
   }
 
-  /** Decodes any of the descriptions of one frame, in any order. Throws a FrameError. */
+  /** Decodes some or all descriptions of one frame, in any order. Throws a FrameError. */
   decode(objects: readonly Uint8Array[], limits: Limits): Frame {
     const headers = objects.map(parseHeader);
     const first = headers[0];
@@ -67,7 +67,9 @@ export class FrameDecoder {
       const planes = this.zstd.decode(objects[i]!.subarray(44), h.rawLength);
       if (!this.#kernel.reserve(raw + planes.length + 16)) throw new FrameError("points", `no memory for ${points}`);
       new Uint8Array(this.#kernel.memory.buffer, raw, planes.length).set(planes);
-      if (!layouts[h.layout].undo(this.#kernel, h, share(h), { raw, length: planes.length, row, out: at })) throw new FrameError("planes", `not those of ${h.points} points`);
+      if (!layouts[h.layout].undo(this.#kernel, h, share(h), { raw, length: planes.length, row, out: at })) {
+      throw new FrameError("planes", `inconsistent with ${h.points} points`);
+      }
       at += 4 * size * h.points;
     });
     return { header: first, points, form, words: new Uint32Array(this.#kernel.memory.buffer, out, size * points) };

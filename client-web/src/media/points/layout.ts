@@ -1,6 +1,6 @@
 /**
- * The layouts of a point-cloud frame (docs/spec/point-cloud-frame.md). All that differs between them is here and
- * in kernel/planes.ts; everything else sees a frame's points in one of two forms.
+ * The layouts of a point-cloud frame (docs/spec/point-cloud-frame.md). Only this file and
+ * kernel/planes.ts distinguish them; the rest of the viewer sees points in one of two forms.
  */
 import type { Header, Share } from "./header.ts";
 
@@ -18,15 +18,15 @@ export interface Kernel {
 }
 
 /**
- * How the words of a decoded frame place its points: as pixels of the camera's grid with a depth, whose rays are
- * a table, or by coordinates of their own.
+ * How the words of a decoded frame encode positions: "pixels" of the camera's grid plus depth, to
+ * be multiplied with a ray table, or "coordinates" in millimetres.
  */
 export type Form = "pixels" | "coordinates";
 
-/** Words of 32 bits a point has in each form (kernel/planes.ts). */
+/** 32-bit words per point in each form (kernel/planes.ts). */
 export const wordsPerPoint: Readonly<Record<Form, number>> = { pixels: 2, coordinates: 3 };
 
-/** Where the kernel finds an object's planes, and scratch and room for its words. */
+/** Addresses in the kernel's memory: an object's planes, scratch space and the output. */
 export interface Room {
   readonly raw: number;
   readonly length: number;
@@ -35,12 +35,14 @@ export interface Room {
 }
 
 interface LayoutOf {
-  /** In the header. */
+  /** Value in the frame header. */
   readonly code: number;
   readonly form: Form;
-  /** Least and most bytes of the planes of n points on so many pixels. */
+  /** Minimum and maximum size of the planes for n points on this many pixels, bytes. */
   rawBounds(n: number, pixels: number): readonly [number, number];
-  /** Makes words of an object's planes; false where they are not those of its points. */
+  /**
+   * Decodes an object's planes to words; false if they are inconsistent with its number of points.
+   */
   undo(kernel: Kernel, h: Header, s: Share, room: Room): boolean;
 }
 

@@ -1,25 +1,28 @@
 /**
- * Predicts which of a camera's frames the page can draw, so that the others need not be sent. Frames arrive at an
- * even rate, one a group; a page that draws at a lower rate uses only the newest at each of its pictures. Times are
- * local milliseconds.
+ * Predicts which of a camera's frames the page can draw, so that the relay need not send the
+ * others. Frames arrive at an even rate, one per group; a page that draws more slowly uses only the
+ * newest frame at each repaint. Times are local milliseconds.
  */
 
-/** Least and greatest span of arrivals that the frame interval is measured over. */
+/** Minimum and maximum span of arrivals over which the frame interval is measured. */
 const SPAN = 300;
 const MOST_SPAN = 2000;
-/** Shares of a frame interval: how late a frame may be for the page's time, and how long one that is due is waited for. */
+/**
+ * In frame intervals: how much later than requested a frame may arrive, and how long to wait for
+ * one that is due.
+ */
 const LATE = 0.15;
 const HOLD = 0.5;
-/** Weight of the newest sample in the mean of the page's interval. */
+/** Weight of the newest sample in the moving average of the page's interval. */
 const NEWEST = 0.25;
-/** A page that draws nothing for so many of its intervals, and so many ms, is taken to be idle. */
+/** A page that draws nothing for this many of its intervals, and this many ms, counts as idle. */
 const PATIENCE = 3;
 const LEAST_PATIENCE = 500;
-/** Longest time declined at once: an idle page receives a fresh frame this often. */
+/** Maximum time to decline at once: an idle page receives a new frame this often. */
 const MOST = 1000;
 /** A frame this late may never arrive: group IDs may have changed. */
 const OVERDUE = 500;
-/** A group this far from the newest belongs to a restarted publisher. */
+/** A group this far from the newest comes from a restarted publisher. */
 const ANEW = 1000n;
 
 interface Arrival {
@@ -29,23 +32,23 @@ interface Arrival {
 
 export class Pace {
   #newest: Arrival | undefined;
-  /** Arrivals that the frame interval is measured from; the older is in use. */
+  /** Arrivals from which the frame interval is measured; #from is in use, #after replaces it. */
   #from: Arrival | undefined;
   #after: Arrival | undefined;
-  /** Time from one group to the next, 0 = unknown. */
+  /** Time between groups; 0 = unknown. */
   #interval = 0;
-  /** When the page last requested a frame for, and the mean interval of these moments. */
+  /** Time for which the page last requested a frame, and the mean interval between such times. */
   #wanted: number | undefined;
   #cycle = 0;
-  /** When a frame was last handed to the page. */
+  /** When the page was last given a frame. */
   #given = 0;
-  /** First group to be sent, and its greatest value so far. */
+  /** First group to be sent, and the maximum of that so far. */
   #start = 0n;
   #reach = 0n;
-  /** First group after a queue was left to drain. */
+  /** First group after a queue was drained. */
   #drained = 0n;
 
-  /** A frame arrived. Returns how many groups between it and the one before were declined. */
+  /** Adds an arrival. Returns the number of declined groups between it and the previous one. */
   arrived(group: bigint, at: number): number {
     const last = this.#newest;
     const now = { group, at };
@@ -68,8 +71,9 @@ export class Pace {
   }
 
   /**
-   * The page requests a frame from `at` on, which may be earlier or later than predicted. Returns the
-   * subscription's new start where a declined group is needed after all, or more can be declined.
+   * The page requests a frame from `at` on, which may be earlier or later than predicted. Returns a
+   * new start for the subscription if a declined group is needed after all, or if more groups can
+   * be declined.
    */
   wanted(at: number, now: number, rtt: number): bigint | undefined {
     if (this.#wanted !== undefined) {
@@ -82,34 +86,43 @@ export class Pace {
     return this.#waiting ? this.#move(start) : undefined;
   }
 
-  /** The page is given the newest frame. Returns the subscription's new start where frames until the next can be declined. */
+  /**
+   * The page is given the newest frame. Returns a new start if groups before its next repaint can
+   * be declined.
+   */
   given(now: number, rtt: number): bigint | undefined {
     this.#given = now;
     return this.#declineCycle(now, rtt);
   }
 
-  /** The newest frame waits for its time. Returns the same as `given` where no other is to come before that. */
+  /**
+   * The newest frame is held until its time. Returns a new start, as `given` does, if no newer
+   * frame can arrive before.
+   */
   waits(now: number, rtt: number): bigint | undefined {
     const next = this.#newest && this.#interval > 0 ? this.#newest.at + (1 - LATE) * this.#interval : now;
     return this.#wanted !== undefined && next > this.#wanted ? this.#declineCycle(now, rtt) : undefined;
   }
 
-  /** Until when the newest frame is better held back, as one that is fresher by far is due. */
+  /** Time until which to hold the newest frame because a much newer one is due. */
   hold(): number {
     if (this.#wanted === undefined) return -Infinity;
     const due = this.#due;
     return this.#waiting && due > this.#wanted && due - this.#wanted < HOLD * this.#interval ? due + HOLD * this.#interval : this.#wanted;
   }
 
-  /** A frame arrived that the page has no use for so far. Returns a new start where it draws nothing for long, as in a tab that is not seen. */
+  /**
+   * A frame arrived that the page cannot use yet. Returns a new start if the page has stopped
+   * drawing, as in a hidden tab.
+   */
   idle(now: number, rtt: number): bigint | undefined {
     const since = now - this.#given;
     return since > Math.max(LEAST_PATIENCE, PATIENCE * this.#cycle) ? this.#decline(now + Math.min(MOST, since), now, rtt) : undefined;
   }
 
   /**
-   * The newest frame arrived `late` ms late, behind others in a queue. Returns the subscription's new start where
-   * frames can be declined: what is published when so much time has passed again.
+   * The newest frame arrived `late` ms late, behind others in a queue. Returns a new start that
+   * declines the frames until twice that time has passed.
    */
   behind(late: number): bigint | undefined {
     if (!this.#newest || this.#interval === 0) return undefined;
@@ -119,12 +132,12 @@ export class Pace {
     return this.#move(start);
   }
 
-  /** Whether a group is not one that would be behind late ones. */
+  /** False for groups that would queue behind late ones. */
   wants(group: bigint): boolean {
     return group >= this.#drained || group + ANEW < this.#drained;
   }
 
-  /** Returns the subscription's new start where a frame that was not declined should have come long ago. */
+  /** Returns a new start if a requested frame is long overdue. */
   overdue(now: number, rtt: number): bigint | undefined {
     if (!this.#waiting) return undefined;
     if (now < this.#due + rtt + OVERDUE) return undefined;
@@ -133,12 +146,12 @@ export class Pace {
     return this.#move(0n);
   }
 
-  /** Whether groups that were declined are still to come. */
+  /** True while declined groups are still ahead of the newest arrival. */
   get #waiting(): boolean {
     return this.#newest !== undefined && this.#start > this.#newest.group + 1n;
   }
 
-  /** When the first group that was not declined is due. */
+  /** Time at which the first requested group is due. */
   get #due(): number {
     return this.#newest ? this.#newest.at + Number(this.#start - this.#newest.group) * this.#interval : 0;
   }
@@ -159,7 +172,10 @@ export class Pace {
     return start;
   }
 
-  /** The group that is the newest at `due`; the one after the newest so far where none between can be declined any more. */
+  /**
+   * The group that will be the newest at `due`; the one after the newest so far if it is too late
+   * to decline any.
+   */
   #startFor(due: number, now: number, rtt: number): bigint {
     if (!this.#newest) return 0n;
     const { group, at } = this.#newest;

@@ -1,11 +1,14 @@
-/** Zstandard (RFC 8878) in wasm, that of zstddec (kernel/zstd.mjs), held to exactly one frame. */
+/**
+ * Zstandard decoder (RFC 8878): the wasm binary of zstddec (kernel/zstd.mjs). Accepts exactly one
+ * frame.
+ */
 import { FrameError } from "./header.ts";
 
 const bad = (detail: string): never => {
   throw new FrameError("zstd", detail);
 };
 
-/** Length in bytes of the zstd frame that b begins with (§3.1.1), found without decoding it. */
+/** Length of the zstd frame at the start of b, bytes (§3.1.1), from its block headers. */
 export function frameLength(b: Uint8Array): number {
   if (b.length < 6 || b[0] !== 0x28 || b[1] !== 0xb5 || b[2] !== 0x2f || b[3] !== 0xfd) bad("no zstd frame");
   const descriptor = b[4]!;
@@ -32,21 +35,21 @@ interface Exports {
   readonly memory: WebAssembly.Memory;
   malloc(size: number): number;
   free(at: number): void;
-  /** Bytes written, or the negative of an error code. */
+  /** Returns the bytes written, or a negative error code. */
   ZSTD_decompress(dst: number, capacity: number, src: number, length: number): number;
 }
 
 /** ZSTD_error_dstSize_tooSmall. */
 const TOO_SMALL = -70;
 
-/** A piece of the decoder's memory that is kept from frame to frame. */
+/** A buffer in the decoder's memory, reused between frames. */
 class Room {
   at = 0;
   #size = 0;
 
   constructor(private readonly wasm: Exports) {}
 
-  /** Makes room for n bytes, whatever was there before. */
+  /** Returns the address of at least n bytes, not preserving their contents. */
   reserve(n: number): number {
     if (n <= this.#size) return this.at;
     if (this.at) this.wasm.free(this.at);
@@ -75,7 +78,10 @@ export class Zstd {
     return new Zstd(instance.exports as unknown as Exports);
   }
 
-  /** Decodes a body that is one zstd frame of exactly `length` bytes of content; valid until the next call. */
+  /**
+   * Decompresses `body`, a single zstd frame with exactly `length` bytes of content. The result is
+   * valid until the next call.
+   */
   decode(body: Uint8Array, length: number): Uint8Array {
     const n = frameLength(body);
     if (n !== body.length) bad(`${body.length - n} bytes after the frame`);

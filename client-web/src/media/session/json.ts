@@ -1,4 +1,4 @@
-/** Readers of JSON documents from outside, whose errors name the path of what is wrong. */
+/** Readers for untrusted JSON documents. Errors name the path of the offending value. */
 
 export class CatalogError extends Error {
   constructor(
@@ -50,7 +50,7 @@ export function numbers(v: unknown, path: string, count: number): number[] {
   return list.map((x, i) => number(x, `${path}[${i}]`, -Number.MAX_VALUE, Number.MAX_VALUE));
 }
 
-/** Parses a document of at most `limit` bytes that is an object. */
+/** Parses a document of at most `limit` bytes whose root is an object. */
 export function parseObject(payload: Uint8Array, limit: number): Json {
   if (payload.length > limit) throw new CatalogError("$", `${payload.length} bytes, more than ${limit}`);
   return object(parse(payload, "$"), "$");

@@ -1,4 +1,7 @@
-/** A replay's recording, which a viewer can pause and seek on its own (docs/spec/replay.md). */
+/**
+ * The recording behind a replay, which each viewer can pause and seek on its own
+ * (docs/spec/replay.md).
+ */
 import { RequestCode, RequestError, type Subscription, type TrackName, type TrackSink } from "../../moqt/index.ts";
 import type { Catalog } from "./catalog.ts";
 import type { Host, Medium, Reel, Shelf } from "./medium.ts";
@@ -6,22 +9,22 @@ import type { PlaybackAction, PlaybackState } from "./messages.ts";
 import { Playback, type PlaybackPorts } from "./playback.ts";
 import { subscribeCatalog } from "./subscribe.ts";
 
-/** Last field of the namespace in which a replay offers its recording. */
+/** Last field of the recording's namespace. */
 const RECORDING = "recording";
-/** How often playback moves on, ms. */
+/** Interval between playback updates, ms. */
 const TICK = 10;
 const FETCH_TIMEOUT = 20_000;
 const RETRY = 1000;
-/** Subscriber priority of what is fetched. */
+/** Subscriber priority of fetches. */
 const PRIORITY = 128;
 
 export class Recording {
   #catalog: Catalog | undefined;
-  /** While the recording is being played. */
+  /** Set while the recording is played. */
   #playback: Playback | undefined;
   #reels: ReadonlyMap<string, Reel> = new Map();
   #ticking: ReturnType<typeof setInterval> | undefined;
-  /** Whether it was playing when the page was seen last. */
+  /** True if playback was running when the page became hidden. */
   #played = false;
 
   constructor(
@@ -30,7 +33,7 @@ export class Recording {
     private readonly tell: (state: PlaybackState) => void,
   ) {}
 
-  /** Whether the recording is being played, instead of the shared replay. */
+  /** True while the recording is played instead of the shared replay. */
   get watched(): boolean {
     return this.#playback !== undefined;
   }
@@ -44,12 +47,12 @@ export class Recording {
     return { namespace: [...namespace, RECORDING], name };
   }
 
-  /** Follows the recording's catalog for as long as the session's is subscribed to. */
+  /** Follows the recording's catalog while the session's catalog is subscribed to. */
   async follow(session: Subscription): Promise<void> {
     while (!session.ended) {
       try {
         const sub = await subscribeCatalog(session.session, this.#track("catalog"), {}, (c) => {
-          // Without a readable catalog the recording is not seekable.
+          // Without a readable catalog the recording cannot be sought.
           if (!(c instanceof Error) && !session.ended) this.offer(c);
         });
         await Promise.race([sub.done, session.done]);
@@ -61,7 +64,7 @@ export class Recording {
     }
   }
 
-  /** The recording's catalog, or undefined once it is gone. */
+  /** Sets the recording's catalog; undefined once it is gone. */
   offer(catalog: Catalog | undefined): void {
     this.#catalog = catalog;
     if (!catalog) this.#watchLive();
@@ -69,14 +72,14 @@ export class Recording {
     this.report();
   }
 
-  /** Length, ms; 0 without a recording, or with one of which no medium can play anything. */
+  /** Duration, ms; 0 without a recording that any medium can play. */
   get #duration(): number {
     const catalog = this.#catalog;
     if (!catalog || this.media.every((m) => m.reels(catalog).size === 0 && !m.part?.(catalog, this.#shelf(0)))) return 0;
     return Math.max(0, ...catalog.tracks.map((t) => (t.timeline ? t.duration : 0)));
   }
 
-  /** The media switched tracks: what was fetched ahead is of no use. */
+  /** The media switched tracks: discards what was fetched ahead. */
   tracksChanged(): void {
     if (!this.#playback || !this.#catalog) return;
     const before = new Set(this.#reels.keys());
@@ -96,7 +99,7 @@ export class Recording {
     } else {
       const place = typeof action === "object" ? action.seek : this.#place();
       if (!this.#playback) {
-        // Playing continues: a seek plays on, only pause stops.
+        // A seek continues playback; only pause stops it.
         this.#watch(place);
         if (action !== "pause") this.#playback!.play();
       } else if (action === "play") {
