@@ -1,4 +1,7 @@
-/** A sphere of video around the viewer: the whole at low resolution, and over it the tiles whose pictures there are. */
+/**
+ * 360° video around the viewer: a low-resolution base sphere, overlaid with the tiles decoded so
+ * far.
+ */
 import { BoxGeometry, Euler, ExternalTexture, GLSL3, Group, Matrix3, Matrix4, Mesh, RawShaderMaterial, BackSide, type WebGLRenderer } from "three";
 import { Grid } from "../media/tiles/sphere.ts";
 import type { Sphere } from "../media/tiles/track.ts";
@@ -6,20 +9,20 @@ import fragmentShader from "./sphere.frag?raw";
 import vertexShader from "./sphere.vert?raw";
 import { allocate, fill } from "./textures.ts";
 
-/** Layers of three.js's WebXR cameras: 1 is the left eye's alone, 2 the right one's. */
+/** three.js layers of the WebXR cameras: 1 for the left eye only, 2 for the right. */
 const LEFT = 1;
 const RIGHT = 2;
 
-/** What both eyes' shaders share. */
+/** Uniforms shared by both eyes. */
 interface Uniforms {
   readonly [uniform: string]: { value: unknown };
 }
 
 export class VideoSphere {
   readonly object = new Group();
-  /** Whether tiles can be shown: a GPU may not have textures so large. */
+  /** False if the tile atlas exceeds MAX_TEXTURE_SIZE. */
   readonly tiled: boolean;
-  /** From the scene's directions to the picture's. */
+  /** Rotation from scene to picture coordinates. */
   readonly turned = new Matrix3();
   readonly #gl: WebGL2RenderingContext;
   readonly #textures = { whole: new ExternalTexture(), atlas: new ExternalTexture(), there: new ExternalTexture() };
@@ -72,16 +75,16 @@ export class VideoSphere {
     this.#changed = true;
   }
 
-  /** Shows a picture of the whole sphere. */
+  /** Uploads a picture of the base sphere. */
   whole(frame: VideoFrame): void {
     const { width, height } = this.sphere.video;
-    if (frame.displayWidth !== width || frame.displayHeight !== height) return; // not what the catalog says
+    if (frame.displayWidth !== width || frame.displayHeight !== height) return; // size differs from the catalog
     const gl = fill(this.renderer, this.#textures.whole.sourceTexture as WebGLTexture);
     gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, 0, gl.RGBA, gl.UNSIGNED_BYTE, frame);
     this.object.visible = true;
   }
 
-  /** Puts a tile's picture into the atlas. */
+  /** Uploads a tile's picture to the atlas. */
   tile(tile: number, frame: VideoFrame): void {
     if (!this.tiled) return;
     const { x, y, width, height } = this.#grid.rect(tile);
@@ -90,14 +93,16 @@ export class VideoSphere {
     gl.texSubImage2D(gl.TEXTURE_2D, 0, x, y * this.#eyes, gl.RGBA, gl.UNSIGNED_BYTE, frame);
   }
 
-  /** Whether a tile's picture in the atlas is that of now; otherwise the whole sphere is seen in its place. */
+  /**
+   * Shows a tile if its picture in the atlas is current, otherwise the base sphere in its place.
+   */
   show(tile: number, there: boolean): void {
     if (this.#there[tile] === Number(there)) return;
     this.#there[tile] = Number(there);
     this.#changed = true;
   }
 
-  /** To be called before drawing. */
+  /** Call before drawing. */
   update(): void {
     if (!this.tiled || !this.#changed) return;
     this.#changed = false;

@@ -1,10 +1,10 @@
 import type { PlaybackAction, PlaybackState } from "../media/session/messages.ts";
 
-/** How far an arrow key moves, ms, and how often a drag does. */
+/** Step of an arrow key, and minimum interval between seeks while dragging; ms. */
 const STEP = 5000;
 const DRAG = 150;
 
-/** 75 s as 1:15. */
+/** Formats 75 s as 1:15. */
 export function clockTime(ms: number): string {
   const s = Math.floor(ms / 1000);
   const minutes = Math.floor(s / 60) % 60;
@@ -12,7 +12,7 @@ export function clockTime(ms: number): string {
   return s < 3600 ? `${minutes}:${seconds}` : `${Math.floor(s / 3600)}:${String(minutes).padStart(2, "0")}:${seconds}`;
 }
 
-/** Play, pause and seek in a recording that is replayed; hidden where the session is no seekable recording. */
+/** Play, pause and seek controls for a replayed recording; hidden without a seekable recording. */
 export class PlayBar {
   readonly #play: HTMLButtonElement;
   readonly #place: HTMLInputElement;

@@ -1,11 +1,11 @@
-/** Point clouds on their way from the decode workers to the picture. */
+/** Passes point clouds from the decode workers to the scene. */
 import { localTime } from "../media/session/clock.ts";
 import type { DecodedFrame, FrameCounts, FromDecoder, FromPoints, Qualities, Spent, ToPoints } from "../media/points/messages.ts";
 import type { CameraTrack } from "../media/points/track.ts";
 import type { Studio } from "../scene/studio.ts";
 import type { Meter } from "./hud/meter.ts";
 
-/** Lead time of decoding before the next picture, ms, on top of twice the decoding time. */
+/** Lead time of decoding before the next repaint, ms, in addition to twice the decoding time. */
 const AHEAD = 40;
 const MOST_RAYS = 64;
 
@@ -13,13 +13,16 @@ export class PointsView {
   cameras: readonly CameraTrack[] = [];
   counts: FrameCounts | undefined;
   qualities: Qualities | undefined;
-  /** The newest frame of each camera that is not drawn yet. */
+  /** The newest undrawn frame of each camera. */
   readonly #pending = new Map<number, DecodedFrame>();
   readonly #onScreen: DecodedFrame[] = [];
-  /** Ray tables of tracks that the page does not know yet. */
+  /** Ray tables of tracks the page has not been told of yet. */
   readonly #rays = new Map<string, Extract<FromDecoder, { type: "rays" }>>();
   #badMessage = "";
-  /** Time of the last animation frame, whether it drew, and the mean time from a picture to the next animation frame, ms. */
+  /**
+   * Time of the last animation frame, whether it drew, and the mean time from drawing to the next
+   * animation frame, ms.
+   */
   #chance = 0;
   #drew = false;
   #gap = 0;
@@ -81,7 +84,7 @@ export class PointsView {
     }
   }
 
-  /** The catalog comes from another worker: a track's rays may arrive before the track is known. */
+  /** Ray tables may arrive before their track: the catalog comes from another worker. */
   #takeRays(m: Extract<FromDecoder, { type: "rays" }>): void {
     if (this.#shows(m.camera, m.track)) {
       this.studio.setRays(m.camera, m.table);
@@ -102,33 +105,34 @@ export class PointsView {
     this.send(m, [words]);
   }
 
-  /** Drops frames that were not drawn. */
+  /** Drops undrawn frames. */
   drop(): void {
     for (const f of this.#pending.values()) this.#spend(f, localTime());
     this.#pending.clear();
   }
 
-  /** Hands the newest frames to the GPU. Called on each animation frame, at the local time `now`. */
+  /** Uploads the newest frames to the GPU. Called on each animation frame, at local time `now`. */
   upload(now: number): void {
     if (this.#drew) this.#gap += 0.2 * (now - this.#chance - this.#gap);
     this.#chance = now;
     this.#drew = false;
     for (const f of this.#pending.values()) {
-      if (!this.#shows(f.camera, f.track)) continue; // the catalog is still on its way
+      if (!this.#shows(f.camera, f.track)) continue; // the catalog has not arrived yet
       this.studio.upload(f.camera, new Uint32Array(f.words), f.points, f.subject);
       this.#onScreen.push(f);
       this.#pending.delete(f.camera);
     }
   }
 
-  /** A picture was drawn. delay: a frame's delay on the session's clock, ms. */
+  /** Call after drawing. delay: computes a frame's delay on the session's clock, ms. */
   drawn(now: number, delay: (frame: DecodedFrame, shown: number) => number): void {
     this.#drew = true;
     const shown = localTime();
     for (const f of this.#onScreen) {
       const d = delay(f, shown);
       this.meter.shown(f.camera, f.sequence, f.points, d, shown);
-      // A renderer slower than the frame rate draws the newest frame before its next picture.
+      // With a renderer slower than the frame rate, request the frame that is newest just before
+      // the next repaint.
       this.#spend(f, Math.max(now, now + this.#gap - AHEAD - 2 * f.decode), d);
     }
     this.#onScreen.length = 0;

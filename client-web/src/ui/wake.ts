@@ -1,6 +1,6 @@
 const LOOK = 2000;
 
-/** Keeps the screen on while something is watched, where the browser supports it. */
+/** Keeps the screen on while something is watched, if the browser supports it. */
 export function keepAwake(watching: () => boolean): void {
   if (!("wakeLock" in navigator)) return;
   let lock: WakeLockSentinel | undefined;
@@ -13,7 +13,7 @@ export function keepAwake(watching: () => boolean): void {
       if (wanted) lock = await navigator.wakeLock.request();
       else await lock?.release();
     } catch {
-      // A phone that saves its battery refuses, and may not the next time.
+      // Refused, for example to save battery; may succeed later.
     }
     asking = false;
   };

@@ -1,4 +1,7 @@
-/** A recording's sphere at the viewer's own pace: fetched GoP by GoP, a little ahead of what is shown (docs/spec/tiles.md). */
+/**
+ * Plays the video of a recording at the viewer's own pace: fetches GoP by GoP, slightly ahead of
+ * the position (docs/spec/tiles.md).
+ */
 import type { ReceivedObject, TrackSink } from "../../moqt/index.ts";
 import { MAX_CATALOG, type Timeline } from "../session/catalog.ts";
 import type { Shelf } from "../session/medium.ts";
@@ -6,17 +9,19 @@ import { groupAt, type Part } from "../session/playback.ts";
 import { SOUND, WHOLE } from "./messages.ts";
 import { parseRates, type Rates, type Sphere } from "./track.ts";
 
-/** How much is kept ahead, and how near its end the whole sphere goes before tiles; ms. */
+/**
+ * How far ahead to fetch, and the lead below which the base sphere takes precedence over tiles; ms.
+ */
 const AHEAD = 1500;
 const SHORT = 400;
 const RETRY = 500;
-/** Subscriber priorities (§7), tiles in their order. */
+/** Subscriber priorities (§7); tiles are ranked from TILE_PRIORITY on. */
 const RATES_PRIORITY = 16;
 const SOUND_PRIORITY = 48;
 const WHOLE_PRIORITY = 64;
 const TILE_PRIORITY = 130;
 const LAST_PRIORITY = 250;
-/** Bytes of one frame at most. */
+/** Maximum size of a frame, bytes. */
 export const MAX_FRAME = 8 << 20;
 
 export interface Choice {
@@ -24,21 +29,21 @@ export interface Choice {
   readonly quality: number;
 }
 
-/** What chooses tiles, and where frames go. */
+/** Chooses tiles and receives frames. */
 export interface FilmPorts {
-  /** Chooses the tiles of a GoP that begins at a timestamp, ms: the most important first. */
+  /** Chooses the tiles of the GoP that starts at a timestamp, ms; most important first. */
   choose(start: number, rates: Rates | undefined): readonly Choice[];
-  /** Chooses missing tiles that are in view now. */
+  /** Chooses tiles in the current view that were not fetched. */
   turn(start: number, rates: Rates | undefined, there: ReadonlySet<number>): readonly Choice[];
   take(tile: number, quality: number, object: ReceivedObject): void;
-  /** Discards everything taken before. */
+  /** Discards all frames received so far. */
   drop(): void;
-  /** Sets the timestamp that is due, ms; moving: playback continues from it. */
+  /** Sets the timestamp currently due, ms. moving: playback continues from it. */
   due(timestamp: number, moving: boolean): void;
-  /** Reports bytes that arrived within a time, ms. */
+  /** Reports a transfer: bytes and its duration in ms. */
   carried(bytes: number, ms: number): void;
   received(bytes: number): void;
-  /** Whether sound is wanted. */
+  /** True if sound is on. */
   audible(): boolean;
   /** Local time, ms. */
   now(): number;
@@ -57,7 +62,7 @@ export class Film implements Part {
   until = 0;
   #place = 0;
   #gops: Gop[] = [];
-  /** What is being fetched: everything, and the tiles and sound alone. */
+  /** Aborts all current fetches, or those of tiles and sound only. */
   #all: AbortController | undefined;
   #tiles: AbortController | undefined;
   #retry = 0;
@@ -80,7 +85,7 @@ export class Film implements Part {
   seek(media: number): void {
     this.stop();
     this.#place = media;
-    // The GoP that holds it began earlier.
+    // Start with the GoP that contains the position.
     this.until = Math.max(0, Math.floor(media) - this.sphere.gop + 1);
     this.primed = false;
     this.#gops = [];
@@ -98,7 +103,7 @@ export class Film implements Part {
   refill(position: number): void {
     this.#place = position;
     if (this.#all) {
-      // The whole sphere goes on, with tiles or without.
+      // The base sphere must not run dry: stop fetching tiles.
       if (this.primed && this.#moving && !this.ended && this.until - position < SHORT) this.#tiles?.abort();
       return;
     }
@@ -109,7 +114,7 @@ export class Film implements Part {
       if (this.#all === all) this.#all = this.#tiles = undefined;
     };
     this.#load(all.signal).then(over, () => {
-      if (this.#all === all) this.#retry = this.ports.now() + RETRY; // else it was a seek
+      if (this.#all === all) this.#retry = this.ports.now() + RETRY; // otherwise aborted by a seek
       over();
     });
   }
@@ -119,7 +124,7 @@ export class Film implements Part {
     this.ports.due(this.timeline.wallclock + position - this.timeline.media, moving);
   }
 
-  /** The viewer looks elsewhere: fetches what is missing of the GoP being shown. */
+  /** The view moved: fetches missing tiles of the current GoP. */
   turn(): void {
     const gop = this.#gops.findLast((g) => g.at <= this.#place);
     if (!gop) return;
@@ -132,7 +137,7 @@ export class Film implements Part {
     return this.timeline.wallclock + g.at - this.timeline.media;
   }
 
-  /** Fetches the GoP that follows what is here. */
+  /** Fetches the next GoP. */
   async #load(signal: AbortSignal): Promise<void> {
     const { sphere } = this;
     const end = this.until + sphere.gop;
@@ -172,7 +177,10 @@ export class Film implements Part {
     };
   }
 
-  /** The groups of the whole sphere that came; undefined where the recording ends before. */
+  /**
+   * Fetches groups of the base sphere and returns the ones received; undefined if the recording
+   * ends before.
+   */
   async #whole([first, last]: readonly [bigint, bigint], signal: AbortSignal): Promise<bigint[] | undefined> {
     const groups: bigint[] = [];
     const sink = this.#sink((o) => {
@@ -195,7 +203,7 @@ export class Film implements Part {
       try {
         found.set(o.group, parseRates(o.payload, this.sphere));
       } catch {
-        // Without a record, by the tracks' bit rates.
+        // Without rates, planning uses the tracks' bit rates.
       }
     }, signal, MAX_CATALOG);
     await this.shelf.fetch(this.sphere.rates, first, last, sink, RATES_PRIORITY, signal).catch(() => {});
@@ -207,7 +215,7 @@ export class Film implements Part {
     await this.shelf.fetch(this.sphere.sound.track, first, last, this.#sink((o) => this.ports.take(SOUND, 0, o), signal), SOUND_PRIORITY, signal).catch(() => {});
   }
 
-  /** Fetches a tile; one that did not come may be asked for again. */
+  /** Fetches a tile. After a failure it may be requested again. */
   async #tile({ group, there }: Gop, { tile, quality }: Choice, priority: number, signal: AbortSignal): Promise<void> {
     const track = this.sphere.tiles[tile]!.find((t) => t.quality === quality);
     if (!track) return;
