@@ -1,9 +1,9 @@
 /** All messages between the page and the network worker. */
 import type { FromPoints, ToPoints } from "./points/messages.ts";
-import type { FromSession, ToSession, Watched } from "./session/messages.ts";
+import type { FromSession, ToSession, WatchOptions } from "./session/messages.ts";
 import type { FromTiles, ToTiles } from "./tiles/messages.ts";
 
-export interface Start extends Watched {
+export interface Start extends WatchOptions {
   readonly type: "start";
   /** Ports to the point-cloud decode workers. */
   readonly decoders: readonly MessagePort[];

@@ -1,6 +1,6 @@
 import type { FromNetwork, Start, ToNetwork } from "./messages.ts";
 import type { FromDecoder, PageToDecoder } from "./points/messages.ts";
-import type { Watched } from "./session/messages.ts";
+import type { WatchOptions } from "./session/messages.ts";
 import type { FromVideo, PageToVideo } from "./tiles/messages.ts";
 
 /** The page's workers. They start before the page; their messages are queued until it listens. */
@@ -11,7 +11,7 @@ export class Workers {
   #fromDecoder: (m: FromDecoder) => void = () => {};
   #fromVideo: (m: FromVideo) => void = () => {};
 
-  constructor(watched: Watched) {
+  constructor(watched: WatchOptions) {
     const ports: MessagePort[] = [];
     const count = Math.max(1, Math.min(4, navigator.hardwareConcurrency - 1));
     for (let i = 0; i < count; i++) {

@@ -819,14 +819,14 @@ export class Session {
   }
 
   /** Fetches the newest group of a subscription into the same sink. */
-  async #join(sub: Subscription, priority: number | undefined, patience = 0): Promise<void> {
+  async #join(sub: Subscription, priority: number | undefined, extraWait = 0): Promise<void> {
     const r = await this.#request();
     const id = this.takeId();
     const over = new Promise<void>((resolve) => this.#fetchDone.set(id, { done: resolve, cut: () => resolve() }));
     this.#fetches.set(id, sub.sink);
     try {
       await r.send(encodeJoiningFetch(id, sub.id, 0, priority));
-      await this.#answer(r, "fetchOk", "FETCH", patience);
+      await this.#answer(r, "fetchOk", "FETCH", extraWait);
       await withTimeout(over, REQUEST_TIMEOUT, "FETCH");
       r.end();
     } finally {
@@ -874,9 +874,9 @@ export class Session {
       return;
     }
     const collector = new Collector(sink);
-    const whole = await this.#pump(reader, rest, new FetchParser(collector), collector, undefined, () => {});
+    const complete = await this.#pump(reader, rest, new FetchParser(collector), collector, undefined, () => {});
     const over = this.#fetchDone.get(id);
-    if (whole) over?.done();
+    if (complete) over?.done();
     else over?.cut(new RequestError(RequestCode.INTERNAL_ERROR, "a fetch was cut off", undefined));
   }
 

@@ -10,8 +10,8 @@ const TOGETHER = 3;
 const THINNER = 4;
 const WORTH = 0.25;
 /** Rounds before a change that brought nothing is retried; doubles every time. */
-const PATIENCE = 4;
-const MOST_PATIENCE = 64;
+const RETRY_AFTER = 4;
+const MAX_RETRY_AFTER = 64;
 /** Maximum stride. */
 const COARSEST = 64;
 interface Picture {
@@ -34,7 +34,7 @@ export class GpuQueue {
   /** The stride before the last change, and its median duration. */
   #change: { readonly stride: number; readonly median: number } | undefined;
   #wait = 0;
-  #patience = PATIENCE;
+  #retryAfter = RETRY_AFTER;
 
   constructor(private readonly gl: WebGL2RenderingContext) {}
 
@@ -74,8 +74,8 @@ export class GpuQueue {
     this.#change = undefined;
     if (change && (change.stride < this.stride ? median > (1 - WORTH) * change.median : median > SLOW)) {
       this.stride = change.stride;
-      this.#wait = this.#patience;
-      this.#patience = Math.min(2 * this.#patience, MOST_PATIENCE);
+      this.#wait = this.#retryAfter;
+      this.#retryAfter = Math.min(2 * this.#retryAfter, MAX_RETRY_AFTER);
     } else if (this.#wait > 0) {
       this.#wait--;
     } else if (median > SLOW && this.stride < COARSEST) {

@@ -23,10 +23,10 @@ export class VideoSphere {
   /** False if the tile atlas exceeds MAX_TEXTURE_SIZE. */
   readonly tiled: boolean;
   /** Rotation from scene to picture coordinates. */
-  readonly turned = new Matrix3();
+  readonly sceneToPicture = new Matrix3();
   readonly #gl: WebGL2RenderingContext;
-  readonly #textures = { whole: new ExternalTexture(), atlas: new ExternalTexture(), there: new ExternalTexture() };
-  readonly #there: Uint8Array;
+  readonly #textures = { base: new ExternalTexture(), atlas: new ExternalTexture(), decoded: new ExternalTexture() };
+  readonly #decoded: Uint8Array;
   readonly #grid: Grid;
   readonly #eyes: number;
   readonly #geometry = new BoxGeometry(2, 2, 2);
@@ -39,19 +39,19 @@ export class VideoSphere {
   ) {
     const gl = (this.#gl = renderer.getContext() as WebGL2RenderingContext);
     this.#eyes = sphere.stereo ? 2 : 1;
-    const most = gl.getParameter(gl.MAX_TEXTURE_SIZE) as number;
-    this.tiled = sphere.columns > 0 && sphere.width <= most && sphere.height * this.#eyes <= most;
+    const maxSize = gl.getParameter(gl.MAX_TEXTURE_SIZE) as number;
+    this.tiled = sphere.columns > 0 && sphere.width <= maxSize && sphere.height * this.#eyes <= maxSize;
     this.#grid = new Grid(Math.max(1, sphere.columns), Math.max(1, sphere.rows), sphere.width, sphere.height);
-    this.#there = new Uint8Array(this.#grid.tiles);
+    this.#decoded = new Uint8Array(this.#grid.tiles);
     const { video } = sphere;
-    this.#textures.whole.sourceTexture = allocate(renderer, gl.RGBA8, video.width, video.height, gl.LINEAR, true);
+    this.#textures.base.sourceTexture = allocate(renderer, gl.RGBA8, video.width, video.height, gl.LINEAR, true);
     if (this.tiled) this.#makeAtlas();
     const degree = Math.PI / 180;
     const turn = new Matrix4().makeRotationFromEuler(new Euler(sphere.pitch * degree, -sphere.yaw * degree, sphere.roll * degree, "YXZ"));
-    this.turned.setFromMatrix4(turn).transpose();
+    this.sceneToPicture.setFromMatrix4(turn).transpose();
     const shared: Uniforms = {
-      whole: { value: this.#textures.whole }, atlas: { value: this.#textures.atlas }, there: { value: this.#textures.there }, grid: { value: this.tiled ? [sphere.columns, sphere.rows] : [0, 0] },
-      size: { value: [sphere.width, sphere.height] }, eyes: { value: this.#eyes }, turned: { value: this.turned },
+      base: { value: this.#textures.base }, atlas: { value: this.#textures.atlas }, decoded: { value: this.#textures.decoded }, grid: { value: this.tiled ? [sphere.columns, sphere.rows] : [0, 0] },
+      size: { value: [sphere.width, sphere.height] }, eyes: { value: this.#eyes }, sceneToPicture: { value: this.sceneToPicture },
     };
     for (let eye = 0; eye < this.#eyes; eye++) {
       const material = new RawShaderMaterial({
@@ -71,21 +71,21 @@ export class VideoSphere {
     const gl = this.#gl;
     const g = this.#grid;
     this.#textures.atlas.sourceTexture = allocate(this.renderer, gl.RGBA8, g.width, g.height * this.#eyes, gl.LINEAR);
-    this.#textures.there.sourceTexture = allocate(this.renderer, gl.R8UI, g.columns, g.rows, gl.NEAREST);
+    this.#textures.decoded.sourceTexture = allocate(this.renderer, gl.R8UI, g.columns, g.rows, gl.NEAREST);
     this.#changed = true;
   }
 
   /** Uploads a picture of the base sphere. */
-  whole(frame: VideoFrame): void {
+  uploadBase(frame: VideoFrame): void {
     const { width, height } = this.sphere.video;
     if (frame.displayWidth !== width || frame.displayHeight !== height) return; // size differs from the catalog
-    const gl = fill(this.renderer, this.#textures.whole.sourceTexture as WebGLTexture);
+    const gl = fill(this.renderer, this.#textures.base.sourceTexture as WebGLTexture);
     gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, 0, gl.RGBA, gl.UNSIGNED_BYTE, frame);
     this.object.visible = true;
   }
 
   /** Uploads a tile's picture to the atlas. */
-  tile(tile: number, frame: VideoFrame): void {
+  uploadTile(tile: number, frame: VideoFrame): void {
     if (!this.tiled) return;
     const { x, y, width, height } = this.#grid.rect(tile);
     if (frame.displayWidth !== width || frame.displayHeight !== height * this.#eyes) return;
@@ -96,9 +96,9 @@ export class VideoSphere {
   /**
    * Shows a tile if its picture in the atlas is current, otherwise the base sphere in its place.
    */
-  show(tile: number, there: boolean): void {
-    if (this.#there[tile] === Number(there)) return;
-    this.#there[tile] = Number(there);
+  show(tile: number, decoded: boolean): void {
+    if (this.#decoded[tile] === Number(decoded)) return;
+    this.#decoded[tile] = Number(decoded);
     this.#changed = true;
   }
 
@@ -106,9 +106,9 @@ export class VideoSphere {
   update(): void {
     if (!this.tiled || !this.#changed) return;
     this.#changed = false;
-    const gl = fill(this.renderer, this.#textures.there.sourceTexture as WebGLTexture);
+    const gl = fill(this.renderer, this.#textures.decoded.sourceTexture as WebGLTexture);
     gl.pixelStorei(gl.UNPACK_ALIGNMENT, 1);
-    gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, 0, this.#grid.columns, this.#grid.rows, gl.RED_INTEGER, gl.UNSIGNED_BYTE, this.#there);
+    gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, 0, this.#grid.columns, this.#grid.rows, gl.RED_INTEGER, gl.UNSIGNED_BYTE, this.#decoded);
     gl.pixelStorei(gl.UNPACK_ALIGNMENT, 4);
   }
 

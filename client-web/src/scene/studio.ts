@@ -99,7 +99,7 @@ export class Studio {
   get gaze(): readonly [number, number, number] {
     const xr = this.renderer.xr.isPresenting;
     const d = (xr ? this.renderer.xr.getCamera() : this.camera).getWorldDirection(this.#step);
-    if (this.sphere) d.applyMatrix3(this.sphere.turned);
+    if (this.sphere) d.applyMatrix3(this.sphere.sceneToPicture);
     return [d.x, d.y, -d.z];
   }
 

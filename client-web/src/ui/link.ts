@@ -1,10 +1,10 @@
-import type { Watched } from "../media/session/messages.ts";
+import type { WatchOptions } from "../media/session/messages.ts";
 
 /**
  * Parses a link: ?relay=https://HOST:4443&session=demo#token=TOKEN. The relay defaults to port 4443
  * of the host that serves the page. The token is in the fragment, which browsers do not send.
  */
-export type Link = Watched;
+export type Link = WatchOptions;
 
 const DEFAULT_PORT = 4443;
 

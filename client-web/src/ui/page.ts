@@ -61,9 +61,9 @@ export class Page {
     this.#tell();
     workers?.listen((m) => this.#fromNetwork(m), (m) => this.#points.fromDecoder(m), (m) => this.#video.fromVideo(m));
     const { xr } = this.#studio.renderer;
-    for (const change of ["sessionstart", "sessionend"] as const) xr.addEventListener(change, () => this.#look());
-    document.addEventListener("visibilitychange", () => this.#look());
-    this.#look();
+    for (const change of ["sessionstart", "sessionend"] as const) xr.addEventListener(change, () => this.#reportVisibility());
+    document.addEventListener("visibilitychange", () => this.#reportVisibility());
+    this.#reportVisibility();
   }
 
   #refresh(wait: number): void {
@@ -76,7 +76,7 @@ export class Page {
   }
 
   /** Tells the workers whether the page is visible, on screen or in a headset. */
-  #look(): void {
+  #reportVisibility(): void {
     const seen = !document.hidden || this.#studio.renderer.xr.isPresenting;
     if (seen === this.#seen) return;
     this.#seen = seen;

@@ -1,13 +1,13 @@
 /** Passes point clouds from the decode workers to the scene. */
 import { localTime } from "../media/session/clock.ts";
-import type { DecodedFrame, FrameCounts, FromDecoder, FromPoints, Qualities, Spent, ToPoints } from "../media/points/messages.ts";
+import type { DecodedFrame, FrameCounts, FromDecoder, FromPoints, Qualities, Released, ToPoints } from "../media/points/messages.ts";
 import type { CameraTrack } from "../media/points/track.ts";
 import type { Studio } from "../scene/studio.ts";
 import type { Meter } from "./hud/meter.ts";
 
 /** Lead time of decoding before the next repaint, ms, in addition to twice the decoding time. */
 const AHEAD = 40;
-const MOST_RAYS = 64;
+const MAX_RAYS = 64;
 
 export class PointsView {
   cameras: readonly CameraTrack[] = [];
@@ -23,7 +23,7 @@ export class PointsView {
    * Time of the last animation frame, whether it drew, and the mean time from drawing to the next
    * animation frame, ms.
    */
-  #chance = 0;
+  #lastTick = 0;
   #drew = false;
   #gap = 0;
 
@@ -43,7 +43,7 @@ export class PointsView {
         for (const f of this.#pending.values()) {
           if (this.#shows(f.camera, f.track)) continue;
           this.#pending.delete(f.camera);
-          this.#spend(f, localTime());
+          this.#release(f, localTime());
         }
         break;
       case "pose":
@@ -63,14 +63,14 @@ export class PointsView {
       case "frame": {
         // Left over from the camera's previous track, or early for its next.
         if (this.cameras.some((c) => c.camera === m.camera && c.track !== m.track)) {
-          this.#spend(m, localTime());
+          this.#release(m, localTime());
           return;
         }
         this.meter.decoded(m.camera, m.decode, localTime());
         const before = this.#pending.get(m.camera);
         if (before) {
           this.meter.overtaken++;
-          this.#spend(before, undefined);
+          this.#release(before, undefined);
         }
         this.#pending.set(m.camera, m);
         break;
@@ -91,7 +91,7 @@ export class PointsView {
       this.#rays.delete(m.track);
     } else {
       this.#rays.set(m.track, m);
-      if (this.#rays.size > MOST_RAYS) this.#rays.delete(this.#rays.keys().next().value!);
+      if (this.#rays.size > MAX_RAYS) this.#rays.delete(this.#rays.keys().next().value!);
     }
   }
 
@@ -100,21 +100,21 @@ export class PointsView {
   }
 
   /** Releases a frame. next: local time from which the page can use another. */
-  #spend({ camera, track, words, sequence }: DecodedFrame, next: number | undefined, delay?: number): void {
-    const m: Spent = { type: "spent", camera, track, words, next, shown: delay === undefined ? undefined : { sequence, delay } };
+  #release({ camera, track, words, sequence }: DecodedFrame, next: number | undefined, delay?: number): void {
+    const m: Released = { type: "released", camera, track, words, next, shown: delay === undefined ? undefined : { sequence, delay } };
     this.send(m, [words]);
   }
 
   /** Drops undrawn frames. */
   drop(): void {
-    for (const f of this.#pending.values()) this.#spend(f, localTime());
+    for (const f of this.#pending.values()) this.#release(f, localTime());
     this.#pending.clear();
   }
 
   /** Uploads the newest frames to the GPU. Called on each animation frame, at local time `now`. */
   upload(now: number): void {
-    if (this.#drew) this.#gap += 0.2 * (now - this.#chance - this.#gap);
-    this.#chance = now;
+    if (this.#drew) this.#gap += 0.2 * (now - this.#lastTick - this.#gap);
+    this.#lastTick = now;
     this.#drew = false;
     for (const f of this.#pending.values()) {
       if (!this.#shows(f.camera, f.track)) continue; // the catalog has not arrived yet
@@ -133,7 +133,7 @@ export class PointsView {
       this.meter.shown(f.camera, f.sequence, f.points, d, shown);
       // With a renderer slower than the frame rate, request the frame that is newest just before
       // the next repaint.
-      this.#spend(f, Math.max(now, now + this.#gap - AHEAD - 2 * f.decode), d);
+      this.#release(f, Math.max(now, now + this.#gap - AHEAD - 2 * f.decode), d);
     }
     this.#onScreen.length = 0;
   }

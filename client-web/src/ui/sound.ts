@@ -8,7 +8,7 @@ const TICK = 50;
 /** A piece off by more than this, s, is scheduled at its own time instead of appended. */
 const APART = 0.03;
 /** Maximum number of waiting pieces. */
-const MOST_WAITING = 600;
+const MAX_WAITING = 600;
 
 interface Piece {
   /** Timestamp of its start, ms. */
@@ -89,7 +89,7 @@ export class Sound {
     const buffer = new AudioBuffer({ numberOfChannels: m.channels.length, length: first.length, sampleRate: m.sampleRate });
     m.channels.forEach((c, i) => buffer.copyToChannel(c, i));
     this.#pieces.push({ at: m.timestamp / 1000, buffer, source: undefined, end: 0 });
-    if (this.#pieces.length > MOST_WAITING) this.#pieces.shift();
+    if (this.#pieces.length > MAX_WAITING) this.#pieces.shift();
     this.#tick();
   }
 

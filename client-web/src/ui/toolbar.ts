@@ -3,7 +3,7 @@ import type { Studio } from "../scene/studio.ts";
 import { enterXR, supportedXR, type XRMode } from "../scene/xr.ts";
 
 /** Display time of a notice, ms. */
-const SAID = 5000;
+const NOTICE_TIME = 5000;
 /** Local storage key: "off" disables single-letter shortcuts. */
 const LETTERS = "holocast.letters";
 
@@ -21,12 +21,12 @@ function toggle(id: string, get: () => boolean, set: (on: boolean) => void): () 
 
 /** Connects buttons and keys to the scene and the statistics. */
 export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => string, playback: { toggle(): void }, video: { readonly sound: { readonly on: boolean }; turnSound(on: boolean): void }): void {
-  const said = document.querySelector<HTMLElement>("#said")!;
+  const notice = document.querySelector<HTMLElement>("#notice")!;
   let clearing: ReturnType<typeof setTimeout> | undefined;
-  const say = (text: string): void => {
-    said.textContent = text;
+  const notify = (text: string): void => {
+    notice.textContent = text;
     clearTimeout(clearing);
-    clearing = setTimeout(() => (said.textContent = ""), SAID);
+    clearing = setTimeout(() => (notice.textContent = ""), NOTICE_TIME);
   };
   const applyTheme = () => (document.documentElement.dataset["theme"] = studio.theme);
   if (matchMedia("(prefers-color-scheme: light)").matches) studio.setTheme("light");
@@ -57,8 +57,8 @@ export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => stri
     remember(LETTERS, on ? "on" : "off");
   });
   click("home", "KeyR", () => studio.frame());
-  click("picture", "KeyP", () => void savePicture(studio).then(() => say("Picture saved."), report));
-  click("copy", "KeyC", () => void copy(json()).then(() => say("Statistics copied."), report));
+  click("picture", "KeyP", () => void savePicture(studio).then(() => notify("Picture saved."), report));
+  click("copy", "KeyC", () => void copy(json()).then(() => notify("Statistics copied."), report));
   if (document.fullscreenEnabled) {
     const full = document.querySelector<HTMLButtonElement>("button#full")!;
     full.hidden = false;
@@ -67,7 +67,7 @@ export function bindToolbar(studio: Studio, stats: HTMLElement, json: () => stri
   }
   actions["KeyK"] = () => playback.toggle();
   function report(e: unknown): void {
-    say(e instanceof Error ? e.message : String(e));
+    notify(e instanceof Error ? e.message : String(e));
   }
   addEventListener("keydown", (e) => {
     const act = actions[e.code];

@@ -1,6 +1,6 @@
 /** Passes 360° video from the decoder to the scene, and measures the quality seen. */
 import { localTime } from "../media/session/clock.ts";
-import { mediaTime, WHOLE, type Due, type FromTiles, type FromVideo, type TileState, type ToTiles } from "../media/tiles/messages.ts";
+import { mediaTime, BASE, type Due, type FromTiles, type FromVideo, type TileState, type ToTiles } from "../media/tiles/messages.ts";
 import { Grid, View, type Vec } from "../media/tiles/sphere.ts";
 import type { Sphere } from "../media/tiles/track.ts";
 import type { Studio } from "../scene/studio.ts";
@@ -9,7 +9,7 @@ import { Sound, type SoundStats } from "./sound.ts";
 /** Interval between gaze reports to the network worker, ms. */
 const SEND = 50;
 /** Maximum number of pictures waiting per tile. */
-const MOST_WAITING = 30;
+const MAX_WAITING = 30;
 /** A tile whose picture is this many frames behind is hidden. */
 const STALE = 4;
 /** The base sphere has stalled when its picture is this late, ms. */
@@ -85,7 +85,7 @@ export class VideoView {
   #looked = 0;
   #quality = 0;
   /** Time at which the viewport stopped being sharp, and the last time this took to recover. */
-  #turned: number | undefined;
+  #blurredSince: number | undefined;
   #motion: number | null = null;
   #wasSharp = false;
   #delay = 0;
@@ -130,7 +130,7 @@ export class VideoView {
     let w = this.#waiting.get(m.tile);
     if (!w) this.#waiting.set(m.tile, (w = { frames: [], due: -Infinity, quality: -1, shown: -Infinity, aside: undefined }));
     w.frames.push(m);
-    if (w.frames.length > MOST_WAITING) w.frames.shift()!.frame.close();
+    if (w.frames.length > MAX_WAITING) w.frames.shift()!.frame.close();
   }
 
   #seek(run: number): void {
@@ -176,14 +176,14 @@ export class VideoView {
         w.aside?.close();
         w.aside = last.frame;
       }
-      if (w.aside && (tile === WHOLE || (this.#near[tile] ?? 1) > 0)) {
-        if (tile === WHOLE) sphere.whole(w.aside);
-        else sphere.tile(tile, w.aside);
+      if (w.aside && (tile === BASE || (this.#near[tile] ?? 1) > 0)) {
+        if (tile === BASE) sphere.uploadBase(w.aside);
+        else sphere.uploadTile(tile, w.aside);
         w.aside.close();
         w.aside = undefined;
         w.shown = w.due;
         changed = true;
-        if (tile === WHOLE) {
+        if (tile === BASE) {
           this.#pictures++;
           this.#delay = (due - w.shown) / 1000 + this.sphere.latency;
         }
@@ -194,17 +194,17 @@ export class VideoView {
       const w = this.#waiting.get(t);
       sphere.show(t, w !== undefined && w.shown >= stale);
     }
-    const whole = this.#waiting.get(WHOLE);
-    const stalled = whole !== undefined && whole.shown < due - 1000 * STALL;
+    const base = this.#waiting.get(BASE);
+    const stalled = base !== undefined && base.shown < due - 1000 * STALL;
     if (stalled && !this.#stalled) this.#stalls++;
     this.#stalled = stalled;
-    this.#look(now, stale);
+    this.#measure(now, stale);
     if (changed) this.studio.dirty = true;
     return changed;
   }
 
   /** Measures the viewport's quality, and reports the gaze to the network worker. */
-  #look(now: number, stale: number): void {
+  #measure(now: number, stale: number): void {
     if (now - this.#sent < SEND) return;
     this.#sent = now;
     const s = this.sphere!;
@@ -235,11 +235,11 @@ export class VideoView {
     this.#hits += hit;
     this.#looked++;
     const isSharp = sharp >= SHARP;
-    if (isSharp && this.#turned !== undefined) {
-      this.#motion = now - this.#turned;
-      this.#turned = undefined;
+    if (isSharp && this.#blurredSince !== undefined) {
+      this.#motion = now - this.#blurredSince;
+      this.#blurredSince = undefined;
     } else if (!isSharp && this.#wasSharp) {
-      this.#turned = now;
+      this.#blurredSince = now;
     }
     this.#wasSharp = isSharp;
   }
@@ -262,7 +262,7 @@ export class VideoView {
       tile_hits: this.#looked === 0 ? 0 : Math.round((1000 * this.#hits) / this.#looked) / 1000,
       stalls: this.#stalls, motion_to_quality_ms: this.#motion === null ? null : Math.round(this.#motion),
       tile_messages: this.state?.messages ?? 0, pictures: this.#pictures, bad: this.#bad, delay_ms: Math.round(this.#delay),
-      shown_ms: Math.round((this.#waiting.get(WHOLE)?.shown ?? 0) / 1000),
+      shown_ms: Math.round((this.#waiting.get(BASE)?.shown ?? 0) / 1000),
       due_ms: this.#due ? Math.round(mediaTime(this.#due, localTime())) : 0, sound: s.sound ? this.sound.stats() : null,
     };
   }

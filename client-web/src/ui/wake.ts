@@ -1,11 +1,11 @@
-const LOOK = 2000;
+const UPDATE_INTERVAL = 2000;
 
 /** Keeps the screen on while something is watched, if the browser supports it. */
 export function keepAwake(watching: () => boolean): void {
   if (!("wakeLock" in navigator)) return;
   let lock: WakeLockSentinel | undefined;
   let asking = false;
-  const look = async (): Promise<void> => {
+  const update = async (): Promise<void> => {
     const wanted = document.visibilityState === "visible" && watching();
     if (asking || wanted === (lock?.released === false)) return;
     asking = true;
@@ -17,6 +17,6 @@ export function keepAwake(watching: () => boolean): void {
     }
     asking = false;
   };
-  setInterval(() => void look(), LOOK);
-  document.addEventListener("visibilitychange", () => void look()); // a hidden page loses its lock
+  setInterval(() => void update(), UPDATE_INTERVAL);
+  document.addEventListener("visibilitychange", () => void update()); // a hidden page loses its lock
 }

@@ -24,7 +24,7 @@ export interface Coding {
 }
 
 /** A film in a file, and the pixels of its still, R G B. */
-export interface Film {
+export interface VideoPlayback {
   readonly file: string;
   readonly picture: Picture;
 }
@@ -32,7 +32,7 @@ export interface Film {
 /** A fixture with films. */
 export class Cinema extends Fixture {
   readonly folder = mkdtempSync(join(tmpdir(), "holocast-film-"));
-  mono!: Film;
+  mono!: VideoPlayback;
 
   constructor() {
     super();
@@ -43,7 +43,7 @@ export class Cinema extends Fixture {
   }
 
   /** Encodes seconds of a still that filters make. */
-  film(name: string, width: number, height: number, filter: string, { matrix, full }: Coding = { matrix: "bt709" }): Film {
+  film(name: string, width: number, height: number, filter: string, { matrix, full }: Coding = { matrix: "bt709" }): VideoPlayback {
     const file = join(this.folder, `${name}.mp4`);
     const input = ["-v", "error", "-f", "lavfi", "-i", `color=gray:size=${width}x${height}:rate=10`, "-vf", `format=rgb24,${filter}`];
     const rgba = execFileSync("ffmpeg", [...input, "-frames:v", "1", "-f", "rawvideo", "-pix_fmt", "rgba", "-"], { maxBuffer: 64 << 20 });

@@ -30,7 +30,7 @@ async function watch(): Promise<Page> {
 }
 
 const sequence = (s: Stats): number => s.per_camera[0]!.sequence;
-const place = (page: Page, ms: number): Promise<void> => page.locator("#place").fill(`${ms}`);
+const place = (page: Page, ms: number): Promise<void> => page.locator("#position").fill(`${ms}`);
 
 /** The frame that a page shows at a place, standing still. */
 async function still(page: Page, ms: number): Promise<number> {
@@ -76,7 +76,7 @@ it("lets each viewer pause, seek and come back", async () => {
   });
   expect(sequence(await stats(a)) - first.sequence).toBeLessThanOrEqual(FPS + 2);
 
-  await a.locator("#place").focus();
+  await a.locator("#position").focus();
   await a.keyboard.press("k");
   const moving = await stats(a);
   await until("frames one after the other", async () => sequence(await stats(a)) >= sequence(moving) + FPS);
@@ -95,7 +95,7 @@ it("lets each viewer pause, seek and come back", async () => {
     const { position_ms, duration_ms, playing } = (await stats(a)).playback!;
     return position_ms === duration_ms && !playing;
   });
-  expect(await a.locator("#place").getAttribute("aria-valuetext")).toMatch(/^0:0[56] of 0:0[56]$/);
+  expect(await a.locator("#position").getAttribute("aria-valuetext")).toMatch(/^0:0[56] of 0:0[56]$/);
 
   await a.locator("button#golive").click();
   const live = await until("the replay", async () => {

@@ -105,7 +105,7 @@ describe("pictures of 360° video", () => {
         await page.evaluate((tiles) => {
           const sphere = window.holocast!.studio.sphere!;
           const show = Object.getPrototypeOf(sphere).show as typeof sphere.show;
-          sphere.show = (tile, there) => show.call(sphere, tile, tiles && there);
+          sphere.show = (tile, decoded) => show.call(sphere, tile, tiles && decoded);
           if (!tiles) for (let t = 0; t < 8; t++) sphere.show(t, false);
         }, seen === "tiles");
         await new Promise((resolve) => setTimeout(resolve, 500));
@@ -146,7 +146,7 @@ describe("pictures of 360° video", () => {
     await page.evaluate(() => {
       const sphere = window.holocast!.studio.sphere!;
       const show = sphere.show.bind(sphere);
-      sphere.show = (tile, there) => show(tile, there && tile !== 1); // above and left of where one looks
+      sphere.show = (tile, decoded) => show(tile, decoded && tile !== 1); // above and left of where one looks
       sphere.show(1, false);
     });
     const d = judge(await canvasPicture(page), reference(cinema.mono.picture, 0, 0, 960, 640));

@@ -95,7 +95,7 @@ describe("360° video", () => {
     };
     /** Goes to a place, and waits until its second stands there. */
     const at = async (page: Page, ms: number): Promise<void> => {
-      await page.locator("#place").fill(`${ms}`);
+      await page.locator("#position").fill(`${ms}`);
       let since = 0;
       await until(`the picture at ${ms} ms`, async () => {
         const { playback } = await stats(page);
@@ -163,7 +163,7 @@ describe("360° video", () => {
       if (own) {
         await until("the playback bar", () => page.locator("#playback").isVisible());
         await button.click();
-        await page.locator("#place").fill("0");
+        await page.locator("#position").fill("0");
       } else {
         await button.click();
       }
@@ -180,14 +180,14 @@ describe("360° video", () => {
             let brightness = -1;
             let loud: boolean | undefined;
             const sphere = studio.sphere!;
-            const whole = sphere.whole.bind(sphere);
-            sphere.whole = (frame) => {
+            const uploadBase = sphere.uploadBase.bind(sphere);
+            sphere.uploadBase = (frame) => {
               pen.drawImage(frame, 0, 0, 1, 1);
               const now = pen.getImageData(0, 0, 1, 1).data[0]!;
               const timestamp = frame.timestamp / 1000;
               if (brightness >= 0 && Math.abs(now - brightness) > 12) seen.push({ due: performance.now() - stats().video!.due_ms + timestamp, timestamp });
               brightness = now;
-              whole(frame);
+              uploadBase(frame);
             };
             const listening = setInterval(() => {
               const now = stats().video!.sound!.level > 0.1;

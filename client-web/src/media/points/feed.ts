@@ -26,17 +26,17 @@ const LATE = 400;
  */
 const SPAN = 10_000;
 /** A capture time that goes back this far, ms, means a restart. */
-const BACK = 1000;
+const RESTART = 1000;
 /** Pause in the subscription after a late frame, ms; doubles with every further one. */
-const DRAIN = 500;
-const MOST_DRAIN = 4000;
+const PAUSE = 500;
+const MAX_PAUSE = 4000;
 /** Show late frames if nothing else was shown for this long, ms. */
 const STARVED = 5000;
 /** Spare output buffers to keep: the page may hold two. */
 const BUFFERS = 2;
 
 /** The session's state as a feed needs it. */
-export interface Surroundings {
+export interface SessionState {
   /** True for a looping replay: lower sequence numbers then start a new round. */
   readonly loops: boolean;
   /** Round-trip time, ms. */
@@ -72,11 +72,11 @@ export class Feed {
   #next: Waiting | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   /** Minimum transit (local arrival minus capture time) in the current and the previous window. */
-  #quickest = Infinity;
-  #quickestBefore = Infinity;
-  #spanned = 0;
+  #minTransit = Infinity;
+  #minTransitBefore = Infinity;
+  #windowStart = 0;
   #capturedBefore = 0;
-  #drain = DRAIN;
+  #pause = PAUSE;
   /** Local time at which the last frame was passed to the decoder. */
   #given = 0;
   readonly #free: ArrayBuffer[] = [];
@@ -84,7 +84,7 @@ export class Feed {
   constructor(
     readonly camera: CameraTrack,
     readonly port: Pick<MessagePort, "postMessage">,
-    private readonly viewer: Surroundings,
+    private readonly viewer: SessionState,
   ) {
     this.restart();
     this.#post({ type: "setup", camera });
@@ -98,7 +98,7 @@ export class Feed {
     this.assembler = assembler;
     this.sequence.restart();
     this.#pace = new Pace();
-    this.#quickest = this.#quickestBefore = Infinity;
+    this.#minTransit = this.#minTransitBefore = Infinity;
     if (this.#next) this.skipped++;
     this.#next = undefined;
     this.arrived = localTime();
@@ -177,14 +177,14 @@ export class Feed {
       const late = this.#lateness(now);
       if (late > LATE) {
         // All queued frames are equally old. Drain the queue: decline the groups behind it.
-        this.#start(this.#pace.behind(late + this.#drain));
-        this.#drain = Math.min(2 * this.#drain, MOST_DRAIN);
+        this.#start(this.#pace.drain(late + this.#pause));
+        this.#pause = Math.min(2 * this.#pause, MAX_PAUSE);
         if (now - this.#given < STARVED) {
           this.skipped++;
           return;
         }
       } else {
-        this.#drain = Math.max(DRAIN, this.#drain / 2);
+        this.#pause = Math.max(PAUSE, this.#pause / 2);
       }
     }
     if (this.#next) this.skipped++;
@@ -197,15 +197,15 @@ export class Feed {
   #lateness(now: number): number {
     const took = now - this.captured;
     // The recording looped, or a clock was set: discard earlier transit times.
-    if (this.captured < this.#capturedBefore - BACK) this.#quickest = this.#quickestBefore = Infinity;
+    if (this.captured < this.#capturedBefore - RESTART) this.#minTransit = this.#minTransitBefore = Infinity;
     this.#capturedBefore = this.captured;
-    if (now - this.#spanned > SPAN) {
-      this.#spanned = now;
-      this.#quickestBefore = this.#quickest;
-      this.#quickest = took;
+    if (now - this.#windowStart > SPAN) {
+      this.#windowStart = now;
+      this.#minTransitBefore = this.#minTransit;
+      this.#minTransit = took;
     }
-    this.#quickest = Math.min(this.#quickest, took);
-    return took - Math.min(this.#quickest, this.#quickestBefore);
+    this.#minTransit = Math.min(this.#minTransit, took);
+    return took - Math.min(this.#minTransit, this.#minTransitBefore);
   }
 
   /** False for groups that would queue behind late frames. */
@@ -227,7 +227,7 @@ export class Feed {
   }
 
   /** Checks for overdue frames. */
-  look(): void {
+  checkOverdue(): void {
     this.#start(this.#pace.overdue(localTime(), this.viewer.rtt));
   }
 

@@ -67,7 +67,7 @@ export class FrameDecoder {
       const planes = this.zstd.decode(objects[i]!.subarray(44), h.rawLength);
       if (!this.#kernel.reserve(raw + planes.length + 16)) throw new FrameError("points", `no memory for ${points}`);
       new Uint8Array(this.#kernel.memory.buffer, raw, planes.length).set(planes);
-      if (!layouts[h.layout].undo(this.#kernel, h, share(h), { raw, length: planes.length, row, out: at })) {
+      if (!layouts[h.layout].decode(this.#kernel, h, share(h), { raw, length: planes.length, row, out: at })) {
       throw new FrameError("planes", `inconsistent with ${h.points} points`);
       }
       at += 4 * size * h.points;

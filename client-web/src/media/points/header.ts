@@ -85,12 +85,12 @@ export function parseHeader(b: Uint8Array): Header {
   if (h.descriptions !== 1 && h.descriptions !== 4) bad("descriptions", `${h.descriptions} is neither 1 nor 4`);
   if (h.description >= h.descriptions) bad("description", `${h.description} of ${h.descriptions}`);
   const onGrid = formOf(layout) === "pixels";
-  const [least, most] = onGrid ? [1, MAX_SIDE] : [0, 0];
-  if (h.width < least || h.width > most) bad("width", `${h.width} in layout ${layout}`);
-  if (h.height < least || h.height > most) bad("height", `${h.height} in layout ${layout}`);
+  const [min, max] = onGrid ? [1, MAX_SIDE] : [0, 0];
+  if (h.width < min || h.width > max) bad("width", `${h.width} in layout ${layout}`);
+  if (h.height < min || h.height > max) bad("height", `${h.height} in layout ${layout}`);
   const s = share(h);
   const pixels = onGrid ? s.width * s.height : MAX_SIDE * MAX_SIDE;
-  if (h.points > pixels) bad("points", `${h.points} of at most ${pixels}`);
+  if (h.points > pixels) bad("points", `${h.points} of at max ${pixels}`);
   const [low, high] = layouts[layout].rawBounds(h.points, pixels);
   if (h.rawLength < low || h.rawLength > high) bad("raw length", `${h.rawLength} is outside ${low}…${high}`);
   return h;

@@ -27,7 +27,7 @@ export type Form = "pixels" | "coordinates";
 export const wordsPerPoint: Readonly<Record<Form, number>> = { pixels: 2, coordinates: 3 };
 
 /** Addresses in the kernel's memory: an object's planes, scratch space and the output. */
-export interface Room {
+export interface Addresses {
   readonly raw: number;
   readonly length: number;
   readonly row: number;
@@ -43,7 +43,7 @@ interface LayoutOf {
   /**
    * Decodes an object's planes to words; false if they are inconsistent with its number of points.
    */
-  undo(kernel: Kernel, h: Header, s: Share, room: Room): boolean;
+  decode(kernel: Kernel, h: Header, s: Share, at: Addresses): boolean;
 }
 
 const packed = (n: number): number => (n + 1) >>> 1;
@@ -56,19 +56,19 @@ export const layouts = {
       const gaps = Math.floor(pixels / 255);
       return [gaps + 2 * packed(n) + n, pixels + gaps + 1 + 2 * packed(n) + 10 * n];
     },
-    undo: (k, h, s, { raw, length, row, out }) => !!k.grid(raw, length, h.points, s.width, s.height, s.step, s.dx, s.dy, row, out),
+    decode: (k, h, s, { raw, length, row, out }) => !!k.grid(raw, length, h.points, s.width, s.height, s.step, s.dx, s.dy, row, out),
   },
   B: {
     code: 2,
     form: "coordinates",
     rawBounds: (n) => [4 * packed(n) + n, 4 * packed(n) + 16 * n],
-    undo: (k, h, _, { raw, length, out }) => !!k.cloud(raw, length, h.points, out),
+    decode: (k, h, _, { raw, length, out }) => !!k.cloud(raw, length, h.points, out),
   },
   C: {
     code: 3,
     form: "coordinates",
     rawBounds: (n) => [9 * n, 9 * n],
-    undo: (k, h, _, { raw, out }) => (k.records(raw, h.points, out), true),
+    decode: (k, h, _, { raw, out }) => (k.records(raw, h.points, out), true),
   },
 } as const satisfies Readonly<Record<string, LayoutOf>>;
 

@@ -2,10 +2,10 @@
 import type { Session, TrackSink } from "../../moqt/index.ts";
 import { MAX_CATALOG, type Catalog } from "../session/catalog.ts";
 import { localTime } from "../session/clock.ts";
-import type { Host, Medium, Reel } from "../session/medium.ts";
+import type { Host, Medium, RecordedTrack } from "../session/medium.ts";
 import { DOCUMENT_PRIORITY } from "../session/subscribe.ts";
 import { Feed } from "./feed.ts";
-import type { FromPoints, Spent, ToPoints, Undecoded } from "./messages.ts";
+import type { FromPoints, Released, ToPoints, Undecoded } from "./messages.ts";
 import { addParts, noParts, partOf, type PartsCounts } from "./parts.ts";
 import { QualityChooser } from "./quality.ts";
 import { parsePoses, POSE_TRACK, readCameras, samePose, sameTrack, type CameraTrack, type Cameras, type Transform } from "./track.ts";
@@ -49,8 +49,8 @@ export class Points implements Medium {
 
   take(m: ToPoints): void {
     switch (m.type) {
-      case "spent":
-        this.#spent(m);
+      case "released":
+        this.#released(m);
         break;
       case "quality":
         this.quality = m.quality;
@@ -61,7 +61,7 @@ export class Points implements Medium {
   }
 
   /** The page released a frame. */
-  #spent({ camera, track, words, shown, next }: Spent): void {
+  #released({ camera, track, words, shown, next }: Released): void {
     if (shown) this.host.shown(camera, shown.sequence, shown.delay);
     const feed = this.#feeds.get(camera);
     if (feed?.camera.track !== track) return; // from the camera's previous quality
@@ -240,22 +240,22 @@ export class Points implements Medium {
     this.send({ type: "pose", camera, pose });
   }
 
-  reels(recording: Catalog): ReadonlyMap<string, Reel> {
+  recordedTracks(recording: Catalog): ReadonlyMap<string, RecordedTrack> {
     const past = readCameras(recording).qualities.flat();
-    const reels = new Map<string, Reel>();
+    const recordedTracks = new Map<string, RecordedTrack>();
     for (const feed of this.#feeds.values()) {
       const { track, camera } = feed.camera;
       const timeline = past.find((t) => t.track === track && t.camera === camera)?.timeline;
       if (!timeline) continue;
-      reels.set(track, { timeline, maxObject: maxFrame(feed.camera), show: (o) => feed.show(o), skip: (o) => feed.skip(o) });
+      recordedTracks.set(track, { timeline, maxObject: maxFrame(feed.camera), show: (o) => feed.show(o), skip: (o) => feed.skip(o) });
     }
-    return reels;
+    return recordedTracks;
   }
 
   silent(now: number): boolean {
     for (const f of this.#feeds.values()) {
-      const patience = Math.max(SILENCE, f.camera.framerate > 0 ? (SILENT_FRAMES * 1000) / f.camera.framerate : 0);
-      if (now - f.arrived < patience) return false;
+      const limit = Math.max(SILENCE, f.camera.framerate > 0 ? (SILENT_FRAMES * 1000) / f.camera.framerate : 0);
+      if (now - f.arrived < limit) return false;
     }
     return true;
   }
@@ -273,7 +273,7 @@ export class Points implements Medium {
     }
     this.send({ type: "frames", arrived: [...this.#feeds.values()].map((f) => [f.camera.camera, f.sequence.received] as const), ...n, parts });
     if (!this.host.live) return;
-    for (const f of this.#feeds.values()) f.look();
+    for (const f of this.#feeds.values()) f.checkOverdue();
     if (!this.#cameras || !this.#automatic) return;
     const before = this.#chooser.level;
     const worst = Math.max(...this.#cameras.qualities.map((list) => list.length)) - 1;

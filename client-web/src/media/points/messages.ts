@@ -5,8 +5,8 @@ import type { Subject } from "./subject.ts";
 import type { CameraTrack, Transform } from "./track.ts";
 
 /** The page releases a frame and returns its buffer. */
-export interface Spent {
-  readonly type: "spent";
+export interface Released {
+  readonly type: "released";
   readonly camera: number;
   readonly track: string;
   readonly words: ArrayBuffer;
@@ -21,7 +21,7 @@ export interface Spent {
 
 /** From the page to the network worker. */
 export type ToPoints =
-  | Spent
+  | Released
   /** A quality name, or "auto". */
   | { readonly type: "quality"; readonly quality: string };
 

@@ -6,7 +6,7 @@
 
 /** Minimum and maximum span of arrivals over which the frame interval is measured. */
 const SPAN = 300;
-const MOST_SPAN = 2000;
+const MAX_SPAN = 2000;
 /**
  * In frame intervals: how much later than requested a frame may arrive, and how long to wait for
  * one that is due.
@@ -16,14 +16,14 @@ const HOLD = 0.5;
 /** Weight of the newest sample in the moving average of the page's interval. */
 const NEWEST = 0.25;
 /** A page that draws nothing for this many of its intervals, and this many ms, counts as idle. */
-const PATIENCE = 3;
-const LEAST_PATIENCE = 500;
+const IDLE_CYCLES = 3;
+const MIN_IDLE = 500;
 /** Maximum time to decline at once: an idle page receives a new frame this often. */
-const MOST = 1000;
+const MAX_DECLINE = 1000;
 /** A frame this late may never arrive: group IDs may have changed. */
 const OVERDUE = 500;
 /** A group this far from the newest comes from a restarted publisher. */
-const ANEW = 1000n;
+const RESTART_GAP = 1000n;
 
 interface Arrival {
   readonly group: bigint;
@@ -44,29 +44,29 @@ export class Pace {
   #given = 0;
   /** First group to be sent, and the maximum of that so far. */
   #start = 0n;
-  #reach = 0n;
+  #maxStart = 0n;
   /** First group after a queue was drained. */
-  #drained = 0n;
+  #drainedUntil = 0n;
 
   /** Adds an arrival. Returns the number of declined groups between it and the previous one. */
   arrived(group: bigint, at: number): number {
     const last = this.#newest;
     const now = { group, at };
-    if (last && group <= last.group && group + ANEW > last.group) return 0; // late
+    if (last && group <= last.group && group + RESTART_GAP > last.group) return 0; // late
     this.#newest = now;
-    if (!last || group < last.group || group - last.group > ANEW || at - last.at > 2 * MOST) {
+    if (!last || group < last.group || group - last.group > RESTART_GAP || at - last.at > 2 * MAX_DECLINE) {
       this.#from = this.#after = now;
       this.#interval = 0;
-      if (last && group < last.group) this.#start = this.#reach = this.#drained = 0n;
+      if (last && group < last.group) this.#start = this.#maxStart = this.#drainedUntil = 0n;
       return 0;
     }
-    if (at - this.#after!.at > MOST_SPAN / 2) {
+    if (at - this.#after!.at > MAX_SPAN / 2) {
       this.#from = this.#after;
       this.#after = now;
     }
     const span = at - this.#from!.at;
     if (span >= SPAN) this.#interval = span / Number(group - this.#from!.group);
-    const declined = (this.#reach < group ? this.#reach : group) - last.group - 1n;
+    const declined = (this.#maxStart < group ? this.#maxStart : group) - last.group - 1n;
     return declined > 0n ? Number(declined) : 0;
   }
 
@@ -77,7 +77,7 @@ export class Pace {
    */
   wanted(at: number, now: number, rtt: number): bigint | undefined {
     if (this.#wanted !== undefined) {
-      const cycle = Math.min(MOST, Math.max(0, at - this.#wanted));
+      const cycle = Math.min(MAX_DECLINE, Math.max(0, at - this.#wanted));
       this.#cycle += (this.#cycle === 0 ? 1 : NEWEST) * (cycle - this.#cycle);
     }
     this.#wanted = at;
@@ -117,24 +117,24 @@ export class Pace {
    */
   idle(now: number, rtt: number): bigint | undefined {
     const since = now - this.#given;
-    return since > Math.max(LEAST_PATIENCE, PATIENCE * this.#cycle) ? this.#decline(now + Math.min(MOST, since), now, rtt) : undefined;
+    return since > Math.max(MIN_IDLE, IDLE_CYCLES * this.#cycle) ? this.#decline(now + Math.min(MAX_DECLINE, since), now, rtt) : undefined;
   }
 
   /**
    * The newest frame arrived `late` ms late, behind others in a queue. Returns a new start that
    * declines the frames until twice that time has passed.
    */
-  behind(late: number): bigint | undefined {
+  drain(late: number): bigint | undefined {
     if (!this.#newest || this.#interval === 0) return undefined;
     const start = this.#newest.group + BigInt(Math.ceil((2 * late) / this.#interval));
     if (start <= this.#start) return undefined;
-    this.#drained = start;
+    this.#drainedUntil = start;
     return this.#move(start);
   }
 
   /** False for groups that would queue behind late ones. */
   wants(group: bigint): boolean {
-    return group >= this.#drained || group + ANEW < this.#drained;
+    return group >= this.#drainedUntil || group + RESTART_GAP < this.#drainedUntil;
   }
 
   /** Returns a new start if a requested frame is long overdue. */
@@ -142,7 +142,7 @@ export class Pace {
     if (!this.#waiting) return undefined;
     if (now < this.#due + rtt + OVERDUE) return undefined;
     this.#interval = 0;
-    this.#drained = 0n;
+    this.#drainedUntil = 0n;
     return this.#move(0n);
   }
 
@@ -168,7 +168,7 @@ export class Pace {
 
   #move(start: bigint): bigint {
     this.#start = start;
-    if (start > this.#reach) this.#reach = start;
+    if (start > this.#maxStart) this.#maxStart = start;
     return start;
   }
 
@@ -180,7 +180,7 @@ export class Pace {
     if (!this.#newest) return 0n;
     const { group, at } = this.#newest;
     if (this.#interval === 0) return group + 1n;
-    const ahead = Math.floor(Math.min(due - at, MOST) / this.#interval + LATE);
+    const ahead = Math.floor(Math.min(due - at, MAX_DECLINE) / this.#interval + LATE);
     const underWay = Math.max(0, Math.floor((now + rtt - at) / this.#interval));
     return ahead - underWay >= 2 ? group + BigInt(ahead) : group + 1n;
   }

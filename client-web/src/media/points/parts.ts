@@ -48,7 +48,7 @@ export interface Part {
   readonly payload: Uint8Array;
 }
 
-export interface Whole {
+export interface Payload {
   readonly group: bigint;
   /** ID of the first part. */
   readonly object: number;
@@ -158,7 +158,7 @@ export class PartsAssembler {
   }
 
   /** Adds a part and returns the payloads it completes. fetched: the part answers a request. */
-  add(p: Part, fetched: boolean, now: number): Whole[] {
+  add(p: Part, fetched: boolean, now: number): Payload[] {
     if (this.#past.includes(p.group)) {
       this.counts.late++;
       return [];
@@ -187,7 +187,7 @@ export class PartsAssembler {
       else f.end = id + 1;
     }
     if (p.length !== undefined && !this.#begin(f, id, p.payload.length, p.length)) this.counts.refused++;
-    const whole = this.#collect(f, id);
+    const payloads = this.#collect(f, id);
     if (f.end > 0 && f.next >= f.end && f.holes.length === 0 && ready(f)) {
       this.#count(f);
       this.#forget(f);
@@ -195,7 +195,7 @@ export class PartsAssembler {
       this.#abandon(f);
     }
     while (this.bytes > this.#room && this.#frames.length > 0) this.#abandon(this.#frames[0]!);
-    return whole;
+    return payloads;
   }
 
   /** Objects up to `last` of a group are being fetched already: do not request them. */
@@ -215,7 +215,7 @@ export class PartsAssembler {
     while (this.#frames.length > 0 && now - this.#frames[0]!.began >= this.#timeout) this.#abandon(this.#frames[0]!);
     for (const f of [...this.#frames]) {
       if (now + rtt - f.began >= this.#timeout) continue;
-      const still = now - f.newest >= patience(rtt);
+      const still = now - f.newest >= quietTime(rtt);
       const overtaken = this.#begun > f.newest;
       if (still && (overtaken || now >= endDue(f, rtt))) expectUpTo(f, expected(f));
       if (still && overtaken && f.holes.length === 0 && ready(f)) {
@@ -235,7 +235,7 @@ export class PartsAssembler {
     for (const f of this.#frames) {
       const deadline = f.began + this.#timeout;
       at ??= deadline;
-      const due = f.holes.length === 0 ? endDue(f, rtt) : f.newest + patience(rtt);
+      const due = f.holes.length === 0 ? endDue(f, rtt) : f.newest + quietTime(rtt);
       const incomplete = expected(f) > f.next || f.holes.some((h) => !h.asked);
       if (incomplete && due < at && due + rtt < deadline) at = due;
     }
@@ -282,8 +282,8 @@ export class PartsAssembler {
   }
 
   /** Returns the payload that part `id` completes, if any. */
-  #collect(f: Frame, id: number): Whole[] {
-    const whole: Whole[] = [];
+  #collect(f: Frame, id: number): Payload[] {
+    const payloads: Payload[] = [];
     for (const s of f.starts) {
       if (s.done || id < s.first || id > s.last || missing(f, s.first, s.last)) continue;
       s.done = true;
@@ -300,10 +300,10 @@ export class PartsAssembler {
         f.parts.delete(i);
         this.#charge(f, -(p.length + PART_COST));
       }
-      if (ok && at === s.length) whole.push({ group: f.group, object: s.first, payload });
+      if (ok && at === s.length) payloads.push({ group: f.group, object: s.first, payload });
       else this.counts.refused += s.last - s.first + 1;
     }
-    return whole;
+    return payloads;
   }
 
   #count(f: Frame): void {
@@ -357,11 +357,11 @@ export class PartsAssembler {
 }
 
 /** Silence in a group after which its missing parts are requested. */
-const patience = (rtt: number): number => Math.max(QUIET, rtt / 4);
+const quietTime = (rtt: number): number => Math.max(QUIET, rtt / 4);
 
 /** Time at which a group's missing end is requested even if no later group has begun. */
 function endDue(f: Frame, rtt: number): number {
-  return f.newest + (expected(f) > f.next + NEARBY ? LONGER : 1) * patience(rtt);
+  return f.newest + (expected(f) > f.next + NEARBY ? LONGER : 1) * quietTime(rtt);
 }
 
 /** Removes an ID from the gaps; false for a duplicate. */
@@ -422,7 +422,7 @@ export class PartsReceiver {
     maxPayload: number,
     timeout: number,
     private readonly rtt: () => number,
-    private readonly take: (whole: Whole) => void,
+    private readonly take: (payload: Payload) => void,
     private readonly fetch: (r: PartsRequest) => Promise<void>,
     private readonly now: () => number,
   ) {
@@ -431,7 +431,7 @@ export class PartsReceiver {
 
   add(p: Part, fetched: boolean): void {
     if (this.#closed) return;
-    for (const whole of this.assembler.add(p, fetched, this.now())) this.take(whole);
+    for (const payload of this.assembler.add(p, fetched, this.now())) this.take(payload);
     this.#ask();
   }
 

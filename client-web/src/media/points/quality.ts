@@ -10,8 +10,8 @@ const MANY_UNDRAWN = 0.6;
 const MANY_LOST = 0.2;
 const FEW = 0.05;
 /** Time without trouble before trying the next better quality; doubles with every failed try. */
-const PATIENCE = 15_000;
-const MOST_PATIENCE = 240_000;
+const RETRY_AFTER = 15_000;
+const MAX_RETRY_AFTER = 240_000;
 
 /** Frame counts since the start. */
 export interface Counts {
@@ -26,14 +26,14 @@ export class QualityChooser {
   /** 0 is the best quality. */
   level = 0;
   #since: { readonly at: number; readonly counts: Counts } | undefined;
-  #well: number | undefined; // start of the current period without trouble
+  #goodSince: number | undefined; // start of the current period without trouble
   #raised = -Infinity;
-  #patience = PATIENCE;
+  #retryAfter = RETRY_AFTER;
 
   /** Discards the counts so far. */
   restart(): void {
     this.#since = undefined;
-    this.#well = undefined;
+    this.#goodSince = undefined;
   }
 
   /** Adds the counts at a time and returns the level to use, at most `worst`. */
@@ -47,19 +47,19 @@ export class QualityChooser {
     const missing = lost / (frames + lost);
     this.#since = { at: now, counts: { ...counts } };
     if (undrawn > MANY_UNDRAWN || missing > MANY_LOST) {
-      this.#well = undefined;
+      this.#goodSince = undefined;
       if (this.level < worst) {
-        if (now - this.#raised < 2 * PATIENCE) this.#patience = Math.min(2 * this.#patience, MOST_PATIENCE);
+        if (now - this.#raised < 2 * RETRY_AFTER) this.#retryAfter = Math.min(2 * this.#retryAfter, MAX_RETRY_AFTER);
         this.level++;
       }
     } else if (undrawn > FEW || missing > FEW) {
-      this.#well = undefined;
+      this.#goodSince = undefined;
     } else {
-      this.#well ??= since.at;
-      if (this.level > 0 && now - this.#well >= this.#patience) {
+      this.#goodSince ??= since.at;
+      if (this.level > 0 && now - this.#goodSince >= this.#retryAfter) {
         this.level--;
         this.#raised = now;
-        this.#well = undefined;
+        this.#goodSince = undefined;
       }
     }
     return this.level;

@@ -43,7 +43,7 @@ interface Exports {
 const TOO_SMALL = -70;
 
 /** A buffer in the decoder's memory, reused between frames. */
-class Room {
+class HeapBuffer {
   at = 0;
   #size = 0;
 
@@ -63,13 +63,13 @@ class Room {
 
 export class Zstd {
   readonly #wasm: Exports;
-  readonly #body: Room;
-  readonly #planes: Room;
+  readonly #body: HeapBuffer;
+  readonly #planes: HeapBuffer;
 
   private constructor(wasm: Exports) {
     this.#wasm = wasm;
-    this.#body = new Room(wasm);
-    this.#planes = new Room(wasm);
+    this.#body = new HeapBuffer(wasm);
+    this.#planes = new HeapBuffer(wasm);
   }
 
   /** wasm: zstd.wasm. */

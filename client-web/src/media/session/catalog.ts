@@ -156,7 +156,7 @@ function applyTo(tracks: unknown[], op: unknown, track: Json, path: string): unk
  * A group this far below the newest comes from a restarted publisher; a smaller gap means it is
  * late.
  */
-const ANEW = 1000n;
+const RESTART_GAP = 1000n;
 /** Maximum number of delta updates held back until earlier ones arrive. */
 const MAX_WAITING = 64;
 
@@ -172,7 +172,7 @@ export class CatalogReader {
 
   /** Adds an object, in any order. Returns the new catalog; undefined if unchanged. */
   add(group: bigint, id: bigint, payload: Uint8Array): Catalog | undefined {
-    if (group < this.#group && group + ANEW > this.#group) return undefined;
+    if (group < this.#group && group + RESTART_GAP > this.#group) return undefined;
     if (group !== this.#group) {
       this.#group = group;
       this.#next = 0n;
@@ -229,13 +229,13 @@ function readTracks(list: unknown, path: string, inits: ReadonlyMap<string, Init
 type Check = (v: unknown, path: string) => unknown;
 const size: Check = (v, path) => number(v, path, 0, Number.MAX_VALUE);
 const count: Check = (v, path) => integer(v, path, 0, Number.MAX_SAFE_INTEGER);
-const whole: Check = (v, path) => integer(v, path, -Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER);
+const wholeNumber: Check = (v, path) => integer(v, path, -Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER);
 const texts: Check = (v, path) => array(v, path, MAX_TRACKS).forEach((t, i) => text(t, `${path}[${i}]`));
 
 /** Type checks for the MSF fields of a track that a player may use. */
 const checks: Readonly<Record<string, Check>> = {
   namespace: text, name: text, packaging: text, eventType: text, isLive: flag, targetLatency: size, buffers: object, role: text,
-  label: text, renderGroup: whole, altGroup: whole, initRef: text, depends: texts, codec: text, mimeType: text, framerate: size,
+  label: text, renderGroup: wholeNumber, altGroup: wholeNumber, initRef: text, depends: texts, codec: text, mimeType: text, framerate: size,
   timescale: size, bitrate: count, avgBitrate: count, maxGopDuration: size, width: count, height: count, samplerate: count,
   channelConfig: text, lang: text, trackDuration: count, template: timeline, connectionUri: text, token: text,
 };

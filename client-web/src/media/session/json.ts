@@ -33,13 +33,13 @@ export function flag(v: unknown, path: string): boolean {
   return v;
 }
 
-export function number(v: unknown, path: string, least: number, most: number): number {
-  if (typeof v !== "number" || !(v >= least && v <= most)) throw new CatalogError(path, `not a number in ${least}…${most}`);
+export function number(v: unknown, path: string, min: number, max: number): number {
+  if (typeof v !== "number" || !(v >= min && v <= max)) throw new CatalogError(path, `not a number in ${min}…${max}`);
   return v;
 }
 
-export function integer(v: unknown, path: string, least: number, most: number): number {
-  const n = number(v, path, least, most);
+export function integer(v: unknown, path: string, min: number, max: number): number {
+  const n = number(v, path, min, max);
   if (!Number.isInteger(n)) throw new CatalogError(path, "not a whole number");
   return n;
 }

@@ -26,7 +26,7 @@ export interface Host {
 }
 
 /** A recorded track that the session plays for a medium. */
-export interface Reel {
+export interface RecordedTrack {
   readonly timeline: Timeline;
   readonly maxObject: number;
   show(objects: Uint8Array<ArrayBuffer>[]): void;
@@ -35,7 +35,7 @@ export interface Reel {
 }
 
 /** A recording from which a medium fetches selected groups itself. */
-export interface Shelf {
+export interface RecordingSource {
   /** ms. */
   readonly duration: number;
   /**
@@ -65,9 +65,9 @@ export interface Medium {
   /** After a seek: the following frames are not contiguous with the previous ones. */
   jump(): void;
   /** The recorded counterparts of the received tracks, by track name. */
-  reels(recording: Catalog): ReadonlyMap<string, Reel>;
+  recordedTracks(recording: Catalog): ReadonlyMap<string, RecordedTrack>;
   /** The part of a recording that this medium fetches itself; undefined if it has none. */
-  part?(recording: Catalog, shelf: Shelf): Part | undefined;
+  part?(recording: Catalog, source: RecordingSource): Part | undefined;
   /**
    * True if nothing has arrived for long enough to call the publisher silent; `now` is local time,
    * ms.

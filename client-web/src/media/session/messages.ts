@@ -15,7 +15,7 @@ export type Phase =
   | "ended";
 
 /** The session to watch, and options from the link. */
-export interface Watched {
+export interface WatchOptions {
   /** The relay's URL. */
   readonly relay: string;
   /** undefined: list the relay's sessions. */

@@ -56,7 +56,7 @@ export interface Part {
 }
 
 /** Frames of one track fetched ahead. */
-class Reel implements Part {
+class TrackBuffer implements Part {
   readonly frames: { readonly at: number; readonly objects: Objects }[] = [];
   /** Media time up to which everything has arrived. */
   until = 0;
@@ -151,7 +151,7 @@ class Reel implements Part {
 }
 
 export class Playback {
-  readonly #reels: Reel[] = [];
+  readonly #buffers: TrackBuffer[] = [];
   #parts: readonly Part[] = [];
   #position = 0;
   #at = 0; // local time at which #position was current
@@ -166,15 +166,15 @@ export class Playback {
 
   /** Sets the recorded tracks to play. */
   setTracks(timelines: ReadonlyMap<string, Timeline>): void {
-    for (const reel of this.#reels.splice(0)) {
-      if (timelines.has(reel.track)) this.#reels.push(reel);
-      else reel.stop();
+    for (const buffer of this.#buffers.splice(0)) {
+      if (timelines.has(buffer.track)) this.#buffers.push(buffer);
+      else buffer.stop();
     }
     for (const [track, timeline] of timelines) {
-      if (this.#reels.some((r) => r.track === track)) continue;
-      const reel = new Reel(track, timeline, this.duration, this.ports);
-      reel.seek(this.#position);
-      this.#reels.push(reel);
+      if (this.#buffers.some((b) => b.track === track)) continue;
+      const buffer = new TrackBuffer(track, timeline, this.duration, this.ports);
+      buffer.seek(this.#position);
+      this.#buffers.push(buffer);
     }
   }
 
@@ -185,7 +185,7 @@ export class Playback {
   }
 
   get #all(): readonly Part[] {
-    return [...this.#reels, ...this.#parts];
+    return [...this.#buffers, ...this.#parts];
   }
 
   get position(): number {

@@ -9,7 +9,7 @@ import {
 import type { Catalog } from "./catalog.ts";
 import { ClockEstimator, CLOCK_TRACK, localTime, parseStamp } from "./clock.ts";
 import type { Host, Medium } from "./medium.ts";
-import type { FromSession, Phase, PlaybackAction, Watched } from "./messages.ts";
+import type { FromSession, Phase, PlaybackAction, WatchOptions } from "./messages.ts";
 import { encodeReceipt } from "./receipt.ts";
 import { Recording } from "./recording.ts";
 import { subscribeCatalog } from "./subscribe.ts";
@@ -21,7 +21,7 @@ const REPLAYED_PROPERTY = 0x68637270;
 export const RENDEZVOUS = 10_000;
 const REPORT_INTERVAL = 250;
 /** Time without a catalog, ms, after which the page reports that nothing is published. */
-const PATIENCE = 1500;
+const CATALOG_WAIT = 1500;
 /** Subscriber priority (§7): clock stamps come first. */
 const CLOCK_PRIORITY = 0;
 
@@ -43,7 +43,7 @@ export class Viewer implements Host {
   readonly #lost = { cut: 0, refused: 0, malformed: 0 };
 
   constructor(
-    private readonly watched: Watched,
+    private readonly watched: WatchOptions,
     media: (host: Host) => readonly Medium[],
     private readonly send: (m: FromSession) => void,
   ) {
@@ -188,13 +188,13 @@ export class Viewer implements Host {
   async #followCatalog(s: Session): Promise<void> {
     while (this.#current(s)) {
       let sub: Subscription | undefined;
-      const patience = setTimeout(() => {
+      const timer = setTimeout(() => {
         if (this.#current(s) && !this.#hadCatalog) this.#enter("waiting", "");
-      }, PATIENCE);
+      }, CATALOG_WAIT);
       try {
         sub = await subscribeCatalog(s, this.track("catalog"), { rendezvousTimeout: RENDEZVOUS }, (c) => this.#takeCatalog(s, c));
       } catch (e) {
-        clearTimeout(patience);
+        clearTimeout(timer);
         if (!this.#current(s)) return;
         const absent = e instanceof RequestError && (e.code === RequestCode.DOES_NOT_EXIST || e.code === RequestCode.TIMEOUT);
         if (absent) this.#enter(this.#hadCatalog ? "ended" : "waiting", "");
@@ -210,7 +210,7 @@ export class Viewer implements Host {
       if (this.loops) void this.#recording.follow(sub);
       else this.#recording.offer(undefined);
       const why = await sub.done;
-      clearTimeout(patience);
+      clearTimeout(timer);
       if (!this.#current(s)) return;
       this.#forget();
       const ended = why instanceof DoneError && (why.code === DoneCode.TRACK_ENDED || why.code === DoneCode.SUBSCRIPTION_ENDED);

@@ -2,7 +2,7 @@
 
 const MEAN_OF = 3;
 const RATIOS = 40;
-const MOST_RATIO = 10;
+const MAX_RATIO = 10;
 /**
  * Deciles of the ratio between successive one-second rates in 5G networks, used until ratios have
  * been measured.
@@ -35,7 +35,7 @@ export class Capacity {
     const { mean } = this;
     if (mean > 0) {
       if (this.#ratios.length === RATIOS) this.#ratios.shift();
-      this.#ratios.push(Math.min(rate / mean, MOST_RATIO));
+      this.#ratios.push(Math.min(rate / mean, MAX_RATIO));
     }
     if (this.#recent.length === MEAN_OF) this.#recent.shift();
     this.#recent.push(rate);
@@ -68,8 +68,8 @@ export class Capacity {
 }
 
 /** Shorter trains, in bytes and ms, are not measured. */
-const LEAST_TRAIN = 3000;
-const LEAST_TRAIN_TIME = 5;
+const MIN_TRAIN = 3000;
+const MIN_TRAIN_TIME = 5;
 
 /**
  * Measures the network's capacity by packet trains. The first frames of a GoP are sent back to back
@@ -103,6 +103,6 @@ export class Train {
   /** Rate at which the GoP's first frames arrived, bytes per second; 0 if too few did. */
   rate(group: bigint): number {
     const bytes = this.#to - this.#from;
-    return group !== this.#group || bytes < LEAST_TRAIN ? 0 : (1000 * bytes) / Math.max(this.#last - this.#first, LEAST_TRAIN_TIME);
+    return group !== this.#group || bytes < MIN_TRAIN ? 0 : (1000 * bytes) / Math.max(this.#last - this.#first, MIN_TRAIN_TIME);
   }
 }

@@ -3,16 +3,16 @@
  * shortly before it is due.
  */
 import { localTime } from "../session/clock.ts";
-import { mediaTime, SOUND, WHOLE, type Due, type FromVideo, type PageToVideo, type ToVideo } from "./messages.ts";
+import { mediaTime, SOUND, BASE, type Due, type FromVideo, type PageToVideo, type ToVideo } from "./messages.ts";
 import type { Sphere, SoundTrack } from "./track.ts";
 
 /** Lead time of decoding, and interval between checks, ms. */
 const AHEAD = 200;
 const TICK = 15;
 /** Maximum number of chunks queued in a decoder. */
-const MOST_QUEUED = 8;
+const MAX_QUEUED = 8;
 /** Maximum number of chunks waiting per tile: several GoPs. */
-const MOST_WAITING = 600;
+const MAX_WAITING = 600;
 
 type Chunk = Extract<ToVideo, { type: "chunk" }>;
 
@@ -39,13 +39,13 @@ class Tile {
   add(c: Chunk): void {
     if (c.group < this.#group) return;
     this.#waiting.push(c);
-    if (this.#waiting.length > MOST_WAITING) this.#waiting.shift();
+    if (this.#waiting.length > MAX_WAITING) this.#waiting.shift();
   }
 
   /** Decodes the chunks due soon; now: the timestamp currently due, ms. */
   feed(now: number): void {
     this.#skip(now);
-    while (this.#waiting.length > 0 && (this.#decoder?.decodeQueueSize ?? 0) < MOST_QUEUED) {
+    while (this.#waiting.length > 0 && (this.#decoder?.decodeQueueSize ?? 0) < MAX_QUEUED) {
       const c = this.#waiting[0]!;
       if (c.timestamp / 1000 - now > AHEAD) return;
       this.#waiting.shift();
@@ -71,7 +71,7 @@ class Tile {
   }
 
   #begin(c: Chunk): void {
-    const coding = this.tile === WHOLE ? sphere?.video : sphere?.tiles[this.tile]?.find((t) => t.quality === c.quality);
+    const coding = this.tile === BASE ? sphere?.video : sphere?.tiles[this.tile]?.find((t) => t.quality === c.quality);
     if (!coding) throw new Error("no such track");
     const description = c.config ?? coding.config;
     const key = `${coding.codec} ${description ? Array.from(description).join() : ""}`;

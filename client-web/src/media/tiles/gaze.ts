@@ -1,5 +1,5 @@
 /** Predicts where a viewer will look, like internal/tile360 (gaze.go, crowd.go, model_data.go). */
-import { dot, FORWARD, moved, offset, unit, type Look, type Vec } from "./sphere.ts";
+import { dot, FORWARD, moved, offset, unit, type PossibleGaze, type Vec } from "./sphere.ts";
 
 /** A gaze direction at a time in seconds of media time. */
 export interface Sample {
@@ -8,7 +8,7 @@ export interface Sample {
 }
 
 const HISTORY = 0.5; // seconds of gaze in the regression
-const MOST_SAMPLES = 64;
+const MAX_SAMPLES = 64;
 const RING_LOOKS = 8;
 
 const horizons = [0, 0.25, 0.5, 1, 1.5, 2, 3] as const;
@@ -53,9 +53,9 @@ function at(table: readonly (readonly number[])[], ahead: number): number[] {
   return table[k - 1]!.map((a, i) => a + f * (table[k]![i]! - a));
 }
 
-function limited(x: number, y: number, most: number): [number, number] {
+function limited(x: number, y: number, max: number): [number, number] {
   const n = Math.sqrt(x * x + y * y);
-  return n > most ? [(x * most) / n, (y * most) / n] : [x, y];
+  return n > max ? [(x * max) / n, (y * max) / n] : [x, y];
 }
 
 /** Recorded gazes of several viewers of a medium, sampled at a fixed rate from its start. */
@@ -85,7 +85,7 @@ export class Crowd {
     return dot(sum, sum) < 1e-18 ? undefined : unit(sum);
   }
 
-  looks(now: Sample, t: number, p: number): Look[] {
+  gazes(now: Sample, t: number, p: number): PossibleGaze[] {
     const list = this.#weighted(now, t);
     const sum = list.reduce((n, { w }) => n + w, 0);
     return list.map(({ v, w }) => ({ gaze: v, p: w * (p / sum) }));
@@ -104,7 +104,7 @@ export class Gaze {
     if (last && !(t > last.t)) this.#samples = [];
     let from = 0;
     const n = this.#samples.length;
-    while (from < n && (this.#samples[from]!.t < t - HISTORY - 1e-9 || n - from >= MOST_SAMPLES)) from++;
+    while (from < n && (this.#samples[from]!.t < t - HISTORY - 1e-9 || n - from >= MAX_SAMPLES)) from++;
     this.#samples.splice(0, from);
     this.#samples.push(s);
   }
@@ -157,25 +157,25 @@ export class Gaze {
   }
 
   /** Possible gazes this many seconds after the last sample; their probabilities sum to p. */
-  looks(ahead: number, p: number): Look[] {
+  gazes(ahead: number, p: number): PossibleGaze[] {
     const centre = this.predict(ahead);
     const [right, up] = this.velocity();
     const speed = Math.sqrt(right * right + up * up);
     const found = speeds.findIndex((s) => speed <= s);
     const [ex, ey, share] = at(spreads[this.crowd ? 1 : 0]![found < 0 ? speeds.length : found]!, ahead) as [number, number, number];
-    const looks: Look[] = [];
+    const gazes: PossibleGaze[] = [];
     if (this.crowd) {
-      looks.push(...this.crowd.looks(this.last, this.last.t + ahead, p * share));
-      if (looks.length > 0) p -= p * share;
+      gazes.push(...this.crowd.gazes(this.last, this.last.t + ahead, p * share));
+      if (gazes.length > 0) p -= p * share;
     }
     const per = p / (rings.length * RING_LOOKS);
     rings.forEach((radius, i) => {
       for (let k = 0; k < RING_LOOKS; k++) {
         const a = (2 * Math.PI * (k + 0.5 * (i % 2))) / RING_LOOKS;
         const [x, y] = limited(radius * ex * Math.cos(a), radius * ey * Math.sin(a), Math.PI);
-        looks.push({ gaze: moved(centre, x, y), p: per });
+        gazes.push({ gaze: moved(centre, x, y), p: per });
       }
     });
-    return looks;
+    return gazes;
   }
 }

@@ -2,12 +2,12 @@
 import type { ObjectHeader, ReceivedObject, Session, Subscription, TrackSink } from "../../moqt/index.ts";
 import { MAX_CATALOG, type Catalog } from "../session/catalog.ts";
 import { localTime } from "../session/clock.ts";
-import type { Host, Medium, Reel, Shelf } from "../session/medium.ts";
+import type { Host, Medium, RecordedTrack, RecordingSource } from "../session/medium.ts";
 import type { Part } from "../session/playback.ts";
 import { DOCUMENT_PRIORITY } from "../session/subscribe.ts";
 import { Train } from "./capacity.ts";
-import { Film, MAX_FRAME, type Choice } from "./film.ts";
-import { mediaTime, SOUND, WHOLE, type Due, type FromTiles, type ToTiles, type ToVideo } from "./messages.ts";
+import { VideoPlayback, MAX_FRAME, type Choice } from "./playback.ts";
+import { mediaTime, SOUND, BASE, type Due, type FromTiles, type ToTiles, type ToVideo } from "./messages.ts";
 import { BUDGET_PERCENTILE, Planner, type Gop } from "./planner.ts";
 import { Grid, View, type Vec } from "./sphere.ts";
 import { parseRates, readSphere, type Rates, type Sphere, type TileTrack } from "./track.ts";
@@ -39,11 +39,11 @@ const LATE = 150;
 /** Growth of an unmeasured rate while all data arrive in time. */
 const GROWTH = 1.5;
 /** A replay has looped if its timestamps go back by this much, ms. */
-const ANEW = 500;
+const LOOP_GAP = 500;
 /** Smallest change of the playout time worth a message, ms. */
 const STEADY = 5;
 /** Transfers below this size, bytes, are too short to measure the network. */
-const LEAST_MEASURED = 3000;
+const MIN_MEASURED = 3000;
 
 /** Subscription state of a tile. */
 interface Following {
@@ -70,7 +70,7 @@ export class Tiles implements Medium {
   /** True if the user turned sound on. */
   #audible = false;
   /** Set while a recording is played. */
-  #film: Film | undefined;
+  #playback: VideoPlayback | undefined;
   /** Counts seeks; frames of earlier runs are not shown. */
   #seeks = 0;
   #rates: Rates | undefined;
@@ -91,7 +91,7 @@ export class Tiles implements Medium {
   #came = 0;
   #late = 0;
   #train = new Train();
-  readonly #counts = { messages: 0, whole: 0, cut: 0 };
+  readonly #counts = { messages: 0, complete: 0, cut: 0 };
 
   /**
    * open: starts the decode worker and returns a port to it. most: maximum rate of tiles, bytes per
@@ -100,7 +100,7 @@ export class Tiles implements Medium {
   constructor(
     private readonly host: Host,
     private readonly open: () => MessagePort,
-    private readonly most: number,
+    private readonly maxRate: number,
     private readonly send: (m: FromTiles) => void,
   ) {}
 
@@ -123,7 +123,7 @@ export class Tiles implements Medium {
     this.#view = m;
     if (this.#planner && this.#due) {
       this.#planner.gaze.add(this.captured / 1000, m.gaze);
-      if (this.#film) this.#film.turn();
+      if (this.#playback) this.#playback.turn();
       else this.#urgent();
     }
   }
@@ -151,7 +151,7 @@ export class Tiles implements Medium {
 
   /** Applies the user's limit to a rate in bytes per second. */
   #limited(rate: number): number {
-    return Math.min(rate, this.most);
+    return Math.min(rate, this.maxRate);
   }
 
   #post(m: ToVideo, transfer: Transferable[] = []): void {
@@ -174,11 +174,11 @@ export class Tiles implements Medium {
     clearTimeout(this.#deciding);
     this.#video?.cancel();
     this.#sound?.cancel();
-    if (this.#film) {
-      this.#film.stop();
+    if (this.#playback) {
+      this.#playback.stop();
       this.#drop();
     }
-    this.#video = this.#sound = this.#film = undefined;
+    this.#video = this.#sound = this.#playback = undefined;
     for (const f of [...this.#following.values(), ...this.#leaving]) f.subscription?.cancel();
     this.#following.clear();
     this.#leaving = [];
@@ -200,30 +200,30 @@ export class Tiles implements Medium {
   }
 
   /** None: the set of tracks changes with every GoP. */
-  reels(): ReadonlyMap<string, Reel> {
+  recordedTracks(): ReadonlyMap<string, RecordedTrack> {
     return new Map();
   }
 
-  part(recording: Catalog, shelf: Shelf): Part | undefined {
+  part(recording: Catalog, source: RecordingSource): Part | undefined {
     const sphere = readSphere(recording);
     if (!sphere?.timeline || !this.#sphere || sphere.columns !== this.#sphere.columns || sphere.rows !== this.#sphere.rows) return undefined;
-    const film = new Film(sphere, sphere.timeline, shelf, {
+    const playback = new VideoPlayback(sphere, sphere.timeline, source, {
       choose: (start, rates) => {
-        this.#film = film;
+        this.#playback = playback;
         return this.#choose(sphere, start, rates);
       },
-      turn: (start, rates, there) => this.#turn(sphere, start, rates, there),
+      turn: (start, rates, fetched) => this.#turn(sphere, start, rates, fetched),
       take: (tile, quality, o) => this.#hand(tile, quality, o),
       drop: () => this.#drop(),
       due: (timestamp, moving) => this.#set(localTime() - timestamp, moving ? undefined : timestamp),
       carried: (bytes, ms) => {
-        if (bytes > LEAST_MEASURED) this.#planner?.capacity.add(this.#limited((1000 * bytes) / Math.max(1, ms)));
+        if (bytes > MIN_MEASURED) this.#planner?.capacity.add(this.#limited((1000 * bytes) / Math.max(1, ms)));
       },
       received: (bytes) => this.host.received(bytes),
       audible: () => this.#audible,
       now: localTime,
     });
-    return film;
+    return playback;
   }
 
   /** Discards frames that belong to another position. */
@@ -237,15 +237,15 @@ export class Tiles implements Medium {
   #choose(sphere: Sphere, start: number, rates: Rates | undefined): readonly Choice[] {
     const planner = this.#planner;
     if (!planner) return [];
-    this.#look(planner);
+    this.#updateView(planner);
     return planner.plan([gopOf(sphere, rates, start)], sphere.gop / 1000, 0);
   }
 
   /** Chooses tiles in view that are missing. */
-  #turn(sphere: Sphere, start: number, rates: Rates | undefined, there: ReadonlySet<number>): readonly Choice[] {
+  #turn(sphere: Sphere, start: number, rates: Rates | undefined, fetched: ReadonlySet<number>): readonly Choice[] {
     const planner = this.#planner;
     if (!planner) return [];
-    const missing = this.#missing(planner, sphere, (t) => there.has(t));
+    const missing = this.#missing(planner, sphere, (t) => fetched.has(t));
     if (missing.length === 0) return [];
     const plan = planner.plan([gopOf(sphere, rates, start)], sphere.gop / 1000, 0);
     return missing.map((tile) => ({ tile, quality: plan.find((r) => r.tile === tile)?.quality ?? sphere.tiles[tile]![0]!.quality }));
@@ -253,7 +253,7 @@ export class Tiles implements Medium {
 
   /** Tiles in view for which `has` returns false. */
   #missing(planner: Planner, sphere: Sphere, has: (tile: number) => boolean): number[] {
-    this.#look(planner);
+    this.#updateView(planner);
     const share = new Float64Array(sphere.tiles.length);
     planner.view.expect([{ gaze: planner.gaze.last.gaze, p: 1 }], share);
     return [...share.keys()].filter((t) => share[t]! > IN_VIEW && !has(t) && sphere.tiles[t]!.length > 0);
@@ -272,7 +272,7 @@ export class Tiles implements Medium {
   async #followVideo(s: Session, sphere: Sphere): Promise<void> {
     const run = this.#run;
     this.#arrived = localTime();
-    const sink = this.#sink(WHOLE, 0, undefined, (o, timestamp) => {
+    const sink = this.#sink(BASE, 0, undefined, (o, timestamp) => {
       if (o.id === 0n) this.#begins(o.group, timestamp / 1000);
     });
     while (!s.over && this.#run === run) {
@@ -349,12 +349,12 @@ export class Tiles implements Medium {
         const now = (this.#arrived = localTime());
         if (o.status !== "normal" || o.payload.length === 0) return;
         if (o.group < newest || (o.group === newest && o.id < next)) return;
-        if (o.group > newest) this.#counts.whole++;
+        if (o.group > newest) this.#counts.complete++;
         [newest, next] = [o.group, o.id + 1n];
         const timestamp = stampOf(o);
         this.#timed(tile, timestamp / 1000, now);
-        this.#train.add(now, o.payload.length, o.group, tile !== WHOLE && o.id === 0n && o.group > joined);
-        if (tile !== WHOLE) {
+        this.#train.add(now, o.payload.length, o.group, tile !== BASE && o.id === 0n && o.group > joined);
+        if (tile !== BASE) {
           this.#came += o.payload.length;
           this.#late = now - timestamp / 1000 - this.#quickest;
         }
@@ -383,15 +383,15 @@ export class Tiles implements Medium {
 
   /** Updates the playout time from a frame with a timestamp, ms. */
   #timed(tile: number, timestamp: number, now: number): void {
-    if (tile === WHOLE && this.host.loops) {
-      if (timestamp < this.#stamp - ANEW) {
+    if (tile === BASE && this.host.loops) {
+      if (timestamp < this.#stamp - LOOP_GAP) {
         this.jump();
         this.#drop();
       }
       this.#stamp = timestamp;
     }
     // In a looping replay, late tiles may still belong to the previous round.
-    if (tile === WHOLE || !this.host.loops) this.#quickest = Math.min(this.#quickest, now - timestamp);
+    if (tile === BASE || !this.host.loops) this.#quickest = Math.min(this.#quickest, now - timestamp);
     // Frames of a replay were captured in the past: the fastest arrival defines its clock.
     this.#set((this.host.loops ? this.#quickest : -this.host.offset) + this.#sphere!.latency, undefined);
   }
@@ -444,7 +444,7 @@ export class Tiles implements Medium {
     const planner = this.#planner;
     const sphere = this.#sphere;
     if (!planner || !sphere || !this.#newest || !this.host.live) return;
-    this.#look(planner);
+    this.#updateView(planner);
     const plan = planner.plan([gopOf(sphere, this.#rates, this.#newest.start + sphere.gop)], sphere.gop / 1000, 0);
     const wanted = new Map(plan.map((r, rank) => [r.tile, { quality: r.quality, priority: Math.min(LAST_PRIORITY, TILE_PRIORITY + 3 * rank) }]));
     for (const [tile, f] of [...this.#following]) {
@@ -479,7 +479,7 @@ export class Tiles implements Medium {
   }
 
   /** Updates the planner's viewport from the page's. */
-  #look(planner: Planner): void {
+  #updateView(planner: Planner): void {
     const { width, height } = this.#view;
     if (Math.abs(planner.view.width - width) + Math.abs(planner.view.height - height) > 0.02) {
       planner.view = new View(planner.view.grid, width, height, SAMPLES);

@@ -3,7 +3,7 @@ import type { Sphere } from "./track.ts";
 import type { Vec } from "./sphere.ts";
 
 /** Pseudo tile numbers of the base sphere and of sound. */
-export const WHOLE = -1;
+export const BASE = -1;
 export const SOUND = -2;
 
 /** From the page to the network worker. */
@@ -38,7 +38,7 @@ export interface TileState {
   /** Requests that subscribed to, changed or cancelled tiles since the start. */
   readonly messages: number;
   /** Tile GoPs received in full, and ones cut off. */
-  readonly whole: number;
+  readonly complete: number;
   readonly cut: number;
   /** Predicted capacity used for planning, bytes per second. */
   readonly capacity: number;

@@ -2,7 +2,7 @@
 import { Capacity } from "./capacity.ts";
 import { Gaze } from "./gaze.ts";
 import { DEFAULT_REFINE, ows, type Plan } from "./ows.ts";
-import type { Look, View } from "./sphere.ts";
+import type { PossibleGaze, View } from "./sphere.ts";
 
 /** Planner input for one GoP. */
 export interface Gop {
@@ -28,7 +28,7 @@ export interface Request {
 /** Number of moments per GoP at which the gaze is predicted. */
 const MOMENTS = 3;
 /** Share of a GoP that must remain for its tiles to be worth requesting. */
-const LEAST_REST = 0.25;
+const MIN_REST = 0.25;
 /** Percentiles of the predicted capacity: for the budget, and for additional tiles beyond it. */
 export const BUDGET_PERCENTILE = 10;
 const SPARE_PERCENTILE = 50;
@@ -90,12 +90,12 @@ export class Planner {
     const end = g.start + g.duration;
     const from = Math.max(g.start, now + this.latency);
     const rest = (end - from) / g.duration;
-    if (!(rest >= LEAST_REST)) return;
-    const looks: Look[] = [];
+    if (!(rest >= MIN_REST)) return;
+    const gazes: PossibleGaze[] = [];
     for (let i = 0; i < MOMENTS; i++) {
       const at = from + ((end - from) * (i + 0.5)) / MOMENTS;
-      looks.push(...this.gaze.looks(Math.max(0, at - now), rest / MOMENTS));
+      gazes.push(...this.gaze.gazes(Math.max(0, at - now), rest / MOMENTS));
     }
-    this.view.expect(looks, seen);
+    this.view.expect(gazes, seen);
   }
 }

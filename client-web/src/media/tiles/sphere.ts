@@ -134,7 +134,7 @@ function place(at: number, n: number, size: number): number {
 }
 
 /** A possible gaze direction and its probability. */
-export interface Look {
+export interface PossibleGaze {
   readonly gaze: Vec;
   readonly p: number;
 }
@@ -173,10 +173,10 @@ export class View {
    * to 1. Sets `share` to the expected share of the viewport per tile, and `seen` to the
    * probability that the tile is in view.
    */
-  expect(looks: readonly Look[], share: Float64Array, seen?: Float64Array): void {
+  expect(gazes: readonly PossibleGaze[], share: Float64Array, seen?: Float64Array): void {
     share.fill(0);
     seen?.fill(0);
-    for (const l of looks) {
+    for (const l of gazes) {
       this.#one.fill(0);
       const [r, u] = frame(l.gaze);
       const [gx, gy, gz] = l.gaze;

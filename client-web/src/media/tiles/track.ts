@@ -89,14 +89,14 @@ export function readSphere(catalog: Catalog): Sphere | undefined {
   if (!video) return undefined;
   const path = `${video.path}.hcsphere`;
   const s = object(video.fields["hcsphere"], path);
-  const whole = (field: string, least: number, most: number) => integer(s[field] ?? 0, `${path}.${field}`, least, most);
+  const int = (field: string, min: number, max: number) => integer(s[field] ?? 0, `${path}.${field}`, min, max);
   const degrees = (field: string) => number(s[field] ?? 0, `${path}.${field}`, -360, 360);
   if (text(s["projection"] ?? "", `${path}.projection`) !== "equirectangular") throw new CatalogError(`${path}.projection`, "not equirectangular");
   if (s["stereo"] !== "mono" && s["stereo"] !== "top-bottom") throw new CatalogError(`${path}.stereo`, "none of mono, top-bottom");
-  const [width, height] = [whole("width", 2, MAX_SIZE), whole("height", 2, MAX_SIZE)];
+  const [width, height] = [int("width", 2, MAX_SIZE), int("height", 2, MAX_SIZE)];
   if (width % 2 !== 0) throw new CatalogError(`${path}.width`, "not even");
   if (height % 2 !== 0) throw new CatalogError(`${path}.height`, "not even");
-  const [columns, rows, qualities] = [whole("columns", 0, MAX_TILES), whole("rows", 0, MAX_TILES), whole("qualities", 0, MAX_QUALITIES)];
+  const [columns, rows, qualities] = [int("columns", 0, MAX_TILES), int("rows", 0, MAX_TILES), int("qualities", 0, MAX_QUALITIES)];
   if (columns !== 0 || rows !== 0 || qualities !== 0) {
     if (columns < 1 || rows < 1 || columns * rows > MAX_TILES) throw new CatalogError(`${path}.columns`, `a grid of ${columns}×${rows} tiles`);
     if (Math.floor(width / columns) < MIN_TILE || Math.floor(height / rows) < MIN_TILE) throw new CatalogError(`${path}.columns`, "tiles are too small");
@@ -121,13 +121,13 @@ export function readSphere(catalog: Catalog): Sphere | undefined {
 function readTile(catalog: Catalog, t: Track, grid: Grid, qualities: number, stereo: boolean, tiles: TileTrack[][]): void {
   const path = `${t.path}.hctile`;
   const o = object(t.fields["hctile"], path);
-  const whole = (field: string, least: number, most: number) => integer(o[field] ?? 0, `${path}.${field}`, least, most);
-  const tile = whole("tile", 0, MAX_TILES - 1);
-  const quality = whole("quality", 0, MAX_QUALITIES - 1);
+  const int = (field: string, min: number, max: number) => integer(o[field] ?? 0, `${path}.${field}`, min, max);
+  const tile = int("tile", 0, MAX_TILES - 1);
+  const quality = int("quality", 0, MAX_QUALITIES - 1);
   if (tile >= tiles.length) throw new CatalogError(`${path}.tile`, `${tile} of ${tiles.length}`);
   if (quality >= qualities) throw new CatalogError(`${path}.quality`, `${quality} of ${qualities}`);
   const want = grid.rect(tile);
-  const got: Rect = { x: whole("x", 0, MAX_SIZE), y: whole("y", 0, MAX_SIZE), width: whole("width", 1, MAX_SIZE), height: whole("height", 1, MAX_SIZE) };
+  const got: Rect = { x: int("x", 0, MAX_SIZE), y: int("y", 0, MAX_SIZE), width: int("width", 1, MAX_SIZE), height: int("height", 1, MAX_SIZE) };
   if (got.x !== want.x || got.y !== want.y || got.width !== want.width || got.height !== want.height) {
     throw new CatalogError(`${path}.x`, `not the rectangle of tile ${tile}`);
   }

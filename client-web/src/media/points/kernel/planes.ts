@@ -21,14 +21,14 @@ export function reserve(end: usize): bool {
 }
 
 /** Reads the zigzag value of an escaped residual: 15 plus a varint of at most three bytes. */
-function escaped(most: i32): i32 {
+function escaped(max: i32): i32 {
   let rest = 0;
   for (let shift = 0; shift < 21; shift += 7) {
     if (escapes >= escapesEnd) break;
     const b = <i32>load<u8>(escapes++);
     rest |= (b & 0x7f) << shift;
     if (b < 0x80) {
-      if (rest > most - 15) break;
+      if (rest > max - 15) break;
       return rest + 15;
     }
   }
@@ -183,8 +183,8 @@ export function cloud(raw: usize, length: usize, points: i32, out: usize): bool 
 
 // @ts-ignore: decorator
 @inline
-function unzigzag(n: i32, most: i32): i32 {
-  const z = n == 15 ? escaped(most) : n;
+function unzigzag(n: i32, max: i32): i32 {
+  const z = n == 15 ? escaped(max) : n;
   return (z >>> 1) ^ -(z & 1);
 }
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { Film, type Choice, type FilmPorts } from "../../src/media/tiles/film.ts";
+import { VideoPlayback, type Choice, type VideoPlaybackPorts } from "../../src/media/tiles/playback.ts";
 import type { Sphere } from "../../src/media/tiles/track.ts";
 import type { ReceivedObject, TrackSink } from "../../src/moqt/index.ts";
 
@@ -23,16 +23,16 @@ class Lab {
   choice: readonly Choice[] = [{ tile: 1, quality: 1 }, { tile: 0, quality: 0 }];
   readonly taken: string[] = [];
   readonly asked: { what: string; priority: number; sink: TrackSink; done(): void; fail(e: object): void; signal: AbortSignal }[] = [];
-  readonly film: Film;
+  readonly film: VideoPlayback;
 
   constructor() {
-    const ports: FilmPorts = {
+    const ports: VideoPlaybackPorts = {
       choose: () => this.choice,
       turn: (_start, _rates, there) => [{ tile: 0, quality: 0 }, { tile: 1, quality: 0 }].filter((c) => !there.has(c.tile)),
       take: (t, quality, o) => void this.taken.push(`${t}/${quality}@${o.group}`),
       drop: () => void this.drops++, due: () => {}, carried: () => {}, received: () => {}, audible: () => this.heard, now: () => this.now,
     };
-    this.film = new Film(sphere, line, {
+    this.film = new VideoPlayback(sphere, line, {
       duration: 3500,
       fetch: (track, first, last, sink, priority, signal) =>
         new Promise((done, fail) => {
