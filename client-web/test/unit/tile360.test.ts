@@ -42,7 +42,7 @@ describe("geometry vectors", () => {
   const v = read<{
     directions: { direction: Vec; yaw: number; pitch: number; picture: number[] }[];
     grids: (GridOf & { rects: number[][]; solidAngles: number[]; tiles: number[] })[];
-    viewports: (GridOf & ViewOf & { gazes: { direction: Vec; p: number }[]; share: number[]; seen: number[] })[];
+    viewports: (GridOf & ViewOf & { looks: { direction: Vec; p: number }[]; share: number[]; seen: number[] })[];
   }>("geometry");
   it("directions", () => v.directions.forEach((c) => near([angles(c.direction), equirect(c.direction)], [[c.yaw, c.pitch], c.picture])));
   it.each(v.grids)("grid of $columns×$rows, $width×$height", (c) => {
@@ -55,7 +55,7 @@ describe("geometry vectors", () => {
   it.each(v.viewports)("viewport of $fieldOfView on $columns×$rows", (c) => {
     const share = new Float64Array(c.share.length);
     const seen = new Float64Array(c.seen.length);
-    viewOf(c, c).expect(c.gazes.map((l) => ({ gaze: l.direction, p: l.p })), share, seen);
+    viewOf(c, c).expect(c.looks.map((l) => ({ gaze: l.direction, p: l.p })), share, seen);
     near(share, c.share, "share");
     near(seen, c.seen, "seen");
   });

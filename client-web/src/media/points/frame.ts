@@ -1,7 +1,7 @@
 /** Decodes point-cloud frames into 32-bit words for the GPU. Independent of network and scene. */
 import { FrameError, parseHeader, sameFrame, share, type Header } from "./header.ts";
 import { formOf, layouts, wordsPerPoint, type Form, type Kernel } from "./layout.ts";
-import type { Zstd } from "./zstd.ts";
+import { HeapBuffer, type Zstd } from "./zstd.ts";
 
 /** Limits of one track, tighter than the format's. */
 export interface Limits {
@@ -18,25 +18,27 @@ export interface Frame {
   readonly header: Header;
   readonly points: number;
   readonly form: Form;
-  /** View of the decoder's memory, valid until the next call. */
+  /** View of the decoder's memory, valid until the next call: copy it to transfer it. */
   readonly words: Uint32Array;
 }
 
-const align = (n: number): number => (n + 15) & ~15;
-
 export class FrameDecoder {
   readonly #kernel: Kernel;
+  readonly #words: HeapBuffer;
+  readonly #row: HeapBuffer;
 
   private constructor(
     kernel: WebAssembly.Exports,
     private readonly zstd: Zstd,
   ) {
     this.#kernel = kernel as unknown as Kernel;
+    this.#words = new HeapBuffer(zstd.heap);
+    this.#row = new HeapBuffer(zstd.heap);
   }
 
   /** wasm: planes.wasm, the compiled kernel. */
   static async create(wasm: BufferSource, zstd: Zstd): Promise<FrameDecoder> {
-    const { instance } = await WebAssembly.instantiate(wasm, { env: { abort: () => {} } });
+    const { instance } = await WebAssembly.instantiate(wasm, { env: { memory: zstd.heap.memory, abort: () => {} } });
     return new FrameDecoder(instance.exports, zstd);
   }
 
@@ -59,19 +61,16 @@ export class FrameDecoder {
     }
     const form = formOf(first.layout);
     const size = wordsPerPoint[form];
-    const out = align(this.#kernel.base());
-    const row = align(out + 4 * size * points);
-    const raw = align(row + 20 * first.width);
-    let at = out;
+    const words = this.#words.reserve(4 * size * points);
+    const row = this.#row.reserve(20 * first.width);
+    let out = words;
     headers.forEach((h, i) => {
       const planes = this.zstd.decode(objects[i]!.subarray(44), h.rawLength);
-      if (!this.#kernel.reserve(raw + planes.length + 16)) throw new FrameError("points", `no memory for ${points}`);
-      new Uint8Array(this.#kernel.memory.buffer, raw, planes.length).set(planes);
-      if (!layouts[h.layout].decode(this.#kernel, h, share(h), { raw, length: planes.length, row, out: at })) {
-      throw new FrameError("planes", `inconsistent with ${h.points} points`);
+      if (!layouts[h.layout].decode(this.#kernel, h, share(h), { raw: planes.byteOffset, length: planes.length, row, out })) {
+        throw new FrameError("planes", `inconsistent with ${h.points} points`);
       }
-      at += 4 * size * h.points;
+      out += 4 * size * h.points;
     });
-    return { header: first, points, form, words: new Uint32Array(this.#kernel.memory.buffer, out, size * points) };
+    return { header: first, points, form, words: new Uint32Array(this.zstd.heap.memory.buffer, words, size * points) };
   }
 }

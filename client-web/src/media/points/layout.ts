@@ -6,9 +6,6 @@ import type { Header, Share } from "./header.ts";
 
 /** The compiled kernel/planes.ts. */
 export interface Kernel {
-  readonly memory: WebAssembly.Memory;
-  base(): number;
-  reserve(end: number): number;
   grid(
     raw: number, length: number, points: number, w: number, h: number, step: number, dx: number, dy: number, row: number,
     out: number,

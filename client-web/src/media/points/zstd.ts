@@ -31,30 +31,36 @@ export function frameLength(b: Uint8Array): number {
   return at;
 }
 
-interface Exports {
+/** The allocator of the decoder's memory. */
+export interface Heap {
   readonly memory: WebAssembly.Memory;
   malloc(size: number): number;
   free(at: number): void;
+}
+
+interface Exports extends Heap {
   /** Returns the bytes written, or a negative error code. */
   ZSTD_decompress(dst: number, capacity: number, src: number, length: number): number;
 }
 
 /** ZSTD_error_dstSize_tooSmall. */
 const TOO_SMALL = -70;
+/** Readable bytes after the content, for vector loads. */
+const SLACK = 16;
 
 /** A buffer in the decoder's memory, reused between frames. */
-class HeapBuffer {
+export class HeapBuffer {
   at = 0;
   #size = 0;
 
-  constructor(private readonly wasm: Exports) {}
+  constructor(private readonly heap: Heap) {}
 
   /** Returns the address of at least n bytes, not preserving their contents. */
   reserve(n: number): number {
     if (n <= this.#size) return this.at;
-    if (this.at) this.wasm.free(this.at);
+    if (this.at) this.heap.free(this.at);
     this.#size = 0;
-    this.at = this.wasm.malloc(n);
+    this.at = this.heap.malloc(n);
     if (this.at === 0) throw new FrameError("raw length", `no memory for ${n} bytes`);
     this.#size = n;
     return this.at;
@@ -72,6 +78,10 @@ export class Zstd {
     this.#planes = new HeapBuffer(wasm);
   }
 
+  get heap(): Heap {
+    return this.#wasm;
+  }
+
   /** wasm: zstd.wasm. */
   static async create(wasm: BufferSource): Promise<Zstd> {
     const { instance } = await WebAssembly.instantiate(wasm, { env: { emscripten_notify_memory_growth: () => {} } });
@@ -86,7 +96,7 @@ export class Zstd {
     const n = frameLength(body);
     if (n !== body.length) bad(`${body.length - n} bytes after the frame`);
     const src = this.#body.reserve(body.length);
-    const dst = this.#planes.reserve(length + 1);
+    const dst = this.#planes.reserve(length + SLACK);
     new Uint8Array(this.#wasm.memory.buffer, src, body.length).set(body);
     const got = this.#wasm.ZSTD_decompress(dst, length, src, body.length) | 0;
     if (got < 0 && got !== TOO_SMALL) bad(`damaged (error ${-got})`);

@@ -1,24 +1,13 @@
 /**
- * Decodes the planes of a point-cloud frame (docs/spec/point-cloud-frame.md) into words for the
- * GPU. AssemblyScript, compiled to planes.wasm by `npm run wasm`. The caller manages all memory;
- * see ../frame.ts.
+ * Decodes the planes of a point-cloud frame (docs/spec/point-cloud-frame.md) into words for the GPU. AssemblyScript,
+ * compiled to planes.wasm by `npm run wasm`. Works in the zstd decoder's memory, where the planes already are: it has
+ * no data of its own, and the caller passes all addresses; see ../frame.ts.
  */
 
 // The remaining escapes, and a flag set when one is missing or out of range.
 let escapes: usize = 0;
 let escapesEnd: usize = 0;
 let broken: bool = false;
-
-/** First byte of memory available to the caller. */
-export function base(): usize {
-  return __heap_base;
-}
-
-/** Grows memory to `end`; false if the browser refuses. */
-export function reserve(end: usize): bool {
-  const pages = <i32>((end + 0xffff) >>> 16) - memory.size();
-  return pages <= 0 || memory.grow(pages) >= 0;
-}
 
 /** Reads the zigzag value of an escaped residual: 15 plus a varint of at most three bytes. */
 function escaped(max: i32): i32 {
