@@ -40,7 +40,7 @@ describe("frames in datagrams", () => {
     expect(a.bytes).toBe(0);
   });
 
-  it("reads what datagrams and fetched objects say", () => {
+  it("reads properties of datagrams and fetched objects", () => {
     const properties = { other: new Map<number, bigint | Uint8Array>([[0x6863706c, 9n]]) };
     const payload = Uint8Array.of(1);
     expect(partOf({ alias: 1n, group: 2n, object: 3n, endOfGroup: true, status: "normal", properties, payload })).toEqual(
@@ -49,7 +49,7 @@ describe("frames in datagrams", () => {
       { group: 2n, object: 4n, endOfGroup: false, length: undefined, payload });
   });
 
-  it("fetches what is missing, a few at a time, and takes what comes of it", async () => {
+  it("fetches missing parts, a few at a time, and uses the answers", async () => {
     vi.useFakeTimers();
     try {
       const payloads: Payload[] = [];
@@ -70,7 +70,7 @@ describe("frames in datagrams", () => {
       expect(payloads.map((w) => [...w.payload])).toEqual([Array.from({ length: 40 }, (_, i) => i)]);
       for (const answer of answers) answer();
       await vi.advanceTimersByTimeAsync(0);
-      // The end of the next is lost: the timer has it asked for.
+      // The end of the next payload is lost: the timer requests it.
       r.add(part(2, 0, Uint8Array.of(1), 2), false);
       await vi.advanceTimersByTimeAsync(20);
       expect(asked.at(-1)).toEqual({ group: 2n, first: 1, last: 1 });
