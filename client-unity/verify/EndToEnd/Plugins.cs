@@ -23,15 +23,15 @@ namespace Holocast.Verify
             int failed = 0;
             foreach (var (library, sentence) in new[]
             {
-                (Path.Combine(folder, "missing.so"), "The native library Plugins/x86_64/libholocast.so for Linux (x86_64) is missing or cannot be loaded: install it as the package's README says, then restart."),
+                (Path.Combine(folder, "missing.so"), "The native library Plugins/x86_64/libholocast.so for Linux (x86_64) is missing or failed to load: install it as described in the package's README, then restart."),
                 (other, "The native library Plugins/x86_64/libholocast.so has interface version 99, this package needs " + Abi.Version + ": install the library of the package's own release."),
-                (none, "The native library Plugins/x86_64/libholocast.so is not Holocast's, or too old: install that of the package's release, then restart."),
-                (text, "The native library Plugins/x86_64/libholocast.so is not one for Linux (x86_64): install that of the package's release, then restart."),
+                (none, "The native library Plugins/x86_64/libholocast.so is outdated or not Holocast's: install the one from the package's release, then restart."),
+                (text, "The native library Plugins/x86_64/libholocast.so was built for another platform than Linux (x86_64): install the right one from the package's release, then restart."),
             })
             {
                 string told = Ask(library);
                 // A file that is no library at all is one that cannot be loaded to some runtimes.
-                bool well = told == sentence || library == text && told.Contains("is missing or cannot be loaded");
+                bool well = told == sentence || library == text && told.Contains("is missing or failed to load");
                 Console.WriteLine((well ? "ok    " : "FAIL  ") + Path.GetFileName(library) + ": " + told);
                 failed += well ? 0 : 1;
             }

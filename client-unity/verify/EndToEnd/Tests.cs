@@ -215,7 +215,7 @@ namespace Holocast.Verify
             lab.Relay(port, "--grace", "1s");
             var stage = new Stage(Url(port, "returns"));
             stage.Until("that nobody publishes", 20, () => stage.Session.State == HolocastState.Waiting);
-            Check.Contains("Nobody publishes “returns”", stage.Session.Message);
+            Check.Contains("“returns” at 127.0.0.1:" + port + " has no publisher yet", stage.Session.Message);
             Running publisher = Publisher(lab, port, "returns");
             stage.UntilShown("frames", 10);
             publisher.Kill();
@@ -367,7 +367,7 @@ namespace Holocast.Verify
                 stage.Until("that the menu goes away", 5, () => !menu.IsOpen);
                 stage.Eyes.rotation = Quaternion.AngleAxis(50, Vector3.right);
                 stage.Until("a menu for who looks down", 5, () => menu.IsOpen && menu.Labels.Contains("Bring here"));
-                Choose(stage, menu, hand, "Leave the session");
+                Choose(stage, menu, hand, "Leave session");
                 Check.That(stage.Session.State == HolocastState.Disconnected, stage.Session.State.ToString());
             }
             finally
@@ -441,7 +441,7 @@ namespace Holocast.Verify
         {
             foreach (var (url, sentence) in new[]
             {
-                ("no address at all", "“no address at all” is not an address of a session"),
+                ("no address at all", "“no address at all” is not a session address"),
                 ("moqt://127.0.0.1:99999/demo", "99999"),
             })
             {
@@ -503,7 +503,7 @@ namespace Holocast.Verify
             var stage = new Stage(Url(port, "empty"));
             stage.Until("the catalog", 20, () => stage.Session.State == HolocastState.Waiting && stage.Session.Message.Contains("no cameras"));
             stage.Run(0.5);
-            Told(stage, HolocastState.Waiting, "Session “empty” has no cameras so far; they appear here when it has.");
+            Told(stage, HolocastState.Waiting, "Session “empty” has no cameras yet; waiting for one.");
         }
 
         // What nothing shows is named.
@@ -519,7 +519,7 @@ namespace Holocast.Verify
             var stage = new Stage(Url(port, "sphere"));
             stage.Until("the catalog", 20, () => stage.Session.HasSphere);
             stage.Run(0.5);
-            Told(stage, HolocastState.Waiting, "Session “sphere” is 360° video, which nothing in this scene shows: add a HolocastSphere.");
+            Told(stage, HolocastState.Waiting, "Session “sphere” is 360° video, but this scene cannot show it: add a HolocastSphere.");
         }
 
         // Ten pictures a second of a film that knows its own coordinates and time: Y is 30 at the left edge and 220 at
@@ -862,7 +862,7 @@ namespace Holocast.Verify
             browser.Join("later");
             stage.UntilShown("frames of a session that the token names", 3);
             browser.Browse("127.0.0.1:" + port + "/secret?token=" + TokenFor("--subscribe", "absent"));
-            stage.Until("that there is nothing for this token", 20, () => browser.Message == "The relay at 127.0.0.1:" + port + " has no session that the token allows so far.");
+            stage.Until("that there is nothing for this token", 20, () => browser.Message == "The relay at 127.0.0.1:" + port + " has no sessions that the token allows yet.");
             Check.That(browser.Sessions.Count == 0, string.Join(" ", browser.Sessions));
             Console.WriteLine("      " + browser.Message);
         }

@@ -17,15 +17,15 @@ namespace Holocast.Editor
             var session = (HolocastSession)target;
             if (!HolocastAddress.TryParse(session.Url, out HolocastAddress address))
             {
-                EditorGUILayout.HelpBox("Not an address of a session: it is like moqt://host:4443/demo.", MessageType.Error);
+                EditorGUILayout.HelpBox("Invalid session address: use the form moqt://host:4443/demo.", MessageType.Error);
             }
             else if (address.Session.Length == 0)
             {
-                EditorGUILayout.HelpBox("The address names no session: the relay's sessions are listed.", MessageType.Info);
+                EditorGUILayout.HelpBox("The address names no session: HolocastBrowser lists the relay's sessions.", MessageType.Info);
             }
             if (!Application.isPlaying)
             {
-                if (GUILayout.Button("Why does it not work?"))
+                if (GUILayout.Button("Troubleshoot"))
                 {
                     DoctorWindow.Open();
                 }
@@ -79,12 +79,12 @@ namespace Holocast.Editor
             var points = (HolocastPoints)target;
             if (points.Session == null && points.GetComponentInParent<HolocastSession>() == null)
             {
-                EditorGUILayout.HelpBox("There is no HolocastSession on this object or above it: choose one.", MessageType.Warning);
+                EditorGUILayout.HelpBox("No HolocastSession on this object or its parents: assign one.", MessageType.Warning);
             }
             if (Application.isPlaying)
             {
                 EditorGUILayout.LabelField("Points drawn", points.Points.ToString("N0"));
-                EditorGUILayout.LabelField("Display", points.DisplayFps.ToString("F0") + " pictures a second, budget level " + points.BudgetLevel);
+                EditorGUILayout.LabelField("Display", points.DisplayFps.ToString("F0") + " FPS, budget level " + points.BudgetLevel);
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Watches a session through the C interface as a viewer at 60 pictures a second does, and says what was measured:
-//! `watch URL [SECONDS [CERTIFICATE-HASH]]`. The last line is JSON.
+//! Watches a session through the C interface, polling 60 times a second like a viewer, and prints
+//! statistics: `watch URL [SECONDS [CERTIFICATE-HASH]]`. The last line is JSON.
 
 use std::ffi::CString;
 use std::mem::size_of;
@@ -15,7 +15,7 @@ fn size<T>() -> u32 {
 fn text(client: *mut HcClient) -> String {
     let mut b = [0 as std::ffi::c_char; 512];
     let mut needed = 0;
-    // SAFETY: the buffer is of that size.
+    // SAFETY: the buffer holds the given number of bytes.
     unsafe { hc_error(client, b.as_mut_ptr(), b.len(), &mut needed) };
     b.iter().take_while(|c| **c != 0).map(|c| *c as u8 as char).collect()
 }
@@ -40,7 +40,8 @@ fn main() {
         reserved: 0,
     };
     let mut client = null_mut();
-    // SAFETY: config and client live here; each later call gets a live client and live structs of the right size.
+    // SAFETY: config and client outlive the calls; each call gets a live client and live structs of
+    // the right size.
     unsafe {
         if hc_open(&config, &mut client) != HC_OK {
             println!("{}", text(null_mut()));

@@ -1,4 +1,4 @@
-//! Structs as C sees them, and calls that a careful caller does not make.
+//! Struct layouts as seen from C, and invalid calls.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -143,7 +143,8 @@ fn layouts() -> Vec<String> {
     out
 }
 
-/// The header compiles as C and C++ without a warning, and its structs are laid out as the library's, without padding.
+/// The header compiles as C and C++ without warnings, and its structs match the library's, without
+/// padding.
 #[test]
 fn header() {
     let mut text =
@@ -158,11 +159,11 @@ fn header() {
         std::fs::write(&file, &text).unwrap();
         let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../include");
         let flags = ["-Wall", "-Wextra", "-Werror", "-Wpadded", "-fsyntax-only", include, &file];
-        assert!(Command::new(compiler).args(flags).status().unwrap().success(), "{compiler} refuses the header");
+        assert!(Command::new(compiler).args(flags).status().unwrap().success(), "{compiler} rejects the header");
     }
 }
 
-/// Sizes that the C# side has as constants: changing one changes the ABI version.
+/// The C# side hard-codes these sizes: changing one requires a new ABI version.
 #[test]
 fn sizes() {
     let sizes = [
@@ -182,7 +183,7 @@ fn sizes() {
 #[test]
 fn urls_and_hashes_that_cannot_be_used() {
     for (url, hash, code, why) in [
-        ("", None, HC_E_URL, "there is no URL"),
+        ("", None, HC_E_URL, "the URL is missing"),
         ("localhost:4443/demo", None, HC_E_URL, "is not of the form moqt://host:port/session"),
         ("https://localhost/demo", None, HC_E_URL, "must begin with moqt://"),
         ("moqt://localhost:x/demo", None, HC_E_URL, "has no valid port"),
@@ -196,7 +197,7 @@ fn urls_and_hashes_that_cannot_be_used() {
 }
 
 #[test]
-#[allow(clippy::undocumented_unsafe_blocks)] // every call is one that the interface has to survive
+#[allow(clippy::undocumented_unsafe_blocks)] // every call is one that the interface must survive
 fn calls_without_sense() {
     let mut c = null_mut();
     let mut config = HcConfig {
@@ -215,7 +216,7 @@ fn calls_without_sense() {
         assert_eq!(hc_open(null(), &mut c), HC_E_ARGUMENT);
         assert_eq!(hc_open(&config, null_mut()), HC_E_ARGUMENT);
         assert_eq!(hc_open(&config, &mut c), HC_E_VERSION);
-        assert_eq!(thread_error(), "a struct of 56 bytes where the library has 48: the plugin and the package do not match");
+        assert_eq!(thread_error(), "a struct has 56 bytes, but the library expects 48: install plugin and package from the same release");
         config.size = size::<HcConfig>();
         config.abi_version = 99;
         assert_eq!(hc_open(&config, &mut c), HC_E_VERSION);
@@ -233,7 +234,7 @@ fn calls_without_sense() {
 
         let client = Open::url("moqt://127.0.0.1:9/x").open().unwrap();
         let c = client.0;
-        assert_eq!(hc_poll(c, &mut state), HC_E_VERSION); // its size is 0
+        assert_eq!(hc_poll(c, &mut state), HC_E_VERSION); // size is 0
         assert_eq!(hc_poll(c, null_mut()), HC_E_ARGUMENT);
         assert_eq!(hc_frame_acquire(c, 0, &mut frame), HC_EMPTY);
         assert_eq!(hc_frame_acquire(c, HC_ALL_CAMERAS, &mut frame), HC_E_ARGUMENT);
@@ -271,7 +272,7 @@ fn calls_without_sense() {
 }
 
 #[test]
-#[allow(clippy::undocumented_unsafe_blocks)] // objects and lengths are arrays of as many, words has its capacity
+#[allow(clippy::undocumented_unsafe_blocks)] // objects and lengths have equally many entries, words its capacity
 fn frames_without_a_client() {
     let dir = repository().join("internal/pointcloud/testdata");
     let read = |n: &str| std::fs::read(dir.join(n)).unwrap();

@@ -1,4 +1,4 @@
-//! The library against the real relay and publishers, through its C interface.
+//! End-to-end tests of the C interface with the real relay and publishers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use common::*;
 use holocast::*;
 
-/// What a viewer sees of the capture server's performer, beside what `holocast play` says of the same stream.
+/// Statistics of a live session, compared with `holocast play` on the same stream.
 #[test]
 fn a_session_of_the_capture_server() {
     let _beside = beside();
@@ -27,7 +27,7 @@ fn a_session_of_the_capture_server() {
     assert_eq!((full.layout, full.descriptions, full.flags, low.flags), (HC_LAYOUT_A, 1, HC_TRACK_SUBSCRIBED, 0));
     assert!(full.fx > 100.0 && full.framerate == 30.0 && full.quality[0] == b'f' as std::ffi::c_char);
 
-    // A frame's words are pixels of the grid, and the ray table has them.
+    // A frame's words are grid pixels that have a ray.
     let f = until("a frame", || client.acquire(0));
     assert_eq!((f.track_version, f.width, f.height, f.words_per_point), (full.version, full.width, full.height, 2));
     let words = client.copy(&f, 1);
@@ -72,7 +72,7 @@ fn a_session_of_the_capture_server() {
     client.frames(0, 30);
     let s = client.stats();
     assert!(s.frames >= 30 && s.frames_shown > 20 && s.frames_damaged == 0 && s.density == 1.0);
-    let clock = until("samples of the clock", || Some(client.clock()).filter(|c| c.samples > 10));
+    let clock = until("clock samples", || Some(client.clock()).filter(|c| c.samples > 10));
     assert_eq!(clock.source, HC_CLOCK_RELAY);
     assert!(clock.local_us.abs_diff(clock.relay_us) < 1_000_000);
     assert!(clock.min_rtt_us > 0 && clock.min_rtt_us <= clock.rtt_us + 1);
@@ -83,7 +83,7 @@ fn a_session_of_the_capture_server() {
     });
     assert!(client.stats().receipts >= mine as u64);
 
-    // Another quality: another ray table.
+    // A different quality has a different ray table.
     client.subscribe(0, "low");
     let f = until("a frame of the low quality", || Some(client.frame(0)).filter(|f| f.width == low.width));
     assert_eq!(f.track_version, low.version);
@@ -91,15 +91,14 @@ fn a_session_of_the_capture_server() {
     assert_eq!(subscribed, [0, HC_TRACK_SUBSCRIBED]);
     until("its ray table", || client.rays(low));
 
-    // Nothing comes of a camera that is not subscribed to.
-    // SAFETY: the client lives.
+    // No frames arrive after unsubscribing. SAFETY: the client lives.
     assert_eq!(unsafe { hc_unsubscribe(client.0, HC_ALL_CAMERAS) }, HC_OK);
     until("the end of frames", || client.tracks().iter().all(|t| t.flags == 0).then_some(()));
     let mut looks = 0;
     until("that none comes any more", || {
         looks += 1;
         if let Some(f) = client.acquire(0) {
-            client.release(&f, HC_SHOWN_NOW); // it was being decoded
+            client.release(&f, HC_SHOWN_NOW); // one frame was still being decoded
             looks = 0;
         }
         (looks == 60).then_some(())
@@ -120,7 +119,7 @@ fn one_who_comes_late_and_cameras_of_four_descriptions() {
         let first = Open::url(&url(port)).open().unwrap();
         first.subscribe(HC_ALL_CAMERAS, "");
         first.frames(0, 3);
-        // A frame is there before the next one is published: that of the joining FETCH.
+        // The joining FETCH delivers a frame before the next one is published.
         let late = Open::url(&url(port)).open().unwrap();
         late.subscribe(HC_ALL_CAMERAS, "");
         let f = late.frame(0);
@@ -129,7 +128,7 @@ fn one_who_comes_late_and_cameras_of_four_descriptions() {
     }
 }
 
-/// Frames in datagrams: as they are, of four descriptions or fewer, and over a path that loses packets.
+/// Frames in datagrams: complete, with fewer descriptions, and over a lossy path.
 #[test]
 fn frames_in_datagrams() {
     let _beside = beside();
@@ -174,8 +173,8 @@ fn frames_in_datagrams() {
     }
 }
 
-/// Parts that the relay itself has not got are fetched from the publisher. More are lost than a relay takes requests for,
-/// which is 200 a second after the first.
+/// The relay fetches parts that it lacks itself from the publisher. More are lost than the relay's
+/// request limit of 200 a second allows.
 #[test]
 fn parts_that_the_relay_lacks() {
     let _beside = beside();
@@ -195,7 +194,7 @@ fn parts_that_the_relay_lacks() {
     let s = when("more requests than a relay takes at once", &|s| s.repair_requests >= 600);
     let s = when("repairs", &|n| n.frames_repaired >= s.frames_repaired + 20);
     let s = when("their frames", &|n| n.frames >= s.frames_repaired);
-    println!("{} frames, {} repaired by {} requests, {} given up", s.frames, s.frames_repaired, s.repair_requests, s.frames_abandoned);
+    println!("{} frames, {} repaired by {} requests, {} dropped", s.frames, s.frames_repaired, s.repair_requests, s.frames_abandoned);
     assert_eq!(s.frames_damaged, 0, "{s:?}");
 }
 
@@ -223,7 +222,7 @@ fn relay_and_publisher_go_and_return() {
     let client = Open::url(&url(port)).open().unwrap();
     client.subscribe(HC_ALL_CAMERAS, "");
     client.frames(0, 5);
-    // The relay is restarted in order: GOAWAY, and then its connections end.
+    // Graceful restart of the relay: GOAWAY, then its connections close.
     first.ask_to_end();
     first.wait();
     client.wait(HC_PHASE_UNREACHABLE);
@@ -232,7 +231,7 @@ fn relay_and_publisher_go_and_return() {
     client.wait(HC_PHASE_LIVE);
     client.frames(0, 5);
     assert!(client.state().reconnects >= 1);
-    // It crashes.
+    // Crash.
     drop(second);
     let _third = relay(port, &["--grace", "1s"]);
     let before = client.state().reconnects;
@@ -242,7 +241,7 @@ fn relay_and_publisher_go_and_return() {
     });
     client.wait(HC_PHASE_LIVE);
     client.frames(0, 5);
-    // The publisher goes.
+    // The publisher disconnects.
     drop(publisher_1);
     client.wait(HC_PHASE_ENDED);
     let _publisher = publisher(port, &[]);
@@ -300,7 +299,7 @@ fn recordings() {
     assert_eq!(p.flags & 7, HC_PLAYBACK_AVAILABLE | HC_PLAYBACK_PLAYING | HC_PLAYBACK_IS_LIVE);
     assert!(p.duration_ms > 2000.0 && p.duration_ms < 20_000.0, "{p:?}");
     assert!(client.tracks()[0].flags & HC_TRACK_RECORDED != 0);
-    // Paused: it stands where it is, and no frame comes but that of the place.
+    // Paused: the position is constant, and only the frame at that position arrives.
     client.playback(HC_PLAYBACK_SEEK, 1000.0);
     client.playback(HC_PLAYBACK_PAUSE, 0.0);
     let paused = |p: &HcPlayback| p.flags & (HC_PLAYBACK_PLAYING | HC_PLAYBACK_IS_LIVE | HC_PLAYBACK_WAITING) == 0;
@@ -323,7 +322,7 @@ fn recordings() {
         settled(client).unwrap_or(f)
     };
     settled(&client);
-    // A seek shows its frame, also while it stands.
+    // A seek shows its frame even while paused.
     client.playback(HC_PLAYBACK_SEEK, 500.0);
     let at_500 = sought(&client);
     client.playback(HC_PLAYBACK_SEEK, 1500.0);
@@ -332,7 +331,7 @@ fn recordings() {
     assert!((apart / 1e6 - 1.0).abs() < 0.3, "{apart} µs");
     client.playback(HC_PLAYBACK_SEEK, 500.0);
     assert_eq!(sought(&client).sequence, at_500.sequence);
-    // It plays on from there, and receipts of it are sent to nobody.
+    // Playback resumes from there and sends no receipts.
     let receipts = client.stats().receipts;
     client.playback(HC_PLAYBACK_PLAY, 0.0);
     let frames = client.frames(0, 10);
@@ -344,8 +343,8 @@ fn recordings() {
     let _ = std::fs::remove_file(file);
 }
 
-/// A publisher that sends anything between its frames: those are shown, and memory does not grow.
-/// HOLOCAST_SOAK: seconds, where ten minutes are to be seen.
+/// Invalid data between frames: the frames are shown, and memory does not grow. HOLOCAST_SOAK:
+/// duration in seconds, for a longer soak test.
 #[test]
 fn a_hostile_publisher() {
     let _alone = alone();
@@ -404,7 +403,7 @@ fn what_goes_wrong_is_said() {
         text.starts_with(&format!("the certificate of 127.0.0.1:{port} is not trusted: ")) && text.contains("not the expected 0000"),
         "{text}"
     );
-    // Its catalog adds its track by a delta update.
+    // The catalog adds the track in a delta update.
     let _publisher = publisher(port, &["--delta"]);
     waits.wait(HC_PHASE_LIVE);
     // SAFETY: the client lives; the struct is of the right size.
@@ -412,5 +411,5 @@ fn what_goes_wrong_is_said() {
         let mut p = HcPlayback { size: size::<HcPlayback>(), ..HcPlayback::default() };
         hc_playback(waits.0, HC_PLAYBACK_PLAY, 0.0, &mut p)
     };
-    assert_eq!((played, waits.error().as_str()), (HC_E_STATE, "the session has no recording to move about in"));
+    assert_eq!((played, waits.error().as_str()), (HC_E_STATE, "the session has no seekable recording"));
 }

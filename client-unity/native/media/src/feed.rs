@@ -1,5 +1,5 @@
-//! A camera's frames on their way: objects become frames, frames are decoded, and the newest is kept for whoever
-//! draws.
+//! Path of a camera's frames from object to display: objects are assembled into frames, frames are
+//! decoded, and the newest is kept for the renderer.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, OnceLock};
@@ -10,19 +10,19 @@ use moqt::{BufferPool, Nanos, Object};
 use crate::catalog::Track;
 use crate::parts::{Assembler, Whole};
 
-/// Whole frames of a camera that may wait for its decoder. What comes on top pushes out the oldest: the decoder is
-/// behind then, and the newest frame is what matters.
+/// Maximum complete frames per camera that wait for the decoder. Beyond that the decoder is behind,
+/// and the oldest is dropped in favour of the newest.
 const BACKLOG: usize = 3;
-/// Groups back that it is known whether they were shown.
+/// Number of groups for which it is remembered whether they were shown.
 const HISTORY: u64 = 64;
-/// So far below the newest a group is of a publisher that began anew, and not merely late.
+/// A group this far below the newest belongs to a restarted publisher; nearer ones are late.
 const ANEW: u64 = 1000;
-/// Frames of a camera that may be acquired at a time.
+/// Maximum frames of a camera acquired at a time.
 const MOST_ACQUIRED: usize = 2;
-/// Buffers that are kept for frames.
+/// Maximum unused frame buffers kept.
 const MOST_FREE: usize = 3;
 
-/// A camera's track and what follows from it. Another version means another ray table.
+/// A camera's track and derived state. The version changes with the ray table.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub track: Track,
@@ -37,13 +37,13 @@ pub(crate) struct Job {
     pub objects: Vec<Vec<u8>>,
     pub arrived: Nanos,
     pub replayed: bool,
-    /// Overtaken before anything of it had arrived.
+    /// A later frame arrived before any part of this one.
     pub late: bool,
-    /// Of a recording watched at the viewer's own pace.
+    /// From a recording under this viewer's playback control.
     pub playback: bool,
 }
 
-/// A decoded frame, but for its words.
+/// A decoded frame without its words.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs)]
 pub struct FrameInfo {
@@ -57,7 +57,7 @@ pub struct FrameInfo {
     /// Local times.
     pub arrived: Nanos,
     pub decoded: Nanos,
-    /// Decoded less captured, or of a recording less arrived.
+    /// Capture to decoded; for a recording, arrival to decoded.
     pub delay: Nanos,
     pub replayed: bool,
     pub playback: bool,
@@ -70,16 +70,16 @@ pub(crate) struct Decoded {
     pub words: Vec<u32>,
 }
 
-/// A frame in the hands of whoever draws.
+/// A frame acquired by the renderer.
 #[derive(Debug, Clone, Copy)]
 pub struct Acquired {
-    /// To be given back by.
+    /// Identifies the frame in release.
     pub handle: u64,
-    /// What it is.
+    /// Description of the frame.
     pub info: FrameInfo,
 }
 
-/// What a camera did with what arrived.
+/// Per-camera counters.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counters {
     pub partial: u64,
@@ -95,7 +95,7 @@ pub(crate) struct Counters {
     pub repairs: u64,
 }
 
-/// A camera as threads share it.
+/// A camera's state shared between threads.
 #[derive(Debug, Default)]
 pub(crate) struct Camera {
     pub queue: VecDeque<Job>,
@@ -104,14 +104,14 @@ pub(crate) struct Camera {
     pub acquired: Vec<(u64, Decoded)>,
     pub free: Vec<Vec<u32>>,
     pub counters: Counters,
-    /// Frames one after the other that could not be decoded.
+    /// Consecutive undecodable frames.
     pub undecodable: u64,
     pub looked: Nanos,
     pub subject: Option<Subject>,
 }
 
 impl Camera {
-    /// Queues a frame; the objects of one that had to make room.
+    /// Queues a frame. Returns the objects of the frame dropped to make room, if any.
     pub fn push(&mut self, job: Job) -> Option<Vec<Vec<u8>>> {
         self.queue.push_back(job);
         if self.queue.len() <= BACKLOG {
@@ -121,7 +121,7 @@ impl Camera {
         self.queue.pop_front().map(|j| j.objects)
     }
 
-    /// Forgets what is on its way and what nobody has acquired.
+    /// Drops queued frames and those not acquired.
     pub fn clear(&mut self) {
         self.queue.clear();
         self.undecodable = 0;
@@ -148,7 +148,7 @@ impl Camera {
     }
 }
 
-/// A frame that is being put together.
+/// A frame being assembled.
 #[derive(Debug)]
 struct Assembling {
     group: u64,
@@ -160,33 +160,33 @@ struct Assembling {
     replayed: bool,
 }
 
-/// What a feed hands on or throws away.
+/// Output of a feed: a frame to decode, or an unused payload.
 #[derive(Debug)]
 pub(crate) enum Handed {
     Frame { objects: Vec<Vec<u8>>, arrived: Nanos, replayed: bool, late: bool },
     Unused(Vec<u8>),
 }
 
-/// Puts a camera's frames together: one group is one frame. A frame is handed on when all its descriptions are
-/// here or known not to come, and with those it has when an object of a later frame comes.
+/// Assembles a camera's frames, one group per frame. Emits a frame once all its descriptions have
+/// arrived or are known to be missing, or as it is when an object of a later frame arrives.
 #[derive(Debug)]
 pub(crate) struct Feed {
     pub source: Arc<Source>,
-    /// Most descriptions that are received.
+    /// Maximum descriptions to receive per frame.
     pub wanted: u8,
     current: Option<Assembling>,
     newest: Option<u64>,
     past: BTreeSet<u64>,
-    /// Local time of the newest object.
+    /// Local arrival time of the newest object.
     pub arrived: Nanos,
     /// Capture time of the newest object, microseconds.
     pub captured: u64,
     pub late: u64,
     pub reset: u64,
     pub damaged: u64,
-    /// Frames that come in datagrams.
+    /// Assembler of frames in datagrams.
     pub parts: Assembler,
-    /// When what is missing of them is to be looked for.
+    /// When to check for missing parts.
     pub look: Option<Nanos>,
 }
 
@@ -208,7 +208,7 @@ impl Feed {
         }
     }
 
-    /// What comes now has nothing to do with what came before.
+    /// Resets the state: the next objects are unrelated to the previous ones.
     pub fn restart(&mut self, now: Nanos) {
         (self.current, self.newest) = (None, None);
         self.past.clear();
@@ -217,20 +217,20 @@ impl Feed {
         self.arrived = now;
     }
 
-    /// Takes an object that is part of a frame's description; the bytes that it made whole, if it did.
+    /// Takes a datagram part. Returns the size of the payload that it completed, if any.
     pub fn add_part(&mut self, o: Object, now: Nanos, replayed: bool, out: &mut Vec<Handed>) -> Option<usize> {
         let mut length = None;
         for Whole { group, bytes, .. } in self.parts.add(o, now) {
             *length.get_or_insert(0) += bytes.len();
             if self.add(group, bytes, now, replayed, false, out) {
-                self.parts.finish(group); // the rest is not wanted
+                self.parts.finish(group); // ignore the remaining descriptions
             }
         }
         length
     }
 
-    /// Takes an object; true where its frame has all that is wanted of it now. What was fetched is of no use when a
-    /// later frame has begun.
+    /// Takes an object. Returns true if its frame now has all requested descriptions. A fetched
+    /// object is useless once a later frame has begun.
     pub fn add(&mut self, group: u64, payload: Vec<u8>, now: Nanos, replayed: bool, fetched: bool, out: &mut Vec<Handed>) -> bool {
         self.arrived = now;
         let h = match Header::parse(&payload) {
@@ -259,7 +259,7 @@ impl Feed {
                 out.push(Handed::Unused(payload));
                 return false;
             }
-            // A frame of which nothing had arrived when it was overtaken.
+            // A frame that was overtaken before any of it arrived.
             self.note(group);
             out.push(Handed::Frame { objects: vec![payload], arrived: now, replayed, late: true });
             return false;
@@ -278,7 +278,7 @@ impl Feed {
             replayed,
         });
         if c.has & 1 << h.description != 0 {
-            out.push(Handed::Unused(payload)); // fetched and subscribed both
+            out.push(Handed::Unused(payload)); // both fetched and subscribed
             return false;
         }
         c.has |= 1 << h.description;
@@ -286,7 +286,7 @@ impl Feed {
         self.complete(out)
     }
 
-    /// Nothing more of a subgroup will come.
+    /// A subgroup was cut short.
     pub fn cut(&mut self, group: u64, remote: bool, out: &mut Vec<Handed>) {
         self.reset += u64::from(remote);
         if let Some(c) = self.current.as_mut().filter(|c| c.group == group) {
@@ -305,7 +305,7 @@ impl Feed {
         complete
     }
 
-    /// Hands on what there is of the current frame.
+    /// Emits the current frame as it is.
     pub fn hand(&mut self, out: &mut Vec<Handed>) {
         let Some(c) = self.current.take() else { return };
         self.note(c.group);
@@ -359,7 +359,7 @@ mod tests {
         b
     }
 
-    /// What is handed on, as (descriptions, late); "-" for what is thrown away.
+    /// Output as number of descriptions plus "late"; "-" for a dropped payload.
     fn told(out: &mut Vec<Handed>) -> Vec<String> {
         let word = |h: Handed| match h {
             Handed::Frame { objects, late, .. } => format!("{}{}", objects.len(), if late { " late" } else { "" }),
@@ -379,10 +379,10 @@ mod tests {
         for d in [1, 0, 3] {
             assert!(add(5, d, false).is_empty());
         }
-        assert_eq!(add(5, 3, true), ["-"]); // twice
+        assert_eq!(add(5, 3, true), ["-"]); // duplicate
         assert_eq!(add(5, 2, false), ["4"]);
         assert!(add(6, 0, false).is_empty());
-        assert_eq!(add(7, 0, false), ["1"]); // 6, with what it has
+        assert_eq!(add(7, 0, false), ["1"]); // frame 6, incomplete
         assert_eq!(add(6, 1, false), ["-"]); // too late
         assert_eq!(add(4, 0, true), ["-"]); // fetched, but older
         assert_eq!(add(4, 0, false), ["1 late"]);

@@ -1,4 +1,4 @@
-//! A session as a viewer follows it, over any number of connections one after the other.
+//! The player: follows a session across connections.
 
 mod shots;
 mod sphere;
@@ -22,85 +22,86 @@ use crate::shared::{ClockSource, Command, Phase, PlaybackAction, PlaybackInfo, S
 use crate::ROOT;
 
 const MS: Nanos = 1_000_000;
-/// How long a relay is asked to wait for a publisher at a time, ms.
+/// Rendezvous timeout of a subscription, ms: how long the relay waits for a publisher.
 const RENDEZVOUS: u64 = 20_000;
-/// Without a catalog for so long the viewer is told that it waits.
+/// Report Phase::Waiting if no catalog arrives within this time.
 const PATIENCE: Nanos = 1500 * MS;
-/// Without a stamp for so long delays are on the local clock.
+/// Without a relay timestamp for this long, delays use the local clock.
 const CLOCK_PATIENCE: Nanos = 2000 * MS;
-/// Without a frame for so long, or the time of so many frames, a publisher is called silent.
+/// A publisher counts as silent after this time without a frame, or this many frame intervals if
+/// that is longer.
 const SILENCE: Nanos = 3000 * MS;
 const SILENT_FRAMES: f64 = 5.0;
-/// How often it is looked for that.
+/// Maximum interval between ticks.
 const LOOK: Nanos = 250 * MS;
-/// How often a recording's playback moves on.
+/// Tick interval during playback of a recording.
 const TICK: Nanos = 8 * MS;
 const RETRY: Nanos = 1000 * MS;
 const FETCH_TIMEOUT: Nanos = 20_000 * MS;
-/// Subscriber priorities (§7): time before the catalog before frames.
+/// Subscriber priorities (§7): clock before catalog before frames.
 const PRIORITY_CLOCK: u8 = 0;
 const PRIORITY_CATALOG: u8 = 16;
-/// A frame that waits for its lost parts is older than what is sent meanwhile.
+/// Above frames: a frame waiting for missing parts is older than those being sent.
 const PRIORITY_REPAIR: u8 = 64;
-/// Repairs of a track under way at a time.
+/// Maximum concurrent repair requests per track.
 const MAX_REPAIRS: usize = 8;
-/// The shortest wait for missing parts, and how late it may end before this thread is taken to have been busy: what
-/// seems not to have come may be waiting then.
+/// Minimum wait for missing parts. If the wait ends late by more than this, the thread was busy and
+/// received parts may still be queued, so it waits again.
 const MOMENT: Nanos = 2 * MS;
 const RECORDING: &str = "recording";
-/// Largest clock stamp taken; later versions may append fields.
+/// Maximum size of a clock object; later versions may append fields.
 const MAX_STAMP: usize = 1024;
 
-/// What to play.
+/// Settings of a player.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
-    /// The session; nothing: the relay's are listed.
+    /// Session to follow; None lists the relay's sessions.
     pub session: Option<String>,
-    /// Sessions that are looked for one by one where the relay does not list all.
+    /// Sessions to query individually if the relay refuses the full list.
     pub named: Vec<String>,
-    /// Names the receipts' track; "": none are sent.
+    /// Name of the receipts track; "" sends no receipts.
     pub viewer: String,
-    /// Age at which an object is not worth sending any more, ms; 0 = the catalog's.
+    /// Delivery timeout of objects, ms; 0 uses the catalog's.
     pub delivery_timeout_ms: u32,
 }
 
-/// A connection, as driver and player call it.
+/// Identifies a connection between driver and player.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Link(pub u64);
 
-/// What a request of ours is for.
+/// The purpose of one of our requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Clock,
     Sessions,
-    /// One of [`Config::named`].
+    /// A session by index in [`Config::named`].
     Session(usize),
     Catalog,
     Poses,
     Points(u16),
-    /// 360° video.
+    /// Base of the 360° video.
     Sphere,
-    /// One of its tiles.
+    /// A live tile, by index.
     Tile(u16),
-    /// What its tiles take and are worth.
+    /// Rates and distortions of the tiles.
     Rates,
-    /// A tile of a GoP of a recording.
+    /// A tile of a recorded GoP.
     Shot,
-    /// Rates, of GoPs of a recording.
+    /// Rates and distortions of recorded GoPs.
     RecordedRates,
-    /// Lost parts of a camera's frames.
+    /// Missing parts of a camera's frames.
     Repair(u16),
     Recording,
-    /// What a publisher keeps of its catalog, or of its recording's.
+    /// Past objects of the catalog, or of the recording's catalog.
     Past {
         recording: bool,
     },
-    /// A fetch of the playback, by its ID.
+    /// A playback fetch, by ID.
     Reel(u64),
     Receipts,
 }
 
-/// What is known of one connection.
+/// State of one connection.
 #[derive(Debug)]
 struct Connection {
     link: Link,
@@ -115,7 +116,7 @@ struct Connection {
     rtt: Rtt,
 }
 
-/// The newest object of a track of small objects.
+/// Position of the newest object of a track, to ignore older ones.
 #[derive(Debug, Default)]
 struct CatalogOrder(Option<(u64, u64)>);
 
@@ -141,7 +142,7 @@ pub struct Player {
     config: Config,
     shared: Arc<Shared>,
     connection: Option<Connection>,
-    /// The one before, which asked to be left and goes on until frames come over the new one.
+    /// The connection being left after GOAWAY. Used until frames arrive over the new one.
     previous: Option<Connection>,
     superseded: Option<Link>,
     connections: u32,
@@ -160,14 +161,14 @@ pub struct Player {
     wish_sphere: bool,
     film: Option<sphere::Film>,
     playback: Option<Playback>,
-    /// Fetches of the playback: their requests, and what they are of.
+    /// Playback fetches by ID: request and part.
     reels: HashMap<u64, (Request, Part)>,
     receipts: u64,
     receipts_track: TrackName,
 }
 
 impl Player {
-    /// A player without a connection.
+    /// Creates a player without a connection.
     pub fn new(config: Config, shared: Arc<Shared>) -> Self {
         let mut p = Player {
             shared,
@@ -217,7 +218,7 @@ impl Player {
         self.shared.status().phase = phase;
     }
 
-    /// Connecting failed, or the connection broke; it is being tried again.
+    /// Reports that connecting failed or the connection was lost. The driver retries.
     pub fn trouble(&mut self, phase: Phase, why: &str) {
         if self.connection.is_none() {
             self.enter(phase);
@@ -225,8 +226,8 @@ impl Player {
         self.shared.note_error(why);
     }
 
-    /// A session is open: from now on it is the one that is used. One before it that lasts is used until frames come
-    /// over this one.
+    /// A session is open and becomes the current one. A previous one that is still open is used
+    /// until frames arrive over the new one.
     pub fn connected(&mut self, now: Nanos, link: Link, s: &mut Session) {
         self.connections += 1;
         self.shared.status().reconnects = self.connections - 1;
@@ -258,13 +259,13 @@ impl Player {
         if !self.config.viewer.is_empty() {
             self.begin(now, s, Purpose::Receipts);
         }
-        // What the catalog said before holds until it says otherwise: frames need not wait for it.
+        // Subscribe from the previous catalog, without waiting for the new one.
         if self.catalog.is_some() {
             self.watch(now, s);
         }
     }
 
-    /// Asks for what a purpose needs.
+    /// Sends the request for a purpose.
     fn begin(&mut self, now: Nanos, s: &mut Session, purpose: Purpose) {
         let small = SubscribeOptions {
             filter: Some(Filter::LargestObject),
@@ -330,12 +331,12 @@ impl Player {
         }
     }
 
-    /// The connection to be closed, as another took its place.
+    /// Returns a connection that the driver should close because a new one replaced it.
     pub fn take_superseded(&mut self) -> Option<Link> {
         self.superseded.take()
     }
 
-    /// Gives up the connection before this one.
+    /// Marks the previous connection for closing.
     fn supersede(&mut self) {
         if let Some(p) = self.previous.take() {
             self.superseded = Some(p.link);
@@ -346,14 +347,14 @@ impl Player {
         self.connection.as_ref().is_some_and(|c| c.link == link)
     }
 
-    /// What QUIC knows of the path.
+    /// Updates the path's round-trip time.
     pub fn path(&mut self, link: Link, rtt: Rtt) {
         if let Some(c) = self.connection.as_mut().filter(|c| c.link == link) {
             c.rtt = rtt;
         }
     }
 
-    /// A connection is over. Returns whether it was the one in use.
+    /// A connection ended. Returns true if it was the current one.
     pub fn gone(&mut self, link: Link) -> bool {
         if self.previous.as_ref().is_some_and(|c| c.link == link) {
             self.previous = None;
@@ -375,7 +376,7 @@ impl Player {
         true
     }
 
-    /// Something happened in a session.
+    /// Handles an event of a session.
     pub fn event(&mut self, now: Nanos, link: Link, s: &mut Session, e: Event) {
         let old = !self.current(link);
         let connection = if old { self.previous.as_mut().filter(|c| c.link == link) } else { self.connection.as_mut() };
@@ -398,7 +399,7 @@ impl Player {
             c.replayed.remove(&request);
         }
         if old {
-            // Frames alone still count of a connection that was left.
+            // From the previous connection only frames are used.
             match (purpose, e) {
                 (Purpose::Points(camera) | Purpose::Repair(camera), Event::Object(o)) if o.datagram => {
                     self.part(now, camera, o);
@@ -463,8 +464,8 @@ impl Player {
         let Some(c) = &mut self.connection else { return };
         c.compression.insert(request, p.compression.unwrap_or(0));
         c.replayed.insert(request, p.replayed);
-        // A relay may answer a track's first SUBSCRIBE before its publisher did, and not know what the newest group
-        // is: then all that the publisher keeps is asked for.
+        // The relay may answer a track's first SUBSCRIBE before its publisher has, and not know the
+        // newest group. Then fetch everything the publisher has.
         if small && largest.is_none() {
             let (first, end) = (Location::default(), Location { group: 1 << 60, object: 0 });
             let id = s.fetch(now, &name, first, end, Some(PRIORITY_CATALOG), MAX_SIZE);
@@ -472,7 +473,7 @@ impl Player {
             c.compression.insert(id, p.compression.unwrap_or(0));
         }
         if let Purpose::Points(camera) = purpose {
-            // What the group has so far is being fetched.
+            // The group's objects so far are being fetched by the join.
             let f = self.feeds.get_mut(&camera).filter(|f| f.source.track.datagrams);
             if let (Some(f), Some(l)) = (f, largest) {
                 f.parts.expect(l.group, l.object, now);
@@ -503,7 +504,7 @@ impl Player {
             Purpose::Points(camera) => {
                 let fetched = o.fetched;
                 self.points(now, camera, o, fetched);
-                // Frames come over the new connection: the one before has done its duty.
+                // Frames arrive over the new connection: close the previous one.
                 if !fetched {
                     self.supersede();
                 }
@@ -541,7 +542,7 @@ impl Player {
             Purpose::Recording | Purpose::Past { recording: true } if normal => self.take_catalog(now, s, true, o),
             Purpose::Poses if normal => {
                 let newer = self.connection.as_mut().is_some_and(|c| c.poses.newer(o.group, o.id));
-                // A pose that cannot be read leaves the camera where it is.
+                // Ignore invalid poses.
                 for (camera, pose) in parse_poses(&o.payload).ok().into_iter().flatten().filter(|_| newer) {
                     self.poses.insert(camera, pose);
                     let mut status = self.shared.status();
@@ -579,14 +580,14 @@ impl Player {
         self.hand(camera, out);
     }
 
-    /// Takes part of a frame; whether it made a description whole.
+    /// Takes a datagram part. Returns true if it completed a description.
     fn part(&mut self, now: Nanos, camera: u16, o: Object) -> bool {
         let points = self.connection.as_ref().and_then(|c| c.replayed.get(&c.of(Purpose::Points(camera))?));
         let replayed = points.copied().unwrap_or(false);
         let Some(f) = self.feeds.get_mut(&camera).filter(|_| o.status == ObjectStatus::Normal) else { return false };
         let mut out = Vec::new();
         let whole = f.add_part(o, now, replayed, &mut out);
-        // Of a connection that is being left: what is missing is asked for over the new one.
+        // For a part from the previous connection: request what is missing over the new one.
         f.look.get_or_insert(now + MOMENT);
         if let Some(n) = whole {
             self.shared.measures().received(camera, n, now);
@@ -599,7 +600,7 @@ impl Player {
         whole.is_some()
     }
 
-    /// Asks for what is missing of a camera's frames.
+    /// Requests missing parts of a camera's frames.
     fn ask(&mut self, now: Nanos, s: &mut Session, camera: u16) {
         let (Some(f), Some(c)) = (self.feeds.get_mut(&camera), &mut self.connection) else { return };
         let (rtt, purpose) = (c.rtt.smoothed, Purpose::Repair(camera));
@@ -622,7 +623,7 @@ impl Player {
         self.count(camera);
     }
 
-    /// The answer to a request for missing parts is over: what did not come is lost.
+    /// A repair request completed: parts not received are lost.
     fn repaired(&mut self, now: Nanos, s: &mut Session, request: Request, camera: u16) {
         if let Some(c) = &mut self.connection {
             c.requests.remove(&request);
@@ -631,7 +632,7 @@ impl Player {
         self.ask(now, s, camera);
     }
 
-    /// Gives up what is there of a camera's frames in datagrams.
+    /// Drops a camera's incomplete datagram frames.
     fn give_up_parts(&mut self, camera: u16) {
         if let Some(f) = self.feeds.get_mut(&camera) {
             f.parts.close();
@@ -647,7 +648,7 @@ impl Player {
         self.hand(camera, out);
     }
 
-    /// Passes on what a feed handed out.
+    /// Forwards a feed's output to the decoders.
     fn hand(&mut self, camera: u16, out: Vec<Handed>) {
         let Some(f) = self.feeds.get_mut(&camera) else { return };
         for h in out {
@@ -662,7 +663,7 @@ impl Player {
         self.count(camera);
     }
 
-    /// Passes on what a feed counted.
+    /// Adds a feed's counters to the statistics.
     fn count(&mut self, camera: u16) {
         let Some(f) = self.feeds.get_mut(&camera) else { return };
         let (late, reset, damaged) = (std::mem::take(&mut f.late), std::mem::take(&mut f.reset), std::mem::take(&mut f.damaged));
@@ -684,7 +685,7 @@ impl Player {
             k.parts_lost += p.parts_lost;
             k.repairs += p.requests;
         }
-        self.shared.note_undecodable(camera, undecodable, &"its objects are not the point-cloud frames that the catalog announces");
+        self.shared.note_undecodable(camera, undecodable, &"its objects are not point-cloud frames as announced in the catalog");
     }
 
     fn take_catalog(&mut self, now: Nanos, s: &mut Session, recording: bool, o: Object) {
@@ -695,7 +696,7 @@ impl Player {
         let catalog = match reader.add(o.group, o.id, o.payload, compression) {
             Ok(Some(c)) => c,
             Ok(None) => return,
-            // A recording that cannot be moved about in is watched as it comes.
+            // Without a valid catalog the recording is not seekable; watch the shared replay.
             Err(_) if recording => return,
             Err(e) => {
                 self.enter(Phase::Refused);
@@ -725,16 +726,17 @@ impl Player {
         self.enter(if empty { Phase::Waiting } else { Phase::Live });
     }
 
-    /// What is wanted of a camera.
+    /// The viewer's subscription for a camera, if any.
     fn wish(&self, camera: u16) -> Option<&Wish> {
         let all = self.wish_all.as_ref().filter(|_| !self.unwished.contains(&camera));
         self.wishes.get(&camera).or(all)
     }
 
-    /// Makes subscriptions, and what the user sees of the catalog, those of the catalog and the wishes.
+    /// Brings subscriptions and the published status in line with the catalog and the viewer's
+    /// subscriptions.
     fn watch(&mut self, now: Nanos, s: &mut Session) {
         let Some(catalog) = self.catalog.clone() else { return };
-        // A track whose frames look the same keeps its version, and with it the ray table.
+        // A track keeps its version, and with it the ray table, if its geometry is unchanged.
         let mut sources = BTreeMap::new();
         for t in &catalog.tracks {
             let key = (t.camera, t.quality.clone());
@@ -780,7 +782,7 @@ impl Player {
                     self.feeds.insert(*camera, Feed::new(source.clone(), *wanted, self.shared.pool.clone(), now));
                     if let Some(p) = &mut self.playback {
                         let place = p.position();
-                        p.seek(now, place); // what is there ahead is of another track
+                        p.seek(now, place); // the buffered data belongs to another track
                     }
                 }
             }
@@ -817,7 +819,7 @@ impl Player {
         status.catalog_version = status.catalog_version.wrapping_add(1);
     }
 
-    /// Receives a camera's frames as they are published.
+    /// Subscribes to a camera's live frames.
     fn follow(&mut self, now: Nanos, s: &mut Session, camera: u16) {
         let purpose = Purpose::Points(camera);
         let asked = self.connection.as_ref().is_none_or(|c| c.of(purpose).is_some() || c.retries.iter().any(|r| r.1 == purpose));
@@ -826,7 +828,7 @@ impl Player {
         }
     }
 
-    /// Receives nothing more of a camera.
+    /// Cancels all requests for a camera's frames.
     fn leave(&mut self, s: &mut Session, camera: u16) {
         self.give_up_parts(camera);
         let purpose = Purpose::Points(camera);
@@ -843,7 +845,7 @@ impl Player {
 
     fn drop_feeds(&mut self, s: &mut Session) {
         for camera in self.feeds.keys().copied().collect::<Vec<_>>() {
-            // What is under way of the last frame is shown.
+            // Show what has arrived of the last frame.
             let mut out = Vec::new();
             if let Some(f) = self.feeds.get_mut(&camera) {
                 f.hand(&mut out);
@@ -852,7 +854,7 @@ impl Player {
             self.leave(s, camera);
         }
         self.feeds.clear();
-        // The last picture stays; a publisher that returns is shown from its beginning.
+        // Keep showing the last picture. If the publisher returns, start over.
         self.leave_sphere(s);
         self.film = None;
         self.catalog = None;
@@ -885,7 +887,7 @@ impl Player {
                 }
                 self.retry(now + RETRY, purpose);
             }
-            // A token may be for some sessions alone.
+            // The token may be limited to some sessions: query those it names.
             Purpose::Sessions if e.code == request::UNAUTHORIZED && !self.config.named.is_empty() => {
                 self.shared.status().some_sessions = true;
                 for i in 0..self.config.named.len() {
@@ -899,7 +901,7 @@ impl Player {
                 self.shared.note_error(&e.to_string());
                 self.retry(now + 5 * RETRY, Purpose::Sessions);
             }
-            // Who has no recording answers that it does not exist.
+            // A publisher without a recording rejects the track.
             Purpose::Recording if e.code == request::DOES_NOT_EXIST => {}
             Purpose::Poses | Purpose::Points(_) | Purpose::Sphere | Purpose::Recording => self.retry(now + RETRY / 2, purpose),
             Purpose::Reel(id) => {
@@ -911,7 +913,7 @@ impl Player {
             Purpose::Repair(camera) => self.repaired(now, s, request, camera),
             Purpose::Tile(_) => self.tile_gone(request),
             Purpose::Shot | Purpose::RecordedRates => self.shot_over(now, request, false),
-            // The relay takes none, or has nothing of the past: a viewer works without.
+            // Optional: the viewer works without them.
             Purpose::Receipts | Purpose::Past { .. } | Purpose::Rates => {}
         }
     }
@@ -923,7 +925,7 @@ impl Player {
                 self.drop_feeds(s);
                 self.enter(Phase::Ended);
                 if !why.over() {
-                    self.shared.note_error(&format!("the publisher is away: {why}"));
+                    self.shared.note_error(&format!("the publisher disconnected: {why}"));
                 }
                 if let Some(c) = &mut self.connection {
                     c.catalog = CatalogReader::default();
@@ -967,7 +969,7 @@ impl Player {
 
     // Recordings.
 
-    /// The replay offers its recording, or no longer does.
+    /// Sets or clears the replay's recording.
     fn offer(&mut self, now: Nanos, s: &mut Session, recording: Option<Catalog>) {
         self.recording = recording;
         if self.recording.is_none() {
@@ -978,7 +980,7 @@ impl Player {
         self.tell_playback();
     }
 
-    /// Length of the recording, ms; 0 without one.
+    /// Length of the recording, ms; 0 if there is none.
     fn duration(&self) -> f64 {
         let Some(r) = &self.recording else { return 0.0 };
         let points = r.tracks.iter().filter(|t| t.timeline.is_some()).map(|t| t.duration);
@@ -986,12 +988,13 @@ impl Player {
         points.chain(sphere).fold(0.0, f64::max)
     }
 
-    /// What of the recording is received.
+    /// The recorded parts that the viewer receives.
     fn parts(&self) -> BTreeMap<Part, (Timeline, Option<f64>)> {
         let recorded = |name: &str| self.recording.iter().flat_map(|r| &r.tracks).find(|t| t.name == name)?.timeline;
         let cameras = self.feeds.iter().filter_map(|(n, f)| Some((Part::Camera(*n), (recorded(&f.source.track.name)?, None))));
         let sphere = self.recording.as_ref().and_then(|r| r.sphere.as_ref()).filter(|_| self.film.is_some());
-        // A GoP of a busy publisher lasts longer than the catalog says: the one that holds a place may begin earlier.
+        // An overloaded publisher's GoPs last longer than announced, so the GoP at a position may
+        // begin earlier.
         let sphere = sphere.and_then(|s| Some((Part::Sphere, (s.timeline?, Some(1.5 * s.gop)))));
         cameras.chain(sphere).collect()
     }
@@ -1003,7 +1006,7 @@ impl Player {
         }
     }
 
-    /// Where in the recording the picture is, ms.
+    /// Position in the recording of the current picture, ms.
     fn place(&self) -> f64 {
         if let Some(p) = &self.playback {
             return p.position();
@@ -1029,7 +1032,7 @@ impl Player {
         let place = if let PlaybackAction::Seek(ms) = action { ms } else { self.place() };
         let begun = self.playback.is_some();
         if !begun {
-            // The replay, which all see, is left for the recording.
+            // Leave the shared replay and start own playback.
             for camera in self.feeds.keys().copied().collect::<Vec<_>>() {
                 self.leave(s, camera);
             }
@@ -1049,7 +1052,7 @@ impl Player {
             PlaybackAction::Pause => p.pause(),
             PlaybackAction::Play => p.play(now),
             PlaybackAction::Seek(ms) if begun => p.seek(now, ms),
-            // Watching goes on as it was: a seek plays, and only a pause stops.
+            // Play after a first seek, since the shared replay was playing; only Pause stops.
             PlaybackAction::Seek(_) => p.play(now),
             PlaybackAction::Live => {}
         }
@@ -1082,7 +1085,7 @@ impl Player {
         }
     }
 
-    /// Moves a recording's playback on.
+    /// Advances playback and performs its actions.
     fn play(&mut self, now: Nanos, s: &mut Session) {
         let Some(p) = &mut self.playback else { return };
         p.tick(now);
@@ -1142,7 +1145,7 @@ impl Player {
 
     // Time and commands.
 
-    /// Does what the user's threads asked for. `s` is the session in use.
+    /// Executes queued commands. `s` is the current session.
     pub fn commands(&mut self, now: Nanos, mut s: Option<&mut Session>) {
         let mut changed = false;
         while let Some(c) = self.shared.take_command() {
@@ -1203,7 +1206,7 @@ impl Player {
         }
     }
 
-    /// When `tick` is to be called at the latest.
+    /// Latest time for the next call of `tick`.
     pub fn deadline(&self) -> Nanos {
         let tick = self.playback.as_ref().map(|_| self.looked.max(0) + TICK);
         let retries = self.connection.iter().flat_map(|c| c.retries.iter().map(|r| r.0));
@@ -1213,7 +1216,7 @@ impl Player {
         all.min().map_or(self.looked + LOOK, |t| t.min(self.looked + LOOK))
     }
 
-    /// Time passed. `s` is the session in use.
+    /// Handles the passage of time. `s` is the current session.
     pub fn tick(&mut self, now: Nanos, s: Option<&mut Session>) {
         self.looked = now;
         if self.clock_until.is_some_and(|t| now >= t) {
@@ -1283,7 +1286,7 @@ impl Player {
         self.listen(now);
     }
 
-    /// Tells a publisher that sends nothing from a picture that stands still.
+    /// Switches between Live and Silent, to tell a stalled publisher from a still scene.
     fn listen(&mut self, now: Nanos) {
         let phase = self.shared.look(|s| s.phase);
         if !matches!(phase, Phase::Live | Phase::Silent) {

@@ -6,11 +6,9 @@ using UnityEngine.XR;
 
 namespace Holocast
 {
-    /// <summary>
-    /// A menu for headsets: it is there while nothing is shown, and whenever the user looks down.
-    /// Look at a line and pinch. It joins sessions, takes a typed address, brings the hologram
-    /// here, plays and pauses.
-    /// </summary>
+    /// <summary> A headset menu to join sessions, type an address, move the hologram and control
+    /// playback. It opens while no session is live and whenever the user looks down. To choose an
+    /// item, look at it and pinch. </summary>
     [AddComponentMenu("Holocast/Holocast Menu")]
     [DefaultExecutionOrder(-60)]
     [DisallowMultipleComponent]
@@ -21,7 +19,7 @@ namespace Holocast
         const int Glyphs = 1024;
         const int MostSessions = 8;
 
-        // Degrees below the horizon at which the user looks for the menu, and no longer does.
+        // Degrees below the horizon at which looking down opens and closes the menu.
         const float Opens = 35;
         const float Closes = 20;
 
@@ -40,10 +38,10 @@ namespace Holocast
         [SerializeField]
         HolocastHud hud;
 
-        [SerializeField, Tooltip("Empty: Unity's own")]
+        [SerializeField, Tooltip("Empty: Unity's built-in font")]
         Font font;
 
-        [SerializeField, Tooltip("Height of a line, metres")]
+        [SerializeField, Tooltip("Line height, metres")]
         float lineHeight = 0.045f;
 
         readonly List<Item> items = new List<Item>();
@@ -63,7 +61,8 @@ namespace Holocast
             public Action Choose;
         }
 
-        /// <summary>Whether the user looks at a line of a menu: a pinch is for it, then.</summary>
+        /// <summary>True while the user looks at an item of an open menu. A pinch then belongs to
+        /// the menu.</summary>
         public static bool PointedAt { get; private set; }
 
         internal bool IsOpen => open;
@@ -202,7 +201,7 @@ namespace Holocast
                 PointedAt = false;
                 return;
             }
-            // Before the user, where the gaze meets it without the head's turning on.
+            // In front of the user, within view without turning the head.
             Vector3 ahead = head.forward;
             ahead.y = 0;
             ahead = ahead.sqrMagnitude > 1e-4f ? ahead.normalized : Vector3.forward;
@@ -212,7 +211,7 @@ namespace Holocast
             stale = true;
         }
 
-        // The line that the gaze meets; -1 = none.
+        // Index of the item that the gaze hits; -1 if none.
         int LookedAt()
         {
             Vector3 from = transform.InverseTransformPoint(head.position);
@@ -240,10 +239,10 @@ namespace Holocast
                 if (playback != null && playback.Available)
                 {
                     Add(playback.Playing ? "Pause" : "Play", playback.Toggle);
-                    Add("From the beginning", () => playback.Seek(0));
-                    Add("What all see", playback.GoLive);
+                    Add("Restart", () => playback.Seek(0));
+                    Add("Shared playback", playback.GoLive);
                 }
-                Add("Leave the session", session.Disconnect);
+                Add("Leave session", session.Disconnect);
             }
             if (browser != null)
             {
@@ -261,7 +260,7 @@ namespace Holocast
             }
             if (hud != null)
             {
-                Add(hud.Figures ? "Hide the figures" : "Show the figures", () =>
+                Add(hud.Figures ? "Hide statistics" : "Show statistics", () =>
                 {
                     hud.Figures = !hud.Figures;
                     stale = true;
@@ -291,7 +290,7 @@ namespace Holocast
             keyboard = TouchScreenKeyboard.Open(browser.Addresses.Count > 0 ? browser.Addresses[0].ToString() : "moqt://", TouchScreenKeyboardType.URL, false);
         }
 
-        // What was typed: a session is joined, a relay's sessions are listed.
+        // Takes the typed address: joins a session, or lists the sessions of a relay.
         void Type()
         {
             if (keyboard == null || keyboard.status == TouchScreenKeyboard.Status.Visible)

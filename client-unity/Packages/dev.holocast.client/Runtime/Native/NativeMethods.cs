@@ -3,7 +3,7 @@ using System.Runtime.InteropServices;
 
 namespace Holocast.Native
 {
-    // The functions of holocast.h. size_t is UIntPtr; nothing is marshalled but the handle.
+    // The functions of holocast.h. size_t is UIntPtr. Only the handle needs marshalling.
     static unsafe class NativeMethods
     {
         const string Library = "holocast";
@@ -23,7 +23,7 @@ namespace Holocast.Native
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_error(ClientHandle client, byte* buffer, UIntPtr capacity, UIntPtr* needed);
 
-        // The same function: a failed hc_open has no client.
+        // The same function without a handle: a failed hc_open creates no client.
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_error(IntPtr client, byte* buffer, UIntPtr capacity, UIntPtr* needed);
 
@@ -73,7 +73,7 @@ namespace Holocast.Native
         public static extern int hc_playback(ClientHandle client, uint action, double positionMs, HcPlayback* playback);
     }
 
-    // A client of the library. Calls under way keep it open.
+    // Owns a native client. Calls in progress keep it open.
     sealed class ClientHandle : SafeHandle
     {
         public ClientHandle() : base(IntPtr.Zero, true)

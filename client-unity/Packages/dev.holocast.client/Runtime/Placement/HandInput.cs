@@ -3,10 +3,10 @@ using UnityEngine.XR;
 
 namespace Holocast
 {
-    // Hands or controllers of the headset.
+    // Input from the headset's hands or controllers.
     static class HandInput
     {
-        // A pinch of a hand, or a controller's trigger; where it is and how it is turned.
+        // Reports a hand's pinch or a controller's trigger, with the hand's position and rotation.
         public static bool Pressed(XRNode node, out Vector3 at, out Quaternion turned)
         {
             at = Vector3.zero;

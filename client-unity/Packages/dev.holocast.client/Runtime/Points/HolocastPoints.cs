@@ -6,35 +6,34 @@ using UnityEngine.XR;
 
 namespace Holocast
 {
-    /// <summary>
-    /// Shows the points of one camera, or of all, of a HolocastSession on this object or above it.
-    /// </summary>
+    /// <summary> Shows the points of one or all cameras of a HolocastSession on this object or its
+    /// parents. </summary>
     [AddComponentMenu("Holocast/Holocast Points")]
     [DefaultExecutionOrder(-50)]
     [DisallowMultipleComponent]
     public sealed class HolocastPoints : MonoBehaviour
     {
-        /// <summary>Value of Camera: all of them.</summary>
+        /// <summary>Value of Camera that selects all cameras.</summary>
         public const int AllCameras = -1;
 
         const string ShaderName = "HolocastPoints";
 
-        [SerializeField, Tooltip("Empty: the one on this object or above it")]
+        [SerializeField, Tooltip("Empty: the session on this object or its parents")]
         HolocastSession session;
 
-        [SerializeField, Tooltip("Number of the camera; -1 for all")]
+        [SerializeField, Tooltip("Camera number; -1 for all")]
         int cameraNumber = AllCameras;
 
-        [SerializeField, Tooltip("As \"full\" or \"low\". Empty: the best that the display keeps up with")]
+        [SerializeField, Tooltip("Quality name, for example \"full\" or \"low\". Empty: the best the display can keep up with")]
         string quality = "";
 
-        [SerializeField, Range(0.1f, 8), Tooltip("Edge of a point, in distances between neighbouring points")]
+        [SerializeField, Range(0.1f, 8), Tooltip("Point size, in multiples of the distance between neighbouring points")]
         float pointSize = 1.4f;
 
-        [SerializeField, Min(1), Tooltip("Points of a camera at most; of larger frames every second, third… is drawn")]
+        [SerializeField, Min(1), Tooltip("Maximum points per camera. Larger frames are thinned: every second, third… point is drawn")]
         int maxPoints = 300000;
 
-        [SerializeField, Tooltip("Ask for fewer points while the display misses its rate")]
+        [SerializeField, Tooltip("Request fewer points while the display misses its frame rate")]
         bool keepDisplayRate = true;
 
         readonly List<CameraPoints> views = new List<CameraPoints>();
@@ -67,7 +66,7 @@ namespace Holocast
             }
         }
 
-        /// <summary>Number of the camera shown, or AllCameras.</summary>
+        /// <summary>Number of the camera to show, or AllCameras.</summary>
         public int Camera
         {
             get => cameraNumber;
@@ -78,7 +77,8 @@ namespace Holocast
             }
         }
 
-        /// <summary>Quality by name; empty = the best that the display keeps up with.</summary>
+        /// <summary>Quality by name, for example "full" or "low"; empty selects the best the
+        /// display can keep up with.</summary>
         public string Quality
         {
             get => quality;
@@ -89,7 +89,8 @@ namespace Holocast
             }
         }
 
-        /// <summary>Edge of a point, in distances between neighbouring points.</summary>
+        /// <summary>Edge length of a point, in multiples of the distance between neighbouring
+        /// points; at least 0.1.</summary>
         public float PointSize
         {
             get => pointSize;
@@ -100,21 +101,22 @@ namespace Holocast
             }
         }
 
-        /// <summary>Points of a camera at most; of larger frames every second, third… is drawn.</summary>
+        /// <summary>Maximum points per camera. Larger frames are thinned: every second, third…
+        /// point is drawn.</summary>
         public int MaxPoints
         {
             get => maxPoints;
             set => maxPoints = Mathf.Max(1, value);
         }
 
-        /// <summary>Ask for fewer points while the display misses its rate.</summary>
+        /// <summary>Requests fewer points while the display misses its frame rate.</summary>
         public bool KeepDisplayRate
         {
             get => keepDisplayRate;
             set => keepDisplayRate = value;
         }
 
-        /// <summary>Points drawn now, of all cameras shown.</summary>
+        /// <summary>Points on display, over all cameras shown.</summary>
         public int Points
         {
             get
@@ -128,18 +130,18 @@ namespace Holocast
             }
         }
 
-        /// <summary>Pictures of the last second.</summary>
+        /// <summary>Pictures rendered in the last second.</summary>
         public double DisplayFps => pictures.PerSecond;
 
-        /// <summary>0 = all points are asked for; each further level is about half.</summary>
+        /// <summary>Point reduction: 0 requests all points, each further level about half as
+        /// many.</summary>
         public int BudgetLevel => budget.Level;
 
         internal IReadOnlyList<CameraPoints> Views => views;
 
-        /// <summary>
-        /// Where the subject is and which way it is looked at: the middle of the nearer half of all
-        /// points, and the horizontal direction from the first camera to it, world coordinates.
-        /// </summary>
+        /// <summary> Locates the subject: the centre of the nearer half of all points, and the
+        /// horizontal direction in which the first camera sees it, both in world coordinates.
+        /// Returns false until a frame has been shown. </summary>
         public bool TryGetSubject(out Vector3 middle, out Vector3 seenAlong)
         {
             middle = Vector3.zero;
@@ -158,8 +160,8 @@ namespace Holocast
                 return false;
             }
             middle /= n;
-            // Whoever placed the camera aimed it at the subject. A vector, not a direction: to the
-            // camera's pose belongs a reflection, which is in the scale.
+            // Cameras point at their subject. TransformVector includes the scale, which holds the
+            // pose's reflection; TransformDirection does not.
             Vector3 along = views[0].Transform.TransformVector(Vector3.forward) * 1000;
             along.y = 0;
             seenAlong = along.sqrMagnitude > 1e-6f ? along.normalized : Vector3.forward;
@@ -239,7 +241,8 @@ namespace Holocast
             }
         }
 
-        // After the session's Update, before the picture: a frame that arrives is in the next one.
+        // Runs after the session's Update, so that an arriving frame is rendered in the same Unity
+        // frame.
         void LateUpdate()
         {
             pictures.Count(Time.unscaledTimeAsDouble);
@@ -282,7 +285,7 @@ namespace Holocast
             Notice();
         }
 
-        // Makes the views those of the catalog, and asks for their tracks.
+        // Matches the views to the catalog and updates the subscriptions.
         void ApplyCatalog(Client client)
         {
             HolocastCatalog catalog = session.Catalog;
@@ -366,8 +369,8 @@ namespace Holocast
             }
         }
 
-        // The track and its descriptions of the present level: half of the descriptions, a
-        // quarter, then the next lower quality.
+        // Picks track and descriptions for the budget level: first fewer descriptions (half, a
+        // quarter), then the next lower quality.
         void Choose(HolocastCamera camera, out HolocastTrack track, out uint descriptions)
         {
             int level = keepDisplayRate ? budget.Level : 0;
@@ -427,7 +430,7 @@ namespace Holocast
             {
                 return xr;
             }
-            // Without a headset: what the application asks for, or sixty.
+            // Without a headset: the application's target, or 60.
             int target = Application.targetFrameRate;
             return target > 0 ? target : 60;
         }
@@ -440,7 +443,7 @@ namespace Holocast
             }
         }
 
-        // Says where frames are larger than the buffers.
+        // Notifies the user if frames exceed the buffers.
         void Notice()
         {
             CameraPoints thinned = null;

@@ -1,19 +1,18 @@
 namespace Holocast
 {
-    // How many of the points on offer to ask for, so that the display keeps its rate. Level 0 is
-    // everything; each further level is about half. Times are seconds.
+    // Decides how many points to request so that the display keeps its frame rate. Level 0 requests
+    // all; each further level about half as many. Times are in seconds.
     sealed class PointBudget
     {
-        // A display that shows fewer pictures than this part of its rate misses it, one that
-        // shows more than that part keeps it.
+        // Below Misses × its rate the display misses its rate; above Keeps × its rate it keeps it.
         const double Misses = 0.85;
         const double Keeps = 0.97;
 
-        // Watched before a level is left for the next worse.
+        // How long the rate must be missed before the level is raised.
         const double Watch = 2;
 
-        // How long all must be well before the next better level is tried; twice as long after
-        // each try that failed.
+        // How long the rate must be kept before the level is lowered. Doubles each time lowering it
+        // made the display miss its rate again.
         const double FirstPatience = 15;
         const double MostPatience = 240;
 
@@ -24,13 +23,14 @@ namespace Holocast
 
         public int Level { get; private set; }
 
-        // After a change of what is shown: what was measured before says nothing.
+        // Discards the measurement, after a change of the content on display.
         public void Restart()
         {
             missedSince = keptSince = -1;
         }
 
-        // Takes the pictures of the last second and the display's rate; returns the level, 0 to worst.
+        // Takes the pictures of the last second, the display's rate and the highest level; returns
+        // the level.
         public int Update(double now, double pictures, double rate, int worst)
         {
             if (Level > worst)

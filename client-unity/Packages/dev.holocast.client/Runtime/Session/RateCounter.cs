@@ -1,6 +1,6 @@
 namespace Holocast
 {
-    // Events of the last second.
+    // Counts the events of the last second.
     sealed class RateCounter
     {
         const int Most = 1024;
@@ -19,7 +19,7 @@ namespace Holocast
             {
                 count++;
             }
-            // Those a second old drop out.
+            // Drop events older than a second.
             while (count > 1 && now - at[(next - count + Most) % Most] >= 1)
             {
                 count--;

@@ -4,10 +4,9 @@ using UnityEngine.Rendering;
 
 namespace Holocast
 {
-    /// <summary>
-    /// Shows the 360° video of a HolocastSession on this object or above it, around every camera and infinitely
-    /// far away: only how the head is turned counts. This object's rotation turns the sphere.
-    /// </summary>
+    /// <summary> Shows the 360° video of a HolocastSession on this object or its parents,
+    /// infinitely far away around every camera: only head rotation matters. This object's rotation
+    /// turns the sphere. </summary>
     [AddComponentMenu("Holocast/Holocast Sphere")]
     [DefaultExecutionOrder(-50)]
     [DisallowMultipleComponent]
@@ -20,7 +19,7 @@ namespace Holocast
         static readonly int Red = Shader.PropertyToID("_HolocastRed");
         static readonly int Blue = Shader.PropertyToID("_HolocastBlue");
 
-        [SerializeField, Tooltip("Empty: the one on this object or above it")]
+        [SerializeField, Tooltip("Empty: the session on this object or its parents")]
         HolocastSession session;
 
         readonly PictureTextures textures = new PictureTextures();
@@ -41,16 +40,18 @@ namespace Holocast
             }
         }
 
-        /// <summary>Whether a picture is shown.</summary>
+        /// <summary>True while a picture is displayed.</summary>
         public bool Shows => surface != null && surface.enabled;
 
-        /// <summary>Pixels of the picture, of both eyes; 0 while there is none.</summary>
+        /// <summary>Width of the picture in pixels, both eyes included; 0 if there is
+        /// none.</summary>
         public int Width { get; private set; }
 
-        /// <summary>Pixels of the picture, of both eyes; 0 while there is none.</summary>
+        /// <summary>Height of the picture in pixels, both eyes included; 0 if there is
+        /// none.</summary>
         public int Height { get; private set; }
 
-        /// <summary>Each eye has a picture of its own.</summary>
+        /// <summary>True if the video is stereoscopic.</summary>
         public bool Stereo { get; private set; }
 
         internal PictureTextures Textures => textures;
@@ -88,7 +89,7 @@ namespace Holocast
             Destroy(around);
         }
 
-        // Eight corners, which the shader tells apart by their numbers. Culling takes no part.
+        // Eight vertices without data; the shader uses SV_VertexID. Culling is disabled.
         static Mesh Box()
         {
             var box = new Mesh { name = "Holocast sphere", hideFlags = HideFlags.HideAndDontSave };
@@ -103,7 +104,7 @@ namespace Holocast
             return box;
         }
 
-        // Asks for nothing more. The last picture stays until the session is another one.
+        // Unsubscribes. The last picture stays until the session changes.
         void Leave()
         {
             if (session == null)
@@ -118,7 +119,7 @@ namespace Holocast
             generation = -1;
         }
 
-        // After the session's Update, before the picture.
+        // Runs after the session's Update, before rendering.
         void LateUpdate()
         {
             if (session == null)
@@ -151,7 +152,7 @@ namespace Holocast
             }
         }
 
-        // Tells where the main camera looks, for the tiles that make the picture sharp there.
+        // Reports the main camera's viewport, which selects the tiles to fetch in high resolution.
         void Look(Client client)
         {
             if (eyes == null)
@@ -189,8 +190,8 @@ namespace Holocast
             surface.enabled = true;
         }
 
-        // From the picture's directions to this object's, as the web viewer has it: yaw turns the picture's middle to the
-        // right, pitch turns it upwards, roll turns it counter-clockwise. Degrees.
+        // Rotation from picture to object coordinates, as in the web viewer: positive yaw turns the
+        // picture's centre to the right, pitch up, roll counter-clockwise. Degrees.
         internal static Quaternion Turned(float yaw, float pitch, float roll)
         {
             return Quaternion.AngleAxis(yaw, Vector3.up) * Quaternion.AngleAxis(-pitch, Vector3.right) * Quaternion.AngleAxis(roll, Vector3.forward);

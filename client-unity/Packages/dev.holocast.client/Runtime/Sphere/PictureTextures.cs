@@ -6,8 +6,8 @@ using UnityEngine;
 
 namespace Holocast
 {
-    // The planes of a picture as textures of one byte a pixel, written in place: nothing is allocated while pictures
-    // are of the same size.
+    // The planes of a picture as single-channel textures, written in place. Allocates only when the
+    // picture size changes.
     sealed class PictureTextures : IDisposable
     {
         static readonly int[] Names =
@@ -64,7 +64,7 @@ namespace Holocast
                 name = "Holocast plane",
                 hideFlags = HideFlags.HideAndDontSave,
                 filterMode = FilterMode.Bilinear,
-                wrapModeU = TextureWrapMode.Repeat, // the picture goes around
+                wrapModeU = TextureWrapMode.Repeat, // longitude wraps
                 wrapModeV = TextureWrapMode.Clamp,
             };
         }

@@ -1,6 +1,6 @@
-// Points of a frame as squares of a static mesh: four vertices a point, told apart by
-// SV_VertexID. No geometry shader and no procedural draw: on devices both lose an eye.
-// Depth is written, which the headset's reprojection needs.
+// Draws a frame's points as squares of a static mesh: four vertices per point, identified by
+// SV_VertexID. Geometry shaders and procedural draws lose an eye on devices. Writes depth, which
+// the headset's reprojection needs.
 Shader "Holocast/Points"
 {
     SubShader
@@ -23,7 +23,7 @@ Shader "Holocast/Points"
             #include "Packages/dev.holocast.client/Shaders/HolocastPoints.hlsl"
 
             #if defined(HOLOCAST_CLOUD)
-            StructuredBuffer<uint> _HolocastWords; // three a point
+            StructuredBuffer<uint> _HolocastWords; // three per point
             #else
             StructuredBuffer<uint2> _HolocastWords;
             Texture2D<float2> _HolocastRays;

@@ -32,7 +32,7 @@ namespace Holocast.Tests
             Assert.AreEqual("über", catalog.Cameras[1].Name);
             Assert.AreEqual(3, catalog.Cameras[1].Number);
             Assert.AreEqual("low", catalog.Cameras[0].Track("low").Quality);
-            Assert.AreEqual("full", catalog.Cameras[0].Track("unknown").Quality, "an unknown quality is the best");
+            Assert.AreEqual("full", catalog.Cameras[0].Track("unknown").Quality, "an unknown quality selects the best");
             Assert.AreEqual(2, catalog.Cameras[0].TrackOfVersion(2).Raw.version);
             Assert.AreEqual(null, catalog.Camera(1));
         }

@@ -8,7 +8,7 @@ using UnityEngine.Rendering;
 
 namespace Holocast.Tests
 {
-    // What the window "Why Does It Not Work?" finds.
+    // Findings of the Holocast › Troubleshoot window.
     public sealed class DoctorTests
     {
         [Test]

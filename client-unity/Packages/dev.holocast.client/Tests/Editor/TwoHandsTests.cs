@@ -15,7 +15,7 @@ namespace Holocast.Tests
         {
             TwoHands hands = TwoHands.Take(new Vector3(0, 0, 2), Quaternion.identity, 1, new Vector3(0, 0, 1), Quaternion.identity);
             hands.Move(new Vector3(0.5f, 0, 1), Quaternion.AngleAxis(90, Vector3.up), out Vector3 p, out Quaternion r, out float s);
-            // What was a metre ahead of the hand is a metre to its right.
+            // A point one metre ahead of the hand ends up one metre to its right.
             Near(new Vector3(1.5f, 0, 1), p);
             Near(new Vector3(1, 0, 0), r * Vector3.forward);
             Assert.AreEqual(1, s, 1e-5);

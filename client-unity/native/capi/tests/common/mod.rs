@@ -1,4 +1,4 @@
-//! The C interface as a test uses it, and the programs that tests run.
+//! Test wrappers for the C interface, and for the programs that tests run.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::ffi::{c_char, CString};
@@ -17,17 +17,17 @@ pub fn size<T>() -> u32 {
     std::mem::size_of::<T>() as u32
 }
 
-/// What waits for something waits so long: machines that test may be busy.
+/// Hang guard for every wait; generous, since test machines may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 static RUNNING: RwLock<()> = RwLock::new(());
 
-/// What a test holds that measures this process's memory: no other with programs runs.
+/// Lock of tests that measure this process's memory: excludes all tests that start programs.
 pub fn alone() -> RwLockWriteGuard<'static, ()> {
     RUNNING.write().unwrap_or_else(|e| e.into_inner())
 }
 
-/// What the other tests with programs hold: they mostly wait, and run side by side.
+/// Lock of the other tests that start programs: they mostly wait, so they may run concurrently.
 pub fn beside() -> RwLockReadGuard<'static, ()> {
     RUNNING.read().unwrap_or_else(|e| e.into_inner())
 }
@@ -38,7 +38,7 @@ pub fn until<T>(what: &str, mut f: impl FnMut() -> Option<T>) -> T {
         if let Some(v) = f() {
             return v;
         }
-        assert!(began.elapsed() < PATIENCE, "{what} did not happen");
+        assert!(began.elapsed() < PATIENCE, "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -53,7 +53,7 @@ fn text(call: impl Fn(*mut c_char, usize, *mut usize) -> i32) -> String {
 }
 
 pub fn thread_error() -> String {
-    // SAFETY: the buffer is of that size.
+    // SAFETY: the buffer holds the given number of bytes.
     text(|b, n, needed| unsafe { hc_error(null_mut(), b, n, needed) })
 }
 
@@ -86,7 +86,7 @@ impl<'a> Open<'a> {
             reserved: 0,
         };
         let mut c = null_mut();
-        // SAFETY: config lives here.
+        // SAFETY: config outlives the call.
         match unsafe { hc_open(&config, &mut c) } {
             HC_OK => Ok(Client(c)),
             code => Err((code, thread_error())),
@@ -94,7 +94,7 @@ impl<'a> Open<'a> {
     }
 }
 
-/// A client; closed when dropped.
+/// A client, closed on drop.
 pub struct Client(pub *mut HcClient);
 
 impl Drop for Client {
@@ -104,7 +104,7 @@ impl Drop for Client {
     }
 }
 
-// Every method's unsafe call passes this live client and live structs of the right size.
+// Each unsafe call in these methods passes this live client and live structs of the right size.
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Client {
     pub fn state(&self) -> HcState {
@@ -168,7 +168,7 @@ impl Client {
         unsafe { hc_frame_release(self.0, f.handle, shown_us) }
     }
 
-    /// The next frame of a camera, shown.
+    /// Waits for the next frame of a camera and shows it.
     pub fn frame(&self, camera: u32) -> HcFrame {
         let f = until("a frame", || self.acquire(camera));
         assert_eq!(self.release(&f, HC_SHOWN_NOW), HC_OK);
@@ -179,7 +179,7 @@ impl Client {
         (0..n).map(|_| self.frame(camera)).collect()
     }
 
-    /// Waits for a phase; frames are shown meanwhile.
+    /// Waits for a phase, showing frames meanwhile.
     pub fn wait(&self, phase: u32) -> HcState {
         until(&format!("phase {phase} (now {}: {})", self.state().phase, self.error()), || {
             if let Some(f) = self.acquire(0) {
@@ -212,12 +212,13 @@ pub fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../..").canonicalize().unwrap()
 }
 
-/// A program of the repository: those of `make build` in bin/, the tests' publisher compiled here.
+/// Path of one of the repository's programs: built by `make build`, or compiled here for the test
+/// publisher.
 pub fn program(name: &str) -> PathBuf {
     static PUBLISHER: OnceLock<PathBuf> = OnceLock::new();
     if name != "publisher" {
         let path = repository().join("bin").join(name);
-        assert!(path.exists(), "{} is missing: make build", path.display());
+        assert!(path.exists(), "{} is missing: run make build", path.display());
         return path;
     }
     PUBLISHER
@@ -231,7 +232,7 @@ pub fn program(name: &str) -> PathBuf {
         .clone()
 }
 
-/// A program under test; killed when dropped.
+/// A program under test, killed on drop.
 pub struct Process {
     child: Child,
     pub lines: Arc<Mutex<Vec<String>>>,
@@ -251,13 +252,13 @@ impl Process {
         Process { child, lines }
     }
 
-    /// SIGTERM.
+    /// Sends SIGTERM.
     pub fn ask_to_end(&self) {
         Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
     }
 
     pub fn wait(&mut self) {
-        until("the end of a program", || self.child.try_wait().unwrap());
+        until("a program's exit", || self.child.try_wait().unwrap());
     }
 }
 
@@ -268,7 +269,7 @@ impl Drop for Process {
     }
 }
 
-/// A port that is free for UDP and TCP.
+/// A port that is free for both UDP and TCP.
 pub fn free_port() -> u16 {
     loop {
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -279,7 +280,7 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// Starts a relay and waits until it answers.
+/// Starts a relay and waits until it accepts connections.
 pub fn relay(port: u16, args: &[&str]) -> Process {
     let addr = format!("127.0.0.1:{port}");
     let p = Process::start("relay", &[&["--listen", &addr, "--http", &addr], args].concat());
@@ -291,20 +292,20 @@ pub fn url(port: u16) -> String {
     format!("moqt://127.0.0.1:{port}/test")
 }
 
-/// A publisher of small frames whose contents are known.
+/// Starts a publisher of small frames with known content.
 pub fn publisher(port: u16, args: &[&str]) -> Process {
     let url = url(port);
     Process::start("publisher", &[&["--width", "160", "--height", "120"], args, &[&url]].concat())
 }
 
-/// Memory of this process, KiB.
+/// Resident memory of this process, KiB.
 pub fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// The SHA-256 of a relay's certificate, as it says over HTTP.
+/// SHA-256 of a relay's certificate, fetched over HTTP.
 pub fn certificate_hash(port: u16) -> String {
     use std::io::{Read, Write};
     let mut c = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -314,7 +315,7 @@ pub fn certificate_hash(port: u16) -> String {
     text.trim().lines().last().unwrap().trim().to_owned()
 }
 
-/// A path to a relay that loses, from the moment it is told to, every so manieth large packet on its way to the client.
+/// A path to a relay that, once enabled, drops every nth large packet on its way to the client.
 pub struct Path {
     pub port: u16,
     pub lose: Arc<AtomicUsize>,

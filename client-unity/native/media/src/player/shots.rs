@@ -1,5 +1,5 @@
-//! The tiles of recorded 360° video (docs/spec/tiles.md, Recorded content): of the GoP at the place that is shown and of
-//! the next one they are fetched, the most important first.
+//! Tiles of recorded 360° video (docs/spec/tiles.md, Recorded content): fetches the tiles of the
+//! GoP on display and of the next one, most important first.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -11,21 +11,21 @@ use super::{Player, Purpose, FETCH_TIMEOUT, MS, PRIORITY_CATALOG, RETRY};
 use crate::catalog::{rates, Rates, MAX_SIZE};
 use crate::screen::Chunk;
 
-/// GoPs that are known at a time.
+/// Maximum GoPs tracked at a time.
 const MOST: usize = 8;
-/// Bytes below which a GoP's tiles measure nothing.
+/// Minimum tile bytes of a GoP for a throughput measurement.
 const LEAST_MEASURED: usize = 20_000;
 
-/// A GoP of a recording.
+/// A recorded GoP.
 #[derive(Debug)]
 struct Shot {
     group: u64,
     start: Nanos,
-    /// Its tiles were chosen.
+    /// Its tiles have been chosen.
     chosen: bool,
-    /// The tiles that were asked for, and their qualities.
+    /// Requested tiles and their qualities.
     there: BTreeMap<usize, usize>,
-    /// What fails is not asked for again before.
+    /// Earliest time to retry failed fetches.
     again: Nanos,
     began: Nanos,
     bytes: usize,
@@ -34,12 +34,12 @@ struct Shot {
 /// The GoPs whose tiles are fetched.
 #[derive(Debug, Default)]
 pub(super) struct Shots {
-    /// In their order.
+    /// In playback order.
     list: VecDeque<Shot>,
     rates: BTreeMap<u64, Rates>,
-    /// Of what is being fetched, the tile and its group.
+    /// Pending tile fetches: tile and group.
     fetching: HashMap<Request, (usize, u64)>,
-    /// Rates that are being fetched: tiles are chosen when they are here.
+    /// Pending fetches of rates; tiles are chosen when they complete.
     records: Vec<Request>,
 }
 
@@ -48,7 +48,7 @@ impl Shots {
         self.list.iter_mut().find(|s| s.group == group)
     }
 
-    /// The connection is gone: what was under way is chosen again.
+    /// The connection was lost: choose pending tiles again.
     pub fn lost(&mut self) {
         self.records.clear();
         for (tile, group) in std::mem::take(&mut self.fetching).into_values() {
@@ -59,22 +59,22 @@ impl Shots {
         }
     }
 
-    /// The one that is shown at a place.
+    /// Index of the GoP on display at a position.
     fn shown(&self, place: Nanos) -> Option<usize> {
         self.list.iter().rposition(|s| s.start <= place)
     }
 }
 
 impl Tiles {
-    /// The tiles to ask for of a GoP, at a place of the recording. still: playback stands there.
+    /// The tiles to fetch for a GoP at a playback position. still: playback is paused there.
     fn choose(&mut self, sphere: &crate::catalog::Sphere, i: usize, place: Nanos, still: bool) -> Vec<(usize, usize)> {
         let at = place as f64 / 1e9;
         let last = self.planner.gaze.last();
         if last.t != at {
-            self.planner.gaze.add(at, last.gaze); // the place may have jumped
+            self.planner.gaze.add(at, last.gaze); // playback may have jumped
         }
         let shot = &self.shots.list[i];
-        // Where playback stands, what is left of the GoP does not matter.
+        // While paused, the rest of the GoP does not matter.
         let start = if still { shot.start.max(place) } else { shot.start };
         let mut gop = self.gop(sphere, start, self.shots.rates.get(&shot.group).or(self.rates.as_ref()));
         gop.have = (0..self.planner.view.grid().tiles()).map(|n| shot.there.get(&n).copied()).collect();
@@ -97,7 +97,7 @@ impl Player {
         }
     }
 
-    /// Fetches the rates of GoPs that are being fetched.
+    /// Fetches the rates of the GoPs being fetched.
     pub(super) fn fetch_rates(&mut self, now: Nanos, s: &mut Session, first: u64, last: u64) {
         let Some(name) = self.recording.as_ref().and_then(|r| r.rates.clone()) else { return };
         let track = self.recorded_track(&name);
@@ -109,7 +109,7 @@ impl Player {
         t.shots.records.push(request);
     }
 
-    /// Takes a record of rates of the recording.
+    /// Takes a record of a recorded GoP's rates.
     pub(super) fn recorded_rates(&mut self, group: u64, payload: &[u8]) {
         let Some(f) = &mut self.film else { return };
         let Some(t) = &mut f.tiles else { return };
@@ -121,7 +121,7 @@ impl Player {
         }
     }
 
-    /// Fetches the tiles of the GoP that is shown and of the next one, and gives up those of GoPs that are over.
+    /// Fetches tiles for the current and the next GoP, and cancels fetches for past ones.
     pub(super) fn fetch_shots(&mut self, now: Nanos, s: &mut Session) {
         let (Some(p), Some(place)) = (&self.playback, self.recorded_place()) else { return };
         let still = !p.playing() || p.waiting();
@@ -154,7 +154,7 @@ impl Player {
         }
     }
 
-    /// Fetches the tiles at once that the view has turned to. share: of the view that each tile fills.
+    /// Fetches newly visible tiles at once. share: viewport share of each tile.
     pub(super) fn turn_shots(&mut self, now: Nanos, s: &mut Session, share: &[f64]) {
         let (Some(p), Some(place)) = (&self.playback, self.recorded_place()) else { return };
         let still = !p.playing() || p.waiting();
@@ -191,7 +191,7 @@ impl Player {
         t.shots.fetching.insert(request, (tile, group));
     }
 
-    /// Takes a frame of a tile of the recording.
+    /// Takes a frame of a recorded tile.
     pub(super) fn shot_object(&mut self, now: Nanos, o: Object) {
         let wanted = o.status == ObjectStatus::Normal && !o.payload.is_empty();
         let shots = self.film.as_mut().and_then(|f| f.tiles.as_mut()).map(|t| &mut t.shots).filter(|_| wanted);
@@ -208,8 +208,8 @@ impl Player {
         });
     }
 
-    /// A fetch of a tile or of rates is over. What did not come of a tile in view is asked for again after a while: a
-    /// relay passes on few fetches at a time.
+    /// A fetch of a tile or of rates ended. Missing tiles in view are retried after a while, since
+    /// a relay limits concurrent fetches.
     pub(super) fn shot_over(&mut self, now: Nanos, request: Request, came: bool) {
         if let Some(c) = &mut self.connection {
             c.requests.remove(&request);

@@ -1,4 +1,4 @@
-//! 360° video (docs/spec/tiles.md): the whole sphere, live or of a recording.
+//! 360° video (docs/spec/tiles.md): the low-resolution base, live or recorded.
 
 use std::sync::Arc;
 
@@ -10,25 +10,25 @@ use crate::catalog::Sphere;
 use crate::screen::{Chunk, Due};
 use crate::shared::ClockSource;
 
-/// Subscriber priority of the whole sphere (§7): before frames.
+/// Subscriber priority of the base (§7): before frames.
 const PRIORITY: u8 = 64;
-/// Bytes of one frame.
+/// Maximum size of a frame, bytes.
 pub(super) const MAX_FRAME: usize = 8 << 20;
-/// A replay whose timestamps go back by so much has begun again.
+/// A replay has restarted if its timestamps go back by more than this.
 const ANEW: Nanos = 500 * MS;
-/// Smaller changes of when media is due show nothing.
+/// Smaller changes of the presentation time are ignored.
 const STEADY: Nanos = 5 * MS;
-/// 2200-01-01, microseconds: later is no capture but damage.
+/// 2200-01-01 in microseconds: later capture times are invalid.
 const MAX_TIME: u64 = 7_258_118_400 * 1_000_000;
 
-/// 360° video that is received.
+/// The 360° video being received.
 #[derive(Debug)]
 pub(super) struct Film {
     pub sphere: Arc<Sphere>,
     pub tiles: Option<Tiles>,
-    /// Local time less timestamp of the quickest frame: a replay's clock.
+    /// Minimum of local time minus timestamp over all frames: a replay's clock.
     pub quickest: Option<Nanos>,
-    /// The greatest timestamp of a replay.
+    /// Highest timestamp of a replay.
     stamp: Nanos,
     again: Again,
     /// Newest timestamp.
@@ -37,12 +37,12 @@ pub(super) struct Film {
     pub due: Option<Due>,
 }
 
-/// A replay that began again, whose timestamps went back.
+/// Timestamp correction for a replay that loops.
 #[derive(Debug, Default)]
 struct Again {
-    /// The first group since then.
+    /// First group since the restart.
     group: u64,
-    /// What is added to timestamps since then, and to those before.
+    /// Offsets added to timestamps since the restart, and before it.
     added: [Nanos; 2],
 }
 
@@ -59,8 +59,9 @@ impl Film {
         (self.quickest, self.stamp, self.again, self.due) = (None, 0, Again::default(), None);
     }
 
-    /// The timestamp of a replay's frame as if the replay went on where it begins again: the last frames before have
-    /// arrived and are not due yet. What is fetched of the group under way may be older than what came before.
+    /// Maps the timestamp of a replayed frame to one that increases across restarts: the last
+    /// frames before a restart have arrived but are not due yet. Fetched objects of the current
+    /// group may be older than received ones.
     pub fn go_on(&mut self, now: Nanos, group: u64, timestamp: Nanos, fetched: bool) -> Nanos {
         let a = &mut self.again;
         if group < a.group {
@@ -74,20 +75,20 @@ impl Film {
     }
 }
 
-/// A frame's timestamp, if it is one.
+/// Timestamp of a frame; None if invalid.
 pub(super) fn stamp(o: &Object) -> Option<Nanos> {
     o.properties.timestamp.filter(|t| *t <= MAX_TIME).map(|t| t as Nanos * 1000)
 }
 
 impl Player {
-    /// The options of a subscription to the sphere.
+    /// Track name and options for subscribing to the base.
     pub(super) fn sphere_options(&mut self, now: Nanos) -> Option<(String, SubscribeOptions)> {
         let migrating = self.previous.is_some();
         let f = self.film.as_mut()?;
         if !migrating {
             f.arrived = now;
         }
-        // Frames that follow a late one may be in time, and need it to be decoded.
+        // Frames after a late one may be in time, but need it for decoding.
         let timeout = (f.sphere.latency + f.sphere.gop).ceil() as u64;
         let o = SubscribeOptions {
             filter: Some(moqt::Filter::LargestObject),
@@ -101,7 +102,7 @@ impl Player {
         Some((f.sphere.name.clone(), o))
     }
 
-    /// Makes what is received of 360° video that of the catalog and the wish.
+    /// Brings the 360° subscription in line with the catalog and the viewer's request.
     pub(super) fn watch_sphere(&mut self, now: Nanos, s: &mut Session) {
         let wanted = self.catalog.as_ref().and_then(|c| c.sphere.as_ref()).filter(|_| self.wish_sphere);
         let same = match (&self.film, wanted) {
@@ -116,7 +117,7 @@ impl Player {
             let playable = wanted.filter(|w| {
                 let avc = w.codec.starts_with("avc1");
                 if !avc {
-                    self.shared.note_sphere(&format_args!("its codec is {:.40}, and this client knows avc1", w.codec));
+                    self.shared.note_sphere(&format_args!("its codec is {:.40}, but this client supports only avc1", w.codec));
                 }
                 avc
             });
@@ -133,7 +134,8 @@ impl Player {
         self.follow_sphere(now, s);
     }
 
-    /// Which tiles there are: of the recording, where its playback is at a viewer's own pace.
+    /// Updates the available tiles: the recording's under playback control, otherwise the live
+    /// ones.
     pub(super) fn list_tiles(&mut self) {
         let catalog = if self.playback.is_some() { &self.recording } else { &self.catalog };
         if let (Some(c), Some(t)) = (catalog, self.film.as_mut().and_then(|f| f.tiles.as_mut())) {
@@ -141,7 +143,7 @@ impl Player {
         }
     }
 
-    /// Receives the sphere as it is published.
+    /// Subscribes to the live base.
     pub(super) fn follow_sphere(&mut self, now: Nanos, s: &mut Session) {
         let purpose = Purpose::Sphere;
         let asked = self.connection.as_ref().is_none_or(|c| c.of(purpose).is_some() || c.retries.iter().any(|r| r.1 == purpose));
@@ -154,7 +156,7 @@ impl Player {
         }
     }
 
-    /// Receives nothing more of the sphere.
+    /// Cancels all requests for 360° video.
     pub(super) fn leave_sphere(&mut self, s: &mut Session) {
         self.leave_tiles(Some(s));
         self.shared.project(|screen| screen.receive_tiles(false));
@@ -166,7 +168,7 @@ impl Player {
         }
     }
 
-    /// What is there belongs to another place of the timeline.
+    /// Discards buffered pictures: playback jumped on the timeline.
     pub(super) fn jump_sphere(&mut self) {
         if let Some(f) = &mut self.film {
             f.jump();
@@ -174,7 +176,7 @@ impl Player {
         }
     }
 
-    /// Takes a frame.
+    /// Takes a frame of the base.
     pub(super) fn sphere_object(&mut self, now: Nanos, o: Object, playback: bool) {
         let replayed = self.connection.as_ref().and_then(|c| c.replayed.get(&o.request)).copied().unwrap_or(false);
         let Some(f) = self.film.as_mut().filter(|_| o.status == ObjectStatus::Normal && !o.payload.is_empty()) else {
@@ -201,7 +203,8 @@ impl Player {
         self.shared.project(|screen| screen.add(chunk));
     }
 
-    /// Learns from a frame that arrived when media is due. Returns local time less timestamp, where it is known.
+    /// Updates the presentation time from an arriving frame. Returns local time minus timestamp, if
+    /// known.
     fn set_due(&mut self, now: Nanos, timestamp: Nanos, replayed: bool) -> Option<Nanos> {
         let f = self.film.as_mut()?;
         f.stamp = f.stamp.max(timestamp);
@@ -209,7 +212,7 @@ impl Player {
         f.quickest = Some(quickest);
         let m = self.shared.measures();
         let offset = match m.source {
-            // Of a replay, whose frames are of the past, the quickest arrival is the clock; so it is without the relay's.
+            // For a replay, or without the relay's clock, the fastest arrival defines the clock.
             ClockSource::Relay if !replayed => now - m.clock.at(now),
             ClockSource::Unknown if !replayed => return None,
             _ => quickest,
@@ -224,13 +227,13 @@ impl Player {
         Some(offset)
     }
 
-    /// The timestamp of the playback's place.
+    /// Timestamp at the playback position.
     pub(super) fn recorded_place(&self) -> Option<Nanos> {
         let t = self.recording.as_ref().and_then(|r| r.sphere.as_ref()?.timeline)?;
         Some(((t.wallclock + self.playback.as_ref()?.position() - t.media) * 1e6) as Nanos)
     }
 
-    /// Makes the picture that is due the one of the playback's place.
+    /// Makes the picture at the playback position due.
     pub(super) fn place_sphere(&mut self, now: Nanos) {
         let recorded = self.recorded_place();
         let (Some(f), Some(p), Some(timestamp)) = (&mut self.film, &self.playback, recorded) else { return };
@@ -243,14 +246,14 @@ impl Player {
         }
     }
 
-    /// An event of the connection that is being left.
+    /// Handles an event from the previous connection.
     pub(super) fn old_sphere_event(&mut self, now: Nanos, e: Event) {
         if let Event::Object(o) = e {
             self.sphere_object(now, o, false);
         }
     }
 
-    /// Whether nothing came of the sphere for long; nothing where none is received.
+    /// True if no frame of the base arrived for long; None if it is not received.
     pub(super) fn sphere_silent(&self, now: Nanos) -> Option<bool> {
         self.film.as_ref().map(|f| now - f.arrived >= SILENCE)
     }
@@ -269,7 +272,8 @@ mod tests {
         let catalog = crate::catalog::CatalogReader::default().add(0, 0, text.to_vec(), 0);
         let sphere = catalog.unwrap_or_default().unwrap_or_default().sphere.unwrap_or_else(|| panic!("no sphere"));
         let mut f = Film::new(Arc::new(sphere), None, 0);
-        // Groups of ten frames from 5 on, three of them a run; the frame of group and ID, however late it comes.
+        // Groups of ten frames from group 5 on, three per loop. Feeds the frame of a group and ID
+        // with the given delay.
         let mut arrives = |group: u64, id: i64, late: Nanos| {
             let (run, n) = ((group - 5) / 3, (group - 5) % 3);
             let sent = (10 * (group - 5) as Nanos + id) * FRAME;
@@ -283,8 +287,8 @@ mod tests {
         };
         assert_eq!(arrives(5, 0, 7 * MS), (0, 0));
         assert_eq!(arrives(7, 9, 7 * MS), (0, 0));
-        assert_eq!(arrives(8, 0, 9 * MS), (1, 2 * MS)); // as late as it came
-        assert_eq!(arrives(7, 8, 200 * MS), (0, 0)); // of the run before
+        assert_eq!(arrives(8, 0, 9 * MS), (1, 2 * MS)); // its own delay
+        assert_eq!(arrives(7, 8, 200 * MS), (0, 0)); // from the previous loop
         assert_eq!(arrives(8, 1, 7 * MS), (1, 2 * MS));
         assert_eq!(arrives(10, 9, 7 * MS), (1, 2 * MS));
         assert_eq!(arrives(11, 0, 7 * MS), (2, 2 * MS));

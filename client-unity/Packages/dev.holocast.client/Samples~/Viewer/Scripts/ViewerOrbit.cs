@@ -2,7 +2,8 @@ using UnityEngine;
 
 namespace Holocast.Samples
 {
-    /// <summary>Turns a camera about the subject with the mouse: right button and wheel.</summary>
+    /// <summary>Orbits a camera around the subject: right mouse button turns, the wheel
+    /// zooms.</summary>
     [RequireComponent(typeof(Camera))]
     public sealed class ViewerOrbit : MonoBehaviour
     {
