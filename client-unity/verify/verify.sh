@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the Unity client without Unity. See README.md; `make test-unity` runs it.
+# Verifies the Unity client without Unity. See README.md; `make test-unity` runs it.
 #
 #   verify.sh [STEP…]      build api package unit layout plugins shaders pictures end-to-end; default: all
 set -euo pipefail

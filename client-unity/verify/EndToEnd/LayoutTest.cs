@@ -11,8 +11,8 @@ using Holocast.Native;
 
 namespace Holocast.Verify
 {
-    // The C compiler's sizes and offsets of holocast.h's structs, and values of its constants,
-    // against those of the package.
+    // Compares struct sizes, field offsets and constants of the package with those of holocast.h,
+    // as the C compiler lays them out.
     static class LayoutTest
     {
         static readonly Type[] Structs = { typeof(HcConfig), typeof(HcState), typeof(HcTrack), typeof(HcSubscribe), typeof(HcFrame), typeof(HcPicture), typeof(HcClock), typeof(HcStats), typeof(HcPlayback) };
@@ -63,7 +63,7 @@ namespace Holocast.Verify
                     failed++;
                 }
             }
-            Console.WriteLine(wanted.Count + " sizes, offsets and constants are those of the C compiler");
+            Console.WriteLine(wanted.Count + " sizes, offsets and constants match the C compiler's");
             return failed;
         }
 

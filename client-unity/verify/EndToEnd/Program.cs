@@ -36,11 +36,11 @@ namespace Holocast.Verify
                 case "end-to-end": return EndToEnd(name);
                 case "pictures": return Pictures.Run(scratch);
                 case "show": return Pictures.Show(scratch, name, args[3]);
-                default: Console.Error.WriteLine("there is no " + command); return 2;
+                default: Console.Error.WriteLine("unknown command " + command); return 2;
             }
         }
 
-        // NAME: the tests to run, or with a minus those not to run.
+        // name: tests to run, or, after a minus, tests to skip.
         static int EndToEnd(string name)
         {
             int failed = 0, passed = 0;

@@ -10,7 +10,7 @@ using UnityEngine.TestTools;
 
 namespace Holocast.Verify
 {
-    // Runs the package's own tests, which Unity's test runner runs in the editor.
+    // Runs the package's unit tests, which Unity's test runner would run in the editor.
     static class UnitTests
     {
         public static int Run(string filter)

@@ -10,9 +10,9 @@ using System.Text.RegularExpressions;
 
 namespace Holocast.Verify
 {
-    // Holds every member that the package uses of Unity and other packages against what Unity
-    // really has: its signatures, published as TypeScript (unity-types), and for what these leave
-    // out a list that somebody read (Stub/reviewed.txt). So the stub cannot invent anything.
+    // Checks that every member of Unity and other packages that the package uses exists, to prevent
+    // the stub from inventing any. Uses Unity's signatures as published for TypeScript
+    // (unity-types), and a manually reviewed list (Stub/reviewed.txt) for members missing there.
     sealed class Api
     {
         static readonly string[] Own = { "Holocast.Client", "Holocast.Client.Mrtk", "Holocast.Client.Editor", "Holocast.Client.Tests", "Holocast.Client.Editor.Tests", "Holocast.Samples.Viewer", "Holocast.Samples.Recorded" };
@@ -62,9 +62,9 @@ namespace Holocast.Verify
             }
             if (missing.Count > 0)
             {
-                throw new Failure("neither among Unity's signatures nor reviewed:\n" + string.Join("\n", missing));
+                throw new Failure("neither in unity-types nor in reviewed.txt:\n" + string.Join("\n", missing));
             }
-            Console.WriteLine(found.Count + " members of Unity are used as unity-types has them, " + reviewedUsed.Count + " as reviewed");
+            Console.WriteLine(found.Count + " members of Unity match unity-types, " + reviewedUsed.Count + " are reviewed");
         }
 
         sealed class DeclaredType
@@ -74,7 +74,7 @@ namespace Holocast.Verify
             public readonly Dictionary<string, long> Values = new Dictionary<string, long>();
         }
 
-        // Reads declarations, one a line, within namespaces and types that end with a brace.
+        // Parses declarations, one per line, within namespaces and types that end with a brace.
         void Declarations(string[] lines)
         {
             var scope = new List<string>();
@@ -141,7 +141,7 @@ namespace Holocast.Verify
             }
             else if ((m = Regex.Match(line, @"^(\w+)\??: ([^()]+);$")).Success)
             {
-                // A field, or a property that is read and written.
+                // A field, or a property with getter and setter.
                 string t = Script(m.Groups[2].Value);
                 type.Members.Add(m.Groups[1].Value);
                 type.Members.Add("get_" + m.Groups[1].Value + "()");
@@ -156,7 +156,7 @@ namespace Holocast.Verify
                     Match q = Regex.Match(p.Trim(), @"^(\.\.\.)?\$?(\w+)(\??): (.+)$");
                     if (q.Groups[3].Value == "?")
                     {
-                        // C# may leave it out in the source; in the compiled call it is there.
+                        // Optional parameters are present in compiled calls.
                     }
                     parameters.Add(q.Success ? Script(q.Groups[4].Value) : "?");
                 }
@@ -164,7 +164,7 @@ namespace Holocast.Verify
             }
         }
 
-        // At commas outside of brackets.
+        // Splits at commas outside brackets.
         static IEnumerable<string> Split(string list)
         {
             int depth = 0, from = 0;
@@ -184,7 +184,7 @@ namespace Holocast.Verify
             }
         }
 
-        // A type of TypeScript in the words of Simple below.
+        // Converts a TypeScript type to the notation of Simple below.
         static string Script(string t)
         {
             t = t.Trim();
@@ -208,7 +208,7 @@ namespace Holocast.Verify
             return Regex.IsMatch(t, @"^T\d*$") ? "T" : t;
         }
 
-        // What an assembly refers to of the stub.
+        // Collects an assembly's references to the stub.
         void Uses(string path)
         {
             using (var file = new PEReader(File.OpenRead(path)))
@@ -279,8 +279,8 @@ namespace Holocast.Verify
             }
         }
 
-        // Values of enumerations are in the compiled code, not their names: the stub's are all held
-        // against the real ones.
+        // Compiled code contains enum values, not names, so compare all values of the stub's enums
+        // with Unity's.
         void Enums()
         {
             foreach (string stub in Directory.GetFiles(Path.Combine(folders.Output, "stub"), "*.dll"))
@@ -317,7 +317,7 @@ namespace Holocast.Verify
             }
         }
 
-        // Types in words that both sides have: numbers are one.
+        // Types in a notation common to both sides: all numbers are one type.
         sealed class Names : ISignatureTypeProvider<string, object>
         {
             readonly MetadataReader r;
@@ -351,7 +351,7 @@ namespace Holocast.Verify
                             ? r.GetString(r.GetAssemblyReference((AssemblyReferenceHandle)scope).Name)
                             : Assembly(scope);
                     case HandleKind.TypeSpecification:
-                        // That of the generic type itself.
+                        // Name of the generic type itself.
                         var finder = new Generic(r);
                         r.GetTypeSpecification((TypeSpecificationHandle)h).DecodeSignature(finder, null);
                         return finder.Type.IsNil ? null : Assembly(finder.Type);
@@ -391,7 +391,7 @@ namespace Holocast.Verify
                     case PrimitiveTypeCode.String: return "string";
                     case PrimitiveTypeCode.Object: return "object";
                     case PrimitiveTypeCode.Void: return "void";
-                    default: return "number"; // characters, too
+                    default: return "number"; // including characters
                 }
             }
 
@@ -408,7 +408,7 @@ namespace Holocast.Verify
             public string GetTypeFromSpecification(MetadataReader _, object c, TypeSpecificationHandle h, byte raw) => Of(h);
         }
 
-        // The generic type of an instantiation.
+        // Resolves the generic type of an instantiation.
         sealed class Generic : ISignatureTypeProvider<EntityHandle, object>
         {
             public EntityHandle Type;

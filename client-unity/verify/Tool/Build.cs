@@ -7,11 +7,11 @@ using System.Text.Json;
 
 namespace Holocast.Verify
 {
-    // Compiles the package as Unity does: an assembly for each .asmdef, with what that refers to
-    // and nothing else, for each platform. C# 8, warnings are errors.
+    // Compiles the package like Unity: for each platform one assembly per .asmdef, with only the
+    // references it declares. C# 8, warnings as errors.
     sealed class Build
     {
-        // Symbols that Unity defines for a platform.
+        // Symbols that Unity defines per platform.
         static readonly (string Name, string[] Defines)[] Platforms =
         {
             ("linux", new[] { "UNITY_STANDALONE", "UNITY_STANDALONE_LINUX", "ENABLE_LEGACY_INPUT_MANAGER" }),
@@ -22,7 +22,7 @@ namespace Holocast.Verify
 
         static readonly string[] Common = { "UNITY_2022_3_OR_NEWER", "UNITY_2022_1_OR_NEWER", "UNITY_5_3_OR_NEWER", "NET_STANDARD_2_1" };
 
-        // Assemblies of other packages, and the define that says that they are there.
+        // Assemblies of optional packages, with the define that marks them as present.
         static readonly Dictionary<string, string[]> StubReferences = new Dictionary<string, string[]>
         {
             ["UnityEngine"] = new string[0],
@@ -34,7 +34,7 @@ namespace Holocast.Verify
             ["MixedReality.Toolkit.SpatialManipulation"] = new[] { "UnityEngine", "Unity.XR.Interaction.Toolkit" },
         };
 
-        // Where the stub has several assemblies of a package in one.
+        // Assemblies of a package that the stub merges into one.
         static readonly Dictionary<string, string> StubOf = new Dictionary<string, string>
         {
             ["Unity.XR.ARSubsystems"] = "Unity.XR.ARFoundation",
@@ -75,14 +75,14 @@ namespace Holocast.Verify
             List<Asmdef> asmdefs = Asmdef.Find(folders.Package);
             foreach (var (platform, defines) in Platforms)
             {
-                // With MRTK3 and Microsoft's OpenXR plugin in the project, and without, and with one.
+                // With and without MRTK3 and Microsoft's OpenXR plugin in the project.
                 foreach (string versions in platform == "uwp" ? new[] { "", "HOLOCAST_MRTK3", "HOLOCAST_OPENXR", "HOLOCAST_MRTK3 HOLOCAST_OPENXR" } : new[] { "" })
                 {
                     string variant = versions.Length == 0 ? platform : platform + "-" + versions.Replace("HOLOCAST_", "").Replace(' ', '-').ToLowerInvariant();
                     CompileAll(variant, asmdefs.Where(a => a.IsFor(platform)), Common.Concat(defines).Concat(versions.Split(' ', StringSplitOptions.RemoveEmptyEntries)).ToArray(), versions);
                 }
             }
-            // Tests and the checks' own programs run on the build for Linux.
+            // Tests and the verification program run on the Linux build.
             CompileAll("linux", asmdefs.Where(a => a.IsTest), Common.Concat(Platforms[0].Defines).ToArray(), "");
             string linux = Path.Combine(folders.Output, "linux");
             var libraries = Directory.GetFiles(linux, "Holocast.Client*.dll").Concat(StubReferences.Keys.Select(Stub)).ToArray();
@@ -108,11 +108,11 @@ namespace Holocast.Verify
             int count = left.Count;
             while (left.Count > 0)
             {
-                // References first.
+                // Compile references first.
                 Asmdef next = left.FirstOrDefault(a => !a.References.Any(r => left.Any(o => o.Name == r)));
                 if (next == null)
                 {
-                    throw new Failure("assemblies refer to each other in a circle: " + string.Join(", ", left.Select(a => a.Name)));
+                    throw new Failure("circular references between assemblies: " + string.Join(", ", left.Select(a => a.Name)));
                 }
                 left.Remove(next);
                 var references = new List<string> { Stub("UnityEngine") };
@@ -141,7 +141,7 @@ namespace Holocast.Verify
             Console.WriteLine("compiled " + variant + ": " + count + " assemblies");
         }
 
-        // Whether a project with these packages has the assembly.
+        // True if a project with these packages includes the assembly.
         static bool IsPresent(string assembly, string versions)
         {
             if (assembly.StartsWith("MixedReality") || assembly == "Unity.XR.Interaction.Toolkit")
@@ -163,13 +163,13 @@ namespace Holocast.Verify
         void Compile(string name, string output, string[] sources, string[] defines, IEnumerable<string> references, bool allowUnsafe, bool program)
         {
             string file = Path.Combine(output, name + ".dll");
-            // Unity compiles against .NET Standard 2.1; the checks' own program needs more.
+            // Unity compiles against .NET Standard 2.1; the verification program needs more.
             bool standard = !program;
             string framework = Path.Combine(folders.Tools, "dotnet", "packs", standard ? "NETStandard.Library.Ref/2.1.0/ref/netstandard2.1" : "Microsoft.NETCore.App.Ref/3.1.0/ref/netcoreapp3.1");
             var lines = new List<string>
             {
                 "-nologo", "-nostdlib", "-langversion:8", "-warn:4", "-warnaserror", "-deterministic", "-debug:portable", "-optimize",
-                // Fields that only Unity writes.
+                // Fields that only Unity assigns.
                 "-nowarn:0649",
                 "-target:" + (program ? "exe" : "library"),
                 "-out:\"" + file + "\"",
@@ -233,11 +233,11 @@ namespace Holocast.Verify
 
         public bool IsFor(string platform)
         {
-            // The editor's assemblies for Linux too: that is where their tests run.
+            // Include the editor's assemblies on Linux, where their tests run.
             return !IsTest && (platform == "editor" || platform == "linux" || Include.Length == 0);
         }
 
-        // All of a package, those of its samples too.
+        // Finds all assembly definitions of a package, including its samples.
         public static List<Asmdef> Find(string package)
         {
             var all = new List<Asmdef>();
@@ -255,7 +255,7 @@ namespace Holocast.Verify
                     AllowUnsafe = e.TryGetProperty("allowUnsafeCode", out JsonElement u) && u.GetBoolean(),
                 });
             }
-            // A source belongs to the assembly whose definition is nearest above it.
+            // A source belongs to the nearest assembly definition above it.
             foreach (Asmdef a in all)
             {
                 string folder = System.IO.Path.GetDirectoryName(a.Path) + "/";

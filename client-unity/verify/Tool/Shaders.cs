@@ -8,11 +8,11 @@ using System.Text.RegularExpressions;
 
 namespace Holocast.Verify
 {
-    // Every variant of every shader by Microsoft's compiler, warnings as errors, and the same text
-    // to SPIR-V for the pictures.
+    // Compiles every variant of every shader with Microsoft's compiler, warnings as errors, and to
+    // SPIR-V for the picture tests.
     sealed class Shaders
     {
-        // Of wine's command line.
+        // Limit of wine's command line.
         const int MostArguments = 240;
 
         readonly Folders folders;
@@ -42,7 +42,7 @@ namespace Holocast.Verify
             {
                 throw new Failure(name + " has " + programs.Count + " programs; this check knows of one");
             }
-            // What would lose an eye on devices.
+            // Features that lose an eye on devices.
             foreach (string bad in new[] { "#pragma geometry", "multi_compile_fog" })
             {
                 if (text.Contains(bad))
@@ -86,7 +86,7 @@ namespace Holocast.Verify
                         break;
                     case "multi_compile_instancing": axes.Add(new[] { "", "INSTANCING_ON" }); break;
                     case "multi_compile_local": axes.Add(words.Skip(2).Select(w => w == "_" ? "" : w).ToArray()); break;
-                    default: throw new Failure(name + ": this check does not know " + line.Trim());
+                    default: throw new Failure(name + ": unsupported directive " + line.Trim());
                 }
             }
             File.WriteAllText(flat, source.ToString());
@@ -117,9 +117,9 @@ namespace Holocast.Verify
                 throw new Failure(name + ": " + told.Count + " of " + compilations.Count + " compilations told of their code");
             }
             int most = told.Select(t => int.Parse(Regex.Match(t, @"(\d+) instructions").Groups[1].Value)).Max();
-            Console.WriteLine(name + ": Microsoft's compiler takes all " + compilations.Count / 2 + " variants, " + most + " instructions at most");
+            Console.WriteLine(name + ": Microsoft's compiler accepts all " + compilations.Count / 2 + " variants, at most " + most + " instructions");
 
-            // For Vulkan: what is drawn in the pictures.
+            // SPIR-V of the variants drawn in the picture tests.
             foreach (string stage in new[] { "vert", "frag" })
             {
                 foreach (string[] variant in Product(axes.Skip(2).Where(a => !a.Contains("INSTANCING_ON")).Prepend(axes[0])))
@@ -135,7 +135,7 @@ namespace Holocast.Verify
                     arguments.AddRange(on.Select(d => "-D" + d + "=1"));
                     if (stage == "frag")
                     {
-                        // The stages' bindings are not to meet.
+                        // Shift the bindings to keep the stages' apart.
                         arguments.AddRange(new[] { "UBO", "texture", "sampler" }.SelectMany(k => new[] { "--shift-" + k + "-binding", "16" }));
                     }
                     Build.Run("glslangValidator", arguments.ToArray());
@@ -143,7 +143,7 @@ namespace Holocast.Verify
             }
         }
 
-        // Puts in what is included, as Unity would.
+        // Expands includes like Unity.
         void Flatten(string line, StringBuilder into)
         {
             Match m = Regex.Match(line, @"^\s*#include ""([^""]+)""");
@@ -156,11 +156,11 @@ namespace Holocast.Verify
             string file = path.StartsWith("Packages/") ? Path.Combine(folders.Client, path) : Path.Combine(folders.Verify, "shaders/include", path);
             if (!File.Exists(file))
             {
-                throw new Failure(path + " is included and is nowhere");
+                throw new Failure("included file " + path + " does not exist");
             }
             if (path.StartsWith("Packages/") && Regex.IsMatch(File.ReadAllText(file), @"^[^/]*\b(?:UNITY_|unity_)", RegexOptions.Multiline))
             {
-                throw new Failure(path + " has something of Unity in it");
+                throw new Failure(path + " depends on Unity");
             }
             foreach (string inner in File.ReadAllLines(file))
             {

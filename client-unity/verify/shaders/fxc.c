@@ -1,9 +1,9 @@
-// Compiles one shader stage with Microsoft's d3dcompiler_47.dll, warnings as errors:
+// Compiles a shader stage with Microsoft's d3dcompiler_47.dll, warnings as errors:
 //
 //   fxc.exe FILE ENTRY PROFILE [NAME=VALUE…]
 //
-// prints the number of instructions, or what the compiler says and exits with 1. Several
-// compilations are separated by "--": starting wine takes longer than compiling.
+// Prints the number of instructions, or the compiler's messages and exits with 1. Accepts several
+// compilations separated by "--", since starting wine takes longer than compiling.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +55,7 @@ static int compile(Compile compile, Disassemble disassemble, int n, char **args)
 	SIZE_T size;
 	char *source = read_file(args[0], &size);
 	if (!source) {
-		fprintf(stderr, "fxc: %s cannot be read\n", args[0]);
+		fprintf(stderr, "fxc: cannot read %s\n", args[0]);
 		return 1;
 	}
 	Blob *code = NULL, *messages = NULL, *text = NULL;
@@ -76,7 +76,7 @@ static int compile(Compile compile, Disassemble disassemble, int n, char **args)
 int main(int argc, char **argv) {
 	HMODULE library = LoadLibraryA("d3dcompiler_47.dll");
 	if (!library) {
-		fprintf(stderr, "fxc: d3dcompiler_47.dll is not beside fxc.exe\n");
+		fprintf(stderr, "fxc: d3dcompiler_47.dll not found next to fxc.exe\n");
 		return 1;
 	}
 	Compile c = (Compile)(void *)GetProcAddress(library, "D3DCompile");

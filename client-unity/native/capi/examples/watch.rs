@@ -47,8 +47,13 @@ fn main() {
             println!("{}", text(null_mut()));
             std::process::exit(1);
         }
-        let all =
-            HcSubscribe { size: size::<HcSubscribe>(), camera: HC_ALL_CAMERAS, quality: std::ptr::null(), descriptions: 0, reserved: 0 };
+        let all = HcSubscribe {
+            size: size::<HcSubscribe>(),
+            camera: HC_ALL_CAMERAS,
+            quality: std::ptr::null(),
+            descriptions: 0,
+            reserved: 0,
+        };
         hc_subscribe(client, &all);
         let mut state = HcState { size: size::<HcState>(), ..HcState::default() };
         let mut shown = (u32::MAX, u32::MAX);

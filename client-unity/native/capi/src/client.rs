@@ -3,7 +3,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use media::{
-    ClockSource, Command, Config, Link, Matrix, Phase, PlaybackAction, PlaybackInfo, Player, Shared, Stats, TooMany, TrackInfo, Wish,
+    ClockSource, Command, Config, Link, Matrix, Phase, PlaybackAction, PlaybackInfo, Player, Shared, Stats, TooMany,
+    TrackInfo, Wish,
 };
 use moqt::{Event, Nanos, Session};
 use net::{App, Failure, Handle, NetError, Options, Rtt, Target};
@@ -97,15 +98,22 @@ impl HcClient {
     /// The config's strings are null or NUL-terminated.
     pub(crate) unsafe fn open(c: &HcConfig) -> Result<HcClient, Fault> {
         if c.abi_version != HC_ABI_VERSION {
-            let text =
-                format!("ABI version {}, but the library has {HC_ABI_VERSION}: install plugin and package from the same release", c.abi_version);
+            let text = format!(
+                "ABI version {}, but the library has {HC_ABI_VERSION}: install plugin and package from the same release",
+                c.abi_version
+            );
             return Err(Fault::new(HC_E_VERSION, text));
         }
         // SAFETY: guaranteed by the caller.
         let (url, hash, viewer) = unsafe {
-            (optional(c.url, "the URL")?, optional(c.certificate_hash, "the certificate hash")?, optional(c.viewer, "the viewer's name")?)
+            (
+                optional(c.url, "the URL")?,
+                optional(c.certificate_hash, "the certificate hash")?,
+                optional(c.viewer, "the viewer's name")?,
+            )
         };
-        let url = url.ok_or_else(|| Fault::new(HC_E_URL, "the URL is missing: use the form moqt://host:port/session"))?;
+        let url =
+            url.ok_or_else(|| Fault::new(HC_E_URL, "the URL is missing: use the form moqt://host:port/session"))?;
         let target = Target::parse(url).map_err(|e| Fault::new(HC_E_URL, e.text))?;
         let pinned = match hash {
             None => None,
@@ -138,14 +146,16 @@ impl HcClient {
         let handle = Arc::new(Handle::default());
         let waker = handle.clone();
         shared.on_command(move || waker.wake());
-        let mut client = HcClient { shared: shared.clone(), handle: handle.clone(), thread: None, looked: AtomicI64::new(0) };
+        let mut client =
+            HcClient { shared: shared.clone(), handle: handle.clone(), thread: None, looked: AtomicI64::new(0) };
         let system = |e: std::io::Error| Fault::new(HC_E_SYSTEM, format!("cannot create a thread or event loop: {e}"));
         let threads = match c.decode_threads {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get() - 1).clamp(1, 4),
             n => n.clamp(1, 16) as usize,
         };
         shared.decoders(threads).map_err(system)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(system)?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(system)?;
         let spawned = std::thread::Builder::new().name("holocast-net".into()).stack_size(STACK).spawn(move || {
             let shown = shared.clone();
             let app = Driven { player: Player::new(config, shared.clone()), shared };
@@ -229,7 +239,8 @@ impl HcClient {
                 translation: t.pose.t,
                 depth_min: t.depth[0].into(),
                 depth_max: t.depth[1].into(),
-                flags: if i.subscribed { HC_TRACK_SUBSCRIBED } else { 0 } | if i.recorded { HC_TRACK_RECORDED } else { 0 },
+                flags: if i.subscribed { HC_TRACK_SUBSCRIBED } else { 0 }
+                    | if i.recorded { HC_TRACK_RECORDED } else { 0 },
                 version: i.version,
                 quality: field(&t.quality),
                 camera_name: field(&t.camera_name),
@@ -258,11 +269,18 @@ impl HcClient {
     }
 
     pub(crate) fn acquire(&self, n: u32, frame: &mut HcFrame) -> Call {
-        let Some(n) = camera(n)? else { return Err(Fault::argument("frames are acquired from one camera, not HC_ALL_CAMERAS")) };
+        let Some(n) = camera(n)? else {
+            return Err(Fault::argument("frames are acquired from one camera, not HC_ALL_CAMERAS"));
+        };
         let a = match self.shared.acquire(n) {
             Ok(Some(a)) => a,
             Ok(None) => return Ok(HC_EMPTY),
-            Err(TooMany) => return Err(Fault::new(HC_E_BUSY, format!("two frames of camera {n} are already acquired: release one first"))),
+            Err(TooMany) => {
+                return Err(Fault::new(
+                    HC_E_BUSY,
+                    format!("two frames of camera {n} are already acquired: release one first"),
+                ))
+            }
         };
         let (i, h) = (&a.info, &a.info.header);
         let partial = i.descriptions < u32::from(h.descriptions);
@@ -297,7 +315,9 @@ impl HcClient {
 
     /// # Safety
     /// `words` is null or has room for `capacity` words.
-    pub(crate) unsafe fn copy(&self, handle: u64, step: u32, words: *mut u32, capacity: usize, points: &mut u32) -> Call {
+    pub(crate) unsafe fn copy(
+        &self, handle: u64, step: u32, words: *mut u32, capacity: usize, points: &mut u32,
+    ) -> Call {
         if step == 0 {
             return Err(Fault::argument("step is 0"));
         }
@@ -320,13 +340,17 @@ impl HcClient {
             }
             HC_OK
         });
-        copied.ok_or_else(|| Fault::new(HC_E_HANDLE, "unknown frame handle: the frame was already released or never acquired"))
+        copied.ok_or_else(|| {
+            Fault::new(HC_E_HANDLE, "unknown frame handle: the frame was already released or never acquired")
+        })
     }
 
     pub(crate) fn release(&self, handle: u64, shown_us: i64) -> Call {
         match self.shared.release(handle, self.shown(shown_us)?) {
             true => Ok(HC_OK),
-            false => Err(Fault::new(HC_E_HANDLE, "unknown frame handle: the frame was already released or never acquired")),
+            false => {
+                Err(Fault::new(HC_E_HANDLE, "unknown frame handle: the frame was already released or never acquired"))
+            }
         }
     }
 
@@ -365,7 +389,9 @@ impl HcClient {
         let [yaw, pitch, roll] = i.turned.map(|v| v as f32);
         *picture = HcPicture {
             size: picture.size,
-            flags: flag(i.full_range, HC_PICTURE_FULL_RANGE) | flag(i.stereo, HC_PICTURE_STEREO) | flag(i.replayed, HC_PICTURE_REPLAYED),
+            flags: flag(i.full_range, HC_PICTURE_FULL_RANGE)
+                | flag(i.stereo, HC_PICTURE_STEREO)
+                | flag(i.replayed, HC_PICTURE_REPLAYED),
             handle: a.handle,
             width: i.width,
             height: i.height,
@@ -386,7 +412,9 @@ impl HcClient {
     /// `bytes` is null or has room for `capacity` bytes.
     pub(crate) unsafe fn copy_plane(&self, handle: u64, plane: u32, bytes: *mut u8, capacity: usize) -> Call {
         let copied = self.shared.planes(handle, |planes| {
-            let Some(from) = planes.get(plane as usize) else { return Err(Fault::argument("a picture has planes 0, 1 and 2")) };
+            let Some(from) = planes.get(plane as usize) else {
+                return Err(Fault::argument("a picture has planes 0, 1 and 2"));
+            };
             if bytes.is_null() || from.len() > capacity {
                 return Ok(HC_E_BUFFER);
             }
@@ -394,13 +422,18 @@ impl HcClient {
             unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), bytes, from.len()) };
             Ok(HC_OK)
         });
-        copied.unwrap_or_else(|| Err(Fault::new(HC_E_HANDLE, "unknown picture handle: the picture was already released or never acquired")))
+        copied.unwrap_or_else(|| {
+            Err(Fault::new(HC_E_HANDLE, "unknown picture handle: the picture was already released or never acquired"))
+        })
     }
 
     pub(crate) fn release_picture(&self, handle: u64, shown_us: i64) -> Call {
         match self.shared.release_picture(handle, self.shown(shown_us)?) {
             true => Ok(HC_OK),
-            false => Err(Fault::new(HC_E_HANDLE, "unknown picture handle: the picture was already released or never acquired")),
+            false => Err(Fault::new(
+                HC_E_HANDLE,
+                "unknown picture handle: the picture was already released or never acquired",
+            )),
         }
     }
 

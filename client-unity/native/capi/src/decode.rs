@@ -40,7 +40,8 @@ fn fill(frame: &mut HcFrame, f: &Frame, objects: &[&[u8]]) {
 /// # Safety
 /// See hc_decode.
 pub(crate) unsafe fn decode(
-    objects: *const *const u8, lengths: *const usize, count: u32, max_points: u32, words: *mut u32, capacity: usize, frame: &mut HcFrame,
+    objects: *const *const u8, lengths: *const usize, count: u32, max_points: u32, words: *mut u32, capacity: usize,
+    frame: &mut HcFrame,
 ) -> Call {
     if objects.is_null() || lengths.is_null() || count == 0 || count > MOST {
         return Err(Fault::argument("a frame has one to four objects"));

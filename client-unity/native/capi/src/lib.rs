@@ -583,7 +583,9 @@ pub unsafe extern "C" fn hc_poll(client: *mut HcClient, state: *mut HcState) -> 
 /// # Safety
 /// Pointers are null or valid; `buffer` has room for `capacity` bytes.
 #[no_mangle]
-pub unsafe extern "C" fn hc_error(client: *mut HcClient, buffer: *mut c_char, capacity: usize, needed: *mut usize) -> i32 {
+pub unsafe extern "C" fn hc_error(
+    client: *mut HcClient, buffer: *mut c_char, capacity: usize, needed: *mut usize,
+) -> i32 {
     // SAFETY: guaranteed by the caller.
     let c = unsafe { crate::client(client) };
     guard(c, || {
@@ -599,7 +601,9 @@ pub unsafe extern "C" fn hc_error(client: *mut HcClient, buffer: *mut c_char, ca
 /// # Safety
 /// Pointers are null or valid; `buffer` has room for `capacity` bytes.
 #[no_mangle]
-pub unsafe extern "C" fn hc_sessions(client: *mut HcClient, buffer: *mut c_char, capacity: usize, needed: *mut usize) -> i32 {
+pub unsafe extern "C" fn hc_sessions(
+    client: *mut HcClient, buffer: *mut c_char, capacity: usize, needed: *mut usize,
+) -> i32 {
     // SAFETY: guaranteed by the caller.
     unsafe { with(client, |c| strings::copy(c.sessions().as_bytes(), buffer, capacity, needed)) }
 }
@@ -610,7 +614,9 @@ pub unsafe extern "C" fn hc_sessions(client: *mut HcClient, buffer: *mut c_char,
 /// # Safety
 /// Pointers are null or valid; `tracks` has room for `capacity` of them.
 #[no_mangle]
-pub unsafe extern "C" fn hc_catalog(client: *mut HcClient, tracks: *mut HcTrack, capacity: u32, count: *mut u32) -> i32 {
+pub unsafe extern "C" fn hc_catalog(
+    client: *mut HcClient, tracks: *mut HcTrack, capacity: u32, count: *mut u32,
+) -> i32 {
     // SAFETY: guaranteed by the caller.
     unsafe {
         with(client, |c| {
@@ -694,7 +700,9 @@ pub unsafe extern "C" fn hc_unsubscribe(client: *mut HcClient, camera: u32) -> i
 /// # Safety
 /// `client` is null or valid.
 #[no_mangle]
-pub unsafe extern "C" fn hc_gaze(client: *mut HcClient, right: f32, up: f32, forward: f32, width: f32, height: f32) -> i32 {
+pub unsafe extern "C" fn hc_gaze(
+    client: *mut HcClient, right: f32, up: f32, forward: f32, width: f32, height: f32,
+) -> i32 {
     // SAFETY: guaranteed by the caller.
     unsafe { with(client, |c| c.gaze([right, up, forward], [width, height])) }
 }
@@ -752,7 +760,9 @@ pub unsafe extern "C" fn hc_picture_acquire(client: *mut HcClient, picture: *mut
 /// # Safety
 /// Pointers are null or valid; `bytes` has room for `capacity` bytes.
 #[no_mangle]
-pub unsafe extern "C" fn hc_picture_copy(client: *mut HcClient, handle: u64, plane: u32, bytes: *mut u8, capacity: usize) -> i32 {
+pub unsafe extern "C" fn hc_picture_copy(
+    client: *mut HcClient, handle: u64, plane: u32, bytes: *mut u8, capacity: usize,
+) -> i32 {
     // SAFETY: guaranteed by the caller.
     unsafe { with(client, |c| c.copy_plane(handle, plane, bytes, capacity)) }
 }
@@ -793,7 +803,9 @@ pub unsafe extern "C" fn hc_stats(client: *mut HcClient, camera: u32, stats: *mu
 /// # Safety
 /// Pointers are null or valid.
 #[no_mangle]
-pub unsafe extern "C" fn hc_playback(client: *mut HcClient, action: u32, position_ms: f64, playback: *mut HcPlayback) -> i32 {
+pub unsafe extern "C" fn hc_playback(
+    client: *mut HcClient, action: u32, position_ms: f64, playback: *mut HcPlayback,
+) -> i32 {
     // SAFETY: guaranteed by the caller.
     unsafe { with(client, |c| c.playback(action, position_ms, sized(playback)?)) }
 }
@@ -806,7 +818,8 @@ pub unsafe extern "C" fn hc_playback(client: *mut HcClient, action: u32, positio
 /// given number of bytes, and `words` has room for `capacity` words.
 #[no_mangle]
 pub unsafe extern "C" fn hc_decode(
-    objects: *const *const u8, lengths: *const usize, count: u32, max_points: u32, words: *mut u32, capacity: usize, frame: *mut HcFrame,
+    objects: *const *const u8, lengths: *const usize, count: u32, max_points: u32, words: *mut u32, capacity: usize,
+    frame: *mut HcFrame,
 ) -> i32 {
     guard(None, || {
         // SAFETY: guaranteed by the caller.

@@ -19,8 +19,35 @@ macro_rules! layout {
 
 fn layouts() -> Vec<String> {
     let mut out = Vec::new();
-    layout!(out, HcConfig { size, abi_version, url, certificate_hash, viewer, flags, delivery_timeout_ms, decode_threads, reserved });
-    layout!(out, HcState { size, phase, flags, catalog_version, sessions_version, error_version, cameras, sessions, reconnects, reserved });
+    layout!(
+        out,
+        HcConfig {
+            size,
+            abi_version,
+            url,
+            certificate_hash,
+            viewer,
+            flags,
+            delivery_timeout_ms,
+            decode_threads,
+            reserved
+        }
+    );
+    layout!(
+        out,
+        HcState {
+            size,
+            phase,
+            flags,
+            catalog_version,
+            sessions_version,
+            error_version,
+            cameras,
+            sessions,
+            reconnects,
+            reserved
+        }
+    );
     layout!(
         out,
         HcTrack {
@@ -181,12 +208,12 @@ fn sizes() {
 }
 
 #[test]
-fn urls_and_hashes_that_cannot_be_used() {
+fn invalid_urls_and_hashes() {
     for (url, hash, code, why) in [
         ("", None, HC_E_URL, "the URL is missing"),
-        ("localhost:4443/demo", None, HC_E_URL, "is not of the form moqt://host:port/session"),
+        ("localhost:4443/demo", None, HC_E_URL, "does not have the form moqt://host:port/session"),
         ("https://localhost/demo", None, HC_E_URL, "must begin with moqt://"),
-        ("moqt://localhost:x/demo", None, HC_E_URL, "has no valid port"),
+        ("moqt://localhost:x/demo", None, HC_E_URL, "has an invalid port"),
         ("moqt://localhost/demo", Some("12ab"), HC_E_ARGUMENT, "is not 64 hex digits"),
     ] {
         match (Open { hash, ..Open::url(url) }).open() {
@@ -198,7 +225,7 @@ fn urls_and_hashes_that_cannot_be_used() {
 
 #[test]
 #[allow(clippy::undocumented_unsafe_blocks)] // every call is one that the interface must survive
-fn calls_without_sense() {
+fn invalid_calls() {
     let mut c = null_mut();
     let mut config = HcConfig {
         size: size::<HcConfig>() + 8,
@@ -216,7 +243,10 @@ fn calls_without_sense() {
         assert_eq!(hc_open(null(), &mut c), HC_E_ARGUMENT);
         assert_eq!(hc_open(&config, null_mut()), HC_E_ARGUMENT);
         assert_eq!(hc_open(&config, &mut c), HC_E_VERSION);
-        assert_eq!(thread_error(), "a struct has 56 bytes, but the library expects 48: install plugin and package from the same release");
+        assert_eq!(
+            thread_error(),
+            "a struct has 56 bytes, but the library expects 48: install plugin and package from the same release"
+        );
         config.size = size::<HcConfig>();
         config.abi_version = 99;
         assert_eq!(hc_open(&config, &mut c), HC_E_VERSION);
@@ -273,10 +303,11 @@ fn calls_without_sense() {
 
 #[test]
 #[allow(clippy::undocumented_unsafe_blocks)] // objects and lengths have equally many entries, words its capacity
-fn frames_without_a_client() {
+fn decode_without_a_client() {
     let dir = repository().join("internal/pointcloud/testdata");
     let read = |n: &str| std::fs::read(dir.join(n)).unwrap();
-    let objects: Vec<_> = ["noise-a4-0", "noise-a4-1", "noise-a4-2", "noise-a4-3"].iter().map(|n| read(&format!("{n}.hcpf"))).collect();
+    let objects: Vec<_> =
+        ["noise-a4-0", "noise-a4-1", "noise-a4-2", "noise-a4-3"].iter().map(|n| read(&format!("{n}.hcpf"))).collect();
     let decode = |objects: &[Vec<u8>], most: u32, words: &mut [u32]| {
         let p: Vec<_> = objects.iter().map(|o| o.as_ptr()).collect();
         let n: Vec<_> = objects.iter().map(Vec::len).collect();

@@ -59,7 +59,9 @@ impl Grid {
     }
 
     pub fn bytes(&self) -> usize {
-        8 * (self.bits.capacity() + self.row.capacity() + self.residuals.capacity()) + self.nibbles.capacity() + 2 * self.escaped.capacity()
+        8 * (self.bits.capacity() + self.row.capacity() + self.residuals.capacity())
+            + self.nibbles.capacity()
+            + 2 * self.escaped.capacity()
     }
 
     /// Decodes the planes of one description into `out`, two words per point. Returns false if

@@ -119,7 +119,9 @@ impl Decoder {
 
     /// Decodes any subset of one frame's descriptions, in any order, into `words`, which is resized
     /// to fit. After an error the content of `words` is undefined.
-    pub fn decode<T: AsRef<[u8]>>(&mut self, objects: &[T], limits: &Limits, words: &mut Vec<u32>) -> Result<Frame, FrameError> {
+    pub fn decode<T: AsRef<[u8]>>(
+        &mut self, objects: &[T], limits: &Limits, words: &mut Vec<u32>,
+    ) -> Result<Frame, FrameError> {
         let (headers, frame) = headers(objects, limits)?;
         words.resize(frame.points * frame.words_per_point(), 0);
         let mut out = words.as_mut_slice();
@@ -146,7 +148,9 @@ impl Decoder {
 const TOO_SMALL: usize = 70;
 
 /// Decompresses the planes. The body must be exactly one zstd frame of the header's length.
-fn decompress<'a>(zstd: &mut zstd_safe::DCtx<'_>, raw: &'a mut Vec<u8>, body: &[u8], h: &Header) -> Result<&'a [u8], FrameError> {
+fn decompress<'a>(
+    zstd: &mut zstd_safe::DCtx<'_>, raw: &'a mut Vec<u8>, body: &[u8], h: &Header,
+) -> Result<&'a [u8], FrameError> {
     let bad = |code: usize| FrameError::new("zstd", zstd_safe::get_error_name(code));
     let length = zstd_safe::find_frame_compressed_size(body).map_err(bad)?;
     if length != body.len() {

@@ -28,7 +28,14 @@ pub(crate) fn deltas(raw: &[u8], n: usize, out: &mut [u32]) -> bool {
         let nibble = |plane: &[u8]| u32::from(plane[k / 2] >> shift) & 15;
         let z = [nibble(xs), nibble(ys), nibble(zs), u32::from(c >> 4), nibble(gs), u32::from(c & 15)];
         if z.contains(&15) {
-            let most = [Escapes::COORDINATE, Escapes::COORDINATE, Escapes::COORDINATE, Escapes::CHROMA, Escapes::GREEN, Escapes::CHROMA];
+            let most = [
+                Escapes::COORDINATE,
+                Escapes::COORDINATE,
+                Escapes::COORDINATE,
+                Escapes::CHROMA,
+                Escapes::GREEN,
+                Escapes::CHROMA,
+            ];
             for i in 0..6 {
                 v[i] = v[i].wrapping_add(escapes.residual(z[i], most[i]));
             }

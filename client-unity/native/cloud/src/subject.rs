@@ -58,7 +58,8 @@ pub fn subject(f: &Frame, words: &[u32], rays: &[f32], pose: &Transform) -> Opti
         }
     }
     let r = &pose.r;
-    let height = |p: &[f32; 3]| (r[3] * f64::from(p[0]) + r[4] * f64::from(p[1]) + r[5] * f64::from(p[2]) + pose.t[1]) as f32;
+    let height =
+        |p: &[f32; 3]| (r[3] * f64::from(p[0]) + r[4] * f64::from(p[1]) + r[5] * f64::from(p[2]) + pose.t[1]) as f32;
     let mut heights: Vec<f32> = points.iter().map(height).collect();
     heights.sort_unstable_by(f32::total_cmp);
     // A camera's y axis points down. If it points along +y in the studio, the studio's y axis

@@ -142,7 +142,7 @@ fn damaged_frames() {
 }
 
 #[test]
-fn limits_are_kept() {
+fn limits_are_enforced() {
     let mut d = Decoder::new();
     let mut words = Vec::new();
     let object = read("holes-a1.hcpf");
@@ -158,7 +158,7 @@ mod rays {
     use cloud::{ray_table, Lens};
 
     #[test]
-    fn same_bits_as_the_capture_servers() {
+    fn ray_table_matches_go_bit_for_bit() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../internal/camera/testdata/raytable.json");
         let v: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
         let i = &v["intrinsics"];

@@ -181,10 +181,12 @@ impl<'a> Fields<'a, '_> {
     fn integer(&self, field: &str, or: Option<u64>, least: u64, most: u64) -> Parsed<u64> {
         match (self.get(field), or) {
             (None, Some(v)) => Ok(v),
-            (Some(v), _) => match v.as_u64().or_else(|| v.as_f64().filter(|f| f.fract() == 0.0 && *f >= 0.0).map(|f| f as u64)) {
-                Some(n) if (least..=most).contains(&n) => Ok(n),
-                _ => wrong(&self.at(field), format!("not a whole number in {least}…{most}")),
-            },
+            (Some(v), _) => {
+                match v.as_u64().or_else(|| v.as_f64().filter(|f| f.fract() == 0.0 && *f >= 0.0).map(|f| f as u64)) {
+                    Some(n) if (least..=most).contains(&n) => Ok(n),
+                    _ => wrong(&self.at(field), format!("not a whole number in {least}…{most}")),
+                }
+            }
             (None, None) => wrong(&self.at(field), "missing"),
         }
     }
@@ -216,7 +218,8 @@ fn transform(v: &Value, path: &str) -> Parsed<Transform> {
             }
         }
     }
-    let det = r[0] * (r[4] * r[8] - r[5] * r[7]) - r[1] * (r[3] * r[8] - r[5] * r[6]) + r[2] * (r[3] * r[7] - r[4] * r[6]);
+    let det =
+        r[0] * (r[4] * r[8] - r[5] * r[7]) - r[1] * (r[3] * r[8] - r[5] * r[6]) + r[2] * (r[3] * r[7] - r[4] * r[6]);
     if det < 0.0 {
         return wrong(path, "the rotation is a reflection");
     }
@@ -322,7 +325,9 @@ fn points_track(f: &Fields<'_, '_>, inits: &HashMap<&str, &str>) -> Parsed<Track
     }
     if layout == Layout::A {
         (t.width, t.height) = (t.lens.width as u16, t.lens.height as u16);
-        if f.integer("width", None, 1, 65535)? != u64::from(t.width) || f.integer("height", None, 1, 65535)? != u64::from(t.height) {
+        if f.integer("width", None, 1, 65535)? != u64::from(t.width)
+            || f.integer("height", None, 1, 65535)? != u64::from(t.height)
+        {
             return wrong(&f.at("width"), "differs from the grid's intrinsics");
         }
     }
@@ -350,7 +355,10 @@ fn read(doc: &Map<String, Value>) -> Parsed<Catalog> {
         let path = format!("$.tracks[{i}]");
         let f = Fields { o: object(v, &path)?, path: &path };
         let packaging = f.text("packaging")?;
-        if packaging == Some("eventtimeline") && f.text("eventType")? == Some(POSE_EVENT) && f.text("name")? == Some(POSE_TRACK) {
+        if packaging == Some("eventtimeline")
+            && f.text("eventType")? == Some(POSE_EVENT)
+            && f.text("name")? == Some(POSE_TRACK)
+        {
             c.has_poses = true;
         }
         if packaging == Some("eventtimeline") && f.text("eventType")? == Some(RATES_EVENT) {
@@ -431,7 +439,9 @@ fn apply_one(tracks: &mut Vec<Value>, op: &str, t: &Map<String, Value>, path: &s
     let (name, namespace) = if by_name { ("name", "namespace") } else { ("parentName", "parentNamespace") };
     let (name, namespace) = (f.text(name)?, f.text(namespace)?.unwrap_or_default());
     let text = |v: &Value, field: &str| v.get(field).and_then(Value::as_str).map(str::to_owned);
-    let at = tracks.iter().position(|t| text(t, "name").as_deref() == name && text(t, "namespace").unwrap_or_default() == namespace);
+    let at = tracks
+        .iter()
+        .position(|t| text(t, "name").as_deref() == name && text(t, "namespace").unwrap_or_default() == namespace);
     let changed = |at: usize| {
         let mut o = tracks[at].as_object().cloned().unwrap_or_default();
         let own = t.iter().filter(|(k, _)| *k != "parentName" && *k != "parentNamespace");
@@ -574,11 +584,14 @@ mod tests {
         assert_eq!(c.select(1, Some("low")).unwrap().quality, "low");
         assert_eq!(c.select(1, Some("none")).unwrap().quality, "full");
         assert_eq!(c.select(2, None), None);
-        assert_eq!((c.tracks[0].lens.f, c.tracks[0].pose.t, c.tracks[0].depth), ([60.0; 2], [1.0, 2.0, 3.0], [500, 5000]));
+        assert_eq!(
+            (c.tracks[0].lens.f, c.tracks[0].pose.t, c.tracks[0].depth),
+            ([60.0; 2], [1.0, 2.0, 3.0], [500, 5000])
+        );
     }
 
     #[test]
-    fn refusals_name_their_path() {
+    fn errors_name_the_json_path() {
         let change = |f: &dyn Fn(&mut Value)| {
             let mut d = doc(vec![track(0, "full", 9)]);
             f(&mut d);
@@ -588,15 +601,21 @@ mod tests {
             ("catalog: $.version: not supported", &(|d: &mut Value| d["version"] = json!("9")) as &dyn Fn(&mut Value)),
             ("catalog: $.tracks: not an array", &|d| d["tracks"] = json!(3)),
             ("catalog: $.tracks[0].hcpf.layout: none of A, B, C", &|d| d["tracks"][0]["hcpf"]["layout"] = json!("D")),
-            ("catalog: $.tracks[0].hcpf.descriptions: neither 1 nor 4", &|d| d["tracks"][0]["hcpf"]["descriptions"] = json!(2)),
+            ("catalog: $.tracks[0].hcpf.descriptions: neither 1 nor 4", &|d| {
+                d["tracks"][0]["hcpf"]["descriptions"] = json!(2)
+            }),
             ("catalog: $.tracks[0].hcpf.delivery: neither stream nor datagram", &|d| {
                 d["tracks"][0]["hcpf"]["delivery"] = json!("post");
             }),
             ("catalog: $.tracks[0].hcpf.maxPoints: not a whole number in 1…12582912", &|d| {
                 d["tracks"][0]["hcpf"]["maxPoints"] = json!(0)
             }),
-            ("catalog: $.tracks[0].width: differs from the grid's intrinsics", &|d| d["tracks"][0]["width"] = json!(65)),
-            ("catalog: $.tracks[0].initRef: no inline initialization data with this id", &|d| d["tracks"][0]["initRef"] = json!("b")),
+            ("catalog: $.tracks[0].width: differs from the grid's intrinsics", &|d| {
+                d["tracks"][0]["width"] = json!(65)
+            }),
+            ("catalog: $.tracks[0].initRef: no inline initialization data with this id", &|d| {
+                d["tracks"][0]["initRef"] = json!("b")
+            }),
             ("catalog: $.tracks[0].initRef: not base64-encoded JSON", &|d| d["initDataList"][0]["data"] = json!("!")),
         ] {
             assert_eq!(change(f), want);
@@ -608,10 +627,15 @@ mod tests {
         let mut r = CatalogReader::default();
         let delta = |op: Value| json!({"generatedAt": 1, "deltaUpdate": [op]}).to_string().into_bytes();
         let add = delta(json!({"op": "add", "tracks": [track(1, "full", 9)]}));
-        let clone = delta(json!({"op": "clone", "tracks": [{"parentName": "points/1/full", "name": "points/1/low", "bitrate": 1}]}));
+        let clone = delta(
+            json!({"op": "clone", "tracks": [{"parentName": "points/1/full", "name": "points/1/low", "bitrate": 1}]}),
+        );
         let remove = delta(json!({"op": "remove", "tracks": [{"name": "points/0/full"}]}));
         assert_eq!(r.add(5, 1, add, 0).unwrap(), None);
-        assert_eq!(r.add(5, 0, doc(vec![track(0, "full", 9)]).to_string().into_bytes(), 0).unwrap().unwrap().tracks.len(), 2);
+        assert_eq!(
+            r.add(5, 0, doc(vec![track(0, "full", 9)]).to_string().into_bytes(), 0).unwrap().unwrap().tracks.len(),
+            2
+        );
         assert_eq!(r.add(5, 2, clone, 0).unwrap().unwrap().tracks.len(), 3);
         assert_eq!(r.add(5, 3, remove, 0).unwrap().unwrap().cameras(), [1]);
         assert_eq!(r.add(4, 0, b"late".to_vec(), 0), Ok(None));

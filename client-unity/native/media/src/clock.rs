@@ -72,7 +72,8 @@ impl Estimator {
             self.samples.push_back(n);
             self.suspects.clear();
         }
-        while self.samples.len() > 1 && (self.latest - self.samples[0].at > WINDOW || self.samples.len() > MAX_SAMPLES) {
+        while self.samples.len() > 1 && (self.latest - self.samples[0].at > WINDOW || self.samples.len() > MAX_SAMPLES)
+        {
             self.samples.pop_front();
         }
         // Least delay, plus the possible clock drift since.
@@ -128,7 +129,7 @@ mod tests {
     const EPOCH: Nanos = 1_763_665_200 * SECOND;
 
     #[test]
-    fn stamps() {
+    fn timestamps() {
         let mut b = [0u8; 16];
         b[0] = 1;
         b[8..].copy_from_slice(&1_763_665_200_000_000u64.to_le_bytes());
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn follows_a_clock_that_was_set() {
+    fn follows_a_clock_step() {
         let mut e = Estimator::default();
         let rtt = Rtt { min: 0, smoothed: 0 };
         for i in 0..50 {

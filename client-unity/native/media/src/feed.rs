@@ -231,7 +231,9 @@ impl Feed {
 
     /// Takes an object. Returns true if its frame now has all requested descriptions. A fetched
     /// object is useless once a later frame has begun.
-    pub fn add(&mut self, group: u64, payload: Vec<u8>, now: Nanos, replayed: bool, fetched: bool, out: &mut Vec<Handed>) -> bool {
+    pub fn add(
+        &mut self, group: u64, payload: Vec<u8>, now: Nanos, replayed: bool, fetched: bool, out: &mut Vec<Handed>,
+    ) -> bool {
         self.arrived = now;
         let h = match Header::parse(&payload) {
             Ok(h) if h.camera == self.source.track.camera && h.layout == self.source.track.layout => h,
@@ -317,7 +319,9 @@ impl Feed {
     fn note(&mut self, group: u64) {
         self.past.insert(group);
         let newest = self.newest.unwrap_or(group);
-        while self.past.first().is_some_and(|g| g.saturating_add(HISTORY) < newest) || self.past.len() as u64 > 2 * HISTORY {
+        while self.past.first().is_some_and(|g| g.saturating_add(HISTORY) < newest)
+            || self.past.len() as u64 > 2 * HISTORY
+        {
             self.past.pop_first();
         }
     }
@@ -390,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn resets_count_as_not_coming() {
+    fn reset_descriptions_count_as_missing() {
         let mut f = feed(4);
         let mut out = Vec::new();
         f.add(5, object(0, 4), 0, false, false, &mut out);
@@ -403,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_descriptions_are_whole() {
+    fn fewer_descriptions_complete_a_frame() {
         let mut f = feed(4);
         f.wanted = 2;
         let mut out = Vec::new();
@@ -414,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_that_begins_anew() {
+    fn publisher_restart() {
         let mut f = feed(1);
         let mut out = Vec::new();
         for g in [5000, 5001, 3, 4] {
@@ -426,10 +430,17 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_waits_for_the_decoder() {
+    fn backlog_keeps_the_newest() {
         let source = feed(1).source;
         let mut c = Camera::default();
-        let job = |n| Job { source: source.clone(), objects: vec![vec![n]], arrived: 0, replayed: false, late: false, playback: false };
+        let job = |n| Job {
+            source: source.clone(),
+            objects: vec![vec![n]],
+            arrived: 0,
+            replayed: false,
+            late: false,
+            playback: false,
+        };
         for n in 0..3 {
             assert_eq!(c.push(job(n)), None);
         }

@@ -18,7 +18,10 @@ pub mod token;
 pub use feed::{Acquired, FrameInfo};
 pub use player::{Config, Link, Player};
 pub use screen::{AcquiredPicture, PictureInfo};
-pub use shared::{ClockInfo, ClockSource, Command, Phase, PlaybackAction, PlaybackInfo, Shared, Stats, Status, TooMany, TrackInfo, Wish};
+pub use shared::{
+    ClockInfo, ClockSource, Command, Phase, PlaybackAction, PlaybackInfo, Shared, Stats, Status, TooMany, TrackInfo,
+    Wish,
+};
 pub use video::Matrix;
 
 /// First namespace field of all sessions.

@@ -313,12 +313,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bins_are_few_and_fine() {
+    fn bins_are_accurate() {
         let mut all = std::collections::BTreeSet::new();
         for us10 in -60_000..6_100_000i64 {
             let b = bin(us10 * 10_000);
             all.insert(b);
-            assert!(!(-50_000..=6_000_000).contains(&us10) || b <= us10 && us10 - b <= us10.abs() / 200, "{us10} in {b}");
+            assert!(
+                !(-50_000..=6_000_000).contains(&us10) || b <= us10 && us10 - b <= us10.abs() / 200,
+                "{us10} in {b}"
+            );
         }
         assert!(all.len() < 16_000, "{}", all.len());
     }
@@ -347,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_of_the_first_second_is_not_that_of_a_part_of_it() {
+    fn rate_in_the_first_second() {
         let mut m = Meter::default();
         let mut rate = |frames: std::ops::Range<i64>| {
             frames.clone().for_each(|i| m.shown(0, START + i * 100 * MS, 20 * MS));
@@ -357,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_late_duplicate_and_restarted() {
+    fn loss_reordering_duplicates_and_restart() {
         let mut m = Meter::default();
         let counts = |m: &Meter| {
             let r = m.run(START + SECOND);

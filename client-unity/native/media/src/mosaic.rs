@@ -78,7 +78,16 @@ pub(crate) struct Mosaic {
 
 impl Mosaic {
     pub fn new(grid: Grid) -> Self {
-        Mosaic { grid, tiles: BTreeMap::new(), bytes: 0, free: Vec::new(), view: Vec::new(), hits: 0.0, still: None, damaged: 0 }
+        Mosaic {
+            grid,
+            tiles: BTreeMap::new(),
+            bytes: 0,
+            free: Vec::new(),
+            view: Vec::new(),
+            hits: 0.0,
+            still: None,
+            damaged: 0,
+        }
     }
 
     /// Discards everything: playback jumped on the timeline.
@@ -107,9 +116,13 @@ impl Mosaic {
 
     /// Takes a tile frame, in any order.
     pub fn add(&mut self, tile: usize, chunk: Chunk) {
-        let t = self.tiles.entry(tile).or_insert_with(|| Tile { projector: Some(Projector::default()), ..Tile::default() });
+        let t =
+            self.tiles.entry(tile).or_insert_with(|| Tile { projector: Some(Projector::default()), ..Tile::default() });
         let key = (chunk.group, chunk.id);
-        if t.last.is_some_and(|l| key <= l) || t.chunks.contains_key(&key) || self.bytes + chunk.payload.len() > MOST_BYTES {
+        if t.last.is_some_and(|l| key <= l)
+            || t.chunks.contains_key(&key)
+            || self.bytes + chunk.payload.len() > MOST_BYTES
+        {
             return;
         }
         self.bytes += chunk.payload.len();
@@ -250,8 +263,11 @@ pub(crate) fn compose(sphere: &Sphere, low: &Picture, parts: &[Part], into: &mut
     for plane in 0..3 {
         let half = |v: usize| if plane == 0 { v } else { v / 2 };
         let (w, h) = (half(grid.width), half(grid.height));
-        let (from_w, from_h) =
-            if plane == 0 { (low.width, low.height / eyes) } else { (low.width.div_ceil(2), low.height.div_ceil(2) / eyes) };
+        let (from_w, from_h) = if plane == 0 {
+            (low.width, low.height / eyes)
+        } else {
+            (low.width.div_ceil(2), low.height.div_ceil(2) / eyes)
+        };
         let columns: Vec<_> = (0..w).map(|x| between(x, w, from_w, true)).collect();
         let out = &mut into.planes[plane];
         out.resize(w * h * eyes, 0);
@@ -267,7 +283,8 @@ pub(crate) fn compose(sphere: &Sphere, low: &Picture, parts: &[Part], into: &mut
                         let tile = row * grid.columns + c;
                         let [x, _, width, _] = grid.rect(tile).map(half);
                         if let Some(p) = there[tile] {
-                            to[x..x + width].copy_from_slice(&p.planes[plane][(eye * height + y - top) * width..][..width]);
+                            to[x..x + width]
+                                .copy_from_slice(&p.planes[plane][(eye * height + y - top) * width..][..width]);
                             continue;
                         }
                         for (v, (l, r, fx)) in to[x..x + width].iter_mut().zip(&columns[x..x + width]) {
@@ -302,18 +319,23 @@ mod tests {
 
     fn picture(width: usize, height: usize, f: impl Fn(usize, usize) -> u8) -> Picture {
         let plane = |w: usize, h: usize| (0..w * h).map(|i| f(i % w, i / w)).collect();
-        Picture { width, height, planes: [plane(width, height), plane(width / 2, height / 2), plane(width / 2, height / 2)] }
+        Picture {
+            width,
+            height,
+            planes: [plane(width, height), plane(width / 2, height / 2), plane(width / 2, height / 2)],
+        }
     }
 
     #[test]
-    fn tiles_lie_over_the_whole_sphere() {
+    fn composes_tiles_over_the_base() {
         for stereo in ["mono", "top-bottom"] {
             let s = sphere(stereo);
             let eyes = s.eyes();
             // Left eye: base 100, tiles 200. Right eye: base 50, tiles 150.
             let of_eyes = |height, left, right| {
                 let p = picture(16, height * eyes, |_, _| left);
-                let planes = [0, 1, 2].map(|i| if eyes == 1 { p.planes[i].clone() } else { halves(&p.planes[i], left, right) });
+                let planes =
+                    [0, 1, 2].map(|i| if eyes == 1 { p.planes[i].clone() } else { halves(&p.planes[i], left, right) });
                 Picture { planes, ..p }
             };
             let low = of_eyes(8, 100, 50);
@@ -329,7 +351,11 @@ mod tests {
                             let tile = y / (h / 2) * 4 + x / (w / 4);
                             let there = tile == 1 || tile == 6;
                             let want = if there { 200 } else { 100 } - 50 * eye as u8;
-                            assert_eq!(out.planes[plane][(eye * h + y) * w + x], want, "{stereo}: plane {plane}, eye {eye}, {x}, {y}");
+                            assert_eq!(
+                                out.planes[plane][(eye * h + y) * w + x],
+                                want,
+                                "{stereo}: plane {plane}, eye {eye}, {x}, {y}"
+                            );
                         }
                     }
                 }
@@ -342,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sphere_is_enlarged_around_its_seam() {
+    fn base_wraps_when_enlarged() {
         let s = sphere("mono");
         let low = picture(16, 8, |x, _| (16 * x) as u8);
         let mut out = Picture::default();
@@ -379,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn tiles_are_decoded_in_their_order_and_taken_with_the_sphere() {
+    fn tiles_are_decoded_in_order() {
         let mut m = mosaic();
         m.look(vec![0.0, 0.5, 0.25, 0.0, 0.0, 0.0, 0.0, 0.0]);
         for id in [2, 0, 1] {
@@ -408,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn after_damage_a_tile_waits_for_the_next_group() {
+    fn damaged_tile_waits_for_the_next_group() {
         let mut m = mosaic();
         (0..3).for_each(|id| m.add(1, chunk(0, id)));
         let NextTile::Decode(job) = m.next(Due { shift: 0, still: None }, 0, 1) else { panic!("nothing to decode") };
@@ -419,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tile_of_which_nothing_comes_loses_its_decoder() {
+    fn idle_decoder_is_freed() {
         let mut m = mosaic();
         m.add(1, chunk(0, 0));
         assert_eq!(decode(&mut m, 0), [(1, 0, 0)]);

@@ -512,7 +512,9 @@ impl Frame {
             }
             let full = list.len() == limit;
             match list[from..].last_mut() {
-                Some(open) if full || h.first - open.last <= NEARBY || self.requests > MAX_REQUESTS => open.last = h.last,
+                Some(open) if full || h.first - open.last <= NEARBY || self.requests > MAX_REQUESTS => {
+                    open.last = h.last
+                }
                 _ if full => continue,
                 _ => {
                     list.push(Missing { group: self.group, first: h.first, last: h.last });
@@ -625,7 +627,8 @@ mod tests {
                 }
                 let part = s.part.map(|p| part(p.group, p.object, p.length, p.end, p.fetched, hex(&p.bytes)));
                 let whole = part.map(|p| a.add(p, now)).unwrap_or_default();
-                let want: Vec<_> = s.whole.iter().map(|w| Whole { group: w.group, object: w.object, bytes: hex(&w.bytes) }).collect();
+                let want: Vec<_> =
+                    s.whole.iter().map(|w| Whole { group: w.group, object: w.object, bytes: hex(&w.bytes) }).collect();
                 assert_eq!(whole, want, "{}, step {i}", c.name);
                 assert_eq!(a.due(now, c.rtt_ms * MS, c.limit), s.ask, "{}, step {i}", c.name);
             }
@@ -635,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_of_a_group_is_enough() {
+    fn finished_group_requests_nothing() {
         let mut a = Assembler::new(100, 0, Arc::default());
         assert_eq!(a.add(part(1, 0, Some(2), false, false, vec![1, 2]), 0).len(), 1);
         a.add(part(1, 2, None, false, false, vec![5]), 0);

@@ -154,7 +154,16 @@ pub struct Playback {
 impl Playback {
     /// duration: length of the recording.
     pub fn new(duration: f64) -> Self {
-        Playback { duration, reels: BTreeMap::new(), position: 0.0, at: 0, playing: false, waiting: false, next: 0, actions: Vec::new() }
+        Playback {
+            duration,
+            reels: BTreeMap::new(),
+            position: 0.0,
+            at: 0,
+            playing: false,
+            waiting: false,
+            next: 0,
+            actions: Vec::new(),
+        }
     }
 
     /// Actions since the last call.
@@ -424,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_for_what_does_not_come() {
+    fn waits_for_missing_data() {
         let mut s = Stage::new(60_000.0);
         s.p.play(0);
         s.run(300, true);
@@ -435,7 +444,7 @@ mod tests {
 
     /// 360° video with GoPs of one second, each of which arrives at once.
     #[test]
-    fn a_sphere_is_fetched_from_the_gop_that_holds_the_place() {
+    fn sphere_is_fetched_from_the_gop_at_the_position() {
         let mut p = Playback::new(60_000.0);
         p.set_parts(&BTreeMap::from([(Part::Sphere, (LINE, Some(1000.0)))]));
         p.seek(0, 30_500.0);
@@ -457,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn seek_to_nonsense() {
+    fn seek_out_of_range() {
         let mut s = Stage::new(1000.0);
         for media in [f64::NAN, -5.0, f64::INFINITY] {
             s.p.seek(0, media);

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use moqt::code::request;
 use moqt::{
-    Ended, Event, Filter, Location, Namespace, Nanos, Object, ObjectStatus, Properties, Request, Session, SubscribeOptions, TrackName,
+    Ended, Event, Filter, Location, Namespace, Nanos, Object, ObjectStatus, Properties, Request, Session,
+    SubscribeOptions, TrackName,
 };
 
 use crate::catalog::{parse_poses, Catalog, CatalogReader, Timeline, MAX_SIZE, POSE_TRACK};
@@ -278,7 +279,11 @@ impl Player {
         let request = match purpose {
             Purpose::Clock => {
                 let (ns, name) = clock::TRACK;
-                let o = SubscribeOptions { priority: Some(PRIORITY_CLOCK), max_object: MAX_STAMP, ..SubscribeOptions::default() };
+                let o = SubscribeOptions {
+                    priority: Some(PRIORITY_CLOCK),
+                    max_object: MAX_STAMP,
+                    ..SubscribeOptions::default()
+                };
                 s.subscribe(now, &TrackName::new(Namespace::new([ns]), name), o)
             }
             Purpose::Sessions => {
@@ -455,7 +460,10 @@ impl Player {
         }
     }
 
-    fn subscribed(&mut self, now: Nanos, s: &mut Session, request: Request, purpose: Purpose, largest: Option<Location>, p: &Properties) {
+    fn subscribed(
+        &mut self, now: Nanos, s: &mut Session, request: Request, purpose: Purpose, largest: Option<Location>,
+        p: &Properties,
+    ) {
         let small = matches!(purpose, Purpose::Catalog | Purpose::Recording);
         let name = match purpose {
             Purpose::Recording => self.recorded_track("catalog"),
@@ -666,7 +674,8 @@ impl Player {
     /// Adds a feed's counters to the statistics.
     fn count(&mut self, camera: u16) {
         let Some(f) = self.feeds.get_mut(&camera) else { return };
-        let (late, reset, damaged) = (std::mem::take(&mut f.late), std::mem::take(&mut f.reset), std::mem::take(&mut f.damaged));
+        let (late, reset, damaged) =
+            (std::mem::take(&mut f.late), std::mem::take(&mut f.reset), std::mem::take(&mut f.damaged));
         let p = f.parts.take_counts();
         let mut undecodable = 0;
         if late + reset + damaged + p.repaired + p.abandoned + p.requests > 0 {
@@ -685,7 +694,11 @@ impl Player {
             k.parts_lost += p.parts_lost;
             k.repairs += p.requests;
         }
-        self.shared.note_undecodable(camera, undecodable, &"its objects are not point-cloud frames as announced in the catalog");
+        self.shared.note_undecodable(
+            camera,
+            undecodable,
+            &"its objects are not point-cloud frames as announced in the catalog",
+        );
     }
 
     fn take_catalog(&mut self, now: Nanos, s: &mut Session, recording: bool, o: Object) {
@@ -740,7 +753,8 @@ impl Player {
         let mut sources = BTreeMap::new();
         for t in &catalog.tracks {
             let key = (t.camera, t.quality.clone());
-            let same = |o: &&Arc<Source>| o.track.lens == t.lens && (o.track.width, o.track.layout) == (t.width, t.layout);
+            let same =
+                |o: &&Arc<Source>| o.track.lens == t.lens && (o.track.width, o.track.layout) == (t.width, t.layout);
             let old = self.sources.get(&key);
             let (version, rays) = old.filter(same).map_or_else(
                 || {
@@ -795,7 +809,8 @@ impl Player {
     }
 
     fn tell_tracks(&mut self, catalog: &Catalog, selected: &BTreeMap<u16, (Arc<Source>, u8)>) {
-        let recorded = |name: &str| self.recording.iter().flat_map(|r| &r.tracks).any(|t| t.name == name && t.timeline.is_some());
+        let recorded =
+            |name: &str| self.recording.iter().flat_map(|r| &r.tracks).any(|t| t.name == name && t.timeline.is_some());
         let tracks = catalog.tracks.iter().filter_map(|t| {
             let source = self.sources.get(&(t.camera, t.quality.clone()))?;
             let mut track = t.clone();
@@ -822,7 +837,10 @@ impl Player {
     /// Subscribes to a camera's live frames.
     fn follow(&mut self, now: Nanos, s: &mut Session, camera: u16) {
         let purpose = Purpose::Points(camera);
-        let asked = self.connection.as_ref().is_none_or(|c| c.of(purpose).is_some() || c.retries.iter().any(|r| r.1 == purpose));
+        let asked = self
+            .connection
+            .as_ref()
+            .is_none_or(|c| c.of(purpose).is_some() || c.retries.iter().any(|r| r.1 == purpose));
         if !asked && self.playback.is_none() {
             self.begin(now, s, purpose);
         }
@@ -894,7 +912,8 @@ impl Player {
                     self.begin(now, s, Purpose::Session(i));
                 }
             }
-            Purpose::Session(_) if self.connection.iter().any(|c| c.requests.values().any(|p| matches!(p, Purpose::Session(_)))) => {}
+            Purpose::Session(_)
+                if self.connection.iter().any(|c| c.requests.values().any(|p| matches!(p, Purpose::Session(_)))) => {}
             Purpose::Sessions | Purpose::Session(_) => {
                 self.shared.status().some_sessions = false;
                 self.enter(Phase::Refused);
@@ -903,7 +922,9 @@ impl Player {
             }
             // A publisher without a recording rejects the track.
             Purpose::Recording if e.code == request::DOES_NOT_EXIST => {}
-            Purpose::Poses | Purpose::Points(_) | Purpose::Sphere | Purpose::Recording => self.retry(now + RETRY / 2, purpose),
+            Purpose::Poses | Purpose::Points(_) | Purpose::Sphere | Purpose::Recording => {
+                self.retry(now + RETRY / 2, purpose)
+            }
             Purpose::Reel(id) => {
                 self.end_reel(request, id);
                 if let Some(p) = &mut self.playback {
@@ -991,7 +1012,8 @@ impl Player {
     /// The recorded parts that the viewer receives.
     fn parts(&self) -> BTreeMap<Part, (Timeline, Option<f64>)> {
         let recorded = |name: &str| self.recording.iter().flat_map(|r| &r.tracks).find(|t| t.name == name)?.timeline;
-        let cameras = self.feeds.iter().filter_map(|(n, f)| Some((Part::Camera(*n), (recorded(&f.source.track.name)?, None))));
+        let cameras =
+            self.feeds.iter().filter_map(|(n, f)| Some((Part::Camera(*n), (recorded(&f.source.track.name)?, None))));
         let sphere = self.recording.as_ref().and_then(|r| r.sphere.as_ref()).filter(|_| self.film.is_some());
         // An overloaded publisher's GoPs last longer than announced, so the GoP at a position may
         // begin earlier.
@@ -1093,7 +1115,9 @@ impl Player {
             match a {
                 Action::Fetch { part, id, first, last } => {
                     let of = match part {
-                        Part::Camera(n) => self.feeds.get(&n).map(|f| (f.source.track.name.clone(), f.source.track.max_object())),
+                        Part::Camera(n) => {
+                            self.feeds.get(&n).map(|f| (f.source.track.name.clone(), f.source.track.max_object()))
+                        }
                         Part::Sphere => self.film.as_ref().map(|f| (f.sphere().name.clone(), sphere::MAX_FRAME)),
                     };
                     let (Some((name, most)), true) = (of, self.connection.is_some()) else {
@@ -1241,7 +1265,9 @@ impl Player {
                 wait
             });
             late.extend(c.fetches.iter().filter(|(t, _)| now >= *t).filter_map(|(_, r)| match c.requests.get(r) {
-                Some(p @ (Purpose::Reel(_) | Purpose::Repair(_) | Purpose::Shot | Purpose::RecordedRates)) => Some((*r, *p)),
+                Some(p @ (Purpose::Reel(_) | Purpose::Repair(_) | Purpose::Shot | Purpose::RecordedRates)) => {
+                    Some((*r, *p))
+                }
                 _ => None,
             }));
         }
@@ -1263,7 +1289,8 @@ impl Player {
                 }
             }
         }
-        let looking: Vec<_> = self.feeds.iter().filter_map(|(n, f)| Some((*n, f.look.filter(|at| now >= *at)?))).collect();
+        let looking: Vec<_> =
+            self.feeds.iter().filter_map(|(n, f)| Some((*n, f.look.filter(|at| now >= *at)?))).collect();
         for (camera, at) in looking {
             match self.feeds.get_mut(&camera) {
                 Some(f) if now - at > MOMENT => f.look = Some(now + MOMENT),
@@ -1298,7 +1325,10 @@ impl Player {
         };
         let sphere = self.sphere_silent(now);
         let any = sphere.is_some() || !self.feeds.is_empty();
-        let silent = self.playback.is_none() && any && sphere != Some(false) && self.feeds.values().all(|f| now - f.arrived >= patience(f));
+        let silent = self.playback.is_none()
+            && any
+            && sphere != Some(false)
+            && self.feeds.values().all(|f| now - f.arrived >= patience(f));
         self.enter(if silent { Phase::Silent } else { Phase::Live });
     }
 }

@@ -270,7 +270,9 @@ impl Screen {
                 return self.compose(p, Vec::new(), still, sphere);
             }
         }
-        let more = |(p, _): &(Shown, Vec<Part>)| self.mosaic.as_ref().is_some_and(|m| p.info.captured <= at && m.has(p.info.captured));
+        let more = |(p, _): &(Shown, Vec<Part>)| {
+            self.mosaic.as_ref().is_some_and(|m| p.info.captured <= at && m.has(p.info.captured))
+        };
         if still && self.made.front().is_some_and(more) {
             let Some((p, parts)) = self.made.pop_front() else { return Next::Idle };
             return self.compose(p, parts, still, sphere);
@@ -314,7 +316,9 @@ impl Screen {
 
     /// The tile frame to decode next.
     pub fn next_tile(&mut self, now: Nanos) -> NextTile {
-        let (Some(due), Some(sphere), Some(m)) = (self.due, &self.sphere, &mut self.mosaic) else { return NextTile::Idle };
+        let (Some(due), Some(sphere), Some(m)) = (self.due, &self.sphere, &mut self.mosaic) else {
+            return NextTile::Idle;
+        };
         m.next(due, due.at(now), sphere.eyes())
     }
 
@@ -400,7 +404,8 @@ impl Screen {
     pub fn held(&self) -> usize {
         let shown = self.pictures.iter().chain(self.acquired.iter().map(|(_, p)| p)).map(|p| &p.picture);
         let low = self.low.iter().chain(self.made.iter().map(|(p, _)| p)).map(|p| &p.picture);
-        let shown = shown.chain(&self.free).chain(low).chain(self.made.iter().flat_map(|(_, parts)| parts).map(|p| &p.picture));
+        let shown =
+            shown.chain(&self.free).chain(low).chain(self.made.iter().flat_map(|(_, parts)| parts).map(|p| &p.picture));
         self.bytes + shown.map(Picture::bytes).sum::<usize>() + self.mosaic.as_ref().map_or(0, Mosaic::held)
     }
 }
@@ -437,7 +442,10 @@ impl Projector {
                 self.config = None;
                 let config = Config::parse(avcc)?;
                 if (config.width, config.height) != (w, h) {
-                    return Err(VideoError(format!("its pictures are {}×{}, but the catalog says {w}×{h}", config.width, config.height)));
+                    return Err(VideoError(format!(
+                        "its pictures are {}×{}, but the catalog says {w}×{h}",
+                        config.width, config.height
+                    )));
                 }
                 self.decoder.configure(&config)?;
                 self.config = Some((avcc.clone(), config));
@@ -512,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn decodes_shortly_before_and_shows_what_is_due() {
+    fn decodes_ahead_and_shows_the_picture_due() {
         let mut s = screen();
         (0..25).for_each(|id| s.add(chunk(0, id)));
         assert_eq!(decode(&mut s, 0), [(0, 0), (0, 1), (0, 2), (0, 3)]); // frames within the next 150 ms
@@ -523,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_frames_in_any_order_once() {
+    fn accepts_reordered_and_duplicate_frames() {
         let mut s = screen();
         for id in [2, 0, 1, 1, 0] {
             s.add(chunk(0, id));
@@ -534,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_for_a_gap_to_close_and_then_for_the_next_group() {
+    fn gap_closes_or_skips_to_the_next_group() {
         let mut s = screen();
         [0, 1, 3, 4].iter().for_each(|id| s.add(chunk(0, *id)));
         s.add(chunk(1, 0));
@@ -547,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_is_due_overtakes_the_one_before() {
+    fn due_group_skips_earlier_ones() {
         let mut s = screen();
         for g in 0..3 {
             (0..25).for_each(|id| s.add(chunk(g, id)));
@@ -558,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn still_shows_its_picture_and_a_jump_drops_the_rest() {
+    fn pause_and_jump() {
         let mut s = screen();
         s.set_due(Due { shift: 0, still: Some(10 * FRAME) });
         (0..25).for_each(|id| s.add(chunk(0, id)));
@@ -576,7 +584,10 @@ mod tests {
     fn still(at: Nanos) -> Screen {
         let text = br#"{"version":"draft-01","tracks":[{"name":"video","packaging":"loc","codec":"avc1.42c01e","width":16,"height":8,
             "hcsphere":{"projection":"equirectangular","stereo":"mono","width":64,"height":32,"columns":2,"rows":1,"qualities":1}}]}"#;
-        let catalog = crate::catalog::CatalogReader::default().add(0, 0, text.to_vec(), 0).unwrap_or_default().unwrap_or_default();
+        let catalog = crate::catalog::CatalogReader::default()
+            .add(0, 0, text.to_vec(), 0)
+            .unwrap_or_default()
+            .unwrap_or_default();
         let mut s = Screen::default();
         s.show(catalog.sphere.map(Arc::new));
         s.receive_tiles(true);
@@ -605,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_stands_tiles_that_come_later_are_added() {
+    fn late_tiles_are_added_while_paused() {
         let mut s = still(10 * FRAME);
         (0..25).for_each(|id| s.add(chunk(0, id)));
         let tile = |s: &mut Screen, n| (0..25).for_each(|id| s.mosaic.iter_mut().for_each(|m| m.add(n, chunk(0, id))));
@@ -630,7 +641,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_that_begins_anew_is_followed() {
+    fn publisher_restart() {
         let mut s = screen();
         s.add(chunk(5000, 0));
         assert_eq!(decode(&mut s, 125_000 * FRAME), [(5000, 0)]);
@@ -649,7 +660,7 @@ mod tests {
     }
 
     #[test]
-    fn two_pictures_may_be_acquired() {
+    fn acquire_limit() {
         let mut s = screen();
         (0..4).for_each(|id| s.add(chunk(0, id)));
         decode(&mut s, 0);

@@ -288,7 +288,14 @@ impl Measures {
         let step = if later > 0.0 && later < 60.0 * framerate { (later.round() as u32).max(1) } else { 1 };
         m.number = m.number.wrapping_add(step);
         m.captured = info.captured;
-        m.meter.decoded(Seen { camera: 0, sequence: m.number, at: info.decoded, delay, points: 0, decode: info.decode });
+        m.meter.decoded(Seen {
+            camera: 0,
+            sequence: m.number,
+            at: info.decoded,
+            delay,
+            points: 0,
+            decode: info.decode,
+        });
     }
 
     fn delay(&mut self, info: &FrameInfo) -> Nanos {
@@ -683,7 +690,8 @@ impl Shared {
         lock(&self.threads).push(t);
         for i in 0..n.max(1) {
             let shared = self.clone();
-            let t = std::thread::Builder::new().name(format!("holocast-tiles-{i}")).spawn(move || shared.run_tiles())?;
+            let t =
+                std::thread::Builder::new().name(format!("holocast-tiles-{i}")).spawn(move || shared.run_tiles())?;
             lock(&self.threads).push(t);
         }
         Ok(())
@@ -923,7 +931,9 @@ impl Shared {
             failed
         };
         match failed {
-            Some((in_a_row, why)) => self.note_undecodable(camera, in_a_row, &format_args!("{}: {}", why.field, why.detail)),
+            Some((in_a_row, why)) => {
+                self.note_undecodable(camera, in_a_row, &format_args!("{}: {}", why.field, why.detail))
+            }
             None => {
                 let mut s = self.status();
                 s.undecodable = s.undecodable.filter(|c| *c != camera);

@@ -88,7 +88,8 @@ mod tests {
         }
         let many: Vec<_> = (0..100).map(|i| vec![ROOT.to_owned(), i.to_string()]).collect();
         assert_eq!(sessions(&token(&serde_json::json!({ "subscribe": many }).to_string())).len(), MAX_SESSIONS);
-        assert!(sessions(&token(&format!(r#"{{"subscribe":["holocast/demo"],"x":"{}"}}"#, "x".repeat(MAX_TOKEN)))).is_empty());
+        assert!(sessions(&token(&format!(r#"{{"subscribe":["holocast/demo"],"x":"{}"}}"#, "x".repeat(MAX_TOKEN))))
+            .is_empty());
     }
 
     proptest! {

@@ -84,8 +84,14 @@ impl Stage {
     fn connect(&mut self, link: u64) -> Relay {
         let now = self.shared.now();
         let s = Session::new(moqt::Config::default(), Arc::default(), now);
-        let mut r =
-            Relay { link: Link(link), s, requests: HashMap::new(), datagrams: Vec::new(), fetches: Vec::new(), listings: Vec::new() };
+        let mut r = Relay {
+            link: Link(link),
+            s,
+            requests: HashMap::new(),
+            datagrams: Vec::new(),
+            fetches: Vec::new(),
+            listings: Vec::new(),
+        };
         let control = r.s.accept_uni();
         r.s.receive(now, control, &message(kind::SETUP, &[]));
         assert!(matches!(r.s.poll_event(), Some(Event::Ready { .. })));
@@ -141,7 +147,14 @@ impl Stage {
         r.s.receive(now, k, &message(kind::FETCH_OK, &fields(&[0, group, id + 1, 0])));
         let data = r.s.accept_uni();
         let mut w = Writer::new();
-        w.varint(5).varint(request).varint(0x5c).varint(group).varint(id).u8(128).varint(payload.len() as u64).raw(payload);
+        w.varint(5)
+            .varint(request)
+            .varint(0x5c)
+            .varint(group)
+            .varint(id)
+            .u8(128)
+            .varint(payload.len() as u64)
+            .raw(payload);
         r.s.receive(now, data, &w.0);
         r.s.finished(now, data);
         self.pump(r);
@@ -158,7 +171,9 @@ impl Stage {
 
     /// Sends an object as a datagram. length: of the payload that it begins.
     #[allow(clippy::too_many_arguments)] // the fields of a datagram
-    fn datagram(&mut self, r: &mut Relay, alias: u64, group: u64, id: u64, length: Option<usize>, end: bool, payload: &[u8]) {
+    fn datagram(
+        &mut self, r: &mut Relay, alias: u64, group: u64, id: u64, length: Option<usize>, end: bool, payload: &[u8],
+    ) {
         let mut w = Writer::new();
         let kind = u64::from(length.is_some()) | if end { 2 } else { 0 };
         w.varint(kind).varint(alias).varint(group).varint(id).u8(128);
@@ -202,7 +217,7 @@ impl Stage {
     }
 
     fn until(&self, what: &str, happened: impl Fn(&Self) -> bool) {
-        for _ in 0..10_000 {
+        for _ in 0..60_000 {
             if happened(self) {
                 return;
             }
@@ -212,7 +227,7 @@ impl Stage {
     }
 
     fn acquired(&self) -> Acquired {
-        for _ in 0..10_000 {
+        for _ in 0..60_000 {
             if let Ok(Some(a)) = self.shared.acquire(CAMERA) {
                 return a;
             }
@@ -227,7 +242,7 @@ impl Stage {
 }
 
 #[test]
-fn a_frame_and_its_receipt() {
+fn frame_and_receipt() {
     let mut st = Stage::new();
     let mut r = st.session(0);
     assert_eq!(st.phase(), Phase::Live);
@@ -340,7 +355,7 @@ fn small_tracks_in_datagrams() {
 
 /// The old session is used until frames arrive over the new one, and no frame is counted twice.
 #[test]
-fn moving_to_another_relay() {
+fn migration_to_another_relay() {
     let mut st = Stage::new();
     let mut old = st.session(0);
     let now = st.shared.now();
@@ -368,7 +383,7 @@ fn moving_to_another_relay() {
 }
 
 #[test]
-fn a_publisher_goes_and_comes_again() {
+fn publisher_restart() {
     let mut st = Stage::new();
     let mut r = st.session(0);
     st.answer(&mut r, "catalog", &message(kind::PUBLISH_DONE, &fields(&[4, 1, 0])));
@@ -394,10 +409,12 @@ fn a_publisher_goes_and_comes_again() {
 
 /// If a relay refuses the full list, the sessions known by name are queried.
 #[test]
-fn sessions_known_by_name() {
+fn sessions_listed_by_name() {
     let refused = message(kind::REQUEST_ERROR, &fields(&[1, 0, 0]));
     let accepted = message(kind::REQUEST_OK, &fields(&[0]));
-    let list = |named: &[&str]| Stage::of(Config { named: named.iter().map(|n| n.to_string()).collect(), ..Config::default() });
+    let list = |named: &[&str]| {
+        Stage::of(Config { named: named.iter().map(|n| n.to_string()).collect(), ..Config::default() })
+    };
 
     let mut st = list(&["a", "b"]);
     let mut r = st.connect(0);
@@ -412,7 +429,11 @@ fn sessions_known_by_name() {
     st.answer_listing(&mut r, &["holocast", "a"], std::slice::from_ref(&refused));
     assert_eq!(st.sessions(), (Phase::Listing, true, vec![]));
     // Namespaces below a session do not count as sessions.
-    st.answer_listing(&mut r, &["holocast", "b"], &[accepted, message(kind::NAMESPACE, b"\x01\x01x"), message(kind::NAMESPACE, &[0])]);
+    st.answer_listing(
+        &mut r,
+        &["holocast", "b"],
+        &[accepted, message(kind::NAMESPACE, b"\x01\x01x"), message(kind::NAMESPACE, &[0])],
+    );
     assert_eq!(st.sessions(), (Phase::Listing, true, vec!["b".into()]));
 
     // If no session is allowed, the list is requested again after a while.
@@ -435,16 +456,17 @@ fn sessions_known_by_name() {
 
 /// A publisher with only undecodable frames is reported until one is decodable.
 #[test]
-fn frames_that_cannot_be_decoded() {
+fn undecodable_frames() {
     let mut st = Stage::new();
     let mut r = st.session(0);
     let good = frame(1, st.shared.now());
     let told = |st: &Stage| st.shared.look(|s| (s.undecodable, s.error.clone()));
     let mut group = 100;
     let cut = &good[..good.len() - 4];
-    for (bad, why) in
-        [(cut, "no frame of camera 513 can be decoded: zstd: "), (b"no frame", "no frame of camera 513 can be decoded: its objects")]
-    {
+    for (bad, why) in [
+        (cut, "no frame of camera 513 can be decoded: zstd: "),
+        (b"no frame", "no frame of camera 513 can be decoded: its objects"),
+    ] {
         let before = st.shared.stats(None).map_or(0, |s| s.damaged);
         for n in 1..=10 {
             assert_eq!(told(&st).0, None);
@@ -464,7 +486,7 @@ fn frames_that_cannot_be_decoded() {
 }
 
 #[test]
-fn troubles_are_told() {
+fn connection_errors() {
     let mut st = Stage::new();
     st.player.trouble(Phase::Unreachable, "nothing answers");
     assert_eq!((st.phase(), st.shared.look(|s| s.error.clone())), (Phase::Unreachable, "nothing answers".to_owned()));

@@ -1,5 +1,5 @@
-//! Drives MOQT sessions over QUIC: reaches a relay, says why where that fails, tries again with back-off, and moves
-//! to another connection when the relay asks for it. Everything runs on the thread that calls [`run`].
+//! Runs MOQT sessions over QUIC: connects to a relay, reports errors, reconnects with back-off, and
+//! migrates on GOAWAY. Everything runs on the thread that calls [`run`].
 
 mod conn;
 mod error;

@@ -1,4 +1,4 @@
-// NUnit and Unity's test runner: what the package's tests use, so that they run here too.
+// Stub of the NUnit and Unity Test Framework members that the package's tests use.
 using System;
 using System.Collections;
 

@@ -44,7 +44,7 @@ namespace UnityEngine
         public float GetFloat(int id) => floats[id];
         public Texture GetTexture(int id) => (Texture)values[id];
 
-        // For the checks: Unity does not hand buffers back.
+        // For tests; Unity does not return buffers.
         public GraphicsBuffer StubBuffer(int id) => (GraphicsBuffer)values[id];
     }
 
@@ -101,12 +101,12 @@ namespace UnityEngine
             Buffer.BlockCopy(data, 0, written, 0, written.Length);
         }
 
-        // Pixels in memory, to be written in place.
+        // Pixels in memory, written in place.
         public unsafe NativeArray<T> GetRawTextureData<T>() where T : struct
         {
             if (format != TextureFormat.R8 || Marshal.SizeOf<T>() != 1)
             {
-                throw new ArgumentException("GetRawTextureData: the stub knows bytes of R8 alone");
+                throw new ArgumentException("GetRawTextureData: the stub supports only bytes of R8 textures");
             }
             if (raw == null)
             {
@@ -131,7 +131,7 @@ namespace UnityEngine
             Marshal.FreeHGlobal((IntPtr)raw);
         }
 
-        // For the checks: what the graphics card has.
+        // For tests: pixels last uploaded to the GPU.
         public byte[] StubPixels { get; private set; } = Array.Empty<byte>();
     }
 
@@ -175,7 +175,7 @@ namespace UnityEngine
         public int subMeshCount { get; set; }
         public int vertexCount { get; private set; }
 
-        // For the checks: what the graphics card has.
+        // For tests: indices last uploaded to the GPU.
         public uint[] StubIndices { get; private set; } = Array.Empty<uint>();
         public Vector3[] StubVertices { get; private set; } = Array.Empty<Vector3>();
 
@@ -223,7 +223,7 @@ namespace UnityEngine
         }
     }
 
-    // Memory of the machine in place of the graphics card's.
+    // Uses main memory instead of the GPU's.
     public sealed unsafe class GraphicsBuffer : IDisposable
     {
         [Flags]
@@ -309,7 +309,7 @@ namespace UnityEngine
         public static bool supportsComputeShaders => true;
     }
 
-    // A font whose glyphs are all half as wide as they are high.
+    // A font whose glyphs are all half as wide as high.
     public sealed class Font : Object
     {
         public Font()

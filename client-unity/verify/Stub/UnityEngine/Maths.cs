@@ -93,7 +93,7 @@ namespace UnityEngine
 
         public static float Dot(Quaternion a, Quaternion b) => a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
 
-        // Degrees between two rotations.
+        // Angle between two rotations, degrees.
         public static float Angle(Quaternion a, Quaternion b)
         {
             float dot = MathF.Min(MathF.Abs(Dot(a, b)), 1);
@@ -109,7 +109,7 @@ namespace UnityEngine
             return new Quaternion(axis.x * s, axis.y * s, axis.z * s, MathF.Cos(half));
         }
 
-        // Turned about z, then x, then y.
+        // Rotates about z, then x, then y.
         public static Quaternion Euler(float x, float y, float z) =>
             AngleAxis(y, Vector3.up) * AngleAxis(x, Vector3.right) * AngleAxis(z, Vector3.forward);
 

@@ -72,7 +72,7 @@ namespace UnityEngine
             return found.ToArray();
         }
 
-        // A destroyed object equals null.
+        // Destroyed objects compare equal to null.
         public static bool operator ==(Object a, Object b)
         {
             bool none = a is null || a.destroyed, no = b is null || b.destroyed;

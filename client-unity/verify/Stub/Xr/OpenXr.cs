@@ -1,5 +1,4 @@
-// Microsoft.MixedReality.OpenXR (com.microsoft.mixedreality.openxr 1.9 and newer): what the
-// Mrtk assembly uses.
+// Stub of the Microsoft.MixedReality.OpenXR 1.9+ members that the Mrtk assembly uses.
 using System;
 using System.Collections.Generic;
 using System.Threading.Tasks;

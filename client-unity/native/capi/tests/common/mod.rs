@@ -18,17 +18,17 @@ pub fn size<T>() -> u32 {
 }
 
 /// Hang guard for every wait; generous, since test machines may be busy.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const HANG_GUARD: Duration = Duration::from_secs(120);
 
 static RUNNING: RwLock<()> = RwLock::new(());
 
 /// Lock of tests that measure this process's memory: excludes all tests that start programs.
-pub fn alone() -> RwLockWriteGuard<'static, ()> {
+pub fn lock_exclusive() -> RwLockWriteGuard<'static, ()> {
     RUNNING.write().unwrap_or_else(|e| e.into_inner())
 }
 
 /// Lock of the other tests that start programs: they mostly wait, so they may run concurrently.
-pub fn beside() -> RwLockReadGuard<'static, ()> {
+pub fn lock_shared() -> RwLockReadGuard<'static, ()> {
     RUNNING.read().unwrap_or_else(|e| e.into_inner())
 }
 
@@ -38,7 +38,7 @@ pub fn until<T>(what: &str, mut f: impl FnMut() -> Option<T>) -> T {
         if let Some(v) = f() {
             return v;
         }
-        assert!(began.elapsed() < PATIENCE, "timed out waiting for {what}");
+        assert!(began.elapsed() < HANG_GUARD, "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -124,7 +124,13 @@ impl Client {
 
     pub fn subscribe(&self, camera: u32, quality: &str) {
         let quality = CString::new(quality).unwrap();
-        let s = HcSubscribe { size: size::<HcSubscribe>(), camera, quality: quality.as_ptr(), descriptions: 0, reserved: 0 };
+        let s = HcSubscribe {
+            size: size::<HcSubscribe>(),
+            camera,
+            quality: quality.as_ptr(),
+            descriptions: 0,
+            reserved: 0,
+        };
         assert_eq!(unsafe { hc_subscribe(self.0, &s) }, HC_OK);
     }
 
@@ -159,7 +165,10 @@ impl Client {
     pub fn copy(&self, f: &HcFrame, step: u32) -> Vec<u32> {
         let mut words = vec![0; (f.points * f.words_per_point) as usize];
         let mut points = 0;
-        assert_eq!(unsafe { hc_frame_copy(self.0, f.handle, step, words.as_mut_ptr(), words.len(), &mut points) }, HC_OK);
+        assert_eq!(
+            unsafe { hc_frame_copy(self.0, f.handle, step, words.as_mut_ptr(), words.len(), &mut points) },
+            HC_OK
+        );
         words.truncate((points * f.words_per_point) as usize);
         words
     }
@@ -225,7 +234,12 @@ pub fn program(name: &str) -> PathBuf {
         .get_or_init(|| {
             let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("publisher");
             let mut go = Command::new("go");
-            let built = go.args(["build", "-o"]).arg(&path).arg("./client-web/test/publisher").current_dir(repository()).status();
+            let built = go
+                .args(["build", "-o"])
+                .arg(&path)
+                .arg("./client-web/test/publisher")
+                .current_dir(repository())
+                .status();
             assert!(built.unwrap().success(), "the publisher does not build");
             path
         })
@@ -240,8 +254,13 @@ pub struct Process {
 
 impl Process {
     pub fn start(name: &str, args: &[&str]) -> Process {
-        let mut child =
-            Command::new(program(name)).args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = Command::new(program(name))
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let lines: Arc<Mutex<Vec<String>>> = Arc::default();
         let (to, out) = (lines.clone(), child.stdout.take().unwrap());
         std::thread::spawn(move || {
@@ -332,10 +351,12 @@ impl Path {
         for s in [&near, &far] {
             s.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         }
-        let (lose, lost, over) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        let (lose, lost, over) =
+            (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
         let client = Arc::new(Mutex::new(None));
         let up = {
-            let (near, far, over, client) = (near.try_clone().unwrap(), far.try_clone().unwrap(), over.clone(), client.clone());
+            let (near, far, over, client) =
+                (near.try_clone().unwrap(), far.try_clone().unwrap(), over.clone(), client.clone());
             std::thread::spawn(move || {
                 let mut b = [0; 1 << 16];
                 while !over.load(Relaxed) {

@@ -232,7 +232,9 @@ pub(super) fn tile(f: &Fields<'_, '_>, sphere: Option<&Sphere>) -> Parsed<TileTr
         }
     }
     let eyes = if sphere.stereo { 2 } else { 1 };
-    if f.integer("width", None, 1, MAX_SIZE)? != rect[2] || f.integer("height", None, 1, 2 * MAX_SIZE)? != rect[3] * eyes {
+    if f.integer("width", None, 1, MAX_SIZE)? != rect[2]
+        || f.integer("height", None, 1, 2 * MAX_SIZE)? != rect[3] * eyes
+    {
         return wrong(&f.at("width"), "differs from the tile's rectangle");
     }
     let name = f.text("name")?.unwrap_or_default().to_owned();
@@ -296,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_a_sphere() {
+    fn parses_a_sphere() {
         let Ok(Catalog { sphere: Some(s), .. }) = read(SPHERE, TILE) else { panic!("no sphere") };
         assert_eq!((s.name.as_str(), s.width, s.height, s.stereo), ("video", 480, 240, false));
         assert_eq!((s.framerate, s.gop, s.latency), (25.0, 1000.0, 700.0));
@@ -304,13 +306,21 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_breaks_the_rules() {
+    fn rejects_invalid_spheres() {
         let cases = [
             (SPHERE.replace("equirectangular", "cubemap"), TILE.to_owned(), "hcsphere.projection: not equirectangular"),
             (SPHERE.replace("mono", "left-right"), TILE.to_owned(), "hcsphere.stereo: none of mono, top-bottom"),
             (SPHERE.replace("640", "641"), TILE.to_owned(), "hcsphere.width: not even"),
-            (SPHERE.replace("\"columns\":4", "\"columns\":200"), TILE.to_owned(), "hcsphere.columns: a grid of 200×2 tiles"),
-            (SPHERE.replace("\"columns\":4", "\"columns\":64"), TILE.to_owned(), "hcsphere.columns: tiles are too small"),
+            (
+                SPHERE.replace("\"columns\":4", "\"columns\":200"),
+                TILE.to_owned(),
+                "hcsphere.columns: a grid of 200×2 tiles",
+            ),
+            (
+                SPHERE.replace("\"columns\":4", "\"columns\":64"),
+                TILE.to_owned(),
+                "hcsphere.columns: tiles are too small",
+            ),
             (SPHERE.replace("\"qualities\":3", "\"qualities\":0"), TILE.to_owned(), "hcsphere.qualities: none"),
             (SPHERE.replace("smpte170m", "bt2020"), TILE.to_owned(), "hcsphere.color.matrix: not known"),
             (SPHERE.to_owned(), TILE.replace("\"tile\":5", "\"tile\":8"), "hctile.tile: 8 of 8"),

@@ -101,7 +101,9 @@ impl Player {
     pub(super) fn fetch_rates(&mut self, now: Nanos, s: &mut Session, first: u64, last: u64) {
         let Some(name) = self.recording.as_ref().and_then(|r| r.rates.clone()) else { return };
         let track = self.recorded_track(&name);
-        let (Some(t), Some(c)) = (self.film.as_mut().and_then(|f| f.tiles.as_mut()), &mut self.connection) else { return };
+        let (Some(t), Some(c)) = (self.film.as_mut().and_then(|f| f.tiles.as_mut()), &mut self.connection) else {
+            return;
+        };
         let (first, end) = (Location { group: first, object: 0 }, Location { group: last, object: 0 });
         let request = s.fetch(now, &track, first, end, Some(PRIORITY_CATALOG), MAX_SIZE);
         c.requests.insert(request, Purpose::RecordedRates);
@@ -131,7 +133,8 @@ impl Player {
         if shown > 0 {
             t.shots.list.drain(..shown);
             let first = t.shots.list.front().map_or(0, |s| s.group);
-            let over: Vec<_> = t.shots.fetching.iter().filter(|(_, (_, group))| *group < first).map(|(r, _)| *r).collect();
+            let over: Vec<_> =
+                t.shots.fetching.iter().filter(|(_, (_, group))| *group < first).map(|(r, _)| *r).collect();
             for request in over {
                 t.shots.fetching.remove(&request);
                 c.requests.remove(&request);
@@ -146,7 +149,12 @@ impl Player {
         for i in 0..t.shots.list.len().min(2) {
             if !std::mem::replace(&mut t.shots.list[i].chosen, true) {
                 let group = t.shots.list[i].group;
-                wanted.extend(t.choose(&f.sphere, i, place, still).into_iter().enumerate().map(|(rank, tile)| (group, rank, tile)));
+                wanted.extend(
+                    t.choose(&f.sphere, i, place, still)
+                        .into_iter()
+                        .enumerate()
+                        .map(|(rank, tile)| (group, rank, tile)),
+                );
             }
         }
         for (group, rank, (tile, quality)) in wanted {
@@ -179,7 +187,9 @@ impl Player {
         let Some(t) = self.film.as_ref().and_then(|f| f.tiles.as_ref()) else { return };
         let Some(track) = t.track(tile, quality).map(|track| self.recorded_track(&track.name)) else { return };
         let all = Location { group, object: 0 };
-        let (Some(t), Some(c)) = (self.film.as_mut().and_then(|f| f.tiles.as_mut()), &mut self.connection) else { return };
+        let (Some(t), Some(c)) = (self.film.as_mut().and_then(|f| f.tiles.as_mut()), &mut self.connection) else {
+            return;
+        };
         let Some(shot) = t.shots.get(group) else { return };
         if shot.there.is_empty() {
             (shot.began, shot.bytes) = (now, 0);

@@ -117,7 +117,8 @@ impl Player {
             let playable = wanted.filter(|w| {
                 let avc = w.codec.starts_with("avc1");
                 if !avc {
-                    self.shared.note_sphere(&format_args!("its codec is {:.40}, but this client supports only avc1", w.codec));
+                    self.shared
+                        .note_sphere(&format_args!("its codec is {:.40}, but this client supports only avc1", w.codec));
                 }
                 avc
             });
@@ -146,7 +147,10 @@ impl Player {
     /// Subscribes to the live base.
     pub(super) fn follow_sphere(&mut self, now: Nanos, s: &mut Session) {
         let purpose = Purpose::Sphere;
-        let asked = self.connection.as_ref().is_none_or(|c| c.of(purpose).is_some() || c.retries.iter().any(|r| r.1 == purpose));
+        let asked = self
+            .connection
+            .as_ref()
+            .is_none_or(|c| c.of(purpose).is_some() || c.retries.iter().any(|r| r.1 == purpose));
         if !asked && self.film.is_some() && self.playback.is_none() {
             self.begin(now, s, purpose);
         }
@@ -266,7 +270,7 @@ mod tests {
     const FRAME: Nanos = 100 * MS;
 
     #[test]
-    fn a_replay_that_begins_again_goes_on() {
+    fn replay_loop_keeps_timestamps_increasing() {
         let text = br#"{"version":"draft-01","tracks":[{"name":"video","packaging":"loc","codec":"avc1.42c01e","width":64,"height":32,
             "hcsphere":{"projection":"equirectangular","stereo":"mono","width":64,"height":32}}]}"#;
         let catalog = crate::catalog::CatalogReader::default().add(0, 0, text.to_vec(), 0);

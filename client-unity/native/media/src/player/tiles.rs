@@ -173,7 +173,10 @@ impl Player {
         let Some(f) = &mut self.film else { return };
         let Some(t) = &mut f.tiles else { return };
         // Request newly visible tiles at once.
-        let (Some((group, start)), Some(s), false) = (t.newest, s, missing.is_empty() || self.playback.is_some()) else { return };
+        let (Some((group, start)), Some(s), false) = (t.newest, s, missing.is_empty() || self.playback.is_some())
+        else {
+            return;
+        };
         let mut gop = t.gop(&f.sphere, start, t.rates.as_ref());
         gop.have = (0..t.planner.view.grid().tiles()).map(|n| t.following.get(&n).map(|f| f.quality)).collect();
         let plan = t.planner.plan(&[gop], f.sphere.gop / 1000.0, 0.0);
@@ -186,7 +189,9 @@ impl Player {
 
     /// Subscribes to a tile from a group on. at_once: include its objects already published.
     #[allow(clippy::too_many_arguments)]
-    fn begin_tile(&mut self, now: Nanos, s: &mut Session, tile: usize, quality: usize, priority: u8, from: u64, at_once: bool) {
+    fn begin_tile(
+        &mut self, now: Nanos, s: &mut Session, tile: usize, quality: usize, priority: u8, from: u64, at_once: bool,
+    ) {
         let Some(f) = &self.film else { return };
         let Some(track) = f.tiles.as_ref().and_then(|t| t.track(tile, quality)) else { return };
         let o = SubscribeOptions {
@@ -199,7 +204,9 @@ impl Player {
         };
         let name = self.track(&track.name);
         let request = s.subscribe(now, &name, o);
-        let (Some(c), Some(t)) = (&mut self.connection, self.film.as_mut().and_then(|f| f.tiles.as_mut())) else { return };
+        let (Some(c), Some(t)) = (&mut self.connection, self.film.as_mut().and_then(|f| f.tiles.as_mut())) else {
+            return;
+        };
         c.requests.insert(request, Purpose::Tile(tile as u16));
         t.following.insert(tile, Following { request, quality });
     }
@@ -272,7 +279,8 @@ impl Player {
                 let next = start + (f.sphere.gop * 1e6) as Nanos;
                 let gop = t.gop(&f.sphere, next, t.rates.as_ref());
                 let plan = t.planner.plan(&[gop], f.sphere.gop / 1000.0, 0.0);
-                let mut wanted: BTreeMap<_, _> = plan.iter().enumerate().map(|(rank, r)| (r.tile, (r.quality, rank))).collect();
+                let mut wanted: BTreeMap<_, _> =
+                    plan.iter().enumerate().map(|(rank, r)| (r.tile, (r.quality, rank))).collect();
                 let ends = now + AHEAD + TAIL;
                 t.following.retain(|tile, f| {
                     let stays = wanted.get(tile).is_some_and(|w| w.0 == f.quality);
@@ -307,7 +315,9 @@ impl Player {
     pub(super) fn follow_tiles(&mut self, now: Nanos, s: &mut Session) {
         let asked = self.connection.as_ref().is_none_or(|c| c.of(Purpose::Rates).is_some());
         let named = self.catalog.as_ref().and_then(|c| c.rates.clone());
-        let (Some(name), false, Some(_)) = (named, asked, self.film.as_ref().and_then(|f| f.tiles.as_ref())) else { return };
+        let (Some(name), false, Some(_)) = (named, asked, self.film.as_ref().and_then(|f| f.tiles.as_ref())) else {
+            return;
+        };
         let o = SubscribeOptions {
             filter: Some(Filter::LargestObject),
             priority: Some(PRIORITY_CATALOG),
