@@ -3,8 +3,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use media::{
-    ClockSource, Command, Config, Link, Matrix, Phase, PlaybackAction, PlaybackInfo, Player, Shared, Stats, TooMany,
-    TrackInfo, Wish,
+    ClockSource, Command, Config, Link, Matrix, Phase, PlaybackAction, PlaybackInfo, Player, Selection, Shared, Stats,
+    TooMany, TrackInfo,
 };
 use moqt::{Event, Nanos, Session};
 use net::{App, Failure, Handle, NetError, Options, Rtt, Target};
@@ -25,16 +25,16 @@ pub struct HcClient {
     handle: Arc<Handle>,
     thread: Option<JoinHandle<()>>,
     /// Time of the last gaze update.
-    looked: AtomicI64,
+    last_gaze: AtomicI64,
 }
 
 /// Connects the player to the network loop.
-struct Driven {
+struct PlayerApp {
     player: Player,
     shared: Arc<Shared>,
 }
 
-impl App for Driven {
+impl App for PlayerApp {
     fn now(&self) -> Nanos {
         self.shared.now()
     }
@@ -49,19 +49,19 @@ impl App for Driven {
         let rtt = media::clock::Rtt { min: nanos(rtt.min), smoothed: nanos(rtt.smoothed) };
         self.player.path(Link(link), rtt);
     }
-    fn gone(&mut self, link: u64) {
-        self.player.gone(Link(link));
+    fn disconnected(&mut self, link: u64) {
+        self.player.disconnected(Link(link));
     }
-    fn trouble(&mut self, why: &NetError) {
+    fn connection_error(&mut self, why: &NetError) {
         let phase = match why.failure {
             Failure::Unreachable => Phase::Unreachable,
             Failure::Certificate => Phase::Certificate,
             Failure::Refused | Failure::System => Phase::Refused,
             Failure::Lost => Phase::Lost,
         };
-        self.player.trouble(phase, &why.text);
+        self.player.connection_error(phase, &why.text);
     }
-    fn woken(&mut self, now: Nanos, s: Option<&mut Session>) {
+    fn wake(&mut self, now: Nanos, s: Option<&mut Session>) {
         self.player.commands(now, s);
     }
     fn tick(&mut self, now: Nanos, s: Option<&mut Session>) {
@@ -147,7 +147,7 @@ impl HcClient {
         let waker = handle.clone();
         shared.on_command(move || waker.wake());
         let mut client =
-            HcClient { shared: shared.clone(), handle: handle.clone(), thread: None, looked: AtomicI64::new(0) };
+            HcClient { shared: shared.clone(), handle: handle.clone(), thread: None, last_gaze: AtomicI64::new(0) };
         let system = |e: std::io::Error| Fault::new(HC_E_SYSTEM, format!("cannot create a thread or event loop: {e}"));
         let threads = match c.decode_threads {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get() - 1).clamp(1, 4),
@@ -158,7 +158,7 @@ impl HcClient {
             tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(system)?;
         let spawned = std::thread::Builder::new().name("holocast-net".into()).stack_size(STACK).spawn(move || {
             let shown = shared.clone();
-            let app = Driven { player: Player::new(config, shared.clone()), shared };
+            let app = PlayerApp { player: Player::new(config, shared.clone()), shared };
             // A panic ends the session, not the process.
             let run = AssertUnwindSafe(|| runtime.block_on(net::run(options, app, handle)));
             if catch_unwind(run).is_err() {
@@ -175,11 +175,11 @@ impl HcClient {
     }
 
     pub(crate) fn error(&self) -> String {
-        self.shared.look(|s| s.error.clone())
+        self.shared.with_status(|s| s.error.clone())
     }
 
     pub(crate) fn poll(&self, state: &mut HcState) -> i32 {
-        self.shared.look(|s| {
+        self.shared.with_status(|s| {
             let flag = |on: bool, f: u32| if on { f } else { 0 };
             *state = HcState {
                 size: state.size,
@@ -214,7 +214,7 @@ impl HcClient {
     }
 
     pub(crate) fn sessions(&self) -> String {
-        self.shared.look(|s| s.sessions.iter().flat_map(|n| [n.as_str(), "\0"]).collect())
+        self.shared.with_status(|s| s.sessions.iter().flat_map(|n| [n.as_str(), "\0"]).collect())
     }
 
     pub(crate) fn catalog(&self) -> Vec<HcTrack> {
@@ -246,7 +246,7 @@ impl HcClient {
                 camera_name: field(&t.camera_name),
             }
         };
-        self.shared.look(|s| s.tracks.iter().map(track).collect())
+        self.shared.with_status(|s| s.tracks.iter().map(track).collect())
     }
 
     pub(crate) fn rays<T>(&self, n: u32, version: u32, f: impl FnOnce(&[f32]) -> T) -> Option<T> {
@@ -258,8 +258,8 @@ impl HcClient {
             self.shared.command(Command::Sphere(true));
             return Ok(HC_OK);
         }
-        let wish = Wish { quality: quality.map(str::to_owned), descriptions: descriptions.min(4) as u8 };
-        self.shared.command(Command::Subscribe(camera(n)?, wish));
+        let selection = Selection { quality: quality.map(str::to_owned), descriptions: descriptions.min(4) as u8 };
+        self.shared.command(Command::Subscribe(camera(n)?, selection));
         Ok(HC_OK)
     }
 
@@ -369,9 +369,9 @@ impl HcClient {
             return Err(Fault::argument("a gaze needs a finite direction and view angles between 0 and 180 degrees"));
         }
         let now = self.shared.now();
-        let before = self.looked.load(Relaxed);
+        let before = self.last_gaze.load(Relaxed);
         if now - before >= GAZE_EVERY || now < before {
-            self.looked.store(now, Relaxed);
+            self.last_gaze.store(now, Relaxed);
             let (direction, view) = (direction.map(f64::from), view.map(|v| f64::from(v).to_radians()));
             self.shared.command(Command::Gaze { direction, view });
         }
@@ -513,7 +513,7 @@ impl HcClient {
             HC_PLAYBACK_LIVE => Some(PlaybackAction::Live),
             _ => return Err(Fault::argument("unknown playback action, or position_ms is not finite")),
         };
-        let p: PlaybackInfo = self.shared.look(|s| s.playback);
+        let p: PlaybackInfo = self.shared.with_status(|s| s.playback);
         let flag = |on: bool, f: u32| if on { f } else { 0 };
         *playback = HcPlayback {
             size: playback.size,

@@ -5,7 +5,7 @@ use cloud::{Decoder, Frame, Limits};
 use crate::{Call, Fault, HcFrame, HC_E_BUFFER, HC_E_DECODE, HC_FRAME_PARTIAL, HC_OK};
 
 /// Maximum objects per frame.
-const MOST: u32 = 4;
+const MAX_OBJECTS: u32 = 4;
 
 struct Scratch {
     decoder: Decoder,
@@ -43,7 +43,7 @@ pub(crate) unsafe fn decode(
     objects: *const *const u8, lengths: *const usize, count: u32, max_points: u32, words: *mut u32, capacity: usize,
     frame: &mut HcFrame,
 ) -> Call {
-    if objects.is_null() || lengths.is_null() || count == 0 || count > MOST {
+    if objects.is_null() || lengths.is_null() || count == 0 || count > MAX_OBJECTS {
         return Err(Fault::argument("a frame has one to four objects"));
     }
     let mut list: Vec<&[u8]> = Vec::with_capacity(count as usize);

@@ -482,7 +482,7 @@ fn decompress(payload: Vec<u8>, compression: u64) -> Parsed<Vec<u8>> {
 }
 
 /// A group this far below the newest belongs to a restarted publisher; nearer ones are late.
-const ANEW: u64 = 1000;
+const RESTART_GAP: u64 = 1000;
 /// Limits of delta updates held until their predecessors arrive: number and bytes.
 const MAX_WAITING: usize = 64;
 
@@ -499,7 +499,7 @@ pub struct CatalogReader {
 impl CatalogReader {
     /// Takes an object, in any order. Returns the catalog if it changed.
     pub fn add(&mut self, group: u64, id: u64, payload: Vec<u8>, compression: u64) -> Parsed<Option<Catalog>> {
-        if self.group.is_some_and(|g| group < g && g - group < ANEW) {
+        if self.group.is_some_and(|g| group < g && g - group < RESTART_GAP) {
             return Ok(None);
         }
         if self.group != Some(group) {

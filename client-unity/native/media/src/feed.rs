@@ -16,11 +16,11 @@ const BACKLOG: usize = 3;
 /// Number of groups for which it is remembered whether they were shown.
 const HISTORY: u64 = 64;
 /// A group this far below the newest belongs to a restarted publisher; nearer ones are late.
-const ANEW: u64 = 1000;
+const RESTART_GAP: u64 = 1000;
 /// Maximum frames of a camera acquired at a time.
-const MOST_ACQUIRED: usize = 2;
+const MAX_ACQUIRED: usize = 2;
 /// Maximum unused frame buffers kept.
-const MOST_FREE: usize = 3;
+const MAX_FREE: usize = 3;
 
 /// A camera's track and derived state. The version changes with the ray table.
 #[derive(Debug)]
@@ -131,13 +131,13 @@ impl Camera {
     }
 
     pub fn give_back(&mut self, words: Vec<u32>) {
-        if self.free.len() < MOST_FREE {
+        if self.free.len() < MAX_FREE {
             self.free.push(words);
         }
     }
 
     pub fn full(&self) -> bool {
-        self.acquired.len() >= MOST_ACQUIRED
+        self.acquired.len() >= MAX_ACQUIRED
     }
 
     pub fn bytes(&self) -> usize {
@@ -162,7 +162,7 @@ struct Assembling {
 
 /// Output of a feed: a frame to decode, or an unused payload.
 #[derive(Debug)]
-pub(crate) enum Handed {
+pub(crate) enum FeedOutput {
     Frame { objects: Vec<Vec<u8>>, arrived: Nanos, replayed: bool, late: bool },
     Unused(Vec<u8>),
 }
@@ -187,14 +187,14 @@ pub(crate) struct Feed {
     /// Assembler of frames in datagrams.
     pub parts: Assembler,
     /// When to check for missing parts.
-    pub look: Option<Nanos>,
+    pub check_at: Option<Nanos>,
 }
 
 impl Feed {
     pub fn new(source: Arc<Source>, wanted: u8, pool: Arc<BufferPool>, now: Nanos) -> Self {
         Feed {
             parts: Assembler::new(source.track.max_object(), 0, pool),
-            look: None,
+            check_at: None,
             source,
             wanted,
             current: None,
@@ -213,12 +213,12 @@ impl Feed {
         (self.current, self.newest) = (None, None);
         self.past.clear();
         self.parts.restart();
-        self.look = None;
+        self.check_at = None;
         self.arrived = now;
     }
 
     /// Takes a datagram part. Returns the size of the payload that it completed, if any.
-    pub fn add_part(&mut self, o: Object, now: Nanos, replayed: bool, out: &mut Vec<Handed>) -> Option<usize> {
+    pub fn add_part(&mut self, o: Object, now: Nanos, replayed: bool, out: &mut Vec<FeedOutput>) -> Option<usize> {
         let mut length = None;
         for Whole { group, bytes, .. } in self.parts.add(o, now) {
             *length.get_or_insert(0) += bytes.len();
@@ -232,42 +232,42 @@ impl Feed {
     /// Takes an object. Returns true if its frame now has all requested descriptions. A fetched
     /// object is useless once a later frame has begun.
     pub fn add(
-        &mut self, group: u64, payload: Vec<u8>, now: Nanos, replayed: bool, fetched: bool, out: &mut Vec<Handed>,
+        &mut self, group: u64, payload: Vec<u8>, now: Nanos, replayed: bool, fetched: bool, out: &mut Vec<FeedOutput>,
     ) -> bool {
         self.arrived = now;
         let h = match Header::parse(&payload) {
             Ok(h) if h.camera == self.source.track.camera && h.layout == self.source.track.layout => h,
             _ => {
                 self.damaged += 1;
-                out.push(Handed::Unused(payload));
+                out.push(FeedOutput::Unused(payload));
                 return false;
             }
         };
         if h.description >= self.wanted.max(1) {
-            out.push(Handed::Unused(payload));
+            out.push(FeedOutput::Unused(payload));
             return false;
         }
-        if self.newest.is_some_and(|n| group < n && n - group >= ANEW) {
+        if self.newest.is_some_and(|n| group < n && n - group >= RESTART_GAP) {
             self.restart(now);
         }
         self.captured = h.capture_time;
         if self.past.contains(&group) {
             self.late += u64::from(!fetched);
-            out.push(Handed::Unused(payload));
+            out.push(FeedOutput::Unused(payload));
             return false;
         }
         if self.newest.is_some_and(|n| group < n) && self.current.as_ref().is_none_or(|c| c.group != group) {
             if fetched {
-                out.push(Handed::Unused(payload));
+                out.push(FeedOutput::Unused(payload));
                 return false;
             }
             // A frame that was overtaken before any of it arrived.
             self.note(group);
-            out.push(Handed::Frame { objects: vec![payload], arrived: now, replayed, late: true });
+            out.push(FeedOutput::Frame { objects: vec![payload], arrived: now, replayed, late: true });
             return false;
         }
         if self.current.as_ref().is_some_and(|c| c.group != group) {
-            self.hand(out);
+            self.emit(out);
         }
         self.newest = Some(group);
         let c = self.current.get_or_insert_with(|| Assembling {
@@ -280,7 +280,7 @@ impl Feed {
             replayed,
         });
         if c.has & 1 << h.description != 0 {
-            out.push(Handed::Unused(payload)); // both fetched and subscribed
+            out.push(FeedOutput::Unused(payload)); // both fetched and subscribed
             return false;
         }
         c.has |= 1 << h.description;
@@ -289,7 +289,7 @@ impl Feed {
     }
 
     /// A subgroup was cut short.
-    pub fn cut(&mut self, group: u64, remote: bool, out: &mut Vec<Handed>) {
+    pub fn cut(&mut self, group: u64, remote: bool, out: &mut Vec<FeedOutput>) {
         self.reset += u64::from(remote);
         if let Some(c) = self.current.as_mut().filter(|c| c.group == group) {
             c.lost = c.lost.saturating_add(u8::from(remote));
@@ -297,22 +297,22 @@ impl Feed {
         }
     }
 
-    fn complete(&mut self, out: &mut Vec<Handed>) -> bool {
+    fn complete(&mut self, out: &mut Vec<FeedOutput>) -> bool {
         let Some(c) = &self.current else { return false };
         let n = c.objects.len() as u32;
         let complete = n > 0 && n + u32::from(c.lost) >= u32::from(c.descriptions.min(self.wanted.max(1)));
         if complete {
-            self.hand(out);
+            self.emit(out);
         }
         complete
     }
 
     /// Emits the current frame as it is.
-    pub fn hand(&mut self, out: &mut Vec<Handed>) {
+    pub fn emit(&mut self, out: &mut Vec<FeedOutput>) {
         let Some(c) = self.current.take() else { return };
         self.note(c.group);
         if !c.objects.is_empty() {
-            out.push(Handed::Frame { objects: c.objects, arrived: c.arrived, replayed: c.replayed, late: false });
+            out.push(FeedOutput::Frame { objects: c.objects, arrived: c.arrived, replayed: c.replayed, late: false });
         }
     }
 
@@ -364,10 +364,10 @@ mod tests {
     }
 
     /// Output as number of descriptions plus "late"; "-" for a dropped payload.
-    fn told(out: &mut Vec<Handed>) -> Vec<String> {
-        let word = |h: Handed| match h {
-            Handed::Frame { objects, late, .. } => format!("{}{}", objects.len(), if late { " late" } else { "" }),
-            Handed::Unused(_) => "-".into(),
+    fn summary(out: &mut Vec<FeedOutput>) -> Vec<String> {
+        let word = |h: FeedOutput| match h {
+            FeedOutput::Frame { objects, late, .. } => format!("{}{}", objects.len(), if late { " late" } else { "" }),
+            FeedOutput::Unused(_) => "-".into(),
         };
         out.drain(..).map(word).collect()
     }
@@ -378,7 +378,7 @@ mod tests {
         let mut out = Vec::new();
         let mut add = |g, d, fetched| {
             f.add(g, object(d, 4), 0, false, fetched, &mut out);
-            told(&mut out)
+            summary(&mut out)
         };
         for d in [1, 0, 3] {
             assert!(add(5, d, false).is_empty());
@@ -400,9 +400,9 @@ mod tests {
         f.add(5, object(0, 4), 0, false, false, &mut out);
         f.add(5, object(1, 4), 0, false, false, &mut out);
         f.cut(5, true, &mut out);
-        assert!(told(&mut out).is_empty());
+        assert!(summary(&mut out).is_empty());
         f.cut(5, true, &mut out);
-        assert_eq!(told(&mut out), ["2"]);
+        assert_eq!(summary(&mut out), ["2"]);
         assert_eq!(f.reset, 2);
     }
 
@@ -414,7 +414,7 @@ mod tests {
         f.add(5, object(0, 4), 0, false, false, &mut out);
         f.add(5, object(3, 4), 0, false, true, &mut out);
         f.add(5, object(1, 4), 0, false, false, &mut out);
-        assert_eq!(told(&mut out), ["-", "2"]);
+        assert_eq!(summary(&mut out), ["-", "2"]);
     }
 
     #[test]
@@ -424,9 +424,9 @@ mod tests {
         for g in [5000, 5001, 3, 4] {
             f.add(g, object(0, 1), 0, false, false, &mut out);
         }
-        assert_eq!(told(&mut out), ["1", "1", "1", "1"]);
+        assert_eq!(summary(&mut out), ["1", "1", "1", "1"]);
         f.add(5, vec![1, 2, 3], 0, false, false, &mut out);
-        assert_eq!((told(&mut out), f.damaged), (vec!["-".to_owned()], 1));
+        assert_eq!((summary(&mut out), f.damaged), (vec!["-".to_owned()], 1));
     }
 
     #[test]

@@ -19,8 +19,8 @@ pub use feed::{Acquired, FrameInfo};
 pub use player::{Config, Link, Player};
 pub use screen::{AcquiredPicture, PictureInfo};
 pub use shared::{
-    ClockInfo, ClockSource, Command, Phase, PlaybackAction, PlaybackInfo, Shared, Stats, Status, TooMany, TrackInfo,
-    Wish,
+    ClockInfo, ClockSource, Command, Phase, PlaybackAction, PlaybackInfo, Selection, Shared, Stats, Status, TooMany,
+    TrackInfo,
 };
 pub use video::Matrix;
 

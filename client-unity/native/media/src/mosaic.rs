@@ -8,14 +8,14 @@ use tile360::Grid;
 use video::Picture;
 
 use crate::catalog::Sphere;
-use crate::screen::{Chunk, Due, Projector, AHEAD, CLOSING};
+use crate::screen::{Chunk, Due, SphereDecoder, AHEAD, CLOSING};
 
 /// Maximum bytes of tile frames waiting to be decoded.
-const MOST_BYTES: usize = 32 << 20;
+const MAX_BYTES: usize = 32 << 20;
 /// Maximum decoded pictures per tile waiting for the base's picture.
-const MOST_PICTURES: usize = 16;
+const MAX_PICTURES: usize = 16;
 /// Maximum pictures kept for reuse.
-const MOST_FREE: usize = 256;
+const MAX_FREE: usize = 256;
 /// Idle time after which a tile's decoder is freed.
 const FORGOTTEN: Nanos = 3_000_000_000;
 /// Weight of a picture in the moving average of the viewport share that tiles cover.
@@ -34,7 +34,7 @@ struct Tile {
     /// Group and ID of the last decoded frame.
     last: Option<(u64, u64)>,
     /// None while a thread uses it.
-    projector: Option<Projector>,
+    decoder: Option<SphereDecoder>,
     pictures: VecDeque<(Nanos, Picture)>,
     /// Newest decoded timestamp.
     newest: Nanos,
@@ -45,7 +45,7 @@ struct Tile {
 pub(crate) struct TileJob {
     pub tile: usize,
     pub chunk: Chunk,
-    pub projector: Projector,
+    pub decoder: SphereDecoder,
     pub into: Picture,
     /// Size in pixels, both eyes included.
     pub size: (usize, usize),
@@ -98,7 +98,7 @@ impl Mosaic {
             self.free.extend(t.pictures.drain(..).map(|p| p.1));
         }
         self.bytes = 0;
-        self.free.truncate(MOST_FREE);
+        self.free.truncate(MAX_FREE);
     }
 
     /// Sets the viewport share of each tile.
@@ -116,12 +116,14 @@ impl Mosaic {
 
     /// Takes a tile frame, in any order.
     pub fn add(&mut self, tile: usize, chunk: Chunk) {
-        let t =
-            self.tiles.entry(tile).or_insert_with(|| Tile { projector: Some(Projector::default()), ..Tile::default() });
+        let t = self
+            .tiles
+            .entry(tile)
+            .or_insert_with(|| Tile { decoder: Some(SphereDecoder::default()), ..Tile::default() });
         let key = (chunk.group, chunk.id);
         if t.last.is_some_and(|l| key <= l)
             || t.chunks.contains_key(&key)
-            || self.bytes + chunk.payload.len() > MOST_BYTES
+            || self.bytes + chunk.payload.len() > MAX_BYTES
         {
             return;
         }
@@ -132,7 +134,7 @@ impl Mosaic {
     /// The decodable frame that is due first.
     pub fn next(&mut self, due: Due, at: Nanos, eyes: usize) -> NextTile {
         let (mut wait, mut best) = (Nanos::MAX, None);
-        for (n, t) in self.tiles.iter_mut().filter(|(_, t)| t.projector.is_some()) {
+        for (n, t) in self.tiles.iter_mut().filter(|(_, t)| t.decoder.is_some()) {
             // Once a group's first frame is due, earlier groups are skipped.
             let begun = t.chunks.values().rev().find(|c| c.id == 0 && c.timestamp <= at).map(|c| (c.group, 0));
             while let Some((key, c)) = t.chunks.first_key_value() {
@@ -164,7 +166,7 @@ impl Mosaic {
             t.last = Some(key);
             let [_, _, w, h] = self.grid.rect(n);
             let into = self.free.pop().unwrap_or_default();
-            Some(Box::new(TileJob { tile: n, chunk, projector: t.projector.take()?, into, size: (w, h * eyes) }))
+            Some(Box::new(TileJob { tile: n, chunk, decoder: t.decoder.take()?, into, size: (w, h * eyes) }))
         });
         match (job, due.still) {
             (Some(job), _) => NextTile::Decode(job),
@@ -176,7 +178,7 @@ impl Mosaic {
     /// Takes back a decoding job.
     pub fn ready(&mut self, job: TileJob, decoded: bool) {
         let Some(t) = self.tiles.get_mut(&job.tile) else { return };
-        t.projector = Some(job.projector);
+        t.decoder = Some(job.decoder);
         t.newest = job.chunk.timestamp;
         if !decoded {
             t.last = None;
@@ -184,14 +186,14 @@ impl Mosaic {
             return self.keep(job.into);
         }
         t.pictures.push_back((job.chunk.timestamp, job.into));
-        let over = if t.pictures.len() > MOST_PICTURES { t.pictures.pop_front() } else { None };
+        let over = if t.pictures.len() > MAX_PICTURES { t.pictures.pop_front() } else { None };
         if let Some((_, p)) = over {
             self.keep(p);
         }
     }
 
     fn keep(&mut self, p: Picture) {
-        if self.free.len() < MOST_FREE {
+        if self.free.len() < MAX_FREE {
             self.free.push(p);
         }
     }
@@ -209,12 +211,12 @@ impl Mosaic {
                 let Some((_, picture)) = t.pictures.pop_front() else { break };
                 if same {
                     parts.push(Part { tile: *n, picture });
-                } else if self.free.len() < MOST_FREE {
+                } else if self.free.len() < MAX_FREE {
                     self.free.push(picture);
                 }
             }
         }
-        let used = |t: &Tile| t.projector.is_none() || !t.chunks.is_empty() || (timestamp - t.newest).abs() < FORGOTTEN;
+        let used = |t: &Tile| t.decoder.is_none() || !t.chunks.is_empty() || (timestamp - t.newest).abs() < FORGOTTEN;
         self.tiles.retain(|_, t| used(t));
     }
 
@@ -459,6 +461,6 @@ mod tests {
         for id in 0..100 {
             m.add(1, Chunk { payload: vec![0; 1 << 20], ..chunk(9, id) });
         }
-        assert!(m.held() <= MOST_BYTES);
+        assert!(m.held() <= MAX_BYTES);
     }
 }

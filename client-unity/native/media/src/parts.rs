@@ -25,7 +25,7 @@ const PART_COST: usize = 128;
 /// Memory limit, bytes; raised to two payloads if they are larger.
 const ROOM: usize = 32 << 20;
 /// Upper bound of the memory limit, bytes.
-pub(crate) const MOST: usize = 96 << 20;
+pub(crate) const MAX_ROOM: usize = 96 << 20;
 /// A part is considered lost once this many later parts of its group arrived (RFC 9002 §6.1.1).
 const REORDERING: u64 = 3;
 /// A group's missing end is requested after no part arrived for this long, or a quarter of the
@@ -164,7 +164,7 @@ impl Assembler {
 
     /// Changes the limits passed to `new`.
     pub fn set_limits(&mut self, max_payload: usize, timeout: Nanos) {
-        self.max_payload = max_payload.min(MOST / 2);
+        self.max_payload = max_payload.min(MAX_ROOM / 2);
         self.timeout = if timeout > 0 { timeout } else { DEFAULT_TIMEOUT };
     }
 
@@ -250,7 +250,7 @@ impl Assembler {
     }
 
     /// Drops the oldest group; returns false if there is none.
-    pub fn give_way(&mut self) -> bool {
+    pub fn drop_oldest(&mut self) -> bool {
         let any = !self.frames.is_empty();
         if any {
             self.abandon(0);
@@ -334,7 +334,7 @@ impl Assembler {
         while at < self.frames.len() {
             let (begun, f) = (self.begun, &mut self.frames[at]);
             if now + rtt - f.began < self.timeout {
-                let still = now - f.newest >= patience(rtt);
+                let still = now - f.newest >= quiet_time(rtt);
                 let overtaken = begun > f.newest;
                 if still && (overtaken || now >= f.end_due(rtt)) {
                     f.expect(f.expected());
@@ -356,7 +356,7 @@ impl Assembler {
     pub fn next(&self, rtt: Nanos) -> Option<Nanos> {
         let mut at = self.frames.front()?.began + self.timeout;
         for f in &self.frames {
-            let due = if f.holes.is_empty() { f.end_due(rtt) } else { f.newest + patience(rtt) };
+            let due = if f.holes.is_empty() { f.end_due(rtt) } else { f.newest + quiet_time(rtt) };
             if f.incomplete() && due < at && due + rtt < f.began + self.timeout {
                 at = due;
             }
@@ -402,7 +402,7 @@ impl Assembler {
 
     /// Drops all groups.
     pub fn close(&mut self) {
-        while self.give_way() {}
+        while self.drop_oldest() {}
     }
 
     /// Resets the state: the next parts are unrelated to the previous ones.
@@ -493,7 +493,7 @@ impl Frame {
     /// When to request a missing end if no other group has begun.
     fn end_due(&self, rtt: Nanos) -> Nanos {
         let times = if self.expected() > self.next + NEARBY { LONGER } else { 1 };
-        self.newest + times * patience(rtt)
+        self.newest + times * quiet_time(rtt)
     }
 
     /// True if there is something to request once the group is quiet.
@@ -529,7 +529,7 @@ impl Frame {
 }
 
 /// How long a group must be quiet before its missing parts are requested.
-fn patience(rtt: Nanos) -> Nanos {
+fn quiet_time(rtt: Nanos) -> Nanos {
     QUIET.max(rtt / 4)
 }
 
@@ -657,8 +657,8 @@ mod tests {
         fn any_parts(steps in prop::collection::vec(
             (0u64..40, 0u64..300, any::<u8>(), 0usize..200, any::<u8>(), 0i64..32), 1..200,
         )) {
-            const MOST_PAYLOAD: usize = 1 << 10;
-            let mut a = Assembler::new(MOST_PAYLOAD, 100 * MS, Arc::default());
+            const MAX_PAYLOAD: usize = 1 << 10;
+            let mut a = Assembler::new(MAX_PAYLOAD, 100 * MS, Arc::default());
             let mut now = 0;
             let mut first: HashMap<(u64, u64), Vec<u8>> = HashMap::new();
             for (n, (group, mut id, length, size, flags, wait)) in steps.into_iter().enumerate() {
@@ -686,7 +686,7 @@ mod tests {
                         want.extend_from_slice(b);
                         id += 1;
                     }
-                    prop_assert!(w.bytes == want && w.bytes.len() <= MOST_PAYLOAD);
+                    prop_assert!(w.bytes == want && w.bytes.len() <= MAX_PAYLOAD);
                 }
                 let asked = a.due(now, 10 * MS, 4);
                 prop_assert!(asked.len() <= 4 && asked.iter().all(|m| m.first <= m.last && m.last < MAX_OBJECTS));

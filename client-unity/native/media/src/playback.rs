@@ -16,7 +16,7 @@ const AHEAD: f64 = 1500.0;
 const BEFORE: f64 = 100.0;
 const RETRY: Nanos = 500_000_000;
 /// Maximum bytes buffered per camera.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 
 /// A part of the recording: one camera or the 360° video.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,7 +80,7 @@ struct Waiting {
 
 /// Buffered data of one part.
 #[derive(Debug)]
-struct Reel {
+struct PartBuffer {
     timeline: Timeline,
     /// How far before a position the group that it needs may begin, ms.
     before: f64,
@@ -100,9 +100,9 @@ struct Reel {
     retry: Nanos,
 }
 
-impl Reel {
+impl PartBuffer {
     fn new(timeline: Timeline, gop: Option<f64>) -> Self {
-        Reel {
+        PartBuffer {
             timeline,
             before: gop.map_or(BEFORE, |g| (g - 1.0).max(0.0)),
             streamed: gop.is_some(),
@@ -142,7 +142,7 @@ impl Reel {
 #[derive(Debug)]
 pub struct Playback {
     duration: f64,
-    reels: BTreeMap<Part, Reel>,
+    buffers: BTreeMap<Part, PartBuffer>,
     position: f64,
     at: Nanos,
     playing: bool,
@@ -156,7 +156,7 @@ impl Playback {
     pub fn new(duration: f64) -> Self {
         Playback {
             duration,
-            reels: BTreeMap::new(),
+            buffers: BTreeMap::new(),
             position: 0.0,
             at: 0,
             playing: false,
@@ -175,18 +175,18 @@ impl Playback {
     /// ms.
     pub fn set_parts(&mut self, parts: &BTreeMap<Part, (Timeline, Option<f64>)>) {
         let actions = &mut self.actions;
-        self.reels.retain(|part, reel| {
-            let keep = parts.get(part).is_some_and(|(t, _)| *t == reel.timeline);
+        self.buffers.retain(|part, buffer| {
+            let keep = parts.get(part).is_some_and(|(t, _)| *t == buffer.timeline);
             if !keep {
-                actions.extend(reel.request.take().map(Action::Cancel));
+                actions.extend(buffer.request.take().map(Action::Cancel));
             }
             keep
         });
         for (part, (timeline, gop)) in parts {
-            self.reels.entry(*part).or_insert_with(|| {
-                let mut reel = Reel::new(*timeline, *gop);
-                reel.begin(self.position);
-                reel
+            self.buffers.entry(*part).or_insert_with(|| {
+                let mut buffer = PartBuffer::new(*timeline, *gop);
+                buffer.begin(self.position);
+                buffer
             });
         }
     }
@@ -224,84 +224,84 @@ impl Playback {
     pub fn seek(&mut self, now: Nanos, media: f64) {
         self.position = if media.is_nan() { 0.0 } else { media.clamp(0.0, self.duration) };
         self.at = now;
-        for reel in self.reels.values_mut() {
-            self.actions.extend(reel.request.take().map(Action::Cancel));
-            reel.begin(self.position);
+        for buffer in self.buffers.values_mut() {
+            self.actions.extend(buffer.request.take().map(Action::Cancel));
+            buffer.begin(self.position);
         }
     }
 
     /// Stops playback and cancels fetches.
     pub fn stop(&mut self) {
         self.playing = false;
-        for reel in self.reels.values_mut() {
-            self.actions.extend(reel.request.take().map(Action::Cancel));
+        for buffer in self.buffers.values_mut() {
+            self.actions.extend(buffer.request.take().map(Action::Cancel));
         }
     }
 
     /// Takes an object of a fetch.
     pub fn object(&mut self, id: u64, group: u64, payload: Vec<u8>) {
-        let Some(reel) = self.reels.values_mut().find(|r| r.request == Some(id)) else { return };
-        reel.bytes += payload.len();
-        match &mut reel.under_way {
+        let Some(buffer) = self.buffers.values_mut().find(|r| r.request == Some(id)) else { return };
+        buffer.bytes += payload.len();
+        match &mut buffer.under_way {
             Some(f) if f.group == group => f.objects.push(payload),
             _ => {
-                reel.finish();
-                let at = reel.timeline.media_at(group);
-                reel.until = reel.until.max(at);
-                reel.under_way = Some(Waiting { at, group, objects: vec![payload] });
+                buffer.finish();
+                let at = buffer.timeline.media_at(group);
+                buffer.until = buffer.until.max(at);
+                buffer.under_way = Some(Waiting { at, group, objects: vec![payload] });
             }
         }
-        if reel.bytes > MOST_BYTES {
+        if buffer.bytes > MAX_BYTES {
             // Too large for a second of any recording: show what arrived and request the rest
             // later.
-            self.actions.extend(reel.request.take().map(Action::Cancel));
-            if let Some(f) = reel.under_way.take() {
-                reel.bytes -= f.objects.iter().map(Vec::len).sum::<usize>().min(reel.bytes);
+            self.actions.extend(buffer.request.take().map(Action::Cancel));
+            if let Some(f) = buffer.under_way.take() {
+                buffer.bytes -= f.objects.iter().map(Vec::len).sum::<usize>().min(buffer.bytes);
             }
         }
     }
 
     /// Notes an object of a fetch that is not buffered here.
     pub fn streamed(&mut self, id: u64, group: u64) {
-        if let Some(reel) = self.reels.values_mut().find(|r| r.request == Some(id)) {
-            reel.until = reel.until.max(reel.timeline.media_at(group));
+        if let Some(buffer) = self.buffers.values_mut().find(|r| r.request == Some(id)) {
+            buffer.until = buffer.until.max(buffer.timeline.media_at(group));
         }
     }
 
     /// A fetch completed.
     pub fn fetched(&mut self, id: u64) {
-        let Some(reel) = self.reels.values_mut().find(|r| r.request == Some(id)) else { return };
-        reel.finish();
-        reel.request = None;
-        reel.until = reel.end;
-        reel.window = WINDOW;
+        let Some(buffer) = self.buffers.values_mut().find(|r| r.request == Some(id)) else { return };
+        buffer.finish();
+        buffer.request = None;
+        buffer.until = buffer.end;
+        buffer.window = WINDOW;
     }
 
     /// A fetch failed. beyond: its range lies past the end.
     pub fn failed(&mut self, now: Nanos, id: u64, beyond: bool) {
         let duration = self.duration;
-        let Some(reel) = self.reels.values_mut().find(|r| r.request == Some(id)) else { return };
-        reel.request = None;
+        let Some(buffer) = self.buffers.values_mut().find(|r| r.request == Some(id)) else { return };
+        buffer.request = None;
         // Keep what arrived and request the rest again, unless it lies past the end.
-        if let Some(group) = reel.under_way.as_ref().map(|f| f.group) {
-            reel.until = reel.timeline.media_at(group + 1);
+        if let Some(group) = buffer.under_way.as_ref().map(|f| f.group) {
+            buffer.until = buffer.timeline.media_at(group + 1);
         }
-        reel.finish();
+        buffer.finish();
         if beyond {
-            reel.until = duration + 1.0;
+            buffer.until = duration + 1.0;
         }
-        reel.retry = now + RETRY;
+        buffer.retry = now + RETRY;
     }
 
     /// Advances playback, fetches ahead and shows due frames. Call this often.
     pub fn tick(&mut self, now: Nanos) {
         let duration = self.duration;
-        let ended = |r: &Reel| r.until > duration;
-        self.waiting = self.reels.values().any(|r| !r.primed && !ended(r));
+        let ended = |r: &PartBuffer| r.until > duration;
+        self.waiting = self.buffers.values().any(|r| !r.primed && !ended(r));
         if self.playing {
             let passed = (now - self.at) as f64 / 1e6;
             let wanted = if self.waiting { self.position } else { self.position + passed };
-            let here = self.reels.values().filter(|r| !ended(r)).map(|r| r.until.max(self.position));
+            let here = self.buffers.values().filter(|r| !ended(r)).map(|r| r.until.max(self.position));
             let here = here.fold(duration, f64::min);
             self.position = wanted.min(here);
             self.waiting |= wanted > here && here < duration;
@@ -311,9 +311,9 @@ impl Playback {
         }
         self.at = now;
         let position = self.position;
-        for (part, r) in &mut self.reels {
+        for (part, r) in &mut self.buffers {
             r.primed |= r.streamed && (r.until > position || ended(r));
-            let full = r.until - position > AHEAD || r.bytes > MOST_BYTES / 2;
+            let full = r.until - position > AHEAD || r.bytes > MAX_BYTES / 2;
             if r.request.is_none() && !ended(r) && !full && now >= r.retry {
                 let id = self.next;
                 self.next += 1;
@@ -335,7 +335,7 @@ impl Playback {
 }
 
 /// Shows due frames; after a seek, the nearest one.
-fn show(camera: u16, r: &mut Reel, position: f64, actions: &mut Vec<Action>) {
+fn show(camera: u16, r: &mut PartBuffer, position: f64, actions: &mut Vec<Action>) {
     let mut due = r.frames.iter().take_while(|f| f.at <= position).count();
     if !r.primed {
         let known = due < r.frames.len() || r.until > position;
@@ -485,7 +485,7 @@ mod tests {
         for g in 0..1000 {
             p.object(id, g, vec![0; 1 << 20]);
         }
-        assert!(p.reels[&Part::Camera(0)].bytes <= MOST_BYTES + (1 << 20));
+        assert!(p.buffers[&Part::Camera(0)].bytes <= MAX_BYTES + (1 << 20));
         assert_eq!(p.take(), [Action::Cancel(id)]);
     }
 }

@@ -19,13 +19,13 @@ const COMPOSE: Nanos = 50 * MS;
 /// then the gap may close.
 pub(crate) const CLOSING: Nanos = 30 * MS;
 /// Maximum pictures waiting until due.
-const MOST_PICTURES: usize = 8;
+const MAX_PICTURES: usize = 8;
 /// Maximum pictures acquired at a time.
-const MOST_ACQUIRED: usize = 2;
+const MAX_ACQUIRED: usize = 2;
 /// Maximum bytes of frames waiting for decoding.
-const MOST_BYTES: usize = 16 << 20;
+const MAX_BYTES: usize = 16 << 20;
 /// A group this far below the newest belongs to a restarted publisher; nearer ones are late.
-const ANEW: u64 = 1000;
+const RESTART_GAP: u64 = 1000;
 
 /// Maps local time to the timestamp due.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -204,7 +204,7 @@ impl Screen {
     /// Takes a frame, in any order.
     pub fn add(&mut self, chunk: Chunk) {
         let key = (chunk.group, chunk.id);
-        if self.last.is_some_and(|(g, _)| chunk.group < g && g - chunk.group > ANEW) {
+        if self.last.is_some_and(|(g, _)| chunk.group < g && g - chunk.group > RESTART_GAP) {
             self.jump();
         }
         if self.sphere.is_none() || self.last.is_some_and(|l| key <= l) || self.chunks.contains_key(&key) {
@@ -212,7 +212,7 @@ impl Screen {
         }
         self.bytes += chunk.payload.len();
         self.chunks.insert(key, chunk);
-        while self.bytes > MOST_BYTES {
+        while self.bytes > MAX_BYTES {
             self.drop_first();
             self.counters.skipped += 1;
         }
@@ -225,7 +225,7 @@ impl Screen {
     }
 
     fn give_back(&mut self, picture: Picture) {
-        if self.free.len() < MOST_PICTURES {
+        if self.free.len() < MAX_PICTURES {
             self.free.push(picture);
         }
     }
@@ -278,7 +278,7 @@ impl Screen {
             return self.compose(p, parts, still, sphere);
         }
         let wait = |until: Nanos| wait(until.min(compose));
-        if let (true, Some(p)) = (self.pictures.len() + self.low.len() >= MOST_PICTURES, self.pictures.get(1)) {
+        if let (true, Some(p)) = (self.pictures.len() + self.low.len() >= MAX_PICTURES, self.pictures.get(1)) {
             return wait(p.info.captured);
         }
         while let Some((key, c)) = self.chunks.first_key_value() {
@@ -378,7 +378,7 @@ impl Screen {
         if self.pictures.front().is_none_or(|p| p.info.captured > due) {
             return Ok(None);
         }
-        if self.acquired.len() >= MOST_ACQUIRED {
+        if self.acquired.len() >= MAX_ACQUIRED {
             return Err(crate::TooMany);
         }
         let Some(p) = self.pictures.pop_front() else { return Ok(None) };
@@ -412,12 +412,12 @@ impl Screen {
 
 /// Decoder of a [`Screen`]'s frames, in order.
 #[derive(Debug, Default)]
-pub(crate) struct Projector {
+pub(crate) struct SphereDecoder {
     decoder: OpenH264,
     config: Option<(Vec<u8>, Config)>,
 }
 
-impl Projector {
+impl SphereDecoder {
     /// Color matrix and full range from the configuration.
     pub fn color(&self, sphere: &Sphere) -> (Matrix, bool) {
         let of = self.config.as_ref().map(|(_, c)| c);
@@ -656,7 +656,7 @@ mod tests {
         for id in 0..100 {
             s.add(Chunk { payload: vec![0; 1 << 20], ..chunk(9, id) });
         }
-        assert!(s.held() <= MOST_BYTES);
+        assert!(s.held() <= MAX_BYTES);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::clock::{Estimator, Rtt};
 use crate::feed::{Acquired, Camera, Decoded, FrameInfo, Job, Source};
 use crate::meter::{Live, Meter, Run, Seen};
 use crate::mosaic::{compose, NextTile, Part, TileJob};
-use crate::screen::{AcquiredPicture, Chunk, Next, PictureInfo, Projector, Screen, Shown};
+use crate::screen::{AcquiredPicture, Chunk, Next, PictureInfo, Screen, Shown, SphereDecoder};
 
 /// State of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -109,7 +109,7 @@ impl Status {
 
 /// The viewer's subscription to a camera.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wish {
+pub struct Selection {
     /// None: the best quality.
     pub quality: Option<String>,
     /// Maximum descriptions; 0 = all.
@@ -133,7 +133,7 @@ pub enum PlaybackAction {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// Subscribe to one or all cameras.
-    Subscribe(Option<u16>, Wish),
+    Subscribe(Option<u16>, Selection),
     /// Unsubscribe from one or all cameras.
     Unsubscribe(Option<u16>),
     /// Subscribe to or unsubscribe from 360° video.
@@ -215,7 +215,7 @@ const MAX_COMMANDS: usize = 1024;
 /// After this many consecutive undecodable frames of a camera, the user is notified.
 const UNDECODABLE: u64 = 10;
 /// Interval between subject estimates of a camera, as fast as a view can follow.
-const LOOK: Nanos = 250_000_000;
+const SUBJECT_INTERVAL: Nanos = 250_000_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Measures {
@@ -279,7 +279,7 @@ impl Measures {
     }
 
     /// Counts a decoded picture. framerate: of its track.
-    fn projected(&mut self, info: &PictureInfo, framerate: f64) {
+    fn count_picture(&mut self, info: &PictureInfo, framerate: f64) {
         let delay = self.since_picture(info, info.decoded);
         let m = &mut self.sphere;
         m.first.get_or_insert(info.decoded);
@@ -365,7 +365,7 @@ pub struct Shared {
     cameras: Mutex<BTreeMap<u16, Camera>>,
     screen: Mutex<Screen>,
     /// Signals changes of `screen`.
-    news: Condvar,
+    screen_changed: Condvar,
     handles: Mutex<(u64, BTreeMap<u64, u16>)>,
     work: Mutex<Work>,
     ready: Condvar,
@@ -403,7 +403,7 @@ impl Shared {
             measures: Mutex::default(),
             cameras: Mutex::default(),
             screen: Mutex::default(),
-            news: Condvar::new(),
+            screen_changed: Condvar::new(),
             handles: Mutex::default(),
             work: Mutex::default(),
             ready: Condvar::new(),
@@ -436,14 +436,14 @@ impl Shared {
     }
 
     /// Runs a function on the screen and wakes its decoders.
-    pub(crate) fn project<T>(&self, f: impl FnOnce(&mut Screen) -> T) -> T {
+    pub(crate) fn with_screen<T>(&self, f: impl FnOnce(&mut Screen) -> T) -> T {
         let out = f(&mut self.screen());
-        self.news.notify_all();
+        self.screen_changed.notify_all();
         out
     }
 
     /// Runs a function on the status.
-    pub fn look<T>(&self, f: impl FnOnce(&Status) -> T) -> T {
+    pub fn with_status<T>(&self, f: impl FnOnce(&Status) -> T) -> T {
         f(&self.status())
     }
 
@@ -559,7 +559,7 @@ impl Shared {
     /// Acquires the 360° picture that is due, unless acquired before. Fails if too many are
     /// acquired.
     pub fn acquire_picture(&self) -> Result<Option<AcquiredPicture>, TooMany> {
-        self.project(|s| s.acquire(self.now()))
+        self.with_screen(|s| s.acquire(self.now()))
     }
 
     /// Runs a function on the planes of an acquired picture: Y, Cb, Cr.
@@ -701,7 +701,7 @@ impl Shared {
     pub fn stop(&self) {
         lock(&self.work).over = true;
         self.ready.notify_all();
-        self.project(|s| s.over = true);
+        self.with_screen(|s| s.over = true);
         for t in std::mem::take(&mut *lock(&self.threads)) {
             let _ = t.join();
         }
@@ -709,7 +709,7 @@ impl Shared {
 
     /// Decoder thread of the 360° base.
     fn run_screen(&self) {
-        let mut projector = Projector::default();
+        let mut sphere_decoder = SphereDecoder::default();
         loop {
             let mut screen = self.screen();
             let (next, sphere) = loop {
@@ -721,21 +721,21 @@ impl Shared {
                     Next::Compose(low, parts, sphere) => break (Err((low, parts)), sphere),
                     Next::Wait(n) => {
                         let wait = Duration::from_nanos(n.unsigned_abs());
-                        self.news.wait_timeout(screen, wait).unwrap_or_else(PoisonError::into_inner).0
+                        self.screen_changed.wait_timeout(screen, wait).unwrap_or_else(PoisonError::into_inner).0
                     }
-                    Next::Idle => self.news.wait(screen).unwrap_or_else(PoisonError::into_inner),
+                    Next::Idle => self.screen_changed.wait(screen).unwrap_or_else(PoisonError::into_inner),
                 };
             };
             let (run, buffer) = (screen.run(), screen.buffer());
             drop(screen);
             // A panic costs a frame, not the thread.
             let work = AssertUnwindSafe(|| match next {
-                Ok(chunk) => self.decode_picture(&mut projector, chunk, &sphere, run, buffer),
+                Ok(chunk) => self.decode_picture(&mut sphere_decoder, chunk, &sphere, run, buffer),
                 Err((low, parts)) => self.compose_picture(low, parts, &sphere, run, buffer),
             });
             if catch_unwind(work).is_err() {
                 self.note_error("bug in libholocast: panic while decoding a picture");
-                projector = Projector::default();
+                sphere_decoder = SphereDecoder::default();
             }
         }
     }
@@ -759,32 +759,34 @@ impl Shared {
                     NextTile::Decode(job) => break (*job, screen.run()),
                     NextTile::Wait(n) => {
                         let wait = Duration::from_nanos(n.unsigned_abs());
-                        self.news.wait_timeout(screen, wait).unwrap_or_else(PoisonError::into_inner).0
+                        self.screen_changed.wait_timeout(screen, wait).unwrap_or_else(PoisonError::into_inner).0
                     }
-                    NextTile::Idle => self.news.wait(screen).unwrap_or_else(PoisonError::into_inner),
+                    NextTile::Idle => self.screen_changed.wait(screen).unwrap_or_else(PoisonError::into_inner),
                 };
             };
             drop(screen);
             // A panic costs a frame, not the thread.
-            let decode = |j: &mut TileJob| j.projector.decode_sized(j.size, None, &j.chunk, &mut j.into).is_ok();
+            let decode = |j: &mut TileJob| j.decoder.decode_sized(j.size, None, &j.chunk, &mut j.into).is_ok();
             let decoded = catch_unwind(AssertUnwindSafe(|| decode(&mut job))).unwrap_or_else(|_| {
                 self.note_error("bug in libholocast: panic while decoding a tile");
-                job.projector = Projector::default();
+                job.decoder = SphereDecoder::default();
                 false
             });
             self.pool.give(std::mem::take(&mut job.chunk.payload));
-            self.project(|s| s.tile_ready(run, job, decoded));
+            self.with_screen(|s| s.tile_ready(run, job, decoded));
         }
     }
 
     /// Decodes a frame of the 360° base.
-    fn decode_picture(&self, projector: &mut Projector, chunk: Chunk, sphere: &Sphere, run: u64, mut picture: Picture) {
+    fn decode_picture(
+        &self, sphere_decoder: &mut SphereDecoder, chunk: Chunk, sphere: &Sphere, run: u64, mut picture: Picture,
+    ) {
         let began = self.now();
-        let decoded = projector.decode(sphere, &chunk, &mut picture);
+        let decoded = sphere_decoder.decode(sphere, &chunk, &mut picture);
         let now = self.now();
         let in_a_row = match &decoded {
             Ok(()) => {
-                let (matrix, full_range) = projector.color(sphere);
+                let (matrix, full_range) = sphere_decoder.color(sphere);
                 let info = PictureInfo {
                     width: picture.width as u32,
                     height: picture.height as u32,
@@ -798,7 +800,7 @@ impl Shared {
                     decode: now - began,
                     replayed: chunk.replayed,
                 };
-                self.measures().projected(&info, sphere.framerate);
+                self.measures().count_picture(&info, sphere.framerate);
                 self.screen().ready(run, info, picture);
                 0
             }
@@ -859,7 +861,7 @@ impl Shared {
                 c.decoding = false;
                 return;
             };
-            (job, c.free.pop().unwrap_or_default(), self.now() - c.looked >= LOOK)
+            (job, c.free.pop().unwrap_or_default(), self.now() - c.looked >= SUBJECT_INTERVAL)
         };
         let track = &job.source.track;
         let grid = (track.width > 0).then_some((track.width, track.height));

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use media::{Acquired, Command, Config, Link, Phase, Player, Shared, Wish};
+use media::{Acquired, Command, Config, Link, Phase, Player, Selection, Shared};
 use moqt::bytes::Writer;
 use moqt::message::kind;
 use moqt::{Event, Nanos, Output, Session, StreamKey};
@@ -75,7 +75,7 @@ impl Stage {
     fn of(config: Config) -> Self {
         let shared = Arc::new(Shared::new());
         shared.decoders(1).unwrap();
-        shared.command(Command::Subscribe(None, Wish::default()));
+        shared.command(Command::Subscribe(None, Selection::default()));
         let mut player = Player::new(config, shared.clone());
         player.commands(shared.now(), None);
         Stage { player, shared }
@@ -213,7 +213,7 @@ impl Stage {
     }
 
     fn sessions(&self) -> (Phase, bool, Vec<String>) {
-        self.shared.look(|s| (s.phase, s.some_sessions, s.sessions.clone()))
+        self.shared.with_status(|s| (s.phase, s.some_sessions, s.sessions.clone()))
     }
 
     fn until(&self, what: &str, happened: impl Fn(&Self) -> bool) {
@@ -237,7 +237,7 @@ impl Stage {
     }
 
     fn phase(&self) -> Phase {
-        self.shared.look(|s| s.phase)
+        self.shared.with_status(|s| s.phase)
     }
 }
 
@@ -350,7 +350,7 @@ fn small_tracks_in_datagrams() {
     st.accept(&mut r, "pose", 4);
     let poses = serde_json::json!([{"data": {"camera": CAMERA, "pose": {"r": [1,0,0,0,1,0,0,0,1], "t": [7,8,9]}}}]);
     st.datagram(&mut r, 4, 1, 0, None, true, poses.to_string().as_bytes());
-    assert_eq!(st.shared.look(|s| s.tracks[0].track.pose.t), [7.0, 8.0, 9.0]);
+    assert_eq!(st.shared.with_status(|s| s.tracks[0].track.pose.t), [7.0, 8.0, 9.0]);
 }
 
 /// The old session is used until frames arrive over the new one, and no frame is counted twice.
@@ -375,11 +375,11 @@ fn migration_to_another_relay() {
     assert_eq!(st.player.take_superseded(), Some(Link(0)));
     st.object(&mut new, 9, 102, &frame(3, now));
     assert_eq!(st.acquired().info.header.sequence, 3);
-    assert!(!st.player.gone(Link(0)) && st.phase() == Phase::Live);
+    assert!(!st.player.disconnected(Link(0)) && st.phase() == Phase::Live);
     st.player.tick(st.shared.now() + 2500 * MS, Some(&mut new.s)); // no clock track
     let s = st.shared.stats(None).unwrap();
     assert_eq!((s.run.frames, s.run.lost, s.run.duplicate), (3, 0, 0));
-    assert_eq!(st.shared.look(|s| s.reconnects), 1);
+    assert_eq!(st.shared.with_status(|s| s.reconnects), 1);
 }
 
 #[test]
@@ -402,7 +402,7 @@ fn publisher_restart() {
     assert_eq!(st.phase(), Phase::Live);
     // A catalog without cameras, then the end of the broadcast.
     st.object(&mut r, 5, 3, &catalog(0));
-    assert_eq!((st.phase(), st.shared.look(|s| s.tracks.len())), (Phase::Waiting, 0));
+    assert_eq!((st.phase(), st.shared.with_status(|s| s.tracks.len())), (Phase::Waiting, 0));
     st.object(&mut r, 5, 4, br#"{"version":"draft-01","tracks":[],"isComplete":true}"#);
     assert_eq!(st.phase(), Phase::Ended);
 }
@@ -445,7 +445,7 @@ fn sessions_listed_by_name() {
             st.answer_listing(&mut r, &["holocast", name], std::slice::from_ref(&refused));
         }
         assert_eq!(st.sessions(), (Phase::Refused, false, vec![]));
-        assert!(r.listings.is_empty() && st.shared.look(|s| s.error.contains("UNAUTHORIZED")));
+        assert!(r.listings.is_empty() && st.shared.with_status(|s| s.error.contains("UNAUTHORIZED")));
         st.player.tick(st.shared.now() + 6000 * MS, Some(&mut r.s));
         st.pump(&mut r);
         let accepted = message(kind::REQUEST_OK, &fields(&[0]));
@@ -460,7 +460,7 @@ fn undecodable_frames() {
     let mut st = Stage::new();
     let mut r = st.session(0);
     let good = frame(1, st.shared.now());
-    let told = |st: &Stage| st.shared.look(|s| (s.undecodable, s.error.clone()));
+    let told = |st: &Stage| st.shared.with_status(|s| (s.undecodable, s.error.clone()));
     let mut group = 100;
     let cut = &good[..good.len() - 4];
     for (bad, why) in [
@@ -488,19 +488,22 @@ fn undecodable_frames() {
 #[test]
 fn connection_errors() {
     let mut st = Stage::new();
-    st.player.trouble(Phase::Unreachable, "nothing answers");
-    assert_eq!((st.phase(), st.shared.look(|s| s.error.clone())), (Phase::Unreachable, "nothing answers".to_owned()));
+    st.player.connection_error(Phase::Unreachable, "nothing answers");
+    assert_eq!(
+        (st.phase(), st.shared.with_status(|s| s.error.clone())),
+        (Phase::Unreachable, "nothing answers".to_owned())
+    );
     let mut r = st.connect(0);
     st.accept(&mut r, "catalog", 1);
     st.object(&mut r, 1, 1, b"{");
     assert_eq!(st.phase(), Phase::Refused);
-    assert!(st.shared.look(|s| s.error.starts_with("catalog: $: ")));
+    assert!(st.shared.with_status(|s| s.error.starts_with("catalog: $: ")));
     st.object(&mut r, 1, 2, &catalog(1));
     assert_eq!(st.phase(), Phase::Live);
     // No frames for three seconds.
     st.player.tick(st.shared.now() + 3100 * MS, Some(&mut r.s));
     assert_eq!(st.phase(), Phase::Silent);
-    assert!(st.player.gone(Link(0)));
-    st.player.trouble(Phase::Lost, "it broke");
+    assert!(st.player.disconnected(Link(0)));
+    st.player.connection_error(Phase::Lost, "it broke");
     assert_eq!(st.phase(), Phase::Lost);
 }

@@ -294,7 +294,7 @@ enum Phase {
 }
 
 #[derive(Debug)]
-struct Asked {
+struct PendingRequest {
     stream: StreamKey,
     /// Deadline of the answer, or of the end.
     until: Option<Nanos>,
@@ -450,7 +450,7 @@ pub struct Session {
     outputs: VecDeque<Output>,
     events: VecDeque<Event>,
     streams: HashMap<StreamKey, Stream>,
-    requests: HashMap<Request, Asked>,
+    requests: HashMap<Request, PendingRequest>,
     aliases: HashMap<u64, Request>,
     next_stream: u64,
     next_request: u64,
@@ -544,7 +544,7 @@ impl Session {
         self.streams.insert(stream, Stream::Request(request, Vec::new()));
         let extra = Nanos::try_from(extra_ms.min(3_600_000)).unwrap_or(0) * MS;
         let until = Some(now + self.limits.answer + extra);
-        self.requests.insert(request, Asked { stream, until, answered: false, kind });
+        self.requests.insert(request, PendingRequest { stream, until, answered: false, kind });
         request
     }
 
@@ -600,7 +600,8 @@ impl Session {
     /// (§10.9). Does nothing once the peer rejected an update or left too many unanswered.
     pub fn start_at(&mut self, request: Request, group: u64) {
         let (most, refuses) = (self.limits.updates, self.refuses_changes);
-        let Some(Asked { stream, kind: Kind::Subscribe(s), answered: true, .. }) = self.requests.get_mut(&request)
+        let Some(PendingRequest { stream, kind: Kind::Subscribe(s), answered: true, .. }) =
+            self.requests.get_mut(&request)
         else {
             return;
         };
@@ -616,17 +617,17 @@ impl Session {
 
     /// Cancels a request. It causes no further events.
     pub fn cancel(&mut self, request: Request) {
-        let Some(asked) = self.requests.remove(&request) else { return };
-        match &asked.kind {
-            Kind::Publish { .. } if asked.answered => {
+        let Some(pending) = self.requests.remove(&request) else { return };
+        match &pending.kind {
+            Kind::Publish { .. } if pending.answered => {
                 let done = message::publish_done(code::done::TRACK_ENDED, "");
-                self.outputs.push_back(Output::Send(asked.stream, done));
-                self.end_request(asked.stream);
+                self.outputs.push_back(Output::Send(pending.stream, done));
+                self.end_request(pending.stream);
             }
-            Kind::Subscribe(_) if asked.answered => self.end_request(asked.stream),
-            _ => self.abort(asked.stream, code::stream::CANCELLED),
+            Kind::Subscribe(_) if pending.answered => self.end_request(pending.stream),
+            _ => self.abort(pending.stream, code::stream::CANCELLED),
         }
-        self.drop_data(asked.kind);
+        self.drop_data(pending.kind);
     }
 
     /// Drops the state of a finished request.
@@ -676,7 +677,8 @@ impl Session {
 
     /// Sends object 0 of a group on a published track. Returns false if there is no subscriber.
     pub fn send_datagram(&mut self, request: Request, group: u64, priority: u8, payload: &[u8]) -> bool {
-        let Some(Asked { kind: Kind::Publish { alias, forward: true }, .. }) = self.requests.get(&request) else {
+        let Some(PendingRequest { kind: Kind::Publish { alias, forward: true }, .. }) = self.requests.get(&request)
+        else {
             return false;
         };
         self.outputs.push_back(Output::Datagram(Datagram::encode(*alias, group, priority, payload)));
@@ -685,7 +687,7 @@ impl Session {
 
     /// Closes the session.
     pub fn close(&mut self, code: u64, reason: &str) {
-        self.shut(code, reason.to_owned(), false);
+        self.close_with(code, reason.to_owned(), false);
     }
 
     // Input from the transport.
@@ -710,7 +712,7 @@ impl Session {
             return;
         }
         if let Err(e) = self.take(now, key, chunk) {
-            self.shut(e.code, e.reason, false);
+            self.close_with(e.code, e.reason, false);
         }
     }
 
@@ -720,7 +722,7 @@ impl Session {
             return;
         }
         if let Err(e) = self.take_end(now, key) {
-            self.shut(e.code, e.reason, false);
+            self.close_with(e.code, e.reason, false);
         }
     }
 
@@ -749,7 +751,7 @@ impl Session {
                 None => self.early(now, d.alias, b),
             },
             Ok(None) => {}
-            Err(ReadError::Wire(e)) => self.shut(e.code, e.reason, false),
+            Err(ReadError::Wire(e)) => self.close_with(e.code, e.reason, false),
             Err(_) => self.counters.malformed += 1,
         }
     }
@@ -776,7 +778,7 @@ impl Session {
 
     /// The connection ended.
     pub fn disconnected(&mut self, code: u64, reason: &str) {
-        self.shut(code, reason.to_owned(), true);
+        self.close_with(code, reason.to_owned(), true);
     }
 
     /// Latest time for the next call of `tick`.
@@ -797,11 +799,11 @@ impl Session {
     pub fn tick(&mut self, now: Nanos) {
         match self.phase {
             Phase::Setup { until } if now >= until => {
-                return self.shut(code::session::CONTROL_MESSAGE_TIMEOUT, "no SETUP from the peer".into(), false);
+                return self.close_with(code::session::CONTROL_MESSAGE_TIMEOUT, "no SETUP from the peer".into(), false);
             }
             Phase::Leaving { until } if now >= until => {
                 let why = violation("the peer closed its control stream");
-                return self.shut(why.code, why.reason, false);
+                return self.close_with(why.code, why.reason, false);
             }
             _ => {}
         }
@@ -823,7 +825,7 @@ impl Session {
     }
 
     fn timed_out(&mut self, now: Nanos, request: Request) {
-        if let Some(Asked { kind: Kind::Subscribe(s), answered: true, .. }) = self.requests.get_mut(&request) {
+        if let Some(PendingRequest { kind: Kind::Subscribe(s), answered: true, .. }) = self.requests.get_mut(&request) {
             s.streams = u64::MAX; // the remaining streams counted by PUBLISH_DONE are lost
             let open: Vec<_> = s.open.drain().collect();
             for key in open {
@@ -837,14 +839,14 @@ impl Session {
 
     /// Ends a failed request and reports it.
     fn fail(&mut self, now: Nanos, request: Request, error: RequestError, abort: bool) {
-        let Some(asked) = self.requests.remove(&request) else { return };
+        let Some(pending) = self.requests.remove(&request) else { return };
         if abort {
-            self.abort(asked.stream, code::stream::CANCELLED);
+            self.abort(pending.stream, code::stream::CANCELLED);
         } else {
-            self.end_request(asked.stream);
+            self.end_request(pending.stream);
         }
-        if let Kind::Fetch { joining: Some(sub), again, .. } = asked.kind {
-            self.drop_data(asked.kind);
+        if let Kind::Fetch { joining: Some(sub), again, .. } = pending.kind {
+            self.drop_data(pending.kind);
             let Some(s) = self.subscription(sub) else { return };
             s.join = None;
             // A peer that processes the FETCH before the SUBSCRIBE may reject it.
@@ -859,13 +861,13 @@ impl Session {
             }
             return;
         }
-        self.drop_data(asked.kind);
+        self.drop_data(pending.kind);
         self.events.push_back(Event::Failed { request, error });
     }
 
     fn subscription(&mut self, request: Request) -> Option<&mut Subscription> {
         match self.requests.get_mut(&request) {
-            Some(Asked { kind: Kind::Subscribe(s), .. }) => Some(s),
+            Some(PendingRequest { kind: Kind::Subscribe(s), .. }) => Some(s),
             _ => None,
         }
     }
@@ -904,7 +906,7 @@ impl Session {
         }
     }
 
-    fn shut(&mut self, code: u64, reason: String, remote: bool) {
+    fn close_with(&mut self, code: u64, reason: String, remote: bool) {
         if self.closed() {
             return;
         }
@@ -1012,7 +1014,7 @@ impl Session {
             }
             StreamHeader::Fetch(id) => {
                 let request = Request(id);
-                let Some(Asked {
+                let Some(PendingRequest {
                     kind: Kind::Fetch { joining, max_object, complete: false, data: data @ None, .. },
                     ..
                 }) = self.requests.get_mut(&request)
@@ -1100,7 +1102,7 @@ impl Session {
         if request != owner {
             return; // a joining FETCH: dropped silently
         }
-        if let Some(Asked { stream, kind, .. }) = self.requests.remove(&request) {
+        if let Some(PendingRequest { stream, kind, .. }) = self.requests.remove(&request) {
             self.end_request(stream);
             let ended = matches!(kind, Kind::Subscribe(_));
             self.drop_data(kind);
@@ -1117,14 +1119,14 @@ impl Session {
         let (request, group, subgroup) = (objects.request, objects.group, objects.subgroup);
         self.give_back(objects);
         match self.requests.get_mut(&request) {
-            Some(Asked { kind: Kind::Subscribe(s), .. }) => {
+            Some(PendingRequest { kind: Kind::Subscribe(s), .. }) => {
                 s.open.remove(&key);
                 if let Some(remote) = cut {
                     self.events.push_back(Event::Cut { request, group, subgroup, remote });
                 }
                 self.check_done(request);
             }
-            Some(Asked { kind: Kind::Fetch { complete, data, .. }, answered, .. }) => {
+            Some(PendingRequest { kind: Kind::Fetch { complete, data, .. }, answered, .. }) => {
                 *data = None;
                 if cut.is_some() {
                     let error =
@@ -1142,9 +1144,9 @@ impl Session {
     }
 
     fn fetch_complete(&mut self, request: Request) {
-        let Some(asked) = self.requests.remove(&request) else { return };
-        self.end_request(asked.stream);
-        let Kind::Fetch { joining, .. } = asked.kind else { return };
+        let Some(pending) = self.requests.remove(&request) else { return };
+        self.end_request(pending.stream);
+        let Kind::Fetch { joining, .. } = pending.kind else { return };
         if let Some(s) = joining.and_then(|j| self.subscription(j)) {
             s.join = None;
         }
@@ -1158,7 +1160,7 @@ impl Session {
         if s.streams < *count || !s.open.is_empty() {
             return;
         }
-        if let Some(Asked { stream, kind: Kind::Subscribe(mut s), .. }) = self.requests.remove(&request) {
+        if let Some(PendingRequest { stream, kind: Kind::Subscribe(mut s), .. }) = self.requests.remove(&request) {
             self.end_request(stream);
             let why = s.done.take();
             self.drop_data(Kind::Subscribe(s));
@@ -1207,16 +1209,16 @@ impl Session {
     fn request_ended(&mut self, request: Request, how: &str) {
         match self.requests.get(&request) {
             // Already answered; the objects arrive on a separate stream.
-            Some(Asked { kind: Kind::Fetch { .. }, answered: true, .. }) | None => return,
-            Some(Asked { kind: Kind::Subscribe(s), .. }) if s.done.is_some() => return,
+            Some(PendingRequest { kind: Kind::Fetch { .. }, answered: true, .. }) | None => return,
+            Some(PendingRequest { kind: Kind::Subscribe(s), .. }) if s.done.is_some() => return,
             _ => {}
         }
-        let Some(asked) = self.requests.remove(&request) else { return };
-        self.outputs.push_back(Output::Finish(asked.stream));
-        self.streams.remove(&asked.stream);
-        let (answered, subscription) = (asked.answered, matches!(asked.kind, Kind::Subscribe(_)));
-        let joining = if let Kind::Fetch { joining, .. } = asked.kind { joining } else { None };
-        self.drop_data(asked.kind);
+        let Some(pending) = self.requests.remove(&request) else { return };
+        self.outputs.push_back(Output::Finish(pending.stream));
+        self.streams.remove(&pending.stream);
+        let (answered, subscription) = (pending.answered, matches!(pending.kind, Kind::Subscribe(_)));
+        let joining = if let Kind::Fetch { joining, .. } = pending.kind { joining } else { None };
+        self.drop_data(pending.kind);
         if let Some(s) = joining.and_then(|j| self.subscription(j)) {
             s.join = None;
         } else if subscription && answered {
@@ -1260,9 +1262,9 @@ impl Session {
     /// Handles a message on the stream of one of our requests.
     fn answer(&mut self, now: Nanos, request: Request, m: Message) -> Result<(), WireError> {
         let fetch_wait = self.limits.fetch;
-        let Some(asked) = self.requests.get_mut(&request) else { return Ok(()) };
-        let (stream, answered) = (asked.stream, asked.answered);
-        match (&mut asked.kind, m) {
+        let Some(pending) = self.requests.get_mut(&request) else { return Ok(()) };
+        let (stream, answered) = (pending.stream, pending.answered);
+        match (&mut pending.kind, m) {
             (_, Message::Goaway { request: Some(_), .. }) => {
                 return Err(violation("GOAWAY on a request stream names a request ID"));
             }
@@ -1283,7 +1285,7 @@ impl Session {
                     self.refuses_changes = true;
                 }
                 s.done = Some((streams, Ended { code, reason }));
-                asked.until = Some(now + self.limits.done);
+                pending.until = Some(now + self.limits.done);
                 self.check_done(request);
             }
             (Kind::Subscribe(_) | Kind::Publish { .. }, Message::Update { id, .. }) if answered && id % 2 == 0 => {
@@ -1296,15 +1298,15 @@ impl Session {
                 self.outputs.push_back(Output::Send(stream, message::request_ok()));
             }
             (Kind::Fetch { complete, .. }, Message::FetchOk { .. }) if !answered => {
-                asked.answered = true;
-                asked.until = Some(now + fetch_wait);
+                pending.answered = true;
+                pending.until = Some(now + fetch_wait);
                 if *complete {
                     self.fetch_complete(request);
                 }
             }
             (Kind::Namespaces { .. }, Message::Ok(_)) if !answered => {
-                asked.answered = true;
-                asked.until = None;
+                pending.answered = true;
+                pending.until = None;
             }
             (Kind::Namespaces { active }, Message::Namespace { added, suffix }) if answered => {
                 let known = if added { active.insert(suffix.clone()) } else { active.remove(&suffix) };
@@ -1322,8 +1324,8 @@ impl Session {
                 }
             }
             (Kind::Publish { forward, .. }, Message::Ok(p)) if !answered => {
-                asked.answered = true;
-                asked.until = None;
+                pending.answered = true;
+                pending.until = None;
                 *forward = p.forward.unwrap_or(true);
                 self.events.push_back(Event::Published { request });
             }
@@ -1338,15 +1340,17 @@ impl Session {
 
     /// The peer asks to migrate one request (§10.4).
     fn moved(&mut self, now: Nanos, request: Request, uri: String) {
-        let subscribed =
-            matches!(self.requests.get(&request), Some(Asked { kind: Kind::Subscribe(_), answered: true, .. }));
+        let subscribed = matches!(
+            self.requests.get(&request),
+            Some(PendingRequest { kind: Kind::Subscribe(_), answered: true, .. })
+        );
         if !subscribed {
             let reason = "the relay asks to migrate the request before accepting it".to_owned();
             return self.fail(now, request, RequestError { code: code::request::GOING_AWAY, reason }, false);
         }
-        if let Some(asked) = self.requests.remove(&request) {
-            self.end_request(asked.stream);
-            self.drop_data(asked.kind);
+        if let Some(pending) = self.requests.remove(&request) {
+            self.end_request(pending.stream);
+            self.drop_data(pending.kind);
             self.events.push_back(Event::Ended { request, why: Ended { code: code::done::GOING_AWAY, reason: uri } });
         }
     }
@@ -1365,7 +1369,8 @@ impl Session {
             let code = code::session::DUPLICATE_TRACK_ALIAS;
             return Err(WireError { code, reason: format!("track alias {alias} is in use by {name}") });
         }
-        let Some(Asked { kind: Kind::Subscribe(s), answered, until, .. }) = self.requests.get_mut(&request) else {
+        let Some(PendingRequest { kind: Kind::Subscribe(s), answered, until, .. }) = self.requests.get_mut(&request)
+        else {
             return Ok(());
         };
         *answered = true;

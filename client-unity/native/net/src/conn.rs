@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
 
 use crate::error::{explain, Failure, NetError};
-use crate::keep::{App, Driver};
+use crate::reconnect::{App, Driver};
 use crate::rtt::{Observed, Rtt};
 use crate::target::Target;
 use crate::trust::{self, Hash};

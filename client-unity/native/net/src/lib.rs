@@ -3,13 +3,13 @@
 
 mod conn;
 mod error;
-mod keep;
+mod reconnect;
 mod rtt;
 mod target;
 mod trust;
 
 pub use error::{Failure, NetError};
-pub use keep::{run, App, Handle, Options};
+pub use reconnect::{run, App, Handle, Options};
 pub use rtt::Rtt;
 pub use target::Target;
 pub use trust::{parse_hash, Hash};

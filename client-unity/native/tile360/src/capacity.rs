@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 
 const MEAN_OF: usize = 3;
 const RATIOS: usize = 40;
-const MOST_RATIO: f64 = 10.0;
+const MAX_RATIO: f64 = 10.0;
 /// Midpoints of the deciles of the ratio between successive seconds' throughput in 5G networks;
 /// used until enough is measured.
 const PRIOR: [f64; 10] = [0.2, 0.54, 0.84, 0.93, 0.99, 1.04, 1.11, 1.2, 1.51, 4.07];
 /// Minimum size and duration of a packet train to measure, bytes and seconds.
-const LEAST_TRAIN: f64 = 3000.0;
-const LEAST_TRAIN_TIME: f64 = 0.005;
+const MIN_TRAIN: f64 = 3000.0;
+const MIN_TRAIN_TIME: f64 = 0.005;
 
 /// Predicts the network's throughput from past throughput, bytes per second.
 #[derive(Debug, Clone, Default)]
@@ -47,7 +47,7 @@ impl Capacity {
             if self.ratios.len() == RATIOS {
                 self.ratios.pop_front();
             }
-            self.ratios.push_back((rate / mean).min(MOST_RATIO));
+            self.ratios.push_back((rate / mean).min(MAX_RATIO));
         }
         if self.recent.len() == MEAN_OF {
             self.recent.pop_front();
@@ -118,10 +118,10 @@ impl Train {
     /// Bytes per second while the GoP's first frames arrived; 0 if there were too few.
     pub fn rate(&self, group: u64) -> f64 {
         let bytes = self.counts[1] - self.counts[0];
-        if self.group != Some(group) || bytes < LEAST_TRAIN {
+        if self.group != Some(group) || bytes < MIN_TRAIN {
             return 0.0;
         }
-        bytes / (self.times[1] - self.times[0]).max(LEAST_TRAIN_TIME)
+        bytes / (self.times[1] - self.times[0]).max(MIN_TRAIN_TIME)
     }
 }
 

@@ -14,7 +14,7 @@ pub struct Sample {
 
 /// Length of the regression's history, seconds.
 const HISTORY: f64 = 0.5;
-const MOST_SAMPLES: usize = 64;
+const MAX_SAMPLES: usize = 64;
 const RING_LOOKS: usize = 8;
 /// Concentration of the weighting of crowd viewers by the similarity of their gaze.
 const FOCUS: f64 = 4.0;
@@ -114,7 +114,7 @@ impl Gaze {
         if self.samples.back().is_some_and(|l| t.is_nan() || t <= l.t) {
             self.samples.clear();
         }
-        while self.samples.front().is_some_and(|s| s.t < t - HISTORY - 1e-9 || self.samples.len() >= MOST_SAMPLES) {
+        while self.samples.front().is_some_and(|s| s.t < t - HISTORY - 1e-9 || self.samples.len() >= MAX_SAMPLES) {
             self.samples.pop_front();
         }
         self.samples.push_back(Sample { t, gaze: gaze.unit() });

@@ -36,7 +36,7 @@ pub struct Request {
 /// Number of times within a GoP for which the gaze is predicted.
 const MOMENTS: usize = 3;
 /// Remaining share of a GoP below which its tiles are not worth requesting.
-const LEAST_REST: f64 = 0.25;
+const MIN_REST: f64 = 0.25;
 /// Percentile of the predicted throughput used as budget.
 pub const BUDGET_PERCENTILE: f64 = 10.0;
 /// Percentile of the predicted throughput up to which further tiles are requested.
@@ -118,7 +118,7 @@ impl Planner {
         let from = g.start.max(now + self.latency);
         let rest = (end - from) / g.duration;
         let mut looks = Vec::new();
-        if rest >= LEAST_REST {
+        if rest >= MIN_REST {
             for i in 0..MOMENTS {
                 let at = from + (end - from) * (i as f64 + 0.5) / MOMENTS as f64;
                 self.gaze.looks((at - now).max(0.0), rest / MOMENTS as f64, &mut looks);

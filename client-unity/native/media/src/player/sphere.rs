@@ -15,7 +15,7 @@ const PRIORITY: u8 = 64;
 /// Maximum size of a frame, bytes.
 pub(super) const MAX_FRAME: usize = 8 << 20;
 /// A replay has restarted if its timestamps go back by more than this.
-const ANEW: Nanos = 500 * MS;
+const LOOP_GAP: Nanos = 500 * MS;
 /// Smaller changes of the presentation time are ignored.
 const STEADY: Nanos = 5 * MS;
 /// 2200-01-01 in microseconds: later capture times are invalid.
@@ -23,14 +23,14 @@ const MAX_TIME: u64 = 7_258_118_400 * 1_000_000;
 
 /// The 360° video being received.
 #[derive(Debug)]
-pub(super) struct Film {
+pub(super) struct SphereFeed {
     pub sphere: Arc<Sphere>,
     pub tiles: Option<Tiles>,
     /// Minimum of local time minus timestamp over all frames: a replay's clock.
     pub quickest: Option<Nanos>,
     /// Highest timestamp of a replay.
     stamp: Nanos,
-    again: Again,
+    again: LoopOffset,
     /// Newest timestamp.
     pub captured: Nanos,
     pub arrived: Nanos,
@@ -39,37 +39,46 @@ pub(super) struct Film {
 
 /// Timestamp correction for a replay that loops.
 #[derive(Debug, Default)]
-struct Again {
+struct LoopOffset {
     /// First group since the restart.
     group: u64,
     /// Offsets added to timestamps since the restart, and before it.
     added: [Nanos; 2],
 }
 
-impl Film {
+impl SphereFeed {
     pub fn sphere(&self) -> &Sphere {
         &self.sphere
     }
 
     fn new(sphere: Arc<Sphere>, tiles: Option<Tiles>, now: Nanos) -> Self {
-        Film { sphere, tiles, quickest: None, stamp: 0, again: Again::default(), captured: 0, arrived: now, due: None }
+        SphereFeed {
+            sphere,
+            tiles,
+            quickest: None,
+            stamp: 0,
+            again: LoopOffset::default(),
+            captured: 0,
+            arrived: now,
+            due: None,
+        }
     }
 
     fn jump(&mut self) {
-        (self.quickest, self.stamp, self.again, self.due) = (None, 0, Again::default(), None);
+        (self.quickest, self.stamp, self.again, self.due) = (None, 0, LoopOffset::default(), None);
     }
 
     /// Maps the timestamp of a replayed frame to one that increases across restarts: the last
     /// frames before a restart have arrived but are not due yet. Fetched objects of the current
     /// group may be older than received ones.
-    pub fn go_on(&mut self, now: Nanos, group: u64, timestamp: Nanos, fetched: bool) -> Nanos {
+    pub fn continuous_timestamp(&mut self, now: Nanos, group: u64, timestamp: Nanos, fetched: bool) -> Nanos {
         let a = &mut self.again;
         if group < a.group {
             return timestamp + a.added[1];
         }
-        let back = timestamp + a.added[0] < self.stamp - ANEW;
+        let back = timestamp + a.added[0] < self.stamp - LOOP_GAP;
         if let (true, false, Some(quickest)) = (back, fetched, self.quickest) {
-            *a = Again { group, added: [now - quickest - timestamp, a.added[0]] };
+            *a = LoopOffset { group, added: [now - quickest - timestamp, a.added[0]] };
         }
         timestamp + a.added[0]
     }
@@ -84,7 +93,7 @@ impl Player {
     /// Track name and options for subscribing to the base.
     pub(super) fn sphere_options(&mut self, now: Nanos) -> Option<(String, SubscribeOptions)> {
         let migrating = self.previous.is_some();
-        let f = self.film.as_mut()?;
+        let f = self.sphere_feed.as_mut()?;
         if !migrating {
             f.arrived = now;
         }
@@ -103,16 +112,16 @@ impl Player {
     }
 
     /// Brings the 360° subscription in line with the catalog and the viewer's request.
-    pub(super) fn watch_sphere(&mut self, now: Nanos, s: &mut Session) {
-        let wanted = self.catalog.as_ref().and_then(|c| c.sphere.as_ref()).filter(|_| self.wish_sphere);
-        let same = match (&self.film, wanted) {
+    pub(super) fn apply_sphere(&mut self, now: Nanos, s: &mut Session) {
+        let wanted = self.catalog.as_ref().and_then(|c| c.sphere.as_ref()).filter(|_| self.sphere_selected);
+        let same = match (&self.sphere_feed, wanted) {
             (None, None) => return,
             (Some(f), Some(w)) => *f.sphere == *w,
             _ => false,
         };
         if !same {
             let wanted = wanted.cloned().map(Arc::new);
-            self.leave_sphere(s);
+            self.unsubscribe_sphere(s);
             self.shared.status().sphere_undecodable = false;
             let playable = wanted.filter(|w| {
                 let avc = w.codec.starts_with("avc1");
@@ -122,48 +131,48 @@ impl Player {
                 }
                 avc
             });
-            self.shared.project(|screen| screen.show(playable.clone()));
+            self.shared.with_screen(|screen| screen.show(playable.clone()));
             let catalog = self.catalog.as_ref();
             let tiles = |sphere: &Sphere| catalog.and_then(|c| Tiles::new(sphere, c));
-            self.film = playable.map(|sphere| Film::new(sphere.clone(), tiles(&sphere), now));
+            self.sphere_feed = playable.map(|sphere| SphereFeed::new(sphere.clone(), tiles(&sphere), now));
             if let Some(p) = &mut self.playback {
                 let place = p.position();
                 p.seek(now, place);
             }
         }
         self.list_tiles();
-        self.follow_sphere(now, s);
+        self.subscribe_sphere(now, s);
     }
 
     /// Updates the available tiles: the recording's under playback control, otherwise the live
     /// ones.
     pub(super) fn list_tiles(&mut self) {
         let catalog = if self.playback.is_some() { &self.recording } else { &self.catalog };
-        if let (Some(c), Some(t)) = (catalog, self.film.as_mut().and_then(|f| f.tiles.as_mut())) {
+        if let (Some(c), Some(t)) = (catalog, self.sphere_feed.as_mut().and_then(|f| f.tiles.as_mut())) {
             t.set_tracks(&c.tiles);
         }
     }
 
     /// Subscribes to the live base.
-    pub(super) fn follow_sphere(&mut self, now: Nanos, s: &mut Session) {
+    pub(super) fn subscribe_sphere(&mut self, now: Nanos, s: &mut Session) {
         let purpose = Purpose::Sphere;
         let asked = self
             .connection
             .as_ref()
             .is_none_or(|c| c.of(purpose).is_some() || c.retries.iter().any(|r| r.1 == purpose));
-        if !asked && self.film.is_some() && self.playback.is_none() {
+        if !asked && self.sphere_feed.is_some() && self.playback.is_none() {
             self.begin(now, s, purpose);
         }
-        if self.film.is_some() && self.playback.is_none() {
-            self.shared.project(|screen| screen.receive_tiles(true));
-            self.follow_tiles(now, s);
+        if self.sphere_feed.is_some() && self.playback.is_none() {
+            self.shared.with_screen(|screen| screen.receive_tiles(true));
+            self.subscribe_rates(now, s);
         }
     }
 
     /// Cancels all requests for 360° video.
-    pub(super) fn leave_sphere(&mut self, s: &mut Session) {
-        self.leave_tiles(Some(s));
-        self.shared.project(|screen| screen.receive_tiles(false));
+    pub(super) fn unsubscribe_sphere(&mut self, s: &mut Session) {
+        self.unsubscribe_tiles(Some(s));
+        self.shared.with_screen(|screen| screen.receive_tiles(false));
         let Some(c) = &mut self.connection else { return };
         c.retries.retain(|r| r.1 != Purpose::Sphere);
         if let Some(request) = c.of(Purpose::Sphere) {
@@ -174,16 +183,17 @@ impl Player {
 
     /// Discards buffered pictures: playback jumped on the timeline.
     pub(super) fn jump_sphere(&mut self) {
-        if let Some(f) = &mut self.film {
+        if let Some(f) = &mut self.sphere_feed {
             f.jump();
-            self.shared.project(|screen| screen.jump());
+            self.shared.with_screen(|screen| screen.jump());
         }
     }
 
     /// Takes a frame of the base.
     pub(super) fn sphere_object(&mut self, now: Nanos, o: Object, playback: bool) {
         let replayed = self.connection.as_ref().and_then(|c| c.replayed.get(&o.request)).copied().unwrap_or(false);
-        let Some(f) = self.film.as_mut().filter(|_| o.status == ObjectStatus::Normal && !o.payload.is_empty()) else {
+        let Some(f) = self.sphere_feed.as_mut().filter(|_| o.status == ObjectStatus::Normal && !o.payload.is_empty())
+        else {
             return self.shared.pool.give(o.payload);
         };
         self.shared.measures().received_sphere(o.payload.len(), now);
@@ -192,7 +202,7 @@ impl Player {
         f.captured = timestamp;
         if !playback {
             if replayed {
-                timestamp = f.go_on(now, o.group, timestamp, o.fetched);
+                timestamp = f.continuous_timestamp(now, o.group, timestamp, o.fetched);
             }
             let offset = self.set_due(now, timestamp, replayed);
             if let (0, Some(offset)) = (o.id, offset) {
@@ -200,17 +210,17 @@ impl Player {
             }
         }
         if playback && o.id == 0 {
-            self.shot_begins(o.group, timestamp);
+            self.recorded_gop_begins(o.group, timestamp);
         }
         let (group, id, config, payload) = (o.group, o.id, o.properties.video_config, o.payload);
         let chunk = Chunk { group, id, timestamp, config, payload, arrived: now, replayed: replayed || playback };
-        self.shared.project(|screen| screen.add(chunk));
+        self.shared.with_screen(|screen| screen.add(chunk));
     }
 
     /// Updates the presentation time from an arriving frame. Returns local time minus timestamp, if
     /// known.
     fn set_due(&mut self, now: Nanos, timestamp: Nanos, replayed: bool) -> Option<Nanos> {
-        let f = self.film.as_mut()?;
+        let f = self.sphere_feed.as_mut()?;
         f.stamp = f.stamp.max(timestamp);
         let quickest = f.quickest.map_or(now - timestamp, |q| q.min(now - timestamp));
         f.quickest = Some(quickest);
@@ -226,27 +236,27 @@ impl Player {
         if f.due.is_none_or(|d| d.still.is_some() || (d.shift - shift).abs() >= STEADY) {
             let due = Due { shift, still: None };
             f.due = Some(due);
-            self.shared.project(|screen| screen.set_due(due));
+            self.shared.with_screen(|screen| screen.set_due(due));
         }
         Some(offset)
     }
 
     /// Timestamp at the playback position.
-    pub(super) fn recorded_place(&self) -> Option<Nanos> {
+    pub(super) fn recorded_position(&self) -> Option<Nanos> {
         let t = self.recording.as_ref().and_then(|r| r.sphere.as_ref()?.timeline)?;
         Some(((t.wallclock + self.playback.as_ref()?.position() - t.media) * 1e6) as Nanos)
     }
 
     /// Makes the picture at the playback position due.
-    pub(super) fn place_sphere(&mut self, now: Nanos) {
-        let recorded = self.recorded_place();
-        let (Some(f), Some(p), Some(timestamp)) = (&mut self.film, &self.playback, recorded) else { return };
+    pub(super) fn set_sphere_position(&mut self, now: Nanos) {
+        let recorded = self.recorded_position();
+        let (Some(f), Some(p), Some(timestamp)) = (&mut self.sphere_feed, &self.playback, recorded) else { return };
         let still = (!p.playing() || p.waiting()).then_some(timestamp);
         let due = Due { shift: now - timestamp, still };
         let near = |d: Due| d.still == due.still && (due.still.is_some() || (d.shift - due.shift).abs() < STEADY);
         if !f.due.is_some_and(near) {
             f.due = Some(due);
-            self.shared.project(|screen| screen.set_due(due));
+            self.shared.with_screen(|screen| screen.set_due(due));
         }
     }
 
@@ -259,7 +269,7 @@ impl Player {
 
     /// True if no frame of the base arrived for long; None if it is not received.
     pub(super) fn sphere_silent(&self, now: Nanos) -> Option<bool> {
-        self.film.as_ref().map(|f| now - f.arrived >= SILENCE)
+        self.sphere_feed.as_ref().map(|f| now - f.arrived >= SILENCE)
     }
 }
 
@@ -275,7 +285,7 @@ mod tests {
             "hcsphere":{"projection":"equirectangular","stereo":"mono","width":64,"height":32}}]}"#;
         let catalog = crate::catalog::CatalogReader::default().add(0, 0, text.to_vec(), 0);
         let sphere = catalog.unwrap_or_default().unwrap_or_default().sphere.unwrap_or_else(|| panic!("no sphere"));
-        let mut f = Film::new(Arc::new(sphere), None, 0);
+        let mut f = SphereFeed::new(Arc::new(sphere), None, 0);
         // Groups of ten frames from group 5 on, three per loop. Feeds the frame of a group and ID
         // with the given delay.
         let mut arrives = |group: u64, id: i64, late: Nanos| {
@@ -283,7 +293,7 @@ mod tests {
             let sent = (10 * (group - 5) as Nanos + id) * FRAME;
             let now = 1_000_000 * MS + sent + late;
             let recorded = 5_000 * MS + (10 * n as Nanos + id) * FRAME;
-            let timestamp = f.go_on(now, group, recorded, false);
+            let timestamp = f.continuous_timestamp(now, group, recorded, false);
             f.stamp = f.stamp.max(timestamp);
             let quickest = f.quickest.map_or(now - timestamp, |q| q.min(now - timestamp));
             f.quickest = Some(quickest);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use moqt::{Filter, Nanos, Object, ObjectStatus, Request, Session, SubscribeOptions};
 use tile360::{Gop, Look, Planner, Train, Vec3, View};
 
-use super::shots::Shots;
+use super::recorded::RecordedTiles;
 use super::sphere::MAX_FRAME;
 use super::{Player, Purpose, MS, PRIORITY_CATALOG};
 use crate::catalog::{rates, Catalog, Rates, Sphere, TileTrack, MAX_SIZE};
@@ -42,7 +42,7 @@ pub(super) struct Tiles {
     pub planner: Planner,
     /// Horizontal and vertical field of view, radians.
     view: [f64; 2],
-    pub looked: bool,
+    pub gaze_known: bool,
     tracks: Vec<TileTrack>,
     pub rates: Option<Rates>,
     following: BTreeMap<usize, Following>,
@@ -55,7 +55,7 @@ pub(super) struct Tiles {
     came: f64,
     late: Nanos,
     /// Tiles of a recording.
-    pub shots: Shots,
+    pub recorded: RecordedTiles,
 }
 
 /// Tiles with a viewport share large enough to be missed. share: viewport share of each tile.
@@ -77,7 +77,7 @@ impl Tiles {
         Some(Tiles {
             planner,
             view,
-            looked: false,
+            gaze_known: false,
             tracks: catalog.tiles.clone(),
             rates: None,
             following: BTreeMap::new(),
@@ -87,7 +87,7 @@ impl Tiles {
             train: Train::default(),
             came: 0.0,
             late: 0,
-            shots: Shots::default(),
+            recorded: RecordedTiles::default(),
         })
     }
 
@@ -152,25 +152,25 @@ impl Tiles {
 impl Player {
     /// Sets the viewer's gaze.
     pub(super) fn gaze(&mut self, now: Nanos, mut s: Option<&mut Session>, direction: [f64; 3], view: [f64; 2]) {
-        let Some(f) = &mut self.film else { return };
+        let Some(f) = &mut self.sphere_feed else { return };
         let (Some(t), Some(due)) = (&mut f.tiles, f.due) else { return };
         if (view[0] - t.view[0]).abs() + (view[1] - t.view[1]).abs() > 0.02 {
             t.planner.view = View::new(*t.planner.view.grid(), view[0], view[1], SAMPLES);
             t.view = view;
         }
         t.planner.gaze.add(due.at(now) as f64 / 1e9, Vec3(direction));
-        t.looked = true;
+        t.gaze_known = true;
         let share = t.planner.view.expect(&[Look { gaze: t.planner.gaze.last().gaze, p: 1.0 }]).0;
         let missing: Vec<_> = in_view(&share).filter(|n| !t.following.contains_key(n)).collect();
         if let (Some(_), Some(s)) = (&self.playback, s.as_deref_mut()) {
-            self.turn_shots(now, s, &share);
+            self.fetch_visible_recorded_tiles(now, s, &share);
         }
-        self.shared.project(|screen| {
+        self.shared.with_screen(|screen| {
             if let Some(m) = &mut screen.mosaic {
                 m.look(share);
             }
         });
-        let Some(f) = &mut self.film else { return };
+        let Some(f) = &mut self.sphere_feed else { return };
         let Some(t) = &mut f.tiles else { return };
         // Request newly visible tiles at once.
         let (Some((group, start)), Some(s), false) = (t.newest, s, missing.is_empty() || self.playback.is_some())
@@ -192,7 +192,7 @@ impl Player {
     fn begin_tile(
         &mut self, now: Nanos, s: &mut Session, tile: usize, quality: usize, priority: u8, from: u64, at_once: bool,
     ) {
-        let Some(f) = &self.film else { return };
+        let Some(f) = &self.sphere_feed else { return };
         let Some(track) = f.tiles.as_ref().and_then(|t| t.track(tile, quality)) else { return };
         let o = SubscribeOptions {
             filter: Some(if at_once { Filter::LargestObject } else { Filter::From(from) }),
@@ -204,7 +204,8 @@ impl Player {
         };
         let name = self.track(&track.name);
         let request = s.subscribe(now, &name, o);
-        let (Some(c), Some(t)) = (&mut self.connection, self.film.as_mut().and_then(|f| f.tiles.as_mut())) else {
+        let (Some(c), Some(t)) = (&mut self.connection, self.sphere_feed.as_mut().and_then(|f| f.tiles.as_mut()))
+        else {
             return;
         };
         c.requests.insert(request, Purpose::Tile(tile as u16));
@@ -213,7 +214,7 @@ impl Player {
 
     /// Takes a record of rates and distortions.
     pub(super) fn tile_rates(&mut self, payload: &[u8]) {
-        if let Some(f) = &mut self.film {
+        if let Some(f) = &mut self.sphere_feed {
             if let Some(t) = &mut f.tiles {
                 // Keep the previous record if this one is invalid.
                 t.rates = rates(payload, t.planner.view.grid().tiles(), f.sphere.qualities()).or(t.rates.take());
@@ -223,14 +224,15 @@ impl Player {
 
     /// Takes a tile's frame.
     pub(super) fn tile_object(&mut self, now: Nanos, tile: u16, o: Object) {
-        let Some(f) = self.film.as_mut().filter(|_| o.status == ObjectStatus::Normal && !o.payload.is_empty()) else {
+        let Some(f) = self.sphere_feed.as_mut().filter(|_| o.status == ObjectStatus::Normal && !o.payload.is_empty())
+        else {
             return self.shared.pool.give(o.payload);
         };
         let replayed = self.connection.as_ref().and_then(|c| c.replayed.get(&o.request)).copied().unwrap_or(false);
         self.shared.measures().received_sphere(o.payload.len(), now);
         let Some(mut timestamp) = super::sphere::stamp(&o) else { return self.shared.pool.give(o.payload) };
         if replayed {
-            timestamp = f.go_on(now, o.group, timestamp, o.fetched);
+            timestamp = f.continuous_timestamp(now, o.group, timestamp, o.fetched);
         }
         let Some(t) = &mut f.tiles else { return self.shared.pool.give(o.payload) };
         t.train.add(now as f64 / 1e9, o.payload.len(), o.group, o.id == 0 && !o.fetched);
@@ -238,7 +240,7 @@ impl Player {
         t.late = now - timestamp - f.quickest.unwrap_or(now - timestamp);
         let (group, id, config, payload) = (o.group, o.id, o.properties.video_config, o.payload);
         let chunk = Chunk { group, id, timestamp, config, payload, arrived: now, replayed };
-        self.shared.project(|screen| {
+        self.shared.with_screen(|screen| {
             if let Some(m) = &mut screen.mosaic {
                 m.add(tile.into(), chunk);
             }
@@ -249,7 +251,7 @@ impl Player {
     /// tiles.
     pub(super) fn tiles_begin(&mut self, group: u64, start: Nanos, offset: Nanos) {
         let rtt = self.connection.as_ref().map_or(0, |c| c.rtt.smoothed);
-        let Some(f) = &mut self.film else { return };
+        let Some(f) = &mut self.sphere_feed else { return };
         let Some(t) = &mut f.tiles else { return };
         let before = t.newest.map(|n| n.0);
         if before.is_some_and(|b| group <= b && b - group < 1000) {
@@ -266,7 +268,7 @@ impl Player {
     /// Ends subscriptions whose last group has passed, and chooses the tiles of the next group when
     /// it is time.
     pub(super) fn tick_tiles(&mut self, now: Nanos, s: &mut Session) {
-        let Some(f) = &mut self.film else { return };
+        let Some(f) = &mut self.sphere_feed else { return };
         let Some(t) = &mut f.tiles else { return };
         let over: Vec<_> = t.leaving.iter().filter(|l| now >= l.0).map(|l| l.1).collect();
         t.leaving.retain(|l| now < l.0);
@@ -275,7 +277,7 @@ impl Player {
         if let (Some((group, start)), true) = (t.newest, t.decide.is_some_and(|d| now >= d)) {
             t.decide = None;
             from = group + 1;
-            if t.looked && self.playback.is_none() {
+            if t.gaze_known && self.playback.is_none() {
                 let next = start + (f.sphere.gop * 1e6) as Nanos;
                 let gop = t.gop(&f.sphere, next, t.rates.as_ref());
                 let plan = t.planner.plan(&[gop], f.sphere.gop / 1000.0, 0.0);
@@ -305,17 +307,18 @@ impl Player {
 
     /// A tile's subscription ended.
     pub(super) fn tile_gone(&mut self, request: Request) {
-        if let Some(t) = self.film.as_mut().and_then(|f| f.tiles.as_mut()) {
+        if let Some(t) = self.sphere_feed.as_mut().and_then(|f| f.tiles.as_mut()) {
             t.following.retain(|_, f| f.request != request);
             t.leaving.retain(|l| l.1 != request);
         }
     }
 
-    /// Subscribes to the tiles' rates; tiles follow.
-    pub(super) fn follow_tiles(&mut self, now: Nanos, s: &mut Session) {
+    /// Subscribes to the tiles' rates; the tiles follow.
+    pub(super) fn subscribe_rates(&mut self, now: Nanos, s: &mut Session) {
         let asked = self.connection.as_ref().is_none_or(|c| c.of(Purpose::Rates).is_some());
         let named = self.catalog.as_ref().and_then(|c| c.rates.clone());
-        let (Some(name), false, Some(_)) = (named, asked, self.film.as_ref().and_then(|f| f.tiles.as_ref())) else {
+        let (Some(name), false, Some(_)) = (named, asked, self.sphere_feed.as_ref().and_then(|f| f.tiles.as_ref()))
+        else {
             return;
         };
         let o = SubscribeOptions {
@@ -332,21 +335,23 @@ impl Player {
     }
 
     /// Unsubscribes from all tiles. None: the connection is gone.
-    pub(super) fn leave_tiles(&mut self, s: Option<&mut Session>) {
-        if let Some(t) = self.film.as_mut().and_then(|f| f.tiles.as_mut()) {
+    pub(super) fn unsubscribe_tiles(&mut self, s: Option<&mut Session>) {
+        if let Some(t) = self.sphere_feed.as_mut().and_then(|f| f.tiles.as_mut()) {
             t.following.clear();
             t.leaving.clear();
             (t.newest, t.decide) = (None, None);
             match s {
-                Some(_) => t.shots = Shots::default(),
-                None => t.shots.lost(),
+                Some(_) => t.recorded = RecordedTiles::default(),
+                None => t.recorded.lost(),
             }
         }
         let (Some(c), Some(s)) = (&mut self.connection, s) else { return };
         let of: Vec<_> = c
             .requests
             .iter()
-            .filter(|(_, p)| matches!(p, Purpose::Tile(_) | Purpose::Rates | Purpose::Shot | Purpose::RecordedRates))
+            .filter(|(_, p)| {
+                matches!(p, Purpose::Tile(_) | Purpose::Rates | Purpose::RecordedTile | Purpose::RecordedRates)
+            })
             .map(|(r, _)| *r)
             .collect();
         for request in of {

@@ -29,11 +29,11 @@ pub trait App {
     /// Round-trip times of the current session.
     fn path(&mut self, link: u64, rtt: Rtt);
     /// A session ended.
-    fn gone(&mut self, link: u64);
+    fn disconnected(&mut self, link: u64);
     /// Connecting failed, or the current connection was lost; a retry follows.
-    fn trouble(&mut self, why: &NetError);
+    fn connection_error(&mut self, why: &NetError);
     /// [`Handle::wake`] was called.
-    fn woken(&mut self, now: Nanos, s: Option<&mut Session>);
+    fn wake(&mut self, now: Nanos, s: Option<&mut Session>);
     /// Time passed.
     fn tick(&mut self, now: Nanos, s: Option<&mut Session>);
     /// Latest time for the next `tick`.
@@ -60,14 +60,14 @@ pub struct Options {
 /// Wakes and stops [`run`] from other threads.
 #[derive(Debug, Default)]
 pub struct Handle {
-    woken: Notify,
+    wake: Notify,
     over: AtomicBool,
 }
 
 impl Handle {
-    /// Causes a call of [`App::woken`].
+    /// Causes a call of [`App::wake`].
     pub fn wake(&self) {
-        self.woken.notify_one();
+        self.wake.notify_one();
     }
 
     /// Ends [`run`], which closes its sessions.
@@ -85,9 +85,9 @@ impl Handle {
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LAST_RETRY: Duration = Duration::from_secs(5);
 /// Maximum time to stay with a relay after its GOAWAY.
-const LEAVE: Duration = Duration::from_secs(30);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(30);
 
-enum News {
+enum ConnEvent {
     Dialled(Target, Result<Dialled, NetError>),
     /// The peer's SETUP arrived.
     Ready,
@@ -99,15 +99,15 @@ enum News {
 pub(crate) struct Driver<A> {
     app: RefCell<A>,
     options: Options,
-    news: mpsc::UnboundedSender<News>,
+    events: mpsc::UnboundedSender<ConnEvent>,
     current: Cell<Option<u64>>,
-    /// When `keep` wakes next, and a channel to wake it earlier.
+    /// When the reconnect loop wakes next, and a channel to wake it earlier.
     wakes: Cell<Nanos>,
     sooner: Notify,
 }
 
 impl<A: App + 'static> Driver<A> {
-    /// Wakes `keep` earlier if the application's deadline moved up.
+    /// Wakes the reconnect loop earlier if the application's deadline moved up.
     pub fn wake_in_time(&self) {
         if self.app.borrow().deadline() < self.wakes.get() {
             self.wakes.set(Nanos::MIN);
@@ -125,7 +125,7 @@ impl<A: App + 'static> Driver<A> {
 
     pub fn event(&self, c: &Rc<Conn<A>>, e: Event) {
         let tell = |n| {
-            let _ = self.news.send(n); // the receiver lives as long as `run`
+            let _ = self.events.send(n); // the receiver lives as long as `run`
         };
         match e {
             Event::Ready { .. } => {
@@ -134,9 +134,9 @@ impl<A: App + 'static> Driver<A> {
                 let now = app.now();
                 app.path(c.link, c.rtt());
                 app.connected(now, c.link, &mut c.session.borrow_mut());
-                tell(News::Ready);
+                tell(ConnEvent::Ready);
             }
-            Event::Goaway { uri, .. } => tell(News::Goaway(c.link, uri)),
+            Event::Goaway { uri, .. } => tell(ConnEvent::Goaway(c.link, uri)),
             Event::Closed { reason, code, remote } => {
                 let name = moqt::code::session_name(code);
                 let text = if remote {
@@ -144,7 +144,7 @@ impl<A: App + 'static> Driver<A> {
                 } else {
                     format!("the session with {} was closed: {name}: {reason}", self.authority())
                 };
-                tell(News::Over(c.link, NetError { failure: Failure::Lost, text }));
+                tell(ConnEvent::Over(c.link, NetError { failure: Failure::Lost, text }));
             }
             e => {
                 let mut app = self.app.borrow_mut();
@@ -160,10 +160,10 @@ impl<A: App + 'static> Driver<A> {
 
 /// Keeps a session open until `handle` says stop.
 pub async fn run<A: App + 'static>(options: Options, app: A, handle: Arc<Handle>) {
-    LocalSet::new().run_until(keep(options, app, handle)).await;
+    LocalSet::new().run_until(reconnect_loop(options, app, handle)).await;
 }
 
-struct Keeper<A> {
+struct Reconnector<A> {
     driver: Rc<Driver<A>>,
     conns: BTreeMap<u64, Rc<Conn<A>>>,
     next_link: u64,
@@ -177,17 +177,17 @@ struct Keeper<A> {
     leaving: Vec<(u64, Instant)>,
 }
 
-async fn keep<A: App + 'static>(options: Options, app: A, handle: Arc<Handle>) {
-    let (news, mut receive) = mpsc::unbounded_channel();
+async fn reconnect_loop<A: App + 'static>(options: Options, app: A, handle: Arc<Handle>) {
+    let (events, mut receive) = mpsc::unbounded_channel();
     let driver = Rc::new(Driver {
         app: RefCell::new(app),
         options,
-        news,
+        events,
         current: Cell::new(None),
         wakes: Cell::new(Nanos::MIN),
         sooner: Notify::new(),
     });
-    let mut k = Keeper {
+    let mut k = Reconnector {
         driver,
         conns: BTreeMap::new(),
         next_link: 0,
@@ -204,10 +204,10 @@ async fn keep<A: App + 'static>(options: Options, app: A, handle: Arc<Handle>) {
             biased;
             n = receive.recv() => {
                 if let Some(n) = n {
-                    k.news(n);
+                    k.events(n);
                 }
             }
-            () = handle.woken.notified() => k.woken(),
+            () = handle.wake.notified() => k.wake(),
             () = k.driver.sooner.notified() => {}
             () = tokio::time::sleep_until(wake) => {}
         }
@@ -217,7 +217,7 @@ async fn keep<A: App + 'static>(options: Options, app: A, handle: Arc<Handle>) {
     }
 }
 
-impl<A: App + 'static> Keeper<A> {
+impl<A: App + 'static> Reconnector<A> {
     fn current(&self) -> Option<&Rc<Conn<A>>> {
         self.conns.get(&self.driver.current.get()?)
     }
@@ -231,7 +231,7 @@ impl<A: App + 'static> Keeper<A> {
         let target = self.moved.take().unwrap_or_else(|| d.options.target.clone());
         spawn_local(async move {
             let dialled = dial(&target, d.options.pinned, d.options.insecure).await;
-            let _ = d.news.send(News::Dialled(target, dialled));
+            let _ = d.events.send(ConnEvent::Dialled(target, dialled));
         });
     }
 
@@ -244,9 +244,9 @@ impl<A: App + 'static> Keeper<A> {
         self.wait = doubled + doubled.mul_f64(random_quarter()); // jitter, to spread reconnecting viewers
     }
 
-    fn news(&mut self, n: News) {
+    fn events(&mut self, n: ConnEvent) {
         match n {
-            News::Dialled(target, Ok(d)) => {
+            ConnEvent::Dialled(target, Ok(d)) => {
                 let now = self.driver.now();
                 let o = &self.driver.options;
                 let config = Config {
@@ -262,23 +262,23 @@ impl<A: App + 'static> Keeper<A> {
                 self.conns.insert(link, c.clone());
                 c.start();
             }
-            News::Dialled(_, Err(e)) => {
+            ConnEvent::Dialled(_, Err(e)) => {
                 self.dialling = false;
-                self.driver.app.borrow_mut().trouble(&e);
+                self.driver.app.borrow_mut().connection_error(&e);
                 self.try_again();
             }
-            News::Ready => self.dialling = false,
-            News::Goaway(link, uri) => {
+            ConnEvent::Ready => self.dialling = false,
+            ConnEvent::Goaway(link, uri) => {
                 if self.driver.current.get() != Some(link) {
                     return;
                 }
                 self.moved = Target::parse(&uri).ok();
-                self.leaving.push((link, Instant::now() + LEAVE));
+                self.leaving.push((link, Instant::now() + LEAVE_TIMEOUT));
                 if !self.dialling {
                     self.retry = Some(Instant::now());
                 }
             }
-            News::Over(link, why) => self.over(link, &why),
+            ConnEvent::Over(link, why) => self.over(link, &why),
         }
     }
 
@@ -294,9 +294,9 @@ impl<A: App + 'static> Keeper<A> {
         self.dialling &= !attempt;
         {
             let mut app = self.driver.app.borrow_mut();
-            app.gone(link);
+            app.disconnected(link);
             if was_current || attempt {
-                app.trouble(why);
+                app.connection_error(why);
             }
         }
         if was_current {
@@ -321,13 +321,13 @@ impl<A: App + 'static> Keeper<A> {
         }
     }
 
-    fn woken(&mut self) {
+    fn wake(&mut self) {
         let c = self.current().cloned();
         {
             let mut app = self.driver.app.borrow_mut();
             let now = app.now();
             let mut session = c.as_ref().map(|c| c.session.borrow_mut());
-            app.woken(now, session.as_deref_mut());
+            app.wake(now, session.as_deref_mut());
         }
         if let Some(c) = c {
             c.pump();
