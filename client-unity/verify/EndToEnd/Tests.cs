@@ -681,7 +681,7 @@ namespace Holocast.Verify
             var stage = new Stage(Url(port, "newer"));
             AddSphere(stage);
             stage.Until("the error message", () => stage.Session.Message.Contains("decoded"));
-            AssertMessage(stage, HolocastState.Live, "The 360° video cannot be decoded: its codec is av01.0.04M.08, and this client knows avc1.");
+            AssertMessage(stage, HolocastState.Live, "The 360° video cannot be decoded: its codec is av01.0.04M.08, but this client supports only avc1.");
         }
 
         static void RecordedSphere(Lab lab)

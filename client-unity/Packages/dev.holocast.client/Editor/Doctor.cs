@@ -8,10 +8,16 @@ using UnityEngine.Rendering;
 
 namespace Holocast.Editor
 {
+    /// <summary>Outcome of a check.</summary>
     public enum Verdict
     {
+        /// <summary>No problem found.</summary>
         Good,
+
+        /// <summary>May be a problem.</summary>
         Unsure,
+
+        /// <summary>A problem that must be fixed.</summary>
         Bad,
     }
 

@@ -90,7 +90,7 @@ fn headers<T: AsRef<[u8]>>(objects: &[T], limits: &Limits) -> Result<([Option<He
         *place = Some(h);
     }
     if points > limits.max_points {
-        return Err(FrameError::new("points", format!("{points}, at most {} are taken", limits.max_points)));
+        return Err(FrameError::new("points", format!("{points} exceed the limit of {}", limits.max_points)));
     }
     if let (Layout::A, Some((width, height))) = (first.layout, limits.grid) {
         if (first.width, first.height) != (width, height) {

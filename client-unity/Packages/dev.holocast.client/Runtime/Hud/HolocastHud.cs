@@ -53,12 +53,14 @@ namespace Holocast
         double nextAt;
         string asked = "";
 
+        /// <summary>The session whose statistics and message are shown.</summary>
         public HolocastSession Session
         {
             get => session;
             set => session = value;
         }
 
+        /// <summary>The component whose point count is shown.</summary>
         public HolocastPoints Points
         {
             get => points;
@@ -76,6 +78,7 @@ namespace Holocast
             }
         }
 
+        /// <summary>Follows the user's view. If false, the HUD stays in place.</summary>
         public bool FollowHead
         {
             get => followHead;

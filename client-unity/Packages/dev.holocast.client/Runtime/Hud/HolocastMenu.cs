@@ -17,11 +17,11 @@ namespace Holocast
         const string ShaderName = "HolocastText";
         const int FontSize = 48;
         const int Glyphs = 1024;
-        const int MostSessions = 8;
+        const int MaxSessions = 8;
 
         // Degrees below the horizon at which looking down opens and closes the menu.
-        const float Opens = 35;
-        const float Closes = 20;
+        const float OpenAngle = 35;
+        const float CloseAngle = 20;
 
         [SerializeField]
         HolocastSession session;
@@ -61,8 +61,7 @@ namespace Holocast
             public Action Choose;
         }
 
-        /// <summary>True while the user looks at an item of an open menu. A pinch then belongs to
-        /// the menu.</summary>
+        /// <summary>True while the user looks at an item of an open menu. A pinch then belongs to the menu.</summary>
         public static bool PointedAt { get; private set; }
 
         internal bool IsOpen => open;
@@ -153,7 +152,7 @@ namespace Holocast
                 }
                 head = main.transform;
             }
-            Type();
+            HandleTypedAddress();
             OpenOrClose();
             if (playback != null && playback.Playing != playing)
             {
@@ -170,10 +169,10 @@ namespace Holocast
                 Fill();
                 Write();
             }
-            int looked = LookedAt();
-            if (looked != line || builder.Stale)
+            int target = LookedAt();
+            if (target != line || builder.Stale)
             {
-                line = looked;
+                line = target;
                 Write();
             }
             PointedAt = line >= 0;
@@ -189,7 +188,7 @@ namespace Holocast
         {
             float down = -Mathf.Atan2(head.forward.y, new Vector3(head.forward.x, 0, head.forward.z).magnitude) * Mathf.Rad2Deg;
             bool nothing = session == null || session.State != HolocastState.Live;
-            bool wanted = nothing || down > (open ? Closes : Opens);
+            bool wanted = nothing || down > (open ? CloseAngle : OpenAngle);
             if (wanted == open)
             {
                 return;
@@ -246,7 +245,7 @@ namespace Holocast
             }
             if (browser != null)
             {
-                for (int i = 0; i < browser.Sessions.Count && i < MostSessions; i++)
+                for (int i = 0; i < browser.Sessions.Count && i < MaxSessions; i++)
                 {
                     string name = browser.Sessions[i];
                     Add("Join " + name, () => browser.Join(name));
@@ -256,7 +255,7 @@ namespace Holocast
                     HolocastAddress address = browser.Addresses[i];
                     Add("Join " + address.Session + " at " + address.Host, () => browser.Join(address));
                 }
-                Add("Type an address", AskForAddress);
+                Add("HandleTypedAddress an address", AskForAddress);
             }
             if (hud != null)
             {
@@ -291,7 +290,7 @@ namespace Holocast
         }
 
         // Takes the typed address: joins a session, or lists the sessions of a relay.
-        void Type()
+        void HandleTypedAddress()
         {
             if (keyboard == null || keyboard.status == TouchScreenKeyboard.Status.Visible)
             {

@@ -7,14 +7,14 @@ namespace Holocast
     static class HandInput
     {
         // Reports a hand's pinch or a controller's trigger, with the hand's position and rotation.
-        public static bool Pressed(XRNode node, out Vector3 at, out Quaternion turned)
+        public static bool Pressed(XRNode node, out Vector3 at, out Quaternion rotation)
         {
             at = Vector3.zero;
-            turned = Quaternion.identity;
+            rotation = Quaternion.identity;
             InputDevice device = InputDevices.GetDeviceAtXRNode(node);
             if (!device.isValid
                 || !device.TryGetFeatureValue(CommonUsages.devicePosition, out at)
-                || !device.TryGetFeatureValue(CommonUsages.deviceRotation, out turned))
+                || !device.TryGetFeatureValue(CommonUsages.deviceRotation, out rotation))
             {
                 return false;
             }

@@ -12,6 +12,7 @@ namespace Holocast
         [SerializeField, Tooltip("Key the pose is stored under")]
         string key = "Holocast.Place";
 
+        /// <summary>Key under which the pose is stored. Use a different one per hologram.</summary>
         public string Key
         {
             get => key;

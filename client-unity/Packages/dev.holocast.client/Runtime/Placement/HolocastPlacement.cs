@@ -49,8 +49,7 @@ namespace Holocast
         /// <summary>True while the hologram follows the user's view, until the next tap.</summary>
         public bool Carried => carried;
 
-        /// <summary>Places the hologram in front of the user as soon as the subject's position is
-        /// known.</summary>
+        /// <summary>Places the hologram in front of the user as soon as the subject's position is known.</summary>
         public void BringHere()
         {
             placed = TryBringHere();
@@ -67,6 +66,7 @@ namespace Holocast
             carried = true;
         }
 
+        /// <summary>Ends PickUp: leaves the hologram where it is and saves the place.</summary>
         public void PutDown()
         {
             if (carried)
@@ -76,8 +76,7 @@ namespace Holocast
             }
         }
 
-        /// <summary>Saves the current place. Call this after moving the hologram from a
-        /// script.</summary>
+        /// <summary>Saves the current place. Call this after moving the hologram from a script.</summary>
         public void Save()
         {
             if (anchor != null)
@@ -146,8 +145,8 @@ namespace Holocast
 
         void Hold()
         {
-            bool l = HandInput.Pressed(XRNode.LeftHand, out Vector3 leftAt, out Quaternion leftTurned);
-            bool r = HandInput.Pressed(XRNode.RightHand, out Vector3 rightAt, out Quaternion rightTurned);
+            bool l = HandInput.Pressed(XRNode.LeftHand, out Vector3 leftAt, out Quaternion leftRotation);
+            bool r = HandInput.Pressed(XRNode.RightHand, out Vector3 rightAt, out Quaternion rightRotation);
             if (busy)
             {
                 // Pinches on the menu are ignored until released.
@@ -184,15 +183,15 @@ namespace Holocast
                 float scale = transform.localScale.x;
                 if (l && r)
                 {
-                    grip = TwoHands.Take(transform.position, transform.rotation, scale, leftAt, rightAt);
+                    grip = TwoHands.Grab(transform.position, transform.rotation, scale, leftAt, rightAt);
                 }
                 else if (l)
                 {
-                    grip = TwoHands.Take(transform.position, transform.rotation, scale, leftAt, leftTurned);
+                    grip = TwoHands.Grab(transform.position, transform.rotation, scale, leftAt, leftRotation);
                 }
                 else if (r)
                 {
-                    grip = TwoHands.Take(transform.position, transform.rotation, scale, rightAt, rightTurned);
+                    grip = TwoHands.Grab(transform.position, transform.rotation, scale, rightAt, rightRotation);
                 }
                 return;
             }
@@ -209,7 +208,7 @@ namespace Holocast
             }
             else
             {
-                grip.Move(l ? leftAt : rightAt, l ? leftTurned : rightTurned, out p, out q, out s);
+                grip.Move(l ? leftAt : rightAt, l ? leftRotation : rightRotation, out p, out q, out s);
             }
             transform.SetPositionAndRotation(p, q);
             transform.localScale = Vector3.one * s;

@@ -14,13 +14,13 @@ namespace Holocast
         public const float LargestScale = 20;
 
         // Grab with one hand: the object moves with the hand and turns with it about the vertical.
-        public static TwoHands Take(Vector3 position, Quaternion rotation, float scale, Vector3 at, Quaternion hand)
+        public static TwoHands Grab(Vector3 position, Quaternion rotation, float scale, Vector3 at, Quaternion hand)
         {
             return new TwoHands { position = position, rotation = rotation, scale = scale, left = at, hand = hand };
         }
 
         // Grab with both hands: their distance scales, their direction turns, their midpoint moves.
-        public static TwoHands Take(Vector3 position, Quaternion rotation, float scale, Vector3 left, Vector3 right)
+        public static TwoHands Grab(Vector3 position, Quaternion rotation, float scale, Vector3 left, Vector3 right)
         {
             return new TwoHands { position = position, rotation = rotation, scale = scale, left = left, right = right, both = true };
         }

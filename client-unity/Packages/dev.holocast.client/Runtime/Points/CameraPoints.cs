@@ -25,8 +25,8 @@ namespace Holocast
         PointBuffers buffers;
         float spacing; // distance between neighbouring points per unit of depth
         uint shownVersion;
-        HcFrame waiting; // held until its track and rays are known; valid if waitingFor is not null
-        Client waitingFor;
+        HcFrame held; // held until its track and rays are known; valid if heldBy is not null
+        Client heldBy;
 
         public CameraPoints(int camera, Transform parent, Shader shader)
         {
@@ -85,33 +85,33 @@ namespace Holocast
         {
             if (client.Acquire((uint)Camera, out HcFrame frame))
             {
-                GiveBack(client);
-                waiting = frame;
-                waitingFor = client;
+                ReleaseHeld(client);
+                held = frame;
+                heldBy = client;
             }
-            if (waitingFor != client)
+            if (heldBy != client)
             {
-                waitingFor = null; // the held frame was freed with its client
+                heldBy = null; // the held frame was freed with its client
                 return;
             }
-            HolocastTrack track = camera.TrackOfVersion(waiting.trackVersion);
-            bool grid = waiting.layout == Abi.LayoutA;
+            HolocastTrack track = camera.TrackOfVersion(held.trackVersion);
+            bool grid = held.layout == Abi.LayoutA;
             if (track == null || grid && !rays.Has(client, track.Raw))
             {
                 return; // keep showing the previous frame; the next may be seconds away
             }
-            waitingFor = null;
-            client.Release(waiting, TryShow(client, track, waiting, grid, maxPoints, spread) ? Abi.ShownNow : Abi.NotShown);
+            heldBy = null;
+            client.Release(held, TryShow(client, track, held, grid, maxPoints, spread) ? Abi.ShownNow : Abi.NotShown);
         }
 
         // Releases the held frame, if any.
-        public void GiveBack(Client client)
+        public void ReleaseHeld(Client client)
         {
-            if (waitingFor == client)
+            if (heldBy == client)
             {
-                client.Release(waiting, Abi.NotShown);
+                client.Release(held, Abi.NotShown);
             }
-            waitingFor = null;
+            heldBy = null;
         }
 
         bool TryShow(Client client, HolocastTrack track, in HcFrame frame, bool grid, int maxPoints, float spread)

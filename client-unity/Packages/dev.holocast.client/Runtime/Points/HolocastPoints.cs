@@ -37,21 +37,22 @@ namespace Holocast
         bool keepDisplayRate = true;
 
         readonly List<CameraPoints> views = new List<CameraPoints>();
-        readonly List<Wish> wishes = new List<Wish>();
+        readonly List<Subscription> subscriptions = new List<Subscription>();
         readonly PointBudget budget = new PointBudget();
         readonly RateCounter pictures = new RateCounter();
         Shader shader;
         int generation = -1;
         bool catalogChanged;
-        string noticeOf = "";
+        string notice = "";
 
-        struct Wish
+        struct Subscription
         {
             public int Camera;
             public HolocastTrack Track;
             public uint Descriptions;
         }
 
+        /// <summary>The session whose points are shown.</summary>
         public HolocastSession Session
         {
             get => session;
@@ -77,8 +78,9 @@ namespace Holocast
             }
         }
 
-        /// <summary>Quality by name, for example "full" or "low"; empty selects the best the
-        /// display can keep up with.</summary>
+        /// <summary>
+        /// Quality by name, for example "full" or "low"; empty selects the best the display can keep up with.
+        /// </summary>
         public string Quality
         {
             get => quality;
@@ -89,8 +91,9 @@ namespace Holocast
             }
         }
 
-        /// <summary>Edge length of a point, in multiples of the distance between neighbouring
-        /// points; at least 0.1.</summary>
+        /// <summary>
+        /// Edge length of a point, in multiples of the distance between neighbouring points; at least 0.1.
+        /// </summary>
         public float PointSize
         {
             get => pointSize;
@@ -101,8 +104,9 @@ namespace Holocast
             }
         }
 
-        /// <summary>Maximum points per camera. Larger frames are thinned: every second, third…
-        /// point is drawn.</summary>
+        /// <summary>
+        /// Maximum points per camera. Larger frames are thinned: every second, third… point is drawn.
+        /// </summary>
         public int MaxPoints
         {
             get => maxPoints;
@@ -133,8 +137,7 @@ namespace Holocast
         /// <summary>Pictures rendered in the last second.</summary>
         public double DisplayFps => pictures.PerSecond;
 
-        /// <summary>Point reduction: 0 requests all points, each further level about half as
-        /// many.</summary>
+        /// <summary>Point reduction: 0 requests all points, each further level about half as many.</summary>
         public int BudgetLevel => budget.Level;
 
         internal IReadOnlyList<CameraPoints> Views => views;
@@ -211,9 +214,9 @@ namespace Holocast
             session.CatalogChanged -= OnCatalogChanged;
             if (session.Client != null && generation == session.Generation)
             {
-                for (int i = 0; i < wishes.Count; i++)
+                for (int i = 0; i < subscriptions.Count; i++)
                 {
-                    session.Client.Unsubscribe((uint)wishes[i].Camera);
+                    session.Client.Unsubscribe((uint)subscriptions[i].Camera);
                 }
             }
             Clear();
@@ -231,12 +234,12 @@ namespace Holocast
                 v.Dispose();
             }
             views.Clear();
-            wishes.Clear();
+            subscriptions.Clear();
             budget.Restart();
             generation = -1;
-            if (noticeOf.Length > 0)
+            if (notice.Length > 0)
             {
-                noticeOf = "";
+                notice = "";
                 session.SetNotice("");
             }
         }
@@ -282,7 +285,7 @@ namespace Holocast
                     views[i].Show(client, camera, maxPoints, pointSize);
                 }
             }
-            Notice();
+            UpdateNotice();
         }
 
         // Matches the views to the catalog and updates the subscriptions.
@@ -295,10 +298,10 @@ namespace Holocast
                 if (catalog.Camera(n) == null || !Wanted(n))
                 {
                     client.Unsubscribe((uint)n);
-                    views[i].GiveBack(client);
+                    views[i].ReleaseHeld(client);
                     views[i].Dispose();
                     views.RemoveAt(i);
-                    Forget(n);
+                    RemoveSubscription(n);
                 }
             }
             for (int i = 0; i < catalog.Cameras.Count; i++)
@@ -316,7 +319,7 @@ namespace Holocast
                 }
                 view.SetPose(camera.Best, catalog.StudioYUp);
                 Choose(camera, out HolocastTrack track, out uint descriptions);
-                Ask(client, camera.Number, track, descriptions);
+                Subscribe(client, camera.Number, track, descriptions);
             }
         }
 
@@ -337,34 +340,34 @@ namespace Holocast
             return null;
         }
 
-        void Ask(Client client, int camera, HolocastTrack track, uint descriptions)
+        void Subscribe(Client client, int camera, HolocastTrack track, uint descriptions)
         {
-            for (int i = 0; i < wishes.Count; i++)
+            for (int i = 0; i < subscriptions.Count; i++)
             {
-                if (wishes[i].Camera != camera)
+                if (subscriptions[i].Camera != camera)
                 {
                     continue;
                 }
-                if (wishes[i].Track != track || wishes[i].Descriptions != descriptions)
+                if (subscriptions[i].Track != track || subscriptions[i].Descriptions != descriptions)
                 {
-                    wishes.RemoveAt(i);
+                    subscriptions.RemoveAt(i);
                     break;
                 }
                 return;
             }
             if (client.Subscribe((uint)camera, track.QualityBytes, descriptions))
             {
-                wishes.Add(new Wish { Camera = camera, Track = track, Descriptions = descriptions });
+                subscriptions.Add(new Subscription { Camera = camera, Track = track, Descriptions = descriptions });
             }
         }
 
-        void Forget(int camera)
+        void RemoveSubscription(int camera)
         {
-            for (int i = wishes.Count - 1; i >= 0; i--)
+            for (int i = subscriptions.Count - 1; i >= 0; i--)
             {
-                if (wishes[i].Camera == camera)
+                if (subscriptions[i].Camera == camera)
                 {
-                    wishes.RemoveAt(i);
+                    subscriptions.RemoveAt(i);
                 }
             }
         }
@@ -444,7 +447,7 @@ namespace Holocast
         }
 
         // Notifies the user if frames exceed the buffers.
-        void Notice()
+        void UpdateNotice()
         {
             CameraPoints thinned = null;
             for (int i = 0; i < views.Count; i++)
@@ -457,19 +460,19 @@ namespace Holocast
             }
             if (thinned == null)
             {
-                if (noticeOf.Length > 0)
+                if (notice.Length > 0)
                 {
-                    noticeOf = "";
+                    notice = "";
                     session.SetNotice("");
                 }
                 return;
             }
-            if (noticeOf.Length == 0)
+            if (notice.Length == 0)
             {
                 int step = (thinned.PointsOfFrame + thinned.Points - 1) / thinned.Points;
-                noticeOf = "Camera " + thinned.Camera + " sends " + thinned.PointsOfFrame + " points and MaxPoints is " + maxPoints
+                notice = "Camera " + thinned.Camera + " sends " + thinned.PointsOfFrame + " points and MaxPoints is " + maxPoints
                     + ": one in " + step + " is drawn.";
-                session.SetNotice(noticeOf);
+                session.SetNotice(notice);
             }
         }
     }

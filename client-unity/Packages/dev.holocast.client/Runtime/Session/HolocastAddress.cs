@@ -6,14 +6,13 @@ namespace Holocast
     /// </summary>
     public readonly struct HolocastAddress : IEquatable<HolocastAddress>
     {
-        /// <summary>moqt://host[:port][/session][?token=…]. The token authorizes the viewer at the
-        /// relay.</summary>
+        /// <summary>moqt://host[:port][/session][?token=…]. The token authorizes the viewer at the relay.</summary>
         public readonly string Url;
 
-        /// <summary>SHA-256 of the relay's certificate, hex; empty uses the platform's trust
-        /// store.</summary>
+        /// <summary>SHA-256 of the relay's certificate, hex; empty uses the platform's trust store.</summary>
         public readonly string CertificateHash;
 
+        /// <summary>Creates an address from a moqt:// URL and a certificate hash (hex, or empty), without validation.</summary>
         public HolocastAddress(string url, string certificateHash)
         {
             Url = url ?? "";
@@ -143,8 +142,9 @@ namespace Holocast
             }
         }
 
-        /// <summary>The address of another session at the same relay; null or empty gives the
-        /// relay's address.</summary>
+        /// <summary>
+        /// The address of another session at the same relay; null or empty gives the relay's address.
+        /// </summary>
         public HolocastAddress WithSession(string session)
         {
             return new HolocastAddress("moqt://" + Host + (string.IsNullOrEmpty(session) ? "" : "/" + session) + Query, CertificateHash);
@@ -156,6 +156,7 @@ namespace Holocast
             return CertificateHash.Length == 0 ? Url : Url + "#" + CertificateHash;
         }
 
+        /// <summary>True if URL and certificate hash are equal.</summary>
         public bool Equals(HolocastAddress other)
         {
             return Url == other.Url && CertificateHash == other.CertificateHash;

@@ -26,6 +26,7 @@ namespace Holocast
         HcState native;
         HolocastAddress address;
 
+        /// <summary>The session that Join connects.</summary>
         public HolocastSession Session
         {
             get => session;
@@ -46,12 +47,10 @@ namespace Holocast
         /// <summary>A sentence for the user if there is a problem; otherwise empty.</summary>
         public string Message { get; private set; } = "";
 
-        /// <summary>Raised on the main thread when Sessions, Addresses or Message
-        /// changed.</summary>
+        /// <summary>Raised on the main thread when Sessions, Addresses or Message changed.</summary>
         public event Action Changed;
 
-        /// <summary>Lists the sessions of a relay. Accepts any text that HolocastAddress
-        /// parses.</summary>
+        /// <summary>Lists the sessions of a relay. Accepts any text that HolocastAddress parses.</summary>
         public void Browse(string text)
         {
             relay = text ?? "";

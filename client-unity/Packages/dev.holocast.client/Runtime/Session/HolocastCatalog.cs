@@ -26,9 +26,10 @@ namespace Holocast
         /// <summary>Maximum bits per second; 0 = unknown.</summary>
         public double Bitrate => Raw.bitrate;
 
-        /// <summary>Size of the sensor's grid in pixels; 0 for unorganized clouds.</summary>
+        /// <summary>Width of the sensor's grid in pixels; 0 for unorganized clouds.</summary>
         public int Width => (int)Raw.width;
 
+        /// <summary>Height of the sensor's grid in pixels; 0 for unorganized clouds.</summary>
         public int Height => (int)Raw.height;
 
         internal byte[] QualityBytes { get; private set; } = new byte[1];
@@ -60,8 +61,10 @@ namespace Holocast
         /// <summary>Number of the camera in its session.</summary>
         public int Number { get; internal set; }
 
+        /// <summary>Display name of the camera.</summary>
         public string Name { get; private set; } = "";
 
+        /// <summary>Tracks of the camera, best quality first.</summary>
         public IReadOnlyList<HolocastTrack> Tracks => tracks;
 
         /// <summary>The track of the named quality, or the best track if there is none.</summary>
@@ -130,6 +133,7 @@ namespace Holocast
         readonly List<HolocastCamera> cameras = new List<HolocastCamera>();
         HcTrack[] raw = new HcTrack[8];
 
+        /// <summary>Cameras sorted by number.</summary>
         public IReadOnlyList<HolocastCamera> Cameras => cameras;
 
         /// <summary> True if the studio's y axis points up. Derived from the cameras' poses: their

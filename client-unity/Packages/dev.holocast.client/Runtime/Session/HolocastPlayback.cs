@@ -14,6 +14,7 @@ namespace Holocast
 
         HcPlayback native;
 
+        /// <summary>The session whose recording is controlled.</summary>
         public HolocastSession Session
         {
             get => session;
@@ -23,6 +24,7 @@ namespace Holocast
         /// <summary>True if the session replays a recording that supports seeking.</summary>
         public bool Available => (native.flags & Abi.PlaybackAvailable) != 0;
 
+        /// <summary>False while paused.</summary>
         public bool Playing => (native.flags & Abi.PlaybackPlaying) != 0;
 
         /// <summary>True while following the replay shared by all viewers.</summary>
@@ -37,11 +39,13 @@ namespace Holocast
         /// <summary>Position in the recording, seconds.</summary>
         public double Position => native.positionMs / 1000;
 
+        /// <summary>Resumes playback; at the end, restarts from the beginning.</summary>
         public void Play()
         {
             Act(HcPlaybackAction.Play, 0);
         }
 
+        /// <summary>Pauses playback.</summary>
         public void Pause()
         {
             Act(HcPlaybackAction.Pause, 0);

@@ -40,22 +40,26 @@ namespace Holocast
         string detail = "";
         string notice = "";
 
-        /// <summary>moqt://host:port/session, host:port/session or a web viewer link. Takes effect
-        /// with Connect.</summary>
+        /// <summary>
+        /// moqt://host:port/session, host:port/session or a web viewer link. Takes effect with Connect.
+        /// </summary>
         public string Url
         {
             get => url;
             set => url = value ?? "";
         }
 
-        /// <summary>SHA-256 of the relay's certificate, hex; empty uses the platform's trust store.
-        /// Takes effect with Connect.</summary>
+        /// <summary>
+        /// SHA-256 of the relay's certificate, hex; empty uses the platform's trust store. Takes effect with
+        /// Connect.
+        /// </summary>
         public string CertificateHash
         {
             get => certificateHash;
             set => certificateHash = value ?? "";
         }
 
+        /// <summary>State of the session.</summary>
         public HolocastState State { get; private set; }
 
         /// <summary>A sentence for the user if there is a problem; otherwise empty.</summary>
@@ -67,26 +71,26 @@ namespace Holocast
         /// <summary>Sessions of the relay, if Url names none.</summary>
         public IReadOnlyList<string> Sessions => sessions;
 
-        /// <summary>The address of the current connection: Url and CertificateHash as of
-        /// Connect.</summary>
+        /// <summary>The address of the current connection: Url and CertificateHash as of Connect.</summary>
         public HolocastAddress Address => address;
 
         /// <summary>Number of reconnects.</summary>
         public int Reconnects => (int)native.reconnects;
 
-        /// <summary>True if frames come from a recording. Delays then count from arrival instead of
-        /// capture.</summary>
+        /// <summary>True if frames come from a recording. Delays then count from arrival instead of capture.</summary>
         public bool Replayed => (native.flags & Abi.StateReplayed) != 0;
 
         /// <summary>True if the session has 360° video, which HolocastSphere shows.</summary>
         public bool HasSphere => (native.flags & Abi.StateSphere) != 0;
 
+        /// <summary>Sends the publisher a receipt for every frame shown. Takes effect with Connect.</summary>
         public bool Receipts
         {
             get => receipts;
             set => receipts = value;
         }
 
+        /// <summary>Fetches the relay's certificate hash over plain HTTP. For development only. Takes effect with Connect.</summary>
         public bool Insecure
         {
             get => insecure;
@@ -107,8 +111,7 @@ namespace Holocast
         // True while a HolocastSphere shows the session's 360° video.
         internal bool ShowsSphere { get; set; }
 
-        /// <summary>Increments with every connection. State kept for an older one is
-        /// invalid.</summary>
+        /// <summary>Increments with every connection. State kept for an older one is invalid.</summary>
         internal int Generation { get; private set; }
 
         /// <summary>Connects to Url, ending the current connection.</summary>
@@ -150,8 +153,7 @@ namespace Holocast
             Enter(HolocastState.Disconnected);
         }
 
-        /// <summary>Statistics over all cameras. Returns false until a camera has delivered a
-        /// frame.</summary>
+        /// <summary>Statistics over all cameras. Returns false until a camera has delivered a frame.</summary>
         public bool TryGetStatistics(out HolocastStatistics statistics)
         {
             statistics = default;
@@ -164,8 +166,7 @@ namespace Holocast
             return true;
         }
 
-        /// <summary>Statistics of the 360° video. Returns false until it has delivered a
-        /// picture.</summary>
+        /// <summary>Statistics of the 360° video. Returns false until it has delivered a picture.</summary>
         public bool TryGetSphereStatistics(out HolocastStatistics statistics)
         {
             statistics = default;

@@ -11,6 +11,7 @@ namespace Holocast
         /// <summary>The address or the native library is unusable. Not retried.</summary>
         Failed,
 
+        /// <summary>Connecting for the first time.</summary>
         Connecting,
 
         /// <summary>The relay does not answer. Retrying.</summary>
@@ -31,13 +32,13 @@ namespace Holocast
         /// <summary>Connected, but the session has no publisher or no cameras yet.</summary>
         Waiting,
 
+        /// <summary>Frames arrive.</summary>
         Live,
 
         /// <summary>Published, but no frame for three seconds.</summary>
         Silent,
 
-        /// <summary>The publisher ended the session or disconnected. Resumes if it
-        /// returns.</summary>
+        /// <summary>The publisher ended the session or disconnected. Resumes if it returns.</summary>
         Ended,
     }
 

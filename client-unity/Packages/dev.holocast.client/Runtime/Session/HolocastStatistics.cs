@@ -22,11 +22,13 @@ namespace Holocast
         /// <summary>Capture to decoded over the whole run, ms.</summary>
         public readonly double RunDelayP50, RunDelayP95;
 
+        /// <summary>Media bit rate received, Mbit/s.</summary>
         public readonly double MbitPerSecond;
 
         /// <summary>Mean points per frame of one camera.</summary>
         public readonly double PointsPerFrame;
 
+        /// <summary>Mean decoding time per frame, ms.</summary>
         public readonly double DecodeMs;
 
         /// <summary>360° video: share of the viewport covered by tiles, 0 to 1.</summary>
@@ -38,14 +40,16 @@ namespace Holocast
         /// <summary>Distinct frames decoded over all cameras, and how many were shown.</summary>
         public readonly long Frames, FramesShown;
 
-        /// <summary>Frames missing from the sequence, after a later one, too late to decode, and
-        /// undecodable.</summary>
+        /// <summary>Frames missing from the sequence, after a later one, too late to decode, and undecodable.</summary>
         public readonly long FramesLost, FramesLate, FramesSkipped, FramesDamaged;
 
-        /// <summary>Datagram delivery: frames completed by fetching lost parts, frames dropped as
-        /// incomplete, and their missing parts.</summary>
+        /// <summary>
+        /// Datagram delivery: frames completed by fetching lost parts, frames dropped as incomplete, and
+        /// their missing parts.
+        /// </summary>
         public readonly long FramesRepaired, FramesAbandoned, PartsLost;
 
+        /// <summary>Receipts sent.</summary>
         public readonly long Receipts;
 
         /// <summary>Bytes of frames and objects held by the native library.</summary>
@@ -54,6 +58,7 @@ namespace Holocast
         /// <summary>Error bound of the relay clock estimate, ms; negative = unknown.</summary>
         public readonly double ClockErrorMs;
 
+        /// <summary>Smoothed round-trip time to the relay, ms.</summary>
         public readonly double RoundTripMs;
 
         /// <summary>True for a recording: delays count from arrival.</summary>

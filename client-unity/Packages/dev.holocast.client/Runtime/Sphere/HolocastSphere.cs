@@ -30,12 +30,13 @@ namespace Holocast
         Camera eyes;
         int generation = -1;
 
+        /// <summary>The session whose 360° video is shown.</summary>
         public HolocastSession Session
         {
             get => session;
             set
             {
-                Leave();
+                Unsubscribe();
                 session = value;
             }
         }
@@ -43,12 +44,10 @@ namespace Holocast
         /// <summary>True while a picture is displayed.</summary>
         public bool Shows => surface != null && surface.enabled;
 
-        /// <summary>Width of the picture in pixels, both eyes included; 0 if there is
-        /// none.</summary>
+        /// <summary>Width of the picture in pixels, both eyes included; 0 if there is none.</summary>
         public int Width { get; private set; }
 
-        /// <summary>Height of the picture in pixels, both eyes included; 0 if there is
-        /// none.</summary>
+        /// <summary>Height of the picture in pixels, both eyes included; 0 if there is none.</summary>
         public int Height { get; private set; }
 
         /// <summary>True if the video is stereoscopic.</summary>
@@ -81,7 +80,7 @@ namespace Holocast
 
         void OnDisable()
         {
-            Leave();
+            Unsubscribe();
             surface.enabled = false;
             textures.Dispose();
             Destroy(material);
@@ -105,7 +104,7 @@ namespace Holocast
         }
 
         // Unsubscribes. The last picture stays until the session changes.
-        void Leave()
+        void Unsubscribe()
         {
             if (session == null)
             {
@@ -140,7 +139,7 @@ namespace Holocast
                 client.Subscribe(Abi.Sphere, null, 0);
                 session.ShowsSphere = true;
             }
-            Look(client);
+            ReportGaze(client);
             if (client.Acquire(out HcPicture picture))
             {
                 bool shown = textures.Write(client, picture);
@@ -153,7 +152,7 @@ namespace Holocast
         }
 
         // Reports the main camera's viewport, which selects the tiles to fetch in high resolution.
-        void Look(Client client)
+        void ReportGaze(Client client)
         {
             if (eyes == null)
             {
@@ -186,13 +185,13 @@ namespace Holocast
             bool old = p.matrix == Abi.MatrixBt601;
             material.SetFloat(Red, old ? 0.299f : 0.2126f);
             material.SetFloat(Blue, old ? 0.114f : 0.0722f);
-            around.transform.localRotation = Turned(p.yaw, p.pitch, p.roll);
+            around.transform.localRotation = Rotation(p.yaw, p.pitch, p.roll);
             surface.enabled = true;
         }
 
         // Rotation from picture to object coordinates, as in the web viewer: positive yaw turns the
         // picture's centre to the right, pitch up, roll counter-clockwise. Degrees.
-        internal static Quaternion Turned(float yaw, float pitch, float roll)
+        internal static Quaternion Rotation(float yaw, float pitch, float roll)
         {
             return Quaternion.AngleAxis(yaw, Vector3.up) * Quaternion.AngleAxis(-pitch, Vector3.right) * Quaternion.AngleAxis(roll, Vector3.forward);
         }

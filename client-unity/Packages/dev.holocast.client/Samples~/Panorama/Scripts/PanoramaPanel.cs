@@ -2,8 +2,7 @@ using UnityEngine;
 
 namespace Holocast.Samples
 {
-    /// <summary>PC controls for 360° video: an address to join, and pause and seek for
-    /// recordings.</summary>
+    /// <summary>PC controls for 360° video: an address to join, and pause and seek for recordings.</summary>
     public sealed class PanoramaPanel : MonoBehaviour
     {
         [SerializeField]

@@ -2,8 +2,7 @@ using UnityEngine;
 
 namespace Holocast.Samples
 {
-    /// <summary>Orbits a camera around the subject: right mouse button turns, the wheel
-    /// zooms.</summary>
+    /// <summary>Orbits a camera around the subject: right mouse button turns, the wheel zooms.</summary>
     [RequireComponent(typeof(Camera))]
     public sealed class ViewerOrbit : MonoBehaviour
     {
