@@ -15,7 +15,10 @@ trap 'rm -f "$made"' EXIT
 	awk '/^\/\/ # Safety/ { skip = 1 } !/^\/\// { skip = 0 } skip { next } { line[++n] = $0 }
 		END { for (i = 1; i <= n; i++) if (!(line[i] == "//" && line[i + 1] !~ /^\/\//)) print line[i] }' >"$made"
 if [[ ${1:-} == --check ]]; then
-	diff -u include/holocast.h "$made" || { echo "include/holocast.h is out of date: make -C client-unity/native header" >&2; exit 1; }
+	if ! diff -u include/holocast.h "$made"; then
+		echo "include/holocast.h is out of date: run make -C client-unity/native header" >&2
+		exit 1
+	fi
 else
 	cp "$made" include/holocast.h
 fi

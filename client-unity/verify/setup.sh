@@ -80,12 +80,14 @@ if [[ ! -f $fxc/fxc.exe || $here/shaders/fxc.c -nt $fxc/fxc.exe ]]; then
 	echo "setup: fxc.exe"
 	mkdir -p "$fxc"
 	ZIG_GLOBAL_CACHE_DIR=$tools/zig/cache ZIG_LOCAL_CACHE_DIR=$tools/zig/cache \
-		"$tools/zig/ziglang/zig" cc -target x86_64-windows-gnu -O1 -Wall -Wextra -Werror "$here/shaders/fxc.c" -o "$fxc/fxc.exe"
+		"$tools/zig/ziglang/zig" cc -target x86_64-windows-gnu -O1 -Wall -Wextra -Werror \
+		"$here/shaders/fxc.c" -o "$fxc/fxc.exe"
 	rm -f "$fxc/fxc.pdb"
 fi
 cp -u "$tools/d3dcompiler/cefpython3/d3dcompiler_47.dll" "$fxc/"
 if [[ ! -d $tools/wine ]]; then
 	echo "setup: wine prefix"
-	WINEPREFIX=$tools/wine WINEDEBUG=-all WINEDLLOVERRIDES="mscoree=;mshtml=" /usr/lib/wine/wine64 wineboot --init >/dev/null 2>&1
+	WINEPREFIX=$tools/wine WINEDEBUG=-all WINEDLLOVERRIDES="mscoree=;mshtml=" \
+		/usr/lib/wine/wine64 wineboot --init >/dev/null 2>&1
 	WINEPREFIX=$tools/wine /usr/lib/wine/wineserver64 --wait
 fi

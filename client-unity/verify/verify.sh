@@ -19,10 +19,13 @@ tool=$out/tool/verify.dll
 if [[ ! -f $tool || -n $(find "$here/Tool" -newer "$tool" -name '*.cs') ]]; then
 	mkdir -p "$out/tool"
 	references=()
-	for r in "$tools"/dotnet/packs/Microsoft.NETCore.App.Ref/3.1.0/ref/netcoreapp3.1/*.dll; do references+=("-r:$r"); done
-	"$dotnet" "$tools/dotnet/sdk/3.1.102/Roslyn/bincore/csc.dll" -nologo -nostdlib -langversion:8 -warnaserror -optimize \
+	framework=$tools/dotnet/packs/Microsoft.NETCore.App.Ref/3.1.0/ref/netcoreapp3.1
+	for r in "$framework"/*.dll; do references+=("-r:$r"); done
+	"$dotnet" "$tools/dotnet/sdk/3.1.102/Roslyn/bincore/csc.dll" -nologo -nostdlib -langversion:8 \
+		-warnaserror -optimize \
 		-out:"$tool" "${references[@]}" "$here"/Tool/*.cs
-	echo '{"runtimeOptions":{"framework":{"name":"Microsoft.NETCore.App","version":"3.1.0"}}}' >"${tool%.dll}.runtimeconfig.json"
+	echo '{"runtimeOptions":{"framework":{"name":"Microsoft.NETCore.App","version":"3.1.0"}}}' \
+		>"${tool%.dll}.runtimeconfig.json"
 fi
 verify() { "$dotnet" "$tool" "$root" "$@"; }
 run() { "$dotnet" "$out/linux/Holocast.Verify.dll" "$@"; }
@@ -35,12 +38,13 @@ for step in "${steps[@]}"; do
 	case $step in
 	pictures)
 		publisher
-		CARGO_TARGET_DIR=$tools/draw cargo build --quiet --release --locked --manifest-path "$here/shaders/draw/Cargo.toml"
+		CARGO_TARGET_DIR=$tools/draw cargo build --quiet --release --locked \
+			--manifest-path "$here/shaders/draw/Cargo.toml"
 		run pictures "$root"
 		;;
 	end-to-end)
 		publisher
-		# The longest, which only waits, beside the others.
+		# The longest test mostly waits: run it concurrently with the others.
 		run end-to-end "$root" "no growth" >"$out/no-growth.log" 2>&1 &
 		failed=
 		run end-to-end "$root" "-no growth" || failed=1

@@ -15,12 +15,14 @@ export ZIG ZIG_TARGET=aarch64-windows-gnu
 built=${CARGO_TARGET_DIR:-$PWD/target}
 export ZIG_GLOBAL_CACHE_DIR=$built/zig ZIG_LOCAL_CACHE_DIR=$built/zig
 variable=${target//-/_}
-export "CC_$variable=$PWD/windows/cc" "CXX_$variable=$PWD/windows/cxx" "AR_$variable=$PWD/windows/ar" "CARGO_TARGET_${variable^^}_LINKER=$PWD/windows/cc"
+export "CC_$variable=$PWD/windows/cc" "CXX_$variable=$PWD/windows/cxx" "AR_$variable=$PWD/windows/ar" \
+	"CARGO_TARGET_${variable^^}_LINKER=$PWD/windows/cc"
 export "CARGO_TARGET_${variable^^}_RUSTFLAGS=-Cdlltool=$PWD/windows/dlltool"
 # Compile OpenH264 for store apps with the flags of its own Makefile, and with the UTF-16 variants
 # of text functions.
 export "CXXFLAGS_$variable=-DWINAPI_FAMILY=WINAPI_FAMILY_APP -DUNICODE"
-RUSTUP_TOOLCHAIN=${HOLOCAST_NIGHTLY:-nightly} cargo build --locked --release -p capi --lib --target "windows/uwp/$target.json" \
+RUSTUP_TOOLCHAIN=${HOLOCAST_NIGHTLY:-nightly} \
+	cargo build --locked --release -p capi --lib --target "windows/uwp/$target.json" \
 	-Zbuild-std=std,panic_unwind -Zjson-target-spec
 out=$built/windows/uwp-arm64
 mkdir -p "$out"

@@ -299,12 +299,16 @@ namespace Holocast.Verify
                 if (clock.Elapsed.TotalSeconds > end)
                 {
                     HolocastStatistics s = Statistics();
-                    string got = s.Frames + " frames, " + s.FramesShown + " shown, " + s.FramesLate + " late, " + s.FramesSkipped + " skipped, " + s.FramesDamaged + " damaged, " + s.MemoryBytes + " bytes held";
+                    string got = s.Frames + " frames, " + s.FramesShown + " shown, " + s.FramesLate + " late, "
+                        + s.FramesSkipped + " skipped, " + s.FramesDamaged + " damaged, " + s.MemoryBytes
+                        + " bytes held";
                     if (Session.TryGetSphereStatistics(out s))
                     {
-                        got += "; 360° video: " + s.Frames + " frames, " + s.FramesDamaged + " damaged, tiles cover " + s.TileHits + " of the viewport";
+                        got += "; 360° video: " + s.Frames + " frames, " + s.FramesDamaged + " damaged, tiles cover "
+                            + s.TileHits + " of the viewport";
                     }
-                    throw new Failed("timed out after " + seconds + " s waiting for " + what + "; " + Session.State + ": " + Session.Message + "; " + got + "\n" + string.Join("\n", Loop.Log));
+                    throw new Failed("timed out after " + seconds + " s waiting for " + what + "; " + Session.State
+                        + ": " + Session.Message + "; " + got + "\n" + string.Join("\n", Loop.Log));
                 }
                 Tick();
             }

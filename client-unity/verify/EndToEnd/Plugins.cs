@@ -23,10 +23,18 @@ namespace Holocast.Verify
             int failed = 0;
             foreach (var (library, sentence) in new[]
             {
-                (Path.Combine(folder, "missing.so"), "The native library Plugins/x86_64/libholocast.so for Linux (x86_64) is missing or failed to load: install it as described in the package's README, then restart."),
-                (other, "The native library Plugins/x86_64/libholocast.so has interface version 99, but this package needs " + Abi.Version + ": install the library from the same release as the package."),
-                (none, "The native library Plugins/x86_64/libholocast.so is outdated or not Holocast's: install the one from the package's release, then restart."),
-                (text, "The native library Plugins/x86_64/libholocast.so was built for another platform than Linux (x86_64): install the right one from the package's release, then restart."),
+                (Path.Combine(folder, "missing.so"),
+                    "The native library Plugins/x86_64/libholocast.so for Linux (x86_64) is missing or failed to "
+                    + "load: install it as described in the package's README, then restart."),
+                (other,
+                    "The native library Plugins/x86_64/libholocast.so has interface version 99, but this package needs "
+                    + Abi.Version + ": install the library from the same release as the package."),
+                (none,
+                    "The native library Plugins/x86_64/libholocast.so is outdated or not Holocast's: install the one "
+                    + "from the package's release, then restart."),
+                (text,
+                    "The native library Plugins/x86_64/libholocast.so was built for another platform than Linux "
+                    + "(x86_64): install the right one from the package's release, then restart."),
             })
             {
                 string told = Ask(library);
@@ -51,9 +59,11 @@ namespace Holocast.Verify
                 ("linux", "Plugins/x86_64/libholocast.so", "Linux (x86_64)"),
             })
             {
-                Assembly package = new AssemblyLoadContext(platform).LoadFromAssemblyPath(Path.Combine(outputs, platform, "Holocast.Client.dll"));
+                Assembly package = new AssemblyLoadContext(platform)
+                    .LoadFromAssemblyPath(Path.Combine(outputs, platform, "Holocast.Client.dll"));
                 Type plugin = package.GetType("Holocast.Native.Plugin", true);
-                string said = plugin.GetProperty("File").GetValue(null) + " for " + plugin.GetProperty("Platform").GetValue(null);
+                string said = plugin.GetProperty("File").GetValue(null) + " for "
+                    + plugin.GetProperty("Platform").GetValue(null);
                 bool well = said == file + " for " + name;
                 Console.WriteLine((well ? "ok    " : "FAIL  ") + platform + ": " + said);
                 failed += well ? 0 : 1;
@@ -76,7 +86,8 @@ namespace Holocast.Verify
         static string Ask(string library)
         {
             string self = typeof(Plugins).Assembly.Location;
-            var start = new ProcessStartInfo(Process.GetCurrentProcess().MainModule.FileName) { RedirectStandardOutput = true };
+            var start =
+                new ProcessStartInfo(Process.GetCurrentProcess().MainModule.FileName) { RedirectStandardOutput = true };
             start.ArgumentList.Add(self);
             start.ArgumentList.Add("tell");
             start.ArgumentList.Add(library);

@@ -49,15 +49,18 @@ namespace Holocast.Verify
         static string Url(int port, string session) => "moqt://127.0.0.1:" + port + "/" + session;
 
         static Running Capture(Lab lab, int port, string session, params string[] more) =>
-            lab.Start("capture-server", new[] { "--source", "synthetic" }.Concat(more).Append(Url(port, session)).ToArray());
+            lab.Start("capture-server",
+                new[] { "--source", "synthetic" }.Concat(more).Append(Url(port, session)).ToArray());
 
         static Running Publisher(Lab lab, int port, string session, params string[] more) =>
-            lab.Start("publisher", new[] { "--width", "320", "--height", "288" }.Concat(more).Append(Url(port, session)).ToArray());
+            lab.Start("publisher",
+                new[] { "--width", "320", "--height", "288" }.Concat(more).Append(Url(port, session)).ToArray());
 
         static string F(double v) => v.ToString("F1", CultureInfo.InvariantCulture);
 
-        // Frames, statistics and HUD of a live session. Prints first frame, FPS and frame delay beside those of holocast play
-        // for the README; the machine's load decides them, so only bounds that hold under any load are checked.
+        // Frames, statistics and HUD of a live session. Prints first frame, FPS and frame delay beside those of
+        // holocast play for the README; the machine's load decides them, so only bounds that hold under any
+        // load are checked.
         static void LiveSession(Lab lab)
         {
             int port = Lab.FreePort();
@@ -72,17 +75,26 @@ namespace Holocast.Verify
             Running play = lab.Start("holocast", "play", Url(port, "live"), "--wait", "--duration", "4s", "--json");
             stage.Until("the end of holocast play", () => play.HasEnded);
             string report = play.MustEnd().Trim().Split('\n').Last(l => l.StartsWith("{"));
-            double player = JsonDocument.Parse(report).RootElement.GetProperty("frame_delay_ms").GetProperty("p50").GetDouble();
-            stage.Until("60 frames and a frame rate", () => stage.Statistics().FramesShown >= 60 && stage.Statistics().Fps > 0);
+            double player = JsonDocument.Parse(report).RootElement.GetProperty("frame_delay_ms").GetProperty("p50")
+                .GetDouble();
+            stage.Until("60 frames and a frame rate", () => stage.Statistics().FramesShown >= 60
+                && stage.Statistics().Fps > 0);
             HolocastStatistics s = stage.Statistics();
-            Console.WriteLine("      first frame " + F(s.FirstFrameMs) + " ms, FPS " + F(s.Fps) + ", frame delay p50 " + F(s.RunDelayP50)
-                + " ms (holocast play: " + F(player) + " ms), " + stage.Points.Points + " points, lost " + s.FramesLost);
-            Check.That(s.FirstFrameMs > 0 && s.FirstFrameMs < sinceOpen.Elapsed.TotalMilliseconds, "first frame after " + F(s.FirstFrameMs) + " ms");
+            Console.WriteLine("      first frame " + F(s.FirstFrameMs) + " ms, FPS " + F(s.Fps) + ", frame delay p50 "
+                + F(s.RunDelayP50)
+                + " ms (holocast play: " + F(player) + " ms), " + stage.Points.Points + " points, lost "
+                + s.FramesLost);
+            Check.That(s.FirstFrameMs > 0 && s.FirstFrameMs < sinceOpen.Elapsed.TotalMilliseconds, "first frame after "
+                + F(s.FirstFrameMs) + " ms");
             // Both clocks are this machine's: no frame can be older than the publisher.
-            Check.That(s.RunDelayP50 > 0 && s.RunDelayP50 < sinceStart.Elapsed.TotalMilliseconds, "frame delay p50 " + F(s.RunDelayP50) + " ms");
-            Check.That(s.RunDelayP50 <= s.RunDelayP95 && s.FramesShown <= s.Frames && s.FramesDamaged == 0, s.FramesShown + " of " + s.Frames + " frames shown, " + s.FramesDamaged + " damaged");
-            stage.Until("Live without a message", () => stage.Session.State == HolocastState.Live && stage.Session.Message == "");
-            stage.Until("the HUD's statistics", () => stage.Hud.Text.Contains("FPS ") && stage.Hud.Text.Contains("Frame delay p50 "));
+            Check.That(s.RunDelayP50 > 0 && s.RunDelayP50 < sinceStart.Elapsed.TotalMilliseconds, "frame delay p50 "
+                + F(s.RunDelayP50) + " ms");
+            Check.That(s.RunDelayP50 <= s.RunDelayP95 && s.FramesShown <= s.Frames && s.FramesDamaged == 0,
+                s.FramesShown + " of " + s.Frames + " frames shown, " + s.FramesDamaged + " damaged");
+            stage.Until("Live without a message", () => stage.Session.State == HolocastState.Live
+                && stage.Session.Message == "");
+            stage.Until("the HUD's statistics", () => stage.Hud.Text.Contains("FPS ")
+                && stage.Hud.Text.Contains("Frame delay p50 "));
         }
 
         // Horizontal distance from the eyes to the subject, metres.
@@ -120,10 +132,12 @@ namespace Holocast.Verify
             Publisher(lab, port, "receipts");
             Running listener = lab.Start("publisher", "--receipts", Url(port, "receipts"));
             var stage = new Stage(Url(port, "receipts"));
-            stage.Until("receipts", () => listener.Text.Split('\n').Count(l => l.StartsWith("receipt receipts/")) >= 30);
+            stage.Until("receipts", () =>
+                listener.Text.Split('\n').Count(l => l.StartsWith("receipt receipts/")) >= 30);
             Check.That(!listener.Text.Contains("no receipt:"), listener.Text);
             string[] words = listener.Text.Split('\n').First(l => l.StartsWith("receipt ")).Split(' ');
-            Check.That(words[2] == "0" && long.Parse(words[4]) > -1000000 && long.Parse(words[4]) < 60000000, string.Join(" ", words));
+            Check.That(words[2] == "0" && long.Parse(words[4]) > -1000000 && long.Parse(words[4]) < 60000000,
+                string.Join(" ", words));
             Check.That(stage.Statistics().Receipts >= 30, "the viewer counted " + stage.Statistics().Receipts);
         }
 
@@ -162,14 +176,18 @@ namespace Holocast.Verify
                     CameraPoints view = stage.Points.Views[0];
                     Check.That(view.Points > 10000, "layout " + layout + ": " + view.Points + " points");
                     MeshRenderer renderer = view.Transform.GetComponent<MeshRenderer>();
-                    Check.That(renderer.enabled && renderer.sharedMaterial.IsKeywordEnabled("HOLOCAST_CLOUD") == (layout != "a"), "layout " + layout + ": wrong shader variant");
-                    Check.That(view.Transform.GetComponent<MeshFilter>().sharedMesh.GetSubMesh(0).indexCount == 6 * view.Points, "the submesh does not match the frame's points");
+                    Check.That(renderer.enabled
+                        && renderer.sharedMaterial.IsKeywordEnabled("HOLOCAST_CLOUD") == (layout != "a"), "layout "
+                        + layout + ": wrong shader variant");
+                    Mesh mesh = view.Transform.GetComponent<MeshFilter>().sharedMesh;
+                    Check.That(mesh.GetSubMesh(0).indexCount == 6 * view.Points,
+                        "the submesh does not match the points");
                 }
             }
         }
 
-        // The publisher sends every ninth part only on request. The viewer misses more parts than the relay's request limit
-        // allows, so requests must cover several parts.
+        // The publisher sends every ninth part only on request. The viewer misses more parts than the relay's
+        // request limit allows, so requests must cover several parts.
         static void Datagrams(Lab lab)
         {
             int port = Lab.FreePort();
@@ -181,7 +199,8 @@ namespace Holocast.Verify
             stage.Until("the repairs in the HUD", () => stage.Hud.Text.Contains("Repaired "));
             HolocastStatistics s = stage.Statistics();
             Check.That(s.FramesDamaged == 0, s.FramesDamaged + " damaged");
-            Console.WriteLine("      " + s.FramesShown + " frames shown, " + s.FramesRepaired + " repaired, " + s.FramesAbandoned + " dropped, " + s.PartsLost + " parts lost");
+            Console.WriteLine("      " + s.FramesShown + " frames shown, " + s.FramesRepaired + " repaired, "
+                + s.FramesAbandoned + " dropped, " + s.PartsLost + " parts lost");
         }
 
         static void RelayRestart(Lab lab)
@@ -194,10 +213,12 @@ namespace Holocast.Verify
             relay.Kill();
             stage.Until("the loss of the relay", () => stage.Session.State != HolocastState.Live);
             Check.That(stage.Session.Message.Length > 0, stage.Session.State + " has no message");
-            stage.Until("the message in the HUD", () => stage.Session.Message.Length > 0 && stage.Hud.Text.Contains(stage.Session.Message));
+            stage.Until("the message in the HUD", () => stage.Session.Message.Length > 0
+                && stage.Hud.Text.Contains(stage.Session.Message));
             lab.Relay(port);
             stage.UntilShown("frames after the restart", 10);
-            Check.That(stage.Session.State == HolocastState.Live && stage.Session.Reconnects >= 1, stage.Session.State + ", " + stage.Session.Reconnects + " reconnects");
+            Check.That(stage.Session.State == HolocastState.Live && stage.Session.Reconnects >= 1, stage.Session.State
+                + ", " + stage.Session.Reconnects + " reconnects");
         }
 
         static void PublisherReturns(Lab lab)
@@ -210,7 +231,8 @@ namespace Holocast.Verify
             Running publisher = Publisher(lab, port, "returns");
             stage.UntilShown("frames", 10);
             publisher.Kill();
-            stage.Until("the loss of the publisher", () => stage.Session.State == HolocastState.Silent || stage.Session.State == HolocastState.Ended || stage.Session.State == HolocastState.Waiting);
+            stage.Until("the loss of the publisher", () => stage.Session.State == HolocastState.Silent
+                || stage.Session.State == HolocastState.Ended || stage.Session.State == HolocastState.Waiting);
             Check.That(stage.Session.Message.Contains("“returns”"), stage.Session.Message);
             Publisher(lab, port, "returns");
             stage.UntilShown("frames of the new publisher", 10);
@@ -252,12 +274,14 @@ namespace Holocast.Verify
                 // Position and frame settle, although the test continues.
                 stage.Settled("the paused playback", () => (stage.Playback.Position, stage.Statistics().FramesShown));
                 stage.Playback.Seek(2.2);
-                stage.Until("a forward seek while paused", () => Math.Abs(stage.Playback.Position - 2.2) < 0.01 && !stage.Playback.Waiting);
+                stage.Until("a forward seek while paused", () => Math.Abs(stage.Playback.Position - 2.2) < 0.01
+                    && !stage.Playback.Waiting);
                 stage.Settled("the paused playback", () => (stage.Playback.Position, stage.Statistics().FramesShown));
 
                 stage.Playback.Seek(1);
                 uint sequence = stage.Points.Views[0].Sequence;
-                stage.Until("a backward seek while paused", () => Math.Abs(stage.Playback.Position - 1) < 0.01 && stage.Points.Views[0].Sequence < sequence);
+                stage.Until("a backward seek while paused", () => Math.Abs(stage.Playback.Position - 1) < 0.01
+                    && stage.Points.Views[0].Sequence < sequence);
                 stage.Playback.Play();
                 stage.Until("playback", () => stage.Playback.Playing && stage.Playback.Position > 1.5);
                 stage.Playback.GoLive();
@@ -286,7 +310,8 @@ namespace Holocast.Verify
             browser.Join("two");
             stage.UntilShown("frames of the chosen session", 3);
             Check.That(browser.Addresses[0].Url == Url(port, "two"), "stored: " + browser.Addresses[0].Url);
-            Check.That(PlayerPrefs.GetString("Holocast.Addresses", "") == Url(port, "two"), "the address was not stored");
+            Check.That(PlayerPrefs.GetString("Holocast.Addresses", "") == Url(port, "two"),
+                "the address was not stored");
         }
 
         static void Hands(Lab lab)
@@ -294,8 +319,10 @@ namespace Holocast.Verify
             int port = Lab.FreePort();
             lab.Relay(port);
             Publisher(lab, port, "hands");
-            var left = InputDevices.Stub[(int)XRNode.LeftHand] = new StubDevice { Position = new Vector3(-0.2f, 1.2f, 0.5f) };
-            var right = InputDevices.Stub[(int)XRNode.RightHand] = new StubDevice { Position = new Vector3(0.2f, 1.2f, 0.5f) };
+            var left = InputDevices.Stub[(int)XRNode.LeftHand] =
+                new StubDevice { Position = new Vector3(-0.2f, 1.2f, 0.5f) };
+            var right = InputDevices.Stub[(int)XRNode.RightHand] =
+                new StubDevice { Position = new Vector3(0.2f, 1.2f, 0.5f) };
             try
             {
                 var stage = new Stage(Url(port, "hands"), "", s => s.Hologram.AddComponent<HolocastAnchor>());
@@ -317,12 +344,14 @@ namespace Holocast.Verify
                 left.Position = new Vector3(-0.4f, 1.2f, 0.5f);
                 right.Position = new Vector3(0.4f, 1.2f, 0.5f);
                 stage.Tick();
-                Check.That(Math.Abs(stage.Hologram.transform.localScale.x - 2) < 0.01, "both hands scaled it to " + stage.Hologram.transform.localScale.x);
+                Check.That(Math.Abs(stage.Hologram.transform.localScale.x - 2) < 0.01, "both hands scaled it to "
+                    + stage.Hologram.transform.localScale.x);
                 Check.That(PlayerPrefs.GetString("Holocast.Place", "") == "", "the place was stored while held");
                 left.Pressed = right.Pressed = false;
                 stage.Tick();
                 string[] kept = PlayerPrefs.GetString("Holocast.Place", "").Split(' ');
-                Check.That(kept.Length == 8 && Math.Abs(double.Parse(kept[7], CultureInfo.InvariantCulture) - 2) < 0.01, "kept: " + string.Join(" ", kept));
+                Check.That(kept.Length == 8 && Math.Abs(double.Parse(kept[7], CultureInfo.InvariantCulture) - 2) < 0.01,
+                    "kept: " + string.Join(" ", kept));
 
                 stage.Placement.PickUp();
                 stage.Eyes.rotation = Quaternion.AngleAxis(90, Vector3.up);
@@ -356,7 +385,8 @@ namespace Holocast.Verify
                 stage.Eyes.rotation = Quaternion.identity;
                 stage.Until("the menu to close", () => !menu.IsOpen);
                 stage.Eyes.rotation = Quaternion.AngleAxis(50, Vector3.right);
-                stage.Until("the menu to open when looking down", () => menu.IsOpen && menu.Labels.Contains("Bring here"));
+                stage.Until("the menu to open when looking down", () => menu.IsOpen
+                    && menu.Labels.Contains("Bring here"));
                 Choose(stage, menu, hand, "Leave session");
                 Check.That(stage.Session.State == HolocastState.Disconnected, stage.Session.State.ToString());
             }
@@ -392,13 +422,15 @@ namespace Holocast.Verify
             HolocastStatistics s = stage.Statistics();
             Check.That(s.MemoryBytes < 64 << 20, "the library holds " + s.MemoryBytes + " bytes");
             stage.Until("the state Live", () => stage.Session.State == HolocastState.Live);
-            Console.WriteLine("      " + s.FramesShown + " frames shown, " + s.FramesDamaged + " hostile objects dropped");
+            Console.WriteLine("      " + s.FramesShown + " frames shown, " + s.FramesDamaged
+                + " hostile objects dropped");
         }
 
         // Memory does not grow. HOLOCAST_SOAK: duration in seconds, 30 by default.
         static void NoGrowth(Lab lab)
         {
-            double seconds = double.Parse(Environment.GetEnvironmentVariable("HOLOCAST_SOAK") ?? "30", CultureInfo.InvariantCulture);
+            double seconds = double.Parse(Environment.GetEnvironmentVariable("HOLOCAST_SOAK") ?? "30",
+                CultureInfo.InvariantCulture);
             int port = Lab.FreePort();
             lab.Relay(port);
             Publisher(lab, port, "soak", "--descriptions", "4");
@@ -413,9 +445,11 @@ namespace Holocast.Verify
             GC.Collect();
             long after = Memory();
             frames = stage.Statistics().FramesShown - frames;
-            Check.That(GraphicsBuffer.StubAlive == buffers, GraphicsBuffer.StubAlive - buffers + " more graphics buffers");
+            Check.That(GraphicsBuffer.StubAlive == buffers, GraphicsBuffer.StubAlive - buffers
+                + " more graphics buffers");
             Check.That(after - before < 8 << 20, "grew by " + (after - before) + " bytes in " + seconds + " s");
-            Console.WriteLine("      " + frames + " frames in " + seconds + " s, memory " + F(before / 1048576.0) + " to " + F(after / 1048576.0) + " MiB");
+            Console.WriteLine("      " + frames + " frames in " + seconds + " s, memory " + F(before / 1048576.0)
+                + " to " + F(after / 1048576.0) + " MiB");
             Loop.Clear();
             Check.That(GraphicsBuffer.StubAlive == 0, GraphicsBuffer.StubAlive + " graphics buffers leaked");
         }
@@ -451,7 +485,8 @@ namespace Holocast.Verify
             lab.Relay(port);
             Publisher(lab, port, "pinned");
             var stage = new Stage(Url(port, "pinned"), new string('0', 64));
-            AssertMessage(stage, HolocastState.CertificateRefused, "ertificate of 127.0.0.1:" + port + " is not trusted: it has the hash ");
+            AssertMessage(stage, HolocastState.CertificateRefused, "ertificate of 127.0.0.1:" + port
+                + " is not trusted: it has the hash ");
             Check.Contains(stage.Session.Address.CertificateHash, stage.Session.Message);
         }
 
@@ -464,7 +499,8 @@ namespace Holocast.Verify
             stage.UntilShown("frames", 3);
             CameraPoints view = stage.Points.Views[0];
             Check.That(view.Points <= 20000 && view.Points > 5000, view.Points + " points drawn");
-            AssertMessage(stage, HolocastState.Live, "Camera 0 sends " + view.PointsOfFrame + " points and MaxPoints is 20000: one in ");
+            AssertMessage(stage, HolocastState.Live, "Camera 0 sends " + view.PointsOfFrame
+                + " points and MaxPoints is 20000: one in ");
         }
 
         // Frames with more points than the catalog announces.
@@ -485,7 +521,8 @@ namespace Holocast.Verify
             lab.Relay(port);
             Publisher(lab, port, "empty", "--no-cameras");
             var stage = new Stage(Url(port, "empty"));
-            stage.Until("the catalog", () => stage.Session.State == HolocastState.Waiting && stage.Session.Message.Contains("no cameras"));
+            stage.Until("the catalog", () => stage.Session.State == HolocastState.Waiting
+                && stage.Session.Message.Contains("no cameras"));
             AssertMessage(stage, HolocastState.Waiting, "Session “empty” has no cameras yet; waiting for one.");
         }
 
@@ -495,29 +532,51 @@ namespace Holocast.Verify
             int port = Lab.FreePort();
             lab.Relay(port);
             string catalog = Path.Combine(Lab.Scratch, "sphere.json");
-            File.WriteAllText(catalog, "{\"version\":\"draft-01\",\"tracks\":[{\"name\":\"video\",\"packaging\":\"loc\",\"role\":\"video\",\"isLive\":true,"
-                + "\"codec\":\"avc1.42c01f\",\"width\":640,\"height\":320,\"hcsphere\":{\"projection\":\"equirectangular\",\"stereo\":\"mono\",\"width\":640,\"height\":320,"
+            File.WriteAllText(catalog,
+                "{\"version\":\"draft-01\",\"tracks\":[{\"name\":\"video\",\"packaging\":\"loc\",\"role\":\"video\","
+                + "\"isLive\":true,"
+                + "\"codec\":\"avc1.42c01f\",\"width\":640,\"height\":320,"
+                + "\"hcsphere\":{\"projection\":\"equirectangular\",\"stereo\":\"mono\",\"width\":640,\"height\":320,"
                 + "\"columns\":0,\"rows\":0,\"qualities\":0}}]}");
             Publisher(lab, port, "sphere", "--catalog", catalog);
             var stage = new Stage(Url(port, "sphere"));
             stage.Until("the catalog", () => stage.Session.HasSphere);
-            AssertMessage(stage, HolocastState.Waiting, "Session “sphere” is 360° video, but this scene cannot show it: add a HolocastSphere.");
+            AssertMessage(stage, HolocastState.Waiting,
+                "Session “sphere” is 360° video, but this scene cannot show it: add a HolocastSphere.");
         }
 
-        // A film at 10 FPS whose samples encode position and time: Y rises from 30 at the left edge to 220 at the right, Cb from
-        // 60 at the top to 190 at the bottom of each eye's picture; Cr is 40 plus 10 per second, plus 60 for the right eye.
+        // A film at 10 FPS whose samples encode position and time: Y rises from 30 at the left edge to 220 at
+        // the right, Cb from 60 at the top to 190 at the bottom of each eye's picture; Cr is 40 plus 10 per
+        // second, plus 60 for the right eye.
         internal static string Film(int seconds, bool stereo)
         {
             string path = Path.Combine(Lab.Scratch, (stereo ? "stereo" : "mono") + seconds + ".mp4");
             if (!File.Exists(path))
             {
                 string height = stereo ? "480" : "240", eye = stereo ? "H/2" : "H";
-                string picture = "nullsrc=s=480x" + height + ":r=10:d=" + seconds + ",format=yuv420p,geq=lum='30+190*X/W':cb='60+130*mod(Y\\," + eye + ")/(" + eye + ")':cr='40+10*T" + (stereo ? "+60*gte(Y\\,H/2)'" : "'");
-                var ffmpeg = Process.Start(new ProcessStartInfo("ffmpeg") { ArgumentList = { "-v", "error", "-y", "-f", "lavfi", "-i", picture, "-c:v", "libx264", "-preset", "ultrafast", "-qp", "8", "-colorspace", "bt709", "-color_primaries", "bt709", "-color_trc", "bt709", path } });
-                ffmpeg.WaitForExit();
-                Check.That(ffmpeg.ExitCode == 0, "ffmpeg failed to create the film");
+                string picture = "nullsrc=s=480x" + height + ":r=10:d=" + seconds
+                    + ",format=yuv420p,geq=lum='30+190*X/W':cb='60+130*mod(Y\\," + eye + ")/(" + eye + ")':cr='40+10*T"
+                    + (stereo ? "+60*gte(Y\\,H/2)'" : "'");
+                MakeFilm(picture, path, "-colorspace", "bt709", "-color_primaries", "bt709", "-color_trc", "bt709");
             }
             return path;
+        }
+
+        // Encodes a video from a lavfi source.
+        static void MakeFilm(string source, string path, params string[] options)
+        {
+            string[] arguments = { "-v", "error", "-y", "-f", "lavfi", "-i", source, "-c:v", "libx264", "-preset",
+                "ultrafast", "-qp", "8" };
+            var start = new ProcessStartInfo("ffmpeg");
+            foreach (string argument in arguments.Concat(options).Append(path))
+            {
+                start.ArgumentList.Add(argument);
+            }
+            using (Process ffmpeg = Process.Start(start))
+            {
+                ffmpeg.WaitForExit();
+                Check.That(ffmpeg.ExitCode == 0, "ffmpeg failed to create " + path);
+            }
         }
 
         static HolocastSphere AddSphere(Stage stage)
@@ -537,18 +596,23 @@ namespace Holocast.Verify
             {
                 int port = Lab.FreePort();
                 lab.Relay(port);
-                lab.Start("capture-server", "--source", "equirect:" + Film(10, stereo), "--stereo", stereo ? "top-bottom" : "mono", "--http", "", Url(port, "film"));
+                lab.Start("capture-server", "--source", "equirect:" + Film(10, stereo), "--stereo", stereo
+                    ? "top-bottom" : "mono", "--http", "", Url(port, "film"));
                 var stage = new Stage(Url(port, "film"));
                 HolocastSphere sphere = AddSphere(stage);
                 stage.Until("a picture", () => sphere.Shows);
-                Check.That(stage.Session.State == HolocastState.Live && stage.Session.Message == "", stage.Session.State + ": " + stage.Session.Message);
-                Check.That(sphere.Stereo == stereo && sphere.Width == (stereo ? 1 : 2) * sphere.Height, sphere.Width + "×" + sphere.Height);
-                double worst = Math.Max(Off(sphere, 0, (x, y) => 30 + 190 * x), Off(sphere, 1, (x, y) => 60 + 130 * (stereo ? 2 * y % 1 : y)));
+                Check.That(stage.Session.State == HolocastState.Live && stage.Session.Message == "", stage.Session.State
+                    + ": " + stage.Session.Message);
+                Check.That(sphere.Stereo == stereo && sphere.Width == (stereo ? 1 : 2) * sphere.Height, sphere.Width
+                    + "×" + sphere.Height);
+                double worst = Math.Max(Off(sphere, 0, (x, y) => 30 + 190 * x),
+                    Off(sphere, 1, (x, y) => 60 + 130 * (stereo ? 2 * y % 1 : y)));
                 Check.That(worst < 6, "a region's mean is off by " + F(worst));
                 double first = FilmTime(sphere);
                 stage.Until("later pictures", () => Math.Abs(FilmTime(sphere) - first) > 0.5);
                 stage.Until("the statistics in the HUD", () => stage.Hud.Text.Contains("360° FPS "));
-                Console.WriteLine("      " + sphere.Width + "×" + sphere.Height + (stereo ? ", two eyes" : "") + ", regions off by at most " + F(worst) + "; " + stage.Hud.Text.Replace("\n", ", "));
+                Console.WriteLine("      " + sphere.Width + "×" + sphere.Height + (stereo ? ", two eyes" : "")
+                    + ", regions off by at most " + F(worst) + "; " + stage.Hud.Text.Replace("\n", ", "));
                 if (!stereo)
                 {
                     NoAllocationOf(stage);
@@ -563,13 +627,13 @@ namespace Holocast.Verify
             string film = Path.Combine(Lab.Scratch, "stripes.mp4");
             if (!File.Exists(film))
             {
-                var ffmpeg = Process.Start(new ProcessStartInfo("ffmpeg") { ArgumentList = { "-v", "error", "-y", "-f", "lavfi", "-i", "nullsrc=s=960x480:r=10:d=10,format=yuv420p,geq=lum='128+60*sin(2*PI*X/6)':cb=128:cr=128", "-c:v", "libx264", "-preset", "ultrafast", "-qp", "8", film } });
-                ffmpeg.WaitForExit();
-                Check.That(ffmpeg.ExitCode == 0, "ffmpeg failed to create the film");
+                MakeFilm("nullsrc=s=960x480:r=10:d=10,format=yuv420p,geq=lum='128+60*sin(2*PI*X/6)':cb=128:cr=128",
+                    film);
             }
             int port = Lab.FreePort();
             Running relay = lab.Relay(port);
-            lab.Start("capture-server", "--source", "equirect:" + film, "--stereo", "mono", "--grid", "8x4", "--http", "", Url(port, "film"));
+            lab.Start("capture-server", "--source", "equirect:" + film, "--stereo", "mono", "--grid", "8x4", "--http",
+                "", Url(port, "film"));
             var stage = new Stage(Url(port, "film"));
             HolocastSphere sphere = AddSphere(stage);
             stage.Until("a picture", () => sphere.Shows);
@@ -578,8 +642,10 @@ namespace Holocast.Verify
             double ahead = Contrast(sphere, 0.5), behind = Contrast(sphere, 0.02);
             Check.That(behind < 20, "contrast behind the eyes is " + F(behind) + ", ahead " + F(ahead));
             NeverBlack(sphere);
-            stage.Until("tiles covering the viewport", () => stage.Session.TryGetSphereStatistics(out HolocastStatistics s) && s.TileHits > 0.5);
-            Console.WriteLine("      contrast " + F(ahead) + " ahead, " + F(behind) + " behind; " + stage.Hud.Text.Replace("\n", ", "));
+            stage.Until("tiles covering the viewport",
+                () => stage.Session.TryGetSphereStatistics(out HolocastStatistics s) && s.TileHits > 0.5);
+            Console.WriteLine("      contrast " + F(ahead) + " ahead, " + F(behind) + " behind; "
+                + stage.Hud.Text.Replace("\n", ", "));
             // The head turns around: sharp and blurred halves swap.
             stage.Eyes.rotation = Quaternion.AngleAxis(180, Vector3.up);
             stage.Until("sharp tiles behind", () =>
@@ -592,11 +658,13 @@ namespace Holocast.Verify
             stage.Until("sharp tiles over the new relay", () =>
             {
                 NeverBlack(sphere);
-                return stage.Session.State == HolocastState.Live && stage.Session.Reconnects > 0 && Contrast(sphere, 0.02) > 30;
+                return stage.Session.State == HolocastState.Live && stage.Session.Reconnects > 0
+                    && Contrast(sphere, 0.02) > 30;
             });
         }
 
-        // Standard deviation of luma near a point of the horizon. across: position as a fraction of the picture's width.
+        // Standard deviation of luma near a point of the horizon. across: position as a fraction of the
+        // picture's width.
         static double Contrast(HolocastSphere sphere, double across)
         {
             Texture2D t = sphere.Textures.Plane(0);
@@ -675,13 +743,18 @@ namespace Holocast.Verify
             int port = Lab.FreePort();
             lab.Relay(port);
             string catalog = Path.Combine(Lab.Scratch, "undecodable.json");
-            File.WriteAllText(catalog, "{\"version\":\"draft-01\",\"tracks\":[{\"name\":\"video\",\"packaging\":\"loc\",\"role\":\"video\",\"isLive\":true,"
-                + "\"codec\":\"av01.0.04M.08\",\"width\":640,\"height\":320,\"hcsphere\":{\"projection\":\"equirectangular\",\"stereo\":\"mono\",\"width\":640,\"height\":320}}]}");
+            File.WriteAllText(catalog,
+                "{\"version\":\"draft-01\",\"tracks\":[{\"name\":\"video\",\"packaging\":\"loc\",\"role\":\"video\","
+                + "\"isLive\":true,"
+                + "\"codec\":\"av01.0.04M.08\",\"width\":640,\"height\":320,"
+                + "\"hcsphere\":{\"projection\":\"equirectangular\",\"stereo\":\"mono\","
+                    + "\"width\":640,\"height\":320}}]}");
             Publisher(lab, port, "newer", "--catalog", catalog);
             var stage = new Stage(Url(port, "newer"));
             AddSphere(stage);
             stage.Until("the error message", () => stage.Session.Message.Contains("decoded"));
-            AssertMessage(stage, HolocastState.Live, "The 360° video cannot be decoded: its codec is av01.0.04M.08, but this client supports only avc1.");
+            AssertMessage(stage, HolocastState.Live,
+                "The 360° video cannot be decoded: its codec is av01.0.04M.08, but this client supports only avc1.");
         }
 
         static void RecordedSphere(Lab lab)
@@ -689,13 +762,16 @@ namespace Holocast.Verify
             int port = Lab.FreePort();
             lab.Relay(port);
             string film = Film(20, false);
-            string folder = Path.Combine(Path.GetTempPath(), "holocast-verify-sphere-" + Process.GetCurrentProcess().Id);
+            string folder = Path.Combine(Path.GetTempPath(), "holocast-verify-sphere-"
+                + Process.GetCurrentProcess().Id);
             Directory.CreateDirectory(folder);
             try
             {
                 string take = Path.Combine(folder, "take.mcap");
-                Running record = lab.Start("holocast", "record", Url(port, "take"), take, "--wait", "--duration", "10s");
-                Running capture = lab.Start("capture-server", "--source", "equirect:" + film, "--stereo", "mono", "--loop=false", "--http", "", Url(port, "take"));
+                Running record = lab.Start("holocast", "record", Url(port, "take"), take, "--wait", "--duration",
+                    "10s");
+                Running capture = lab.Start("capture-server", "--source", "equirect:" + film, "--stereo", "mono",
+                    "--loop=false", "--http", "", Url(port, "take"));
                 record.MustEnd();
                 capture.Kill();
                 lab.Start("holocast", "replay", take, Url(port, "replay"), "--loop");
@@ -710,19 +786,23 @@ namespace Holocast.Verify
                 double End() => stage.Playback.Duration;
                 double late = Math.Min(3, End() - 0.5);
                 stage.Playback.Seek(late);
-                stage.Until("the seek", () => Math.Abs(stage.Playback.Position - late) < 0.01 && !stage.Playback.Waiting);
+                stage.Until("the seek", () => Math.Abs(stage.Playback.Position - late) < 0.01
+                    && !stage.Playback.Waiting);
                 double there = stage.Settled("the paused picture", () => FilmTime(sphere));
                 stage.Playback.Seek(1);
-                stage.Until("a backward seek while paused", () => Math.Abs(stage.Playback.Position - 1) < 0.01 && FilmTime(sphere) < there - 0.5);
+                stage.Until("a backward seek while paused", () => Math.Abs(stage.Playback.Position - 1) < 0.01
+                    && FilmTime(sphere) < there - 0.5);
                 double here = stage.Settled("the paused picture", () => FilmTime(sphere));
-                Check.That(Math.Abs(there - here - (late - 1)) < 0.25, "positions " + F(late - 1) + " s apart show film times " + there + " and " + here + " s");
+                Check.That(Math.Abs(there - here - (late - 1)) < 0.25, "positions " + F(late - 1)
+                    + " s apart show film times " + there + " and " + here + " s");
                 stage.Playback.Play();
                 stage.Until("playback", () => stage.Playback.Position > 2 && FilmTime(sphere) > here + 0.7);
                 stage.Playback.GoLive();
                 stage.Until("the shared replay", () => stage.Playback.IsLive);
                 double time = FilmTime(sphere);
                 stage.Until("pictures of the shared replay", () => Math.Abs(FilmTime(sphere) - time) > 0.3);
-                Console.WriteLine("      a recording of " + F(End()) + " s: seeks " + F(late - 1) + " s apart show film times " + F(there - here) + " s apart");
+                Console.WriteLine("      a recording of " + F(End()) + " s: seeks " + F(late - 1)
+                    + " s apart show film times " + F(there - here) + " s apart");
             }
             finally
             {
@@ -739,11 +819,12 @@ namespace Holocast.Verify
             {
                 // Stripes too fine for the low-resolution base; Cr is 40 plus 10 per second.
                 string film = Path.Combine(folder, "stripes.mp4");
-                var ffmpeg = Process.Start(new ProcessStartInfo("ffmpeg") { ArgumentList = { "-v", "error", "-y", "-f", "lavfi", "-i", "nullsrc=s=960x480:r=10:d=10,format=yuv420p,geq=lum='128+60*sin(2*PI*X/6)':cb=128:cr='40+10*T'", "-c:v", "libx264", "-preset", "ultrafast", "-qp", "8", film } });
-                ffmpeg.WaitForExit();
-                Check.That(ffmpeg.ExitCode == 0, "ffmpeg failed to create the film");
+                MakeFilm(
+                    "nullsrc=s=960x480:r=10:d=10,format=yuv420p,geq=lum='128+60*sin(2*PI*X/6)':cb=128:cr='40+10*T'",
+                    film);
                 string tour = Path.Combine(folder, "tour");
-                lab.Start("holocast", "prepare", film, tour, "--stereo", "mono", "--qualities", "2", "--preset", "ultrafast").MustEnd();
+                lab.Start("holocast", "prepare", film, tour, "--stereo", "mono", "--qualities", "2", "--preset",
+                    "ultrafast").MustEnd();
                 int port = Lab.FreePort();
                 Running relay = lab.Relay(port);
                 lab.Start("capture-server", "--source", "tiles:" + tour, "--http", "", Url(port, "tour"));
@@ -756,9 +837,11 @@ namespace Holocast.Verify
                 foreach (double place in new[] { 6.5, 2.3 })
                 {
                     stage.Playback.Seek(place);
-                    stage.Until("sharp tiles at " + F(place) + " s", () => Math.Abs(FilmTime(sphere) - place) < 0.3 && Contrast(sphere, 0.5) > 30);
+                    stage.Until("sharp tiles at " + F(place) + " s", () => Math.Abs(FilmTime(sphere) - place) < 0.3
+                        && Contrast(sphere, 0.5) > 30);
                     NeverBlack(sphere);
-                    stage.Until("tiles covering the viewport", () => stage.Session.TryGetSphereStatistics(out HolocastStatistics s) && s.TileHits > 0.9);
+                    stage.Until("tiles covering the viewport",
+                        () => stage.Session.TryGetSphereStatistics(out HolocastStatistics s) && s.TileHits > 0.9);
                 }
                 double there = stage.Settled("the paused picture", () => FilmTime(sphere));
                 stage.Eyes.rotation = Quaternion.AngleAxis(180, Vector3.up);
@@ -767,18 +850,22 @@ namespace Holocast.Verify
                     NeverBlack(sphere);
                     return Contrast(sphere, 0.02) > 30;
                 });
-                Check.That(FilmTime(sphere) == there || Math.Abs(FilmTime(sphere) - there) < 0.05, "the paused picture moves");
+                Check.That(FilmTime(sphere) == there || Math.Abs(FilmTime(sphere) - there) < 0.05,
+                    "the paused picture moves");
                 stage.Playback.Play();
                 stage.Until("sharp tiles during playback", () => FilmTime(sphere) > 4 && Contrast(sphere, 0.02) > 30);
                 stage.Playback.Pause();
                 stage.Until("the second pause", () => !stage.Playback.Playing);
                 relay.Kill();
                 lab.Relay(port);
-                stage.Until("the new relay", () => stage.Session.State == HolocastState.Live && stage.Session.Reconnects > 0 && stage.Playback.Available);
+                stage.Until("the new relay", () => stage.Session.State == HolocastState.Live
+                    && stage.Session.Reconnects > 0 && stage.Playback.Available);
                 stage.Playback.Seek(7.5);
-                stage.Until("sharp tiles over the new relay", () => Math.Abs(FilmTime(sphere) - 7.5) < 0.3 && Contrast(sphere, 0.02) > 30);
+                stage.Until("sharp tiles over the new relay", () => Math.Abs(FilmTime(sphere) - 7.5) < 0.3
+                    && Contrast(sphere, 0.02) > 30);
                 stage.Playback.GoLive();
-                stage.Until("sharp tiles of the shared replay", () => stage.Playback.IsLive && Contrast(sphere, 0.02) > 30);
+                stage.Until("sharp tiles of the shared replay", () => stage.Playback.IsLive
+                    && Contrast(sphere, 0.02) > 30);
             }
             finally
             {
@@ -793,7 +880,9 @@ namespace Holocast.Verify
             string keys = Path.Combine(Lab.Scratch, "relay.key");
             File.Delete(keys);
             lab.Start("relay", "key", keys).MustEnd();
-            string TokenFor(params string[] rights) => lab.Start("relay", new[] { "token", "--keys", keys }.Concat(rights).ToArray()).MustEnd().Split('\n').First(l => l.StartsWith("eyJ")).Trim();
+            string TokenFor(params string[] rights) =>
+                lab.Start("relay", new[] { "token", "--keys", keys }.Concat(rights).ToArray()).MustEnd().Split('\n')
+                .First(l => l.StartsWith("eyJ")).Trim();
             lab.Relay(port, "--keys", keys);
             string mayPublish = TokenFor("--publish", "secret"), mayWatch = TokenFor("--subscribe", "/");
             Publisher(lab, port, "secret?token=" + mayPublish);
@@ -818,14 +907,17 @@ namespace Holocast.Verify
             browser = stage.Hologram.GetComponent<HolocastBrowser>();
             browser.Browse("127.0.0.1:" + port + "?token=" + mayWatchTwo);
             stage.Until("the session that the token names", () => browser.Sessions.SequenceEqual(new[] { "secret" }));
-            Check.That(browser.Message == "The relay at 127.0.0.1:" + port + " lists only the sessions that the token allows.", browser.Message);
+            Check.That(browser.Message == "The relay at 127.0.0.1:" + port
+                + " lists only the sessions that the token allows.", browser.Message);
             Console.WriteLine("      " + browser.Message);
             Publisher(lab, port, "later?token=" + TokenFor("--publish", "later"));
             stage.Until("the second session", () => browser.Sessions.SequenceEqual(new[] { "later", "secret" }));
             browser.Join("later");
             stage.UntilShown("frames of a session that the token names", 3);
             browser.Browse("127.0.0.1:" + port + "/secret?token=" + TokenFor("--subscribe", "absent"));
-            stage.Until("the message that the token allows no session", () => browser.Message == "The relay at 127.0.0.1:" + port + " has no sessions that the token allows yet.");
+            stage.Until("the message that the token allows no session",
+                () => browser.Message == "The relay at 127.0.0.1:" + port
+                + " has no sessions that the token allows yet.");
             Check.That(browser.Sessions.Count == 0, string.Join(" ", browser.Sessions));
             Console.WriteLine("      " + browser.Message);
         }
@@ -833,8 +925,10 @@ namespace Holocast.Verify
         // Waits for a state with its message: one sentence, which the HUD shows.
         static void AssertMessage(Stage stage, HolocastState state, string sentence)
         {
-            stage.Until(state + ": " + sentence, () => stage.Session.State == state && stage.Session.Message.Contains(sentence));
-            Check.That((stage.Session.Message.EndsWith(".") || stage.Session.Message.EndsWith("?")) && !stage.Session.Message.Contains("\n"), "not a sentence: " + stage.Session.Message);
+            stage.Until(state + ": " + sentence, () => stage.Session.State == state
+                && stage.Session.Message.Contains(sentence));
+            Check.That((stage.Session.Message.EndsWith(".") || stage.Session.Message.EndsWith("?"))
+                && !stage.Session.Message.Contains("\n"), "not a sentence: " + stage.Session.Message);
             stage.Until("the message in the HUD", () => stage.Hud.Text.Contains(stage.Session.Message));
             Console.WriteLine("      " + stage.Session.Message);
         }

@@ -15,7 +15,9 @@ namespace Holocast.Verify
     // (unity-types), and a manually reviewed list (Stub/reviewed.txt) for members missing there.
     sealed class Api
     {
-        static readonly string[] Own = { "Holocast.Client", "Holocast.Client.Mrtk", "Holocast.Client.Editor", "Holocast.Client.Tests", "Holocast.Client.Editor.Tests", "Holocast.Samples.Viewer", "Holocast.Samples.Recorded" };
+        static readonly string[] Own =
+            { "Holocast.Client", "Holocast.Client.Mrtk", "Holocast.Client.Editor", "Holocast.Client.Tests",
+            "Holocast.Client.Editor.Tests", "Holocast.Samples.Viewer", "Holocast.Samples.Recorded" };
 
         readonly Folders folders;
         readonly Dictionary<string, DeclaredType> types = new Dictionary<string, DeclaredType>();
@@ -64,7 +66,8 @@ namespace Holocast.Verify
             {
                 throw new Failure("neither in unity-types nor in reviewed.txt:\n" + string.Join("\n", missing));
             }
-            Console.WriteLine(found.Count + " members of Unity match unity-types, " + reviewedUsed.Count + " are reviewed");
+            Console.WriteLine(found.Count + " members of Unity match unity-types, " + reviewedUsed.Count
+                + " are reviewed");
         }
 
         sealed class DeclaredType
@@ -87,7 +90,8 @@ namespace Holocast.Verify
                 {
                     scope.Add(m.Groups[1].Value == "CS" ? "" : m.Groups[1].Value);
                 }
-                else if ((m = Regex.Match(line, @"^(?:abstract )?(?:class|interface|enum) ([\w$]+)(<[^{]*?>)?(?: extends ([\w.$]+))?.*\{")).Success)
+                else if ((m = Regex.Match(line,
+                    @"^(?:abstract )?(?:class|interface|enum) ([\w$]+)(<[^{]*?>)?(?: extends ([\w.$]+))?.*\{")).Success)
                 {
                     string name = string.Join(".", scope.Where(s => s.Length > 0).Append(m.Groups[1].Value));
                     if (!types.TryGetValue(name, out type))
@@ -116,7 +120,8 @@ namespace Holocast.Verify
                 }
                 else if ((m = Regex.Match(line, @"^type ([\w$]+)(?:<.*?>)? = \((.*)\) => ")).Success)
                 {
-                    types[string.Join(".", scope.Where(s => s.Length > 0).Append(m.Groups[1].Value))] = new DeclaredType();
+                    types[string.Join(".", scope.Where(s => s.Length > 0).Append(m.Groups[1].Value))] =
+                        new DeclaredType();
                 }
             }
         }
@@ -171,7 +176,8 @@ namespace Holocast.Verify
             for (int i = 0; i < list.Length; i++)
             {
                 char c = list[i];
-                depth += "<({[".IndexOf(c) >= 0 ? 1 : ">)}]".IndexOf(c) >= 0 && (c != '>' || list[i - 1] != '=') ? -1 : 0;
+                depth += "<({[".IndexOf(c) >= 0 ? 1 : ">)}]".IndexOf(c) >= 0 && (c != '>' || list[i - 1] != '=') ? -1
+                    : 0;
                 if (c == ',' && depth == 0)
                 {
                     yield return list.Substring(from, i - from);
@@ -191,7 +197,8 @@ namespace Holocast.Verify
             Match m = Regex.Match(t, @"^(?:System\.Array\$1|\$Ref|\$Out)<(.+)>$");
             if (m.Success)
             {
-                return t.StartsWith("System.Array") ? Script(m.Groups[1].Value) + "[]" : "&" + Script(m.Groups[1].Value);
+                return t.StartsWith("System.Array") ? Script(m.Groups[1].Value) + "[]" : "&"
+                    + Script(m.Groups[1].Value);
             }
             if (t == "any")
             {
@@ -241,7 +248,8 @@ namespace Holocast.Verify
 
         static bool IsForeign(string assembly)
         {
-            return assembly != null && !assembly.StartsWith("System") && !assembly.StartsWith("Holocast") && assembly != "netstandard" && assembly != "mscorlib" && assembly != "nunit.framework";
+            return assembly != null && !assembly.StartsWith("System") && !assembly.StartsWith("Holocast")
+                && assembly != "netstandard" && assembly != "mscorlib" && assembly != "nunit.framework";
         }
 
         void LookType(string type)
@@ -298,7 +306,8 @@ namespace Holocast.Verify
                         }
                         string type = names.Of(h);
                         types.TryGetValue(type, out DeclaredType declared);
-                        foreach (FieldDefinition f in t.GetFields().Select(r.GetFieldDefinition).Where(f => !f.GetDefaultValue().IsNil))
+                        foreach (FieldDefinition f in t.GetFields().Select(r.GetFieldDefinition)
+                            .Where(f => !f.GetDefaultValue().IsNil))
                         {
                             string name = r.GetString(f.Name);
                             Constant c = r.GetConstant(f.GetDefaultValue());
@@ -400,12 +409,14 @@ namespace Holocast.Verify
             public string GetByReferenceType(string of) => "&" + of;
             public string GetPointerType(string of) => of + "*";
             public string GetPinnedType(string of) => of;
-            public string GetGenericInstantiation(string of, ImmutableArray<string> a) => of + "<" + string.Join(", ", a) + ">";
+            public string GetGenericInstantiation(string of, ImmutableArray<string> a) => of + "<"
+                + string.Join(", ", a) + ">";
             public string GetGenericMethodParameter(object _, int i) => "T";
             public string GetGenericTypeParameter(object _, int i) => "T";
             public string GetModifiedType(string modifier, string of, bool required) => of;
             public string GetFunctionPointerType(MethodSignature<string> s) => "function";
-            public string GetTypeFromSpecification(MetadataReader _, object c, TypeSpecificationHandle h, byte raw) => Of(h);
+            public string GetTypeFromSpecification(MetadataReader _, object c, TypeSpecificationHandle h, byte raw) =>
+                Of(h);
         }
 
         // Resolves the generic type of an instantiation.
@@ -430,7 +441,8 @@ namespace Holocast.Verify
             public EntityHandle GetGenericTypeParameter(object _, int i) => default;
             public EntityHandle GetModifiedType(EntityHandle modifier, EntityHandle of, bool required) => of;
             public EntityHandle GetFunctionPointerType(MethodSignature<EntityHandle> s) => default;
-            public EntityHandle GetTypeFromSpecification(MetadataReader _, object c, TypeSpecificationHandle h, byte raw) => default;
+            public EntityHandle GetTypeFromSpecification(MetadataReader _, object c, TypeSpecificationHandle h,
+                byte raw) => default;
         }
     }
 }

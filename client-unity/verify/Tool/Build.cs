@@ -15,12 +15,15 @@ namespace Holocast.Verify
         static readonly (string Name, string[] Defines)[] Platforms =
         {
             ("linux", new[] { "UNITY_STANDALONE", "UNITY_STANDALONE_LINUX", "ENABLE_LEGACY_INPUT_MANAGER" }),
-            ("editor", new[] { "UNITY_EDITOR", "UNITY_EDITOR_WIN", "UNITY_STANDALONE", "UNITY_STANDALONE_WIN", "ENABLE_LEGACY_INPUT_MANAGER" }),
+            ("editor",
+                new[] { "UNITY_EDITOR", "UNITY_EDITOR_WIN", "UNITY_STANDALONE", "UNITY_STANDALONE_WIN",
+                "ENABLE_LEGACY_INPUT_MANAGER" }),
             ("uwp", new[] { "UNITY_WSA", "ENABLE_IL2CPP", "ENABLE_WINMD_SUPPORT" }),
             ("android", new[] { "UNITY_ANDROID", "ENABLE_IL2CPP", "ENABLE_LEGACY_INPUT_MANAGER" }),
         };
 
-        static readonly string[] Common = { "UNITY_2022_3_OR_NEWER", "UNITY_2022_1_OR_NEWER", "UNITY_5_3_OR_NEWER", "NET_STANDARD_2_1" };
+        static readonly string[] Common =
+            { "UNITY_2022_3_OR_NEWER", "UNITY_2022_1_OR_NEWER", "UNITY_5_3_OR_NEWER", "NET_STANDARD_2_1" };
 
         // Assemblies of optional packages, with the define that marks them as present.
         static readonly Dictionary<string, string[]> StubReferences = new Dictionary<string, string[]>
@@ -69,30 +72,39 @@ namespace Holocast.Verify
             Directory.CreateDirectory(stubs);
             foreach (string name in StubReferences.Keys)
             {
-                string[] sources = StubSources[name].SelectMany(s => Sources(Path.Combine(folders.Verify, "Stub", s))).ToArray();
+                string[] sources = StubSources[name].SelectMany(s => Sources(Path.Combine(folders.Verify, "Stub", s)))
+                    .ToArray();
                 Compile(name, stubs, sources, new string[0], StubReferences[name].Select(Stub), true, false);
             }
             List<Asmdef> asmdefs = Asmdef.Find(folders.Package);
             foreach (var (platform, defines) in Platforms)
             {
                 // With and without MRTK3 and Microsoft's OpenXR plugin in the project.
-                foreach (string versions in platform == "uwp" ? new[] { "", "HOLOCAST_MRTK3", "HOLOCAST_OPENXR", "HOLOCAST_MRTK3 HOLOCAST_OPENXR" } : new[] { "" })
+                foreach (string versions in platform == "uwp"
+                    ? new[] { "", "HOLOCAST_MRTK3", "HOLOCAST_OPENXR", "HOLOCAST_MRTK3 HOLOCAST_OPENXR" }
+                    : new[] { "" })
                 {
-                    string variant = versions.Length == 0 ? platform : platform + "-" + versions.Replace("HOLOCAST_", "").Replace(' ', '-').ToLowerInvariant();
-                    CompileAll(variant, asmdefs.Where(a => a.IsFor(platform)), Common.Concat(defines).Concat(versions.Split(' ', StringSplitOptions.RemoveEmptyEntries)).ToArray(), versions);
+                    string variant = versions.Length == 0 ? platform : platform + "-"
+                        + versions.Replace("HOLOCAST_", "").Replace(' ', '-').ToLowerInvariant();
+                    CompileAll(variant, asmdefs.Where(a => a.IsFor(platform)),
+                        Common.Concat(defines).Concat(versions.Split(' ', StringSplitOptions.RemoveEmptyEntries))
+                        .ToArray(), versions);
                 }
             }
             // Tests and the verification program run on the Linux build.
             CompileAll("linux", asmdefs.Where(a => a.IsTest), Common.Concat(Platforms[0].Defines).ToArray(), "");
             string linux = Path.Combine(folders.Output, "linux");
-            var libraries = Directory.GetFiles(linux, "Holocast.Client*.dll").Concat(StubReferences.Keys.Select(Stub)).ToArray();
-            Compile("Holocast.Verify", linux, Sources(Path.Combine(folders.Verify, "EndToEnd")), Common, libraries, true, true);
+            var libraries = Directory.GetFiles(linux, "Holocast.Client*.dll").Concat(StubReferences.Keys.Select(Stub))
+                .ToArray();
+            Compile("Holocast.Verify", linux, Sources(Path.Combine(folders.Verify, "EndToEnd")), Common, libraries,
+                true, true);
             foreach (string stub in StubReferences.Keys)
             {
                 File.Copy(Stub(stub), Path.Combine(linux, stub + ".dll"), true);
             }
             File.WriteAllText(Path.Combine(linux, "Holocast.Verify.runtimeconfig.json"),
-                "{\"runtimeOptions\":{\"framework\":{\"name\":\"Microsoft.NETCore.App\",\"version\":\"3.1.0\"},\"configProperties\":{\"System.Globalization.Invariant\":true,\"System.GC.Concurrent\":false}}}");
+                "{\"runtimeOptions\":{\"framework\":{\"name\":\"Microsoft.NETCore.App\",\"version\":\"3.1.0\"},"
+                + "\"configProperties\":{\"System.Globalization.Invariant\":true,\"System.GC.Concurrent\":false}}}");
         }
 
         string Stub(string name)
@@ -112,7 +124,8 @@ namespace Holocast.Verify
                 Asmdef next = left.FirstOrDefault(a => !a.References.Any(r => left.Any(o => o.Name == r)));
                 if (next == null)
                 {
-                    throw new Failure("circular references between assemblies: " + string.Join(", ", left.Select(a => a.Name)));
+                    throw new Failure("circular references between assemblies: "
+                        + string.Join(", ", left.Select(a => a.Name)));
                 }
                 left.Remove(next);
                 var references = new List<string> { Stub("UnityEngine") };
@@ -157,18 +170,24 @@ namespace Holocast.Verify
 
         static string[] Sources(string path)
         {
-            return path.EndsWith(".cs") ? new[] { path } : Directory.GetFiles(path, "*.cs", SearchOption.AllDirectories).OrderBy(s => s, StringComparer.Ordinal).ToArray();
+            return path.EndsWith(".cs") ? new[] { path }
+                : Directory.GetFiles(path, "*.cs", SearchOption.AllDirectories).OrderBy(s => s, StringComparer.Ordinal)
+                .ToArray();
         }
 
-        void Compile(string name, string output, string[] sources, string[] defines, IEnumerable<string> references, bool allowUnsafe, bool program)
+        void Compile(string name, string output, string[] sources, string[] defines, IEnumerable<string> references,
+            bool allowUnsafe, bool program)
         {
             string file = Path.Combine(output, name + ".dll");
             // Unity compiles against .NET Standard 2.1; the verification program needs more.
             bool standard = !program;
-            string framework = Path.Combine(folders.Tools, "dotnet", "packs", standard ? "NETStandard.Library.Ref/2.1.0/ref/netstandard2.1" : "Microsoft.NETCore.App.Ref/3.1.0/ref/netcoreapp3.1");
+            string framework = Path.Combine(folders.Tools, "dotnet", "packs", standard
+                ? "NETStandard.Library.Ref/2.1.0/ref/netstandard2.1"
+                : "Microsoft.NETCore.App.Ref/3.1.0/ref/netcoreapp3.1");
             var lines = new List<string>
             {
-                "-nologo", "-nostdlib", "-langversion:8", "-warn:4", "-warnaserror", "-deterministic", "-debug:portable", "-optimize",
+                "-nologo", "-nostdlib", "-langversion:8", "-warn:4", "-warnaserror", "-deterministic",
+                    "-debug:portable", "-optimize",
                 // Fields that only Unity assigns.
                 "-nowarn:0649",
                 "-target:" + (program ? "exe" : "library"),
@@ -197,7 +216,8 @@ namespace Holocast.Verify
             }
             File.WriteAllText(response, text);
             File.Delete(file);
-            Run(Path.Combine(folders.Tools, "dotnet", "dotnet"), Path.Combine(folders.Tools, "dotnet/sdk/3.1.102/Roslyn/bincore/csc.dll"), "-noconfig", "@" + response);
+            Run(Path.Combine(folders.Tools, "dotnet", "dotnet"),
+                Path.Combine(folders.Tools, "dotnet/sdk/3.1.102/Roslyn/bincore/csc.dll"), "-noconfig", "@" + response);
         }
 
         public static string Run(string program, params string[] arguments)
@@ -241,7 +261,8 @@ namespace Holocast.Verify
         public static List<Asmdef> Find(string package)
         {
             var all = new List<Asmdef>();
-            foreach (string path in Directory.GetFiles(package, "*.asmdef", SearchOption.AllDirectories).OrderBy(p => p, StringComparer.Ordinal))
+            foreach (string path in Directory.GetFiles(package, "*.asmdef", SearchOption.AllDirectories)
+                .OrderBy(p => p, StringComparer.Ordinal))
             {
                 JsonElement e = Json.Read(path);
                 all.Add(new Asmdef
@@ -260,7 +281,9 @@ namespace Holocast.Verify
             {
                 string folder = System.IO.Path.GetDirectoryName(a.Path) + "/";
                 a.Sources = Directory.GetFiles(folder, "*.cs", SearchOption.AllDirectories)
-                    .Where(s => !all.Any(o => o != a && o.Path.StartsWith(folder) && s.StartsWith(System.IO.Path.GetDirectoryName(o.Path) + "/")))
+                    .Where(s =>
+                    !all.Any(o => o != a && o.Path.StartsWith(folder)
+                    && s.StartsWith(System.IO.Path.GetDirectoryName(o.Path) + "/")))
                     .OrderBy(s => s, StringComparer.Ordinal).ToArray();
             }
             return all;

@@ -16,7 +16,8 @@ namespace Holocast.Verify
         static readonly Regex Reference = new Regex(@"\{fileID: (-?\d+)(?:, guid: ([0-9a-f]{32}), type: (\d))?\}");
 
         // Unity's built-in assets, which have no file: default resources and extra resources.
-        static readonly HashSet<string> Builtin = new HashSet<string> { "0000000000000000e000000000000000", "0000000000000000f000000000000000" };
+        static readonly HashSet<string> Builtin =
+            new HashSet<string> { "0000000000000000e000000000000000", "0000000000000000f000000000000000" };
 
         readonly Folders folders;
         readonly List<string> problems = new List<string>();
@@ -38,7 +39,8 @@ namespace Holocast.Verify
             {
                 throw new Failure(string.Join("\n", problems));
             }
-            Console.WriteLine(assets + " assets have their own .meta, " + guids.Count + " GUIDs are unique, " + scenes + " scenes and prefabs resolve");
+            Console.WriteLine(assets + " assets have their own .meta, " + guids.Count + " GUIDs are unique, " + scenes
+                + " scenes and prefabs resolve");
         }
 
         // Creates missing .meta files, with a GUID derived from the path.
@@ -59,7 +61,9 @@ namespace Holocast.Verify
             string guid;
             using (MD5 md5 = MD5.Create())
             {
-                guid = string.Concat(md5.ComputeHash(Encoding.UTF8.GetBytes("holocast:" + Path.GetRelativePath(folders.Client, asset))).Select(b => b.ToString("x2")));
+                guid =
+                    string.Concat(md5.ComputeHash(Encoding.UTF8.GetBytes("holocast:"
+                    + Path.GetRelativePath(folders.Client, asset))).Select(b => b.ToString("x2")));
             }
             string importer = Directory.Exists(asset) ? "folderAsset: yes\nDefaultImporter:" : "DefaultImporter:";
             string more = "";
@@ -67,16 +71,21 @@ namespace Holocast.Verify
             {
                 case ".cs":
                     importer = "MonoImporter:";
-                    more = "  serializedVersion: 2\n  defaultReferences: []\n  executionOrder: 0\n  icon: {instanceID: 0}\n";
+                    more =
+                        "  serializedVersion: 2\n  defaultReferences: []\n  executionOrder: 0\n  icon: {instanceID: "
+                        + "0}\n";
                     break;
                 case ".asmdef": importer = "AssemblyDefinitionImporter:"; break;
-                case ".shader": importer = "ShaderImporter:"; more = "  defaultTextures: []\n  nonModifiableTextures: []\n"; break;
+                case ".shader": importer = "ShaderImporter:"; more =
+                    "  defaultTextures: []\n  nonModifiableTextures: []\n"; break;
                 case ".hlsl": importer = "ShaderIncludeImporter:"; break;
                 case ".md": case ".xml": importer = "TextScriptImporter:"; break;
-                case ".json": importer = Path.GetFileName(asset) == "package.json" ? "PackageManifestImporter:" : "TextScriptImporter:"; break;
+                case ".json": importer = Path.GetFileName(asset) == "package.json"
+                    ? "PackageManifestImporter:" : "TextScriptImporter:"; break;
             }
             // MonoImporter and others keep Unity's key order: externalObjects first.
-            return "fileFormatVersion: 2\nguid: " + guid + "\n" + importer + "\n  externalObjects: {}\n" + more + "  userData: \n  assetBundleName: \n  assetBundleVariant: \n";
+            return "fileFormatVersion: 2\nguid: " + guid + "\n" + importer + "\n  externalObjects: {}\n" + more
+                + "  userData: \n  assetBundleName: \n  assetBundleVariant: \n";
         }
 
         // Files and folders that Unity imports: all except hidden ones and those ending in ~, but
@@ -194,7 +203,8 @@ namespace Holocast.Verify
                     problems.Add("package.json: sample " + s.Text("path") + " has no name or description");
                 }
             }
-            var there = Directory.GetDirectories(Path.Combine(folders.Package, "Samples~")).Select(d => "Samples~/" + Path.GetFileName(d));
+            var there = Directory.GetDirectories(Path.Combine(folders.Package, "Samples~"))
+                .Select(d => "Samples~/" + Path.GetFileName(d));
             foreach (string s in listed.Except(there))
             {
                 problems.Add("package.json: sample " + s + " is missing");
@@ -215,8 +225,10 @@ namespace Holocast.Verify
         // Assemblies of other packages, and the version symbols an asmdef may define for them.
         static readonly HashSet<string> Foreign = new HashSet<string>
         {
-            "Microsoft.MixedReality.OpenXR", "MixedReality.Toolkit.Core", "MixedReality.Toolkit.SpatialManipulation", "Unity.XR.ARFoundation",
-            "Unity.XR.ARSubsystems", "Unity.XR.CoreUtils", "Unity.XR.Interaction.Toolkit", "UnityEngine.TestRunner", "UnityEditor.TestRunner",
+            "Microsoft.MixedReality.OpenXR", "MixedReality.Toolkit.Core", "MixedReality.Toolkit.SpatialManipulation",
+                "Unity.XR.ARFoundation",
+            "Unity.XR.ARSubsystems", "Unity.XR.CoreUtils", "Unity.XR.Interaction.Toolkit", "UnityEngine.TestRunner",
+                "UnityEditor.TestRunner",
         };
 
         void Assemblies()
@@ -252,7 +264,8 @@ namespace Holocast.Verify
                     problems.Add(Name(source) + " is in no assembly");
                 }
                 // Unity finds a component by its file name.
-                Match m = Regex.Match(File.ReadAllText(source), @"public (?:sealed |abstract )?class (\w+) : (?:MonoBehaviour|HolocastAnchor)\b");
+                Match m = Regex.Match(File.ReadAllText(source),
+                    @"public (?:sealed |abstract )?class (\w+) : (?:MonoBehaviour|HolocastAnchor)\b");
                 if (m.Success && m.Groups[1].Value != Path.GetFileNameWithoutExtension(source))
                 {
                     problems.Add(Name(source) + " has the component " + m.Groups[1].Value);
@@ -267,7 +280,9 @@ namespace Holocast.Verify
                 return 0;
             }
             int count = 0;
-            foreach (string path in Directory.GetFiles(root, "*.*", SearchOption.AllDirectories).Where(p => p.EndsWith(".unity") || p.EndsWith(".prefab") || p.EndsWith(".asset") || p.EndsWith(".mat")))
+            foreach (string path in Directory.GetFiles(root, "*.*", SearchOption.AllDirectories)
+                .Where(p => p.EndsWith(".unity") || p.EndsWith(".prefab") || p.EndsWith(".asset")
+                || p.EndsWith(".mat")))
             {
                 count++;
                 Scene(path);
@@ -303,10 +318,12 @@ namespace Holocast.Verify
                     problems.Add(Name(path) + " refers to asset " + guid + ", which does not exist");
                 }
             }
-            foreach (string block in Regex.Split(text, @"^--- ", RegexOptions.Multiline).Where(b => b.StartsWith("!u!114 ")))
+            foreach (string block in Regex.Split(text, @"^--- ", RegexOptions.Multiline)
+                .Where(b => b.StartsWith("!u!114 ")))
             {
                 Match script = Regex.Match(block, @"m_Script: \{fileID: 11500000, guid: ([0-9a-f]{32}), type: 3\}");
-                if (!script.Success || !guids.TryGetValue(script.Groups[1].Value, out string source) || !source.EndsWith(".cs"))
+                if (!script.Success || !guids.TryGetValue(script.Groups[1].Value, out string source)
+                    || !source.EndsWith(".cs"))
                 {
                     problems.Add(Name(path) + ": a component has no script of the package");
                     continue;
@@ -320,7 +337,9 @@ namespace Holocast.Verify
                 foreach (Match field in Regex.Matches(block, @"^  (\w+):", RegexOptions.Multiline))
                 {
                     string name = field.Groups[1].Value;
-                    if (!name.StartsWith("m_") && !Regex.IsMatch(code, @"\[SerializeField[^\]]*\](?:\s*\[[^\]]*\])*\s*[\w<>\[\]]+ " + name + @"\b"))
+                    if (!name.StartsWith("m_")
+                        && !Regex.IsMatch(code, @"\[SerializeField[^\]]*\](?:\s*\[[^\]]*\])*\s*[\w<>\[\]]+ " + name
+                        + @"\b"))
                     {
                         problems.Add(Name(path) + ": " + Path.GetFileName(source) + " has no field " + name);
                     }
@@ -339,12 +358,14 @@ namespace Holocast.Verify
                     problems.Add("manifest.json: " + d.Name + " is not in Unity's registry");
                 }
             }
-            if (!File.ReadAllText(Path.Combine(folders.Client, "ProjectSettings/ProjectVersion.txt")).StartsWith("m_EditorVersion: 2022.3."))
+            if (!File.ReadAllText(Path.Combine(folders.Client, "ProjectSettings/ProjectVersion.txt"))
+                .StartsWith("m_EditorVersion: 2022.3."))
             {
                 problems.Add("ProjectVersion.txt: not Unity 2022.3");
             }
             string settings = File.ReadAllText(Path.Combine(folders.Client, "ProjectSettings/ProjectSettings.asset"));
-            foreach (string capability in new[] { "InternetClient", "InternetClientServer", "PrivateNetworkClientServer", "SpatialPerception", "GazeInput", "WebCam" })
+            foreach (string capability in new[] { "InternetClient", "InternetClientServer",
+                "PrivateNetworkClientServer", "SpatialPerception", "GazeInput", "WebCam" })
             {
                 if (!settings.Contains(capability + ": True"))
                 {
@@ -352,7 +373,8 @@ namespace Holocast.Verify
                 }
             }
             string link = File.ReadAllText(Path.Combine(folders.Client, "Assets/link.xml"));
-            foreach (Asmdef a in Asmdef.Find(Path.Combine(folders.Package)).Where(a => a.Include.Length == 0 && !a.IsTest && !a.Path.Contains("Samples~")))
+            foreach (Asmdef a in Asmdef.Find(Path.Combine(folders.Package))
+                .Where(a => a.Include.Length == 0 && !a.IsTest && !a.Path.Contains("Samples~")))
             {
                 if (!link.Contains("\"" + a.Name + "\""))
                 {

@@ -59,7 +59,8 @@ static int compile(Compile compile, Disassemble disassemble, int n, char **args)
 		return 1;
 	}
 	Blob *code = NULL, *messages = NULL, *text = NULL;
-	HRESULT result = compile(source, size, args[0], macros, NULL, args[1], args[2], STRICT_SYNTAX | WARNINGS_ARE_ERRORS | OPTIMIZE_MOST, 0, &code, &messages);
+	HRESULT result = compile(source, size, args[0], macros, NULL, args[1], args[2],
+		STRICT_SYNTAX | WARNINGS_ARE_ERRORS | OPTIMIZE_MOST, 0, &code, &messages);
 	free(source);
 	if (messages) fprintf(stderr, "%s", (char *)messages->table->data(messages));
 	if (result < 0 || !code) {
@@ -68,7 +69,8 @@ static int compile(Compile compile, Disassemble disassemble, int n, char **args)
 	}
 	if (disassemble(code->table->data(code), code->table->size(code), 0, NULL, &text) >= 0) {
 		const char *count = strstr(text->table->data(text), "// Approximately ");
-		printf("%s %s: %d instructions, %lu bytes\n", args[1], args[2], count ? atoi(count + 17) : -1, (unsigned long)code->table->size(code));
+		printf("%s %s: %d instructions, %lu bytes\n", args[1], args[2], count ? atoi(count + 17) : -1,
+		(unsigned long)code->table->size(code));
 	}
 	return 0;
 }

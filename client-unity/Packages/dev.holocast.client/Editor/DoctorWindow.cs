@@ -39,7 +39,8 @@ namespace Holocast.Editor
             scroll = EditorGUILayout.BeginScrollView(scroll);
             foreach (Finding f in findings)
             {
-                MessageType type = f.Verdict == Verdict.Bad ? MessageType.Error : f.Verdict == Verdict.Unsure ? MessageType.Warning : MessageType.None;
+                MessageType type = f.Verdict == Verdict.Bad ? MessageType.Error : f.Verdict == Verdict.Unsure
+                    ? MessageType.Warning : MessageType.None;
                 EditorGUILayout.HelpBox(f.Subject + ": " + f.Sentence, type);
             }
             EditorGUILayout.EndScrollView();

@@ -39,7 +39,9 @@ namespace Holocast.Editor
             {
                 PlayerSettings.WSA.SetCapability(c, true);
             }
-            Debug.Log("Holocast: project set up for HoloLens 2. Now enable OpenXR and its Microsoft HoloLens feature group in Project Settings › XR Plug-in Management.");
+            Debug.Log(
+                "Holocast: project set up for HoloLens 2. Now enable OpenXR and its Microsoft HoloLens feature group "
+                + "in Project Settings › XR Plug-in Management.");
             SettingsService.OpenProjectSettings("Project/XR Plug-in Management");
         }
 

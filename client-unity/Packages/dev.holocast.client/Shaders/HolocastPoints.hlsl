@@ -58,7 +58,8 @@ float4 HolocastNowhere()
 //   edge           edge length of the square in mm per mm of depth: the distance between
 //                  neighbouring points is z / focal, so edge = spread / focal
 //   pictureHeight  pixels
-float4 HolocastCorner(HolocastPoint p, uint corner, float4x4 modelView, float4x4 projection, float edge, float pictureHeight)
+float4 HolocastCorner(HolocastPoint p, uint corner, float4x4 modelView, float4x4 projection, float edge,
+    float pictureHeight)
 {
     float4 eye = mul(modelView, float4(p.position, 1.0));
     float scale = length(float3(modelView._m00, modelView._m10, modelView._m20));

@@ -95,12 +95,28 @@ fn main() {
         hc_stats(client, HC_ALL_CAMERAS, &mut stats);
         hc_close(client);
         println!(
-            "{{\"fps\":{:.2},\"shown_fps\":{:.2},\"frame_delay_ms\":{{\"p50\":{:.2},\"p95\":{:.2},\"p99\":{:.2}}},\"shown_ms_p50\":{:.2},\"frames\":{},\
-             \"frames_shown\":{},\"frames_lost\":{},\"points_per_frame\":{:.0},\"decode_ms\":{:.2},\"mbit_per_s\":{:.1},\"first_frame_ms\":{:.1},\
+            "{{\"fps\":{:.2},\"shown_fps\":{:.2},\"frame_delay_ms\":{{\"p50\":{:.2},\"p95\":{:.2},\"p99\":{:.2}}},\
+             \"shown_ms_p50\":{:.2},\"frames\":{},\
+             \"frames_shown\":{},\"frames_lost\":{},\"points_per_frame\":{:.0},\
+             \"decode_ms\":{:.2},\"mbit_per_s\":{:.1},\"first_frame_ms\":{:.1},\
              \"receipts\":{},\"memory_mib\":{:.1},\"skipped\":{},\"damaged\":{}}}",
-            stats.run_fps, stats.shown_fps, stats.run_p50_ms, stats.run_p95_ms, stats.run_p99_ms, stats.shown_p50_ms, stats.frames, stats.frames_shown,
-            stats.frames_lost, stats.points_per_frame, stats.decode_ms, stats.mbit_per_s, stats.first_frame_ms, stats.receipts,
-            stats.memory_bytes as f64 / 1048576.0, stats.frames_skipped, stats.frames_damaged
+            stats.run_fps,
+            stats.shown_fps,
+            stats.run_p50_ms,
+            stats.run_p95_ms,
+            stats.run_p99_ms,
+            stats.shown_p50_ms,
+            stats.frames,
+            stats.frames_shown,
+            stats.frames_lost,
+            stats.points_per_frame,
+            stats.decode_ms,
+            stats.mbit_per_s,
+            stats.first_frame_ms,
+            stats.receipts,
+            stats.memory_bytes as f64 / 1048576.0,
+            stats.frames_skipped,
+            stats.frames_damaged
         );
     }
 }

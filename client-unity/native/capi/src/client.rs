@@ -99,7 +99,7 @@ impl HcClient {
     pub(crate) unsafe fn open(c: &HcConfig) -> Result<HcClient, Fault> {
         if c.abi_version != HC_ABI_VERSION {
             let text = format!(
-                "ABI version {}, but the library has {HC_ABI_VERSION}: install plugin and package from the same release",
+                "ABI version {}, but the library has {HC_ABI_VERSION}: install plugin and package from one release",
                 c.abi_version
             );
             return Err(Fault::new(HC_E_VERSION, text));

@@ -475,7 +475,9 @@ unsafe fn sized<'a, T>(p: *mut T) -> Result<&'a mut T, Fault> {
     let size = unsafe { p.cast::<u32>().read() };
     let want = size_of::<T>();
     if size as usize != want {
-        let text = format!("a struct has {size} bytes, but the library expects {want}: install plugin and package from the same release");
+        let text = format!(
+            "a struct has {size} bytes, but the library expects {want}: install plugin and package from one release"
+        );
         return Err(Fault::new(HC_E_VERSION, text));
     }
     // SAFETY: guaranteed by the caller; the size was checked.

@@ -174,12 +174,15 @@ fn layouts() -> Vec<String> {
 /// padding.
 #[test]
 fn header() {
-    let mut text =
-        String::from("#include \"holocast.h\"\n#include <stddef.h>\n#ifdef __cplusplus\n#define _Static_assert static_assert\n#endif\n");
+    let mut text = String::from(
+        "#include \"holocast.h\"\n#include <stddef.h>\n\
+         #ifdef __cplusplus\n#define _Static_assert static_assert\n#endif\n",
+    );
     for l in layouts() {
         text += &format!("_Static_assert({l}, \"{l}\");\n");
     }
-    text += &format!("_Static_assert(HC_ABI_VERSION == {HC_ABI_VERSION}, \"\");\nint main(void) {{ return hc_abi_version() == 0; }}\n");
+    text += &format!("_Static_assert(HC_ABI_VERSION == {HC_ABI_VERSION}, \"\");\n");
+    text += "int main(void) { return hc_abi_version() == 0; }\n";
     let dir = env!("CARGO_TARGET_TMPDIR");
     for (compiler, file) in [("cc", "header.c"), ("c++", "header.cc")] {
         let file = format!("{dir}/{file}");
@@ -245,7 +248,7 @@ fn invalid_calls() {
         assert_eq!(hc_open(&config, &mut c), HC_E_VERSION);
         assert_eq!(
             thread_error(),
-            "a struct has 56 bytes, but the library expects 48: install plugin and package from the same release"
+            "a struct has 56 bytes, but the library expects 48: install plugin and package from one release"
         );
         config.size = size::<HcConfig>();
         config.abi_version = 99;

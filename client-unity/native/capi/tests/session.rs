@@ -44,8 +44,8 @@ fn live_session() {
         assert!(!rays[2 * (y * f.width + x) as usize].is_nan());
     }
 
-    // The relay's clock is this machine's, so a frame's delay must equal its age by the local clock, up to the estimate's
-    // error. The estimate needs one timestamp that was not held up.
+    // The relay's clock is this machine's, so a frame's delay must equal its age by the local clock, up to the
+    // estimate's error. The estimate needs one timestamp that was not held up.
     until("an exact frame delay", || {
         let f = client.frame(0);
         let (age, error) = (f.decoded_us as i64 - f.captured_us as i64, client.clock().error_us as i64);
@@ -176,7 +176,8 @@ fn frames_in_datagrams() {
         });
         let s = client.stats();
         println!(
-            "{} packets lost on the path, {} frames repaired by {} requests, {} dropped for {} parts, {} lost; before: {} repaired, {} dropped",
+            "{} packets lost on the path, {} frames repaired by {} requests, {} dropped for {} parts, {} lost; \
+             before: {} repaired, {} dropped",
             path.lost.load(std::sync::atomic::Ordering::Relaxed),
             s.frames_repaired,
             s.repair_requests,

@@ -555,20 +555,24 @@ mod tests {
 
     fn init() -> String {
         let v = json!({
-            "grid": {"width": 64, "height": 48, "fx": 60.0, "fy": 60.0, "cx": 31.5, "cy": 23.5, "k": [0,0,0,0,0,0], "p": [0,0]},
+            "grid": {"width": 64, "height": 48, "fx": 60.0, "fy": 60.0, "cx": 31.5, "cy": 23.5, "k": [0,0,0,0,0,0],
+              "p": [0,0]},
             "pose": {"r": [1,0,0,0,1,0,0,0,1], "t": [1,2,3]}, "depthMin": 500, "depthMax": 5000,
         });
         base64::engine::general_purpose::STANDARD.encode(v.to_string())
     }
 
     fn track(camera: u16, quality: &str, bitrate: u64) -> Value {
-        json!({"name": format!("points/{camera}/{quality}"), "packaging": "hcpf", "isLive": true, "initRef": "a", "width": 64, "height": 48,
+        json!({"name": format!("points/{camera}/{quality}"), "packaging": "hcpf", "isLive": true, "initRef": "a",
+          "width": 64, "height": 48,
             "framerate": 30, "bitrate": bitrate,
-            "hcpf": {"camera": camera, "cameraName": "x", "quality": quality, "layout": "A", "descriptions": 1, "maxPoints": 3072, "deliveryTimeout": 500}})
+            "hcpf": {"camera": camera, "cameraName": "x", "quality": quality, "layout": "A", "descriptions": 1,
+              "maxPoints": 3072, "deliveryTimeout": 500}})
     }
 
     fn doc(tracks: Vec<Value>) -> Value {
-        json!({"version": "draft-01", "tracks": tracks, "initDataList": [{"id": "a", "type": "inline", "data": init()}]})
+        json!({"version": "draft-01", "tracks": tracks, "initDataList": [{"id": "a", "type": "inline",
+          "data": init()}]})
     }
 
     fn parse(v: &Value) -> Parsed<Option<Catalog>> {

@@ -311,8 +311,10 @@ mod tests {
 
     fn sphere(stereo: &str) -> Arc<Sphere> {
         let text = format!(
-            r#"{{"version":"draft-01","tracks":[{{"name":"video","packaging":"loc","codec":"avc1.42c01e","width":16,"height":{},
-            "hcsphere":{{"projection":"equirectangular","stereo":"{stereo}","width":64,"height":32,"columns":4,"rows":2,"qualities":1}}}}]}}"#,
+            r#"{{"version":"draft-01","tracks":[{{"name":"video","packaging":"loc","codec":"avc1.42c01e","width":16,
+              "height":{},
+            "hcsphere":{{"projection":"equirectangular","stereo":"{stereo}","width":64,"height":32,"columns":4,
+              "rows":2,"qualities":1}}}}]}}"#,
             if stereo == "mono" { 8 } else { 16 }
         );
         let catalog = crate::catalog::CatalogReader::default().add(0, 0, text.into_bytes(), 0);

@@ -690,8 +690,10 @@ mod tests {
                 }
                 let asked = a.due(now, 10 * MS, 4);
                 prop_assert!(asked.len() <= 4 && asked.iter().all(|m| m.first <= m.last && m.last < MAX_OBJECTS));
-                let held: usize = a.frames.iter().flat_map(|f| f.parts.values()).map(|p| p.capacity() + PART_COST).sum();
-                prop_assert!(held == a.bytes && held <= a.room() && a.frames.len() <= MAX_FRAMES && a.past.len() <= HISTORY);
+                let parts = a.frames.iter().flat_map(|f| f.parts.values());
+                let held: usize = parts.map(|p| p.capacity() + PART_COST).sum();
+                prop_assert!(held == a.bytes && held <= a.room());
+                prop_assert!(a.frames.len() <= MAX_FRAMES && a.past.len() <= HISTORY);
                 prop_assert!(a.frames.iter().all(|f| f.holes.len() <= MAX_HOLES && f.starts.len() <= MAX_STARTS));
                 let soon = a.next(10 * MS);
                 prop_assert_ne!(soon.is_some(), a.frames.is_empty());

@@ -465,7 +465,8 @@ mod tests {
     const FRAME: Nanos = 40 * MS;
 
     fn sphere() -> Arc<Sphere> {
-        let text = br#"{"version":"draft-01","tracks":[{"name":"video","packaging":"loc","codec":"avc1.42c01e","width":64,"height":32,
+        let text = br#"{"version":"draft-01","tracks":[{"name":"video","packaging":"loc","codec":"avc1.42c01e",
+          "width":64,"height":32,
             "hcsphere":{"projection":"equirectangular","stereo":"mono","width":64,"height":32}}]}"#;
         let mut reader = crate::catalog::CatalogReader::default();
         let catalog = reader.add(0, 0, text.to_vec(), 0).unwrap_or_default().unwrap_or_default();
@@ -582,8 +583,10 @@ mod tests {
 
     /// A screen paused at a timestamp, with tiles of 32×32.
     fn still(at: Nanos) -> Screen {
-        let text = br#"{"version":"draft-01","tracks":[{"name":"video","packaging":"loc","codec":"avc1.42c01e","width":16,"height":8,
-            "hcsphere":{"projection":"equirectangular","stereo":"mono","width":64,"height":32,"columns":2,"rows":1,"qualities":1}}]}"#;
+        let text = br#"{"version":"draft-01","tracks":[{"name":"video","packaging":"loc","codec":"avc1.42c01e",
+          "width":16,"height":8,
+            "hcsphere":{"projection":"equirectangular","stereo":"mono","width":64,"height":32,"columns":2,"rows":1,
+              "qualities":1}}]}"#;
         let catalog = crate::catalog::CatalogReader::default()
             .add(0, 0, text.to_vec(), 0)
             .unwrap_or_default()

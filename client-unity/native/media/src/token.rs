@@ -70,7 +70,8 @@ mod tests {
         for (claims, want) in [
             (r#"{"subscribe":[["holocast","demo"]]}"#, &["demo"][..]),
             (
-                r#"{"sub":"me","subscribe":["holocast/demo","/holocast/a b/"],"publish":[["holocast","own"],["holocast","demo"]]}"#,
+                r#"{"sub":"me","subscribe":["holocast/demo","/holocast/a b/"],"publish":[["holocast","own"],
+                  ["holocast","demo"]]}"#,
                 &["demo", "a b", "own"],
             ),
             (r#"{"subscribe":[["holocast","a/b"]]}"#, &["a/b"]),

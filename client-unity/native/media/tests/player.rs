@@ -38,7 +38,8 @@ fn frame(sequence: u32, captured: Nanos) -> Vec<u8> {
 }
 
 fn catalog(tracks: usize) -> Vec<u8> {
-    let track = serde_json::json!({"name": format!("points/{CAMERA}/full"), "packaging": "hcpf", "isLive": true, "framerate": 30,
+    let track = serde_json::json!({"name": format!("points/{CAMERA}/full"), "packaging": "hcpf", "isLive": true,
+      "framerate": 30,
         "hcpf": {"camera": CAMERA, "quality": "full", "layout": "C", "descriptions": 1, "maxPoints": 100_000}});
     serde_json::json!({"version": "draft-01", "tracks": vec![track; tracks]}).to_string().into_bytes()
 }

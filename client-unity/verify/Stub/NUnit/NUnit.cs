@@ -123,7 +123,8 @@ namespace NUnit.Framework
 
         static bool Same(object a, object b)
         {
-            if (a is IConvertible && b is IConvertible && !(a is string) && !(a is Enum) && !(b is string) && !(b is Enum) && !(a is bool))
+            if (a is IConvertible && b is IConvertible && !(a is string) && !(a is Enum) && !(b is string)
+                && !(b is Enum) && !(a is bool))
             {
                 return Convert.ToDecimal(a) == Convert.ToDecimal(b);
             }
@@ -137,7 +138,8 @@ namespace NUnit.Framework
     {
         public static void Contains(string expected, string actual)
         {
-            Assert.IsTrue(actual != null && actual.Contains(expected), "<" + actual + "> does not contain <" + expected + ">");
+            Assert.IsTrue(actual != null && actual.Contains(expected), "<" + actual + "> does not contain <" + expected
+                + ">");
         }
     }
 }

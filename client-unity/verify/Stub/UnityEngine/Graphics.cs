@@ -179,11 +179,13 @@ namespace UnityEngine
         public uint[] StubIndices { get; private set; } = Array.Empty<uint>();
         public Vector3[] StubVertices { get; private set; } = Array.Empty<Vector3>();
 
-        public void SetVertexBufferParams(int vertexCount, params VertexAttributeDescriptor[] attributes) => this.vertexCount = vertexCount;
+        public void SetVertexBufferParams(int vertexCount, params VertexAttributeDescriptor[] attributes) =>
+            this.vertexCount = vertexCount;
 
         public void SetIndexBufferParams(int indexCount, IndexFormat format) => StubIndices = new uint[indexCount];
 
-        public void SetIndexBufferData<T>(NativeArray<T> data, int dataStart, int meshBufferStart, int count, MeshUpdateFlags flags = MeshUpdateFlags.Default) where T : struct
+        public void SetIndexBufferData<T>(NativeArray<T> data, int dataStart, int meshBufferStart, int count,
+            MeshUpdateFlags flags = MeshUpdateFlags.Default) where T : struct
         {
             for (int i = 0; i < count; i++)
             {
@@ -193,7 +195,8 @@ namespace UnityEngine
 
         public void SetSubMesh(int index, SubMeshDescriptor desc, MeshUpdateFlags flags = MeshUpdateFlags.Default)
         {
-            if (index >= subMeshCount || desc.indexStart + desc.indexCount > StubIndices.Length || desc.firstVertex + desc.vertexCount > vertexCount)
+            if (index >= subMeshCount || desc.indexStart + desc.indexCount > StubIndices.Length || desc.firstVertex
+                + desc.vertexCount > vertexCount)
             {
                 throw new ArgumentException("SetSubMesh: beyond the mesh");
             }
@@ -314,7 +317,9 @@ namespace UnityEngine
     {
         public Font()
         {
-            material = new Material(new Shader { name = "font" }) { mainTexture = new Texture2D(1, 1, TextureFormat.RGBA32, false, false) };
+            material =
+                new Material(new Shader { name = "font" }) { mainTexture =
+                new Texture2D(1, 1, TextureFormat.RGBA32, false, false) };
         }
 
         public static event Action<Font> textureRebuilt;
@@ -387,7 +392,8 @@ namespace UnityEngine.Rendering
 
     public struct VertexAttributeDescriptor
     {
-        public VertexAttributeDescriptor(VertexAttribute attribute = VertexAttribute.Position, VertexAttributeFormat format = VertexAttributeFormat.Float32, int dimension = 3, int stream = 0)
+        public VertexAttributeDescriptor(VertexAttribute attribute = VertexAttribute.Position,
+            VertexAttributeFormat format = VertexAttributeFormat.Float32, int dimension = 3, int stream = 0)
         {
         }
     }

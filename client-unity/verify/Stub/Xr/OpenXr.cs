@@ -43,6 +43,7 @@ namespace Microsoft.MixedReality.OpenXR.ARFoundation
 {
     public static class AnchorManagerExtensions
     {
-        public static Task<XRAnchorStore> LoadAnchorStoreAsync(this ARAnchorManager anchorManager) => Task.FromResult<XRAnchorStore>(null);
+        public static Task<XRAnchorStore> LoadAnchorStoreAsync(this ARAnchorManager anchorManager) =>
+            Task.FromResult<XRAnchorStore>(null);
     }
 }

@@ -164,7 +164,8 @@ namespace Holocast
         }
 
         // Composes the HUD's text without allocating.
-        internal static void Compose(TextBuffer t, HolocastSession session, HolocastPoints points, bool figures, double displayFps, string message)
+        internal static void Compose(TextBuffer t, HolocastSession session, HolocastPoints points, bool figures,
+            double displayFps, string message)
         {
             t.Clear();
             if (message.Length > 0)
@@ -177,15 +178,19 @@ namespace Holocast
             }
             if (session.TryGetStatistics(out HolocastStatistics s) && s.Frames > 0)
             {
-                t.Add("FPS ").Add(s.Fps).Add("  received ").Add(s.ReceivedFps).Add("  display ").Add(displayFps).Add('\n');
-                t.Add(s.Replayed ? "Arrival to picture p50 " : "Frame delay p50 ").Add(s.FrameDelayP50).Add("  p95 ").Add(s.FrameDelayP95).Add(" ms");
+                t.Add("FPS ").Add(s.Fps).Add("  received ").Add(s.ReceivedFps).Add("  display ").Add(displayFps)
+                    .Add('\n');
+                t.Add(s.Replayed ? "Arrival to picture p50 " : "Frame delay p50 ").Add(s.FrameDelayP50).Add("  p95 ")
+                    .Add(s.FrameDelayP95).Add(" ms");
                 if (s.ClockErrorMs >= 0 && !s.Replayed)
                 {
                     t.Add("  clock ±").Add(s.ClockErrorMs);
                 }
                 t.Add('\n');
-                t.Add("Points ").Add((long)(points != null ? points.Points : 0)).Add("  ").Add(s.MbitPerSecond).Add(" Mbit/s  decode ").Add(s.DecodeMs).Add(" ms\n");
-                t.Add("Lost ").Add(s.FramesLost).Add("  late ").Add(s.FramesLate).Add("  skipped ").Add(s.FramesSkipped);
+                t.Add("Points ").Add((long)(points != null ? points.Points : 0)).Add("  ").Add(s.MbitPerSecond)
+                    .Add(" Mbit/s  decode ").Add(s.DecodeMs).Add(" ms\n");
+                t.Add("Lost ").Add(s.FramesLost).Add("  late ").Add(s.FramesLate).Add("  skipped ")
+                    .Add(s.FramesSkipped);
                 if (s.FramesRepaired + s.PartsLost > 0)
                 {
                     t.Add("\nRepaired ").Add(s.FramesRepaired).Add("  parts lost ").Add(s.PartsLost);
@@ -193,8 +198,10 @@ namespace Holocast
             }
             if (session.TryGetSphereStatistics(out HolocastStatistics v))
             {
-                t.Add(t.Length > 0 && t[t.Length - 1] != '\n' ? "\n360° FPS " : "360° FPS ").Add(v.Fps).Add("  ").Add(v.MbitPerSecond).Add(" Mbit/s  decode ").Add(v.DecodeMs)
-                    .Add(" ms\n360° lost ").Add(v.FramesLost).Add("  skipped ").Add(v.FramesSkipped).Add("  damaged ").Add(v.FramesDamaged);
+                t.Add(t.Length > 0 && t[t.Length - 1] != '\n' ? "\n360° FPS " : "360° FPS ").Add(v.Fps).Add("  ")
+                    .Add(v.MbitPerSecond).Add(" Mbit/s  decode ").Add(v.DecodeMs)
+                    .Add(" ms\n360° lost ").Add(v.FramesLost).Add("  skipped ").Add(v.FramesSkipped).Add("  damaged ")
+                    .Add(v.FramesDamaged);
                 t.Add("  tiles ").Add((long)(100 * v.TileHits + 0.5)).Add(" % of the view");
             }
             else if (session.HasSphere && !session.ShowsSphere && message.Length == 0)

@@ -103,7 +103,8 @@ namespace Holocast
                 font = Resources.GetBuiltinResource<Font>("LegacyRuntime.ttf");
             }
             builder = new TextMeshBuilder(font, FontSize, Glyphs);
-            material = new Material(Resources.Load<Shader>(ShaderName)) { hideFlags = HideFlags.HideAndDontSave, color = Color.white };
+            material = new Material(Resources.Load<Shader>(ShaderName)) { hideFlags = HideFlags.HideAndDontSave,
+                color = Color.white };
             glyphs = new GameObject("Text") { hideFlags = HideFlags.DontSave, layer = gameObject.layer };
             glyphs.transform.SetParent(transform, false);
             glyphs.AddComponent<MeshFilter>().sharedMesh = builder.Mesh;
@@ -176,7 +177,8 @@ namespace Holocast
                 Write();
             }
             PointedAt = line >= 0;
-            bool pressed = HandInput.Pressed(XRNode.LeftHand, out _, out _) | HandInput.Pressed(XRNode.RightHand, out _, out _);
+            bool pressed = HandInput.Pressed(XRNode.LeftHand, out _, out _)
+                | HandInput.Pressed(XRNode.RightHand, out _, out _);
             if (pressed && !held && line >= 0)
             {
                 items[line].Choose();
@@ -186,7 +188,8 @@ namespace Holocast
 
         void OpenOrClose()
         {
-            float down = -Mathf.Atan2(head.forward.y, new Vector3(head.forward.x, 0, head.forward.z).magnitude) * Mathf.Rad2Deg;
+            float down = -Mathf.Atan2(head.forward.y,
+                new Vector3(head.forward.x, 0, head.forward.z).magnitude) * Mathf.Rad2Deg;
             bool nothing = session == null || session.State != HolocastState.Live;
             bool wanted = nothing || down > (open ? CloseAngle : OpenAngle);
             if (wanted == open)
@@ -286,7 +289,8 @@ namespace Holocast
 
         void AskForAddress()
         {
-            keyboard = TouchScreenKeyboard.Open(browser.Addresses.Count > 0 ? browser.Addresses[0].ToString() : "moqt://", TouchScreenKeyboardType.URL, false);
+            keyboard = TouchScreenKeyboard.Open(browser.Addresses.Count > 0 ? browser.Addresses[0].ToString()
+                : "moqt://", TouchScreenKeyboardType.URL, false);
         }
 
         // Takes the typed address: joins a session, or lists the sessions of a relay.

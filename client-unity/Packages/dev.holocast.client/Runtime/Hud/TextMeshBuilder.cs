@@ -9,7 +9,8 @@ namespace Holocast
     sealed class TextMeshBuilder : IDisposable
     {
         // Glyphs requested up front: adding glyphs later rebuilds the font texture.
-        const string Usual = " !\"#%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]_abcdefghijklmnopqrstuvwxyz“”…–±·";
+        const string Usual =
+            " !\"#%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]_abcdefghijklmnopqrstuvwxyz“”…–±·";
 
         readonly Font font;
         readonly int fontSize;

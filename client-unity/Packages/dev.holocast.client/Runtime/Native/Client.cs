@@ -41,8 +41,11 @@ namespace Holocast.Native
                 int result = NativeMethods.hc_open(&config, &client);
                 if (result != Abi.Ok)
                 {
-                    string sentence = Text((byte* b, UIntPtr n, UIntPtr* needed) => NativeMethods.hc_error(IntPtr.Zero, b, n, needed));
-                    throw new HolocastException(sentence.Length > 0 ? sentence : "The native library failed with code " + result + ".");
+                    string sentence =
+                        Text((byte* b, UIntPtr n, UIntPtr* needed) =>
+                        NativeMethods.hc_error(IntPtr.Zero, b, n, needed));
+                    throw new HolocastException(sentence.Length > 0 ? sentence : "The native library failed with code "
+                        + result + ".");
                 }
                 return new Client(new ClientHandle(client));
             }
@@ -123,7 +126,8 @@ namespace Holocast.Native
         {
             fixed (byte* q = quality)
             {
-                var s = new HcSubscribe { size = (uint)sizeof(HcSubscribe), camera = camera, quality = q, descriptions = descriptions };
+                var s = new HcSubscribe { size = (uint)sizeof(HcSubscribe), camera = camera, quality = q,
+                    descriptions = descriptions };
                 return NativeMethods.hc_subscribe(handle, &s) == Abi.Ok;
             }
         }
@@ -153,7 +157,8 @@ namespace Holocast.Native
         public int Copy(in HcFrame frame, uint step, uint* words, int capacity)
         {
             uint points;
-            int result = NativeMethods.hc_frame_copy(handle, frame.handle, step, words, (UIntPtr)(uint)capacity, &points);
+            int result = NativeMethods.hc_frame_copy(handle, frame.handle, step, words, (UIntPtr)(uint)capacity,
+                &points);
             return result == Abi.Ok ? (int)points : -1;
         }
 
@@ -174,7 +179,8 @@ namespace Holocast.Native
         // Copies a plane: 0 = Y, 1 = Cb, 2 = Cr. Returns false if it does not fit.
         public bool Copy(in HcPicture picture, uint plane, byte* bytes, int capacity)
         {
-            return NativeMethods.hc_picture_copy(handle, picture.handle, plane, bytes, (UIntPtr)(uint)capacity) == Abi.Ok;
+            return NativeMethods.hc_picture_copy(handle, picture.handle, plane, bytes,
+                (UIntPtr)(uint)capacity) == Abi.Ok;
         }
 
         public void Release(in HcPicture picture, long shownUs)

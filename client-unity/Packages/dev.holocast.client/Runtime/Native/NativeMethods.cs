@@ -34,7 +34,8 @@ namespace Holocast.Native
         public static extern int hc_catalog(ClientHandle client, HcTrack* tracks, uint capacity, uint* count);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
-        public static extern int hc_rays(ClientHandle client, uint camera, uint version, float* rays, UIntPtr capacity, UIntPtr* needed);
+        public static extern int hc_rays(ClientHandle client, uint camera, uint version, float* rays, UIntPtr capacity,
+            UIntPtr* needed);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_subscribe(ClientHandle client, HcSubscribe* subscribe);
@@ -43,13 +44,15 @@ namespace Holocast.Native
         public static extern int hc_unsubscribe(ClientHandle client, uint camera);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
-        public static extern int hc_gaze(ClientHandle client, float right, float up, float forward, float width, float height);
+        public static extern int hc_gaze(ClientHandle client, float right, float up, float forward, float width,
+            float height);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_frame_acquire(ClientHandle client, uint camera, HcFrame* frame);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
-        public static extern int hc_frame_copy(ClientHandle client, ulong handle, uint step, uint* words, UIntPtr capacity, uint* points);
+        public static extern int hc_frame_copy(ClientHandle client, ulong handle, uint step, uint* words,
+            UIntPtr capacity, uint* points);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_frame_release(ClientHandle client, ulong handle, long shownUs);
@@ -58,7 +61,8 @@ namespace Holocast.Native
         public static extern int hc_picture_acquire(ClientHandle client, HcPicture* picture);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
-        public static extern int hc_picture_copy(ClientHandle client, ulong handle, uint plane, byte* bytes, UIntPtr capacity);
+        public static extern int hc_picture_copy(ClientHandle client, ulong handle, uint plane, byte* bytes,
+            UIntPtr capacity);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl, ExactSpelling = true)]
         public static extern int hc_picture_release(ClientHandle client, ulong handle, long shownUs);

@@ -37,20 +37,24 @@ namespace Holocast.Native
                 {
                     return null;
                 }
-                return "The native library " + File + " has interface version " + version + ", but this package needs " + Abi.Version
+                return "The native library " + File + " has interface version " + version + ", but this package needs "
+                    + Abi.Version
                     + ": install the library from the same release as the package.";
             }
             catch (DllNotFoundException)
             {
-                return "The native library " + File + " for " + Platform + " is missing or failed to load: install it as described in the package's README, then restart.";
+                return "The native library " + File + " for " + Platform
+                    + " is missing or failed to load: install it as described in the package's README, then restart.";
             }
             catch (BadImageFormatException)
             {
-                return "The native library " + File + " was built for another platform than " + Platform + ": install the right one from the package's release, then restart.";
+                return "The native library " + File + " was built for another platform than " + Platform
+                    + ": install the right one from the package's release, then restart.";
             }
             catch (EntryPointNotFoundException)
             {
-                return "The native library " + File + " is outdated or not Holocast's: install the one from the package's release, then restart.";
+                return "The native library " + File
+                    + " is outdated or not Holocast's: install the one from the package's release, then restart.";
             }
         }
 

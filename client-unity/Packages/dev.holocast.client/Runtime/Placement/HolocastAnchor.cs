@@ -26,7 +26,8 @@ namespace Holocast
             Quaternion r = hologram.rotation;
             PlayerPrefs.SetString(key, string.Join(" ", new[]
             {
-                Text(p.x), Text(p.y), Text(p.z), Text(r.x), Text(r.y), Text(r.z), Text(r.w), Text(hologram.localScale.x),
+                Text(p.x), Text(p.y), Text(p.z), Text(r.x), Text(r.y), Text(r.z), Text(r.w),
+                    Text(hologram.localScale.x),
             }));
             PlayerPrefs.Save();
         }
@@ -49,7 +50,8 @@ namespace Holocast
                 }
             }
             var rotation = new Quaternion(v[3], v[4], v[5], v[6]);
-            if (v[7] < TwoHands.SmallestScale || v[7] > TwoHands.LargestScale || Quaternion.Dot(rotation, rotation) < 0.5f)
+            if (v[7] < TwoHands.SmallestScale || v[7] > TwoHands.LargestScale
+                || Quaternion.Dot(rotation, rotation) < 0.5f)
             {
                 return false;
             }

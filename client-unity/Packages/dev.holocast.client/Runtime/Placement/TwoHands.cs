@@ -22,12 +22,14 @@ namespace Holocast
         // Grab with both hands: their distance scales, their direction turns, their midpoint moves.
         public static TwoHands Grab(Vector3 position, Quaternion rotation, float scale, Vector3 left, Vector3 right)
         {
-            return new TwoHands { position = position, rotation = rotation, scale = scale, left = left, right = right, both = true };
+            return new TwoHands { position = position, rotation = rotation, scale = scale, left = left, right = right,
+                both = true };
         }
 
         public void Move(Vector3 at, Quaternion turned, out Vector3 p, out Quaternion r, out float s)
         {
-            Quaternion turn = Quaternion.AngleAxis(Yaw(turned * Vector3.forward) - Yaw(hand * Vector3.forward), Vector3.up);
+            Quaternion turn = Quaternion.AngleAxis(Yaw(turned * Vector3.forward) - Yaw(hand * Vector3.forward),
+                Vector3.up);
             p = at + turn * (position - left);
             r = turn * rotation;
             s = scale;

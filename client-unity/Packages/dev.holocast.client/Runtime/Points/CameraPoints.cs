@@ -31,7 +31,8 @@ namespace Holocast
         public CameraPoints(int camera, Transform parent, Shader shader)
         {
             Camera = camera;
-            gameObject = new GameObject("Camera " + camera) { hideFlags = HideFlags.DontSave, layer = parent.gameObject.layer };
+            gameObject = new GameObject("Camera " + camera) { hideFlags = HideFlags.DontSave,
+                layer = parent.gameObject.layer };
             transform = gameObject.transform;
             transform.SetParent(parent, false);
             material = new Material(shader) { name = "Holocast points", hideFlags = HideFlags.HideAndDontSave };

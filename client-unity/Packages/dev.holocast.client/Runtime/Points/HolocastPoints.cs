@@ -24,13 +24,16 @@ namespace Holocast
         [SerializeField, Tooltip("Camera number; -1 for all")]
         int cameraNumber = AllCameras;
 
-        [SerializeField, Tooltip("Quality name, for example \"full\" or \"low\". Empty: the best the display can keep up with")]
+        [SerializeField,
+            Tooltip("Quality name, for example \"full\" or \"low\". Empty: the best the display can keep up with")]
         string quality = "";
 
-        [SerializeField, Range(0.1f, 8), Tooltip("Point size, in multiples of the distance between neighbouring points")]
+        [SerializeField, Range(0.1f, 8),
+            Tooltip("Point size, in multiples of the distance between neighbouring points")]
         float pointSize = 1.4f;
 
-        [SerializeField, Min(1), Tooltip("Maximum points per camera. Larger frames are thinned: every second, third… point is drawn")]
+        [SerializeField, Min(1),
+            Tooltip("Maximum points per camera. Larger frames are thinned: every second, third… point is drawn")]
         int maxPoints = 300000;
 
         [SerializeField, Tooltip("Request fewer points while the display misses its frame rate")]
@@ -470,7 +473,8 @@ namespace Holocast
             if (notice.Length == 0)
             {
                 int step = (thinned.PointsOfFrame + thinned.Points - 1) / thinned.Points;
-                notice = "Camera " + thinned.Camera + " sends " + thinned.PointsOfFrame + " points and MaxPoints is " + maxPoints
+                notice = "Camera " + thinned.Camera + " sends " + thinned.PointsOfFrame + " points and MaxPoints is "
+                    + maxPoints
                     + ": one in " + step + " is drawn.";
                 session.SetNotice(notice);
             }

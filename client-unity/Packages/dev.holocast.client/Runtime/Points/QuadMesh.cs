@@ -20,7 +20,8 @@ namespace Holocast
         {
             Capacity = capacity;
             Mesh = new Mesh { name = "Holocast points", hideFlags = HideFlags.HideAndDontSave };
-            Mesh.SetVertexBufferParams(4 * capacity, new VertexAttributeDescriptor(VertexAttribute.Position, VertexAttributeFormat.Float16, 4));
+            Mesh.SetVertexBufferParams(4 * capacity,
+                new VertexAttributeDescriptor(VertexAttribute.Position, VertexAttributeFormat.Float16, 4));
             Mesh.SetIndexBufferParams(6 * capacity, IndexFormat.UInt32);
             var indices = new NativeArray<uint>(6 * capacity, Allocator.Temp, NativeArrayOptions.UninitializedMemory);
             for (int i = 0, v = 0; v < 4 * capacity; v += 4)

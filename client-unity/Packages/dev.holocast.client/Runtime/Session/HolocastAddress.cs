@@ -12,7 +12,8 @@ namespace Holocast
         /// <summary>SHA-256 of the relay's certificate, hex; empty uses the platform's trust store.</summary>
         public readonly string CertificateHash;
 
-        /// <summary>Creates an address from a moqt:// URL and a certificate hash (hex, or empty), without validation.</summary>
+        /// <summary>Creates an address from a moqt:// URL and a certificate hash (hex, or empty), without
+        /// validation.</summary>
         public HolocastAddress(string url, string certificateHash)
         {
             Url = url ?? "";
@@ -108,7 +109,8 @@ namespace Holocast
             {
                 return false;
             }
-            return TryParse("moqt://" + AfterScheme(relay).TrimEnd('/') + "/" + session.Trim('/') + token + (hash.Length > 0 ? "#" + hash : ""), out address);
+            return TryParse("moqt://" + AfterScheme(relay).TrimEnd('/') + "/" + session.Trim('/') + token
+                + (hash.Length > 0 ? "#" + hash : ""), out address);
         }
 
         /// <summary>host[:port].</summary>
@@ -147,7 +149,8 @@ namespace Holocast
         /// </summary>
         public HolocastAddress WithSession(string session)
         {
-            return new HolocastAddress("moqt://" + Host + (string.IsNullOrEmpty(session) ? "" : "/" + session) + Query, CertificateHash);
+            return new HolocastAddress("moqt://" + Host + (string.IsNullOrEmpty(session) ? "" : "/" + session) + Query,
+                CertificateHash);
         }
 
         /// <summary>Text that TryParse accepts, including token and hash.</summary>

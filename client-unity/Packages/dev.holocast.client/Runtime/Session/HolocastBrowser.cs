@@ -65,7 +65,8 @@ namespace Holocast
             {
                 // Keep the session in the URL: a relay that refuses the full list is asked for this
                 // one.
-                client = Client.Open(parsed.Url, parsed.CertificateHash.Length > 0 ? parsed.CertificateHash : null, null, Abi.NoReceipts | Abi.ListSessions);
+                client = Client.Open(parsed.Url, parsed.CertificateHash.Length > 0 ? parsed.CertificateHash : null,
+                    null, Abi.NoReceipts | Abi.ListSessions);
                 Tell("Asking " + address.Host + " for its sessions.");
             }
             catch (HolocastException e)
@@ -136,12 +137,14 @@ namespace Holocast
             {
                 client.Sessions(sessions);
             }
-            if (now.phase == before.phase && now.flags == before.flags && now.sessionsVersion == before.sessionsVersion && now.errorVersion == before.errorVersion)
+            if (now.phase == before.phase && now.flags == before.flags && now.sessionsVersion == before.sessionsVersion
+                && now.errorVersion == before.errorVersion)
             {
                 return;
             }
             bool none = now.phase == HcPhase.Listing && sessions.Count == 0;
-            Tell(none ? Messages.NoSessions(address, now.flags) : Messages.For(Messages.State(now, false), address, client.Error(), now.flags));
+            Tell(none ? Messages.NoSessions(address, now.flags)
+                : Messages.For(Messages.State(now, false), address, client.Error(), now.flags));
         }
 
         void Tell(string sentence)

@@ -215,7 +215,8 @@ namespace Holocast
 
         // The conversion includes a reflection of the studio's y axis, or of its z axis if y points
         // up. The result is a proper rotation and a scale with one negative component.
-        public static unsafe void Pose(in HcTrack track, bool yUp, out Vector3 position, out Quaternion rotation, out Vector3 scale)
+        public static unsafe void Pose(in HcTrack track, bool yUp, out Vector3 position, out Quaternion rotation,
+            out Vector3 scale)
         {
             double sy = yUp ? 1 : -1;
             double sz = yUp ? -1 : 1;

@@ -17,10 +17,16 @@ namespace Holocast
         [SerializeField, Tooltip("moqt://host:port/session, or a web viewer link")]
         string url = "moqt://localhost:4443/demo";
 
-        [SerializeField, Tooltip("SHA-256 of the relay's certificate, hex. Empty: the platform's trust store; relays on this machine are always trusted")]
+        [SerializeField,
+            Tooltip(
+            "SHA-256 of the relay's certificate, hex. Empty: the platform's trust store; relays on this machine are "
+            + "always trusted")]
         string certificateHash = "";
 
-        [SerializeField, Tooltip("Fetch the certificate's hash from the relay over plain HTTP. For development only: an attacker on the path can impersonate the relay")]
+        [SerializeField,
+            Tooltip(
+            "Fetch the certificate's hash from the relay over plain HTTP. For development only: an attacker on the "
+            + "path can impersonate the relay")]
         bool insecure;
 
         [SerializeField, Tooltip("Send the publisher a receipt for every frame shown")]
@@ -90,7 +96,8 @@ namespace Holocast
             set => receipts = value;
         }
 
-        /// <summary>Fetches the relay's certificate hash over plain HTTP. For development only. Takes effect with Connect.</summary>
+        /// <summary>Fetches the relay's certificate hash over plain HTTP. For development only. Takes effect
+        /// with Connect.</summary>
         public bool Insecure
         {
             get => insecure;

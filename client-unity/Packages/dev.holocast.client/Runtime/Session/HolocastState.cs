@@ -61,7 +61,8 @@ namespace Holocast
                 case HcPhase.Ended: return HolocastState.Ended;
                 default:
                     bool sphere = showsSphere && (native.flags & Abi.StateSphere) != 0;
-                    return (native.flags & Abi.StateNoCamera) != 0 && !sphere ? HolocastState.Waiting : HolocastState.Live;
+                    return (native.flags & Abi.StateNoCamera) != 0 && !sphere ? HolocastState.Waiting
+                        : HolocastState.Live;
             }
         }
 
@@ -78,19 +79,22 @@ namespace Holocast
                 case HolocastState.CertificateRefused:
                     return With("The certificate of the relay at " + host + " is not trusted", host, detail);
                 case HolocastState.Refused:
-                    return With(session.Length > 0 ? "The relay at " + host + " does not serve “" + session + "”" : "The relay at " + host + " does not list its sessions", host, detail);
+                    return With(session.Length > 0 ? "The relay at " + host + " does not serve “" + session + "”"
+                        : "The relay at " + host + " does not list its sessions", host, detail);
                 case HolocastState.Lost:
                     return With("The connection to " + host + " was lost; trying again", host, detail);
                 case HolocastState.Waiting:
                     if ((flags & (Abi.StateNoCamera | Abi.StateSphere)) == (Abi.StateNoCamera | Abi.StateSphere))
                     {
-                        return "Session “" + session + "” is 360° video, but this scene cannot show it: add a HolocastSphere.";
+                        return "Session “" + session
+                            + "” is 360° video, but this scene cannot show it: add a HolocastSphere.";
                     }
                     return (flags & Abi.StateNoCamera) != 0
                         ? "Session “" + session + "” has no cameras yet; waiting for one."
                         : "“" + session + "” at " + host + " has no publisher yet; waiting for one.";
                 case HolocastState.Listing:
-                    return (flags & Abi.StateSomeSessions) != 0 ? "The relay at " + host + " lists only the sessions that the token allows." : "";
+                    return (flags & Abi.StateSomeSessions) != 0 ? "The relay at " + host
+                        + " lists only the sessions that the token allows." : "";
                 case HolocastState.Live:
                     return (flags & Abi.StateUndecodable) != 0 ? Sentence(detail) : "";
                 case HolocastState.Silent:
@@ -107,7 +111,8 @@ namespace Holocast
         // Message for an empty session list. flags: HcState.flags.
         public static string NoSessions(in HolocastAddress address, uint flags)
         {
-            return "The relay at " + address.Host + " has no sessions " + ((flags & Abi.StateSomeSessions) != 0 ? "that the token allows " : "") + "yet.";
+            return "The relay at " + address.Host + " has no sessions "
+                + ((flags & Abi.StateSomeSessions) != 0 ? "that the token allows " : "") + "yet.";
         }
 
         // Appends the native library's detail, or uses it alone if it names the host itself.
@@ -129,7 +134,8 @@ namespace Holocast
             {
                 return text;
             }
-            return char.ToUpperInvariant(text[0]) + text.Substring(1) + (text.EndsWith(".") || text.EndsWith("?") ? "" : ".");
+            return char.ToUpperInvariant(text[0]) + text.Substring(1)
+                + (text.EndsWith(".") || text.EndsWith("?") ? "" : ".");
         }
     }
 }

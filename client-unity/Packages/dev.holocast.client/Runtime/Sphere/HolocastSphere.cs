@@ -63,7 +63,8 @@ namespace Holocast
             {
                 session = GetComponentInParent<HolocastSession>();
             }
-            material = new Material(Resources.Load<Shader>(ShaderName)) { name = "Holocast sphere", hideFlags = HideFlags.HideAndDontSave };
+            material = new Material(Resources.Load<Shader>(ShaderName)) { name = "Holocast sphere",
+                hideFlags = HideFlags.HideAndDontSave };
             mesh = Box();
             around = new GameObject("360° video") { hideFlags = HideFlags.DontSave, layer = gameObject.layer };
             around.transform.SetParent(transform, false);
@@ -193,7 +194,8 @@ namespace Holocast
         // picture's centre to the right, pitch up, roll counter-clockwise. Degrees.
         internal static Quaternion Rotation(float yaw, float pitch, float roll)
         {
-            return Quaternion.AngleAxis(yaw, Vector3.up) * Quaternion.AngleAxis(-pitch, Vector3.right) * Quaternion.AngleAxis(roll, Vector3.forward);
+            return Quaternion.AngleAxis(yaw, Vector3.up) * Quaternion.AngleAxis(-pitch,
+                Vector3.right) * Quaternion.AngleAxis(roll, Vector3.forward);
         }
     }
 }

@@ -12,7 +12,8 @@ namespace Holocast
     {
         static readonly int[] Names =
         {
-            Shader.PropertyToID("_HolocastLuma"), Shader.PropertyToID("_HolocastCb"), Shader.PropertyToID("_HolocastCr"),
+            Shader.PropertyToID("_HolocastLuma"), Shader.PropertyToID("_HolocastCb"),
+                Shader.PropertyToID("_HolocastCr"),
         };
 
         readonly Texture2D[] planes = new Texture2D[3];
@@ -26,7 +27,8 @@ namespace Holocast
         {
             for (int i = 0; i < planes.Length; i++)
             {
-                int width = (int)(i == 0 ? picture.width : (picture.width + 1) / 2), height = (int)(i == 0 ? picture.height : (picture.height + 1) / 2);
+                int width = (int)(i == 0 ? picture.width : (picture.width + 1) / 2),
+                    height = (int)(i == 0 ? picture.height : (picture.height + 1) / 2);
                 Reserve(i, width, height);
                 NativeArray<byte> bytes = planes[i].GetRawTextureData<byte>();
                 if (!client.Copy(picture, (uint)i, (byte*)bytes.GetUnsafePtr(), bytes.Length))

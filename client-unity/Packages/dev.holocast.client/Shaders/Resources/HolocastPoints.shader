@@ -52,7 +52,8 @@ Shader "Holocast/Points"
 
                 #if defined(HOLOCAST_CLOUD)
                 uint at = 3u * (input.vertex >> 2);
-                HolocastPoint p = HolocastCloudPoint(uint3(_HolocastWords[at], _HolocastWords[at + 1u], _HolocastWords[at + 2u]));
+                HolocastPoint p = HolocastCloudPoint(
+                    uint3(_HolocastWords[at], _HolocastWords[at + 1u], _HolocastWords[at + 2u]));
                 #else
                 uint2 words = _HolocastWords[input.vertex >> 2];
                 float2 ray = _HolocastRays.Load(int3(HolocastPixel(words), 0));
@@ -65,7 +66,8 @@ Shader "Holocast/Points"
                 #endif
 
                 float4x4 modelView = mul(UNITY_MATRIX_V, unity_ObjectToWorld);
-                output.position = HolocastCorner(p, input.vertex & 3u, modelView, UNITY_MATRIX_P, _HolocastEdge, _ScreenParams.y);
+                output.position = HolocastCorner(
+                    p, input.vertex & 3u, modelView, UNITY_MATRIX_P, _HolocastEdge, _ScreenParams.y);
                 #if defined(UNITY_COLORSPACE_GAMMA)
                 output.color = half3(p.color);
                 #else

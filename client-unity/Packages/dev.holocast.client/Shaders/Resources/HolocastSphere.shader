@@ -4,7 +4,13 @@ Shader "Holocast/Sphere"
 {
     SubShader
     {
-        Tags { "RenderType" = "Background" "Queue" = "Background" "DisableBatching" = "True" "IgnoreProjector" = "True" }
+        Tags
+        {
+            "RenderType" = "Background"
+            "Queue" = "Background"
+            "DisableBatching" = "True"
+            "IgnoreProjector" = "True"
+        }
 
         Pass
         {

@@ -9,12 +9,16 @@ namespace Holocast.Tests
         static readonly HolocastAddress Address = new HolocastAddress("moqt://pc:4443/demo", "");
 
         [TestCase(HolocastState.Connecting, "", "Connecting to the relay at pc:4443.")]
-        [TestCase(HolocastState.Unreachable, "timed out", "The relay at pc:4443 does not answer; trying again: timed out.")]
-        [TestCase(HolocastState.CertificateRefused, "its hash differs.", "The certificate of the relay at pc:4443 is not trusted: its hash differs.")]
-        [TestCase(HolocastState.CertificateRefused, "the certificate of pc:4443 has expired", "The certificate of pc:4443 has expired.")]
+        [TestCase(HolocastState.Unreachable, "timed out",
+            "The relay at pc:4443 does not answer; trying again: timed out.")]
+        [TestCase(HolocastState.CertificateRefused, "its hash differs.",
+            "The certificate of the relay at pc:4443 is not trusted: its hash differs.")]
+        [TestCase(HolocastState.CertificateRefused, "the certificate of pc:4443 has expired",
+            "The certificate of pc:4443 has expired.")]
         [TestCase(HolocastState.Unreachable, "is it running at pc:4443?", "Is it running at pc:4443?")]
         [TestCase(HolocastState.Refused, "", "The relay at pc:4443 does not serve “demo”.")]
-        [TestCase(HolocastState.Lost, "reset by peer", "The connection to pc:4443 was lost; trying again: reset by peer.")]
+        [TestCase(HolocastState.Lost, "reset by peer",
+            "The connection to pc:4443 was lost; trying again: reset by peer.")]
         [TestCase(HolocastState.Waiting, "", "“demo” at pc:4443 has no publisher yet; waiting for one.")]
         [TestCase(HolocastState.Silent, "", "“demo” is published, but no frames arrive.")]
         [TestCase(HolocastState.Ended, "", "“demo” has no publisher any more; waiting for it to return.")]
@@ -31,11 +35,13 @@ namespace Holocast.Tests
         public void TellsThatSessionsAreNotListed()
         {
             Assert.AreEqual("The relay at pc:4443 does not list its sessions: UNAUTHORIZED: a token is needed.",
-                Messages.For(HolocastState.Refused, new HolocastAddress("moqt://pc:4443", ""), "UNAUTHORIZED: a token is needed", 0));
+                Messages.For(HolocastState.Refused, new HolocastAddress("moqt://pc:4443", ""),
+                    "UNAUTHORIZED: a token is needed", 0));
         }
 
         [TestCase(0u, "", "The relay at pc:4443 has no sessions yet.")]
-        [TestCase(Abi.StateSomeSessions, "The relay at pc:4443 lists only the sessions that the token allows.", "The relay at pc:4443 has no sessions that the token allows yet.")]
+        [TestCase(Abi.StateSomeSessions, "The relay at pc:4443 lists only the sessions that the token allows.",
+            "The relay at pc:4443 has no sessions that the token allows yet.")]
         public void TellsWhichSessionsAreListed(uint flags, string some, string none)
         {
             Assert.AreEqual(some, Messages.For(HolocastState.Listing, Address, "old error", flags));
@@ -46,7 +52,8 @@ namespace Holocast.Tests
         public void TellsThatFramesCannotBeDecoded()
         {
             Assert.AreEqual("No frame of camera 0 can be decoded: points: too many.",
-                Messages.For(HolocastState.Live, Address, "no frame of camera 0 can be decoded: points: too many", Abi.StateUndecodable));
+                Messages.For(HolocastState.Live, Address, "no frame of camera 0 can be decoded: points: too many",
+                    Abi.StateUndecodable));
         }
 
         [Test]

@@ -49,7 +49,8 @@ namespace Holocast.Tests
         [TestCase(2.0, -3.0, 1.0)]
         public void TurnsWithTheCamera(double a, double b, double c)
         {
-            double sa = System.Math.Sin(a), ca = System.Math.Cos(a), sb = System.Math.Sin(b), cb = System.Math.Cos(b), sc = System.Math.Sin(c), cc = System.Math.Cos(c);
+            double sa = System.Math.Sin(a), ca = System.Math.Cos(a), sb = System.Math.Sin(b), cb = System.Math.Cos(b),
+                sc = System.Math.Sin(c), cc = System.Math.Cos(c);
             double[] r =
             {
                 ca * cb, ca * sb * sc - sa * cc, ca * sb * cc + sa * sc,

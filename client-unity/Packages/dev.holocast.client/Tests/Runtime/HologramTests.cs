@@ -38,7 +38,8 @@ namespace Holocast.Tests
             hologram.SetActive(true);
             yield return null;
             Assert.AreEqual(HolocastState.Failed, session.State);
-            Assert.AreEqual("“ftp://relay/demo” is not a session address: use the form moqt://host:4443/demo.", session.Message);
+            Assert.AreEqual("“ftp://relay/demo” is not a session address: use the form moqt://host:4443/demo.",
+                session.Message);
         }
 
         [UnityTest]

@@ -70,7 +70,8 @@ func run(dir string) error {
 			times = append(times, time.Since(began).Seconds()*1e3)
 		}
 		slices.Sort(times)
-		fmt.Printf("go    %-7s %8d points  p50 %.2f ms  min %.2f ms\n", c.name, len(c.cloud.Points.XYZ)/3, times[len(times)/2], times[0])
+		fmt.Printf("go    %-7s %8d points  p50 %.2f ms  min %.2f ms\n",
+			c.name, len(c.cloud.Points.XYZ)/3, times[len(times)/2], times[0])
 	}
 	return nil
 }

@@ -282,14 +282,16 @@ mod tests {
     use crate::catalog::{Catalog, CatalogReader};
     use video::Matrix;
 
-    const SPHERE: &str = r#"{"projection":"equirectangular","stereo":"mono","width":640,"height":320,"columns":4,"rows":2,"qualities":3,
+    const SPHERE: &str = r#"{"projection":"equirectangular","stereo":"mono","width":640,"height":320,"columns":4,
+      "rows":2,"qualities":3,
         "color":{"primaries":"bt709","transfer":"bt709","matrix":"smpte170m"}}"#;
     const TILE: &str = r#"{"tile":5,"quality":2,"x":160,"y":160,"width":160,"height":160}"#;
 
     fn read(video: &str, tile: &str) -> Result<Catalog, String> {
         let text = format!(
             r#"{{"version":"draft-01","initDataList":[{{"id":"avc-0","type":"inline","data":"AQID"}}],"tracks":[
-            {{"name":"video","packaging":"loc","role":"video","initRef":"avc-0","codec":"avc1.42c01e","width":480,"height":240,"framerate":25,
+            {{"name":"video","packaging":"loc","role":"video","initRef":"avc-0","codec":"avc1.42c01e","width":480,
+              "height":240,"framerate":25,
               "targetLatency":700,"hcsphere":{video}}},
             {{"name":"tiles/5/2","packaging":"loc","role":"tile","width":160,"height":160,"hctile":{tile}}}]}}"#
         );

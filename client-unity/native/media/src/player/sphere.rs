@@ -281,7 +281,8 @@ mod tests {
 
     #[test]
     fn replay_loop_keeps_timestamps_increasing() {
-        let text = br#"{"version":"draft-01","tracks":[{"name":"video","packaging":"loc","codec":"avc1.42c01e","width":64,"height":32,
+        let text = br#"{"version":"draft-01","tracks":[{"name":"video","packaging":"loc","codec":"avc1.42c01e",
+          "width":64,"height":32,
             "hcsphere":{"projection":"equirectangular","stereo":"mono","width":64,"height":32}}]}"#;
         let catalog = crate::catalog::CatalogReader::default().add(0, 0, text.to_vec(), 0);
         let sphere = catalog.unwrap_or_default().unwrap_or_default().sphere.unwrap_or_else(|| panic!("no sphere"));

@@ -28,7 +28,8 @@ namespace Holocast.Samples
             {
                 playback.Seek(place);
             }
-            GUILayout.Label(playback.Position.ToString("F1") + " / " + playback.Duration.ToString("F1") + " s", GUILayout.Width(120));
+            GUILayout.Label(playback.Position.ToString("F1") + " / " + playback.Duration.ToString("F1") + " s",
+                GUILayout.Width(120));
             if (GUILayout.Button("Shared playback", GUILayout.Width(120)))
             {
                 playback.GoLive();

@@ -22,7 +22,8 @@ namespace Holocast.Samples
             Vector3 from = transform.position - middle;
             if (Input.GetMouseButton(1))
             {
-                from = Quaternion.AngleAxis(moved.x * 0.3f, Vector3.up) * Quaternion.AngleAxis(-moved.y * 0.3f, transform.right) * from;
+                from = Quaternion.AngleAxis(moved.x * 0.3f, Vector3.up) * Quaternion.AngleAxis(-moved.y * 0.3f,
+                    transform.right) * from;
             }
             float wheel = Input.mouseScrollDelta.y;
             from *= Mathf.Exp(-0.1f * wheel);
