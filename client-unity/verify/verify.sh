@@ -44,7 +44,7 @@ for step in "${steps[@]}"; do
 		;;
 	end-to-end)
 		publisher
-		# The longest test mostly waits: run it concurrently with the others.
+		# "no growth" takes longest but mostly waits: run it in parallel.
 		run end-to-end "$root" "no growth" >"$out/no-growth.log" 2>&1 &
 		failed=
 		run end-to-end "$root" "-no growth" || failed=1

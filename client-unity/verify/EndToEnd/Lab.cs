@@ -218,7 +218,7 @@ namespace Holocast.Verify
         }
     }
 
-    // A scene like those of the samples (hologram, camera, HUD), driven like Unity's player loop.
+    // A scene as in the samples (hologram, camera, HUD), driven like Unity's player loop.
     sealed class Stage
     {
         public readonly GameObject Hologram;

@@ -11,7 +11,7 @@ using Holocast.Native;
 
 namespace Holocast.Verify
 {
-    // Compares struct sizes, field offsets and constants of the package with those of holocast.h,
+    // Compares struct sizes, field offsets and constants of the package with holocast.h,
     // as the C compiler lays them out.
     static class LayoutTest
     {

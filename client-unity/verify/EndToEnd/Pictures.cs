@@ -12,7 +12,7 @@ using UnityEngine.Stub;
 namespace Holocast.Verify
 {
     // Draws the scene's mesh renderers with the package's shaders on Vulkan, and compares the pictures with
-    // those of a renderer in Go for the same frame.
+    // a Go renderer's pictures of the same frame.
     static class Pictures
     {
         const int Width = 960, Height = 640;

@@ -13,7 +13,7 @@ use crate::parts::{Assembler, Whole};
 /// Maximum complete frames per camera that wait for the decoder. Beyond that the decoder is behind,
 /// and the oldest is dropped in favour of the newest.
 const BACKLOG: usize = 3;
-/// Number of groups for which it is remembered whether they were shown.
+/// Number of recent groups kept to recognize frames already emitted.
 const HISTORY: u64 = 64;
 /// A group this far below the newest belongs to a restarted publisher; nearer ones are late.
 const RESTART_GAP: u64 = 1000;

@@ -70,7 +70,7 @@ pub struct Run {
 #[derive(Debug, Default)]
 pub struct Meter {
     cameras: BTreeMap<u16, Camera>,
-    /// Histogram by [`bin`], so that memory does not grow with the run.
+    /// Histogram by [`bin`], to bound memory over a long run.
     delays: BTreeMap<i64, u64>,
     frames: u64,
     recent: VecDeque<Seen>,

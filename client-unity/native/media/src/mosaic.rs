@@ -51,7 +51,7 @@ pub(crate) struct TileJob {
     pub size: (usize, usize),
 }
 
-/// What a tile decoder thread does next.
+/// Next step of a tile decoder thread.
 pub(crate) enum NextTile {
     Decode(Box<TileJob>),
     /// Wait this long or until woken.

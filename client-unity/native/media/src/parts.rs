@@ -364,7 +364,7 @@ impl Assembler {
         Some(at)
     }
 
-    /// Marks a group's objects up to `last` as being fetched, so that they are not requested.
+    /// Marks a group's objects up to `last` as being fetched; `due` does not request them.
     pub fn expect(&mut self, group: u64, last: u64, now: Nanos) {
         let known = self.past.contains(&group) || self.frames.iter().any(|f| f.group == group);
         if last >= MAX_OBJECTS || known {
@@ -670,7 +670,7 @@ mod tests {
                 now += wait * MS / 8;
                 let late = a.past.contains(&group);
                 if !late && !a.frames.iter().any(|f| f.group == group) {
-                    first.retain(|k, _| k.0 != group); // forgotten by now, so it starts anew
+                    first.retain(|k, _| k.0 != group); // no longer remembered: starts a new group
                 }
                 let before = a.counts;
                 let whole = a.add(part(group, id, length, flags & 1 != 0, flags & 4 != 0, payload.clone()), now);

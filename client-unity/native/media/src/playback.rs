@@ -442,7 +442,7 @@ mod tests {
         assert!(s.p.waiting() && s.p.playing() && s.p.position() < reached + 3000.0);
     }
 
-    /// 360° video with GoPs of one second, each of which arrives at once.
+    /// 360° video with GoPs of one second, each arriving at once.
     #[test]
     fn sphere_is_fetched_from_the_gop_at_the_position() {
         let mut p = Playback::new(60_000.0);

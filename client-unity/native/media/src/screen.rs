@@ -105,7 +105,7 @@ pub(crate) struct Counters {
     pub undecodable: u64,
 }
 
-/// What the decoder thread does next.
+/// Next step of the decoder thread.
 pub(crate) enum Next {
     Decode(Chunk, Arc<Sphere>),
     /// Compose a picture from the base and tiles.
@@ -304,8 +304,7 @@ impl Screen {
         Next::Idle
     }
 
-    /// Composes a picture from the base and from decoded tiles, including those of an earlier
-    /// composition.
+    /// Composes a picture from the base and from decoded tiles, old and new.
     fn compose(&mut self, low: Shown, mut parts: Vec<Part>, still: bool, sphere: Arc<Sphere>) -> Next {
         if let Some(m) = &mut self.mosaic {
             m.take(low.info.captured, &mut parts);

@@ -511,7 +511,7 @@ impl Shared {
     /// Runs a function on the words of an acquired frame.
     pub fn words<T>(&self, handle: u64, f: impl FnOnce(&FrameInfo, &[u32]) -> T) -> Option<T> {
         let camera = *lock(&self.handles).1.get(&handle)?;
-        // Take the frame out of the list meanwhile, so that no thread waits for the copy.
+        // Take the frame out of the list: no thread may wait for the copy.
         let d = {
             let mut cameras = self.cameras();
             let c = cameras.get_mut(&camera)?;

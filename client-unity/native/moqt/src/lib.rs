@@ -4,7 +4,7 @@
 //! [`Session`] consumes stream data, datagrams and time, and produces instructions for the transport ([`Output`]) and
 //! [`Event`]s for the application. The caller owns the transport. Independent of the media.
 //!
-//! Memory is bounded whatever the peer sends: per object by [`SubscribeOptions::max_object`], per
+//! Memory is bounded for any input: per object by [`SubscribeOptions::max_object`], per
 //! session by [`Limits`]. It grows with bytes received, never with announced lengths.
 
 pub mod bytes;

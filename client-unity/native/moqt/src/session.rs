@@ -35,7 +35,7 @@ pub enum Output {
     Finish(StreamKey),
     /// Reset our direction of a stream with an error code.
     Reset(StreamKey, u64),
-    /// Ask the peer to stop its direction. The session expects no more data from it.
+    /// Ask the peer to stop sending. The session ignores further data.
     Stop(StreamKey, u64),
     /// Send a datagram, or drop it if congested.
     Datagram(Vec<u8>),
@@ -122,7 +122,7 @@ pub enum Event {
     },
     /// An object arrived.
     Object(Object),
-    /// A subgroup was reset by the peer or rejected here. No more of it arrives.
+    /// A subgroup was reset by the peer or rejected here. It is incomplete.
     Cut {
         /// The SUBSCRIBE.
         request: Request,
@@ -768,7 +768,7 @@ impl Session {
         self.early.push_back(Early { alias, since: now, bytes: b.to_vec() });
     }
 
-    /// Removes and returns the early datagrams for which `wanted` is true.
+    /// Removes and returns the early datagrams that match `wanted`.
     fn take_early(&mut self, wanted: impl Fn(&Early) -> bool) -> Vec<Early> {
         let (taken, kept) = std::mem::take(&mut self.early).into_iter().partition::<Vec<_>, _>(wanted);
         self.early = kept.into();

@@ -89,7 +89,7 @@ impl Capacity {
     }
 }
 
-/// Measures throughput by the first frames of a GoP. Those of all tiles are sent at once, so they
+/// Measures throughput by the first frames of a GoP. All tiles' first frames are sent at once, so they
 /// arrive at the network's rate even if the requested rate is low.
 #[derive(Debug, Clone, Default)]
 pub struct Train {

@@ -41,7 +41,7 @@ pub struct Plan {
 /// Default limit of search states: enough to find and prove the optimum for most problems of up to
 /// 32 tiles.
 pub const REFINE: usize = 8192;
-/// Maximum number of tiles for which the optimum is searched.
+/// Maximum number of tiles for an exhaustive search.
 const REFINE_TILES: usize = 128;
 
 /// A vertex of the lower convex hull of a tile's loss over size. The first vertex of each tile is

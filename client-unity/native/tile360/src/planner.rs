@@ -33,7 +33,7 @@ pub struct Request {
     pub quality: usize,
 }
 
-/// Number of times within a GoP for which the gaze is predicted.
+/// Number of gaze predictions per GoP.
 const MOMENTS: usize = 3;
 /// Remaining share of a GoP below which its tiles are not worth requesting.
 const MIN_REST: f64 = 0.25;

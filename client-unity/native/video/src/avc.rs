@@ -247,7 +247,7 @@ impl Sps {
         };
         let (width, height) = (side(columns, crop[0], crop[1]), side(rows, crop[2], crop[3]));
         if width == 0 || height == 0 {
-            return wrong("nothing of its pictures is to be shown");
+            return wrong("its cropping leaves no picture");
         }
         let mut sps = Sps { width, height, matrix: None, full_range: false };
         if r.flag()? {

@@ -1,7 +1,6 @@
-//! Decodes H.264 (ISO/IEC 14496-10) as used for 360° video: one decoder configuration record (avcC,
-//! ISO/IEC 14496-15), and frames of length-prefixed NAL units, each of which yields its picture at
-//! once. [`Decoder`] is the interface for platform decoders; [`OpenH264`] is compiled in and works
-//! everywhere.
+//! Decodes H.264 (ISO/IEC 14496-10) as used for 360° video: one decoder configuration record (avcC, ISO/IEC
+//! 14496-15), and frames of length-prefixed NAL units, decoded without delay. [`Decoder`] is the interface for
+//! platform decoders; [`OpenH264`] is compiled in and works everywhere.
 
 mod avc;
 mod openh264;

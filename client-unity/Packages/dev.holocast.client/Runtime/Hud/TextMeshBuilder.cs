@@ -53,7 +53,7 @@ namespace Holocast
         // built again.
         public bool Stale => stale;
 
-        // Requests glyphs beyond the usual ones, such as those of a session's name.
+        // Requests additional glyphs, for example for a session's name.
         public void Request(string characters)
         {
             extra = characters;

@@ -17,7 +17,7 @@ namespace Holocast
         /// <summary>Maximum points per frame.</summary>
         public int MaxPoints => (int)Raw.maxPoints;
 
-        /// <summary>Objects per frame, each of which can be shown on its own: 1 or 4.</summary>
+        /// <summary>Independently decodable objects per frame: 1 or 4.</summary>
         public int Descriptions => (int)Raw.descriptions;
 
         /// <summary>Frames per second; 0 = unknown.</summary>
@@ -157,7 +157,7 @@ namespace Holocast
             cameras.Clear();
         }
 
-        // Reuses objects, so that a moving camera allocates nothing.
+        // Reuses objects: a moving camera must not allocate.
         internal void Read(Client client)
         {
             int count = client.Catalog(ref raw);

@@ -27,7 +27,7 @@ pub fn lock_exclusive() -> RwLockWriteGuard<'static, ()> {
     RUNNING.write().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Lock of the other tests that start programs: they mostly wait, so they may run concurrently.
+/// Lock of the other tests that start programs: they mostly wait and may run concurrently.
 pub fn lock_shared() -> RwLockReadGuard<'static, ()> {
     RUNNING.read().unwrap_or_else(|e| e.into_inner())
 }
