@@ -12,10 +12,12 @@ BIN          := bin
 VERSION      := $(shell git describe --tags --always --dirty 2>/dev/null)
 PROGRAMS     := capture-server relay holocast edge controller
 PACKAGE_capture-server := ./capture-server
+LAB          := holocast-lab
 PACKAGE_relay          := ./relay
 PACKAGE_holocast       := ./tools/holocast
 PACKAGE_edge           := ./netfunc/edge
 PACKAGE_controller     := ./netfunc/controller
+PACKAGE_holocast-lab   := ./tools/lab
 # A release build of the kernels: the C compiler's default is -O2 -g already.
 export CGO_ENABLED := 1
 
@@ -26,7 +28,7 @@ TESTS        := test-web test-unity test-race test-go test-openflow test-quic-go
 # The modules of WebAssembly are made of these, by the build and by the tests.
 WEB_SOURCES  := $(shell find client-web/src client-web/index.html client-web/package.json client-web/*.ts ! -name '*.wasm' 2>/dev/null)
 
-.PHONY: help setup setup-test quic-go build web demo packages test test-deploy test-packages test-images arm64 test-arm64 sbom site test-site test-go test-race test-quic-go test-openflow test-web test-alone test-unity fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS)
+.PHONY: help setup setup-test quic-go build web demo packages test test-deploy test-packages test-images arm64 test-arm64 sbom site test-site test-go test-race test-quic-go test-openflow test-web test-alone test-unity fuzz lint generate check-generate fmt bench bench-web interop clean $(PROGRAMS) $(LAB)
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,10 +46,11 @@ setup: ## Install what the build needs (Debian, Ubuntu)
 quic-go: setup
 	@GOWORK=off go run ./tools/quicpatch -q
 
-build: $(PROGRAMS) web ## Build the programs into bin/, and the web viewer
+build: $(PROGRAMS) $(LAB) web ## Build the programs into bin/, and the web viewer
 
-$(PROGRAMS): quic-go
-	@go build -ldflags "-X holocast/internal/service.version=$(VERSION)" -o $(BIN)/$@ $(PACKAGE_$@)
+# -w leaves out DWARF, a fifth of the size; stack traces and profiles do not need it.
+$(PROGRAMS) $(LAB): quic-go
+	@go build -ldflags "-w -X holocast/internal/service.version=$(VERSION)" -o $(BIN)/$@ $(PACKAGE_$@)
 
 ifneq ($(shell command -v npm),)
 web: client-web/dist/index.html ## Build the web viewer into client-web/dist (needs Node)
@@ -90,7 +93,7 @@ RACE := ./internal/moqt/... ./internal/crew ./internal/quicext ./internal/origin
 	./netfunc/api ./netfunc/signal ./netfunc/elimination ./netfunc/bpf ./netfunc/controller/... ./netfunc/edge/...
 
 # Those that take longest, in the order in which they start, before all others.
-LONGEST := ./tools/holocast ./relay ./capture-server ./tools/bench/duplication ./tools/bench/path ./tools/bench/hostile ./tools/dashboards
+LONGEST := ./tools/holocast ./relay ./capture-server ./tools/lab/bench/duplication ./tools/lab/bench/bottleneck ./tools/lab/bench/hostile ./tools/lab/bench/relay ./tools/dashboards
 
 # Most tests wait for processes and clocks: three packages at a time keep two cores busy. All
 # has been vetted before.
@@ -139,14 +142,14 @@ lint: quic-go ## Run golangci-lint, and actionlint on the workflows
 generate: ## Compile the eBPF programs again (needs clang)
 	@tools/setup.sh --bpf
 	netfunc/bpf/generate.sh
-	relay/fastpath/bpf/generate.sh
+	relay/fastpath/kernel/generate.sh
 	relay/steer/generate.sh
 
 # The compiler is Debian 12's.
 check-generate: ## Fail where the committed eBPF objects are not what the C makes
 	@tools/setup.sh --bpf
 	netfunc/bpf/generate.sh --check
-	relay/fastpath/bpf/generate.sh --check
+	relay/fastpath/kernel/generate.sh --check
 	relay/steer/generate.sh --check
 
 packages: build ## Build the Debian and RPM packages into build/packages
@@ -200,7 +203,7 @@ fmt: ## Format the Go code
 	gofmt -l -w $$(git ls-files '*.go')
 
 bench: build ## Run all benchmarks (an hour on an idle machine) and write docs/results
-	$(BIN)/holocast bench all --out docs/results
+	$(BIN)/holocast-lab bench all --out docs/results
 	go test -run '^$$' -bench . ./netfunc/bpf ./netfunc/elimination ./netfunc/controller
 
 bench-web: setup-test build ## Measure the web viewer in Chromium

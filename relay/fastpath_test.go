@@ -307,7 +307,7 @@ func TestFastPathUnderLoss(t *testing.T) {
 			var forwarded, budget float64
 			enough := func() bool {
 				forwarded = l.metric("holocast_relay_fastpath_forwarded_packets_total")
-				budget = l.metric(`holocast_relay_fastpath_left_packets_total{reason="budget"}`)
+				budget = l.metric(`holocast_relay_fastpath_fallback_packets_total{reason="budget"}`)
 				return whole.Load() >= 30 && received.Load() >= 1000 && forwarded >= 1000 && (name != "bottleneck" || budget > 0)
 			}
 			// Eight seconds, or as long as a busy machine takes.
@@ -320,7 +320,7 @@ func TestFastPathUnderLoss(t *testing.T) {
 				t.Error(err)
 			}
 			lost := l.metric("holocast_relay_fastpath_lost_packets_total")
-			numbers := l.metric(`holocast_relay_fastpath_left_packets_total{reason="numbers"}`)
+			numbers := l.metric(`holocast_relay_fastpath_fallback_packets_total{reason="numbers"}`)
 			t.Logf("%d datagrams and %d frames arrived; the kernel forwarded %v, of which %v were lost, and left %v for the window and %v for numbers",
 				received.Load(), whole.Load(), forwarded, lost, budget, numbers)
 			if whole.Load() < 30 || received.Load() < 1000 || forwarded < 1000 {

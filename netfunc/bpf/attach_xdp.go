@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attachXDP attaches a program to an interface's driver, or replaces the one that is
-// there.
+// attachXDP attaches a program to an interface's driver, or replaces the one attached.
 func attachXDP(dir string, t target, program *ebpf.Program) error {
 	pin := filepath.Join(dir, t.String())
 	err := takeOver(pin, program, t.Interface)
@@ -35,7 +34,7 @@ func attachXDP(dir string, t target, program *ebpf.Program) error {
 	return pinLink(l, pin)
 }
 
-// driverOf names the driver of an interface.
+// driverOf returns the name of an interface's driver.
 func driverOf(name string) string {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {

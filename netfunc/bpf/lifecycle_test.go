@@ -21,7 +21,7 @@ import (
 	"holocast/netfunc/signal"
 )
 
-// attached counts what of ours is attached in a host.
+// attached counts our attachments in a host.
 type attached struct{ tcx, clsact, xdp, qdiscs int }
 
 func (h *host) attached(t testing.TB, pin string) (a attached) {
@@ -74,10 +74,10 @@ func (h *host) expect(t testing.TB, pin string, want attached) {
 	}
 }
 
-// router is a host with a LAN and two more interfaces, and the far ends of them.
+// router is a host with a LAN, two more interfaces, and their far ends.
 func newRouter(t testing.TB) (h, far *host) {
 	h, far = newHost(t), newHost(t)
-	for _, name := range []string{"lan", "wan.1", "wan.2"} { // a bpf file system takes no dots
+	for _, name := range []string{"lan", "wan.1", "wan.2"} { // bpf file systems do not allow dots in names
 		cable(t, h, name, far, name)
 	}
 	return h, far
@@ -93,7 +93,7 @@ func (h *host) openSender(t testing.TB, o SenderOptions) *Sender {
 	return s
 }
 
-// haveTCX reports whether the kernel attaches by TCX.
+// haveTCX reports whether the kernel supports TCX.
 func haveTCX(t testing.TB, h *host) bool {
 	t.Helper()
 	pin := pins(t)
@@ -105,7 +105,7 @@ func haveTCX(t testing.TB, h *host) bool {
 func TestSenderLifecycle(t *testing.T) {
 	h, _ := newRouter(t)
 	if !haveTCX(t, h) {
-		t.Skip("no TCX, which came with Linux 6.6: everything is attached by clsact")
+		t.Skip("TCX needs Linux 6.6: everything is attached with clsact")
 	}
 	pin := pins(t)
 	three := []Attach{{"lan", Ingress}, {"wan.1", Monitor}, {"wan.1", Egress}}
@@ -156,14 +156,14 @@ func TestSenderLifecycle(t *testing.T) {
 	h.must(t, func() error { return s.Detach() })
 	h.expect(t, pin, attached{})
 	if _, err := os.Stat(pin); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("pins are left: %v", err)
+		t.Errorf("pins left: %v", err)
 	}
 	if _, err := PinnedSender(pin); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("pinned sender: %v", err)
 	}
 }
 
-// A replayed signal is refused also by a sender that has just been loaded.
+// A newly loaded sender also rejects a replayed signal.
 func TestSenderFirstNonce(t *testing.T) {
 	h, _ := newRouter(t)
 	before := uint64(time.Now().Add(-clockAllowance).UnixNano())
@@ -176,12 +176,12 @@ func TestSenderFirstNonce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, _ := s.Nonce(); again != n {
-		t.Errorf("the nonce fell to %d", again)
+		t.Errorf("the nonce decreased to %d", again)
 	}
 	h.must(t, func() error { return s.Detach() })
 }
 
-// Another key begins with nonces of its own; the same one goes on.
+// A new key starts with its own nonces; the same key continues.
 func TestSenderKeyChange(t *testing.T) {
 	h, _ := newRouter(t)
 	o := SenderOptions{Pin: pins(t), SignalKey: testKey}
@@ -214,7 +214,7 @@ func TestSenderKeyChange(t *testing.T) {
 	h.must(t, func() error { return s.Detach() })
 }
 
-// What others attached stays.
+// Attachments of other programs stay.
 func TestDetachLeavesOthers(t *testing.T) {
 	h, _ := newRouter(t)
 	pin := pins(t)
@@ -273,7 +273,7 @@ func TestReceiverLifecycle(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	// Another size and fewer interfaces: table, seed and flows stay.
+	// With another size and fewer interfaces: table, seed and flows stay.
 	r = open(ReceiverOptions{Interfaces: []string{"wan.2"}, TableSize: 1 << 20})
 	h.expect(t, pin, attached{xdp: 1})
 	again, err := r.ledger()
@@ -293,7 +293,7 @@ func TestReceiverLifecycle(t *testing.T) {
 		t.Errorf("flow 0 is to %v", name)
 	}
 
-	// An interface that goes and comes back under its name.
+	// The interface is deleted and created again under its name.
 	if err := h.nl.LinkDel(h.link(t, "wan.2")); err != nil {
 		t.Fatal(err)
 	}
@@ -311,8 +311,8 @@ func TestReceiverLifecycle(t *testing.T) {
 	}
 }
 
-// Sender and receiver may have one directory; each detaches itself alone. Detaching
-// works without what attached, as after a crash.
+// Sender and receiver may share a directory, and each detaches only itself. Detaching works without
+// the instance that attached, as after a crash.
 func TestBothHalves(t *testing.T) {
 	h, _ := newRouter(t)
 	pin := pins(t)
@@ -349,7 +349,7 @@ func TestBothHalves(t *testing.T) {
 	h.expect(t, pin, attached{})
 }
 
-// Each failure is one sentence that names what is wrong, and leaves nothing behind.
+// Each failure returns one sentence that names the cause, and leaves nothing attached or pinned.
 func TestOpenErrors(t *testing.T) {
 	h, _ := newRouter(t)
 	if err := h.nl.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}); err != nil {
@@ -400,11 +400,11 @@ func TestOpenErrors(t *testing.T) {
 				}
 			}
 			if strings.Contains(err.Error(), "\n") {
-				t.Errorf("more than a sentence: %q", err)
+				t.Errorf("more than one sentence: %q", err)
 			}
-			h.expect(t, pin, attached{xdp: 1}) // the other one
+			h.expect(t, pin, attached{xdp: 1}) // the valid half
 			if _, err := os.Stat(pin); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("pins are left: %v", err)
+				t.Errorf("pins left: %v", err)
 			}
 			t.Log(err)
 		})
@@ -430,8 +430,7 @@ func TestOpenErrors(t *testing.T) {
 	})
 }
 
-// unprivileged runs f without capabilities: the thread, which apart throws away,
-// loses them.
+// unprivileged runs f without capabilities, on a thread that apart discards.
 func unprivileged(f func() error) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -441,7 +440,7 @@ func unprivileged(f func() error) error {
 	return f()
 }
 
-// This kernel has what the programs need, or the other tests fail.
+// This kernel must meet the requirements, or the other tests fail.
 func TestRequirements(t *testing.T) {
 	privileged(t)
 	for _, r := range requirements() {
@@ -451,7 +450,7 @@ func TestRequirements(t *testing.T) {
 	}
 }
 
-// Readers end with their context, or with Close, and not before.
+// Readers end with their context or with Close, and not before.
 func TestReadersEnd(t *testing.T) {
 	h, _ := newRouter(t)
 	pin := pins(t)
@@ -492,8 +491,8 @@ func TestReadersEnd(t *testing.T) {
 	h.must(t, func() error { return errors.Join(s.Detach(), r.Detach()) })
 }
 
-// The controller's own sender starts duplication, over the wire, with no daemon
-// running, and the edge's routes do not see the packet.
+// The controller's sender starts duplication over the wire, without a daemon, and the edge's own
+// routing does not see the packet.
 func TestSignalOverTheWire(t *testing.T) {
 	wireKey := signal.GenerateKey()
 	p := newPair(t)

@@ -25,7 +25,7 @@ var testKey = []byte("0123456789abcdef0123456789abcdef")
 
 var signalMessage = signal.Message{Destination: viewer4, Paths: 3, Nonce: 1 << 60}
 
-// signalFrame is a frame with a signalling packet's payload.
+// signalFrame returns a frame with a signalling packet's payload.
 func (b *bench) signalFrame(payload []byte) packet {
 	return packet{
 		nextHop: b.lanMAC, src: addr("192.0.2.100"), dst: edge4, tos: signal.ToS,
@@ -42,7 +42,7 @@ func message(t testing.TB, key []byte, m signal.Message) []byte {
 	return b
 }
 
-// newSignalBench is a bench that takes signals with testKey, above nonce 100.
+// newSignalBench returns a bench that accepts signals with testKey above nonce 100.
 func newSignalBench(t testing.TB, o SenderOptions) *bench {
 	o.SignalKey = testKey
 	b := newBench(t, o)
@@ -118,7 +118,7 @@ func TestSignalApplied(t *testing.T) {
 	}
 }
 
-// Packets of which none has an effect, and how each is counted.
+// Packets without effect, and their counters.
 func TestSignalRefused(t *testing.T) {
 	b := newSignalBench(t, SenderOptions{})
 	if err := b.SetPolicy(viewer4, 3); err != nil {
@@ -177,19 +177,19 @@ func TestSignalRefused(t *testing.T) {
 					t.Errorf("counted %+v", after)
 				}
 				if p, _ := b.policyOf(t, viewer4); p.Bits != 3 || p.Nonce != 0 {
-					t.Errorf("policy is %+v now", p)
+					t.Errorf("policy changed to %+v", p)
 				}
 				if _, ok := b.policyOf(t, viewer6); ok {
-					t.Error("a policy was made")
+					t.Error("a policy was created")
 				}
 				if n, _ := b.Nonce(); n != 100 {
-					t.Errorf("nonce is %d now", n)
+					t.Errorf("nonce changed to %d", n)
 				}
 			})
 		}
 	}
 
-	t.Run("replay of what was accepted", func(t *testing.T) {
+	t.Run("replay of an accepted packet", func(t *testing.T) {
 		frame := b.signalFrame(good).frame()
 		b.run(t, senderProgDuplicate, frame, skb{})
 		before := mustStats(t, b.Sender)
@@ -202,8 +202,8 @@ func TestSignalRefused(t *testing.T) {
 
 func refused(s SenderStats) uint64 { return s.Malformed + s.Spoofed + s.OtherVersion + s.Replayed }
 
-// A message of another version is reported, so that somebody is told; one that an attacker kept from before
-// an upgrade and repeats is counted alone, so that it takes no room from messages that count.
+// A message of another version is reported. A recorded one that an attacker repeats is only
+// counted, so that it does not displace valid messages.
 func TestSignalOfAnotherVersionReported(t *testing.T) {
 	b := newSignalBench(t, SenderOptions{})
 	of := func(version byte, nonce uint64) packet {
@@ -227,7 +227,7 @@ func TestSignalOfAnotherVersionReported(t *testing.T) {
 	}
 }
 
-// The programs take and refuse what package signal does.
+// The programs accept and reject the same messages as package signal.
 func TestSignalVectors(t *testing.T) {
 	v := signaltest.Load(t)
 	b := newBench(t, SenderOptions{SignalKey: v.EdgeKey})
@@ -260,7 +260,7 @@ func TestSignalVectors(t *testing.T) {
 	}
 }
 
-// What looks a little like signalling but is none passes.
+// Packets that merely resemble signalling pass.
 func TestSignalLookalikes(t *testing.T) {
 	b := newSignalBench(t, SenderOptions{})
 	good := message(t, testKey, signal.Message{Destination: viewer4, Paths: 0x1f, Nonce: 200})
@@ -288,7 +288,7 @@ func TestSignalLookalikes(t *testing.T) {
 	}
 }
 
-// Signalling for another edge goes on to it.
+// Signalling packets for another edge are forwarded.
 func TestSignalInTransit(t *testing.T) {
 	b := newSignalBench(t, SenderOptions{})
 	b.host.address(t, "lan", "192.0.2.254/24")
@@ -329,7 +329,7 @@ func TestSignalPolicyMapFull(t *testing.T) {
 	}
 }
 
-// What is off makes room for others, unless it is to be kept.
+// Policies that are off make room for others, unless they are kept.
 func TestRemoveOff(t *testing.T) {
 	b := newSignalBench(t, SenderOptions{MaxPolicies: 2})
 	nonce := uint64(200)
@@ -342,7 +342,7 @@ func TestRemoveOff(t *testing.T) {
 	told(other, 0)
 	told(viewer4, 3)
 	if _, ok := b.policyOf(t, viewer4); ok {
-		t.Fatal("there was room")
+		t.Fatal("the map is not full")
 	}
 	if err := b.RemoveOff(func(a netip.Addr) bool { return a == kept }); err != nil {
 		t.Fatal(err)
@@ -359,7 +359,7 @@ func TestRemoveOff(t *testing.T) {
 	}
 }
 
-// Without a key no signal is good, not even one with an HMAC of the empty key.
+// Without a key no signal is valid, not even one with the HMAC of an empty key.
 func TestSignalWithoutKey(t *testing.T) {
 	b := newBench(t, SenderOptions{})
 	for _, key := range [][]byte{nil, testKey} {
@@ -370,7 +370,7 @@ func TestSignalWithoutKey(t *testing.T) {
 	}
 }
 
-// The program's HMAC is that of crypto/hmac, for keys and messages of all kinds.
+// The program's HMAC equals that of crypto/hmac for various keys and messages.
 func TestSignalHMAC(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, length := range []int{1, 20, 32, 64, 65, 131} {
@@ -399,7 +399,7 @@ func TestSignalHMAC(t *testing.T) {
 						return err
 					}
 					if s, err := s.Stats(); err != nil || s.Applied != uint64(i+1) {
-						return fmt.Errorf("message %x was refused: %+v, %w", b, s, err)
+						return fmt.Errorf("message %x was rejected: %+v, %w", b, s, err)
 					}
 					bit := 256 + random.IntN(256) // of the HMAC
 					b[bit/8] ^= 1 << (bit % 8)

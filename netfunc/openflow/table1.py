@@ -107,7 +107,7 @@ def main() -> int:
         what = "rates" if htb else "nothing, as it has no HTB either,"
         print(
             f"table1: this kernel has no netem (CONFIG_NET_SCH_NETEM): of Table I the paths have {what} but neither delays nor "
-            "loss. `holocast lab run table1` emulates them on any kernel.",
+            "loss. `holocast-lab lab run table1` emulates them on any kernel.",
             file=sys.stderr,
         )
     setLogLevel("warning")

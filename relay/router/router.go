@@ -211,7 +211,7 @@ func (r *Router) Serve(s *moqt.Session, done func()) {
 func (r *Router) open(s *moqt.Session, c *client) bool {
 	log := r.logOf(s)
 	if r.cfg().Tracer != nil {
-		c.queue.Sent = func(sent origin.Sent) { r.traceSent(s, sent) }
+		c.queue.OnDone = func(sent origin.Delivery) { r.traceSent(s, sent) }
 	}
 	if r.cfg().Auth != nil {
 		access, err := r.cfg().Auth.Open(s)

@@ -26,11 +26,11 @@ func (r *Router) traceReceived(track moqt.TrackName, from Upstream, h wire.Subgr
 }
 
 // traceSent reports the span of a subgroup that was sent to a session.
-func (r *Router) traceSent(to *moqt.Session, s origin.Sent) {
+func (r *Router) traceSent(to *moqt.Session, s origin.Delivery) {
 	if !r.cfg().Tracer.Traces(s.Track.Name(), s.Group) {
 		return
 	}
-	r.cfg().Tracer.Report(s.Track.Name(), s.Group, trace.Span{Name: "send", Begin: s.Arrived, End: s.Ended, Failed: s.Failed, Attributes: []attribute.KeyValue{
+	r.cfg().Tracer.Report(s.Track.Name(), s.Group, trace.Span{Name: "send", Begin: s.Arrived, End: s.Ended, Failed: s.Dropped, Attributes: []attribute.KeyValue{
 		attribute.String("network.peer.address", to.RemoteAddr().String()), attribute.Int64("holocast.subgroup", int64(s.Subgroup)), attribute.Int64("holocast.bytes", s.Bytes),
 	}})
 }

@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attach has the kernel drop what a filter does not let pass before it is queued and anybody is
-// woken.
+// attach sets a socket's filter: the kernel drops rejected datagrams before queueing them.
 func attach(c *net.UDPConn, filter []bpf.Instruction) error {
 	list, err := bpf.Assemble(filter)
 	if err != nil {

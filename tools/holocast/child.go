@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -105,27 +104,4 @@ func (c *child) tail() string {
 	lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
 	lines = lines[max(0, len(lines)-15):]
 	return fmt.Sprintf("the last lines of %s:\n  %s", c.log, strings.Join(lines, "\n  "))
-}
-
-// errNoData says that there is no real data on this machine.
-var errNoData = errors.New("no data: HOLOCAST_DATA is not set and ../shared/data does not exist")
-
-// findData finds the folder with recordings of real sensors.
-func findData() (string, error) {
-	if dir := os.Getenv("HOLOCAST_DATA"); dir != "" {
-		if _, err := os.Stat(dir); err != nil {
-			return "", fmt.Errorf("HOLOCAST_DATA: %w", err)
-		}
-		return dir, nil
-	}
-	candidates := []string{filepath.Join("..", "shared", "data")}
-	if self, err := os.Executable(); err == nil {
-		candidates = append(candidates, filepath.Join(filepath.Dir(self), "..", "..", "shared", "data"))
-	}
-	for _, dir := range candidates {
-		if info, err := os.Stat(dir); err == nil && info.IsDir() {
-			return dir, nil
-		}
-	}
-	return "", errNoData
 }

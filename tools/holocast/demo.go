@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holocast/internal/connect"
+	"holocast/internal/sampledata"
 	"holocast/tools/holocast/panorama"
 	"holocast/tools/holocast/player"
 	"holocast/tools/holocast/player/sphere"
@@ -180,7 +181,7 @@ func (o *demoOptions) chooseSource(ctx context.Context, stderr io.Writer) (strin
 	if o.sphere {
 		kind, name, instead = "equirect:", filepath.Join("video360", "congo.mp4"), "a rendered plaza, as there is no film of a real place"
 	}
-	data, err := findData()
+	data, err := sampledata.Find()
 	if err == nil {
 		path := filepath.Join(data, name)
 		if _, err = os.Stat(path); err == nil {

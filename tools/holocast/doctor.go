@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holocast/internal/quicext"
+	"holocast/internal/sampledata"
 	"holocast/relay/fastpath"
 	"holocast/tools/holocast/doctor"
 )
@@ -41,7 +42,7 @@ func diagnose(ctx context.Context, port int, asJSON bool, stdout io.Writer) erro
 		doctor.Check{Name: "relay fast path", Run: checkFastPath},
 		doctor.Check{Name: "programs", Run: findPrograms},
 		doctor.Check{Name: "data", Run: func(context.Context) doctor.Finding {
-			dir, err := findData()
+			dir, err := sampledata.Find()
 			if err != nil {
 				return doctor.Finding{Status: doctor.Warn, Detail: err.Error() + ": the demo shows the synthetic performer, tests of real frames are skipped", Mend: "export HOLOCAST_DATA=/path/to/data"}
 			}
