@@ -26,7 +26,6 @@ import (
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
-	"holocast/internal/qlogfiles"
 	"holocast/internal/quiccc"
 	"holocast/internal/service"
 	"holocast/internal/trace"
@@ -34,6 +33,7 @@ import (
 	"holocast/relay/fastpath"
 	"holocast/relay/limits"
 	"holocast/relay/live"
+	"holocast/relay/qlog"
 	"holocast/relay/router"
 	"holocast/relay/upgrade"
 )
@@ -153,7 +153,7 @@ func run(ctx context.Context, cfg Config) error {
 	r := router.New(routing)
 	session := moqt.Config{Log: log, Congestion: cfg.Congestion, MaxAuthTokenCacheSize: tokenCache}
 	if cfg.Qlog.Dir != "" {
-		folder, err := qlogfiles.New(cfg.Qlog.Dir, cfg.Qlog.MaxFiles, cfg.Qlog.MaxBytes, log)
+		folder, err := qlog.New(cfg.Qlog.Dir, cfg.Qlog.MaxFiles, cfg.Qlog.MaxBytes, log)
 		if err != nil {
 			return fmt.Errorf("qlog.dir: %w", err)
 		}

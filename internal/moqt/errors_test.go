@@ -19,7 +19,7 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// What a user reads when a session cannot be opened.
+// TestDialErrors checks the messages for sessions that cannot be opened.
 func TestDialErrors(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
@@ -43,13 +43,13 @@ func TestDialErrors(t *testing.T) {
 		t.Cleanup(func() { _ = ln.Close() })
 		return ln.Addr().String()
 	}
-	// otherServer speaks a protocol that is not ours and closes what connects.
+	// otherServer speaks another protocol and closes connections.
 	otherServer := func(alpn string) string {
 		udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		tr := &quic.Transport{Conn: udp} // whose end, other than a listener's, is that of its connections
+		tr := &quic.Transport{Conn: udp} // closing it ends its connections, unlike closing a listener
 		t.Cleanup(func() { _, _ = tr.Close(), udp.Close() })
 		ln, err := tr.Listen(&tls.Config{Certificates: []tls.Certificate{good}, NextProtos: []string{alpn}, MinVersion: tls.VersionTLS13}, quicConfig())
 		if err != nil {
@@ -98,14 +98,14 @@ func TestDialErrors(t *testing.T) {
 		{"wrong ALPN", ctx, "moqt://" + otherALPN, pinned, "connect to moqt://%: the server does not speak moqt-18"},
 		{"wrong ALPN for WebTransport", ctx, "https://" + otherALPN, pinned, "connect to https://%: the server does not speak WebTransport (h3)"},
 		{"untrusted certificate", ctx, "moqt://" + goodAddr, nil, "connect to moqt://%: the relay's certificate is not trusted: x509: certificate signed by unknown authority"},
-		{"another certificate than pinned", ctx, "https://" + goodAddr, devcert.Pinned(devcert.Hash(expired)), "connect to https://%: the server's certificate has hash "},
+		{"certificate other than pinned", ctx, "https://" + goodAddr, devcert.Pinned(devcert.Hash(expired)), "connect to https://%: the server's certificate has hash "},
 		{"expired certificate", ctx, "moqt://" + expiredAddr, devcert.Pinned(devcert.Hash(expired)), "connect to moqt://%: the server's certificate is valid from "},
 		{"expired certificate of a trusted issuer", ctx, "moqt://" + expiredAddr, &tls.Config{RootCAs: trust(expired)}, "connect to moqt://%: the relay's certificate is not trusted: x509: certificate has expired or is not yet valid: "},
-		{"nobody there", ctx, "moqt://" + silent.LocalAddr().String(), pinned, "connect to moqt://%: no answer (is the relay running, and does UDP reach it?)"},
+		{"no server", ctx, "moqt://" + silent.LocalAddr().String(), pinned, "connect to moqt://%: no answer (is the relay running, and does UDP reach it?)"},
 		{"host cannot send", ctx, "moqt://127.0.0.1:0", pinned, "connect to moqt://%: invalid argument"},
 		{"cancelled", cancelled, "moqt://" + goodAddr, pinned, "connect to moqt://%: context canceled"},
 		{"refused by the server", ctx, "moqt://" + ours, pinned, "connect to moqt://%: moqt: session closed by peer: UNAUTHORIZED: members only"},
-		{"no WebTransport there", ctx, "https://" + h3, pinned, "connect to https://%: the server does not offer WebTransport: server didn't enable "},
+		{"no WebTransport", ctx, "https://" + h3, pinned, "connect to https://%: the server does not offer WebTransport: server didn't enable "},
 		{"origin refused", ctx, "https://" + goodAddr, pinned, "connect to https://%: the server answered 400 Bad Request to WebTransport"},
 	}
 	for _, tt := range tests {
@@ -134,7 +134,7 @@ func TestDialCancelledDuringSetup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr := &quic.Transport{Conn: udp} // whose end, other than a listener's, is that of its connections
+	tr := &quic.Transport{Conn: udp} // closing it ends its connections, unlike closing a listener
 	t.Cleanup(func() { _, _ = tr.Close(), udp.Close() })
 	ln, err := tr.Listen(serverTLS, quicConfig())
 	if err != nil {
@@ -142,7 +142,7 @@ func TestDialCancelledDuringSetup(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
-		if c, err := ln.Accept(ctx); err == nil { // and never sends SETUP
+		if c, err := ln.Accept(ctx); err == nil { // without a SETUP
 			cancel()
 			<-c.Context().Done()
 		}
@@ -185,7 +185,7 @@ func TestListenErrors(t *testing.T) {
 	}
 }
 
-// PATH and AUTHORITY are not for WebTransport, which has a URL (§10.3.1).
+// PATH and AUTHORITY are not allowed over WebTransport, which has a URL (§10.3.1).
 func TestPathOverWebTransport(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

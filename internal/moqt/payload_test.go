@@ -10,8 +10,8 @@ import (
 	"testing/iotest"
 )
 
-// TestPayloadGrowsWithArrival: memory follows the bytes that arrived, not the length
-// that was announced.
+// TestPayloadGrowsWithArrival checks that memory follows the received bytes, not the announced
+// length.
 func TestPayloadGrowsWithArrival(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -130,7 +130,7 @@ func newBudget(milliseconds *uint64) budget {
 }
 
 // errTooSlow: the source exceeded the budget.
-var errTooSlow = &moqt.RequestError{Code: wire.RequestTimeout, Reason: "the publisher did not answer the fetch in time", RetryInterval: 1}
+var errTooSlow = &moqt.RequestError{Code: wire.RequestTimeout, Reason: "the publisher did not answer the fetch in time", RetryInterval: wire.RetryAfter(0)}
 
 // wait runs f within the budget and calls cancel when that is exhausted.
 func (b *budget) wait(cancel func(), f func() error) error {
@@ -422,7 +422,7 @@ func (a *answer) pipe(ctx context.Context, x piece, at *cursor) (done bool, err 
 		}
 	}
 	defer resp.Objects.Cancel()
-	a.w.SetPatience(SourceStall)
+	a.w.SetWriteTimeout(SourceStall)
 	seen := []uint64{} // groups
 	for {
 		var o wire.FetchObject

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"holocast/internal/crew"
+	"holocast/internal/gopool"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 )
@@ -34,7 +34,7 @@ type viewer struct {
 	offered   []*subgroup
 	restarted bool // Restart made the awaited groups unreachable
 	wake      chan struct{}
-	crew      *crew.Crew // runs the deliveries
+	crew      *gopool.Pool // runs the deliveries
 }
 
 // delivery is the transmission of one subgroup to one viewer.
@@ -125,7 +125,7 @@ func (d *delivery) wasDropped() bool {
 // subscription's cause, or the *moqt.DoneError that ended the track, after all its goroutines have
 // ended.
 func (q *Queue) Serve(t *Track, sink Sink, since time.Time) error {
-	v := &viewer{t: t, q: q, sink: sink, since: since, wake: make(chan struct{}, 1), crew: crew.New()}
+	v := &viewer{t: t, q: q, sink: sink, since: since, wake: make(chan struct{}, 1), crew: gopool.New()}
 	t.attach(v)
 	defer func() {
 		t.mu.Lock()

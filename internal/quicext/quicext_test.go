@@ -17,7 +17,7 @@ import (
 	"holocast/internal/quiccc/quiccctest"
 )
 
-// How often both ends update keys, in packets sent or received with one key.
+// The interval between key updates of both ends, in packets sent or received with one key.
 
 //go:linkname keyUpdateInterval github.com/quic-go/quic-go/internal/handshake.keyUpdateInterval
 var keyUpdateInterval atomic.Uint64
@@ -29,7 +29,7 @@ func needsHooks(t *testing.T) {
 	}
 }
 
-// useAES has connections agree on the cipher suite that this test's kernel has.
+// useAES makes connections select the cipher suite supported by kernel.
 func useAES(t *testing.T) {
 	t.Helper()
 	restoreOrder(t)
@@ -52,7 +52,7 @@ func connect(t *testing.T, ln *quic.Listener, addr net.Addr) (client, server *qu
 	return client, server
 }
 
-// eventually waits for a condition for as long as a crowded machine may take.
+// eventually waits for a condition, long enough for a busy machine.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	for range 2000 {
@@ -64,8 +64,8 @@ func eventually(t *testing.T, what string, f func() bool) {
 	t.Fatalf("not within 20 s: %s", what)
 }
 
-// TestSendOutside has a connection and a sender outside send at once, over a path that
-// loses and reorders packets, while both ends update keys.
+// TestSendOutside lets a connection and an external sender send at the same time over a path that
+// drops and reorders packets, while both ends update keys.
 func TestSendOutside(t *testing.T) {
 	needsHooks(t)
 	for _, controller := range []string{"", "newreno", "cubic", "bbr"} {
@@ -146,7 +146,7 @@ func testSendOutside(t *testing.T, controller string) {
 		binary.BigEndian.PutUint64(b, uint64(i))
 		lag := -time.Nanosecond
 		if i%100 == 50 {
-			lag = 3 * delay // its ACK comes before
+			lag = 3 * delay // the ACK arrives before the registration
 		}
 		if k.send(b, lag) {
 			i++
@@ -182,8 +182,8 @@ func testSendOutside(t *testing.T, controller string) {
 		len(k.used), k.blocks, received.Load(), len(k.lost), len(k.states), h.Budget())
 }
 
-// checkOutcome opens everything that the server sent. No number may occur twice, and
-// what the sender was told has to be what happened.
+// checkOutcome decrypts all packets of the server and checks that no number occurs twice and that
+// the reports to the sender were correct.
 func checkOutcome(t *testing.T, p *path, k *kernel) {
 	t.Helper()
 	k.mu.Lock()
@@ -221,7 +221,7 @@ func checkOutcome(t *testing.T, p *path, k *kernel) {
 				t.Errorf("packet %d was dropped; reported acknowledged: %v, lost: %v", number, k.acked[number], k.lost[number])
 			}
 		case k.lost[number]:
-			late++ // the client took it for a duplicate
+			late++ // the client dropped it as a duplicate
 		case !k.acked[number]:
 			t.Errorf("packet %d arrived, and nothing was reported", number)
 		}
@@ -240,7 +240,7 @@ func checkOutcome(t *testing.T, p *path, k *kernel) {
 	t.Logf("%d packets of the connection's own, %d outside dropped, %d not acknowledged", own, lost, late)
 }
 
-// TestMigration has the client change its address while packets are sent outside.
+// TestMigration changes the client's address while external packets are sent.
 func TestMigration(t *testing.T) {
 	needsHooks(t)
 	for _, controller := range []string{"", "bbr"} {
@@ -257,7 +257,7 @@ func testMigration(t *testing.T, controller string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A client that migrates needs connection IDs to change.
+		// A client needs spare connection IDs to migrate.
 		transports[i] = &quic.Transport{Conn: c, ConnectionIDLength: 4}
 		t.Cleanup(func() { _ = transports[i].Close(); _ = c.Close() })
 	}
@@ -318,8 +318,7 @@ func testMigration(t *testing.T, controller string) {
 	}
 }
 
-// TestUnregistered and TestReleased: an ACK of a number that nobody said was used ends
-// the connection.
+// TestUnregistered and TestReleased check that an ACK of an unused number closes the connection.
 func TestUnregistered(t *testing.T) { testViolation(t, func(*kernel) {}) }
 
 func TestReleased(t *testing.T) {

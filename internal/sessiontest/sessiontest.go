@@ -1,5 +1,4 @@
-// Package sessiontest connects a server and a client in one process, for tests of
-// either end of a session.
+// Package sessiontest connects a client and a server in one process for tests.
 package sessiontest
 
 import (
@@ -13,7 +12,7 @@ import (
 	"holocast/internal/moqt/wire"
 )
 
-// Connect returns the two ends of a session, which end with the test.
+// Connect returns both ends of a session, which ends with the test.
 func Connect(t *testing.T, client, server moqt.Handler) (c, s *moqt.Session) {
 	t.Helper()
 	cert, err := devcert.Generate(time.Now(), "localhost", "127.0.0.1")
@@ -45,7 +44,7 @@ func Connect(t *testing.T, client, server moqt.Handler) (c, s *moqt.Session) {
 	return c, s
 }
 
-// Until waits until f is true.
+// Until polls until f returns true.
 func Until(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {

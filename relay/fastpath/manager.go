@@ -388,7 +388,7 @@ func (m *Manager) connection(s *moqt.Session, take func(*conn) bool) *conn {
 			m.refused["webtransport"]++
 			return nil
 		}
-		c = &conn{m: m, prefix: prefix, waits: s.DatagramsWait, source: -1, viewer: -1, handover: newHandover(), forwardedAt: map[location]time.Duration{}}
+		c = &conn{m: m, prefix: prefix, waits: s.DatagramsPending, source: -1, viewer: -1, handover: newHandover(), forwardedAt: map[location]time.Duration{}}
 		h, err := quicext.Attach(qc, c)
 		if err != nil {
 			m.log.Warn("kernel fast path: a connection uses user space", "peer", s.RemoteAddr().String(), "err", err)

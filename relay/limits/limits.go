@@ -88,12 +88,12 @@ func (e *Refused) Error() string {
 	return fmt.Sprintf("limit %s.%s reached: %d%s %s", e.Kind, e.Scope, e.Limit, per, whose)
 }
 
-// retryAfter is when a peer may ask again, milliseconds.
-const retryAfter = 1000
+// retryAfter is how long a refused peer waits before it retries.
+const retryAfter = time.Second
 
 // Unwrap is the refusal of a request.
 func (e *Refused) Unwrap() error {
-	return &moqt.RequestError{Code: wire.RequestExcessiveLoad, Reason: e.Error(), RetryInterval: 1 + retryAfter}
+	return &moqt.RequestError{Code: wire.RequestExcessiveLoad, Reason: e.Error(), RetryInterval: wire.RetryAfter(retryAfter)}
 }
 
 // Peer is a connection and its session. The methods of a nil Peer bound nothing.

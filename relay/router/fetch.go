@@ -181,7 +181,7 @@ func (r *Router) source(up *moqt.Session, req *moqt.FetchRequest) origin.Source 
 		cancel()
 		if err != nil {
 			<-to
-			return nil, &moqt.RequestError{Code: wire.RequestExcessiveLoad, Reason: "too many fetches of old groups at a time", RetryInterval: 1 + 1000}
+			return nil, &moqt.RequestError{Code: wire.RequestExcessiveLoad, Reason: "too many fetches of old groups at a time", RetryInterval: wire.RetryAfter(time.Second)}
 		}
 		f, err := up.Fetch(ctx, req.Track, start, end, moqt.FetchOptions{GroupOrder: order, FillTimeout: &patience})
 		if err != nil {

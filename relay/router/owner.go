@@ -161,7 +161,7 @@ func reserved(ns moqt.Namespace) error {
 
 // errTaken refuses a namespace that has an owner. The publisher may ask again: the owner may
 // leave.
-var errTaken = &moqt.RequestError{Code: wire.RequestUninterested, Reason: "another publisher has the namespace", RetryInterval: 1 + 2000}
+var errTaken = &moqt.RequestError{Code: wire.RequestUninterested, Reason: "another publisher has the namespace", RetryInterval: wire.RetryAfter(2 * time.Second)}
 
 // contributed reports whether a track comes from viewers, in the namespace of a publisher.
 func contributed(name moqt.TrackName) bool {

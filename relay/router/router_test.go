@@ -382,6 +382,52 @@ func TestUnusedTrackIsLeft(t *testing.T) {
 	r.eventually("the subscription upstream ends", func() bool { return tr.Viewers() == 0 })
 }
 
+// TestSubscriptionNotAdopted checks that adopt cancels a subscription that is refused or whose
+// track was removed meanwhile, and returns its quota.
+func TestSubscriptionNotAdopted(t *testing.T) {
+	refused := errors.New("too many tracks")
+	for _, c := range []struct {
+		name    string
+		refused error
+		removed bool
+	}{
+		{"refused", refused, false},
+		{"track removed", nil, true},
+		{"refused and track removed", refused, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := start(t, short())
+			r.publish(newPoints())
+			s := r.dial(moqt.Handler{})
+			sub := r.subscribe(s)
+			other := r.hold(moqt.TrackName{Namespace: session, Name: "other"})
+			defer other.release()
+			if c.removed {
+				r.mu.Lock()
+				other.mu.Lock()
+				other.remove(0)
+				other.mu.Unlock()
+				r.mu.Unlock()
+			}
+			released := 0
+			if got := other.adopt(peer{s}, sub, false, func() { released++ }, c.refused); got != nil {
+				t.Error("the track has the subscription")
+			}
+			if sub.Err() == nil {
+				t.Error("the subscription was not cancelled")
+			}
+			if released != 1 {
+				t.Errorf("quota released %d times", released)
+			}
+			other.mu.Lock()
+			defer other.mu.Unlock()
+			if len(other.upstreams) != 0 || !errors.Is(other.lastErr, c.refused) {
+				t.Errorf("%d upstreams, last error %v", len(other.upstreams), other.lastErr)
+			}
+		})
+	}
+}
+
 // TestNewGroupRequest is passed upstream where the track has dynamic groups: once, however
 // many viewers ask for however many groups.
 func TestNewGroupRequest(t *testing.T) {

@@ -147,7 +147,7 @@ func (t *track) await(ctx context.Context, patient bool, deadline <-chan time.Ti
 			waited = true
 		case <-deadline:
 			if patient {
-				return false, &moqt.RequestError{Code: wire.RequestTimeout, Reason: "no publisher of " + t.Name().String() + " appeared in time", RetryInterval: 1}
+				return false, &moqt.RequestError{Code: wire.RequestTimeout, Reason: "no publisher of " + t.Name().String() + " appeared in time", RetryInterval: wire.RetryAfter(0)}
 			}
 			deadline = nil // there was none to wait for
 		case <-ctx.Done():

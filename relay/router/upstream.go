@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"holocast/internal/crew"
+	"holocast/internal/gopool"
 	"holocast/internal/moqt"
 	"holocast/internal/moqt/wire"
 	"holocast/internal/origin"
@@ -122,7 +122,7 @@ func (t *track) ask(up Upstream) (*moqt.Subscription, error) {
 
 // away refuses a request for a track whose publisher cannot be reached now.
 func away(name moqt.TrackName) error {
-	return &moqt.RequestError{Code: wire.RequestDoesNotExist, Reason: "the publisher of " + name.String() + " went away", RetryInterval: 1 + 1000}
+	return &moqt.RequestError{Code: wire.RequestDoesNotExist, Reason: "the publisher of " + name.String() + " went away", RetryInterval: wire.RetryAfter(time.Second)}
 }
 
 // adopt makes sub the track's subscription at up and starts receiving, unless refused says why
@@ -137,14 +137,13 @@ func (t *track) adopt(up Upstream, sub *moqt.Subscription, published bool, relea
 	if refused == nil {
 		refused = sane(sub.Largest, sub.Properties)
 	}
-	switch {
-	case refused != nil:
+	if refused != nil {
 		t.lastErr = refused
 		delete(t.pubs, up)
 		t.arm()
 		t.notify()
-		fallthrough
-	case t.removed:
+	}
+	if refused != nil || t.removed {
 		t.mu.Unlock()
 		t.r.mu.Unlock()
 		sub.Cancel()
@@ -302,7 +301,7 @@ func (t *track) relayGroupRequests() {
 
 func (t *track) receive(up Upstream, sub *moqt.Subscription) {
 	in := ingress{allowance(sub.Session()), sub}
-	receivers := crew.New()
+	receivers := gopool.New()
 	defer receivers.Close()
 	for {
 		// The subscription ends with its session at the latest; its error is the

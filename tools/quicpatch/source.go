@@ -19,16 +19,16 @@ import (
 
 const stampFile = ".holocast-stamp"
 
-// module is a module that is patched.
+// module is a module to patch.
 type module struct {
 	path, version string
-	tree          string                                      // where it is made
-	hashes        map[string]string                           // SHA-256 of the files whose text or declarations the patch relies on
-	added         map[string]string                           // files that are ours, and where their text is
-	changed       map[string]func(src []byte) ([]byte, error) // files that differ in the tree, and how
+	tree          string                                      // folder of the patched copy
+	hashes        map[string]string                           // SHA-256 of the files that the patch depends on
+	added         map[string]string                           // our files and their text
+	changed       map[string]func(src []byte) ([]byte, error) // changed files and their changes
 }
 
-// modules are those that are patched.
+// modules are the modules to patch.
 var modules = []module{quicGo, webTransport}
 
 var quicGo = module{
@@ -36,7 +36,7 @@ var quicGo = module{
 	hashes: quicGoHashes, added: added, changed: changed,
 }
 
-// quicGoHashes are those of quic-go.
+// quicGoHashes are the hashes of quic-go's files.
 var quicGoHashes = map[string]string{
 	"buffer_pool.go":                                 "20fbda42b43cc81a17c7df47219b1e442f7aa13d294d80fd395153da7929fd45",
 	"conn_id_generator.go":                           "3001576ff830487f85c6fe61b3e83cdbeee21a6a43fcfb724cb9cbdb16773844",
@@ -84,7 +84,7 @@ var quicGoHashes = map[string]string{
 	"streams_map_incoming.go":                        "223ce3cab68ecc7b72c2ad28e6222dbf94702837cd23891087d1dd55ea6f68b0",
 }
 
-// checkRequired compares the version that go.mod asks for with the patch's.
+// checkRequired compares the version in go.mod with that of the patch.
 func (m module) checkRequired(root string) error {
 	data, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
@@ -92,15 +92,15 @@ func (m module) checkRequired(root string) error {
 	}
 	found := regexp.MustCompile(`(?m)^(?:require)?\s+` + regexp.QuoteMeta(m.path) + ` (v\S+)`).FindSubmatch(data)
 	if found == nil {
-		return fmt.Errorf("%s does not ask for %s", filepath.Join(root, "go.mod"), m.path)
+		return fmt.Errorf("%s does not require %s", filepath.Join(root, "go.mod"), m.path)
 	}
 	if got := string(found[1]); got != m.version {
-		return fmt.Errorf("go.mod asks for %s %s; the patch is for %s: review tools/quicpatch for the new version, or remove go.work to build without it", m.path, got, m.version)
+		return fmt.Errorf("go.mod requires %s %s; the patch is for %s: review tools/quicpatch for the new version, or remove go.work to build without it", m.path, got, m.version)
 	}
 	return nil
 }
 
-// locate finds the module in the module cache, fetching it if need be.
+// locate returns the module's folder in the module cache, after downloading it if needed.
 func (m module) locate(root string) (dir string, err error) {
 	cmd := exec.Command("go", "mod", "download", "-json", m.path)
 	cmd.Dir = root
@@ -122,7 +122,7 @@ func (m module) locate(root string) (dir string, err error) {
 	return found.Dir, nil
 }
 
-// verify compares the files with those the patch was written for.
+// verify compares the files with the hashes.
 func (m module) verify(source string) error {
 	for _, name := range slices.Sorted(maps.Keys(m.hashes)) {
 		data, err := os.ReadFile(filepath.Join(source, filepath.FromSlash(name)))
@@ -130,13 +130,13 @@ func (m module) verify(source string) error {
 			return err
 		}
 		if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != m.hashes[name] {
-			return fmt.Errorf("%s in %s is not that of %s %s: run go clean -modcache if the module cache was changed, or review tools/quicpatch", name, source, m.path, m.version)
+			return fmt.Errorf("%s in %s differs from %s %s: run go clean -modcache if the module cache was changed, or review tools/quicpatch", name, source, m.path, m.version)
 		}
 	}
 	return nil
 }
 
-// copyTree copies source to dst; the module cache is read-only, the copy is not.
+// copyTree copies source to dst with write permission, which the module cache lacks.
 func copyTree(dst, source string) error {
 	return filepath.WalkDir(source, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -158,7 +158,7 @@ func copyTree(dst, source string) error {
 	})
 }
 
-// writeWork writes go.work, unless the user has one of their own.
+// writeWork writes go.work. It returns an error if the user has written one.
 func writeWork(root string) (changed bool, err error) {
 	name := filepath.Join(root, "go.work")
 	var replace strings.Builder
@@ -176,7 +176,7 @@ use .
 	case err == nil && bytes.Equal(have, want):
 		return false, nil
 	case err == nil && !bytes.Contains(have, []byte("tools/quicpatch")):
-		return false, fmt.Errorf("%s is not ours; add to it:\n%s", name, replace.String())
+		return false, fmt.Errorf("%s was not written by quicpatch; add to it:\n%s", name, replace.String())
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return false, err
 	}

@@ -1,7 +1,7 @@
-// Package qlogfiles writes the events of QUIC connections to files in a folder, as qlog
-// (draft-ietf-quic-qlog-main-schema, JSON text sequences), which tools such as qvis read. Each
-// file, and their number, is limited.
-package qlogfiles
+// Package qlog writes the events of QUIC connections to files in qlog format
+// (draft-ietf-quic-qlog-main-schema, JSON text sequences) for tools such as qvis. The number of
+// files and the size of each are limited.
+package qlog
 
 import (
 	"bufio"
@@ -17,25 +17,25 @@ import (
 	"time"
 
 	"github.com/quic-go/quic-go"
-	"github.com/quic-go/quic-go/qlog"
+	quicqlog "github.com/quic-go/quic-go/qlog"
 	"github.com/quic-go/quic-go/qlogwriter"
 )
 
-// extension is that of qlog in JSON text sequences.
+// extension is the extension of qlog files in JSON text sequences.
 const extension = ".sqlog"
 
-// Folder is where files go.
+// Folder is a folder of qlog files.
 type Folder struct {
 	dir      string
 	maxFiles int
 	maxBytes int64
 	log      *slog.Logger
 
-	mu sync.Mutex // makes and removes files
+	mu sync.Mutex // held while creating and removing files
 }
 
-// New makes the folder dir if it is not there. At most maxFiles files are kept, the oldest go,
-// also those of earlier runs; events beyond maxBytes of a connection are dropped.
+// New creates the folder dir if it does not exist. It keeps at most maxFiles files, including those
+// of earlier runs, and removes the oldest. Events of a connection beyond maxBytes are dropped.
 func New(dir string, maxFiles int, maxBytes int64, log *slog.Logger) (*Folder, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, err
@@ -43,8 +43,8 @@ func New(dir string, maxFiles int, maxBytes int64, log *slog.Logger) (*Folder, e
 	return &Folder{dir: dir, maxFiles: maxFiles, maxBytes: maxBytes, log: cmp.Or(log, slog.Default())}, nil
 }
 
-// Trace records a connection; it is for quic.Config.Tracer. Without a file, which is logged,
-// nothing is recorded.
+// Trace records a connection; use it as quic.Config.Tracer. If it cannot create a file it logs a
+// warning and records nothing.
 func (f *Folder) Trace(_ context.Context, client bool, id quic.ConnectionID) qlogwriter.Trace {
 	side := "server"
 	if client {
@@ -57,12 +57,12 @@ func (f *Folder) Trace(_ context.Context, client bool, id quic.ConnectionID) qlo
 	}
 	limited := &limitedFile{file: file, left: f.maxBytes}
 	limited.buffer = bufio.NewWriterSize(file, 64<<10)
-	trace := qlogwriter.NewConnectionFileSeq(limited, client, id, []string{qlog.EventSchema})
+	trace := qlogwriter.NewConnectionFileSeq(limited, client, id, []string{quicqlog.EventSchema})
 	go trace.Run() // until the connection ends
 	return trace
 }
 
-// create makes a file, and room for it.
+// create creates a file and removes old ones to stay within the limit.
 func (f *Folder) create(name string) (*os.File, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,7 +79,7 @@ func (f *Folder) create(name string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(f.dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
 }
 
-// limitedFile ends with the first whole record beyond its limit.
+// limitedFile stops after the first complete record beyond its limit.
 type limitedFile struct {
 	file   *os.File
 	buffer *bufio.Writer
@@ -87,14 +87,14 @@ type limitedFile struct {
 	full   bool
 }
 
-// Write implements io.Writer. What is beyond the limit is dropped, and is no error.
+// Write implements io.Writer. It drops data beyond the limit without an error.
 func (l *limitedFile) Write(p []byte) (int, error) {
 	n := len(p)
 	if l.full {
 		return n, nil
 	}
 	if l.left <= 0 {
-		// The record that has begun is completed.
+		// Complete the current record.
 		if end := bytes.IndexByte(p, qlogwriter.RecordSeparator); end >= 0 {
 			p, l.full = p[:end], true
 		}

@@ -1,4 +1,4 @@
-package qlogfiles
+package qlog
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// exchange sends some data over a connection that folder records at both ends.
+// exchange sends data over a connection whose ends folder records.
 func exchange(t *testing.T, folder *Folder) {
 	t.Helper()
 	cert, err := devcert.Generate(time.Now(), "localhost")
@@ -67,11 +67,11 @@ func exchange(t *testing.T, folder *Folder) {
 	<-other.Context().Done()
 }
 
-// names are the events of a file; all of its records are whole.
+// names returns the event names in a file and checks that all records are complete.
 func names(t *testing.T, path string) map[string]int {
 	t.Helper()
 	var text []byte
-	for range 500 { // the file is complete a moment after its connection's end
+	for range 500 { // the file is complete shortly after its connection has ended
 		var err error
 		if text, err = os.ReadFile(path); err != nil {
 			t.Fatal(err)
@@ -130,7 +130,7 @@ func TestLimits(t *testing.T) {
 	}
 	list := files(t, dir)
 	if len(list) != 3 {
-		t.Errorf("%d files, at most 3 are to be", len(list))
+		t.Errorf("%d files, want at most 3", len(list))
 	}
 	for _, path := range list {
 		names(t, path)
