@@ -4,7 +4,6 @@
 package clouds
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -75,7 +74,6 @@ type stream struct {
 	most     int       // points, as the catalog says
 	newest   time.Time // when a frame was published
 	frame    pointcloud.Frame
-	scratch  []byte
 }
 
 // New makes the medium of sources, which its Close closes; after an error they are still
@@ -222,9 +220,9 @@ func (s *stream) wanted() bool {
 	return s.m.cfg.AlwaysEncode || s.track.Viewers() > 0 || time.Since(s.newest) >= idleInterval
 }
 
-func (s *stream) publish(c *source.Cloud) (err error) {
+func (s *stream) publish(c *source.Cloud) error {
 	s.frame.Layout, s.frame.Points = layout, c.Points
-	s.scratch, err = s.encoder.Encode(s.scratch[:0], pointcloud.Header{
+	payload, err := s.encoder.Encode(nil, pointcloud.Header{
 		Sequence:     s.sequence,
 		DeviceTime:   uint64(max(0, c.DeviceTime.Microseconds())),
 		CaptureTime:  uint64(s.m.session.RelayTime().At(c.CaptureTime).UnixMicro()),
@@ -238,7 +236,6 @@ func (s *stream) publish(c *source.Cloud) (err error) {
 	header := wire.SubgroupHeader{Group: s.group, Mode: wire.SubgroupIDExplicit, Priority: priority, EndOfGroup: true, FirstObject: true}
 	s.group++
 	s.newest = time.Now()
-	payload := bytes.Clone(s.scratch) // the track keeps it for late joiners
 	if s.m.cfg.Delivery == catalog.DeliveryDatagram {
 		publish.SendParts(s.track, header, 0, payload)
 		return nil

@@ -63,6 +63,41 @@ func BenchmarkPublish(b *testing.B) {
 	}
 }
 
+// BenchmarkFrame measures a frame of a real camera from the source to the track.
+func BenchmarkFrame(b *testing.B) {
+	m := newMedium(b, Config{AlwaysEncode: true}, realCamera(b))
+	l := m.pipelines[0]
+	var f source.Frame
+	if err := l.src.Next(b.Context(), &f); err != nil {
+		b.Fatal(err)
+	}
+	frame := func() {
+		l.take(f)
+		l.publish(l.next())
+	}
+	for range 10 {
+		frame()
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		frame()
+	}
+}
+
+// BenchmarkTake measures how long a capture of a real camera keeps its source waiting.
+func BenchmarkTake(b *testing.B) {
+	m := newMedium(b, Config{AlwaysEncode: true}, realCamera(b))
+	l := m.pipelines[0]
+	var f source.Frame
+	if err := l.src.Next(b.Context(), &f); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		l.take(f)
+	}
+}
+
 // timed notes when its newest frame was captured, ns since 1970.
 type timed struct {
 	source.Source

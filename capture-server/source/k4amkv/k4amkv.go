@@ -9,6 +9,7 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +35,9 @@ type Player struct {
 	reader  *k4amkv.Reader
 	period  time.Duration
 	dropped atomic.Int64
+
+	mu    sync.Mutex
+	spare []*k4amkv.Capture // released
 
 	begun     bool
 	start     time.Time     // when the recording's device time origin is due
@@ -99,8 +103,11 @@ func (p *Player) Next(ctx context.Context, f *source.Frame) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		var c k4amkv.Capture
-		err := p.reader.Next(&c)
+		c := p.capture()
+		err := p.reader.Next(c)
+		if err != nil {
+			p.release(c)
+		}
 		if errors.Is(err, io.EOF) {
 			if err := p.again(); err != nil {
 				return err
@@ -117,20 +124,42 @@ func (p *Player) Next(ctx context.Context, f *source.Frame) error {
 		p.last = max(p.last, t)
 		due := p.start.Add(t - p.origin)
 		if c.Depth == nil || time.Since(due) > p.period {
+			p.release(c)
 			p.dropped.Add(1)
 			p.delivered = p.delivered || c.Depth != nil
 			continue
 		}
 		if err := sleepUntil(ctx, due); err != nil {
+			p.release(c)
 			return err
 		}
 		p.delivered = true
 		*f = source.Frame{
 			Depth: c.Depth, Color: c.Color, Format: p.reader.Config.ColorFormat,
 			DeviceTime: t, CaptureTime: due,
+			Free: func() { p.release(c) },
 		}
 		return nil
 	}
+}
+
+// capture returns a capture whose buffers may be overwritten.
+func (p *Player) capture() *k4amkv.Capture {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.spare) - 1
+	if n < 0 {
+		return &k4amkv.Capture{}
+	}
+	c := p.spare[n]
+	p.spare = p.spare[:n]
+	return c
+}
+
+func (p *Player) release(c *k4amkv.Capture) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.spare = append(p.spare, c)
 }
 
 // failure says which recording an error of its reader is about.

@@ -107,6 +107,7 @@ func TestLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := open(t, path, Options{Loop: true, Name: "left"})
 		start := time.Now()
+		var last source.Frame
 		for i := range 10 {
 			var f source.Frame
 			if err := p.Next(t.Context(), &f); err != nil {
@@ -116,6 +117,11 @@ func TestLoop(t *testing.T) {
 			if f.DeviceTime != device+offset || !f.CaptureTime.Equal(start.Add(offset)) || f.Depth[0] != uint16(i%3+1) {
 				t.Errorf("frame %d: device time %v, captured %v after the start, depth %d", i, f.DeviceTime, f.CaptureTime.Sub(start), f.Depth[0])
 			}
+			if i > 0 && last.Depth[0] != uint16((i-1)%3+1) { // frames stay as they are until released
+				t.Errorf("frame %d changed depth to %d when the next was read", i-1, last.Depth[0])
+			}
+			last.Release()
+			last = f
 		}
 		if p.Name() != "left" || p.Dropped() != 0 {
 			t.Errorf("name %q, %d dropped", p.Name(), p.Dropped())
