@@ -130,7 +130,7 @@ func TestMessages(t *testing.T) {
 
 		{"HTTP address in use", []string{"--source", "synthetic", "--http", ln.Addr().String()}, "http: TCP address " + ln.Addr().String() + " is in use by another program"},
 		{"unknown setting", []string{"--config", file("d.yaml", "sources: [synthetic]\nspeed: 2\n")}, `d.yaml:2: unknown setting "speed"`},
-		{"log level", []string{"--source", "synthetic", "--log-level", "loud"}, `log.level "loud" is not debug, info, warn or error`},
+		{"log level", []string{"--source", "synthetic", "--log-level", "loud"}, `log.level "loud": want debug, info, warn or error`},
 		{"log format", []string{"--source", "synthetic", "--log-format", "xml"}, `log.format "xml" is not text or json`},
 		{"two URLs", []string{"--source", "synthetic", "moqt://a/b", "moqt://a/c"}, "accepts at most 1 arg"},
 	}

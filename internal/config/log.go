@@ -48,7 +48,7 @@ func (log *Logger) SetLevel(l Log) {
 func (l Log) Validate() error {
 	var level slog.Level
 	if level.UnmarshalText([]byte(l.Level)) != nil {
-		return fmt.Errorf("log.level %q is not debug, info, warn or error", l.Level)
+		return fmt.Errorf("log.level %q: want debug, info, warn or error", l.Level)
 	}
 	if l.Format != "text" && l.Format != "json" {
 		return fmt.Errorf("log.format %q is not text or json", l.Format)

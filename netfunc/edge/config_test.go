@@ -84,7 +84,7 @@ func TestValidate(t *testing.T) {
 		"no towards":       {sends + "signal: {key: f}\ncontroller: {url: \"" + rules + "\"}", "sender.towards: the controller needs to know"},
 		"no behind":        {gets + "controller: {url: \"" + rules + "\"}", "receiver.behind: the controller needs to know"},
 		"signal address":   {sends + "signal: {address: \"fd00::1\"}", "signal.address fd00::1 is not an IPv4 address"},
-		"level":            {gets + "log: {level: loud}", `log.level "loud" is not debug, info, warn or error`},
+		"level":            {gets + "log: {level: loud}", `log.level "loud": want debug, info, warn or error`},
 		"unknown setting":  {gets + "pathes: []", `unknown setting "pathes"`},
 	} {
 		t.Run(name, func(t *testing.T) {

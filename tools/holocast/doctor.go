@@ -20,7 +20,7 @@ func doctorCommand() *cobra.Command {
 	var port int
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find out what this machine can and cannot do",
+		Short: "Check this machine's capabilities",
 		Long: `Tries what sessions, cameras, the duplication pair and the network lab need, and names
 one command for each thing that is missing. It changes nothing, and fails only where
 sessions cannot work at all.`,
@@ -74,7 +74,7 @@ func diagnose(ctx context.Context, port int, asJSON bool, stdout io.Writer) erro
 	return nil
 }
 
-// checkFastPath loads the programs of the relay's kernel fast path, and attaches none.
+// checkFastPath loads the relay's fast-path programs without attaching them.
 func checkFastPath(context.Context) doctor.Finding {
 	err := fastpath.Try()
 	switch {
@@ -86,7 +86,7 @@ func checkFastPath(context.Context) doctor.Finding {
 	return doctor.Finding{Status: doctor.Warn, Detail: "datagrams go through user space: the kernel fast path " + err.Error()}
 }
 
-// findPrograms looks for the others that a demo needs.
+// findPrograms looks for the programs that the demo needs.
 func findPrograms(context.Context) doctor.Finding {
 	_, relay := findProgram("relay")
 	_, capture := findProgram("capture-server")

@@ -42,7 +42,7 @@ func command() *cobra.Command {
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			var l slog.Level
 			if err := l.UnmarshalText([]byte(level)); err != nil {
-				return fmt.Errorf("--log-level %q is not debug, info, warn or error", level)
+				return fmt.Errorf("--log-level %q: want debug, info, warn or error", level)
 			}
 			slog.SetDefault(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: l})))
 			return nil
@@ -53,7 +53,7 @@ func command() *cobra.Command {
 	return c
 }
 
-// movedCommand reports the new home of a subcommand that left for holocast-lab.
+// movedCommand reports that a subcommand moved to holocast-lab.
 func movedCommand(name string) *cobra.Command {
 	return &cobra.Command{
 		Use:                name,
