@@ -173,11 +173,11 @@ func TestFindings(t *testing.T) {
 		{"no /sys", func(f fake) { f.remove("/sys/class/net") }, "native XDP", Warn, "cannot be listed", ""},
 
 		{"netem", nil, "netem", OK, "available in the kernel", ""},
-		{"no netem", func(f fake) { f.tryNetem = func() error { return unix.ENOENT } }, "netem", Warn, "refuses", "modprobe"},
+		{"no netem", func(f fake) { f.tryNetem = func() error { return unix.ENOENT } }, "netem", Warn, "refused", "modprobe"},
 		{"netem as a module, not root", func(f fake) {
 			f.tryNetem = func() error { return errNotTried }
 			f.write("/lib/modules/6.18.0-1-amd64/modules.dep", "kernel/net/sched/sch_netem.ko:\n")
-		}, "netem", OK, "as root", ""},
+		}, "netem", OK, "to root", ""},
 		{"no netem, not root", func(f fake) { f.tryNetem = func() error { return errNotTried } }, "netem", Warn, "not found", "modprobe"},
 
 		{"UDP buffers", nil, "UDP buffers", OK, "7 MB", ""},
