@@ -93,11 +93,21 @@ func (c Config) check() error {
 	case c.Span == 0 && c.CompleteSpan != 0:
 		return fmt.Errorf("elimination: CompleteSpan %v is set, but Span is not", c.CompleteSpan)
 	case c.Span > 0 && (c.CompleteSpan < c.Span || c.CompleteSpan/maxSpans > c.Span):
-		return fmt.Errorf("elimination: CompleteSpan %v is not from Span, %v, to %d times that", c.CompleteSpan, c.Span, maxSpans)
+		return fmt.Errorf(
+			"elimination: CompleteSpan %v is not from Span, %v, to %d times that",
+			c.CompleteSpan,
+			c.Span,
+			maxSpans,
+		)
 	case c.Span == 0 && c.LastSpan != 0:
 		return fmt.Errorf("elimination: LastSpan %v is set, but Span is not", c.LastSpan)
 	case c.LastSpan != 0 && (c.LastSpan < c.Span || c.LastSpan > c.CompleteSpan):
-		return fmt.Errorf("elimination: LastSpan %v is not from Span, %v, to CompleteSpan, %v", c.LastSpan, c.Span, c.CompleteSpan)
+		return fmt.Errorf(
+			"elimination: LastSpan %v is not from Span, %v, to CompleteSpan, %v",
+			c.LastSpan,
+			c.Span,
+			c.CompleteSpan,
+		)
 	case c.Regret < 0:
 		return fmt.Errorf("elimination: Regret %v is negative", c.Regret)
 	case !(c.Slack >= 0 && c.Slack < 1./pathset.Max):

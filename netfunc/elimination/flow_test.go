@@ -183,11 +183,21 @@ func TestSetPaths(t *testing.T) {
 		paths pathset.Set
 		n     uint64 // packets in the window
 	}{
-		{"an older generation is ignored", func(f *Flow, now time.Duration) { f.SetPaths(4, good, now) }, pathset.Of(1, 2), 5},
-		{"a crossing snapshot restores nothing", func(f *Flow, now time.Duration) { f.SetPaths(5, good, now) }, pathset.Of(1, 2), 5},
-		{"its own decision returns", func(f *Flow, now time.Duration) { f.SetPaths(5, pathset.Of(1, 2), now) }, pathset.Of(1, 2), 5},
-		{"its own decision in a newer generation", func(f *Flow, now time.Duration) { f.SetPaths(6, pathset.Of(1, 2), now) }, pathset.Of(1, 2), 5},
-		{"an operator removes a path", func(f *Flow, now time.Duration) { f.SetPaths(5, pathset.Of(2, 3), now) }, pathset.Of(2), 0},
+		{"an older generation is ignored", func(f *Flow, now time.Duration) {
+			f.SetPaths(4, good, now)
+		}, pathset.Of(1, 2), 5},
+		{"a crossing snapshot restores nothing", func(f *Flow, now time.Duration) {
+			f.SetPaths(5, good, now)
+		}, pathset.Of(1, 2), 5},
+		{"its own decision returns", func(f *Flow, now time.Duration) {
+			f.SetPaths(5, pathset.Of(1, 2), now)
+		}, pathset.Of(1, 2), 5},
+		{"its own decision in a newer generation", func(f *Flow, now time.Duration) {
+			f.SetPaths(6, pathset.Of(1, 2), now)
+		}, pathset.Of(1, 2), 5},
+		{"an operator removes a path", func(f *Flow, now time.Duration) {
+			f.SetPaths(5, pathset.Of(2, 3), now)
+		}, pathset.Of(2), 0},
 		{"triggered again", func(f *Flow, now time.Duration) { f.SetPaths(6, good, now) }, good, 0},
 		{"switched off", func(f *Flow, now time.Duration) { f.SetPaths(6, 0, now) }, 0, 0},
 	} {
@@ -353,7 +363,13 @@ func TestHostileKeys(t *testing.T) {
 	}
 	s := f.Stats()
 	if s.Remembered != 128 || s.Evicted != 100_000-128 || len(f.packets.ring) != 128 || len(f.packets.table) != 256 {
-		t.Errorf("%d remembered, %d evicted, ring %d, table %d", s.Remembered, s.Evicted, len(f.packets.ring), len(f.packets.table))
+		t.Errorf(
+			"%d remembered, %d evicted, ring %d, table %d",
+			s.Remembered,
+			s.Evicted,
+			len(f.packets.ring),
+			len(f.packets.table),
+		)
 	}
 }
 
@@ -381,9 +397,15 @@ func TestLossy(t *testing.T) {
 	c.Span, c.CompleteSpan = 2*time.Second, 10*time.Second
 	f := newFlow(t, c, 1, 2, 3, 4)
 	var arrivals []arrival
-	for key := range uint64(4000) { // one per millisecond; paths 1 and 2 are in time, 3 and 4 late, and 4 loses every second one
+	// one per millisecond; paths 1 and 2 are in time, 3 and 4 late, and 4 loses every second one
+	for key := range uint64(4000) {
 		at := time.Second + time.Duration(key)*ms
-		arrivals = append(arrivals, arrival{key, 1, at}, arrival{key, 2, at + time.Microsecond}, arrival{key, 3, at + 20*ms})
+		arrivals = append(
+			arrivals,
+			arrival{key, 1, at},
+			arrival{key, 2, at + time.Microsecond},
+			arrival{key, 3, at + 20*ms},
+		)
 		if key%2 == 0 {
 			arrivals = append(arrivals, arrival{key, 4, at + 20*ms})
 		}

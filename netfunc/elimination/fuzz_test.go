@@ -62,7 +62,8 @@ func FuzzFlow(f *testing.F) {
 				d, ok = flow.Observe(uint64(data[10]%32), int(data[1]%10), at)
 			}
 			after, _ := flow.Paths()
-			if after&^before != 0 || (after == 0) != (before == 0) || ok && (d.Remaining != after || d.Removed&after != 0 || d.Removed == 0) {
+			if after&^before != 0 || (after == 0) != (before == 0) ||
+				ok && (d.Remaining != after || d.Removed&after != 0 || d.Removed == 0) {
 				t.Fatalf("P = %v after %v, decision %v %+v", after, before, ok, d)
 			}
 			if s := flow.Stats(); s.Remembered > 16 {

@@ -163,7 +163,15 @@ func compare(t *testing.T, c Config, P pathset.Set, arrivals []arrival) {
 			t.Fatalf("arrival %d %+v: decision %+v, want P = %v from %v", n, a, d, want, before)
 		}
 		if s := f.Stats(); int(f.n) != m.n || s.Remembered != len(m.packets) {
-			t.Fatalf("arrival %d %+v: %d settled, %d remembered, want %d and %d", n, a, f.n, s.Remembered, m.n, len(m.packets))
+			t.Fatalf(
+				"arrival %d %+v: %d settled, %d remembered, want %d and %d",
+				n,
+				a,
+				f.n,
+				s.Remembered,
+				m.n,
+				len(m.packets),
+			)
 		}
 		rewards := f.Stats().PerPath
 		for i := range pathset.Max {

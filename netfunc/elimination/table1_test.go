@@ -168,7 +168,8 @@ func TestTable1(t *testing.T) {
 	}{
 		// As in the paper: paths 1 and 2 are kept, and only 1 once the traffic has ended.
 		{"as printed, delays of packets vary", Printed(), perPacket, func(o outcome) bool {
-			return o.kept == pathset.Of(1, 2) && max(o.removed[2], o.removed[3], o.removed[4]) < soon && o.left == pathset.Of(1) && o.stopped < soon
+			return o.kept == pathset.Of(1, 2) && max(o.removed[2], o.removed[3], o.removed[4]) < soon &&
+				o.left == pathset.Of(1) && o.stopped < soon
 		}},
 		// A window of 13 ms sees one delay.
 		{"as printed, delays hold", Printed(), held, func(o outcome) bool {
@@ -181,7 +182,13 @@ func TestTable1(t *testing.T) {
 			good := 0
 			for seed := range *seeds {
 				o := run(t, test.conf, stream(test.v, uint64(seed)))
-				t.Logf("kept %v, left %v after another %v; removed after %v", o.kept, o.left, o.stopped, o.removed[:len(table1)])
+				t.Logf(
+					"kept %v, left %v after another %v; removed after %v",
+					o.kept,
+					o.left,
+					o.stopped,
+					o.removed[:len(table1)],
+				)
 				if test.check(o) {
 					good++
 				}

@@ -48,11 +48,21 @@ func TestNumbersWhileUserSpaceSends(t *testing.T) {
 	t.Cleanup(func() { _ = k.Close() })
 	m := &Manager{forwarder: k, start: time.Now(), startK: kernel.Now()}
 	queued := false
-	c := &conn{m: m, waits: func() bool { return queued }, source: -1, on: true, handover: newHandover(), state: quicext.State{Generation: 1}}
+	c := &conn{
+		m:        m,
+		waits:    func() bool { return queued },
+		source:   -1,
+		on:       true,
+		handover: newHandover(),
+		state:    quicext.State{Generation: 1},
+	}
 	k.Viewer(0).Clear()
 	// User space passed on the second object of a group as a fallback.
 	shared := reflect.ValueOf(k.Viewer(0)).Elem().FieldByName("shared")
-	for _, field := range []reflect.Value{shared.FieldByName("Fallbacks"), shared.FieldByName("LastFallback").FieldByName("Object")} {
+	for _, field := range []reflect.Value{
+		shared.FieldByName("Fallbacks"),
+		shared.FieldByName("LastFallback").FieldByName("Object"),
+	} {
 		*(*uint64)(unsafe.Pointer(field.UnsafeAddr())) = 1
 	}
 	c.passed = 1

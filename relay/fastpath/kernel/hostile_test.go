@@ -24,7 +24,13 @@ func TestHostile(t *testing.T) {
 	number := int64(0)
 	honest := func() []byte {
 		number++
-		return b.up.seal(publisherID, number, 2, 0, append([]byte{0x30}, object(t, 7, 1, uint64(number), []byte("payload"))...))
+		return b.up.seal(
+			publisherID,
+			number,
+			2,
+			0,
+			append([]byte{0x30}, object(t, 7, 1, uint64(number), []byte("payload"))...),
+		)
 	}
 	with := func(frames ...byte) []byte {
 		number++
@@ -120,13 +126,22 @@ func TestMerged(t *testing.T) {
 	b := newBench(t, setting{alias: 7, viewAlias: 7, numberLen: 2})
 	b.introduce(t)
 	packet := func(number int64) []byte {
-		return b.up.seal(publisherID, number, 2, 0, append([]byte{0x30}, object(t, 7, 1, uint64(number), random(500))...))
+		return b.up.seal(
+			publisherID,
+			number,
+			2,
+			0,
+			append([]byte{0x30}, object(t, 7, 1, uint64(number), random(500))...),
+		)
 	}
 	segment := func(size int) {
 		t.Helper()
 		raw, err := b.publish.SyscallConn()
 		must(t, err)
-		must(t, raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, size) }))
+		must(
+			t,
+			raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, size) }),
+		)
 		must(t, err)
 	}
 	first, second := packet(1), packet(2)
@@ -192,7 +207,8 @@ func TestFallback(t *testing.T) {
 			group = last + 1
 		}
 		after, _ := b.k.Counts()
-		if reason == "" && after.Forwarded != before.Forwarded+1 || reason != "" && after.Fallback[reason] != before.Fallback[reason]+1 {
+		if reason == "" && after.Forwarded != before.Forwarded+1 ||
+			reason != "" && after.Fallback[reason] != before.Fallback[reason]+1 {
 			t.Fatalf("want %q: %+v", reason, after)
 		}
 		if reason == "" {
@@ -291,7 +307,13 @@ func TestChecksums(t *testing.T) {
 		receive(t, b.serve, 5*time.Second)
 		for i := range 200 {
 			number := int64(i)
-			p := b.up.seal(publisherID, number, 3, 0, append([]byte{0x30}, object(t, 7, 10, 10, random(rand.IntN(1100)))...))
+			p := b.up.seal(
+				publisherID,
+				number,
+				3,
+				0,
+				append([]byte{0x30}, object(t, 7, 10, 10, random(rand.IntN(1100)))...),
+			)
 			b.publisher.sendFrames(t, "relay0", b.frame(t, p))
 			if got, _ := receive(t, b.serve, 5*time.Second); !bytes.Equal(got, p) {
 				t.Fatal("user space did not receive the packet")
@@ -358,7 +380,8 @@ func TestManyViewers(t *testing.T) {
 	for i := range MaxTrackViewers {
 		got, _ := receive(t, b.view, 5*time.Second)
 		number, _, frames, err := b.down.open(got, 0)
-		if err != nil || number != int64(100*i) || !bytes.Equal(frames, append([]byte{0x30}, object(t, uint64(i), 5, 6, payload)...)) {
+		if err != nil || number != int64(100*i) ||
+			!bytes.Equal(frames, append([]byte{0x30}, object(t, uint64(i), 5, 6, payload)...)) {
 			t.Fatalf("viewer %d: packet %d, %v", i, number, err)
 		}
 	}
@@ -376,7 +399,12 @@ func TestSearch(t *testing.T) {
 		t.Helper()
 		for i := range within {
 			frames := append([]byte{0x30}, object(t, 7, 1, uint64(number), []byte("x"))...)
-			send(t, b.publish, b.up.seal(publisherID, number+int64(i), 2, 0, append(frames, make([]byte, 20)...)), b.toRelay)
+			send(
+				t,
+				b.publish,
+				b.up.seal(publisherID, number+int64(i), 2, 0, append(frames, make([]byte, 20)...)),
+				b.toRelay,
+			)
 			receive(t, b.serve, 5*time.Second)
 			records := 0
 			b.k.Drain(func(Record) { records++ })
