@@ -491,7 +491,8 @@ func TestDuplicate(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range MaxPaths {
-				packets, bytes := after.Paths[i].Packets-before.Paths[i].Packets, after.Paths[i].Bytes-before.Paths[i].Bytes
+				packets := after.Paths[i].Packets - before.Paths[i].Packets
+				bytes := after.Paths[i].Bytes - before.Paths[i].Bytes
 				var wantPackets, wantBytes uint64
 				if slices.Contains(test.want, i+1) {
 					wantPackets, wantBytes = max(uint64(test.after-test.ids), 1), test.bytes

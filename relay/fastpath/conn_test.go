@@ -6,6 +6,7 @@ import (
 	"os"
 	"reflect"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unsafe"
 
@@ -46,6 +47,11 @@ func TestNumbersWhileUserSpaceSends(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = k.Close() })
+	// With fake time, a stall of the machine does not hand the viewer over.
+	synctest.Test(t, func(t *testing.T) { testNumbersWhileUserSpaceSends(t, k) })
+}
+
+func testNumbersWhileUserSpaceSends(t *testing.T, k *kernel.Forwarder) {
 	m := &Manager{forwarder: k, start: time.Now(), startK: kernel.Now()}
 	queued := false
 	c := &conn{

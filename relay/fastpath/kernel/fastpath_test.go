@@ -152,7 +152,7 @@ func must(t testing.TB, err error) {
 func (b *bench) introduce(t testing.TB) {
 	t.Helper()
 	send(t, b.serve, []byte("hello"), b.toViewer)
-	if got, _ := receive(t, b.view, 5*time.Second); string(got) != "hello" {
+	if got, _ := receive(t, b.view, time.Minute); string(got) != "hello" {
 		t.Fatalf("the viewer received %q", got)
 	}
 }
@@ -203,10 +203,10 @@ func TestForward(t *testing.T) {
 				frames = append(frames, object(t, s.alias, 70000, uint64(i), payload)...)
 				packet := b.up.seal(publisherID, int64(i), s.numberLen, 0, frames)
 				send(t, b.publish, packet, b.toRelay)
-				if got, _ := receive(t, b.serve, 5*time.Second); !bytes.Equal(got, packet) {
+				if got, _ := receive(t, b.serve, time.Minute); !bytes.Equal(got, packet) {
 					t.Fatalf("user space received %x, not the original packet", got)
 				}
-				got, from := receive(t, b.view, 5*time.Second)
+				got, from := receive(t, b.view, time.Minute)
 				if got == nil {
 					c, _ := b.k.Counts()
 					t.Fatalf("%d bytes: the viewer received nothing: %+v", size, c)
@@ -271,7 +271,7 @@ func TestOrder(t *testing.T) {
 			b.up.seal(publisherID, number, 3, 0, append([]byte{0x30}, object(t, 7, group, id, nil)...)),
 			b.toRelay,
 		)
-		if got, _ := receive(t, b.serve, 5*time.Second); got == nil {
+		if got, _ := receive(t, b.serve, time.Minute); got == nil {
 			t.Fatal("user space did not receive the packet")
 		}
 		after, err := b.k.Counts()
@@ -346,8 +346,8 @@ func TestKeyStreams(t *testing.T) {
 		}
 		o := object(t, 7, 1, uint64(i), payload)
 		send(t, b.publish, b.up.seal(publisherID, i, 3, 0, append([]byte{0x30}, o...)), b.toRelay)
-		receive(t, b.serve, 5*time.Second)
-		got, _ := receive(t, b.view, 5*time.Second)
+		receive(t, b.serve, time.Minute)
+		got, _ := receive(t, b.view, time.Minute)
 		n, _, opened, err := b.down.open(got, 0)
 		if err != nil || n != number || !bytes.Equal(opened, append([]byte{0x30}, o...)) {
 			t.Fatalf("packet %d of %d bytes: number %d, %x, %v", i, len(payload), n, opened, err)
@@ -392,10 +392,10 @@ func TestDetachedByForce(t *testing.T) {
 					b.up.seal(publisherID, number, 3, 0, append([]byte{0x30}, object(t, 7, 1, uint64(number), nil)...)),
 					b.toRelay,
 				)
-				if got, _ := receive(t, b.serve, 5*time.Second); got == nil {
+				if got, _ := receive(t, b.serve, time.Minute); got == nil {
 					t.Fatal("user space did not receive the packet")
 				}
-				wait := 5 * time.Second
+				wait := time.Minute
 				if !there {
 					wait = 100 * time.Millisecond // user space receives packets after the programs are done
 				}

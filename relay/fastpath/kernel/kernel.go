@@ -101,7 +101,8 @@ func Open(o Options) (_ *Forwarder, err error) {
 		return nil, err
 	}
 	for name, value := range map[string]any{
-		fastpathVarPort: networkOrder(o.Port), fastpathVarCidLength: uint32(o.ConnIDLen), fastpathVarUnprotected: o.Unprotected,
+		fastpathVarPort: networkOrder(o.Port), fastpathVarCidLength: uint32(o.ConnIDLen),
+		fastpathVarUnprotected: o.Unprotected,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("setting %s: %w", name, err)
