@@ -218,7 +218,12 @@ func pinnedSeed(spec *ebpf.CollectionSpec, dir string) (uint64, error) {
 }
 
 // open attaches the program and opens the ring.
-func (r *Receiver) open(program *ebpf.Program, targets []target, addresses map[uint32]receiverInterface, seed uint64) error {
+func (r *Receiver) open(
+	program *ebpf.Program,
+	targets []target,
+	addresses map[uint32]receiverInterface,
+	seed uint64,
+) error {
 	ledger, err := r.ledger()
 	if err != nil {
 		return err

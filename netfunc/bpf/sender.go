@@ -271,12 +271,16 @@ func (s *Sender) rekey(key []byte) error {
 			return err
 		}
 		for _, p := range policies {
-			value := senderPolicy{Bits: p.Bits, Nonce: min(p.Nonce, 1)} // set by signalling, with a nonce below any other
+			value := senderPolicy{
+				Bits:  p.Bits,
+				Nonce: min(p.Nonce, 1),
+			} // set by signalling, with a nonce below any other
 			if err := s.maps[senderMapPolicies].Update(addressKey(p.Destination), value, ebpf.UpdateLock); err != nil {
 				return fmt.Errorf("policy of %s: %w", p.Destination, err)
 			}
 		}
-		if err := s.maps[senderMapNonces].Put(uint32(0), uint64(time.Now().Add(-clockAllowance).UnixNano())); err != nil {
+		if err := s.maps[senderMapNonces].Put(uint32(0),
+			uint64(time.Now().Add(-clockAllowance).UnixNano())); err != nil {
 			return fmt.Errorf("nonce: %w", err)
 		}
 	}
