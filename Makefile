@@ -108,14 +108,13 @@ test-quic-go: quic-go
 
 # The OpenFlow controller on Open vSwitch, but for what goes by the clock; needs Python.
 test-openflow: setup-test build
-	tools/again.sh test-openflow netfunc/openflow/test.sh -m 'not alone'
+	tools/again.sh test-openflow netfunc/openflow/test.sh
 
 test-web: setup-test build ## Test the web viewer, in Chromium too
 	cd client-web && npm run --silent test && npm run --silent test:e2e
 
 test-alone: setup-test build ## Test what goes by the clock, and the web viewer short of processor time (root)
 	cd client-web && npm run --silent test:alone
-	tools/again.sh test-openflow-alone netfunc/openflow/test.sh -m alone
 
 test-unity: setup-test build ## Test the Unity client, without Unity (needs cargo)
 	tools/again.sh test-unity-native $(MAKE) -C client-unity/native --no-print-directory test
