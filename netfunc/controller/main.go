@@ -46,8 +46,8 @@ func runCommand(cfg *Config) *cobra.Command {
 		Short: "Run the controller until SIGTERM",
 		Long: `Run the controller until SIGTERM.
 
-It may be killed and started again at any time: edges go on with what they have, and
-it goes on from its state file and their reports.`,
+It may be killed and restarted at any time: edges keep their path sets, and the
+controller resumes from its state file and their reports.`,
 		Example: `  controller run --config controller.yaml
   controller run --signal-key signal.key --state controller.json
   controller run --config controller.yaml --listen :4793 --token operator.token --log-level debug`,
@@ -77,10 +77,10 @@ func keyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "key",
 		Short: "Print a new signalling key",
-		Long: `Write a new signalling key to the standard output.
+		Long: `Print a new signalling key.
 
-The controller signs signalling packets with it, and the edges verify them: whoever has
-it can turn duplication on and off.`,
+The controller signs signalling packets with it, and the edges verify them. Its holder
+can turn duplication on and off.`,
 		Example: `  (umask 077; controller key > signal.key)`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -238,13 +238,13 @@ func setCommand(cfg *Config) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "set DESTINATION",
 		Short: "Set the mode and paths of a flow",
-		Long: `Set how the paths of a flow are chosen until set to --default.
+		Long: `Set the mode and paths of a flow, until reset by --default.
 
   auto       duplicate when the trigger fires, trim, stop with one path left
   redirect   move the flow to the path with the least RTT when the trigger fires;
              with one path given, move it there now
-  duplicate  duplicate at all times
-  off        leave the flow to plain routing`,
+  duplicate  always duplicate
+  off        use plain routing`,
 		Example: `  controller set 10.9.0.7 --mode duplicate --paths 1,2
   controller set 2001:db8:9::7 --mode redirect --paths 3
   controller set 10.9.0.7 --default`,
