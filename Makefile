@@ -88,7 +88,7 @@ test: setup-test build ## Run all tests
 # whose tests only start programs, but for the edge's, which build theirs with the
 # detector too.
 RACE := ./internal/moqt/... ./internal/crew ./internal/quicext ./internal/origin/... ./internal/connect/... ./internal/recording/... ./internal/service ./relay/router/... ./relay/auth \
-	./capture-server/publish/... ./capture-server/points/... ./capture-server/clouds/... ./capture-server/tiles/... ./capture-server/cloud/... ./capture-server/source/... \
+	./capture-server/publish/... ./capture-server/points/... ./capture-server/imported/... ./capture-server/video360/... ./capture-server/depthmap/... ./capture-server/source/... \
 	./tools/holocast/player/... ./internal/replay/... ./internal/netlab/... \
 	./netfunc/api ./netfunc/signal ./netfunc/elimination ./netfunc/bpf ./netfunc/controller/... ./netfunc/edge/...
 

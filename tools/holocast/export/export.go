@@ -22,7 +22,6 @@ import (
 	"holocast/internal/plyfile"
 	"holocast/internal/pointcloud"
 	"holocast/internal/recording"
-	"holocast/internal/studio"
 )
 
 // Config says what to export.
@@ -276,9 +275,9 @@ func (s *stream) cloud(f *frame) (pointcloud.Points, error) {
 		return pointcloud.Points{}, err
 	}
 	if s.frame.Layout.OnGrid() {
-		return studio.Grid(&s.frame.Grid, &s.rays, s.pose(f.header.CaptureTime)), nil
+		return s.frame.Grid.Transform(&s.rays, s.pose(f.header.CaptureTime)), nil
 	}
-	return studio.Points(&s.frame.Points, s.pose(f.header.CaptureTime)), nil
+	return s.frame.Points.Transform(s.pose(f.header.CaptureTime)), nil
 }
 
 // mergeDepth is how many frames of a camera are kept to find the one nearest to
